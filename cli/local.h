@@ -1,0 +1,86 @@
+#ifndef FOVEA_CLI_LOCAL_H
+#define FOVEA_CLI_LOCAL_H
+
+/* THE WHOLE PATH IN ONE PROCESS: checkpoint, picture and question in; tokens and a report out.
+ * It calls the stages of both workers one after the other (prefill-worker/stages.h,
+ * decode-worker/stages.h); the KV store passes from one to the other by pointer. One thread. */
+#include "decode-worker/stages.h"
+#include "model/chat.h"
+#include "model/checkpoint.h"
+#include "prefill-worker/stages.h"
+
+typedef struct fv_local_options {
+    const char *checkpoint; /* directory */
+    const char *backend;    /* "auto", "cpu", ... */
+    const char *isa;        /* CPU path, "auto" */
+    int32_t threads;        /* 0: all cores */
+    fv_dtype kv_dtype;
+    size_t kv_bytes; /* limit of the KV pool; 0: none */
+    int32_t chunk;   /* prefill rows per pass; 0: all at once */
+} fv_local_options;
+
+typedef struct fv_local fv_local; /* opaque */
+
+fv_status fv_local_open(const fv_local_options *opt, fv_local **out);
+void fv_local_close(fv_local *local); /* NULL is fine */
+
+const fv_model_config *fv_local_config(const fv_local *local);
+const fv_generation_config *fv_local_generation(const fv_local *local);
+const char *fv_local_isa(const fv_local *local);
+const char *fv_local_fingerprint(const fv_local *local);
+
+/* ---- one request ----------------------------------------------------------------------- */
+
+typedef struct fv_ask {
+    int32_t n_image;
+    const fv_image *images; /* [n_image] decoded, borrowed */
+    const char *question;   /* a user turn, or the whole prompt when raw */
+    const char *system;     /* system turn, or NULL */
+    bool raw;               /* no chat template: the question says where <image> stands */
+    const char *chat;       /* template by name; NULL: the checkpoint's own */
+    fv_policy policy;
+    fv_sampling sampling;
+    int32_t max_tokens;
+    bool ignore_eos;
+    int32_t n_stop;
+    const char *const *stop; /* [n_stop] */
+} fv_ask;
+
+typedef enum fv_finish { FV_FINISH_LENGTH = 0, FV_FINISH_EOS, FV_FINISH_STOP } fv_finish;
+const char *fv_finish_name(fv_finish f); /* "length", "eos", "stop" */
+
+/* Called as the request goes on; any of them may be NULL. What they are given is borrowed for the
+ * duration of the call. A failure ends the request with that status. */
+typedef struct fv_ask_hooks {
+    void *user;
+    fv_status (*text)(void *user, const char *text, size_t n);
+    fv_status (*token)(void *user, const fv_sampled *token);
+    fv_status (*prompt)(void *user, const char *text, const fv_prompt *prompt);
+    fv_status (*encoded)(void *user, const fv_encoded *encoded);
+    fv_status (*prefilled)(void *user, const fv_kv *kv);
+    /* logits [n_vocab] behind the last row, before each token is chosen */
+    fv_status (*logits)(void *user, const float *logits, int32_t n_vocab);
+} fv_ask_hooks;
+
+/* What was kept, held and lost. Bytes are of keys and values together. */
+typedef struct fv_report {
+    char policy[FV_POLICY_TEXT_MAX];         /* "" is exact */
+    char note[FV_N_STAGE][FV_PLAN_NOTE_MAX]; /* stages that did nothing, and why; else empty */
+    int32_t n_prompt, n_visual, n_text, n_image, n_generated;
+    int32_t n_layer, visual_rows[FV_PLAN_MAX_LAYERS]; /* run and written in each layer */
+    size_t bytes_raw;                                 /* what `exact` holds after prefill */
+    size_t bytes_bound;                               /* what the plan said before prefill */
+    size_t bytes_visual, bytes_text;                  /* held after prefill */
+    size_t bytes_visual_end, bytes_text_end;          /* held after the last token */
+    double s_preprocess, s_vision, s_prefill, s_first_token, s_decode;
+    fv_finish finish;
+    uint64_t *digest; /* [n_generated] XXH64 of each step's logits, owned */
+} fv_report;          /* {0} is empty and may be freed */
+
+void fv_report_free(fv_report *r);
+
+/* Runs one request to its end. */
+fv_status fv_local_ask(fv_local *local, const fv_ask *ask, const fv_ask_hooks *hooks,
+                       fv_report *report);
+
+#endif

@@ -1,0 +1,79 @@
+/* Prints reports. */
+#include "cli/report.h"
+
+#include <inttypes.h>
+
+static json_t *bytes_json(const fv_report *r) {
+    return json_pack("{s:I, s:I, s:{s:I, s:I}, s:{s:I, s:I}}", "raw", (json_int_t)r->bytes_raw,
+                     "bound", (json_int_t)r->bytes_bound, "resident_start", "visual",
+                     (json_int_t)r->bytes_visual, "text", (json_int_t)r->bytes_text, "resident_end",
+                     "visual", (json_int_t)r->bytes_visual_end, "text",
+                     (json_int_t)r->bytes_text_end);
+}
+
+static json_t *rows_json(const fv_report *r) {
+    json_t *rows = json_array();
+    for (int32_t l = 0; l < r->n_layer; l++)
+        json_array_append_new(rows, json_integer(r->visual_rows[l]));
+    return rows;
+}
+
+static json_t *digest_json(const fv_report *r) {
+    json_t *list = json_array();
+    for (int32_t i = 0; i < r->n_generated; i++) {
+        char hex[17];
+        snprintf(hex, sizeof hex, "%016" PRIx64, r->digest[i]);
+        json_array_append_new(list, json_string(hex));
+    }
+    return list;
+}
+
+static json_t *notes_json(const fv_report *r) {
+    json_t *list = json_array();
+    for (int s = 0; s < FV_N_STAGE; s++)
+        if (r->note[s][0]) json_array_append_new(list, json_string(r->note[s]));
+    return list;
+}
+
+json_t *fv_report_json(const fv_local *local, const fv_report *r) {
+    return json_pack(
+        "{s:s, s:s, s:s, s:{s:i, s:i, s:i, s:i, s:i}, s:o, s:o, s:{s:f, s:f, s:f, s:f, s:f}, s:o, "
+        "s:o}",
+        "checkpoint", fv_local_fingerprint(local), "policy", r->policy[0] ? r->policy : "exact",
+        "isa", fv_local_isa(local), "tokens", "prompt", r->n_prompt, "visual", r->n_visual, "text",
+        r->n_text, "images", r->n_image, "generated", r->n_generated, "visual_rows", rows_json(r),
+        "bytes", bytes_json(r), "seconds", "preprocess", r->s_preprocess, "vision", r->s_vision,
+        "prefill", r->s_prefill, "first_token", r->s_first_token, "decode", r->s_decode, "bypassed",
+        notes_json(r), "digests", digest_json(r));
+}
+
+/* Layers with the same number of visual rows, as "0-15: 576, 16-31: 0". */
+static void print_rows(FILE *f, const fv_report *r) {
+    for (int32_t l = 0, end; l < r->n_layer; l = end) {
+        for (end = l + 1; end < r->n_layer && r->visual_rows[end] == r->visual_rows[l]; end++) {
+        }
+        fprintf(f, "%s%d-%d: %d", l ? ", " : "", l, end - 1, r->visual_rows[l]);
+    }
+}
+
+void fv_report_print(FILE *f, const fv_local *local, const fv_report *r) {
+    size_t start = r->bytes_visual + r->bytes_text, end = r->bytes_visual_end + r->bytes_text_end;
+    fprintf(f, "policy   %s\n", r->policy[0] ? r->policy : "exact");
+    fprintf(f, "tokens   %d in (%d visual of %d image%s, %d text), %d out, finish: %s\n",
+            r->n_prompt, r->n_visual, r->n_image, r->n_image == 1 ? "" : "s", r->n_text,
+            r->n_generated, fv_finish_name(r->finish));
+    if (r->n_visual) {
+        fputs("visual   rows per layer ", f);
+        print_rows(f, r);
+        fputc('\n', f);
+    }
+    fprintf(f, "KV       %zu bytes exact, %zu held after prefill (%.2fx smaller), %zu at the end\n",
+            r->bytes_raw, start, start ? (double)r->bytes_raw / (double)start : 0.0, end);
+    fprintf(f, "seconds  preprocess %.3f, vision %.3f, prefill %.3f, first token at %.3f",
+            r->s_preprocess, r->s_vision, r->s_prefill, r->s_first_token);
+    if (r->n_generated > 1 && r->s_decode > 0)
+        fprintf(f, ", then %.1f tokens/s", (r->n_generated - 1) / r->s_decode);
+    fprintf(f, " (%s)\n", fv_local_isa(local));
+    for (int s = 0; s < FV_N_STAGE; s++)
+        if (r->note[s][0]) fprintf(f, "note     %s\n", r->note[s]);
+}

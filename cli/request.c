@@ -1,0 +1,90 @@
+/* Options -> engine and request. */
+#include "cli/request.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/file.h"
+#include "common/log.h"
+
+static fv_status parse_dtype(const char *name, fv_dtype *out) {
+    for (int t = 0; t < FV_N_DTYPE; t++) {
+        if (strcmp(name, fv_dtype_name((fv_dtype)t)) != 0) continue;
+        *out = (fv_dtype)t;
+        return FV_OK;
+    }
+    return FV_FAIL(FV_EINVAL, "--kv-dtype %s: write f32, bf16 or f16", name);
+}
+
+fv_status fv_request_engine(const fv_options *o, fv_local **out) {
+    FV_TRY(fv_log_configure(fv_options_string(o, "log")));
+    fv_local_options opt = {.checkpoint = fv_options_string(o, "checkpoint"),
+                            .backend = fv_options_string(o, "backend"),
+                            .isa = fv_options_string(o, "isa"),
+                            .threads = (int32_t)fv_options_int(o, "threads"),
+                            .kv_bytes = (size_t)fv_options_int(o, "kv-bytes"),
+                            .chunk = (int32_t)fv_options_int(o, "chunk")};
+    if (!opt.checkpoint)
+        return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed: a Hugging Face checkpoint directory "
+                                  "(`fovea synth` makes one to try with)");
+    FV_TRY(parse_dtype(fv_options_string(o, "kv-dtype"), &opt.kv_dtype));
+    return fv_local_open(&opt, out);
+}
+
+static fv_status read_image(const char *path, fv_image *out) {
+    char *data;
+    size_t n;
+    FV_TRY(fv_file_read(path, fv_image_limits_default().bytes_max, &data, &n));
+    fv_status st = fv_image_decode(data, n, NULL, out);
+    free(data);
+    return st == FV_OK ? st : fv_fail_prefix(st, "%s", path);
+}
+
+static fv_sampling read_sampling(const fv_options *o, const fv_generation_config *g) {
+    fv_sampling s = {.repetition_penalty = g->repetition_penalty,
+                     .temperature = g->do_sample ? g->temperature : 0,
+                     .top_k = g->do_sample ? g->top_k : 0,
+                     .top_p = g->do_sample ? g->top_p : 1,
+                     .seed = (uint64_t)fv_options_int(o, "seed"),
+                     .n_logprobs = (int32_t)fv_options_int(o, "logprobs")};
+    if (fv_options_given(o, "temperature"))
+        s.temperature = (float)fv_options_float(o, "temperature");
+    if (fv_options_given(o, "top-k")) s.top_k = (int32_t)fv_options_int(o, "top-k");
+    if (fv_options_given(o, "top-p")) s.top_p = (float)fv_options_float(o, "top-p");
+    if (fv_options_given(o, "repetition-penalty"))
+        s.repetition_penalty = (float)fv_options_float(o, "repetition-penalty");
+    return s;
+}
+
+fv_status fv_request_open(const fv_options *o, const fv_local *local, const char *question,
+                          fv_request *out) {
+    const char *const *files;
+    fv_request r = {.ask = {.question = question,
+                            .system = fv_options_string(o, "system"),
+                            .raw = fv_options_flag(o, "raw"),
+                            .chat = fv_options_string(o, "chat"),
+                            .sampling = read_sampling(o, fv_local_generation(local)),
+                            .max_tokens = (int32_t)fv_options_int(o, "max-tokens"),
+                            .ignore_eos = fv_options_flag(o, "ignore-eos")}};
+    FV_TRY(fv_policy_parse(fv_options_string(o, "policy"), &r.ask.policy));
+    r.ask.n_stop = fv_options_list(o, "stop", &r.ask.stop);
+    int n = fv_options_list(o, "image", &files);
+    r.images = calloc((size_t)n + 1, sizeof *r.images);
+    if (!r.images) return FV_FAIL(FV_ENOMEM, "out of memory for %d images", n);
+    r.ask.images = r.images;
+    for (; r.ask.n_image < n; r.ask.n_image++) {
+        fv_status st = read_image(files[r.ask.n_image], &r.images[r.ask.n_image]);
+        if (st != FV_OK) {
+            fv_request_close(&r);
+            return st;
+        }
+    }
+    *out = r;
+    return FV_OK;
+}
+
+void fv_request_close(fv_request *r) {
+    for (int32_t i = 0; i < r->ask.n_image; i++) fv_image_free(&r->images[i]);
+    free(r->images);
+    *r = (fv_request){0};
+}

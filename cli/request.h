@@ -1,0 +1,119 @@
+#ifndef FOVEA_CLI_REQUEST_H
+#define FOVEA_CLI_REQUEST_H
+
+/* What `ask` and `trace` have in common: the options that describe an engine and a request. */
+#include "cli/local.h"
+#include "common/options.h"
+
+/* Table rows; a command's own table begins with them. */
+#define FV_REQUEST_OPTIONS                                                                           \
+    {"checkpoint",                                                                                   \
+     "FOVEA_CHECKPOINT",                                                                             \
+     FV_OPTION_STRING,                                                                               \
+     "DIR",                                                                                          \
+     NULL,                                                                                           \
+     "Hugging Face checkpoint directory",                                                            \
+     0,                                                                                              \
+     0},                                                                                             \
+        {"image", NULL, FV_OPTION_LIST, "FILE", NULL, "JPEG, PNG or WebP; may be repeated", 0, 0},   \
+        {"policy",                                                                                   \
+         "FOVEA_POLICY",                                                                             \
+         FV_OPTION_STRING,                                                                           \
+         "TEXT",                                                                                     \
+         "",                                                                                         \
+         "compression policy, such as prune=vtw,layer=16;select=streaming; empty: exact",            \
+         0,                                                                                          \
+         0},                                                                                         \
+        {"max-tokens", "FOVEA_MAX_TOKENS", FV_OPTION_INT, "N", "128", "longest answer", 1, 1 << 20}, \
+        {"raw", NULL, FV_OPTION_FLAG,                                                                \
+         NULL,  NULL, "the text is the whole prompt, <image> included; no chat template",            \
+         0,     0},                                                                                  \
+        {"chat",                                                                                     \
+         NULL,                                                                                       \
+         FV_OPTION_STRING,                                                                           \
+         "NAME",                                                                                     \
+         NULL,                                                                                       \
+         "chat template: vicuna, llava, chatml, mistral, none; default: the checkpoint's own",       \
+         0,                                                                                          \
+         0},                                                                                         \
+        {"system", NULL, FV_OPTION_STRING, "TEXT", NULL, "system turn before the question", 0, 0},   \
+        {"temperature",                                                                              \
+         NULL,                                                                                       \
+         FV_OPTION_FLOAT,                                                                            \
+         "T",                                                                                        \
+         NULL,                                                                                       \
+         "0 is greedy; default: generation_config.json",                                             \
+         0,                                                                                          \
+         100},                                                                                       \
+        {"top-k", NULL,   FV_OPTION_INT, "K", NULL, "sample among the K likeliest; 0: all",          \
+         0,       1 << 30},                                                                          \
+        {"top-p", NULL, FV_OPTION_FLOAT, "P", NULL, "sample among the likeliest that reach P",       \
+         0,       1},                                                                                \
+        {"repetition-penalty", NULL, FV_OPTION_FLOAT, "X", NULL, "1 is off", 0, 100},                \
+        {"seed", NULL, FV_OPTION_INT, "N", "0", "of random sampling", 0, 9e15},                      \
+        {"logprobs",                                                                                 \
+         NULL,                                                                                       \
+         FV_OPTION_INT,                                                                              \
+         "N",                                                                                        \
+         "0",                                                                                        \
+         "report the N likeliest tokens of each step",                                               \
+         0,                                                                                          \
+         FV_MAX_LOGPROBS},                                                                           \
+        {"stop", NULL, FV_OPTION_LIST, "TEXT", NULL, "end the answer before this; repeatable",       \
+         0,      0},                                                                                 \
+        {"ignore-eos", NULL, FV_OPTION_FLAG, NULL, NULL, "go on to max-tokens", 0, 0},               \
+        {"kv-dtype",                                                                                 \
+         "FOVEA_KV_DTYPE",                                                                           \
+         FV_OPTION_STRING,                                                                           \
+         "TYPE",                                                                                     \
+         "f32",                                                                                      \
+         "keys and values are kept as f32, bf16 or f16",                                             \
+         0,                                                                                          \
+         0},                                                                                         \
+        {"kv-bytes",                                                                                 \
+         "FOVEA_KV_BYTES",                                                                           \
+         FV_OPTION_INT,                                                                              \
+         "N",                                                                                        \
+         "0",                                                                                        \
+         "limit of the KV pool in bytes; 0: none",                                                   \
+         0,                                                                                          \
+         9e15},                                                                                      \
+        {"chunk",                                                                                    \
+         "FOVEA_CHUNK",                                                                              \
+         FV_OPTION_INT,                                                                              \
+         "N",                                                                                        \
+         "512",                                                                                      \
+         "prefill rows per pass; 0: all; changes memory and speed, never the result",                \
+         0,                                                                                          \
+         1 << 20},                                                                                   \
+        {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0", "compute threads; 0: all cores", 0,    \
+         1024},                                                                                      \
+        {"backend", "FOVEA_BACKEND", FV_OPTION_STRING, "NAME", "auto", "auto or cpu", 0, 0},         \
+        {"isa",                                                                                      \
+         "FOVEA_ISA",                                                                                \
+         FV_OPTION_STRING,                                                                           \
+         "NAME",                                                                                     \
+         "auto",                                                                                     \
+         "CPU path: auto, plain, avx2, avx512; the result is the same",                              \
+         0,                                                                                          \
+         0},                                                                                         \
+    {                                                                                                \
+        "log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "warn",                                        \
+            "error, warn, info, debug; or per part, such as warn,model=debug", 0, 0                  \
+    }
+
+/* A request read from options, with what it owns. */
+typedef struct fv_request {
+    fv_ask ask;
+    fv_image *images;
+} fv_request;
+
+/* Opens the engine that the options describe. FV_EINVAL when --checkpoint is missing. */
+fv_status fv_request_engine(const fv_options *o, fv_local **out);
+
+/* Reads and decodes the pictures and fills the request; `question` is borrowed. */
+fv_status fv_request_open(const fv_options *o, const fv_local *local, const char *question,
+                          fv_request *out);
+void fv_request_close(fv_request *r);
+
+#endif

@@ -1,0 +1,214 @@
+/* fovea trace: a request that leaves evidence. Every intermediate result goes to a directory:
+ *
+ *   prompt.txt  input_ids.npy [L]  pixel_values.npy [n, 3, S, S]  vision_features.npy [rows, w]
+ *   image_embeds.npy [rows, d]  kept_<layer>.npy [Hkv, most rows] (positions, -1 behind the last)
+ *   logits.npy [tokens, vocab]  tokens.npy [tokens]  report.json  answer.txt */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/commands.h"
+#include "cli/npy.h"
+#include "cli/report.h"
+#include "cli/request.h"
+#include "common/file.h"
+
+static const fv_option table[] = {
+    FV_REQUEST_OPTIONS,
+    {"prompt", NULL, FV_OPTION_STRING, "TEXT", NULL, "the question, or with --raw the whole prompt",
+     0, 0},
+    {"out", NULL, FV_OPTION_STRING, "DIR", NULL, "where the evidence goes; made if need be", 0, 0},
+};
+enum { N_TABLE = sizeof table / sizeof table[0] };
+
+typedef struct evidence {
+    const char *dir;
+    const fv_local *local;
+    float *logits; /* [n, vocab] */
+    int32_t *tokens;
+    int32_t n_logits, n_tokens;
+    FILE *answer;
+} evidence;
+
+static fv_status put(const evidence *e, const char *name, fv_npy_type type, const int64_t *shape,
+                     int32_t n_dim, const void *data) {
+    char path[4096];
+    FV_TRY(fv_path_join(e->dir, name, path, sizeof path));
+    return fv_npy_write(path, type, shape, n_dim, data);
+}
+
+static fv_status on_prompt(void *user, const char *text, const fv_prompt *prompt) {
+    evidence *e = user;
+    char path[4096];
+    FV_TRY(fv_path_join(e->dir, "prompt.txt", path, sizeof path));
+    FV_TRY(fv_file_write(path, text, strlen(text)));
+    return put(e, "input_ids.npy", FV_NPY_I32, (int64_t[]){prompt->n}, 1, prompt->ids);
+}
+
+/* A device matrix, brought to the host, into `name`. */
+static fv_status put_device(const evidence *e, const char *name, const fv_buf *buf, int64_t rows,
+                            int64_t cols) {
+    float *host = malloc(buf->bytes + 1);
+    if (!host) return FV_FAIL(FV_ENOMEM, "out of memory for %s", name);
+    fv_event done = {0};
+    fv_device *dev = buf->device;
+    fv_status st = dev->ops->copy_async(dev, host, buf->data, buf->bytes);
+    if (st == FV_OK) st = dev->ops->event_record(dev, &done);
+    if (st == FV_OK) st = dev->ops->event_wait(dev, &done);
+    dev->ops->event_free(dev, &done);
+    if (st == FV_OK) st = put(e, name, FV_NPY_F32, (int64_t[]){rows, cols}, 2, host);
+    free(host);
+    return st;
+}
+
+static fv_status on_encoded(void *user, const fv_encoded *encoded) {
+    evidence *e = user;
+    if (encoded->n_image == 0) return FV_OK;
+    const fv_model_config *cfg = fv_local_config(e->local);
+    int64_t n = encoded->n_image, side = cfg->vision.image;
+    FV_TRY(
+        put(e, "pixel_values.npy", FV_NPY_F32, (int64_t[]){n, 3, side, side}, 4, encoded->pixels));
+    int64_t rows = n * fv_model_visual_tokens(cfg);
+    FV_TRY(put_device(e, "vision_features.npy", &encoded->features, rows,
+                      fv_vision_feature_width(cfg)));
+    return put_device(e, "image_embeds.npy", &encoded->embeds, rows, cfg->text.d_model);
+}
+
+/* Positions that each head of a layer holds, both segments merged in ascending order. */
+static fv_status put_kept(const evidence *e, const fv_kv *kv, int32_t layer) {
+    int32_t n_kv = fv_kv_get_shape(kv)->n_kv, most = 0;
+    for (int32_t g = 0; g < n_kv; g++) {
+        int32_t n = fv_kv_len(kv, layer, g, FV_SEG_VISUAL) + fv_kv_len(kv, layer, g, FV_SEG_TEXT);
+        if (n > most) most = n;
+    }
+    int32_t *pos = malloc((size_t)n_kv * (size_t)most * sizeof *pos + 1);
+    if (!pos) return FV_FAIL(FV_ENOMEM, "out of memory for kept positions");
+    for (int32_t g = 0; g < n_kv; g++) {
+        int32_t *row = pos + (size_t)g * (size_t)most, at[FV_N_SEG] = {0};
+        for (int32_t i = 0; i < most; i++) {
+            int from = -1;
+            for (int s = 0; s < FV_N_SEG; s++) {
+                if (at[s] == fv_kv_len(kv, layer, g, (fv_kv_segment)s)) continue;
+                int32_t p = fv_kv_positions(kv, layer, g, (fv_kv_segment)s)[at[s]];
+                if (from < 0 || p < row[i]) {
+                    row[i] = p;
+                    from = s;
+                }
+            }
+            if (from < 0)
+                row[i] = -1;
+            else
+                at[from]++;
+        }
+    }
+    char name[32];
+    snprintf(name, sizeof name, "kept_%03d.npy", layer);
+    fv_status st = put(e, name, FV_NPY_I32, (int64_t[]){n_kv, most}, 2, pos);
+    free(pos);
+    return st;
+}
+
+static fv_status on_prefilled(void *user, const fv_kv *kv) {
+    for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer; l++) FV_TRY(put_kept(user, kv, l));
+    return FV_OK;
+}
+
+static fv_status on_logits(void *user, const float *logits, int32_t n_vocab) {
+    evidence *e = user;
+    size_t row = (size_t)n_vocab;
+    float *grown = realloc(e->logits, ((size_t)e->n_logits + 1) * row * sizeof *grown);
+    if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for logits");
+    e->logits = grown;
+    memcpy(e->logits + (size_t)e->n_logits++ * row, logits, row * sizeof *logits);
+    return FV_OK;
+}
+
+static fv_status on_token(void *user, const fv_sampled *token) {
+    evidence *e = user;
+    int32_t *grown = realloc(e->tokens, ((size_t)e->n_tokens + 1) * sizeof *grown);
+    if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for tokens");
+    e->tokens = grown;
+    e->tokens[e->n_tokens++] = token->id;
+    return FV_OK;
+}
+
+static fv_status on_text(void *user, const char *text, size_t n) {
+    evidence *e = user;
+    if (fwrite(text, 1, n, e->answer) != n)
+        return FV_FAIL(FV_EIO, "cannot write %s/answer.txt", e->dir);
+    return FV_OK;
+}
+
+static fv_status put_results(const evidence *e, const fv_report *report) {
+    int64_t vocab = fv_local_config(e->local)->text.vocab;
+    FV_TRY(put(e, "logits.npy", FV_NPY_F32, (int64_t[]){e->n_logits, vocab}, 2, e->logits));
+    FV_TRY(put(e, "tokens.npy", FV_NPY_I32, (int64_t[]){e->n_tokens}, 1, e->tokens));
+    char path[4096];
+    FV_TRY(fv_path_join(e->dir, "report.json", path, sizeof path));
+    json_t *json = fv_report_json(e->local, report);
+    int rc = json ? json_dump_file(json, path, JSON_INDENT(2)) : -1;
+    json_decref(json);
+    return rc == 0 ? FV_OK : FV_FAIL(FV_EIO, "cannot write %s", path);
+}
+
+static fv_status trace_into(evidence *e, fv_local *local, const fv_ask *ask) {
+    char path[4096];
+    FV_TRY(fv_dir_make(e->dir));
+    FV_TRY(fv_path_join(e->dir, "answer.txt", path, sizeof path));
+    e->answer = fopen(path, "wb");
+    if (!e->answer) return FV_FAIL(FV_EIO, "cannot create %s", path);
+    fv_ask_hooks hooks = {.user = e,
+                          .text = on_text,
+                          .token = on_token,
+                          .prompt = on_prompt,
+                          .encoded = on_encoded,
+                          .prefilled = on_prefilled,
+                          .logits = on_logits};
+    fv_report report = {0};
+    fv_status st = fv_local_ask(local, ask, &hooks, &report);
+    if (st == FV_OK) st = put_results(e, &report);
+    fv_report_free(&report);
+    if (fclose(e->answer) != 0 && st == FV_OK) st = FV_FAIL(FV_EIO, "cannot write %s", path);
+    free(e->logits);
+    free(e->tokens);
+    return st;
+}
+
+static fv_status trace(const fv_options *o) {
+    fv_local *local = NULL;
+    fv_request request = {0};
+    fv_status st;
+    FV_TRY_GOTO(fv_request_engine(o, &local), st, out);
+    FV_TRY_GOTO(fv_request_open(o, local, fv_options_string(o, "prompt"), &request), st, out);
+    evidence e = {.dir = fv_options_string(o, "out"), .local = local};
+    st = trace_into(&e, local, &request.ask);
+    fv_request_close(&request);
+out:
+    fv_local_close(local);
+    return st;
+}
+
+int fv_cli_trace(int argc, char **argv) {
+    static const char usage[] =
+        "fovea trace --checkpoint DIR [--image FILE]... --prompt TEXT --out DIR";
+    fv_options *o;
+    if (fv_options_parse(table, N_TABLE, argc, argv, &o) != FV_OK) return fv_cli_usage("trace");
+    int rc = 0;
+    const char *const *extra;
+    if (fv_options_help_wanted(o)) {
+        fv_options_print_help(stdout, usage,
+                              "Runs one request and keeps what each stage made: ids, pixels, "
+                              "features, kept positions,\nlogits, tokens and the report.",
+                              table, N_TABLE);
+    } else if (fv_options_positional(o, &extra) || !fv_options_string(o, "prompt") ||
+               !fv_options_string(o, "out")) {
+        (void)FV_FAIL(FV_EINVAL, "--prompt TEXT and --out DIR are needed, and nothing else");
+        rc = fv_cli_usage("trace");
+    } else {
+        fv_status st = trace(o);
+        if (st != FV_OK) rc = fv_cli_fail("trace", st);
+    }
+    fv_options_free(o);
+    return rc;
+}

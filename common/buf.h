@@ -1,0 +1,69 @@
+#ifndef FOVEA_COMMON_BUF_H
+#define FOVEA_COMMON_BUF_H
+
+/* Memory on a device, and how bytes move between devices.
+ *
+ * A device is one const table of functions plus its state. The host device lives here;
+ * a plugin brings others. Code that moves KV (workers, wire) knows only this header, so
+ * it can pass device memory on without knowing any kernel.
+ *
+ *   alloc --> fv_buf --> copy_async on the device's queue --> record an event --> wait/query
+ *
+ * Copies on one device run in the order they were issued; an event is reached when all
+ * that was issued before it is done. On the host every copy is done when the call
+ * returns, so its events are always reached. One thread issues work on a device. */
+#include <stddef.h>
+
+#include "common/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fv_device fv_device;
+
+typedef enum fv_buf_kind {
+    FV_BUF_DEVICE = 0, /* memory that the device's kernels read fastest */
+    FV_BUF_PINNED,     /* host memory that the device can copy to and from without staging */
+} fv_buf_kind;
+
+typedef struct fv_buf {
+    void *data;        /* address on `device`; on the host 64-byte aligned */
+    size_t bytes;      /* as asked for */
+    fv_device *device; /* borrowed; NULL in an empty buffer */
+    fv_buf_kind kind;
+} fv_buf; /* {0} is an empty buffer and may be freed */
+
+typedef struct fv_event {
+    void *handle; /* private to the device */
+} fv_event;
+
+typedef struct fv_device_ops {
+    const char *name; /* "host", "cuda" */
+    fv_status (*alloc)(fv_device *dev, size_t bytes, fv_buf_kind kind, fv_buf *out);
+    void (*free)(fv_buf *buf);
+    /* Either address may be on the device or on the host. */
+    fv_status (*copy_async)(fv_device *dev, void *dst, const void *src, size_t bytes);
+    fv_status (*event_record)(fv_device *dev, fv_event *ev); /* creates it when empty */
+    fv_status (*event_query)(fv_device *dev, fv_event *ev, bool *reached);
+    fv_status (*event_wait)(fv_device *dev, fv_event *ev); /* blocks this thread */
+    void (*event_free)(fv_device *dev, fv_event *ev);
+} fv_device_ops;
+
+struct fv_device {
+    const fv_device_ops *ops;
+    void *impl; /* private to the device */
+};
+
+/* The host. Always there, never closed. */
+fv_device *fv_device_host(void);
+
+/* *out owns `bytes` bytes on `dev` (contents undefined); FV_ENOMEM when it has none.
+ * bytes = 0 gives an empty buffer. */
+fv_status fv_buf_alloc(fv_device *dev, size_t bytes, fv_buf_kind kind, fv_buf *out);
+void fv_buf_free(fv_buf *buf); /* an empty buffer is fine; empties it */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

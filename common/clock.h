@@ -1,0 +1,13 @@
+#ifndef FOVEA_COMMON_CLOCK_H
+#define FOVEA_COMMON_CLOCK_H
+
+/* Seconds of a clock that only goes forward; for durations. */
+#include <time.h>
+
+static inline double fv_clock_s(void) {
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+#endif

@@ -1,0 +1,41 @@
+#ifndef FOVEA_COMMON_FILE_H
+#define FOVEA_COMMON_FILE_H
+
+/* Reading files whole, either mapped or copied. */
+#include <stddef.h>
+
+#include "common/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fv_file_map {
+    const void *data; /* [bytes], read-only; NULL when the file is empty */
+    size_t bytes;
+} fv_file_map;
+
+/* Maps `path` read-only. FV_ENOTFOUND when there is none, FV_EIO otherwise; the
+ * sentence names the path. Pages come in on first touch. */
+fv_status fv_file_map_open(const char *path, fv_file_map *out);
+void fv_file_map_close(fv_file_map *map);
+
+/* Reads `path` into memory with a NUL behind it; refuses more than `bytes_max` before
+ * it allocates. Gives *data (free it) and *bytes, the NUL not counted. */
+fv_status fv_file_read(const char *path, size_t bytes_max, char **data, size_t *bytes);
+
+/* Writes `path` anew; the file is complete or the error names it. */
+fv_status fv_file_write(const char *path, const void *data, size_t bytes);
+
+bool fv_file_exists(const char *path);
+
+/* mkdir -p. */
+fv_status fv_dir_make(const char *path);
+
+/* "<dir>/<name>" into out[cap]; FV_EINVAL when it does not fit. */
+fv_status fv_path_join(const char *dir, const char *name, char *out, size_t cap);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,71 @@
+/* Levelled log lines on stderr. Thresholds are set once at start, before threads. */
+#include "common/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *const level_names[FV_LOG_N_LEVEL] = {"error", "warn", "info", "debug"};
+static const char *const subsystem_names[FV_LOG_N_SUBSYSTEM] = {
+    "general", "kernels", "model", "policy", "prefill", "decode", "wire", "router"};
+
+static fv_log_level threshold[FV_LOG_N_SUBSYSTEM] = {FV_LOG_WARN, FV_LOG_WARN, FV_LOG_WARN,
+                                                     FV_LOG_WARN, FV_LOG_WARN, FV_LOG_WARN,
+                                                     FV_LOG_WARN, FV_LOG_WARN};
+
+static int name_index(const char *const *names, int n, const char *word, size_t len) {
+    for (int i = 0; i < n; i++)
+        if (strlen(names[i]) == len && memcmp(names[i], word, len) == 0) return i;
+    return -1;
+}
+
+fv_status fv_log_configure(const char *spec) {
+    fv_log_level next[FV_LOG_N_SUBSYSTEM];
+    memcpy(next, threshold, sizeof next);
+    for (const char *word = spec; *word;) {
+        size_t len = strcspn(word, ",");
+        const char *eq = memchr(word, '=', len);
+        const char *level_word = eq ? eq + 1 : word;
+        int level =
+            name_index(level_names, FV_LOG_N_LEVEL, level_word, len - (size_t)(level_word - word));
+        int sub =
+            eq ? name_index(subsystem_names, FV_LOG_N_SUBSYSTEM, word, (size_t)(eq - word)) : -1;
+        if (level < 0 || (eq && sub < 0))
+            return FV_FAIL(FV_EINVAL,
+                           "log setting '%.*s': write LEVEL or SUBSYSTEM=LEVEL, level one of "
+                           "error, warn, info, debug",
+                           (int)len, word);
+        for (int i = 0; i < FV_LOG_N_SUBSYSTEM; i++)
+            if (!eq || i == sub) next[i] = (fv_log_level)level;
+        word += len + (word[len] == ',');
+    }
+    memcpy(threshold, next, sizeof threshold);
+    return FV_OK;
+}
+
+bool fv_log_enabled(fv_log_level level, fv_log_subsystem subsystem) {
+    return level <= threshold[subsystem];
+}
+
+void fv_log_write(fv_log_level level, fv_log_subsystem subsystem, const char *fmt, ...) {
+    char line[2048];
+    struct timespec ts;
+    struct tm tm;
+    clock_gettime(CLOCK_REALTIME, &ts);
+    gmtime_r(&ts.tv_sec, &tm);
+    size_t n = strftime(line, sizeof line, "%Y-%m-%dT%H:%M:%S", &tm);
+    n += (size_t)snprintf(line + n, sizeof line - n, ".%03ldZ %s %s ", ts.tv_nsec / 1000000,
+                          level_names[level], subsystem_names[subsystem]);
+    va_list ap;
+    va_start(ap, fmt);
+    int m = vsnprintf(line + n, sizeof line - n - 1, fmt, ap);
+    va_end(ap);
+    n += m < 0 ? 0 : (size_t)m;
+    if (n > sizeof line - 2) n = sizeof line - 2;
+    line[n++] = '\n';
+    /* A log line that cannot be written has nowhere to be reported. */
+    ssize_t ignored = write(STDERR_FILENO, line, n);
+    (void)ignored;
+}

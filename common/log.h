@@ -1,0 +1,57 @@
+#ifndef FOVEA_COMMON_LOG_H
+#define FOVEA_COMMON_LOG_H
+
+/* One line per event on stderr: time, level, subsystem, key=value pairs.
+ *
+ *   FV_LOG(INFO, MODEL, "checkpoint=%s tensors=%d bytes=%zu", dir, n, bytes);
+ *
+ * FOVEA_LOG=info,kernels=debug sets the threshold, for all subsystems and then for
+ * single ones. Failures are logged once, at the edge that answers for them.
+ * Any thread; a line is written with one call and never interleaves. */
+#include <stdbool.h>
+
+#include "common/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum fv_log_level {
+    FV_LOG_ERROR = 0,
+    FV_LOG_WARN,
+    FV_LOG_INFO,
+    FV_LOG_DEBUG,
+    FV_LOG_N_LEVEL
+} fv_log_level;
+
+typedef enum fv_log_subsystem {
+    FV_LOG_GENERAL = 0,
+    FV_LOG_KERNELS,
+    FV_LOG_MODEL,
+    FV_LOG_POLICY,
+    FV_LOG_PREFILL,
+    FV_LOG_DECODE,
+    FV_LOG_WIRE,
+    FV_LOG_ROUTER,
+    FV_LOG_N_SUBSYSTEM
+} fv_log_subsystem;
+
+/* Sets thresholds from text such as "warn" or "info,model=debug". FV_EINVAL names the
+ * word that is neither a level nor SUBSYSTEM=LEVEL. The default is "warn". */
+fv_status fv_log_configure(const char *spec);
+
+bool fv_log_enabled(fv_log_level level, fv_log_subsystem subsystem);
+
+void fv_log_write(fv_log_level level, fv_log_subsystem subsystem, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#define FV_LOG(level, subsystem, ...)                                                              \
+    do {                                                                                           \
+        if (fv_log_enabled(FV_LOG_##level, FV_LOG_##subsystem))                                    \
+            fv_log_write(FV_LOG_##level, FV_LOG_##subsystem, __VA_ARGS__);                         \
+    } while (0)
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,208 @@
+/* Options from a table: the command line, the environment, defaults, --help. Used at start,
+ * by one thread; the only place that reads the environment. */
+#include "common/options.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct option_value {
+    const char **items; /* [n]; the last one counts for single-valued options */
+    int n;
+    bool given;
+} option_value;
+
+struct fv_options {
+    const fv_option *table;
+    int n;
+    option_value *values; /* [n] */
+    const char **positional;
+    int n_positional;
+    bool help;
+};
+
+static int find_row(const fv_option *table, int n, const char *name, size_t len) {
+    for (int i = 0; i < n; i++)
+        if (strlen(table[i].name) == len && memcmp(table[i].name, name, len) == 0) return i;
+    return -1;
+}
+
+static bool parse_flag(const char *text, bool *out) {
+    static const char *const yes[] = {"1", "true", "yes"}, *const no[] = {"0", "false", "no"};
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(text, yes[i]) == 0) return *out = true, true;
+        if (strcmp(text, no[i]) == 0) return *out = false, true;
+    }
+    return false;
+}
+
+static fv_status check_value(const fv_option *row, const char *text, const char *origin) {
+    char *end = NULL;
+    errno = 0;
+    if (row->type == FV_OPTION_INT) {
+        long long v = strtoll(text, &end, 10);
+        if (end == text || *end || errno)
+            return FV_FAIL(FV_EINVAL, "%s%s: '%s' is not a whole number", origin, row->name, text);
+        if ((row->min != 0 || row->max != 0) && ((double)v < row->min || (double)v > row->max))
+            return FV_FAIL(FV_EINVAL, "%s%s: %lld is out of range; it must be %.0f..%.0f", origin,
+                           row->name, v, row->min, row->max);
+    } else if (row->type == FV_OPTION_FLOAT) {
+        double v = strtod(text, &end);
+        if (end == text || *end || errno || v != v)
+            return FV_FAIL(FV_EINVAL, "%s%s: '%s' is not a number", origin, row->name, text);
+        if ((row->min != 0 || row->max != 0) && (v < row->min || v > row->max))
+            return FV_FAIL(FV_EINVAL, "%s%s: %g is out of range; it must be %g..%g", origin,
+                           row->name, v, row->min, row->max);
+    } else if (row->type == FV_OPTION_FLAG) {
+        bool b;
+        if (!parse_flag(text, &b))
+            return FV_FAIL(FV_EINVAL, "%s%s: '%s' is neither yes nor no", origin, row->name, text);
+    }
+    return FV_OK;
+}
+
+static fv_status append(const char ***items, int *n, const char *text) {
+    const char **grown = realloc(*items, (size_t)(*n + 1) * sizeof *grown);
+    if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for options");
+    grown[(*n)++] = text;
+    *items = grown;
+    return FV_OK;
+}
+
+static fv_status set_value(fv_options *o, int row, const char *text, const char *origin) {
+    option_value *v = &o->values[row];
+    FV_TRY(check_value(&o->table[row], text, origin));
+    v->given = true;
+    return append(&v->items, &v->n, text);
+}
+
+static fv_status parse_line(fv_options *o, int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        const char *arg = argv[i];
+        if (strcmp(arg, "--") == 0) {
+            while (++i < argc) FV_TRY(append(&o->positional, &o->n_positional, argv[i]));
+            break;
+        }
+        if (strncmp(arg, "--", 2) != 0) {
+            if (strcmp(arg, "-h") == 0)
+                o->help = true;
+            else if (arg[0] == '-' && arg[1])
+                return FV_FAIL(FV_EINVAL, "unknown option %s; options are written --name", arg);
+            else
+                FV_TRY(append(&o->positional, &o->n_positional, arg));
+            continue;
+        }
+        const char *name = arg + 2;
+        size_t len = strcspn(name, "=");
+        if (strcmp(name, "help") == 0) {
+            o->help = true;
+            continue;
+        }
+        int row = find_row(o->table, o->n, name, len);
+        if (row < 0)
+            return FV_FAIL(FV_EINVAL, "unknown option --%.*s; --help lists them", (int)len, name);
+        const char *value = name[len] == '=' ? name + len + 1 : NULL;
+        if (!value && o->table[row].type == FV_OPTION_FLAG) value = "1";
+        if (!value && ++i >= argc)
+            return FV_FAIL(FV_EINVAL, "--%s needs a value (%s)", o->table[row].name,
+                           o->table[row].value);
+        FV_TRY(set_value(o, row, value ? value : argv[i], "--"));
+    }
+    return FV_OK;
+}
+
+fv_status fv_options_parse(const fv_option *table, int n, int argc, char **argv, fv_options **out) {
+    fv_status st = FV_OK;
+    fv_options *o = calloc(1, sizeof *o);
+    if (!o || !(o->values = calloc((size_t)n + 1, sizeof *o->values))) {
+        free(o);
+        return FV_FAIL(FV_ENOMEM, "out of memory for options");
+    }
+    o->table = table;
+    o->n = n;
+    FV_TRY_GOTO(parse_line(o, argc, argv), st, fail);
+    for (int i = 0; i < n; i++) {
+        const char *env = table[i].env ? getenv(table[i].env) : NULL;
+        if (o->values[i].given) continue;
+        if (env && *env) {
+            st = set_value(o, i, env, "");
+            if (st != FV_OK) {
+                fv_fail_prefix(st, "environment variable %s", table[i].env);
+                goto fail;
+            }
+        } else if (table[i].fallback) {
+            FV_TRY_GOTO(append(&o->values[i].items, &o->values[i].n, table[i].fallback), st, fail);
+        }
+    }
+    *out = o;
+    return FV_OK;
+fail:
+    fv_options_free(o);
+    return st;
+}
+
+void fv_options_free(fv_options *o) {
+    if (!o) return;
+    for (int i = 0; i < o->n; i++) free(o->values[i].items);
+    free(o->values);
+    free(o->positional);
+    free(o);
+}
+
+bool fv_options_help_wanted(const fv_options *o) { return o->help; }
+
+static const option_value *value_of(const fv_options *o, const char *name) {
+    int row = find_row(o->table, o->n, name, strlen(name));
+    assert(row >= 0);
+    return &o->values[row];
+}
+
+const char *fv_options_string(const fv_options *o, const char *name) {
+    const option_value *v = value_of(o, name);
+    return v->n ? v->items[v->n - 1] : NULL;
+}
+
+bool fv_options_given(const fv_options *o, const char *name) { return value_of(o, name)->given; }
+
+bool fv_options_flag(const fv_options *o, const char *name) {
+    const char *text = fv_options_string(o, name);
+    bool b = false;
+    return text && parse_flag(text, &b) && b;
+}
+
+int64_t fv_options_int(const fv_options *o, const char *name) {
+    const char *text = fv_options_string(o, name);
+    return text ? strtoll(text, NULL, 10) : 0;
+}
+
+double fv_options_float(const fv_options *o, const char *name) {
+    const char *text = fv_options_string(o, name);
+    return text ? strtod(text, NULL) : 0;
+}
+
+int fv_options_list(const fv_options *o, const char *name, const char *const **items) {
+    const option_value *v = value_of(o, name);
+    *items = v->items;
+    return v->n;
+}
+
+int fv_options_positional(const fv_options *o, const char *const **items) {
+    *items = o->positional;
+    return o->n_positional;
+}
+
+void fv_options_print_help(FILE *f, const char *usage, const char *about, const fv_option *table,
+                           int n) {
+    fprintf(f, "usage: %s\n\n%s\n\noptions:\n", usage, about);
+    for (int i = 0; i < n; i++) {
+        char head[64];
+        snprintf(head, sizeof head, "--%s%s%s", table[i].name, table[i].value ? " " : "",
+                 table[i].value ? table[i].value : "");
+        fprintf(f, "  %-26s %s", head, table[i].help);
+        if (table[i].fallback) fprintf(f, " [%s]", table[i].fallback);
+        if (table[i].env) fprintf(f, " (%s)", table[i].env);
+        fputc('\n', f);
+    }
+    fprintf(f, "  %-26s %s\n", "--help", "this text");
+}

@@ -1,0 +1,74 @@
+/* Builds a pass from new tokens, runs it, reads logits. Buffers are kept from step to step. The
+ * thread that owns the decoder. */
+#include "decode-worker/step.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/arena.h"
+
+struct fv_stepper {
+    fv_decoder *dec;
+    fv_buf x; /* [rows, d] */
+    fv_arena arena;
+};
+
+fv_status fv_stepper_open(fv_decoder *dec, fv_stepper **out) {
+    fv_stepper *st = calloc(1, sizeof *st);
+    if (!st) return FV_FAIL(FV_ENOMEM, "out of memory for the decode step");
+    st->dec = dec;
+    *out = st;
+    return FV_OK;
+}
+
+void fv_stepper_close(fv_stepper *st) {
+    if (!st) return;
+    fv_buf_free(&st->x);
+    fv_arena_fini(&st->arena);
+    free(st);
+}
+
+static fv_status rows_for(fv_stepper *st, int32_t rows, fv_tensor *out) {
+    int32_t d = fv_decoder_config(st->dec)->d_model;
+    size_t bytes = (size_t)rows * (size_t)d * sizeof(float);
+    if (bytes > st->x.bytes) {
+        fv_buf_free(&st->x);
+        FV_TRY(fv_buf_alloc(fv_decoder_backend(st->dec)->device, bytes, FV_BUF_DEVICE, &st->x));
+    }
+    *out = fv_tensor_of(st->x.data, FV_F32, rows, d);
+    return FV_OK;
+}
+
+fv_status fv_stepper_run(fv_stepper *st, const fv_step_seq *seq, int32_t n_seq, float *logits) {
+    fv_arena_reset(&st->arena);
+    int32_t rows = 0, *ids, *pos;
+    uint8_t *seg;
+    fv_pass_seq *pass_seq;
+    for (int32_t b = 0; b < n_seq; b++) rows += seq[b].n;
+    if (rows == 0) return FV_OK;
+    FV_TRY(FV_ARENA_NEW(&st->arena, rows, ids));
+    FV_TRY(FV_ARENA_NEW(&st->arena, rows, pos));
+    FV_TRY(FV_ARENA_NEW(&st->arena, rows, seg));
+    FV_TRY(FV_ARENA_NEW(&st->arena, n_seq, pass_seq));
+    memset(seg, FV_SEG_TEXT, (size_t)rows);
+    for (int32_t b = 0, at = 0; b < n_seq; at += seq[b++].n) {
+        assert(seq[b].n > 0);
+        memcpy(ids + at, seq[b].ids, (size_t)seq[b].n * sizeof *ids);
+        for (int32_t i = 0; i < seq[b].n; i++) pos[at + i] = seq[b].pos + i;
+        pass_seq[b] = (fv_pass_seq){
+            .kv = seq[b].kv, .n_rows = seq[b].n, .pos = pos + at, .seg = seg + at, .wanted = 1};
+    }
+    fv_pass pass = {.n_seq = n_seq, .seq = pass_seq};
+    FV_TRY(rows_for(st, rows, &pass.x));
+    FV_TRY(fv_decoder_embed(st->dec, ids, rows, pass.x));
+    const fv_text_config *cfg = fv_decoder_config(st->dec);
+    FV_TRY(fv_decoder_layers(st->dec, &pass, 0, cfg->n_layer));
+    FV_TRY(fv_decoder_logits(st->dec, pass.out, logits));
+    for (size_t i = 0; i < (size_t)n_seq * (size_t)cfg->vocab; i++)
+        if (!isfinite(logits[i]))
+            return FV_FAIL(FV_EDATA, "the model's logits are not finite after a decode step: its "
+                                     "weights or its KV overflow (try --kv-dtype f32)");
+    return FV_OK;
+}

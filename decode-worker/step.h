@@ -1,0 +1,25 @@
+#ifndef FOVEA_DECODE_WORKER_STEP_H
+#define FOVEA_DECODE_WORKER_STEP_H
+
+/* STEP: one pass of new tokens through the whole text model, for any number of sequences. A
+ * sequence brings one token in plain decoding, several when a conversation goes on. */
+#include "model/net/decoder.h"
+
+typedef struct fv_step_seq {
+    fv_kv *kv;          /* holds everything before these tokens */
+    int32_t n;          /* new tokens, at least 1 */
+    const int32_t *ids; /* [n] */
+    int32_t pos;        /* position of the first one */
+} fv_step_seq;
+
+typedef struct fv_stepper fv_stepper; /* opaque; borrows the decoder */
+
+fv_status fv_stepper_open(fv_decoder *dec, fv_stepper **out);
+void fv_stepper_close(fv_stepper *st); /* NULL is fine */
+
+/* Appends every sequence's tokens to its store; logits [n_seq, vocab] on the host, behind the
+ * last token of each. FV_EDATA when they are not finite; FV_EBUSY when the KV pool is full. On
+ * failure the stores are inconsistent: close them. */
+fv_status fv_stepper_run(fv_stepper *st, const fv_step_seq *seq, int32_t n_seq, float *logits);
+
+#endif

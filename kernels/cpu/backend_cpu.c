@@ -1,0 +1,217 @@
+/* The CPU backend's table: checks the arguments, cuts an operation into items, and spreads
+ * them over the threads. The mathematics is in the path (path.h).
+ *
+ * Weights are borrowed where they lie and never copied. Scratch memory is one piece per
+ * thread, kept between calls, grown to the largest that a call has needed: a steady state
+ * allocates nothing. */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "common/log.h"
+#include "kernels/cpu/path.h"
+#include "kernels/cpu/threads.h"
+#include "kernels/ops.h"
+
+/* Row-wise operations on fewer elements than this stay on the calling thread, and a thread
+ * takes that many at a time: below it, waking another costs more than it saves. */
+enum { GRAIN_ELEMENTS = 16384 };
+
+typedef struct cpu {
+    fv_threads *threads;
+    const fv_cpu_path *path;
+    char *scratch; /* owned; scratch_bytes for each thread */
+    size_t scratch_bytes;
+} cpu;
+
+static fv_status cpu_open(fv_backend *be, const fv_backend_options *opt) {
+    const fv_cpu_path *path;
+    FV_TRY(fv_cpu_path_find(opt ? opt->isa : NULL, &path));
+    cpu *c = calloc(1, sizeof *c);
+    if (!c) return FV_FAIL(FV_ENOMEM, "out of memory for the CPU backend");
+    c->path = path;
+    fv_status s = fv_threads_open(opt ? opt->n_threads : 0, &c->threads);
+    if (s != FV_OK) {
+        free(c);
+        return s;
+    }
+    *be = (fv_backend){.ops = &fv_backend_cpu, .device = fv_device_host(), .impl = c};
+    FV_LOG(INFO, KERNELS, "backend=cpu isa=%s threads=%d", path->isa, fv_threads_count(c->threads));
+    return FV_OK;
+}
+
+static void cpu_close(fv_backend *be) {
+    cpu *c = be->impl;
+    fv_threads_close(c->threads);
+    free(c->scratch);
+    free(c);
+}
+
+static fv_status cpu_weight(fv_backend *be, const fv_tensor *host, fv_tensor *out, fv_buf *owned) {
+    (void)be;
+    *out = *host;
+    *owned = (fv_buf){0};
+    return FV_OK;
+}
+
+static fv_status cpu_sync(fv_backend *be) {
+    (void)be;
+    return FV_OK;
+}
+
+static fv_status scratch_reserve(cpu *c, size_t bytes) {
+    if (bytes <= c->scratch_bytes) return FV_OK;
+    size_t each = (bytes + 4095) / 4096 * 4096;
+    char *p = aligned_alloc(4096, each * (size_t)fv_threads_count(c->threads));
+    if (!p) return FV_FAIL(FV_ENOMEM, "out of memory: %zu bytes of scratch per thread", each);
+    free(c->scratch);
+    c->scratch = p;
+    c->scratch_bytes = each;
+    return FV_OK;
+}
+
+/* One loop on its way to the threads. */
+typedef struct job {
+    const cpu *cpu;
+    fv_cpu_items *items;
+    const void *args;
+} job;
+
+static void run_chunk(void *arg, int thread, int64_t begin, int64_t end) {
+    const job *j = arg;
+    char *scratch = j->cpu->scratch;
+    if (scratch) scratch += (size_t)thread * j->cpu->scratch_bytes;
+    j->items(j->args, scratch, begin, end);
+}
+
+static fv_status run_plan(cpu *c, fv_cpu_plan plan, fv_cpu_items *items, const void *args) {
+    FV_TRY(scratch_reserve(c, plan.scratch_bytes));
+    fv_threads_for(c->threads, plan.n_item, plan.grain, run_chunk, &(job){c, items, args});
+    return FV_OK;
+}
+
+/* `rows` items of `cols` elements each. */
+static fv_status run_rows(cpu *c, int64_t rows, int64_t cols, fv_cpu_items *items,
+                          const void *args) {
+    int64_t grain = GRAIN_ELEMENTS / (cols > 0 ? cols : 1);
+    fv_cpu_plan plan = {.n_item = rows, .grain = grain > 0 ? grain : 1};
+    return run_plan(c, plan, items, args);
+}
+
+/* Activations that are not F32 are another backend's. */
+static fv_status need_f32(const fv_tensor *t, const char *what) {
+    if (!t->data || t->dtype == FV_F32) return FV_OK;
+    return FV_FAIL(FV_EUNSUPPORTED, "the CPU backend computes in f32: %s is %s", what,
+                   fv_dtype_name(t->dtype));
+}
+
+static bool same_shape(const fv_tensor *a, const fv_tensor *b) {
+    return a->rows == b->rows && a->cols == b->cols;
+}
+
+static bool is_vector_of(const fv_tensor *t, int32_t n) {
+    return !t->data || (t->rows == 1 && t->cols == n);
+}
+
+/* ---- linear ---------------------------------------------------------------------------- */
+
+static fv_status cpu_linear(fv_backend *be, const fv_linear_args *a) {
+    cpu *c = be->impl;
+    FV_TRY(need_f32(&a->x, "linear's x"));
+    assert(a->n_part >= 1 && a->n_part <= FV_LINEAR_MAX_PARTS);
+    for (int i = 0; i < a->n_part; i++) {
+        const fv_linear_part *p = &a->part[i];
+        FV_TRY(need_f32(&p->y, "linear's y"));
+        assert(p->w.cols == a->x.cols && p->w.ld == p->w.cols);
+        assert(p->y.rows == a->x.rows && p->y.cols == p->w.rows);
+        assert(is_vector_of(&p->bias, p->w.rows));
+        (void)p;
+    }
+    if (a->x.rows == 0) return FV_OK;
+    return run_plan(c, c->path->linear_plan(a), c->path->linear, a);
+}
+
+/* ---- row-wise -------------------------------------------------------------------------- */
+
+static fv_status cpu_norm(fv_backend *be, const fv_norm_args *a) {
+    cpu *c = be->impl;
+    FV_TRY(need_f32(&a->x, "norm's x"));
+    FV_TRY(need_f32(&a->y, "norm's y"));
+    assert(same_shape(&a->x, &a->y) && a->w.data);
+    assert(is_vector_of(&a->w, a->x.cols) && is_vector_of(&a->b, a->x.cols));
+    return run_rows(c, a->x.rows, a->x.cols, c->path->norm, a);
+}
+
+static fv_status cpu_activate(fv_backend *be, const fv_activate_args *a) {
+    cpu *c = be->impl;
+    FV_TRY(need_f32(&a->x, "activate's x"));
+    FV_TRY(need_f32(&a->gate, "activate's gate"));
+    FV_TRY(need_f32(&a->y, "activate's y"));
+    assert(a->act >= 0 && a->act < FV_N_ACT);
+    assert(same_shape(&a->x, &a->y) && (!a->gate.data || same_shape(&a->x, &a->gate)));
+    return run_rows(c, a->x.rows, a->x.cols, c->path->activate, a);
+}
+
+static fv_status cpu_rope(fv_backend *be, const fv_rope_args *a) {
+    cpu *c = be->impl;
+    FV_TRY(need_f32(&a->x, "rope's x"));
+    FV_TRY(need_f32(&a->cos, "rope's cos"));
+    FV_TRY(need_f32(&a->sin, "rope's sin"));
+    assert(same_shape(&a->cos, &a->sin) && a->cos.rows == a->x.rows);
+    assert(a->x.cols == a->n_head * 2 * a->cos.cols);
+    return run_rows(c, a->x.rows, a->x.cols, c->path->rope, a);
+}
+
+static fv_status cpu_gather(fv_backend *be, const fv_gather_args *a) {
+    cpu *c = be->impl;
+    FV_TRY(need_f32(&a->y, "gather's y"));
+    assert(a->table.cols == a->y.cols);
+    return run_rows(c, a->y.rows, a->y.cols, c->path->gather, a);
+}
+
+/* ---- KV and attention ------------------------------------------------------------------ */
+
+static fv_status cpu_kv_write(fv_backend *be, const fv_kv_write_args *a) {
+    cpu *c = be->impl;
+    FV_TRY(need_f32(&a->k, "kv_write's k"));
+    FV_TRY(need_f32(&a->v, "kv_write's v"));
+    assert(same_shape(&a->k, &a->v) && a->k.cols == a->n_kv * a->d_head);
+    int64_t rows = 0;
+    for (int i = 0; i < a->n_seq; i++) rows += a->seqs[i].n_rows;
+    return run_rows(c, rows, a->k.cols, c->path->kv_write, a);
+}
+
+static fv_status cpu_attention(fv_backend *be, const fv_attn_args *a) {
+    cpu *c = be->impl;
+    FV_TRY(need_f32(&a->q, "attention's q"));
+    FV_TRY(need_f32(&a->o, "attention's o"));
+    FV_TRY(need_f32(&a->lse, "attention's lse"));
+    assert(a->n_kv > 0 && a->n_head % a->n_kv == 0 && a->d_head > 0);
+    assert(same_shape(&a->q, &a->o) && a->q.cols == a->n_head * a->d_head);
+    assert(!a->lse.data || (a->lse.rows == a->q.rows && a->lse.cols == a->n_head));
+    for (int i = 0; i < a->n_seq; i++) {
+        assert(a->seqs[i].n_seg >= 1 && a->seqs[i].n_seg <= FV_ATTN_MAX_SEG);
+        assert(!a->seqs[i].tap || a->seqs[i].tap_rows <= a->seqs[i].n_rows);
+    }
+    return run_plan(c, c->path->attention_plan(a), c->path->attention, a);
+}
+
+const char *fv_cpu_backend_isa(const fv_backend *be) {
+    const cpu *c = be->impl;
+    return c->path->isa;
+}
+
+const fv_backend_ops fv_backend_cpu = {
+    .name = "cpu",
+    .act = FV_F32,
+    .open = cpu_open,
+    .close = cpu_close,
+    .weight = cpu_weight,
+    .sync = cpu_sync,
+    .linear = cpu_linear,
+    .norm = cpu_norm,
+    .activate = cpu_activate,
+    .rope = cpu_rope,
+    .gather = cpu_gather,
+    .kv_write = cpu_kv_write,
+    .attention = cpu_attention,
+};

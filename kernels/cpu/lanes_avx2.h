@@ -1,0 +1,83 @@
+#ifndef FOVEA_KERNELS_CPU_LANES_AVX2_H
+#define FOVEA_KERNELS_CPU_LANES_AVX2_H
+
+/* The 16 lanes of a canonical dot product in two AVX2 registers. */
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/tensor.h"
+
+typedef struct f32x16 {
+    __m256 lo, hi;
+} f32x16;
+
+/* The output tile of a matrix product: MR rows of x times NR rows of w. 12 registers of
+ * accumulators, 2 for w, 1 for x: 15 of 16 when the two halves go one after the other. */
+enum { MR = 3, NR = 2 };
+
+static inline f32x16 f32x16_zero(void) {
+    return (f32x16){_mm256_setzero_ps(), _mm256_setzero_ps()};
+}
+
+static inline f32x16 f32x16_all(float x) { return (f32x16){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+
+static inline f32x16 f32x16_load(const float *p) {
+    return (f32x16){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
+
+static inline void f32x16_store(float *p, f32x16 v) {
+    _mm256_storeu_ps(p, v.lo);
+    _mm256_storeu_ps(p + 8, v.hi);
+}
+
+static inline f32x16 f32x16_mul(f32x16 a, f32x16 b) {
+    return (f32x16){_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
+
+static inline f32x16 f32x16_div(f32x16 a, f32x16 b) {
+    return (f32x16){_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
+}
+
+static inline f32x16 f32x16_fma(f32x16 a, f32x16 b, f32x16 c) {
+    return (f32x16){_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+
+/* bf16: the upper half of an f32. */
+static inline __m256 f32x8_of_bf16(__m128i h) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
+
+/* 16 elements of an array, widened. */
+static inline f32x16 f32x16_widen(const void *p, fv_dtype t) {
+    if (t == FV_F32) return f32x16_load(p);
+    __m128i lo = _mm_loadu_si128(p), hi = _mm_loadu_si128((const __m128i *)p + 1);
+    if (t == FV_BF16) return (f32x16){f32x8_of_bf16(lo), f32x8_of_bf16(hi)};
+    return (f32x16){_mm256_cvtph_ps(lo), _mm256_cvtph_ps(hi)};
+}
+
+/* The first n < 16 of them; the other lanes are 0 and their memory is not touched. */
+static inline f32x16 f32x16_widen_tail(const void *p, fv_dtype t, size_t n) {
+    float room[16] = {0};
+    memcpy(room, p, n * fv_dtype_bytes(t));
+    return f32x16_widen(room, t);
+}
+
+/* out[i] = tree(v_i): four vectors go through the tree of kernels/ops.h together, after step
+ * s = 4 in one register. A sum of two does not depend on their order, so the bits are those of
+ * one vector alone. */
+static inline void f32x16_tree4(f32x16 a, f32x16 b, f32x16 c, f32x16 d, float out[4]) {
+    __m256 a8 = _mm256_add_ps(a.lo, a.hi), b8 = _mm256_add_ps(b.lo, b.hi);
+    __m256 c8 = _mm256_add_ps(c.lo, c.hi), d8 = _mm256_add_ps(d.lo, d.hi);
+    __m256 ab =
+        _mm256_add_ps(_mm256_permute2f128_ps(a8, b8, 0x20), _mm256_permute2f128_ps(a8, b8, 0x31));
+    __m256 cd =
+        _mm256_add_ps(_mm256_permute2f128_ps(c8, d8, 0x20), _mm256_permute2f128_ps(c8, d8, 0x31));
+    __m256 s = _mm256_add_ps(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));
+    s = _mm256_add_ps(s, _mm256_permute_ps(s, 0xb1)); /* halves: a a c c, b b d d */
+    __m128 ac = _mm256_castps256_ps128(s), bd = _mm256_extractf128_ps(s, 1);
+    _mm_storeu_ps(out, _mm_movelh_ps(_mm_unpacklo_ps(ac, bd), _mm_unpackhi_ps(ac, bd)));
+}
+
+#endif

@@ -1,0 +1,60 @@
+#ifndef FOVEA_KERNELS_CPU_LANES_AVX512_H
+#define FOVEA_KERNELS_CPU_LANES_AVX512_H
+
+/* The 16 lanes of a canonical dot product in one AVX-512 register. */
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/tensor.h"
+
+typedef __m512 f32x16;
+#define F32X16_ONE_REGISTER
+
+/* The output tile of a matrix product: MR rows of x times NR rows of w. 24 accumulators, 4
+ * registers for w, 1 for x: 29 of 32, and 10 loads for 24 fused multiply-adds. */
+enum { MR = 6, NR = 4 };
+
+static inline f32x16 f32x16_zero(void) { return _mm512_setzero_ps(); }
+static inline f32x16 f32x16_all(float x) { return _mm512_set1_ps(x); }
+static inline f32x16 f32x16_load(const float *p) { return _mm512_loadu_ps(p); }
+static inline void f32x16_store(float *p, f32x16 v) { _mm512_storeu_ps(p, v); }
+static inline f32x16 f32x16_mul(f32x16 a, f32x16 b) { return _mm512_mul_ps(a, b); }
+static inline f32x16 f32x16_div(f32x16 a, f32x16 b) { return _mm512_div_ps(a, b); }
+static inline f32x16 f32x16_fma(f32x16 a, f32x16 b, f32x16 c) { return _mm512_fmadd_ps(a, b, c); }
+
+/* bf16: the upper half of an f32. */
+static inline f32x16 f32x16_of_bf16(__m256i h) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+
+/* 16 elements of an array, widened. */
+static inline f32x16 f32x16_widen(const void *p, fv_dtype t) {
+    if (t == FV_F32) return _mm512_loadu_ps(p);
+    __m256i h = _mm256_loadu_si256(p);
+    return t == FV_BF16 ? f32x16_of_bf16(h) : _mm512_cvtph_ps(h);
+}
+
+/* The first n < 16 of them; the other lanes are 0 and their memory is not touched. */
+static inline f32x16 f32x16_widen_tail(const void *p, fv_dtype t, size_t n) {
+    __mmask16 m = (__mmask16)((1u << n) - 1);
+    if (t == FV_F32) return _mm512_maskz_loadu_ps(m, p);
+    __m256i h = _mm256_maskz_loadu_epi16(m, p);
+    return t == FV_BF16 ? f32x16_of_bf16(h) : _mm512_cvtph_ps(h);
+}
+
+/* out[i] = tree(v_i): four vectors go through the tree of kernels/ops.h together. In step
+ * s = 8 two vectors share a register, then four: 5 additions instead of 16. A sum of two does
+ * not depend on their order, so the bits are those of one vector alone. */
+static inline void f32x16_tree4(f32x16 a, f32x16 b, f32x16 c, f32x16 d, float out[4]) {
+    f32x16 ab = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    f32x16 cd = _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
+    f32x16 s =
+        _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+    s = _mm512_add_ps(s, _mm512_permute_ps(s, 0x4e)); /* each quarter: i + (i ^ 2) */
+    s = _mm512_add_ps(s, _mm512_permute_ps(s, 0xb1)); /* i + (i ^ 1) */
+    __m512i quarters = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
+    _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_permutexvar_ps(quarters, s)));
+}
+
+#endif

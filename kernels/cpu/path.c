@@ -1,0 +1,44 @@
+/* Which instruction set the CPU backend uses: decided once, when it opens. */
+#include "kernels/cpu/path.h"
+
+#include <cpuid.h>
+#include <string.h>
+
+/* Each of these also asks whether the operating system saves the registers. */
+static bool has_avx2(void) {
+    unsigned a, b, c = 0, d;
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+static bool has_avx512(void) {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+
+static bool has_anything(void) { return true; }
+
+static const struct {
+    const fv_cpu_path *path;
+    bool (*runs_here)(void);
+} paths[] = {
+    {&fv_cpu_path_avx512, has_avx512}, /* best first */
+    {&fv_cpu_path_avx2, has_avx2},
+    {&fv_cpu_path_plain, has_anything},
+};
+
+enum { N_PATH = sizeof paths / sizeof *paths };
+
+fv_status fv_cpu_path_find(const char *isa, const fv_cpu_path **out) {
+    bool any = !isa || strcmp(isa, "auto") == 0;
+    for (int i = 0; i < N_PATH; i++) {
+        if (!any && strcmp(isa, paths[i].path->isa) != 0) continue;
+        if (paths[i].runs_here()) {
+            *out = paths[i].path;
+            return FV_OK;
+        }
+        if (!any) return FV_FAIL(FV_EUNSUPPORTED, "this CPU cannot run the %s path", isa);
+    }
+    return FV_FAIL(FV_EINVAL, "isa '%s': choose auto, plain, avx2 or avx512", isa);
+}

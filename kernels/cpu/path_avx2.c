@@ -1,0 +1,24 @@
+/* The AVX2 path: AVX2, FMA and F16C, the instructions of CMakeLists.txt for this file. The bits
+ * of the plain path. */
+#include "kernels/cpu/lanes_avx2.h"
+#include "kernels/cpu/path.h"
+#include "kernels/cpu/rowwise.inc"
+
+#include "kernels/cpu/dots.inc"
+
+#include "kernels/cpu/linear.inc"
+
+#include "kernels/cpu/attention.inc"
+
+const fv_cpu_path fv_cpu_path_avx2 = {
+    .isa = "avx2",
+    .linear_plan = linear_plan,
+    .linear = linear,
+    .attention_plan = attention_plan,
+    .attention = attention,
+    .norm = norm_rows,
+    .activate = activate_rows,
+    .rope = rope_rows,
+    .gather = gather_rows,
+    .kv_write = kv_write_rows,
+};

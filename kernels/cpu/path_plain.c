@@ -1,0 +1,166 @@
+/* The plain path: what every other path must compute, bit for bit.
+ *
+ * One output at a time, one element at a time, from where it lies, in the order that
+ * kernels/ops.h defines; nothing is packed, blocked or shared. Compiled for any x86-64 (fmaf
+ * is then a call into libm, exact on every machine), so it is also the path of machines
+ * without AVX2: correct, and some hundred times slower than the others. */
+#include "kernels/cpu/path.h"
+#include "kernels/cpu/rowwise.inc"
+
+/* The canonical dot product of n elements of x and w. */
+static float dot(const float *x, const void *w, fv_dtype t, size_t n) {
+    float acc[LANES] = {0};
+    for (size_t k = 0; k < n; k += LANES)
+        for (size_t i = 0; i < LANES; i++) {
+            bool inside = k + i < n;
+            float xi = inside ? x[k + i] : 0.0f, wi = inside ? widened(w, t, k + i) : 0.0f;
+            acc[i] = fmaf(xi, wi, acc[i]);
+        }
+    return lanes_tree(acc);
+}
+
+/* ---- linear: an item is one output column ---------------------------------------------- */
+
+static fv_cpu_plan linear_plan(const fv_linear_args *a) {
+    fv_cpu_plan plan = {.grain = 1};
+    for (int p = 0; p < a->n_part; p++) plan.n_item += a->part[p].w.rows;
+    return plan;
+}
+
+static void linear_column(const fv_tensor *x, const fv_linear_part *p, int64_t n) {
+    fv_tensor w = fv_tensor_rows(p->w, (int32_t)n, 1);
+    for (int64_t m = 0; m < x->rows; m++) {
+        float *y = row_f32(&p->y, m) + n;
+        float sum = dot(row_f32(x, m), w.data, w.dtype, (size_t)w.cols);
+        if (p->bias.data) sum += widened(p->bias.data, p->bias.dtype, (size_t)n);
+        if (p->accumulate) sum += *y;
+        *y = sum;
+    }
+}
+
+static void linear(const void *args, void *scratch, int64_t begin, int64_t end) {
+    const fv_linear_args *a = args;
+    (void)scratch;
+    for (int p = 0; p < a->n_part; p++) {
+        int64_t N = a->part[p].w.rows;
+        for (int64_t n = begin < 0 ? 0 : begin; n < end && n < N; n++)
+            linear_column(&a->x, &a->part[p], n);
+        begin -= N;
+        end -= N;
+    }
+}
+
+/* ---- attention: an item is one query row, all its heads -------------------------------- */
+
+static fv_cpu_plan attention_plan(const fv_attn_args *a) {
+    fv_cpu_plan plan = {.grain = 1};
+    for (int i = 0; i < a->n_seq; i++) plan.n_item += a->seqs[i].n_rows;
+    return plan;
+}
+
+/* One query vector, and the runs of its KV head. */
+typedef struct query {
+    const fv_attn_args *a;
+    const fv_attn_seq *seq;
+    const float *q;        /* [D] */
+    const fv_kv_run *runs; /* [n_seg] */
+    int32_t row;           /* of the sequence */
+} query;
+
+/* How many rows of segment s it sees. */
+static int32_t visible(const query *u, int s) {
+    const int32_t *hidden = u->seq->hidden;
+    int32_t n = u->runs[s].len - (hidden ? hidden[s * u->seq->n_rows + u->row] : 0);
+    return n < 0 ? 0 : n;
+}
+
+static const void *kv_row(const query *u, const void *base, int32_t j) {
+    size_t bytes = (size_t)u->a->d_head * fv_dtype_bytes(u->a->kv_dtype);
+    return (const char *)base + (size_t)(j % FV_KV_BLOCK) * bytes;
+}
+
+static float score(const query *u, int s, int32_t j) {
+    const void *k = kv_row(u, u->runs[s].block[j / FV_KV_BLOCK].k, j);
+    return u->a->scale * dot(u->q, k, u->a->kv_dtype, (size_t)u->a->d_head);
+}
+
+/* Online softmax over blocks. o [D]; returns lse. */
+static float attend(const query *u, float *o) {
+    int32_t D = u->a->d_head;
+    float m = -INFINITY, l = 0.0f;
+    bool first = true;
+    for (int32_t d = 0; d < D; d++) o[d] = 0.0f;
+    for (int s = 0; s < u->seq->n_seg; s++)
+        for (int32_t j0 = 0, n = visible(u, s); j0 < n; j0 += FV_KV_BLOCK) {
+            int32_t nb = n - j0 < FV_KV_BLOCK ? n - j0 : FV_KV_BLOCK;
+            float p[FV_KV_BLOCK], m_new = m;
+            for (int32_t j = 0; j < nb; j++) {
+                p[j] = score(u, s, j0 + j);
+                m_new = p[j] > m_new ? p[j] : m_new;
+            }
+            for (int32_t j = 0; j < nb; j++) p[j] = exp_f32(p[j] - m_new);
+            float c = first ? 0.0f : exp_f32(m - m_new);
+            l = fmaf(l, c, sum_row(p, (size_t)nb));
+            const void *v = u->runs[s].block[j0 / FV_KV_BLOCK].v;
+            for (int32_t d = 0; d < D; d++) {
+                o[d] *= c;
+                for (int32_t j = 0; j < nb; j++)
+                    o[d] = fmaf(p[j], widened(kv_row(u, v, j), u->a->kv_dtype, (size_t)d), o[d]);
+            }
+            m = m_new;
+            first = false;
+        }
+    if (first) return -INFINITY;
+    for (int32_t d = 0; d < D; d++) o[d] /= l;
+    return m + log_f32(l);
+}
+
+/* tap[j] = exp(s_j - lse) over all segments, 0 for what the query does not see. */
+static void tap_row(const query *u, float lse, float *tap) {
+    int32_t column = 0;
+    for (int i = 0; i < u->seq->tap_ld; i++) tap[i] = 0.0f;
+    for (int s = 0; s < u->seq->n_seg; column += u->runs[s++].len)
+        for (int32_t j = 0, n = visible(u, s); j < n; j++)
+            tap[column + j] = exp_f32(score(u, s, j) - lse);
+}
+
+static void attention_row(const fv_attn_args *a, const fv_attn_seq *seq, int32_t i) {
+    int32_t group = a->n_head / a->n_kv, tapped = i - (seq->n_rows - seq->tap_rows);
+    int64_t row = (int64_t)seq->row0 + i;
+    for (int32_t h = 0; h < a->n_head; h++) {
+        size_t at = (size_t)h * (size_t)a->d_head;
+        query u = {.a = a, .seq = seq, .row = i, .q = row_f32(&a->q, row) + at};
+        u.runs = seq->runs + (ptrdiff_t)(h / group) * seq->n_seg;
+        float lse = attend(&u, row_f32(&a->o, row) + at);
+        if (a->lse.data) row_f32(&a->lse, row)[h] = lse;
+        if (seq->tap && tapped >= 0) {
+            size_t line = (size_t)h * (size_t)seq->tap_rows + (size_t)tapped;
+            tap_row(&u, lse, seq->tap + line * (size_t)seq->tap_ld);
+        }
+    }
+}
+
+static void attention(const void *args, void *scratch, int64_t begin, int64_t end) {
+    const fv_attn_args *a = args;
+    (void)scratch;
+    for (int s = 0; s < a->n_seq; s++) {
+        int32_t n = a->seqs[s].n_rows;
+        for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++)
+            attention_row(a, &a->seqs[s], (int32_t)i);
+        begin -= n;
+        end -= n;
+    }
+}
+
+const fv_cpu_path fv_cpu_path_plain = {
+    .isa = "plain",
+    .linear_plan = linear_plan,
+    .linear = linear,
+    .attention_plan = attention_plan,
+    .attention = attention,
+    .norm = norm_rows,
+    .activate = activate_rows,
+    .rope = rope_rows,
+    .gather = gather_rows,
+    .kv_write = kv_write_rows,
+};

@@ -1,0 +1,30 @@
+#ifndef FOVEA_KERNELS_CPU_THREADS_H
+#define FOVEA_KERNELS_CPU_THREADS_H
+
+/* A pool of threads that share out the index range of one loop at a time.
+ *
+ * The calling thread works too and is thread 0. Indices are handed out in chunks of `grain`
+ * from one counter, so a thread that the system holds back delays the loop by one chunk at
+ * most; a thread that wakes up late is not waited for. Which thread does which index is
+ * therefore not fixed, and no result may depend on it. */
+#include <stdint.h>
+
+#include "common/status.h"
+
+typedef struct fv_threads fv_threads; /* opaque */
+
+/* Does indices [begin, end). `thread` < fv_threads_count tells scratch memories apart. */
+typedef void (*fv_threads_fn)(void *arg, int thread, int64_t begin, int64_t end);
+
+/* n threads, the caller's included; 0 = all cores that this process may run on. FV_ENOMEM when
+ * the system gives none. *out is freed with close, by the thread that opened it. */
+fv_status fv_threads_open(int n, fv_threads **out);
+void fv_threads_close(fv_threads *t); /* NULL is fine */
+
+int fv_threads_count(const fv_threads *t);
+
+/* Calls fn for all of [0, n) in chunks of `grain` >= 1; returns when all is done. n = 0 does
+ * nothing; one chunk runs on the calling thread alone. Not reentrant. */
+void fv_threads_for(fv_threads *t, int64_t n, int64_t grain, fv_threads_fn fn, void *arg);
+
+#endif

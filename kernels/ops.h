@@ -1,0 +1,227 @@
+#ifndef FOVEA_KERNELS_OPS_H
+#define FOVEA_KERNELS_OPS_H
+
+/* The mathematics of the forward pass, behind one const table per backend.
+ *
+ * Model code calls operations through this table and includes nothing of a device. The
+ * CPU table is complete and is the specification: its plain C version defines the bits,
+ * its AVX2 and AVX-512 versions give the same bits, and other backends are compared to it.
+ *
+ * THE CANONICAL DOT PRODUCT. Every sum over a contracted dimension of length K is
+ *     acc[i] = 0, i < 16;   for k = 0, 16, 32, ...: acc[i] = fma(x[k+i], w[k+i], acc[i])
+ *     for s = 8, 4, 2, 1:   acc[i] += acc[i + s], i < s;      the result is acc[0]
+ * with x and w widened to f32 and padded with zeros to a multiple of 16. It does not
+ * depend on how many rows are computed together, on chunks, on neighbours in a batch or on
+ * threads: the same row gives the same bits alone and among others. Sums of one vector
+ * (norms, softmax denominators) are the dot product with ones, formed in the same lanes
+ * and the same tree with acc[i] = acc[i] + x[k+i].
+ *
+ * ATTENTION is summed over fixed blocks of FV_KV_BLOCK rows, counted from the start of each
+ * segment, in the order of the segments (fv_attn_args says how).
+ *
+ * Rules for every operation: arguments in one struct; matrices are fv_tensor; activations are
+ * of the backend's `act` type (the CPU's is F32), residual streams and inputs may be F32;
+ * weights and biases of any dtype; zero rows is legal and does nothing; inputs and outputs do
+ * not overlap unless said so. Shapes that contradict each other are the caller's bug (assert); a
+ * dtype that the backend cannot do returns FV_EUNSUPPORTED. Letters: M rows, K in, N out, H
+ * query heads, Hkv KV heads, D head dim. One thread calls a backend at a time. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/buf.h"
+#include "common/status.h"
+#include "kernels/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fv_backend fv_backend;
+
+/* ---- linear ---------------------------------------------------------------------------- */
+
+enum { FV_LINEAR_MAX_PARTS = 3 };
+
+/* y = x w^T + bias          [M, N] = [M, K] x [N, K]^T
+ * accumulate:  y = (x w^T + bias) + y     (the residual sum) */
+typedef struct fv_linear_part {
+    fv_tensor w;    /* [N, K], contiguous, any dtype */
+    fv_tensor bias; /* [1, N] or absent */
+    fv_tensor y;    /* [M, N] */
+    bool accumulate;
+} fv_linear_part;
+
+/* Several layers that read the same x (q, k and v; gate and up) in one pass. Each part's
+ * rows depend on that part and that row of x only. */
+typedef struct fv_linear_args {
+    fv_tensor x; /* [M, K] */
+    int32_t n_part;
+    fv_linear_part part[FV_LINEAR_MAX_PARTS];
+} fv_linear_args;
+
+/* ---- row-wise -------------------------------------------------------------------------- */
+
+/* LayerNorm:  y = (x - mean) / sqrt(mean((x - mean)^2) + eps) * w + b
+ * RMSNorm (bias absent and rms set):  y = w * (x / sqrt(mean(x^2) + eps))
+ * x [M, K]; w, b [1, K]; y [M, K], may be x. */
+typedef struct fv_norm_args {
+    fv_tensor x, w, b, y;
+    float eps;
+    bool rms;
+} fv_norm_args;
+
+typedef enum fv_activation {
+    FV_ACT_SILU = 0,   /* x / (1 + exp(-x)) */
+    FV_ACT_GELU,       /* x/2 (1 + erf(x / sqrt 2)), the exact form */
+    FV_ACT_GELU_TANH,  /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+    FV_ACT_QUICK_GELU, /* x / (1 + exp(-1.702 x)) */
+    FV_ACT_RELU,
+    FV_N_ACT
+} fv_activation;
+
+/* y = act(x), or y = act(x) * gate when gate is present (SwiGLU: x = gate_proj's output,
+ * gate = up_proj's). x, gate, y [M, K]; y may be x. */
+typedef struct fv_activate_args {
+    fv_activation act;
+    fv_tensor x, gate, y;
+} fv_activate_args;
+
+/* Rotary position embedding, half-split form, in place. For each row r, each head's pair
+ * (a, b) = (x[i], x[i + D/2]), i < D/2:
+ *     x[i] = a cos[r,i] - b sin[r,i];   x[i + D/2] = b cos[r,i] + a sin[r,i]
+ * each side one multiplication, then one fused multiply-add:
+ *     fma(a, cos, -(b sin)) and fma(b, cos, a sin).
+ * x [M, n_head * D]; cos, sin [M, D/2], host-made, F32. */
+typedef struct fv_rope_args {
+    fv_tensor x, cos, sin;
+    int32_t n_head;
+} fv_rope_args;
+
+/* y[i] = table[ids[i]], widened. table [vocab, K] any dtype; y [n, K]; ids on the host,
+ * checked by the caller. */
+typedef struct fv_gather_args {
+    fv_tensor table, y;
+    const int32_t *ids; /* [y.rows] */
+} fv_gather_args;
+
+/* ---- KV and attention ------------------------------------------------------------------ */
+
+enum { FV_KV_BLOCK = 64, FV_ATTN_MAX_SEG = 4 };
+
+/* Up to FV_KV_BLOCK consecutive rows of one layer and one KV head: k and v each
+ * [FV_KV_BLOCK, D] of the KV dtype, row-major. Rows past the run's length are never read. */
+typedef struct fv_kv_block {
+    void *k, *v;
+} fv_kv_block;
+
+/* The rows of one (layer, KV head, segment): row j is row j % FV_KV_BLOCK of block
+ * j / FV_KV_BLOCK. len = 0 needs no blocks. */
+typedef struct fv_kv_run {
+    fv_kv_block *block; /* [ceil(len / FV_KV_BLOCK)] at least */
+    int32_t len;
+} fv_kv_run;
+
+/* Appends rows to runs. Row r of sequence s goes, for every KV head g, to row
+ * runs[g * n_seg + seg[r]].len + slot[r] of that run; the caller has provided the blocks and
+ * adds to `len` afterwards. k, v [M, Hkv * D] activations; narrowed to kv_dtype with
+ * round-to-nearest-even. */
+typedef struct fv_kv_write_seq {
+    int32_t row0, n_rows; /* rows of k and v that belong to this sequence */
+    int32_t n_seg;
+    fv_kv_run *runs;     /* [Hkv, n_seg] */
+    const uint8_t *seg;  /* [n_rows] */
+    const int32_t *slot; /* [n_rows] */
+} fv_kv_write_seq;
+
+typedef struct fv_kv_write_args {
+    fv_tensor k, v;
+    fv_dtype kv_dtype;
+    int32_t n_kv, d_head, n_seq;
+    const fv_kv_write_seq *seqs; /* [n_seq] */
+} fv_kv_write_args;
+
+/* One sequence's share of an attention call. Query row i sees, of segment s and KV head g,
+ * the first runs[g * n_seg + s].len - hidden[s * n_rows + i] rows: `hidden` counts the rows
+ * at the segment's end that come after the query (causality). Lengths may differ per head. */
+typedef struct fv_attn_seq {
+    int32_t row0, n_rows;  /* rows of q and o */
+    int32_t n_seg;         /* 1..FV_ATTN_MAX_SEG */
+    const fv_kv_run *runs; /* [Hkv, n_seg] */
+    const int32_t *hidden; /* [n_seg, n_rows] on the host; NULL: nothing is hidden */
+    /* Tap: attention probabilities of the last tap_rows query rows, or none (tap = NULL).
+     * tap [H, tap_rows, tap_ld] F32; key j of segment s of head h's group stands at column
+     * sum of the lengths of the segments before s, plus j; hidden keys and the columns behind
+     * the last key get 0. */
+    float *tap;
+    int32_t tap_rows, tap_ld;
+} fv_attn_seq;
+
+/* o = softmax(scale * q K^T) V over all segments, per query head h with KV head
+ * g = h / (H / Hkv). A query that sees nothing gets o = 0, lse = -inf.
+ *
+ * Order of summation, per query row and head, over segments in order, over the visible rows
+ * of each segment in blocks of FV_KV_BLOCK counted from the segment's start:
+ *     s_j = scale * dot(q, k_j)               canonical dot over D, then one multiplication
+ *     m'  = max(m, max_j s_j);  c = exp(m - m')          (0 for the first block)
+ *     p_j = exp(s_j - m');      l = l * c + sum_j p_j    (sum: lanes and tree as above;
+ *                                                         l * c + sum is one fma)
+ *     o[d] = o[d] * c, then for j in order: o[d] = fma(p_j, v_j[d], o[d])
+ * and at the end o[d] = o[d] / l, lse = m + log(l).
+ * q, o [M, H * D]; lse [M, H] F32 or absent. Tap: p = exp(s_j - lse). */
+typedef struct fv_attn_args {
+    fv_tensor q, o, lse;
+    fv_dtype kv_dtype;
+    int32_t n_head, n_kv, d_head, n_seq;
+    float scale;             /* 1 / sqrt(D) unless the checkpoint says otherwise */
+    const fv_attn_seq *seqs; /* [n_seq] */
+} fv_attn_args;
+
+/* ---- the table ------------------------------------------------------------------------- */
+
+typedef struct fv_backend_options {
+    int32_t n_threads; /* CPU: threads, the caller's included; 0 = all cores */
+    int32_t device;    /* device number of a GPU backend */
+    const char *isa;   /* CPU: "auto", "plain", "avx2", "avx512"; NULL = auto */
+} fv_backend_options;
+
+typedef struct fv_backend_ops {
+    const char *name; /* "cpu", "cuda" */
+    fv_dtype act;     /* dtype of activations */
+    fv_status (*open)(fv_backend *be, const fv_backend_options *opt);
+    void (*close)(fv_backend *be);
+    /* Makes a checkpoint's tensor usable as a weight. `host` stays mapped until close. The
+     * CPU borrows it (*out = *host, owned stays empty); a GPU uploads into *owned, which the
+     * caller frees. */
+    fv_status (*weight)(fv_backend *be, const fv_tensor *host, fv_tensor *out, fv_buf *owned);
+    fv_status (*sync)(fv_backend *be); /* all that was issued is done */
+    /* operations; a NULL entry means "not supported here" */
+    fv_status (*linear)(fv_backend *be, const fv_linear_args *a);
+    fv_status (*norm)(fv_backend *be, const fv_norm_args *a);
+    fv_status (*activate)(fv_backend *be, const fv_activate_args *a);
+    fv_status (*rope)(fv_backend *be, const fv_rope_args *a);
+    fv_status (*gather)(fv_backend *be, const fv_gather_args *a);
+    fv_status (*kv_write)(fv_backend *be, const fv_kv_write_args *a);
+    fv_status (*attention)(fv_backend *be, const fv_attn_args *a);
+} fv_backend_ops;
+
+struct fv_backend {
+    const fv_backend_ops *ops;
+    fv_device *device; /* where its memory is; borrowed */
+    void *impl;        /* private to the backend */
+};
+
+extern const fv_backend_ops fv_backend_cpu;
+
+/* Opens the backend called `name`; "auto" takes the first that opens, the CPU last.
+ * FV_EINVAL names an unknown backend or ISA; FV_EUNSUPPORTED one that this machine lacks. */
+fv_status fv_backend_open(fv_backend *be, const char *name, const fv_backend_options *opt);
+void fv_backend_close(fv_backend *be);
+
+/* The path that a CPU backend took: "plain", "avx2" or "avx512"; its name for others. */
+const char *fv_backend_isa(const fv_backend *be);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,47 @@
+#ifndef FOVEA_MODEL_CHAT_H
+#define FOVEA_MODEL_CHAT_H
+
+/* CHAT TEMPLATES: turns -> the prompt text that the checkpoint was trained on.
+ *
+ * Templates are known by family instead of running Jinja: which one a checkpoint has is told
+ * from its template text (chat_template.jinja, chat_template.json, processor_config.json or
+ * tokenizer_config.json, in this order), else from its text family. Tests hold renderings made
+ * by transformers against ours. */
+#include "common/status.h"
+#include "model/config.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum fv_chat_template {
+    FV_CHAT_VICUNA = 0, /* "USER: <image>\n{q} ASSISTANT:" with </s> after each answer */
+    FV_CHAT_LLAVA_HF,   /* the template llava-hf ships: "USER: <image>\n{q} ASSISTANT:" */
+    FV_CHAT_CHATML,     /* "<|im_start|>user\n<image>\n{q}<|im_end|>\n<|im_start|>assistant\n" */
+    FV_CHAT_MISTRAL,    /* "[INST] <image>\n{q} [/INST]" */
+    FV_CHAT_NONE,       /* the prompt goes in as written */
+    FV_N_CHAT
+} fv_chat_template;
+
+typedef struct fv_chat_turn {
+    const char *role; /* "system", "user" or "assistant" */
+    const char *text; /* UTF-8, NUL-terminated */
+    int32_t n_image;  /* images that stand before the text */
+} fv_chat_turn;
+
+/* "vicuna", "llava", "chatml", "mistral", "none". */
+const char *fv_chat_name(fv_chat_template t);
+fv_status fv_chat_by_name(const char *name, fv_chat_template *out);
+
+/* Tells the template of the checkpoint in `dir`. A template text that is none of ours is
+ * FV_EUNSUPPORTED and says how to go on (--chat NAME or --raw). */
+fv_status fv_chat_detect(const char *dir, const fv_model_config *cfg, fv_chat_template *out);
+
+/* Renders n turns with an open answer behind them; images appear as "<image>". Gives *text
+ * (free it). FV_EINVAL for an unknown role or turns out of order. */
+fv_status fv_chat_render(fv_chat_template t, const fv_chat_turn *turns, int32_t n, char **text);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

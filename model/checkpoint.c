@@ -1,0 +1,318 @@
+/* Opens a checkpoint directory: configs, weight files, and a view of every tensor.
+ *
+ *   dir --> config.json ------------> fv_model_config --> manifest (names, shapes)
+ *       --> *.safetensors --> shards --> find by canonical name --> check --> view
+ *
+ * Views borrow the mapped files, so opening a checkpoint of many gigabytes reads a few pages.
+ * Only a tensor whose bytes are not aligned to its element (headers of any length exist) is
+ * copied. Opened once, then read by any thread. */
+#include "model/checkpoint.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define XXH_STATIC_LINKING_ONLY /* the state by value: it cannot fail to exist */
+#include <xxhash.h>
+
+#include "common/arena.h"
+#include "common/file.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "model/manifest.h"
+#include "model/shards.h"
+
+enum { PATH_CAP = 4096, CONFIG_MAX = 1 << 20, FINGERPRINT_EDGE = 4096 };
+
+typedef struct used_tensor {
+    const fv_manifest_entry *expected;
+    const fv_shard_tensor *found;
+    fv_tensor view;
+} used_tensor;
+
+struct fv_checkpoint {
+    fv_arena arena;
+    char *dir, *config_text;
+    size_t config_bytes;
+    fv_model_config cfg;
+    fv_generation_config gen;
+    fv_image_config image;
+    fv_shards *shards;
+    fv_manifest_entry *manifest; /* [n_manifest] */
+    int32_t n_manifest;
+    used_tensor *used; /* [n_used], in the manifest's order */
+    int32_t n_used;
+    size_t bytes;
+    fv_text_weights text;
+    fv_vision_weights vision;
+    fv_projector_weights projector;
+};
+
+/* ---- configs --------------------------------------------------------------------------- */
+
+/* Reads <dir>/<name>; a file that is not there gives *text = NULL. */
+static fv_status read_optional(const char *dir, const char *name, char path[PATH_CAP], char **text,
+                               size_t *bytes) {
+    *text = NULL;
+    *bytes = 0;
+    FV_TRY(fv_path_join(dir, name, path, PATH_CAP));
+    if (!fv_file_exists(path)) return FV_OK;
+    return fv_file_read(path, CONFIG_MAX, text, bytes);
+}
+
+static fv_status open_config(fv_checkpoint *ck, const char *dir) {
+    char path[PATH_CAP], *text = NULL;
+    FV_TRY(read_optional(dir, "config.json", path, &text, &ck->config_bytes));
+    if (!text)
+        return FV_FAIL(FV_ENOTFOUND, "%s does not exist; is '%s' a checkpoint directory?", path,
+                       dir);
+    fv_status st = fv_arena_strndup(&ck->arena, text, ck->config_bytes, &ck->config_text);
+    free(text);
+    FV_TRY(st);
+    return fv_config_parse(ck->config_text, ck->config_bytes, path, &ck->cfg);
+}
+
+static fv_status open_generation(fv_checkpoint *ck, const char *dir) {
+    char path[PATH_CAP], *text = NULL;
+    size_t bytes = 0;
+    FV_TRY(read_optional(dir, "generation_config.json", path, &text, &bytes));
+    fv_status st = fv_generation_parse(text, bytes, path, &ck->cfg, &ck->gen);
+    free(text);
+    return st;
+}
+
+/* Version 5 nests the image processor in processor_config.json; that one wins over the
+ * separate file of version 4, as in transformers. */
+static fv_status holds_image_processor(const char *text, size_t bytes, const char *path,
+                                       bool *holds) {
+    *holds = false;
+    if (!text) return FV_OK;
+    json_t *root = NULL;
+    FV_TRY(fv_json_object(text, bytes, path, &root));
+    *holds = json_object_get(root, "image_processor") != NULL;
+    json_decref(root);
+    return FV_OK;
+}
+
+static fv_status open_image_config(fv_checkpoint *ck, const char *dir) {
+    char path[PATH_CAP], *text = NULL;
+    size_t bytes = 0;
+    bool nested = false;
+    FV_TRY(read_optional(dir, "processor_config.json", path, &text, &bytes));
+    fv_status st = holds_image_processor(text, bytes, path, &nested);
+    if (st == FV_OK && !nested) {
+        free(text);
+        st = read_optional(dir, "preprocessor_config.json", path, &text, &bytes);
+    }
+    if (st == FV_OK) st = fv_image_config_parse(text, bytes, path, &ck->cfg, &ck->image);
+    free(text);
+    return st;
+}
+
+/* ---- tensors --------------------------------------------------------------------------- */
+
+static bool dtype_of(const char *name, fv_dtype *out) {
+    if (!strcmp(name, "F32"))
+        *out = FV_F32;
+    else if (!strcmp(name, "BF16"))
+        *out = FV_BF16;
+    else if (!strcmp(name, "F16"))
+        *out = FV_F16;
+    else
+        return false;
+    return true;
+}
+
+/* "[32064, 4096]" */
+static void print_shape(const int64_t *shape, int32_t n, char *out, size_t cap) {
+    size_t at = (size_t)snprintf(out, cap, "[");
+    for (int32_t i = 0; i < n && at < cap; i++)
+        at += (size_t)snprintf(out + at, cap - at, "%s%lld", i ? ", " : "", (long long)shape[i]);
+    if (at < cap) snprintf(out + at, cap - at, "]");
+}
+
+static fv_status check_shape(const fv_shard_tensor *t, const fv_manifest_entry *e) {
+    bool same = t->entry->n_dim == e->n_dim;
+    for (int32_t i = 0; same && i < e->n_dim; i++) same = t->entry->shape[i] == e->shape[i];
+    if (same) return FV_OK;
+    char found[256], expected[128], keys[256];
+    print_shape(t->entry->shape, t->entry->n_dim, found, sizeof found);
+    print_shape(e->shape, e->n_dim, expected, sizeof expected);
+    size_t at = 0;
+    for (int32_t i = 0; i < e->n_dim && at < sizeof keys; i++)
+        at +=
+            (size_t)snprintf(keys + at, sizeof keys - at, "%s%s", i ? ", " : "", e->shape_keys[i]);
+    return FV_FAIL(FV_EDATA, "tensor '%s' in %s has shape %s; %s is expected from config.json's %s",
+                   t->entry->name, t->file, found, expected, keys);
+}
+
+/* Checks t against e and makes the view; copies bytes that are not aligned. */
+static fv_status make_view(fv_checkpoint *ck, const fv_shard_tensor *t, const fv_manifest_entry *e,
+                           fv_tensor *out) {
+    FV_TRY(check_shape(t, e));
+    fv_dtype dtype;
+    if (!dtype_of(t->entry->dtype, &dtype))
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "tensor '%s' in %s has dtype %s; the engine reads F32, F16 and BF16",
+                       t->entry->name, t->file, t->entry->dtype);
+    void *data = (void *)(uintptr_t)t->entry->data;
+    if ((uintptr_t)data % fv_dtype_bytes(dtype)) {
+        FV_TRY(fv_arena_alloc(&ck->arena, t->entry->bytes, &data));
+        memcpy(data, t->entry->data, t->entry->bytes);
+    }
+    int32_t rows, cols;
+    fv_manifest_view(e, &rows, &cols);
+    *out = fv_tensor_of(data, dtype, rows, cols);
+    return FV_OK;
+}
+
+static fv_tensor *slot_of(fv_checkpoint *ck, const fv_manifest_entry *e) {
+    char *base = NULL;
+    switch (e->part) {
+    case FV_PART_TEXT: base = (char *)&ck->text; break;
+    case FV_PART_TEXT_LAYER: base = (char *)&ck->text.layer[e->layer]; break;
+    case FV_PART_VISION: base = (char *)&ck->vision; break;
+    case FV_PART_VISION_LAYER: base = (char *)&ck->vision.layer[e->layer]; break;
+    case FV_PART_PROJECTOR: base = (char *)&ck->projector; break;
+    case FV_PART_UNUSED: return NULL;
+    }
+    return (fv_tensor *)(void *)(base + e->offset);
+}
+
+static fv_status fail_missing(const fv_checkpoint *ck, const fv_manifest_entry *e) {
+    char key[FV_TENSOR_NAME_MAX];
+    fv_dialect_key(fv_shards_dialect(ck->shards), e->name, key);
+    if (e->role == FV_ROLE_HEAD)
+        return FV_FAIL(FV_ENOTFOUND,
+                       "%s: tensor '%s' is missing, and config.json does not tie it to the "
+                       "embedding (tie_word_embeddings)",
+                       ck->dir, key);
+    return FV_FAIL(FV_ENOTFOUND, "%s: tensor '%s' is missing from the safetensors files", ck->dir,
+                   key);
+}
+
+/* Of a tied pair either may be absent; two that are there are used as they are. */
+static void tie_head(fv_checkpoint *ck) {
+    if (!ck->cfg.text.tied_head) return;
+    ck->cfg.text.tied_head = !ck->text.head.data || !ck->text.embed.data;
+    if (!ck->text.head.data) ck->text.head = ck->text.embed;
+    if (!ck->text.embed.data) ck->text.embed = ck->text.head;
+}
+
+static fv_status open_tensors(fv_checkpoint *ck) {
+    const fv_model_config *cfg = &ck->cfg;
+    FV_TRY(fv_manifest_build(cfg, false, &ck->manifest, &ck->n_manifest));
+    FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_manifest, ck->used));
+    FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer, ck->text.layer));
+    FV_TRY(FV_ARENA_NEW(&ck->arena, fv_manifest_vision_layers(cfg), ck->vision.layer));
+    const fv_manifest_entry *absent_half = NULL; /* of the tied pair */
+    for (int32_t i = 0; i < ck->n_manifest; i++) {
+        const fv_manifest_entry *e = &ck->manifest[i];
+        const fv_shard_tensor *t = fv_shards_find(ck->shards, e->name);
+        bool in_pair = e->role == FV_ROLE_HEAD || !strcmp(e->name, "text.embed_tokens.weight");
+        if (!t) {
+            if (!in_pair || !cfg->text.tied_head || absent_half) return fail_missing(ck, e);
+            absent_half = e;
+            continue;
+        }
+        used_tensor *u = &ck->used[ck->n_used];
+        FV_TRY(make_view(ck, t, e, &u->view));
+        u->expected = e;
+        u->found = t;
+        ck->n_used++;
+        ck->bytes += t->entry->bytes;
+        *slot_of(ck, e) = u->view;
+    }
+    tie_head(ck);
+    return FV_OK;
+}
+
+static fv_status open_all(fv_checkpoint *ck, const char *dir) {
+    FV_TRY(fv_arena_strndup(&ck->arena, dir, strlen(dir), &ck->dir));
+    FV_TRY(open_config(ck, dir));
+    FV_TRY(open_generation(ck, dir));
+    if (ck->cfg.has_vision) FV_TRY(open_image_config(ck, dir));
+    FV_TRY(fv_shards_open(dir, &ck->shards));
+    FV_TRY(open_tensors(ck));
+    FV_LOG(INFO, MODEL, "checkpoint=%s dialect=%s files=%d tensors=%d extra=%d bytes=%zu", dir,
+           fv_dialect_name(fv_shards_dialect(ck->shards)), fv_shards_files(ck->shards), ck->n_used,
+           fv_shards_tensors(ck->shards) - ck->n_used, ck->bytes);
+    return FV_OK;
+}
+
+fv_status fv_checkpoint_open(const char *dir, fv_checkpoint **out) {
+    fv_checkpoint *ck = calloc(1, sizeof(*ck));
+    if (!ck) return FV_FAIL(FV_ENOMEM, "%s: no memory", dir);
+    fv_status st = open_all(ck, dir);
+    if (st == FV_OK)
+        *out = ck;
+    else
+        fv_checkpoint_close(ck);
+    return st;
+}
+
+void fv_checkpoint_close(fv_checkpoint *ck) {
+    if (!ck) return;
+    fv_shards_close(ck->shards);
+    free(ck->manifest);
+    fv_arena_fini(&ck->arena);
+    free(ck);
+}
+
+/* ---- what it holds --------------------------------------------------------------------- */
+
+const fv_model_config *fv_checkpoint_config(const fv_checkpoint *ck) { return &ck->cfg; }
+const fv_generation_config *fv_checkpoint_generation(const fv_checkpoint *ck) { return &ck->gen; }
+const fv_image_config *fv_checkpoint_image(const fv_checkpoint *ck) { return &ck->image; }
+const fv_text_weights *fv_checkpoint_text(const fv_checkpoint *ck) { return &ck->text; }
+const fv_vision_weights *fv_checkpoint_vision(const fv_checkpoint *ck) {
+    return ck->cfg.has_vision ? &ck->vision : NULL;
+}
+const fv_projector_weights *fv_checkpoint_projector(const fv_checkpoint *ck) {
+    return ck->cfg.has_vision ? &ck->projector : NULL;
+}
+const char *fv_checkpoint_dir(const fv_checkpoint *ck) { return ck->dir; }
+size_t fv_checkpoint_bytes(const fv_checkpoint *ck) { return ck->bytes; }
+
+void fv_checkpoint_fingerprint(const fv_checkpoint *ck, char out[17]) {
+    XXH64_state_t state;
+    XXH64_reset(&state, 0);
+    XXH64_update(&state, ck->config_text, ck->config_bytes);
+    for (int32_t i = 0; i < ck->n_used; i++) {
+        const fv_manifest_entry *e = ck->used[i].expected;
+        const fv_safetensors_entry *t = ck->used[i].found->entry;
+        XXH64_update(&state, e->name, strlen(e->name) + 1);
+        XXH64_update(&state, t->dtype, strlen(t->dtype) + 1);
+        XXH64_update(&state, e->shape, (size_t)e->n_dim * sizeof *e->shape);
+        size_t edge = t->bytes < FINGERPRINT_EDGE ? t->bytes : FINGERPRINT_EDGE;
+        XXH64_update(&state, t->data, edge);
+        XXH64_update(&state, (const char *)t->data + t->bytes - edge, edge);
+    }
+    snprintf(out, 17, "%016llx", (unsigned long long)XXH64_digest(&state));
+}
+
+/* A value is not finite when all bits of its exponent are set. */
+static bool finite16(const uint16_t *x, size_t n, uint16_t exponent) {
+    unsigned hit = 0;
+    for (size_t i = 0; i < n; i++) hit |= (x[i] & exponent) == exponent;
+    return !hit;
+}
+
+static bool finite32(const uint32_t *x, size_t n) {
+    const uint32_t exponent = 0x7F800000U;
+    unsigned hit = 0;
+    for (size_t i = 0; i < n; i++) hit |= (x[i] & exponent) == exponent;
+    return !hit;
+}
+
+const char *fv_checkpoint_find_nonfinite(const fv_checkpoint *ck) {
+    for (int32_t i = 0; i < ck->n_used; i++) {
+        const fv_tensor *v = &ck->used[i].view;
+        size_t n = (size_t)v->rows * (size_t)v->cols;
+        bool fine = v->dtype == FV_F32    ? finite32(v->data, n)
+                    : v->dtype == FV_BF16 ? finite16(v->data, n, 0x7F80U)
+                                          : finite16(v->data, n, 0x7C00U);
+        if (!fine) return ck->used[i].found->entry->name;
+    }
+    return NULL;
+}

@@ -1,0 +1,48 @@
+#ifndef FOVEA_MODEL_CHECKPOINT_H
+#define FOVEA_MODEL_CHECKPOINT_H
+
+/* A Hugging Face checkpoint directory, opened: configs read, every tensor found by its
+ * canonical name, its shape checked, its bytes mapped and borrowed.
+ *
+ * Directories are read as people have them: one safetensors file or an index with shards,
+ * F32, F16 or BF16 (mixed is fine), and key names in any of five dialects (MODEL.md). */
+#include "kernels/ops.h"
+#include "model/config.h"
+#include "model/weights.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fv_checkpoint fv_checkpoint; /* opaque; owns the mappings and every view */
+
+/* Opens `dir`. Errors name the file, key or tensor, what was found and what was expected:
+ * FV_ENOTFOUND a missing file or tensor, FV_EDATA a corrupt or truncated file or a wrong
+ * shape, FV_EUNSUPPORTED a family, activation or dtype that the engine does not do. */
+fv_status fv_checkpoint_open(const char *dir, fv_checkpoint **out);
+void fv_checkpoint_close(fv_checkpoint *ck); /* NULL is fine; every borrowed view dies */
+
+/* Borrowed from ck. Vision and projector are NULL for a text-only checkpoint. */
+const fv_model_config *fv_checkpoint_config(const fv_checkpoint *ck);
+const fv_generation_config *fv_checkpoint_generation(const fv_checkpoint *ck);
+const fv_image_config *fv_checkpoint_image(const fv_checkpoint *ck);
+const fv_text_weights *fv_checkpoint_text(const fv_checkpoint *ck);
+const fv_vision_weights *fv_checkpoint_vision(const fv_checkpoint *ck);
+const fv_projector_weights *fv_checkpoint_projector(const fv_checkpoint *ck);
+const char *fv_checkpoint_dir(const fv_checkpoint *ck);
+
+/* Bytes of all tensors that the network uses: what stays mapped. */
+size_t fv_checkpoint_bytes(const fv_checkpoint *ck);
+
+/* 16 hex digits and a NUL that tell checkpoints apart: XXH64 over config.json, then name,
+ * dtype, shape and the first and last 4 KiB of every used tensor in canonical order. */
+void fv_checkpoint_fingerprint(const fv_checkpoint *ck, char out[17]);
+
+/* Looks for the first tensor that holds a NaN or an infinity: its name as in the file, or
+ * NULL. Reads every weight; for error messages and `fovea` diagnostics. */
+const char *fv_checkpoint_find_nonfinite(const fv_checkpoint *ck);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

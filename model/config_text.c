@@ -1,0 +1,199 @@
+/* The language model's part of config.json: Llama, Mistral and Qwen2.
+ *
+ * The three share one decoder layer and differ in defaults, in which biases exist, and in how a
+ * sliding window is switched on. A window changes nothing while the context is no longer than
+ * it, so instead of masking, the context is capped at the window. */
+#include <string.h>
+
+#include "model/config_internal.h"
+
+enum {
+    VOCAB_MAX = 1 << 22,
+    WIDTH_MAX = 1 << 17,
+    FFN_MAX = 1 << 20,
+    HEADS_MAX = 1024,
+    HEAD_DIM_MAX = 1024,
+    POSITION_MAX = 1 << 30,
+};
+
+typedef struct text_family {
+    const char *name, *architecture;
+    int32_t vocab, d_ffn, n_kv /* 0: as many as heads */, max_position, bos, eos;
+} text_family;
+
+static const text_family families[] = {
+    {"llama", "LlamaForCausalLM", 32000, 11008, 0, 2048, 1, 2},
+    {"mistral", "MistralForCausalLM", 32000, 14336, 8, 131072, 1, 2},
+    {"qwen2", "Qwen2ForCausalLM", 151936, 22016, 32, 32768, -1, -1},
+};
+enum { N_FAMILY = sizeof families / sizeof *families };
+
+const char *fv_config_text_family(const char *name) {
+    for (int i = 0; i < N_FAMILY; i++)
+        if (!strcmp(name, families[i].name) || !strcmp(name, families[i].architecture))
+            return families[i].name;
+    return NULL;
+}
+
+static fv_status positive(const char *key, double value, const char *where) {
+    if (value > 0) return FV_OK;
+    return FV_FAIL(FV_EDATA, "%s: key '%s' must be greater than 0", where, key);
+}
+
+/* Version 4 has rope_theta beside rope_scaling {type or rope_type, ...}; version 5 has both in
+ * rope_parameters, which may hold one such object per kind of layer. */
+static fv_status parse_rope(const json_t *obj, const char *where, int32_t max_position,
+                            fv_rope_config *rope) {
+    *rope = (fv_rope_config){.theta = 10000, .factor = 1};
+    const json_t *scaling = fv_config_member(obj, "rope_scaling");
+    const json_t *p = fv_config_member(obj, "rope_parameters");
+    if ((scaling && !json_is_object(scaling)) || (p && !json_is_object(p)))
+        return FV_FAIL(FV_EDATA, "%s: rope_scaling and rope_parameters must be objects", where);
+    if (json_object_size(scaling) > 0) p = scaling;
+    if (fv_config_member(p, "sliding_attention"))
+        return FV_FAIL(FV_EUNSUPPORTED, "%s: rope_parameters differ by kind of layer", where);
+    const json_t *full = fv_config_member(p, "full_attention");
+    if (full) p = full;
+
+    FV_TRY(fv_json_f64(obj, "rope_theta", where, &rope->theta));
+    FV_TRY(fv_json_f64(p, "rope_theta", where, &rope->theta));
+    FV_TRY(positive("rope_theta", rope->theta, where));
+    double partial = 1;
+    FV_TRY(fv_json_f64(obj, "partial_rotary_factor", where, &partial));
+    FV_TRY(fv_json_f64(p, "partial_rotary_factor", where, &partial));
+    if (partial != 1)
+        return FV_FAIL(FV_EUNSUPPORTED, "%s: key 'partial_rotary_factor' is %g; only 1 is possible",
+                       where, partial);
+
+    const char *type = "default";
+    FV_TRY(fv_json_str(p, "type", where, &type));
+    FV_TRY(fv_json_str(p, "rope_type", where, &type));
+    if (!strcmp(type, "default")) return FV_OK;
+    if (!strcmp(type, "linear"))
+        rope->type = FV_ROPE_LINEAR;
+    else if (!strcmp(type, "llama3"))
+        rope->type = FV_ROPE_LLAMA3;
+    else
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: key 'rope_type' is '%s'; the engine has default, linear and llama3",
+                       where, type);
+    rope->factor = 0; /* required from here on */
+    FV_TRY(fv_json_f64(p, "factor", where, &rope->factor));
+    FV_TRY(positive("factor", rope->factor, where));
+    if (rope->type == FV_ROPE_LINEAR) return FV_OK;
+
+    rope->original_max_position = max_position;
+    FV_TRY(fv_json_f64(p, "low_freq_factor", where, &rope->low_freq_factor));
+    FV_TRY(fv_json_f64(p, "high_freq_factor", where, &rope->high_freq_factor));
+    FV_TRY(fv_json_f64(p, "original_max_position_embeddings", where, &rope->original_max_position));
+    FV_TRY(
+        fv_json_f64(obj, "original_max_position_embeddings", where, &rope->original_max_position));
+    FV_TRY(positive("low_freq_factor", rope->low_freq_factor, where));
+    FV_TRY(positive("original_max_position_embeddings", rope->original_max_position, where));
+    if (!(rope->high_freq_factor > rope->low_freq_factor))
+        return FV_FAIL(FV_EDATA, "%s: key 'high_freq_factor' must be greater than low_freq_factor",
+                       where);
+    return FV_OK;
+}
+
+/* Qwen2 slides in the layers that layer_types names, else in those from max_window_layers on. */
+static fv_status qwen2_slides(const json_t *obj, const char *where, int32_t n_layer, bool *slides) {
+    *slides = false;
+    bool use = false;
+    FV_TRY(fv_json_bool(obj, "use_sliding_window", where, &use));
+    if (!use) return FV_OK;
+    const json_t *types = fv_config_member(obj, "layer_types"), *type;
+    size_t i;
+    if (types) {
+        json_array_foreach(types, i, type) {
+            const char *name = json_string_value(type);
+            if (name && !strcmp(name, "sliding_attention")) *slides = true;
+        }
+        return FV_OK;
+    }
+    int32_t first = 28;
+    FV_TRY(fv_json_i32(obj, "max_window_layers", where, 0, INT32_MAX, &first));
+    *slides = first < n_layer;
+    return FV_OK;
+}
+
+static fv_status cap_by_window(const json_t *obj, const char *where, fv_text_config *t) {
+    bool slides = !strcmp(t->family, "mistral");
+    if (!strcmp(t->family, "qwen2")) FV_TRY(qwen2_slides(obj, where, t->n_layer, &slides));
+    /* Absent means 4096, null means none. */
+    if (!slides || json_is_null(json_object_get(obj, "sliding_window"))) return FV_OK;
+    int32_t window = 4096;
+    FV_TRY(fv_json_i32(obj, "sliding_window", where, 1, INT32_MAX, &window));
+    if (window < t->max_position) t->max_position = window;
+    return FV_OK;
+}
+
+static fv_status parse_heads(const json_t *obj, const char *where, int32_t n_kv_default,
+                             fv_text_config *t) {
+    FV_TRY(fv_json_i32(obj, "num_attention_heads", where, 1, HEADS_MAX, &t->n_head));
+    bool kv_null = json_is_null(json_object_get(obj, "num_key_value_heads"));
+    t->n_kv = kv_null || n_kv_default == 0 ? t->n_head : n_kv_default;
+    FV_TRY(fv_json_i32(obj, "num_key_value_heads", where, 1, HEADS_MAX, &t->n_kv));
+    if (t->n_head % t->n_kv)
+        return FV_FAIL(FV_EDATA,
+                       "%s: key 'num_attention_heads' (%d) is not a multiple of "
+                       "'num_key_value_heads' (%d)",
+                       where, t->n_head, t->n_kv);
+    FV_TRY(fv_json_i32(obj, "head_dim", where, 1, HEAD_DIM_MAX, &t->d_head));
+    if (t->d_head == 0) {
+        if (t->d_model % t->n_head || t->d_model / t->n_head > HEAD_DIM_MAX)
+            return FV_FAIL(FV_EDATA,
+                           "%s: key 'hidden_size' (%d) cannot be split among 'num_attention_heads' "
+                           "(%d)",
+                           where, t->d_model, t->n_head);
+        t->d_head = t->d_model / t->n_head;
+    }
+    if (t->d_head % 2)
+        return FV_FAIL(FV_EDATA, "%s: key 'head_dim' (%d) is odd; rotary embedding turns pairs",
+                       where, t->d_head);
+    return FV_OK;
+}
+
+fv_status fv_config_text_parse(const json_t *obj, const char *family, const char *where,
+                               fv_text_config *out, int32_t *eos_default) {
+    const text_family *f = families;
+    while (strcmp(f->name, family) != 0) f++; /* a name from fv_config_text_family */
+    fv_text_config t = {.vocab = f->vocab,
+                        .d_model = 4096,
+                        .d_ffn = f->d_ffn,
+                        .n_layer = 32,
+                        .n_head = 32,
+                        .max_position = f->max_position,
+                        .rms_eps = 1e-6F,
+                        .act = FV_ACT_SILU,
+                        .bos = f->bos};
+    strcpy(t.family, f->name);
+    FV_TRY(fv_config_refuse_quantized(obj, where));
+    FV_TRY(fv_json_i32(obj, "vocab_size", where, 1, VOCAB_MAX, &t.vocab));
+    FV_TRY(fv_json_i32(obj, "hidden_size", where, 1, WIDTH_MAX, &t.d_model));
+    FV_TRY(fv_json_i32(obj, "intermediate_size", where, 1, FFN_MAX, &t.d_ffn));
+    FV_TRY(fv_json_i32(obj, "num_hidden_layers", where, 1, FV_MAX_LAYERS, &t.n_layer));
+    FV_TRY(parse_heads(obj, where, f->n_kv, &t));
+    FV_TRY(fv_json_i32(obj, "max_position_embeddings", where, 1, POSITION_MAX, &t.max_position));
+    FV_TRY(fv_json_f32(obj, "rms_norm_eps", where, &t.rms_eps));
+    if (!(t.rms_eps >= 0 && t.rms_eps < 1))
+        return FV_FAIL(FV_EDATA, "%s: key 'rms_norm_eps' must lie in [0, 1)", where);
+    FV_TRY(fv_config_activation(obj, "hidden_act", where, &t.act));
+    FV_TRY(parse_rope(obj, where, t.max_position, &t.rope));
+    FV_TRY(cap_by_window(obj, where, &t));
+
+    bool attention_bias = false, mlp_bias = false;
+    if (!strcmp(family, "llama")) { /* the others do not have these keys */
+        FV_TRY(fv_json_bool(obj, "attention_bias", where, &attention_bias));
+        FV_TRY(fv_json_bool(obj, "mlp_bias", where, &mlp_bias));
+    }
+    t.bias_qkv = attention_bias || !strcmp(family, "qwen2");
+    t.bias_o = attention_bias;
+    t.bias_mlp = mlp_bias;
+    FV_TRY(fv_json_bool(obj, "tie_word_embeddings", where, &t.tied_head));
+    if (json_is_null(json_object_get(obj, "bos_token_id"))) t.bos = -1;
+    FV_TRY(fv_json_i32(obj, "bos_token_id", where, -1, INT32_MAX, &t.bos));
+    *eos_default = f->eos;
+    *out = t;
+    return FV_OK;
+}

@@ -1,0 +1,60 @@
+#ifndef FOVEA_MODEL_NET_DECODER_H
+#define FOVEA_MODEL_NET_DECODER_H
+
+/* THE TEXT MODEL: rows of hidden states through decoder layers, against KV stores.
+ *
+ * One door for prefill and decode: a pass carries rows of any number of sequences, any number of
+ * rows each, through layers [l0, l1). What a row sees is what its sequence's store holds before
+ * the pass and the rows before it in the pass. The same rows give the same bits whatever else
+ * is in the pass and however a prompt is cut into passes (kernels/ops.h).
+ *
+ *   h = RMSNorm(x);  q, k, v = h Wq^T + bq, ...;  RoPE(q, k, pos);  append k, v
+ *   x = x + (attention(q) Wo^T + bo)
+ *   x = x + (act(h' Wg^T) * (h' Wu^T)) Wd^T,   h' = RMSNorm(x)
+ *
+ * One thread owns a decoder. */
+#include "model/config.h"
+#include "model/net/kv.h"
+#include "model/weights.h"
+
+typedef struct fv_decoder fv_decoder; /* opaque; borrows backend, config and host weights */
+
+fv_status fv_decoder_open(fv_backend *be, const fv_text_config *cfg, const fv_text_weights *host,
+                          fv_decoder **out);
+void fv_decoder_close(fv_decoder *dec); /* NULL is fine */
+
+const fv_text_config *fv_decoder_config(const fv_decoder *dec);
+fv_backend *fv_decoder_backend(const fv_decoder *dec);
+
+/* Embeddings of n token ids into y [n, d]. FV_EINVAL for an id outside the vocabulary. */
+fv_status fv_decoder_embed(fv_decoder *dec, const int32_t *ids, int32_t n, fv_tensor y);
+
+/* The rows of one sequence in a pass. In layers that have no visual extent yet, the store
+ * must get one (fv_kv_extent) before a pass brings visual rows; text pages are taken here. */
+typedef struct fv_pass_seq {
+    fv_kv *kv;
+    int32_t n_rows;     /* they follow the rows of the sequence before */
+    const int32_t *pos; /* [n_rows] ascending original positions, after all that kv holds */
+    const uint8_t *seg; /* [n_rows] fv_kv_segment */
+    int32_t wanted;     /* how many of its last rows are wanted out of the last layer */
+} fv_pass_seq;
+
+typedef struct fv_pass {
+    fv_tensor x; /* [sum of n_rows, d] residual stream, F32; in and out */
+    int32_t n_seq;
+    const fv_pass_seq *seq; /* [n_seq] */
+    fv_tensor out;          /* set by a pass that ends with the last layer: the wanted rows of all
+                             * sequences in order, [sum of wanted, d]; valid until the next call */
+} fv_pass;
+
+/* Carries pass->x through layers l0 <= l < l1 and appends to every store. In the network's last
+ * layer rows that nobody wants stop after their keys and values; what pass->x holds after
+ * that layer is undefined, pass->out is what counts. On failure the stores are inconsistent: close
+ * them. */
+fv_status fv_decoder_layers(fv_decoder *dec, fv_pass *pass, int32_t l0, int32_t l1);
+
+/* logits [n, vocab] on the host, F32, of n rows that left the last layer:
+ * RMSNorm(x) Wlm^T. */
+fv_status fv_decoder_logits(fv_decoder *dec, fv_tensor x, float *logits);
+
+#endif

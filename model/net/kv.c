@@ -1,0 +1,318 @@
+/* Pages, extents and ragged lengths of one request's keys and values. Host bookkeeping only:
+ * rows themselves are written by kernels and moved by the device, so that the same code serves
+ * a GPU. One thread at a time. */
+#include "model/net/kv.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SLAB_PAGES = 64 };
+
+struct fv_kv_pool {
+    fv_device *device;
+    fv_kv_shape shape;
+    size_t bytes_max, bytes_used;
+    fv_buf *slab;
+    int32_t n_slab;
+    fv_kv_block *free_page; /* stack of pages that nobody holds */
+    int32_t n_free, cap_free;
+};
+
+/* What a kernel need not see of a run. */
+typedef struct run_state {
+    int32_t cap_block, n_page; /* of `block`; pages held (text) */
+    int32_t *pos;              /* [cap_pos], positions of the rows */
+    int32_t cap_pos;
+} run_state;
+
+struct fv_kv {
+    fv_kv_pool *pool;
+    fv_kv_run *run;   /* [N, Hkv, FV_N_SEG] */
+    run_state *state; /* likewise */
+    fv_buf *extent;   /* [N] */
+};
+
+static size_t row_bytes(const fv_kv_shape *s) {
+    return (size_t)s->d_head * fv_dtype_bytes(s->dtype);
+}
+
+static size_t page_bytes(const fv_kv_shape *s) { return 2 * FV_KV_BLOCK * row_bytes(s); }
+
+/* ---- pool ------------------------------------------------------------------------------ */
+
+fv_status fv_kv_pool_open(fv_device *dev, const fv_kv_shape *shape, size_t bytes_max,
+                          fv_kv_pool **out) {
+    fv_kv_pool *p = calloc(1, sizeof *p);
+    if (!p) return FV_FAIL(FV_ENOMEM, "out of memory for a KV pool");
+    *p = (fv_kv_pool){.device = dev, .shape = *shape, .bytes_max = bytes_max};
+    *out = p;
+    return FV_OK;
+}
+
+void fv_kv_pool_close(fv_kv_pool *p) {
+    if (!p) return;
+    assert(p->bytes_used == 0);
+    for (int32_t i = 0; i < p->n_slab; i++) fv_buf_free(&p->slab[i]);
+    free(p->slab);
+    free(p->free_page);
+    free(p);
+}
+
+size_t fv_kv_pool_used(const fv_kv_pool *p) { return p->bytes_used; }
+
+static fv_status pool_charge(fv_kv_pool *p, size_t bytes) {
+    if (p->bytes_max && bytes > p->bytes_max - p->bytes_used)
+        return FV_FAIL(FV_EBUSY,
+                       "the KV pool is full: %zu of %zu bytes are held and %zu more are needed; "
+                       "raise --kv-bytes or shorten the prompt",
+                       p->bytes_used, p->bytes_max, bytes);
+    p->bytes_used += bytes;
+    return FV_OK;
+}
+
+static fv_status pool_grow(fv_kv_pool *p) {
+    int32_t pages = p->cap_free + SLAB_PAGES;
+    fv_buf *slab = realloc(p->slab, (size_t)(p->n_slab + 1) * sizeof *slab);
+    if (!slab) return FV_FAIL(FV_ENOMEM, "out of memory for KV pages");
+    p->slab = slab;
+    fv_kv_block *list = realloc(p->free_page, (size_t)pages * sizeof *list);
+    if (!list) return FV_FAIL(FV_ENOMEM, "out of memory for KV pages");
+    p->free_page = list;
+    size_t bytes = page_bytes(&p->shape);
+    FV_TRY(fv_buf_alloc(p->device, SLAB_PAGES * bytes, FV_BUF_DEVICE, &p->slab[p->n_slab]));
+    char *base = p->slab[p->n_slab++].data;
+    for (int32_t i = 0; i < SLAB_PAGES; i++, base += bytes)
+        p->free_page[p->n_free++] = (fv_kv_block){base, base + bytes / 2};
+    p->cap_free = pages;
+    return FV_OK;
+}
+
+static fv_status page_take(fv_kv_pool *p, fv_kv_block *out) {
+    FV_TRY(pool_charge(p, page_bytes(&p->shape)));
+    if (p->n_free == 0) {
+        fv_status st = pool_grow(p);
+        if (st != FV_OK) {
+            p->bytes_used -= page_bytes(&p->shape);
+            return st;
+        }
+    }
+    *out = p->free_page[--p->n_free];
+    return FV_OK;
+}
+
+static void page_give(fv_kv_pool *p, fv_kv_block page) {
+    p->free_page[p->n_free++] = page;
+    p->bytes_used -= page_bytes(&p->shape);
+}
+
+/* ---- store ----------------------------------------------------------------------------- */
+
+fv_status fv_kv_open(fv_kv_pool *pool, fv_kv **out) {
+    size_t n = (size_t)pool->shape.n_layer * (size_t)pool->shape.n_kv * FV_N_SEG;
+    fv_kv *kv = calloc(1, sizeof *kv);
+    if (kv) {
+        kv->pool = pool;
+        kv->run = calloc(n, sizeof *kv->run);
+        kv->state = calloc(n, sizeof *kv->state);
+        kv->extent = calloc((size_t)pool->shape.n_layer, sizeof *kv->extent);
+    }
+    if (!kv || !kv->run || !kv->state || !kv->extent) {
+        fv_kv_close(kv);
+        return FV_FAIL(FV_ENOMEM, "out of memory for a KV store");
+    }
+    *out = kv;
+    return FV_OK;
+}
+
+static size_t run_at(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg) {
+    return ((size_t)layer * (size_t)kv->pool->shape.n_kv + (size_t)head) * FV_N_SEG + seg;
+}
+
+static void extent_drop(fv_kv *kv, int32_t layer) {
+    kv->pool->bytes_used -= kv->extent[layer].bytes;
+    fv_buf_free(&kv->extent[layer]);
+}
+
+void fv_kv_close(fv_kv *kv) {
+    if (!kv) return;
+    const fv_kv_shape *s = &kv->pool->shape;
+    size_t n = (size_t)s->n_layer * (size_t)s->n_kv * FV_N_SEG;
+    for (size_t i = 0; kv->run && kv->state && i < n; i++) {
+        for (int32_t b = 0; b < kv->state[i].n_page; b++) page_give(kv->pool, kv->run[i].block[b]);
+        free(kv->run[i].block);
+        free(kv->state[i].pos);
+    }
+    for (int32_t l = 0; kv->extent && l < s->n_layer; l++) extent_drop(kv, l);
+    free(kv->run);
+    free(kv->state);
+    free(kv->extent);
+    free(kv);
+}
+
+const fv_kv_shape *fv_kv_get_shape(const fv_kv *kv) { return &kv->pool->shape; }
+
+fv_kv_run *fv_kv_runs(fv_kv *kv, int32_t layer) { return &kv->run[run_at(kv, layer, 0, 0)]; }
+
+int32_t fv_kv_len(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg) {
+    return kv->run[run_at(kv, layer, head, seg)].len;
+}
+
+const int32_t *fv_kv_positions(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg) {
+    return kv->state[run_at(kv, layer, head, seg)].pos;
+}
+
+static fv_status blocks_grow(fv_kv *kv, size_t run, int32_t n_block) {
+    if (n_block <= kv->state[run].cap_block) return FV_OK;
+    int32_t cap = kv->state[run].cap_block * 2 > n_block ? kv->state[run].cap_block * 2 : n_block;
+    fv_kv_block *block = realloc(kv->run[run].block, (size_t)cap * sizeof *block);
+    if (!block) return FV_FAIL(FV_ENOMEM, "out of memory for a KV page table");
+    kv->run[run].block = block;
+    kv->state[run].cap_block = cap;
+    return FV_OK;
+}
+
+static int32_t blocks_for(int32_t rows) { return (rows + FV_KV_BLOCK - 1) / FV_KV_BLOCK; }
+
+/* Takes memory for an extent whose head g holds rows[g] rows, K then V, head after head. */
+static fv_status extent_lay(fv_kv *kv, const int32_t *rows, fv_buf *out) {
+    const fv_kv_shape *s = &kv->pool->shape;
+    size_t bytes = 0;
+    for (int32_t g = 0; g < s->n_kv; g++) bytes += 2 * (size_t)rows[g] * row_bytes(s);
+    FV_TRY(pool_charge(kv->pool, bytes));
+    fv_status st = fv_buf_alloc(kv->pool->device, bytes, FV_BUF_DEVICE, out);
+    if (st != FV_OK) kv->pool->bytes_used -= bytes;
+    return st;
+}
+
+/* Points head g's blocks into its rows of an extent that starts at `base`. */
+static fv_status extent_map(fv_kv *kv, size_t run, char *base, int32_t rows) {
+    const fv_kv_shape *s = &kv->pool->shape;
+    FV_TRY(blocks_grow(kv, run, blocks_for(rows)));
+    for (int32_t b = 0; b < blocks_for(rows); b++) {
+        char *k = base + (size_t)b * FV_KV_BLOCK * row_bytes(s);
+        kv->run[run].block[b] = (fv_kv_block){k, k + (size_t)rows * row_bytes(s)};
+    }
+    return FV_OK;
+}
+
+fv_status fv_kv_extent(fv_kv *kv, int32_t layer, int32_t rows) {
+    const fv_kv_shape *s = &kv->pool->shape;
+    assert(!kv->extent[layer].data && s->n_kv <= 1024);
+    int32_t each[1024];
+    for (int32_t g = 0; g < s->n_kv; g++) each[g] = rows;
+    fv_buf buf;
+    FV_TRY(extent_lay(kv, each, &buf));
+    kv->extent[layer] = buf;
+    char *base = buf.data;
+    for (int32_t g = 0; g < s->n_kv && rows; g++, base += 2 * (size_t)rows * row_bytes(s))
+        FV_TRY(extent_map(kv, run_at(kv, layer, g, FV_SEG_VISUAL), base, rows));
+    return FV_OK;
+}
+
+fv_status fv_kv_reserve(fv_kv *kv, int32_t layer, int32_t rows) {
+    for (int32_t g = 0; g < kv->pool->shape.n_kv; g++) {
+        size_t run = run_at(kv, layer, g, FV_SEG_TEXT);
+        int32_t need = blocks_for(kv->run[run].len + rows);
+        FV_TRY(blocks_grow(kv, run, need));
+        while (kv->state[run].n_page < need) {
+            FV_TRY(page_take(kv->pool, &kv->run[run].block[kv->state[run].n_page]));
+            kv->state[run].n_page++;
+        }
+    }
+    return FV_OK;
+}
+
+fv_status fv_kv_append(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t *pos, int32_t n) {
+    for (int32_t g = 0; g < kv->pool->shape.n_kv && n; g++) {
+        size_t run = run_at(kv, layer, g, seg);
+        run_state *st = &kv->state[run];
+        int32_t len = kv->run[run].len;
+        if (len + n > st->cap_pos) {
+            int32_t cap = st->cap_pos * 2 > len + n ? st->cap_pos * 2 : len + n;
+            int32_t *grown = realloc(st->pos, (size_t)cap * sizeof *grown);
+            if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for KV positions");
+            st->pos = grown;
+            st->cap_pos = cap;
+        }
+        memcpy(st->pos + len, pos, (size_t)n * sizeof *pos);
+        kv->run[run].len = len + n;
+    }
+    return FV_OK;
+}
+
+static char *row_of(const fv_kv_block *block, int32_t row, bool value, size_t bytes) {
+    const fv_kv_block *b = &block[row / FV_KV_BLOCK];
+    return (char *)(value ? b->v : b->k) + (size_t)(row % FV_KV_BLOCK) * bytes;
+}
+
+/* Row j of dst becomes row idx[j] of src. In place is fine: idx[j] >= j. */
+static fv_status rows_move(fv_kv *kv, const fv_kv_block *dst, const fv_kv_block *src,
+                           const int32_t *idx, int32_t n) {
+    fv_device *dev = kv->pool->device;
+    size_t bytes = row_bytes(&kv->pool->shape);
+    for (int32_t j = 0; j < n; j++) {
+        if (dst == src && idx[j] == j) continue;
+        for (int value = 0; value < 2; value++)
+            FV_TRY(dev->ops->copy_async(dev, row_of(dst, j, value, bytes),
+                                        row_of(src, idx[j], value, bytes), bytes));
+    }
+    return FV_OK;
+}
+
+static void positions_keep(fv_kv *kv, size_t run, const int32_t *idx, int32_t n) {
+    for (int32_t j = 0; j < n; j++) kv->state[run].pos[j] = kv->state[run].pos[idx[j]];
+    kv->run[run].len = n;
+}
+
+static fv_status keep_text(fv_kv *kv, int32_t layer, const int32_t *const *idx, const int32_t *n) {
+    for (int32_t g = 0; g < kv->pool->shape.n_kv; g++) {
+        size_t run = run_at(kv, layer, g, FV_SEG_TEXT);
+        FV_TRY(rows_move(kv, kv->run[run].block, kv->run[run].block, idx[g], n[g]));
+        positions_keep(kv, run, idx[g], n[g]);
+        while (kv->state[run].n_page > blocks_for(n[g]))
+            page_give(kv->pool, kv->run[run].block[--kv->state[run].n_page]);
+    }
+    return FV_OK;
+}
+
+static fv_status keep_visual(fv_kv *kv, int32_t layer, const int32_t *const *idx,
+                             const int32_t *n) {
+    const fv_kv_shape *s = &kv->pool->shape;
+    fv_buf buf;
+    FV_TRY(extent_lay(kv, n, &buf));
+    char *base = buf.data;
+    for (int32_t g = 0; g < s->n_kv; g++) {
+        size_t run = run_at(kv, layer, g, FV_SEG_VISUAL);
+        fv_kv_block *old = kv->run[run].block;
+        kv->run[run].block = NULL;
+        kv->state[run].cap_block = 0;
+        fv_status st = extent_map(kv, run, base, n[g]);
+        if (st == FV_OK) st = rows_move(kv, kv->run[run].block, old, idx[g], n[g]);
+        free(old);
+        if (st != FV_OK) { /* the request is lost; leave it so that close still works */
+            kv->run[run].len = 0;
+            kv->pool->bytes_used -= buf.bytes;
+            fv_buf_free(&buf);
+            return st;
+        }
+        positions_keep(kv, run, idx[g], n[g]);
+        base += 2 * (size_t)n[g] * row_bytes(s);
+    }
+    extent_drop(kv, layer);
+    kv->extent[layer] = buf;
+    return FV_OK;
+}
+
+fv_status fv_kv_keep(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t *const *idx,
+                     const int32_t *n) {
+    return seg == FV_SEG_TEXT ? keep_text(kv, layer, idx, n) : keep_visual(kv, layer, idx, n);
+}
+
+size_t fv_kv_bytes(const fv_kv *kv, fv_kv_segment seg) {
+    const fv_kv_shape *s = &kv->pool->shape;
+    size_t rows = 0;
+    for (int32_t l = 0; l < s->n_layer; l++)
+        for (int32_t g = 0; g < s->n_kv; g++) rows += (size_t)fv_kv_len(kv, l, g, seg);
+    return 2 * rows * row_bytes(s);
+}

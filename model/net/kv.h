@@ -1,0 +1,82 @@
+#ifndef FOVEA_MODEL_NET_KV_H
+#define FOVEA_MODEL_NET_KV_H
+
+/* THE KV STORE of one request: ragged rows per layer and KV head, in two segments.
+ *
+ *   FV_SEG_VISUAL   image rows: one contiguous extent per layer, of exactly the rows it holds;
+ *                   written during prefill, then only ever shortened
+ *   FV_SEG_TEXT     prompt text and generated tokens: pages of FV_KV_BLOCK rows per layer and
+ *                   head, taken from a pool as the sequence grows
+ *
+ * Every (layer, head, segment) has its own length: pruning takes rows from whole layers,
+ * selection from single heads. Rows are in ascending position inside a segment; positions are
+ * the original ones of the prompt and never change (keys are stored rotated).
+ *
+ * A store belongs to one thread at a time; a pool to the thread that computes. */
+#include "common/buf.h"
+#include "common/status.h"
+#include "kernels/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum fv_kv_segment { FV_SEG_VISUAL = 0, FV_SEG_TEXT, FV_N_SEG } fv_kv_segment;
+
+typedef struct fv_kv_shape {
+    int32_t n_layer, n_kv, d_head;
+    fv_dtype dtype;
+} fv_kv_shape;
+
+/* ---- pool of pages --------------------------------------------------------------------- */
+
+typedef struct fv_kv_pool fv_kv_pool; /* opaque */
+
+/* A pool on `dev` that never holds more than bytes_max (0: no limit) in pages and extents
+ * together. Memory is taken from the device in slabs as it is needed and given back at close. */
+fv_status fv_kv_pool_open(fv_device *dev, const fv_kv_shape *shape, size_t bytes_max,
+                          fv_kv_pool **out);
+/* Every store of the pool must be closed before. NULL is fine. */
+void fv_kv_pool_close(fv_kv_pool *pool);
+size_t fv_kv_pool_used(const fv_kv_pool *pool); /* bytes held by stores now */
+
+/* ---- one request ----------------------------------------------------------------------- */
+
+typedef struct fv_kv fv_kv; /* opaque; owns its pages and extents, borrows the pool */
+
+fv_status fv_kv_open(fv_kv_pool *pool, fv_kv **out);
+void fv_kv_close(fv_kv *kv); /* gives everything back; NULL is fine */
+
+const fv_kv_shape *fv_kv_get_shape(const fv_kv *kv);
+
+/* Runs of one layer, [Hkv, FV_N_SEG]: what kernels are given. Borrowed; valid until the layer is
+ * changed by a call below. */
+fv_kv_run *fv_kv_runs(fv_kv *kv, int32_t layer);
+int32_t fv_kv_len(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg);
+/* Positions of those rows, [len]; borrowed likewise. */
+const int32_t *fv_kv_positions(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg);
+
+/* The visual extent of a layer, once, for up to `rows` rows per head; rows = 0 is fine. FV_EBUSY
+ * when the pool's limit is reached, FV_ENOMEM when the device's is. */
+fv_status fv_kv_extent(fv_kv *kv, int32_t layer, int32_t rows);
+
+/* Makes room for `rows` more text rows in every head of a layer. Errors as above; what was
+ * there stays. */
+fv_status fv_kv_reserve(fv_kv *kv, int32_t layer, int32_t rows);
+
+/* Declares n rows written behind the last of every head (kernel kv_write), at positions pos[n]. */
+fv_status fv_kv_append(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t *pos, int32_t n);
+
+/* Shortens a segment of a layer: head g keeps rows idx[g][0 .. n[g]), ascending. Rows move
+ * inside the device, surplus pages return to the pool, and the visual extent is laid anew at
+ * its exact size. */
+fv_status fv_kv_keep(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t *const *idx,
+                     const int32_t *n);
+
+/* Bytes of the rows that are held (keys and values), by segment: what a report calls resident. */
+size_t fv_kv_bytes(const fv_kv *kv, fv_kv_segment seg);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,26 @@
+#ifndef FOVEA_MODEL_NET_ROPE_H
+#define FOVEA_MODEL_NET_ROPE_H
+
+/* Angles of the rotary position embedding (RoFormer, arXiv 2104.09864), as transformers computes
+ * them in f32:
+ *     f_i = theta^(-2i/D), i < D/2;   angle[p,i] = p f_i;   cos and sin of that
+ * Type linear divides every f_i by `factor`; llama3 divides the low frequencies only, with a ramp
+ * between (Llama 3.1's rule: wavelengths above original/low are scaled, below original/high are
+ * left, between them interpolated). Any thread. */
+#include "model/config.h"
+
+enum { FV_ROPE_MAX_HALF = 512 };
+
+typedef struct fv_rope {
+    int32_t half; /* D / 2 */
+    float freq[FV_ROPE_MAX_HALF];
+} fv_rope;
+
+/* D even, at most 2 * FV_ROPE_MAX_HALF (config reading has checked that). */
+void fv_rope_init(fv_rope *r, const fv_rope_config *cfg, int32_t d_head);
+
+/* cos, sin [n, D/2] for positions pos[n]. */
+void fv_rope_angles(const fv_rope *r, const int32_t *pos, int32_t n, float *cos_out,
+                    float *sin_out);
+
+#endif

@@ -1,0 +1,31 @@
+#ifndef FOVEA_MODEL_NET_WORKSPACE_H
+#define FOVEA_MODEL_NET_WORKSPACE_H
+
+/* Memory of the network on its device: weights that had to be brought there, and one growing
+ * scratch area that every pass cuts its activations from. One thread. */
+#include "kernels/ops.h"
+
+typedef struct fv_workspace {
+    fv_backend *be;
+    fv_buf scratch;
+    size_t used;
+    fv_buf *owned; /* [n_owned] weights on a device that does not read host memory */
+    int32_t n_owned, cap_owned;
+} fv_workspace; /* {.be = backend} is empty */
+
+void fv_workspace_fini(fv_workspace *ws);
+
+/* *out: `host` made usable by the backend; an absent tensor stays absent. */
+fv_status fv_workspace_weight(fv_workspace *ws, const fv_tensor *host, fv_tensor *out);
+
+/* Forgets what was cut and sees to it that `bytes` can be cut without growing. Growing moves
+ * the area: nothing cut earlier survives. */
+fv_status fv_workspace_reset(fv_workspace *ws, size_t bytes);
+
+/* Cuts a matrix from the scratch area; reset has made the room. */
+fv_tensor fv_workspace_cut(fv_workspace *ws, fv_dtype dtype, int32_t rows, int32_t cols);
+
+/* Bytes that such a cut takes. */
+size_t fv_workspace_need(fv_dtype dtype, int32_t rows, int32_t cols);
+
+#endif

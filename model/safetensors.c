@@ -1,0 +1,209 @@
+/* Parses one safetensors file that the caller has in memory (mapped, as a rule).
+ *
+ * In: bytes that came from anywhere. Out: one entry per tensor, name and shape from the JSON
+ * header, data borrowed from the bytes. No thread of its own, nothing shared.
+ *
+ * The checks are those of the reference reader, in the same spirit: the header must be sane,
+ * each tensor's range must be exactly prod(shape) x dtype, and the ranges, sorted, must cover
+ * the data from the first byte to the last. So no byte belongs to two tensors and none to
+ * nobody, and a truncated file is found here and not by a fault while it is read. */
+#include "model/safetensors.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/json.h"
+
+enum { HEADER_LENGTH_BYTES = 8, HEADER_MAX = 100000000 }; /* the reference's bound */
+
+struct fv_safetensors {
+    json_t *header; /* owns the names */
+    int32_t n;
+    fv_safetensors_entry *entry;   /* [n], in the order of the file */
+    fv_safetensors_entry **sorted; /* [n], by name */
+};
+
+typedef struct dtype_size {
+    const char *name;
+    int32_t bits;
+} dtype_size;
+
+static const dtype_size dtypes[] = {
+    {"F32", 32},    {"BF16", 16},       {"F16", 16},        {"F64", 64},    {"I64", 64},
+    {"I32", 32},    {"I16", 16},        {"I8", 8},          {"U64", 64},    {"U32", 32},
+    {"U16", 16},    {"U8", 8},          {"BOOL", 8},        {"F8_E4M3", 8}, {"F8_E5M2", 8},
+    {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6},
+    {"F4", 4},      {"C64", 64},
+};
+
+static int32_t dtype_bits(const char *name) {
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (!strcmp(dtypes[i].name, name)) return dtypes[i].bits;
+    return 0;
+}
+
+/* "data_offsets": [begin, end], counted from the end of the header. */
+static fv_status read_offsets(const json_t *spec, size_t data_bytes, const char *where,
+                              const char *name, size_t *begin, size_t *end) {
+    const json_t *pair = json_object_get(spec, "data_offsets");
+    if (json_array_size(pair) != 2 || !json_is_integer(json_array_get(pair, 0)) ||
+        !json_is_integer(json_array_get(pair, 1)))
+        return FV_FAIL(FV_EDATA, "%s: tensor '%s': data_offsets must be two integers", where, name);
+    json_int_t b = json_integer_value(json_array_get(pair, 0));
+    json_int_t e = json_integer_value(json_array_get(pair, 1));
+    if (b < 0 || e < b || (uint64_t)e > data_bytes)
+        return FV_FAIL(FV_EDATA,
+                       "%s: tensor '%s': data_offsets [%lld, %lld] do not lie in the file's %zu "
+                       "bytes of data; is the file truncated?",
+                       where, name, (long long)b, (long long)e, data_bytes);
+    *begin = (size_t)b;
+    *end = (size_t)e;
+    return FV_OK;
+}
+
+static fv_status read_shape(const json_t *spec, const char *where, fv_safetensors_entry *e,
+                            uint64_t *n_element) {
+    const json_t *shape = json_object_get(spec, "shape");
+    size_t n_dim = json_array_size(shape); /* 0 for what is no array */
+    if (!json_is_array(shape) || n_dim > FV_SAFETENSORS_MAX_DIMS)
+        return FV_FAIL(FV_EDATA, "%s: tensor '%s': shape must be a list of at most %d numbers",
+                       where, e->name, FV_SAFETENSORS_MAX_DIMS);
+    uint64_t product = 1;
+    for (size_t i = 0; i < n_dim; i++) {
+        const json_t *v = json_array_get(shape, i);
+        if (!json_is_integer(v) || json_integer_value(v) < 0 ||
+            __builtin_mul_overflow(product, (uint64_t)json_integer_value(v), &product))
+            return FV_FAIL(FV_EDATA, "%s: tensor '%s': shape holds a size that cannot be", where,
+                           e->name);
+        e->shape[i] = json_integer_value(v);
+    }
+    e->n_dim = (int32_t)n_dim;
+    *n_element = product;
+    return FV_OK;
+}
+
+static fv_status read_entry(const char *name, const json_t *spec, const unsigned char *data,
+                            size_t data_bytes, const char *where, fv_safetensors_entry *e) {
+    *e = (fv_safetensors_entry){.name = name};
+    const char *dtype = json_string_value(json_object_get(spec, "dtype"));
+    if (!dtype || strlen(dtype) >= sizeof e->dtype)
+        return FV_FAIL(FV_EDATA, "%s: tensor '%s' has no valid dtype", where, name);
+    memcpy(e->dtype, dtype, strlen(dtype) + 1);
+    uint64_t n_element = 0;
+    FV_TRY(read_shape(spec, where, e, &n_element));
+    size_t begin = 0, end = 0;
+    FV_TRY(read_offsets(spec, data_bytes, where, name, &begin, &end));
+    e->data = data + begin;
+    e->bytes = end - begin;
+    /* A dtype that is newer than this table cannot be checked; whoever needs the tensor
+     * refuses it by name. */
+    uint64_t bits = (uint64_t)dtype_bits(dtype), bits_all = 0;
+    if (bits && (__builtin_mul_overflow(n_element, bits, &bits_all) || bits_all % 8 ||
+                 bits_all / 8 != e->bytes))
+        return FV_FAIL(FV_EDATA, "%s: tensor '%s': shape and dtype %s do not give its %zu bytes",
+                       where, name, dtype, e->bytes);
+    return FV_OK;
+}
+
+static int by_offset(const void *a, const void *b) {
+    const fv_safetensors_entry *x = *(fv_safetensors_entry *const *)a;
+    const fv_safetensors_entry *y = *(fv_safetensors_entry *const *)b;
+    if (x->data != y->data) return (const char *)x->data < (const char *)y->data ? -1 : 1;
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes); /* empty ones first */
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp((*(fv_safetensors_entry *const *)a)->name,
+                  (*(fv_safetensors_entry *const *)b)->name);
+}
+
+/* The ranges must tile the data; `sorted` is left in the order of offsets. */
+static fv_status check_tiling(fv_safetensors *st, const unsigned char *data, size_t data_bytes,
+                              const char *where) {
+    qsort(st->sorted, (size_t)st->n, sizeof(*st->sorted), by_offset);
+    size_t at = 0;
+    for (int32_t i = 0; i < st->n; i++) {
+        const fv_safetensors_entry *e = st->sorted[i];
+        size_t begin = (size_t)((const unsigned char *)e->data - data);
+        if (begin != at)
+            return FV_FAIL(FV_EDATA, "%s: tensor '%s' %s", where, e->name,
+                           begin < at ? "overlaps another tensor"
+                                      : "leaves a hole of unused bytes before it");
+        at = begin + e->bytes;
+    }
+    if (at != data_bytes)
+        return FV_FAIL(FV_EDATA, "%s: %zu bytes behind the last tensor belong to none", where,
+                       data_bytes - at);
+    return FV_OK;
+}
+
+static fv_status read_entries(fv_safetensors *st, const unsigned char *data, size_t data_bytes,
+                              const char *where) {
+    size_t n = json_object_size(st->header);
+    if (n == 0) n = 1; /* calloc(0) may return NULL */
+    st->entry = calloc(n, sizeof(*st->entry));
+    st->sorted = calloc(n, sizeof(*st->sorted));
+    if (!st->entry || !st->sorted)
+        return FV_FAIL(FV_ENOMEM, "%s: no memory for %zu tensor entries", where, n);
+    const char *name;
+    json_t *spec;
+    json_object_foreach(st->header, name, spec) {
+        if (!strcmp(name, "__metadata__")) continue;
+        if (!json_is_object(spec))
+            return FV_FAIL(FV_EDATA, "%s: header entry '%s' must be an object", where, name);
+        FV_TRY(read_entry(name, spec, data, data_bytes, where, &st->entry[st->n]));
+        st->sorted[st->n] = &st->entry[st->n];
+        st->n++;
+    }
+    FV_TRY(check_tiling(st, data, data_bytes, where));
+    qsort(st->sorted, (size_t)st->n, sizeof(*st->sorted), by_name);
+    return FV_OK;
+}
+
+fv_status fv_safetensors_parse(const void *bytes, size_t n, const char *where,
+                               fv_safetensors **out) {
+    const unsigned char *p = bytes;
+    if (n < HEADER_LENGTH_BYTES)
+        return FV_FAIL(FV_EDATA, "%s: %zu bytes are too few for a safetensors file", where, n);
+    uint64_t header_bytes = 0;
+    for (int i = HEADER_LENGTH_BYTES; i-- > 0;) header_bytes = header_bytes << 8 | p[i];
+    if (header_bytes > HEADER_MAX || header_bytes > n - HEADER_LENGTH_BYTES)
+        return FV_FAIL(FV_EDATA,
+                       "%s: a header of %llu bytes does not fit a file of %zu; truncated, or no "
+                       "safetensors file",
+                       where, (unsigned long long)header_bytes, n);
+
+    fv_safetensors *st = calloc(1, sizeof(*st));
+    if (!st) return FV_FAIL(FV_ENOMEM, "%s: no memory", where);
+    fv_status s;
+    const char *text = (const char *)p + HEADER_LENGTH_BYTES;
+    FV_TRY_GOTO(fv_json_object(text, (size_t)header_bytes, where, &st->header), s, fail);
+    size_t data_at = HEADER_LENGTH_BYTES + (size_t)header_bytes;
+    FV_TRY_GOTO(read_entries(st, p + data_at, n - data_at, where), s, fail);
+    *out = st;
+    return FV_OK;
+fail:
+    fv_safetensors_free(st);
+    return s;
+}
+
+void fv_safetensors_free(fv_safetensors *st) {
+    if (!st) return;
+    json_decref(st->header);
+    free(st->entry);
+    free(st->sorted);
+    free(st);
+}
+
+int32_t fv_safetensors_count(const fv_safetensors *st) { return st->n; }
+
+const fv_safetensors_entry *fv_safetensors_at(const fv_safetensors *st, int32_t i) {
+    return &st->entry[i];
+}
+
+const fv_safetensors_entry *fv_safetensors_find(const fv_safetensors *st, const char *name) {
+    fv_safetensors_entry want = {.name = name}, *key = &want;
+    fv_safetensors_entry **hit =
+        bsearch(&key, st->sorted, (size_t)st->n, sizeof(*st->sorted), by_name);
+    return hit ? *hit : NULL;
+}

@@ -1,0 +1,188 @@
+/* Opens the weight files of a directory and indexes their tensors by canonical name.
+ *
+ * The table is made from what the files hold; the index file's weight_map is only checked
+ * against it. So a tensor that an index forgets is found, and one that it invents is reported.
+ * Opened once, then read by any thread. */
+#include "model/shards.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/arena.h"
+#include "common/file.h"
+#include "common/json.h"
+
+enum { PATH_CAP = 4096, INDEX_MAX = 64 << 20, FILES_MAX = 4096 };
+
+static const char single_name[] = "model.safetensors";
+static const char index_name[] = "model.safetensors.index.json";
+
+typedef struct shard {
+    const char *name; /* in the arena */
+    fv_file_map map;
+    fv_safetensors *st;
+} shard;
+
+struct fv_shards {
+    fv_arena arena;
+    shard *file; /* [n_file] */
+    int32_t n_file, n_tensor;
+    fv_shard_tensor *tensor; /* [n_known], by canonical name */
+    int32_t n_known;
+};
+
+static fv_status open_shard(fv_shards *sh, const char *dir, const char *name) {
+    shard *s = &sh->file[sh->n_file];
+    char path[PATH_CAP];
+    FV_TRY(fv_path_join(dir, name, path, sizeof path));
+    char *copy = NULL;
+    FV_TRY(fv_arena_strndup(&sh->arena, name, strlen(name), &copy));
+    s->name = copy;
+    FV_TRY(fv_file_map_open(path, &s->map));
+    sh->n_file++; /* from here on close() unmaps it */
+    return fv_safetensors_parse(s->map.data, s->map.bytes, path, &s->st);
+}
+
+static shard *find_file(const fv_shards *sh, const char *name) {
+    for (int32_t i = 0; i < sh->n_file; i++)
+        if (!strcmp(sh->file[i].name, name)) return &sh->file[i];
+    return NULL;
+}
+
+/* Every shard that weight_map names is opened once; every tensor must be in its shard. */
+static fv_status open_mapped(fv_shards *sh, const char *dir, const json_t *map,
+                             const char *index_path) {
+    size_t most = json_object_size(map);
+    if (most > FILES_MAX) most = FILES_MAX;
+    FV_TRY(FV_ARENA_NEW(&sh->arena, most, sh->file));
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)(uintptr_t)map, key, v) {
+        const char *name = json_string_value(v);
+        if (!name || !*name || strchr(name, '/'))
+            return FV_FAIL(FV_EDATA, "%s: tensor '%s' must name a file in the same directory",
+                           index_path, key);
+        if (!find_file(sh, name)) {
+            if (sh->n_file == FILES_MAX)
+                return FV_FAIL(FV_EUNSUPPORTED, "%s: more than %d shards", index_path, FILES_MAX);
+            fv_status st = open_shard(sh, dir, name);
+            if (st == FV_ENOTFOUND)
+                return FV_FAIL(FV_ENOTFOUND, "%s names shard '%s', which is missing", index_path,
+                               name);
+            FV_TRY(st);
+        }
+        if (!fv_safetensors_find(find_file(sh, name)->st, key))
+            return FV_FAIL(FV_EDATA, "%s: tensor '%s' is not in its shard '%s'", index_path, key,
+                           name);
+    }
+    return FV_OK;
+}
+
+static fv_status open_index(fv_shards *sh, const char *dir, const char *path) {
+    char *text = NULL;
+    size_t bytes = 0;
+    FV_TRY(fv_file_read(path, INDEX_MAX, &text, &bytes));
+    json_t *root = NULL;
+    fv_status st = fv_json_object(text, bytes, path, &root);
+    free(text);
+    FV_TRY(st);
+    const json_t *map = json_object_get(root, "weight_map");
+    if (json_object_size(map) == 0)
+        st = FV_FAIL(FV_EDATA, "%s: key 'weight_map' must be an object with tensors", path);
+    else
+        st = open_mapped(sh, dir, map, path);
+    json_decref(root);
+    return st;
+}
+
+static fv_status open_files(fv_shards *sh, const char *dir) {
+    char path[PATH_CAP];
+    FV_TRY(fv_path_join(dir, single_name, path, sizeof path));
+    if (fv_file_exists(path)) {
+        FV_TRY(FV_ARENA_NEW(&sh->arena, 1, sh->file));
+        return open_shard(sh, dir, single_name);
+    }
+    FV_TRY(fv_path_join(dir, index_name, path, sizeof path));
+    if (fv_file_exists(path)) return open_index(sh, dir, path);
+    return FV_FAIL(FV_ENOTFOUND,
+                   "%s has neither %s nor %s; weights in other formats (.bin, .gguf) must be "
+                   "converted to safetensors first",
+                   dir, single_name, index_name);
+}
+
+static int by_canonical(const void *a, const void *b) {
+    return strcmp(((const fv_shard_tensor *)a)->canonical, ((const fv_shard_tensor *)b)->canonical);
+}
+
+static fv_status index_tensors(fv_shards *sh) {
+    for (int32_t f = 0; f < sh->n_file; f++) sh->n_tensor += fv_safetensors_count(sh->file[f].st);
+    FV_TRY(FV_ARENA_NEW(&sh->arena, sh->n_tensor, sh->tensor));
+    for (int32_t f = 0; f < sh->n_file; f++) {
+        const shard *s = &sh->file[f];
+        for (int32_t i = 0; i < fv_safetensors_count(s->st); i++) {
+            fv_shard_tensor *t = &sh->tensor[sh->n_known];
+            t->entry = fv_safetensors_at(s->st, i);
+            t->file = s->name;
+            if (fv_dialect_canonical(t->entry->name, t->canonical)) sh->n_known++;
+        }
+    }
+    qsort(sh->tensor, (size_t)sh->n_known, sizeof(*sh->tensor), by_canonical);
+    for (int32_t i = 1; i < sh->n_known; i++) {
+        const fv_shard_tensor *a = &sh->tensor[i - 1], *b = &sh->tensor[i];
+        if (!strcmp(a->canonical, b->canonical))
+            return FV_FAIL(FV_EDATA, "tensor '%s' in %s and tensor '%s' in %s are the same one",
+                           a->entry->name, a->file, b->entry->name, b->file);
+    }
+    return FV_OK;
+}
+
+fv_status fv_shards_open(const char *dir, fv_shards **out) {
+    fv_shards *sh = calloc(1, sizeof(*sh));
+    if (!sh) return FV_FAIL(FV_ENOMEM, "%s: no memory", dir);
+    fv_status st;
+    FV_TRY_GOTO(open_files(sh, dir), st, fail);
+    FV_TRY_GOTO(index_tensors(sh), st, fail);
+    *out = sh;
+    return FV_OK;
+fail:
+    fv_shards_close(sh);
+    return st;
+}
+
+void fv_shards_close(fv_shards *sh) {
+    if (!sh) return;
+    for (int32_t i = 0; i < sh->n_file; i++) {
+        fv_safetensors_free(sh->file[i].st);
+        fv_file_map_close(&sh->file[i].map);
+    }
+    fv_arena_fini(&sh->arena);
+    free(sh);
+}
+
+const fv_shard_tensor *fv_shards_find(const fv_shards *sh, const char *canonical) {
+    fv_shard_tensor want;
+    if (strlen(canonical) >= sizeof want.canonical) return NULL;
+    strcpy(want.canonical, canonical);
+    return bsearch(&want, sh->tensor, (size_t)sh->n_known, sizeof(*sh->tensor), by_canonical);
+}
+
+int32_t fv_shards_tensors(const fv_shards *sh) { return sh->n_tensor; }
+int32_t fv_shards_files(const fv_shards *sh) { return sh->n_file; }
+
+fv_dialect fv_shards_dialect(const fv_shards *sh) {
+    fv_dialect best = FV_DIALECT_HUB;
+    int32_t best_hits = -1;
+    for (int d = 0; d < FV_N_DIALECT; d++) {
+        int32_t hits = 0;
+        for (int32_t i = 0; i < sh->n_known; i++) {
+            char key[FV_TENSOR_NAME_MAX];
+            fv_dialect_key((fv_dialect)d, sh->tensor[i].canonical, key);
+            hits += !strcmp(key, sh->tensor[i].entry->name);
+        }
+        if (hits > best_hits) {
+            best = (fv_dialect)d;
+            best_hits = hits;
+        }
+    }
+    return best;
+}

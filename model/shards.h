@@ -1,0 +1,39 @@
+#ifndef FOVEA_MODEL_SHARDS_H
+#define FOVEA_MODEL_SHARDS_H
+
+/* The safetensors files of one checkpoint directory, mapped, and one table of their tensors.
+ *
+ * Either model.safetensors alone, or model.safetensors.index.json and the shards it names. */
+#include "model/dialect.h"
+#include "model/safetensors.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fv_shards fv_shards; /* opaque; owns the mappings */
+
+typedef struct fv_shard_tensor {
+    char canonical[FV_TENSOR_NAME_MAX];
+    const fv_safetensors_entry *entry; /* its name is the key as in the file */
+    const char *file;                  /* file name without the directory */
+} fv_shard_tensor;
+
+/* FV_ENOTFOUND: no weights, or a shard is missing; FV_EDATA: a corrupt file, an index that
+ * names tensors which are not there, or two tensors that are the same one by name. */
+fv_status fv_shards_open(const char *dir, fv_shards **out);
+void fv_shards_close(fv_shards *sh); /* NULL is fine; every borrowed view dies */
+
+/* NULL when no file holds it. */
+const fv_shard_tensor *fv_shards_find(const fv_shards *sh, const char *canonical);
+
+int32_t fv_shards_tensors(const fv_shards *sh); /* all in the files, known to us or not */
+int32_t fv_shards_files(const fv_shards *sh);
+
+/* The dialect that most keys are written in. */
+fv_dialect fv_shards_dialect(const fv_shards *sh);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,61 @@
+#ifndef FOVEA_MODEL_TOKENIZER_H
+#define FOVEA_MODEL_TOKENIZER_H
+
+/* tokenizer.json, as Hugging Face `tokenizers` reads it: text to ids and back, the same ids.
+ *
+ * Two kinds of BPE: Llama-2 style (scalars, byte fallback; prefix by normaliser or by
+ * Metaspace) and byte-level (GPT-2, Llama-3, Qwen2 patterns). What a file asks for beyond
+ * that is refused by name when it is opened. A tokenizer is immutable: any thread may use
+ * it at once. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fv_tokenizer fv_tokenizer; /* opaque */
+
+/* Parses the text of tokenizer.json; `where` names the file in errors. FV_EDATA: broken
+ * JSON, merges that name unknown tokens, duplicate ids; FV_EUNSUPPORTED: a component or
+ * pattern this engine does not do, by name. */
+fv_status fv_tokenizer_parse(const char *json, size_t n, const char *where, fv_tokenizer **out);
+
+/* Opens <dir>/tokenizer.json; tokenizer_config.json, if present, is read for nothing but
+ * the chat template's owner (model/chat.h). */
+fv_status fv_tokenizer_open(const char *dir, fv_tokenizer **out);
+void fv_tokenizer_free(fv_tokenizer *tok); /* NULL is fine */
+
+/* Ids of n bytes of text. Text that is not valid UTF-8 has each bad byte replaced by U+FFFD.
+ * add_special runs the post-processor (BOS and the like). Gives *ids (free it) and *n_ids. */
+fv_status fv_tokenizer_encode(const fv_tokenizer *tok, const char *text, size_t n, bool add_special,
+                              int32_t **ids, int32_t *n_ids);
+
+/* Text of n ids, as `tokenizers` decodes it. Unknown ids are FV_EINVAL. Gives *text (free
+ * it), NUL behind it, and *bytes. */
+fv_status fv_tokenizer_decode(const fv_tokenizer *tok, const int32_t *ids, int32_t n,
+                              bool skip_special, char **text, size_t *bytes);
+
+int32_t fv_tokenizer_vocab(const fv_tokenizer *tok);                 /* largest id + 1 */
+int32_t fv_tokenizer_id(const fv_tokenizer *tok, const char *token); /* -1: no such token */
+bool fv_tokenizer_is_special(const fv_tokenizer *tok, int32_t id);
+
+/* Streaming detokenisation: what push returns, joined, equals decode of all ids; a character
+ * is held back until all its bytes are there, so that every piece is whole UTF-8. */
+typedef struct fv_detokenizer fv_detokenizer; /* opaque; borrows the tokenizer */
+
+fv_status fv_detokenizer_open(const fv_tokenizer *tok, bool skip_special, fv_detokenizer **out);
+void fv_detokenizer_close(fv_detokenizer *d);
+/* Adds one id. *text, *bytes: what can be shown now, possibly nothing; borrowed until the next
+ * call on d. */
+fv_status fv_detokenizer_push(fv_detokenizer *d, int32_t id, const char **text, size_t *bytes);
+/* The end of the stream: whatever was held back, as decode would show it. */
+fv_status fv_detokenizer_flush(fv_detokenizer *d, const char **text, size_t *bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

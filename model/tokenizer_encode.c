@@ -1,0 +1,249 @@
+/* Text -> ids, as a pipeline of the reference's stages:
+ *
+ *   text --(repair UTF-8)--> added tokens of the raw text --> normaliser --> added tokens of the
+ *   normalised text --> pre-tokeniser steps --> BPE of each word --> ids around it all
+ *
+ * The pre-tokeniser runs depth first: each step hands its pieces, one by one, to the next step
+ * and the last hands words to BPE, so nothing is kept but one buffer per step that rewrites its
+ * text. The reference runs it breadth first, over lists of pieces; the order of the words is the
+ * same. One encoder per call: any thread. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/tokenizer_internal.h"
+
+typedef struct encoder {
+    const fv_tokenizer *tok;
+    fv_tok_ids ids;
+    fv_tok_bpe_scratch bpe;
+    fv_tok_bytes repaired, normalized, tmp;
+    fv_tok_bytes step[FV_TOK_STEPS_MAX];
+} encoder;
+
+static bool is_ascii(const char *s, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)s[i] >= 0x80) return false;
+    return true;
+}
+
+/* Steps that lengthen the text can be chained without end in a hostile file. What real ones do
+ * stays far below this: NFKC makes 33 bytes of 3, and Prepend adds a few to each piece. */
+static fv_status check_growth(size_t before, size_t after) {
+    if (after > FV_TOK_TEXT_BYTES_MAX || after / 64 > before + 64)
+        return FV_FAIL(FV_EINVAL,
+                       "the tokenizer's normaliser makes %zu bytes of a text of %zu: shorten the "
+                       "text, or the replacements in tokenizer.json",
+                       after, before);
+    return FV_OK;
+}
+
+fv_status fv_tok_replace(const char *s, size_t n, const char *a, size_t n_a, const char *b,
+                         size_t n_b, fv_tok_bytes *out) {
+    FV_TRY(fv_tok_put(out, "", 0)); /* even nothing has an address */
+    const char *end = s + n;
+    while (s < end) {
+        const char *hit = memmem(s, (size_t)(end - s), a, n_a);
+        FV_TRY(fv_tok_put(out, s, (size_t)((hit ? hit : end) - s)));
+        if (!hit) break;
+        FV_TRY(fv_tok_put(out, b, n_b));
+        s = hit + n_a;
+    }
+    return FV_OK;
+}
+
+static fv_status normalize_step(const fv_tok_norm *step, const fv_tok_bytes *in,
+                                fv_tok_bytes *out) {
+    if (step->kind == FV_TOK_NORM_REPLACE)
+        return fv_tok_replace(in->data, in->n, step->a, step->n_a, step->b, step->n_b, out);
+    if (step->kind == FV_TOK_NORM_PREPEND) {
+        if (in->n) FV_TRY(fv_tok_put(out, step->a, step->n_a));
+        return fv_tok_put(out, in->data, in->n);
+    }
+    if (is_ascii(in->data, in->n)) return fv_tok_put(out, in->data, in->n);
+    char *text;
+    size_t n;
+    FV_TRY(fv_uni_normalize(step->form, in->data, in->n, &text, &n));
+    fv_status st = fv_tok_put(out, text, n);
+    free(text);
+    return st;
+}
+
+fv_status fv_tok_normalize(const fv_tokenizer *tok, const char *s, size_t n, fv_tok_bytes *out,
+                           fv_tok_bytes *tmp) {
+    out->n = 0;
+    FV_TRY(fv_tok_put(out, s, n));
+    for (int32_t i = 0; i < tok->n_norm; i++) {
+        tmp->n = 0;
+        FV_TRY(normalize_step(&tok->norm[i], out, tmp));
+        FV_TRY(check_growth(n, tmp->n));
+        fv_tok_bytes swap = *out;
+        *out = *tmp;
+        *tmp = swap;
+    }
+    return FV_OK;
+}
+
+static bool starts_with(const char *s, size_t n, const char *prefix, size_t n_prefix) {
+    return n >= n_prefix && memcmp(s, prefix, n_prefix) == 0;
+}
+
+/* `first`: the piece begins where the text as given began. */
+static fv_status pre_tokenize(encoder *e, int32_t k, const char *s, size_t n, bool first);
+
+static fv_status split(encoder *e, int32_t k, const char *s, size_t n, bool first) {
+    for (size_t at = 0, len; at < n; at += len) {
+        len = fv_tok_pattern_match(e->tok->pre[k].pattern, s + at, n - at);
+        FV_TRY(pre_tokenize(e, k + 1, s + at, len, first && at == 0));
+    }
+    return FV_OK;
+}
+
+static fv_status digits(encoder *e, int32_t k, const char *s, size_t n, bool first) {
+    size_t from = 0, at = 0, len;
+    bool was_number = false;
+    for (; at < n; at += len) {
+        int32_t cp;
+        fv_utf8_next(s + at, n - at, &cp, &len);
+        bool number = fv_uni_number(cp);
+        if (at > from && (number != was_number || (number && e->tok->pre[k].individual))) {
+            FV_TRY(pre_tokenize(e, k + 1, s + from, at - from, first && from == 0));
+            from = at;
+        }
+        was_number = number;
+    }
+    return pre_tokenize(e, k + 1, s + from, n - from, first && from == 0);
+}
+
+static fv_status metaspace(encoder *e, int32_t k, const char *s, size_t n, bool first) {
+    const fv_tok_pre *p = &e->tok->pre[k];
+    fv_tok_bytes *b = &e->step[k];
+    bool prepend =
+        p->scheme == FV_TOK_PREPEND_ALWAYS || (p->scheme == FV_TOK_PREPEND_FIRST && first);
+    b->n = 0;
+    if (prepend && s[0] != ' ' && !starts_with(s, n, p->mark, p->n_mark))
+        FV_TRY(fv_tok_put(b, p->mark, p->n_mark));
+    FV_TRY(fv_tok_replace(s, n, " ", 1, p->mark, p->n_mark, b));
+    return pre_tokenize(e, k + 1, b->data, b->n, first);
+}
+
+static fv_status cut(encoder *e, int32_t k, const char *s, size_t n, bool first) {
+    const fv_tok_pre *p = &e->tok->pre[k];
+    for (size_t at = 0, end; at < n; at = end) {
+        size_t from = at + (starts_with(s + at, n - at, p->mark, p->n_mark) ? p->n_mark : 0);
+        const char *hit = memmem(s + from, n - from, p->mark, p->n_mark);
+        end = hit ? (size_t)(hit - s) : n;
+        FV_TRY(pre_tokenize(e, k + 1, s + at, end - at, first && at == 0));
+    }
+    return FV_OK;
+}
+
+static fv_status lead_space(encoder *e, int32_t k, const char *s, size_t n, bool first) {
+    if (s[0] == ' ') return pre_tokenize(e, k + 1, s, n, first);
+    fv_tok_bytes *b = &e->step[k];
+    b->n = 0;
+    FV_TRY(fv_tok_put(b, " ", 1));
+    FV_TRY(fv_tok_put(b, s, n));
+    return pre_tokenize(e, k + 1, b->data, b->n, first);
+}
+
+static fv_status byte_level(encoder *e, int32_t k, const char *s, size_t n, bool first) {
+    fv_tok_bytes *b = &e->step[k];
+    b->n = 0;
+    FV_TRY(fv_tok_grow((void **)&b->data, &b->cap, 0, 2 * n, 1));
+    for (size_t i = 0; i < n; i++)
+        b->n += fv_utf8_put(fv_tok_byte_cp((unsigned char)s[i]), b->data + b->n);
+    return pre_tokenize(e, k + 1, b->data, b->n, first);
+}
+
+static fv_status pre_tokenize(encoder *e, int32_t k, const char *s, size_t n, bool first) {
+    if (n == 0) return FV_OK;
+    if (k == e->tok->n_pre) return fv_tok_bpe(e->tok, s, n, &e->bpe, &e->ids);
+    switch (e->tok->pre[k].kind) {
+    case FV_TOK_PRE_SPLIT: return split(e, k, s, n, first);
+    case FV_TOK_PRE_DROP: return FV_OK;
+    case FV_TOK_PRE_DIGITS: return digits(e, k, s, n, first);
+    case FV_TOK_PRE_METASPACE: return metaspace(e, k, s, n, first);
+    case FV_TOK_PRE_CUT: return cut(e, k, s, n, first);
+    case FV_TOK_PRE_SPACE: return lead_space(e, k, s, n, first);
+    case FV_TOK_PRE_BYTE_LEVEL: return byte_level(e, k, s, n, first);
+    }
+    return FV_OK;
+}
+
+static fv_status encode_piece(encoder *e, const char *s, size_t n, bool first) {
+    FV_TRY(fv_tok_normalize(e->tok, s, n, &e->normalized, &e->tmp));
+    const char *text = e->normalized.data;
+    fv_tok_added_iter it = {0};
+    fv_tok_piece p;
+    while (fv_tok_added_next(&e->tok->normalized, text, e->normalized.n, &it, &p)) {
+        if (p.added)
+            FV_TRY(fv_tok_put_id(&e->ids, p.added->id));
+        else
+            FV_TRY(pre_tokenize(e, 0, text + p.start, p.end - p.start, first && p.start == 0));
+    }
+    return FV_OK;
+}
+
+static fv_status encode_text(encoder *e, const char *s, size_t n) {
+    fv_tok_added_iter it = {0};
+    fv_tok_piece p;
+    while (fv_tok_added_next(&e->tok->raw, s, n, &it, &p)) {
+        if (p.added)
+            FV_TRY(fv_tok_put_id(&e->ids, p.added->id));
+        else
+            FV_TRY(encode_piece(e, s + p.start, p.end - p.start, p.start == 0));
+    }
+    return FV_OK;
+}
+
+/* U+FFFD for each byte that is part of no character. */
+static fv_status repair(const char *s, size_t n, fv_tok_bytes *out) {
+    for (size_t at = 0; at < n;) {
+        size_t good = fv_utf8_valid(s + at, n - at);
+        FV_TRY(fv_tok_put(out, s + at, good));
+        at += good;
+        if (at == n) break;
+        FV_TRY(fv_tok_put(out, "\xEF\xBF\xBD", 3));
+        at++;
+    }
+    return FV_OK;
+}
+
+static fv_status encode(encoder *e, const char *text, size_t n, bool add_special) {
+    if (n > FV_TOK_TEXT_BYTES_MAX)
+        return FV_FAIL(FV_EINVAL, "a text of %zu bytes: a tokenizer takes at most %d", n,
+                       FV_TOK_TEXT_BYTES_MAX);
+    if (fv_utf8_valid(text, n) != n) {
+        FV_TRY(repair(text, n, &e->repaired));
+        text = e->repaired.data;
+        n = e->repaired.n;
+    }
+    const fv_tokenizer *tok = e->tok;
+    for (int32_t i = 0; i < tok->n_post; i++) {
+        if (tok->post[i] < 0)
+            FV_TRY(encode_text(e, text, n));
+        else if (add_special)
+            FV_TRY(fv_tok_put_id(&e->ids, tok->post[i]));
+    }
+    if (e->ids.n > INT32_MAX) return FV_FAIL(FV_EINVAL, "a text of %zu ids", e->ids.n);
+    return FV_OK;
+}
+
+fv_status fv_tokenizer_encode(const fv_tokenizer *tok, const char *text, size_t n, bool add_special,
+                              int32_t **ids, int32_t *n_ids) {
+    encoder e = {.tok = tok};
+    fv_status st = fv_tok_grow((void **)&e.ids.data, &e.ids.cap, 0, n / 4 + 16, sizeof *e.ids.data);
+    if (st == FV_OK) st = encode(&e, text, n, add_special);
+    fv_tok_bpe_scratch_fini(&e.bpe);
+    free(e.repaired.data);
+    free(e.normalized.data);
+    free(e.tmp.data);
+    for (int32_t i = 0; i < FV_TOK_STEPS_MAX; i++) free(e.step[i].data);
+    if (st != FV_OK) {
+        free(e.ids.data);
+        return st;
+    }
+    *ids = e.ids.data;
+    *n_ids = (int32_t)e.ids.n;
+    return FV_OK;
+}

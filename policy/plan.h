@@ -1,0 +1,50 @@
+#ifndef FOVEA_POLICY_PLAN_H
+#define FOVEA_POLICY_PLAN_H
+
+/* THE PLAN: a policy compiled once per request, for one checkpoint and one prompt.
+ *
+ * Kernels and the decoder see what stands here (layers, counts), never methods. Sizes are in
+ * rows: the plan says how many visual and text rows each layer runs and each KV head holds, so
+ * that the bytes of a request are known before prefill. */
+#include "policy/policy.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { FV_PLAN_MAX_LAYERS = 256, FV_PLAN_MAX_EDITS = 64, FV_PLAN_NOTE_MAX = 256 };
+
+typedef struct fv_plan_shape {
+    int32_t n_layer, n_kv;
+    int32_t n_visual, n_text; /* prompt rows */
+} fv_plan_shape;
+
+/* Before `layer` runs, `keep` of the visual rows that are left stay. */
+typedef struct fv_plan_edit {
+    int32_t layer, keep;
+} fv_plan_edit;
+
+typedef struct fv_plan {
+    fv_plan_shape shape;
+    fv_policy policy; /* what was asked for */
+    int32_t n_edit;
+    fv_plan_edit edit[FV_PLAN_MAX_EDITS]; /* ascending layers */
+    int32_t visual[FV_PLAN_MAX_LAYERS];   /* visual rows that layer l runs and writes */
+    bool select;                          /* the select stage runs at the end of prefill */
+    /* Why a stage that was asked for does nothing on this request; empty when it does. */
+    char note[FV_N_STAGE][FV_PLAN_NOTE_MAX];
+} fv_plan;
+
+/* FV_EINVAL when a value does not fit the checkpoint (a layer that it does not have): the
+ * sentence says which. A stage that cannot change anything here (no image in the prompt, all
+ * rows kept) is left out and says so in note[]. */
+fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_plan *out);
+
+/* KV rows (each a key and a value of one KV head) after prefill, summed over layers and heads:
+ * an upper bound; exact when the counts do not depend on data. */
+int64_t fv_plan_kv_rows(const fv_plan *plan);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

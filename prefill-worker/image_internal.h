@@ -1,0 +1,30 @@
+#ifndef FOVEA_PREFILL_WORKER_IMAGE_INTERNAL_H
+#define FOVEA_PREFILL_WORKER_IMAGE_INTERNAL_H
+
+/* What the files image*.c share. No other file includes this. */
+#include "prefill-worker/image.h"
+
+/* Zero or negative sides: FV_EDATA; over a limit: FV_EINVAL. `kind` opens the sentence. */
+fv_status fv_image_size_check(const char *kind, int64_t w, int64_t h, const fv_image_limits *lim);
+
+/* *out owns w x h pixels, contents undefined; FV_ENOMEM. */
+fv_status fv_image_alloc(int32_t w, int32_t h, fv_image *out);
+
+/* One decoder per format, with the errors and the ownership of fv_image_decode. */
+fv_status fv_image_decode_jpeg(const uint8_t *bytes, size_t n, const fv_image_limits *lim,
+                               fv_image *out);
+fv_status fv_image_decode_png(const uint8_t *bytes, size_t n, const fv_image_limits *lim,
+                              fv_image *out);
+fv_status fv_image_decode_webp(const uint8_t *bytes, size_t n, const fv_image_limits *lim,
+                               fv_image *out);
+
+typedef struct fv_image_rect {
+    int32_t x, y, w, h;
+} fv_image_rect;
+
+/* The pixels `part` of what fv_image_resize(in, w, h, resample) would give, without computing
+ * the others; `part` lies inside w x h. *out owns part.w x part.h pixels. */
+fv_status fv_image_resize_part(const fv_image *in, int32_t w, int32_t h, int32_t resample,
+                               fv_image_rect part, fv_image *out);
+
+#endif

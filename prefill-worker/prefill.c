@@ -1,0 +1,247 @@
+/* The prefill loop: embed, then per phase drop rows and run chunks, then select. The thread that
+ * owns the decoder. */
+#include "prefill-worker/prefill.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/arena.h"
+#include "prefill-worker/prune.h"
+#include "prefill-worker/select.h"
+
+/* All rows of the batch that are still running: request after request, positions ascending. */
+typedef struct row_list {
+    int32_t n;
+    int32_t *first; /* [n_req + 1] where each request's rows start */
+    int32_t *pos;   /* [n] */
+    uint8_t *seg;   /* [n] */
+    fv_tensor x;    /* [n, d] residual stream */
+} row_list;
+
+typedef struct prefill {
+    fv_decoder *dec;
+    const fv_prefill_request *req;
+    int32_t n_req, chunk, d;
+    fv_buf x[2]; /* the residual stream, and the one that rows are gathered into */
+    row_list rows;
+    fv_buf last; /* [n_req, d] hidden states behind the last rows */
+    fv_arena arena;
+} prefill;
+
+static fv_tensor matrix(const fv_buf *buf, int32_t rows, int32_t d) {
+    return fv_tensor_of(buf->data, FV_F32, rows, d);
+}
+
+/* ---- start: every row's embedding ------------------------------------------------------ */
+
+static fv_status embed_request(prefill *p, const fv_prefill_request *req, fv_tensor x) {
+    fv_device *dev = fv_decoder_backend(p->dec)->device;
+    int32_t visual = 0;
+    for (int32_t r = 0, end; r < req->n; r = end) {
+        for (end = r + 1; end < req->n && req->seg[end] == req->seg[r]; end++) {
+        }
+        fv_tensor y = fv_tensor_rows(x, r, end - r);
+        if (req->seg[r] == FV_SEG_TEXT) {
+            FV_TRY(fv_decoder_embed(p->dec, req->ids + r, end - r, y));
+        } else {
+            fv_tensor rows = fv_tensor_rows(req->embeds, visual, end - r);
+            FV_TRY(dev->ops->copy_async(dev, y.data, rows.data,
+                                        (size_t)(end - r) * (size_t)p->d * sizeof(float)));
+            visual += end - r;
+        }
+    }
+    assert(visual == req->embeds.rows);
+    return FV_OK;
+}
+
+static fv_status start(prefill *p) {
+    row_list *rows = &p->rows;
+    for (int32_t b = 0; b < p->n_req; b++) rows->n += p->req[b].n;
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req + 1, rows->first));
+    FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, rows->pos));
+    FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, rows->seg));
+    fv_device *dev = fv_decoder_backend(p->dec)->device;
+    size_t bytes = (size_t)rows->n * (size_t)p->d * sizeof(float);
+    bool drops = false;
+    for (int32_t b = 0; b < p->n_req; b++) drops |= p->req[b].plan->n_edit > 0;
+    FV_TRY(fv_buf_alloc(dev, bytes, FV_BUF_DEVICE, &p->x[0]));
+    if (drops) FV_TRY(fv_buf_alloc(dev, bytes, FV_BUF_DEVICE, &p->x[1]));
+    FV_TRY(fv_buf_alloc(dev, (size_t)p->n_req * (size_t)p->d * sizeof(float), FV_BUF_DEVICE,
+                        &p->last));
+    rows->x = matrix(&p->x[0], rows->n, p->d);
+    for (int32_t b = 0, at = 0; b < p->n_req; at += p->req[b++].n) {
+        const fv_prefill_request *req = &p->req[b];
+        FV_TRY(embed_request(p, req, fv_tensor_rows(rows->x, at, req->n)));
+        for (int32_t r = 0; r < req->n; r++) {
+            rows->pos[at + r] = r;
+            rows->seg[at + r] = req->seg[r];
+        }
+        rows->first[b + 1] = at + req->n;
+    }
+    return FV_OK;
+}
+
+/* ---- between phases: rows leave -------------------------------------------------------- */
+
+static const fv_plan_edit *edit_at(const fv_plan *plan, int32_t layer) {
+    for (int32_t e = 0; e < plan->n_edit; e++)
+        if (plan->edit[e].layer == layer) return &plan->edit[e];
+    return NULL;
+}
+
+/* Appends to stay[] the rows of request b that go on into `layer`. */
+static fv_status choose_rows(prefill *p, int32_t b, int32_t layer, int32_t *stay, int32_t *n) {
+    const row_list *rows = &p->rows;
+    const fv_plan *plan = p->req[b].plan;
+    const fv_plan_edit *edit = edit_at(plan, layer);
+    int32_t first = rows->first[b], end = rows->first[b + 1], n_visual = 0;
+    int32_t *pos, *kept;
+    FV_TRY(FV_ARENA_NEW(&p->arena, end - first, pos));
+    FV_TRY(FV_ARENA_NEW(&p->arena, end - first, kept));
+    for (int32_t r = first; r < end; r++)
+        if (rows->seg[r] == FV_SEG_VISUAL) pos[n_visual++] = rows->pos[r];
+    int32_t keep = edit ? edit->keep : n_visual;
+    for (int32_t i = 0; i < keep; i++) kept[i] = i;
+    if (edit) {
+        fv_prune_context ctx = {.choice = &plan->policy.stage[FV_STAGE_PRUNE],
+                                .layer = layer,
+                                .n_visual = n_visual,
+                                .pos = pos,
+                                .keep = keep};
+        FV_TRY(fv_prune_find(ctx.choice->method->name)->keep(&ctx, kept));
+    }
+    for (int32_t r = first, v = 0, k = 0; r < end; r++) {
+        if (rows->seg[r] == FV_SEG_VISUAL) {
+            bool goes_on = k < keep && kept[k] == v++;
+            if (!goes_on) continue;
+            k++;
+        }
+        stay[(*n)++] = r;
+    }
+    return FV_OK;
+}
+
+static fv_status drop_rows(prefill *p, int32_t layer) {
+    row_list *rows = &p->rows;
+    bool any = false;
+    for (int32_t b = 0; b < p->n_req; b++) any |= edit_at(p->req[b].plan, layer) != NULL;
+    if (!any) return FV_OK;
+    int32_t n = 0, *stay, *first;
+    FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, stay));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req + 1, first));
+    for (int32_t b = 0; b < p->n_req; b++) {
+        FV_TRY(choose_rows(p, b, layer, stay, &n));
+        first[b + 1] = n;
+    }
+    fv_buf *to = rows->x.data == p->x[0].data ? &p->x[1] : &p->x[0];
+    fv_gather_args gather = {.table = rows->x, .y = matrix(to, n, p->d), .ids = stay};
+    fv_backend *be = fv_decoder_backend(p->dec);
+    FV_TRY(be->ops->gather(be, &gather));
+    for (int32_t r = 0; r < n; r++) {
+        rows->pos[r] = rows->pos[stay[r]];
+        rows->seg[r] = rows->seg[stay[r]];
+    }
+    rows->n = n;
+    rows->first = first;
+    rows->x = gather.y;
+    return FV_OK;
+}
+
+/* ---- a phase: chunks of rows through some layers --------------------------------------- */
+
+static fv_status run_chunk(prefill *p, int32_t from, int32_t to, int32_t l0, int32_t l1) {
+    const row_list *rows = &p->rows;
+    fv_pass_seq *seq;
+    int32_t *owner, n_seq = 0, n_out = 0;
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, seq));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, owner));
+    bool ends = l1 == fv_decoder_config(p->dec)->n_layer;
+    for (int32_t b = 0; b < p->n_req; b++) {
+        int32_t a = rows->first[b] > from ? rows->first[b] : from;
+        int32_t e = rows->first[b + 1] < to ? rows->first[b + 1] : to;
+        if (a >= e) continue;
+        int32_t wanted = ends && e == rows->first[b + 1] ? 1 : 0;
+        if (wanted) owner[n_out++] = b;
+        seq[n_seq++] = (fv_pass_seq){.kv = p->req[b].kv,
+                                     .n_rows = e - a,
+                                     .pos = rows->pos + a,
+                                     .seg = rows->seg + a,
+                                     .wanted = wanted};
+    }
+    fv_pass pass = {.x = fv_tensor_rows(rows->x, from, to - from), .n_seq = n_seq, .seq = seq};
+    FV_TRY(fv_decoder_layers(p->dec, &pass, l0, l1));
+    fv_device *dev = fv_decoder_backend(p->dec)->device;
+    size_t bytes = (size_t)p->d * sizeof(float);
+    for (int32_t i = 0; i < n_out; i++)
+        FV_TRY(dev->ops->copy_async(dev, (char *)p->last.data + (size_t)owner[i] * bytes,
+                                    fv_tensor_rows(pass.out, i, 1).data, bytes));
+    return FV_OK;
+}
+
+static fv_status run_phase(prefill *p, int32_t l0, int32_t l1) {
+    for (int32_t b = 0; b < p->n_req; b++)
+        for (int32_t l = l0; l < l1; l++)
+            FV_TRY(fv_kv_extent(p->req[b].kv, l, p->req[b].plan->visual[l]));
+    int32_t step = p->chunk > 0 ? p->chunk : p->rows.n;
+    for (int32_t from = 0; from < p->rows.n; from += step) {
+        int32_t to = from + step < p->rows.n ? from + step : p->rows.n;
+        FV_TRY(run_chunk(p, from, to, l0, l1));
+    }
+    return FV_OK;
+}
+
+static bool phase_starts(const prefill *p, int32_t layer) {
+    for (int32_t b = 0; b < p->n_req; b++)
+        if (edit_at(p->req[b].plan, layer)) return true;
+    return false;
+}
+
+static fv_status check_finite(const float *logits, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(logits[i]))
+            return FV_FAIL(FV_EDATA, "the model's logits are not finite: its weights hold NaN or "
+                                     "infinity, or overflow in the KV dtype (try --kv-dtype f32)");
+    return FV_OK;
+}
+
+/* The row behind which the answer starts must still be there at the end. */
+static fv_status check_requests(const prefill *p) {
+    for (int32_t b = 0; b < p->n_req; b++) {
+        const fv_prefill_request *req = &p->req[b];
+        if (req->n == 0) return FV_FAIL(FV_EINVAL, "the prompt is empty: write a question");
+        if (req->plan->n_edit && req->seg[req->n - 1] == FV_SEG_VISUAL)
+            return FV_FAIL(FV_EINVAL, "the prompt ends with an image, and this policy lets visual "
+                                      "rows leave: put the question behind the image");
+    }
+    return FV_OK;
+}
+
+static fv_status run(prefill *p, float *logits) {
+    FV_TRY(check_requests(p));
+    int32_t n_layer = fv_decoder_config(p->dec)->n_layer;
+    FV_TRY(start(p));
+    for (int32_t l0 = 0, l1; l0 < n_layer; l0 = l1) {
+        for (l1 = l0 + 1; l1 < n_layer && !phase_starts(p, l1); l1++) {
+        }
+        FV_TRY(drop_rows(p, l0));
+        FV_TRY(run_phase(p, l0, l1));
+    }
+    FV_TRY(fv_decoder_logits(p->dec, matrix(&p->last, p->n_req, p->d), logits));
+    FV_TRY(check_finite(logits, (size_t)p->n_req * (size_t)fv_decoder_config(p->dec)->vocab));
+    for (int32_t b = 0; b < p->n_req; b++) FV_TRY(fv_select_run(p->req[b].plan, p->req[b].kv));
+    return FV_OK;
+}
+
+fv_status fv_prefill_run(fv_decoder *dec, const fv_prefill_request *req, int32_t n, int32_t chunk,
+                         float *logits) {
+    prefill p = {
+        .dec = dec, .req = req, .n_req = n, .chunk = chunk, .d = fv_decoder_config(dec)->d_model};
+    fv_status st = run(&p, logits);
+    fv_buf_free(&p.x[0]);
+    fv_buf_free(&p.x[1]);
+    fv_buf_free(&p.last);
+    fv_arena_fini(&p.arena);
+    return st;
+}

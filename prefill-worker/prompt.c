@@ -1,0 +1,62 @@
+/* Tokens of a prompt, images expanded. Any thread. */
+#include "prefill-worker/prompt.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/net/kv.h"
+
+static fv_status expand(const fv_model_config *cfg, const int32_t *ids, int32_t n, fv_prompt *p) {
+    int32_t per_image = p->n_image ? fv_model_visual_tokens(cfg) : 0;
+    size_t total = (size_t)(n - p->n_image) + (size_t)p->n_image * (size_t)per_image;
+    p->ids = malloc((total + 1) * sizeof *p->ids);
+    p->seg = malloc(total + 1);
+    if (!p->ids || !p->seg) return FV_FAIL(FV_ENOMEM, "out of memory for a prompt of %zu", total);
+    for (int32_t i = 0; i < n; i++) {
+        bool image = p->n_image && ids[i] == cfg->image_token;
+        for (int32_t k = 0; k < (image ? per_image : 1); k++) {
+            p->ids[p->n] = ids[i];
+            p->seg[p->n++] = image ? FV_SEG_VISUAL : FV_SEG_TEXT;
+        }
+    }
+    p->n_visual = p->n_image * per_image;
+    p->n_text = p->n - p->n_visual;
+    return FV_OK;
+}
+
+fv_status fv_prompt_make(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
+                         int32_t n_image, int32_t context, fv_prompt *out) {
+    int32_t *ids, n, found = 0;
+    FV_TRY(fv_tokenizer_encode(tok, text, strlen(text), true, &ids, &n));
+    for (int32_t i = 0; cfg->has_vision && i < n; i++) found += ids[i] == cfg->image_token;
+    fv_prompt p = {.n_image = n_image};
+    fv_status st = FV_OK;
+    int64_t rows = n - found;
+    if (n_image) rows += (int64_t)n_image * fv_model_visual_tokens(cfg);
+    if (n_image && !cfg->has_vision)
+        st = FV_FAIL(FV_EINVAL, "this checkpoint reads text only: ask without images");
+    else if (found != n_image)
+        st = FV_FAIL(FV_EINVAL,
+                     "the prompt names %d image%s with <image> and %d %s given: they must be equal",
+                     found, found == 1 ? "" : "s", n_image, n_image == 1 ? "is" : "are");
+    else if (rows > context)
+        st = FV_FAIL(FV_EINVAL,
+                     "the prompt has %lld tokens, %d images included; this checkpoint's context is "
+                     "%d: shorten the text or send fewer images",
+                     (long long)rows, n_image, context);
+    else
+        st = expand(cfg, ids, n, &p);
+    free(ids);
+    if (st != FV_OK) {
+        fv_prompt_free(&p);
+        return st;
+    }
+    *out = p;
+    return FV_OK;
+}
+
+void fv_prompt_free(fv_prompt *p) {
+    free(p->ids);
+    free(p->seg);
+    *p = (fv_prompt){0};
+}

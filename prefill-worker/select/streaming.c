@@ -1,0 +1,20 @@
+/* select=streaming: attention sinks and the recent window (StreamingLLM, arXiv 2309.17453). Rows
+ * keep their original positions. Some heads of every layer stay whole (DuoAttention, arXiv
+ * 2410.10819), so lengths differ between the heads of one layer. */
+#include "policy/streaming.h"
+#include "prefill-worker/select.h"
+
+static fv_status keep(const fv_select_context *ctx, fv_kv_segment seg, int32_t *kept,
+                      int32_t *n_kept) {
+    fv_streaming_span span = fv_streaming_head(ctx->choice, ctx->head, ctx->n_kv, ctx->n_prompt);
+    int32_t n = 0;
+    for (int32_t i = 0; i < ctx->n[seg]; i++) {
+        int32_t pos = ctx->pos[seg][i];
+        if (pos < span.sink || pos >= span.recent_from) kept[n++] = i;
+    }
+    *n_kept = n;
+    return FV_OK;
+}
+
+extern const fv_select_method fv_select_streaming;
+const fv_select_method fv_select_streaming = {.name = "streaming", .keep = keep};

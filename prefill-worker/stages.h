@@ -1,0 +1,13 @@
+#ifndef FOVEA_PREFILL_WORKER_STAGES_H
+#define FOVEA_PREFILL_WORKER_STAGES_H
+
+/* IMAGE + PROMPT -> COMPACT KV. The prefill worker's stages, in the order in which a request
+ * meets them; each header says what goes in and what comes out. */
+#include "prefill-worker/encode.h"  /* pixel values -> vision tower -> rows of the text model */
+#include "prefill-worker/image.h"   /* bytes of a picture -> pixels -> pixel values */
+#include "prefill-worker/prefill.h" /* rows -> decoder layers -> KV store and first logits */
+#include "prefill-worker/prompt.h"  /* text and images -> token ids, images expanded */
+#include "prefill-worker/prune.h"   /*   between layers: visual rows that go no further */
+#include "prefill-worker/select.h"  /*   at the end: KV rows that stay, per layer and head */
+
+#endif

@@ -1,0 +1,286 @@
+/* The built `fovea`, run as a user runs it: right answers' shape, bad input, exit status. */
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/support/command.h"
+
+#define FOVEA FOVEA_BIN "/fovea"
+#define PICTURE FOVEA_TEST_DATA "/golden/demo.png"
+
+static command_result r;
+static char dir[512]; /* this test's own checkpoint */
+
+/* Every test is a process of its own and gets a checkpoint of its own. */
+static void make_checkpoint(void) {
+    snprintf(dir, sizeof dir, "%s/cli-%d", FOVEA_TEST_TMP, (int)getpid());
+    command_run(&r, FOVEA " synth --shape tiny --dtype f32 --seed 5 --out %s", dir);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+}
+
+static void drop_checkpoint(void) { command_run(&r, "rm -rf '%s' '%s.alone'", dir, dir); }
+
+TestSuite(cli, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 300);
+
+/* Asks with the given extra arguments; expects this status and these words on stderr. */
+static void ask_fails(const char *args, int status, const char *words) {
+    command_run(&r, FOVEA " ask --checkpoint %s %s", dir, args);
+    cr_assert_eq(r.status, status, "%s gave %d: %s", args, r.status, r.err);
+    cr_assert(strstr(r.err, words), "%s said: %s", args, r.err);
+    size_t lines = 0;
+    for (const char *p = r.err; (p = strchr(p, '\n')); p++) lines++;
+    cr_assert_eq(lines, 1, "one line, not: %s", r.err);
+    cr_assert_str_empty(r.out);
+}
+
+static json_t *ask_json(const char *args) {
+    json_error_t err;
+    command_run(&r, FOVEA " ask --json --ignore-eos --max-tokens 6 --checkpoint %s %s", dir, args);
+    cr_assert_eq(r.status, 0, "%s: %s", args, r.err);
+    json_t *root = json_loads(r.out, 0, &err);
+    cr_assert_not_null(root, "%s", err.text);
+    return root;
+}
+
+static json_int_t number(const json_t *root, const char *group, const char *key) {
+    return json_integer_value(
+        json_object_get(json_object_get(json_object_get(root, "report"), group), key));
+}
+
+/* ---- what works ------------------------------------------------------------------------ */
+
+Test(cli, an_answer_streams_to_stdout_and_the_report_to_stderr) {
+    command_run(&r, FOVEA " ask --checkpoint %s --image %s --ignore-eos --max-tokens 8 hello", dir,
+                PICTURE);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    cr_assert(strstr(r.err, "8 out, finish: length"), "%s", r.err);
+    cr_assert(strstr(r.err, "policy   exact"), "%s", r.err);
+    cr_assert_null(strstr(r.out, "policy"));
+}
+
+Test(cli, json_holds_text_tokens_finish_reason_and_report) {
+    json_t *root = ask_json("--image " PICTURE " --logprobs 2 'what is it?'");
+    cr_assert(json_is_string(json_object_get(root, "text")));
+    json_t *tokens = json_object_get(root, "tokens");
+    cr_assert_eq(json_array_size(tokens), 6);
+    cr_assert_eq(json_array_size(json_object_get(json_array_get(tokens, 0), "top")), 2);
+    cr_assert_str_eq(json_string_value(json_object_get(root, "finish_reason")), "length");
+    cr_assert_eq(number(root, "tokens", "generated"), 6);
+    cr_assert_eq(json_array_size(json_object_get(json_object_get(root, "report"), "digests")), 6);
+    json_decref(root);
+}
+
+Test(cli, chunk_threads_and_path_change_no_digest) {
+    json_t *a = ask_json("--image " PICTURE " --threads 1 --chunk 0 hi");
+    json_t *b = ask_json("--image " PICTURE " --threads 2 --chunk 5 --isa plain hi");
+    json_t *one = json_object_get(json_object_get(a, "report"), "digests");
+    json_t *two = json_object_get(json_object_get(b, "report"), "digests");
+    cr_assert_gt(json_array_size(one), 0);
+    cr_assert(json_equal(one, two));
+    json_decref(a);
+    json_decref(b);
+}
+
+Test(cli, a_policy_makes_the_kv_smaller_and_the_report_says_by_how_much) {
+    json_t *exact = ask_json("--image " PICTURE " hi");
+    json_t *vtw = ask_json("--image " PICTURE " --policy prune=vtw,layer=1 hi");
+    cr_assert_lt(number(vtw, "bytes", "bound"), number(exact, "bytes", "bound"));
+    cr_assert_eq(number(vtw, "bytes", "raw"), number(exact, "bytes", "raw"));
+    json_t *start =
+        json_object_get(json_object_get(json_object_get(vtw, "report"), "bytes"), "resident_start");
+    cr_assert_eq(json_integer_value(json_object_get(start, "visual")) +
+                     json_integer_value(json_object_get(start, "text")),
+                 number(vtw, "bytes", "bound"));
+    json_decref(exact);
+    json_decref(vtw);
+}
+
+Test(cli, a_policy_that_can_do_nothing_says_so) {
+    json_t *root = ask_json("--policy prune=vtw 'no picture here'");
+    json_t *notes = json_object_get(json_object_get(root, "report"), "bypassed");
+    cr_assert_eq(json_array_size(notes), 1);
+    cr_assert(strstr(json_string_value(json_array_get(notes, 0)), "no image"));
+    json_decref(root);
+}
+
+Test(cli, several_images_and_raw_prompts_work) {
+    json_t *root =
+        ask_json("--raw --image " PICTURE " --image " PICTURE " 'a <image> b <image> c'");
+    cr_assert_eq(number(root, "tokens", "images"), 2);
+    json_decref(root);
+}
+
+Test(cli, sampling_follows_its_seed) {
+    json_t *a = ask_json("--temperature 2 --seed 1 hi"),
+           *b = ask_json("--temperature 2 --seed 1 hi");
+    json_t *c = ask_json("--temperature 2 --seed 2 hi");
+    cr_assert(json_equal(json_object_get(a, "tokens"), json_object_get(b, "tokens")));
+    cr_assert_not(json_equal(json_object_get(a, "tokens"), json_object_get(c, "tokens")));
+    json_decref(a);
+    json_decref(b);
+    json_decref(c);
+}
+
+Test(cli, a_stop_string_ends_the_answer_before_itself) {
+    json_t *whole = ask_json("hi");
+    const char *text = json_string_value(json_object_get(whole, "text"));
+    cr_assert_gt(strlen(text), 2);
+    /* The random model's own words, from the middle on, are the stop string. */
+    char args[256], half[64];
+    size_t at = strlen(text) / 2;
+    while (((unsigned char)text[at] & 0xc0) == 0x80) at--;
+    snprintf(half, sizeof half, "%.8s", text + at);
+    cr_assert_null(strpbrk(half, "'"), "choose another seed: a quote in the stop string");
+    snprintf(args, sizeof args, "--stop '%s' hi", half);
+    json_t *cut = ask_json(args);
+    const char *shown = json_string_value(json_object_get(cut, "text"));
+    cr_assert_str_eq(json_string_value(json_object_get(cut, "finish_reason")), "stop");
+    cr_assert_null(strstr(shown, half));
+    cr_assert_eq(strncmp(text, shown, strlen(shown)), 0);
+    json_decref(whole);
+    json_decref(cut);
+}
+
+/* ---- bad input ------------------------------------------------------------------------- */
+
+Test(cli, wrong_usage_ends_with_2) {
+    ask_fails("", 2, "one question is needed");
+    ask_fails("--imag x hi", 2, "unknown option --imag");
+    ask_fails("--max-tokens 0 hi", 2, "max-tokens");
+    ask_fails("--max-tokens many hi", 2, "not a whole number");
+    ask_fails("--policy prune=magic hi", 2, "has no method 'magic'");
+    ask_fails("--policy prune=vtw,layer=99 --image " PICTURE " hi", 2,
+              "this checkpoint has layers");
+    ask_fails("--top-p 0 hi", 2, "top-p");
+    ask_fails("--isa neon hi", 2, "neon");
+    ask_fails("--kv-dtype f64 hi", 2, "f32, bf16 or f16");
+    command_run(&r, FOVEA " sing");
+    cr_assert_eq(r.status, 2);
+    command_run(&r, FOVEA);
+    cr_assert_eq(r.status, 2);
+    command_run(&r, FOVEA " ask hi");
+    cr_assert_eq(r.status, 2);
+    cr_assert(strstr(r.err, "--checkpoint DIR is needed"));
+}
+
+Test(cli, help_lists_every_option) {
+    command_run(&r, FOVEA " ask --help");
+    cr_assert_eq(r.status, 0);
+    cr_assert(strstr(r.out, "--max-tokens N") && strstr(r.out, "FOVEA_MAX_TOKENS"));
+    command_run(&r, FOVEA " --help");
+    cr_assert_eq(r.status, 0);
+    cr_assert(strstr(r.out, "trace"));
+}
+
+Test(cli, image_counts_must_match) {
+    ask_fails("--raw 'two <image> and <image>'", 2, "names 2 images with <image> and 0 are given");
+    ask_fails("--raw --image " PICTURE " 'none'", 2, "names 0 images with <image> and 1 is given");
+}
+
+Test(cli, a_prompt_longer_than_the_context_is_refused) {
+    command_run(&r, FOVEA " ask --checkpoint %s \"$(yes word | head -20000 | tr '\\n' ' ')\"", dir);
+    cr_assert_eq(r.status, 2, "%s", r.err);
+    cr_assert(strstr(r.err, "context is"), "%s", r.err);
+}
+
+Test(cli, a_missing_checkpoint_is_named) {
+    command_run(&r, FOVEA " ask --checkpoint /nonexistent/x hi");
+    cr_assert_eq(r.status, 1);
+    cr_assert(strstr(r.err, "/nonexistent/x"), "%s", r.err);
+}
+
+Test(cli, broken_pictures_are_refused) {
+    char args[1024], file[600];
+    snprintf(file, sizeof file, "%s/cut.png", dir);
+    command_run(&r, "head -c 3000 " PICTURE " > %s", file);
+    snprintf(args, sizeof args, "--image %s hi", file);
+    ask_fails(args, 1, "cut.png");
+    command_run(&r, "echo hello > %s", file);
+    ask_fails(args, 1, "cut.png");
+    ask_fails("--image /nonexistent.png hi", 1, "/nonexistent.png");
+    /* An image bomb: the header of a PNG that says 60000 x 60000. */
+    command_run(&r,
+                "printf '\\211PNG\\r\\n\\032\\n\\000\\000\\000\\015IHDR\\000\\000\\352\\140"
+                "\\000\\000\\352\\140\\010\\002\\000\\000\\000\\000\\000\\000\\000' > %s",
+                file);
+    command_run(&r, "ulimit -v 8000000; " FOVEA " ask --checkpoint %s %s", dir, args);
+    cr_assert(r.status == 1 || r.status == 2, "%d: %s", r.status, r.err);
+    cr_assert(strstr(r.err, "cut.png"), "%s", r.err);
+}
+
+/* Damages one file of the checkpoint with a shell command, in which $F is the file. */
+static void damage(const char *file, const char *command) {
+    command_run(&r, "F='%s/%s'; %s", dir, file, command);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+}
+
+Test(cli, a_truncated_safetensors_is_refused) {
+    damage("model.safetensors", "truncate -s -100 \"$F\"");
+    ask_fails("hi", 1, "model.safetensors");
+}
+
+Test(cli, a_safetensors_without_sense_is_refused) {
+    damage("model.safetensors", "printf '\\377\\377\\377\\377\\377\\377\\377\\177' | dd of=\"$F\" "
+                                "conv=notrunc 2>/dev/null");
+    ask_fails("hi", 1, "model.safetensors");
+}
+
+Test(cli, a_broken_config_is_refused) {
+    damage("config.json", "truncate -s 40 \"$F\"");
+    ask_fails("hi", 1, "config.json");
+}
+
+Test(cli, an_unknown_family_is_named) {
+    damage("config.json", "sed -i 's/\"llava\"/\"blip\"/' \"$F\"");
+    ask_fails("hi", 1, "blip");
+}
+
+Test(cli, an_unknown_activation_is_named) {
+    damage("config.json", "sed -i 's/\"silu\"/\"swish9\"/' \"$F\"");
+    ask_fails("hi", 1, "swish9");
+}
+
+Test(cli, a_shape_that_does_not_fit_is_named) {
+    damage("config.json", "sed -i 's/\"vocab_size\": [0-9]*/\"vocab_size\": 777/' \"$F\"");
+    ask_fails("hi", 1, "777");
+}
+
+Test(cli, a_broken_tokenizer_is_refused) {
+    damage("tokenizer.json", "truncate -s 1000 \"$F\"");
+    ask_fails("hi", 1, "tokenizer.json");
+}
+
+Test(cli, a_missing_tokenizer_is_named) {
+    damage("tokenizer.json", "rm \"$F\"");
+    ask_fails("hi", 1, "tokenizer.json");
+}
+
+Test(cli, nan_weights_are_found_and_named) {
+    /* One f32 in the middle of the file becomes NaN: it lies in a weight of the text model. */
+    damage("model.safetensors", "printf '\\000\\000\\300\\177' | dd of=\"$F\" bs=4 conv=notrunc "
+                                "seek=$(($(stat -c %s \"$F\") / 8)) 2>/dev/null");
+    command_run(&r, FOVEA " ask --checkpoint %s --image %s hi", dir, PICTURE);
+    cr_assert_eq(r.status, 1, "%s", r.err);
+    cr_assert(strstr(r.err, "holds NaN or infinity"), "%s", r.err);
+}
+
+/* ---- trace ----------------------------------------------------------------------------- */
+
+Test(cli, trace_leaves_every_piece_of_evidence) {
+    command_run(&r,
+                FOVEA " trace --checkpoint %s --image %s --prompt hi --max-tokens 3 --ignore-eos "
+                      "--policy 'select=streaming,sink=1,recent=0.1' --out %s/out && ls %s/out",
+                dir, PICTURE, dir, dir);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    static const char *const files[] = {"answer.txt",       "image_embeds.npy",   "input_ids.npy",
+                                        "kept_000.npy",     "kept_001.npy",       "logits.npy",
+                                        "pixel_values.npy", "prompt.txt",         "report.json",
+                                        "tokens.npy",       "vision_features.npy"};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
+        cr_assert(strstr(r.out, files[i]), "%s is missing of: %s", files[i], r.out);
+    command_run(&r, FOVEA " trace --checkpoint %s --prompt hi", dir);
+    cr_assert_eq(r.status, 2);
+}

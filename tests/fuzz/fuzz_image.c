@@ -1,0 +1,35 @@
+/* Any bytes through fv_image_decode; what decodes goes through a tiny preprocess. Limits are
+ * low, so that an input costs microseconds and not a gigabyte. */
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "prefill-worker/image.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const fv_image_limits lim = {
+        .bytes_max = 1 << 16, .side_max = 256, .pixels_max = 1 << 14};
+    fv_image img = {0};
+    if (fv_image_decode(data, size, &lim, &img) != FV_OK) {
+        if (img.rgb) abort();
+        return 0;
+    }
+    float out[3 * 6 * 8];
+    fv_image_config cfg = {.do_resize = true,
+                           .do_center_crop = true,
+                           .do_rescale = true,
+                           .do_normalize = true,
+                           .shortest_edge = 7,
+                           .crop_h = 6,
+                           .crop_w = 8,
+                           .rescale_factor = 1.0 / 255,
+                           .std = {1, 1, 1}};
+    cfg.resample = (int32_t)(size & 3);
+    cfg.pad_square = size & 4;
+    if (fv_image_preprocess(&img, &cfg, out) != FV_OK) abort();
+    for (size_t i = 0; i < sizeof out / sizeof *out; i++)
+        if (!(out[i] >= 0 && out[i] <= 1)) abort();
+    fv_image_free(&img);
+    return 0;
+}

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Rules about the sources that no compiler checks. Prints one line per offence, as
+# "file:line: what is wrong"; exits 1 when there is one. selftest.sh proves that each can fail.
+#
+# usage: check.sh [ROOT]     ROOT is the root of the sources; default: of this repository
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+cd "${1:-$here/../..}"
+
+mapfile -t files < <("$here/files.sh" .)
+code=()      # C sources and headers
+libraries=() # C sources of the library folders: all but programs, tests and benchmarks
+headers=()
+for f in "${files[@]}"; do
+    case $f in *.c | *.h | *.inc) code+=("$f") ;; esac
+    case $f in *.h) headers+=("$f") ;; esac
+    case $f in
+    common/*.c | kernels/*.c | policy/*.c | model/*.c | prefill-worker/*.c | decode-worker/*.c)
+        libraries+=("$f")
+        ;;
+    esac
+done
+
+failed=0
+say() {
+    echo "$1"
+    failed=1
+}
+
+# offend WHAT PATTERN FILE...: every line that matches PATTERN is an offence. Comments do not
+# count: what follows //, or stands on a line that starts with * or /*, is left out.
+offend() {
+    local what=$1 pattern=$2 line
+    shift 2
+    [ $# -gt 0 ] || return 0
+    while IFS= read -r line; do
+        say "$(cut -d: -f1,2 <<<"$line"): $what"
+    done < <(grep -nHE -- "$pattern" "$@" | grep -vE '^[^:]+:[0-9]+:[[:space:]]*(//|/\*|\*)' || true)
+}
+
+offend 'include from the root of the repository, as in "common/status.h": no "../"' \
+    '^[[:space:]]*#[[:space:]]*include[[:space:]]*["<][^">]*\.\./' "${code[@]}"
+
+others=()
+for f in "${code[@]}"; do [ "$f" = common/options.c ] || others+=("$f"); done
+offend 'only common/options.c reads the environment: add a row to an options table' \
+    '(^|[^A-Za-z0-9_])(secure_)?getenv[[:space:]]*\(' "${others[@]}"
+
+offend 'a library does not end the process: return an fv_status (FV_FAIL)' \
+    '(^|[^A-Za-z0-9_>.])(_?exit|_Exit|quick_exit|abort)[[:space:]]*\(' "${libraries[@]}"
+
+for f in "${code[@]}"; do
+    while IFS= read -r line; do
+        say "$f:${line%%:*}: finish it, or say it in a sentence: no TODO, FIXME, XXX"
+    done < <(grep -nE '(^|[^A-Za-z0-9_])(TODO|FIXME|XXX)([^A-Za-z0-9_]|$)' "$f" || true)
+done
+
+# A header opens with the guard FOVEA_<PATH>_H.
+for f in "${headers[@]}"; do
+    guard=FOVEA_$(tr 'a-z/.-' 'A-Z___' <<<"$f")
+    if [ "$(grep -m1 '^#' "$f")" != "#ifndef $guard" ] || ! grep -qx "#define $guard" "$f"; then
+        say "$f:1: the header guard must be $guard"
+    fi
+done
+
+# A clone stays small: models live under checkpoints/, everything else is text and small pictures.
+for f in "${files[@]}"; do
+    case $f in checkpoints/*) continue ;; esac
+    bytes=$(wc -c <"$f")
+    [ "$bytes" -le $((2 << 20)) ] || say "$f:1: $bytes bytes; only checkpoints/ holds files over 2 MiB"
+done
+
+[ $failed -eq 0 ] && echo "${#code[@]} sources and headers keep the rules"
+exit $failed

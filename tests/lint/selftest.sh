@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Proves that each rule of check.sh finds its offence: a tree with one offence each, and a tree
+# with none.
+set -euo pipefail
+
+check=$(cd "$(dirname "$0")" && pwd)/check.sh
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+failed=0
+
+# expect NAME PATH WORDS CONTENT: a tree with CONTENT in PATH; WORDS must stand in the complaint.
+expect() {
+    local name=$1 path=$2 words=$3 content=$4 said code=0
+    rm -rf "${tree:?}"/*
+    mkdir -p "$tree/$(dirname "$path")"
+    printf '%s\n' "$content" >"$tree/$path"
+    said=$("$check" "$tree") || code=$?
+    if [ -z "$words" ]; then
+        [ $code -eq 0 ] || { echo "$name: must pass, but: $said" && failed=1; }
+    elif [ $code -ne 1 ] || [[ $said != *"$path:"*"$words"* ]]; then
+        echo "$name: not found (exit $code): $said"
+        failed=1
+    fi
+}
+
+expect "upward path" kernels/a.c 'no "../"' '#include "../model/config.h"'
+expect "environment" model/a.c 'environment' 'const char *s = getenv("HOME");'
+expect "environment in options" common/options.c '' 'const char *s = getenv("HOME");'
+expect "exit" policy/a.c 'does not end the process' 'static void f(void) { exit(1); }'
+expect "abort" decode-worker/a.c 'does not end the process' '    abort();'
+expect "exit in a program" cli/main.c '' 'static void f(void) { exit(1); }'
+expect "exit in a comment" common/a.c '' ' * the program may exit(1) then */'
+expect "a name that ends in exit" common/a.c '' 'static void on_exit_wanted(void) { loop_exit(); }'
+expect "unfinished" model/a.c 'finish it' "/* TO""DO: more */"
+expect "guard" model/net/a-b.h 'FOVEA_MODEL_NET_A_B_H' '#ifndef A_H'
+expect "guard as it should be" model/net/a-b.h '' \
+    $'#ifndef FOVEA_MODEL_NET_A_B_H\n#define FOVEA_MODEL_NET_A_B_H\n#endif'
+expect "large file" docs/a.bin 'only checkpoints/' "$(head -c $((3 << 20)) /dev/zero | tr '\0' x)"
+expect "large checkpoint" checkpoints/a.bin '' "$(head -c $((3 << 20)) /dev/zero | tr '\0' x)"
+
+[ $failed -eq 0 ] && echo "every rule can fail"
+exit $failed

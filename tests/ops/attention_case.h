@@ -1,0 +1,166 @@
+#ifndef FOVEA_TESTS_OPS_ATTENTION_CASE_H
+#define FOVEA_TESTS_OPS_ATTENTION_CASE_H
+
+/* A random attention call: sequences with ragged runs, hidden rows and taps.
+ *
+ * All outputs (o, lse, the taps) lie in one array, so that one comparison sees everything.
+ * What must not be read would show: rows behind a run's end and rows that no query sees hold
+ * NaN, and the block behind a run's last one has an address that nobody may touch. */
+#include "tests/ops/ops_test.h"
+
+enum { CASE_MAX_SEQ = 4 };
+
+typedef struct attention_case {
+    fv_attn_args args;
+    fv_attn_seq seqs[CASE_MAX_SEQ];
+    fv_tensor out; /* [1, all outputs] */
+    int n_run;
+    void **memory; /* everything to free */
+    int n_memory;
+} attention_case;
+
+typedef struct attention_shape {
+    fv_dtype dtype;
+    int n_kv, group, D, n_seq;
+    int max_rows, max_seg, max_len;
+    bool causal, lse, tap;
+} attention_shape;
+
+static inline void *case_room(attention_case *c, size_t bytes) {
+    c->memory = realloc(c->memory, (size_t)(c->n_memory + 1) * sizeof *c->memory);
+    if (!c->memory) exit(1);
+    return c->memory[c->n_memory++] = room(bytes);
+}
+
+/* Fills row j of a run's block with numbers, or NaN. */
+static inline void case_fill_row(const attention_shape *s, void *block, int j, bool numbers) {
+    fv_tensor row = fv_tensor_of(block, s->dtype, FV_KV_BLOCK, s->D);
+    for (int d = 0; d < s->D; d++) put(&row, j, d, numbers ? random_normal() : NAN);
+}
+
+static inline void case_fill_run(attention_case *c, const attention_shape *s, fv_kv_run *run,
+                                 int len, int seen) {
+    int n_block = (len + FV_KV_BLOCK - 1) / FV_KV_BLOCK;
+    size_t bytes = (size_t)FV_KV_BLOCK * (size_t)s->D * fv_dtype_bytes(s->dtype);
+    run->len = len;
+    run->block = case_room(c, (size_t)(n_block + 1) * sizeof *run->block);
+    for (int b = 0; b < n_block; b++) {
+        run->block[b].k = case_room(c, bytes);
+        run->block[b].v = case_room(c, bytes);
+        for (int j = 0; j < FV_KV_BLOCK; j++) {
+            bool numbers = b * FV_KV_BLOCK + j < seen;
+            case_fill_row(s, run->block[b].k, j, numbers);
+            case_fill_row(s, run->block[b].v, j, numbers);
+        }
+    }
+    run->block[n_block] = (fv_kv_block){(void *)(uintptr_t)64, (void *)(uintptr_t)64};
+}
+
+static inline void case_fill_seq(attention_case *c, const attention_shape *s, fv_attn_seq *q) {
+    int n_seg = q->n_seg;
+    fv_kv_run *runs = case_room(c, (size_t)(s->n_kv * n_seg) * sizeof *runs);
+    int32_t *hidden = case_room(c, (size_t)(n_seg * q->n_rows) * sizeof *hidden);
+    int longest = 0;
+    for (int seg = 0; seg < n_seg; seg++) {
+        int len = random_int(0, s->max_len), least_hidden = q->n_rows ? len + 9 : 0;
+        for (int i = 0; i < q->n_rows; i++) {
+            int causal = seg == n_seg - 1 ? q->n_rows - 1 - i : 0;
+            hidden[seg * q->n_rows + i] = random_int(0, 9) ? causal : random_int(0, len + 3);
+            int h = hidden[seg * q->n_rows + i];
+            least_hidden = h < least_hidden ? h : least_hidden;
+        }
+        if (!s->causal) least_hidden = 0;
+        for (int g = 0; g < s->n_kv; g++) {
+            int ragged = random_int(0, 3) ? len : random_int(0, s->max_len);
+            case_fill_run(c, s, &runs[g * n_seg + seg], ragged, ragged - least_hidden);
+        }
+    }
+    for (int g = 0; g < s->n_kv; g++) {
+        int total = 0;
+        for (int seg = 0; seg < n_seg; seg++) total += runs[g * n_seg + seg].len;
+        longest = total > longest ? total : longest;
+    }
+    q->runs = runs;
+    q->hidden = s->causal ? hidden : NULL;
+    if (s->tap) {
+        q->tap_rows = random_int(0, q->n_rows < 3 ? q->n_rows : 3);
+        q->tap_ld = longest + random_int(0, 3);
+    }
+}
+
+static inline attention_case attention_case_new(const attention_shape *s) {
+    attention_case c = {0};
+    int H = s->n_kv * s->group, M = 0;
+    size_t n = 0;
+    for (int i = 0; i < s->n_seq; i++) {
+        fv_attn_seq *q = &c.seqs[i];
+        M += random_int(0, 2); /* rows of q that no sequence owns */
+        *q = (fv_attn_seq){.row0 = M,
+                           .n_rows = random_int(i ? 0 : 1, s->max_rows),
+                           .n_seg = random_int(1, s->max_seg)};
+        M += q->n_rows;
+        case_fill_seq(&c, s, q);
+        n += (size_t)(H * q->tap_rows) * (size_t)q->tap_ld;
+    }
+    fv_tensor q = tensor_new(FV_F32, M, H * s->D, random_int(0, 3)), o = q;
+    c.memory = realloc(c.memory, (size_t)(c.n_memory + 1) * sizeof *c.memory);
+    if (!c.memory) exit(1);
+    c.memory[c.n_memory++] = q.data;
+    fill_normal(&q, 2);
+    o.ld = o.cols + random_int(0, 2);
+    n += (size_t)M * (size_t)(o.ld + H);
+    c.out = fv_tensor_of(case_room(&c, n * 4), FV_F32, 1, (int32_t)n);
+    fill_normal(&c.out, 1);
+    float *at = c.out.data;
+    o.data = at;
+    at += (size_t)M * (size_t)o.ld;
+    fv_tensor lse = fv_tensor_of(at, FV_F32, M, H);
+    at += (size_t)M * (size_t)H;
+    for (int i = 0; i < s->n_seq; i++)
+        if (s->tap && c.seqs[i].tap_rows > 0) {
+            c.seqs[i].tap = at;
+            at += (size_t)(H * c.seqs[i].tap_rows) * (size_t)c.seqs[i].tap_ld;
+        }
+    c.args = (fv_attn_args){.q = q,
+                            .o = o,
+                            .kv_dtype = s->dtype,
+                            .n_head = H,
+                            .n_kv = s->n_kv,
+                            .d_head = s->D,
+                            .n_seq = s->n_seq,
+                            .scale = 1.0f / sqrtf((float)s->D)};
+    if (s->lse) c.args.lse = lse;
+    return c;
+}
+
+static inline void attention_case_free(attention_case *c) {
+    for (int i = 0; i < c->n_memory; i++) free(c->memory[i]);
+    free(c->memory);
+}
+
+/* The case holds its own sequences; call this before every use, because it may have moved. */
+static inline const fv_attn_args *attention_case_args(attention_case *c) {
+    c->args.seqs = c->seqs;
+    return &c->args;
+}
+
+static inline attention_shape attention_shape_random(void) {
+    static const int dims[] = {1, 8, 10, 16, 17, 48, 64, 80, 96, 128, 160};
+    static const int lens[] = {0, 1, 3, 16, 63, 64, 65, 100, 130, 200};
+    static const int rows[] = {1, 1, 2, 3, 7, 20, 60};
+    static const int groups[] = {1, 2, 3, 4, 6, 7, 8};
+    attention_shape s = {.dtype = (fv_dtype)random_int(0, FV_N_DTYPE - 1),
+                         .n_kv = random_int(1, 3),
+                         .group = groups[random_int(0, 6)],
+                         .D = dims[random_int(0, 10)],
+                         .n_seq = random_int(1, 3),
+                         .max_rows = rows[random_int(0, 6)],
+                         .max_seg = random_int(1, FV_ATTN_MAX_SEG),
+                         .max_len = lens[random_int(0, 9)],
+                         .causal = random_int(0, 3) > 0,
+                         .lse = random_int(0, 1),
+                         .tap = random_int(0, 1)};
+    return s;
+}
+
+#endif

@@ -1,0 +1,103 @@
+"""Hugging Face transformers: the same request, computed in float32 by PyTorch."""
+import os
+import warnings
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # everything is on disk; ask nobody
+
+import numpy as np
+import torch
+import transformers
+from PIL import Image
+from transformers import (AutoModelForCausalLM, AutoProcessor, LlavaForConditionalGeneration,
+                          PreTrainedTokenizerFast)
+
+# Names that transformers itself can load. `original` is LLaVA's own layout, `bare` has no head.
+LOADABLE = {"llava": ("hub", "v4.52", "v5.6", "base"), "text": ("original", "bare")}
+
+
+def setup(n_threads):
+    torch.set_num_threads(n_threads)
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    warnings.filterwarnings("ignore", message="Converting a tensor with requires_grad")
+
+
+def vocabulary(tokenizer):
+    """Rows from here on are padding: no token has their number."""
+    return max(tokenizer.get_vocab().values()) + 1
+
+
+class Reference:
+    """One checkpoint directory, loaded with its weights widened to float32."""
+
+    def __init__(self, directory, has_vision):
+        kind = LlavaForConditionalGeneration if has_vision else AutoModelForCausalLM
+        self.model, info = kind.from_pretrained(directory, dtype=torch.float32,
+                                                attn_implementation="eager",
+                                                output_loading_info=True)
+        wrong = {k: sorted(v)[:3] for k, v in info.items() if len(v) > 0}
+        if wrong:
+            raise ValueError(f"transformers does not load {directory} as it is: {wrong}")
+        self.model.eval()
+        self.has_vision = has_vision
+        if has_vision:
+            # Pillow resizes, as in the files that checkpoints were trained with.
+            self.processor = AutoProcessor.from_pretrained(directory, backend="pil")
+            self.tokenizer = self.processor.tokenizer
+        else:
+            # The class that takes tokenizer.json as it is: AutoTokenizer goes by the model's
+            # family, and would read a synthetic Qwen2's as byte-level.
+            self.tokenizer = PreTrainedTokenizerFast.from_pretrained(directory)
+        self.n_vocab = vocabulary(self.tokenizer)
+
+    def render(self, case):
+        """The prompt text, with one <image> for each picture."""
+        if not case.chat:
+            return case.prompt
+        content = [{"type": "image"}] * len(case.images) + [{"type": "text", "text": case.prompt}]
+        turns = [{"role": "user", "content": content}]
+        if case.system:
+            turns.insert(0, {"role": "system",
+                             "content": [{"type": "text", "text": case.system}]})
+        return self.processor.apply_chat_template(turns, add_generation_prompt=True)
+
+    def inputs(self, prompt, images):
+        if not self.has_vision:
+            return self.tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)
+        # Transparency is dropped, as transformers did up to version 4 and as checkpoints were
+        # trained; version 5 would lay the picture on white.
+        pictures = [Image.open(path).convert("RGB") for path in images] or None
+        return self.processor(images=pictures, text=prompt, return_tensors="pt")
+
+    @torch.no_grad()
+    def run(self, case, images, n_tokens, forced=None):
+        """Greedy decoding of n_tokens. `forced`: tokens to go on with instead of the likeliest,
+        so that every step can be compared although an earlier one was a tie."""
+        made = {"prompt": self.render(case)}
+        inputs = self.inputs(made["prompt"], images)
+        made["input_ids"] = inputs["input_ids"][0].numpy()
+        hooks = []
+        if self.has_vision and images:
+            made["pixel_values"] = inputs["pixel_values"].numpy()
+
+            def keep(_module, args, output):
+                made["vision_features"] = args[0].flatten(0, 1).numpy()
+                made["image_embeds"] = output.flatten(0, 1).numpy()
+            hooks.append(self.model.model.multi_modal_projector.register_forward_hook(keep))
+        out = self.model(**inputs, use_cache=True, logits_to_keep=1)
+        for hook in hooks:
+            hook.remove()
+        logits, tokens = [], []
+        for step in range(n_tokens):
+            logits.append(out.logits[0, -1].numpy().copy())
+            tokens.append(int(logits[-1][:self.n_vocab].argmax()))
+            if step + 1 < n_tokens:
+                token = tokens[-1] if forced is None else int(forced[step])
+                out = self.model(input_ids=torch.tensor([[token]]), use_cache=True,
+                                 past_key_values=out.past_key_values)
+        made["logits"] = np.stack(logits)
+        made["tokens"] = np.array(tokens)
+        made["answer"] = self.tokenizer.decode(tokens if forced is None else list(map(int, forced)),
+                                               skip_special_tokens=True,
+                                               clean_up_tokenization_spaces=False)
+        return made

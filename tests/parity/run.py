@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""Compares fovea with Hugging Face transformers, stage by stage, on random small networks.
+
+    run.py                     36 networks of `fovea synth`, checkpoints that transformers wrote,
+                               and the tokenizer, picture and chat scripts beside this one
+    run.py --write-golden      writes tests/golden/engine again, for tests/unit/test_golden.c
+
+For each network: the prompt's ids and the pixel values must be equal, the tower's output and the
+projected rows within 2e-5 (relative L2), the logits of 16 greedy steps within 1e-4 (greatest
+difference over greatest value), the 16 tokens equal. transformers computes in float32 whatever
+the weights are stored as. Ends with 1 when anything differs.
+"""
+import argparse
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+import cases
+import compare
+import engine
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+N_TOKENS = 16
+
+
+def put_images(case, directory):
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, data in case.images:
+        paths.append(directory / name)
+        paths[-1].write_bytes(data)
+    return paths
+
+
+def put_checkpoints(case, program, directory):
+    """Writes the case's checkpoint; returns the folders that fovea and transformers read."""
+    import reference
+    ours = directory / "checkpoint"
+    if hasattr(case, "write"):
+        case.write(ours)
+        return ours, ours
+    program.synth(case, ours)
+    kind = "llava" if case.has_vision else "text"
+    if case.dialect in reference.LOADABLE[kind]:
+        return ours, ours
+    theirs = directory / "checkpoint_hub"
+    program.synth(case, theirs, dialect="hub")
+    return ours, theirs
+
+
+def run_case(case, program, directory):
+    import reference
+    images = put_images(case, directory)
+    our_dir, their_dir = put_checkpoints(case, program, directory)
+    ours = program.trace(case, our_dir, images, directory / "trace", N_TOKENS)
+    ref = reference.Reference(their_dir, case.has_vision)
+    theirs = ref.run(case, images, N_TOKENS, forced=ours["tokens"])
+    return compare.compare(ours, theirs, ref.n_vocab), ours
+
+
+def show(case, result, seconds):
+    def number(x):
+        return f"{x:.1e}" if x is not None else "      -"
+    word = "FAIL" if result.wrong else "ok"
+    tie = f" {result.ties} tie{'s' if result.ties > 1 else ''}" if result.ties else ""
+    print(f"{case.name:14} {word:4} vision {number(result.vision)}  embeds {number(result.embeds)}"
+          f"  logits {number(result.logits_max)}  tokens {result.tokens_equal}/{result.n_tokens}"
+          f"{tie}  {seconds:.1f} s  {case.about}", flush=True)
+    for sentence in result.wrong:
+        print(f"    {sentence}", flush=True)
+
+
+def run_cases(all_cases, program, directory):
+    results = []
+    for case in all_cases:
+        begin = time.monotonic()
+        try:
+            result, _ = run_case(case, program, directory / case.name)
+        except Exception as e:  # one case that breaks must not hide the others
+            result = compare.Result(wrong=[f"{type(e).__name__}: {e}"])
+            if not isinstance(e, engine.EngineError):
+                traceback.print_exc()
+        show(case, result, time.monotonic() - begin)
+        results.append((case, result))
+    return results
+
+
+def worst(results, field):
+    values = [getattr(r, field) for _, r in results if getattr(r, field) is not None]
+    return max(values, default=0.0)
+
+
+def print_table(results, scripts, seconds):
+    def row(name, count, text):
+        print(f"  {name:34} {count:>9}  {text}")
+    vision = [r for _, r in results if r.vision is not None]
+    failed = [c.name for c, r in results if r.wrong]
+    print("\ncompared with transformers                  equal  worst")
+    row("checkpoints", f"{len(results) - len(failed)}/{len(results)}", "")
+    row("prompts, ids, answers", f"{len(results)}", "must be equal")
+    row("pixel_values", f"{len(vision)}", "must be equal bit for bit")
+    row("tower output, relative L2", f"{len(vision)}", f"{worst(results, 'vision'):.2e}"
+        f" (limit {compare.ROWS_LIMIT:.0e})")
+    row("projected rows, relative L2", f"{len(vision)}", f"{worst(results, 'embeds'):.2e}"
+        f" (limit {compare.ROWS_LIMIT:.0e})")
+    steps = sum(r.n_tokens for _, r in results)
+    row("logits, greatest difference", f"{steps}", f"{worst(results, 'logits_max'):.2e}"
+        f" (limit {compare.LOGITS_LIMIT:.0e}), relative L2 {worst(results, 'logits_l2'):.2e}")
+    ties = sum(r.ties for _, r in results)
+    row("greedy tokens", f"{sum(r.tokens_equal for _, r in results)}/{steps}",
+        f"{ties} ties (two logits within {compare.TIE:.0e})")
+    for name, ok in scripts:
+        row(name, "ok" if ok else "FAIL", "")
+    print(f"{seconds:.0f} s" + (f"; FAILED: {', '.join(failed)}" if failed else ""))
+
+
+# ---- the scripts beside this one -----------------------------------------------------------
+
+def run_scripts(build):
+    """Live modes of the other scripts; each prints its own findings."""
+    commands = {"tokenizers, 3000 new strings":
+                ["tokenizer_golden.py", "--live", "3000", build / "tests" / "test_tokenizer"],
+                "pictures, 150 new ones": ["image_golden.py", "--live", "150"],
+                "chat templates": ["chat_golden.py", "--live"]}
+    done = []
+    for name, (script, *arguments) in commands.items():
+        missing = [str(p) for p in (HERE / script, *(a for a in arguments if "/" in str(a)))
+                   if not pathlib.Path(p).exists()]
+        if missing:
+            print(f"skip: {name}: there is no {missing[0]}")
+            continue
+        print(f"== {script}", flush=True)
+        code = subprocess.run([sys.executable, HERE / script, *map(str, arguments)],
+                              check=False).returncode
+        done.append((name, code == 0))
+    return done
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    p.add_argument("--configs", type=int, default=36, help="random networks (default 36)")
+    p.add_argument("--seed", type=int, default=1, help="of the networks (default 1)")
+    p.add_argument("--bin", type=pathlib.Path, default=ROOT / "build" / "cpu" / "bin" / "fovea")
+    p.add_argument("--only", help="run this case alone")
+    p.add_argument("--keep", type=pathlib.Path, help="leave checkpoints and results there")
+    p.add_argument("--threads", type=int, default=2, help="of PyTorch (default 2)")
+    p.add_argument("--write-golden", action="store_true", help="write tests/golden/engine")
+    a = p.parse_args()
+    if not a.bin.exists():
+        p.error(f"there is no {a.bin}; `./dev build` makes it")
+
+    begin = time.monotonic()
+    import reference
+    import written
+    reference.setup(a.threads)
+    program = engine.Engine(a.bin)
+    with tempfile.TemporaryDirectory() as scratch:
+        directory = a.keep or pathlib.Path(scratch)
+        if a.write_golden:
+            import golden
+            return golden.write(program, directory)
+        chosen = (cases.make_cases(a.configs, a.seed) + cases.make_text_cases(4, a.seed)
+                  + written.make_written())
+        if a.only:
+            chosen = [c for c in chosen if c.name == a.only]
+        for case in chosen:
+            shutil.rmtree(directory / case.name, ignore_errors=True)
+        results = run_cases(chosen, program, directory)
+    scripts = [] if a.only else run_scripts(a.bin.resolve().parents[1])
+    print_table(results, scripts, time.monotonic() - begin)
+    return 1 if any(r.wrong for _, r in results) or not all(ok for _, ok in scripts) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

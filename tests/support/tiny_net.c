@@ -1,0 +1,165 @@
+/* Random models and prompts for tests. */
+#include "tests/support/tiny_net.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void need(fv_status st) {
+    if (st == FV_OK) return;
+    fprintf(stderr, "tiny_net: %s\n", fv_last_error());
+    abort();
+}
+
+static float draw(uint64_t *state) { /* uniform in [-1, 1) */
+    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (float)((double)((z ^ (z >> 31)) >> 11) * 0x1p-52 - 1);
+}
+
+tiny_shape tiny_shape_default(void) {
+    return (tiny_shape){
+        .n_layer = 4, .n_head = 4, .n_kv = 2, .d_head = 24, .d_ffn = 70, .vocab = 97};
+}
+
+static fv_tensor take(float **at, int32_t rows, int32_t cols, uint64_t *state, float base) {
+    fv_tensor t = fv_tensor_of(*at, FV_F32, rows, cols);
+    float scale = base != 0 ? 0.2f : 1.7f / sqrtf((float)cols);
+    for (size_t i = 0; i < (size_t)rows * (size_t)cols; i++) *(*at)++ = base + scale * draw(state);
+    return t;
+}
+
+void tiny_net_open(tiny_net *net, tiny_shape s, fv_dtype kv_dtype, const char *isa,
+                   int32_t threads) {
+    int32_t d = s.n_head * s.d_head - 8; /* differs from H D, as some models have it */
+    *net = (tiny_net){.cfg = {.family = "llama",
+                              .vocab = s.vocab,
+                              .d_model = d,
+                              .d_ffn = s.d_ffn,
+                              .n_layer = s.n_layer,
+                              .n_head = s.n_head,
+                              .n_kv = s.n_kv,
+                              .d_head = s.d_head,
+                              .max_position = 4096,
+                              .rms_eps = 1e-5f,
+                              .act = FV_ACT_SILU,
+                              .rope = {.type = FV_ROPE_DEFAULT, .theta = 10000},
+                              .bos = -1}};
+    size_t q = (size_t)(s.n_head * s.d_head), kv = (size_t)(s.n_kv * s.d_head), dd = (size_t)d;
+    size_t layer = 2 * dd + 2 * q * dd + 2 * kv * dd + 3 * dd * (size_t)s.d_ffn;
+    size_t all = (size_t)s.n_layer * layer + 2 * (size_t)s.vocab * dd + dd;
+    float *at = net->storage = malloc(all * sizeof *at);
+    net->w.layer = calloc((size_t)s.n_layer, sizeof *net->w.layer);
+    if (!at || !net->w.layer) abort();
+    uint64_t state = 7;
+    net->w.embed = take(&at, s.vocab, d, &state, 0);
+    for (int32_t l = 0; l < s.n_layer; l++) {
+        fv_text_layer *w = &net->w.layer[l];
+        w->attn_norm = take(&at, 1, d, &state, 1);
+        w->q = take(&at, (int32_t)q, d, &state, 0);
+        w->k = take(&at, (int32_t)kv, d, &state, 0);
+        w->v = take(&at, (int32_t)kv, d, &state, 0);
+        w->o = take(&at, d, (int32_t)q, &state, 0);
+        w->mlp_norm = take(&at, 1, d, &state, 1);
+        w->gate = take(&at, s.d_ffn, d, &state, 0);
+        w->up = take(&at, s.d_ffn, d, &state, 0);
+        w->down = take(&at, d, s.d_ffn, &state, 0);
+    }
+    net->w.norm = take(&at, 1, d, &state, 1);
+    net->w.head = take(&at, s.vocab, d, &state, 0);
+    fv_backend_options opt = {.n_threads = threads, .isa = isa};
+    need(fv_backend_open(&net->be, "cpu", &opt));
+    need(fv_decoder_open(&net->be, &net->cfg, &net->w, &net->dec));
+    fv_kv_shape shape = {
+        .n_layer = s.n_layer, .n_kv = s.n_kv, .d_head = s.d_head, .dtype = kv_dtype};
+    need(fv_kv_pool_open(net->be.device, &shape, 0, &net->pool));
+}
+
+void tiny_net_close(tiny_net *net) {
+    fv_kv_pool_close(net->pool);
+    fv_decoder_close(net->dec);
+    fv_backend_close(&net->be);
+    free(net->w.layer);
+    free(net->storage);
+}
+
+void tiny_prompt_make(const tiny_net *net, tiny_prompt *p, int32_t before, int32_t visual,
+                      int32_t after, uint64_t seed, const char *policy) {
+    size_t n = (size_t)(before + visual + after), d = (size_t)net->cfg.d_model;
+    *p = (tiny_prompt){.n = (int32_t)n, .n_visual = visual};
+    p->ids = malloc((n + 1) * sizeof *p->ids);
+    p->seg = malloc(n + 1);
+    p->embeds = malloc(((size_t)visual * d + 1) * sizeof *p->embeds);
+    p->logits = malloc((size_t)net->cfg.vocab * sizeof *p->logits);
+    if (!p->ids || !p->seg || !p->embeds || !p->logits) abort();
+    uint64_t state = seed;
+    for (size_t i = 0; i < n; i++) {
+        p->ids[i] = (int32_t)((draw(&state) + 1) / 2 * (float)(net->cfg.vocab - 1));
+        p->seg[i] =
+            (int32_t)i >= before && (int32_t)i < before + visual ? FV_SEG_VISUAL : FV_SEG_TEXT;
+    }
+    for (size_t i = 0; i < (size_t)visual * d; i++) p->embeds[i] = draw(&state);
+    fv_policy parsed;
+    need(fv_policy_parse(policy, &parsed));
+    fv_plan_shape shape = {.n_layer = net->cfg.n_layer,
+                           .n_kv = net->cfg.n_kv,
+                           .n_visual = visual,
+                           .n_text = before + after};
+    need(fv_plan_make(&parsed, &shape, &p->plan));
+}
+
+void tiny_prompt_free(tiny_prompt *p) {
+    fv_kv_close(p->kv);
+    free(p->ids);
+    free(p->seg);
+    free(p->embeds);
+    free(p->logits);
+}
+
+fv_status tiny_prefill(tiny_net *net, tiny_prompt *p, int32_t n, int32_t chunk) {
+    size_t vocab = (size_t)net->cfg.vocab;
+    fv_prefill_request *req = calloc((size_t)n, sizeof *req);
+    float *logits = malloc((size_t)n * vocab * sizeof *logits);
+    if (!req || !logits) abort();
+    for (int32_t b = 0; b < n; b++) {
+        need(fv_kv_open(net->pool, &p[b].kv));
+        req[b] = (fv_prefill_request){
+            .n = p[b].n,
+            .ids = p[b].ids,
+            .seg = p[b].seg,
+            .embeds = fv_tensor_of(p[b].embeds, FV_F32, p[b].n_visual, net->cfg.d_model),
+            .plan = &p[b].plan,
+            .kv = p[b].kv};
+    }
+    fv_status st = fv_prefill_run(net->dec, req, n, chunk, logits);
+    for (int32_t b = 0; b < n && st == FV_OK; b++)
+        memcpy(p[b].logits, logits + (size_t)b * vocab, vocab * sizeof *logits);
+    free(req);
+    free(logits);
+    return st;
+}
+
+fv_status tiny_step(tiny_net *net, tiny_prompt **p, int32_t n, const int32_t *ids, int32_t n_ids,
+                    int32_t pos_offset) {
+    size_t vocab = (size_t)net->cfg.vocab;
+    fv_stepper *stepper;
+    need(fv_stepper_open(net->dec, &stepper));
+    fv_step_seq *seq = calloc((size_t)n, sizeof *seq);
+    float *logits = malloc((size_t)n * vocab * sizeof *logits);
+    if (!seq || !logits) abort();
+    for (int32_t b = 0; b < n; b++)
+        seq[b] = (fv_step_seq){.kv = p[b]->kv, .n = n_ids, .ids = ids, .pos = p[b]->n + pos_offset};
+    fv_status st = fv_stepper_run(stepper, seq, n, logits);
+    for (int32_t b = 0; b < n && st == FV_OK; b++)
+        memcpy(p[b]->logits, logits + (size_t)b * vocab, vocab * sizeof *logits);
+    free(seq);
+    free(logits);
+    fv_stepper_close(stepper);
+    return st;
+}
+
+bool same_bits(const float *a, const float *b, size_t n) {
+    return memcmp(a, b, n * sizeof *a) == 0;
+}

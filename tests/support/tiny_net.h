@@ -1,0 +1,55 @@
+#ifndef FOVEA_TESTS_SUPPORT_TINY_NET_H
+#define FOVEA_TESTS_SUPPORT_TINY_NET_H
+
+/* A text model with random weights in memory, and requests against it: what tests of the
+ * decoder, prefill and the methods run on. Everything is a function of the seed. */
+#include "decode-worker/stages.h"
+#include "prefill-worker/stages.h"
+
+typedef struct tiny_net {
+    fv_text_config cfg;
+    fv_text_weights w;
+    float *storage;
+    fv_backend be;
+    fv_decoder *dec;
+    fv_kv_pool *pool;
+} tiny_net;
+
+typedef struct tiny_shape {
+    int32_t n_layer, n_head, n_kv, d_head, d_ffn, vocab;
+} tiny_shape;
+
+/* 4 layers, 4 query heads over 2 KV heads of 24, odd sizes elsewhere. */
+tiny_shape tiny_shape_default(void);
+
+/* Aborts on failure: a test cannot go on without it. isa NULL = auto. */
+void tiny_net_open(tiny_net *net, tiny_shape shape, fv_dtype kv_dtype, const char *isa,
+                   int32_t threads);
+void tiny_net_close(tiny_net *net);
+
+/* A prompt of `before` text rows, `visual` image rows and `after` text rows. */
+typedef struct tiny_prompt {
+    int32_t n, n_visual;
+    int32_t *ids;
+    uint8_t *seg;
+    float *embeds; /* [n_visual, d] */
+    fv_plan plan;
+    fv_kv *kv;
+    float *logits; /* [vocab] */
+} tiny_prompt;
+
+void tiny_prompt_make(const tiny_net *net, tiny_prompt *p, int32_t before, int32_t visual,
+                      int32_t after, uint64_t seed, const char *policy);
+void tiny_prompt_free(tiny_prompt *p);
+
+/* Prefills n prompts as one batch; fills their kv and logits. */
+fv_status tiny_prefill(tiny_net *net, tiny_prompt *p, int32_t n, int32_t chunk);
+
+/* One decode step for n prompts, each at its own position; logits are replaced. */
+fv_status tiny_step(tiny_net *net, tiny_prompt **p, int32_t n, const int32_t *ids, int32_t n_ids,
+                    int32_t pos_offset);
+
+/* True when both hold the same bits. */
+bool same_bits(const float *a, const float *b, size_t n);
+
+#endif

@@ -1,0 +1,232 @@
+/* model/chat: renderings held against transformers' (golden files, tests/parity/chat_golden.py),
+ * recognition of templates, and turns that make no sense. */
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/file.h"
+#include "model/chat.h"
+#include "tests/support/tensor_file.h"
+
+static const char golden[] = FOVEA_TEST_DATA "/golden/chat";
+
+static fv_chat_template by_name(const char *name) {
+    fv_chat_template t;
+    cr_assert_eq(fv_chat_by_name(name, &t), FV_OK, "%s", fv_last_error());
+    return t;
+}
+
+static void expect(const json_t *c) {
+    fv_chat_turn turns[16];
+    const json_t *list = json_object_get(c, "turns");
+    int32_t n = (int32_t)json_array_size(list);
+    cr_assert_leq(n, 16);
+    for (int32_t i = 0; i < n; i++) {
+        const json_t *t = json_array_get(list, (size_t)i);
+        turns[i].role = json_string_value(json_object_get(t, "role"));
+        turns[i].text = json_string_value(json_object_get(t, "text"));
+        turns[i].n_image = (int32_t)json_integer_value(json_object_get(t, "n_image"));
+    }
+    char *text = NULL;
+    fv_chat_template t = by_name(json_string_value(json_object_get(c, "template")));
+    cr_assert_eq(fv_chat_render(t, turns, n, &text), FV_OK, "%s", fv_last_error());
+    cr_assert_str_eq(text, json_string_value(json_object_get(c, "rendered")));
+    free(text);
+}
+
+Test(chat, renderings_are_those_of_transformers) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/cases.json", golden);
+    json_t *root = json_load_file(path, 0, NULL);
+    const json_t *cases = json_object_get(root, "cases");
+    cr_assert_geq(json_array_size(cases), 50);
+    for (size_t i = 0; i < json_array_size(cases); i++) expect(json_array_get(cases, i));
+    json_decref(root);
+}
+
+Test(chat, names_go_both_ways) {
+    for (int t = 0; t < FV_N_CHAT; t++)
+        cr_assert_eq(by_name(fv_chat_name((fv_chat_template)t)), (fv_chat_template)t);
+    fv_chat_template t;
+    cr_assert_eq(fv_chat_by_name("alpaca", &t), FV_EINVAL);
+    cr_assert_not_null(strstr(fv_last_error(), "'alpaca' is unknown: vicuna, llava"));
+}
+
+/* ---- recognition ---- */
+
+static fv_model_config config_of(const char *family, bool has_vision) {
+    fv_model_config cfg = {.has_vision = has_vision};
+    strcpy(cfg.text.family, family);
+    return cfg;
+}
+
+static fv_chat_template detect(const char *dir, const char *family, bool has_vision) {
+    fv_model_config cfg = config_of(family, has_vision);
+    fv_chat_template t = FV_N_CHAT;
+    cr_assert_eq(fv_chat_detect(dir, &cfg, &t), FV_OK, "%s", fv_last_error());
+    return t;
+}
+
+/* {"chat_template": <text>} */
+static void write_json_template(const char *dir, const char *name, const char *text) {
+    json_t *j = json_pack("{s:s}", "chat_template", text);
+    char *out = json_dumps(j, 0);
+    write_text(dir, name, out);
+    free(out);
+    json_decref(j);
+}
+
+static char *golden_template(const char *name) {
+    char path[4096], *text;
+    size_t n;
+    snprintf(path, sizeof path, "%s/%s.jinja", golden, name);
+    cr_assert_eq(fv_file_read(path, 1 << 20, &text, &n), FV_OK, "%s", fv_last_error());
+    return text;
+}
+
+Test(chat, every_template_is_recognised_in_every_file) {
+    static const char *const names[] = {"llava", "vicuna", "chatml", "mistral"};
+    static const char *const files[] = {"chat_template.jinja", "chat_template.json",
+                                        "processor_config.json", "tokenizer_config.json"};
+    for (size_t i = 0; i < 4; i++) {
+        char *text = golden_template(names[i]);
+        for (size_t k = 0; k < 4; k++) {
+            char dir[4096];
+            scratch_dir(dir, sizeof dir);
+            if (k == 0)
+                write_text(dir, files[k], text);
+            else
+                write_json_template(dir, files[k], text);
+            cr_assert_eq(detect(dir, "llama", true), by_name(names[i]), "%s in %s", names[i],
+                         files[k]);
+        }
+        free(text);
+    }
+}
+
+Test(chat, the_jinja_file_wins_over_the_others) {
+    char dir[4096];
+    scratch_dir(dir, sizeof dir);
+    char *llava = golden_template("llava"), *chatml = golden_template("chatml");
+    write_json_template(dir, "tokenizer_config.json", chatml);
+    cr_assert_eq(detect(dir, "llama", true), FV_CHAT_CHATML);
+    write_json_template(dir, "chat_template.json", "no template of ours");
+    write_text(dir, "chat_template.jinja", llava);
+    cr_assert_eq(detect(dir, "llama", true), FV_CHAT_LLAVA_HF);
+    free(llava);
+    free(chatml);
+}
+
+Test(chat, spacing_and_quotes_do_not_matter) {
+    char dir[4096];
+    scratch_dir(dir, sizeof dir);
+    write_text(dir, "chat_template.jinja",
+               "{%- for message in messages %}{{ \"<|im_start|>\"+ message[\"role\"]   +\"\\n\" }}"
+               "{{ message[\"content\"] + \"<|im_end|>\\n\" }}{% endfor %}"
+               "{{ \"<|im_start|>assistant\\n\" }}");
+    cr_assert_eq(detect(dir, "llama", true), FV_CHAT_CHATML);
+}
+
+Test(chat, the_default_of_a_list_of_templates_counts) {
+    char dir[4096];
+    scratch_dir(dir, sizeof dir);
+    char *mistral = golden_template("mistral");
+    json_t *j = json_pack("{s:[{s:s, s:s}, {s:s, s:s}]}", "chat_template", "name", "tool_use",
+                          "template", "{{ tools }}", "name", "default", "template", mistral);
+    char *out = json_dumps(j, 0);
+    write_text(dir, "tokenizer_config.json", out);
+    cr_assert_eq(detect(dir, "llama", true), FV_CHAT_MISTRAL);
+    free(out);
+    json_decref(j);
+    free(mistral);
+}
+
+Test(chat, without_a_template_the_text_family_decides) {
+    char dir[4096];
+    scratch_dir(dir, sizeof dir);
+    write_text(dir, "tokenizer_config.json", "{\"bos_token\": \"<s>\", \"chat_template\": null}");
+    cr_assert_eq(detect(dir, "llama", true), FV_CHAT_VICUNA);
+    cr_assert_eq(detect(dir, "mistral", true), FV_CHAT_MISTRAL);
+    cr_assert_eq(detect(dir, "qwen2", true), FV_CHAT_CHATML);
+    cr_assert_eq(detect(dir, "llama", false), FV_CHAT_NONE);
+}
+
+Test(chat, a_template_that_is_none_of_ours_is_refused_with_a_way_on) {
+    static const char *const others[] = {
+        "",
+        "{{ messages }}",
+        /* another order of newlines, as llava-interleave-qwen has */
+        "{% for message in messages %}{{'<|im_start|>' + message['role'] + ' '}}"
+        "{{ '<image>' }}{{ '\\n' + content['text'] }}{{'<|im_end|>'}}{% endfor %}"
+        "{{ '<|im_start|>assistant\\n' }}",
+        /* words of its own */
+        "{{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}"
+        "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}"
+        "{{ '<|im_start|>assistant\\n' }}",
+        "{% set system_message = 'A chat between a curious user and an assistant.' %}"
+        "{{ 'USER: ' + message['content'] }}{{ 'ASSISTANT: ' + eos_token }}{{ 'ASSISTANT:' }}",
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        char dir[4096];
+        scratch_dir(dir, sizeof dir);
+        write_text(dir, "chat_template.jinja", others[i]);
+        fv_model_config cfg = config_of("llama", true);
+        fv_chat_template t;
+        cr_assert_eq(fv_chat_detect(dir, &cfg, &t), FV_EUNSUPPORTED, "accepted: %s", others[i]);
+        cr_assert_not_null(strstr(fv_last_error(), "chat_template.jinja: "));
+        cr_assert_not_null(strstr(fv_last_error(), "--chat"));
+        cr_assert_not_null(strstr(fv_last_error(), "--raw"));
+    }
+}
+
+Test(chat, a_broken_config_file_is_named) {
+    char dir[4096];
+    scratch_dir(dir, sizeof dir);
+    write_text(dir, "tokenizer_config.json", "{\"chat_template\":");
+    fv_model_config cfg = config_of("llama", true);
+    fv_chat_template t;
+    cr_assert_eq(fv_chat_detect(dir, &cfg, &t), FV_EDATA);
+    cr_assert_not_null(strstr(fv_last_error(), "tokenizer_config.json: not valid JSON"));
+}
+
+/* ---- turns ---- */
+
+static void refuse(fv_chat_template t, const fv_chat_turn *turns, int32_t n, const char *words) {
+    char *text = NULL;
+    cr_assert_eq(fv_chat_render(t, turns, n, &text), FV_EINVAL);
+    cr_assert_null(text);
+    cr_assert_not_null(strstr(fv_last_error(), words), "'%s' lacks '%s'", fv_last_error(), words);
+}
+
+Test(chat, turns_out_of_order_are_refused) {
+    const fv_chat_turn u = {"user", "q", 0}, a = {"assistant", "a", 0}, s = {"system", "s", 0};
+    const fv_chat_turn x = {"tool", "x", 0};
+    refuse(FV_CHAT_LLAVA_HF, NULL, 0, "the last turn must be the user's");
+    refuse(FV_CHAT_LLAVA_HF, (fv_chat_turn[]){s}, 1, "the last turn must be the user's");
+    refuse(FV_CHAT_LLAVA_HF, (fv_chat_turn[]){u, a}, 2, "the last turn must be the user's");
+    refuse(FV_CHAT_LLAVA_HF, (fv_chat_turn[]){a, u}, 2, "turn 0 (assistant) is out of order");
+    refuse(FV_CHAT_LLAVA_HF, (fv_chat_turn[]){u, u}, 2, "turn 1 (user) is out of order");
+    refuse(FV_CHAT_LLAVA_HF, (fv_chat_turn[]){u, s, u}, 3, "turn 1 (system) is out of order");
+    refuse(FV_CHAT_LLAVA_HF, (fv_chat_turn[]){s, a, u}, 3, "turn 1 (assistant) is out of order");
+    refuse(FV_CHAT_LLAVA_HF, (fv_chat_turn[]){u, a, a, u}, 4, "turn 2 (assistant)");
+    refuse(FV_CHAT_LLAVA_HF, (fv_chat_turn[]){x}, 1, "turn 0 has role 'tool'");
+}
+
+Test(chat, images_belong_to_user_turns) {
+    refuse(FV_CHAT_VICUNA, (fv_chat_turn[]){{"system", "s", 1}, {"user", "q", 0}}, 2,
+           "turn 0 (system) has 1 images");
+    refuse(FV_CHAT_VICUNA, (fv_chat_turn[]){{"user", "q", -1}}, 1, "has -1 images");
+    refuse(FV_CHAT_VICUNA, (fv_chat_turn[]){{"user", "q", 1025}}, 1, "has 1025 images");
+}
+
+Test(chat, none_passes_the_text_through) {
+    char *text = NULL;
+    const fv_chat_turn raw = {"user", "as <image> written", 0};
+    cr_assert_eq(fv_chat_render(FV_CHAT_NONE, &raw, 1, &text), FV_OK);
+    cr_assert_str_eq(text, "as <image> written");
+    free(text);
+    const fv_chat_turn two[] = {{"system", "s", 0}, {"user", "q", 0}};
+    refuse(FV_CHAT_NONE, two, 2, "one user turn, not 2 turns");
+}

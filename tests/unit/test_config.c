@@ -1,0 +1,621 @@
+/* model/config: the defaults that config.json leaves out, both spellings of every key that has
+ * two, and each refusal with the words a user gets. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model/config.h"
+
+static fv_model_config parse(const char *json) {
+    fv_model_config cfg;
+    cr_assert_eq(fv_config_parse(json, strlen(json), "config.json", &cfg), FV_OK, "%s: %s", json,
+                 fv_last_error());
+    return cfg;
+}
+
+typedef struct wrong {
+    const char *json;
+    fv_status st;
+    const char *words;
+} wrong;
+
+static void refuse(const wrong *w) {
+    fv_model_config cfg = {.n_eos = -7};
+    fv_status st = fv_config_parse(w->json, strlen(w->json), "config.json", &cfg);
+    cr_assert_eq(st, w->st, "%s gives %s (%s)", w->json, fv_status_name(st), fv_last_error());
+    cr_assert_eq(strncmp(fv_last_error(), "config.json: ", 13), 0, "%s", fv_last_error());
+    cr_assert_not_null(strstr(fv_last_error(), w->words), "'%s' lacks '%s'", fv_last_error(),
+                       w->words);
+    cr_assert_eq(cfg.n_eos, -7, "the output was touched");
+}
+
+#define REFUSE_ALL(list)                                                                           \
+    for (size_t i_ = 0; i_ < sizeof(list) / sizeof *(list); i_++) refuse(&(list)[i_])
+
+/* A LLaVA with `keys` added to its top level, its text or its vision part. */
+#define LLAVA(top, text, vision)                                                                   \
+    "{\"model_type\":\"llava\",\"image_token_index\":5," top                                       \
+    "\"text_config\":{\"hidden_size\":64,\"num_attention_heads\":4" text                           \
+    "},\"vision_config\":{\"hidden_size\":32,\"num_attention_heads\":2" vision "}}"
+#define TOP(k) LLAVA(k ",", "", "")
+#define TEXT(k) LLAVA("", "," k, "")
+#define VISION(k) LLAVA("", "", "," k)
+
+/* ---- defaults, as printed by transformers 5.23's config classes ---- */
+
+Test(config, llama_has_its_defaults) {
+    fv_model_config c = parse("{\"model_type\":\"llama\"}");
+    const fv_text_config *t = &c.text;
+    cr_assert_str_eq(c.family, "text");
+    cr_assert_str_eq(t->family, "llama");
+    cr_assert_not(c.has_vision);
+    cr_assert_eq(t->vocab, 32000);
+    cr_assert_eq(t->d_model, 4096);
+    cr_assert_eq(t->d_ffn, 11008);
+    cr_assert_eq(t->n_layer, 32);
+    cr_assert_eq(t->n_head, 32);
+    cr_assert_eq(t->n_kv, 32);
+    cr_assert_eq(t->d_head, 128);
+    cr_assert_eq(t->max_position, 2048);
+    cr_assert_eq(t->rms_eps, 1e-6F);
+    cr_assert_eq(t->act, FV_ACT_SILU);
+    cr_assert_eq(t->rope.type, FV_ROPE_DEFAULT);
+    cr_assert_eq(t->rope.theta, 10000.0);
+    cr_assert_not(t->bias_qkv || t->bias_o || t->bias_mlp || t->tied_head);
+    cr_assert_eq(t->bos, 1);
+    cr_assert(c.n_eos == 1 && c.eos[0] == 2);
+    cr_assert_eq(c.n_vocab_used, 32000);
+    cr_assert_eq(c.image_token, -1);
+    cr_assert_eq(fv_model_visual_tokens(&c), 0);
+}
+
+Test(config, mistral_has_its_defaults) {
+    fv_model_config c = parse("{\"model_type\":\"mistral\"}");
+    cr_assert_eq(c.text.d_ffn, 14336);
+    cr_assert_eq(c.text.n_kv, 8);
+    cr_assert_eq(c.text.max_position, 4096, "the window caps 131072 positions");
+    cr_assert_eq(c.text.rms_eps, 1e-6F);
+    cr_assert_not(c.text.bias_qkv);
+    cr_assert_eq(c.eos[0], 2);
+}
+
+Test(config, qwen2_has_its_defaults) {
+    fv_model_config c = parse("{\"model_type\":\"qwen2\"}");
+    cr_assert_eq(c.text.vocab, 151936);
+    cr_assert_eq(c.text.d_ffn, 22016);
+    cr_assert_eq(c.text.n_kv, 32);
+    cr_assert_eq(c.text.max_position, 32768, "no window unless use_sliding_window");
+    cr_assert(c.text.bias_qkv);
+    cr_assert_not(c.text.bias_o || c.text.bias_mlp);
+    cr_assert_eq(c.text.bos, -1);
+    cr_assert_eq(c.n_eos, 0);
+}
+
+Test(config, llava_has_its_defaults) {
+    fv_model_config c = parse("{\"model_type\":\"llava\",\"image_token_index\":31999}");
+    cr_assert_str_eq(c.family, "llava");
+    cr_assert(c.has_vision);
+    cr_assert_eq(c.text.d_model, 4096);
+    cr_assert_eq(c.vision.d_model, 1024);
+    cr_assert_eq(c.vision.d_ffn, 4096);
+    cr_assert_eq(c.vision.n_layer, 24);
+    cr_assert_eq(c.vision.n_head, 16);
+    cr_assert_eq(c.vision.d_head, 64);
+    cr_assert_eq(c.vision.image, 336);
+    cr_assert_eq(c.vision.patch, 14);
+    cr_assert_eq(c.vision.ln_eps, 1e-5F);
+    cr_assert_eq(c.vision.act, FV_ACT_QUICK_GELU);
+    cr_assert_eq(c.n_feature_layer, 1);
+    cr_assert_eq(c.feature_layer[0], 23, "-2 of 25 hidden states");
+    cr_assert_not(c.keep_cls);
+    cr_assert_eq(c.projector_act, FV_ACT_GELU);
+    cr_assert(c.projector_bias);
+    cr_assert_eq(fv_model_visual_tokens(&c), 576);
+}
+
+Test(config, a_vision_config_has_clips_defaults) {
+    fv_model_config c = parse(
+        "{\"model_type\":\"llava\",\"image_token_index\":5,\"vision_config\":{\"patch_size\":16}}");
+    cr_assert_eq(c.vision.d_model, 768);
+    cr_assert_eq(c.vision.d_ffn, 3072);
+    cr_assert_eq(c.vision.n_layer, 12);
+    cr_assert_eq(c.vision.n_head, 12);
+    cr_assert_eq(c.vision.image, 224);
+    cr_assert_eq(c.vision.patch, 16);
+    cr_assert_eq(fv_model_visual_tokens(&c), 196);
+}
+
+Test(config, null_means_absent) {
+    fv_model_config c = parse(LLAVA("\"text_config_\":null,\"vision_feature_layer\":null,",
+                                    ",\"vocab_size\":null,\"rope_scaling\":null,"
+                                    "\"rope_parameters\":null,\"hidden_act\":null",
+                                    ",\"hidden_act\":null"));
+    cr_assert_eq(c.text.vocab, 32000);
+    cr_assert_eq(c.feature_layer[0], 11);
+}
+
+/* ---- what the keys do ---- */
+
+Test(config, the_architecture_names_the_family_when_model_type_does_not) {
+    cr_assert_str_eq(parse("{\"architectures\":[\"Qwen2ForCausalLM\"]}").text.family, "qwen2");
+    cr_assert(parse("{\"architectures\":[\"LlavaForConditionalGeneration\"],"
+                    "\"image_token_index\":1}")
+                  .has_vision);
+}
+
+Test(config, the_image_token_has_two_keys) {
+    cr_assert_eq(parse("{\"model_type\":\"llava\",\"image_token_id\":9}").image_token, 9);
+    cr_assert_eq(parse("{\"model_type\":\"llava\",\"image_token_index\":9}").image_token, 9);
+    cr_assert_eq(parse("{\"model_type\":\"llava\",\"image_token_index\":9,\"image_token_id\":9}")
+                     .image_token,
+                 9);
+}
+
+Test(config, feature_layers_count_from_either_end_and_may_be_a_list) {
+    fv_model_config c = parse(TOP("\"vision_feature_layer\":0"));
+    cr_assert_eq(c.feature_layer[0], 0);
+    c = parse(TOP("\"vision_feature_layer\":-13"));
+    cr_assert_eq(c.feature_layer[0], 0);
+    c = parse(TOP("\"vision_feature_layer\":[-1, 12, 3]"));
+    cr_assert_eq(c.n_feature_layer, 3);
+    cr_assert_eq(c.feature_layer[0], 12);
+    cr_assert_eq(c.feature_layer[1], 12);
+    cr_assert_eq(c.feature_layer[2], 3);
+}
+
+Test(config, strategy_full_keeps_the_cls_row) {
+    fv_model_config c = parse(TOP("\"vision_feature_select_strategy\":\"full\""));
+    cr_assert(c.keep_cls);
+    cr_assert_eq(fv_model_visual_tokens(&c), 50, "7 x 7 patches and CLS");
+}
+
+Test(config, the_head_is_tied_at_either_level) {
+    cr_assert_not(parse(TEXT("\"tie_word_embeddings\":false")).text.tied_head);
+    cr_assert(parse(TEXT("\"tie_word_embeddings\":true")).text.tied_head);
+    cr_assert(parse(TOP("\"tie_word_embeddings\":true")).text.tied_head);
+    cr_assert(parse(LLAVA("\"tie_word_embeddings\":false,", ",\"tie_word_embeddings\":true", ""))
+                  .text.tied_head);
+}
+
+Test(config, biases_are_llamas_choice_only) {
+    fv_model_config c = parse(TEXT("\"attention_bias\":true,\"mlp_bias\":true"));
+    cr_assert(c.text.bias_qkv && c.text.bias_o && c.text.bias_mlp);
+    c = parse(TEXT("\"model_type\":\"mistral\",\"num_key_value_heads\":2,\"attention_bias\":true,"
+                   "\"mlp_bias\":true"));
+    cr_assert_not(c.text.bias_qkv || c.text.bias_o || c.text.bias_mlp);
+    cr_assert_not(parse(TOP("\"multimodal_projector_bias\":false")).projector_bias);
+}
+
+Test(config, kv_heads_default_to_heads) {
+    cr_assert_eq(parse(TEXT("\"head_dim\":16")).text.n_kv, 4);
+    cr_assert_eq(parse(TEXT("\"num_key_value_heads\":2")).text.n_kv, 2);
+    cr_assert_eq(parse(TEXT("\"model_type\":\"mistral\",\"num_key_value_heads\":null")).text.n_kv,
+                 4);
+}
+
+Test(config, head_dim_may_differ_from_width_over_heads) {
+    fv_model_config c = parse(TEXT("\"head_dim\":40"));
+    cr_assert_eq(c.text.d_head, 40);
+    c = parse(LLAVA("", ",\"hidden_size_\":0,\"head_dim\":null", ""));
+    cr_assert_eq(c.text.d_head, 16);
+    cr_assert_eq(parse("{\"model_type\":\"llama\",\"hidden_size\":100,\"num_attention_heads\":3,"
+                       "\"head_dim\":32}")
+                     .text.d_head,
+                 32);
+}
+
+Test(config, rope_is_read_in_both_spellings) {
+    cr_assert_eq(parse(TEXT("\"rope_theta\":5e5")).text.rope.theta, 5e5);
+    cr_assert_eq(parse(TEXT("\"rope_parameters\":{\"rope_theta\":7000}")).text.rope.theta, 7000.0);
+    cr_assert_eq(parse(TEXT("\"rope_theta\":1,\"rope_parameters\":{\"rope_theta\":7000,"
+                            "\"rope_type\":\"default\"}"))
+                     .text.rope.theta,
+                 7000.0);
+    cr_assert_eq(
+        parse(TEXT("\"rope_parameters\":{\"full_attention\":{\"rope_theta\":9}}")).text.rope.theta,
+        9.0);
+}
+
+Test(config, linear_rope_has_a_factor) {
+    fv_rope_config r =
+        parse(TEXT("\"rope_theta\":5,\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}"))
+            .text.rope;
+    cr_assert_eq(r.type, FV_ROPE_LINEAR);
+    cr_assert_eq(r.factor, 4.0);
+    cr_assert_eq(r.theta, 5.0);
+    r = parse(TEXT("\"rope_scaling\":{\"type\":\"default\",\"rope_type\":\"linear\","
+                   "\"factor\":2.5}"))
+            .text.rope;
+    cr_assert_eq(r.factor, 2.5, "rope_type wins over type");
+}
+
+Test(config, llama3_rope_has_four_constants) {
+    fv_rope_config r = parse(TEXT("\"max_position_embeddings\":131072,\"rope_scaling\":{"
+                                  "\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,"
+                                  "\"high_freq_factor\":4,"
+                                  "\"original_max_position_embeddings\":8192}"))
+                           .text.rope;
+    cr_assert_eq(r.type, FV_ROPE_LLAMA3);
+    cr_assert_eq(r.factor, 8.0);
+    cr_assert_eq(r.low_freq_factor, 1.0);
+    cr_assert_eq(r.high_freq_factor, 4.0);
+    cr_assert_eq(r.original_max_position, 8192.0);
+    r = parse(TEXT("\"max_position_embeddings\":4096,\"rope_parameters\":{"
+                   "\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,"
+                   "\"high_freq_factor\":4}"))
+            .text.rope;
+    cr_assert_eq(r.original_max_position, 4096.0, "defaults to max_position_embeddings");
+}
+
+Test(config, a_sliding_window_caps_the_context_where_it_is_on) {
+#define MISTRAL "\"model_type\":\"mistral\",\"num_key_value_heads\":4,"
+#define QWEN2 "\"model_type\":\"qwen2\",\"num_key_value_heads\":4,\"sliding_window\":99,"
+    cr_assert_eq(parse(TEXT(MISTRAL "\"sliding_window\":null")).text.max_position, 131072);
+    cr_assert_eq(parse(TEXT(MISTRAL "\"sliding_window\":100")).text.max_position, 100);
+    cr_assert_eq(parse(TEXT(MISTRAL "\"max_position_embeddings\":50")).text.max_position, 50);
+    cr_assert_eq(parse(TEXT(QWEN2 "\"use_sliding_window\":false")).text.max_position, 32768);
+    cr_assert_eq(parse(TEXT(QWEN2 "\"use_sliding_window\":true")).text.max_position, 99);
+    cr_assert_eq(
+        parse(TEXT(QWEN2 "\"use_sliding_window\":true,\"max_window_layers\":32")).text.max_position,
+        32768, "no layer is behind the last full one");
+    cr_assert_eq(
+        parse(TEXT(QWEN2 "\"use_sliding_window\":true,\"layer_types\":[\"full_attention\"]"))
+            .text.max_position,
+        32768);
+    cr_assert_eq(parse(TEXT(QWEN2 "\"use_sliding_window\":true,\"max_window_layers\":32,"
+                                  "\"layer_types\":[\"sliding_attention\"]"))
+                     .text.max_position,
+                 99);
+    cr_assert_eq(parse(TEXT("\"sliding_window\":7")).text.max_position, 2048, "llama has none");
+}
+
+Test(config, activations_have_several_names) {
+    static const struct {
+        const char *name;
+        fv_activation act;
+    } names[] = {{"silu", FV_ACT_SILU},          {"swish", FV_ACT_SILU},
+                 {"gelu", FV_ACT_GELU},          {"gelu_pytorch_tanh", FV_ACT_GELU_TANH},
+                 {"gelu_new", FV_ACT_GELU_TANH}, {"quick_gelu", FV_ACT_QUICK_GELU},
+                 {"relu", FV_ACT_RELU}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char json[512];
+        snprintf(
+            json, sizeof json,
+            "{\"model_type\":\"llava\",\"image_token_id\":1,\"projector_hidden_act\":\"%s\","
+            "\"text_config\":{\"hidden_act\":\"%s\"},\"vision_config\":{\"hidden_act\":\"%s\"}}",
+            names[i].name, names[i].name, names[i].name);
+        fv_model_config c = parse(json);
+        cr_assert_eq(c.text.act, names[i].act);
+        cr_assert_eq(c.vision.act, names[i].act);
+        cr_assert_eq(c.projector_act, names[i].act);
+    }
+}
+
+Test(config, eos_ids_are_united) {
+    fv_model_config c = parse(LLAVA("\"eos_token_id\":[7,8],", ",\"eos_token_id\":8", ""));
+    cr_assert_eq(c.n_eos, 2);
+    cr_assert(c.eos[0] == 7 && c.eos[1] == 8);
+    cr_assert_not(c.eos_is_default);
+    c = parse("{\"model_type\":\"llama\"}");
+    cr_assert(c.eos_is_default);
+}
+
+Test(config, bos_may_be_absent) {
+    cr_assert_eq(parse(TEXT("\"bos_token_id\":null")).text.bos, -1);
+    cr_assert_eq(parse(TEXT("\"bos_token_id\":3")).text.bos, 3);
+    cr_assert_eq(parse(TEXT("\"head_dim\":16")).text.bos, 1);
+}
+
+/* ---- refusals ---- */
+
+Test(config, broken_json_is_refused) {
+    static const wrong list[] = {
+        {"", FV_EDATA, "not valid JSON"},
+        {"{\"model_type\":", FV_EDATA, "not valid JSON"},
+        {"[]", FV_EDATA, "a JSON object is expected"},
+        {"{\"model_type\":\"llama\",\"model_type\":\"llava\"}", FV_EDATA, "duplicate"},
+    };
+    REFUSE_ALL(list);
+}
+
+Test(config, families_that_we_do_not_have_are_named) {
+    static const wrong list[] = {
+        {"{}", FV_EDATA, "neither 'model_type' nor 'architectures'"},
+        {"{\"model_type\":7}", FV_EDATA, "key 'model_type' must be a string"},
+        {"{\"model_type\":\"llava_next\"}", FV_EUNSUPPORTED, "key 'model_type' is 'llava_next'"},
+        {"{\"architectures\":[\"BertModel\"]}", FV_EUNSUPPORTED, "is 'BertModel'"},
+        {TEXT("\"model_type\":\"gemma\""), FV_EUNSUPPORTED,
+         "text_config: key 'model_type' is 'gemma'; the engine has llama, mistral and qwen2"},
+        {VISION("\"model_type\":\"siglip_vision_model\""), FV_EUNSUPPORTED,
+         "vision_config: key 'model_type' is 'siglip_vision_model'"},
+        {"{\"model_type\":\"llava\",\"mm_vision_tower\":\"x\"}", FV_EUNSUPPORTED,
+         "original LLaVA layout"},
+        {"{\"model_type\":\"llava\",\"text_config\":[]}", FV_EDATA, "must be objects"},
+        {"{\"model_type\":\"llava\",\"vision_config\":3}", FV_EDATA, "must be objects"},
+        {TOP("\"quantization_config\":{\"quant_method\":\"awq\"}"), FV_EUNSUPPORTED, "awq weights"},
+        {TEXT("\"quantization_config\":{}"), FV_EUNSUPPORTED, "quantized weights"},
+    };
+    REFUSE_ALL(list);
+}
+
+Test(config, text_sizes_out_of_range_are_named) {
+    static const wrong list[] = {
+        {TEXT("\"vocab_size\":0"), FV_EDATA, "key 'vocab_size' is 0"},
+        {TEXT("\"vocab_size\":99999999999"), FV_EDATA, "key 'vocab_size' is 99999999999"},
+        {TEXT("\"vocab_size\":\"x\""), FV_EDATA, "key 'vocab_size' must be an integer"},
+        {TEXT("\"intermediate_size\":-1"), FV_EDATA, "key 'intermediate_size' is -1"},
+        {TEXT("\"intermediate_size\":2147483647"), FV_EDATA, "key 'intermediate_size'"},
+        {TEXT("\"num_hidden_layers\":0"), FV_EDATA, "key 'num_hidden_layers' is 0"},
+        {TEXT("\"num_hidden_layers\":257"), FV_EDATA, "it must be 1..256"},
+        {TEXT("\"num_key_value_heads\":0"), FV_EDATA, "key 'num_key_value_heads' is 0"},
+        {TEXT("\"num_key_value_heads\":3"), FV_EDATA,
+         "not a multiple of 'num_key_value_heads' (3)"},
+        {TEXT("\"head_dim\":7"), FV_EDATA, "key 'head_dim' (7) is odd"},
+        {TEXT("\"head_dim\":5000"), FV_EDATA, "key 'head_dim' is 5000"},
+        {TEXT("\"max_position_embeddings\":0"), FV_EDATA, "key 'max_position_embeddings' is 0"},
+        {TEXT("\"rms_norm_eps\":-1"), FV_EDATA, "key 'rms_norm_eps' must lie in [0, 1)"},
+        {TEXT("\"rms_norm_eps\":1e300"), FV_EDATA, "key 'rms_norm_eps' must lie in [0, 1)"},
+        {TEXT("\"rms_norm_eps\":\"1e-5\""), FV_EDATA, "key 'rms_norm_eps' must be a number"},
+        {TEXT("\"attention_bias\":1"), FV_EDATA, "key 'attention_bias' must be true or false"},
+        {TEXT("\"hidden_act\":\"mish\""), FV_EUNSUPPORTED, "key 'hidden_act' is 'mish'"},
+        {TEXT("\"bos_token_id\":[1]"), FV_EDATA, "key 'bos_token_id' must be an integer"},
+        {"{\"model_type\":\"llama\",\"hidden_size\":100,\"num_attention_heads\":3}", FV_EDATA,
+         "key 'hidden_size' (100) cannot be split among 'num_attention_heads' (3)"},
+        {"{\"model_type\":\"llama\",\"hidden_size\":4096,\"num_attention_heads\":2}", FV_EDATA,
+         "key 'hidden_size' (4096) cannot be split"},
+        {"{\"model_type\":\"qwen2\",\"num_attention_heads\":14}", FV_EDATA,
+         "not a multiple of 'num_key_value_heads' (32)"},
+        {TEXT("\"model_type\":\"mistral\",\"num_key_value_heads\":4,\"sliding_window\":0"),
+         FV_EDATA, "key 'sliding_window' is 0"},
+    };
+    REFUSE_ALL(list);
+}
+
+Test(config, rope_that_we_do_not_have_is_named) {
+    static const wrong list[] = {
+        {TEXT("\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}"), FV_EUNSUPPORTED,
+         "key 'rope_type' is 'dynamic'; the engine has default, linear and llama3"},
+        {TEXT("\"rope_parameters\":{\"rope_type\":\"yarn\"}"), FV_EUNSUPPORTED, "is 'yarn'"},
+        {TEXT("\"rope_scaling\":{\"type\":\"linear\"}"), FV_EDATA, "key 'factor' must be greater"},
+        {TEXT("\"rope_scaling\":{\"type\":\"linear\",\"factor\":-1}"), FV_EDATA, "key 'factor'"},
+        {TEXT("\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}"), FV_EDATA,
+         "key 'low_freq_factor' must be greater than 0"},
+        {TEXT("\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
+              "\"high_freq_factor\":4}"),
+         FV_EDATA, "key 'high_freq_factor' must be greater than low_freq_factor"},
+        {TEXT("\"rope_theta\":0"), FV_EDATA, "key 'rope_theta' must be greater than 0"},
+        {TEXT("\"rope_scaling\":5"), FV_EDATA, "rope_scaling and rope_parameters must be objects"},
+        {TEXT("\"rope_parameters\":[]"), FV_EDATA, "must be objects"},
+        {TEXT("\"partial_rotary_factor\":0.5"), FV_EUNSUPPORTED,
+         "key 'partial_rotary_factor' is 0.5"},
+        {TEXT("\"rope_parameters\":{\"full_attention\":{},\"sliding_attention\":{}}"),
+         FV_EUNSUPPORTED, "differ by kind of layer"},
+    };
+    REFUSE_ALL(list);
+}
+
+Test(config, vision_keys_that_cannot_be_are_named) {
+    static const wrong list[] = {
+        {VISION("\"num_hidden_layers\":0"), FV_EDATA,
+         "vision_config: key 'num_hidden_layers' is 0"},
+        {VISION("\"intermediate_size\":0"), FV_EDATA, "key 'intermediate_size' is 0"},
+        {VISION("\"image_size\":225"), FV_EUNSUPPORTED,
+         "key 'image_size' (225) is not a multiple of 'patch_size' (32)"},
+        {VISION("\"image_size\":[224,192]"), FV_EUNSUPPORTED, "key 'image_size' is not square"},
+        {VISION("\"image_size\":[224]"), FV_EDATA, "key 'image_size' must be an integer or two"},
+        {VISION("\"image_size\":[0,0]"), FV_EDATA, "key 'image_size' is 0"},
+        {VISION("\"image_size\":99999"), FV_EDATA, "key 'image_size' is 99999"},
+        {VISION("\"patch_size\":0"), FV_EDATA, "key 'patch_size' is 0"},
+        {VISION("\"num_channels\":4"), FV_EUNSUPPORTED, "key 'num_channels' is 4"},
+        {VISION("\"layer_norm_eps\":-1"), FV_EDATA, "key 'layer_norm_eps' must lie in [0, 1)"},
+        {VISION("\"hidden_act\":\"gelu_10\""), FV_EUNSUPPORTED, "key 'hidden_act' is 'gelu_10'"},
+        {"{\"model_type\":\"llava\",\"image_token_id\":1,"
+         "\"vision_config\":{\"hidden_size\":30,\"num_attention_heads\":4}}",
+         FV_EDATA, "key 'hidden_size' (30) is not a multiple of 'num_attention_heads' (4)"},
+    };
+    REFUSE_ALL(list);
+    cr_assert_eq(parse(VISION("\"image_size\":[64,64]")).vision.image, 64);
+}
+
+Test(config, llava_keys_that_cannot_be_are_named) {
+    static const wrong list[] = {
+        {TOP("\"vision_feature_layer\":13"), FV_EDATA,
+         "key 'vision_feature_layer' holds 13; the tower of 12 layers has 13 hidden states"},
+        {TOP("\"vision_feature_layer\":-14"), FV_EDATA, "holds -14"},
+        {TOP("\"vision_feature_layer\":9223372036854775807"), FV_EDATA, "holds 92233720368547758"},
+        {TOP("\"vision_feature_layer\":[]"), FV_EUNSUPPORTED, "lists 0 layers"},
+        {TOP("\"vision_feature_layer\":[1,1,1,1,1,1,1,1,1]"), FV_EUNSUPPORTED, "lists 9 layers"},
+        {TOP("\"vision_feature_layer\":[null]"), FV_EDATA, "must be an integer or a list"},
+        {TOP("\"vision_feature_layer\":\"-2\""), FV_EDATA, "must be an integer or a list"},
+        {TOP("\"vision_feature_select_strategy\":\"cls\""), FV_EUNSUPPORTED,
+         "key 'vision_feature_select_strategy' is 'cls'"},
+        {TOP("\"projector_hidden_act\":\"tanh\""), FV_EUNSUPPORTED,
+         "key 'projector_hidden_act' is 'tanh'"},
+        {TOP("\"multimodal_projector_bias\":0"), FV_EDATA, "must be true or false"},
+        {TOP("\"tie_word_embeddings\":\"yes\""), FV_EDATA, "key 'tie_word_embeddings'"},
+        {TOP("\"image_token_id\":6"), FV_EDATA,
+         "'image_token_index' is 5 but 'image_token_id' is 6"},
+        {TEXT("\"vocab_size\":5"), FV_EDATA,
+         "key 'image_token_index' is 5, but the text model's 'vocab_size' is 5"},
+        {"{\"model_type\":\"llava\"}", FV_EDATA, "key 'image_token_index' is 32000"},
+        {"{\"model_type\":\"llava\",\"image_token_id\":-200}", FV_EDATA,
+         "'image_token_id' is -200"},
+        {TOP("\"eos_token_id\":-1"), FV_EDATA, "key 'eos_token_id' must be a token id"},
+        {TOP("\"eos_token_id\":[\"2\"]"), FV_EDATA, "key 'eos_token_id' must be a token id"},
+        {TOP("\"eos_token_id\":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]"), FV_EUNSUPPORTED,
+         "more than 16 different ids"},
+    };
+    REFUSE_ALL(list);
+}
+
+/* ---- generation_config.json ---- */
+
+static fv_generation_config generation(const char *json, fv_model_config *cfg) {
+    fv_generation_config g;
+    cr_assert_eq(fv_generation_parse(json, strlen(json), "gen.json", cfg, &g), FV_OK, "%s",
+                 fv_last_error());
+    return g;
+}
+
+Test(config, without_generation_config_answers_are_greedy) {
+    fv_model_config cfg = parse("{\"model_type\":\"llama\"}");
+    fv_generation_config g = generation("", &cfg);
+    cr_assert_not(g.do_sample);
+    cr_assert_eq(g.temperature, 1.0F);
+    cr_assert_eq(g.top_p, 1.0F);
+    cr_assert_eq(g.top_k, 50);
+    cr_assert_eq(g.repetition_penalty, 1.0F);
+    cr_assert(cfg.n_eos == 1 && cfg.eos[0] == 2);
+}
+
+Test(config, sampling_defaults_are_read) {
+    fv_model_config cfg = parse("{\"model_type\":\"llama\"}");
+    fv_generation_config g = generation("{\"do_sample\":true,\"temperature\":0.2,\"top_p\":0.7,"
+                                        "\"top_k\":0,\"repetition_penalty\":1.1}",
+                                        &cfg);
+    cr_assert(g.do_sample);
+    cr_assert_eq(g.temperature, 0.2F);
+    cr_assert_eq(g.top_p, 0.7F);
+    cr_assert_eq(g.top_k, 0);
+    cr_assert_eq(g.repetition_penalty, 1.1F);
+}
+
+Test(config, generation_adds_its_eos_ids) {
+    fv_model_config cfg = parse(TOP("\"eos_token_id\":7"));
+    generation("{\"eos_token_id\":[7,9]}", &cfg);
+    cr_assert(cfg.n_eos == 2 && cfg.eos[0] == 7 && cfg.eos[1] == 9);
+}
+
+Test(config, generation_replaces_an_eos_that_was_only_a_default) {
+    fv_model_config cfg = parse("{\"model_type\":\"llama\"}");
+    generation("{\"eos_token_id\":[128001,128009]}", &cfg);
+    cr_assert(cfg.n_eos == 2 && cfg.eos[0] == 128001 && cfg.eos[1] == 128009);
+    cfg = parse("{\"model_type\":\"llama\"}");
+    generation("{\"eos_token_id\":null}", &cfg);
+    cr_assert(cfg.n_eos == 1 && cfg.eos[0] == 2);
+}
+
+Test(config, generation_values_that_cannot_be_are_named) {
+    static const wrong list[] = {
+        {"{", FV_EDATA, "not valid JSON"},
+        {"{\"do_sample\":1}", FV_EDATA, "key 'do_sample' must be true or false"},
+        {"{\"do_sample\":true,\"temperature\":0}", FV_EDATA, "key 'temperature' is 0"},
+        {"{\"temperature\":-1}", FV_EDATA, "key 'temperature' is -1"},
+        {"{\"top_p\":0}", FV_EDATA, "key 'top_p' is 0"},
+        {"{\"top_p\":1.5}", FV_EDATA, "key 'top_p' is 1.5"},
+        {"{\"top_k\":-1}", FV_EDATA, "key 'top_k' is -1"},
+        {"{\"repetition_penalty\":0}", FV_EDATA, "key 'repetition_penalty' is 0"},
+        {"{\"eos_token_id\":\"x\"}", FV_EDATA, "key 'eos_token_id'"},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        fv_model_config cfg = parse("{\"model_type\":\"llama\"}");
+        fv_generation_config g = {.top_k = -7};
+        cr_assert_eq(fv_generation_parse(list[i].json, strlen(list[i].json), "gen.json", &cfg, &g),
+                     list[i].st, "%s", list[i].json);
+        cr_assert_not_null(strstr(fv_last_error(), list[i].words), "%s", fv_last_error());
+        cr_assert_not_null(strstr(fv_last_error(), "gen.json: "));
+        cr_assert_eq(g.top_k, -7);
+        cr_assert(cfg.n_eos == 1 && cfg.eos[0] == 2, "the config was touched");
+    }
+    fv_model_config cfg = parse("{\"model_type\":\"llama\"}");
+    cr_assert_eq(generation("{\"temperature\":0}", &cfg).temperature, 0.0F,
+                 "0 with greedy is fine");
+}
+
+/* ---- preprocessor_config.json ---- */
+
+static fv_image_config image(const char *json) {
+    fv_model_config cfg = {.vision.image = 336};
+    fv_image_config c;
+    cr_assert_eq(fv_image_config_parse(json, strlen(json), "pre.json", &cfg, &c), FV_OK, "%s: %s",
+                 json, fv_last_error());
+    return c;
+}
+
+Test(config, without_a_file_images_are_prepared_as_clip_does_at_the_towers_size) {
+    fv_image_config c = image("");
+    cr_assert(c.do_resize && c.do_center_crop && c.do_rescale && c.do_normalize &&
+              c.do_convert_rgb);
+    cr_assert_eq(c.shortest_edge, 336);
+    cr_assert_eq(c.crop_h, 336);
+    cr_assert_eq(c.crop_w, 336);
+    cr_assert_eq(c.resample, 3);
+    cr_assert_eq(c.rescale_factor, 0.00392156862745098);
+    cr_assert_eq(c.mean[0], 0.48145466F);
+    cr_assert_eq(c.std[2], 0.27577711F);
+    cr_assert_not(c.pad_square);
+}
+
+Test(config, sizes_come_in_all_their_forms) {
+    static const char *const same[] = {
+        "{\"size\":336,\"crop_size\":336}",
+        "{\"size\":{\"shortest_edge\":336},\"crop_size\":{\"height\":336,\"width\":336}}",
+        "{\"image_processor\":{\"size\":{\"shortest_edge\":336}}}",
+        "{\"feature_extractor_type\":\"CLIPFeatureExtractor\",\"size\":336}",
+        "{\"image_processor_type\":\"CLIPImageProcessorFast\"}",
+        "{\"image_processor_type\":\"LlavaImageProcessorPil\",\"do_pad\":false}",
+    };
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        fv_image_config c = image(same[i]);
+        cr_assert(c.shortest_edge == 336 && c.crop_h == 336 && c.crop_w == 336, "%s", same[i]);
+    }
+    fv_image_config c = image("{\"size\":{\"height\":336,\"width\":336},\"do_center_crop\":false}");
+    cr_assert(c.shortest_edge == 0 && c.resize_h == 336 && c.resize_w == 336);
+    cr_assert(c.crop_h == 336 && c.crop_w == 336, "the result's size");
+    c = image("{\"size\":{\"shortest_edge\":400}}");
+    cr_assert_eq(c.shortest_edge, 400);
+}
+
+Test(config, padding_to_a_square_has_two_spellings) {
+    cr_assert(image("{\"image_aspect_ratio\":\"pad\"}").pad_square);
+    cr_assert(
+        image("{\"image_processor_type\":\"LlavaImageProcessor\",\"do_pad\":true}").pad_square);
+    cr_assert_not(
+        image("{\"image_processor_type\":\"CLIPImageProcessor\",\"do_pad\":true}").pad_square);
+    cr_assert(image("{\"image_aspect_ratio\":\"pad\",\"do_center_crop\":false}").pad_square);
+}
+
+Test(config, means_may_be_one_number) {
+    fv_image_config c = image("{\"image_mean\":0.5,\"image_std\":[0.5,0.25,1]}");
+    cr_assert(c.mean[0] == 0.5F && c.mean[2] == 0.5F && c.std[1] == 0.25F);
+}
+
+Test(config, preprocessing_that_cannot_be_is_named) {
+    static const wrong list[] = {
+        {"nul", FV_EDATA, "not valid JSON"},
+        {"{\"image_processor\":[]}", FV_EDATA, "key 'image_processor' must be an object"},
+        {"{\"image_processor_type\":\"SiglipImageProcessor\"}", FV_EUNSUPPORTED,
+         "key 'image_processor_type' is 'SiglipImageProcessor'"},
+        {"{\"image_processor_type\":\"LlavaNextImageProcessor\"}", FV_EUNSUPPORTED, "LlavaNext"},
+        {"{\"size\":{\"longest_edge\":336}}", FV_EUNSUPPORTED, "key 'size' must be a number"},
+        {"{\"size\":{\"height\":336}}", FV_EUNSUPPORTED, "key 'size' must be a number"},
+        {"{\"size\":{\"shortest_edge\":336,\"longest_edge\":672}}", FV_EUNSUPPORTED, "key 'size'"},
+        {"{\"size\":0}", FV_EDATA, "key 'size' is 0"},
+        {"{\"size\":{\"shortest_edge\":99999}}", FV_EDATA, "key 'shortest_edge' is 99999"},
+        {"{\"crop_size\":224}", FV_EUNSUPPORTED,
+         "key 'crop_size' gives 224x224; the vision tower takes 336x336"},
+        {"{\"crop_size\":{\"shortest_edge\":336}}", FV_EUNSUPPORTED, "key 'crop_size' must be"},
+        {"{\"do_center_crop\":false}", FV_EUNSUPPORTED, "without 'do_center_crop'"},
+        {"{\"do_center_crop\":false,\"size\":{\"height\":336,\"width\":300}}", FV_EUNSUPPORTED,
+         "must give the vision tower's 336x336"},
+        {"{\"do_center_crop\":false,\"do_resize\":false}", FV_EUNSUPPORTED, "keys 'do_resize'"},
+        {"{\"resample\":4}", FV_EUNSUPPORTED, "key 'resample' is 4"},
+        {"{\"resample\":\"bicubic\"}", FV_EDATA, "key 'resample' must be an integer"},
+        {"{\"image_mean\":[0.5,0.5]}", FV_EDATA, "key 'image_mean' must be three numbers"},
+        {"{\"image_std\":[1,\"x\",1]}", FV_EDATA, "key 'image_std' must be three numbers"},
+        {"{\"image_std\":[1,1e39,1]}", FV_EDATA, "key 'image_std' must be three numbers"},
+        {"{\"image_std\":[1,0,1]}", FV_EDATA, "key 'image_std' holds 0"},
+        {"{\"image_aspect_ratio\":\"anyres\"}", FV_EUNSUPPORTED, "'anyres'"},
+        {"{\"do_rescale\":\"no\"}", FV_EDATA, "key 'do_rescale' must be true or false"},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        fv_model_config cfg = {.vision.image = 336};
+        fv_image_config c = {.crop_h = -7};
+        fv_status st =
+            fv_image_config_parse(list[i].json, strlen(list[i].json), "pre.json", &cfg, &c);
+        cr_assert_eq(st, list[i].st, "%s gives %s", list[i].json, fv_status_name(st));
+        cr_assert_not_null(strstr(fv_last_error(), list[i].words), "'%s' lacks '%s'",
+                           fv_last_error(), list[i].words);
+        cr_assert_eq(c.crop_h, -7);
+    }
+}

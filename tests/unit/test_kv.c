@@ -1,0 +1,145 @@
+/* model/net/kv.c: ragged lengths, pages, extents, compaction, limits. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "model/net/kv.h"
+
+enum { N = 2, HKV = 3, D = 4 };
+
+static fv_kv_pool *open_pool(size_t bytes_max) {
+    fv_kv_pool *pool;
+    fv_kv_shape shape = {.n_layer = N, .n_kv = HKV, .d_head = D, .dtype = FV_F32};
+    cr_assert_eq(fv_kv_pool_open(fv_device_host(), &shape, bytes_max, &pool), FV_OK);
+    return pool;
+}
+
+static fv_kv *open_kv(fv_kv_pool *pool) {
+    fv_kv *kv;
+    cr_assert_eq(fv_kv_open(pool, &kv), FV_OK);
+    return kv;
+}
+
+static float *row(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg, int32_t j,
+                  bool value) {
+    fv_kv_run *run = &fv_kv_runs(kv, layer)[head * FV_N_SEG + seg];
+    fv_kv_block *b = &run->block[j / FV_KV_BLOCK];
+    return (float *)(value ? b->v : b->k) + (j % FV_KV_BLOCK) * D;
+}
+
+/* Rows whose first element says which head and position they are. */
+static void fill(fv_kv *kv, int32_t layer, fv_kv_segment seg, int32_t from, int32_t n) {
+    int32_t pos[512];
+    for (int32_t i = 0; i < n; i++) pos[i] = 1000 + from + i;
+    cr_assert_eq(fv_kv_append(kv, layer, seg, pos, n), FV_OK);
+    for (int32_t g = 0; g < HKV; g++)
+        for (int32_t i = 0; i < n; i++)
+            for (int value = 0; value < 2; value++)
+                row(kv, layer, g, seg, from + i, value)[0] =
+                    (float)(10000 * g + 5000 * value + from + i);
+}
+
+static void expect(fv_kv *kv, int32_t layer, int32_t g, fv_kv_segment seg, int32_t j, int32_t was) {
+    cr_assert_eq(row(kv, layer, g, seg, j, false)[0], (float)(10000 * g + was));
+    cr_assert_eq(row(kv, layer, g, seg, j, true)[0], (float)(10000 * g + 5000 + was));
+    cr_assert_eq(fv_kv_positions(kv, layer, g, seg)[j], 1000 + was);
+}
+
+Test(kv, text_grows_by_pages) {
+    fv_kv_pool *pool = open_pool(0);
+    fv_kv *kv = open_kv(pool);
+    size_t page = 2 * FV_KV_BLOCK * D * sizeof(float);
+    static const int32_t steps[] = {1, 62, 1, 1, 200};
+    int32_t len = 0;
+    for (int i = 0; i < 5; i++) {
+        cr_assert_eq(fv_kv_reserve(kv, 0, steps[i]), FV_OK);
+        fill(kv, 0, FV_SEG_TEXT, len, steps[i]);
+        len += steps[i];
+        size_t pages = (size_t)(len + FV_KV_BLOCK - 1) / FV_KV_BLOCK;
+        cr_assert_eq(fv_kv_pool_used(pool), HKV * pages * page);
+    }
+    for (int32_t g = 0; g < HKV; g++)
+        for (int32_t j = 0; j < len; j++) expect(kv, 0, g, FV_SEG_TEXT, j, j);
+    cr_assert_eq(fv_kv_len(kv, 1, 0, FV_SEG_TEXT), 0, "the other layer is untouched");
+    fv_kv_close(kv);
+    cr_assert_eq(fv_kv_pool_used(pool), 0);
+    fv_kv_pool_close(pool);
+}
+
+Test(kv, keep_shortens_heads_differently_and_frees_exactly) {
+    static const fv_kv_segment segs[] = {FV_SEG_VISUAL, FV_SEG_TEXT};
+    for (int s = 0; s < 2; s++) {
+        fv_kv_pool *pool = open_pool(0);
+        fv_kv *kv = open_kv(pool);
+        if (segs[s] == FV_SEG_VISUAL)
+            cr_assert_eq(fv_kv_extent(kv, 1, 150), FV_OK);
+        else
+            cr_assert_eq(fv_kv_reserve(kv, 1, 150), FV_OK);
+        fill(kv, 1, segs[s], 0, 150);
+        int32_t odd[75], all[150], n[HKV] = {75, 0, 150};
+        for (int32_t i = 0; i < 75; i++) odd[i] = 2 * i + 1;
+        for (int32_t i = 0; i < 150; i++) all[i] = i;
+        const int32_t *idx[HKV] = {odd, NULL, all};
+        cr_assert_eq(fv_kv_keep(kv, 1, segs[s], idx, n), FV_OK);
+        for (int32_t j = 0; j < 75; j++) expect(kv, 1, 0, segs[s], j, 2 * j + 1);
+        for (int32_t j = 0; j < 150; j++) expect(kv, 1, 2, segs[s], j, j);
+        cr_assert_eq(fv_kv_len(kv, 1, 1, segs[s]), 0);
+        size_t bytes = (75 + 150) * 2 * D * sizeof(float);
+        cr_assert_eq(fv_kv_bytes(kv, segs[s]), bytes);
+        if (segs[s] == FV_SEG_VISUAL)
+            cr_assert_eq(fv_kv_pool_used(pool), bytes);
+        else
+            cr_assert_eq(fv_kv_pool_used(pool), (2 + 0 + 3) * 2 * FV_KV_BLOCK * D * sizeof(float));
+        fv_kv_close(kv);
+        cr_assert_eq(fv_kv_pool_used(pool), 0);
+        fv_kv_pool_close(pool);
+    }
+}
+
+Test(kv, text_goes_on_behind_what_was_kept) {
+    fv_kv_pool *pool = open_pool(0);
+    fv_kv *kv = open_kv(pool);
+    cr_assert_eq(fv_kv_reserve(kv, 0, 100), FV_OK);
+    fill(kv, 0, FV_SEG_TEXT, 0, 100);
+    int32_t idx[] = {0, 63, 64, 99}, n[HKV] = {4, 1, 0}, pos = 1100;
+    const int32_t *list[HKV] = {idx, idx, idx};
+    cr_assert_eq(fv_kv_keep(kv, 0, FV_SEG_TEXT, list, n), FV_OK);
+    cr_assert_eq(fv_kv_reserve(kv, 0, 1), FV_OK);
+    cr_assert_eq(fv_kv_append(kv, 0, FV_SEG_TEXT, &pos, 1), FV_OK);
+    for (int32_t g = 0; g < HKV; g++) {
+        cr_assert_eq(fv_kv_len(kv, 0, g, FV_SEG_TEXT), n[g] + 1);
+        cr_assert_eq(fv_kv_positions(kv, 0, g, FV_SEG_TEXT)[n[g]], 1100);
+    }
+    for (int32_t j = 0; j < 4; j++) expect(kv, 0, 0, FV_SEG_TEXT, j, idx[j]);
+    fv_kv_close(kv);
+    fv_kv_pool_close(pool);
+}
+
+Test(kv, empty_extents_and_empty_keeps_are_fine) {
+    fv_kv_pool *pool = open_pool(0);
+    fv_kv *kv = open_kv(pool);
+    int32_t n[HKV] = {0};
+    const int32_t *idx[HKV] = {NULL};
+    cr_assert_eq(fv_kv_extent(kv, 0, 0), FV_OK);
+    cr_assert_eq(fv_kv_keep(kv, 0, FV_SEG_VISUAL, idx, n), FV_OK);
+    cr_assert_eq(fv_kv_keep(kv, 0, FV_SEG_TEXT, idx, n), FV_OK);
+    cr_assert_eq(fv_kv_bytes(kv, FV_SEG_VISUAL) + fv_kv_bytes(kv, FV_SEG_TEXT), 0);
+    fv_kv_close(kv);
+    fv_kv_pool_close(pool);
+}
+
+Test(kv, a_full_pool_says_so_and_recovers) {
+    size_t page = 2 * FV_KV_BLOCK * D * sizeof(float);
+    fv_kv_pool *pool = open_pool(4 * page);
+    fv_kv *kv = open_kv(pool), *other = open_kv(pool);
+    cr_assert_eq(fv_kv_reserve(kv, 0, 64), FV_OK);
+    cr_assert_eq(fv_kv_reserve(other, 0, 1), FV_EBUSY);
+    cr_assert(strstr(fv_last_error(), "KV pool is full"), "%s", fv_last_error());
+    cr_assert_eq(fv_kv_extent(other, 1, 1000), FV_EBUSY);
+    fv_kv_close(other);
+    fv_kv_close(kv);
+    cr_assert_eq(fv_kv_pool_used(pool), 0);
+    kv = open_kv(pool);
+    cr_assert_eq(fv_kv_reserve(kv, 0, 64), FV_OK);
+    fv_kv_close(kv);
+    fv_kv_pool_close(pool);
+}

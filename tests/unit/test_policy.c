@@ -1,0 +1,94 @@
+/* policy/policy.c: the text form and its checks. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "policy/policy.h"
+
+static fv_policy parse(const char *text) {
+    fv_policy p;
+    cr_assert_eq(fv_policy_parse(text, &p), FV_OK, "%s: %s", text, fv_last_error());
+    return p;
+}
+
+static void refuses(const char *text, const char *because) {
+    fv_policy p = {0};
+    cr_assert_eq(fv_policy_parse(text, &p), FV_EINVAL, "%s", text);
+    cr_assert(strstr(fv_last_error(), because), "'%s' said: %s", text, fv_last_error());
+    cr_assert(fv_policy_is_exact(&p), "the out-parameter is untouched");
+}
+
+Test(policy, empty_text_is_exact) {
+    fv_policy p = parse(""), q = parse("preset=exact");
+    cr_assert(fv_policy_is_exact(&p) && fv_policy_is_exact(&q));
+}
+
+Test(policy, parameters_have_their_defaults) {
+    fv_policy p = parse("prune=random,keep=0.25");
+    const fv_choice *c = &p.stage[FV_STAGE_PRUNE];
+    cr_assert_str_eq(c->method->name, "random");
+    cr_assert_eq(fv_choice_value(c, "keep"), 0.25);
+    cr_assert_eq(fv_choice_value(c, "seed"), 0);
+    cr_assert_null(p.stage[FV_STAGE_SELECT].method);
+}
+
+Test(policy, a_default_layer_is_mapped_from_32_layers_and_a_given_one_is_not) {
+    fv_policy p = parse("prune=vtw"), q = parse("prune=vtw,layer=7");
+    cr_assert_eq(fv_choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 32), 16);
+    cr_assert_eq(fv_choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 12), 6);
+    cr_assert_eq(fv_choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 40), 20);
+    cr_assert_eq(fv_choice_layer(&q.stage[FV_STAGE_PRUNE], "layer", 12), 7);
+}
+
+Test(policy, every_method_prints_to_a_text_that_parses_to_the_same) {
+    int32_t n;
+    const fv_method_info *m = fv_policy_methods(&n);
+    cr_assert_geq(n, 3);
+    for (int32_t i = 0; i < n; i++) {
+        char text[FV_POLICY_TEXT_MAX], again[FV_POLICY_TEXT_MAX];
+        snprintf(text, sizeof text, "%s=%s", fv_stage_name(m[i].stage), m[i].name);
+        fv_policy p = parse(text);
+        fv_policy_print(&p, text);
+        fv_policy q = parse(text);
+        fv_policy_print(&q, again);
+        cr_assert_str_eq(text, again);
+        for (int32_t k = 0; k < m[i].n_param; k++)
+            cr_assert_eq(p.stage[m[i].stage].value[k], q.stage[m[i].stage].value[k]);
+    }
+}
+
+Test(policy, every_preset_parses) {
+    int32_t n;
+    const fv_preset_info *presets = fv_policy_presets(&n);
+    for (int32_t i = 0; i < n; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "preset=%s", presets[i].name);
+        parse(text);
+    }
+}
+
+Test(policy, what_is_written_wins_over_the_preset) {
+    fv_policy p = parse("preset=paper-vtw;prune=vtw,layer=3;select=streaming");
+    cr_assert_eq(fv_choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 32), 3);
+    cr_assert_not_null(p.stage[FV_STAGE_SELECT].method);
+    fv_policy q = parse("preset=paper-vtw;prune=random");
+    cr_assert_str_eq(q.stage[FV_STAGE_PRUNE].method->name, "random");
+}
+
+Test(policy, wrong_texts_are_refused_with_what_there_is) {
+    refuses("squeeze=vtw", "stages are condense, prune");
+    refuses("prune=fast", "it has vtw, random");
+    refuses("condense=x", "none yet");
+    refuses("prune=vtw,depth=3", "no parameter 'depth'; it has layer");
+    refuses("prune=vtw,layer", "PARAMETER=VALUE");
+    refuses("prune=vtw,layer=", "is not a number");
+    refuses("prune=vtw,layer=2.5", "whole number");
+    refuses("prune=vtw,layer=0", "1..255");
+    refuses("prune=random,keep=1.5", "0..1");
+    refuses("prune=random,keep=nan", "is not a number");
+    refuses("prune=vtw;prune=random", "given twice");
+    refuses("prune=vtw;preset=exact", "must stand first");
+    refuses("preset=best", "presets are exact");
+    refuses("prune", "STAGE=METHOD");
+    refuses(",", "STAGE=METHOD");
+}

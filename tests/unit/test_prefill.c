@@ -1,0 +1,281 @@
+/* Prefill and decode over the tiny model: exactness under batching, chunking, threads and paths,
+ * and the three methods that make lengths ragged. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/support/tiny_net.h"
+
+static const char *const policies[] = {
+    "",
+    "prune=vtw,layer=2",
+    "prune=random,layer=1,keep=0.4,seed=3",
+    "select=streaming,sink=3,recent=0.25,full_heads=0.5",
+    "prune=random,layer=2,keep=0.5;select=streaming,sink=2,recent=0.3,full_heads=0",
+};
+enum { N_POLICY = sizeof policies / sizeof policies[0], VISUAL = 70, STEPS = 3 };
+
+/* Logits after prefill and after each of a few decode steps. */
+typedef struct trail {
+    float logits[STEPS + 1][97];
+} trail;
+
+static void run_alone(const char *policy, const char *isa, int32_t threads, int32_t chunk,
+                      fv_dtype kv_dtype, trail *out) {
+    tiny_net net;
+    tiny_prompt p;
+    tiny_net_open(&net, tiny_shape_default(), kv_dtype, isa, threads);
+    tiny_prompt_make(&net, &p, 5, VISUAL, 9, 11, policy);
+    cr_assert_eq(tiny_prefill(&net, &p, 1, chunk), FV_OK, "%s", fv_last_error());
+    memcpy(out->logits[0], p.logits, sizeof out->logits[0]);
+    for (int s = 0; s < STEPS; s++) {
+        int32_t id = 13 + s;
+        tiny_prompt *one = &p;
+        cr_assert_eq(tiny_step(&net, &one, 1, &id, 1, s), FV_OK);
+        memcpy(out->logits[s + 1], p.logits, sizeof out->logits[0]);
+    }
+    tiny_prompt_free(&p);
+    tiny_net_close(&net);
+}
+
+static void assert_same(const trail *a, const trail *b, const char *what, const char *policy) {
+    for (int s = 0; s <= STEPS; s++)
+        cr_assert(same_bits(a->logits[s], b->logits[s], 97), "%s changed step %d of '%s'", what, s,
+                  policy);
+}
+
+Test(prefill, chunk_size_changes_no_bit) {
+    static const int32_t chunks[] = {1, 7, 64, 0};
+    for (int i = 0; i < N_POLICY; i++) {
+        trail all, cut;
+        run_alone(policies[i], NULL, 1, 0, FV_F32, &all);
+        for (size_t c = 0; c < sizeof chunks / sizeof chunks[0]; c++) {
+            run_alone(policies[i], NULL, 1, chunks[c], FV_F32, &cut);
+            assert_same(&all, &cut, "the chunk size", policies[i]);
+        }
+    }
+}
+
+Test(prefill, threads_change_no_bit) {
+    for (int i = 0; i < N_POLICY; i++) {
+        trail one, many;
+        run_alone(policies[i], NULL, 1, 16, FV_F32, &one);
+        for (int32_t t = 2; t <= 3; t++) {
+            run_alone(policies[i], NULL, t, 16, FV_F32, &many);
+            assert_same(&one, &many, "the number of threads", policies[i]);
+        }
+    }
+}
+
+Test(prefill, every_cpu_path_gives_the_same_bits) {
+    static const char *const paths[] = {"avx2", "avx512"};
+    for (int i = 0; i < N_POLICY; i++) {
+        trail plain, fast;
+        run_alone(policies[i], "plain", 2, 32, FV_BF16, &plain);
+        for (int k = 0; k < 2; k++) {
+            fv_backend be;
+            fv_backend_options opt = {.n_threads = 1, .isa = paths[k]};
+            if (fv_backend_open(&be, "cpu", &opt) != FV_OK) {
+                fprintf(stderr, "skip: %s: %s\n", paths[k], fv_last_error());
+                continue;
+            }
+            fv_backend_close(&be);
+            run_alone(policies[i], paths[k], 2, 32, FV_BF16, &fast);
+            assert_same(&plain, &fast, paths[k], policies[i]);
+        }
+    }
+}
+
+Test(prefill, a_request_among_sixteen_gives_the_same_bits_as_alone) {
+    enum { N = 16 };
+    tiny_net net;
+    tiny_prompt batch[N];
+    trail alone;
+    for (int i = 0; i < N_POLICY; i++) {
+        run_alone(policies[i], NULL, 2, 0, FV_F32, &alone);
+        tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);
+        for (int b = 0; b < N; b++) {
+            if (b == 6)
+                tiny_prompt_make(&net, &batch[b], 5, VISUAL, 9, 11, policies[i]);
+            else /* others differ in length, images and policy */
+                tiny_prompt_make(&net, &batch[b], 1 + b, b % 3 ? 20 * b : 0, 2 + b % 5,
+                                 100 + (uint64_t)b, policies[b % N_POLICY]);
+        }
+        cr_assert_eq(tiny_prefill(&net, batch, N, 50), FV_OK, "%s", fv_last_error());
+        cr_assert(same_bits(alone.logits[0], batch[6].logits, 97), "prefill of '%s'", policies[i]);
+        for (int s = 0; s < STEPS; s++) {
+            int32_t id = 13 + s;
+            tiny_prompt *list[N];
+            for (int b = 0; b < N; b++) list[b] = &batch[b];
+            cr_assert_eq(tiny_step(&net, list, N, &id, 1, s), FV_OK);
+            cr_assert(same_bits(alone.logits[s + 1], batch[6].logits, 97), "step %d of '%s'", s,
+                      policies[i]);
+        }
+        for (int b = 0; b < N; b++) tiny_prompt_free(&batch[b]);
+        tiny_net_close(&net);
+    }
+}
+
+Test(prefill, decoding_a_token_equals_a_prompt_that_is_one_longer) {
+    tiny_net net;
+    tiny_prompt longer, p, *one = &p;
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);
+    tiny_prompt_make(&net, &longer, 5, VISUAL, 12, 11, "");
+    tiny_prompt_make(&net, &p, 5, VISUAL, 12, 11, "");
+    p.n -= 3;
+    p.plan.shape.n_text -= 3;
+    cr_assert_eq(tiny_prefill(&net, &longer, 1, 0), FV_OK);
+    cr_assert_eq(tiny_prefill(&net, &p, 1, 0), FV_OK);
+    for (int s = 0; s < 3; s++)
+        cr_assert_eq(tiny_step(&net, &one, 1, &longer.ids[p.n + s], 1, s), FV_OK);
+    cr_assert(same_bits(longer.logits, p.logits, 97));
+    tiny_prompt_free(&p);
+    tiny_prompt_free(&longer);
+    tiny_net_close(&net);
+}
+
+Test(prefill, a_step_of_several_tokens_equals_as_many_steps_of_one) {
+    for (int i = 0; i < N_POLICY; i++) {
+        tiny_net net;
+        tiny_prompt p, q, *a = &p, *b = &q;
+        int32_t ids[5] = {3, 1, 4, 1, 5};
+        tiny_net_open(&net, tiny_shape_default(), FV_F16, NULL, 2);
+        tiny_prompt_make(&net, &p, 5, VISUAL, 60, 11, policies[i]);
+        tiny_prompt_make(&net, &q, 5, VISUAL, 60, 11, policies[i]);
+        cr_assert_eq(tiny_prefill(&net, &p, 1, 0), FV_OK);
+        cr_assert_eq(tiny_prefill(&net, &q, 1, 0), FV_OK);
+        cr_assert_eq(tiny_step(&net, &a, 1, ids, 5, 0), FV_OK);
+        for (int s = 0; s < 5; s++) cr_assert_eq(tiny_step(&net, &b, 1, &ids[s], 1, s), FV_OK);
+        cr_assert(same_bits(p.logits, q.logits, 97), "%s", policies[i]);
+        tiny_prompt_free(&p);
+        tiny_prompt_free(&q);
+        tiny_net_close(&net);
+    }
+}
+
+/* ---- what the methods leave in the store ----------------------------------------------- */
+
+static void with_prompt(const char *policy, void (*check)(const tiny_prompt *p)) {
+    tiny_net net;
+    tiny_prompt p;
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);
+    tiny_prompt_make(&net, &p, 5, VISUAL, 9, 11, policy);
+    cr_assert_eq(tiny_prefill(&net, &p, 1, 13), FV_OK, "%s", fv_last_error());
+    check(&p);
+    size_t row = 2 * 24 * sizeof(float);
+    cr_assert_eq(fv_kv_bytes(p.kv, FV_SEG_VISUAL) + fv_kv_bytes(p.kv, FV_SEG_TEXT),
+                 row * (size_t)fv_plan_kv_rows(&p.plan), "bytes held are the plan's bytes");
+    tiny_prompt_free(&p);
+    cr_assert_eq(fv_kv_pool_used(net.pool), 0);
+    tiny_net_close(&net);
+}
+
+static void check_vtw(const tiny_prompt *p) {
+    for (int32_t l = 0; l < 4; l++)
+        for (int32_t g = 0; g < 2; g++) {
+            cr_assert_eq(fv_kv_len(p->kv, l, g, FV_SEG_VISUAL), l < 2 ? VISUAL : 0);
+            cr_assert_eq(fv_kv_len(p->kv, l, g, FV_SEG_TEXT), 14);
+        }
+}
+Test(prefill, vtw_leaves_no_visual_row_from_its_layer_on) {
+    with_prompt("prune=vtw,layer=2", check_vtw);
+}
+
+static void check_random(const tiny_prompt *p) {
+    const int32_t *kept = fv_kv_positions(p->kv, 1, 0, FV_SEG_VISUAL);
+    for (int32_t l = 0; l < 4; l++)
+        for (int32_t g = 0; g < 2; g++) {
+            int32_t n = fv_kv_len(p->kv, l, g, FV_SEG_VISUAL);
+            cr_assert_eq(n, l < 1 ? VISUAL : 28);
+            const int32_t *pos = fv_kv_positions(p->kv, l, g, FV_SEG_VISUAL);
+            for (int32_t i = 0; i < n; i++) cr_assert(pos[i] >= 5 && pos[i] < 5 + VISUAL);
+            for (int32_t i = 1; i < n; i++) cr_assert_gt(pos[i], pos[i - 1]);
+            if (l >= 1) cr_assert_eq(memcmp(pos, kept, 28 * sizeof *pos), 0, "one subset");
+        }
+    cr_assert_gt(kept[27] - kept[0], 40, "spread over the image, not a block");
+}
+Test(prefill, random_keeps_one_subset_in_ascending_order) {
+    with_prompt("prune=random,layer=1,keep=0.4,seed=3", check_random);
+}
+
+static void check_streaming(const tiny_prompt *p) {
+    for (int32_t l = 0; l < 4; l++) {
+        cr_assert_eq(fv_kv_len(p->kv, l, 0, FV_SEG_VISUAL), VISUAL, "a whole head");
+        cr_assert_eq(fv_kv_len(p->kv, l, 0, FV_SEG_TEXT), 14);
+        /* 84 rows: 3 sinks and the last 21, of which 9 are text and 12 visual */
+        cr_assert_eq(fv_kv_len(p->kv, l, 1, FV_SEG_TEXT), 12);
+        cr_assert_eq(fv_kv_len(p->kv, l, 1, FV_SEG_VISUAL), 12);
+        const int32_t *text = fv_kv_positions(p->kv, l, 1, FV_SEG_TEXT);
+        const int32_t *visual = fv_kv_positions(p->kv, l, 1, FV_SEG_VISUAL);
+        for (int32_t i = 0; i < 3; i++) cr_assert_eq(text[i], i);
+        for (int32_t i = 3; i < 12; i++) cr_assert_eq(text[i], 75 + i - 3);
+        for (int32_t i = 0; i < 12; i++) cr_assert_eq(visual[i], 63 + i);
+    }
+}
+Test(prefill, streaming_keeps_sinks_and_recent_rows_per_head) {
+    with_prompt("select=streaming,sink=3,recent=0.25,full_heads=0.5", check_streaming);
+}
+
+Test(prefill, methods_change_the_answer_and_identity_settings_do_not) {
+    static const char *const identity[] = {"prune=random,layer=1,keep=1",
+                                           "select=streaming,sink=0,recent=1,full_heads=0",
+                                           "select=streaming,sink=0,recent=0.1,full_heads=1"};
+    trail exact, other;
+    run_alone("", NULL, 2, 0, FV_F32, &exact);
+    for (int i = 0; i < 3; i++) {
+        run_alone(identity[i], NULL, 2, 0, FV_F32, &other);
+        assert_same(&exact, &other, "an identity setting", identity[i]);
+    }
+    for (int i = 1; i < N_POLICY; i++) {
+        run_alone(policies[i], NULL, 2, 0, FV_F32, &other);
+        cr_assert_not(same_bits(exact.logits[STEPS], other.logits[STEPS], 97), "%s", policies[i]);
+    }
+}
+
+Test(prefill, random_subset_follows_its_seed) {
+    trail a, b;
+    run_alone("prune=random,layer=1,keep=0.4,seed=3", NULL, 2, 0, FV_F32, &a);
+    run_alone("prune=random,layer=1,keep=0.4,seed=4", NULL, 2, 0, FV_F32, &b);
+    cr_assert_not(same_bits(a.logits[0], b.logits[0], 97));
+}
+
+Test(prefill, nan_weights_are_refused_not_sampled) {
+    tiny_net net;
+    tiny_prompt p;
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    ((float *)net.w.layer[2].down.data)[5] = NAN;
+    tiny_prompt_make(&net, &p, 3, 0, 4, 1, "");
+    cr_assert_eq(tiny_prefill(&net, &p, 1, 0), FV_EDATA);
+    cr_assert(strstr(fv_last_error(), "not finite"), "%s", fv_last_error());
+    tiny_prompt_free(&p);
+    tiny_net_close(&net);
+}
+
+Test(prefill, a_prompt_that_ends_with_an_image_cannot_lose_its_rows) {
+    tiny_net net;
+    tiny_prompt p;
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    tiny_prompt_make(&net, &p, 3, 20, 0, 1, "prune=vtw,layer=1");
+    cr_assert_eq(tiny_prefill(&net, &p, 1, 0), FV_EINVAL);
+    tiny_prompt_free(&p);
+    tiny_net_close(&net);
+}
+
+Test(prefill, a_pool_without_room_refuses_and_gives_everything_back) {
+    tiny_net net;
+    tiny_prompt p;
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    fv_kv_pool *small;
+    fv_kv_shape shape = {.n_layer = 4, .n_kv = 2, .d_head = 24, .dtype = FV_F32};
+    cr_assert_eq(fv_kv_pool_open(net.be.device, &shape, 40000, &small), FV_OK);
+    fv_kv_pool *big = net.pool;
+    net.pool = small;
+    tiny_prompt_make(&net, &p, 3, VISUAL, 4, 1, "");
+    cr_assert_eq(tiny_prefill(&net, &p, 1, 0), FV_EBUSY);
+    tiny_prompt_free(&p);
+    cr_assert_eq(fv_kv_pool_used(small), 0);
+    fv_kv_pool_close(small);
+    net.pool = big;
+    tiny_net_close(&net);
+}
