@@ -17,13 +17,33 @@ struct fv_local {
     bool be_open;
     fv_decoder *dec;
     fv_vision *vision; /* NULL for a text-only checkpoint */
-    fv_kv_pool *pool;
+    fv_kv_pool *prefill_pool, *decode_pool;
+    fv_receiver *receiver; /* of the decode side */
+    fv_transport *transport;
     fv_stepper *stepper;
     int32_t n_vocab; /* ids that may be sampled: behind them are padding rows */
     char fingerprint[17];
 };
 
 /* ---- opening --------------------------------------------------------------------------- */
+
+/* Both sides' KV memory, and the way from one to the other. */
+static fv_status open_handoff(fv_local *l) {
+    const fv_text_config *text = &fv_checkpoint_config(l->ck)->text;
+    fv_kv_shape shape = {.n_layer = text->n_layer,
+                         .n_kv = text->n_kv,
+                         .d_head = text->d_head,
+                         .dtype = l->opt.kv_dtype};
+    FV_TRY(fv_kv_pool_open(l->be.device, &shape, l->opt.kv_bytes, &l->prefill_pool));
+    FV_TRY(fv_kv_pool_open(l->be.device, &shape, l->opt.kv_bytes, &l->decode_pool));
+    fv_receiver_options opt = {.pool = l->decode_pool,
+                               .model = l->fingerprint,
+                               .n_vocab = text->vocab,
+                               .max_position = text->max_position,
+                               .grants = fv_grants_options_default()};
+    FV_TRY(fv_receiver_open(&opt, &l->receiver));
+    return fv_transport_inproc(fv_receiver_sink(l->receiver), &l->transport);
+}
 
 static fv_status open_network(fv_local *l) {
     const fv_model_config *cfg = fv_checkpoint_config(l->ck);
@@ -34,11 +54,6 @@ static fv_status open_network(fv_local *l) {
     if (cfg->has_vision)
         FV_TRY(fv_vision_open(&l->be, cfg, fv_checkpoint_vision(l->ck),
                               fv_checkpoint_projector(l->ck), &l->vision));
-    fv_kv_shape shape = {.n_layer = cfg->text.n_layer,
-                         .n_kv = cfg->text.n_kv,
-                         .d_head = cfg->text.d_head,
-                         .dtype = l->opt.kv_dtype};
-    FV_TRY(fv_kv_pool_open(l->be.device, &shape, l->opt.kv_bytes, &l->pool));
     return fv_stepper_open(l->dec, &l->stepper);
 }
 
@@ -49,10 +64,11 @@ fv_status fv_local_open(const fv_local_options *opt, fv_local **out) {
     l->opt = *opt;
     FV_TRY_GOTO(fv_checkpoint_open(opt->checkpoint, &l->ck), st, fail);
     FV_TRY_GOTO(fv_tokenizer_open(opt->checkpoint, &l->tok), st, fail);
+    fv_checkpoint_fingerprint(l->ck, l->fingerprint);
     FV_TRY_GOTO(open_network(l), st, fail);
+    FV_TRY_GOTO(open_handoff(l), st, fail);
     int32_t vocab = fv_checkpoint_config(l->ck)->text.vocab;
     l->n_vocab = fv_tokenizer_vocab(l->tok) < vocab ? fv_tokenizer_vocab(l->tok) : vocab;
-    fv_checkpoint_fingerprint(l->ck, l->fingerprint);
     FV_LOG(INFO, MODEL, "checkpoint=%s fingerprint=%s bytes=%zu isa=%s", opt->checkpoint,
            l->fingerprint, fv_checkpoint_bytes(l->ck), fv_backend_isa(&l->be));
     *out = l;
@@ -65,7 +81,10 @@ fail:
 void fv_local_close(fv_local *l) {
     if (!l) return;
     fv_stepper_close(l->stepper);
-    fv_kv_pool_close(l->pool);
+    fv_transport_close(l->transport);
+    fv_receiver_close(l->receiver);
+    fv_kv_pool_close(l->decode_pool);
+    fv_kv_pool_close(l->prefill_pool);
     fv_vision_close(l->vision);
     fv_decoder_close(l->dec);
     if (l->be_open) fv_backend_close(&l->be);
@@ -106,8 +125,10 @@ typedef struct run {
     fv_prompt prompt;
     fv_encoded encoded;
     fv_plan plan;
-    fv_kv *kv;
-    float *logits; /* [vocab] */
+    fv_kv *kv; /* on the prefill side, until it was sent */
+    fv_received received;
+    fv_sampled token; /* the last one */
+    float *logits;    /* [vocab] */
     fv_logprob *scratch;
     int32_t *ids; /* prompt and generated */
     fv_detokenizer *detok;
@@ -119,6 +140,7 @@ static void run_fini(run *r) {
     fv_prompt_free(&r->prompt);
     fv_encoded_free(&r->encoded);
     fv_kv_close(r->kv);
+    fv_received_free(&r->received);
     free(r->logits);
     free(r->scratch);
     free(r->ids);
@@ -184,7 +206,7 @@ static fv_status encode(run *r) {
 static fv_status prefill(run *r) {
     fv_local *l = r->l;
     double t = fv_clock_s();
-    FV_TRY(fv_kv_open(l->pool, &r->kv));
+    FV_TRY(fv_kv_open(l->prefill_pool, &r->kv));
     fv_prefill_request req = {.n = r->prompt.n,
                               .ids = r->prompt.ids,
                               .seg = r->prompt.seg,
@@ -221,14 +243,13 @@ static fv_status take_token(run *r, bool *done) {
             r->hooks->logits(r->hooks->user, r->logits, fv_checkpoint_config(l->ck)->text.vocab));
     r->report.digest[at] =
         XXH64(r->logits, (size_t)fv_checkpoint_config(l->ck)->text.vocab * sizeof *r->logits, 0);
-    fv_sampled token;
     fv_sample(&r->ask->sampling, r->logits, l->n_vocab, r->ids, n, (uint64_t)at, r->scratch,
-              &token);
-    r->ids[n] = token.id;
+              &r->token);
+    r->ids[n] = r->token.id;
     r->report.n_generated++;
     if (at == 0) r->report.s_first_token = fv_clock_s() - r->t0;
-    if (r->hooks->token) FV_TRY(r->hooks->token(r->hooks->user, &token));
-    if (is_eos(r, token.id)) {
+    if (r->hooks->token) FV_TRY(r->hooks->token(r->hooks->user, &r->token));
+    if (is_eos(r, r->token.id)) {
         r->report.finish = FV_FINISH_EOS;
         *done = true;
         return FV_OK;
@@ -236,7 +257,7 @@ static fv_status take_token(run *r, bool *done) {
     const char *piece, *text;
     size_t n_piece, n_text;
     bool hit;
-    FV_TRY(fv_detokenizer_push(r->detok, token.id, &piece, &n_piece));
+    FV_TRY(fv_detokenizer_push(r->detok, r->token.id, &piece, &n_piece));
     FV_TRY(fv_stop_push(r->stop, piece, n_piece, &text, &n_text, &hit));
     FV_TRY(show(r, text, n_text));
     int32_t context = fv_checkpoint_config(l->ck)->text.max_position;
@@ -261,23 +282,78 @@ static fv_status finish_text(run *r) {
     return show(r, text, n_text);
 }
 
-static fv_status decode(run *r) {
+/* What was prefilled leaves that side and arrives on the other. */
+static fv_status send(run *r) {
+    const fv_sampling *s = &r->ask->sampling;
+    int32_t context = fv_checkpoint_config(r->l->ck)->text.max_position;
+    int32_t room = context - r->prompt.n;
+    fv_ship_request req = {
+        .model = r->l->fingerprint,
+        .kv = r->kv,
+        .plan = &r->plan,
+        .n = r->prompt.n,
+        .ids = r->prompt.ids,
+        .seg = r->prompt.seg,
+        .max_tokens = r->ask->max_tokens < room ? r->ask->max_tokens : room,
+        .sampling = {.repetition_penalty = s->repetition_penalty,
+                     .temperature = s->temperature,
+                     .top_p = s->top_p,
+                     .top_k = s->top_k,
+                     .n_logprobs = s->n_logprobs,
+                     .seed = s->seed},
+    };
+    fv_first_token first = {.id = r->token.id, .logprob = r->token.logprob, .step = 1};
+    fv_ship *ship;
+    fv_status st;
+    FV_TRY(fv_ship_begin(r->l->transport, &req, &ship));
+    FV_TRY_GOTO(fv_ship_layers(ship, 0, fv_kv_get_shape(r->kv)->n_layer), st, out);
+    FV_TRY_GOTO(fv_ship_end(ship, &first), st, out);
+    st = fv_refusal_status(fv_receiver_claim(r->l->receiver, fv_ship_ticket(ship), &r->received));
+    fv_ship_report sent = fv_ship_get_report(ship);
+    r->report.bytes_sent = sent.bytes;
+    r->report.sections = sent.sections;
+    r->report.frames = sent.frames;
+out:
+    fv_ship_close(ship);
+    return st;
+}
+
+static fv_status handoff(run *r) {
     double t = fv_clock_s();
+    FV_TRY(send(r));
+    fv_kv_close(r->kv);
+    r->kv = NULL;
+    r->report.transport = r->l->transport->ops->name;
+    r->report.s_handoff = fv_clock_s() - t;
+    return FV_OK;
+}
+
+/* The first token is the prefill side's; the others come from what the decode side received. */
+static fv_status answer(run *r) {
     bool done = false;
-    for (;;) {
-        FV_TRY(take_token(r, &done));
-        if (done) break;
-        int32_t n = r->prompt.n + r->report.n_generated;
-        fv_step_seq seq = {.kv = r->kv, .n = 1, .ids = &r->ids[n - 1], .pos = n - 1};
-        FV_TRY(fv_stepper_run(r->l->stepper, &seq, 1, r->logits));
-    }
+    double t = fv_clock_s();
+    FV_TRY(take_token(r, &done));
     r->report.s_decode = fv_clock_s() - t;
+    r->report.transport = "none";
+    if (!done) FV_TRY(handoff(r));
+    t = fv_clock_s();
+    while (!done) {
+        int32_t at = r->report.n_generated - 1;
+        fv_step_seq seq = {.kv = r->received.kv,
+                           .n = 1,
+                           .ids = &r->ids[r->prompt.n + at],
+                           .pos = r->received.next + at};
+        FV_TRY(fv_stepper_run(r->l->stepper, &seq, 1, r->logits));
+        FV_TRY(take_token(r, &done));
+    }
+    r->report.s_decode += fv_clock_s() - t;
     return finish_text(r);
 }
 
 static void fill_report(run *r) {
     fv_report *out = &r->report;
-    const fv_kv_shape *s = fv_kv_get_shape(r->kv);
+    const fv_kv *kv = r->kv ? r->kv : r->received.kv;
+    const fv_kv_shape *s = fv_kv_get_shape(kv);
     size_t row = 2 * (size_t)s->d_head * fv_dtype_bytes(s->dtype);
     fv_policy_print(&r->ask->policy, out->policy);
     memcpy(out->note, r->plan.note, sizeof out->note);
@@ -289,8 +365,8 @@ static void fill_report(run *r) {
     memcpy(out->visual_rows, r->plan.visual, sizeof out->visual_rows);
     out->bytes_raw = row * (size_t)s->n_layer * (size_t)s->n_kv * (size_t)r->prompt.n;
     out->bytes_bound = row * (size_t)fv_plan_kv_rows(&r->plan);
-    out->bytes_visual_end = fv_kv_bytes(r->kv, FV_SEG_VISUAL);
-    out->bytes_text_end = fv_kv_bytes(r->kv, FV_SEG_TEXT);
+    out->bytes_visual_end = fv_kv_bytes(kv, FV_SEG_VISUAL);
+    out->bytes_text_end = fv_kv_bytes(kv, FV_SEG_TEXT);
     out->s_preprocess = r->encoded.s_preprocess;
     out->s_vision = r->encoded.s_vision;
 }
@@ -313,7 +389,7 @@ fv_status fv_local_ask(fv_local *l, const fv_ask *ask, const fv_ask_hooks *hooks
     FV_TRY_GOTO(prepare(&r), st, out);
     FV_TRY_GOTO(encode(&r), st, out);
     FV_TRY_GOTO(prefill(&r), st, explain);
-    FV_TRY_GOTO(decode(&r), st, explain);
+    FV_TRY_GOTO(answer(&r), st, explain);
     fill_report(&r);
     *report = r.report;
     r.report.digest = NULL;

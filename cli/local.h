@@ -3,7 +3,8 @@
 
 /* THE WHOLE PATH IN ONE PROCESS: checkpoint, picture and question in; tokens and a report out.
  * It calls the stages of both workers one after the other (prefill-worker/stages.h,
- * decode-worker/stages.h); the KV store passes from one to the other by pointer. One thread. */
+ * decode-worker/stages.h). Each side has a KV pool of its own, and a request crosses from one to
+ * the other as it would between machines, through the in-process transport. One thread. */
 #include "decode-worker/stages.h"
 #include "model/chat.h"
 #include "model/checkpoint.h"
@@ -15,7 +16,7 @@ typedef struct fv_local_options {
     const char *isa;        /* CPU path, "auto" */
     int32_t threads;        /* 0: all cores */
     fv_dtype kv_dtype;
-    size_t kv_bytes; /* limit of the KV pool; 0: none */
+    size_t kv_bytes; /* limit of each side's KV pool; 0: none */
     int32_t chunk;   /* prefill rows per pass; 0: all at once */
 } fv_local_options;
 
@@ -72,7 +73,9 @@ typedef struct fv_report {
     size_t bytes_bound;                               /* what the plan said before prefill */
     size_t bytes_visual, bytes_text;                  /* held after prefill */
     size_t bytes_visual_end, bytes_text_end;          /* held after the last token */
-    double s_preprocess, s_vision, s_prefill, s_first_token, s_decode;
+    const char *transport; /* "inproc"; "none" when the first token ended the answer */
+    uint64_t bytes_sent, sections, frames; /* of the hand-off, headers included */
+    double s_preprocess, s_vision, s_prefill, s_first_token, s_handoff, s_decode;
     fv_finish finish;
     uint64_t *digest; /* [n_generated] XXH64 of each step's logits, owned */
 } fv_report;          /* {0} is empty and may be freed */

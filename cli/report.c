@@ -35,16 +35,23 @@ static json_t *notes_json(const fv_report *r) {
     return list;
 }
 
+static json_t *handoff_json(const fv_report *r) {
+    return json_pack("{s:s, s:I, s:I, s:I}", "transport", r->transport, "bytes_sent",
+                     (json_int_t)r->bytes_sent, "sections", (json_int_t)r->sections, "frames",
+                     (json_int_t)r->frames);
+}
+
 json_t *fv_report_json(const fv_local *local, const fv_report *r) {
     return json_pack(
-        "{s:s, s:s, s:s, s:{s:i, s:i, s:i, s:i, s:i}, s:o, s:o, s:{s:f, s:f, s:f, s:f, s:f}, s:o, "
-        "s:o}",
+        "{s:s, s:s, s:s, s:{s:i, s:i, s:i, s:i, s:i}, s:o, s:o, s:o, s:{s:f, s:f, s:f, s:f, s:f, "
+        "s:f}, s:o, s:o}",
         "checkpoint", fv_local_fingerprint(local), "policy", r->policy[0] ? r->policy : "exact",
         "isa", fv_local_isa(local), "tokens", "prompt", r->n_prompt, "visual", r->n_visual, "text",
         r->n_text, "images", r->n_image, "generated", r->n_generated, "visual_rows", rows_json(r),
-        "bytes", bytes_json(r), "seconds", "preprocess", r->s_preprocess, "vision", r->s_vision,
-        "prefill", r->s_prefill, "first_token", r->s_first_token, "decode", r->s_decode, "bypassed",
-        notes_json(r), "digests", digest_json(r));
+        "bytes", bytes_json(r), "handoff", handoff_json(r), "seconds", "preprocess",
+        r->s_preprocess, "vision", r->s_vision, "prefill", r->s_prefill, "first_token",
+        r->s_first_token, "handoff", r->s_handoff, "decode", r->s_decode, "bypassed", notes_json(r),
+        "digests", digest_json(r));
 }
 
 /* Layers with the same number of visual rows, as "0-15: 576, 16-31: 0". */
@@ -69,6 +76,9 @@ void fv_report_print(FILE *f, const fv_local *local, const fv_report *r) {
     }
     fprintf(f, "KV       %zu bytes exact, %zu held after prefill (%.2fx smaller), %zu at the end\n",
             r->bytes_raw, start, start ? (double)r->bytes_raw / (double)start : 0.0, end);
+    if (r->bytes_sent)
+        fprintf(f, "hand-off %" PRIu64 " bytes in %" PRIu64 " sections, %.3f s, transport %s\n",
+                r->bytes_sent, r->sections, r->s_handoff, r->transport);
     fprintf(f, "seconds  preprocess %.3f, vision %.3f, prefill %.3f, first token at %.3f",
             r->s_preprocess, r->s_vision, r->s_prefill, r->s_first_token);
     if (r->n_generated > 1 && r->s_decode > 0)

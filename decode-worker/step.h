@@ -18,8 +18,8 @@ fv_status fv_stepper_open(fv_decoder *dec, fv_stepper **out);
 void fv_stepper_close(fv_stepper *st); /* NULL is fine */
 
 /* Appends every sequence's tokens to its store; logits [n_seq, vocab] on the host, behind the
- * last token of each. FV_EDATA when they are not finite; FV_EBUSY when the KV pool is full. On
- * failure the stores are inconsistent: close them. */
+ * last token of each. They may be anything the network makes, NaN too: whoever chooses a token
+ * looks. FV_EBUSY when the KV pool is full. On failure the stores are inconsistent: close them. */
 fv_status fv_stepper_run(fv_stepper *st, const fv_step_seq *seq, int32_t n_seq, float *logits);
 
 #endif

@@ -5,8 +5,8 @@
  *
  * Templates are known by family instead of running Jinja: which one a checkpoint has is told
  * from its template text (chat_template.jinja, chat_template.json, processor_config.json or
- * tokenizer_config.json, in this order), else from its text family. Tests hold renderings made
- * by transformers against ours. */
+ * tokenizer_config.json, in this order), else from its text family; a text-only checkpoint
+ * without a template has none. Tests hold renderings made by transformers against ours. */
 #include "common/status.h"
 #include "model/config.h"
 

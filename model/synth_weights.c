@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +21,8 @@
 #include "model/manifest.h"
 #include "model/synth_internal.h"
 
-enum { PATH_CAP = 4096, NAME_CAP = 64, CHUNK = 1 << 18 /* elements */, FILES_MAX = 1000 };
+enum { PATH_CAP = 4096, NAME_CAP = 64, FILES_MAX = 1000 };
+enum { CHUNK = 1 << 18 /* elements */, THREADS_MAX = 3 /* beside the caller's */ };
 
 /* ---- values ---------------------------------------------------------------------------- */
 
@@ -85,16 +88,25 @@ static void spread_of(const fv_manifest_entry *e, float *mean, float *std) {
 
 /* ---- files ----------------------------------------------------------------------------- */
 
+/* One file at a time: header first, then threads take its tensors one by one and write each at
+ * its place, so that making values and waiting for the disk overlap. */
 typedef struct writer {
     const fv_synth_options *opt;
     const fv_manifest_entry *entry; /* [n], in the order of the files */
+    uint64_t *off;                  /* [n], where the tensor's bytes are in its file */
     int32_t n;
     fv_dialect dialect;
     int fd;
-    const char *path; /* of fd */
-    float *values;    /* [CHUNK] */
-    uint16_t *halves; /* [CHUNK] */
+    char path[PATH_CAP]; /* of fd */
+    atomic_int next;     /* the tensor to be taken next ... */
+    int32_t last;        /* ... and the one behind the file's last */
+    atomic_int error;    /* errno of the first failure */
 } writer;
+
+typedef struct chunk {
+    float values[CHUNK];
+    uint16_t halves[CHUNK];
+} chunk;
 
 static uint64_t bytes_of(const writer *w, const fv_manifest_entry *e) {
     uint64_t n = fv_dtype_bytes(w->opt->dtype);
@@ -102,41 +114,68 @@ static uint64_t bytes_of(const writer *w, const fv_manifest_entry *e) {
     return n;
 }
 
-static fv_status put(const writer *w, const void *data, size_t n) {
+/* 0, or errno. */
+static int put(int fd, const void *data, size_t n, uint64_t off) {
     const char *p = data;
     while (n > 0) {
-        ssize_t done = write(w->fd, p, n);
+        ssize_t done = pwrite(fd, p, n, (off_t)off);
         if (done < 0 && errno == EINTR) continue;
-        if (done <= 0) return FV_FAIL(FV_EIO, "cannot write %s: %s", w->path, strerror(errno));
+        if (done <= 0) return done < 0 ? errno : EIO;
         p += done;
+        off += (uint64_t)done;
         n -= (size_t)done;
     }
-    return FV_OK;
+    return 0;
 }
 
-static fv_status put_tensor(const writer *w, const fv_manifest_entry *e) {
-    uint64_t key = XXH64(e->name, strlen(e->name), w->opt->seed);
-    uint64_t n = bytes_of(w, e) / fv_dtype_bytes(w->opt->dtype);
+static int put_tensor(const writer *w, int32_t i, chunk *c) {
+    const fv_manifest_entry *e = &w->entry[i];
+    fv_dtype dtype = w->opt->dtype;
+    size_t size = fv_dtype_bytes(dtype);
+    uint64_t key = XXH64(e->name, strlen(e->name), w->opt->seed), n = bytes_of(w, e) / size;
     float mean, std;
     spread_of(e, &mean, &std);
-    for (uint64_t at = 0; at < n; at += CHUNK) {
+    int error = 0;
+    for (uint64_t at = 0; at < n && !error; at += CHUNK) {
         size_t m = n - at < CHUNK ? (size_t)(n - at) : CHUNK;
-        fill(key, at, m, mean, std, w->values);
-        if (w->opt->dtype == FV_F32) {
-            FV_TRY(put(w, w->values, m * sizeof *w->values));
-            continue;
-        }
-        if (w->opt->dtype == FV_BF16)
-            for (size_t i = 0; i < m; i++) w->halves[i] = bf16_of(w->values[i]);
-        else
-            for (size_t i = 0; i < m; i++) w->halves[i] = f16_of(w->values[i]);
-        FV_TRY(put(w, w->halves, m * sizeof *w->halves));
+        fill(key, at, m, mean, std, c->values);
+        if (dtype == FV_BF16)
+            for (size_t k = 0; k < m; k++) c->halves[k] = bf16_of(c->values[k]);
+        else if (dtype == FV_F16)
+            for (size_t k = 0; k < m; k++) c->halves[k] = f16_of(c->values[k]);
+        const void *data = dtype == FV_F32 ? (void *)c->values : c->halves;
+        error = put(w->fd, data, m * size, w->off[i] + at * size);
     }
-    return FV_OK;
+    return error;
+}
+
+static void *write_tensors(void *arg) {
+    writer *w = arg;
+    chunk *c = malloc(sizeof *c);
+    int error = c ? 0 : ENOMEM;
+    while (!error && !atomic_load(&w->error)) {
+        int32_t i = atomic_fetch_add(&w->next, 1);
+        if (i >= w->last) break;
+        error = put_tensor(w, i, c);
+    }
+    if (error) atomic_store(&w->error, error);
+    free(c);
+    return NULL;
+}
+
+/* This thread works as well, so a thread that cannot start is no failure. */
+static void write_in_threads(writer *w) {
+    pthread_t thread[THREADS_MAX];
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int n = 0;
+    while (n < THREADS_MAX && n + 1 < cores && !pthread_create(&thread[n], NULL, write_tensors, w))
+        n++;
+    write_tensors(w);
+    while (n > 0) pthread_join(thread[--n], NULL);
 }
 
 /* Length, JSON, and spaces up to a multiple of 8, so that the data is aligned. */
-static fv_status put_header(const writer *w, int32_t first, int32_t last) {
+static fv_status put_header(writer *w, int32_t first, int32_t last) {
     static const char *const dtypes[] = {[FV_F32] = "F32", [FV_BF16] = "BF16", [FV_F16] = "F16"};
     json_t *header = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
     uint64_t at = 0;
@@ -148,6 +187,7 @@ static fv_status put_header(const writer *w, int32_t first, int32_t last) {
         for (int32_t k = 0; k < e->n_dim; k++)
             json_array_append_new(shape, json_integer(e->shape[k]));
         uint64_t end = at + bytes_of(w, e);
+        w->off[i] = at;
         json_object_set_new(header, key,
                             json_pack("{s:s, s:o, s:[I, I]}", "dtype", dtypes[w->opt->dtype],
                                       "shape", shape, "data_offsets", (json_int_t)at,
@@ -160,23 +200,28 @@ static fv_status put_header(const writer *w, int32_t first, int32_t last) {
     size_t n = strlen(text), pad = (8 - n % 8) % 8;
     unsigned char length[8];
     for (int i = 0; i < 8; i++) length[i] = (unsigned char)((uint64_t)(n + pad) >> 8 * i);
-    fv_status st = put(w, length, sizeof length);
-    if (st == FV_OK) st = put(w, text, n);
-    if (st == FV_OK) st = put(w, "        ", pad);
+    int error = put(w->fd, length, sizeof length, 0);
+    if (!error) error = put(w->fd, text, n, sizeof length);
+    if (!error) error = put(w->fd, "        ", pad, sizeof length + n);
     free(text);
-    return st;
+    for (int32_t i = first; i < last; i++) w->off[i] += sizeof length + n + pad;
+    atomic_store(&w->error, error);
+    return FV_OK;
 }
 
 static fv_status write_file(writer *w, const char *name, int32_t first, int32_t last) {
-    char path[PATH_CAP];
-    FV_TRY(fv_path_join(w->opt->dir, name, path, sizeof path));
-    w->path = path;
-    w->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (w->fd < 0) return FV_FAIL(FV_EIO, "cannot create %s: %s", path, strerror(errno));
+    FV_TRY(fv_path_join(w->opt->dir, name, w->path, sizeof w->path));
+    w->fd = open(w->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (w->fd < 0) return FV_FAIL(FV_EIO, "cannot create %s: %s", w->path, strerror(errno));
     fv_status st = put_header(w, first, last);
-    for (int32_t i = first; i < last && st == FV_OK; i++) st = put_tensor(w, &w->entry[i]);
-    if (close(w->fd) != 0 && st == FV_OK)
-        st = FV_FAIL(FV_EIO, "cannot write %s: %s", path, strerror(errno));
+    if (st == FV_OK) {
+        w->last = last;
+        atomic_store(&w->next, first);
+        write_in_threads(w);
+    }
+    int error = atomic_load(&w->error);
+    if (close(w->fd) != 0 && !error) error = errno;
+    if (st == FV_OK && error) st = FV_FAIL(FV_EIO, "cannot write %s: %s", w->path, strerror(error));
     return st;
 }
 
@@ -239,12 +284,9 @@ fv_status fv_synth_write_weights(const fv_synth_options *opt, const fv_model_con
     writer w = {.opt = opt, .entry = entry, .n = n, .dialect = opt->dialect};
     /* A model without vision has no hub names of its own. */
     if (!cfg->has_vision && opt->dialect != FV_DIALECT_BARE) w.dialect = FV_DIALECT_ORIGINAL;
-    w.values = malloc(CHUNK * sizeof *w.values);
-    w.halves = malloc(CHUNK * sizeof *w.halves);
-    fv_status st = w.values && w.halves ? write_all(&w, out)
-                                        : FV_FAIL(FV_ENOMEM, "no memory to write weights");
-    free(w.values);
-    free(w.halves);
+    w.off = calloc((size_t)n + 1, sizeof *w.off);
+    fv_status st = w.off ? write_all(&w, out) : FV_FAIL(FV_ENOMEM, "no memory to write weights");
+    free(w.off);
     free(entry);
     return st;
 }

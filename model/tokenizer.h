@@ -5,8 +5,9 @@
  *
  * Two kinds of BPE: Llama-2 style (scalars, byte fallback; prefix by normaliser or by
  * Metaspace) and byte-level (GPT-2, Llama-3, Qwen2 patterns). What a file asks for beyond
- * that is refused by name when it is opened. A tokenizer is immutable: any thread may use
- * it at once. */
+ * that is refused by name when it is opened. Its `truncation` and `padding` are not applied:
+ * the length of a prompt is the caller's business. A tokenizer is immutable: any thread may
+ * use it at once. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -29,8 +30,9 @@ fv_status fv_tokenizer_parse(const char *json, size_t n, const char *where, fv_t
 fv_status fv_tokenizer_open(const char *dir, fv_tokenizer **out);
 void fv_tokenizer_free(fv_tokenizer *tok); /* NULL is fine */
 
-/* Ids of n bytes of text. Text that is not valid UTF-8 has each bad byte replaced by U+FFFD.
- * add_special runs the post-processor (BOS and the like). Gives *ids (free it) and *n_ids. */
+/* Ids of n bytes of text, at most 256 MiB; NUL bytes are characters like others. Text that is
+ * not valid UTF-8 has each bad byte replaced by U+FFFD. add_special runs the post-processor
+ * (BOS and the like). Time is O(n log n). Gives *ids (free it) and *n_ids. */
 fv_status fv_tokenizer_encode(const fv_tokenizer *tok, const char *text, size_t n, bool add_special,
                               int32_t **ids, int32_t *n_ids);
 
@@ -43,16 +45,18 @@ int32_t fv_tokenizer_vocab(const fv_tokenizer *tok);                 /* largest 
 int32_t fv_tokenizer_id(const fv_tokenizer *tok, const char *token); /* -1: no such token */
 bool fv_tokenizer_is_special(const fv_tokenizer *tok, int32_t id);
 
-/* Streaming detokenisation: what push returns, joined, equals decode of all ids; a character
- * is held back until all its bytes are there, so that every piece is whole UTF-8. */
+/* Streaming detokenisation: what push and flush return, joined, equals decode of all ids; a
+ * character is held back until all its bytes are there, so that every piece is whole UTF-8.
+ * A Llama-2 tokenizer's run of byte tokens (<0xE4><0xBD><0xA0>...) is held back to its end: one
+ * bad byte there turns the whole run into U+FFFD, one per byte. */
 typedef struct fv_detokenizer fv_detokenizer; /* opaque; borrows the tokenizer */
 
 fv_status fv_detokenizer_open(const fv_tokenizer *tok, bool skip_special, fv_detokenizer **out);
 void fv_detokenizer_close(fv_detokenizer *d);
 /* Adds one id. *text, *bytes: what can be shown now, possibly nothing; borrowed until the next
- * call on d. */
+ * call on d. An unknown id is FV_EINVAL and changes nothing. */
 fv_status fv_detokenizer_push(fv_detokenizer *d, int32_t id, const char **text, size_t *bytes);
-/* The end of the stream: whatever was held back, as decode would show it. */
+/* The end of the stream: whatever was held back, as decode would show it. d then starts anew. */
 fv_status fv_detokenizer_flush(fv_detokenizer *d, const char **text, size_t *bytes);
 
 #ifdef __cplusplus

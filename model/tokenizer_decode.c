@@ -44,7 +44,7 @@ static fv_status replace(fv_detokenizer *d, int32_t k, const char *s, size_t n, 
     const fv_tok_dec *p = &d->tok->dec[k];
     fv_tok_bytes *b = &d->stages[k].held;
     b->n = 0;
-    FV_TRY(fv_tok_replace(s, n, p->a, p->n_a, p->b, p->n_b, b));
+    FV_TRY(fv_tok_replace(s, n, p->a, p->n_a, p->b, p->n_b, SIZE_MAX, b));
     return pass(d, k + 1, b->data, b->n, more);
 }
 
@@ -108,7 +108,7 @@ static fv_status drain(fv_detokenizer *d, int32_t k, bool last) {
         FV_TRY(pass(d, k + 1, "\xEF\xBF\xBD", 3, true));
         at += len;
     }
-    memmove(b->data, b->data + at, b->n - at);
+    if (at) memmove(b->data, b->data + at, b->n - at);
     b->n -= at;
     return FV_OK;
 }
@@ -150,7 +150,7 @@ static fv_status metaspace(fv_detokenizer *d, int32_t k, const char *s, size_t n
     stage *st = &d->stages[k];
     bool keep = st->count || p->keep_first;
     st->held.n = 0;
-    FV_TRY(fv_tok_replace(s, n, p->a, p->n_a, " ", keep ? 1 : 0, &st->held));
+    FV_TRY(fv_tok_replace(s, n, p->a, p->n_a, " ", keep ? 1 : 0, SIZE_MAX, &st->held));
     if (!more) st->count = 1;
     return pass(d, k + 1, st->held.data, st->held.n, more);
 }

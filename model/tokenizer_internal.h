@@ -1,7 +1,8 @@
 #ifndef FOVEA_MODEL_TOKENIZER_INTERNAL_H
 #define FOVEA_MODEL_TOKENIZER_INTERNAL_H
 
-/* What the files model/tokenizer*.c share; nobody else includes it.
+/* What the files model/tokenizer*.c share; nobody else includes it. "The reference" in them is
+ * Hugging Face `tokenizers` 0.23: where it is odd, so are we, or ids would differ.
  *
  *   tokenizer_json.c     tokenizer.json -> struct fv_tokenizer: model, added tokens
  *   tokenizer_steps.c    the same: normalizer, pre_tokenizer, post_processor, decoder
@@ -23,6 +24,7 @@ enum {
     FV_TOK_NESTING_MAX = 8,         /* Sequence in Sequence in ... */
     FV_TOK_ID_MAX = (1 << 22) - 1,  /* vocabularies end near 2^18; tables are this long */
     FV_TOK_ADDED_BYTES_MAX = 1024,  /* one added token; bounds the search for them */
+    FV_TOK_LITERAL_BYTES_MAX = 256, /* one string of a Replace or Prepend */
     FV_TOK_TEXT_BYTES_MAX = 1 << 28 /* one text; keeps positions in 32 bits */
 };
 
@@ -207,9 +209,10 @@ struct fv_tokenizer {
 /* Runs the normaliser: *out is replaced, *tmp is scratch. */
 fv_status fv_tok_normalize(const fv_tokenizer *tok, const char *s, size_t n, fv_tok_bytes *out,
                            fv_tok_bytes *tmp);
-/* Appends s with every `a` (not empty) replaced by `b`. */
+/* Appends s with every `a` (not empty) replaced by `b`; FV_EINVAL as soon as *out has more than
+ * `max` bytes. */
 fv_status fv_tok_replace(const char *s, size_t n, const char *a, size_t n_a, const char *b,
-                         size_t n_b, fv_tok_bytes *out);
+                         size_t n_b, size_t max, fv_tok_bytes *out);
 
 /* The pattern whose regular expression is `regex`; FV_TOK_N_PATTERN: none of ours. */
 fv_tok_pattern fv_tok_pattern_of(const char *regex);

@@ -187,7 +187,7 @@ static fv_status set_shown(fv_tok_loader *l, fv_tok_entry *t, bool normalized) {
     }
     free(out.data);
     free(tmp.data);
-    return st;
+    return st == FV_OK ? FV_OK : fv_fail_prefix(st, "%s", l->where);
 }
 
 static fv_status load_added_token(fv_tok_loader *l, const json_t *obj, int32_t *next_id) {

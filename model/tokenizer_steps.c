@@ -85,11 +85,19 @@ static fv_status check_room(const fv_tok_loader *l, const char *what, int32_t n)
                    FV_TOK_STEPS_MAX);
 }
 
+static fv_status check_literal(const fv_tok_loader *l, fv_tok_str t) {
+    if (t.n <= FV_TOK_LITERAL_BYTES_MAX) return FV_OK;
+    return FV_FAIL(FV_EUNSUPPORTED, "%s: a string of %zu bytes to insert or replace; at most %d",
+                   l->where, t.n, FV_TOK_LITERAL_BYTES_MAX);
+}
+
 static fv_status literal_replace(fv_tok_loader *l, const json_t *step, const char *what,
                                  fv_tok_str *a, fv_tok_str *b) {
     const char *kind;
     FV_TRY(pattern_at(l, step, a, &kind));
     FV_TRY(fv_tok_text_at(l, step, "content", b));
+    FV_TRY(check_literal(l, *a));
+    FV_TRY(check_literal(l, *b));
     if (strcmp(kind, "String") == 0 && a->n) return FV_OK;
     return FV_FAIL(FV_EUNSUPPORTED,
                    "%s: %s Replace of the pattern '%.200s' (%s) is not supported; this engine "
@@ -105,6 +113,7 @@ static fv_status norm_step(fv_tok_loader *l, const json_t *step, const char *typ
     fv_tok_str a = {0}, b = {0};
     if (strcmp(type, "Prepend") == 0) {
         FV_TRY(fv_tok_text_at(l, step, "prepend", &a));
+        FV_TRY(check_literal(l, a));
         p->kind = FV_TOK_NORM_PREPEND;
     } else if (strcmp(type, "Replace") == 0) {
         FV_TRY(literal_replace(l, step, "the normalizer's", &a, &b));

@@ -123,7 +123,7 @@ bool fv_uni_space(int32_t cp) {
 }
 
 /* UTS #18: Alphabetic, M, Nd, Pc, Join_Control. What is Alphabetic beside L, M and Nl are the
- * four rows of enclosed letters, and no more are to come. */
+ * four rows of enclosed letters. Marks are utf8proc's: only tokens marked single_word ask. */
 bool fv_uni_word(int32_t cp) {
     switch (utf8proc_category(cp)) {
     case UTF8PROC_CATEGORY_MN:

@@ -9,5 +9,6 @@
 #include "prefill-worker/prompt.h"  /* text and images -> token ids, images expanded */
 #include "prefill-worker/prune.h"   /*   between layers: visual rows that go no further */
 #include "prefill-worker/select.h"  /*   at the end: KV rows that stay, per layer and head */
+#include "prefill-worker/ship.h"    /* KV store -> sections -> transport */
 
 #endif

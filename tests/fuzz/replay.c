@@ -1,11 +1,9 @@
-/* Runs a fuzz target without libFuzzer, so that every compiler and CI replays its corpus.
- *
- * usage: fuzz_x CORPUS...     files or folders of files
+/* Runs a fuzz target over committed inputs, where libFuzzer is not there: each argument is a file
+ * or a directory of files. A replay of nothing would always pass, so that is a failure.
  *
  * Each input is given as it is, then cut short in several places, then with single bytes
  * changed: the near misses of good inputs are where parsers break. All of it is the same on
- * every run. Inputs are copied to blocks of exactly their size, so that AddressSanitizer sees
- * a read one byte too far. A corpus without files is a failure, for nothing was tested. */
+ * every run. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -15,77 +13,79 @@
 
 #include "common/file.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-enum { BYTES_MAX = 4 << 20, N_CUTS = 16, N_FLIPS = 48, PATH_CAP = 4096 };
+enum { INPUT_MAX = 1 << 26, N_CUT = 16, N_CHANGE = 48, HEAD = 64 };
 
-static int n_files, n_inputs;
+static int n_file, n_input;
 
-static void feed(const uint8_t *data, size_t bytes) {
-    uint8_t *exact = malloc(bytes ? bytes : 1);
+/* A copy of exactly n bytes: reading past them is then visible to AddressSanitizer. */
+static void feed(const uint8_t *data, size_t n) {
+    uint8_t *exact = malloc(n ? n : 1);
     if (!exact) return;
-    memcpy(exact, data, bytes);
-    LLVMFuzzerTestOneInput(exact, bytes);
+    memcpy(exact, data, n);
+    LLVMFuzzerTestOneInput(exact, n);
     free(exact);
-    n_inputs++;
+    n_input++;
 }
 
-static void feed_near_misses(uint8_t *data, size_t bytes) {
-    for (int i = 0; i < N_CUTS; i++) feed(data, bytes * (size_t)i / N_CUTS);
-    feed(data, bytes - 1);
+static void feed_near_misses(uint8_t *data, size_t n) {
+    for (size_t i = 0; i < N_CUT; i++) feed(data, n * i / N_CUT);
+    feed(data, n - 1);
     uint32_t state = 2463534242u;
-    for (int i = 0; i < N_FLIPS; i++) {
-        state ^= state << 13, state ^= state >> 17, state ^= state << 5; /* xorshift32 */
-        /* Every other change falls into the first 64 bytes: headers live there. */
-        size_t at = state % (i % 2 && bytes > 64 ? 64 : bytes);
+    for (int i = 0; i < N_CHANGE; i++) {
+        state ^= state << 13; /* xorshift32 */
+        state ^= state >> 17;
+        state ^= state << 5;
+        /* Every other change falls into the head, where formats keep their sizes. */
+        size_t at = state % (i % 2 && n > HEAD ? HEAD : n);
         uint8_t was = data[at];
         data[at] = i % 3 ? (uint8_t)(was ^ (1u << (state >> 29))) : (uint8_t)(state >> 16);
-        feed(data, bytes);
+        feed(data, n);
         data[at] = was;
     }
 }
 
-static bool replay(const char *path) {
+static int replay_file(const char *path) {
     char *data;
-    size_t bytes;
-    if (fv_file_read(path, BYTES_MAX, &data, &bytes) != FV_OK) {
+    size_t n;
+    if (fv_file_read(path, INPUT_MAX, &data, &n) != FV_OK) {
         fprintf(stderr, "%s\n", fv_last_error());
-        return false;
+        return 1;
     }
-    feed((const uint8_t *)data, bytes);
-    if (bytes) feed_near_misses((uint8_t *)data, bytes);
+    printf("%s\n", path);
+    fflush(stdout); /* so that a crash has a name */
+    feed((uint8_t *)data, n);
+    if (n) feed_near_misses((uint8_t *)data, n);
     free(data);
-    n_files++;
-    return true;
+    n_file++;
+    return 0;
 }
 
-static bool replay_folder(const char *path) {
-    struct dirent **entries;
-    int n = scandir(path, &entries, NULL, alphasort);
-    if (n < 0) {
-        fprintf(stderr, "cannot read the folder %s\n", path);
-        return false;
+static int replay_path(const char *path) {
+    struct stat st;
+    if (stat(path, &st) != 0) {
+        fprintf(stderr, "%s: no such file\n", path);
+        return 1;
     }
-    bool ok = true;
+    if (!S_ISDIR(st.st_mode)) return replay_file(path);
+    struct dirent **list;
+    int n = scandir(path, &list, NULL, alphasort), failed = n < 0;
     for (int i = 0; i < n; i++) {
-        char file[PATH_CAP];
-        if (entries[i]->d_name[0] != '.')
-            ok = fv_path_join(path, entries[i]->d_name, file, sizeof file) == FV_OK &&
-                 replay(file) && ok;
-        free(entries[i]);
+        char child[4096];
+        if (list[i]->d_name[0] != '.') {
+            failed |= fv_path_join(path, list[i]->d_name, child, sizeof child) != FV_OK ||
+                      replay_path(child) != 0;
+        }
+        free(list[i]);
     }
-    free(entries);
-    return ok;
+    if (n >= 0) free(list);
+    return failed;
 }
 
 int main(int argc, char **argv) {
-    bool ok = true;
-    for (int i = 1; i < argc; i++) {
-        struct stat sb;
-        bool folder = stat(argv[i], &sb) == 0 && S_ISDIR(sb.st_mode);
-        ok = (folder ? replay_folder(argv[i]) : replay(argv[i])) && ok;
-    }
-    printf("%d files, %d inputs\n", n_files, n_inputs);
-    if (n_files == 0) fprintf(stderr, "no input was found: give files, or a folder with files\n");
-    return ok && n_files > 0 ? 0 : 1;
+    int failed = 0;
+    for (int i = 1; i < argc; i++) failed |= replay_path(argv[i]);
+    printf("%d files, %d inputs replayed\n", n_file, n_input);
+    return failed || n_file == 0;
 }

@@ -25,6 +25,7 @@ expect() {
 
 expect "upward path" kernels/a.c 'no "../"' '#include "../model/config.h"'
 expect "environment" model/a.c 'environment' 'const char *s = getenv("HOME");'
+expect "environment in a test" tests/unit/test_a.c '' 'const char *s = getenv("HOME");'
 expect "environment in options" common/options.c '' 'const char *s = getenv("HOME");'
 expect "exit" policy/a.c 'does not end the process' 'static void f(void) { exit(1); }'
 expect "abort" decode-worker/a.c 'does not end the process' '    abort();'

@@ -1,5 +1,5 @@
-#ifndef FOVEA_TESTS_OPS_TEST_H
-#define FOVEA_TESTS_OPS_TEST_H
+#ifndef FOVEA_TESTS_OPS_OPS_TEST_H
+#define FOVEA_TESTS_OPS_OPS_TEST_H
 
 /* What the programs in tests/ops share: random input, comparison, counting. libc only.
  *

@@ -36,7 +36,8 @@ class Case:
 
 # (heads, KV heads, head_dim)
 HEADS = [(4, 4, 16), (4, 2, 16), (6, 2, 10), (6, 1, 10), (8, 2, 8), (3, 3, 14), (5, 1, 24),
-         (2, 1, 64), (2, 2, 48), (12, 4, 8), (7, 7, 6), (4, 1, 36), (1, 1, 32), (9, 3, 12)]
+         (2, 1, 64), (2, 2, 48), (12, 4, 8), (7, 7, 6), (4, 1, 36), (1, 1, 32), (9, 3, 12),
+         (2, 1, 128), (3, 1, 80)]
 VISION_HEADS = [(2, 12), (3, 14), (4, 8), (1, 20), (2, 33), (5, 7), (3, 16), (2, 24)]
 # (patch, patches along a side)
 GRIDS = [(14, 4), (7, 4), (4, 5), (5, 3), (8, 3), (14, 2), (6, 5), (10, 3), (4, 12), (13, 1)]
@@ -121,13 +122,16 @@ KINDS = ["jpeg", "jpeg-grey", "png-RGB", "png-RGBA", "png-L", "png-P", "webp-los
 
 # ---- configurations ----
 
-def rope_keys(rope, key_form):
+def rope_keys(rng, rope, key_form):
     """The same rotary embedding as version 5 writes it, or as version 4 did."""
     if key_form == "v5":
         return {"rope_parameters": dict(rope)}
     keys = {"rope_theta": rope["rope_theta"]}
     if rope["rope_type"] != "default":
-        keys["rope_scaling"] = {k: v for k, v in rope.items() if k != "rope_theta"}
+        scaling = {k: v for k, v in rope.items() if k != "rope_theta"}
+        if rng.random() < 0.5:
+            scaling["type"] = scaling.pop("rope_type")  # as it was called first
+        keys["rope_scaling"] = scaling
     return keys
 
 
@@ -140,7 +144,7 @@ def text_config(rng, card, vocab, image_token_last):
             "max_position_embeddings": 2048, "rms_norm_eps": card["eps"],
             "hidden_act": card["act"], "eos_token_id": 2,
             "bos_token_id": None if family == "qwen2" else 1}
-    text |= rope_keys(card["rope"], card["key_form"])
+    text |= rope_keys(rng, card["rope"], card["key_form"])
     if family == "llama":  # transformers refuses others, although nothing depends on it
         text["hidden_size"] += -text["hidden_size"] % heads
     if rng.random() < 0.3:  # head_dim as files leave it out
@@ -181,8 +185,6 @@ def llava_config(rng, card):
         "vision_feature_select_strategy": card["strategy"],
         "vision_feature_layer": feature_layers(rng, card["features"], card["vision_layers"]),
         "multimodal_projector_bias": card["projector_bias"]}
-    if card["strategy"] == "default" and side == 1 and rng.random() < 0.5:
-        del config["vision_feature_select_strategy"]
     tie(rng, config, card)
     return config
 
@@ -195,6 +197,26 @@ def tie(rng, config, card):
         config["tie_word_embeddings"] = tied
     if where in ("text", "both"):
         config["text_config"]["tie_word_embeddings"] = tied
+
+
+def forget(rng, config):
+    """Leaves out keys that have a default, as files do: readers must know the same defaults."""
+    text, vision = config["text_config"], config["vision_config"]
+    optional = [(config, k) for k in (
+        "architectures", "image_seq_length", "projector_hidden_act", "vision_feature_layer",
+        "vision_feature_select_strategy", "multimodal_projector_bias")]
+    optional += [(text, k) for k in (
+        "hidden_act", "rms_norm_eps", "max_position_embeddings", "rope_theta", "rope_scaling",
+        "rope_parameters", "bos_token_id", "eos_token_id", "attention_bias", "mlp_bias")]
+    optional += [(vision, k) for k in ("hidden_act", "layer_norm_eps", "projection_dim",
+                                       "model_type")]
+    if text["model_type"] == "llama":
+        optional += [(text, "num_key_value_heads"), (text, "model_type")]
+    forgotten = []
+    for part, key in rng.sample(optional, 6):
+        if part.pop(key, None) is not None:
+            forgotten.append(key)
+    return forgotten
 
 
 def processor_of(rng, kind, side):
@@ -247,7 +269,7 @@ def make_cases(n, seed):
         "dialect": ["hub", "v4.52", "v5.6", "original", "base"], "key_form": ["v4", "v5"],
         "n_image": [1, 1, 2, 3, 0], "question": QUESTIONS,
         "processor": ["usual", "usual", "usual", "usual", "box", "crop"],
-        "chat": [True, False, False, False], "isa": ["auto", "auto", "plain"],
+        "chat": [True, False, False, False], "forget": [True, False, False], "isa": ["auto", "auto", "plain"],
         "chunk": [512, 0, 7, 64], "threads": [2, 1, 2],
     }
     dealt = {name: deal(rng, values, n) for name, values in columns.items()}
@@ -263,8 +285,11 @@ def make_cases(n, seed):
         prompt = card["question"]
         if not card["chat"]:
             prompt = rng.choice(LAYOUTS[n_image]).replace("{q}", prompt)
+        about = describe(config, card, n_image)
+        if card["forget"]:
+            about += ", without " + " ".join(forget(rng, config))
         cases.append(Case(
-            name=f"{i:02d}", about=describe(config, card, n_image), config=config,
+            name=f"{i:02d}", about=about, config=config,
             seed=rng.randrange(1 << 48), dialect=card["dialect"], dtype=card["dtype"],
             shards=card["shards"], key_form=card["key_form"], prompt=prompt, images=images,
             processor=processor_of(rng, card["processor"], config["vision_config"]["image_size"]),

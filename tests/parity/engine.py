@@ -1,5 +1,6 @@
 """fovea as a program: writes synthetic checkpoints, and answers with all it computed."""
 import json
+import os
 import pathlib
 import subprocess
 
@@ -13,10 +14,12 @@ class EngineError(Exception):
 class Engine:
     def __init__(self, program):
         self.program = pathlib.Path(program).resolve()
+        # Options from outside would change what is compared.
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("FOVEA_")}
 
     def run(self, *arguments):
         done = subprocess.run([self.program, *map(str, arguments)], capture_output=True,
-                              check=False, timeout=300)
+                              check=False, timeout=300, env=self.env)
         if done.returncode != 0:
             said = done.stderr.decode("utf-8", "replace").strip()
             raise EngineError(f"fovea {arguments[0]} ended with {done.returncode}: {said}")

@@ -2,7 +2,7 @@
 """Compares fovea with Hugging Face transformers, stage by stage, on random small networks.
 
     run.py                     36 networks of `fovea synth`, checkpoints that transformers wrote,
-                               and the tokenizer, picture and chat scripts beside this one
+                               and the tokenizer and picture scripts beside this one
     run.py --write-golden      writes tests/golden/engine again, for tests/unit/test_golden.c
 
 For each network: the prompt's ids and the pixel values must be equal, the tower's output and the
@@ -60,7 +60,7 @@ def run_case(case, program, directory):
     ours = program.trace(case, our_dir, images, directory / "trace", N_TOKENS)
     ref = reference.Reference(their_dir, case.has_vision)
     theirs = ref.run(case, images, N_TOKENS, forced=ours["tokens"])
-    return compare.compare(ours, theirs, ref.n_vocab), ours
+    return compare.compare(ours, theirs, ref.n_vocab)
 
 
 def show(case, result, seconds):
@@ -80,7 +80,7 @@ def run_cases(all_cases, program, directory):
     for case in all_cases:
         begin = time.monotonic()
         try:
-            result, _ = run_case(case, program, directory / case.name)
+            result = run_case(case, program, directory / case.name)
         except Exception as e:  # one case that breaks must not hide the others
             result = compare.Result(wrong=[f"{type(e).__name__}: {e}"])
             if not isinstance(e, engine.EngineError):
@@ -95,25 +95,34 @@ def worst(results, field):
     return max(values, default=0.0)
 
 
+def agreeing(results, *stages):
+    """How many requests ran and had nothing wrong in these stages, as "n/m"."""
+    ran = [r for _, r in results if r.n_tokens]
+    good = [r for r in ran if not any(w.startswith(stages) for w in r.wrong)]
+    return f"{len(good)}/{len(ran)}"
+
+
 def print_table(results, scripts, seconds):
     def row(name, count, text):
         print(f"  {name:34} {count:>9}  {text}")
-    vision = [r for _, r in results if r.vision is not None]
+    with_vision = [(c, r) for c, r in results if r.vision is not None]
     failed = [c.name for c, r in results if r.wrong]
-    print("\ncompared with transformers                  equal  worst")
-    row("checkpoints", f"{len(results) - len(failed)}/{len(results)}", "")
-    row("prompts, ids, answers", f"{len(results)}", "must be equal")
-    row("pixel_values", f"{len(vision)}", "must be equal bit for bit")
-    row("tower output, relative L2", f"{len(vision)}", f"{worst(results, 'vision'):.2e}"
-        f" (limit {compare.ROWS_LIMIT:.0e})")
-    row("projected rows, relative L2", f"{len(vision)}", f"{worst(results, 'embeds'):.2e}"
-        f" (limit {compare.ROWS_LIMIT:.0e})")
     steps = sum(r.n_tokens for _, r in results)
-    row("logits, greatest difference", f"{steps}", f"{worst(results, 'logits_max'):.2e}"
-        f" (limit {compare.LOGITS_LIMIT:.0e}), relative L2 {worst(results, 'logits_l2'):.2e}")
     ties = sum(r.ties for _, r in results)
+    print("\ncompared with transformers                equal  worst")
+    row("checkpoints", f"{len(results) - len(failed)}/{len(results)}", "all of what follows")
+    row("prompt text and ids", agreeing(results, "prompt", "input_ids"), "must be equal")
+    row("pixel values", agreeing(with_vision, "pixel_values"), "must be equal bit for bit")
+    row("tower output", agreeing(with_vision, "vision_features"),
+        f"{worst(results, 'vision'):.1e} relative L2, limit {compare.ROWS_LIMIT:.0e}")
+    row("projected rows", agreeing(with_vision, "image_embeds"),
+        f"{worst(results, 'embeds'):.1e} relative L2, limit {compare.ROWS_LIMIT:.0e}")
+    row(f"logits of {steps} steps", agreeing(results, "logits"),
+        f"{worst(results, 'logits_max'):.1e} of the greatest, limit {compare.LOGITS_LIMIT:.0e}; "
+        f"{worst(results, 'logits_l2'):.1e} relative L2")
     row("greedy tokens", f"{sum(r.tokens_equal for _, r in results)}/{steps}",
-        f"{ties} ties (two logits within {compare.TIE:.0e})")
+        f"{ties} ties: two logits within {compare.TIE:.0e}")
+    row("text of the answer", agreeing(results, "answer"), "must be equal")
     for name, ok in scripts:
         row(name, "ok" if ok else "FAIL", "")
     print(f"{seconds:.0f} s" + (f"; FAILED: {', '.join(failed)}" if failed else ""))
@@ -121,12 +130,11 @@ def print_table(results, scripts, seconds):
 
 # ---- the scripts beside this one -----------------------------------------------------------
 
-def run_scripts(build):
+def run_scripts(build, seed):
     """Live modes of the other scripts; each prints its own findings."""
     commands = {"tokenizers, 3000 new strings":
                 ["tokenizer_golden.py", "--live", "3000", build / "tests" / "test_tokenizer"],
-                "pictures, 150 new ones": ["image_golden.py", "--live", "150"],
-                "chat templates": ["chat_golden.py", "--live"]}
+                "pictures, 150 new ones": ["image_golden.py", "--live", "150"]}
     done = []
     for name, (script, *arguments) in commands.items():
         missing = [str(p) for p in (HERE / script, *(a for a in arguments if "/" in str(a)))
@@ -135,8 +143,8 @@ def run_scripts(build):
             print(f"skip: {name}: there is no {missing[0]}")
             continue
         print(f"== {script}", flush=True)
-        code = subprocess.run([sys.executable, HERE / script, *map(str, arguments)],
-                              check=False).returncode
+        code = subprocess.run([sys.executable, HERE / script, *map(str, arguments),
+                               "--seed", str(seed)], check=False).returncode
         done.append((name, code == 0))
     return done
 
@@ -171,7 +179,7 @@ def main():
         for case in chosen:
             shutil.rmtree(directory / case.name, ignore_errors=True)
         results = run_cases(chosen, program, directory)
-    scripts = [] if a.only else run_scripts(a.bin.resolve().parents[1])
+    scripts = [] if a.only else run_scripts(a.bin.resolve().parents[1], a.seed)
     print_table(results, scripts, time.monotonic() - begin)
     return 1 if any(r.wrong for _, r in results) or not all(ok for _, ok in scripts) else 0
 

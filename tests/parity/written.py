@@ -3,6 +3,7 @@
 fovea reads them as anybody's: nothing in them went through `fovea synth`.
 """
 import dataclasses
+import json
 import random
 
 import torch
@@ -48,12 +49,8 @@ def train(pre_tokenizer, size, head, alphabet):
     tokenizer.train_from_iterator(CORPUS.splitlines(keepends=True), trainers.BpeTrainer(
         vocab_size=size, special_tokens=head, initial_alphabet=alphabet,
         limit_alphabet=len(alphabet), show_progress=False))
-    model = tokenizer.model
-    vocab = tokenizer.get_vocab()
-    # The trained merges, in order: every token behind the alphabet came from one.
-    made = model.__getstate__()
-    import json
-    return vocab, [tuple(m) for m in json.loads(made)["merges"]]
+    model = json.loads(tokenizer.to_str())["model"]
+    return model["vocab"], [tuple(pair) for pair in model["merges"]]
 
 
 def llama_tokenizer(size, legacy):
@@ -91,14 +88,14 @@ def fill(model, seed):
 
 
 def text_keys(vocab, **more):
-    return {"vocab_size": vocab, "hidden_size": 48, "intermediate_size": 72,
+    return {"vocab_size": vocab, "hidden_size": 36, "intermediate_size": 50,
             "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
             "head_dim": 12, "max_position_embeddings": 512, "bos_token_id": 1,
             "eos_token_id": 2} | more
 
 
 def clip_config(**more):
-    return CLIPVisionConfig(**{"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3,
+    return CLIPVisionConfig(**{"hidden_size": 18, "intermediate_size": 25, "num_hidden_layers": 3,
                                "num_attention_heads": 2, "image_size": 28, "patch_size": 7,
                                "projection_dim": 16} | more)
 
@@ -126,8 +123,8 @@ def write_text(directory, tokenizer, model, dtype, seed):
 
 
 def llama_llava(directory):
-    tokenizer = llama_tokenizer(420, legacy=True)
-    write_llava(directory, tokenizer, LlamaConfig(**text_keys(448)), torch.bfloat16, 1, VICUNA,
+    tokenizer = llama_tokenizer(370, legacy=True)
+    write_llava(directory, tokenizer, LlamaConfig(**text_keys(384)), torch.bfloat16, 1, VICUNA,
                 projector_hidden_act="gelu")
 
 

@@ -1,6 +1,7 @@
 /* Editing of safetensors files for tests. Reads through the engine's parser, writes on its own. */
 #include "tests/support/tensor_file.h"
 
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -100,10 +101,25 @@ void tensor_file_without(const char *dir, const char *name, const char *tensor) 
     tensor_file_free(f);
 }
 
+static char scratch[256][PATH_CAP];
+static int n_scratch;
+
+static int remove_entry(const char *path, const struct stat *sb, int type, struct FTW *where) {
+    (void)sb, (void)type, (void)where;
+    return remove(path);
+}
+
+static void remove_scratch(void) {
+    while (n_scratch > 0) nftw(scratch[--n_scratch], remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
 void scratch_dir(char *path, size_t cap) {
     must(fv_path_join(FOVEA_TEST_TMP, "scratch-XXXXXX", path, cap) == FV_OK, path);
     must(fv_dir_make(FOVEA_TEST_TMP) == FV_OK, path);
     must(mkdtemp(path) != NULL, path);
+    must(n_scratch < (int)(sizeof scratch / sizeof *scratch), "too many scratch directories");
+    if (n_scratch == 0) must(atexit(remove_scratch) == 0, path);
+    snprintf(scratch[n_scratch++], PATH_CAP, "%s", path);
 }
 
 void write_text(const char *dir, const char *name, const char *text) {

@@ -34,7 +34,8 @@ void tensor_file_write(const tensor_file *f, const char *dir, const char *name, 
 /* Reads, drops one tensor, writes. */
 void tensor_file_without(const char *dir, const char *name, const char *tensor);
 
-/* An empty directory of its own under FOVEA_TEST_TMP. */
+/* An empty directory of its own under FOVEA_TEST_TMP, removed with what is in it when the test's
+ * process ends well. */
 void scratch_dir(char *path, size_t cap);
 
 /* Writes text as <dir>/<name>. */

@@ -165,8 +165,8 @@ Test(chat, a_template_that_is_none_of_ours_is_refused_with_a_way_on) {
         "{{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}"
         "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}"
         "{{ '<|im_start|>assistant\\n' }}",
-        "{% set system_message = 'A chat between a curious user and an assistant.' %}"
-        "{{ 'USER: ' + message['content'] }}{{ 'ASSISTANT: ' + eos_token }}{{ 'ASSISTANT:' }}",
+        ("{% set system_message = 'A chat between a curious user and an assistant.' %}"
+         "{{ 'USER: ' + message['content'] }}{{ 'ASSISTANT: ' + eos_token }}{{ 'ASSISTANT:' }}"),
     };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         char dir[4096];

@@ -354,7 +354,7 @@ Test(config, text_sizes_out_of_range_are_named) {
         {TEXT("\"head_dim\":5000"), FV_EDATA, "key 'head_dim' is 5000"},
         {TEXT("\"max_position_embeddings\":0"), FV_EDATA, "key 'max_position_embeddings' is 0"},
         {TEXT("\"rms_norm_eps\":-1"), FV_EDATA, "key 'rms_norm_eps' must lie in [0, 1)"},
-        {TEXT("\"rms_norm_eps\":1e300"), FV_EDATA, "key 'rms_norm_eps' must lie in [0, 1)"},
+        {TEXT("\"rms_norm_eps\":1.5"), FV_EDATA, "key 'rms_norm_eps' must lie in [0, 1)"},
         {TEXT("\"rms_norm_eps\":\"1e-5\""), FV_EDATA, "key 'rms_norm_eps' must be a number"},
         {TEXT("\"attention_bias\":1"), FV_EDATA, "key 'attention_bias' must be true or false"},
         {TEXT("\"hidden_act\":\"mish\""), FV_EUNSUPPORTED, "key 'hidden_act' is 'mish'"},

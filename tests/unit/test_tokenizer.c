@@ -219,6 +219,14 @@ Test(tokenizer, takes_text_with_nul_bytes) {
     fv_tokenizer_free(tok);
 }
 
+Test(tokenizer, refuses_texts_of_absurd_size) {
+    fv_tokenizer *tok = small("{" MODEL "}");
+    int32_t *ids, n;
+    cr_assert_eq(fv_tokenizer_encode(tok, "a", ((size_t)1 << 28) + 1, true, &ids, &n), FV_EINVAL);
+    cr_assert_eq(fv_tokenizer_encode(tok, "a", SIZE_MAX, true, &ids, &n), FV_EINVAL);
+    fv_tokenizer_free(tok);
+}
+
 Test(tokenizer, leaves_out_characters_that_no_token_stands_for) {
     fv_tokenizer *tok = small("{\"model\":{\"vocab\":{\"a\":0},\"merges\":[]}}");
     expect_ids(tok, "xaya", 4, "0 0");
@@ -445,6 +453,20 @@ Test(tokenizer, refuses_added_tokens_that_are_too_long) {
     snprintf(json, sizeof json, "{" MODEL ",\"added_tokens\":[{\"id\":6,\"content\":\"%s\"}]}",
              token);
     expect_bad(FV_EDATA, "1024", json);
+}
+
+Test(tokenizer, refuses_replacements_that_are_too_long) {
+    char json[4096], content[300];
+    memset(content, 'x', sizeof content);
+    content[257] = 0;
+    snprintf(json, sizeof json,
+             "{" MODEL ",\"normalizer\":{\"type\":\"Prepend\",\"prepend\":\"%s\"}}", content);
+    expect_bad(FV_EUNSUPPORTED, "257 bytes", json);
+    snprintf(json, sizeof json,
+             "{" MODEL ",\"decoder\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},"
+             "\"content\":\"%s\"}}",
+             content);
+    expect_bad(FV_EUNSUPPORTED, "257 bytes", json);
 }
 
 Test(tokenizer, refuses_unknown_components_by_name) {

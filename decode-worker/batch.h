@@ -1,0 +1,42 @@
+#ifndef FOVEA_DECODE_WORKER_BATCH_H
+#define FOVEA_DECODE_WORKER_BATCH_H
+
+/* CONTINUOUS BATCH: answers join and leave between steps; each step advances all of them by one
+ * token. What an answer says does not depend on who else is in the batch. The compute thread. */
+#include "decode-worker/sequence.h"
+#include "decode-worker/step.h"
+
+typedef struct fv_batch fv_batch; /* opaque; borrows the stepper's decoder */
+
+/* For at most n_max answers at a time. */
+fv_status fv_batch_open(fv_decoder *dec, int32_t n_max, fv_batch **out);
+void fv_batch_close(fv_batch *b); /* every answer must have left; NULL is fine */
+
+/* An answer whose last token has been chosen but not yet run through the network joins. Sequence
+ * and store are borrowed until it leaves. FV_EBUSY when the batch is full. */
+fv_status fv_batch_join(fv_batch *b, fv_sequence *seq, fv_kv *kv, void *user);
+
+/* Takes an answer out, whatever its state; one that is not there is fine. */
+void fv_batch_leave(fv_batch *b, const fv_sequence *seq);
+
+int32_t fv_batch_count(const fv_batch *b);
+
+/* What a step did for one answer. Borrowed during the callback. */
+typedef struct fv_batch_event {
+    void *user; /* as given to join */
+    fv_sequence *seq;
+    fv_status status;    /* not FV_OK: this answer failed and has left; fv_last_error() says why */
+    const float *logits; /* [vocab] the token was chosen from */
+    const fv_sampled *token;
+    const char *text; /* [n_text] may be shown now */
+    size_t n_text;
+    fv_finish finish; /* with FV_OK; not FV_FINISH_NOT: the answer has left the batch */
+} fv_batch_event;
+
+/* One step for every answer in the batch; `on_event` once for each, in the order of joining. A
+ * failure of the network fails the whole step: the batch is empty afterwards and every store in
+ * it inconsistent. The callback must not change the batch. */
+fv_status fv_batch_step(fv_batch *b, void (*on_event)(void *ctx, const fv_batch_event *e),
+                        void *ctx);
+
+#endif

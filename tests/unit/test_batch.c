@@ -1,0 +1,284 @@
+/* decode-worker/sequence.c and batch.c: answers end as they should, and joining, leaving and
+ * failing neighbours change nothing. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/file.h"
+#include "decode-worker/batch.h"
+#include "tests/support/tiny_net.h"
+
+static fv_tokenizer *tok;
+
+static void open_tokenizer(void) {
+    char *json;
+    size_t n;
+    cr_assert_eq(fv_file_read(FOVEA_TEST_DATA "/golden/tokenizer/llama2.json", 1 << 24, &json, &n),
+                 FV_OK);
+    cr_assert_eq(fv_tokenizer_parse(json, n, "llama2.json", &tok), FV_OK, "%s", fv_last_error());
+    free(json);
+}
+
+static void close_tokenizer(void) { fv_tokenizer_free(tok); }
+
+TestSuite(sequence, .init = open_tokenizer, .fini = close_tokenizer);
+TestSuite(batch, .init = open_tokenizer, .fini = close_tokenizer);
+
+enum { VOCAB = 400, NET_VOCAB = 97 };
+
+static fv_sequence_options options(int32_t max_tokens) {
+    return (fv_sequence_options){.sampling = fv_sampling_default(),
+                                 .max_tokens = max_tokens,
+                                 .context = 4096,
+                                 .n_vocab = VOCAB};
+}
+
+static fv_sequence *open_sequence(const fv_sequence_options *opt, const int32_t *ids, int32_t n) {
+    fv_sequence *s;
+    cr_assert_eq(fv_sequence_open(opt, tok, ids, n, n, &s), FV_OK, "%s", fv_last_error());
+    return s;
+}
+
+/* Makes the sequence choose `id`; returns what it shows. */
+static const char *choose(fv_sequence *s, int32_t id) {
+    static char shown[256];
+    float logits[VOCAB] = {0};
+    const fv_sampled *token;
+    const char *text;
+    size_t n;
+    logits[id] = 5;
+    cr_assert_eq(fv_sequence_take(s, logits, &token, &text, &n), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(token->id, id);
+    snprintf(shown, sizeof shown, "%.*s", (int)n, text);
+    return shown;
+}
+
+/* The id of a token that is one character. */
+static int32_t char_id(const char *c) {
+    int32_t id = fv_tokenizer_id(tok, c);
+    cr_assert(id >= 0 && id < VOCAB, "%s is %d", c, id);
+    return id;
+}
+
+Test(sequence, ends_at_max_tokens_at_the_context_and_at_eos) {
+    int32_t prompt[] = {1, 5, 6}, eos[] = {9, 11};
+    fv_sequence_options opt = options(2);
+    fv_sequence *s = open_sequence(&opt, prompt, 3);
+    choose(s, char_id("a"));
+    cr_assert_eq(fv_sequence_finish(s), FV_FINISH_NOT);
+    choose(s, char_id("a"));
+    cr_assert_eq(fv_sequence_finish(s), FV_FINISH_LENGTH);
+    fv_sequence_close(s);
+    opt.max_tokens = 100;
+    opt.context = 4;
+    s = open_sequence(&opt, prompt, 3);
+    choose(s, char_id("a"));
+    cr_assert_eq(fv_sequence_finish(s), FV_FINISH_LENGTH);
+    fv_sequence_close(s);
+    opt.context = 100;
+    opt.eos = eos;
+    opt.n_eos = 2;
+    s = open_sequence(&opt, prompt, 3);
+    choose(s, char_id("a"));
+    cr_assert_str_empty(choose(s, 11), "the end is not shown");
+    cr_assert_eq(fv_sequence_finish(s), FV_FINISH_EOS);
+    fv_sequence_close(s);
+}
+
+Test(sequence, a_stop_string_over_two_tokens_is_never_shown) {
+    const char *stop = "bc";
+    int32_t prompt[] = {1};
+    fv_sequence_options opt = options(10);
+    opt.stop = &stop;
+    opt.n_stop = 1;
+    fv_sequence *s = open_sequence(&opt, prompt, 1);
+    choose(s, char_id("a"));
+    cr_assert_null(strchr(choose(s, char_id("b")), 'b'), "it may become the stop string");
+    cr_assert_null(strchr(choose(s, char_id("c")), 'c'));
+    cr_assert_eq(fv_sequence_finish(s), FV_FINISH_STOP);
+    fv_sequence_close(s);
+}
+
+Test(sequence, text_held_back_is_shown_when_the_answer_ends) {
+    const char *stop = "bc";
+    int32_t prompt[] = {1};
+    fv_sequence_options opt = options(2);
+    opt.stop = &stop;
+    opt.n_stop = 1;
+    fv_sequence *s = open_sequence(&opt, prompt, 1);
+    choose(s, char_id("a"));
+    cr_assert_not_null(strchr(choose(s, char_id("b")), 'b'));
+    fv_sequence_close(s);
+}
+
+Test(sequence, another_worker_goes_on_where_one_stopped) {
+    const char *stop = "bc";
+    int32_t prompt[] = {1}, so_far[] = {1, char_id("a"), char_id("b")};
+    fv_sequence_options opt = options(10);
+    opt.stop = &stop;
+    opt.n_stop = 1;
+    opt.sampling.temperature = 2;
+    opt.sampling.seed = 4;
+    fv_sequence *whole = open_sequence(&opt, prompt, 1), *rest;
+    cr_assert_eq(fv_sequence_open(&opt, tok, so_far, 3, 1, &rest), FV_OK);
+    /* Random choice goes on with the right step, and half a stop string is remembered. */
+    float even[VOCAB] = {0};
+    const fv_sampled *a, *b;
+    const char *text;
+    size_t n;
+    float first[VOCAB] = {0}, second[VOCAB] = {0};
+    first[so_far[1]] = second[so_far[2]] = 1e4f;
+    cr_assert_eq(fv_sequence_take(whole, first, &a, &text, &n), FV_OK);
+    cr_assert_eq(fv_sequence_take(whole, second, &a, &text, &n), FV_OK);
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(fv_sequence_take(whole, even, &a, &text, &n), FV_OK);
+        cr_assert_eq(fv_sequence_take(rest, even, &b, &text, &n), FV_OK);
+        cr_assert_eq(a->id, b->id);
+    }
+    fv_sequence_close(whole);
+    fv_sequence_close(rest);
+    cr_assert_eq(fv_sequence_open(&opt, tok, so_far, 3, 1, &rest), FV_OK);
+    float hash[VOCAB] = {0};
+    hash[char_id("c")] = 1e4f;
+    cr_assert_eq(fv_sequence_take(rest, hash, &b, &text, &n), FV_OK);
+    cr_assert_eq(fv_sequence_finish(rest), FV_FINISH_STOP);
+    fv_sequence_close(rest);
+}
+
+Test(sequence, logits_that_are_not_finite_end_it_with_an_error) {
+    int32_t prompt[] = {1};
+    fv_sequence_options opt = options(10);
+    fv_sequence *s = open_sequence(&opt, prompt, 1);
+    float logits[VOCAB] = {0};
+    const fv_sampled *token;
+    const char *text;
+    size_t n;
+    logits[VOCAB - 1] = NAN;
+    cr_assert_eq(fv_sequence_take(s, logits, &token, &text, &n), FV_EDATA);
+    cr_assert(strstr(fv_last_error(), "not finite"));
+    fv_sequence_close(s);
+}
+
+Test(sequence, options_out_of_range_are_refused) {
+    int32_t ids[] = {1, 2, 3};
+    fv_sequence *s;
+    fv_sequence_options opt = options(0);
+    cr_assert_eq(fv_sequence_open(&opt, tok, ids, 1, 1, &s), FV_EINVAL);
+    opt = options(2);
+    cr_assert_eq(fv_sequence_open(&opt, tok, ids, 3, 1, &s), FV_EINVAL, "already complete");
+}
+
+/* ---- batch ----------------------------------------------------------------------------- */
+
+enum { N = 5, TOKENS = 12 };
+
+/* Tokens of each answer, in order. */
+typedef struct answers {
+    int32_t id[N][TOKENS + 1], n[N];
+    fv_status status[N];
+} answers;
+
+static void on_event(void *ctx, const fv_batch_event *e) {
+    answers *a = ctx;
+    int32_t i = *(int32_t *)e->user;
+    a->status[i] = e->status;
+    if (e->status == FV_OK) a->id[i][a->n[i]++] = e->token->id;
+}
+
+/* Answers `which` prompts; prompt i joins before step join[i]. poison: one store's keys turn NaN.
+ */
+static void answer(const bool *which, const int32_t *join, int32_t poison, answers *out) {
+    tiny_net net;
+    tiny_prompt p[N];
+    fv_sequence *seq[N];
+    fv_batch *batch;
+    int32_t index[N];
+    *out = (answers){0};
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);
+    cr_assert_eq(fv_batch_open(net.dec, N, &batch), FV_OK);
+    for (int32_t i = 0; i < N; i++) {
+        if (!which[i]) continue;
+        index[i] = i;
+        tiny_prompt_make(&net, &p[i], 3 + i, i % 2 ? 30 : 0, 4, 50 + (uint64_t)i, "");
+        cr_assert_eq(tiny_prefill(&net, &p[i], 1, 0), FV_OK);
+        fv_sequence_options opt = options(TOKENS - 2 * i);
+        opt.n_vocab = NET_VOCAB;
+        opt.sampling.temperature = 1;
+        opt.sampling.seed = (uint64_t)i;
+        seq[i] = open_sequence(&opt, p[i].ids, p[i].n);
+        const fv_sampled *token;
+        const char *text;
+        size_t n;
+        cr_assert_eq(fv_sequence_take(seq[i], p[i].logits, &token, &text, &n), FV_OK);
+        out->id[i][out->n[i]++] = token->id;
+    }
+    for (int32_t step = 0; step < 30; step++) {
+        for (int32_t i = 0; i < N; i++) {
+            if (!which[i] || join[i] != step) continue;
+            cr_assert_eq(fv_batch_join(batch, seq[i], p[i].kv, &index[i]), FV_OK);
+            if (i == poison) *(float *)fv_kv_runs(p[i].kv, 0)[FV_SEG_TEXT].block[0].k = NAN;
+        }
+        cr_assert_eq(fv_batch_step(batch, on_event, out), FV_OK, "%s", fv_last_error());
+    }
+    cr_assert_eq(fv_batch_count(batch), 0);
+    for (int32_t i = 0; i < N; i++) {
+        if (!which[i]) continue;
+        fv_sequence_close(seq[i]);
+        tiny_prompt_free(&p[i]);
+    }
+    fv_batch_close(batch);
+    tiny_net_close(&net);
+}
+
+Test(batch, an_answer_is_the_same_alone_and_among_those_who_come_and_go) {
+    static const bool all[N] = {true, true, true, true, true};
+    static const int32_t join[N] = {0, 2, 1, 5, 0};
+    answers together, alone;
+    answer(all, join, -1, &together);
+    for (int32_t i = 0; i < N; i++) {
+        bool one[N] = {false};
+        one[i] = true;
+        answer(one, join, -1, &alone);
+        cr_assert_eq(together.n[i], TOKENS - 2 * i);
+        cr_assert_eq(alone.n[i], together.n[i]);
+        cr_assert_eq(memcmp(alone.id[i], together.id[i], sizeof alone.id[i]), 0, "answer %d", i);
+    }
+}
+
+Test(batch, one_that_fails_leaves_and_the_others_go_on) {
+    static const bool all[N] = {true, true, true, true, true};
+    static const int32_t join[N] = {0, 0, 0, 0, 0};
+    answers good, bad;
+    answer(all, join, -1, &good);
+    answer(all, join, 2, &bad);
+    for (int32_t i = 0; i < N; i++) {
+        if (i == 2) {
+            cr_assert_eq(bad.status[i], FV_EDATA);
+            cr_assert_eq(bad.n[i], 1, "only the token before");
+        } else {
+            cr_assert_eq(memcmp(good.id[i], bad.id[i], sizeof good.id[i]), 0, "answer %d", i);
+        }
+    }
+}
+
+Test(batch, a_full_batch_says_so_and_leaving_makes_room) {
+    tiny_net net;
+    fv_batch *batch;
+    int32_t prompt[] = {1};
+    fv_sequence_options opt = options(4);
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    cr_assert_eq(fv_batch_open(net.dec, 1, &batch), FV_OK);
+    fv_sequence *a = open_sequence(&opt, prompt, 1), *b = open_sequence(&opt, prompt, 1);
+    cr_assert_eq(fv_batch_join(batch, a, NULL, NULL), FV_OK);
+    cr_assert_eq(fv_batch_join(batch, b, NULL, NULL), FV_EBUSY);
+    fv_batch_leave(batch, b); /* not there */
+    fv_batch_leave(batch, a);
+    cr_assert_eq(fv_batch_join(batch, b, NULL, NULL), FV_OK);
+    fv_batch_leave(batch, b);
+    fv_sequence_close(a);
+    fv_sequence_close(b);
+    fv_batch_close(batch);
+    tiny_net_close(&net);
+}

@@ -1,0 +1,599 @@
+/* model/checkpoint: directories as people have them, and directories that are damaged. Each test
+ * writes a small synthetic checkpoint, changes something, and opens it. */
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/file.h"
+#include "model/checkpoint.h"
+#include "model/synth.h"
+#include "tests/support/tensor_file.h"
+
+enum { PATH_CAP = 4096 };
+static const char weights[] = "model.safetensors";
+
+typedef struct checkpoint {
+    char dir[PATH_CAP];
+} checkpoint;
+
+static checkpoint made(fv_synth_options o) {
+    checkpoint c;
+    scratch_dir(c.dir, sizeof c.dir);
+    o.dir = c.dir;
+    if (!o.config_file && !o.shape) o.shape = "tiny-gqa";
+    fv_synth_report r;
+    cr_assert_eq(fv_synth_write(&o, &r), FV_OK, "%s", fv_last_error());
+    return c;
+}
+
+static checkpoint tiny(void) { return made((fv_synth_options){.dtype = FV_BF16}); }
+
+static fv_checkpoint *opened(const checkpoint *c) {
+    fv_checkpoint *ck = NULL;
+    cr_assert_eq(fv_checkpoint_open(c->dir, &ck), FV_OK, "%s", fv_last_error());
+    return ck;
+}
+
+static void refused(const checkpoint *c, fv_status want, const char *words) {
+    fv_checkpoint *ck = NULL;
+    fv_status st = fv_checkpoint_open(c->dir, &ck);
+    cr_assert_eq(st, want, "%s: %s", fv_status_name(st), fv_last_error());
+    cr_assert_null(ck);
+    cr_assert_not_null(strstr(fv_last_error(), words), "'%s' lacks '%s'", fv_last_error(), words);
+}
+
+static void path_of(const checkpoint *c, const char *name, char path[PATH_CAP]) {
+    cr_assert_eq(fv_path_join(c->dir, name, path, PATH_CAP), FV_OK);
+}
+
+static void remove_file(const checkpoint *c, const char *name) {
+    char path[PATH_CAP];
+    path_of(c, name, path);
+    cr_assert_eq(unlink(path), 0, "%s", path);
+}
+
+static void rename_file(const checkpoint *c, const char *from, const char *to) {
+    char a[PATH_CAP], b[PATH_CAP];
+    path_of(c, from, a);
+    path_of(c, to, b);
+    cr_assert_eq(rename(a, b), 0);
+}
+
+/* Sets one key of a JSON file; part NULL = top level. */
+static void set_json(const checkpoint *c, const char *name, const char *part, const char *key,
+                     json_t *value) {
+    char path[PATH_CAP];
+    path_of(c, name, path);
+    json_t *root = json_load_file(path, 0, NULL);
+    cr_assert_not_null(root);
+    json_object_set_new(part ? json_object_get(root, part) : root, key, value);
+    cr_assert_eq(json_dump_file(root, path, 0), 0);
+    json_decref(root);
+}
+
+/* ---- what is found ---- */
+
+Test(checkpoint, every_view_has_its_shape) {
+    checkpoint c = made((fv_synth_options){.shape = "tiny-gqa", .dtype = FV_F16});
+    fv_checkpoint *ck = opened(&c);
+    const fv_text_weights *t = fv_checkpoint_text(ck);
+    const fv_text_layer *l = &t->layer[1];
+    const struct {
+        const fv_tensor *t;
+        int32_t rows, cols;
+    } want[] = {
+        {&t->embed, 512, 64},  {&t->head, 512, 64}, {&t->norm, 1, 64}, {&l->attn_norm, 1, 64},
+        {&l->q, 128, 64},      {&l->k, 64, 64},     {&l->v, 64, 64},   {&l->o, 64, 128},
+        {&l->mlp_norm, 1, 64}, {&l->gate, 160, 64}, {&l->up, 160, 64}, {&l->down, 64, 160},
+    };
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        cr_assert_not_null(want[i].t->data, "%zu", i);
+        cr_assert_eq(want[i].t->rows, want[i].rows, "%zu", i);
+        cr_assert_eq(want[i].t->cols, want[i].cols, "%zu", i);
+        cr_assert_eq(want[i].t->ld, want[i].cols);
+        cr_assert_eq(want[i].t->dtype, FV_F16);
+    }
+    cr_assert_null(l->q_bias.data);
+    cr_assert_null(l->gate_bias.data);
+    const fv_vision_weights *v = fv_checkpoint_vision(ck);
+    cr_assert(v->patch.rows == 32 && v->patch.cols == 3 * 14 * 14);
+    cr_assert(v->position.rows == 17 && v->position.cols == 32);
+    cr_assert(v->cls.rows == 1 && v->cls.cols == 32);
+    cr_assert(v->layer[1].fc1.rows == 64 && v->layer[1].fc1.cols == 32);
+    cr_assert_not_null(v->layer[1].fc2_bias.data);
+    const fv_projector_weights *p = fv_checkpoint_projector(ck);
+    cr_assert(p->fc1.rows == 64 && p->fc1.cols == 32 && p->fc2.rows == 64 && p->fc2.cols == 64);
+    cr_assert_str_eq(fv_checkpoint_dir(ck), c.dir);
+    fv_checkpoint_close(ck);
+}
+
+static bool same_tensor(const fv_tensor *a, const fv_tensor *b) {
+    if (!a->data || !b->data) return a->data == b->data;
+    return a->rows == b->rows && a->cols == b->cols && a->dtype == b->dtype &&
+           !memcmp(a->data, b->data, (size_t)a->rows * (size_t)a->cols * fv_dtype_bytes(a->dtype));
+}
+
+static bool same_network(const fv_checkpoint *a, const fv_checkpoint *b) {
+    const fv_model_config *cfg = fv_checkpoint_config(a);
+    const fv_tensor *x = (const fv_tensor *)fv_checkpoint_text(a)->layer;
+    const fv_tensor *y = (const fv_tensor *)fv_checkpoint_text(b)->layer;
+    bool same = same_tensor(&fv_checkpoint_text(a)->embed, &fv_checkpoint_text(b)->embed) &&
+                same_tensor(&fv_checkpoint_text(a)->head, &fv_checkpoint_text(b)->head) &&
+                same_tensor(&fv_checkpoint_text(a)->norm, &fv_checkpoint_text(b)->norm);
+    size_t n = sizeof(fv_text_layer) / sizeof *x * (size_t)cfg->text.n_layer;
+    for (size_t i = 0; i < n; i++) same = same && same_tensor(&x[i], &y[i]);
+    if (!cfg->has_vision) return same;
+    x = (const fv_tensor *)fv_checkpoint_vision(a)->layer;
+    y = (const fv_tensor *)fv_checkpoint_vision(b)->layer;
+    n = sizeof(fv_vision_layer) / sizeof *x * (size_t)cfg->feature_layer[0];
+    for (size_t i = 0; i < n; i++) same = same && same_tensor(&x[i], &y[i]);
+    x = &fv_checkpoint_vision(a)->cls;
+    y = &fv_checkpoint_vision(b)->cls;
+    for (size_t i = 0; i < 5; i++) same = same && same_tensor(&x[i], &y[i]);
+    x = &fv_checkpoint_projector(a)->fc1;
+    y = &fv_checkpoint_projector(b)->fc1;
+    for (size_t i = 0; i < 4; i++) same = same && same_tensor(&x[i], &y[i]);
+    return same;
+}
+
+Test(checkpoint, every_dialect_and_shard_count_is_the_same_network) {
+    checkpoint hub = tiny();
+    fv_checkpoint *a = opened(&hub);
+    char fp_a[17], fp_b[17];
+    fv_checkpoint_fingerprint(a, fp_a);
+    const fv_dialect dialects[] = {FV_DIALECT_HUB, FV_DIALECT_V4_52, FV_DIALECT_V5_6,
+                                   FV_DIALECT_ORIGINAL};
+    for (size_t i = 0; i < 4; i++) {
+        checkpoint other = made((fv_synth_options){
+            .dtype = FV_BF16, .dialect = dialects[i], .n_shard = 1 + 3 * (int32_t)i});
+        fv_checkpoint *b = opened(&other);
+        cr_assert(same_network(a, b), "%s", fv_dialect_name(dialects[i]));
+        fv_checkpoint_fingerprint(b, fp_b);
+        cr_assert_str_eq(fp_a, fp_b);
+        cr_assert_eq(fv_checkpoint_bytes(a), fv_checkpoint_bytes(b));
+        fv_checkpoint_close(b);
+    }
+    fv_checkpoint_close(a);
+}
+
+Test(checkpoint, base_models_share_the_embedding_as_head) {
+    const fv_dialect dialects[] = {FV_DIALECT_BASE, FV_DIALECT_BARE};
+    for (size_t i = 0; i < 2; i++) {
+        checkpoint c = made((fv_synth_options){.dtype = FV_BF16, .dialect = dialects[i]});
+        fv_checkpoint *ck = opened(&c);
+        cr_assert(fv_checkpoint_config(ck)->text.tied_head);
+        cr_assert_eq(fv_checkpoint_text(ck)->head.data, fv_checkpoint_text(ck)->embed.data);
+        fv_checkpoint_close(ck);
+    }
+}
+
+Test(checkpoint, a_stored_head_wins_over_a_tied_one) {
+    checkpoint c = tiny();
+    set_json(&c, "config.json", NULL, "tie_word_embeddings", json_true());
+    fv_checkpoint *ck = opened(&c);
+    cr_assert_not(fv_checkpoint_config(ck)->text.tied_head);
+    cr_assert_neq(fv_checkpoint_text(ck)->head.data, fv_checkpoint_text(ck)->embed.data);
+    fv_checkpoint_close(ck);
+}
+
+Test(checkpoint, of_a_tied_pair_the_embedding_may_be_the_absent_one) {
+    checkpoint c = tiny();
+    set_json(&c, "config.json", NULL, "tie_word_embeddings", json_true());
+    tensor_file_without(c.dir, weights, "language_model.model.embed_tokens.weight");
+    fv_checkpoint *ck = opened(&c);
+    cr_assert_not_null(fv_checkpoint_text(ck)->embed.data);
+    cr_assert_eq(fv_checkpoint_text(ck)->head.data, fv_checkpoint_text(ck)->embed.data);
+    fv_checkpoint_close(ck);
+    tensor_file_without(c.dir, weights, "language_model.lm_head.weight");
+    refused(&c, FV_ENOTFOUND, "'language_model.lm_head.weight' is missing");
+}
+
+Test(checkpoint, unused_tensors_may_be_absent) {
+    checkpoint c = tiny();
+    tensor_file_without(c.dir, weights, "vision_tower.vision_model.post_layernorm.weight");
+    tensor_file_without(c.dir, weights, "vision_tower.vision_model.post_layernorm.bias");
+    tensor_file_without(c.dir, weights,
+                        "vision_tower.vision_model.encoder.layers.2.self_attn.q_proj.weight");
+    fv_checkpoint_close(opened(&c));
+}
+
+Test(checkpoint, unknown_tensors_of_any_dtype_are_ignored) {
+    checkpoint c = tiny();
+    tensor_file *f = tensor_file_read(c.dir, weights);
+    const int64_t shape[] = {2};
+    tensor_file_add(f, "vision_tower.vision_model.embeddings.position_ids", "I64", 1, shape,
+                    "0123456789abcdef", 16);
+    tensor_file_add(f, "image_newline", "I8", 1, shape, "ab", 2);
+    tensor_file_write(f, c.dir, weights, 0);
+    tensor_file_free(f);
+    fv_checkpoint_close(opened(&c));
+}
+
+Test(checkpoint, dtypes_may_be_mixed) {
+    checkpoint c = tiny();
+    tensor_file *f = tensor_file_read(c.dir, weights);
+    tensor_file_drop(f, "language_model.model.norm.weight");
+    float ones[64];
+    for (int i = 0; i < 64; i++) ones[i] = 1;
+    const int64_t shape[] = {64};
+    tensor_file_add(f, "language_model.model.norm.weight", "F32", 1, shape, ones, sizeof ones);
+    tensor_file_write(f, c.dir, weights, 0);
+    tensor_file_free(f);
+    fv_checkpoint *ck = opened(&c);
+    cr_assert_eq(fv_checkpoint_text(ck)->norm.dtype, FV_F32);
+    cr_assert_eq(((const float *)fv_checkpoint_text(ck)->norm.data)[63], 1.0F);
+    cr_assert_eq(fv_checkpoint_text(ck)->embed.dtype, FV_BF16);
+    fv_checkpoint_close(ck);
+}
+
+Test(checkpoint, tensors_that_are_not_aligned_are_copied) {
+    checkpoint even = tiny(), odd = tiny();
+    tensor_file *f = tensor_file_read(odd.dir, weights);
+    tensor_file_write(f, odd.dir, weights, 3);
+    tensor_file_free(f);
+    fv_checkpoint *a = opened(&even), *b = opened(&odd);
+    cr_assert_eq((uintptr_t)fv_checkpoint_text(b)->embed.data % 2, 0);
+    cr_assert(same_network(a, b));
+    char fp_a[17], fp_b[17];
+    fv_checkpoint_fingerprint(a, fp_a);
+    fv_checkpoint_fingerprint(b, fp_b);
+    cr_assert_str_eq(fp_a, fp_b);
+    fv_checkpoint_close(a);
+    fv_checkpoint_close(b);
+}
+
+Test(checkpoint, a_text_model_alone_has_no_vision) {
+    checkpoint home;
+    scratch_dir(home.dir, sizeof home.dir);
+    write_text(home.dir, "text.json",
+               "{\"model_type\":\"qwen2\",\"hidden_size\":64,\"intermediate_size\":96,"
+               "\"num_hidden_layers\":2,\"num_attention_heads\":4,\"num_key_value_heads\":2,"
+               "\"vocab_size\":300}");
+    char config[PATH_CAP];
+    path_of(&home, "text.json", config);
+    const fv_dialect dialects[] = {FV_DIALECT_HUB, FV_DIALECT_BARE};
+    for (size_t i = 0; i < 2; i++) {
+        checkpoint c = made(
+            (fv_synth_options){.config_file = config, .dtype = FV_F32, .dialect = dialects[i]});
+        fv_checkpoint *ck = opened(&c);
+        cr_assert_not(fv_checkpoint_config(ck)->has_vision);
+        cr_assert_null(fv_checkpoint_vision(ck));
+        cr_assert_null(fv_checkpoint_projector(ck));
+        cr_assert_not_null(fv_checkpoint_text(ck)->layer[1].q_bias.data);
+        cr_assert_null(fv_checkpoint_text(ck)->layer[1].o_bias.data);
+        fv_checkpoint_close(ck);
+    }
+}
+
+Test(checkpoint, generation_and_image_constants_are_read) {
+    checkpoint c = tiny();
+    write_text(c.dir, "generation_config.json", "{\"top_k\":7,\"eos_token_id\":[2,9]}");
+    fv_checkpoint *ck = opened(&c);
+    cr_assert_eq(fv_checkpoint_generation(ck)->top_k, 7);
+    cr_assert_eq(fv_checkpoint_config(ck)->n_eos, 2);
+    cr_assert_eq(fv_checkpoint_image(ck)->crop_h, 56);
+    fv_checkpoint_close(ck);
+}
+
+Test(checkpoint, a_nested_image_processor_wins_over_the_separate_file) {
+    checkpoint c = tiny();
+    write_text(c.dir, "preprocessor_config.json", "{\"resample\":1}");
+    fv_checkpoint *ck = opened(&c);
+    cr_assert_eq(fv_checkpoint_image(ck)->resample, 1, "processor_config.json has none nested");
+    fv_checkpoint_close(ck);
+    write_text(c.dir, "processor_config.json", "{\"image_processor\":{\"resample\":2}}");
+    ck = opened(&c);
+    cr_assert_eq(fv_checkpoint_image(ck)->resample, 2);
+    fv_checkpoint_close(ck);
+    remove_file(&c, "processor_config.json");
+    remove_file(&c, "preprocessor_config.json");
+    ck = opened(&c);
+    cr_assert_eq(fv_checkpoint_image(ck)->resample, 3);
+    fv_checkpoint_close(ck);
+}
+
+Test(checkpoint, only_used_tensors_count_as_bytes) {
+    checkpoint c = made((fv_synth_options){.dtype = FV_F32});
+    size_t sum = 0;
+    tensor_file *f = tensor_file_read(c.dir, weights);
+    for (int32_t i = 0; i < f->n; i++)
+        if (!strstr(f->tensor[i].name, "post_layernorm") &&
+            !strstr(f->tensor[i].name, "encoder.layers.2."))
+            sum += f->tensor[i].bytes;
+    tensor_file_free(f);
+    fv_checkpoint *ck = opened(&c);
+    cr_assert_eq(fv_checkpoint_bytes(ck), sum);
+    fv_checkpoint_close(ck);
+}
+
+/* ---- fingerprint, NaN ---- */
+
+static void fingerprint(const checkpoint *c, char out[17]) {
+    fv_checkpoint *ck = opened(c);
+    fv_checkpoint_fingerprint(ck, out);
+    fv_checkpoint_close(ck);
+}
+
+Test(checkpoint, another_seed_or_config_is_another_fingerprint) {
+    checkpoint a = made((fv_synth_options){.dtype = FV_BF16, .seed = 1});
+    checkpoint b = made((fv_synth_options){.dtype = FV_BF16, .seed = 2});
+    char fp_a[17], fp_b[17], fp_c[17];
+    fingerprint(&a, fp_a);
+    fingerprint(&b, fp_b);
+    cr_assert_eq(strlen(fp_a), 16);
+    cr_assert_eq(strspn(fp_a, "0123456789abcdef"), 16);
+    cr_assert_str_neq(fp_a, fp_b);
+    set_json(&b, "config.json", "text_config", "rope_theta", json_real(5));
+    fingerprint(&b, fp_c);
+    cr_assert_str_neq(fp_b, fp_c);
+}
+
+Test(checkpoint, a_changed_byte_at_the_edge_of_a_tensor_is_another_fingerprint) {
+    checkpoint a = tiny();
+    char before[17], after[17];
+    fingerprint(&a, before);
+    tensor_file *f = tensor_file_read(a.dir, weights);
+    file_tensor *t = tensor_file_find(f, "language_model.model.layers.1.mlp.down_proj.weight");
+    t->data[t->bytes - 1] ^= 0x40;
+    tensor_file_write(f, a.dir, weights, 0);
+    tensor_file_free(f);
+    fingerprint(&a, after);
+    cr_assert_str_neq(before, after);
+}
+
+static void poison(fv_dtype dtype, const void *value, size_t bytes) {
+    checkpoint c = made((fv_synth_options){.dtype = dtype});
+    fv_checkpoint *ck = opened(&c);
+    cr_assert_null(fv_checkpoint_find_nonfinite(ck));
+    fv_checkpoint_close(ck);
+    tensor_file *f = tensor_file_read(c.dir, weights);
+    const char *name = "vision_tower.vision_model.encoder.layers.1.mlp.fc1.bias";
+    file_tensor *t = tensor_file_find(f, name);
+    memcpy(t->data + t->bytes - bytes, value, bytes);
+    tensor_file_write(f, c.dir, weights, 0);
+    tensor_file_free(f);
+    ck = opened(&c);
+    cr_assert_str_eq(fv_checkpoint_find_nonfinite(ck), name);
+    fv_checkpoint_close(ck);
+}
+
+Test(checkpoint, nan_and_infinity_are_found_in_every_dtype) {
+    const uint32_t f32[] = {0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001};
+    const uint16_t bf16[] = {0x7F80, 0xFF80, 0x7FC0}, f16[] = {0x7C00, 0xFC00, 0x7E01};
+    for (size_t i = 0; i < 4; i++) poison(FV_F32, &f32[i], 4);
+    for (size_t i = 0; i < 3; i++) poison(FV_BF16, &bf16[i], 2);
+    for (size_t i = 0; i < 3; i++) poison(FV_F16, &f16[i], 2);
+}
+
+/* ---- what is refused ---- */
+
+Test(checkpoint, a_directory_that_is_not_there_is_named) {
+    checkpoint c = {"/nowhere/at all"};
+    refused(&c, FV_ENOTFOUND, "/nowhere/at all/config.json does not exist");
+}
+
+Test(checkpoint, weights_that_are_not_there_are_named) {
+    checkpoint c = tiny();
+    remove_file(&c, weights);
+    refused(&c, FV_ENOTFOUND, "has neither model.safetensors nor model.safetensors.index.json");
+}
+
+Test(checkpoint, a_broken_config_is_named_by_its_path) {
+    checkpoint c = tiny();
+    write_text(c.dir, "config.json", "{\"model_type\":\"llava\",");
+    refused(&c, FV_EDATA, "/config.json: not valid JSON");
+    checkpoint d = tiny();
+    write_text(d.dir, "generation_config.json", "{\"top_p\":7}");
+    refused(&d, FV_EDATA, "/generation_config.json: key 'top_p' is 7");
+    checkpoint e = tiny();
+    write_text(e.dir, "preprocessor_config.json", "{\"crop_size\":99}");
+    refused(&e, FV_EUNSUPPORTED, "/preprocessor_config.json: key 'crop_size' gives 99x99");
+    write_text(e.dir, "processor_config.json", "{\"image_processor\":{\"crop_size\":98}}");
+    refused(&e, FV_EUNSUPPORTED, "/processor_config.json: key 'crop_size' gives 98x98");
+    write_text(e.dir, "processor_config.json", "[]");
+    refused(&e, FV_EDATA, "/processor_config.json: a JSON object is expected");
+}
+
+Test(checkpoint, a_missing_tensor_is_named_as_the_file_would_name_it) {
+    static const struct {
+        fv_dialect d;
+        const char *name;
+    } want[] = {
+        {FV_DIALECT_HUB, "language_model.model.layers.1.mlp.up_proj.weight"},
+        {FV_DIALECT_V4_52, "model.vision_tower.vision_model.encoder.layers.0.layer_norm1.bias"},
+        {FV_DIALECT_V5_6, "model.vision_tower.encoder.layers.0.layer_norm1.bias"},
+        {FV_DIALECT_ORIGINAL, "model.mm_projector.2.weight"},
+        {FV_DIALECT_BASE, "language_model.layers.0.self_attn.o_proj.weight"},
+        {FV_DIALECT_BARE, "norm.weight"},
+    };
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        checkpoint c = made((fv_synth_options){.dtype = FV_BF16, .dialect = want[i].d});
+        tensor_file_without(c.dir, weights, want[i].name);
+        char words[256];
+        snprintf(words, sizeof words, "tensor '%s' is missing", want[i].name);
+        refused(&c, FV_ENOTFOUND, words);
+    }
+}
+
+Test(checkpoint, a_missing_head_says_that_it_is_not_tied) {
+    checkpoint c = tiny();
+    tensor_file_without(c.dir, weights, "language_model.lm_head.weight");
+    refused(&c, FV_ENOTFOUND,
+            "'language_model.lm_head.weight' is missing, and config.json does "
+            "not tie it");
+}
+
+Test(checkpoint, a_wrong_shape_names_both_shapes_and_the_keys) {
+    checkpoint c = tiny();
+    set_json(&c, "config.json", "text_config", "intermediate_size", json_integer(161));
+    refused(&c, FV_EDATA,
+            "tensor 'language_model.model.layers.0.mlp.gate_proj.weight' in model.safetensors has "
+            "shape [160, 64]; [161, 64] is expected from config.json's intermediate_size, "
+            "hidden_size");
+    checkpoint d = tiny();
+    set_json(&d, "config.json", "vision_config", "image_size", json_integer(70));
+    set_json(&d, "preprocessor_config.json", NULL, "crop_size", json_integer(70));
+    refused(&d, FV_EDATA,
+            "[17, 32]; [26, 32] is expected from config.json's "
+            "vision_config.image_size / patch_size, vision_config.hidden_size");
+    checkpoint e = tiny();
+    set_json(&e, "config.json", "text_config", "num_key_value_heads", json_integer(1));
+    refused(&e, FV_EDATA, "num_key_value_heads * head_dim");
+}
+
+Test(checkpoint, the_number_of_dimensions_counts) {
+    checkpoint c = tiny();
+    tensor_file *f = tensor_file_read(c.dir, weights);
+    file_tensor *t = tensor_file_find(f, "language_model.model.norm.weight");
+    t->n_dim = 2;
+    t->shape[1] = 1;
+    tensor_file_write(f, c.dir, weights, 0);
+    tensor_file_free(f);
+    refused(&c, FV_EDATA, "has shape [64, 1]; [64] is expected");
+}
+
+Test(checkpoint, a_used_tensor_of_another_dtype_is_named) {
+    checkpoint c = tiny();
+    tensor_file *f = tensor_file_read(c.dir, weights);
+    strcpy(tensor_file_find(f, "multi_modal_projector.linear_1.bias")->dtype, "I16");
+    tensor_file_write(f, c.dir, weights, 0);
+    tensor_file_free(f);
+    refused(&c, FV_EUNSUPPORTED,
+            "tensor 'multi_modal_projector.linear_1.bias' in "
+            "model.safetensors has dtype I16; the engine reads F32, F16 and "
+            "BF16");
+}
+
+Test(checkpoint, one_tensor_under_two_names_is_refused) {
+    checkpoint c = tiny();
+    tensor_file *f = tensor_file_read(c.dir, weights);
+    const file_tensor *t = tensor_file_find(f, "language_model.model.norm.weight");
+    tensor_file_add(f, "model.language_model.norm.weight", t->dtype, t->n_dim, t->shape, t->data,
+                    t->bytes);
+    tensor_file_write(f, c.dir, weights, 0);
+    tensor_file_free(f);
+    refused(&c, FV_EDATA, "are the same one");
+    cr_assert_not_null(strstr(fv_last_error(), "'model.language_model.norm.weight'"));
+    cr_assert_not_null(strstr(fv_last_error(), "'language_model.model.norm.weight'"));
+}
+
+Test(checkpoint, a_truncated_file_is_refused_wherever_it_is_cut) {
+    checkpoint c = tiny();
+    char path[PATH_CAP];
+    path_of(&c, weights, path);
+    fv_file_map map;
+    cr_assert_eq(fv_file_map_open(path, &map), FV_OK);
+    off_t whole = (off_t)map.bytes;
+    fv_file_map_close(&map);
+    const off_t cuts[] = {whole - 1, whole / 2, 100, 8, 7, 1, 0};
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        cr_assert_eq(truncate(path, cuts[i]), 0);
+        refused(&c, FV_EDATA, "model.safetensors: ");
+    }
+}
+
+/* ---- shards ---- */
+
+static const char shard_2[] = "model-00002-of-00003.safetensors";
+static const char index_name[] = "model.safetensors.index.json";
+
+static checkpoint sharded(void) { return made((fv_synth_options){.dtype = FV_BF16, .n_shard = 3}); }
+
+Test(checkpoint, a_missing_shard_is_named) {
+    checkpoint c = sharded();
+    remove_file(&c, shard_2);
+    refused(&c, FV_ENOTFOUND,
+            "model.safetensors.index.json names shard "
+            "'model-00002-of-00003.safetensors', which is missing");
+}
+
+Test(checkpoint, a_corrupt_shard_is_named) {
+    checkpoint c = sharded();
+    write_text(c.dir, shard_2, "not a safetensors file");
+    refused(&c, FV_EDATA, "model-00002-of-00003.safetensors: ");
+}
+
+Test(checkpoint, a_tensor_that_is_not_in_its_shard_is_named) {
+    checkpoint c = sharded();
+    set_json(&c, index_name, "weight_map", "language_model.model.embed_tokens.weight",
+             json_string(shard_2));
+    refused(&c, FV_EDATA,
+            "tensor 'language_model.model.embed_tokens.weight' is not in its shard "
+            "'model-00002-of-00003.safetensors'");
+}
+
+Test(checkpoint, a_tensor_in_two_shards_is_named_with_both) {
+    checkpoint c = sharded();
+    tensor_file *one = tensor_file_read(c.dir, "model-00001-of-00003.safetensors");
+    tensor_file *two = tensor_file_read(c.dir, shard_2);
+    const file_tensor *t = &one->tensor[0];
+    tensor_file_add(two, t->name, t->dtype, t->n_dim, t->shape, t->data, t->bytes);
+    tensor_file_write(two, c.dir, shard_2, 0);
+    tensor_file_free(one);
+    tensor_file_free(two);
+    refused(&c, FV_EDATA, "are the same one");
+    cr_assert_not_null(strstr(fv_last_error(), "model-00001-of-00003.safetensors"));
+    cr_assert_not_null(strstr(fv_last_error(), shard_2));
+}
+
+Test(checkpoint, a_tensor_that_the_index_forgets_is_still_found) {
+    checkpoint c = sharded();
+    char path[PATH_CAP];
+    path_of(&c, index_name, path);
+    json_t *root = json_load_file(path, 0, NULL);
+    json_object_del(json_object_get(root, "weight_map"), "language_model.model.norm.weight");
+    json_dump_file(root, path, 0);
+    json_decref(root);
+    fv_checkpoint_close(opened(&c));
+}
+
+Test(checkpoint, an_index_that_leaves_the_directory_is_refused) {
+    checkpoint c = sharded();
+    static const char *const names[] = {"../model.safetensors", "/etc/passwd", ""};
+    for (size_t i = 0; i < 3; i++) {
+        set_json(&c, index_name, "weight_map", "x", json_string(names[i]));
+        refused(&c, FV_EDATA, "tensor 'x' must name a file in the same directory");
+    }
+    set_json(&c, index_name, "weight_map", "x", json_integer(1));
+    refused(&c, FV_EDATA, "tensor 'x' must name a file");
+}
+
+Test(checkpoint, an_index_without_a_map_is_refused) {
+    checkpoint c = sharded();
+    write_text(c.dir, index_name, "{\"metadata\":{}}");
+    refused(&c, FV_EDATA, "key 'weight_map' must be an object with tensors");
+    write_text(c.dir, index_name, "{\"weight_map\":{}}");
+    refused(&c, FV_EDATA, "key 'weight_map' must be an object with tensors");
+    write_text(c.dir, index_name, "{\"weight_map\":");
+    refused(&c, FV_EDATA, "index.json: not valid JSON");
+}
+
+Test(checkpoint, a_single_file_wins_over_an_index) {
+    checkpoint c = sharded(), d = tiny();
+    char from[PATH_CAP], to[PATH_CAP];
+    path_of(&d, weights, from);
+    path_of(&c, weights, to);
+    cr_assert_eq(rename(from, to), 0);
+    remove_file(&c, shard_2);
+    fv_checkpoint_close(opened(&c));
+}
+
+Test(checkpoint, shards_may_have_any_name) {
+    checkpoint c = sharded();
+    rename_file(&c, shard_2, "second part.bin");
+    char path[PATH_CAP];
+    path_of(&c, index_name, path);
+    json_t *root = json_load_file(path, 0, NULL), *v;
+    const char *key;
+    json_object_foreach(json_object_get(root, "weight_map"), key,
+                        v) if (!strcmp(json_string_value(v), shard_2))
+        json_string_set(v, "second part.bin");
+    json_dump_file(root, path, 0);
+    json_decref(root);
+    fv_checkpoint_close(opened(&c));
+}
+
+Test(checkpoint, closing_nothing_is_fine) { fv_checkpoint_close(NULL); }
