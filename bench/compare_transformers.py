@@ -60,20 +60,27 @@ def make_prompt(n_text):
 
 # ---- fovea ---------------------------------------------------------------------------------
 
+# Started by a small process: a child counts its parent's memory until it begins, and PyTorch's
+# is large.
+LAUNCH = """import resource, subprocess, sys
+code = subprocess.call(sys.argv[1:])
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)
+sys.exit(code)"""
+
+
 def run_fovea(program, checkpoint, picture, prompt, n_tokens, threads):
     """One request in a new process: its report, tokens, and the process's peak memory."""
     arguments = [program, "ask", "--checkpoint", checkpoint, "--image", picture, "--raw", "--json",
                  "--max-tokens", n_tokens, "--ignore-eos", "--temperature", 0, "--threads", threads,
                  prompt]
     env = {k: v for k, v in os.environ.items() if not k.startswith("FOVEA_")}
-    process = subprocess.Popen(list(map(str, arguments)), stdout=subprocess.PIPE, env=env)
-    said = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != 0:
-        raise SystemExit(f"fovea ended with {process.returncode}")
-    answer = json.loads(said)
-    return answer["report"], [t["id"] for t in answer["tokens"]], usage.ru_maxrss * 1024
+    done = subprocess.run([sys.executable, "-c", LAUNCH, *map(str, arguments)],
+                          capture_output=True, text=True, env=env, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"fovea ended with {done.returncode}: {done.stderr}")
+    answer = json.loads(done.stdout)
+    return (answer["report"], [t["id"] for t in answer["tokens"]],
+            int(done.stderr.split()[-1]) * 1024)
 
 
 # ---- PyTorch -------------------------------------------------------------------------------
@@ -166,17 +173,16 @@ def print_table(name, result):
     steps = result["tokens"] - 1
     print(f"\n{name}: {result['rows']} rows in ({result['visual_rows']} visual), "
           f"{result['tokens']} tokens out, {result['isa']}")
-    print(f"  {'':10}{'fovea':>14}{'transformers':>16}{'':8}{'ratio':>7}")
+    print(f"  {'':18}{'fovea':>9}{'transformers':>14}{'':8}{'ratio':>6}")
     for stage in STAGES:
         attention = result["faster_attention"][stage]
         ours, theirs = (result["median_seconds"][n][stage] for n in ("fovea", attention))
-        unit = "s"
+        what = f"{stage}, s"
         if stage == "decode":
-            ours, theirs, unit = steps / ours, steps / theirs, "tokens/s"
-        print(f"  {stage:10}{ours:10.3f} {unit[:3]:3}{theirs:12.3f} {unit[:3]:3} {attention:8}"
-              f"{result['ratio'][stage]:6.2f}x")
+            ours, theirs, what = steps / ours, steps / theirs, f"{stage}, tokens/s"
+        print(f"  {what:18}{ours:9.3f}{theirs:14.3f}  {attention:6}{result['ratio'][stage]:6.2f}x")
     mib = 1 << 20
-    print(f"  memory    {result['fovea_peak_bytes'] / mib:10.0f} MiB at most; weights "
+    print(f"  {'memory':18}{result['fovea_peak_bytes'] / mib:9.0f} MiB at most; weights "
           f"{result['weight_bytes'] / mib:.0f} MiB, KV {result['kv_bytes'] / mib:.0f} MiB")
     if not result["tokens_equal"]:
         print("  NOTE: the two chose different tokens")

@@ -20,7 +20,7 @@ struct fv_local {
     fv_kv_pool *prefill_pool, *decode_pool;
     fv_receiver *receiver; /* of the decode side */
     fv_transport *transport;
-    fv_stepper *stepper;
+    fv_batch *batch;
     int32_t n_vocab; /* ids that may be sampled: behind them are padding rows */
     char fingerprint[17];
 };
@@ -54,7 +54,7 @@ static fv_status open_network(fv_local *l) {
     if (cfg->has_vision)
         FV_TRY(fv_vision_open(&l->be, cfg, fv_checkpoint_vision(l->ck),
                               fv_checkpoint_projector(l->ck), &l->vision));
-    return fv_stepper_open(l->dec, &l->stepper);
+    return fv_batch_open(l->dec, 1, &l->batch);
 }
 
 fv_status fv_local_open(const fv_local_options *opt, fv_local **out) {
@@ -80,7 +80,7 @@ fail:
 
 void fv_local_close(fv_local *l) {
     if (!l) return;
-    fv_stepper_close(l->stepper);
+    fv_batch_close(l->batch);
     fv_transport_close(l->transport);
     fv_receiver_close(l->receiver);
     fv_kv_pool_close(l->decode_pool);
@@ -103,11 +103,6 @@ const char *fv_local_isa(const fv_local *l) { return fv_backend_isa(&l->be); }
 
 const char *fv_local_fingerprint(const fv_local *l) { return l->fingerprint; }
 
-const char *fv_finish_name(fv_finish f) {
-    static const char *const names[] = {"length", "eos", "stop"};
-    return names[f];
-}
-
 void fv_report_free(fv_report *r) {
     free(r->digest);
     r->digest = NULL;
@@ -125,14 +120,12 @@ typedef struct run {
     fv_prompt prompt;
     fv_encoded encoded;
     fv_plan plan;
-    fv_kv *kv; /* on the prefill side, until it was sent */
-    fv_received received;
-    fv_sampled token; /* the last one */
-    float *logits;    /* [vocab] */
-    fv_logprob *scratch;
-    int32_t *ids; /* prompt and generated */
-    fv_detokenizer *detok;
-    fv_stop *stop;
+    fv_kv *kv;            /* on the prefill side, until it was sent */
+    fv_received received; /* on the decode side, after that */
+    float *logits;        /* [vocab] behind the prompt */
+    fv_sequence *seq;
+    fv_first_token first;
+    fv_status status; /* of the token that was last taken */
 } run;
 
 static void run_fini(run *r) {
@@ -142,10 +135,7 @@ static void run_fini(run *r) {
     fv_kv_close(r->kv);
     fv_received_free(&r->received);
     free(r->logits);
-    free(r->scratch);
-    free(r->ids);
-    fv_detokenizer_close(r->detok);
-    fv_stop_close(r->stop);
+    fv_sequence_close(r->seq);
 }
 
 static fv_status render(run *r) {
@@ -168,9 +158,6 @@ static fv_status render(run *r) {
 static fv_status prepare(run *r) {
     fv_local *l = r->l;
     const fv_model_config *cfg = fv_checkpoint_config(l->ck);
-    FV_TRY(fv_sampling_check(&r->ask->sampling));
-    if (r->ask->max_tokens < 1)
-        return FV_FAIL(FV_EINVAL, "max-tokens is %d; it must be at least 1", r->ask->max_tokens);
     FV_TRY(render(r));
     FV_TRY(
         fv_prompt_make(l->tok, cfg, r->text, r->ask->n_image, cfg->text.max_position, &r->prompt));
@@ -179,17 +166,20 @@ static fv_status prepare(run *r) {
                            .n_visual = r->prompt.n_visual,
                            .n_text = r->prompt.n_text};
     FV_TRY(fv_plan_make(&r->ask->policy, &shape, &r->plan));
-    /* The answer ends where the context does. */
-    size_t most = (size_t)r->prompt.n + (size_t)r->ask->max_tokens;
-    r->ids = malloc(most * sizeof *r->ids);
+    bool ends = !r->ask->ignore_eos;
+    fv_sequence_options opt = {.sampling = r->ask->sampling,
+                               .max_tokens = r->ask->max_tokens,
+                               .context = cfg->text.max_position,
+                               .n_vocab = l->n_vocab,
+                               .n_eos = ends ? cfg->n_eos : 0,
+                               .eos = cfg->eos,
+                               .n_stop = r->ask->n_stop,
+                               .stop = r->ask->stop};
+    FV_TRY(fv_sequence_open(&opt, l->tok, r->prompt.ids, r->prompt.n, r->prompt.n, &r->seq));
     r->logits = malloc((size_t)cfg->text.vocab * sizeof *r->logits);
-    r->scratch = malloc((size_t)cfg->text.vocab * sizeof *r->scratch);
     r->report.digest = malloc((size_t)r->ask->max_tokens * sizeof *r->report.digest);
-    if (!r->ids || !r->logits || !r->scratch || !r->report.digest)
-        return FV_FAIL(FV_ENOMEM, "out of memory for %zu tokens", most);
-    memcpy(r->ids, r->prompt.ids, (size_t)r->prompt.n * sizeof *r->ids);
-    FV_TRY(fv_detokenizer_open(l->tok, true, &r->detok));
-    FV_TRY(fv_stop_open(r->ask->stop, r->ask->n_stop, &r->stop));
+    if (!r->logits || !r->report.digest)
+        return FV_FAIL(FV_ENOMEM, "out of memory for %d tokens", r->ask->max_tokens);
     if (r->hooks->prompt) FV_TRY(r->hooks->prompt(r->hooks->user, r->text, &r->prompt));
     return FV_OK;
 }
@@ -223,63 +213,22 @@ static fv_status prefill(run *r) {
     return FV_OK;
 }
 
-static bool is_eos(const run *r, int32_t id) {
-    const fv_model_config *cfg = fv_checkpoint_config(r->l->ck);
-    for (int32_t i = 0; i < cfg->n_eos && !r->ask->ignore_eos; i++)
-        if (cfg->eos[i] == id) return true;
-    return false;
-}
-
-static fv_status show(run *r, const char *text, size_t n) {
-    return n && r->hooks->text ? r->hooks->text(r->hooks->user, text, n) : FV_OK;
-}
-
-/* Chooses a token from the logits, records and shows it. *done: the answer is complete. */
-static fv_status take_token(run *r, bool *done) {
-    fv_local *l = r->l;
-    int32_t at = r->report.n_generated, n = r->prompt.n + at;
-    if (r->hooks->logits)
-        FV_TRY(
-            r->hooks->logits(r->hooks->user, r->logits, fv_checkpoint_config(l->ck)->text.vocab));
-    r->report.digest[at] =
-        XXH64(r->logits, (size_t)fv_checkpoint_config(l->ck)->text.vocab * sizeof *r->logits, 0);
-    fv_sample(&r->ask->sampling, r->logits, l->n_vocab, r->ids, n, (uint64_t)at, r->scratch,
-              &r->token);
-    r->ids[n] = r->token.id;
-    r->report.n_generated++;
+/* A token was chosen from `logits`: records and shows it. */
+static fv_status note_token(run *r, const float *logits, const fv_sampled *token, const char *text,
+                            size_t n_text) {
+    const fv_ask_hooks *h = r->hooks;
+    int32_t vocab = fv_checkpoint_config(r->l->ck)->text.vocab, at = r->report.n_generated++;
     if (at == 0) r->report.s_first_token = fv_clock_s() - r->t0;
-    if (r->hooks->token) FV_TRY(r->hooks->token(r->hooks->user, &r->token));
-    if (is_eos(r, r->token.id)) {
-        r->report.finish = FV_FINISH_EOS;
-        *done = true;
-        return FV_OK;
-    }
-    const char *piece, *text;
-    size_t n_piece, n_text;
-    bool hit;
-    FV_TRY(fv_detokenizer_push(r->detok, r->token.id, &piece, &n_piece));
-    FV_TRY(fv_stop_push(r->stop, piece, n_piece, &text, &n_text, &hit));
-    FV_TRY(show(r, text, n_text));
-    int32_t context = fv_checkpoint_config(l->ck)->text.max_position;
-    if (hit) r->report.finish = FV_FINISH_STOP;
-    *done = hit || at + 1 == r->ask->max_tokens || n + 1 >= context;
-    return FV_OK;
+    r->report.digest[at] = XXH64(logits, (size_t)vocab * sizeof *logits, 0);
+    if (h->logits) FV_TRY(h->logits(h->user, logits, vocab));
+    if (h->token) FV_TRY(h->token(h->user, token));
+    return n_text && h->text ? h->text(h->user, text, n_text) : FV_OK;
 }
 
-static fv_status finish_text(run *r) {
-    const char *piece, *text;
-    size_t n_piece, n_text;
-    bool hit;
-    if (r->report.finish == FV_FINISH_STOP) return FV_OK;
-    FV_TRY(fv_detokenizer_flush(r->detok, &piece, &n_piece));
-    FV_TRY(fv_stop_push(r->stop, piece, n_piece, &text, &n_text, &hit));
-    FV_TRY(show(r, text, n_text));
-    if (hit) {
-        r->report.finish = FV_FINISH_STOP;
-        return FV_OK;
-    }
-    fv_stop_flush(r->stop, &text, &n_text);
-    return show(r, text, n_text);
+static void on_step(void *ctx, const fv_batch_event *e) {
+    run *r = ctx;
+    r->status = e->status;
+    if (e->status == FV_OK) r->status = note_token(r, e->logits, e->token, e->text, e->n_text);
 }
 
 /* What was prefilled leaves that side and arrives on the other. */
@@ -302,12 +251,11 @@ static fv_status send(run *r) {
                      .n_logprobs = s->n_logprobs,
                      .seed = s->seed},
     };
-    fv_first_token first = {.id = r->token.id, .logprob = r->token.logprob, .step = 1};
     fv_ship *ship;
     fv_status st;
     FV_TRY(fv_ship_begin(r->l->transport, &req, &ship));
     FV_TRY_GOTO(fv_ship_layers(ship, 0, fv_kv_get_shape(r->kv)->n_layer), st, out);
-    FV_TRY_GOTO(fv_ship_end(ship, &first), st, out);
+    FV_TRY_GOTO(fv_ship_end(ship, &r->first), st, out);
     st = fv_refusal_status(fv_receiver_claim(r->l->receiver, fv_ship_ticket(ship), &r->received));
     fv_ship_report sent = fv_ship_get_report(ship);
     r->report.bytes_sent = sent.bytes;
@@ -328,26 +276,37 @@ static fv_status handoff(run *r) {
     return FV_OK;
 }
 
+static fv_status first_token(run *r) {
+    const fv_sampled *token;
+    const char *text;
+    size_t n;
+    FV_TRY(fv_sequence_take(r->seq, r->logits, &token, &text, &n));
+    r->first = (fv_first_token){.id = token->id, .logprob = token->logprob, .step = 1};
+    return note_token(r, r->logits, token, text, n);
+}
+
+static fv_status decode(run *r) {
+    fv_batch *batch = r->l->batch;
+    FV_TRY(fv_batch_join(batch, r->seq, r->received.kv, NULL));
+    fv_status st = FV_OK;
+    while (st == FV_OK && r->status == FV_OK && fv_batch_count(batch) > 0)
+        st = fv_batch_step(batch, on_step, r);
+    fv_batch_leave(batch, r->seq);
+    return st == FV_OK ? r->status : st;
+}
+
 /* The first token is the prefill side's; the others come from what the decode side received. */
 static fv_status answer(run *r) {
-    bool done = false;
-    double t = fv_clock_s();
-    FV_TRY(take_token(r, &done));
-    r->report.s_decode = fv_clock_s() - t;
     r->report.transport = "none";
-    if (!done) FV_TRY(handoff(r));
-    t = fv_clock_s();
-    while (!done) {
-        int32_t at = r->report.n_generated - 1;
-        fv_step_seq seq = {.kv = r->received.kv,
-                           .n = 1,
-                           .ids = &r->ids[r->prompt.n + at],
-                           .pos = r->received.next + at};
-        FV_TRY(fv_stepper_run(r->l->stepper, &seq, 1, r->logits));
-        FV_TRY(take_token(r, &done));
+    FV_TRY(first_token(r));
+    if (fv_sequence_finish(r->seq) == FV_FINISH_NOT) {
+        FV_TRY(handoff(r));
+        double t = fv_clock_s();
+        FV_TRY(decode(r));
+        r->report.s_decode = fv_clock_s() - t;
     }
-    r->report.s_decode += fv_clock_s() - t;
-    return finish_text(r);
+    r->report.finish = fv_sequence_finish(r->seq);
+    return FV_OK;
 }
 
 static void fill_report(run *r) {

@@ -47,9 +47,6 @@ typedef struct fv_ask {
     const char *const *stop; /* [n_stop] */
 } fv_ask;
 
-typedef enum fv_finish { FV_FINISH_LENGTH = 0, FV_FINISH_EOS, FV_FINISH_STOP } fv_finish;
-const char *fv_finish_name(fv_finish f); /* "length", "eos", "stop" */
-
 /* Called as the request goes on; any of them may be NULL. What they are given is borrowed for the
  * duration of the call. A failure ends the request with that status. */
 typedef struct fv_ask_hooks {

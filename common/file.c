@@ -53,6 +53,16 @@ void fv_file_map_close(fv_file_map *map) {
     *map = (fv_file_map){0};
 }
 
+void fv_file_map_populate(const fv_file_map *map) {
+    void *p = (void *)(uintptr_t)map->data;
+    if (!p) return;
+    /* Before Linux 5.14 there is only a hint; either way a failure costs speed and nothing else. */
+#ifdef MADV_POPULATE_READ
+    if (madvise(p, map->bytes, MADV_POPULATE_READ) == 0) return;
+#endif
+    (void)madvise(p, map->bytes, MADV_WILLNEED);
+}
+
 fv_status fv_file_read(const char *path, size_t bytes_max, char **data, size_t *bytes) {
     int fd;
     size_t n;

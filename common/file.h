@@ -20,6 +20,10 @@ typedef struct fv_file_map {
 fv_status fv_file_map_open(const char *path, fv_file_map *out);
 void fv_file_map_close(fv_file_map *map);
 
+/* Brings every page in now, as far as the system allows, so that the first use does not pay for
+ * faults. */
+void fv_file_map_populate(const fv_file_map *map);
+
 /* Reads `path` into memory with a NUL behind it; refuses more than `bytes_max` before
  * it allocates. Gives *data (free it) and *bytes, the NUL not counted. */
 fv_status fv_file_read(const char *path, size_t bytes_max, char **data, size_t *bytes);

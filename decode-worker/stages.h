@@ -1,10 +1,14 @@
 #ifndef FOVEA_DECODE_WORKER_STAGES_H
 #define FOVEA_DECODE_WORKER_STAGES_H
 
-/* COMPACT KV -> TOKENS. The decode worker's stages, in the order in which a token meets them. */
-#include "decode-worker/receive.h" /* transport -> sections -> KV store */
-#include "decode-worker/sample.h"  /* logits -> the next token */
-#include "decode-worker/step.h"    /* new tokens and KV stores -> decoder layers -> logits */
-#include "decode-worker/stop.h"    /* text that may be shown, up to a stop string */
+/* COMPACT KV -> TOKENS. The decode worker's stages, in the order in which a request meets them. */
+/* clang-format off */
+#include "decode-worker/receive.h"  /* what a prefill worker sends -> KV store and ticket */
+#include "decode-worker/batch.h"    /* answers that run together, joining and leaving */
+#include "decode-worker/step.h"     /*   new tokens and KV stores -> decoder layers -> logits */
+#include "decode-worker/sequence.h" /*   one answer: logits -> token -> text -> its end */
+#include "decode-worker/sample.h"   /*     logits -> the next token */
+#include "decode-worker/stop.h"     /*     text that may be shown, up to a stop string */
+/* clang-format on */
 
 #endif

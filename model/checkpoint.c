@@ -237,6 +237,7 @@ static fv_status open_all(fv_checkpoint *ck, const char *dir) {
     FV_LOG(INFO, MODEL, "checkpoint=%s dialect=%s files=%d tensors=%d extra=%d bytes=%zu", dir,
            fv_dialect_name(fv_shards_dialect(ck->shards)), fv_shards_files(ck->shards), ck->n_used,
            fv_shards_tensors(ck->shards) - ck->n_used, ck->bytes);
+    fv_shards_populate(ck->shards);
     return FV_OK;
 }
 

@@ -159,6 +159,10 @@ void fv_shards_close(fv_shards *sh) {
     free(sh);
 }
 
+void fv_shards_populate(const fv_shards *sh) {
+    for (int32_t i = 0; i < sh->n_file; i++) fv_file_map_populate(&sh->file[i].map);
+}
+
 const fv_shard_tensor *fv_shards_find(const fv_shards *sh, const char *canonical) {
     fv_shard_tensor want;
     if (strlen(canonical) >= sizeof want.canonical) return NULL;

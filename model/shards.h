@@ -24,6 +24,10 @@ typedef struct fv_shard_tensor {
 fv_status fv_shards_open(const char *dir, fv_shards **out);
 void fv_shards_close(fv_shards *sh); /* NULL is fine; every borrowed view dies */
 
+/* Brings every file into memory now, as far as the system allows: a worker that is open answers
+ * its first request as fast as its second. */
+void fv_shards_populate(const fv_shards *sh);
+
 /* NULL when no file holds it. */
 const fv_shard_tensor *fv_shards_find(const fv_shards *sh, const char *canonical);
 

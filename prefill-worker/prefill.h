@@ -19,7 +19,8 @@ typedef struct fv_prefill_request {
 } fv_prefill_request;
 
 /* Runs n requests; logits [n, vocab] on the host. chunk: rows per pass, 0 = all at once. Errors
- * lose the whole batch: close its stores. FV_EDATA when logits are not finite. */
+ * lose the whole batch: close its stores. Logits may be anything the network makes, NaN too:
+ * whoever chooses a token looks. */
 fv_status fv_prefill_run(fv_decoder *dec, const fv_prefill_request *req, int32_t n, int32_t chunk,
                          float *logits);
 

@@ -3,12 +3,14 @@
 
 /* IMAGE + PROMPT -> COMPACT KV. The prefill worker's stages, in the order in which a request
  * meets them; each header says what goes in and what comes out. */
-#include "prefill-worker/encode.h"  /* pixel values -> vision tower -> rows of the text model */
+/* clang-format off */
 #include "prefill-worker/image.h"   /* bytes of a picture -> pixels -> pixel values */
-#include "prefill-worker/prefill.h" /* rows -> decoder layers -> KV store and first logits */
+#include "prefill-worker/encode.h"  /* pixel values -> vision tower -> rows of the text model */
 #include "prefill-worker/prompt.h"  /* text and images -> token ids, images expanded */
+#include "prefill-worker/prefill.h" /* rows -> decoder layers -> KV store and first logits */
 #include "prefill-worker/prune.h"   /*   between layers: visual rows that go no further */
 #include "prefill-worker/select.h"  /*   at the end: KV rows that stay, per layer and head */
 #include "prefill-worker/ship.h"    /* KV store -> sections -> transport */
+/* clang-format on */
 
 #endif

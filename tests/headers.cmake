@@ -38,7 +38,7 @@ foreach(entry IN LISTS VIEWS)
       endif()
       # The header is included twice: its guard is part of what is checked.
       file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/header_alone.c
-           "#include \"${header}\"\n#include \"${header}\"\n")
+           "#include \"${header}\"\n#include \"${header}\"\ntypedef int not_empty;\n")
       execute_process(
         COMMAND ${COMPILER} ${flags} ${${language}} ${${instructions}} -I ${view}
                 ${CMAKE_CURRENT_BINARY_DIR}/header_alone.c

@@ -36,8 +36,19 @@ static inline f32x16 f32x16_mul(f32x16 a, f32x16 b) {
     return (f32x16){_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
 }
 
-static inline f32x16 f32x16_div(f32x16 a, f32x16 b) {
-    return (f32x16){_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
+static inline f32x16 f32x16_add(f32x16 a, f32x16 b) {
+    return (f32x16){_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+}
+
+static inline f32x16 f32x16_max(f32x16 a, f32x16 b) {
+    return (f32x16){_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
+}
+
+static inline float f32x16_largest(f32x16 v) {
+    __m256 m = _mm256_max_ps(v.lo, v.hi);
+    __m128 q = _mm_max_ps(_mm256_castps256_ps128(m), _mm256_extractf128_ps(m, 1));
+    q = _mm_max_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_max_ss(q, _mm_movehdup_ps(q)));
 }
 
 static inline f32x16 f32x16_fma(f32x16 a, f32x16 b, f32x16 c) {

@@ -19,7 +19,9 @@ static inline f32x16 f32x16_all(float x) { return _mm512_set1_ps(x); }
 static inline f32x16 f32x16_load(const float *p) { return _mm512_loadu_ps(p); }
 static inline void f32x16_store(float *p, f32x16 v) { _mm512_storeu_ps(p, v); }
 static inline f32x16 f32x16_mul(f32x16 a, f32x16 b) { return _mm512_mul_ps(a, b); }
-static inline f32x16 f32x16_div(f32x16 a, f32x16 b) { return _mm512_div_ps(a, b); }
+static inline f32x16 f32x16_add(f32x16 a, f32x16 b) { return _mm512_add_ps(a, b); }
+static inline f32x16 f32x16_max(f32x16 a, f32x16 b) { return _mm512_max_ps(a, b); }
+static inline float f32x16_largest(f32x16 v) { return _mm512_reduce_max_ps(v); }
 static inline f32x16 f32x16_fma(f32x16 a, f32x16 b, f32x16 c) { return _mm512_fmadd_ps(a, b, c); }
 
 /* bf16 is the upper half of an f32. One shuffle, the copy to both halves being part of the load;

@@ -31,6 +31,7 @@ struct fv_kv {
     fv_kv_run *run;   /* [N, Hkv, FV_N_SEG] */
     run_state *state; /* likewise */
     fv_buf *extent;   /* [N] */
+    size_t aside;     /* bytes charged to the pool and not yet used */
 };
 
 static size_t row_bytes(const fv_kv_shape *s) {
@@ -60,6 +61,8 @@ void fv_kv_pool_close(fv_kv_pool *p) {
 }
 
 size_t fv_kv_pool_used(const fv_kv_pool *p) { return p->bytes_used; }
+
+const fv_kv_shape *fv_kv_pool_shape(const fv_kv_pool *p) { return &p->shape; }
 
 static fv_status pool_charge(fv_kv_pool *p, size_t bytes) {
     if (p->bytes_max && bytes > p->bytes_max - p->bytes_used)
@@ -144,6 +147,7 @@ void fv_kv_close(fv_kv *kv) {
         free(kv->state[i].pos);
     }
     for (int32_t l = 0; kv->extent && l < s->n_layer; l++) extent_drop(kv, l);
+    kv->pool->bytes_used -= kv->aside;
     free(kv->run);
     free(kv->state);
     free(kv->extent);
@@ -151,6 +155,8 @@ void fv_kv_close(fv_kv *kv) {
 }
 
 const fv_kv_shape *fv_kv_get_shape(const fv_kv *kv) { return &kv->pool->shape; }
+
+fv_device *fv_kv_get_device(const fv_kv *kv) { return kv->pool->device; }
 
 fv_kv_run *fv_kv_runs(fv_kv *kv, int32_t layer) { return &kv->run[run_at(kv, layer, 0, 0)]; }
 
@@ -179,10 +185,15 @@ static fv_status extent_lay(fv_kv *kv, const int32_t *rows, fv_buf *out) {
     const fv_kv_shape *s = &kv->pool->shape;
     size_t bytes = 0;
     for (int32_t g = 0; g < s->n_kv; g++) bytes += 2 * (size_t)rows[g] * row_bytes(s);
-    FV_TRY(pool_charge(kv->pool, bytes));
+    size_t from_aside = bytes < kv->aside ? bytes : kv->aside;
+    FV_TRY(pool_charge(kv->pool, bytes - from_aside));
     fv_status st = fv_buf_alloc(kv->pool->device, bytes, FV_BUF_DEVICE, out);
-    if (st != FV_OK) kv->pool->bytes_used -= bytes;
-    return st;
+    if (st != FV_OK) {
+        kv->pool->bytes_used -= bytes - from_aside;
+        return st;
+    }
+    kv->aside -= from_aside;
+    return FV_OK;
 }
 
 /* Points head g's blocks into its rows of an extent that starts at `base`. */
@@ -196,18 +207,26 @@ static fv_status extent_map(fv_kv *kv, size_t run, char *base, int32_t rows) {
     return FV_OK;
 }
 
-fv_status fv_kv_extent(fv_kv *kv, int32_t layer, int32_t rows) {
+fv_status fv_kv_extent_ragged(fv_kv *kv, int32_t layer, const int32_t *rows) {
     const fv_kv_shape *s = &kv->pool->shape;
-    assert(!kv->extent[layer].data && s->n_kv <= 1024);
-    int32_t each[1024];
-    for (int32_t g = 0; g < s->n_kv; g++) each[g] = rows;
+    assert(!kv->extent[layer].data);
     fv_buf buf;
-    FV_TRY(extent_lay(kv, each, &buf));
+    FV_TRY(extent_lay(kv, rows, &buf));
     kv->extent[layer] = buf;
     char *base = buf.data;
-    for (int32_t g = 0; g < s->n_kv && rows; g++, base += 2 * (size_t)rows * row_bytes(s))
-        FV_TRY(extent_map(kv, run_at(kv, layer, g, FV_SEG_VISUAL), base, rows));
+    for (int32_t g = 0; g < s->n_kv; g++) {
+        if (rows[g] == 0) continue;
+        FV_TRY(extent_map(kv, run_at(kv, layer, g, FV_SEG_VISUAL), base, rows[g]));
+        base += 2 * (size_t)rows[g] * row_bytes(s);
+    }
     return FV_OK;
+}
+
+fv_status fv_kv_extent(fv_kv *kv, int32_t layer, int32_t rows) {
+    int32_t each[1024];
+    assert(kv->pool->shape.n_kv <= 1024);
+    for (int32_t g = 0; g < kv->pool->shape.n_kv; g++) each[g] = rows;
+    return fv_kv_extent_ragged(kv, layer, each);
 }
 
 fv_status fv_kv_reserve(fv_kv *kv, int32_t layer, int32_t rows) {
@@ -223,21 +242,27 @@ fv_status fv_kv_reserve(fv_kv *kv, int32_t layer, int32_t rows) {
     return FV_OK;
 }
 
-fv_status fv_kv_append(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t *pos, int32_t n) {
-    for (int32_t g = 0; g < kv->pool->shape.n_kv && n; g++) {
-        size_t run = run_at(kv, layer, g, seg);
-        run_state *st = &kv->state[run];
-        int32_t len = kv->run[run].len;
-        if (len + n > st->cap_pos) {
-            int32_t cap = st->cap_pos * 2 > len + n ? st->cap_pos * 2 : len + n;
-            int32_t *grown = realloc(st->pos, (size_t)cap * sizeof *grown);
-            if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for KV positions");
-            st->pos = grown;
-            st->cap_pos = cap;
-        }
-        memcpy(st->pos + len, pos, (size_t)n * sizeof *pos);
-        kv->run[run].len = len + n;
+fv_status fv_kv_append_head(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
+                            const int32_t *pos, int32_t n) {
+    if (n == 0) return FV_OK;
+    size_t run = run_at(kv, layer, head, seg);
+    run_state *st = &kv->state[run];
+    int32_t len = kv->run[run].len;
+    if (len + n > st->cap_pos) {
+        int32_t cap = st->cap_pos * 2 > len + n ? st->cap_pos * 2 : len + n;
+        int32_t *grown = realloc(st->pos, (size_t)cap * sizeof *grown);
+        if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for KV positions");
+        st->pos = grown;
+        st->cap_pos = cap;
     }
+    memcpy(st->pos + len, pos, (size_t)n * sizeof *pos);
+    kv->run[run].len = len + n;
+    return FV_OK;
+}
+
+fv_status fv_kv_append(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t *pos, int32_t n) {
+    for (int32_t g = 0; g < kv->pool->shape.n_kv; g++)
+        FV_TRY(fv_kv_append_head(kv, layer, g, seg, pos, n));
     return FV_OK;
 }
 
@@ -307,6 +332,45 @@ static fv_status keep_visual(fv_kv *kv, int32_t layer, const int32_t *const *idx
 fv_status fv_kv_keep(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t *const *idx,
                      const int32_t *n) {
     return seg == FV_SEG_TEXT ? keep_text(kv, layer, idx, n) : keep_visual(kv, layer, idx, n);
+}
+
+/* ---- from and to other memory ---------------------------------------------------------- */
+
+int32_t fv_kv_stretch(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg, bool value,
+                      int32_t row, int32_t end, void **at) {
+    const fv_kv_block *block = kv->run[run_at(kv, layer, head, seg)].block;
+    size_t bytes = row_bytes(&kv->pool->shape);
+    if (row >= end) return 0;
+    *at = row_of(block, row, value, bytes);
+    int32_t to = (row / FV_KV_BLOCK + 1) * FV_KV_BLOCK; /* blocks that follow one another join */
+    while (to < end && row_of(block, to, value, bytes) == (char *)*at + (size_t)(to - row) * bytes)
+        to += FV_KV_BLOCK;
+    return (to < end ? to : end) - row;
+}
+
+fv_status fv_kv_set_aside(fv_kv *kv, size_t bytes) {
+    FV_TRY(pool_charge(kv->pool, bytes));
+    kv->aside += bytes;
+    return FV_OK;
+}
+
+size_t fv_kv_settle(fv_kv *kv, int32_t rows) {
+    const fv_kv_shape *s = &kv->pool->shape;
+    size_t before = kv->pool->bytes_used;
+    kv->pool->bytes_used -= kv->aside;
+    kv->aside = 0;
+    for (int32_t l = 0; l < s->n_layer; l++)
+        for (int32_t g = 0; g < s->n_kv; g++) {
+            size_t run = run_at(kv, l, g, FV_SEG_TEXT);
+            while (kv->state[run].n_page > blocks_for(kv->run[run].len + rows))
+                page_give(kv->pool, kv->run[run].block[--kv->state[run].n_page]);
+        }
+    return before - kv->pool->bytes_used;
+}
+
+size_t fv_kv_text_bytes(const fv_kv_shape *s, int32_t rows) {
+    size_t pages = (size_t)s->n_layer * (size_t)s->n_kv * (size_t)blocks_for(rows);
+    return pages * page_bytes(s);
 }
 
 size_t fv_kv_bytes(const fv_kv *kv, fv_kv_segment seg) {

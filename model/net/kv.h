@@ -39,6 +39,7 @@ fv_status fv_kv_pool_open(fv_device *dev, const fv_kv_shape *shape, size_t bytes
 /* Every store of the pool must be closed before. NULL is fine. */
 void fv_kv_pool_close(fv_kv_pool *pool);
 size_t fv_kv_pool_used(const fv_kv_pool *pool); /* bytes held by stores now */
+const fv_kv_shape *fv_kv_pool_shape(const fv_kv_pool *pool);
 
 /* ---- one request ----------------------------------------------------------------------- */
 
@@ -48,6 +49,7 @@ fv_status fv_kv_open(fv_kv_pool *pool, fv_kv **out);
 void fv_kv_close(fv_kv *kv); /* gives everything back; NULL is fine */
 
 const fv_kv_shape *fv_kv_get_shape(const fv_kv *kv);
+fv_device *fv_kv_get_device(const fv_kv *kv); /* where its rows lie */
 
 /* Runs of one layer, [Hkv, FV_N_SEG]: what kernels are given. Borrowed; valid until the layer is
  * changed by a call below. */
@@ -60,6 +62,9 @@ const int32_t *fv_kv_positions(const fv_kv *kv, int32_t layer, int32_t head, fv_
  * when the pool's limit is reached, FV_ENOMEM when the device's is. */
 fv_status fv_kv_extent(fv_kv *kv, int32_t layer, int32_t rows);
 
+/* The same with each head's own number, rows [Hkv]. */
+fv_status fv_kv_extent_ragged(fv_kv *kv, int32_t layer, const int32_t *rows);
+
 /* Makes room for `rows` more text rows in every head of a layer. Errors as above; what was
  * there stays. */
 fv_status fv_kv_reserve(fv_kv *kv, int32_t layer, int32_t rows);
@@ -67,11 +72,34 @@ fv_status fv_kv_reserve(fv_kv *kv, int32_t layer, int32_t rows);
 /* Declares n rows written behind the last of every head (kernel kv_write), at positions pos[n]. */
 fv_status fv_kv_append(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t *pos, int32_t n);
 
+/* The same for one head. */
+fv_status fv_kv_append_head(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
+                            const int32_t *pos, int32_t n);
+
 /* Shortens a segment of a layer: head g keeps rows idx[g][0 .. n[g]), ascending. Rows move
  * inside the device, surplus pages return to the pool, and the visual extent is laid anew at
  * its exact size. */
 fv_status fv_kv_keep(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t *const *idx,
                      const int32_t *n);
+
+/* ---- from and to other memory ---------------------------------------------------------- */
+
+/* Where rows lie, for whoever copies a store as it is: *at becomes the address of row `row` of a
+ * head's keys (or values), and the result is how many of the rows [row, end) follow one another
+ * there; at least 1 when row < end. `end` is at most the length. */
+int32_t fv_kv_stretch(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg, bool value,
+                      int32_t row, int32_t end, void **at);
+
+/* Sets bytes of the pool aside: they count as held from now on, and extents of this store are
+ * paid from them first. FV_EBUSY when the pool has not so many left. */
+fv_status fv_kv_set_aside(fv_kv *kv, size_t bytes);
+
+/* Gives back what was set aside and not used, and the pages beyond those of `rows` more text rows
+ * in each head. Returns the bytes given back. */
+size_t fv_kv_settle(fv_kv *kv, int32_t rows);
+
+/* Bytes of the pages of `rows` text rows in every head of every layer. */
+size_t fv_kv_text_bytes(const fv_kv_shape *shape, int32_t rows);
 
 /* Bytes of the rows that are held (keys and values), by segment: what a report calls resident. */
 size_t fv_kv_bytes(const fv_kv *kv, fv_kv_segment seg);

@@ -163,7 +163,8 @@ def feature_layers(rng, kind, n):
     """vision_feature_layer for a tower of n layers."""
     if kind == "list":
         return rng.sample(range(-n - 1, 0), min(2, n)) + ([rng.randrange(n + 1)] if n > 2 else [])
-    return {"-2": -2, "-1": -1, "negative": -n, "positive": rng.randrange(1, n + 1), "first": [0]}[kind]
+    return {"-2": -2, "-1": -1, "negative": -n, "positive": rng.randrange(1, n + 1),
+            "first": [0]}[kind]  # 0 outside a list is a layer that transformers 5 does not find
 
 
 def llava_config(rng, card):
@@ -269,7 +270,8 @@ def make_cases(n, seed):
         "dialect": ["hub", "v4.52", "v5.6", "original", "base"], "key_form": ["v4", "v5"],
         "n_image": [1, 1, 2, 3, 0], "question": QUESTIONS,
         "processor": ["usual", "usual", "usual", "usual", "box", "crop"],
-        "chat": [True, False, False, False], "forget": [True, False, False], "isa": ["auto", "auto", "plain"],
+        "chat": [True, False, False, False], "forget": [True, False, False],
+        "isa": ["auto", "auto", "plain"],
         "chunk": [512, 0, 7, 64], "threads": [2, 1, 2],
     }
     dealt = {name: deal(rng, values, n) for name, values in columns.items()}

@@ -35,7 +35,8 @@ class Engine:
                  "--key-form", case.key_form, "--out", directory, "--force")
         config.unlink()
         if case.processor:
-            (directory / "preprocessor_config.json").write_text(json.dumps(case.processor, indent=1))
+            processor = directory / "preprocessor_config.json"
+            processor.write_text(json.dumps(case.processor), encoding="utf-8")
 
     def trace(self, case, checkpoint, images, out, n_tokens):
         """Everything that `fovea trace` leaves, by file name without .npy."""

@@ -94,14 +94,13 @@ def text_keys(vocab, **more):
             "eos_token_id": 2} | more
 
 
-def clip_config(**more):
-    return CLIPVisionConfig(**{"hidden_size": 18, "intermediate_size": 25, "num_hidden_layers": 3,
-                               "num_attention_heads": 2, "image_size": 28, "patch_size": 7,
-                               "projection_dim": 16} | more)
+def clip_config():
+    return CLIPVisionConfig(hidden_size=18, intermediate_size=25, num_hidden_layers=3,
+                            num_attention_heads=2, image_size=28, patch_size=7, projection_dim=16)
 
 
-def write_llava(directory, tokenizer, text, dtype, seed, template, shard="5GB", vision=None, **more):
-    config = LlavaConfig(vision_config=vision or clip_config(), text_config=text,
+def write_llava(directory, tokenizer, text, dtype, seed, template, shard="5GB", **more):
+    config = LlavaConfig(vision_config=clip_config(), text_config=text,
                          image_token_id=tokenizer.convert_tokens_to_ids("<image>"), **more)
     model = LlavaForConditionalGeneration(config)
     fill(model, seed)

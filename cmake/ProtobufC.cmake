@@ -1,0 +1,54 @@
+# fovea_proto_library(TARGET ROOT dir SET symbol PROTOS file...)
+#
+# Adds the static library TARGET: each .proto (relative to ROOT) as protobuf-c code, and all of them
+# as a serialized FileDescriptorSet in the bytes `SYMBOL_set`, whose number is `SYMBOL_set_size`
+# (wire/reflection.h serves them). Generated code is not ours to lint: its headers are SYSTEM.
+find_program(PROTOC_EXECUTABLE protoc REQUIRED)
+find_program(PROTOC_GEN_C_EXECUTABLE protoc-gen-c REQUIRED)
+
+function(fovea_proto_library target)
+  cmake_parse_arguments(A "" "ROOT;SYMBOL" "PROTOS" ${ARGN})
+  set(out ${CMAKE_BINARY_DIR}/gen)
+  file(MAKE_DIRECTORY ${out})
+  list(TRANSFORM A_PROTOS PREPEND ${A_ROOT}/ OUTPUT_VARIABLE files)
+  set(sources)
+  foreach(proto IN LISTS A_PROTOS)
+    string(REGEX REPLACE "\\.proto$" "" base ${proto})
+    # A change in one may change what others import: all depend on all.
+    add_custom_command(OUTPUT ${out}/${base}.pb-c.c ${out}/${base}.pb-c.h
+      COMMAND ${PROTOC_EXECUTABLE} --plugin=protoc-gen-c=${PROTOC_GEN_C_EXECUTABLE}
+              -I ${A_ROOT} --c_out=${out} ${proto}
+      DEPENDS ${files} WORKING_DIRECTORY ${A_ROOT} VERBATIM COMMENT "protoc-gen-c ${proto}")
+    list(APPEND sources ${out}/${base}.pb-c.c ${out}/${base}.pb-c.h)
+  endforeach()
+
+  set(set ${out}/${A_SYMBOL}.bin)
+  add_custom_command(OUTPUT ${set}
+    COMMAND ${PROTOC_EXECUTABLE} -I ${A_ROOT} --include_imports --descriptor_set_out=${set} ${A_PROTOS}
+    DEPENDS ${files} WORKING_DIRECTORY ${A_ROOT} VERBATIM COMMENT "protoc descriptor set")
+  file(CONFIGURE OUTPUT ${out}/${A_SYMBOL}.c @ONLY CONTENT [[
+__asm__(".section .rodata\n"
+        ".balign 16\n"
+        ".global @A_SYMBOL@_set\n"
+        "@A_SYMBOL@_set:\n"
+        ".incbin \"@set@\"\n"
+        "1:\n"
+        ".balign 8\n"
+        ".global @A_SYMBOL@_set_size\n"
+        "@A_SYMBOL@_set_size:\n"
+        ".quad 1b - @A_SYMBOL@_set\n"
+        ".text\n");
+]])
+  file(CONFIGURE OUTPUT ${out}/${A_SYMBOL}.h @ONLY CONTENT [[
+/* The contracts as a serialized FileDescriptorSet. */
+#include <stdint.h>
+extern const uint8_t @A_SYMBOL@_set[];
+extern const uint64_t @A_SYMBOL@_set_size;
+]])
+  set_source_files_properties(${out}/${A_SYMBOL}.c PROPERTIES OBJECT_DEPENDS ${set})
+
+  add_library(${target} STATIC ${sources} ${out}/${A_SYMBOL}.c)
+  set_target_properties(${target} PROPERTIES C_CLANG_TIDY "")
+  target_include_directories(${target} SYSTEM PUBLIC ${out})
+  target_link_libraries(${target} PUBLIC PkgConfig::PROTOBUFC)
+endfunction()

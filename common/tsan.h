@@ -1,0 +1,24 @@
+#ifndef FOVEA_COMMON_TSAN_H
+#define FOVEA_COMMON_TSAN_H
+
+/* Tells ThreadSanitizer of an order between threads that a library without instrumentation keeps:
+ * what came before RELEASE(p) on one thread happened before what follows ACQUIRE(p) on another.
+ * Nothing in other builds. */
+#if defined(__SANITIZE_THREAD__)
+#define FV_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define FV_TSAN 1
+#endif
+#endif
+
+#ifdef FV_TSAN
+#include <sanitizer/tsan_interface.h>
+#define FV_TSAN_RELEASE(p) __tsan_release(p)
+#define FV_TSAN_ACQUIRE(p) __tsan_acquire(p)
+#else
+#define FV_TSAN_RELEASE(p) ((void)(p))
+#define FV_TSAN_ACQUIRE(p) ((void)(p))
+#endif
+
+#endif

@@ -1,0 +1,408 @@
+/* Sections to rows. A packet says in one order what it holds (wire/kv_packet.h), so one cursor
+ * knows what is due, how long it must be, and where its bytes go; lengths are compared with the
+ * grant before memory is taken. Rows are copied as they come, into a store that nobody reads before
+ * END has agreed. The pool's thread. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "decode-worker/receive_internal.h"
+#include "wire/bytes.h"
+
+enum { SKIP_MAX = 64 << 10 }; /* bytes of sections that we do not know, in a stream */
+
+/* ---- bounds ---------------------------------------------------------------------------- */
+
+static size_t row_bytes(const fv_kv_shape *s) {
+    return (size_t)s->d_head * fv_dtype_bytes(s->dtype);
+}
+
+size_t fv_landing_pool_bytes(const fv_kv_shape *s, const fv_hello *h) {
+    return fv_kv_text_bytes(s, (int32_t)(h->n_text + h->max_tokens)) +
+           2 * (size_t)h->rows_visual * row_bytes(s);
+}
+
+uint64_t fv_landing_wire_bytes(const fv_kv_shape *s, const fv_hello *h) {
+    uint64_t heads = (uint64_t)s->n_layer * (uint64_t)s->n_kv;
+    uint64_t rows = heads * h->n_text + h->rows_visual;
+    /* Per layer ROWS, and per segment POSN and at most a DATA for each head. */
+    uint64_t sections = 4 + (uint64_t)s->n_layer * (1 + 2 * (1 + (uint64_t)s->n_kv));
+    return sections * FV_SECTION_HEADER + fv_hello_bytes(h) +
+           fv_wire_prompt_bytes(h->n_text + h->n_visual) + heads * FV_N_SEG * 4 +
+           rows * (4 + 2 * row_bytes(s)) + FV_FIRST_TOKEN_BYTES + 32 + SKIP_MAX;
+}
+
+/* ---- the cursor ------------------------------------------------------------------------ */
+
+static const uint32_t type_due[] = {
+    [FV_DUE_HELLO] = FV_SECTION_HELLO, [FV_DUE_PROMPT] = FV_SECTION_PROMPT,
+    [FV_DUE_ROWS] = FV_SECTION_ROWS,   [FV_DUE_POSITIONS] = FV_SECTION_POSITIONS,
+    [FV_DUE_DATA] = FV_SECTION_DATA,   [FV_DUE_TOKEN] = FV_SECTION_TOKEN,
+    [FV_DUE_END] = FV_SECTION_END,     [FV_DUE_NOTHING] = 0,
+};
+
+static uint32_t rows_of(const fv_landing *l, int32_t layer, int32_t head, fv_kv_segment seg) {
+    return l->rows[((size_t)layer * (size_t)l->shape->n_kv + (size_t)head) * FV_N_SEG + seg];
+}
+
+/* Rows of heads [h0, h1) of the layer and segment that are due. */
+static uint64_t rows_due(const fv_landing *l, int32_t h0, int32_t h1) {
+    uint64_t rows = 0;
+    for (int32_t g = h0; g < h1; g++) rows += rows_of(l, l->layer, g, l->seg);
+    return rows;
+}
+
+/* Stops at the next segment that has rows, from the current one on. */
+static void seek_rows(fv_landing *l) {
+    while (l->layer < l->layer_end && rows_due(l, 0, l->shape->n_kv) == 0) {
+        l->seg = l->seg == FV_SEG_VISUAL ? FV_SEG_TEXT : FV_SEG_VISUAL;
+        if (l->seg == FV_SEG_VISUAL) l->layer++;
+    }
+    l->head = 0;
+    l->due = l->layer < l->layer_end         ? FV_DUE_POSITIONS
+             : l->layer == l->shape->n_layer ? FV_DUE_TOKEN
+                                             : FV_DUE_ROWS;
+}
+
+static void next_segment(fv_landing *l) {
+    l->seg = l->seg == FV_SEG_VISUAL ? FV_SEG_TEXT : FV_SEG_VISUAL;
+    if (l->seg == FV_SEG_VISUAL) l->layer++;
+    seek_rows(l);
+}
+
+/* ---- headers --------------------------------------------------------------------------- */
+
+static fv_refusal wrong_length(const fv_section *s, uint64_t want) {
+    char name[5];
+    fv_section_name(s->type, name);
+    return FV_REFUSE(MALFORMED, "section %s of layer %d has %llu bytes where %llu were due", name,
+                     s->layer0, (unsigned long long)s->length, (unsigned long long)want);
+}
+
+/* How long the due section must be; its place must be the one that is due. */
+static fv_refusal check_section(const fv_landing *l, const fv_section *s, uint64_t *want) {
+    int32_t n_kv = l->shape->n_kv;
+    bool placed = s->layer0 == l->layer && s->layer1 == l->layer + 1 && s->segment == l->seg;
+    switch (l->due) {
+    case FV_DUE_HELLO: *want = fv_hello_bytes(&l->hello); break;
+    case FV_DUE_PROMPT:
+        *want = fv_wire_prompt_bytes(l->hello.n_text + l->hello.n_visual);
+        placed = true;
+        break;
+    case FV_DUE_ROWS:
+        placed = s->layer0 == l->layer && s->layer1 > s->layer0 && s->layer1 <= l->shape->n_layer;
+        *want = (uint64_t)(s->layer1 - s->layer0) * (uint64_t)n_kv * FV_N_SEG * 4;
+        break;
+    case FV_DUE_POSITIONS:
+        placed =
+            placed && s->dtype == FV_WIRE_I32 && (s->dims[0] == 1 || s->dims[0] == (uint32_t)n_kv);
+        *want = 4 * rows_due(l, 0, s->dims[0] == 1 ? 1 : n_kv);
+        break;
+    case FV_DUE_DATA:
+        placed = placed && s->dtype == l->dtype && s->part0 == l->head && s->part1 > s->part0 &&
+                 s->part1 <= n_kv;
+        *want = placed ? 2 * rows_due(l, s->part0, s->part1) * l->row_bytes : 0;
+        break;
+    default: *want = FV_FIRST_TOKEN_BYTES; break;
+    }
+    bool anywhere = l->due == FV_DUE_HELLO || l->due == FV_DUE_PROMPT || l->due == FV_DUE_TOKEN;
+    if (!placed && !anywhere)
+        return FV_REFUSE(MALFORMED,
+                         "a section is for layer %d, segment %d, head %d, and layer %d, "
+                         "segment %d, head %d is due",
+                         s->layer0, s->segment, s->part0, l->layer, (int)l->seg, l->head);
+    return FV_REFUSED_NONE;
+}
+
+static fv_refusal payload_for(fv_landing *l, size_t n) {
+    if (n <= l->cap_payload) return FV_REFUSED_NONE;
+    uint8_t *grown = realloc(l->payload, n);
+    if (!grown) return FV_REFUSE(NO_ROOM, "out of memory for a section of %zu bytes", n);
+    l->payload = grown;
+    l->cap_payload = n;
+    return FV_REFUSED_NONE;
+}
+
+static fv_refusal on_begin(void *user, const fv_section *s) {
+    fv_landing *l = user;
+    uint64_t want;
+    if (s->type != type_due[l->due]) {
+        char name[5], due[5];
+        fv_section_name(s->type, name);
+        fv_section_name(type_due[l->due], due);
+        return FV_REFUSE(MALFORMED, "section %s came where %s was due", name, due);
+    }
+    FV_ADMIT(check_section(l, s, &want));
+    if (s->length != want) return wrong_length(s, want);
+    l->head_at = s->part0;
+    l->head_off = 0;
+    return l->due == FV_DUE_DATA ? FV_REFUSED_NONE : payload_for(l, (size_t)want);
+}
+
+/* ---- payloads -------------------------------------------------------------------------- */
+
+/* The next bytes of heads, each K [len, D] and then V [len, D], to where their rows lie. */
+static fv_refusal fill_rows(fv_landing *l, const uint8_t *p, size_t n) {
+    fv_device *dev = fv_kv_get_device(l->got.kv);
+    while (n > 0) {
+        int32_t len = (int32_t)rows_of(l, l->layer, l->head_at, l->seg);
+        size_t half = (size_t)len * l->row_bytes;
+        if (l->head_off == 2 * half) { /* this head is full, perhaps because it has no rows */
+            l->head_at++;
+            l->head_off = 0;
+            continue;
+        }
+        bool value = l->head_off >= half;
+        size_t off = value ? l->head_off - half : l->head_off, in_row = off % l->row_bytes;
+        int32_t row = (int32_t)(off / l->row_bytes);
+        void *at;
+        int32_t rows = fv_kv_stretch(l->got.kv, l->layer, l->head_at, l->seg, value, row, len, &at);
+        size_t take = (size_t)rows * l->row_bytes - in_row;
+        if (take > n) take = n;
+        fv_status st = dev->ops->copy_async(dev, (char *)at + in_row, p, take);
+        if (st != FV_OK) return fv_refusal_of(st);
+        l->head_off += take;
+        p += take;
+        n -= take;
+    }
+    return FV_REFUSED_NONE;
+}
+
+static fv_refusal on_bytes(void *user, const fv_section *s, uint64_t offset, const void *p,
+                           size_t n) {
+    fv_landing *l = user;
+    (void)s;
+    if (l->due == FV_DUE_DATA) return fill_rows(l, p, n);
+    memcpy(l->payload + offset, p, n);
+    return FV_REFUSED_NONE;
+}
+
+static fv_refusal take_hello(fv_landing *l, const fv_section *s) {
+    fv_hello h;
+    size_t n_policy;
+    FV_ADMIT(fv_hello_get(l->payload, (size_t)s->length, &h, &n_policy));
+    if (h.compat.hash != l->hello.compat.hash || h.rows_visual != l->hello.rows_visual ||
+        h.n_text != l->hello.n_text || h.n_visual != l->hello.n_visual ||
+        h.max_tokens != l->hello.max_tokens || memcmp(h.policy, l->hello.policy, n_policy) != 0)
+        return FV_REFUSE(MALFORMED, "the stream is not the one that the grant was given for");
+    return FV_REFUSED_NONE;
+}
+
+static fv_refusal take_sampling(fv_landing *l, const fv_wire_sampling *w) {
+    l->got.sampling = (fv_sampling){.repetition_penalty = w->repetition_penalty,
+                                    .temperature = w->temperature,
+                                    .top_k = w->top_k,
+                                    .top_p = w->top_p,
+                                    .seed = w->seed,
+                                    .n_logprobs = w->n_logprobs};
+    return fv_refusal_of(fv_sampling_check(&l->got.sampling));
+}
+
+static fv_refusal take_prompt(fv_landing *l, const fv_section *s) {
+    fv_wire_prompt w;
+    FV_ADMIT(fv_wire_prompt_get(l->payload, (size_t)s->length, &w));
+    FV_ADMIT(take_sampling(l, &w.sampling));
+    if (w.next < (int32_t)w.n || (int64_t)w.next + l->hello.max_tokens > l->opt->max_position)
+        return FV_REFUSE(MALFORMED, "the answer starts at position %d behind %u rows", w.next, w.n);
+    l->got.n = (int32_t)w.n;
+    l->got.next = w.next;
+    l->got.ids = malloc((size_t)w.n * 4);
+    l->got.seg = malloc(w.n);
+    if (!l->got.ids || !l->got.seg)
+        return FV_REFUSE(NO_ROOM, "out of memory for a prompt of %u rows", w.n);
+    memcpy(l->got.ids, w.ids, (size_t)w.n * 4);
+    memcpy(l->got.seg, w.seg, w.n);
+    uint32_t n[FV_N_SEG] = {0};
+    for (uint32_t i = 0; i < w.n; i++) {
+        if (w.seg[i] >= FV_N_SEG)
+            return FV_REFUSE(MALFORMED, "prompt row %u is of segment %d", i, w.seg[i]);
+        n[w.seg[i]]++;
+        int32_t id = l->got.ids[i];
+        if (w.seg[i] == FV_SEG_TEXT && (id < 0 || id >= l->opt->n_vocab))
+            return FV_REFUSE(MALFORMED, "prompt row %u has the id %d, outside the vocabulary", i,
+                             id);
+    }
+    if (n[FV_SEG_TEXT] != l->hello.n_text)
+        return FV_REFUSE(MALFORMED, "the prompt has %u text rows and %u were announced",
+                         n[FV_SEG_TEXT], l->hello.n_text);
+    return FV_REFUSED_NONE;
+}
+
+/* Lengths of a layer group: checked against the grant, then its image rows get their extents. */
+static fv_refusal take_rows(fv_landing *l, const fv_section *s) {
+    const uint8_t *at = l->payload;
+    int32_t n_kv = l->shape->n_kv;
+    uint32_t *first = l->rows + (size_t)s->layer0 * (size_t)n_kv * FV_N_SEG;
+    size_t n = (size_t)s->length / 4;
+    for (size_t i = 0; i < n; i++) {
+        bool visual = i % FV_N_SEG == FV_SEG_VISUAL;
+        first[i] = fv_get_u32(&at);
+        if (first[i] > (visual ? l->hello.n_visual : l->hello.n_text))
+            return FV_REFUSE(OVER_BUDGET,
+                             "a head of layers %d to %d has %u rows, more than the "
+                             "prompt",
+                             s->layer0, s->layer1 - 1, first[i]);
+        l->n_rows += first[i];
+        if (visual) l->n_visual += first[i];
+    }
+    if (l->n_visual > l->hello.rows_visual)
+        return FV_REFUSE(OVER_BUDGET, "layers up to %d have %llu image rows and %llu were granted",
+                         s->layer1 - 1, (unsigned long long)l->n_visual,
+                         (unsigned long long)l->hello.rows_visual);
+    FV_ADMIT(payload_for(l, (size_t)n_kv * sizeof(int32_t)));
+    int32_t *each = (int32_t *)(void *)l->payload; /* what it held has been read */
+    for (int32_t layer = s->layer0; layer < s->layer1; layer++) {
+        for (int32_t g = 0; g < n_kv; g++) each[g] = (int32_t)rows_of(l, layer, g, FV_SEG_VISUAL);
+        fv_status st = fv_kv_extent_ragged(l->got.kv, layer, each);
+        if (st != FV_OK) return fv_refusal_of(st);
+    }
+    l->layer_end = s->layer1;
+    return FV_REFUSED_NONE;
+}
+
+/* Ascending, inside the prompt, and of the right segment. */
+static fv_refusal check_positions(const fv_landing *l, const int32_t *pos, int32_t n) {
+    for (int32_t i = 0; i < n; i++)
+        if (pos[i] < 0 || pos[i] >= l->got.n || (i > 0 && pos[i] <= pos[i - 1]) ||
+            l->got.seg[pos[i]] != l->seg)
+            return FV_REFUSE(MALFORMED, "row %d of a head of layer %d has position %d", i, l->layer,
+                             pos[i]);
+    return FV_REFUSED_NONE;
+}
+
+static fv_refusal take_positions(fv_landing *l, const fv_section *s) {
+    const int32_t *pos = (const int32_t *)(const void *)l->payload;
+    int32_t len0 = (int32_t)rows_of(l, l->layer, 0, l->seg);
+    bool shared = s->dims[0] == 1;
+    for (int32_t g = 0; g < l->shape->n_kv; g++) {
+        int32_t n = (int32_t)rows_of(l, l->layer, g, l->seg);
+        if (shared && n != len0)
+            return FV_REFUSE(MALFORMED,
+                             "the heads of layer %d differ in length and share "
+                             "positions",
+                             l->layer);
+        if (!shared || g == 0) FV_ADMIT(check_positions(l, pos, n));
+        fv_status st = fv_kv_append_head(l->got.kv, l->layer, g, l->seg, pos, n);
+        if (st != FV_OK) return fv_refusal_of(st);
+        if (!shared) pos += n;
+    }
+    return FV_REFUSED_NONE;
+}
+
+static fv_refusal take_token(fv_landing *l) {
+    l->got.first = fv_first_token_get(l->payload);
+    if (l->got.first.id < 0 || l->got.first.id >= l->opt->n_vocab)
+        return FV_REFUSE(MALFORMED, "the first token's id is %d, outside the vocabulary",
+                         l->got.first.id);
+    return FV_REFUSED_NONE;
+}
+
+static fv_refusal on_end(void *user, const fv_section *s) {
+    fv_landing *l = user;
+    switch (l->due) {
+    case FV_DUE_HELLO:
+        FV_ADMIT(take_hello(l, s));
+        l->due = FV_DUE_PROMPT;
+        break;
+    case FV_DUE_PROMPT:
+        FV_ADMIT(take_prompt(l, s));
+        l->due = FV_DUE_ROWS;
+        break;
+    case FV_DUE_ROWS:
+        FV_ADMIT(take_rows(l, s));
+        seek_rows(l);
+        break;
+    case FV_DUE_POSITIONS:
+        FV_ADMIT(take_positions(l, s));
+        l->due = FV_DUE_DATA;
+        break;
+    case FV_DUE_DATA:
+        l->head = s->part1;
+        if (l->head == l->shape->n_kv) next_segment(l);
+        break;
+    default:
+        FV_ADMIT(take_token(l));
+        l->due = FV_DUE_END;
+        break;
+    }
+    return FV_REFUSED_NONE;
+}
+
+static fv_refusal on_finish(void *user, const fv_packet_totals *said) {
+    fv_landing *l = user;
+    if (l->due != FV_DUE_END || said->rows != l->n_rows)
+        return FV_REFUSE(MALFORMED, "END came after %llu rows of %llu",
+                         (unsigned long long)l->n_rows, (unsigned long long)said->rows);
+    l->due = FV_DUE_NOTHING;
+    return FV_REFUSED_NONE;
+}
+
+/* ---- a landing ------------------------------------------------------------------------- */
+
+static fv_status reserve(fv_landing *l) {
+    int32_t rows = (int32_t)(l->hello.n_text + l->hello.max_tokens);
+    size_t text = fv_kv_text_bytes(l->shape, rows);
+    FV_TRY(fv_kv_open(l->opt->pool, &l->got.kv));
+    FV_TRY(fv_kv_set_aside(l->got.kv, fv_landing_pool_bytes(l->shape, &l->hello) - text));
+    for (int32_t i = 0; i < l->shape->n_layer; i++) FV_TRY(fv_kv_reserve(l->got.kv, i, rows));
+    return FV_OK;
+}
+
+fv_refusal fv_landing_open(const fv_receiver_options *opt, const fv_hello *hello,
+                           fv_landing **out) {
+    const fv_kv_shape *s = fv_kv_pool_shape(opt->pool);
+    fv_landing *l = calloc(1, sizeof *l);
+    if (l) l->rows = calloc((size_t)s->n_layer * (size_t)s->n_kv * FV_N_SEG, sizeof *l->rows);
+    if (!l || !l->rows) {
+        fv_landing_close(l);
+        return FV_REFUSE(NO_ROOM, "out of memory for a hand-off");
+    }
+    l->opt = opt;
+    l->shape = s;
+    l->row_bytes = row_bytes(s);
+    l->dtype = fv_wire_dtype_named(fv_dtype_name(s->dtype));
+    l->hello = *hello;
+    memcpy(l->got.policy, hello->policy, strlen(hello->policy) + 1);
+    l->hello.policy = l->got.policy;
+    l->got.max_tokens = (int32_t)hello->max_tokens;
+    fv_packet_hooks hooks = {
+        .user = l, .begin = on_begin, .bytes = on_bytes, .end = on_end, .finish = on_finish};
+    fv_packet_reader_init(&l->reader, &hooks, SKIP_MAX);
+    fv_status st = reserve(l);
+    if (st != FV_OK) {
+        fv_landing_close(l);
+        return fv_refusal_of(st);
+    }
+    *out = l;
+    return FV_REFUSED_NONE;
+}
+
+void fv_landing_close(fv_landing *l) {
+    if (!l) return;
+    fv_received_free(&l->got);
+    free(l->rows);
+    free(l->payload);
+    free(l);
+}
+
+/* Copies may still be under way when they were issued; the frame may go when they are done. */
+static fv_status wait_for_copies(fv_device *dev) {
+    fv_event done = {0};
+    fv_status st = dev->ops->event_record(dev, &done);
+    if (st == FV_OK) st = dev->ops->event_wait(dev, &done);
+    dev->ops->event_free(dev, &done);
+    return st;
+}
+
+fv_refusal fv_landing_read(fv_landing *l, const fv_piece *piece, int32_t n) {
+    for (int32_t i = 0; i < n; i++)
+        FV_ADMIT(fv_packet_read(&l->reader, piece[i].data, piece[i].bytes));
+    return fv_refusal_of(wait_for_copies(fv_kv_get_device(l->got.kv)));
+}
+
+fv_refusal fv_landing_finish(fv_landing *l) {
+    if (!l->reader.done)
+        return FV_REFUSE(TRUNCATED, "the stream ended after %llu bytes, before END",
+                         (unsigned long long)l->reader.totals.bytes);
+    l->got.bytes_surplus = fv_kv_settle(l->got.kv, l->got.max_tokens);
+    return FV_REFUSED_NONE;
+}

@@ -1,0 +1,286 @@
+/* A store to sections. Rows are not touched here, only pointed at: a section of rows holds as many
+ * heads as make about a frame, so that its checksum is taken just before its bytes are copied
+ * or sent, while the cache still has them. The thread that owns the store. */
+#include "prefill-worker/ship.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "wire/bytes.h"
+
+struct fv_ship {
+    fv_ship_request req;
+    const fv_kv_shape *shape;
+    size_t row_bytes;
+    fv_wire_dtype dtype;
+    fv_hello hello;
+    char policy[FV_POLICY_TEXT_MAX];
+    fv_transport *transport;
+    fv_transfer *transfer;
+    bool answered, started, committed; /* to open; HELO and PRMT were written; to commit */
+    fv_reply opened, closed;
+    fv_packet_writer writer;
+    uint64_t n_frame, rows;
+    int32_t next_layer;
+    fv_piece *piece; /* scratch of one section */
+    int32_t cap_piece;
+};
+
+static void on_opened(void *user, const fv_reply *reply) {
+    fv_ship *s = user;
+    s->opened = *reply;
+    s->answered = true;
+}
+
+static void on_committed(void *user, const fv_reply *reply) {
+    fv_ship *s = user;
+    s->closed = *reply;
+    s->committed = true;
+}
+
+static fv_status say(const fv_reply *reply) {
+    return reply->status == FV_OK ? FV_OK : FV_FAIL(reply->status, "%s", reply->text);
+}
+
+/* ---- begin ----------------------------------------------------------------------------- */
+
+static fv_status make_hello(fv_ship *s) {
+    const fv_plan *plan = s->req.plan;
+    fv_compat_fields fields = {.model = s->req.model,
+                               .n_layer = s->shape->n_layer,
+                               .n_kv = s->shape->n_kv,
+                               .d_head = s->shape->d_head,
+                               .dtype = fv_dtype_name(s->shape->dtype)};
+    FV_TRY(fv_compat_make(&fields, &s->hello.compat));
+    fv_policy_print(&plan->policy, s->policy);
+    s->hello.policy = s->policy;
+    s->hello.n_text = (uint32_t)plan->shape.n_text;
+    s->hello.n_visual = (uint32_t)plan->shape.n_visual;
+    s->hello.max_tokens = (uint32_t)s->req.max_tokens;
+    for (int32_t l = 0; l < s->shape->n_layer; l++)
+        s->hello.rows_visual += (uint64_t)plan->visual[l] * (uint64_t)s->shape->n_kv;
+    return FV_OK;
+}
+
+fv_status fv_ship_begin(fv_transport *t, const fv_ship_request *req, fv_ship **out) {
+    fv_status st;
+    if (fv_kv_get_device(req->kv) != fv_device_host())
+        return FV_FAIL(FV_EUNSUPPORTED, "KV rows on a %s device cannot be sent from there",
+                       fv_kv_get_device(req->kv)->ops->name);
+    fv_ship *s = calloc(1, sizeof *s);
+    if (!s) return FV_FAIL(FV_ENOMEM, "out of memory for a hand-off");
+    s->req = *req;
+    s->transport = t;
+    s->shape = fv_kv_get_shape(req->kv);
+    s->row_bytes = (size_t)s->shape->d_head * fv_dtype_bytes(s->shape->dtype);
+    s->dtype = fv_wire_dtype_named(fv_dtype_name(s->shape->dtype));
+    FV_TRY_GOTO(make_hello(s), st, fail);
+    FV_TRY_GOTO(t->ops->open(t, &s->hello, on_opened, s, &s->transfer), st, fail);
+    if (s->answered) FV_TRY_GOTO(say(&s->opened), st, fail);
+    *out = s;
+    return FV_OK;
+fail:
+    fv_ship_close(s);
+    return st;
+}
+
+void fv_ship_close(fv_ship *s) {
+    if (!s) return;
+    if (s->transfer) s->transfer->ops->end(s->transfer);
+    fv_packet_writer_fini(&s->writer);
+    free(s->piece);
+    free(s);
+}
+
+/* ---- sections -------------------------------------------------------------------------- */
+
+static fv_status emit(void *user, const fv_piece *piece, int32_t n, size_t bytes) {
+    fv_ship *s = user;
+    (void)bytes;
+    return s->transfer->ops->push(s->transfer, s->n_frame++, piece, n);
+}
+
+static fv_status send_hello(fv_ship *s) {
+    fv_piece p = {.bytes = fv_hello_bytes(&s->hello)};
+    void *bytes;
+    FV_TRY(fv_packet_alloc(&s->writer, p.bytes, &bytes));
+    fv_hello_put(&s->hello, bytes);
+    p.data = bytes;
+    fv_section section = {.type = FV_SECTION_HELLO, .critical = true, .dtype = FV_WIRE_BYTES};
+    return fv_packet_write(&s->writer, section, &p, 1);
+}
+
+static fv_status send_prompt(fv_ship *s) {
+    const fv_ship_request *req = &s->req;
+    fv_wire_prompt prompt = {.n = (uint32_t)req->n,
+                             .next = req->n,
+                             .sampling = req->sampling,
+                             .ids = req->ids,
+                             .seg = req->seg};
+    fv_piece p = {.bytes = fv_wire_prompt_bytes(prompt.n)};
+    void *bytes;
+    FV_TRY(fv_packet_alloc(&s->writer, p.bytes, &bytes));
+    fv_wire_prompt_put(&prompt, bytes);
+    p.data = bytes;
+    fv_section section = {
+        .type = FV_SECTION_PROMPT, .critical = true, .dtype = FV_WIRE_BYTES, .dims = {prompt.n}};
+    return fv_packet_write(&s->writer, section, &p, 1);
+}
+
+/* What stands before the first layer, once the grant is there. */
+static fv_status start(fv_ship *s) {
+    if (!s->answered) return FV_FAIL(FV_EBUSY, "the decode worker has not answered yet");
+    FV_TRY(say(&s->opened));
+    if (s->started) return FV_OK;
+    size_t frame_max = s->opened.grant.frame_max;
+    fv_packet_writer_init(&s->writer, frame_max < FV_FRAME_MAX ? frame_max : 0, emit, s);
+    s->started = true;
+    FV_TRY(send_hello(s));
+    return send_prompt(s);
+}
+
+static fv_status send_rows(fv_ship *s, int32_t l0, int32_t l1) {
+    size_t n = (size_t)(l1 - l0) * (size_t)s->shape->n_kv * FV_N_SEG;
+    void *bytes;
+    FV_TRY(fv_packet_alloc(&s->writer, n * 4, &bytes));
+    uint8_t *at = bytes;
+    for (int32_t l = l0; l < l1; l++)
+        for (int32_t g = 0; g < s->shape->n_kv; g++)
+            for (int seg = 0; seg < FV_N_SEG; seg++)
+                fv_put_u32(&at, (uint32_t)fv_kv_len(s->req.kv, l, g, (fv_kv_segment)seg));
+    fv_section section = {
+        .type = FV_SECTION_ROWS,
+        .critical = true,
+        .layer0 = (uint16_t)l0,
+        .layer1 = (uint16_t)l1,
+        .dtype = FV_WIRE_I32,
+        .dims = {(uint32_t)(l1 - l0), (uint32_t)s->shape->n_kv, FV_N_SEG},
+    };
+    return fv_packet_write(&s->writer, section, &(fv_piece){bytes, n * 4}, 1);
+}
+
+static fv_status pieces_for(fv_ship *s, int32_t n) {
+    if (n <= s->cap_piece) return FV_OK;
+    int32_t cap = s->cap_piece * 2 > n ? s->cap_piece * 2 : n;
+    fv_piece *piece = realloc(s->piece, (size_t)cap * sizeof *piece);
+    if (!piece) return FV_FAIL(FV_ENOMEM, "out of memory for a hand-off");
+    s->piece = piece;
+    s->cap_piece = cap;
+    return FV_OK;
+}
+
+static fv_section rows_section(uint32_t type, int32_t layer, fv_kv_segment seg, int32_t head0,
+                               int32_t head1) {
+    return (fv_section){.type = type,
+                        .critical = true,
+                        .layer0 = (uint16_t)layer,
+                        .layer1 = (uint16_t)(layer + 1),
+                        .part0 = (uint16_t)head0,
+                        .part1 = (uint16_t)head1,
+                        .segment = (uint8_t)seg};
+}
+
+/* One list when all heads hold the same positions, which they do until a method selects rows per
+ * head: a KV head's share of 4 bytes a row is worth saving where a row is 64. */
+static fv_status send_positions(fv_ship *s, int32_t layer, fv_kv_segment seg) {
+    const fv_kv *kv = s->req.kv;
+    int32_t n_kv = s->shape->n_kv, len = fv_kv_len(kv, layer, 0, seg);
+    const int32_t *first = fv_kv_positions(kv, layer, 0, seg);
+    bool same = true;
+    FV_TRY(pieces_for(s, n_kv));
+    for (int32_t g = 0; g < n_kv; g++) {
+        int32_t n = fv_kv_len(kv, layer, g, seg);
+        const int32_t *pos = fv_kv_positions(kv, layer, g, seg);
+        same = same && n == len && (n == 0 || memcmp(pos, first, (size_t)n * sizeof *pos) == 0);
+        s->piece[g] = (fv_piece){pos, (size_t)n * sizeof *pos};
+    }
+    fv_section section = rows_section(FV_SECTION_POSITIONS, layer, seg, 0, n_kv);
+    section.dtype = FV_WIRE_I32;
+    section.dims[0] = same ? 1 : (uint32_t)n_kv;
+    return fv_packet_write(&s->writer, section, s->piece, same ? 1 : n_kv);
+}
+
+/* Points at the rows of a head: keys, then values. */
+static fv_status add_head(fv_ship *s, int32_t layer, fv_kv_segment seg, int32_t head, int32_t *n) {
+    int32_t len = fv_kv_len(s->req.kv, layer, head, seg);
+    for (int value = 0; value < 2; value++)
+        for (int32_t row = 0, rows; row < len; row += rows) {
+            void *at;
+            rows = fv_kv_stretch(s->req.kv, layer, head, seg, value, row, len, &at);
+            FV_TRY(pieces_for(s, *n + 1));
+            s->piece[(*n)++] = (fv_piece){at, (size_t)rows * s->row_bytes};
+        }
+    s->rows += (uint64_t)len;
+    return FV_OK;
+}
+
+static fv_status send_data(fv_ship *s, int32_t layer, fv_kv_segment seg) {
+    for (int32_t head = 0, end; head < s->shape->n_kv; head = end) {
+        int32_t n = 0;
+        uint64_t rows = s->rows;
+        for (end = head; end < s->shape->n_kv; end++) {
+            uint64_t more = (uint64_t)fv_kv_len(s->req.kv, layer, end, seg);
+            uint64_t bytes = 2 * (s->rows - rows + more) * s->row_bytes;
+            if (end > head && bytes > FV_FRAME_MAX) break;
+            FV_TRY(add_head(s, layer, seg, end, &n));
+        }
+        fv_section section = rows_section(FV_SECTION_DATA, layer, seg, head, end);
+        section.dtype = (uint8_t)s->dtype;
+        section.dims[0] = (uint32_t)(s->rows - rows);
+        section.dims[1] = 2;
+        section.dims[2] = (uint32_t)s->shape->d_head;
+        FV_TRY(fv_packet_write(&s->writer, section, s->piece, n));
+    }
+    return FV_OK;
+}
+
+static bool any_rows(const fv_ship *s, int32_t layer, fv_kv_segment seg) {
+    for (int32_t g = 0; g < s->shape->n_kv; g++)
+        if (fv_kv_len(s->req.kv, layer, g, seg) > 0) return true;
+    return false;
+}
+
+/* ---- the stream ------------------------------------------------------------------------ */
+
+fv_status fv_ship_layers(fv_ship *s, int32_t l0, int32_t l1) {
+    assert(l0 == s->next_layer && l1 > l0 && l1 <= s->shape->n_layer);
+    FV_TRY(start(s));
+    s->next_layer = l1;
+    FV_TRY(send_rows(s, l0, l1));
+    for (int32_t l = l0; l < l1; l++)
+        for (int seg = 0; seg < FV_N_SEG; seg++) {
+            if (!any_rows(s, l, (fv_kv_segment)seg)) continue;
+            FV_TRY(send_positions(s, l, (fv_kv_segment)seg));
+            FV_TRY(send_data(s, l, (fv_kv_segment)seg));
+        }
+    return fv_packet_flush(&s->writer);
+}
+
+fv_status fv_ship_end(fv_ship *s, const fv_first_token *first) {
+    assert(s->started && s->next_layer == s->shape->n_layer);
+    void *bytes;
+    FV_TRY(fv_packet_alloc(&s->writer, FV_FIRST_TOKEN_BYTES, &bytes));
+    fv_first_token_put(first, bytes);
+    fv_section section = {.type = FV_SECTION_TOKEN, .critical = true, .dtype = FV_WIRE_BYTES};
+    FV_TRY(fv_packet_write(&s->writer, section, &(fv_piece){bytes, FV_FIRST_TOKEN_BYTES}, 1));
+    FV_TRY(fv_packet_end(&s->writer, s->rows));
+    s->transfer->ops->commit(s->transfer, s->n_frame, on_committed, s);
+    return s->committed ? say(&s->closed) : FV_OK;
+}
+
+fv_status fv_ship_done(const fv_ship *s, bool *done) {
+    if (s->answered) FV_TRY(say(&s->opened));
+    if (s->committed) FV_TRY(say(&s->closed));
+    *done = s->committed;
+    return FV_OK;
+}
+
+const fv_ticket *fv_ship_ticket(const fv_ship *s) { return &s->opened.grant.ticket; }
+
+fv_ship_report fv_ship_get_report(const fv_ship *s) {
+    return (fv_ship_report){.bytes = s->writer.totals.bytes,
+                            .sections = s->writer.totals.sections,
+                            .frames = s->n_frame,
+                            .rows = s->rows};
+}

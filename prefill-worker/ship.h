@@ -1,0 +1,57 @@
+#ifndef FOVEA_PREFILL_WORKER_SHIP_H
+#define FOVEA_PREFILL_WORKER_SHIP_H
+
+/* SHIP: a prefilled request goes to a decode worker, layer group by layer group, through a
+ * transport (wire/transport.h), as a KV packet (wire/kv_packet.h).
+ *
+ *   begin  asks the other side for a grant
+ *   layers sends layers that are final, in ascending order: all at once after prefill, or some
+ *          while later ones are still computed. Frames point into the store where its rows lie.
+ *   end    sends the first token and commits; done says how it went
+ *
+ * From `layers` until done (or close) the store's layers that were sent must not change. The
+ * thread that owns the store. */
+#include "model/net/kv.h"
+#include "policy/plan.h"
+#include "wire/transport.h"
+
+/* All borrowed until close. */
+typedef struct fv_ship_request {
+    const char *model; /* fingerprint of the checkpoint */
+    const fv_kv *kv;
+    const fv_plan *plan;
+    int32_t n;          /* prompt rows */
+    const int32_t *ids; /* [n] */
+    const uint8_t *seg; /* [n] fv_kv_segment */
+    int32_t max_tokens; /* rows that the answer may add on the other side */
+    fv_wire_sampling sampling;
+} fv_ship_request;
+
+typedef struct fv_ship_report {
+    uint64_t bytes, sections, frames, rows;
+} fv_ship_report;
+
+typedef struct fv_ship fv_ship; /* opaque */
+
+/* FV_EUNSUPPORTED when the store's rows are not in host memory. A refusal that is known at once
+ * is returned here with the other side's sentence. */
+fv_status fv_ship_begin(fv_transport *t, const fv_ship_request *req, fv_ship **out);
+
+/* Sends layers [l0, l1); l0 is where the last call ended. FV_EBUSY while the grant has not come:
+ * call again later. Any other failure means that the hand-off is lost: close it. */
+fv_status fv_ship_layers(fv_ship *s, int32_t l0, int32_t l1);
+
+/* All layers were sent. Errors as above. */
+fv_status fv_ship_end(fv_ship *s, const fv_first_token *first);
+
+/* *done: the other side has everything, verified, and waits for its ticket to be claimed. A
+ * refusal is returned with its sentence. */
+fv_status fv_ship_done(const fv_ship *s, bool *done);
+
+const fv_ticket *fv_ship_ticket(const fv_ship *s); /* after done */
+fv_ship_report fv_ship_get_report(const fv_ship *s);
+
+/* Gives the hand-off up unless it is done. NULL is fine. */
+void fv_ship_close(fv_ship *s);
+
+#endif

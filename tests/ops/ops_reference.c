@@ -1,0 +1,431 @@
+/* Every operation against the textbook, in double precision and in the plainest loops.
+ *
+ * The other programs compare paths with each other; this one says that what they agree on is
+ * right. Tolerances follow from f32 arithmetic on inputs of size 1; types narrower than f32 enter
+ * exactly, because the reference reads the same stored values. */
+#include "tests/ops/attention_case.h"
+#include "tests/ops/ops_test.h"
+
+#include "kernels/cpu/convert.inc"
+#include "kernels/cpu/math.inc"
+
+enum { MAX_VARIANT = 3 };
+
+static variant variants[MAX_VARIANT];
+static int n_variant;
+
+static const double EPS = 0x1p-24;
+
+/* ---- exp, log, erf, tanh --------------------------------------------------------------- */
+
+/* Distance in units of the last place of an f32 at `exact`. */
+static double ulps(float got, double exact) {
+    if ((double)got == exact || (got != got && exact != exact)) return 0;
+    if (fabs(exact) >= 0x1.ffffffp127) return isinf(got) && got * exact > 0 ? 0 : INFINITY;
+    if (isinf(got)) return fabs(exact) >= 0x1.fffffep127 ? 0 : INFINITY;
+    int e;
+    frexp(exact, &e);
+    return fabs((double)got - exact) / ldexp(1, (e < -125 ? -125 : e) - 24);
+}
+
+static void sweep(const char *name, float (*f)(float), double (*exact)(double), uint32_t first,
+                  uint32_t last, double bound) {
+    char line[80];
+    double worst = 0;
+    float at = 0;
+    for (uint64_t u = first; u <= last; u += 509) {
+        float x = f32_of_bits((uint32_t)u);
+        double d = ulps(f(x), exact((double)x));
+        if (!(d <= worst)) {
+            worst = d;
+            at = x;
+        }
+    }
+    snprintf(line, sizeof line, "%s: largest error %.2f ulp", name, worst);
+    group(line);
+    check(worst <= bound, "%s(%a): %.3f ulp, at most %.2f are allowed", name, (double)at, worst,
+          bound);
+    group_end();
+}
+
+static void test_math(void) {
+    const uint32_t inf = 0x7f800000, sign = 0x80000000;
+    sweep("exp, positive", exp_f32, exp, 0, inf, 1.0);
+    sweep("exp, negative", exp_f32, exp, sign, sign | inf, 1.0);
+    sweep("log", log_f32, log, 0, inf, 1.0);
+    sweep("erf, positive", erf_f32, erf, 0, inf, 1.1);
+    sweep("erf, negative", erf_f32, erf, sign, sign | inf, 1.1);
+    sweep("tanh", tanh_f32, tanh, 0, inf, 1.5);
+    group("exp, log, erf, tanh: special values");
+    check(exp_f32(-INFINITY) == 0 && exp_f32(INFINITY) == INFINITY, "exp of infinities");
+    check(exp_f32(0.0f) == 1 && exp_f32(-0.0f) == 1, "exp of zeros");
+    check(isnan(exp_f32(NAN)) && isnan(log_f32(NAN)), "exp, log of NaN");
+    check(isnan(erf_f32(NAN)) && isnan(tanh_f32(NAN)), "erf, tanh of NaN");
+    check(log_f32(0.0f) == -INFINITY && log_f32(1.0f) == 0, "log of 0 and 1");
+    check(log_f32(INFINITY) == INFINITY && isnan(log_f32(-1.0f)), "log of inf and -1");
+    check(erf_f32(-INFINITY) == -1 && tanh_f32(-INFINITY) == -1, "erf, tanh of -inf");
+}
+
+/* ---- narrowing ------------------------------------------------------------------------- */
+
+/* Rounds x to a type with `mantissa` bits behind the point and smallest exponent `e_min`. */
+static double rounded(double x, int mantissa, int e_min, double largest) {
+    if (x != x || isinf(x) || x == 0) return x;
+    int e = ilogb(x) < e_min ? e_min : ilogb(x);
+    double unit = ldexp(1, e - mantissa), y = nearbyint(x / unit) * unit; /* ties to even */
+    return fabs(y) > largest ? copysign(INFINITY, x) : y;
+}
+
+static void test_narrow(void) {
+    group("narrowing to bf16 and f16: nearest, ties to even, over all floats");
+    fv_tensor b = tensor_new(FV_BF16, 1, 1, 0), h = tensor_new(FV_F16, 1, 1, 0);
+    int bad = 0;
+    for (uint64_t u = 0; u <= UINT32_MAX; u += 1021) {
+        /* Every other one is moved to where ties are. */
+        float x = f32_of_bits((uint32_t)(u & 1 ? u & ~0xfffULL : u));
+        *(uint16_t *)b.data = bf16_of_f32(x);
+        *(uint16_t *)h.data = f16_of_f32(x);
+        double eb = rounded((double)x, 7, -126, 0x1.fep127);
+        double eh = rounded((double)x, 10, -14, 65504);
+        double gb = get(&b, 0, 0), gh = get(&h, 0, 0);
+        bool ok = (gb == eb || (gb != gb && eb != eb)) && (gh == eh || (gh != gh && eh != eh));
+        ok &= x != x || (!signbit(gb) == !signbit(x) && !signbit(gh) == !signbit(x));
+        if (!ok && bad++ < 5) check(false, "%a: bf16 %a f16 %a", (double)x, gb, gh);
+    }
+    check(bad == 0, "%d wrong", bad);
+    group("widening: every bf16 and f16 pattern");
+    bad = 0;
+    for (unsigned u = 0; u < 65536; u++) {
+        *(uint16_t *)b.data = (uint16_t)u;
+        *(uint16_t *)h.data = (uint16_t)u;
+        float wb = f32_of_bf16((uint16_t)u), wh = f32_of_f16((uint16_t)u);
+        double gb = get(&b, 0, 0), gh = get(&h, 0, 0);
+        bad += !((double)wb == gb || (wb != wb && gb != gb)) ||
+               !((double)wh == gh || (wh != wh && gh != gh));
+    }
+    check(bad == 0, "%d wrong", bad);
+    free(b.data);
+    free(h.data);
+}
+
+/* ---- linear ---------------------------------------------------------------------------- */
+
+static void linear_case(fv_backend *be, const char *name, fv_dtype t, int M, int K, int N) {
+    fv_linear_args a = {.x = tensor_new(FV_F32, M, K, 1), .n_part = 2};
+    fill_normal(&a.x, 1);
+    for (int p = 0; p < 2; p++) {
+        a.part[p].w = tensor_new(t, N, K, 0);
+        a.part[p].y = tensor_new(FV_F32, M, N, 2);
+        fill_normal(&a.part[p].w, 1);
+        fill_normal(&a.part[p].y, 1);
+    }
+    a.part[1].bias = tensor_new(t, 1, N, 0);
+    a.part[1].accumulate = true;
+    fill_normal(&a.part[1].bias, 1);
+    fv_tensor before = tensor_new(FV_F32, M, N, 2);
+    memcpy(before.data, a.part[1].y.data, tensor_bytes(&before));
+    must(be->ops->linear(be, &a));
+    double worst = 0;
+    for (int p = 0; p < 2; p++)
+        for (int m = 0; m < M; m++)
+            for (int n = 0; n < N; n++) {
+                double sum = p ? get(&a.part[1].bias, 0, n) + get(&before, m, n) : 0;
+                double size = fabs(sum) + 1;
+                for (int k = 0; k < K; k++) {
+                    double term = get(&a.x, m, k) * get(&a.part[p].w, n, k);
+                    sum += term;
+                    size += fabs(term);
+                }
+                /* K / 16 fused steps, 4 of the tree, bias and accumulation */
+                double bound = EPS * (K / 16 + 8) * size;
+                double d = fabs(get(&a.part[p].y, m, n) - sum) / bound;
+                worst = d > worst ? d : worst;
+            }
+    check(worst <= 1, "%s %s M=%d K=%d N=%d: %.2f of the bound", name, fv_dtype_name(t), M, K, N,
+          worst);
+    for (int p = 0; p < 2; p++) {
+        free(a.part[p].w.data);
+        free(a.part[p].y.data);
+    }
+    free(a.part[1].bias.data);
+    free(before.data);
+    free(a.x.data);
+}
+
+static void test_linear(void) {
+    group("linear: x w^T + bias + y");
+    for (int v = 0; v < n_variant; v++)
+        for (fv_dtype t = FV_F32; t < FV_N_DTYPE; t++) {
+            linear_case(&variants[v].be, variants[v].name, t, 1, 700, 9);
+            linear_case(&variants[v].be, variants[v].name, t, 7, 65, 35);
+            linear_case(&variants[v].be, variants[v].name, t, 50, 1100, 21);
+        }
+}
+
+/* ---- row-wise -------------------------------------------------------------------------- */
+
+static void test_norm(void) {
+    group("norm: LayerNorm and RMSNorm");
+    for (int v = 0; v < n_variant; v++)
+        for (int rms = 0; rms < 2; rms++) {
+            enum { M = 4, K = 333 };
+            fv_norm_args a = {.x = tensor_new(FV_F32, M, K, 0),
+                              .w = tensor_new(FV_BF16, 1, K, 0),
+                              .y = tensor_new(FV_F32, M, K, 1),
+                              .eps = 1e-3f,
+                              .rms = rms};
+            fill_normal(&a.x, 1);
+            for (int k = 0; k < K; k++) put(&a.x, 2, k, get(&a.x, 2, k) * 1e-3f + 3);
+            fill_normal(&a.w, 1);
+            if (!rms) {
+                a.b = tensor_new(FV_F16, 1, K, 0);
+                fill_normal(&a.b, 1);
+            }
+            must(variants[v].be.ops->norm(&variants[v].be, &a));
+            double worst = 0;
+            for (int m = 0; m < M; m++) {
+                double mean = 0, var = 0;
+                for (int k = 0; k < K && !rms; k++) mean += get(&a.x, m, k) / K;
+                for (int k = 0; k < K; k++) var += pow(get(&a.x, m, k) - mean, 2) / K;
+                for (int k = 0; k < K; k++) {
+                    double scale = sqrt(var + (double)a.eps);
+                    double y = (get(&a.x, m, k) - mean) / scale * get(&a.w, 0, k);
+                    if (!rms) y += get(&a.b, 0, k);
+                    /* the mean is rounded once: that error, scaled, and a few more */
+                    double bound = EPS * (8 * fabs(y) + 16 * fabs(mean) / scale + 8);
+                    worst = fmax(worst, fabs(get(&a.y, m, k) - y) / bound);
+                }
+            }
+            check(worst <= 1, "%s %s: %.2f of the bound", variants[v].name, rms ? "rms" : "layer",
+                  worst);
+            free(a.x.data);
+            free(a.w.data);
+            free(a.b.data);
+            free(a.y.data);
+        }
+}
+
+static double activation(fv_activation act, double x) {
+    switch (act) {
+    case FV_ACT_SILU: return x / (1 + exp(-x));
+    case FV_ACT_GELU: return x / 2 * (1 + erf(x / sqrt(2)));
+    case FV_ACT_GELU_TANH:
+        return x / 2 * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+    case FV_ACT_QUICK_GELU: return x / (1 + exp(-1.702 * x));
+    default: return x > 0 ? x : 0;
+    }
+}
+
+static void test_activate(void) {
+    static const char *const names[] = {"silu", "gelu", "gelu_tanh", "quick_gelu", "relu"};
+    group("activate: all five, with and without gate, from -12 to 12");
+    for (int v = 0; v < n_variant; v++)
+        for (fv_activation act = 0; act < FV_N_ACT; act++)
+            for (int gated = 0; gated < 2; gated++) {
+                enum { K = 4801 };
+                fv_activate_args a = {
+                    .act = act, .x = tensor_new(FV_F32, 1, K, 0), .y = tensor_new(FV_F32, 1, K, 0)};
+                for (int k = 0; k < K; k++) put(&a.x, 0, k, (float)(k - K / 2) * 0.005f);
+                if (gated) {
+                    a.gate = tensor_new(FV_F32, 1, K, 0);
+                    fill_normal(&a.gate, 1);
+                }
+                must(variants[v].be.ops->activate(&variants[v].be, &a));
+                double worst = 0;
+                for (int k = 0; k < K; k++) {
+                    double x = get(&a.x, 0, k), g = gated ? get(&a.gate, 0, k) : 1;
+                    double y = activation(act, x) * g;
+                    /* exp and its argument round; 1 + erf cancels where x is negative */
+                    double bound = EPS * (16 * fabs(y) + 3 * fabs(x * g)) + 1e-30;
+                    worst = fmax(worst, fabs(get(&a.y, 0, k) - y) / bound);
+                }
+                check(worst <= 1, "%s %s: %.2f of the bound", variants[v].name, names[act], worst);
+                free(a.x.data);
+                free(a.y.data);
+                free(a.gate.data);
+            }
+}
+
+static void test_rope(void) {
+    group("rope: pairs (i, i + D/2) turn by their angle");
+    for (int v = 0; v < n_variant; v++) {
+        enum { M = 3, H = 2, D = 20 };
+        fv_rope_args a = {.x = tensor_new(FV_F32, M, H * D, 1),
+                          .cos = tensor_new(FV_F32, M, D / 2, 0),
+                          .sin = tensor_new(FV_F32, M, D / 2, 0),
+                          .n_head = H};
+        fill_normal(&a.x, 1);
+        fv_tensor before = a.x;
+        before.data = room(tensor_bytes(&a.x));
+        memcpy(before.data, a.x.data, tensor_bytes(&a.x));
+        for (int m = 0; m < M; m++)
+            for (int i = 0; i < D / 2; i++) {
+                put(&a.cos, m, i, (float)cos(m + i));
+                put(&a.sin, m, i, (float)sin(m + i));
+            }
+        must(variants[v].be.ops->rope(&variants[v].be, &a));
+        double worst = 0;
+        for (int m = 0; m < M; m++)
+            for (int h = 0; h < H; h++)
+                for (int i = 0; i < D / 2; i++) {
+                    double lo = get(&before, m, h * D + i), hi = get(&before, m, h * D + D / 2 + i);
+                    double c = cos(m + i), s = sin(m + i), bound = EPS * 4 * (fabs(lo) + fabs(hi));
+                    double e0 = get(&a.x, m, h * D + i) - (lo * c - hi * s);
+                    double e1 = get(&a.x, m, h * D + D / 2 + i) - (hi * c + lo * s);
+                    worst = fmax(worst, fmax(fabs(e0), fabs(e1)) / bound);
+                }
+        check(worst <= 1, "%s: %.2f of the bound", variants[v].name, worst);
+        free(a.x.data);
+        free(a.cos.data);
+        free(a.sin.data);
+        free(before.data);
+    }
+}
+
+static void test_gather(void) {
+    group("gather: rows of the table, widened");
+    for (int v = 0; v < n_variant; v++)
+        for (fv_dtype t = FV_F32; t < FV_N_DTYPE; t++) {
+            int32_t ids[] = {3, 0, 3, 6};
+            fv_gather_args a = {
+                .table = tensor_new(t, 7, 37, 0), .y = tensor_new(FV_F32, 4, 37, 2), .ids = ids};
+            fill_normal(&a.table, 1);
+            must(variants[v].be.ops->gather(&variants[v].be, &a));
+            bool same = true;
+            for (int r = 0; r < 4; r++)
+                for (int c = 0; c < 37; c++) same &= get(&a.y, r, c) == get(&a.table, ids[r], c);
+            check(same, "%s %s", variants[v].name, fv_dtype_name(t));
+            free(a.table.data);
+            free(a.y.data);
+        }
+}
+
+/* ---- KV and attention ------------------------------------------------------------------ */
+
+static void test_kv_write(void) {
+    group("kv_write: rows land in their segment, block and slot");
+    for (int v = 0; v < n_variant; v++)
+        for (fv_dtype t = FV_F32; t < FV_N_DTYPE; t++) {
+            enum { HKV = 2, D = 12, SEG = 2, ROWS = 5 };
+            size_t bytes = (size_t)FV_KV_BLOCK * D * fv_dtype_bytes(t);
+            fv_kv_block blocks[HKV * SEG][2];
+            fv_kv_run runs[HKV * SEG];
+            for (int r = 0; r < HKV * SEG; r++) {
+                for (int b = 0; b < 2; b++) blocks[r][b] = (fv_kv_block){room(bytes), room(bytes)};
+                runs[r] = (fv_kv_run){.block = blocks[r], .len = 62 - r}; /* crosses a block */
+            }
+            uint8_t seg[ROWS] = {0, 1, 1, 0, 1};
+            int32_t slot[ROWS] = {1, 0, 2, 0, 3};
+            fv_kv_write_seq s = {
+                .row0 = 2, .n_rows = ROWS, .n_seg = SEG, .runs = runs, .seg = seg, .slot = slot};
+            fv_kv_write_args a = {.k = tensor_new(FV_F32, ROWS + 2, HKV * D, 0),
+                                  .v = tensor_new(FV_F32, ROWS + 2, HKV * D, 3),
+                                  .kv_dtype = t,
+                                  .n_kv = HKV,
+                                  .d_head = D,
+                                  .n_seq = 1,
+                                  .seqs = &s};
+            fill_normal(&a.k, 1);
+            fill_normal(&a.v, 1);
+            must(variants[v].be.ops->kv_write(&variants[v].be, &a));
+            double worst = 0, unit = t == FV_F32 ? 0 : t == FV_BF16 ? 0x1p-8 : 0x1p-11;
+            for (int r = 0; r < ROWS; r++)
+                for (int g = 0; g < HKV; g++)
+                    for (int d = 0; d < D; d++) {
+                        const fv_kv_run *run = &runs[g * SEG + seg[r]];
+                        int j = run->len + slot[r];
+                        fv_kv_block *b = &run->block[j / FV_KV_BLOCK];
+                        fv_tensor kt = fv_tensor_of(b->k, t, FV_KV_BLOCK, D);
+                        fv_tensor vt = fv_tensor_of(b->v, t, FV_KV_BLOCK, D);
+                        double k = get(&a.k, 2 + r, g * D + d), w = get(&a.v, 2 + r, g * D + d);
+                        double ek = fabs(get(&kt, j % FV_KV_BLOCK, d) - k) - unit * fabs(k);
+                        double ew = fabs(get(&vt, j % FV_KV_BLOCK, d) - w) - unit * fabs(w);
+                        worst = fmax(worst, fmax(ek, ew));
+                    }
+            check(worst <= 1e-7, "%s %s: off by %g", variants[v].name, fv_dtype_name(t), worst);
+            for (int r = 0; r < HKV * SEG; r++)
+                for (int b = 0; b < 2; b++) {
+                    free(blocks[r][b].k);
+                    free(blocks[r][b].v);
+                }
+            free(a.k.data);
+            free(a.v.data);
+        }
+}
+
+/* Softmax over all keys at once. Returns the largest error, in units of what is allowed. */
+static double attention_error(attention_case *c, int s, int i, int h) {
+    const fv_attn_args *a = &c->args;
+    const fv_attn_seq *q = &c->seqs[s];
+    enum { MAX_KEY = 1024, MAX_D = 256 };
+    static double score[MAX_KEY], o[MAX_D];
+    const fv_kv_run *runs = q->runs + h / (a->n_head / a->n_kv) * q->n_seg;
+    int row = q->row0 + i, D = a->d_head, n = 0, column = 0;
+    double sum = 0, top = -INFINITY, worst = 0;
+    memset(o, 0, sizeof o);
+    for (int seg = 0; seg < q->n_seg; seg++)
+        for (int j = 0; j < runs[seg].len - (q->hidden ? q->hidden[seg * q->n_rows + i] : 0); j++) {
+            fv_tensor k =
+                fv_tensor_of(runs[seg].block[j / FV_KV_BLOCK].k, a->kv_dtype, FV_KV_BLOCK, D);
+            double dot = 0;
+            for (int d = 0; d < D; d++)
+                dot += get(&a->q, row, h * D + d) * get(&k, j % FV_KV_BLOCK, d);
+            score[n] = dot * (double)a->scale;
+            top = fmax(top, score[n++]);
+        }
+    for (int j = 0; j < n; j++) sum += exp(score[j] - top);
+    double lse = n ? top + log(sum) : -INFINITY;
+    n = 0;
+    for (int seg = 0; seg < q->n_seg; column += runs[seg++].len) {
+        int seen = runs[seg].len - (q->hidden ? q->hidden[seg * q->n_rows + i] : 0);
+        for (int j = 0; j < runs[seg].len; j++) {
+            double p = j < seen ? exp(score[n++] - lse) : 0;
+            int tapped = i - (q->n_rows - q->tap_rows);
+            if (q->tap && tapped >= 0) {
+                double tap = q->tap[(h * q->tap_rows + tapped) * q->tap_ld + column + j];
+                worst = fmax(worst, fabs(tap - p) / 2e-6);
+            }
+            if (j >= seen) continue;
+            fv_tensor v =
+                fv_tensor_of(runs[seg].block[j / FV_KV_BLOCK].v, a->kv_dtype, FV_KV_BLOCK, D);
+            for (int d = 0; d < D; d++) o[d] += p * get(&v, j % FV_KV_BLOCK, d);
+        }
+    }
+    for (int d = 0; d < D; d++) worst = fmax(worst, fabs(get(&a->o, row, h * D + d) - o[d]) / 5e-6);
+    if (a->lse.data && n)
+        worst = fmax(worst, fabs(get(&a->lse, row, h) - lse) / (2e-6 * (1 + fabs(lse))));
+    return worst;
+}
+
+static void test_attention(void) {
+    group("attention: softmax(scale q K^T) V, lse and tap, over segments");
+    for (int i = 0; i < 60; i++)
+        for (int v = 0; v < n_variant; v++) {
+            attention_shape s = attention_shape_random();
+            attention_case c = attention_case_new(&s);
+            must(variants[v].be.ops->attention(&variants[v].be, attention_case_args(&c)));
+            double worst = 0;
+            for (int q = 0; q < s.n_seq; q++)
+                for (int r = 0; r < c.seqs[q].n_rows; r++)
+                    for (int h = 0; h < c.args.n_head; h += 1 + i % 3)
+                        worst = fmax(worst, attention_error(&c, q, r, h));
+            check(worst <= 1, "%s %s D=%d G=%d: %.2f of the bound", variants[v].name,
+                  fv_dtype_name(s.dtype), s.D, s.group, worst);
+            attention_case_free(&c);
+        }
+}
+
+int main(void) {
+    n_variant = variants_open(variants, (const int[]){2}, 1);
+    test_math();
+    test_narrow();
+    test_linear();
+    test_norm();
+    test_activate();
+    test_rope();
+    test_gather();
+    test_kv_write();
+    test_attention();
+    variants_close(variants, n_variant);
+    return summary();
+}

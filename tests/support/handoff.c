@@ -1,0 +1,191 @@
+/* A prefill side, a decode side, and ways to put bytes between them. */
+#include "tests/support/handoff.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void need(fv_status st) {
+    if (st == FV_OK) return;
+    fprintf(stderr, "handoff: %s\n", fv_last_error());
+    abort();
+}
+
+static double rig_clock(void *user) { return ((handoff_rig *)user)->now; }
+
+static void rig_delay(void *user) { ((handoff_rig *)user)->now += 1e6; }
+
+void rig_open(handoff_rig *rig, const rig_options *opt) {
+    *rig = (handoff_rig){.now = 1};
+    tiny_shape shape = opt->shape.n_layer ? opt->shape : tiny_shape_default();
+    tiny_net_open(&rig->net, shape, opt->dtype, NULL, 1);
+    need(fv_kv_pool_open(fv_device_host(), fv_kv_pool_shape(rig->net.pool), opt->pool_bytes,
+                         &rig->pool));
+    fv_receiver_options receiver = {.pool = rig->pool,
+                                    .model = "tiny",
+                                    .n_vocab = shape.vocab,
+                                    .max_position = RIG_POSITIONS,
+                                    .grants = fv_grants_options_default()};
+    receiver.grants.clock = rig_clock;
+    receiver.grants.clock_user = rig;
+    if (opt->frame_max) receiver.grants.frame_max = opt->frame_max;
+    if (opt->capacity) receiver.grants.capacity = opt->capacity;
+    need(fv_receiver_open(&receiver, &rig->receiver));
+    need(fv_transport_inproc(fv_receiver_sink(rig->receiver), &rig->transport));
+    if (!opt->fault) return;
+    fv_fault_options fault = *opt->fault;
+    fault.delay = rig_delay;
+    fault.delay_user = rig;
+    fault.fired = &rig->fired;
+    need(fv_transport_fault(rig->transport, &fault, &rig->transport));
+}
+
+void rig_close(handoff_rig *rig) {
+    fv_transport_close(rig->transport);
+    fv_receiver_close(rig->receiver);
+    fv_kv_pool_close(rig->pool);
+    tiny_net_close(&rig->net);
+}
+
+fv_ship_request rig_request(const handoff_rig *rig, const tiny_prompt *p, int32_t max_tokens) {
+    (void)rig;
+    return (fv_ship_request){.model = "tiny",
+                             .kv = p->kv,
+                             .plan = &p->plan,
+                             .n = p->n,
+                             .ids = p->ids,
+                             .seg = p->seg,
+                             .max_tokens = max_tokens,
+                             .sampling = {.repetition_penalty = 1.25f, .top_p = 1, .seed = 99}};
+}
+
+static fv_status ship_all(fv_ship *ship, int32_t n_layer, int32_t group, bool *done) {
+    for (int32_t l = 0; l < n_layer; l += group) {
+        int32_t end = l + group < n_layer ? l + group : n_layer;
+        FV_TRY(fv_ship_layers(ship, l, end));
+    }
+    FV_TRY(fv_ship_end(ship, &(fv_first_token){.id = 3, .logprob = -1.5f, .step = 1}));
+    return fv_ship_done(ship, done);
+}
+
+fv_status rig_send(handoff_rig *rig, const tiny_prompt *p, int32_t max_tokens, int32_t group,
+                   fv_received *out, fv_ship_report *report) {
+    fv_ship_request req = rig_request(rig, p, max_tokens);
+    fv_ship *ship;
+    bool done = false;
+    int32_t n_layer = rig->net.cfg.n_layer;
+    FV_TRY(fv_ship_begin(rig->transport, &req, &ship));
+    fv_status st = ship_all(ship, n_layer, group ? group : n_layer, &done);
+    if (st == FV_OK && !done) st = FV_FAIL(FV_EIO, "the decode side never answered");
+    if (st == FV_OK)
+        st = fv_refusal_status(fv_receiver_claim(rig->receiver, fv_ship_ticket(ship), out));
+    if (report) *report = fv_ship_get_report(ship);
+    fv_ship_close(ship);
+    return st;
+}
+
+uint64_t rig_refused(const handoff_rig *rig) {
+    uint64_t n = 0;
+    for (int i = 0; i < FV_N_REFUSAL; i++) n += fv_receiver_get_counters(rig->receiver)->refused[i];
+    return n;
+}
+
+/* ---- streams as bytes ------------------------------------------------------------------ */
+
+typedef struct tape {
+    fv_sink base;
+    rig_stream *stream;
+} tape;
+
+static fv_refusal tape_offer(fv_sink *sink, const fv_hello *hello, fv_grant *out) {
+    rig_stream *s = ((tape *)sink)->stream;
+    s->hello = *hello;
+    snprintf(s->policy, sizeof s->policy, "%s", hello->policy);
+    s->hello.policy = s->policy;
+    *out = (fv_grant){.bytes = UINT64_MAX, .frame_max = FV_FRAME_MAX, .credits = 1};
+    return FV_REFUSED_NONE;
+}
+
+static fv_refusal tape_frame(fv_sink *sink, const fv_ticket *ticket, uint64_t seq,
+                             const fv_piece *piece, int32_t n) {
+    rig_stream *s = ((tape *)sink)->stream;
+    (void)ticket;
+    (void)seq;
+    s->bytes = realloc(s->bytes, s->n + fv_pieces_bytes(piece, n));
+    if (!s->bytes) abort();
+    for (int32_t i = 0; i < n; s->n += piece[i++].bytes)
+        memcpy(s->bytes + s->n, piece[i].data, piece[i].bytes);
+    return FV_REFUSED_NONE;
+}
+
+static fv_refusal tape_commit(fv_sink *sink, const fv_ticket *ticket, uint64_t n_frame) {
+    (void)sink;
+    (void)ticket;
+    (void)n_frame;
+    return FV_REFUSED_NONE;
+}
+
+static void tape_abort(fv_sink *sink, const fv_ticket *ticket) {
+    (void)sink;
+    (void)ticket;
+}
+
+void rig_capture(const handoff_rig *rig, const tiny_prompt *p, int32_t max_tokens, rig_stream *s) {
+    static const fv_sink_ops ops = {
+        .offer = tape_offer, .frame = tape_frame, .commit = tape_commit, .abort = tape_abort};
+    tape t = {.base.ops = &ops, .stream = s};
+    fv_transport *transport;
+    fv_ship *ship;
+    bool done;
+    memset(s, 0, sizeof *s);
+    fv_ship_request req = rig_request(rig, p, max_tokens);
+    need(fv_transport_inproc(&t.base, &transport));
+    need(fv_ship_begin(transport, &req, &ship));
+    need(ship_all(ship, rig->net.cfg.n_layer, 1, &done));
+    fv_ship_close(ship);
+    fv_transport_close(transport);
+}
+
+fv_refusal rig_deliver(fv_receiver *r, const fv_hello *hello, const uint8_t *bytes, size_t n,
+                       size_t cut, fv_received *out) {
+    fv_sink *sink = fv_receiver_sink(r);
+    fv_grant grant;
+    uint64_t seq = 0;
+    FV_ADMIT(sink->ops->offer(sink, hello, &grant));
+    fv_refusal why = FV_REFUSED_NONE;
+    for (size_t at = 0; at < n && why == FV_REFUSED_NONE; at += cut) {
+        fv_piece piece = {bytes + at, n - at < cut ? n - at : cut};
+        why = sink->ops->frame(sink, &grant.ticket, seq++, &piece, 1);
+    }
+    if (why == FV_REFUSED_NONE) why = sink->ops->commit(sink, &grant.ticket, seq);
+    if (why == FV_REFUSED_NONE) why = fv_receiver_claim(r, &grant.ticket, out);
+    sink->ops->abort(sink, &grant.ticket);
+    return why;
+}
+
+/* ---- stores ---------------------------------------------------------------------------- */
+
+static bool same_rows(fv_kv *a, fv_kv *b, int32_t layer, int32_t head, fv_kv_segment seg) {
+    const fv_kv_shape *s = fv_kv_get_shape(a);
+    size_t row = (size_t)s->d_head * fv_dtype_bytes(s->dtype);
+    int32_t n = fv_kv_len(a, layer, head, seg);
+    if (n != fv_kv_len(b, layer, head, seg)) return false;
+    for (int value = 0; value < 2; value++)
+        for (int32_t i = 0; i < n; i++) {
+            void *x, *y;
+            fv_kv_stretch(a, layer, head, seg, value, i, n, &x);
+            fv_kv_stretch(b, layer, head, seg, value, i, n, &y);
+            if (memcmp(x, y, row) != 0) return false;
+        }
+    return n == 0 || memcmp(fv_kv_positions(a, layer, head, seg),
+                            fv_kv_positions(b, layer, head, seg), (size_t)n * 4) == 0;
+}
+
+bool same_store(fv_kv *a, fv_kv *b) {
+    const fv_kv_shape *s = fv_kv_get_shape(a);
+    for (int32_t l = 0; l < s->n_layer; l++)
+        for (int32_t g = 0; g < s->n_kv; g++)
+            for (int seg = 0; seg < FV_N_SEG; seg++)
+                if (!same_rows(a, b, l, g, (fv_kv_segment)seg)) return false;
+    return true;
+}

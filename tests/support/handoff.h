@@ -1,0 +1,62 @@
+#ifndef FOVEA_TESTS_SUPPORT_HANDOFF_H
+#define FOVEA_TESTS_SUPPORT_HANDOFF_H
+
+/* Both ends of a hand-off in one process, with a clock that stands still: what tests of the wire
+ * and of the way from prefill to decode run on. */
+#include "tests/support/tiny_net.h"
+
+enum { RIG_POSITIONS = 4096 };
+
+typedef struct handoff_rig {
+    tiny_net net;     /* the prefill side; net.pool is its pool */
+    fv_kv_pool *pool; /* the decode side's */
+    fv_receiver *receiver;
+    fv_transport *transport;
+    double now;    /* seconds, as the receiver sees them */
+    int32_t fired; /* faults */
+} handoff_rig;
+
+typedef struct rig_options {
+    tiny_shape shape; /* {0}: the default */
+    fv_dtype dtype;
+    uint32_t frame_max;            /* 0: 1 MiB */
+    size_t pool_bytes;             /* limit of the decode side's pool; 0: none */
+    int32_t capacity;              /* grants; 0: many */
+    const fv_fault_options *fault; /* NULL: none; its delay and its counter are the rig's */
+} rig_options;
+
+/* Aborts on failure, as tiny_net does. */
+void rig_open(handoff_rig *rig, const rig_options *opt);
+void rig_close(handoff_rig *rig);
+
+/* What fv_ship_begin is given for a prefilled prompt. */
+fv_ship_request rig_request(const handoff_rig *rig, const tiny_prompt *p, int32_t max_tokens);
+
+/* Sends a prefilled prompt, `group` layers at a time (0: all), and claims it. FV_EIO when the
+ * transport never answers. report may be NULL. */
+fv_status rig_send(handoff_rig *rig, const tiny_prompt *p, int32_t max_tokens, int32_t group,
+                   fv_received *out, fv_ship_report *report);
+
+/* What was refused so far, for any reason. */
+uint64_t rig_refused(const handoff_rig *rig);
+
+/* A stream as bytes, and what its grant was asked with. */
+typedef struct rig_stream {
+    fv_hello hello;
+    char policy[FV_POLICY_TEXT_MAX];
+    uint8_t *bytes; /* [n] owned */
+    size_t n;
+} rig_stream;
+
+/* The stream that rig_send would send. The caller frees s->bytes. */
+void rig_capture(const handoff_rig *rig, const tiny_prompt *p, int32_t max_tokens, rig_stream *s);
+
+/* Offers, feeds the bytes in frames of `cut`, commits and claims: FV_REFUSED_NONE when all of that
+ * was taken. */
+fv_refusal rig_deliver(fv_receiver *r, const fv_hello *hello, const uint8_t *bytes, size_t n,
+                       size_t cut, fv_received *out);
+
+/* True when both stores hold the same rows at the same positions, bit for bit. */
+bool same_store(fv_kv *a, fv_kv *b);
+
+#endif

@@ -1,0 +1,299 @@
+#include "tests/support/rpc_rig.h"
+
+#include <grpc/byte_buffer_reader.h>
+#include <grpc/slice.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void rig_check(bool good, const char *what, const char *file, int line) {
+    if (good) return;
+    fprintf(stderr, "%s:%d: not so: %s (last error: %s)\n", file, line, what, fv_last_error());
+    abort();
+}
+
+grpc_byte_buffer *rig_bytes(const void *p, size_t n) {
+    grpc_slice s = grpc_slice_from_copied_buffer(p, n);
+    grpc_byte_buffer *b = grpc_raw_byte_buffer_create(&s, 1);
+    grpc_slice_unref(s);
+    return b;
+}
+
+grpc_byte_buffer *rig_zeros(size_t n) {
+    grpc_slice s = grpc_slice_malloc(n);
+    memset(GRPC_SLICE_START_PTR(s), 0, n);
+    grpc_byte_buffer *b = grpc_raw_byte_buffer_create(&s, 1);
+    grpc_slice_unref(s);
+    return b;
+}
+
+/* The first n bytes of a message; the rest of `out` is left alone. */
+static void peek(grpc_byte_buffer *b, void *out, size_t n) {
+    grpc_byte_buffer_reader r;
+    RIG_CHECK(grpc_byte_buffer_reader_init(&r, b) != 0);
+    grpc_slice all = grpc_byte_buffer_reader_readall(&r);
+    if (GRPC_SLICE_LENGTH(all) < n) n = GRPC_SLICE_LENGTH(all);
+    memcpy(out, GRPC_SLICE_START_PTR(all), n);
+    grpc_slice_unref(all);
+    grpc_byte_buffer_reader_destroy(&r);
+}
+
+/* ---- the service ------------------------------------------------------------------------ */
+
+typedef struct counting {
+    uint32_t n, bytes;
+} counting;
+
+static rig_seen *seen(fv_rpc_call *c) { return fv_rpc_call_service(c); }
+
+static void note_queue(fv_rpc_call *c) {
+    size_t n = fv_rpc_call_bytes_queued(c);
+    if (n > seen(c)->queue_most) seen(c)->queue_most = n;
+}
+
+static void copy_text(char *out, size_t cap, const char *s, size_t n) {
+    if (n >= cap) n = cap - 1;
+    memcpy(out, s, n);
+    out[n] = '\0';
+}
+
+static fv_status on_start(fv_rpc_call *c) {
+    rig_seen *s = seen(c);
+    s->started++;
+    s->left_ms = fv_rpc_call_left_ms(c);
+    const char *value;
+    size_t n;
+    if (fv_rpc_call_metadata(c, "traceparent", &value, &n))
+        copy_text(s->traceparent, sizeof s->traceparent, value, n);
+    copy_text(s->peer, sizeof s->peer, fv_rpc_call_peer(c), strlen(fv_rpc_call_peer(c)));
+    void *state;
+    FV_TRY(fv_arena_alloc(fv_rpc_call_arena(c), sizeof(counting), &state));
+    fv_rpc_call_set_user(c, state);
+    return FV_OK;
+}
+
+static void on_cancel(fv_rpc_call *c) { seen(c)->cancelled++; }
+
+static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
+    seen(c)->ended++;
+    seen(c)->end = *end;
+    if (seen(c)->stalled == c) seen(c)->stalled = NULL;
+}
+
+static fv_status echo(fv_rpc_call *c, grpc_byte_buffer *m) {
+    seen(c)->messages++;
+    FV_TRY(fv_rpc_call_send_buffer(c, grpc_byte_buffer_copy(m)));
+    fv_rpc_call_trailer(c, "test-trailer", "here");
+    fv_rpc_call_finish(c, FV_OK);
+    return FV_OK;
+}
+
+/* Sends while there is room, and goes on when there is again. */
+static void count_on(fv_rpc_call *c) {
+    counting *k = fv_rpc_call_user(c);
+    while (k->n > 0 && fv_rpc_call_writable(c)) {
+        RIG_CHECK(fv_rpc_call_send_buffer(c, rig_zeros(k->bytes)) == FV_OK);
+        note_queue(c);
+        k->n--;
+    }
+    if (k->n == 0) {
+        fv_rpc_call_finish(c, FV_OK);
+    } else {
+        /* Asking for room where there is none is what arms on_writable. */
+        RIG_CHECK(fv_rpc_call_send_buffer(c, rig_zeros(0)) == FV_EBUSY);
+    }
+}
+
+static fv_status count(fv_rpc_call *c, grpc_byte_buffer *m) {
+    seen(c)->messages++;
+    peek(m, fv_rpc_call_user(c), sizeof(counting));
+    count_on(c);
+    return FV_OK;
+}
+
+static fv_status collect(fv_rpc_call *c, grpc_byte_buffer *m) {
+    counting *k = fv_rpc_call_user(c);
+    seen(c)->messages++;
+    k->n++;
+    k->bytes += (uint32_t)grpc_byte_buffer_length(m);
+    return FV_OK;
+}
+
+static fv_status collected(fv_rpc_call *c) {
+    seen(c)->half_closed++;
+    FV_TRY(fv_rpc_call_send_buffer(c, rig_bytes(fv_rpc_call_user(c), sizeof(counting))));
+    fv_rpc_call_finish(c, FV_OK);
+    return FV_OK;
+}
+
+static fv_status talk(fv_rpc_call *c, grpc_byte_buffer *m) {
+    seen(c)->messages++;
+    return fv_rpc_call_send_buffer(c, grpc_byte_buffer_copy(m));
+}
+
+static fv_status talked(fv_rpc_call *c) {
+    seen(c)->half_closed++;
+    fv_rpc_call_finish(c, FV_OK);
+    return FV_OK;
+}
+
+static fv_status stall(fv_rpc_call *c, grpc_byte_buffer *m) {
+    (void)m;
+    seen(c)->messages++;
+    seen(c)->stalled = c;
+    return FV_OK;
+}
+
+static fv_status fail(fv_rpc_call *c, grpc_byte_buffer *m) {
+    uint8_t st = FV_EINVAL;
+    peek(m, &st, 1);
+    if (st == FV_EBUSY) fv_rpc_call_retry_after(c, 1234);
+    return FV_FAIL((fv_status)st, "it failed: 100%% \xc3\xa4");
+}
+
+static const fv_rpc_method methods[] = {
+    {.path = RIG_ECHO,
+     .kind = FV_RPC_UNARY,
+     .message_max = RIG_MESSAGE_MAX,
+     .events = {on_start, echo, NULL, NULL, on_cancel, on_end}},
+    {.path = RIG_COUNT,
+     .kind = FV_RPC_SERVER_STREAM,
+     .queue_max = RIG_QUEUE_MAX,
+     .events = {on_start, count, NULL, count_on, on_cancel, on_end}},
+    {.path = RIG_COLLECT,
+     .kind = FV_RPC_CLIENT_STREAM,
+     .message_max = RIG_MESSAGE_MAX,
+     .events = {on_start, collect, collected, NULL, on_cancel, on_end}},
+    {.path = RIG_TALK,
+     .kind = FV_RPC_BIDI,
+     .events = {on_start, talk, talked, NULL, on_cancel, on_end}},
+    {.path = RIG_STALL,
+     .kind = FV_RPC_SERVER_STREAM,
+     .calls_max = 1,
+     .events = {on_start, stall, NULL, NULL, on_cancel, on_end}},
+    {.path = RIG_FAIL,
+     .kind = FV_RPC_UNARY,
+     .events = {on_start, fail, NULL, NULL, on_cancel, on_end}},
+};
+
+/* ---- the rig ---------------------------------------------------------------------------- */
+
+static void on_alarm(uv_timer_t *t) { ((rig *)t->data)->rang = true; }
+
+void rig_open(rig *r) {
+    RIG_CHECK(uv_loop_init(&r->loop) == 0);
+    uv_timer_init(&r->loop, &r->alarm);
+    r->alarm.data = r;
+    RIG_CHECK(fv_bridge_open(&r->loop, &r->bridge) == FV_OK);
+    r->services[r->n_service++] =
+        (fv_rpc_service){methods, sizeof methods / sizeof methods[0], &r->seen, NULL};
+    fv_rpc_server_options opt = {.listen = "127.0.0.1:0",
+                                 .services = r->services,
+                                 .n_service = r->n_service,
+                                 .n_accept = 2,
+                                 .admit = r->admit};
+    RIG_CHECK(fv_rpc_server_open(r->bridge, &opt, &r->server) == FV_OK);
+    snprintf(r->target, sizeof r->target, "127.0.0.1:%d", fv_rpc_server_port(r->server));
+    fv_rpc_channel_options ch = {.message_max = RIG_MESSAGE_MAX};
+    RIG_CHECK(fv_rpc_channel_open(r->bridge, r->target, &ch, &r->channel) == FV_OK);
+}
+
+static void set_alarm(rig *r, int32_t ms) {
+    r->rang = false;
+    uv_timer_start(&r->alarm, on_alarm, (uint64_t)ms, 0);
+}
+
+void rig_wait_for(rig *r, const int32_t *value, int32_t at_least) {
+    set_alarm(r, 10000);
+    while (*value < at_least && !r->rang) uv_run(&r->loop, UV_RUN_ONCE);
+    uv_timer_stop(&r->alarm);
+    RIG_CHECK(*value >= at_least);
+}
+
+void rig_wait(rig *r, const bool *flag) {
+    set_alarm(r, 10000);
+    while (!*flag && !r->rang) uv_run(&r->loop, UV_RUN_ONCE);
+    uv_timer_stop(&r->alarm);
+    RIG_CHECK(*flag);
+}
+
+void rig_sleep(rig *r, int32_t ms) {
+    set_alarm(r, ms);
+    while (!r->rang) uv_run(&r->loop, UV_RUN_ONCE);
+}
+
+static void set_flag(void *flag) { *(bool *)flag = true; }
+
+static void on_server_done(void *user) {
+    rig *r = user;
+    r->server_done = true;
+    fv_bridge_close(r->bridge, set_flag, &r->bridge_done);
+}
+
+void rig_close(rig *r, int32_t grace_ms) {
+    uv_close((uv_handle_t *)&r->alarm, NULL);
+    fv_rpc_channel_close(r->channel);
+    if (r->server)
+        fv_rpc_server_stop(r->server, grace_ms, on_server_done, r);
+    else
+        fv_bridge_close(r->bridge, set_flag, &r->bridge_done);
+    uv_run(&r->loop, UV_RUN_DEFAULT);
+    RIG_CHECK(r->bridge_done);
+    RIG_CHECK(r->server_done || !r->server);
+    RIG_CHECK(r->seen.started == r->seen.ended);
+    RIG_CHECK(uv_loop_close(&r->loop) == 0);
+}
+
+/* ---- the caller ------------------------------------------------------------------------- */
+
+static fv_status hear(fv_rpc_call *c, grpc_byte_buffer *m) {
+    rig_heard *h = fv_rpc_call_user(c);
+    h->n++;
+    h->bytes += grpc_byte_buffer_length(m);
+    peek(m, h->numbers, sizeof h->numbers);
+    if (h->pause_each) fv_rpc_call_pause(c);
+    if (h->n == h->fail_at) return FV_FAIL(FV_EDATA, "that is enough");
+    return FV_OK;
+}
+
+static void hear_writable(fv_rpc_call *c) { ((rig_heard *)fv_rpc_call_user(c))->writable++; }
+
+static void hear_end(fv_rpc_call *c, const fv_rpc_end *end) {
+    rig_heard *h = fv_rpc_call_user(c);
+    const char *value;
+    size_t n;
+    RIG_CHECK(!h->over);
+    h->over = true;
+    h->end = *end;
+    snprintf(h->text, sizeof h->text, "%s", end->text);
+    h->end.text = h->text;
+    if (fv_rpc_call_metadata(c, "test-trailer", &value, &n))
+        copy_text(h->trailer, sizeof h->trailer, value, n);
+    h->call = NULL;
+}
+
+static const fv_rpc_events caller = {
+    .on_message = hear, .on_writable = hear_writable, .on_end = hear_end};
+
+void rig_call(rig *r, rig_heard *h, const char *path, int64_t deadline_ms) {
+    static const fv_rpc_metadata metadata[] = {{"traceparent", "00-ab-cd-01"}};
+    fv_rpc_call_options opt = {.path = path,
+                               .events = &caller,
+                               .user = h,
+                               .deadline_ms = deadline_ms,
+                               .metadata = metadata,
+                               .n_metadata = 1,
+                               .queue_max = RIG_QUEUE_MAX};
+    RIG_CHECK(fv_rpc_call_open(r->channel, &opt, &h->call) == FV_OK);
+}
+
+void rig_ask(rig *r, rig_heard *h, const char *path, int64_t deadline_ms, const void *p, size_t n) {
+    rig_call(r, h, path, deadline_ms);
+    RIG_CHECK(fv_rpc_call_send_buffer(h->call, rig_bytes(p, n)) == FV_OK);
+    fv_rpc_call_close_send(h->call);
+}
+
+void rig_ask_wait(rig *r, rig_heard *h, const char *path, const void *p, size_t n) {
+    rig_ask(r, h, path, 10000, p, n);
+    rig_wait(r, &h->over);
+}

@@ -1,0 +1,782 @@
+/* From a prefilled store to one that decodes elsewhere: prefill-worker/ship.c, every transport
+ * fault, decode-worker/receive.c. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/handoff.h"
+
+static const char *const policies[] = {
+    "",
+    "prune=vtw,layer=2",
+    "prune=random,layer=1,keep=0.4,seed=3",
+    "select=streaming,sink=3,recent=0.25,full_heads=0.5",
+    "prune=random,layer=2,keep=0.5;select=streaming,sink=2,recent=0.3,full_heads=0",
+};
+enum { N_POLICY = sizeof policies / sizeof policies[0], VISUAL = 70, STEPS = 3, MORE = 40 };
+
+static void prefill(handoff_rig *rig, tiny_prompt *p, const char *policy) {
+    tiny_prompt_make(&rig->net, p, 5, VISUAL, 9, 11, policy);
+    cr_assert_eq(tiny_prefill(&rig->net, p, 1, 0), FV_OK, "%s", fv_last_error());
+}
+
+/* A rig with one prompt, prefilled. */
+static void start(handoff_rig *rig, const rig_options *opt, tiny_prompt *p, const char *policy) {
+    rig_open(rig, opt);
+    prefill(rig, p, policy);
+}
+
+static void finish(handoff_rig *rig, tiny_prompt *p) {
+    tiny_prompt_free(p);
+    cr_assert_eq(fv_kv_pool_used(rig->net.pool), 0);
+    rig_close(rig);
+}
+
+/* Nothing of a hand-off is left on the decode side. */
+static void assert_baseline(const handoff_rig *rig, const char *what) {
+    cr_assert_eq(fv_kv_pool_used(rig->pool), 0, "%s left bytes", what);
+    cr_assert_eq(fv_receiver_live(rig->receiver), 0, "%s left a grant", what);
+}
+
+/* ---- what arrives ---------------------------------------------------------------------- */
+
+Test(handoff, a_store_arrives_bit_for_bit_however_it_is_cut) {
+    static const fv_dtype dtypes[] = {FV_F32, FV_BF16, FV_F16};
+    static const uint32_t frames[] = {1, 7, 1 << 20};
+    for (int i = 0; i < N_POLICY * 9; i++) {
+        const char *policy = policies[i / 9];
+        handoff_rig rig;
+        tiny_prompt p;
+        uint64_t bytes = 0;
+        start(&rig, &(rig_options){.dtype = dtypes[i % 3], .frame_max = frames[i / 3 % 3]}, &p,
+              policy);
+        for (int32_t group = 0; group <= 3; group++) { /* of layers; 0: all at once */
+            fv_received got;
+            fv_ship_report sent;
+            cr_assert_eq(rig_send(&rig, &p, MORE, group, &got, &sent), FV_OK, "%s: %s", policy,
+                         fv_last_error());
+            cr_assert(same_store(p.kv, got.kv), "%s, groups of %d", policy, group);
+            bytes += sent.bytes;
+            cr_assert_eq(fv_receiver_get_counters(rig.receiver)->bytes, bytes);
+            cr_assert_geq(sent.frames, (sent.bytes - 1) / frames[i / 3 % 3] + 1);
+            fv_received_free(&got);
+            assert_baseline(&rig, policy);
+        }
+        finish(&rig, &p);
+    }
+}
+
+Test(handoff, everything_that_decoding_needs_arrives) {
+    handoff_rig rig;
+    tiny_prompt p;
+    fv_received got;
+    start(&rig, &(rig_options){.dtype = FV_BF16}, &p, policies[3]);
+    cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK);
+    cr_assert_eq(got.n, p.n);
+    cr_assert_eq(got.next, p.n);
+    cr_assert_eq(got.max_tokens, MORE);
+    cr_assert_eq(memcmp(got.ids, p.ids, (size_t)p.n * sizeof *p.ids), 0);
+    cr_assert_eq(memcmp(got.seg, p.seg, (size_t)p.n), 0);
+    cr_assert(got.first.id == 3 && got.first.logprob == -1.5f && got.first.step == 1);
+    cr_assert(got.sampling.repetition_penalty == 1.25f && got.sampling.seed == 99);
+    fv_policy same;
+    char text[FV_POLICY_TEXT_MAX];
+    cr_assert_eq(fv_policy_parse(got.policy, &same), FV_OK);
+    fv_policy_print(&p.plan.policy, text);
+    cr_assert_str_eq(got.policy, text);
+    fv_received_free(&got);
+    finish(&rig, &p);
+}
+
+/* Logits of a few steps, with the store that prefill left or with the one that arrived. */
+static void decode(const char *policy, fv_dtype dtype, bool elsewhere, float logits[STEPS][97]) {
+    handoff_rig rig;
+    tiny_prompt p, *one = &p;
+    start(&rig, &(rig_options){.dtype = dtype}, &p, policy);
+    if (elsewhere) {
+        fv_received got;
+        cr_assert_eq(rig_send(&rig, &p, MORE, 1, &got, NULL), FV_OK, "%s", fv_last_error());
+        fv_kv_close(p.kv);
+        p.kv = got.kv;
+        got.kv = NULL;
+        fv_received_free(&got);
+        cr_assert_eq(fv_kv_pool_used(rig.net.pool), 0, "the prefill side is done with it");
+    }
+    for (int s = 0; s < STEPS; s++) {
+        int32_t id = 13 + s;
+        cr_assert_eq(tiny_step(&rig.net, &one, 1, &id, 1, s), FV_OK);
+        memcpy(logits[s], p.logits, sizeof logits[s]);
+    }
+    finish(&rig, &p);
+}
+
+Test(handoff, decoding_goes_on_with_the_same_bits) {
+    static float here[STEPS][97], there[STEPS][97];
+    for (int i = 0; i < N_POLICY; i++)
+        for (int dtype = 0; dtype < FV_N_DTYPE; dtype++) {
+            decode(policies[i], (fv_dtype)dtype, false, here);
+            decode(policies[i], (fv_dtype)dtype, true, there);
+            cr_assert(same_bits(here[0], there[0], STEPS * 97), "%s", policies[i]);
+        }
+}
+
+Test(handoff, a_prompt_without_images_and_one_of_a_single_row_arrive) {
+    for (int32_t rows = 1; rows <= 130; rows += 43) {
+        handoff_rig rig;
+        tiny_prompt p;
+        fv_received got;
+        rig_open(&rig, &(rig_options){.dtype = FV_F32});
+        tiny_prompt_make(&rig.net, &p, 0, 0, rows, 5, "");
+        cr_assert_eq(tiny_prefill(&rig.net, &p, 1, 0), FV_OK);
+        cr_assert_eq(rig_send(&rig, &p, 0, 0, &got, NULL), FV_OK, "%s", fv_last_error());
+        cr_assert(same_store(p.kv, got.kv));
+        fv_received_free(&got);
+        finish(&rig, &p);
+    }
+}
+
+/* ---- room ------------------------------------------------------------------------------ */
+
+Test(handoff, room_for_prompt_and_answer_is_held_from_the_grant_on_and_the_rest_comes_back) {
+    handoff_rig rig;
+    tiny_prompt p;
+    fv_received got;
+    start(&rig, &(rig_options){.dtype = FV_F32}, &p, policies[3]);
+    fv_ship_request req = rig_request(&rig, &p, 200);
+    fv_ship *ship;
+    size_t row = 2 * 24 * sizeof(float);
+    cr_assert_eq(fv_ship_begin(rig.transport, &req, &ship), FV_OK);
+    size_t granted = 4 * 2 * (VISUAL * row + 4 * FV_KV_BLOCK * row); /* 14 + 200 rows: 4 pages */
+    cr_assert_eq(fv_kv_pool_used(rig.pool), granted);
+    fv_ship_close(ship);
+    assert_baseline(&rig, "giving up");
+    cr_assert_eq(fv_receiver_get_counters(rig.receiver)->aborted, 1);
+
+    cr_assert_eq(rig_send(&rig, &p, 200, 1, &got, NULL), FV_OK);
+    /* Of 14 text rows one head keeps all and the other 12: 4 pages each, as was granted. */
+    size_t held = fv_kv_bytes(p.kv, FV_SEG_VISUAL) + 4 * 2 * 4 * FV_KV_BLOCK * row;
+    cr_assert_eq(fv_kv_pool_used(rig.pool), held);
+    cr_assert_eq(got.bytes_surplus, granted - held);
+    for (int32_t l = 0; l < 4; l++) cr_assert_eq(fv_kv_reserve(got.kv, l, 200), FV_OK);
+    cr_assert_eq(fv_kv_pool_used(rig.pool), held, "the answer's pages are there already");
+    fv_received_free(&got);
+    finish(&rig, &p);
+}
+
+Test(handoff, a_full_decode_side_says_so_before_anything_is_sent) {
+    handoff_rig rig;
+    tiny_prompt p;
+    fv_received got, second;
+    start(&rig, &(rig_options){.dtype = FV_F32, .pool_bytes = 400000}, &p, "");
+    cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK, "%s", fv_last_error());
+    size_t used = fv_kv_pool_used(rig.pool);
+    cr_assert_eq(rig_send(&rig, &p, MORE, 0, &second, NULL), FV_EBUSY);
+    cr_assert(strstr(fv_last_error(), "KV pool is full"), "%s", fv_last_error());
+    cr_assert_eq(fv_receiver_get_counters(rig.receiver)->refused[FV_REFUSED_NO_ROOM], 1);
+    cr_assert_eq(fv_kv_pool_used(rig.pool), used);
+    fv_received_free(&got);
+    cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK, "and has room again");
+    fv_received_free(&got);
+    finish(&rig, &p);
+}
+
+Test(handoff, all_grants_taken_gives_the_reserved_room_back) {
+    handoff_rig rig;
+    tiny_prompt p;
+    fv_ship *first, *second;
+    start(&rig, &(rig_options){.dtype = FV_F32, .capacity = 1}, &p, "");
+    fv_ship_request req = rig_request(&rig, &p, MORE);
+    cr_assert_eq(fv_ship_begin(rig.transport, &req, &first), FV_OK);
+    size_t used = fv_kv_pool_used(rig.pool);
+    cr_assert_eq(fv_ship_begin(rig.transport, &req, &second), FV_EBUSY);
+    cr_assert_eq(fv_kv_pool_used(rig.pool), used);
+    fv_ship_close(first);
+    assert_baseline(&rig, "the first");
+    finish(&rig, &p);
+}
+
+Test(handoff, rows_beyond_the_grant_are_refused) {
+    handoff_rig rig;
+    tiny_prompt p;
+    fv_received got;
+    start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
+    p.plan.visual[2]--; /* the plan promised a row less than there is */
+    cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_EDATA);
+    cr_assert_eq(fv_receiver_get_counters(rig.receiver)->refused[FV_REFUSED_OVER_BUDGET], 1);
+    assert_baseline(&rig, "too many rows");
+    finish(&rig, &p);
+}
+
+Test(handoff, bytes_beyond_the_grant_are_refused) {
+    handoff_rig rig;
+    tiny_prompt p;
+    fv_received got;
+    rig_stream s;
+    start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
+    rig_capture(&rig, &p, MORE, &s);
+    fv_hello small = s.hello;
+    small.n_visual = 1; /* a grant for a small picture, and the frames of a large one */
+    small.rows_visual = 8;
+    cr_assert_neq(rig_deliver(rig.receiver, &small, s.bytes, s.n, 4096, &got), FV_REFUSED_NONE);
+    assert_baseline(&rig, "another stream");
+    fv_grant grant;
+    fv_sink *sink = fv_receiver_sink(rig.receiver);
+    cr_assert_eq(sink->ops->offer(sink, &s.hello, &grant), FV_REFUSED_NONE);
+    cr_assert_geq(grant.bytes, s.n);
+    cr_assert_lt(grant.bytes, s.n + s.n / 2 + 70000, "a bound, and not a far one");
+    sink->ops->abort(sink, &grant.ticket);
+    free(s.bytes);
+    finish(&rig, &p);
+}
+
+/* ---- who may talk ---------------------------------------------------------------------- */
+
+Test(handoff, another_model_is_refused_by_the_field_that_differs) {
+    handoff_rig rig;
+    tiny_prompt p;
+    fv_ship *ship;
+    start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
+    fv_ship_request req = rig_request(&rig, &p, MORE);
+    req.model = "huge";
+    cr_assert_eq(fv_ship_begin(rig.transport, &req, &ship), FV_EUNSUPPORTED);
+    cr_assert(strstr(fv_last_error(), "model differs: tiny on the decode side, huge"), "%s",
+              fv_last_error());
+    cr_assert_eq(fv_receiver_get_counters(rig.receiver)->refused[FV_REFUSED_INCOMPATIBLE], 1);
+    assert_baseline(&rig, "another model");
+    finish(&rig, &p);
+}
+
+Test(handoff, offers_that_make_no_sense_are_refused) {
+    handoff_rig rig;
+    tiny_prompt p;
+    rig_stream s;
+    start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
+    rig_capture(&rig, &p, MORE, &s);
+    char longer[FV_POLICY_TEXT_MAX + 1];
+    memset(longer, 'x', sizeof longer);
+    longer[FV_POLICY_TEXT_MAX] = '\0';
+    for (int i = 0; i < 6; i++) {
+        fv_hello h = s.hello;
+        fv_grant grant;
+        if (i == 0) h.n_text = h.n_visual = 0;
+        if (i == 1) h.max_tokens = RIG_POSITIONS - h.n_text - h.n_visual + 1;
+        if (i == 2) h.n_text = h.max_tokens = UINT32_MAX;
+        if (i == 3) h.rows_visual = 8 * h.n_visual + 1;
+        if (i == 4) h.rows_visual = UINT64_MAX;
+        if (i == 5) h.policy = longer;
+        fv_sink *sink = fv_receiver_sink(rig.receiver);
+        cr_assert_eq(sink->ops->offer(sink, &h, &grant), FV_REFUSED_INVALID, "%d", i);
+        assert_baseline(&rig, "an offer");
+    }
+    free(s.bytes);
+    finish(&rig, &p);
+}
+
+Test(handoff, tokens_and_sampling_that_would_harm_the_decoder_are_refused) {
+    handoff_rig rig;
+    tiny_prompt p;
+    fv_received got;
+    fv_ship *ship;
+    start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
+    int32_t id = p.ids[1];
+    static const int32_t bad[] = {-1, 97, INT32_MAX};
+    for (int i = 0; i < 3; i++) {
+        p.ids[1] = bad[i];
+        cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_EDATA);
+        assert_baseline(&rig, "an id");
+    }
+    p.ids[1] = id;
+    p.ids[20] = 1 << 20; /* an image row: nobody reads its id as a token */
+    cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK, "%s", fv_last_error());
+    fv_received_free(&got);
+    fv_ship_request req = rig_request(&rig, &p, MORE);
+    req.sampling.temperature = NAN;
+    cr_assert_eq(fv_ship_begin(rig.transport, &req, &ship), FV_OK);
+    cr_assert_eq(fv_ship_layers(ship, 0, 4), FV_EINVAL);
+    fv_ship_close(ship);
+    assert_baseline(&rig, "a temperature");
+    finish(&rig, &p);
+}
+
+/* ---- faults ---------------------------------------------------------------------------- */
+
+/* Sends one hand-off over a transport with this fault. */
+static void with_fault(fv_fault fault, uint64_t seed, const char *policy) {
+    handoff_rig rig;
+    tiny_prompt p;
+    fv_received got;
+    fv_ship_report clean;
+    rig_options opt = {.dtype = FV_BF16, .frame_max = 4096};
+    start(&rig, &opt, &p, policy);
+    cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, &clean), FV_OK);
+    fv_received_free(&got);
+    finish(&rig, &p);
+
+    opt.fault = &(fv_fault_options){.fault = fault, .seed = seed, .n_frame = clean.frames};
+    start(&rig, &opt, &p, policy);
+    fv_status st = rig_send(&rig, &p, MORE, 0, &got, NULL);
+    const fv_receiver_counters *count = fv_receiver_get_counters(rig.receiver);
+    cr_assert_eq(rig.fired, 1, "%s, seed %d", fv_fault_name(fault), (int)seed);
+    cr_assert_neq(st, FV_OK, "%s, seed %d", fv_fault_name(fault), (int)seed);
+    if (fault == FV_FAULT_SILENCE) { /* nobody says anything, and the deadline comes */
+        cr_assert_eq(fv_receiver_live(rig.receiver), 1);
+        cr_assert_gt(fv_kv_pool_used(rig.pool), 0);
+        rig.now += 1000;
+        cr_assert_eq(fv_receiver_expire(rig.receiver), 1);
+    } else {
+        cr_assert_geq(rig_refused(&rig), 1, "%s, seed %d", fv_fault_name(fault), (int)seed);
+    }
+    cr_assert_eq(count->committed, 0);
+    assert_baseline(&rig, fv_fault_name(fault));
+    finish(&rig, &p);
+}
+
+Test(handoff, every_fault_is_refused_and_counted_and_leaves_nothing) {
+    for (int fault = FV_FAULT_NONE + 1; fault < FV_N_FAULT; fault++)
+        for (uint64_t seed = 0; seed < 25; seed++)
+            if (fault != FV_FAULT_REPLAY)
+                with_fault((fv_fault)fault, seed, policies[seed % N_POLICY]);
+}
+
+Test(handoff, a_frame_of_an_earlier_hand_off_is_refused_and_disturbs_nobody) {
+    for (uint64_t seed = 0; seed < 25; seed++) {
+        handoff_rig rig;
+        tiny_prompt p;
+        fv_received got;
+        fv_fault_options fault = {.fault = FV_FAULT_REPLAY, .seed = seed, .n_frame = 4};
+        int32_t capacity = seed % 2 ? 1 : 0; /* in the place of the old one, or in another */
+        start(&rig,
+              &(rig_options){
+                  .dtype = FV_F32, .frame_max = 8192, .capacity = capacity, .fault = &fault},
+              &p, policies[seed % N_POLICY]);
+        for (int i = 0; i < 2; i++) {
+            cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK, "%s", fv_last_error());
+            cr_assert(same_store(p.kv, got.kv));
+            fv_received_free(&got);
+        }
+        cr_assert_eq(rig.fired, 1);
+        const fv_receiver_counters *count = fv_receiver_get_counters(rig.receiver);
+        fv_refusal why = capacity ? FV_REFUSED_STALE_EPOCH : FV_REFUSED_CLOSED;
+        cr_assert_eq(count->refused[why], 1);
+        cr_assert_eq(count->claimed, 2);
+        assert_baseline(&rig, "a replay");
+        finish(&rig, &p);
+    }
+}
+
+Test(handoff, a_lease_that_runs_out_half_way_takes_everything_back) {
+    handoff_rig rig;
+    tiny_prompt p;
+    fv_ship *ship;
+    start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
+    fv_ship_request req = rig_request(&rig, &p, MORE);
+    cr_assert_eq(fv_receiver_next_deadline(rig.receiver), HUGE_VAL);
+    cr_assert_eq(fv_ship_begin(rig.transport, &req, &ship), FV_OK);
+    cr_assert_eq(fv_ship_layers(ship, 0, 2), FV_OK);
+    cr_assert_float_eq(fv_receiver_next_deadline(rig.receiver), 31, 1e-9);
+    rig.now = 30.9;
+    cr_assert_eq(fv_receiver_expire(rig.receiver), 0);
+    rig.now = 31;
+    cr_assert_eq(fv_receiver_expire(rig.receiver), 1);
+    assert_baseline(&rig, "the lease");
+    cr_assert_eq(fv_ship_layers(ship, 2, 4), FV_ECANCELLED);
+    cr_assert_eq(fv_receiver_get_counters(rig.receiver)->refused[FV_REFUSED_EXPIRED], 1);
+    fv_ship_close(ship);
+    finish(&rig, &p);
+}
+
+Test(handoff, what_nobody_claims_is_taken_back_and_what_is_claimed_is_gone) {
+    handoff_rig rig;
+    tiny_prompt p;
+    fv_ship *ship;
+    fv_received got;
+    start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
+    fv_ship_request req = rig_request(&rig, &p, MORE);
+    for (int claim = 0; claim < 2; claim++) {
+        bool done = false;
+        cr_assert_eq(fv_ship_begin(rig.transport, &req, &ship), FV_OK);
+        cr_assert_eq(fv_ship_layers(ship, 0, 4), FV_OK);
+        fv_ticket ticket = *fv_ship_ticket(ship), forged = ticket;
+        cr_assert_eq(fv_receiver_claim(rig.receiver, &ticket, &got), FV_REFUSED_PENDING);
+        cr_assert_eq(fv_ship_end(ship, &(fv_first_token){.id = 1}), FV_OK);
+        cr_assert_eq(fv_ship_done(ship, &done), FV_OK);
+        cr_assert(done);
+        fv_ship_close(ship);
+        cr_assert_eq(fv_receiver_live(rig.receiver), 1, "the sender may go");
+        forged.id[3] ^= 8;
+        cr_assert_eq(fv_receiver_claim(rig.receiver, &forged, &got), FV_REFUSED_UNKNOWN_GRANT);
+        if (claim) {
+            cr_assert_eq(fv_receiver_claim(rig.receiver, &ticket, &got), FV_REFUSED_NONE);
+            fv_received again;
+            cr_assert_eq(fv_receiver_claim(rig.receiver, &ticket, &again), FV_REFUSED_CLOSED);
+            fv_received_free(&got);
+        } else {
+            rig.now += 31;
+            cr_assert_eq(fv_receiver_claim(rig.receiver, &ticket, &got), FV_REFUSED_EXPIRED);
+        }
+        assert_baseline(&rig, "the claim");
+    }
+    finish(&rig, &p);
+}
+
+Test(handoff, ten_thousand_random_aborts_leave_no_byte) {
+    handoff_rig rig;
+    tiny_prompt p;
+    fv_ship *ship;
+    tiny_shape small = {
+        .n_layer = 3, .n_head = 2, .n_kv = 2, .d_head = 8, .d_ffn = 16, .vocab = 97};
+    rig_open(&rig, &(rig_options){.shape = small, .dtype = FV_F16, .frame_max = 1000});
+    tiny_prompt_make(&rig.net, &p, 3, 20, 4, 1, "select=streaming,sink=2,recent=0.5");
+    cr_assert_eq(tiny_prefill(&rig.net, &p, 1, 0), FV_OK);
+    fv_ship_request req = rig_request(&rig, &p, 4);
+    uint32_t random = 12345;
+    uint64_t committed = 0, granted = 0;
+    for (int i = 0; i < 10000; i++) {
+        random = random * 1664525u + 1013904223u;
+        int32_t layers = (int32_t)(random >> 28) % 4;
+        cr_assert_eq(fv_ship_begin(rig.transport, &req, &ship), FV_OK);
+        granted++;
+        for (int32_t l = 0; l < layers; l++) cr_assert_eq(fv_ship_layers(ship, l, l + 1), FV_OK);
+        if (layers == 3 && (random >> 20 & 1)) {
+            fv_received got;
+            cr_assert_eq(fv_ship_end(ship, &(fv_first_token){.id = 1}), FV_OK);
+            committed++;
+            if (random >> 21 & 1) {
+                cr_assert_eq(fv_receiver_claim(rig.receiver, fv_ship_ticket(ship), &got),
+                             FV_REFUSED_NONE);
+                fv_received_free(&got);
+            } else {
+                rig.now += 31; /* and never claimed */
+                fv_receiver_expire(rig.receiver);
+            }
+        }
+        fv_ship_close(ship);
+        assert_baseline(&rig, "an abort");
+    }
+    const fv_receiver_counters *count = fv_receiver_get_counters(rig.receiver);
+    cr_assert_eq(count->granted, granted);
+    cr_assert_eq(count->committed, committed);
+    cr_assert_eq(count->granted, count->claimed + count->aborted + count->expired);
+    finish(&rig, &p);
+}
+
+/* ---- streams that were tampered with --------------------------------------------------- */
+
+/* The smallest stream with rows in both segments. */
+static void small_stream(handoff_rig *rig, tiny_prompt *p, rig_stream *s) {
+    tiny_shape tiny = {.n_layer = 1, .n_head = 2, .n_kv = 2, .d_head = 8, .d_ffn = 16, .vocab = 97};
+    rig_open(rig, &(rig_options){.shape = tiny, .dtype = FV_F16});
+    tiny_prompt_make(&rig->net, p, 1, 2, 1, 1, "select=streaming,sink=1,recent=0.5,full_heads=0.5");
+    cr_assert_eq(tiny_prefill(&rig->net, p, 1, 0), FV_OK, "%s", fv_last_error());
+    rig_capture(rig, p, 1, s);
+}
+
+Test(handoff, every_flipped_bit_of_a_hand_off_is_refused, .timeout = 300) {
+    handoff_rig rig;
+    tiny_prompt p;
+    rig_stream s;
+    fv_received got;
+    small_stream(&rig, &p, &s);
+    cr_assert_eq(rig_deliver(rig.receiver, &s.hello, s.bytes, s.n, 100, &got), FV_REFUSED_NONE);
+    cr_assert(same_store(p.kv, got.kv));
+    fv_received_free(&got);
+    for (size_t bit = 0; bit < s.n * 8; bit++) {
+        s.bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        cr_assert_neq(rig_deliver(rig.receiver, &s.hello, s.bytes, s.n, 100, &got), FV_REFUSED_NONE,
+                      "bit %zu of %zu bytes", bit, s.n);
+        assert_baseline(&rig, "a flipped bit");
+        s.bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+    cr_assert_eq(rig_refused(&rig), s.n * 8);
+    free(s.bytes);
+    finish(&rig, &p);
+}
+
+Test(handoff, a_hand_off_that_ends_at_any_byte_is_refused) {
+    handoff_rig rig;
+    tiny_prompt p;
+    rig_stream s;
+    fv_received got;
+    small_stream(&rig, &p, &s);
+    for (size_t n = 1; n < s.n; n++) {
+        cr_assert_eq(rig_deliver(rig.receiver, &s.hello, s.bytes, n, 64, &got),
+                     FV_REFUSED_TRUNCATED, "%zu of %zu bytes", n, s.n);
+        assert_baseline(&rig, "a short stream");
+    }
+    free(s.bytes);
+    finish(&rig, &p);
+}
+
+/* The sections of a stream, to be written anew with one thing changed and every checksum right. */
+typedef struct parts {
+    int n;
+    fv_section section[64];
+    uint8_t *payload[64];
+} parts;
+
+static fv_refusal part_begin(void *user, const fv_section *s) {
+    parts *p = user;
+    cr_assert_lt(p->n, 64);
+    p->section[p->n] = *s;
+    p->payload[p->n++] = malloc(s->length + 8);
+    return FV_REFUSED_NONE;
+}
+
+static fv_refusal part_bytes(void *user, const fv_section *s, uint64_t offset, const void *bytes,
+                             size_t n) {
+    parts *p = user;
+    (void)s;
+    memcpy(p->payload[p->n - 1] + offset, bytes, n);
+    return FV_REFUSED_NONE;
+}
+
+static fv_refusal part_end(void *user, const fv_section *s) {
+    (void)user;
+    (void)s;
+    return FV_REFUSED_NONE;
+}
+
+static uint64_t part_rows;
+
+static fv_refusal part_finish(void *user, const fv_packet_totals *totals) {
+    (void)user;
+    part_rows = totals->rows;
+    return FV_REFUSED_NONE;
+}
+
+static void take_apart(const rig_stream *s, parts *p) {
+    fv_packet_reader r;
+    fv_packet_hooks hooks = {.user = p,
+                             .begin = part_begin,
+                             .bytes = part_bytes,
+                             .end = part_end,
+                             .finish = part_finish};
+    p->n = 0;
+    fv_packet_reader_init(&r, &hooks, 0);
+    cr_assert_eq(fv_packet_read(&r, s->bytes, s->n), FV_REFUSED_NONE);
+}
+
+static void free_parts(parts *p) {
+    for (int i = 0; i < p->n; i++) free(p->payload[i]);
+}
+
+static fv_status tape_write(void *user, const fv_piece *piece, int32_t n, size_t bytes) {
+    rig_stream *s = user;
+    s->bytes = realloc(s->bytes, s->n + bytes);
+    for (int32_t i = 0; i < n; s->n += piece[i++].bytes)
+        memcpy(s->bytes + s->n, piece[i].data, piece[i].bytes);
+    return FV_OK;
+}
+
+/* Sections in the order of `list`; `rows` for END. */
+static fv_refusal deliver_parts(handoff_rig *rig, const fv_hello *hello, const parts *p,
+                                const int *list, int n, uint64_t rows) {
+    rig_stream s = {0};
+    fv_packet_writer w;
+    fv_received got = {0};
+    fv_packet_writer_init(&w, 0, tape_write, &s);
+    for (int i = 0; i < n; i++) {
+        fv_piece whole = {p->payload[list[i]], (size_t)p->section[list[i]].length};
+        cr_assert_eq(fv_packet_write(&w, p->section[list[i]], &whole, 1), FV_OK);
+    }
+    cr_assert_eq(fv_packet_end(&w, rows), FV_OK);
+    fv_refusal why = rig_deliver(rig->receiver, hello, s.bytes, s.n, 50, &got);
+    fv_received_free(&got);
+    fv_packet_writer_fini(&w);
+    free(s.bytes);
+    cr_assert_eq(fv_kv_pool_used(rig->pool), 0);
+    return why;
+}
+
+Test(handoff, sections_left_out_repeated_or_swapped_are_refused) {
+    handoff_rig rig;
+    tiny_prompt p;
+    rig_stream s;
+    static parts all;
+    small_stream(&rig, &p, &s);
+    take_apart(&s, &all);
+    int list[65];
+    for (int i = 0; i < all.n; i++) list[i] = i;
+    cr_assert_eq(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows), FV_REFUSED_NONE);
+    cr_assert_eq(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows + 1),
+                 FV_REFUSED_MALFORMED, "END counts other rows");
+    for (int k = 0; k < all.n; k++) {
+        int n = 0;
+        for (int i = 0; i < all.n; i++)
+            if (i != k) list[n++] = i;
+        cr_assert_neq(deliver_parts(&rig, &s.hello, &all, list, n, part_rows), FV_REFUSED_NONE,
+                      "without section %d", k);
+        n = 0;
+        for (int i = 0; i < all.n; i++) {
+            list[n++] = i;
+            if (i == k) list[n++] = i;
+        }
+        cr_assert_neq(deliver_parts(&rig, &s.hello, &all, list, n, part_rows), FV_REFUSED_NONE,
+                      "section %d twice", k);
+        for (int i = 0; i < all.n; i++) list[i] = i;
+        if (k + 1 == all.n) continue;
+        list[k] = k + 1;
+        list[k + 1] = k;
+        cr_assert_neq(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows), FV_REFUSED_NONE,
+                      "section %d after its successor", k);
+    }
+    free_parts(&all);
+    free(s.bytes);
+    finish(&rig, &p);
+}
+
+Test(handoff, sections_that_speak_of_other_rows_than_are_due_are_refused) {
+    handoff_rig rig;
+    tiny_prompt p;
+    rig_stream s;
+    static parts all;
+    small_stream(&rig, &p, &s);
+    take_apart(&s, &all);
+    int list[64], tried = 0;
+    for (int i = 0; i < all.n; i++) list[i] = i;
+    for (int k = 0; k < all.n; k++)
+        for (int what = 0; what < 8; what++) {
+            fv_section *at = &all.section[k], was = *at;
+            bool rows = at->type == FV_SECTION_POSITIONS || at->type == FV_SECTION_DATA;
+            if (what == 0) at->length++;
+            if (what == 1) at->length -= at->length > 0;
+            if (what == 2 && rows) at->layer0++;
+            if (what == 3 && (rows || at->type == FV_SECTION_ROWS)) at->layer1 += 1;
+            if (what == 4 && rows) at->segment ^= 1;
+            if (what == 5 && rows) at->dtype = FV_WIRE_BYTES;
+            if (what == 6 && at->type == FV_SECTION_DATA) at->part1++;
+            if (what == 7 && at->type == FV_SECTION_DATA) at->part0++;
+            if (memcmp(at, &was, sizeof was) != 0) {
+                tried++;
+                cr_assert_neq(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows),
+                              FV_REFUSED_NONE, "section %d, change %d", k, what);
+            }
+            *at = was;
+        }
+    cr_assert_gt(tried, 30);
+    free_parts(&all);
+    free(s.bytes);
+    finish(&rig, &p);
+}
+
+Test(handoff, positions_must_ascend_inside_the_prompt_and_their_segment) {
+    handoff_rig rig;
+    tiny_prompt p;
+    rig_stream s;
+    static parts all;
+    small_stream(&rig, &p, &s);
+    take_apart(&s, &all);
+    int list[64], tried = 0;
+    for (int i = 0; i < all.n; i++) list[i] = i;
+    for (int k = 0; k < all.n; k++)
+        for (uint64_t i = 0;
+             all.section[k].type == FV_SECTION_POSITIONS && i < all.section[k].length / 4; i++) {
+            int32_t *pos = (int32_t *)(void *)all.payload[k], was = pos[i];
+            int32_t wrong[] = {-1, 4, INT32_MAX, was ? 0 : 1};
+            for (int w = 0; w < 4; w++, tried++) {
+                pos[i] = wrong[w];
+                if (all.section[k].segment == FV_SEG_TEXT && wrong[w] == 0 && i == 0) continue;
+                cr_assert_neq(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows),
+                              FV_REFUSED_NONE, "position %d in place of %d", wrong[w], was);
+            }
+            pos[i] = was;
+        }
+    cr_assert_gt(tried, 10);
+    free_parts(&all);
+    free(s.bytes);
+    finish(&rig, &p);
+}
+
+Test(handoff, unknown_sections_are_skipped_or_refuse_by_name) {
+    handoff_rig rig;
+    tiny_prompt p;
+    rig_stream s;
+    static parts all;
+    small_stream(&rig, &p, &s);
+    take_apart(&s, &all);
+    int extra = all.n++, list[65];
+    all.section[extra] = (fv_section){.type = FV_FOURCC('R', 'A', 'N', 'K'), .length = 1000};
+    all.payload[extra] = calloc(1, 1000);
+    for (int at = 0; at <= extra; at++)
+        for (int critical = 0; critical < 2; critical++) {
+            int n = 0;
+            for (int i = 0; i <= extra; i++) {
+                if (i == at) list[n++] = extra;
+                if (i < extra) list[n++] = i;
+            }
+            all.section[extra].critical = critical;
+            cr_assert_eq(deliver_parts(&rig, &s.hello, &all, list, n, part_rows),
+                         critical ? FV_REFUSED_UNKNOWN_SECTION : FV_REFUSED_NONE, "%s",
+                         fv_last_error());
+            if (critical) cr_assert(strstr(fv_last_error(), "RANK"), "%s", fv_last_error());
+        }
+    free_parts(&all);
+    free(s.bytes);
+    finish(&rig, &p);
+}
+
+/* ---- a transport that takes its time --------------------------------------------------- */
+
+typedef struct slow {
+    fv_transport base;
+    fv_transport *inner;
+    fv_on_reply done;
+    void *user;
+    fv_reply reply;
+} slow;
+
+static slow slow_way;
+
+static void slow_reply(void *user, const fv_reply *reply) { ((slow *)user)->reply = *reply; }
+
+static fv_status slow_open(fv_transport *t, const fv_hello *hello, fv_on_reply done, void *user,
+                           fv_transfer **out) {
+    slow *s = (slow *)t;
+    s->done = done;
+    s->user = user;
+    return s->inner->ops->open(s->inner, hello, slow_reply, s, out);
+}
+
+Test(handoff, a_grant_may_come_later) {
+    static const fv_transport_ops ops = {.name = "slow", .open = slow_open};
+    handoff_rig rig;
+    tiny_prompt p;
+    fv_ship *ship;
+    fv_received got;
+    start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
+    slow_way = (slow){.base.ops = &ops, .inner = rig.transport};
+    fv_ship_request req = rig_request(&rig, &p, MORE);
+    bool done = true;
+    cr_assert_eq(fv_ship_begin(&slow_way.base, &req, &ship), FV_OK);
+    cr_assert_eq(fv_ship_layers(ship, 0, 2), FV_EBUSY, "not yet, and nothing is lost");
+    cr_assert_eq(fv_ship_done(ship, &done), FV_OK);
+    cr_assert_not(done);
+    slow_way.done(slow_way.user, &slow_way.reply);
+    cr_assert_eq(fv_ship_layers(ship, 0, 2), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_ship_layers(ship, 2, 4), FV_OK);
+    cr_assert_eq(fv_ship_end(ship, &(fv_first_token){.id = 1}), FV_OK);
+    cr_assert_eq(fv_receiver_claim(rig.receiver, fv_ship_ticket(ship), &got), FV_REFUSED_NONE);
+    cr_assert(same_store(p.kv, got.kv));
+    fv_ship_close(ship);
+    fv_received_free(&got);
+    finish(&rig, &p);
+}
+
+Test(handoff, a_receiver_that_closes_takes_what_is_under_way_with_it) {
+    handoff_rig rig;
+    tiny_prompt p;
+    rig_stream s;
+    fv_grant grant;
+    start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
+    rig_capture(&rig, &p, MORE, &s);
+    fv_sink *sink = fv_receiver_sink(rig.receiver);
+    for (int i = 0; i < 3; i++) {
+        fv_piece part = {s.bytes, s.n / 2};
+        cr_assert_eq(sink->ops->offer(sink, &s.hello, &grant), FV_REFUSED_NONE);
+        cr_assert_eq(sink->ops->frame(sink, &grant.ticket, 0, &part, 1), FV_REFUSED_NONE);
+    }
+    cr_assert_eq(fv_receiver_live(rig.receiver), 3);
+    free(s.bytes);
+    finish(&rig, &p); /* the pool asserts that nothing is held when it closes */
+}

@@ -1,0 +1,139 @@
+/* wire/rpc_frame.c */
+#include <criterion/criterion.h>
+#include <grpc/grpc.h>
+#include <grpc/slice.h>
+#include <string.h>
+
+#include "handoff.pb-c.h"
+#include "wire/rpc_frame.h"
+
+static const fv_ticket ticket = {.id = "0123456789abcde", .epoch = 0x1122334455667788};
+
+static void nothing(void *user) { (void)user; }
+
+static grpc_byte_buffer *lend(uint64_t seq, const fv_piece *piece, int32_t n) {
+    grpc_byte_buffer *b;
+    cr_assert_eq(fv_rpc_frame_lend(&ticket, seq, piece, n, nothing, NULL, &b), FV_OK);
+    return b;
+}
+
+static size_t flatten(grpc_byte_buffer *b, uint8_t *out) {
+    grpc_byte_buffer_reader r;
+    cr_assert(grpc_byte_buffer_reader_init(&r, b));
+    grpc_slice all = grpc_byte_buffer_reader_readall(&r);
+    size_t n = GRPC_SLICE_LENGTH(all);
+    memcpy(out, GRPC_SLICE_START_PTR(all), n);
+    grpc_slice_unref(all);
+    grpc_byte_buffer_reader_destroy(&r);
+    return n;
+}
+
+/* The bytes in slices of `step` bytes, as a network would cut them. */
+static grpc_byte_buffer *cut(const uint8_t *p, size_t n, size_t step) {
+    grpc_slice s[512];
+    size_t k = 0;
+    for (size_t at = 0; at < n; at += step)
+        s[k++] = grpc_slice_from_copied_buffer((const char *)p + at, n - at < step ? n - at : step);
+    grpc_byte_buffer *b = grpc_raw_byte_buffer_create(s, k);
+    for (size_t i = 0; i < k; i++) grpc_slice_unref(s[i]);
+    return b;
+}
+
+static fv_refusal read_bytes(const void *p, size_t n) {
+    grpc_byte_buffer *b = cut(p, n, n ? n : 1);
+    static fv_rpc_frame f;
+    fv_refusal r = fv_rpc_frame_read(b, &f);
+    grpc_byte_buffer_destroy(b);
+    return r;
+}
+
+TestSuite(rpc_frame, .init = grpc_init, .fini = grpc_shutdown);
+
+Test(rpc_frame, a_frame_reads_as_it_was_written_however_it_is_cut) {
+    static char data[300];
+    for (size_t i = 0; i < sizeof data; i++) data[i] = (char)i;
+    fv_piece pieces[] = {{data, 100}, {data + 100, 1}, {data + 101, 199}};
+    uint8_t bytes[512];
+    grpc_byte_buffer *b = lend(7, pieces, 3);
+    size_t n = flatten(b, bytes);
+    grpc_byte_buffer_destroy(b);
+    for (size_t step = 2; step < 80; step++) {
+        b = cut(bytes, n, step);
+        static fv_rpc_frame f;
+        cr_assert_eq(fv_rpc_frame_read(b, &f), FV_REFUSED_NONE, "%s", fv_last_error());
+        cr_assert_eq(memcmp(f.ticket.id, ticket.id, 16), 0);
+        cr_assert_eq(f.ticket.epoch, ticket.epoch);
+        cr_assert_eq(f.seq, 7);
+        cr_assert_eq(f.commit, 0);
+        cr_assert_eq(f.bytes, sizeof data);
+        size_t at = 0;
+        for (int32_t i = 0; i < f.n_piece; i++) {
+            cr_assert_eq(memcmp(f.piece[i].data, data + at, f.piece[i].bytes), 0);
+            at += f.piece[i].bytes;
+        }
+        cr_assert_eq(at, sizeof data);
+        grpc_byte_buffer_destroy(b);
+    }
+}
+
+Test(rpc_frame, the_data_is_sent_from_where_it_lies) {
+    static const char data[5000] = "d";
+    grpc_byte_buffer *b = lend(0, &(fv_piece){data, sizeof data}, 1);
+    static fv_rpc_frame f;
+    cr_assert_eq(fv_rpc_frame_read(b, &f), FV_REFUSED_NONE);
+    cr_assert_eq(f.n_piece, 1);
+    cr_assert(f.piece[0].data == data);
+    grpc_byte_buffer_destroy(b);
+}
+
+Test(rpc_frame, protobuf_reads_what_we_write_and_writes_what_we_read) {
+    uint8_t bytes[128];
+    grpc_byte_buffer *b = lend(3, &(fv_piece){"kv", 2}, 1);
+    size_t n = flatten(b, bytes);
+    grpc_byte_buffer_destroy(b);
+    Fovea__Handoff__V1__Frame *m = fovea__handoff__v1__frame__unpack(NULL, n, bytes);
+    cr_assert_not_null(m);
+    cr_assert_eq(m->seq, 3);
+    cr_assert_eq(m->epoch, ticket.epoch);
+    cr_assert_eq(m->data.len, 2);
+    m->seq = 0; /* which protobuf leaves out */
+    n = fovea__handoff__v1__frame__pack(m, bytes);
+    fovea__handoff__v1__frame__free_unpacked(m, NULL);
+    cr_assert_eq(read_bytes(bytes, n), FV_REFUSED_NONE, "%s", fv_last_error());
+}
+
+Test(rpc_frame, a_commit_says_how_many_came_before) {
+    grpc_byte_buffer *b;
+    static fv_rpc_frame f;
+    cr_assert_eq(fv_rpc_frame_commit(&ticket, 12, &b), FV_OK);
+    cr_assert_eq(fv_rpc_frame_read(b, &f), FV_REFUSED_NONE, "%s", fv_last_error());
+    cr_assert_eq(f.commit, 12);
+    cr_assert_eq(f.bytes, 0);
+    cr_assert_eq(f.n_piece, 0);
+    grpc_byte_buffer_destroy(b);
+}
+
+Test(rpc_frame, a_frame_with_neither_data_nor_commit_is_refused) {
+    uint8_t bytes[64];
+    grpc_byte_buffer *b = lend(1, NULL, 0);
+    size_t n = flatten(b, bytes);
+    grpc_byte_buffer_destroy(b);
+    cr_assert_eq(read_bytes(bytes, n), FV_REFUSED_FRAME_SIZE);
+}
+
+Test(rpc_frame, every_truncation_and_a_byte_more_is_refused) {
+    uint8_t bytes[256];
+    char data[100] = "x";
+    grpc_byte_buffer *b = lend(1, &(fv_piece){data, sizeof data}, 1);
+    size_t n = flatten(b, bytes);
+    grpc_byte_buffer_destroy(b);
+    for (size_t k = 0; k < n; k++) cr_assert_neq(read_bytes(bytes, k), FV_REFUSED_NONE, "%zu", k);
+    cr_assert_eq(read_bytes(bytes, n), FV_REFUSED_NONE);
+    bytes[n] = 0;
+    cr_assert_neq(read_bytes(bytes, n + 1), FV_REFUSED_NONE);
+}
+
+Test(rpc_frame, a_ticket_of_another_length_is_refused) {
+    cr_assert_eq(read_bytes("\x0a\x02zz\x2a\x01x", 7), FV_REFUSED_MALFORMED);
+    cr_assert_eq(read_bytes("\x2a\x01x", 3), FV_REFUSED_MALFORMED);
+}

@@ -1,0 +1,329 @@
+/* wire/rpc_server.c, wire/rpc_listen.c, wire/bridge.c: what a server turns away, how it stops, and
+ * what happens when the other side vanishes. */
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/support/rpc_rig.h"
+
+TestSuite(rpc_server, .timeout = 60);
+
+static rig r;
+static rig_heard h;
+
+/* ---- turned away ------------------------------------------------------------------------ */
+
+Test(rpc_server, an_unknown_method_is_unimplemented) {
+    rig_open(&r);
+    rig_ask_wait(&r, &h, "/test.Wire/Nothing", "x", 1);
+    cr_assert_eq(h.end.code, GRPC_STATUS_UNIMPLEMENTED);
+    cr_assert(strstr(h.text, "/test.Wire/Nothing"), "%s", h.text);
+    cr_assert_eq(r.seen.started, 0);
+    rig_close(&r, 1000);
+}
+
+Test(rpc_server, a_path_longer_than_any_is_unknown) {
+    char path[1000] = "/";
+    memset(path + 1, 'a', sizeof path - 2);
+    rig_open(&r);
+    rig_ask_wait(&r, &h, path, "x", 1);
+    cr_assert_eq(h.end.code, GRPC_STATUS_UNIMPLEMENTED);
+    rig_close(&r, 1000);
+}
+
+static grpc_byte_buffer *too_large(size_t n) { return rig_zeros(n); }
+
+Test(rpc_server, a_message_over_the_methods_limit_is_refused) {
+    rig_open(&r);
+    rig_call(&r, &h, RIG_ECHO, 10000);
+    cr_assert_eq(fv_rpc_call_send_buffer(h.call, too_large(RIG_MESSAGE_MAX + 1)), FV_OK);
+    fv_rpc_call_close_send(h.call);
+    rig_wait(&r, &h.over);
+    cr_assert_eq(h.end.code, GRPC_STATUS_RESOURCE_EXHAUSTED);
+    cr_assert_eq(h.end.status, FV_ENOMEM, "and not to be tried again");
+    cr_assert_eq(r.seen.messages, 0);
+    rig_close(&r, 1000);
+}
+
+Test(rpc_server, a_message_over_every_limit_is_refused_by_the_network_layer) {
+    rig_open(&r);
+    rig_call(&r, &h, RIG_COLLECT, 10000);
+    cr_assert_eq(fv_rpc_call_send_buffer(h.call, too_large((4 << 20) + 1)), FV_OK);
+    fv_rpc_call_close_send(h.call);
+    rig_wait(&r, &h.over);
+    cr_assert_eq(h.end.code, GRPC_STATUS_RESOURCE_EXHAUSTED, "%s", h.text);
+    rig_wait_for(&r, &r.seen.ended, 1);
+    cr_assert_eq(r.seen.half_closed, 0, "an oversized message is not the end of the stream");
+    rig_close(&r, 1000);
+}
+
+Test(rpc_server, a_message_at_the_limit_is_taken) {
+    rig_open(&r);
+    rig_call(&r, &h, RIG_ECHO, 10000);
+    cr_assert_eq(fv_rpc_call_send_buffer(h.call, rig_zeros(RIG_MESSAGE_MAX)), FV_OK);
+    fv_rpc_call_close_send(h.call);
+    rig_wait(&r, &h.over);
+    cr_assert_eq(h.end.status, FV_OK, "%s", h.text);
+    cr_assert_eq(h.bytes, RIG_MESSAGE_MAX);
+    rig_close(&r, 1000);
+}
+
+Test(rpc_server, a_method_that_wants_a_message_and_gets_none_says_so) {
+    rig_open(&r);
+    rig_call(&r, &h, RIG_ECHO, 10000);
+    fv_rpc_call_close_send(h.call);
+    rig_wait(&r, &h.over);
+    cr_assert_eq(h.end.status, FV_EINVAL, "%s", h.text);
+    rig_close(&r, 1000);
+}
+
+Test(rpc_server, one_call_too_many_is_asked_to_come_back) {
+    rig_heard second = {0};
+    rig_open(&r);
+    rig_ask(&r, &h, RIG_STALL, 10000, "x", 1);
+    rig_wait_for(&r, &r.seen.messages, 1);
+    rig_ask_wait(&r, &second, RIG_STALL, "x", 1);
+    cr_assert_eq(second.end.status, FV_EBUSY);
+    cr_assert_eq(second.end.retry_ms, FV_RPC_RETRY_MS);
+    fv_rpc_call_cancel(h.call);
+    rig_wait_for(&r, &r.seen.ended, 1);
+    rig_heard third = {0}; /* the place is free again */
+    rig_ask(&r, &third, RIG_STALL, 10000, "x", 1);
+    rig_wait_for(&r, &r.seen.messages, 2);
+    fv_rpc_call_cancel(third.call);
+    rig_wait(&r, &third.over);
+    rig_close(&r, 1000);
+}
+
+static char asked_for[128];
+static bool nobody(void *user, const fv_rpc_peer *peer, const char *path) {
+    (void)user;
+    snprintf(asked_for, sizeof asked_for, "%s %s", path, peer->identity ? "known" : "unknown");
+    return false;
+}
+
+Test(rpc_server, a_peer_that_may_not_call_is_denied_before_any_handler) {
+    r.admit = nobody;
+    rig_open(&r);
+    rig_ask_wait(&r, &h, RIG_ECHO, "x", 1);
+    cr_assert_eq(h.end.code, GRPC_STATUS_PERMISSION_DENIED);
+    cr_assert_str_eq(asked_for, RIG_ECHO " unknown");
+    cr_assert_eq(r.seen.started, 0);
+    rig_close(&r, 1000);
+}
+
+/* ---- listening -------------------------------------------------------------------------- */
+
+static fv_status listen_on(const char *address) {
+    fv_rpc_server *s;
+    fv_rpc_server_options opt = {.listen = address, .services = r.services, .n_service = 1};
+    return fv_rpc_server_open(r.bridge, &opt, &s);
+}
+
+Test(rpc_server, a_taken_port_is_an_error_that_says_so) {
+    rig_open(&r);
+    cr_assert_eq(listen_on(r.target), FV_EIO);
+    cr_assert(strstr(fv_last_error(), "the port is taken"), "%s", fv_last_error());
+    rig_ask_wait(&r, &h, RIG_ECHO, "x", 1);
+    cr_assert_eq(h.end.status, FV_OK, "the first server is not disturbed");
+    rig_close(&r, 1000);
+}
+
+Test(rpc_server, an_address_of_another_machine_is_an_error_that_says_so) {
+    rig_open(&r);
+    cr_assert_eq(listen_on("192.0.2.1:1234"), FV_EIO);
+    cr_assert(strstr(fv_last_error(), "not one of this machine"), "%s", fv_last_error());
+    rig_close(&r, 1000);
+}
+
+Test(rpc_server, what_is_no_address_is_refused) {
+    rig_open(&r);
+    cr_assert_eq(listen_on("localhost"), FV_EINVAL);
+    cr_assert_eq(listen_on(""), FV_EINVAL);
+    cr_assert_eq(listen_on("localhost:http"), FV_EINVAL);
+    rig_close(&r, 1000);
+}
+
+Test(rpc_server, the_same_method_twice_is_refused) {
+    rig_open(&r);
+    fv_rpc_service twice[] = {r.services[0], r.services[0]};
+    fv_rpc_server *s;
+    fv_rpc_server_options opt = {.listen = "127.0.0.1:0", .services = twice, .n_service = 2};
+    cr_assert_eq(fv_rpc_server_open(r.bridge, &opt, &s), FV_EINVAL);
+    rig_close(&r, 1000);
+}
+
+Test(rpc_server, a_unix_socket_serves_as_well) {
+    char path[] = "/tmp/fovea-rpc-test-XXXXXX";
+    cr_assert(mkdtemp(path));
+    char address[80];
+    snprintf(address, sizeof address, "unix:%s/socket", path);
+    rig_open(&r);
+    fv_rpc_server *s;
+    fv_rpc_server_options opt = {.listen = address, .services = r.services, .n_service = 1};
+    cr_assert_eq(fv_rpc_server_open(r.bridge, &opt, &s), FV_OK, "%s", fv_last_error());
+    fv_rpc_channel_close(r.channel);
+    cr_assert_eq(fv_rpc_channel_open(r.bridge, address, NULL, &r.channel), FV_OK);
+    rig_ask_wait(&r, &h, RIG_ECHO, "x", 1);
+    cr_assert_eq(h.end.status, FV_OK, "%s", h.text);
+    fv_rpc_server_stop(s, 100, NULL, NULL);
+    rig_close(&r, 1000);
+    rmdir(path);
+}
+
+/* ---- stopping --------------------------------------------------------------------------- */
+
+Test(rpc_server, an_idle_one_stops_at_once) {
+    rig_open(&r);
+    rig_close(&r, 10000);
+}
+
+Test(rpc_server, stopping_lets_running_calls_end) {
+    rig_open(&r);
+    h.pause_each = true;
+    rig_ask(&r, &h, RIG_COUNT, 10000, (uint32_t[]){50, 16 << 10}, 8);
+    rig_wait_for(&r, &h.n, 1);
+    fv_rpc_server_stop(r.server, 10000, NULL, NULL);
+    r.server = NULL;
+    while (!h.over) {
+        if (h.call) fv_rpc_call_resume(h.call);
+        uv_run(&r.loop, UV_RUN_ONCE);
+    }
+    cr_assert_eq(h.end.status, FV_OK, "%s", h.text);
+    cr_assert_eq(h.n, 50);
+    rig_close(&r, 0);
+}
+
+Test(rpc_server, calls_that_outlast_the_grace_are_cancelled) {
+    rig_open(&r);
+    rig_ask(&r, &h, RIG_STALL, 60000, "x", 1);
+    rig_wait_for(&r, &r.seen.messages, 1);
+    uint64_t begin = uv_hrtime();
+    rig_close(&r, 100);
+    cr_assert(uv_hrtime() - begin < 5000000000u);
+    cr_assert_eq(r.seen.cancelled, 1);
+    cr_assert(h.over);
+    cr_assert_neq(h.end.status, FV_OK);
+}
+
+Test(rpc_server, a_stopping_one_takes_no_new_calls) {
+    rig_open(&r);
+    rig_ask(&r, &h, RIG_STALL, 60000, "x", 1);
+    rig_wait_for(&r, &r.seen.messages, 1);
+    fv_rpc_server_stop(r.server, 300, NULL, NULL);
+    r.server = NULL;
+    rig_heard late = {0};
+    rig_ask_wait(&r, &late, RIG_ECHO, "x", 1);
+    cr_assert_eq(late.end.code, GRPC_STATUS_UNAVAILABLE, "%s", late.text);
+    rig_wait(&r, &h.over);
+    rig_close(&r, 0);
+}
+
+Test(rpc_server, survives_100_lifetimes) {
+    for (int i = 0; i < 100; i++) {
+        memset(&r, 0, sizeof r);
+        memset(&h, 0, sizeof h);
+        rig_open(&r);
+        if (i % 3 == 0) {
+            rig_ask_wait(&r, &h, RIG_ECHO, "x", 1);
+            cr_assert_eq(h.end.status, FV_OK);
+        } else if (i % 3 == 1) {
+            rig_ask(&r, &h, RIG_COUNT, 10000, (uint32_t[]){1000, 1000}, 8);
+            rig_wait_for(&r, &h.n, 1);
+            fv_rpc_call_cancel(h.call);
+        } /* or nothing at all */
+        rig_close(&r, 1000);
+    }
+}
+
+/* ---- the other side vanishes ------------------------------------------------------------ */
+
+/* Runs `main` in a child and reads the first line that it writes. The child starts before gRPC
+ * does, which does not bear forks. */
+static pid_t start_child(int (*child)(int out, int in), char line[64], int *to_child) {
+    int up[2], down[2];
+    cr_assert(pipe(up) == 0 && pipe(down) == 0);
+    pid_t pid = fork();
+    if (pid == 0) _exit(child(up[1], down[0]));
+    close(up[1]);
+    close(down[0]);
+    *to_child = down[1];
+    if (line) {
+        ssize_t n = read(up[0], line, 63);
+        cr_assert(n > 0);
+        line[n] = '\0';
+    }
+    return pid;
+}
+
+static int child_server(int out, int in) {
+    (void)in;
+    rig_open(&r);
+    if (write(out, r.target, strlen(r.target)) <= 0) return 1;
+    uv_run(&r.loop, UV_RUN_DEFAULT);
+    return 0;
+}
+
+Test(rpc_server, a_server_that_is_killed_ends_its_calls_for_the_client) {
+    char target[64];
+    int to_child;
+    pid_t pid = start_child(child_server, target, &to_child);
+    rig_open(&r);
+    fv_rpc_channel *there;
+    cr_assert_eq(fv_rpc_channel_open(r.bridge, target, NULL, &there), FV_OK);
+    fv_rpc_channel *here = r.channel;
+    r.channel = there;
+    h.pause_each = true;
+    rig_ask(&r, &h, RIG_COUNT, 60000, (uint32_t[]){1000000, 10000}, 8);
+    rig_wait_for(&r, &h.n, 1);
+    kill(pid, SIGKILL);
+    fv_rpc_call_resume(h.call);
+    h.pause_each = false;
+    rig_wait(&r, &h.over);
+    cr_assert_eq(h.end.code, GRPC_STATUS_UNAVAILABLE, "%s", h.text);
+    cr_assert_eq(h.end.status, FV_EIO);
+    memset(&h, 0, sizeof h);
+    rig_ask_wait(&r, &h, RIG_ECHO, "x", 1);
+    cr_assert_eq(h.end.status, FV_EIO, "and a new call finds nobody");
+    r.channel = here;
+    fv_rpc_channel_close(there);
+    waitpid(pid, NULL, 0);
+    rig_close(&r, 1000);
+}
+
+static int child_client(int out, int in) {
+    (void)out;
+    char target[64] = "";
+    if (read(in, target, sizeof target - 1) <= 0) return 1;
+    rig_open(&r);
+    fv_rpc_channel_close(r.channel);
+    RIG_CHECK(fv_rpc_channel_open(r.bridge, target, NULL, &r.channel) == FV_OK);
+    rig_ask(&r, &h, RIG_STALL, 60000, "x", 1);
+    uv_run(&r.loop, UV_RUN_DEFAULT);
+    return 0;
+}
+
+Test(rpc_server, a_client_that_is_killed_ends_its_calls_for_the_server) {
+    int to_child;
+    pid_t pid = start_child(child_client, NULL, &to_child);
+    rig_open(&r);
+    cr_assert(write(to_child, r.target, strlen(r.target)) > 0);
+    rig_wait_for(&r, &r.seen.messages, 1);
+    kill(pid, SIGKILL);
+    rig_wait_for(&r, &r.seen.ended, 1);
+    cr_assert_eq(r.seen.cancelled, 1);
+    waitpid(pid, NULL, 0);
+    rig_close(&r, 1000);
+}
+
+Test(rpc_server, a_call_to_nobody_fails_soon) {
+    rig_open(&r);
+    fv_rpc_channel_close(r.channel);
+    cr_assert_eq(fv_rpc_channel_open(r.bridge, "127.0.0.1:1", NULL, &r.channel), FV_OK);
+    rig_ask_wait(&r, &h, RIG_ECHO, "x", 1);
+    cr_assert_eq(h.end.status, FV_EIO);
+    rig_close(&r, 1000);
+}

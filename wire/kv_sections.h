@@ -1,0 +1,88 @@
+#ifndef FOVEA_WIRE_KV_SECTIONS_H
+#define FOVEA_WIRE_KV_SECTIONS_H
+
+/* WHAT IS SAID beside the rows: who may talk to whom, what room is asked for, the prompt and the
+ * first token. Structures and their bytes; sender and receiver share this file and nothing else.
+ *
+ * Strings and arrays of a structure are borrowed, also those that point into bytes it was read
+ * from. */
+#include "wire/kv_packet.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { FV_WIRE_PROTOCOL = 1, FV_COMPAT_MAX = 512, FV_WIRE_POLICY_MAX = 4096 };
+
+/* ---- may the two talk at all ------------------------------------------------------------ */
+
+/* "key=value" lines that must agree, and XXH64 of them: the hash is compared first, the lines only
+ * to say what differs. A build that knows more keys has more lines, and the rest still reads. */
+typedef struct fv_compat {
+    uint64_t hash;
+    char text[FV_COMPAT_MAX];
+} fv_compat;
+
+typedef struct fv_compat_fields {
+    const char *model; /* the checkpoint's fingerprint */
+    int32_t n_layer, n_kv, d_head;
+    const char *dtype; /* of the rows: "bf16" */
+} fv_compat_fields;
+
+/* FV_EINVAL when the fields do not fit FV_COMPAT_MAX or a section's header. */
+fv_status fv_compat_make(const fv_compat_fields *f, fv_compat *out);
+
+/* FV_REFUSED_INCOMPATIBLE names the first line that differs, with both values. */
+fv_refusal fv_compat_check(const fv_compat *mine, const fv_compat *theirs);
+
+/* ---- HELO: what a grant is asked for ---------------------------------------------------- */
+
+typedef struct fv_hello {
+    fv_compat compat;          /* in the stream only its hash travels */
+    uint32_t n_text, n_visual; /* prompt rows */
+    uint32_t max_tokens;       /* rows that the answer may add */
+    uint64_t rows_visual;      /* visual rows over all layers and KV heads, at most */
+    const char *policy;        /* text form; "" is exact */
+} fv_hello;
+
+size_t fv_hello_bytes(const fv_hello *h);
+void fv_hello_put(const fv_hello *h, uint8_t *out);
+/* *policy is not terminated: n_policy bytes. */
+fv_refusal fv_hello_get(const uint8_t *p, size_t n, fv_hello *out, size_t *n_policy);
+
+/* ---- PRMT ------------------------------------------------------------------------------ */
+
+typedef struct fv_wire_sampling { /* decode-worker/sample.h says what they mean */
+    float repetition_penalty, temperature, top_p;
+    int32_t top_k, n_logprobs;
+    uint64_t seed;
+} fv_wire_sampling;
+
+typedef struct fv_wire_prompt {
+    uint32_t n;
+    int32_t next; /* position of the first generated token */
+    fv_wire_sampling sampling;
+    const void *ids;    /* i32 [n], perhaps unaligned */
+    const uint8_t *seg; /* [n] segment of each row */
+} fv_wire_prompt;
+
+size_t fv_wire_prompt_bytes(uint32_t n);
+void fv_wire_prompt_put(const fv_wire_prompt *p, uint8_t *out);
+fv_refusal fv_wire_prompt_get(const uint8_t *p, size_t n, fv_wire_prompt *out);
+
+/* ---- TOKN ------------------------------------------------------------------------------ */
+
+typedef struct fv_first_token {
+    int32_t id;
+    float logprob;
+    uint64_t step; /* of the next one: random numbers depend on (seed, step) */
+} fv_first_token;
+
+enum { FV_FIRST_TOKEN_BYTES = 16 };
+void fv_first_token_put(const fv_first_token *t, uint8_t *out);
+fv_first_token fv_first_token_get(const uint8_t *p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

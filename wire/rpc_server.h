@@ -1,0 +1,85 @@
+#ifndef FOVEA_WIRE_RPC_SERVER_H
+#define FOVEA_WIRE_RPC_SERVER_H
+
+/* SERVER: methods in a const table, calls as callbacks on the loop (wire/rpc_call.h).
+ *
+ *     static const fv_rpc_method methods[] = {
+ *         {.path = "/fovea.handoff.v1.Handoff/Open", .kind = FV_RPC_UNARY,
+ *          .message_max = 64 << 10, .events = {.on_message = open_grant}},
+ *         ...
+ *     };
+ *     fv_rpc_service service = {methods, FV_COUNT, worker};
+ *
+ * What the server does by itself: unknown methods are UNIMPLEMENTED, messages over a method's limit
+ * and calls over its number are RESOURCE_EXHAUSTED, a call whose client has gone or whose deadline
+ * has passed is finished. */
+#include <grpc/grpc_security.h>
+
+#include "wire/bridge.h"
+#include "wire/rpc_call.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum fv_rpc_kind {                       /* what goes in, what comes out */
+                           FV_RPC_UNARY = 0,     /* one message, one message */
+                           FV_RPC_SERVER_STREAM, /* one, many */
+                           FV_RPC_CLIENT_STREAM, /* many, one */
+                           FV_RPC_BIDI,          /* many, many */
+} fv_rpc_kind;
+
+typedef struct fv_rpc_method {
+    const char *path;
+    fv_rpc_kind kind;
+    size_t message_max; /* bytes of one message that comes in; 0: 4 MiB */
+    size_t queue_max;   /* bytes that may wait to be sent; 0: 1 MiB */
+    int32_t calls_max;  /* at a time; more are sent away with FV_EBUSY; 0: any number */
+    fv_rpc_events events;
+} fv_rpc_method;
+
+typedef struct fv_rpc_service {
+    const fv_rpc_method *methods; /* [n_method], borrowed */
+    int32_t n_method;
+    void *state; /* fv_rpc_call_service; borrowed */
+    /* The server begins to stop: finish calls that would last for ever. May be NULL. */
+    void (*on_stop)(void *state);
+} fv_rpc_service;
+
+/* Who calls. */
+typedef struct fv_rpc_peer {
+    const char *address;  /* anybody may be there */
+    const char *identity; /* the name in its certificate; NULL: it has shown none */
+} fv_rpc_peer;
+
+typedef struct fv_rpc_server_options {
+    const char *listen; /* "HOST:PORT" (port 0: any that is free), "unix:PATH" */
+    const fv_rpc_service *services;
+    int32_t n_service;
+    grpc_server_credentials *credentials; /* borrowed; NULL: plain text */
+    /* May this peer call this method? If not, PERMISSION_DENIED. NULL: anybody. */
+    bool (*admit)(void *user, const fv_rpc_peer *peer, const char *path);
+    void *admit_user;
+    int32_t n_accept; /* calls that gRPC may hand over before the loop has looked; 0: 16 */
+    int32_t
+        ping_ms; /* silence after which a client is pinged; gone if it is mute as long; 0: 20 s */
+} fv_rpc_server_options;
+
+typedef struct fv_rpc_server fv_rpc_server; /* opaque */
+
+/* Listens and serves. FV_EIO says why it cannot listen: the port is taken, the host is not here.
+ * FV_EINVAL: two services have the same method. Tables and strings are borrowed. */
+fv_status fv_rpc_server_open(fv_bridge *bridge, const fv_rpc_server_options *opt,
+                             fv_rpc_server **out);
+
+int32_t fv_rpc_server_port(const fv_rpc_server *s);  /* that it listens on; 1 for "unix:" */
+int32_t fv_rpc_server_calls(const fv_rpc_server *s); /* that run now */
+
+/* Takes no new calls, lets those that run come to their end for grace_ms, then cancels them. `done`
+ * runs when the last is over and the server is freed. Once. */
+void fv_rpc_server_stop(fv_rpc_server *s, int32_t grace_ms, void (*done)(void *user), void *user);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
