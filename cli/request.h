@@ -75,7 +75,7 @@
          FV_OPTION_INT,                                                                              \
          "N",                                                                                        \
          "0",                                                                                        \
-         "limit of the KV pool in bytes; 0: none",                                                   \
+         "limit of each side's KV pool in bytes; 0: none",                                           \
          0,                                                                                          \
          9e15},                                                                                      \
         {"chunk",                                                                                    \

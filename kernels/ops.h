@@ -64,6 +64,8 @@ typedef struct fv_linear_args {
 
 /* LayerNorm:  y = (x - mean) / sqrt(mean((x - mean)^2) + eps) * w + b
  * RMSNorm (bias absent and rms set):  y = w * (x / sqrt(mean(x^2) + eps))
+ * Sums are canonical: the mean's of x with ones, the squares' of (x - mean) or x with itself.
+ * Then one rounding per operation as written: subtract, divide, multiply, add.
  * x [M, K]; w, b [1, K]; y [M, K], may be x. */
 typedef struct fv_norm_args {
     fv_tensor x, w, b, y;

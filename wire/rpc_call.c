@@ -14,6 +14,32 @@
 #include "wire/rpc_internal.h"
 #include "wire/rpc_message.h"
 
+/* ---- calls on behalf of calls ----------------------------------------------------------- */
+
+void fv_rpc_call_adopt(fv_rpc_call *parent, fv_rpc_call *child) {
+    child->parent = parent;
+    child->sibling = parent->first_child;
+    parent->first_child = child;
+}
+
+static void leave_parent(fv_rpc_call *c) {
+    if (!c->parent) return;
+    fv_rpc_call **at = &c->parent->first_child;
+    while (*at != c) at = &(*at)->sibling;
+    *at = c->sibling;
+    c->parent = NULL;
+}
+
+void fv_rpc_call_cancel_children(fv_rpc_call *c) {
+    while (c->first_child) {
+        fv_rpc_call *child = c->first_child;
+        leave_parent(child);
+        fv_rpc_call_cancel(child);
+    }
+}
+
+/* ---- beginning and end ------------------------------------------------------------------ */
+
 void fv_rpc_call_init(fv_rpc_call *c, const fv_rpc_side *side, fv_bridge *bridge,
                       const fv_rpc_events *events, size_t queue_max, size_t message_max) {
     *c = (fv_rpc_call){.side = side,
@@ -39,6 +65,8 @@ static void drop_queue(fv_rpc_call *c) {
 }
 
 void fv_rpc_call_fini(fv_rpc_call *c) {
+    fv_rpc_call_cancel_children(c);
+    leave_parent(c);
     drop_queue(c);
     if (c->rpc) grpc_call_unref(c->rpc);
     grpc_metadata_array_destroy(&c->metadata); /* after the call, which owns what is in it */
@@ -131,10 +159,8 @@ size_t fv_rpc_call_bytes_queued(const fv_rpc_call *c) { return c->bytes_queued; 
 
 static fv_status may_queue(fv_rpc_call *c) {
     if (c->closing || c->closed) return FV_FAIL(FV_ECANCELLED, "%s: the call is over", c->path);
-    if (c->bytes_queued >= c->queue_max) {
-        c->stalled = true;
+    if (c->bytes_queued >= c->queue_max)
         return FV_FAIL(FV_EBUSY, "%s: the peer reads too slowly", c->path);
-    }
     return FV_OK;
 }
 
@@ -146,6 +172,7 @@ fv_status fv_rpc_call_queue(fv_rpc_call *c, grpc_byte_buffer *b) {
     }
     *q = (fv_rpc_queued){.message = b, .bytes = grpc_byte_buffer_length(b)};
     c->bytes_queued += q->bytes;
+    if (c->bytes_queued >= c->queue_max) c->stalled = true;
     *c->out_tail = q;
     c->out_tail = &q->next;
     return FV_OK;

@@ -38,7 +38,7 @@ typedef struct fv_rpc_events {
      * method takes one message is not told: the message says it.) On the client: the status is on
      * its way. */
     fv_status (*on_half_close)(fv_rpc_call *call);
-    void (*on_writable)(fv_rpc_call *call); /* after FV_EBUSY: the queue is half empty */
+    void (*on_writable)(fv_rpc_call *call); /* the queue was full, and now is half empty */
     /* Server only: the client cancelled or is gone, or the deadline passed, before the call was
      * finished. The call finishes itself; stop the work behind it. */
     void (*on_cancel)(fv_rpc_call *call);

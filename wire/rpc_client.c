@@ -8,7 +8,6 @@
 #include "wire/rpc_client.h"
 
 #include <assert.h>
-#include <grpc/impl/codegen/propagation_bits.h>
 #include <grpc/support/time.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,7 +59,7 @@ fv_status fv_rpc_channel_open(fv_bridge *bridge, const char *target,
     ARG(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1); /* a channel is one connection */
     /* A worker that was started again is found soon. */
     ARG(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-    ARG(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);
+    ARG(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000); /* also the time to connect, on a busy machine */
     ARG(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
     /* A machine that vanished says nothing: ask it while calls wait for it. */
     ARG(GRPC_ARG_KEEPALIVE_TIME_MS, ping);
@@ -107,6 +106,7 @@ static void fill_end(fv_rpc_call *c, grpc_op *op) {
 }
 
 static void fail(fv_rpc_call *c, fv_status st) {
+    c->cancelled = true;
     c->read_done = true;
     fv_rpc_call_break(c);
     grpc_call_cancel_with_status(c->rpc, fv_rpc_code(st), fv_last_error(), NULL);
@@ -154,10 +154,12 @@ static void on_status(fv_rpc_op *op, bool ok) {
     if (n >= sizeof cc->sentence) n = sizeof cc->sentence - 1;
     memcpy(cc->sentence, GRPC_SLICE_START_PTR(cc->text), n);
     int64_t retry_ms = retry_hint(&cc->call);
-    cc->end = (fv_rpc_end){.status = fv_rpc_status(cc->code, retry_ms),
-                           .code = cc->code,
-                           .retry_ms = retry_ms,
-                           .text = cc->sentence};
+    /* Who cancelled? A server that stops resets calls that it has not looked at, which reads the
+     * same; but then the work can be done elsewhere. */
+    fv_status status = fv_rpc_status(cc->code, retry_ms);
+    if (cc->code == GRPC_STATUS_CANCELLED && !cc->call.cancelled) status = FV_EIO;
+    cc->end = (fv_rpc_end){
+        .status = status, .code = cc->code, .retry_ms = retry_ms, .text = cc->sentence};
     fv_rpc_call_break(&cc->call); /* nobody is there any more */
     fv_rpc_call_unref(&cc->call); /* the op's */
     fv_rpc_call_unref(&cc->call); /* no longer open */
@@ -208,12 +210,17 @@ fv_status fv_rpc_call_open(fv_rpc_channel *ch, const fv_rpc_call_options *opt, f
         cc->metadata[cc->n_metadata++] =
             (grpc_metadata){.key = grpc_slice_from_copied_string(opt->metadata[i].key),
                             .value = grpc_slice_from_copied_string(opt->metadata[i].value)};
-    c->deadline = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                               gpr_time_from_millis(opt->deadline_ms, GPR_TIMESPAN));
+    int64_t left_ms = opt->deadline_ms;
+    if (opt->parent) {
+        int64_t parent_ms = fv_rpc_call_left_ms(opt->parent);
+        if (parent_ms < left_ms) left_ms = parent_ms;
+        fv_rpc_call_adopt(opt->parent, c);
+    }
+    c->deadline =
+        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(left_ms, GPR_TIMESPAN));
     grpc_slice path = grpc_slice_from_copied_string(opt->path);
-    c->rpc = grpc_channel_create_call(ch->grpc, opt->parent ? opt->parent->rpc : NULL,
-                                      opt->parent ? GRPC_PROPAGATE_DEFAULTS : 0,
-                                      fv_bridge_queue(ch->bridge), path, NULL, c->deadline, NULL);
+    c->rpc = grpc_channel_create_call(ch->grpc, NULL, 0, fv_bridge_queue(ch->bridge), path, NULL,
+                                      c->deadline, NULL);
     grpc_slice_unref(path);
     start_receiving(cc);
     fv_rpc_call_send_next(c); /* headers, the request and the half-close in one batch */
@@ -229,6 +236,7 @@ void fv_rpc_call_close_send(fv_rpc_call *c) {
 
 void fv_rpc_call_cancel(fv_rpc_call *c) {
     assert(!c->side->server);
+    c->cancelled = true;
     c->read_done = true; /* no message is delivered any more */
     fv_rpc_call_break(c);
     grpc_call_cancel(c->rpc, NULL);

@@ -40,8 +40,9 @@ typedef struct fv_rpc_call_options {
     int64_t deadline_ms;             /* from now; every call has one */
     const ProtobufCMessage *request; /* the first message, or NULL */
     bool half_close;                 /* and the only one */
-    /* The server call on whose behalf this one is made: it lends its deadline, if that is sooner,
-     * and its cancellation. NULL: none. */
+    /* The call on whose behalf this one is made, on the same bridge: its deadline holds here too,
+     * and when it is cancelled or over, this one is cancelled (on_end comes then, behind the
+     * parent's). NULL: none. */
     fv_rpc_call *parent;
     const fv_rpc_metadata *metadata; /* [n_metadata], copied */
     int32_t n_metadata;

@@ -44,6 +44,9 @@ struct fv_rpc_call {
     fv_bridge *bridge;           /* borrowed */
     grpc_call *rpc;              /* owned */
     int32_t refs;
+    /* Calls made on behalf of another end with it. */
+    fv_rpc_call *parent, *first_child, *sibling;
+    bool cancelled; /* by this side */
     void *user;
     const char *path; /* borrowed */
     char *peer;       /* owned by gRPC's allocator; NULL until asked for */
@@ -79,6 +82,10 @@ void fv_rpc_call_unref(fv_rpc_call *c);
 
 void fv_rpc_call_read_next(fv_rpc_call *c); /* if nothing stands against it */
 void fv_rpc_call_send_next(fv_rpc_call *c); /* if there is something */
+
+/* `child` will be cancelled with its parent, unless it ends before. */
+void fv_rpc_call_adopt(fv_rpc_call *parent, fv_rpc_call *child);
+void fv_rpc_call_cancel_children(fv_rpc_call *c);
 
 /* Sends nothing more: the peer is gone. */
 void fv_rpc_call_break(fv_rpc_call *c);

@@ -26,15 +26,23 @@ static bool split(const char *address, char host[256], const char **port) {
     return true;
 }
 
+static bool is_path(const char *address) { return strncmp(address, "unix:", 5) == 0; }
+
+fv_status fv_rpc_listen_check(const char *address) {
+    char host[256];
+    const char *port;
+    if (is_path(address) || split(address, host, &port)) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "cannot listen on '%s': write HOST:PORT, as in 0.0.0.0:50051",
+                   address);
+}
+
 fv_status fv_rpc_listen_error(const char *address) {
-    if (strncmp(address, "unix:", 5) == 0)
+    if (is_path(address))
         return FV_FAIL(FV_EIO, "cannot listen on %s: is its folder there, and may we write to it?",
                        address);
     char host[256];
     const char *port;
-    if (!split(address, host, &port))
-        return FV_FAIL(FV_EINVAL, "cannot listen on '%s': write HOST:PORT, as in 0.0.0.0:50051",
-                       address);
+    if (!split(address, host, &port)) return fv_rpc_listen_check(address);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found;
     int err = getaddrinfo(host, port, &hints, &found);
     if (err != 0) return FV_FAIL(FV_EIO, "cannot listen on %s: %s", address, gai_strerror(err));

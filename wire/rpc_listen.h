@@ -1,15 +1,18 @@
 #ifndef FOVEA_WIRE_RPC_LISTEN_H
 #define FOVEA_WIRE_RPC_LISTEN_H
 
-/* Why an address cannot be listened on. gRPC says only that it cannot. */
+/* Addresses to listen on: whether one is written as it should be, and why one cannot be had. gRPC
+ * takes a missing port for one of its own, and says of the rest only that it failed. */
 #include "common/status.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Tries the address again, to learn the reason, and records it. Always a failure: FV_EINVAL when
- * it is no address, else FV_EIO. */
+/* FV_EINVAL unless it is "HOST:PORT", "[HOST]:PORT" or "unix:PATH". */
+fv_status fv_rpc_listen_check(const char *address);
+
+/* Tries the address again, to learn the reason, and records it. Always a failure. */
 fv_status fv_rpc_listen_error(const char *address);
 
 #ifdef __cplusplus

@@ -5,6 +5,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "common/tsan.h"
+
 /* ---- protobuf-c ------------------------------------------------------------------------- */
 
 fv_status fv_rpc_pack(const ProtobufCMessage *m, grpc_byte_buffer **out) {
@@ -74,6 +76,7 @@ typedef struct loan {
 
 static void loan_unref(void *data) {
     loan *l = data;
+    FV_TSAN_ACQUIRE(l); /* gRPC handed the slice from thread to thread */
     if (atomic_fetch_sub_explicit(&l->left, 1, memory_order_acq_rel) != 1) return;
     l->release(l->user);
     free(l);
@@ -90,6 +93,7 @@ fv_status fv_rpc_lend(const void *head, size_t n_head, const fv_piece *piece, in
     }
     *l = (loan){.release = release, .user = user};
     atomic_init(&l->left, n + 1);
+    FV_TSAN_RELEASE(l);
     slice[0] = grpc_slice_from_copied_buffer(head, n_head);
     for (int32_t i = 0; i < n; i++)
         slice[i + 1] = grpc_slice_new_with_user_data((void *)(uintptr_t)piece[i].data,

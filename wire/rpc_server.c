@@ -167,6 +167,7 @@ static void on_closed(fv_rpc_op *op, bool ok) {
     (void)ok; /* this op always succeeds */
     if (sc->cancelled) {
         fv_rpc_call_break(c);
+        fv_rpc_call_cancel_children(c);
         if (!sc->finished && c->events->on_cancel) c->events->on_cancel(c);
         finish(sc, FV_ECANCELLED, GRPC_STATUS_CANCELLED, "");
     }
@@ -324,6 +325,7 @@ static grpc_server *create_server(const fv_rpc_server *s) {
 
 fv_status fv_rpc_server_open(fv_bridge *bridge, const fv_rpc_server_options *opt,
                              fv_rpc_server **out) {
+    FV_TRY(fv_rpc_listen_check(opt->listen));
     fv_rpc_server *s = calloc(1, sizeof *s);
     if (!s) return FV_FAIL(FV_ENOMEM, "no memory for a server");
     s->bridge = bridge;

@@ -22,11 +22,12 @@
 extern "C" {
 #endif
 
-typedef enum fv_rpc_kind {                       /* what goes in, what comes out */
-                           FV_RPC_UNARY = 0,     /* one message, one message */
-                           FV_RPC_SERVER_STREAM, /* one, many */
-                           FV_RPC_CLIENT_STREAM, /* many, one */
-                           FV_RPC_BIDI,          /* many, many */
+/* What goes in, what comes out. */
+typedef enum fv_rpc_kind {
+    FV_RPC_UNARY = 0,     /* one message, one message */
+    FV_RPC_SERVER_STREAM, /* one, many */
+    FV_RPC_CLIENT_STREAM, /* many, one */
+    FV_RPC_BIDI,          /* many, many */
 } fv_rpc_kind;
 
 typedef struct fv_rpc_method {
@@ -61,8 +62,8 @@ typedef struct fv_rpc_server_options {
     bool (*admit)(void *user, const fv_rpc_peer *peer, const char *path);
     void *admit_user;
     int32_t n_accept; /* calls that gRPC may hand over before the loop has looked; 0: 16 */
-    int32_t
-        ping_ms; /* silence after which a client is pinged; gone if it is mute as long; 0: 20 s */
+    /* Silence after which a client is pinged, and gone if it is mute as long; 0: 20 s. */
+    int32_t ping_ms;
 } fv_rpc_server_options;
 
 typedef struct fv_rpc_server fv_rpc_server; /* opaque */

@@ -11,7 +11,7 @@ grpc_status_code fv_rpc_code(fv_status st) {
         [FV_ENOMEM] = GRPC_STATUS_RESOURCE_EXHAUSTED,
         [FV_EIO] = GRPC_STATUS_UNAVAILABLE,
         [FV_EDEVICE] = GRPC_STATUS_INTERNAL,
-        [FV_ECANCELLED] = GRPC_STATUS_CANCELLED,
+        [FV_ECANCELLED] = GRPC_STATUS_ABORTED,       /* CANCELLED is the caller's own word */
         [FV_EBUSY] = GRPC_STATUS_RESOURCE_EXHAUSTED, /* with a retry hint */
     };
     return (unsigned)st < FV_N_STATUS ? codes[st] : GRPC_STATUS_UNKNOWN;

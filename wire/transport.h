@@ -3,10 +3,10 @@
 
 /* TRANSPORTS: how frames get from a prefill worker to a decode worker.
  *
- *   prefill-worker/ship.c                                        decode-worker/receive.c
- *        |  open, push, commit, end                                   ^  offer, frame, commit,
- * abort v                                                            | fv_transport_ops  ---
- * in-process: a call; else: a network  ---  fv_sink_ops
+ *   prefill-worker/ship.c ---- fv_transport_ops ----> in-process: a call; else: a network
+ *                               open, push, commit, end                 |
+ *   decode-worker/receive.c <-- fv_sink_ops ------------------------- <-+
+ *                               offer, frame, commit, abort
  *
  * A transport is one const table of functions plus its state; so is a sink. Nothing waits: answers
  * to open and commit come through a callback, before the call returns where that is possible, and

@@ -100,7 +100,7 @@ static double cpu_seconds(void) {
            1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
-/* Many short loops, then none. */
+/* Many short loops, then none, then some with pauses. */
 static void test_threads(void) {
     group("threads: thousands of short loops come out right, and idle threads sleep");
     for (int n_threads = 1; n_threads <= 5; n_threads++) {
@@ -115,15 +115,18 @@ static void test_threads(void) {
             ((float *)cos.data)[i] = 0; /* a quarter turn: four of them are the identity */
             ((float *)sin.data)[i] = 1;
         }
-        fv_tensor wide_x = fv_tensor_of(y.data, FV_F32, N, K);
-        for (int i = 0; i < 2000; i++)
-            must(be.ops->rope(&be, &(fv_rope_args){wide_x, cos, sin, 1}));
+        for (int i = 0; i < 2000; i++) must(be.ops->rope(&be, &(fv_rope_args){y, cos, sin, 1}));
         check(first_difference(x.data, y.data, (size_t)N * K) < 0, "%d threads", n_threads);
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
         double before = cpu_seconds();
         nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
         double used = cpu_seconds() - before;
         check(used < 0.02, "%d threads used %.3f s while idle", n_threads, used);
+        for (int i = 0; i < 100; i++) { /* pauses around the moment of falling asleep */
+            nanosleep(&(struct timespec){.tv_nsec = random_int(0, 200000)}, NULL);
+            must(be.ops->rope(&be, &(fv_rope_args){y, cos, sin, 1}));
+        }
+        check(first_difference(x.data, y.data, (size_t)N * K) < 0, "%d threads, woken", n_threads);
         fv_backend_close(&be);
         free(x.data);
         free(y.data);

@@ -162,6 +162,61 @@ static void test_linear(void) {
         }
 }
 
+/* ---- the canonical order ---------------------------------------------------------------- */
+
+/* The dot product as kernels/ops.h words it; w = NULL is a vector of ones. */
+static float canonical_dot(const float *x, const float *w, int n) {
+    float acc[16] = {0};
+    for (int k = 0; k < n; k++)
+        acc[k % 16] = w ? fmaf(x[k], w[k], acc[k % 16]) : acc[k % 16] + x[k];
+    for (int i = n % 16; n % 16 && i < 16; i++) acc[i] = acc[i] + 0.0f; /* the zeros behind */
+    for (int s = 8; s > 0; s /= 2)
+        for (int i = 0; i < s; i++) acc[i] += acc[i + s];
+    return acc[0];
+}
+
+static void test_canonical(void) {
+    group("linear and norm: the order of summation of ops.h, to the bit");
+    enum { K = 1999, N = 5 };
+    fv_tensor x = tensor_new(FV_F32, 1, K, 0), w = tensor_new(FV_F32, N, K, 0);
+    fv_tensor b = tensor_new(FV_F32, 1, K, 0), y = tensor_new(FV_F32, 1, K, 0);
+    float *xs = x.data, *ws = w.data, *bs = b.data, *ys = y.data, centred[K];
+    for (int v = 0; v < n_variant; v++) {
+        fv_backend be = variants[v].be;
+        fill_normal(&x, 1);
+        fill_normal(&w, 1);
+        fill_normal(&b, 1);
+        fv_tensor bias = fv_tensor_of(bs, FV_F32, 1, N), out = fv_tensor_of(ys, FV_F32, 1, N);
+        fv_linear_args lin = {.x = x, .n_part = 1, .part = {{w, bias, out, true}}};
+        bool ok = true;
+        float before[N] = {1, 2, 3, 4, 5};
+        memcpy(ys, before, sizeof before);
+        must(be.ops->linear(&be, &lin));
+        for (int n = 0; n < N; n++)
+            ok &= same_f32(ys[n], (canonical_dot(xs, ws + n * K, K) + bs[n]) + before[n]);
+        check(ok, "%s linear", variants[v].name);
+
+        fv_tensor gain = fv_tensor_of(ws, FV_F32, 1, K);
+        must(be.ops->norm(&be, &(fv_norm_args){x, gain, {0}, y, 1e-5f, true}));
+        float scale = sqrtf(canonical_dot(xs, xs, K) / (float)K + 1e-5f);
+        ok = true;
+        for (int k = 0; k < K; k++) ok &= same_f32(ys[k], ws[k] * (xs[k] / scale));
+        check(ok, "%s rms norm", variants[v].name);
+
+        must(be.ops->norm(&be, &(fv_norm_args){x, gain, b, y, 1e-5f, false}));
+        float mean = canonical_dot(xs, NULL, K) / (float)K;
+        for (int k = 0; k < K; k++) centred[k] = xs[k] - mean;
+        scale = sqrtf(canonical_dot(centred, centred, K) / (float)K + 1e-5f);
+        ok = true;
+        for (int k = 0; k < K; k++) ok &= same_f32(ys[k], centred[k] / scale * ws[k] + bs[k]);
+        check(ok, "%s layer norm", variants[v].name);
+    }
+    free(x.data);
+    free(w.data);
+    free(b.data);
+    free(y.data);
+}
+
 /* ---- row-wise -------------------------------------------------------------------------- */
 
 static void test_norm(void) {
@@ -420,6 +475,7 @@ int main(void) {
     test_math();
     test_narrow();
     test_linear();
+    test_canonical();
     test_norm();
     test_activate();
     test_rope();

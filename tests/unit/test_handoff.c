@@ -121,6 +121,24 @@ Test(handoff, decoding_goes_on_with_the_same_bits) {
         }
 }
 
+Test(handoff, heads_that_hold_as_many_rows_but_others_arrive) {
+    handoff_rig rig;
+    tiny_prompt p;
+    fv_received got;
+    start(&rig, &(rig_options){.dtype = FV_BF16}, &p, "");
+    int32_t even[35], odd[35], n[2] = {35, 35};
+    const int32_t *idx[2] = {even, odd};
+    for (int32_t i = 0; i < 35; i++) {
+        even[i] = 2 * i;
+        odd[i] = 2 * i + 1;
+    }
+    cr_assert_eq(fv_kv_keep(p.kv, 2, FV_SEG_VISUAL, idx, n), FV_OK);
+    cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK, "%s", fv_last_error());
+    cr_assert(same_store(p.kv, got.kv));
+    fv_received_free(&got);
+    finish(&rig, &p);
+}
+
 Test(handoff, a_prompt_without_images_and_one_of_a_single_row_arrive) {
     for (int32_t rows = 1; rows <= 130; rows += 43) {
         handoff_rig rig;
@@ -363,6 +381,27 @@ Test(handoff, a_frame_of_an_earlier_hand_off_is_refused_and_disturbs_nobody) {
         assert_baseline(&rig, "a replay");
         finish(&rig, &p);
     }
+}
+
+Test(handoff, a_refused_frame_ends_the_hand_off_without_the_sender_giving_up) {
+    handoff_rig rig;
+    tiny_prompt p;
+    rig_stream s;
+    fv_grant grant;
+    start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
+    rig_capture(&rig, &p, MORE, &s);
+    fv_sink *sink = fv_receiver_sink(rig.receiver);
+    cr_assert_eq(sink->ops->offer(sink, &s.hello, &grant), FV_REFUSED_NONE);
+    fv_piece piece = {s.bytes, s.n / 2};
+    cr_assert_eq(sink->ops->frame(sink, &grant.ticket, 0, &piece, 1), FV_REFUSED_NONE);
+    s.bytes[s.n / 2 + 1] ^= 4;
+    piece = (fv_piece){s.bytes + s.n / 2, s.n - s.n / 2};
+    cr_assert_eq(sink->ops->frame(sink, &grant.ticket, 1, &piece, 1), FV_REFUSED_CHECKSUM);
+    assert_baseline(&rig, "a bad frame");
+    cr_assert_eq(sink->ops->frame(sink, &grant.ticket, 1, &piece, 1), FV_REFUSED_CLOSED);
+    cr_assert_eq(sink->ops->commit(sink, &grant.ticket, 2), FV_REFUSED_CLOSED);
+    free(s.bytes);
+    finish(&rig, &p);
 }
 
 Test(handoff, a_lease_that_runs_out_half_way_takes_everything_back) {
@@ -683,6 +722,32 @@ Test(handoff, positions_must_ascend_inside_the_prompt_and_their_segment) {
             pos[i] = was;
         }
     cr_assert_gt(tried, 10);
+    free_parts(&all);
+    free(s.bytes);
+    finish(&rig, &p);
+}
+
+Test(handoff, heads_of_different_lengths_cannot_share_positions) {
+    handoff_rig rig;
+    tiny_prompt p;
+    rig_stream s;
+    static parts all;
+    small_stream(&rig, &p, &s);
+    take_apart(&s, &all);
+    int list[64], tried = 0;
+    for (int i = 0; i < all.n; i++) list[i] = i;
+    for (int k = 0; k < all.n; k++) {
+        fv_section *at = &all.section[k], was = *at;
+        if (at->type != FV_SECTION_POSITIONS || at->dims[0] == 1) continue;
+        at->dims[0] = 1;
+        at->length = 4 * (uint64_t)fv_kv_len(p.kv, 0, 0, (fv_kv_segment)at->segment);
+        tried++;
+        cr_assert_eq(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows),
+                     FV_REFUSED_MALFORMED);
+        cr_assert(strstr(fv_last_error(), "share positions"), "%s", fv_last_error());
+        *at = was;
+    }
+    cr_assert_gt(tried, 0);
     free_parts(&all);
     free(s.bytes);
     finish(&rig, &p);

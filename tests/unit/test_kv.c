@@ -143,3 +143,70 @@ Test(kv, a_full_pool_says_so_and_recovers) {
     fv_kv_close(kv);
     fv_kv_pool_close(pool);
 }
+
+Test(kv, a_ragged_extent_holds_each_heads_own_rows_and_no_more) {
+    fv_kv_pool *pool = open_pool(0);
+    fv_kv *kv = open_kv(pool);
+    int32_t rows[HKV] = {70, 0, 3}, pos[70];
+    for (int32_t i = 0; i < 70; i++) pos[i] = 1000 + i;
+    cr_assert_eq(fv_kv_extent_ragged(kv, 0, rows), FV_OK);
+    cr_assert_eq(fv_kv_pool_used(pool), 73 * 2 * D * sizeof(float));
+    for (int32_t g = 0; g < HKV; g++) {
+        cr_assert_eq(fv_kv_append_head(kv, 0, g, FV_SEG_VISUAL, pos, rows[g]), FV_OK);
+        cr_assert_eq(fv_kv_len(kv, 0, g, FV_SEG_VISUAL), rows[g]);
+        for (int32_t i = 0; i < rows[g]; i++)
+            for (int value = 0; value < 2; value++)
+                row(kv, 0, g, FV_SEG_VISUAL, i, value)[0] = (float)(10000 * g + 5000 * value + i);
+    }
+    for (int32_t g = 0; g < HKV; g++)
+        for (int32_t i = 0; i < rows[g]; i++) expect(kv, 0, g, FV_SEG_VISUAL, i, i);
+    fv_kv_close(kv);
+    cr_assert_eq(fv_kv_pool_used(pool), 0);
+    fv_kv_pool_close(pool);
+}
+
+Test(kv, a_stretch_is_a_whole_extent_or_the_rest_of_a_page) {
+    fv_kv_pool *pool = open_pool(0);
+    fv_kv *kv = open_kv(pool);
+    void *at = NULL;
+    cr_assert_eq(fv_kv_extent(kv, 0, 200), FV_OK);
+    cr_assert_eq(fv_kv_reserve(kv, 0, 200), FV_OK);
+    fill(kv, 0, FV_SEG_VISUAL, 0, 200);
+    fill(kv, 0, FV_SEG_TEXT, 0, 200);
+    for (int value = 0; value < 2; value++) {
+        cr_assert_eq(fv_kv_stretch(kv, 0, 1, FV_SEG_VISUAL, value, 0, 200, &at), 200);
+        cr_assert_eq(at, row(kv, 0, 1, FV_SEG_VISUAL, 0, value));
+        cr_assert_eq(fv_kv_stretch(kv, 0, 1, FV_SEG_VISUAL, value, 77, 150, &at), 73);
+        cr_assert_eq(at, row(kv, 0, 1, FV_SEG_VISUAL, 77, value));
+        cr_assert_eq(fv_kv_stretch(kv, 0, 1, FV_SEG_TEXT, value, 70, 200, &at), 58);
+        cr_assert_eq(at, row(kv, 0, 1, FV_SEG_TEXT, 70, value));
+        cr_assert_eq(fv_kv_stretch(kv, 0, 1, FV_SEG_TEXT, value, 199, 200, &at), 1);
+    }
+    cr_assert_eq(fv_kv_stretch(kv, 0, 1, FV_SEG_TEXT, false, 5, 5, &at), 0);
+    fv_kv_close(kv);
+    fv_kv_pool_close(pool);
+}
+
+Test(kv, bytes_set_aside_pay_for_extents_and_come_back) {
+    size_t row_pair = 2 * D * sizeof(float), page = FV_KV_BLOCK * row_pair;
+    fv_kv_pool *pool = open_pool(20 * page);
+    fv_kv *kv = open_kv(pool), *other = open_kv(pool);
+    fv_kv_shape shape = {.n_layer = N, .n_kv = HKV, .d_head = D, .dtype = FV_F32};
+    cr_assert_eq(fv_kv_text_bytes(&shape, 65), N * HKV * 2 * page);
+    cr_assert_eq(fv_kv_set_aside(kv, 6 * page), FV_OK);
+    cr_assert_eq(fv_kv_set_aside(other, 15 * page), FV_EBUSY);
+    cr_assert_eq(fv_kv_pool_used(pool), 6 * page);
+    cr_assert_eq(fv_kv_extent(kv, 0, 64), FV_OK);
+    cr_assert_eq(fv_kv_pool_used(pool), 6 * page, "paid from what was set aside");
+    cr_assert_eq(fv_kv_extent(kv, 1, 128), FV_OK);
+    cr_assert_eq(fv_kv_pool_used(pool), 9 * page, "and the rest from the pool");
+    cr_assert_eq(fv_kv_reserve(kv, 0, 129), FV_OK);
+    fill(kv, 0, FV_SEG_TEXT, 0, 10);
+    cr_assert_eq(fv_kv_settle(kv, 55), HKV * page, "65 rows are two pages of three");
+    cr_assert_eq(fv_kv_pool_used(pool), 15 * page);
+    cr_assert_eq(fv_kv_set_aside(other, 5 * page), FV_OK);
+    fv_kv_close(other);
+    fv_kv_close(kv);
+    cr_assert_eq(fv_kv_pool_used(pool), 0);
+    fv_kv_pool_close(pool);
+}

@@ -1,227 +1,255 @@
 /* wire/rpc_call.c, wire/rpc_client.c, wire/rpc_server.c: calls that go well or are ended by one
- * side. rig_close asserts that all calls ended, and that nothing is left on the loop. */
+ * side. net_close asserts that all calls ended, and that nothing is left on the loop. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/support/rpc_rig.h"
+#include "tests/support/net.h"
 #include "wire/rpc_message.h"
 
 TestSuite(rpc_calls, .timeout = 60);
 
-static rig r;
-static rig_heard h;
+static net r;
+static net_heard h;
 
 static const uint32_t five_of_ten[] = {5, 10};
 
 Test(rpc_calls, a_unary_call_brings_one_answer) {
-    rig_open(&r);
-    rig_ask_wait(&r, &h, RIG_ECHO, "hello", 5);
+    net_open(&r);
+    net_ask_wait(&r, &h, NET_ECHO, "hello", 5);
     cr_assert_eq(h.end.status, FV_OK, "%s", h.text);
     cr_assert_eq(h.n, 1);
     cr_assert_eq(h.bytes, 5);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
     cr_assert_eq(r.seen.end.status, FV_OK);
 }
 
 Test(rpc_calls, an_empty_message_is_a_message) {
-    rig_open(&r);
-    rig_ask_wait(&r, &h, RIG_ECHO, "", 0);
+    net_open(&r);
+    net_ask_wait(&r, &h, NET_ECHO, "", 0);
     cr_assert_eq(h.end.status, FV_OK, "%s", h.text);
     cr_assert_eq(h.n, 1);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 Test(rpc_calls, a_server_stream_brings_all_and_then_ok) {
-    rig_open(&r);
-    rig_ask_wait(&r, &h, RIG_COUNT, five_of_ten, 8);
+    net_open(&r);
+    net_ask_wait(&r, &h, NET_COUNT, five_of_ten, 8);
     cr_assert_eq(h.end.status, FV_OK, "%s", h.text);
     cr_assert_eq(h.n, 5);
     cr_assert_eq(h.bytes, 50);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 Test(rpc_calls, a_stream_of_nothing_is_ok) {
-    rig_open(&r);
-    rig_ask_wait(&r, &h, RIG_COUNT, (uint32_t[]){0, 0}, 8);
+    net_open(&r);
+    net_ask_wait(&r, &h, NET_COUNT, (uint32_t[]){0, 0}, 8);
     cr_assert_eq(h.end.status, FV_OK);
     cr_assert_eq(h.n, 0);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 Test(rpc_calls, a_client_stream_ends_with_its_half_close) {
-    rig_open(&r);
-    rig_call(&r, &h, RIG_COLLECT, 10000);
+    net_open(&r);
+    net_call(&r, &h, NET_COLLECT, 10000);
     for (int i = 0; i < 20; i++)
-        cr_assert_eq(fv_rpc_call_send_buffer(h.call, rig_zeros(100)), FV_OK);
+        cr_assert_eq(fv_rpc_call_send_buffer(h.call, net_zeros(100)), FV_OK);
     fv_rpc_call_close_send(h.call);
-    rig_wait(&r, &h.over);
+    net_wait(&r, &h.over);
     cr_assert_eq(h.end.status, FV_OK, "%s", h.text);
     cr_assert_eq(h.numbers[0], 20);
     cr_assert_eq(h.numbers[1], 2000);
     cr_assert_eq(r.seen.half_closed, 1);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 Test(rpc_calls, a_client_stream_may_be_empty) {
-    rig_open(&r);
-    rig_call(&r, &h, RIG_COLLECT, 10000);
+    net_open(&r);
+    net_call(&r, &h, NET_COLLECT, 10000);
     fv_rpc_call_close_send(h.call);
-    rig_wait(&r, &h.over);
+    net_wait(&r, &h.over);
     cr_assert_eq(h.end.status, FV_OK, "%s", h.text);
     cr_assert_eq(h.numbers[0], 0);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 Test(rpc_calls, both_sides_talk_in_turn) {
-    rig_open(&r);
-    rig_call(&r, &h, RIG_TALK, 10000);
+    net_open(&r);
+    net_call(&r, &h, NET_TALK, 10000);
     for (int i = 1; i <= 10; i++) {
-        cr_assert_eq(fv_rpc_call_send_buffer(h.call, rig_bytes("turn", 4)), FV_OK);
-        rig_wait_for(&r, &h.n, i);
+        cr_assert_eq(fv_rpc_call_send_buffer(h.call, net_bytes("turn", 4)), FV_OK);
+        net_wait_for(&r, &h.n, i);
     }
     fv_rpc_call_close_send(h.call);
-    rig_wait(&r, &h.over);
+    net_wait(&r, &h.over);
     cr_assert_eq(h.end.status, FV_OK, "%s", h.text);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 Test(rpc_calls, nothing_can_be_sent_behind_a_half_close) {
-    rig_open(&r);
-    rig_call(&r, &h, RIG_TALK, 10000);
+    net_open(&r);
+    net_call(&r, &h, NET_TALK, 10000);
     fv_rpc_call_close_send(h.call);
-    cr_assert_eq(fv_rpc_call_send_buffer(h.call, rig_zeros(1)), FV_ECANCELLED);
-    rig_wait(&r, &h.over);
-    rig_close(&r, 1000);
+    cr_assert_eq(fv_rpc_call_send_buffer(h.call, net_zeros(1)), FV_ECANCELLED);
+    net_wait(&r, &h.over);
+    net_close(&r, 1000);
 }
 
 Test(rpc_calls, metadata_travels_with_the_request_and_with_the_status) {
-    rig_open(&r);
-    rig_ask_wait(&r, &h, RIG_ECHO, "x", 1);
+    net_open(&r);
+    net_ask_wait(&r, &h, NET_ECHO, "x", 1);
     cr_assert_str_eq(r.seen.traceparent, "00-ab-cd-01");
     cr_assert_str_eq(h.trailer, "here");
     cr_assert(strstr(r.seen.peer, "127.0.0.1"), "%s", r.seen.peer);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 Test(rpc_calls, every_failure_arrives_with_its_code_and_its_sentence) {
-    rig_open(&r);
+    net_open(&r);
     for (uint8_t st = 1; st < FV_N_STATUS; st++) {
-        h = (rig_heard){0};
-        rig_ask_wait(&r, &h, RIG_FAIL, &st, 1);
+        h = (net_heard){0};
+        net_ask_wait(&r, &h, NET_FAIL, &st, 1);
         cr_assert_eq(h.end.status, (fv_status)st, "%s", fv_status_name((fv_status)st));
         cr_assert_str_eq(h.text, "it failed: 100% \xc3\xa4");
         cr_assert_eq(h.end.retry_ms, st == FV_EBUSY ? 1234 : -1);
         cr_assert_eq(h.n, 0);
     }
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 /* ---- deadlines and cancellation --------------------------------------------------------- */
 
 Test(rpc_calls, the_server_knows_the_deadline) {
-    rig_open(&r);
-    rig_ask(&r, &h, RIG_ECHO, 5000, "x", 1);
-    rig_wait(&r, &h.over);
+    net_open(&r);
+    net_ask(&r, &h, NET_ECHO, 5000, "x", 1);
+    net_wait(&r, &h.over);
     cr_assert(r.seen.left_ms > 3000 && r.seen.left_ms <= 5000, "%d", (int)r.seen.left_ms);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 Test(rpc_calls, a_deadline_ends_the_call_on_both_sides) {
-    rig_open(&r);
-    rig_ask(&r, &h, RIG_STALL, 100, "x", 1);
-    rig_wait(&r, &h.over);
+    net_open(&r);
+    net_ask(&r, &h, NET_STALL, 100, "x", 1);
+    net_wait(&r, &h.over);
     cr_assert_eq(h.end.code, GRPC_STATUS_DEADLINE_EXCEEDED);
     cr_assert_eq(h.end.status, FV_ECANCELLED);
-    rig_wait_for(&r, &r.seen.ended, 1);
+    net_wait_for(&r, &r.seen.ended, 1);
     cr_assert_eq(r.seen.cancelled, 1);
     cr_assert_eq(r.seen.end.status, FV_ECANCELLED);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 Test(rpc_calls, cancelling_at_once_ends_the_call) {
-    rig_open(&r);
-    rig_ask(&r, &h, RIG_STALL, 10000, "x", 1);
+    net_open(&r);
+    net_ask(&r, &h, NET_STALL, 10000, "x", 1);
     fv_rpc_call_cancel(h.call);
-    rig_wait(&r, &h.over);
+    net_wait(&r, &h.over);
     cr_assert_eq(h.end.status, FV_ECANCELLED);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 Test(rpc_calls, cancelling_before_anything_was_sent_ends_the_call) {
-    rig_open(&r);
-    rig_call(&r, &h, RIG_TALK, 10000);
+    net_open(&r);
+    net_call(&r, &h, NET_TALK, 10000);
     fv_rpc_call_cancel(h.call);
-    rig_wait(&r, &h.over);
+    net_wait(&r, &h.over);
     cr_assert_eq(h.end.status, FV_ECANCELLED);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 Test(rpc_calls, cancelling_while_the_server_works_tells_it) {
-    rig_open(&r);
-    rig_ask(&r, &h, RIG_STALL, 10000, "x", 1);
-    rig_wait_for(&r, &r.seen.messages, 1);
+    net_open(&r);
+    net_ask(&r, &h, NET_STALL, 10000, "x", 1);
+    net_wait_for(&r, &r.seen.messages, 1);
     fv_rpc_call_cancel(h.call);
-    rig_wait_for(&r, &r.seen.ended, 1);
+    net_wait_for(&r, &r.seen.ended, 1);
     cr_assert_eq(r.seen.cancelled, 1);
-    rig_wait(&r, &h.over);
+    net_wait(&r, &h.over);
     cr_assert_eq(h.end.status, FV_ECANCELLED);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 Test(rpc_calls, cancelling_in_the_middle_of_a_stream_ends_it) {
-    rig_open(&r);
-    rig_ask(&r, &h, RIG_COUNT, 10000, (uint32_t[]){100000, 1000}, 8);
-    rig_wait_for(&r, &h.n, 3);
+    net_open(&r);
+    net_ask(&r, &h, NET_COUNT, 10000, (uint32_t[]){100000, 1000}, 8);
+    net_wait_for(&r, &h.n, 3);
     int32_t n = h.n;
     fv_rpc_call_cancel(h.call);
-    rig_wait(&r, &h.over);
+    net_wait(&r, &h.over);
     cr_assert_eq(h.n, n, "no message after the cancellation");
-    rig_wait_for(&r, &r.seen.ended, 1);
-    rig_close(&r, 1000);
+    net_wait_for(&r, &r.seen.ended, 1);
+    net_close(&r, 1000);
 }
 
 Test(rpc_calls, cancelling_while_the_client_sends_ends_it) {
-    rig_open(&r);
-    rig_call(&r, &h, RIG_COLLECT, 10000);
+    net_open(&r);
+    net_call(&r, &h, NET_COLLECT, 10000);
     while (fv_rpc_call_writable(h.call))
-        cr_assert_eq(fv_rpc_call_send_buffer(h.call, rig_zeros(10000)), FV_OK);
+        cr_assert_eq(fv_rpc_call_send_buffer(h.call, net_zeros(10000)), FV_OK);
     fv_rpc_call_cancel(h.call);
-    rig_wait(&r, &h.over);
+    net_wait(&r, &h.over);
     cr_assert_eq(h.end.status, FV_ECANCELLED);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
     cr_assert_eq(r.seen.half_closed, 0, "a broken stream is no end");
 }
 
 Test(rpc_calls, a_message_that_the_caller_refuses_ends_the_call_with_its_reason) {
-    rig_open(&r);
+    net_open(&r);
     h.fail_at = 2;
-    rig_ask_wait(&r, &h, RIG_COUNT, (uint32_t[]){1000, 1000}, 8);
+    net_ask_wait(&r, &h, NET_COUNT, (uint32_t[]){1000, 1000}, 8);
     cr_assert_eq(h.n, 2);
     cr_assert_eq(h.end.status, FV_EDATA);
     cr_assert_str_eq(h.text, "that is enough");
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 Test(rpc_calls, finishing_before_the_client_has_said_all_ends_its_sending) {
-    rig_open(&r);
-    rig_call(&r, &h, RIG_FAIL, 10000);
+    net_open(&r);
+    net_call(&r, &h, NET_FAIL, 10000);
     uint8_t st = FV_ENOTFOUND;
-    cr_assert_eq(fv_rpc_call_send_buffer(h.call, rig_bytes(&st, 1)), FV_OK);
-    rig_wait(&r, &h.over); /* without a half-close */
+    cr_assert_eq(fv_rpc_call_send_buffer(h.call, net_bytes(&st, 1)), FV_OK);
+    net_wait(&r, &h.over); /* without a half-close */
     cr_assert_eq(h.end.status, FV_ENOTFOUND);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
+}
+
+/* ---- calls on behalf of calls ----------------------------------------------------------- */
+
+Test(rpc_calls, cancelling_a_call_cancels_those_made_for_it) {
+    net_open(&r);
+    net_call(&r, &h, NET_RELAY, 10000);
+    net_wait_for(&r, &r.seen.messages, 1); /* the inner one has arrived */
+    cr_assert(r.seen.left_ms <= 10000, "the outer deadline holds for both: %d",
+              (int)r.seen.left_ms);
+    fv_rpc_call_cancel(h.call);
+    net_wait_for(&r, &r.seen.ended, 2);
+    cr_assert_eq(r.seen.cancelled, 2);
+    net_wait_for(&r, &r.seen.relay_ended, 1);
+    cr_assert_eq(r.seen.relay_status, FV_ECANCELLED);
+    net_close(&r, 1000);
+}
+
+Test(rpc_calls, finishing_a_call_ends_those_made_for_it) {
+    net_open(&r);
+    net_call(&r, &h, NET_RELAY, 10000);
+    net_wait_for(&r, &r.seen.messages, 1);
+    fv_rpc_call_close_send(h.call);
+    net_wait(&r, &h.over);
+    cr_assert_eq(h.end.status, FV_OK);
+    net_wait_for(&r, &r.seen.ended, 2);
+    net_wait_for(&r, &r.seen.relay_ended, 1);
+    net_close(&r, 1000);
 }
 
 /* ---- back-pressure ---------------------------------------------------------------------- */
 
 Test(rpc_calls, a_slow_reader_bounds_the_memory_of_the_sender) {
     enum { N = 1000, BYTES = 16 << 10 };
-    rig_open(&r);
+    net_open(&r);
     h.pause_each = true;
-    rig_ask(&r, &h, RIG_COUNT, 60000, (uint32_t[]){N, BYTES}, 8);
-    rig_wait_for(&r, &h.n, 1);
-    rig_sleep(&r, 200); /* what fits into buffers on the way has been sent by now */
+    net_ask(&r, &h, NET_COUNT, 60000, (uint32_t[]){N, BYTES}, 8);
+    net_wait_for(&r, &h.n, 1);
+    net_sleep(&r, 200); /* what fits into buffers on the way has been sent by now */
     cr_assert_eq(h.n, 1, "a paused call is told nothing");
     cr_assert_eq(r.seen.ended, 0, "the sender waits");
     while (!h.over) {
@@ -231,45 +259,45 @@ Test(rpc_calls, a_slow_reader_bounds_the_memory_of_the_sender) {
     cr_assert_eq(h.end.status, FV_OK, "%s", h.text);
     cr_assert_eq(h.n, N);
     cr_assert_eq(h.bytes, (size_t)N * BYTES);
-    cr_assert(r.seen.queue_most < RIG_QUEUE_MAX + BYTES, "%zu", r.seen.queue_most);
-    rig_close(&r, 1000);
+    cr_assert(r.seen.queue_most < NET_QUEUE_MAX + BYTES, "%zu", r.seen.queue_most);
+    net_close(&r, 1000);
 }
 
 Test(rpc_calls, a_full_queue_says_so_and_later_that_there_is_room) {
-    rig_open(&r);
-    rig_call(&r, &h, RIG_COLLECT, 10000);
+    net_open(&r);
+    net_call(&r, &h, NET_COLLECT, 10000);
     int n = 0;
-    while (fv_rpc_call_send_buffer(h.call, rig_zeros(64 << 10)) == FV_OK) n++;
+    while (fv_rpc_call_send_buffer(h.call, net_zeros(64 << 10)) == FV_OK) n++;
     cr_assert(n >= 3 && n <= 5, "%d", n);
-    rig_wait_for(&r, &h.writable, 1);
-    cr_assert(fv_rpc_call_bytes_queued(h.call) <= RIG_QUEUE_MAX / 2);
+    net_wait_for(&r, &h.writable, 1);
+    cr_assert(fv_rpc_call_bytes_queued(h.call) <= NET_QUEUE_MAX / 2);
     fv_rpc_call_close_send(h.call);
-    rig_wait(&r, &h.over);
+    net_wait(&r, &h.over);
     cr_assert_eq(h.numbers[0], (uint32_t)n);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 Test(rpc_calls, a_paused_call_still_hears_of_its_deadline) {
-    rig_open(&r);
+    net_open(&r);
     h.pause_each = true;
-    rig_ask(&r, &h, RIG_COUNT, 200, (uint32_t[]){1000, 16 << 10}, 8);
-    rig_wait(&r, &h.over);
+    net_ask(&r, &h, NET_COUNT, 200, (uint32_t[]){1000, 16 << 10}, 8);
+    net_wait(&r, &h.over);
     cr_assert_eq(h.end.code, GRPC_STATUS_DEADLINE_EXCEEDED);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 /* ---- many ------------------------------------------------------------------------------- */
 
 Test(rpc_calls, many_at_once_are_kept_apart) {
     enum { N = 64 };
-    static rig_heard many[N];
-    rig_open(&r);
-    for (uint32_t i = 0; i < N; i++) rig_ask(&r, &many[i], RIG_COUNT, 10000, (uint32_t[]){i, 8}, 8);
+    static net_heard many[N];
+    net_open(&r);
+    for (uint32_t i = 0; i < N; i++) net_ask(&r, &many[i], NET_COUNT, 10000, (uint32_t[]){i, 8}, 8);
     for (uint32_t i = 0; i < N; i++) {
-        rig_wait(&r, &many[i].over);
+        net_wait(&r, &many[i].over);
         cr_assert_eq(many[i].n, (int)i);
     }
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 static int answered;
@@ -282,18 +310,18 @@ static void on_reply(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_byt
 }
 
 Test(rpc_calls, unary_answers_once_whether_it_goes_well_or_not) {
-    rig_open(&r);
+    net_open(&r);
     fv_rpc_end end[2];
     /* Any message will do: this one has no fields. */
     static const ProtobufCMessageDescriptor empty = {.magic = PROTOBUF_C__MESSAGE_DESCRIPTOR_MAGIC,
                                                      .name = "Empty",
                                                      .sizeof_message = sizeof(ProtobufCMessage)};
     ProtobufCMessage m = PROTOBUF_C_MESSAGE_INIT(&empty);
-    cr_assert_eq(fv_rpc_unary(r.channel, RIG_ECHO, &m, 5000, on_reply, &end[0], NULL), FV_OK);
+    cr_assert_eq(fv_rpc_unary(r.channel, NET_ECHO, &m, 5000, on_reply, &end[0], NULL), FV_OK);
     cr_assert_eq(fv_rpc_unary(r.channel, "/no.Where/None", &m, 5000, on_reply, &end[1], NULL),
                  FV_OK);
-    rig_wait_for(&r, &answered, 2);
+    net_wait_for(&r, &answered, 2);
     cr_assert_eq(end[0].status, FV_OK);
     cr_assert_eq(end[1].status, FV_EUNSUPPORTED);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }

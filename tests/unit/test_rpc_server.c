@@ -7,95 +7,95 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/support/rpc_rig.h"
+#include "tests/support/net.h"
 
 TestSuite(rpc_server, .timeout = 60);
 
-static rig r;
-static rig_heard h;
+static net r;
+static net_heard h;
 
 /* ---- turned away ------------------------------------------------------------------------ */
 
 Test(rpc_server, an_unknown_method_is_unimplemented) {
-    rig_open(&r);
-    rig_ask_wait(&r, &h, "/test.Wire/Nothing", "x", 1);
+    net_open(&r);
+    net_ask_wait(&r, &h, "/test.Wire/Nothing", "x", 1);
     cr_assert_eq(h.end.code, GRPC_STATUS_UNIMPLEMENTED);
     cr_assert(strstr(h.text, "/test.Wire/Nothing"), "%s", h.text);
     cr_assert_eq(r.seen.started, 0);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 Test(rpc_server, a_path_longer_than_any_is_unknown) {
     char path[1000] = "/";
     memset(path + 1, 'a', sizeof path - 2);
-    rig_open(&r);
-    rig_ask_wait(&r, &h, path, "x", 1);
+    net_open(&r);
+    net_ask_wait(&r, &h, path, "x", 1);
     cr_assert_eq(h.end.code, GRPC_STATUS_UNIMPLEMENTED);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
-static grpc_byte_buffer *too_large(size_t n) { return rig_zeros(n); }
+static grpc_byte_buffer *too_large(size_t n) { return net_zeros(n); }
 
 Test(rpc_server, a_message_over_the_methods_limit_is_refused) {
-    rig_open(&r);
-    rig_call(&r, &h, RIG_ECHO, 10000);
-    cr_assert_eq(fv_rpc_call_send_buffer(h.call, too_large(RIG_MESSAGE_MAX + 1)), FV_OK);
+    net_open(&r);
+    net_call(&r, &h, NET_ECHO, 10000);
+    cr_assert_eq(fv_rpc_call_send_buffer(h.call, too_large(NET_MESSAGE_MAX + 1)), FV_OK);
     fv_rpc_call_close_send(h.call);
-    rig_wait(&r, &h.over);
+    net_wait(&r, &h.over);
     cr_assert_eq(h.end.code, GRPC_STATUS_RESOURCE_EXHAUSTED);
     cr_assert_eq(h.end.status, FV_ENOMEM, "and not to be tried again");
     cr_assert_eq(r.seen.messages, 0);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 Test(rpc_server, a_message_over_every_limit_is_refused_by_the_network_layer) {
-    rig_open(&r);
-    rig_call(&r, &h, RIG_COLLECT, 10000);
+    net_open(&r);
+    net_call(&r, &h, NET_COLLECT, 10000);
     cr_assert_eq(fv_rpc_call_send_buffer(h.call, too_large((4 << 20) + 1)), FV_OK);
     fv_rpc_call_close_send(h.call);
-    rig_wait(&r, &h.over);
+    net_wait(&r, &h.over);
     cr_assert_eq(h.end.code, GRPC_STATUS_RESOURCE_EXHAUSTED, "%s", h.text);
-    rig_wait_for(&r, &r.seen.ended, 1);
+    net_wait_for(&r, &r.seen.ended, 1);
     cr_assert_eq(r.seen.half_closed, 0, "an oversized message is not the end of the stream");
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 Test(rpc_server, a_message_at_the_limit_is_taken) {
-    rig_open(&r);
-    rig_call(&r, &h, RIG_ECHO, 10000);
-    cr_assert_eq(fv_rpc_call_send_buffer(h.call, rig_zeros(RIG_MESSAGE_MAX)), FV_OK);
+    net_open(&r);
+    net_call(&r, &h, NET_ECHO, 10000);
+    cr_assert_eq(fv_rpc_call_send_buffer(h.call, net_zeros(NET_MESSAGE_MAX)), FV_OK);
     fv_rpc_call_close_send(h.call);
-    rig_wait(&r, &h.over);
+    net_wait(&r, &h.over);
     cr_assert_eq(h.end.status, FV_OK, "%s", h.text);
-    cr_assert_eq(h.bytes, RIG_MESSAGE_MAX);
-    rig_close(&r, 1000);
+    cr_assert_eq(h.bytes, NET_MESSAGE_MAX);
+    net_close(&r, 1000);
 }
 
 Test(rpc_server, a_method_that_wants_a_message_and_gets_none_says_so) {
-    rig_open(&r);
-    rig_call(&r, &h, RIG_ECHO, 10000);
+    net_open(&r);
+    net_call(&r, &h, NET_ECHO, 10000);
     fv_rpc_call_close_send(h.call);
-    rig_wait(&r, &h.over);
+    net_wait(&r, &h.over);
     cr_assert_eq(h.end.status, FV_EINVAL, "%s", h.text);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 Test(rpc_server, one_call_too_many_is_asked_to_come_back) {
-    rig_heard second = {0};
-    rig_open(&r);
-    rig_ask(&r, &h, RIG_STALL, 10000, "x", 1);
-    rig_wait_for(&r, &r.seen.messages, 1);
-    rig_ask_wait(&r, &second, RIG_STALL, "x", 1);
+    net_heard second = {0};
+    net_open(&r);
+    net_ask(&r, &h, NET_STALL, 10000, "x", 1);
+    net_wait_for(&r, &r.seen.messages, 1);
+    net_ask_wait(&r, &second, NET_STALL, "x", 1);
     cr_assert_eq(second.end.status, FV_EBUSY);
     cr_assert_eq(second.end.retry_ms, FV_RPC_RETRY_MS);
     fv_rpc_call_cancel(h.call);
-    rig_wait_for(&r, &r.seen.ended, 1);
-    rig_heard third = {0}; /* the place is free again */
-    rig_ask(&r, &third, RIG_STALL, 10000, "x", 1);
-    rig_wait_for(&r, &r.seen.messages, 2);
+    net_wait_for(&r, &r.seen.ended, 1);
+    net_heard third = {0}; /* the place is free again */
+    net_ask(&r, &third, NET_STALL, 10000, "x", 1);
+    net_wait_for(&r, &r.seen.messages, 2);
     fv_rpc_call_cancel(third.call);
-    rig_wait(&r, &third.over);
-    rig_close(&r, 1000);
+    net_wait(&r, &third.over);
+    net_close(&r, 1000);
 }
 
 static char asked_for[128];
@@ -107,12 +107,12 @@ static bool nobody(void *user, const fv_rpc_peer *peer, const char *path) {
 
 Test(rpc_server, a_peer_that_may_not_call_is_denied_before_any_handler) {
     r.admit = nobody;
-    rig_open(&r);
-    rig_ask_wait(&r, &h, RIG_ECHO, "x", 1);
+    net_open(&r);
+    net_ask_wait(&r, &h, NET_ECHO, "x", 1);
     cr_assert_eq(h.end.code, GRPC_STATUS_PERMISSION_DENIED);
-    cr_assert_str_eq(asked_for, RIG_ECHO " unknown");
+    cr_assert_str_eq(asked_for, NET_ECHO " unknown");
     cr_assert_eq(r.seen.started, 0);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 /* ---- listening -------------------------------------------------------------------------- */
@@ -124,36 +124,36 @@ static fv_status listen_on(const char *address) {
 }
 
 Test(rpc_server, a_taken_port_is_an_error_that_says_so) {
-    rig_open(&r);
+    net_open(&r);
     cr_assert_eq(listen_on(r.target), FV_EIO);
     cr_assert(strstr(fv_last_error(), "the port is taken"), "%s", fv_last_error());
-    rig_ask_wait(&r, &h, RIG_ECHO, "x", 1);
+    net_ask_wait(&r, &h, NET_ECHO, "x", 1);
     cr_assert_eq(h.end.status, FV_OK, "the first server is not disturbed");
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 Test(rpc_server, an_address_of_another_machine_is_an_error_that_says_so) {
-    rig_open(&r);
+    net_open(&r);
     cr_assert_eq(listen_on("192.0.2.1:1234"), FV_EIO);
     cr_assert(strstr(fv_last_error(), "not one of this machine"), "%s", fv_last_error());
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 Test(rpc_server, what_is_no_address_is_refused) {
-    rig_open(&r);
+    net_open(&r);
     cr_assert_eq(listen_on("localhost"), FV_EINVAL);
     cr_assert_eq(listen_on(""), FV_EINVAL);
     cr_assert_eq(listen_on("localhost:http"), FV_EINVAL);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 Test(rpc_server, the_same_method_twice_is_refused) {
-    rig_open(&r);
+    net_open(&r);
     fv_rpc_service twice[] = {r.services[0], r.services[0]};
     fv_rpc_server *s;
     fv_rpc_server_options opt = {.listen = "127.0.0.1:0", .services = twice, .n_service = 2};
     cr_assert_eq(fv_rpc_server_open(r.bridge, &opt, &s), FV_EINVAL);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 Test(rpc_server, a_unix_socket_serves_as_well) {
@@ -161,31 +161,31 @@ Test(rpc_server, a_unix_socket_serves_as_well) {
     cr_assert(mkdtemp(path));
     char address[80];
     snprintf(address, sizeof address, "unix:%s/socket", path);
-    rig_open(&r);
+    net_open(&r);
     fv_rpc_server *s;
     fv_rpc_server_options opt = {.listen = address, .services = r.services, .n_service = 1};
     cr_assert_eq(fv_rpc_server_open(r.bridge, &opt, &s), FV_OK, "%s", fv_last_error());
     fv_rpc_channel_close(r.channel);
     cr_assert_eq(fv_rpc_channel_open(r.bridge, address, NULL, &r.channel), FV_OK);
-    rig_ask_wait(&r, &h, RIG_ECHO, "x", 1);
+    net_ask_wait(&r, &h, NET_ECHO, "x", 1);
     cr_assert_eq(h.end.status, FV_OK, "%s", h.text);
     fv_rpc_server_stop(s, 100, NULL, NULL);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
     rmdir(path);
 }
 
 /* ---- stopping --------------------------------------------------------------------------- */
 
 Test(rpc_server, an_idle_one_stops_at_once) {
-    rig_open(&r);
-    rig_close(&r, 10000);
+    net_open(&r);
+    net_close(&r, 10000);
 }
 
 Test(rpc_server, stopping_lets_running_calls_end) {
-    rig_open(&r);
+    net_open(&r);
     h.pause_each = true;
-    rig_ask(&r, &h, RIG_COUNT, 10000, (uint32_t[]){50, 16 << 10}, 8);
-    rig_wait_for(&r, &h.n, 1);
+    net_ask(&r, &h, NET_COUNT, 10000, (uint32_t[]){50, 16 << 10}, 8);
+    net_wait_for(&r, &h.n, 1);
     fv_rpc_server_stop(r.server, 10000, NULL, NULL);
     r.server = NULL;
     while (!h.over) {
@@ -194,15 +194,15 @@ Test(rpc_server, stopping_lets_running_calls_end) {
     }
     cr_assert_eq(h.end.status, FV_OK, "%s", h.text);
     cr_assert_eq(h.n, 50);
-    rig_close(&r, 0);
+    net_close(&r, 0);
 }
 
 Test(rpc_server, calls_that_outlast_the_grace_are_cancelled) {
-    rig_open(&r);
-    rig_ask(&r, &h, RIG_STALL, 60000, "x", 1);
-    rig_wait_for(&r, &r.seen.messages, 1);
+    net_open(&r);
+    net_ask(&r, &h, NET_STALL, 60000, "x", 1);
+    net_wait_for(&r, &r.seen.messages, 1);
     uint64_t begin = uv_hrtime();
-    rig_close(&r, 100);
+    net_close(&r, 100);
     cr_assert(uv_hrtime() - begin < 5000000000u);
     cr_assert_eq(r.seen.cancelled, 1);
     cr_assert(h.over);
@@ -210,32 +210,32 @@ Test(rpc_server, calls_that_outlast_the_grace_are_cancelled) {
 }
 
 Test(rpc_server, a_stopping_one_takes_no_new_calls) {
-    rig_open(&r);
-    rig_ask(&r, &h, RIG_STALL, 60000, "x", 1);
-    rig_wait_for(&r, &r.seen.messages, 1);
+    net_open(&r);
+    net_ask(&r, &h, NET_STALL, 60000, "x", 1);
+    net_wait_for(&r, &r.seen.messages, 1);
     fv_rpc_server_stop(r.server, 300, NULL, NULL);
     r.server = NULL;
-    rig_heard late = {0};
-    rig_ask_wait(&r, &late, RIG_ECHO, "x", 1);
-    cr_assert_eq(late.end.code, GRPC_STATUS_UNAVAILABLE, "%s", late.text);
-    rig_wait(&r, &h.over);
-    rig_close(&r, 0);
+    net_heard late = {0};
+    net_ask_wait(&r, &late, NET_ECHO, "x", 1);
+    cr_assert_eq(late.end.status, FV_EIO, "to be tried elsewhere: %s", late.text);
+    net_wait(&r, &h.over);
+    net_close(&r, 0);
 }
 
 Test(rpc_server, survives_100_lifetimes) {
     for (int i = 0; i < 100; i++) {
         memset(&r, 0, sizeof r);
         memset(&h, 0, sizeof h);
-        rig_open(&r);
+        net_open(&r);
         if (i % 3 == 0) {
-            rig_ask_wait(&r, &h, RIG_ECHO, "x", 1);
+            net_ask_wait(&r, &h, NET_ECHO, "x", 1);
             cr_assert_eq(h.end.status, FV_OK);
         } else if (i % 3 == 1) {
-            rig_ask(&r, &h, RIG_COUNT, 10000, (uint32_t[]){1000, 1000}, 8);
-            rig_wait_for(&r, &h.n, 1);
+            net_ask(&r, &h, NET_COUNT, 10000, (uint32_t[]){1000, 1000}, 8);
+            net_wait_for(&r, &h.n, 1);
             fv_rpc_call_cancel(h.call);
         } /* or nothing at all */
-        rig_close(&r, 1000);
+        net_close(&r, 1000);
     }
 }
 
@@ -261,7 +261,7 @@ static pid_t start_child(int (*child)(int out, int in), char line[64], int *to_c
 
 static int child_server(int out, int in) {
     (void)in;
-    rig_open(&r);
+    net_open(&r);
     if (write(out, r.target, strlen(r.target)) <= 0) return 1;
     uv_run(&r.loop, UV_RUN_DEFAULT);
     return 0;
@@ -271,37 +271,37 @@ Test(rpc_server, a_server_that_is_killed_ends_its_calls_for_the_client) {
     char target[64];
     int to_child;
     pid_t pid = start_child(child_server, target, &to_child);
-    rig_open(&r);
+    net_open(&r);
     fv_rpc_channel *there;
     cr_assert_eq(fv_rpc_channel_open(r.bridge, target, NULL, &there), FV_OK);
     fv_rpc_channel *here = r.channel;
     r.channel = there;
     h.pause_each = true;
-    rig_ask(&r, &h, RIG_COUNT, 60000, (uint32_t[]){1000000, 10000}, 8);
-    rig_wait_for(&r, &h.n, 1);
+    net_ask(&r, &h, NET_COUNT, 60000, (uint32_t[]){1000000, 10000}, 8);
+    net_wait_for(&r, &h.n, 1);
     kill(pid, SIGKILL);
     fv_rpc_call_resume(h.call);
     h.pause_each = false;
-    rig_wait(&r, &h.over);
+    net_wait(&r, &h.over);
     cr_assert_eq(h.end.code, GRPC_STATUS_UNAVAILABLE, "%s", h.text);
     cr_assert_eq(h.end.status, FV_EIO);
     memset(&h, 0, sizeof h);
-    rig_ask_wait(&r, &h, RIG_ECHO, "x", 1);
+    net_ask_wait(&r, &h, NET_ECHO, "x", 1);
     cr_assert_eq(h.end.status, FV_EIO, "and a new call finds nobody");
     r.channel = here;
     fv_rpc_channel_close(there);
     waitpid(pid, NULL, 0);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 static int child_client(int out, int in) {
     (void)out;
     char target[64] = "";
     if (read(in, target, sizeof target - 1) <= 0) return 1;
-    rig_open(&r);
+    net_open(&r);
     fv_rpc_channel_close(r.channel);
-    RIG_CHECK(fv_rpc_channel_open(r.bridge, target, NULL, &r.channel) == FV_OK);
-    rig_ask(&r, &h, RIG_STALL, 60000, "x", 1);
+    NET_CHECK(fv_rpc_channel_open(r.bridge, target, NULL, &r.channel) == FV_OK);
+    net_ask(&r, &h, NET_STALL, 60000, "x", 1);
     uv_run(&r.loop, UV_RUN_DEFAULT);
     return 0;
 }
@@ -309,21 +309,50 @@ static int child_client(int out, int in) {
 Test(rpc_server, a_client_that_is_killed_ends_its_calls_for_the_server) {
     int to_child;
     pid_t pid = start_child(child_client, NULL, &to_child);
-    rig_open(&r);
+    net_open(&r);
     cr_assert(write(to_child, r.target, strlen(r.target)) > 0);
-    rig_wait_for(&r, &r.seen.messages, 1);
+    net_wait_for(&r, &r.seen.messages, 1);
     kill(pid, SIGKILL);
-    rig_wait_for(&r, &r.seen.ended, 1);
+    net_wait_for(&r, &r.seen.ended, 1);
     cr_assert_eq(r.seen.cancelled, 1);
     waitpid(pid, NULL, 0);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
 }
 
 Test(rpc_server, a_call_to_nobody_fails_soon) {
-    rig_open(&r);
+    net_open(&r);
     fv_rpc_channel_close(r.channel);
     cr_assert_eq(fv_rpc_channel_open(r.bridge, "127.0.0.1:1", NULL, &r.channel), FV_OK);
-    rig_ask_wait(&r, &h, RIG_ECHO, "x", 1);
+    net_ask_wait(&r, &h, NET_ECHO, "x", 1);
     cr_assert_eq(h.end.status, FV_EIO);
-    rig_close(&r, 1000);
+    net_close(&r, 1000);
+}
+
+/* ---- the bridge ------------------------------------------------------------------------- */
+
+enum { POSTS = 1000 };
+static fv_rpc_op posts[POSTS];
+static int32_t arrived;
+
+static void on_post(fv_rpc_op *op, bool ok) {
+    cr_assert(op == &posts[arrived], "in the order of the sender");
+    cr_assert_eq(ok, arrived % 2);
+    arrived++;
+}
+
+static void *post_all(void *bridge) {
+    for (int i = 0; i < POSTS; i++) {
+        posts[i].done = on_post;
+        fv_bridge_post(bridge, &posts[i], i % 2);
+    }
+    return NULL;
+}
+
+Test(rpc_server, what_another_thread_posts_runs_on_the_loop_in_its_order) {
+    pthread_t thread;
+    net_open(&r);
+    pthread_create(&thread, NULL, post_all, r.bridge);
+    net_wait_for(&r, &arrived, POSTS);
+    pthread_join(thread, NULL);
+    net_close(&r, 1000);
 }

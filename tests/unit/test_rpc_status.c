@@ -17,6 +17,11 @@ Test(rpc_status, only_ok_is_ok) {
         cr_assert_eq(fv_rpc_status((grpc_status_code)code, -1) == FV_OK, code == GRPC_STATUS_OK);
 }
 
+Test(rpc_status, what_a_client_did_itself_reads_as_cancelled) {
+    cr_assert_eq(fv_rpc_status(GRPC_STATUS_CANCELLED, -1), FV_ECANCELLED);
+    cr_assert_eq(fv_rpc_status(GRPC_STATUS_DEADLINE_EXCEEDED, -1), FV_ECANCELLED);
+}
+
 Test(rpc_status, a_code_that_does_not_exist_is_an_io_failure) {
     cr_assert_eq(fv_rpc_status((grpc_status_code)99, -1), FV_EIO);
     cr_assert_str_eq(fv_rpc_code_name((grpc_status_code)99), "UNKNOWN");

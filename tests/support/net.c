@@ -1,4 +1,4 @@
-#include "tests/support/rpc_rig.h"
+#include "tests/support/net.h"
 
 #include <grpc/byte_buffer_reader.h>
 #include <grpc/slice.h>
@@ -6,20 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-void rig_check(bool good, const char *what, const char *file, int line) {
+void net_check(bool good, const char *what, const char *file, int line) {
     if (good) return;
     fprintf(stderr, "%s:%d: not so: %s (last error: %s)\n", file, line, what, fv_last_error());
     abort();
 }
 
-grpc_byte_buffer *rig_bytes(const void *p, size_t n) {
+grpc_byte_buffer *net_bytes(const void *p, size_t n) {
     grpc_slice s = grpc_slice_from_copied_buffer(p, n);
     grpc_byte_buffer *b = grpc_raw_byte_buffer_create(&s, 1);
     grpc_slice_unref(s);
     return b;
 }
 
-grpc_byte_buffer *rig_zeros(size_t n) {
+grpc_byte_buffer *net_zeros(size_t n) {
     grpc_slice s = grpc_slice_malloc(n);
     memset(GRPC_SLICE_START_PTR(s), 0, n);
     grpc_byte_buffer *b = grpc_raw_byte_buffer_create(&s, 1);
@@ -30,7 +30,7 @@ grpc_byte_buffer *rig_zeros(size_t n) {
 /* The first n bytes of a message; the rest of `out` is left alone. */
 static void peek(grpc_byte_buffer *b, void *out, size_t n) {
     grpc_byte_buffer_reader r;
-    RIG_CHECK(grpc_byte_buffer_reader_init(&r, b) != 0);
+    NET_CHECK(grpc_byte_buffer_reader_init(&r, b) != 0);
     grpc_slice all = grpc_byte_buffer_reader_readall(&r);
     if (GRPC_SLICE_LENGTH(all) < n) n = GRPC_SLICE_LENGTH(all);
     memcpy(out, GRPC_SLICE_START_PTR(all), n);
@@ -44,7 +44,7 @@ typedef struct counting {
     uint32_t n, bytes;
 } counting;
 
-static rig_seen *seen(fv_rpc_call *c) { return fv_rpc_call_service(c); }
+static net_seen *seen(fv_rpc_call *c) { return fv_rpc_call_service(c); }
 
 static void note_queue(fv_rpc_call *c) {
     size_t n = fv_rpc_call_bytes_queued(c);
@@ -58,7 +58,7 @@ static void copy_text(char *out, size_t cap, const char *s, size_t n) {
 }
 
 static fv_status on_start(fv_rpc_call *c) {
-    rig_seen *s = seen(c);
+    net_seen *s = seen(c);
     s->started++;
     s->left_ms = fv_rpc_call_left_ms(c);
     const char *value;
@@ -92,16 +92,11 @@ static fv_status echo(fv_rpc_call *c, grpc_byte_buffer *m) {
 static void count_on(fv_rpc_call *c) {
     counting *k = fv_rpc_call_user(c);
     while (k->n > 0 && fv_rpc_call_writable(c)) {
-        RIG_CHECK(fv_rpc_call_send_buffer(c, rig_zeros(k->bytes)) == FV_OK);
+        NET_CHECK(fv_rpc_call_send_buffer(c, net_zeros(k->bytes)) == FV_OK);
         note_queue(c);
         k->n--;
     }
-    if (k->n == 0) {
-        fv_rpc_call_finish(c, FV_OK);
-    } else {
-        /* Asking for room where there is none is what arms on_writable. */
-        RIG_CHECK(fv_rpc_call_send_buffer(c, rig_zeros(0)) == FV_EBUSY);
-    }
+    if (k->n == 0) fv_rpc_call_finish(c, FV_OK);
 }
 
 static fv_status count(fv_rpc_call *c, grpc_byte_buffer *m) {
@@ -121,7 +116,7 @@ static fv_status collect(fv_rpc_call *c, grpc_byte_buffer *m) {
 
 static fv_status collected(fv_rpc_call *c) {
     seen(c)->half_closed++;
-    FV_TRY(fv_rpc_call_send_buffer(c, rig_bytes(fv_rpc_call_user(c), sizeof(counting))));
+    FV_TRY(fv_rpc_call_send_buffer(c, net_bytes(fv_rpc_call_user(c), sizeof(counting))));
     fv_rpc_call_finish(c, FV_OK);
     return FV_OK;
 }
@@ -144,6 +139,24 @@ static fv_status stall(fv_rpc_call *c, grpc_byte_buffer *m) {
     return FV_OK;
 }
 
+static void relay_end(fv_rpc_call *c, const fv_rpc_end *end) {
+    net_seen *s = fv_rpc_call_user(c);
+    s->relay_ended++;
+    s->relay_status = end->status;
+}
+
+static fv_status relay_start(fv_rpc_call *c) {
+    static const fv_rpc_events events = {.on_end = relay_end};
+    FV_TRY(on_start(c));
+    fv_rpc_call_options opt = {
+        .path = NET_STALL, .events = &events, .user = seen(c), .deadline_ms = 3600000, .parent = c};
+    fv_rpc_call *child;
+    FV_TRY(fv_rpc_call_open(seen(c)->channel, &opt, &child));
+    FV_TRY(fv_rpc_call_send_buffer(child, net_bytes("x", 1)));
+    fv_rpc_call_close_send(child);
+    return FV_OK;
+}
+
 static fv_status fail(fv_rpc_call *c, grpc_byte_buffer *m) {
     uint8_t st = FV_EINVAL;
     peek(m, &st, 1);
@@ -152,39 +165,42 @@ static fv_status fail(fv_rpc_call *c, grpc_byte_buffer *m) {
 }
 
 static const fv_rpc_method methods[] = {
-    {.path = RIG_ECHO,
+    {.path = NET_ECHO,
      .kind = FV_RPC_UNARY,
-     .message_max = RIG_MESSAGE_MAX,
+     .message_max = NET_MESSAGE_MAX,
      .events = {on_start, echo, NULL, NULL, on_cancel, on_end}},
-    {.path = RIG_COUNT,
+    {.path = NET_COUNT,
      .kind = FV_RPC_SERVER_STREAM,
-     .queue_max = RIG_QUEUE_MAX,
+     .queue_max = NET_QUEUE_MAX,
      .events = {on_start, count, NULL, count_on, on_cancel, on_end}},
-    {.path = RIG_COLLECT,
+    {.path = NET_COLLECT,
      .kind = FV_RPC_CLIENT_STREAM,
-     .message_max = RIG_MESSAGE_MAX,
+     .message_max = NET_MESSAGE_MAX,
      .events = {on_start, collect, collected, NULL, on_cancel, on_end}},
-    {.path = RIG_TALK,
+    {.path = NET_TALK,
      .kind = FV_RPC_BIDI,
      .events = {on_start, talk, talked, NULL, on_cancel, on_end}},
-    {.path = RIG_STALL,
+    {.path = NET_STALL,
      .kind = FV_RPC_SERVER_STREAM,
      .calls_max = 1,
      .events = {on_start, stall, NULL, NULL, on_cancel, on_end}},
-    {.path = RIG_FAIL,
+    {.path = NET_RELAY,
+     .kind = FV_RPC_BIDI,
+     .events = {relay_start, NULL, talked, NULL, on_cancel, on_end}},
+    {.path = NET_FAIL,
      .kind = FV_RPC_UNARY,
      .events = {on_start, fail, NULL, NULL, on_cancel, on_end}},
 };
 
-/* ---- the rig ---------------------------------------------------------------------------- */
+/* ---- the net ---------------------------------------------------------------------------- */
 
-static void on_alarm(uv_timer_t *t) { ((rig *)t->data)->rang = true; }
+static void on_alarm(uv_timer_t *t) { ((net *)t->data)->rang = true; }
 
-void rig_open(rig *r) {
-    RIG_CHECK(uv_loop_init(&r->loop) == 0);
+void net_open(net *r) {
+    NET_CHECK(uv_loop_init(&r->loop) == 0);
     uv_timer_init(&r->loop, &r->alarm);
     r->alarm.data = r;
-    RIG_CHECK(fv_bridge_open(&r->loop, &r->bridge) == FV_OK);
+    NET_CHECK(fv_bridge_open(&r->loop, &r->bridge) == FV_OK);
     r->services[r->n_service++] =
         (fv_rpc_service){methods, sizeof methods / sizeof methods[0], &r->seen, NULL};
     fv_rpc_server_options opt = {.listen = "127.0.0.1:0",
@@ -192,32 +208,33 @@ void rig_open(rig *r) {
                                  .n_service = r->n_service,
                                  .n_accept = 2,
                                  .admit = r->admit};
-    RIG_CHECK(fv_rpc_server_open(r->bridge, &opt, &r->server) == FV_OK);
+    NET_CHECK(fv_rpc_server_open(r->bridge, &opt, &r->server) == FV_OK);
     snprintf(r->target, sizeof r->target, "127.0.0.1:%d", fv_rpc_server_port(r->server));
-    fv_rpc_channel_options ch = {.message_max = RIG_MESSAGE_MAX};
-    RIG_CHECK(fv_rpc_channel_open(r->bridge, r->target, &ch, &r->channel) == FV_OK);
+    fv_rpc_channel_options ch = {.message_max = NET_MESSAGE_MAX};
+    NET_CHECK(fv_rpc_channel_open(r->bridge, r->target, &ch, &r->channel) == FV_OK);
+    r->seen.channel = r->channel;
 }
 
-static void set_alarm(rig *r, int32_t ms) {
+static void set_alarm(net *r, int32_t ms) {
     r->rang = false;
     uv_timer_start(&r->alarm, on_alarm, (uint64_t)ms, 0);
 }
 
-void rig_wait_for(rig *r, const int32_t *value, int32_t at_least) {
+void net_wait_for(net *r, const int32_t *value, int32_t at_least) {
     set_alarm(r, 10000);
     while (*value < at_least && !r->rang) uv_run(&r->loop, UV_RUN_ONCE);
     uv_timer_stop(&r->alarm);
-    RIG_CHECK(*value >= at_least);
+    NET_CHECK(*value >= at_least);
 }
 
-void rig_wait(rig *r, const bool *flag) {
+void net_wait(net *r, const bool *flag) {
     set_alarm(r, 10000);
     while (!*flag && !r->rang) uv_run(&r->loop, UV_RUN_ONCE);
     uv_timer_stop(&r->alarm);
-    RIG_CHECK(*flag);
+    NET_CHECK(*flag);
 }
 
-void rig_sleep(rig *r, int32_t ms) {
+void net_sleep(net *r, int32_t ms) {
     set_alarm(r, ms);
     while (!r->rang) uv_run(&r->loop, UV_RUN_ONCE);
 }
@@ -225,12 +242,12 @@ void rig_sleep(rig *r, int32_t ms) {
 static void set_flag(void *flag) { *(bool *)flag = true; }
 
 static void on_server_done(void *user) {
-    rig *r = user;
+    net *r = user;
     r->server_done = true;
     fv_bridge_close(r->bridge, set_flag, &r->bridge_done);
 }
 
-void rig_close(rig *r, int32_t grace_ms) {
+void net_close(net *r, int32_t grace_ms) {
     uv_close((uv_handle_t *)&r->alarm, NULL);
     fv_rpc_channel_close(r->channel);
     if (r->server)
@@ -238,16 +255,16 @@ void rig_close(rig *r, int32_t grace_ms) {
     else
         fv_bridge_close(r->bridge, set_flag, &r->bridge_done);
     uv_run(&r->loop, UV_RUN_DEFAULT);
-    RIG_CHECK(r->bridge_done);
-    RIG_CHECK(r->server_done || !r->server);
-    RIG_CHECK(r->seen.started == r->seen.ended);
-    RIG_CHECK(uv_loop_close(&r->loop) == 0);
+    NET_CHECK(r->bridge_done);
+    NET_CHECK(r->server_done || !r->server);
+    NET_CHECK(r->seen.started == r->seen.ended);
+    NET_CHECK(uv_loop_close(&r->loop) == 0);
 }
 
 /* ---- the caller ------------------------------------------------------------------------- */
 
 static fv_status hear(fv_rpc_call *c, grpc_byte_buffer *m) {
-    rig_heard *h = fv_rpc_call_user(c);
+    net_heard *h = fv_rpc_call_user(c);
     h->n++;
     h->bytes += grpc_byte_buffer_length(m);
     peek(m, h->numbers, sizeof h->numbers);
@@ -256,13 +273,13 @@ static fv_status hear(fv_rpc_call *c, grpc_byte_buffer *m) {
     return FV_OK;
 }
 
-static void hear_writable(fv_rpc_call *c) { ((rig_heard *)fv_rpc_call_user(c))->writable++; }
+static void hear_writable(fv_rpc_call *c) { ((net_heard *)fv_rpc_call_user(c))->writable++; }
 
 static void hear_end(fv_rpc_call *c, const fv_rpc_end *end) {
-    rig_heard *h = fv_rpc_call_user(c);
+    net_heard *h = fv_rpc_call_user(c);
     const char *value;
     size_t n;
-    RIG_CHECK(!h->over);
+    NET_CHECK(!h->over);
     h->over = true;
     h->end = *end;
     snprintf(h->text, sizeof h->text, "%s", end->text);
@@ -275,7 +292,7 @@ static void hear_end(fv_rpc_call *c, const fv_rpc_end *end) {
 static const fv_rpc_events caller = {
     .on_message = hear, .on_writable = hear_writable, .on_end = hear_end};
 
-void rig_call(rig *r, rig_heard *h, const char *path, int64_t deadline_ms) {
+void net_call(net *r, net_heard *h, const char *path, int64_t deadline_ms) {
     static const fv_rpc_metadata metadata[] = {{"traceparent", "00-ab-cd-01"}};
     fv_rpc_call_options opt = {.path = path,
                                .events = &caller,
@@ -283,17 +300,17 @@ void rig_call(rig *r, rig_heard *h, const char *path, int64_t deadline_ms) {
                                .deadline_ms = deadline_ms,
                                .metadata = metadata,
                                .n_metadata = 1,
-                               .queue_max = RIG_QUEUE_MAX};
-    RIG_CHECK(fv_rpc_call_open(r->channel, &opt, &h->call) == FV_OK);
+                               .queue_max = NET_QUEUE_MAX};
+    NET_CHECK(fv_rpc_call_open(r->channel, &opt, &h->call) == FV_OK);
 }
 
-void rig_ask(rig *r, rig_heard *h, const char *path, int64_t deadline_ms, const void *p, size_t n) {
-    rig_call(r, h, path, deadline_ms);
-    RIG_CHECK(fv_rpc_call_send_buffer(h->call, rig_bytes(p, n)) == FV_OK);
+void net_ask(net *r, net_heard *h, const char *path, int64_t deadline_ms, const void *p, size_t n) {
+    net_call(r, h, path, deadline_ms);
+    NET_CHECK(fv_rpc_call_send_buffer(h->call, net_bytes(p, n)) == FV_OK);
     fv_rpc_call_close_send(h->call);
 }
 
-void rig_ask_wait(rig *r, rig_heard *h, const char *path, const void *p, size_t n) {
-    rig_ask(r, h, path, 10000, p, n);
-    rig_wait(r, &h->over);
+void net_ask_wait(net *r, net_heard *h, const char *path, const void *p, size_t n) {
+    net_ask(r, h, path, 10000, p, n);
+    net_wait(r, &h->over);
 }
