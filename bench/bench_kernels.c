@@ -156,6 +156,51 @@ static void measure_read(bench *b) {
     b->weights_at += READ_BYTES;
 }
 
+static void no_work(void *arg, int thread, int64_t begin, int64_t end) {
+    (void)arg, (void)thread, (void)begin, (void)end;
+}
+
+/* What a loop costs before it does anything: two chunks, one after the other in quick succession,
+ * so that workers are awake, as between the operations of a forward pass. */
+static void measure_fork(bench *b) {
+    enum { LOOPS = 1000 };
+    double t0 = now_s();
+    for (int i = 0; i < LOOPS; i++) fv_threads_for(b->threads, 2, 1, no_work, NULL);
+    note(b, "fork and join", "us", (now_s() - t0) / LOOPS, 1e-6, LIMIT_NONE);
+}
+
+/* ---- row-wise -------------------------------------------------------------------------- */
+
+static fv_tensor activations(int rows, int cols) {
+    float *p = aligned_alloc(64, ((size_t)rows * (size_t)cols * 4 + 63) / 64 * 64);
+    if (!p) exit(1);
+    for (size_t i = 0; i < (size_t)rows * (size_t)cols; i++) p[i] = 0.01f * (float)(i % 100);
+    return fv_tensor_of(p, FV_F32, rows, cols);
+}
+
+/* Elements per second of norm and activate, on one row and on many. */
+static void measure_rowwise(bench *b) {
+    enum { K = 4096, CALLS = 20 };
+    char name[64];
+    for (int M = 1; M <= 640; M += 639) {
+        fv_tensor x = activations(M, K), w = activations(1, K), y = activations(M, K);
+        fv_norm_args norm = {.x = x, .w = w, .y = y, .eps = 1e-5f, .rms = true};
+        fv_activate_args act = {.act = FV_ACT_SILU, .x = x, .gate = x, .y = y};
+        double t0 = now_s();
+        for (int i = 0; i < CALLS; i++) must(b->be.ops->norm(&b->be, &norm));
+        double t1 = now_s();
+        for (int i = 0; i < CALLS; i++) must(b->be.ops->activate(&b->be, &act));
+        double t2 = now_s(), elements = (double)M * K * CALLS;
+        snprintf(name, sizeof name, "rms norm %d rows of %d", M, K);
+        note(b, name, "G/s", elements / (t1 - t0), 1e9, LIMIT_NONE);
+        snprintf(name, sizeof name, "silu and gate %d rows of %d", M, K);
+        note(b, name, "G/s", elements / (t2 - t1), 1e9, LIMIT_NONE);
+        free(x.data);
+        free(w.data);
+        free(y.data);
+    }
+}
+
 /* ---- linear ---------------------------------------------------------------------------- */
 
 /* The next piece of the weight buffer as [N, K]. */
@@ -165,13 +210,6 @@ static fv_tensor next_weight(bench *b, fv_dtype t, int N, int K) {
     fv_tensor w = fv_tensor_of(b->weights + b->weights_at, t, N, K);
     b->weights_at += bytes;
     return w;
-}
-
-static fv_tensor activations(int rows, int cols) {
-    float *p = aligned_alloc(64, ((size_t)rows * (size_t)cols * 4 + 63) / 64 * 64);
-    if (!p) exit(1);
-    for (size_t i = 0; i < (size_t)rows * (size_t)cols; i++) p[i] = 0.01f * (float)(i % 100);
-    return fv_tensor_of(p, FV_F32, rows, cols);
 }
 
 /* Seconds of one call, averaged over as many as read `bytes_min` bytes of weights. */
@@ -335,7 +373,7 @@ int main(int argc, char **argv) {
         {"isa", NULL, FV_OPTION_STRING, "NAME", "auto", "auto, avx2 or avx512", 0, 0},
         {"rounds", NULL, FV_OPTION_INT, "N", "5", "rounds, of which the median", 1, MAX_ROUND},
         {"weights", NULL, FV_OPTION_INT, "MIB", "1024", "size of the weight buffer", 256, 65536},
-        {"only", NULL, FV_OPTION_STRING, "WHAT", NULL, "gemv, gemm or attention", 0, 0},
+        {"only", NULL, FV_OPTION_STRING, "WHAT", NULL, "rowwise, gemv, gemm or attention", 0, 0},
         {"json", NULL, FV_OPTION_STRING, "FILE", NULL, "write the table as JSON", 0, 0},
     };
     enum { N_OPTION = sizeof table / sizeof *table };
@@ -366,6 +404,8 @@ int main(int argc, char **argv) {
         measure_read(&b);
         note(&b, "fused multiply-adds in registers", "GFLOP/s", b.fma_rate, 1e9, LIMIT_NONE);
         note(&b, "reading", "GB/s", b.read_rate, 1e9, LIMIT_NONE);
+        measure_fork(&b);
+        if (!only || strcmp(only, "rowwise") == 0) measure_rowwise(&b);
         if (!only || strcmp(only, "gemv") == 0) measure_gemv(&b);
         if (!only || strcmp(only, "gemm") == 0) measure_gemm(&b);
         if (!only || strcmp(only, "attention") == 0) measure_attention(&b);

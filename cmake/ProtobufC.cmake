@@ -1,4 +1,4 @@
-# fovea_proto_library(TARGET ROOT dir SET symbol PROTOS file...)
+# fovea_proto_library(TARGET ROOT dir SYMBOL name PROTOS file...)
 #
 # Adds the static library TARGET: each .proto (relative to ROOT) as protobuf-c code, and all of them
 # as a serialized FileDescriptorSet in the bytes `SYMBOL_set`, whose number is `SYMBOL_set_size`

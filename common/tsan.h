@@ -4,6 +4,8 @@
 /* Tells ThreadSanitizer of an order between threads that a library without instrumentation keeps:
  * what came before RELEASE(p) on one thread happened before what follows ACQUIRE(p) on another.
  * Nothing in other builds. */
+#include <stddef.h>
+
 #if defined(__SANITIZE_THREAD__)
 #define FV_TSAN 1
 #elif defined(__has_feature)

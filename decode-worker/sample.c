@@ -83,7 +83,8 @@ static int32_t truncate_tail(const fv_sampling *s, fv_logprob *c, int32_t n) {
 }
 
 void fv_sample(const fv_sampling *s, const float *logits, int32_t n_vocab, const int32_t *seen,
-               int32_t n_seen, uint64_t step, fv_logprob *c, fv_sampled *out) {
+               int32_t n_seen, uint64_t step, fv_logprob *scratch, fv_sampled *out) {
+    fv_logprob *c = scratch;
     double total = log_total(logits, n_vocab);
     report_top(s, logits, n_vocab, total, out);
     for (int32_t i = 0; i < n_vocab; i++) c[i] = (fv_logprob){i, logits[i]};

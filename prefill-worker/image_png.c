@@ -57,7 +57,7 @@ static fv_status check_header(const uint8_t *bytes, size_t n, const fv_image_lim
 /* In place: w big-endian 16-bit values become w RGB pixels. From right to left, so that
  * nothing is overwritten before it is read. */
 static void grey16_row_to_rgb(uint8_t *row, int32_t w) {
-    for (int32_t x = w; x-- > 0;) {
+    for (size_t x = (size_t)w; x-- > 0;) {
         uint8_t v = row[2 * x] ? 255 : row[2 * x + 1];
         memset(row + 3 * x, v, 3);
     }

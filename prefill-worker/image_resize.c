@@ -230,8 +230,9 @@ static fv_status nearest_part(const fv_image *in, int32_t w, int32_t h, fv_image
                               fv_image *out) {
     fv_image img = {0};
     fv_status st;
-    int32_t *col = malloc(((size_t)part.w + (size_t)part.h) * sizeof *col), *row = col + part.w;
+    int32_t *col = malloc(((size_t)part.w + (size_t)part.h) * sizeof *col);
     if (!col) return FV_FAIL(FV_ENOMEM, "no memory to resize to %" PRId32 " x %" PRId32, w, h);
+    int32_t *row = col + part.w;
     nearest_axis(in->w, w, part.x, part.w, col);
     nearest_axis(in->h, h, part.y, part.h, row);
     FV_TRY_GOTO(fv_image_alloc(part.w, part.h, &img), st, end);

@@ -26,57 +26,64 @@ struct fv_reflection {
 
 /* ---- answers ---------------------------------------------------------------------------- */
 
-static fv_status answer_error(fv_rpc_call *c, response *m, const char *what, const char *name) {
+static response response_to(request *q) {
+    response m = GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_RESPONSE__INIT;
+    m.valid_host = q->host;
+    m.original_request = q;
+    return m;
+}
+
+static fv_status answer_error(fv_rpc_call *c, request *q, const char *what, const char *name) {
     char text[512];
     snprintf(text, sizeof text, "there is no %s '%s' here", what, name);
     Grpc__Reflection__V1alpha__ErrorResponse e = GRPC__REFLECTION__V1ALPHA__ERROR_RESPONSE__INIT;
     e.error_code = GRPC_STATUS_NOT_FOUND;
     e.error_message = text;
-    m->message_response_case = ANSWER(ERROR_RESPONSE);
-    m->error_response = &e;
-    return fv_rpc_call_send(c, &m->base);
+    response m = response_to(q);
+    m.message_response_case = ANSWER(ERROR_RESPONSE);
+    m.error_response = &e;
+    return fv_rpc_call_send(c, &m.base);
 }
 
-static fv_status answer_file(fv_rpc_call *c, response *m, fv_descriptor_file file, const char *what,
+static fv_status answer_file(fv_rpc_call *c, request *q, fv_descriptor_file file, const char *what,
                              const char *name) {
-    if (!file.bytes) return answer_error(c, m, what, name);
+    if (!file.bytes) return answer_error(c, q, what, name);
     Grpc__Reflection__V1alpha__FileDescriptorResponse f =
         GRPC__REFLECTION__V1ALPHA__FILE_DESCRIPTOR_RESPONSE__INIT;
     ProtobufCBinaryData bytes = {file.n, (uint8_t *)(uintptr_t)file.bytes};
     f.file_descriptor_proto = &bytes;
     f.n_file_descriptor_proto = 1;
-    m->message_response_case = ANSWER(FILE_DESCRIPTOR_RESPONSE);
-    m->file_descriptor_response = &f;
-    return fv_rpc_call_send(c, &m->base);
+    response m = response_to(q);
+    m.message_response_case = ANSWER(FILE_DESCRIPTOR_RESPONSE);
+    m.file_descriptor_response = &f;
+    return fv_rpc_call_send(c, &m.base);
 }
 
-static fv_status answer_services(fv_rpc_call *c, response *m, const fv_reflection *r) {
+static fv_status answer_services(fv_rpc_call *c, request *q, const fv_reflection *r) {
     Grpc__Reflection__V1alpha__ListServiceResponse l =
         GRPC__REFLECTION__V1ALPHA__LIST_SERVICE_RESPONSE__INIT;
     l.service = r->list;
     l.n_service = r->n_service;
-    m->message_response_case = ANSWER(LIST_SERVICES_RESPONSE);
-    m->list_services_response = &l;
-    return fv_rpc_call_send(c, &m->base);
+    response m = response_to(q);
+    m.message_response_case = ANSWER(LIST_SERVICES_RESPONSE);
+    m.list_services_response = &l;
+    return fv_rpc_call_send(c, &m.base);
 }
 
 static fv_status answer(fv_rpc_call *c, const fv_reflection *r, request *q) {
-    response m = GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_RESPONSE__INIT;
-    m.valid_host = q->host;
-    m.original_request = q;
     switch (q->message_request_case) {
     case ASKED(FILE_BY_FILENAME):
-        return answer_file(c, &m, fv_descriptors_by_name(r->set, r->n_set, q->file_by_filename),
+        return answer_file(c, q, fv_descriptors_by_name(r->set, r->n_set, q->file_by_filename),
                            "file", q->file_by_filename);
     case ASKED(FILE_CONTAINING_SYMBOL):
-        return answer_file(c, &m,
+        return answer_file(c, q,
                            fv_descriptors_by_symbol(r->set, r->n_set, q->file_containing_symbol),
                            "symbol", q->file_containing_symbol);
-    case ASKED(LIST_SERVICES): return answer_services(c, &m, r);
+    case ASKED(LIST_SERVICES): return answer_services(c, q, r);
     case ASKED(FILE_CONTAINING_EXTENSION):
-        return answer_error(c, &m, "extension of", q->file_containing_extension->containing_type);
+        return answer_error(c, q, "extension of", q->file_containing_extension->containing_type);
     case ASKED(ALL_EXTENSION_NUMBERS_OF_TYPE):
-        return answer_error(c, &m, "extension of", q->all_extension_numbers_of_type);
+        return answer_error(c, q, "extension of", q->all_extension_numbers_of_type);
     default: return FV_FAIL(FV_EINVAL, "the request asks nothing");
     }
 }

@@ -30,7 +30,7 @@ static void leave_parent(fv_rpc_call *c) {
     c->parent = NULL;
 }
 
-void fv_rpc_call_cancel_children(fv_rpc_call *c) {
+static void cancel_children(fv_rpc_call *c) {
     while (c->first_child) {
         fv_rpc_call *child = c->first_child;
         leave_parent(child);
@@ -65,7 +65,7 @@ static void drop_queue(fv_rpc_call *c) {
 }
 
 void fv_rpc_call_fini(fv_rpc_call *c) {
-    fv_rpc_call_cancel_children(c);
+    cancel_children(c);
     leave_parent(c);
     drop_queue(c);
     if (c->rpc) grpc_call_unref(c->rpc);

@@ -85,7 +85,6 @@ void fv_rpc_call_send_next(fv_rpc_call *c); /* if there is something */
 
 /* `child` will be cancelled with its parent, unless it ends before. */
 void fv_rpc_call_adopt(fv_rpc_call *parent, fv_rpc_call *child);
-void fv_rpc_call_cancel_children(fv_rpc_call *c);
 
 /* Sends nothing more: the peer is gone. */
 void fv_rpc_call_break(fv_rpc_call *c);

@@ -167,7 +167,6 @@ static void on_closed(fv_rpc_op *op, bool ok) {
     (void)ok; /* this op always succeeds */
     if (sc->cancelled) {
         fv_rpc_call_break(c);
-        fv_rpc_call_cancel_children(c);
         if (!sc->finished && c->events->on_cancel) c->events->on_cancel(c);
         finish(sc, FV_ECANCELLED, GRPC_STATUS_CANCELLED, "");
     }
@@ -283,16 +282,16 @@ static int compare_methods(const void *a, const void *b) {
 
 static fv_status collect_methods(fv_rpc_server *s) {
     const fv_rpc_server_options *opt = &s->opt;
-    int32_t n = 0;
-    for (int32_t i = 0; i < opt->n_service; i++) n += opt->services[i].n_method;
-    s->methods = calloc((size_t)(n + !n), sizeof *s->methods);
-    if (!s->methods) return FV_FAIL(FV_ENOMEM, "no memory for %d methods", n);
+    size_t n = 0;
+    for (int32_t i = 0; i < opt->n_service; i++) n += (size_t)opt->services[i].n_method;
+    s->methods = calloc(n + 1, sizeof *s->methods);
+    if (!s->methods) return FV_FAIL(FV_ENOMEM, "no memory for %zu methods", n);
     for (int32_t i = 0; i < opt->n_service; i++)
         for (int32_t j = 0; j < opt->services[i].n_method; j++)
             s->methods[s->n_method++] =
                 (method){.m = &opt->services[i].methods[j], .service = &opt->services[i]};
-    qsort(s->methods, (size_t)n, sizeof *s->methods, compare_methods);
-    for (int32_t i = 1; i < n; i++)
+    qsort(s->methods, n, sizeof *s->methods, compare_methods);
+    for (size_t i = 1; i < n; i++)
         if (compare_methods(&s->methods[i - 1], &s->methods[i]) == 0)
             return FV_FAIL(FV_EINVAL, "two services have the method %s", s->methods[i].m->path);
     return FV_OK;

@@ -8,7 +8,7 @@
  *          .message_max = 64 << 10, .events = {.on_message = open_grant}},
  *         ...
  *     };
- *     fv_rpc_service service = {methods, FV_COUNT, worker};
+ *     fv_rpc_service service = {methods, sizeof methods / sizeof methods[0], worker, NULL};
  *
  * What the server does by itself: unknown methods are UNIMPLEMENTED, messages over a method's limit
  * and calls over its number are RESOURCE_EXHAUSTED, a call whose client has gone or whose deadline

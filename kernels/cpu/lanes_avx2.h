@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/cpu/inline.h"
 #include "kernels/tensor.h"
 
 typedef struct f32x16 {
@@ -89,6 +90,32 @@ static inline void f32x16_tree4(f32x16 a, f32x16 b, f32x16 c, f32x16 d, float ou
     s = _mm256_add_ps(s, _mm256_permute_ps(s, 0xb1)); /* halves: a a c c, b b d d */
     __m128 ac = _mm256_castps256_ps128(s), bd = _mm256_extractf128_ps(s, 1);
     _mm_storeu_ps(out, _mm_movelh_ps(_mm_unpacklo_ps(ac, bd), _mm_unpackhi_ps(ac, bd)));
+}
+
+/* One step of 16 along K of an MR x NR tile: x MR rows at a distance of ldx, w NR rows of a panel
+ * (dots.inc). Half of the lanes first, then the other: the registers do not hold all of w.
+ * KEEP stops the compiler from loading each x once per use, 16 loads instead of 10; with it the
+ * tile runs at 54 % of the FMA rate instead of 48 % (640 x 1024 x 1024, Sapphire Rapids). */
+#define KEEP(v) __asm__("" : "+x"(v))
+
+static ALWAYS_INLINE void tile_step(f32x16 *acc, const float *x, size_t ldx, const float *w) {
+    __m256 wk[NR];
+    UNROLL for (int j = 0; j < NR; j++) wk[j] = _mm256_loadu_ps(w + j * 16);
+    UNROLL for (int i = 0; i < MR; i++) {
+        __m256 xk = _mm256_loadu_ps(x + (size_t)i * ldx);
+        KEEP(xk);
+        UNROLL for (int j = 0; j < NR; j++) {
+            acc[i * NR + j].lo = _mm256_fmadd_ps(xk, wk[j], acc[i * NR + j].lo);
+        }
+    }
+    UNROLL for (int j = 0; j < NR; j++) wk[j] = _mm256_loadu_ps(w + j * 16 + 8);
+    UNROLL for (int i = 0; i < MR; i++) {
+        __m256 xk = _mm256_loadu_ps(x + (size_t)i * ldx + 8);
+        KEEP(xk);
+        UNROLL for (int j = 0; j < NR; j++) {
+            acc[i * NR + j].hi = _mm256_fmadd_ps(xk, wk[j], acc[i * NR + j].hi);
+        }
+    }
 }
 
 #endif

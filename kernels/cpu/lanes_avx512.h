@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/cpu/inline.h"
 #include "kernels/tensor.h"
 
 typedef __m512 f32x16;
@@ -60,6 +61,18 @@ static inline void f32x16_tree4(f32x16 a, f32x16 b, f32x16 c, f32x16 d, float ou
     s = _mm512_add_ps(s, _mm512_permute_ps(s, 0xb1)); /* i + (i ^ 1) */
     __m512i quarters = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
     _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_permutexvar_ps(quarters, s)));
+}
+
+/* One step of 16 along K of an MR x NR tile: x MR rows at a distance of ldx, w NR rows of a panel
+ * (dots.inc). */
+static ALWAYS_INLINE void tile_step(f32x16 *acc, const float *x, size_t ldx, const float *w) {
+    f32x16 wk[NR];
+    UNROLL for (int j = 0; j < NR; j++) wk[j] = f32x16_load(w + j * 16);
+    UNROLL for (int i = 0; i < MR; i++) {
+        f32x16 xk = f32x16_load(x + (size_t)i * ldx);
+        UNROLL for (int j = 0; j < NR; j++) acc[i * NR + j] =
+            f32x16_fma(xk, wk[j], acc[i * NR + j]);
+    }
 }
 
 #endif

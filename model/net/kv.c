@@ -38,7 +38,7 @@ static size_t row_bytes(const fv_kv_shape *s) {
     return (size_t)s->d_head * fv_dtype_bytes(s->dtype);
 }
 
-static size_t page_bytes(const fv_kv_shape *s) { return 2 * FV_KV_BLOCK * row_bytes(s); }
+static size_t page_bytes(const fv_kv_shape *s) { return (size_t)2 * FV_KV_BLOCK * row_bytes(s); }
 
 /* ---- pool ------------------------------------------------------------------------------ */
 
