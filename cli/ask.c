@@ -53,10 +53,10 @@ static fv_status on_token(void *user, const fv_sampled *t) {
     return FV_OK;
 }
 
-static int print_json(const fv_local *local, const answer *a, const fv_report *report) {
+static int print_json(const fv_report_source *source, const answer *a, const fv_report *report) {
     json_t *root = json_pack("{s:s%, s:O, s:s, s:o}", "text", a->text ? a->text : "", a->bytes,
                              "tokens", a->tokens, "finish_reason", fv_finish_name(report->finish),
-                             "report", fv_report_json(local, report));
+                             "report", fv_report_json(source, report));
     if (!root) {
         (void)FV_FAIL(FV_ENOMEM, "out of memory for the report");
         return fv_cli_fail("ask", FV_ENOMEM);
@@ -67,28 +67,45 @@ static int print_json(const fv_local *local, const answer *a, const fv_report *r
     return 0;
 }
 
-static fv_status ask(const fv_options *o, const char *question, fv_local **local, answer *a,
-                     fv_report *report) {
+/* What answers a question: an engine here, or a fleet whose answer the arena remembers. */
+typedef struct place {
+    fv_local *local;
+    fv_arena arena;
+    fv_report_source source;
+} place;
+
+static fv_status ask_here(const fv_options *o, const char *question, const fv_ask_hooks *hooks,
+                          place *p, fv_report *report) {
     fv_request request;
-    FV_TRY(fv_request_engine(o, local));
-    FV_TRY(fv_request_open(o, *local, question, &request));
-    fv_ask_hooks hooks = {.user = a, .text = on_text, .token = a->stream ? NULL : on_token};
-    fv_status st = fv_local_ask(*local, &request.ask, &hooks, report);
+    FV_TRY(fv_request_engine(o, &p->local));
+    p->source = fv_report_source_local(p->local);
+    FV_TRY(fv_request_open(o, p->local, question, &request));
+    fv_status st = fv_local_ask(p->local, &request.ask, hooks, report);
     fv_request_close(&request);
     return st;
 }
 
+static fv_status ask(const fv_options *o, const char *question, answer *a, place *p,
+                     fv_report *report) {
+    fv_ask_hooks hooks = {.user = a, .text = on_text, .token = a->stream ? NULL : on_token};
+    return fv_options_string(o, "to")
+               ? fv_request_remote(o, question, &hooks, &p->arena, &p->source, report)
+               : ask_here(o, question, &hooks, p, report);
+}
+
 int fv_cli_ask(int argc, char **argv) {
-    static const char usage[] = "fovea ask --checkpoint DIR [--image FILE]... \"QUESTION\"";
+    static const char usage[] =
+        "fovea ask (--checkpoint DIR | --to HOST:PORT) [--image FILE]... \"QUESTION\"";
     fv_options *o;
     if (fv_options_parse(table, N_TABLE, argc, argv, &o) != FV_OK) return fv_cli_usage("ask");
     const char *const *question;
     int n = fv_options_positional(o, &question), rc = 0;
     if (fv_options_help_wanted(o)) {
-        fv_options_print_help(stdout, usage,
-                              "Answers a question about pictures, in this process. The answer is "
-                              "streamed to stdout,\nthe report goes to stderr.",
-                              table, N_TABLE);
+        fv_options_print_help(
+            stdout, usage,
+            "Answers a question about pictures, in this process or by a fleet. The "
+            "answer is streamed\nto stdout, the report goes to stderr.",
+            table, N_TABLE);
         fv_options_free(o);
         return 0;
     }
@@ -99,22 +116,23 @@ int fv_cli_ask(int argc, char **argv) {
     }
     bool json = fv_options_flag(o, "json");
     answer a = {.stream = !json, .tokens = json_array()};
-    fv_local *local = NULL;
+    place p = {0};
     fv_report report = {0};
-    fv_status st = ask(o, question[0], &local, &a, &report);
+    fv_status st = ask(o, question[0], &a, &p, &report);
     if (st != FV_OK) {
         rc = fv_cli_fail("ask", st);
     } else if (json) {
-        rc = print_json(local, &a, &report);
+        rc = print_json(&p.source, &a, &report);
     } else {
         putchar('\n');
         fflush(stdout);
-        if (!fv_options_flag(o, "no-report")) fv_report_print(stderr, local, &report);
+        if (!fv_options_flag(o, "no-report")) fv_report_print(stderr, &p.source, &report);
     }
     fv_report_free(&report);
     json_decref(a.tokens);
     free(a.text);
-    fv_local_close(local);
+    fv_local_close(p.local);
+    fv_arena_fini(&p.arena);
     fv_options_free(o);
     return rc;
 }

@@ -41,17 +41,26 @@ static json_t *handoff_json(const fv_report *r) {
                      (json_int_t)r->frames);
 }
 
-json_t *fv_report_json(const fv_local *local, const fv_report *r) {
-    return json_pack(
-        "{s:s, s:s, s:s, s:{s:i, s:i, s:i, s:i, s:i}, s:o, s:o, s:o, s:{s:f, s:f, s:f, s:f, s:f, "
+fv_report_source fv_report_source_local(const fv_local *local) {
+    return (fv_report_source){.checkpoint = fv_local_fingerprint(local),
+                              .isa = fv_local_isa(local)};
+}
+
+json_t *fv_report_json(const fv_report_source *source, const fv_report *r) {
+    json_t *json = json_pack(
+        "{s:s, s:s, s:s*, s:{s:i, s:i, s:i, s:i, s:i}, s:o, s:o, s:o, s:{s:f, s:f, s:f, s:f, s:f, "
         "s:f}, s:o, s:o}",
-        "checkpoint", fv_local_fingerprint(local), "policy", r->policy[0] ? r->policy : "exact",
-        "isa", fv_local_isa(local), "tokens", "prompt", r->n_prompt, "visual", r->n_visual, "text",
-        r->n_text, "images", r->n_image, "generated", r->n_generated, "visual_rows", rows_json(r),
-        "bytes", bytes_json(r), "handoff", handoff_json(r), "seconds", "preprocess",
-        r->s_preprocess, "vision", r->s_vision, "prefill", r->s_prefill, "first_token",
-        r->s_first_token, "handoff", r->s_handoff, "decode", r->s_decode, "bypassed", notes_json(r),
-        "digests", digest_json(r));
+        "checkpoint", source->checkpoint, "policy", r->policy[0] ? r->policy : "exact", "isa",
+        source->isa, "tokens", "prompt", r->n_prompt, "visual", r->n_visual, "text", r->n_text,
+        "images", r->n_image, "generated", r->n_generated, "visual_rows", rows_json(r), "bytes",
+        bytes_json(r), "handoff", handoff_json(r), "seconds", "preprocess", r->s_preprocess,
+        "vision", r->s_vision, "prefill", r->s_prefill, "first_token", r->s_first_token, "handoff",
+        r->s_handoff, "decode", r->s_decode, "bypassed", notes_json(r), "digests", digest_json(r));
+    if (json && source->prefill_worker)
+        json_object_set_new(json, "workers",
+                            json_pack("{s:s, s:s}", "prefill", source->prefill_worker, "decode",
+                                      source->decode_worker));
+    return json;
 }
 
 /* Layers with the same number of visual rows, as "0-15: 576, 16-31: 0". */
@@ -63,7 +72,7 @@ static void print_rows(FILE *f, const fv_report *r) {
     }
 }
 
-void fv_report_print(FILE *f, const fv_local *local, const fv_report *r) {
+void fv_report_print(FILE *f, const fv_report_source *source, const fv_report *r) {
     size_t start = r->bytes_visual + r->bytes_text, end = r->bytes_visual_end + r->bytes_text_end;
     fprintf(f, "policy   %s\n", r->policy[0] ? r->policy : "exact");
     fprintf(f, "tokens   %d in (%d visual of %d image%s, %d text), %d out, finish: %s\n",
@@ -77,13 +86,18 @@ void fv_report_print(FILE *f, const fv_local *local, const fv_report *r) {
     fprintf(f, "KV       %zu bytes exact, %zu held after prefill (%.2fx smaller), %zu at the end\n",
             r->bytes_raw, start, start ? (double)r->bytes_raw / (double)start : 0.0, end);
     if (r->bytes_sent)
-        fprintf(f, "hand-off %" PRIu64 " bytes in %" PRIu64 " sections, %.3f s, transport %s\n",
-                r->bytes_sent, r->sections, r->s_handoff, r->transport);
+        fprintf(f, "hand-off %" PRIu64 " bytes in %" PRIu64 " %s, %.3f s, transport %s\n",
+                r->bytes_sent, r->sections ? r->sections : r->frames,
+                r->sections ? "sections" : "frames", r->s_handoff, r->transport);
     fprintf(f, "seconds  preprocess %.3f, vision %.3f, prefill %.3f, first token at %.3f",
             r->s_preprocess, r->s_vision, r->s_prefill, r->s_first_token);
     if (r->n_generated > 1 && r->s_decode > 0)
         fprintf(f, ", then %.1f tokens/s", (r->n_generated - 1) / r->s_decode);
-    fprintf(f, " (%s)\n", fv_local_isa(local));
+    if (source->isa) fprintf(f, " (%s)", source->isa);
+    fputc('\n', f);
+    if (source->prefill_worker)
+        fprintf(f, "workers  prefill %s, decode %s\n", source->prefill_worker,
+                source->decode_worker[0] ? source->decode_worker : "none");
     for (int s = 0; s < FV_N_STAGE; s++)
         if (r->note[s][0]) fprintf(f, "note     %s\n", r->note[s]);
 }

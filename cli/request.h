@@ -3,6 +3,8 @@
 
 /* What `ask` and `trace` have in common: the options that describe an engine and a request. */
 #include "cli/local.h"
+#include "cli/report.h"
+#include "common/arena.h"
 #include "common/options.h"
 
 /* Table rows; a command's own table begins with them. */
@@ -15,6 +17,16 @@
      "Hugging Face checkpoint directory",                                                            \
      0,                                                                                              \
      0},                                                                                             \
+        {"to",                                                                                       \
+         "FOVEA_TO",                                                                                 \
+         FV_OPTION_STRING,                                                                           \
+         "HOST:PORT",                                                                                \
+         NULL,                                                                                       \
+         "ask the fleet there; checkpoint, kv-dtype, kv-bytes, chunk, threads, backend and isa "     \
+         "are "                                                                                      \
+         "then its own, and answers are greedy unless asked otherwise",                              \
+         0,                                                                                          \
+         0},                                                                                         \
         {"image", NULL, FV_OPTION_LIST, "FILE", NULL, "JPEG, PNG or WebP; may be repeated", 0, 0},   \
         {"policy",                                                                                   \
          "FOVEA_POLICY",                                                                             \
@@ -115,5 +127,10 @@ fv_status fv_request_engine(const fv_options *o, fv_local **out);
 fv_status fv_request_open(const fv_options *o, const fv_local *local, const char *question,
                           fv_request *out);
 void fv_request_close(fv_request *r);
+
+/* Asks the fleet that --to names, and waits for its whole answer. source->checkpoint and the
+ * workers' names lie in the arena. */
+fv_status fv_request_remote(const fv_options *o, const char *question, const fv_ask_hooks *hooks,
+                            fv_arena *arena, fv_report_source *source, fv_report *report);
 
 #endif

@@ -2,7 +2,10 @@
  *
  *   prompt.txt  input_ids.npy [L]  pixel_values.npy [n, 3, S, S]  vision_features.npy [rows, w]
  *   image_embeds.npy [rows, d]  kept_<layer>.npy [Hkv, most rows] (positions, -1 behind the last)
- *   logits.npy [tokens, vocab]  tokens.npy [tokens]  report.json  answer.txt */
+ *   logits.npy [tokens, vocab]  tokens.npy [tokens]  report.json  answer.txt
+ *
+ * A fleet (--to) gives what it sends to its clients: tokens, answer and report, with a digest of
+ * each step's logits. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -140,24 +143,36 @@ static fv_status on_text(void *user, const char *text, size_t n) {
     return FV_OK;
 }
 
-static fv_status put_results(const evidence *e, const fv_report *report) {
+static fv_status put_logits(const evidence *e) {
     int64_t vocab = fv_local_config(e->local)->text.vocab;
-    FV_TRY(put(e, "logits.npy", FV_NPY_F32, (int64_t[]){e->n_logits, vocab}, 2, e->logits));
+    return put(e, "logits.npy", FV_NPY_F32, (int64_t[]){e->n_logits, vocab}, 2, e->logits);
+}
+
+static fv_status put_results(const evidence *e, const fv_report_source *source,
+                             const fv_report *report) {
     FV_TRY(put(e, "tokens.npy", FV_NPY_I32, (int64_t[]){e->n_tokens}, 1, e->tokens));
     char path[4096];
     FV_TRY(fv_path_join(e->dir, "report.json", path, sizeof path));
-    json_t *json = fv_report_json(e->local, report);
+    json_t *json = fv_report_json(source, report);
     int rc = json ? json_dump_file(json, path, JSON_INDENT(2)) : -1;
     json_decref(json);
     return rc == 0 ? FV_OK : FV_FAIL(FV_EIO, "cannot write %s", path);
 }
 
-static fv_status trace_into(evidence *e, fv_local *local, const fv_ask *ask) {
+static fv_status make_dir(evidence *e) {
     char path[4096];
     FV_TRY(fv_dir_make(e->dir));
     FV_TRY(fv_path_join(e->dir, "answer.txt", path, sizeof path));
     e->answer = fopen(path, "wb");
-    if (!e->answer) return FV_FAIL(FV_EIO, "cannot create %s", path);
+    return e->answer ? FV_OK : FV_FAIL(FV_EIO, "cannot create %s", path);
+}
+
+static fv_status trace_here(const fv_options *o, evidence *e) {
+    fv_local *local = NULL;
+    fv_request request = {0};
+    fv_report report = {0};
+    fv_report_source source;
+    fv_status st;
     fv_ask_hooks hooks = {.user = e,
                           .text = on_text,
                           .token = on_token,
@@ -165,33 +180,49 @@ static fv_status trace_into(evidence *e, fv_local *local, const fv_ask *ask) {
                           .encoded = on_encoded,
                           .prefilled = on_prefilled,
                           .logits = on_logits};
-    fv_report report = {0};
-    fv_status st = fv_local_ask(local, ask, &hooks, &report);
-    if (st == FV_OK) st = put_results(e, &report);
+    FV_TRY_GOTO(fv_request_engine(o, &local), st, out);
+    FV_TRY_GOTO(fv_request_open(o, local, fv_options_string(o, "prompt"), &request), st, out);
+    e->local = local;
+    FV_TRY_GOTO(make_dir(e), st, close);
+    FV_TRY_GOTO(fv_local_ask(local, &request.ask, &hooks, &report), st, close);
+    source = fv_report_source_local(local);
+    FV_TRY_GOTO(put_logits(e), st, close);
+    st = put_results(e, &source, &report);
+close:
+    fv_request_close(&request);
+out:
     fv_report_free(&report);
-    if (fclose(e->answer) != 0 && st == FV_OK) st = FV_FAIL(FV_EIO, "cannot write %s", path);
-    free(e->logits);
-    free(e->tokens);
+    fv_local_close(local);
+    return st;
+}
+
+static fv_status trace_there(const fv_options *o, evidence *e) {
+    fv_arena arena = {0};
+    fv_report_source source;
+    fv_report report = {0};
+    fv_ask_hooks hooks = {.user = e, .text = on_text, .token = on_token};
+    const char *prompt = fv_options_string(o, "prompt");
+    fv_status st = make_dir(e);
+    if (st == FV_OK) st = fv_request_remote(o, prompt, &hooks, &arena, &source, &report);
+    if (st == FV_OK) st = put_results(e, &source, &report);
+    fv_report_free(&report);
+    fv_arena_fini(&arena);
     return st;
 }
 
 static fv_status trace(const fv_options *o) {
-    fv_local *local = NULL;
-    fv_request request = {0};
-    fv_status st;
-    FV_TRY_GOTO(fv_request_engine(o, &local), st, out);
-    FV_TRY_GOTO(fv_request_open(o, local, fv_options_string(o, "prompt"), &request), st, out);
-    evidence e = {.dir = fv_options_string(o, "out"), .local = local};
-    st = trace_into(&e, local, &request.ask);
-    fv_request_close(&request);
-out:
-    fv_local_close(local);
+    evidence e = {.dir = fv_options_string(o, "out")};
+    fv_status st = fv_options_string(o, "to") ? trace_there(o, &e) : trace_here(o, &e);
+    if (e.answer && fclose(e.answer) != 0 && st == FV_OK)
+        st = FV_FAIL(FV_EIO, "cannot write %s/answer.txt", e.dir);
+    free(e.logits);
+    free(e.tokens);
     return st;
 }
 
 int fv_cli_trace(int argc, char **argv) {
     static const char usage[] =
-        "fovea trace --checkpoint DIR [--image FILE]... --prompt TEXT --out DIR";
+        "fovea trace (--checkpoint DIR | --to HOST:PORT) [--image FILE]... --prompt TEXT --out DIR";
     fv_options *o;
     if (fv_options_parse(table, N_TABLE, argc, argv, &o) != FV_OK) return fv_cli_usage("trace");
     int rc = 0;

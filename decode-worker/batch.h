@@ -3,8 +3,8 @@
 
 /* CONTINUOUS BATCH: answers join and leave between steps; each step advances all of them by one
  * token. What an answer says does not depend on who else is in the batch. The compute thread. */
-#include "decode-worker/sequence.h"
 #include "decode-worker/step.h"
+#include "model/sequence.h"
 
 typedef struct fv_batch fv_batch; /* opaque; borrows the stepper's decoder */
 

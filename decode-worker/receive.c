@@ -166,6 +166,10 @@ double fv_receiver_next_deadline(const fv_receiver *r) {
     return fv_grants_next_deadline(r->grants);
 }
 
+double fv_receiver_now(const fv_receiver *r) { return fv_grants_now(r->grants); }
+
+uint64_t fv_receiver_granted(const fv_receiver *r) { return fv_grants_bytes(r->grants); }
+
 const fv_receiver_counters *fv_receiver_get_counters(const fv_receiver *r) { return &r->count; }
 
 int32_t fv_receiver_live(const fv_receiver *r) { return fv_grants_live(r->grants); }

@@ -14,8 +14,8 @@
  * peer. Memory is taken for what was granted and never for what a sender says beyond that.
  *
  * One thread, that of the pool, owns a receiver. */
-#include "decode-worker/sample.h"
 #include "model/net/kv.h"
+#include "model/sample.h"
 #include "policy/policy.h"
 #include "wire/transport.h"
 
@@ -47,9 +47,11 @@ fv_sink *fv_receiver_sink(fv_receiver *r); /* borrowed, lives as long as the rec
  * rest. */
 int32_t fv_receiver_expire(fv_receiver *r);
 double fv_receiver_next_deadline(const fv_receiver *r); /* HUGE_VAL: none */
+double fv_receiver_now(const fv_receiver *r);           /* of the same clock */
 
 const fv_receiver_counters *fv_receiver_get_counters(const fv_receiver *r);
-int32_t fv_receiver_live(const fv_receiver *r); /* hand-offs that hold memory */
+int32_t fv_receiver_live(const fv_receiver *r);     /* hand-offs that hold memory */
+uint64_t fv_receiver_granted(const fv_receiver *r); /* bytes promised and not yet committed */
 
 /* ---- a request, as it came -------------------------------------------------------------- */
 

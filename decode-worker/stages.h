@@ -4,11 +4,12 @@
 /* COMPACT KV -> TOKENS. The decode worker's stages, in the order in which a request meets them. */
 /* clang-format off */
 #include "decode-worker/receive.h"  /* what a prefill worker sends -> KV store and ticket */
+#include "decode-worker/answers.h"  /* tickets -> claimed requests -> answers in the batch */
 #include "decode-worker/batch.h"    /* answers that run together, joining and leaving */
 #include "decode-worker/step.h"     /*   new tokens and KV stores -> decoder layers -> logits */
-#include "decode-worker/sequence.h" /*   one answer: logits -> token -> text -> its end */
-#include "decode-worker/sample.h"   /*     logits -> the next token */
-#include "decode-worker/stop.h"     /*     text that may be shown, up to a stop string */
+#include "model/sequence.h"         /*   one answer: logits -> token -> text -> its end */
+#include "model/sample.h"           /*     logits -> the next token */
+#include "model/stop.h"             /*     text that may be shown, up to a stop string */
 /* clang-format on */
 
 #endif

@@ -24,34 +24,61 @@ static fv_status expand(const fv_model_config *cfg, const int32_t *ids, int32_t 
     return FV_OK;
 }
 
-fv_status fv_prompt_make(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
-                         int32_t n_image, int32_t context, fv_prompt *out) {
-    int32_t *ids, n, found = 0;
-    FV_TRY(fv_tokenizer_encode(tok, text, strlen(text), true, &ids, &n));
-    for (int32_t i = 0; cfg->has_vision && i < n; i++) found += ids[i] == cfg->image_token;
-    fv_prompt p = {.n_image = n_image};
-    fv_status st = FV_OK;
+fv_status fv_prompt_of_ids(const fv_model_config *cfg, const int32_t *ids, int32_t n,
+                           int32_t n_image, int32_t context, fv_prompt *out) {
+    int32_t found = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || (ids[i] >= cfg->text.vocab && !(n_image && ids[i] == cfg->image_token)))
+            return FV_FAIL(FV_EINVAL, "prompt id %d is %d; the model has ids 0..%d", i, ids[i],
+                           cfg->text.vocab - 1);
+        found += cfg->has_vision && ids[i] == cfg->image_token;
+    }
     int64_t rows = n - found;
     if (n_image) rows += (int64_t)n_image * fv_model_visual_tokens(cfg);
     if (n_image && !cfg->has_vision)
-        st = FV_FAIL(FV_EINVAL, "this checkpoint reads text only: ask without images");
-    else if (found != n_image)
-        st = FV_FAIL(FV_EINVAL,
-                     "the prompt names %d image%s with <image> and %d %s given: they must be equal",
-                     found, found == 1 ? "" : "s", n_image, n_image == 1 ? "is" : "are");
-    else if (rows > context)
-        st = FV_FAIL(FV_EINVAL,
-                     "the prompt has %lld tokens, %d images included; this checkpoint's context is "
-                     "%d: shorten the text or send fewer images",
-                     (long long)rows, n_image, context);
-    else
-        st = expand(cfg, ids, n, &p);
-    free(ids);
+        return FV_FAIL(FV_EINVAL, "this checkpoint reads text only: ask without images");
+    if (found != n_image)
+        return FV_FAIL(FV_EINVAL,
+                       "the prompt names %d image%s with <image> and %d %s given: they must be "
+                       "equal",
+                       found, found == 1 ? "" : "s", n_image, n_image == 1 ? "is" : "are");
+    if (rows > context)
+        return FV_FAIL(FV_EINVAL,
+                       "the prompt has %lld tokens, %d images included; this checkpoint's context "
+                       "is %d: shorten the text or send fewer images",
+                       (long long)rows, n_image, context);
+    fv_prompt p = {.n_image = n_image};
+    fv_status st = expand(cfg, ids, n, &p);
     if (st != FV_OK) {
         fv_prompt_free(&p);
         return st;
     }
     *out = p;
+    return FV_OK;
+}
+
+fv_status fv_prompt_make(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
+                         int32_t n_image, int32_t context, fv_prompt *out) {
+    int32_t *ids, n;
+    FV_TRY(fv_tokenizer_encode(tok, text, strlen(text), true, &ids, &n));
+    fv_status st = fv_prompt_of_ids(cfg, ids, n, n_image, context, out);
+    free(ids);
+    return st;
+}
+
+fv_status fv_prompt_append(fv_prompt *p, const int32_t *ids, int32_t n) {
+    size_t total = (size_t)p->n + (size_t)n;
+    int32_t *all = realloc(p->ids, (total + 1) * sizeof *all);
+    if (all) p->ids = all;
+    uint8_t *seg = realloc(p->seg, total + 1);
+    if (seg) p->seg = seg;
+    if (!all || !seg) return FV_FAIL(FV_ENOMEM, "out of memory for a prompt of %zu", total);
+    for (int32_t i = 0; i < n; i++) {
+        p->ids[p->n + i] = ids[i];
+        p->seg[p->n + i] = FV_SEG_TEXT;
+    }
+    p->n += n;
+    p->n_text += n;
     return FV_OK;
 }
 

@@ -17,6 +17,15 @@ typedef struct fv_prompt {
  * `context`; the sentence says what to change. */
 fv_status fv_prompt_make(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
                          int32_t n_image, int32_t context, fv_prompt *out);
+
+/* The same for a prompt that is ids already, [n]: taken as they are, nothing is added. FV_EINVAL
+ * also for an id that the text model does not have. */
+fv_status fv_prompt_of_ids(const fv_model_config *cfg, const int32_t *ids, int32_t n,
+                           int32_t n_image, int32_t context, fv_prompt *out);
+
+/* Adds n ids of an answer, as text. */
+fv_status fv_prompt_append(fv_prompt *p, const int32_t *ids, int32_t n);
+
 void fv_prompt_free(fv_prompt *p);
 
 #endif

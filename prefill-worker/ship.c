@@ -276,6 +276,16 @@ fv_status fv_ship_done(const fv_ship *s, bool *done) {
     return FV_OK;
 }
 
+fv_status fv_ship_granted(const fv_ship *s, bool *granted) {
+    if (s->answered) FV_TRY(say(&s->opened));
+    *granted = s->answered;
+    return FV_OK;
+}
+
+fv_refusal fv_ship_refusal(const fv_ship *s) {
+    return s->committed ? s->closed.refusal : s->opened.refusal;
+}
+
 const fv_ticket *fv_ship_ticket(const fv_ship *s) { return &s->opened.grant.ticket; }
 
 fv_ship_report fv_ship_get_report(const fv_ship *s) {

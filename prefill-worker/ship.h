@@ -37,6 +37,10 @@ typedef struct fv_ship fv_ship; /* opaque */
  * is returned here with the other side's sentence. */
 fv_status fv_ship_begin(fv_transport *t, const fv_ship_request *req, fv_ship **out);
 
+/* *granted: the other side has set room aside, and rows may be sent. A refusal is returned with its
+ * sentence. */
+fv_status fv_ship_granted(const fv_ship *s, bool *granted);
+
 /* Sends layers [l0, l1); l0 is where the last call ended. FV_EBUSY while the grant has not come:
  * call again later. Any other failure means that the hand-off is lost: close it. */
 fv_status fv_ship_layers(fv_ship *s, int32_t l0, int32_t l1);
@@ -48,7 +52,11 @@ fv_status fv_ship_end(fv_ship *s, const fv_first_token *first);
  * refusal is returned with its sentence. */
 fv_status fv_ship_done(const fv_ship *s, bool *done);
 
-const fv_ticket *fv_ship_ticket(const fv_ship *s); /* after done */
+const fv_ticket *fv_ship_ticket(const fv_ship *s); /* when it was granted */
+
+/* Why the other side does not want it; FV_REFUSED_NONE: it has not said so. */
+fv_refusal fv_ship_refusal(const fv_ship *s);
+
 fv_ship_report fv_ship_get_report(const fv_ship *s);
 
 /* Gives the hand-off up unless it is done. NULL is fine. */

@@ -52,7 +52,7 @@ fv_refusal fv_hello_get(const uint8_t *p, size_t n, fv_hello *out, size_t *n_pol
 
 /* ---- PRMT ------------------------------------------------------------------------------ */
 
-typedef struct fv_wire_sampling { /* decode-worker/sample.h says what they mean */
+typedef struct fv_wire_sampling { /* model/sample.h says what they mean */
     float repetition_penalty, temperature, top_p;
     int32_t top_k, n_logprobs;
     uint64_t seed;

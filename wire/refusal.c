@@ -3,6 +3,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 static const struct {
     const char *name, *text;
@@ -18,6 +19,12 @@ const char *fv_refusal_name(fv_refusal r) { return table[r].name; }
 const char *fv_refusal_text(fv_refusal r) { return table[r].text; }
 
 fv_status fv_refusal_status(fv_refusal r) { return table[r].status; }
+
+fv_refusal fv_refusal_named(const char *name, size_t n) {
+    for (int r = FV_REFUSED_NONE + 1; r < FV_N_REFUSAL; r++)
+        if (strlen(table[r].name) == n && memcmp(table[r].name, name, n) == 0) return (fv_refusal)r;
+    return FV_REFUSED_NONE;
+}
 
 fv_refusal fv_refusal_of(fv_status st) {
     if (st == FV_OK) return FV_REFUSED_NONE;

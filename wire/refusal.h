@@ -41,6 +41,12 @@ typedef enum fv_refusal {
 
 const char *fv_refusal_name(fv_refusal r); /* "checksum"; for metrics and logs */
 const char *fv_refusal_text(fv_refusal r); /* a few words */
+
+/* By its name of n bytes, as the trailer FV_REFUSAL_KEY of a call brings it; one that is not known
+ * is FV_REFUSED_NONE. */
+#define FV_REFUSAL_KEY "fovea-refusal"
+fv_refusal fv_refusal_named(const char *name, size_t n);
+
 fv_status fv_refusal_status(fv_refusal r);
 
 /* The refusal for a failure of our own on the receiving side: its sentence stays. */

@@ -1,20 +1,37 @@
 #ifndef FOVEA_KERNELS_CPU_INLINE_H
 #define FOVEA_KERNELS_CPU_INLINE_H
 
-/* Requests to the compiler that the kernels depend on. */
+/* Requests to the compiler that the speed of the kernels depends on, and nothing else does.
+ *
+ *   ALWAYS_INLINE   arguments that are constants at the call become constants in the body
+ *   NEVER_INLINE    a loop that needs all registers gets a function of its own
+ *   UNROLL          before a loop over the accumulators of a tile: it dissolves, or they would
+ *                   not stay in registers
+ *
+ * A sanitizer puts checks on every access of every copy; clang then compiles a path for many
+ * minutes. So sanitized builds make no copies. */
+#ifdef __has_feature
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+    __has_feature(undefined_behavior_sanitizer)
+#define FV_CPU_ROLLED
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define FV_CPU_ROLLED
+#endif
 
-/* Arguments that are constants at the call become constants in the body. */
-#define ALWAYS_INLINE inline __attribute__((always_inline))
-
-/* A loop that needs all registers gets a function of its own. */
 #define NEVER_INLINE __attribute__((noinline))
 
-/* Before a loop over the accumulators of a tile: it must dissolve, or they would not stay in
- * registers. */
+#ifdef FV_CPU_ROLLED
+#define ALWAYS_INLINE NEVER_INLINE
+#define UNROLL
+#else
+#define ALWAYS_INLINE inline __attribute__((always_inline))
 #ifdef __clang__
 #define UNROLL _Pragma("unroll")
 #else
 #define UNROLL _Pragma("GCC unroll 32")
+#endif
 #endif
 
 #endif

@@ -1,4 +1,4 @@
-/* decode-worker/sequence.c and batch.c: answers end as they should, and joining, leaving and
+/* model/sequence.c and batch.c: answers end as they should, and joining, leaving and
  * failing neighbours change nothing. */
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,9 +1,9 @@
-/* decode-worker/sample.c */
+/* model/sample.c */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
 
-#include "decode-worker/sample.h"
+#include "model/sample.h"
 
 enum { N = 6 };
 static const float logits[N] = {1.0f, 3.0f, 2.0f, 3.0f, -1.0f, 9.0f};

@@ -1,5 +1,5 @@
-#ifndef FOVEA_DECODE_WORKER_SEQUENCE_H
-#define FOVEA_DECODE_WORKER_SEQUENCE_H
+#ifndef FOVEA_MODEL_SEQUENCE_H
+#define FOVEA_MODEL_SEQUENCE_H
 
 /* ONE ANSWER: from logits to shown text, token by token, until it ends.
  *
@@ -7,8 +7,8 @@
  *
  * A sequence knows everything that choosing tokens depends on and nothing of the network, so the
  * worker that prefilled can take the first token and another one can go on. One thread. */
-#include "decode-worker/sample.h"
-#include "decode-worker/stop.h"
+#include "model/sample.h"
+#include "model/stop.h"
 #include "model/tokenizer.h"
 
 typedef struct fv_sequence_options {

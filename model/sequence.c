@@ -1,5 +1,5 @@
 /* The life of one answer. */
-#include "decode-worker/sequence.h"
+#include "model/sequence.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-#ifndef FOVEA_DECODE_WORKER_SAMPLE_H
-#define FOVEA_DECODE_WORKER_SAMPLE_H
+#ifndef FOVEA_MODEL_SAMPLE_H
+#define FOVEA_MODEL_SAMPLE_H
 
 /* SAMPLE: logits -> the next token. Pure functions of their arguments: the random number of a
  * step depends on (seed, step) only, so a request that is replayed goes on as it would have. */

@@ -1,5 +1,5 @@
-#ifndef FOVEA_DECODE_WORKER_STOP_H
-#define FOVEA_DECODE_WORKER_STOP_H
+#ifndef FOVEA_MODEL_STOP_H
+#define FOVEA_MODEL_STOP_H
 
 /* STOP STRINGS in a stream of text: what is shown never contains one, nor the beginning of one
  * that then turns out to be complete. */

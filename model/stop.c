@@ -1,5 +1,5 @@
 /* Holds back the longest end of the stream that could still become a stop string. One thread. */
-#include "decode-worker/stop.h"
+#include "model/stop.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Greedy and random choice. Sums are taken in double and in a fixed order. Any thread. */
-#include "decode-worker/sample.h"
+#include "model/sample.h"
 
 #include <math.h>
 #include <stdlib.h>

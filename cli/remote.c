@@ -1,0 +1,215 @@
+/* The client: a loop and a bridge of its own, a channel, and calls that are waited for. Events of a
+ * call become the hooks that the one-process path has. */
+#include "cli/remote.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "wire/rpc_client.h"
+#include "wire/rpc_listen.h"
+
+enum { SHORT_MS = 10000, ASK_MS = 3600000 };
+
+struct fv_remote {
+    uv_loop_t loop;
+    fv_bridge *bridge;
+    fv_rpc_channel *channel;
+    char target[256], fingerprint[64], prefill_worker[128], decode_worker[128];
+};
+
+/* ---- opening and closing ---------------------------------------------------------------- */
+
+fv_status fv_remote_open(const char *target, fv_remote **out) {
+    FV_TRY(fv_rpc_listen_check(target));
+    fv_remote *r = calloc(1, sizeof *r);
+    if (!r) return FV_FAIL(FV_ENOMEM, "no memory for a client");
+    fv_status st;
+    snprintf(r->target, sizeof r->target, "%s", target);
+    int err = uv_loop_init(&r->loop);
+    if (err != 0) {
+        st = FV_FAIL(FV_EIO, "cannot make an event loop: %s", uv_strerror(err));
+        goto free_remote;
+    }
+    FV_TRY_GOTO(fv_bridge_open(&r->loop, &r->bridge), st, close_loop);
+    FV_TRY_GOTO(fv_rpc_channel_open(r->bridge, target, NULL, &r->channel), st, close_bridge);
+    *out = r;
+    return FV_OK;
+close_bridge:
+    fv_bridge_close(r->bridge, NULL, NULL);
+close_loop:
+    uv_run(&r->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&r->loop);
+free_remote:
+    free(r);
+    return st;
+}
+
+void fv_remote_close(fv_remote *r) {
+    if (!r) return;
+    fv_rpc_channel_close(r->channel);
+    fv_bridge_close(r->bridge, NULL, NULL);
+    uv_run(&r->loop, UV_RUN_DEFAULT);
+    uv_loop_close(&r->loop);
+    free(r);
+}
+
+const char *fv_remote_prefill_worker(const fv_remote *r) { return r->prefill_worker; }
+const char *fv_remote_decode_worker(const fv_remote *r) { return r->decode_worker; }
+
+/* ---- questions with one answer ---------------------------------------------------------- */
+
+typedef struct question {
+    fv_remote *r;
+    const ProtobufCMessageDescriptor *descriptor;
+    void (*take)(const ProtobufCMessage *m, void *user);
+    void *user;
+    fv_status status;
+    bool over;
+} question;
+
+/* "127.0.0.1:8000: UNAVAILABLE: there is no ..." */
+static fv_status said(const fv_remote *r, const fv_rpc_end *end) {
+    char who[320];
+    snprintf(who, sizeof who, "%s: %s", r->target, fv_rpc_code_name(end->code));
+    return fv_rpc_end_status(end, who);
+}
+
+static void on_reply(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_byte_buffer *reply) {
+    question *q = user;
+    ProtobufCMessage *m;
+    q->over = true;
+    q->status = said(q->r, end);
+    if (q->status == FV_OK) q->status = fv_rpc_call_unpack(c, q->descriptor, reply, &m);
+    if (q->status == FV_OK) q->take(m, q->user);
+}
+
+static fv_status ask_one(question *q, const char *path, const ProtobufCMessage *request) {
+    FV_TRY(fv_rpc_unary(q->r->channel, path, request, SHORT_MS, on_reply, q, NULL));
+    while (!q->over) uv_run(&q->r->loop, UV_RUN_ONCE);
+    return q->status;
+}
+
+static void take_model(const ProtobufCMessage *m, void *user) {
+    fv_remote *r = user;
+    snprintf(r->fingerprint, sizeof r->fingerprint, "%s",
+             ((const Fovea__Inference__V1__Model *)m)->fingerprint);
+}
+
+fv_status fv_remote_fingerprint(fv_remote *r, const char **out) {
+    Fovea__Inference__V1__GetModelRequest m = FOVEA__INFERENCE__V1__GET_MODEL_REQUEST__INIT;
+    question q = {.r = r,
+                  .descriptor = &fovea__inference__v1__model__descriptor,
+                  .take = take_model,
+                  .user = r};
+    FV_TRY(ask_one(&q, "/fovea.inference.v1.Inference/GetModel", &m.base));
+    *out = r->fingerprint;
+    return FV_OK;
+}
+
+static void take_fleet(const ProtobufCMessage *m, void *user) {
+    const Fovea__Inference__V1__FleetState *s = (const Fovea__Inference__V1__FleetState *)m;
+    fv_fleet_count *count = user;
+    for (size_t i = 0; i < s->n_workers; i++) {
+        if (s->workers[i]->state != FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY)
+            continue;
+        count->n_prefill += s->workers[i]->role == FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL;
+        count->n_decode += s->workers[i]->role == FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE;
+        const Fovea__Inference__V1__Load *load = s->workers[i]->load;
+        if (load) count->bytes_used += load->bytes_granted + load->bytes_held;
+    }
+    count->n_queued = (int32_t)s->n_queued;
+    count->n_running = (int32_t)s->n_running;
+}
+
+fv_status fv_remote_fleet(fv_remote *r, fv_fleet_count *out) {
+    Fovea__Inference__V1__GetFleetRequest m = FOVEA__INFERENCE__V1__GET_FLEET_REQUEST__INIT;
+    fv_fleet_count count = {0};
+    question q = {.r = r,
+                  .descriptor = &fovea__inference__v1__fleet_state__descriptor,
+                  .take = take_fleet,
+                  .user = &count};
+    FV_TRY(ask_one(&q, "/fovea.inference.v1.Inference/GetFleet", &m.base));
+    *out = count;
+    return FV_OK;
+}
+
+/* ---- a request -------------------------------------------------------------------------- */
+
+typedef struct answer {
+    fv_remote *r;
+    const fv_ask_hooks *hooks;
+    fv_report *report;
+    uint32_t n_token;
+    bool finished, over;
+    fv_status status;
+} answer;
+
+static fv_status take_token(const answer *a, const Fovea__Inference__V1__Token *t) {
+    fv_sampled token = {.id = (int32_t)t->id, .logprob = t->logprob};
+    for (size_t i = 0; i < t->n_alternatives && i < FV_MAX_LOGPROBS; i++)
+        token.top[token.n_top++] = (fv_logprob){.id = (int32_t)t->alternatives[i]->id,
+                                                .logprob = t->alternatives[i]->logprob};
+    return a->hooks->token ? a->hooks->token(a->hooks->user, &token) : FV_OK;
+}
+
+static fv_status take_tokens(answer *a, const Fovea__Inference__V1__Tokens *t) {
+    if (t->index != a->n_token)
+        return FV_FAIL(FV_EDATA, "%s: token %u came where %u was due", a->r->target, t->index,
+                       a->n_token);
+    for (size_t i = 0; i < t->n_tokens; i++, a->n_token++) FV_TRY(take_token(a, t->tokens[i]));
+    return t->text[0] && a->hooks->text ? a->hooks->text(a->hooks->user, t->text, strlen(t->text))
+                                        : FV_OK;
+}
+
+static fv_status on_event(fv_rpc_call *c, grpc_byte_buffer *message) {
+    answer *a = fv_rpc_call_user(c);
+    ProtobufCMessage *m;
+    FV_TRY(fv_rpc_call_unpack(c, &fovea__inference__v1__generate_event__descriptor, message, &m));
+    const Fovea__Inference__V1__GenerateEvent *e = (const Fovea__Inference__V1__GenerateEvent *)m;
+    switch (e->event_case) {
+    case FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_ACCEPTED:
+        snprintf(a->r->prefill_worker, sizeof a->r->prefill_worker, "%s",
+                 e->accepted->prefill_worker);
+        snprintf(a->r->decode_worker, sizeof a->r->decode_worker, "%s", e->accepted->decode_worker);
+        return FV_OK;
+    case FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_TOKENS: return take_tokens(a, e->tokens);
+    case FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_FINISHED:
+        if (a->finished) return FV_FAIL(FV_EDATA, "%s: the answer ended twice", a->r->target);
+        FV_TRY(fv_report_from_message(e->finished->report, e->finished->reason, a->report));
+        a->finished = true;
+        return FV_OK;
+    default: return FV_OK;
+    }
+}
+
+static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
+    answer *a = fv_rpc_call_user(c);
+    a->over = true;
+    a->status = said(a->r, end);
+    if (a->status == FV_OK && !a->finished)
+        a->status = FV_FAIL(FV_EDATA, "%s: the answer has no end", a->r->target);
+}
+
+fv_status fv_remote_ask(fv_remote *r, const Fovea__Inference__V1__GenerateRequest *request,
+                        const fv_ask_hooks *hooks, fv_report *report) {
+    static const fv_rpc_events events = {.on_message = on_event, .on_end = on_end};
+    fv_report got = {0};
+    answer a = {.r = r, .hooks = hooks, .report = &got};
+    fv_rpc_call_options opt = {.path = "/fovea.inference.v1.Inference/Generate",
+                               .events = &events,
+                               .user = &a,
+                               .deadline_ms = ASK_MS,
+                               .request = &request->base,
+                               .half_close = true};
+    fv_rpc_call *call;
+    r->prefill_worker[0] = r->decode_worker[0] = '\0';
+    FV_TRY(fv_rpc_call_open(r->channel, &opt, &call));
+    while (!a.over) uv_run(&r->loop, UV_RUN_ONCE);
+    if (a.status != FV_OK) {
+        fv_report_free(&got);
+        return a.status;
+    }
+    *report = got;
+    return FV_OK;
+}

@@ -1,0 +1,81 @@
+/* A report as a fleet sends it -> the report that the one-process path makes. Counts that would not
+ * fit are a broken message. Pure function. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/remote.h"
+
+typedef Fovea__Inference__V1__Report report_message;
+
+/* The report borrows the name, so it must be one that stays. */
+static const char *transport_name(const Fovea__Inference__V1__Transfer *t) {
+    static const char *const names[] = {"grpc", "inproc", "nccl"};
+    for (size_t i = 0; t && i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(names[i], t->transport) == 0) return names[i];
+    return t && t->transport[0] ? "other" : "none";
+}
+
+static fv_finish finish_of(Fovea__Inference__V1__FinishReason reason) {
+    switch (reason) {
+    case FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_LENGTH: return FV_FINISH_LENGTH;
+    case FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_EOS: return FV_FINISH_EOS;
+    case FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_STOP: return FV_FINISH_STOP;
+    default: return FV_FINISH_NOT;
+    }
+}
+
+static void take_notes(const report_message *m, fv_report *out) {
+    for (size_t i = 0; i < m->n_notes; i++)
+        for (int s = 0; s < FV_N_STAGE; s++)
+            if (strcmp(m->notes[i]->stage, fv_stage_name((fv_stage)s)) == 0)
+                snprintf(out->note[s], sizeof out->note[s], "%s", m->notes[i]->text);
+}
+
+static fv_status take_lists(const report_message *m, fv_report *out) {
+    if (m->n_visual_rows > FV_PLAN_MAX_LAYERS)
+        return FV_FAIL(FV_EDATA, "the fleet reports %zu layers", m->n_visual_rows);
+    if (m->n_digests != m->n_generated)
+        return FV_FAIL(FV_EDATA, "the fleet reports %zu digests for %u tokens", m->n_digests,
+                       m->n_generated);
+    out->n_layer = (int32_t)m->n_visual_rows;
+    for (size_t l = 0; l < m->n_visual_rows; l++) out->visual_rows[l] = (int32_t)m->visual_rows[l];
+    out->digest = calloc(m->n_digests + 1, sizeof *out->digest);
+    if (!out->digest) return FV_FAIL(FV_ENOMEM, "out of memory for the report");
+    if (m->n_digests) memcpy(out->digest, m->digests, m->n_digests * sizeof *m->digests);
+    return FV_OK;
+}
+
+fv_status fv_report_from_message(const report_message *m, Fovea__Inference__V1__FinishReason finish,
+                                 fv_report *out) {
+    if (!m) return FV_FAIL(FV_EDATA, "the fleet sent no report");
+    fv_report r = {.n_prompt = (int32_t)m->n_prompt,
+                   .n_visual = (int32_t)m->n_visual,
+                   .n_text = (int32_t)m->n_text,
+                   .n_image = (int32_t)m->n_images,
+                   .n_generated = (int32_t)m->n_generated,
+                   .bytes_raw = m->bytes_raw,
+                   .bytes_bound = m->bytes_bound,
+                   .bytes_visual = m->bytes_visual,
+                   .bytes_text = m->bytes_text,
+                   .bytes_visual_end = m->bytes_visual_end,
+                   .bytes_text_end = m->bytes_text_end,
+                   .transport = transport_name(m->transfer),
+                   .s_preprocess = m->seconds_preprocess,
+                   .s_vision = m->seconds_vision,
+                   .s_prefill = m->seconds_prefill,
+                   .s_first_token = m->seconds_first_token,
+                   .s_decode = m->seconds_decode,
+                   .finish = finish_of(finish)};
+    if (m->transfer) {
+        r.bytes_sent = m->transfer->bytes_sent;
+        r.frames = m->transfer->n_frames;
+        r.s_handoff =
+            m->transfer->seconds_open + m->transfer->seconds_exposed + m->transfer->seconds_commit;
+    }
+    snprintf(r.policy, sizeof r.policy, "%s", m->policy);
+    take_notes(m, &r);
+    FV_TRY(take_lists(m, &r));
+    *out = r;
+    return FV_OK;
+}

@@ -1,0 +1,389 @@
+/* fovea up: a fleet on this machine. The router and the workers are child processes; what dies is
+ * started again, and a signal drains them, the router first, so that requests still find workers.
+ *
+ *   start router --"listening on"--> start workers --all ready--> watch --signal--> drain
+ *        |                               |                          |
+ *        '------ a child dies: give up --'                          '--> a worker dies: start it
+ * again
+ *
+ * One thread; signals come through a descriptor. Children are in groups of their own, so that
+ * Ctrl-C reaches them by way of this process, and are ended by the kernel when it dies. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/commands.h"
+#include "cli/remote.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/options.h"
+
+static const fv_option table[] = {
+    {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,
+     "Hugging Face checkpoint directory", 0, 0},
+    {"prefill", NULL, FV_OPTION_INT, "N", "1", "prefill workers", 1, 64},
+    {"decode", NULL, FV_OPTION_INT, "N", "1", "decode workers", 1, 64},
+    {"listen", "FOVEA_LISTEN", FV_OPTION_STRING, "HOST:PORT", "127.0.0.1:8200",
+     "where clients find the router; port 0: any that is free", 0, 0},
+    {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", NULL, "passed on to the workers", 0,
+     0},
+    {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", NULL, "likewise, to each", 0, 9e15},
+    {"chunk", "FOVEA_CHUNK", FV_OPTION_INT, "N", NULL, "likewise", 0, 1 << 20},
+    {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", NULL, "likewise, to each", 0, 1024},
+    {"backend", "FOVEA_BACKEND", FV_OPTION_STRING, "NAME", NULL, "likewise", 0, 0},
+    {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", NULL, "likewise", 0, 0},
+    {"grace-ms", "FOVEA_GRACE_MS", FV_OPTION_INT, "MS", "30000",
+     "when it is ended, time for running requests", 0, 3600000},
+    {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "warn",
+     "error, warn, info, debug; or per part, such as warn,router=info", 0, 0},
+};
+enum { N_TABLE = sizeof table / sizeof table[0] };
+
+enum { ARGS_MAX = 24, START_S = 120, POLL_MS = 100, AGAIN_S = 1, SAME_SIGNAL_S = 1 };
+enum { PATH_BYTES = 4096 };
+
+typedef struct child {
+    const char *program;
+    char name[32];
+    char *args[ARGS_MAX]; /* owned; behind the last one NULL */
+    int32_t n_arg;
+    pid_t pid;      /* 0: it does not run */
+    double again_s; /* when to start it again; 0: not */
+} child;
+
+typedef struct fleet {
+    const fv_options *o;
+    char bin[PATH_BYTES]; /* the folder of our programs */
+    char address[256];    /* of the router */
+    child *children;      /* [n]; the router is the first */
+    int32_t n;
+    int signals; /* signalfd */
+    sigset_t mask_before;
+    bool ending;
+} fleet;
+
+/* ---- command lines ---------------------------------------------------------------------- */
+
+static fv_status add_arg(child *c, const char *text) {
+    if (c->n_arg + 1 >= ARGS_MAX) return FV_FAIL(FV_EINVAL, "too many options for %s", c->program);
+    c->args[c->n_arg] = strdup(text);
+    if (!c->args[c->n_arg]) return FV_FAIL(FV_ENOMEM, "out of memory for a command line");
+    c->n_arg++;
+    return FV_OK;
+}
+
+static fv_status add_option(child *c, const char *name, const char *value) {
+    char flag[64];
+    snprintf(flag, sizeof flag, "--%s", name);
+    FV_TRY(add_arg(c, flag));
+    return add_arg(c, value);
+}
+
+/* What was given to us under the same name goes on to the child. */
+static fv_status pass_on(const fv_options *o, child *c, const char *name, bool number) {
+    char digits[32];
+    if (!fv_options_given(o, name)) return FV_OK;
+    snprintf(digits, sizeof digits, "%lld", number ? (long long)fv_options_int(o, name) : 0);
+    return add_option(c, name, number ? digits : fv_options_string(o, name));
+}
+
+static fv_status begin_args(const fleet *f, child *c) {
+    char path[2 * PATH_BYTES], grace[32];
+    snprintf(path, sizeof path, "%s/%s", f->bin, c->program);
+    FV_TRY(add_arg(c, path));
+    FV_TRY(add_option(c, "log", fv_options_string(f->o, "log")));
+    snprintf(grace, sizeof grace, "%lld", (long long)fv_options_int(f->o, "grace-ms"));
+    return add_option(c, "grace-ms", grace);
+}
+
+static fv_status router_args(const fleet *f, child *c) {
+    c->program = "fovea-router";
+    snprintf(c->name, sizeof c->name, "router");
+    FV_TRY(begin_args(f, c));
+    return add_option(c, "listen", fv_options_string(f->o, "listen"));
+}
+
+static fv_status worker_args(const fleet *f, child *c, bool prefill, int32_t index) {
+    c->program = prefill ? "fovea-prefill" : "fovea-decode";
+    snprintf(c->name, sizeof c->name, "%s-%d", prefill ? "prefill" : "decode", index);
+    FV_TRY(begin_args(f, c));
+    FV_TRY(add_option(c, "checkpoint", fv_options_string(f->o, "checkpoint")));
+    FV_TRY(add_option(c, "router", f->address));
+    FV_TRY(add_option(c, "listen", "127.0.0.1:0"));
+    FV_TRY(add_option(c, "name", c->name));
+    FV_TRY(pass_on(f->o, c, "kv-dtype", false));
+    FV_TRY(pass_on(f->o, c, "kv-bytes", true));
+    FV_TRY(pass_on(f->o, c, "threads", true));
+    FV_TRY(pass_on(f->o, c, "backend", false));
+    FV_TRY(pass_on(f->o, c, "isa", false));
+    return prefill ? pass_on(f->o, c, "chunk", true) : FV_OK;
+}
+
+/* ---- children --------------------------------------------------------------------------- */
+
+/* In the child: what a signal-handling parent has changed is put back. */
+static void become(const fleet *f, const child *c, int out) {
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    setpgid(0, 0);
+    sigprocmask(SIG_SETMASK, &f->mask_before, NULL);
+    dup2(out, STDOUT_FILENO);
+    execv(c->args[0], c->args);
+    _exit(127);
+}
+
+/* `out` becomes its standard output. */
+static fv_status start(const fleet *f, child *c, int out) {
+    if (access(c->args[0], X_OK) != 0)
+        return FV_FAIL(FV_ENOTFOUND, "%s is not there; it belongs beside fovea", c->args[0]);
+    pid_t pid = fork();
+    if (pid < 0) return FV_FAIL(FV_EIO, "cannot start %s: %s", c->name, strerror(errno));
+    if (pid == 0) become(f, c, out);
+    c->pid = pid;
+    c->again_s = 0;
+    FV_LOG(INFO, GENERAL, "child=%s event=started pid=%d", c->name, (int)pid);
+    return FV_OK;
+}
+
+static fv_status start_quietly(const fleet *f, child *c) {
+    int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (null < 0) return FV_FAIL(FV_EIO, "cannot open /dev/null: %s", strerror(errno));
+    fv_status st = start(f, c, null);
+    close(null);
+    return st;
+}
+
+static void say_end(const child *c, int status, char *out, size_t cap) {
+    if (WIFSIGNALED(status))
+        snprintf(out, cap, "%s was ended by signal %d", c->name, WTERMSIG(status));
+    else
+        snprintf(out, cap, "%s ended with status %d", c->name, WEXITSTATUS(status));
+}
+
+/* The next child that has ended, or NULL. */
+static child *reap(fleet *f, int *status) {
+    for (int32_t i = 0; i < f->n; i++) {
+        child *c = &f->children[i];
+        if (c->pid == 0 || waitpid(c->pid, status, WNOHANG) != c->pid) continue;
+        c->pid = 0;
+        return c;
+    }
+    return NULL;
+}
+
+/* Waits for a signal; true: the fleet is to end. */
+static bool wait_signal(fleet *f, int ms) {
+    struct pollfd p = {.fd = f->signals, .events = POLLIN};
+    struct signalfd_siginfo info;
+    if (poll(&p, 1, ms) == 1 && read(f->signals, &info, sizeof info) == sizeof info &&
+        info.ssi_signo != SIGCHLD)
+        f->ending = true;
+    return f->ending;
+}
+
+/* ---- starting --------------------------------------------------------------------------- */
+
+static fv_status find_programs(fleet *f) {
+    ssize_t n = readlink("/proc/self/exe", f->bin, sizeof f->bin - 1);
+    char *slash;
+    if (n <= 0) return FV_FAIL(FV_EIO, "cannot tell where fovea lies: %s", strerror(errno));
+    f->bin[n] = '\0';
+    if ((slash = strrchr(f->bin, '/'))) *slash = '\0';
+    return FV_OK;
+}
+
+/* "listening on HOST:PORT" */
+static fv_status read_address(fleet *f, int in) {
+    char line[300];
+    size_t n = 0;
+    double until = fv_clock_s() + START_S;
+    while (n + 1 < sizeof line && !memchr(line, '\n', n) && fv_clock_s() < until) {
+        struct pollfd p = {.fd = in, .events = POLLIN};
+        if (poll(&p, 1, POLL_MS) == 0) continue;
+        ssize_t got = read(in, line + n, sizeof line - 1 - n);
+        if (got <= 0) break;
+        n += (size_t)got;
+    }
+    line[n] = '\0';
+    if (sscanf(line, "listening on %255s", f->address) == 1) return FV_OK;
+    return FV_FAIL(FV_EIO, "the router did not start; what it said stands above");
+}
+
+static fv_status start_router(fleet *f) {
+    int ends[2];
+    FV_TRY(router_args(f, &f->children[0]));
+    if (pipe2(ends, O_CLOEXEC) != 0) return FV_FAIL(FV_EIO, "no pipe: %s", strerror(errno));
+    fv_status st = start(f, &f->children[0], ends[1]);
+    close(ends[1]);
+    if (st == FV_OK) st = read_address(f, ends[0]);
+    close(ends[0]);
+    return st;
+}
+
+static fv_status start_workers(fleet *f, int32_t n_prefill) {
+    for (int32_t i = 1; i < f->n; i++) {
+        bool prefill = i <= n_prefill;
+        FV_TRY(worker_args(f, &f->children[i], prefill, prefill ? i - 1 : i - 1 - n_prefill));
+        FV_TRY(start_quietly(f, &f->children[i]));
+    }
+    return FV_OK;
+}
+
+static fv_status wait_ready(fleet *f, int32_t n_prefill, int32_t n_decode) {
+    fv_remote *r;
+    fv_status st;
+    double until = fv_clock_s() + START_S;
+    FV_TRY(fv_remote_open(f->address, &r));
+    for (;;) {
+        fv_fleet_count count;
+        int status;
+        char why[128];
+        const child *dead = reap(f, &status);
+        if (dead) {
+            say_end(dead, status, why, sizeof why);
+            st = FV_FAIL(FV_EIO, "%s before the fleet was ready", why);
+            break;
+        }
+        FV_TRY_GOTO(fv_remote_fleet(r, &count), st, out);
+        if (count.n_prefill >= n_prefill && count.n_decode >= n_decode) break;
+        if (fv_clock_s() > until) {
+            st = FV_FAIL(FV_EIO, "the workers were not ready within %d s", START_S);
+            break;
+        }
+        if (wait_signal(f, POLL_MS)) break;
+    }
+out:
+    fv_remote_close(r);
+    return st;
+}
+
+/* ---- running and ending ----------------------------------------------------------------- */
+
+/* Until a signal comes. FV_EIO: the router is gone. */
+static fv_status watch(fleet *f) {
+    int status;
+    char why[128];
+    child *c;
+    while (!wait_signal(f, POLL_MS)) {
+        while ((c = reap(f, &status))) {
+            say_end(c, status, why, sizeof why);
+            if (c == &f->children[0]) return FV_FAIL(FV_EIO, "%s", why);
+            FV_LOG(ERROR, GENERAL, "child=%s event=ended reason=\"%s\" action=start-again", c->name,
+                   why);
+            c->again_s = fv_clock_s() + AGAIN_S;
+        }
+        for (int32_t i = 1; i < f->n; i++)
+            if (f->children[i].again_s > 0 && fv_clock_s() > f->children[i].again_s)
+                FV_TRY(start_quietly(f, &f->children[i]));
+    }
+    return FV_OK;
+}
+
+/* Ends children from..to-1; those that are not done in time are killed, as are all by a second
+ * signal. (Who runs us may send the first one to us and to our group: what comes at once with it is
+ * no second one.) */
+static void end_children(fleet *f, int32_t from, int32_t to, double seconds) {
+    double began = fv_clock_s();
+    int status;
+    for (int32_t i = from; i < to; i++)
+        if (f->children[i].pid) kill(f->children[i].pid, SIGTERM);
+    for (;;) {
+        int32_t left = 0;
+        while (reap(f, &status)) {
+        }
+        for (int32_t i = from; i < to; i++) left += f->children[i].pid != 0;
+        if (left == 0) return;
+        double spent = fv_clock_s() - began;
+        f->ending = false;
+        if ((wait_signal(f, POLL_MS) && spent > SAME_SIGNAL_S) || spent > seconds) break;
+    }
+    for (int32_t i = from; i < to; i++) {
+        if (f->children[i].pid == 0) continue;
+        FV_LOG(WARN, GENERAL, "child=%s event=killed", f->children[i].name);
+        kill(f->children[i].pid, SIGKILL);
+        waitpid(f->children[i].pid, &status, 0);
+        f->children[i].pid = 0;
+    }
+}
+
+static void drain(fleet *f) {
+    double seconds = 1e-3 * (double)fv_options_int(f->o, "grace-ms") + 5;
+    end_children(f, 0, 1, seconds);
+    end_children(f, 1, f->n, seconds);
+}
+
+static fv_status take_signals(fleet *f) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, &f->mask_before);
+    f->signals = signalfd(-1, &set, SFD_CLOEXEC);
+    return f->signals >= 0 ? FV_OK : FV_FAIL(FV_EIO, "no signals: %s", strerror(errno));
+}
+
+static fv_status run_fleet(fleet *f) {
+    int32_t n_prefill = (int32_t)fv_options_int(f->o, "prefill");
+    int32_t n_decode = (int32_t)fv_options_int(f->o, "decode");
+    int32_t n = 1 + n_prefill + n_decode;
+    f->children = calloc((size_t)n, sizeof *f->children);
+    if (!f->children) return FV_FAIL(FV_ENOMEM, "out of memory for %d processes", n);
+    f->n = n;
+    FV_TRY(find_programs(f));
+    FV_TRY(take_signals(f));
+    FV_TRY(start_router(f));
+    FV_TRY(start_workers(f, n_prefill));
+    FV_TRY(wait_ready(f, n_prefill, n_decode));
+    if (f->ending) return FV_OK;
+    printf("ready on %s: %d prefill, %d decode; Ctrl-C ends it\n", f->address, n_prefill, n_decode);
+    fflush(stdout);
+    return watch(f);
+}
+
+static fv_status up(const fv_options *o) {
+    fleet f = {.o = o, .signals = -1};
+    FV_TRY(fv_log_configure(fv_options_string(o, "log")));
+    if (!fv_options_string(o, "checkpoint"))
+        return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed: a Hugging Face checkpoint directory "
+                                  "(`fovea synth` makes one to try with)");
+    fv_status st = run_fleet(&f);
+    char why[1024];
+    snprintf(why, sizeof why, "%s", fv_last_error());
+    drain(&f);
+    if (st != FV_OK) st = FV_FAIL(st, "%s", why);
+    for (int32_t i = 0; i < f.n; i++)
+        for (int32_t j = 0; j < f.children[i].n_arg; j++) free(f.children[i].args[j]);
+    free(f.children);
+    if (f.signals >= 0) close(f.signals);
+    return st;
+}
+
+int fv_cli_up(int argc, char **argv) {
+    fv_options *o;
+    const char *const *extra;
+    int rc = 0;
+    if (fv_options_parse(table, N_TABLE, argc, argv, &o) != FV_OK) return fv_cli_usage("up");
+    if (fv_options_help_wanted(o)) {
+        fv_options_print_help(stdout, "fovea up --checkpoint DIR [--prefill N] [--decode N]",
+                              "Starts a router and workers on this machine and keeps them running. "
+                              "Ctrl-C lets running\nrequests end, and ends it; a second one does "
+                              "not wait.",
+                              table, N_TABLE);
+    } else {
+        fv_status st =
+            fv_options_positional(o, &extra)
+                ? FV_FAIL(FV_EINVAL, "'%s' is not an option; see fovea up --help", extra[0])
+                : up(o);
+        if (st != FV_OK) rc = fv_cli_fail("up", st);
+    }
+    fv_options_free(o);
+    return rc;
+}

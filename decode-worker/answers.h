@@ -1,0 +1,91 @@
+#ifndef FOVEA_DECODE_WORKER_ANSWERS_H
+#define FOVEA_DECODE_WORKER_ANSWERS_H
+
+/* ANSWERS: from a ticket to the end of the answer, for all requests of a worker.
+ *
+ *   fv_answers_add --> WAITING ---------> READY ---------> RUNNING ---------> over
+ *                         |   committed     |  room in       |  last token,
+ *                         |   and claimed   |  the batch     |  or it failed
+ *                         '-----------------'----------------'--> over, by drop, without a word
+ *
+ *   WAITING  its hand-off is under way: whenever hand-offs have changed, the ticket is tried again
+ *   READY    it owns its KV; the batch is full
+ *   RUNNING  it is in the batch
+ *
+ * The computing thread. */
+#include "decode-worker/batch.h"
+#include "decode-worker/receive.h"
+#include "model/engine.h"
+
+typedef enum fv_answer_phase {
+    FV_ANSWER_NONE = 0,
+    FV_ANSWER_WAITING,
+    FV_ANSWER_READY,
+    FV_ANSWER_RUNNING
+} fv_answer_phase;
+
+/* What an answer came to. Digests are borrowed for the call. */
+typedef struct fv_answer_report {
+    fv_finish finish;
+    fv_refusal refusal;              /* why the ticket was not honoured, if that was it */
+    int32_t n_generated;             /* of the whole answer */
+    size_t bytes_visual, bytes_text; /* held at the end */
+    double s_claim, s_decode;
+    int32_t n_digest;
+    const uint64_t *digest; /* [n_digest] XXH64 of the logits behind each token from here */
+} fv_answer_report;
+
+/* Made by whoever asks, and theirs: it must stay until `over` was called or it was dropped. What it
+ * points to likewise. */
+typedef struct fv_answer {
+    fv_ticket ticket;
+    int32_t max_tokens; /* of the whole answer */
+    int32_t n_replay;   /* tokens before the first one of the hand-off, at the prompt's end */
+    const uint32_t *replay;
+    int32_t n_stop;
+    const char *const *stop; /* [n_stop] */
+    bool ignore_eos, digests;
+    int32_t n_logprobs;
+    /* private */
+    struct fv_answer *next;
+    fv_answer_phase phase;
+    fv_status failed;
+    fv_received got;
+    fv_sequence *seq;
+    double t_claimed, t_first;
+    uint64_t *digest; /* [n_digest] grown as tokens come */
+    int32_t n_digest, cap_digest;
+} fv_answer;
+
+typedef struct fv_answers_hooks {
+    /* A token was chosen: number `index` of the answer. Everything is borrowed for the call. A
+     * failure (for want of memory) ends the answer. */
+    fv_status (*token)(fv_answer *x, uint32_t index, const fv_sampled *token, const char *text,
+                       size_t n_text);
+    /* The answer is over, well or (fv_last_error says why) not. Last. */
+    void (*over)(fv_answer *x, fv_status st, const fv_answer_report *r);
+} fv_answers_hooks;
+
+typedef struct fv_answers fv_answers; /* opaque */
+
+/* Borrows engine and receiver; hooks are copied. At most batch_max run at a time. */
+fv_status fv_answers_open(const fv_engine *engine, fv_receiver *receiver, int32_t batch_max,
+                          const fv_answers_hooks *hooks, fv_answers **out);
+void fv_answers_close(fv_answers *a); /* none is left; NULL is fine */
+
+/* Begins an answer; `over` may be called before this returns. */
+void fv_answers_add(fv_answers *a, fv_answer *x);
+
+/* Ends one, in whatever phase, with everything it holds, its hand-off included. One that is over
+ * already is fine. */
+void fv_answers_drop(fv_answers *a, fv_answer *x);
+
+/* A hand-off was committed or has ended. */
+void fv_answers_changed(fv_answers *a);
+
+/* A step for all that run. True: call again at once, somebody is still running. */
+bool fv_answers_step(fv_answers *a);
+
+int32_t fv_answers_count(const fv_answers *a, fv_answer_phase phase);
+
+#endif

@@ -1,0 +1,200 @@
+/* fovea-decode: options, the daemon, the decode worker in it, and its place in a fleet. */
+#include <stdio.h>
+
+#include "decode-worker/worker.h"
+#include "model/describe.h"
+#include "wire/daemon.h"
+#include "wire/member.h"
+
+static const fv_option table[] = {
+    FV_DAEMON_OPTIONS,
+    {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,
+     "Hugging Face checkpoint directory", 0, 0},
+    {"router", "FOVEA_ROUTER", FV_OPTION_STRING, "HOST:PORT", NULL,
+     "the router whose fleet this worker joins; none: it only serves", 0, 0},
+    {"name", "FOVEA_NAME", FV_OPTION_STRING, "NAME", NULL,
+     "of this worker, unique in the fleet; default: decode- and its address", 0, 0},
+    {"advertise", "FOVEA_ADVERTISE", FV_OPTION_STRING, "HOST:PORT", NULL,
+     "where others reach it; default: where it listens", 0, 0},
+    {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", "f32",
+     "keys and values are kept as f32, bf16 or f16, the same in the whole fleet", 0, 0},
+    {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", "0",
+     "limit of the KV pool in bytes; 0: none", 0, 9e15},
+    {"batch", "FOVEA_BATCH", FV_OPTION_INT, "N", "64", "answers that run at a time; more wait", 1,
+     4096},
+    {"queue", "FOVEA_QUEUE", FV_OPTION_INT, "N", "256",
+     "requests that wait for the computing thread; more are refused", 1, 1 << 16},
+    {"lease-ms", "FOVEA_LEASE_MS", FV_OPTION_INT, "MS", "30000",
+     "time for a prefill worker to send what it has asked room for", 10, 3600000},
+    {"claim-ms", "FOVEA_CLAIM_MS", FV_OPTION_INT, "MS", "30000",
+     "time for the router to fetch what was sent", 10, 3600000},
+    {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0", "compute threads; 0: all cores", 0, 1024},
+    {"backend", "FOVEA_BACKEND", FV_OPTION_STRING, "NAME", "auto", "auto or cpu", 0, 0},
+    {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", "auto",
+     "CPU path: auto, plain, avx2, avx512; the result is the same", 0, 0},
+};
+enum { N_TABLE = sizeof table / sizeof table[0] };
+
+typedef struct program {
+    const fv_options *options;
+    fv_daemon *daemon;
+    fv_engine engine;
+    fv_dtype kv_dtype;
+    fv_decode_worker *worker;
+    fv_membership *membership; /* NULL: it belongs to no fleet */
+    fv_arena arena;            /* what it says of itself */
+    char name[64];
+    fv_status status; /* why the router did not want it */
+    char why[512];
+} program;
+
+/* ---- the end, in its order --------------------------------------------------------------- */
+
+static void on_worker_closed(void *user) { fv_daemon_end(((program *)user)->daemon); }
+
+static void on_left(void *user) {
+    program *p = user;
+    if (p->worker)
+        fv_decode_worker_close(p->worker, on_worker_closed, p);
+    else
+        fv_daemon_end(p->daemon);
+}
+
+static void drain(void *user) {
+    program *p = user;
+    if (p->membership) fv_membership_drain(p->membership);
+}
+
+static bool idle(void *user) {
+    fv_decode_load load = fv_decode_worker_load(((program *)user)->worker);
+    return load.n_running == 0 && load.n_queued == 0 && load.bytes_granted + load.bytes_held == 0;
+}
+
+static void stopped(void *user) {
+    program *p = user;
+    fv_membership_close(p->membership, on_left, p);
+}
+
+/* ---- the fleet -------------------------------------------------------------------------- */
+
+static void measure(void *user, Fovea__Inference__V1__Load *load) {
+    fv_decode_load l = fv_decode_worker_load(((program *)user)->worker);
+    load->n_running = l.n_running;
+    load->n_queued = l.n_queued;
+    load->bytes_capacity = l.bytes_capacity;
+    load->bytes_granted = l.bytes_granted;
+    load->bytes_held = l.bytes_held;
+    load->n_done = l.n_done;
+    load->n_failed = l.n_failed;
+    load->tokens_out = l.tokens_out;
+    load->seconds_busy = l.seconds_busy;
+}
+
+static void told_to_drain(void *user, int32_t grace_ms) {
+    fv_daemon_drain(((program *)user)->daemon, grace_ms);
+}
+
+/* A worker that its router does not want is of no use: it ends, and says why. */
+static void refused(void *user, fv_status st) {
+    program *p = user;
+    p->status = st;
+    snprintf(p->why, sizeof p->why, "%s", fv_last_error());
+    fv_daemon_drain(p->daemon, 0);
+}
+
+static fv_status join(program *p) {
+    fv_membership_options opt = {.bridge = fv_daemon_bridge(p->daemon),
+                                 .router = fv_options_string(p->options, "router"),
+                                 .measure = measure,
+                                 .drain = told_to_drain,
+                                 .refused = refused,
+                                 .user = p};
+    if (!opt.router) return FV_OK;
+    const char *advertise = fv_options_string(p->options, "advertise");
+    fv_describe_options self = {.name = p->name,
+                                .role = FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE,
+                                .address = advertise ? advertise : fv_daemon_address(p->daemon),
+                                .kv_dtype = p->kv_dtype};
+    Fovea__Fleet__V1__Introduction *introduction;
+    FV_TRY(fv_describe(&p->engine, &self, &p->arena, &introduction));
+    opt.introduction = introduction;
+    return fv_membership_open(&opt, &p->membership);
+}
+
+/* ---- the beginning ---------------------------------------------------------------------- */
+
+static fv_status open_worker(program *p) {
+    const fv_options *o = p->options;
+    fv_engine_options engine = {.checkpoint = fv_options_string(o, "checkpoint"),
+                                .backend = fv_options_string(o, "backend"),
+                                .isa = fv_options_string(o, "isa"),
+                                .threads = (int32_t)fv_options_int(o, "threads")};
+    if (!engine.checkpoint)
+        return FV_FAIL(FV_EINVAL,
+                       "--checkpoint DIR is needed: a Hugging Face checkpoint directory");
+    FV_TRY(fv_engine_kv_dtype(fv_options_string(o, "kv-dtype"), &p->kv_dtype));
+    FV_TRY(fv_engine_open(&engine, &p->engine));
+    fv_decode_options opt = fv_decode_options_default();
+    opt.engine = &p->engine;
+    opt.name = p->name;
+    opt.kv_dtype = p->kv_dtype;
+    opt.kv_bytes = (size_t)fv_options_int(o, "kv-bytes");
+    opt.batch_max = (int32_t)fv_options_int(o, "batch");
+    opt.queue_max = (int32_t)fv_options_int(o, "queue");
+    opt.grants.lease_s = 1e-3 * (double)fv_options_int(o, "lease-ms");
+    opt.grants.claim_s = 1e-3 * (double)fv_options_int(o, "claim-ms");
+    return fv_decode_worker_open(fv_daemon_bridge(p->daemon), &opt, &p->worker);
+}
+
+static fv_status serve(program *p) {
+    fv_rpc_service services[FV_DECODE_SERVICES];
+    fv_decode_worker_services(p->worker, services);
+    FV_TRY(fv_daemon_serve(p->daemon, services, FV_DECODE_SERVICES));
+    const char *name = fv_options_string(p->options, "name");
+    if (name)
+        snprintf(p->name, sizeof p->name, "%s", name);
+    else
+        snprintf(p->name, sizeof p->name, "decode-%s", fv_daemon_address(p->daemon));
+    fv_status st = join(p);
+    if (st != FV_OK) fv_daemon_drain(p->daemon, 0);
+    return st;
+}
+
+static fv_status run(const fv_options *o) {
+    program p = {.options = o};
+    fv_daemon_hooks hooks = {.user = &p, .drain = drain, .idle = idle, .stopped = stopped};
+    FV_TRY(fv_daemon_open(o, &hooks, &p.daemon));
+    fv_status st = open_worker(&p);
+    if (st == FV_OK) {
+        st = serve(&p);
+        fv_daemon_run(p.daemon); /* also when it does not serve: to close all that was opened */
+    }
+    fv_daemon_close(p.daemon);
+    fv_arena_fini(&p.arena);
+    fv_engine_close(&p.engine);
+    return p.status == FV_OK ? st : FV_FAIL(p.status, "%s", p.why);
+}
+
+int main(int argc, char **argv) {
+    fv_options *o;
+    const char *const *extra;
+    int rc = 0;
+    fv_status st = fv_options_parse(table, N_TABLE, argc, argv, &o);
+    if (st != FV_OK) return fv_daemon_fail("fovea-decode", st);
+    if (fv_options_help_wanted(o)) {
+        fv_options_print_help(
+            stdout,
+            "fovea-decode --checkpoint DIR --router HOST:PORT "
+            "[--listen HOST:PORT]",
+            "Takes prefilled requests from prefill workers and goes on with them, "
+            "token by token.",
+            table, N_TABLE);
+    } else {
+        st = fv_options_positional(o, &extra)
+                 ? FV_FAIL(FV_EINVAL, "'%s' is not an option; see fovea-decode --help", extra[0])
+                 : run(o);
+        if (st != FV_OK) rc = fv_daemon_fail("fovea-decode", st);
+    }
+    fv_options_free(o);
+    return rc;
+}

@@ -1,0 +1,345 @@
+/* HANDOFF: Open, Push and Release. Messages become jobs for the receiver, what it says becomes the
+ * answer. Frames are not unpacked on the way: a job holds a reference to the message, and the
+ * receiver copies the rows from where gRPC put them.
+ *
+ * Each request here is shared by its call (loop thread) and by the jobs that are under way; the
+ * loop thread counts both, and frees it when the last is back. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "decode-worker/worker_internal.h"
+#include "handoff.pb-c.h"
+#include "wire/rpc_frame.h"
+
+enum {
+    OPEN_MAX = 16 << 10, /* bytes of a message */
+    PUSH_MAX = FV_FRAME_MAX + FV_RPC_FRAME_HEAD,
+    CALLS_MAX = 1024,
+    WINDOW = 8, /* frames of one hand-off that wait for the computing thread */
+};
+
+static fv_sink *sink_of(const fv_decode_worker *w) { return fv_receiver_sink(w->receiver); }
+
+/* ---- Open, Release: one job there, one answer back --------------------------------------- */
+
+typedef struct request {
+    fv_job job;
+    fv_rpc_op back;
+    fv_decode_worker *w;
+    fv_rpc_call *call; /* NULL: over */
+    int32_t refs;      /* the call, the job */
+    fv_hello hello;
+    char policy[FV_POLICY_TEXT_MAX + 1];
+    fv_ticket ticket;
+    fv_grant grant;
+    bool granted;
+    fv_verdict verdict;
+} request;
+
+static void request_unref(request *r) {
+    if (--r->refs == 0) free(r);
+}
+
+static fv_status request_new(fv_rpc_call *c, void (*run)(fv_job *), fv_rpc_done back,
+                             request **out) {
+    request *r = calloc(1, sizeof *r);
+    if (!r) return FV_FAIL(FV_ENOMEM, "out of memory for a request");
+    r->w = fv_rpc_call_service(c);
+    r->call = c;
+    r->refs = 1;
+    r->job = (fv_job){.run = run, .owner = r};
+    r->back = (fv_rpc_op){.done = back, .owner = r};
+    fv_rpc_call_set_user(c, r);
+    *out = r;
+    return FV_OK;
+}
+
+static void run_abort(fv_job *job) {
+    request *r = job->owner;
+    sink_of(r->w)->ops->abort(sink_of(r->w), &r->ticket);
+    fv_answers_changed(r->w->answers);
+    fv_bridge_post(r->w->bridge, &r->back, true);
+}
+
+/* Nobody has heard of this grant: its room is free again. */
+static void on_taken_back(fv_rpc_op *op, bool ok) {
+    (void)ok;
+    request_unref(op->owner);
+}
+
+static void take_back(request *r) {
+    r->ticket = r->grant.ticket;
+    r->granted = false;
+    r->job = (fv_job){.run = run_abort, .owner = r};
+    r->back = (fv_rpc_op){.done = on_taken_back, .owner = r};
+    r->refs++;
+    fv_jobs_follow(r->w->jobs, &r->job);
+}
+
+static void run_offer(fv_job *job) {
+    request *r = job->owner;
+    fv_refusal why = sink_of(r->w)->ops->offer(sink_of(r->w), &r->hello, &r->grant);
+    r->verdict = fv_verdict_take(fv_refusal_status(why), why);
+    r->granted = why == FV_REFUSED_NONE;
+    fv_bridge_post(r->w->bridge, &r->back, true);
+}
+
+static void send_grant(request *r) {
+    Fovea__Handoff__V1__Ticket t = FOVEA__HANDOFF__V1__TICKET__INIT;
+    Fovea__Handoff__V1__Grant m = FOVEA__HANDOFF__V1__GRANT__INIT;
+    t.id = (ProtobufCBinaryData){sizeof r->grant.ticket.id, r->grant.ticket.id};
+    t.epoch = r->grant.ticket.epoch;
+    m.ticket = &t;
+    m.bytes = r->grant.bytes;
+    m.frame_max = r->grant.frame_max;
+    m.credits = r->grant.credits;
+    m.deadline_ms = (uint32_t)(1e3 * r->grant.lease_s);
+    fv_rpc_call_finish(r->call, fv_rpc_call_send(r->call, &m.base));
+}
+
+static void on_offered(fv_rpc_op *op, bool ok) {
+    request *r = op->owner;
+    (void)ok;
+    if (!r->call && r->granted)
+        take_back(r);
+    else if (r->call && r->granted)
+        send_grant(r);
+    else if (r->call)
+        fv_verdict_finish(&r->verdict, r->call);
+    request_unref(r);
+}
+
+static fv_status open_message(fv_rpc_call *c, grpc_byte_buffer *message) {
+    request *r;
+    ProtobufCMessage *m;
+    FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__open_request__descriptor, message, &m));
+    const Fovea__Handoff__V1__OpenRequest *q = (const Fovea__Handoff__V1__OpenRequest *)m;
+    if (strlen(q->compat) >= FV_COMPAT_MAX)
+        return FV_FAIL(FV_EINVAL, "compat has %zu bytes, and at most %d are taken",
+                       strlen(q->compat), FV_COMPAT_MAX - 1);
+    if (strlen(q->policy) > FV_POLICY_TEXT_MAX)
+        return FV_FAIL(FV_EINVAL, "the policy's text is too long");
+    FV_TRY(request_new(c, run_offer, on_offered, &r));
+    strcpy(r->policy, q->policy);
+    strcpy(r->hello.compat.text, q->compat);
+    r->hello.compat.hash = q->compat_hash;
+    r->hello.n_text = q->n_text;
+    r->hello.n_visual = q->n_visual;
+    r->hello.max_tokens = q->max_tokens;
+    r->hello.rows_visual = q->rows_visual;
+    r->hello.policy = r->policy;
+    r->refs++;
+    fv_status st = fv_jobs_post(r->w->jobs, &r->job);
+    if (st != FV_OK) r->refs--;
+    return st;
+}
+
+static void open_end(fv_rpc_call *c, const fv_rpc_end *end) {
+    request *r = fv_rpc_call_user(c);
+    if (!r) return;
+    bool answered = r->refs == 1; /* the job is back */
+    r->call = NULL;
+    if (answered && r->granted && end->status != FV_OK) take_back(r);
+    request_unref(r);
+}
+
+static void on_released(fv_rpc_op *op, bool ok) {
+    request *r = op->owner;
+    Fovea__Handoff__V1__ReleaseReply m = FOVEA__HANDOFF__V1__RELEASE_REPLY__INIT;
+    (void)ok;
+    if (r->call) fv_rpc_call_finish(r->call, fv_rpc_call_send(r->call, &m.base));
+    request_unref(r);
+}
+
+static fv_status release_message(fv_rpc_call *c, grpc_byte_buffer *message) {
+    request *r;
+    fv_ticket ticket;
+    ProtobufCMessage *m;
+    FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__release_request__descriptor, message, &m));
+    const Fovea__Handoff__V1__ReleaseRequest *q = (const Fovea__Handoff__V1__ReleaseRequest *)m;
+    if (!q->ticket) return FV_FAIL(FV_EINVAL, "which ticket? none was given");
+    FV_TRY(fv_ticket_read(&q->ticket->id, q->ticket->epoch, &ticket));
+    FV_TRY(request_new(c, run_abort, on_released, &r));
+    r->ticket = ticket;
+    r->refs++;
+    fv_jobs_follow(r->w->jobs, &r->job);
+    return FV_OK;
+}
+
+static void release_end(fv_rpc_call *c, const fv_rpc_end *end) {
+    request *r = fv_rpc_call_user(c);
+    (void)end;
+    if (!r) return;
+    r->call = NULL;
+    request_unref(r);
+}
+
+/* ---- Push: frames ----------------------------------------------------------------------- */
+
+typedef struct push {
+    fv_decode_worker *w;
+    fv_rpc_call *call; /* NULL: over */
+    int32_t refs;      /* the call, each frame under way */
+    int32_t in_flight;
+    bool paused;
+    /* computing thread */
+    fv_ticket ticket; /* of the first frame, and so of all */
+    bool known, over; /* over: committed, refused or given up */
+    uint64_t bytes;
+} push;
+
+/* A message on its way to the receiver, or (message NULL) the end of the stream. */
+typedef struct frame {
+    fv_job job;
+    fv_rpc_op back;
+    push *p;
+    grpc_byte_buffer *message; /* a reference, owned */
+    bool broken;               /* the end: nobody is there any more */
+    fv_verdict verdict;
+    uint64_t committed; /* frames, when this was the commit and all is well */
+} frame;
+
+static void push_unref(push *p) {
+    if (--p->refs == 0) free(p);
+}
+
+static fv_refusal take_message(frame *f) {
+    push *p = f->p;
+    fv_sink *sink = sink_of(p->w);
+    fv_rpc_frame in;
+    FV_ADMIT(fv_rpc_frame_read(f->message, &in));
+    if (p->known && (memcmp(p->ticket.id, in.ticket.id, sizeof in.ticket.id) != 0 ||
+                     p->ticket.epoch != in.ticket.epoch))
+        return FV_REFUSE(MALFORMED, "frames of two hand-offs in one stream");
+    p->ticket = in.ticket;
+    p->known = true;
+    if (in.commit) {
+        FV_ADMIT(sink->ops->commit(sink, &in.ticket, in.commit));
+        f->committed = in.commit;
+        p->over = true;
+        return FV_REFUSED_NONE;
+    }
+    FV_ADMIT(sink->ops->frame(sink, &in.ticket, in.seq, in.piece, in.n_piece));
+    p->bytes += in.bytes;
+    return FV_REFUSED_NONE;
+}
+
+/* Ends the hand-off, whatever it has come to. One that is committed stays: it is done. */
+static void give_up(push *p) {
+    if (p->known && !p->over) sink_of(p->w)->ops->abort(sink_of(p->w), &p->ticket);
+    p->over = true;
+}
+
+static void run_frame(fv_job *job) {
+    frame *f = job->owner;
+    push *p = f->p;
+    fv_refusal why = FV_REFUSED_NONE;
+    if (f->message && !p->over)
+        why = take_message(f);
+    else if (!f->message && !f->broken && !p->over)
+        why = FV_REFUSE(TRUNCATED, "the stream ended without a commit");
+    f->verdict = fv_verdict_take(fv_refusal_status(why), why);
+    if (why != FV_REFUSED_NONE || f->broken) give_up(p);
+    if (p->over) fv_answers_changed(p->w->answers);
+    fv_bridge_post(p->w->bridge, &f->back, true);
+}
+
+static void send_reply(push *p, const frame *f) {
+    Fovea__Handoff__V1__PushReply m = FOVEA__HANDOFF__V1__PUSH_REPLY__INIT;
+    m.n_frames = f->committed;
+    m.bytes = p->bytes; /* the computing thread is done with this hand-off */
+    fv_rpc_call_finish(p->call, fv_rpc_call_send(p->call, &m.base));
+}
+
+static void on_frame_done(fv_rpc_op *op, bool ok) {
+    frame *f = op->owner;
+    push *p = f->p;
+    (void)ok;
+    p->in_flight--;
+    if (p->call && f->verdict.status != FV_OK) {
+        FV_LOG(INFO, DECODE, "handoff=refused peer=%s reason=%s text=\"%s\"",
+               fv_rpc_call_peer(p->call), fv_refusal_name(f->verdict.refusal), f->verdict.text);
+        fv_verdict_finish(&f->verdict, p->call);
+    } else if (p->call && f->committed)
+        send_reply(p, f);
+    else if (p->call && p->paused) {
+        p->paused = false;
+        fv_rpc_call_resume(p->call);
+    }
+    if (f->message) grpc_byte_buffer_destroy(f->message);
+    free(f);
+    push_unref(p);
+}
+
+static fv_status post_frame(push *p, grpc_byte_buffer *message, bool broken) {
+    frame *f = calloc(1, sizeof *f);
+    if (!f) return FV_FAIL(FV_ENOMEM, "out of memory for a frame");
+    f->p = p;
+    f->broken = broken;
+    f->message = message ? grpc_byte_buffer_copy(message) : NULL; /* no bytes are copied */
+    f->job = (fv_job){.run = run_frame, .owner = f};
+    f->back = (fv_rpc_op){.done = on_frame_done, .owner = f};
+    p->refs++;
+    p->in_flight++;
+    fv_jobs_follow(p->w->jobs, &f->job);
+    return FV_OK;
+}
+
+static fv_status push_start(fv_rpc_call *c) {
+    push *p = calloc(1, sizeof *p);
+    if (!p) return FV_FAIL(FV_ENOMEM, "out of memory for a hand-off");
+    p->w = fv_rpc_call_service(c);
+    p->call = c;
+    p->refs = 1;
+    fv_rpc_call_set_user(c, p);
+    return FV_OK;
+}
+
+static fv_status push_message(fv_rpc_call *c, grpc_byte_buffer *message) {
+    push *p = fv_rpc_call_user(c);
+    FV_TRY(post_frame(p, message, false));
+    p->paused = p->in_flight >= WINDOW;
+    if (p->paused) fv_rpc_call_pause(c);
+    return FV_OK;
+}
+
+static fv_status push_half_close(fv_rpc_call *c) {
+    return post_frame(fv_rpc_call_user(c), NULL, false);
+}
+
+/* A call that ended in whatever way but the good one gives its grant up; when memory is short even
+ * for that, the lease does. */
+static void push_end(fv_rpc_call *c, const fv_rpc_end *end) {
+    push *p = fv_rpc_call_user(c);
+    if (!p) return;
+    p->call = NULL;
+    if (end->status != FV_OK) (void)post_frame(p, NULL, true);
+    push_unref(p);
+}
+
+/* ---- the table -------------------------------------------------------------------------- */
+
+fv_rpc_service fv_handoff_service(fv_decode_worker *w) {
+    static const fv_rpc_method methods[] = {
+        {.path = "/fovea.handoff.v1.Handoff/Open",
+         .kind = FV_RPC_UNARY,
+         .message_max = OPEN_MAX,
+         .calls_max = CALLS_MAX,
+         .events = {.on_message = open_message, .on_end = open_end}},
+        {.path = "/fovea.handoff.v1.Handoff/Push",
+         .kind = FV_RPC_CLIENT_STREAM,
+         .message_max = PUSH_MAX,
+         .calls_max = CALLS_MAX,
+         .events = {.on_start = push_start,
+                    .on_message = push_message,
+                    .on_half_close = push_half_close,
+                    .on_end = push_end}},
+        {.path = "/fovea.handoff.v1.Handoff/Release",
+         .kind = FV_RPC_UNARY,
+         .message_max = OPEN_MAX,
+         .calls_max = CALLS_MAX,
+         .events = {.on_message = release_message, .on_end = release_end}},
+    };
+    return (fv_rpc_service){methods, sizeof methods / sizeof methods[0], w, NULL};
+}

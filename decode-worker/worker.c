@@ -1,0 +1,142 @@
+/* The worker: what it owns, its computing thread's standing work, and its end. The services bring
+ * jobs; between them the thread advances all answers by one step and lets leases run out. */
+#include "decode-worker/worker.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "decode-worker/worker_internal.h"
+
+fv_decode_options fv_decode_options_default(void) {
+    return (fv_decode_options){.name = "",
+                               .kv_dtype = FV_F32,
+                               .batch_max = 64,
+                               .queue_max = 256,
+                               .grants = fv_grants_options_default()};
+}
+
+/* ---- what services share ---------------------------------------------------------------- */
+
+fv_status fv_ticket_read(const ProtobufCBinaryData *id, uint64_t epoch, fv_ticket *out) {
+    if (id->len != sizeof out->id)
+        return FV_FAIL(FV_EINVAL, "a ticket has %zu bytes, not %zu", sizeof out->id, id->len);
+    memcpy(out->id, id->data, sizeof out->id);
+    out->epoch = epoch;
+    return FV_OK;
+}
+
+fv_verdict fv_verdict_take(fv_status st, fv_refusal refusal) {
+    fv_verdict v = {.status = st, .refusal = refusal};
+    if (st != FV_OK) snprintf(v.text, sizeof v.text, "%s", fv_last_error());
+    return v;
+}
+
+void fv_verdict_finish(const fv_verdict *v, fv_rpc_call *call) {
+    if (v->refusal != FV_REFUSED_NONE)
+        fv_rpc_call_trailer(call, FV_REFUSAL_KEY, fv_refusal_name(v->refusal));
+    fv_rpc_call_finish(call, v->status == FV_OK ? FV_OK : FV_FAIL(v->status, "%s", v->text));
+}
+
+/* ---- the computing thread --------------------------------------------------------------- */
+
+static void note_load(fv_decode_worker *w) {
+    uint64_t used = fv_kv_pool_used(w->pool), granted = fv_receiver_granted(w->receiver);
+    if (granted > used) granted = used; /* a grant counts headers too */
+    atomic_store(&w->load.bytes_granted, granted);
+    atomic_store(&w->load.bytes_held, used - granted);
+    atomic_store(&w->load.n_running, (unsigned)fv_answers_count(w->answers, FV_ANSWER_RUNNING));
+    atomic_store(&w->load.n_queued, (unsigned)(fv_answers_count(w->answers, FV_ANSWER_WAITING) +
+                                               fv_answers_count(w->answers, FV_ANSWER_READY)));
+}
+
+static double work(void *user) {
+    fv_decode_worker *w = user;
+    if (fv_receiver_expire(w->receiver) > 0) fv_answers_changed(w->answers);
+    bool more = fv_answers_step(w->answers);
+    note_load(w);
+    if (more) return 0;
+    double until = fv_receiver_next_deadline(w->receiver);
+    if (until == HUGE_VAL) return -1;
+    return fmax(until - fv_receiver_now(w->receiver), 1e-3);
+}
+
+/* ---- open and close --------------------------------------------------------------------- */
+
+static void free_worker(fv_decode_worker *w) {
+    fv_answers_close(w->answers);
+    fv_receiver_close(w->receiver);
+    fv_kv_pool_close(w->pool);
+    free(w);
+}
+
+static fv_status open_stages(fv_decode_worker *w) {
+    const fv_engine *e = w->opt.engine;
+    fv_kv_shape shape = fv_engine_kv_shape(e, w->opt.kv_dtype);
+    const fv_text_config *text = &fv_checkpoint_config(e->ck)->text;
+    FV_TRY(fv_kv_pool_open(e->be.device, &shape, w->opt.kv_bytes, &w->pool));
+    fv_receiver_options opt = {.pool = w->pool,
+                               .model = e->fingerprint,
+                               .n_vocab = text->vocab,
+                               .max_position = text->max_position,
+                               .grants = w->opt.grants};
+    FV_TRY(fv_receiver_open(&opt, &w->receiver));
+    return fv_answers_open(e, w->receiver, w->opt.batch_max, &fv_decode_hooks, &w->answers);
+}
+
+fv_status fv_decode_worker_open(fv_bridge *bridge, const fv_decode_options *opt,
+                                fv_decode_worker **out) {
+    fv_decode_worker *w = calloc(1, sizeof *w);
+    if (!w) return FV_FAIL(FV_ENOMEM, "out of memory for the worker");
+    w->opt = *opt;
+    w->bridge = bridge;
+    fv_status st = open_stages(w);
+    if (st == FV_OK)
+        st = fv_jobs_start(
+            &(fv_jobs_options){.limit = (size_t)opt->queue_max, .work = work, .user = w}, &w->jobs);
+    if (st != FV_OK) {
+        free_worker(w);
+        return st;
+    }
+    *out = w;
+    return FV_OK;
+}
+
+static void on_drained(fv_rpc_op *op, bool ok) {
+    fv_decode_worker *w = op->owner;
+    void (*closed)(void *) = w->closed;
+    void *user = w->closed_user;
+    (void)ok;
+    free_worker(w);
+    if (closed) closed(user);
+}
+
+void fv_decode_worker_close(fv_decode_worker *w, void (*closed)(void *user), void *user) {
+    fv_jobs_stop(w->jobs);
+    w->closed = closed;
+    w->closed_user = user;
+    w->drained = (fv_rpc_op){.done = on_drained, .owner = w};
+    fv_bridge_post(w->bridge, &w->drained, true);
+}
+
+/* ---- what others ask -------------------------------------------------------------------- */
+
+void fv_decode_worker_services(fv_decode_worker *w, fv_rpc_service out[FV_DECODE_SERVICES]) {
+    out[0] = fv_handoff_service(w);
+    out[1] = fv_decode_service(w);
+}
+
+fv_decode_load fv_decode_worker_load(const fv_decode_worker *w) {
+    return (fv_decode_load){.n_running = atomic_load(&w->load.n_running),
+                            .n_queued =
+                                atomic_load(&w->load.n_queued) + (uint32_t)fv_jobs_waiting(w->jobs),
+                            .bytes_capacity = w->opt.kv_bytes,
+                            .bytes_granted = atomic_load(&w->load.bytes_granted),
+                            .bytes_held = atomic_load(&w->load.bytes_held),
+                            .n_done = atomic_load(&w->load.n_done),
+                            .n_failed = atomic_load(&w->load.n_failed),
+                            .tokens_out = atomic_load(&w->load.tokens_out),
+                            .seconds_busy = fv_jobs_busy_s(w->jobs)};
+}

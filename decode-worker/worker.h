@@ -1,0 +1,61 @@
+#ifndef FOVEA_DECODE_WORKER_WORKER_H
+#define FOVEA_DECODE_WORKER_WORKER_H
+
+/* DECODE WORKER: the services Handoff and Decode of proto/handoff.proto over the stages of
+ * decode-worker/stages.h.
+ *
+ *   [loop thread]                     jobs            [computing thread]
+ *   service_handoff.c  Open           ------------->  receiver: offer
+ *                      Push, frames   ------------->            frame ... commit
+ *                      Release        ------------->            abort
+ *   service_decode.c   Decode         ------------->  claim, sequence, batch: join
+ *                      tokens        <-------------   batch: step, while anybody is in it
+ *
+ * Everything that computes, and the KV pool, belongs to the computing thread; every call belongs to
+ * the loop thread. A client that goes away, a deadline, a lease that runs out: each frees what its
+ * request held, without a word from anybody else.
+ *
+ * What a Finished of Decode reports: n_generated (of the whole answer), bytes_visual_end and
+ * bytes_text_end, seconds_decode, transfer.seconds_claim, digests of the tokens from here, and
+ * decode_worker. The prefill worker reports the rest. */
+#include "decode-worker/receive.h"
+#include "model/engine.h"
+#include "wire/rpc_server.h"
+
+typedef struct fv_decode_options {
+    const fv_engine *engine; /* borrowed, for the computing thread until `closed` */
+    const char *name;        /* of this worker, in reports; borrowed */
+    fv_dtype kv_dtype;
+    size_t kv_bytes;          /* limit of the KV pool; 0: none */
+    int32_t batch_max;        /* answers that run at a time; more wait */
+    int32_t queue_max;        /* requests that wait for the computing thread; more are refused */
+    fv_grants_options grants; /* fv_grants_options_default() */
+} fv_decode_options;
+
+fv_decode_options fv_decode_options_default(void);
+
+typedef struct fv_decode_worker fv_decode_worker; /* opaque */
+
+/* Starts the computing thread. Loop thread, as all that follows. */
+fv_status fv_decode_worker_open(fv_bridge *bridge, const fv_decode_options *opt,
+                                fv_decode_worker **out);
+
+/* Handoff and Decode, for fv_rpc_server_open. */
+enum { FV_DECODE_SERVICES = 2 };
+void fv_decode_worker_services(fv_decode_worker *w, fv_rpc_service out[FV_DECODE_SERVICES]);
+
+/* What fovea.inference.v1.Load says. */
+typedef struct fv_decode_load {
+    uint32_t n_running, n_queued;
+    uint64_t bytes_capacity; /* 0: no limit was set */
+    uint64_t bytes_granted, bytes_held;
+    uint64_t n_done, n_failed, tokens_out;
+    double seconds_busy;
+} fv_decode_load;
+fv_decode_load fv_decode_worker_load(const fv_decode_worker *w);
+
+/* Its server has stopped: no call runs. Ends the computing thread; `closed` runs on the loop when
+ * nothing is under way any more and the worker is freed. */
+void fv_decode_worker_close(fv_decode_worker *w, void (*closed)(void *user), void *user);
+
+#endif

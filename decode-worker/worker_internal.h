@@ -1,0 +1,49 @@
+#ifndef FOVEA_DECODE_WORKER_WORKER_INTERNAL_H
+#define FOVEA_DECODE_WORKER_WORKER_INTERNAL_H
+
+/* What worker.c, service_handoff.c and service_decode.c share, and nobody else. */
+#include <stdatomic.h>
+
+#include "common/jobs.h"
+#include "decode-worker/answers.h"
+#include "decode-worker/worker.h"
+#include "wire/bridge.h"
+
+struct fv_decode_worker {
+    fv_decode_options opt;
+    fv_bridge *bridge; /* borrowed */
+    fv_jobs *jobs;
+    /* computing thread, once it runs */
+    fv_kv_pool *pool;
+    fv_receiver *receiver;
+    fv_answers *answers;
+    /* written by the computing thread, read by the loop */
+    struct {
+        atomic_uint n_running, n_queued;
+        atomic_ullong bytes_granted, bytes_held, n_done, n_failed, tokens_out;
+    } load;
+    /* loop thread */
+    fv_rpc_op drained; /* behind everything that the computing thread has posted */
+    void (*closed)(void *user);
+    void *closed_user;
+};
+
+extern const fv_answers_hooks fv_decode_hooks; /* service_decode.c */
+fv_rpc_service fv_handoff_service(fv_decode_worker *w);
+fv_rpc_service fv_decode_service(fv_decode_worker *w);
+
+/* 16 bytes, else FV_EINVAL. */
+fv_status fv_ticket_read(const ProtobufCBinaryData *id, uint64_t epoch, fv_ticket *out);
+
+/* A failure with its sentence, on its way from one thread to the other. */
+typedef struct fv_verdict {
+    fv_status status;
+    fv_refusal refusal;
+    char text[512];
+} fv_verdict;
+
+fv_verdict fv_verdict_take(fv_status st, fv_refusal refusal); /* of fv_last_error */
+/* Finishes a call with it, the refusal's name in the trailers. */
+void fv_verdict_finish(const fv_verdict *v, fv_rpc_call *call);
+
+#endif

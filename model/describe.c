@@ -1,0 +1,77 @@
+/* A checkpoint as messages: what it is, from its configuration, and what must agree between
+ * workers, as hand-offs have it. Any thread. */
+#include "model/describe.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "model/chat.h"
+#include "wire/kv_sections.h"
+
+typedef Fovea__Inference__V1__Model model_message;
+typedef Fovea__Inference__V1__Limits limits_message;
+typedef Fovea__Fleet__V1__Introduction introduction_message;
+
+static fv_status copy(fv_arena *a, const char *s, char **out) {
+    return fv_arena_strndup(a, s, strlen(s), out);
+}
+
+/* The type of the layers, where types are mixed. */
+static const char *weights_dtype(const fv_engine *e) {
+    return fv_dtype_name(fv_checkpoint_text(e->ck)->layer[0].q.dtype);
+}
+
+static fv_status describe_model(const fv_engine *e, const fv_describe_options *opt, fv_arena *a,
+                                model_message **out) {
+    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
+    model_message *m;
+    limits_message *limits;
+    FV_TRY(FV_ARENA_NEW(a, 1, m));
+    FV_TRY(FV_ARENA_NEW(a, 1, limits));
+    fovea__inference__v1__model__init(m);
+    fovea__inference__v1__limits__init(limits);
+    FV_TRY(copy(a, e->name, &m->name));
+    FV_TRY(copy(a, e->fingerprint, &m->fingerprint));
+    FV_TRY(copy(a, cfg->family, &m->family));
+    m->n_layer = (uint32_t)cfg->text.n_layer;
+    m->n_head = (uint32_t)cfg->text.n_head;
+    m->n_kv = (uint32_t)cfg->text.n_kv;
+    m->d_head = (uint32_t)cfg->text.d_head;
+    m->n_vocab = (uint32_t)e->n_vocab;
+    FV_TRY(copy(a, weights_dtype(e), &m->dtype));
+    FV_TRY(copy(a, fv_dtype_name(opt->kv_dtype), &m->kv_dtype));
+    fv_chat_template chat; /* one that is not known can still be named in requests */
+    if (fv_chat_detect(fv_checkpoint_dir(e->ck), cfg, &chat) == FV_OK)
+        FV_TRY(copy(a, fv_chat_name(chat), &m->chat_template));
+    if (cfg->has_vision) m->image_token = (uint32_t)cfg->image_token;
+    m->n_image_rows = (uint32_t)fv_model_visual_tokens(cfg);
+    limits->max_positions = (uint32_t)cfg->text.max_position;
+    limits->max_tokens_default = FV_MAX_TOKENS_DEFAULT;
+    m->limits = limits;
+    *out = m;
+    return FV_OK;
+}
+
+fv_status fv_describe(const fv_engine *e, const fv_describe_options *opt, fv_arena *a,
+                      introduction_message **out) {
+    fv_kv_shape shape = fv_engine_kv_shape(e, opt->kv_dtype);
+    fv_compat_fields fields = {.model = e->fingerprint,
+                               .n_layer = shape.n_layer,
+                               .n_kv = shape.n_kv,
+                               .d_head = shape.d_head,
+                               .dtype = fv_dtype_name(shape.dtype)};
+    fv_compat compat;
+    introduction_message *in;
+    FV_TRY(fv_compat_make(&fields, &compat));
+    FV_TRY(FV_ARENA_NEW(a, 1, in));
+    fovea__fleet__v1__introduction__init(in);
+    FV_TRY(copy(a, opt->name, &in->name));
+    in->role = opt->role;
+    FV_TRY(copy(a, opt->address, &in->address));
+    FV_TRY(describe_model(e, opt, a, &in->model));
+    in->compat_hash = compat.hash;
+    FV_TRY(copy(a, compat.text, &in->compat));
+    FV_TRY(copy(a, fv_backend_isa(&e->be), &in->isa));
+    *out = in;
+    return FV_OK;
+}

@@ -1,0 +1,24 @@
+#ifndef FOVEA_MODEL_DESCRIBE_H
+#define FOVEA_MODEL_DESCRIBE_H
+
+/* DESCRIBE: an opened checkpoint as the contracts describe it; what a worker says of itself when it
+ * joins a fleet. Any thread. */
+#include "common/arena.h"
+#include "fleet.pb-c.h"
+#include "model/engine.h"
+
+enum { FV_MAX_TOKENS_DEFAULT = 128 }; /* of an answer, when a request does not say */
+
+typedef struct fv_describe_options {
+    const char *name;
+    Fovea__Inference__V1__Role role;
+    const char *address; /* "HOST:PORT" */
+    fv_dtype kv_dtype;
+} fv_describe_options;
+
+/* *out lies in the arena, strings too. Its model has the limits that the checkpoint sets; those of
+ * pictures are the prefill worker's to add. */
+fv_status fv_describe(const fv_engine *e, const fv_describe_options *opt, fv_arena *arena,
+                      Fovea__Fleet__V1__Introduction **out);
+
+#endif

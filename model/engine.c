@@ -1,0 +1,75 @@
+/* Opens everything that computing needs, in order; closes it backwards. */
+#include "model/engine.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/log.h"
+
+/* The folder's own name, for people: ".../llava-1.5-7b/" is llava-1.5-7b. */
+static void take_name(fv_engine *e, const char *dir) {
+    size_t end = strlen(dir), start;
+    while (end > 1 && dir[end - 1] == '/') end--;
+    for (start = end; start > 0 && dir[start - 1] != '/'; start--) {
+    }
+    snprintf(e->name, sizeof e->name, "%.*s", (int)(end - start), dir + start);
+}
+
+static fv_status open_network(fv_engine *e, const fv_engine_options *opt) {
+    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
+    fv_backend_options be = {.n_threads = opt->threads, .isa = opt->isa};
+    FV_TRY(fv_backend_open(&e->be, opt->backend, &be));
+    e->be_open = true;
+    FV_TRY(fv_decoder_open(&e->be, &cfg->text, fv_checkpoint_text(e->ck), &e->dec));
+    if (!opt->vision || !cfg->has_vision) return FV_OK;
+    return fv_vision_open(&e->be, cfg, fv_checkpoint_vision(e->ck), fv_checkpoint_projector(e->ck),
+                          &e->vision);
+}
+
+fv_status fv_engine_open(const fv_engine_options *opt, fv_engine *out) {
+    fv_status st;
+    fv_engine e = {0};
+    FV_TRY_GOTO(fv_checkpoint_open(opt->checkpoint, &e.ck), st, fail);
+    FV_TRY_GOTO(fv_tokenizer_open(opt->checkpoint, &e.tok), st, fail);
+    fv_checkpoint_fingerprint(e.ck, e.fingerprint);
+    take_name(&e, opt->checkpoint);
+    /* The network keeps the backend's address: it is opened where it stays. */
+    *out = e;
+    st = open_network(out, opt);
+    if (st != FV_OK) {
+        fv_engine_close(out);
+        return st;
+    }
+    int32_t vocab = fv_checkpoint_config(e.ck)->text.vocab, known = fv_tokenizer_vocab(e.tok);
+    out->n_vocab = known < vocab ? known : vocab;
+    FV_LOG(INFO, MODEL, "checkpoint=%s fingerprint=%s bytes=%zu isa=%s", opt->checkpoint,
+           out->fingerprint, fv_checkpoint_bytes(out->ck), fv_backend_isa(&out->be));
+    return FV_OK;
+fail:
+    fv_engine_close(&e);
+    return st;
+}
+
+void fv_engine_close(fv_engine *e) {
+    fv_vision_close(e->vision);
+    fv_decoder_close(e->dec);
+    if (e->be_open) fv_backend_close(&e->be);
+    fv_tokenizer_free(e->tok);
+    fv_checkpoint_close(e->ck);
+    *e = (fv_engine){0};
+}
+
+fv_kv_shape fv_engine_kv_shape(const fv_engine *e, fv_dtype dtype) {
+    const fv_text_config *text = &fv_checkpoint_config(e->ck)->text;
+    return (fv_kv_shape){
+        .n_layer = text->n_layer, .n_kv = text->n_kv, .d_head = text->d_head, .dtype = dtype};
+}
+
+fv_status fv_engine_kv_dtype(const char *name, fv_dtype *out) {
+    for (int t = 0; t < FV_N_DTYPE; t++) {
+        if (strcmp(name, fv_dtype_name((fv_dtype)t)) != 0) continue;
+        *out = (fv_dtype)t;
+        return FV_OK;
+    }
+    return FV_FAIL(FV_EINVAL, "KV rows cannot be kept as %s: write f32, bf16 or f16", name);
+}

@@ -1,0 +1,41 @@
+#ifndef FOVEA_MODEL_ENGINE_H
+#define FOVEA_MODEL_ENGINE_H
+
+/* ENGINE: a checkpoint ready to run: weights, tokenizer, backend, decoder and, if asked for, the
+ * vision tower. What every program that computes opens first. One thread at a time. */
+#include "model/checkpoint.h"
+#include "model/net/decoder.h"
+#include "model/net/kv.h"
+#include "model/net/vision.h"
+#include "model/tokenizer.h"
+
+typedef struct fv_engine_options {
+    const char *checkpoint; /* directory */
+    const char *backend;    /* "auto", "cpu", ... */
+    const char *isa;        /* CPU path, "auto" */
+    int32_t threads;        /* 0: all cores */
+    bool vision;            /* the tower too, where the checkpoint has one */
+} fv_engine_options;
+
+typedef struct fv_engine {
+    fv_checkpoint *ck;
+    fv_tokenizer *tok;
+    fv_backend be;
+    fv_decoder *dec;
+    fv_vision *vision;    /* NULL: text only, or not asked for */
+    int32_t n_vocab;      /* ids that may be sampled: behind them are padding rows */
+    char fingerprint[17]; /* of the checkpoint */
+    char name[128];       /* the checkpoint's folder */
+    bool be_open;         /* private */
+} fv_engine;              /* {0} may be closed */
+
+fv_status fv_engine_open(const fv_engine_options *opt, fv_engine *out);
+void fv_engine_close(fv_engine *e);
+
+/* Of rows kept as `dtype`, for fv_kv_pool_open. */
+fv_kv_shape fv_engine_kv_shape(const fv_engine *e, fv_dtype dtype);
+
+/* "f32", "bf16" or "f16". FV_EINVAL says so. */
+fv_status fv_engine_kv_dtype(const char *name, fv_dtype *out);
+
+#endif

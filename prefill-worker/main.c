@@ -1,0 +1,211 @@
+/* fovea-prefill: options -> a prefill worker that serves, and a member of a fleet. Loop thread. */
+#include <stdio.h>
+
+#include "common/arena.h"
+#include "model/describe.h"
+#include "prefill-worker/image.h"
+#include "prefill-worker/worker.h"
+#include "wire/daemon.h"
+#include "wire/member.h"
+
+static const char program[] = "fovea-prefill";
+
+/* clang-format off */
+static const fv_option table[] = {
+    FV_DAEMON_OPTIONS,
+    {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,
+     "Hugging Face checkpoint directory", 0, 0},
+    {"router", "FOVEA_ROUTER", FV_OPTION_STRING, "HOST:PORT", NULL,
+     "the fleet to join; without it the worker serves whoever calls", 0, 0},
+    {"advertise", "FOVEA_ADVERTISE", FV_OPTION_STRING, "HOST:PORT", NULL,
+     "where the others reach this worker; default: where it listens", 0, 0},
+    {"name", "FOVEA_NAME", FV_OPTION_STRING, "NAME", NULL,
+     "unique in the fleet; default: prefill- and its address", 0, 0},
+    {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", "f32",
+     "keys and values are kept and sent as f32, bf16 or f16", 0, 0},
+    {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", "0",
+     "limit of the KV pool in bytes; 0: none", 0, 9e15},
+    {"cache-bytes", "FOVEA_CACHE_BYTES", FV_OPTION_INT, "N", "268435456",
+     "limit of the cache of encoded pictures in bytes; 0: there is none", 0, 9e15},
+    {"queue", "FOVEA_QUEUE", FV_OPTION_INT, "N", "32",
+     "requests that may be here at a time; more are sent away", 1, 65536},
+    {"batch", "FOVEA_BATCH", FV_OPTION_INT, "N", "4",
+     "requests that are prefilled together", 1, FV_PREFILL_BATCH_MAX},
+    {"chunk", "FOVEA_CHUNK", FV_OPTION_INT, "N", "512",
+     "rows per pass; 0: all; changes memory and speed, never the result", 0, 1 << 20},
+    {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0", "compute threads; 0: all cores", 0, 1024},
+    {"backend", "FOVEA_BACKEND", FV_OPTION_STRING, "NAME", "auto", "auto or cpu", 0, 0},
+    {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", "auto",
+     "CPU path: auto, plain, avx2, avx512; the result is the same", 0, 0},
+};
+/* clang-format on */
+enum { N_OPTION = sizeof table / sizeof *table };
+
+static const char usage[] = "fovea-prefill --checkpoint DIR [--router HOST:PORT] [options]";
+static const char about[] = "Prefills requests: pictures and prompt in, the first token back, the "
+                            "KV on to a decode worker.";
+
+typedef struct server {
+    const fv_options *o;
+    fv_daemon *daemon;
+    fv_engine engine;
+    fv_prefill_worker *worker;
+    fv_membership *member;
+    fv_arena arena; /* of the introduction */
+    char name[65];
+    bool refused;
+} server;
+
+/* ---- in the fleet ----------------------------------------------------------------------- */
+
+static void on_change(void *user) {
+    server *s = user;
+    if (s->member) fv_membership_touch(s->member);
+}
+
+static void measure(void *user, Fovea__Inference__V1__Load *load) {
+    fv_prefill_worker_load(((server *)user)->worker, load);
+}
+
+static void on_drain_command(void *user, int32_t grace_ms) {
+    fv_daemon_drain(((server *)user)->daemon, grace_ms);
+}
+
+/* Nobody would send it anything: better to be gone, and seen to be. */
+static void on_refused(void *user, fv_status st) {
+    server *s = user;
+    (void)st;
+    s->refused = true;
+    fprintf(stderr, "%s: %s\n", program, fv_last_error());
+    fv_daemon_drain(s->daemon, 0);
+}
+
+static fv_status introduce(server *s, Fovea__Fleet__V1__Introduction **out) {
+    const char *advertise = fv_options_string(s->o, "advertise");
+    fv_describe_options opt = {.name = s->name,
+                               .role = FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL,
+                               .address = advertise ? advertise : fv_daemon_address(s->daemon)};
+    FV_TRY(fv_engine_kv_dtype(fv_options_string(s->o, "kv-dtype"), &opt.kv_dtype));
+    FV_TRY(fv_describe(&s->engine, &opt, &s->arena, out));
+    fv_image_limits lim = fv_image_limits_default();
+    Fovea__Inference__V1__Limits *said = (*out)->model->limits;
+    said->bytes_image = lim.bytes_max;
+    said->side_max = (uint32_t)lim.side_max;
+    said->pixels_max = (uint64_t)lim.pixels_max;
+    return FV_OK;
+}
+
+static fv_status join(server *s) {
+    Fovea__Fleet__V1__Introduction *intro;
+    const char *router = fv_options_string(s->o, "router");
+    if (!router) return FV_OK;
+    FV_TRY(introduce(s, &intro));
+    fv_membership_options opt = {.bridge = fv_daemon_bridge(s->daemon),
+                                 .router = router,
+                                 .introduction = intro,
+                                 .measure = measure,
+                                 .drain = on_drain_command,
+                                 .refused = on_refused,
+                                 .user = s};
+    return fv_membership_open(&opt, &s->member);
+}
+
+/* ---- the end ---------------------------------------------------------------------------- */
+
+static void on_drain(void *user) {
+    server *s = user;
+    if (s->member) fv_membership_drain(s->member);
+}
+
+static void on_worker_closed(void *user) {
+    server *s = user;
+    s->worker = NULL;
+    fv_daemon_end(s->daemon);
+}
+
+static void on_member_closed(void *user) {
+    server *s = user;
+    s->member = NULL;
+    fv_prefill_worker_close(s->worker, on_worker_closed, s);
+}
+
+static void on_stopped(void *user) {
+    server *s = user;
+    fv_membership_close(s->member, on_member_closed, s);
+}
+
+/* ---- the beginning ---------------------------------------------------------------------- */
+
+static fv_status open_worker(server *s) {
+    const fv_options *o = s->o;
+    fv_engine_options engine = {.checkpoint = fv_options_string(o, "checkpoint"),
+                                .backend = fv_options_string(o, "backend"),
+                                .isa = fv_options_string(o, "isa"),
+                                .threads = (int32_t)fv_options_int(o, "threads"),
+                                .vision = true};
+    if (!engine.checkpoint)
+        return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed: a Hugging Face checkpoint directory "
+                                  "(`fovea synth` makes one to try with)");
+    fv_prefill_worker_options opt = {.bridge = fv_daemon_bridge(s->daemon),
+                                     .engine = &s->engine,
+                                     .name = s->name,
+                                     .kv_bytes = (size_t)fv_options_int(o, "kv-bytes"),
+                                     .cache_bytes = (size_t)fv_options_int(o, "cache-bytes"),
+                                     .queue = (int32_t)fv_options_int(o, "queue"),
+                                     .batch = (int32_t)fv_options_int(o, "batch"),
+                                     .chunk = (int32_t)fv_options_int(o, "chunk"),
+                                     .on_change = on_change,
+                                     .user = s};
+    FV_TRY(fv_engine_kv_dtype(fv_options_string(o, "kv-dtype"), &opt.kv_dtype));
+    FV_TRY(fv_engine_open(&engine, &s->engine));
+    return fv_prefill_worker_open(&opt, &s->worker);
+}
+
+static fv_status take_name(server *s) {
+    const char *name = fv_options_string(s->o, "name");
+    int n = name ? snprintf(s->name, sizeof s->name, "%s", name)
+                 : snprintf(s->name, sizeof s->name, "prefill-%s", fv_daemon_address(s->daemon));
+    if (n <= 0 || (size_t)n >= sizeof s->name)
+        return FV_FAIL(FV_EINVAL, "--name must have 1..%zu bytes", sizeof s->name - 1);
+    return FV_OK;
+}
+
+static fv_status serve(server *s) {
+    FV_TRY(open_worker(s));
+    fv_rpc_service service = fv_prefill_worker_service(s->worker);
+    FV_TRY(fv_daemon_serve(s->daemon, &service, 1));
+    FV_TRY(take_name(s));
+    return join(s);
+}
+
+static fv_status open_daemon(server *s) {
+    fv_daemon_hooks hooks = {.user = s, .drain = on_drain, .stopped = on_stopped};
+    return fv_daemon_open(s->o, &hooks, &s->daemon);
+}
+
+static int run(const fv_options *o) {
+    server s = {.o = o};
+    fv_status st = open_daemon(&s);
+    if (st != FV_OK) return fv_daemon_fail(program, st);
+    st = serve(&s);
+    int status = st == FV_OK ? 0 : fv_daemon_fail(program, st);
+    if (st != FV_OK) fv_daemon_drain(s.daemon, 0);
+    fv_daemon_run(s.daemon);
+    fv_daemon_close(s.daemon);
+    fv_engine_close(&s.engine);
+    fv_arena_fini(&s.arena);
+    return s.refused ? 1 : status;
+}
+
+int main(int argc, char **argv) {
+    fv_options *o;
+    fv_status st = fv_options_parse(table, N_OPTION, argc, argv, &o);
+    if (st != FV_OK) return fv_daemon_fail(program, st);
+    int status = 0;
+    if (fv_options_help_wanted(o))
+        fv_options_print_help(stdout, usage, about, table, N_OPTION);
+    else
+        status = run(o);
+    fv_options_free(o);
+    return status;
+}

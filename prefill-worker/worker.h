@@ -1,0 +1,54 @@
+#ifndef FOVEA_PREFILL_WORKER_WORKER_H
+#define FOVEA_PREFILL_WORKER_WORKER_H
+
+/* THE PREFILL WORKER as a service: fovea.handoff.v1.Prefill around the stages of
+ * prefill-worker/stages.h.
+ *
+ *   [loop thread]  worker.c            call -> task; what the task has to say -> the call
+ *        |  a task is one request       ^
+ *        v                              | Begun, FirstToken, HandedOff, or the failure
+ *   [computing thread]  worker_run.c   prepare -> (grant) -> encode -> prefill -> sample -> ship
+ *
+ * A request is prefilled when the decode worker has granted room, together with the others that
+ * have got theirs by then. Nothing is computed for one that is refused. The first token goes back
+ * before the KV is on its way. When a call ends early, for whatever reason, everything behind it is
+ * given back, the grant too.
+ *
+ * Loop thread. */
+#include "inference.pb-c.h"
+#include "model/engine.h"
+#include "wire/rpc_server.h"
+
+enum { FV_PREFILL_BATCH_MAX = 64 };
+
+typedef struct fv_prefill_worker_options {
+    fv_bridge *bridge;       /* borrowed */
+    const fv_engine *engine; /* borrowed, for the computing thread until `closed` */
+    const char *name;        /* in reports; borrowed */
+    fv_dtype kv_dtype;
+    size_t kv_bytes;    /* limit of the KV pool; 0: none */
+    size_t cache_bytes; /* limit of the cache of encoded pictures; 0: there is none */
+    int32_t queue;      /* requests here at a time, those that run included; more are FV_EBUSY */
+    int32_t batch;      /* requests prefilled together, 1..FV_PREFILL_BATCH_MAX */
+    int32_t chunk;      /* rows per pass; 0: all at once */
+    /* Requests have come or gone. May be NULL. */
+    void (*on_change)(void *user);
+    void *user;
+} fv_prefill_worker_options;
+
+typedef struct fv_prefill_worker fv_prefill_worker; /* opaque */
+
+/* Starts the computing thread. */
+fv_status fv_prefill_worker_open(const fv_prefill_worker_options *opt, fv_prefill_worker **out);
+
+/* No call runs any more (its server has stopped). Ends what may still be computed for calls that
+ * were cancelled; `closed` runs on the loop thread when all is over, and `w` is freed then. NULL is
+ * fine: `closed` runs at once. */
+void fv_prefill_worker_close(fv_prefill_worker *w, void (*closed)(void *user), void *user);
+
+fv_rpc_service fv_prefill_worker_service(fv_prefill_worker *w);
+
+/* What it is doing now. */
+void fv_prefill_worker_load(const fv_prefill_worker *w, Fovea__Inference__V1__Load *load);
+
+#endif

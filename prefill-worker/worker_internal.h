@@ -1,0 +1,141 @@
+#ifndef FOVEA_PREFILL_WORKER_WORKER_INTERNAL_H
+#define FOVEA_PREFILL_WORKER_WORKER_INTERNAL_H
+
+/* What the files of the worker share; nobody else includes it.
+ *
+ * A TASK is one request. The loop thread makes it and frees it; between posting it and its last
+ * word it is the computing thread's, but for what stands under "loop thread".
+ *
+ *     posted --> QUEUED --prepare--> OPENING --granted--> READY --prefilled--> SHIPPING --> over
+ *                                       |  refused          |  first token was the last     ^
+ *                                       '-------------------+-------------------------------'
+ *
+ *     QUEUED    has its place in the line, nothing else
+ *     OPENING   prompt, plan and pictures are there; room was asked for at the decode worker
+ *     READY     room is granted, or none is needed
+ *     SHIPPING  the first token was said; rows are on their way
+ *     over      everything is given back, the outcome is in status, text and refusal
+ *
+ * A task that is to be handed to nobody (one token, no decode worker) goes from QUEUED to READY. */
+#include <stdatomic.h>
+
+#include "common/arena.h"
+#include "common/jobs.h"
+#include "handoff.pb-c.h"
+#include "model/sequence.h"
+#include "prefill-worker/image_cache.h"
+#include "prefill-worker/stages.h"
+#include "prefill-worker/worker.h"
+#include "wire/bridge.h"
+#include "wire/transport.h"
+
+typedef Fovea__Handoff__V1__PrefillRequest fv_prefill_message;
+typedef Fovea__Inference__V1__GenerateRequest fv_generate_message;
+typedef Fovea__Inference__V1__Report fv_report_message;
+
+typedef enum fv_task_state {
+    FV_TASK_QUEUED,
+    FV_TASK_OPENING,
+    FV_TASK_READY,
+    FV_TASK_SHIPPING,
+} fv_task_state;
+
+/* The way to one decode worker. Loop thread. */
+typedef struct fv_decode_peer {
+    struct fv_decode_peer *next;
+    char *address; /* owned */
+    fv_transport *transport;
+    int32_t n_task; /* that go there */
+} fv_decode_peer;
+
+typedef struct fv_task {
+    fv_prefill_worker *worker;
+    fv_arena arena;
+    const fv_prefill_message *msg; /* in the arena */
+    fv_job job;                    /* its way to the computing thread */
+    fv_rpc_op begun, first, over;  /* and back: room is granted; a token; no more to come */
+    atomic_bool cancelled;         /* nobody waits for it: end it */
+
+    /* loop thread */
+    fv_rpc_call *call; /* NULL: nothing can be said any more */
+    bool call_alive;   /* its on_end is yet to come */
+    bool posted;       /* and `over` is yet to come */
+    fv_decode_peer *peer;
+
+    /* computing thread */
+    struct fv_task *next;
+    fv_task_state state;
+    fv_policy policy;
+    fv_prompt prompt; /* with the replayed tokens */
+    fv_plan plan;
+    fv_image *images; /* [n_image] in the arena; those that the cache has are empty */
+    fv_buf embeds;
+    fv_sequence *seq;
+    int32_t max_tokens; /* of the answer, what was replayed included */
+    fv_kv *kv;
+    size_t bytes_peak; /* of KV, until its rows have left */
+    fv_ship *ship;
+    fv_transport *transport; /* borrowed from the peer; NULL: handed to nobody */
+    double arrived_s, opened_s, granted_s, began_s, sent_s;
+
+    /* outcome: the loop thread reads it when it was told so */
+    fv_ticket ticket;     /* with `begun` */
+    uint64_t bytes_bound; /* what room was asked for */
+    fv_sampled token;     /* with `first` */
+    char *token_text;     /* [n_token_text] owned */
+    size_t n_token_text;
+    fv_finish finish;
+    bool has_token;
+    uint64_t digest;
+    fv_status status; /* with `over` */
+    char text[512];
+    fv_refusal refusal;
+    fv_ship_report sent;
+    size_t bytes_visual, bytes_text;
+    double s_preprocess, s_vision, s_prefill, s_send, s_commit;
+} fv_task;
+
+/* What the computing thread owns. */
+typedef struct fv_prefill_line {
+    const fv_engine *engine; /* borrowed */
+    fv_kv_pool *pool;
+    fv_image_cache *cache;
+    float *logits; /* [batch, vocab] */
+    fv_task *first, **tail;
+} fv_prefill_line;
+
+struct fv_prefill_worker {
+    fv_prefill_worker_options opt;
+    fv_jobs *jobs;
+    fv_prefill_line line;
+    fv_job nudge; /* makes the computing thread look at its tasks */
+    atomic_bool nudged;
+    /* what others may ask while it computes */
+    atomic_int n_started;
+    _Atomic uint64_t bytes_held, rows_in;
+
+    /* loop thread */
+    fv_decode_peer *peers;
+    int32_t n_peer, n_task;
+    uint64_t n_done, n_failed, n_tokens;
+    bool closing;
+    void (*closed)(void *user);
+    void *closed_user;
+};
+
+/* worker_task.c: a message becomes a prompt, a plan and a request for room. What it took is given
+ * back by fv_task_release, also after a failure. */
+fv_status fv_task_prepare(fv_task *t);
+void fv_task_release(fv_task *t);
+
+/* worker_run.c: the computing thread's part. */
+fv_status fv_prefill_line_open(fv_prefill_worker *w);
+void fv_prefill_line_close(fv_prefill_worker *w); /* the thread has ended, or never began */
+void fv_task_enlist(fv_job *job);                 /* a task's job */
+double fv_prefill_line_work(void *worker);        /* fv_jobs_options.work */
+
+/* worker_report.c: this worker's half of the report, for a task that is over. *out lies in the
+ * task's arena. */
+fv_status fv_task_report(fv_task *t, fv_report_message **out);
+
+#endif

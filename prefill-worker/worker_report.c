@@ -1,0 +1,83 @@
+/* What a task was, as the prefill worker's half of the report. Loop thread; the task is over. */
+#include <string.h>
+
+#include "prefill-worker/worker_internal.h"
+
+typedef Fovea__Inference__V1__StageNote note_message;
+typedef Fovea__Inference__V1__Transfer transfer_message;
+
+static fv_status copy(fv_arena *a, const char *s, char **out) {
+    return fv_arena_strndup(a, s, strlen(s), out);
+}
+
+static fv_status fill_policy(fv_task *t, fv_report_message *r) {
+    char text[FV_POLICY_TEXT_MAX];
+    fv_policy_print(&t->policy, text);
+    FV_TRY(copy(&t->arena, text, &r->policy));
+    FV_TRY(FV_ARENA_NEW(&t->arena, FV_N_STAGE, r->notes));
+    for (int s = 0; s < FV_N_STAGE; s++) {
+        note_message *note;
+        if (!t->plan.note[s][0]) continue;
+        FV_TRY(FV_ARENA_NEW(&t->arena, 1, note));
+        fovea__inference__v1__stage_note__init(note);
+        note->stage = (char *)(uintptr_t)fv_stage_name((fv_stage)s);
+        note->text = t->plan.note[s];
+        r->notes[r->n_notes++] = note;
+    }
+    return FV_OK;
+}
+
+static fv_status fill_rows(fv_task *t, const fv_kv_shape *s, fv_report_message *r) {
+    size_t row = 2 * (size_t)s->d_head * fv_dtype_bytes(s->dtype);
+    FV_TRY(FV_ARENA_NEW(&t->arena, s->n_layer, r->visual_rows));
+    for (int32_t l = 0; l < s->n_layer; l++) r->visual_rows[l] = (uint32_t)t->plan.visual[l];
+    r->n_visual_rows = (size_t)s->n_layer;
+    r->n_prompt = (uint32_t)t->prompt.n;
+    r->n_visual = (uint32_t)t->prompt.n_visual;
+    r->n_text = (uint32_t)t->prompt.n_text;
+    r->n_images = (uint32_t)t->prompt.n_image;
+    r->n_generated = t->has_token;
+    r->bytes_raw = row * (uint64_t)s->n_layer * (uint64_t)s->n_kv * (uint64_t)t->prompt.n;
+    r->bytes_bound = row * (uint64_t)fv_plan_kv_rows(&t->plan);
+    r->bytes_visual = r->bytes_visual_end = t->bytes_visual;
+    r->bytes_text = r->bytes_text_end = t->bytes_text;
+    return FV_OK;
+}
+
+/* Rows are sent when prefill has ended: all of that time is waited for. */
+static fv_status fill_transfer(fv_task *t, fv_report_message *r) {
+    transfer_message *x;
+    if (t->sent.frames == 0) return FV_OK;
+    FV_TRY(FV_ARENA_NEW(&t->arena, 1, x));
+    fovea__inference__v1__transfer__init(x);
+    x->transport = (char *)(uintptr_t)t->transport->ops->name;
+    x->bytes_sent = t->sent.bytes;
+    x->n_frames = t->sent.frames;
+    x->seconds_open = t->granted_s - t->opened_s;
+    x->seconds_send = x->seconds_exposed = t->s_send;
+    x->seconds_commit = t->s_commit;
+    r->transfer = x;
+    return FV_OK;
+}
+
+fv_status fv_task_report(fv_task *t, fv_report_message **out) {
+    const fv_prefill_worker *w = t->worker;
+    fv_kv_shape shape = fv_engine_kv_shape(w->opt.engine, w->opt.kv_dtype);
+    fv_report_message *r;
+    FV_TRY(FV_ARENA_NEW(&t->arena, 1, r));
+    fovea__inference__v1__report__init(r);
+    FV_TRY(fill_policy(t, r));
+    FV_TRY(fill_rows(t, &shape, r));
+    FV_TRY(fill_transfer(t, r));
+    r->seconds_preprocess = t->s_preprocess;
+    r->seconds_vision = t->s_vision;
+    r->seconds_prefill = t->s_prefill;
+    r->seconds_queued = t->began_s - t->arrived_s;
+    if (t->msg->request->digests) {
+        r->digests = &t->digest;
+        r->n_digests = 1;
+    }
+    FV_TRY(copy(&t->arena, w->opt.name, &r->prefill_worker));
+    *out = r;
+    return FV_OK;
+}

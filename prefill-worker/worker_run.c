@@ -1,0 +1,298 @@
+/* The computing thread of the prefill worker: a line of tasks, and the next piece of work for them.
+ * A piece is a batch of those that have room granted, or the preparation of one that waits:
+ * preparing comes first until a batch is full, so that what waits together runs together. Answers
+ * of decode workers and cancellations come as jobs between the pieces, and are looked at before
+ * each.
+ *
+ * What a task has to say goes to the loop thread as ops that lie in the task; `over` is the last.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "common/clock.h"
+#include "prefill-worker/worker_internal.h"
+
+/* ---- the end of a task ------------------------------------------------------------------ */
+
+static void say(fv_task *t, fv_rpc_op *op) { fv_bridge_post(t->worker->opt.bridge, op, true); }
+
+/* Takes it out of the line and gives back all that it has; the task is the loop thread's again. */
+static void end_task(fv_task *t, fv_status st) {
+    fv_prefill_line *l = &t->worker->line;
+    fv_task **at = &l->first;
+    while (*at != t) at = &(*at)->next;
+    *at = t->next;
+    if (!*at) l->tail = at;
+    t->status = st;
+    if (st != FV_OK) {
+        snprintf(t->text, sizeof t->text, "%s", fv_last_error());
+        if (t->ship) t->refusal = fv_ship_refusal(t->ship);
+    }
+    if (t->state != FV_TASK_QUEUED) atomic_fetch_sub(&t->worker->n_started, 1);
+    fv_task_release(t);
+    atomic_store(&t->worker->bytes_held, fv_kv_pool_used(l->pool));
+    say(t, &t->over);
+}
+
+static bool cancelled(const fv_task *t) { return atomic_load(&t->cancelled); }
+
+static void end_cancelled(fv_task *t) {
+    end_task(t, FV_FAIL(FV_ECANCELLED, "nobody waits for it any more"));
+}
+
+/* ---- first steps ------------------------------------------------------------------------ */
+
+void fv_task_enlist(fv_job *job) {
+    fv_task *t = job->owner;
+    fv_prefill_line *l = &t->worker->line;
+    t->next = NULL;
+    *l->tail = t;
+    l->tail = &t->next;
+}
+
+static void prepare(fv_task *t) {
+    atomic_fetch_add(&t->worker->n_started, 1);
+    t->state = FV_TASK_OPENING;
+    fv_status st = fv_task_prepare(t);
+    if (st != FV_OK) end_task(t, st);
+}
+
+/* ---- what has happened since ------------------------------------------------------------- */
+
+static void settle_opening(fv_task *t) {
+    bool granted;
+    fv_status st = fv_ship_granted(t->ship, &granted);
+    if (st != FV_OK) {
+        end_task(t, st);
+    } else if (granted) {
+        t->granted_s = fv_clock_s();
+        t->ticket = *fv_ship_ticket(t->ship);
+        t->state = FV_TASK_READY;
+        say(t, &t->begun);
+    }
+}
+
+static void settle_shipping(fv_task *t) {
+    bool done;
+    fv_status st = fv_ship_done(t->ship, &done);
+    if (st != FV_OK) {
+        end_task(t, st);
+    } else if (done) {
+        t->s_commit = fv_clock_s() - t->sent_s;
+        t->sent = fv_ship_get_report(t->ship);
+        end_task(t, FV_OK);
+    }
+}
+
+static void settle(fv_prefill_line *l) {
+    for (fv_task *t = l->first, *next; t; t = next) {
+        next = t->next;
+        if (cancelled(t))
+            end_cancelled(t);
+        else if (t->state == FV_TASK_OPENING)
+            settle_opening(t);
+        else if (t->state == FV_TASK_SHIPPING)
+            settle_shipping(t);
+    }
+}
+
+/* ---- pictures --------------------------------------------------------------------------- */
+
+static fv_status encode_one(fv_task *t, size_t i, fv_encoded *out) {
+    const fv_engine *e = t->worker->line.engine;
+    const ProtobufCBinaryData *data = &t->msg->request->images[i]->data;
+    if (!t->images[i].rgb) /* the cache had it, and let it go since */
+        FV_TRY(fv_image_decode(data->data, data->len, NULL, &t->images[i]));
+    FV_TRY(fv_encode_images(e->vision, fv_checkpoint_config(e->ck), fv_checkpoint_image(e->ck),
+                            &t->images[i], 1, false, e->be.device, out));
+    t->s_preprocess += out->s_preprocess;
+    t->s_vision += out->s_vision;
+    fv_image_free(&t->images[i]);
+    return FV_OK;
+}
+
+/* The rows of picture i to where they belong among the task's. */
+static fv_status encode_to(fv_task *t, size_t i, size_t bytes) {
+    fv_image_cache *cache = t->worker->line.cache;
+    fv_device *dev = t->worker->line.engine->be.device;
+    const ProtobufCBinaryData *data = &t->msg->request->images[i]->data;
+    void *to = (uint8_t *)t->embeds.data + i * bytes;
+    const fv_buf *rows = fv_image_cache_get(cache, data->data, data->len);
+    if (rows) return dev->ops->copy_async(dev, to, rows->data, bytes);
+    fv_encoded encoded;
+    FV_TRY(encode_one(t, i, &encoded));
+    fv_status st = dev->ops->copy_async(dev, to, encoded.embeds.data, bytes);
+    if (st == FV_OK) fv_image_cache_put(cache, data->data, data->len, &encoded.embeds);
+    fv_encoded_free(&encoded);
+    return st;
+}
+
+static fv_status encode(fv_task *t) {
+    const fv_engine *e = t->worker->line.engine;
+    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
+    size_t n = t->msg->request->n_images;
+    size_t bytes = (size_t)fv_model_visual_tokens(cfg) * (size_t)cfg->text.d_model * sizeof(float);
+    if (n == 0) return FV_OK;
+    FV_TRY(fv_buf_alloc(e->be.device, n * bytes, FV_BUF_DEVICE, &t->embeds));
+    for (size_t i = 0; i < n; i++) FV_TRY(encode_to(t, i, bytes));
+    return FV_OK;
+}
+
+/* ---- a batch ---------------------------------------------------------------------------- */
+
+/* Those that are ready, in their order, as far as the pool has room for them now. */
+static int32_t pick(const fv_prefill_worker *w, fv_task **batch) {
+    size_t used = fv_kv_pool_used(w->line.pool);
+    int32_t n = 0;
+    for (fv_task *t = w->line.first; t && n < w->opt.batch; t = t->next) {
+        if (t->state != FV_TASK_READY) continue;
+        if (w->opt.kv_bytes && used + t->bytes_peak > w->opt.kv_bytes) break;
+        used += t->bytes_peak;
+        batch[n++] = t;
+    }
+    return n;
+}
+
+/* Drops those for which `st` is a failure from the batch. */
+static int32_t keep_encoded(fv_task **batch, int32_t n) {
+    int32_t kept = 0;
+    for (int32_t i = 0; i < n; i++) {
+        fv_task *t = batch[i];
+        t->began_s = fv_clock_s();
+        fv_status st = encode(t);
+        if (st != FV_OK)
+            end_task(t, st);
+        else
+            batch[kept++] = t;
+    }
+    return kept;
+}
+
+static fv_status prefill(fv_prefill_worker *w, fv_task **batch, int32_t n) {
+    int32_t d = fv_checkpoint_config(w->line.engine->ck)->text.d_model;
+    fv_prefill_request *req = calloc((size_t)n, sizeof *req);
+    if (!req) return FV_FAIL(FV_ENOMEM, "out of memory for a batch of %d", n);
+    double t0 = fv_clock_s();
+    uint64_t rows = 0;
+    for (int32_t i = 0; i < n; i++) {
+        fv_task *t = batch[i];
+        req[i] = (fv_prefill_request){
+            .n = t->prompt.n,
+            .ids = t->prompt.ids,
+            .seg = t->prompt.seg,
+            .embeds = fv_tensor_of(t->embeds.data, FV_F32, t->prompt.n_visual, d),
+            .plan = &t->plan,
+            .kv = t->kv};
+        rows += (uint64_t)t->prompt.n;
+    }
+    fv_status st = fv_prefill_run(w->line.engine->dec, req, n, w->opt.chunk, w->line.logits);
+    for (int32_t i = 0; i < n; i++) batch[i]->s_prefill = fv_clock_s() - t0;
+    free(req);
+    if (st == FV_OK) atomic_fetch_add(&w->rows_in, rows);
+    atomic_store(&w->bytes_held, fv_kv_pool_used(w->line.pool));
+    return st;
+}
+
+static fv_status take_token(fv_task *t, const float *logits) {
+    const fv_sampled *token;
+    const char *text;
+    size_t n;
+    int32_t vocab = fv_checkpoint_config(t->worker->line.engine->ck)->text.vocab;
+    FV_TRY(fv_sequence_take(t->seq, logits, &token, &text, &n));
+    t->token_text = malloc(n + 1);
+    if (!t->token_text) return FV_FAIL(FV_ENOMEM, "out of memory for the answer");
+    if (n) memcpy(t->token_text, text, n);
+    t->token_text[n] = '\0';
+    t->token = *token;
+    t->finish = fv_sequence_finish(t->seq);
+    t->digest = XXH64(logits, (size_t)vocab * sizeof *logits, 0);
+    t->bytes_visual = fv_kv_bytes(t->kv, FV_SEG_VISUAL);
+    t->bytes_text = fv_kv_bytes(t->kv, FV_SEG_TEXT);
+    t->has_token = true;
+    say(t, &t->first);
+    return FV_OK;
+}
+
+static fv_status ship(fv_task *t) {
+    double t0 = fv_clock_s();
+    fv_first_token first = {
+        .id = t->token.id, .logprob = t->token.logprob, .step = (uint64_t)t->msg->n_replay + 1};
+    t->state = FV_TASK_SHIPPING;
+    FV_TRY(fv_ship_layers(t->ship, 0, fv_kv_get_shape(t->kv)->n_layer));
+    FV_TRY(fv_ship_end(t->ship, &first));
+    t->sent_s = fv_clock_s();
+    t->s_send = t->sent_s - t0;
+    return FV_OK;
+}
+
+/* Behind the first token: on to the decode worker, if there is more to come. */
+static void go_on(fv_task *t) {
+    if (cancelled(t)) {
+        end_cancelled(t);
+    } else if (!t->ship || t->finish != FV_FINISH_NOT) {
+        end_task(t, FV_OK);
+    } else {
+        fv_status st = ship(t);
+        if (st != FV_OK) end_task(t, st);
+    }
+}
+
+/* False when none can run now. */
+static bool run_batch(fv_prefill_worker *w) {
+    fv_task *batch[FV_PREFILL_BATCH_MAX];
+    size_t vocab = (size_t)fv_checkpoint_config(w->line.engine->ck)->text.vocab;
+    int32_t n = pick(w, batch), n_token = 0;
+    if (n == 0) return false;
+    n = keep_encoded(batch, n);
+    fv_status st = n ? prefill(w, batch, n) : FV_OK;
+    /* All first tokens go before any rows do. */
+    for (int32_t i = 0; i < n; i++) {
+        fv_status mine =
+            st == FV_OK ? take_token(batch[i], w->line.logits + (size_t)i * vocab) : st;
+        if (mine != FV_OK)
+            end_task(batch[i], mine);
+        else
+            batch[n_token++] = batch[i];
+    }
+    for (int32_t i = 0; i < n_token; i++) go_on(batch[i]);
+    return true;
+}
+
+/* ---- the thread ------------------------------------------------------------------------- */
+
+double fv_prefill_line_work(void *worker) {
+    fv_prefill_worker *w = worker;
+    fv_task *waiting = NULL;
+    int32_t n_ready = 0;
+    settle(&w->line);
+    for (fv_task *t = w->line.first; t; t = t->next) {
+        n_ready += t->state == FV_TASK_READY;
+        if (!waiting && t->state == FV_TASK_QUEUED) waiting = t;
+    }
+    if (waiting && n_ready < w->opt.batch) {
+        prepare(waiting);
+        return 0;
+    }
+    return n_ready && run_batch(w) ? 0 : -1;
+}
+
+fv_status fv_prefill_line_open(fv_prefill_worker *w) {
+    fv_prefill_line *l = &w->line;
+    const fv_engine *e = w->opt.engine;
+    size_t vocab = (size_t)fv_checkpoint_config(e->ck)->text.vocab;
+    fv_kv_shape shape = fv_engine_kv_shape(e, w->opt.kv_dtype);
+    l->engine = e;
+    l->tail = &l->first;
+    l->logits = malloc((size_t)w->opt.batch * vocab * sizeof *l->logits);
+    if (!l->logits) return FV_FAIL(FV_ENOMEM, "out of memory for a batch of %d", w->opt.batch);
+    FV_TRY(fv_image_cache_open(w->opt.cache_bytes, &l->cache));
+    return fv_kv_pool_open(e->be.device, &shape, w->opt.kv_bytes, &l->pool);
+}
+
+void fv_prefill_line_close(fv_prefill_worker *w) {
+    fv_kv_pool_close(w->line.pool);
+    fv_image_cache_close(w->line.cache);
+    free(w->line.logits);
+}

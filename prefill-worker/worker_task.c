@@ -1,0 +1,234 @@
+/* A request as it came -> everything that prefilling it needs, and room at a decode worker asked
+ * for. What is wrong with a request is found here, before anything is computed for it. The
+ * computing thread. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "model/chat.h"
+#include "model/describe.h"
+#include "policy/message.h"
+#include "prefill-worker/worker_internal.h"
+
+typedef Fovea__Inference__V1__Chat chat_message;
+
+/* ---- the prompt ------------------------------------------------------------------------- */
+
+static fv_status make_chat(fv_task *t, const chat_message *chat, int32_t n_image) {
+    const fv_engine *e = t->worker->line.engine;
+    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
+    fv_chat_template kind;
+    fv_chat_turn *turns;
+    char *text;
+    if (chat->template_[0])
+        FV_TRY(fv_chat_by_name(chat->template_, &kind));
+    else
+        FV_TRY(fv_chat_detect(fv_checkpoint_dir(e->ck), cfg, &kind));
+    FV_TRY(FV_ARENA_NEW(&t->arena, chat->n_turns, turns));
+    for (size_t i = 0; i < chat->n_turns; i++) {
+        const Fovea__Inference__V1__Turn *turn = chat->turns[i];
+        if (turn->n_images > (uint32_t)n_image)
+            return FV_FAIL(FV_EINVAL, "turn %zu has %u images and the request has %d", i,
+                           turn->n_images, n_image);
+        turns[i] = (fv_chat_turn){turn->role, turn->text, (int32_t)turn->n_images};
+    }
+    FV_TRY(fv_chat_render(kind, turns, (int32_t)chat->n_turns, &text));
+    fv_status st = fv_prompt_make(e->tok, cfg, text, n_image, cfg->text.max_position, &t->prompt);
+    free(text);
+    return st;
+}
+
+static fv_status copy_ids(fv_task *t, const uint32_t *in, size_t n, int32_t **out) {
+    const fv_text_config *cfg = &fv_checkpoint_config(t->worker->line.engine->ck)->text;
+    if (n > (size_t)cfg->max_position)
+        return FV_FAIL(FV_EINVAL, "%zu ids, and the context has %d", n, cfg->max_position);
+    FV_TRY(FV_ARENA_NEW(&t->arena, n, *out));
+    for (size_t i = 0; i < n; i++) {
+        if (in[i] > INT32_MAX) return FV_FAIL(FV_EINVAL, "id %zu is %u: no model has it", i, in[i]);
+        (*out)[i] = (int32_t)in[i];
+    }
+    return FV_OK;
+}
+
+static fv_status make_prompt(fv_task *t, int32_t n_image) {
+    const fv_engine *e = t->worker->line.engine;
+    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
+    const Fovea__Inference__V1__Prompt *p = t->msg->request->prompt;
+    int32_t *ids;
+    switch (p ? p->form_case : FOVEA__INFERENCE__V1__PROMPT__FORM__NOT_SET) {
+    case FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT: return make_chat(t, p->chat, n_image);
+    case FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT:
+        return fv_prompt_make(e->tok, cfg, p->text, n_image, cfg->text.max_position, &t->prompt);
+    case FOVEA__INFERENCE__V1__PROMPT__FORM_IDS:
+        FV_TRY(copy_ids(t, p->ids->id, p->ids->n_id, &ids));
+        return fv_prompt_of_ids(cfg, ids, (int32_t)p->ids->n_id, n_image, cfg->text.max_position,
+                                &t->prompt);
+    default: return FV_FAIL(FV_EINVAL, "the request has no prompt");
+    }
+}
+
+/* ---- pictures --------------------------------------------------------------------------- */
+
+/* Decodes those that the cache does not have. */
+static fv_status read_images(fv_task *t) {
+    const fv_generate_message *r = t->msg->request;
+    FV_TRY(FV_ARENA_NEW(&t->arena, r->n_images, t->images));
+    for (size_t i = 0; i < r->n_images; i++) {
+        const ProtobufCBinaryData *data = &r->images[i]->data;
+        if (fv_image_cache_get(t->worker->line.cache, data->data, data->len)) continue;
+        fv_status st = fv_image_decode(data->data, data->len, NULL, &t->images[i]);
+        /* A broken picture is the client's, and would be as broken the next time. */
+        if (st == FV_EDATA || st == FV_EUNSUPPORTED) st = FV_EINVAL;
+        if (st != FV_OK) return fv_fail_prefix(st, "image %zu", i);
+    }
+    return FV_OK;
+}
+
+/* ---- the answer ------------------------------------------------------------------------- */
+
+static fv_sampling read_sampling(const fv_generate_message *r) {
+    fv_sampling s = fv_sampling_default();
+    const Fovea__Inference__V1__Sampling *m = r->sampling;
+    s.n_logprobs = r->n_logprobs <= INT32_MAX ? (int32_t)r->n_logprobs : INT32_MAX;
+    if (!m) return s;
+    s.temperature = m->temperature;
+    s.top_k = m->top_k <= INT32_MAX ? (int32_t)m->top_k : INT32_MAX;
+    if (m->top_p != 0) s.top_p = m->top_p;
+    if (m->repetition_penalty != 0) s.repetition_penalty = m->repetition_penalty;
+    s.seed = m->seed;
+    return s;
+}
+
+static fv_wire_sampling wire_sampling(const fv_sampling *s) {
+    return (fv_wire_sampling){.repetition_penalty = s->repetition_penalty,
+                              .temperature = s->temperature,
+                              .top_p = s->top_p,
+                              .top_k = s->top_k,
+                              .n_logprobs = s->n_logprobs,
+                              .seed = s->seed};
+}
+
+static fv_status check_replay(const fv_task *t, const int32_t *ids, int32_t n) {
+    int32_t n_vocab = t->worker->line.engine->n_vocab;
+    for (int32_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= n_vocab)
+            return FV_FAIL(FV_EINVAL, "replay: id %d is none that can have been chosen", ids[i]);
+    return FV_OK;
+}
+
+/* No longer than the context lets it become. */
+static fv_status limit_answer(fv_task *t, int32_t n_prompt, int32_t n_replay) {
+    int32_t context = fv_checkpoint_config(t->worker->line.engine->ck)->text.max_position;
+    uint32_t asked = t->msg->request->max_tokens;
+    int32_t most = context - n_prompt + 1; /* one more can be chosen than can be run */
+    if (n_replay >= most)
+        return FV_FAIL(FV_EINVAL, "%d tokens to go on from, and the context has room for %d",
+                       n_replay, most - 1);
+    if (asked == 0) asked = FV_MAX_TOKENS_DEFAULT;
+    t->max_tokens = asked < (uint32_t)most ? (int32_t)asked : most;
+    return FV_OK;
+}
+
+/* The sequence begins behind what the client has already got. */
+static fv_status open_sequence(fv_task *t, const fv_sampling *sampling, int32_t n_prompt) {
+    const fv_engine *e = t->worker->line.engine;
+    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
+    const fv_generate_message *r = t->msg->request;
+    fv_sequence_options opt = {.sampling = *sampling,
+                               .max_tokens = t->max_tokens,
+                               .context = cfg->text.max_position,
+                               .n_vocab = e->n_vocab,
+                               .n_eos = r->ignore_eos ? 0 : cfg->n_eos,
+                               .eos = cfg->eos,
+                               .n_stop = (int32_t)r->n_stop,
+                               .stop = (const char *const *)r->stop};
+    return fv_sequence_open(&opt, e->tok, t->prompt.ids, t->prompt.n, n_prompt, &t->seq);
+}
+
+/* ---- room ------------------------------------------------------------------------------- */
+
+/* The most that the store holds at a time: all rows of a layer are there until the select stage has
+ * run, which it does at the end. */
+static fv_status check_room(fv_task *t) {
+    const fv_kv_shape *s = fv_kv_pool_shape(t->worker->line.pool);
+    size_t row = 2 * (size_t)s->d_head * fv_dtype_bytes(s->dtype) * (size_t)s->n_kv;
+    t->bytes_peak = fv_kv_text_bytes(s, t->plan.shape.n_text);
+    for (int32_t l = 0; l < s->n_layer; l++) t->bytes_peak += row * (size_t)t->plan.visual[l];
+    size_t limit = t->worker->opt.kv_bytes;
+    if (limit && t->bytes_peak > limit)
+        return FV_FAIL(FV_ENOMEM,
+                       "the prompt's KV takes %zu bytes, and this worker has %zu: shorten the "
+                       "prompt, or start the worker with a larger --kv-bytes",
+                       t->bytes_peak, limit);
+    return FV_OK;
+}
+
+/* Asks the decode worker for room, unless the first token must be the last. */
+static fv_status ask_for_room(fv_task *t, const fv_sampling *sampling, int32_t left) {
+    const fv_engine *e = t->worker->line.engine;
+    int32_t context = fv_checkpoint_config(e->ck)->text.max_position;
+    int32_t room = context - t->prompt.n;
+    if (room < left) left = room;
+    FV_TRY(fv_kv_open(t->worker->line.pool, &t->kv));
+    const fv_kv_shape *s = fv_kv_get_shape(t->kv);
+    t->bytes_bound = t->bytes_peak - fv_kv_text_bytes(s, t->prompt.n_text) +
+                     fv_kv_text_bytes(s, t->prompt.n_text + (left > 0 ? left : 0));
+    t->state = FV_TASK_READY;
+    if (!t->transport || left < 2) return FV_OK;
+    fv_ship_request req = {.model = e->fingerprint,
+                           .kv = t->kv,
+                           .plan = &t->plan,
+                           .n = t->prompt.n,
+                           .ids = t->prompt.ids,
+                           .seg = t->prompt.seg,
+                           .max_tokens = left,
+                           .sampling = wire_sampling(sampling)};
+    t->opened_s = fv_clock_s();
+    t->state = FV_TASK_OPENING;
+    return fv_ship_begin(t->transport, &req, &t->ship);
+}
+
+static fv_status make_plan(fv_task *t) {
+    const fv_text_config *cfg = &fv_checkpoint_config(t->worker->line.engine->ck)->text;
+    fv_plan_shape shape = {.n_layer = cfg->n_layer,
+                           .n_kv = cfg->n_kv,
+                           .n_visual = t->prompt.n_visual,
+                           .n_text = t->prompt.n_text};
+    return fv_plan_make(&t->policy, &shape, &t->plan);
+}
+
+fv_status fv_task_prepare(fv_task *t) {
+    const fv_prefill_message *m = t->msg;
+    const fv_generate_message *r = m->request;
+    int32_t *replay;
+    if (r->keep_ms || r->conversation.len)
+        return FV_FAIL(FV_EUNSUPPORTED, "this worker does not keep conversations");
+    FV_TRY(fv_policy_from_message(r->policy, &t->policy));
+    FV_TRY(make_prompt(t, (int32_t)r->n_images));
+    if (t->prompt.n == 0) return FV_FAIL(FV_EINVAL, "the prompt is empty");
+    int32_t n_prompt = t->prompt.n, n_replay = (int32_t)m->n_replay;
+    FV_TRY(copy_ids(t, m->replay, m->n_replay, &replay));
+    FV_TRY(check_replay(t, replay, n_replay));
+    FV_TRY(limit_answer(t, n_prompt, n_replay));
+    FV_TRY(fv_prompt_append(&t->prompt, replay, n_replay));
+    FV_TRY(make_plan(t));
+    FV_TRY(check_room(t));
+    fv_sampling sampling = read_sampling(r);
+    FV_TRY(open_sequence(t, &sampling, n_prompt));
+    FV_TRY(read_images(t));
+    return ask_for_room(t, &sampling, t->max_tokens - n_replay);
+}
+
+void fv_task_release(fv_task *t) {
+    fv_ship_close(t->ship);
+    fv_kv_close(t->kv);
+    fv_sequence_close(t->seq);
+    fv_buf_free(&t->embeds);
+    for (size_t i = 0; t->images && i < t->msg->request->n_images; i++)
+        fv_image_free(&t->images[i]);
+    t->ship = NULL;
+    t->kv = NULL;
+    t->seq = NULL;
+    t->images = NULL;
+}

@@ -1,0 +1,188 @@
+/* The checks of a request, field by field, and the bound on its bytes in closed form. Pure
+ * functions; any thread. */
+#include "router/admit.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "policy/message.h"
+#include "policy/plan.h"
+
+typedef Fovea__Inference__V1__GenerateRequest request_message;
+typedef Fovea__Inference__V1__Model model_message;
+typedef Fovea__Inference__V1__Prompt prompt_message;
+
+enum {
+    ID_MAX = 128,
+    STOP_MAX = 16,
+    STOP_BYTES_MAX = 256,
+    LOGPROBS_MAX = 20,
+    TEMPLATE_ROWS = 64, /* that a chat template adds to a turn, at most */
+    TEXT_ROWS_MAX = 1 << 24,
+};
+
+static fv_status check_names(const request_message *r, const model_message *model) {
+    size_t n = strlen(r->request_id);
+    if (n > ID_MAX)
+        return FV_FAIL(FV_EINVAL, "request_id has %zu bytes, and may have %d", n, ID_MAX);
+    for (size_t i = 0; i < n; i++)
+        if (r->request_id[i] < '!' || r->request_id[i] > '~')
+            return FV_FAIL(FV_EINVAL, "request_id must be printable ASCII without spaces");
+    if (r->model[0] && strcmp(r->model, model->name) != 0 &&
+        strcmp(r->model, model->fingerprint) != 0)
+        return FV_FAIL(FV_ENOTFOUND, "there is no model '%s' here; this fleet serves %s (%s)",
+                       r->model, model->name, model->fingerprint);
+    return FV_OK;
+}
+
+/* ---- the prompt ------------------------------------------------------------------------- */
+
+static size_t count_words(const char *text, const char *word) {
+    size_t n = 0;
+    for (const char *p = text; (p = strstr(p, word)); p += strlen(word)) n++;
+    return n;
+}
+
+static fv_status read_chat(const Fovea__Inference__V1__Chat *chat, size_t *n_image, size_t *rows) {
+    for (size_t i = 0; i < chat->n_turns; i++) {
+        const Fovea__Inference__V1__Turn *t = chat->turns[i];
+        if (strcmp(t->role, "system") != 0 && strcmp(t->role, "user") != 0 &&
+            strcmp(t->role, "assistant") != 0)
+            return FV_FAIL(FV_EINVAL, "turn %zu: role '%s' is none of system, user, assistant", i,
+                           t->role);
+        *n_image += t->n_images;
+        *rows += strlen(t->text) + TEMPLATE_ROWS;
+    }
+    if (chat->n_turns == 0 || strcmp(chat->turns[chat->n_turns - 1]->role, "user") != 0)
+        return FV_FAIL(FV_EINVAL, "chat: the last turn must be the user's");
+    return FV_OK;
+}
+
+/* any_image: without one, the image token is an id like others (a model that has none says 0). */
+static fv_status read_ids(const Fovea__Inference__V1__TokenIds *ids, const model_message *model,
+                          bool any_image, size_t *n_image, size_t *rows) {
+    for (size_t i = 0; i < ids->n_id; i++) {
+        if (ids->id[i] >= model->n_vocab && ids->id[i] != model->image_token)
+            return FV_FAIL(FV_EINVAL, "prompt id %zu is %" PRIu32 ", and there are %" PRIu32, i,
+                           ids->id[i], model->n_vocab);
+        *n_image += any_image && ids->id[i] == model->image_token;
+    }
+    *rows += ids->n_id - *n_image;
+    return ids->n_id ? FV_OK : FV_FAIL(FV_EINVAL, "the prompt has no ids");
+}
+
+/* *rows: text rows at most. A token stands for one byte or more. */
+static fv_status read_prompt(const request_message *r, const model_message *model, size_t *n_image,
+                             size_t *rows) {
+    const prompt_message *p = r->prompt;
+    switch (p ? p->form_case : FOVEA__INFERENCE__V1__PROMPT__FORM__NOT_SET) {
+    case FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT: return read_chat(p->chat, n_image, rows);
+    case FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT:
+        *n_image = count_words(p->text, "<image>");
+        *rows = strlen(p->text) + TEMPLATE_ROWS;
+        return p->text[0] ? FV_OK : FV_FAIL(FV_EINVAL, "the prompt is empty");
+    case FOVEA__INFERENCE__V1__PROMPT__FORM_IDS:
+        return read_ids(p->ids, model, r->n_images > 0, n_image, rows);
+    default: return FV_FAIL(FV_EINVAL, "the request has no prompt");
+    }
+}
+
+static fv_status check_images(const request_message *r, const model_message *model,
+                              size_t n_prompt) {
+    const Fovea__Inference__V1__Limits *lim = model->limits;
+    if (r->n_images != n_prompt)
+        return FV_FAIL(FV_EINVAL, "the prompt mentions %zu images and the request has %zu",
+                       n_prompt, r->n_images);
+    if (lim && lim->n_images && r->n_images > lim->n_images)
+        return FV_FAIL(FV_EINVAL, "%zu images; at most %" PRIu32 " are taken", r->n_images,
+                       lim->n_images);
+    for (size_t i = 0; i < r->n_images; i++) {
+        size_t n = r->images[i]->data.len;
+        if (n == 0) return FV_FAIL(FV_EINVAL, "image %zu has no bytes", i);
+        if (lim && lim->bytes_image && n > lim->bytes_image)
+            return FV_FAIL(FV_EINVAL, "image %zu has %zu bytes; at most %" PRIu64 " are taken", i,
+                           n, lim->bytes_image);
+    }
+    return FV_OK;
+}
+
+/* ---- the answer ------------------------------------------------------------------------- */
+
+static fv_status check_sampling(const Fovea__Inference__V1__Sampling *s) {
+    if (!s) return FV_OK;
+    if (!(s->temperature >= 0 && s->temperature <= 100))
+        return FV_FAIL(FV_EINVAL, "temperature is %g; it must be 0..100", (double)s->temperature);
+    if (!(s->top_p >= 0 && s->top_p <= 1))
+        return FV_FAIL(FV_EINVAL, "top_p is %g; it must be 0..1", (double)s->top_p);
+    if (!(s->repetition_penalty >= 0 && s->repetition_penalty <= 100))
+        return FV_FAIL(FV_EINVAL, "repetition_penalty is %g; it must be 0..100",
+                       (double)s->repetition_penalty);
+    if (s->top_k > INT32_MAX) return FV_FAIL(FV_EINVAL, "top_k is %" PRIu32, s->top_k);
+    return FV_OK;
+}
+
+static fv_status check_answer(const request_message *r) {
+    FV_TRY(check_sampling(r->sampling));
+    if (r->n_stop > STOP_MAX)
+        return FV_FAIL(FV_EINVAL, "%zu stop strings; at most %d are taken", r->n_stop, STOP_MAX);
+    for (size_t i = 0; i < r->n_stop; i++)
+        if (!r->stop[i][0] || strlen(r->stop[i]) > STOP_BYTES_MAX)
+            return FV_FAIL(FV_EINVAL, "stop string %zu must have 1..%d bytes", i, STOP_BYTES_MAX);
+    if (r->n_logprobs > LOGPROBS_MAX)
+        return FV_FAIL(FV_EINVAL, "n_logprobs is %" PRIu32 "; it must be 0..%d", r->n_logprobs,
+                       LOGPROBS_MAX);
+    if (r->keep_ms || r->conversation.len)
+        return FV_FAIL(FV_EUNSUPPORTED, "this fleet does not keep conversations; send the whole one"
+                                        " without keep_ms and conversation");
+    return FV_OK;
+}
+
+/* ---- the bytes -------------------------------------------------------------------------- */
+
+/* bytes = 2 D w (sum over layers and heads of rows(policy) + N Hkv max_tokens), w bytes a number */
+static fv_status bound_bytes(const request_message *r, const model_message *m, size_t text_rows,
+                             fv_need *need) {
+    uint32_t limit = m->limits ? m->limits->max_positions : 0;
+    uint64_t visual = (uint64_t)r->n_images * m->n_image_rows;
+    if (limit && visual >= limit)
+        return FV_FAIL(FV_EINVAL,
+                       "%zu images take %" PRIu64 " positions, and the model has %" PRIu32,
+                       r->n_images, visual, limit);
+    uint64_t left = limit ? limit - visual : TEXT_ROWS_MAX;
+    if (r->prompt->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_IDS && text_rows > left)
+        return FV_FAIL(FV_EINVAL,
+                       "the prompt takes %" PRIu64 " positions, and the model has %" PRIu32,
+                       visual + text_rows, limit);
+    if (text_rows > left) text_rows = left;
+    if (visual > TEXT_ROWS_MAX) return FV_FAIL(FV_EINVAL, "%zu images are too many", r->n_images);
+    uint64_t answer = need->max_tokens < left ? need->max_tokens : left;
+    fv_policy policy;
+    fv_plan plan;
+    fv_plan_shape shape = {.n_layer = (int32_t)m->n_layer,
+                           .n_kv = (int32_t)m->n_kv,
+                           .n_visual = (int32_t)visual,
+                           .n_text = (int32_t)text_rows};
+    FV_TRY(fv_policy_from_message(r->policy, &policy));
+    FV_TRY(fv_plan_make(&policy, &shape, &plan));
+    uint64_t row = 2 * (uint64_t)m->d_head * (strcmp(m->kv_dtype, "f32") == 0 ? 4 : 2);
+    uint64_t rows = (uint64_t)fv_plan_kv_rows(&plan) + (uint64_t)m->n_layer * m->n_kv * answer;
+    need->bytes = row * rows;
+    return FV_OK;
+}
+
+fv_status fv_admit(const request_message *r, const model_message *model, fv_need *out) {
+    size_t n_image = 0, text_rows = 0;
+    FV_TRY(check_names(r, model));
+    FV_TRY(check_answer(r));
+    FV_TRY(read_prompt(r, model, &n_image, &text_rows));
+    FV_TRY(check_images(r, model, n_image));
+    uint32_t fallback = model->limits ? model->limits->max_tokens_default : 0;
+    fv_need need = {.max_tokens = r->max_tokens};
+    if (!need.max_tokens) need.max_tokens = fallback ? fallback : FV_REQUEST_TOKENS_DEFAULT;
+    if (need.max_tokens > TEXT_ROWS_MAX)
+        return FV_FAIL(FV_EINVAL, "max_tokens is %" PRIu32 "; at most %d can be asked for",
+                       need.max_tokens, TEXT_ROWS_MAX);
+    FV_TRY(bound_bytes(r, model, text_rows, &need));
+    *out = need;
+    return FV_OK;
+}

@@ -1,0 +1,31 @@
+#ifndef FOVEA_ROUTER_ADMIT_H
+#define FOVEA_ROUTER_ADMIT_H
+
+/* ADMIT: is a request right, and how much KV may it take? What needs a tokenizer or a decoder of
+ * pictures is left to the prefill worker. Pure functions. */
+#include "inference.pb-c.h"
+#include "policy/policy.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    FV_REQUEST_BYTES_MAX = 64 << 20, /* a whole GenerateRequest */
+    FV_REQUEST_TOKENS_DEFAULT = 128, /* when neither the request nor the model says */
+};
+
+typedef struct fv_need {
+    uint32_t max_tokens;
+    uint64_t bytes; /* of KV, at most: prompt and answer */
+} fv_need;
+
+/* FV_EINVAL, FV_ENOTFOUND (another model) or FV_EUNSUPPORTED, with a sentence that names the
+ * field. */
+fv_status fv_admit(const Fovea__Inference__V1__GenerateRequest *req,
+                   const Fovea__Inference__V1__Model *model, fv_need *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

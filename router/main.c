@@ -1,0 +1,87 @@
+/* fovea-router: options, the daemon, the router in it. */
+#include <stdio.h>
+
+#include "common/log.h"
+#include "router/router.h"
+#include "wire/daemon.h"
+
+static const fv_option table[] = {
+    FV_DAEMON_OPTIONS,
+    {"queue", "FOVEA_QUEUE", FV_OPTION_INT, "N", "256", "requests that wait for room at most", 0,
+     1 << 20},
+    {"deadline-ms", "FOVEA_DEADLINE_MS", FV_OPTION_INT, "MS", "600000",
+     "time for a request, when the client gives it no less", 1, 86400000},
+    {"report-ms", "FOVEA_REPORT_MS", FV_OPTION_INT, "MS", "500", "workers report this often", 10,
+     60000},
+    {"silence-ms", "FOVEA_SILENCE_MS", FV_OPTION_INT, "MS", "5000",
+     "a worker that is silent for so long is lost", 100, 600000},
+};
+enum { N_TABLE = sizeof table / sizeof table[0] };
+
+typedef struct program {
+    fv_daemon *daemon;
+    fv_router *router;
+} program;
+
+static void on_closed(void *user) { fv_daemon_end(((program *)user)->daemon); }
+
+static void stopped(void *user) {
+    program *p = user;
+    fv_router_close(p->router, on_closed, p);
+}
+
+/* Clients are told to come when both kinds of workers are there. */
+static void on_serving(void *user, bool serving) {
+    program *p = user;
+    if (fv_daemon_set_health(p->daemon, "", serving) != FV_OK ||
+        fv_daemon_set_health(p->daemon, "fovea.inference.v1.Inference", serving) != FV_OK)
+        FV_LOG(ERROR, ROUTER, "event=health-unknown reason=\"%s\"", fv_last_error());
+}
+
+static fv_status run(const fv_options *o) {
+    program p = {0};
+    fv_daemon_hooks hooks = {.user = &p, .stopped = stopped};
+    fv_router_options opt = {.queue_max = (int32_t)fv_options_int(o, "queue"),
+                             .deadline_ms = fv_options_int(o, "deadline-ms"),
+                             .report_ms = (uint32_t)fv_options_int(o, "report-ms"),
+                             .silence_ms = (uint32_t)fv_options_int(o, "silence-ms"),
+                             .on_serving = on_serving,
+                             .user = &p};
+    fv_status st;
+    FV_TRY(fv_daemon_open(o, &hooks, &p.daemon));
+    FV_TRY_GOTO(fv_router_open(fv_daemon_bridge(p.daemon), &opt, &p.router), st, out);
+    fv_rpc_service services[FV_ROUTER_SERVICES];
+    fv_router_services(p.router, services);
+    st = fv_daemon_serve(p.daemon, services, FV_ROUTER_SERVICES);
+    if (st != FV_OK) {
+        fv_router_close(p.router, NULL, NULL);
+        goto out;
+    }
+    on_serving(&p, false);
+    fv_daemon_run(p.daemon);
+out:
+    fv_daemon_close(p.daemon);
+    return st;
+}
+
+int main(int argc, char **argv) {
+    fv_options *o;
+    const char *const *extra;
+    int rc = 0;
+    fv_status st = fv_options_parse(table, N_TABLE, argc, argv, &o);
+    if (st != FV_OK) return fv_daemon_fail("fovea-router", st);
+    if (fv_options_help_wanted(o)) {
+        fv_options_print_help(
+            stdout, "fovea-router [--listen HOST:PORT]",
+            "Takes requests from clients, finds a prefill and a decode worker for "
+            "each, and brings\nthe answer back. Workers join it by themselves.",
+            table, N_TABLE);
+    } else {
+        st = fv_options_positional(o, &extra)
+                 ? FV_FAIL(FV_EINVAL, "'%s' is not an option; see fovea-router --help", extra[0])
+                 : run(o);
+        if (st != FV_OK) rc = fv_daemon_fail("fovea-router", st);
+    }
+    fv_options_free(o);
+    return rc;
+}

@@ -1,0 +1,71 @@
+#ifndef FOVEA_ROUTER_MEMBERS_H
+#define FOVEA_ROUTER_MEMBERS_H
+
+/* MEMBERS: the workers of the fleet. Each holds a Join call open; the call is its membership.
+ *
+ *              first report                report says so
+ *     (none) ----------------> READY -----------------------> DRAINING
+ *                                |                               |
+ *                                |  the call ended, or silence   |  the call ended
+ *                                v                               v
+ *                               LOST ---- FORGET_S later ----> (none)
+ *
+ * Loop thread. */
+#include "fleet.pb-c.h"
+#include "wire/rpc_client.h"
+#include "wire/rpc_server.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef Fovea__Fleet__V1__Introduction fv_introduction;
+typedef Fovea__Inference__V1__Model fv_model_message;
+
+typedef struct fv_member {
+    struct fv_member *next;
+    fv_arena arena;               /* owns what it said of itself */
+    const fv_introduction *intro; /* in the arena */
+    Fovea__Inference__V1__Role role;
+    Fovea__Inference__V1__WorkerState state;
+    Fovea__Inference__V1__Load load; /* as it last reported */
+    double reported_s;               /* when that was */
+    fv_rpc_channel *channel;         /* owned; NULL when lost */
+    fv_rpc_call *join;               /* borrowed; NULL when it is over */
+    /* What the requests that run now have taken of it; theirs to keep (router/generate.c). */
+    int32_t n_taken;
+    uint64_t bytes_taken;
+} fv_member;
+
+typedef struct fv_members fv_members; /* opaque */
+
+typedef struct fv_members_options {
+    fv_bridge *bridge;   /* borrowed */
+    uint32_t report_ms;  /* workers report this often */
+    uint32_t silence_ms; /* and are lost after so long without */
+    /* A worker came, or has reported: there may be room now. */
+    void (*on_change)(void *user);
+    /* It is not there any more: forget it, and everything on it. Its memory goes after this. */
+    void (*on_gone)(void *user, fv_member *member);
+    void *user;
+} fv_members_options;
+
+fv_status fv_members_open(const fv_members_options *opt, fv_members **out);
+void fv_members_close(fv_members *m); /* the server has stopped; NULL is fine */
+
+/* Fleet.Join. From its on_stop on the members stay as they are. */
+fv_rpc_service fv_members_service(fv_members *m);
+
+/* Finds those that are silent for too long and forgets those that were lost long ago. */
+void fv_members_tick(fv_members *m, double now_s);
+
+fv_member *fv_members_first(const fv_members *m); /* ... ->next; lost ones among them */
+bool fv_members_ready(const fv_members *m, Fovea__Inference__V1__Role role); /* is one ready? */
+
+/* What the fleet serves, as a prefill worker says; NULL when none is there. */
+const fv_model_message *fv_members_model(const fv_members *m);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

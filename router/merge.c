@@ -1,0 +1,52 @@
+/* Two halves of a report. The prefill worker's is the base; what happened on the decode worker
+ * replaces its counterpart there. Pure functions. */
+#include "router/merge.h"
+
+#include <string.h>
+
+typedef Fovea__Inference__V1__Report report_message;
+
+/* out->digests and then those of b. */
+static fv_status join_digests(const report_message *b, fv_arena *arena, report_message *out) {
+    size_t n = out->n_digests + b->n_digests;
+    uint64_t *all;
+    FV_TRY(FV_ARENA_NEW(arena, n, all));
+    if (out->n_digests) memcpy(all, out->digests, out->n_digests * sizeof *all);
+    if (b->n_digests) memcpy(all + out->n_digests, b->digests, b->n_digests * sizeof *all);
+    out->digests = all;
+    out->n_digests = n;
+    return FV_OK;
+}
+
+static fv_status join_transfer(const report_message *b, fv_arena *arena, report_message *out) {
+    if (!out->transfer || !b->transfer) return FV_OK;
+    Fovea__Inference__V1__Transfer *t;
+    FV_TRY(FV_ARENA_NEW(arena, 1, t));
+    *t = *out->transfer;
+    t->seconds_claim = b->transfer->seconds_claim;
+    out->transfer = t;
+    return FV_OK;
+}
+
+static fv_status add_decode(const report_message *b, fv_arena *arena, report_message *out) {
+    FV_TRY(join_digests(b, arena, out));
+    FV_TRY(join_transfer(b, arena, out));
+    out->bytes_visual_end = b->bytes_visual_end;
+    out->bytes_text_end = b->bytes_text_end;
+    out->seconds_decode = b->seconds_decode;
+    return FV_OK;
+}
+
+fv_status fv_report_merge(const report_message *prefill, const report_message *decode,
+                          const fv_relay_facts *facts, fv_arena *arena, report_message *out) {
+    report_message r = FOVEA__INFERENCE__V1__REPORT__INIT;
+    if (prefill) r = *prefill;
+    if (decode) FV_TRY(add_decode(decode, arena, &r));
+    r.n_generated = facts->n_generated;
+    r.seconds_first_token = facts->seconds_first_token;
+    r.seconds_queued = facts->seconds_queued;
+    r.prefill_worker = (char *)facts->prefill_worker;
+    r.decode_worker = (char *)facts->decode_worker;
+    *out = r;
+    return FV_OK;
+}

@@ -1,0 +1,29 @@
+#ifndef FOVEA_ROUTER_MERGE_H
+#define FOVEA_ROUTER_MERGE_H
+
+/* MERGE: a prefill worker reports on what it did, a decode worker on what came then; the client
+ * gets one report. Pure functions. */
+#include "common/arena.h"
+#include "inference.pb-c.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What only the router knows. */
+typedef struct fv_relay_facts {
+    uint32_t n_generated; /* tokens that went to the client */
+    double seconds_first_token, seconds_queued;
+    const char *prefill_worker, *decode_worker; /* names; "" when there was none. Borrowed. */
+} fv_relay_facts;
+
+/* *out has the prefill worker's half where both say something, and digests of both in their order.
+ * Either may be NULL. Lists and strings are borrowed from the halves, new ones lie in the arena. */
+fv_status fv_report_merge(const Fovea__Inference__V1__Report *prefill,
+                          const Fovea__Inference__V1__Report *decode, const fv_relay_facts *facts,
+                          fv_arena *arena, Fovea__Inference__V1__Report *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,147 @@
+/* The router's services, and its clock: a tick looks for silent workers and for requests whose time
+ * to try again has come. Loop thread. */
+#include "router/router.h"
+
+#include <stdlib.h>
+
+#include "common/clock.h"
+
+enum {
+    TICK_MS = 50,
+    RELAY_QUEUE_BYTES = 256 << 10, /* events that wait for a client that reads slowly */
+    REQUESTS_BYTES_MAX = 1 << 30,  /* of all that wait and run */
+};
+
+struct fv_router {
+    fv_relay *relay; /* first: fv_generate_events finds it here */
+    fv_members *members;
+    fv_router_options opt;
+    uv_timer_t tick;
+    double opened_s;
+    bool serving, closing;
+    void (*done)(void *user);
+    void *user;
+};
+
+/* ---- Inference -------------------------------------------------------------------------- */
+
+static fv_status on_abort(fv_rpc_call *c, grpc_byte_buffer *message) {
+    fv_router *r = fv_rpc_call_service(c);
+    ProtobufCMessage *m;
+    FV_TRY(fv_rpc_call_unpack(c, &fovea__inference__v1__abort_request__descriptor, message, &m));
+    FV_TRY(fv_relay_abort(r->relay, ((Fovea__Inference__V1__AbortRequest *)m)->request_id));
+    Fovea__Inference__V1__AbortReply reply = FOVEA__INFERENCE__V1__ABORT_REPLY__INIT;
+    FV_TRY(fv_rpc_call_send(c, &reply.base));
+    fv_rpc_call_finish(c, FV_OK);
+    return FV_OK;
+}
+
+static fv_status on_get_model(fv_rpc_call *c, grpc_byte_buffer *message) {
+    const fv_router *r = fv_rpc_call_service(c);
+    (void)message;
+    return fv_describe_model(c, r->members);
+}
+
+static fv_status on_get_fleet(fv_rpc_call *c, grpc_byte_buffer *message) {
+    const fv_router *r = fv_rpc_call_service(c);
+    (void)message;
+    return fv_describe_fleet(c, r->members, r->relay, fv_clock_s() - r->opened_s);
+}
+
+void fv_router_services(fv_router *r, fv_rpc_service out[FV_ROUTER_SERVICES]) {
+    static fv_rpc_method methods[] = {
+        {.path = "/fovea.inference.v1.Inference/Generate",
+         .kind = FV_RPC_SERVER_STREAM,
+         .message_max = FV_REQUEST_BYTES_MAX,
+         .queue_max = RELAY_QUEUE_BYTES},
+        {.path = "/fovea.inference.v1.Inference/Abort",
+         .message_max = 4096,
+         .events = {.on_message = on_abort}},
+        {.path = "/fovea.inference.v1.Inference/GetModel",
+         .message_max = 4096,
+         .events = {.on_message = on_get_model}},
+        {.path = "/fovea.inference.v1.Inference/GetFleet",
+         .message_max = 4096,
+         .events = {.on_message = on_get_fleet}},
+    };
+    methods[0].events = fv_generate_events;
+    out[0] = (fv_rpc_service){methods, sizeof methods / sizeof methods[0], r, NULL};
+    out[1] = fv_members_service(r->members);
+}
+
+/* ---- what happens ----------------------------------------------------------------------- */
+
+static void tell_serving(fv_router *r) {
+    bool serving = fv_members_ready(r->members, FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL) &&
+                   fv_members_ready(r->members, FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE);
+    if (serving == r->serving) return;
+    r->serving = serving;
+    if (r->opt.on_serving) r->opt.on_serving(r->opt.user, serving);
+}
+
+static void on_change(void *user) {
+    fv_router *r = user;
+    tell_serving(r);
+    fv_relay_dispatch(r->relay);
+}
+
+static void on_gone(void *user, fv_member *member) {
+    fv_router *r = user;
+    tell_serving(r);
+    fv_relay_gone(r->relay, member);
+}
+
+static void on_tick_closed(uv_handle_t *h) {
+    fv_router *r = h->data;
+    void (*done)(void *) = r->done;
+    void *user = r->user;
+    fv_relay_close(r->relay);
+    fv_members_close(r->members);
+    free(r);
+    if (done) done(user);
+}
+
+static void on_tick(uv_timer_t *t) {
+    fv_router *r = t->data;
+    fv_members_tick(r->members, fv_clock_s());
+    fv_relay_dispatch(r->relay);
+    if (r->closing && fv_relay_alive(r->relay) == 0) uv_close((uv_handle_t *)t, on_tick_closed);
+}
+
+/* ---- opening and closing ---------------------------------------------------------------- */
+
+fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_router **out) {
+    fv_router *r = calloc(1, sizeof *r);
+    if (!r) return FV_FAIL(FV_ENOMEM, "no memory for the router");
+    fv_status st;
+    r->opt = *opt;
+    r->opened_s = fv_clock_s();
+    fv_members_options members = {.bridge = bridge,
+                                  .report_ms = opt->report_ms,
+                                  .silence_ms = opt->silence_ms,
+                                  .on_change = on_change,
+                                  .on_gone = on_gone,
+                                  .user = r};
+    FV_TRY_GOTO(fv_members_open(&members, &r->members), st, free_router);
+    fv_relay_options relay = {.members = r->members,
+                              .queue_max = opt->queue_max,
+                              .bytes_max = REQUESTS_BYTES_MAX,
+                              .deadline_ms = opt->deadline_ms};
+    FV_TRY_GOTO(fv_relay_open(&relay, &r->relay), st, close_members);
+    uv_timer_init(fv_bridge_loop(bridge), &r->tick);
+    r->tick.data = r;
+    uv_timer_start(&r->tick, on_tick, TICK_MS, TICK_MS);
+    *out = r;
+    return FV_OK;
+close_members:
+    fv_members_close(r->members);
+free_router:
+    free(r);
+    return st;
+}
+
+void fv_router_close(fv_router *r, void (*done)(void *user), void *user) {
+    r->closing = true;
+    r->done = done;
+    r->user = user;
+}

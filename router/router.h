@@ -1,0 +1,36 @@
+#ifndef FOVEA_ROUTER_ROUTER_H
+#define FOVEA_ROUTER_ROUTER_H
+
+/* THE ROUTER: the Inference service for clients and the Fleet service for workers, with what stands
+ * behind both (stages.h). Loop thread. */
+#include "router/stages.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fv_router fv_router; /* opaque */
+
+typedef struct fv_router_options {
+    int32_t queue_max;   /* requests that wait */
+    int64_t deadline_ms; /* of requests without one of their own */
+    uint32_t report_ms;  /* workers report this often */
+    uint32_t silence_ms; /* and are lost after so long without */
+    /* Whether requests can be served now; said when it changes, at first not. */
+    void (*on_serving)(void *user, bool serving);
+    void *user;
+} fv_router_options;
+
+fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_router **out);
+
+enum { FV_ROUTER_SERVICES = 2 };
+void fv_router_services(fv_router *r, fv_rpc_service out[FV_ROUTER_SERVICES]);
+
+/* When the server has stopped: waits for what is still on its way to workers, then frees `r` and
+ * calls `done`. */
+void fv_router_close(fv_router *r, void (*done)(void *user), void *user);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,15 @@
+#ifndef FOVEA_ROUTER_STAGES_H
+#define FOVEA_ROUTER_STAGES_H
+
+/* REQUEST -> A PREFILL AND A DECODE WORKER, AND THE STREAM BACK. What a request meets here, in this
+ * order; router.h puts it together. */
+/* clang-format off */
+#include "router/members.h"  /* the workers that have joined, and how they are */
+#include "router/admit.h"    /* is the request right, and how many bytes may its KV take */
+#include "router/choose.h"   /* which of the workers: the better of two */
+#include "router/generate.h" /* queue -> prefill -> decode -> the client, token by token */
+#include "router/merge.h"    /* the halves of the report become one */
+#include "router/describe.h" /* what is served here, and by whom */
+/* clang-format on */
+
+#endif

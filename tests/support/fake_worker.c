@@ -1,0 +1,273 @@
+#include "tests/support/fake_worker.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/support/net.h"
+
+typedef Fovea__Inference__V1__Tokens tokens_message;
+typedef Fovea__Inference__V1__Token token_message;
+typedef Fovea__Inference__V1__Report report_message;
+typedef Fovea__Handoff__V1__PrefillEvent prefill_event;
+typedef Fovea__Inference__V1__GenerateEvent generate_event;
+
+static uint8_t ticket_id[16] = "the ticket's id";
+
+static fv_status on_start(fv_rpc_call *c) {
+    fake_worker *w = fv_rpc_call_service(c);
+    w->calls++;
+    w->running++;
+    return FV_OK;
+}
+
+static void on_cancel(fv_rpc_call *c) { ((fake_worker *)fv_rpc_call_service(c))->cancelled++; }
+
+static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
+    fake_worker *w = fv_rpc_call_service(c);
+    (void)end;
+    w->running--;
+    w->ended++;
+}
+
+static bool fails(fake_worker *w, fv_status st) {
+    if (st == FV_OK || w->fail_times == 0) return false;
+    if (w->fail_times > 0) w->fail_times--;
+    return true;
+}
+
+/* ---- prefill ---------------------------------------------------------------------------- */
+
+static void send_event(fv_rpc_call *c, Fovea__Handoff__V1__PrefillEvent__EventCase which,
+                       ProtobufCMessage *m) {
+    prefill_event e = FOVEA__HANDOFF__V1__PREFILL_EVENT__INIT;
+    e.event_case = which;
+    if (which == FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_BEGUN)
+        e.begun = (Fovea__Handoff__V1__Begun *)m;
+    else if (which == FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_FIRST_TOKEN)
+        e.first_token = (Fovea__Handoff__V1__FirstToken *)m;
+    else
+        e.handed_off = (Fovea__Handoff__V1__HandedOff *)m;
+    NET_CHECK(fv_rpc_call_send(c, &e.base) == FV_OK);
+}
+
+static void send_begun(fv_rpc_call *c) {
+    Fovea__Handoff__V1__Ticket ticket = FOVEA__HANDOFF__V1__TICKET__INIT;
+    Fovea__Handoff__V1__Begun begun = FOVEA__HANDOFF__V1__BEGUN__INIT;
+    ticket.id = (ProtobufCBinaryData){sizeof ticket_id, ticket_id};
+    ticket.epoch = 7;
+    begun.ticket = &ticket;
+    begun.n_prompt = 5;
+    begun.bytes_bound = 1000;
+    send_event(c, FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_BEGUN, &begun.base);
+}
+
+static void send_first(fv_rpc_call *c, bool last) {
+    Fovea__Handoff__V1__FirstToken first = FOVEA__HANDOFF__V1__FIRST_TOKEN__INIT;
+    tokens_message tokens = FOVEA__INFERENCE__V1__TOKENS__INIT;
+    token_message token = FOVEA__INFERENCE__V1__TOKEN__INIT, *list = &token;
+    token.id = 100;
+    tokens.n_tokens = 1;
+    tokens.tokens = &list;
+    tokens.text = (char *)"zero";
+    first.tokens = &tokens;
+    if (last) first.finish = FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_EOS;
+    send_event(c, FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_FIRST_TOKEN, &first.base);
+}
+
+static void send_handed_off(fv_rpc_call *c) {
+    Fovea__Handoff__V1__HandedOff off = FOVEA__HANDOFF__V1__HANDED_OFF__INIT;
+    report_message report = FOVEA__INFERENCE__V1__REPORT__INIT;
+    uint64_t digest = 1000;
+    report.n_prompt = 5;
+    report.bytes_raw = 640;
+    report.n_digests = 1;
+    report.digests = &digest;
+    off.report = &report;
+    send_event(c, FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_HANDED_OFF, &off.base);
+}
+
+static fv_status on_prefill(fv_rpc_call *c, grpc_byte_buffer *message) {
+    fake_worker *w = fv_rpc_call_service(c);
+    ProtobufCMessage *m;
+    FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__prefill_request__descriptor, message, &m));
+    const Fovea__Handoff__V1__PrefillRequest *req = (const Fovea__Handoff__V1__PrefillRequest *)m;
+    snprintf(w->request_id, sizeof w->request_id, "%s", req->request->request_id);
+    snprintf(w->decode_address, sizeof w->decode_address, "%s", req->decode_address);
+    w->max_tokens = req->request->max_tokens;
+    if (fails(w, w->fail_open)) {
+        fv_rpc_call_retry_after(c, 20);
+        return FV_FAIL(w->fail_open, "it cannot begin");
+    }
+    if (w->stall) return FV_OK;
+    bool alone = !req->decode_address[0];
+    if (!alone) send_begun(c);
+    send_first(c, alone || w->ends_at_first);
+    if (fails(w, w->fail_later)) return FV_FAIL(w->fail_later, "it cannot go on");
+    send_handed_off(c);
+    fv_rpc_call_finish(c, FV_OK);
+    return FV_OK;
+}
+
+/* ---- decode ----------------------------------------------------------------------------- */
+
+static void send_token(fv_rpc_call *c, uint32_t index, const char *text) {
+    generate_event e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
+    tokens_message tokens = FOVEA__INFERENCE__V1__TOKENS__INIT;
+    token_message token = FOVEA__INFERENCE__V1__TOKEN__INIT, *list = &token;
+    token.id = 100 + index;
+    tokens.index = index;
+    tokens.n_tokens = 1;
+    tokens.tokens = &list;
+    tokens.text = (char *)text;
+    e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_TOKENS;
+    e.tokens = &tokens;
+    NET_CHECK(fv_rpc_call_send(c, &e.base) == FV_OK);
+}
+
+static void send_finished(fv_rpc_call *c) {
+    generate_event e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
+    Fovea__Inference__V1__Finished f = FOVEA__INFERENCE__V1__FINISHED__INIT;
+    report_message report = FOVEA__INFERENCE__V1__REPORT__INIT;
+    uint64_t digest[] = {1001, 1002};
+    report.bytes_text_end = 99;
+    report.n_digests = 2;
+    report.digests = digest;
+    f.reason = FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_LENGTH;
+    f.report = &report;
+    e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_FINISHED;
+    e.finished = &f;
+    NET_CHECK(fv_rpc_call_send(c, &e.base) == FV_OK);
+    fv_rpc_call_finish(c, FV_OK);
+}
+
+/* Large tokens for as long as there is room. */
+static void flood(fv_rpc_call *c) {
+    static char text[4096];
+    fake_worker *w = fv_rpc_call_service(c);
+    memset(text, 'x', sizeof text - 1);
+    while (w->n_flood > 0 && fv_rpc_call_writable(c)) {
+        send_token(c, 1, text);
+        if (--w->n_flood == 0) send_finished(c);
+    }
+}
+
+static fv_status on_decode(fv_rpc_call *c, grpc_byte_buffer *message) {
+    fake_worker *w = fv_rpc_call_service(c);
+    ProtobufCMessage *m;
+    FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__decode_request__descriptor, message, &m));
+    const Fovea__Handoff__V1__DecodeRequest *req = (const Fovea__Handoff__V1__DecodeRequest *)m;
+    NET_CHECK(req->ticket && req->ticket->epoch == 7 && req->ticket->id.len == 16);
+    NET_CHECK(memcmp(req->ticket->id.data, ticket_id, 16) == 0);
+    snprintf(w->request_id, sizeof w->request_id, "%s", req->request_id);
+    if (w->n_flood > 0) {
+        flood(c);
+        return FV_OK;
+    }
+    send_token(c, 1, " one");
+    if (fails(w, w->fail_later)) return FV_FAIL(w->fail_later, "it cannot go on");
+    if (w->stall) return FV_OK;
+    for (uint32_t i = 2; i < req->max_tokens; i++) send_token(c, i, " more");
+    send_finished(c);
+    return FV_OK;
+}
+
+static const fv_rpc_method methods[] = {
+    {.path = "/fovea.handoff.v1.Prefill/Prefill",
+     .kind = FV_RPC_SERVER_STREAM,
+     .events = {on_start, on_prefill, NULL, NULL, on_cancel, on_end}},
+    {.path = "/fovea.handoff.v1.Decode/Decode",
+     .kind = FV_RPC_SERVER_STREAM,
+     .queue_max = 64 << 10,
+     .events = {on_start, on_decode, NULL, flood, on_cancel, on_end}},
+};
+
+/* ---- membership ------------------------------------------------------------------------- */
+
+static fv_status on_command(fv_rpc_call *c, grpc_byte_buffer *message) {
+    fake_worker *w = fv_rpc_call_user(c);
+    ProtobufCMessage *m;
+    FV_TRY(fv_rpc_call_unpack(c, &fovea__fleet__v1__command__descriptor, message, &m));
+    if (((Fovea__Fleet__V1__Command *)m)->command_case ==
+        FOVEA__FLEET__V1__COMMAND__COMMAND_WELCOME)
+        w->welcome = true;
+    return FV_OK;
+}
+
+static void on_join_end(fv_rpc_call *c, const fv_rpc_end *end) {
+    fake_worker *w = fv_rpc_call_user(c);
+    w->join = NULL;
+    w->join_over = true;
+    w->join_end = *end;
+    snprintf(w->join_text, sizeof w->join_text, "%s", end->text);
+}
+
+static const fv_rpc_events join_events = {.on_message = on_command, .on_end = on_join_end};
+
+static void send_report(fake_worker *w, Fovea__Fleet__V1__Introduction *in) {
+    Fovea__Fleet__V1__WorkerReport r = FOVEA__FLEET__V1__WORKER_REPORT__INIT;
+    Fovea__Inference__V1__Load load = FOVEA__INFERENCE__V1__LOAD__INIT;
+    load.bytes_capacity = w->capacity;
+    r.introduction = in;
+    r.load = &load;
+    r.draining = w->draining;
+    NET_CHECK(fv_rpc_call_send(w->join, &r.base) == FV_OK);
+}
+
+void fake_report(fake_worker *w) { send_report(w, NULL); }
+
+static void introduce(fake_worker *w) {
+    Fovea__Fleet__V1__Introduction in = FOVEA__FLEET__V1__INTRODUCTION__INIT;
+    Fovea__Inference__V1__Model model = FOVEA__INFERENCE__V1__MODEL__INIT;
+    Fovea__Inference__V1__Limits limits = FOVEA__INFERENCE__V1__LIMITS__INIT;
+    limits.max_positions = 256;
+    limits.bytes_image = 1000;
+    limits.n_images = 2;
+    model.name = (char *)"fake";
+    model.fingerprint = (char *)"0123456789abcdef";
+    model.n_layer = 4;
+    model.n_head = 2;
+    model.n_kv = 2;
+    model.d_head = 8;
+    model.n_vocab = 1000;
+    model.dtype = model.kv_dtype = (char *)"f32";
+    model.n_image_rows = 16;
+    model.image_token = 999;
+    model.limits = &limits;
+    in.name = (char *)w->name;
+    in.role = w->role;
+    in.address = w->address;
+    in.model = &model;
+    in.compat = (char *)(w->compat ? w->compat : "model=fake\nprotocol=1\n");
+    in.compat_hash = w->compat ? 2 : 1;
+    send_report(w, &in);
+}
+
+void fake_open(fake_worker *w, fv_bridge *bridge, const char *target) {
+    static fv_rpc_service services[16]; /* each server borrows one */
+    static int32_t n;
+    fv_rpc_service *service = &services[n++ % 16];
+    *service = (fv_rpc_service){methods, sizeof methods / sizeof methods[0], w, NULL};
+    fv_rpc_server_options opt = {.listen = "127.0.0.1:0", .services = service, .n_service = 1};
+    w->bridge = bridge;
+    NET_CHECK(fv_rpc_server_open(bridge, &opt, &w->server) == FV_OK);
+    snprintf(w->address, sizeof w->address, "127.0.0.1:%d", fv_rpc_server_port(w->server));
+    NET_CHECK(fv_rpc_channel_open(bridge, target, NULL, &w->router) == FV_OK);
+    fv_rpc_call_options call = {.path = "/fovea.fleet.v1.Fleet/Join",
+                                .events = &join_events,
+                                .user = w,
+                                .deadline_ms = 120000};
+    NET_CHECK(fv_rpc_call_open(w->router, &call, &w->join) == FV_OK);
+    introduce(w);
+}
+
+void fake_leave(fake_worker *w) {
+    if (w->join) fv_rpc_call_cancel(w->join);
+}
+
+static void on_stopped(void *user) { ((fake_worker *)user)->stopped = true; }
+
+void fake_close(fake_worker *w) {
+    fake_leave(w);
+    fv_rpc_channel_close(w->router);
+    fv_rpc_server_stop(w->server, 50, on_stopped, w);
+}

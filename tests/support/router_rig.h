@@ -1,0 +1,66 @@
+#ifndef FOVEA_TESTS_SUPPORT_ROUTER_RIG_H
+#define FOVEA_TESTS_SUPPORT_ROUTER_RIG_H
+
+/* A router on a loop with made-up workers around it, and clients. What cannot be, aborts. */
+#include "router/router.h"
+#include "tests/support/fake_worker.h"
+
+typedef struct router_rig {
+    uv_loop_t loop;
+    fv_bridge *bridge;
+    fv_router *router;
+    fv_rpc_server *server;
+    fv_rpc_channel *channel;
+    fv_rpc_service services[FV_ROUTER_SERVICES];
+    char target[64];
+    int32_t n_serving; /* times that on_serving was called */
+    bool serving, router_done, server_done, bridge_done, rang;
+    uv_timer_t alarm;
+    fake_worker p, d; /* opened by rig_with_workers */
+} router_rig;
+
+/* What a client hears of its request. */
+typedef struct client {
+    fv_rpc_call *call;
+    int32_t n_accepted, n_tokens, n_finished;
+    uint32_t ids[512];
+    char text[8192], request_id[160], prefill_worker[64], decode_worker[64];
+    uint64_t bytes_bound, digests[8], bytes_raw, bytes_text_end;
+    size_t n_digests;
+    uint32_t n_generated;
+    Fovea__Inference__V1__FinishReason reason;
+    bool over, pause;
+    fv_rpc_end end;
+    char why[FV_RPC_TEXT_MAX];
+} client;
+
+/* NULL: defaults, with workers lost after two seconds of silence. */
+void router_rig_open(router_rig *r, const fv_router_options *opt);
+/* And with one worker of each kind, both ready. */
+void router_rig_with_workers(router_rig *r, const fv_router_options *opt);
+void router_rig_join(router_rig *r, fake_worker *w); /* opens it and waits for its welcome */
+/* All calls that are made are over by now, or are ended by this. */
+void router_rig_close(router_rig *r);
+
+void router_rig_wait(router_rig *r, const bool *flag);
+void router_rig_wait_for(router_rig *r, const int32_t *count, int32_t at_least);
+void router_rig_sleep(router_rig *r, int32_t ms);
+
+/* A request with the prompt "hello"; change what should differ. */
+void client_request(Fovea__Inference__V1__GenerateRequest *req, uint32_t max_tokens);
+void client_ask(router_rig *r, client *c, const Fovea__Inference__V1__GenerateRequest *req,
+                int64_t deadline_ms);
+void client_ask_wait(router_rig *r, client *c, uint32_t max_tokens);
+
+/* The state of the fleet as the router tells it. */
+typedef struct fleet_seen {
+    bool over;
+    fv_status status;
+    uint32_t n_queued, n_running;
+    int32_t n_worker;
+    Fovea__Inference__V1__WorkerState state[8];
+    char name[8][64];
+} fleet_seen;
+void router_rig_fleet(router_rig *r, fleet_seen *f);
+
+#endif

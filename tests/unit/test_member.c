@@ -1,0 +1,297 @@
+/* wire/member.c against a router that does what a test wants. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/support/net.h"
+#include "wire/member.h"
+
+TestSuite(member, .timeout = 60);
+
+/* ---- the router ------------------------------------------------------------------------- */
+
+typedef struct fake_router {
+    fv_rpc_call *call; /* the newest */
+    int32_t joins, introductions, reports, draining, half_closes, ends;
+    char name[65];
+    uint32_t n_running; /* of the last report */
+    uint32_t report_ms; /* to say in Welcome; 0: say nothing */
+    fv_status refuse;   /* the first report */
+    bool clings;        /* does not let anybody go */
+} fake_router;
+
+static net r;
+static fake_router router = {.report_ms = 60000};
+
+static void send_command(Fovea__Fleet__V1__Command *cmd) {
+    cr_assert_eq(fv_rpc_call_send(router.call, &cmd->base), FV_OK);
+}
+
+static void say_welcome(void) {
+    Fovea__Fleet__V1__Welcome w = FOVEA__FLEET__V1__WELCOME__INIT;
+    Fovea__Fleet__V1__Command cmd = FOVEA__FLEET__V1__COMMAND__INIT;
+    w.report_ms = router.report_ms;
+    cmd.command_case = FOVEA__FLEET__V1__COMMAND__COMMAND_WELCOME;
+    cmd.welcome = &w;
+    send_command(&cmd);
+}
+
+static void say_drain(uint32_t grace_ms) {
+    Fovea__Fleet__V1__Drain d = FOVEA__FLEET__V1__DRAIN__INIT;
+    Fovea__Fleet__V1__Command cmd = FOVEA__FLEET__V1__COMMAND__INIT;
+    d.grace_ms = grace_ms;
+    cmd.command_case = FOVEA__FLEET__V1__COMMAND__COMMAND_DRAIN;
+    cmd.drain = &d;
+    send_command(&cmd);
+}
+
+static fv_status on_join(fv_rpc_call *c) {
+    router.call = c;
+    router.joins++;
+    return FV_OK;
+}
+
+static fv_status on_report(fv_rpc_call *c, grpc_byte_buffer *message) {
+    ProtobufCMessage *m;
+    FV_TRY(fv_rpc_call_unpack(c, &fovea__fleet__v1__worker_report__descriptor, message, &m));
+    const Fovea__Fleet__V1__WorkerReport *report = (const Fovea__Fleet__V1__WorkerReport *)m;
+    router.reports++;
+    router.draining += report->draining;
+    router.n_running = report->load->n_running;
+    if (!report->introduction) return FV_OK;
+    router.introductions++;
+    snprintf(router.name, sizeof router.name, "%s", report->introduction->name);
+    if (router.refuse) return FV_FAIL(router.refuse, "we do not want %s", router.name);
+    if (router.report_ms) say_welcome();
+    return FV_OK;
+}
+
+static fv_status on_leave(fv_rpc_call *c) {
+    router.half_closes++;
+    if (!router.clings) fv_rpc_call_finish(c, FV_OK);
+    return FV_OK;
+}
+
+static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
+    (void)end;
+    router.ends++;
+    if (router.call == c) router.call = NULL;
+}
+
+static const fv_rpc_method methods[] = {
+    {.path = "/fovea.fleet.v1.Fleet/Join",
+     .kind = FV_RPC_BIDI,
+     .events = {on_join, on_report, on_leave, NULL, NULL, on_end}},
+};
+
+/* ---- the worker ------------------------------------------------------------------------- */
+
+static fv_membership *m;
+static uint32_t n_running;
+static int32_t drains, drain_ms, refusals;
+static fv_status refused_with;
+static char refused_why[256];
+static bool closed;
+
+static void measure(void *user, Fovea__Inference__V1__Load *load) {
+    (void)user;
+    load->n_running = n_running;
+}
+
+static void on_drain(void *user, int32_t grace_ms) {
+    (void)user;
+    drains++;
+    drain_ms = grace_ms;
+}
+
+static void on_refused(void *user, fv_status st) {
+    (void)user;
+    refusals++;
+    refused_with = st;
+    snprintf(refused_why, sizeof refused_why, "%s", fv_last_error());
+}
+
+static void set_closed(void *user) {
+    (void)user;
+    closed = true;
+}
+
+static void join_at(const char *target) {
+    static Fovea__Fleet__V1__Introduction intro;
+    fovea__fleet__v1__introduction__init(&intro);
+    intro.name = (char *)"p0";
+    intro.role = FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL;
+    intro.address = (char *)"127.0.0.1:1";
+    fv_membership_options opt = {.bridge = r.bridge,
+                                 .router = target,
+                                 .introduction = &intro,
+                                 .measure = measure,
+                                 .drain = on_drain,
+                                 .refused = on_refused};
+    cr_assert_eq(fv_membership_open(&opt, &m), FV_OK, "%s", fv_last_error());
+}
+
+static void join(void) {
+    r.services[r.n_service++] = (fv_rpc_service){methods, 1, &router, NULL};
+    net_open(&r);
+    join_at(r.target);
+}
+
+static void leave(void) {
+    fv_membership_close(m, set_closed, NULL);
+    net_wait(&r, &closed);
+    net_close(&r, 1000);
+}
+
+/* Until it is in, and the report that follows the welcome has come. */
+static void join_and_settle(void) {
+    join();
+    net_wait_for(&r, &router.reports, 2);
+    cr_assert(fv_membership_joined(m));
+}
+
+/* ---- joining ---------------------------------------------------------------------------- */
+
+Test(member, a_worker_introduces_itself_once_and_is_in_when_welcomed) {
+    n_running = 3;
+    join();
+    cr_assert_not(fv_membership_joined(m));
+    net_wait_for(&r, &router.reports, 2);
+    cr_assert(fv_membership_joined(m));
+    cr_assert_str_eq(router.name, "p0");
+    cr_assert_eq(router.introductions, 1);
+    cr_assert_eq(router.n_running, 3);
+    leave();
+}
+
+Test(member, without_a_welcome_it_is_not_in_and_says_nothing_more) {
+    router.report_ms = 0;
+    join();
+    net_wait_for(&r, &router.reports, 1);
+    fv_membership_touch(m);
+    net_sleep(&r, 150);
+    cr_assert_not(fv_membership_joined(m));
+    cr_assert_eq(router.reports, 1);
+    leave();
+}
+
+Test(member, an_address_that_is_none_is_refused_at_once) {
+    net_open(&r);
+    fv_membership_options opt = {.bridge = r.bridge, .router = "nowhere"};
+    cr_assert_eq(fv_membership_open(&opt, &m), FV_EINVAL);
+    cr_assert(strstr(fv_last_error(), "nowhere"), "%s", fv_last_error());
+    net_close(&r, 1000);
+}
+
+/* ---- reports ---------------------------------------------------------------------------- */
+
+Test(member, reports_come_as_often_as_the_router_says) {
+    router.report_ms = 30;
+    join();
+    net_wait_for(&r, &router.reports, 6);
+    cr_assert_eq(router.introductions, 1);
+    leave();
+}
+
+Test(member, many_changes_make_one_report_and_it_comes_soon) {
+    join_and_settle();
+    int32_t before = router.reports;
+    for (n_running = 0; n_running < 10; n_running++) fv_membership_touch(m);
+    net_sleep(&r, 200);
+    cr_assert_eq(router.reports, before + 1);
+    cr_assert_eq(router.n_running, 10, "what holds when it is sent");
+    fv_membership_touch(m);
+    net_wait_for(&r, &router.reports, before + 2);
+    leave();
+}
+
+Test(member, draining_is_reported_at_once_and_from_then_on) {
+    join_and_settle();
+    cr_assert_eq(router.draining, 0);
+    fv_membership_drain(m);
+    net_wait_for(&r, &router.draining, 1);
+    fv_membership_touch(m);
+    net_wait_for(&r, &router.draining, 2);
+    leave();
+}
+
+Test(member, draining_before_it_is_in_is_part_of_the_introduction) {
+    join();
+    fv_membership_drain(m);
+    net_wait_for(&r, &router.introductions, 1);
+    cr_assert_eq(router.draining, 1);
+    leave();
+}
+
+Test(member, the_router_can_ask_it_to_drain) {
+    join_and_settle();
+    say_drain(1234);
+    net_wait_for(&r, &drains, 1);
+    cr_assert_eq(drain_ms, 1234);
+    leave();
+}
+
+/* ---- losing the router ------------------------------------------------------------------ */
+
+Test(member, it_joins_again_when_the_call_has_broken) {
+    join_and_settle();
+    fv_rpc_call_finish(router.call, FV_FAIL(FV_EIO, "the router stops"));
+    net_wait_for(&r, &router.introductions, 2);
+    net_wait_for(&r, &router.reports, 4);
+    cr_assert(fv_membership_joined(m));
+    cr_assert_eq(refusals, 0);
+    leave();
+}
+
+Test(member, it_waits_for_a_router_that_is_not_there_yet) {
+    net_open(&r);
+    join_at("127.0.0.1:1");
+    net_sleep(&r, 500);
+    cr_assert_not(fv_membership_joined(m));
+    cr_assert_eq(refusals, 0);
+    leave();
+}
+
+/* ---- not wanted ------------------------------------------------------------------------- */
+
+static void refuse_with(fv_status st) {
+    router.refuse = st;
+    join();
+    net_wait_for(&r, &refusals, 1);
+    cr_assert_eq(refused_with, st);
+    cr_assert(strstr(refused_why, "we do not want p0"), "%s", refused_why);
+    net_sleep(&r, 400);
+    cr_assert_eq(router.joins, 1, "it does not insist");
+    cr_assert_eq(refusals, 1);
+    leave();
+}
+
+Test(member, one_that_does_not_fit_hears_why_and_does_not_try_again) { refuse_with(FV_EINVAL); }
+
+Test(member, one_whose_name_was_taken_does_not_take_it_back) { refuse_with(FV_ECANCELLED); }
+
+/* ---- leaving ---------------------------------------------------------------------------- */
+
+Test(member, leaving_tells_the_router) {
+    join_and_settle();
+    leave();
+    cr_assert_eq(router.half_closes, 1);
+    cr_assert_eq(router.ends, 1);
+}
+
+Test(member, a_router_that_does_not_let_go_is_left_all_the_same) {
+    router.clings = true;
+    join_and_settle();
+    leave();
+    cr_assert_eq(router.half_closes, 1);
+}
+
+Test(member, nobody_can_leave_at_once) {
+    fv_membership_close(NULL, set_closed, NULL);
+    cr_assert(closed);
+}
+
+Test(member, leaving_before_anything_was_said_is_fine) {
+    join();
+    leave();
+}

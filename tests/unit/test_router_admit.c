@@ -1,0 +1,289 @@
+/* router/admit.c, policy/message.c: what is right in a request, and how many bytes it may take. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "policy/message.h"
+#include "policy/plan.h"
+#include "router/admit.h"
+
+typedef Fovea__Inference__V1__GenerateRequest request_message;
+
+static Fovea__Inference__V1__Limits limits;
+static Fovea__Inference__V1__Model model;
+static Fovea__Inference__V1__Prompt prompt;
+static Fovea__Inference__V1__TokenIds ids;
+static Fovea__Inference__V1__Sampling sampling;
+static Fovea__Inference__V1__Image image;
+static Fovea__Inference__V1__Image *images[3] = {&image, &image, &image};
+static uint32_t id_list[] = {1, 2, 999, 3};
+static uint8_t bytes[] = "a picture";
+static request_message req;
+static fv_need need;
+
+/* Four ids, one of them a picture's, for a model of 4 layers, 2 KV heads of 8 numbers. */
+static void setup(void) {
+    fovea__inference__v1__limits__init(&limits);
+    limits.max_positions = 256;
+    limits.bytes_image = 1000;
+    limits.n_images = 2;
+    fovea__inference__v1__model__init(&model);
+    model.name = (char *)"m";
+    model.fingerprint = (char *)"f00d";
+    model.n_layer = 4;
+    model.n_kv = 2;
+    model.d_head = 8;
+    model.n_vocab = 1000;
+    model.kv_dtype = (char *)"bf16";
+    model.image_token = 999;
+    model.n_image_rows = 16;
+    model.limits = &limits;
+    fovea__inference__v1__token_ids__init(&ids);
+    ids.n_id = 4;
+    ids.id = id_list;
+    fovea__inference__v1__prompt__init(&prompt);
+    prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_IDS;
+    prompt.ids = &ids;
+    fovea__inference__v1__image__init(&image);
+    image.data = (ProtobufCBinaryData){sizeof bytes, bytes};
+    fovea__inference__v1__sampling__init(&sampling);
+    fovea__inference__v1__generate_request__init(&req);
+    req.prompt = &prompt;
+    req.n_images = 1;
+    req.images = images;
+    req.max_tokens = 10;
+}
+
+TestSuite(router_admit, .init = setup);
+
+static void refused(fv_status st, const char *words) {
+    cr_assert_eq(fv_admit(&req, &model, &need), st, "%s", fv_last_error());
+    cr_assert(strstr(fv_last_error(), words), "%s", fv_last_error());
+}
+
+static void admitted(void) {
+    cr_assert_eq(fv_admit(&req, &model, &need), FV_OK, "%s", fv_last_error());
+}
+
+Test(router_admit, the_bound_is_rows_times_bytes) {
+    admitted();
+    cr_assert_eq(need.max_tokens, 10);
+    /* 3 text, 16 visual and 10 new rows in 4 layers of 2 heads; K and V of 8 bf16 each */
+    cr_assert_eq(need.bytes, (uint64_t)(3 + 16 + 10) * 4 * 2 * 2 * 8 * 2);
+}
+
+Test(router_admit, the_bound_follows_the_policy) {
+    Fovea__Inference__V1__Policy policy = FOVEA__INFERENCE__V1__POLICY__INIT;
+    Fovea__Inference__V1__StagePolicy stage = FOVEA__INFERENCE__V1__STAGE_POLICY__INIT;
+    Fovea__Inference__V1__Param param = FOVEA__INFERENCE__V1__PARAM__INIT;
+    Fovea__Inference__V1__Param *params = &param;
+    Fovea__Inference__V1__StagePolicy *stages = &stage;
+    stage.stage = (char *)"prune";
+    stage.method = (char *)"vtw";
+    param.name = (char *)"layer";
+    param.value = 2;
+    stage.n_params = 1;
+    stage.params = &params;
+    policy.n_stages = 1;
+    policy.stages = &stages;
+    req.policy = &policy;
+    admitted();
+    cr_assert_eq(need.bytes, ((uint64_t)(3 + 10) * 4 + 16 * 2) * 2 * 2 * 8 * 2);
+    param.value = 77;
+    refused(FV_EINVAL, "layer");
+    stage.method = (char *)"no;such=method";
+    refused(FV_EINVAL, "no;such=method");
+}
+
+Test(router_admit, an_answer_is_bounded_by_the_positions_that_are_left) {
+    req.max_tokens = 100000;
+    admitted();
+    cr_assert_leq(need.bytes, (uint64_t)(256 + 256) * 4 * 2 * 2 * 8 * 2);
+}
+
+Test(router_admit, zero_tokens_is_the_default) {
+    req.max_tokens = 0;
+    admitted();
+    cr_assert_eq(need.max_tokens, FV_REQUEST_TOKENS_DEFAULT);
+    limits.max_tokens_default = 7;
+    admitted();
+    cr_assert_eq(need.max_tokens, 7);
+}
+
+Test(router_admit, another_model_is_not_found) {
+    req.model = (char *)"other";
+    refused(FV_ENOTFOUND, "other");
+    req.model = (char *)"m";
+    admitted();
+    req.model = (char *)"f00d";
+    admitted();
+}
+
+Test(router_admit, a_request_id_is_printable_and_short) {
+    char id[130];
+    memset(id, 'x', sizeof id);
+    id[128] = '\0';
+    req.request_id = id;
+    admitted();
+    id[128] = 'x';
+    id[129] = '\0';
+    refused(FV_EINVAL, "request_id");
+    req.request_id = (char *)"a b";
+    refused(FV_EINVAL, "request_id");
+    req.request_id = (char *)"\xc3\xa4";
+    refused(FV_EINVAL, "request_id");
+}
+
+Test(router_admit, a_prompt_is_needed) {
+    req.prompt = NULL;
+    refused(FV_EINVAL, "no prompt");
+    req.prompt = &prompt;
+    ids.n_id = 0;
+    req.n_images = 0;
+    refused(FV_EINVAL, "no ids");
+    prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT;
+    prompt.text = (char *)"";
+    refused(FV_EINVAL, "empty");
+    prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM__NOT_SET;
+    refused(FV_EINVAL, "no prompt");
+}
+
+Test(router_admit, ids_are_in_the_vocabulary) {
+    id_list[3] = 1000;
+    refused(FV_EINVAL, "1000");
+    id_list[3] = 998;
+    admitted();
+}
+
+Test(router_admit, as_many_images_as_the_prompt_mentions) {
+    req.n_images = 2;
+    refused(FV_EINVAL, "mentions 1 images and the request has 2");
+    prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT;
+    prompt.text = (char *)"<image> and <image>";
+    admitted();
+    prompt.text = (char *)"<image><image><image>";
+    req.n_images = 3;
+    refused(FV_EINVAL, "at most 2");
+    image.data.len = 1001;
+    req.n_images = 2;
+    prompt.text = (char *)"<image><image>";
+    refused(FV_EINVAL, "1001 bytes");
+    image.data.len = 0;
+    refused(FV_EINVAL, "no bytes");
+}
+
+Test(router_admit, images_must_fit_the_positions) {
+    limits.max_positions = 16;
+    refused(FV_EINVAL, "positions");
+    limits.max_positions = 18;
+    refused(FV_EINVAL, "positions");
+    limits.max_positions = 19;
+    admitted();
+}
+
+Test(router_admit, a_chat_ends_with_the_user) {
+    Fovea__Inference__V1__Chat chat = FOVEA__INFERENCE__V1__CHAT__INIT;
+    Fovea__Inference__V1__Turn turn[2];
+    Fovea__Inference__V1__Turn *turns[] = {&turn[0], &turn[1]};
+    for (int i = 0; i < 2; i++) fovea__inference__v1__turn__init(&turn[i]);
+    turn[0].role = (char *)"user";
+    turn[0].n_images = 1;
+    turn[1].role = (char *)"assistant";
+    prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT;
+    prompt.chat = &chat;
+    chat.turns = turns;
+    refused(FV_EINVAL, "last turn");
+    chat.n_turns = 1;
+    admitted();
+    chat.n_turns = 2;
+    refused(FV_EINVAL, "last turn");
+    turn[1].role = (char *)"robot";
+    refused(FV_EINVAL, "robot");
+}
+
+Test(router_admit, sampling_is_in_its_ranges) {
+    req.sampling = &sampling;
+    admitted();
+    sampling.temperature = -1;
+    refused(FV_EINVAL, "temperature");
+    sampling.temperature = NAN;
+    refused(FV_EINVAL, "temperature");
+    sampling.temperature = 1;
+    sampling.top_p = 1.5f;
+    refused(FV_EINVAL, "top_p");
+    sampling.top_p = 1;
+    sampling.repetition_penalty = -2;
+    refused(FV_EINVAL, "repetition_penalty");
+    sampling.repetition_penalty = 0;
+    req.n_logprobs = 21;
+    refused(FV_EINVAL, "n_logprobs");
+}
+
+Test(router_admit, stop_strings_are_few_and_short) {
+    static char text[258];
+    char *stop[17];
+    for (int i = 0; i < 17; i++) stop[i] = text;
+    memset(text, 'x', 256);
+    req.stop = stop;
+    req.n_stop = 16;
+    admitted();
+    req.n_stop = 17;
+    refused(FV_EINVAL, "17 stop strings");
+    req.n_stop = 1;
+    text[256] = 'x';
+    refused(FV_EINVAL, "stop string 0");
+    text[0] = '\0';
+    refused(FV_EINVAL, "stop string 0");
+}
+
+Test(router_admit, conversations_are_not_kept_here) {
+    req.keep_ms = 1;
+    refused(FV_EUNSUPPORTED, "conversations");
+    req.keep_ms = 0;
+    req.conversation = (ProtobufCBinaryData){sizeof bytes, bytes};
+    refused(FV_EUNSUPPORTED, "conversations");
+}
+
+/* ---- policies over the wire ------------------------------------------------------------- */
+
+TestSuite(policy_message);
+
+Test(policy_message, what_is_sent_reads_back_as_the_same_policy) {
+    static const char *const texts[] = {"", "prune=vtw", "prune=random,layer=3,keep=0.3",
+                                        "preset=paper-vtw;select=streaming,sink=3"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        fv_arena arena = {0};
+        fv_policy a, b;
+        Fovea__Inference__V1__Policy *m;
+        char x[FV_POLICY_TEXT_MAX], y[FV_POLICY_TEXT_MAX];
+        cr_assert_eq(fv_policy_parse(texts[i], &a), FV_OK, "%s", fv_last_error());
+        cr_assert_eq(fv_policy_to_message(&a, &arena, &m), FV_OK);
+        cr_assert_eq(m == NULL, fv_policy_is_exact(&a));
+        cr_assert_eq(fv_policy_from_message(m, &b), FV_OK, "%s", fv_last_error());
+        fv_policy_print(&a, x);
+        fv_policy_print(&b, y);
+        cr_assert_str_eq(x, y);
+        for (int st = 0; st < FV_N_STAGE; st++)
+            for (int32_t j = 0; a.stage[st].method && j < a.stage[st].method->n_param; j++)
+                if (a.stage[st].method->param[j].type == FV_PARAM_LAYER)
+                    cr_assert_eq(a.stage[st].given[j], b.stage[st].given[j], "%s", texts[i]);
+        fv_arena_fini(&arena);
+    }
+}
+
+Test(policy_message, none_takes_away_what_the_preset_said) {
+    Fovea__Inference__V1__Policy m = FOVEA__INFERENCE__V1__POLICY__INIT;
+    Fovea__Inference__V1__StagePolicy stage = FOVEA__INFERENCE__V1__STAGE_POLICY__INIT;
+    Fovea__Inference__V1__StagePolicy *stages = &stage;
+    fv_policy p;
+    m.preset = (char *)"paper-vtw";
+    m.n_stages = 1;
+    m.stages = &stages;
+    stage.stage = (char *)"prune";
+    stage.method = (char *)"none";
+    cr_assert_eq(fv_policy_from_message(&m, &p), FV_OK, "%s", fv_last_error());
+    cr_assert(fv_policy_is_exact(&p));
+    stage.stage = (char *)"polish";
+    cr_assert_eq(fv_policy_from_message(&m, &p), FV_EINVAL);
+}

@@ -1,0 +1,399 @@
+/* router/: requests through a router with made-up workers: the good way, and every bad one. That
+ * nothing is left behind is asserted when the rig closes. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/support/router_rig.h"
+
+TestSuite(router_generate, .timeout = 60);
+
+static router_rig r;
+static client k;
+static Fovea__Inference__V1__GenerateRequest req;
+
+#define UNAVAILABLE GRPC_STATUS_UNAVAILABLE
+
+static void workers(void) { router_rig_with_workers(&r, NULL); }
+
+/* Nothing runs any more, at the router and at its workers. */
+static void assert_idle(void) {
+    fleet_seen f;
+    for (int i = 0; i < 100; i++) {
+        router_rig_fleet(&r, &f);
+        if (f.n_queued + f.n_running == 0 && r.p.running + r.d.running == 0) return;
+        router_rig_sleep(&r, 20);
+    }
+    cr_assert(0, "%u wait and %u run, at the workers %d and %d", f.n_queued, f.n_running,
+              r.p.running, r.d.running);
+}
+
+/* ---- what works ------------------------------------------------------------------------- */
+
+Test(router_generate, tokens_of_both_workers_come_in_order_and_then_the_end) {
+    workers();
+    client_ask_wait(&r, &k, 4);
+    cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
+    cr_assert_eq(k.n_accepted, 1);
+    cr_assert_str_eq(k.prefill_worker, "p0");
+    cr_assert_str_eq(k.decode_worker, "d0");
+    cr_assert_eq(k.bytes_bound, 1000);
+    cr_assert_eq(k.n_tokens, 4);
+    for (uint32_t i = 0; i < 4; i++) cr_assert_eq(k.ids[i], 100 + i);
+    cr_assert_str_eq(k.text, "zero one more more");
+    cr_assert_eq(k.n_finished, 1);
+    cr_assert_eq(k.reason, FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_LENGTH);
+    router_rig_close(&r);
+}
+
+Test(router_generate, the_report_has_both_halves) {
+    workers();
+    client_ask_wait(&r, &k, 3);
+    cr_assert_eq(k.bytes_raw, 640, "the prefill worker's");
+    cr_assert_eq(k.bytes_text_end, 99, "the decode worker's");
+    cr_assert_eq(k.n_generated, 3);
+    cr_assert_eq(k.n_digests, 3);
+    for (uint64_t i = 0; i < 3; i++) cr_assert_eq(k.digests[i], 1000 + i);
+    router_rig_close(&r);
+}
+
+Test(router_generate, both_workers_hear_the_same_id_and_the_prefill_worker_where_decode_is) {
+    workers();
+    client_request(&req, 4);
+    req.request_id = (char *)"mine-1";
+    client_ask(&r, &k, &req, 10000);
+    router_rig_wait(&r, &k.over);
+    cr_assert_str_eq(k.request_id, "mine-1");
+    cr_assert_str_eq(r.p.request_id, "mine-1");
+    cr_assert_str_eq(r.d.request_id, "mine-1");
+    cr_assert_str_eq(r.p.decode_address, r.d.address);
+    router_rig_close(&r);
+}
+
+Test(router_generate, a_request_without_max_tokens_gets_the_default) {
+    workers();
+    client_ask_wait(&r, &k, 0);
+    cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
+    cr_assert_eq(r.p.max_tokens, FV_REQUEST_TOKENS_DEFAULT);
+    cr_assert_eq(k.n_tokens, FV_REQUEST_TOKENS_DEFAULT);
+    router_rig_close(&r);
+}
+
+Test(router_generate, an_answer_of_one_token_needs_no_decode_worker) {
+    workers();
+    client_ask_wait(&r, &k, 1);
+    cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
+    cr_assert_eq(k.n_tokens, 1);
+    cr_assert_eq(k.n_finished, 1);
+    cr_assert_str_empty(r.p.decode_address);
+    cr_assert_eq(r.d.calls, 0);
+    router_rig_close(&r);
+}
+
+Test(router_generate, a_first_token_that_ends_the_answer_ends_it) {
+    workers();
+    r.p.ends_at_first = true;
+    client_ask_wait(&r, &k, 8);
+    cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
+    cr_assert_eq(k.n_tokens, 1);
+    cr_assert_eq(k.reason, FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_EOS);
+    cr_assert_eq(r.d.calls, 0);
+    router_rig_close(&r);
+}
+
+Test(router_generate, many_requests_at_once_all_come_to_their_end) {
+    enum { N = 40 };
+    static client many[N];
+    workers();
+    client_request(&req, 5);
+    for (int i = 0; i < N; i++) client_ask(&r, &many[i], &req, 20000);
+    for (int i = 0; i < N; i++) {
+        router_rig_wait(&r, &many[i].over);
+        cr_assert_eq(many[i].end.status, FV_OK, "%s", many[i].why);
+        cr_assert_eq(many[i].n_tokens, 5);
+        for (int j = 0; j < i; j++) cr_assert_str_neq(many[i].request_id, many[j].request_id);
+    }
+    assert_idle();
+    router_rig_close(&r);
+}
+
+Test(router_generate, a_client_that_reads_slowly_gets_all_and_holds_the_decode_worker_back) {
+    enum { N = 4000 };
+    workers();
+    r.d.n_flood = N; /* 16 MB: more than fits on the way */
+    k.pause = true;
+    client_request(&req, 10);
+    client_ask(&r, &k, &req, 20000);
+    router_rig_wait_for(&r, &k.n_accepted, 1);
+    router_rig_sleep(&r, 300);
+    cr_assert_gt(r.d.n_flood, 0, "it was not held back");
+    k.pause = false;
+    fv_rpc_call_resume(k.call);
+    router_rig_wait(&r, &k.over);
+    cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
+    cr_assert_eq(k.n_tokens, N + 1);
+    router_rig_close(&r);
+}
+
+/* ---- cancellation ----------------------------------------------------------------------- */
+
+Test(router_generate, cancelling_during_prefill_cancels_it) {
+    workers();
+    r.p.stall = true;
+    client_request(&req, 4);
+    client_ask(&r, &k, &req, 10000);
+    router_rig_wait_for(&r, &r.p.calls, 1);
+    fv_rpc_call_cancel(k.call);
+    router_rig_wait_for(&r, &r.p.cancelled, 1);
+    router_rig_wait(&r, &k.over);
+    assert_idle();
+    router_rig_close(&r);
+}
+
+Test(router_generate, cancelling_during_decode_cancels_it) {
+    workers();
+    r.d.stall = true;
+    client_request(&req, 4);
+    client_ask(&r, &k, &req, 10000);
+    router_rig_wait_for(&r, &k.n_tokens, 2);
+    fv_rpc_call_cancel(k.call);
+    router_rig_wait_for(&r, &r.d.cancelled, 1);
+    assert_idle();
+    router_rig_close(&r);
+}
+
+Test(router_generate, a_deadline_cancels_the_work_behind_it) {
+    workers();
+    r.d.stall = true;
+    client_request(&req, 4);
+    client_ask(&r, &k, &req, 300);
+    router_rig_wait(&r, &k.over);
+    cr_assert_eq(k.end.code, GRPC_STATUS_DEADLINE_EXCEEDED);
+    router_rig_wait_for(&r, &r.d.ended, 1);
+    assert_idle();
+    router_rig_close(&r);
+}
+
+typedef struct abort_seen {
+    bool over;
+    grpc_status_code code;
+} abort_seen;
+
+static void on_abort(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_byte_buffer *reply) {
+    (void)c;
+    (void)reply;
+    *(abort_seen *)user = (abort_seen){true, end->code};
+}
+
+static grpc_status_code abort_wait(const char *id) {
+    abort_seen seen = {0};
+    Fovea__Inference__V1__AbortRequest m = FOVEA__INFERENCE__V1__ABORT_REQUEST__INIT;
+    m.request_id = (char *)id;
+    cr_assert_eq(fv_rpc_unary(r.channel, "/fovea.inference.v1.Inference/Abort", &m.base, 5000,
+                              on_abort, &seen, NULL),
+                 FV_OK);
+    router_rig_wait(&r, &seen.over);
+    return seen.code;
+}
+
+Test(router_generate, abort_ends_the_request_by_its_id) {
+    workers();
+    r.d.stall = true;
+    client_request(&req, 4);
+    req.request_id = (char *)"long";
+    client_ask(&r, &k, &req, 10000);
+    router_rig_wait_for(&r, &k.n_tokens, 2);
+    cr_assert_eq(abort_wait("long"), GRPC_STATUS_OK);
+    router_rig_wait(&r, &k.over);
+    cr_assert_eq(k.end.status, FV_ECANCELLED);
+    cr_assert(strstr(k.why, "long was aborted"), "%s", k.why);
+    assert_idle();
+    cr_assert_eq(abort_wait("long"), GRPC_STATUS_NOT_FOUND);
+    router_rig_close(&r);
+}
+
+/* ---- failures --------------------------------------------------------------------------- */
+
+Test(router_generate, what_prefill_says_of_the_request_reaches_the_client_as_it_is) {
+    workers();
+    r.p.fail_open = FV_EINVAL;
+    r.p.fail_times = -1;
+    client_ask_wait(&r, &k, 4);
+    cr_assert_eq(k.end.code, GRPC_STATUS_INVALID_ARGUMENT);
+    cr_assert_str_eq(k.why, "it cannot begin");
+    cr_assert_eq(k.n_accepted, 0);
+    assert_idle();
+    router_rig_close(&r);
+}
+
+Test(router_generate, a_failing_worker_is_named) {
+    workers();
+    r.p.fail_open = FV_EDEVICE;
+    r.p.fail_times = -1;
+    client_ask_wait(&r, &k, 4);
+    cr_assert_eq(k.end.code, GRPC_STATUS_INTERNAL);
+    cr_assert_str_eq(k.why, "prefill worker p0: it cannot begin");
+    router_rig_close(&r);
+}
+
+Test(router_generate, no_room_at_first_is_tried_again_unseen_by_the_client) {
+    workers();
+    r.p.fail_open = FV_EBUSY;
+    r.p.fail_times = 3;
+    client_ask_wait(&r, &k, 4);
+    cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
+    cr_assert_eq(k.n_accepted, 1);
+    cr_assert_eq(k.n_tokens, 4);
+    cr_assert_eq(r.p.calls, 4);
+    router_rig_close(&r);
+}
+
+Test(router_generate, a_hand_off_that_breaks_tells_the_client) {
+    workers();
+    r.p.fail_later = FV_EDATA;
+    r.p.fail_times = -1;
+    r.d.stall = true;
+    client_ask_wait(&r, &k, 4);
+    cr_assert_eq(k.end.code, GRPC_STATUS_DATA_LOSS);
+    cr_assert_eq(k.n_finished, 0);
+    assert_idle();
+    router_rig_close(&r);
+}
+
+Test(router_generate, decode_that_fails_in_the_middle_ends_the_answer_with_its_status) {
+    workers();
+    r.d.fail_later = FV_EDEVICE;
+    r.d.fail_times = -1;
+    client_ask_wait(&r, &k, 4);
+    cr_assert_eq(k.end.code, GRPC_STATUS_INTERNAL);
+    cr_assert_str_eq(k.why, "decode worker d0: it cannot go on");
+    cr_assert_eq(k.n_tokens, 2);
+    assert_idle();
+    router_rig_close(&r);
+}
+
+Test(router_generate, a_ticket_that_decode_does_not_know_is_unavailable) {
+    workers();
+    r.d.fail_later = FV_ENOTFOUND;
+    r.d.fail_times = -1;
+    client_ask_wait(&r, &k, 4);
+    cr_assert_eq(k.end.code, UNAVAILABLE);
+    router_rig_close(&r);
+}
+
+Test(router_generate, a_decode_worker_that_is_lost_in_the_middle_is_unavailable) {
+    workers();
+    r.d.stall = true;
+    client_request(&req, 4);
+    client_ask(&r, &k, &req, 10000);
+    router_rig_wait_for(&r, &k.n_tokens, 2);
+    fake_leave(&r.d);
+    router_rig_wait(&r, &k.over);
+    cr_assert_eq(k.end.code, UNAVAILABLE);
+    cr_assert(strstr(k.why, "d0 was lost"), "%s", k.why);
+    router_rig_close(&r);
+}
+
+Test(router_generate, a_fleet_without_decode_workers_is_unavailable) {
+    router_rig_open(&r, NULL);
+    r.p.name = "p0";
+    r.p.role = FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL;
+    router_rig_join(&r, &r.p);
+    client_ask_wait(&r, &k, 4);
+    cr_assert_eq(k.end.code, UNAVAILABLE);
+    cr_assert(strstr(k.why, "no decode worker"), "%s", k.why);
+    router_rig_close(&r);
+}
+
+Test(router_generate, an_empty_fleet_is_unavailable) {
+    router_rig_open(&r, NULL);
+    client_ask_wait(&r, &k, 4);
+    cr_assert_eq(k.end.code, UNAVAILABLE);
+    router_rig_close(&r);
+}
+
+/* ---- the queue -------------------------------------------------------------------------- */
+
+Test(router_generate, what_does_not_fit_waits_and_is_served_when_there_is_room) {
+    static client first, second;
+    r.d.capacity = 1500; /* each request takes 1000, once it has begun */
+    workers();
+    r.d.stall = true;
+    client_request(&req, 4);
+    client_ask(&r, &first, &req, 20000);
+    router_rig_wait_for(&r, &first.n_tokens, 2);
+    client_ask(&r, &second, &req, 20000);
+    router_rig_sleep(&r, 200);
+    fleet_seen f;
+    router_rig_fleet(&r, &f);
+    cr_assert_eq(f.n_queued, 1);
+    cr_assert_eq(f.n_running, 1);
+    cr_assert_eq(second.n_accepted, 0);
+    r.d.stall = false;
+    fv_rpc_call_cancel(first.call);
+    router_rig_wait(&r, &second.over);
+    cr_assert_eq(second.end.status, FV_OK, "%s", second.why);
+    router_rig_close(&r);
+}
+
+Test(router_generate, a_full_queue_sends_away_with_a_hint_when_to_come_again) {
+    static client first, second, third;
+    fv_router_options opt = {
+        .queue_max = 1, .deadline_ms = 20000, .report_ms = 500, .silence_ms = 20000};
+    r.d.capacity = 1500;
+    router_rig_with_workers(&r, &opt);
+    r.d.stall = true;
+    client_request(&req, 4);
+    client_ask(&r, &first, &req, 20000);
+    router_rig_wait_for(&r, &first.n_tokens, 2);
+    client_ask(&r, &second, &req, 20000);
+    router_rig_sleep(&r, 100);
+    client_ask(&r, &third, &req, 20000);
+    router_rig_wait(&r, &third.over);
+    cr_assert_eq(third.end.code, GRPC_STATUS_RESOURCE_EXHAUSTED);
+    cr_assert_eq(third.end.status, FV_EBUSY);
+    cr_assert_gt(third.end.retry_ms, 0);
+    fv_rpc_call_cancel(first.call);
+    fv_rpc_call_cancel(second.call);
+    router_rig_wait(&r, &first.over);
+    router_rig_wait(&r, &second.over);
+    assert_idle();
+    router_rig_close(&r);
+}
+
+Test(router_generate, a_waiting_request_can_be_cancelled) {
+    static client first, second;
+    r.d.capacity = 1500;
+    workers();
+    r.d.stall = true;
+    client_request(&req, 4);
+    client_ask(&r, &first, &req, 20000);
+    router_rig_wait_for(&r, &first.n_tokens, 2);
+    client_ask(&r, &second, &req, 20000);
+    router_rig_sleep(&r, 100);
+    fv_rpc_call_cancel(second.call);
+    router_rig_wait(&r, &second.over);
+    router_rig_sleep(&r, 100);
+    cr_assert_eq(r.p.calls, 1);
+    fv_rpc_call_cancel(first.call);
+    router_rig_wait(&r, &first.over);
+    assert_idle();
+    router_rig_close(&r);
+}
+
+Test(router_generate, two_requests_may_not_have_the_same_id_at_a_time) {
+    static client second;
+    workers();
+    r.d.stall = true;
+    client_request(&req, 4);
+    req.request_id = (char *)"same";
+    client_ask(&r, &k, &req, 10000);
+    router_rig_wait_for(&r, &k.n_tokens, 2);
+    client_ask(&r, &second, &req, 10000);
+    router_rig_wait(&r, &second.over);
+    cr_assert_eq(second.end.code, GRPC_STATUS_INVALID_ARGUMENT);
+    cr_assert_eq(k.over, false);
+    fv_rpc_call_cancel(k.call);
+    router_rig_wait(&r, &k.over);
+    router_rig_close(&r);
+}

@@ -1,0 +1,206 @@
+/* The frame of a server program: everything that must happen in one order, in that order. It ends
+ * in the loop: signals, the server's last call and the program's own closing each set off the next
+ * step. Loop thread. */
+#include "wire/daemon.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "fovea_proto.h"
+#include "wire/health.h"
+#include "wire/reflection.h"
+
+enum { SERVICES_MAX = 8, N_SIGNAL = 2, IDLE_MS = 20 };
+
+struct fv_daemon {
+    const fv_options *options; /* borrowed */
+    fv_daemon_hooks hooks;
+    uv_loop_t loop;
+    fv_bridge *bridge;
+    uv_signal_t signals[N_SIGNAL];
+    uv_timer_t patience; /* while draining */
+    uint64_t until_ms;   /* of the loop's clock */
+    fv_health *health;
+    fv_reflection *reflection;
+    fv_rpc_server *server;                     /* NULL: not yet, or not any more */
+    fv_rpc_service services[SERVICES_MAX + 2]; /* and health and reflection */
+    int32_t n_service;
+    char address[256];
+    bool draining, ended;
+};
+
+/* ---- open and serve --------------------------------------------------------------------- */
+
+static void on_signal(uv_signal_t *s, int number) {
+    FV_LOG(INFO, WIRE, "event=signal name=SIG%s", sigabbrev_np(number));
+    fv_daemon_drain(s->data, -1);
+}
+
+static void watch_signals(fv_daemon *d) {
+    static const int numbers[N_SIGNAL] = {SIGTERM, SIGINT};
+    uv_timer_init(&d->loop, &d->patience);
+    d->patience.data = d;
+    signal(SIGPIPE, SIG_IGN); /* whoever reads our output may be gone; writing then fails */
+    for (int i = 0; i < N_SIGNAL; i++) {
+        uv_signal_init(&d->loop, &d->signals[i]);
+        d->signals[i].data = d;
+        uv_signal_start(&d->signals[i], on_signal, numbers[i]);
+    }
+}
+
+fv_status fv_daemon_open(const fv_options *o, const fv_daemon_hooks *hooks, fv_daemon **out) {
+    FV_TRY(fv_log_configure(fv_options_string(o, "log")));
+    fv_daemon *d = calloc(1, sizeof *d);
+    if (!d) return FV_FAIL(FV_ENOMEM, "no memory to start");
+    d->options = o;
+    d->hooks = *hooks;
+    int err = uv_loop_init(&d->loop);
+    fv_status st = err == 0 ? FV_OK : FV_FAIL(FV_EIO, "no event loop: %s", uv_strerror(err));
+    if (st != FV_OK) goto free_daemon;
+    st = fv_bridge_open(&d->loop, &d->bridge);
+    if (st != FV_OK) goto close_loop;
+    watch_signals(d);
+    *out = d;
+    return FV_OK;
+close_loop:
+    uv_run(&d->loop, UV_RUN_DEFAULT); /* handles that were closed */
+    uv_loop_close(&d->loop);
+free_daemon:
+    free(d);
+    return st;
+}
+
+fv_bridge *fv_daemon_bridge(const fv_daemon *d) { return d->bridge; }
+
+uv_loop_t *fv_daemon_loop(const fv_daemon *d) { return (uv_loop_t *)&d->loop; }
+
+/* "/package.Service/Method" belongs to "package.Service". */
+static fv_status say_healthy(fv_daemon *d, const fv_rpc_service *s) {
+    for (int32_t i = 0; i < s->n_method; i++) {
+        char name[128];
+        const char *path = s->methods[i].path + 1;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(path, "/"), path);
+        FV_TRY(fv_health_set(d->health, name, FV_HEALTH_SERVING));
+    }
+    return FV_OK;
+}
+
+/* "127.0.0.1:0" with the port that was found. */
+static void take_address(fv_daemon *d, const char *listen) {
+    const char *colon = strrchr(listen, ':');
+    if (strncmp(listen, "unix:", 5) == 0 || !colon)
+        snprintf(d->address, sizeof d->address, "%s", listen);
+    else
+        snprintf(d->address, sizeof d->address, "%.*s:%d", (int)(colon - listen), listen,
+                 fv_rpc_server_port(d->server));
+}
+
+static fv_status serve(fv_daemon *d, const fv_rpc_service *services, int32_t n_service) {
+    if (n_service > SERVICES_MAX)
+        return FV_FAIL(FV_EINVAL, "%d services, and at most %d fit", n_service, SERVICES_MAX);
+    memcpy(d->services, services, (size_t)n_service * sizeof *services);
+    d->n_service = n_service;
+    FV_TRY(fv_health_open(&d->health));
+    d->services[d->n_service++] = fv_health_service(d->health);
+    FV_TRY(fv_reflection_open(fovea_proto_set, fovea_proto_set_size, d->services, d->n_service,
+                              &d->reflection));
+    d->services[d->n_service++] = fv_reflection_service(d->reflection);
+    FV_TRY(fv_health_set(d->health, "", FV_HEALTH_SERVING));
+    for (int32_t i = 0; i < n_service; i++) FV_TRY(say_healthy(d, &services[i]));
+    fv_rpc_server_options opt = {.listen = fv_options_string(d->options, "listen"),
+                                 .services = d->services,
+                                 .n_service = d->n_service};
+    FV_TRY(fv_rpc_server_open(d->bridge, &opt, &d->server));
+    take_address(d, opt.listen);
+    printf("listening on %s\n", d->address);
+    fflush(stdout);
+    return FV_OK;
+}
+
+fv_status fv_daemon_serve(fv_daemon *d, const fv_rpc_service *services, int32_t n_service) {
+    fv_status st = serve(d, services, n_service);
+    if (st != FV_OK) fv_daemon_drain(d, 0);
+    return st;
+}
+
+fv_status fv_daemon_set_health(fv_daemon *d, const char *service, bool serving) {
+    bool now = serving && !d->draining;
+    return fv_health_set(d->health, service, now ? FV_HEALTH_SERVING : FV_HEALTH_NOT_SERVING);
+}
+
+const char *fv_daemon_address(const fv_daemon *d) { return d->address; }
+
+/* ---- the end ---------------------------------------------------------------------------- */
+
+static void on_stopped(void *user) {
+    fv_daemon *d = user;
+    d->server = NULL;
+    if (d->hooks.stopped)
+        d->hooks.stopped(d->hooks.user);
+    else
+        fv_daemon_end(d);
+}
+
+bool fv_daemon_draining(const fv_daemon *d) { return d->draining; }
+
+/* Waits for what has begun, and then stops the server with what is left of the time. */
+static void on_patience(uv_timer_t *t) {
+    fv_daemon *d = t->data;
+    uint64_t now = uv_now(&d->loop);
+    int32_t left = now < d->until_ms ? (int32_t)(d->until_ms - now) : 0;
+    if (left > 0 && d->hooks.idle && !d->hooks.idle(d->hooks.user)) return;
+    uv_timer_stop(t);
+    if (d->server)
+        fv_rpc_server_stop(d->server, left, on_stopped, d);
+    else
+        on_stopped(d);
+}
+
+void fv_daemon_drain(fv_daemon *d, int32_t grace_ms) {
+    if (d->draining) return;
+    d->draining = true;
+    if (grace_ms < 0) grace_ms = (int32_t)fv_options_int(d->options, "grace-ms");
+    int32_t calls = d->server ? fv_rpc_server_calls(d->server) : 0;
+    FV_LOG(INFO, WIRE, "event=drain calls=%d grace_ms=%d", calls, grace_ms);
+    if (d->health) fv_health_drain(d->health);
+    if (d->hooks.drain) d->hooks.drain(d->hooks.user);
+    d->until_ms = uv_now(&d->loop) + (uint64_t)grace_ms;
+    uv_timer_start(&d->patience, on_patience, 0, IDLE_MS);
+}
+
+void fv_daemon_end(fv_daemon *d) {
+    if (d->ended) return;
+    d->ended = true;
+    for (int i = 0; i < N_SIGNAL; i++) uv_close((uv_handle_t *)&d->signals[i], NULL);
+    uv_close((uv_handle_t *)&d->patience, NULL);
+    fv_bridge_close(d->bridge, NULL, NULL);
+}
+
+void fv_daemon_run(fv_daemon *d) { uv_run(&d->loop, UV_RUN_DEFAULT); }
+
+static void on_server_gone(void *user) {
+    fv_daemon *d = user;
+    d->server = NULL;
+    fv_daemon_end(d);
+}
+
+void fv_daemon_close(fv_daemon *d) {
+    if (!d) return;
+    if (d->server) /* run was never called, or left early: nothing is drained */
+        fv_rpc_server_stop(d->server, 0, on_server_gone, d);
+    else
+        fv_daemon_end(d);
+    uv_run(&d->loop, UV_RUN_DEFAULT);
+    fv_reflection_close(d->reflection);
+    fv_health_close(d->health);
+    uv_loop_close(&d->loop);
+    free(d);
+}
+
+int fv_daemon_fail(const char *program, fv_status st) {
+    fprintf(stderr, "%s: %s\n", program, fv_last_error());
+    return st == FV_EINVAL ? 2 : 1;
+}

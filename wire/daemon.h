@@ -1,0 +1,90 @@
+#ifndef FOVEA_WIRE_DAEMON_H
+#define FOVEA_WIRE_DAEMON_H
+
+/* DAEMON: what our server programs do around their services: a loop, a bridge, a port, health,
+ * reflection, signals, and the end in the right order.
+ *
+ *   fv_daemon_open                    loop, bridge, signals
+ *   (open what needs the bridge)
+ *   fv_daemon_serve                   services + health + reflection; says where on stdout
+ *   fv_daemon_run                     until SIGTERM, SIGINT or fv_daemon_drain; then
+ *        health: NOT_SERVING; hooks.drain           takes nothing new, tells the router
+ *        until hooks.idle, at most grace_ms         what has begun goes on, with the calls it needs
+ *        server stops, calls have what is left      then they are cancelled
+ *        hooks.stopped                              closes what needs the bridge,
+ *        fv_daemon_end                              and says so
+ *        bridge closes, the loop ends, fv_daemon_run returns
+ *   fv_daemon_close
+ *
+ * When it listens, one line goes to stdout, for whoever started the program: "listening on
+ * HOST:PORT". Everything else that is said goes to the log. Loop thread. */
+#include "common/options.h"
+#include "wire/rpc_server.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Table rows; a program's own table begins with them. */
+/* clang-format off */
+#define FV_DAEMON_OPTIONS                                                                          \
+    {"listen", "FOVEA_LISTEN", FV_OPTION_STRING, "HOST:PORT", "127.0.0.1:0",                       \
+     "where to serve; port 0: any that is free", 0, 0},                                            \
+    {"grace-ms", "FOVEA_GRACE_MS", FV_OPTION_INT, "MS", "30000",                                   \
+     "after SIGTERM, time for running requests to end", 0, 3600000},                               \
+    {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "info",                                         \
+     "error, warn, info, debug; or per part, such as warn,wire=debug", 0, 0}
+/* clang-format on */
+
+typedef struct fv_daemon_hooks {
+    void *user;
+    /* The end begins: take nothing new, and see that nobody sends it. NULL: nothing to do. */
+    void (*drain)(void *user);
+    /* While draining, again and again: is everything that had begun over? NULL: yes, but for calls
+     * that run. */
+    bool (*idle)(void *user);
+    /* No call runs any more. Close channels, the computing thread, handles on the loop; when all
+     * that is over, call fv_daemon_end. NULL: there is nothing, the daemon ends by itself. */
+    void (*stopped)(void *user);
+} fv_daemon_hooks;
+
+typedef struct fv_daemon fv_daemon; /* opaque */
+
+/* Reads "log" from the options and opens loop and bridge. `o` is borrowed. */
+fv_status fv_daemon_open(const fv_options *o, const fv_daemon_hooks *hooks, fv_daemon **out);
+
+fv_bridge *fv_daemon_bridge(const fv_daemon *d);
+uv_loop_t *fv_daemon_loop(const fv_daemon *d);
+
+/* Listens where the options say, with health and reflection beside the services. Tables are
+ * borrowed, the list is copied. When it fails, the end has begun: run closes everything through the
+ * hooks, and returns. */
+fv_status fv_daemon_serve(fv_daemon *d, const fv_rpc_service *services, int32_t n_service);
+
+/* "HOST:PORT" that it listens on, with the port that was found; after serve. */
+const char *fv_daemon_address(const fv_daemon *d);
+
+/* Says how a service ("fovea.inference.v1.Inference") or the program as a whole ("") is. After
+ * serve, which says that all serve; draining ends it. */
+fv_status fv_daemon_set_health(fv_daemon *d, const char *service, bool serving);
+
+/* Runs to the end. */
+void fv_daemon_run(fv_daemon *d);
+
+/* Begins the end, as SIGTERM does; grace_ms below 0: as the options say. Again is fine. */
+void fv_daemon_drain(fv_daemon *d, int32_t grace_ms);
+bool fv_daemon_draining(const fv_daemon *d);
+
+void fv_daemon_end(fv_daemon *d); /* see hooks.stopped */
+
+/* When run has returned, or instead of it: what needs the bridge is closed. NULL is fine. */
+void fv_daemon_close(fv_daemon *d);
+
+/* What main returns for a failure: prints "<program>: <fv_last_error>" on stderr; 2 when the
+ * command line was wrong, 1 otherwise. */
+int fv_daemon_fail(const char *program, fv_status st);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

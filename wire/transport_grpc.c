@@ -1,0 +1,506 @@
+/* The sending side of a hand-off over gRPC. A transfer is shared by two threads, each with fields
+ * of its own: the computing thread makes frames of the store's rows where they lie and posts them,
+ * the loop thread sends them as the call has room. What both need crosses with the posts.
+ *
+ *                 begin              Grant               frame                  PushReply
+ *   loop side:   ------> OPENING ---------> GRANTED ----------> PUSHING ---------------> OVER
+ *                           |  refused, lost    |  end: Release    |  refused, lost, end    ^
+ *                           '-------------------'------------------'------------------------'
+ *
+ * References to a transfer: the computing side's until `end`, the loop side's until OVER was
+ * reached and `end` has come, one for each answer on its way and one for each frame that gRPC still
+ * has.
+ *
+ * Copying the rows instead of lending them was not taken: `end` would never wait, but each hand-off
+ * would need its size in memory twice. */
+#include "wire/transport_grpc.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "handoff.pb-c.h"
+#include "wire/rpc_client.h"
+#include "wire/rpc_frame.h"
+
+enum { OPEN_MS = 10000, RELEASE_MS = 5000, LATE_MS = 1000, QUEUE_MAX = 4 * FV_FRAME_MAX };
+
+typedef struct way {
+    fv_transport base;
+    fv_bridge *bridge;
+    fv_jobs *jobs;
+    fv_rpc_channel *channel;
+    char *target;
+    int32_t open_ms;
+    int32_t live; /* loop: transfers and releases that are not over */
+    bool closing;
+    fv_rpc_op gone; /* says `closed` when nothing is live */
+    void (*closed)(void *user);
+    void *user;
+} way;
+
+typedef struct transfer transfer;
+
+/* A frame, or the commit, on its way from the computing thread to the call. */
+typedef struct frame {
+    fv_rpc_op op;
+    transfer *x;
+    struct frame *next;
+    grpc_byte_buffer *message; /* owned */
+    bool last;
+} frame;
+
+/* An answer on its way to the computing thread. */
+typedef struct answer {
+    fv_job job;
+    fv_reply reply;
+    fv_on_reply done;
+    void *user;
+    bool given; /* loop: posted */
+} answer;
+
+typedef enum phase { OPENING = 0, GRANTED, PUSHING, OVER } phase;
+
+struct transfer {
+    fv_transfer base;
+    way *way; /* borrowed */
+    atomic_int refs;
+    fv_hello hello; /* its policy is `policy` */
+    char *policy;
+    answer opened, closed;
+    /* computing thread */
+    bool ended;
+    fv_ticket ticket;
+    /* loop thread */
+    fv_rpc_op begin, end;
+    phase phase;
+    bool end_came, last_came, received;
+    fv_rpc_call *call; /* Open's, then Push's */
+    fv_grant grant;
+    frame *first, **tail; /* frames that wait for the call */
+    /* both */
+    atomic_bool lost; /* why it failed is in `why` and changes no more */
+    fv_reply why;
+    pthread_mutex_t mutex;
+    pthread_cond_t returned;
+    int32_t loans; /* frames that gRPC or the loop still has */
+};
+
+static void unref(transfer *x) {
+    if (atomic_fetch_sub(&x->refs, 1) != 1) return;
+    pthread_cond_destroy(&x->returned);
+    pthread_mutex_destroy(&x->mutex);
+    free(x->policy);
+    free(x);
+}
+
+/* ---- answers --------------------------------------------------------------------------- */
+
+static void deliver(fv_job *job) { /* computing thread */
+    transfer *x = job->owner;
+    answer *a = job == &x->opened.job ? &x->opened : &x->closed;
+    if (!x->ended) {
+        if (a == &x->opened) x->ticket = a->reply.grant.ticket;
+        a->done(a->user, &a->reply);
+    }
+    unref(x);
+}
+
+static void give_answer(transfer *x, answer *a, const fv_reply *reply) {
+    if (a->given || x->end_came) return;
+    a->given = true;
+    a->reply = *reply;
+    a->job = (fv_job){.run = deliver, .owner = x};
+    atomic_fetch_add(&x->refs, 1);
+    fv_jobs_follow(x->way->jobs, &a->job);
+}
+
+/* ---- the loop's side: how it ends ------------------------------------------------------- */
+
+static void way_unref(way *w);
+
+static void drop_frames(transfer *x) {
+    while (x->first) {
+        frame *f = x->first;
+        x->first = f->next;
+        grpc_byte_buffer_destroy(f->message);
+        free(f);
+    }
+    x->tail = &x->first;
+}
+
+/* Nothing is under way for it any more. */
+static void settle(transfer *x) {
+    drop_frames(x);
+    if (x->phase != OVER || !x->end_came) return;
+    way *w = x->way;
+    unref(x);
+    way_unref(w);
+}
+
+static void lose(transfer *x, const fv_reply *why) {
+    x->phase = OVER;
+    x->why = *why;
+    atomic_store(&x->lost, true);
+    give_answer(x, &x->opened, why);
+    if (x->last_came) give_answer(x, &x->closed, why);
+    settle(x);
+}
+
+static fv_reply own_failure(fv_status st) {
+    fv_reply r = {.status = st};
+    snprintf(r.text, sizeof r.text, "%s", fv_last_error());
+    return r;
+}
+
+/* What the other side said, or what kept it from saying anything. */
+static fv_reply peer_failure(const transfer *x, const fv_rpc_call *c, const fv_rpc_end *end) {
+    const char *name;
+    size_t n;
+    fv_reply r = {.status = end->status};
+    if (c && fv_rpc_call_metadata(c, FV_REFUSAL_KEY, &name, &n))
+        r.refusal = fv_refusal_named(name, n);
+    if (r.refusal != FV_REFUSED_NONE) r.status = fv_refusal_status(r.refusal);
+    fv_rpc_end said = *end;
+    if (end->status == FV_OK) {
+        said.status = r.status = FV_EDATA;
+        said.text = "it ended the hand-off early and said that all was well";
+    }
+    char who[128];
+    snprintf(who, sizeof who, "decode worker at %s", x->way->target);
+    fv_rpc_end_status(&said, who);
+    snprintf(r.text, sizeof r.text, "%s", fv_last_error());
+    return r;
+}
+
+/* ---- open ------------------------------------------------------------------------------ */
+
+static fv_status read_grant(fv_rpc_call *c, grpc_byte_buffer *reply, fv_grant *out) {
+    ProtobufCMessage *m;
+    FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__grant__descriptor, reply, &m));
+    const Fovea__Handoff__V1__Grant *g = (const Fovea__Handoff__V1__Grant *)m;
+    if (!g->ticket || g->ticket->id.len != sizeof out->ticket.id || g->frame_max == 0 ||
+        g->deadline_ms == 0)
+        return FV_FAIL(FV_EDATA, "a grant without a ticket, a frame size or a deadline");
+    memcpy(out->ticket.id, g->ticket->id.data, sizeof out->ticket.id);
+    out->ticket.epoch = g->ticket->epoch;
+    out->bytes = g->bytes;
+    out->frame_max = g->frame_max;
+    out->credits = g->credits;
+    out->lease_s = 1e-3 * g->deadline_ms;
+    return FV_OK;
+}
+
+static void release_grant(transfer *x);
+
+static void on_opened(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_byte_buffer *reply) {
+    transfer *x = user;
+    x->call = NULL;
+    fv_reply r = {0};
+    if (end->status != FV_OK)
+        r = peer_failure(x, c, end);
+    else if (read_grant(c, reply, &r.grant) != FV_OK)
+        r = own_failure(FV_EDATA);
+    if (r.status != FV_OK) {
+        lose(x, &r);
+        return;
+    }
+    x->grant = r.grant;
+    x->phase = GRANTED;
+    if (x->end_came)
+        release_grant(x);
+    else
+        give_answer(x, &x->opened, &r);
+}
+
+static void on_begin(fv_rpc_op *op, bool ok) {
+    transfer *x = op->owner;
+    way *w = x->way;
+    (void)ok;
+    w->live++;
+    Fovea__Handoff__V1__OpenRequest m = FOVEA__HANDOFF__V1__OPEN_REQUEST__INIT;
+    m.compat_hash = x->hello.compat.hash;
+    m.compat = x->hello.compat.text;
+    m.n_text = x->hello.n_text;
+    m.n_visual = x->hello.n_visual;
+    m.max_tokens = x->hello.max_tokens;
+    m.rows_visual = x->hello.rows_visual;
+    m.policy = x->policy;
+    fv_status st = fv_rpc_unary(w->channel, "/fovea.handoff.v1.Handoff/Open", &m.base, w->open_ms,
+                                on_opened, x, &x->call);
+    if (st == FV_OK) return;
+    fv_reply r = own_failure(st);
+    lose(x, &r);
+}
+
+/* ---- push ------------------------------------------------------------------------------ */
+
+static void send_frames(transfer *x) {
+    while (x->first && fv_rpc_call_writable(x->call)) {
+        frame *f = x->first;
+        bool last = f->last;
+        x->first = f->next;
+        if (!x->first) x->tail = &x->first;
+        fv_status st = fv_rpc_call_send_buffer(x->call, f->message);
+        free(f);
+        if (st != FV_OK) { /* the call is over and will say so */
+            fv_rpc_call_cancel(x->call);
+            return;
+        }
+        if (last) fv_rpc_call_close_send(x->call);
+    }
+}
+
+static void push_writable(fv_rpc_call *c) { send_frames(fv_rpc_call_user(c)); }
+
+static fv_status push_reply(fv_rpc_call *c, grpc_byte_buffer *message) {
+    transfer *x = fv_rpc_call_user(c);
+    ProtobufCMessage *m;
+    FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__push_reply__descriptor, message, &m));
+    x->received = true;
+    return FV_OK;
+}
+
+static void push_end(fv_rpc_call *c, const fv_rpc_end *end) {
+    transfer *x = fv_rpc_call_user(c);
+    x->call = NULL;
+    if (end->status != FV_OK || !x->received || !x->last_came) {
+        fv_reply r = peer_failure(x, c, end);
+        lose(x, &r);
+        return;
+    }
+    fv_reply r = {.grant = x->grant};
+    x->phase = OVER;
+    give_answer(x, &x->closed, &r);
+    settle(x);
+}
+
+static fv_status begin_push(transfer *x) {
+    static const fv_rpc_events events = {
+        .on_message = push_reply, .on_writable = push_writable, .on_end = push_end};
+    fv_rpc_call_options opt = {.path = "/fovea.handoff.v1.Handoff/Push",
+                               .events = &events,
+                               .user = x,
+                               .deadline_ms = (int64_t)(1e3 * x->grant.lease_s) + LATE_MS,
+                               .queue_max = QUEUE_MAX};
+    FV_TRY(fv_rpc_call_open(x->way->channel, &opt, &x->call));
+    x->phase = PUSHING;
+    return FV_OK;
+}
+
+static void on_frame(fv_rpc_op *op, bool ok) {
+    frame *f = op->owner;
+    transfer *x = f->x;
+    (void)ok;
+    x->last_came = x->last_came || f->last;
+    f->next = NULL;
+    *x->tail = f;
+    x->tail = &f->next;
+    if (x->phase == OVER) {
+        drop_frames(x);
+        if (x->last_came) give_answer(x, &x->closed, &x->why);
+        return;
+    }
+    fv_status st = x->phase == GRANTED ? begin_push(x) : FV_OK;
+    if (st != FV_OK) {
+        fv_reply r = own_failure(st);
+        lose(x, &r);
+        return;
+    }
+    send_frames(x);
+}
+
+/* ---- end ------------------------------------------------------------------------------- */
+
+static void on_released(void *user, const fv_rpc_end *end, fv_rpc_call *c,
+                        grpc_byte_buffer *reply) {
+    transfer *x = user;
+    (void)c, (void)reply;
+    if (end->status != FV_OK)
+        FV_LOG(INFO, WIRE, "event=release-failed target=%s text=\"%s\"", x->way->target, end->text);
+    x->phase = OVER;
+    settle(x);
+}
+
+/* Nothing was sent for this grant: its room is given back before its lease runs out. */
+static void release_grant(transfer *x) {
+    Fovea__Handoff__V1__Ticket t = FOVEA__HANDOFF__V1__TICKET__INIT;
+    Fovea__Handoff__V1__ReleaseRequest m = FOVEA__HANDOFF__V1__RELEASE_REQUEST__INIT;
+    t.id = (ProtobufCBinaryData){sizeof x->grant.ticket.id, x->grant.ticket.id};
+    t.epoch = x->grant.ticket.epoch;
+    m.ticket = &t;
+    if (fv_rpc_unary(x->way->channel, "/fovea.handoff.v1.Handoff/Release", &m.base, RELEASE_MS,
+                     on_released, x, NULL) == FV_OK)
+        return;
+    x->phase = OVER;
+    settle(x);
+}
+
+static void on_ended(fv_rpc_op *op, bool ok) {
+    transfer *x = op->owner;
+    (void)ok;
+    x->end_came = true;
+    if (x->phase == GRANTED)
+        release_grant(x);
+    else if (x->phase == OVER)
+        settle(x);
+    else if (x->phase == PUSHING) { /* its end comes to push_end */
+        drop_frames(x);
+        fv_rpc_call_cancel(x->call);
+    }
+    /* OPENING: the answer is waited for, as cancelling could cross a grant, and its room would be
+     * held until the lease runs out. on_opened gives it back. */
+}
+
+/* ---- the computing thread's side -------------------------------------------------------- */
+
+static fv_status grpc_open(fv_transport *t, const fv_hello *hello, fv_on_reply done, void *user,
+                           fv_transfer **out) {
+    way *w = (way *)t;
+    transfer *x = calloc(1, sizeof *x);
+    char *policy = strdup(hello->policy);
+    if (!x || !policy) {
+        free(x);
+        free(policy);
+        return FV_FAIL(FV_ENOMEM, "out of memory for a hand-off");
+    }
+    *x = (transfer){.base.ops = t->ops, .way = w, .hello = *hello, .policy = policy};
+    x->hello.policy = x->policy;
+    x->tail = &x->first;
+    x->opened.done = done;
+    x->opened.user = user;
+    atomic_init(&x->refs, 2); /* both sides */
+    pthread_mutex_init(&x->mutex, NULL);
+    pthread_cond_init(&x->returned, NULL);
+    x->begin = (fv_rpc_op){.done = on_begin, .owner = x};
+    fv_bridge_post(w->bridge, &x->begin, true);
+    *out = &x->base;
+    return FV_OK;
+}
+
+/* gRPC needs a frame's bytes no more. Any thread. */
+static void give_back(void *user) {
+    transfer *x = user;
+    pthread_mutex_lock(&x->mutex);
+    if (--x->loans == 0) pthread_cond_signal(&x->returned);
+    pthread_mutex_unlock(&x->mutex);
+    unref(x);
+}
+
+static void borrow(transfer *x) {
+    atomic_fetch_add(&x->refs, 1);
+    pthread_mutex_lock(&x->mutex);
+    x->loans++;
+    pthread_mutex_unlock(&x->mutex);
+}
+
+static void post_frame(transfer *x, frame *f, grpc_byte_buffer *message, bool last) {
+    *f = (frame){.op = {.done = on_frame, .owner = f}, .x = x, .message = message, .last = last};
+    fv_bridge_post(x->way->bridge, &f->op, true);
+}
+
+static fv_status grpc_push(fv_transfer *t, uint64_t seq, const fv_piece *piece, int32_t n_piece) {
+    transfer *x = (transfer *)t;
+    if (atomic_load(&x->lost)) return FV_FAIL(x->why.status, "%s", x->why.text);
+    frame *f = malloc(sizeof *f);
+    if (!f) return FV_FAIL(FV_ENOMEM, "out of memory for a frame");
+    grpc_byte_buffer *message;
+    borrow(x);
+    fv_status st = fv_rpc_frame_lend(&x->ticket, seq, piece, n_piece, give_back, x, &message);
+    if (st != FV_OK) {
+        give_back(x);
+        free(f);
+        return st;
+    }
+    post_frame(x, f, message, false);
+    return FV_OK;
+}
+
+static void grpc_commit(fv_transfer *t, uint64_t n_frame, fv_on_reply done, void *user) {
+    transfer *x = (transfer *)t;
+    grpc_byte_buffer *message = NULL;
+    x->closed.done = done;
+    x->closed.user = user;
+    frame *f = malloc(sizeof *f);
+    fv_status st = f ? fv_rpc_frame_commit(&x->ticket, n_frame, &message)
+                     : FV_FAIL(FV_ENOMEM, "out of memory for a frame");
+    if (st == FV_OK) {
+        post_frame(x, f, message, true);
+        return;
+    }
+    free(f);
+    fv_reply r = own_failure(st);
+    done(user, &r);
+}
+
+static void grpc_end(fv_transfer *t) {
+    transfer *x = (transfer *)t;
+    x->ended = true;
+    x->end = (fv_rpc_op){.done = on_ended, .owner = x};
+    fv_bridge_post(x->way->bridge, &x->end, true);
+    pthread_mutex_lock(&x->mutex);
+    while (x->loans > 0) pthread_cond_wait(&x->returned, &x->mutex);
+    pthread_mutex_unlock(&x->mutex);
+    unref(x);
+}
+
+/* ---- the way --------------------------------------------------------------------------- */
+
+static void on_gone(fv_rpc_op *op, bool ok) {
+    way *w = op->owner;
+    void (*closed)(void *) = w->closed;
+    void *user = w->user;
+    (void)ok;
+    fv_rpc_channel_close(w->channel);
+    free(w->target);
+    free(w);
+    if (closed) closed(user);
+}
+
+static void way_unref(way *w) {
+    if (--w->live > 0) return;
+    assert(w->closing);
+    fv_bridge_post(w->bridge, &w->gone, true); /* behind what is being done now */
+}
+
+void fv_transport_grpc_close(fv_transport *t, void (*closed)(void *user), void *user) {
+    way *w = (way *)t;
+    w->closing = true;
+    w->closed = closed;
+    w->user = user;
+    w->gone = (fv_rpc_op){.done = on_gone, .owner = w};
+    way_unref(w); /* its own: it is open no more */
+}
+
+static void grpc_close(fv_transport *t) { fv_transport_grpc_close(t, NULL, NULL); }
+
+fv_status fv_transport_grpc(const fv_transport_grpc_options *opt, fv_transport **out) {
+    static const fv_transport_ops ops = {.name = "grpc",
+                                         .open = grpc_open,
+                                         .push = grpc_push,
+                                         .commit = grpc_commit,
+                                         .end = grpc_end,
+                                         .close = grpc_close};
+    way *w = calloc(1, sizeof *w);
+    char *target = strdup(opt->target);
+    fv_status st = w && target ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for a transport");
+    if (st == FV_OK)
+        st = fv_rpc_channel_open(opt->bridge, target,
+                                 &(fv_rpc_channel_options){.ping_ms = opt->ping_ms}, &w->channel);
+    if (st != FV_OK) {
+        free(target);
+        free(w);
+        return st;
+    }
+    w->base.ops = &ops;
+    w->bridge = opt->bridge;
+    w->jobs = opt->jobs;
+    w->target = target;
+    w->open_ms = opt->open_ms ? opt->open_ms : OPEN_MS;
+    w->live = 1;
+    *out = &w->base;
+    return FV_OK;
+}
