@@ -33,9 +33,9 @@ typedef enum fv_rpc_kind {
 typedef struct fv_rpc_method {
     const char *path;
     fv_rpc_kind kind;
+    int32_t calls_max;  /* at a time; more are sent away with FV_EBUSY; 0: any number */
     size_t message_max; /* bytes of one message that comes in; 0: 4 MiB */
     size_t queue_max;   /* bytes that may wait to be sent; 0: 1 MiB */
-    int32_t calls_max;  /* at a time; more are sent away with FV_EBUSY; 0: any number */
     fv_rpc_events events;
 } fv_rpc_method;
 

@@ -100,7 +100,7 @@ static inline void f32x16_tree4(f32x16 a, f32x16 b, f32x16 c, f32x16 d, float ou
 
 static ALWAYS_INLINE void tile_step(f32x16 *acc, const float *x, size_t ldx, const float *w) {
     __m256 wk[NR];
-    UNROLL for (int j = 0; j < NR; j++) wk[j] = _mm256_loadu_ps(w + j * 16);
+    UNROLL for (int j = 0; j < NR; j++) wk[j] = _mm256_loadu_ps(w + (size_t)j * 16);
     UNROLL for (int i = 0; i < MR; i++) {
         __m256 xk = _mm256_loadu_ps(x + (size_t)i * ldx);
         KEEP(xk);
@@ -108,7 +108,7 @@ static ALWAYS_INLINE void tile_step(f32x16 *acc, const float *x, size_t ldx, con
             acc[i * NR + j].lo = _mm256_fmadd_ps(xk, wk[j], acc[i * NR + j].lo);
         }
     }
-    UNROLL for (int j = 0; j < NR; j++) wk[j] = _mm256_loadu_ps(w + j * 16 + 8);
+    UNROLL for (int j = 0; j < NR; j++) wk[j] = _mm256_loadu_ps(w + (size_t)j * 16 + 8);
     UNROLL for (int i = 0; i < MR; i++) {
         __m256 xk = _mm256_loadu_ps(x + (size_t)i * ldx + 8);
         KEEP(xk);

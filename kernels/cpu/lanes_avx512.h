@@ -67,7 +67,7 @@ static inline void f32x16_tree4(f32x16 a, f32x16 b, f32x16 c, f32x16 d, float ou
  * (dots.inc). */
 static ALWAYS_INLINE void tile_step(f32x16 *acc, const float *x, size_t ldx, const float *w) {
     f32x16 wk[NR];
-    UNROLL for (int j = 0; j < NR; j++) wk[j] = f32x16_load(w + j * 16);
+    UNROLL for (int j = 0; j < NR; j++) wk[j] = f32x16_load(w + (size_t)j * 16);
     UNROLL for (int i = 0; i < MR; i++) {
         f32x16 xk = f32x16_load(x + (size_t)i * ldx);
         UNROLL for (int j = 0; j < NR; j++) acc[i * NR + j] =
