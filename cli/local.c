@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "common/clock.h"
 #include "common/log.h"
@@ -219,7 +218,7 @@ static fv_status note_token(run *r, const float *logits, const fv_sampled *token
     const fv_ask_hooks *h = r->hooks;
     int32_t vocab = fv_checkpoint_config(r->l->ck)->text.vocab, at = r->report.n_generated++;
     if (at == 0) r->report.s_first_token = fv_clock_s() - r->t0;
-    r->report.digest[at] = XXH64(logits, (size_t)vocab * sizeof *logits, 0);
+    r->report.digest[at] = fv_logits_digest(logits, vocab);
     if (h->logits) FV_TRY(h->logits(h->user, logits, vocab));
     if (h->token) FV_TRY(h->token(h->user, token));
     return n_text && h->text ? h->text(h->user, text, n_text) : FV_OK;

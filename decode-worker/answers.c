@@ -4,8 +4,6 @@
 #include "decode-worker/answers.h"
 
 #include <stdlib.h>
-#include <string.h>
-#include <xxhash.h>
 
 #include "common/clock.h"
 
@@ -66,11 +64,7 @@ static void leave(fv_answers *a, fv_answer *x) {
 }
 
 static void end(fv_answers *a, fv_answer *x, fv_status st, fv_refusal refusal) {
-    fv_answer_report r = {
-        .refusal = refusal, .s_claim = x->t_first - x->t_claimed, .n_digest = x->n_digest};
-    uint64_t *digest = x->digest;
-    r.digest = digest;
-    x->digest = NULL;
+    fv_answer_report r = {.refusal = refusal, .s_claim = x->t_first - x->t_claimed};
     if (x->seq) {
         int32_t n, n_prompt;
         fv_sequence_ids(x->seq, &n, &n_prompt);
@@ -84,7 +78,6 @@ static void end(fv_answers *a, fv_answer *x, fv_status st, fv_refusal refusal) {
     }
     leave(a, x);
     a->hooks.over(x, st, &r); /* x may be gone after this */
-    free(digest);
 }
 
 /* ---- from the ticket to the batch ------------------------------------------------------- */
@@ -162,34 +155,19 @@ void fv_answers_drop(fv_answers *a, fv_answer *x) {
     fv_sink *sink = fv_receiver_sink(a->receiver);
     if (x->phase == FV_ANSWER_WAITING) sink->ops->abort(sink, &x->ticket);
     leave(a, x);
-    free(x->digest);
-    x->digest = NULL;
 }
 
 void fv_answers_changed(fv_answers *a) { a->changed = true; }
 
 /* ---- steps ----------------------------------------------------------------------------- */
 
-static fv_status note_digest(fv_answers *a, fv_answer *x, const float *logits) {
-    if (!x->digests) return FV_OK;
-    if (x->n_digest == x->cap_digest) {
-        int32_t cap = x->cap_digest ? 2 * x->cap_digest : 64;
-        uint64_t *grown = realloc(x->digest, (size_t)cap * sizeof *grown);
-        if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for digests");
-        x->digest = grown;
-        x->cap_digest = cap;
-    }
-    size_t vocab = (size_t)fv_decoder_config(a->engine->dec)->vocab;
-    x->digest[x->n_digest++] = XXH64(logits, vocab * sizeof *logits, 0);
-    return FV_OK;
-}
-
 static fv_status take_token(fv_answers *a, fv_answer *x, const fv_batch_event *e) {
     int32_t n, n_prompt;
     FV_TRY(e->status);
-    FV_TRY(note_digest(a, x, e->logits));
+    uint64_t digest =
+        x->digests ? fv_logits_digest(e->logits, fv_decoder_config(a->engine->dec)->vocab) : 0;
     fv_sequence_ids(x->seq, &n, &n_prompt);
-    return a->hooks.token(x, (uint32_t)(n - n_prompt - 1), e->token, e->text, e->n_text);
+    return a->hooks.token(x, (uint32_t)(n - n_prompt - 1), e->token, digest, e->text, e->n_text);
 }
 
 static void on_event(void *ctx, const fv_batch_event *e) {

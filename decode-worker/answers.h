@@ -24,15 +24,13 @@ typedef enum fv_answer_phase {
     FV_ANSWER_RUNNING
 } fv_answer_phase;
 
-/* What an answer came to. Digests are borrowed for the call. */
+/* What an answer came to. */
 typedef struct fv_answer_report {
     fv_finish finish;
     fv_refusal refusal;              /* why the ticket was not honoured, if that was it */
     int32_t n_generated;             /* of the whole answer */
     size_t bytes_visual, bytes_text; /* held at the end */
     double s_claim, s_decode;
-    int32_t n_digest;
-    const uint64_t *digest; /* [n_digest] XXH64 of the logits behind each token from here */
 } fv_answer_report;
 
 /* Made by whoever asks, and theirs: it must stay until `over` was called or it was dropped. What it
@@ -53,15 +51,13 @@ typedef struct fv_answer {
     fv_received got;
     fv_sequence *seq;
     double t_claimed, t_first;
-    uint64_t *digest; /* [n_digest] grown as tokens come */
-    int32_t n_digest, cap_digest;
 } fv_answer;
 
 typedef struct fv_answers_hooks {
-    /* A token was chosen: number `index` of the answer. Everything is borrowed for the call. A
-     * failure (for want of memory) ends the answer. */
-    fv_status (*token)(fv_answer *x, uint32_t index, const fv_sampled *token, const char *text,
-                       size_t n_text);
+    /* A token was chosen: number `index` of the answer, from logits of this digest (0: not asked
+     * for). Everything is borrowed for the call. A failure (for want of memory) ends the answer. */
+    fv_status (*token)(fv_answer *x, uint32_t index, const fv_sampled *token, uint64_t digest,
+                       const char *text, size_t n_text);
     /* The answer is over, well or (fv_last_error says why) not. Last. */
     void (*over)(fv_answer *x, fv_status st, const fv_answer_report *r);
 } fv_answers_hooks;

@@ -19,6 +19,7 @@ typedef struct token {
     struct decode *d;
     struct token *next;
     uint32_t index;
+    uint64_t digest;
     fv_sampled sampled;
     char text[]; /* terminated */
 } token;
@@ -31,8 +32,7 @@ typedef struct decode {
     fv_rpc_op over, dropped;
     /* written by the computing thread before `over` was posted */
     fv_verdict verdict;
-    fv_answer_report report; /* its digests: `digest`, owned */
-    uint64_t *digest;
+    fv_answer_report report;
     /* loop thread */
     fv_rpc_call *call; /* NULL: over */
     int32_t refs;      /* the call, the answer, the drop */
@@ -48,7 +48,6 @@ static void unref(decode *d) {
         d->first = t->next;
         free(t);
     }
-    free(d->digest);
     fv_arena_fini(&d->arena);
     free(d);
 }
@@ -81,11 +80,15 @@ static void copy_text(char *out, const char *text, size_t n) {
 }
 
 static fv_status token_chosen(fv_answer *x, uint32_t index, const fv_sampled *sampled,
-                              const char *text, size_t n_text) {
+                              uint64_t digest, const char *text, size_t n_text) {
     decode *d = (decode *)x;
     token *t = malloc(sizeof *t + n_text + 1);
     if (!t) return FV_FAIL(FV_ENOMEM, "out of memory for a token");
-    *t = (token){.op = {.done = on_token, .owner = t}, .d = d, .index = index, .sampled = *sampled};
+    *t = (token){.op = {.done = on_token, .owner = t},
+                 .d = d,
+                 .index = index,
+                 .digest = digest,
+                 .sampled = *sampled};
     copy_text(t->text, text, n_text);
     atomic_fetch_add(&d->w->load.tokens_out, 1);
     fv_bridge_post(d->w->bridge, &t->op, true);
@@ -96,16 +99,7 @@ static void answer_over(fv_answer *x, fv_status st, const fv_answer_report *r) {
     decode *d = (decode *)x;
     d->verdict = fv_verdict_take(st, r->refusal);
     d->report = *r;
-    d->report.digest = NULL;
-    if (st == FV_OK && r->n_digest > 0) {
-        d->digest = malloc((size_t)r->n_digest * sizeof *d->digest);
-        if (d->digest)
-            memcpy(d->digest, r->digest, (size_t)r->n_digest * sizeof *d->digest);
-        else
-            d->verdict =
-                fv_verdict_take(FV_FAIL(FV_ENOMEM, "out of memory for digests"), FV_REFUSED_NONE);
-    }
-    atomic_fetch_add(d->verdict.status == FV_OK ? &d->w->load.n_done : &d->w->load.n_failed, 1);
+    atomic_fetch_add(st == FV_OK ? &d->w->load.n_done : &d->w->load.n_failed, 1);
     fv_bridge_post(d->w->bridge, &d->over, true); /* d may be gone after this */
 }
 
@@ -128,6 +122,7 @@ static fv_status send_token(fv_rpc_call *c, const token *t) {
     }
     one.id = (uint32_t)t->sampled.id;
     one.logprob = t->sampled.logprob;
+    one.digest = t->digest;
     one.n_alternatives = (size_t)t->sampled.n_top;
     one.alternatives = alts;
     m.index = t->index;
@@ -158,8 +153,6 @@ static fv_status send_finished(const decode *d) {
     r.bytes_visual_end = d->report.bytes_visual;
     r.bytes_text_end = d->report.bytes_text;
     r.seconds_decode = d->report.s_decode;
-    r.n_digests = (size_t)d->report.n_digest;
-    r.digests = d->digest;
     r.decode_worker = (char *)(uintptr_t)d->w->opt.name;
     t.seconds_claim = d->report.s_claim;
     r.transfer = &t;

@@ -16,8 +16,8 @@
  * request held, without a word from anybody else.
  *
  * What a Finished of Decode reports: n_generated (of the whole answer), bytes_visual_end and
- * bytes_text_end, seconds_decode, transfer.seconds_claim, digests of the tokens from here, and
- * decode_worker. The prefill worker reports the rest. */
+ * bytes_text_end, seconds_decode, transfer.seconds_claim and decode_worker. The prefill worker
+ * reports the rest. */
 #include "decode-worker/receive.h"
 #include "model/engine.h"
 #include "wire/rpc_server.h"

@@ -3,8 +3,13 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <xxhash.h>
 
 fv_sampling fv_sampling_default(void) { return (fv_sampling){.repetition_penalty = 1, .top_p = 1}; }
+
+uint64_t fv_logits_digest(const float *logits, int32_t vocab) {
+    return XXH64(logits, (size_t)vocab * sizeof *logits, 0);
+}
 
 fv_status fv_sampling_check(const fv_sampling *s) {
     if (!(s->repetition_penalty > 0 && s->repetition_penalty <= 100))

@@ -159,6 +159,7 @@ static void on_first(fv_rpc_op *op, bool ok) {
     Fovea__Inference__V1__Alternative top[FV_MAX_LOGPROBS], *tops[FV_MAX_LOGPROBS];
     token.id = (uint32_t)t->token.id;
     token.logprob = t->token.logprob;
+    token.digest = t->digest;
     for (int32_t i = 0; i < t->token.n_top; i++) {
         fovea__inference__v1__alternative__init(&top[i]);
         top[i].id = (uint32_t)t->token.top[i].id;

@@ -86,7 +86,7 @@ typedef struct fv_task {
     size_t n_token_text;
     fv_finish finish;
     bool has_token;
-    uint64_t digest;
+    uint64_t digest;  /* of the token's logits; 0: not asked for */
     fv_status status; /* with `over` */
     char text[512];
     fv_refusal refusal;

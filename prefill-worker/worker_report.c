@@ -73,10 +73,6 @@ fv_status fv_task_report(fv_task *t, fv_report_message **out) {
     r->seconds_vision = t->s_vision;
     r->seconds_prefill = t->s_prefill;
     r->seconds_queued = t->began_s - t->arrived_s;
-    if (t->msg->request->digests) {
-        r->digests = &t->digest;
-        r->n_digests = 1;
-    }
     FV_TRY(copy(&t->arena, w->opt.name, &r->prefill_worker));
     *out = r;
     return FV_OK;

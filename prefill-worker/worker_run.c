@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "common/clock.h"
 #include "prefill-worker/worker_internal.h"
@@ -207,7 +206,7 @@ static fv_status take_token(fv_task *t, const float *logits) {
     t->token_text[n] = '\0';
     t->token = *token;
     t->finish = fv_sequence_finish(t->seq);
-    t->digest = XXH64(logits, (size_t)vocab * sizeof *logits, 0);
+    if (t->msg->request->digests) t->digest = fv_logits_digest(logits, vocab);
     t->bytes_visual = fv_kv_bytes(t->kv, FV_SEG_VISUAL);
     t->bytes_text = fv_kv_bytes(t->kv, FV_SEG_TEXT);
     t->has_token = true;

@@ -52,6 +52,8 @@ typedef struct request {
     bool accepted, prefill_done;
     Fovea__Inference__V1__FinishReason first_finish; /* the first token was the last */
     uint32_t n_tokens;
+    uint64_t *digest; /* [n_tokens] in the arena, when asked for */
+    size_t cap_digest;
     /* The decode worker's call failed for what may be the prefill worker's doing: it will say. */
     fv_status decode_failed;
     char decode_why[FV_RPC_TEXT_MAX];
@@ -140,10 +142,26 @@ static fv_status send_accepted(request *r, uint64_t bytes_bound) {
     return FV_OK;
 }
 
+/* Of tokens that the client is about to get. */
+static fv_status note_digests(request *r, const tokens_message *t) {
+    if (!r->msg->digests) return FV_OK;
+    if (r->n_tokens + t->n_tokens > r->cap_digest) {
+        size_t cap = 2 * (r->n_tokens + t->n_tokens) + 64;
+        uint64_t *grown;
+        FV_TRY(FV_ARENA_NEW(&r->arena, cap, grown));
+        if (r->digest) memcpy(grown, r->digest, r->n_tokens * sizeof *grown);
+        r->digest = grown;
+        r->cap_digest = cap;
+    }
+    for (size_t i = 0; i < t->n_tokens; i++) r->digest[r->n_tokens + i] = t->tokens[i]->digest;
+    return FV_OK;
+}
+
 static fv_status send_tokens(request *r, tokens_message *t) {
     event_message e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
     e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_TOKENS;
     e.tokens = t;
+    FV_TRY(note_digests(r, t));
     FV_TRY(fv_rpc_call_send(r->client, &e.base));
     r->n_tokens += (uint32_t)t->n_tokens;
     return FV_OK;
@@ -153,6 +171,8 @@ static fv_status send_finished(request *r) {
     fv_relay_facts facts = {.n_generated = r->n_tokens,
                             .seconds_first_token = r->first_s - r->arrived_s,
                             .seconds_queued = r->started_s - r->arrived_s,
+                            .n_digest = r->digest ? r->n_tokens : 0,
+                            .digest = r->digest,
                             .prefill_worker = r->p_name,
                             .decode_worker = r->d_name};
     Fovea__Inference__V1__Report report;

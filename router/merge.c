@@ -6,18 +6,6 @@
 
 typedef Fovea__Inference__V1__Report report_message;
 
-/* out->digests and then those of b. */
-static fv_status join_digests(const report_message *b, fv_arena *arena, report_message *out) {
-    size_t n = out->n_digests + b->n_digests;
-    uint64_t *all;
-    FV_TRY(FV_ARENA_NEW(arena, n, all));
-    if (out->n_digests) memcpy(all, out->digests, out->n_digests * sizeof *all);
-    if (b->n_digests) memcpy(all + out->n_digests, b->digests, b->n_digests * sizeof *all);
-    out->digests = all;
-    out->n_digests = n;
-    return FV_OK;
-}
-
 static fv_status join_transfer(const report_message *b, fv_arena *arena, report_message *out) {
     if (!out->transfer || !b->transfer) return FV_OK;
     Fovea__Inference__V1__Transfer *t;
@@ -29,7 +17,6 @@ static fv_status join_transfer(const report_message *b, fv_arena *arena, report_
 }
 
 static fv_status add_decode(const report_message *b, fv_arena *arena, report_message *out) {
-    FV_TRY(join_digests(b, arena, out));
     FV_TRY(join_transfer(b, arena, out));
     out->bytes_visual_end = b->bytes_visual_end;
     out->bytes_text_end = b->bytes_text_end;
@@ -43,6 +30,8 @@ fv_status fv_report_merge(const report_message *prefill, const report_message *d
     if (prefill) r = *prefill;
     if (decode) FV_TRY(add_decode(decode, arena, &r));
     r.n_generated = facts->n_generated;
+    r.n_digests = facts->n_digest;
+    r.digests = facts->digest;
     r.seconds_first_token = facts->seconds_first_token;
     r.seconds_queued = facts->seconds_queued;
     r.prefill_worker = (char *)facts->prefill_worker;

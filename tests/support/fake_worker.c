@@ -66,6 +66,7 @@ static void send_first(fv_rpc_call *c, bool last) {
     tokens_message tokens = FOVEA__INFERENCE__V1__TOKENS__INIT;
     token_message token = FOVEA__INFERENCE__V1__TOKEN__INIT, *list = &token;
     token.id = 100;
+    token.digest = 1000;
     tokens.n_tokens = 1;
     tokens.tokens = &list;
     tokens.text = (char *)"zero";
@@ -77,11 +78,8 @@ static void send_first(fv_rpc_call *c, bool last) {
 static void send_handed_off(fv_rpc_call *c) {
     Fovea__Handoff__V1__HandedOff off = FOVEA__HANDOFF__V1__HANDED_OFF__INIT;
     report_message report = FOVEA__INFERENCE__V1__REPORT__INIT;
-    uint64_t digest = 1000;
     report.n_prompt = 5;
     report.bytes_raw = 640;
-    report.n_digests = 1;
-    report.digests = &digest;
     off.report = &report;
     send_event(c, FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_HANDED_OFF, &off.base);
 }
@@ -115,6 +113,7 @@ static void send_token(fv_rpc_call *c, uint32_t index, const char *text) {
     tokens_message tokens = FOVEA__INFERENCE__V1__TOKENS__INIT;
     token_message token = FOVEA__INFERENCE__V1__TOKEN__INIT, *list = &token;
     token.id = 100 + index;
+    token.digest = 1000 + index;
     tokens.index = index;
     tokens.n_tokens = 1;
     tokens.tokens = &list;
@@ -128,10 +127,7 @@ static void send_finished(fv_rpc_call *c) {
     generate_event e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
     Fovea__Inference__V1__Finished f = FOVEA__INFERENCE__V1__FINISHED__INIT;
     report_message report = FOVEA__INFERENCE__V1__REPORT__INIT;
-    uint64_t digest[] = {1001, 1002};
     report.bytes_text_end = 99;
-    report.n_digests = 2;
-    report.digests = digest;
     f.reason = FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_LENGTH;
     f.report = &report;
     e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_FINISHED;

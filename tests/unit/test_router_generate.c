@@ -52,8 +52,19 @@ Test(router_generate, the_report_has_both_halves) {
     cr_assert_eq(k.bytes_raw, 640, "the prefill worker's");
     cr_assert_eq(k.bytes_text_end, 99, "the decode worker's");
     cr_assert_eq(k.n_generated, 3);
-    cr_assert_eq(k.n_digests, 3);
-    for (uint64_t i = 0; i < 3; i++) cr_assert_eq(k.digests[i], 1000 + i);
+    cr_assert_eq(k.n_digests, 0, "nobody asked");
+    router_rig_close(&r);
+}
+
+Test(router_generate, digests_of_both_workers_tokens_are_collected_for_who_asks) {
+    workers();
+    client_request(&req, 5);
+    req.digests = true;
+    client_ask(&r, &k, &req, 10000);
+    router_rig_wait(&r, &k.over);
+    cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
+    cr_assert_eq(k.n_digests, 5);
+    for (uint64_t i = 0; i < 5; i++) cr_assert_eq(k.digests[i], 1000 + i);
     router_rig_close(&r);
 }
 
