@@ -27,7 +27,7 @@ struct fv_membership {
     uv_timer_t timer;
     uint32_t report_ms;
     int32_t retry_ms;
-    bool joined, refused, draining, touched;
+    bool joined, refused, draining, unhealthy, touched;
     bool closing;
     void (*closed)(void *user);
     void *closed_user;
@@ -45,6 +45,7 @@ static report_message make_report(fv_membership *m, Fovea__Inference__V1__Load *
     m->touched = false;
     r.load = load;
     r.draining = m->draining;
+    r.unhealthy = m->unhealthy;
     return r;
 }
 
@@ -64,6 +65,12 @@ void fv_membership_touch(fv_membership *m) {
 
 void fv_membership_drain(fv_membership *m) {
     m->draining = true;
+    if (m->joined && !m->closing) report(m);
+}
+
+void fv_membership_set_health(fv_membership *m, bool healthy) {
+    if (m->unhealthy == !healthy) return;
+    m->unhealthy = !healthy;
     if (m->joined && !m->closing) report(m);
 }
 

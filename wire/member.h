@@ -47,6 +47,10 @@ void fv_membership_touch(fv_membership *m);
 /* From now on reports say that the worker takes nothing new; the first of them goes at once. */
 void fv_membership_drain(fv_membership *m);
 
+/* Whether requests go through here, as far as the worker knows; true until said otherwise. A change
+ * is reported at once. */
+void fv_membership_set_health(fv_membership *m, bool healthy);
+
 /* Leaves. No callback but `closed` comes after this; `m` is freed when that runs (later, on the
  * loop thread), and the bridge may be closed then. NULL is fine: `closed` runs at once. */
 void fv_membership_close(fv_membership *m, void (*closed)(void *user), void *user);

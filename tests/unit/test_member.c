@@ -12,7 +12,7 @@ TestSuite(member, .timeout = 60);
 
 typedef struct fake_router {
     fv_rpc_call *call; /* the newest */
-    int32_t joins, introductions, reports, draining, half_closes, ends;
+    int32_t joins, introductions, reports, draining, unhealthy, half_closes, ends;
     char name[65];
     uint32_t n_running; /* of the last report */
     uint32_t report_ms; /* to say in Welcome; 0: say nothing */
@@ -57,6 +57,7 @@ static fv_status on_report(fv_rpc_call *c, grpc_byte_buffer *message) {
     const Fovea__Fleet__V1__WorkerReport *report = (const Fovea__Fleet__V1__WorkerReport *)m;
     router.reports++;
     router.draining += report->draining;
+    router.unhealthy += report->unhealthy;
     router.n_running = report->load->n_running;
     if (!report->introduction) return FV_OK;
     router.introductions++;
@@ -220,6 +221,20 @@ Test(member, draining_before_it_is_in_is_part_of_the_introduction) {
     fv_membership_drain(m);
     net_wait_for(&r, &router.introductions, 1);
     cr_assert_eq(router.draining, 1);
+    leave();
+}
+
+Test(member, a_change_of_health_is_reported_at_once) {
+    join_and_settle();
+    fv_membership_set_health(m, true);
+    cr_assert_eq(router.unhealthy, 0);
+    fv_membership_set_health(m, false);
+    net_wait_for(&r, &router.unhealthy, 1);
+    int32_t before = router.reports;
+    fv_membership_set_health(m, false); /* is no change */
+    fv_membership_set_health(m, true);
+    net_wait_for(&r, &router.reports, before + 1);
+    cr_assert_eq(router.unhealthy, 1);
     leave();
 }
 
