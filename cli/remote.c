@@ -1,5 +1,4 @@
-/* The client: a loop and a bridge of its own, a channel, and calls that are waited for. Events of a
- * call become the hooks that the one-process path has. */
+/* The client: a loop and a bridge of its own, a channel, and calls that are waited for. */
 #include "cli/remote.h"
 
 #include <stdio.h>
@@ -9,13 +8,13 @@
 #include "wire/rpc_client.h"
 #include "wire/rpc_listen.h"
 
-enum { SHORT_MS = 10000, ASK_MS = 3600000 };
+enum { SHORT_MS = 10000 };
 
 struct fv_remote {
     uv_loop_t loop;
     fv_bridge *bridge;
     fv_rpc_channel *channel;
-    char target[256], fingerprint[64], prefill_worker[128], decode_worker[128];
+    char target[256], fingerprint[64];
 };
 
 /* ---- opening and closing ---------------------------------------------------------------- */
@@ -54,8 +53,7 @@ void fv_remote_close(fv_remote *r) {
     free(r);
 }
 
-const char *fv_remote_prefill_worker(const fv_remote *r) { return r->prefill_worker; }
-const char *fv_remote_decode_worker(const fv_remote *r) { return r->decode_worker; }
+uv_loop_t *fv_remote_loop(fv_remote *r) { return &r->loop; }
 
 /* ---- questions with one answer ---------------------------------------------------------- */
 
@@ -134,82 +132,68 @@ fv_status fv_remote_fleet(fv_remote *r, fv_fleet_count *out) {
     return FV_OK;
 }
 
-/* ---- a request -------------------------------------------------------------------------- */
+/* ---- requests that are answered as they go on --------------------------------------------- */
 
-typedef struct answer {
+typedef struct generation {
     fv_remote *r;
-    const fv_ask_hooks *hooks;
-    fv_report *report;
+    const fv_remote_events *events;
+    void *user;
     uint32_t n_token;
-    bool finished, over;
-    fv_status status;
-} answer;
+    bool finished;
+} generation;
 
-static fv_status take_token(const answer *a, const Fovea__Inference__V1__Token *t) {
-    fv_sampled token = {.id = (int32_t)t->id, .logprob = t->logprob};
-    for (size_t i = 0; i < t->n_alternatives && i < FV_MAX_LOGPROBS; i++)
-        token.top[token.n_top++] = (fv_logprob){.id = (int32_t)t->alternatives[i]->id,
-                                                .logprob = t->alternatives[i]->logprob};
-    return a->hooks->token ? a->hooks->token(a->hooks->user, &token) : FV_OK;
+static fv_status take_tokens(generation *g, const Fovea__Inference__V1__Tokens *t) {
+    if (t->index != g->n_token)
+        return FV_FAIL(FV_EDATA, "%s: token %u came where %u was due", g->r->target, t->index,
+                       g->n_token);
+    g->n_token += (uint32_t)t->n_tokens;
+    return g->events->tokens(g->user, t);
 }
 
-static fv_status take_tokens(answer *a, const Fovea__Inference__V1__Tokens *t) {
-    if (t->index != a->n_token)
-        return FV_FAIL(FV_EDATA, "%s: token %u came where %u was due", a->r->target, t->index,
-                       a->n_token);
-    for (size_t i = 0; i < t->n_tokens; i++, a->n_token++) FV_TRY(take_token(a, t->tokens[i]));
-    return t->text[0] && a->hooks->text ? a->hooks->text(a->hooks->user, t->text, strlen(t->text))
-                                        : FV_OK;
+static fv_status take_finished(generation *g, const Fovea__Inference__V1__Finished *f) {
+    if (g->finished) return FV_FAIL(FV_EDATA, "%s: the answer ended twice", g->r->target);
+    g->finished = true;
+    return g->events->finished(g->user, f);
 }
 
 static fv_status on_event(fv_rpc_call *c, grpc_byte_buffer *message) {
-    answer *a = fv_rpc_call_user(c);
+    generation *g = fv_rpc_call_user(c);
     ProtobufCMessage *m;
     FV_TRY(fv_rpc_call_unpack(c, &fovea__inference__v1__generate_event__descriptor, message, &m));
     const Fovea__Inference__V1__GenerateEvent *e = (const Fovea__Inference__V1__GenerateEvent *)m;
     switch (e->event_case) {
     case FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_ACCEPTED:
-        snprintf(a->r->prefill_worker, sizeof a->r->prefill_worker, "%s",
-                 e->accepted->prefill_worker);
-        snprintf(a->r->decode_worker, sizeof a->r->decode_worker, "%s", e->accepted->decode_worker);
+        if (g->events->accepted) g->events->accepted(g->user, e->accepted);
         return FV_OK;
-    case FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_TOKENS: return take_tokens(a, e->tokens);
-    case FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_FINISHED:
-        if (a->finished) return FV_FAIL(FV_EDATA, "%s: the answer ended twice", a->r->target);
-        FV_TRY(fv_report_from_message(e->finished->report, e->finished->reason, a->report));
-        a->finished = true;
-        return FV_OK;
+    case FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_TOKENS: return take_tokens(g, e->tokens);
+    case FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_FINISHED: return take_finished(g, e->finished);
     default: return FV_OK;
     }
 }
 
 static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
-    answer *a = fv_rpc_call_user(c);
-    a->over = true;
-    a->status = said(a->r, end);
-    if (a->status == FV_OK && !a->finished)
-        a->status = FV_FAIL(FV_EDATA, "%s: the answer has no end", a->r->target);
+    generation *g = fv_rpc_call_user(c);
+    fv_status st = said(g->r, end);
+    if (st == FV_OK && !g->finished)
+        st = FV_FAIL(FV_EDATA, "%s: the answer has no end", g->r->target);
+    g->events->over(g->user, st, end);
+    free(g);
 }
 
-fv_status fv_remote_ask(fv_remote *r, const Fovea__Inference__V1__GenerateRequest *request,
-                        const fv_ask_hooks *hooks, fv_report *report) {
-    static const fv_rpc_events events = {.on_message = on_event, .on_end = on_end};
-    fv_report got = {0};
-    answer a = {.r = r, .hooks = hooks, .report = &got};
+fv_status fv_remote_begin(fv_remote *r, const Fovea__Inference__V1__GenerateRequest *request,
+                          int64_t deadline_ms, const fv_remote_events *events, void *user) {
+    static const fv_rpc_events call_events = {.on_message = on_event, .on_end = on_end};
+    generation *g = calloc(1, sizeof *g);
+    if (!g) return FV_FAIL(FV_ENOMEM, "out of memory for a request");
+    *g = (generation){.r = r, .events = events, .user = user};
     fv_rpc_call_options opt = {.path = "/fovea.inference.v1.Inference/Generate",
-                               .events = &events,
-                               .user = &a,
-                               .deadline_ms = ASK_MS,
+                               .events = &call_events,
+                               .user = g,
+                               .deadline_ms = deadline_ms,
                                .request = &request->base,
                                .half_close = true};
     fv_rpc_call *call;
-    r->prefill_worker[0] = r->decode_worker[0] = '\0';
-    FV_TRY(fv_rpc_call_open(r->channel, &opt, &call));
-    while (!a.over) uv_run(&r->loop, UV_RUN_ONCE);
-    if (a.status != FV_OK) {
-        fv_report_free(&got);
-        return a.status;
-    }
-    *report = got;
-    return FV_OK;
+    fv_status st = fv_rpc_call_open(r->channel, &opt, &call);
+    if (st != FV_OK) free(g);
+    return st;
 }

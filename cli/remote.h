@@ -5,6 +5,7 @@
  * client's loop while it waits. */
 #include "cli/local.h"
 #include "inference.pb-c.h"
+#include "wire/rpc_client.h"
 
 typedef struct fv_remote fv_remote; /* opaque */
 
@@ -23,13 +24,35 @@ typedef struct fv_fleet_count {
 } fv_fleet_count;
 fv_status fv_remote_fleet(fv_remote *r, fv_fleet_count *out);
 
+/* ---- many requests at once --------------------------------------------------------------- */
+
+/* What a request says as it goes on; messages are borrowed for the call. A failure that one returns
+ * ends the request with it. */
+typedef struct fv_remote_events {
+    void (*accepted)(void *user, const Fovea__Inference__V1__Accepted *m); /* may be NULL */
+    fv_status (*tokens)(void *user, const Fovea__Inference__V1__Tokens *t);
+    fv_status (*finished)(void *user, const Fovea__Inference__V1__Finished *f);
+    /* Last, in any case. fv_last_error() says who failed and why; end->text is only the why. */
+    void (*over)(void *user, fv_status st, const fv_rpc_end *end);
+} fv_remote_events;
+
+/* Begins a request, which goes on while the loop runs; nothing is called before this returns. The
+ * message may go then; the events must stay. */
+fv_status fv_remote_begin(fv_remote *r, const Fovea__Inference__V1__GenerateRequest *request,
+                          int64_t deadline_ms, const fv_remote_events *events, void *user);
+
+uv_loop_t *fv_remote_loop(fv_remote *r); /* run it UV_RUN_ONCE until all are over */
+
+/* ---- one that is waited for -------------------------------------------------------------- */
+
+/* The workers that answered; "" where there was none. */
+typedef struct fv_remote_workers {
+    char prefill[128], decode[128];
+} fv_remote_workers;
+
 /* Runs one request to its end; the hooks text and token are called as it goes on. */
 fv_status fv_remote_ask(fv_remote *r, const Fovea__Inference__V1__GenerateRequest *request,
-                        const fv_ask_hooks *hooks, fv_report *report);
-
-/* The workers that answered the last request; "" where there was none. Borrowed until the next. */
-const char *fv_remote_prefill_worker(const fv_remote *r);
-const char *fv_remote_decode_worker(const fv_remote *r);
+                        const fv_ask_hooks *hooks, fv_remote_workers *workers, fv_report *report);
 
 /* What a fleet reports, as one process would have (cli/report.h prints it). */
 fv_status fv_report_from_message(const Fovea__Inference__V1__Report *m,

@@ -6,6 +6,7 @@
 #include "cli/report.h"
 #include "common/arena.h"
 #include "common/options.h"
+#include "inference.pb-c.h"
 
 /* Table rows; a command's own table begins with them. */
 #define FV_REQUEST_OPTIONS                                                                           \
@@ -132,5 +133,8 @@ void fv_request_close(fv_request *r);
  * workers' names lie in the arena. */
 fv_status fv_request_remote(const fv_options *o, const char *question, const fv_ask_hooks *hooks,
                             fv_arena *arena, fv_report_source *source, fv_report *report);
+
+/* A picture's file as it is sent; it lies in the arena. */
+fv_status fv_request_image(const char *path, fv_arena *arena, Fovea__Inference__V1__Image **out);
 
 #endif

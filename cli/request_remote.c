@@ -16,7 +16,7 @@ typedef Fovea__Inference__V1__Sampling sampling_message;
 typedef Fovea__Inference__V1__Chat chat_message;
 typedef Fovea__Inference__V1__Turn turn_message;
 
-static fv_status read_image(const char *path, fv_arena *a, image_message **out) {
+fv_status fv_request_image(const char *path, fv_arena *a, image_message **out) {
     image_message *m;
     char *data;
     size_t n;
@@ -37,7 +37,7 @@ static fv_status read_images(const fv_options *o, fv_arena *a, request_message *
     const char *const *files;
     int n = fv_options_list(o, "image", &files);
     FV_TRY(FV_ARENA_NEW(a, n, out->images));
-    for (int i = 0; i < n; i++) FV_TRY(read_image(files[i], a, &out->images[i]));
+    for (int i = 0; i < n; i++) FV_TRY(fv_request_image(files[i], a, &out->images[i]));
     out->n_images = (size_t)n;
     return FV_OK;
 }
@@ -120,16 +120,17 @@ fv_status fv_request_remote(const fv_options *o, const char *question, const fv_
     request_message request = FOVEA__INFERENCE__V1__GENERATE_REQUEST__INIT;
     fv_remote *r;
     const char *fingerprint;
+    fv_remote_workers workers;
     fv_status st;
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
     FV_TRY(read_request(o, question, a, &request));
     FV_TRY(fv_remote_open(fv_options_string(o, "to"), &r));
     *source = (fv_report_source){0};
     FV_TRY_GOTO(fv_remote_fingerprint(r, &fingerprint), st, out);
-    FV_TRY_GOTO(fv_remote_ask(r, &request, hooks, report), st, out);
+    FV_TRY_GOTO(fv_remote_ask(r, &request, hooks, &workers, report), st, out);
     FV_TRY_GOTO(copy(a, fingerprint, &source->checkpoint), st, out);
-    FV_TRY_GOTO(copy(a, fv_remote_prefill_worker(r), &source->prefill_worker), st, out);
-    st = copy(a, fv_remote_decode_worker(r), &source->decode_worker);
+    FV_TRY_GOTO(copy(a, workers.prefill, &source->prefill_worker), st, out);
+    st = copy(a, workers.decode, &source->decode_worker);
 out:
     fv_remote_close(r);
     return st;

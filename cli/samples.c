@@ -1,0 +1,60 @@
+/* Samples and their quantiles. */
+#include "cli/samples.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static fv_status reserve(fv_samples *s, size_t n) {
+    if (n <= s->cap) return FV_OK;
+    size_t cap = n < 64 ? 64 : 2 * n;
+    double *v = realloc(s->v, cap * sizeof *v);
+    if (!v) return FV_FAIL(FV_ENOMEM, "out of memory for %zu samples", n);
+    s->v = v;
+    s->cap = cap;
+    return FV_OK;
+}
+
+fv_status fv_samples_add(fv_samples *s, double v) {
+    FV_TRY(reserve(s, s->n + 1));
+    s->v[s->n++] = v;
+    s->sorted = false;
+    return FV_OK;
+}
+
+fv_status fv_samples_append(fv_samples *s, const fv_samples *more) {
+    if (more->n == 0) return FV_OK;
+    FV_TRY(reserve(s, s->n + more->n));
+    memcpy(s->v + s->n, more->v, more->n * sizeof *s->v);
+    s->n += more->n;
+    s->sorted = false;
+    return FV_OK;
+}
+
+void fv_samples_clear(fv_samples *s) { s->n = 0; }
+
+void fv_samples_free(fv_samples *s) {
+    free(s->v);
+    *s = (fv_samples){0};
+}
+
+static int compare(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double fv_samples_quantile(fv_samples *s, double q) {
+    if (s->n == 0) return (double)NAN;
+    if (!s->sorted) qsort(s->v, s->n, sizeof *s->v, compare);
+    s->sorted = true;
+    double at = q * (double)(s->n - 1);
+    size_t below = (size_t)at;
+    if (below + 1 >= s->n) return s->v[s->n - 1];
+    return s->v[below] + (at - (double)below) * (s->v[below + 1] - s->v[below]);
+}
+
+double fv_samples_mean(const fv_samples *s) {
+    double sum = 0;
+    for (size_t i = 0; i < s->n; i++) sum += s->v[i];
+    return s->n ? sum / (double)s->n : (double)NAN;
+}
