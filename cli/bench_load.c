@@ -126,7 +126,8 @@ static void on_over(void *user, fv_status st, const fv_rpc_end *end) {
 
 /* ---- sending ------------------------------------------------------------------------------ */
 
-/* The chat turn of one request, with its number before the text: nobody has seen it before. */
+/* The chat turn of one request, with its number before the text: nobody has seen it before, and all
+ * are of one length. */
 static fv_status begin(slot *s) {
     static const fv_remote_events events = {
         .tokens = on_tokens, .finished = on_finished, .over = on_over};
@@ -139,7 +140,7 @@ static fv_status begin(slot *s) {
     Fovea__Inference__V1__Image *image = NULL;
     uint64_t number = (*r->number)++;
     if (load->n_image) image = load->images[number % (uint64_t)load->n_image];
-    snprintf(r->prompt, r->prompt_bytes, "Request %llu-%llu: %s", (unsigned long long)load->seed,
+    snprintf(r->prompt, r->prompt_bytes, "Request %llu-%08llu: %s", (unsigned long long)load->seed,
              (unsigned long long)number, load->prompt);
     turn.role = (char *)"user";
     turn.text = r->prompt;

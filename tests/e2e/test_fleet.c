@@ -8,76 +8,18 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/remote.h"
-#include "tests/support/command.h"
+#include "tests/support/fleet.h"
 
 #define FOVEA FOVEA_BIN "/fovea"
 #define PICTURE FOVEA_TEST_DATA "/golden/demo.png"
 
 static command_result r;
-static char dir[400]; /* this test's own */
-static char address[64];
-static int up_pid;
+static fleet f;
 
-static void make_dir(void) {
-    snprintf(dir, sizeof dir, "%s/fleet-%d", FOVEA_TEST_TMP, (int)getpid());
-    command_run(&r, "mkdir -p %s", dir);
-}
+static void open_fleet(void) { fleet_open(&f, "fleet"); }
+static void close_fleet(void) { fleet_close(&f); }
 
-static void kill_fleet(void) {
-    if (up_pid) kill(up_pid, SIGKILL); /* its children end with it */
-    command_run(&r, "rm -rf '%s'", dir);
-}
-
-TestSuite(fleet, .init = make_dir, .fini = kill_fleet, .timeout = 300);
-
-static void synth(const char *shape) {
-    command_run(&r, FOVEA " synth --shape %s --dtype f32 --seed 5 --out %s/ck", shape, dir);
-    cr_assert_eq(r.status, 0, "%s", r.err);
-}
-
-/* Starts a fleet in the background and waits until it says that it is ready. */
-static void start(const char *args) {
-    command_run(&r,
-                FOVEA
-                " up --checkpoint %s/ck --listen 127.0.0.1:0 %s >%s/up.out 2>%s/up.err </dev/null "
-                "& echo $!; for i in $(seq 600); do grep -q ready %s/up.out && break; "
-                "kill -0 $! || break; sleep 0.1; done; cat %s/up.err >&2; "
-                "sed -n 's/^ready on \\([^ ]*\\): .*/\\1/p' %s/up.out",
-                dir, args, dir, dir, dir, dir, dir);
-    cr_assert_eq(sscanf(r.out, "%d %63s", &up_pid, address), 2, "%s%s", r.out, r.err);
-}
-
-/* Ends it as Ctrl-C does, and expects that it went well. */
-static void stop(void) {
-    kill(up_pid, SIGINT);
-    for (int i = 0; i < 2400 && kill(up_pid, 0) == 0; i++) usleep(50000);
-    cr_assert_neq(kill(up_pid, 0), 0, "it still runs");
-    up_pid = 0;
-    command_run(&r, "cat %s/up.err", dir);
-    cr_assert_null(strstr(r.out, "event=killed"), "%s", r.out);
-}
-
-static fv_fleet_count count_fleet(void) {
-    fv_remote *remote;
-    fv_fleet_count count;
-    cr_assert_eq(fv_remote_open(address, &remote), FV_OK);
-    cr_assert_eq(fv_remote_fleet(remote, &count), FV_OK, "%s", fv_last_error());
-    fv_remote_close(remote);
-    return count;
-}
-
-/* Within ten seconds nothing runs any more, and no KV is held. */
-static void assert_idle(void) {
-    fv_fleet_count c = {0};
-    for (int i = 0; i < 100; i++) {
-        c = count_fleet();
-        if (c.n_queued + c.n_running == 0 && c.bytes_used == 0) return;
-        usleep(100000);
-    }
-    cr_assert(0, "%d wait, %d run, %llu bytes are held", c.n_queued, c.n_running,
-              (unsigned long long)c.bytes_used);
-}
+TestSuite(fleet, .init = open_fleet, .fini = close_fleet, .timeout = 300);
 
 static json_t *ask_json(const char *where, const char *args) {
     json_error_t err;
@@ -97,8 +39,8 @@ static void assert_same(const char *args) {
     static const char *const same[] = {"checkpoint", "policy",   "tokens", "visual_rows",
                                        "bytes",      "bypassed", "digests"};
     char here[500], there[100];
-    snprintf(here, sizeof here, "--checkpoint %s/ck", dir);
-    snprintf(there, sizeof there, "--to %s", address);
+    snprintf(here, sizeof here, "--checkpoint %s/ck", f.dir);
+    snprintf(there, sizeof there, "--to %s", f.address);
     json_t *a = ask_json(here, args), *b = ask_json(there, args);
     cr_assert_gt(json_array_size(report_of(a, "digests")), 0);
     for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
@@ -116,7 +58,7 @@ static void assert_same(const char *args) {
 }
 
 static void ask_fails(const char *args, int status, const char *words) {
-    command_run(&r, FOVEA " ask --to %s %s", address, args);
+    command_run(&r, FOVEA " ask --to %s %s", f.address, args);
     cr_assert_eq(r.status, status, "%s gave %d: %s", args, r.status, r.err);
     cr_assert(strstr(r.err, words), "%s said: %s", args, r.err);
     cr_assert_str_empty(r.out);
@@ -125,8 +67,8 @@ static void ask_fails(const char *args, int status, const char *words) {
 /* ---- what works ------------------------------------------------------------------------- */
 
 Test(fleet, answers_are_those_of_one_process) {
-    synth("tiny");
-    start("");
+    fleet_synth(&f, "tiny");
+    fleet_start(&f, "");
     assert_same("--image " PICTURE " --ignore-eos --max-tokens 16 'what is it?'");
     assert_same("--ignore-eos --max-tokens 5 'no picture'");
     assert_same("--image " PICTURE " --image " PICTURE " --max-tokens 9 'compare'");
@@ -136,16 +78,16 @@ Test(fleet, answers_are_those_of_one_process) {
     assert_same("--system 'be brief' --chat chatml --max-tokens 4 --image " PICTURE " hello");
     assert_same("--temperature 0.9 --top-k 40 --top-p 0.9 --repetition-penalty 1.2 --seed 7 "
                 "--logprobs 5 --ignore-eos --max-tokens 24 --image " PICTURE " hello");
-    assert_idle();
-    stop();
+    fleet_wait_idle(&f);
+    fleet_stop(&f);
 }
 
 Test(fleet, answers_are_those_of_one_process_under_each_policy) {
     static const char *const policies[] = {"prune=vtw,layer=1", "prune=random,layer=1,keep=0.5",
                                            "select=streaming,sink=2",
                                            "prune=random,layer=1,keep=0.5;select=streaming,sink=2"};
-    synth("tiny-gqa");
-    start("");
+    fleet_synth(&f, "tiny-gqa");
+    fleet_start(&f, "");
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
         char args[500];
         snprintf(args, sizeof args,
@@ -153,25 +95,25 @@ Test(fleet, answers_are_those_of_one_process_under_each_policy) {
                  policies[i]);
         assert_same(args);
     }
-    stop();
+    fleet_stop(&f);
 }
 
 Test(fleet, many_workers_and_a_half_precision_cache_change_nothing) {
-    synth("tiny");
-    start("--prefill 2 --decode 2 --kv-dtype bf16 --chunk 7");
+    fleet_synth(&f, "tiny");
+    fleet_start(&f, "--prefill 2 --decode 2 --kv-dtype bf16 --chunk 7");
     for (int i = 0; i < 6; i++) {
         char args[300];
         snprintf(args, sizeof args,
                  "--kv-dtype bf16 --image " PICTURE " --ignore-eos --max-tokens 8 'number %d'", i);
         assert_same(args);
     }
-    assert_idle();
-    stop();
+    fleet_wait_idle(&f);
+    fleet_stop(&f);
 }
 
 Test(fleet, trace_keeps_what_a_fleet_sends) {
-    synth("tiny");
-    start("");
+    fleet_synth(&f, "tiny");
+    fleet_start(&f, "");
     command_run(&r,
                 FOVEA " trace --to %s --image " PICTURE
                       " --ignore-eos --max-tokens 5 --prompt hello --out %s/there && " FOVEA
@@ -179,33 +121,33 @@ Test(fleet, trace_keeps_what_a_fleet_sends) {
                       " --ignore-eos --max-tokens 5 --prompt hello --out %s/here && "
                       "cmp %s/here/tokens.npy %s/there/tokens.npy && "
                       "cmp %s/here/answer.txt %s/there/answer.txt",
-                address, dir, dir, dir, dir, dir, dir, dir);
+                f.address, f.dir, f.dir, f.dir, f.dir, f.dir, f.dir, f.dir);
     cr_assert_eq(r.status, 0, "%s%s", r.out, r.err);
-    stop();
+    fleet_stop(&f);
 }
 
 Test(fleet, a_report_names_the_workers_and_the_bytes_that_were_sent) {
-    synth("tiny");
-    start("");
+    fleet_synth(&f, "tiny");
+    fleet_start(&f, "");
     command_run(&r, FOVEA " ask --to %s --image " PICTURE " --ignore-eos --max-tokens 5 hello",
-                address);
+                f.address);
     cr_assert_eq(r.status, 0, "%s", r.err);
     cr_assert(strstr(r.err, "prefill prefill-0, decode decode-0"), "%s", r.err);
     cr_assert(strstr(r.err, "transport grpc"), "%s", r.err);
     cr_assert(strstr(r.err, "5 out, finish: length"), "%s", r.err);
-    stop();
+    fleet_stop(&f);
 }
 
 /* ---- bad requests ----------------------------------------------------------------------- */
 
 Test(fleet, bad_requests_end_with_a_code_and_a_sentence) {
     char args[600];
-    synth("tiny");
-    start("");
-    command_run(&r, "head -c 300 " PICTURE " > %s/cut.png; : > %s/empty.png", dir, dir);
-    snprintf(args, sizeof args, "--image %s/cut.png hello", dir);
+    fleet_synth(&f, "tiny");
+    fleet_start(&f, "");
+    command_run(&r, "head -c 300 " PICTURE " > %s/cut.png; : > %s/empty.png", f.dir, f.dir);
+    snprintf(args, sizeof args, "--image %s/cut.png hello", f.dir);
     ask_fails(args, 2, "INVALID_ARGUMENT");
-    snprintf(args, sizeof args, "--image %s/empty.png hello", dir);
+    snprintf(args, sizeof args, "--image %s/empty.png hello", f.dir);
     ask_fails(args, 2, "has no bytes");
     ask_fails("--raw 'two of <image> <image>'", 2, "INVALID_ARGUMENT");
     ask_fails("--chat nonesuch hello", 2, "INVALID_ARGUMENT");
@@ -213,19 +155,19 @@ Test(fleet, bad_requests_end_with_a_code_and_a_sentence) {
     ask_fails("--policy prune=vtw,layer=99 --image " PICTURE " hello", 2, "layer");
     snprintf(args, sizeof args, "--raw \"$(head -c 5000 /dev/zero | tr '\\0' z)\"");
     ask_fails(args, 2, "INVALID_ARGUMENT");
-    assert_idle();
+    fleet_wait_idle(&f);
     assert_same("--image " PICTURE " --max-tokens 4 'and it still answers'");
-    stop();
+    fleet_stop(&f);
 }
 
 Test(fleet, nobody_there_is_unavailable) {
-    snprintf(address, sizeof address, "127.0.0.1:1");
+    snprintf(f.address, sizeof f.address, "127.0.0.1:1");
     ask_fails("hello", 1, "UNAVAILABLE");
     ask_fails("--to nowhere hello", 2, "nowhere");
 }
 
 Test(fleet, a_checkpoint_that_is_not_there_ends_up_with_a_sentence) {
-    command_run(&r, FOVEA " up --listen 127.0.0.1:0 --checkpoint %s/nothing", dir);
+    command_run(&r, FOVEA " up --listen 127.0.0.1:0 --checkpoint %s/nothing", f.dir);
     cr_assert_eq(r.status, 1, "%d: %s", r.status, r.err);
     cr_assert(strstr(r.err, "before the fleet was ready"), "%s", r.err);
     cr_assert(strstr(r.err, "nothing"), "%s", r.err);
@@ -240,49 +182,49 @@ static int ask_long(int n_token) {
                 FOVEA " ask --to %s --image " PICTURE
                       " --ignore-eos --max-tokens %d hello >%s/long.out 2>%s/long.err & echo $!; "
                       "for i in $(seq 6000); do test -s %s/long.out && break; sleep 0.01; done",
-                address, n_token, dir, dir, dir);
+                f.address, n_token, f.dir, f.dir, f.dir);
     cr_assert_eq(sscanf(r.out, "%d", &pid), 1);
-    cr_assert_eq(count_fleet().n_running, 1, "it was over too soon to be broken off");
+    cr_assert_eq(fleet_count(&f).n_running, 1, "it was over too soon to be broken off");
     return pid;
 }
 
 Test(fleet, a_client_that_goes_away_leaves_nothing_behind) {
-    synth("nano");
-    start("--threads 1");
+    fleet_synth(&f, "nano");
+    fleet_start(&f, "--threads 1");
     int pid = ask_long(3000);
     kill(pid, SIGKILL);
-    assert_idle();
-    stop();
+    fleet_wait_idle(&f);
+    fleet_stop(&f);
 }
 
 Test(fleet, ending_a_fleet_lets_a_running_answer_end) {
-    synth("nano");
-    start("--threads 1 --grace-ms 100000");
+    fleet_synth(&f, "nano");
+    fleet_start(&f, "--threads 1 --grace-ms 100000");
     int pid = ask_long(1000);
-    stop();
+    fleet_stop(&f);
     for (int i = 0; i < 100 && kill(pid, 0) == 0; i++) usleep(50000);
-    command_run(&r, "cat %s/long.err", dir);
+    command_run(&r, "cat %s/long.err", f.dir);
     cr_assert(strstr(r.out, "1000 out, finish: length"), "%s", r.out);
 }
 
 /* Pid of the fleet's child whose program this is. */
 static int child_pid(const char *program) {
     int pid = 0;
-    command_run(&r, "pgrep -P %d -f %s", up_pid, program);
+    command_run(&r, "pgrep -P %d -f %s", f.pid, program);
     cr_assert_eq(sscanf(r.out, "%d", &pid), 1, "no %s runs", program);
     return pid;
 }
 
 Test(fleet, a_dead_worker_is_unavailable_and_started_again) {
-    synth("nano");
-    start("--threads 1");
+    fleet_synth(&f, "nano");
+    fleet_start(&f, "--threads 1");
     int pid = ask_long(3000);
     kill(child_pid("fovea-decode"), SIGKILL);
     for (int i = 0; i < 100 && kill(pid, 0) == 0; i++) usleep(50000);
-    command_run(&r, "cat %s/long.err", dir);
+    command_run(&r, "cat %s/long.err", f.dir);
     cr_assert(strstr(r.out, "UNAVAILABLE"), "%s", r.out);
-    for (int i = 0; i < 200 && count_fleet().n_decode < 1; i++) usleep(50000);
-    assert_idle();
+    for (int i = 0; i < 200 && fleet_count(&f).n_decode < 1; i++) usleep(50000);
+    fleet_wait_idle(&f);
     assert_same("--image " PICTURE " --max-tokens 4 'again'");
-    stop();
+    fleet_stop(&f);
 }

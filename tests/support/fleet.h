@@ -1,0 +1,30 @@
+#ifndef FOVEA_TESTS_SUPPORT_FLEET_H
+#define FOVEA_TESTS_SUPPORT_FLEET_H
+
+/* A fleet of the built programs, as `fovea up` starts it. What cannot be, aborts with its reason.
+ * The functions use one command_result, fleet_said, which keeps what the last command said. */
+#include "cli/remote.h"
+#include "tests/support/command.h"
+
+typedef struct fleet {
+    char dir[400];    /* a folder of its own; the checkpoint is in dir/ck */
+    char address[64]; /* of the router */
+    int pid;          /* of `fovea up`; 0: it does not run */
+} fleet;
+
+extern command_result fleet_said;
+
+void fleet_open(fleet *f, const char *name); /* makes the folder */
+void fleet_close(fleet *f);                  /* kills what runs, removes the folder */
+
+void fleet_synth(fleet *f, const char *shape);
+/* Starts it with these further arguments and waits until it is ready. */
+void fleet_start(fleet *f, const char *args);
+/* Ends it as Ctrl-C does, and expects that it went well. */
+void fleet_stop(fleet *f);
+
+fv_fleet_count fleet_count(const fleet *f);
+/* Within some time nothing runs any more, and no KV is held. */
+void fleet_wait_idle(const fleet *f);
+
+#endif
