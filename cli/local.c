@@ -204,7 +204,8 @@ static fv_status prefill(run *r) {
                                                fv_checkpoint_config(l->ck)->text.d_model),
                               .plan = &r->plan,
                               .kv = r->kv};
-    FV_TRY(fv_prefill_run(l->dec, &req, 1, l->opt.chunk, r->logits));
+    fv_prefill_options opt = {.chunk = l->opt.chunk};
+    FV_TRY(fv_prefill_run(l->dec, &req, 1, &opt, r->logits));
     r->report.s_prefill = fv_clock_s() - t;
     r->report.bytes_visual = fv_kv_bytes(r->kv, FV_SEG_VISUAL);
     r->report.bytes_text = fv_kv_bytes(r->kv, FV_SEG_TEXT);
@@ -253,7 +254,7 @@ static fv_status send(run *r) {
     fv_ship *ship;
     fv_status st;
     FV_TRY(fv_ship_begin(r->l->transport, &req, &ship));
-    FV_TRY_GOTO(fv_ship_layers(ship, 0, fv_kv_get_shape(r->kv)->n_layer), st, out);
+    FV_TRY_GOTO(fv_ship_layers(ship, fv_kv_get_shape(r->kv)->n_layer), st, out);
     FV_TRY_GOTO(fv_ship_end(ship, &r->first), st, out);
     st = fv_refusal_status(fv_receiver_claim(r->l->receiver, fv_ship_ticket(ship), &r->received));
     fv_ship_report sent = fv_ship_get_report(ship);

@@ -33,6 +33,8 @@ static const fv_option table[] = {
      "requests that are prefilled together", 1, FV_PREFILL_BATCH_MAX},
     {"chunk", "FOVEA_CHUNK", FV_OPTION_INT, "N", "512",
      "rows per pass; 0: all; changes memory and speed, never the result", 0, 1 << 20},
+    {"ship-layers", "FOVEA_SHIP_LAYERS", FV_OPTION_INT, "N", "0",
+     "layers that are sent together, while later ones are computed; 0: an eighth of them", 0, 256},
     {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0", "compute threads; 0: all cores", 0, 1024},
     {"backend", "FOVEA_BACKEND", FV_OPTION_STRING, "NAME", "auto", "auto or cpu", 0, 0},
     {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", "auto",
@@ -154,6 +156,7 @@ static fv_status open_worker(server *s) {
                                      .queue = (int32_t)fv_options_int(o, "queue"),
                                      .batch = (int32_t)fv_options_int(o, "batch"),
                                      .chunk = (int32_t)fv_options_int(o, "chunk"),
+                                     .ship_layers = (int32_t)fv_options_int(o, "ship-layers"),
                                      .on_change = on_change,
                                      .user = s};
     FV_TRY(fv_engine_kv_dtype(fv_options_string(o, "kv-dtype"), &opt.kv_dtype));

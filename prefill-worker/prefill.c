@@ -1,5 +1,5 @@
-/* The prefill loop: embed, then per phase drop rows and run chunks, then select. The thread that
- * owns the decoder. */
+/* The prefill loop: embed, then per phase drop rows, and per group of layers run chunks and select.
+ * The thread that owns the decoder. */
 #include "prefill-worker/prefill.h"
 
 #include <assert.h>
@@ -22,7 +22,8 @@ typedef struct row_list {
 typedef struct prefill {
     fv_decoder *dec;
     const fv_prefill_request *req;
-    int32_t n_req, chunk, d;
+    const fv_prefill_options *opt;
+    int32_t n_req, d;
     fv_buf x[2]; /* the residual stream, and the one that rows are gathered into */
     row_list rows;
     fv_buf last; /* [n_req, d] hidden states behind the last rows */
@@ -148,7 +149,7 @@ static fv_status drop_rows(prefill *p, int32_t layer) {
     return FV_OK;
 }
 
-/* ---- a phase: chunks of rows through some layers --------------------------------------- */
+/* ---- a group: chunks of rows through some layers ---------------------------------------- */
 
 static fv_status run_chunk(prefill *p, int32_t from, int32_t to, int32_t l0, int32_t l1) {
     const row_list *rows = &p->rows;
@@ -179,15 +180,17 @@ static fv_status run_chunk(prefill *p, int32_t from, int32_t to, int32_t l0, int
     return FV_OK;
 }
 
-static fv_status run_phase(prefill *p, int32_t l0, int32_t l1) {
+static fv_status run_group(prefill *p, int32_t l0, int32_t l1) {
     for (int32_t b = 0; b < p->n_req; b++)
         for (int32_t l = l0; l < l1; l++)
             FV_TRY(fv_kv_extent(p->req[b].kv, l, p->req[b].plan->visual[l]));
-    int32_t step = p->chunk > 0 ? p->chunk : p->rows.n;
+    int32_t step = p->opt->chunk > 0 ? p->opt->chunk : p->rows.n;
     for (int32_t from = 0; from < p->rows.n; from += step) {
         int32_t to = from + step < p->rows.n ? from + step : p->rows.n;
         FV_TRY(run_chunk(p, from, to, l0, l1));
     }
+    for (int32_t b = 0; b < p->n_req; b++)
+        FV_TRY(fv_select_run(p->req[b].plan, p->req[b].kv, l0, l1));
     return FV_OK;
 }
 
@@ -195,6 +198,13 @@ static bool phase_starts(const prefill *p, int32_t layer) {
     for (int32_t b = 0; b < p->n_req; b++)
         if (edit_at(p->req[b].plan, layer)) return true;
     return false;
+}
+
+/* Groups are counted from where their phase starts, and never reach into the next. */
+static int32_t group_end(const prefill *p, int32_t l0, int32_t n_layer) {
+    int32_t l1 = l0 + 1;
+    while (l1 < n_layer && !phase_starts(p, l1) && l1 - l0 != p->opt->group) l1++;
+    return l1;
 }
 
 /* The row behind which the answer starts must still be there at the end. */
@@ -210,24 +220,25 @@ static fv_status check_requests(const prefill *p) {
 }
 
 static fv_status run(prefill *p, float *logits) {
+    fv_backend *be = fv_decoder_backend(p->dec);
     FV_TRY(check_requests(p));
     int32_t n_layer = fv_decoder_config(p->dec)->n_layer;
     FV_TRY(start(p));
     for (int32_t l0 = 0, l1; l0 < n_layer; l0 = l1) {
-        for (l1 = l0 + 1; l1 < n_layer && !phase_starts(p, l1); l1++) {
-        }
+        l1 = group_end(p, l0, n_layer);
         FV_TRY(drop_rows(p, l0));
-        FV_TRY(run_phase(p, l0, l1));
+        FV_TRY(run_group(p, l0, l1));
+        if (!p->opt->final || l1 == n_layer) continue;
+        FV_TRY(be->ops->sync(be));
+        FV_TRY(p->opt->final(p->opt->user, l1));
     }
-    FV_TRY(fv_decoder_logits(p->dec, matrix(&p->last, p->n_req, p->d), logits));
-    for (int32_t b = 0; b < p->n_req; b++) FV_TRY(fv_select_run(p->req[b].plan, p->req[b].kv));
-    return FV_OK;
+    return fv_decoder_logits(p->dec, matrix(&p->last, p->n_req, p->d), logits);
 }
 
-fv_status fv_prefill_run(fv_decoder *dec, const fv_prefill_request *req, int32_t n, int32_t chunk,
-                         float *logits) {
+fv_status fv_prefill_run(fv_decoder *dec, const fv_prefill_request *req, int32_t n,
+                         const fv_prefill_options *opt, float *logits) {
     prefill p = {
-        .dec = dec, .req = req, .n_req = n, .chunk = chunk, .d = fv_decoder_config(dec)->d_model};
+        .dec = dec, .req = req, .opt = opt, .n_req = n, .d = fv_decoder_config(dec)->d_model};
     fv_status st = run(&p, logits);
     fv_buf_free(&p.x[0]);
     fv_buf_free(&p.x[1]);

@@ -4,8 +4,10 @@
 /* PREFILL: prompts in, filled KV stores and the logits behind each last row out.
  *
  * A ragged batch of prompts runs as one list of rows. The depth is cut into phases at the layers
- * where some plan lets rows leave; inside a phase the list is carried through in chunks of any
- * size. Neither the chunk size nor the other prompts of the batch change a bit of any result. */
+ * where some plan lets rows leave, and phases into groups of layers. All rows go through a group,
+ * in chunks of any size, before any goes into the next: what a group leaves in the stores is final
+ * then, and can be sent while later layers are computed. Neither the chunk size nor the group size
+ * nor the other prompts of the batch change a bit of any result. */
 #include "model/net/decoder.h"
 #include "policy/plan.h"
 
@@ -18,10 +20,19 @@ typedef struct fv_prefill_request {
     fv_kv *kv;           /* open and empty; filled */
 } fv_prefill_request;
 
-/* Runs n requests; logits [n, vocab] on the host. chunk: rows per pass, 0 = all at once. Errors
- * lose the whole batch: close its stores. Logits may be anything the network makes, NaN too:
- * whoever chooses a token looks. */
-fv_status fv_prefill_run(fv_decoder *dec, const fv_prefill_request *req, int32_t n, int32_t chunk,
-                         float *logits);
+typedef struct fv_prefill_options { /* {0} is fine */
+    int32_t chunk;                  /* rows per pass; 0: all at once */
+    int32_t group;                  /* layers in a group; 0: as many as a phase has */
+    /* Called between groups: layers below n_layer, which rises, are final in the stores of all
+     * requests; those behind the last group are when the run returns. A failure ends the run. May
+     * be NULL. */
+    fv_status (*final)(void *user, int32_t n_layer);
+    void *user;
+} fv_prefill_options;
+
+/* Runs n requests; logits [n, vocab] on the host. Errors lose the whole batch: close its stores.
+ * Logits may be anything the network makes, NaN too: whoever chooses a token looks. */
+fv_status fv_prefill_run(fv_decoder *dec, const fv_prefill_request *req, int32_t n,
+                         const fv_prefill_options *opt, float *logits);
 
 #endif

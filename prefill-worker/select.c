@@ -59,12 +59,12 @@ static fv_status select_layer(const fv_select_method *method, const fv_plan *pla
     return FV_OK;
 }
 
-fv_status fv_select_run(const fv_plan *plan, fv_kv *kv) {
+fv_status fv_select_run(const fv_plan *plan, fv_kv *kv, int32_t l0, int32_t l1) {
     if (!plan->select) return FV_OK;
     const fv_select_method *method = find(plan->policy.stage[FV_STAGE_SELECT].method->name);
     fv_arena arena = {0};
     fv_status st = FV_OK;
-    for (int32_t l = 0; l < plan->shape.n_layer && st == FV_OK; l++) {
+    for (int32_t l = l0; l < l1 && st == FV_OK; l++) {
         fv_arena_reset(&arena);
         st = select_layer(method, plan, kv, l, &arena);
     }

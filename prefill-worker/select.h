@@ -22,7 +22,7 @@ typedef struct fv_select_method {
                       int32_t *n_kept);
 } fv_select_method;
 
-/* Runs the plan's select stage on a prefilled store. */
-fv_status fv_select_run(const fv_plan *plan, fv_kv *kv);
+/* Runs the plan's select stage on layers [l0, l1) of a store; they are prefilled. */
+fv_status fv_select_run(const fv_plan *plan, fv_kv *kv, int32_t l0, int32_t l1);
 
 #endif

@@ -140,22 +140,22 @@ static fv_status start(fv_ship *s) {
     return send_prompt(s);
 }
 
-static fv_status send_rows(fv_ship *s, int32_t l0, int32_t l1) {
-    size_t n = (size_t)(l1 - l0) * (size_t)s->shape->n_kv * FV_N_SEG;
+/* The lengths of one layer, so that a stream's bytes do not depend on how layers were grouped. */
+static fv_status send_rows(fv_ship *s, int32_t l) {
+    size_t n = (size_t)s->shape->n_kv * FV_N_SEG;
     void *bytes;
     FV_TRY(fv_packet_alloc(&s->writer, n * 4, &bytes));
     uint8_t *at = bytes;
-    for (int32_t l = l0; l < l1; l++)
-        for (int32_t g = 0; g < s->shape->n_kv; g++)
-            for (int seg = 0; seg < FV_N_SEG; seg++)
-                fv_put_u32(&at, (uint32_t)fv_kv_len(s->req.kv, l, g, (fv_kv_segment)seg));
+    for (int32_t g = 0; g < s->shape->n_kv; g++)
+        for (int seg = 0; seg < FV_N_SEG; seg++)
+            fv_put_u32(&at, (uint32_t)fv_kv_len(s->req.kv, l, g, (fv_kv_segment)seg));
     fv_section section = {
         .type = FV_SECTION_ROWS,
         .critical = true,
-        .layer0 = (uint16_t)l0,
-        .layer1 = (uint16_t)l1,
+        .layer0 = (uint16_t)l,
+        .layer1 = (uint16_t)(l + 1),
         .dtype = FV_WIRE_I32,
-        .dims = {(uint32_t)(l1 - l0), (uint32_t)s->shape->n_kv, FV_N_SEG},
+        .dims = {1, (uint32_t)s->shape->n_kv, FV_N_SEG},
     };
     return fv_packet_write(&s->writer, section, &(fv_piece){bytes, n * 4}, 1);
 }
@@ -241,19 +241,22 @@ static bool any_rows(const fv_ship *s, int32_t layer, fv_kv_segment seg) {
     return false;
 }
 
+static fv_status send_layer(fv_ship *s, int32_t layer) {
+    FV_TRY(send_rows(s, layer));
+    for (int seg = 0; seg < FV_N_SEG; seg++) {
+        if (!any_rows(s, layer, (fv_kv_segment)seg)) continue;
+        FV_TRY(send_positions(s, layer, (fv_kv_segment)seg));
+        FV_TRY(send_data(s, layer, (fv_kv_segment)seg));
+    }
+    return FV_OK;
+}
+
 /* ---- the stream ------------------------------------------------------------------------ */
 
-fv_status fv_ship_layers(fv_ship *s, int32_t l0, int32_t l1) {
-    assert(l0 == s->next_layer && l1 > l0 && l1 <= s->shape->n_layer);
+fv_status fv_ship_layers(fv_ship *s, int32_t n_layer) {
+    assert(n_layer <= s->shape->n_layer);
     FV_TRY(start(s));
-    s->next_layer = l1;
-    FV_TRY(send_rows(s, l0, l1));
-    for (int32_t l = l0; l < l1; l++)
-        for (int seg = 0; seg < FV_N_SEG; seg++) {
-            if (!any_rows(s, l, (fv_kv_segment)seg)) continue;
-            FV_TRY(send_positions(s, l, (fv_kv_segment)seg));
-            FV_TRY(send_data(s, l, (fv_kv_segment)seg));
-        }
+    for (; s->next_layer < n_layer; s->next_layer++) FV_TRY(send_layer(s, s->next_layer));
     return fv_packet_flush(&s->writer);
 }
 
@@ -292,5 +295,7 @@ fv_ship_report fv_ship_get_report(const fv_ship *s) {
     return (fv_ship_report){.bytes = s->writer.totals.bytes,
                             .sections = s->writer.totals.sections,
                             .frames = s->n_frame,
-                            .rows = s->rows};
+                            .rows = s->rows,
+                            .granted_s = s->opened.at_s,
+                            .committed_s = s->closed.at_s};
 }

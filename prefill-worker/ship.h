@@ -5,8 +5,8 @@
  * transport (wire/transport.h), as a KV packet (wire/kv_packet.h).
  *
  *   begin  asks the other side for a grant
- *   layers sends layers that are final, in ascending order: all at once after prefill, or some
- *          while later ones are still computed. Frames point into the store where its rows lie.
+ *   layers sends layers that are final: group after group while later ones are computed, and the
+ *          last behind prefill. Frames point into the store where its rows lie.
  *   end    sends the first token and commits; done says how it went
  *
  * From `layers` until done (or close) the store's layers that were sent must not change. The
@@ -29,6 +29,7 @@ typedef struct fv_ship_request {
 
 typedef struct fv_ship_report {
     uint64_t bytes, sections, frames, rows;
+    double granted_s, committed_s; /* when the answers came, by fv_clock_s; 0: not yet */
 } fv_ship_report;
 
 typedef struct fv_ship fv_ship; /* opaque */
@@ -41,9 +42,9 @@ fv_status fv_ship_begin(fv_transport *t, const fv_ship_request *req, fv_ship **o
  * sentence. */
 fv_status fv_ship_granted(const fv_ship *s, bool *granted);
 
-/* Sends layers [l0, l1); l0 is where the last call ended. FV_EBUSY while the grant has not come:
+/* Sends the layers below n_layer that were not sent yet. FV_EBUSY while the grant has not come:
  * call again later. Any other failure means that the hand-off is lost: close it. */
-fv_status fv_ship_layers(fv_ship *s, int32_t l0, int32_t l1);
+fv_status fv_ship_layers(fv_ship *s, int32_t n_layer);
 
 /* All layers were sent. Errors as above. */
 fv_status fv_ship_end(fv_ship *s, const fv_first_token *first);

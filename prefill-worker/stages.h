@@ -9,7 +9,7 @@
 #include "prefill-worker/prompt.h"  /* text and images -> token ids, images expanded */
 #include "prefill-worker/prefill.h" /* rows -> decoder layers -> KV store and first logits */
 #include "prefill-worker/prune.h"   /*   between layers: visual rows that go no further */
-#include "prefill-worker/select.h"  /*   at the end: KV rows that stay, per layer and head */
+#include "prefill-worker/select.h"  /*   behind layers: KV rows that stay, per layer and head */
 #include "prefill-worker/ship.h"    /* KV store -> sections -> transport */
 /* clang-format on */
 

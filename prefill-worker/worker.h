@@ -8,11 +8,12 @@
  *        |  a task is one request       ^
  *        v                              | Begun, FirstToken, HandedOff, or the failure
  *   [computing thread]  worker_run.c   prepare -> (grant) -> encode -> prefill -> sample -> ship
+ *                                                                       '--> ship, group by group
  *
  * A request is prefilled when the decode worker has granted room, together with the others that
- * have got theirs by then. Nothing is computed for one that is refused. The first token goes back
- * before the KV is on its way. When a call ends early, for whatever reason, everything behind it is
- * given back, the grant too.
+ * have got theirs by then. Nothing is computed for one that is refused. Layers leave when they
+ * are final, while later ones are computed; the last ones behind the first token. When a call ends
+ * early, for whatever reason, everything behind it is given back, the grant too.
  *
  * Loop thread. */
 #include "inference.pb-c.h"
@@ -26,11 +27,12 @@ typedef struct fv_prefill_worker_options {
     const fv_engine *engine; /* borrowed, for the computing thread until `closed` */
     const char *name;        /* in reports; borrowed */
     fv_dtype kv_dtype;
-    size_t kv_bytes;    /* limit of the KV pool; 0: none */
-    size_t cache_bytes; /* limit of the cache of encoded pictures; 0: there is none */
-    int32_t queue;      /* requests here at a time, those that run included; more are FV_EBUSY */
-    int32_t batch;      /* requests prefilled together, 1..FV_PREFILL_BATCH_MAX */
-    int32_t chunk;      /* rows per pass; 0: all at once */
+    size_t kv_bytes;     /* limit of the KV pool; 0: none */
+    size_t cache_bytes;  /* limit of the cache of encoded pictures; 0: there is none */
+    int32_t queue;       /* requests here at a time, those that run included; more are FV_EBUSY */
+    int32_t batch;       /* requests prefilled together, 1..FV_PREFILL_BATCH_MAX */
+    int32_t chunk;       /* rows per pass; 0: all at once */
+    int32_t ship_layers; /* that leave together, while later ones are computed; 0: an eighth */
     /* Requests have come or gone. May be NULL. */
     void (*on_change)(void *user);
     void *user;

@@ -12,8 +12,8 @@
  *
  *     QUEUED    has its place in the line, nothing else
  *     OPENING   prompt, plan and pictures are there; room was asked for at the decode worker
- *     READY     room is granted, or none is needed
- *     SHIPPING  the first token was said; rows are on their way
+ *     READY     room is granted, or none is needed; while its batch is computed, rows leave
+ *     SHIPPING  the first token was said; the last rows are on their way
  *     over      everything is given back, the outcome is in status, text and refusal
  *
  * A task that is to be handed to nobody (one token, no decode worker) goes from QUEUED to READY. */
@@ -76,7 +76,8 @@ typedef struct fv_task {
     size_t bytes_peak; /* of KV, until its rows have left */
     fv_ship *ship;
     fv_transport *transport; /* borrowed from the peer; NULL: handed to nobody */
-    double arrived_s, opened_s, granted_s, began_s, sent_s;
+    double arrived_s, opened_s, began_s, sending_s, prefilled_s, sent_s;
+    fv_status lost; /* its hand-off, while the batch was computed: `text` says why */
 
     /* outcome: the loop thread reads it when it was told so */
     fv_ticket ticket;     /* with `begun` */
@@ -92,7 +93,7 @@ typedef struct fv_task {
     fv_refusal refusal;
     fv_ship_report sent;
     size_t bytes_visual, bytes_text;
-    double s_preprocess, s_vision, s_prefill, s_send, s_commit;
+    double s_preprocess, s_vision, s_prefill;
 } fv_task;
 
 /* What the computing thread owns. */

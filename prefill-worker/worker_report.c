@@ -44,7 +44,6 @@ static fv_status fill_rows(fv_task *t, const fv_kv_shape *s, fv_report_message *
     return FV_OK;
 }
 
-/* Rows are sent when prefill has ended: all of that time is waited for. */
 static fv_status fill_transfer(fv_task *t, fv_report_message *r) {
     transfer_message *x;
     if (t->sent.frames == 0) return FV_OK;
@@ -53,9 +52,10 @@ static fv_status fill_transfer(fv_task *t, fv_report_message *r) {
     x->transport = (char *)(uintptr_t)t->transport->ops->name;
     x->bytes_sent = t->sent.bytes;
     x->n_frames = t->sent.frames;
-    x->seconds_open = t->granted_s - t->opened_s;
-    x->seconds_send = x->seconds_exposed = t->s_send;
-    x->seconds_commit = t->s_commit;
+    x->seconds_open = t->sent.granted_s - t->opened_s;
+    x->seconds_send = t->sent_s - t->sending_s;
+    x->seconds_exposed = t->sent.committed_s - t->prefilled_s;
+    x->seconds_commit = t->sent.committed_s - t->sent_s;
     r->transfer = x;
     return FV_OK;
 }

@@ -4,6 +4,9 @@
  * of decode workers and cancellations come as jobs between the pieces, and are looked at before
  * each.
  *
+ * While a batch is computed, the layers that are final go on to the decode workers group by group,
+ * so that behind the first token only the last group is left to send.
+ *
  * What a task has to say goes to the loop thread as ops that lie in the task; `over` is the last.
  */
 #include <stdio.h>
@@ -12,6 +15,8 @@
 
 #include "common/clock.h"
 #include "prefill-worker/worker_internal.h"
+
+enum { GROUPS = 8 }; /* that the layers are cut into, unless told otherwise */
 
 /* ---- the end of a task ------------------------------------------------------------------ */
 
@@ -66,7 +71,6 @@ static void settle_opening(fv_task *t) {
     if (st != FV_OK) {
         end_task(t, st);
     } else if (granted) {
-        t->granted_s = fv_clock_s();
         t->ticket = *fv_ship_ticket(t->ship);
         t->state = FV_TASK_READY;
         say(t, &t->begun);
@@ -79,7 +83,6 @@ static void settle_shipping(fv_task *t) {
     if (st != FV_OK) {
         end_task(t, st);
     } else if (done) {
-        t->s_commit = fv_clock_s() - t->sent_s;
         t->sent = fv_ship_get_report(t->ship);
         end_task(t, FV_OK);
     }
@@ -169,6 +172,37 @@ static int32_t keep_encoded(fv_task **batch, int32_t n) {
     return kept;
 }
 
+typedef struct batch_tasks {
+    fv_task **task; /* [n] */
+    int32_t n;
+} batch_tasks;
+
+static fv_status send_layers(fv_task *t, int32_t n_layer) {
+    if (t->sending_s == 0) t->sending_s = fv_clock_s();
+    return fv_ship_layers(t->ship, n_layer);
+}
+
+/* Layers below n_layer are final. A hand-off that is lost now ends with its batch, and a batch that
+ * nobody waits for any more ends at once. */
+static fv_status send_final(void *user, int32_t n_layer) {
+    const batch_tasks *b = user;
+    int32_t n_wanted = 0;
+    for (int32_t i = 0; i < b->n; i++) {
+        fv_task *t = b->task[i];
+        if (cancelled(t) || t->lost != FV_OK) continue;
+        if (t->ship) t->lost = send_layers(t, n_layer);
+        if (t->lost != FV_OK) snprintf(t->text, sizeof t->text, "%s", fv_last_error());
+        n_wanted += t->lost == FV_OK;
+    }
+    return n_wanted ? FV_OK : FV_FAIL(FV_ECANCELLED, "nobody waits for this batch any more");
+}
+
+/* Layers that leave together. */
+static int32_t group_of(const fv_prefill_worker *w) {
+    int32_t n_layer = fv_checkpoint_config(w->line.engine->ck)->text.n_layer;
+    return w->opt.ship_layers ? w->opt.ship_layers : (n_layer + GROUPS - 1) / GROUPS;
+}
+
 static fv_status prefill(fv_prefill_worker *w, fv_task **batch, int32_t n) {
     int32_t d = fv_checkpoint_config(w->line.engine->ck)->text.d_model;
     fv_prefill_request *req = calloc((size_t)n, sizeof *req);
@@ -186,8 +220,14 @@ static fv_status prefill(fv_prefill_worker *w, fv_task **batch, int32_t n) {
             .kv = t->kv};
         rows += (uint64_t)t->prompt.n;
     }
-    fv_status st = fv_prefill_run(w->line.engine->dec, req, n, w->opt.chunk, w->line.logits);
-    for (int32_t i = 0; i < n; i++) batch[i]->s_prefill = fv_clock_s() - t0;
+    batch_tasks tasks = {batch, n};
+    fv_prefill_options opt = {
+        .chunk = w->opt.chunk, .group = group_of(w), .final = send_final, .user = &tasks};
+    fv_status st = fv_prefill_run(w->line.engine->dec, req, n, &opt, w->line.logits);
+    for (int32_t i = 0; i < n; i++) {
+        batch[i]->prefilled_s = fv_clock_s();
+        batch[i]->s_prefill = batch[i]->prefilled_s - t0;
+    }
     free(req);
     if (st == FV_OK) atomic_fetch_add(&w->rows_in, rows);
     atomic_store(&w->bytes_held, fv_kv_pool_used(w->line.pool));
@@ -215,14 +255,12 @@ static fv_status take_token(fv_task *t, const float *logits) {
 }
 
 static fv_status ship(fv_task *t) {
-    double t0 = fv_clock_s();
     fv_first_token first = {
         .id = t->token.id, .logprob = t->token.logprob, .step = (uint64_t)t->msg->n_replay + 1};
     t->state = FV_TASK_SHIPPING;
-    FV_TRY(fv_ship_layers(t->ship, 0, fv_kv_get_shape(t->kv)->n_layer));
+    FV_TRY(send_layers(t, fv_kv_get_shape(t->kv)->n_layer));
     FV_TRY(fv_ship_end(t->ship, &first));
     t->sent_s = fv_clock_s();
-    t->s_send = t->sent_s - t0;
     return FV_OK;
 }
 
@@ -246,14 +284,15 @@ static bool run_batch(fv_prefill_worker *w) {
     if (n == 0) return false;
     n = keep_encoded(batch, n);
     fv_status st = n ? prefill(w, batch, n) : FV_OK;
-    /* All first tokens go before any rows do. */
+    /* All first tokens go before any of the last rows do. */
     for (int32_t i = 0; i < n; i++) {
-        fv_status mine =
-            st == FV_OK ? take_token(batch[i], w->line.logits + (size_t)i * vocab) : st;
+        fv_task *t = batch[i];
+        fv_status mine = t->lost == FV_OK ? st : FV_FAIL(t->lost, "%s", t->text);
+        if (mine == FV_OK) mine = take_token(t, w->line.logits + (size_t)i * vocab);
         if (mine != FV_OK)
-            end_task(batch[i], mine);
+            end_task(t, mine);
         else
-            batch[n_token++] = batch[i];
+            batch[n_token++] = t;
     }
     for (int32_t i = 0; i < n_token; i++) go_on(batch[i]);
     return true;

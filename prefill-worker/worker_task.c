@@ -148,8 +148,8 @@ static fv_status open_sequence(fv_task *t, const fv_sampling *sampling, int32_t 
 
 /* ---- room ------------------------------------------------------------------------------- */
 
-/* The most that the store holds at a time: all rows of a layer are there until the select stage has
- * run, which it does at the end. */
+/* A bound on what the store holds at a time: all rows of a layer are there until the select stage
+ * has run, which it does behind each group of layers. */
 static fv_status check_room(fv_task *t) {
     const fv_kv_shape *s = fv_kv_pool_shape(t->worker->line.pool);
     size_t row = 2 * (size_t)s->d_head * fv_dtype_bytes(s->dtype) * (size_t)s->n_kv;

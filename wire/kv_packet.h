@@ -11,7 +11,7 @@
  *             24 u32 dims[4]      40 u64 length     48 u32 CRC32C of the payload
  *             52 u32 CRC32C of the 52 bytes before
  *
- *   stream:   HELO PRMT  { ROWS { POSN? DATA* } per layer and segment } per layer group  TOKN END
+ *   stream:   HELO PRMT  { ROWS { POSN? DATA* } per layer and segment } per layer or more  TOKN END
  *
  * END counts sections, bytes and rows, and holds a digest over all headers before it; as headers
  * hold the payloads' checksums, it covers every byte. The stream is cut into frames anywhere: a

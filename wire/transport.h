@@ -50,6 +50,7 @@ typedef struct fv_reply {
     fv_status status;   /* FV_OK, what the refusal maps to, or what the transport itself met */
     char text[512];     /* the sentence, when status is not FV_OK */
     fv_grant grant;     /* after open */
+    double at_s;        /* when it came, by fv_clock_s: it may be delivered later */
 } fv_reply;
 
 /* Called once, unless the transfer is ended before. `reply` is borrowed for the call. */

@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "handoff.pb-c.h"
 #include "wire/rpc_client.h"
@@ -113,6 +114,7 @@ static void give_answer(transfer *x, answer *a, const fv_reply *reply) {
     if (a->given || x->end_came) return;
     a->given = true;
     a->reply = *reply;
+    a->reply.at_s = fv_clock_s();
     a->job = (fv_job){.run = deliver, .owner = x};
     atomic_fetch_add(&x->refs, 1);
     fv_jobs_follow(x->way->jobs, &a->job);

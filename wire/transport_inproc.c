@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/clock.h"
 #include "wire/transport.h"
 
 typedef struct inproc {
@@ -20,6 +21,7 @@ typedef struct inproc_transfer {
 static void answer(fv_refusal refusal, fv_reply *reply, fv_on_reply done, void *user) {
     reply->refusal = refusal;
     reply->status = fv_refusal_status(refusal);
+    reply->at_s = fv_clock_s();
     if (refusal != FV_REFUSED_NONE)
         snprintf(reply->text, sizeof reply->text, "%s", fv_last_error());
     done(user, reply);

@@ -171,7 +171,7 @@ static void ship_on(handoff *h) {
     fv_status st = FV_OK;
     bool done = false;
     if (h->at == LAYERS && !h->hold && !h->abandon) {
-        st = fv_ship_layers(h->ship, 0, h->plan.shape.n_layer);
+        st = fv_ship_layers(h->ship, h->plan.shape.n_layer);
         if (st == FV_EBUSY && strstr(fv_last_error(), "has not answered")) return;
         if (st == FV_OK) st = fv_ship_end(h->ship, &h->first);
         h->at = COMMIT;
@@ -251,7 +251,7 @@ static void prefill(handoff *h, const char *policy, int32_t max_tokens, int32_t 
                               .embeds = fv_tensor_of(embeds, FV_F32, VISUAL, d),
                               .plan = &h->plan,
                               .kv = h->kv};
-    need(fv_prefill_run(p_engine.dec, &req, 1, 0, logits));
+    need(fv_prefill_run(p_engine.dec, &req, 1, &(fv_prefill_options){0}, logits));
     fv_logprob *scratch = malloc((size_t)vocab * sizeof *scratch);
     fv_sampling greedy = fv_sampling_default();
     fv_sampled token;

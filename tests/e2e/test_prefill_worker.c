@@ -331,6 +331,36 @@ Test(prefill_worker, an_answer_over_two_workers_is_that_of_one_process) {
     close_workers();
 }
 
+/* The tiny checkpoint's layers leave one by one, or all together: the same arrives. */
+Test(prefill_worker, layers_leave_in_groups_while_later_ones_are_computed) {
+    uint64_t frames[2];
+    ask_one_process(&t, "");
+    for (int i = 0; i < 2; i++) {
+        static const workers none;
+        fv_prefill_worker_options opt = w.p;
+        w = none;
+        w.p = opt;
+        w.p.ship_layers = i == 0 ? 1 : 256;
+        open_workers();
+        ask_about_picture(&a, w.target);
+        run_well(&p, &a);
+        decode(&d, p.begun->ticket);
+        cr_assert_arr_eq(d.id, t.id + 1, sizeof d.id[0] * (N_TOKEN - 1));
+        const Fovea__Inference__V1__Transfer *x = p.report->transfer;
+        frames[i] = x->n_frames;
+        cr_assert_eq(x->bytes_sent, t.report.bytes_sent);
+        cr_assert_gt(x->seconds_open, 0);
+        cr_assert_gt(x->seconds_exposed, x->seconds_commit);
+        if (i == 0) cr_assert_gt(x->seconds_send, 0);
+        fv_arena_fini(&p.arena);
+        fv_arena_fini(&d.arena);
+        p = d = (heard){0};
+        wait_for_nothing_held();
+        close_workers();
+    }
+    cr_assert_geq(frames[0], frames[1] + (uint64_t)t.report.n_layer - 1);
+}
+
 Test(prefill_worker, its_half_of_the_report_is_that_of_one_process) {
     open_workers();
     ask_one_process(&t, "");

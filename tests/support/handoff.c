@@ -62,7 +62,7 @@ fv_ship_request rig_request(const handoff_rig *rig, const tiny_prompt *p, int32_
 static fv_status ship_all(fv_ship *ship, int32_t n_layer, int32_t group, bool *done) {
     for (int32_t l = 0; l < n_layer; l += group) {
         int32_t end = l + group < n_layer ? l + group : n_layer;
-        FV_TRY(fv_ship_layers(ship, l, end));
+        FV_TRY(fv_ship_layers(ship, end));
     }
     FV_TRY(fv_ship_end(ship, &(fv_first_token){.id = 3, .logprob = -1.5f, .step = 1}));
     return fv_ship_done(ship, done);

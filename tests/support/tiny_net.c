@@ -124,7 +124,7 @@ fv_status tiny_prefill(tiny_net *net, tiny_prompt *p, int32_t n, int32_t chunk) 
     float *logits = malloc((size_t)n * vocab * sizeof *logits);
     if (!req || !logits) abort();
     for (int32_t b = 0; b < n; b++) {
-        need(fv_kv_open(net->pool, &p[b].kv));
+        if (!p[b].kv) need(fv_kv_open(net->pool, &p[b].kv));
         req[b] = (fv_prefill_request){
             .n = p[b].n,
             .ids = p[b].ids,
@@ -133,7 +133,9 @@ fv_status tiny_prefill(tiny_net *net, tiny_prompt *p, int32_t n, int32_t chunk) 
             .plan = &p[b].plan,
             .kv = p[b].kv};
     }
-    fv_status st = fv_prefill_run(net->dec, req, n, chunk, logits);
+    fv_prefill_options opt = net->prefill;
+    opt.chunk = chunk;
+    fv_status st = fv_prefill_run(net->dec, req, n, &opt, logits);
     for (int32_t b = 0; b < n && st == FV_OK; b++)
         memcpy(p[b].logits, logits + (size_t)b * vocab, vocab * sizeof *logits);
     free(req);

@@ -13,6 +13,7 @@ typedef struct tiny_net {
     fv_backend be;
     fv_decoder *dec;
     fv_kv_pool *pool;
+    fv_prefill_options prefill; /* tiny_prefill's, but for its chunk */
 } tiny_net;
 
 typedef struct tiny_shape {

@@ -311,7 +311,7 @@ Test(handoff, tokens_and_sampling_that_would_harm_the_decoder_are_refused) {
     fv_ship_request req = rig_request(&rig, &p, MORE);
     req.sampling.temperature = NAN;
     cr_assert_eq(fv_ship_begin(rig.transport, &req, &ship), FV_OK);
-    cr_assert_eq(fv_ship_layers(ship, 0, 4), FV_EINVAL);
+    cr_assert_eq(fv_ship_layers(ship, 4), FV_EINVAL);
     fv_ship_close(ship);
     assert_baseline(&rig, "a temperature");
     finish(&rig, &p);
@@ -412,14 +412,14 @@ Test(handoff, a_lease_that_runs_out_half_way_takes_everything_back) {
     fv_ship_request req = rig_request(&rig, &p, MORE);
     cr_assert_eq(fv_receiver_next_deadline(rig.receiver), HUGE_VAL);
     cr_assert_eq(fv_ship_begin(rig.transport, &req, &ship), FV_OK);
-    cr_assert_eq(fv_ship_layers(ship, 0, 2), FV_OK);
+    cr_assert_eq(fv_ship_layers(ship, 2), FV_OK);
     cr_assert_float_eq(fv_receiver_next_deadline(rig.receiver), 31, 1e-9);
     rig.now = 30.9;
     cr_assert_eq(fv_receiver_expire(rig.receiver), 0);
     rig.now = 31;
     cr_assert_eq(fv_receiver_expire(rig.receiver), 1);
     assert_baseline(&rig, "the lease");
-    cr_assert_eq(fv_ship_layers(ship, 2, 4), FV_ECANCELLED);
+    cr_assert_eq(fv_ship_layers(ship, 4), FV_ECANCELLED);
     cr_assert_eq(fv_receiver_get_counters(rig.receiver)->refused[FV_REFUSED_EXPIRED], 1);
     fv_ship_close(ship);
     finish(&rig, &p);
@@ -435,7 +435,7 @@ Test(handoff, what_nobody_claims_is_taken_back_and_what_is_claimed_is_gone) {
     for (int claim = 0; claim < 2; claim++) {
         bool done = false;
         cr_assert_eq(fv_ship_begin(rig.transport, &req, &ship), FV_OK);
-        cr_assert_eq(fv_ship_layers(ship, 0, 4), FV_OK);
+        cr_assert_eq(fv_ship_layers(ship, 4), FV_OK);
         fv_ticket ticket = *fv_ship_ticket(ship), forged = ticket;
         cr_assert_eq(fv_receiver_claim(rig.receiver, &ticket, &got), FV_REFUSED_PENDING);
         cr_assert_eq(fv_ship_end(ship, &(fv_first_token){.id = 1}), FV_OK);
@@ -476,7 +476,7 @@ Test(handoff, ten_thousand_random_aborts_leave_no_byte) {
         int32_t layers = (int32_t)(random >> 28) % 4;
         cr_assert_eq(fv_ship_begin(rig.transport, &req, &ship), FV_OK);
         granted++;
-        for (int32_t l = 0; l < layers; l++) cr_assert_eq(fv_ship_layers(ship, l, l + 1), FV_OK);
+        for (int32_t l = 0; l < layers; l++) cr_assert_eq(fv_ship_layers(ship, l + 1), FV_OK);
         if (layers == 3 && (random >> 20 & 1)) {
             fv_received got;
             cr_assert_eq(fv_ship_end(ship, &(fv_first_token){.id = 1}), FV_OK);
@@ -781,6 +781,41 @@ Test(handoff, unknown_sections_are_skipped_or_refuse_by_name) {
     finish(&rig, &p);
 }
 
+/* ---- layers that leave while others are computed ---------------------------------------- */
+
+static fv_status ship_final(void *user, int32_t n_layer) {
+    return fv_ship_layers(*(fv_ship **)user, n_layer);
+}
+
+Test(handoff, layers_may_leave_while_later_ones_are_computed) {
+    for (int i = 0; i < N_POLICY; i++) {
+        handoff_rig rig;
+        tiny_prompt whole, p;
+        fv_ship *ship = NULL;
+        fv_received got;
+        bool done = false;
+        start(&rig, &(rig_options){.dtype = FV_BF16}, &whole, policies[i]);
+        tiny_prompt_make(&rig.net, &p, 5, 70, 9, 11, policies[i]);
+        cr_assert_eq(fv_kv_open(rig.net.pool, &p.kv), FV_OK);
+        fv_ship_request req = rig_request(&rig, &p, MORE);
+        cr_assert_eq(fv_ship_begin(rig.transport, &req, &ship), FV_OK);
+        rig.net.prefill = (fv_prefill_options){.group = 1, .final = ship_final, .user = &ship};
+        cr_assert_eq(tiny_prefill(&rig.net, &p, 1, 16), FV_OK);
+        cr_assert_eq(fv_ship_layers(ship, 4), FV_OK);
+        cr_assert_eq(fv_ship_end(ship, &(fv_first_token){.id = 1}), FV_OK);
+        cr_assert_eq(fv_ship_done(ship, &done), FV_OK);
+        cr_assert(done);
+        cr_assert_eq(fv_receiver_claim(rig.receiver, fv_ship_ticket(ship), &got), FV_REFUSED_NONE);
+        cr_assert(same_store(p.kv, got.kv), "'%s'", policies[i]);
+        cr_assert(same_store(whole.kv, got.kv), "'%s'", policies[i]);
+        cr_assert_geq(fv_ship_get_report(ship).frames, 4, "each group leaves when it is there");
+        fv_ship_close(ship);
+        fv_received_free(&got);
+        tiny_prompt_free(&whole);
+        finish(&rig, &p);
+    }
+}
+
 /* ---- a transport that takes its time --------------------------------------------------- */
 
 typedef struct slow {
@@ -814,12 +849,12 @@ Test(handoff, a_grant_may_come_later) {
     fv_ship_request req = rig_request(&rig, &p, MORE);
     bool done = true;
     cr_assert_eq(fv_ship_begin(&slow_way.base, &req, &ship), FV_OK);
-    cr_assert_eq(fv_ship_layers(ship, 0, 2), FV_EBUSY, "not yet, and nothing is lost");
+    cr_assert_eq(fv_ship_layers(ship, 2), FV_EBUSY, "not yet, and nothing is lost");
     cr_assert_eq(fv_ship_done(ship, &done), FV_OK);
     cr_assert_not(done);
     slow_way.done(slow_way.user, &slow_way.reply);
-    cr_assert_eq(fv_ship_layers(ship, 0, 2), FV_OK, "%s", fv_last_error());
-    cr_assert_eq(fv_ship_layers(ship, 2, 4), FV_OK);
+    cr_assert_eq(fv_ship_layers(ship, 2), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_ship_layers(ship, 4), FV_OK);
     cr_assert_eq(fv_ship_end(ship, &(fv_first_token){.id = 1}), FV_OK);
     cr_assert_eq(fv_receiver_claim(rig.receiver, fv_ship_ticket(ship), &got), FV_REFUSED_NONE);
     cr_assert(same_store(p.kv, got.kv));

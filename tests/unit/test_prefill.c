@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/support/tiny_net.h"
+#include "tests/support/handoff.h"
 
 static const char *const policies[] = {
     "",
@@ -55,6 +55,72 @@ Test(prefill, chunk_size_changes_no_bit) {
             assert_same(&all, &cut, "the chunk size", policies[i]);
         }
     }
+}
+
+/* How far the stores were final, each time it was said. */
+typedef struct groups {
+    const tiny_prompt *p;
+    int32_t n, upto[8];
+    size_t rows[8];
+} groups;
+
+static fv_status note_group(void *user, int32_t n_layer) {
+    groups *g = user;
+    for (int32_t l = 0; l < n_layer; l++)
+        for (int seg = 0; seg < FV_N_SEG; seg++)
+            g->rows[g->n] += (size_t)fv_kv_len(g->p->kv, l, 1, (fv_kv_segment)seg);
+    g->upto[g->n++] = n_layer;
+    return FV_OK;
+}
+
+static size_t rows_below(const tiny_prompt *p, int32_t n_layer) {
+    groups g = {.p = p};
+    cr_assert_eq(note_group(&g, n_layer), FV_OK);
+    return g.rows[0];
+}
+
+Test(prefill, groups_of_layers_change_no_bit_and_are_final_when_they_are_said_to_be) {
+    for (int i = 0; i < N_POLICY; i++)
+        for (int32_t group = 1; group <= 3; group++) {
+            tiny_net net;
+            tiny_prompt whole, cut;
+            groups g = {.p = &cut};
+            tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);
+            tiny_prompt_make(&net, &whole, 5, VISUAL, 9, 11, policies[i]);
+            tiny_prompt_make(&net, &cut, 5, VISUAL, 9, 11, policies[i]);
+            cr_assert_eq(tiny_prefill(&net, &whole, 1, 0), FV_OK);
+            net.prefill = (fv_prefill_options){.group = group, .final = note_group, .user = &g};
+            cr_assert_eq(tiny_prefill(&net, &cut, 1, 16), FV_OK, "%s", fv_last_error());
+            cr_assert(same_bits(whole.logits, cut.logits, 97), "'%s' by %d", policies[i], group);
+            cr_assert(same_store(whole.kv, cut.kv), "'%s' by %d", policies[i], group);
+            cr_assert_geq(g.n, group == 1 ? 3 : 1);
+            for (int32_t k = 0; k < g.n; k++) {
+                cr_assert(k == 0 || g.upto[k] > g.upto[k - 1]);
+                cr_assert_lt(g.upto[k], 4);
+                cr_assert_eq(g.rows[k], rows_below(&cut, g.upto[k]));
+            }
+            tiny_prompt_free(&whole);
+            tiny_prompt_free(&cut);
+            tiny_net_close(&net);
+        }
+}
+
+static fv_status stop_at_two(void *user, int32_t n_layer) {
+    (void)user;
+    return n_layer < 2 ? FV_OK : FV_FAIL(FV_ECANCELLED, "enough");
+}
+
+Test(prefill, whoever_hears_of_a_group_can_end_the_run) {
+    tiny_net net;
+    tiny_prompt p;
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    tiny_prompt_make(&net, &p, 5, VISUAL, 9, 11, "");
+    net.prefill = (fv_prefill_options){.group = 1, .final = stop_at_two};
+    cr_assert_eq(tiny_prefill(&net, &p, 1, 0), FV_ECANCELLED);
+    cr_assert_gt(fv_kv_len(p.kv, 1, 0, FV_SEG_TEXT), 0);
+    cr_assert_eq(fv_kv_len(p.kv, 2, 0, FV_SEG_TEXT), 0, "nothing is computed behind it");
+    tiny_prompt_free(&p);
+    tiny_net_close(&net);
 }
 
 Test(prefill, threads_change_no_bit) {
