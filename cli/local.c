@@ -53,7 +53,7 @@ static fv_status open_network(fv_local *l) {
     if (cfg->has_vision)
         FV_TRY(fv_vision_open(&l->be, cfg, fv_checkpoint_vision(l->ck),
                               fv_checkpoint_projector(l->ck), &l->vision));
-    return fv_batch_open(l->dec, 1, &l->batch);
+    return fv_batch_open(l->dec, 1, 1, &l->batch);
 }
 
 fv_status fv_local_open(const fv_local_options *opt, fv_local **out) {
@@ -287,7 +287,7 @@ static fv_status first_token(run *r) {
 
 static fv_status decode(run *r) {
     fv_batch *batch = r->l->batch;
-    FV_TRY(fv_batch_join(batch, r->seq, r->received.kv, NULL));
+    FV_TRY(fv_batch_join(batch, r->seq, r->received.kv, r->prompt.n, NULL));
     fv_status st = FV_OK;
     while (st == FV_OK && r->status == FV_OK && fv_batch_count(batch) > 0)
         st = fv_batch_step(batch, on_step, r);

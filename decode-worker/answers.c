@@ -19,12 +19,12 @@ struct fv_answers {
 };
 
 fv_status fv_answers_open(const fv_engine *engine, fv_receiver *receiver, int32_t batch_max,
-                          const fv_answers_hooks *hooks, fv_answers **out) {
+                          int32_t prompt_rows, const fv_answers_hooks *hooks, fv_answers **out) {
     fv_answers *a = calloc(1, sizeof *a);
     if (!a) return FV_FAIL(FV_ENOMEM, "out of memory for answers");
     *a = (fv_answers){
         .engine = engine, .receiver = receiver, .batch_max = batch_max, .hooks = *hooks};
-    fv_status st = fv_batch_open(engine->dec, batch_max, &a->batch);
+    fv_status st = fv_batch_open(engine->dec, batch_max, prompt_rows, &a->batch);
     if (st != FV_OK) {
         free(a);
         return st;
@@ -201,7 +201,7 @@ static void advance(fv_answers *a) {
     for (fv_answer *x = a->first, *next; x; x = next) {
         next = x->next;
         if (x->phase != FV_ANSWER_READY || fv_batch_count(a->batch) == a->batch_max) continue;
-        fv_status st = fv_batch_join(a->batch, x->seq, x->got.kv, x);
+        fv_status st = fv_batch_join(a->batch, x->seq, x->got.kv, x->got.n, x);
         if (st == FV_OK) {
             x->t_first = fv_clock_s();
             set_phase(a, x, FV_ANSWER_RUNNING);

@@ -64,9 +64,10 @@ typedef struct fv_answers_hooks {
 
 typedef struct fv_answers fv_answers; /* opaque */
 
-/* Borrows engine and receiver; hooks are copied. At most batch_max run at a time. */
+/* Borrows engine and receiver; hooks are copied. At most batch_max run at a time, and at
+ * most prompt_rows rows of their prompts in a step. */
 fv_status fv_answers_open(const fv_engine *engine, fv_receiver *receiver, int32_t batch_max,
-                          const fv_answers_hooks *hooks, fv_answers **out);
+                          int32_t prompt_rows, const fv_answers_hooks *hooks, fv_answers **out);
 void fv_answers_close(fv_answers *a); /* none is left; NULL is fine */
 
 /* Begins an answer; `over` may be called before this returns. */

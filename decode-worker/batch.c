@@ -7,12 +7,15 @@
 typedef struct member {
     fv_sequence *seq;
     fv_kv *kv;
+    int32_t n_held; /* of its ids, those that have run */
+    int32_t n_now;  /* those that run in this step */
+    bool last;      /* and its last one is among them */
     void *user;
 } member;
 
 struct fv_batch {
     fv_stepper *stepper;
-    int32_t n, n_max;
+    int32_t n, n_max, prompt_rows;
     size_t vocab;
     member *list;       /* [n_max] in the order of joining */
     fv_step_seq *step;  /* [n_max] */
@@ -20,10 +23,11 @@ struct fv_batch {
     int32_t cap_logits; /* rows of it */
 };
 
-fv_status fv_batch_open(fv_decoder *dec, int32_t n_max, fv_batch **out) {
+fv_status fv_batch_open(fv_decoder *dec, int32_t n_max, int32_t prompt_rows, fv_batch **out) {
     fv_batch *b = calloc(1, sizeof *b);
     if (!b) return FV_FAIL(FV_ENOMEM, "out of memory for a batch");
     b->n_max = n_max;
+    b->prompt_rows = prompt_rows;
     b->vocab = (size_t)fv_decoder_config(dec)->vocab;
     b->list = calloc((size_t)n_max, sizeof *b->list);
     b->step = calloc((size_t)n_max, sizeof *b->step);
@@ -48,7 +52,7 @@ void fv_batch_close(fv_batch *b) {
 
 int32_t fv_batch_count(const fv_batch *b) { return b->n; }
 
-fv_status fv_batch_join(fv_batch *b, fv_sequence *seq, fv_kv *kv, void *user) {
+fv_status fv_batch_join(fv_batch *b, fv_sequence *seq, fv_kv *kv, int32_t n_held, void *user) {
     if (b->n == b->n_max)
         return FV_FAIL(FV_EBUSY, "the batch is full: %d answers are running", b->n);
     if (b->n == b->cap_logits) {
@@ -58,7 +62,7 @@ fv_status fv_batch_join(fv_batch *b, fv_sequence *seq, fv_kv *kv, void *user) {
         b->logits = grown;
         b->cap_logits = cap;
     }
-    b->list[b->n++] = (member){seq, kv, user};
+    b->list[b->n++] = (member){.seq = seq, .kv = kv, .n_held = n_held, .user = user};
     return FV_OK;
 }
 
@@ -71,24 +75,50 @@ void fv_batch_leave(fv_batch *b, const fv_sequence *seq) {
     }
 }
 
+/* Says which rows run now: everybody's next one, and of prompts as many as a step may have. */
+static int32_t plan_step(fv_batch *b) {
+    int32_t n_seq = 0, left = b->prompt_rows;
+    for (int32_t i = 0; i < b->n; i++) {
+        member *m = &b->list[i];
+        int32_t n_ids, n_prompt;
+        const int32_t *ids = fv_sequence_ids(m->seq, &n_ids, &n_prompt);
+        int32_t pending = n_ids - m->n_held;
+        m->n_now = pending == 1 || pending < left ? pending : left;
+        m->last = m->n_now == pending;
+        if (pending > 1) left -= m->n_now;
+        if (m->n_now == 0) continue;
+        b->step[n_seq++] = (fv_step_seq){.kv = m->kv,
+                                         .n = m->n_now,
+                                         .ids = ids + m->n_held,
+                                         .pos = m->n_held,
+                                         .partial = !m->last};
+    }
+    return n_seq;
+}
+
+static fv_batch_event choose(const member *m, const float *logits) {
+    fv_batch_event e = {.user = m->user, .seq = m->seq, .logits = logits};
+    e.status = fv_sequence_take(e.seq, logits, &e.token, &e.text, &e.n_text);
+    e.finish = fv_sequence_finish(e.seq);
+    return e;
+}
+
 fv_status fv_batch_step(fv_batch *b, void (*on_event)(void *ctx, const fv_batch_event *e),
                         void *ctx) {
-    int32_t n = b->n, stay = 0;
-    for (int32_t i = 0; i < n; i++) {
-        int32_t n_ids, n_prompt;
-        const int32_t *ids = fv_sequence_ids(b->list[i].seq, &n_ids, &n_prompt);
-        b->step[i] =
-            (fv_step_seq){.kv = b->list[i].kv, .n = 1, .ids = &ids[n_ids - 1], .pos = n_ids - 1};
-    }
+    int32_t n = b->n, n_seq = plan_step(b), stay = 0;
+    const float *logits = b->logits;
     b->n = 0;
-    FV_TRY(fv_stepper_run(b->stepper, b->step, n, b->logits));
+    FV_TRY(fv_stepper_run(b->stepper, b->step, n_seq, b->logits));
     for (int32_t i = 0; i < n; i++) {
-        fv_batch_event e = {.user = b->list[i].user,
-                            .seq = b->list[i].seq,
-                            .logits = b->logits + (size_t)i * b->vocab};
-        e.status = fv_sequence_take(e.seq, e.logits, &e.token, &e.text, &e.n_text);
-        e.finish = fv_sequence_finish(e.seq);
-        if (e.status == FV_OK && e.finish == FV_FINISH_NOT) b->list[stay++] = b->list[i];
+        member m = b->list[i];
+        m.n_held += m.n_now;
+        if (!m.last) {
+            b->list[stay++] = m;
+            continue;
+        }
+        fv_batch_event e = choose(&m, logits);
+        logits += b->vocab;
+        if (e.status == FV_OK && e.finish == FV_FINISH_NOT) b->list[stay++] = m;
         on_event(ctx, &e);
     }
     b->n = stay;

@@ -22,6 +22,8 @@ static const fv_option table[] = {
      "limit of the KV pool in bytes; 0: none", 0, 9e15},
     {"batch", "FOVEA_BATCH", FV_OPTION_INT, "N", "64", "answers that run at a time; more wait", 1,
      4096},
+    {"prompt-rows", "FOVEA_PROMPT_ROWS", FV_OPTION_INT, "N", "256",
+     "rows of follow-ups' prompts in a step; the tokens of others wait for no more", 1, 1 << 16},
     {"queue", "FOVEA_QUEUE", FV_OPTION_INT, "N", "256",
      "requests that wait for the computing thread; more are refused", 1, 1 << 16},
     {"lease-ms", "FOVEA_LEASE_MS", FV_OPTION_INT, "MS", "30000",
@@ -140,6 +142,7 @@ static fv_status open_worker(program *p) {
     opt.kv_dtype = p->kv_dtype;
     opt.kv_bytes = (size_t)fv_options_int(o, "kv-bytes");
     opt.batch_max = (int32_t)fv_options_int(o, "batch");
+    opt.prompt_rows = (int32_t)fv_options_int(o, "prompt-rows");
     opt.queue_max = (int32_t)fv_options_int(o, "queue");
     opt.grants.lease_s = 1e-3 * (double)fv_options_int(o, "lease-ms");
     opt.grants.claim_s = 1e-3 * (double)fv_options_int(o, "claim-ms");

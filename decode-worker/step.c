@@ -42,7 +42,7 @@ static fv_status rows_for(fv_stepper *st, int32_t rows, fv_tensor *out) {
 
 fv_status fv_stepper_run(fv_stepper *st, const fv_step_seq *seq, int32_t n_seq, float *logits) {
     fv_arena_reset(&st->arena);
-    int32_t rows = 0, *ids, *pos;
+    int32_t rows = 0, n_whole = 0, *ids, *pos;
     uint8_t *seg;
     fv_pass_seq *pass_seq;
     for (int32_t b = 0; b < n_seq; b++) rows += seq[b].n;
@@ -56,13 +56,17 @@ fv_status fv_stepper_run(fv_stepper *st, const fv_step_seq *seq, int32_t n_seq, 
         assert(seq[b].n > 0);
         memcpy(ids + at, seq[b].ids, (size_t)seq[b].n * sizeof *ids);
         for (int32_t i = 0; i < seq[b].n; i++) pos[at + i] = seq[b].pos + i;
-        pass_seq[b] = (fv_pass_seq){
-            .kv = seq[b].kv, .n_rows = seq[b].n, .pos = pos + at, .seg = seg + at, .wanted = 1};
+        pass_seq[b] = (fv_pass_seq){.kv = seq[b].kv,
+                                    .n_rows = seq[b].n,
+                                    .pos = pos + at,
+                                    .seg = seg + at,
+                                    .wanted = seq[b].partial ? 0 : 1};
+        n_whole += pass_seq[b].wanted;
     }
     fv_pass pass = {.n_seq = n_seq, .seq = pass_seq};
     FV_TRY(rows_for(st, rows, &pass.x));
     FV_TRY(fv_decoder_embed(st->dec, ids, rows, pass.x));
     const fv_text_config *cfg = fv_decoder_config(st->dec);
     FV_TRY(fv_decoder_layers(st->dec, &pass, 0, cfg->n_layer));
-    return fv_decoder_logits(st->dec, pass.out, logits);
+    return n_whole ? fv_decoder_logits(st->dec, pass.out, logits) : FV_OK;
 }

@@ -10,6 +10,7 @@ typedef struct fv_step_seq {
     int32_t n;          /* new tokens, at least 1 */
     const int32_t *ids; /* [n] */
     int32_t pos;        /* position of the first one */
+    bool partial;       /* more of its rows come in a later step: no logits */
 } fv_step_seq;
 
 typedef struct fv_stepper fv_stepper; /* opaque; borrows the decoder */
@@ -17,9 +18,10 @@ typedef struct fv_stepper fv_stepper; /* opaque; borrows the decoder */
 fv_status fv_stepper_open(fv_decoder *dec, fv_stepper **out);
 void fv_stepper_close(fv_stepper *st); /* NULL is fine */
 
-/* Appends every sequence's tokens to its store; logits [n_seq, vocab] on the host, behind the
- * last token of each. They may be anything the network makes, NaN too: whoever chooses a token
- * looks. FV_EBUSY when the KV pool is full. On failure the stores are inconsistent: close them. */
+/* Appends every sequence's tokens to its store; logits [sequences that are not partial, vocab] on
+ * the host, behind the last token of each. They may be anything the network makes, NaN too: whoever
+ * chooses a token looks. FV_EBUSY when the KV pool is full. On failure the stores are inconsistent:
+ * close them. */
 fv_status fv_stepper_run(fv_stepper *st, const fv_step_seq *seq, int32_t n_seq, float *logits);
 
 #endif

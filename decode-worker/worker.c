@@ -14,6 +14,7 @@ fv_decode_options fv_decode_options_default(void) {
     return (fv_decode_options){.name = "",
                                .kv_dtype = FV_F32,
                                .batch_max = 64,
+                               .prompt_rows = 256,
                                .queue_max = 256,
                                .grants = fv_grants_options_default()};
 }
@@ -83,7 +84,8 @@ static fv_status open_stages(fv_decode_worker *w) {
                                .max_position = text->max_position,
                                .grants = w->opt.grants};
     FV_TRY(fv_receiver_open(&opt, &w->receiver));
-    return fv_answers_open(e, w->receiver, w->opt.batch_max, &fv_decode_hooks, &w->answers);
+    return fv_answers_open(e, w->receiver, w->opt.batch_max, w->opt.prompt_rows, &fv_decode_hooks,
+                           &w->answers);
 }
 
 fv_status fv_decode_worker_open(fv_bridge *bridge, const fv_decode_options *opt,

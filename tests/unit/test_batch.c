@@ -197,7 +197,7 @@ static void answer(const bool *which, const int32_t *join, int32_t poison, answe
     int32_t index[N];
     *out = (answers){0};
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);
-    cr_assert_eq(fv_batch_open(net.dec, N, &batch), FV_OK);
+    cr_assert_eq(fv_batch_open(net.dec, N, 1, &batch), FV_OK);
     for (int32_t i = 0; i < N; i++) {
         if (!which[i]) continue;
         index[i] = i;
@@ -217,7 +217,7 @@ static void answer(const bool *which, const int32_t *join, int32_t poison, answe
     for (int32_t step = 0; step < 30; step++) {
         for (int32_t i = 0; i < N; i++) {
             if (!which[i] || join[i] != step) continue;
-            cr_assert_eq(fv_batch_join(batch, seq[i], p[i].kv, &index[i]), FV_OK);
+            cr_assert_eq(fv_batch_join(batch, seq[i], p[i].kv, p[i].n, &index[i]), FV_OK);
             if (i == poison) *(float *)fv_kv_runs(p[i].kv, 0)[FV_SEG_TEXT].block[0].k = NAN;
         }
         cr_assert_eq(fv_batch_step(batch, on_event, out), FV_OK, "%s", fv_last_error());
@@ -269,16 +269,96 @@ Test(batch, a_full_batch_says_so_and_leaving_makes_room) {
     int32_t prompt[] = {1};
     fv_sequence_options opt = options(4);
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
-    cr_assert_eq(fv_batch_open(net.dec, 1, &batch), FV_OK);
+    cr_assert_eq(fv_batch_open(net.dec, 1, 1, &batch), FV_OK);
     fv_sequence *a = open_sequence(&opt, prompt, 1), *b = open_sequence(&opt, prompt, 1);
-    cr_assert_eq(fv_batch_join(batch, a, NULL, NULL), FV_OK);
-    cr_assert_eq(fv_batch_join(batch, b, NULL, NULL), FV_EBUSY);
+    cr_assert_eq(fv_batch_join(batch, a, NULL, 0, NULL), FV_OK);
+    cr_assert_eq(fv_batch_join(batch, b, NULL, 0, NULL), FV_EBUSY);
     fv_batch_leave(batch, b); /* not there */
     fv_batch_leave(batch, a);
-    cr_assert_eq(fv_batch_join(batch, b, NULL, NULL), FV_OK);
+    cr_assert_eq(fv_batch_join(batch, b, NULL, 0, NULL), FV_OK);
     fv_batch_leave(batch, b);
     fv_sequence_close(a);
     fv_sequence_close(b);
     fv_batch_close(batch);
+    tiny_net_close(&net);
+}
+
+/* ---- prompts that come in the middle ---------------------------------------------------- */
+
+enum { HELD = 40, NEW = 23, WHOLE = HELD + NEW };
+
+/* What a prompt's own answer saw. */
+typedef struct witness {
+    float logits[NET_VOCAB];
+    int32_t n_token, steps; /* tokens chosen; steps until the first one */
+} witness;
+
+static void on_witness(void *ctx, const fv_batch_event *e) {
+    witness *w = e->user;
+    (void)ctx;
+    cr_assert_eq(e->status, FV_OK);
+    if (w && w->n_token++ == 0) memcpy(w->logits, e->logits, sizeof w->logits);
+}
+
+/* Prefills the first n rows of a prompt and opens a sequence of all of them. */
+static fv_sequence *hold(tiny_net *net, const tiny_prompt *whole, int32_t n, tiny_prompt *part) {
+    *part = *whole;
+    part->n = n;
+    part->kv = NULL;
+    part->logits = malloc(NET_VOCAB * sizeof *part->logits);
+    cr_assert(part->logits);
+    cr_assert_eq(tiny_prefill(net, part, 1, 0), FV_OK, "%s", fv_last_error());
+    fv_sequence_options opt = options(TOKENS);
+    opt.n_vocab = NET_VOCAB;
+    return open_sequence(&opt, whole->ids, whole->n);
+}
+
+static void let_go(tiny_prompt *part, fv_sequence *seq) {
+    fv_sequence_close(seq);
+    fv_kv_close(part->kv);
+    free(part->logits);
+}
+
+/* The prompt goes on from HELD rows, alone or with one neighbour that decodes and another that
+ * brings rows too. The one that decodes gets a token in every step. */
+static void go_on(tiny_net *net, const tiny_prompt *whole, int32_t prompt_rows, bool alone,
+                  witness *out) {
+    tiny_prompt part[3];
+    fv_sequence *seq[3];
+    fv_batch *batch;
+    witness neighbour[2] = {0};
+    *out = (witness){0};
+    cr_assert_eq(fv_batch_open(net->dec, 3, prompt_rows, &batch), FV_OK);
+    seq[0] = hold(net, whole, HELD, &part[0]);
+    seq[1] = hold(net, whole, WHOLE - 1, &part[1]);
+    seq[2] = hold(net, whole, HELD + 3, &part[2]);
+    if (!alone) cr_assert_eq(fv_batch_join(batch, seq[1], part[1].kv, WHOLE - 1, &neighbour[0]), 0);
+    cr_assert_eq(fv_batch_join(batch, seq[0], part[0].kv, HELD, out), FV_OK);
+    if (!alone) cr_assert_eq(fv_batch_join(batch, seq[2], part[2].kv, HELD + 3, &neighbour[1]), 0);
+    while (out->n_token == 0 && out->steps++ <= WHOLE)
+        cr_assert_eq(fv_batch_step(batch, on_witness, NULL), FV_OK, "%s", fv_last_error());
+    if (!alone) cr_assert_eq(neighbour[0].n_token, out->steps < TOKENS ? out->steps : TOKENS);
+    for (int i = 0; i < 3; i++) {
+        fv_batch_leave(batch, seq[i]);
+        let_go(&part[i], seq[i]);
+    }
+    fv_batch_close(batch);
+}
+
+Test(batch, rows_of_a_prompt_give_the_same_bits_however_they_are_cut_and_beside_whom) {
+    static const int32_t cut[] = {1, 2, 7, NEW - 1, NEW, 256};
+    tiny_net net;
+    tiny_prompt whole;
+    witness w;
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);
+    tiny_prompt_make(&net, &whole, 3, 30, WHOLE - 33, 77, "");
+    cr_assert_eq(tiny_prefill(&net, &whole, 1, 0), FV_OK);
+    for (size_t i = 0; i < sizeof cut / sizeof *cut; i++)
+        for (int alone = 0; alone < 2; alone++) {
+            go_on(&net, &whole, cut[i], alone, &w);
+            cr_assert(same_bits(w.logits, whole.logits, NET_VOCAB), "%d rows a step", cut[i]);
+            if (alone) cr_assert_eq(w.steps, (NEW + cut[i] - 1) / cut[i]);
+        }
+    tiny_prompt_free(&whole);
     tiny_net_close(&net);
 }
