@@ -204,6 +204,19 @@ static void put_turn(FILE *f, const fv_chat_turn *turn, const char *before, cons
     fputs(after, f);
 }
 
+/* Closes a stream over *out, which then is the text. */
+static fv_status close_text(FILE *f, char **out, char **text) {
+    bool failed = ferror(f) != 0;
+    if (fclose(f) != 0 || failed) {
+        free(*out);
+        return FV_FAIL(FV_ENOMEM, "no memory for a prompt");
+    }
+    *text = *out;
+    return FV_OK;
+}
+
+static const char *or_empty(const char *s) { return s ? s : ""; }
+
 fv_status fv_chat_render(fv_chat_template t, const fv_chat_turn *turns, int32_t n, char **text) {
     FV_TRY(check_turns(turns, n));
     if (t == FV_CHAT_NONE && n != 1)
@@ -216,15 +229,26 @@ fv_status fv_chat_render(fv_chat_template t, const fv_chat_turn *turns, int32_t 
     for (int32_t i = 0; i < n; i++) {
         role r = USER;
         (void)role_of(&turns[i], i, &r); /* checked above */
-        put_turn(f, &turns[i], t == FV_CHAT_NONE ? "" : forms[t].before[r],
-                 t == FV_CHAT_NONE ? "" : forms[t].after[r]);
+        put_turn(f, &turns[i], or_empty(forms[t].before[r]), or_empty(forms[t].after[r]));
     }
-    if (forms[t].answer) fputs(forms[t].answer, f);
-    bool failed = ferror(f) != 0;
-    if (fclose(f) != 0 || failed) {
-        free(out);
-        return FV_FAIL(FV_ENOMEM, "no memory for a prompt");
-    }
-    *text = out;
-    return FV_OK;
+    fputs(or_empty(forms[t].answer), f);
+    return close_text(f, &out, text);
+}
+
+fv_status fv_chat_continue(fv_chat_template t, const fv_chat_turn *turns, int32_t n,
+                           const char *ended, char **text) {
+    if (n != 1 || strcmp(turns[0].role, role_names[USER]) != 0 || turns[0].n_image != 0)
+        return FV_FAIL(FV_EINVAL,
+                       "a conversation goes on with one user turn without images, and no other");
+    const char *end = or_empty(forms[t].after[ASSISTANT]);
+    size_t n_ended = strlen(ended);
+    if (strncmp(end, ended, n_ended) == 0) end += n_ended;
+    char *out = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&out, &bytes);
+    if (!f) return FV_FAIL(FV_ENOMEM, "no memory for a prompt");
+    fputs(end, f);
+    put_turn(f, turns, or_empty(forms[t].before[USER]), or_empty(forms[t].after[USER]));
+    fputs(or_empty(forms[t].answer), f);
+    return close_text(f, &out, text);
 }

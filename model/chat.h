@@ -41,6 +41,14 @@ fv_status fv_chat_detect(const char *dir, const fv_model_config *cfg, fv_chat_te
  * (free it). FV_EINVAL for an unknown role or turns out of order. */
 fv_status fv_chat_render(fv_chat_template t, const fv_chat_turn *turns, int32_t n, char **text);
 
+/* What goes on behind an answer: its end as the template writes it, the user's next turn, an open
+ * answer. `ended` is the special token that the answer did end with, "" for none: where the
+ * template has the same one, it is not written again. Prompt, answer and this joined are the
+ * rendering of the whole conversation; a special token that the template does not have stays in
+ * between. Gives *text (free it). FV_EINVAL unless it is one user turn without images. */
+fv_status fv_chat_continue(fv_chat_template t, const fv_chat_turn *turns, int32_t n,
+                           const char *ended, char **text);
+
 #ifdef __cplusplus
 }
 #endif

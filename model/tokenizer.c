@@ -104,3 +104,7 @@ int32_t fv_tokenizer_id(const fv_tokenizer *tok, const char *token) {
 bool fv_tokenizer_is_special(const fv_tokenizer *tok, int32_t id) {
     return id >= 0 && id < tok->vocab.n && tok->vocab.tokens[id].flags & FV_TOK_SPECIAL;
 }
+
+const char *fv_tokenizer_special(const fv_tokenizer *tok, int32_t id) {
+    return fv_tokenizer_is_special(tok, id) ? tok->vocab.tokens[id].text : "";
+}

@@ -36,6 +36,12 @@ void fv_tokenizer_free(fv_tokenizer *tok); /* NULL is fine */
 fv_status fv_tokenizer_encode(const fv_tokenizer *tok, const char *text, size_t n, bool add_special,
                               int32_t **ids, int32_t *n_ids);
 
+/* The same for text behind an id, in the middle of a whole: nothing is put in front of it. Ids
+ * joined with those before are the ids of the joined text wherever a token ends at the border:
+ * always behind a special token, and between words; a word that is cut there is not healed. */
+fv_status fv_tokenizer_encode_behind(const fv_tokenizer *tok, int32_t before, const char *text,
+                                     size_t n, int32_t **ids, int32_t *n_ids);
+
 /* Text of n ids, as `tokenizers` decodes it. Unknown ids are FV_EINVAL. Gives *text (free
  * it), NUL behind it, and *bytes. */
 fv_status fv_tokenizer_decode(const fv_tokenizer *tok, const int32_t *ids, int32_t n,
@@ -44,6 +50,8 @@ fv_status fv_tokenizer_decode(const fv_tokenizer *tok, const int32_t *ids, int32
 int32_t fv_tokenizer_vocab(const fv_tokenizer *tok);                 /* largest id + 1 */
 int32_t fv_tokenizer_id(const fv_tokenizer *tok, const char *token); /* -1: no such token */
 bool fv_tokenizer_is_special(const fv_tokenizer *tok, int32_t id);
+/* A special token as it is written, borrowed; "" for ids that are none. */
+const char *fv_tokenizer_special(const fv_tokenizer *tok, int32_t id);
 
 /* Streaming detokenisation: what push and flush return, joined, equals decode of all ids; a
  * character is held back until all its bytes are there, so that every piece is whole UTF-8.

@@ -251,3 +251,41 @@ fv_status fv_tokenizer_encode(const fv_tokenizer *tok, const char *text, size_t 
     *n_ids = (int32_t)e.ids.n;
     return FV_OK;
 }
+
+/* Something before `text` that no token reaches across: the special token that is there, else a
+ * letter before white space and a line's end before letters. */
+static const char *anchor_for(const fv_tokenizer *tok, int32_t before, const char *text, size_t n) {
+    const char *special = fv_tokenizer_special(tok, before);
+    if (special[0]) return special;
+    return n > 0 && strchr(" \t\r\n", text[0]) ? "a" : "\n";
+}
+
+/* The ids of anchor and text without the anchor's own; of the text alone where these would change.
+ */
+static fv_status encode_anchored(const fv_tokenizer *tok, const char *anchor, const char *joined,
+                                 size_t n, int32_t **ids, int32_t *n_ids) {
+    size_t n_anchor = strlen(anchor);
+    int32_t *own, n_own;
+    FV_TRY(fv_tokenizer_encode(tok, anchor, n_anchor, false, &own, &n_own));
+    fv_status st = fv_tokenizer_encode(tok, joined, n_anchor + n, false, ids, n_ids);
+    if (st == FV_OK && *n_ids >= n_own && !memcmp(*ids, own, (size_t)n_own * sizeof *own)) {
+        *n_ids -= n_own;
+        memmove(*ids, *ids + n_own, (size_t)*n_ids * sizeof *own);
+    } else if (st == FV_OK) {
+        free(*ids);
+        st = fv_tokenizer_encode(tok, joined + n_anchor, n, false, ids, n_ids);
+    }
+    free(own);
+    return st;
+}
+
+fv_status fv_tokenizer_encode_behind(const fv_tokenizer *tok, int32_t before, const char *text,
+                                     size_t n, int32_t **ids, int32_t *n_ids) {
+    const char *anchor = anchor_for(tok, before, text, n);
+    fv_tok_bytes joined = {0};
+    fv_status st = fv_tok_put(&joined, anchor, strlen(anchor));
+    if (st == FV_OK) st = fv_tok_put(&joined, text, n);
+    if (st == FV_OK) st = encode_anchored(tok, anchor, joined.data, n, ids, n_ids);
+    free(joined.data);
+    return st;
+}

@@ -8,6 +8,7 @@
 
 #include "common/file.h"
 #include "model/chat.h"
+#include "model/tokenizer.h"
 #include "tests/support/tensor_file.h"
 
 static const char golden[] = FOVEA_TEST_DATA "/golden/chat";
@@ -229,4 +230,152 @@ Test(chat, none_passes_the_text_through) {
     free(text);
     const fv_chat_turn two[] = {{"system", "s", 0}, {"user", "q", 0}};
     refuse(FV_CHAT_NONE, two, 2, "one user turn, not 2 turns");
+}
+
+/* ---- going on behind an answer ---- */
+
+/* A template, a tokenizer that goes with it, what it writes before and behind an answer. */
+typedef struct pairing {
+    const char *template, *tokenizer, *lead, *end;
+} pairing;
+
+static const pairing pairings[] = {
+    {"vicuna", "llama2", " ", "</s>"},
+    {"vicuna", "metaspace-first", " ", "</s>"},
+    {"vicuna", "metaspace-always", " ", "</s>"},
+    {"vicuna", "metaspace-never", " ", "</s>"},
+    {"llava", "llama2", " ", "</s>"},
+    {"llava", "metaspace-first", " ", "</s>"},
+    {"llava", "qwen2", " ", "<|endoftext|>"},
+    {"chatml", "qwen2", "", "<|im_end|>"},
+    {"chatml", "smollm2", "", "<|im_end|>"},
+    {"mistral", "llama2", " ", "</s>"},
+    {"mistral", "metaspace-first", " ", "</s>"},
+    {"none", "gpt2", " ", "<|endoftext|>"},
+};
+
+static const fv_chat_turn question = {"user", "What is in the picture?", 0},
+                          answer = {"assistant", "Two cats, and a dog.", 0},
+                          next = {"user", "Which of them sleeps?", 0};
+
+/* The whole conversation as one text; the answer has ended by itself or was cut off. Where the
+ * template has no end of its own for an answer, what the model said stays. */
+static char *whole_text(const pairing *p, bool ended) {
+    fv_chat_template t = by_name(p->template);
+    char *text;
+    if (t == FV_CHAT_NONE || (t == FV_CHAT_LLAVA_HF && ended)) {
+        char *first, *second;
+        size_t cap = 4096;
+        cr_assert_eq(fv_chat_render(t, &question, 1, &first), FV_OK);
+        cr_assert_eq(fv_chat_render(t, &next, 1, &second), FV_OK);
+        text = malloc(cap);
+        cr_assert(text);
+        snprintf(text, cap, "%s%s%s%s%s%s", first, p->lead, answer.text, ended ? p->end : "",
+                 t == FV_CHAT_LLAVA_HF ? " " : "", second);
+        free(first);
+        free(second);
+        return text;
+    }
+    cr_assert_eq(fv_chat_render(t, (fv_chat_turn[]){question, answer, next}, 3, &text), FV_OK);
+    return text;
+}
+
+static char *continuation(const pairing *p, bool ended) {
+    char *text;
+    cr_assert_eq(fv_chat_continue(by_name(p->template), &next, 1, ended ? p->end : "", &text),
+                 FV_OK, "%s", fv_last_error());
+    return text;
+}
+
+Test(chat, prompt_answer_and_continuation_are_the_whole_conversation) {
+    for (size_t i = 0; i < sizeof pairings / sizeof *pairings; i++)
+        for (int ended = 0; ended < 2; ended++) {
+            const pairing *p = &pairings[i];
+            char joined[4096], *first, *rest = continuation(p, ended),
+                                       *whole = whole_text(p, ended);
+            cr_assert_eq(fv_chat_render(by_name(p->template), &question, 1, &first), FV_OK);
+            snprintf(joined, sizeof joined, "%s%s%s%s%s", first, p->lead, answer.text,
+                     ended ? p->end : "", rest);
+            cr_assert_str_eq(joined, whole);
+            free(first);
+            free(rest);
+            free(whole);
+        }
+}
+
+static fv_tokenizer *tokenizer(const char *name) {
+    char path[4096], *json;
+    size_t n;
+    fv_tokenizer *tok;
+    snprintf(path, sizeof path, FOVEA_TEST_DATA "/golden/tokenizer/%s.json", name);
+    cr_assert_eq(fv_file_read(path, 1 << 24, &json, &n), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_tokenizer_parse(json, n, path, &tok), FV_OK, "%s", fv_last_error());
+    free(json);
+    return tok;
+}
+
+/* The ids of the whole, cut where the continuation begins, end as the continuation's own do. */
+static void check_ids(const pairing *p, bool ended) {
+    fv_tokenizer *tok = tokenizer(p->tokenizer);
+    char *whole = whole_text(p, ended), *rest = continuation(p, ended);
+    size_t n_before = strlen(whole) - strlen(rest);
+    int32_t *all, *before, *behind, n_all, n_head, n_tail;
+    cr_assert_eq(fv_tokenizer_encode(tok, whole, strlen(whole), true, &all, &n_all), FV_OK);
+    cr_assert_eq(fv_tokenizer_encode(tok, whole, n_before, true, &before, &n_head), FV_OK);
+    cr_assert_eq(
+        fv_tokenizer_encode_behind(tok, before[n_head - 1], rest, strlen(rest), &behind, &n_tail),
+        FV_OK, "%s", fv_last_error());
+    if (ended) cr_assert_str_eq(fv_tokenizer_special(tok, before[n_head - 1]), p->end);
+    cr_assert_eq(n_head + n_tail, n_all, "%s with %s, ended %d: %d + %d ids, not %d", p->template,
+                 p->tokenizer, ended, n_head, n_tail, n_all);
+    cr_assert_arr_eq(before, all, sizeof *all * (size_t)n_head);
+    cr_assert_arr_eq(behind, all + n_head, sizeof *all * (size_t)n_tail);
+    free(all);
+    free(before);
+    free(behind);
+    free(whole);
+    free(rest);
+    fv_tokenizer_free(tok);
+}
+
+Test(chat, ids_that_go_on_are_those_of_the_whole_conversation) {
+    for (size_t i = 0; i < sizeof pairings / sizeof *pairings; i++)
+        for (int ended = 0; ended < 2; ended++) check_ids(&pairings[i], ended);
+}
+
+Test(chat, another_end_than_the_templates_stays_and_the_templates_follows) {
+    char *text;
+    cr_assert_eq(fv_chat_continue(FV_CHAT_CHATML, &next, 1, "<|endoftext|>", &text), FV_OK);
+    cr_assert_eq(strncmp(text, "<|im_end|>\n<|im_start|>user\n", 27), 0, "%s", text);
+    free(text);
+}
+
+Test(chat, a_conversation_goes_on_with_one_user_turn_without_images) {
+    const fv_chat_turn bad[][2] = {
+        {{"system", "s", 0}}, {{"user", "q", 1}}, {{"assistant", "a", 0}}};
+    char *text = NULL;
+    for (size_t i = 0; i < 3; i++) {
+        cr_assert_eq(fv_chat_continue(FV_CHAT_VICUNA, bad[i], 1, "", &text), FV_EINVAL);
+        cr_assert_not_null(strstr(fv_last_error(), "one user turn"));
+    }
+    cr_assert_eq(fv_chat_continue(FV_CHAT_VICUNA, NULL, 0, "", &text), FV_EINVAL);
+    cr_assert_eq(fv_chat_continue(FV_CHAT_VICUNA, (fv_chat_turn[]){next, next}, 2, "", &text),
+                 FV_EINVAL);
+}
+
+Test(chat, a_word_cut_at_the_border_is_not_healed_and_nothing_is_put_before_it) {
+    fv_tokenizer *tok = tokenizer("qwen2");
+    int32_t *ids, n, letter = fv_tokenizer_id(tok, "a");
+    size_t bytes;
+    char *text;
+    cr_assert_geq(letter, 0);
+    cr_assert_eq(fv_tokenizer_encode_behind(tok, letter, "nd more", 7, &ids, &n), FV_OK);
+    cr_assert_eq(fv_tokenizer_decode(tok, ids, n, false, &text, &bytes), FV_OK);
+    cr_assert_str_eq(text, "nd more");
+    free(text);
+    free(ids);
+    cr_assert_eq(fv_tokenizer_encode_behind(tok, letter, "", 0, &ids, &n), FV_OK);
+    cr_assert_eq(n, 0);
+    free(ids);
+    fv_tokenizer_free(tok);
 }
