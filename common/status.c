@@ -24,6 +24,7 @@ const char *fv_status_name(fv_status s) {
         [FV_EDEVICE] = "EDEVICE",
         [FV_ECANCELLED] = "ECANCELLED",
         [FV_EBUSY] = "EBUSY",
+        [FV_EDEADLINE] = "EDEADLINE",
     };
     return (unsigned)s < FV_N_STATUS ? names[s] : "UNKNOWN";
 }

@@ -24,8 +24,9 @@ typedef enum fv_status {
     FV_ENOMEM,       /* host or device memory, or a pool, is exhausted */
     FV_EIO,          /* reading, writing or a peer failed */
     FV_EDEVICE,      /* CUDA, cuBLAS or NCCL failed */
-    FV_ECANCELLED,   /* the client went away or its deadline passed */
+    FV_ECANCELLED,   /* the client went away */
     FV_EBUSY,        /* full for now: another worker, or later, may serve it */
+    FV_EDEADLINE,    /* the time that was given for it is over */
     FV_N_STATUS
 } fv_status;
 

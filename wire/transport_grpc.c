@@ -166,6 +166,7 @@ static fv_reply peer_failure(const transfer *x, const fv_rpc_call *c, const fv_r
     if (c && fv_rpc_call_metadata(c, FV_REFUSAL_KEY, &name, &n))
         r.refusal = fv_refusal_named(name, n);
     if (r.refusal != FV_REFUSED_NONE) r.status = fv_refusal_status(r.refusal);
+    if (r.status == FV_EDEADLINE) r.status = FV_EIO; /* ours, not that of who asked */
     fv_rpc_end said = *end;
     if (end->status == FV_OK) {
         said.status = r.status = FV_EDATA;

@@ -173,6 +173,17 @@ Test(router_generate, cancelling_during_decode_cancels_it) {
     router_rig_close(&r);
 }
 
+/* The deadline travels with the calls behind it, and one of those may see it first. */
+Test(router_generate, a_deadline_that_a_worker_sees_first_is_still_a_deadline) {
+    workers();
+    r.p.fail_open = FV_EDEADLINE;
+    r.p.fail_times = -1;
+    client_ask_wait(&r, &k, 4);
+    cr_assert_eq(k.end.code, GRPC_STATUS_DEADLINE_EXCEEDED, "%s", k.why);
+    assert_idle();
+    router_rig_close(&r);
+}
+
 Test(router_generate, a_deadline_cancels_the_work_behind_it) {
     workers();
     r.d.stall = true;

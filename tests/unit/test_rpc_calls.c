@@ -133,7 +133,7 @@ Test(rpc_calls, a_deadline_ends_the_call_on_both_sides) {
     net_ask(&r, &h, NET_STALL, 100, "x", 1);
     net_wait(&r, &h.over);
     cr_assert_eq(h.end.code, GRPC_STATUS_DEADLINE_EXCEEDED);
-    cr_assert_eq(h.end.status, FV_ECANCELLED);
+    cr_assert_eq(h.end.status, FV_EDEADLINE);
     net_wait_for(&r, &r.seen.ended, 1);
     cr_assert_eq(r.seen.cancelled, 1);
     cr_assert_eq(r.seen.end.status, FV_ECANCELLED);

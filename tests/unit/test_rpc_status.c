@@ -19,7 +19,7 @@ Test(rpc_status, only_ok_is_ok) {
 
 Test(rpc_status, what_a_client_did_itself_reads_as_cancelled) {
     cr_assert_eq(fv_rpc_status(GRPC_STATUS_CANCELLED, -1), FV_ECANCELLED);
-    cr_assert_eq(fv_rpc_status(GRPC_STATUS_DEADLINE_EXCEEDED, -1), FV_ECANCELLED);
+    cr_assert_eq(fv_rpc_status(GRPC_STATUS_DEADLINE_EXCEEDED, -1), FV_EDEADLINE);
 }
 
 Test(rpc_status, a_code_that_does_not_exist_is_an_io_failure) {

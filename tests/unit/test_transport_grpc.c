@@ -314,7 +314,7 @@ Test(transport_grpc, a_worker_that_does_not_answer_is_given_up_after_a_while) {
         .bridge = n.bridge, .jobs = jobs, .target = n.target, .open_ms = 100};
     cr_assert_eq(fv_transport_grpc(&opt, &x.transport), FV_OK);
     send_one(&x);
-    cr_assert_eq(x.opened.status, FV_ECANCELLED, "%s", x.opened.text);
+    cr_assert_eq(x.opened.status, FV_EIO, "%s", x.opened.text);
     fv_transport_close(x.transport);
     close_all();
 }
