@@ -89,7 +89,8 @@ fv_descriptor_file fv_descriptors_by_name(const void *set, size_t n, const char 
     fv_pb_cursor c = cursor(set, n);
     fv_pb_field f;
     while (fv_pb_next(&c, &f))
-        if (f.number == SET_FILE && is(field(f.bytes, f.value, FILE_NAME), name))
+        if (f.number == SET_FILE && f.type == FV_PB_BYTES &&
+            is(field(f.bytes, f.value, FILE_NAME), name))
             return (fv_descriptor_file){f.bytes, f.value};
     return (fv_descriptor_file){0};
 }
@@ -98,7 +99,7 @@ fv_descriptor_file fv_descriptors_by_symbol(const void *set, size_t n, const cha
     fv_pb_cursor c = cursor(set, n);
     fv_pb_field f;
     while (fv_pb_next(&c, &f))
-        if (f.number == SET_FILE && file_defines(f.bytes, f.value, symbol))
+        if (f.number == SET_FILE && f.type == FV_PB_BYTES && file_defines(f.bytes, f.value, symbol))
             return (fv_descriptor_file){f.bytes, f.value};
     return (fv_descriptor_file){0};
 }

@@ -1,0 +1,73 @@
+/* Any bytes as a request that a client sends to the router. The first byte chooses what the fleet
+ * serves. A request that is admitted has bytes that it cannot exceed; one that is not has a
+ * sentence that says why. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "router/admit.h"
+#include "tests/support/sliced.h"
+#include "wire/rpc_message.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+typedef Fovea__Inference__V1__GenerateRequest request_message;
+typedef Fovea__Inference__V1__Model model_message;
+
+static void expect(bool holds) {
+    if (!holds) abort();
+}
+
+/* Models as workers introduce them: from one that fits into a test to the largest that a router
+ * lets in, with limits and without. */
+static model_message model_of(unsigned choice, Fovea__Inference__V1__Limits *limits) {
+    static char name[] = "tiny", fingerprint[] = "f00d", f32[] = "f32", bf16[] = "bf16";
+    model_message m = FOVEA__INFERENCE__V1__MODEL__INIT;
+    fovea__inference__v1__limits__init(limits);
+    m.name = name;
+    m.fingerprint = fingerprint;
+    m.kv_dtype = choice & 1 ? f32 : bf16;
+    m.n_layer = choice & 2 ? 256 : 4;
+    m.n_kv = choice & 2 ? 64 : 2;
+    m.d_head = choice & 2 ? 65536 : 16;
+    m.n_vocab = choice & 4 ? 0 : 1000;
+    m.image_token = choice & 8 ? 0 : 999;
+    m.n_image_rows = choice & 16 ? UINT32_MAX : 16;
+    if (choice & 32) return m;
+    limits->n_images = 8;
+    limits->bytes_image = 1 << 20;
+    limits->max_positions = choice & 64 ? UINT32_MAX : 512;
+    limits->max_tokens_default = choice & 64 ? UINT32_MAX : 32;
+    m.limits = limits;
+    return m;
+}
+
+/* What nothing dropped would hold, with as many rows as the message has bytes, at most. */
+static double bytes_most(const model_message *m, const request_message *r, size_t n,
+                         uint32_t max_tokens) {
+    double rows = (double)r->n_images * m->n_image_rows + 64.0 * (double)(n + 1) + max_tokens;
+    return rows * m->n_layer * m->n_kv * m->d_head * 2 * 4;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+    if (n < 1) return 0;
+    fv_arena arena = {0};
+    ProtobufCMessage *p;
+    Fovea__Inference__V1__Limits limits;
+    model_message model = model_of(data[0], &limits);
+    grpc_byte_buffer *b = sliced(data + 1, n - 1, 0);
+    if (fv_rpc_unpack(&fovea__inference__v1__generate_request__descriptor, b, &arena, &p) ==
+        FV_OK) {
+        const request_message *r = (const request_message *)p;
+        fv_need need = {0};
+        fv_status st = fv_admit(r, &model, &need);
+        if (st == FV_OK)
+            expect(need.max_tokens > 0 && need.bytes > 0 &&
+                   (double)need.bytes <= bytes_most(&model, r, n, need.max_tokens));
+        else
+            expect((st == FV_EINVAL || st == FV_ENOTFOUND || st == FV_EUNSUPPORTED) &&
+                   *fv_last_error() && need.bytes == 0);
+    }
+    grpc_byte_buffer_destroy(b);
+    fv_arena_fini(&arena);
+    return 0;
+}

@@ -1,0 +1,62 @@
+/* Any bytes, in slices, as a frame of a hand-off; the first byte says how they are cut. What our
+ * reader takes, protobuf-c reads as the same frame, and when it is written again it is the same. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "handoff.pb-c.h"
+#include "tests/support/sliced.h"
+#include "wire/rpc_frame.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static void expect(bool holds) {
+    if (!holds) abort();
+}
+
+static void check_frame(const fv_rpc_frame *f, const uint8_t *p, size_t n) {
+    Fovea__Handoff__V1__Frame *same = fovea__handoff__v1__frame__unpack(NULL, n, p);
+    expect(same && same->ticket.len == sizeof f->ticket.id);
+    expect(memcmp(same->ticket.data, f->ticket.id, sizeof f->ticket.id) == 0);
+    expect(same->epoch == f->ticket.epoch && same->seq == f->seq && same->commit == f->commit);
+    expect(same->data.len == f->bytes && !f->bytes == (f->n_piece == 0));
+    size_t at = 0;
+    for (int32_t i = 0; i < f->n_piece; i++) {
+        expect(f->piece[i].bytes > 0 && f->piece[i].bytes <= f->bytes - at);
+        expect(memcmp(same->data.data + at, f->piece[i].data, f->piece[i].bytes) == 0);
+        at += f->piece[i].bytes;
+    }
+    expect(at == f->bytes);
+    fovea__handoff__v1__frame__free_unpacked(same, NULL);
+}
+
+static void nothing(void *user) { (void)user; }
+
+static void check_written(const fv_rpc_frame *f) {
+    grpc_byte_buffer *b;
+    fv_rpc_frame again;
+    if (f->commit)
+        expect(fv_rpc_frame_commit(&f->ticket, f->commit, &b) == FV_OK);
+    else
+        expect(fv_rpc_frame_lend(&f->ticket, f->seq, f->piece, f->n_piece, nothing, NULL, &b) ==
+               FV_OK);
+    expect(fv_rpc_frame_read(b, &again) == FV_REFUSED_NONE);
+    expect(memcmp(&again.ticket, &f->ticket, sizeof f->ticket) == 0);
+    expect(again.bytes == f->bytes && again.commit == f->commit && again.n_piece == f->n_piece);
+    expect(f->commit || again.seq == f->seq);
+    grpc_byte_buffer_destroy(b);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+    if (n < 1 || n > 1 << 16) return 0;
+    grpc_byte_buffer *b = sliced(data + 1, n - 1, data[0]);
+    fv_rpc_frame f;
+    fv_refusal why = fv_rpc_frame_read(b, &f);
+    if (why == FV_REFUSED_NONE) {
+        check_frame(&f, data + 1, n - 1);
+        check_written(&f);
+    } else {
+        expect(why == FV_REFUSED_MALFORMED || why == FV_REFUSED_FRAME_SIZE);
+    }
+    grpc_byte_buffer_destroy(b);
+    return 0;
+}

@@ -1,0 +1,90 @@
+/* Any bytes as a policy, and the policy as a plan. The first byte: bit 0 says whether the rest is
+ * the text form or a message of the contracts, the others choose checkpoint and prompt. Both forms
+ * read back as the same policy, and no plan needs more rows than `exact`. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/message.h"
+#include "policy/plan.h"
+#include "tests/support/sliced.h"
+#include "wire/rpc_message.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static void expect(bool holds) {
+    if (!holds) abort();
+}
+
+static fv_status read_text(const uint8_t *p, size_t n, fv_policy *out) {
+    char *text = malloc(n + 1);
+    expect(text != NULL);
+    memcpy(text, p, n);
+    text[n] = '\0';
+    fv_status st = fv_policy_parse(text, out);
+    free(text);
+    return st;
+}
+
+static fv_status read_message(const uint8_t *p, size_t n, fv_policy *out) {
+    fv_arena arena = {0};
+    ProtobufCMessage *m;
+    grpc_byte_buffer *b = sliced(p, n, 0);
+    fv_status st = fv_rpc_unpack(&fovea__inference__v1__policy__descriptor, b, &arena, &m);
+    if (st == FV_OK) st = fv_policy_from_message((const Fovea__Inference__V1__Policy *)m, out);
+    grpc_byte_buffer_destroy(b);
+    fv_arena_fini(&arena);
+    return st;
+}
+
+static void check_forms(const fv_policy *p) {
+    fv_arena arena = {0};
+    fv_policy again;
+    Fovea__Inference__V1__Policy *m;
+    char text[FV_POLICY_TEXT_MAX], other[FV_POLICY_TEXT_MAX];
+    fv_policy_print(p, text);
+    expect(fv_policy_parse(text, &again) == FV_OK);
+    fv_policy_print(&again, other);
+    expect(strcmp(text, other) == 0);
+    expect(fv_policy_to_message(p, &arena, &m) == FV_OK);
+    expect(fv_policy_from_message(m, &again) == FV_OK);
+    fv_policy_print(&again, other);
+    expect(strcmp(text, other) == 0);
+    fv_arena_fini(&arena);
+}
+
+static void check_plan(const fv_policy *p, unsigned choice) {
+    static const int32_t layers[] = {1, 4, 32, FV_PLAN_MAX_LAYERS}, heads[] = {1, 2, 5, 32};
+    static const int32_t visual[] = {0, 1, 577, 1 << 20}, text[] = {0, 1, 50, 1 << 20};
+    fv_plan_shape shape = {layers[choice & 3], heads[choice >> 2 & 3], visual[choice >> 4 & 3],
+                           text[choice >> 3 & 3]};
+    fv_plan plan;
+    if (fv_plan_make(p, &shape, &plan) != FV_OK) {
+        expect(*fv_last_error());
+        return;
+    }
+    for (int32_t i = 0; i < plan.n_edit; i++) {
+        expect(plan.edit[i].layer < shape.n_layer && plan.edit[i].keep >= 0);
+        expect(plan.edit[i].layer >= (i ? plan.edit[i - 1].layer : 0));
+    }
+    int64_t exact = 0;
+    for (int32_t l = 0; l < shape.n_layer; l++) {
+        expect(plan.visual[l] >= 0 && plan.visual[l] <= shape.n_visual);
+        exact += (int64_t)(shape.n_visual + shape.n_text) * shape.n_kv;
+    }
+    int64_t rows = fv_plan_kv_rows(&plan);
+    expect(rows >= 0 && rows <= exact);
+    expect(rows == exact || !fv_policy_is_exact(p));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+    fv_policy p;
+    if (n < 1) return 0;
+    fv_status st = data[0] & 1 ? read_message(data + 1, n - 1, &p) : read_text(data + 1, n - 1, &p);
+    if (st != FV_OK) {
+        expect(*fv_last_error());
+        return 0;
+    }
+    check_forms(&p);
+    check_plan(&p, data[0] >> 1);
+    return 0;
+}
