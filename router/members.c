@@ -112,7 +112,12 @@ static fv_status check_introduction(const fv_introduction *in) {
 
 static void keep_report(fv_member *w, const report_message *r) {
     w->reported_s = fv_clock_s();
-    if (r->load) w->load = *r->load;
+    if (r->load) {
+        w->load = *r->load;
+        /* Fields of a later version lie in the report, which goes; the numbers are all in here. */
+        w->load.base.n_unknown_fields = 0;
+        w->load.base.unknown_fields = NULL;
+    }
     if (r->draining) w->state = DRAINING;
 }
 

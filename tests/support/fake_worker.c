@@ -203,6 +203,12 @@ static void send_report(fake_worker *w, Fovea__Fleet__V1__Introduction *in) {
     Fovea__Fleet__V1__WorkerReport r = FOVEA__FLEET__V1__WORKER_REPORT__INIT;
     Fovea__Inference__V1__Load load = FOVEA__INFERENCE__V1__LOAD__INIT;
     load.bytes_capacity = w->capacity;
+    /* A worker of a later version may say more than the router knows. */
+    uint8_t more[] = "\x05later";
+    ProtobufCMessageUnknownField unknown = {
+        .tag = 1000, .wire_type = PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED, .len = 6, .data = more};
+    load.base.n_unknown_fields = 1;
+    load.base.unknown_fields = &unknown;
     r.introduction = in;
     r.load = &load;
     r.draining = w->draining;
