@@ -34,8 +34,9 @@ Test(rpc_python, a_python_client_gets_along_with_our_server, .timeout = 120) {
     r.services[r.n_service++] = fv_reflection_service(reflection);
     net_open(&r);
 
-    char python[] = "/usr/bin/python3", script[] = FOVEA_TEST_DATA "/support/rpc_smoke.py";
-    char *args[] = {python, script, r.target, set, NULL};
+    char python[] = "/usr/bin/python3", no_cache[] = "-B";
+    char script[] = FOVEA_TEST_DATA "/support/rpc_smoke.py";
+    char *args[] = {python, no_cache, script, r.target, set, NULL};
     uv_stdio_container_t stdio[3] = {{.flags = UV_IGNORE},
                                      {.flags = UV_INHERIT_FD, .data.fd = 2},
                                      {.flags = UV_INHERIT_FD, .data.fd = 2}};

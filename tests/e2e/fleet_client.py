@@ -1,0 +1,175 @@
+"""A client in another language, against a fleet that runs: answers, what breaks them off, errors,
+health, reflection.
+
+usage: fleet_client.py HOST:PORT DESCRIPTOR_SET PICTURE     exits 77 when Python lacks grpc or protobuf
+"""
+import os
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from contracts import Contracts, connect, failure  # exits with 77 without grpc
+import grpc
+
+WAIT_S = 120  # for anything that must come: machines may be busy
+
+target, set_path, picture_path = sys.argv[1:]
+with open(picture_path, "rb") as f:
+    picture = f.read()
+contracts = Contracts(set_path)
+inference = contracts.messages("fovea.inference.v1")
+channel = connect(target)
+router = contracts.stub(channel, "fovea.inference.v1.Inference")
+
+
+def question(max_tokens, **more):
+    turn = inference.Turn(role="user", text="what is it?", n_images=1)
+    return inference.GenerateRequest(
+        prompt=inference.Prompt(chat=inference.Chat(turns=[turn])), images=[inference.Image(data=picture)],
+        max_tokens=max_tokens, ignore_eos=True, **more)
+
+
+def fleet():
+    return router.GetFleet(inference.GetFleetRequest(), timeout=WAIT_S)
+
+
+def wait_until(what, holds):
+    end = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < end, f"not within {WAIT_S} s: {what}"
+        time.sleep(0.05)
+
+
+def idle():
+    state = fleet()
+    held = sum(w.load.bytes_granted + w.load.bytes_held for w in state.workers)
+    return state.n_running + state.n_queued + held == 0
+
+
+def begun(call):
+    """Reads a stream until the first token has come; the request's id."""
+    accepted = next(call).accepted
+    assert accepted.request_id
+    while next(call).WhichOneof("event") != "tokens":
+        pass
+    return accepted.request_id
+
+
+def an_answer_streams_in_order():
+    events = list(router.Generate(question(24, digests=True), timeout=WAIT_S))
+    kinds = [e.WhichOneof("event") for e in events]
+    assert kinds[0] == "accepted" and kinds[-1] == "finished", kinds
+    assert set(kinds[1:-1]) == {"tokens"}, kinds
+    expected = 0
+    for e in events[1:-1]:
+        assert e.tokens.index == expected, (e.tokens.index, expected)
+        expected += len(e.tokens.tokens)
+    assert expected == 24, expected
+    assert len(events) > 4, "tokens come one by one, not all at the end"
+    accepted, finished = events[0].accepted, events[-1].finished
+    report = finished.report
+    assert finished.reason == 1, finished.reason  # LENGTH
+    assert report.n_generated == 24 and report.n_images == 1
+    assert report.n_visual > 0 and report.n_prompt == report.n_visual + report.n_text
+    assert report.prefill_worker == accepted.prefill_worker and report.decode_worker == accepted.decode_worker
+    assert 0 < report.bytes_raw <= report.bytes_bound <= accepted.bytes_bound
+    assert report.transfer.transport == "grpc" and report.transfer.bytes_sent > 0
+    assert report.seconds_first_token > 0
+
+
+def the_same_request_gives_the_same_tokens():
+    ask = lambda: [t.id for e in router.Generate(question(12), timeout=WAIT_S) for t in e.tokens.tokens]
+    first = ask()
+    assert len(first) == 12 and ask() == first
+
+
+def a_cancelled_answer_leaves_the_fleet_idle():
+    call = router.Generate(question(3000), timeout=WAIT_S)
+    begun(call)
+    assert fleet().n_running == 1
+    call.cancel()
+    assert failure(lambda: list(call)).code() == grpc.StatusCode.CANCELLED
+    wait_until("idle after a cancelled call", idle)
+
+
+def a_deadline_ends_an_answer():
+    e = failure(lambda: list(router.Generate(question(3000), timeout=0.5)))
+    assert e.code() == grpc.StatusCode.DEADLINE_EXCEEDED, e
+    wait_until("idle after a deadline", idle)
+
+
+def abort_ends_a_request_by_its_id():
+    call = router.Generate(question(3000, request_id="python-17"), timeout=WAIT_S)
+    assert begun(call) == "python-17"
+    e = failure(lambda: list(router.Generate(question(2, request_id="python-17"), timeout=WAIT_S)))
+    assert e.code() == grpc.StatusCode.INVALID_ARGUMENT, e  # the name is taken
+    router.Abort(inference.AbortRequest(request_id="python-17"), timeout=WAIT_S)
+    assert failure(lambda: list(call)).code() == grpc.StatusCode.ABORTED
+    wait_until("idle after Abort", idle)
+    e = failure(lambda: router.Abort(inference.AbortRequest(request_id="python-17"), timeout=WAIT_S))
+    assert e.code() == grpc.StatusCode.NOT_FOUND, e
+
+
+def refused(request, code, words):
+    e = failure(lambda: list(router.Generate(request, timeout=WAIT_S)))
+    assert e.code() == code and words in e.details() and len(e.details()) > 20, e
+
+
+def bad_requests_end_with_a_code_and_a_sentence():
+    invalid = grpc.StatusCode.INVALID_ARGUMENT
+    refused(question(4, model="another"), grpc.StatusCode.NOT_FOUND, "another")
+    refused(inference.GenerateRequest(), invalid, "prompt")
+    two = question(4)
+    two.images.add(data=picture)
+    refused(two, invalid, "2")
+    cut = question(4)
+    cut.images[0].data = picture[:100]
+    refused(cut, invalid, "image")
+    wrong = question(4)
+    wrong.policy.stages.add(stage="prune", method="magic")
+    refused(wrong, invalid, "magic")
+    refused(question(4, sampling=inference.Sampling(temperature=-1)), invalid, "temperature")
+    raw = channel.unary_stream("/fovea.inference.v1.Inference/Generate")
+    assert failure(lambda: list(raw(b"\xff\xff", timeout=WAIT_S))).code() == invalid
+
+
+def the_model_says_what_may_be_asked():
+    m = router.GetModel(inference.GetModelRequest(), timeout=WAIT_S)
+    assert m.name and m.n_layer > 0 and m.n_image_rows > 0 and m.limits.max_positions > 0
+    assert {(x.stage, x.name) for x in m.methods} >= {("prune", "vtw"), ("select", "streaming")}
+    first = router.Generate(question(2, model=m.fingerprint), timeout=WAIT_S)
+    assert [e.WhichOneof("event") for e in first][-1] == "finished"
+
+
+def services(connection):
+    Question = contracts.message("grpc.reflection.v1alpha.ServerReflectionRequest")
+    info = contracts.stub(connection, "grpc.reflection.v1alpha.ServerReflection").ServerReflectionInfo
+    (reply,) = info(iter([Question(list_services="*")]), timeout=WAIT_S)
+    return {s.name for s in reply.list_services_response.service}
+
+
+def every_program_is_healthy_and_lists_its_services():
+    Ask = contracts.message("grpc.health.v1.HealthCheckRequest")
+    common = {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
+    programs = [(target, {"fovea.inference.v1.Inference", "fovea.fleet.v1.Fleet"})]
+    for w in fleet().workers:
+        own = {1: {"fovea.handoff.v1.Prefill"}, 2: {"fovea.handoff.v1.Handoff", "fovea.handoff.v1.Decode"}}[w.role]
+        programs.append((w.address, own))
+    assert len(programs) == 3, programs
+    for address, own in programs:
+        with connect(address) as connection:
+            health = contracts.stub(connection, "grpc.health.v1.Health")
+            for name in ["", *own]:
+                assert health.Check(Ask(service=name), timeout=WAIT_S).status == 1, (address, name)
+            e = failure(lambda: health.Check(Ask(service="no.Such"), timeout=WAIT_S))
+            assert e.code() == grpc.StatusCode.NOT_FOUND, e
+            assert services(connection) == own | common, (address, services(connection))
+
+
+for check in [
+        an_answer_streams_in_order, the_same_request_gives_the_same_tokens, a_cancelled_answer_leaves_the_fleet_idle,
+        a_deadline_ends_an_answer, abort_ends_a_request_by_its_id, bad_requests_end_with_a_code_and_a_sentence,
+        the_model_says_what_may_be_asked, every_program_is_healthy_and_lists_its_services]:
+    print(check.__name__, flush=True)
+    check()
+print("ok: grpcio", grpc.__version__)
