@@ -80,7 +80,7 @@ fail:
 void fv_local_close(fv_local *l) {
     if (!l) return;
     fv_batch_close(l->batch);
-    fv_transport_close(l->transport);
+    fv_transport_close(l->transport, NULL, NULL);
     fv_receiver_close(l->receiver);
     fv_kv_pool_close(l->decode_pool);
     fv_kv_pool_close(l->prefill_pool);
@@ -262,7 +262,7 @@ static fv_status send(run *r) {
     r->report.sections = sent.sections;
     r->report.frames = sent.frames;
 out:
-    fv_ship_close(ship);
+    fv_ship_close(ship, true, NULL, NULL);
     return st;
 }
 

@@ -37,6 +37,10 @@ static const fv_option table[] = {
      0},
     {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", NULL, "likewise, to each", 0, 9e15},
     {"chunk", "FOVEA_CHUNK", FV_OPTION_INT, "N", NULL, "likewise", 0, 1 << 20},
+    {"lease-ms", "FOVEA_LEASE_MS", FV_OPTION_INT, "MS", NULL, "likewise, to the decode workers", 10,
+     3600000},
+    {"ship-layers", "FOVEA_SHIP_LAYERS", FV_OPTION_INT, "N", NULL,
+     "likewise, to the prefill workers", 0, 256},
     {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", NULL, "likewise, to each", 0, 1024},
     {"backend", "FOVEA_BACKEND", FV_OPTION_STRING, "NAME", NULL, "likewise", 0, 0},
     {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", NULL, "likewise", 0, 0},
@@ -124,7 +128,9 @@ static fv_status worker_args(const fleet *f, child *c, bool prefill, int32_t ind
     FV_TRY(pass_on(f->o, c, "threads", true));
     FV_TRY(pass_on(f->o, c, "backend", false));
     FV_TRY(pass_on(f->o, c, "isa", false));
-    return prefill ? pass_on(f->o, c, "chunk", true) : FV_OK;
+    if (!prefill) return pass_on(f->o, c, "lease-ms", true);
+    FV_TRY(pass_on(f->o, c, "ship-layers", true));
+    return pass_on(f->o, c, "chunk", true);
 }
 
 /* ---- children --------------------------------------------------------------------------- */

@@ -27,7 +27,7 @@ static const fv_option table[] = {
     {"queue", "FOVEA_QUEUE", FV_OPTION_INT, "N", "256",
      "requests that wait for the computing thread; more are refused", 1, 1 << 16},
     {"lease-ms", "FOVEA_LEASE_MS", FV_OPTION_INT, "MS", "30000",
-     "time for a prefill worker to send what it has asked room for", 10, 3600000},
+     "silence of a prefill worker after which its grant is taken back", 10, 3600000},
     {"claim-ms", "FOVEA_CLAIM_MS", FV_OPTION_INT, "MS", "30000",
      "time for the router to fetch what was sent", 10, 3600000},
     {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0", "compute threads; 0: all cores", 0, 1024},

@@ -119,6 +119,12 @@ static fv_refusal sink_commit(fv_sink *sink, const fv_ticket *ticket, uint64_t n
     return count(r, why);
 }
 
+static fv_refusal sink_renew(fv_sink *sink, const fv_ticket *ticket) {
+    fv_receiver *r = (fv_receiver *)sink;
+    fv_receiver_expire(r);
+    return count(r, fv_grants_renew(r->grants, ticket));
+}
+
 static void sink_abort(fv_sink *sink, const fv_ticket *ticket) {
     fv_receiver *r = (fv_receiver *)sink;
     fv_receiver_expire(r);
@@ -130,8 +136,11 @@ static void sink_abort(fv_sink *sink, const fv_ticket *ticket) {
 /* ---- the receiver ---------------------------------------------------------------------- */
 
 fv_status fv_receiver_open(const fv_receiver_options *opt, fv_receiver **out) {
-    static const fv_sink_ops ops = {
-        .offer = sink_offer, .frame = sink_frame, .commit = sink_commit, .abort = sink_abort};
+    static const fv_sink_ops ops = {.offer = sink_offer,
+                                    .frame = sink_frame,
+                                    .commit = sink_commit,
+                                    .renew = sink_renew,
+                                    .abort = sink_abort};
     const fv_kv_shape *shape = fv_kv_pool_shape(opt->pool);
     fv_compat_fields fields = {.model = opt->model,
                                .n_layer = shape->n_layer,

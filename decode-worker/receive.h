@@ -27,7 +27,7 @@ typedef struct fv_receiver_options {
     fv_grants_options grants;
 } fv_receiver_options;
 
-/* Sensible limits: 1 MiB frames, 30 s to send, 30 s to claim. */
+/* Sensible limits: 1 MiB frames, 30 s of silence, 30 s to claim. */
 fv_grants_options fv_grants_options_default(void);
 
 typedef struct fv_receiver_counters {

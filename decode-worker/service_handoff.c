@@ -220,14 +220,16 @@ static fv_refusal take_message(frame *f) {
         p->over = true;
         return FV_REFUSED_NONE;
     }
+    if (in.alive) return sink->ops->renew(sink, &in.ticket);
     FV_ADMIT(sink->ops->frame(sink, &in.ticket, in.seq, in.piece, in.n_piece));
     p->bytes += in.bytes;
     return FV_REFUSED_NONE;
 }
 
-/* Ends the hand-off, whatever it has come to. One that is committed stays: it is done. */
+/* Ends the hand-off, whatever it has come to: also one that is committed and not yet claimed, when
+ * its sender has not heard of that. */
 static void give_up(push *p) {
-    if (p->known && !p->over) sink_of(p->w)->ops->abort(sink_of(p->w), &p->ticket);
+    if (p->known) sink_of(p->w)->ops->abort(sink_of(p->w), &p->ticket);
     p->over = true;
 }
 

@@ -25,6 +25,8 @@ struct fv_ship {
     int32_t next_layer;
     fv_piece *piece; /* scratch of one section */
     int32_t cap_piece;
+    void (*gone)(void *user);
+    void *gone_user;
 };
 
 static void on_opened(void *user, const fv_reply *reply) {
@@ -81,16 +83,29 @@ fv_status fv_ship_begin(fv_transport *t, const fv_ship_request *req, fv_ship **o
     *out = s;
     return FV_OK;
 fail:
-    fv_ship_close(s);
+    fv_ship_close(s, false, NULL, NULL);
     return st;
 }
 
-void fv_ship_close(fv_ship *s) {
-    if (!s) return;
-    if (s->transfer) s->transfer->ops->end(s->transfer);
+static void on_gone(void *user) {
+    fv_ship *s = user;
+    if (s->gone) s->gone(s->gone_user);
     fv_packet_writer_fini(&s->writer);
     free(s->piece);
     free(s);
+}
+
+void fv_ship_close(fv_ship *s, bool keep, void (*gone)(void *user), void *user) {
+    if (!s) {
+        if (gone) gone(user);
+        return;
+    }
+    s->gone = gone;
+    s->gone_user = user;
+    if (s->transfer)
+        s->transfer->ops->end(s->transfer, keep, on_gone, s);
+    else
+        on_gone(s);
 }
 
 /* ---- sections -------------------------------------------------------------------------- */

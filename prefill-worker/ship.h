@@ -9,13 +9,13 @@
  *          last behind prefill. Frames point into the store where its rows lie.
  *   end    sends the first token and commits; done says how it went
  *
- * From `layers` until done (or close) the store's layers that were sent must not change. The
+ * Until a ship that was closed is gone the store's layers that were sent must not change. The
  * thread that owns the store. */
 #include "model/net/kv.h"
 #include "policy/plan.h"
 #include "wire/transport.h"
 
-/* All borrowed until close. */
+/* All borrowed until close, the store until `gone`. */
 typedef struct fv_ship_request {
     const char *model; /* fingerprint of the checkpoint */
     const fv_kv *kv;
@@ -60,7 +60,9 @@ fv_refusal fv_ship_refusal(const fv_ship *s);
 
 fv_ship_report fv_ship_get_report(const fv_ship *s);
 
-/* Gives the hand-off up unless it is done. NULL is fine. */
-void fv_ship_close(fv_ship *s);
+/* Gives the hand-off up; with `keep` not one that is done. `gone` (or NULL) is called, perhaps at
+ * once, when nothing points into the store any more; the rest of the request is free before. NULL
+ * is fine. */
+void fv_ship_close(fv_ship *s, bool keep, void (*gone)(void *user), void *user);
 
 #endif

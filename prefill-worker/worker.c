@@ -34,7 +34,7 @@ static void close_peer(fv_prefill_worker *w, fv_decode_peer *p) {
     fv_decode_peer **at = &w->peers;
     while (*at != p) at = &(*at)->next;
     *at = p->next;
-    fv_transport_grpc_close(p->transport, on_peer_closed, w);
+    fv_transport_close(p->transport, on_peer_closed, w);
     free(p->address);
     free(p);
 }

@@ -125,9 +125,9 @@ struct fv_prefill_worker {
 };
 
 /* worker_task.c: a message becomes a prompt, a plan and a request for room. What it took is given
- * back by fv_task_release, also after a failure. */
+ * back by fv_task_release, also after a failure; with `keep` a hand-off that is done stays. */
 fv_status fv_task_prepare(fv_task *t);
-void fv_task_release(fv_task *t);
+void fv_task_release(fv_task *t, bool keep);
 
 /* worker_run.c: the computing thread's part. */
 fv_status fv_prefill_line_open(fv_prefill_worker *w);

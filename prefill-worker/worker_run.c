@@ -1,6 +1,7 @@
 /* The computing thread of the prefill worker: a line of tasks, and the next piece of work for them.
  * A piece is a batch of those that have room granted, or the preparation of one that waits:
- * preparing comes first until a batch is full, so that what waits together runs together. Answers
+ * preparing comes first until a batch is full, so that what waits together runs together, and what
+ * waits behind it holds no grant. Answers
  * of decode workers and cancellations come as jobs between the pieces, and are looked at before
  * each.
  *
@@ -35,8 +36,7 @@ static void end_task(fv_task *t, fv_status st) {
         if (t->ship) t->refusal = fv_ship_refusal(t->ship);
     }
     if (t->state != FV_TASK_QUEUED) atomic_fetch_sub(&t->worker->n_started, 1);
-    fv_task_release(t);
-    atomic_store(&t->worker->bytes_held, fv_kv_pool_used(l->pool));
+    fv_task_release(t, st == FV_OK);
     say(t, &t->over);
 }
 
@@ -300,20 +300,34 @@ static bool run_batch(fv_prefill_worker *w) {
 
 /* ---- the thread ------------------------------------------------------------------------- */
 
-double fv_prefill_line_work(void *worker) {
-    fv_prefill_worker *w = worker;
+/* A decode worker that is well answers within this time: so long a batch waits for it. One that is
+ * not keeps no place in a batch, and holds nobody up. */
+static const double open_soon_s = 0.02;
+
+static double work(fv_prefill_worker *w) {
     fv_task *waiting = NULL;
-    int32_t n_ready = 0;
+    int32_t n_ready = 0, n_soon = 0;
+    double now = fv_clock_s();
     settle(&w->line);
     for (fv_task *t = w->line.first; t; t = t->next) {
         n_ready += t->state == FV_TASK_READY;
+        n_soon += t->state == FV_TASK_OPENING && now - t->opened_s < open_soon_s;
         if (!waiting && t->state == FV_TASK_QUEUED) waiting = t;
     }
-    if (waiting && n_ready < w->opt.batch) {
+    /* No more than a batch at a time: a grant holds memory that others could use. */
+    if (waiting && n_ready + n_soon < w->opt.batch) {
         prepare(waiting);
         return 0;
     }
-    return n_ready && run_batch(w) ? 0 : -1;
+    if (n_ready && (n_ready >= w->opt.batch || !n_soon) && run_batch(w)) return 0;
+    return n_soon ? open_soon_s : -1;
+}
+
+double fv_prefill_line_work(void *worker) {
+    fv_prefill_worker *w = worker;
+    double again_s = work(w);
+    atomic_store(&w->bytes_held, fv_kv_pool_used(w->line.pool));
+    return again_s;
 }
 
 fv_status fv_prefill_line_open(fv_prefill_worker *w) {

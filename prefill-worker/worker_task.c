@@ -220,9 +220,11 @@ fv_status fv_task_prepare(fv_task *t) {
     return ask_for_room(t, &sampling, t->max_tokens - n_replay);
 }
 
-void fv_task_release(fv_task *t) {
-    fv_ship_close(t->ship);
-    fv_kv_close(t->kv);
+static void on_gone(void *kv) { fv_kv_close(kv); }
+
+/* The store goes when the network has let go of its rows: nobody waits for a peer that is mute. */
+void fv_task_release(fv_task *t, bool keep) {
+    fv_ship_close(t->ship, keep, on_gone, t->kv);
     fv_sequence_close(t->seq);
     fv_buf_free(&t->embeds);
     for (size_t i = 0; t->images && i < t->msg->request->n_images; i++)

@@ -144,9 +144,18 @@ fv_refusal fv_grants_accept(fv_grants *t, const fv_ticket *ticket, uint64_t seq,
         return FV_REFUSE(OVER_BUDGET, "the stream is longer than the %llu bytes granted",
                          (unsigned long long)p->bytes);
     p->state = RECEIVING;
+    p->deadline_s = fv_grants_now(t) + t->opt.lease_s;
     p->next++;
     p->in_flight++;
     p->bytes_left -= bytes;
+    return FV_REFUSED_NONE;
+}
+
+fv_refusal fv_grants_renew(fv_grants *t, const fv_ticket *ticket) {
+    place *p;
+    FV_ADMIT(find_live(t, ticket, &p));
+    if (p->state == COMMITTED) return FV_REFUSE(CLOSED, "the hand-off is already committed");
+    p->deadline_s = fv_grants_now(t) + t->opt.lease_s;
     return FV_REFUSED_NONE;
 }
 

@@ -13,7 +13,7 @@
  *
  *     state       holds room   deadline            a frame is
  *     OPEN        yes          lease_s from issue  accepted: it must be number 0
- *     RECEIVING   yes          the same            accepted: the next number, a credit, budget left
+ *     RECEIVING   yes          lease_s from frame  accepted: the next number, a credit, budget left
  *     COMMITTED   yes          claim_s from commit refused: closed
  *     RELEASED    no           -                   refused: closed, until the place is granted anew
  *     EXPIRED     no           -                   refused: expired, likewise
@@ -21,6 +21,10 @@
  * A ticket is 128 random bits, which nobody can guess, and an epoch, which rises with every grant
  * and says which place of the table is meant: a frame that comes late finds a later epoch there,
  * and cannot land.
+ *
+ * A lease is for silence, not for the whole: each frame that is accepted begins it anew, and so
+ * does a sender that says that it is still there (renew). Its connection is known from its first
+ * word on, so that its death frees the room before the lease does.
  *
  * One thread owns a table. */
 #include "wire/refusal.h"
@@ -39,7 +43,7 @@ typedef struct fv_grant {
     uint64_t bytes;     /* that the stream may have */
     uint32_t frame_max; /* bytes in a frame */
     uint32_t credits;   /* frames that may be on their way, not yet consumed */
-    double lease_s;     /* seconds from now until commit: clocks of two machines differ */
+    double lease_s;     /* seconds of silence until it is over: clocks of two machines differ */
 } fv_grant;
 
 typedef struct fv_grants_options {
@@ -62,6 +66,9 @@ fv_refusal fv_grants_issue(fv_grants *t, uint64_t bytes, void *owner, fv_grant *
  * set when the ticket names a live grant, also if the frame is refused. */
 fv_refusal fv_grants_accept(fv_grants *t, const fv_ticket *ticket, uint64_t seq, uint64_t bytes,
                             void **owner);
+
+/* The sender is still there: its lease begins anew. */
+fv_refusal fv_grants_renew(fv_grants *t, const fv_ticket *ticket);
 
 /* The frame's memory is free again: its credit returns. */
 void fv_grants_consumed(fv_grants *t, const fv_ticket *ticket);

@@ -5,7 +5,7 @@
 #include "wire/bytes.h"
 #include "wire/pb_wire.h"
 
-enum { TICKET = 1, EPOCH = 2, SEQ = 3, COMMIT = 4, DATA = 5 }; /* proto/handoff.proto */
+enum { TICKET = 1, EPOCH = 2, SEQ = 3, COMMIT = 4, DATA = 5, ALIVE = 6 }; /* proto/handoff.proto */
 
 static void put_tag(uint8_t **at, unsigned field, unsigned type) {
     fv_put_u8(at, (uint8_t)(field << 3 | type));
@@ -37,6 +37,13 @@ fv_status fv_rpc_frame_lend(const fv_ticket *ticket, uint64_t seq, const fv_piec
 }
 
 static void nothing(void *user) { (void)user; }
+
+fv_status fv_rpc_frame_alive(const fv_ticket *ticket, grpc_byte_buffer **out) {
+    uint8_t head[FV_RPC_FRAME_HEAD], *at = head;
+    put_ticket(&at, ticket);
+    put_fixed(&at, ALIVE, 1);
+    return fv_rpc_lend(head, (size_t)(at - head), NULL, 0, nothing, NULL, out);
+}
 
 fv_status fv_rpc_frame_commit(const fv_ticket *ticket, uint64_t n_frame, grpc_byte_buffer **out) {
     uint8_t head[FV_RPC_FRAME_HEAD], *at = head;
@@ -71,14 +78,16 @@ static fv_refusal read_head(const uint8_t *p, size_t n, size_t message, fv_rpc_f
             out->seq = f.value;
         } else if (f.number == COMMIT && f.type == FV_PB_FIXED64) {
             out->commit = f.value;
+        } else if (f.number == ALIVE && f.type == FV_PB_FIXED64) {
+            out->alive = f.value != 0;
         } else {
             return FV_REFUSE(MALFORMED, "a frame with a field %u that it cannot have", f.number);
         }
         *used = (size_t)(c.at - p);
     }
     if (!ticket) return FV_REFUSE(MALFORMED, "a frame without a ticket");
-    if (!out->bytes == !out->commit)
-        return FV_REFUSE(FRAME_SIZE, "a frame must have data, or commit, and not both");
+    if ((out->bytes > 0) + (out->commit > 0) + out->alive != 1)
+        return FV_REFUSE(FRAME_SIZE, "a frame is data, or commit, or a sign of life: one of them");
     if (*used + out->bytes != message)
         return FV_REFUSE(MALFORMED, "a frame with something behind it");
     return FV_REFUSED_NONE;

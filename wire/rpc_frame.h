@@ -20,17 +20,21 @@ fv_status fv_rpc_frame_lend(const fv_ticket *ticket, uint64_t seq, const fv_piec
 /* The message behind the last frame: n_frame came before it, and that is all. */
 fv_status fv_rpc_frame_commit(const fv_ticket *ticket, uint64_t n_frame, grpc_byte_buffer **out);
 
+/* A message without data that says that the sender is there, and will send. */
+fv_status fv_rpc_frame_alive(const fv_ticket *ticket, grpc_byte_buffer **out);
+
 typedef struct fv_rpc_frame {
     fv_ticket ticket;
     uint64_t seq;
     uint64_t commit; /* above 0: the end, and no data */
+    bool alive;      /* a sign of life, and no data */
     size_t bytes;    /* of data */
     int32_t n_piece;
     fv_piece piece[FV_FRAME_PIECES]; /* the data; borrowed from the message */
 } fv_rpc_frame;
 
 /* FV_REFUSED_MALFORMED: this is no frame, or its data is not the last field; FV_REFUSED_FRAME_SIZE:
- * neither data nor commit, or more pieces than FV_FRAME_PIECES. */
+ * not exactly one of data, commit and sign of life, or more pieces than FV_FRAME_PIECES. */
 fv_refusal fv_rpc_frame_read(grpc_byte_buffer *message, fv_rpc_frame *out);
 
 #ifdef __cplusplus

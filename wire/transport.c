@@ -1,8 +1,11 @@
 /* What every transport has in common. */
 #include "wire/transport.h"
 
-void fv_transport_close(fv_transport *t) {
-    if (t) t->ops->close(t);
+void fv_transport_close(fv_transport *t, void (*closed)(void *user), void *user) {
+    if (t)
+        t->ops->close(t, closed, user);
+    else if (closed)
+        closed(user);
 }
 
 size_t fv_pieces_bytes(const fv_piece *piece, int32_t n) {

@@ -9,12 +9,12 @@
  *                               offer, frame, commit, abort
  *
  * A transport is one const table of functions plus its state; so is a sink. Nothing waits: answers
- * to open and commit come through a callback, before the call returns where that is possible, and
- * push takes frames without sending them at once. So a thread that computes can use a transport
- * that belongs to another thread.
+ * come through a callback, before the call returns where that is possible, and push takes frames
+ * without sending them at once. So a thread that computes can use a transport that belongs to
+ * another thread, and a peer that says nothing holds nobody up.
  *
  * In a hand-off: open; then, with the grant, push frames in order; then commit; end in any case.
- * Until the answer to commit came, or end returned, what the frames point to stays untouched. */
+ * Until end has said that it is gone, what the frames point to stays untouched. */
 #include "wire/grant.h"
 #include "wire/kv_sections.h"
 
@@ -35,6 +35,8 @@ typedef struct fv_sink_ops {
     fv_refusal (*frame)(fv_sink *sink, const fv_ticket *ticket, uint64_t seq, const fv_piece *piece,
                         int32_t n_piece);
     fv_refusal (*commit)(fv_sink *sink, const fv_ticket *ticket, uint64_t n_frame);
+    fv_refusal (*renew)(fv_sink *sink, const fv_ticket *ticket); /* the sender is still there */
+    /* Also of one that is committed, unless it was claimed. */
     void (*abort)(fv_sink *sink, const fv_ticket *ticket);
 } fv_sink_ops;
 
@@ -65,10 +67,13 @@ typedef struct fv_transport_ops {
      * failure (of this frame or of one before it) means that the hand-off is lost. */
     fv_status (*push)(fv_transfer *x, uint64_t seq, const fv_piece *piece, int32_t n_piece);
     void (*commit)(fv_transfer *x, uint64_t n_frame, fv_on_reply done, void *user);
-    /* Gives the hand-off up unless it is committed. No callback comes after it; nothing of the
-     * sender's is touched any more. */
-    void (*end)(fv_transfer *x);
-    void (*close)(fv_transport *t); /* all its transfers have ended */
+    /* Gives the hand-off up; with `keep` not one that is committed. No answer comes after it.
+     * `gone` (or NULL) is called, perhaps at once, when nothing of the sender's is touched any
+     * more. */
+    void (*end)(fv_transfer *x, bool keep, void (*gone)(void *user), void *user);
+    /* All its transfers have ended. `closed` (or NULL) is called, perhaps at once, when nothing of
+     * it is under way any more. */
+    void (*close)(fv_transport *t, void (*closed)(void *user), void *user);
 } fv_transport_ops;
 
 struct fv_transport {
@@ -79,7 +84,8 @@ struct fv_transfer {
     const fv_transport_ops *ops;
 };
 
-void fv_transport_close(fv_transport *t); /* NULL is fine */
+/* NULL is fine: `closed` runs at once. */
+void fv_transport_close(fv_transport *t, void (*closed)(void *user), void *user);
 
 size_t fv_pieces_bytes(const fv_piece *piece, int32_t n);
 

@@ -31,8 +31,10 @@ struct fault_transfer {
     fv_arena arena;  /* bytes of frames that were copied */
     uint64_t target; /* the frame that is hit */
     frame held;      /* FV_FAULT_REORDER: waits for its successor */
-    bool holds, silent;
+    bool holds, silent, keep;
     fault_transfer *next; /* in `kept` */
+    void (*gone)(void *user);
+    void *gone_user;
 };
 
 const char *fv_fault_name(fv_fault f) {
@@ -115,9 +117,20 @@ static fv_status push_hit(fault_transfer *x, uint64_t seq, const fv_piece *piece
     return x->inner->ops->push(x->inner, seq, piece, n);
 }
 
+/* A hand-off that outlives its sender must not point to what the sender frees. */
+static bool outlives(const fault *t) {
+    return t->opt.fault == FV_FAULT_SILENCE || t->opt.fault == FV_FAULT_REPLAY;
+}
+
 static fv_status fault_push(fv_transfer *base, uint64_t seq, const fv_piece *piece, int32_t n) {
     fault_transfer *x = (fault_transfer *)base;
+    frame copy;
     if (x->silent) return FV_OK;
+    if (outlives(x->t)) {
+        FV_TRY(copy_frame(&x->arena, seq, piece, n, 0, &copy));
+        piece = &copy.whole;
+        n = 1;
+    }
     if (x->t->opt.fault != FV_FAULT_NONE && seq == x->target) return push_hit(x, seq, piece, n);
     FV_TRY(x->inner->ops->push(x->inner, seq, piece, n));
     if (!x->holds) return FV_OK;
@@ -149,30 +162,36 @@ static void fault_commit(fv_transfer *base, uint64_t n_frame, fv_on_reply done, 
     if (!x->silent) x->inner->ops->commit(x->inner, n_frame, done, user);
 }
 
-static void drop_transfer(fault_transfer *x) {
-    x->inner->ops->end(x->inner);
+static void on_gone(void *user) {
+    fault_transfer *x = user;
+    if (x->gone) x->gone(x->gone_user);
     fv_arena_fini(&x->arena);
     free(x);
 }
 
-static void fault_end(fv_transfer *base) {
+static void fault_end(fv_transfer *base, bool keep, void (*gone)(void *), void *user) {
     fault_transfer *x = (fault_transfer *)base;
     if (!x->silent && x != x->t->old) {
-        drop_transfer(x);
+        x->gone = gone;
+        x->gone_user = user;
+        x->inner->ops->end(x->inner, keep, on_gone, x);
         return;
     }
+    x->keep = keep;
     x->next = x->t->kept;
     x->t->kept = x;
+    if (gone) gone(user);
 }
 
-static void fault_close(fv_transport *base) {
+static void fault_close(fv_transport *base, void (*closed)(void *), void *user) {
     fault *t = (fault *)base;
+    fv_transport *inner = t->inner;
     for (fault_transfer *x = t->kept, *next; x; x = next) {
         next = x->next;
-        drop_transfer(x);
+        x->inner->ops->end(x->inner, x->keep, on_gone, x);
     }
-    fv_transport_close(t->inner);
     free(t);
+    fv_transport_close(inner, closed, user);
 }
 
 fv_status fv_transport_fault(fv_transport *inner, const fv_fault_options *opt, fv_transport **out) {

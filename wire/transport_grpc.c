@@ -2,17 +2,23 @@
  * of its own: the computing thread makes frames of the store's rows where they lie and posts them,
  * the loop thread sends them as the call has room. What both need crosses with the posts.
  *
- *                 begin              Grant               frame                  PushReply
- *   loop side:   ------> OPENING ---------> GRANTED ----------> PUSHING ---------------> OVER
- *                           |  refused, lost    |  end: Release    |  refused, lost, end    ^
- *                           '-------------------'------------------'------------------------'
+ *                 begin              Grant: Push opens              PushReply
+ *   loop side:   ------> OPENING -----------------------> PUSHING --------------> OVER
+ *                           |  refused, lost                 |  refused, lost       ^
+ *                           |  end                           |  end, silence        |
+ *                           '--------------------------------'------> Release ------'
  *
- * References to a transfer: the computing side's until `end`, the loop side's until OVER was
- * reached and `end` has come, one for each answer on its way and one for each frame that gRPC still
- * has.
+ * While PUSHING a clock ticks, a few times in a lease: where there is nothing to send, the sender
+ * says that it is still there; where there is and nothing moves for a whole lease, the hand-off is
+ * lost.
  *
- * Copying the rows instead of lending them was not taken: `end` would never wait, but each hand-off
- * would need its size in memory twice. */
+ * References to a transfer: the computing side's until it has heard that all is `gone`, the loop
+ * side's until then and OVER, the clock's, one for each answer on its way. Loans: the one of
+ * whoever may still lend (until `end` has come to the loop) and one for each frame that gRPC or the
+ * loop still has; with the last, the sender's memory is its own again.
+ *
+ * Copying the rows instead of lending them was not taken: nobody would have to wait for a loan, but
+ * each hand-off would need its size in memory twice. */
 #include "wire/transport_grpc.h"
 
 #include <assert.h>
@@ -27,7 +33,13 @@
 #include "wire/rpc_client.h"
 #include "wire/rpc_frame.h"
 
-enum { OPEN_MS = 10000, RELEASE_MS = 5000, LATE_MS = 1000, QUEUE_MAX = 4 * FV_FRAME_MAX };
+enum {
+    OPEN_MS = 10000,
+    RELEASE_MS = 5000,
+    PUSH_MS = 3600000, /* silence ends it long before */
+    QUEUE_MAX = 4 * FV_FRAME_MAX,
+    TICKS = 3, /* in a lease */
+};
 
 typedef struct way {
     fv_transport base;
@@ -36,7 +48,7 @@ typedef struct way {
     fv_rpc_channel *channel;
     char *target;
     int32_t open_ms;
-    int32_t live; /* loop: transfers and releases that are not over */
+    int32_t live; /* loop: transfers that are not over */
     bool closing;
     fv_rpc_op gone; /* says `closed` when nothing is live */
     void (*closed)(void *user);
@@ -63,7 +75,7 @@ typedef struct answer {
     bool given; /* loop: posted */
 } answer;
 
-typedef enum phase { OPENING = 0, GRANTED, PUSHING, OVER } phase;
+typedef enum phase { OPENING = 0, PUSHING, OVER } phase;
 
 struct transfer {
     fv_transfer base;
@@ -75,25 +87,28 @@ struct transfer {
     /* computing thread */
     bool ended;
     fv_ticket ticket;
+    bool keep; /* with `end` */
+    void (*gone)(void *user);
+    void *gone_user;
     /* loop thread */
-    fv_rpc_op begin, end;
+    fv_rpc_op begin, end, parted;
     phase phase;
-    bool end_came, last_came, received;
+    bool end_came, is_parted, last_came, received, stalled, committed;
     fv_rpc_call *call; /* Open's, then Push's */
     fv_grant grant;
     frame *first, **tail; /* frames that wait for the call */
+    uv_timer_t clock;
+    uint64_t bytes_given, bytes_moved; /* to the call; by it, at the last tick */
+    int32_t n_still;                   /* ticks in which nothing moved */
     /* both */
     atomic_bool lost; /* why it failed is in `why` and changes no more */
     fv_reply why;
-    pthread_mutex_t mutex;
-    pthread_cond_t returned;
-    int32_t loans; /* frames that gRPC or the loop still has */
+    atomic_int loans;
+    fv_job returned; /* the last loan */
 };
 
 static void unref(transfer *x) {
     if (atomic_fetch_sub(&x->refs, 1) != 1) return;
-    pthread_cond_destroy(&x->returned);
-    pthread_mutex_destroy(&x->mutex);
     free(x->policy);
     free(x);
 }
@@ -137,14 +152,25 @@ static void drop_frames(transfer *x) {
 /* Nothing is under way for it any more. */
 static void settle(transfer *x) {
     drop_frames(x);
-    if (x->phase != OVER || !x->end_came) return;
+    if (x->phase != OVER || !x->is_parted) return;
     way *w = x->way;
     unref(x);
     way_unref(w);
 }
 
-static void lose(transfer *x, const fv_reply *why) {
+static void on_clock_closed(uv_handle_t *h) { unref(h->data); }
+
+static void stop_clock(transfer *x) {
+    if (x->phase == PUSHING) uv_close((uv_handle_t *)&x->clock, on_clock_closed);
+}
+
+static void become_over(transfer *x) {
+    stop_clock(x);
     x->phase = OVER;
+}
+
+static void lose(transfer *x, const fv_reply *why) {
+    become_over(x);
     x->why = *why;
     atomic_store(&x->lost, true);
     give_answer(x, &x->opened, why);
@@ -198,6 +224,7 @@ static fv_status read_grant(fv_rpc_call *c, grpc_byte_buffer *reply, fv_grant *o
 }
 
 static void release_grant(transfer *x);
+static fv_status begin_push(transfer *x);
 
 static void on_opened(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_byte_buffer *reply) {
     transfer *x = user;
@@ -207,16 +234,17 @@ static void on_opened(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_by
         r = peer_failure(x, c, end);
     else if (read_grant(c, reply, &r.grant) != FV_OK)
         r = own_failure(FV_EDATA);
-    if (r.status != FV_OK) {
-        lose(x, &r);
+    x->grant = r.grant;
+    if (r.status == FV_OK && x->end_came) {
+        release_grant(x);
         return;
     }
-    x->grant = r.grant;
-    x->phase = GRANTED;
-    if (x->end_came)
-        release_grant(x);
-    else
+    fv_status st = r.status == FV_OK ? begin_push(x) : r.status;
+    if (r.status == FV_OK && st != FV_OK) r = own_failure(st);
+    if (r.status == FV_OK)
         give_answer(x, &x->opened, &r);
+    else
+        lose(x, &r);
 }
 
 static void on_begin(fv_rpc_op *op, bool ok) {
@@ -241,13 +269,18 @@ static void on_begin(fv_rpc_op *op, bool ok) {
 
 /* ---- push ------------------------------------------------------------------------------ */
 
+static fv_status send_message(transfer *x, grpc_byte_buffer *message) {
+    x->bytes_given += grpc_byte_buffer_length(message);
+    return fv_rpc_call_send_buffer(x->call, message);
+}
+
 static void send_frames(transfer *x) {
     while (x->first && fv_rpc_call_writable(x->call)) {
         frame *f = x->first;
         bool last = f->last;
         x->first = f->next;
         if (!x->first) x->tail = &x->first;
-        fv_status st = fv_rpc_call_send_buffer(x->call, f->message);
+        fv_status st = send_message(x, f->message);
         free(f);
         if (st != FV_OK) { /* the call is over and will say so */
             fv_rpc_call_cancel(x->call);
@@ -267,30 +300,73 @@ static fv_status push_reply(fv_rpc_call *c, grpc_byte_buffer *message) {
     return FV_OK;
 }
 
+static fv_reply silence(const transfer *x) {
+    return own_failure(FV_FAIL(FV_EIO, "decode worker at %s: it has taken nothing for %.0f s",
+                               x->way->target, x->grant.lease_s));
+}
+
 static void push_end(fv_rpc_call *c, const fv_rpc_end *end) {
     transfer *x = fv_rpc_call_user(c);
     x->call = NULL;
-    if (end->status != FV_OK || !x->received || !x->last_came) {
-        fv_reply r = peer_failure(x, c, end);
+    if (end->status == FV_OK && x->received && x->last_came) {
+        fv_reply r = {.grant = x->grant};
+        x->committed = true;
+        become_over(x);
+        give_answer(x, &x->closed, &r);
+        if (x->end_came && !x->keep)
+            release_grant(x);
+        else
+            settle(x);
+    } else if (x->end_came) { /* it may have been cancelled before it was heard of */
+        release_grant(x);
+    } else {
+        fv_reply r = x->stalled ? silence(x) : peer_failure(x, c, end);
         lose(x, &r);
-        return;
     }
-    fv_reply r = {.grant = x->grant};
-    x->phase = OVER;
-    give_answer(x, &x->closed, &r);
-    settle(x);
 }
 
+/* The sender has nothing to send yet, and is there. */
+static void say_alive(transfer *x) {
+    grpc_byte_buffer *message;
+    if (fv_rpc_frame_alive(&x->grant.ticket, &message) == FV_OK) (void)send_message(x, message);
+}
+
+static void on_tick(uv_timer_t *clock) {
+    transfer *x = clock->data;
+    if (!x->call) return;
+    size_t queued = fv_rpc_call_bytes_queued(x->call);
+    bool waits = x->first || x->last_came || queued > 0;
+    x->n_still = waits && x->bytes_given - queued == x->bytes_moved ? x->n_still + 1 : 0;
+    x->bytes_moved = x->bytes_given - queued;
+    if (!waits) {
+        say_alive(x);
+    } else if (x->n_still >= TICKS && !x->stalled) {
+        x->stalled = true;
+        fv_rpc_call_cancel(x->call); /* and push_end loses it */
+    }
+}
+
+static void start_clock(transfer *x) {
+    uint64_t ms = (uint64_t)(1e3 * x->grant.lease_s / TICKS) + 1;
+    uv_timer_init(fv_bridge_loop(x->way->bridge), &x->clock);
+    x->clock.data = x;
+    atomic_fetch_add(&x->refs, 1);
+    uv_timer_start(&x->clock, on_tick, ms, ms);
+}
+
+/* The other side knows by it whose death would end the hand-off. */
 static fv_status begin_push(transfer *x) {
     static const fv_rpc_events events = {
         .on_message = push_reply, .on_writable = push_writable, .on_end = push_end};
     fv_rpc_call_options opt = {.path = "/fovea.handoff.v1.Handoff/Push",
                                .events = &events,
                                .user = x,
-                               .deadline_ms = (int64_t)(1e3 * x->grant.lease_s) + LATE_MS,
+                               .deadline_ms = PUSH_MS,
                                .queue_max = QUEUE_MAX};
     FV_TRY(fv_rpc_call_open(x->way->channel, &opt, &x->call));
     x->phase = PUSHING;
+    start_clock(x);
+    say_alive(x);
     return FV_OK;
 }
 
@@ -302,18 +378,12 @@ static void on_frame(fv_rpc_op *op, bool ok) {
     f->next = NULL;
     *x->tail = f;
     x->tail = &f->next;
-    if (x->phase == OVER) {
-        drop_frames(x);
-        if (x->last_came) give_answer(x, &x->closed, &x->why);
+    if (x->phase == PUSHING && x->call) {
+        send_frames(x);
         return;
     }
-    fv_status st = x->phase == GRANTED ? begin_push(x) : FV_OK;
-    if (st != FV_OK) {
-        fv_reply r = own_failure(st);
-        lose(x, &r);
-        return;
-    }
-    send_frames(x);
+    drop_frames(x);
+    if (x->last_came) give_answer(x, &x->closed, &x->why);
 }
 
 /* ---- end ------------------------------------------------------------------------------- */
@@ -328,10 +398,12 @@ static void on_released(void *user, const fv_rpc_end *end, fv_rpc_call *c,
     settle(x);
 }
 
-/* Nothing was sent for this grant: its room is given back before its lease runs out. */
+/* The other side may not know that nobody wants it any more. */
 static void release_grant(transfer *x) {
     Fovea__Handoff__V1__Ticket t = FOVEA__HANDOFF__V1__TICKET__INIT;
     Fovea__Handoff__V1__ReleaseRequest m = FOVEA__HANDOFF__V1__RELEASE_REQUEST__INIT;
+    stop_clock(x);
+    x->phase = OPENING; /* an answer is waited for */
     t.id = (ProtobufCBinaryData){sizeof x->grant.ticket.id, x->grant.ticket.id};
     t.epoch = x->grant.ticket.epoch;
     m.ticket = &t;
@@ -342,20 +414,27 @@ static void release_grant(transfer *x) {
     settle(x);
 }
 
+static void give_back(void *user);
+
 static void on_ended(fv_rpc_op *op, bool ok) {
     transfer *x = op->owner;
     (void)ok;
     x->end_came = true;
-    if (x->phase == GRANTED)
+    drop_frames(x);
+    if (x->phase == PUSHING && x->call)
+        fv_rpc_call_cancel(x->call); /* its end comes to push_end */
+    else if (x->phase == OVER && x->committed && !x->keep)
         release_grant(x);
-    else if (x->phase == OVER)
-        settle(x);
-    else if (x->phase == PUSHING) { /* its end comes to push_end */
-        drop_frames(x);
-        fv_rpc_call_cancel(x->call);
-    }
     /* OPENING: the answer is waited for, as cancelling could cross a grant, and its room would be
      * held until the lease runs out. on_opened gives it back. */
+    give_back(x); /* no more is lent */
+}
+
+static void on_parted(fv_rpc_op *op, bool ok) {
+    transfer *x = op->owner;
+    (void)ok;
+    x->is_parted = true;
+    settle(x);
 }
 
 /* ---- the computing thread's side -------------------------------------------------------- */
@@ -376,28 +455,29 @@ static fv_status grpc_open(fv_transport *t, const fv_hello *hello, fv_on_reply d
     x->opened.done = done;
     x->opened.user = user;
     atomic_init(&x->refs, 2); /* both sides */
-    pthread_mutex_init(&x->mutex, NULL);
-    pthread_cond_init(&x->returned, NULL);
+    atomic_init(&x->loans, 1);
     x->begin = (fv_rpc_op){.done = on_begin, .owner = x};
     fv_bridge_post(w->bridge, &x->begin, true);
     *out = &x->base;
     return FV_OK;
 }
 
-/* gRPC needs a frame's bytes no more. Any thread. */
-static void give_back(void *user) {
-    transfer *x = user;
-    pthread_mutex_lock(&x->mutex);
-    if (--x->loans == 0) pthread_cond_signal(&x->returned);
-    pthread_mutex_unlock(&x->mutex);
+/* The last loan came back. Computing thread. */
+static void on_returned(fv_job *job) {
+    transfer *x = job->owner;
+    way *w = x->way;
+    if (x->gone) x->gone(x->gone_user);
+    x->parted = (fv_rpc_op){.done = on_parted, .owner = x};
+    fv_bridge_post(w->bridge, &x->parted, true);
     unref(x);
 }
 
-static void borrow(transfer *x) {
-    atomic_fetch_add(&x->refs, 1);
-    pthread_mutex_lock(&x->mutex);
-    x->loans++;
-    pthread_mutex_unlock(&x->mutex);
+/* gRPC needs a frame's bytes no more. Any thread. */
+static void give_back(void *user) {
+    transfer *x = user;
+    if (atomic_fetch_sub(&x->loans, 1) != 1) return;
+    x->returned = (fv_job){.run = on_returned, .owner = x};
+    fv_jobs_follow(x->way->jobs, &x->returned);
 }
 
 static void post_frame(transfer *x, frame *f, grpc_byte_buffer *message, bool last) {
@@ -411,7 +491,7 @@ static fv_status grpc_push(fv_transfer *t, uint64_t seq, const fv_piece *piece, 
     frame *f = malloc(sizeof *f);
     if (!f) return FV_FAIL(FV_ENOMEM, "out of memory for a frame");
     grpc_byte_buffer *message;
-    borrow(x);
+    atomic_fetch_add(&x->loans, 1);
     fv_status st = fv_rpc_frame_lend(&x->ticket, seq, piece, n_piece, give_back, x, &message);
     if (st != FV_OK) {
         give_back(x);
@@ -439,15 +519,14 @@ static void grpc_commit(fv_transfer *t, uint64_t n_frame, fv_on_reply done, void
     done(user, &r);
 }
 
-static void grpc_end(fv_transfer *t) {
+static void grpc_end(fv_transfer *t, bool keep, void (*gone)(void *), void *user) {
     transfer *x = (transfer *)t;
     x->ended = true;
+    x->keep = keep;
+    x->gone = gone;
+    x->gone_user = user;
     x->end = (fv_rpc_op){.done = on_ended, .owner = x};
     fv_bridge_post(x->way->bridge, &x->end, true);
-    pthread_mutex_lock(&x->mutex);
-    while (x->loans > 0) pthread_cond_wait(&x->returned, &x->mutex);
-    pthread_mutex_unlock(&x->mutex);
-    unref(x);
 }
 
 /* ---- the way --------------------------------------------------------------------------- */
@@ -469,7 +548,7 @@ static void way_unref(way *w) {
     fv_bridge_post(w->bridge, &w->gone, true); /* behind what is being done now */
 }
 
-void fv_transport_grpc_close(fv_transport *t, void (*closed)(void *user), void *user) {
+static void grpc_close(fv_transport *t, void (*closed)(void *), void *user) {
     way *w = (way *)t;
     w->closing = true;
     w->closed = closed;
@@ -477,8 +556,6 @@ void fv_transport_grpc_close(fv_transport *t, void (*closed)(void *user), void *
     w->gone = (fv_rpc_op){.done = on_gone, .owner = w};
     way_unref(w); /* its own: it is open no more */
 }
-
-static void grpc_close(fv_transport *t) { fv_transport_grpc_close(t, NULL, NULL); }
 
 fv_status fv_transport_grpc(const fv_transport_grpc_options *opt, fv_transport **out) {
     static const fv_transport_ops ops = {.name = "grpc",

@@ -7,17 +7,22 @@
  *   [computing thread]                        [loop thread]                      decode worker
  *   open    ----------------------------------> Handoff.Open  ----------------->   room?
  *        <-- job: on_reply(grant) ------------- <---------------- Grant, refusal
- *   push    -- frame, lent, not copied -------> Handoff.Push  -- as it reads -->
+ *                                               Handoff.Push  -- alive, alive, ... -->
+ *   push    -- frame, lent, not copied ------->               -- as it reads -->
  *   commit  ----------------------------------> the last message -------------->   all there?
  *        <-- job: on_reply(committed) --------- <------------ PushReply, refusal
- *   end     ----------------------------------> cancels, or gives the grant back
+ *   end     ----------------------------------> cancels and gives back, unless it is to be kept
+ *        <-- job: gone ------------------------ when the network has let go of the last frame
  *
  * The computing thread drives a transport and its hand-offs: open, push, commit and end are called
- * there, and answers come there as jobs. None of them waits, but `end`: it returns when the network
- * has let go of the sender's memory. After a commit that is at once, else as soon as the loop
- * thread has cancelled the call; when the other machine has vanished in the middle of a frame, not
- * before pings find it out (ping_ms, twice). So the loop thread must not wait for the computing
- * thread while a hand-off is under way. */
+ * there, and answers come there as jobs. None of them waits. The stream is opened by the loop
+ * thread as soon as there is a grant, and says now and then that the sender is there: so the other
+ * side learns of its death at once, and the lease goes on however long the computing thread is
+ * busy. A decode worker that takes nothing for as long as a lease loses the hand-off.
+ *
+ * `gone` comes at once after a commit, else as soon as the loop thread has cancelled the call; when
+ * the other machine has vanished in the middle of a frame, not before pings find it out (ping_ms,
+ * twice). */
 #include "common/jobs.h"
 #include "wire/bridge.h"
 #include "wire/transport.h"
@@ -35,13 +40,9 @@ typedef struct fv_transport_grpc_options {
 } fv_transport_grpc_options;
 
 /* Loop thread. A transport is one connection: one per decode worker serves any number of
- * hand-offs. */
+ * hand-offs. It is closed on the loop thread too; `closed` never runs before that returns, and when
+ * it has the bridge and the jobs may end. */
 fv_status fv_transport_grpc(const fv_transport_grpc_options *opt, fv_transport **out);
-
-/* Loop thread, when all its hand-offs have ended: instead of fv_transport_close, for those who want
- * to know when nothing of it is under way any more (the bridge and the jobs may end then). `closed`
- * never runs before this returns. */
-void fv_transport_grpc_close(fv_transport *t, void (*closed)(void *user), void *user);
 
 #ifdef __cplusplus
 }

@@ -15,7 +15,7 @@ typedef struct inproc_transfer {
     fv_transfer base;
     fv_sink *sink;
     fv_ticket ticket;
-    bool open; /* granted, and neither committed nor refused */
+    bool granted, committed;
 } inproc_transfer;
 
 static void answer(fv_refusal refusal, fv_reply *reply, fv_on_reply done, void *user) {
@@ -37,7 +37,7 @@ static fv_status inproc_open(fv_transport *t, const fv_hello *hello, fv_on_reply
     *x = (inproc_transfer){.base.ops = t->ops,
                            .sink = sink,
                            .ticket = reply.grant.ticket,
-                           .open = refusal == FV_REFUSED_NONE};
+                           .granted = refusal == FV_REFUSED_NONE};
     *out = &x->base;
     answer(refusal, &reply, done, user);
     return FV_OK;
@@ -52,17 +52,21 @@ static void inproc_commit(fv_transfer *t, uint64_t n_frame, fv_on_reply done, vo
     inproc_transfer *x = (inproc_transfer *)t;
     fv_reply reply = {0};
     fv_refusal refusal = x->sink->ops->commit(x->sink, &x->ticket, n_frame);
-    x->open = refusal != FV_REFUSED_NONE;
+    x->committed = refusal == FV_REFUSED_NONE;
     answer(refusal, &reply, done, user);
 }
 
-static void inproc_end(fv_transfer *t) {
+static void inproc_end(fv_transfer *t, bool keep, void (*gone)(void *), void *user) {
     inproc_transfer *x = (inproc_transfer *)t;
-    if (x->open) x->sink->ops->abort(x->sink, &x->ticket);
+    if (x->granted && !(keep && x->committed)) x->sink->ops->abort(x->sink, &x->ticket);
     free(x);
+    if (gone) gone(user);
 }
 
-static void inproc_close(fv_transport *t) { free(t); }
+static void inproc_close(fv_transport *t, void (*closed)(void *), void *user) {
+    free(t);
+    if (closed) closed(user);
+}
 
 fv_status fv_transport_inproc(fv_sink *sink, fv_transport **out) {
     static const fv_transport_ops ops = {.name = "inproc",

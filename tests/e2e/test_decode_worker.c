@@ -16,6 +16,7 @@
 #include "prefill-worker/stages.h"
 #include "tests/support/command.h"
 #include "tests/support/net.h"
+#include "wire/rpc_frame.h"
 #include "wire/transport_grpc.h"
 
 enum { TEXT = 9, VISUAL = 20, ROWS = TEXT + VISUAL, TOKENS = 12, MANY = 400 };
@@ -108,7 +109,7 @@ static void stop_server(int32_t grace_ms) {
 
 static void close_rest(void) {
     bool gone = false, closed = false, over = false;
-    fv_transport_grpc_close(transport, set_flag, &gone);
+    fv_transport_close(transport, set_flag, &gone);
     UNTIL(gone);
     fv_jobs_stop(p_jobs);
     fv_rpc_channel_close(channel);
@@ -158,13 +159,15 @@ typedef struct handoff {
 
 static handoff *shipping;
 
+static void on_gone(void *user) { atomic_store(&((handoff *)user)->state, 2); }
+
 static void ship_over(handoff *h, fv_status st) {
+    fv_ship *ship = h->ship;
     h->status = st;
     if (st != FV_OK) snprintf(h->why, sizeof h->why, "%s", fv_last_error());
-    fv_ship_close(h->ship);
     h->ship = NULL;
     h->at = STOPPED;
-    atomic_store(&h->state, 2);
+    fv_ship_close(ship, st == FV_OK && !h->abandon, on_gone, h);
 }
 
 static void ship_on(handoff *h) {
@@ -728,23 +731,137 @@ Test(decode_worker, a_hand_off_that_is_given_up_fails_the_answer_that_waits_for_
     close_all();
 }
 
+static void note_over(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_byte_buffer *reply) {
+    (void)c, (void)reply;
+    cr_assert_eq(end->status, FV_OK, "%s", end->text);
+    *(bool *)user = true;
+}
+
+static void unary(const char *path, const ProtobufCMessage *m) {
+    bool over = false;
+    need(fv_rpc_unary(channel, path, m, 20000, note_over, &over, NULL));
+    UNTIL(over);
+}
+
+static void release(const fv_ticket *ticket) {
+    Fovea__Handoff__V1__Ticket t = FOVEA__HANDOFF__V1__TICKET__INIT;
+    Fovea__Handoff__V1__ReleaseRequest m = FOVEA__HANDOFF__V1__RELEASE_REQUEST__INIT;
+    t.id = (ProtobufCBinaryData){sizeof ticket->id, (uint8_t *)(uintptr_t)ticket->id};
+    t.epoch = ticket->epoch;
+    m.ticket = &t;
+    unary("/fovea.handoff.v1.Handoff/Release", &m.base);
+}
+
+static void note_grant(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_byte_buffer *reply) {
+    ProtobufCMessage *m;
+    cr_assert_eq(end->status, FV_OK, "%s", end->text);
+    need(fv_rpc_call_unpack(c, &fovea__handoff__v1__grant__descriptor, reply, &m));
+    const Fovea__Handoff__V1__Grant *g = (const Fovea__Handoff__V1__Grant *)m;
+    fv_ticket *ticket = user;
+    memcpy(ticket->id, g->ticket->id.data, sizeof ticket->id);
+    ticket->epoch = g->ticket->epoch;
+}
+
+/* A grant that nobody has opened a stream for. */
+static fv_ticket open_room(void) {
+    fv_ticket ticket = {.epoch = 0};
+    Fovea__Handoff__V1__OpenRequest m = FOVEA__HANDOFF__V1__OPEN_REQUEST__INIT;
+    fv_kv_shape s = fv_engine_kv_shape(&p_engine, FV_F32);
+    fv_compat compat;
+    need(fv_compat_make(&(fv_compat_fields){.model = p_engine.fingerprint,
+                                            .n_layer = s.n_layer,
+                                            .n_kv = s.n_kv,
+                                            .d_head = s.d_head,
+                                            .dtype = "f32"},
+                        &compat));
+    m.compat_hash = compat.hash;
+    m.compat = compat.text;
+    m.n_text = 3;
+    m.max_tokens = 5;
+    need(fv_rpc_unary(channel, "/fovea.handoff.v1.Handoff/Open", &m.base, 20000, note_grant,
+                      &ticket, NULL));
+    UNTIL(ticket.epoch != 0);
+    UNTIL(fv_decode_worker_load(worker).bytes_granted > 0);
+    return ticket;
+}
+
 Test(decode_worker, what_nobody_sends_or_fetches_in_time_is_free_again_without_a_word) {
-    static handoff h[2];
+    static handoff h;
     static answer a;
     fv_decode_options opt = fv_decode_options_default();
     opt.grants.lease_s = 0.2;
     opt.grants.claim_s = 0.2;
     open_all(&opt);
-    prefill_and_hold(&h[0]);
-    prefill_and_send(&h[1], "", TOKENS);
+    open_room(); /* and is silent then */
+    prefill_and_send(&h, "", TOKENS);
     UNTIL(worker_is_empty());
-    ask(&a, &h[1], TOKENS);
+    ask(&a, &h, TOKENS);
     UNTIL(a.over);
     cr_assert_eq(a.code, GRPC_STATUS_NOT_FOUND, "%s", a.why);
-    tell(&h[0], run_let_go);
-    UNTIL(atomic_load(&h[0].state) == 2);
-    cr_assert_neq(h[0].status, FV_OK, "it came too late");
-    for (int i = 0; i < 2; i++) handoff_free(&h[i]);
+    handoff_free(&h);
+    close_all();
+}
+
+Test(decode_worker, a_sender_that_is_there_keeps_its_grant_however_long_it_computes) {
+    static handoff h;
+    fv_decode_options opt = fv_decode_options_default();
+    opt.grants.lease_s = 0.3;
+    open_all(&opt);
+    prefill_and_hold(&h);
+    uint64_t until = uv_now(&loop) + 1500; /* five leases */
+    while (uv_now(&loop) < until) uv_run(&loop, UV_RUN_ONCE);
+    cr_assert_gt(fv_decode_worker_load(worker).bytes_granted, 0);
+    tell(&h, run_let_go);
+    UNTIL(atomic_load(&h.state) == 2);
+    cr_assert_eq(h.status, FV_OK, "%s", h.why);
+    release(&h.ticket);
+    handoff_free(&h);
+    close_all();
+}
+
+static void on_push_end(fv_rpc_call *c, const fv_rpc_end *end) {
+    (void)end;
+    *(bool *)fv_rpc_call_user(c) = true;
+}
+
+/* Nothing was sent but the sign of life, and no Release comes. */
+Test(decode_worker, a_sender_whose_stream_breaks_has_no_grant_any_more) {
+    static const fv_rpc_events events = {.on_end = on_push_end};
+    fv_decode_options opt = fv_decode_options_default();
+    grpc_byte_buffer *alive;
+    bool over = false;
+    opt.grants.lease_s = 3600;
+    open_all(&opt);
+    fv_ticket ticket = open_room();
+    fv_rpc_call_options push = {.path = "/fovea.handoff.v1.Handoff/Push",
+                                .events = &events,
+                                .user = &over,
+                                .deadline_ms = 20000};
+    fv_rpc_call *call;
+    need(fv_rpc_call_open(channel, &push, &call));
+    need(fv_rpc_frame_alive(&ticket, &alive));
+    need(fv_rpc_call_send_buffer(call, alive));
+    UNTIL(fv_rpc_call_bytes_queued(call) == 0);
+    fv_rpc_call_cancel(call);
+    UNTIL(over);
+    UNTIL(worker_is_empty());
+    close_all();
+}
+
+Test(decode_worker, what_is_committed_and_not_fetched_can_be_given_back) {
+    static handoff h;
+    static answer a;
+    fv_decode_options opt = fv_decode_options_default();
+    opt.grants.claim_s = 3600;
+    open_all(&opt);
+    prefill_and_send(&h, "", TOKENS);
+    cr_assert_gt(fv_decode_worker_load(worker).bytes_held, 0);
+    release(&h.ticket);
+    UNTIL(worker_is_empty());
+    ask(&a, &h, TOKENS);
+    UNTIL(a.over);
+    cr_assert_eq(a.code, GRPC_STATUS_NOT_FOUND, "%s", a.why);
+    handoff_free(&h);
     close_all();
 }
 

@@ -41,7 +41,7 @@ void rig_open(handoff_rig *rig, const rig_options *opt) {
 }
 
 void rig_close(handoff_rig *rig) {
-    fv_transport_close(rig->transport);
+    fv_transport_close(rig->transport, NULL, NULL);
     fv_receiver_close(rig->receiver);
     fv_kv_pool_close(rig->pool);
     tiny_net_close(&rig->net);
@@ -80,7 +80,7 @@ fv_status rig_send(handoff_rig *rig, const tiny_prompt *p, int32_t max_tokens, i
     if (st == FV_OK)
         st = fv_refusal_status(fv_receiver_claim(rig->receiver, fv_ship_ticket(ship), out));
     if (report) *report = fv_ship_get_report(ship);
-    fv_ship_close(ship);
+    fv_ship_close(ship, true, NULL, NULL);
     return st;
 }
 
@@ -142,8 +142,8 @@ void rig_capture(const handoff_rig *rig, const tiny_prompt *p, int32_t max_token
     need(fv_transport_inproc(&t.base, &transport));
     need(fv_ship_begin(transport, &req, &ship));
     need(ship_all(ship, rig->net.cfg.n_layer, 1, &done));
-    fv_ship_close(ship);
-    fv_transport_close(transport);
+    fv_ship_close(ship, true, NULL, NULL);
+    fv_transport_close(transport, NULL, NULL);
 }
 
 fv_refusal rig_deliver(fv_receiver *r, const fv_hello *hello, const uint8_t *bytes, size_t n,

@@ -127,16 +127,15 @@ Test(grant, a_deadline_ends_it_without_a_word_from_the_peer) {
     cr_assert_float_eq(fv_grants_next_deadline(t), 110, 1e-9);
     now = 109.9;
     cr_assert_null(fv_grants_expire(t, now));
-    cr_assert_eq(accept_frame(t, &ga, 0, 1), FV_REFUSED_NONE);
-    fv_grants_consumed(t, &ga.ticket);
     now = 110;
-    cr_assert_eq(accept_frame(t, &ga, 1, 1), FV_REFUSED_EXPIRED, "before anyone reclaimed it");
-    cr_assert_eq(commit(t, &ga, 1, &surplus), FV_REFUSED_EXPIRED);
+    cr_assert_eq(accept_frame(t, &ga, 0, 1), FV_REFUSED_EXPIRED, "before anyone reclaimed it");
+    cr_assert_eq(fv_grants_renew(t, &ga.ticket), FV_REFUSED_EXPIRED, "it is too late for that");
+    cr_assert_eq(commit(t, &ga, 0, &surplus), FV_REFUSED_EXPIRED);
     cr_assert_eq(fv_grants_expire(t, now), &a);
     cr_assert_null(fv_grants_expire(t, now));
     cr_assert_eq(fv_grants_live(t), 1);
     cr_assert_eq(fv_grants_bytes(t), 10);
-    cr_assert_eq(accept_frame(t, &ga, 1, 1), FV_REFUSED_EXPIRED, "and after");
+    cr_assert_eq(accept_frame(t, &ga, 0, 1), FV_REFUSED_EXPIRED, "and after");
     cr_assert_eq(accept_frame(t, &gb, 0, 1), FV_REFUSED_NONE);
     fv_grants_consumed(t, &gb.ticket);
     cr_assert_eq(commit(t, &gb, 1, &surplus), FV_REFUSED_NONE);
@@ -146,6 +145,31 @@ Test(grant, a_deadline_ends_it_without_a_word_from_the_peer) {
     cr_assert_eq(fv_grants_claim(t, &gb.ticket, &owner), FV_REFUSED_EXPIRED);
     cr_assert_eq(fv_grants_expire(t, now), &b);
     cr_assert_eq(fv_grants_next_deadline(t), HUGE_VAL);
+    fv_grants_close(t);
+}
+
+Test(grant, a_frame_and_a_sign_of_life_begin_the_lease_anew) {
+    uint64_t surplus;
+    now = 100;
+    fv_grants *t = open_table(3, 2);
+    fv_grant g = issue(t, 10, &now);
+    for (int i = 0; i < 5; i++) { /* fifty seconds with nothing to send */
+        now += 9.9;
+        cr_assert_eq(fv_grants_renew(t, &g.ticket), FV_REFUSED_NONE);
+        cr_assert_float_eq(fv_grants_next_deadline(t), now + 10, 1e-9);
+    }
+    for (uint64_t i = 0; i < 3; i++) {
+        now += 9.9;
+        cr_assert_eq(accept_frame(t, &g, i, 1), FV_REFUSED_NONE);
+        fv_grants_consumed(t, &g.ticket);
+        cr_assert_float_eq(fv_grants_next_deadline(t), now + 10, 1e-9);
+    }
+    cr_assert_eq(accept_frame(t, &g, 7, 1), FV_REFUSED_OUT_OF_ORDER);
+    cr_assert_eq(commit(t, &g, 3, &surplus), FV_REFUSED_NONE);
+    cr_assert_eq(surplus, 7);
+    cr_assert_eq(fv_grants_renew(t, &g.ticket), FV_REFUSED_CLOSED, "now it is to be claimed");
+    cr_assert_float_eq(fv_grants_next_deadline(t), now + 5, 1e-9);
+    cr_assert_eq(fv_grants_drop(t, &g.ticket), &now, "and can be given back until then");
     fv_grants_close(t);
 }
 

@@ -167,7 +167,7 @@ Test(handoff, room_for_prompt_and_answer_is_held_from_the_grant_on_and_the_rest_
     cr_assert_eq(fv_ship_begin(rig.transport, &req, &ship), FV_OK);
     size_t granted = 4 * 2 * (VISUAL * row + 4 * FV_KV_BLOCK * row); /* 14 + 200 rows: 4 pages */
     cr_assert_eq(fv_kv_pool_used(rig.pool), granted);
-    fv_ship_close(ship);
+    fv_ship_close(ship, true, NULL, NULL);
     assert_baseline(&rig, "giving up");
     cr_assert_eq(fv_receiver_get_counters(rig.receiver)->aborted, 1);
 
@@ -209,7 +209,7 @@ Test(handoff, all_grants_taken_gives_the_reserved_room_back) {
     size_t used = fv_kv_pool_used(rig.pool);
     cr_assert_eq(fv_ship_begin(rig.transport, &req, &second), FV_EBUSY);
     cr_assert_eq(fv_kv_pool_used(rig.pool), used);
-    fv_ship_close(first);
+    fv_ship_close(first, true, NULL, NULL);
     assert_baseline(&rig, "the first");
     finish(&rig, &p);
 }
@@ -312,7 +312,7 @@ Test(handoff, tokens_and_sampling_that_would_harm_the_decoder_are_refused) {
     req.sampling.temperature = NAN;
     cr_assert_eq(fv_ship_begin(rig.transport, &req, &ship), FV_OK);
     cr_assert_eq(fv_ship_layers(ship, 4), FV_EINVAL);
-    fv_ship_close(ship);
+    fv_ship_close(ship, true, NULL, NULL);
     assert_baseline(&rig, "a temperature");
     finish(&rig, &p);
 }
@@ -421,7 +421,7 @@ Test(handoff, a_lease_that_runs_out_half_way_takes_everything_back) {
     assert_baseline(&rig, "the lease");
     cr_assert_eq(fv_ship_layers(ship, 4), FV_ECANCELLED);
     cr_assert_eq(fv_receiver_get_counters(rig.receiver)->refused[FV_REFUSED_EXPIRED], 1);
-    fv_ship_close(ship);
+    fv_ship_close(ship, true, NULL, NULL);
     finish(&rig, &p);
 }
 
@@ -441,7 +441,7 @@ Test(handoff, what_nobody_claims_is_taken_back_and_what_is_claimed_is_gone) {
         cr_assert_eq(fv_ship_end(ship, &(fv_first_token){.id = 1}), FV_OK);
         cr_assert_eq(fv_ship_done(ship, &done), FV_OK);
         cr_assert(done);
-        fv_ship_close(ship);
+        fv_ship_close(ship, true, NULL, NULL);
         cr_assert_eq(fv_receiver_live(rig.receiver), 1, "the sender may go");
         forged.id[3] ^= 8;
         cr_assert_eq(fv_receiver_claim(rig.receiver, &forged, &got), FV_REFUSED_UNKNOWN_GRANT);
@@ -490,7 +490,7 @@ Test(handoff, ten_thousand_random_aborts_leave_no_byte) {
                 fv_receiver_expire(rig.receiver);
             }
         }
-        fv_ship_close(ship);
+        fv_ship_close(ship, true, NULL, NULL);
         assert_baseline(&rig, "an abort");
     }
     const fv_receiver_counters *count = fv_receiver_get_counters(rig.receiver);
@@ -809,7 +809,7 @@ Test(handoff, layers_may_leave_while_later_ones_are_computed) {
         cr_assert(same_store(p.kv, got.kv), "'%s'", policies[i]);
         cr_assert(same_store(whole.kv, got.kv), "'%s'", policies[i]);
         cr_assert_geq(fv_ship_get_report(ship).frames, 4, "each group leaves when it is there");
-        fv_ship_close(ship);
+        fv_ship_close(ship, true, NULL, NULL);
         fv_received_free(&got);
         tiny_prompt_free(&whole);
         finish(&rig, &p);
@@ -858,7 +858,7 @@ Test(handoff, a_grant_may_come_later) {
     cr_assert_eq(fv_ship_end(ship, &(fv_first_token){.id = 1}), FV_OK);
     cr_assert_eq(fv_receiver_claim(rig.receiver, fv_ship_ticket(ship), &got), FV_REFUSED_NONE);
     cr_assert(same_store(p.kv, got.kv));
-    fv_ship_close(ship);
+    fv_ship_close(ship, true, NULL, NULL);
     fv_received_free(&got);
     finish(&rig, &p);
 }

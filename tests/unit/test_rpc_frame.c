@@ -113,6 +113,21 @@ Test(rpc_frame, a_commit_says_how_many_came_before) {
     grpc_byte_buffer_destroy(b);
 }
 
+Test(rpc_frame, a_sign_of_life_has_a_ticket_and_nothing_else) {
+    uint8_t bytes[128];
+    grpc_byte_buffer *b;
+    static fv_rpc_frame f;
+    cr_assert_eq(fv_rpc_frame_alive(&ticket, &b), FV_OK);
+    cr_assert_eq(fv_rpc_frame_read(b, &f), FV_REFUSED_NONE, "%s", fv_last_error());
+    cr_assert(f.alive);
+    cr_assert_eq(f.bytes + f.commit, 0);
+    cr_assert_eq(memcmp(&f.ticket, &ticket, sizeof ticket), 0);
+    size_t n = flatten(b, bytes);
+    grpc_byte_buffer_destroy(b);
+    memcpy(bytes + n, "\x2a\x01x", 3); /* with data it is none */
+    cr_assert_eq(read_bytes(bytes, n + 3), FV_REFUSED_FRAME_SIZE);
+}
+
 Test(rpc_frame, a_frame_with_neither_data_nor_commit_is_refused) {
     uint8_t bytes[64];
     grpc_byte_buffer *b = lend(1, NULL, 0);

@@ -91,7 +91,7 @@ static fv_status hand_off(fv_transport *t) {
         st = x->ops->push(x, i, piece, 2);
     }
     if (st == FV_OK) x->ops->commit(x, FRAMES, on_reply, NULL);
-    x->ops->end(x);
+    x->ops->end(x, true, NULL, NULL);
     return st;
 }
 
@@ -108,7 +108,7 @@ Test(transport, in_process_calls_the_sink_in_order) {
     cr_assert_eq(hand_off(t), FV_OK);
     cr_assert_str_eq(r.log, "O7 F0:aa F1:bb F2:cc F3:dd F4:ee C5 ");
     cr_assert_eq(n_reply, 2, "open and commit are answered");
-    fv_transport_close(t);
+    fv_transport_close(t, NULL, NULL);
 }
 
 Test(transport, a_refused_offer_arrives_with_its_sentence) {
@@ -119,9 +119,9 @@ Test(transport, a_refused_offer_arrives_with_its_sentence) {
     cr_assert_eq(last_reply.refusal, FV_REFUSED_NO_ROOM);
     cr_assert_eq(last_reply.status, FV_EBUSY);
     cr_assert_str_eq(last_reply.text, "the pool is full");
-    x->ops->end(x);
+    x->ops->end(x, true, NULL, NULL);
     cr_assert_str_eq(r.log, "O7 ", "nothing is there to give up");
-    fv_transport_close(t);
+    fv_transport_close(t, NULL, NULL);
 }
 
 Test(transport, a_refused_frame_is_a_failed_push) {
@@ -131,17 +131,17 @@ Test(transport, a_refused_frame_is_a_failed_push) {
     cr_assert_eq(hand_off(t), FV_EDATA);
     cr_assert_str_eq(fv_last_error(), "a bad frame");
     cr_assert_str_eq(r.log, "O7 F0:aa A ");
-    fv_transport_close(t);
+    fv_transport_close(t, NULL, NULL);
 }
 
 Test(transport, end_without_commit_gives_up) {
     recorder r = sink_new();
     fv_transport *t = in_process(&r);
     fv_transfer *x = begin(t);
-    x->ops->end(x);
+    x->ops->end(x, true, NULL, NULL);
     cr_assert_str_eq(r.log, "O7 A ");
-    fv_transport_close(t);
-    fv_transport_close(NULL);
+    fv_transport_close(t, NULL, NULL);
+    fv_transport_close(NULL, NULL, NULL);
 }
 
 /* ---- faults ---------------------------------------------------------------------------- */
@@ -162,7 +162,7 @@ static void log_of(fv_fault fault, uint64_t seed, int n, char *log) {
     fv_transport *t;
     cr_assert_eq(fv_transport_fault(in_process(&r), &opt, &t), FV_OK);
     while (n-- > 0) cr_assert_eq(hand_off(t), FV_OK);
-    fv_transport_close(t);
+    fv_transport_close(t, NULL, NULL);
     strcpy(log, r.log);
 }
 

@@ -1,5 +1,6 @@
 /* wire/transport_grpc.c: hand-offs from a computing thread through the loop to a decode worker that
- * this test plays. What the frames point to is overwritten and freed as soon as `end` returns. */
+ * this test plays. What the frames point to is overwritten and freed as soon as they are said to be
+ * gone. */
 #include <criterion/criterion.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -21,7 +22,8 @@ typedef enum mood { KIND = 0, FULL, MUTE, CORRUPT, SLOW, HASTY } mood;
 
 typedef struct sink {
     mood mood;
-    int32_t opened, cancelled, released, ended;
+    int32_t opened, cancelled, released, ended, alive;
+    uint32_t lease_ms; /* 0: 20 s */
     int32_t frames;
     size_t bytes;
     uint64_t committed;
@@ -52,7 +54,7 @@ static fv_status open_message(fv_rpc_call *c, grpc_byte_buffer *m) {
     g.bytes = open->rows_visual;
     g.frame_max = FRAME;
     g.credits = 4;
-    g.deadline_ms = 20000;
+    g.deadline_ms = s.lease_ms ? s.lease_ms : 20000;
     fv_rpc_call_finish(c, fv_rpc_call_send(c, &g.base));
     return FV_OK;
 }
@@ -71,6 +73,10 @@ static fv_status push_message(fv_rpc_call *c, grpc_byte_buffer *m) {
     fv_rpc_frame f;
     if (fv_rpc_frame_read(m, &f) != FV_REFUSED_NONE) s.wrong = true;
     if (f.ticket.epoch != 7 || memcmp(f.ticket.id, "ticket of a test", 16) != 0) s.wrong = true;
+    if (f.alive) {
+        s.alive++;
+        return FV_OK;
+    }
     if (f.commit) {
         s.committed = f.commit;
         return FV_OK;
@@ -123,7 +129,7 @@ static const fv_rpc_method methods[] = {
 
 /* ---- the prefill worker ----------------------------------------------------------------- */
 
-typedef enum until { TO_COMMIT = 0, TO_GRANT, TO_PUSH, TO_OPEN } until;
+typedef enum until { TO_COMMIT = 0, TO_PATIENCE, TO_RECALL, TO_GRANT, TO_PUSH, TO_OPEN } until;
 
 /* One hand-off. On the computing thread, but for `done`. */
 typedef struct sender {
@@ -144,12 +150,16 @@ static net n;
 static fv_jobs *jobs;
 static fv_transport *transport;
 
-static void finish(sender *x) {
-    x->x->ops->end(x->x);
+static void on_gone(void *user) {
+    sender *x = user;
     memset(x->rows, 0xee, (size_t)FRAMES_MAX * FRAME);
     free(x->rows);
-    x->ended = true;
     atomic_store(&x->done, true);
+}
+
+static void finish(sender *x) {
+    x->ended = true;
+    x->x->ops->end(x->x, x->until != TO_RECALL, on_gone, x);
 }
 
 static void on_committed(void *user, const fv_reply *r) {
@@ -160,15 +170,7 @@ static void on_committed(void *user, const fv_reply *r) {
     finish(x);
 }
 
-static void on_opened(void *user, const fv_reply *r) {
-    sender *x = user;
-    cr_assert(!x->ended);
-    x->opened = *r;
-    x->answers++;
-    if (r->status != FV_OK || x->until == TO_GRANT) {
-        finish(x);
-        return;
-    }
+static void push_all(sender *x) {
     for (int32_t i = 0; i < x->n_frame && x->pushed == FV_OK; i++) {
         uint8_t *at = x->rows + (size_t)i * FRAME;
         memset(at, i + 1, FRAME);
@@ -180,6 +182,20 @@ static void on_opened(void *user, const fv_reply *r) {
     else
         x->x->ops->commit(x->x, (uint64_t)x->n_frame, on_committed, x);
 }
+
+static void on_opened(void *user, const fv_reply *r) {
+    sender *x = user;
+    cr_assert(!x->ended);
+    x->opened = *r;
+    x->answers++;
+    if (r->status != FV_OK || x->until == TO_GRANT) {
+        finish(x);
+        return;
+    }
+    if (x->until != TO_PATIENCE) push_all(x);
+}
+
+static void run_push_all(fv_job *job) { push_all((sender *)job); }
 
 static void run_sender(fv_job *job) {
     sender *x = (sender *)job;
@@ -196,13 +212,20 @@ static void open_all(void) {
         (fv_rpc_service){methods, sizeof methods / sizeof methods[0], &s, NULL};
     net_open(&n);
     cr_assert_eq(fv_jobs_start(&(fv_jobs_options){.limit = 64}, &jobs), FV_OK);
-    fv_transport_grpc_options opt = {.bridge = n.bridge, .jobs = jobs, .target = n.target};
+    fv_transport_grpc_options opt = {
+        .bridge = n.bridge, .jobs = jobs, .target = n.target, .open_ms = s.mood == MUTE ? 300 : 0};
     cr_assert_eq(fv_transport_grpc(&opt, &transport), FV_OK);
 }
 
 static void begin(sender *x) {
     x->job.run = run_sender;
     if (!x->transport) x->transport = transport;
+    cr_assert_eq(fv_jobs_post(jobs, &x->job), FV_OK);
+}
+
+/* The patient one sends. */
+static void go_on(sender *x) {
+    x->job.run = run_push_all;
     cr_assert_eq(fv_jobs_post(jobs, &x->job), FV_OK);
 }
 
@@ -220,7 +243,7 @@ static void set_flag(void *flag) { *(bool *)flag = true; }
 
 static void close_all(void) {
     bool closed = false;
-    fv_transport_grpc_close(transport, set_flag, &closed);
+    fv_transport_close(transport, set_flag, &closed);
     net_wait(&n, &closed);
     fv_jobs_stop(jobs);
     net_close(&n, 1000);
@@ -248,6 +271,21 @@ Test(transport_grpc, frames_arrive_whole_and_in_order_and_the_commit_is_answered
     close_all();
     cr_assert_eq(s.released, 0, "what is committed is not given back");
     cr_assert_eq(s.cancelled, 0);
+    cr_assert_geq(s.alive, 1, "the stream is there before the frames are");
+}
+
+Test(transport_grpc, a_sender_with_nothing_to_send_yet_says_that_it_is_there) {
+    sender x = {.until = TO_PATIENCE, .n_frame = 2};
+    s.lease_ms = 60;
+    open_all();
+    begin(&x);
+    net_wait_for(&n, &s.alive, 12); /* four leases */
+    cr_assert_eq(s.frames, 0);
+    go_on(&x);
+    wait_done(&x);
+    cr_assert_eq(x.committed.status, FV_OK, "%s", x.committed.text);
+    cr_assert_eq(s.frames, 2);
+    close_all();
 }
 
 Test(transport_grpc, one_connection_serves_many_hand_offs_at_once) {
@@ -301,7 +339,7 @@ Test(transport_grpc, nobody_there_is_an_error_that_names_the_address) {
     cr_assert_eq(x.opened.status, FV_EIO, "%s", x.opened.text);
     cr_assert(strstr(x.opened.text, "127.0.0.1:1"), "%s", x.opened.text);
     bool closed = false;
-    fv_transport_grpc_close(x.transport, set_flag, &closed);
+    fv_transport_close(x.transport, set_flag, &closed);
     net_wait(&n, &closed);
     close_all();
 }
@@ -315,7 +353,7 @@ Test(transport_grpc, a_worker_that_does_not_answer_is_given_up_after_a_while) {
     cr_assert_eq(fv_transport_grpc(&opt, &x.transport), FV_OK);
     send_one(&x);
     cr_assert_eq(x.opened.status, FV_EIO, "%s", x.opened.text);
-    fv_transport_close(x.transport);
+    fv_transport_close(x.transport, NULL, NULL);
     close_all();
 }
 
@@ -356,7 +394,16 @@ Test(transport_grpc, ending_in_the_middle_cancels_and_frees_the_rows) {
     send_one(&x);
     close_all();
     cr_assert_eq(s.committed, 0);
-    cr_assert_eq(s.released, 0);
+    cr_assert_eq(s.released, 1, "the stream may not have been heard of");
+}
+
+Test(transport_grpc, what_is_committed_can_be_given_back) {
+    sender x = {.until = TO_RECALL, .n_frame = 2};
+    open_all();
+    send_one(&x);
+    cr_assert_eq(x.committed.status, FV_OK, "%s", x.committed.text);
+    close_all();
+    cr_assert_eq(s.released, 1);
 }
 
 Test(transport_grpc, a_worker_that_does_not_read_keeps_nobody_from_ending) {
@@ -366,4 +413,22 @@ Test(transport_grpc, a_worker_that_does_not_read_keeps_nobody_from_ending) {
     send_one(&x);
     close_all();
     cr_assert_leq(s.frames, 2);
+}
+
+Test(transport_grpc, a_worker_that_takes_nothing_loses_the_hand_off_and_holds_up_no_other) {
+    sender x = {.n_frame = FRAMES_MAX}, y = {.n_frame = 2};
+    s.mood = SLOW;
+    s.lease_ms = 900;
+    open_all();
+    begin(&x);
+    net_wait_for(&n, &s.frames, 1); /* it has paused, and reads no more */
+    s = (sink){.lease_ms = 20000};
+    begin(&y);
+    wait_done(&y);
+    cr_assert_eq(y.committed.status, FV_OK, "%s", y.committed.text);
+    wait_done(&x);
+    cr_assert_eq(x.pushed, FV_OK, "pushing did not wait");
+    cr_assert_eq(x.committed.status, FV_EIO);
+    cr_assert(strstr(x.committed.text, "taken nothing"), "%s", x.committed.text);
+    close_all();
 }
