@@ -697,6 +697,69 @@ Test(prefill_worker, a_deadline_gives_everything_back) {
     close_workers();
 }
 
+/* A decode worker that grants room, and never reads a frame. */
+static fv_status mute_open(fv_rpc_call *c, grpc_byte_buffer *m) {
+    uint8_t id[16] = "nobody is there";
+    Fovea__Handoff__V1__Ticket ticket = FOVEA__HANDOFF__V1__TICKET__INIT;
+    Fovea__Handoff__V1__Grant g = FOVEA__HANDOFF__V1__GRANT__INIT;
+    (void)m;
+    ticket.id = (ProtobufCBinaryData){sizeof id, id};
+    g.ticket = &ticket;
+    g.frame_max = 1000;
+    g.deadline_ms = 1000;
+    FV_TRY(fv_rpc_call_send(c, &g.base));
+    fv_rpc_call_finish(c, FV_OK);
+    return FV_OK;
+}
+
+static fv_status mute_push(fv_rpc_call *c, grpc_byte_buffer *m) {
+    (void)m;
+    fv_rpc_call_pause(c);
+    return FV_OK;
+}
+
+static fv_status mute_release(fv_rpc_call *c, grpc_byte_buffer *m) {
+    Fovea__Handoff__V1__ReleaseReply r = FOVEA__HANDOFF__V1__RELEASE_REPLY__INIT;
+    (void)m;
+    FV_TRY(fv_rpc_call_send(c, &r.base));
+    fv_rpc_call_finish(c, FV_OK);
+    return FV_OK;
+}
+
+static const fv_rpc_method mute[] = {
+    {.path = "/fovea.handoff.v1.Handoff/Open",
+     .kind = FV_RPC_UNARY,
+     .events = {.on_message = mute_open}},
+    {.path = "/fovea.handoff.v1.Handoff/Push",
+     .kind = FV_RPC_CLIENT_STREAM,
+     .events = {.on_message = mute_push}},
+    {.path = "/fovea.handoff.v1.Handoff/Release",
+     .kind = FV_RPC_UNARY,
+     .events = {.on_message = mute_release}},
+};
+
+Test(prefill_worker, a_mute_decode_worker_holds_up_nobody_else_and_fails_by_itself) {
+    static heard stuck[3];
+    w.net.services[w.net.n_service++] =
+        (fv_rpc_service){mute, sizeof mute / sizeof mute[0], NULL, NULL};
+    open_workers();
+    ask_about_picture(&a, w.net.target);
+    for (int i = 0; i < 3; i++) begin(&stuck[i], &a);
+    for (int i = 0; i < 3; i++) net_wait_for(&w.net, &stuck[i].n_event, 2); /* first tokens */
+    a.m.decode_address = w.target;
+    run_well(&p, &a);
+    decode(&d, p.begun->ticket);
+    cr_assert_eq(d.n_id, N_TOKEN - 1);
+    for (int i = 0; i < 3; i++) {
+        cr_assert_not(stuck[i].over && stuck[i].end.status == FV_OK);
+        net_wait(&w.net, &stuck[i].over);
+        cr_assert_eq(stuck[i].end.status, FV_EIO, "%s", stuck[i].why);
+        cr_assert(strstr(stuck[i].why, "taken nothing"), "%s", stuck[i].why);
+    }
+    wait_for_nothing_held();
+    close_workers();
+}
+
 Test(prefill_worker, one_request_too_many_is_asked_to_come_back) {
     enum { N = 12 };
     static heard many[N];
