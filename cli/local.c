@@ -145,10 +145,8 @@ static fv_status render(run *r) {
     }
     const fv_model_config *cfg = fv_checkpoint_config(r->l->ck);
     fv_chat_template chat;
-    if (ask->chat)
-        FV_TRY(fv_chat_by_name(ask->chat, &chat));
-    else
-        FV_TRY(fv_chat_detect(fv_checkpoint_dir(r->l->ck), cfg, &chat));
+    const char *name = ask->chat ? ask->chat : "";
+    FV_TRY(fv_chat_choose(name, fv_checkpoint_dir(r->l->ck), cfg, &chat));
     fv_chat_turn turns[2] = {{"system", ask->system, 0}, {"user", ask->question, ask->n_image}};
     int32_t first = ask->system ? 0 : 1;
     return fv_chat_render(chat, turns + first, 2 - first, &r->text);

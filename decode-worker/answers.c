@@ -4,12 +4,14 @@
 #include "decode-worker/answers.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/clock.h"
 
 struct fv_answers {
     const fv_engine *engine;
     fv_receiver *receiver;
+    fv_conversations *conversations;
     fv_batch *batch;
     fv_answers_hooks hooks;
     fv_answer *first; /* all, in the order in which they came */
@@ -18,12 +20,16 @@ struct fv_answers {
     bool changed;
 };
 
-fv_status fv_answers_open(const fv_engine *engine, fv_receiver *receiver, int32_t batch_max,
-                          int32_t prompt_rows, const fv_answers_hooks *hooks, fv_answers **out) {
+fv_status fv_answers_open(const fv_engine *engine, fv_receiver *receiver,
+                          fv_conversations *conversations, int32_t batch_max, int32_t prompt_rows,
+                          const fv_answers_hooks *hooks, fv_answers **out) {
     fv_answers *a = calloc(1, sizeof *a);
     if (!a) return FV_FAIL(FV_ENOMEM, "out of memory for answers");
-    *a = (fv_answers){
-        .engine = engine, .receiver = receiver, .batch_max = batch_max, .hooks = *hooks};
+    *a = (fv_answers){.engine = engine,
+                      .receiver = receiver,
+                      .conversations = conversations,
+                      .batch_max = batch_max,
+                      .hooks = *hooks};
     fv_status st = fv_batch_open(engine->dec, batch_max, prompt_rows, &a->batch);
     if (st != FV_OK) {
         free(a);
@@ -49,9 +55,20 @@ static void set_phase(fv_answers *a, fv_answer *x, fv_answer_phase phase) {
     x->phase = phase;
 }
 
+/* Its conversation is kept, if nothing was added to it, or ends. */
+static void part(fv_answers *a, fv_answer *x) {
+    if (!x->talk) return;
+    if (x->follows && x->phase != FV_ANSWER_RUNNING)
+        fv_conversations_pause(a->conversations, x->talk);
+    else
+        fv_conversations_end(a->conversations, x->talk);
+    x->talk = NULL;
+}
+
 /* Takes it off the list and frees what it holds. */
 static void leave(fv_answers *a, fv_answer *x) {
     if (x->phase == FV_ANSWER_RUNNING) fv_batch_leave(a->batch, x->seq);
+    part(a, x);
     set_phase(a, x, FV_ANSWER_NONE);
     for (fv_answer **at = &a->first; *at; at = &(*at)->next)
         if (*at == x) {
@@ -59,66 +76,122 @@ static void leave(fv_answers *a, fv_answer *x) {
             break;
         }
     fv_sequence_close(x->seq);
-    fv_received_free(&x->got);
     x->seq = NULL;
 }
 
+/* ---- the end of an answer --------------------------------------------------------------- */
+
+static void report_follow_up(const fv_answer *x, int32_t n_prompt, fv_answer_report *r) {
+    fv_kv_shape s = *fv_kv_get_shape(x->talk->kv);
+    r->n_prompt = n_prompt - x->n_held;
+    r->bytes_raw = 2 * (size_t)s.d_head * fv_dtype_bytes(s.dtype) * (size_t)s.n_layer *
+                   (size_t)s.n_kv * (size_t)n_prompt;
+    r->bytes_visual = x->bytes_visual;
+    r->bytes_text = x->bytes_text;
+    r->s_prefill = x->t_token - x->t_joined;
+    r->s_decode = fv_clock_s() - x->t_token;
+}
+
+static void report_answer(const fv_answer *x, fv_answer_report *r) {
+    int32_t n, n_prompt;
+    fv_sequence_ids(x->seq, &n, &n_prompt);
+    r->finish = fv_sequence_finish(x->seq);
+    r->n_generated = n - n_prompt;
+    r->bytes_visual_end = fv_kv_bytes(x->talk->kv, FV_SEG_VISUAL);
+    r->bytes_text_end = fv_kv_bytes(x->talk->kv, FV_SEG_TEXT);
+    r->s_claim = x->t_joined - x->t_claimed;
+    r->s_decode = fv_clock_s() - x->t_claimed;
+    memcpy(r->policy, x->talk->policy, sizeof r->policy);
+    if (x->follows) report_follow_up(x, n_prompt, r);
+}
+
+static void keep(fv_answers *a, fv_answer *x, fv_answer_report *r) {
+    int32_t n, n_prompt;
+    const int32_t *ids = fv_sequence_ids(x->seq, &n, &n_prompt);
+    fv_conversation *talk = x->talk;
+    x->talk = NULL;
+    r->keep_s = fv_conversations_keep(a->conversations, talk, ids, n, x->keep_s);
+    if (r->keep_s > 0) memcpy(r->conversation, talk->id, sizeof r->conversation);
+}
+
 static void end(fv_answers *a, fv_answer *x, fv_status st, fv_refusal refusal) {
-    fv_answer_report r = {.refusal = refusal, .s_claim = x->t_first - x->t_claimed};
-    if (x->seq) {
-        int32_t n, n_prompt;
-        fv_sequence_ids(x->seq, &n, &n_prompt);
-        r.n_generated = n - n_prompt;
-        r.finish = fv_sequence_finish(x->seq);
-        r.s_decode = fv_clock_s() - x->t_claimed;
-    }
-    if (x->got.kv) {
-        r.bytes_visual = fv_kv_bytes(x->got.kv, FV_SEG_VISUAL);
-        r.bytes_text = fv_kv_bytes(x->got.kv, FV_SEG_TEXT);
+    fv_answer_report r = {.refusal = refusal};
+    if (st == FV_OK) {
+        report_answer(x, &r);
+        if (x->keep_s > 0) keep(a, x, &r);
     }
     leave(a, x);
     a->hooks.over(x, st, &r); /* x may be gone after this */
 }
 
-/* ---- from the ticket to the batch ------------------------------------------------------- */
+/* ---- from the ticket, or a kept conversation, to the batch -------------------------------- */
 
-/* The prompt as it came ends with what is replayed, and the hand-off's token comes behind it. */
-static fv_status check_replay(const fv_answer *x) {
-    int32_t at = x->got.n - x->n_replay;
-    bool same = at > 0 && x->got.first.step == (uint64_t)x->n_replay + 1;
-    for (int32_t i = 0; same && i < x->n_replay; i++)
-        same = x->got.ids[at + i] == (int32_t)x->replay[i];
-    return same ? FV_OK
-                : FV_FAIL(FV_EINVAL, "the hand-off does not end with the %d tokens to be replayed",
-                          x->n_replay);
-}
-
-static fv_status open_sequence(fv_answers *a, fv_answer *x) {
+static fv_status open_sequence(fv_answers *a, fv_answer *x, const int32_t *ids, int32_t n,
+                               int32_t n_prompt) {
     const fv_model_config *cfg = fv_checkpoint_config(a->engine->ck);
-    fv_received *got = &x->got;
-    FV_TRY(check_replay(x));
-    int32_t *ids = realloc(got->ids, ((size_t)got->n + 1) * sizeof *ids);
-    if (!ids) return FV_FAIL(FV_ENOMEM, "out of memory for %d prompt rows", got->n);
-    got->ids = ids;
-    ids[got->n] = got->first.id;
-    /* Pages are there for what was granted; an answer never asks for more. */
-    int32_t room = got->max_tokens + x->n_replay;
-    fv_sequence_options opt = {.sampling = got->sampling,
-                               .max_tokens = x->max_tokens < room ? x->max_tokens : room,
+    fv_sequence_options opt = {.sampling = x->sampling,
+                               .max_tokens = x->max_tokens,
                                .context = cfg->text.max_position,
                                .n_vocab = a->engine->n_vocab,
                                .n_eos = x->ignore_eos ? 0 : cfg->n_eos,
                                .eos = cfg->eos,
                                .n_stop = x->n_stop,
                                .stop = x->stop};
-    opt.sampling.n_logprobs = x->n_logprobs;
-    return fv_sequence_open(&opt, a->engine->tok, ids, got->n + 1, got->n - x->n_replay, &x->seq);
+    return fv_sequence_open(&opt, a->engine->tok, ids, n, n_prompt, &x->seq);
+}
+
+/* The prompt as it came ends with what is replayed, and the hand-off's token comes behind it. */
+static fv_status check_replay(const fv_answer *x, const fv_received *got) {
+    int32_t at = got->n - x->n_replay;
+    bool same = at > 0 && got->first.step == (uint64_t)x->n_replay + 1;
+    for (int32_t i = 0; same && i < x->n_replay; i++)
+        same = got->ids[at + i] == (int32_t)x->replay[i];
+    return same ? FV_OK
+                : FV_FAIL(FV_EINVAL, "the hand-off does not end with the %d tokens to be replayed",
+                          x->n_replay);
+}
+
+/* Its rows and ids, the first token behind them, become a conversation. */
+static fv_status take_over(fv_answers *a, fv_answer *x, fv_received *got) {
+    int32_t *ids = realloc(got->ids, ((size_t)got->n + 1) * sizeof *ids);
+    if (!ids) return FV_FAIL(FV_ENOMEM, "out of memory for %d prompt rows", got->n);
+    got->ids = ids;
+    FV_TRY(fv_conversations_begin(a->conversations, &x->talk));
+    ids[got->n] = got->first.id;
+    x->talk->kv = got->kv;
+    x->talk->ids = ids;
+    x->talk->n = got->n + 1;
+    memcpy(x->talk->policy, got->policy, sizeof x->talk->policy);
+    got->kv = NULL;
+    got->ids = NULL;
+    return FV_OK;
+}
+
+static fv_status begin(fv_answers *a, fv_answer *x, fv_received *got) {
+    int32_t n_logprobs = x->sampling.n_logprobs;
+    /* Pages are there for what was granted; an answer never asks for more. */
+    int32_t room = got->max_tokens + x->n_replay;
+    FV_TRY(check_replay(x, got));
+    FV_TRY(take_over(a, x, got));
+    x->sampling = got->sampling;
+    x->sampling.n_logprobs = n_logprobs;
+    x->max_tokens = x->max_tokens < room ? x->max_tokens : room;
+    x->n_held = got->n;
+    return open_sequence(a, x, x->talk->ids, x->talk->n, got->n - x->n_replay);
+}
+
+static void ready(fv_answers *a, fv_answer *x, fv_status st) {
+    if (st != FV_OK)
+        end(a, x, st, FV_REFUSED_NONE);
+    else
+        set_phase(a, x, FV_ANSWER_READY);
 }
 
 /* Tries the ticket. */
 static void claim(fv_answers *a, fv_answer *x) {
     bool waited = x->phase == FV_ANSWER_WAITING;
-    fv_refusal why = fv_receiver_claim(a->receiver, &x->ticket, &x->got);
+    fv_received got = {0};
+    fv_refusal why = fv_receiver_claim(a->receiver, &x->ticket, &got);
     if (why == FV_REFUSED_PENDING) {
         if (!waited) set_phase(a, x, FV_ANSWER_WAITING);
         return;
@@ -132,12 +205,60 @@ static void claim(fv_answers *a, fv_answer *x) {
             why);
         return;
     }
-    x->t_claimed = x->t_first = fv_clock_s();
-    fv_status st = open_sequence(a, x);
-    if (st != FV_OK)
-        end(a, x, st, FV_REFUSED_NONE);
-    else
-        set_phase(a, x, FV_ANSWER_READY);
+    x->t_claimed = fv_clock_s();
+    fv_status st = begin(a, x, &got);
+    fv_received_free(&got);
+    ready(a, x, st);
+}
+
+/* Room for rows that are to come, in all layers or in none. */
+static fv_status reserve(fv_kv *kv, int32_t rows) {
+    fv_status st = FV_OK;
+    for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer && st == FV_OK; l++)
+        st = fv_kv_reserve(kv, l, rows);
+    if (st != FV_OK) fv_kv_settle(kv, 0);
+    return st;
+}
+
+/* What is held and what is new, ids [n] in *all; the answer gets no longer than the context. */
+static fv_status join_ids(fv_answers *a, fv_answer *x, int32_t **all, int32_t *n) {
+    const fv_conversation *talk = x->talk;
+    int32_t context = fv_checkpoint_config(a->engine->ck)->text.max_position, n_new, *ids;
+    FV_TRY(fv_follow_ids(a->engine, &x->prompt, talk->ids[talk->n - 1], &ids, &n_new));
+    int64_t total = (int64_t)talk->n + n_new;
+    int32_t *joined = total > context ? NULL : malloc((size_t)total * sizeof *joined);
+    if (!joined) {
+        free(ids);
+        return total > context ? FV_FAIL(FV_EINVAL,
+                                         "the conversation has %d tokens and %d come with this "
+                                         "prompt; the checkpoint's context is %d",
+                                         talk->n, n_new, context)
+                               : FV_FAIL(FV_ENOMEM, "out of memory for a prompt");
+    }
+    memcpy(joined, talk->ids, (size_t)talk->n * sizeof *joined);
+    memcpy(joined + talk->n, ids, (size_t)n_new * sizeof *joined);
+    free(ids);
+    int32_t most = context - (int32_t)total + 1; /* one more can be chosen than can be run */
+    x->max_tokens = x->max_tokens < most ? x->max_tokens : most;
+    *all = joined;
+    *n = (int32_t)total;
+    return FV_OK;
+}
+
+static fv_status resume(fv_answers *a, fv_answer *x) {
+    int32_t *ids, n;
+    FV_TRY(fv_conversations_resume(a->conversations, x->conversation, &x->talk));
+    FV_TRY(join_ids(a, x, &ids, &n));
+    x->n_held = x->talk->n - 1;
+    fv_status st = open_sequence(a, x, ids, n, n);
+    free(ids);
+    FV_TRY(st);
+    return reserve(x->talk->kv, n - x->n_held + x->max_tokens - 1); /* the last one never runs */
+}
+
+static void follow(fv_answers *a, fv_answer *x) {
+    x->t_claimed = fv_clock_s();
+    ready(a, x, resume(a, x));
 }
 
 void fv_answers_add(fv_answers *a, fv_answer *x) {
@@ -147,7 +268,10 @@ void fv_answers_add(fv_answers *a, fv_answer *x) {
     x->next = NULL;
     x->phase = FV_ANSWER_NONE;
     a->count[FV_ANSWER_NONE]++;
-    claim(a, x);
+    if (x->follows)
+        follow(a, x);
+    else
+        claim(a, x);
 }
 
 void fv_answers_drop(fv_answers *a, fv_answer *x) {
@@ -167,6 +291,11 @@ static fv_status take_token(fv_answers *a, fv_answer *x, const fv_batch_event *e
     uint64_t digest =
         x->digests ? fv_logits_digest(e->logits, fv_decoder_config(a->engine->dec)->vocab) : 0;
     fv_sequence_ids(x->seq, &n, &n_prompt);
+    if (x->t_token == 0) {
+        x->t_token = fv_clock_s();
+        x->bytes_visual = fv_kv_bytes(x->talk->kv, FV_SEG_VISUAL);
+        x->bytes_text = fv_kv_bytes(x->talk->kv, FV_SEG_TEXT);
+    }
     return a->hooks.token(x, (uint32_t)(n - n_prompt - 1), e->token, digest, e->text, e->n_text);
 }
 
@@ -201,9 +330,9 @@ static void advance(fv_answers *a) {
     for (fv_answer *x = a->first, *next; x; x = next) {
         next = x->next;
         if (x->phase != FV_ANSWER_READY || fv_batch_count(a->batch) == a->batch_max) continue;
-        fv_status st = fv_batch_join(a->batch, x->seq, x->got.kv, x->got.n, x);
+        fv_status st = fv_batch_join(a->batch, x->seq, x->talk->kv, x->n_held, x);
         if (st == FV_OK) {
-            x->t_first = fv_clock_s();
+            x->t_joined = fv_clock_s();
             set_phase(a, x, FV_ANSWER_RUNNING);
         } else
             end(a, x, st, FV_REFUSED_NONE);

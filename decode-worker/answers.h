@@ -1,7 +1,8 @@
 #ifndef FOVEA_DECODE_WORKER_ANSWERS_H
 #define FOVEA_DECODE_WORKER_ANSWERS_H
 
-/* ANSWERS: from a ticket to the end of the answer, for all requests of a worker.
+/* ANSWERS: from a ticket, or from a kept conversation, to the end of the answer, for all requests
+ * of a worker.
  *
  *   fv_answers_add --> WAITING ---------> READY ---------> RUNNING ---------> over
  *                         |   committed     |  room in       |  last token,
@@ -9,11 +10,17 @@
  *                         '-----------------'----------------'--> over, by drop, without a word
  *
  *   WAITING  its hand-off is under way: whenever hand-offs have changed, the ticket is tried again
- *   READY    it owns its KV; the batch is full
+ *   READY    it has its conversation, and room for its rows; the batch is full
  *   RUNNING  it is in the batch
+ *
+ * A follow-up skips WAITING. Until it runs, its conversation is as it was, and stays kept if the
+ * request ends; from then on the conversation ends with it, unless the answer is complete and is to
+ * be kept.
  *
  * The computing thread. */
 #include "decode-worker/batch.h"
+#include "decode-worker/conversations.h"
+#include "decode-worker/follow.h"
 #include "decode-worker/receive.h"
 #include "model/engine.h"
 
@@ -27,30 +34,47 @@ typedef enum fv_answer_phase {
 /* What an answer came to. */
 typedef struct fv_answer_report {
     fv_finish finish;
-    fv_refusal refusal;              /* why the ticket was not honoured, if that was it */
-    int32_t n_generated;             /* of the whole answer */
-    size_t bytes_visual, bytes_text; /* held at the end */
+    fv_refusal refusal;                      /* why the ticket was not honoured, if that was it */
+    int32_t n_generated;                     /* of the whole answer */
+    size_t bytes_visual_end, bytes_text_end; /* held at the end */
     double s_claim, s_decode;
+
+    /* A follow-up's; else 0, because the prefill worker reports it. */
+    int32_t n_prompt;                /* rows that ran before the first token: the new ones, and the
+                                      * last answer's last token */
+    size_t bytes_raw;                /* of all its rows, had none been dropped or packed */
+    size_t bytes_visual, bytes_text; /* held when they had run */
+    double s_prefill;
+    char policy[FV_POLICY_TEXT_MAX]; /* the conversation's own */
+
+    double keep_s;            /* for how long it is kept; 0: it is not */
+    uint8_t conversation[16]; /* by this name */
 } fv_answer_report;
 
 /* Made by whoever asks, and theirs: it must stay until `over` was called or it was dropped. What it
  * points to likewise. */
 typedef struct fv_answer {
+    bool follows; /* a conversation that is kept; else a hand-off */
     fv_ticket ticket;
-    int32_t max_tokens; /* of the whole answer */
-    int32_t n_replay;   /* tokens before the first one of the hand-off, at the prompt's end */
+    int32_t n_replay; /* tokens before the first one of the hand-off, at the prompt's end */
     const uint32_t *replay;
+    uint8_t conversation[16];
+    fv_follow prompt;     /* that goes on with it */
+    fv_sampling sampling; /* a hand-off brings its own; alternatives are always asked for here */
+    double keep_s;        /* 0: nothing is kept afterwards */
+    int32_t max_tokens;   /* of the whole answer */
     int32_t n_stop;
     const char *const *stop; /* [n_stop] */
     bool ignore_eos, digests;
-    int32_t n_logprobs;
     /* private */
     struct fv_answer *next;
     fv_answer_phase phase;
     fv_status failed;
-    fv_received got;
+    fv_conversation *talk; /* in use; the table's */
     fv_sequence *seq;
-    double t_claimed, t_first;
+    int32_t n_held; /* rows of the sequence that have run before it joins */
+    double t_claimed, t_joined, t_token;
+    size_t bytes_visual, bytes_text; /* at the first token */
 } fv_answer;
 
 typedef struct fv_answers_hooks {
@@ -64,10 +88,11 @@ typedef struct fv_answers_hooks {
 
 typedef struct fv_answers fv_answers; /* opaque */
 
-/* Borrows engine and receiver; hooks are copied. At most batch_max run at a time, and at
- * most prompt_rows rows of their prompts in a step. */
-fv_status fv_answers_open(const fv_engine *engine, fv_receiver *receiver, int32_t batch_max,
-                          int32_t prompt_rows, const fv_answers_hooks *hooks, fv_answers **out);
+/* Borrows engine, receiver and conversations; hooks are copied. At most batch_max run at a time,
+ * and at most prompt_rows rows of their prompts in a step. */
+fv_status fv_answers_open(const fv_engine *engine, fv_receiver *receiver,
+                          fv_conversations *conversations, int32_t batch_max, int32_t prompt_rows,
+                          const fv_answers_hooks *hooks, fv_answers **out);
 void fv_answers_close(fv_answers *a); /* none is left; NULL is fine */
 
 /* Begins an answer; `over` may be called before this returns. */

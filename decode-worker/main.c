@@ -30,6 +30,10 @@ static const fv_option table[] = {
      "silence of a prefill worker after which its grant is taken back", 10, 3600000},
     {"claim-ms", "FOVEA_CLAIM_MS", FV_OPTION_INT, "MS", "30000",
      "time for the router to fetch what was sent", 10, 3600000},
+    {"keep-ms-max", "FOVEA_KEEP_MS_MAX", FV_OPTION_INT, "MS", "600000",
+     "longest time that a conversation is kept after an answer; 0: none is", 0, 86400000},
+    {"keep-bytes", "FOVEA_KEEP_BYTES", FV_OPTION_INT, "N", "0",
+     "bytes of the KV pool for conversations that are kept; 0: half of --kv-bytes", 0, 9e15},
     {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0", "compute threads; 0: all cores", 0, 1024},
     {"backend", "FOVEA_BACKEND", FV_OPTION_STRING, "NAME", "auto", "auto or cpu", 0, 0},
     {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", "auto",
@@ -64,6 +68,7 @@ static void on_left(void *user) {
 
 static void drain(void *user) {
     program *p = user;
+    fv_decode_worker_drain(p->worker);
     if (p->membership) fv_membership_drain(p->membership);
 }
 
@@ -86,6 +91,8 @@ static void measure(void *user, Fovea__Inference__V1__Load *load) {
     load->bytes_capacity = l.bytes_capacity;
     load->bytes_granted = l.bytes_granted;
     load->bytes_held = l.bytes_held;
+    load->bytes_kept = l.bytes_kept;
+    load->n_kept = l.n_kept;
     load->n_done = l.n_done;
     load->n_failed = l.n_failed;
     load->tokens_out = l.tokens_out;
@@ -116,7 +123,8 @@ static fv_status join(program *p) {
     fv_describe_options self = {.name = p->name,
                                 .role = FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE,
                                 .address = advertise ? advertise : fv_daemon_address(p->daemon),
-                                .kv_dtype = p->kv_dtype};
+                                .kv_dtype = p->kv_dtype,
+                                .keep_ms_max = (uint32_t)fv_options_int(p->options, "keep-ms-max")};
     Fovea__Fleet__V1__Introduction *introduction;
     FV_TRY(fv_describe(&p->engine, &self, &p->arena, &introduction));
     opt.introduction = introduction;
@@ -144,6 +152,8 @@ static fv_status open_worker(program *p) {
     opt.batch_max = (int32_t)fv_options_int(o, "batch");
     opt.prompt_rows = (int32_t)fv_options_int(o, "prompt-rows");
     opt.queue_max = (int32_t)fv_options_int(o, "queue");
+    opt.keep_s_max = 1e-3 * (double)fv_options_int(o, "keep-ms-max");
+    opt.keep_bytes = (size_t)fv_options_int(o, "keep-bytes");
     opt.grants.lease_s = 1e-3 * (double)fv_options_int(o, "lease-ms");
     opt.grants.claim_s = 1e-3 * (double)fv_options_int(o, "claim-ms");
     return fv_decode_worker_open(fv_daemon_bridge(p->daemon), &opt, &p->worker);

@@ -1,4 +1,5 @@
-/* DECODE: a ticket comes in, tokens go out, Finished closes the answer. The call belongs to the
+/* DECODE: a ticket or a kept conversation's name comes in, tokens go out, Finished closes the
+ * answer. The call belongs to the
  * loop thread, the answer to the computing thread; what the one has for the other is posted. The
  * loop thread counts who still needs the request (its call, its answer, its cancellation) and frees
  * it when the last is back.
@@ -10,7 +11,6 @@
 
 #include "common/log.h"
 #include "decode-worker/worker_internal.h"
-#include "handoff.pb-c.h"
 
 enum { MESSAGE_MAX = 1 << 20, CALLS_MAX = 4096 };
 
@@ -144,20 +144,41 @@ static Fovea__Inference__V1__FinishReason reason_of(fv_finish f) {
     return FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_UNSPECIFIED;
 }
 
-static fv_status send_finished(const decode *d) {
+/* What the prefill worker says of a hand-off. */
+static void fill_follow_up(decode *d, Fovea__Inference__V1__Report *r) {
+    const fv_answer_report *a = &d->report;
+    r->policy = d->report.policy;
+    r->n_prompt = r->n_text = (uint32_t)a->n_prompt;
+    r->bytes_raw = a->bytes_raw;
+    r->bytes_visual = a->bytes_visual;
+    r->bytes_text = a->bytes_text;
+    r->bytes_bound = a->bytes_visual + a->bytes_text;
+    r->seconds_prefill = a->s_prefill;
+    r->seconds_queued = a->s_claim;
+}
+
+static fv_status send_finished(decode *d) {
     event_message e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
     Fovea__Inference__V1__Finished m = FOVEA__INFERENCE__V1__FINISHED__INIT;
     Fovea__Inference__V1__Report r = FOVEA__INFERENCE__V1__REPORT__INIT;
     Fovea__Inference__V1__Transfer t = FOVEA__INFERENCE__V1__TRANSFER__INIT;
     r.n_generated = (uint32_t)d->report.n_generated;
-    r.bytes_visual_end = d->report.bytes_visual;
-    r.bytes_text_end = d->report.bytes_text;
+    r.bytes_visual_end = d->report.bytes_visual_end;
+    r.bytes_text_end = d->report.bytes_text_end;
     r.seconds_decode = d->report.s_decode;
     r.decode_worker = (char *)(uintptr_t)d->w->opt.name;
     t.seconds_claim = d->report.s_claim;
-    r.transfer = &t;
+    if (d->answer.follows)
+        fill_follow_up(d, &r);
+    else
+        r.transfer = &t;
     m.reason = reason_of(d->report.finish);
     m.report = &r;
+    if (d->report.keep_s > 0) {
+        m.keep_ms = (uint32_t)(1e3 * d->report.keep_s);
+        m.conversation =
+            (ProtobufCBinaryData){sizeof d->report.conversation, d->report.conversation};
+    }
     e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_FINISHED;
     e.finished = &m;
     return fv_rpc_call_send(d->call, &e.base);
@@ -213,48 +234,6 @@ static void on_dropped(fv_rpc_op *op, bool ok) {
 
 /* ---- the request ------------------------------------------------------------------------ */
 
-typedef Fovea__Handoff__V1__DecodeRequest request_message;
-
-static fv_status read_request(const request_message *q, decode *d) {
-    fv_answer *x = &d->answer;
-    if (q->source_case != FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_TICKET || !q->ticket)
-        return FV_FAIL(q->source_case == FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_CONVERSATION
-                           ? FV_EUNSUPPORTED
-                           : FV_EINVAL,
-                       "a ticket is needed: this worker keeps no conversations");
-    if (q->keep_ms > 0)
-        return FV_FAIL(FV_EUNSUPPORTED, "keep_ms: this worker keeps no conversations");
-    if (q->max_tokens == 0 || q->max_tokens > INT32_MAX)
-        return FV_FAIL(FV_EINVAL, "max_tokens is %u; it must be at least 1", q->max_tokens);
-    if (q->n_logprobs > FV_MAX_LOGPROBS)
-        return FV_FAIL(FV_EINVAL, "n_logprobs is %u; at most %d", q->n_logprobs, FV_MAX_LOGPROBS);
-    if (q->n_stop > FV_MAX_STOP)
-        return FV_FAIL(FV_EINVAL, "%zu stop strings, and at most %d are taken", q->n_stop,
-                       FV_MAX_STOP);
-    FV_TRY(fv_ticket_read(&q->ticket->id, q->ticket->epoch, &x->ticket));
-    const char **stop;
-    uint32_t *replay;
-    FV_TRY(FV_ARENA_NEW(&d->arena, q->n_stop + 1, stop));
-    FV_TRY(FV_ARENA_NEW(&d->arena, q->n_replay + 1, replay));
-    for (size_t i = 0; i < q->n_stop; i++) {
-        char *copy;
-        size_t n = strlen(q->stop[i]) + 1;
-        FV_TRY(FV_ARENA_NEW(&d->arena, n, copy));
-        memcpy(copy, q->stop[i], n);
-        stop[i] = copy;
-    }
-    if (q->n_replay) memcpy(replay, q->replay, q->n_replay * sizeof *replay);
-    x->max_tokens = (int32_t)q->max_tokens;
-    x->n_logprobs = (int32_t)q->n_logprobs;
-    x->n_stop = (int32_t)q->n_stop;
-    x->stop = stop;
-    x->n_replay = (int32_t)q->n_replay;
-    x->replay = replay;
-    x->ignore_eos = q->ignore_eos;
-    x->digests = q->digests;
-    return FV_OK;
-}
-
 static fv_status on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     ProtobufCMessage *m;
     FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__decode_request__descriptor, message, &m));
@@ -268,7 +247,9 @@ static fv_status on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     d->drop = (fv_job){.run = run_drop, .owner = d};
     d->over = (fv_rpc_op){.done = on_over, .owner = d};
     d->dropped = (fv_rpc_op){.done = on_dropped, .owner = d};
-    fv_status st = read_request((const request_message *)m, d);
+    int32_t context = fv_checkpoint_config(d->w->opt.engine->ck)->text.max_position;
+    fv_status st =
+        fv_decode_request_read((const fv_decode_message *)m, context, &d->arena, &d->answer);
     if (st == FV_OK) st = fv_jobs_post(d->w->jobs, &d->begin);
     if (st != FV_OK) {
         d->refs = 1;
@@ -302,6 +283,58 @@ static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     unref(d);
 }
 
+/* ---- Forget ----------------------------------------------------------------------------- */
+
+typedef struct forget {
+    fv_job job;
+    fv_rpc_op back;
+    fv_decode_worker *w;
+    fv_rpc_call *call; /* NULL: over */
+    uint8_t id[16];
+} forget;
+
+static void run_forget(fv_job *job) {
+    forget *f = job->owner;
+    fv_conversations_forget(f->w->conversations, f->id);
+    fv_bridge_post(f->w->bridge, &f->back, true);
+}
+
+static void on_forgotten(fv_rpc_op *op, bool ok) {
+    forget *f = op->owner;
+    Fovea__Handoff__V1__ForgetReply m = FOVEA__HANDOFF__V1__FORGET_REPLY__INIT;
+    (void)ok;
+    if (f->call) {
+        fv_rpc_call_set_user(f->call, NULL);
+        fv_rpc_call_finish(f->call, fv_rpc_call_send(f->call, &m.base));
+    }
+    free(f);
+}
+
+static fv_status forget_message(fv_rpc_call *c, grpc_byte_buffer *message) {
+    ProtobufCMessage *m;
+    FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__forget_request__descriptor, message, &m));
+    forget *f = calloc(1, sizeof *f);
+    if (!f) return FV_FAIL(FV_ENOMEM, "out of memory for a request");
+    *f = (forget){.job = {.run = run_forget, .owner = f},
+                  .back = {.done = on_forgotten, .owner = f},
+                  .w = fv_rpc_call_service(c),
+                  .call = c};
+    fv_status st =
+        fv_conversation_read(&((const Fovea__Handoff__V1__ForgetRequest *)m)->conversation, f->id);
+    if (st == FV_OK) st = fv_jobs_post(f->w->jobs, &f->job);
+    if (st != FV_OK)
+        free(f);
+    else
+        fv_rpc_call_set_user(c, f);
+    return st;
+}
+
+static void forget_end(fv_rpc_call *c, const fv_rpc_end *end) {
+    forget *f = fv_rpc_call_user(c);
+    (void)end;
+    if (f) f->call = NULL;
+}
+
 fv_rpc_service fv_decode_service(fv_decode_worker *w) {
     static const fv_rpc_method methods[] = {
         {.path = "/fovea.handoff.v1.Decode/Decode",
@@ -312,6 +345,11 @@ fv_rpc_service fv_decode_service(fv_decode_worker *w) {
                     .on_writable = on_writable,
                     .on_cancel = on_cancel,
                     .on_end = on_end}},
+        {.path = "/fovea.handoff.v1.Decode/Forget",
+         .kind = FV_RPC_UNARY,
+         .message_max = 4 << 10,
+         .calls_max = CALLS_MAX,
+         .events = {.on_message = forget_message, .on_end = forget_end}},
     };
     return (fv_rpc_service){methods, sizeof methods / sizeof methods[0], w, NULL};
 }

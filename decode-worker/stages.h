@@ -4,7 +4,9 @@
 /* COMPACT KV -> TOKENS. The decode worker's stages, in the order in which a request meets them. */
 /* clang-format off */
 #include "decode-worker/receive.h"  /* what a prefill worker sends -> KV store and ticket */
-#include "decode-worker/answers.h"  /* tickets -> claimed requests -> answers in the batch */
+#include "decode-worker/answers.h"  /* tickets and follow-ups -> answers in the batch */
+#include "decode-worker/conversations.h" /* what is held, and kept between turns */
+#include "decode-worker/follow.h"        /*   the next turn -> ids behind those */
 #include "decode-worker/batch.h"    /* answers that run together, joining and leaving */
 #include "decode-worker/step.h"     /*   new tokens and KV stores -> decoder layers -> logits */
 #include "model/sequence.h"         /*   one answer: logits -> token -> text -> its end */

@@ -16,6 +16,7 @@ fv_decode_options fv_decode_options_default(void) {
                                .batch_max = 64,
                                .prompt_rows = 256,
                                .queue_max = 256,
+                               .keep_s_max = 600,
                                .grants = fv_grants_options_default()};
 }
 
@@ -48,6 +49,8 @@ static void note_load(fv_decode_worker *w) {
     if (granted > used) granted = used; /* a grant counts headers too */
     atomic_store(&w->load.bytes_granted, granted);
     atomic_store(&w->load.bytes_held, used - granted);
+    atomic_store(&w->load.bytes_kept, fv_conversations_bytes(w->conversations));
+    atomic_store(&w->load.n_kept, (unsigned)fv_conversations_kept(w->conversations));
     atomic_store(&w->load.n_running, (unsigned)fv_answers_count(w->answers, FV_ANSWER_RUNNING));
     atomic_store(&w->load.n_queued, (unsigned)(fv_answers_count(w->answers, FV_ANSWER_WAITING) +
                                                fv_answers_count(w->answers, FV_ANSWER_READY)));
@@ -56,18 +59,24 @@ static void note_load(fv_decode_worker *w) {
 static double work(void *user) {
     fv_decode_worker *w = user;
     if (fv_receiver_expire(w->receiver) > 0) fv_answers_changed(w->answers);
+    fv_conversations_expire(w->conversations);
     bool more = fv_answers_step(w->answers);
     note_load(w);
     if (more) return 0;
-    double until = fv_receiver_next_deadline(w->receiver);
-    if (until == HUGE_VAL) return -1;
-    return fmax(until - fv_receiver_now(w->receiver), 1e-3);
+    double next = fmin(fv_receiver_next_deadline(w->receiver) - fv_receiver_now(w->receiver),
+                       fv_conversations_next_s(w->conversations));
+    return next == HUGE_VAL ? -1 : fmax(next, 1e-3);
+}
+
+static void run_drain(fv_job *job) {
+    fv_conversations_refuse(((fv_decode_worker *)job->owner)->conversations);
 }
 
 /* ---- open and close --------------------------------------------------------------------- */
 
 static void free_worker(fv_decode_worker *w) {
     fv_answers_close(w->answers);
+    fv_conversations_close(w->conversations);
     fv_receiver_close(w->receiver);
     fv_kv_pool_close(w->pool);
     free(w);
@@ -84,8 +93,12 @@ static fv_status open_stages(fv_decode_worker *w) {
                                .max_position = text->max_position,
                                .grants = w->opt.grants};
     FV_TRY(fv_receiver_open(&opt, &w->receiver));
-    return fv_answers_open(e, w->receiver, w->opt.batch_max, w->opt.prompt_rows, &fv_decode_hooks,
-                           &w->answers);
+    fv_conversations_options keep = {.bytes_max = w->opt.keep_bytes ? w->opt.keep_bytes
+                                                                    : w->opt.kv_bytes / 2,
+                                     .keep_s_max = w->opt.keep_s_max};
+    FV_TRY(fv_conversations_open(&keep, &w->conversations));
+    return fv_answers_open(e, w->receiver, w->conversations, w->opt.batch_max, w->opt.prompt_rows,
+                           &fv_decode_hooks, &w->answers);
 }
 
 fv_status fv_decode_worker_open(fv_bridge *bridge, const fv_decode_options *opt,
@@ -94,6 +107,7 @@ fv_status fv_decode_worker_open(fv_bridge *bridge, const fv_decode_options *opt,
     if (!w) return FV_FAIL(FV_ENOMEM, "out of memory for the worker");
     w->opt = *opt;
     w->bridge = bridge;
+    w->drain = (fv_job){.run = run_drain, .owner = w};
     fv_status st = open_stages(w);
     if (st == FV_OK)
         st = fv_jobs_start(
@@ -113,6 +127,12 @@ static void on_drained(fv_rpc_op *op, bool ok) {
     (void)ok;
     free_worker(w);
     if (closed) closed(user);
+}
+
+void fv_decode_worker_drain(fv_decode_worker *w) {
+    if (w->draining) return;
+    w->draining = true;
+    fv_jobs_follow(w->jobs, &w->drain);
 }
 
 void fv_decode_worker_close(fv_decode_worker *w, void (*closed)(void *user), void *user) {
@@ -137,6 +157,8 @@ fv_decode_load fv_decode_worker_load(const fv_decode_worker *w) {
                             .bytes_capacity = w->opt.kv_bytes,
                             .bytes_granted = atomic_load(&w->load.bytes_granted),
                             .bytes_held = atomic_load(&w->load.bytes_held),
+                            .bytes_kept = atomic_load(&w->load.bytes_kept),
+                            .n_kept = atomic_load(&w->load.n_kept),
                             .n_done = atomic_load(&w->load.n_done),
                             .n_failed = atomic_load(&w->load.n_failed),
                             .tokens_out = atomic_load(&w->load.tokens_out),

@@ -17,7 +17,10 @@
  *
  * What a Finished of Decode reports: n_generated (of the whole answer), bytes_visual_end and
  * bytes_text_end, seconds_decode, transfer.seconds_claim and decode_worker. The prefill worker
- * reports the rest. */
+ * reports the rest. A follow-up has no prefill worker: its report also says n_prompt = n_text (the
+ * rows that ran before its first token: the new ones, and the last answer's last token, which had
+ * been chosen and not run), bytes_raw, bytes_bound, bytes_visual and bytes_text when they had run,
+ * seconds_prefill, seconds_queued for a place in the batch, and the conversation's policy. */
 #include "decode-worker/receive.h"
 #include "model/engine.h"
 #include "wire/rpc_server.h"
@@ -30,6 +33,8 @@ typedef struct fv_decode_options {
     int32_t batch_max;        /* answers that run at a time; more wait */
     int32_t prompt_rows;      /* of follow-ups in a step; the others' tokens wait for no more */
     int32_t queue_max;        /* requests that wait for the computing thread; more are refused */
+    size_t keep_bytes;        /* of the pool, for conversations kept; 0: half of kv_bytes */
+    double keep_s_max;        /* longest time that one is kept; 0: none is */
     fv_grants_options grants; /* fv_grants_options_default() */
 } fv_decode_options;
 
@@ -50,10 +55,15 @@ typedef struct fv_decode_load {
     uint32_t n_running, n_queued;
     uint64_t bytes_capacity; /* 0: no limit was set */
     uint64_t bytes_granted, bytes_held;
+    uint64_t bytes_kept; /* of those held, by conversations that wait to go on */
+    uint32_t n_kept;
     uint64_t n_done, n_failed, tokens_out;
     double seconds_busy;
 } fv_decode_load;
 fv_decode_load fv_decode_worker_load(const fv_decode_worker *w);
+
+/* It is about to leave: conversations that are kept are let go, and none is kept any more. */
+void fv_decode_worker_drain(fv_decode_worker *w);
 
 /* Its server has stopped: no call runs. Ends the computing thread; `closed` runs on the loop when
  * nothing is under way any more and the worker is freed. */

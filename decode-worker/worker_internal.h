@@ -1,12 +1,13 @@
 #ifndef FOVEA_DECODE_WORKER_WORKER_INTERNAL_H
 #define FOVEA_DECODE_WORKER_WORKER_INTERNAL_H
 
-/* What worker.c, service_handoff.c and service_decode.c share, and nobody else. */
+/* What worker.c and the files service_*.c share, and nobody else. */
 #include <stdatomic.h>
 
 #include "common/jobs.h"
 #include "decode-worker/answers.h"
 #include "decode-worker/worker.h"
+#include "handoff.pb-c.h"
 #include "wire/bridge.h"
 
 struct fv_decode_worker {
@@ -16,13 +17,16 @@ struct fv_decode_worker {
     /* computing thread, once it runs */
     fv_kv_pool *pool;
     fv_receiver *receiver;
+    fv_conversations *conversations;
     fv_answers *answers;
     /* written by the computing thread, read by the loop */
     struct {
-        atomic_uint n_running, n_queued;
-        atomic_ullong bytes_granted, bytes_held, n_done, n_failed, tokens_out;
+        atomic_uint n_running, n_queued, n_kept;
+        atomic_ullong bytes_granted, bytes_held, bytes_kept, n_done, n_failed, tokens_out;
     } load;
     /* loop thread */
+    fv_job drain;
+    bool draining;
     fv_rpc_op drained; /* behind everything that the computing thread has posted */
     void (*closed)(void *user);
     void *closed_user;
@@ -34,6 +38,13 @@ fv_rpc_service fv_decode_service(fv_decode_worker *w);
 
 /* 16 bytes, else FV_EINVAL. */
 fv_status fv_ticket_read(const ProtobufCBinaryData *id, uint64_t epoch, fv_ticket *out);
+fv_status fv_conversation_read(const ProtobufCBinaryData *id, uint8_t out[16]);
+
+/* service_request.c: fills an answer that is {0}; what it points to lies in the arena. `context` is
+ * the checkpoint's. */
+typedef Fovea__Handoff__V1__DecodeRequest fv_decode_message;
+fv_status fv_decode_request_read(const fv_decode_message *q, int32_t context, fv_arena *a,
+                                 fv_answer *x);
 
 /* A failure with its sentence, on its way from one thread to the other. */
 typedef struct fv_verdict {

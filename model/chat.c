@@ -163,6 +163,11 @@ fv_status fv_chat_detect(const char *dir, const fv_model_config *cfg, fv_chat_te
     return FV_OK;
 }
 
+fv_status fv_chat_choose(const char *name, const char *dir, const fv_model_config *cfg,
+                         fv_chat_template *out) {
+    return name[0] ? fv_chat_by_name(name, out) : fv_chat_detect(dir, cfg, out);
+}
+
 /* ---- rendering ------------------------------------------------------------------------- */
 
 static fv_status role_of(const fv_chat_turn *turn, int32_t i, role *out) {

@@ -37,6 +37,10 @@ fv_status fv_chat_by_name(const char *name, fv_chat_template *out);
  * FV_EUNSUPPORTED and says how to go on (--chat NAME or --raw). */
 fv_status fv_chat_detect(const char *dir, const fv_model_config *cfg, fv_chat_template *out);
 
+/* The one of this name, or for "" the checkpoint's own. */
+fv_status fv_chat_choose(const char *name, const char *dir, const fv_model_config *cfg,
+                         fv_chat_template *out);
+
 /* Renders n turns with an open answer behind them; images appear as "<image>". Gives *text
  * (free it). FV_EINVAL for an unknown role or turns out of order. */
 fv_status fv_chat_render(fv_chat_template t, const fv_chat_turn *turns, int32_t n, char **text);

@@ -46,6 +46,7 @@ static fv_status describe_model(const fv_engine *e, const fv_describe_options *o
     if (cfg->has_vision) m->image_token = (uint32_t)cfg->image_token;
     m->n_image_rows = (uint32_t)fv_model_visual_tokens(cfg);
     limits->max_positions = (uint32_t)cfg->text.max_position;
+    limits->keep_ms_max = opt->keep_ms_max;
     limits->max_tokens_default = FV_MAX_TOKENS_DEFAULT;
     m->limits = limits;
     *out = m;

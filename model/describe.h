@@ -14,6 +14,7 @@ typedef struct fv_describe_options {
     Fovea__Inference__V1__Role role;
     const char *address; /* "HOST:PORT" */
     fv_dtype kv_dtype;
+    uint32_t keep_ms_max; /* a decode worker's; 0 */
 } fv_describe_options;
 
 /* *out lies in the arena, strings too. Its model has the limits that the checkpoint sets; those of

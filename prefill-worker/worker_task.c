@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "model/chat.h"
 #include "model/describe.h"
+#include "model/request.h"
 #include "policy/message.h"
 #include "prefill-worker/worker_internal.h"
 
@@ -21,34 +21,12 @@ static fv_status make_chat(fv_task *t, const chat_message *chat, int32_t n_image
     fv_chat_template kind;
     fv_chat_turn *turns;
     char *text;
-    if (chat->template_[0])
-        FV_TRY(fv_chat_by_name(chat->template_, &kind));
-    else
-        FV_TRY(fv_chat_detect(fv_checkpoint_dir(e->ck), cfg, &kind));
-    FV_TRY(FV_ARENA_NEW(&t->arena, chat->n_turns, turns));
-    for (size_t i = 0; i < chat->n_turns; i++) {
-        const Fovea__Inference__V1__Turn *turn = chat->turns[i];
-        if (turn->n_images > (uint32_t)n_image)
-            return FV_FAIL(FV_EINVAL, "turn %zu has %u images and the request has %d", i,
-                           turn->n_images, n_image);
-        turns[i] = (fv_chat_turn){turn->role, turn->text, (int32_t)turn->n_images};
-    }
+    FV_TRY(fv_chat_choose(chat->template_, fv_checkpoint_dir(e->ck), cfg, &kind));
+    FV_TRY(fv_request_turns(chat, n_image, &t->arena, &turns));
     FV_TRY(fv_chat_render(kind, turns, (int32_t)chat->n_turns, &text));
     fv_status st = fv_prompt_make(e->tok, cfg, text, n_image, cfg->text.max_position, &t->prompt);
     free(text);
     return st;
-}
-
-static fv_status copy_ids(fv_task *t, const uint32_t *in, size_t n, int32_t **out) {
-    const fv_text_config *cfg = &fv_checkpoint_config(t->worker->line.engine->ck)->text;
-    if (n > (size_t)cfg->max_position)
-        return FV_FAIL(FV_EINVAL, "%zu ids, and the context has %d", n, cfg->max_position);
-    FV_TRY(FV_ARENA_NEW(&t->arena, n, *out));
-    for (size_t i = 0; i < n; i++) {
-        if (in[i] > INT32_MAX) return FV_FAIL(FV_EINVAL, "id %zu is %u: no model has it", i, in[i]);
-        (*out)[i] = (int32_t)in[i];
-    }
-    return FV_OK;
 }
 
 static fv_status make_prompt(fv_task *t, int32_t n_image) {
@@ -61,7 +39,7 @@ static fv_status make_prompt(fv_task *t, int32_t n_image) {
     case FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT:
         return fv_prompt_make(e->tok, cfg, p->text, n_image, cfg->text.max_position, &t->prompt);
     case FOVEA__INFERENCE__V1__PROMPT__FORM_IDS:
-        FV_TRY(copy_ids(t, p->ids->id, p->ids->n_id, &ids));
+        FV_TRY(fv_request_ids(p->ids->id, p->ids->n_id, cfg->text.max_position, &t->arena, &ids));
         return fv_prompt_of_ids(cfg, ids, (int32_t)p->ids->n_id, n_image, cfg->text.max_position,
                                 &t->prompt);
     default: return FV_FAIL(FV_EINVAL, "the request has no prompt");
@@ -86,19 +64,6 @@ static fv_status read_images(fv_task *t) {
 }
 
 /* ---- the answer ------------------------------------------------------------------------- */
-
-static fv_sampling read_sampling(const fv_generate_message *r) {
-    fv_sampling s = fv_sampling_default();
-    const Fovea__Inference__V1__Sampling *m = r->sampling;
-    s.n_logprobs = r->n_logprobs <= INT32_MAX ? (int32_t)r->n_logprobs : INT32_MAX;
-    if (!m) return s;
-    s.temperature = m->temperature;
-    s.top_k = m->top_k <= INT32_MAX ? (int32_t)m->top_k : INT32_MAX;
-    if (m->top_p != 0) s.top_p = m->top_p;
-    if (m->repetition_penalty != 0) s.repetition_penalty = m->repetition_penalty;
-    s.seed = m->seed;
-    return s;
-}
 
 static fv_wire_sampling wire_sampling(const fv_sampling *s) {
     return (fv_wire_sampling){.repetition_penalty = s->repetition_penalty,
@@ -201,20 +166,21 @@ static fv_status make_plan(fv_task *t) {
 fv_status fv_task_prepare(fv_task *t) {
     const fv_prefill_message *m = t->msg;
     const fv_generate_message *r = m->request;
-    int32_t *replay;
-    if (r->keep_ms || r->conversation.len)
-        return FV_FAIL(FV_EUNSUPPORTED, "this worker does not keep conversations");
+    int32_t *replay, context = fv_checkpoint_config(t->worker->line.engine->ck)->text.max_position;
+    if (r->conversation.len)
+        return FV_FAIL(FV_EINVAL,
+                       "a kept conversation goes on where it is kept, on a decode worker");
     FV_TRY(fv_policy_from_message(r->policy, &t->policy));
     FV_TRY(make_prompt(t, (int32_t)r->n_images));
     if (t->prompt.n == 0) return FV_FAIL(FV_EINVAL, "the prompt is empty");
     int32_t n_prompt = t->prompt.n, n_replay = (int32_t)m->n_replay;
-    FV_TRY(copy_ids(t, m->replay, m->n_replay, &replay));
+    FV_TRY(fv_request_ids(m->replay, m->n_replay, context, &t->arena, &replay));
     FV_TRY(check_replay(t, replay, n_replay));
     FV_TRY(limit_answer(t, n_prompt, n_replay));
     FV_TRY(fv_prompt_append(&t->prompt, replay, n_replay));
     FV_TRY(make_plan(t));
     FV_TRY(check_room(t));
-    fv_sampling sampling = read_sampling(r);
+    fv_sampling sampling = fv_request_sampling(r->sampling, r->n_logprobs);
     FV_TRY(open_sequence(t, &sampling, n_prompt));
     FV_TRY(read_images(t));
     return ask_for_room(t, &sampling, t->max_tokens - n_replay);

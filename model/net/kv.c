@@ -380,3 +380,11 @@ size_t fv_kv_bytes(const fv_kv *kv, fv_kv_segment seg) {
         for (int32_t g = 0; g < s->n_kv; g++) rows += (size_t)fv_kv_len(kv, l, g, seg);
     return 2 * rows * row_bytes(s);
 }
+
+size_t fv_kv_bytes_held(const fv_kv *kv) {
+    const fv_kv_shape *s = &kv->pool->shape;
+    size_t n = (size_t)s->n_layer * (size_t)s->n_kv * FV_N_SEG, bytes = kv->aside;
+    for (size_t i = 0; i < n; i++) bytes += (size_t)kv->state[i].n_page * page_bytes(s);
+    for (int32_t l = 0; l < s->n_layer; l++) bytes += kv->extent[l].bytes;
+    return bytes;
+}

@@ -104,6 +104,9 @@ size_t fv_kv_text_bytes(const fv_kv_shape *shape, int32_t rows);
 /* Bytes of the rows that are held (keys and values), by segment: what a report calls resident. */
 size_t fv_kv_bytes(const fv_kv *kv, fv_kv_segment seg);
 
+/* Bytes of the pool that it holds: extents, whole pages, what was set aside. */
+size_t fv_kv_bytes_held(const fv_kv *kv);
+
 #ifdef __cplusplus
 }
 #endif

@@ -605,10 +605,10 @@ Test(prefill_worker, sampling_out_of_range_is_refused) {
     fails_with(FV_EINVAL, "temperature");
 }
 
-Test(prefill_worker, keeping_a_conversation_is_not_done_here) {
+Test(prefill_worker, a_kept_conversation_does_not_go_on_here) {
     prepare();
-    a.g.keep_ms = 1000;
-    fails_with(FV_EUNSUPPORTED, "conversations");
+    a.g.conversation = (ProtobufCBinaryData){16, (uint8_t *)"0123456789abcdef"};
+    fails_with(FV_EINVAL, "on a decode worker");
 }
 
 Test(prefill_worker, a_decode_address_that_is_none_is_refused) {
