@@ -219,7 +219,7 @@ static fv_status tell(bench *b) {
     } else {
         printf("%s: %d prefill and %d decode workers\n", fv_options_string(b->o, "to"),
                b->fleet.n_prefill, b->fleet.n_decode);
-        st = fv_bench_print(stdout, b->results, b->n_result);
+        st = fv_bench_print(stdout, "policy", b->results, b->n_result);
     }
 out:
     json_decref(json);

@@ -11,7 +11,7 @@
 #include "cli/progress.h"
 #include "common/clock.h"
 
-enum { REFRESH_MS = 200, PROMPT_BYTES = 64 };
+enum { REFRESH_MS = 200 };
 
 typedef struct run run;
 
@@ -32,7 +32,6 @@ struct run {
     slot *slots; /* [n_slot] */
     int32_t n_slot, n_begun, n_over;
     char *prompt; /* of the request that is being sent */
-    size_t prompt_bytes;
     fv_progress progress;
     uv_timer_t refresh;
     int32_t n_handle; /* timers not yet closed */
@@ -126,8 +125,11 @@ static void on_over(void *user, fv_status st, const fv_rpc_end *end) {
 
 /* ---- sending ------------------------------------------------------------------------------ */
 
-/* The chat turn of one request, with its number before the text: nobody has seen it before, and all
- * are of one length. */
+void fv_bench_prompt(const fv_bench_load *load, uint64_t number, char *out) {
+    sprintf(out, "Request %llu-%08llu: %s", (unsigned long long)load->seed,
+            (unsigned long long)number, load->prompt);
+}
+
 static fv_status begin(slot *s) {
     static const fv_remote_events events = {
         .tokens = on_tokens, .finished = on_finished, .over = on_over};
@@ -140,8 +142,7 @@ static fv_status begin(slot *s) {
     Fovea__Inference__V1__Image *image = NULL;
     uint64_t number = (*r->number)++;
     if (load->n_image) image = load->images[number % (uint64_t)load->n_image];
-    snprintf(r->prompt, r->prompt_bytes, "Request %llu-%08llu: %s", (unsigned long long)load->seed,
-             (unsigned long long)number, load->prompt);
+    fv_bench_prompt(load, number, r->prompt);
     turn.role = (char *)"user";
     turn.text = r->prompt;
     turn.n_images = image ? 1 : 0;
@@ -228,8 +229,7 @@ fv_status fv_bench_run(fv_remote *remote, const fv_bench_load *load, uint64_t *n
     run r = {.remote = remote, .load = load, .row = row, .number = number};
     if (load->n_request < 1) return FV_OK;
     r.n_slot = load->rate > 0 ? load->n_request : load->concurrency;
-    r.prompt_bytes = strlen(load->prompt) + PROMPT_BYTES;
-    r.prompt = malloc(r.prompt_bytes);
+    r.prompt = malloc(strlen(load->prompt) + FV_BENCH_PROMPT_MORE);
     r.slots = calloc((size_t)r.n_slot, sizeof *r.slots);
     if (!r.prompt || !r.slots)
         r.status = FV_FAIL(FV_ENOMEM, "out of memory for %d clients", r.n_slot);
@@ -238,7 +238,7 @@ fv_status fv_bench_run(fv_remote *remote, const fv_bench_load *load, uint64_t *n
         double begin_s = fv_clock_s();
         start_timers(&r);
         while (r.n_handle > 0) uv_run(fv_remote_loop(remote), UV_RUN_ONCE);
-        row->seconds = fv_clock_s() - begin_s;
+        row->seconds += fv_clock_s() - begin_s;
         fv_progress_end(&r.progress);
         for (int32_t i = 0; i < r.n_slot; i++) fv_samples_free(&r.slots[i].gaps);
     }

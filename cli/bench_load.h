@@ -41,13 +41,17 @@ enum { FV_BENCH_CODES = 17 }; /* gRPC's */
 
 typedef struct fv_bench_row {
     int32_t n_ok, n_refused, n_failed, n_good;
-    double seconds; /* from the first request to the last answer */
+    double seconds; /* from the first request to the last answer; of several runs, the sum */
     uint64_t n_token, n_prompt_row;
     fv_samples ttft_s, tpot_s, itl_s, e2e_s;
     fv_samples bytes_raw, bytes_sent, bytes_resident, bytes_end; /* per request, of its report */
     fv_samples open_s, send_s, exposed_s, commit_s, claim_s;     /* stages of its hand-off */
     fv_bench_error errors[FV_BENCH_CODES];
 } fv_bench_row; /* {0} is empty and may be freed */
+
+/* The question of request `number`: nobody has seen it before, and all are of one length. */
+enum { FV_BENCH_PROMPT_MORE = 64 }; /* bytes beyond those of the text */
+void fv_bench_prompt(const fv_bench_load *load, uint64_t number, char *out);
 
 /* Runs the requests to their end. `number` counts requests over several runs, so that no prompt
  * comes twice. A request's failure is in the row; what is returned is our own. */

@@ -9,10 +9,11 @@ static const double MS = 1e3, KIB = 1.0 / 1024;
 
 /* ---- tables ------------------------------------------------------------------------------- */
 
-static void heads(fv_table *t, const char *const *head) {
-    fv_table_init(t, 0);
-    while (head[t->n_col]) t->n_col++;
-    for (int32_t i = 0; i < t->n_col; i++) fv_table_cell(t, "%s", head[i]);
+static void heads(fv_table *t, const char *first, const char *const *head) {
+    fv_table_init(t, 1);
+    while (head[t->n_col - 1]) t->n_col++;
+    fv_table_cell(t, "%s", first);
+    for (int32_t i = 0; i < t->n_col - 1; i++) fv_table_cell(t, "%s", head[i]);
 }
 
 static void name_cells(fv_table *t, const fv_bench_result *r) {
@@ -34,13 +35,12 @@ static double per_s(const fv_bench_row *row, double n) {
     return row->seconds > 0 ? n / row->seconds : 0;
 }
 
-static fv_status print_speed(FILE *f, fv_bench_result *results, int32_t n) {
-    static const char *const head[] = {"policy",   "at once",  "ok",       "refused",  "failed",
-                                       "req/s",    "good/s",   "tokens/s", "TTFT p50", "TTFT p90",
-                                       "TTFT p99", "TPOT p50", "ITL p50",  "ITL p99",  "E2E p50",
-                                       "E2E p99",  NULL};
+static fv_status print_speed(FILE *f, const char *first, fv_bench_result *results, int32_t n) {
+    static const char *const head[] = {
+        "at once",  "ok",       "refused",  "failed",  "req/s",   "good/s",  "tokens/s", "TTFT p50",
+        "TTFT p90", "TTFT p99", "TPOT p50", "ITL p50", "ITL p99", "E2E p50", "E2E p99",  NULL};
     fv_table t;
-    heads(&t, head);
+    heads(&t, first, head);
     for (int32_t i = 0; i < n; i++) {
         fv_bench_row *row = &results[i].row;
         name_cells(&t, &results[i]);
@@ -61,12 +61,11 @@ static fv_status print_speed(FILE *f, fv_bench_result *results, int32_t n) {
     return st;
 }
 
-static fv_status print_bytes(FILE *f, fv_bench_result *results, int32_t n) {
-    static const char *const head[] = {"policy",   "at once", "raw",   "sent",
-                                       "resident", "at end",  "open",  "send",
-                                       "exposed",  "commit",  "claim", NULL};
+static fv_status print_bytes(FILE *f, const char *first, fv_bench_result *results, int32_t n) {
+    static const char *const head[] = {"at once", "raw",     "sent",   "resident", "at end", "open",
+                                       "send",    "exposed", "commit", "claim",    NULL};
     fv_table t;
-    heads(&t, head);
+    heads(&t, first, head);
     for (int32_t i = 0; i < n; i++) {
         fv_bench_row *row = &results[i].row;
         fv_samples *stages[] = {&row->open_s, &row->send_s, &row->exposed_s, &row->commit_s,
@@ -94,10 +93,10 @@ static void print_errors(FILE *f, const fv_bench_result *r) {
     }
 }
 
-fv_status fv_bench_print(FILE *f, fv_bench_result *results, int32_t n) {
-    FV_TRY(print_speed(f, results, n));
+fv_status fv_bench_print(FILE *f, const char *head, fv_bench_result *results, int32_t n) {
+    FV_TRY(print_speed(f, head, results, n));
     fputc('\n', f);
-    FV_TRY(print_bytes(f, results, n));
+    FV_TRY(print_bytes(f, head, results, n));
     for (int32_t i = 0; i < n; i++) print_errors(f, &results[i]);
     return FV_OK;
 }

@@ -108,7 +108,7 @@ static fv_status on_prefill(fv_rpc_call *c, grpc_byte_buffer *message) {
 
 /* ---- decode ----------------------------------------------------------------------------- */
 
-static void send_token(fv_rpc_call *c, uint32_t index, const char *text) {
+void fake_send_token(fv_rpc_call *c, uint32_t index, const char *text) {
     generate_event e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
     tokens_message tokens = FOVEA__INFERENCE__V1__TOKENS__INIT;
     token_message token = FOVEA__INFERENCE__V1__TOKEN__INIT, *list = &token;
@@ -123,7 +123,7 @@ static void send_token(fv_rpc_call *c, uint32_t index, const char *text) {
     NET_CHECK(fv_rpc_call_send(c, &e.base) == FV_OK);
 }
 
-static void send_finished(fv_rpc_call *c) {
+void fake_send_finished(fv_rpc_call *c) {
     generate_event e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
     Fovea__Inference__V1__Finished f = FOVEA__INFERENCE__V1__FINISHED__INIT;
     report_message report = FOVEA__INFERENCE__V1__REPORT__INIT;
@@ -142,8 +142,8 @@ static void flood(fv_rpc_call *c) {
     fake_worker *w = fv_rpc_call_service(c);
     memset(text, 'x', sizeof text - 1);
     while (w->n_flood > 0 && fv_rpc_call_writable(c)) {
-        send_token(c, 1, text);
-        if (--w->n_flood == 0) send_finished(c);
+        fake_send_token(c, 1, text);
+        if (--w->n_flood == 0) fake_send_finished(c);
     }
 }
 
@@ -159,11 +159,12 @@ static fv_status on_decode(fv_rpc_call *c, grpc_byte_buffer *message) {
         flood(c);
         return FV_OK;
     }
-    send_token(c, 1, " one");
+    fake_send_token(c, 1, " one");
     if (fails(w, w->fail_later)) return FV_FAIL(w->fail_later, "it cannot go on");
-    if (w->stall) return FV_OK;
-    for (uint32_t i = 2; i < req->max_tokens; i++) send_token(c, i, " more");
-    send_finished(c);
+    if (w->take) w->take(w->user, c);
+    if (w->take || w->stall) return FV_OK;
+    for (uint32_t i = 2; i < req->max_tokens; i++) fake_send_token(c, i, " more");
+    fake_send_finished(c);
     return FV_OK;
 }
 

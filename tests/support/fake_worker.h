@@ -23,6 +23,9 @@ typedef struct fake_worker {
     bool stall;           /* prefill says nothing; decode nothing more than one token */
     bool ends_at_first;   /* the first token is an EOS */
     int32_t n_flood;      /* decode: so many tokens in large messages, whatever was asked for */
+    /* Decode: takes the call over, behind its first token; it goes on with fake_send_token. */
+    void (*take)(void *user, fv_rpc_call *c);
+    void *user;
 
     /* Seen. */
     int32_t calls, cancelled, running, ended;
@@ -45,6 +48,10 @@ typedef struct fake_worker {
 void fake_open(fake_worker *w, fv_bridge *bridge, const char *target);
 void fake_report(fake_worker *w); /* another report, as things are */
 void fake_leave(fake_worker *w);  /* ends the membership, as if the machine had gone */
+/* What a decode worker says: token `index`, from 1; and that it was the last, which ends the call.
+ */
+void fake_send_token(fv_rpc_call *c, uint32_t index, const char *text);
+void fake_send_finished(fv_rpc_call *c);
 /* Begins the end; w->stopped says when it has come. */
 void fake_close(fake_worker *w);
 

@@ -1,0 +1,212 @@
+/* A fleet of one prefill and one decode worker (`fovea up`) against one process that does the same
+ * work with the same stages (one_process.h), for some numbers of clients. Each client sends its
+ * next request when it has its answer.
+ *
+ * On one machine both workers of the fleet share the cores that the one process has for itself, so
+ * the fleet cannot be faster as a whole: what is measured is what it costs to be cut in two, and
+ * what it gives, a batch that goes on while others are prefilled.
+ *
+ * Both sides take turns. What is printed is over all rounds; ratios are the median of the rounds'.
+ *
+ *     bench_fleet --checkpoint DIR --image F --rounds 3 --json results/fleet.json */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/one_process.h"
+#include "cli/bench_print.h"
+#include "cli/request.h"
+#include "cli/table.h"
+#include "tests/support/fleet.h"
+
+enum { N_LEVEL = 3, N_SIDE = 2 };
+static const int32_t levels[N_LEVEL] = {1, 4, 16};
+static const char *const sides[N_SIDE] = {"one process", "fleet 1+1"};
+
+typedef struct bench {
+    fleet fleet;
+    fv_remote *remote;
+    one_process *one;
+    fv_bench_load load;
+    uint64_t number;
+    fv_bench_result results[N_LEVEL][N_SIDE];
+    fv_samples rate_ratio[N_LEVEL], ttft_ratio[N_LEVEL], tpot_ratio[N_LEVEL];
+} bench;
+
+static void must(fv_status st) {
+    if (st == FV_OK) return;
+    fprintf(stderr, "bench_fleet: %s\n", fv_last_error());
+    exit(1);
+}
+
+static void run_side(bench *b, int side, fv_bench_row *row) {
+    must(side == 0 ? one_process_run(b->one, &b->load, &b->number, row)
+                   : fv_bench_run(b->remote, &b->load, &b->number, row));
+    if (row->n_ok == b->load.n_request) return;
+    for (int code = 0; code < FV_BENCH_CODES; code++)
+        if (row->errors[code].n > 0) fprintf(stderr, "bench_fleet: %s\n", row->errors[code].first);
+    exit(1);
+}
+
+/* A round's numbers go to those of all rounds. */
+static void add_row(fv_bench_row *to, fv_bench_row *row) {
+    fv_samples *all[][2] = {{&to->ttft_s, &row->ttft_s},
+                            {&to->tpot_s, &row->tpot_s},
+                            {&to->itl_s, &row->itl_s},
+                            {&to->e2e_s, &row->e2e_s},
+                            {&to->bytes_raw, &row->bytes_raw},
+                            {&to->bytes_sent, &row->bytes_sent},
+                            {&to->bytes_resident, &row->bytes_resident},
+                            {&to->bytes_end, &row->bytes_end},
+                            {&to->open_s, &row->open_s},
+                            {&to->send_s, &row->send_s},
+                            {&to->exposed_s, &row->exposed_s},
+                            {&to->commit_s, &row->commit_s},
+                            {&to->claim_s, &row->claim_s}};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        must(fv_samples_append(all[i][0], all[i][1]));
+    to->n_ok += row->n_ok;
+    to->n_token += row->n_token;
+    to->n_prompt_row += row->n_prompt_row;
+    to->seconds += row->seconds;
+}
+
+static double median(fv_samples *s) { return fv_samples_quantile(s, 0.5); }
+
+static double tokens_per_s(const fv_bench_row *row) { return (double)row->n_token / row->seconds; }
+
+static void run_level(bench *b, int level, int32_t n_request, bool record) {
+    fv_bench_row row[N_SIDE] = {0};
+    b->load.concurrency = levels[level];
+    b->load.n_request = n_request > levels[level] ? n_request : levels[level];
+    for (int side = 0; side < N_SIDE; side++) run_side(b, side, &row[side]);
+    if (record) {
+        must(fv_samples_add(&b->rate_ratio[level], tokens_per_s(&row[1]) / tokens_per_s(&row[0])));
+        must(
+            fv_samples_add(&b->ttft_ratio[level], median(&row[1].ttft_s) / median(&row[0].ttft_s)));
+        must(
+            fv_samples_add(&b->tpot_ratio[level], median(&row[1].tpot_s) / median(&row[0].tpot_s)));
+    }
+    for (int side = 0; side < N_SIDE; side++) {
+        if (record) add_row(&b->results[level][side].row, &row[side]);
+        fv_bench_row_free(&row[side]);
+    }
+}
+
+/* ---- opening and closing ------------------------------------------------------------------ */
+
+static void open_sides(bench *b, const char *checkpoint, const char *image, fv_arena *arena) {
+    Fovea__Inference__V1__Image **images;
+    must(FV_ARENA_NEW(arena, 1, images));
+    if (image) must(fv_request_image(image, arena, &images[0]));
+    b->load.images = images;
+    b->load.n_image = image ? 1 : 0;
+    must(one_process_open(checkpoint, image, &b->one));
+    fleet_open(&b->fleet, "bench-fleet");
+    command_run(&fleet_said, "ln -s \"$(realpath '%s')\" %s/ck", checkpoint, b->fleet.dir);
+    fleet_start(&b->fleet, "");
+    must(fv_remote_open(b->fleet.address, &b->remote));
+}
+
+static void close_sides(bench *b) {
+    fv_remote_close(b->remote);
+    fleet_stop(&b->fleet);
+    fleet_close(&b->fleet);
+    one_process_close(b->one);
+    for (int level = 0; level < N_LEVEL; level++) {
+        for (int side = 0; side < N_SIDE; side++) fv_bench_row_free(&b->results[level][side].row);
+        fv_samples_free(&b->rate_ratio[level]);
+        fv_samples_free(&b->ttft_ratio[level]);
+        fv_samples_free(&b->tpot_ratio[level]);
+    }
+}
+
+/* ---- what is told ------------------------------------------------------------------------- */
+
+static void print(bench *b) {
+    fv_table t;
+    must(fv_bench_print(stdout, "", &b->results[0][0], N_LEVEL * N_SIDE));
+    printf("\nfleet / one process, median of the rounds\n");
+    fv_table_init(&t, 4);
+    fv_table_cell(&t, "at once");
+    fv_table_cell(&t, "tokens/s");
+    fv_table_cell(&t, "TTFT p50");
+    fv_table_cell(&t, "TPOT p50");
+    for (int level = 0; level < N_LEVEL; level++) {
+        fv_table_cell(&t, "%d", levels[level]);
+        fv_table_number(&t, median(&b->rate_ratio[level]), 2);
+        fv_table_number(&t, median(&b->ttft_ratio[level]), 2);
+        fv_table_number(&t, median(&b->tpot_ratio[level]), 2);
+    }
+    must(fv_table_print(stdout, &t));
+    fv_table_fini(&t);
+}
+
+static void write_json(bench *b, int32_t rounds, const char *path) {
+    json_t *rows = json_array(), *ratios = json_array();
+    for (int level = 0; level < N_LEVEL; level++) {
+        for (int side = 0; side < N_SIDE; side++)
+            json_array_append_new(rows, fv_bench_json(&b->results[level][side]));
+        json_array_append_new(
+            ratios, json_pack("{s:i, s:f, s:f, s:f}", "concurrency", levels[level], "tokens_per_s",
+                              median(&b->rate_ratio[level]), "ttft", median(&b->ttft_ratio[level]),
+                              "tpot", median(&b->tpot_ratio[level])));
+    }
+    json_t *root = json_pack("{s:i, s:i, s:o, s:o}", "rounds", rounds, "max_tokens",
+                             b->load.max_tokens, "rows", rows, "fleet_to_one_process", ratios);
+    if (!root || json_dump_file(root, path, JSON_INDENT(2)) != 0) {
+        fprintf(stderr, "bench_fleet: cannot write %s\n", path);
+        exit(1);
+    }
+    json_decref(root);
+}
+
+int main(int argc, char **argv) {
+    static const fv_option table[] = {
+        {"checkpoint", NULL, FV_OPTION_STRING, "DIR", NULL, "what both sides serve", 0, 0},
+        {"image", NULL, FV_OPTION_STRING, "FILE", NULL, "picture of all requests", 0, 0},
+        {"prompt", NULL, FV_OPTION_STRING, "TEXT", "What is in the picture?", "the question", 0, 0},
+        {"requests", NULL, FV_OPTION_INT, "N", "4", "in each run, but one for each client at least",
+         1, 100000},
+        {"max-tokens", NULL, FV_OPTION_INT, "N", "32", "of each answer", 2, 4096},
+        {"rounds", NULL, FV_OPTION_INT, "N", "1", "runs of each side at each level", 1, 100},
+        {"json", NULL, FV_OPTION_STRING, "FILE", NULL, "write the numbers as JSON", 0, 0},
+    };
+    enum { N_OPTION = sizeof table / sizeof *table };
+    static bench b;
+    fv_options *o;
+    fv_arena arena = {0};
+    must(fv_options_parse(table, N_OPTION, argc, argv, &o));
+    if (fv_options_help_wanted(o)) {
+        fv_options_print_help(stdout, "bench_fleet --checkpoint DIR [options]",
+                              "A fleet of 1+1 against one process.", table, N_OPTION);
+        return 0;
+    }
+    if (!fv_options_string(o, "checkpoint")) {
+        fprintf(stderr, "bench_fleet: --checkpoint DIR is needed\n");
+        return 2;
+    }
+    int32_t rounds = (int32_t)fv_options_int(o, "rounds");
+    int32_t n_request = (int32_t)fv_options_int(o, "requests");
+    b.load = (fv_bench_load){.policy_text = "fleet 1+1",
+                             .prompt = fv_options_string(o, "prompt"),
+                             .max_tokens = (int32_t)fv_options_int(o, "max-tokens"),
+                             .ignore_eos = true,
+                             .deadline_ms = 3600000};
+    open_sides(&b, fv_options_string(o, "checkpoint"), fv_options_string(o, "image"), &arena);
+    for (int level = 0; level < N_LEVEL; level++)
+        for (int side = 0; side < N_SIDE; side++)
+            b.results[level][side] =
+                (fv_bench_result){.policy = sides[side], .concurrency = levels[level]};
+    run_level(&b, 0, 1, false); /* pages of the weights, and the picture, are there after this */
+    for (int32_t i = 0; i < rounds; i++)
+        for (int level = 0; level < N_LEVEL; level++) run_level(&b, level, n_request, true);
+    print(&b);
+    const char *path = fv_options_string(o, "json");
+    if (path) write_json(&b, rounds, path);
+    close_sides(&b);
+    fv_arena_fini(&arena);
+    fv_options_free(o);
+    return 0;
+}

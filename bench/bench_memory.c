@@ -1,0 +1,157 @@
+/* Memory of each process of a fleet over many short requests: it should not grow. Starts a fleet of
+ * one worker of each kind with a tiny checkpoint, sends the requests in portions over one
+ * connection, every second portion with a picture, and reads the resident memory of each process
+ * after each portion. What the straight line through the second half rises by says whether memory
+ * is lost; in the first half (the router: in some 10,000 requests) pools, caches and the allocator
+ * find their size.
+ *
+ *     bench_memory --requests 20000 --json results/memory.json */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/bench_load.h"
+#include "cli/request.h"
+#include "tests/support/fleet.h"
+
+enum { N_PROCESS = 3, PORTION = 500, CLIENTS = 16, TOKENS = 4, MAX_PORTION = 4000 };
+static const char *const programs[N_PROCESS] = {"fovea-router", "fovea-prefill", "fovea-decode"};
+
+typedef struct bench {
+    fleet fleet;
+    fv_remote *remote;
+    int pid[N_PROCESS];
+    int32_t n; /* samples */
+    double kib[N_PROCESS][MAX_PORTION];
+} bench;
+
+static void must(fv_status st) {
+    if (st == FV_OK) return;
+    fprintf(stderr, "bench_memory: %s\n", fv_last_error());
+    exit(1);
+}
+
+static void find_processes(bench *b) {
+    for (int i = 0; i < N_PROCESS; i++) {
+        command_run(&fleet_said, "pgrep -P %d -f %s", b->fleet.pid, programs[i]);
+        if (sscanf(fleet_said.out, "%d", &b->pid[i]) == 1) continue;
+        fprintf(stderr, "bench_memory: no %s runs\n", programs[i]);
+        exit(1);
+    }
+}
+
+/* Resident memory in KiB. */
+static double resident(int pid) {
+    char path[64];
+    long pages = 0;
+    snprintf(path, sizeof path, "/proc/%d/statm", pid);
+    FILE *f = fopen(path, "r");
+    if (!f || fscanf(f, "%*d %ld", &pages) != 1) {
+        fprintf(stderr, "bench_memory: process %d is gone\n", pid);
+        exit(1);
+    }
+    fclose(f);
+    return (double)pages * (double)sysconf(_SC_PAGESIZE) / 1024;
+}
+
+static void run_portion(bench *b, Fovea__Inference__V1__Image **image, uint64_t *number) {
+    fv_bench_row row = {0};
+    fv_bench_load load = {.policy_text = "exact",
+                          .prompt = "What is in the picture?",
+                          .images = image,
+                          .n_image = b->n % 2,
+                          .max_tokens = TOKENS,
+                          .ignore_eos = true,
+                          .n_request = PORTION,
+                          .concurrency = CLIENTS,
+                          .deadline_ms = 600000};
+    must(fv_bench_run(b->remote, &load, number, &row));
+    if (row.n_ok != PORTION) {
+        fprintf(stderr, "bench_memory: %d of %d requests were answered\n", row.n_ok, PORTION);
+        exit(1);
+    }
+    fv_bench_row_free(&row);
+    printf("%8d", (b->n + 1) * PORTION);
+    for (int i = 0; i < N_PROCESS; i++) {
+        b->kib[i][b->n] = resident(b->pid[i]);
+        printf("  %13.0f", b->kib[i][b->n]);
+    }
+    printf("\n");
+    fflush(stdout);
+    b->n++;
+}
+
+/* KiB per 1000 requests, by least squares over the samples from `from`. */
+static double slope(const bench *b, int process, int32_t from) {
+    double n = b->n - from, x0 = (from + b->n - 1) / 2.0, above = 0, below = 0;
+    for (int32_t i = from; i < b->n; i++) {
+        above += (i - x0) * b->kib[process][i];
+        below += (i - x0) * (i - x0);
+    }
+    return above / below * 1000 / PORTION;
+}
+
+static void print(const bench *b) {
+    int32_t half = b->n / 2;
+    for (int i = 0; i < N_PROCESS; i++)
+        printf("%-13s first %.0f, half-way %.0f, last %.0f KiB; in the second half %+.1f KiB per "
+               "1000 requests\n",
+               programs[i], b->kib[i][0], b->kib[i][half], b->kib[i][b->n - 1], slope(b, i, half));
+}
+
+static void write_json(const bench *b, const char *path) {
+    json_t *root = json_object();
+    json_object_set_new(root, "requests", json_integer(b->n * PORTION));
+    for (int i = 0; i < N_PROCESS; i++) {
+        json_t *kib = json_array();
+        for (int32_t j = 0; j < b->n; j++) json_array_append_new(kib, json_real(b->kib[i][j]));
+        json_object_set_new(
+            root, programs[i],
+            json_pack("{s:f, s:o}", "kib_per_1000_requests", slope(b, i, b->n / 2), "kib", kib));
+    }
+    if (json_dump_file(root, path, JSON_INDENT(2)) != 0) {
+        fprintf(stderr, "bench_memory: cannot write %s\n", path);
+        exit(1);
+    }
+    json_decref(root);
+}
+
+int main(int argc, char **argv) {
+    static const fv_option table[] = {
+        {"requests", NULL, FV_OPTION_INT, "N", "20000", "in portions of 500", 4 * PORTION,
+         PORTION * MAX_PORTION},
+        {"image", NULL, FV_OPTION_STRING, "FILE", NULL, "picture of every second portion", 0, 0},
+        {"json", NULL, FV_OPTION_STRING, "FILE", NULL, "write the numbers as JSON", 0, 0},
+    };
+    enum { N_OPTION = sizeof table / sizeof *table };
+    static bench b;
+    fv_options *o;
+    fv_arena arena = {0};
+    Fovea__Inference__V1__Image *image = NULL;
+    uint64_t number = 0;
+    must(fv_options_parse(table, N_OPTION, argc, argv, &o));
+    if (fv_options_help_wanted(o) || !fv_options_string(o, "image")) {
+        fv_options_print_help(stdout, "bench_memory --image FILE [options]",
+                              "Memory of a fleet's processes over many requests.", table, N_OPTION);
+        return fv_options_help_wanted(o) ? 0 : 2;
+    }
+    must(fv_request_image(fv_options_string(o, "image"), &arena, &image));
+    fleet_open(&b.fleet, "bench-memory");
+    fleet_synth(&b.fleet, "tiny");
+    fleet_start(&b.fleet, "");
+    find_processes(&b);
+    must(fv_remote_open(b.fleet.address, &b.remote));
+    printf("%8s  %13s  %13s  %13s   resident KiB\n", "requests", programs[0], programs[1],
+           programs[2]);
+    while (b.n * PORTION < fv_options_int(o, "requests")) run_portion(&b, &image, &number);
+    print(&b);
+    if (fv_options_string(o, "json")) write_json(&b, fv_options_string(o, "json"));
+    fv_remote_close(b.remote);
+    fleet_stop(&b.fleet);
+    fleet_close(&b.fleet);
+    fv_arena_fini(&arena);
+    fv_options_free(o);
+    return 0;
+}

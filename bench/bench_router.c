@@ -1,0 +1,467 @@
+/* What the router costs, with made-up workers behind it, so that nothing is computed.
+ *
+ * 1. Requests per second, against a bare relay (relay.h) that makes the same calls on gRPC core and
+ *    does nothing else. Router and relay are processes of their own; workers and clients share this
+ *    one, which is most of the work on a machine of few cores and slows both alike. So the time on
+ *    the CPU per request, of the process alone, is given too.
+ * 2. What relaying adds to a token, when nothing else happens: a worker stamps each token with the
+ *    time at which it sends it; clients hear the same worker directly, through the relay and
+ *    through the router, one token at a time, in turn.
+ *
+ * Router and relay take turns in every round; what is printed is the median over the rounds, of
+ * ratios the median of the pairs' ratios.
+ *
+ *     bench_router --rounds 7 --json results/router.json */
+#include <grpc/byte_buffer_reader.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bench/relay.h"
+#include "cli/samples.h"
+#include "common/clock.h"
+#include "common/options.h"
+#include "tests/support/fake_worker.h"
+#include "tests/support/net.h"
+
+enum { N_WAY = 2, N_PATH = 3, MAX_CLIENT = 256, N_LEVEL = 3 };
+enum { DEADLINE_MS = 60000, TOKEN_GAP_MS = 1, TOKENS_PER_STREAM = 1000 };
+
+static const int32_t levels[N_LEVEL] = {1, 16, 64};
+static const char *const path_names[N_PATH] = {"direct", "relay", "router"};
+
+typedef struct child {
+    pid_t pid;
+    char address[64];
+} child;
+
+typedef struct bench {
+    uv_loop_t loop;
+    fv_bridge *bridge;
+    fake_worker prefill, decode;
+    child way[N_WAY];
+    fv_rpc_channel *channel[N_PATH]; /* [0] to the decode worker, [1] relay, [2] router */
+    int32_t n_token, n_request, rounds;
+    uv_timer_t timer;
+    /* results */
+    fv_samples rate[N_LEVEL][N_WAY], cpu_s[N_LEVEL][N_WAY], ratio[N_LEVEL], cpu_ratio[N_LEVEL];
+    fv_samples delay_s[N_PATH];
+} bench;
+
+/* ---- processes ---------------------------------------------------------------------------- */
+
+/* Starts a program, whose first line is "listening on ADDRESS". */
+static void spawn(child *c, char *const *args) {
+    int out[2];
+    NET_CHECK(pipe(out) == 0);
+    c->pid = fork();
+    NET_CHECK(c->pid >= 0);
+    if (c->pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(out[1], STDOUT_FILENO);
+        close(out[0]);
+        close(out[1]);
+        execv(args[0], args);
+        _exit(127);
+    }
+    close(out[1]);
+    FILE *f = fdopen(out[0], "r");
+    NET_CHECK(f && fscanf(f, "listening on %63s", c->address) == 1);
+    fclose(f);
+}
+
+static void end(const child *c) {
+    kill(c->pid, SIGKILL);
+    waitpid(c->pid, NULL, 0);
+}
+
+/* Seconds that all threads of a process have computed. */
+static double cpu_s(pid_t pid) {
+    clockid_t clock;
+    struct timespec t;
+    NET_CHECK(clock_getcpuclockid(pid, &clock) == 0 && clock_gettime(clock, &t) == 0);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static size_t pack_decode_request(uint32_t max_tokens, uint8_t *out) {
+    static uint8_t id[] = "the ticket's id";
+    Fovea__Handoff__V1__DecodeRequest m = FOVEA__HANDOFF__V1__DECODE_REQUEST__INIT;
+    Fovea__Handoff__V1__Ticket ticket = FOVEA__HANDOFF__V1__TICKET__INIT;
+    ticket.id = (ProtobufCBinaryData){16, id};
+    ticket.epoch = 7;
+    m.source_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_TICKET;
+    m.ticket = &ticket;
+    m.max_tokens = max_tokens;
+    return fovea__handoff__v1__decode_request__pack(&m, out);
+}
+
+static void start_router(child *c, const char *bin) {
+    char path[4200];
+    snprintf(path, sizeof path, "%s/fovea-router", bin);
+    /* The made-up workers report once; `fovea up` starts a router with this level of logging. */
+    const char *args[] = {path,     "--listen", "127.0.0.1:0", "--silence-ms",
+                          "600000", "--log",    "warn",        NULL};
+    spawn(c, (char *const *)args);
+}
+
+static void start_relay(bench *b, child *c, const char *self) {
+    char n[16];
+    snprintf(n, sizeof n, "%d", b->n_token);
+    char *args[] = {
+        (char *)self,      (char *)"--tokens", n,   (char *)"--relay", b->prefill.address,
+        (char *)"--relay", b->decode.address,  NULL};
+    spawn(c, args);
+}
+
+static void open_worker(bench *b, fake_worker *w, const char *name,
+                        Fovea__Inference__V1__Role role) {
+    w->name = name;
+    w->role = role;
+    fake_open(w, b->bridge, b->way[1].address);
+    while (!w->welcome) uv_run(&b->loop, UV_RUN_ONCE);
+}
+
+static void open_all(bench *b, const char *bin, const char *self) {
+    NET_CHECK(uv_loop_init(&b->loop) == 0);
+    uv_timer_init(&b->loop, &b->timer);
+    b->timer.data = b;
+    start_router(&b->way[1], bin);
+    NET_CHECK(fv_bridge_open(&b->loop, &b->bridge) == FV_OK);
+    open_worker(b, &b->prefill, "p0", FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL);
+    open_worker(b, &b->decode, "d0", FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE);
+    start_relay(b, &b->way[0], self);
+    const char *targets[N_PATH] = {b->decode.address, b->way[0].address, b->way[1].address};
+    for (int i = 0; i < N_PATH; i++)
+        NET_CHECK(fv_rpc_channel_open(b->bridge, targets[i], NULL, &b->channel[i]) == FV_OK);
+}
+
+static void close_all(bench *b) {
+    for (int i = 0; i < N_WAY; i++) end(&b->way[i]);
+    for (int i = 0; i < N_PATH; i++) fv_rpc_channel_close(b->channel[i]);
+    fake_close(&b->prefill);
+    fake_close(&b->decode);
+    while (!b->prefill.stopped || !b->decode.stopped) uv_run(&b->loop, UV_RUN_ONCE);
+    uv_close((uv_handle_t *)&b->timer, NULL);
+    fv_bridge_close(b->bridge, NULL, NULL);
+    uv_run(&b->loop, UV_RUN_DEFAULT);
+    NET_CHECK(uv_loop_close(&b->loop) == 0);
+}
+
+/* ---- requests per second ------------------------------------------------------------------ */
+
+typedef struct crowd {
+    bench *b;
+    fv_rpc_channel *channel;
+    int32_t n_begun, n_over, n_message;
+} crowd;
+
+static void ask(crowd *c);
+
+static fv_status on_message(fv_rpc_call *call, grpc_byte_buffer *message) {
+    (void)message;
+    ((crowd *)fv_rpc_call_user(call))->n_message++;
+    return FV_OK;
+}
+
+static void on_end(fv_rpc_call *call, const fv_rpc_end *e) {
+    crowd *c = fv_rpc_call_user(call);
+    if (e->status != FV_OK) fprintf(stderr, "bench_router: %s\n", e->text);
+    NET_CHECK(e->status == FV_OK);
+    c->n_over++;
+    if (c->n_begun < c->b->n_request) ask(c);
+}
+
+static void begin(fv_rpc_channel *channel, const fv_rpc_events *events, void *user,
+                  uint32_t max_tokens) {
+    Fovea__Inference__V1__Prompt prompt = FOVEA__INFERENCE__V1__PROMPT__INIT;
+    Fovea__Inference__V1__GenerateRequest m = FOVEA__INFERENCE__V1__GENERATE_REQUEST__INIT;
+    fv_rpc_call *call;
+    prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT;
+    prompt.text = (char *)"hello";
+    m.prompt = &prompt;
+    m.max_tokens = max_tokens;
+    fv_rpc_call_options opt = {.path = "/fovea.inference.v1.Inference/Generate",
+                               .events = events,
+                               .user = user,
+                               .deadline_ms = DEADLINE_MS,
+                               .request = &m.base,
+                               .half_close = true};
+    NET_CHECK(fv_rpc_call_open(channel, &opt, &call) == FV_OK);
+}
+
+static void ask(crowd *c) {
+    static const fv_rpc_events events = {.on_message = on_message, .on_end = on_end};
+    c->n_begun++;
+    begin(c->channel, &events, c, (uint32_t)c->b->n_token);
+}
+
+/* All requests by so many clients; notes requests and computing seconds. */
+static void run_crowd(bench *b, int way, int32_t n_client, double *rate, double *cpu) {
+    crowd c = {.b = b, .channel = b->channel[1 + way]};
+    double cpu0 = cpu_s(b->way[way].pid), t0 = fv_clock_s();
+    for (int32_t i = 0; i < n_client; i++) ask(&c);
+    while (c.n_over < b->n_request) uv_run(&b->loop, UV_RUN_ONCE);
+    *rate = b->n_request / (fv_clock_s() - t0);
+    *cpu = (cpu_s(b->way[way].pid) - cpu0) / b->n_request;
+    /* what precedes the tokens, the tokens, and what follows them */
+    NET_CHECK(c.n_message == b->n_request * (b->n_token + 2));
+}
+
+static void measure_rates(bench *b, bool record) {
+    for (int l = 0; l < N_LEVEL; l++) {
+        double rate[N_WAY], cpu[N_WAY];
+        for (int way = 0; way < N_WAY; way++) run_crowd(b, way, levels[l], &rate[way], &cpu[way]);
+        if (!record) continue;
+        for (int way = 0; way < N_WAY; way++) {
+            NET_CHECK(fv_samples_add(&b->rate[l][way], rate[way]) == FV_OK);
+            NET_CHECK(fv_samples_add(&b->cpu_s[l][way], cpu[way]) == FV_OK);
+        }
+        NET_CHECK(fv_samples_add(&b->ratio[l], rate[1] / rate[0]) == FV_OK);
+        NET_CHECK(fv_samples_add(&b->cpu_ratio[l], cpu[1] / cpu[0]) == FV_OK);
+    }
+}
+
+/* ---- the way of one token ----------------------------------------------------------------- */
+
+/* Streams that stay open, one over each path; tokens go out one at a time. */
+typedef struct streams {
+    bench *b;
+    fv_rpc_call *worker[N_PATH]; /* the decode worker's end of each */
+    int32_t n_open, n_over;
+    int32_t n_heard[N_PATH]; /* stamped tokens */
+    bool heard;
+    int32_t next, n_sent; /* path whose turn it is */
+} streams;
+
+typedef struct listener {
+    streams *s;
+    int path;
+} listener;
+
+static const char stamp_key[] = "sent at ";
+
+/* The number behind the stamp; 0 when the message has none. */
+static double read_stamp(grpc_byte_buffer *message) {
+    grpc_byte_buffer_reader reader;
+    NET_CHECK(grpc_byte_buffer_reader_init(&reader, message));
+    grpc_slice all = grpc_byte_buffer_reader_readall(&reader);
+    const char *at =
+        memmem(GRPC_SLICE_START_PTR(all), GRPC_SLICE_LENGTH(all), stamp_key, sizeof stamp_key - 1);
+    double stamp = 0;
+    char text[32] = "";
+    if (at) {
+        size_t left = (size_t)((const char *)GRPC_SLICE_END_PTR(all) - at) - (sizeof stamp_key - 1);
+        memcpy(text, at + sizeof stamp_key - 1, left < sizeof text ? left : sizeof text - 1);
+        stamp = strtod(text, NULL);
+    }
+    grpc_slice_unref(all);
+    grpc_byte_buffer_reader_destroy(&reader);
+    return stamp;
+}
+
+static fv_status on_stream_message(fv_rpc_call *call, grpc_byte_buffer *message) {
+    const listener *l = fv_rpc_call_user(call);
+    double now = fv_clock_s(), stamp = read_stamp(message);
+    if (stamp == 0) return FV_OK;
+    NET_CHECK(fv_samples_add(&l->s->b->delay_s[l->path], now - stamp) == FV_OK);
+    l->s->n_heard[l->path]++;
+    l->s->heard = true;
+    return FV_OK;
+}
+
+static void on_stream_end(fv_rpc_call *call, const fv_rpc_end *e) {
+    const listener *l = fv_rpc_call_user(call);
+    NET_CHECK(e->status == FV_OK);
+    l->s->n_over++;
+}
+
+static const fv_rpc_events stream_events = {.on_message = on_stream_message,
+                                            .on_end = on_stream_end};
+
+static void on_take(void *user, fv_rpc_call *c) {
+    streams *s = user;
+    s->worker[s->n_open++] = c;
+}
+
+static void open_stream(streams *s, listener *l) {
+    bench *b = s->b;
+    uint8_t request[128];
+    int32_t n_open = s->n_open;
+    if (l->path == 0) {
+        fv_rpc_call *call;
+        size_t n = pack_decode_request((uint32_t)b->n_token, request);
+        fv_rpc_call_options opt = {.path = "/fovea.handoff.v1.Decode/Decode",
+                                   .events = &stream_events,
+                                   .user = l,
+                                   .deadline_ms = DEADLINE_MS};
+        NET_CHECK(fv_rpc_call_open(b->channel[0], &opt, &call) == FV_OK);
+        NET_CHECK(fv_rpc_call_send_buffer(call, net_bytes(request, n)) == FV_OK);
+        fv_rpc_call_close_send(call);
+    } else {
+        begin(b->channel[l->path], &stream_events, l, (uint32_t)b->n_token);
+    }
+    while (s->n_open == n_open) uv_run(&b->loop, UV_RUN_ONCE);
+}
+
+/* The next token, when the last one has been heard. */
+static void on_token_time(uv_timer_t *t) {
+    streams *s = t->data;
+    char text[64];
+    if (!s->heard) return;
+    if (s->n_sent == N_PATH * TOKENS_PER_STREAM) {
+        uv_timer_stop(t);
+        for (int i = 0; i < N_PATH; i++) fake_send_finished(s->worker[i]);
+        return;
+    }
+    s->heard = false;
+    snprintf(text, sizeof text, "%s%.9f", stamp_key, fv_clock_s());
+    fake_send_token(s->worker[s->next], 2 + (uint32_t)s->n_heard[s->next], text);
+    s->n_sent++;
+    s->next = (s->next + 1) % N_PATH;
+}
+
+static void measure_delay(bench *b) {
+    streams s = {.b = b, .heard = true};
+    listener listeners[N_PATH];
+    int32_t n_token = b->n_token;
+    b->n_token = TOKENS_PER_STREAM + 2;
+    b->decode.take = on_take;
+    b->decode.user = &s;
+    for (int i = 0; i < N_PATH; i++) {
+        listeners[i] = (listener){&s, i};
+        open_stream(&s, &listeners[i]);
+    }
+    b->timer.data = &s;
+    uv_timer_start(&b->timer, on_token_time, TOKEN_GAP_MS, TOKEN_GAP_MS);
+    while (s.n_over < N_PATH) uv_run(&b->loop, UV_RUN_ONCE);
+    for (int i = 0; i < N_PATH; i++) NET_CHECK(s.n_heard[i] == TOKENS_PER_STREAM);
+    b->decode.take = NULL;
+    b->n_token = n_token;
+}
+
+/* ---- report ------------------------------------------------------------------------------- */
+
+static double median(fv_samples *s) { return fv_samples_quantile(s, 0.5); }
+
+static json_t *rates_json(bench *b) {
+    json_t *list = json_array();
+    for (int l = 0; l < N_LEVEL; l++)
+        json_array_append_new(
+            list, json_pack("{s:i, s:f, s:f, s:f, s:f, s:f, s:f}", "clients", levels[l],
+                            "relay_per_s", median(&b->rate[l][0]), "router_per_s",
+                            median(&b->rate[l][1]), "ratio", median(&b->ratio[l]), "relay_cpu_us",
+                            1e6 * median(&b->cpu_s[l][0]), "router_cpu_us",
+                            1e6 * median(&b->cpu_s[l][1]), "cpu_ratio", median(&b->cpu_ratio[l])));
+    return list;
+}
+
+static json_t *delays_json(bench *b) {
+    json_t *o = json_object();
+    for (int i = 0; i < N_PATH; i++)
+        json_object_set_new(o, path_names[i],
+                            json_pack("{s:I, s:f, s:f, s:f}", "tokens", (json_int_t)b->delay_s[i].n,
+                                      "p50_us", 1e6 * fv_samples_quantile(&b->delay_s[i], 0.5),
+                                      "p90_us", 1e6 * fv_samples_quantile(&b->delay_s[i], 0.9),
+                                      "p99_us", 1e6 * fv_samples_quantile(&b->delay_s[i], 0.99)));
+    return o;
+}
+
+static int write_json(bench *b, const char *path) {
+    json_t *root = json_pack("{s:i, s:i, s:i, s:o, s:o}", "rounds", b->rounds, "tokens", b->n_token,
+                             "requests", b->n_request, "requests_per_s", rates_json(b),
+                             "token_delay", delays_json(b));
+    int failed = !root || json_dump_file(root, path, JSON_INDENT(2)) != 0;
+    json_decref(root);
+    if (failed) fprintf(stderr, "bench_router: cannot write %s\n", path);
+    return failed;
+}
+
+static void print(bench *b) {
+    printf("requests/s, %d tokens each, %d requests in each of %d rounds\n", b->n_token,
+           b->n_request, b->rounds);
+    for (int l = 0; l < N_LEVEL; l++)
+        printf("%3d clients   relay %7.0f/s  router %7.0f/s  ratio %.2f     CPU per request: "
+               "relay %4.0f us, router %4.0f us, ratio %.2f\n",
+               levels[l], median(&b->rate[l][0]), median(&b->rate[l][1]), median(&b->ratio[l]),
+               1e6 * median(&b->cpu_s[l][0]), 1e6 * median(&b->cpu_s[l][1]),
+               median(&b->cpu_ratio[l]));
+    printf("a token's way from worker to client, nothing else under way, %zu tokens each\n",
+           b->delay_s[0].n);
+    double p50 = fv_samples_quantile(&b->delay_s[0], 0.5);
+    double p99 = fv_samples_quantile(&b->delay_s[0], 0.99);
+    for (int i = 0; i < N_PATH; i++)
+        printf("%-7s  p50 %6.0f us  p99 %6.0f us    added: p50 %6.0f us, p99 %6.0f us\n",
+               path_names[i], 1e6 * fv_samples_quantile(&b->delay_s[i], 0.5),
+               1e6 * fv_samples_quantile(&b->delay_s[i], 0.99),
+               1e6 * (fv_samples_quantile(&b->delay_s[i], 0.5) - p50),
+               1e6 * (fv_samples_quantile(&b->delay_s[i], 0.99) - p99));
+}
+
+static void free_samples(bench *b) {
+    for (int l = 0; l < N_LEVEL; l++) {
+        for (int way = 0; way < N_WAY; way++) {
+            fv_samples_free(&b->rate[l][way]);
+            fv_samples_free(&b->cpu_s[l][way]);
+        }
+        fv_samples_free(&b->ratio[l]);
+        fv_samples_free(&b->cpu_ratio[l]);
+    }
+    for (int i = 0; i < N_PATH; i++) fv_samples_free(&b->delay_s[i]);
+}
+
+/* This program, as the relay. */
+static void be_relay(const char *prefill, const char *decode, uint32_t n_token) {
+    uint8_t request[128];
+    size_t n = pack_decode_request(n_token, request);
+    relay_run(prefill, decode, request, n);
+}
+
+int main(int argc, char **argv) {
+    static const fv_option table[] = {
+        {"rounds", NULL, FV_OPTION_INT, "N", "5", "rounds, of which the median", 1, 1000},
+        {"requests", NULL, FV_OPTION_INT, "N", "1000", "in each round", MAX_CLIENT, 1000000},
+        {"tokens", NULL, FV_OPTION_INT, "N", "16", "of each answer", 2, 200},
+        {"json", NULL, FV_OPTION_STRING, "FILE", NULL, "write the numbers as JSON", 0, 0},
+        {"relay", NULL, FV_OPTION_LIST, "ADDRESS", NULL,
+         "be the relay between a prefill and a decode worker; given twice", 0, 0},
+    };
+    enum { N_OPTION = sizeof table / sizeof *table };
+    fv_options *o;
+    const char *const *workers;
+    if (fv_options_parse(table, N_OPTION, argc, argv, &o) != FV_OK) {
+        fprintf(stderr, "bench_router: %s\n", fv_last_error());
+        return 2;
+    }
+    if (fv_options_help_wanted(o)) {
+        fv_options_print_help(stdout, "bench_router [options]",
+                              "The router against a bare relay, with made-up workers.", table,
+                              N_OPTION);
+        fv_options_free(o);
+        return 0;
+    }
+    static bench b;
+    b.rounds = (int32_t)fv_options_int(o, "rounds");
+    b.n_request = (int32_t)fv_options_int(o, "requests");
+    b.n_token = (int32_t)fv_options_int(o, "tokens");
+    if (fv_options_list(o, "relay", &workers) == 2)
+        be_relay(workers[0], workers[1], (uint32_t)b.n_token);
+    open_all(&b, FOVEA_BIN, argv[0]);
+    measure_rates(&b, false);
+    for (int32_t i = 0; i < b.rounds; i++) {
+        measure_rates(&b, true);
+        measure_delay(&b);
+    }
+    close_all(&b);
+    print(&b);
+    const char *path = fv_options_string(o, "json");
+    int rc = path ? write_json(&b, path) : 0;
+    free_samples(&b);
+    fv_options_free(o);
+    return rc;
+}
