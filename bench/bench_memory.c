@@ -85,7 +85,7 @@ static void run_portion(bench *b, Fovea__Inference__V1__Image **image, uint64_t 
 
 /* KiB per 1000 requests, by least squares over the samples from `from`. */
 static double slope(const bench *b, int process, int32_t from) {
-    double n = b->n - from, x0 = (from + b->n - 1) / 2.0, above = 0, below = 0;
+    double x0 = (from + b->n - 1) / 2.0, above = 0, below = 0;
     for (int32_t i = from; i < b->n; i++) {
         above += (i - x0) * b->kib[process][i];
         below += (i - x0) * (i - x0);
