@@ -47,6 +47,8 @@ void fv_answers_close(fv_answers *a) {
 
 int32_t fv_answers_count(const fv_answers *a, fv_answer_phase phase) { return a->count[phase]; }
 
+fv_batch *fv_answers_batch(fv_answers *a) { return a->batch; }
+
 /* ---- phases ---------------------------------------------------------------------------- */
 
 static void set_phase(fv_answers *a, fv_answer *x, fv_answer_phase phase) {

@@ -110,4 +110,6 @@ bool fv_answers_step(fv_answers *a);
 
 int32_t fv_answers_count(const fv_answers *a, fv_answer_phase phase);
 
+fv_batch *fv_answers_batch(fv_answers *a); /* borrowed; for a probe, while none runs */
+
 #endif

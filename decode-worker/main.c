@@ -8,6 +8,7 @@
 
 static const fv_option table[] = {
     FV_DAEMON_OPTIONS,
+    FV_DAEMON_VITALS_OPTIONS,
     {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,
      "Hugging Face checkpoint directory", 0, 0},
     {"router", "FOVEA_ROUTER", FV_OPTION_STRING, "HOST:PORT", NULL,
@@ -131,6 +132,21 @@ static fv_status join(program *p) {
     return fv_membership_open(&opt, &p->membership);
 }
 
+static fv_vital_signs signs(void *user) {
+    return fv_decode_worker_signs(((program *)user)->worker);
+}
+
+/* It joins when a probe has gone through: who is in the fleet can take requests. */
+static void on_health(void *user, bool healthy) {
+    program *p = user;
+    if (p->membership) {
+        fv_membership_set_health(p->membership, healthy);
+    } else if (healthy) {
+        fv_status st = join(p);
+        if (st != FV_OK) refused(p, st);
+    }
+}
+
 /* ---- the beginning ---------------------------------------------------------------------- */
 
 static fv_status open_worker(program *p) {
@@ -142,6 +158,8 @@ static fv_status open_worker(program *p) {
     if (!engine.checkpoint)
         return FV_FAIL(FV_EINVAL,
                        "--checkpoint DIR is needed: a Hugging Face checkpoint directory");
+    const char *router = fv_options_string(o, "router");
+    if (router) FV_TRY(fv_membership_check(router));
     FV_TRY(fv_engine_kv_dtype(fv_options_string(o, "kv-dtype"), &p->kv_dtype));
     FV_TRY(fv_engine_open(&engine, &p->engine));
     fv_decode_options opt = fv_decode_options_default();
@@ -154,6 +172,7 @@ static fv_status open_worker(program *p) {
     opt.queue_max = (int32_t)fv_options_int(o, "queue");
     opt.keep_s_max = 1e-3 * (double)fv_options_int(o, "keep-ms-max");
     opt.keep_bytes = (size_t)fv_options_int(o, "keep-bytes");
+    opt.probe_s = 1e-3 * (double)fv_options_int(o, "probe-ms");
     opt.grants.lease_s = 1e-3 * (double)fv_options_int(o, "lease-ms");
     opt.grants.claim_s = 1e-3 * (double)fv_options_int(o, "claim-ms");
     return fv_decode_worker_open(fv_daemon_bridge(p->daemon), &opt, &p->worker);
@@ -168,14 +187,17 @@ static fv_status serve(program *p) {
         snprintf(p->name, sizeof p->name, "%s", name);
     else
         snprintf(p->name, sizeof p->name, "decode-%s", fv_daemon_address(p->daemon));
-    fv_status st = join(p);
-    if (st != FV_OK) fv_daemon_drain(p->daemon, 0);
-    return st;
+    return FV_OK;
 }
 
 static fv_status run(const fv_options *o) {
     program p = {.options = o};
-    fv_daemon_hooks hooks = {.user = &p, .drain = drain, .idle = idle, .stopped = stopped};
+    fv_daemon_hooks hooks = {.user = &p,
+                             .drain = drain,
+                             .idle = idle,
+                             .stopped = stopped,
+                             .signs = signs,
+                             .on_health = on_health};
     FV_TRY(fv_daemon_open(o, &hooks, &p.daemon));
     fv_status st = open_worker(&p);
     if (st == FV_OK) {

@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/log.h"
+#include "decode-worker/probe.h"
 #include "decode-worker/worker_internal.h"
 
 fv_decode_options fv_decode_options_default(void) {
@@ -17,6 +19,7 @@ fv_decode_options fv_decode_options_default(void) {
                                .prompt_rows = 256,
                                .queue_max = 256,
                                .keep_s_max = 600,
+                               .probe_s = 5,
                                .grants = fv_grants_options_default()};
 }
 
@@ -56,15 +59,40 @@ static void note_load(fv_decode_worker *w) {
                                                fv_answers_count(w->answers, FV_ANSWER_READY)));
 }
 
+/* A step for all that run; true: there is more. A token of any of them is a sign of life. */
+static bool step(fv_decode_worker *w) {
+    uint64_t tokens = atomic_load(&w->load.tokens_out), failed = atomic_load(&w->load.n_failed);
+    bool more = fv_answers_step(w->answers);
+    if (atomic_load(&w->load.tokens_out) != tokens) {
+        atomic_fetch_add(&w->n_good, 1);
+        fv_probe_clock_reset(&w->probe, fv_clock_s());
+    } else if (atomic_load(&w->load.n_failed) != failed) {
+        atomic_fetch_add(&w->n_bad, 1);
+    }
+    return more;
+}
+
+static void probe(fv_decode_worker *w) {
+    fv_status st = fv_probe(w->opt.engine, w->probe_pool, fv_answers_batch(w->answers));
+    atomic_fetch_add(st == FV_OK ? &w->n_good : &w->n_bad, 1);
+    fv_probe_clock_reset(&w->probe, fv_clock_s());
+    if (st == FV_OK)
+        FV_LOG(DEBUG, DECODE, "event=probe");
+    else
+        FV_LOG(WARN, DECODE, "event=probe-failed reason=\"%s\"", fv_last_error());
+}
+
 static double work(void *user) {
     fv_decode_worker *w = user;
     if (fv_receiver_expire(w->receiver) > 0) fv_answers_changed(w->answers);
     fv_conversations_expire(w->conversations);
-    bool more = fv_answers_step(w->answers);
+    bool more = step(w);
     note_load(w);
     if (more) return 0;
+    if (fv_probe_due_in(&w->probe, fv_clock_s()) == 0) probe(w);
     double next = fmin(fv_receiver_next_deadline(w->receiver) - fv_receiver_now(w->receiver),
                        fv_conversations_next_s(w->conversations));
+    next = fmin(next, fv_probe_due_in(&w->probe, fv_clock_s()));
     return next == HUGE_VAL ? -1 : fmax(next, 1e-3);
 }
 
@@ -79,6 +107,7 @@ static void free_worker(fv_decode_worker *w) {
     fv_conversations_close(w->conversations);
     fv_receiver_close(w->receiver);
     fv_kv_pool_close(w->pool);
+    fv_kv_pool_close(w->probe_pool);
     free(w);
 }
 
@@ -86,7 +115,9 @@ static fv_status open_stages(fv_decode_worker *w) {
     const fv_engine *e = w->opt.engine;
     fv_kv_shape shape = fv_engine_kv_shape(e, w->opt.kv_dtype);
     const fv_text_config *text = &fv_checkpoint_config(e->ck)->text;
+    fv_probe_clock_init(&w->probe, w->opt.probe_s);
     FV_TRY(fv_kv_pool_open(e->be.device, &shape, w->opt.kv_bytes, &w->pool));
+    FV_TRY(fv_kv_pool_open(e->be.device, &shape, 0, &w->probe_pool));
     fv_receiver_options opt = {.pool = w->pool,
                                .model = e->fingerprint,
                                .n_vocab = text->vocab,
@@ -163,4 +194,10 @@ fv_decode_load fv_decode_worker_load(const fv_decode_worker *w) {
                             .n_failed = atomic_load(&w->load.n_failed),
                             .tokens_out = atomic_load(&w->load.tokens_out),
                             .seconds_busy = fv_jobs_busy_s(w->jobs)};
+}
+
+fv_vital_signs fv_decode_worker_signs(const fv_decode_worker *w) {
+    return (fv_vital_signs){.n_good = atomic_load(&w->n_good),
+                            .n_bad = atomic_load(&w->n_bad),
+                            .n_moved = fv_engine_layers_run(w->opt.engine)};
 }

@@ -21,6 +21,7 @@
  * rows that ran before its first token: the new ones, and the last answer's last token, which had
  * been chosen and not run), bytes_raw, bytes_bound, bytes_visual and bytes_text when they had run,
  * seconds_prefill, seconds_queued for a place in the batch, and the conversation's policy. */
+#include "common/vitals.h"
 #include "decode-worker/receive.h"
 #include "model/engine.h"
 #include "wire/rpc_server.h"
@@ -35,6 +36,7 @@ typedef struct fv_decode_options {
     int32_t queue_max;        /* requests that wait for the computing thread; more are refused */
     size_t keep_bytes;        /* of the pool, for conversations kept; 0: half of kv_bytes */
     double keep_s_max;        /* longest time that one is kept; 0: none is */
+    double probe_s;           /* without a token for so long, it makes one itself; 0: never */
     fv_grants_options grants; /* fv_grants_options_default() */
 } fv_decode_options;
 
@@ -64,6 +66,8 @@ fv_decode_load fv_decode_worker_load(const fv_decode_worker *w);
 
 /* It is about to leave: conversations that are kept are let go, and none is kept any more. */
 void fv_decode_worker_drain(fv_decode_worker *w);
+/* Steps that made tokens, probes among them, steps that failed, and layers. */
+fv_vital_signs fv_decode_worker_signs(const fv_decode_worker *w);
 
 /* Its server has stopped: no call runs. Ends the computing thread; `closed` runs on the loop when
  * nothing is under way any more and the worker is freed. */

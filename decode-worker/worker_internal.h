@@ -15,7 +15,8 @@ struct fv_decode_worker {
     fv_bridge *bridge; /* borrowed */
     fv_jobs *jobs;
     /* computing thread, once it runs */
-    fv_kv_pool *pool;
+    fv_kv_pool *pool, *probe_pool;
+    fv_probe_clock probe;
     fv_receiver *receiver;
     fv_conversations *conversations;
     fv_answers *answers;
@@ -24,6 +25,7 @@ struct fv_decode_worker {
         atomic_uint n_running, n_queued, n_kept;
         atomic_ullong bytes_granted, bytes_held, bytes_kept, n_done, n_failed, tokens_out;
     } load;
+    atomic_ullong n_good, n_bad;
     /* loop thread */
     fv_job drain;
     bool draining;

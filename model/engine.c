@@ -59,6 +59,10 @@ void fv_engine_close(fv_engine *e) {
     *e = (fv_engine){0};
 }
 
+uint64_t fv_engine_layers_run(const fv_engine *e) {
+    return fv_decoder_layers_run(e->dec) + (e->vision ? fv_vision_layers_run(e->vision) : 0);
+}
+
 fv_kv_shape fv_engine_kv_shape(const fv_engine *e, fv_dtype dtype) {
     const fv_text_config *text = &fv_checkpoint_config(e->ck)->text;
     return (fv_kv_shape){

@@ -32,6 +32,10 @@ typedef struct fv_engine {
 fv_status fv_engine_open(const fv_engine_options *opt, fv_engine *out);
 void fv_engine_close(fv_engine *e);
 
+/* Layers run so far, of the text model and the tower: it grows while something is computed. Any
+ * thread. */
+uint64_t fv_engine_layers_run(const fv_engine *e);
+
 /* Of rows kept as `dtype`, for fv_kv_pool_open. */
 fv_kv_shape fv_engine_kv_shape(const fv_engine *e, fv_dtype dtype);
 

@@ -13,6 +13,7 @@ static const char program[] = "fovea-prefill";
 /* clang-format off */
 static const fv_option table[] = {
     FV_DAEMON_OPTIONS,
+    FV_DAEMON_VITALS_OPTIONS,
     {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,
      "Hugging Face checkpoint directory", 0, 0},
     {"router", "FOVEA_ROUTER", FV_OPTION_STRING, "HOST:PORT", NULL,
@@ -112,6 +113,21 @@ static fv_status join(server *s) {
     return fv_membership_open(&opt, &s->member);
 }
 
+static fv_vital_signs signs(void *user) {
+    return fv_prefill_worker_signs(((server *)user)->worker);
+}
+
+/* It joins when a probe has gone through: who is in the fleet can take requests. */
+static void on_health(void *user, bool healthy) {
+    server *s = user;
+    if (s->member) {
+        fv_membership_set_health(s->member, healthy);
+    } else if (healthy) {
+        fv_status st = join(s);
+        if (st != FV_OK) on_refused(s, st);
+    }
+}
+
 /* ---- the end ---------------------------------------------------------------------------- */
 
 static void on_drain(void *user) {
@@ -148,6 +164,8 @@ static fv_status open_worker(server *s) {
     if (!engine.checkpoint)
         return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed: a Hugging Face checkpoint directory "
                                   "(`fovea synth` makes one to try with)");
+    const char *router = fv_options_string(o, "router");
+    if (router) FV_TRY(fv_membership_check(router));
     fv_prefill_worker_options opt = {.bridge = fv_daemon_bridge(s->daemon),
                                      .engine = &s->engine,
                                      .name = s->name,
@@ -157,6 +175,7 @@ static fv_status open_worker(server *s) {
                                      .batch = (int32_t)fv_options_int(o, "batch"),
                                      .chunk = (int32_t)fv_options_int(o, "chunk"),
                                      .ship_layers = (int32_t)fv_options_int(o, "ship-layers"),
+                                     .probe_s = 1e-3 * (double)fv_options_int(o, "probe-ms"),
                                      .on_change = on_change,
                                      .user = s};
     FV_TRY(fv_engine_kv_dtype(fv_options_string(o, "kv-dtype"), &opt.kv_dtype));
@@ -177,12 +196,15 @@ static fv_status serve(server *s) {
     FV_TRY(open_worker(s));
     fv_rpc_service service = fv_prefill_worker_service(s->worker);
     FV_TRY(fv_daemon_serve(s->daemon, &service, 1));
-    FV_TRY(take_name(s));
-    return join(s);
+    return take_name(s);
 }
 
 static fv_status open_daemon(server *s) {
-    fv_daemon_hooks hooks = {.user = s, .drain = on_drain, .stopped = on_stopped};
+    fv_daemon_hooks hooks = {.user = s,
+                             .drain = on_drain,
+                             .stopped = on_stopped,
+                             .signs = signs,
+                             .on_health = on_health};
     return fv_daemon_open(s->o, &hooks, &s->daemon);
 }
 

@@ -90,9 +90,7 @@ static fv_status find_peer(fv_prefill_worker *w, const char *address, fv_decode_
 static void task_free(fv_task *t) {
     fv_prefill_worker *w = t->worker;
     if (t->peer) t->peer->n_task--;
-    free(t->token_text);
-    fv_prompt_free(&t->prompt);
-    fv_arena_fini(&t->arena);
+    fv_task_fini(t);
     free(t);
     w->n_task--;
     if (w->opt.on_change && !w->closing) w->opt.on_change(w->opt.user);
@@ -362,4 +360,10 @@ void fv_prefill_worker_load(const fv_prefill_worker *w, Fovea__Inference__V1__Lo
     load->tokens_in = atomic_load(&w->rows_in);
     load->tokens_out = w->n_tokens;
     load->seconds_busy = fv_jobs_busy_s(w->jobs);
+}
+
+fv_vital_signs fv_prefill_worker_signs(const fv_prefill_worker *w) {
+    return (fv_vital_signs){.n_good = atomic_load(&w->n_good),
+                            .n_bad = atomic_load(&w->n_bad),
+                            .n_moved = fv_engine_layers_run(w->opt.engine)};
 }

@@ -16,6 +16,7 @@
  * early, for whatever reason, everything behind it is given back, the grant too.
  *
  * Loop thread. */
+#include "common/vitals.h"
 #include "inference.pb-c.h"
 #include "model/engine.h"
 #include "wire/rpc_server.h"
@@ -33,6 +34,7 @@ typedef struct fv_prefill_worker_options {
     int32_t batch;       /* requests prefilled together, 1..FV_PREFILL_BATCH_MAX */
     int32_t chunk;       /* rows per pass; 0: all at once */
     int32_t ship_layers; /* that leave together, while later ones are computed; 0: an eighth */
+    double probe_s;      /* without a request for so long, it runs a tiny one itself; 0: never */
     /* Requests have come or gone. May be NULL. */
     void (*on_change)(void *user);
     void *user;
@@ -52,5 +54,8 @@ fv_rpc_service fv_prefill_worker_service(fv_prefill_worker *w);
 
 /* What it is doing now. */
 void fv_prefill_worker_load(const fv_prefill_worker *w, Fovea__Inference__V1__Load *load);
+
+/* Batches that made tokens, those that failed, and layers. */
+fv_vital_signs fv_prefill_worker_signs(const fv_prefill_worker *w);
 
 #endif

@@ -21,6 +21,7 @@
 
 #include "common/arena.h"
 #include "common/jobs.h"
+#include "common/vitals.h"
 #include "handoff.pb-c.h"
 #include "model/sequence.h"
 #include "prefill-worker/image_cache.h"
@@ -63,6 +64,7 @@ typedef struct fv_task {
     fv_decode_peer *peer;
 
     /* computing thread */
+    bool probe; /* the worker's own, which the loop thread never sees */
     struct fv_task *next;
     fv_task_state state;
     fv_policy policy;
@@ -96,6 +98,20 @@ typedef struct fv_task {
     double s_preprocess, s_vision, s_prefill;
 } fv_task;
 
+/* The worker's own tiny request, and when it is due. It has its own pool: one that is full of
+ * requests is no sign of illness, and their bytes are counted. */
+typedef struct fv_prefill_probe {
+    fv_probe_clock clock;
+    fv_kv_pool *pool;
+    bool under_way;
+    fv_task task;
+    fv_prefill_message msg;
+    fv_generate_message request;
+    Fovea__Inference__V1__Prompt prompt;
+    Fovea__Inference__V1__TokenIds ids;
+    uint32_t id;
+} fv_prefill_probe;
+
 /* What the computing thread owns. */
 typedef struct fv_prefill_line {
     const fv_engine *engine; /* borrowed */
@@ -103,6 +119,7 @@ typedef struct fv_prefill_line {
     fv_image_cache *cache;
     float *logits; /* [batch, vocab] */
     fv_task *first, **tail;
+    fv_prefill_probe probe;
 } fv_prefill_line;
 
 struct fv_prefill_worker {
@@ -114,6 +131,7 @@ struct fv_prefill_worker {
     /* what others may ask while it computes */
     atomic_int n_started;
     _Atomic uint64_t bytes_held, rows_in;
+    atomic_ullong n_good, n_bad; /* batches, for fv_vital_signs */
 
     /* loop thread */
     fv_decode_peer *peers;
@@ -128,12 +146,23 @@ struct fv_prefill_worker {
  * back by fv_task_release, also after a failure; with `keep` a hand-off that is done stays. */
 fv_status fv_task_prepare(fv_task *t);
 void fv_task_release(fv_task *t, bool keep);
+void fv_task_fini(fv_task *t); /* what the report was made of goes too */
 
 /* worker_run.c: the computing thread's part. */
 fv_status fv_prefill_line_open(fv_prefill_worker *w);
 void fv_prefill_line_close(fv_prefill_worker *w); /* the thread has ended, or never began */
 void fv_task_enlist(fv_job *job);                 /* a task's job */
 double fv_prefill_line_work(void *worker);        /* fv_jobs_options.work */
+
+/* worker_probe.c: the probe's way in and out of the line. */
+fv_status fv_prefill_probe_open(fv_prefill_worker *w);
+void fv_prefill_probe_close(fv_prefill_worker *w);
+bool fv_prefill_probe_due(const fv_prefill_worker *w);
+double
+fv_prefill_probe_pause(const fv_prefill_worker *w); /* seconds until one is due; below 0: never */
+void fv_prefill_probe_begin(fv_prefill_worker *w);
+void fv_prefill_probe_over(fv_task *t);
+void fv_prefill_went_well(fv_prefill_worker *w); /* a request did: no probe is due for a while */
 
 /* worker_report.c: this worker's half of the report, for a task that is over. *out lies in the
  * task's arena. */

@@ -21,7 +21,13 @@ enum { GROUPS = 8 }; /* that the layers are cut into, unless told otherwise */
 
 /* ---- the end of a task ------------------------------------------------------------------ */
 
-static void say(fv_task *t, fv_rpc_op *op) { fv_bridge_post(t->worker->opt.bridge, op, true); }
+static void say(fv_task *t, fv_rpc_op *op) {
+    if (!t->probe) fv_bridge_post(t->worker->opt.bridge, op, true);
+}
+
+static void count_started(fv_task *t, int n) {
+    if (!t->probe) atomic_fetch_add(&t->worker->n_started, n);
+}
 
 /* Takes it out of the line and gives back all that it has; the task is the loop thread's again. */
 static void end_task(fv_task *t, fv_status st) {
@@ -35,9 +41,12 @@ static void end_task(fv_task *t, fv_status st) {
         snprintf(t->text, sizeof t->text, "%s", fv_last_error());
         if (t->ship) t->refusal = fv_ship_refusal(t->ship);
     }
-    if (t->state != FV_TASK_QUEUED) atomic_fetch_sub(&t->worker->n_started, 1);
+    if (t->state != FV_TASK_QUEUED) count_started(t, -1);
     fv_task_release(t, st == FV_OK);
-    say(t, &t->over);
+    if (t->probe)
+        fv_prefill_probe_over(t);
+    else
+        say(t, &t->over);
 }
 
 static bool cancelled(const fv_task *t) { return atomic_load(&t->cancelled); }
@@ -57,7 +66,7 @@ void fv_task_enlist(fv_job *job) {
 }
 
 static void prepare(fv_task *t) {
-    atomic_fetch_add(&t->worker->n_started, 1);
+    count_started(t, 1);
     t->state = FV_TASK_OPENING;
     fv_status st = fv_task_prepare(t);
     if (st != FV_OK) end_task(t, st);
@@ -146,12 +155,15 @@ static fv_status encode(fv_task *t) {
 
 /* Those that are ready, in their order, as far as the pool has room for them now. */
 static int32_t pick(const fv_prefill_worker *w, fv_task **batch) {
-    size_t used = fv_kv_pool_used(w->line.pool);
+    size_t room = w->opt.kv_bytes ? w->opt.kv_bytes - fv_kv_pool_used(w->line.pool) : SIZE_MAX;
     int32_t n = 0;
     for (fv_task *t = w->line.first; t && n < w->opt.batch; t = t->next) {
         if (t->state != FV_TASK_READY) continue;
-        if (w->opt.kv_bytes && used + t->bytes_peak > w->opt.kv_bytes) break;
-        used += t->bytes_peak;
+        if (!t->probe && t->bytes_peak > room) {
+            room = 0; /* nobody overtakes it */
+            continue;
+        }
+        if (!t->probe) room -= t->bytes_peak;
         batch[n++] = t;
     }
     return n;
@@ -218,7 +230,7 @@ static fv_status prefill(fv_prefill_worker *w, fv_task **batch, int32_t n) {
             .embeds = fv_tensor_of(t->embeds.data, FV_F32, t->prompt.n_visual, d),
             .plan = &t->plan,
             .kv = t->kv};
-        rows += (uint64_t)t->prompt.n;
+        if (!t->probe) rows += (uint64_t)t->prompt.n;
     }
     batch_tasks tasks = {batch, n};
     fv_prefill_options opt = {
@@ -294,6 +306,10 @@ static bool run_batch(fv_prefill_worker *w) {
         else
             batch[n_token++] = t;
     }
+    if (n_token > 0)
+        fv_prefill_went_well(w);
+    else if (n > 0 && st != FV_ECANCELLED)
+        atomic_fetch_add(&w->n_bad, 1);
     for (int32_t i = 0; i < n_token; i++) go_on(batch[i]);
     return true;
 }
@@ -309,6 +325,7 @@ static double work(fv_prefill_worker *w) {
     int32_t n_ready = 0, n_soon = 0;
     double now = fv_clock_s();
     settle(&w->line);
+    if (fv_prefill_probe_due(w)) fv_prefill_probe_begin(w);
     for (fv_task *t = w->line.first; t; t = t->next) {
         n_ready += t->state == FV_TASK_READY;
         n_soon += t->state == FV_TASK_OPENING && now - t->opened_s < open_soon_s;
@@ -320,7 +337,7 @@ static double work(fv_prefill_worker *w) {
         return 0;
     }
     if (n_ready && (n_ready >= w->opt.batch || !n_soon) && run_batch(w)) return 0;
-    return n_soon ? open_soon_s : -1;
+    return n_soon ? open_soon_s : fv_prefill_probe_pause(w);
 }
 
 double fv_prefill_line_work(void *worker) {
@@ -340,10 +357,12 @@ fv_status fv_prefill_line_open(fv_prefill_worker *w) {
     l->logits = malloc((size_t)w->opt.batch * vocab * sizeof *l->logits);
     if (!l->logits) return FV_FAIL(FV_ENOMEM, "out of memory for a batch of %d", w->opt.batch);
     FV_TRY(fv_image_cache_open(w->opt.cache_bytes, &l->cache));
+    FV_TRY(fv_prefill_probe_open(w));
     return fv_kv_pool_open(e->be.device, &shape, w->opt.kv_bytes, &l->pool);
 }
 
 void fv_prefill_line_close(fv_prefill_worker *w) {
+    fv_prefill_probe_close(w);
     fv_kv_pool_close(w->line.pool);
     fv_image_cache_close(w->line.cache);
     free(w->line.logits);

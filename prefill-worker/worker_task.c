@@ -120,7 +120,7 @@ static fv_status check_room(fv_task *t) {
     size_t row = 2 * (size_t)s->d_head * fv_dtype_bytes(s->dtype) * (size_t)s->n_kv;
     t->bytes_peak = fv_kv_text_bytes(s, t->plan.shape.n_text);
     for (int32_t l = 0; l < s->n_layer; l++) t->bytes_peak += row * (size_t)t->plan.visual[l];
-    size_t limit = t->worker->opt.kv_bytes;
+    size_t limit = t->probe ? 0 : t->worker->opt.kv_bytes;
     if (limit && t->bytes_peak > limit)
         return FV_FAIL(FV_ENOMEM,
                        "the prompt's KV takes %zu bytes, and this worker has %zu: shorten the "
@@ -135,7 +135,8 @@ static fv_status ask_for_room(fv_task *t, const fv_sampling *sampling, int32_t l
     int32_t context = fv_checkpoint_config(e->ck)->text.max_position;
     int32_t room = context - t->prompt.n;
     if (room < left) left = room;
-    FV_TRY(fv_kv_open(t->worker->line.pool, &t->kv));
+    fv_prefill_line *l = &t->worker->line;
+    FV_TRY(fv_kv_open(t->probe ? l->probe.pool : l->pool, &t->kv));
     const fv_kv_shape *s = fv_kv_get_shape(t->kv);
     t->bytes_bound = t->bytes_peak - fv_kv_text_bytes(s, t->prompt.n_text) +
                      fv_kv_text_bytes(s, t->prompt.n_text + (left > 0 ? left : 0));
@@ -199,4 +200,11 @@ void fv_task_release(fv_task *t, bool keep) {
     t->kv = NULL;
     t->seq = NULL;
     t->images = NULL;
+}
+
+void fv_task_fini(fv_task *t) {
+    free(t->token_text);
+    fv_prompt_free(&t->prompt);
+    fv_arena_fini(&t->arena);
+    t->token_text = NULL;
 }

@@ -8,12 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "fovea_proto.h"
 #include "wire/health.h"
 #include "wire/reflection.h"
 
-enum { SERVICES_MAX = 8, N_SIGNAL = 2, IDLE_MS = 20 };
+enum { SERVICES_MAX = 8, N_SIGNAL = 2, IDLE_MS = 20, LOOK_MS = 50 };
 
 struct fv_daemon {
     const fv_options *options; /* borrowed */
@@ -23,13 +24,16 @@ struct fv_daemon {
     uv_signal_t signals[N_SIGNAL];
     uv_timer_t patience; /* while draining */
     uint64_t until_ms;   /* of the loop's clock */
+    uv_timer_t look;     /* at the vital signs */
+    fv_vitals vitals;
     fv_health *health;
     fv_reflection *reflection;
     fv_rpc_server *server;                     /* NULL: not yet, or not any more */
     fv_rpc_service services[SERVICES_MAX + 2]; /* and health and reflection */
     int32_t n_service;
+    int32_t n_own; /* the program's, which come first */
     char address[256];
-    bool draining, ended;
+    bool healthy, draining, ended;
 };
 
 /* ---- open and serve --------------------------------------------------------------------- */
@@ -43,6 +47,8 @@ static void watch_signals(fv_daemon *d) {
     static const int numbers[N_SIGNAL] = {SIGTERM, SIGINT};
     uv_timer_init(&d->loop, &d->patience);
     d->patience.data = d;
+    uv_timer_init(&d->loop, &d->look);
+    d->look.data = d;
     signal(SIGPIPE, SIG_IGN); /* whoever reads our output may be gone; writing then fails */
     for (int i = 0; i < N_SIGNAL; i++) {
         uv_signal_init(&d->loop, &d->signals[i]);
@@ -78,14 +84,41 @@ fv_bridge *fv_daemon_bridge(const fv_daemon *d) { return d->bridge; }
 uv_loop_t *fv_daemon_loop(const fv_daemon *d) { return (uv_loop_t *)&d->loop; }
 
 /* "/package.Service/Method" belongs to "package.Service". */
-static fv_status say_healthy(fv_daemon *d, const fv_rpc_service *s) {
+static fv_status say_service(const fv_daemon *d, const fv_rpc_service *s, fv_health_state state) {
     for (int32_t i = 0; i < s->n_method; i++) {
         char name[128];
         const char *path = s->methods[i].path + 1;
         snprintf(name, sizeof name, "%.*s", (int)strcspn(path, "/"), path);
-        FV_TRY(fv_health_set(d->health, name, FV_HEALTH_SERVING));
+        FV_TRY(fv_health_set(d->health, name, state));
     }
     return FV_OK;
+}
+
+static fv_status say_all(const fv_daemon *d, fv_health_state state) {
+    FV_TRY(fv_health_set(d->health, "", state));
+    for (int32_t i = 0; i < d->n_own; i++) FV_TRY(say_service(d, &d->services[i], state));
+    return FV_OK;
+}
+
+static void on_look(uv_timer_t *t) {
+    fv_daemon *d = t->data;
+    fv_vital_signs signs = d->hooks.signs(d->hooks.user);
+    bool healthy = fv_vitals_look(&d->vitals, &signs, fv_clock_s());
+    if (healthy == d->healthy) return;
+    d->healthy = healthy;
+    if (healthy)
+        FV_LOG(INFO, WIRE, "event=healthy");
+    else
+        FV_LOG(ERROR, WIRE, "event=unhealthy reason=\"nothing went through for %.1f s\"",
+               d->vitals.unhealthy_s);
+    /* Every name is known since serve: nothing is allocated, and this cannot fail. */
+    (void)say_all(d, healthy ? FV_HEALTH_SERVING : FV_HEALTH_NOT_SERVING);
+    if (d->hooks.on_health) d->hooks.on_health(d->hooks.user, healthy);
+}
+
+static void watch_vitals(fv_daemon *d) {
+    fv_vitals_init(&d->vitals, 1e-3 * (double)fv_options_int(d->options, "unhealthy-ms"));
+    uv_timer_start(&d->look, on_look, 0, LOOK_MS);
 }
 
 /* "127.0.0.1:0" with the port that was found. */
@@ -102,14 +135,13 @@ static fv_status serve(fv_daemon *d, const fv_rpc_service *services, int32_t n_s
     if (n_service > SERVICES_MAX)
         return FV_FAIL(FV_EINVAL, "%d services, and at most %d fit", n_service, SERVICES_MAX);
     memcpy(d->services, services, (size_t)n_service * sizeof *services);
-    d->n_service = n_service;
+    d->n_service = d->n_own = n_service;
     FV_TRY(fv_health_open(&d->health));
     d->services[d->n_service++] = fv_health_service(d->health);
     FV_TRY(fv_reflection_open(fovea_proto_set, fovea_proto_set_size, d->services, d->n_service,
                               &d->reflection));
     d->services[d->n_service++] = fv_reflection_service(d->reflection);
-    FV_TRY(fv_health_set(d->health, "", FV_HEALTH_SERVING));
-    for (int32_t i = 0; i < n_service; i++) FV_TRY(say_healthy(d, &services[i]));
+    FV_TRY(say_all(d, d->hooks.signs ? FV_HEALTH_NOT_SERVING : FV_HEALTH_SERVING));
     fv_rpc_server_options opt = {.listen = fv_options_string(d->options, "listen"),
                                  .services = d->services,
                                  .n_service = d->n_service};
@@ -117,6 +149,7 @@ static fv_status serve(fv_daemon *d, const fv_rpc_service *services, int32_t n_s
     take_address(d, opt.listen);
     printf("listening on %s\n", d->address);
     fflush(stdout);
+    if (d->hooks.signs) watch_vitals(d);
     return FV_OK;
 }
 
@@ -165,6 +198,7 @@ void fv_daemon_drain(fv_daemon *d, int32_t grace_ms) {
     if (grace_ms < 0) grace_ms = (int32_t)fv_options_int(d->options, "grace-ms");
     int32_t calls = d->server ? fv_rpc_server_calls(d->server) : 0;
     FV_LOG(INFO, WIRE, "event=drain calls=%d grace_ms=%d", calls, grace_ms);
+    uv_timer_stop(&d->look);
     if (d->health) fv_health_drain(d->health);
     if (d->hooks.drain) d->hooks.drain(d->hooks.user);
     d->until_ms = uv_now(&d->loop) + (uint64_t)grace_ms;
@@ -176,6 +210,7 @@ void fv_daemon_end(fv_daemon *d) {
     d->ended = true;
     for (int i = 0; i < N_SIGNAL; i++) uv_close((uv_handle_t *)&d->signals[i], NULL);
     uv_close((uv_handle_t *)&d->patience, NULL);
+    uv_close((uv_handle_t *)&d->look, NULL);
     fv_bridge_close(d->bridge, NULL, NULL);
 }
 

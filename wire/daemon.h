@@ -7,6 +7,7 @@
  *   fv_daemon_open                    loop, bridge, signals
  *   (open what needs the bridge)
  *   fv_daemon_serve                   services + health + reflection; says where on stdout
+ *        hooks.on_health              when the first probe has gone through; see hooks.signs
  *   fv_daemon_run                     until SIGTERM, SIGINT or fv_daemon_drain; then
  *        health: NOT_SERVING; hooks.drain           takes nothing new, tells the router
  *        until hooks.idle, at most grace_ms         what has begun goes on, with the calls it needs
@@ -19,6 +20,7 @@
  * When it listens, one line goes to stdout, for whoever started the program: "listening on
  * HOST:PORT". Everything else that is said goes to the log. Loop thread. */
 #include "common/options.h"
+#include "common/vitals.h"
 #include "wire/rpc_server.h"
 
 #ifdef __cplusplus
@@ -34,6 +36,13 @@ extern "C" {
      "after SIGTERM, time for running requests to end", 0, 3600000},                               \
     {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "info",                                         \
      "error, warn, info, debug; or per part, such as warn,wire=debug", 0, 0}
+
+/* And of a program that computes. */
+#define FV_DAEMON_VITALS_OPTIONS                                                                   \
+    {"probe-ms", "FOVEA_PROBE_MS", FV_OPTION_INT, "MS", "5000",                                    \
+     "without requests for so long, it runs a tiny one of its own", 10, 3600000},                  \
+    {"unhealthy-ms", "FOVEA_UNHEALTHY_MS", FV_OPTION_INT, "MS", "30000",                           \
+     "when no request went through for so long, it is NOT_SERVING until one does", 100, 86400000}
 /* clang-format on */
 
 typedef struct fv_daemon_hooks {
@@ -46,6 +55,13 @@ typedef struct fv_daemon_hooks {
     /* No call runs any more. Close channels, the computing thread, handles on the loop; when all
      * that is over, call fv_daemon_end. NULL: there is nothing, the daemon ends by itself. */
     void (*stopped)(void *user);
+    /* What the computing thread has counted, for the judgement of common/vitals.h: all services are
+     * SERVING while it is healthy. NULL: they are from the start, and until the program says
+     * otherwise. The options are then those of FV_DAEMON_VITALS_OPTIONS too. */
+    fv_vital_signs (*signs)(void *user);
+    /* It has become healthy, for the first time when it can take requests, or is not any more. Not
+     * while draining. May be NULL. */
+    void (*on_health)(void *user, bool healthy);
 } fv_daemon_hooks;
 
 typedef struct fv_daemon fv_daemon; /* opaque */
@@ -64,8 +80,8 @@ fv_status fv_daemon_serve(fv_daemon *d, const fv_rpc_service *services, int32_t 
 /* "HOST:PORT" that it listens on, with the port that was found; after serve. */
 const char *fv_daemon_address(const fv_daemon *d);
 
-/* Says how a service ("fovea.inference.v1.Inference") or the program as a whole ("") is. After
- * serve, which says that all serve; draining ends it. */
+/* Says how a service ("fovea.inference.v1.Inference") or the program as a whole ("") is, where
+ * hooks.signs does not. After serve, which says that all serve; draining ends it. */
 fv_status fv_daemon_set_health(fv_daemon *d, const char *service, bool serving);
 
 /* Runs to the end. */

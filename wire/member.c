@@ -181,9 +181,13 @@ static void on_timer(uv_timer_t *t) {
 
 /* ---- opening and closing ---------------------------------------------------------------- */
 
+fv_status fv_membership_check(const char *router) {
+    if (fv_rpc_listen_check(router) == FV_OK) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "'%s' is no address of a router: write HOST:PORT", router);
+}
+
 fv_status fv_membership_open(const fv_membership_options *opt, fv_membership **out) {
-    if (fv_rpc_listen_check(opt->router) != FV_OK)
-        return FV_FAIL(FV_EINVAL, "'%s' is no address of a router: write HOST:PORT", opt->router);
+    FV_TRY(fv_membership_check(opt->router));
     fv_membership *m = calloc(1, sizeof *m);
     if (!m) return FV_FAIL(FV_ENOMEM, "no memory to join the router");
     m->opt = *opt;

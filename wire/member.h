@@ -36,7 +36,10 @@ typedef struct fv_membership_options {
 
 typedef struct fv_membership fv_membership; /* opaque */
 
-/* Begins to join. FV_EINVAL: the router's address is none. */
+/* FV_EINVAL: `router` is no address. For programs that join later, and want to say so at once. */
+fv_status fv_membership_check(const char *router);
+
+/* Begins to join. FV_EINVAL as above. */
 fv_status fv_membership_open(const fv_membership_options *opt, fv_membership **out);
 
 bool fv_membership_joined(const fv_membership *m); /* the router has said welcome */

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +21,7 @@ struct fv_decoder {
     fv_workspace head_ws; /* of the head, which reads rows that lie in ws */
     fv_rope rope;
     fv_arena host; /* the pass's tables */
+    atomic_ullong n_layer_run;
 };
 
 /* What all layers of one pass share. */
@@ -339,9 +341,14 @@ fv_status fv_decoder_layers(fv_decoder *dec, fv_pass *pass, int32_t l0, int32_t 
             FV_TRY(layer_wanted_rows(dec, pass, &t, l, &s));
         else
             FV_TRY(layer_all_rows(dec, pass, &t, l, &s));
+        atomic_fetch_add_explicit(&dec->n_layer_run, 1, memory_order_relaxed);
     }
     if (l1 == c->n_layer && wanted == rows) pass->out = pass->x;
     return FV_OK;
+}
+
+uint64_t fv_decoder_layers_run(const fv_decoder *dec) {
+    return atomic_load_explicit(&dec->n_layer_run, memory_order_relaxed);
 }
 
 fv_status fv_decoder_logits(fv_decoder *dec, fv_tensor x, float *logits) {

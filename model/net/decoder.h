@@ -53,6 +53,10 @@ typedef struct fv_pass {
  * them. */
 fv_status fv_decoder_layers(fv_decoder *dec, fv_pass *pass, int32_t l0, int32_t l1);
 
+/* Layers that were run so far, whatever became of them: it grows while a pass gets on. Any thread.
+ */
+uint64_t fv_decoder_layers_run(const fv_decoder *dec);
+
 /* logits [n, vocab] on the host, F32, of n rows that left the last layer:
  * RMSNorm(x) Wlm^T. */
 fv_status fv_decoder_logits(fv_decoder *dec, fv_tensor x, float *logits);

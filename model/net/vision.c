@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +20,7 @@ struct fv_vision {
     int32_t n_layer; /* layers that are run */
     fv_workspace ws;
     fv_arena host;
+    atomic_ullong n_layer_run;
 };
 
 static int32_t tokens(const fv_vision *v) { /* rows per image inside the tower: CLS and patches */
@@ -301,6 +303,11 @@ fv_status fv_vision_encode(fv_vision *v, const float *pixels, int32_t n, fv_tens
     for (int32_t l = 0; l < v->n_layer; l++) {
         FV_TRY(layer(v, &v->w.layer[l], n, &s));
         FV_TRY(take_features(v, l + 1, &s));
+        atomic_fetch_add_explicit(&v->n_layer_run, 1, memory_order_relaxed);
     }
     return project(v, n, &s, features, embeds);
+}
+
+uint64_t fv_vision_layers_run(const fv_vision *v) {
+    return atomic_load_explicit(&v->n_layer_run, memory_order_relaxed);
 }

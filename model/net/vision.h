@@ -26,4 +26,6 @@ int32_t fv_vision_feature_width(const fv_model_config *cfg);
 fv_status fv_vision_encode(fv_vision *v, const float *pixels, int32_t n, fv_tensor features,
                            fv_tensor embeds);
 
+uint64_t fv_vision_layers_run(const fv_vision *v); /* so far; any thread */
+
 #endif

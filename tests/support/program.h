@@ -1,0 +1,30 @@
+#ifndef FOVEA_TESTS_SUPPORT_PROGRAM_H
+#define FOVEA_TESTS_SUPPORT_PROGRAM_H
+
+/* One of our server programs as a child of the test, which may stop, kill and start it again. It
+ * dies with the test. What cannot be, aborts with its reason. */
+#include <stdbool.h>
+#include <sys/types.h>
+
+typedef struct program {
+    char name[32];    /* of its log, DIR/NAME.log */
+    char dir[400];    /* where its output goes */
+    char address[64]; /* where it listens */
+    pid_t pid;        /* 0: it does not run */
+} program;
+
+/* Starts FOVEA_BIN/<binary> with these arguments, and waits until it listens. */
+void program_start(program *p, const char *dir, const char *name, const char *binary,
+                   const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+
+void program_kill(program *p, int signal); /* sends it; with SIGKILL also waits for the end */
+/* Waits until it has ended by itself, or after SIGTERM; its exit status, or 128 + the signal's. */
+int program_wait(program *p);
+bool program_runs(program *p);
+
+/* The log says this somewhere; waits until it does. */
+bool program_said(const program *p, const char *words);
+void program_wait_said(const program *p, const char *words);
+long program_rss_kib(const program *p); /* resident memory */
+
+#endif
