@@ -1,0 +1,79 @@
+"""deploy/Dockerfile against the tree: its steps are `./dev` commands, what it copies is there, what it
+leaves out is not needed, and the image runs as nobody.
+
+usage: dockerfile.py ROOT
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+root = os.path.abspath(sys.argv[1])
+failures = []
+
+
+def expect(holds, what):
+    if not holds:
+        failures.append(what)
+
+
+def read(path):
+    with open(os.path.join(root, path), encoding="utf-8") as f:
+        return f.read()
+
+
+def instructions(text):
+    """(name, rest) of each instruction, with continued lines joined and comments left out."""
+    lines = "\n".join(l for l in text.splitlines() if not l.lstrip().startswith("#")).replace("\\\n", " ")
+    return [tuple(l.split(None, 1)) for l in lines.splitlines() if l.strip()]
+
+
+steps = instructions(read("deploy/Dockerfile"))
+of = lambda name: [rest for n, rest in steps if n == name]
+dev = read("dev")
+dev_commands = set(re.search(r"case \$command in\n([a-z |]+)\)", dev).group(1).split(" | "))
+
+# Each step is something that people run as well.
+for run in of("RUN"):
+    command = re.sub(r"--mount=\S+\s+", "", run).split()
+    expect(command[0] in ("./dev", "/src/dev"), f"RUN {run}: a step is a ./dev command")
+    expect(len(command) > 1 and command[1] in dev_commands, f"RUN {run}: ./dev has no such command")
+
+# What it may see is what the build reads: the folders of CMakeLists.txt, and no others.
+allowed = {l[1:] for l in read("deploy/Dockerfile.dockerignore").splitlines() if l.startswith("!")}
+expect("*" in read("deploy/Dockerfile.dockerignore").splitlines(), "the ignore file must begin with nothing")
+cmake = read("CMakeLists.txt")
+needed = set(re.findall(r"fovea_layer\(\w+ FOLDER ([\w-]+)", cmake))
+needed |= set(re.findall(r"add_executable\(\S+ ([\w-]+)/", cmake))
+needed |= {"cmake", "proto", "dev", "CMakeLists.txt", "CMakePresets.json"}
+expect(allowed == needed, f"Dockerfile.dockerignore: {sorted(allowed ^ needed)} is too much or missing")
+for path in allowed:
+    expect(os.path.exists(os.path.join(root, path)), f"Dockerfile.dockerignore: there is no {path}")
+stages = {f.split()[-1] for f in of("FROM") if " AS " in f}
+prefixes = {run.split()[-1] for run in of("RUN") if "dev install" in run}
+for copy in of("COPY"):
+    sources = copy.split()[:-1]
+    if sources[0].startswith("--from="):
+        expect(sources[0][7:] in stages, f"COPY {copy}: there is no such stage")
+        expect(set(sources[1:]) <= prefixes, f"COPY {copy}: nothing is installed there")
+        continue
+    for source in sources:
+        expect(source == "." or source in allowed, f"COPY {copy}: {source} is not let in")
+
+# It runs as nobody, by number, so that runAsNonRoot can be checked before it starts.
+expect(of("USER") and all(re.fullmatch(r"[1-9]\d*:[1-9]\d*", u) for u in of("USER")), "USER must be numbers, not root")
+expect(not of("HEALTHCHECK"), "Kubernetes probes; HEALTHCHECK would be a second truth")
+labels = " ".join(of("LABEL"))
+for key in ("title", "description", "licenses", "version", "revision"):
+    expect(f"org.opencontainers.image.{key}=" in labels, f"label {key} is missing")
+
+hadolint = shutil.which("hadolint", path=os.path.dirname(sys.executable) + ":" + os.environ["PATH"])
+if hadolint:
+    r = subprocess.run([hadolint, os.path.join(root, "deploy/Dockerfile")], capture_output=True, text=True, timeout=100)
+    expect(r.returncode == 0, "hadolint: " + r.stdout + r.stderr)
+else:
+    print("skip: no hadolint for deploy/Dockerfile")
+
+print("\n".join(failures) or f"ok: {len(steps)} instructions")
+sys.exit(1 if failures else 0)
