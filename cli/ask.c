@@ -1,4 +1,4 @@
-/* fovea ask: a question about pictures, answered as it is made; then the report. */
+/* fovea ask: questions about pictures, each answered as it is made; then its report. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,11 +7,18 @@
 #include "cli/commands.h"
 #include "cli/report.h"
 #include "cli/request.h"
+#include "cli/talk.h"
 
 static const fv_option table[] = {
     FV_REQUEST_OPTIONS,
+    {"then", NULL, FV_OPTION_LIST, "QUESTION", NULL,
+     "asked next, in the same conversation, which the fleet keeps meanwhile; repeatable; needs "
+     "--to",
+     0, 0},
     {"json", NULL, FV_OPTION_FLAG, NULL, NULL,
-     "print one object {text, tokens, finish_reason, report} instead of streaming", 0, 0},
+     "print one object {text, tokens, finish_reason, report} instead of streaming; with --then a "
+     "list of them",
+     0, 0},
     {"no-report", NULL, FV_OPTION_FLAG, NULL, NULL, "the answer only", 0, 0},
 };
 enum { N_TABLE = sizeof table / sizeof table[0] };
@@ -53,49 +60,96 @@ static fv_status on_token(void *user, const fv_sampled *t) {
     return FV_OK;
 }
 
-static int print_json(const fv_report_source *source, const answer *a, const fv_report *report) {
-    json_t *root = json_pack("{s:s%, s:O, s:s, s:o}", "text", a->text ? a->text : "", a->bytes,
-                             "tokens", a->tokens, "finish_reason", fv_finish_name(report->finish),
-                             "report", fv_report_json(source, report));
-    if (!root) {
-        (void)FV_FAIL(FV_ENOMEM, "out of memory for the report");
-        return fv_cli_fail("ask", FV_ENOMEM);
-    }
-    json_dumpf(root, stdout, JSON_INDENT(2));
-    putchar('\n');
-    json_decref(root);
-    return 0;
+static json_t *answer_json(const fv_report_source *source, const answer *a,
+                           const fv_report *report) {
+    return json_pack("{s:s%, s:O, s:s, s:o}", "text", a->text ? a->text : "", a->bytes, "tokens",
+                     a->tokens, "finish_reason", fv_finish_name(report->finish), "report",
+                     fv_report_json(source, report));
 }
 
-/* What answers a question: an engine here, or a fleet whose answer the arena remembers. */
+/* Who answers: an engine here, or a fleet. */
 typedef struct place {
     fv_local *local;
-    fv_arena arena;
-    fv_report_source source;
+    fv_talk *talk;
 } place;
 
-static fv_status ask_here(const fv_options *o, const char *question, const fv_ask_hooks *hooks,
-                          place *p, fv_report *report) {
+static fv_status open_place(const fv_options *o, bool alone, place *p) {
+    if (fv_options_string(o, "to")) return fv_talk_open(o, &p->talk);
+    if (!alone)
+        return FV_FAIL(FV_EINVAL, "--then needs --to HOST:PORT: a fleet keeps the conversation "
+                                  "(`fovea up` starts one here)");
+    return fv_request_engine(o, &p->local);
+}
+
+static void close_place(place *p) {
+    fv_talk_close(p->talk);
+    fv_local_close(p->local);
+}
+
+static fv_status ask_here(const fv_options *o, fv_local *local, const char *question,
+                          const fv_ask_hooks *hooks, fv_report_source *source, fv_report *report) {
     fv_request request;
-    FV_TRY(fv_request_engine(o, &p->local));
-    p->source = fv_report_source_local(p->local);
-    FV_TRY(fv_request_open(o, p->local, question, &request));
-    fv_status st = fv_local_ask(p->local, &request.ask, hooks, report);
+    *source = fv_report_source_local(local);
+    FV_TRY(fv_request_open(o, local, question, &request));
+    fv_status st = fv_local_ask(local, &request.ask, hooks, report);
     fv_request_close(&request);
     return st;
 }
 
-static fv_status ask(const fv_options *o, const char *question, answer *a, place *p,
-                     fv_report *report) {
-    fv_ask_hooks hooks = {.user = a, .text = on_text, .token = a->stream ? NULL : on_token};
-    return fv_options_string(o, "to")
-               ? fv_request_remote(o, question, &hooks, &p->arena, &p->source, report)
-               : ask_here(o, question, &hooks, p, report);
+/* Shows the end of an answer, or adds all of it to the list that is printed at the end. */
+static fv_status show(const fv_options *o, const answer *a, const fv_report_source *source,
+                      const fv_report *report, json_t *list) {
+    if (!a->stream)
+        return json_array_append_new(list, answer_json(source, a, report)) == 0
+                   ? FV_OK
+                   : FV_FAIL(FV_ENOMEM, "out of memory for the report");
+    putchar('\n');
+    fflush(stdout);
+    if (!fv_options_flag(o, "no-report")) fv_report_print(stderr, source, report);
+    return FV_OK;
+}
+
+static fv_status ask(const fv_options *o, place *p, const char *question, bool more, json_t *list) {
+    answer a = {.stream = !fv_options_flag(o, "json"), .tokens = json_array()};
+    fv_ask_hooks hooks = {.user = &a, .text = on_text, .token = a.stream ? NULL : on_token};
+    fv_report report = {0};
+    fv_report_source source;
+    fv_status st = p->talk ? fv_talk_ask(p->talk, question, more, &hooks, &source, &report)
+                           : ask_here(o, p->local, question, &hooks, &source, &report);
+    if (st == FV_OK) st = show(o, &a, &source, &report, list);
+    fv_report_free(&report);
+    json_decref(a.tokens);
+    free(a.text);
+    return st;
+}
+
+static fv_status ask_all(const fv_options *o, const char *question, json_t *list) {
+    const char *const *then;
+    int n = fv_options_list(o, "then", &then);
+    place p = {0};
+    fv_status st = open_place(o, n == 0, &p);
+    if (st == FV_OK) st = ask(o, &p, question, n > 0, list);
+    for (int i = 0; i < n && st == FV_OK; i++) st = ask(o, &p, then[i], i + 1 < n, list);
+    close_place(&p);
+    return st;
+}
+
+static int run(const fv_options *o, const char *question) {
+    const char *const *then;
+    json_t *list = json_array();
+    fv_status st = ask_all(o, question, list);
+    if (st == FV_OK && fv_options_flag(o, "json")) {
+        bool many = fv_options_list(o, "then", &then) > 0;
+        json_dumpf(many ? list : json_array_get(list, 0), stdout, JSON_INDENT(2));
+        putchar('\n');
+    }
+    json_decref(list);
+    return st == FV_OK ? 0 : fv_cli_fail("ask", st);
 }
 
 int fv_cli_ask(int argc, char **argv) {
-    static const char usage[] =
-        "fovea ask (--checkpoint DIR | --to HOST:PORT) [--image FILE]... \"QUESTION\"";
+    static const char usage[] = "fovea ask (--checkpoint DIR | --to HOST:PORT) [--image FILE]... "
+                                "\"QUESTION\" [--then \"QUESTION\"]...";
     fv_options *o;
     if (fv_options_parse(table, N_TABLE, argc, argv, &o) != FV_OK) return fv_cli_usage("ask");
     const char *const *question;
@@ -106,33 +160,12 @@ int fv_cli_ask(int argc, char **argv) {
             "Answers a question about pictures, in this process or by a fleet. The "
             "answer is streamed\nto stdout, the report goes to stderr.",
             table, N_TABLE);
-        fv_options_free(o);
-        return 0;
-    }
-    if (n != 1) {
+    } else if (n != 1) {
         (void)FV_FAIL(FV_EINVAL, "one question is needed, in quotes; there are %d", n);
-        fv_options_free(o);
-        return fv_cli_usage("ask");
-    }
-    bool json = fv_options_flag(o, "json");
-    answer a = {.stream = !json, .tokens = json_array()};
-    place p = {0};
-    fv_report report = {0};
-    fv_status st = ask(o, question[0], &a, &p, &report);
-    if (st != FV_OK) {
-        rc = fv_cli_fail("ask", st);
-    } else if (json) {
-        rc = print_json(&p.source, &a, &report);
+        rc = fv_cli_usage("ask");
     } else {
-        putchar('\n');
-        fflush(stdout);
-        if (!fv_options_flag(o, "no-report")) fv_report_print(stderr, &p.source, &report);
+        rc = run(o, question[0]);
     }
-    fv_report_free(&report);
-    json_decref(a.tokens);
-    free(a.text);
-    fv_local_close(p.local);
-    fv_arena_fini(&p.arena);
     fv_options_free(o);
     return rc;
 }

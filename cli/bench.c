@@ -55,7 +55,7 @@ typedef struct bench {
     const fv_options *o;
     fv_arena arena;
     fv_remote *remote;
-    const char *fingerprint;
+    fv_remote_model model;
     fv_fleet_count fleet;
     int32_t at_once[N_AT_ONCE], n_at_once;
     const char *const *policies; /* [n_policy] */
@@ -179,7 +179,7 @@ static fv_status run_rows(bench *b) {
     uint64_t number = 0;
     FV_TRY(FV_ARENA_NEW(&b->arena, b->n_policy * b->n_at_once, b->results));
     FV_TRY(fv_remote_open(fv_options_string(b->o, "to"), &b->remote));
-    FV_TRY(fv_remote_fingerprint(b->remote, &b->fingerprint));
+    FV_TRY(fv_remote_get_model(b->remote, &b->model));
     FV_TRY(fv_remote_fleet(b->remote, &b->fleet));
     for (int32_t i = 0; i < b->n_policy; i++)
         for (int32_t j = 0; j < b->n_at_once; j++) FV_TRY(run_row(b, i, b->at_once[j], &number));
@@ -194,7 +194,7 @@ static json_t *to_json(bench *b) {
     for (int32_t i = 0; i < b->n_result; i++)
         json_array_append_new(rows, fv_bench_json(&b->results[i]));
     return json_pack("{s:s, s:s, s:{s:i, s:i}, s:i, s:i, s:i, s:b, s:I, s:f, s:f, s:o}", "to",
-                     fv_options_string(b->o, "to"), "checkpoint", b->fingerprint, "fleet",
+                     fv_options_string(b->o, "to"), "checkpoint", b->model.fingerprint, "fleet",
                      "prefill", b->fleet.n_prefill, "decode", b->fleet.n_decode, "requests",
                      l->n_request, "images", l->n_image, "max_tokens", l->max_tokens, "ignore_eos",
                      l->ignore_eos, "seed", (json_int_t)l->seed, "ttft_limit_ms", l->ttft_ms,

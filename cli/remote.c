@@ -14,7 +14,7 @@ struct fv_remote {
     uv_loop_t loop;
     fv_bridge *bridge;
     fv_rpc_channel *channel;
-    char target[256], fingerprint[64];
+    char target[256];
 };
 
 /* ---- opening and closing ---------------------------------------------------------------- */
@@ -89,19 +89,21 @@ static fv_status ask_one(question *q, const char *path, const ProtobufCMessage *
 }
 
 static void take_model(const ProtobufCMessage *m, void *user) {
-    fv_remote *r = user;
-    snprintf(r->fingerprint, sizeof r->fingerprint, "%s",
-             ((const Fovea__Inference__V1__Model *)m)->fingerprint);
+    const Fovea__Inference__V1__Model *model = (const Fovea__Inference__V1__Model *)m;
+    fv_remote_model *out = user;
+    snprintf(out->fingerprint, sizeof out->fingerprint, "%s", model->fingerprint);
+    out->keep_ms_max = model->limits ? model->limits->keep_ms_max : 0;
 }
 
-fv_status fv_remote_fingerprint(fv_remote *r, const char **out) {
+fv_status fv_remote_get_model(fv_remote *r, fv_remote_model *out) {
+    fv_remote_model model = {0};
     Fovea__Inference__V1__GetModelRequest m = FOVEA__INFERENCE__V1__GET_MODEL_REQUEST__INIT;
     question q = {.r = r,
                   .descriptor = &fovea__inference__v1__model__descriptor,
                   .take = take_model,
-                  .user = r};
+                  .user = &model};
     FV_TRY(ask_one(&q, "/fovea.inference.v1.Inference/GetModel", &m.base));
-    *out = r->fingerprint;
+    *out = model;
     return FV_OK;
 }
 

@@ -13,8 +13,12 @@ typedef struct fv_remote fv_remote; /* opaque */
 fv_status fv_remote_open(const char *target, fv_remote **out);
 void fv_remote_close(fv_remote *r); /* NULL is fine */
 
-/* The fingerprint of the model there; borrowed until close. */
-fv_status fv_remote_fingerprint(fv_remote *r, const char **out);
+/* Of the model there, what a client needs. */
+typedef struct fv_remote_model {
+    char fingerprint[64];
+    uint32_t keep_ms_max; /* longest time that a conversation may be kept; 0: none is */
+} fv_remote_model;
+fv_status fv_remote_get_model(fv_remote *r, fv_remote_model *out);
 
 /* How many workers are ready, and what they have to do. */
 typedef struct fv_fleet_count {
@@ -45,14 +49,16 @@ uv_loop_t *fv_remote_loop(fv_remote *r); /* run it UV_RUN_ONCE until all are ove
 
 /* ---- one that is waited for -------------------------------------------------------------- */
 
-/* The workers that answered; "" where there was none. */
-typedef struct fv_remote_workers {
-    char prefill[128], decode[128];
-} fv_remote_workers;
+/* Who answered, and what was kept. */
+typedef struct fv_remote_outcome {
+    char prefill[128], decode[128]; /* workers; "" where there was none */
+    uint8_t conversation[512];      /* [n_conversation] its name; 0: nothing was kept */
+    size_t n_conversation;
+} fv_remote_outcome;
 
 /* Runs one request to its end; the hooks text and token are called as it goes on. */
 fv_status fv_remote_ask(fv_remote *r, const Fovea__Inference__V1__GenerateRequest *request,
-                        const fv_ask_hooks *hooks, fv_remote_workers *workers, fv_report *report);
+                        const fv_ask_hooks *hooks, fv_remote_outcome *outcome, fv_report *report);
 
 /* What a fleet reports, as one process would have (cli/report.h prints it). */
 fv_status fv_report_from_message(const Fovea__Inference__V1__Report *m,

@@ -10,15 +10,15 @@ enum { ASK_MS = 3600000 };
 typedef struct answer {
     const fv_ask_hooks *hooks;
     fv_report report;
-    fv_remote_workers *workers;
+    fv_remote_outcome *outcome;
     bool over;
     fv_status status;
 } answer;
 
 static void on_accepted(void *user, const Fovea__Inference__V1__Accepted *m) {
-    fv_remote_workers *w = ((answer *)user)->workers;
-    snprintf(w->prefill, sizeof w->prefill, "%s", m->prefill_worker);
-    snprintf(w->decode, sizeof w->decode, "%s", m->decode_worker);
+    fv_remote_outcome *o = ((answer *)user)->outcome;
+    snprintf(o->prefill, sizeof o->prefill, "%s", m->prefill_worker);
+    snprintf(o->decode, sizeof o->decode, "%s", m->decode_worker);
 }
 
 static fv_status take_token(const answer *a, const Fovea__Inference__V1__Token *t) {
@@ -37,6 +37,12 @@ static fv_status on_tokens(void *user, const Fovea__Inference__V1__Tokens *t) {
 }
 
 static fv_status on_finished(void *user, const Fovea__Inference__V1__Finished *f) {
+    fv_remote_outcome *o = ((answer *)user)->outcome;
+    if (f->conversation.len > sizeof o->conversation)
+        return FV_FAIL(FV_EDATA, "the fleet names a conversation in %zu bytes",
+                       f->conversation.len);
+    o->n_conversation = f->conversation.len;
+    if (f->conversation.len) memcpy(o->conversation, f->conversation.data, f->conversation.len);
     return fv_report_from_message(f->report, f->reason, &((answer *)user)->report);
 }
 
@@ -48,10 +54,10 @@ static void on_over(void *user, fv_status st, const fv_rpc_end *end) {
 }
 
 fv_status fv_remote_ask(fv_remote *r, const Fovea__Inference__V1__GenerateRequest *request,
-                        const fv_ask_hooks *hooks, fv_remote_workers *workers, fv_report *report) {
+                        const fv_ask_hooks *hooks, fv_remote_outcome *outcome, fv_report *report) {
     static const fv_remote_events events = {on_accepted, on_tokens, on_finished, on_over};
-    answer a = {.hooks = hooks, .workers = workers};
-    *workers = (fv_remote_workers){0};
+    answer a = {.hooks = hooks, .outcome = outcome};
+    *outcome = (fv_remote_outcome){0};
     FV_TRY(fv_remote_begin(r, request, ASK_MS, &events, &a));
     while (!a.over) uv_run(fv_remote_loop(r), UV_RUN_ONCE);
     if (a.status != FV_OK) {

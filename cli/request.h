@@ -129,10 +129,10 @@ fv_status fv_request_open(const fv_options *o, const fv_local *local, const char
                           fv_request *out);
 void fv_request_close(fv_request *r);
 
-/* Asks the fleet that --to names, and waits for its whole answer. source->checkpoint and the
- * workers' names lie in the arena. */
-fv_status fv_request_remote(const fv_options *o, const char *question, const fv_ask_hooks *hooks,
-                            fv_arena *arena, fv_report_source *source, fv_report *report);
+/* What the options say of a request to a fleet, all but its prompt (cli/talk.h). It lies in the
+ * arena and borrows from the options. */
+fv_status fv_request_message(const fv_options *o, fv_arena *arena,
+                             Fovea__Inference__V1__GenerateRequest *out);
 
 /* A picture's file as it is sent; it lies in the arena. */
 fv_status fv_request_image(const char *path, fv_arena *arena, Fovea__Inference__V1__Image **out);

@@ -15,6 +15,7 @@
 #include "cli/npy.h"
 #include "cli/report.h"
 #include "cli/request.h"
+#include "cli/talk.h"
 #include "common/file.h"
 
 static const fv_option table[] = {
@@ -197,16 +198,17 @@ out:
 }
 
 static fv_status trace_there(const fv_options *o, evidence *e) {
-    fv_arena arena = {0};
+    fv_talk *talk = NULL;
     fv_report_source source;
     fv_report report = {0};
     fv_ask_hooks hooks = {.user = e, .text = on_text, .token = on_token};
     const char *prompt = fv_options_string(o, "prompt");
     fv_status st = make_dir(e);
-    if (st == FV_OK) st = fv_request_remote(o, prompt, &hooks, &arena, &source, &report);
+    if (st == FV_OK) st = fv_talk_open(o, &talk);
+    if (st == FV_OK) st = fv_talk_ask(talk, prompt, false, &hooks, &source, &report);
     if (st == FV_OK) st = put_results(e, &source, &report);
     fv_report_free(&report);
-    fv_arena_fini(&arena);
+    fv_talk_close(talk);
     return st;
 }
 
