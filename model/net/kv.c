@@ -13,6 +13,10 @@ struct fv_kv_pool {
     fv_device *device;
     fv_kv_shape shape;
     size_t bytes_max, bytes_used;
+    size_t peak;   /* of bytes_used */
+    size_t memory; /* taken from the device: slabs, extents, spare ones */
+    fv_buf *spare; /* extents that nobody holds, the longest unused first */
+    int32_t n_spare, cap_spare;
     fv_buf *slab;
     int32_t n_slab;
     fv_kv_block *free_page; /* stack of pages that nobody holds */
@@ -55,12 +59,16 @@ void fv_kv_pool_close(fv_kv_pool *p) {
     if (!p) return;
     assert(p->bytes_used == 0);
     for (int32_t i = 0; i < p->n_slab; i++) fv_buf_free(&p->slab[i]);
+    for (int32_t i = 0; i < p->n_spare; i++) fv_buf_free(&p->spare[i]);
+    free(p->spare);
     free(p->slab);
     free(p->free_page);
     free(p);
 }
 
 size_t fv_kv_pool_used(const fv_kv_pool *p) { return p->bytes_used; }
+
+size_t fv_kv_pool_memory(const fv_kv_pool *p) { return p->memory; }
 
 const fv_kv_shape *fv_kv_pool_shape(const fv_kv_pool *p) { return &p->shape; }
 
@@ -71,8 +79,65 @@ static fv_status pool_charge(fv_kv_pool *p, size_t bytes) {
                        "raise --kv-bytes or shorten the prompt",
                        p->bytes_used, p->bytes_max, bytes);
     p->bytes_used += bytes;
+    if (p->bytes_used > p->peak) p->peak = p->bytes_used;
     return FV_OK;
 }
+
+/* ---- extents that are used again --------------------------------------------------------- */
+
+/* Memory that was touched before costs no page faults, which take longer than the copy into it. As
+ * sizes follow from the pictures' they come again, exactly. What is spare is let go before there
+ * would be more of it than was ever held at a time. */
+
+static void spare_free(fv_kv_pool *p, int32_t n) {
+    for (int32_t i = 0; i < n; i++) {
+        p->memory -= p->spare[i].bytes;
+        fv_buf_free(&p->spare[i]);
+    }
+    p->n_spare -= n;
+    memmove(p->spare, p->spare + n, (size_t)p->n_spare * sizeof *p->spare);
+}
+
+/* `bytes` were charged. */
+static fv_status extent_take(fv_kv_pool *p, size_t bytes, fv_buf *out) {
+    *out = (fv_buf){0};
+    if (bytes == 0) return FV_OK;
+    for (int32_t i = p->n_spare - 1; i >= 0; i--) {
+        if (p->spare[i].bytes != bytes) continue;
+        *out = p->spare[i];
+        p->n_spare--;
+        memmove(p->spare + i, p->spare + i + 1, (size_t)(p->n_spare - i) * sizeof *p->spare);
+        return FV_OK;
+    }
+    while (p->n_spare > 0 && p->memory + bytes > p->peak) spare_free(p, 1);
+    fv_status st = fv_buf_alloc(p->device, bytes, FV_BUF_DEVICE, out);
+    if (st != FV_OK && p->n_spare > 0) {
+        spare_free(p, p->n_spare);
+        st = fv_buf_alloc(p->device, bytes, FV_BUF_DEVICE, out);
+    }
+    if (st == FV_OK) p->memory += bytes;
+    return st;
+}
+
+static void extent_give(fv_kv_pool *p, fv_buf *buf) {
+    if (buf->bytes == 0) return;
+    p->bytes_used -= buf->bytes;
+    if (p->n_spare == p->cap_spare) {
+        int32_t cap = p->cap_spare ? 2 * p->cap_spare : 64;
+        fv_buf *grown = realloc(p->spare, (size_t)cap * sizeof *grown);
+        if (!grown) {
+            p->memory -= buf->bytes;
+            fv_buf_free(buf);
+            return;
+        }
+        p->spare = grown;
+        p->cap_spare = cap;
+    }
+    p->spare[p->n_spare++] = *buf;
+    *buf = (fv_buf){0};
+}
+
+/* ---- pages ------------------------------------------------------------------------------- */
 
 static fv_status pool_grow(fv_kv_pool *p) {
     int32_t pages = p->cap_free + SLAB_PAGES;
@@ -84,6 +149,7 @@ static fv_status pool_grow(fv_kv_pool *p) {
     p->free_page = list;
     size_t bytes = page_bytes(&p->shape);
     FV_TRY(fv_buf_alloc(p->device, SLAB_PAGES * bytes, FV_BUF_DEVICE, &p->slab[p->n_slab]));
+    p->memory += SLAB_PAGES * bytes;
     char *base = p->slab[p->n_slab++].data;
     for (int32_t i = 0; i < SLAB_PAGES; i++, base += bytes)
         p->free_page[p->n_free++] = (fv_kv_block){base, base + bytes / 2};
@@ -132,11 +198,6 @@ static size_t run_at(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment
     return ((size_t)layer * (size_t)kv->pool->shape.n_kv + (size_t)head) * FV_N_SEG + seg;
 }
 
-static void extent_drop(fv_kv *kv, int32_t layer) {
-    kv->pool->bytes_used -= kv->extent[layer].bytes;
-    fv_buf_free(&kv->extent[layer]);
-}
-
 void fv_kv_close(fv_kv *kv) {
     if (!kv) return;
     const fv_kv_shape *s = &kv->pool->shape;
@@ -146,7 +207,7 @@ void fv_kv_close(fv_kv *kv) {
         free(kv->run[i].block);
         free(kv->state[i].pos);
     }
-    for (int32_t l = 0; kv->extent && l < s->n_layer; l++) extent_drop(kv, l);
+    for (int32_t l = 0; kv->extent && l < s->n_layer; l++) extent_give(kv->pool, &kv->extent[l]);
     kv->pool->bytes_used -= kv->aside;
     free(kv->run);
     free(kv->state);
@@ -187,7 +248,7 @@ static fv_status extent_lay(fv_kv *kv, const int32_t *rows, fv_buf *out) {
     for (int32_t g = 0; g < s->n_kv; g++) bytes += 2 * (size_t)rows[g] * row_bytes(s);
     size_t from_aside = bytes < kv->aside ? bytes : kv->aside;
     FV_TRY(pool_charge(kv->pool, bytes - from_aside));
-    fv_status st = fv_buf_alloc(kv->pool->device, bytes, FV_BUF_DEVICE, out);
+    fv_status st = extent_take(kv->pool, bytes, out);
     if (st != FV_OK) {
         kv->pool->bytes_used -= bytes - from_aside;
         return st;
@@ -317,14 +378,13 @@ static fv_status keep_visual(fv_kv *kv, int32_t layer, const int32_t *const *idx
         free(old);
         if (st != FV_OK) { /* the request is lost; leave it so that close still works */
             kv->run[run].len = 0;
-            kv->pool->bytes_used -= buf.bytes;
-            fv_buf_free(&buf);
+            extent_give(kv->pool, &buf);
             return st;
         }
         positions_keep(kv, run, idx[g], n[g]);
         base += 2 * (size_t)n[g] * row_bytes(s);
     }
-    extent_drop(kv, layer);
+    extent_give(kv->pool, &kv->extent[layer]);
     kv->extent[layer] = buf;
     return FV_OK;
 }

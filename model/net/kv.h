@@ -33,12 +33,14 @@ typedef struct fv_kv_shape {
 typedef struct fv_kv_pool fv_kv_pool; /* opaque */
 
 /* A pool on `dev` that never holds more than bytes_max (0: no limit) in pages and extents
- * together. Memory is taken from the device in slabs as it is needed and given back at close. */
+ * together. Memory is taken from the device as it is needed, kept for whoever needs it next, and
+ * given back at close; an extent that is spare also when its place is wanted for another. */
 fv_status fv_kv_pool_open(fv_device *dev, const fv_kv_shape *shape, size_t bytes_max,
                           fv_kv_pool **out);
 /* Every store of the pool must be closed before. NULL is fine. */
 void fv_kv_pool_close(fv_kv_pool *pool);
-size_t fv_kv_pool_used(const fv_kv_pool *pool); /* bytes held by stores now */
+size_t fv_kv_pool_used(const fv_kv_pool *pool);   /* bytes held by stores now */
+size_t fv_kv_pool_memory(const fv_kv_pool *pool); /* bytes taken from the device */
 const fv_kv_shape *fv_kv_pool_shape(const fv_kv_pool *pool);
 
 /* ---- one request ----------------------------------------------------------------------- */

@@ -182,6 +182,46 @@ Test(handoff, room_for_prompt_and_answer_is_held_from_the_grant_on_and_the_rest_
     finish(&rig, &p);
 }
 
+/* However a stream is cut: what was reserved with the grant is all that is ever held, the rest goes
+ * back at commit, and what it lies in is not more than that. */
+Test(handoff, no_frame_makes_the_decode_side_hold_more_than_it_granted) {
+    for (int i = 0; i < N_POLICY; i++) {
+        handoff_rig rig;
+        tiny_prompt p;
+        rig_stream s;
+        fv_grant grant;
+        fv_received got;
+        start(&rig, &(rig_options){.dtype = FV_F16}, &p, policies[i]);
+        rig_capture(&rig, &p, MORE, &s);
+        fv_sink *sink = fv_receiver_sink(rig.receiver);
+        cr_assert_eq(sink->ops->offer(sink, &s.hello, &grant), FV_REFUSED_NONE);
+        size_t granted = fv_kv_pool_used(rig.pool), row = 2 * 24 * sizeof(uint16_t), at = 0;
+        size_t slab = 64 * FV_KV_BLOCK * row;
+        size_t pages = (fv_kv_text_bytes(fv_kv_pool_shape(rig.pool), 14 + MORE) + slab - 1) / slab;
+        cr_assert_eq(granted, fv_kv_text_bytes(fv_kv_pool_shape(rig.pool), 14 + MORE) +
+                                  s.hello.rows_visual * row);
+        for (uint64_t seq = 0; at < s.n; seq++) {
+            fv_piece part = {s.bytes + at, s.n - at < 777 ? s.n - at : 777};
+            cr_assert_eq(sink->ops->frame(sink, &grant.ticket, seq, &part, 1), FV_REFUSED_NONE);
+            cr_assert_eq(fv_kv_pool_used(rig.pool), granted);
+            cr_assert_leq(fv_kv_pool_memory(rig.pool), pages * slab + s.hello.rows_visual * row);
+            at += part.bytes;
+        }
+        cr_assert_eq(sink->ops->commit(sink, &grant.ticket, (s.n + 776) / 777), FV_REFUSED_NONE);
+        cr_assert_eq(fv_receiver_claim(rig.receiver, &grant.ticket, &got), FV_REFUSED_NONE);
+        size_t held = fv_kv_bytes(got.kv, FV_SEG_VISUAL);
+        for (int32_t l = 0; l < 4; l++)
+            for (int32_t g = 0; g < 2; g++)
+                held += (size_t)(fv_kv_len(got.kv, l, g, FV_SEG_TEXT) + MORE + FV_KV_BLOCK - 1) /
+                        FV_KV_BLOCK * FV_KV_BLOCK * row;
+        cr_assert_eq(fv_kv_pool_used(rig.pool), held, "%s", policies[i]);
+        cr_assert_eq(got.bytes_surplus, granted - held);
+        fv_received_free(&got);
+        free(s.bytes);
+        finish(&rig, &p);
+    }
+}
+
 Test(handoff, a_full_decode_side_says_so_before_anything_is_sent) {
     handoff_rig rig;
     tiny_prompt p;

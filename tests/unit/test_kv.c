@@ -210,3 +210,53 @@ Test(kv, bytes_set_aside_pay_for_extents_and_come_back) {
     cr_assert_eq(fv_kv_pool_used(pool), 0);
     fv_kv_pool_close(pool);
 }
+
+/* ---- memory that is used again ----------------------------------------------------------- */
+
+static fv_kv *hold(fv_kv_pool *pool, int32_t rows) {
+    fv_kv *kv = open_kv(pool);
+    for (int32_t l = 0; l < N; l++) cr_assert_eq(fv_kv_extent(kv, l, rows), FV_OK);
+    return kv;
+}
+
+Test(kv, an_extent_of_the_same_size_is_used_again) {
+    fv_kv_pool *pool = open_pool(0);
+    fv_kv *kv = hold(pool, 100);
+    size_t memory = fv_kv_pool_memory(pool);
+    cr_assert_eq(memory, fv_kv_pool_used(pool));
+    for (int i = 0; i < 5; i++) {
+        fv_kv_close(kv);
+        cr_assert_eq(fv_kv_pool_used(pool), 0);
+        kv = hold(pool, 100);
+        cr_assert_eq(fv_kv_pool_memory(pool), memory);
+    }
+    fv_kv_close(kv);
+    fv_kv_pool_close(pool);
+}
+
+Test(kv, spare_extents_make_place_for_others) {
+    size_t most = 0;
+    fv_kv_pool *pool = open_pool(0);
+    for (int32_t rows = 1; rows <= 60; rows++) { /* every size is another */
+        fv_kv *kv = hold(pool, rows);
+        if (fv_kv_pool_used(pool) > most) most = fv_kv_pool_used(pool);
+        cr_assert_leq(fv_kv_pool_memory(pool), most);
+        fv_kv_close(kv);
+    }
+    fv_kv_pool_close(pool);
+}
+
+Test(kv, a_pool_with_a_limit_takes_no_more_for_spare_extents) {
+    fv_kv_pool *pool = open_pool(0);
+    fv_kv *kv = hold(pool, 50);
+    size_t limit = fv_kv_pool_used(pool);
+    fv_kv_close(kv);
+    fv_kv_pool_close(pool);
+    pool = open_pool(limit);
+    for (int32_t rows = 50; rows > 0; rows -= 7) {
+        kv = hold(pool, rows);
+        cr_assert_leq(fv_kv_pool_memory(pool), limit);
+        fv_kv_close(kv);
+    }
+    fv_kv_pool_close(pool);
+}
