@@ -1,5 +1,5 @@
-/* What the workers say of their health while they are ill and when they are well again: weights that
- * turn to NaN under a running worker, a computing thread that hangs. */
+/* What the workers say of their health while they are ill and when they are well again: weights
+ * that turn to NaN under a running worker, a computing thread that hangs. */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <errno.h>

@@ -1,0 +1,130 @@
+#ifndef FOVEA_TESTS_E2E_DECODE_RIG_H
+#define FOVEA_TESTS_E2E_DECODE_RIG_H
+
+/* A decode worker over a real connection, in the process of the test. The prefill side is played
+ * here, with the stages of prefill-worker/ and the gRPC transport; what one process answers is the
+ * measure. For programs with Criterion: what cannot be fails the test. */
+#include <criterion/criterion.h>
+#include <stdatomic.h>
+
+#include "common/jobs.h"
+#include "decode-worker/stages.h"
+#include "decode-worker/worker.h"
+#include "handoff.pb-c.h"
+#include "prefill-worker/stages.h"
+#include "tests/support/net.h"
+
+enum { TEXT = 9, VISUAL = 20, ROWS = TEXT + VISUAL, TOKENS = 12, MANY = 400, MORE = 256 };
+
+typedef enum stage { LAYERS = 0, LAST, COMMIT, STOPPED } stage;
+
+typedef struct handoff {
+    fv_job job;
+    struct handoff *next;
+    /* the prompt, prefilled */
+    int32_t n, ids[ROWS + MORE];
+    uint8_t seg[ROWS + MORE];
+    fv_plan plan;
+    fv_kv *kv;
+    int32_t max_tokens;
+    fv_first_token first;
+    uint64_t first_digest;
+    /* on its way; the computing thread's, but for `state` and what is set before it changes */
+    fv_ship *ship;
+    bool hold; /* sends nothing, once there is room */
+    bool abandon;
+    stage at;
+    fv_status status;
+    char why[512];
+    fv_ticket ticket;
+    atomic_int state; /* 1: granted, 2: over */
+} handoff;
+
+typedef struct decode_rig {
+    char dir[512]; /* this test's own checkpoint */
+    uv_loop_t loop;
+    fv_decode_worker *worker;
+    fv_rpc_channel *channel;
+    fv_engine p_engine; /* the prefill side's */
+    fv_transport *transport;
+    handoff *shipping;
+} decode_rig;
+extern decode_rig rig;
+
+/* Runs the loop until the condition holds, at most twenty seconds. */
+#define UNTIL(condition)                                                                           \
+    do {                                                                                           \
+        uint64_t until_ = uv_now(&rig.loop) + 20000;                                               \
+        while (!(condition) && uv_now(&rig.loop) < until_) uv_run(&rig.loop, UV_RUN_ONCE);         \
+        cr_assert(condition);                                                                      \
+    } while (0)
+
+void need(fv_status st); /* FV_OK */
+
+void make_checkpoint(void); /* a suite's init and fini */
+void drop_checkpoint(void);
+
+void open_all(const fv_decode_options *with); /* NULL: the defaults */
+void close_all(void);                         /* once the worker holds nothing */
+bool worker_is_empty(void);
+void stop_server(int32_t grace_ms); /* what was begun may still run */
+void close_rest(void);              /* behind stop_server */
+
+/* ---- a request on the prefill side -------------------------------------------------------- */
+
+/* Prompt of TEXT text rows around VISUAL image rows, and n_more ids behind it; prefilled here, on
+ * the loop's thread, before anything of it is sent. */
+void prefill(handoff *h, const char *policy, int32_t max_tokens, int32_t n_more,
+             const int32_t *more);
+void send_all(handoff *h);
+void prefill_and_send(handoff *h, const char *policy, int32_t max_tokens);
+/* Grants room and sends nothing until it is told to. */
+void prefill_and_hold(handoff *h);
+void handoff_free(handoff *h);
+
+/* Has the prefill side's thread do it. */
+void tell(handoff *h, void (*what)(fv_job *));
+void run_ship(fv_job *job);
+void run_let_go(fv_job *job);
+void run_abandon(fv_job *job);
+
+/* ---- an answer ---------------------------------------------------------------------------- */
+
+typedef struct answer {
+    fv_rpc_call *call;
+    int32_t n; /* tokens */
+    uint32_t ids[MANY], index0;
+    uint64_t digest[MANY];
+    char text[8192];
+    int32_t n_alternatives;
+    bool finished, over;
+    int reason;
+    uint32_t n_generated;
+    uint64_t bytes_end;
+    struct {
+        uint8_t name[16];
+        size_t n_name;
+        uint32_t keep_ms;
+    } kept;
+    struct {
+        uint32_t n_prompt, n_text, n_images;
+        uint64_t bytes_raw, bytes;
+        bool transfer;
+        char policy[64];
+    } report;
+    fv_status status;
+    grpc_status_code code;
+    char why[FV_RPC_TEXT_MAX], refusal[32];
+} answer;
+
+typedef Fovea__Handoff__V1__DecodeRequest request;
+
+request request_for(const fv_ticket *t, int32_t max_tokens); /* valid until the next one */
+void ask_with(answer *a, const request *m, int64_t deadline_ms);
+void ask(answer *a, const handoff *h, int32_t max_tokens);
+
+/* What one process would answer: the same store goes on here. */
+void expect(handoff *h, int32_t max_tokens, answer *out);
+void assert_same(const answer *got, const answer *want);
+
+#endif

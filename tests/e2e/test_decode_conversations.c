@@ -1,0 +1,385 @@
+/* Kept conversations, as a router sees them on a decode worker: each turn is to the bit what a full
+ * prefill of all ids gives, and whatever ends one leaves nothing behind. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/e2e/decode_rig.h"
+
+TestSuite(decode_conversations, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 120);
+
+/* A conversation and its measure: all its ids, the prefilled prompt's first. */
+typedef struct talk {
+    handoff h;
+    answer got, want;
+    int32_t n, ids[MORE]; /* behind the prompt */
+    uint8_t name[16];
+    uint32_t new_ids[64];
+} talk;
+
+static void note(talk *t, int32_t id) {
+    cr_assert_lt(t->n, MORE);
+    t->ids[t->n++] = id;
+}
+
+/* The answer was kept: it can be gone on from. */
+static void note_kept(talk *t) {
+    cr_assert_eq(t->got.status, FV_OK, "%s", t->got.why);
+    cr_assert_eq(t->got.kept.n_name, 16);
+    memcpy(t->name, t->got.kept.name, sizeof t->name);
+    for (int32_t i = 0; i < t->got.n; i++) note(t, (int32_t)t->got.ids[i]);
+}
+
+static void begin_talk(talk *t, uint32_t keep_ms) {
+    prefill_and_send(&t->h, "", TOKENS);
+    request m = request_for(&t->h.ticket, TOKENS);
+    m.keep_ms = keep_ms;
+    ask_with(&t->got, &m, 20000);
+    UNTIL(t->got.over);
+    t->n = 0;
+    note(t, t->h.first.id);
+    note_kept(t);
+}
+
+static Fovea__Inference__V1__Prompt prompt_message;
+static Fovea__Inference__V1__TokenIds ids_message;
+
+/* A follow-up of n new ids, which are a function of `seed`. */
+static request follow_up(talk *t, int32_t n, int32_t seed) {
+    request m = FOVEA__HANDOFF__V1__DECODE_REQUEST__INIT;
+    fovea__inference__v1__prompt__init(&prompt_message);
+    fovea__inference__v1__token_ids__init(&ids_message);
+    for (int32_t i = 0; i < n; i++) t->new_ids[i] = (uint32_t)(3 + (seed * 31 + i * 7) % 200);
+    ids_message.id = t->new_ids;
+    ids_message.n_id = (size_t)n;
+    prompt_message.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_IDS;
+    prompt_message.ids = &ids_message;
+    m.source_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_CONVERSATION;
+    m.conversation = (ProtobufCBinaryData){sizeof t->name, t->name};
+    m.prompt = &prompt_message;
+    m.max_tokens = TOKENS;
+    m.ignore_eos = true;
+    m.digests = true;
+    m.keep_ms = 60000;
+    return m;
+}
+
+static void send_follow_up(talk *t, const request *m) {
+    memset(&t->got, 0, sizeof t->got);
+    ask_with(&t->got, m, 20000);
+}
+
+static void ask_on(talk *t, int32_t n, int32_t seed) {
+    request m = follow_up(t, n, seed);
+    send_follow_up(t, &m);
+    for (int32_t i = 0; i < n; i++) note(t, (int32_t)t->new_ids[i]);
+}
+
+/* What a full prefill of all ids, and decoding behind it, says at this point of the talk. */
+static void measure(const talk *t, answer *want) {
+    static handoff whole;
+    memset(&whole, 0, sizeof whole);
+    memset(want, 0, sizeof *want);
+    prefill(&whole, "", 0, t->n, t->ids);
+    want->ids[want->n] = (uint32_t)whole.first.id;
+    want->digest[want->n++] = whole.first_digest;
+    expect(&whole, TOKENS, want);
+    handoff_free(&whole);
+}
+
+/* The follow-up has come to its end, and is what a full prefill gives. */
+static void check_on(talk *t, int32_t n_new) {
+    UNTIL(t->got.over);
+    cr_assert_eq(t->got.status, FV_OK, "%s", t->got.why);
+    measure(t, &t->want);
+    cr_assert_eq(t->got.index0, 0);
+    cr_assert_eq(t->got.n, TOKENS);
+    cr_assert_arr_eq(t->got.ids, t->want.ids, TOKENS * sizeof *t->got.ids);
+    cr_assert_arr_eq(t->got.digest, t->want.digest, TOKENS * sizeof *t->got.digest);
+    cr_assert_eq(t->got.bytes_end, t->want.bytes_end);
+    cr_assert_eq(t->got.report.n_prompt, (uint32_t)n_new + 1);
+    cr_assert_eq(t->got.report.n_text, (uint32_t)n_new + 1);
+    cr_assert_eq(t->got.report.n_images, 0);
+    cr_assert_eq(t->got.report.bytes, t->got.report.bytes_raw, "nothing was dropped");
+    cr_assert_not(t->got.report.transfer);
+    note_kept(t);
+}
+
+static void fails(talk *t, grpc_status_code code, const char *words) {
+    UNTIL(t->got.over);
+    cr_assert_eq(t->got.code, code, "%s", t->got.why);
+    cr_assert(strstr(t->got.why, words), "%s", t->got.why);
+    cr_assert_eq(t->got.n, 0);
+}
+
+/* It says the same as if nothing had happened to it. */
+static void goes_on_well(talk *t) {
+    ask_on(t, 5, 99);
+    check_on(t, 5);
+}
+
+static void set_over(void *user, const fv_rpc_end *end, fv_rpc_call *call,
+                     grpc_byte_buffer *reply) {
+    (void)call;
+    (void)reply;
+    cr_assert_eq(end->status, FV_OK, "%s", end->text);
+    *(bool *)user = true;
+}
+
+static void forget(const uint8_t name[16]) {
+    Fovea__Handoff__V1__ForgetRequest m = FOVEA__HANDOFF__V1__FORGET_REQUEST__INIT;
+    bool over = false;
+    m.conversation = (ProtobufCBinaryData){16, (uint8_t *)(uintptr_t)name};
+    need(fv_rpc_unary(rig.channel, "/fovea.handoff.v1.Decode/Forget", &m.base, 20000, set_over,
+                      &over, NULL));
+    UNTIL(over);
+}
+
+static talk talks[3];
+
+static void end_talks(int n) {
+    for (int i = 0; i < n; i++) {
+        forget(talks[i].name);
+        handoff_free(&talks[i].h);
+    }
+    close_all(); /* waits until the pool is empty */
+}
+
+Test(decode_conversations, five_turns_on_a_kept_picture_are_those_of_a_full_prefill) {
+    static const int32_t news[] = {9, 1, 30, 2}; /* ids that come with each turn */
+    open_all(NULL);
+    begin_talk(&talks[0], 60000);
+    cr_assert_eq(talks[0].got.kept.keep_ms, 60000);
+    for (int turn = 0; turn < 4; turn++) {
+        ask_on(&talks[0], news[turn], turn);
+        check_on(&talks[0], news[turn]);
+        UNTIL(fv_decode_worker_load(rig.worker).n_kept == 1);
+    }
+    end_talks(1);
+}
+
+Test(decode_conversations, conversations_that_go_on_side_by_side_in_small_steps_do_not_meet) {
+    fv_decode_options opt = fv_decode_options_default();
+    opt.prompt_rows = 3;
+    open_all(&opt);
+    for (int i = 0; i < 3; i++) begin_talk(&talks[i], 60000);
+    for (int turn = 0; turn < 3; turn++) {
+        for (int i = 0; i < 3; i++) ask_on(&talks[i], 11 + 4 * i, 10 * i + turn);
+        for (int i = 0; i < 3; i++) check_on(&talks[i], 11 + 4 * i);
+    }
+    end_talks(3);
+}
+
+Test(decode_conversations, a_chat_goes_on_with_the_users_turn_and_a_text_as_it_is) {
+    Fovea__Inference__V1__Turn turn = FOVEA__INFERENCE__V1__TURN__INIT, *turns[] = {&turn};
+    Fovea__Inference__V1__Chat chat = FOVEA__INFERENCE__V1__CHAT__INIT;
+    static const char *const said[] = {"</s>USER: What now? ASSISTANT:", " And then?"};
+    open_all(NULL);
+    begin_talk(&talks[0], 60000);
+    turn.role = (char *)"user";
+    turn.text = (char *)"What now?";
+    chat.template_ = (char *)"vicuna";
+    chat.turns = turns;
+    chat.n_turns = 1;
+    for (int form = 0; form < 2; form++) {
+        talk *t = &talks[0];
+        int32_t *ids, n;
+        request m = follow_up(t, 0, 0);
+        prompt_message.form_case = form ? FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT
+                                        : FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT;
+        if (form)
+            prompt_message.text = (char *)(uintptr_t)said[1];
+        else
+            prompt_message.chat = &chat;
+        need(fv_tokenizer_encode_behind(rig.p_engine.tok, t->ids[t->n - 1], said[form],
+                                        strlen(said[form]), &ids, &n));
+        send_follow_up(t, &m);
+        for (int32_t i = 0; i < n; i++) note(t, ids[i]);
+        free(ids);
+        check_on(t, n);
+    }
+    end_talks(1);
+}
+
+Test(decode_conversations, a_follow_up_that_is_refused_leaves_its_conversation_as_it_was) {
+    open_all(NULL);
+    uint32_t image = (uint32_t)fv_checkpoint_config(rig.p_engine.ck)->image_token;
+    talk *t = &talks[0];
+    begin_talk(t, 60000);
+    request m = follow_up(t, 0, 0);
+    send_follow_up(t, &m);
+    fails(t, GRPC_STATUS_INVALID_ARGUMENT, "the prompt is empty");
+    m = follow_up(t, 3, 0);
+    t->new_ids[1] = image;
+    send_follow_up(t, &m);
+    fails(t, GRPC_STATUS_INVALID_ARGUMENT, "without new images");
+    m = follow_up(t, 3, 0);
+    t->new_ids[1] = 1u << 30;
+    send_follow_up(t, &m);
+    fails(t, GRPC_STATUS_INVALID_ARGUMENT, "the model has ids");
+    static uint32_t long_ids[1 << 16];
+    int32_t context = fv_checkpoint_config(rig.p_engine.ck)->text.max_position;
+    cr_assert_leq(context, 1 << 16);
+    m = follow_up(t, 3, 0);
+    ids_message.id = long_ids;
+    ids_message.n_id = (size_t)context;
+    send_follow_up(t, &m);
+    fails(t, GRPC_STATUS_INVALID_ARGUMENT, "the checkpoint's context is");
+    Fovea__Inference__V1__Sampling sampling = FOVEA__INFERENCE__V1__SAMPLING__INIT;
+    sampling.temperature = -1;
+    m = follow_up(t, 3, 0);
+    m.sampling = &sampling;
+    send_follow_up(t, &m);
+    fails(t, GRPC_STATUS_INVALID_ARGUMENT, "temperature");
+    goes_on_well(t);
+    end_talks(1);
+}
+
+Test(decode_conversations, a_conversation_that_is_not_there_is_not_found) {
+    uint8_t old[16];
+    open_all(NULL);
+    talk *t = &talks[0];
+    begin_talk(t, 60000);
+    memcpy(old, t->name, sizeof old);
+    goes_on_well(t);
+    cr_assert_neq(memcmp(old, t->name, sizeof old), 0, "each answer's end has its own name");
+    request m = follow_up(t, 3, 0);
+    m.conversation.data = old;
+    send_follow_up(t, &m);
+    fails(t, GRPC_STATUS_NOT_FOUND, "send the whole of it again");
+    forget(t->name);
+    m = follow_up(t, 3, 0);
+    send_follow_up(t, &m);
+    fails(t, GRPC_STATUS_NOT_FOUND, "send the whole of it again");
+    end_talks(1);
+}
+
+Test(decode_conversations, what_is_kept_lasts_for_its_lease_and_no_longer) {
+    fv_decode_options opt = fv_decode_options_default();
+    opt.keep_s_max = 0.3;
+    open_all(&opt);
+    talk *t = &talks[0];
+    begin_talk(t, 60000);
+    cr_assert_eq(t->got.kept.keep_ms, 300, "no longer than the worker allows");
+    UNTIL(worker_is_empty());
+    request m = follow_up(t, 3, 0);
+    send_follow_up(t, &m);
+    fails(t, GRPC_STATUS_NOT_FOUND, "not kept any more");
+    end_talks(1);
+}
+
+Test(decode_conversations, without_keep_ms_nothing_is_kept_after_a_follow_up_either) {
+    open_all(NULL);
+    talk *t = &talks[0];
+    begin_talk(t, 60000);
+    request m = follow_up(t, 3, 0);
+    m.keep_ms = 0;
+    send_follow_up(t, &m);
+    UNTIL(t->got.over);
+    cr_assert_eq(t->got.status, FV_OK, "%s", t->got.why);
+    cr_assert_eq(t->got.kept.n_name, 0);
+    cr_assert_eq(t->got.kept.keep_ms, 0);
+    UNTIL(worker_is_empty());
+    end_talks(1);
+}
+
+Test(decode_conversations, one_call_at_a_time_goes_on_with_a_conversation) {
+    open_all(NULL);
+    talk *t = &talks[0];
+    static talk other;
+    begin_talk(t, 60000);
+    request m = follow_up(t, 3, 1);
+    m.max_tokens = MANY;
+    send_follow_up(t, &m);
+    UNTIL(t->got.n > 2);
+    m.max_tokens = TOKENS;
+    send_follow_up(&other, &m);
+    fails(&other, GRPC_STATUS_INVALID_ARGUMENT, "another request goes on");
+    UNTIL(t->got.over);
+    cr_assert_eq(t->got.status, FV_OK, "%s", t->got.why);
+    cr_assert_eq(t->got.n, MANY);
+    memcpy(t->name, t->got.kept.name, sizeof t->name);
+    end_talks(1);
+}
+
+Test(decode_conversations, a_follow_up_cancelled_in_the_middle_ends_its_conversation) {
+    open_all(NULL);
+    talk *t = &talks[0];
+    begin_talk(t, 60000);
+    request m = follow_up(t, 3, 1);
+    m.max_tokens = MANY;
+    send_follow_up(t, &m);
+    UNTIL(t->got.n > 2);
+    fv_rpc_call_cancel(t->got.call);
+    UNTIL(t->got.over);
+    UNTIL(worker_is_empty());
+    m = follow_up(t, 3, 1);
+    send_follow_up(t, &m);
+    fails(t, GRPC_STATUS_NOT_FOUND, "not kept any more");
+    end_talks(1);
+}
+
+Test(decode_conversations, a_follow_up_cancelled_before_it_began_leaves_its_conversation) {
+    static handoff busy;
+    static answer a;
+    fv_decode_options opt = fv_decode_options_default();
+    opt.batch_max = 1;
+    open_all(&opt);
+    talk *t = &talks[0];
+    begin_talk(t, 60000);
+    prefill_and_send(&busy, "", MANY);
+    ask(&a, &busy, MANY);
+    UNTIL(a.n > 0);
+    request m = follow_up(t, 3, 1);
+    send_follow_up(t, &m);
+    UNTIL(fv_decode_worker_load(rig.worker).n_queued == 1 || a.over);
+    cr_assert_not(a.over, "it was too quick: make it longer");
+    fv_rpc_call_cancel(t->got.call);
+    UNTIL(t->got.over);
+    UNTIL(fv_decode_worker_load(rig.worker).n_kept == 1);
+    fv_rpc_call_cancel(a.call);
+    UNTIL(a.over);
+    goes_on_well(t);
+    handoff_free(&busy);
+    end_talks(1);
+}
+
+Test(decode_conversations, a_follow_up_without_room_is_refused_for_now_and_loses_nothing) {
+    fv_decode_options opt = fv_decode_options_default();
+    fv_kv_shape shape;
+    open_all(NULL); /* how much does one need? */
+    shape = fv_engine_kv_shape(&rig.p_engine, FV_F32);
+    close_all();
+    rig.shipping = NULL;
+    opt.kv_bytes = 2 * fv_kv_text_bytes(&shape, ROWS + TOKENS + FV_KV_BLOCK);
+    open_all(&opt);
+    talk *t = &talks[0];
+    begin_talk(t, 60000);
+    UNTIL(fv_decode_worker_load(rig.worker).n_kept == 1);
+    uint64_t kept = fv_decode_worker_load(rig.worker).bytes_kept;
+    request m = follow_up(t, 3, 1);
+    m.max_tokens = MANY;
+    send_follow_up(t, &m);
+    fails(t, GRPC_STATUS_RESOURCE_EXHAUSTED, "the KV pool is full");
+    UNTIL(fv_decode_worker_load(rig.worker).bytes_held == kept);
+    goes_on_well(t);
+    end_talks(1);
+}
+
+Test(decode_conversations, a_worker_that_is_about_to_leave_lets_conversations_go) {
+    open_all(NULL);
+    talk *t = &talks[0];
+    begin_talk(t, 60000);
+    fv_decode_worker_drain(rig.worker);
+    fv_decode_worker_drain(rig.worker);
+    UNTIL(worker_is_empty());
+    prefill_and_send(&talks[1].h, "", TOKENS);
+    request m = request_for(&talks[1].h.ticket, TOKENS);
+    m.keep_ms = 60000;
+    ask_with(&talks[1].got, &m, 20000);
+    UNTIL(talks[1].got.over);
+    cr_assert_eq(talks[1].got.status, FV_OK, "%s", talks[1].got.why);
+    cr_assert_eq(talks[1].got.kept.n_name, 0);
+    end_talks(2);
+}
