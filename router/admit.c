@@ -139,34 +139,53 @@ static fv_status check_answer(const request_message *r) {
 
 /* ---- the bytes -------------------------------------------------------------------------- */
 
-/* bytes = 2 D w (sum over layers and heads of rows(policy) + N Hkv max_tokens), w bytes a number */
-static fv_status bound_bytes(const request_message *r, const model_message *m, size_t text_rows,
-                             fv_need *need) {
-    uint32_t limit = m->limits ? m->limits->max_positions : 0;
-    uint64_t visual = (uint64_t)r->n_images * m->n_image_rows;
-    if (limit && visual >= limit)
-        return FV_FAIL(FV_EINVAL,
-                       "%zu images take %" PRIu64 " positions, and the model has %" PRIu32,
-                       r->n_images, visual, limit);
-    uint64_t left = limit ? limit - visual : TEXT_ROWS_MAX;
-    if (r->prompt->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_IDS && text_rows > left)
-        return FV_FAIL(FV_EINVAL,
-                       "the prompt takes %" PRIu64 " positions, and the model has %" PRIu32,
-                       visual + text_rows, limit);
-    if (text_rows > left) text_rows = left;
-    if (visual > TEXT_ROWS_MAX) return FV_FAIL(FV_EINVAL, "%zu images are too many", r->n_images);
-    uint64_t answer = need->max_tokens < left ? need->max_tokens : left;
+typedef struct extent {
+    uint64_t visual, text, answer; /* rows */
+} extent;
+
+/* bytes = 2 D w (sum over layers and heads of rows(policy) + N Hkv answer), w bytes a number */
+static fv_status count_bytes(const request_message *r, const model_message *m, const extent *x,
+                             uint64_t *prompt, uint64_t *answer) {
     fv_policy policy;
     fv_plan plan;
     fv_plan_shape shape = {.n_layer = (int32_t)m->n_layer,
                            .n_kv = (int32_t)m->n_kv,
-                           .n_visual = (int32_t)visual,
-                           .n_text = (int32_t)text_rows};
+                           .n_visual = (int32_t)x->visual,
+                           .n_text = (int32_t)x->text};
     FV_TRY(fv_policy_from_message(r->policy, &policy));
     FV_TRY(fv_plan_make(&policy, &shape, &plan));
     uint64_t row = 2 * (uint64_t)m->d_head * (strcmp(m->kv_dtype, "f32") == 0 ? 4 : 2);
-    uint64_t rows = (uint64_t)fv_plan_kv_rows(&plan) + (uint64_t)m->n_layer * m->n_kv * answer;
-    need->bytes = row * rows;
+    *prompt = row * (uint64_t)fv_plan_kv_rows(&plan);
+    *answer = row * m->n_layer * m->n_kv * x->answer;
+    return FV_OK;
+}
+
+static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* Ids are exact. Text is not: it takes one row, or one for each byte. */
+static fv_status bound_bytes(const request_message *r, const model_message *m, size_t text_rows,
+                             fv_need *need) {
+    uint32_t limit = m->limits ? m->limits->max_positions : 0;
+    uint64_t visual = (uint64_t)r->n_images * m->n_image_rows;
+    bool exact = r->prompt->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_IDS;
+    if (limit && visual >= limit)
+        return FV_FAIL(FV_EINVAL,
+                       "%zu images take %" PRIu64 " positions, and the model has %" PRIu32,
+                       r->n_images, visual, limit);
+    if (visual > TEXT_ROWS_MAX) return FV_FAIL(FV_EINVAL, "%zu images are too many", r->n_images);
+    uint64_t left = limit ? limit - visual : TEXT_ROWS_MAX;
+    if (exact && text_rows > left)
+        return FV_FAIL(FV_EINVAL,
+                       "the prompt takes %" PRIu64 " positions, and the model has %" PRIu32,
+                       visual + text_rows, limit);
+    extent most = {visual, least(text_rows, left), least(need->max_tokens, left)};
+    extent fewest = {visual, exact ? text_rows : 1, 0};
+    fewest.answer = least(need->max_tokens, left - fewest.text);
+    uint64_t prompt, answer;
+    FV_TRY(count_bytes(r, m, &most, &prompt, &answer));
+    need->bytes = prompt + answer;
+    FV_TRY(count_bytes(r, m, &fewest, &need->bytes_prompt, &answer));
+    need->bytes_least = need->bytes_prompt + answer;
     return FV_OK;
 }
 

@@ -17,7 +17,9 @@ enum {
 
 typedef struct fv_need {
     uint32_t max_tokens;
-    uint64_t bytes; /* of KV, at most: prompt and answer */
+    uint64_t bytes;        /* of KV, at most: prompt and answer */
+    uint64_t bytes_least;  /* and at least: text may take few tokens */
+    uint64_t bytes_prompt; /* of that, the prompt's */
 } fv_need;
 
 /* FV_EINVAL, FV_ENOTFOUND (another model) or FV_EUNSUPPORTED, with a sentence that names the

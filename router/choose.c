@@ -1,6 +1,8 @@
 /* The choice of workers: filter by room, draw two, compare. No state but the random number. */
 #include "router/choose.h"
 
+#include <string.h>
+
 #define READY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY
 #define DECODE FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE
 
@@ -9,10 +11,13 @@ uint64_t fv_member_bytes_used(const fv_member *w) {
     return said > w->bytes_taken ? said : w->bytes_taken;
 }
 
-static bool has_room(const fv_member *w, uint64_t bytes) {
+/* `bytes` is a bound. Whether a request that nobody stands in the way of can be done is the
+ * worker's own word: it knows the exact number. */
+bool fv_member_has_room(const fv_member *w, uint64_t bytes, uint64_t bytes_least) {
     if (w->role != DECODE) return w->n_taken < FV_PREFILL_MAX;
     uint64_t used = fv_member_bytes_used(w), capacity = w->load.bytes_capacity;
-    return capacity == 0 || used == 0 || (used <= capacity && bytes <= capacity - used);
+    if (capacity == 0) return true; /* it does not say */
+    return (used <= capacity && bytes <= capacity - used) || (used == 0 && bytes_least <= capacity);
 }
 
 /* Part of its KV that would be taken; workers that do not say how much they have are all alike. */
@@ -35,26 +40,55 @@ static uint64_t draw(uint64_t *x) {
     return *x;
 }
 
-static fv_member *eligible(fv_member *w, Fovea__Inference__V1__Role role, uint64_t bytes) {
-    while (w && !(w->state == READY && w->role == role && has_room(w, bytes))) w = w->next;
+static bool in_question(const fv_member *w, const fv_wish *wish) {
+    return w->state == READY && w->role == wish->role &&
+           fv_member_has_room(w, wish->bytes, wish->bytes_least);
+}
+
+/* Two at random in one pass: the n-th comes in with probability 2/n, for either of them. */
+static fv_member *better_of_two(const fv_members *m, const fv_wish *wish, uint64_t *random) {
+    fv_member *a = NULL, *b = NULL;
+    uint64_t n = 0;
+    for (fv_member *w = fv_members_first(m); w; w = w->next) {
+        if (!in_question(w, wish) || !fv_breaker_admits(&w->breaker, wish->now_s)) continue;
+        if (strcmp(w->intro->name, wish->shun) == 0) continue;
+        uint64_t i = draw(random) % ++n;
+        if (!a) {
+            a = w;
+        } else if (!b) {
+            b = i ? w : a; /* in either order: equals are taken as they stand */
+            if (!i) a = w;
+        } else if (i < 2) {
+            *(i ? &a : &b) = w;
+        }
+    }
+    return a && b ? better(a, b, wish->bytes) : a;
+}
+
+static fv_member *first_awake(const fv_members *m, const fv_wish *wish) {
+    fv_member *best = NULL;
+    for (fv_member *w = fv_members_first(m); w; w = w->next)
+        if (in_question(w, wish) && !w->breaker.trial &&
+            (!best || w->breaker.until_s < best->breaker.until_s))
+            best = w;
+    return best;
+}
+
+fv_member *fv_choose(const fv_members *m, const fv_wish *wish, uint64_t *random) {
+    fv_wish any = *wish;
+    any.shun = "";
+    fv_member *w = better_of_two(m, wish, random);
+    if (!w && *wish->shun && !wish->shun_strictly) w = better_of_two(m, &any, random);
+    if (!w && wish->wake) w = first_awake(m, &any);
     return w;
 }
 
-fv_member *fv_choose(const fv_members *m, Fovea__Inference__V1__Role role, uint64_t bytes,
-                     uint64_t *random) {
-    uint64_t n = 0;
-    for (fv_member *w = eligible(fv_members_first(m), role, bytes); w;
-         w = eligible(w->next, role, bytes))
-        n++;
-    if (n == 0) return NULL;
-    uint64_t i = draw(random) % n, j = n > 1 ? draw(random) % (n - 1) : 0;
-    if (n > 1 && j >= i) j++; /* two different ones */
-    fv_member *a = NULL, *b = NULL;
-    uint64_t at = 0;
-    for (fv_member *w = eligible(fv_members_first(m), role, bytes); w;
-         w = eligible(w->next, role, bytes), at++) {
-        if (at == i) a = w;
-        if (at == j) b = w;
+fv_supply fv_choose_supply(const fv_members *m, Fovea__Inference__V1__Role role, double now_s) {
+    fv_supply s = FV_SUPPLY_NONE;
+    for (const fv_member *w = fv_members_first(m); w; w = w->next) {
+        if (w->state != READY || w->role != role) continue;
+        if (fv_breaker_admits(&w->breaker, now_s)) return FV_SUPPLY_SOME;
+        s = FV_SUPPLY_RESTING;
     }
-    return better(a, b, bytes);
+    return s;
 }

@@ -8,7 +8,7 @@
  *   decode worker    better: the smaller part of its KV would be taken; then fewer requests
  *   prefill worker   better: fewer requests
  *
- * Pure functions of the members and of *random. */
+ * Pure functions of the members and of *random (never 0). */
 #include "router/members.h"
 
 #ifdef __cplusplus
@@ -17,14 +17,32 @@ extern "C" {
 
 enum { FV_PREFILL_MAX = 16 }; /* requests that are handed to one prefill worker at a time */
 
+typedef struct fv_wish {
+    Fovea__Inference__V1__Role role;
+    uint64_t bytes;       /* of a decode worker's KV, at most */
+    uint64_t bytes_least; /* and at least: a worker that nobody uses is tried with that */
+    const char *shun;     /* a worker that has just failed; "": none */
+    bool shun_strictly;   /* not even when there is no other */
+    /* When nobody else can: the one whose rest (router/breaker.h) ends first, before it has. */
+    bool wake;
+    double now_s;
+} fv_wish;
+
 /* Bytes of a decode worker's KV that are spoken for: what it says, or what we gave it since. */
 uint64_t fv_member_bytes_used(const fv_member *w);
 
-/* A ready worker of the role with room for a request that needs `bytes` of KV; NULL when there is
- * none now. A decode worker that nobody uses always has room: whether it can be done at all is its
- * own word, as it knows the exact number. */
-fv_member *fv_choose(const fv_members *m, Fovea__Inference__V1__Role role, uint64_t bytes,
-                     uint64_t *random);
+bool fv_member_has_room(const fv_member *w, uint64_t bytes, uint64_t bytes_least);
+
+/* A worker that is ready and has room; NULL when there is none now. */
+fv_member *fv_choose(const fv_members *m, const fv_wish *wish, uint64_t *random);
+
+/* Is there anybody at all? Room does not matter here. */
+typedef enum fv_supply {
+    FV_SUPPLY_NONE = 0, /* no worker of this role is ready */
+    FV_SUPPLY_RESTING,  /* all that are have failed lately */
+    FV_SUPPLY_SOME,
+} fv_supply;
+fv_supply fv_choose_supply(const fv_members *m, Fovea__Inference__V1__Role role, double now_s);
 
 #ifdef __cplusplus
 }

@@ -105,6 +105,8 @@ fv_status fv_describe_fleet(fv_rpc_call *c, const fv_members *members, const fv_
         m->state = w->state;
         m->load = &w->load;
         m->seconds_since_report = now_s - w->reported_s;
+        m->n_failed = (uint32_t)w->breaker.n_failed;
+        m->seconds_resting = fv_breaker_rest_s(&w->breaker, now_s);
         state.workers[state.n_workers++] = m;
     }
     state.n_queued = (uint32_t)fv_relay_queued(relay);

@@ -7,10 +7,16 @@
 
 static const fv_option table[] = {
     FV_DAEMON_OPTIONS,
-    {"queue", "FOVEA_QUEUE", FV_OPTION_INT, "N", "256", "requests that wait for room at most", 0,
+    {"queue", "FOVEA_QUEUE", FV_OPTION_INT, "N", "256", "requests that wait for room at most", 1,
      1 << 20},
+    {"queue-bytes", "FOVEA_QUEUE_BYTES", FV_OPTION_INT, "BYTES", "1073741824",
+     "of all requests that wait and run", 1 << 20, 1e15},
     {"deadline-ms", "FOVEA_DEADLINE_MS", FV_OPTION_INT, "MS", "600000",
      "time for a request, when the client gives it no less", 1, 86400000},
+    {"wait-ms", "FOVEA_WAIT_MS", FV_OPTION_INT, "MS", "5000",
+     "time for a worker to come back, when there is none of its kind", 0, 86400000},
+    {"replays", "FOVEA_REPLAYS", FV_OPTION_INT, "N", "3",
+     "how often other workers may take over a request whose worker was lost", 0, 100},
     {"report-ms", "FOVEA_REPORT_MS", FV_OPTION_INT, "MS", "500", "workers report this often", 10,
      60000},
     {"silence-ms", "FOVEA_SILENCE_MS", FV_OPTION_INT, "MS", "5000",
@@ -42,7 +48,10 @@ static fv_status run(const fv_options *o) {
     program p = {0};
     fv_daemon_hooks hooks = {.user = &p, .stopped = stopped};
     fv_router_options opt = {.queue_max = (int32_t)fv_options_int(o, "queue"),
+                             .queue_bytes = (size_t)fv_options_int(o, "queue-bytes"),
                              .deadline_ms = fv_options_int(o, "deadline-ms"),
+                             .wait_ms = fv_options_int(o, "wait-ms"),
+                             .replays = (int32_t)fv_options_int(o, "replays"),
                              .report_ms = (uint32_t)fv_options_int(o, "report-ms"),
                              .silence_ms = (uint32_t)fv_options_int(o, "silence-ms"),
                              .on_serving = on_serving,

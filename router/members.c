@@ -17,6 +17,7 @@
 enum { FORGET_S = 60 }; /* how long a lost worker is still shown */
 
 #define READY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY
+#define UNHEALTHY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_UNHEALTHY
 #define DRAINING FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_DRAINING
 #define LOST FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST
 #define PREFILL FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL
@@ -118,7 +119,12 @@ static void keep_report(fv_member *w, const report_message *r) {
         w->load.base.n_unknown_fields = 0;
         w->load.base.unknown_fields = NULL;
     }
-    if (r->draining) w->state = DRAINING;
+    Fovea__Inference__V1__WorkerState to = r->unhealthy ? UNHEALTHY : READY;
+    if (r->draining || w->state == DRAINING) to = DRAINING;
+    if (to != w->state && (to == UNHEALTHY || w->state == UNHEALTHY))
+        FV_LOG(WARN, ROUTER, "worker=%s event=%s", w->intro->name,
+               to == UNHEALTHY ? "unhealthy" : "healthy");
+    w->state = to;
 }
 
 static fv_status welcome(const fv_members *m, fv_rpc_call *c) {
@@ -162,6 +168,7 @@ static fv_status introduce(fv_members *m, fv_rpc_call *c, grpc_byte_buffer *mess
     w->intro = r->introduction;
     w->role = w->intro->role;
     w->state = READY;
+    fv_breaker_init(&w->breaker, (uint64_t)(1e9 * fv_clock_s()));
     fovea__inference__v1__load__init(&w->load);
     keep_report(w, r);
     w->join = c;
@@ -259,9 +266,13 @@ bool fv_members_ready(const fv_members *m, Fovea__Inference__V1__Role role) {
 }
 
 const fv_model_message *fv_members_model(const fv_members *m) {
-    for (const fv_member *w = m->first; w; w = w->next)
-        if (w->state != LOST && w->role == PREFILL) return w->intro->model;
-    return NULL;
+    const fv_model_message *lost = NULL;
+    for (const fv_member *w = m->first; w; w = w->next) {
+        if (w->role != PREFILL) continue;
+        if (w->state != LOST) return w->intro->model;
+        lost = w->intro->model;
+    }
+    return lost;
 }
 
 fv_status fv_members_open(const fv_members_options *opt, fv_members **out) {

@@ -3,15 +3,18 @@
 
 /* MEMBERS: the workers of the fleet. Each holds a Join call open; the call is its membership.
  *
- *              first report                report says so
- *     (none) ----------------> READY -----------------------> DRAINING
- *                                |                               |
- *                                |  the call ended, or silence   |  the call ended
- *                                v                               v
- *                               LOST ---- FORGET_S later ----> (none)
+ *              first report                 report says so
+ *     (none) ----------------> READY <--------------------> UNHEALTHY
+ *                                |  \----------> DRAINING <---'
+ *                                |                  |
+ *                                |  the call ended, |  the call ended
+ *                                |  or silence      |
+ *                                v                  v
+ *                               LOST -FORGET_S-> (none)
  *
  * Loop thread. */
 #include "fleet.pb-c.h"
+#include "router/breaker.h"
 #include "wire/rpc_client.h"
 #include "wire/rpc_server.h"
 
@@ -32,9 +35,11 @@ typedef struct fv_member {
     double reported_s;               /* when that was */
     fv_rpc_channel *channel;         /* owned; NULL when lost */
     fv_rpc_call *join;               /* borrowed; NULL when it is over */
-    /* What the requests that run now have taken of it; theirs to keep (router/generate.c). */
+    /* What the requests that run now have taken of it, and how its calls go: theirs to keep
+     * (router/place.h). */
     int32_t n_taken;
     uint64_t bytes_taken;
+    fv_breaker breaker;
 } fv_member;
 
 typedef struct fv_members fv_members; /* opaque */
@@ -62,7 +67,8 @@ void fv_members_tick(fv_members *m, double now_s);
 fv_member *fv_members_first(const fv_members *m); /* ... ->next; lost ones among them */
 bool fv_members_ready(const fv_members *m, Fovea__Inference__V1__Role role); /* is one ready? */
 
-/* What the fleet serves, as a prefill worker says; NULL when none is there. */
+/* What the fleet serves, as a prefill worker says, or as the last one said that was lost not long
+ * ago; NULL when there is none. */
 const fv_model_message *fv_members_model(const fv_members *m);
 
 #ifdef __cplusplus

@@ -24,12 +24,28 @@ static fv_status add_decode(const report_message *b, fv_arena *arena, report_mes
     return FV_OK;
 }
 
+static fv_status add_note(const char *text, fv_arena *arena, report_message *out) {
+    Fovea__Inference__V1__StageNote *note, **all;
+    FV_TRY(FV_ARENA_NEW(arena, 1, note));
+    FV_TRY(FV_ARENA_NEW(arena, out->n_notes + 1, all));
+    fovea__inference__v1__stage_note__init(note);
+    note->stage = (char *)"report";
+    note->text = (char *)(uintptr_t)text;
+    if (out->n_notes) memcpy(all, out->notes, out->n_notes * sizeof *all);
+    all[out->n_notes++] = note;
+    out->notes = all;
+    return FV_OK;
+}
+
 fv_status fv_report_merge(const report_message *prefill, const report_message *decode,
                           const fv_relay_facts *facts, fv_arena *arena, report_message *out) {
     report_message r = FOVEA__INFERENCE__V1__REPORT__INIT;
     if (prefill) r = *prefill;
-    if (decode) FV_TRY(add_decode(decode, arena, &r));
+    if (prefill && decode) FV_TRY(add_decode(decode, arena, &r));
+    if (!prefill && decode) r = *decode;
+    if (*facts->missing) FV_TRY(add_note(facts->missing, arena, &r));
     r.n_generated = facts->n_generated;
+    r.n_replays = facts->n_replay;
     r.n_digests = facts->n_digest;
     r.digests = facts->digest;
     r.seconds_first_token = facts->seconds_first_token;

@@ -13,14 +13,16 @@ extern "C" {
 /* What only the router knows. */
 typedef struct fv_relay_facts {
     uint32_t n_generated; /* tokens that went to the client */
+    uint32_t n_replay;
     double seconds_first_token, seconds_queued;
     size_t n_digest;
-    uint64_t *digest; /* [n_digest] of those tokens, for who asked; borrowed */
+    uint64_t *digest;    /* [n_digest] of those tokens, for who asked; borrowed */
+    const char *missing; /* why a half is not there: a note for the reader; "" none. Borrowed. */
     const char *prefill_worker, *decode_worker; /* names; "" when there was none. Borrowed. */
 } fv_relay_facts;
 
-/* *out has the prefill worker's half where both say something. Either may be NULL. Lists and
- * strings are borrowed from the halves, new ones lie in the arena. */
+/* *out has the prefill worker's half where both say something. Either may be NULL: the other one is
+ * all then. Lists and strings are borrowed from halves and facts, new ones lie in the arena. */
 fv_status fv_report_merge(const Fovea__Inference__V1__Report *prefill,
                           const Fovea__Inference__V1__Report *decode, const fv_relay_facts *facts,
                           fv_arena *arena, Fovea__Inference__V1__Report *out);

@@ -6,11 +6,7 @@
 
 #include "common/clock.h"
 
-enum {
-    TICK_MS = 50,
-    RELAY_QUEUE_BYTES = 256 << 10, /* events that wait for a client that reads slowly */
-    REQUESTS_BYTES_MAX = 1 << 30,  /* of all that wait and run */
-};
+enum { TICK_MS = 50 };
 
 struct fv_router {
     fv_relay *relay; /* first: fv_generate_events finds it here */
@@ -53,7 +49,7 @@ void fv_router_services(fv_router *r, fv_rpc_service out[FV_ROUTER_SERVICES]) {
         {.path = "/fovea.inference.v1.Inference/Generate",
          .kind = FV_RPC_SERVER_STREAM,
          .message_max = FV_REQUEST_BYTES_MAX,
-         .queue_max = RELAY_QUEUE_BYTES},
+         .queue_max = FV_RELAY_QUEUE_BYTES},
         {.path = "/fovea.inference.v1.Inference/Abort",
          .message_max = 4096,
          .events = {.on_message = on_abort}},
@@ -104,7 +100,7 @@ static void on_tick_closed(uv_handle_t *h) {
 static void on_tick(uv_timer_t *t) {
     fv_router *r = t->data;
     fv_members_tick(r->members, fv_clock_s());
-    fv_relay_dispatch(r->relay);
+    fv_relay_tick(r->relay);
     if (r->closing && fv_relay_alive(r->relay) == 0) uv_close((uv_handle_t *)t, on_tick_closed);
 }
 
@@ -125,8 +121,10 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
     FV_TRY_GOTO(fv_members_open(&members, &r->members), st, free_router);
     fv_relay_options relay = {.members = r->members,
                               .queue_max = opt->queue_max,
-                              .bytes_max = REQUESTS_BYTES_MAX,
-                              .deadline_ms = opt->deadline_ms};
+                              .bytes_max = opt->queue_bytes,
+                              .deadline_ms = opt->deadline_ms,
+                              .wait_ms = opt->wait_ms,
+                              .replays = opt->replays};
     FV_TRY_GOTO(fv_relay_open(&relay, &r->relay), st, close_members);
     uv_timer_init(fv_bridge_loop(bridge), &r->tick);
     r->tick.data = r;

@@ -13,7 +13,10 @@ typedef struct fv_router fv_router; /* opaque */
 
 typedef struct fv_router_options {
     int32_t queue_max;   /* requests that wait */
-    int64_t deadline_ms; /* of requests without one of their own */
+    size_t queue_bytes;  /* of all that wait and run */
+    int64_t deadline_ms; /* for a request, when its client gives it no less */
+    int64_t wait_ms;     /* for a worker, when there is none of its kind */
+    int32_t replays;     /* how often another pair may take over a request */
     uint32_t report_ms;  /* workers report this often */
     uint32_t silence_ms; /* and are lost after so long without */
     /* Whether requests can be served now; said when it changes, at first not. */

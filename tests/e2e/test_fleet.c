@@ -215,14 +215,20 @@ static int child_pid(const char *program) {
     return pid;
 }
 
-Test(fleet, a_dead_worker_is_unavailable_and_started_again) {
+Test(fleet, a_dead_worker_is_started_again_and_takes_up_its_answer) {
     fleet_synth(&f, "nano");
     fleet_start(&f, "--threads 1");
-    int pid = ask_long(3000);
+    int pid = ask_long(1500);
     kill(child_pid("fovea-decode"), SIGKILL);
-    for (int i = 0; i < 100 && kill(pid, 0) == 0; i++) usleep(50000);
+    for (int i = 0; i < 2400 && kill(pid, 0) == 0; i++) usleep(50000);
     command_run(&r, "cat %s/long.err", f.dir);
-    cr_assert(strstr(r.out, "UNAVAILABLE"), "%s", r.out);
+    cr_assert(strstr(r.out, "1500 out, finish: length"), "%s", r.out);
+    command_run(&r,
+                FOVEA " ask --checkpoint %s/ck --image " PICTURE
+                      " --ignore-eos --max-tokens 1500 hello >%s/here.out && cmp %s/here.out "
+                      "%s/long.out",
+                f.dir, f.dir, f.dir, f.dir);
+    cr_assert_eq(r.status, 0, "%s%s", r.out, r.err);
     for (int i = 0; i < 200 && fleet_count(&f).n_decode < 1; i++) usleep(50000);
     fleet_wait_idle(&f);
     assert_same("--image " PICTURE " --max-tokens 4 'again'");

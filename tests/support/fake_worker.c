@@ -15,7 +15,7 @@ static uint8_t ticket_id[16] = "the ticket's id";
 
 static fv_status on_start(fv_rpc_call *c) {
     fake_worker *w = fv_rpc_call_service(c);
-    w->calls++;
+    w->last = c;
     w->running++;
     return FV_OK;
 }
@@ -25,14 +25,30 @@ static void on_cancel(fv_rpc_call *c) { ((fake_worker *)fv_rpc_call_service(c))-
 static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     fake_worker *w = fv_rpc_call_service(c);
     (void)end;
+    if (w->last == c) w->last = NULL;
     w->running--;
     w->ended++;
 }
 
-static bool fails(fake_worker *w, fv_status st) {
-    if (st == FV_OK || w->fail_times == 0) return false;
-    if (w->fail_times > 0) w->fail_times--;
+/* Shall a request stop here? If so, *st is what its handler returns. */
+static bool stops(fake_worker *w, fv_rpc_call *c, fake_step here, fv_status *st) {
+    if (w->step != here) return false;
+    if (w->n_times > 0 && --w->n_times == 0) w->step = FAKE_END;
+    *st = FV_OK;
+    if (w->fail == FV_OK) return true;
+    fv_rpc_call_retry_after(c, 20);
+    *st = FV_FAIL(w->fail, here == FAKE_NOTHING ? "it cannot begin" : "it cannot go on");
     return true;
+}
+
+/* They are the tokens that fake workers say. */
+static void check_replay(fake_worker *w, const uint32_t *ids, size_t n) {
+    for (size_t i = 0; i < n; i++) NET_CHECK(ids[i] == 100 + i);
+    w->n_replay = (uint32_t)n;
+}
+
+static const char *text_of(uint32_t index) {
+    return index == 0 ? "zero" : index == 1 ? " one" : " more";
 }
 
 /* ---- prefill ---------------------------------------------------------------------------- */
@@ -57,20 +73,21 @@ static void send_begun(fv_rpc_call *c) {
     ticket.epoch = 7;
     begun.ticket = &ticket;
     begun.n_prompt = 5;
-    begun.bytes_bound = 1000;
+    begun.bytes_bound = FAKE_BYTES;
     send_event(c, FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_BEGUN, &begun.base);
 }
 
-static void send_first(fv_rpc_call *c, bool last) {
+static void send_first(fv_rpc_call *c, uint32_t index, bool last, bool had_ended) {
     Fovea__Handoff__V1__FirstToken first = FOVEA__HANDOFF__V1__FIRST_TOKEN__INIT;
     tokens_message tokens = FOVEA__INFERENCE__V1__TOKENS__INIT;
     token_message token = FOVEA__INFERENCE__V1__TOKEN__INIT, *list = &token;
-    token.id = 100;
-    token.digest = 1000;
+    token.id = 100 + index;
+    token.digest = 1000 + index;
+    tokens.index = index;
     tokens.n_tokens = 1;
     tokens.tokens = &list;
-    tokens.text = (char *)"zero";
-    first.tokens = &tokens;
+    tokens.text = (char *)(uintptr_t)text_of(index);
+    if (!had_ended) first.tokens = &tokens;
     if (last) first.finish = FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_EOS;
     send_event(c, FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_FIRST_TOKEN, &first.base);
 }
@@ -88,20 +105,22 @@ static fv_status on_prefill(fv_rpc_call *c, grpc_byte_buffer *message) {
     fake_worker *w = fv_rpc_call_service(c);
     ProtobufCMessage *m;
     FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__prefill_request__descriptor, message, &m));
+    w->calls++;
     const Fovea__Handoff__V1__PrefillRequest *req = (const Fovea__Handoff__V1__PrefillRequest *)m;
     snprintf(w->request_id, sizeof w->request_id, "%s", req->request->request_id);
     snprintf(w->decode_address, sizeof w->decode_address, "%s", req->decode_address);
     w->max_tokens = req->request->max_tokens;
-    if (fails(w, w->fail_open)) {
-        fv_rpc_call_retry_after(c, 20);
-        return FV_FAIL(w->fail_open, "it cannot begin");
-    }
-    if (w->stall) return FV_OK;
-    bool alone = !req->decode_address[0];
-    if (!alone) send_begun(c);
-    send_first(c, alone || w->ends_at_first);
-    if (fails(w, w->fail_later)) return FV_FAIL(w->fail_later, "it cannot go on");
+    check_replay(w, req->replay, req->n_replay);
+    bool alone = !req->decode_address[0],
+         ended = req->n_replay > 0 && (w->had_ended || req->n_replay >= w->max_tokens);
+    fv_status st;
+    if (stops(w, c, FAKE_NOTHING, &st)) return st;
+    if (!alone && !ended) send_begun(c);
+    if (stops(w, c, FAKE_BEGUN, &st)) return st;
+    send_first(c, w->n_replay, alone || ended || w->ends_at_first, ended);
+    if (stops(w, c, FAKE_FIRST, &st)) return st;
     send_handed_off(c);
+    if (stops(w, c, FAKE_HANDED_OFF, &st)) return st;
     fv_rpc_call_finish(c, FV_OK);
     return FV_OK;
 }
@@ -142,30 +161,56 @@ static void flood(fv_rpc_call *c) {
     fake_worker *w = fv_rpc_call_service(c);
     memset(text, 'x', sizeof text - 1);
     while (w->n_flood > 0 && fv_rpc_call_writable(c)) {
-        fake_send_token(c, 1, text);
+        fake_send_token(c, ++w->flooded, text);
         if (--w->n_flood == 0) fake_send_finished(c);
     }
+}
+
+static void say_next(fake_worker *w, fv_rpc_call *c) {
+    fake_send_token(c, w->next, text_of(w->next));
+    w->next++;
 }
 
 static fv_status on_decode(fv_rpc_call *c, grpc_byte_buffer *message) {
     fake_worker *w = fv_rpc_call_service(c);
     ProtobufCMessage *m;
     FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__decode_request__descriptor, message, &m));
+    w->calls++;
     const Fovea__Handoff__V1__DecodeRequest *req = (const Fovea__Handoff__V1__DecodeRequest *)m;
     NET_CHECK(req->ticket && req->ticket->epoch == 7 && req->ticket->id.len == 16);
     NET_CHECK(memcmp(req->ticket->id.data, ticket_id, 16) == 0);
     snprintf(w->request_id, sizeof w->request_id, "%s", req->request_id);
-    if (w->n_flood > 0) {
-        flood(c);
+    check_replay(w, req->replay, req->n_replay);
+    fv_status st;
+    if (stops(w, c, FAKE_NOTHING, &st)) return st;
+    w->flooded = w->n_replay;
+    flood(c);
+    if (w->flooded > w->n_replay) return FV_OK;
+    w->max_tokens = req->max_tokens;
+    w->next = w->n_replay + 1;
+    if (w->skips > 0 && w->skips--) w->next++;
+    while (w->next < w->max_tokens) {
+        if (w->next > w->n_replay + w->n_say && stops(w, c, FAKE_TOKENS, &st)) return st;
+        say_next(w, c);
+        if (!w->take) continue;
+        w->take(w->user, c);
         return FV_OK;
     }
-    fake_send_token(c, 1, " one");
-    if (fails(w, w->fail_later)) return FV_FAIL(w->fail_later, "it cannot go on");
-    if (w->take) w->take(w->user, c);
-    if (w->take || w->stall) return FV_OK;
-    for (uint32_t i = 2; i < req->max_tokens; i++) fake_send_token(c, i, " more");
+    if (stops(w, c, FAKE_TOKENS, &st)) return st;
     fake_send_finished(c);
     return FV_OK;
+}
+
+void fake_go_on(fake_worker *w) {
+    NET_CHECK(w->last);
+    while (w->next < w->max_tokens) say_next(w, w->last);
+    fake_send_finished(w->last);
+}
+
+void fake_fail(fake_worker *w, fv_status st, const char *refusal) {
+    NET_CHECK(w->last);
+    if (refusal) fv_rpc_call_trailer(w->last, "fovea-refusal", refusal);
+    fv_rpc_call_finish(w->last, FV_FAIL(st, "it cannot go on"));
 }
 
 static const fv_rpc_method methods[] = {
@@ -213,6 +258,7 @@ static void send_report(fake_worker *w, Fovea__Fleet__V1__Introduction *in) {
     r.introduction = in;
     r.load = &load;
     r.draining = w->draining;
+    r.unhealthy = w->unhealthy;
     NET_CHECK(fv_rpc_call_send(w->join, &r.base) == FV_OK);
 }
 
@@ -269,8 +315,14 @@ void fake_leave(fake_worker *w) {
 
 static void on_stopped(void *user) { ((fake_worker *)user)->stopped = true; }
 
+void fake_die(fake_worker *w) {
+    fake_leave(w);
+    fv_rpc_server_stop(w->server, 0, on_stopped, w);
+    w->dead = true;
+}
+
 void fake_close(fake_worker *w) {
     fake_leave(w);
     fv_rpc_channel_close(w->router);
-    fv_rpc_server_stop(w->server, 50, on_stopped, w);
+    if (!w->dead) fv_rpc_server_stop(w->server, 50, on_stopped, w);
 }

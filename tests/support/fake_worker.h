@@ -8,6 +8,18 @@
 #include "wire/rpc_client.h"
 #include "wire/rpc_server.h"
 
+enum { FAKE_BYTES = 5000 }; /* that a request takes, as a prefill worker says */
+
+/* How far a request goes at most. */
+typedef enum fake_step {
+    FAKE_END = 0,    /* to its end */
+    FAKE_NOTHING,    /* it is taken, and nothing is said */
+    FAKE_BEGUN,      /* prefill: Begun */
+    FAKE_FIRST,      /* prefill: and the first token */
+    FAKE_HANDED_OFF, /* prefill: all but the call's end */
+    FAKE_TOKENS,     /* decode: n_say tokens, and no Finished */
+} fake_step;
+
 typedef struct fake_worker {
     /* Set before fake_open. */
     const char *name;
@@ -17,12 +29,15 @@ typedef struct fake_worker {
     bool draining;
 
     /* May be changed at any time. */
-    fv_status fail_open;  /* prefill fails with this before anything was said */
-    fv_status fail_later; /* and this, behind the first token; on a decode worker, in the middle */
-    int32_t fail_times;   /* so often; below 0: always */
-    bool stall;           /* prefill says nothing; decode nothing more than one token */
-    bool ends_at_first;   /* the first token is an EOS */
-    int32_t n_flood;      /* decode: so many tokens in large messages, whatever was asked for */
+    fake_step step;     /* there it stops: it stalls, or fails if `fail` says so */
+    fv_status fail;     /* with this */
+    int32_t n_times;    /* it does so so often, and then goes on well; 0: always */
+    uint32_t n_say;     /* decode: tokens before it stops */
+    bool ends_at_first; /* the first token is an EOS */
+    bool had_ended;     /* what is to be replayed has ended the answer */
+    bool unhealthy;
+    int32_t skips;   /* decode: so many times it leaves its first token out */
+    int32_t n_flood; /* decode: so many tokens in large messages, whatever was asked for */
     /* Decode: takes the call over, behind its first token; it goes on with fake_send_token. */
     void (*take)(void *user, fv_rpc_call *c);
     void *user;
@@ -33,7 +48,7 @@ typedef struct fake_worker {
     fv_rpc_end join_end;
     char join_text[FV_RPC_TEXT_MAX];
     char request_id[160], decode_address[64];
-    uint32_t max_tokens;
+    uint32_t max_tokens, n_replay; /* of the last request; replayed ids are checked */
 
     /* Its own. */
     fv_bridge *bridge;
@@ -41,13 +56,20 @@ typedef struct fake_worker {
     fv_rpc_channel *router;
     fv_rpc_call *join;
     char address[64];
-    bool stopped;
+    uint32_t flooded, next; /* token to say */
+    fv_rpc_call *last;      /* its last call, while it runs */
+    bool dead, stopped;
 } fake_worker;
 
 /* Serves, and joins the router at `target`. */
 void fake_open(fake_worker *w, fv_bridge *bridge, const char *target);
+/* A decode worker that stalls at FAKE_TOKENS says the rest of its last request. */
+void fake_go_on(fake_worker *w);
+/* The last request, which stalls, fails; a refusal (or NULL) goes with it. */
+void fake_fail(fake_worker *w, fv_status st, const char *refusal);
 void fake_report(fake_worker *w); /* another report, as things are */
-void fake_leave(fake_worker *w);  /* ends the membership, as if the machine had gone */
+void fake_leave(fake_worker *w);  /* ends the membership; its calls go on */
+void fake_die(fake_worker *w);    /* and breaks them, as a process does that is killed */
 /* What a decode worker says: token `index`, from 1; and that it was the last, which ends the call.
  */
 void fake_send_token(fv_rpc_call *c, uint32_t index, const char *text);

@@ -42,10 +42,18 @@ static void on_serving(void *user, bool serving) {
     r->n_serving++;
 }
 
+fv_router_options router_rig_options(void) {
+    return (fv_router_options){.queue_max = 64,
+                               .queue_bytes = 1 << 20,
+                               .deadline_ms = 20000,
+                               .wait_ms = 300,
+                               .replays = 3,
+                               .report_ms = 500,
+                               .silence_ms = 20000};
+}
+
 void router_rig_open(router_rig *r, const fv_router_options *opt) {
-    fv_router_options o = {
-        .queue_max = 64, .deadline_ms = 20000, .report_ms = 500, .silence_ms = 20000};
-    if (opt) o = *opt;
+    fv_router_options o = opt ? *opt : router_rig_options();
     o.on_serving = on_serving;
     o.user = r;
     NET_CHECK(uv_loop_init(&r->loop) == 0);
@@ -76,6 +84,16 @@ void router_rig_with_workers(router_rig *r, const fv_router_options *opt) {
     router_rig_join(r, &r->d);
 }
 
+void router_rig_with_pairs(router_rig *r, const fv_router_options *opt) {
+    router_rig_with_workers(r, opt);
+    r->p1.name = "p1";
+    r->p1.role = FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL;
+    r->d1.name = "d1";
+    r->d1.role = FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE;
+    router_rig_join(r, &r->p1);
+    router_rig_join(r, &r->d1);
+}
+
 static void on_bridge_closed(void *user) { ((router_rig *)user)->bridge_done = true; }
 
 static void on_router_closed(void *user) { ((router_rig *)user)->router_done = true; }
@@ -90,8 +108,8 @@ void router_rig_close(router_rig *r) {
     fv_rpc_channel_close(r->channel);
     fv_rpc_server_stop(r->server, 50, on_server_stopped, r);
     router_rig_wait(r, &r->router_done);
-    fake_worker *workers[] = {&r->p, &r->d};
-    for (int i = 0; i < 2; i++) {
+    fake_worker *workers[] = {&r->p, &r->d, &r->p1, &r->d1};
+    for (int i = 0; i < 4; i++) {
         if (!workers[i]->server) continue;
         fake_close(workers[i]);
         router_rig_wait(r, &workers[i]->stopped);
@@ -115,6 +133,7 @@ static void hear_accepted(client *k, const Fovea__Inference__V1__Accepted *a) {
 }
 
 static void hear_tokens(client *k, const Fovea__Inference__V1__Tokens *t) {
+    NET_CHECK((int32_t)t->index == k->n_tokens); /* no gap, and nothing twice */
     for (size_t i = 0; i < t->n_tokens; i++, k->n_tokens++)
         if (k->n_tokens < 512) k->ids[k->n_tokens] = t->tokens[i]->id;
     if (strlen(k->text) + strlen(t->text) < sizeof k->text) strcat(k->text, t->text);
@@ -130,6 +149,11 @@ static void hear_finished(client *k, const Fovea__Inference__V1__Finished *f) {
     k->bytes_raw = r->bytes_raw;
     k->bytes_text_end = r->bytes_text_end;
     k->n_generated = r->n_generated;
+    k->n_replays = r->n_replays;
+    snprintf(k->report_prefill, sizeof k->report_prefill, "%s", r->prefill_worker);
+    snprintf(k->report_decode, sizeof k->report_decode, "%s", r->decode_worker);
+    for (size_t i = 0, n = 0; i < r->n_notes && n < sizeof k->notes; i++)
+        n += (size_t)snprintf(k->notes + n, sizeof k->notes - n, "%s\n", r->notes[i]->text);
 }
 
 static fv_status on_event(fv_rpc_call *c, grpc_byte_buffer *message) {
@@ -203,6 +227,8 @@ static void on_fleet(void *user, const fv_rpc_end *end, fv_rpc_call *call,
     f->n_running = s->n_running;
     for (size_t i = 0; i < s->n_workers && i < 8; i++, f->n_worker++) {
         f->state[i] = s->workers[i]->state;
+        f->n_failed[i] = s->workers[i]->n_failed;
+        f->resting[i] = s->workers[i]->seconds_resting;
         snprintf(f->name[i], sizeof f->name[i], "%s", s->workers[i]->name);
     }
 }

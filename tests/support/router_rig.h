@@ -16,7 +16,8 @@ typedef struct router_rig {
     int32_t n_serving; /* times that on_serving was called */
     bool serving, router_done, server_done, bridge_done, rang;
     uv_timer_t alarm;
-    fake_worker p, d; /* opened by rig_with_workers */
+    fake_worker p, d;   /* opened by rig_with_workers */
+    fake_worker p1, d1; /* and these by rig_with_pairs */
 } router_rig;
 
 /* What a client hears of its request. */
@@ -27,17 +28,20 @@ typedef struct client {
     char text[8192], request_id[160], prefill_worker[64], decode_worker[64];
     uint64_t bytes_bound, digests[8], bytes_raw, bytes_text_end;
     size_t n_digests;
-    uint32_t n_generated;
+    uint32_t n_generated, n_replays;
+    char report_prefill[64], report_decode[64], notes[512];
     Fovea__Inference__V1__FinishReason reason;
     bool over, pause;
     fv_rpc_end end;
     char why[FV_RPC_TEXT_MAX];
 } client;
 
-/* NULL: defaults, with workers lost after two seconds of silence. */
+/* What is used when `opt` is NULL: generous times, three replays. */
+fv_router_options router_rig_options(void);
 void router_rig_open(router_rig *r, const fv_router_options *opt);
-/* And with one worker of each kind, both ready. */
+/* And with one worker of each kind, both ready; or with two of each. */
 void router_rig_with_workers(router_rig *r, const fv_router_options *opt);
+void router_rig_with_pairs(router_rig *r, const fv_router_options *opt);
 void router_rig_join(router_rig *r, fake_worker *w); /* opens it and waits for its welcome */
 /* All calls that are made are over by now, or are ended by this. */
 void router_rig_close(router_rig *r);
@@ -60,6 +64,8 @@ typedef struct fleet_seen {
     int32_t n_worker;
     Fovea__Inference__V1__WorkerState state[8];
     char name[8][64];
+    uint32_t n_failed[8];
+    double resting[8];
 } fleet_seen;
 void router_rig_fleet(router_rig *r, fleet_seen *f);
 

@@ -16,6 +16,12 @@ static Fovea__Inference__V1__GenerateRequest req;
 
 static void workers(void) { router_rig_with_workers(&r, NULL); }
 
+/* It says one token and then nothing. */
+static void stall_decode(void) {
+    r.d.step = FAKE_TOKENS;
+    r.d.n_say = 1;
+}
+
 /* Nothing runs any more, at the router and at its workers. */
 static void assert_idle(void) {
     fleet_seen f;
@@ -37,7 +43,7 @@ Test(router_generate, tokens_of_both_workers_come_in_order_and_then_the_end) {
     cr_assert_eq(k.n_accepted, 1);
     cr_assert_str_eq(k.prefill_worker, "p0");
     cr_assert_str_eq(k.decode_worker, "d0");
-    cr_assert_eq(k.bytes_bound, 1000);
+    cr_assert_eq(k.bytes_bound, FAKE_BYTES);
     cr_assert_eq(k.n_tokens, 4);
     for (uint32_t i = 0; i < 4; i++) cr_assert_eq(k.ids[i], 100 + i);
     cr_assert_str_eq(k.text, "zero one more more");
@@ -150,7 +156,7 @@ Test(router_generate, a_client_that_reads_slowly_gets_all_and_holds_the_decode_w
 
 Test(router_generate, cancelling_during_prefill_cancels_it) {
     workers();
-    r.p.stall = true;
+    r.p.step = FAKE_NOTHING;
     client_request(&req, 4);
     client_ask(&r, &k, &req, 10000);
     router_rig_wait_for(&r, &r.p.calls, 1);
@@ -163,7 +169,7 @@ Test(router_generate, cancelling_during_prefill_cancels_it) {
 
 Test(router_generate, cancelling_during_decode_cancels_it) {
     workers();
-    r.d.stall = true;
+    stall_decode();
     client_request(&req, 4);
     client_ask(&r, &k, &req, 10000);
     router_rig_wait_for(&r, &k.n_tokens, 2);
@@ -173,20 +179,9 @@ Test(router_generate, cancelling_during_decode_cancels_it) {
     router_rig_close(&r);
 }
 
-/* The deadline travels with the calls behind it, and one of those may see it first. */
-Test(router_generate, a_deadline_that_a_worker_sees_first_is_still_a_deadline) {
-    workers();
-    r.p.fail_open = FV_EDEADLINE;
-    r.p.fail_times = -1;
-    client_ask_wait(&r, &k, 4);
-    cr_assert_eq(k.end.code, GRPC_STATUS_DEADLINE_EXCEEDED, "%s", k.why);
-    assert_idle();
-    router_rig_close(&r);
-}
-
 Test(router_generate, a_deadline_cancels_the_work_behind_it) {
     workers();
-    r.d.stall = true;
+    stall_decode();
     client_request(&req, 4);
     client_ask(&r, &k, &req, 300);
     router_rig_wait(&r, &k.over);
@@ -220,7 +215,7 @@ static grpc_status_code abort_wait(const char *id) {
 
 Test(router_generate, abort_ends_the_request_by_its_id) {
     workers();
-    r.d.stall = true;
+    stall_decode();
     client_request(&req, 4);
     req.request_id = (char *)"long";
     client_ask(&r, &k, &req, 10000);
@@ -238,8 +233,8 @@ Test(router_generate, abort_ends_the_request_by_its_id) {
 
 Test(router_generate, what_prefill_says_of_the_request_reaches_the_client_as_it_is) {
     workers();
-    r.p.fail_open = FV_EINVAL;
-    r.p.fail_times = -1;
+    r.p.step = FAKE_NOTHING;
+    r.p.fail = FV_EINVAL;
     client_ask_wait(&r, &k, 4);
     cr_assert_eq(k.end.code, GRPC_STATUS_INVALID_ARGUMENT);
     cr_assert_str_eq(k.why, "it cannot begin");
@@ -248,71 +243,17 @@ Test(router_generate, what_prefill_says_of_the_request_reaches_the_client_as_it_
     router_rig_close(&r);
 }
 
-Test(router_generate, a_failing_worker_is_named) {
-    workers();
-    r.p.fail_open = FV_EDEVICE;
-    r.p.fail_times = -1;
-    client_ask_wait(&r, &k, 4);
-    cr_assert_eq(k.end.code, GRPC_STATUS_INTERNAL);
-    cr_assert_str_eq(k.why, "prefill worker p0: it cannot begin");
-    router_rig_close(&r);
-}
-
 Test(router_generate, no_room_at_first_is_tried_again_unseen_by_the_client) {
     workers();
-    r.p.fail_open = FV_EBUSY;
-    r.p.fail_times = 3;
+    r.p.step = FAKE_NOTHING;
+    r.p.fail = FV_EBUSY;
+    r.p.n_times = 3;
     client_ask_wait(&r, &k, 4);
     cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
     cr_assert_eq(k.n_accepted, 1);
     cr_assert_eq(k.n_tokens, 4);
     cr_assert_eq(r.p.calls, 4);
-    router_rig_close(&r);
-}
-
-Test(router_generate, a_hand_off_that_breaks_tells_the_client) {
-    workers();
-    r.p.fail_later = FV_EDATA;
-    r.p.fail_times = -1;
-    r.d.stall = true;
-    client_ask_wait(&r, &k, 4);
-    cr_assert_eq(k.end.code, GRPC_STATUS_DATA_LOSS);
-    cr_assert_eq(k.n_finished, 0);
-    assert_idle();
-    router_rig_close(&r);
-}
-
-Test(router_generate, decode_that_fails_in_the_middle_ends_the_answer_with_its_status) {
-    workers();
-    r.d.fail_later = FV_EDEVICE;
-    r.d.fail_times = -1;
-    client_ask_wait(&r, &k, 4);
-    cr_assert_eq(k.end.code, GRPC_STATUS_INTERNAL);
-    cr_assert_str_eq(k.why, "decode worker d0: it cannot go on");
-    cr_assert_eq(k.n_tokens, 2);
-    assert_idle();
-    router_rig_close(&r);
-}
-
-Test(router_generate, a_ticket_that_decode_does_not_know_is_unavailable) {
-    workers();
-    r.d.fail_later = FV_ENOTFOUND;
-    r.d.fail_times = -1;
-    client_ask_wait(&r, &k, 4);
-    cr_assert_eq(k.end.code, UNAVAILABLE);
-    router_rig_close(&r);
-}
-
-Test(router_generate, a_decode_worker_that_is_lost_in_the_middle_is_unavailable) {
-    workers();
-    r.d.stall = true;
-    client_request(&req, 4);
-    client_ask(&r, &k, &req, 10000);
-    router_rig_wait_for(&r, &k.n_tokens, 2);
-    fake_leave(&r.d);
-    router_rig_wait(&r, &k.over);
-    cr_assert_eq(k.end.code, UNAVAILABLE);
-    cr_assert(strstr(k.why, "d0 was lost"), "%s", k.why);
+    cr_assert_eq(k.n_replays, 0, "to wait is no replay");
     router_rig_close(&r);
 }
 
@@ -338,9 +279,9 @@ Test(router_generate, an_empty_fleet_is_unavailable) {
 
 Test(router_generate, what_does_not_fit_waits_and_is_served_when_there_is_room) {
     static client first, second;
-    r.d.capacity = 1500; /* each request takes 1000, once it has begun */
+    r.d.capacity = FAKE_BYTES * 3 / 2;
     workers();
-    r.d.stall = true;
+    stall_decode();
     client_request(&req, 4);
     client_ask(&r, &first, &req, 20000);
     router_rig_wait_for(&r, &first.n_tokens, 2);
@@ -351,7 +292,7 @@ Test(router_generate, what_does_not_fit_waits_and_is_served_when_there_is_room) 
     cr_assert_eq(f.n_queued, 1);
     cr_assert_eq(f.n_running, 1);
     cr_assert_eq(second.n_accepted, 0);
-    r.d.stall = false;
+    r.d.step = FAKE_END;
     fv_rpc_call_cancel(first.call);
     router_rig_wait(&r, &second.over);
     cr_assert_eq(second.end.status, FV_OK, "%s", second.why);
@@ -360,11 +301,11 @@ Test(router_generate, what_does_not_fit_waits_and_is_served_when_there_is_room) 
 
 Test(router_generate, a_full_queue_sends_away_with_a_hint_when_to_come_again) {
     static client first, second, third;
-    fv_router_options opt = {
-        .queue_max = 1, .deadline_ms = 20000, .report_ms = 500, .silence_ms = 20000};
-    r.d.capacity = 1500;
+    fv_router_options opt = router_rig_options();
+    opt.queue_max = 1;
+    r.d.capacity = FAKE_BYTES * 3 / 2;
     router_rig_with_workers(&r, &opt);
-    r.d.stall = true;
+    stall_decode();
     client_request(&req, 4);
     client_ask(&r, &first, &req, 20000);
     router_rig_wait_for(&r, &first.n_tokens, 2);
@@ -385,9 +326,9 @@ Test(router_generate, a_full_queue_sends_away_with_a_hint_when_to_come_again) {
 
 Test(router_generate, a_waiting_request_can_be_cancelled) {
     static client first, second;
-    r.d.capacity = 1500;
+    r.d.capacity = FAKE_BYTES * 3 / 2;
     workers();
-    r.d.stall = true;
+    stall_decode();
     client_request(&req, 4);
     client_ask(&r, &first, &req, 20000);
     router_rig_wait_for(&r, &first.n_tokens, 2);
@@ -406,7 +347,7 @@ Test(router_generate, a_waiting_request_can_be_cancelled) {
 Test(router_generate, two_requests_may_not_have_the_same_id_at_a_time) {
     static client second;
     workers();
-    r.d.stall = true;
+    stall_decode();
     client_request(&req, 4);
     req.request_id = (char *)"same";
     client_ask(&r, &k, &req, 10000);

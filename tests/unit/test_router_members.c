@@ -13,6 +13,7 @@ static router_rig r;
 #define PREFILL FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL
 #define DECODE FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE
 #define READY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY
+#define UNHEALTHY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_UNHEALTHY
 #define DRAINING FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_DRAINING
 #define LOST FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST
 
@@ -87,13 +88,14 @@ Test(router_members, a_name_that_is_taken_goes_to_the_newer_one) {
 }
 
 Test(router_members, a_silent_worker_is_lost_and_its_requests_fail) {
-    fv_router_options opt = {
-        .queue_max = 8, .deadline_ms = 20000, .report_ms = 50, .silence_ms = 400};
+    fv_router_options opt = router_rig_options();
+    opt.report_ms = 50;
+    opt.silence_ms = 400;
     Fovea__Inference__V1__GenerateRequest req;
     static client k;
     fleet_seen f;
     router_rig_with_workers(&r, &opt);
-    r.d.stall = true;
+    r.d.step = FAKE_NOTHING;
     client_request(&req, 4);
     client_ask(&r, &k, &req, 10000);
     for (int i = 0; i < 100 && !k.over; i++) {
@@ -131,6 +133,34 @@ Test(router_members, a_draining_worker_gets_nothing_new_and_may_leave) {
     router_rig_close(&r);
 }
 
+Test(router_members, an_unhealthy_worker_gets_nothing_new_until_it_is_well_again) {
+    fake_worker other = {.name = "d1", .role = DECODE};
+    static client k;
+    fleet_seen f;
+    router_rig_with_workers(&r, NULL);
+    try_join(&other);
+    r.d.unhealthy = true;
+    fake_report(&r.d);
+    do router_rig_fleet(&r, &f);
+    while (f.state[1] != UNHEALTHY);
+    for (int i = 0; i < 8; i++) {
+        client_ask_wait(&r, &k, 4);
+        cr_assert_str_eq(k.decode_worker, "d1");
+    }
+    other.unhealthy = true;
+    fake_report(&other);
+    for (int i = 0; i < 100 && r.serving; i++) router_rig_sleep(&r, 20);
+    cr_assert_not(r.serving, "nobody is well");
+    r.d.unhealthy = false;
+    fake_report(&r.d);
+    router_rig_wait(&r, &r.serving);
+    client_ask_wait(&r, &k, 4);
+    cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
+    cr_assert_str_eq(k.decode_worker, "d0");
+    close_extra(&other);
+    router_rig_close(&r);
+}
+
 Test(router_members, of_two_decode_workers_the_emptier_one_is_taken) {
     fake_worker other = {.name = "d1", .role = DECODE, .capacity = 1000000};
     Fovea__Inference__V1__GenerateRequest req;
@@ -138,7 +168,8 @@ Test(router_members, of_two_decode_workers_the_emptier_one_is_taken) {
     r.d.capacity = 100000; /* a tenth of the other one's */
     router_rig_with_workers(&r, NULL);
     try_join(&other);
-    r.d.stall = other.stall = true;
+    r.d.step = other.step = FAKE_TOKENS;
+    r.d.n_say = other.n_say = 1;
     client_request(&req, 4);
     for (int i = 0; i < 10; i++) {
         client_ask(&r, &many[i], &req, 20000);

@@ -1,0 +1,114 @@
+/* What a client hears: Accepted once, each token once, and the end. Which tokens it has got is kept
+ * here, as another worker may have to go on behind them. Loop thread. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "router/merge.h"
+#include "router/relay_internal.h"
+
+typedef Fovea__Inference__V1__GenerateEvent event_message;
+
+fv_status fv_answer_accept(fv_request *r) {
+    Fovea__Inference__V1__Accepted a = FOVEA__INFERENCE__V1__ACCEPTED__INIT;
+    event_message e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
+    if (r->accepted) return FV_OK;
+    a.request_id = r->id;
+    a.prefill_worker = r->attempt->p.name;
+    a.decode_worker = r->attempt->d.name;
+    a.bytes_bound = r->attempt->d.bytes;
+    e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_ACCEPTED;
+    e.accepted = &a;
+    FV_TRY(fv_rpc_call_send(r->client, &e.base));
+    r->accepted = true;
+    return FV_OK;
+}
+
+fv_status fv_answer_check(const fv_request *r, const fv_tokens_message *t) {
+    if (!t || t->n_tokens == 0) return FV_FAIL(FV_EDATA, "an event without tokens came");
+    if (t->index != r->n_token)
+        return FV_FAIL(FV_EDATA, "token %" PRIu32 " came, and %" PRIu32 " was due", t->index,
+                       r->n_token);
+    return FV_OK;
+}
+
+static fv_status note_tokens(fv_request *r, const fv_tokens_message *t) {
+    size_t n = r->n_token + t->n_tokens;
+    if (n > r->cap_token) {
+        size_t cap = 2 * n + 64;
+        uint32_t *ids = realloc(r->id_of, cap * sizeof *ids);
+        if (ids) r->id_of = ids;
+        uint64_t *digests = realloc(r->digest_of, cap * sizeof *digests);
+        if (digests) r->digest_of = digests;
+        if (!ids || !digests) return FV_FAIL(FV_ENOMEM, "no memory for %zu tokens", n);
+        r->cap_token = (uint32_t)cap;
+    }
+    for (size_t i = 0; i < t->n_tokens; i++) {
+        r->id_of[r->n_token + i] = t->tokens[i]->id;
+        r->digest_of[r->n_token + i] = t->tokens[i]->digest;
+    }
+    return FV_OK;
+}
+
+fv_status fv_answer_tokens(fv_request *r, fv_tokens_message *t) {
+    event_message e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
+    e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_TOKENS;
+    e.tokens = t;
+    if (r->first_s == 0) r->first_s = fv_clock_s();
+    FV_TRY(note_tokens(r, t));
+    FV_TRY(fv_rpc_call_send(r->client, &e.base));
+    r->n_token += (uint32_t)t->n_tokens;
+    return FV_OK;
+}
+
+/* The half of the report that went down with its worker. */
+static void name_missing_half(const fv_request *r, char *out, size_t size) {
+    const fv_attempt *a = r->attempt;
+    out[0] = '\0';
+    if (a->ended)
+        snprintf(out, size,
+                 "decode worker %s was lost behind the last token, and with it its half "
+                 "of this report",
+                 r->last_d);
+    else if (!a->report)
+        snprintf(out, size, "prefill worker %s was lost, and with it its half of this report",
+                 a->p.name);
+}
+
+static fv_status send_finished(fv_request *r) {
+    fv_attempt *a = r->attempt;
+    char missing[256];
+    fv_relay_facts facts = {.n_generated = r->n_token,
+                            .n_replay = r->n_replay,
+                            .seconds_first_token = r->first_s - r->arrived_s,
+                            .seconds_queued = r->started_s - r->arrived_s,
+                            .n_digest = r->msg->digests ? r->n_token : 0,
+                            .digest = r->digest_of,
+                            .missing = missing,
+                            .prefill_worker = a->p.name,
+                            .decode_worker = a->d.name};
+    fv_report_message report;
+    name_missing_half(r, missing, sizeof missing);
+    FV_TRY(fv_report_merge(a->report, a->finished ? a->finished->report : NULL, &facts, &a->arena,
+                           &report));
+    fv_finished_message f = FOVEA__INFERENCE__V1__FINISHED__INIT;
+    event_message e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
+    f.reason = a->finished ? a->finished->reason : a->finish;
+    f.report = &report;
+    e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_FINISHED;
+    e.finished = &f;
+    return fv_rpc_call_send(r->client, &e.base);
+}
+
+void fv_answer_maybe_finish(fv_request *r) {
+    const fv_attempt *a = r->attempt;
+    if (!a || !a->prefill_done || (!a->finish && !a->finished)) return;
+    if (!fv_rpc_call_writable(r->client)) return;
+    fv_status st = send_finished(r);
+    FV_LOG(INFO, ROUTER,
+           "req=%s event=done tokens=%" PRIu32 " replays=%" PRIu32 " prefill=%s decode=%s", r->id,
+           r->n_token, r->n_replay, a->p.name, a->d.name);
+    fv_request_finish(r, st);
+}

@@ -1,0 +1,322 @@
+/* One attempt at a request: its call to a prefill worker, and, once there is a first token, its
+ * call to a decode worker.
+ *
+ *     PREFILL --first token--> DECODE --Finished, and the prefill worker's half--> answered
+ *
+ * Events go to the client as they come. An attempt that fails is abandoned: what its calls still
+ * bring is dropped, and the request goes on without it (router/replay.c). One loss is none: a
+ * prefill worker that goes when the first token is out may have handed everything over. The decode
+ * worker knows, and its call fails if not.
+ *
+ * What bounds the wait for a worker that accepts and then is mute: its membership ends when it
+ * sends no reports (--silence-ms), the connection's pings when its machine is gone; one that goes
+ * on to say that it is well has until the request's time is over. Loop thread. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "router/relay_internal.h"
+#include "wire/refusal.h"
+#include "wire/rpc_message.h"
+
+typedef Fovea__Handoff__V1__PrefillEvent prefill_event;
+typedef Fovea__Handoff__V1__FirstToken first_message;
+typedef Fovea__Inference__V1__GenerateEvent event_message;
+
+/* ---- its life --------------------------------------------------------------------------- */
+
+static fv_status attempt_open(fv_request *r, fv_attempt **out) {
+    fv_attempt *a = calloc(1, sizeof *a);
+    if (!a) return FV_FAIL(FV_ENOMEM, "no memory to try a request");
+    a->req = r;
+    a->relay = r->relay;
+    a->relay->n_alive++;
+    r->attempt = a;
+    fv_request_set_state(r, FV_REQUEST_RUNNING);
+    if (r->started_s == 0) r->started_s = fv_clock_s();
+    *out = a;
+    return FV_OK;
+}
+
+static void maybe_free(fv_attempt *a) {
+    if (a->req || a->prefill || a->decode) return;
+    a->relay->n_alive--;
+    fv_arena_fini(&a->arena);
+    free(a);
+}
+
+static fv_outcome outcome_of(fv_status st) {
+    if (st == FV_OK) return FV_OUTCOME_WORKED;
+    return fv_failure_counts(st) ? FV_OUTCOME_FAILED : FV_OUTCOME_UNKNOWN;
+}
+
+/* Takes it from its request, with what there is to say of its workers. */
+static void part(fv_attempt *a, fv_outcome p, fv_outcome d) {
+    double now_s = fv_clock_s();
+    a->req->attempt = NULL;
+    a->req = NULL;
+    fv_place_give(&a->p, p, now_s);
+    fv_place_give(&a->d, d, now_s);
+    if (a->prefill) fv_rpc_call_cancel(a->prefill);
+    if (a->decode) fv_rpc_call_cancel(a->decode);
+}
+
+void fv_attempt_abandon(fv_attempt *a) {
+    part(a, FV_OUTCOME_UNKNOWN, FV_OUTCOME_UNKNOWN);
+    maybe_free(a);
+}
+
+/* The attempt is over, by fv_last_error; `a` may be gone after this. */
+static void fail(fv_attempt *a, fv_status st, int64_t retry_ms, bool blame_p, bool blame_d) {
+    fv_request *r = a->req;
+    char p_name[sizeof a->p.name], d_name[sizeof a->d.name];
+    snprintf(p_name, sizeof p_name, "%s", a->p.name);
+    snprintf(d_name, sizeof d_name, "%s", a->d.name);
+    fv_failure f = {.status = st,
+                    .retry_ms = retry_ms,
+                    .p = p_name,
+                    .d = d_name,
+                    .shun_p = blame_p,
+                    .shun_d = blame_d};
+    part(a, blame_p ? outcome_of(st) : FV_OUTCOME_UNKNOWN,
+         blame_d ? outcome_of(st) : FV_OUTCOME_UNKNOWN);
+    maybe_free(a);
+    fv_request_failed(r, &f);
+}
+
+static fv_status worker_failure(const fv_rpc_end *end, const char *role, const char *name) {
+    char who[FV_WORKER_NAME_MAX + 32];
+    /* What is the client's own mistake is told without the way it took. */
+    if (end->status == FV_EINVAL) return FV_FAIL(FV_EINVAL, "%s", end->text);
+    snprintf(who, sizeof who, "%s worker %s", role, name);
+    return fv_rpc_end_status(end, who);
+}
+
+/* Sending to the client failed: that is no worker's fault, so its call goes on until it is
+ * cancelled with the request. */
+static fv_status client_status(fv_request *r, fv_status st) {
+    if (st != FV_OK) fv_request_finish(r, st);
+    return FV_OK;
+}
+
+/* ---- decode ----------------------------------------------------------------------------- */
+
+static fv_status on_decoded_tokens(fv_attempt *a, fv_rpc_call *c, fv_tokens_message *t) {
+    fv_request *r = a->req;
+    FV_TRY(fv_answer_check(r, t));
+    fv_status st = fv_answer_tokens(r, t);
+    if (st == FV_OK && !fv_rpc_call_writable(r->client)) fv_rpc_call_pause(c);
+    return client_status(r, st);
+}
+
+static fv_status on_decoded(fv_rpc_call *c, grpc_byte_buffer *message) {
+    fv_attempt *a = fv_rpc_call_user(c);
+    ProtobufCMessage *m;
+    if (!a->req) return FV_OK;
+    FV_TRY(fv_rpc_call_unpack(c, &fovea__inference__v1__generate_event__descriptor, message, &m));
+    const event_message *e = (const event_message *)m;
+    if (e->event_case == FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_TOKENS)
+        return on_decoded_tokens(a, c, e->tokens);
+    if (e->event_case == FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_FINISHED) {
+        FV_TRY(fv_rpc_unpack(&fovea__inference__v1__generate_event__descriptor, message, &a->arena,
+                             &m));
+        a->finished = ((const event_message *)m)->finished;
+    }
+    return FV_OK;
+}
+
+/* Why the hand-off was refused; a worker that says so is well. */
+static bool says_refusal(const fv_rpc_call *c) {
+    const char *name;
+    size_t n;
+    return fv_rpc_call_metadata(c, FV_REFUSAL_KEY, &name, &n);
+}
+
+/* `a` may be gone after this, also where all is well: the request may end. */
+static void decode_over(fv_attempt *a, const fv_rpc_call *c, const fv_rpc_end *end) {
+    fv_relay *relay = a->relay;
+    fv_status st = a->finished ? FV_OK : worker_failure(end, "decode", a->d.name);
+    if (st == FV_OK && !a->finished)
+        st = FV_FAIL(FV_EDATA, "decode worker %s ended before the answer did", a->d.name);
+    if (st == FV_OK) {
+        fv_place_give(&a->d, FV_OUTCOME_WORKED, fv_clock_s());
+        fv_answer_maybe_finish(a->req);
+    } else {
+        /* Where the hand-off did not come, who had to bring it is at fault. */
+        bool not_brought = says_refusal(c);
+        fail(a, st, end->retry_ms, not_brought, !not_brought);
+    }
+    fv_relay_dispatch(relay);
+}
+
+static void on_decode_end(fv_rpc_call *c, const fv_rpc_end *end) {
+    fv_attempt *a = fv_rpc_call_user(c);
+    a->decode = NULL;
+    if (a->req)
+        decode_over(a, c, end);
+    else
+        maybe_free(a);
+}
+
+static const fv_rpc_events decode_events = {.on_message = on_decoded, .on_end = on_decode_end};
+
+/* A little longer than the request has: the relay's clock ends it, and says why. */
+static int64_t deadline_ms(const fv_request *r) {
+    double ms = fv_request_left_ms(r, fv_clock_s());
+    return FV_DEADLINE_SLACK_MS + (ms > 0 ? (int64_t)ms : 0);
+}
+
+static fv_status start_decode(fv_attempt *a) {
+    fv_request *r = a->req;
+    Fovea__Handoff__V1__DecodeRequest m = FOVEA__HANDOFF__V1__DECODE_REQUEST__INIT;
+    m.request_id = r->id;
+    m.source_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_TICKET;
+    m.ticket = (Fovea__Handoff__V1__Ticket *)(uintptr_t)a->ticket;
+    m.max_tokens = r->need.max_tokens;
+    m.n_stop = r->msg->n_stop;
+    m.stop = r->msg->stop;
+    m.ignore_eos = r->msg->ignore_eos;
+    m.n_logprobs = r->msg->n_logprobs;
+    m.digests = r->msg->digests;
+    m.n_replay = a->n_replay;
+    m.replay = r->id_of;
+    fv_rpc_call_options opt = {.path = "/fovea.handoff.v1.Decode/Decode",
+                               .events = &decode_events,
+                               .user = a,
+                               .deadline_ms = deadline_ms(r),
+                               .request = &m.base,
+                               .half_close = true,
+                               .parent = r->client};
+    return fv_rpc_call_open(a->d.worker->channel, &opt, &a->decode);
+}
+
+/* ---- prefill ---------------------------------------------------------------------------- */
+
+static fv_status on_begun(fv_attempt *a, grpc_byte_buffer *message) {
+    ProtobufCMessage *m;
+    FV_TRY(fv_rpc_unpack(&fovea__handoff__v1__prefill_event__descriptor, message, &a->arena, &m));
+    const Fovea__Handoff__V1__Begun *b = ((const prefill_event *)m)->begun;
+    a->ticket = b->ticket;
+    fv_place_resize(&a->d, b->bytes_bound);
+    return client_status(a->req, fv_answer_accept(a->req));
+}
+
+/* What came before has ended the answer: the worker says how, and has no token. */
+static bool had_ended(const fv_attempt *a, const first_message *first) {
+    return a->n_replay > 0 && first->finish && (!first->tokens || first->tokens->n_tokens == 0);
+}
+
+static fv_status on_first_token(fv_attempt *a, const first_message *first) {
+    fv_request *r = a->req;
+    if (a->first) return FV_FAIL(FV_EDATA, "two first tokens came");
+    a->ended = had_ended(a, first);
+    if (!a->ended) FV_TRY(fv_answer_check(r, first->tokens));
+    if (!first->finish && !(a->ticket && a->d.worker))
+        return FV_FAIL(FV_EDATA, "the answer goes on without room at a decode worker");
+    a->first = true;
+    a->finish = first->finish;
+    fv_status st = fv_answer_accept(r);
+    if (st == FV_OK && !a->ended) st = fv_answer_tokens(r, first->tokens);
+    if (st == FV_OK && !first->finish) st = start_decode(a);
+    if (first->finish) fv_place_give(&a->d, FV_OUTCOME_UNKNOWN, fv_clock_s());
+    return client_status(r, st);
+}
+
+static fv_status on_handed_off(fv_attempt *a, grpc_byte_buffer *message) {
+    ProtobufCMessage *m;
+    FV_TRY(fv_rpc_unpack(&fovea__handoff__v1__prefill_event__descriptor, message, &a->arena, &m));
+    a->report = ((const prefill_event *)m)->handed_off->report;
+    return FV_OK;
+}
+
+static fv_status on_prefilled(fv_rpc_call *c, grpc_byte_buffer *message) {
+    fv_attempt *a = fv_rpc_call_user(c);
+    ProtobufCMessage *m;
+    if (!a->req) return FV_OK;
+    FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__prefill_event__descriptor, message, &m));
+    const prefill_event *e = (const prefill_event *)m;
+    switch (e->event_case) {
+    case FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_BEGUN: return on_begun(a, message);
+    case FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_FIRST_TOKEN:
+        return on_first_token(a, e->first_token);
+    case FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_HANDED_OFF: return on_handed_off(a, message);
+    default: return FV_OK;
+    }
+}
+
+/* The decode worker has, or may have, all that it needs. */
+static bool may_go_on(const fv_attempt *a, fv_status st) {
+    return a->finish || a->finished || (a->first && st == FV_EIO);
+}
+
+static void prefill_over(fv_attempt *a, const fv_rpc_end *end) {
+    fv_relay *relay = a->relay;
+    fv_status st = worker_failure(end, "prefill", a->p.name);
+    if (st == FV_OK && !a->first)
+        st = FV_FAIL(FV_EDATA, "prefill worker %s ended before the first token", a->p.name);
+    if (st == FV_OK || may_go_on(a, st)) {
+        a->prefill_done = true;
+        fv_place_give(&a->p, outcome_of(st), fv_clock_s());
+        fv_answer_maybe_finish(a->req);
+    } else {
+        /* It may be the way to the decode worker: both are kept away from. Whoever is well soon has
+         * a call that shows it. */
+        fail(a, st, end->retry_ms, true, true);
+    }
+    fv_relay_dispatch(relay);
+}
+
+static void on_prefill_end(fv_rpc_call *c, const fv_rpc_end *end) {
+    fv_attempt *a = fv_rpc_call_user(c);
+    (void)c;
+    a->prefill = NULL;
+    if (a->req)
+        prefill_over(a, end);
+    else
+        maybe_free(a);
+}
+
+static const fv_rpc_events prefill_events = {.on_message = on_prefilled, .on_end = on_prefill_end};
+
+static fv_status start_prefill(fv_attempt *a) {
+    fv_request *r = a->req;
+    Fovea__Handoff__V1__PrefillRequest m = FOVEA__HANDOFF__V1__PREFILL_REQUEST__INIT;
+    fv_request_message checked = *r->msg;
+    checked.request_id = r->id;
+    checked.max_tokens = r->need.max_tokens;
+    m.request = &checked;
+    if (a->d.worker) m.decode_address = a->d.worker->intro->address;
+    m.n_replay = a->n_replay = r->n_token;
+    m.replay = r->id_of;
+    fv_rpc_call_options opt = {.path = "/fovea.handoff.v1.Prefill/Prefill",
+                               .events = &prefill_events,
+                               .user = a,
+                               .deadline_ms = deadline_ms(r),
+                               .request = &m.base,
+                               .half_close = true,
+                               .parent = r->client};
+    return fv_rpc_call_open(a->p.worker->channel, &opt, &a->prefill);
+}
+
+/* ---- from outside ----------------------------------------------------------------------- */
+
+fv_status fv_attempt_start(fv_request *r, fv_member *p, fv_member *d) {
+    fv_attempt *a;
+    FV_TRY(attempt_open(r, &a));
+    fv_place_take(&a->p, p, 0, fv_clock_s());
+    if (d) fv_place_take(&a->d, d, r->need.bytes, fv_clock_s());
+    return start_prefill(a);
+}
+
+void fv_attempt_lost(fv_attempt *a, const fv_member *w) {
+    bool p = a->p.worker == w, d = a->d.worker == w;
+    if (p) a->p.worker = NULL;
+    if (d) a->d.worker = NULL;
+    if ((d && !a->finished) || (p && !a->first)) {
+        fail(a, FV_FAIL(FV_EIO, "%s worker %s was lost", d ? "decode" : "prefill", w->intro->name),
+             -1, p, d);
+    } else if (p) {
+        a->prefill_done = true; /* if it has still something to say, that is welcome */
+        fv_answer_maybe_finish(a->req);
+    }
+}

@@ -1,0 +1,31 @@
+/* Room at a worker, taken and given back: its member counts it, its breaker hears how it went. */
+#include "router/place.h"
+
+#include <stdio.h>
+
+void fv_place_take(fv_place *x, fv_member *w, uint64_t bytes, double now_s) {
+    *x = (fv_place){.worker = w, .bytes = bytes, .taken_s = now_s};
+    x->trial = fv_breaker_begin(&w->breaker);
+    snprintf(x->name, sizeof x->name, "%s", w->intro->name);
+    w->n_taken++;
+    w->bytes_taken += bytes;
+}
+
+void fv_place_resize(fv_place *x, uint64_t bytes) {
+    if (!x->worker) return;
+    x->worker->bytes_taken += bytes - x->bytes;
+    x->bytes = bytes;
+}
+
+void fv_place_give(fv_place *x, fv_outcome outcome, double now_s) {
+    fv_member *w = x->worker;
+    if (!w) return;
+    x->worker = NULL;
+    w->n_taken--;
+    w->bytes_taken -= x->bytes;
+    switch (outcome) {
+    case FV_OUTCOME_WORKED: fv_breaker_worked(&w->breaker); break;
+    case FV_OUTCOME_FAILED: fv_breaker_failed(&w->breaker, x->taken_s, now_s); break;
+    case FV_OUTCOME_UNKNOWN: fv_breaker_unknown(&w->breaker, x->trial); break;
+    }
+}

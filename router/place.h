@@ -1,0 +1,35 @@
+#ifndef FOVEA_ROUTER_PLACE_H
+#define FOVEA_ROUTER_PLACE_H
+
+/* PLACE: what one attempt holds of one worker, and its word on how the worker did. Loop thread. */
+#include "router/members.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { FV_WORKER_NAME_MAX = 64 }; /* bytes */
+
+typedef struct fv_place {
+    fv_member *worker; /* borrowed; NULL: given back, or the worker is gone */
+    uint64_t bytes;    /* of its KV */
+    double taken_s;
+    bool trial;                        /* of its breaker */
+    char name[FV_WORKER_NAME_MAX + 1]; /* stays when the place is given back; "" never taken */
+} fv_place;
+
+typedef enum fv_outcome {
+    FV_OUTCOME_UNKNOWN = 0, /* it was broken off from here */
+    FV_OUTCOME_WORKED,
+    FV_OUTCOME_FAILED,
+} fv_outcome;
+
+void fv_place_take(fv_place *x, fv_member *w, uint64_t bytes, double now_s);
+void fv_place_resize(fv_place *x, uint64_t bytes); /* now the exact number is known */
+/* Again, or never taken, is fine. */
+void fv_place_give(fv_place *x, fv_outcome outcome, double now_s);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

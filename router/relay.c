@@ -1,0 +1,207 @@
+/* The list of requests: who waits, who goes next and to whom, how long, and the end of each. Loop
+ * thread. */
+#include "router/relay.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "router/choose.h"
+#include "router/relay_internal.h"
+
+#define PREFILL_ROLE FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL
+#define DECODE_ROLE FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE
+
+/* ---- a request's life ------------------------------------------------------------------- */
+
+fv_status fv_request_open(fv_relay *relay, fv_rpc_call *client, fv_request **out) {
+    fv_request *r = calloc(1, sizeof *r);
+    if (!r) return FV_FAIL(FV_ENOMEM, "no memory for another request");
+    r->relay = relay;
+    r->client = client;
+    r->arrived_s = fv_clock_s();
+    *relay->tail = r;
+    relay->tail = &r->next;
+    relay->n_alive++;
+    *out = r;
+    return FV_OK;
+}
+
+void fv_request_close(fv_request *r) {
+    fv_relay *relay = r->relay;
+    fv_request_end(r);
+    fv_request **at = &relay->first;
+    while (*at != r) at = &(*at)->next;
+    *at = r->next;
+    if (!*at) relay->tail = at;
+    relay->bytes -= r->bytes;
+    relay->n_alive--;
+    free(r->id_of);
+    free(r->digest_of);
+    free(r);
+}
+
+void fv_request_set_state(fv_request *r, fv_request_state to) {
+    fv_relay *relay = r->relay;
+    relay->n_queued += (to == FV_REQUEST_QUEUED) - (r->state == FV_REQUEST_QUEUED);
+    relay->n_running += (to == FV_REQUEST_RUNNING) - (r->state == FV_REQUEST_RUNNING);
+    r->state = to;
+}
+
+void fv_request_end(fv_request *r) {
+    if (r->state == FV_REQUEST_OVER) return;
+    fv_request_set_state(r, FV_REQUEST_OVER);
+    if (r->attempt) fv_attempt_abandon(r->attempt);
+    fv_relay_dispatch(r->relay);
+}
+
+void fv_request_finish(fv_request *r, fv_status st) {
+    if (r->state == FV_REQUEST_OVER) return;
+    if (st != FV_OK)
+        FV_LOG(WARN, ROUTER,
+               "req=%s event=failed status=%s tokens=%" PRIu32 " replays=%" PRIu32 " why=\"%s\"",
+               r->id, fv_status_name(st), r->n_token, r->n_replay, fv_last_error());
+    fv_rpc_call_finish(r->client, st);
+    fv_request_end(r);
+}
+
+double fv_request_left_ms(const fv_request *r, double now_s) {
+    double own = (double)r->relay->opt.deadline_ms - 1e3 * (now_s - r->arrived_s);
+    double clients = (double)fv_rpc_call_left_ms(r->client);
+    return own < clients ? own : clients;
+}
+
+fv_status fv_request_timed_out(const fv_request *r, double now_s) {
+    double s = now_s - r->arrived_s;
+    if (r->state == FV_REQUEST_QUEUED && r->n_token == 0)
+        return FV_FAIL(FV_EDEADLINE, "the fleet had no room for %.1f s; try again later", s);
+    return FV_FAIL(FV_EDEADLINE,
+                   "the answer was not complete after %.1f s: ask for fewer tokens, or start the "
+                   "router with a larger --deadline-ms",
+                   s);
+}
+
+/* ---- the queue -------------------------------------------------------------------------- */
+
+static uint32_t tokens_left(const fv_request *r) {
+    return r->need.max_tokens > r->n_token ? r->need.max_tokens - r->n_token : 0;
+}
+
+/* The prefill worker's token is the rest of the answer. */
+static bool needs_decode(const fv_request *r) { return tokens_left(r) > 1; }
+
+static bool choose_pair(const fv_request *r, bool wake, double now_s, fv_member **p,
+                        fv_member **d) {
+    fv_relay *relay = r->relay;
+    const fv_members *m = relay->opt.members;
+    fv_wish wish = {.role = DECODE_ROLE,
+                    .bytes = r->need.bytes,
+                    .bytes_least = r->need.bytes_least,
+                    .shun = r->shun_d ? r->last_d : "",
+                    .shun_strictly = now_s < r->shun_until_s,
+                    .wake = wake,
+                    .now_s = now_s};
+    *d = NULL;
+    if (needs_decode(r) && !(*d = fv_choose(m, &wish, &relay->random))) return false;
+    wish.role = PREFILL_ROLE;
+    wish.shun = r->shun_p ? r->last_p : "";
+    return (*p = fv_choose(m, &wish, &relay->random)) != NULL;
+}
+
+static fv_status nobody_there(const fv_request *r, fv_supply p) {
+    const char *role = p == FV_SUPPLY_SOME ? "decode" : "prefill";
+    if (!*r->why)
+        return FV_FAIL(FV_EIO, "there is no %s worker in the fleet now; try again later", role);
+    return FV_FAIL(FV_EIO,
+                   "%s, and there is no other %s worker in the fleet now; it is safe to send the "
+                   "request again",
+                   r->why, role);
+}
+
+/* Sends a request on its way, or ends it, or leaves it where it is. False: it waits for room, and
+ * nobody may overtake it. */
+static bool try_start(fv_request *r, double now_s) {
+    const fv_relay_options *opt = &r->relay->opt;
+    fv_supply p = fv_choose_supply(opt->members, PREFILL_ROLE, now_s);
+    fv_supply d =
+        needs_decode(r) ? fv_choose_supply(opt->members, DECODE_ROLE, now_s) : FV_SUPPLY_SOME;
+    bool lonely = p != FV_SUPPLY_SOME || d != FV_SUPPLY_SOME, wake = false;
+    if (!lonely) r->lonely_s = 0;
+    if (lonely && r->lonely_s == 0) r->lonely_s = now_s;
+    if (lonely) {
+        if (1e3 * (now_s - r->lonely_s) < (double)opt->wait_ms) return true;
+        wake = p != FV_SUPPLY_NONE && d != FV_SUPPLY_NONE;
+    }
+    /* A client that has not read what came before gets the rest when it has. */
+    if (fv_rpc_call_bytes_queued(r->client) > FV_RELAY_QUEUE_BYTES / 2) return true;
+    fv_member *to_p, *to_d;
+    if (now_s < r->not_before_s) return false;
+    if (lonely && !(wake && choose_pair(r, true, now_s, &to_p, &to_d))) {
+        fv_request_finish(r, nobody_there(r, p));
+        return true;
+    }
+    if (!lonely && !choose_pair(r, false, now_s, &to_p, &to_d)) return now_s < r->shun_until_s;
+    fv_status st = fv_attempt_start(r, to_p, to_d);
+    if (st != FV_OK) fv_request_finish(r, st);
+    return true;
+}
+
+void fv_relay_dispatch(fv_relay *relay) {
+    if (relay->dispatching) return; /* no request is freed in here, so the list stays as it is */
+    relay->dispatching = true;
+    double now_s = fv_clock_s();
+    bool full = false;
+    for (fv_request *r = relay->first; r && !full; r = r->next)
+        if (r->state == FV_REQUEST_QUEUED) full = !try_start(r, now_s);
+    relay->dispatching = false;
+}
+
+/* ---- from outside ----------------------------------------------------------------------- */
+
+void fv_relay_tick(fv_relay *relay) {
+    double now_s = fv_clock_s();
+    for (fv_request *r = relay->first; r; r = r->next)
+        if (r->state != FV_REQUEST_OVER && fv_request_left_ms(r, now_s) <= 0)
+            fv_request_finish(r, fv_request_timed_out(r, now_s));
+    fv_relay_dispatch(relay);
+}
+
+void fv_relay_gone(fv_relay *relay, fv_member *w) {
+    for (fv_request *r = relay->first; r; r = r->next)
+        if (r->attempt) fv_attempt_lost(r->attempt, w);
+    fv_relay_dispatch(relay);
+}
+
+fv_request *fv_relay_find(const fv_relay *relay, const char *id) {
+    fv_request *r = relay->first;
+    while (r && (r->state == FV_REQUEST_OVER || strcmp(r->id, id) != 0)) r = r->next;
+    return r;
+}
+
+fv_status fv_relay_abort(fv_relay *relay, const char *id) {
+    fv_request *r = fv_relay_find(relay, id);
+    if (!r) return FV_FAIL(FV_ENOTFOUND, "no request %s runs", id);
+    fv_request_finish(r, FV_FAIL(FV_ECANCELLED, "request %s was aborted", id));
+    return FV_OK;
+}
+
+int32_t fv_relay_queued(const fv_relay *r) { return r->n_queued; }
+int32_t fv_relay_running(const fv_relay *r) { return r->n_running; }
+int32_t fv_relay_alive(const fv_relay *r) { return r->n_alive; }
+
+fv_status fv_relay_open(const fv_relay_options *opt, fv_relay **out) {
+    fv_relay *relay = calloc(1, sizeof *relay);
+    if (!relay) return FV_FAIL(FV_ENOMEM, "no memory for requests");
+    relay->opt = *opt;
+    relay->tail = &relay->first;
+    if (getrandom(&relay->random, sizeof relay->random, 0) != sizeof relay->random ||
+        relay->random == 0)
+        relay->random = 0x9e3779b97f4a7c15u;
+    *out = relay;
+    return FV_OK;
+}
+
+void fv_relay_close(fv_relay *relay) { free(relay); }

@@ -1,0 +1,65 @@
+#ifndef FOVEA_ROUTER_RELAY_H
+#define FOVEA_ROUTER_RELAY_H
+
+/* RELAY: the requests of all clients on their way through the fleet.
+ *
+ *     right and wanted --> QUEUED --- room on a pair of workers ---> RUNNING --- answered ---> OVER
+ *                            ^                                          |
+ *                            '---- that attempt failed, or found no ----'
+ *                                  room after all: another one follows
+ *
+ *     client gone, deadline, Abort, the request's own fault, too many replays: from anywhere to
+ * OVER
+ *
+ * What holds in each state
+ *     QUEUED   holds nothing of any worker; the client may have tokens of earlier attempts
+ *     RUNNING  has one attempt (router/attempt.c): the calls to its workers, and room noted there
+ *     OVER     the client's call is finished, those to workers are cancelled or ended
+ *
+ * Requests are served in the order in which they came: the first one waits for room, and none
+ * overtakes it; one that was broken off is older than those behind it, and so the next. Loop
+ * thread. */
+#include "router/members.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fv_relay fv_relay; /* all requests; opaque */
+
+typedef struct fv_relay_options {
+    fv_members *members; /* borrowed */
+    int32_t queue_max;   /* requests that wait */
+    size_t bytes_max;    /* of all requests together, as they came */
+    int64_t deadline_ms; /* for a request, when its client gives it no less */
+    int64_t wait_ms;     /* for a worker, when there is none of its kind */
+    int32_t replays;     /* how often another pair may take over, per request */
+} fv_relay_options;
+
+/* Bytes of events that wait for a client that reads slowly: the limit of its call's queue. */
+enum { FV_RELAY_QUEUE_BYTES = 256 << 10 };
+
+fv_status fv_relay_open(const fv_relay_options *opt, fv_relay **out);
+void fv_relay_close(fv_relay *r); /* all requests are over; NULL is fine */
+
+/* Sends requests on their way, while there is room. */
+void fv_relay_dispatch(fv_relay *r);
+
+/* Ends those whose time is over, and dispatches: what was asked to wait may be due. */
+void fv_relay_tick(fv_relay *r);
+
+/* A worker is gone: another one takes over its requests. */
+void fv_relay_gone(fv_relay *r, fv_member *member);
+
+/* FV_ENOTFOUND when no such request runs. */
+fv_status fv_relay_abort(fv_relay *r, const char *request_id);
+
+int32_t fv_relay_queued(const fv_relay *r);
+int32_t fv_relay_running(const fv_relay *r);
+int32_t
+fv_relay_alive(const fv_relay *r); /* requests and attempts whose calls have not all ended */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

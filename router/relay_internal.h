@@ -1,0 +1,150 @@
+#ifndef FOVEA_ROUTER_RELAY_INTERNAL_H
+#define FOVEA_ROUTER_RELAY_INTERNAL_H
+
+/* A request and its attempts, as the files of the relay share them; nobody else includes this.
+ *
+ *   generate.c   the client's call: brings a request, and is told by it
+ *   relay.c      the list of requests: queue, dispatch, limits, the end
+ *   attempt.c    the calls to two workers on behalf of a request
+ *   replay.c     what becomes of a request whose attempt has failed
+ *   answer.c     events to the client, and what it has got of them */
+#include "handoff.pb-c.h"
+#include "inference.pb-c.h"
+#include "router/admit.h"
+#include "router/place.h"
+#include "router/relay.h"
+
+typedef Fovea__Inference__V1__GenerateRequest fv_request_message;
+typedef Fovea__Inference__V1__Tokens fv_tokens_message;
+typedef Fovea__Inference__V1__Finished fv_finished_message;
+typedef Fovea__Inference__V1__Report fv_report_message;
+
+enum {
+    FV_REQUEST_ID_MAX = 128,
+    FV_DEADLINE_SLACK_MS = 200, /* two clocks that are set to the same time */
+};
+
+typedef struct fv_request fv_request;
+
+/* One try. It is freed when its calls have ended and no request has it any more; until then what
+ * still comes of an abandoned one is dropped. */
+typedef struct fv_attempt {
+    fv_request *req; /* NULL: abandoned */
+    fv_relay *relay;
+    fv_rpc_call *prefill, *decode; /* borrowed; NULL before and after */
+    fv_place p, d;
+    uint32_t n_replay;                         /* tokens that the client had before it */
+    fv_arena arena;                            /* what the workers said */
+    const Fovea__Handoff__V1__Ticket *ticket;  /* from Begun */
+    bool first;                                /* the first token came, or word that */
+    bool ended;                                /* the answer had ended before this attempt */
+    Fovea__Inference__V1__FinishReason finish; /* the answer ends with the first token, or did */
+    bool prefill_done;                         /* nothing more is expected of it */
+    const fv_report_message *report;           /* the prefill worker's half, if it came */
+    const fv_finished_message *finished;       /* the decode worker's word */
+} fv_attempt;
+
+typedef enum fv_request_state {
+    FV_REQUEST_OVER = 0,
+    FV_REQUEST_QUEUED,
+    FV_REQUEST_RUNNING,
+} fv_request_state;
+
+struct fv_request {
+    fv_request *next; /* of all, in the order in which they came */
+    fv_relay *relay;
+    fv_request_state state;
+    fv_rpc_call *client;           /* borrowed; NULL: over */
+    const fv_request_message *msg; /* the client call's */
+    size_t bytes;                  /* of the message */
+    char id[FV_REQUEST_ID_MAX + 1];
+    fv_need need;
+    fv_attempt *attempt; /* RUNNING; else NULL */
+
+    double arrived_s, started_s, first_s; /* started: the first attempt. 0: not yet */
+    double not_before_s;                  /* a worker without room asked for so much patience */
+    double shun_until_s; /* so long not by who has failed, even if nobody else is */
+    double lonely_s;     /* since then there is no worker for it; 0: there is */
+
+    /* What the client has got. */
+    bool accepted;
+    uint32_t n_token, cap_token;
+    uint32_t *id_of;     /* [n_token], owned */
+    uint64_t *digest_of; /* [n_token], owned */
+
+    /* The last attempt that failed, and whom to keep away from for it. */
+    uint32_t n_replay;
+    char last_p[FV_WORKER_NAME_MAX + 1], last_d[FV_WORKER_NAME_MAX + 1];
+    bool shun_p, shun_d;
+    char why[FV_RPC_TEXT_MAX];
+};
+
+struct fv_relay {
+    fv_relay_options opt;
+    fv_request *first, **tail;
+    int32_t n_queued, n_running, n_alive;
+    size_t bytes;
+    uint64_t random, n_request;
+    bool dispatching;
+};
+
+/* ---- relay.c ---------------------------------------------------------------------------- */
+
+/* A request for a call that has come; OVER until it is known to be right. */
+fv_status fv_request_open(fv_relay *relay, fv_rpc_call *client, fv_request **out);
+/* It has no call any more; freed when nothing needs it. */
+void fv_request_close(fv_request *r);
+
+fv_request *fv_relay_find(const fv_relay *relay, const char *id); /* NULL when none runs */
+
+void fv_request_set_state(fv_request *r, fv_request_state to);
+
+/* Nothing more is done for it, and nothing is held. Again is fine. */
+void fv_request_end(fv_request *r);
+
+/* Ends it for the client, with fv_last_error when st is a failure. Again is fine. */
+void fv_request_finish(fv_request *r, fv_status st);
+
+double fv_request_left_ms(const fv_request *r, double now_s);      /* until its time is over */
+fv_status fv_request_timed_out(const fv_request *r, double now_s); /* FV_EDEADLINE, and why */
+
+/* ---- attempt.c -------------------------------------------------------------------------- */
+
+/* Begins to prefill; RUNNING. No decode worker (NULL) for an answer of one token. */
+fv_status fv_attempt_start(fv_request *r, fv_member *p, fv_member *d);
+
+/* Takes it from its request: gives everything back, cancels the calls. */
+void fv_attempt_abandon(fv_attempt *a);
+
+/* A worker is gone, which may be one of its two. */
+void fv_attempt_lost(fv_attempt *a, const fv_member *w);
+
+/* ---- replay.c --------------------------------------------------------------------------- */
+
+/* Why an attempt failed; the sentence is in fv_last_error. */
+typedef struct fv_failure {
+    fv_status status;
+    int64_t retry_ms;    /* for FV_EBUSY: when to come again; below 0: not said */
+    const char *p, *d;   /* names of its workers; "" none */
+    bool shun_p, shun_d; /* keep away from them for now */
+} fv_failure;
+
+/* Does such a failure say that a worker is not well? */
+bool fv_failure_counts(fv_status st);
+
+/* The request has no attempt: it is told, waits for room, or is tried again. */
+void fv_request_failed(fv_request *r, const fv_failure *f);
+
+/* ---- answer.c --------------------------------------------------------------------------- */
+
+/* All may fail for want of memory, or because the client reads too slowly. */
+fv_status fv_answer_accept(fv_request *r); /* once; later ones are silent */
+
+/* FV_EDATA: these are not the tokens that are due. */
+fv_status fv_answer_check(const fv_request *r, const fv_tokens_message *t);
+fv_status fv_answer_tokens(fv_request *r, fv_tokens_message *t);
+
+/* The last message, when all has been said; a client that reads slowly gets it later. */
+void fv_answer_maybe_finish(fv_request *r);
+
+#endif

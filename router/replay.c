@@ -1,0 +1,87 @@
+/* A request whose attempt has failed. Most failures of workers are no failures of the request:
+ * another pair goes on behind the tokens that the client has got.
+ *
+ *   what it says of itself (EINVAL ...)    the client is told
+ *   no room after all (EBUSY)              back into the queue; that is no failure
+ *   everything else                        back into the queue, so often; away from who has failed
+ *
+ * Loop thread. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "router/relay_internal.h"
+
+enum { SHUN_MS = 250 }; /* so long a worker that failed is not tried again, at the first time */
+
+typedef enum remedy { TELL, WAIT, REPLAY } remedy;
+
+static remedy remedy_for(fv_status st) {
+    switch (st) {
+    case FV_EINVAL:
+    case FV_EUNSUPPORTED:
+    case FV_ENOMEM: return TELL; /* it would be the same elsewhere */
+    case FV_EBUSY: return WAIT;
+    default: return REPLAY;
+    }
+}
+
+/* An unknown ticket, a lease that ran out: these happen to workers that are well. */
+bool fv_failure_counts(fv_status st) {
+    return st == FV_EIO || st == FV_EDEVICE || st == FV_EDATA || st == FV_EDEADLINE;
+}
+
+static void note(fv_request *r, const fv_failure *f) {
+    snprintf(r->last_p, sizeof r->last_p, "%s", f->p);
+    snprintf(r->last_d, sizeof r->last_d, "%s", f->d);
+    r->shun_p = f->shun_p;
+    r->shun_d = f->shun_d;
+    snprintf(r->why, sizeof r->why, "%s", fv_last_error());
+}
+
+static void requeue(fv_request *r) {
+    fv_request_set_state(r, FV_REQUEST_QUEUED);
+    fv_relay_dispatch(r->relay);
+}
+
+static void wait_for_room(fv_request *r, int64_t retry_ms) {
+    FV_LOG(DEBUG, ROUTER, "req=%s event=no-room prefill=%s decode=%s why=\"%s\"", r->id, r->last_p,
+           r->last_d, r->why);
+    r->not_before_s = fv_clock_s() + 1e-3 * (double)(retry_ms < 0 ? 0 : retry_ms);
+    requeue(r);
+}
+
+static void replay(fv_request *r) {
+    if (r->n_replay >= (uint32_t)r->relay->opt.replays) {
+        fv_request_finish(r, FV_FAIL(FV_EIO,
+                                     "given up after %" PRIu32 " replays, the last time with "
+                                     "prefill worker %s and decode worker %s: %s; it is safe to "
+                                     "send the request again",
+                                     r->n_replay, r->last_p, *r->last_d ? r->last_d : "(none)",
+                                     r->why));
+        return;
+    }
+    r->shun_until_s = fv_clock_s() + 1e-3 * (SHUN_MS << (r->n_replay < 4 ? r->n_replay : 4));
+    r->n_replay++;
+    FV_LOG(WARN, ROUTER,
+           "req=%s event=replay n=%" PRIu32 " tokens=%" PRIu32 " prefill=%s decode=%s why=\"%s\"",
+           r->id, r->n_replay, r->n_token, r->last_p, r->last_d, r->why);
+    requeue(r);
+}
+
+void fv_request_failed(fv_request *r, const fv_failure *f) {
+    double now_s = fv_clock_s();
+    double slack_ms = f->status == FV_EDEADLINE ? FV_DEADLINE_SLACK_MS : 0;
+    note(r, f);
+    switch (remedy_for(f->status)) {
+    case TELL: fv_request_finish(r, f->status); break;
+    case WAIT: wait_for_room(r, f->retry_ms); break;
+    case REPLAY:
+        if (fv_request_left_ms(r, now_s) <= slack_ms)
+            fv_request_finish(r, fv_request_timed_out(r, now_s));
+        else
+            replay(r);
+        break;
+    }
+}
