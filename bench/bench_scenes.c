@@ -2,7 +2,8 @@
  *
  * Each row makes `--images` scenes of the training split with all their facts, paints them, labels
  * their patches and asks seven questions about each, as a training step would; the last rows make
- * items of the exam, for which scenes are drawn until one has the answer that is wanted.
+ * items of the exam, for which scenes are drawn until one has the answer that is wanted. Seconds
+ * are those of the processor, so that other programs beside it count little.
  *
  *     bench_scenes --images 1000 */
 #include <stdio.h>
