@@ -1,13 +1,13 @@
 /* `fovea up` and clients of it, run as a user runs them: answers equal those of one process, bad
  * requests end with their code and a sentence, and whatever is broken off leaves nothing behind. */
 #include <criterion/criterion.h>
-#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/support/answer.h"
 #include "tests/support/fleet.h"
 
 #define FOVEA FOVEA_BIN "/fovea"
@@ -21,41 +21,8 @@ static void close_fleet(void) { fleet_close(&f); }
 
 TestSuite(fleet, .init = open_fleet, .fini = close_fleet, .timeout = 300);
 
-static json_t *ask_json(const char *where, const char *args) {
-    json_error_t err;
-    command_run(&r, FOVEA " ask --json %s %s", where, args);
-    cr_assert_eq(r.status, 0, "%s: %s", args, r.err);
-    json_t *root = json_loads(r.out, 0, &err);
-    cr_assert_not_null(root, "%s", err.text);
-    return root;
-}
-
-static json_t *report_of(const json_t *root, const char *key) {
-    return json_object_get(json_object_get(root, "report"), key);
-}
-
 /* The same question here and there: everything but times and the way is the same. */
-static void assert_same(const char *args) {
-    static const char *const same[] = {"checkpoint", "policy",   "tokens", "visual_rows",
-                                       "bytes",      "bypassed", "digests"};
-    char here[500], there[100];
-    snprintf(here, sizeof here, "--checkpoint %s/ck", f.dir);
-    snprintf(there, sizeof there, "--to %s", f.address);
-    json_t *a = ask_json(here, args), *b = ask_json(there, args);
-    cr_assert_gt(json_array_size(report_of(a, "digests")), 0);
-    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
-        char *x = json_dumps(report_of(a, same[i]), JSON_ENCODE_ANY);
-        char *y = json_dumps(report_of(b, same[i]), JSON_ENCODE_ANY);
-        cr_assert_str_eq(x, y, "%s: %s", args, same[i]);
-        free(x);
-        free(y);
-    }
-    json_object_del(a, "report");
-    json_object_del(b, "report");
-    cr_assert(json_equal(a, b), "%s: the answer differs", args);
-    json_decref(a);
-    json_decref(b);
-}
+static void assert_same(const char *args) { answer_assert_one_process(f.dir, f.address, args); }
 
 static void ask_fails(const char *args, int status, const char *words) {
     command_run(&r, FOVEA " ask --to %s %s", f.address, args);

@@ -66,6 +66,11 @@ void program_start(program *p, const char *dir, const char *name, const char *bi
     *p = (program){0};
     snprintf(p->name, sizeof p->name, "%s", name);
     snprintf(p->dir, sizeof p->dir, "%s", dir);
+    /* What one of this name has said before is not to be taken for its words. */
+    snprintf(line, sizeof line, "%s/%s.out", dir, name);
+    unlink(line);
+    snprintf(line, sizeof line, "%s/%s.log", dir, name);
+    unlink(line);
     snprintf(line, sizeof line, "exec " FOVEA_BIN "/%s %s >%s/%s.out 2>>%s/%s.log </dev/null",
              binary, args, dir, name, dir, name);
     p->pid = fork();

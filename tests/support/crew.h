@@ -1,0 +1,34 @@
+#ifndef FOVEA_TESTS_SUPPORT_CREW_H
+#define FOVEA_TESTS_SUPPORT_CREW_H
+
+/* A router and workers as single children of the test, each of which it may stop, kill and start
+ * again: for faults. (tests/support/fleet.h starts what a user starts.) What cannot be, aborts with
+ * its reason. */
+#include "tests/support/fleet.h"
+#include "tests/support/program.h"
+
+enum { CREW_MAX = 4 }; /* workers of a kind */
+
+typedef struct crew {
+    fleet f; /* the folder, the checkpoint, and the router's address; no `fovea up` */
+    program router, prefill[CREW_MAX], decode[CREW_MAX];
+    int n_prefill, n_decode;
+    char router_args[500], prefill_args[500], decode_args[500];
+} crew;
+
+/* Makes folder and checkpoint. The argument strings may be changed then. */
+void crew_open(crew *c, const char *name, const char *shape);
+/* Starts all, and waits until the router has seen every worker. */
+void crew_start(crew *c, int n_prefill, int n_decode);
+/* Single ones, also again: under their old names, the router where it was. */
+void crew_start_router(crew *c);
+void crew_start_prefill(crew *c, int i);
+void crew_start_decode(crew *c, int i);
+/* Ends all as SIGTERM does, and expects that it went well. Those that do not run are left out. */
+void crew_stop(crew *c);
+void crew_close(crew *c); /* kills what runs, removes the folder */
+
+/* Until so many workers are ready, nothing waits or runs, and no byte is held or promised. */
+void crew_wait_idle(const crew *c, int n_prefill, int n_decode);
+
+#endif
