@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "common/moment.h"
 #include "decode-worker/worker_internal.h"
 
 enum { MESSAGE_MAX = 1 << 20, CALLS_MAX = 4096 };
@@ -92,11 +93,13 @@ static fv_status token_chosen(fv_answer *x, uint32_t index, const fv_sampled *sa
     copy_text(t->text, text, n_text);
     atomic_fetch_add(&d->w->load.tokens_out, 1);
     fv_bridge_post(d->w->bridge, &t->op, true);
+    if (index >= 3) fv_moment_reached(FV_MOMENT_DECODE_RUNNING);
     return FV_OK;
 }
 
 static void answer_over(fv_answer *x, fv_status st, const fv_answer_report *r) {
     decode *d = (decode *)x;
+    if (st == FV_OK) fv_moment_reached(FV_MOMENT_DECODE_OVER);
     d->verdict = fv_verdict_take(st, r->refusal);
     d->report = *r;
     atomic_fetch_add(st == FV_OK ? &d->w->load.n_done : &d->w->load.n_failed, 1);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "common/moment.h"
 #include "decode-worker/worker_internal.h"
 #include "handoff.pb-c.h"
 #include "wire/rpc_frame.h"
@@ -82,7 +83,9 @@ static void run_offer(fv_job *job) {
     fv_refusal why = sink_of(r->w)->ops->offer(sink_of(r->w), &r->hello, &r->grant);
     r->verdict = fv_verdict_take(fv_refusal_status(why), why);
     r->granted = why == FV_REFUSED_NONE;
+    bool granted = r->granted;
     fv_bridge_post(r->w->bridge, &r->back, true);
+    if (granted) fv_moment_reached(FV_MOMENT_DECODE_GRANTED);
 }
 
 static void send_grant(request *r) {
@@ -223,6 +226,7 @@ static fv_refusal take_message(frame *f) {
     if (in.alive) return sink->ops->renew(sink, &in.ticket);
     FV_ADMIT(sink->ops->frame(sink, &in.ticket, in.seq, in.piece, in.n_piece));
     p->bytes += in.bytes;
+    fv_moment_reached(FV_MOMENT_DECODE_RECEIVING);
     return FV_REFUSED_NONE;
 }
 
@@ -244,7 +248,9 @@ static void run_frame(fv_job *job) {
     f->verdict = fv_verdict_take(fv_refusal_status(why), why);
     if (why != FV_REFUSED_NONE || f->broken) give_up(p);
     if (p->over) fv_answers_changed(p->w->answers);
+    bool committed = f->committed != 0;
     fv_bridge_post(p->w->bridge, &f->back, true);
+    if (committed) fv_moment_reached(FV_MOMENT_DECODE_COMMITTED);
 }
 
 static void send_reply(push *p, const frame *f) {

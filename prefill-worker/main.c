@@ -13,7 +13,7 @@ static const char program[] = "fovea-prefill";
 /* clang-format off */
 static const fv_option table[] = {
     FV_DAEMON_OPTIONS,
-    FV_DAEMON_VITALS_OPTIONS,
+    FV_DAEMON_WORKER_OPTIONS,
     {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,
      "Hugging Face checkpoint directory", 0, 0},
     {"router", "FOVEA_ROUTER", FV_OPTION_STRING, "HOST:PORT", NULL,

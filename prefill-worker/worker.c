@@ -8,6 +8,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/moment.h"
 #include "prefill-worker/worker_internal.h"
 #include "wire/rpc_listen.h"
 #include "wire/rpc_message.h"
@@ -187,6 +188,7 @@ static void send_report(fv_task *t) {
     e.handed_off = &done;
     if (st == FV_OK) st = fv_rpc_call_send(t->call, &e.base);
     fv_rpc_call_finish(t->call, st);
+    fv_moment_reached(FV_MOMENT_PREFILL_OVER);
 }
 
 static void send_failure(fv_task *t) {

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/moment.h"
 #include "prefill-worker/worker_internal.h"
 
 enum { GROUPS = 8 }; /* that the layers are cut into, unless told otherwise */
@@ -63,13 +64,17 @@ void fv_task_enlist(fv_job *job) {
     t->next = NULL;
     *l->tail = t;
     l->tail = &t->next;
+    if (!t->probe) fv_moment_reached(FV_MOMENT_PREFILL_QUEUED);
 }
 
 static void prepare(fv_task *t) {
     count_started(t, 1);
     t->state = FV_TASK_OPENING;
     fv_status st = fv_task_prepare(t);
-    if (st != FV_OK) end_task(t, st);
+    if (st != FV_OK)
+        end_task(t, st);
+    else if (t->state == FV_TASK_OPENING)
+        fv_moment_reached(FV_MOMENT_PREFILL_OPENING);
 }
 
 /* ---- what has happened since ------------------------------------------------------------- */
@@ -83,6 +88,7 @@ static void settle_opening(fv_task *t) {
         t->ticket = *fv_ship_ticket(t->ship);
         t->state = FV_TASK_READY;
         say(t, &t->begun);
+        fv_moment_reached(FV_MOMENT_PREFILL_READY);
     }
 }
 
@@ -92,6 +98,7 @@ static void settle_shipping(fv_task *t) {
     if (st != FV_OK) {
         end_task(t, st);
     } else if (done) {
+        fv_moment_reached(FV_MOMENT_PREFILL_COMMITTED);
         t->sent = fv_ship_get_report(t->ship);
         end_task(t, FV_OK);
     }
@@ -202,6 +209,7 @@ static fv_status send_final(void *user, int32_t n_layer) {
     for (int32_t i = 0; i < b->n; i++) {
         fv_task *t = b->task[i];
         if (cancelled(t) || t->lost != FV_OK) continue;
+        if (t->ship) fv_moment_reached(FV_MOMENT_PREFILL_COMPUTING);
         if (t->ship) t->lost = send_layers(t, n_layer);
         if (t->lost != FV_OK) snprintf(t->text, sizeof t->text, "%s", fv_last_error());
         n_wanted += t->lost == FV_OK;
@@ -271,6 +279,7 @@ static fv_status ship(fv_task *t) {
         .id = t->token.id, .logprob = t->token.logprob, .step = (uint64_t)t->msg->n_replay + 1};
     t->state = FV_TASK_SHIPPING;
     FV_TRY(send_layers(t, fv_kv_get_shape(t->kv)->n_layer));
+    fv_moment_reached(FV_MOMENT_PREFILL_SHIPPING);
     FV_TRY(fv_ship_end(t->ship, &first));
     t->sent_s = fv_clock_s();
     return FV_OK;
@@ -310,7 +319,10 @@ static bool run_batch(fv_prefill_worker *w) {
         fv_prefill_went_well(w);
     else if (n > 0 && st != FV_ECANCELLED)
         atomic_fetch_add(&w->n_bad, 1);
-    for (int32_t i = 0; i < n_token; i++) go_on(batch[i]);
+    for (int32_t i = 0; i < n_token; i++) {
+        if (batch[i]->ship) fv_moment_reached(FV_MOMENT_PREFILL_TOKEN);
+        go_on(batch[i]);
+    }
     return true;
 }
 

@@ -37,12 +37,14 @@ extern "C" {
     {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "info",                                         \
      "error, warn, info, debug; or per part, such as warn,wire=debug", 0, 0}
 
-/* And of a program that computes. */
-#define FV_DAEMON_VITALS_OPTIONS                                                                   \
+/* And of a worker. */
+#define FV_DAEMON_WORKER_OPTIONS                                                                   \
     {"probe-ms", "FOVEA_PROBE_MS", FV_OPTION_INT, "MS", "5000",                                    \
      "without requests for so long, it runs a tiny one of its own", 10, 3600000},                  \
     {"unhealthy-ms", "FOVEA_UNHEALTHY_MS", FV_OPTION_INT, "MS", "30000",                           \
-     "when no request went through for so long, it is NOT_SERVING until one does", 100, 86400000}
+     "when no request went through for so long, it is NOT_SERVING until one does", 100, 86400000},  \
+    {"hang-at", "FOVEA_HANG_AT", FV_OPTION_STRING, "MOMENT", NULL,                                 \
+     "help for tests of faults: hang when a request is there, such as prefill-ready", 0, 0}
 /* clang-format on */
 
 typedef struct fv_daemon_hooks {
@@ -57,7 +59,7 @@ typedef struct fv_daemon_hooks {
     void (*stopped)(void *user);
     /* What the computing thread has counted, for the judgement of common/vitals.h: all services are
      * SERVING while it is healthy. NULL: they are from the start, and until the program says
-     * otherwise. The options are then those of FV_DAEMON_VITALS_OPTIONS too. */
+     * otherwise. The options are then those of FV_DAEMON_WORKER_OPTIONS too. */
     fv_vital_signs (*signs)(void *user);
     /* It has become healthy, for the first time when it can take requests, or is not any more. Not
      * while draining. May be NULL. */

@@ -1,0 +1,34 @@
+#include "common/moment.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/log.h"
+
+fv_moment fv_moment_chosen = FV_MOMENT_NONE;
+
+static const char *const names[FV_N_MOMENT] = {
+#define X(id, name) [FV_MOMENT_##id] = name,
+    FV_MOMENTS(X)
+#undef X
+};
+
+fv_status fv_moment_hang_at(const char *name) {
+    char known[400] = "";
+    size_t n = 0;
+    if (!name) return FV_OK;
+    for (int i = 1; i < FV_N_MOMENT; i++) {
+        if (strcmp(names[i], name) == 0) {
+            fv_moment_chosen = (fv_moment)i;
+            return FV_OK;
+        }
+        n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", names[i]);
+    }
+    return FV_FAIL(FV_EINVAL, "there is no moment '%s' to hang at; there are %s", name, known);
+}
+
+void fv_moment_hang(fv_moment m) {
+    FV_LOG(WARN, GENERAL, "event=moment name=%s action=hang", names[m]);
+    for (;;) pause();
+}
