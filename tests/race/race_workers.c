@@ -1,6 +1,7 @@
 /* Both workers under ThreadSanitizer: loop and computing threads, hand-offs between them over
- * loopback. Prefill requests of two kinds at once; some are cancelled at once, some later, some are
- * over before. What was handed off and not collected is given up when the decode worker closes. */
+ * loopback, answers, and conversations that go on. Requests of two kinds at once; some are
+ * cancelled at once, some later, some are over before. What was handed off and not collected, and
+ * what is kept and not asked for, is given up when the decode worker closes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@
 const char *__tsan_default_options(void);
 const char *__tsan_default_options(void) { return "ignore_noninstrumented_modules=1"; }
 
-enum { CALLS = 16, ROUNDS = 3 };
+enum { CALLS = 16, ROUNDS = 3, TURNS = 2 };
 
 typedef struct pair {
     net net;
@@ -31,8 +32,13 @@ typedef struct pair {
 } pair;
 
 typedef struct asked {
+    pair *p;
     fv_rpc_call *call;
-    int32_t n;
+    bool hand_off, breaks_off; /* in the middle of its conversation */
+    fv_ticket ticket;
+    uint8_t name[16]; /* of what was kept after the last answer */
+    bool kept;
+    int32_t n, turn;
     bool over;
     fv_status status;
 } asked;
@@ -86,21 +92,101 @@ static void close_pair(pair *p) {
     fv_engine_close(&p->decode_engine);
 }
 
-static fv_status on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
-    (void)message;
-    ((asked *)fv_rpc_call_user(c))->n++;
+static fv_status on_prefilled(fv_rpc_call *c, grpc_byte_buffer *message) {
+    asked *a = fv_rpc_call_user(c);
+    ProtobufCMessage *m;
+    FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__prefill_event__descriptor, message, &m));
+    const Fovea__Handoff__V1__PrefillEvent *e = (const Fovea__Handoff__V1__PrefillEvent *)m;
+    a->n++;
+    if (e->event_case == FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_BEGUN) {
+        memcpy(a->ticket.id, e->begun->ticket->id.data, sizeof a->ticket.id);
+        a->ticket.epoch = e->begun->ticket->epoch;
+    }
     return FV_OK;
 }
 
+static fv_status on_decoded(fv_rpc_call *c, grpc_byte_buffer *message) {
+    asked *a = fv_rpc_call_user(c);
+    ProtobufCMessage *m;
+    FV_TRY(fv_rpc_call_unpack(c, &fovea__inference__v1__generate_event__descriptor, message, &m));
+    const Fovea__Inference__V1__GenerateEvent *e = (const Fovea__Inference__V1__GenerateEvent *)m;
+    if (e->event_case != FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_FINISHED) return FV_OK;
+    a->kept = e->finished->conversation.len == sizeof a->name;
+    if (a->kept) memcpy(a->name, e->finished->conversation.data, sizeof a->name);
+    return FV_OK;
+}
+
+static void decode(asked *a);
+static void forget(asked *a);
+
+/* Prefill, an answer, TURNS follow-ups, the end: as far as nobody breaks it off. */
 static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     asked *a = fv_rpc_call_user(c);
     a->call = NULL;
-    a->over = true;
     a->status = end->status;
+    if (end->status == FV_OK && a->hand_off && a->turn <= TURNS) {
+        NET_CHECK(a->turn == 0 || a->kept);
+        decode(a);
+        if (a->turn++ == 1 && a->breaks_off) fv_rpc_call_cancel(a->call);
+    } else if (end->status == FV_OK && a->kept) {
+        forget(a);
+    } else {
+        a->over = true;
+    }
+}
+
+static void begin(asked *a, const char *path, const fv_rpc_events *events,
+                  const ProtobufCMessage *m) {
+    fv_rpc_call_options opt = {.path = path,
+                               .events = events,
+                               .user = a,
+                               .deadline_ms = 60000,
+                               .request = m,
+                               .half_close = true};
+    NET_CHECK(fv_rpc_call_open(a->p->channel, &opt, &a->call) == FV_OK);
+}
+
+/* The hand-off's answer, or one more in the conversation that was kept. */
+static void decode(asked *a) {
+    static const fv_rpc_events events = {.on_message = on_decoded, .on_end = on_end};
+    Fovea__Handoff__V1__DecodeRequest m = FOVEA__HANDOFF__V1__DECODE_REQUEST__INIT;
+    Fovea__Handoff__V1__Ticket ticket = FOVEA__HANDOFF__V1__TICKET__INIT;
+    Fovea__Inference__V1__Prompt prompt = FOVEA__INFERENCE__V1__PROMPT__INIT;
+    prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT;
+    prompt.text = (char *)" and what else is there?";
+    ticket.id = (ProtobufCBinaryData){sizeof a->ticket.id, a->ticket.id};
+    ticket.epoch = a->ticket.epoch;
+    if (a->turn == 0) {
+        m.source_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_TICKET;
+        m.ticket = &ticket;
+    } else {
+        m.source_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_CONVERSATION;
+        m.conversation = (ProtobufCBinaryData){sizeof a->name, a->name};
+        m.prompt = &prompt;
+    }
+    m.max_tokens = 8;
+    m.ignore_eos = true;
+    m.keep_ms = 60000;
+    begin(a, "/fovea.handoff.v1.Decode/Decode", &events, &m.base);
+}
+
+static void on_forgotten(void *user, const fv_rpc_end *end, fv_rpc_call *c,
+                         grpc_byte_buffer *reply) {
+    asked *a = user;
+    (void)c, (void)reply;
+    NET_CHECK(end->status == FV_OK);
+    a->over = true;
+}
+
+static void forget(asked *a) {
+    Fovea__Handoff__V1__ForgetRequest m = FOVEA__HANDOFF__V1__FORGET_REQUEST__INIT;
+    m.conversation = (ProtobufCBinaryData){sizeof a->name, a->name};
+    NET_CHECK(fv_rpc_unary(a->p->channel, "/fovea.handoff.v1.Decode/Forget", &m.base, 60000,
+                           on_forgotten, a, NULL) == FV_OK);
 }
 
 static void ask(pair *p, asked *a, bool hand_off) {
-    static const fv_rpc_events events = {.on_message = on_message, .on_end = on_end};
+    static const fv_rpc_events events = {.on_message = on_prefilled, .on_end = on_end};
     Fovea__Handoff__V1__PrefillRequest m = FOVEA__HANDOFF__V1__PREFILL_REQUEST__INIT;
     Fovea__Inference__V1__GenerateRequest g = FOVEA__INFERENCE__V1__GENERATE_REQUEST__INIT;
     Fovea__Inference__V1__Prompt prompt = FOVEA__INFERENCE__V1__PROMPT__INIT;
@@ -112,25 +198,24 @@ static void ask(pair *p, asked *a, bool hand_off) {
     g.ignore_eos = true;
     m.request = &g;
     if (hand_off) m.decode_address = p->target;
-    fv_rpc_call_options opt = {.path = "/fovea.handoff.v1.Prefill/Prefill",
-                               .events = &events,
-                               .user = a,
-                               .deadline_ms = 10000,
-                               .request = &m.base,
-                               .half_close = true};
-    NET_CHECK(fv_rpc_call_open(p->channel, &opt, &a->call) == FV_OK);
+    a->p = p;
+    a->hand_off = hand_off;
+    begin(a, "/fovea.handoff.v1.Prefill/Prefill", &events, &m.base);
 }
 
 static void round_of_calls(pair *p) {
     asked all[CALLS] = {0};
-    for (int i = 0; i < CALLS; i++) ask(p, &all[i], i % 4 != 3);
+    for (int i = 0; i < CALLS; i++) {
+        all[i].breaks_off = i % 5 == 1;
+        ask(p, &all[i], i % 4 != 3);
+    }
     for (int i = 0; i < CALLS; i += 3) {
         if (i % 2) net_sleep(&p->net, i);
         if (all[i].call) fv_rpc_call_cancel(all[i].call);
     }
     for (int i = 0; i < CALLS; i++) {
         net_wait(&p->net, &all[i].over);
-        bool cancelled = i % 3 == 0; /* perhaps too late */
+        bool cancelled = i % 3 == 0 || all[i].breaks_off; /* perhaps too late */
         NET_CHECK(all[i].status == FV_OK || (cancelled && all[i].status == FV_ECANCELLED));
         NET_CHECK(cancelled || all[i].n >= 2);
     }
