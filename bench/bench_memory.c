@@ -33,15 +33,6 @@ static void must(fv_status st) {
     exit(1);
 }
 
-static void find_processes(bench *b) {
-    for (int i = 0; i < N_PROCESS; i++) {
-        command_run(&fleet_said, "pgrep -P %d -f %s", b->fleet.pid, programs[i]);
-        if (sscanf(fleet_said.out, "%d", &b->pid[i]) == 1) continue;
-        fprintf(stderr, "bench_memory: no %s runs\n", programs[i]);
-        exit(1);
-    }
-}
-
 /* Resident memory in KiB. */
 static double resident(int pid) {
     char path[64];
@@ -141,7 +132,7 @@ int main(int argc, char **argv) {
     fleet_open(&b.fleet, "bench-memory");
     fleet_synth(&b.fleet, "tiny");
     fleet_start(&b.fleet, "");
-    find_processes(&b);
+    for (int i = 0; i < N_PROCESS; i++) b.pid[i] = fleet_child(&b.fleet, programs[i]);
     must(fv_remote_open(b.fleet.address, &b.remote));
     printf("%8s  %13s  %13s  %13s   resident KiB\n", "requests", programs[0], programs[1],
            programs[2]);

@@ -20,9 +20,9 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "bench/cpu_time.h"
 #include "bench/relay.h"
 #include "cli/samples.h"
 #include "common/clock.h"
@@ -79,14 +79,6 @@ static void spawn(child *c, char *const *args) {
 static void end(const child *c) {
     kill(c->pid, SIGKILL);
     waitpid(c->pid, NULL, 0);
-}
-
-/* Seconds that all threads of a process have computed. */
-static double cpu_s(pid_t pid) {
-    clockid_t clock;
-    struct timespec t;
-    NET_CHECK(clock_getcpuclockid(pid, &clock) == 0 && clock_gettime(clock, &t) == 0);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static size_t pack_decode_request(uint32_t max_tokens, uint8_t *out) {
@@ -204,11 +196,11 @@ static void ask(crowd *c) {
 /* All requests by so many clients; notes requests and computing seconds. */
 static void run_crowd(bench *b, int way, int32_t n_client, double *rate, double *cpu) {
     crowd c = {.b = b, .channel = b->channel[1 + way]};
-    double cpu0 = cpu_s(b->way[way].pid), t0 = fv_clock_s();
+    double cpu0 = cpu_time_s(b->way[way].pid), t0 = fv_clock_s();
     for (int32_t i = 0; i < n_client; i++) ask(&c);
     while (c.n_over < b->n_request) uv_run(&b->loop, UV_RUN_ONCE);
     *rate = b->n_request / (fv_clock_s() - t0);
-    *cpu = (cpu_s(b->way[way].pid) - cpu0) / b->n_request;
+    *cpu = (cpu_time_s(b->way[way].pid) - cpu0) / b->n_request;
     /* what precedes the tokens, the tokens, and what follows them */
     NET_CHECK(c.n_message == b->n_request * (b->n_token + 2));
 }

@@ -174,19 +174,11 @@ Test(fleet, ending_a_fleet_lets_a_running_answer_end) {
     cr_assert(strstr(r.out, "1000 out, finish: length"), "%s", r.out);
 }
 
-/* Pid of the fleet's child whose program this is. */
-static int child_pid(const char *program) {
-    int pid = 0;
-    command_run(&r, "pgrep -P %d -f %s", f.pid, program);
-    cr_assert_eq(sscanf(r.out, "%d", &pid), 1, "no %s runs", program);
-    return pid;
-}
-
 Test(fleet, a_dead_worker_is_started_again_and_takes_up_its_answer) {
     fleet_synth(&f, "nano");
     fleet_start(&f, "--threads 1");
     int pid = ask_long(1500);
-    kill(child_pid("fovea-decode"), SIGKILL);
+    kill(fleet_child(&f, "fovea-decode"), SIGKILL);
     for (int i = 0; i < 2400 && kill(pid, 0) == 0; i++) usleep(50000);
     command_run(&r, "cat %s/long.err", f.dir);
     cr_assert(strstr(r.out, "1500 out, finish: length"), "%s", r.out);

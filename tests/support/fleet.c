@@ -61,6 +61,13 @@ void fleet_stop(fleet *f) {
     if (strstr(fleet_said.out, "event=killed")) give_up("%s", fleet_said.out);
 }
 
+int fleet_child(const fleet *f, const char *program) {
+    int pid = 0;
+    command_run(&fleet_said, "pgrep -P %d -f %s", f->pid, program);
+    if (sscanf(fleet_said.out, "%d", &pid) != 1) give_up("no %s runs", program);
+    return pid;
+}
+
 fv_fleet_count fleet_count(const fleet *f) {
     fv_remote *remote;
     fv_fleet_count count;

@@ -23,6 +23,9 @@ void fleet_start(fleet *f, const char *args);
 /* Ends it as Ctrl-C does, and expects that it went well. */
 void fleet_stop(fleet *f);
 
+/* Process of the fleet that runs this program ("fovea-decode"); the first, if there are several. */
+int fleet_child(const fleet *f, const char *program);
+
 fv_fleet_count fleet_count(const fleet *f);
 /* Within some time nothing runs any more, and no KV is held. */
 void fleet_wait_idle(const fleet *f);
