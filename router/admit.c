@@ -131,9 +131,31 @@ static fv_status check_answer(const request_message *r) {
     if (r->n_logprobs > LOGPROBS_MAX)
         return FV_FAIL(FV_EINVAL, "n_logprobs is %" PRIu32 "; it must be 0..%d", r->n_logprobs,
                        LOGPROBS_MAX);
-    if (r->keep_ms || r->conversation.len)
-        return FV_FAIL(FV_EUNSUPPORTED, "this fleet does not keep conversations; send the whole one"
-                                        " without keep_ms and conversation");
+    return FV_OK;
+}
+
+static fv_status check_conversation(const request_message *r, uint32_t keep_ms_max) {
+    size_t n = r->conversation.len;
+    if (r->keep_ms && !keep_ms_max)
+        return FV_FAIL(FV_EUNSUPPORTED, "this fleet keeps no conversations: send the whole one, "
+                                        "without keep_ms");
+    if (r->keep_ms > keep_ms_max)
+        return FV_FAIL(FV_EINVAL,
+                       "keep_ms is %" PRIu32 "; conversations are kept for at most %" PRIu32 " ms",
+                       r->keep_ms, keep_ms_max);
+    if (n == 0) return FV_OK;
+    if (n <= FV_CONVERSATION_ID_BYTES || n > FV_CONVERSATION_BYTES_MAX)
+        return FV_FAIL(FV_EINVAL,
+                       "conversation has %zu bytes; send a Finished.conversation as it "
+                       "came",
+                       n);
+    if (r->n_images)
+        return FV_FAIL(FV_EINVAL, "a conversation that is kept goes on without images: send the "
+                                  "whole one again");
+    if (r->policy)
+        return FV_FAIL(FV_EINVAL,
+                       "a conversation that is kept has its policy: leave policy out, or "
+                       "send the whole one again");
     return FV_OK;
 }
 
@@ -189,10 +211,12 @@ static fv_status bound_bytes(const request_message *r, const model_message *m, s
     return FV_OK;
 }
 
-fv_status fv_admit(const request_message *r, const model_message *model, fv_need *out) {
+fv_status fv_admit(const request_message *r, const model_message *model, uint32_t keep_ms_max,
+                   fv_need *out) {
     size_t n_image = 0, text_rows = 0;
     FV_TRY(check_names(r, model));
     FV_TRY(check_answer(r));
+    FV_TRY(check_conversation(r, keep_ms_max));
     FV_TRY(read_prompt(r, model, &n_image, &text_rows));
     FV_TRY(check_images(r, model, n_image));
     uint32_t fallback = model->limits ? model->limits->max_tokens_default : 0;

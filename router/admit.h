@@ -11,21 +11,24 @@ extern "C" {
 #endif
 
 enum {
+    FV_CONVERSATION_ID_BYTES = 16,   /* at the beginning of a conversation's name: the worker's */
+    FV_CONVERSATION_BYTES_MAX = 80,  /* behind it comes the name of the worker that has it */
     FV_REQUEST_BYTES_MAX = 64 << 20, /* a whole GenerateRequest */
     FV_REQUEST_TOKENS_DEFAULT = 128, /* when neither the request nor the model says */
 };
 
 typedef struct fv_need {
     uint32_t max_tokens;
-    uint64_t bytes;        /* of KV, at most: prompt and answer */
+    uint64_t bytes;        /* of KV, at most: prompt and answer, or what they add to what is kept */
     uint64_t bytes_least;  /* and at least: text may take few tokens */
     uint64_t bytes_prompt; /* of that, the prompt's */
 } fv_need;
 
-/* FV_EINVAL, FV_ENOTFOUND (another model) or FV_EUNSUPPORTED, with a sentence that names the
+/* keep_ms_max: how long a decode worker keeps a conversation at most, 0 for not at all.
+ * FV_EINVAL, FV_ENOTFOUND (another model) or FV_EUNSUPPORTED, with a sentence that names the
  * field. */
 fv_status fv_admit(const Fovea__Inference__V1__GenerateRequest *req,
-                   const Fovea__Inference__V1__Model *model, fv_need *out);
+                   const Fovea__Inference__V1__Model *model, uint32_t keep_ms_max, fv_need *out);
 
 #ifdef __cplusplus
 }

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/clock.h"
 #include "common/log.h"
@@ -72,14 +73,26 @@ static void name_missing_half(const fv_request *r, char *out, size_t size) {
                  "decode worker %s was lost behind the last token, and with it its half "
                  "of this report",
                  r->last_d);
-    else if (!a->report)
+    else if (!a->report && *a->p.name)
         snprintf(out, size, "prefill worker %s was lost, and with it its half of this report",
                  a->p.name);
+}
+
+/* The decode worker's name for what it keeps, and its own. */
+static void name_conversation(const fv_attempt *a, uint8_t *buffer, fv_finished_message *out) {
+    const ProtobufCBinaryData *id = &a->finished->conversation;
+    size_t n = strlen(a->d.name);
+    if (id->len != FV_CONVERSATION_ID_BYTES) return; /* it keeps nothing */
+    memcpy(buffer, id->data, id->len);
+    memcpy(buffer + id->len, a->d.name, n);
+    out->conversation = (ProtobufCBinaryData){id->len + n, buffer};
+    out->keep_ms = a->finished->keep_ms;
 }
 
 static fv_status send_finished(fv_request *r) {
     fv_attempt *a = r->attempt;
     char missing[256];
+    uint8_t conversation[FV_CONVERSATION_BYTES_MAX];
     fv_relay_facts facts = {.n_generated = r->n_token,
                             .n_replay = r->n_replay,
                             .seconds_first_token = r->first_s - r->arrived_s,
@@ -97,6 +110,7 @@ static fv_status send_finished(fv_request *r) {
     event_message e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
     f.reason = a->finished ? a->finished->reason : a->finish;
     f.report = &report;
+    if (a->finished) name_conversation(a, conversation, &f);
     e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_FINISHED;
     e.finished = &f;
     return fv_rpc_call_send(r->client, &e.base);

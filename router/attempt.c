@@ -104,7 +104,8 @@ static fv_status client_status(fv_request *r, fv_status st) {
 static fv_status on_decoded_tokens(fv_attempt *a, fv_rpc_call *c, fv_tokens_message *t) {
     fv_request *r = a->req;
     FV_TRY(fv_answer_check(r, t));
-    fv_status st = fv_answer_tokens(r, t);
+    fv_status st = fv_answer_accept(r);
+    if (st == FV_OK) st = fv_answer_tokens(r, t);
     if (st == FV_OK && !fv_rpc_call_writable(r->client)) fv_rpc_call_pause(c);
     return client_status(r, st);
 }
@@ -170,14 +171,22 @@ static fv_status start_decode(fv_attempt *a) {
     fv_request *r = a->req;
     Fovea__Handoff__V1__DecodeRequest m = FOVEA__HANDOFF__V1__DECODE_REQUEST__INIT;
     m.request_id = r->id;
-    m.source_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_TICKET;
-    m.ticket = (Fovea__Handoff__V1__Ticket *)(uintptr_t)a->ticket;
+    if (a->ticket) {
+        m.source_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_TICKET;
+        m.ticket = (Fovea__Handoff__V1__Ticket *)(uintptr_t)a->ticket;
+    } else {
+        m.source_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_CONVERSATION;
+        m.conversation = (ProtobufCBinaryData){FV_CONVERSATION_ID_BYTES, r->msg->conversation.data};
+        m.prompt = r->msg->prompt;
+        m.sampling = r->msg->sampling;
+    }
     m.max_tokens = r->need.max_tokens;
     m.n_stop = r->msg->n_stop;
     m.stop = r->msg->stop;
     m.ignore_eos = r->msg->ignore_eos;
     m.n_logprobs = r->msg->n_logprobs;
     m.digests = r->msg->digests;
+    m.keep_ms = r->msg->keep_ms;
     m.n_replay = a->n_replay;
     m.replay = r->id_of;
     fv_rpc_call_options opt = {.path = "/fovea.handoff.v1.Decode/Decode",
@@ -308,10 +317,20 @@ fv_status fv_attempt_start(fv_request *r, fv_member *p, fv_member *d) {
     return start_prefill(a);
 }
 
+fv_status fv_attempt_follow(fv_request *r, fv_member *d) {
+    fv_attempt *a;
+    FV_TRY(attempt_open(r, &a));
+    fv_place_take(&a->d, d, r->need.bytes, fv_clock_s());
+    a->first = a->prefill_done = true;
+    return start_decode(a);
+}
+
 void fv_attempt_lost(fv_attempt *a, const fv_member *w) {
     bool p = a->p.worker == w, d = a->d.worker == w;
     if (p) a->p.worker = NULL;
     if (d) a->d.worker = NULL;
+    bool left = w->state != FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST;
+    if (left && !(d && !a->decode)) return; /* its call says how it ends */
     if ((d && !a->finished) || (p && !a->first)) {
         fail(a, FV_FAIL(FV_EIO, "%s worker %s was lost", d ? "decode" : "prefill", w->intro->name),
              -1, p, d);

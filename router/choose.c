@@ -4,6 +4,7 @@
 #include <string.h>
 
 #define READY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY
+#define LOST FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST
 #define DECODE FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE
 
 uint64_t fv_member_bytes_used(const fv_member *w) {
@@ -11,13 +12,12 @@ uint64_t fv_member_bytes_used(const fv_member *w) {
     return said > w->bytes_taken ? said : w->bytes_taken;
 }
 
-/* `bytes` is a bound. Whether a request that nobody stands in the way of can be done is the
- * worker's own word: it knows the exact number. */
 bool fv_member_has_room(const fv_member *w, uint64_t bytes, uint64_t bytes_least) {
     if (w->role != DECODE) return w->n_taken < FV_PREFILL_MAX;
     uint64_t used = fv_member_bytes_used(w), capacity = w->load.bytes_capacity;
     if (capacity == 0) return true; /* it does not say */
-    return (used <= capacity && bytes <= capacity - used) || (used == 0 && bytes_least <= capacity);
+    if (bytes > capacity) bytes = bytes_least;
+    return used <= capacity && bytes <= capacity - used;
 }
 
 /* Part of its KV that would be taken; workers that do not say how much they have are all alike. */
@@ -81,6 +81,16 @@ fv_member *fv_choose(const fv_members *m, const fv_wish *wish, uint64_t *random)
     if (!w && *wish->shun && !wish->shun_strictly) w = better_of_two(m, &any, random);
     if (!w && wish->wake) w = first_awake(m, &any);
     return w;
+}
+
+uint64_t fv_choose_largest(const fv_members *m, Fovea__Inference__V1__Role role) {
+    uint64_t largest = 0;
+    for (const fv_member *w = fv_members_first(m); w; w = w->next) {
+        if (w->state == LOST || w->role != role) continue;
+        if (w->load.bytes_capacity == 0) return 0;
+        if (w->load.bytes_capacity > largest) largest = w->load.bytes_capacity;
+    }
+    return largest;
 }
 
 fv_supply fv_choose_supply(const fv_members *m, Fovea__Inference__V1__Role role, double now_s) {

@@ -20,7 +20,7 @@ enum { FV_PREFILL_MAX = 16 }; /* requests that are handed to one prefill worker 
 typedef struct fv_wish {
     Fovea__Inference__V1__Role role;
     uint64_t bytes;       /* of a decode worker's KV, at most */
-    uint64_t bytes_least; /* and at least: a worker that nobody uses is tried with that */
+    uint64_t bytes_least; /* and at least */
     const char *shun;     /* a worker that has just failed; "": none */
     bool shun_strictly;   /* not even when there is no other */
     /* When nobody else can: the one whose rest (router/breaker.h) ends first, before it has. */
@@ -31,10 +31,15 @@ typedef struct fv_wish {
 /* Bytes of a decode worker's KV that are spoken for: what it says, or what we gave it since. */
 uint64_t fv_member_bytes_used(const fv_member *w);
 
+/* `bytes` is a bound, and may be above all that there is: then the least that it can be counts.
+ * Whether it can be done is the worker's own word, which knows the exact number. */
 bool fv_member_has_room(const fv_member *w, uint64_t bytes, uint64_t bytes_least);
 
 /* A worker that is ready and has room; NULL when there is none now. */
 fv_member *fv_choose(const fv_members *m, const fv_wish *wish, uint64_t *random);
+
+/* The largest KV that a worker of this role says it has; 0: there is none, or one does not say. */
+uint64_t fv_choose_largest(const fv_members *m, Fovea__Inference__V1__Role role);
 
 /* Is there anybody at all? Room does not matter here. */
 typedef enum fv_supply {

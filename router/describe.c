@@ -77,7 +77,7 @@ fv_status fv_describe_model(fv_rpc_call *c, const fv_members *members) {
     if (said->limits) limits = *said->limits;
     limits.bytes_request = FV_REQUEST_BYTES_MAX;
     if (!limits.max_tokens_default) limits.max_tokens_default = FV_REQUEST_TOKENS_DEFAULT;
-    limits.keep_ms_max = 0; /* conversations are not kept */
+    limits.keep_ms_max = fv_members_keep_ms_max(members);
     m.limits = &limits;
     FV_TRY(fill_methods(a, &m));
     FV_TRY(fill_presets(a, &m));

@@ -7,6 +7,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "router/choose.h"
 #include "router/relay_internal.h"
 #include "wire/rpc_message.h"
 
@@ -27,10 +28,34 @@ static fv_status check_full(fv_rpc_call *c, const fv_relay *relay, size_t bytes)
     return FV_OK;
 }
 
+/* Too much now and later, so without a hint when to come again. */
+static fv_status check_fits(const fv_request *r) {
+    const fv_members *m = r->relay->opt.members;
+    const fv_need *need = &r->need;
+    uint64_t p = fv_choose_largest(m, FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL);
+    uint64_t d = fv_choose_largest(m, FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE);
+    bool follows = r->msg->conversation.len > 0;
+    if (p && !follows && need->bytes_prompt > p)
+        return FV_FAIL(FV_ENOMEM,
+                       "the prompt takes at least %" PRIu64 " bytes of KV, and the largest prefill "
+                       "worker has %" PRIu64 ": shorten it, or send fewer images",
+                       need->bytes_prompt, p);
+    if (d && (follows || need->max_tokens > 1) && need->bytes_least > d)
+        return FV_FAIL(FV_ENOMEM,
+                       "prompt and answer take at least %" PRIu64 " bytes of KV, and the largest "
+                       "decode worker has %" PRIu64 ": shorten the prompt, or ask for fewer than "
+                       "%" PRIu32 " tokens",
+                       need->bytes_least, d, need->max_tokens);
+    return FV_OK;
+}
+
 /* Before the request is read: its bytes are not wanted. */
 static fv_status on_start(fv_rpc_call *c) {
     fv_relay *relay = relay_of(c);
     fv_request *r;
+    if (relay->draining)
+        return FV_FAIL(FV_EIO, "this router shuts down: send the request to another one, or again "
+                               "in a while");
     FV_TRY(check_full(c, relay, 0));
     FV_TRY(fv_request_open(relay, c, &r));
     fv_rpc_call_set_user(c, r);
@@ -65,7 +90,8 @@ static fv_status on_request(fv_rpc_call *c, grpc_byte_buffer *message) {
     r->arrived_s = fv_clock_s();
     const fv_model_message *model = fv_members_model(relay->opt.members);
     if (!model) return FV_FAIL(FV_EIO, "no prefill worker has joined the fleet; try again later");
-    FV_TRY(fv_admit(r->msg, model, &r->need));
+    FV_TRY(fv_admit(r->msg, model, fv_members_keep_ms_max(relay->opt.members), &r->need));
+    FV_TRY(check_fits(r));
     FV_TRY(name_request(r));
     fv_request_set_state(r, FV_REQUEST_QUEUED);
     fv_relay_dispatch(relay);

@@ -31,6 +31,10 @@ typedef struct program {
 
 static void on_closed(void *user) { fv_daemon_end(((program *)user)->daemon); }
 
+static void drain(void *user) { fv_router_drain(((program *)user)->router); }
+
+static bool idle(void *user) { return fv_router_idle(((program *)user)->router); }
+
 static void stopped(void *user) {
     program *p = user;
     fv_router_close(p->router, on_closed, p);
@@ -46,7 +50,7 @@ static void on_serving(void *user, bool serving) {
 
 static fv_status run(const fv_options *o) {
     program p = {0};
-    fv_daemon_hooks hooks = {.user = &p, .stopped = stopped};
+    fv_daemon_hooks hooks = {.user = &p, .drain = drain, .idle = idle, .stopped = stopped};
     fv_router_options opt = {.queue_max = (int32_t)fv_options_int(o, "queue"),
                              .queue_bytes = (size_t)fv_options_int(o, "queue-bytes"),
                              .deadline_ms = fv_options_int(o, "deadline-ms"),

@@ -52,7 +52,7 @@ static void part(fv_members *m, fv_member *w, const char *why) {
     bool left = w->state == DRAINING;
     FV_LOG(WARN, ROUTER, "worker=%s event=%s reason=\"%s\"", w->intro->name, left ? "left" : "lost",
            why);
-    w->state = LOST;
+    if (!left) w->state = LOST;
     w->reported_s = fv_clock_s();
     if (w->join) fv_rpc_call_set_user(w->join, NULL);
     w->join = NULL;
@@ -137,7 +137,7 @@ static fv_status welcome(const fv_members *m, fv_rpc_call *c) {
     return fv_rpc_call_send(c, &cmd.base);
 }
 
-static fv_member *find(const fv_members *m, const char *name) {
+fv_member *fv_members_find(const fv_members *m, const char *name) {
     fv_member *w = m->first;
     while (w && strcmp(w->intro->name, name) != 0) w = w->next;
     return w;
@@ -145,10 +145,10 @@ static fv_member *find(const fv_members *m, const char *name) {
 
 /* Whoever had the name before is gone. */
 static void replace(fv_members *m, const char *name) {
-    fv_member *w = find(m, name);
+    fv_member *w = fv_members_find(m, name);
     if (!w) return;
     if (w->join) dismiss(m, w, FV_FAIL(FV_ECANCELLED, "another worker has joined as %s", name));
-    if ((w = find(m, name))) forget(m, w);
+    if ((w = fv_members_find(m, name))) forget(m, w);
 }
 
 static fv_status introduce(fv_members *m, fv_rpc_call *c, grpc_byte_buffer *message) {
@@ -273,6 +273,24 @@ const fv_model_message *fv_members_model(const fv_members *m) {
         lost = w->intro->model;
     }
     return lost;
+}
+
+static uint32_t least_keep_ms(const fv_members *m, bool lost, bool *any) {
+    uint32_t least = UINT32_MAX;
+    for (const fv_member *w = m->first; w; w = w->next) {
+        if (w->role != DECODE || (w->state == LOST) != lost) continue;
+        uint32_t ms = w->intro->model->limits ? w->intro->model->limits->keep_ms_max : 0;
+        if (ms < least) least = ms;
+        *any = true;
+    }
+    return *any ? least : 0;
+}
+
+/* While there is none, those that were lost say what there will be again. */
+uint32_t fv_members_keep_ms_max(const fv_members *m) {
+    bool any = false;
+    uint32_t ms = least_keep_ms(m, false, &any);
+    return any ? ms : least_keep_ms(m, true, &any);
 }
 
 fv_status fv_members_open(const fv_members_options *opt, fv_members **out) {

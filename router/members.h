@@ -7,7 +7,7 @@
  *     (none) ----------------> READY <--------------------> UNHEALTHY
  *                                |  \----------> DRAINING <---'
  *                                |                  |
- *                                |  the call ended, |  the call ended
+ *                                |  the call ended, |  the call ended: it has left
  *                                |  or silence      |
  *                                v                  v
  *                               LOST -FORGET_S-> (none)
@@ -50,7 +50,8 @@ typedef struct fv_members_options {
     uint32_t silence_ms; /* and are lost after so long without */
     /* A worker came, or has reported: there may be room now. */
     void (*on_change)(void *user);
-    /* It is not there any more: forget it, and everything on it. Its memory goes after this. */
+    /* It is not there any more: forget it, its memory goes after this. Everything on it is lost if
+     * it is LOST; one that is DRAINING has left by itself, and says elsewhere how its calls end. */
     void (*on_gone)(void *user, fv_member *member);
     void *user;
 } fv_members_options;
@@ -66,6 +67,13 @@ void fv_members_tick(fv_members *m, double now_s);
 
 fv_member *fv_members_first(const fv_members *m); /* ... ->next; lost ones among them */
 bool fv_members_ready(const fv_members *m, Fovea__Inference__V1__Role role); /* is one ready? */
+
+/* By its name; NULL when there is none, not even a lost one. */
+fv_member *fv_members_find(const fv_members *m, const char *name);
+
+/* How long conversations may be kept: what the most careful of the decode workers says. 0: not at
+ * all. */
+uint32_t fv_members_keep_ms_max(const fv_members *m);
 
 /* What the fleet serves, as a prefill worker says, or as the last one said that was lost not long
  * ago; NULL when there is none. */

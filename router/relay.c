@@ -149,13 +149,70 @@ static bool try_start(fv_request *r, double now_s) {
     return true;
 }
 
+/* ---- conversations ---------------------------------------------------------------------- */
+
+static fv_status conversation_gone(const char *name, const char *how) {
+    return FV_FAIL(FV_ENOTFOUND,
+                   "the conversation was kept by decode worker %s, which %s: send the whole "
+                   "conversation again",
+                   name, how);
+}
+
+/* The worker that has it: NULL and FV_OK while there is hope that it comes. */
+static fv_status find_keeper(fv_request *r, double now_s, fv_member **out) {
+    const ProtobufCBinaryData *c = &r->msg->conversation;
+    const fv_relay_options *opt = &r->relay->opt;
+    char name[FV_CONVERSATION_BYTES_MAX + 1] = "";
+    memcpy(name, c->data + FV_CONVERSATION_ID_BYTES, c->len - FV_CONVERSATION_ID_BYTES);
+    fv_member *w = fv_members_find(opt->members, name);
+    bool young = 1e3 * (now_s - r->relay->opened_s) < (double)opt->wait_ms;
+    *out = NULL;
+    if (!w && young) return FV_OK; /* workers are about to join a router that was started again */
+    if (!w || w->role != DECODE_ROLE) return conversation_gone(name, "is not in the fleet");
+    if (w->state == FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST)
+        return conversation_gone(name, "was lost");
+    if (w->state == FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_DRAINING)
+        return conversation_gone(name, "is about to leave");
+    bool well = w->state == FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY;
+    if (well && fv_breaker_admits(&w->breaker, now_s)) {
+        r->lonely_s = 0;
+        *out = w;
+        return FV_OK;
+    }
+    if (r->lonely_s == 0) r->lonely_s = now_s;
+    if (1e3 * (now_s - r->lonely_s) < (double)opt->wait_ms) return FV_OK;
+    if (!well || w->breaker.trial)
+        return FV_FAIL(FV_EIO,
+                       "decode worker %s, which keeps the conversation, is not well now: try again "
+                       "later, or send the whole conversation again",
+                       name);
+    *out = w; /* nobody else can: it is tried before its rest is over */
+    return FV_OK;
+}
+
+static void try_follow(fv_request *r, double now_s) {
+    fv_member *w;
+    fv_status st = find_keeper(r, now_s, &w);
+    if (st == FV_OK && w && now_s >= r->not_before_s &&
+        fv_member_has_room(w, r->need.bytes, r->need.bytes_least))
+        st = fv_attempt_follow(r, w);
+    if (st != FV_OK) fv_request_finish(r, st);
+}
+
+/* ---- whose turn it is ------------------------------------------------------------------- */
+
 void fv_relay_dispatch(fv_relay *relay) {
     if (relay->dispatching) return; /* no request is freed in here, so the list stays as it is */
     relay->dispatching = true;
     double now_s = fv_clock_s();
     bool full = false;
-    for (fv_request *r = relay->first; r && !full; r = r->next)
-        if (r->state == FV_REQUEST_QUEUED) full = !try_start(r, now_s);
+    for (fv_request *r = relay->first; r; r = r->next) {
+        if (r->state != FV_REQUEST_QUEUED) continue;
+        if (r->msg->conversation.len)
+            try_follow(r, now_s);
+        else if (!full)
+            full = !try_start(r, now_s);
+    }
     relay->dispatching = false;
 }
 
@@ -168,6 +225,8 @@ void fv_relay_tick(fv_relay *relay) {
             fv_request_finish(r, fv_request_timed_out(r, now_s));
     fv_relay_dispatch(relay);
 }
+
+void fv_relay_drain(fv_relay *relay) { relay->draining = true; }
 
 void fv_relay_gone(fv_relay *relay, fv_member *w) {
     for (fv_request *r = relay->first; r; r = r->next)
@@ -197,6 +256,7 @@ fv_status fv_relay_open(const fv_relay_options *opt, fv_relay **out) {
     if (!relay) return FV_FAIL(FV_ENOMEM, "no memory for requests");
     relay->opt = *opt;
     relay->tail = &relay->first;
+    relay->opened_s = fv_clock_s();
     if (getrandom(&relay->random, sizeof relay->random, 0) != sizeof relay->random ||
         relay->random == 0)
         relay->random = 0x9e3779b97f4a7c15u;

@@ -17,8 +17,8 @@
  *     OVER     the client's call is finished, those to workers are cancelled or ended
  *
  * Requests are served in the order in which they came: the first one waits for room, and none
- * overtakes it; one that was broken off is older than those behind it, and so the next. Loop
- * thread. */
+ * overtakes it; one that was broken off is older than those behind it, and so the next. Those that
+ * go on with a conversation wait for its worker alone, and for nobody else. Loop thread. */
 #include "router/members.h"
 
 #ifdef __cplusplus
@@ -41,6 +41,9 @@ enum { FV_RELAY_QUEUE_BYTES = 256 << 10 };
 
 fv_status fv_relay_open(const fv_relay_options *opt, fv_relay **out);
 void fv_relay_close(fv_relay *r); /* all requests are over; NULL is fine */
+
+/* From now on new requests are sent away; those that are here go on. */
+void fv_relay_drain(fv_relay *r);
 
 /* Sends requests on their way, while there is room. */
 void fv_relay_dispatch(fv_relay *r);

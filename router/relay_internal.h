@@ -85,7 +85,8 @@ struct fv_relay {
     int32_t n_queued, n_running, n_alive;
     size_t bytes;
     uint64_t random, n_request;
-    bool dispatching;
+    double opened_s;
+    bool dispatching, draining;
 };
 
 /* ---- relay.c ---------------------------------------------------------------------------- */
@@ -113,10 +114,13 @@ fv_status fv_request_timed_out(const fv_request *r, double now_s); /* FV_EDEADLI
 /* Begins to prefill; RUNNING. No decode worker (NULL) for an answer of one token. */
 fv_status fv_attempt_start(fv_request *r, fv_member *p, fv_member *d);
 
+/* Goes on with a conversation that is kept at d; RUNNING. */
+fv_status fv_attempt_follow(fv_request *r, fv_member *d);
+
 /* Takes it from its request: gives everything back, cancels the calls. */
 void fv_attempt_abandon(fv_attempt *a);
 
-/* A worker is gone, which may be one of its two. */
+/* A worker is gone (on_gone in router/members.h), which may be one of its two. */
 void fv_attempt_lost(fv_attempt *a, const fv_member *w);
 
 /* ---- replay.c --------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
  *   what it says of itself (EINVAL ...)    the client is told
  *   no room after all (EBUSY)              back into the queue; that is no failure
  *   everything else                        back into the queue, so often; away from who has failed
+ *   the same, of a kept conversation       the client is told: only it has the whole
  *
  * Loop thread. */
 #include <inttypes.h>
@@ -53,6 +54,13 @@ static void wait_for_room(fv_request *r, int64_t retry_ms) {
 }
 
 static void replay(fv_request *r) {
+    if (r->msg->conversation.len) {
+        fv_request_finish(r, FV_FAIL(FV_ENOTFOUND,
+                                     "the conversation is gone (%s): send the whole conversation "
+                                     "again",
+                                     r->why));
+        return;
+    }
     if (r->n_replay >= (uint32_t)r->relay->opt.replays) {
         fv_request_finish(r, FV_FAIL(FV_EIO,
                                      "given up after %" PRIu32 " replays, the last time with "

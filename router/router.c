@@ -138,6 +138,10 @@ free_router:
     return st;
 }
 
+void fv_router_drain(fv_router *r) { fv_relay_drain(r->relay); }
+
+bool fv_router_idle(const fv_router *r) { return fv_relay_alive(r->relay) == 0; }
+
 void fv_router_close(fv_router *r, void (*done)(void *user), void *user) {
     r->closing = true;
     r->done = done;

@@ -29,6 +29,10 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
 enum { FV_ROUTER_SERVICES = 2 };
 void fv_router_services(fv_router *r, fv_rpc_service out[FV_ROUTER_SERVICES]);
 
+/* The end begins: new requests are sent away, those that are here go on. */
+void fv_router_drain(fv_router *r);
+bool fv_router_idle(const fv_router *r); /* no request is here, nor on its way to a worker */
+
 /* When the server has stopped: waits for what is still on its way to workers, then frees `r` and
  * calls `done`. */
 void fv_router_close(fv_router *r, void (*done)(void *user), void *user);

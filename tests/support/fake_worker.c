@@ -145,10 +145,15 @@ void fake_send_token(fv_rpc_call *c, uint32_t index, const char *text) {
 void fake_send_finished(fv_rpc_call *c) {
     generate_event e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
     Fovea__Inference__V1__Finished f = FOVEA__INFERENCE__V1__FINISHED__INIT;
+    const fake_worker *w = fv_rpc_call_service(c);
     report_message report = FOVEA__INFERENCE__V1__REPORT__INIT;
     report.bytes_text_end = 99;
     f.reason = FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_LENGTH;
     f.report = &report;
+    if (w->keep_ms) {
+        f.conversation = (ProtobufCBinaryData){16, (uint8_t *)(uintptr_t)FAKE_CONVERSATION};
+        f.keep_ms = w->keep_ms;
+    }
     e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_FINISHED;
     e.finished = &f;
     NET_CHECK(fv_rpc_call_send(c, &e.base) == FV_OK);
@@ -171,26 +176,41 @@ static void say_next(fake_worker *w, fv_rpc_call *c) {
     w->next++;
 }
 
+static void check_source(fake_worker *w, const Fovea__Handoff__V1__DecodeRequest *req) {
+    w->followed = req->source_case == FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_CONVERSATION;
+    if (w->followed) {
+        NET_CHECK(req->conversation.len == 16);
+        NET_CHECK(memcmp(req->conversation.data, FAKE_CONVERSATION, 16) == 0);
+        NET_CHECK(req->prompt && req->n_replay == 0);
+        snprintf(w->prompt, sizeof w->prompt, "%s", req->prompt->text);
+    } else {
+        NET_CHECK(req->ticket && req->ticket->epoch == 7 && req->ticket->id.len == 16);
+        NET_CHECK(memcmp(req->ticket->id.data, ticket_id, 16) == 0);
+        NET_CHECK(!req->prompt);
+    }
+}
+
 static fv_status on_decode(fv_rpc_call *c, grpc_byte_buffer *message) {
     fake_worker *w = fv_rpc_call_service(c);
     ProtobufCMessage *m;
     FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__decode_request__descriptor, message, &m));
     w->calls++;
     const Fovea__Handoff__V1__DecodeRequest *req = (const Fovea__Handoff__V1__DecodeRequest *)m;
-    NET_CHECK(req->ticket && req->ticket->epoch == 7 && req->ticket->id.len == 16);
-    NET_CHECK(memcmp(req->ticket->id.data, ticket_id, 16) == 0);
+    check_source(w, req);
+    w->keep_ms = req->keep_ms;
     snprintf(w->request_id, sizeof w->request_id, "%s", req->request_id);
     check_replay(w, req->replay, req->n_replay);
     fv_status st;
     if (stops(w, c, FAKE_NOTHING, &st)) return st;
+    uint32_t first = w->followed ? 0 : w->n_replay + 1;
     w->flooded = w->n_replay;
     flood(c);
     if (w->flooded > w->n_replay) return FV_OK;
     w->max_tokens = req->max_tokens;
-    w->next = w->n_replay + 1;
+    w->next = first;
     if (w->skips > 0 && w->skips--) w->next++;
     while (w->next < w->max_tokens) {
-        if (w->next > w->n_replay + w->n_say && stops(w, c, FAKE_TOKENS, &st)) return st;
+        if (w->next >= first + w->n_say && stops(w, c, FAKE_TOKENS, &st)) return st;
         say_next(w, c);
         if (!w->take) continue;
         w->take(w->user, c);
@@ -269,6 +289,7 @@ static void introduce(fake_worker *w) {
     Fovea__Inference__V1__Model model = FOVEA__INFERENCE__V1__MODEL__INIT;
     Fovea__Inference__V1__Limits limits = FOVEA__INFERENCE__V1__LIMITS__INIT;
     limits.max_positions = 256;
+    limits.keep_ms_max = w->keep_ms_max;
     limits.bytes_image = 1000;
     limits.n_images = 2;
     model.name = (char *)"fake";

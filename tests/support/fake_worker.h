@@ -26,6 +26,7 @@ typedef struct fake_worker {
     Fovea__Inference__V1__Role role;
     const char *compat; /* NULL: what all have */
     uint64_t capacity;
+    uint32_t keep_ms_max;
     bool draining;
 
     /* May be changed at any time. */
@@ -48,6 +49,9 @@ typedef struct fake_worker {
     fv_rpc_end join_end;
     char join_text[FV_RPC_TEXT_MAX];
     char request_id[160], decode_address[64];
+    uint32_t keep_ms;              /* of the last call of Decode */
+    bool followed;                 /* it goes on with a conversation */
+    char prompt[64];               /* its text then */
     uint32_t max_tokens, n_replay; /* of the last request; replayed ids are checked */
 
     /* Its own. */
@@ -60,6 +64,9 @@ typedef struct fake_worker {
     fv_rpc_call *last;      /* its last call, while it runs */
     bool dead, stopped;
 } fake_worker;
+
+/* The 16 bytes under which a decode worker keeps a conversation. */
+#define FAKE_CONVERSATION "sixteen bytes..."
 
 /* Serves, and joins the router at `target`. */
 void fake_open(fake_worker *w, fv_bridge *bridge, const char *target);

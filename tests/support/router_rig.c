@@ -149,6 +149,10 @@ static void hear_finished(client *k, const Fovea__Inference__V1__Finished *f) {
     k->bytes_raw = r->bytes_raw;
     k->bytes_text_end = r->bytes_text_end;
     k->n_generated = r->n_generated;
+    k->keep_ms = f->keep_ms;
+    k->n_conversation = f->conversation.len;
+    NET_CHECK(k->n_conversation <= sizeof k->conversation);
+    if (k->n_conversation) memcpy(k->conversation, f->conversation.data, k->n_conversation);
     k->n_replays = r->n_replays;
     snprintf(k->report_prefill, sizeof k->report_prefill, "%s", r->prefill_worker);
     snprintf(k->report_decode, sizeof k->report_decode, "%s", r->decode_worker);

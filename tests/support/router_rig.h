@@ -28,7 +28,9 @@ typedef struct client {
     char text[8192], request_id[160], prefill_worker[64], decode_worker[64];
     uint64_t bytes_bound, digests[8], bytes_raw, bytes_text_end;
     size_t n_digests;
-    uint32_t n_generated, n_replays;
+    uint8_t conversation[128];
+    size_t n_conversation;
+    uint32_t n_generated, n_replays, keep_ms;
     char report_prefill[64], report_decode[64], notes[512];
     Fovea__Inference__V1__FinishReason reason;
     bool over, pause;

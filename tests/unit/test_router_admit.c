@@ -21,6 +21,7 @@ static uint32_t id_list[] = {1, 2, 999, 3};
 static uint8_t bytes[] = "a picture";
 static request_message req;
 static fv_need need;
+static uint32_t keep_ms_max;
 
 /* Four ids, one of them a picture's, for a model of 4 layers, 2 KV heads of 8 numbers. */
 static void setup(void) {
@@ -58,12 +59,12 @@ static void setup(void) {
 TestSuite(router_admit, .init = setup);
 
 static void refused(fv_status st, const char *words) {
-    cr_assert_eq(fv_admit(&req, &model, &need), st, "%s", fv_last_error());
+    cr_assert_eq(fv_admit(&req, &model, keep_ms_max, &need), st, "%s", fv_last_error());
     cr_assert(strstr(fv_last_error(), words), "%s", fv_last_error());
 }
 
 static void admitted(void) {
-    cr_assert_eq(fv_admit(&req, &model, &need), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_admit(&req, &model, keep_ms_max, &need), FV_OK, "%s", fv_last_error());
 }
 
 Test(router_admit, the_bound_is_rows_times_bytes) {
@@ -237,12 +238,46 @@ Test(router_admit, stop_strings_are_few_and_short) {
     refused(FV_EINVAL, "stop string 0");
 }
 
-Test(router_admit, conversations_are_not_kept_here) {
+Test(router_admit, conversations_are_kept_for_so_long_and_no_longer) {
+    keep_ms_max = 0;
     req.keep_ms = 1;
-    refused(FV_EUNSUPPORTED, "conversations");
-    req.keep_ms = 0;
-    req.conversation = (ProtobufCBinaryData){sizeof bytes, bytes};
-    refused(FV_EUNSUPPORTED, "conversations");
+    refused(FV_EUNSUPPORTED, "keeps no conversations");
+    keep_ms_max = 5000;
+    req.keep_ms = 5000;
+    admitted();
+    req.keep_ms = 5001;
+    refused(FV_EINVAL, "at most 5000 ms");
+}
+
+Test(router_admit, a_follow_up_is_text_alone) {
+    Fovea__Inference__V1__Policy policy = FOVEA__INFERENCE__V1__POLICY__INIT;
+    uint8_t name[100] = "0123456789abcdefd0";
+    id_list[2] = 4;
+    req.n_images = 0;
+    req.conversation = (ProtobufCBinaryData){18, name};
+    admitted();
+    cr_assert_eq(need.bytes, (uint64_t)(4 + 10) * 4 * 2 * 2 * 8 * 2, "what it adds");
+    req.conversation.len = 16;
+    refused(FV_EINVAL, "16 bytes");
+    req.conversation.len = 81;
+    refused(FV_EINVAL, "81 bytes");
+    req.conversation.len = 18;
+    req.policy = &policy;
+    refused(FV_EINVAL, "policy");
+    req.policy = NULL;
+    req.n_images = 1;
+    refused(FV_EINVAL, "without images");
+}
+
+Test(router_admit, ids_are_bounded_from_below_as_from_above_and_text_is_not) {
+    admitted();
+    cr_assert_eq(need.bytes_least, need.bytes);
+    cr_assert_eq(need.bytes_prompt, (uint64_t)(3 + 16) * 4 * 2 * 2 * 8 * 2);
+    prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT;
+    prompt.text = (char *)"<image> what is it?";
+    admitted();
+    cr_assert_eq(need.bytes_least, (uint64_t)(1 + 16 + 10) * 4 * 2 * 2 * 8 * 2);
+    cr_assert_gt(need.bytes, need.bytes_least);
 }
 
 /* ---- policies over the wire ------------------------------------------------------------- */

@@ -360,3 +360,146 @@ Test(router_generate, two_requests_may_not_have_the_same_id_at_a_time) {
     router_rig_wait(&r, &k.over);
     router_rig_close(&r);
 }
+
+/* ---- limits ----------------------------------------------------------------------------- */
+
+static void too_large(const char *words) {
+    router_rig_wait(&r, &k.over);
+    cr_assert_eq(k.end.code, GRPC_STATUS_RESOURCE_EXHAUSTED, "%s", k.why);
+    cr_assert_eq(k.end.status, FV_ENOMEM, "no hint when to come again: it will never fit");
+    cr_assert(strstr(k.why, words), "%s", k.why);
+    cr_assert_eq(r.p.calls, 0);
+    assert_idle();
+    router_rig_close(&r);
+}
+
+Test(router_generate, what_no_decode_worker_can_hold_is_told_with_the_numbers) {
+    r.d.capacity = 40000;
+    workers();
+    client_request(&req, 200); /* and one row of text, 4 layers of 2 heads of 8 floats each */
+    client_ask(&r, &k, &req, 10000);
+    too_large("at least 102912 bytes of KV, and the largest decode worker has 40000");
+}
+
+Test(router_generate, a_prompt_that_no_prefill_worker_can_hold_is_told_with_the_numbers) {
+    static uint32_t list[100];
+    Fovea__Inference__V1__TokenIds ids = FOVEA__INFERENCE__V1__TOKEN_IDS__INIT;
+    Fovea__Inference__V1__Prompt prompt = FOVEA__INFERENCE__V1__PROMPT__INIT;
+    r.p.capacity = 40000;
+    workers();
+    client_request(&req, 4);
+    ids.n_id = 100;
+    ids.id = list;
+    prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_IDS;
+    prompt.ids = &ids;
+    req.prompt = &prompt;
+    client_ask(&r, &k, &req, 10000);
+    too_large("at least 51200 bytes of KV, and the largest prefill worker has 40000");
+}
+
+Test(router_generate, a_text_whose_bound_is_above_what_there_is_gets_its_chance) {
+    static char text[200];
+    Fovea__Inference__V1__Prompt prompt = FOVEA__INFERENCE__V1__PROMPT__INIT;
+    r.d.capacity = 40000; /* the bound is more than 100000, and the fake worker says FAKE_BYTES */
+    workers();
+    memset(text, 'x', sizeof text - 1);
+    client_request(&req, 4);
+    prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT;
+    prompt.text = text;
+    req.prompt = &prompt;
+    client_ask(&r, &k, &req, 10000);
+    router_rig_wait(&r, &k.over);
+    cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
+    router_rig_close(&r);
+}
+
+Test(router_generate, what_a_worker_finds_too_large_is_told_and_not_tried_again) {
+    workers();
+    r.p.step = FAKE_NOTHING;
+    r.p.fail = FV_ENOMEM;
+    client_ask_wait(&r, &k, 4);
+    cr_assert_eq(k.end.code, GRPC_STATUS_RESOURCE_EXHAUSTED);
+    cr_assert_eq(k.end.status, FV_ENOMEM);
+    cr_assert_eq(r.p.calls, 1);
+    router_rig_close(&r);
+}
+
+Test(router_generate, requests_of_too_many_bytes_together_are_sent_away_for_a_while) {
+    static client first;
+    static char text[9000];
+    Fovea__Inference__V1__Prompt prompt = FOVEA__INFERENCE__V1__PROMPT__INIT;
+    fv_router_options opt = router_rig_options();
+    opt.queue_bytes = 10000;
+    router_rig_with_workers(&r, &opt);
+    stall_decode();
+    memset(text, 'x', sizeof text - 1);
+    client_request(&req, 4);
+    prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT;
+    prompt.text = text;
+    req.prompt = &prompt;
+    client_ask(&r, &first, &req, 20000);
+    router_rig_wait_for(&r, &first.n_tokens, 2);
+    client_ask(&r, &k, &req, 20000);
+    router_rig_wait(&r, &k.over);
+    cr_assert_eq(k.end.code, GRPC_STATUS_RESOURCE_EXHAUSTED);
+    cr_assert_eq(k.end.status, FV_EBUSY, "%s", k.why);
+    cr_assert_gt(k.end.retry_ms, 0);
+    r.d.step = FAKE_END;
+    fv_rpc_call_cancel(first.call);
+    router_rig_wait(&r, &first.over);
+    assert_idle();
+    client_ask(&r, &k, &req, 20000);
+    router_rig_wait(&r, &k.over);
+    cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
+    router_rig_close(&r);
+}
+
+/* ---- the end ---------------------------------------------------------------------------- */
+
+Test(router_generate, a_router_that_drains_takes_nothing_new_and_finishes_what_it_has) {
+    static client first, second;
+    r.d.capacity = FAKE_BYTES * 3 / 2;
+    workers();
+    stall_decode();
+    client_request(&req, 4);
+    client_ask(&r, &first, &req, 20000);
+    router_rig_wait_for(&r, &first.n_tokens, 2);
+    client_ask(&r, &second, &req, 20000); /* waits for room */
+    router_rig_sleep(&r, 100);
+    fv_router_drain(r.router);
+    client_ask_wait(&r, &k, 4);
+    cr_assert_eq(k.end.code, UNAVAILABLE);
+    cr_assert(strstr(k.why, "shuts down"), "%s", k.why);
+    cr_assert_not(fv_router_idle(r.router));
+    r.d.step = FAKE_END;
+    fake_go_on(&r.d);
+    router_rig_wait(&r, &first.over);
+    cr_assert_eq(first.end.status, FV_OK, "%s", first.why);
+    router_rig_wait(&r, &second.over);
+    cr_assert_eq(second.end.status, FV_OK, "%s", second.why);
+    for (int i = 0; i < 500 && !fv_router_idle(r.router); i++) router_rig_sleep(&r, 10);
+    cr_assert(fv_router_idle(r.router));
+    router_rig_close(&r);
+}
+
+/* It drains, then leaves as its call ends: whichever the router hears first. */
+Test(router_generate, a_worker_that_drains_finishes_what_it_has_and_leaves) {
+    workers();
+    stall_decode();
+    client_request(&req, 4);
+    client_ask(&r, &k, &req, 20000);
+    router_rig_wait_for(&r, &k.n_tokens, 2);
+    r.d.draining = true;
+    fake_report(&r.d);
+    router_rig_sleep(&r, 100);
+    fake_leave(&r.d);
+    router_rig_wait(&r, &r.d.join_over);
+    router_rig_sleep(&r, 100);
+    cr_assert_not(k.over);
+    fake_go_on(&r.d);
+    router_rig_wait(&r, &k.over);
+    cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
+    cr_assert_eq(k.n_replays, 0);
+    cr_assert_eq(k.n_tokens, 4);
+    router_rig_close(&r);
+}
