@@ -35,6 +35,7 @@ typedef struct fv_receiver_counters {
     uint64_t refused[FV_N_REFUSAL]; /* offers, frames, commits and claims, by reason */
     uint64_t bytes;                 /* of frames that were accepted */
 } fv_receiver_counters;
+enum { FV_N_HANDOFF_COUNT = sizeof(fv_receiver_counters) / sizeof(uint64_t) };
 
 typedef struct fv_receiver fv_receiver; /* opaque */
 

@@ -59,6 +59,21 @@ static void note_load(fv_decode_worker *w) {
                                                fv_answers_count(w->answers, FV_ANSWER_READY)));
 }
 
+/* For those who look from another thread: each number is whole, all together are of about now. */
+static void note_handoffs(fv_decode_worker *w) {
+    uint64_t count[FV_N_HANDOFF_COUNT];
+    memcpy(count, fv_receiver_get_counters(w->receiver), sizeof count);
+    for (int i = 0; i < FV_N_HANDOFF_COUNT; i++) atomic_store(&w->handoffs[i], count[i]);
+}
+
+fv_receiver_counters fv_decode_worker_handoffs(const fv_decode_worker *w) {
+    uint64_t count[FV_N_HANDOFF_COUNT];
+    fv_receiver_counters out;
+    for (int i = 0; i < FV_N_HANDOFF_COUNT; i++) count[i] = atomic_load(&w->handoffs[i]);
+    memcpy(&out, count, sizeof out);
+    return out;
+}
+
 /* A step for all that run; true: there is more. A token of any of them is a sign of life. */
 static bool step(fv_decode_worker *w) {
     uint64_t tokens = atomic_load(&w->load.tokens_out), failed = atomic_load(&w->load.n_failed);
@@ -88,6 +103,7 @@ static double work(void *user) {
     fv_conversations_expire(w->conversations);
     bool more = step(w);
     note_load(w);
+    note_handoffs(w);
     if (more) return 0;
     if (fv_probe_due_in(&w->probe, fv_clock_s()) == 0) probe(w);
     double next = fmin(fv_receiver_next_deadline(w->receiver) - fv_receiver_now(w->receiver),

@@ -64,6 +64,9 @@ typedef struct fv_decode_load {
 } fv_decode_load;
 fv_decode_load fv_decode_worker_load(const fv_decode_worker *w);
 
+/* What has become of hand-offs so far; what was refused, by reason (wire/refusal.h). */
+fv_receiver_counters fv_decode_worker_handoffs(const fv_decode_worker *w);
+
 /* It is about to leave: conversations that are kept are let go, and none is kept any more. */
 void fv_decode_worker_drain(fv_decode_worker *w);
 /* Steps that made tokens, probes among them, steps that failed, and layers. */

@@ -41,10 +41,17 @@ static double p_work(void *user);
 
 static void on_tick(uv_timer_t *t) { (void)t; }
 
+static char target[64];
+
+void open_transport(const fv_fault_options *fault) {
+    fv_transport_grpc_options to = {.bridge = bridge, .jobs = p_jobs, .target = target};
+    need(fv_transport_grpc(&to, &rig.transport));
+    if (fault) need(fv_transport_fault(rig.transport, fault, &rig.transport));
+}
+
 void open_all(const fv_decode_options *with) {
     fv_engine_options e = {.checkpoint = rig.dir, .backend = "cpu", .isa = "auto", .threads = 1};
     fv_decode_options opt = with ? *with : fv_decode_options_default();
-    char target[64];
     uv_loop_init(&rig.loop);
     uv_timer_init(&rig.loop, &tick);
     uv_timer_start(&tick, on_tick, 2, 2);
@@ -64,8 +71,7 @@ void open_all(const fv_decode_options *with) {
     fv_kv_shape shape = fv_engine_kv_shape(&rig.p_engine, FV_F32);
     need(fv_kv_pool_open(rig.p_engine.be.device, &shape, 0, &p_pool));
     need(fv_jobs_start(&(fv_jobs_options){.limit = 64, .work = p_work}, &p_jobs));
-    fv_transport_grpc_options to = {.bridge = bridge, .jobs = p_jobs, .target = target};
-    need(fv_transport_grpc(&to, &rig.transport));
+    open_transport(NULL);
 }
 
 bool worker_is_empty(void) {
@@ -82,10 +88,15 @@ void stop_server(int32_t grace_ms) {
     UNTIL(stopped);
 }
 
-void close_rest(void) {
-    bool gone = false, closed = false, over = false;
+void close_transport(void) {
+    bool gone = false;
     fv_transport_close(rig.transport, set_flag, &gone);
     UNTIL(gone);
+}
+
+void close_rest(void) {
+    bool closed = false, over = false;
+    close_transport();
     fv_jobs_stop(p_jobs);
     fv_rpc_channel_close(rig.channel);
     fv_decode_worker_close(rig.worker, set_flag, &closed);
@@ -114,6 +125,7 @@ static void on_gone(void *user) { atomic_store(&((handoff *)user)->state, 2); }
 static void ship_over(handoff *h, fv_status st) {
     fv_ship *ship = h->ship;
     h->status = st;
+    if (ship) h->n_frame = fv_ship_get_report(ship).frames;
     if (st != FV_OK) snprintf(h->why, sizeof h->why, "%s", fv_last_error());
     h->ship = NULL;
     h->at = STOPPED;
@@ -367,4 +379,25 @@ void assert_same(const answer *got, const answer *want) {
     cr_assert_eq(memcmp(got->digest, want->digest, (size_t)want->n * sizeof *want->digest), 0);
     cr_assert_str_eq(got->text, want->text);
     cr_assert_eq(got->bytes_end, want->bytes_end);
+}
+
+static void note_over(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_byte_buffer *reply) {
+    (void)c, (void)reply;
+    cr_assert_eq(end->status, FV_OK, "%s", end->text);
+    *(bool *)user = true;
+}
+
+static void unary(const char *path, const ProtobufCMessage *m) {
+    bool over = false;
+    need(fv_rpc_unary(rig.channel, path, m, 20000, note_over, &over, NULL));
+    UNTIL(over);
+}
+
+void release(const fv_ticket *ticket) {
+    Fovea__Handoff__V1__Ticket t = FOVEA__HANDOFF__V1__TICKET__INIT;
+    Fovea__Handoff__V1__ReleaseRequest m = FOVEA__HANDOFF__V1__RELEASE_REQUEST__INIT;
+    t.id = (ProtobufCBinaryData){sizeof ticket->id, (uint8_t *)(uintptr_t)ticket->id};
+    t.epoch = ticket->epoch;
+    m.ticket = &t;
+    unary("/fovea.handoff.v1.Handoff/Release", &m.base);
 }

@@ -37,6 +37,7 @@ typedef struct handoff {
     fv_status status;
     char why[512];
     fv_ticket ticket;
+    uint64_t n_frame;
     atomic_int state; /* 1: granted, 2: over */
 } handoff;
 
@@ -69,6 +70,12 @@ void close_all(void);                         /* once the worker holds nothing *
 bool worker_is_empty(void);
 void stop_server(int32_t grace_ms); /* what was begun may still run */
 void close_rest(void);              /* behind stop_server */
+
+/* The way from the prefill side to the worker, which open_all opens without faults. */
+void open_transport(const fv_fault_options *fault);
+void close_transport(void);
+
+void release(const fv_ticket *ticket); /* Handoff.Release, and its answer */
 
 /* ---- a request on the prefill side -------------------------------------------------------- */
 

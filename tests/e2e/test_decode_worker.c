@@ -327,27 +327,6 @@ Test(decode_worker, a_hand_off_that_is_given_up_fails_the_answer_that_waits_for_
     close_all();
 }
 
-static void note_over(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_byte_buffer *reply) {
-    (void)c, (void)reply;
-    cr_assert_eq(end->status, FV_OK, "%s", end->text);
-    *(bool *)user = true;
-}
-
-static void unary(const char *path, const ProtobufCMessage *m) {
-    bool over = false;
-    need(fv_rpc_unary(rig.channel, path, m, 20000, note_over, &over, NULL));
-    UNTIL(over);
-}
-
-static void release(const fv_ticket *ticket) {
-    Fovea__Handoff__V1__Ticket t = FOVEA__HANDOFF__V1__TICKET__INIT;
-    Fovea__Handoff__V1__ReleaseRequest m = FOVEA__HANDOFF__V1__RELEASE_REQUEST__INIT;
-    t.id = (ProtobufCBinaryData){sizeof ticket->id, (uint8_t *)(uintptr_t)ticket->id};
-    t.epoch = ticket->epoch;
-    m.ticket = &t;
-    unary("/fovea.handoff.v1.Handoff/Release", &m.base);
-}
-
 static void note_grant(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_byte_buffer *reply) {
     ProtobufCMessage *m;
     cr_assert_eq(end->status, FV_OK, "%s", end->text);
