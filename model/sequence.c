@@ -120,6 +120,25 @@ static bool is_eos(const fv_sequence *s, int32_t id) {
     return false;
 }
 
+fv_status fv_sequence_ended(const fv_sequence_options *opt, const fv_tokenizer *tok,
+                            const int32_t *ids, int32_t n, int32_t n_prompt, fv_finish *out) {
+    fv_sequence_options longer = *opt;
+    fv_sequence *s;
+    int32_t n_answer = n - n_prompt;
+    *out = FV_FINISH_NOT;
+    if (n_answer == 0) return FV_OK;
+    if (n_answer > opt->max_tokens)
+        return FV_FAIL(FV_EINVAL, "the answer already has %d tokens of %d", n_answer,
+                       opt->max_tokens);
+    if (n_answer == opt->max_tokens) longer.max_tokens++;
+    FV_TRY(fv_sequence_open(&longer, tok, ids, n, n_prompt, &s));
+    bool full = n_answer == opt->max_tokens || n >= opt->context;
+    *out = is_eos(s, ids[n - 1]) ? FV_FINISH_EOS : s->finish;
+    if (*out == FV_FINISH_NOT && full) *out = FV_FINISH_LENGTH;
+    fv_sequence_close(s);
+    return FV_OK;
+}
+
 /* The answer ends without a stop string: shows what was held back for one. */
 static fv_status let_go(fv_sequence *s) {
     const char *text;

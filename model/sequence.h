@@ -36,6 +36,10 @@ typedef struct fv_sequence fv_sequence; /* opaque; borrows the tokenizer */
  * are not shown again). FV_EINVAL names an option out of range. */
 fv_status fv_sequence_open(const fv_sequence_options *opt, const fv_tokenizer *tok,
                            const int32_t *ids, int32_t n, int32_t n_prompt, fv_sequence **out);
+/* How an answer with these tokens has ended: FV_FINISH_NOT when it goes on, or has none yet. For
+ * who has the tokens and no word of their end. FV_EINVAL: it has more than max_tokens. */
+fv_status fv_sequence_ended(const fv_sequence_options *opt, const fv_tokenizer *tok,
+                            const int32_t *ids, int32_t n, int32_t n_prompt, fv_finish *out);
 void fv_sequence_close(fv_sequence *s); /* NULL is fine */
 
 /* Chooses the next token from logits [n_vocab or more]. *token and *text [*n_text] (what may be

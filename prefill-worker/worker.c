@@ -171,11 +171,11 @@ static void on_first(fv_rpc_op *op, bool ok) {
     tokens.tokens = list;
     tokens.n_tokens = 1;
     tokens.text = t->token_text;
-    first.tokens = &tokens;
+    if (t->has_token) first.tokens = &tokens;
     first.finish = finish_reason(t->finish);
     e.event_case = FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_FIRST_TOKEN;
     e.first_token = &first;
-    t->worker->n_tokens++;
+    t->worker->n_tokens += t->has_token;
     send_event(t, &e);
 }
 

@@ -71,10 +71,15 @@ static void prepare(fv_task *t) {
     count_started(t, 1);
     t->state = FV_TASK_OPENING;
     fv_status st = fv_task_prepare(t);
-    if (st != FV_OK)
+    if (st == FV_OK && t->finish != FV_FINISH_NOT) { /* what is to be replayed was all */
+        t->began_s = fv_clock_s();
+        say(t, &t->first);
+        end_task(t, FV_OK);
+    } else if (st != FV_OK) {
         end_task(t, st);
-    else if (t->state == FV_TASK_OPENING)
+    } else if (t->state == FV_TASK_OPENING) {
         fv_moment_reached(FV_MOMENT_PREFILL_OPENING);
+    }
 }
 
 /* ---- what has happened since ------------------------------------------------------------- */

@@ -87,15 +87,16 @@ static fv_status limit_answer(fv_task *t, int32_t n_prompt, int32_t n_replay) {
     int32_t context = fv_checkpoint_config(t->worker->line.engine->ck)->text.max_position;
     uint32_t asked = t->msg->request->max_tokens;
     int32_t most = context - n_prompt + 1; /* one more can be chosen than can be run */
-    if (n_replay >= most)
+    if (n_replay > most)
         return FV_FAIL(FV_EINVAL, "%d tokens to go on from, and the context has room for %d",
-                       n_replay, most - 1);
+                       n_replay, most);
     if (asked == 0) asked = FV_MAX_TOKENS_DEFAULT;
     t->max_tokens = asked < (uint32_t)most ? (int32_t)asked : most;
     return FV_OK;
 }
 
-/* The sequence begins behind what the client has already got. */
+/* The sequence begins behind what the client has already got, unless that is all: then t->finish
+ * says how it ended, and there is nothing to do. */
 static fv_status open_sequence(fv_task *t, const fv_sampling *sampling, int32_t n_prompt) {
     const fv_engine *e = t->worker->line.engine;
     const fv_model_config *cfg = fv_checkpoint_config(e->ck);
@@ -108,7 +109,10 @@ static fv_status open_sequence(fv_task *t, const fv_sampling *sampling, int32_t 
                                .eos = cfg->eos,
                                .n_stop = (int32_t)r->n_stop,
                                .stop = (const char *const *)r->stop};
-    return fv_sequence_open(&opt, e->tok, t->prompt.ids, t->prompt.n, n_prompt, &t->seq);
+    const fv_prompt *p = &t->prompt;
+    FV_TRY(fv_sequence_ended(&opt, e->tok, p->ids, p->n, n_prompt, &t->finish));
+    if (t->finish != FV_FINISH_NOT) return FV_OK;
+    return fv_sequence_open(&opt, e->tok, p->ids, p->n, n_prompt, &t->seq);
 }
 
 /* ---- room ------------------------------------------------------------------------------- */
@@ -179,10 +183,11 @@ fv_status fv_task_prepare(fv_task *t) {
     FV_TRY(check_replay(t, replay, n_replay));
     FV_TRY(limit_answer(t, n_prompt, n_replay));
     FV_TRY(fv_prompt_append(&t->prompt, replay, n_replay));
-    FV_TRY(make_plan(t));
-    FV_TRY(check_room(t));
     fv_sampling sampling = fv_request_sampling(r->sampling, r->n_logprobs);
     FV_TRY(open_sequence(t, &sampling, n_prompt));
+    if (t->finish != FV_FINISH_NOT) return FV_OK;
+    FV_TRY(make_plan(t));
+    FV_TRY(check_room(t));
     FV_TRY(read_images(t));
     return ask_for_room(t, &sampling, t->max_tokens - n_replay);
 }

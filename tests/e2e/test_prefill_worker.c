@@ -509,6 +509,19 @@ Test(prefill_worker, a_replay_goes_on_where_the_client_was) {
     close_workers();
 }
 
+Test(prefill_worker, a_replay_of_a_whole_answer_says_how_it_ended) {
+    open_workers();
+    ask_one_process(&t, "");
+    ask_about_picture(&a, w.target);
+    a.m.replay = t.id;
+    a.m.n_replay = N_TOKEN;
+    run_well(&p, &a);
+    cr_assert_str_eq(p.order, "FH");
+    cr_assert_null(p.first->tokens);
+    cr_assert_eq(p.first->finish, FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_LENGTH);
+    close_workers();
+}
+
 Test(prefill_worker, ids_say_the_same_as_their_text) {
     int32_t *ids, n;
     static uint32_t said[256];
@@ -618,10 +631,10 @@ Test(prefill_worker, a_decode_address_that_is_none_is_refused) {
 }
 
 Test(prefill_worker, a_replay_longer_than_the_answer_is_refused) {
-    static uint32_t ids[N_TOKEN];
+    static uint32_t ids[N_TOKEN + 1];
     prepare();
     a.m.replay = ids;
-    a.m.n_replay = N_TOKEN;
+    a.m.n_replay = N_TOKEN + 1;
     fails_with(FV_EINVAL, "already has");
 }
 

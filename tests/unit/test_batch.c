@@ -147,6 +147,33 @@ Test(sequence, another_worker_goes_on_where_one_stopped) {
     fv_sequence_close(rest);
 }
 
+static fv_finish ended(const fv_sequence_options *opt, const int32_t *ids, int32_t n) {
+    fv_finish f;
+    cr_assert_eq(fv_sequence_ended(opt, tok, ids, n, 1, &f), FV_OK, "%s", fv_last_error());
+    return f;
+}
+
+Test(sequence, who_has_only_the_tokens_can_ask_how_they_ended) {
+    const char *stop = "bc";
+    int32_t eos = char_id("d"), ids[] = {1, char_id("a"), char_id("b"), char_id("c"), eos};
+    fv_sequence_options opt = options(4);
+    cr_assert_eq(ended(&opt, ids, 1), FV_FINISH_NOT);
+    cr_assert_eq(ended(&opt, ids, 4), FV_FINISH_NOT);
+    cr_assert_eq(ended(&opt, ids, 5), FV_FINISH_LENGTH);
+    opt.eos = &eos;
+    opt.n_eos = 1;
+    cr_assert_eq(ended(&opt, ids, 5), FV_FINISH_EOS, "also where it is the last one that fits");
+    opt.stop = &stop;
+    opt.n_stop = 1;
+    cr_assert_eq(ended(&opt, ids, 3), FV_FINISH_NOT);
+    cr_assert_eq(ended(&opt, ids, 4), FV_FINISH_STOP);
+    opt.context = 3;
+    cr_assert_eq(ended(&opt, ids, 3), FV_FINISH_LENGTH);
+    opt.max_tokens = 1;
+    fv_finish f;
+    cr_assert_eq(fv_sequence_ended(&opt, tok, ids, 3, 1, &f), FV_EINVAL);
+}
+
 Test(sequence, logits_that_are_not_finite_end_it_with_an_error) {
     int32_t prompt[] = {1};
     fv_sequence_options opt = options(10);
