@@ -2,10 +2,10 @@
  * one worker of each kind with a tiny checkpoint, sends the requests in portions over one
  * connection, every second portion with a picture, and reads the resident memory of each process
  * after each portion. What the straight line through the second half rises by says whether memory
- * is lost; in the first half (the router: in some 10,000 requests) pools, caches and the allocator
+ * is lost; in the first half (the router: in some 15,000 requests) pools, caches and the allocator
  * find their size.
  *
- *     bench_memory --requests 20000 --json results/memory.json */
+ *     bench_memory --requests 40000 --json results/memory.json */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,7 +111,7 @@ static void write_json(const bench *b, const char *path) {
 
 int main(int argc, char **argv) {
     static const fv_option table[] = {
-        {"requests", NULL, FV_OPTION_INT, "N", "20000", "in portions of 500", 4 * PORTION,
+        {"requests", NULL, FV_OPTION_INT, "N", "40000", "in portions of 500", 4 * PORTION,
          PORTION * MAX_PORTION},
         {"image", NULL, FV_OPTION_STRING, "FILE", NULL, "picture of every second portion", 0, 0},
         {"json", NULL, FV_OPTION_STRING, "FILE", NULL, "write the numbers as JSON", 0, 0},
