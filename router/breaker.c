@@ -1,6 +1,8 @@
 /* The circuit breaker of one worker. Pure functions. */
 #include "router/breaker.h"
 
+#include "router/random.h"
+
 void fv_breaker_init(fv_breaker *b, uint64_t seed) {
     *b = (fv_breaker){.random = seed ? seed : 0x9e3779b97f4a7c15u};
 }
@@ -21,12 +23,10 @@ bool fv_breaker_begin(fv_breaker *b) {
 
 void fv_breaker_worked(fv_breaker *b) { fv_breaker_init(b, b->random); }
 
-/* 1 - jitter .. 1 + jitter; xorshift64 (Marsaglia 2003). */
-static double draw_factor(uint64_t *x) {
-    *x ^= *x << 13;
-    *x ^= *x >> 7;
-    *x ^= *x << 17;
-    return 1 + 0.01 * FV_BREAKER_JITTER * ((double)(*x >> 11) * 0x1p-52 - 1);
+/* 1 - jitter .. 1 + jitter */
+static double draw_factor(uint64_t *random) {
+    double u = (double)(fv_random_next(random) >> 11) * 0x1p-53; /* 0..1 */
+    return 1 + 0.01 * FV_BREAKER_JITTER * (2 * u - 1);
 }
 
 static double rest_s(fv_breaker *b) {

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "router/random.h"
+
 #define READY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY
 #define LOST FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST
 #define DECODE FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE
@@ -32,14 +34,6 @@ static fv_member *better(fv_member *a, fv_member *b, uint64_t bytes) {
     return b->n_taken < a->n_taken ? b : a;
 }
 
-/* xorshift64 (Marsaglia 2003); the state is never 0. */
-static uint64_t draw(uint64_t *x) {
-    *x ^= *x << 13;
-    *x ^= *x >> 7;
-    *x ^= *x << 17;
-    return *x;
-}
-
 static bool in_question(const fv_member *w, const fv_wish *wish) {
     return w->state == READY && w->role == wish->role &&
            fv_member_has_room(w, wish->bytes, wish->bytes_least);
@@ -52,7 +46,7 @@ static fv_member *better_of_two(const fv_members *m, const fv_wish *wish, uint64
     for (fv_member *w = fv_members_first(m); w; w = w->next) {
         if (!in_question(w, wish) || !fv_breaker_admits(&w->breaker, wish->now_s)) continue;
         if (strcmp(w->intro->name, wish->shun) == 0) continue;
-        uint64_t i = draw(random) % ++n;
+        uint64_t i = fv_random_next(random) % ++n;
         if (!a) {
             a = w;
         } else if (!b) {

@@ -174,6 +174,22 @@ Test(fleet, ending_a_fleet_lets_a_running_answer_end) {
     cr_assert(strstr(r.out, "1000 out, finish: length"), "%s", r.out);
 }
 
+Test(fleet, a_router_that_drains_sends_new_requests_away_and_lets_the_running_one_end) {
+    fleet_synth(&f, "nano");
+    fleet_start(&f, "--threads 1 --grace-ms 100000");
+    int pid = ask_long(1000);
+    kill(fleet_child(&f, "fovea-router"), SIGTERM);
+    for (int i = 0; i < 200; i++) { /* the signal is on its way */
+        command_run(&r, FOVEA " ask --to %s --max-tokens 1 hello", f.address);
+        if (r.status != 0) break;
+    }
+    cr_assert(strstr(r.err, "UNAVAILABLE"), "%s", r.err);
+    cr_assert(strstr(r.err, "this router shuts down"), "%s", r.err);
+    for (int i = 0; i < 2400 && kill(pid, 0) == 0; i++) usleep(50000);
+    command_run(&r, "cat %s/long.err", f.dir);
+    cr_assert(strstr(r.out, "1000 out, finish: length"), "%s", r.out);
+}
+
 Test(fleet, a_dead_worker_is_started_again_and_takes_up_its_answer) {
     fleet_synth(&f, "nano");
     fleet_start(&f, "--threads 1");
