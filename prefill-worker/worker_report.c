@@ -32,9 +32,10 @@ static fv_status fill_rows(fv_task *t, const fv_kv_shape *s, fv_report_message *
     FV_TRY(FV_ARENA_NEW(&t->arena, s->n_layer, r->visual_rows));
     for (int32_t l = 0; l < s->n_layer; l++) r->visual_rows[l] = (uint32_t)t->plan.visual[l];
     r->n_visual_rows = (size_t)s->n_layer;
-    r->n_prompt = (uint32_t)t->prompt.n;
+    uint32_t n_replay = (uint32_t)t->msg->n_replay; /* of the answer, not of the prompt */
+    r->n_prompt = (uint32_t)t->prompt.n - n_replay;
     r->n_visual = (uint32_t)t->prompt.n_visual;
-    r->n_text = (uint32_t)t->prompt.n_text;
+    r->n_text = (uint32_t)t->prompt.n_text - n_replay;
     r->n_images = (uint32_t)t->prompt.n_image;
     r->n_generated = t->has_token;
     r->bytes_raw = row * (uint64_t)s->n_layer * (uint64_t)s->n_kv * (uint64_t)t->prompt.n;

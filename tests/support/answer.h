@@ -3,6 +3,7 @@
 
 /* Answers of `fovea ask --json`, and when two are the same. For Criterion. */
 #include <jansson.h>
+#include <stdbool.h>
 
 /* Runs it with `where` ("--to ADDRESS", "--checkpoint DIR") and further arguments, and expects that
  * it goes well. The caller's to json_decref. */
@@ -10,8 +11,9 @@ json_t *answer_ask(const char *where, const char *args);
 
 json_t *answer_report(const json_t *answer, const char *key); /* borrowed */
 
-/* Everything is the same but times and the way; both are released. `what` is for the message. */
-void answer_assert_same(json_t *a, json_t *b, const char *what);
+/* Text, tokens with their log-probabilities, finish and digests are the same; so is, with `report`,
+ * everything in it but times and the way. Both are released; `what` is for the message. */
+void answer_assert_same(json_t *a, json_t *b, bool report, const char *what);
 
 /* The same question to one process with the checkpoint in dir/ck and to a fleet. */
 void answer_assert_one_process(const char *dir, const char *address, const char *args);

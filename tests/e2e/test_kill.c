@@ -1,0 +1,212 @@
+/* kill -9 of a worker at each moment of a hand-off, and of the router: the client gets the answer
+ * of one process, or hears at once that nobody is left, and the survivors hold nothing afterwards.
+ *
+ * The worker to be killed is alone at first and was told to hang when a request comes to the moment
+ * (common/moment.h), so that the moment is certain; then a second one joins, and the first dies. */
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/support/answer.h"
+#include "tests/support/crew.h"
+
+#define FOVEA FOVEA_BIN "/fovea"
+#define ASK "--image " FOVEA_TEST_DATA "/golden/demo.png --ignore-eos --max-tokens 12 'what is it?'"
+
+enum { WAIT_STEPS = 12000, STEP_US = 10000 };
+
+static crew c;
+static command_result r;
+
+static void open_crew(void) {
+    crew_open(&c, "kill", "tiny");
+    strcpy(c.decode_args, "--lease-ms 2000 --claim-ms 2000");
+}
+
+static void close_crew(void) { crew_close(&c); }
+
+TestSuite(kill, .init = open_crew, .fini = close_crew, .timeout = 300);
+
+/* ---- a client in the background ------------------------------------------------------------ */
+
+static void ask(const char *args) {
+    command_run(&r,
+                "rm -f %s/answer.rc; (" FOVEA
+                " ask --json --to %s %s >%s/answer.json 2>%s/answer.err; echo $? >%s/rc; "
+                "mv %s/rc %s/answer.rc) </dev/null >/dev/null 2>&1 &",
+                c.f.dir, c.f.address, args, c.f.dir, c.f.dir, c.f.dir, c.f.dir, c.f.dir);
+    cr_assert_eq(r.status, 0);
+}
+
+static bool answered(void) {
+    char path[500];
+    snprintf(path, sizeof path, "%s/answer.rc", c.f.dir);
+    return access(path, F_OK) == 0;
+}
+
+/* Its exit status; what it said on stderr is in r.out. */
+static int wait_answer(void) {
+    for (int i = 0; i < WAIT_STEPS && !answered(); i++) usleep(STEP_US);
+    cr_assert(answered(), "the client waits for ever");
+    command_run(&r, "cat %s/answer.rc", c.f.dir);
+    int status = atoi(r.out);
+    command_run(&r, "cat %s/answer.err", c.f.dir);
+    return status;
+}
+
+static void assert_answer_of_one_process(const char *args) {
+    char where[500], path[500];
+    json_error_t err;
+    cr_assert_eq(wait_answer(), 0, "%s", r.out);
+    snprintf(where, sizeof where, "--checkpoint %s/ck", c.f.dir);
+    snprintf(path, sizeof path, "%s/answer.json", c.f.dir);
+    json_t *there = json_load_file(path, 0, &err);
+    cr_assert_not_null(there, "%s", err.text);
+    answer_assert_same(answer_ask(where, args), there, false, args);
+}
+
+static void assert_unavailable(void) {
+    cr_assert_eq(wait_answer(), 1, "%s", r.out);
+    cr_assert(strstr(r.out, "UNAVAILABLE"), "%s", r.out);
+}
+
+/* ---- a worker dies ------------------------------------------------------------------------- */
+
+static void wait_moment(const program *p, const char *moment) {
+    char words[100];
+    snprintf(words, sizeof words, "event=moment name=%s", moment);
+    program_wait_said(p, words);
+    cr_assert_not(answered(), "it was answered before anybody died");
+}
+
+static void prefill_dies(const char *moment) {
+    snprintf(c.prefill_args, sizeof c.prefill_args, "--hang-at %s", moment);
+    crew_start(&c, 1, 1);
+    ask(ASK);
+    wait_moment(&c.prefill[0], moment);
+    c.prefill_args[0] = '\0';
+    c.n_prefill = 2;
+    crew_start_prefill(&c, 1);
+    program_wait_said(&c.prefill[1], "event=joined");
+    program_kill(&c.prefill[0], SIGKILL);
+    assert_answer_of_one_process(ASK);
+    crew_wait_idle(&c, 1, 1);
+    crew_stop(&c);
+}
+
+Test(kill, prefill_with_the_request_in_its_line) { prefill_dies("prefill-queued"); }
+Test(kill, prefill_that_asks_for_room) { prefill_dies("prefill-opening"); }
+Test(kill, prefill_that_has_room) { prefill_dies("prefill-ready"); }
+Test(kill, prefill_that_computes) { prefill_dies("prefill-computing"); }
+Test(kill, prefill_that_has_sent_the_first_token) { prefill_dies("prefill-token"); }
+Test(kill, prefill_that_sends_the_rows) { prefill_dies("prefill-shipping"); }
+Test(kill, prefill_when_the_decode_worker_has_all) { prefill_dies("prefill-committed"); }
+Test(kill, prefill_that_was_done) { prefill_dies("prefill-over"); }
+
+static void decode_dies(const char *moment) {
+    snprintf(c.decode_args, sizeof c.decode_args, "--lease-ms 2000 --claim-ms 2000 --hang-at %s",
+             moment);
+    crew_start(&c, 1, 1);
+    ask(ASK);
+    wait_moment(&c.decode[0], moment);
+    strcpy(c.decode_args, "--lease-ms 2000 --claim-ms 2000");
+    c.n_decode = 2;
+    crew_start_decode(&c, 1);
+    program_wait_said(&c.decode[1], "event=joined");
+    program_kill(&c.decode[0], SIGKILL);
+    assert_answer_of_one_process(ASK);
+    crew_wait_idle(&c, 1, 1);
+    crew_stop(&c);
+}
+
+Test(kill, decode_that_has_promised_room) { decode_dies("decode-granted"); }
+Test(kill, decode_that_receives) { decode_dies("decode-receiving"); }
+Test(kill, decode_that_has_all_and_was_not_asked_for_it) { decode_dies("decode-committed"); }
+Test(kill, decode_in_the_middle_of_the_answer) { decode_dies("decode-running"); }
+Test(kill, decode_that_has_not_said_that_the_answer_is_over) { decode_dies("decode-over"); }
+
+/* ---- nobody is left ------------------------------------------------------------------------- */
+
+Test(kill, the_only_prefill_worker) {
+    strcpy(c.prefill_args, "--hang-at prefill-computing");
+    crew_start(&c, 1, 1);
+    ask(ASK);
+    wait_moment(&c.prefill[0], "prefill-computing");
+    program_kill(&c.prefill[0], SIGKILL);
+    assert_unavailable();
+    crew_wait_idle(&c, 0, 1);
+    c.prefill_args[0] = '\0';
+    crew_start_prefill(&c, 0);
+    crew_wait_idle(&c, 1, 1);
+    ask(ASK);
+    assert_answer_of_one_process(ASK);
+    crew_stop(&c);
+}
+
+Test(kill, the_only_decode_worker) {
+    strcat(c.decode_args, " --hang-at decode-running");
+    crew_start(&c, 1, 1);
+    ask(ASK);
+    wait_moment(&c.decode[0], "decode-running");
+    program_kill(&c.decode[0], SIGKILL);
+    assert_unavailable();
+    crew_wait_idle(&c, 1, 0);
+    strcpy(c.decode_args, "");
+    crew_start_decode(&c, 0);
+    crew_wait_idle(&c, 1, 1);
+    ask(ASK);
+    assert_answer_of_one_process(ASK);
+    crew_stop(&c);
+}
+
+/* ---- the router ----------------------------------------------------------------------------- */
+
+/* With a request at this moment, which hangs a worker; that one is killed and started anew. */
+static void router_dies(program *worker, void (*start)(crew *c, int i), const char *moment) {
+    ask(ASK);
+    wait_moment(worker, moment);
+    program_kill(&c.router, SIGKILL);
+    assert_unavailable();
+    program_kill(worker, SIGKILL);
+    c.prefill_args[0] = '\0';
+    strcpy(c.decode_args, "--lease-ms 2000 --claim-ms 2000");
+    crew_start_router(&c);
+    start(&c, 0);
+    crew_wait_idle(&c, 1, 1); /* the other one has come back by itself */
+    ask(ASK);
+    assert_answer_of_one_process(ASK);
+    crew_stop(&c);
+}
+
+Test(kill, router_while_a_prompt_is_prefilled) {
+    strcpy(c.prefill_args, "--hang-at prefill-computing");
+    crew_start(&c, 1, 1);
+    router_dies(&c.prefill[0], crew_start_prefill, "prefill-computing");
+}
+
+Test(kill, router_before_the_hand_off_is_claimed) {
+    strcat(c.decode_args, " --hang-at decode-committed");
+    crew_start(&c, 1, 1);
+    router_dies(&c.decode[0], crew_start_decode, "decode-committed");
+}
+
+Test(kill, router_while_an_answer_runs) {
+    strcat(c.decode_args, " --hang-at decode-running");
+    crew_start(&c, 1, 1);
+    router_dies(&c.decode[0], crew_start_decode, "decode-running");
+}
+
+Test(kill, router_and_all_workers_come_back_with_nothing_held) {
+    crew_start(&c, 2, 2);
+    ask("--ignore-eos --max-tokens 200 'a long answer'");
+    program_kill(&c.router, SIGKILL);
+    assert_unavailable();
+    crew_start_router(&c);
+    crew_wait_idle(&c, 2, 2);
+    ask(ASK);
+    assert_answer_of_one_process(ASK);
+    crew_stop(&c);
+}
