@@ -23,8 +23,8 @@ __attribute__((format(printf, 1, 2), noreturn)) static void give_up(const char *
 
 void fleet_open(fleet *f, const char *name) {
     *f = (fleet){0};
-    snprintf(f->dir, sizeof f->dir, "%s/%s-%d", FOVEA_TEST_TMP, name, (int)getpid());
-    command_run(&fleet_said, "mkdir -p '%s'", f->dir);
+    snprintf(f->dir, sizeof f->dir, "%s/%s-XXXXXX", FOVEA_TEST_TMP, name);
+    if (!mkdtemp(f->dir)) give_up("cannot make %s", f->dir);
 }
 
 void fleet_close(fleet *f) {
