@@ -4,7 +4,8 @@
 /* THE WHOLE PATH IN ONE PROCESS: checkpoint, picture and question in; tokens and a report out.
  * It calls the stages of both workers one after the other (prefill-worker/stages.h,
  * decode-worker/stages.h). Each side has a KV pool of its own, and a request crosses from one to
- * the other as it would between machines, through the in-process transport. One thread. */
+ * the other as it would between machines, through the in-process transport. Several requests may be
+ * under way at once: what each of them answers does not depend on the others. One thread. */
 #include "decode-worker/stages.h"
 #include "model/chat.h"
 #include "model/checkpoint.h"
@@ -18,6 +19,7 @@ typedef struct fv_local_options {
     fv_dtype kv_dtype;
     size_t kv_bytes; /* limit of each side's KV pool; 0: none */
     int32_t chunk;   /* prefill rows per pass; 0: all at once */
+    int32_t at_once; /* requests under way at a time; 0: one */
 } fv_local_options;
 
 typedef struct fv_local fv_local; /* opaque */
@@ -36,9 +38,11 @@ typedef struct fv_ask {
     int32_t n_image;
     const fv_image *images; /* [n_image] decoded, borrowed */
     const char *question;   /* a user turn, or the whole prompt when raw */
-    const char *system;     /* system turn, or NULL */
-    bool raw;               /* no chat template: the question says where <image> stands */
-    const char *chat;       /* template by name; NULL: the checkpoint's own */
+    int32_t n_turn;
+    const fv_chat_turn *turns; /* [n_turn] instead of question and system; 0: those */
+    const char *system;        /* system turn, or NULL */
+    bool raw;                  /* no chat template: the question says where <image> stands */
+    const char *chat;          /* template by name; NULL: the checkpoint's own */
     fv_policy policy;
     fv_sampling sampling;
     int32_t max_tokens;
@@ -79,7 +83,20 @@ typedef struct fv_report {
 
 void fv_report_free(fv_report *r);
 
-/* Runs one request to its end. */
+/* Called once, at the end. *report may be taken, and its digest set to NULL then; with another
+ * status than FV_OK it is not complete. Another request may begin here. */
+typedef void (*fv_local_over)(void *user, fv_status st, fv_report *report);
+
+/* Begins a request. Pictures, questions and what else `ask` points to must stay until it is over.
+ * On failure nothing began. FV_EBUSY: as many as there may be are under way. */
+fv_status fv_local_begin(fv_local *local, const fv_ask *ask, const fv_ask_hooks *hooks,
+                         fv_local_over over, void *user);
+
+/* Goes on with those that are under way: prefills some that wait, or decodes one token each. Hooks
+ * and `over` are called from here. */
+void fv_local_step(fv_local *local);
+
+/* Runs one request to its end; no other may be under way. */
 fv_status fv_local_ask(fv_local *local, const fv_ask *ask, const fv_ask_hooks *hooks,
                        fv_report *report);
 

@@ -1,0 +1,33 @@
+#ifndef FOVEA_CLI_LOCAL_INTERNAL_H
+#define FOVEA_CLI_LOCAL_INTERNAL_H
+
+/* What cli/local*.c share. */
+#include "cli/local.h"
+
+enum { FV_LOCAL_TOGETHER = 4 }; /* prompts in one pass, as in a prefill worker */
+
+typedef struct fv_local_run fv_local_run; /* a request on its way */
+
+struct fv_local {
+    fv_local_options opt;
+    fv_checkpoint *ck;
+    fv_tokenizer *tok;
+    fv_backend be;
+    bool be_open;
+    fv_decoder *dec;
+    fv_vision *vision; /* NULL for a text-only checkpoint */
+    fv_kv_pool *prefill_pool, *decode_pool;
+    fv_receiver *receiver; /* of the decode side */
+    fv_transport *transport;
+    fv_batch *batch;
+    fv_local_run **runs; /* [n_run_max], n_run used: in the order in which they began */
+    int32_t n_run, n_run_max;
+    float *logits;   /* [FV_LOCAL_TOGETHER, vocab] behind prompts */
+    int32_t n_vocab; /* ids that may be sampled: behind them are padding rows */
+    char fingerprint[17];
+};
+
+/* Ends all requests without a word. */
+void fv_local_drop(fv_local *l);
+
+#endif

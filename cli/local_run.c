@@ -1,0 +1,350 @@
+/* Requests from text and pictures to tokens, in this process. The order of the functions is that of
+ * the pipeline.
+ *
+ *   begin -> WAITING --up to FV_LOCAL_TOGETHER at a time--> prefill -> DECODING -> OVER -> over()
+ *
+ * Those who wait go first, as in most servers: while they are prefilled, nobody gets a token. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/local_internal.h"
+#include "common/clock.h"
+
+struct fv_local_run {
+    fv_local *l;
+    fv_ask ask;
+    fv_ask_hooks hooks;
+    fv_local_over over;
+    void *user;
+    enum { WAITING, DECODING, OVER } state;
+    fv_report report;
+    double t0, decode_s; /* it began; its first step began */
+    char *text;
+    fv_prompt prompt;
+    fv_encoded encoded;
+    fv_plan plan;
+    fv_kv *kv;            /* on the prefill side, until it was sent */
+    fv_received received; /* on the decode side, after that */
+    fv_sequence *seq;
+    fv_first_token first;
+    fv_status status; /* what ended it */
+};
+
+typedef fv_local_run run;
+
+static void run_free(run *r) {
+    fv_batch_leave(r->l->batch, r->seq);
+    free(r->text);
+    fv_prompt_free(&r->prompt);
+    fv_encoded_free(&r->encoded);
+    fv_kv_close(r->kv);
+    fv_received_free(&r->received);
+    fv_sequence_close(r->seq);
+    fv_report_free(&r->report);
+    free(r);
+}
+
+static fv_status render(run *r) {
+    const fv_ask *ask = &r->ask;
+    if (ask->raw) {
+        r->text = strdup(ask->question);
+        return r->text ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for the prompt");
+    }
+    const fv_model_config *cfg = fv_checkpoint_config(r->l->ck);
+    fv_chat_template chat;
+    const char *name = ask->chat ? ask->chat : "";
+    FV_TRY(fv_chat_choose(name, fv_checkpoint_dir(r->l->ck), cfg, &chat));
+    if (ask->n_turn > 0) return fv_chat_render(chat, ask->turns, ask->n_turn, &r->text);
+    fv_chat_turn turns[2] = {{"system", ask->system, 0}, {"user", ask->question, ask->n_image}};
+    int32_t first = ask->system ? 0 : 1;
+    return fv_chat_render(chat, turns + first, 2 - first, &r->text);
+}
+
+static fv_status prepare(run *r) {
+    fv_local *l = r->l;
+    const fv_model_config *cfg = fv_checkpoint_config(l->ck);
+    FV_TRY(render(r));
+    FV_TRY(
+        fv_prompt_make(l->tok, cfg, r->text, r->ask.n_image, cfg->text.max_position, &r->prompt));
+    fv_plan_shape shape = {.n_layer = cfg->text.n_layer,
+                           .n_kv = cfg->text.n_kv,
+                           .n_visual = r->prompt.n_visual,
+                           .n_text = r->prompt.n_text};
+    FV_TRY(fv_plan_make(&r->ask.policy, &shape, &r->plan));
+    bool ends = !r->ask.ignore_eos;
+    fv_sequence_options opt = {.sampling = r->ask.sampling,
+                               .max_tokens = r->ask.max_tokens,
+                               .context = cfg->text.max_position,
+                               .n_vocab = l->n_vocab,
+                               .n_eos = ends ? cfg->n_eos : 0,
+                               .eos = cfg->eos,
+                               .n_stop = r->ask.n_stop,
+                               .stop = r->ask.stop};
+    FV_TRY(fv_sequence_open(&opt, l->tok, r->prompt.ids, r->prompt.n, r->prompt.n, &r->seq));
+    r->report.digest = malloc((size_t)r->ask.max_tokens * sizeof *r->report.digest);
+    if (!r->report.digest)
+        return FV_FAIL(FV_ENOMEM, "out of memory for %d tokens", r->ask.max_tokens);
+    if (r->hooks.prompt) FV_TRY(r->hooks.prompt(r->hooks.user, r->text, &r->prompt));
+    return FV_OK;
+}
+
+static fv_status encode(run *r) {
+    fv_local *l = r->l;
+    FV_TRY(fv_encode_images(l->vision, fv_checkpoint_config(l->ck), fv_checkpoint_image(l->ck),
+                            r->ask.images, r->ask.n_image, r->hooks.encoded != NULL, l->be.device,
+                            &r->encoded));
+    if (r->hooks.encoded) FV_TRY(r->hooks.encoded(r->hooks.user, &r->encoded));
+    return FV_OK;
+}
+
+/* Prompts of n requests in one pass. */
+static fv_status prefill(fv_local *l, run *const *who, int32_t n) {
+    int32_t d = fv_checkpoint_config(l->ck)->text.d_model;
+    fv_prefill_request req[FV_LOCAL_TOGETHER];
+    double t = fv_clock_s();
+    for (int32_t i = 0; i < n; i++) {
+        run *r = who[i];
+        FV_TRY(fv_kv_open(l->prefill_pool, &r->kv));
+        req[i] = (fv_prefill_request){
+            .n = r->prompt.n,
+            .ids = r->prompt.ids,
+            .seg = r->prompt.seg,
+            .embeds = fv_tensor_of(r->encoded.embeds.data, FV_F32, r->prompt.n_visual, d),
+            .plan = &r->plan,
+            .kv = r->kv};
+    }
+    fv_prefill_options opt = {.chunk = l->opt.chunk};
+    FV_TRY(fv_prefill_run(l->dec, req, n, &opt, l->logits));
+    for (int32_t i = 0; i < n; i++) who[i]->report.s_prefill = fv_clock_s() - t;
+    return FV_OK;
+}
+
+static fv_status note_prefilled(run *r) {
+    r->report.bytes_visual = fv_kv_bytes(r->kv, FV_SEG_VISUAL);
+    r->report.bytes_text = fv_kv_bytes(r->kv, FV_SEG_TEXT);
+    return r->hooks.prefilled ? r->hooks.prefilled(r->hooks.user, r->kv) : FV_OK;
+}
+
+/* A token was chosen from `logits`: records and shows it. */
+static fv_status note_token(run *r, const float *logits, const fv_sampled *token, const char *text,
+                            size_t n_text) {
+    const fv_ask_hooks *h = &r->hooks;
+    int32_t vocab = fv_checkpoint_config(r->l->ck)->text.vocab, at = r->report.n_generated++;
+    if (at == 0) r->report.s_first_token = fv_clock_s() - r->t0;
+    r->report.digest[at] = fv_logits_digest(logits, vocab);
+    if (h->logits) FV_TRY(h->logits(h->user, logits, vocab));
+    if (h->token) FV_TRY(h->token(h->user, token));
+    return n_text && h->text ? h->text(h->user, text, n_text) : FV_OK;
+}
+
+static void on_step(void *ctx, const fv_batch_event *e) {
+    run *r = e->user;
+    (void)ctx;
+    r->status = e->status;
+    if (e->status == FV_OK) r->status = note_token(r, e->logits, e->token, e->text, e->n_text);
+    if (r->status != FV_OK || e->finish != FV_FINISH_NOT) r->state = OVER;
+}
+
+/* What was prefilled leaves that side and arrives on the other. */
+static fv_status send(run *r) {
+    const fv_sampling *s = &r->ask.sampling;
+    int32_t context = fv_checkpoint_config(r->l->ck)->text.max_position;
+    int32_t room = context - r->prompt.n;
+    fv_ship_request req = {
+        .model = r->l->fingerprint,
+        .kv = r->kv,
+        .plan = &r->plan,
+        .n = r->prompt.n,
+        .ids = r->prompt.ids,
+        .seg = r->prompt.seg,
+        .max_tokens = r->ask.max_tokens < room ? r->ask.max_tokens : room,
+        .sampling = {.repetition_penalty = s->repetition_penalty,
+                     .temperature = s->temperature,
+                     .top_p = s->top_p,
+                     .top_k = s->top_k,
+                     .n_logprobs = s->n_logprobs,
+                     .seed = s->seed},
+    };
+    fv_ship *ship;
+    fv_status st;
+    FV_TRY(fv_ship_begin(r->l->transport, &req, &ship));
+    FV_TRY_GOTO(fv_ship_layers(ship, fv_kv_get_shape(r->kv)->n_layer), st, out);
+    FV_TRY_GOTO(fv_ship_end(ship, &r->first), st, out);
+    st = fv_refusal_status(fv_receiver_claim(r->l->receiver, fv_ship_ticket(ship), &r->received));
+    fv_ship_report sent = fv_ship_get_report(ship);
+    r->report.bytes_sent = sent.bytes;
+    r->report.sections = sent.sections;
+    r->report.frames = sent.frames;
+out:
+    fv_ship_close(ship, true, NULL, NULL);
+    return st;
+}
+
+static fv_status handoff(run *r) {
+    double t = fv_clock_s();
+    FV_TRY(send(r));
+    fv_kv_close(r->kv);
+    r->kv = NULL;
+    r->report.transport = r->l->transport->ops->name;
+    r->report.s_handoff = fv_clock_s() - t;
+    return FV_OK;
+}
+
+static fv_status first_token(run *r, const float *logits) {
+    const fv_sampled *token;
+    const char *text;
+    size_t n;
+    FV_TRY(fv_sequence_take(r->seq, logits, &token, &text, &n));
+    r->first = (fv_first_token){.id = token->id, .logprob = token->logprob, .step = 1};
+    return note_token(r, logits, token, text, n);
+}
+
+/* The first token is the prefill side's; the others come from what the decode side received. */
+static fv_status begin_answer(run *r, const float *logits) {
+    r->report.transport = "none";
+    FV_TRY(note_prefilled(r));
+    FV_TRY(first_token(r, logits));
+    r->state = OVER;
+    if (fv_sequence_finish(r->seq) != FV_FINISH_NOT) return FV_OK;
+    FV_TRY(handoff(r));
+    r->decode_s = fv_clock_s();
+    r->state = DECODING;
+    return fv_batch_join(r->l->batch, r->seq, r->received.kv, r->prompt.n, r);
+}
+
+static void fill_report(run *r) {
+    fv_report *out = &r->report;
+    if (r->decode_s > 0) out->s_decode = fv_clock_s() - r->decode_s;
+    out->finish = fv_sequence_finish(r->seq);
+    const fv_kv *kv = r->kv ? r->kv : r->received.kv;
+    const fv_kv_shape *s = fv_kv_get_shape(kv);
+    size_t row = 2 * (size_t)s->d_head * fv_dtype_bytes(s->dtype);
+    fv_policy_print(&r->ask.policy, out->policy);
+    memcpy(out->note, r->plan.note, sizeof out->note);
+    out->n_prompt = r->prompt.n;
+    out->n_visual = r->prompt.n_visual;
+    out->n_text = r->prompt.n_text;
+    out->n_image = r->prompt.n_image;
+    out->n_layer = s->n_layer;
+    memcpy(out->visual_rows, r->plan.visual, sizeof out->visual_rows);
+    out->bytes_raw = row * (size_t)s->n_layer * (size_t)s->n_kv * (size_t)r->prompt.n;
+    out->bytes_bound = row * (size_t)fv_plan_kv_rows(&r->plan);
+    out->bytes_visual_end = fv_kv_bytes(kv, FV_SEG_VISUAL);
+    out->bytes_text_end = fv_kv_bytes(kv, FV_SEG_TEXT);
+    out->s_preprocess = r->encoded.s_preprocess;
+    out->s_vision = r->encoded.s_vision;
+}
+
+/* Logits that are not finite: says which tensor is to blame, when one is. */
+static fv_status explain_nonfinite(const fv_local *l, fv_status st) {
+    const char *name = fv_checkpoint_find_nonfinite(l->ck);
+    if (!name) return st;
+    return FV_FAIL(st,
+                   "tensor %s of %s holds NaN or infinity: the checkpoint is damaged, fetch it "
+                   "again",
+                   name, fv_checkpoint_dir(l->ck));
+}
+
+/* ---- several at a time ----------------------------------------------------------------- */
+
+fv_status fv_local_begin(fv_local *l, const fv_ask *ask, const fv_ask_hooks *hooks,
+                         fv_local_over over, void *user) {
+    static const fv_ask_hooks none = {0};
+    if (l->n_run == l->n_run_max)
+        return FV_FAIL(FV_EBUSY, "%d requests are under way already", l->n_run);
+    run *r = calloc(1, sizeof *r);
+    if (!r) return FV_FAIL(FV_ENOMEM, "out of memory for a request");
+    *r = (run){.l = l,
+               .ask = *ask,
+               .hooks = hooks ? *hooks : none,
+               .over = over,
+               .user = user,
+               .t0 = fv_clock_s()};
+    fv_status st = prepare(r);
+    if (st != FV_OK)
+        run_free(r);
+    else
+        l->runs[l->n_run++] = r;
+    return st;
+}
+
+static void fail(run *r, fv_status st) {
+    r->state = OVER;
+    r->status = st;
+}
+
+/* A pass that fails loses all that were in it. */
+static void prefill_some(fv_local *l, run *const *who, int32_t n) {
+    int32_t vocab = fv_checkpoint_config(l->ck)->text.vocab;
+    fv_status st = FV_OK;
+    for (int32_t i = 0; i < n && st == FV_OK; i++) st = encode(who[i]);
+    if (st == FV_OK) st = prefill(l, who, n);
+    for (int32_t i = 0; i < n; i++) {
+        fv_status mine = st;
+        if (st == FV_OK) mine = begin_answer(who[i], l->logits + (size_t)i * (size_t)vocab);
+        if (mine != FV_OK) fail(who[i], mine);
+    }
+}
+
+static void step_all(fv_local *l) {
+    fv_status st = fv_batch_step(l->batch, on_step, NULL);
+    for (int32_t i = 0; i < l->n_run && st != FV_OK; i++)
+        if (l->runs[i]->state == DECODING) fail(l->runs[i], st);
+}
+
+/* Takes the run out before it is told, so that another may begin there. */
+static void end(fv_local *l, int32_t at) {
+    run *r = l->runs[at];
+    l->n_run--;
+    memmove(&l->runs[at], &l->runs[at + 1], (size_t)(l->n_run - at) * sizeof(run *));
+    fv_batch_leave(l->batch, r->seq);
+    if (r->status == FV_OK) fill_report(r);
+    if (r->status == FV_EDATA) r->status = explain_nonfinite(l, r->status);
+    r->over(r->user, r->status, &r->report);
+    run_free(r);
+}
+
+void fv_local_step(fv_local *l) {
+    run *who[FV_LOCAL_TOGETHER];
+    int32_t n = 0;
+    for (int32_t i = 0; i < l->n_run && n < FV_LOCAL_TOGETHER; i++)
+        if (l->runs[i]->state == WAITING) who[n++] = l->runs[i];
+    if (n > 0)
+        prefill_some(l, who, n);
+    else if (fv_batch_count(l->batch) > 0)
+        step_all(l);
+    for (int32_t i = 0; i < l->n_run;)
+        if (l->runs[i]->state == OVER)
+            end(l, i);
+        else
+            i++;
+}
+
+void fv_local_drop(fv_local *l) {
+    while (l->n_run > 0) run_free(l->runs[--l->n_run]);
+}
+
+/* ---- one that is waited for -------------------------------------------------------------- */
+
+typedef struct outcome {
+    bool over;
+    fv_status status;
+    fv_report *report;
+} outcome;
+
+static void on_over(void *user, fv_status st, fv_report *report) {
+    outcome *o = user;
+    o->over = true;
+    o->status = st;
+    if (st != FV_OK) return;
+    *o->report = *report;
+    report->digest = NULL;
+}
+
+fv_status fv_local_ask(fv_local *l, const fv_ask *ask, const fv_ask_hooks *hooks,
+                       fv_report *report) {
+    outcome o = {.report = report};
+    FV_TRY(fv_local_begin(l, ask, hooks, on_over, &o));
+    while (!o.over) fv_local_step(l);
+    return o.status;
+}
