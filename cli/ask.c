@@ -78,7 +78,7 @@ static fv_status open_place(const fv_options *o, bool alone, place *p) {
     if (!alone)
         return FV_FAIL(FV_EINVAL, "--then needs --to HOST:PORT: a fleet keeps the conversation "
                                   "(`fovea up` starts one here)");
-    return fv_request_engine(o, &p->local);
+    return fv_request_engine(o, 1, &p->local);
 }
 
 static void close_place(place *p) {

@@ -14,6 +14,7 @@ static const command commands[] = {
     {"ask", fv_cli_ask, "answer a question about pictures"},
     {"trace", fv_cli_trace, "the same, keeping every intermediate result as .npy files"},
     {"up", fv_cli_up, "start a fleet on this machine: a router and workers"},
+    {"eval", fv_cli_eval, "examine a checkpoint under compression policies"},
     {"bench", fv_cli_bench, "measure a fleet: times, throughput, bytes"},
     {"synth", fv_cli_synth, "write a checkpoint with random weights"},
 };

@@ -16,14 +16,15 @@ static fv_status parse_dtype(const char *name, fv_dtype *out) {
     return FV_FAIL(FV_EINVAL, "--kv-dtype %s: write f32, bf16 or f16", name);
 }
 
-fv_status fv_request_engine(const fv_options *o, fv_local **out) {
+fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out) {
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
     fv_local_options opt = {.checkpoint = fv_options_string(o, "checkpoint"),
                             .backend = fv_options_string(o, "backend"),
                             .isa = fv_options_string(o, "isa"),
                             .threads = (int32_t)fv_options_int(o, "threads"),
                             .kv_bytes = (size_t)fv_options_int(o, "kv-bytes"),
-                            .chunk = (int32_t)fv_options_int(o, "chunk")};
+                            .chunk = (int32_t)fv_options_int(o, "chunk"),
+                            .at_once = at_once};
     if (!opt.checkpoint)
         return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed: a Hugging Face checkpoint directory "
                                   "(`fovea synth` makes one to try with)");

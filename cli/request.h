@@ -121,8 +121,9 @@ typedef struct fv_request {
     fv_image *images;
 } fv_request;
 
-/* Opens the engine that the options describe. FV_EINVAL when --checkpoint is missing. */
-fv_status fv_request_engine(const fv_options *o, fv_local **out);
+/* Opens the engine that the options describe, for so many requests at a time. FV_EINVAL when
+ * --checkpoint is missing. */
+fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out);
 
 /* Reads and decodes the pictures and fills the request; `question` is borrowed. */
 fv_status fv_request_open(const fv_options *o, const fv_local *local, const char *question,

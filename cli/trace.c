@@ -181,7 +181,7 @@ static fv_status trace_here(const fv_options *o, evidence *e) {
                           .encoded = on_encoded,
                           .prefilled = on_prefilled,
                           .logits = on_logits};
-    FV_TRY_GOTO(fv_request_engine(o, &local), st, out);
+    FV_TRY_GOTO(fv_request_engine(o, 1, &local), st, out);
     FV_TRY_GOTO(fv_request_open(o, local, fv_options_string(o, "prompt"), &request), st, out);
     e->local = local;
     FV_TRY_GOTO(make_dir(e), st, close);

@@ -1,0 +1,182 @@
+/* fovea eval: the exam under any number of policies, here or over a fleet. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/commands.h"
+#include "cli/eval_print.h"
+#include "cli/eval_sit.h"
+#include "cli/request.h"
+#include "common/file.h"
+#include "common/log.h"
+#include "eval/render.h"
+
+enum { POLICIES_MAX = 64, AT_ONCE_MAX = 1024, PATH_CAP = 1024 };
+
+static const fv_option table[] = {
+    {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,
+     "Hugging Face checkpoint directory; with --to the one that the fleet serves", 0, 0},
+    {"to", "FOVEA_TO", FV_OPTION_STRING, "HOST:PORT", NULL, "ask the fleet there", 0, 0},
+    {"policy", NULL, FV_OPTION_LIST, "TEXT", NULL,
+     "compression policy, as for ask; may be repeated: the others are compared with the first; "
+     "none: exact",
+     0, 0},
+    {"items", NULL, FV_OPTION_INT, "N", "440", "items over all tasks, the same for each policy", 1,
+     FV_EXAM_ITEMS_MAX},
+    {"task", NULL, FV_OPTION_LIST, "NAME", NULL, "only this task; may be repeated", 0, 0},
+    {"seed", NULL, FV_OPTION_INT, "S", "0", "another seed, other items", 0, FV_EXAM_SEED_MAX},
+    {"out", NULL, FV_OPTION_STRING, "DIR", "fovea-eval",
+     "folder for items.jsonl and results.json; what is there already is not asked again", 0, 0},
+    {"concurrency", NULL, FV_OPTION_INT, "N", "8", "items at a time", 1, AT_ONCE_MAX},
+    {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", "f32",
+     "in this process, keys and values are kept as f32, bf16 or f16", 0, 0},
+    {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", "0",
+     "limit of each side's KV pool in bytes; 0: none", 0, 9e15},
+    {"chunk", "FOVEA_CHUNK", FV_OPTION_INT, "N", "512", "prefill rows per pass; 0: all", 0,
+     1 << 20},
+    {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0", "compute threads; 0: all cores", 0, 1024},
+    {"backend", "FOVEA_BACKEND", FV_OPTION_STRING, "NAME", "auto", "auto or cpu", 0, 0},
+    {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", "auto",
+     "CPU path: auto, plain, avx2, avx512; the result is the same", 0, 0},
+    {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "warn",
+     "error, warn, info, debug; or per part, such as warn,model=debug", 0, 0},
+};
+enum { N_TABLE = sizeof table / sizeof table[0] };
+
+static const char usage[] =
+    "fovea eval --checkpoint DIR [--to HOST:PORT] [--policy TEXT]... [options]";
+static const char about[] =
+    "Asks the questions of the exam about pictures made for it, and scores the answers: per task "
+    "and\npolicy with 95 % intervals, on the same items. An exam that is broken off goes on when "
+    "the\nsame command is given again.";
+
+typedef struct eval {
+    const fv_options *o;
+    fv_policy policy[POLICIES_MAX];
+    char text[POLICIES_MAX][FV_POLICY_TEXT_MAX]; /* with every parameter; "exact" */
+    const char *name[POLICIES_MAX];              /* of text */
+    char fingerprint[17];
+    char sheet_path[PATH_CAP], results_path[PATH_CAP];
+    fv_local *local;   /* or */
+    fv_remote *remote; /* this */
+    fv_sheet_head head;
+    fv_sheet sheet;
+    fv_sitting sitting;
+} eval;
+
+/* ---- options ------------------------------------------------------------------------------ */
+
+static fv_status read_policies(eval *e) {
+    static const char *const exact[] = {""};
+    const char *const *given;
+    int n = fv_options_list(e->o, "policy", &given);
+    if (n == 0) given = exact;
+    e->head.n_policy = n == 0 ? 1 : n;
+    if (n > POLICIES_MAX) return FV_FAIL(FV_EINVAL, "%d policies; at most %d", n, POLICIES_MAX);
+    for (int32_t i = 0; i < e->head.n_policy; i++) {
+        FV_TRY(fv_policy_parse(strcmp(given[i], "exact") == 0 ? "" : given[i], &e->policy[i]));
+        fv_policy_print(&e->policy[i], e->text[i]);
+        if (!e->text[i][0]) strcpy(e->text[i], "exact");
+        e->name[i] = e->text[i];
+        for (int32_t j = 0; j < i; j++)
+            if (strcmp(e->text[i], e->text[j]) == 0)
+                return FV_FAIL(FV_EINVAL, "the policy %s is given twice", e->text[i]);
+    }
+    e->head.policy = e->name;
+    return FV_OK;
+}
+
+static fv_status read_options(eval *e) {
+    const fv_options *o = e->o;
+    const char *const *rest, *const *tasks, *out = fv_options_string(o, "out");
+    if (fv_options_positional(o, &rest) > 0)
+        return FV_FAIL(FV_EINVAL, "'%s' is not an option", rest[0]);
+    FV_TRY(fv_log_configure(fv_options_string(o, "log")));
+    FV_TRY(read_policies(e));
+    int n_task = fv_options_list(o, "task", &tasks);
+    FV_TRY(fv_exam_make(tasks, n_task, (int32_t)fv_options_int(o, "items"),
+                        (int32_t)fv_options_int(o, "seed"), &e->head.exam));
+    FV_TRY(fv_path_join(out, "items.jsonl", e->sheet_path, sizeof e->sheet_path));
+    return fv_path_join(out, "results.json", e->results_path, sizeof e->results_path);
+}
+
+/* ---- who is examined ---------------------------------------------------------------------- */
+
+static int32_t picture_side(const fv_model_config *cfg) {
+    int32_t side = cfg->vision.image;
+    if (side < FV_RENDER_SIDE_MIN) return FV_RENDER_SIDE_MIN;
+    return side > FV_RENDER_SIDE_MAX ? FV_RENDER_SIDE_MAX : side;
+}
+
+static fv_status know(eval *e, const fv_model_config *cfg, const char *fingerprint) {
+    if (!cfg->has_vision)
+        return FV_FAIL(FV_EINVAL, "%s has no vision tower: the exam asks about pictures",
+                       fv_options_string(e->o, "checkpoint"));
+    snprintf(e->fingerprint, sizeof e->fingerprint, "%s", fingerprint);
+    e->head.checkpoint = e->fingerprint;
+    e->sitting.side = picture_side(cfg);
+    return FV_OK;
+}
+
+static fv_status open_local(eval *e) {
+    FV_TRY(fv_request_engine(e->o, e->sitting.at_once, &e->local));
+    e->head.by = "process";
+    e->head.dialog = "whole";
+    return know(e, fv_local_config(e->local), fv_local_fingerprint(e->local));
+}
+
+static fv_status open_party(eval *e) {
+    e->sitting.at_once = (int32_t)fv_options_int(e->o, "concurrency");
+    return open_local(e);
+}
+
+/* ---- the exam ----------------------------------------------------------------------------- */
+
+static fv_status sit(eval *e) {
+    e->sitting.sheet = &e->sheet;
+    e->sitting.policy = e->policy;
+    return fv_sit_local(&e->sitting, e->local);
+}
+
+static fv_status write_results(const eval *e, const fv_results *r) {
+    json_t *json = fv_results_json(r);
+    if (!json) return FV_FAIL(FV_ENOMEM, "out of memory for the results");
+    bool good = json_dump_file(json, e->results_path, JSON_INDENT(2)) == 0;
+    json_decref(json);
+    return good ? FV_OK : FV_FAIL(FV_EIO, "cannot write %s", e->results_path);
+}
+
+static fv_status tell(const eval *e) {
+    fv_results r;
+    FV_TRY(fv_results_make(&e->sheet, &r));
+    fv_status st = write_results(e, &r);
+    if (st == FV_OK) st = fv_eval_print(stdout, &r);
+    fv_results_free(&r);
+    return st;
+}
+
+static fv_status run(eval *e) {
+    FV_TRY(read_options(e));
+    FV_TRY(open_party(e));
+    FV_TRY(fv_dir_make(fv_options_string(e->o, "out")));
+    FV_TRY(fv_sheet_open(e->sheet_path, &e->head, &e->sheet));
+    FV_TRY(sit(e));
+    return tell(e);
+}
+
+int fv_cli_eval(int argc, char **argv) {
+    fv_options *o;
+    if (fv_options_parse(table, N_TABLE, argc, argv, &o) != FV_OK) return fv_cli_usage("eval");
+    if (fv_options_help_wanted(o)) {
+        fv_options_print_help(stdout, usage, about, table, N_TABLE);
+        fv_options_free(o);
+        return 0;
+    }
+    static eval e; /* too large for a stack */
+    e = (eval){.o = o};
+    fv_status st = run(&e);
+    fv_sheet_close(&e.sheet);
+    fv_local_close(e.local);
+    fv_remote_close(e.remote);
+    fv_options_free(o);
+    return st == FV_OK ? 0 : fv_cli_fail("eval", st);
+}

@@ -1,0 +1,9 @@
+#ifndef FOVEA_CLI_EVAL_PRINT_H
+#define FOVEA_CLI_EVAL_PRINT_H
+
+/* The results of an exam as tables: scores by task, then bytes and times by policy. */
+#include "eval/results.h"
+
+fv_status fv_eval_print(FILE *f, const fv_results *r);
+
+#endif

@@ -1,0 +1,114 @@
+/* Item -> chat -> mark. */
+#include "cli/eval_seat.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/render.h"
+#include "eval/score.h"
+
+static void ask_turn(fv_seat *s) {
+    int32_t images = s->turn == 0 ? s->item.n_image : 0;
+    s->chat[s->n_chat++] = (fv_chat_turn){"user", s->item.turn[s->turn].question, images};
+}
+
+static fv_status paint(const fv_scene *scene, int32_t side, fv_image *out) {
+    fv_image image = {malloc((size_t)side * (size_t)side * 3), side, side};
+    if (!image.rgb) return FV_FAIL(FV_ENOMEM, "out of memory for a picture");
+    fv_status st = fv_render(scene, side, image.rgb);
+    if (st == FV_OK)
+        *out = image;
+    else
+        fv_image_free(&image);
+    return st;
+}
+
+fv_status fv_seat_take(const fv_exam *exam, int32_t side, int32_t policy, int32_t item,
+                       fv_seat *out) {
+    fv_seat *s = out;
+    *s = (fv_seat){.mark = {.policy = policy, .item = item}};
+    fv_status st = fv_exam_item(exam, item, &s->item);
+    for (int32_t i = 0; i < s->item.n_image && st == FV_OK; i++)
+        st = paint(&s->item.scene[i], side, &s->image[i]);
+    if (st == FV_OK)
+        ask_turn(s);
+    else
+        fv_seat_leave(s);
+    return st;
+}
+
+void fv_seat_again(fv_seat *s) {
+    if (s->hears) fclose(s->hears);
+    free(s->heard);
+    s->hears = NULL;
+    s->heard = NULL;
+    s->n_heard = 0;
+}
+
+void fv_seat_leave(fv_seat *s) {
+    fv_seat_again(s);
+    for (int32_t i = 0; i < FV_ITEM_IMAGES; i++) fv_image_free(&s->image[i]);
+    fv_mark_free(&s->mark);
+}
+
+fv_status fv_seat_hear(void *seat, const char *text, size_t n) {
+    fv_seat *s = seat;
+    if (!s->hears) s->hears = open_memstream(&s->heard, &s->n_heard);
+    if (!s->hears || fwrite(text, 1, n, s->hears) != n)
+        return FV_FAIL(FV_ENOMEM, "out of memory for an answer");
+    return FV_OK;
+}
+
+/* What was said, without the space in front, which templates write themselves. */
+static fv_status take_answer(fv_seat *s) {
+    if (s->hears && fclose(s->hears) != 0) {
+        s->hears = NULL;
+        return FV_FAIL(FV_ENOMEM, "out of memory for an answer");
+    }
+    s->hears = NULL;
+    const char *said = s->heard ? s->heard : "";
+    while (isspace((unsigned char)*said)) said++;
+    char *kept = strdup(said);
+    if (!kept) return FV_FAIL(FV_ENOMEM, "out of memory for an answer");
+    s->mark.said[s->turn] = kept;
+    s->mark.score[s->turn] = fv_score_turn(&s->item.turn[s->turn], kept);
+    s->mark.n_turn = s->turn + 1;
+    fv_seat_again(s);
+    return FV_OK;
+}
+
+static fv_status take_notes(const fv_report *r, fv_mark *m) {
+    char all[FV_N_STAGE * (FV_PLAN_NOTE_MAX + 2)] = "";
+    for (int i = 0; i < FV_N_STAGE; i++) {
+        if (!r->note[i][0]) continue;
+        if (all[0]) strcat(all, "; ");
+        strcat(all, r->note[i]);
+    }
+    if (!all[0]) return FV_OK;
+    m->note = strdup(all);
+    return m->note ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for a note");
+}
+
+static fv_status take_report(const fv_report *r, fv_mark *m) {
+    m->n_prompt = r->n_prompt;
+    m->n_visual = r->n_visual;
+    m->n_token = r->n_generated;
+    m->bytes_exact = (double)(r->bytes_raw / (size_t)r->n_prompt * (size_t)r->n_visual);
+    m->bytes_visual = (double)r->bytes_visual;
+    m->bytes_visual_end = (double)r->bytes_visual_end;
+    m->bytes_sent = (double)r->bytes_sent;
+    m->ttft_s = r->s_first_token;
+    m->tpot_s = r->n_generated > 1 ? r->s_decode / (r->n_generated - 1) : -1;
+    return take_notes(r, m);
+}
+
+fv_status fv_seat_answered(fv_seat *s, const fv_report *report, bool *more) {
+    if (s->turn == 0) FV_TRY(take_report(report, &s->mark));
+    FV_TRY(take_answer(s));
+    *more = ++s->turn < s->item.n_turn;
+    if (!*more) return FV_OK;
+    s->chat[s->n_chat++] = (fv_chat_turn){"assistant", s->mark.said[s->turn - 1], 0};
+    ask_turn(s);
+    return FV_OK;
+}

@@ -1,0 +1,37 @@
+#ifndef FOVEA_CLI_EVAL_SIT_H
+#define FOVEA_CLI_EVAL_SIT_H
+
+/* SITTING AN EXAM: every item that has no mark yet is asked under its policy, several at a time.
+ *
+ *   sheet --next--> seat --asked of this process, or of a fleet--> mark --> sheet
+ *
+ * Items come in order, each under all policies before the next: whenever an exam is broken off,
+ * nearly all answers so far are in pairs. One thread. */
+#include "cli/eval_seat.h"
+#include "cli/progress.h"
+#include "cli/remote.h"
+#include "eval/sheet.h"
+
+typedef struct fv_sitting {
+    fv_sheet *sheet;
+    const fv_policy *policy; /* [n_policy] */
+    int32_t side;            /* of pictures */
+    int32_t at_once;
+    int32_t keep_ms; /* a fleet keeps dialogs between turns for so long; 0: whole chats are sent */
+    /* private */
+    int64_t next;
+    fv_progress progress;
+} fv_sitting;
+
+fv_status fv_sit_local(fv_sitting *s, fv_local *local);
+fv_status fv_sit_remote(fv_sitting *s, fv_remote *remote);
+
+/* ---- for these two ----------------------------------------------------------------------- */
+
+/* Takes the next item that has no mark; *got is false when there is none left. */
+fv_status fv_sitting_next(fv_sitting *s, fv_seat *seat, bool *got);
+
+/* The seat's mark is complete: it goes to the sheet, and the seat is left. */
+fv_status fv_sitting_add(fv_sitting *s, fv_seat *seat);
+
+#endif

@@ -1,0 +1,152 @@
+/* fovea eval, as a user runs it: the same exam whole, in pieces, and over a fleet. */
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/support/fleet.h"
+
+#define FOVEA FOVEA_BIN "/fovea"
+#define TWO "--policy exact --policy 'prune=random,layer=1' --items 22"
+enum { ANSWERS = 44 };
+
+static fleet f;
+static command_result r;
+
+static void begin(void) {
+    fleet_open(&f, "eval");
+    fleet_synth(&f, "tiny");
+}
+static void end(void) { fleet_close(&f); }
+
+TestSuite(eval, .init = begin, .fini = end, .timeout = 600);
+
+/* Runs with results in dir/`out`. */
+static void eval(const char *out, const char *args) {
+    command_run(&r, FOVEA " eval --checkpoint %s/ck --out %s/%s %s", f.dir, f.dir, out, args);
+}
+
+static void eval_well(const char *out, const char *args) {
+    eval(out, args);
+    cr_assert_eq(r.status, 0, "%s: %s", args, r.err);
+}
+
+static void eval_fails(const char *out, const char *args, const char *words) {
+    eval(out, args);
+    cr_assert_eq(r.status, 2, "%s gave %d: %s", args, r.status, r.err);
+    cr_assert(strstr(r.err, words), "%s said: %s", args, r.err);
+}
+
+static json_t *results_of(const char *out) {
+    char path[600];
+    json_error_t err;
+    snprintf(path, sizeof path, "%s/%s/results.json", f.dir, out);
+    json_t *json = json_load_file(path, 0, &err);
+    cr_assert_not_null(json, "%s: %s", path, err.text);
+    return json;
+}
+
+/* Everything but times and who was asked. */
+static json_t *lasting(const char *out) {
+    json_t *json = results_of(out), *policy;
+    size_t i;
+    json_object_del(json_object_get(json, "exam"), "by");
+    json_array_foreach(json_object_get(json, "results"), i, policy) {
+        json_object_del(policy, "ttft_ms");
+        json_object_del(policy, "tpot_ms");
+    }
+    return json;
+}
+
+static void same_results(const char *a, const char *b) {
+    json_t *x = lasting(a), *y = lasting(b);
+    char *one = json_dumps(x, JSON_SORT_KEYS), *two = json_dumps(y, JSON_SORT_KEYS);
+    cr_assert_str_eq(one, two);
+    free(one);
+    free(two);
+    json_decref(x);
+    json_decref(y);
+}
+
+/* Answers and scores of all items, in one order. */
+static void same_answers(const char *a, const char *b) {
+    command_run(&r,
+                "cd %s; for x in %s %s; do tail -n +2 $x/items.jsonl | "
+                "sed 's/,\"ttft_s\".*//' | sort > $x.sorted; done; cmp %s.sorted %s.sorted && "
+                "wc -l < %s.sorted",
+                f.dir, a, b, a, b, a);
+    cr_assert_eq(r.status, 0, "%s%s", r.out, r.err);
+    cr_assert_eq(atoi(r.out), ANSWERS);
+}
+
+Test(eval, scores_every_task_under_every_policy_on_the_same_items) {
+    eval_well("a", TWO);
+    cr_assert(strstr(r.out, "policy 2: prune=random,layer=1,keep=0.5,seed=0"), "%s", r.out);
+    cr_assert(strstr(r.out, "caption"), "%s", r.out);
+    json_t *json = results_of("a"), *policy;
+    size_t p;
+    json_array_foreach(json_object_get(json, "results"), p, policy) {
+        json_t *groups = json_object_get(policy, "groups"), *group;
+        size_t g;
+        cr_assert_eq(json_array_size(groups), 13);
+        json_array_foreach(groups, g, group) {
+            const json_t *kv = json_object_get(group, "kv_bytes");
+            double exact = json_number_value(json_object_get(kv, "visual_exact"));
+            double held = json_number_value(json_object_get(kv, "visual"));
+            if (g < 11) cr_assert_eq(json_integer_value(json_object_get(group, "n")), 2);
+            cr_assert_gt(exact, 0);
+            /* half of the rows in two of three layers */
+            cr_assert_float_eq(held, p == 0 ? exact : exact * 2 / 3, 1e-6);
+        }
+    }
+    json_decref(json);
+}
+
+Test(eval, how_many_items_go_at_a_time_changes_no_answer) {
+    eval_well("a", TWO " --concurrency 1");
+    eval_well("b", TWO " --concurrency 7 --threads 2");
+    same_answers("a", "b");
+    same_results("a", "b");
+}
+
+Test(eval, one_that_was_broken_off_goes_on_where_it_stopped) {
+    eval_well("whole", TWO);
+    eval_well("part", TWO);
+    /* As if it had been killed while it wrote the 18th answer. */
+    command_run(&r,
+                "cd %s/part && head -n 18 items.jsonl > x && printf '{\"policy\":1,\"it' >> x "
+                "&& mv x items.jsonl && head -n 18 items.jsonl > kept && "
+                "rm results.json",
+                f.dir);
+    eval_well("part", TWO);
+    same_answers("whole", "part");
+    same_results("whole", "part");
+    command_run(&r, "cd %s/part && head -n 18 items.jsonl | cmp - kept", f.dir);
+    cr_assert_eq(r.status, 0, "what was answered already was asked again: %s", r.out);
+}
+
+Test(eval, one_that_is_complete_asks_nothing_and_tells_the_same) {
+    eval_well("a", TWO);
+    command_run(&r, "cd %s/a && cp results.json before && cp items.jsonl items.before", f.dir);
+    eval_well("a", TWO);
+    command_run(&r, "cd %s/a && cmp results.json before && cmp items.jsonl items.before", f.dir);
+    cr_assert_eq(r.status, 0, "%s", r.out);
+}
+
+Test(eval, bad_arguments_are_refused_with_a_sentence) {
+    eval_well("a", TWO);
+    eval_fails("a", "--policy exact --items 22", "another 'policies'");
+    eval_fails("a", TWO " --seed 1", "another 'seed'");
+    eval_fails("b", "--items 10", "one for each task");
+    eval_fails("b", "--items 0", "--items");
+    eval_fails("b", "--task smell", "there is no task 'smell'");
+    eval_fails("b", "--policy prune=nothing", "nothing");
+    eval_fails("b", "--policy '' --policy exact", "given twice");
+    eval_fails("b", "--seed -1", "--seed");
+    eval_fails("b", "--concurrency 0", "--concurrency");
+    eval_fails("b", "more", "'more' is not an option");
+    command_run(&r, FOVEA " eval --items 22");
+    cr_assert_eq(r.status, 2, "%s", r.err);
+    cr_assert(strstr(r.err, "--checkpoint DIR is needed"), "%s", r.err);
+}

@@ -1,0 +1,158 @@
+/* The answer sheet: what is written is read again, and nothing else. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/file.h"
+#include "eval/sheet.h"
+
+static const char *const policies[] = {"exact", "prune=random"};
+static char path[512];
+
+static void name_file(void) {
+    snprintf(path, sizeof path, "%s/sheet-%d.jsonl", FOVEA_TEST_TMP, (int)getpid());
+    unlink(path);
+}
+static void drop_file(void) { unlink(path); }
+
+TestSuite(sheet, .init = name_file, .fini = drop_file);
+
+static fv_sheet_head head_of(int32_t n_item) {
+    fv_sheet_head h = {.checkpoint = "0123456789abcdef",
+                       .by = "process",
+                       .dialog = "whole",
+                       .n_policy = 2,
+                       .policy = policies};
+    cr_assert_eq(fv_exam_make(NULL, 0, n_item, 3, &h.exam), FV_OK);
+    return h;
+}
+
+static fv_sheet open_sheet(const fv_sheet_head *head) {
+    fv_sheet s;
+    cr_assert_eq(fv_sheet_open(path, head, &s), FV_OK, "%s", fv_last_error());
+    return s;
+}
+
+static void add(fv_sheet *s, int32_t policy, int32_t item, const char *said) {
+    fv_mark m = {.policy = policy,
+                 .item = item,
+                 .n_turn = fv_task_describe((int32_t)fv_exam_task_of(&s->head->exam, item))->n_turn,
+                 .n_prompt = 70,
+                 .n_visual = 16,
+                 .n_token = 5,
+                 .bytes_exact = 4096,
+                 .bytes_visual = 2048,
+                 .bytes_visual_end = 1024,
+                 .bytes_sent = 9999,
+                 .ttft_s = 0.1,
+                 .tpot_s = -1};
+    for (int32_t t = 0; t < m.n_turn; t++) {
+        m.said[t] = strdup(said);
+        m.score[t] = 1.0 / (t + 1);
+    }
+    if (policy == 1) m.note = strdup("prune: nothing to do");
+    cr_assert_eq(fv_sheet_add(s, &m), FV_OK, "%s", fv_last_error());
+}
+
+static void append(const char *text) {
+    FILE *f = fopen(path, "a");
+    fputs(text, f);
+    fclose(f);
+}
+
+static void fails(const fv_sheet_head *head, fv_status status, const char *words) {
+    fv_sheet s;
+    cr_assert_eq(fv_sheet_open(path, head, &s), status, "%s", fv_last_error());
+    cr_assert(strstr(fv_last_error(), words), "%s", fv_last_error());
+}
+
+Test(sheet, marks_are_there_again_with_all_they_hold) {
+    fv_sheet_head head = head_of(11);
+    fv_sheet s = open_sheet(&head);
+    add(&s, 0, 3, "yes\n\"quoted\" \xc3\xa9 \x01");
+    add(&s, 1, FV_TASK_DIALOG, "ring");
+    fv_sheet_close(&s);
+
+    s = open_sheet(&head);
+    cr_assert_eq(s.n_done, 2);
+    cr_assert(s.done[fv_sheet_at(&s, 0, 3)] && s.done[fv_sheet_at(&s, 1, FV_TASK_DIALOG)]);
+    cr_assert_not(s.done[fv_sheet_at(&s, 1, 3)]);
+    const fv_mark *a = &s.mark[fv_sheet_at(&s, 0, 3)];
+    cr_assert_str_eq(a->said[0], "yes\n\"quoted\" \xc3\xa9 \x01");
+    cr_assert_null(a->note);
+    cr_assert_float_eq(a->tpot_s, -1, 0);
+    const fv_mark *b = &s.mark[fv_sheet_at(&s, 1, FV_TASK_DIALOG)];
+    cr_assert_eq(b->n_turn, 3);
+    cr_assert_float_eq(fv_mark_score(b), (1 + 0.5 + 1.0 / 3) / 3, 1e-15);
+    cr_assert(b->n_prompt == 70 && b->n_visual == 16 && b->n_token == 5);
+    cr_assert(b->bytes_exact == 4096 && b->bytes_visual == 2048 && b->bytes_visual_end == 1024 &&
+              b->bytes_sent == 9999 && b->ttft_s == 0.1);
+    cr_assert_str_eq(b->note, "prune: nothing to do");
+    fv_sheet_close(&s);
+}
+
+Test(sheet, drops_a_line_that_was_not_finished_and_goes_on_behind_the_others) {
+    fv_sheet_head head = head_of(11);
+    fv_sheet s = open_sheet(&head);
+    add(&s, 0, 0, "ring");
+    fv_sheet_close(&s);
+    append("{\"policy\":0,\"item\":1,\"ans");
+
+    s = open_sheet(&head);
+    cr_assert_eq(s.n_done, 1);
+    add(&s, 0, 1, "red");
+    fv_sheet_close(&s);
+
+    s = open_sheet(&head);
+    cr_assert_eq(s.n_done, 2);
+    fv_sheet_close(&s);
+}
+
+Test(sheet, begins_anew_when_not_even_the_first_line_was_finished) {
+    fv_sheet_head head = head_of(11);
+    append("{\"form\":1,");
+    fv_sheet s = open_sheet(&head);
+    add(&s, 0, 0, "ring");
+    fv_sheet_close(&s);
+    s = open_sheet(&head);
+    cr_assert_eq(s.n_done, 1);
+    fv_sheet_close(&s);
+}
+
+Test(sheet, refuses_another_exam_by_the_name_of_what_differs) {
+    fv_sheet_head head = head_of(11), other = head_of(22);
+    fv_sheet s = open_sheet(&head);
+    fv_sheet_close(&s);
+    fails(&other, FV_EINVAL, "another 'items'");
+    other = head_of(11);
+    other.n_policy = 1;
+    fails(&other, FV_EINVAL, "another 'policies'");
+    other = head_of(11);
+    other.checkpoint = "fedcba9876543210";
+    fails(&other, FV_EINVAL, "another 'checkpoint'");
+    other = head_of(11);
+    other.by = "fleet";
+    fails(&other, FV_EINVAL, "another 'by'");
+}
+
+Test(sheet, says_which_line_is_broken) {
+    static const char *const broken[] = {
+        "no json\n",
+        "{\"policy\":2,\"item\":0,\"answers\":[\"a\"],\"scores\":[1]}\n",
+        "{\"policy\":0,\"item\":11,\"answers\":[\"a\"],\"scores\":[1]}\n",
+        "{\"item\":0,\"answers\":[\"a\"],\"scores\":[1]}\n",
+        "{\"policy\":0,\"item\":0,\"answers\":[\"a\"]}\n",
+        "{\"policy\":0,\"item\":0,\"answers\":[1],\"scores\":[1]}\n",
+        "{\"policy\":0,\"item\":0,\"answers\":[\"a\"],\"scores\":[1.5]}\n",
+    };
+    fv_sheet_head head = head_of(11);
+    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
+        unlink(path);
+        fv_sheet s = open_sheet(&head);
+        fv_sheet_close(&s);
+        append(broken[i]);
+        fails(&head, FV_EDATA, "line 2");
+    }
+}
