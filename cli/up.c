@@ -4,7 +4,7 @@
  *   start router --"listening on"--> start workers --all ready--> watch --signal--> drain
  *        |                               |                          |
  *        '------ a child dies: give up --'                          '--> a worker dies: start it
- * again
+ *                                                                         again, a while later
  *
  * One thread; signals come through a descriptor. Children are in groups of their own, so that
  * Ctrl-C reaches them by way of this process, and are ended by the kernel when it dies. */
@@ -33,34 +33,66 @@ static const fv_option table[] = {
     {"decode", NULL, FV_OPTION_INT, "N", "1", "decode workers", 1, 64},
     {"listen", "FOVEA_LISTEN", FV_OPTION_STRING, "HOST:PORT", "127.0.0.1:8200",
      "where clients find the router; port 0: any that is free", 0, 0},
-    {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", NULL, "passed on to the workers", 0,
-     0},
-    {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", NULL, "likewise, to each", 0, 9e15},
-    {"chunk", "FOVEA_CHUNK", FV_OPTION_INT, "N", NULL, "likewise", 0, 1 << 20},
-    {"lease-ms", "FOVEA_LEASE_MS", FV_OPTION_INT, "MS", NULL, "likewise, to the decode workers", 10,
-     3600000},
-    {"ship-layers", "FOVEA_SHIP_LAYERS", FV_OPTION_INT, "N", NULL,
-     "likewise, to the prefill workers", 0, 256},
-    {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", NULL, "likewise, to each", 0, 1024},
-    {"backend", "FOVEA_BACKEND", FV_OPTION_STRING, "NAME", NULL, "likewise", 0, 0},
-    {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", NULL, "likewise", 0, 0},
     {"grace-ms", "FOVEA_GRACE_MS", FV_OPTION_INT, "MS", "30000",
      "when it is ended, time for running requests", 0, 3600000},
     {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "warn",
      "error, warn, info, debug; or per part, such as warn,router=info", 0, 0},
+    /* passed on */
+    {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", NULL,
+     "to the workers: f32, bf16 or f16", 0, 0},
+    {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", NULL, "to each worker: limit of its KV pool",
+     0, 9e15},
+    {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", NULL, "to each worker: compute threads", 0,
+     1024},
+    {"backend", "FOVEA_BACKEND", FV_OPTION_STRING, "NAME", NULL, "to the workers: auto or cpu", 0,
+     0},
+    {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", NULL, "to the workers: CPU path", 0, 0},
+    {"chunk", "FOVEA_CHUNK", FV_OPTION_INT, "N", NULL, "to prefill workers: rows per pass", 0,
+     1 << 20},
+    {"cache-bytes", "FOVEA_CACHE_BYTES", FV_OPTION_INT, "N", NULL,
+     "to prefill workers: limit of the cache of encoded pictures", 0, 9e15},
+    {"lease-ms", "FOVEA_LEASE_MS", FV_OPTION_INT, "MS", NULL,
+     "to decode workers: silence after which a hand-off's room is taken back", 10, 3600000},
+    {"claim-ms", "FOVEA_CLAIM_MS", FV_OPTION_INT, "MS", NULL,
+     "to decode workers: time for the router to fetch what was sent", 10, 3600000},
+    {"keep-ms-max", "FOVEA_KEEP_MS_MAX", FV_OPTION_INT, "MS", NULL,
+     "to decode workers: longest time that a conversation is kept", 0, 86400000},
+    {"deadline-ms", "FOVEA_DEADLINE_MS", FV_OPTION_INT, "MS", NULL,
+     "to the router: time for a request, when the client gives it no less", 1, 86400000},
+    {"silence-ms", "FOVEA_SILENCE_MS", FV_OPTION_INT, "MS", NULL,
+     "to the router: a worker that is silent for so long is lost", 100, 600000},
 };
 enum { N_TABLE = sizeof table / sizeof table[0] };
 
-enum { ARGS_MAX = 24, START_S = 120, POLL_MS = 100, AGAIN_S = 1, SAME_SIGNAL_S = 1 };
-enum { PATH_BYTES = 4096 };
+/* What goes on to whom. Other options of a program can be given by the environment, which children
+ * inherit. */
+enum { ROUTER = 1, PREFILL = 2, DECODE = 4, WORKERS = PREFILL | DECODE };
+static const struct passed {
+    const char *name;
+    unsigned to;
+} passed[] = {
+    {"kv-dtype", WORKERS},    {"kv-bytes", WORKERS},   {"threads", WORKERS},
+    {"backend", WORKERS},     {"isa", WORKERS},        {"chunk", PREFILL},
+    {"cache-bytes", PREFILL}, {"lease-ms", DECODE},    {"claim-ms", DECODE},
+    {"keep-ms-max", DECODE},  {"deadline-ms", ROUTER}, {"silence-ms", ROUTER},
+};
+enum { N_PASSED = sizeof passed / sizeof passed[0] };
+
+enum { ARGS_MAX = 64, START_S = 120, POLL_MS = 100, SAME_SIGNAL_S = 1, PATH_BYTES = 4096 };
+
+/* A worker that dies is started again so much later, twice as late each time; one that had run for
+ * STEADY_S begins anew. */
+enum { AGAIN_S = 1, AGAIN_MAX_S = 60, STEADY_S = 60 };
 
 typedef struct child {
     const char *program;
     char name[32];
     char *args[ARGS_MAX]; /* owned; behind the last one NULL */
     int32_t n_arg;
-    pid_t pid;      /* 0: it does not run */
-    double again_s; /* when to start it again; 0: not */
+    pid_t pid;        /* 0: it does not run */
+    double started_s; /* the last time */
+    double again_s;   /* when to start it again; 0: not */
+    double wait_s;    /* so long it had to wait for that the last time */
 } child;
 
 typedef struct fleet {
@@ -91,12 +123,23 @@ static fv_status add_option(child *c, const char *name, const char *value) {
     return add_arg(c, value);
 }
 
+static bool is_number(const char *name) {
+    int i = 0;
+    while (strcmp(table[i].name, name) != 0) i++;
+    return table[i].type == FV_OPTION_INT;
+}
+
 /* What was given to us under the same name goes on to the child. */
-static fv_status pass_on(const fv_options *o, child *c, const char *name, bool number) {
+static fv_status pass_on(const fv_options *o, child *c, unsigned to) {
     char digits[32];
-    if (!fv_options_given(o, name)) return FV_OK;
-    snprintf(digits, sizeof digits, "%lld", number ? (long long)fv_options_int(o, name) : 0);
-    return add_option(c, name, number ? digits : fv_options_string(o, name));
+    for (int i = 0; i < N_PASSED; i++) {
+        const char *name = passed[i].name;
+        if (!(passed[i].to & to) || !fv_options_given(o, name)) continue;
+        bool number = is_number(name);
+        if (number) snprintf(digits, sizeof digits, "%lld", (long long)fv_options_int(o, name));
+        FV_TRY(add_option(c, name, number ? digits : fv_options_string(o, name)));
+    }
+    return FV_OK;
 }
 
 static fv_status begin_args(const fleet *f, child *c) {
@@ -112,7 +155,8 @@ static fv_status router_args(const fleet *f, child *c) {
     c->program = "fovea-router";
     snprintf(c->name, sizeof c->name, "router");
     FV_TRY(begin_args(f, c));
-    return add_option(c, "listen", fv_options_string(f->o, "listen"));
+    FV_TRY(add_option(c, "listen", fv_options_string(f->o, "listen")));
+    return pass_on(f->o, c, ROUTER);
 }
 
 static fv_status worker_args(const fleet *f, child *c, bool prefill, int32_t index) {
@@ -123,21 +167,15 @@ static fv_status worker_args(const fleet *f, child *c, bool prefill, int32_t ind
     FV_TRY(add_option(c, "router", f->address));
     FV_TRY(add_option(c, "listen", "127.0.0.1:0"));
     FV_TRY(add_option(c, "name", c->name));
-    FV_TRY(pass_on(f->o, c, "kv-dtype", false));
-    FV_TRY(pass_on(f->o, c, "kv-bytes", true));
-    FV_TRY(pass_on(f->o, c, "threads", true));
-    FV_TRY(pass_on(f->o, c, "backend", false));
-    FV_TRY(pass_on(f->o, c, "isa", false));
-    if (!prefill) return pass_on(f->o, c, "lease-ms", true);
-    FV_TRY(pass_on(f->o, c, "ship-layers", true));
-    return pass_on(f->o, c, "chunk", true);
+    return pass_on(f->o, c, prefill ? PREFILL : DECODE);
 }
 
 /* ---- children --------------------------------------------------------------------------- */
 
 /* In the child: what a signal-handling parent has changed is put back. */
-static void become(const fleet *f, const child *c, int out) {
+static void become(const fleet *f, const child *c, pid_t parent, int out) {
     prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(127); /* it has died before */
     setpgid(0, 0);
     sigprocmask(SIG_SETMASK, &f->mask_before, NULL);
     dup2(out, STDOUT_FILENO);
@@ -149,10 +187,11 @@ static void become(const fleet *f, const child *c, int out) {
 static fv_status start(const fleet *f, child *c, int out) {
     if (access(c->args[0], X_OK) != 0)
         return FV_FAIL(FV_ENOTFOUND, "%s is not there; it belongs beside fovea", c->args[0]);
-    pid_t pid = fork();
+    pid_t parent = getpid(), pid = fork();
     if (pid < 0) return FV_FAIL(FV_EIO, "cannot start %s: %s", c->name, strerror(errno));
-    if (pid == 0) become(f, c, out);
+    if (pid == 0) become(f, c, parent, out);
     c->pid = pid;
+    c->started_s = fv_clock_s();
     c->again_s = 0;
     FV_LOG(INFO, GENERAL, "child=%s event=started pid=%d", c->name, (int)pid);
     return FV_OK;
@@ -272,6 +311,16 @@ out:
 
 /* ---- running and ending ----------------------------------------------------------------- */
 
+static void plan_restart(child *c, const char *why) {
+    double now = fv_clock_s();
+    bool steady = now - c->started_s >= STEADY_S;
+    c->wait_s = c->wait_s == 0 || steady ? AGAIN_S : 2 * c->wait_s;
+    if (c->wait_s > AGAIN_MAX_S) c->wait_s = AGAIN_MAX_S;
+    c->again_s = now + c->wait_s;
+    FV_LOG(ERROR, GENERAL, "child=%s event=ended reason=\"%s\" action=start-again in_s=%.0f",
+           c->name, why, c->wait_s);
+}
+
 /* Until a signal comes. FV_EIO: the router is gone. */
 static fv_status watch(fleet *f) {
     int status;
@@ -281,9 +330,7 @@ static fv_status watch(fleet *f) {
         while ((c = reap(f, &status))) {
             say_end(c, status, why, sizeof why);
             if (c == &f->children[0]) return FV_FAIL(FV_EIO, "%s", why);
-            FV_LOG(ERROR, GENERAL, "child=%s event=ended reason=\"%s\" action=start-again", c->name,
-                   why);
-            c->again_s = fv_clock_s() + AGAIN_S;
+            plan_restart(c, why);
         }
         for (int32_t i = 1; i < f->n; i++)
             if (f->children[i].again_s > 0 && fv_clock_s() > f->children[i].again_s)

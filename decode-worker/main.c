@@ -107,7 +107,8 @@ static void told_to_drain(void *user, int32_t grace_ms) {
 /* A worker that its router does not want is of no use: it ends, and says why. */
 static void refused(void *user, fv_status st) {
     program *p = user;
-    p->status = st;
+    (void)st; /* nothing is wrong with the command line, as FV_EINVAL would say: exit with 1 */
+    p->status = FV_ECANCELLED;
     snprintf(p->why, sizeof p->why, "%s", fv_last_error());
     fv_daemon_drain(p->daemon, 0);
 }

@@ -48,6 +48,13 @@ done
 offend 'only common/options.c reads the environment: add a row to an options table' \
     '(^|[^A-Za-z0-9_])(secure_)?getenv[[:space:]]*\(' "${product[@]}"
 
+timed=()
+for f in "${libraries[@]}"; do
+    case $f in common/log.c) ;; *) timed+=("$f") ;; esac
+done
+offend 'only common/log.c reads the clock on the wall, which people set: fv_clock_s, uv_now' \
+    '(CLOCK_REALTIME|(^|[^A-Za-z0-9_])(gettimeofday|time)[[:space:]]*\()' "${timed[@]}"
+
 offend 'a library does not end the process: return an fv_status (FV_FAIL)' \
     '(^|[^A-Za-z0-9_>.])(_?exit|_Exit|quick_exit|abort)[[:space:]]*\(' "${libraries[@]}"
 

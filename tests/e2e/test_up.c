@@ -1,0 +1,116 @@
+/* `fovea up` as the keeper of its children. */
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/support/answer.h"
+#include "tests/support/fleet.h"
+
+static fleet f;
+
+static void open_fleet(void) {
+    fleet_open(&f, "up");
+    fleet_synth(&f, "tiny");
+}
+
+static void close_fleet(void) { fleet_close(&f); }
+
+TestSuite(up, .init = open_fleet, .fini = close_fleet, .timeout = 300);
+
+enum { N_CHILD = 3, WAIT_STEPS = 3000, STEP_US = 20000 }; /* a minute */
+
+static int pid_of(const char *program) {
+    int pid = 0;
+    for (int i = 0; i < WAIT_STEPS && pid == 0; i++) {
+        command_run(&fleet_said, "pgrep -P %d -f %s", f.pid, program);
+        if (sscanf(fleet_said.out, "%d", &pid) != 1) usleep(STEP_US);
+    }
+    cr_assert_neq(pid, 0, "no %s runs", program);
+    return pid;
+}
+
+static void wait_gone(int pid) {
+    for (int i = 0; i < WAIT_STEPS && kill(pid, 0) == 0; i++) usleep(STEP_US);
+    cr_assert_neq(kill(pid, 0), 0, "process %d still runs", pid);
+}
+
+static void wait_said(const char *words) {
+    for (int i = 0; i < WAIT_STEPS; i++) {
+        command_run(&fleet_said, "cat %s/up.err", f.dir);
+        if (strstr(fleet_said.out, words)) return;
+        usleep(STEP_US);
+    }
+    cr_assert(0, "it does not say '%s' but: %s", words, fleet_said.out);
+}
+
+Test(up, killed_itself_it_leaves_no_children) {
+    static const char *const programs[N_CHILD] = {"fovea-router", "fovea-prefill", "fovea-decode"};
+    int pid[N_CHILD];
+    fleet_start(&f, "");
+    for (int i = 0; i < N_CHILD; i++) pid[i] = pid_of(programs[i]);
+    kill(f.pid, SIGKILL);
+    f.pid = 0;
+    for (int i = 0; i < N_CHILD; i++) wait_gone(pid[i]);
+}
+
+Test(up, a_worker_that_dies_again_and_again_is_started_later_each_time) {
+    fleet_start(&f, "");
+    for (int wait_s = 1; wait_s <= 4; wait_s *= 2) {
+        char words[100];
+        int pid = pid_of("fovea-decode");
+        kill(pid, SIGKILL);
+        wait_gone(pid);
+        snprintf(words, sizeof words, "action=start-again in_s=%d", wait_s);
+        wait_said("child=decode-0 event=ended");
+        wait_said("ended by signal 9");
+        wait_said(words);
+    }
+    pid_of("fovea-decode");
+    for (int i = 0; i < WAIT_STEPS && fleet_count(&f).n_decode < 1; i++) usleep(STEP_US);
+    answer_assert_one_process(f.dir, f.address, "--max-tokens 4 'again'");
+    fleet_stop(&f);
+}
+
+Test(up, ends_when_its_router_dies_and_says_so) {
+    fleet_start(&f, "");
+    int decode = pid_of("fovea-decode");
+    kill(pid_of("fovea-router"), SIGKILL);
+    wait_gone(decode);
+    wait_said("router was ended by signal 9");
+    f.pid = 0;
+}
+
+/* The command line of a child; good until the next command. */
+static const char *line_of(const char *program) {
+    int pid = pid_of(program);
+    command_run(&fleet_said, "tr '\\0' ' ' </proc/%d/cmdline", pid);
+    return fleet_said.out;
+}
+
+Test(up, passes_on_what_it_was_given_and_only_to_those_who_take_it) {
+    fleet_start(&f, "--kv-dtype bf16 --kv-bytes 1000000 --threads 1 --chunk 9 --cache-bytes 0 "
+                    "--lease-ms 1234 --claim-ms 2345 --deadline-ms 99999 --silence-ms 4321");
+    const char *line = line_of("fovea-router");
+    cr_assert(strstr(line, "--deadline-ms 99999 --silence-ms 4321"), "%s", line);
+    cr_assert_null(strstr(line, "kv-dtype"));
+    line = line_of("fovea-prefill");
+    cr_assert(strstr(line, "--kv-dtype bf16 --kv-bytes 1000000 --threads 1"), "%s", line);
+    cr_assert(strstr(line, "--chunk 9 --cache-bytes 0"), "%s", line);
+    cr_assert_null(strstr(line, "lease-ms"));
+    line = line_of("fovea-decode");
+    cr_assert(strstr(line, "--kv-dtype bf16 --kv-bytes 1000000 --threads 1"), "%s", line);
+    cr_assert(strstr(line, "--lease-ms 1234 --claim-ms 2345"), "%s", line);
+    cr_assert_null(strstr(line, "chunk"));
+    fleet_stop(&f);
+}
+
+Test(up, children_take_the_environment) {
+    command_run(&fleet_said,
+                "FOVEA_KV_DTYPE=f99 timeout 60 " FOVEA_BIN
+                "/fovea up --listen 127.0.0.1:0 --checkpoint %s/ck",
+                f.dir);
+    cr_assert_neq(fleet_said.status, 0);
+    cr_assert(strstr(fleet_said.err, "f99"), "%s", fleet_said.err);
+}
