@@ -36,6 +36,7 @@ typedef struct pass_tables {
     int32_t n_wanted, *wanted; /* row numbers */
     fv_attn_seq *attn_wanted;  /* [n_seq] */
     fv_tensor cos_wanted, sin_wanted;
+    fv_tensor *tap; /* [n_seq] room for one layer's tap on the device */
 } pass_tables;
 
 /* Activations of one layer. */
@@ -158,6 +159,30 @@ static fv_status put_angles(fv_decoder *dec, const int32_t *pos, int32_t n, fv_t
     return dev->ops->copy_async(dev, sin_out->data, s, bytes);
 }
 
+static int32_t tap_columns(const fv_pass_seq *seq) {
+    int32_t most = 0;
+    for (int32_t i = 0; i < seq->n_tap; i++)
+        if (seq->tap[i].n_key > most) most = seq->tap[i].n_key;
+    return most;
+}
+
+static fv_status cut_taps(fv_decoder *dec, const fv_pass *pass, pass_tables *t) {
+    FV_TRY(FV_ARENA_NEW(&dec->host, pass->n_seq, t->tap));
+    for (int32_t b = 0; b < pass->n_seq; b++)
+        if (pass->seq[b].n_tap)
+            t->tap[b] =
+                fv_workspace_cut(&dec->ws, FV_F32, dec->cfg->n_head, tap_columns(&pass->seq[b]));
+    return FV_OK;
+}
+
+static size_t tap_bytes(const fv_text_config *c, const fv_pass *pass) {
+    size_t bytes = 0;
+    for (int32_t b = 0; b < pass->n_seq; b++)
+        if (pass->seq[b].n_tap)
+            bytes += fv_workspace_need(FV_F32, c->n_head, tap_columns(&pass->seq[b]));
+    return bytes;
+}
+
 static size_t scratch_bytes(const fv_text_config *c, fv_dtype act, int32_t rows) {
     size_t head = fv_workspace_need(act, rows, c->n_head * c->d_head);
     size_t kv = fv_workspace_need(act, rows, c->n_kv * c->d_head);
@@ -200,6 +225,7 @@ static fv_status make_tables(fv_decoder *dec, const fv_pass *pass, pass_tables *
         memcpy(pos + row0, pass->seq[b].pos, (size_t)pass->seq[b].n_rows * sizeof *pos);
     }
     for (int32_t i = 0; i < t->n_wanted; i++) pos_wanted[i] = pos[t->wanted[i]];
+    FV_TRY(cut_taps(dec, pass, t));
     FV_TRY(put_angles(dec, pos, t->n_rows, &t->cos, &t->sin));
     return put_angles(dec, pos_wanted, t->n_wanted, &t->cos_wanted, &t->sin_wanted);
 }
@@ -246,9 +272,32 @@ static fv_status write_kv(fv_decoder *dec, const fv_pass *pass, const pass_table
     return FV_OK;
 }
 
-static fv_status attend(fv_decoder *dec, const fv_pass *pass, fv_attn_seq *seqs, int32_t l,
-                        fv_tensor q, fv_tensor o) {
-    for (int32_t b = 0; b < pass->n_seq; b++) seqs[b].runs = fv_kv_runs(pass->seq[b].kv, l);
+static const fv_pass_tap *tap_of(const fv_pass_seq *seq, int32_t l) {
+    for (int32_t i = 0; i < seq->n_tap; i++)
+        if (seq->tap[i].layer == l) return &seq->tap[i];
+    return NULL;
+}
+
+static void ask_tap(const fv_pass_tap *tap, const pass_tables *t, int32_t b, fv_attn_seq *seq) {
+    assert(!tap || (seq->n_rows > 0 &&
+                    tap->n_key == seq->runs[FV_SEG_VISUAL].len + seq->runs[FV_SEG_TEXT].len));
+    seq->tap = tap ? t->tap[b].data : NULL;
+    seq->tap_rows = tap ? 1 : 0;
+    seq->tap_ld = tap ? tap->n_key : 0;
+}
+
+static fv_status bring_tap(fv_decoder *dec, const fv_pass_tap *tap, const fv_attn_seq *seq) {
+    fv_device *dev = dec->be->device;
+    size_t n = (size_t)dec->cfg->n_head * (size_t)tap->n_key;
+    return dev->ops->copy_async(dev, tap->p, seq->tap, n * sizeof *tap->p);
+}
+
+static fv_status attend(fv_decoder *dec, const fv_pass *pass, const pass_tables *t,
+                        fv_attn_seq *seqs, int32_t l, fv_tensor q, fv_tensor o) {
+    for (int32_t b = 0; b < pass->n_seq; b++) {
+        seqs[b].runs = fv_kv_runs(pass->seq[b].kv, l);
+        ask_tap(tap_of(&pass->seq[b], l), t, b, &seqs[b]);
+    }
     fv_attn_args a = {.q = q,
                       .o = o,
                       .kv_dtype = fv_kv_get_shape(pass->seq[0].kv)->dtype,
@@ -258,7 +307,10 @@ static fv_status attend(fv_decoder *dec, const fv_pass *pass, fv_attn_seq *seqs,
                       .n_seq = pass->n_seq,
                       .scale = 1.0f / sqrtf((float)dec->cfg->d_head),
                       .seqs = seqs};
-    return dec->be->ops->attention(dec->be, &a);
+    FV_TRY(dec->be->ops->attention(dec->be, &a));
+    for (int32_t b = 0; b < pass->n_seq; b++)
+        if (seqs[b].tap) FV_TRY(bring_tap(dec, tap_of(&pass->seq[b], l), &seqs[b]));
+    return FV_OK;
 }
 
 static fv_status ffn(fv_decoder *dec, const fv_text_layer *w, const layer_scratch *s, fv_tensor x) {
@@ -286,7 +338,7 @@ static fv_status layer_all_rows(fv_decoder *dec, const fv_pass *pass, pass_table
     FV_TRY(rope(dec, s->q, t->cos, t->sin, dec->cfg->n_head));
     FV_TRY(rope(dec, s->k, t->cos, t->sin, dec->cfg->n_kv));
     FV_TRY(write_kv(dec, pass, t, l, s));
-    FV_TRY(attend(dec, pass, t->attn, l, s->q, s->o));
+    FV_TRY(attend(dec, pass, t, t->attn, l, s->q, s->o));
     FV_TRY(linear_add(dec, s->o, w->o, w->o_bias, pass->x));
     return ffn(dec, w, s, pass->x);
 }
@@ -314,7 +366,7 @@ static fv_status layer_wanted_rows(fv_decoder *dec, fv_pass *pass, pass_tables *
     fv_linear_args q = {.x = few.h, .n_part = 1, .part = {{w->q, w->q_bias, few.q, false}}};
     FV_TRY(dec->be->ops->linear(dec->be, &q));
     FV_TRY(rope(dec, few.q, t->cos_wanted, t->sin_wanted, dec->cfg->n_head));
-    FV_TRY(attend(dec, pass, t->attn_wanted, l, few.q, few.o));
+    FV_TRY(attend(dec, pass, t, t->attn_wanted, l, few.q, few.o));
     FV_TRY(linear_add(dec, few.o, w->o, w->o_bias, pass->out));
     return ffn(dec, w, &few, pass->out);
 }
@@ -328,7 +380,7 @@ fv_status fv_decoder_layers(fv_decoder *dec, fv_pass *pass, int32_t l0, int32_t 
     for (int32_t b = 0; b < pass->n_seq; b++) wanted += pass->seq[b].wanted;
     fv_dtype act = dec->be->ops->act;
     FV_TRY(fv_workspace_reset(&dec->ws, scratch_bytes(c, act, rows) +
-                                            scratch_bytes(c, act, wanted) +
+                                            scratch_bytes(c, act, wanted) + tap_bytes(c, pass) +
                                             fv_workspace_need(FV_F32, wanted, c->d_model) +
                                             2 * fv_workspace_need(FV_F32, rows, dec->rope.half) +
                                             2 * fv_workspace_need(FV_F32, wanted, dec->rope.half)));

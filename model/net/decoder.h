@@ -29,6 +29,15 @@ fv_backend *fv_decoder_backend(const fv_decoder *dec);
 /* Embeddings of n token ids into y [n, d]. FV_EINVAL for an id outside the vocabulary. */
 fv_status fv_decoder_embed(fv_decoder *dec, const int32_t *ids, int32_t n, fv_tensor y);
 
+/* A tap: the attention probabilities of a sequence's last row in one layer, per query head. They
+ * are read beside the softmax and change no bit of what the layer computes. */
+typedef struct fv_pass_tap {
+    int32_t layer; /* in the network's last layer the row must be a wanted one */
+    int32_t n_key; /* keys that every head of the layer holds for the sequence after the pass */
+    float *p;      /* [H, n_key] on the host: visual keys, then text keys, each in the order of
+                    * the store; written when the backend has synced */
+} fv_pass_tap;
+
 /* The rows of one sequence in a pass. In layers that have no visual extent yet, the store
  * must get one (fv_kv_extent) before a pass brings visual rows; text pages are taken here. */
 typedef struct fv_pass_seq {
@@ -37,6 +46,8 @@ typedef struct fv_pass_seq {
     const int32_t *pos; /* [n_rows] ascending original positions, after all that kv holds */
     const uint8_t *seg; /* [n_rows] fv_kv_segment */
     int32_t wanted;     /* how many of its last rows are wanted out of the last layer */
+    int32_t n_tap;
+    const fv_pass_tap *tap; /* [n_tap] one per layer that is asked */
 } fv_pass_seq;
 
 typedef struct fv_pass {
