@@ -270,8 +270,11 @@ static void fill_store(sender *s, fv_dtype dtype, size_t bytes) {
     }
     free(pos);
     fv_policy exact;
-    fv_plan_shape plan = {
-        .n_layer = shape.n_layer, .n_kv = shape.n_kv, .n_visual = visual, .n_text = s->n - visual};
+    fv_plan_shape plan = {.n_layer = shape.n_layer,
+                          .n_kv = shape.n_kv,
+                          .n_visual = visual,
+                          .n_text = s->n - visual,
+                          .n_image = visual > 0};
     must(fv_policy_parse("", &exact));
     must(fv_plan_make(&exact, &plan, &s->plan));
 }

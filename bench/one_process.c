@@ -126,7 +126,8 @@ static fv_status begin(client *c) {
     fv_plan_shape shape = {.n_layer = text->n_layer,
                            .n_kv = text->n_kv,
                            .n_visual = c->prompt.n_visual,
-                           .n_text = c->prompt.n_text};
+                           .n_text = c->prompt.n_text,
+                           .n_image = c->prompt.n_image};
     FV_TRY(fv_plan_make(&exact, &shape, &c->plan));
     fv_sequence_options opt = {.sampling = fv_sampling_default(),
                                .max_tokens = r->load->max_tokens,

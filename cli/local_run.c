@@ -69,7 +69,8 @@ static fv_status prepare(run *r) {
     fv_plan_shape shape = {.n_layer = cfg->text.n_layer,
                            .n_kv = cfg->text.n_kv,
                            .n_visual = r->prompt.n_visual,
-                           .n_text = r->prompt.n_text};
+                           .n_text = r->prompt.n_text,
+                           .n_image = r->prompt.n_image};
     FV_TRY(fv_plan_make(&r->ask.policy, &shape, &r->plan));
     bool ends = !r->ask.ignore_eos;
     fv_sequence_options opt = {.sampling = r->ask.sampling,

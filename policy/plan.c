@@ -20,21 +20,30 @@ static void note(fv_plan *plan, fv_stage stage, const char *why) {
              fv_stage_name(stage), plan->policy.stage[stage].method->name, why);
 }
 
-/* Where rows leave and how many stay, per method. */
+/* How many of n visual rows stay. 1e-9: shares are not exact in binary, and 0.7 * 10 must be 7. */
+static int32_t visual_kept(const fv_choice *c, int32_t n) {
+    if (strcmp(c->method->name, "vtw") == 0) return 0;
+    double share = fv_choice_value(c, "keep") * n;
+    /* FastV's authors write Python's round(): halves go to the even number. */
+    if (strcmp(c->method->name, "fastv") == 0) return (int32_t)rint(share);
+    return (int32_t)floor(share + 1e-9);
+}
+
+/* Where rows leave, how many stay, and what the choice is made from. */
 static fv_status plan_prune(fv_plan *plan) {
     const fv_choice *c = &plan->policy.stage[FV_STAGE_PRUNE];
     if (!c->method) return FV_OK;
     const fv_plan_shape *shape = &plan->shape;
-    int32_t layer = fv_choice_layer(c, "layer", shape->n_layer), keep = 0;
+    int32_t layer = fv_choice_layer(c, "layer", shape->n_layer);
+    int32_t keep = visual_kept(c, shape->n_visual);
     FV_TRY(check_layer(c, layer, shape->n_layer));
-    if (strcmp(c->method->name, "random") == 0)
-        keep = (int32_t)floor(fv_choice_value(c, "keep") * shape->n_visual + 1e-9);
     if (shape->n_visual == 0) {
         note(plan, FV_STAGE_PRUNE, "the prompt has no image");
     } else if (keep >= shape->n_visual) {
         note(plan, FV_STAGE_PRUNE, "every visual row is kept");
     } else {
         plan->edit[plan->n_edit++] = (fv_plan_edit){.layer = layer, .keep = keep};
+        if (strcmp(c->method->name, "fastv") == 0) plan->tap[layer - 1] |= FV_TAP_LAST_ROW;
     }
     return FV_OK;
 }

@@ -17,7 +17,13 @@ enum { FV_PLAN_MAX_LAYERS = 256, FV_PLAN_MAX_EDITS = 64, FV_PLAN_NOTE_MAX = 256 
 typedef struct fv_plan_shape {
     int32_t n_layer, n_kv;
     int32_t n_visual, n_text; /* prompt rows */
+    int32_t n_image;          /* images of n_visual / n_image rows each */
 } fv_plan_shape;
+
+/* What a layer must tell of its attention, as flags. */
+enum {
+    FV_TAP_LAST_ROW = 1 /* what the prompt's last row pays to each visual row, mean over heads */
+};
 
 /* Before `layer` runs, `keep` of the visual rows that are left stay. */
 typedef struct fv_plan_edit {
@@ -30,6 +36,7 @@ typedef struct fv_plan {
     int32_t n_edit;
     fv_plan_edit edit[FV_PLAN_MAX_EDITS]; /* ascending layers */
     int32_t visual[FV_PLAN_MAX_LAYERS];   /* visual rows that layer l runs and writes */
+    uint8_t tap[FV_PLAN_MAX_LAYERS];      /* FV_TAP_...; 0: nothing is asked of layer l */
     bool select;                          /* the select stage runs at the end of prefill */
     /* Why a stage that was asked for does nothing on this request; empty when it does. */
     char note[FV_N_STAGE][FV_PLAN_NOTE_MAX];

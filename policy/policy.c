@@ -256,5 +256,6 @@ double fv_choice_value(const fv_choice *c, const char *param) {
 
 int32_t fv_choice_layer(const fv_choice *c, const char *param, int32_t n_layer) {
     int32_t i = param_index(c, param);
-    return (int32_t)(c->given[i] ? c->value[i] : floor(c->value[i] * n_layer / 32 + 0.5));
+    double mapped = floor(c->value[i] * n_layer / 32 + 0.5);
+    return (int32_t)(c->given[i] ? c->value[i] : fmax(mapped, c->method->param[i].min));
 }

@@ -76,7 +76,7 @@ bool fv_policy_is_exact(const fv_policy *p);
 double fv_choice_value(const fv_choice *c, const char *param);
 
 /* A LAYER parameter for a network of n_layer layers: as given, or the default mapped from 32
- * layers, round(default * n_layer / 32). */
+ * layers, round(default * n_layer / 32), but no less than the parameter's minimum. */
 int32_t fv_choice_layer(const fv_choice *c, const char *param, int32_t n_layer);
 
 #ifdef __cplusplus

@@ -26,7 +26,8 @@ typedef struct prefill {
     int32_t n_req, d;
     fv_buf x[2]; /* the residual stream, and the one that rows are gathered into */
     row_list rows;
-    fv_buf last; /* [n_req, d] hidden states behind the last rows */
+    fv_buf last;       /* [n_req, d] hidden states behind the last rows */
+    float **attention; /* [n_req] a tapped layer's last row over visual rows, mean over heads */
     fv_arena arena;
 } prefill;
 
@@ -59,6 +60,7 @@ static fv_status embed_request(prefill *p, const fv_prefill_request *req, fv_ten
 static fv_status start(prefill *p) {
     row_list *rows = &p->rows;
     for (int32_t b = 0; b < p->n_req; b++) rows->n += p->req[b].n;
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->attention));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req + 1, rows->first));
     FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, rows->pos));
     FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, rows->seg));
@@ -83,12 +85,58 @@ static fv_status start(prefill *p) {
     return FV_OK;
 }
 
+/* ---- taps: what the last row of a prompt attends to ------------------------------------- */
+
+static bool wants_tap(const fv_prefill_request *req, int32_t layer) {
+    return req->visual_mass || req->plan->tap[layer] & FV_TAP_LAST_ROW;
+}
+
+/* Taps of request b in layers [l0, l1), for the chunk that ends with its last row. */
+static fv_status ask_taps(prefill *p, int32_t b, int32_t l0, int32_t l1, fv_pass_seq *seq) {
+    int32_t n_key = p->rows.first[b + 1] - p->rows.first[b];
+    int32_t n_head = fv_decoder_config(p->dec)->n_head;
+    fv_pass_tap *tap;
+    FV_TRY(FV_ARENA_NEW(&p->arena, l1 - l0, tap));
+    for (int32_t l = l0; l < l1; l++) {
+        if (!wants_tap(&p->req[b], l)) continue;
+        fv_pass_tap *t = &tap[seq->n_tap++];
+        *t = (fv_pass_tap){.layer = l, .n_key = n_key};
+        FV_TRY(FV_ARENA_NEW(&p->arena, (size_t)n_head * (size_t)n_key, t->p));
+    }
+    seq->tap = tap;
+    return FV_OK;
+}
+
+static fv_status read_taps(prefill *p, int32_t b, const fv_pass_seq *seq) {
+    const fv_prefill_request *req = &p->req[b];
+    fv_backend *be = fv_decoder_backend(p->dec);
+    int32_t n_head = fv_decoder_config(p->dec)->n_head;
+    if (seq->n_tap == 0) return FV_OK;
+    if (!p->attention[b]) FV_TRY(FV_ARENA_NEW(&p->arena, req->embeds.rows, p->attention[b]));
+    FV_TRY(be->ops->sync(be));
+    for (int32_t i = 0; i < seq->n_tap; i++) {
+        const fv_pass_tap *tap = &seq->tap[i];
+        int32_t n_visual = req->plan->visual[tap->layer];
+        fv_prune_head_mean(tap->p, n_head, tap->n_key, n_visual, p->attention[b]);
+        if (!req->visual_mass) continue;
+        double mass = 0;
+        for (int32_t j = 0; j < n_visual; j++) mass += (double)p->attention[b][j];
+        req->visual_mass[tap->layer] = (float)mass;
+    }
+    return FV_OK;
+}
+
 /* ---- between phases: rows leave -------------------------------------------------------- */
 
 static const fv_plan_edit *edit_at(const fv_plan *plan, int32_t layer) {
     for (int32_t e = 0; e < plan->n_edit; e++)
         if (plan->edit[e].layer == layer) return &plan->edit[e];
     return NULL;
+}
+
+/* Phases end where rows leave, so the last layer of a phase is the last that was tapped. */
+static bool taps_before(const fv_plan *plan, int32_t layer) {
+    return layer > 0 && plan->tap[layer - 1] & FV_TAP_LAST_ROW;
 }
 
 /* Appends to stay[] the rows of request b that go on into `layer`. */
@@ -109,7 +157,9 @@ static fv_status choose_rows(prefill *p, int32_t b, int32_t layer, int32_t *stay
                                 .layer = layer,
                                 .n_visual = n_visual,
                                 .pos = pos,
-                                .keep = keep};
+                                .keep = keep,
+                                .n_image = plan->shape.n_image,
+                                .attention = taps_before(plan, layer) ? p->attention[b] : NULL};
         FV_TRY(fv_prune_find(ctx.choice->method->name)->keep(&ctx, kept));
     }
     for (int32_t r = first, v = 0, k = 0; r < end; r++) {
@@ -154,7 +204,8 @@ static fv_status drop_rows(prefill *p, int32_t layer) {
 static fv_status run_chunk(prefill *p, int32_t from, int32_t to, int32_t l0, int32_t l1) {
     const row_list *rows = &p->rows;
     fv_pass_seq *seq;
-    int32_t *owner, n_seq = 0, n_out = 0;
+    int32_t *request, *owner, n_seq = 0, n_out = 0;
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, request));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, seq));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, owner));
     bool ends = l1 == fv_decoder_config(p->dec)->n_layer;
@@ -162,16 +213,20 @@ static fv_status run_chunk(prefill *p, int32_t from, int32_t to, int32_t l0, int
         int32_t a = rows->first[b] > from ? rows->first[b] : from;
         int32_t e = rows->first[b + 1] < to ? rows->first[b + 1] : to;
         if (a >= e) continue;
-        int32_t wanted = ends && e == rows->first[b + 1] ? 1 : 0;
+        bool last = e == rows->first[b + 1];
+        int32_t wanted = ends && last ? 1 : 0;
         if (wanted) owner[n_out++] = b;
-        seq[n_seq++] = (fv_pass_seq){.kv = p->req[b].kv,
-                                     .n_rows = e - a,
-                                     .pos = rows->pos + a,
-                                     .seg = rows->seg + a,
-                                     .wanted = wanted};
+        seq[n_seq] = (fv_pass_seq){.kv = p->req[b].kv,
+                                   .n_rows = e - a,
+                                   .pos = rows->pos + a,
+                                   .seg = rows->seg + a,
+                                   .wanted = wanted};
+        if (last) FV_TRY(ask_taps(p, b, l0, l1, &seq[n_seq]));
+        request[n_seq++] = b;
     }
     fv_pass pass = {.x = fv_tensor_rows(rows->x, from, to - from), .n_seq = n_seq, .seq = seq};
     FV_TRY(fv_decoder_layers(p->dec, &pass, l0, l1));
+    for (int32_t i = 0; i < n_seq; i++) FV_TRY(read_taps(p, request[i], &seq[i]));
     fv_device *dev = fv_decoder_backend(p->dec)->device;
     size_t bytes = (size_t)p->d * sizeof(float);
     for (int32_t i = 0; i < n_out; i++)

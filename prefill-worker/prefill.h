@@ -18,6 +18,9 @@ typedef struct fv_prefill_request {
     fv_tensor embeds;    /* [visual rows, d] F32 on the device, in prompt order */
     const fv_plan *plan; /* made for this prompt */
     fv_kv *kv;           /* open and empty; filled */
+    /* The share of its attention that the prompt's last row pays to visual rows, per layer, mean
+     * over heads: [N] on the host, or NULL when nobody wants to know. */
+    float *visual_mass;
 } fv_prefill_request;
 
 typedef struct fv_prefill_options { /* {0} is fine */

@@ -11,6 +11,10 @@ typedef struct fv_prune_context {
     int32_t n_visual;   /* visual rows present */
     const int32_t *pos; /* [n_visual] their prompt positions, ascending */
     int32_t keep;       /* how many go on, 0..n_visual: the plan's number */
+    int32_t n_image;    /* images of the prompt, all of the same number of rows */
+    /* [n_visual] what the prompt's last row paid to them in the layer before, mean over heads;
+     * NULL unless the plan taps that layer. */
+    const float *attention;
 } fv_prune_context;
 
 typedef struct fv_prune_method {
@@ -21,5 +25,13 @@ typedef struct fv_prune_method {
 
 /* The method of that name in methods.def. */
 const fv_prune_method *fv_prune_find(const char *name);
+
+/* mean[j] = sum_h p[h, j] / H for the first n of n_key columns: p [H, n_key] as a tap gives it,
+ * mean [n]. Heads are summed in order, in double. */
+void fv_prune_head_mean(const float *p, int32_t n_head, int32_t n_key, int32_t n, float *mean);
+
+/* The choice that most methods make: the `keep` rows of highest score, 0..n, as ascending indices.
+ * Among equals the lower index stays; a NaN is lower than any number. */
+void fv_prune_top(const float *score, int32_t n, int32_t keep, int32_t *kept);
 
 #endif

@@ -164,7 +164,8 @@ static fv_status make_plan(fv_task *t) {
     fv_plan_shape shape = {.n_layer = cfg->n_layer,
                            .n_kv = cfg->n_kv,
                            .n_visual = t->prompt.n_visual,
-                           .n_text = t->prompt.n_text};
+                           .n_text = t->prompt.n_text,
+                           .n_image = t->prompt.n_image};
     return fv_plan_make(&t->policy, &shape, &t->plan);
 }
 

@@ -290,3 +290,22 @@ Test(cli, trace_leaves_every_piece_of_evidence) {
     command_run(&r, FOVEA " trace --checkpoint %s --prompt hi", dir);
     cr_assert_eq(r.status, 2);
 }
+
+/* The image's 16 rows stand at 8..23 of the prompt's 39; 4 of them go on into layer 1. */
+static void trace_kept(const char *policy, const char *kept) {
+    command_run(&r,
+                FOVEA " trace --checkpoint %s --image %s --prompt hi --max-tokens 1 --policy %s "
+                      "--out %s/kept && cd %s/kept && grep -aq '(4,39,)' kept_000.npy && "
+                      "grep -aq '(4,27,)' kept_001.npy && "
+                      "od -An -td4 -w4 -j128 -N108 kept_001.npy | tr -d '\\n' | tr -s ' ' && "
+                      "rm *",
+                dir, PICTURE, policy, dir, dir);
+    cr_assert_eq(r.status, 0, "%s%s", r.out, r.err);
+    cr_assert(strstr(r.out, kept), "%s kept%s", policy, r.out);
+}
+
+Test(cli, trace_says_which_rows_each_layer_kept) {
+    trace_kept("prune=grid,layer=1,keep=0.25", " 6 7 8 10 16 18 24 25 ");
+    trace_kept("prune=fastv,layer=1,keep=0.25", " 4 5 6 7 ");
+    cr_assert_null(strstr(r.out, " 8 10 16 18 "), "fastv looks: %s", r.out);
+}

@@ -50,9 +50,10 @@ Test(fleet, answers_are_those_of_one_process) {
 }
 
 Test(fleet, answers_are_those_of_one_process_under_each_policy) {
-    static const char *const policies[] = {"prune=vtw,layer=1", "prune=random,layer=1,keep=0.5",
-                                           "select=streaming,sink=2",
-                                           "prune=random,layer=1,keep=0.5;select=streaming,sink=2"};
+    static const char *const policies[] = {
+        "prune=vtw,layer=1",           "prune=random,layer=1,keep=0.5",
+        "prune=grid,layer=1,keep=0.5", "prune=fastv,layer=1,keep=0.3",
+        "select=streaming,sink=2",     "prune=random,layer=1,keep=0.5;select=streaming,sink=2"};
     fleet_synth(&f, "tiny-gqa");
     fleet_start(&f, "");
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {

@@ -56,7 +56,7 @@ static void check_plan(const fv_policy *p, unsigned choice) {
     static const int32_t layers[] = {1, 4, 32, FV_PLAN_MAX_LAYERS}, heads[] = {1, 2, 5, 32};
     static const int32_t visual[] = {0, 1, 577, 1 << 20}, text[] = {0, 1, 50, 1 << 20};
     fv_plan_shape shape = {layers[choice & 3], heads[choice >> 2 & 3], visual[choice >> 4 & 3],
-                           text[choice >> 3 & 3]};
+                           text[choice >> 3 & 3], 1};
     fv_plan plan;
     if (fv_plan_make(p, &shape, &plan) != FV_OK) {
         expect(*fv_last_error());
@@ -66,6 +66,8 @@ static void check_plan(const fv_policy *p, unsigned choice) {
         expect(plan.edit[i].layer < shape.n_layer && plan.edit[i].keep >= 0);
         expect(plan.edit[i].layer >= (i ? plan.edit[i - 1].layer : 0));
     }
+    for (int32_t l = 0; l < shape.n_layer; l++)
+        expect(!plan.tap[l] || (plan.n_edit == 1 && plan.edit[0].layer == l + 1));
     int64_t exact = 0;
     for (int32_t l = 0; l < shape.n_layer; l++) {
         expect(plan.visual[l] >= 0 && plan.visual[l] <= shape.n_visual);

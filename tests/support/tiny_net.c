@@ -106,7 +106,8 @@ void tiny_prompt_make(const tiny_net *net, tiny_prompt *p, int32_t before, int32
     fv_plan_shape shape = {.n_layer = net->cfg.n_layer,
                            .n_kv = net->cfg.n_kv,
                            .n_visual = visual,
-                           .n_text = before + after};
+                           .n_text = before + after,
+                           .n_image = visual > 0};
     need(fv_plan_make(&parsed, &shape, &p->plan));
 }
 
@@ -131,7 +132,8 @@ fv_status tiny_prefill(tiny_net *net, tiny_prompt *p, int32_t n, int32_t chunk) 
             .seg = p[b].seg,
             .embeds = fv_tensor_of(p[b].embeds, FV_F32, p[b].n_visual, net->cfg.d_model),
             .plan = &p[b].plan,
-            .kv = p[b].kv};
+            .kv = p[b].kv,
+            .visual_mass = p[b].visual_mass};
     }
     fv_prefill_options opt = net->prefill;
     opt.chunk = chunk;

@@ -36,7 +36,8 @@ typedef struct tiny_prompt {
     float *embeds; /* [n_visual, d] */
     fv_plan plan;
     fv_kv *kv;
-    float *logits; /* [vocab] */
+    float *logits;      /* [vocab] */
+    float *visual_mass; /* [N] where it goes, or NULL; the test's */
 } tiny_prompt;
 
 void tiny_prompt_make(const tiny_net *net, tiny_prompt *p, int32_t before, int32_t visual,

@@ -37,6 +37,47 @@ Test(plan, random_counts_round_down) {
     cr_assert_eq(plan.visual[3], 1);
 }
 
+Test(plan, fastv_counts_halves_to_even_and_taps_the_layer_before) {
+    fv_plan plan;
+    fv_plan_shape shape = {.n_layer = 4, .n_kv = 1, .n_visual = 5, .n_text = 3, .n_image = 1};
+    cr_assert_eq(make("prune=fastv,layer=3,keep=0.5", shape, &plan), FV_OK);
+    cr_assert_eq(plan.visual[2], 5);
+    cr_assert_eq(plan.visual[3], 2, "round(2.5) is 2");
+    for (int32_t l = 0; l < 4; l++) cr_assert_eq(plan.tap[l], l == 2 ? FV_TAP_LAST_ROW : 0);
+    shape.n_visual = 7;
+    cr_assert_eq(make("prune=fastv,layer=1,keep=0.5", shape, &plan), FV_OK);
+    cr_assert_eq(plan.visual[1], 4, "round(3.5) is 4");
+    cr_assert_eq(make("preset=paper-fastv", llava, &plan), FV_OK);
+    cr_assert_eq(fv_plan_kv_rows(&plan), 32 * (32 * 50 + 2 * 576 + 30 * 288));
+    cr_assert_eq(plan.tap[1], FV_TAP_LAST_ROW);
+}
+
+Test(plan, fastv_leaves_a_layer_to_rank_in_however_shallow_the_network_is) {
+    fv_plan plan;
+    fv_plan_shape shape = {.n_layer = 4, .n_kv = 1, .n_visual = 8, .n_text = 3, .n_image = 1};
+    cr_assert_eq(make("prune=fastv", shape, &plan), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(plan.edit[0].layer, 1);
+    shape.n_layer = 1;
+    cr_assert_eq(make("prune=fastv", shape, &plan), FV_EINVAL);
+}
+
+Test(plan, nothing_is_tapped_for_methods_that_do_not_look) {
+    static const char *const policies[] = {"",           "prune=vtw",          "prune=random",
+                                           "prune=grid", "prune=fastv,keep=1", "select=streaming"};
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+        fv_plan plan;
+        cr_assert_eq(make(policies[i], llava, &plan), FV_OK);
+        for (int32_t l = 0; l < 32; l++) cr_assert_eq(plan.tap[l], 0, "%s", policies[i]);
+    }
+}
+
+Test(plan, grid_counts_round_down) {
+    fv_plan plan;
+    cr_assert_eq(make("prune=grid,layer=4,keep=0.1225", llava, &plan), FV_OK);
+    cr_assert_eq(plan.visual[3], 576);
+    cr_assert_eq(plan.visual[4], 70);
+}
+
 Test(plan, a_layer_that_the_checkpoint_lacks_is_refused) {
     fv_plan plan;
     fv_plan_shape shape = {.n_layer = 12, .n_kv = 1, .n_visual = 10, .n_text = 3};

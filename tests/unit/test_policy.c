@@ -40,6 +40,12 @@ Test(policy, a_default_layer_is_mapped_from_32_layers_and_a_given_one_is_not) {
     cr_assert_eq(fv_choice_layer(&q.stage[FV_STAGE_PRUNE], "layer", 12), 7);
 }
 
+Test(policy, a_mapped_layer_is_not_below_the_least_that_may_be_written) {
+    fv_policy p = parse("prune=fastv");
+    cr_assert_eq(fv_choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 32), 2);
+    cr_assert_eq(fv_choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 4), 1);
+}
+
 Test(policy, every_method_prints_to_a_text_that_parses_to_the_same) {
     int32_t n;
     const fv_method_info *m = fv_policy_methods(&n);
@@ -84,6 +90,9 @@ Test(policy, wrong_texts_are_refused_with_what_there_is) {
     refuses("prune=vtw,layer=", "is not a number");
     refuses("prune=vtw,layer=2.5", "whole number");
     refuses("prune=vtw,layer=0", "1..255");
+    refuses("prune=fastv,layer=0", "1..255");
+    refuses("prune=fastv,keep=-0.1", "0..1");
+    refuses("prune=grid,seed=1", "no parameter 'seed'; it has layer, keep");
     refuses("prune=random,keep=1.5", "0..1");
     refuses("prune=random,keep=nan", "is not a number");
     refuses("prune=vtw;prune=random", "given twice");

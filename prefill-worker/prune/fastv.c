@@ -1,0 +1,15 @@
+/* prune=fastv: FastV (arXiv 2403.06764). Before layer k the visual rows are ranked by what the
+ * prompt's last row paid to them in layer k - 1, mean over heads, and the first of that order go
+ * on. Rows are chosen once; the answer's tokens see what the prompt's last row chose. */
+#include <assert.h>
+
+#include "prefill-worker/prune.h"
+
+static fv_status keep(const fv_prune_context *ctx, int32_t *kept) {
+    assert(ctx->attention);
+    fv_prune_top(ctx->attention, ctx->n_visual, ctx->keep, kept);
+    return FV_OK;
+}
+
+extern const fv_prune_method fv_prune_fastv;
+const fv_prune_method fv_prune_fastv = {.name = "fastv", .keep = keep};

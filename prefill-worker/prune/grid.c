@@ -1,0 +1,51 @@
+/* prune=grid: the baseline that looks at nothing. Rows are taken in the order of an ordered dither
+ * (Bayer 1973), so that at any share the kept ones lie evenly over the image: at 1/2 on a
+ * checkerboard, at 1/4 in every second row and column. A larger share holds every row of a smaller
+ * one; several images share alike. */
+#include <assert.h>
+
+#include "common/arena.h"
+#include "prefill-worker/prune.h"
+
+/* Sides up to 4096: places are below 2^24, which a float holds exactly. */
+enum { SIDE_BITS = 12 };
+
+/* The place of a cell in the dither: bits of (row ^ column, row), lowest bit first. */
+static int32_t dither(int32_t row, int32_t col) {
+    int32_t place = 0, odd = row ^ col;
+    for (int32_t bit = 0; bit < SIDE_BITS; bit++)
+        place = place << 2 | (odd >> bit & 1) << 1 | (row >> bit & 1);
+    return place;
+}
+
+static int32_t whole_root(int32_t n) {
+    int32_t side = 0;
+    while ((int64_t)(side + 1) * (side + 1) <= n) side++;
+    return side;
+}
+
+/* Rows of an image are a square of patches in raster order; what stands ahead of the square, such
+ * as a class token, is taken first. */
+static void score_image(float *score, int32_t n) {
+    int32_t side = whole_root(n), ahead = n - side * side;
+    for (int32_t i = 0; i < ahead; i++) score[i] = 1;
+    for (int32_t i = ahead; i < n; i++)
+        score[i] = -(float)dither((i - ahead) / side, (i - ahead) % side);
+}
+
+static fv_status keep(const fv_prune_context *ctx, int32_t *kept) {
+    assert(ctx->n_image > 0 && ctx->n_visual % ctx->n_image == 0);
+    int32_t n = ctx->n_visual / ctx->n_image;
+    fv_arena arena = {0};
+    float *score;
+    fv_status st = FV_ARENA_NEW(&arena, ctx->n_visual, score);
+    if (st == FV_OK) {
+        for (int32_t i = 0; i < ctx->n_image; i++) score_image(score + (ptrdiff_t)i * n, n);
+        fv_prune_top(score, ctx->n_visual, ctx->keep, kept);
+    }
+    fv_arena_fini(&arena);
+    return st;
+}
+
+extern const fv_prune_method fv_prune_grid;
+const fv_prune_method fv_prune_grid = {.name = "grid", .keep = keep};
