@@ -12,6 +12,7 @@
  * Both sides take turns. What is printed is over all rounds; ratios are the median of the rounds'.
  *
  *     bench_fleet --checkpoint DIR --image F --rounds 3 --json results/fleet.json */
+#include <assert.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,6 +98,7 @@ static double tokens_per_s(const fv_bench_row *row) { return (double)row->n_toke
 static void run_level(bench *b, int level, int32_t n_request, bool record) {
     fv_bench_row row[N_SIDE] = {0};
     double cpu[N_SIDE];
+    assert(level < N_LEVEL);
     b->load.concurrency = levels[level];
     b->load.n_request = n_request > levels[level] ? n_request : levels[level];
     for (int side = 0; side < N_SIDE; side++) run_side(b, side, &row[side], &cpu[side]);
@@ -156,7 +158,7 @@ static void print(bench *b) {
     fv_table_cell(&t, "TTFT p50");
     fv_table_cell(&t, "TPOT p50");
     fv_table_cell(&t, "CPU seconds");
-    for (int level = 0; level < b->n_level; level++) {
+    for (int level = 0; level < N_LEVEL && level < b->n_level; level++) {
         fv_table_cell(&t, "%d", levels[level]);
         fv_table_number(&t, median(&b->rate_ratio[level]), 2);
         fv_table_number(&t, median(&b->ttft_ratio[level]), 2);

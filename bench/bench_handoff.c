@@ -151,7 +151,7 @@ static void raw_open(raw *r, size_t bytes) {
 }
 
 static double raw_round(raw *r) {
-    pthread_t sender, receiver;
+    pthread_t sender = 0, receiver = 0;
     double t = fv_clock_s();
     sure(pthread_create(&receiver, NULL, raw_receive, r) == 0 &&
              pthread_create(&sender, NULL, raw_send, r) == 0,
@@ -402,7 +402,7 @@ static void run(const fv_options *o) {
     static raw r;
     char dir[] = "/tmp/bench-handoff-XXXXXX", command[64];
     int pipe_of[2], rounds = (int)fv_options_int(o, "rounds");
-    int32_t port;
+    int32_t port = 0;
     fv_dtype dtype;
     size_t bytes = (size_t)fv_options_int(o, "megabytes") * 1000000;
     must(fv_engine_kv_dtype(fv_options_string(o, "dtype"), &dtype));

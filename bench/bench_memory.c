@@ -94,7 +94,7 @@ static void print(const bench *b) {
 
 static void write_json(const bench *b, const char *path) {
     json_t *root = json_object();
-    json_object_set_new(root, "requests", json_integer(b->n * PORTION));
+    json_object_set_new(root, "requests", json_integer((json_int_t)b->n * PORTION));
     for (int i = 0; i < N_PROCESS; i++) {
         json_t *kib = json_array();
         for (int32_t j = 0; j < b->n; j++) json_array_append_new(kib, json_real(b->kib[i][j]));
@@ -136,7 +136,7 @@ int main(int argc, char **argv) {
     must(fv_remote_open(b.fleet.address, &b.remote));
     printf("%8s  %13s  %13s  %13s   resident KiB\n", "requests", programs[0], programs[1],
            programs[2]);
-    while (b.n * PORTION < fv_options_int(o, "requests")) run_portion(&b, &image, &number);
+    while ((int64_t)b.n * PORTION < fv_options_int(o, "requests")) run_portion(&b, &image, &number);
     print(&b);
     if (fv_options_string(o, "json")) write_json(&b, fv_options_string(o, "json"));
     fv_remote_close(b.remote);

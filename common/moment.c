@@ -9,7 +9,7 @@
 fv_moment fv_moment_chosen = FV_MOMENT_NONE;
 
 static const char *const names[FV_N_MOMENT] = {
-#define X(id, name) [FV_MOMENT_##id] = name,
+#define X(id, name) [FV_MOMENT_##id] = (name),
     FV_MOMENTS(X)
 #undef X
 };

@@ -70,12 +70,13 @@ static void on_taken_back(fv_rpc_op *op, bool ok) {
 }
 
 static void take_back(request *r) {
+    fv_jobs *jobs = r->w->jobs;
     r->ticket = r->grant.ticket;
     r->granted = false;
     r->job = (fv_job){.run = run_abort, .owner = r};
     r->back = (fv_rpc_op){.done = on_taken_back, .owner = r};
     r->refs++;
-    fv_jobs_follow(r->w->jobs, &r->job);
+    fv_jobs_follow(jobs, &r->job);
 }
 
 static void run_offer(fv_job *job) {

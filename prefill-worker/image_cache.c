@@ -73,10 +73,14 @@ const fv_buf *fv_image_cache_get(fv_image_cache *c, const void *image, size_t n)
 }
 
 static void drop_last(fv_image_cache *c) {
-    entry **at = &c->first;
-    while ((*at)->next) at = &(*at)->next;
-    c->bytes -= entry_bytes(*at);
-    entry_free(*at);
+    entry **at = &c->first, *last = NULL;
+    for (entry **next = at; *next; next = &(*next)->next) {
+        at = next;
+        last = *next;
+    }
+    if (!last) return;
+    c->bytes -= entry_bytes(last);
+    entry_free(last);
     *at = NULL;
 }
 

@@ -56,15 +56,15 @@ typedef struct fv_task {
     fv_job job;                    /* its way to the computing thread */
     fv_rpc_op begun, first, over;  /* and back: room is granted; a token; no more to come */
     atomic_bool cancelled;         /* nobody waits for it: end it */
+    bool probe;                    /* the worker's own, which the loop thread never sees */
 
     /* loop thread */
-    fv_rpc_call *call; /* NULL: nothing can be said any more */
     bool call_alive;   /* its on_end is yet to come */
     bool posted;       /* and `over` is yet to come */
+    fv_rpc_call *call; /* NULL: nothing can be said any more */
     fv_decode_peer *peer;
 
     /* computing thread */
-    bool probe; /* the worker's own, which the loop thread never sees */
     struct fv_task *next;
     fv_task_state state;
     fv_policy policy;
@@ -74,12 +74,12 @@ typedef struct fv_task {
     fv_buf embeds;
     fv_sequence *seq;
     int32_t max_tokens; /* of the answer, what was replayed included */
+    fv_status lost;     /* its hand-off, while the batch was computed: `text` says why */
     fv_kv *kv;
     size_t bytes_peak; /* of KV, until its rows have left */
     fv_ship *ship;
     fv_transport *transport; /* borrowed from the peer; NULL: handed to nobody */
     double arrived_s, opened_s, began_s, sending_s, prefilled_s, sent_s;
-    fv_status lost; /* its hand-off, while the batch was computed: `text` says why */
 
     /* outcome: the loop thread reads it when it was told so */
     fv_ticket ticket;     /* with `begun` */

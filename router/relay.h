@@ -52,7 +52,7 @@ void fv_relay_dispatch(fv_relay *r);
 void fv_relay_tick(fv_relay *r);
 
 /* A worker is gone: another one takes over its requests. */
-void fv_relay_gone(fv_relay *r, fv_member *member);
+void fv_relay_gone(fv_relay *relay, fv_member *w);
 
 /* FV_ENOTFOUND when no such request runs. */
 fv_status fv_relay_abort(fv_relay *r, const char *request_id);

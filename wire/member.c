@@ -15,7 +15,7 @@ enum {
     LEAVE_MS = 1000,  /* that the router has to let us go */
 };
 /* The call lasts as long as the worker, and every call has a deadline. */
-static const int64_t CALL_MS = 365 * 86400 * INT64_C(1000);
+static const int64_t CALL_MS = INT64_C(365) * 86400 * 1000;
 
 typedef Fovea__Fleet__V1__WorkerReport report_message;
 typedef Fovea__Fleet__V1__Command command_message;
