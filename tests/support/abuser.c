@@ -106,6 +106,7 @@ static void fill(client *c, fv_arena *a, slot *s, request_message *m) {
     m->ignore_eos = draw(c, 2);
     m->digests = draw(c, 2);
     m->n_logprobs = (uint32_t)draw(c, 4);
+    m->keep_ms = draw(c, 4) ? 0 : 50; /* conversations, which nobody goes on with */
 }
 
 /* ---- and its fate ------------------------------------------------------------------------ */
