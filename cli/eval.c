@@ -10,12 +10,13 @@
 #include "common/log.h"
 #include "eval/render.h"
 
-enum { POLICIES_MAX = 64, AT_ONCE_MAX = 1024, PATH_CAP = 1024 };
+enum { POLICIES_MAX = 64, AT_ONCE_MAX = 1024, PATH_CAP = 1024, KEEP_MS = 300000 };
 
 static const fv_option table[] = {
     {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,
      "Hugging Face checkpoint directory; with --to the one that the fleet serves", 0, 0},
-    {"to", "FOVEA_TO", FV_OPTION_STRING, "HOST:PORT", NULL, "ask the fleet there", 0, 0},
+    {"to", "FOVEA_TO", FV_OPTION_STRING, "HOST:PORT", NULL,
+     "ask the fleet there; how it computes is then its own", 0, 0},
     {"policy", NULL, FV_OPTION_LIST, "TEXT", NULL,
      "compression policy, as for ask; may be repeated: the others are compared with the first; "
      "none: exact",
@@ -124,9 +125,39 @@ static fv_status open_local(eval *e) {
     return know(e, fv_local_config(e->local), fv_local_fingerprint(e->local));
 }
 
+/* The fleet's own copy of the checkpoint must be the one that is here. */
+static fv_status know_fleet(eval *e, const fv_checkpoint *ck) {
+    char fingerprint[17];
+    fv_remote_model model;
+    fv_checkpoint_fingerprint(ck, fingerprint);
+    FV_TRY(know(e, fv_checkpoint_config(ck), fingerprint));
+    FV_TRY(fv_remote_open(fv_options_string(e->o, "to"), &e->remote));
+    FV_TRY(fv_remote_get_model(e->remote, &model));
+    if (strcmp(model.fingerprint, fingerprint) != 0)
+        return FV_FAIL(FV_EINVAL, "--checkpoint %s is %s, and the fleet at %s serves %s",
+                       fv_options_string(e->o, "checkpoint"), fingerprint,
+                       fv_options_string(e->o, "to"), model.fingerprint);
+    e->sitting.keep_ms = (int32_t)(model.keep_ms_max < KEEP_MS ? model.keep_ms_max : KEEP_MS);
+    e->head.by = "fleet";
+    e->head.dialog = e->sitting.keep_ms ? "kept" : "whole";
+    return FV_OK;
+}
+
+static fv_status open_remote(eval *e) {
+    fv_checkpoint *ck;
+    const char *dir = fv_options_string(e->o, "checkpoint");
+    if (!dir)
+        return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed with --to too: it says how large "
+                                  "pictures are, and what the fleet must serve");
+    FV_TRY(fv_checkpoint_open(dir, &ck));
+    fv_status st = know_fleet(e, ck);
+    fv_checkpoint_close(ck);
+    return st;
+}
+
 static fv_status open_party(eval *e) {
     e->sitting.at_once = (int32_t)fv_options_int(e->o, "concurrency");
-    return open_local(e);
+    return fv_options_string(e->o, "to") ? open_remote(e) : open_local(e);
 }
 
 /* ---- the exam ----------------------------------------------------------------------------- */
@@ -134,7 +165,7 @@ static fv_status open_party(eval *e) {
 static fv_status sit(eval *e) {
     e->sitting.sheet = &e->sheet;
     e->sitting.policy = e->policy;
-    return fv_sit_local(&e->sitting, e->local);
+    return e->local ? fv_sit_local(&e->sitting, e->local) : fv_sit_remote(&e->sitting, e->remote);
 }
 
 static fv_status write_results(const eval *e, const fv_results *r) {

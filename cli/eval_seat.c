@@ -55,9 +55,9 @@ void fv_seat_leave(fv_seat *s) {
 fv_status fv_seat_hear(void *seat, const char *text, size_t n) {
     fv_seat *s = seat;
     if (!s->hears) s->hears = open_memstream(&s->heard, &s->n_heard);
-    if (!s->hears || fwrite(text, 1, n, s->hears) != n)
-        return FV_FAIL(FV_ENOMEM, "out of memory for an answer");
-    return FV_OK;
+    bool good = s->hears != NULL;
+    for (size_t i = 0; i < n && good; i++) good = text[i] == 0 || fputc(text[i], s->hears) != EOF;
+    return good ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for an answer");
 }
 
 /* What was said, without the space in front, which templates write themselves. */

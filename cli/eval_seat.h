@@ -30,7 +30,7 @@ fv_status fv_seat_take(const fv_exam *exam, int32_t side, int32_t policy, int32_
                        fv_seat *out);
 void fv_seat_leave(fv_seat *s);
 
-/* Text of the answer, as it comes. */
+/* Text of the answer, as it comes. U+0000 is left out, as it is on its way from a fleet. */
 fv_status fv_seat_hear(void *seat, const char *text, size_t n);
 /* Forgets what was heard of this answer: it is asked for again. */
 void fv_seat_again(fv_seat *s);

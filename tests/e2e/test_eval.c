@@ -134,6 +134,54 @@ Test(eval, one_that_is_complete_asks_nothing_and_tells_the_same) {
     cr_assert_eq(r.status, 0, "%s", r.out);
 }
 
+/* Over the fleet, which runs already. */
+static void eval_over(const char *out, const char *args) {
+    char all[300];
+    snprintf(all, sizeof all, "--to %s %s", f.address, args);
+    eval_well(out, all);
+}
+
+Test(eval, a_fleet_gives_the_answers_of_one_process) {
+    setenv("FOVEA_KEEP_MS_MAX", "0", 1);
+    fleet_start(&f, "");
+    unsetenv("FOVEA_KEEP_MS_MAX");
+    eval_over("fleet", TWO " --concurrency 5");
+    eval_well("process", TWO);
+    same_answers("fleet", "process");
+    same_results("fleet", "process");
+    fleet_wait_idle(&f);
+    fleet_stop(&f);
+}
+
+Test(eval, a_fleet_keeps_dialogs_where_it_can) {
+    fleet_start(&f, "");
+    eval_over("fleet", "--task dialog --items 4 --policy exact --policy prune=random,layer=1");
+    json_t *json = results_of("fleet");
+    const json_t *exam = json_object_get(json, "exam");
+    cr_assert_str_eq(json_string_value(json_object_get(exam, "dialog")), "kept");
+    json_decref(json);
+    command_run(&r, "wc -l < %s/fleet/items.jsonl", f.dir);
+    cr_assert_eq(atoi(r.out), 9);
+    fleet_wait_idle(&f);
+    fleet_stop(&f);
+}
+
+Test(eval, a_fleet_that_serves_something_else_is_not_examined) {
+    char args[300];
+    fleet_start(&f, "");
+    command_run(&r, FOVEA " synth --shape tiny --dtype f32 --seed 6 --force --out %s/ck", f.dir);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    snprintf(args, sizeof args, "--to %s " TWO, f.address);
+    eval_fails("a", args, "the fleet at");
+    fleet_stop(&f);
+}
+
+Test(eval, a_fleet_that_is_not_there_fails_and_says_so) {
+    eval("a", "--to 127.0.0.1:9 " TWO);
+    cr_assert_eq(r.status, 1, "%s", r.err);
+    cr_assert(strstr(r.err, "127.0.0.1:9"), "%s", r.err);
+}
+
 Test(eval, bad_arguments_are_refused_with_a_sentence) {
     eval_well("a", TWO);
     eval_fails("a", "--policy exact --items 22", "another 'policies'");
