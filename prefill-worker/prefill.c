@@ -91,9 +91,20 @@ static bool wants_tap(const fv_prefill_request *req, int32_t layer) {
     return req->visual_mass || req->plan->tap[layer] & FV_TAP_LAST_ROW;
 }
 
-/* Taps of request b in layers [l0, l1), for the chunk that ends with its last row. */
+static bool taps_any(const prefill *p, int32_t b, int32_t l0, int32_t l1) {
+    for (int32_t l = l0; l < l1; l++)
+        if (wants_tap(&p->req[b], l)) return true;
+    return false;
+}
+
+/* Behind the prompt's last row of request b. Rows that leave are all before it. */
+static int32_t prompt_end(const prefill *p, int32_t b) {
+    return p->rows.first[b + 1] - p->req[b].n_answer;
+}
+
+/* Taps of request b in layers [l0, l1), for the chunk that ends with the prompt's last row. */
 static fv_status ask_taps(prefill *p, int32_t b, int32_t l0, int32_t l1, fv_pass_seq *seq) {
-    int32_t n_key = p->rows.first[b + 1] - p->rows.first[b];
+    int32_t n_key = prompt_end(p, b) - p->rows.first[b];
     int32_t n_head = fv_decoder_config(p->dec)->n_head;
     fv_pass_tap *tap;
     FV_TRY(FV_ARENA_NEW(&p->arena, l1 - l0, tap));
@@ -221,7 +232,7 @@ static fv_status run_chunk(prefill *p, int32_t from, int32_t to, int32_t l0, int
                                    .pos = rows->pos + a,
                                    .seg = rows->seg + a,
                                    .wanted = wanted};
-        if (last) FV_TRY(ask_taps(p, b, l0, l1, &seq[n_seq]));
+        if (e == prompt_end(p, b)) FV_TRY(ask_taps(p, b, l0, l1, &seq[n_seq]));
         request[n_seq++] = b;
     }
     fv_pass pass = {.x = fv_tensor_rows(rows->x, from, to - from), .n_seq = n_seq, .seq = seq};
@@ -235,13 +246,24 @@ static fv_status run_chunk(prefill *p, int32_t from, int32_t to, int32_t l0, int
     return FV_OK;
 }
 
+/* A tap is of a pass's last row: where an answer follows the prompt, the chunk ends between them.
+ */
+static int32_t chunk_end(const prefill *p, int32_t from, int32_t l0, int32_t l1) {
+    int32_t n = p->rows.n, step = p->opt->chunk > 0 ? p->opt->chunk : n;
+    int32_t to = from + step < n ? from + step : n;
+    for (int32_t b = 0; b < p->n_req; b++) {
+        int32_t end = prompt_end(p, b);
+        if (p->req[b].n_answer && end > from && end < to && taps_any(p, b, l0, l1)) to = end;
+    }
+    return to;
+}
+
 static fv_status run_group(prefill *p, int32_t l0, int32_t l1) {
     for (int32_t b = 0; b < p->n_req; b++)
         for (int32_t l = l0; l < l1; l++)
             FV_TRY(fv_kv_extent(p->req[b].kv, l, p->req[b].plan->visual[l]));
-    int32_t step = p->opt->chunk > 0 ? p->opt->chunk : p->rows.n;
-    for (int32_t from = 0; from < p->rows.n; from += step) {
-        int32_t to = from + step < p->rows.n ? from + step : p->rows.n;
+    for (int32_t from = 0, to; from < p->rows.n; from = to) {
+        to = chunk_end(p, from, l0, l1);
         FV_TRY(run_chunk(p, from, to, l0, l1));
     }
     for (int32_t b = 0; b < p->n_req; b++)
@@ -266,6 +288,7 @@ static int32_t group_end(const prefill *p, int32_t l0, int32_t n_layer) {
 static fv_status check_requests(const prefill *p) {
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_prefill_request *req = &p->req[b];
+        assert(req->n_answer == 0 || (req->n_answer < req->n && !req->visual_mass));
         if (req->n == 0) return FV_FAIL(FV_EINVAL, "the prompt is empty: write a question");
         if (req->plan->n_edit && req->seg[req->n - 1] == FV_SEG_VISUAL)
             return FV_FAIL(FV_EINVAL, "the prompt ends with an image, and this policy lets visual "

@@ -13,13 +13,15 @@
 
 typedef struct fv_prefill_request {
     int32_t n;           /* prompt rows, images expanded */
+    int32_t n_answer;    /* of them, rows at the end that are an answer that was broken off: they
+                          * choose nothing, so that the answer goes on as it would have gone on */
     const int32_t *ids;  /* [n]; ignored at visual rows */
     const uint8_t *seg;  /* [n] fv_kv_segment */
     fv_tensor embeds;    /* [visual rows, d] F32 on the device, in prompt order */
     const fv_plan *plan; /* made for this prompt */
     fv_kv *kv;           /* open and empty; filled */
     /* The share of its attention that the prompt's last row pays to visual rows, per layer, mean
-     * over heads: [N] on the host, or NULL when nobody wants to know. */
+     * over heads: [N] on the host, or NULL when nobody wants to know. Not for n_answer > 0. */
     float *visual_mass;
 } fv_prefill_request;
 

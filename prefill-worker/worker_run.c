@@ -238,6 +238,7 @@ static fv_status prefill(fv_prefill_worker *w, fv_task **batch, int32_t n) {
         fv_task *t = batch[i];
         req[i] = (fv_prefill_request){
             .n = t->prompt.n,
+            .n_answer = (int32_t)t->msg->n_replay,
             .ids = t->prompt.ids,
             .seg = t->prompt.seg,
             .embeds = fv_tensor_of(t->embeds.data, FV_F32, t->prompt.n_visual, d),

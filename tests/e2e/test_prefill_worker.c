@@ -509,6 +509,24 @@ Test(prefill_worker, a_replay_goes_on_where_the_client_was) {
     close_workers();
 }
 
+Test(prefill_worker, a_replay_keeps_the_rows_that_its_question_chose) {
+    Fovea__Inference__V1__Policy policy = FOVEA__INFERENCE__V1__POLICY__INIT;
+    static heard each[N_TOKEN];
+    policy.preset = (char *)"paper-fastv";
+    open_workers();
+    ask_one_process(&t, "preset=paper-fastv");
+    for (size_t n = 1; n < N_TOKEN; n++) {
+        ask_about_picture(&a, w.target);
+        a.g.policy = &policy;
+        a.m.replay = t.id;
+        a.m.n_replay = n;
+        run_well(&each[n], &a);
+        cr_assert_eq(each[n].first->tokens->tokens[0]->id, t.id[n]);
+        cr_assert_eq(first_digest(&each[n]), t.report.digest[n], "behind %zu tokens", n);
+    }
+    close_workers();
+}
+
 Test(prefill_worker, a_replay_of_a_whole_answer_says_how_it_ended) {
     open_workers();
     ask_one_process(&t, "");

@@ -128,6 +128,7 @@ fv_status tiny_prefill(tiny_net *net, tiny_prompt *p, int32_t n, int32_t chunk) 
         if (!p[b].kv) need(fv_kv_open(net->pool, &p[b].kv));
         req[b] = (fv_prefill_request){
             .n = p[b].n,
+            .n_answer = p[b].n_answer,
             .ids = p[b].ids,
             .seg = p[b].seg,
             .embeds = fv_tensor_of(p[b].embeds, FV_F32, p[b].n_visual, net->cfg.d_model),

@@ -31,6 +31,7 @@ void tiny_net_close(tiny_net *net);
 /* A prompt of `before` text rows, `visual` image rows and `after` text rows. */
 typedef struct tiny_prompt {
     int32_t n, n_visual;
+    int32_t n_answer; /* of n, rows of an answer that was broken off */
     int32_t *ids;
     uint8_t *seg;
     float *embeds; /* [n_visual, d] */

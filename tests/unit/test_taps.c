@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/support/tiny_net.h"
+#include "tests/support/handoff.h"
 
 enum { VISUAL = 70, ROWS = 84, HEADS = 4, LAYERS = 4 };
 
@@ -260,6 +260,34 @@ Test(taps, fastv_keeps_what_the_layer_before_it_attends_to_most) {
         tiny_prompt_free(&p);
     }
     tiny_net_close(&net);
+}
+
+/* The last 6 rows stand for an answer; without them the prompt ends behind row 77. */
+Test(taps, an_answer_that_goes_on_keeps_the_rows_that_its_prompt_chose) {
+    enum { ANSWER = 6 };
+    static const int32_t chunks[] = {0, 1, 10, 79};
+    for (size_t c = 0; c < sizeof chunks / sizeof chunks[0]; c++) {
+        tiny_net net;
+        tiny_prompt whole, cut[3], *one = &whole;
+        tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);
+        for (int b = 0; b < 3; b++) {
+            if (b != 1) tiny_prompt_make(&net, &cut[b], 4, 30, 5, 3, "prune=fastv,layer=2");
+            if (b == 1) tiny_prompt_make(&net, &cut[b], 5, 64, 15, 11, "prune=fastv,layer=2");
+            cut[b].n_answer = b == 1 ? ANSWER : 0;
+        }
+        tiny_prompt_make(&net, &whole, 5, 64, 15, 11, "prune=fastv,layer=2");
+        whole.n -= ANSWER;
+        whole.plan.shape.n_text -= ANSWER;
+        ok(tiny_prefill(&net, &whole, 1, 0));
+        ok(tiny_prefill(&net, cut, 3, chunks[c]));
+        for (int s = 0; s < ANSWER; s++)
+            ok(tiny_step(&net, &one, 1, &cut[1].ids[whole.n + s], 1, s));
+        cr_assert(same_bits(whole.logits, cut[1].logits, 97), "chunk %d", chunks[c]);
+        cr_assert(same_store(whole.kv, cut[1].kv), "chunk %d", chunks[c]);
+        tiny_prompt_free(&whole);
+        for (int b = 0; b < 3; b++) tiny_prompt_free(&cut[b]);
+        tiny_net_close(&net);
+    }
 }
 
 Test(taps, fastv_follows_the_question_and_grid_does_not) {
