@@ -8,6 +8,7 @@
 #include "cli/request.h"
 #include "common/file.h"
 #include "common/log.h"
+#include "eval/page.h"
 #include "eval/render.h"
 
 enum { POLICIES_MAX = 64, AT_ONCE_MAX = 1024, PATH_CAP = 1024, KEEP_MS = 300000 };
@@ -26,7 +27,9 @@ static const fv_option table[] = {
     {"task", NULL, FV_OPTION_LIST, "NAME", NULL, "only this task; may be repeated", 0, 0},
     {"seed", NULL, FV_OPTION_INT, "S", "0", "another seed, other items", 0, FV_EXAM_SEED_MAX},
     {"out", NULL, FV_OPTION_STRING, "DIR", "fovea-eval",
-     "folder for items.jsonl and results.json; what is there already is not asked again", 0, 0},
+     "folder for items.jsonl, results.json and report.html; what is there already is not asked "
+     "again",
+     0, 0},
     {"concurrency", NULL, FV_OPTION_INT, "N", "8", "items at a time", 1, AT_ONCE_MAX},
     {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", "f32",
      "in this process, keys and values are kept as f32, bf16 or f16", 0, 0},
@@ -56,7 +59,7 @@ typedef struct eval {
     char text[POLICIES_MAX][FV_POLICY_TEXT_MAX]; /* with every parameter; "exact" */
     const char *name[POLICIES_MAX];              /* of text */
     char fingerprint[17];
-    char sheet_path[PATH_CAP], results_path[PATH_CAP];
+    char sheet_path[PATH_CAP], results_path[PATH_CAP], page_path[PATH_CAP];
     fv_local *local;   /* or */
     fv_remote *remote; /* this */
     fv_sheet_head head;
@@ -97,7 +100,8 @@ static fv_status read_options(eval *e) {
     FV_TRY(fv_exam_make(tasks, n_task, (int32_t)fv_options_int(o, "items"),
                         (int32_t)fv_options_int(o, "seed"), &e->head.exam));
     FV_TRY(fv_path_join(out, "items.jsonl", e->sheet_path, sizeof e->sheet_path));
-    return fv_path_join(out, "results.json", e->results_path, sizeof e->results_path);
+    FV_TRY(fv_path_join(out, "results.json", e->results_path, sizeof e->results_path));
+    return fv_path_join(out, "report.html", e->page_path, sizeof e->page_path);
 }
 
 /* ---- who is examined ---------------------------------------------------------------------- */
@@ -171,9 +175,12 @@ static fv_status sit(eval *e) {
 static fv_status write_results(const eval *e, const fv_results *r) {
     json_t *json = fv_results_json(r);
     if (!json) return FV_FAIL(FV_ENOMEM, "out of memory for the results");
-    bool good = json_dump_file(json, e->results_path, JSON_INDENT(2)) == 0;
+    fv_status st = FV_OK;
+    if (json_dump_file(json, e->results_path, JSON_INDENT(2)) != 0)
+        st = FV_FAIL(FV_EIO, "cannot write %s", e->results_path);
+    if (st == FV_OK) st = fv_page_write(e->page_path, json);
     json_decref(json);
-    return good ? FV_OK : FV_FAIL(FV_EIO, "cannot write %s", e->results_path);
+    return st;
 }
 
 static fv_status tell(const eval *e) {

@@ -26,26 +26,8 @@ function(fovea_proto_library target)
   add_custom_command(OUTPUT ${set}
     COMMAND ${PROTOC_EXECUTABLE} -I ${A_ROOT} --include_imports --descriptor_set_out=${set} ${A_PROTOS}
     DEPENDS ${files} WORKING_DIRECTORY ${A_ROOT} VERBATIM COMMENT "protoc descriptor set")
-  file(CONFIGURE OUTPUT ${out}/${A_SYMBOL}.c @ONLY CONTENT [[
-__asm__(".section .rodata\n"
-        ".balign 16\n"
-        ".global @A_SYMBOL@_set\n"
-        "@A_SYMBOL@_set:\n"
-        ".incbin \"@set@\"\n"
-        "1:\n"
-        ".balign 8\n"
-        ".global @A_SYMBOL@_set_size\n"
-        "@A_SYMBOL@_set_size:\n"
-        ".quad 1b - @A_SYMBOL@_set\n"
-        ".text\n");
-]])
-  file(CONFIGURE OUTPUT ${out}/${A_SYMBOL}.h @ONLY CONTENT [[
-/* The contracts as a serialized FileDescriptorSet. */
-#include <stdint.h>
-extern const uint8_t @A_SYMBOL@_set[];
-extern const uint64_t @A_SYMBOL@_set_size;
-]])
-  set_source_files_properties(${out}/${A_SYMBOL}.c PROPERTIES OBJECT_DEPENDS ${set})
+  fovea_embed(NAME ${A_SYMBOL} SYMBOL ${A_SYMBOL}_set FILE ${set}
+              ABOUT "The contracts as a serialized FileDescriptorSet.")
 
   add_library(${target} STATIC ${sources} ${out}/${A_SYMBOL}.c)
   set_target_properties(${target} PROPERTIES C_CLANG_TIDY "")

@@ -130,7 +130,10 @@ Test(eval, one_that_is_complete_asks_nothing_and_tells_the_same) {
     eval_well("a", TWO);
     command_run(&r, "cd %s/a && cp results.json before && cp items.jsonl items.before", f.dir);
     eval_well("a", TWO);
-    command_run(&r, "cd %s/a && cmp results.json before && cmp items.jsonl items.before", f.dir);
+    command_run(&r,
+                "cd %s/a && grep -q \"two-hop\" report.html && cmp results.json before && cmp "
+                "items.jsonl items.before",
+                f.dir);
     cr_assert_eq(r.status, 0, "%s", r.out);
 }
 
