@@ -60,6 +60,9 @@ typedef struct fv_ask_hooks {
     fv_status (*prompt)(void *user, const char *text, const fv_prompt *prompt);
     fv_status (*encoded)(void *user, const fv_encoded *encoded);
     fv_status (*prefilled)(void *user, const fv_kv *kv);
+    /* behind it: the share of its attention that the prompt's last row pays to visual rows, in
+     * each layer, mean over heads; computed only for whoever asks */
+    fv_status (*visual_mass)(void *user, const float *mass, int32_t n_layer);
     /* logits [n_vocab] behind the last row, before each token is chosen */
     fv_status (*logits)(void *user, const float *logits, int32_t n_vocab);
 } fv_ask_hooks;

@@ -23,8 +23,9 @@ struct fv_local_run {
     fv_prompt prompt;
     fv_encoded encoded;
     fv_plan plan;
-    fv_kv *kv;            /* on the prefill side, until it was sent */
-    fv_received received; /* on the decode side, after that */
+    float mass[FV_PLAN_MAX_LAYERS]; /* attention on visual rows, if somebody asks */
+    fv_kv *kv;                      /* on the prefill side, until it was sent */
+    fv_received received;           /* on the decode side, after that */
     fv_sequence *seq;
     fv_first_token first;
     fv_status status; /* what ended it */
@@ -112,7 +113,8 @@ static fv_status prefill(fv_local *l, run *const *who, int32_t n) {
             .seg = r->prompt.seg,
             .embeds = fv_tensor_of(r->encoded.embeds.data, FV_F32, r->prompt.n_visual, d),
             .plan = &r->plan,
-            .kv = r->kv};
+            .kv = r->kv,
+            .visual_mass = r->hooks.visual_mass ? r->mass : NULL};
     }
     fv_prefill_options opt = {.chunk = l->opt.chunk};
     FV_TRY(fv_prefill_run(l->dec, req, n, &opt, l->logits));
@@ -123,7 +125,9 @@ static fv_status prefill(fv_local *l, run *const *who, int32_t n) {
 static fv_status note_prefilled(run *r) {
     r->report.bytes_visual = fv_kv_bytes(r->kv, FV_SEG_VISUAL);
     r->report.bytes_text = fv_kv_bytes(r->kv, FV_SEG_TEXT);
-    return r->hooks.prefilled ? r->hooks.prefilled(r->hooks.user, r->kv) : FV_OK;
+    const fv_ask_hooks *h = &r->hooks;
+    if (h->prefilled) FV_TRY(h->prefilled(h->user, r->kv));
+    return h->visual_mass ? h->visual_mass(h->user, r->mass, r->plan.shape.n_layer) : FV_OK;
 }
 
 /* A token was chosen from `logits`: records and shows it. */

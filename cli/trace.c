@@ -2,6 +2,7 @@
  *
  *   prompt.txt  input_ids.npy [L]  pixel_values.npy [n, 3, S, S]  vision_features.npy [rows, w]
  *   image_embeds.npy [rows, d]  kept_<layer>.npy [Hkv, most rows] (positions, -1 behind the last)
+ *   visual_mass.npy [N] (share of its attention that the prompt's last row pays to visual rows)
  *   logits.npy [tokens, vocab]  tokens.npy [tokens]  report.json  answer.txt
  *
  * A fleet (--to) gives what it sends to its clients: tokens, answer and report, with a digest of
@@ -118,6 +119,10 @@ static fv_status on_prefilled(void *user, const fv_kv *kv) {
     return FV_OK;
 }
 
+static fv_status on_visual_mass(void *user, const float *mass, int32_t n_layer) {
+    return put(user, "visual_mass.npy", FV_NPY_F32, (int64_t[]){n_layer}, 1, mass);
+}
+
 static fv_status on_logits(void *user, const float *logits, int32_t n_vocab) {
     evidence *e = user;
     size_t row = (size_t)n_vocab;
@@ -180,6 +185,7 @@ static fv_status trace_here(const fv_options *o, evidence *e) {
                           .prompt = on_prompt,
                           .encoded = on_encoded,
                           .prefilled = on_prefilled,
+                          .visual_mass = on_visual_mass,
                           .logits = on_logits};
     FV_TRY_GOTO(fv_request_engine(o, 1, &local), st, out);
     FV_TRY_GOTO(fv_request_open(o, local, fv_options_string(o, "prompt"), &request), st, out);
@@ -230,10 +236,11 @@ int fv_cli_trace(int argc, char **argv) {
     int rc = 0;
     const char *const *extra;
     if (fv_options_help_wanted(o)) {
-        fv_options_print_help(stdout, usage,
-                              "Runs one request and keeps what each stage made: ids, pixels, "
-                              "features, kept positions,\nlogits, tokens and the report.",
-                              table, N_TABLE);
+        fv_options_print_help(
+            stdout, usage,
+            "Runs one request and keeps what each stage made: ids, pixels, "
+            "features, kept positions,\nattention on visual rows, logits, tokens and the report.",
+            table, N_TABLE);
     } else if (fv_options_positional(o, &extra) || !fv_options_string(o, "prompt") ||
                !fv_options_string(o, "out")) {
         (void)FV_FAIL(FV_EINVAL, "--prompt TEXT and --out DIR are needed, and nothing else");

@@ -281,10 +281,10 @@ Test(cli, trace_leaves_every_piece_of_evidence) {
                       "--policy 'select=streaming,sink=1,recent=0.1' --out %s/out && ls %s/out",
                 dir, PICTURE, dir, dir);
     cr_assert_eq(r.status, 0, "%s", r.err);
-    static const char *const files[] = {"answer.txt",       "image_embeds.npy",   "input_ids.npy",
-                                        "kept_000.npy",     "kept_001.npy",       "logits.npy",
-                                        "pixel_values.npy", "prompt.txt",         "report.json",
-                                        "tokens.npy",       "vision_features.npy"};
+    static const char *const files[] = {
+        "answer.txt",   "image_embeds.npy", "input_ids.npy",       "kept_000.npy",
+        "kept_001.npy", "logits.npy",       "pixel_values.npy",    "prompt.txt",
+        "report.json",  "tokens.npy",       "vision_features.npy", "visual_mass.npy"};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
         cr_assert(strstr(r.out, files[i]), "%s is missing of: %s", files[i], r.out);
     command_run(&r, FOVEA " trace --checkpoint %s --prompt hi", dir);
@@ -302,6 +302,19 @@ static void trace_kept(const char *policy, const char *kept) {
                 dir, PICTURE, policy, dir, dir);
     cr_assert_eq(r.status, 0, "%s%s", r.out, r.err);
     cr_assert(strstr(r.out, kept), "%s kept%s", policy, r.out);
+}
+
+Test(cli, trace_says_what_each_layer_pays_to_visual_rows) {
+    float first, second;
+    command_run(&r,
+                FOVEA " trace --checkpoint %s --image %s --prompt hi --max-tokens 1 "
+                      "--policy prune=vtw,layer=1 --out %s/mass && "
+                      "od -An -tf4 -j128 -N8 %s/mass/visual_mass.npy",
+                dir, PICTURE, dir, dir);
+    cr_assert_eq(r.status, 0, "%s%s", r.out, r.err);
+    cr_assert_eq(sscanf(r.out, "%f %f", &first, &second), 2, "%s", r.out);
+    cr_assert(first > 0 && first < 1, "%s", r.out);
+    cr_assert_eq(second, 0, "no visual row is left there: %s", r.out);
 }
 
 Test(cli, trace_says_which_rows_each_layer_kept) {
