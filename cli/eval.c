@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/eval_print.h"
 #include "cli/eval_sit.h"
+#include "cli/eval_spectra.h"
 #include "cli/request.h"
 #include "common/file.h"
 #include "common/log.h"
@@ -31,6 +32,9 @@ static const fv_option table[] = {
      "again",
      0, 0},
     {"concurrency", NULL, FV_OPTION_INT, "N", "8", "items at a time", 1, AT_ONCE_MAX},
+    {"spectra", NULL, FV_OPTION_INT, "N", "0",
+     "also singular values of visual keys and values, of the first N items; not with --to", 0,
+     100000},
     {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", "f32",
      "in this process, keys and values are kept as f32, bf16 or f16", 0, 0},
     {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", "0",
@@ -65,6 +69,7 @@ typedef struct eval {
     fv_sheet_head head;
     fv_sheet sheet;
     fv_sitting sitting;
+    json_t *spectra; /* NULL: not asked for */
 } eval;
 
 /* ---- options ------------------------------------------------------------------------------ */
@@ -89,6 +94,18 @@ static fv_status read_policies(eval *e) {
     return FV_OK;
 }
 
+static fv_status read_spectra(const fv_options *o, const fv_exam *exam) {
+    int64_t n = fv_options_int(o, "spectra");
+    if (n == 0) return FV_OK;
+    if (fv_options_string(o, "to"))
+        return FV_FAIL(FV_EINVAL, "--spectra looks into this process: leave --to out");
+    if (strcmp(fv_options_string(o, "kv-dtype"), "f32") != 0)
+        return FV_FAIL(FV_EINVAL, "--spectra needs --kv-dtype f32");
+    if (n > exam->n_item)
+        return FV_FAIL(FV_EINVAL, "--spectra %d is more than the %d items", (int)n, exam->n_item);
+    return FV_OK;
+}
+
 static fv_status read_options(eval *e) {
     const fv_options *o = e->o;
     const char *const *rest, *const *tasks, *out = fv_options_string(o, "out");
@@ -99,6 +116,7 @@ static fv_status read_options(eval *e) {
     int n_task = fv_options_list(o, "task", &tasks);
     FV_TRY(fv_exam_make(tasks, n_task, (int32_t)fv_options_int(o, "items"),
                         (int32_t)fv_options_int(o, "seed"), &e->head.exam));
+    FV_TRY(read_spectra(o, &e->head.exam));
     FV_TRY(fv_path_join(out, "items.jsonl", e->sheet_path, sizeof e->sheet_path));
     FV_TRY(fv_path_join(out, "results.json", e->results_path, sizeof e->results_path));
     return fv_path_join(out, "report.html", e->page_path, sizeof e->page_path);
@@ -175,6 +193,7 @@ static fv_status sit(eval *e) {
 static fv_status write_results(const eval *e, const fv_results *r) {
     json_t *json = fv_results_json(r);
     if (!json) return FV_FAIL(FV_ENOMEM, "out of memory for the results");
+    if (e->spectra) json_object_set(json, "spectra", e->spectra);
     fv_status st = FV_OK;
     if (json_dump_file(json, e->results_path, JSON_INDENT(2)) != 0)
         st = FV_FAIL(FV_EIO, "cannot write %s", e->results_path);
@@ -198,6 +217,8 @@ static fv_status run(eval *e) {
     FV_TRY(fv_dir_make(fv_options_string(e->o, "out")));
     FV_TRY(fv_sheet_open(e->sheet_path, &e->head, &e->sheet));
     FV_TRY(sit(e));
+    int32_t n = (int32_t)fv_options_int(e->o, "spectra");
+    if (n > 0) FV_TRY(fv_eval_spectra(e->local, &e->head.exam, e->sitting.side, n, &e->spectra));
     return tell(e);
 }
 
@@ -212,6 +233,7 @@ int fv_cli_eval(int argc, char **argv) {
     static eval e; /* too large for a stack */
     e = (eval){.o = o};
     fv_status st = run(&e);
+    json_decref(e.spectra);
     fv_sheet_close(&e.sheet);
     fv_local_close(e.local);
     fv_remote_close(e.remote);

@@ -185,6 +185,30 @@ Test(eval, a_fleet_that_is_not_there_fails_and_says_so) {
     cr_assert(strstr(r.err, "127.0.0.1:9"), "%s", r.err);
 }
 
+Test(eval, spectra_are_of_every_layer_and_fall) {
+    eval_well("a", TWO " --spectra 3");
+    json_t *json = results_of("a"), *layer;
+    const json_t *spectra = json_object_get(json, "spectra");
+    cr_assert_eq(json_integer_value(json_object_get(spectra, "items")), 3);
+    cr_assert_float_eq(json_number_value(json_object_get(spectra, "rows")), 16, 1e-9);
+    size_t l;
+    cr_assert_eq(json_array_size(json_object_get(spectra, "layers")), 3);
+    json_array_foreach(json_object_get(spectra, "layers"), l, layer) {
+        static const char *const which[] = {"k", "v"};
+        for (int w = 0; w < 2; w++) {
+            const json_t *list = json_object_get(layer, which[w]);
+            cr_assert_eq(json_array_size(list), 16);
+            cr_assert_float_eq(json_number_value(json_array_get(list, 0)), 1, 1e-9);
+            for (size_t i = 1; i < 16; i++)
+                cr_assert_leq(json_number_value(json_array_get(list, i)),
+                              json_number_value(json_array_get(list, i - 1)));
+        }
+        double rank = json_number_value(json_object_get(layer, "k_rank99"));
+        cr_assert(rank >= 1 && rank <= 16, "%g", rank);
+    }
+    json_decref(json);
+}
+
 Test(eval, bad_arguments_are_refused_with_a_sentence) {
     eval_well("a", TWO);
     eval_fails("a", "--policy exact --items 22", "another 'policies'");
@@ -196,6 +220,9 @@ Test(eval, bad_arguments_are_refused_with_a_sentence) {
     eval_fails("b", "--policy '' --policy exact", "given twice");
     eval_fails("b", "--seed -1", "--seed");
     eval_fails("b", "--concurrency 0", "--concurrency");
+    eval_fails("b", "--spectra 3 --to 127.0.0.1:9", "leave --to out");
+    eval_fails("b", "--spectra 3 --kv-dtype f16", "--kv-dtype f32");
+    eval_fails("b", "--spectra 23 --items 22", "more than the 22 items");
     eval_fails("b", "more", "'more' is not an option");
     command_run(&r, FOVEA " eval --items 22");
     cr_assert_eq(r.status, 2, "%s", r.err);

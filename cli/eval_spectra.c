@@ -1,0 +1,128 @@
+/* Item -> prefill -> stores -> Gram matrices -> singular values. */
+#include "cli/eval_spectra.h"
+
+#include <stdlib.h>
+
+#include "cli/eval_seat.h"
+#include "cli/progress.h"
+#include "eval/spectrum.h"
+
+static const double SHARE = 0.99;
+
+typedef struct spectra {
+    fv_kv_shape shape;
+    int32_t n_store;      /* summed up so far */
+    double rows;          /* of all of them, per head and layer 0 */
+    double *sum;          /* [n_layer, 2, d_head] of relative values: keys, then values */
+    double *rank;         /* [n_layer, 2] */
+    double *gram, *value; /* [d_head, d_head], [d_head] */
+} spectra;
+
+/* Rows of one head's keys or values. */
+static void add_rows(const spectra *s, const fv_kv *kv, int32_t layer, int32_t head, bool value) {
+    int32_t d = s->shape.d_head, n = fv_kv_len(kv, layer, head, FV_SEG_VISUAL), step;
+    for (int32_t row = 0; row < n; row += step) {
+        void *at;
+        step = fv_kv_stretch(kv, layer, head, FV_SEG_VISUAL, value, row, n, &at);
+        for (int32_t i = 0; i < step; i++)
+            fv_gram_add(s->gram, d, (const float *)at + (size_t)i * (size_t)d);
+    }
+}
+
+static void add_head(spectra *s, const fv_kv *kv, int32_t layer, int32_t head, bool value) {
+    int32_t d = s->shape.d_head, place = 2 * layer + value;
+    for (int32_t i = 0; i < d * d; i++) s->gram[i] = 0;
+    add_rows(s, kv, layer, head, value);
+    fv_singular_values(s->gram, d, s->value);
+    if (s->value[0] <= 0) return;
+    for (int32_t i = 0; i < d; i++)
+        s->sum[(size_t)place * (size_t)d + (size_t)i] += s->value[i] / s->value[0];
+    s->rank[place] += fv_spectrum_rank(s->value, d, SHARE);
+}
+
+static fv_status on_prefilled(void *user, const fv_kv *kv) {
+    spectra *s = user;
+    for (int32_t l = 0; l < s->shape.n_layer; l++)
+        for (int32_t g = 0; g < s->shape.n_kv; g++)
+            for (int value = 0; value < 2; value++) add_head(s, kv, l, g, value != 0);
+    s->rows += fv_kv_len(kv, 0, 0, FV_SEG_VISUAL);
+    s->n_store++;
+    return FV_OK;
+}
+
+static fv_status add_item(spectra *s, fv_local *local, const fv_exam *exam, int32_t side,
+                          int32_t item) {
+    fv_seat seat;
+    fv_report report = {0};
+    FV_TRY(fv_seat_take(exam, side, 0, item, &seat));
+    fv_ask ask = {.n_image = seat.item.n_image,
+                  .images = seat.image,
+                  .n_turn = seat.n_chat,
+                  .turns = seat.chat,
+                  .sampling = fv_sampling_default(),
+                  .max_tokens = 1};
+    fv_ask_hooks hooks = {.user = s, .prefilled = on_prefilled};
+    fv_status st = fv_local_ask(local, &ask, &hooks, &report);
+    fv_report_free(&report);
+    fv_seat_leave(&seat);
+    return st;
+}
+
+/* ---- JSON ------------------------------------------------------------------------------- */
+
+static json_t *values_json(const spectra *s, int32_t place) {
+    int32_t d = s->shape.d_head;
+    json_t *list = json_array();
+    for (int32_t i = 0; i < d; i++)
+        json_array_append_new(list,
+                              json_real(s->sum[place * d + i] / (s->n_store * s->shape.n_kv)));
+    return list;
+}
+
+static json_t *to_json(const spectra *s) {
+    json_t *layers = json_array();
+    double n = (double)s->n_store * s->shape.n_kv;
+    for (int32_t l = 0; l < s->shape.n_layer; l++)
+        json_array_append_new(layers,
+                              json_pack("{s:o, s:o, s:f, s:f}", "k", values_json(s, 2 * l), "v",
+                                        values_json(s, 2 * l + 1), "k_rank99", s->rank[2 * l] / n,
+                                        "v_rank99", s->rank[2 * l + 1] / n));
+    return json_pack("{s:i, s:f, s:i, s:i, s:o}", "items", s->n_store, "rows", s->rows / s->n_store,
+                     "n_kv", s->shape.n_kv, "d_head", s->shape.d_head, "layers", layers);
+}
+
+/* ---- the whole -------------------------------------------------------------------------- */
+
+static fv_status run(spectra *s, fv_local *local, const fv_exam *exam, int32_t side, int32_t n_item,
+                     json_t **out) {
+    size_t d = (size_t)s->shape.d_head, n = 2 * (size_t)s->shape.n_layer;
+    fv_progress progress;
+    s->sum = calloc(n * d, sizeof *s->sum);
+    s->rank = calloc(n, sizeof *s->rank);
+    s->gram = malloc(d * d * sizeof *s->gram);
+    s->value = malloc(d * sizeof *s->value);
+    if (!s->sum || !s->rank || !s->gram || !s->value)
+        return FV_FAIL(FV_ENOMEM, "out of memory for spectra");
+    fv_progress_begin(&progress);
+    fv_status st = FV_OK;
+    for (int32_t i = 0; i < n_item && st == FV_OK; i++) {
+        st = add_item(s, local, exam, side, i);
+        fv_progress_show(&progress, i + 1, n_item, "spectra");
+    }
+    fv_progress_end(&progress);
+    FV_TRY(st);
+    *out = to_json(s);
+    return *out ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for spectra");
+}
+
+fv_status fv_eval_spectra(fv_local *local, const fv_exam *exam, int32_t side, int32_t n_item,
+                          json_t **out) {
+    const fv_text_config *text = &fv_local_config(local)->text;
+    spectra s = {.shape = {.n_layer = text->n_layer, .n_kv = text->n_kv, .d_head = text->d_head}};
+    fv_status st = run(&s, local, exam, side, n_item, out);
+    free(s.sum);
+    free(s.rank);
+    free(s.gram);
+    free(s.value);
+    return st;
+}
