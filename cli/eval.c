@@ -33,8 +33,9 @@ static const fv_option table[] = {
      0, 0},
     {"concurrency", NULL, FV_OPTION_INT, "N", "8", "items at a time", 1, AT_ONCE_MAX},
     {"spectra", NULL, FV_OPTION_INT, "N", "0",
-     "also singular values of visual keys and values, of the first N items; not with --to", 0,
-     100000},
+     "also singular values of visual keys and values, and attention on visual rows, of the first "
+     "N items under exact; not with --to",
+     0, 100000},
     {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", "f32",
      "in this process, keys and values are kept as f32, bf16 or f16", 0, 0},
     {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", "0",

@@ -1,6 +1,7 @@
 /* Item -> prefill -> stores -> Gram matrices -> singular values. */
 #include "cli/eval_spectra.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "cli/eval_seat.h"
@@ -15,6 +16,8 @@ typedef struct spectra {
     double rows;          /* of all of them, per head and layer 0 */
     double *sum;          /* [n_layer, 2, d_head] of relative values: keys, then values */
     double *rank;         /* [n_layer, 2] */
+    double *mass;         /* [n_layer, 2] sums of the attention on visual rows, and squares */
+    double share;         /* of rows that are visual, summed up */
     double *gram, *value; /* [d_head, d_head], [d_head] */
 } spectra;
 
@@ -50,6 +53,21 @@ static fv_status on_prefilled(void *user, const fv_kv *kv) {
     return FV_OK;
 }
 
+static fv_status on_prompt(void *user, const char *text, const fv_prompt *prompt) {
+    (void)text;
+    ((spectra *)user)->share += (double)prompt->n_visual / prompt->n;
+    return FV_OK;
+}
+
+static fv_status on_mass(void *user, const float *mass, int32_t n_layer) {
+    spectra *s = user;
+    for (int32_t l = 0; l < n_layer; l++) {
+        s->mass[2 * l] += (double)mass[l];
+        s->mass[2 * l + 1] += (double)mass[l] * (double)mass[l];
+    }
+    return FV_OK;
+}
+
 static fv_status add_item(spectra *s, fv_local *local, const fv_exam *exam, int32_t side,
                           int32_t item) {
     fv_seat seat;
@@ -61,7 +79,8 @@ static fv_status add_item(spectra *s, fv_local *local, const fv_exam *exam, int3
                   .turns = seat.chat,
                   .sampling = fv_sampling_default(),
                   .max_tokens = 1};
-    fv_ask_hooks hooks = {.user = s, .prefilled = on_prefilled};
+    fv_ask_hooks hooks = {
+        .user = s, .prompt = on_prompt, .prefilled = on_prefilled, .visual_mass = on_mass};
     fv_status st = fv_local_ask(local, &ask, &hooks, &report);
     fv_report_free(&report);
     fv_seat_leave(&seat);
@@ -79,16 +98,20 @@ static json_t *values_json(const spectra *s, int32_t place) {
     return list;
 }
 
+static json_t *layer_json(const spectra *s, int32_t l) {
+    double n = s->n_store, heads = n * s->shape.n_kv, mean = s->mass[2 * l] / n;
+    double spread = sqrt(fmax(s->mass[2 * l + 1] / n - mean * mean, 0));
+    return json_pack("{s:o, s:o, s:f, s:f, s:f, s:f}", "k", values_json(s, 2 * l), "v",
+                     values_json(s, 2 * l + 1), "k_rank99", s->rank[2 * l] / heads, "v_rank99",
+                     s->rank[2 * l + 1] / heads, "visual_mass", mean, "visual_mass_sd", spread);
+}
+
 static json_t *to_json(const spectra *s) {
     json_t *layers = json_array();
-    double n = (double)s->n_store * s->shape.n_kv;
-    for (int32_t l = 0; l < s->shape.n_layer; l++)
-        json_array_append_new(layers,
-                              json_pack("{s:o, s:o, s:f, s:f}", "k", values_json(s, 2 * l), "v",
-                                        values_json(s, 2 * l + 1), "k_rank99", s->rank[2 * l] / n,
-                                        "v_rank99", s->rank[2 * l + 1] / n));
-    return json_pack("{s:i, s:f, s:i, s:i, s:o}", "items", s->n_store, "rows", s->rows / s->n_store,
-                     "n_kv", s->shape.n_kv, "d_head", s->shape.d_head, "layers", layers);
+    for (int32_t l = 0; l < s->shape.n_layer; l++) json_array_append_new(layers, layer_json(s, l));
+    return json_pack("{s:i, s:f, s:f, s:i, s:i, s:o}", "items", s->n_store, "rows",
+                     s->rows / s->n_store, "visual_share", s->share / s->n_store, "n_kv",
+                     s->shape.n_kv, "d_head", s->shape.d_head, "layers", layers);
 }
 
 /* ---- the whole -------------------------------------------------------------------------- */
@@ -99,9 +122,10 @@ static fv_status run(spectra *s, fv_local *local, const fv_exam *exam, int32_t s
     fv_progress progress;
     s->sum = calloc(n * d, sizeof *s->sum);
     s->rank = calloc(n, sizeof *s->rank);
+    s->mass = calloc(n, sizeof *s->mass);
     s->gram = malloc(d * d * sizeof *s->gram);
     s->value = malloc(d * sizeof *s->value);
-    if (!s->sum || !s->rank || !s->gram || !s->value)
+    if (!s->sum || !s->rank || !s->mass || !s->gram || !s->value)
         return FV_FAIL(FV_ENOMEM, "out of memory for spectra");
     fv_progress_begin(&progress);
     fv_status st = FV_OK;
@@ -122,6 +146,7 @@ fv_status fv_eval_spectra(fv_local *local, const fv_exam *exam, int32_t side, in
     fv_status st = run(&s, local, exam, side, n_item, out);
     free(s.sum);
     free(s.rank);
+    free(s.mass);
     free(s.gram);
     free(s.value);
     return st;

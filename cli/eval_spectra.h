@@ -1,7 +1,8 @@
 #ifndef FOVEA_CLI_EVAL_SPECTRA_H
 #define FOVEA_CLI_EVAL_SPECTRA_H
 
-/* SPECTRA: how many directions the visual keys and values of a checkpoint use, layer by layer. */
+/* SPECTRA: how many directions the visual keys and values of a checkpoint use, and how much of its
+ * attention goes there, layer by layer. */
 #include <jansson.h>
 
 #include "cli/local.h"
@@ -9,8 +10,9 @@
 
 /* Prefills the first items of the exam under `exact` and takes the singular values of each layer's
  * and KV head's visual keys [rows, d_head], rotated as they are kept, and values: relative to the
- * largest, mean over pictures and heads. Gives *out (eval/README.md: "spectra"). `local` has
- * nothing else under way, and keeps rows as f32. */
+ * largest, mean over items and heads; and the share of its attention that the last row of the
+ * prompt pays to visual rows, mean over query heads. Gives *out (eval/README.md: "spectra").
+ * `local` has nothing else under way, and keeps rows as f32. */
 fv_status fv_eval_spectra(fv_local *local, const fv_exam *exam, int32_t side, int32_t n_item,
                           json_t **out);
 

@@ -191,6 +191,8 @@ Test(eval, spectra_are_of_every_layer_and_fall) {
     const json_t *spectra = json_object_get(json, "spectra");
     cr_assert_eq(json_integer_value(json_object_get(spectra, "items")), 3);
     cr_assert_float_eq(json_number_value(json_object_get(spectra, "rows")), 16, 1e-9);
+    double share = json_number_value(json_object_get(spectra, "visual_share"));
+    cr_assert(share > 0.1 && share < 0.5, "%g", share);
     size_t l;
     cr_assert_eq(json_array_size(json_object_get(spectra, "layers")), 3);
     json_array_foreach(json_object_get(spectra, "layers"), l, layer) {
@@ -205,6 +207,8 @@ Test(eval, spectra_are_of_every_layer_and_fall) {
         }
         double rank = json_number_value(json_object_get(layer, "k_rank99"));
         cr_assert(rank >= 1 && rank <= 16, "%g", rank);
+        double mass = json_number_value(json_object_get(layer, "visual_mass"));
+        cr_assert(mass > 0 && mass < 1, "%g", mass);
     }
     json_decref(json);
 }
