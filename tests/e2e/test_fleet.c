@@ -49,13 +49,14 @@ Test(fleet, answers_are_those_of_one_process) {
     fleet_stop(&f);
 }
 
-Test(fleet, answers_are_those_of_one_process_under_each_policy) {
-    static const char *const policies[] = {
-        "prune=vtw,layer=1",           "prune=random,layer=1,keep=0.5",
-        "prune=grid,layer=1,keep=0.5", "prune=fastv,layer=1,keep=0.3",
-        "select=streaming,sink=2",     "prune=random,layer=1,keep=0.5;select=streaming,sink=2"};
-    fleet_synth(&f, "tiny-gqa");
-    fleet_start(&f, "");
+static void assert_same_under_each_policy(void) {
+    static const char *const policies[] = {"preset=exact",
+                                           "prune=vtw,layer=1",
+                                           "prune=random,layer=1,keep=0.5",
+                                           "prune=grid,layer=1,keep=0.5",
+                                           "prune=fastv,layer=1,keep=0.3",
+                                           "select=streaming,sink=2",
+                                           "prune=random,layer=1,keep=0.5;select=streaming,sink=2"};
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
         char args[500];
         snprintf(args, sizeof args,
@@ -63,6 +64,34 @@ Test(fleet, answers_are_those_of_one_process_under_each_policy) {
                  policies[i]);
         assert_same(args);
     }
+}
+
+Test(fleet, answers_are_those_of_one_process_under_each_policy) {
+    fleet_synth(&f, "tiny-gqa");
+    fleet_start(&f, "");
+    assert_same_under_each_policy();
+    fleet_stop(&f);
+}
+
+/* Sixteen clients that ask on and on, for as long as the comparison takes. */
+Test(fleet, answers_are_those_of_one_process_also_among_sixteen_others) {
+    int pid = 0;
+    fleet_synth(&f, "tiny-gqa");
+    fleet_start(&f, "");
+    command_run(&r,
+                FOVEA
+                " bench --to %s --concurrency 16 --requests 1000000 --warmup 0 --image " PICTURE
+                " --ignore-eos --max-tokens 24 --json >/dev/null 2>%s/bench.err"
+                " & echo $!",
+                f.address, f.dir);
+    cr_assert_eq(sscanf(r.out, "%d", &pid), 1);
+    for (int i = 0; i < 600 && fleet_count(&f).n_running < 16; i++) usleep(50000);
+    cr_assert_geq(fleet_count(&f).n_running, 8, "the others do not run");
+    assert_same_under_each_policy();
+    command_run(&r, "kill -0 %d", pid);
+    cr_assert_eq(r.status, 0, "the others ended before the comparison did");
+    kill(pid, SIGTERM);
+    fleet_wait_idle(&f);
     fleet_stop(&f);
 }
 
