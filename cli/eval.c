@@ -75,23 +75,25 @@ typedef struct eval {
 
 /* ---- options ------------------------------------------------------------------------------ */
 
+static fv_status add_policy(eval *e, const char *given) {
+    int32_t i = e->head.n_policy++;
+    FV_TRY(fv_policy_parse(strcmp(given, "exact") == 0 ? "" : given, &e->policy[i]));
+    fv_policy_print(&e->policy[i], e->text[i]);
+    if (!e->text[i][0]) strcpy(e->text[i], "exact");
+    e->name[i] = e->text[i];
+    for (int32_t j = 0; j < i; j++)
+        if (strcmp(e->text[i], e->text[j]) == 0)
+            return FV_FAIL(FV_EINVAL, "the policy %s is given twice", e->text[i]);
+    return FV_OK;
+}
+
 static fv_status read_policies(eval *e) {
-    static const char *const exact[] = {""};
     const char *const *given;
     int n = fv_options_list(e->o, "policy", &given);
-    if (n == 0) given = exact;
-    e->head.n_policy = n == 0 ? 1 : n;
     if (n > POLICIES_MAX) return FV_FAIL(FV_EINVAL, "%d policies; at most %d", n, POLICIES_MAX);
-    for (int32_t i = 0; i < e->head.n_policy; i++) {
-        FV_TRY(fv_policy_parse(strcmp(given[i], "exact") == 0 ? "" : given[i], &e->policy[i]));
-        fv_policy_print(&e->policy[i], e->text[i]);
-        if (!e->text[i][0]) strcpy(e->text[i], "exact");
-        e->name[i] = e->text[i];
-        for (int32_t j = 0; j < i; j++)
-            if (strcmp(e->text[i], e->text[j]) == 0)
-                return FV_FAIL(FV_EINVAL, "the policy %s is given twice", e->text[i]);
-    }
     e->head.policy = e->name;
+    if (n == 0) return add_policy(e, "exact");
+    for (int i = 0; i < n; i++) FV_TRY(add_policy(e, given[i]));
     return FV_OK;
 }
 

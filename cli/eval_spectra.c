@@ -12,13 +12,13 @@ static const double SHARE = 0.99;
 
 typedef struct spectra {
     fv_kv_shape shape;
-    int32_t n_store;      /* summed up so far */
-    double rows;          /* of all of them, per head and layer 0 */
-    double *sum;          /* [n_layer, 2, d_head] of relative values: keys, then values */
-    double *rank;         /* [n_layer, 2] */
-    double *mass;         /* [n_layer, 2] sums of the attention on visual rows, and squares */
-    double share;         /* of rows that are visual, summed up */
-    double *gram, *value; /* [d_head, d_head], [d_head] */
+    int32_t n_store;        /* summed up so far */
+    double rows;            /* of all of them, per head and layer 0 */
+    double *sum;            /* [n_layer, 2, d_head] of relative values: keys, then values */
+    double *rank;           /* [n_layer, 2] */
+    double *mass, *squares; /* [n_layer] attention on visual rows, summed up */
+    double share;           /* of rows that are visual, summed up */
+    double *gram, *value;   /* [d_head, d_head], [d_head] */
 } spectra;
 
 /* Rows of one head's keys or values. */
@@ -62,8 +62,8 @@ static fv_status on_prompt(void *user, const char *text, const fv_prompt *prompt
 static fv_status on_mass(void *user, const float *mass, int32_t n_layer) {
     spectra *s = user;
     for (int32_t l = 0; l < n_layer; l++) {
-        s->mass[2 * l] += (double)mass[l];
-        s->mass[2 * l + 1] += (double)mass[l] * (double)mass[l];
+        s->mass[l] += (double)mass[l];
+        s->squares[l] += (double)mass[l] * (double)mass[l];
     }
     return FV_OK;
 }
@@ -99,11 +99,12 @@ static json_t *values_json(const spectra *s, int32_t place) {
 }
 
 static json_t *layer_json(const spectra *s, int32_t l) {
-    double n = s->n_store, heads = n * s->shape.n_kv, mean = s->mass[2 * l] / n;
-    double spread = sqrt(fmax(s->mass[2 * l + 1] / n - mean * mean, 0));
+    const double *rank = s->rank + 2 * (size_t)l;
+    double n = s->n_store, heads = n * s->shape.n_kv, mean = s->mass[l] / n;
+    double spread = sqrt(fmax(s->squares[l] / n - mean * mean, 0));
     return json_pack("{s:o, s:o, s:f, s:f, s:f, s:f}", "k", values_json(s, 2 * l), "v",
-                     values_json(s, 2 * l + 1), "k_rank99", s->rank[2 * l] / heads, "v_rank99",
-                     s->rank[2 * l + 1] / heads, "visual_mass", mean, "visual_mass_sd", spread);
+                     values_json(s, 2 * l + 1), "k_rank99", rank[0] / heads, "v_rank99",
+                     rank[1] / heads, "visual_mass", mean, "visual_mass_sd", spread);
 }
 
 static json_t *to_json(const spectra *s) {
@@ -123,9 +124,10 @@ static fv_status run(spectra *s, fv_local *local, const fv_exam *exam, int32_t s
     s->sum = calloc(n * d, sizeof *s->sum);
     s->rank = calloc(n, sizeof *s->rank);
     s->mass = calloc(n, sizeof *s->mass);
+    s->squares = calloc(n, sizeof *s->squares);
     s->gram = malloc(d * d * sizeof *s->gram);
     s->value = malloc(d * sizeof *s->value);
-    if (!s->sum || !s->rank || !s->mass || !s->gram || !s->value)
+    if (!s->sum || !s->rank || !s->mass || !s->squares || !s->gram || !s->value)
         return FV_FAIL(FV_ENOMEM, "out of memory for spectra");
     fv_progress_begin(&progress);
     fv_status st = FV_OK;
@@ -147,6 +149,7 @@ fv_status fv_eval_spectra(fv_local *local, const fv_exam *exam, int32_t side, in
     free(s.sum);
     free(s.rank);
     free(s.mass);
+    free(s.squares);
     free(s.gram);
     free(s.value);
     return st;

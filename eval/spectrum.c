@@ -46,13 +46,13 @@ static int descending(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-void fv_singular_values(double *a, int32_t d, double *out) {
+void fv_singular_values(double *gram, int32_t d, double *out) {
     for (int32_t i = 0; i < d; i++)
-        for (int32_t j = 0; j < i; j++) a[i * d + j] = a[j * d + i];
-    for (int32_t n = 0; n < SWEEPS_MAX && squares(a, d, 0) > DONE * squares(a, d, 1); n++)
+        for (int32_t j = 0; j < i; j++) gram[i * d + j] = gram[j * d + i];
+    for (int32_t n = 0; n < SWEEPS_MAX && squares(gram, d, 0) > DONE * squares(gram, d, 1); n++)
         for (int32_t p = 0; p < d; p++)
-            for (int32_t q = p + 1; q < d; q++) rotate(a, d, p, q);
-    for (int32_t i = 0; i < d; i++) out[i] = sqrt(fmax(a[i * d + i], 0));
+            for (int32_t q = p + 1; q < d; q++) rotate(gram, d, p, q);
+    for (int32_t i = 0; i < d; i++) out[i] = sqrt(fmax(gram[i * d + i], 0));
     qsort(out, (size_t)d, sizeof *out, descending);
 }
 

@@ -169,6 +169,19 @@ Test(eval, a_fleet_keeps_dialogs_where_it_can) {
     fleet_stop(&f);
 }
 
+Test(eval, what_is_refused_ends_it_and_says_why) {
+    eval_fails("a", "--items 22 --policy prune=random,layer=100", "this checkpoint has layers");
+    eval("b", "--items 22 --kv-bytes 100000");
+    cr_assert_eq(r.status, 1, "%s", r.err);
+    cr_assert(strstr(r.err, "raise --kv-bytes"), "%s", r.err);
+    fleet_start(&f, "");
+    char args[300];
+    snprintf(args, sizeof args, "--items 22 --policy prune=random,layer=100 --to %s", f.address);
+    eval_fails("c", args, "this checkpoint has layers");
+    fleet_wait_idle(&f);
+    fleet_stop(&f);
+}
+
 Test(eval, a_fleet_that_serves_something_else_is_not_examined) {
     char args[300];
     fleet_start(&f, "");
