@@ -1,0 +1,203 @@
+"""Scenes and questions -> packed samples. A sample is addressed by a number, so a run that was
+stopped goes on with the samples that it has not seen."""
+
+import os
+import random
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
+sys.path.append(os.path.join(ROOT, "eval"))
+
+import scenes as library  # noqa: E402
+import tokenizer as tk  # noqa: E402
+
+LIBRARY = os.path.join(ROOT, "build", "cpu", "bin", "fovea_scene.so")
+
+MEAN = np.array([0.48145466, 0.4578275, 0.40821073], np.float32)  # CLIP's, as the processor has them
+STD = np.array([0.26862954, 0.26130258, 0.27577711], np.float32)
+
+# How often each task is asked about a picture; those of two hops more often than the rest.
+ASKED = dict(shape=2, color=3, count=2, exists=2, relation=3, cell=3, number=2, written=2, dialog=1)
+CAPTIONS = 0.35  # share of samples that end in a caption
+TASKS = [*ASKED, "caption", "compare"]
+WEIGHT = dict(caption=0.25)  # of each of its tokens; of other answers' tokens 1
+END_WEIGHT = 0.2
+IGNORED = -1
+
+
+@dataclass
+class Batch:
+    pixels: torch.Tensor  # [b * images, 3, side, side], normalised
+    images: int  # per sample
+    ids: torch.Tensor  # [b, t] rows behind the prefix; 0 where a sample is shorter
+    position: torch.Tensor  # [b, prefix + t]
+    mask: torch.Tensor  # [b, 1, t, prefix + t] what those rows see
+    wanted: torch.Tensor  # into [b * t]: rows whose next token is asked for
+    target: torch.Tensor  # [len(wanted)]
+    weight: torch.Tensor
+    block: torch.Tensor  # [len(wanted)] which answer each belongs to
+    task: torch.Tensor  # [number of answers]
+    labels: torch.Tensor  # [b * images, rows, 3] for the dense loss
+    offset: torch.Tensor  # [b * images, rows, 2]
+
+
+class Text:
+    """Text -> ids, piece by piece, as the tokenizer does between special tokens."""
+
+    def __init__(self, tokenizer):
+        self.t, self.known = tokenizer, {}
+        id_of = tokenizer.token_to_id
+        self.begin, self.end, self.image, self.pad = map(id_of, (tk.BEGIN, tk.END, tk.IMAGE, tk.PAD))
+
+    def ids(self, text):
+        if text not in self.known:
+            if len(self.known) > 100000:
+                self.known.clear()
+            self.known[text] = self.t.encode(text, add_special_tokens=False).ids
+        return self.known[text]
+
+    def prefix(self, images):
+        """Ids around the pictures: (before the first, between two)."""
+        return [self.begin, *self.ids("USER: ")], self.ids("\n")
+
+    def conversation(self, turns):
+        """Turns behind the picture -> ids, and which of them are answers (1) or ends (2)."""
+        ids, kind = [], []
+        for i, turn in enumerate(turns):
+            head = "\n" if i == 0 else "USER: "
+            question = self.ids(f"{head}{turn.question} ASSISTANT:")
+            whole = self.ids(f"{head}{turn.question} ASSISTANT: {turn.answer}")
+            assert whole[: len(question)] == question
+            ids += [*whole, self.end]
+            kind += [0] * len(question) + [1] * (len(whole) - len(question)) + [2]
+        return ids, kind
+
+
+class Source:
+    def __init__(self, path, tokenizer, shape, split="train"):
+        self.scenes, self.text, self.shape, self.split = library.Scenes(path), Text(tokenizer), shape, split
+
+    # ---- pictures ----
+
+    def pixels(self, scenes):
+        side = self.shape.side
+        rgb = np.frombuffer(self.scenes.render(scenes, side), np.uint8).reshape(-1, side, side, 3)
+        x = (rgb.astype(np.float32) * (1 / 255) - MEAN) / STD
+        return torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2)))
+
+    def labels(self, scenes):
+        g = self.shape.grid
+        p = np.frombuffer(self.scenes.patches(scenes, g), library.PATCH).reshape(len(scenes), g * g)
+        what = np.full(p.shape, 6, np.int64)
+        for kind, base in ((1, "shape"), (2, 7), (3, 17)):
+            here = p["kind"] == kind
+            what[here] = p["shape"][here] if kind == 1 else base + p["digit"][here]
+        color = np.where(p["color"] < 0, 8, p["color"]).astype(np.int64)
+        size = np.where(p["size"] < 0, 3, p["size"]).astype(np.int64)
+        offset = np.stack([p["dx"], p["dy"]], -1).astype(np.float32)
+        return torch.from_numpy(np.stack([what, color, size], -1)), torch.from_numpy(offset)
+
+    def pictures(self, first, n):
+        """Only pictures and labels, for the first stage."""
+        scenes = self.scenes.scenes(self.split, first, n, objects=(2, 9))
+        return self.pixels(scenes), *self.labels(scenes)
+
+    # ---- samples ----
+
+    def single(self, first, n, blocks=12):
+        """Samples about one picture each."""
+        scenes = self.scenes.scenes(self.split, first, n)
+        asked = [self._ask(s, first + i, blocks) for i, s in enumerate(scenes)]
+        return self._pack([[s] for s in scenes], asked)
+
+    def double(self, first, n, blocks=6):
+        """Samples that compare two pictures."""
+        pairs = [self.scenes.scenes(self.split, (1 << 39) + 2 * (first + i), 2) for i in range(n)]
+        asked = []
+        for i, pair in enumerate(pairs):
+            some = [self.scenes.ask(pair, "compare", (first + i) * 64 + j) for j in range(2 * blocks)]
+            asked.append([("compare", turns) for turns in some if turns][:blocks])
+        return self._pack(pairs, asked)
+
+    def _ask(self, scene, number, blocks):
+        r = random.Random(number)
+        asked, seen = [], set()
+        for j in range(6 * blocks):
+            task = r.choices(list(ASKED), list(ASKED.values()))[0]
+            turns = self.scenes.ask(scene, task, number * 64 + j)
+            if not turns or (key := tuple(t.question for t in turns)) in seen:
+                continue
+            seen.add(key)
+            asked.append((task, turns))
+            if len(asked) == blocks:
+                break
+        if r.random() < CAPTIONS:
+            turns = self.scenes.ask(scene, "caption", number * 64)
+            if turns:
+                asked.append(("caption", turns))
+        return asked
+
+    def _pack(self, pictures, asked):
+        text, rows = self.text, self.shape.rows
+        images, b = len(pictures[0]), len(pictures)
+        before, between = text.prefix(images)
+        prefix = len(before) + images * rows + (images - 1) * len(between)
+        lists = []
+        for blocks in asked:
+            ids, position, number, spot = [], [], [], []
+            for k, (task, turns) in enumerate(blocks):
+                new, kind = text.conversation(turns)
+                spot += [(len(ids) + i - 1, new[i], kind[i], task, k) for i in range(len(new)) if kind[i]]
+                ids += new
+                position += range(prefix, prefix + len(new))
+                number += [k] * len(new)
+            lists.append((ids, position, number, spot))
+        t = max(len(x[0]) for x in lists)
+        ids = np.zeros((b, t), np.int64)
+        position = np.tile(np.arange(prefix + t), (b, 1))
+        number = np.full((b, t), IGNORED)
+        wanted, target, weight, block, task = [], [], [], [], []
+        for i, (x, p, k, spot) in enumerate(lists):
+            n = len(x)
+            ids[i, :n], position[i, prefix : prefix + n], number[i, :n] = x, p, k
+            last = None
+            for at, goal, kind, name, which in spot:
+                if last != which:
+                    task.append(TASKS.index(name))
+                    last = which
+                wanted.append(i * t + at)
+                target.append(goal)
+                weight.append(WEIGHT.get(name, 1.0) * (1.0 if kind == 1 else END_WEIGHT))
+                block.append(len(task) - 1)
+        number = torch.from_numpy(number)
+        own = (number[:, :, None] == number[:, None, :]) & torch.ones(t, t, dtype=torch.bool).tril()
+        mask = torch.cat([torch.ones(b, t, prefix, dtype=torch.bool), own], -1)[:, None]
+        flat = [s for p in pictures for s in p]
+        labels, offset = self.labels(flat)
+        tensor = lambda x, kind=torch.int64: torch.tensor(x, dtype=kind)
+        return Batch(
+            self.pixels(flat), images, torch.from_numpy(ids), torch.from_numpy(position), mask,
+            tensor(wanted), tensor(target), tensor(weight, torch.float32), tensor(block), tensor(task),
+            labels, offset,
+        )  # fmt: skip
+
+
+def rows_of(net, text, batch, seen):
+    """Embeddings of a whole batch, [b, prefix + t, d], and the length of the prefix; seen are the
+    visual rows [b * images, rows, d]."""
+    b, d = batch.ids.shape[0], seen.shape[-1]
+    before, between = text.prefix(batch.images)
+    embed = lambda ids: torch.nn.functional.embedding(torch.tensor(ids), net.w["embed"]).expand(b, -1, -1)
+    seen = seen.view(b, batch.images, -1, d)
+    parts = [embed(before)]
+    for i in range(batch.images):
+        if i:
+            parts.append(embed(between))
+        parts.append(seen[:, i])
+    parts.append(torch.nn.functional.embedding(batch.ids, net.w["embed"]))
+    x = torch.cat(parts, 1)
+    return x, x.shape[1] - batch.ids.shape[1]
