@@ -96,7 +96,8 @@ void fv_report_print(FILE *f, const fv_report_source *source, const fv_report *r
     if (source->isa) fprintf(f, " (%s)", source->isa);
     fputc('\n', f);
     if (source->prefill_worker)
-        fprintf(f, "workers  prefill %s, decode %s\n", source->prefill_worker,
+        fprintf(f, "workers  prefill %s, decode %s\n",
+                source->prefill_worker[0] ? source->prefill_worker : "none",
                 source->decode_worker[0] ? source->decode_worker : "none");
     for (int s = 0; s < FV_N_STAGE; s++)
         if (r->note[s][0]) fprintf(f, "note     %s\n", r->note[s]);

@@ -29,6 +29,7 @@ typedef struct decode {
     fv_answer answer; /* first, so that an answer is its request */
     fv_decode_worker *w;
     fv_arena arena; /* what the answer points to */
+    char *id;       /* the request's name, in the arena */
     fv_job begin, drop;
     fv_rpc_op over, dropped;
     /* written by the computing thread before `over` was posted */
@@ -250,9 +251,10 @@ static fv_status on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     d->drop = (fv_job){.run = run_drop, .owner = d};
     d->over = (fv_rpc_op){.done = on_over, .owner = d};
     d->dropped = (fv_rpc_op){.done = on_dropped, .owner = d};
+    const fv_decode_message *q = (const fv_decode_message *)m;
     int32_t context = fv_checkpoint_config(d->w->opt.engine->ck)->text.max_position;
-    fv_status st =
-        fv_decode_request_read((const fv_decode_message *)m, context, &d->arena, &d->answer);
+    fv_status st = fv_decode_request_read(q, context, &d->arena, &d->answer);
+    if (st == FV_OK) st = fv_arena_strndup(&d->arena, q->request_id, strlen(q->request_id), &d->id);
     if (st == FV_OK) st = fv_jobs_post(d->w->jobs, &d->begin);
     if (st != FV_OK) {
         d->refs = 1;
@@ -278,9 +280,14 @@ static void on_cancel(fv_rpc_call *c) {
 static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     decode *d = fv_rpc_call_user(c);
     if (!d) return;
-    if (d->complete && d->verdict.status != FV_OK && d->verdict.status != FV_ECANCELLED)
-        FV_LOG(WARN, DECODE, "event=failed peer=%s status=%s text=\"%s\"", fv_rpc_call_peer(c),
-               fv_status_name(d->verdict.status), d->verdict.text);
+    if (d->complete && d->verdict.status == FV_OK)
+        FV_LOG(INFO, DECODE, "req=%s event=done tokens=%d decode_s=%.4f", d->id,
+               d->report.n_generated, d->report.s_decode);
+    else if (d->complete && d->verdict.status != FV_ECANCELLED)
+        FV_LOG(WARN, DECODE, "req=%s event=failed peer=%s status=%s reason=\"%s\"", d->id,
+               fv_rpc_call_peer(c), fv_status_name(d->verdict.status), d->verdict.text);
+    else
+        FV_LOG(INFO, DECODE, "req=%s event=cancelled", d->id);
     (void)end;
     d->call = NULL;
     unref(d);
