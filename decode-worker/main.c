@@ -50,8 +50,8 @@ typedef struct program {
     fv_decode_worker *worker;
     fv_membership *membership; /* NULL: it belongs to no fleet */
     fv_arena arena;            /* what it says of itself */
-    char name[64];
-    fv_status status; /* why the router did not want it */
+    char name[FV_DAEMON_NAME_MAX + 1];
+    fv_status status; /* why it gave up */
     char why[512];
 } program;
 
@@ -104,13 +104,18 @@ static void told_to_drain(void *user, int32_t grace_ms) {
     fv_daemon_drain(((program *)user)->daemon, grace_ms);
 }
 
-/* A worker that its router does not want is of no use: it ends, and says why. */
-static void refused(void *user, fv_status st) {
-    program *p = user;
-    (void)st; /* nothing is wrong with the command line, as FV_EINVAL would say: exit with 1 */
-    p->status = FV_ECANCELLED;
+/* Ends the program, which then says why. */
+static void give_up(program *p, fv_status st) {
+    p->status = st;
     snprintf(p->why, sizeof p->why, "%s", fv_last_error());
     fv_daemon_drain(p->daemon, 0);
+}
+
+/* A worker that its router does not want is of no use. Nothing is wrong with the command line, as
+ * FV_EINVAL would say: exit with 1. */
+static void refused(void *user, fv_status st) {
+    (void)st;
+    give_up(user, FV_ECANCELLED);
 }
 
 static fv_status join(program *p) {
@@ -183,12 +188,7 @@ static fv_status serve(program *p) {
     fv_rpc_service services[FV_DECODE_SERVICES];
     fv_decode_worker_services(p->worker, services);
     FV_TRY(fv_daemon_serve(p->daemon, services, FV_DECODE_SERVICES));
-    const char *name = fv_options_string(p->options, "name");
-    if (name)
-        snprintf(p->name, sizeof p->name, "%s", name);
-    else
-        snprintf(p->name, sizeof p->name, "decode-%s", fv_daemon_address(p->daemon));
-    return FV_OK;
+    return fv_daemon_name(p->daemon, "decode", p->name);
 }
 
 static fv_status run(const fv_options *o) {
@@ -203,6 +203,7 @@ static fv_status run(const fv_options *o) {
     fv_status st = open_worker(&p);
     if (st == FV_OK) {
         st = serve(&p);
+        if (st != FV_OK) give_up(&p, st);
         fv_daemon_run(p.daemon); /* also when it does not serve: to close all that was opened */
     }
     fv_daemon_close(p.daemon);
@@ -212,25 +213,14 @@ static fv_status run(const fv_options *o) {
 }
 
 int main(int argc, char **argv) {
-    fv_options *o;
-    const char *const *extra;
-    int rc = 0;
-    fv_status st = fv_options_parse(table, N_TABLE, argc, argv, &o);
-    if (st != FV_OK) return fv_daemon_fail("fovea-decode", st);
-    if (fv_options_help_wanted(o)) {
-        fv_options_print_help(
-            stdout,
-            "fovea-decode --checkpoint DIR --router HOST:PORT "
-            "[--listen HOST:PORT]",
-            "Takes prefilled requests from prefill workers and goes on with them, "
-            "token by token.",
-            table, N_TABLE);
-    } else {
-        st = fv_options_positional(o, &extra)
-                 ? FV_FAIL(FV_EINVAL, "'%s' is not an option; see fovea-decode --help", extra[0])
-                 : run(o);
-        if (st != FV_OK) rc = fv_daemon_fail("fovea-decode", st);
-    }
-    fv_options_free(o);
-    return rc;
+    static const fv_daemon_program self = {
+        .name = "fovea-decode",
+        .usage = "fovea-decode --checkpoint DIR --router HOST:PORT "
+                 "[--listen HOST:PORT]",
+        .about = "Takes prefilled requests from prefill workers and goes on with them, "
+                 "token by token.",
+        .table = table,
+        .n_option = N_TABLE,
+        .run = run};
+    return fv_daemon_main(&self, argc, argv);
 }

@@ -8,8 +8,6 @@
 #include "wire/daemon.h"
 #include "wire/member.h"
 
-static const char program[] = "fovea-prefill";
-
 /* clang-format off */
 static const fv_option table[] = {
     FV_DAEMON_OPTIONS,
@@ -44,10 +42,6 @@ static const fv_option table[] = {
 /* clang-format on */
 enum { N_OPTION = sizeof table / sizeof *table };
 
-static const char usage[] = "fovea-prefill --checkpoint DIR [--router HOST:PORT] [options]";
-static const char about[] = "Prefills requests: pictures and prompt in, the first token back, the "
-                            "KV on to a decode worker.";
-
 typedef struct server {
     const fv_options *o;
     fv_daemon *daemon;
@@ -55,8 +49,9 @@ typedef struct server {
     fv_prefill_worker *worker;
     fv_membership *member;
     fv_arena arena; /* of the introduction */
-    char name[65];
-    bool refused;
+    char name[FV_DAEMON_NAME_MAX + 1];
+    fv_status status; /* why it gave up */
+    char why[512];
 } server;
 
 /* ---- in the fleet ----------------------------------------------------------------------- */
@@ -74,13 +69,18 @@ static void on_drain_command(void *user, int32_t grace_ms) {
     fv_daemon_drain(((server *)user)->daemon, grace_ms);
 }
 
-/* Nobody would send it anything: better to be gone, and seen to be. */
-static void on_refused(void *user, fv_status st) {
-    server *s = user;
-    (void)st;
-    s->refused = true;
-    fprintf(stderr, "%s: %s\n", program, fv_last_error());
+/* Ends the program, which then says why. */
+static void give_up(server *s, fv_status st) {
+    s->status = st;
+    snprintf(s->why, sizeof s->why, "%s", fv_last_error());
     fv_daemon_drain(s->daemon, 0);
+}
+
+/* Nobody would send it anything: better to be gone, and seen to be. Nothing is wrong with the
+ * command line, as FV_EINVAL would say: exit with 1. */
+static void on_refused(void *user, fv_status st) {
+    (void)st;
+    give_up(user, FV_ECANCELLED);
 }
 
 static fv_status introduce(server *s, Fovea__Fleet__V1__Introduction **out) {
@@ -183,20 +183,11 @@ static fv_status open_worker(server *s) {
     return fv_prefill_worker_open(&opt, &s->worker);
 }
 
-static fv_status take_name(server *s) {
-    const char *name = fv_options_string(s->o, "name");
-    int n = name ? snprintf(s->name, sizeof s->name, "%s", name)
-                 : snprintf(s->name, sizeof s->name, "prefill-%s", fv_daemon_address(s->daemon));
-    if (n <= 0 || (size_t)n >= sizeof s->name)
-        return FV_FAIL(FV_EINVAL, "--name must have 1..%zu bytes", sizeof s->name - 1);
-    return FV_OK;
-}
-
 static fv_status serve(server *s) {
     FV_TRY(open_worker(s));
     fv_rpc_service service = fv_prefill_worker_service(s->worker);
     FV_TRY(fv_daemon_serve(s->daemon, &service, 1));
-    return take_name(s);
+    return fv_daemon_name(s->daemon, "prefill", s->name);
 }
 
 static fv_status open_daemon(server *s) {
@@ -208,29 +199,26 @@ static fv_status open_daemon(server *s) {
     return fv_daemon_open(s->o, &hooks, &s->daemon);
 }
 
-static int run(const fv_options *o) {
+static fv_status run(const fv_options *o) {
     server s = {.o = o};
-    fv_status st = open_daemon(&s);
-    if (st != FV_OK) return fv_daemon_fail(program, st);
-    st = serve(&s);
-    int status = st == FV_OK ? 0 : fv_daemon_fail(program, st);
-    if (st != FV_OK) fv_daemon_drain(s.daemon, 0);
+    FV_TRY(open_daemon(&s));
+    fv_status st = serve(&s);
+    if (st != FV_OK) give_up(&s, st);
     fv_daemon_run(s.daemon);
     fv_daemon_close(s.daemon);
     fv_engine_close(&s.engine);
     fv_arena_fini(&s.arena);
-    return s.refused ? 1 : status;
+    return s.status == FV_OK ? FV_OK : FV_FAIL(s.status, "%s", s.why);
 }
 
 int main(int argc, char **argv) {
-    fv_options *o;
-    fv_status st = fv_options_parse(table, N_OPTION, argc, argv, &o);
-    if (st != FV_OK) return fv_daemon_fail(program, st);
-    int status = 0;
-    if (fv_options_help_wanted(o))
-        fv_options_print_help(stdout, usage, about, table, N_OPTION);
-    else
-        status = run(o);
-    fv_options_free(o);
-    return status;
+    static const fv_daemon_program self = {
+        .name = "fovea-prefill",
+        .usage = "fovea-prefill --checkpoint DIR [--router HOST:PORT] [options]",
+        .about = "Prefills requests: pictures and prompt in, the first token back, the "
+                 "KV on to a decode worker.",
+        .table = table,
+        .n_option = N_OPTION,
+        .run = run};
+    return fv_daemon_main(&self, argc, argv);
 }

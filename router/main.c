@@ -78,23 +78,13 @@ out:
 }
 
 int main(int argc, char **argv) {
-    fv_options *o;
-    const char *const *extra;
-    int rc = 0;
-    fv_status st = fv_options_parse(table, N_TABLE, argc, argv, &o);
-    if (st != FV_OK) return fv_daemon_fail("fovea-router", st);
-    if (fv_options_help_wanted(o)) {
-        fv_options_print_help(
-            stdout, "fovea-router [--listen HOST:PORT]",
-            "Takes requests from clients, finds a prefill and a decode worker for "
-            "each, and brings\nthe answer back. Workers join it by themselves.",
-            table, N_TABLE);
-    } else {
-        st = fv_options_positional(o, &extra)
-                 ? FV_FAIL(FV_EINVAL, "'%s' is not an option; see fovea-router --help", extra[0])
-                 : run(o);
-        if (st != FV_OK) rc = fv_daemon_fail("fovea-router", st);
-    }
-    fv_options_free(o);
-    return rc;
+    static const fv_daemon_program self = {
+        .name = "fovea-router",
+        .usage = "fovea-router [--listen HOST:PORT]",
+        .about = "Takes requests from clients, finds a prefill and a decode worker for "
+                 "each, and brings\nthe answer back. Workers join it by themselves.",
+        .table = table,
+        .n_option = N_TABLE,
+        .run = run};
+    return fv_daemon_main(&self, argc, argv);
 }

@@ -237,7 +237,38 @@ void fv_daemon_close(fv_daemon *d) {
     free(d);
 }
 
-int fv_daemon_fail(const char *program, fv_status st) {
-    fprintf(stderr, "%s: %s\n", program, fv_last_error());
+fv_status fv_daemon_name(const fv_daemon *d, const char *role, char out[FV_DAEMON_NAME_MAX + 1]) {
+    const char *name = fv_options_string(d->options, "name");
+    size_t cap = FV_DAEMON_NAME_MAX + 1;
+    int n = name ? snprintf(out, cap, "%s", name)
+                 : snprintf(out, cap, "%s-%s", role, fv_daemon_address(d));
+    if (n <= 0 || (size_t)n >= cap)
+        return FV_FAIL(FV_EINVAL, "--name must have 1..%d bytes", FV_DAEMON_NAME_MAX);
+    return FV_OK;
+}
+
+static int fail(const fv_daemon_program *program, fv_status st) {
+    fprintf(stderr, "%s: %s\n", program->name, fv_last_error());
     return st == FV_EINVAL ? 2 : 1;
+}
+
+static fv_status run_program(const fv_daemon_program *program, const fv_options *o) {
+    const char *const *extra;
+    if (fv_options_positional(o, &extra) > 0)
+        return FV_FAIL(FV_EINVAL, "'%s' is not an option; see %s --help", extra[0], program->name);
+    return program->run(o);
+}
+
+int fv_daemon_main(const fv_daemon_program *program, int argc, char **argv) {
+    fv_options *o;
+    int rc = 0;
+    fv_status st = fv_options_parse(program->table, program->n_option, argc, argv, &o);
+    if (st != FV_OK) return fail(program, st);
+    if (fv_options_help_wanted(o))
+        fv_options_print_help(stdout, program->usage, program->about, program->table,
+                              program->n_option);
+    else if ((st = run_program(program, o)) != FV_OK)
+        rc = fail(program, st);
+    fv_options_free(o);
+    return rc;
 }

@@ -98,9 +98,22 @@ void fv_daemon_end(fv_daemon *d); /* see hooks.stopped */
 /* When run has returned, or instead of it: what needs the bridge is closed. NULL is fine. */
 void fv_daemon_close(fv_daemon *d);
 
-/* What main returns for a failure: prints "<program>: <fv_last_error>" on stderr; 2 when the
- * command line was wrong, 1 otherwise. */
-int fv_daemon_fail(const char *program, fv_status st);
+/* A worker's name in its fleet: --name, or `role` and the address that it serves on. FV_EINVAL when
+ * it does not fit. After serve. */
+enum { FV_DAEMON_NAME_MAX = 64 };
+fv_status fv_daemon_name(const fv_daemon *d, const char *role, char out[FV_DAEMON_NAME_MAX + 1]);
+
+/* A server program as a whole, for its main: reads the command line, helps, or runs it. */
+typedef struct fv_daemon_program {
+    const char *name, *usage, *about;
+    const fv_option *table; /* [n_option] */
+    int32_t n_option;
+    fv_status (*run)(const fv_options *o);
+} fv_daemon_program;
+
+/* What main returns; a failure is "<name>: <fv_last_error>" on stderr and 1, or 2 when the command
+ * line was wrong (FV_EINVAL). */
+int fv_daemon_main(const fv_daemon_program *program, int argc, char **argv);
 
 #ifdef __cplusplus
 }

@@ -480,6 +480,10 @@ Test(decode_worker, wrong_usage_of_the_program_ends_with_2_and_a_sentence) {
     cr_assert(strstr(r.err, "/nonexistent"), "%s", r.err);
     command_run(&r, FOVEA_BIN "/fovea-decode --checkpoint %s --listen nowhere", rig.dir);
     cr_assert_eq(r.status, 2, "%s", r.err);
+    command_run(&r, "timeout 60 " FOVEA_BIN "/fovea-decode --checkpoint %s --name %0*d", rig.dir,
+                65, 0);
+    cr_assert_eq(r.status, 2, "%s", r.err);
+    cr_assert(strstr(r.err, "--name must have 1..64 bytes"), "%s", r.err);
     command_run(&r, FOVEA_BIN "/fovea-decode --help");
     cr_assert_eq(r.status, 0);
     cr_assert(strstr(r.out, "--router HOST:PORT"), "%s", r.out);

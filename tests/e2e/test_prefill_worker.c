@@ -824,8 +824,10 @@ static command_result r;
 
 Test(prefill_worker, the_program_says_where_it_listens_and_ends_well_when_told_to) {
     command_run(&r,
-                "(timeout 30 " FOVEA_BIN "/fovea-prefill --checkpoint %s --log warn & p=$!; sleep "
-                "1; kill -TERM $p; wait $p; echo status=$?)",
+                "cd %s; timeout 120 " FOVEA_BIN
+                "/fovea-prefill --checkpoint . --log warn >said & p=$!; "
+                "for i in $(seq 1000); do grep -q listening said && break; sleep 0.1; done; "
+                "kill -TERM $p; wait $p; echo status=$?; cat said",
                 dir);
     cr_assert(strstr(r.out, "listening on 127.0.0.1:"), "%s", r.out);
     cr_assert(strstr(r.out, "status=0"), "%s %s", r.out, r.err);
@@ -841,6 +843,13 @@ Test(prefill_worker, the_program_needs_a_checkpoint) { program_fails("", 2, "--c
 
 Test(prefill_worker, the_program_names_an_option_that_it_does_not_know) {
     program_fails("--nothing", 2, "--nothing");
+    program_fails("nothing", 2, "'nothing' is not an option");
+}
+
+Test(prefill_worker, the_program_takes_no_name_that_is_too_long) {
+    char args[800];
+    snprintf(args, sizeof args, "--checkpoint %s --threads 1 --name %0*d", dir, 65, 0);
+    program_fails(args, 2, "--name");
 }
 
 Test(prefill_worker, the_program_cannot_listen_where_it_may_not) {
