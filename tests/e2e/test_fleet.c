@@ -199,7 +199,7 @@ Test(fleet, ending_a_fleet_lets_a_running_answer_end) {
     fleet_start(&f, "--threads 1 --grace-ms 100000");
     int pid = ask_long(1000);
     fleet_stop(&f);
-    for (int i = 0; i < 100 && kill(pid, 0) == 0; i++) usleep(50000);
+    for (int i = 0; i < 2400 && kill(pid, 0) == 0; i++) usleep(50000);
     command_run(&r, "cat %s/long.err", f.dir);
     cr_assert(strstr(r.out, "1000 out, finish: length"), "%s", r.out);
 }
@@ -234,7 +234,7 @@ Test(fleet, a_dead_worker_is_started_again_and_takes_up_its_answer) {
                       "%s/long.out",
                 f.dir, f.dir, f.dir, f.dir);
     cr_assert_eq(r.status, 0, "%s%s", r.out, r.err);
-    for (int i = 0; i < 200 && fleet_count(&f).n_decode < 1; i++) usleep(50000);
+    for (int i = 0; i < 2400 && fleet_count(&f).n_decode < 1; i++) usleep(50000);
     fleet_wait_idle(&f);
     assert_same("--image " PICTURE " --max-tokens 4 'again'");
     fleet_stop(&f);

@@ -242,8 +242,8 @@ static void lose_decode_worker(void) {
     command_run(&r, "pgrep -P %d -f fovea-decode", f.pid);
     cr_assert_eq(sscanf(r.out, "%d", &pid), 1);
     kill(pid, SIGKILL);
-    for (int i = 0; i < 400 && fleet_count(&f).n_decode > 0; i++) usleep(25000);
-    for (int i = 0; i < 400 && fleet_count(&f).n_decode < 1; i++) usleep(50000);
+    for (int i = 0; i < 2400 && fleet_count(&f).n_decode > 0; i++) usleep(25000);
+    for (int i = 0; i < 2400 && fleet_count(&f).n_decode < 1; i++) usleep(50000);
     cr_assert_eq(fleet_count(&f).n_decode, 1);
 }
 
