@@ -57,12 +57,13 @@ static fv_refusal check_offer(const fv_receiver *r, const fv_hello *h) {
                          "%llu prompt rows and %u tokens do not fit the model's context "
                          "of %d",
                          (unsigned long long)rows, h->max_tokens, r->opt.max_position);
-    uint64_t most = (uint64_t)shape->n_layer * (uint64_t)shape->n_kv * h->n_visual;
-    if (h->rows_visual > most)
+    uint64_t most = fv_landing_most_visual(shape, h->n_visual);
+    if (h->bytes_visual > most)
         return FV_REFUSE(INVALID,
-                         "%llu image rows in all layers are more than the %llu that %u "
-                         "in each make",
-                         (unsigned long long)h->rows_visual, (unsigned long long)most, h->n_visual);
+                         "%llu bytes of image rows are more than the %llu that %u rows in each "
+                         "layer can come to",
+                         (unsigned long long)h->bytes_visual, (unsigned long long)most,
+                         h->n_visual);
     if (strlen(h->policy) >= FV_POLICY_TEXT_MAX)
         return FV_REFUSE(INVALID, "the policy's text is too long");
     return FV_REFUSED_NONE;

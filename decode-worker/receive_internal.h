@@ -28,14 +28,17 @@ typedef struct fv_landing {
     fv_landing_due due;
     int32_t layer, layer_end; /* of the group that ROWS began */
     fv_kv_segment seg;
-    int32_t head;   /* whose rows come next */
-    uint32_t *rows; /* [N, Hkv, FV_N_SEG] as ROWS said */
-    uint64_t n_rows, n_visual;
-    uint8_t *payload; /* of a section that is not rows, while it comes */
+    int32_t head;                  /* whose rows come next */
+    uint32_t *rows;                /* [N, Hkv, FV_N_SEG] as ROWS said */
+    uint64_t n_rows, bytes_visual; /* announced so far */
+    uint8_t *payload;              /* of a section that is not rows, while it comes */
     size_t cap_payload;
     int32_t head_at; /* of the DATA section: the head that is being filled, */
     size_t head_off; /* and the bytes of it that are there */
 } fv_landing;
+
+/* What n_visual image rows in every layer can come to at most. */
+uint64_t fv_landing_most_visual(const fv_kv_shape *shape, uint32_t n_visual);
 
 /* Bytes of the pool, and of the stream, that a request of this kind may need. */
 size_t fv_landing_pool_bytes(const fv_kv_shape *shape, const fv_hello *hello);

@@ -16,19 +16,23 @@ static size_t row_bytes(const fv_kv_shape *s) {
     return (size_t)s->d_head * fv_dtype_bytes(s->dtype);
 }
 
+uint64_t fv_landing_most_visual(const fv_kv_shape *s, uint32_t n_visual) {
+    return (uint64_t)s->n_layer * (uint64_t)s->n_kv * n_visual * 2 * row_bytes(s);
+}
+
 size_t fv_landing_pool_bytes(const fv_kv_shape *s, const fv_hello *h) {
-    return fv_kv_text_bytes(s, (int32_t)(h->n_text + h->max_tokens)) +
-           2 * (size_t)h->rows_visual * row_bytes(s);
+    return fv_kv_text_bytes(s, (int32_t)(h->n_text + h->max_tokens)) + (size_t)h->bytes_visual;
 }
 
 uint64_t fv_landing_wire_bytes(const fv_kv_shape *s, const fv_hello *h) {
     uint64_t heads = (uint64_t)s->n_layer * (uint64_t)s->n_kv;
-    uint64_t rows = heads * h->n_text + h->rows_visual;
     /* Per layer ROWS, and per segment POSN and at most a DATA for each head. */
     uint64_t sections = 4 + (uint64_t)s->n_layer * (1 + 2 * (1 + (uint64_t)s->n_kv));
     return sections * FV_SECTION_HEADER + fv_hello_bytes(h) +
            fv_wire_prompt_bytes(h->n_text + h->n_visual) + heads * FV_N_SEG * 4 +
-           rows * (4 + 2 * row_bytes(s)) + FV_FIRST_TOKEN_BYTES + 32 + SKIP_MAX;
+           heads * h->n_text * 2 * row_bytes(s) + h->bytes_visual +
+           heads * (h->n_text + h->n_visual) * 4 /* positions */ + FV_FIRST_TOKEN_BYTES + 32 +
+           SKIP_MAX;
 }
 
 /* ---- the cursor ------------------------------------------------------------------------ */
@@ -180,7 +184,7 @@ static fv_refusal take_hello(fv_landing *l, const fv_section *s) {
     fv_hello h;
     size_t n_policy;
     FV_ADMIT(fv_hello_get(l->payload, (size_t)s->length, &h, &n_policy));
-    if (h.compat.hash != l->hello.compat.hash || h.rows_visual != l->hello.rows_visual ||
+    if (h.compat.hash != l->hello.compat.hash || h.bytes_visual != l->hello.bytes_visual ||
         h.n_text != l->hello.n_text || h.n_visual != l->hello.n_visual ||
         h.max_tokens != l->hello.max_tokens || memcmp(h.policy, l->hello.policy, n_policy) != 0)
         return FV_REFUSE(MALFORMED, "the stream is not the one that the grant was given for");
@@ -242,12 +246,13 @@ static fv_refusal take_rows(fv_landing *l, const fv_section *s) {
                              "prompt",
                              s->layer0, s->layer1 - 1, first[i]);
         l->n_rows += first[i];
-        if (visual) l->n_visual += first[i];
+        if (visual) l->bytes_visual += (uint64_t)first[i] * 2 * l->row_bytes;
     }
-    if (l->n_visual > l->hello.rows_visual)
-        return FV_REFUSE(OVER_BUDGET, "layers up to %d have %llu image rows and %llu were granted",
-                         s->layer1 - 1, (unsigned long long)l->n_visual,
-                         (unsigned long long)l->hello.rows_visual);
+    if (l->bytes_visual > l->hello.bytes_visual)
+        return FV_REFUSE(OVER_BUDGET,
+                         "layers up to %d have %llu bytes of image rows and %llu were granted",
+                         s->layer1 - 1, (unsigned long long)l->bytes_visual,
+                         (unsigned long long)l->hello.bytes_visual);
     FV_ADMIT(payload_for(l, (size_t)n_kv * sizeof(int32_t)));
     int32_t *each = (int32_t *)(void *)l->payload; /* what it held has been read */
     for (int32_t layer = s->layer0; layer < s->layer1; layer++) {

@@ -61,7 +61,8 @@ static fv_status make_hello(fv_ship *s) {
     s->hello.n_visual = (uint32_t)plan->shape.n_visual;
     s->hello.max_tokens = (uint32_t)s->req.max_tokens;
     for (int32_t l = 0; l < s->shape->n_layer; l++)
-        s->hello.rows_visual += (uint64_t)plan->visual[l] * (uint64_t)s->shape->n_kv;
+        s->hello.bytes_visual +=
+            2 * (uint64_t)plan->visual[l] * (uint64_t)s->shape->n_kv * s->row_bytes;
     return FV_OK;
 }
 

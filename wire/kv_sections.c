@@ -76,7 +76,7 @@ size_t fv_hello_bytes(const fv_hello *h) { return HELLO_FIXED + strlen(h->policy
 
 void fv_hello_put(const fv_hello *h, uint8_t *out) {
     fv_put_u64(&out, h->compat.hash);
-    fv_put_u64(&out, h->rows_visual);
+    fv_put_u64(&out, h->bytes_visual);
     fv_put_u32(&out, h->n_text);
     fv_put_u32(&out, h->n_visual);
     fv_put_u32(&out, h->max_tokens);
@@ -88,7 +88,7 @@ fv_refusal fv_hello_get(const uint8_t *p, size_t n, fv_hello *out, size_t *n_pol
     if (n < HELLO_FIXED) return FV_REFUSE(MALFORMED, "section HELO has %zu bytes", n);
     fv_hello h = {0};
     h.compat.hash = fv_get_u64(&p);
-    h.rows_visual = fv_get_u64(&p);
+    h.bytes_visual = fv_get_u64(&p);
     h.n_text = fv_get_u32(&p);
     h.n_visual = fv_get_u32(&p);
     h.max_tokens = fv_get_u32(&p);

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { FV_WIRE_PROTOCOL = 1, FV_COMPAT_MAX = 512, FV_WIRE_POLICY_MAX = 4096 };
+enum { FV_WIRE_PROTOCOL = 2, FV_COMPAT_MAX = 512, FV_WIRE_POLICY_MAX = 4096 };
 
 /* ---- may the two talk at all ------------------------------------------------------------ */
 
@@ -41,7 +41,7 @@ typedef struct fv_hello {
     fv_compat compat;          /* in the stream only its hash travels */
     uint32_t n_text, n_visual; /* prompt rows */
     uint32_t max_tokens;       /* rows that the answer may add */
-    uint64_t rows_visual;      /* visual rows over all layers and KV heads, at most */
+    uint64_t bytes_visual;     /* visual KV of all layers, as it lies in a store, at most */
     const char *policy;        /* text form; "" is exact */
 } fv_hello;
 

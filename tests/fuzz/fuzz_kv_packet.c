@@ -99,7 +99,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fv_hello hello = {.n_text = TEXT,
                       .n_visual = VISUAL,
                       .max_tokens = 2,
-                      .rows_visual = N * HKV * VISUAL,
+                      .bytes_visual = N * HKV * VISUAL * 2 * 4 * 2,
                       .policy = ""};
     fv_compat_fields fields = {
         .model = "fuzz", .n_layer = N, .n_kv = HKV, .d_head = 4, .dtype = "f16"};

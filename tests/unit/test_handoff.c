@@ -199,12 +199,12 @@ Test(handoff, no_frame_makes_the_decode_side_hold_more_than_it_granted) {
         size_t slab = 64 * FV_KV_BLOCK * row;
         size_t pages = (fv_kv_text_bytes(fv_kv_pool_shape(rig.pool), 14 + MORE) + slab - 1) / slab;
         cr_assert_eq(granted, fv_kv_text_bytes(fv_kv_pool_shape(rig.pool), 14 + MORE) +
-                                  s.hello.rows_visual * row);
+                                  s.hello.bytes_visual);
         for (uint64_t seq = 0; at < s.n; seq++) {
             fv_piece part = {s.bytes + at, s.n - at < 777 ? s.n - at : 777};
             cr_assert_eq(sink->ops->frame(sink, &grant.ticket, seq, &part, 1), FV_REFUSED_NONE);
             cr_assert_eq(fv_kv_pool_used(rig.pool), granted);
-            cr_assert_leq(fv_kv_pool_memory(rig.pool), pages * slab + s.hello.rows_visual * row);
+            cr_assert_leq(fv_kv_pool_memory(rig.pool), pages * slab + s.hello.bytes_visual);
             at += part.bytes;
         }
         cr_assert_eq(sink->ops->commit(sink, &grant.ticket, (s.n + 776) / 777), FV_REFUSED_NONE);
@@ -275,7 +275,7 @@ Test(handoff, bytes_beyond_the_grant_are_refused) {
     rig_capture(&rig, &p, MORE, &s);
     fv_hello small = s.hello;
     small.n_visual = 1; /* a grant for a small picture, and the frames of a large one */
-    small.rows_visual = 8;
+    small.bytes_visual = 8 * 2 * 24 * sizeof(float);
     cr_assert_neq(rig_deliver(rig.receiver, &small, s.bytes, s.n, 4096, &got), FV_REFUSED_NONE);
     assert_baseline(&rig, "another stream");
     fv_grant grant;
@@ -320,8 +320,8 @@ Test(handoff, offers_that_make_no_sense_are_refused) {
         if (i == 0) h.n_text = h.n_visual = 0;
         if (i == 1) h.max_tokens = RIG_POSITIONS - h.n_text - h.n_visual + 1;
         if (i == 2) h.n_text = h.max_tokens = UINT32_MAX;
-        if (i == 3) h.rows_visual = 8 * h.n_visual + 1;
-        if (i == 4) h.rows_visual = UINT64_MAX;
+        if (i == 3) h.bytes_visual = h.n_visual * sizeof(float) * 8 * 2 * 24 + 1;
+        if (i == 4) h.bytes_visual = UINT64_MAX;
         if (i == 5) h.policy = longer;
         fv_sink *sink = fv_receiver_sink(rig.receiver);
         cr_assert_eq(sink->ops->offer(sink, &h, &grant), FV_REFUSED_INVALID, "%d", i);

@@ -51,7 +51,7 @@ static fv_status open_message(fv_rpc_call *c, grpc_byte_buffer *m) {
     t.id = (ProtobufCBinaryData){s.mood == HASTY ? 3 : sizeof id, id};
     t.epoch = 7;
     g.ticket = &t;
-    g.bytes = open->rows_visual;
+    g.bytes = open->bytes_visual;
     g.frame_max = FRAME;
     g.credits = 4;
     g.deadline_ms = s.lease_ms ? s.lease_ms : 20000;
@@ -199,7 +199,7 @@ static void run_push_all(fv_job *job) { push_all((sender *)job); }
 
 static void run_sender(fv_job *job) {
     sender *x = (sender *)job;
-    fv_hello hello = {.n_text = 5, .rows_visual = 12345, .policy = "prune=vtw"};
+    fv_hello hello = {.n_text = 5, .bytes_visual = 12345, .policy = "prune=vtw"};
     snprintf(hello.compat.text, sizeof hello.compat.text, "model=tiny\n");
     x->rows = malloc((size_t)FRAMES_MAX * FRAME);
     cr_assert_not_null(x->rows);
