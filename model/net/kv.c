@@ -35,6 +35,7 @@ struct fv_kv {
     fv_kv_run *run;   /* [N, Hkv, FV_N_SEG] */
     run_state *state; /* likewise */
     fv_buf *extent;   /* [N] */
+    int32_t *ranked;  /* [N, Hkv] visual rows when they were put in order; 0: they are not */
     size_t aside;     /* bytes charged to the pool and not yet used */
 };
 
@@ -185,8 +186,9 @@ fv_status fv_kv_open(fv_kv_pool *pool, fv_kv **out) {
         kv->run = calloc(n, sizeof *kv->run);
         kv->state = calloc(n, sizeof *kv->state);
         kv->extent = calloc((size_t)pool->shape.n_layer, sizeof *kv->extent);
+        kv->ranked = calloc(n / FV_N_SEG, sizeof *kv->ranked);
     }
-    if (!kv || !kv->run || !kv->state || !kv->extent) {
+    if (!kv || !kv->run || !kv->state || !kv->extent || !kv->ranked) {
         fv_kv_close(kv);
         return FV_FAIL(FV_ENOMEM, "out of memory for a KV store");
     }
@@ -212,6 +214,7 @@ void fv_kv_close(fv_kv *kv) {
     free(kv->run);
     free(kv->state);
     free(kv->extent);
+    free(kv->ranked);
     free(kv);
 }
 
@@ -332,16 +335,27 @@ static char *row_of(const fv_kv_block *block, int32_t row, bool value, size_t by
     return (char *)(value ? b->v : b->k) + (size_t)(row % FV_KV_BLOCK) * bytes;
 }
 
-/* Row j of dst becomes row idx[j] of src. In place is fine: idx[j] >= j. */
+/* How many of the rows idx[j], idx[j + 1], ... follow one another, from j on, in one block of each
+ * side. */
+static int32_t rows_together(const int32_t *idx, int32_t j, int32_t n) {
+    int32_t most = FV_KV_BLOCK - j % FV_KV_BLOCK, from = FV_KV_BLOCK - idx[j] % FV_KV_BLOCK, r = 1;
+    if (from < most) most = from;
+    while (r < most && j + r < n && idx[j + r] == idx[j] + r) r++;
+    return r;
+}
+
+/* Row j of dst becomes row idx[j] of src. In place is fine where idx is ascending. */
 static fv_status rows_move(fv_kv *kv, const fv_kv_block *dst, const fv_kv_block *src,
                            const int32_t *idx, int32_t n) {
     fv_device *dev = kv->pool->device;
     size_t bytes = row_bytes(&kv->pool->shape);
-    for (int32_t j = 0; j < n; j++) {
+    for (int32_t j = 0, r; j < n; j += r) {
+        /* Stretches that overlap must not be copied as one. */
+        r = dst == src ? 1 : rows_together(idx, j, n);
         if (dst == src && idx[j] == j) continue;
         for (int value = 0; value < 2; value++)
             FV_TRY(dev->ops->copy_async(dev, row_of(dst, j, value, bytes),
-                                        row_of(src, idx[j], value, bytes), bytes));
+                                        row_of(src, idx[j], value, bytes), (size_t)r * bytes));
     }
     return FV_OK;
 }
@@ -362,11 +376,34 @@ static fv_status keep_text(fv_kv *kv, int32_t layer, const int32_t *const *idx, 
     return FV_OK;
 }
 
+/* The same in any order, with memory of its own. */
+static fv_status positions_order(fv_kv *kv, size_t run, const int32_t *idx, int32_t n) {
+    run_state *st = &kv->state[run];
+    int32_t *pos = malloc((size_t)(n ? n : 1) * sizeof *pos);
+    if (!pos) return FV_FAIL(FV_ENOMEM, "out of memory for KV positions");
+    for (int32_t j = 0; j < n; j++) pos[j] = st->pos[idx[j]];
+    free(st->pos);
+    st->pos = pos;
+    st->cap_pos = n;
+    kv->run[run].len = n;
+    return FV_OK;
+}
+
+/* The room of a layer's extent pays for another, which is no larger: also in a full pool. */
+static fv_status extent_lay_again(fv_kv *kv, int32_t layer, const int32_t *rows, fv_buf *out) {
+    size_t had = kv->extent[layer].bytes, aside = kv->aside;
+    kv->aside += had;
+    fv_status st = extent_lay(kv, rows, out);
+    kv->aside = aside;
+    if (st == FV_OK) kv->pool->bytes_used += out->bytes; /* the old one's are still counted */
+    return st;
+}
+
 static fv_status keep_visual(fv_kv *kv, int32_t layer, const int32_t *const *idx,
                              const int32_t *n) {
     const fv_kv_shape *s = &kv->pool->shape;
     fv_buf buf;
-    FV_TRY(extent_lay(kv, n, &buf));
+    FV_TRY(extent_lay_again(kv, layer, n, &buf));
     char *base = buf.data;
     for (int32_t g = 0; g < s->n_kv; g++) {
         size_t run = run_at(kv, layer, g, FV_SEG_VISUAL);
@@ -375,13 +412,13 @@ static fv_status keep_visual(fv_kv *kv, int32_t layer, const int32_t *const *idx
         kv->state[run].cap_block = 0;
         fv_status st = extent_map(kv, run, base, n[g]);
         if (st == FV_OK) st = rows_move(kv, kv->run[run].block, old, idx[g], n[g]);
+        if (st == FV_OK) st = positions_order(kv, run, idx[g], n[g]);
         free(old);
         if (st != FV_OK) { /* the request is lost; leave it so that close still works */
             kv->run[run].len = 0;
             extent_give(kv->pool, &buf);
             return st;
         }
-        positions_keep(kv, run, idx[g], n[g]);
         base += 2 * (size_t)n[g] * row_bytes(s);
     }
     extent_give(kv->pool, &kv->extent[layer]);
@@ -392,6 +429,61 @@ static fv_status keep_visual(fv_kv *kv, int32_t layer, const int32_t *const *idx
 fv_status fv_kv_keep(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t *const *idx,
                      const int32_t *n) {
     return seg == FV_SEG_TEXT ? keep_text(kv, layer, idx, n) : keep_visual(kv, layer, idx, n);
+}
+
+/* ---- rank order ------------------------------------------------------------------------- */
+
+static int32_t *ranked_of(const fv_kv *kv, int32_t layer) {
+    return kv->ranked + (size_t)layer * (size_t)kv->pool->shape.n_kv;
+}
+
+int32_t fv_kv_ranked(const fv_kv *kv, int32_t layer, int32_t head) {
+    return ranked_of(kv, layer)[head];
+}
+
+void fv_kv_set_ranked(fv_kv *kv, int32_t layer, const int32_t *rows) {
+    memcpy(ranked_of(kv, layer), rows, (size_t)kv->pool->shape.n_kv * sizeof *rows);
+}
+
+fv_status fv_kv_rank(fv_kv *kv, int32_t layer, const int32_t *const *order) {
+    int32_t *n = ranked_of(kv, layer);
+    for (int32_t g = 0; g < kv->pool->shape.n_kv; g++)
+        n[g] = fv_kv_len(kv, layer, g, FV_SEG_VISUAL);
+    return keep_visual(kv, layer, order, n);
+}
+
+/* Lays a layer's extent anew at the size of the rows that are left. */
+static fv_status extent_fit(fv_kv *kv, int32_t layer, int32_t most) {
+    int32_t n_kv = kv->pool->shape.n_kv, n[1024], *same = malloc((size_t)most * sizeof *same);
+    const int32_t *idx[1024];
+    assert(n_kv <= 1024);
+    if (!same) return FV_FAIL(FV_ENOMEM, "out of memory for KV rows");
+    for (int32_t j = 0; j < most; j++) same[j] = j;
+    for (int32_t g = 0; g < n_kv; g++) {
+        idx[g] = same;
+        n[g] = fv_kv_len(kv, layer, g, FV_SEG_VISUAL);
+    }
+    fv_status st = keep_visual(kv, layer, idx, n);
+    free(same);
+    return st;
+}
+
+fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n) {
+    const fv_kv_shape *s = &kv->pool->shape;
+    size_t rows = 0;
+    int32_t most = 0;
+    for (int32_t g = 0; g < s->n_kv; g++) {
+        size_t run = run_at(kv, layer, g, FV_SEG_VISUAL);
+        if (n[g] < kv->run[run].len) kv->run[run].len = n[g];
+        rows += (size_t)kv->run[run].len;
+        if (kv->run[run].len > most) most = kv->run[run].len;
+    }
+    if (rows == 0) {
+        extent_give(kv->pool, &kv->extent[layer]);
+        return FV_OK;
+    }
+    bool loose = 4 * 2 * rows * row_bytes(s) <= 3 * kv->extent[layer].bytes;
+    return loose ? extent_fit(kv, layer, most) : FV_OK;
 }
 
 /* ---- from and to other memory ---------------------------------------------------------- */
@@ -435,10 +527,13 @@ size_t fv_kv_text_bytes(const fv_kv_shape *s, int32_t rows) {
 
 size_t fv_kv_bytes(const fv_kv *kv, fv_kv_segment seg) {
     const fv_kv_shape *s = &kv->pool->shape;
-    size_t rows = 0;
-    for (int32_t l = 0; l < s->n_layer; l++)
-        for (int32_t g = 0; g < s->n_kv; g++) rows += (size_t)fv_kv_len(kv, l, g, seg);
-    return 2 * rows * row_bytes(s);
+    size_t bytes = 0;
+    for (int32_t l = 0; l < s->n_layer; l++) {
+        if (seg == FV_SEG_VISUAL) bytes += kv->extent[l].bytes;
+        for (int32_t g = 0; seg == FV_SEG_TEXT && g < s->n_kv; g++)
+            bytes += 2 * (size_t)fv_kv_len(kv, l, g, seg) * row_bytes(s);
+    }
+    return bytes;
 }
 
 size_t fv_kv_bytes_held(const fv_kv *kv) {

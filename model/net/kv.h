@@ -9,8 +9,9 @@
  *                   head, taken from a pool as the sequence grows
  *
  * Every (layer, head, segment) has its own length: pruning takes rows from whole layers,
- * selection from single heads. Rows are in ascending position inside a segment; positions are
- * the original ones of the prompt and never change (keys are stored rotated).
+ * selection from single heads. Rows are in ascending position inside a segment, image rows of a
+ * ranked layer in the order of their rank instead; positions are the original ones of the prompt
+ * and never change (keys are stored rotated).
  *
  * A store belongs to one thread at a time; a pool to the thread that computes. */
 #include "common/buf.h"
@@ -78,11 +79,28 @@ fv_status fv_kv_append(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_
 fv_status fv_kv_append_head(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
                             const int32_t *pos, int32_t n);
 
-/* Shortens a segment of a layer: head g keeps rows idx[g][0 .. n[g]), ascending. Rows move
- * inside the device, surplus pages return to the pool, and the visual extent is laid anew at
- * its exact size. */
+/* Shortens a segment of a layer: head g keeps rows idx[g][0 .. n[g]), ascending (image rows: in any
+ * order). Rows move inside the device, surplus pages return to the pool, and the visual extent is
+ * laid anew at its exact size. */
 fv_status fv_kv_keep(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t *const *idx,
                      const int32_t *n);
+
+/* ---- rank order ------------------------------------------------------------------------- */
+
+/* Puts the image rows of a layer in rank order: row j of head g becomes what was row order[g][j],
+ * for all of its rows. From then on the layer is ranked: its rows are let go from the end. */
+fv_status fv_kv_rank(fv_kv *kv, int32_t layer, const int32_t *const *order);
+
+/* How many rows a head had when they were ranked; 0: they are not, or it had none. */
+int32_t fv_kv_ranked(const fv_kv *kv, int32_t layer, int32_t head);
+
+/* Declares a layer ranked whose rows come in that order, rows [Hkv] of them at first. */
+void fv_kv_set_ranked(fv_kv *kv, int32_t layer, const int32_t *rows);
+
+/* Lets image rows go from the end: head g keeps the first n[g], if it has more. That is a length,
+ * and no row moves; when a quarter of the extent lies idle it is laid anew, and when no row is left
+ * it goes back to the pool. What is idle until then counts as held. */
+fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n);
 
 /* ---- from and to other memory ---------------------------------------------------------- */
 
@@ -103,7 +121,8 @@ size_t fv_kv_settle(fv_kv *kv, int32_t rows);
 /* Bytes of the pages of `rows` text rows in every head of every layer. */
 size_t fv_kv_text_bytes(const fv_kv_shape *shape, int32_t rows);
 
-/* Bytes of the rows that are held (keys and values), by segment: what a report calls resident. */
+/* Bytes of the rows that are held (keys and values), by segment: what a report calls resident.
+ * Image rows: of their extents, idle ends included. */
 size_t fv_kv_bytes(const fv_kv *kv, fv_kv_segment seg);
 
 /* Bytes of the pool that it holds: extents, whole pages, what was set aside. */

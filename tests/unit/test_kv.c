@@ -211,6 +211,61 @@ Test(kv, bytes_set_aside_pay_for_extents_and_come_back) {
     fv_kv_pool_close(pool);
 }
 
+/* ---- rank order ------------------------------------------------------------------------- */
+
+/* Layer 1 with 150 rows of three heads, in an order of 7 j modulo 150 that head 1 has backwards. */
+static fv_kv *open_ranked(fv_kv_pool *pool) {
+    static int32_t there[150], back[150];
+    const int32_t *order[HKV] = {there, back, there};
+    fv_kv *kv = open_kv(pool);
+    cr_assert_eq(fv_kv_extent(kv, 1, 150), FV_OK);
+    fill(kv, 1, FV_SEG_VISUAL, 0, 150);
+    for (int32_t j = 0; j < 150; j++) there[j] = 7 * j % 150;
+    for (int32_t j = 0; j < 150; j++) back[149 - j] = there[j];
+    cr_assert_eq(fv_kv_ranked(kv, 1, 0), 0);
+    cr_assert_eq(fv_kv_rank(kv, 1, order), FV_OK, "%s", fv_last_error());
+    return kv;
+}
+
+Test(kv, ranked_rows_lie_in_their_order_with_their_positions) {
+    fv_kv_pool *pool = open_pool(0);
+    fv_kv *kv = open_ranked(pool);
+    for (int32_t g = 0; g < HKV; g++) {
+        cr_assert_eq(fv_kv_ranked(kv, 1, g), 150);
+        cr_assert_eq(fv_kv_ranked(kv, 0, g), 0);
+        for (int32_t j = 0; j < 150; j++)
+            expect(kv, 1, g, FV_SEG_VISUAL, j, 7 * (g == 1 ? 149 - j : j) % 150);
+    }
+    fv_kv_close(kv);
+    fv_kv_pool_close(pool);
+}
+
+Test(kv, rows_are_let_go_from_the_end_and_their_memory_comes_back) {
+    size_t pair = 2 * D * sizeof(float);
+    fv_kv_pool *pool = open_pool(HKV * 150 * pair); /* the extent fills it */
+    fv_kv *kv = open_ranked(pool);
+    for (int32_t left = 150; left >= 0; left -= 3) {
+        int32_t n[HKV] = {left, left / 2, 200};
+        if (left == 0) n[2] = 0;
+        cr_assert_eq(fv_kv_truncate(kv, 1, n), FV_OK, "%s", fv_last_error());
+        n[2] = left ? 150 : 0;
+        size_t rows = 0;
+        for (int32_t g = 0; g < HKV; g++) {
+            cr_assert_eq(fv_kv_len(kv, 1, g, FV_SEG_VISUAL), n[g]);
+            cr_assert_eq(fv_kv_ranked(kv, 1, g), 150, "what it was is known");
+            for (int32_t j = 0; j < n[g]; j++)
+                expect(kv, 1, g, FV_SEG_VISUAL, j, 7 * (g == 1 ? 149 - j : j) % 150);
+            rows += (size_t)n[g];
+        }
+        cr_assert_eq(fv_kv_pool_used(pool), fv_kv_bytes(kv, FV_SEG_VISUAL));
+        cr_assert_geq(fv_kv_bytes(kv, FV_SEG_VISUAL), rows * pair);
+        cr_assert_leq(3 * fv_kv_bytes(kv, FV_SEG_VISUAL), 4 * rows * pair);
+    }
+    cr_assert_eq(fv_kv_pool_used(pool), 0);
+    fv_kv_close(kv);
+    fv_kv_pool_close(pool);
+}
+
 /* ---- memory that is used again ----------------------------------------------------------- */
 
 static fv_kv *hold(fv_kv_pool *pool, int32_t rows) {
