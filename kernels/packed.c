@@ -1,0 +1,231 @@
+/* Factors into the bytes of a packed part, and back, on the host. Quantising is to nearest between
+ * the least and the largest number of a group; the pair is rounded first and the codes belong to
+ * the rounded pair. Runs on the thread that compacts or takes blocks apart; decoding steps read
+ * parts in kernels. */
+#include "kernels/packed.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/convert.inc"
+
+fv_status fv_packed_check(const fv_packed_shape *s) {
+    if (s->bits != 16 && s->bits != 8 && s->bits != 4)
+        return FV_FAIL(FV_EINVAL, "packed block with %d bits: 16, 8 or 4", s->bits);
+    if ((unsigned)s->dtype >= FV_N_DTYPE || (unsigned)s->kind > FV_PACKED_V)
+        return FV_FAIL(FV_EINVAL, "packed block of type %d, kind %d", (int)s->dtype, (int)s->kind);
+    if (s->n < 0 || s->n > 1 << 24)
+        return FV_FAIL(FV_EINVAL, "packed block of %d rows: at most %d", s->n, 1 << 24);
+    if (s->n_kv < 1 || s->n_kv > 1024 || s->d_head < 1 || s->d_head > 1024)
+        return FV_FAIL(FV_EINVAL, "packed block of %d heads of %d: 1 to 1024 each", s->n_kv,
+                       s->d_head);
+    if (s->rank < 1 || (size_t)s->rank > fv_packed_width(s))
+        return FV_FAIL(FV_EINVAL, "packed block of rank %d: 1 to %zu", s->rank, fv_packed_width(s));
+    if (s->rank2 < 1 || s->rank2 > s->rank)
+        return FV_FAIL(FV_EINVAL, "packed block with lower rank %d: 1 to %d", s->rank2, s->rank);
+    return FV_OK;
+}
+
+/* ---- one group of numbers -------------------------------------------------------------- */
+
+/* x ~= lo + step c, c = 0 .. top */
+typedef struct scale {
+    float lo, step;
+} scale;
+
+static int top_code(const fv_packed_shape *s) { return s->bits == 4 ? 15 : 255; }
+
+static float as_f16(float x) { return f32_of_f16(f16_of_f32(x)); }
+
+/* The pair for n numbers at a distance of ld, each divided by its own divisor if there are any;
+ * rounded to f16 when `half`. */
+static scale scale_of(const float *x, size_t n, size_t ld, const float *divisor, int top,
+                      bool half) {
+    float lo = INFINITY, hi = -INFINITY;
+    for (size_t i = 0; i < n; i++) {
+        float v = divisor ? x[i * ld] / divisor[i] : x[i * ld];
+        lo = v < lo ? v : lo;
+        hi = v > hi ? v : hi;
+    }
+    if (!(lo <= hi)) return (scale){0, 0};
+    if (half) lo = as_f16(lo);
+    float step = (hi - lo) / (float)top;
+    return (scale){lo, half ? as_f16(step) : step};
+}
+
+static int code_of(float x, scale s, int top) {
+    float c = s.step > 0 ? (x - s.lo) / s.step + 0.5f : 0;
+    return !(c > 0) ? 0 : c > (float)top ? top : (int)c;
+}
+
+static void put_code(char *row, const fv_packed_shape *s, size_t i, int code) {
+    uint8_t *p = (uint8_t *)row;
+    if (s->bits == 8)
+        p[i] = (uint8_t)code;
+    else
+        p[i / 2] = (uint8_t)(p[i / 2] | code << i % 2 * 4);
+}
+
+static int code_at(const char *row, const fv_packed_shape *s, size_t i) {
+    const uint8_t *p = (const uint8_t *)row;
+    return s->bits == 8 ? p[i] : p[i / 2] >> i % 2 * 4 & 15;
+}
+
+static void put_pair_f16(char *to, scale s) {
+    uint16_t pair[2] = {f16_of_f32(s.lo), f16_of_f32(s.step)};
+    memcpy(to, pair, sizeof pair);
+}
+
+static scale pair_f16(const char *from) {
+    uint16_t pair[2];
+    memcpy(pair, from, sizeof pair);
+    return (scale){f32_of_f16(pair[0]), f32_of_f16(pair[1])};
+}
+
+/* ---- U ---------------------------------------------------------------------------------- */
+
+/* Where element r of row j stands: its row in a plane, and the element's number there. */
+static char *element(char *data, const fv_packed_layout *l, const fv_packed_shape *s, size_t j,
+                     size_t r, size_t *i) {
+    int plane = r >= (size_t)s->rank2;
+    *i = plane ? r - (size_t)s->rank2 : r;
+    return data + l->plane[plane] + j * l->row_stride[plane];
+}
+
+static void write_u_plain(const fv_packed_shape *s, const fv_packed_layout *l, const float *u,
+                          char *data) {
+    for (size_t j = 0; j < (size_t)s->n; j++, u += s->rank)
+        for (int p = 0; p < 2; p++)
+            narrow_row(u + (p ? s->rank2 : 0), fv_packed_plane_rank(s, p), s->dtype,
+                       data + l->plane[p] + j * l->row_stride[p]);
+}
+
+static void write_u_keys(const fv_packed_shape *s, const fv_packed_layout *l, const float *u,
+                         char *data) {
+    size_t R = (size_t)s->rank, i;
+    for (size_t r = 0; r < R; r++) {
+        scale c = scale_of(u + r, (size_t)s->n, R, NULL, top_code(s), false);
+        memcpy(data + l->pair + r * sizeof c, &c, sizeof c);
+        for (size_t j = 0; j < (size_t)s->n; j++) {
+            char *row = element(data, l, s, j, r, &i);
+            put_code(row, s, i, code_of(u[j * R + r], c, top_code(s)));
+        }
+    }
+}
+
+/* The root of the mean square of column r, 1 for a column of zeros. */
+static float column_size(const float *u, size_t n, size_t R) {
+    double sum = 0;
+    for (size_t j = 0; j < n; j++) sum += (double)u[j * R] * (double)u[j * R];
+    float size = n ? (float)sqrt(sum / (double)n) : 0;
+    return size > 0 ? size : 1;
+}
+
+static void write_u_values(const fv_packed_shape *s, const fv_packed_layout *l, const float *u,
+                           char *data) {
+    size_t R = (size_t)s->rank, i;
+    float *column = (float *)(data + l->column);
+    for (size_t r = 0; r < R; r++) column[r] = column_size(u + r, (size_t)s->n, R);
+    for (size_t j = 0; j < (size_t)s->n; j++, u += R) {
+        scale c = scale_of(u, R, 1, column, top_code(s), true);
+        put_pair_f16(data + l->pair + j * 4, c);
+        for (size_t r = 0; r < R; r++) {
+            char *row = element(data, l, s, j, r, &i);
+            put_code(row, s, i, code_of(u[r] / column[r], c, top_code(s)));
+        }
+    }
+}
+
+void fv_packed_read_u(const fv_packed_part *p, int32_t row0, int32_t n, float *u) {
+    const fv_packed_shape *s = &p->shape;
+    fv_packed_layout l = fv_packed_lay(s);
+    char *data = p->data;
+    size_t R = (size_t)s->rank, i;
+    const scale *key = (const scale *)(data + l.pair);
+    const float *column = (const float *)(data + l.column);
+    assert(row0 >= 0 && n >= 0 && row0 + n <= s->n);
+    for (size_t j = (size_t)row0; j < (size_t)(row0 + n); j++, u += R)
+        for (size_t r = 0; r < R; r++) {
+            char *row = element(data, &l, s, j, r, &i);
+            if (s->bits == 16) {
+                u[r] = widened(row, s->dtype, i);
+            } else if (s->kind == FV_PACKED_K) {
+                u[r] = fmaf(key[r].step, (float)code_at(row, s, i), key[r].lo);
+            } else {
+                scale c = pair_f16(data + l.pair + j * 4);
+                u[r] = fmaf(c.step, (float)code_at(row, s, i), c.lo) * column[r];
+            }
+        }
+}
+
+/* ---- basis ------------------------------------------------------------------------------ */
+
+static void write_basis(const fv_packed_shape *s, const fv_packed_layout *l, const float *basis,
+                        char *data) {
+    size_t D = (size_t)s->d_head, n_kv = (size_t)s->n_kv, head = l->basis_stride / n_kv;
+    for (size_t x = 0; x < (size_t)s->rank * n_kv; x++, basis += D) {
+        char *row = data + l->basis + x * head;
+        if (s->bits == 16) {
+            narrow_row(basis, D, s->dtype, row);
+            continue;
+        }
+        scale c = scale_of(basis, D, 1, NULL, top_code(s), true);
+        put_pair_f16(data + l->basis_pair + x * 4, c);
+        for (size_t d = 0; d < D; d++) put_code(row, s, d, code_of(basis[d], c, top_code(s)));
+    }
+}
+
+void fv_packed_read_basis(const fv_packed_part *p, float *basis) {
+    const fv_packed_shape *s = &p->shape;
+    fv_packed_layout l = fv_packed_lay(s);
+    const char *data = p->data;
+    size_t D = (size_t)s->d_head, n_kv = (size_t)s->n_kv, head = l.basis_stride / n_kv;
+    for (size_t x = 0; x < (size_t)s->rank * n_kv; x++, basis += D) {
+        const char *row = data + l.basis + x * head;
+        if (s->bits == 16) {
+            widen_row(row, s->dtype, D, basis);
+            continue;
+        }
+        scale c = pair_f16(data + l.basis_pair + x * 4);
+        for (size_t d = 0; d < D; d++) basis[d] = fmaf(c.step, (float)code_at(row, s, d), c.lo);
+    }
+}
+
+/* ---- parts ------------------------------------------------------------------------------ */
+
+void fv_packed_write(const fv_packed_shape *s, const float *u, const float *basis, void *data) {
+    fv_packed_layout l = fv_packed_lay(s);
+    memset(data, 0, l.bytes);
+    if (s->bits == 16)
+        write_u_plain(s, &l, u, data);
+    else if (s->kind == FV_PACKED_K)
+        write_u_keys(s, &l, u, data);
+    else
+        write_u_values(s, &l, u, data);
+    write_basis(s, &l, basis, data);
+}
+
+/* Row j of an array at `to` becomes row idx[j] of one at `from`. */
+static void keep_rows(const char *from, char *to, size_t bytes, const int32_t *idx, int32_t n) {
+    for (int32_t j = 0; j < n; j++)
+        memcpy(to + (size_t)j * bytes, from + (size_t)idx[j] * bytes, bytes);
+}
+
+void fv_packed_keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst) {
+    const fv_packed_shape *s = &src->shape;
+    fv_packed_layout from = fv_packed_lay(s), to = fv_packed_lay(&dst->shape);
+    const char *a = src->data;
+    char *b = dst->data;
+    int32_t n = dst->shape.n;
+    memset(b, 0, to.bytes);
+    for (int p = 0; p < 2; p++)
+        keep_rows(a + from.plane[p], b + to.plane[p], to.row_stride[p], idx, n);
+    if (s->bits != 16 && s->kind == FV_PACKED_V)
+        keep_rows(a + from.pair, b + to.pair, 4, idx, n);
+    else
+        memcpy(b + to.pair, a + from.pair, fv_packed_pair_bytes(s));
+    memcpy(b + to.column, a + from.column, fv_packed_column_bytes(s));
+    memcpy(b + to.basis, a + from.basis, fv_packed_basis_bytes(s));
+    memcpy(b + to.basis_pair, a + from.basis_pair, fv_packed_basis_pair_bytes(s));
+}

@@ -1,0 +1,210 @@
+#ifndef FOVEA_KERNELS_PACKED_H
+#define FOVEA_KERNELS_PACKED_H
+
+/* THE PACKED BLOCK of one layer: its visual keys and values as low-rank factors, as they are
+ * held, shipped and read by kernels (AttentionPack, CVPR 2026; ops.h: attn_packed).
+ *
+ *     M ~= U B      M [n, Hkv * D] keys or values of n visual rows, all heads side by side
+ *                   U [n, R]       rows: left singular vectors times singular values
+ *                   B [R, Hkv * D] basis: right singular vectors, orthonormal rows
+ *
+ * Rank r < R is the first r columns of U and rows of B. Rows of low importance are read at rank
+ * R2: U lies in two planes, [n, R2] and [n, R - R2], so that what is not read is not touched.
+ *
+ *   fv_packed_part   one factor pair, in one piece of memory; several layers may share one of
+ *                    keys (lazy blocks), while values are each layer's own
+ *   fv_packed_rows   which prompt rows they are; shared by a layer's keys and values
+ *
+ * HOW KEYS MEET ROTATION. Score (Rot(p) q) (Rot(p_j) k_j) depends on p_j through the key. Rows are
+ * divided into anchor blocks; a block has an anchor position a, and its keys are factored rotated
+ * by their distance to it: row j of M is Rot(p_j - a) k_j, so that q k_j = (B_h Rot(-a) Rot(p) q)
+ * u_j        B_h [R, D]: the head's columns of B and one latent query per block and head serves all
+ * its rows, exactly. One block with a = 0: keys as the cache holds them (K1); blocks of one row:
+ * keys before rotation (K0); between them: K2. Values do not rotate.
+ *
+ * ORDER OF ROWS. By anchor block; inside a block in the order of their rank, best first. Letting
+ * go of a block's last rows is to lower its number of rows alive; nothing moves.
+ *
+ * BITS. 16: elements of the KV dtype (F32 if that is F32). 8 and 4: codes c, unsigned, of
+ *     U of keys      lo[r] + step[r] c                 a pair per column, F32
+ *     U of values    (lo[j] + step[j] c) column[r]     a pair per row, F16; column[r] the root of
+ *                                                      column r's mean square, F32, so that columns
+ *                                                      of all sizes share a row's pair
+ *     B              lo[r,g] + step[r,g] c             a pair per row and KV head, F16
+ * Each is fma(step, c, lo), in f32. Codes of 4 bits: element i of a row is bits 4 (i % 2) of byte
+ * i / 2; rows begin at a byte.
+ *
+ * Nothing here is of the host: memory is one piece, at offsets that follow from the shape, each a
+ * multiple of 64 bytes. Pure functions of any thread. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "kernels/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { FV_PACKED_ALIGN = 64 };
+
+typedef enum fv_packed_kind { FV_PACKED_K = 0, FV_PACKED_V } fv_packed_kind;
+
+/* What a part's bytes mean. */
+typedef struct fv_packed_shape {
+    int32_t n;            /* rows that are laid */
+    int32_t rank, rank2;  /* 1 <= R2 <= R; R2 = R: one plane */
+    int32_t n_kv, d_head; /* the basis is [R, Hkv * D] */
+    fv_dtype dtype;       /* of elements when bits = 16 */
+    fv_packed_kind kind;
+    uint8_t bits; /* 16, 8 or 4 */
+} fv_packed_shape;
+
+/* A factor pair: `data` is an address on the backend's device, aligned to 64 bytes, of
+ * fv_packed_bytes(shape) bytes; borrowed. */
+typedef struct fv_packed_part {
+    fv_packed_shape shape;
+    void *data;
+} fv_packed_part;
+
+/* The rows of a packed layer; arrays are borrowed, at addresses on the backend's device. */
+typedef struct fv_packed_rows {
+    int32_t n, n_anchor;
+    const int32_t *pos;   /* [n] positions in the prompt */
+    const int32_t *first; /* [n_anchor + 1] the first row of each block; first[n_anchor] = n */
+    const int32_t *alive; /* [n_anchor] rows of each block that count, from its first; NULL: all */
+    /* [n_anchor, D / 2] angles of the anchors' positions, F32; NULL: all are 0 (K1) */
+    const float *cos, *sin;
+    const uint8_t *group; /* [n] 0: read at full rank, 1: at R2; NULL: all 0 */
+} fv_packed_rows;
+
+/* ---- sizes, to the byte ---------------------------------------------------------------- */
+
+/* Where the arrays of a part begin; an array that it lacks has no bytes. */
+typedef struct fv_packed_layout {
+    size_t plane[2];      /* [n, R2] and [n, R - R2] elements */
+    size_t pair;          /* of U: keys [R][2] F32; values [n][2] F16 */
+    size_t column;        /* values: [R] F32 */
+    size_t basis;         /* [R, Hkv * D] elements */
+    size_t basis_pair;    /* [R, Hkv][2] F16 */
+    size_t bytes;         /* of all */
+    size_t row_stride[2]; /* bytes from row to row of a plane */
+    size_t basis_stride;  /* bytes from row to row of the basis */
+} fv_packed_layout;
+
+static inline size_t fv_packed_aligned(size_t bytes) {
+    return (bytes + FV_PACKED_ALIGN - 1) / FV_PACKED_ALIGN * FV_PACKED_ALIGN;
+}
+
+/* Bytes of a row of n elements. */
+static inline size_t fv_packed_row_bytes(const fv_packed_shape *s, size_t n) {
+    return s->bits == 4 ? (n + 1) / 2 : s->bits == 8 ? n : n * fv_dtype_bytes(s->dtype);
+}
+
+static inline size_t fv_packed_width(const fv_packed_shape *s) {
+    return (size_t)s->n_kv * (size_t)s->d_head;
+}
+
+/* Elements per row of a plane. */
+static inline size_t fv_packed_plane_rank(const fv_packed_shape *s, int plane) {
+    return (size_t)(plane ? s->rank - s->rank2 : s->rank2);
+}
+
+/* Rows of the basis begin at heads' elements, so 4-bit codes need an even D or one head. */
+static inline size_t fv_packed_basis_row_bytes(const fv_packed_shape *s) {
+    return (size_t)s->n_kv * fv_packed_row_bytes(s, (size_t)s->d_head);
+}
+
+static inline size_t fv_packed_pair_bytes(const fv_packed_shape *s) {
+    if (s->bits == 16) return 0;
+    return s->kind == FV_PACKED_K ? (size_t)s->rank * 8 : (size_t)s->n * 4;
+}
+
+static inline size_t fv_packed_column_bytes(const fv_packed_shape *s) {
+    return s->bits == 16 || s->kind == FV_PACKED_K ? 0 : (size_t)s->rank * 4;
+}
+
+static inline size_t fv_packed_basis_bytes(const fv_packed_shape *s) {
+    return (size_t)s->rank * fv_packed_basis_row_bytes(s);
+}
+
+static inline size_t fv_packed_basis_pair_bytes(const fv_packed_shape *s) {
+    return s->bits == 16 ? 0 : (size_t)s->rank * (size_t)s->n_kv * 4;
+}
+
+static inline fv_packed_layout fv_packed_lay(const fv_packed_shape *s) {
+    fv_packed_layout l;
+    for (int p = 0; p < 2; p++)
+        l.row_stride[p] = fv_packed_row_bytes(s, fv_packed_plane_rank(s, p));
+    l.basis_stride = fv_packed_basis_row_bytes(s);
+    l.plane[0] = 0;
+    l.plane[1] = fv_packed_aligned((size_t)s->n * l.row_stride[0]);
+    l.pair = l.plane[1] + fv_packed_aligned((size_t)s->n * l.row_stride[1]);
+    l.column = l.pair + fv_packed_aligned(fv_packed_pair_bytes(s));
+    l.basis = l.column + fv_packed_aligned(fv_packed_column_bytes(s));
+    l.basis_pair = l.basis + fv_packed_aligned(fv_packed_basis_bytes(s));
+    l.bytes = l.basis_pair + fv_packed_aligned(fv_packed_basis_pair_bytes(s));
+    return l;
+}
+
+/* Bytes of a part: what it holds in memory and on the wire. */
+static inline size_t fv_packed_bytes(const fv_packed_shape *s) { return fv_packed_lay(s).bytes; }
+
+/* Bytes of the same rows raw, of one kind. */
+static inline size_t fv_packed_raw_bytes(const fv_packed_shape *s) {
+    return (size_t)s->n * fv_packed_width(s) * fv_dtype_bytes(s->dtype);
+}
+
+/* Bytes that one step reads: all of it, less what n_low rows of group 1 leave in plane 1. */
+static inline size_t fv_packed_read_bytes(const fv_packed_shape *s, int32_t n_low) {
+    return (size_t)s->n * fv_packed_row_bytes(s, fv_packed_plane_rank(s, 0)) +
+           (size_t)(s->n - n_low) * fv_packed_row_bytes(s, fv_packed_plane_rank(s, 1)) +
+           fv_packed_pair_bytes(s) + fv_packed_column_bytes(s) + fv_packed_basis_bytes(s) +
+           fv_packed_basis_pair_bytes(s);
+}
+
+/* C = n HD / (R (n + HD)): by how much two factors are smaller than their matrix; packing pays
+ * when C > 1, that is n > R HD / (HD - R). 0 for no rows. */
+static inline double fv_packed_gain(double n, double rank, double width) {
+    return n > 0 ? n * width / (rank * (n + width)) : 0;
+}
+
+/* Floating-point operations of one query row, two per multiply-add.
+ *     keys      2 n_anchor R H D (latent queries) + 2 n R H (scores)
+ *     values    2 R H D + 2 H (n R - n_low (R - R2)) */
+static inline int64_t fv_packed_flops_k(const fv_packed_shape *s, int32_t n_head,
+                                        int32_t n_anchor) {
+    int64_t rh = 2 * (int64_t)s->rank * n_head;
+    return rh * s->d_head * n_anchor + rh * s->n;
+}
+
+static inline int64_t fv_packed_flops_v(const fv_packed_shape *s, int32_t n_head, int32_t n_low) {
+    int64_t rows = (int64_t)s->n * s->rank - (int64_t)n_low * (s->rank - s->rank2);
+    return 2 * n_head * ((int64_t)s->rank * s->d_head + rows);
+}
+
+/* FV_EINVAL with a sentence when no part has this shape, or its size overflows: for shapes that
+ * came from outside. */
+fv_status fv_packed_check(const fv_packed_shape *s);
+
+/* ---- between factors and parts, on the host -------------------------------------------- */
+
+/* Writes factors u [n, R] and basis [R, Hkv * D] as a part's bytes (data: fv_packed_bytes(s)
+ * bytes), rounding to nearest. The same numbers give the same bytes. Padding becomes 0. */
+void fv_packed_write(const fv_packed_shape *s, const float *u, const float *basis, void *data);
+
+/* The numbers that a part's bytes stand for, rows [row0, row0 + n): u [n, R]. */
+void fv_packed_read_u(const fv_packed_part *p, int32_t row0, int32_t n, float *u);
+
+/* The same of the basis, [R, Hkv * D]. */
+void fv_packed_read_basis(const fv_packed_part *p, float *basis);
+
+/* dst becomes rows idx[0 .. n) of src, the basis as it is: every row keeps its bits. dst->shape is
+ * src's with that n. */
+void fv_packed_keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,240 @@
+/* kernels/packed.c: sizes to the byte, and what becomes of numbers on their way into a part. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/packed.h"
+
+static const fv_packed_shape vicuna = {.n = 576,
+                                       .rank = 64,
+                                       .rank2 = 64,
+                                       .n_kv = 32,
+                                       .d_head = 128,
+                                       .dtype = FV_F16,
+                                       .kind = FV_PACKED_K,
+                                       .bits = 16};
+
+static float normal(uint64_t *state) {
+    double sum = 0;
+    for (int i = 0; i < 6; i++) {
+        uint64_t z = *state += 0x9e3779b97f4a7c15;
+        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+        z = (z ^ z >> 27) * 0x94d049bb133111eb;
+        sum += (double)((z ^ z >> 31) >> 11) * 0x1p-53;
+    }
+    return (float)((sum - 3) * sqrt(2));
+}
+
+/* Factors as compaction leaves them: columns of U shrink, rows of B have length 1. */
+static void make_factors(const fv_packed_shape *s, float *u, float *basis) {
+    uint64_t state = 7;
+    size_t R = (size_t)s->rank, width = fv_packed_width(s);
+    for (size_t j = 0; j < (size_t)s->n; j++)
+        for (size_t r = 0; r < R; r++)
+            u[j * R + r] = 50 * powf((float)r + 1, -0.7f) * (normal(&state) + (r == 0 ? 4 : 0));
+    for (size_t i = 0; i < R * width; i++) basis[i] = normal(&state) / sqrtf((float)width);
+}
+
+static double relative_error(const float *a, const float *b, size_t n) {
+    double d = 0, sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        d += pow((double)a[i] - (double)b[i], 2);
+        sum += pow((double)b[i], 2);
+    }
+    return sqrt(d / sum);
+}
+
+/* Factors, the part made of them, and what is read back. */
+typedef struct trip {
+    fv_packed_part part;
+    float *u, *basis, *u2, *basis2;
+    size_t nu, nb;
+} trip;
+
+static trip travel(fv_packed_shape s) {
+    trip t = {.part.shape = s, .nu = (size_t)s.n * (size_t)s.rank};
+    t.nb = (size_t)s.rank * fv_packed_width(&s);
+    t.u = malloc(2 * (t.nu + t.nb) * sizeof *t.u);
+    t.part.data = malloc(fv_packed_bytes(&s)); /* exact, so that a sanitizer sees one too many */
+    cr_assert(t.u && t.part.data);
+    t.basis = t.u + t.nu;
+    t.u2 = t.basis + t.nb;
+    t.basis2 = t.u2 + t.nu;
+    make_factors(&s, t.u, t.basis);
+    fv_packed_write(&s, t.u, t.basis, t.part.data);
+    fv_packed_read_u(&t.part, 0, s.n, t.u2);
+    fv_packed_read_basis(&t.part, t.basis2);
+    return t;
+}
+
+static void trip_free(trip *t) {
+    free(t->u);
+    free(t->part.data);
+}
+
+Test(packed, bytes_and_operations_are_those_of_the_closed_form) {
+    static const struct {
+        int32_t n;
+        size_t bytes, bytes_low;
+        int64_t flops, flops_low;
+    } rows[] = {{576, 1196032, 1154560, 5767168, 4440064},
+                {4096, 2097152, 1802240, 34603008, 25165824}};
+    for (int i = 0; i < 2; i++) {
+        fv_packed_shape k = vicuna, v;
+        k.n = rows[i].n;
+        v = k;
+        v.kind = FV_PACKED_V;
+        v.rank2 = 16;
+        int32_t n_low = k.n - k.n / 4;
+        cr_expect_eq(fv_packed_bytes(&k) + fv_packed_bytes(&v), rows[i].bytes);
+        cr_expect_eq(fv_packed_read_bytes(&k, 0) + fv_packed_read_bytes(&v, 0), rows[i].bytes);
+        cr_expect_eq(fv_packed_read_bytes(&k, 0) + fv_packed_read_bytes(&v, n_low),
+                     rows[i].bytes_low);
+        cr_expect_eq(fv_packed_flops_k(&k, 32, 1) + fv_packed_flops_v(&v, 32, 0), rows[i].flops);
+        cr_expect_eq(fv_packed_flops_k(&k, 32, 1) + fv_packed_flops_v(&v, 32, n_low),
+                     rows[i].flops_low);
+        cr_expect_eq(fv_packed_raw_bytes(&k) * 2, (size_t)k.n * 16384);
+    }
+    /* anchors of 8, 16, 24 and 64 rows */
+    cr_expect_eq(fv_packed_flops_k(&vicuna, 32, 72), 40108032);
+    cr_expect_eq(fv_packed_flops_k(&vicuna, 32, 36), 21233664);
+    cr_expect_eq(fv_packed_flops_k(&vicuna, 32, 24), 14942208);
+    cr_expect_eq(fv_packed_flops_k(&vicuna, 32, 9), 7077888);
+    fv_packed_shape gqa = vicuna;
+    gqa.n_kv = 8;
+    cr_expect_eq(2 * fv_packed_bytes(&gqa), 409600);
+}
+
+Test(packed, gains_are_those_of_the_published_tables) {
+    static const double rank[] = {256, 128, 64, 32, 16}, c[] = {1.973, 3.945, 7.890, 15.78, 31.56},
+                        whole[] = {1.830, 3.194, 5.089, 7.237, 9.172};
+    for (int i = 0; i < 5; i++) {
+        double gain = fv_packed_gain(576, rank[i], 4096);
+        cr_expect(fabs(gain - c[i]) < 6e-4 * c[i], "rank %g: %g", rank[i], gain);
+        gain = (576 + 50) / (576 / gain + 50);
+        cr_expect(fabs(gain - whole[i]) < 6e-4, "rank %g: %g", rank[i], gain);
+        fv_packed_shape s = vicuna;
+        s.rank = s.rank2 = (int32_t)rank[i];
+        double bytes = (double)fv_packed_raw_bytes(&s) / (double)fv_packed_bytes(&s);
+        cr_expect(fabs(bytes - fv_packed_gain(576, rank[i], 4096)) < 1e-9);
+    }
+    cr_expect(fabs(fv_packed_gain(1000, 64, 5120) - 13.07) < 5e-3);
+    cr_expect(fv_packed_gain(65, 64, 4096) < 1 && fv_packed_gain(66, 64, 4096) > 1);
+    cr_expect_eq(fv_packed_gain(0, 64, 4096), 0);
+}
+
+Test(packed, eight_and_four_bits_count_their_scales) {
+    fv_packed_shape s = vicuna;
+    s.rank2 = 16;
+    for (s.bits = 8; s.bits >= 4; s.bits = (uint8_t)(s.bits / 2)) {
+        size_t codes = (576 * 64 + 64 * 4096) * (size_t)s.bits / 8, basis_pairs = 64 * 32 * 4;
+        s.kind = FV_PACKED_K;
+        cr_expect_eq(fv_packed_bytes(&s), codes + basis_pairs + 64 * 8);
+        s.kind = FV_PACKED_V;
+        cr_expect_eq(fv_packed_bytes(&s), codes + basis_pairs + 576 * 4 + 64 * 4);
+    }
+    s = (fv_packed_shape){3, 5, 2, 1, 7, FV_BF16, FV_PACKED_V, 4}; /* odd everywhere */
+    fv_packed_layout l = fv_packed_lay(&s);
+    cr_expect_eq(l.row_stride[0], 1);
+    cr_expect_eq(l.row_stride[1], 2);
+    cr_expect_eq(l.basis_stride, 4);
+    cr_expect_eq(l.bytes, 6 * 64);
+}
+
+Test(packed, sixteen_bits_keep_what_the_type_can_hold) {
+    fv_packed_shape s = {77, 24, 10, 3, 20, FV_F32, FV_PACKED_V, 16};
+    static const double worst[FV_N_DTYPE] = {0, 0x1p-8, 0x1p-11};
+    for (int t = FV_F32; t < FV_N_DTYPE; t++) {
+        s.dtype = (fv_dtype)t;
+        trip x = travel(s);
+        cr_expect_leq(relative_error(x.u2, x.u, x.nu), worst[t]);
+        cr_expect_leq(relative_error(x.basis2, x.basis, x.nb), worst[t]);
+        float tail[24];
+        fv_packed_read_u(&x.part, 76, 1, tail);
+        cr_expect_arr_eq(tail, x.u2 + 76 * 24, sizeof tail);
+        trip_free(&x);
+    }
+}
+
+Test(packed, codes_are_as_near_as_their_step_allows) {
+    /* Uniform noise of one step has variance step^2 / 12, whose root is what is allowed; rows and
+     * columns span up to 8 times their root mean square. */
+    for (int bits = 8; bits >= 4; bits /= 2)
+        for (int kind = FV_PACKED_K; kind <= FV_PACKED_V; kind++) {
+            fv_packed_shape s = {300, 64, 16, 4, 64, FV_BF16, (fv_packed_kind)kind, (uint8_t)bits};
+            trip x = travel(s);
+            double allowed = 8.0 / ((1 << bits) - 1) / sqrt(12);
+            double u = relative_error(x.u2, x.u, x.nu), b = relative_error(x.basis2, x.basis, x.nb);
+            cr_expect(u < allowed && u > 0, "%d bits, kind %d: u %g", bits, kind, u);
+            cr_expect(b < allowed && b > 0, "%d bits, kind %d: basis %g", bits, kind, b);
+            /* The last column is 18 times smaller than the first, and no worse off. */
+            double last = 0, size = 0;
+            for (size_t j = 0; j < 300; j++) {
+                last += pow((double)(x.u2[j * 64 + 63] - x.u[j * 64 + 63]), 2);
+                size += pow((double)x.u[j * 64 + 63], 2);
+            }
+            cr_expect(sqrt(last / size) < 1.5 * allowed, "last column %g", sqrt(last / size));
+            trip_free(&x);
+        }
+}
+
+Test(packed, constant_and_empty_groups_are_exact) {
+    for (int kind = FV_PACKED_K; kind <= FV_PACKED_V; kind++) {
+        fv_packed_shape s = {5, 3, 1, 2, 4, FV_F32, (fv_packed_kind)kind, 4};
+        float u[15] = {0}, basis[24], u2[15], basis2[24];
+        for (int i = 0; i < 24; i++) basis[i] = 0.25f;
+        fv_packed_part p = {s, malloc(fv_packed_bytes(&s))};
+        fv_packed_write(&s, u, basis, p.data);
+        fv_packed_read_u(&p, 0, 5, u2);
+        fv_packed_read_basis(&p, basis2);
+        cr_expect_arr_eq(u2, u, sizeof u);
+        cr_expect_arr_eq(basis2, basis, sizeof basis);
+        free(p.data);
+        s.n = 0;
+        p = (fv_packed_part){s, malloc(fv_packed_bytes(&s))};
+        fv_packed_write(&s, NULL, basis, p.data);
+        fv_packed_read_basis(&p, basis2);
+        cr_expect_arr_eq(basis2, basis, sizeof basis);
+        free(p.data);
+    }
+}
+
+Test(packed, kept_rows_keep_their_bits) {
+    static const int32_t idx[] = {0, 3, 4, 19};
+    for (int bits = 16; bits >= 4; bits /= 2)
+        for (int kind = FV_PACKED_K; kind <= FV_PACKED_V; kind++) {
+            fv_packed_shape s = {20, 9, 4, 2, 6, FV_BF16, (fv_packed_kind)kind, (uint8_t)bits};
+            trip x = travel(s);
+            fv_packed_part kept = {s, NULL};
+            kept.shape.n = 4;
+            kept.data = malloc(fv_packed_bytes(&kept.shape));
+            fv_packed_keep(&x.part, idx, &kept);
+            float u[4 * 9], basis[9 * 12];
+            fv_packed_read_u(&kept, 0, 4, u);
+            fv_packed_read_basis(&kept, basis);
+            for (int j = 0; j < 4; j++)
+                cr_expect_arr_eq(u + (ptrdiff_t)j * 9, x.u2 + (ptrdiff_t)idx[j] * 9, 9 * sizeof *u);
+            cr_expect_arr_eq(basis, x.basis2, sizeof basis);
+            free(kept.data);
+            trip_free(&x);
+        }
+}
+
+Test(packed, shapes_that_nobody_can_hold_are_refused) {
+    fv_packed_shape good = vicuna, bad[9];
+    cr_expect_eq(fv_packed_check(&good), FV_OK);
+    good.n = 0;
+    cr_expect_eq(fv_packed_check(&good), FV_OK);
+    for (int i = 0; i < 9; i++) bad[i] = vicuna;
+    bad[0].bits = 5;
+    bad[1].dtype = (fv_dtype)7;
+    bad[2].kind = (fv_packed_kind)-1;
+    bad[3].n = -1;
+    bad[4].n_kv = 0;
+    bad[5].d_head = 1 << 20;
+    bad[6].rank = 0;
+    bad[7].rank = 5000;
+    bad[8].rank2 = 65;
+    for (int i = 0; i < 9; i++) cr_expect_eq(fv_packed_check(&bad[i]), FV_EINVAL, "shape %d", i);
+}
