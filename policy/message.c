@@ -35,42 +35,45 @@ static fv_status check_name(const char *what, const char *name) {
     return FV_FAIL(FV_EINVAL, "policy: '%.64s' is no name of a %s", name, what);
 }
 
-static fv_status put_stage(text *t, const stage_message *s) {
-    FV_TRY(check_name("method", s->method));
-    FV_TRY(put(t, ";%s=%s", s->stage, s->method));
-    for (size_t i = 0; i < s->n_params; i++) {
-        FV_TRY(check_name("parameter", s->params[i]->name));
-        FV_TRY(put(t, ",%s=%.17g", s->params[i]->name, s->params[i]->value));
-    }
-    return FV_OK;
+static fv_status put_param(text *t, const param_message *p) {
+    FV_TRY(check_name("parameter", p->name));
+    if (!p->text[0]) return put(t, ",%s=%.17g", p->name, p->value);
+    if (strpbrk(p->text, ",;"))
+        return FV_FAIL(FV_EINVAL, "policy: %s: a text has no ',' and no ';'", p->name);
+    return put(t, ",%s=%s", p->name, p->text);
 }
 
-static fv_stage stage_by_name(const char *name) {
-    int s = 0;
-    while (s < FV_N_STAGE && strcmp(fv_stage_name((fv_stage)s), name) != 0) s++;
-    return (fv_stage)s;
+static fv_status put_stage(text *t, const stage_message *s) {
+    FV_TRY(check_name("stage", s->stage));
+    FV_TRY(check_name("method", s->method));
+    FV_TRY(put(t, ";%s=%s", s->stage, s->method));
+    for (size_t i = 0; i < s->n_params; i++) FV_TRY(put_param(t, s->params[i]));
+    return FV_OK;
 }
 
 fv_status fv_policy_from_message(const policy_message *m, fv_policy *out) {
     text t = {.n = 0};
-    bool none[FV_N_STAGE + 1] = {false};
     if (m && m->preset[0]) {
         FV_TRY(check_name("preset", m->preset));
         FV_TRY(put(&t, "preset=%s", m->preset));
     }
-    for (size_t i = 0; m && i < m->n_stages; i++) {
-        const stage_message *s = m->stages[i];
-        FV_TRY(check_name("stage", s->stage));
-        if (strcmp(s->method, "none") == 0)
-            none[stage_by_name(s->stage)] = true;
-        else
-            FV_TRY(put_stage(&t, s));
+    for (size_t i = 0; m && i < m->n_stages; i++) FV_TRY(put_stage(&t, m->stages[i]));
+    return fv_policy_parse(t.s, out);
+}
+
+static fv_status param_message_of(const fv_choice *c, int32_t i, fv_arena *a, param_message **out) {
+    const fv_param_info *info = &c->method->param[i];
+    param_message *p;
+    FV_TRY(FV_ARENA_NEW(a, 1, p));
+    fovea__inference__v1__param__init(p);
+    p->name = (char *)info->name;
+    bool words = info->type == FV_PARAM_CHOICE || info->type == FV_PARAM_TEXT;
+    if (words || (info->type == FV_PARAM_LAYER && !c->given[i])) {
+        FV_TRY(FV_ARENA_NEW(a, FV_PARAM_TEXT_MAX, p->text));
+        fv_choice_print(c, i, p->text);
+    } else {
+        p->value = c->value[i];
     }
-    if (none[FV_N_STAGE]) return FV_FAIL(FV_EINVAL, "policy: 'none' for a stage that is not known");
-    fv_policy p;
-    FV_TRY(fv_policy_parse(t.s, &p));
-    for (int s = 0; s < FV_N_STAGE; s++)
-        if (none[s]) p.stage[s] = (fv_choice){0};
     *out = p;
     return FV_OK;
 }
@@ -84,16 +87,8 @@ static fv_status stage_message_of(fv_stage stage, const fv_choice *c, fv_arena *
     s->stage = (char *)fv_stage_name(stage);
     s->method = (char *)method->name;
     FV_TRY(FV_ARENA_NEW(a, method->n_param, s->params));
-    for (int32_t i = 0; i < method->n_param; i++) {
-        /* A layer that was not given depends on the checkpoint's depth: it stays so. */
-        if (method->param[i].type == FV_PARAM_LAYER && !c->given[i]) continue;
-        param_message *p;
-        FV_TRY(FV_ARENA_NEW(a, 1, p));
-        fovea__inference__v1__param__init(p);
-        p->name = (char *)method->param[i].name;
-        p->value = c->value[i];
-        s->params[s->n_params++] = p;
-    }
+    for (int32_t i = 0; i < method->n_param; i++)
+        FV_TRY(param_message_of(c, i, a, &s->params[s->n_params++]));
     *out = s;
     return FV_OK;
 }

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { FV_PLAN_MAX_LAYERS = 256, FV_PLAN_MAX_EDITS = 64, FV_PLAN_NOTE_MAX = 256 };
+enum { FV_PLAN_MAX_LAYERS = 256, FV_PLAN_NOTE_MAX = 256 };
 
 typedef struct fv_plan_shape {
     int32_t n_layer, n_kv;
@@ -30,17 +30,22 @@ typedef struct fv_plan_edit {
     int32_t layer, keep;
 } fv_plan_edit;
 
-typedef struct fv_plan {
+typedef struct fv_plan fv_plan;
+
+/* Rows that a KV head of a layer keeps; at most those that the layer ran. */
+typedef int32_t (*fv_plan_rows_fn)(const fv_plan *plan, int32_t layer, int32_t head);
+
+struct fv_plan {
     fv_plan_shape shape;
     fv_policy policy; /* what was asked for */
     int32_t n_edit;
-    fv_plan_edit edit[FV_PLAN_MAX_EDITS]; /* ascending layers */
-    int32_t visual[FV_PLAN_MAX_LAYERS];   /* visual rows that layer l runs and writes */
-    uint8_t tap[FV_PLAN_MAX_LAYERS];      /* FV_TAP_...; 0: nothing is asked of layer l */
-    bool select;                          /* the select stage runs at the end of prefill */
+    fv_plan_edit edit[FV_PLAN_MAX_LAYERS]; /* ascending layers */
+    int32_t visual[FV_PLAN_MAX_LAYERS];    /* visual rows that layer l runs and writes */
+    uint8_t tap[FV_PLAN_MAX_LAYERS];       /* FV_TAP_...; 0: nothing is asked of layer l */
+    fv_plan_rows_fn select; /* what each head keeps at the end of prefill; NULL: everything */
     /* Why a stage that was asked for does nothing on this request; empty when it does. */
     char note[FV_N_STAGE][FV_PLAN_NOTE_MAX];
-} fv_plan;
+};
 
 /* FV_EINVAL when a value does not fit the checkpoint (a layer that it does not have): the
  * sentence says which. A stage that cannot change anything here (no image in the prompt, all

@@ -6,7 +6,9 @@
  * The text form, used by the command line, tests and logs:
  *     prune=random,layer=4,keep=0.5;select=streaming,sink=4
  *     preset=paper-vtw;prune=vtw,layer=20          (a preset first, then what differs)
- * What may be written is methods.def. An empty text is `exact`. */
+ *     preset=paper-vtw;prune=none
+ * What may be written is methods.def. An empty text is `exact`. Layers are the checkpoint's own;
+ * `layer=3/32` is the third of 32, mapped to the checkpoint's depth as defaults are. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -23,15 +25,29 @@ typedef enum fv_stage {
     FV_N_STAGE
 } fv_stage;
 
-enum { FV_MAX_PARAMS = 12, FV_POLICY_TEXT_MAX = 1024 };
+enum {
+    FV_MAX_PARAMS = 16,      /* of a method */
+    FV_MAX_TEXTS = 2,        /* of them, such that take a text */
+    FV_MAX_WORDS = 8,        /* of a choice */
+    FV_PARAM_TEXT_MAX = 128, /* bytes of a text with its end */
+    FV_POLICY_TEXT_MAX = 2048
+};
 
-typedef enum fv_param_type { FV_PARAM_INT, FV_PARAM_FLOAT, FV_PARAM_LAYER } fv_param_type;
+typedef enum fv_param_type {
+    FV_PARAM_INT,
+    FV_PARAM_FLOAT,
+    FV_PARAM_LAYER,
+    FV_PARAM_CHOICE, /* one of some words; its value is the word's index */
+    FV_PARAM_TEXT    /* what it says is the method's business */
+} fv_param_type;
 
 typedef struct fv_param_info {
     const char *name;
     fv_param_type type;
-    double fallback, min, max;
+    double fallback, min, max; /* of a choice, indices; of a text, 0 */
     const char *unit, *meaning;
+    const char *text;                   /* of a text, the default */
+    const char *word[FV_MAX_WORDS + 1]; /* of a choice, up to a NULL */
 } fv_param_info;
 
 typedef struct fv_method_info {
@@ -47,8 +63,9 @@ typedef struct fv_preset_info {
 
 typedef struct fv_choice {
     const fv_method_info *method; /* NULL: nothing happens in this stage */
-    double value[FV_MAX_PARAMS];  /* in the order of method->param */
-    bool given[FV_MAX_PARAMS];    /* written in the text, not a default */
+    double value[FV_MAX_PARAMS];  /* in the order of method->param; of a text, which of text[] */
+    bool given[FV_MAX_PARAMS];    /* written, not a default; of a layer: not to be mapped */
+    char text[FV_MAX_TEXTS][FV_PARAM_TEXT_MAX];
 } fv_choice;
 
 typedef struct fv_policy {
@@ -56,6 +73,7 @@ typedef struct fv_policy {
 } fv_policy; /* {0} is `exact` */
 
 const char *fv_stage_name(fv_stage s);
+const char *fv_param_type_name(fv_param_type t); /* "int", "choice" ... */
 const char *fv_stage_where(fv_stage s);
 
 /* All methods in table order, all presets; *n says how many. */
@@ -63,7 +81,8 @@ const fv_method_info *fv_policy_methods(int32_t *n);
 const fv_preset_info *fv_policy_presets(int32_t *n);
 
 /* FV_EINVAL with a sentence for an unknown stage, method, parameter or preset (it lists what
- * there is), a value out of range, a stage given twice. */
+ * there is), a value out of range, a stage given twice. The method `none` takes away what the
+ * preset said. */
 fv_status fv_policy_parse(const char *text, fv_policy *out);
 
 /* The text form, stages in order, every parameter written; "" for exact. What it prints parses
@@ -72,11 +91,26 @@ void fv_policy_print(const fv_policy *p, char out[FV_POLICY_TEXT_MAX]);
 
 bool fv_policy_is_exact(const fv_policy *p);
 
+/* The method with its defaults. */
+void fv_choice_init(fv_choice *c, const fv_method_info *method);
+
+/* Sets one parameter from the n bytes "PARAMETER=VALUE". FV_EINVAL as in fv_policy_parse; the value
+ * may then be anything. */
+fv_status fv_choice_set(fv_choice *c, const char *text, size_t n);
+
+/* The value of parameter `i` as fv_choice_set takes it. */
+void fv_choice_print(const fv_choice *c, int32_t i, char out[FV_PARAM_TEXT_MAX]);
+
 /* The value of a parameter that the chosen method has (an unknown name is our own bug). */
 double fv_choice_value(const fv_choice *c, const char *param);
+const char *fv_choice_text(const fv_choice *c, const char *param);           /* of a text */
+bool fv_choice_is(const fv_choice *c, const char *param, const char *value); /* of a choice */
+
+/* Papers count 32 layers: where `layer` of them lies among n_layer, round(layer * n_layer / 32). */
+int32_t fv_layer_of_32(double layer, int32_t n_layer);
 
 /* A LAYER parameter for a network of n_layer layers: as given, or the default mapped from 32
- * layers, round(default * n_layer / 32), but no less than the parameter's minimum. */
+ * layers, but no less than the parameter's minimum. */
 int32_t fv_choice_layer(const fv_choice *c, const char *param, int32_t n_layer);
 
 #ifdef __cplusplus

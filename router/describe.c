@@ -12,8 +12,6 @@ typedef Fovea__Inference__V1__Preset preset_message;
 typedef Fovea__Inference__V1__Worker worker_message;
 
 static fv_status fill_params(const fv_method_info *in, fv_arena *a, method_message *out) {
-    static const char *const types[] = {
-        [FV_PARAM_INT] = "int", [FV_PARAM_FLOAT] = "float", [FV_PARAM_LAYER] = "layer"};
     param_message *p;
     FV_TRY(FV_ARENA_NEW(a, in->n_param, p));
     FV_TRY(FV_ARENA_NEW(a, in->n_param, out->params));
@@ -21,12 +19,15 @@ static fv_status fill_params(const fv_method_info *in, fv_arena *a, method_messa
         const fv_param_info *q = &in->param[i];
         fovea__inference__v1__method_param__init(&p[i]);
         p[i].name = (char *)q->name;
-        p[i].type = (char *)types[q->type];
+        p[i].type = (char *)fv_param_type_name(q->type);
         p[i].fallback = q->fallback;
         p[i].min = q->min;
         p[i].max = q->max;
         p[i].unit = (char *)q->unit;
         p[i].meaning = (char *)q->meaning;
+        if (q->text) p[i].text = (char *)q->text;
+        while (q->word[p[i].n_words]) p[i].n_words++;
+        p[i].words = (char **)q->word;
         out->params[out->n_params++] = &p[i];
     }
     return FV_OK;

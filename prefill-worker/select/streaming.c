@@ -1,7 +1,7 @@
 /* select=streaming: attention sinks and the recent window (StreamingLLM, arXiv 2309.17453). Rows
  * keep their original positions. Some heads of every layer stay whole (DuoAttention, arXiv
  * 2410.10819), so lengths differ between the heads of one layer. */
-#include "policy/streaming.h"
+#include "policy/plan/streaming.h"
 #include "prefill-worker/select.h"
 
 static fv_status keep(const fv_select_context *ctx, fv_kv_segment seg, int32_t *kept,

@@ -40,6 +40,18 @@ Test(policy, a_default_layer_is_mapped_from_32_layers_and_a_given_one_is_not) {
     cr_assert_eq(fv_choice_layer(&q.stage[FV_STAGE_PRUNE], "layer", 12), 7);
 }
 
+Test(policy, a_layer_of_32_is_mapped_and_stays_so_in_print) {
+    char text[FV_POLICY_TEXT_MAX];
+    fv_policy p = parse("prune=vtw,layer=8/32");
+    cr_assert_eq(fv_choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 32), 8);
+    cr_assert_eq(fv_choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 12), 3);
+    fv_policy_print(&p, text);
+    cr_assert_str_eq(text, "prune=vtw,layer=8/32");
+    fv_policy q = parse("preset=paper-vtw;prune=vtw,layer=5");
+    fv_policy_print(&q, text);
+    cr_assert_str_eq(text, "prune=vtw,layer=5");
+}
+
 Test(policy, a_mapped_layer_is_not_below_the_least_that_may_be_written) {
     fv_policy p = parse("prune=fastv");
     cr_assert_eq(fv_choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 32), 2);
@@ -63,6 +75,27 @@ Test(policy, every_method_prints_to_a_text_that_parses_to_the_same) {
     }
 }
 
+/* The longest text that any policy of one method per stage can print. */
+Test(policy, every_policy_has_room_in_its_text) {
+    int32_t n;
+    const fv_method_info *m = fv_policy_methods(&n);
+    size_t most[FV_N_STAGE] = {0}, all = 1;
+    for (int32_t i = 0; i < n; i++) {
+        size_t len = strlen(";=") + strlen(fv_stage_name(m[i].stage)) + strlen(m[i].name);
+        for (int32_t k = 0; k < m[i].n_param; k++) {
+            const fv_param_info *p = &m[i].param[k];
+            size_t value =
+                p->type == FV_PARAM_TEXT ? FV_PARAM_TEXT_MAX : strlen("-1.234567891e-300");
+            for (int32_t w = 0; p->word[w]; w++)
+                value = strlen(p->word[w]) > value ? strlen(p->word[w]) : value;
+            len += strlen(",=") + strlen(p->name) + value;
+        }
+        if (len > most[m[i].stage]) most[m[i].stage] = len;
+    }
+    for (int s = 0; s < FV_N_STAGE; s++) all += most[s];
+    cr_assert_leq(all, (size_t)FV_POLICY_TEXT_MAX);
+}
+
 Test(policy, every_preset_parses) {
     int32_t n;
     const fv_preset_info *presets = fv_policy_presets(&n);
@@ -79,6 +112,8 @@ Test(policy, what_is_written_wins_over_the_preset) {
     cr_assert_not_null(p.stage[FV_STAGE_SELECT].method);
     fv_policy q = parse("preset=paper-vtw;prune=random");
     cr_assert_str_eq(q.stage[FV_STAGE_PRUNE].method->name, "random");
+    fv_policy r = parse("preset=paper-vtw;prune=none");
+    cr_assert(fv_policy_is_exact(&r));
 }
 
 Test(policy, wrong_texts_are_refused_with_what_there_is) {
@@ -96,6 +131,10 @@ Test(policy, wrong_texts_are_refused_with_what_there_is) {
     refuses("prune=random,keep=1.5", "0..1");
     refuses("prune=random,keep=nan", "is not a number");
     refuses("prune=vtw;prune=random", "given twice");
+    refuses("prune=none;prune=vtw", "given twice");
+    refuses("prune=none,layer=3", "no parameters");
+    refuses("prune=vtw,layer=8/31", "is not a number");
+    refuses("prune=random,keep=1/32", "is not a number");
     refuses("prune=vtw;preset=exact", "must stand first");
     refuses("preset=best", "presets are exact");
     refuses("prune", "STAGE=METHOD");

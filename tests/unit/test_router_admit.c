@@ -286,6 +286,7 @@ TestSuite(policy_message);
 
 Test(policy_message, what_is_sent_reads_back_as_the_same_policy) {
     static const char *const texts[] = {"", "prune=vtw", "prune=random,layer=3,keep=0.3",
+                                        "prune=vtw,layer=9/32",
                                         "preset=paper-vtw;select=streaming,sink=3"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         fv_arena arena = {0};
@@ -321,4 +322,26 @@ Test(policy_message, none_takes_away_what_the_preset_said) {
     cr_assert(fv_policy_is_exact(&p));
     stage.stage = (char *)"polish";
     cr_assert_eq(fv_policy_from_message(&m, &p), FV_EINVAL);
+}
+
+Test(policy_message, a_text_brings_no_separators) {
+    Fovea__Inference__V1__Policy m = FOVEA__INFERENCE__V1__POLICY__INIT;
+    Fovea__Inference__V1__StagePolicy stage = FOVEA__INFERENCE__V1__STAGE_POLICY__INIT;
+    Fovea__Inference__V1__Param param = FOVEA__INFERENCE__V1__PARAM__INIT;
+    Fovea__Inference__V1__StagePolicy *stages = &stage;
+    Fovea__Inference__V1__Param *params = &param;
+    fv_policy p;
+    m.n_stages = 1;
+    m.stages = &stages;
+    stage.stage = (char *)"prune";
+    stage.method = (char *)"vtw";
+    stage.n_params = 1;
+    stage.params = &params;
+    param.name = (char *)"layer";
+    param.text = (char *)"9/32";
+    cr_assert_eq(fv_policy_from_message(&m, &p), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 64), 18);
+    param.text = (char *)"9/32;select=streaming";
+    cr_assert_eq(fv_policy_from_message(&m, &p), FV_EINVAL);
+    cr_assert(strstr(fv_last_error(), "has no ','"), "%s", fv_last_error());
 }

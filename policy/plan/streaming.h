@@ -1,5 +1,5 @@
-#ifndef FOVEA_POLICY_STREAMING_H
-#define FOVEA_POLICY_STREAMING_H
+#ifndef FOVEA_POLICY_PLAN_STREAMING_H
+#define FOVEA_POLICY_PLAN_STREAMING_H
 
 /* Geometry of select=streaming: what the plan counts and the prefill worker keeps. */
 #include "policy/policy.h"

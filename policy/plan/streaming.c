@@ -1,16 +1,31 @@
 /* select=streaming: attention sinks and a recent window (StreamingLLM), with some heads left
  * whole (DuoAttention's retrieval heads). Counts depend on the prompt's length only. */
-#include "policy/streaming.h"
+#include "policy/plan/streaming.h"
 
 #include <math.h>
 
+#include "policy/plan/contribute.h"
+
 fv_streaming_span fv_streaming_head(const fv_choice *c, int32_t head, int32_t n_kv,
                                     int32_t n_prompt) {
-    /* 1e-9: shares such as 0.2 are not exact in binary, and 0.2 * 10 must be 2. */
     int32_t full = (int32_t)ceil(fv_choice_value(c, "full_heads") * n_kv - 1e-9);
     int32_t sink = (int32_t)fv_choice_value(c, "sink");
-    int32_t recent = (int32_t)floor(fv_choice_value(c, "recent") * n_prompt + 1e-9);
+    int32_t recent = fv_plan_share(fv_choice_value(c, "recent"), n_prompt);
     if (recent < 1) recent = 1; /* the last prompt row is the one that decoding starts from */
     if (head < full || sink + (int64_t)recent >= n_prompt) return (fv_streaming_span){0, 0};
     return (fv_streaming_span){sink, n_prompt - recent};
+}
+
+static int32_t head_rows(const fv_plan *plan, int32_t layer, int32_t head) {
+    int32_t n_prompt = plan->shape.n_visual + plan->shape.n_text;
+    int32_t rows = plan->visual[layer] + plan->shape.n_text;
+    fv_streaming_span span =
+        fv_streaming_head(&plan->policy.stage[FV_STAGE_SELECT], head, plan->shape.n_kv, n_prompt);
+    int32_t kept = span.sink + (n_prompt - span.recent_from);
+    return kept < rows ? kept : rows;
+}
+
+fv_status fv_plan_select_streaming(fv_plan *plan) {
+    fv_plan_select(plan, head_rows);
+    return FV_OK;
 }

@@ -1,0 +1,143 @@
+/* One method with its parameters: defaults, what is written over them, values for whoever runs it.
+ * Pure functions, any thread. */
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "policy/policy.h"
+#include "policy/words_internal.h"
+
+void fv_choice_init(fv_choice *c, const fv_method_info *method) {
+    int32_t n_text = 0;
+    *c = (fv_choice){.method = method};
+    for (int32_t i = 0; i < method->n_param; i++) {
+        const fv_param_info *p = &method->param[i];
+        c->value[i] = p->fallback;
+        if (p->type != FV_PARAM_TEXT) continue;
+        assert(n_text < FV_MAX_TEXTS);
+        c->value[i] = n_text;
+        snprintf(c->text[n_text++], FV_PARAM_TEXT_MAX, "%s", p->text);
+    }
+}
+
+static fv_status set_number(fv_choice *c, int32_t i, word value) {
+    const fv_param_info *p = &c->method->param[i];
+    char text[64], *end;
+    snprintf(text, sizeof text, "%.*s", (int)value.n, value.s);
+    double v = strtod(text, &end);
+    bool of_32 = p->type == FV_PARAM_LAYER && strcmp(end, "/32") == 0;
+    if (of_32) *end = '\0';
+    if (value.n == 0 || value.n >= sizeof text || *end || !isfinite(v))
+        return FV_FAIL(FV_EINVAL, "policy: %s.%s: '%s' is not a number", c->method->name, p->name,
+                       text);
+    if (p->type != FV_PARAM_FLOAT && v != floor(v))
+        return FV_FAIL(FV_EINVAL, "policy: %s.%s is a whole number, not %s", c->method->name,
+                       p->name, text);
+    if (v < p->min || v > p->max)
+        return FV_FAIL(FV_EINVAL, "policy: %s.%s is %g; it must be %g..%g", c->method->name,
+                       p->name, v, p->min, p->max);
+    c->value[i] = v;
+    c->given[i] = !of_32;
+    return FV_OK;
+}
+
+static fv_status set_word(fv_choice *c, int32_t i, word value) {
+    const fv_param_info *p = &c->method->param[i];
+    char all[256] = "";
+    for (int32_t w = 0; p->word[w]; w++) {
+        if (word_is(value, p->word[w])) {
+            c->value[i] = w;
+            return FV_OK;
+        }
+        join_names(all, sizeof all, p->word[w]);
+    }
+    return FV_FAIL(FV_EINVAL, "policy: %s.%s: there is no '%.*s'; write one of %s", c->method->name,
+                   p->name, (int)value.n, value.s, all);
+}
+
+static fv_status set_text(fv_choice *c, int32_t i, word value) {
+    const fv_param_info *p = &c->method->param[i];
+    bool good = value.n > 0 && value.n < FV_PARAM_TEXT_MAX;
+    for (size_t k = 0; k < value.n; k++) good &= value.s[k] > ' ' && value.s[k] <= '~';
+    if (!good)
+        return FV_FAIL(FV_EINVAL, "policy: %s.%s takes 1..%d printable characters without spaces",
+                       c->method->name, p->name, FV_PARAM_TEXT_MAX - 1);
+    char *text = c->text[(int32_t)c->value[i]];
+    memcpy(text, value.s, value.n);
+    text[value.n] = '\0';
+    return FV_OK;
+}
+
+static fv_status set_param(fv_choice *c, int32_t i, word value) {
+    c->given[i] = true;
+    switch (c->method->param[i].type) {
+    case FV_PARAM_CHOICE: return set_word(c, i, value);
+    case FV_PARAM_TEXT: return set_text(c, i, value);
+    default: return set_number(c, i, value);
+    }
+}
+
+fv_status fv_choice_set(fv_choice *c, const char *text, size_t n) {
+    const fv_method_info *m = c->method;
+    word item = {text, n}, key, value;
+    if (!split(item, '=', &key, &value))
+        return FV_FAIL(FV_EINVAL, "policy: '%.*s' in %s=%s: write PARAMETER=VALUE", (int)item.n,
+                       item.s, fv_stage_name(m->stage), m->name);
+    char all[512] = "";
+    for (int32_t i = 0; i < m->n_param; i++) {
+        if (word_is(key, m->param[i].name)) return set_param(c, i, value);
+        join_names(all, sizeof all, m->param[i].name);
+    }
+    return FV_FAIL(FV_EINVAL, "policy: %s=%s has no parameter '%.*s'; it has %s",
+                   fv_stage_name(m->stage), m->name, (int)key.n, key.s, all[0] ? all : "none");
+}
+
+void fv_choice_print(const fv_choice *c, int32_t i, char out[FV_PARAM_TEXT_MAX]) {
+    const fv_param_info *p = &c->method->param[i];
+    const char *of_32 = p->type == FV_PARAM_LAYER && !c->given[i] ? "/32" : "";
+    switch (p->type) {
+    case FV_PARAM_CHOICE:
+        snprintf(out, FV_PARAM_TEXT_MAX, "%s", p->word[(int32_t)c->value[i]]);
+        break;
+    case FV_PARAM_TEXT:
+        snprintf(out, FV_PARAM_TEXT_MAX, "%s", c->text[(int32_t)c->value[i]]);
+        break;
+    default: snprintf(out, FV_PARAM_TEXT_MAX, "%.10g%s", c->value[i], of_32);
+    }
+}
+
+static int32_t param_index(const fv_choice *c, const char *param) {
+    for (int32_t i = 0; i < c->method->n_param; i++)
+        if (strcmp(c->method->param[i].name, param) == 0) return i;
+    assert(!"a parameter that the method does not have");
+    return 0;
+}
+
+double fv_choice_value(const fv_choice *c, const char *param) {
+    return c->value[param_index(c, param)];
+}
+
+const char *fv_choice_text(const fv_choice *c, const char *param) {
+    int32_t i = param_index(c, param);
+    assert(c->method->param[i].type == FV_PARAM_TEXT);
+    return c->text[(int32_t)c->value[i]];
+}
+
+bool fv_choice_is(const fv_choice *c, const char *param, const char *value) {
+    int32_t i = param_index(c, param), w = 0;
+    const char *const *words = c->method->param[i].word;
+    while (words[w] && strcmp(words[w], value) != 0) w++;
+    assert(words[w]); /* a word that the choice does not have */
+    return (int32_t)c->value[i] == w;
+}
+
+int32_t fv_layer_of_32(double layer, int32_t n_layer) {
+    return (int32_t)floor(layer * n_layer / 32 + 0.5);
+}
+
+int32_t fv_choice_layer(const fv_choice *c, const char *param, int32_t n_layer) {
+    int32_t i = param_index(c, param);
+    if (c->given[i]) return (int32_t)c->value[i];
+    int32_t mapped = fv_layer_of_32(c->value[i], n_layer), least = (int32_t)c->method->param[i].min;
+    return mapped > least ? mapped : least;
+}

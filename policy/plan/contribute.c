@@ -1,0 +1,52 @@
+/* What the methods' files share. Pure functions, any thread. */
+#include "policy/plan/contribute.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+
+void fv_plan_note(fv_plan *plan, fv_stage stage, const char *why) {
+    snprintf(plan->note[stage], sizeof plan->note[stage], "%s=%s does nothing here: %s",
+             fv_stage_name(stage), plan->policy.stage[stage].method->name, why);
+}
+
+bool fv_plan_text_only(fv_plan *plan, fv_stage stage) {
+    if (plan->shape.n_visual > 0) return false;
+    fv_plan_note(plan, stage, "the prompt has no image");
+    return true;
+}
+
+fv_status fv_plan_layer(const fv_plan *plan, fv_stage stage, const char *param, int32_t *layer) {
+    const fv_choice *c = &plan->policy.stage[stage];
+    int32_t l = fv_choice_layer(c, param, plan->shape.n_layer);
+    if (l < 0 || l >= plan->shape.n_layer)
+        return FV_FAIL(FV_EINVAL, "policy: %s=%s,%s=%d: this checkpoint has layers 0..%d",
+                       fv_stage_name(stage), c->method->name, param, l, plan->shape.n_layer - 1);
+    *layer = l;
+    return FV_OK;
+}
+
+/* 1e-9: shares are not exact in binary, and 0.7 * 10 must be 7. */
+int32_t fv_plan_share(double share, int32_t n) { return (int32_t)floor(share * n + 1e-9); }
+
+void fv_plan_drop(fv_plan *plan, int32_t layer, int32_t keep) {
+    assert(keep >= 0 && plan->n_edit < FV_PLAN_MAX_LAYERS);
+    assert(plan->n_edit == 0 || plan->edit[plan->n_edit - 1].layer < layer);
+    if (keep >= plan->visual[layer]) {
+        if (plan->n_edit == 0) fv_plan_note(plan, FV_STAGE_PRUNE, "every visual row is kept");
+        return;
+    }
+    plan->note[FV_STAGE_PRUNE][0] = '\0';
+    plan->edit[plan->n_edit++] = (fv_plan_edit){.layer = layer, .keep = keep};
+    for (int32_t l = layer; l < plan->shape.n_layer; l++) plan->visual[l] = keep;
+}
+
+void fv_plan_select(fv_plan *plan, fv_plan_rows_fn rows) {
+    for (int32_t l = 0; l < plan->shape.n_layer; l++)
+        for (int32_t g = 0; g < plan->shape.n_kv; g++)
+            if (rows(plan, l, g) < plan->visual[l] + plan->shape.n_text) {
+                plan->select = rows;
+                return;
+            }
+    fv_plan_note(plan, FV_STAGE_SELECT, "every head keeps every row of a prompt this short");
+}

@@ -1,0 +1,15 @@
+/* prune=fastv: a share of the visual rows from one layer on, ranked in the layer before. */
+#include <math.h>
+
+#include "policy/plan/contribute.h"
+
+/* The authors write Python's round(): halves go to the even number. */
+fv_status fv_plan_prune_fastv(fv_plan *plan) {
+    double share = fv_choice_value(&plan->policy.stage[FV_STAGE_PRUNE], "keep");
+    int32_t layer;
+    FV_TRY(fv_plan_layer(plan, FV_STAGE_PRUNE, "layer", &layer));
+    if (fv_plan_text_only(plan, FV_STAGE_PRUNE)) return FV_OK;
+    fv_plan_drop(plan, layer, (int32_t)rint(share * plan->shape.n_visual));
+    if (plan->n_edit) plan->tap[layer - 1] |= FV_TAP_LAST_ROW;
+    return FV_OK;
+}

@@ -1,0 +1,110 @@
+/* policy/choice.c: the types of parameters, on a method made for the purpose. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "policy/policy.h"
+
+static const fv_method_info sample = {
+    .stage = FV_STAGE_PRUNE,
+    .name = "sample",
+    .n_param = 6,
+    .param = {
+        {.name = "count", .type = FV_PARAM_INT, .fallback = 4, .min = 1, .max = 9},
+        {.name = "share", .type = FV_PARAM_FLOAT, .fallback = 0.5, .min = 0, .max = 1},
+        {.name = "layer", .type = FV_PARAM_LAYER, .fallback = 16, .min = 1, .max = 255},
+        {.name = "order", .type = FV_PARAM_CHOICE, .max = 2, .word = {"first", "best", "any"}},
+        {.name = "map", .type = FV_PARAM_TEXT, .text = "2-6/7-11"},
+        {.name = "note", .type = FV_PARAM_TEXT, .text = "-"}}};
+
+static fv_choice defaults(void) {
+    fv_choice c;
+    fv_choice_init(&c, &sample);
+    return c;
+}
+
+static void sets(fv_choice *c, const char *text) {
+    cr_assert_eq(fv_choice_set(c, text, strlen(text)), FV_OK, "%s: %s", text, fv_last_error());
+}
+
+static void refuses(const char *text, const char *because) {
+    fv_choice c = defaults();
+    cr_assert_eq(fv_choice_set(&c, text, strlen(text)), FV_EINVAL, "%s", text);
+    cr_assert(strstr(fv_last_error(), because), "'%s' said: %s", text, fv_last_error());
+}
+
+static void prints(const fv_choice *c, int32_t param, const char *text) {
+    char out[FV_PARAM_TEXT_MAX];
+    fv_choice_print(c, param, out);
+    cr_assert_str_eq(out, text);
+}
+
+Test(choice, what_is_not_written_has_its_default) {
+    fv_choice c = defaults();
+    cr_assert_eq(fv_choice_value(&c, "count"), 4);
+    cr_assert_eq(fv_choice_value(&c, "order"), 0);
+    cr_assert(fv_choice_is(&c, "order", "first"));
+    cr_assert_str_eq(fv_choice_text(&c, "map"), "2-6/7-11");
+    cr_assert_str_eq(fv_choice_text(&c, "note"), "-");
+    static const char *const printed[] = {"4", "0.5", "16/32", "first", "2-6/7-11", "-"};
+    for (int32_t i = 0; i < sample.n_param; i++) prints(&c, i, printed[i]);
+}
+
+Test(choice, a_word_is_known_by_its_index) {
+    fv_choice c = defaults();
+    sets(&c, "order=any");
+    cr_assert_eq(fv_choice_value(&c, "order"), 2);
+    cr_assert(fv_choice_is(&c, "order", "any"));
+    cr_assert_not(fv_choice_is(&c, "order", "best"));
+    prints(&c, 3, "any");
+    refuses("order=", "one of first, best, any");
+    refuses("order=bes", "one of first, best, any");
+    refuses("order=1", "one of first, best, any");
+}
+
+Test(choice, each_text_has_its_own_place) {
+    fv_choice c = defaults();
+    sets(&c, "note=a=b");
+    cr_assert_str_eq(fv_choice_text(&c, "note"), "a=b");
+    cr_assert_str_eq(fv_choice_text(&c, "map"), "2-6/7-11");
+    sets(&c, "map=0-3");
+    cr_assert_str_eq(fv_choice_text(&c, "map"), "0-3");
+    prints(&c, 4, "0-3");
+    prints(&c, 5, "a=b");
+}
+
+Test(choice, a_text_has_1_to_127_printable_characters) {
+    char text[200] = "map=";
+    fv_choice c = defaults();
+    memset(text + 4, 'x', 127);
+    sets(&c, text);
+    prints(&c, 4, text + 4);
+    text[4 + 127] = 'x';
+    refuses(text, "1..127 printable");
+    refuses("map=", "1..127 printable");
+    refuses("map=a b", "1..127 printable");
+    refuses("map=\x7f", "1..127 printable");
+    refuses("map=\xc3\xa4", "1..127 printable");
+}
+
+Test(choice, values_keep_to_their_type_and_range) {
+    refuses("count=0", "1..9");
+    refuses("count=1.5", "whole number");
+    refuses("share=1.01", "0..1");
+    refuses("layer=0", "1..255");
+    refuses("layer=16/", "is not a number");
+    refuses("count=4/32", "is not a number");
+    refuses("size=1", "it has count, share, layer, order, map, note");
+    refuses("count", "PARAMETER=VALUE");
+}
+
+Test(choice, layers_of_32_are_mapped_and_others_are_not) {
+    fv_choice c = defaults();
+    cr_assert_eq(fv_choice_layer(&c, "layer", 12), 6);
+    sets(&c, "layer=3");
+    cr_assert_eq(fv_choice_layer(&c, "layer", 12), 3);
+    sets(&c, "layer=3/32");
+    cr_assert_eq(fv_choice_layer(&c, "layer", 12), 1);
+    cr_assert_eq(fv_choice_layer(&c, "layer", 1), 1, "no less than may be written");
+    prints(&c, 2, "3/32");
+}
