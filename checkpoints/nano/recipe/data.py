@@ -14,6 +14,7 @@ sys.path.append(os.path.join(ROOT, "eval"))
 
 import scenes as library  # noqa: E402
 import tokenizer as tk  # noqa: E402
+from model import Rows  # noqa: E402
 
 LIBRARY = os.path.join(ROOT, "build", "cpu", "bin", "fovea_scene.so")
 
@@ -26,17 +27,15 @@ CAPTIONS = 0.35  # share of samples that end in a caption
 TASKS = [*ASKED, "caption", "compare"]
 WEIGHT = dict(caption=0.25)  # of each of its tokens; of other answers' tokens 1
 END_WEIGHT = 0.2
-IGNORED = -1
 
 
 @dataclass
 class Batch:
     pixels: torch.Tensor  # [b * images, 3, side, side], normalised
     images: int  # per sample
-    ids: torch.Tensor  # [b, t] rows behind the prefix; 0 where a sample is shorter
-    position: torch.Tensor  # [b, prefix + t]
-    mask: torch.Tensor  # [b, 1, t, prefix + t] what those rows see
-    wanted: torch.Tensor  # into [b * t]: rows whose next token is asked for
+    ids: list  # of each sample: ids behind the prefix
+    rows: Rows
+    wanted: torch.Tensor  # rows whose next token is asked for
     target: torch.Tensor  # [len(wanted)]
     weight: torch.Tensor
     block: torch.Tensor  # [len(wanted)] which answer each belongs to
@@ -146,58 +145,47 @@ class Source:
         images, b = len(pictures[0]), len(pictures)
         before, between = text.prefix(images)
         prefix = len(before) + images * rows + (images - 1) * len(between)
-        lists = []
+        first, position, bounds = [], [], [0]
+        ids, wanted, target, weight, block, answers = [], [], [], [], [], []
         for blocks in asked:
-            ids, position, number, spot = [], [], [], []
-            for k, (task, turns) in enumerate(blocks):
+            own = []
+            first += [0] * prefix
+            position += range(prefix)
+            for task, turns in blocks:
                 new, kind = text.conversation(turns)
-                spot += [(len(ids) + i - 1, new[i], kind[i], task, k) for i in range(len(new)) if kind[i]]
-                ids += new
+                begin = prefix + len(own)
+                first += [begin] * len(new)
                 position += range(prefix, prefix + len(new))
-                number += [k] * len(new)
-            lists.append((ids, position, number, spot))
-        t = max(len(x[0]) for x in lists)
-        ids = np.zeros((b, t), np.int64)
-        position = np.tile(np.arange(prefix + t), (b, 1))
-        number = np.full((b, t), IGNORED)
-        wanted, target, weight, block, task = [], [], [], [], []
-        for i, (x, p, k, spot) in enumerate(lists):
-            n = len(x)
-            ids[i, :n], position[i, prefix : prefix + n], number[i, :n] = x, p, k
-            last = None
-            for at, goal, kind, name, which in spot:
-                if last != which:
-                    task.append(TASKS.index(name))
-                    last = which
-                wanted.append(i * t + at)
-                target.append(goal)
-                weight.append(WEIGHT.get(name, 1.0) * (1.0 if kind == 1 else END_WEIGHT))
-                block.append(len(task) - 1)
-        number = torch.from_numpy(number)
-        own = (number[:, :, None] == number[:, None, :]) & torch.ones(t, t, dtype=torch.bool).tril()
-        mask = torch.cat([torch.ones(b, t, prefix, dtype=torch.bool), own], -1)[:, None]
+                own += new
+                for i in filter(kind.__getitem__, range(len(new))):
+                    wanted.append(bounds[-1] + begin + i - 1)
+                    target.append(new[i])
+                    weight.append(WEIGHT.get(task, 1.0) * (1.0 if kind[i] == 1 else END_WEIGHT))
+                    block.append(len(answers))
+                answers.append(TASKS.index(task))
+            ids.append(own)
+            bounds.append(bounds[-1] + prefix + len(own))
         flat = [s for p in pictures for s in p]
         labels, offset = self.labels(flat)
         tensor = lambda x, kind=torch.int64: torch.tensor(x, dtype=kind)
         return Batch(
-            self.pixels(flat), images, torch.from_numpy(ids), torch.from_numpy(position), mask,
-            tensor(wanted), tensor(target), tensor(weight, torch.float32), tensor(block), tensor(task),
+            self.pixels(flat), images, ids, Rows(bounds, prefix, first, position),
+            tensor(wanted), tensor(target), tensor(weight, torch.float32), tensor(block), tensor(answers),
             labels, offset,
         )  # fmt: skip
 
 
 def rows_of(net, text, batch, seen):
-    """Embeddings of a whole batch, [b, prefix + t, d], and the length of the prefix; seen are the
-    visual rows [b * images, rows, d]."""
-    b, d = batch.ids.shape[0], seen.shape[-1]
+    """Embeddings of a whole batch, [rows, d]; seen are the visual rows [b * images, rows, d]."""
     before, between = text.prefix(batch.images)
-    embed = lambda ids: torch.nn.functional.embedding(torch.tensor(ids), net.w["embed"]).expand(b, -1, -1)
-    seen = seen.view(b, batch.images, -1, d)
-    parts = [embed(before)]
-    for i in range(batch.images):
-        if i:
-            parts.append(embed(between))
-        parts.append(seen[:, i])
-    parts.append(torch.nn.functional.embedding(batch.ids, net.w["embed"]))
-    x = torch.cat(parts, 1)
-    return x, x.shape[1] - batch.ids.shape[1]
+    words = [before, *[between] * (batch.images - 1)]  # before each picture
+    ids = [i for own in batch.ids for run in (*words, own) for i in run]
+    parts = iter(torch.nn.functional.embedding(torch.tensor(ids), net.w["embed"]).split(
+        [len(run) for own in batch.ids for run in (*words, own)]
+    ))  # fmt: skip
+    pictures, x = iter(seen), []
+    for _ in batch.ids:
+        for _ in words:
+            x += [next(parts), next(pictures)]
+        x.append(next(parts))
+    return torch.cat(x)

@@ -161,18 +161,15 @@ def largest_difference(net, source, folder):
     worst = 0.0
     for make in (scenes.single, scenes.double):
         b = make(0, 2, blocks=1)
-        rows, prefix = data.rows_of(net, scenes.text, b, net.see(b.pixels))
-        wanted = torch.arange(b.ids.shape[0] * b.ids.shape[1])
-        ours = net.say(rows, b.position, prefix, b.mask, wanted).view(*b.ids.shape, -1)
+        behind = [torch.arange(first + b.rows.prefix, end) for first, end in b.rows.samples()]
+        ours = net.say(data.rows_of(net, scenes.text, b, net.see(b.pixels)), b.rows, torch.cat(behind))
         before, between = scenes.text.prefix(b.images)
-        for i in range(b.ids.shape[0]):
-            asked = b.wanted[b.wanted // b.ids.shape[1] == i] - i * b.ids.shape[1]
-            n = int(asked.max()) + 2  # without what fills the row up
+        for i, own in enumerate(ours.split([len(rows) for rows in behind])):
             picture = [scenes.text.image] * net.shape.rows
-            ids = before + picture + (between + picture) * (b.images - 1) + b.ids[i, :n].tolist()
+            ids = before + picture + (between + picture) * (b.images - 1) + b.ids[i]
             pixels = b.pixels.view(-1, b.images, *b.pixels.shape[1:])[i]
-            logits = theirs(input_ids=torch.tensor([ids]), pixel_values=pixels).logits[0, prefix : prefix + n]
-            worst = max(worst, float((logits - ours[i, :n]).abs().max() / logits.abs().max()))
+            logits = theirs(input_ids=torch.tensor([ids]), pixel_values=pixels).logits[0, b.rows.prefix :]
+            worst = max(worst, float((logits - own).abs().max() / logits.abs().max()))
     return worst
 
 

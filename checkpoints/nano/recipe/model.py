@@ -7,6 +7,9 @@ in export.py runs both on the same rows.
 A sample is one list of rows: a prefix that every block sees (text and pictures), then blocks that
 see the prefix and themselves and nothing of each other. A block is one conversation, its positions
 go on from the prefix's end, so training on a packed sample is training on each conversation alone.
+The samples of a batch lie one behind another, without filling.
+
+ops.py computes whole layers at once where a C compiler works; the methods here say what they are.
 """
 
 import math
@@ -14,6 +17,8 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
+
+import ops
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,34 @@ def waves(grid, d):
     return torch.cat(both, -1).reshape(grid * grid, 4 * q)
 
 
+class Rows:
+    """How the rows of a batch lie: sample s has rows bounds[s] .. bounds[s + 1], of which `prefix` are seen
+    by all behind them. first: where the block of each row begins, counted within its sample; 0 in the
+    prefix. Without `first` every row sees its whole sample. Positions are what RoPE turns by."""
+
+    def __init__(self, bounds, prefix=0, first=None, position=None):
+        number = lambda x, kind: None if x is None else torch.as_tensor(x, dtype=kind)
+        self.bounds, self.prefix = number(bounds, torch.int32), prefix
+        self.first, self.position = number(first, torch.int32), number(position, torch.int64)
+        self.cos = self.sin = None
+
+    def turn(self, inverse):
+        """Fills cos and sin, [rows, head_d / 2]."""
+        angle = self.position[:, None].float() * inverse
+        self.cos, self.sin = angle.cos(), angle.sin()
+
+    def samples(self):
+        at = self.bounds.tolist()
+        return list(zip(at[:-1], at[1:]))
+
+    def mask(self, a, b):
+        """What the rows of the sample a .. b see of each other."""
+        if self.first is None:
+            return None
+        key = torch.arange(b - a)
+        return (key <= key[:, None]) & ((key < self.prefix) | (key >= self.first[a:b, None]))
+
+
 class Network:
     """Views into a flat vector of parameters and what is computed with them."""
 
@@ -123,6 +156,7 @@ class Network:
         for name, (at, size) in self.spans.items():
             view = self.flat[at : at + math.prod(size)].view(size)
             self.w[name] = view.detach().requires_grad_()
+        self.fast = ops.library() is not None and ops.HEAD == shape.head_d == shape.vision_d // shape.vision_heads
         self.inverse = shape.theta ** -(torch.arange(0, shape.head_d, 2) / shape.head_d)
 
     def start(self, seed):
@@ -149,25 +183,29 @@ class Network:
         n, g, p = pixels.shape[0], s.grid, s.patch
         x = pixels.view(n, 3, g, p, g, p).permute(0, 2, 4, 1, 3, 5).reshape(n, g * g, 3 * p * p)
         x = torch.cat([w["class"].expand(n, 1, -1), x @ w["patch"].t()], 1) + w["position"]
-        x = self.layer_norm(x, "pre")
+        x = self.layer_norm(x, "pre").flatten(0, 1)
+        rows = Rows(range(0, len(x) + 1, s.rows + 1), s.rows + 1)
         for i in range(s.vision_layers):
-            x = self.vision_layer(x, f"vision.{i}.")
+            layer = self.part(f"vision.{i}.")
+            x = ops.VisionLayer.apply(x, layer, rows, s.vision_heads) if self.fast else self.vision_layer(x, layer, rows)
+        x = x.view(n, s.rows + 1, -1)
         y = F.gelu(F.linear(x[:, 1:], w["project1"], w["project1_bias"]))
         return F.linear(y, w["project2"], w["project2_bias"])
 
     def layer_norm(self, x, name):
         return F.layer_norm(x, (x.shape[-1],), self.w[name], self.w[name + "_bias"], 1e-5)
 
-    def vision_layer(self, x, p):
-        w, h = self.w, self.shape.vision_heads
-        n, rows, d = x.shape
-        qkv = F.linear(self.layer_norm(x, p + "norm1"), w[p + "qkv"], w[p + "qkv_bias"])
-        q, k, v = qkv.view(n, rows, 3, h, d // h).permute(2, 0, 3, 1, 4)
-        a = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(n, rows, d)
-        x = x + F.linear(a, w[p + "out"], w[p + "out_bias"])
-        y = F.linear(self.layer_norm(x, p + "norm2"), w[p + "up"], w[p + "up_bias"])
+    def part(self, prefix):
+        return {name[len(prefix) :]: w for name, w in self.w.items() if name.startswith(prefix)}
+
+    def vision_layer(self, x, w, rows):
+        norm = lambda x, name: F.layer_norm(x, (x.shape[-1],), w[name], w[name + "_bias"], 1e-5)
+        qkv = F.linear(norm(x, "norm1"), w["qkv"], w["qkv_bias"])
+        a = attend(qkv, rows, self.shape.vision_heads)
+        x = x + F.linear(a, w["out"], w["out_bias"])
+        y = F.linear(norm(x, "norm2"), w["up"], w["up_bias"])
         y = y * torch.sigmoid(1.702 * y)  # quick_gelu
-        return x + F.linear(y, w[p + "down"], w[p + "down_bias"])
+        return x + F.linear(y, w["down"], w["down_bias"])
 
     def dense(self, rows):
         """What each visual row says of its patch: logits of the labels, and the offset."""
@@ -177,37 +215,41 @@ class Network:
 
     # ---- the text model: Llama ----------------------------------------------------------------
 
-    def say(self, rows, position, prefix, mask, wanted):
-        """rows [n, t, d] (prefix first) -> logits [len(wanted), vocab].
-
-        position [n, t]; the first `prefix` rows see what stands before them; mask [n, 1, t - prefix,
-        t] says what the others see; wanted: indices into the flattened rows behind the prefix."""
+    def say(self, x, rows, wanted):
+        """x [rows, d] -> logits [len(wanted), vocab]; wanted: which rows, all behind the prefix."""
         s, w = self.shape, self.w
-        angle = position[..., None].float() * self.inverse
-        cos, sin = angle.cos()[:, None], angle.sin()[:, None]
-        x = rows
+        rows.turn(self.inverse)
         for i in range(s.layers):
-            x = self.text_layer(x, f"text.{i}.", cos, sin, prefix, mask, i == s.layers - 1)
-        x = x.reshape(-1, s.d)[wanted]
+            layer, asked = self.part(f"text.{i}."), wanted if i == s.layers - 1 else None
+            if self.fast:
+                x = ops.TextLayer.apply(x, layer, rows, s.heads, asked)
+            else:
+                x = self.text_layer(x, layer, rows, asked)
         x = F.rms_norm(x, (s.d,), w["norm"], 1e-5)
         return x @ w["head"].t()
 
-    def text_layer(self, x, p, cos, sin, prefix, mask, last):
-        w, h = self.w, self.shape.heads
-        n, t, d = x.shape
-        y = F.rms_norm(x, (d,), w[p + "norm1"], 1e-5)
-        q, k, v = F.linear(y, w[p + "qkv"]).view(n, t, 3, h, d // h).permute(2, 0, 3, 1, 4)
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        a = F.scaled_dot_product_attention(q[:, :, prefix:], k, v, attn_mask=mask)
-        if last:
-            x = x[:, prefix:]
-        else:
-            cut = [z[:, :, :prefix] for z in (q, k, v)]
-            a = torch.cat([F.scaled_dot_product_attention(*cut, is_causal=True), a], 2)
-        x = x + F.linear(a.transpose(1, 2).reshape(n, -1, d), w[p + "out"])
-        y = F.rms_norm(x, (d,), w[p + "norm2"], 1e-5)
-        gate, up = F.linear(y, w[p + "gate_up"]).chunk(2, -1)
-        return x + F.linear(F.silu(gate) * up, w[p + "down"])
+    def text_layer(self, x, w, rows, wanted):
+        """wanted: None, or the only rows whose output is asked for."""
+        d = self.shape.d
+        a = attend(F.linear(F.rms_norm(x, (d,), w["norm1"], 1e-5), w["qkv"]), rows, self.shape.heads)
+        if wanted is not None:
+            a, x = a[wanted], x[wanted]
+        x = x + F.linear(a, w["out"])
+        y = F.rms_norm(x, (d,), w["norm2"], 1e-5)
+        gate, up = F.linear(y, w["gate_up"]).chunk(2, -1)
+        return x + F.linear(F.silu(gate) * up, w["down"])
+
+
+def attend(qkv, rows, heads):
+    """qkv [rows, 3 d] -> [rows, d]: each sample for itself."""
+    out = []
+    for a, b in rows.samples():
+        q, k, v = qkv[a:b].view(b - a, 3, heads, -1).permute(1, 2, 0, 3)
+        if rows.cos is not None:
+            q, k = (rotate(x, rows.cos[a:b], rows.sin[a:b]) for x in (q, k))
+        y = F.scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=rows.mask(a, b))
+        out.append(y[0].transpose(0, 1).reshape(b - a, -1))
+    return torch.cat(out)
 
 
 def rotate(x, cos, sin):

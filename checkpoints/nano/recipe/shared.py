@@ -7,6 +7,8 @@ import math
 import torch
 import torch.multiprocessing as mp
 
+import ops
+
 
 class Shared:
     """What the processes share. Made once, before they start."""
@@ -33,22 +35,41 @@ class Half:
         self.decay, self.betas, self.pull, self.clip = decay[a:b], betas, pull, clip
 
     def step(self, number, rate):
-        """The `number`-th step, from 1. Returns the norm of the whole gradient."""
+        """The `number`-th step, from 1. Returns the norm of the whole gradient; gradients are 0 then."""
         s, cut = self.shared, self.slice
         s.barrier.wait()  # all gradients are there
-        g = s.grads[0][cut].clone()
-        for other in s.grads[1:]:
-            g += other[cut]
-        g /= s.world
-        s.squares[self.rank] = g.square().sum()
+        grads = [g[cut] for g in s.grads]
+        s.squares[self.rank] = square(grads)
         s.barrier.wait()
         norm = math.sqrt(float(s.squares.sum()))
-        g *= min(1.0, self.clip / (norm + 1e-6))
-        m, v, w = s.moment[cut], s.square[cut], s.flat[cut]
-        m.lerp_(g, 1 - self.betas[0])
-        v.mul_(self.betas[1]).addcmul_(g, g, value=1 - self.betas[1])
-        scale = rate / (1 - self.betas[0] ** number)
-        w.mul_(1 - rate * self.pull * self.decay)
-        w.addcdiv_(m, (v / (1 - self.betas[1] ** number)).sqrt_().add_(1e-8), value=-scale)
+        settings = dict(
+            clip=min(1.0, self.clip / (norm + 1e-6)), beta1=self.betas[0], beta2=self.betas[1], pull=rate * self.pull,
+            step=rate / (1 - self.betas[0] ** number), correction=1 / (1 - self.betas[1] ** number),
+        )  # fmt: skip
+        move = adamw if ops.library() is None else ops.adamw
+        move(settings, grads, self.decay, s.moment[cut], s.square[cut], s.flat[cut])
+        for g in grads:
+            g.zero_()
         s.barrier.wait()  # all parameters have moved
         return norm
+
+
+def mean(grads):
+    g = grads[0].clone()
+    for other in grads[1:]:
+        g += other
+    return g / len(grads)
+
+
+def square(grads):
+    """The square of the length of the mean gradient."""
+    return mean(grads).square().sum() if ops.library() is None else ops.gradient_square(grads)
+
+
+def adamw(o, grads, decay, m, v, w):
+    """What adamw in ops.c does."""
+    g = mean(grads).mul_(o["clip"])
+    m.lerp_(g, 1 - o["beta1"])
+    v.mul_(o["beta2"]).addcmul_(g, g, value=1 - o["beta2"])
+    w.mul_(1 - o["pull"] * decay)
+    w.addcdiv_(m, (v * o["correction"]).sqrt_().add_(1e-8), value=-o["step"])

@@ -17,6 +17,7 @@ import torch.multiprocessing as mp
 import torch.nn.functional as F
 
 import data
+import ops
 import tokenizer as tk
 from model import LARGE, Network, Shape, tensors
 from shared import Half, Shared
@@ -46,8 +47,7 @@ def dense_loss(net, rows, labels, offset):
 
 
 def answer_loss(net, text, batch, seen):
-    rows, prefix = data.rows_of(net, text, batch, seen)
-    logits = net.say(rows, batch.position, prefix, batch.mask, batch.wanted)
+    logits = net.say(data.rows_of(net, text, batch, seen), batch.rows, batch.wanted)
     loss = F.cross_entropy(logits, batch.target, reduction="none")
     wrong = torch.zeros(len(batch.task), dtype=torch.int64)
     wrong.index_add_(0, batch.block, (logits.argmax(-1) != batch.target).long())
@@ -61,6 +61,7 @@ class Process:
     def __init__(self, rank, shared, args):
         torch.set_num_threads(args.threads)
         torch.set_flush_denormal(True)
+        ops.keep_memory()
         self.rank, self.shared, self.args = rank, shared, args
         self.net = Network(args.shape, shared.flat)
         self.grad = shared.grads[rank]
@@ -162,7 +163,6 @@ def run_stage(p, name, state):
         p.shared.barrier.wait()
         done, stop = float(p.shared.sums[0, 63]), bool(p.shared.flag[0])
         if not stop:
-            p.grad.zero_()
             if name == "see":
                 new = p.see(number, batch)
             else:
@@ -252,6 +252,8 @@ def main():
         args.out = os.path.join(data.ROOT, "build", "train-smoke" if args.smoke else "train")
     if args.smoke:
         shutil.rmtree(args.out, ignore_errors=True)
+    if ops.library() is None:
+        print("no C compiler works here: layers in plain PyTorch, which takes about twice the time", file=sys.stderr)
     os.makedirs(args.out, exist_ok=True)
     if not os.path.exists(os.path.join(args.out, "tokenizer.json")):
         make_tokenizer(args.out, args.shape.vocab)
