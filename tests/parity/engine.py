@@ -17,9 +17,9 @@ class Engine:
         # Options from outside would change what is compared.
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("FOVEA_")}
 
-    def run(self, *arguments):
+    def run(self, *arguments, timeout=300):
         done = subprocess.run([self.program, *map(str, arguments)], capture_output=True,
-                              check=False, timeout=300, env=self.env)
+                              check=False, timeout=timeout, env=self.env)
         if done.returncode != 0:
             said = done.stderr.decode("utf-8", "replace").strip()
             raise EngineError(f"fovea {arguments[0]} ended with {done.returncode}: {said}")

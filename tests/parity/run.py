@@ -3,6 +3,7 @@
 
     run.py                     36 networks of `fovea synth`, checkpoints that transformers wrote,
                                and the tokenizer and picture scripts beside this one
+    run.py --answers 500       items of the exam: greedy answers of checkpoints/nano
     run.py --write-golden      writes tests/golden/engine again, for tests/unit/test_golden.c
 
 For each network: the prompt's ids and the pixel values must be equal, the tower's output and the
@@ -157,6 +158,7 @@ def main():
     p.add_argument("--only", help="run this case alone")
     p.add_argument("--keep", type=pathlib.Path, help="leave checkpoints and results there")
     p.add_argument("--threads", type=int, default=2, help="of PyTorch (default 2)")
+    p.add_argument("--answers", type=int, metavar="N", help="compare answers to N items of the exam")
     p.add_argument("--write-golden", action="store_true", help="write tests/golden/engine")
     a = p.parse_args()
     if not a.bin.exists():
@@ -172,6 +174,9 @@ def main():
         if a.write_golden:
             import golden
             return golden.write(program, directory)
+        if a.answers:
+            import answers
+            return 0 if answers.run(program, a.answers, directory / "eval") else 1
         chosen = (cases.make_cases(a.configs, a.seed) + cases.make_text_cases(4, a.seed)
                   + written.make_written())
         if a.only:

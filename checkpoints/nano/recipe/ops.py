@@ -53,7 +53,6 @@ def library():
         os.replace(new, path)
     c = ctypes.CDLL(path)
     c.attention_scratch.restype = ctypes.c_int64
-    c.gradient_square.restype = ctypes.c_double
     return c
 
 
@@ -223,29 +222,6 @@ class VisionLayer(torch.autograd.Function):
         dqkv = attend_back(qkv, rows, heads, False, a, lse, da)
         dx = layer_norm_back(x, w["norm1"], w["norm1_bias"], moments1, add("qkv", dqkv, y1), around)
         return dx, None, None, None
-
-
-# ---- the optimiser ---------------------------------------------------------------------------
-
-
-class AdamW(ctypes.Structure):
-    _fields_ = [(n, ctypes.c_float) for n in ("clip", "beta1", "beta2", "pull", "step", "correction")]
-
-
-def gradient_square(grads):
-    """The square of the length of the mean gradient."""
-    c = library()
-    return c.gradient_square(pointers(grads), len(grads), ctypes.c_int64(grads[0].numel()))
-
-
-def adamw(settings, grads, decay, moment, square, weight):
-    n = weight.numel()
-    state = map(pointer, (decay, moment, square, weight))
-    library().adamw(ctypes.byref(AdamW(**settings)), pointers(grads), len(grads), ctypes.c_int64(n), *state)
-
-
-def pointers(tensors):
-    return (ctypes.c_void_p * len(tensors))(*(t.data_ptr() for t in tensors))
 
 
 # ---- the check -------------------------------------------------------------------------------

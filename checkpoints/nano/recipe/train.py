@@ -19,12 +19,12 @@ import torch.nn.functional as F
 import data
 import ops
 import tokenizer as tk
-from model import LARGE, Network, Shape, tensors
-from shared import Half, Shared
+from model import LARGE, Network, Shape
+from shared import Mover, Shared
 
 STAGES = {
-    "see": dict(samples=24000, batch=16, rate=2e-3, dense=1.0),
-    "answer": dict(samples=100000, batch=8, rate=1e-3, dense=0.3),
+    "see": dict(samples=32000, batch=16, rate=2e-3, matrix_rate=0.015, dense=1.0),
+    "answer": dict(samples=100000, batch=16, rate=1e-3, matrix_rate=0.01, dense=0.3),
 }
 WARM, COOL = 150, 0.25  # steps of rising rate; the last part of a stage, of falling rate
 CHECK_EVERY, SMOKE_EVERY = 240, 15  # seconds
@@ -69,12 +69,7 @@ class Process:
         bpe = tk.Tokenizer.from_file(os.path.join(args.out, "tokenizer.json"))
         self.train = data.Source(data.LIBRARY, bpe, args.shape)
         self.check = data.Source(data.LIBRARY, bpe, args.shape, "check")
-        decay = torch.zeros_like(shared.flat)
-        for name, size, _ in tensors(args.shape):
-            if len(size) == 2 and name not in ("embed", "position"):
-                at = self.net.spans[name][0]
-                decay[at : at + math.prod(size)] = 1
-        self.half = Half(shared, rank, decay)
+        self.mover = Mover(shared, rank, self.net.spans)
 
     def share(self, number, batch):
         """Which samples of step `number` are this process's."""
@@ -142,9 +137,9 @@ def percent(counts):
 # ---- a stage ---------------------------------------------------------------------------------
 
 
-def rate_at(done, step, rate):
-    """Rises, stays, falls; `done` in 0..1."""
-    return rate * min(1, (step + 1) / WARM) * min(1, max(0.0, 1 - done) / COOL)
+def rate_at(done, step):
+    """What part of the full rate holds: rises, stays, falls; `done` in 0..1."""
+    return min(1, (step + 1) / WARM) * min(1, max(0.0, 1 - done) / COOL)
 
 
 def run_stage(p, name, state):
@@ -170,7 +165,8 @@ def run_stage(p, name, state):
             for k, (x, n) in new.items():
                 add(counts, k, x, n)
             state["updates"] += 1
-            p.half.step(state["updates"], rate_at(done, number, plan["rate"]))
+            part = rate_at(done, number)
+            p.mover.step(state["updates"], part * plan["rate"], part * plan["matrix_rate"])
             state["step"][name] += 1
         due = time.monotonic() - last_check > (SMOKE_EVERY if p.args.smoke else CHECK_EVERY)
         if p.rank == 0:
