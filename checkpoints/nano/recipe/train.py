@@ -190,7 +190,7 @@ def record(p, name, state, counts, done, batch):
         return
     line = dict(
         stage=name, minutes=round(state["spent"][name] / 60, 1), samples=state["step"][name] * batch, done=round(done, 3),
-        loss=round(seen["loss"][0] / max(1, seen["loss"][1]), 4), train=percent(seen), check=percent(checked),
+        loss=round(seen["loss"][0] / seen["loss"][1], 4) if seen["loss"][1] else None, train=percent(seen), check=percent(checked),
     )  # fmt: skip
     with open(os.path.join(p.args.out, "curves.jsonl"), "a") as f:
         f.write(json.dumps(line) + "\n")
@@ -280,7 +280,7 @@ def main():
 
 def answer_losses(out):
     with open(os.path.join(out, "curves.jsonl")) as f:
-        return [line["loss"] for line in map(json.loads, f) if line["stage"] == "answer"]
+        return [line["loss"] for line in map(json.loads, f) if line["stage"] == "answer" and line["loss"] is not None]
 
 
 if __name__ == "__main__":
