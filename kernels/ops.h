@@ -143,7 +143,15 @@ typedef struct fv_kv_write_args {
     const fv_kv_write_seq *seqs; /* [n_seq] */
 } fv_kv_write_args;
 
-/* One sequence's share of an attention call. Query row i sees, of segment s and KV head g,
+/* What becomes of segment 0's share of a query row, behind its softmax: what is dropped is not
+ * shared out among the other rows, so the row's probabilities sum to less than 1. */
+typedef enum fv_attn_share {
+    FV_SHARE_KEPT = 0,
+    FV_SHARE_DROPPED, /* p_j = 0 for the rows of segment 0 */
+    FV_SHARE_ON_FIRST /* row 0 of segment 0 gets the sum of them, the others 0 */
+} fv_attn_share;
+
+/* One sequence's part of an attention call. Query row i sees, of segment s and KV head g,
  * the first runs[g * n_seg + s].len - hidden[s * n_rows + i] rows: `hidden` counts the rows
  * at the segment's end that come after the query (causality). Lengths may differ per head. */
 typedef struct fv_attn_seq {
@@ -151,12 +159,9 @@ typedef struct fv_attn_seq {
     int32_t n_seg;         /* 1..FV_ATTN_MAX_SEG */
     const fv_kv_run *runs; /* [Hkv, n_seg] */
     const int32_t *hidden; /* [n_seg, n_rows] on the host; NULL: nothing is hidden */
-    /* Tap: attention probabilities of the last tap_rows query rows, or none (tap = NULL).
-     * tap [H, tap_rows, tap_ld] F32; key j of segment s of head h's group stands at column
-     * sum of the lengths of the segments before s, plus j; hidden keys and the columns behind
-     * the last key get 0. */
-    float *tap;
-    int32_t tap_rows, tap_ld;
+    const uint8_t
+        *share; /* [n_rows] fv_attn_share on the host; NULL: kept in all; only with n = 0 */
+    float n;    /* of n-softmax, 0 or more */
 } fv_attn_seq;
 
 /* o = softmax(scale * q K^T) V over all segments, per query head h with KV head
@@ -170,14 +175,46 @@ typedef struct fv_attn_seq {
  *                                                         l * c + sum is one fma)
  *     o[d] = o[d] * c, then for j in order: o[d] = fma(p_j, v_j[d], o[d])
  * and at the end o[d] = o[d] / l, lse = m + log(l).
- * q, o [M, H * D]; lse [M, H] F32 or absent. Tap: p = exp(s_j - lse). */
+ *
+ * n-softmax: p_j = exp(s_j) / (n + sum_j exp(s_j)), that is, one key more, of score ln n and
+ * value 0. It comes first: m = ln n, l = 1, o = 0; lse holds it too. Where one softmax is
+ * computed in parts and merged, one of the parts has it.
+ *
+ * A share that is not kept: behind segment 0, where a row has seen any of it, o[d] = 0 (dropped)
+ * or o[d] = l * v_0[d] (on the first), and m, l and lse stay. */
 typedef struct fv_attn_args {
-    fv_tensor q, o, lse;
+    fv_tensor q, o, lse; /* q, o [M, H * D]; lse [M, H] F32 or absent */
     fv_dtype kv_dtype;
     int32_t n_head, n_kv, d_head, n_seq;
     float scale;             /* 1 / sqrt(D) unless the checkpoint says otherwise */
     const fv_attn_seq *seqs; /* [n_seq] */
 } fv_attn_args;
+
+/* What the last rows of a sequence pay to each key, summed over them, by kind of row. */
+typedef struct fv_attn_sum {
+    int32_t seq;                     /* number of the sequence among attn->seqs */
+    int32_t n_row;                   /* its last rows, as many as are summed */
+    float n;                         /* of n-softmax, for these sums alone */
+    int32_t n_kind;                  /* at least 1 */
+    const uint8_t *kind;             /* [n_row] below n_kind, on the host; NULL: all are 0 */
+    int32_t ld;                      /* columns of sum */
+    int32_t column[FV_ATTN_MAX_SEG]; /* key j of segment s stands at column[s] + j */
+    float *sum;                      /* [H, n_kind, ld] F32; in and out */
+} fv_attn_sum;
+
+/* The second pass over q K^T, with the lse that attention has left (without shares: what was
+ * computed before any of them was dropped).
+ *     lse' = ln(e^lse + n) = a + log(exp(lse - a) + exp(ln n - a)),  a = max(lse, ln n);
+ *            lse where n = 0
+ *     sum[h, kind[r], j] += exp(s_rj - lse'_r)      row after row in order, one addition each;
+ *                                                   keys that a row does not see get nothing
+ * The rows of two calls in order sum to the bits of one call of all of them. One row alone, into
+ * zeros, gives that row's probabilities. */
+typedef struct fv_attn_sums_args {
+    const fv_attn_args *attn; /* as it was given to attention, lse present; o is not read */
+    int32_t n_sum;
+    const fv_attn_sum *sums; /* [n_sum] no two write to the same memory */
+} fv_attn_sums_args;
 
 /* ---- the table ------------------------------------------------------------------------- */
 
@@ -205,6 +242,7 @@ typedef struct fv_backend_ops {
     fv_status (*gather)(fv_backend *be, const fv_gather_args *a);
     fv_status (*kv_write)(fv_backend *be, const fv_kv_write_args *a);
     fv_status (*attention)(fv_backend *be, const fv_attn_args *a);
+    fv_status (*attention_sums)(fv_backend *be, const fv_attn_sums_args *a);
 } fv_backend_ops;
 
 struct fv_backend {

@@ -111,7 +111,8 @@ static fv_status ask_taps(prefill *p, int32_t b, int32_t l0, int32_t l1, fv_pass
     for (int32_t l = l0; l < l1; l++) {
         if (!wants_tap(&p->req[b], l)) continue;
         fv_pass_tap *t = &tap[seq->n_tap++];
-        *t = (fv_pass_tap){.layer = l, .n_key = n_key};
+        *t = (fv_pass_tap){
+            .layer = l, .n_row = 1, .text = p->req[b].plan->visual[l], .n_key = n_key};
         FV_TRY(FV_ARENA_NEW(&p->arena, (size_t)n_head * (size_t)n_key, t->p));
     }
     seq->tap = tap;

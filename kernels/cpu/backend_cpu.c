@@ -190,9 +190,23 @@ static fv_status cpu_attention(fv_backend *be, const fv_attn_args *a) {
     assert(!a->lse.data || (a->lse.rows == a->q.rows && a->lse.cols == a->n_head));
     for (int i = 0; i < a->n_seq; i++) {
         assert(a->seqs[i].n_seg >= 1 && a->seqs[i].n_seg <= FV_ATTN_MAX_SEG);
-        assert(!a->seqs[i].tap || a->seqs[i].tap_rows <= a->seqs[i].n_rows);
+        assert(a->seqs[i].n >= 0.0f && (a->seqs[i].n == 0.0f || !a->seqs[i].share));
     }
     return run_plan(c, c->path->attention_plan(a), c->path->attention, a);
+}
+
+static fv_status cpu_attention_sums(fv_backend *be, const fv_attn_sums_args *a) {
+    cpu *c = be->impl;
+    FV_TRY(need_f32(&a->attn->q, "attention_sums' q"));
+    FV_TRY(need_f32(&a->attn->lse, "attention_sums' lse"));
+    assert(a->attn->lse.data && a->attn->lse.rows == a->attn->q.rows);
+    for (int32_t i = 0; i < a->n_sum; i++) {
+        const fv_attn_sum *q = &a->sums[i];
+        assert(q->seq >= 0 && q->seq < a->attn->n_seq && q->n_kind >= 1 && q->n >= 0.0f);
+        assert(q->n_row >= 0 && q->n_row <= a->attn->seqs[q->seq].n_rows);
+        (void)q;
+    }
+    return run_plan(c, c->path->attention_sums_plan(a), c->path->attention_sums, a);
 }
 
 const char *fv_cpu_backend_isa(const fv_backend *be) {
@@ -214,4 +228,5 @@ const fv_backend_ops fv_backend_cpu = {
     .gather = cpu_gather,
     .kv_write = cpu_kv_write,
     .attention = cpu_attention,
+    .attention_sums = cpu_attention_sums,
 };

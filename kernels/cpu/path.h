@@ -31,6 +31,10 @@ typedef struct fv_cpu_path {
     fv_cpu_plan (*attention_plan)(const fv_attn_args *a);
     fv_cpu_items *attention;
 
+    /* fv_attn_sums_args; items: keys of a KV head, of one sum */
+    fv_cpu_plan (*attention_sums_plan)(const fv_attn_sums_args *a);
+    fv_cpu_items *attention_sums;
+
     /* The args of that operation; items: rows, and no scratch. kv_write counts the rows of its
      * sequences, one sequence after another. */
     fv_cpu_items *norm, *activate, *rope, *gather, *kv_write;

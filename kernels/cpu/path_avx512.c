@@ -10,12 +10,16 @@
 
 #include "kernels/cpu/attention.inc"
 
+#include "kernels/cpu/attention_sums.inc"
+
 const fv_cpu_path fv_cpu_path_avx512 = {
     .isa = "avx512",
     .linear_plan = linear_plan,
     .linear = linear,
     .attention_plan = attention_plan,
     .attention = attention,
+    .attention_sums_plan = attention_sums_plan,
+    .attention_sums = attention_sums,
     .norm = norm_rows,
     .activate = activate_rows,
     .rope = rope_rows,

@@ -84,13 +84,22 @@ static float score(const query *u, int s, int32_t j) {
     return u->a->scale * dot(u->q, k, u->a->kv_dtype, (size_t)u->a->d_head);
 }
 
+/* What a share that is not kept leaves of o behind segment 0. */
+static void edit_share(const query *u, float l, float *o) {
+    uint8_t share = u->seq->share ? u->seq->share[u->row] : FV_SHARE_KEPT;
+    if (share == FV_SHARE_KEPT || visible(u, 0) == 0) return;
+    const void *v = u->runs[0].block[0].v;
+    for (int32_t d = 0; d < u->a->d_head; d++)
+        o[d] = share == FV_SHARE_ON_FIRST ? l * widened(v, u->a->kv_dtype, (size_t)d) : 0.0f;
+}
+
 /* Online softmax over blocks. o [D]; returns lse. */
 static float attend(const query *u, float *o) {
     int32_t D = u->a->d_head;
-    float m = -INFINITY, l = 0.0f;
-    bool first = true;
+    bool first = u->seq->n == 0.0f;
+    float m = log_f32(u->seq->n), l = first ? 0.0f : 1.0f;
     for (int32_t d = 0; d < D; d++) o[d] = 0.0f;
-    for (int s = 0; s < u->seq->n_seg; s++)
+    for (int s = 0; s < u->seq->n_seg; s++) {
         for (int32_t j0 = 0, n = visible(u, s); j0 < n; j0 += FV_KV_BLOCK) {
             int32_t nb = n - j0 < FV_KV_BLOCK ? n - j0 : FV_KV_BLOCK;
             float p[FV_KV_BLOCK], m_new = m;
@@ -110,33 +119,28 @@ static float attend(const query *u, float *o) {
             m = m_new;
             first = false;
         }
+        if (s == 0) edit_share(u, l, o);
+    }
     if (first) return -INFINITY;
     for (int32_t d = 0; d < D; d++) o[d] /= l;
     return m + log_f32(l);
 }
 
-/* tap[j] = exp(s_j - lse) over all segments, 0 for what the query does not see. */
-static void tap_row(const query *u, float lse, float *tap) {
-    int32_t column = 0;
-    for (int i = 0; i < u->seq->tap_ld; i++) tap[i] = 0.0f;
-    for (int s = 0; s < u->seq->n_seg; column += u->runs[s++].len)
-        for (int32_t j = 0, n = visible(u, s); j < n; j++)
-            tap[column + j] = exp_f32(score(u, s, j) - lse);
+static query query_of(const fv_attn_args *a, const fv_attn_seq *seq, int32_t i, int32_t h) {
+    int32_t group = a->n_head / a->n_kv;
+    return (query){.a = a,
+                   .seq = seq,
+                   .row = i,
+                   .q = row_f32(&a->q, (int64_t)seq->row0 + i) + (size_t)h * (size_t)a->d_head,
+                   .runs = seq->runs + (ptrdiff_t)(h / group) * seq->n_seg};
 }
 
 static void attention_row(const fv_attn_args *a, const fv_attn_seq *seq, int32_t i) {
-    int32_t group = a->n_head / a->n_kv, tapped = i - (seq->n_rows - seq->tap_rows);
     int64_t row = (int64_t)seq->row0 + i;
     for (int32_t h = 0; h < a->n_head; h++) {
-        size_t at = (size_t)h * (size_t)a->d_head;
-        query u = {.a = a, .seq = seq, .row = i, .q = row_f32(&a->q, row) + at};
-        u.runs = seq->runs + (ptrdiff_t)(h / group) * seq->n_seg;
-        float lse = attend(&u, row_f32(&a->o, row) + at);
+        query u = query_of(a, seq, i, h);
+        float lse = attend(&u, row_f32(&a->o, row) + (size_t)h * (size_t)a->d_head);
         if (a->lse.data) row_f32(&a->lse, row)[h] = lse;
-        if (seq->tap && tapped >= 0) {
-            size_t line = (size_t)h * (size_t)seq->tap_rows + (size_t)tapped;
-            tap_row(&u, lse, seq->tap + line * (size_t)seq->tap_ld);
-        }
     }
 }
 
@@ -152,12 +156,41 @@ static void attention(const void *args, void *scratch, int64_t begin, int64_t en
     }
 }
 
+/* ---- attention_sums: an item is one query head of one sum ------------------------------- */
+
+static fv_cpu_plan attention_sums_plan(const fv_attn_sums_args *a) {
+    return (fv_cpu_plan){.grain = 1, .n_item = (int64_t)a->n_sum * a->attn->n_head};
+}
+
+static void attention_sum(const fv_attn_args *a, const fv_attn_sum *q, int32_t h) {
+    const fv_attn_seq *seq = &a->seqs[q->seq];
+    for (int32_t i = 0; i < q->n_row; i++) {
+        query u = query_of(a, seq, seq->n_rows - q->n_row + i, h);
+        float lse = lse_with(row_f32(&a->lse, (int64_t)seq->row0 + u.row)[h], q->n);
+        int32_t line = h * q->n_kind + (q->kind ? q->kind[i] : 0);
+        for (int s = 0; s < seq->n_seg; s++) {
+            float *sum = q->sum + (size_t)line * (size_t)q->ld + q->column[s];
+            for (int32_t j = 0, n = visible(&u, s); j < n; j++)
+                sum[j] += exp_f32(score(&u, s, j) - lse);
+        }
+    }
+}
+
+static void attention_sums(const void *args, void *scratch, int64_t begin, int64_t end) {
+    const fv_attn_sums_args *a = args;
+    (void)scratch;
+    for (int64_t i = begin; i < end; i++)
+        attention_sum(a->attn, &a->sums[i / a->attn->n_head], (int32_t)(i % a->attn->n_head));
+}
+
 const fv_cpu_path fv_cpu_path_plain = {
     .isa = "plain",
     .linear_plan = linear_plan,
     .linear = linear,
     .attention_plan = attention_plan,
     .attention = attention,
+    .attention_sums_plan = attention_sums_plan,
+    .attention_sums = attention_sums,
     .norm = norm_rows,
     .activate = activate_rows,
     .rope = rope_rows,

@@ -11,6 +11,7 @@
 
 #include "common/arena.h"
 #include "model/net/rope.h"
+#include "model/net/taps.h"
 #include "model/net/workspace.h"
 
 struct fv_decoder {
@@ -36,7 +37,7 @@ typedef struct pass_tables {
     int32_t n_wanted, *wanted; /* row numbers */
     fv_attn_seq *attn_wanted;  /* [n_seq] */
     fv_tensor cos_wanted, sin_wanted;
-    fv_tensor *tap; /* [n_seq] room for one layer's tap on the device */
+    fv_taps taps;
 } pass_tables;
 
 /* Activations of one layer. */
@@ -159,30 +160,6 @@ static fv_status put_angles(fv_decoder *dec, const int32_t *pos, int32_t n, fv_t
     return dev->ops->copy_async(dev, sin_out->data, s, bytes);
 }
 
-static int32_t tap_columns(const fv_pass_seq *seq) {
-    int32_t most = 0;
-    for (int32_t i = 0; i < seq->n_tap; i++)
-        if (seq->tap[i].n_key > most) most = seq->tap[i].n_key;
-    return most;
-}
-
-static fv_status cut_taps(fv_decoder *dec, const fv_pass *pass, pass_tables *t) {
-    FV_TRY(FV_ARENA_NEW(&dec->host, pass->n_seq, t->tap));
-    for (int32_t b = 0; b < pass->n_seq; b++)
-        if (pass->seq[b].n_tap)
-            t->tap[b] =
-                fv_workspace_cut(&dec->ws, FV_F32, dec->cfg->n_head, tap_columns(&pass->seq[b]));
-    return FV_OK;
-}
-
-static size_t tap_bytes(const fv_text_config *c, const fv_pass *pass) {
-    size_t bytes = 0;
-    for (int32_t b = 0; b < pass->n_seq; b++)
-        if (pass->seq[b].n_tap)
-            bytes += fv_workspace_need(FV_F32, c->n_head, tap_columns(&pass->seq[b]));
-    return bytes;
-}
-
 static size_t scratch_bytes(const fv_text_config *c, fv_dtype act, int32_t rows) {
     size_t head = fv_workspace_need(act, rows, c->n_head * c->d_head);
     size_t kv = fv_workspace_need(act, rows, c->n_kv * c->d_head);
@@ -225,7 +202,7 @@ static fv_status make_tables(fv_decoder *dec, const fv_pass *pass, pass_tables *
         memcpy(pos + row0, pass->seq[b].pos, (size_t)pass->seq[b].n_rows * sizeof *pos);
     }
     for (int32_t i = 0; i < t->n_wanted; i++) pos_wanted[i] = pos[t->wanted[i]];
-    FV_TRY(cut_taps(dec, pass, t));
+    FV_TRY(fv_taps_cut(&dec->ws, &dec->host, dec->cfg, pass, &t->taps));
     FV_TRY(put_angles(dec, pos, t->n_rows, &t->cos, &t->sin));
     return put_angles(dec, pos_wanted, t->n_wanted, &t->cos_wanted, &t->sin_wanted);
 }
@@ -272,34 +249,19 @@ static fv_status write_kv(fv_decoder *dec, const fv_pass *pass, const pass_table
     return FV_OK;
 }
 
-static const fv_pass_tap *tap_of(const fv_pass_seq *seq, int32_t l) {
-    for (int32_t i = 0; i < seq->n_tap; i++)
-        if (seq->tap[i].layer == l) return &seq->tap[i];
-    return NULL;
-}
-
-static void ask_tap(const fv_pass_tap *tap, const pass_tables *t, int32_t b, fv_attn_seq *seq) {
-    assert(!tap || (seq->n_rows > 0 &&
-                    tap->n_key == seq->runs[FV_SEG_VISUAL].len + seq->runs[FV_SEG_TEXT].len));
-    seq->tap = tap ? t->tap[b].data : NULL;
-    seq->tap_rows = tap ? 1 : 0;
-    seq->tap_ld = tap ? tap->n_key : 0;
-}
-
-static fv_status bring_tap(fv_decoder *dec, const fv_pass_tap *tap, const fv_attn_seq *seq) {
-    fv_device *dev = dec->be->device;
-    size_t n = (size_t)dec->cfg->n_head * (size_t)tap->n_key;
-    return dev->ops->copy_async(dev, tap->p, seq->tap, n * sizeof *tap->p);
-}
-
+/* seqs: all rows, or the wanted ones, which are the last. */
 static fv_status attend(fv_decoder *dec, const fv_pass *pass, const pass_tables *t,
                         fv_attn_seq *seqs, int32_t l, fv_tensor q, fv_tensor o) {
     for (int32_t b = 0; b < pass->n_seq; b++) {
-        seqs[b].runs = fv_kv_runs(pass->seq[b].kv, l);
-        ask_tap(tap_of(&pass->seq[b], l), t, b, &seqs[b]);
+        const fv_pass_seq *seq = &pass->seq[b];
+        const uint8_t *share = seq->share ? seq->share[l] : NULL;
+        seqs[b].runs = fv_kv_runs(seq->kv, l);
+        seqs[b].share = share ? share + seq->n_rows - seqs[b].n_rows : NULL;
+        seqs[b].n = seq->n;
     }
     fv_attn_args a = {.q = q,
                       .o = o,
+                      .lse = fv_taps_lse(&t->taps, pass, l, q.rows),
                       .kv_dtype = fv_kv_get_shape(pass->seq[0].kv)->dtype,
                       .n_head = dec->cfg->n_head,
                       .n_kv = dec->cfg->n_kv,
@@ -308,9 +270,7 @@ static fv_status attend(fv_decoder *dec, const fv_pass *pass, const pass_tables 
                       .scale = 1.0f / sqrtf((float)dec->cfg->d_head),
                       .seqs = seqs};
     FV_TRY(dec->be->ops->attention(dec->be, &a));
-    for (int32_t b = 0; b < pass->n_seq; b++)
-        if (seqs[b].tap) FV_TRY(bring_tap(dec, tap_of(&pass->seq[b], l), &seqs[b]));
-    return FV_OK;
+    return fv_taps_read(&t->taps, dec->be, pass, l, &a);
 }
 
 static fv_status ffn(fv_decoder *dec, const fv_text_layer *w, const layer_scratch *s, fv_tensor x) {
@@ -380,7 +340,7 @@ fv_status fv_decoder_layers(fv_decoder *dec, fv_pass *pass, int32_t l0, int32_t 
     for (int32_t b = 0; b < pass->n_seq; b++) wanted += pass->seq[b].wanted;
     fv_dtype act = dec->be->ops->act;
     FV_TRY(fv_workspace_reset(&dec->ws, scratch_bytes(c, act, rows) +
-                                            scratch_bytes(c, act, wanted) + tap_bytes(c, pass) +
+                                            scratch_bytes(c, act, wanted) + fv_taps_bytes(c, pass) +
                                             fv_workspace_need(FV_F32, wanted, c->d_model) +
                                             2 * fv_workspace_need(FV_F32, rows, dec->rope.half) +
                                             2 * fv_workspace_need(FV_F32, wanted, dec->rope.half)));

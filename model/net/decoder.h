@@ -29,13 +29,21 @@ fv_backend *fv_decoder_backend(const fv_decoder *dec);
 /* Embeddings of n token ids into y [n, d]. FV_EINVAL for an id outside the vocabulary. */
 fv_status fv_decoder_embed(fv_decoder *dec, const int32_t *ids, int32_t n, fv_tensor y);
 
-/* A tap: the attention probabilities of a sequence's last row in one layer, per query head. They
- * are read beside the softmax and change no bit of what the layer computes. */
+/* A tap: what the last rows of a sequence pay to each key in one layer, per query head, summed over
+ * those rows: one row alone, into zeros, gives its attention probabilities. Taps are read beside
+ * the softmax and change no bit of what the layer computes. A window of rows that lies in several
+ * passes gives the bits of one pass: each pass goes on with what `p` holds. */
 typedef struct fv_pass_tap {
-    int32_t layer; /* in the network's last layer the row must be a wanted one */
-    int32_t n_key; /* keys that every head of the layer holds for the sequence after the pass */
-    float *p;      /* [H, n_key] on the host: visual keys, then text keys, each in the order of
-                    * the store; written when the backend has synced */
+    int32_t layer;   /* in the network's last layer the rows must be wanted ones */
+    int32_t n_row;   /* last rows of the sequence in this pass */
+    float n;         /* of n-softmax: probabilities are exp(s_j) / (n + sum_j exp(s_j)) */
+    bool by_segment; /* rows of each segment are summed apart */
+    int32_t text;    /* column of the first text key; visual keys start at 0, each in the order of
+                      * the store */
+    int32_t n_key;   /* columns */
+    float *p;        /* [H, FV_N_SEG if by_segment, n_key] on the host, in and out; read it when the
+                      * backend has synced */
+    float *o; /* NULL, or [H D] on the host: attention's output for the last row, ahead of Wo */
 } fv_pass_tap;
 
 /* The rows of one sequence in a pass. In layers that have no visual extent yet, the store
@@ -47,7 +55,11 @@ typedef struct fv_pass_seq {
     const uint8_t *seg; /* [n_rows] fv_kv_segment */
     int32_t wanted;     /* how many of its last rows are wanted out of the last layer */
     int32_t n_tap;
-    const fv_pass_tap *tap; /* [n_tap] one per layer that is asked */
+    const fv_pass_tap *tap; /* [n_tap] */
+    float n;                /* of n-softmax in every layer, 0: the softmax */
+    /* Per layer NULL, or [n_rows] fv_attn_share: what becomes of each row's attention on visual
+     * keys; with n = 0. NULL: nothing in any layer. */
+    const uint8_t *const *share;
 } fv_pass_seq;
 
 typedef struct fv_pass {

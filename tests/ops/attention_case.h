@@ -1,9 +1,10 @@
 #ifndef FOVEA_TESTS_OPS_ATTENTION_CASE_H
 #define FOVEA_TESTS_OPS_ATTENTION_CASE_H
 
-/* A random attention call: sequences with ragged runs, hidden rows and taps.
+/* A random attention call: sequences with ragged runs, hidden rows, shares and n; and sums of what
+ * it paid.
  *
- * All outputs (o, lse, the taps) lie in one array, so that one comparison sees everything.
+ * All outputs (o, lse, the sums) lie in one array, so that one comparison sees everything.
  * What must not be read would show: rows behind a run's end and rows that no query sees hold
  * NaN, and the block behind a run's last one has an address that nobody may touch. */
 #include "tests/ops/ops_test.h"
@@ -13,7 +14,9 @@ enum { CASE_MAX_SEQ = 4 };
 typedef struct attention_case {
     fv_attn_args args;
     fv_attn_seq seqs[CASE_MAX_SEQ];
-    fv_tensor out; /* [1, all outputs] */
+    fv_attn_sums_args sums_args;
+    fv_attn_sum sums[CASE_MAX_SEQ]; /* of each sequence one, if any */
+    fv_tensor out;                  /* [1, all outputs] */
     int n_run;
     void **memory; /* everything to free */
     int n_memory;
@@ -23,7 +26,9 @@ typedef struct attention_shape {
     fv_dtype dtype;
     int n_kv, group, D, n_seq;
     int max_rows, max_seg, max_len;
-    bool causal, lse, tap;
+    bool causal, lse;
+    bool shares, n; /* some rows lose segment 0's share; some sequences have n-softmax */
+    bool sums;      /* needs lse */
 } attention_shape;
 
 static inline void *case_room(attention_case *c, size_t bytes) {
@@ -56,11 +61,25 @@ static inline void case_fill_run(attention_case *c, const attention_shape *s, fv
     run->block[n_block] = (fv_kv_block){(void *)(uintptr_t)64, (void *)(uintptr_t)64};
 }
 
-static inline void case_fill_seq(attention_case *c, const attention_shape *s, fv_attn_seq *q) {
+/* A sum over the last rows; segments stand apart and out of order. */
+static inline void case_fill_sum(attention_case *c, const fv_attn_seq *q, fv_attn_sum *sum,
+                                 int longest) {
+    *sum = (fv_attn_sum){.n_row = random_int(0, q->n_rows),
+                         .n = (float)random_int(0, 2),
+                         .n_kind = random_int(1, 2),
+                         .ld = q->n_seg * (longest + 2)};
+    uint8_t *kind = case_room(c, (size_t)sum->n_row);
+    for (int i = 0; i < sum->n_row; i++) kind[i] = (uint8_t)random_int(0, sum->n_kind - 1);
+    if (random_int(0, 2)) sum->kind = kind;
+    for (int s = 0; s < q->n_seg; s++) sum->column[s] = (q->n_seg - 1 - s) * (longest + 2) + 1;
+}
+
+static inline void case_fill_seq(attention_case *c, const attention_shape *s, fv_attn_seq *q,
+                                 fv_attn_sum *sum) {
     int n_seg = q->n_seg;
     fv_kv_run *runs = case_room(c, (size_t)(s->n_kv * n_seg) * sizeof *runs);
     int32_t *hidden = case_room(c, (size_t)(n_seg * q->n_rows) * sizeof *hidden);
-    int longest = 0;
+    int longest = 0; /* rows of a head, all segments together */
     for (int seg = 0; seg < n_seg; seg++) {
         int len = random_int(0, s->max_len), least_hidden = q->n_rows ? len + 9 : 0;
         for (int i = 0; i < q->n_rows; i++) {
@@ -82,10 +101,11 @@ static inline void case_fill_seq(attention_case *c, const attention_shape *s, fv
     }
     q->runs = runs;
     q->hidden = s->causal ? hidden : NULL;
-    if (s->tap) {
-        q->tap_rows = random_int(0, q->n_rows < 3 ? q->n_rows : 3);
-        q->tap_ld = longest + random_int(0, 3);
-    }
+    uint8_t *share = case_room(c, (size_t)q->n_rows);
+    for (int i = 0; i < q->n_rows; i++) share[i] = (uint8_t)random_int(0, FV_SHARE_ON_FIRST);
+    if (s->n && random_int(0, 2)) q->n = random_int(0, 1) ? 1.0f : 37.5f;
+    if (s->shares && q->n == 0 && random_int(0, 2)) q->share = share;
+    if (s->sums) case_fill_sum(c, q, sum, longest);
 }
 
 static inline attention_case attention_case_new(const attention_shape *s) {
@@ -99,8 +119,9 @@ static inline attention_case attention_case_new(const attention_shape *s) {
                            .n_rows = random_int(i ? 0 : 1, s->max_rows),
                            .n_seg = random_int(1, s->max_seg)};
         M += q->n_rows;
-        case_fill_seq(&c, s, q);
-        n += (size_t)(H * q->tap_rows) * (size_t)q->tap_ld;
+        case_fill_seq(&c, s, q, &c.sums[i]);
+        c.sums[i].seq = i;
+        n += (size_t)(H * c.sums[i].n_kind) * (size_t)c.sums[i].ld;
     }
     fv_tensor q = tensor_new(FV_F32, M, H * s->D, random_int(0, 3)), o = q;
     c.memory = realloc(c.memory, (size_t)(c.n_memory + 1) * sizeof *c.memory);
@@ -116,11 +137,11 @@ static inline attention_case attention_case_new(const attention_shape *s) {
     at += (size_t)M * (size_t)o.ld;
     fv_tensor lse = fv_tensor_of(at, FV_F32, M, H);
     at += (size_t)M * (size_t)H;
-    for (int i = 0; i < s->n_seq; i++)
-        if (s->tap && c.seqs[i].tap_rows > 0) {
-            c.seqs[i].tap = at;
-            at += (size_t)(H * c.seqs[i].tap_rows) * (size_t)c.seqs[i].tap_ld;
-        }
+    for (int i = 0; i < s->n_seq; i++) {
+        c.sums[i].sum = at;
+        at += (size_t)(H * c.sums[i].n_kind) * (size_t)c.sums[i].ld;
+    }
+    if (s->sums) c.sums_args.n_sum = s->n_seq;
     c.args = (fv_attn_args){.q = q,
                             .o = o,
                             .kv_dtype = s->dtype,
@@ -129,7 +150,7 @@ static inline attention_case attention_case_new(const attention_shape *s) {
                             .d_head = s->D,
                             .n_seq = s->n_seq,
                             .scale = 1.0f / sqrtf((float)s->D)};
-    if (s->lse) c.args.lse = lse;
+    if (s->lse || s->sums) c.args.lse = lse;
     return c;
 }
 
@@ -141,7 +162,16 @@ static inline void attention_case_free(attention_case *c) {
 /* The case holds its own sequences; call this before every use, because it may have moved. */
 static inline const fv_attn_args *attention_case_args(attention_case *c) {
     c->args.seqs = c->seqs;
+    c->sums_args.attn = &c->args;
+    c->sums_args.sums = c->sums;
     return &c->args;
+}
+
+/* Attention, and the sums that the case asks for. */
+static inline fv_status attention_case_run(fv_backend *be, attention_case *c) {
+    fv_status st = be->ops->attention(be, attention_case_args(c));
+    if (st == FV_OK && c->sums_args.n_sum) st = be->ops->attention_sums(be, &c->sums_args);
+    return st;
 }
 
 static inline attention_shape attention_shape_random(void) {
@@ -159,7 +189,9 @@ static inline attention_shape attention_shape_random(void) {
                          .max_len = lens[random_int(0, 9)],
                          .causal = random_int(0, 3) > 0,
                          .lse = random_int(0, 1),
-                         .tap = random_int(0, 1)};
+                         .shares = random_int(0, 1),
+                         .n = random_int(0, 1),
+                         .sums = random_int(0, 1)};
     return s;
 }
 

@@ -86,7 +86,8 @@ static void test_parts(void) {
 
 /* ---- attention ------------------------------------------------------------------------- */
 
-/* Runs query rows [i0, i1) of sequence s as a call of their own; results go to the same rows. */
+/* Runs query rows [i0, i1) of sequence s as a call of their own; results go to the same rows, and
+ * what they pay to the same sums. */
 static void attention_rows(fv_backend *be, attention_case *c, int s, int i0, int i1) {
     fv_attn_args a = c->args;
     fv_attn_seq q = c->seqs[s];
@@ -97,32 +98,34 @@ static void attention_rows(fv_backend *be, attention_case *c, int s, int i0, int
     q.hidden = q.hidden ? hidden : NULL;
     q.row0 += i0;
     q.n_rows = n;
-    q.tap = NULL;
-    q.tap_rows = 0;
+    q.share = q.share ? q.share + i0 : NULL;
     a.n_seq = 1;
     a.seqs = &q;
     must(be->ops->attention(be, &a));
+    fv_attn_sum sum = c->sums[s];
+    int first = c->seqs[s].n_rows - sum.n_row, skipped = i0 < first ? 0 : i0 - first;
+    sum.seq = 0;
+    sum.n_row = i1 - first - skipped;
+    sum.kind = sum.kind ? sum.kind + skipped : NULL;
+    if (c->sums_args.n_sum && sum.n_row > 0)
+        must(be->ops->attention_sums(be, &(fv_attn_sums_args){&a, 1, &sum}));
     free(hidden);
 }
 
 static void test_attention(void) {
-    group("attention: rows alone or in pieces have the bits that they have together");
+    group("attention and its sums: rows in pieces have the bits that they have together");
     for (int i = 0; i < 40; i++)
         for (int v = 0; v < n_variant; v++) {
             attention_shape s = attention_shape_random();
-            s.tap = false;
             if (v == 0) s.max_len = s.max_len > 70 ? 70 : s.max_len; /* plain is slow */
             attention_case c = attention_case_new(&s);
             fv_backend be = variants[v].be;
             size_t n = tensor_bytes(&c.out) / 4;
-            float *together = room(n * 4);
-            must(be.ops->attention(&be, attention_case_args(&c)));
+            float *before = room(n * 4), *together = room(n * 4);
+            memcpy(before, c.out.data, n * 4);
+            must(attention_case_run(&be, &c));
             memcpy(together, c.out.data, n * 4);
-            /* The pieces must bring it all back: what they own is wiped first. */
-            for (int q = 0; q < s.n_seq; q++)
-                for (int r = 0; r < c.seqs[q].n_rows; r++)
-                    for (int d = 0; d < c.args.o.cols; d++)
-                        put(&c.args.o, c.seqs[q].row0 + r, d, 12345.0f);
+            memcpy(c.out.data, before, n * 4); /* the pieces must bring it all back */
             for (int q = 0; q < s.n_seq; q++)
                 for (int r = 0, step; r < c.seqs[q].n_rows; r += step) {
                     int left = c.seqs[q].n_rows - r;
@@ -132,6 +135,7 @@ static void test_attention(void) {
             long at = first_difference(c.out.data, together, n);
             check(at < 0, "%s %s D=%d G=%d: differs at %ld of %zu", variants[v].name,
                   fv_dtype_name(s.dtype), s.D, s.group, at, n);
+            free(before);
             free(together);
             attention_case_free(&c);
         }

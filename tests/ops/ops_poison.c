@@ -65,7 +65,7 @@ static void test_attention(void) {
             attention_case c = attention_case_new(&s);
             fill_pattern(&c.out);
             fv_backend be = variants[v].be;
-            must(be.ops->attention(&be, attention_case_args(&c)));
+            must(attention_case_run(&be, &c));
             size_t bad = 0;
             for (size_t j = 0; j < tensor_bytes(&c.out) / 4; j++) {
                 float f = ((float *)c.out.data)[j];
@@ -96,31 +96,29 @@ static void test_attention(void) {
     }
 }
 
-/* A run without keys: o = 0, lse = -inf, tap = 0. */
+/* A run without keys: o = 0, lse = -inf or ln n, and it pays nothing. */
 static void test_empty(void) {
-    group("attention: a query that sees nothing gets o = 0, lse = -inf and a tap of zeros");
+    group("attention: a query that sees nothing gets o = 0, lse = ln n and adds to no sum");
     for (int v = 0; v < n_variant; v++)
-        for (int len = 0; len <= 70; len += 70) {
+        for (int i = 0; i < 4; i++) {
+            int len = i % 2 * 70, n = i / 2;
             enum { H = 2, D = 20, ROWS = 3 };
             int32_t hidden[ROWS] = {len, len + 4, len};
             fv_kv_block blocks[2];
             memset(blocks, 0, sizeof blocks); /* nobody may follow these */
             fv_kv_run run = {.block = len ? blocks : NULL, .len = len};
-            float tap[H * ROWS * 71];
+            float sum[H * 71];
+            uint8_t share[ROWS] = {FV_SHARE_KEPT, FV_SHARE_ON_FIRST, FV_SHARE_DROPPED};
             fv_tensor q = tensor_new(FV_F32, ROWS, H * D, 0),
                       o = tensor_new(FV_F32, ROWS, H * D, 0);
             fv_tensor lse = tensor_new(FV_F32, ROWS, H, 0);
             fill_normal(&q, 1);
             fill_pattern(&o);
             fill_pattern(&lse);
-            for (int i = 0; i < H * ROWS * 71; i++) tap[i] = PATTERN;
-            fv_attn_seq s = {.n_rows = ROWS,
-                             .n_seg = 1,
-                             .runs = &run,
-                             .hidden = hidden,
-                             .tap = tap,
-                             .tap_rows = ROWS,
-                             .tap_ld = 71};
+            for (int j = 0; j < H * 71; j++) sum[j] = PATTERN;
+            fv_attn_seq s = {.n_rows = ROWS, .n_seg = 1, .runs = &run, .hidden = hidden};
+            if (n == 0) s.share = share;
+            s.n = (float)n;
             fv_attn_args a = {.q = q,
                               .o = o,
                               .lse = lse,
@@ -134,10 +132,13 @@ static void test_empty(void) {
             fv_backend be = variants[v].be;
             must(be.ops->attention(&be, &a));
             bool ok = true;
-            for (int i = 0; i < ROWS * H * D; i++) ok &= ((float *)o.data)[i] == 0.0f;
-            for (int i = 0; i < ROWS * H; i++) ok &= ((float *)lse.data)[i] == -INFINITY;
-            for (int i = 0; i < H * ROWS * 71; i++) ok &= tap[i] == 0.0f;
-            check(ok, "%s len=%d", variants[v].name, len);
+            for (int j = 0; j < ROWS * H * D; j++) ok &= ((float *)o.data)[j] == 0.0f;
+            for (int j = 0; j < ROWS * H; j++)
+                ok &= ((float *)lse.data)[j] == (n ? 0.0f : -INFINITY);
+            fv_attn_sum to = {.n_row = ROWS, .n_kind = 1, .n = 1, .ld = 71, .sum = sum};
+            must(be.ops->attention_sums(&be, &(fv_attn_sums_args){&a, 1, &to}));
+            for (int j = 0; j < H * 71; j++) ok &= sum[j] == PATTERN;
+            check(ok, "%s len=%d n=%d", variants[v].name, len, n);
             free(q.data);
             free(o.data);
             free(lse.data);

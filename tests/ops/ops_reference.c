@@ -408,52 +408,59 @@ static void test_kv_write(void) {
         }
 }
 
+enum { MAX_KEY = 1024, MAX_D = 256 };
+
+/* exp(score) of every key for query row i and head h, hidden ones 0, segment after segment; and
+ * their sum with n. */
+static double weights(const attention_case *c, const fv_attn_seq *q, int i, int h, double *w) {
+    const fv_attn_args *a = &c->args;
+    const fv_kv_run *runs = q->runs + h / (a->n_head / a->n_kv) * q->n_seg;
+    double sum = (double)q->n;
+    for (int seg = 0; seg < q->n_seg; seg++)
+        for (int j = 0; j < runs[seg].len; j++, w++) {
+            *w = 0;
+            if (j >= runs[seg].len - (q->hidden ? q->hidden[seg * q->n_rows + i] : 0)) continue;
+            fv_tensor k = fv_tensor_of(runs[seg].block[j / FV_KV_BLOCK].k, a->kv_dtype, FV_KV_BLOCK,
+                                       a->d_head);
+            double dot = 0;
+            for (int d = 0; d < a->d_head; d++)
+                dot += get(&a->q, q->row0 + i, h * a->d_head + d) * get(&k, j % FV_KV_BLOCK, d);
+            sum += *w = exp(dot * (double)a->scale);
+        }
+    return sum;
+}
+
 /* Softmax over all keys at once. Returns the largest error, in units of what is allowed. */
-static double attention_error(attention_case *c, int s, int i, int h) {
+static double attention_error(const attention_case *c, int s, int i, int h) {
+    static double w[MAX_KEY], o[MAX_D];
     const fv_attn_args *a = &c->args;
     const fv_attn_seq *q = &c->seqs[s];
-    enum { MAX_KEY = 1024, MAX_D = 256 };
-    static double score[MAX_KEY], o[MAX_D];
     const fv_kv_run *runs = q->runs + h / (a->n_head / a->n_kv) * q->n_seg;
-    int row = q->row0 + i, D = a->d_head, n = 0, column = 0;
-    double sum = 0, top = -INFINITY, worst = 0;
+    int row = q->row0 + i, D = a->d_head, column = 0;
+    uint8_t share = q->share ? q->share[i] : FV_SHARE_KEPT;
+    double sum = weights(c, q, i, h, w), of_first = 0, worst = 0;
     memset(o, 0, sizeof o);
-    for (int seg = 0; seg < q->n_seg; seg++)
-        for (int j = 0; j < runs[seg].len - (q->hidden ? q->hidden[seg * q->n_rows + i] : 0); j++) {
-            fv_tensor k =
-                fv_tensor_of(runs[seg].block[j / FV_KV_BLOCK].k, a->kv_dtype, FV_KV_BLOCK, D);
-            double dot = 0;
-            for (int d = 0; d < D; d++)
-                dot += get(&a->q, row, h * D + d) * get(&k, j % FV_KV_BLOCK, d);
-            score[n] = dot * (double)a->scale;
-            top = fmax(top, score[n++]);
-        }
-    for (int j = 0; j < n; j++) sum += exp(score[j] - top);
-    double lse = n ? top + log(sum) : -INFINITY;
-    n = 0;
-    for (int seg = 0; seg < q->n_seg; column += runs[seg++].len) {
-        int seen = runs[seg].len - (q->hidden ? q->hidden[seg * q->n_rows + i] : 0);
+    for (int j = 0; share != FV_SHARE_KEPT && j < runs[0].len; j++) {
+        of_first += w[j];
+        w[j] = 0;
+    }
+    if (share == FV_SHARE_ON_FIRST && of_first > 0) w[0] = of_first;
+    for (int seg = 0; seg < q->n_seg; column += runs[seg++].len)
         for (int j = 0; j < runs[seg].len; j++) {
-            double p = j < seen ? exp(score[n++] - lse) : 0;
-            int tapped = i - (q->n_rows - q->tap_rows);
-            if (q->tap && tapped >= 0) {
-                double tap = q->tap[(h * q->tap_rows + tapped) * q->tap_ld + column + j];
-                worst = fmax(worst, fabs(tap - p) / 2e-6);
-            }
-            if (j >= seen) continue;
+            if (w[column + j] == 0) continue; /* its value may not be there */
             fv_tensor v =
                 fv_tensor_of(runs[seg].block[j / FV_KV_BLOCK].v, a->kv_dtype, FV_KV_BLOCK, D);
-            for (int d = 0; d < D; d++) o[d] += p * get(&v, j % FV_KV_BLOCK, d);
+            for (int d = 0; d < D; d++) o[d] += w[column + j] / sum * get(&v, j % FV_KV_BLOCK, d);
         }
-    }
     for (int d = 0; d < D; d++) worst = fmax(worst, fabs(get(&a->o, row, h * D + d) - o[d]) / 5e-6);
-    if (a->lse.data && n)
+    double lse = log(sum);
+    if (a->lse.data && sum > 0)
         worst = fmax(worst, fabs(get(&a->lse, row, h) - lse) / (2e-6 * (1 + fabs(lse))));
     return worst;
 }
 
 static void test_attention(void) {
-    group("attention: softmax(scale q K^T) V, lse and tap, over segments");
+    group("attention: (n-)softmax(scale q K^T) V and lse, over segments, with shares dropped");
     for (int i = 0; i < 60; i++)
         for (int v = 0; v < n_variant; v++) {
             attention_shape s = attention_shape_random();
@@ -470,6 +477,52 @@ static void test_attention(void) {
         }
 }
 
+/* before: what the sums held, [H, n_kind, ld]. Returns the largest error of head h. */
+static double sum_error(const attention_case *c, const fv_attn_sum *to, const float *before,
+                        int h) {
+    static double w[MAX_KEY];
+    const fv_attn_seq *q = &c->seqs[to->seq];
+    const fv_kv_run *runs = q->runs + h / (c->args.n_head / c->args.n_kv) * q->n_seg;
+    size_t n = (size_t)to->n_kind * (size_t)to->ld, at = (size_t)h * n;
+    double *want = room(n * sizeof *want), worst = 0;
+    for (size_t j = 0; j < n; j++) want[j] = (double)before[at + j];
+    for (int i = 0; i < to->n_row; i++) {
+        int column = 0;
+        double sum = weights(c, q, q->n_rows - to->n_row + i, h, w) + (double)to->n;
+        double *line = want + (size_t)(to->kind ? to->kind[i] : 0) * (size_t)to->ld;
+        for (int s = 0; s < q->n_seg; column += runs[s++].len)
+            for (int j = 0; j < runs[s].len; j++)
+                if (w[column + j] > 0) line[to->column[s] + j] += w[column + j] / sum;
+    }
+    for (size_t j = 0; j < n; j++)
+        worst = fmax(worst, fabs((double)to->sum[at + j] - want[j]) / (2e-6 * (1 + to->n_row)));
+    free(want);
+    return worst;
+}
+
+static void test_attention_sums(void) {
+    group("attention_sums: what rows pay to keys, by kind of row, with n");
+    for (int i = 0; i < 40; i++)
+        for (int v = 0; v < n_variant; v++) {
+            attention_shape s = attention_shape_random();
+            s.sums = true;
+            attention_case c = attention_case_new(&s);
+            float *before = room(tensor_bytes(&c.out));
+            memcpy(before, c.out.data, tensor_bytes(&c.out));
+            must(attention_case_run(&variants[v].be, &c));
+            double worst = 0;
+            for (int q = 0; q < s.n_seq; q++)
+                for (int h = 0; h < c.args.n_head; h++) {
+                    const float *old = before + (c.sums[q].sum - (float *)c.out.data);
+                    worst = fmax(worst, sum_error(&c, &c.sums[q], old, h));
+                }
+            check(worst <= 1, "%s %s D=%d G=%d: %.2f of the bound", variants[v].name,
+                  fv_dtype_name(s.dtype), s.D, s.group, worst);
+            free(before);
+            attention_case_free(&c);
+        }
+}
+
 int main(void) {
     n_variant = variants_open(variants, (const int[]){2}, 1);
     test_math();
@@ -482,6 +535,7 @@ int main(void) {
     test_gather();
     test_kv_write();
     test_attention();
+    test_attention_sums();
     variants_close(variants, n_variant);
     return summary();
 }

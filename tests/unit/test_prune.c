@@ -150,10 +150,11 @@ static void check_fastv(const char *line) {
     cr_assert(o && tap && mean && runs && block);
     for (int32_t g = 0; g < Hkv; g++)
         lay_runs(&runs[2 * g], &block[g * blocks], k + (size_t)g * (size_t)(n_key * d), d, n);
-    fv_attn_seq seq = {
-        .n_rows = 1, .n_seg = 2, .runs = runs, .tap = tap, .tap_rows = 1, .tap_ld = n_key};
+    float *lse = calloc((size_t)H, sizeof *lse);
+    fv_attn_seq seq = {.n_rows = 1, .n_seg = 2, .runs = runs};
     fv_attn_args a = {.q = fv_tensor_of(q, FV_F32, 1, H * d),
                       .o = fv_tensor_of(o, FV_F32, 1, H * d),
+                      .lse = fv_tensor_of(lse, FV_F32, 1, H),
                       .kv_dtype = FV_F32,
                       .n_head = H,
                       .n_kv = Hkv,
@@ -164,6 +165,8 @@ static void check_fastv(const char *line) {
     fv_backend be;
     cr_assert_eq(fv_backend_open(&be, "cpu", &(fv_backend_options){.n_threads = 1}), FV_OK);
     cr_assert_eq(be.ops->attention(&be, &a), FV_OK);
+    fv_attn_sum sum = {.n_row = 1, .n_kind = 1, .ld = n_key, .column = {0, n[0]}, .sum = tap};
+    cr_assert_eq(be.ops->attention_sums(&be, &(fv_attn_sums_args){&a, 1, &sum}), FV_OK);
     fv_prune_head_mean(tap, H, n_key, n[0], mean);
     snprintf(policy, sizeof policy, "prune=fastv,layer=4,keep=%s", share);
     assert_kept(line, kept, choose(policy, n[0], 1, mean, kept));
@@ -172,6 +175,7 @@ static void check_fastv(const char *line) {
     free(runs);
     free(mean);
     free(tap);
+    free(lse);
     free(o);
     free(k);
     free(q);

@@ -39,7 +39,8 @@ static fv_kv *tap_layer(tiny_net *net, const tiny_prompt *p, int32_t layer, floa
             ok(fv_decoder_embed(net->dec, &p->ids[i], 1, fv_tensor_of(row, FV_F32, 1, d)));
     }
     for (int32_t l = 0; l <= layer; l++) ok(fv_kv_extent(kv, l, p->n_visual));
-    fv_pass_tap one = {.layer = layer, .n_key = n, .p = tap};
+    memset(tap, 0, sizeof *tap * HEADS * (size_t)n);
+    fv_pass_tap one = {.layer = layer, .n_row = 1, .text = p->n_visual, .n_key = n, .p = tap};
     fv_pass_seq seq = {
         .kv = kv, .n_rows = n, .pos = pos, .seg = p->seg, .wanted = 1, .n_tap = 1, .tap = &one};
     fv_pass pass = {.x = fv_tensor_of(x, FV_F32, n, d), .n_seq = 1, .seq = &seq};
