@@ -3,6 +3,7 @@
 
 #include <assert.h>
 
+#include "policy/conflicts.h"
 #include "policy/words_internal.h"
 
 static fv_status find_stage(word name, fv_stage *out) {
@@ -59,20 +60,21 @@ static fv_status parse_stage(fv_policy *p, word clause, bool *seen) {
     return FV_OK;
 }
 
+static fv_status parse(const char *text, fv_policy *p);
+
 static fv_status apply_preset(fv_policy *p, word name) {
     int32_t n;
     const fv_preset_info *presets = fv_policy_presets(&n);
     char all[512] = "";
     for (int32_t i = 0; i < n; i++) {
-        if (word_is(name, presets[i].name)) return fv_policy_parse(presets[i].text, p);
+        if (word_is(name, presets[i].name)) return parse(presets[i].text, p);
         join_names(all, sizeof all, presets[i].name);
     }
     return FV_FAIL(FV_EINVAL, "policy: there is no preset '%.*s'; presets are %s", (int)name.n,
                    name.s, all);
 }
 
-fv_status fv_policy_parse(const char *text, fv_policy *out) {
-    fv_policy p = {0};
+static fv_status parse(const char *text, fv_policy *p) {
     bool seen[FV_N_STAGE] = {false};
     const char *at = text, *end = text + strlen(text);
     word clause, key, value;
@@ -80,11 +82,20 @@ fv_status fv_policy_parse(const char *text, fv_policy *out) {
         if (clause.n == 0) continue;
         if (split(clause, '=', &key, &value) && word_is(key, "preset")) {
             if (!first) return FV_FAIL(FV_EINVAL, "policy: preset=... must stand first");
-            FV_TRY(apply_preset(&p, value));
+            FV_TRY(apply_preset(p, value));
         } else {
-            FV_TRY(parse_stage(&p, clause, seen));
+            FV_TRY(parse_stage(p, clause, seen));
         }
     }
+    return FV_OK;
+}
+
+fv_status fv_policy_parse(const char *text, fv_policy *out) {
+    fv_policy p = {0};
+    int32_t n;
+    const fv_conflict *table = fv_conflicts(&n);
+    FV_TRY(parse(text, &p));
+    FV_TRY(fv_conflicts_check(&p, table, n));
     *out = p;
     return FV_OK;
 }

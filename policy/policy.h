@@ -81,8 +81,8 @@ const fv_method_info *fv_policy_methods(int32_t *n);
 const fv_preset_info *fv_policy_presets(int32_t *n);
 
 /* FV_EINVAL with a sentence for an unknown stage, method, parameter or preset (it lists what
- * there is), a value out of range, a stage given twice. The method `none` takes away what the
- * preset said. */
+ * there is), a value out of range, a stage given twice, two methods that may not meet
+ * (policy/conflicts.h). The method `none` takes away what the preset said. */
 fv_status fv_policy_parse(const char *text, fv_policy *out);
 
 /* The text form, stages in order, every parameter written; "" for exact. What it prints parses

@@ -1,0 +1,28 @@
+#ifndef FOVEA_POLICY_CONFLICTS_H
+#define FOVEA_POLICY_CONFLICTS_H
+
+/* CONFLICTS: methods that may not stand in one policy, and why. The table is methods.def's. */
+#include "policy/policy.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Two patterns "stage=method", and a sentence. A pattern may go on with words that the method's
+ * choices must have, ",order=ema"; the method `*` is any. */
+typedef struct fv_conflict {
+    const char *a, *b, *why;
+} fv_conflict;
+
+const fv_conflict *fv_conflicts(int32_t *n);
+
+/* Whether the policy is one that the pattern describes. */
+bool fv_policy_matches(const fv_policy *p, const char *pattern);
+
+/* FV_EINVAL with both patterns and the sentence when some pair meets. */
+fv_status fv_conflicts_check(const fv_policy *p, const fv_conflict *table, int32_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,72 @@
+/* policy/conflicts.c: methods that may not meet, by patterns. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "policy/conflicts.h"
+
+static fv_policy parse(const char *text) {
+    fv_policy p;
+    cr_assert_eq(fv_policy_parse(text, &p), FV_OK, "%s: %s", text, fv_last_error());
+    return p;
+}
+
+Test(conflicts, a_pattern_is_a_method_and_words_that_it_has) {
+    fv_policy p = parse("prune=random,seed=7;select=streaming");
+    cr_assert(fv_policy_matches(&p, "prune=random"));
+    cr_assert(fv_policy_matches(&p, "prune=random,seed=7"));
+    cr_assert(fv_policy_matches(&p, "prune=random,seed=7,keep=0.5"), "the default counts");
+    cr_assert(fv_policy_matches(&p, "select=*"));
+    cr_assert_not(fv_policy_matches(&p, "prune=grid"));
+    cr_assert_not(fv_policy_matches(&p, "prune=random,seed=8"));
+    cr_assert_not(fv_policy_matches(&p, "prune=random,sed=7"));
+    cr_assert_not(fv_policy_matches(&p, "pack=*"), "an absent stage is no method");
+    cr_assert_not(fv_policy_matches(&p, "sort=random"));
+}
+
+Test(conflicts, two_that_meet_are_refused_with_both_and_why) {
+    static const fv_conflict table[] = {{"prune=grid", "select=*", "rows are gone"},
+                                        {"select=streaming,sink=3", "prune=vtw", "of a sink"}};
+    fv_policy apart = parse("prune=vtw;select=streaming"), alone = parse("prune=grid");
+    fv_policy first = parse("prune=grid;select=streaming");
+    fv_policy second = parse("prune=vtw;select=streaming,sink=3");
+    cr_assert_eq(fv_conflicts_check(&apart, table, 2), FV_OK);
+    cr_assert_eq(fv_conflicts_check(&alone, table, 2), FV_OK);
+    cr_assert_eq(fv_conflicts_check(&first, table, 2), FV_EINVAL);
+    cr_assert(strstr(fv_last_error(), "prune=grid does not go together with select=*: rows are"),
+              "%s", fv_last_error());
+    cr_assert_eq(fv_conflicts_check(&second, table, 1), FV_OK);
+    cr_assert_eq(fv_conflicts_check(&second, table, 2), FV_EINVAL);
+    cr_assert(strstr(fv_last_error(), "of a sink"), "%s", fv_last_error());
+}
+
+/* A pattern that names nothing would never refuse anything. */
+static void names_what_there_is(const char *pattern) {
+    char text[256];
+    fv_policy p;
+    cr_assert_lt(strlen(pattern), sizeof text);
+    snprintf(text, sizeof text, "%s", pattern);
+    char *any = strstr(text, "=*");
+    if (any) {
+        cr_assert_eq(any[2], '\0', "'%s': words of which method?", pattern);
+        strcpy(any, "=none");
+    }
+    cr_assert_eq(fv_policy_parse(text, &p), FV_OK, "'%s': %s", pattern, fv_last_error());
+    if (!any)
+        cr_assert(fv_policy_matches(&p, pattern), "'%s' must be written as it prints", pattern);
+}
+
+Test(conflicts, the_table_names_what_there_is_and_each_row_refuses) {
+    int32_t n;
+    const fv_conflict *table = fv_conflicts(&n);
+    for (int32_t i = 0; i < n; i++) {
+        names_what_there_is(table[i].a);
+        names_what_there_is(table[i].b);
+        cr_assert(strlen(table[i].why) > 0);
+        if (strchr(table[i].a, '*') || strchr(table[i].b, '*')) continue;
+        char text[512];
+        fv_policy p;
+        snprintf(text, sizeof text, "%s;%s", table[i].a, table[i].b);
+        cr_assert_eq(fv_policy_parse(text, &p), FV_EINVAL, "%s", text);
+    }
+}
