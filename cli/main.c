@@ -16,6 +16,7 @@ static const command commands[] = {
     {"up", fv_cli_up, "start a fleet on this machine: a router and workers"},
     {"eval", fv_cli_eval, "examine a checkpoint under compression policies"},
     {"bench", fv_cli_bench, "measure a fleet: times, throughput, bytes"},
+    {"policies", fv_cli_policies, "list compression methods, their parameters, and presets"},
     {"synth", fv_cli_synth, "write a checkpoint with random weights"},
 };
 

@@ -3,6 +3,7 @@
 #include "policy/plan.h"
 
 #include <assert.h>
+#include <string.h>
 
 #include "policy/plan/contribute.h"
 
@@ -14,8 +15,11 @@ static fv_status (*const contributions[])(fv_plan *) = {
 
 fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_plan *out) {
     assert(shape->n_layer > 0 && shape->n_layer <= FV_PLAN_MAX_LAYERS);
-    fv_plan plan = {.shape = *shape, .policy = *policy};
+    fv_plan plan;
     int32_t n;
+    memset(&plan, 0, sizeof plan); /* gaps too: what is equal is so byte by byte */
+    plan.shape = *shape;
+    plan.policy = *policy;
     const fv_method_info *first = fv_policy_methods(&n);
     for (int32_t l = 0; l < shape->n_layer; l++) plan.visual[l] = shape->n_visual;
     for (int s = 0; s < FV_N_STAGE; s++)

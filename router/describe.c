@@ -3,12 +3,13 @@
 #include "router/describe.h"
 
 #include "common/clock.h"
-#include "policy/policy.h"
+#include "policy/conflicts.h"
 #include "router/admit.h"
 
 typedef Fovea__Inference__V1__Method method_message;
 typedef Fovea__Inference__V1__MethodParam param_message;
 typedef Fovea__Inference__V1__Preset preset_message;
+typedef Fovea__Inference__V1__Conflict conflict_message;
 typedef Fovea__Inference__V1__Worker worker_message;
 
 static fv_status fill_params(const fv_method_info *in, fv_arena *a, method_message *out) {
@@ -69,6 +70,23 @@ static fv_status fill_presets(fv_arena *a, fv_model_message *out) {
     return FV_OK;
 }
 
+static fv_status fill_conflicts(fv_arena *a, fv_model_message *out) {
+    int32_t n;
+    const fv_conflict *in = fv_conflicts(&n);
+    conflict_message *c;
+    FV_TRY(FV_ARENA_NEW(a, n, c));
+    FV_TRY(FV_ARENA_NEW(a, n, out->conflicts));
+    for (int32_t i = 0; i < n; i++) {
+        fovea__inference__v1__conflict__init(&c[i]);
+        c[i].a = (char *)in[i].a;
+        c[i].b = (char *)in[i].b;
+        c[i].why = (char *)in[i].why;
+        out->conflicts[i] = &c[i];
+    }
+    out->n_conflicts = (size_t)n;
+    return FV_OK;
+}
+
 fv_status fv_describe_model(fv_rpc_call *c, const fv_members *members) {
     const fv_model_message *said = fv_members_model(members);
     if (!said) return FV_FAIL(FV_EIO, "no prefill worker has joined the fleet; try again later");
@@ -82,6 +100,7 @@ fv_status fv_describe_model(fv_rpc_call *c, const fv_members *members) {
     m.limits = &limits;
     FV_TRY(fill_methods(a, &m));
     FV_TRY(fill_presets(a, &m));
+    FV_TRY(fill_conflicts(a, &m));
     m.version = (char *)FOVEA_VERSION;
     FV_TRY(fv_rpc_call_send(c, &m.base));
     fv_rpc_call_finish(c, FV_OK);
