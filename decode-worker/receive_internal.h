@@ -2,14 +2,18 @@
 #define FOVEA_DECODE_WORKER_RECEIVE_INTERNAL_H
 
 /* One hand-off that is being received: what receive.c (grants, the sink) and receive_stream.c
- * (sections to rows) share, and nobody else. */
+ * (sections to rows) and receive_packed.c (sections to factors) share, and nobody else. */
 #include "decode-worker/receive.h"
+#include "model/net/kv_packed.h"
 
 /* What must come next. */
 typedef enum fv_landing_due {
     FV_DUE_HELLO = 0,
     FV_DUE_PROMPT,
-    FV_DUE_ROWS,
+    FV_DUE_ROWS, /* or a packed layer, before its ROWS */
+    FV_DUE_PACKED,
+    FV_DUE_FACTOR,
+    FV_DUE_IMPORTANCE,
     FV_DUE_POSITIONS,
     FV_DUE_DATA,
     FV_DUE_TOKEN,
@@ -33,9 +37,26 @@ typedef struct fv_landing {
     uint64_t n_rows, bytes_visual; /* announced so far */
     uint8_t *payload;              /* of a section that is not rows, while it comes */
     size_t cap_payload;
-    int32_t head_at; /* of the DATA section: the head that is being filled, */
-    size_t head_off; /* and the bytes of it that are there */
+    fv_packed_kind kind; /* of the FACT section that is due */
+    bool importance;     /* IMPO follows */
+    int32_t head_at;     /* of the DATA section: the head that is being filled, */
+    size_t head_off;     /* and the bytes of it that are there */
 } fv_landing;
+
+/* ---- receive_packed.c ------------------------------------------------------------------ */
+
+/* How long the packed layer's section that is due must be. */
+fv_refusal fv_landing_packed_length(const fv_landing *l, const fv_section *s, uint64_t *want);
+
+/* PACK came: it is checked against prompt and grant, and the layer gets room for its factors. */
+fv_refusal fv_landing_take_packed(fv_landing *l, const fv_section *s);
+
+/* The next bytes of a factor, to their place. */
+fv_refusal fv_landing_fill_factor(fv_landing *l, uint64_t offset, const void *p, size_t n);
+
+fv_refusal fv_landing_take_importance(fv_landing *l);
+
+/* ---- receive_stream.c ------------------------------------------------------------------ */
 
 /* What n_visual image rows in every layer can come to at most. */
 uint64_t fv_landing_most_visual(const fv_kv_shape *shape, uint32_t n_visual);

@@ -8,7 +8,10 @@
 #include "decode-worker/receive_internal.h"
 #include "wire/bytes.h"
 
-enum { SKIP_MAX = 64 << 10 }; /* bytes of sections that we do not know, in a stream */
+enum {
+    SKIP_MAX = 64 << 10, /* bytes of sections that we do not know, in a stream */
+    PACKED_MOST = 4      /* sections of a packed layer */
+};
 
 /* ---- bounds ---------------------------------------------------------------------------- */
 
@@ -17,7 +20,9 @@ static size_t row_bytes(const fv_kv_shape *s) {
 }
 
 uint64_t fv_landing_most_visual(const fv_kv_shape *s, uint32_t n_visual) {
-    return (uint64_t)s->n_layer * (uint64_t)s->n_kv * n_visual * 2 * row_bytes(s);
+    uint64_t raw = (uint64_t)s->n_kv * n_visual * 2 * row_bytes(s);
+    /* Two factors of full rank are no more than twice their matrix, but for padding and scales. */
+    return n_visual ? (uint64_t)s->n_layer * (3 * raw + 4096) : 0;
 }
 
 size_t fv_landing_pool_bytes(const fv_kv_shape *s, const fv_hello *h) {
@@ -27,21 +32,30 @@ size_t fv_landing_pool_bytes(const fv_kv_shape *s, const fv_hello *h) {
 uint64_t fv_landing_wire_bytes(const fv_kv_shape *s, const fv_hello *h) {
     uint64_t heads = (uint64_t)s->n_layer * (uint64_t)s->n_kv;
     /* Per layer ROWS, and per segment POSN and at most a DATA for each head. */
-    uint64_t sections = 4 + (uint64_t)s->n_layer * (1 + 2 * (1 + (uint64_t)s->n_kv));
+    uint64_t sections = 4 + (uint64_t)s->n_layer * (1 + 2 * (1 + (uint64_t)s->n_kv) + PACKED_MOST);
+    uint64_t packed = (uint64_t)s->n_layer *
+                      (fv_wire_packed_bytes(h->n_visual, h->n_visual) + 4 * (uint64_t)h->n_visual);
     return sections * FV_SECTION_HEADER + fv_hello_bytes(h) +
            fv_wire_prompt_bytes(h->n_text + h->n_visual) + heads * FV_N_SEG * 4 +
            heads * h->n_text * 2 * row_bytes(s) + h->bytes_visual +
-           heads * (h->n_text + h->n_visual) * 4 /* positions */ + FV_FIRST_TOKEN_BYTES + 32 +
-           SKIP_MAX;
+           heads * (h->n_text + h->n_visual) * 4 /* positions */ + packed + FV_FIRST_TOKEN_BYTES +
+           32 + SKIP_MAX;
 }
 
 /* ---- the cursor ------------------------------------------------------------------------ */
 
 static const uint32_t type_due[] = {
-    [FV_DUE_HELLO] = FV_SECTION_HELLO, [FV_DUE_PROMPT] = FV_SECTION_PROMPT,
-    [FV_DUE_ROWS] = FV_SECTION_ROWS,   [FV_DUE_POSITIONS] = FV_SECTION_POSITIONS,
-    [FV_DUE_DATA] = FV_SECTION_DATA,   [FV_DUE_TOKEN] = FV_SECTION_TOKEN,
-    [FV_DUE_END] = FV_SECTION_END,     [FV_DUE_NOTHING] = 0,
+    [FV_DUE_HELLO] = FV_SECTION_HELLO,
+    [FV_DUE_PROMPT] = FV_SECTION_PROMPT,
+    [FV_DUE_ROWS] = FV_SECTION_ROWS,
+    [FV_DUE_POSITIONS] = FV_SECTION_POSITIONS,
+    [FV_DUE_DATA] = FV_SECTION_DATA,
+    [FV_DUE_TOKEN] = FV_SECTION_TOKEN,
+    [FV_DUE_END] = FV_SECTION_END,
+    [FV_DUE_NOTHING] = 0,
+    [FV_DUE_PACKED] = FV_SECTION_PACKED,
+    [FV_DUE_FACTOR] = FV_SECTION_FACTOR,
+    [FV_DUE_IMPORTANCE] = FV_SECTION_IMPORTANCE,
 };
 
 static uint32_t rows_of(const fv_landing *l, int32_t layer, int32_t head, fv_kv_segment seg) {
@@ -106,6 +120,13 @@ static fv_refusal check_section(const fv_landing *l, const fv_section *s, uint64
                  s->part1 <= n_kv;
         *want = placed ? 2 * rows_due(l, s->part0, s->part1) * l->row_bytes : 0;
         break;
+    case FV_DUE_PACKED:
+    case FV_DUE_FACTOR:
+    case FV_DUE_IMPORTANCE:
+        placed = s->layer0 == l->layer && s->layer1 == l->layer + 1 &&
+                 (l->due != FV_DUE_FACTOR || s->part0 == l->kind);
+        if (placed) FV_ADMIT(fv_landing_packed_length(l, s, want));
+        break;
     default: *want = FV_FIRST_TOKEN_BYTES; break;
     }
     bool anywhere = l->due == FV_DUE_HELLO || l->due == FV_DUE_PROMPT || l->due == FV_DUE_TOKEN;
@@ -128,7 +149,10 @@ static fv_refusal payload_for(fv_landing *l, size_t n) {
 
 static fv_refusal on_begin(void *user, const fv_section *s) {
     fv_landing *l = user;
-    uint64_t want;
+    uint64_t want = 0;
+    if (l->due == FV_DUE_ROWS && s->type == FV_SECTION_PACKED &&
+        !fv_kv_packed_at(l->got.kv, l->layer))
+        l->due = FV_DUE_PACKED;
     if (s->type != type_due[l->due]) {
         char name[5], due[5];
         fv_section_name(s->type, name);
@@ -139,7 +163,8 @@ static fv_refusal on_begin(void *user, const fv_section *s) {
     if (s->length != want) return wrong_length(s, want);
     l->head_at = s->part0;
     l->head_off = 0;
-    return l->due == FV_DUE_DATA ? FV_REFUSED_NONE : payload_for(l, (size_t)want);
+    bool copied = l->due == FV_DUE_DATA || l->due == FV_DUE_FACTOR; /* to its place as it comes */
+    return copied ? FV_REFUSED_NONE : payload_for(l, (size_t)want);
 }
 
 /* ---- payloads -------------------------------------------------------------------------- */
@@ -176,6 +201,7 @@ static fv_refusal on_bytes(void *user, const fv_section *s, uint64_t offset, con
     fv_landing *l = user;
     (void)s;
     if (l->due == FV_DUE_DATA) return fill_rows(l, p, n);
+    if (l->due == FV_DUE_FACTOR) return fv_landing_fill_factor(l, offset, p, n);
     memcpy(l->payload + offset, p, n);
     return FV_REFUSED_NONE;
 }
@@ -246,6 +272,10 @@ static fv_refusal take_rows(fv_landing *l, const fv_section *s) {
                              "prompt",
                              s->layer0, s->layer1 - 1, first[i]);
         l->n_rows += first[i];
+        if (visual && first[i] &&
+            fv_kv_packed_at(l->got.kv, s->layer0 + (int32_t)(i / FV_N_SEG) / n_kv))
+            return FV_REFUSE(MALFORMED, "a layer of %d to %d is packed and has image rows as well",
+                             s->layer0, s->layer1 - 1);
         if (visual) l->bytes_visual += (uint64_t)first[i] * 2 * l->row_bytes;
     }
     if (l->bytes_visual > l->hello.bytes_visual)
@@ -315,6 +345,17 @@ static fv_refusal on_end(void *user, const fv_section *s) {
     case FV_DUE_ROWS:
         FV_ADMIT(take_rows(l, s));
         seek_rows(l);
+        break;
+    case FV_DUE_PACKED: FV_ADMIT(fv_landing_take_packed(l, s)); break;
+    case FV_DUE_FACTOR:
+        if (l->kind == FV_PACKED_K)
+            l->kind = FV_PACKED_V;
+        else
+            l->due = l->importance ? FV_DUE_IMPORTANCE : FV_DUE_ROWS;
+        break;
+    case FV_DUE_IMPORTANCE:
+        FV_ADMIT(fv_landing_take_importance(l));
+        l->due = FV_DUE_ROWS;
         break;
     case FV_DUE_POSITIONS:
         FV_ADMIT(take_positions(l, s));

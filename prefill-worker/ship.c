@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/net/kv_packed.h"
 #include "wire/bytes.h"
 
 struct fv_ship {
@@ -257,7 +258,66 @@ static bool any_rows(const fv_ship *s, int32_t layer, fv_kv_segment seg) {
     return false;
 }
 
+/* ---- a packed layer -------------------------------------------------------------------- */
+
+static fv_wire_packed describe(const fv_kv_packed *p) {
+    fv_wire_packed w = {.n = (uint32_t)p->rows.n,
+                        .n_anchor = (uint32_t)p->rows.n_anchor,
+                        .leader = (uint32_t)p->leader,
+                        .anchored = p->anchor != NULL,
+                        .importance = p->importance != NULL,
+                        .first = p->first,
+                        .anchor = p->anchor,
+                        .pos = p->pos};
+    for (int k = 0; k < 2; k++) {
+        const fv_packed_shape *shape = &p->part[k].shape;
+        w.part[k].rank = (uint32_t)shape->rank;
+        w.part[k].rank2 = (uint32_t)shape->rank2;
+        w.part[k].bits = shape->bits;
+    }
+    return w;
+}
+
+static fv_section packed_section(uint32_t type, int32_t layer, const fv_kv_packed *p) {
+    return (fv_section){.type = type,
+                        .critical = true,
+                        .layer0 = (uint16_t)layer,
+                        .layer1 = (uint16_t)(layer + 1),
+                        .segment = FV_SEG_VISUAL,
+                        .dims = {(uint32_t)p->rows.n, (uint32_t)p->rows.n_anchor}};
+}
+
+static fv_status send_factor(fv_ship *s, int32_t layer, const fv_kv_packed *p, int kind) {
+    fv_section section = packed_section(FV_SECTION_FACTOR, layer, p);
+    section.part0 = (uint16_t)kind;
+    section.part1 = (uint16_t)(kind + 1);
+    section.dtype = FV_WIRE_BYTES;
+    fv_piece piece = {p->part[kind].data, fv_packed_bytes(&p->part[kind].shape)};
+    return fv_packet_write(&s->writer, section, &piece, 1);
+}
+
+static fv_status send_packed(fv_ship *s, int32_t layer, const fv_kv_packed *p) {
+    void *bytes;
+    fv_wire_packed w = describe(p);
+    size_t n = fv_wire_packed_bytes(w.n, w.n_anchor);
+    FV_TRY(fv_packet_alloc(&s->writer, n, &bytes));
+    fv_wire_packed_put(&w, bytes);
+    fv_section section = packed_section(FV_SECTION_PACKED, layer, p);
+    section.dtype = FV_WIRE_BYTES;
+    FV_TRY(fv_packet_write(&s->writer, section, &(fv_piece){bytes, n}, 1));
+    if (p->leader == layer) FV_TRY(send_factor(s, layer, p, FV_PACKED_K));
+    FV_TRY(send_factor(s, layer, p, FV_PACKED_V));
+    s->rows += w.n;
+    if (!p->importance) return FV_OK;
+    section = packed_section(FV_SECTION_IMPORTANCE, layer, p);
+    section.dtype = FV_WIRE_F32;
+    fv_piece importance = {p->importance, (size_t)w.n * sizeof *p->importance};
+    return fv_packet_write(&s->writer, section, &importance, 1);
+}
+
 static fv_status send_layer(fv_ship *s, int32_t layer) {
+    const fv_kv_packed *packed = fv_kv_packed_at(s->req.kv, layer);
+    if (packed) FV_TRY(send_packed(s, layer, packed));
     FV_TRY(send_rows(s, layer));
     for (int seg = 0; seg < FV_N_SEG; seg++) {
         if (!any_rows(s, layer, (fv_kv_segment)seg)) continue;

@@ -11,7 +11,9 @@
  *             24 u32 dims[4]      40 u64 length     48 u32 CRC32C of the payload
  *             52 u32 CRC32C of the 52 bytes before
  *
- *   stream:   HELO PRMT  { ROWS { POSN? DATA* } per layer and segment } per layer or more  TOKN END
+ *   stream:   HELO PRMT  { packed? ROWS { POSN? DATA* } per layer and segment } per layer or more
+ *             TOKN END
+ *   packed:   PACK FACT FACT? IMPO?     image rows of one layer as factors; its ROWS has none then
  *
  * END counts sections, bytes and rows, and holds a digest over all headers before it; as headers
  * hold the payloads' checksums, it covers every byte. The stream is cut into frames anywhere: a
@@ -47,8 +49,11 @@ enum {
     X(ROWS, 'R', 'O', 'W', 'S')      /* u32 [layers, Hkv, segments]: lengths */                    \
     X(POSITIONS, 'P', 'O', 'S', 'N') /* i32 [lists, len]: one list for all heads, or Hkv */        \
     X(DATA, 'D', 'A', 'T', 'A')      /* per head part0 <= g < part1: K [len, D], V [len, D] */     \
-    X(TOKEN, 'T', 'O', 'K', 'N')     /* the first token, sampled by the sender */                  \
-    X(END, 'E', 'N', 'D', ' ')       /* totals and digest */
+    X(PACKED, 'P', 'A', 'C', 'K')    /* of one layer: shapes of factors, blocks, positions */      \
+    X(FACTOR, 'F', 'A', 'C', 'T') /* keys (part0 0) or values (1) as kernels/packed.h lays them */ \
+    X(IMPORTANCE, 'I', 'M', 'P', 'O') /* f32 [n] what was paid to the rows so far */               \
+    X(TOKEN, 'T', 'O', 'K', 'N')      /* the first token, sampled by the sender */                 \
+    X(END, 'E', 'N', 'D', ' ')        /* totals and digest */
 
 enum {
 #define X(name, a, b, c, d) FV_SECTION_##name = FV_FOURCC(a, b, c, d),

@@ -19,7 +19,7 @@ fv_status fv_compat_make(const fv_compat_fields *f, fv_compat *out) {
                        f->n_kv, f->d_head, f->dtype);
     int n = snprintf(out->text, sizeof out->text,
                      "protocol=%d\nmodel=%s\nlayers=%d\nkv_heads=%d\nhead_dim=%d\ndtype=%s\n"
-                     "layout=head,key,value\nrows=raw.1\n",
+                     "layout=head,key,value\nrows=raw.1,packed.1\n",
                      FV_WIRE_PROTOCOL, f->model, f->n_layer, f->n_kv, f->d_head, f->dtype);
     if (n < 0 || (size_t)n >= sizeof out->text)
         return FV_FAIL(FV_EINVAL, "the model's fingerprint is too long: %zu characters",
@@ -136,6 +136,58 @@ fv_refusal fv_wire_prompt_get(const uint8_t *p, size_t n, fv_wire_prompt *out) {
         return FV_REFUSE(MALFORMED, "section PRMT has %zu bytes for %u rows", n, w.n);
     w.ids = p;
     w.seg = p + (size_t)w.n * 4;
+    *out = w;
+    return FV_REFUSED_NONE;
+}
+
+/* ---- PACK ------------------------------------------------------------------------------ */
+
+enum { PACKED_FIXED = 40, PACKED_ANCHORED = 1, PACKED_IMPORTANCE = 2 };
+
+size_t fv_wire_packed_bytes(uint32_t n, uint32_t n_anchor) {
+    return PACKED_FIXED + 4 * ((size_t)n + 2 * (size_t)n_anchor + 1);
+}
+
+/* Anchors have their place also where all are 0, so that the length follows from two numbers. */
+void fv_wire_packed_put(const fv_wire_packed *w, uint8_t *out) {
+    fv_put_u32(&out, w->n);
+    fv_put_u32(&out, w->n_anchor);
+    fv_put_u32(&out, w->leader);
+    fv_put_u32(&out, (w->anchored ? PACKED_ANCHORED : 0) | (w->importance ? PACKED_IMPORTANCE : 0));
+    for (int k = 0; k < 2; k++) {
+        fv_put_u32(&out, w->part[k].rank);
+        fv_put_u32(&out, w->part[k].rank2);
+        fv_put_u32(&out, w->part[k].bits);
+    }
+    fv_put_bytes(&out, w->first, ((size_t)w->n_anchor + 1) * 4);
+    if (w->anchored)
+        fv_put_bytes(&out, w->anchor, (size_t)w->n_anchor * 4);
+    else
+        for (uint32_t a = 0; a < w->n_anchor; a++) fv_put_u32(&out, 0);
+    fv_put_bytes(&out, w->pos, (size_t)w->n * 4);
+}
+
+fv_refusal fv_wire_packed_get(const uint8_t *p, size_t n, fv_wire_packed *out) {
+    if (n < PACKED_FIXED) return FV_REFUSE(MALFORMED, "section PACK has %zu bytes", n);
+    fv_wire_packed w = {0};
+    w.n = fv_get_u32(&p);
+    w.n_anchor = fv_get_u32(&p);
+    w.leader = fv_get_u32(&p);
+    uint32_t flags = fv_get_u32(&p);
+    for (int k = 0; k < 2; k++) {
+        w.part[k].rank = fv_get_u32(&p);
+        w.part[k].rank2 = fv_get_u32(&p);
+        w.part[k].bits = fv_get_u32(&p);
+    }
+    if (n != fv_wire_packed_bytes(w.n, w.n_anchor) ||
+        flags & ~(uint32_t)(PACKED_ANCHORED | PACKED_IMPORTANCE))
+        return FV_REFUSE(MALFORMED, "section PACK has %zu bytes for %u rows in %u blocks", n, w.n,
+                         w.n_anchor);
+    w.anchored = flags & PACKED_ANCHORED;
+    w.importance = flags & PACKED_IMPORTANCE;
+    w.first = p;
+    w.anchor = p + ((size_t)w.n_anchor + 1) * 4;
+    w.pos = p + (2 * (size_t)w.n_anchor + 1) * 4;
     *out = w;
     return FV_REFUSED_NONE;
 }

@@ -70,6 +70,28 @@ size_t fv_wire_prompt_bytes(uint32_t n);
 void fv_wire_prompt_put(const fv_wire_prompt *p, uint8_t *out);
 fv_refusal fv_wire_prompt_get(const uint8_t *p, size_t n, fv_wire_prompt *out);
 
+/* ---- PACK ------------------------------------------------------------------------------ */
+
+/* Image rows of a layer as factors: what kernels/packed.h needs to know of them. Elements have the
+ * stores' type, heads and widths are the checkpoint's. */
+typedef struct fv_wire_packed {
+    uint32_t n, n_anchor; /* rows, and the blocks that they lie in */
+    uint32_t leader;      /* whose keys: this layer, or one before */
+    bool anchored;        /* keys are rotated to their block's anchor */
+    bool importance;      /* IMPO follows */
+    struct {
+        uint32_t rank, rank2, bits;
+    } part[2];          /* keys, values */
+    const void *first;  /* i32 [n_anchor + 1], perhaps unaligned */
+    const void *anchor; /* i32 [n_anchor] when anchored */
+    const void *pos;    /* i32 [n] */
+} fv_wire_packed;
+
+/* Of one with so many rows and blocks; they stand in the section's dims 0 and 1. */
+size_t fv_wire_packed_bytes(uint32_t n, uint32_t n_anchor);
+void fv_wire_packed_put(const fv_wire_packed *w, uint8_t *out);
+fv_refusal fv_wire_packed_get(const uint8_t *p, size_t n, fv_wire_packed *out);
+
 /* ---- TOKN ------------------------------------------------------------------------------ */
 
 typedef struct fv_first_token {

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/net/kv_internal.h"
+
 enum { SLAB_PAGES = 64 };
 
 struct fv_kv_pool {
@@ -32,11 +34,12 @@ typedef struct run_state {
 
 struct fv_kv {
     fv_kv_pool *pool;
-    fv_kv_run *run;   /* [N, Hkv, FV_N_SEG] */
-    run_state *state; /* likewise */
-    fv_buf *extent;   /* [N] */
-    int32_t *ranked;  /* [N, Hkv] visual rows when they were put in order; 0: they are not */
-    size_t aside;     /* bytes charged to the pool and not yet used */
+    fv_kv_run *run;        /* [N, Hkv, FV_N_SEG] */
+    run_state *state;      /* likewise */
+    fv_buf *extent;        /* [N] */
+    int32_t *ranked;       /* [N, Hkv] visual rows when they were put in order; 0: they are not */
+    fv_kv_packed **packed; /* [N] NULL: the layer is raw */
+    size_t aside;          /* bytes charged to the pool and not yet used */
 };
 
 static size_t row_bytes(const fv_kv_shape *s) {
@@ -187,8 +190,9 @@ fv_status fv_kv_open(fv_kv_pool *pool, fv_kv **out) {
         kv->state = calloc(n, sizeof *kv->state);
         kv->extent = calloc((size_t)pool->shape.n_layer, sizeof *kv->extent);
         kv->ranked = calloc(n / FV_N_SEG, sizeof *kv->ranked);
+        kv->packed = calloc((size_t)pool->shape.n_layer, sizeof(fv_kv_packed *));
     }
-    if (!kv || !kv->run || !kv->state || !kv->extent || !kv->ranked) {
+    if (!kv || !kv->run || !kv->state || !kv->extent || !kv->ranked || !kv->packed) {
         fv_kv_close(kv);
         return FV_FAIL(FV_ENOMEM, "out of memory for a KV store");
     }
@@ -210,11 +214,13 @@ void fv_kv_close(fv_kv *kv) {
         free(kv->state[i].pos);
     }
     for (int32_t l = 0; kv->extent && l < s->n_layer; l++) extent_give(kv->pool, &kv->extent[l]);
+    for (int32_t l = 0; kv->packed && l < s->n_layer; l++) fv_kv_packed_drop(kv, l);
     kv->pool->bytes_used -= kv->aside;
     free(kv->run);
     free(kv->state);
     free(kv->extent);
     free(kv->ranked);
+    free(kv->packed);
     free(kv);
 }
 
@@ -244,11 +250,7 @@ static fv_status blocks_grow(fv_kv *kv, size_t run, int32_t n_block) {
 
 static int32_t blocks_for(int32_t rows) { return (rows + FV_KV_BLOCK - 1) / FV_KV_BLOCK; }
 
-/* Takes memory for an extent whose head g holds rows[g] rows, K then V, head after head. */
-static fv_status extent_lay(fv_kv *kv, const int32_t *rows, fv_buf *out) {
-    const fv_kv_shape *s = &kv->pool->shape;
-    size_t bytes = 0;
-    for (int32_t g = 0; g < s->n_kv; g++) bytes += 2 * (size_t)rows[g] * row_bytes(s);
+fv_status fv_kv_memory_take(fv_kv *kv, size_t bytes, fv_buf *out) {
     size_t from_aside = bytes < kv->aside ? bytes : kv->aside;
     FV_TRY(pool_charge(kv->pool, bytes - from_aside));
     fv_status st = extent_take(kv->pool, bytes, out);
@@ -258,6 +260,24 @@ static fv_status extent_lay(fv_kv *kv, const int32_t *rows, fv_buf *out) {
     }
     kv->aside -= from_aside;
     return FV_OK;
+}
+
+void fv_kv_memory_give(fv_kv *kv, fv_buf *buf) { extent_give(kv->pool, buf); }
+
+fv_kv_packed **fv_kv_packed_slot(const fv_kv *kv, int32_t layer) { return &kv->packed[layer]; }
+
+void fv_kv_drop_visual(fv_kv *kv, int32_t layer) {
+    extent_give(kv->pool, &kv->extent[layer]);
+    for (int32_t g = 0; g < kv->pool->shape.n_kv; g++)
+        kv->run[run_at(kv, layer, g, FV_SEG_VISUAL)].len = 0;
+}
+
+/* Takes memory for an extent whose head g holds rows[g] rows, K then V, head after head. */
+static fv_status extent_lay(fv_kv *kv, const int32_t *rows, fv_buf *out) {
+    const fv_kv_shape *s = &kv->pool->shape;
+    size_t bytes = 0;
+    for (int32_t g = 0; g < s->n_kv; g++) bytes += 2 * (size_t)rows[g] * row_bytes(s);
+    return fv_kv_memory_take(kv, bytes, out);
 }
 
 /* Points head g's blocks into its rows of an extent that starts at `base`. */
@@ -529,7 +549,7 @@ size_t fv_kv_bytes(const fv_kv *kv, fv_kv_segment seg) {
     const fv_kv_shape *s = &kv->pool->shape;
     size_t bytes = 0;
     for (int32_t l = 0; l < s->n_layer; l++) {
-        if (seg == FV_SEG_VISUAL) bytes += kv->extent[l].bytes;
+        if (seg == FV_SEG_VISUAL) bytes += kv->extent[l].bytes + fv_kv_packed_bytes(kv, l);
         for (int32_t g = 0; seg == FV_SEG_TEXT && g < s->n_kv; g++)
             bytes += 2 * (size_t)fv_kv_len(kv, l, g, seg) * row_bytes(s);
     }
@@ -540,6 +560,7 @@ size_t fv_kv_bytes_held(const fv_kv *kv) {
     const fv_kv_shape *s = &kv->pool->shape;
     size_t n = (size_t)s->n_layer * (size_t)s->n_kv * FV_N_SEG, bytes = kv->aside;
     for (size_t i = 0; i < n; i++) bytes += (size_t)kv->state[i].n_page * page_bytes(s);
-    for (int32_t l = 0; l < s->n_layer; l++) bytes += kv->extent[l].bytes;
+    for (int32_t l = 0; l < s->n_layer; l++)
+        bytes += kv->extent[l].bytes + fv_kv_packed_bytes(kv, l);
     return bytes;
 }

@@ -5,50 +5,25 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "decode-worker/receive.h"
-#include "wire/bytes.h"
-#include "wire/crc32c.h"
+#include "model/net/kv_packed.h"
+#include "tests/support/stream.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { N = 2, HKV = 2, TEXT = 3, VISUAL = 4 };
 
-static void put32(uint8_t *at, uint32_t x) { memcpy(at, &x, sizeof x); }
-static void put64(uint8_t *at, uint64_t x) { memcpy(at, &x, sizeof x); }
-
-/* Makes the bytes a stream whose every checksum, index and total is right, as far as whole
- * sections go. Offsets are those of wire/kv_packet.h. */
-static void put_right(uint8_t *at, size_t n, uint64_t compat_hash) {
-    uint64_t bytes = 0, digest = 0, length;
-    for (uint32_t index = 0; n >= FV_SECTION_HEADER; index++) {
-        uint8_t *payload = at + FV_SECTION_HEADER;
-        uint32_t type;
-        memcpy(&type, at + 4, sizeof type);
-        memcpy(&length, at + 40, sizeof length);
-        if (length > n - FV_SECTION_HEADER) length = n - FV_SECTION_HEADER;
-        memcpy(at, "FV\x01", 3);
-        at[3] &= 1;
-        at[22] = at[23] = 0;
-        put32(at + 8, index);
-        put64(at + 40, length);
-        if (type == FV_SECTION_HELLO && length >= 8) put64(payload, compat_hash);
-        if (type == FV_SECTION_END && length == 32) {
-            put64(payload, index);
-            put64(payload + 8, bytes);
-            put64(payload + 24, digest);
-        }
-        put32(at + 48, fv_crc32c(0, payload, (size_t)length));
-        put32(at + 52, fv_crc32c(0, at, 52));
-        digest = XXH64(at, FV_SECTION_HEADER, digest);
-        bytes += FV_SECTION_HEADER + length;
-        at = payload + length;
-        n -= FV_SECTION_HEADER + (size_t)length;
-    }
+static void check_packed(const fv_received *got, int32_t layer) {
+    const fv_kv_packed *p = fv_kv_packed_at(got->kv, layer);
+    for (int32_t i = 0; p && i < p->rows.n; i++)
+        if (p->pos[i] < 0 || p->pos[i] >= got->n || got->seg[p->pos[i]] != FV_SEG_VISUAL) abort();
+    float u[VISUAL * 8];
+    for (int k = 0; p && k < 2; k++) fv_packed_read_u(&p->part[k], 0, p->rows.n, u);
 }
 
 static void check_received(const fv_received *got) {
+    for (int32_t l = 0; l < N; l++) check_packed(got, l);
     for (int32_t l = 0; l < N; l++)
         for (int32_t g = 0; g < HKV; g++)
             for (int seg = 0; seg < FV_N_SEG; seg++) {
@@ -96,11 +71,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fv_kv_shape shape = {.n_layer = N, .n_kv = HKV, .d_head = 4, .dtype = FV_F16};
     fv_kv_pool *pool;
     fv_receiver *r;
-    fv_hello hello = {.n_text = TEXT,
-                      .n_visual = VISUAL,
-                      .max_tokens = 2,
-                      .bytes_visual = N * HKV * VISUAL * 2 * 4 * 2,
-                      .policy = ""};
+    fv_hello hello = {
+        .n_text = TEXT, .n_visual = VISUAL, .max_tokens = 2, .bytes_visual = 8192, .policy = ""};
     fv_compat_fields fields = {
         .model = "fuzz", .n_layer = N, .n_kv = HKV, .d_head = 4, .dtype = "f16"};
     if (fv_compat_make(&fields, &hello.compat) != FV_OK) abort();
@@ -115,7 +87,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     uint8_t *bytes = malloc(size);
     if (!bytes) abort();
     memcpy(bytes, data + 1, size - 1);
-    if (data[0] & 1) put_right(bytes, size - 1, hello.compat.hash);
+    if (data[0] & 1) rig_put_right(bytes, size - 1, hello.compat.hash);
     feed(r, &hello, bytes, size - 1, 1 + (size_t)(data[0] >> 1));
     free(bytes);
     if (fv_receiver_live(r) != 0 || fv_kv_pool_used(pool) != 0) abort();

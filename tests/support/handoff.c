@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/net/kv_packed.h"
+
 static void need(fv_status st) {
     if (st == FV_OK) return;
     fprintf(stderr, "handoff: %s\n", fv_last_error());
@@ -181,8 +183,28 @@ static bool same_rows(fv_kv *a, fv_kv *b, int32_t layer, int32_t head, fv_kv_seg
                             fv_kv_positions(b, layer, head, seg), (size_t)n * 4) == 0;
 }
 
+static bool same_packed(const fv_kv_packed *a, const fv_kv_packed *b) {
+    if (!a || !b) return a == b;
+    const fv_packed_rows *x = &a->rows, *y = &b->rows;
+    size_t n = (size_t)x->n, blocks = (size_t)x->n_anchor;
+    if (x->n != y->n || x->n_anchor != y->n_anchor || a->leader != b->leader ||
+        !a->anchor != !b->anchor || !a->importance != !b->importance)
+        return false;
+    for (int k = 0; k < 2; k++) {
+        const fv_packed_shape *s = &a->part[k].shape;
+        if (fv_packed_bytes(s) != fv_packed_bytes(&b->part[k].shape) ||
+            memcmp(a->part[k].data, b->part[k].data, fv_packed_bytes(s)) != 0)
+            return false;
+    }
+    return memcmp(a->pos, b->pos, n * 4) == 0 && memcmp(a->first, b->first, blocks * 4 + 4) == 0 &&
+           (!a->anchor || memcmp(a->anchor, b->anchor, blocks * 4) == 0) &&
+           (!a->importance || memcmp(a->importance, b->importance, n * sizeof(float)) == 0);
+}
+
 bool same_store(fv_kv *a, fv_kv *b) {
     const fv_kv_shape *s = fv_kv_get_shape(a);
+    for (int32_t l = 0; l < s->n_layer; l++)
+        if (!same_packed(fv_kv_packed_at(a, l), fv_kv_packed_at(b, l))) return false;
     for (int32_t l = 0; l < s->n_layer; l++)
         for (int32_t g = 0; g < s->n_kv; g++)
             for (int seg = 0; seg < FV_N_SEG; seg++)

@@ -320,7 +320,7 @@ Test(handoff, offers_that_make_no_sense_are_refused) {
         if (i == 0) h.n_text = h.n_visual = 0;
         if (i == 1) h.max_tokens = RIG_POSITIONS - h.n_text - h.n_visual + 1;
         if (i == 2) h.n_text = h.max_tokens = UINT32_MAX;
-        if (i == 3) h.bytes_visual = h.n_visual * sizeof(float) * 8 * 2 * 24 + 1;
+        if (i == 3) h.bytes_visual = 4 * (3 * h.n_visual * 2 * 2 * 24 * sizeof(float) + 4096) + 1;
         if (i == 4) h.bytes_visual = UINT64_MAX;
         if (i == 5) h.policy = longer;
         fv_sink *sink = fv_receiver_sink(rig.receiver);

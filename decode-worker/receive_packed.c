@@ -1,0 +1,136 @@
+/* Sections to factors: a packed layer is checked as its PACK section describes it, before memory is
+ * taken for what the section says, and then its factors are copied as they come. The pool's thread.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "decode-worker/receive_internal.h"
+
+fv_refusal fv_landing_packed_length(const fv_landing *l, const fv_section *s, uint64_t *want) {
+    const fv_kv_packed *p = fv_kv_packed_at(l->got.kv, l->layer);
+    if (l->due == FV_DUE_FACTOR) {
+        *want = fv_packed_bytes(&p->part[l->kind].shape);
+    } else if (l->due == FV_DUE_IMPORTANCE) {
+        *want = 4 * (uint64_t)p->rows.n;
+    } else {
+        if (s->dims[0] == 0 || s->dims[0] > l->hello.n_visual || s->dims[1] == 0 ||
+            s->dims[1] > s->dims[0])
+            return FV_REFUSE(OVER_BUDGET,
+                             "layer %d has %u packed rows in %u blocks, and the prompt has %u",
+                             l->layer, s->dims[0], s->dims[1], l->hello.n_visual);
+        *want = fv_wire_packed_bytes(s->dims[0], s->dims[1]);
+    }
+    return FV_REFUSED_NONE;
+}
+
+/* ---- PACK ------------------------------------------------------------------------------ */
+
+static fv_refusal malformed(const fv_landing *l, const char *what) {
+    return FV_REFUSE(MALFORMED, "section PACK of layer %d: %s", l->layer, what);
+}
+
+/* Blocks follow one another and none is empty. */
+static fv_refusal check_blocks(const fv_landing *l, const fv_kv_packed_form *f) {
+    for (int32_t a = 0; a < f->n_anchor; a++)
+        if (f->first[a] >= f->first[a + 1]) return malformed(l, "its blocks do not ascend");
+    if (f->first[0] != 0 || f->first[f->n_anchor] != f->n)
+        return malformed(l, "its blocks are not its rows");
+    for (int32_t a = 0; f->anchor && a < f->n_anchor; a++)
+        if (f->anchor[a] < 0 || f->anchor[a] >= l->opt->max_position)
+            return malformed(l, "an anchor lies outside the model's context");
+    return FV_REFUSED_NONE;
+}
+
+/* Each is an image row of the prompt, and none comes twice. */
+static fv_refusal check_rows(const fv_landing *l, const fv_kv_packed_form *f) {
+    uint8_t *seen = calloc(1, (size_t)l->got.n);
+    if (!seen) return FV_REFUSE(NO_ROOM, "out of memory for a packed layer");
+    fv_refusal why = FV_REFUSED_NONE;
+    for (int32_t j = 0; j < f->n && why == FV_REFUSED_NONE; j++) {
+        int32_t p = f->pos[j];
+        if (p < 0 || p >= l->got.n || l->got.seg[p] != FV_SEG_VISUAL || seen[p])
+            why = malformed(l, "a row has the position of no image row, or of another's");
+        else
+            seen[p] = 1;
+    }
+    free(seen);
+    return why;
+}
+
+/* Keys are its own, or those of a packed layer before it with as many rows, which has its own. */
+static fv_refusal check_leader(const fv_landing *l, const fv_kv_packed_form *f) {
+    if (f->leader == l->layer) return FV_REFUSED_NONE;
+    const fv_kv_packed *lead =
+        f->leader >= 0 && f->leader < l->layer ? fv_kv_packed_at(l->got.kv, f->leader) : NULL;
+    if (!lead || lead->leader != f->leader || lead->rows.n != f->n ||
+        lead->rows.n_anchor != f->n_anchor)
+        return malformed(l, "it names a leader that has no such keys");
+    return FV_REFUSED_NONE;
+}
+
+static fv_refusal check_form(const fv_landing *l, const fv_kv_packed_form *f, uint64_t *bytes) {
+    *bytes = 0;
+    for (int k = 0; k < 2; k++) {
+        if (k == FV_PACKED_K && f->leader != l->layer) continue;
+        if (fv_packed_check(&f->part[k]) != FV_OK || f->part[k].rank > f->n)
+            return malformed(l, "its factors have no such shape");
+        *bytes += fv_packed_bytes(&f->part[k]);
+    }
+    FV_ADMIT(check_leader(l, f));
+    FV_ADMIT(check_blocks(l, f));
+    return check_rows(l, f);
+}
+
+static fv_packed_shape shape_of(const fv_landing *l, const fv_wire_packed *w, int kind) {
+    return (fv_packed_shape){.n = (int32_t)w->n,
+                             .rank = (int32_t)w->part[kind].rank,
+                             .rank2 = (int32_t)w->part[kind].rank2,
+                             .n_kv = l->shape->n_kv,
+                             .d_head = l->shape->d_head,
+                             .dtype = l->shape->dtype,
+                             .kind = (fv_packed_kind)kind,
+                             .bits = w->part[kind].bits > 16 ? 0 : (uint8_t)w->part[kind].bits};
+}
+
+fv_refusal fv_landing_take_packed(fv_landing *l, const fv_section *s) {
+    fv_wire_packed w;
+    FV_ADMIT(fv_wire_packed_get(l->payload, (size_t)s->length, &w));
+    fv_kv_packed_form f = {.part = {shape_of(l, &w, FV_PACKED_K), shape_of(l, &w, FV_PACKED_V)},
+                           .n = (int32_t)w.n,
+                           .n_anchor = (int32_t)w.n_anchor,
+                           .pos = w.pos,
+                           .first = w.first,
+                           .anchor = w.anchored ? w.anchor : NULL,
+                           .leader = w.leader > INT32_MAX ? -1 : (int32_t)w.leader};
+    uint64_t bytes;
+    FV_ADMIT(check_form(l, &f, &bytes));
+    l->bytes_visual += bytes;
+    if (l->bytes_visual > l->hello.bytes_visual)
+        return FV_REFUSE(OVER_BUDGET,
+                         "layers up to %d have %llu bytes of image rows and %llu were granted",
+                         l->layer, (unsigned long long)l->bytes_visual,
+                         (unsigned long long)l->hello.bytes_visual);
+    fv_status st = fv_kv_pack(l->got.kv, l->layer, &f, NULL);
+    if (st != FV_OK) return fv_refusal_of(st);
+    l->n_rows += w.n;
+    l->importance = w.importance;
+    l->kind = f.leader == l->layer ? FV_PACKED_K : FV_PACKED_V;
+    l->due = FV_DUE_FACTOR;
+    return FV_REFUSED_NONE;
+}
+
+/* ---- FACT, IMPO ------------------------------------------------------------------------ */
+
+fv_refusal fv_landing_fill_factor(fv_landing *l, uint64_t offset, const void *p, size_t n) {
+    fv_device *dev = fv_kv_get_device(l->got.kv);
+    const fv_packed_part *part = &fv_kv_packed_at(l->got.kv, l->layer)->part[l->kind];
+    return fv_refusal_of(dev->ops->copy_async(dev, (char *)part->data + offset, p, n));
+}
+
+fv_refusal fv_landing_take_importance(fv_landing *l) {
+    fv_kv_packed *p = fv_kv_packed_at(l->got.kv, l->layer);
+    fv_status st = fv_kv_packed_observe(p);
+    if (st != FV_OK) return fv_refusal_of(st);
+    memcpy(p->importance, l->payload, (size_t)p->rows.n * sizeof *p->importance);
+    return FV_REFUSED_NONE;
+}

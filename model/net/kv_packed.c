@@ -1,0 +1,253 @@
+/* Packed layers: who holds which part, and how rows leave one. Factors are made elsewhere
+ * (prefill-worker/pack) or come over the network; here is their memory. One thread at a time. */
+#include "model/net/kv_packed.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/net/kv_internal.h"
+
+fv_kv_packed *fv_kv_packed_at(const fv_kv *kv, int32_t layer) {
+    return *fv_kv_packed_slot(kv, layer);
+}
+
+static bool owns_keys(const fv_kv_packed *p, int32_t layer) { return p->leader == layer; }
+
+size_t fv_kv_packed_bytes(const fv_kv *kv, int32_t layer) {
+    const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
+    return p ? p->part_buf[FV_PACKED_K].bytes + p->part_buf[FV_PACKED_V].bytes : 0;
+}
+
+/* ---- opening and closing ----------------------------------------------------------------- */
+
+static void packed_free(fv_kv *kv, fv_kv_packed *p) {
+    for (int k = 0; k < 2; k++) fv_kv_memory_give(kv, &p->part_buf[k]);
+    fv_buf_free(&p->rows_buf);
+    fv_buf_free(&p->angle_buf);
+    free(p->importance);
+    free(p->host);
+    free(p);
+}
+
+void fv_kv_packed_drop(fv_kv *kv, int32_t layer) {
+    fv_kv_packed **slot = fv_kv_packed_slot(kv, layer);
+    if (*slot) packed_free(kv, *slot);
+    *slot = NULL;
+}
+
+/* Host arrays, one after the other: pos, first, alive, anchor, group. */
+static fv_status host_arrays(fv_kv_packed *p, int32_t n, int32_t n_anchor) {
+    size_t rows = (size_t)n, blocks = (size_t)n_anchor;
+    size_t ints = rows + (blocks + 1) + blocks + blocks;
+    p->host = calloc(1, ints * sizeof(int32_t) + rows);
+    if (!p->host) return FV_FAIL(FV_ENOMEM, "out of memory for %d packed rows", n);
+    p->pos = p->host;
+    p->first = p->pos + rows;
+    p->alive = p->first + blocks + 1;
+    p->anchor = p->alive + blocks;
+    p->group = (uint8_t *)(p->anchor + blocks);
+    return FV_OK;
+}
+
+static fv_status put(fv_kv *kv, char **at, const void *from, size_t bytes, const void **out) {
+    fv_device *dev = fv_kv_get_device(kv);
+    *out = *at;
+    FV_TRY(dev->ops->copy_async(dev, *at, from, bytes));
+    *at += bytes;
+    return FV_OK;
+}
+
+/* The device's copies of pos, first, alive and group. */
+static fv_status device_arrays(fv_kv *kv, fv_kv_packed *p, int32_t n, int32_t n_anchor) {
+    size_t rows = (size_t)n, blocks = (size_t)n_anchor;
+    FV_TRY(fv_buf_alloc(fv_kv_get_device(kv), (rows + 2 * blocks + 1) * sizeof(int32_t) + rows,
+                        FV_BUF_DEVICE, &p->rows_buf));
+    char *at = p->rows_buf.data;
+    const void *pos, *first, *alive, *group;
+    FV_TRY(put(kv, &at, p->pos, rows * sizeof(int32_t), &pos));
+    FV_TRY(put(kv, &at, p->first, (blocks + 1) * sizeof(int32_t), &first));
+    FV_TRY(put(kv, &at, p->alive, blocks * sizeof(int32_t), &alive));
+    FV_TRY(put(kv, &at, p->group, rows, &group));
+    p->rows = (fv_packed_rows){.n = n, .n_anchor = n_anchor, .pos = pos, .first = first};
+    p->rows.alive = p->n_alive < n ? alive : NULL;
+    p->rows.group = memchr(p->group, 1, rows) ? group : NULL;
+    return FV_OK;
+}
+
+static fv_status take_part(fv_kv *kv, fv_kv_packed *p, int kind, const fv_packed_shape *shape) {
+    FV_TRY(fv_kv_memory_take(kv, fv_packed_bytes(shape), &p->part_buf[kind]));
+    p->part[kind] = (fv_packed_part){.shape = *shape, .data = p->part_buf[kind].data};
+    return FV_OK;
+}
+
+static fv_status fill(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_kv_packed *p) {
+    size_t rows = (size_t)f->n, blocks = (size_t)f->n_anchor;
+    FV_TRY(host_arrays(p, f->n, f->n_anchor));
+    memcpy(p->pos, f->pos, rows * sizeof *p->pos);
+    memcpy(p->first, f->first, (blocks + 1) * sizeof *p->first);
+    for (size_t a = 0; a < blocks; a++) p->alive[a] = p->first[a + 1] - p->first[a];
+    if (f->anchor)
+        memcpy(p->anchor, f->anchor, blocks * sizeof *p->anchor);
+    else
+        p->anchor = NULL;
+    p->n_alive = f->n;
+    p->leader = f->leader;
+    FV_TRY(device_arrays(kv, p, f->n, f->n_anchor));
+    if (owns_keys(p, layer))
+        FV_TRY(take_part(kv, p, FV_PACKED_K, &f->part[FV_PACKED_K]));
+    else
+        p->part[FV_PACKED_K] = fv_kv_packed_at(kv, f->leader)->part[FV_PACKED_K];
+    return take_part(kv, p, FV_PACKED_V, &f->part[FV_PACKED_V]);
+}
+
+fv_status fv_kv_pack(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_kv_packed **out) {
+    assert(!fv_kv_packed_at(kv, layer) && f->n > 0 && f->first[f->n_anchor] == f->n);
+    assert(f->leader == layer || fv_kv_packed_at(kv, f->leader)->rows.n == f->n);
+    fv_kv_packed *p = calloc(1, sizeof *p);
+    if (!p) return FV_FAIL(FV_ENOMEM, "out of memory for a packed layer");
+    fv_kv_drop_visual(kv, layer);
+    fv_status st = fill(kv, layer, f, p);
+    if (st != FV_OK) {
+        packed_free(kv, p);
+        return st;
+    }
+    *fv_kv_packed_slot(kv, layer) = p;
+    if (out) *out = p;
+    return FV_OK;
+}
+
+/* ---- what readers need ------------------------------------------------------------------- */
+
+fv_status fv_kv_packed_angles(fv_kv *kv, fv_kv_packed *p, const fv_rope *rope) {
+    if (!p->anchor || p->rows.cos) return FV_OK;
+    size_t n = (size_t)p->rows.n_anchor * (size_t)rope->half, bytes = n * sizeof(float);
+    float *angles = malloc(2 * bytes);
+    if (!angles) return FV_FAIL(FV_ENOMEM, "out of memory for %d anchors", p->rows.n_anchor);
+    fv_rope_angles(rope, p->anchor, p->rows.n_anchor, angles, angles + n);
+    fv_device *dev = fv_kv_get_device(kv);
+    fv_status st = fv_buf_alloc(dev, 2 * bytes, FV_BUF_DEVICE, &p->angle_buf);
+    if (st == FV_OK) st = dev->ops->copy_async(dev, p->angle_buf.data, angles, 2 * bytes);
+    if (st == FV_OK) {
+        p->rows.cos = p->angle_buf.data;
+        p->rows.sin = p->rows.cos + n;
+    }
+    free(angles);
+    return st;
+}
+
+fv_status fv_kv_packed_observe(fv_kv_packed *p) {
+    if (p->importance) return FV_OK;
+    p->importance = calloc((size_t)p->rows.n, sizeof *p->importance);
+    return p->importance ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for importance");
+}
+
+/* Behind pos, first and alive: see device_arrays. */
+static char *device_alive(const fv_kv_packed *p) {
+    return (char *)p->rows_buf.data +
+           ((size_t)p->rows.n + (size_t)p->rows.n_anchor + 1) * sizeof(int32_t);
+}
+
+fv_status fv_kv_packed_regroup(fv_kv *kv, fv_kv_packed *p) {
+    fv_device *dev = fv_kv_get_device(kv);
+    char *at = device_alive(p) + (size_t)p->rows.n_anchor * sizeof(int32_t);
+    FV_TRY(dev->ops->copy_async(dev, at, p->group, (size_t)p->rows.n));
+    p->rows.group = (const uint8_t *)at;
+    return FV_OK;
+}
+
+/* ---- rows leave -------------------------------------------------------------------------- */
+
+static fv_status shorten(fv_kv *kv, fv_kv_packed *p, const int32_t *alive) {
+    fv_device *dev = fv_kv_get_device(kv);
+    p->n_alive = 0;
+    for (int32_t a = 0; a < p->rows.n_anchor; a++) {
+        assert(alive[a] >= 0 && alive[a] <= p->alive[a]);
+        p->alive[a] = alive[a];
+        p->n_alive += alive[a];
+    }
+    char *at = device_alive(p);
+    FV_TRY(dev->ops->copy_async(dev, at, p->alive, (size_t)p->rows.n_anchor * sizeof *p->alive));
+    p->rows.alive = (const int32_t *)(const void *)at;
+    return FV_OK;
+}
+
+fv_status fv_kv_packed_shorten(fv_kv *kv, int32_t layer, const int32_t *alive) {
+    for (int32_t l = layer; l < fv_kv_get_shape(kv)->n_layer; l++) {
+        fv_kv_packed *p = fv_kv_packed_at(kv, l);
+        if (p && p->leader == layer) FV_TRY(shorten(kv, p, alive));
+    }
+    return FV_OK;
+}
+
+/* The part with fewer rows. What it was is set by first, so that a pool that is full to the last
+ * byte does not stand in the way of giving some back. */
+static fv_status part_keep(fv_kv *kv, fv_kv_packed *p, int kind, const int32_t *idx, int32_t n) {
+    fv_packed_part old = p->part[kind];
+    size_t bytes = fv_packed_bytes(&old.shape);
+    fv_packed_shape shape = old.shape;
+    shape.n = n;
+    void *copy = aligned_alloc(FV_PACKED_ALIGN, fv_packed_aligned(bytes));
+    if (!copy) return FV_FAIL(FV_ENOMEM, "out of memory to let packed rows go");
+    memcpy(copy, old.data, bytes);
+    old.data = copy;
+    fv_kv_memory_give(kv, &p->part_buf[kind]);
+    fv_status st = take_part(kv, p, kind, &shape);
+    if (st == FV_OK) fv_packed_keep(&old, idx, &p->part[kind]);
+    free(copy);
+    return st;
+}
+
+/* Bookkeeping of rows idx[0 .. n): blocks that lose all of theirs go too. */
+static fv_status rows_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32_t n) {
+    fv_kv_packed was = *p;
+    int32_t n_anchor = 0;
+    fv_status st = host_arrays(p, n, was.rows.n_anchor);
+    if (st != FV_OK) {
+        p->host = was.host;
+        return st;
+    }
+    for (int32_t a = 0, j = 0; a < was.rows.n_anchor; a++) {
+        int32_t from = j;
+        for (; j < n && idx[j] < was.first[a + 1]; j++) {
+            assert(idx[j] < was.first[a] + was.alive[a]);
+            p->pos[j] = was.pos[idx[j]];
+            p->group[j] = was.group[idx[j]];
+            if (p->importance) p->importance[j] = was.importance[idx[j]];
+        }
+        if (j == from) continue;
+        if (was.anchor) p->anchor[n_anchor] = was.anchor[a];
+        p->alive[n_anchor] = j - from;
+        p->first[n_anchor++] = from;
+    }
+    p->first[n_anchor] = n;
+    p->n_alive = n;
+    if (!was.anchor) p->anchor = NULL;
+    free(was.host);
+    fv_buf_free(&p->rows_buf);
+    fv_buf_free(&p->angle_buf); /* angles are worked out anew */
+    return device_arrays(kv, p, n, n_anchor);
+}
+
+static fv_status layer_keep(fv_kv *kv, int32_t layer, const int32_t *idx, int32_t n) {
+    fv_kv_packed *p = fv_kv_packed_at(kv, layer);
+    if (owns_keys(p, layer))
+        FV_TRY(part_keep(kv, p, FV_PACKED_K, idx, n));
+    else
+        p->part[FV_PACKED_K] = fv_kv_packed_at(kv, p->leader)->part[FV_PACKED_K];
+    FV_TRY(part_keep(kv, p, FV_PACKED_V, idx, n));
+    return rows_keep(kv, p, idx, n);
+}
+
+fv_status fv_kv_packed_keep(fv_kv *kv, int32_t layer, const int32_t *idx, int32_t n) {
+    assert(owns_keys(fv_kv_packed_at(kv, layer), layer));
+    for (int32_t l = layer; l < fv_kv_get_shape(kv)->n_layer; l++) {
+        const fv_kv_packed *p = fv_kv_packed_at(kv, l);
+        if (!p || p->leader != layer) continue;
+        if (n == 0)
+            fv_kv_packed_drop(kv, l);
+        else
+            FV_TRY(layer_keep(kv, l, idx, n));
+    }
+    return FV_OK;
+}

@@ -1,0 +1,81 @@
+#ifndef FOVEA_MODEL_NET_KV_PACKED_H
+#define FOVEA_MODEL_NET_KV_PACKED_H
+
+/* PACKED LAYERS of a KV store: a layer's visual rows as low-rank factors (kernels/packed.h) instead
+ * of raw rows. Its visual runs have no rows then; its text rows are raw, and grow as ever.
+ *
+ *   raw extent --fv_kv_pack--> packed --fv_kv_packed_keep--> fewer rows --drop--> none
+ *                                  '----fv_kv_unpack--> raw again, where that takes fewer bytes
+ *
+ * Keys and values are two parts. The keys of a lazy layer are its leader's: such a layer has
+ * memory for values only, and goes before its leader does. Parts are paid from the pool, to the
+ * byte; what says which rows they are is bookkeeping, as positions of raw rows are.
+ *
+ * The thread that owns the store. */
+#include "kernels/packed.h"
+#include "model/net/kv.h"
+#include "model/net/rope.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Which rows, in what order, and what shape their factors have: all but the bytes. */
+typedef struct fv_kv_packed_form {
+    fv_packed_shape part[2]; /* [FV_PACKED_K], [FV_PACKED_V]; both of n rows */
+    int32_t n, n_anchor;
+    const int32_t *pos;    /* [n] in the order of kernels/packed.h */
+    const int32_t *first;  /* [n_anchor + 1] */
+    const int32_t *anchor; /* [n_anchor] the blocks' anchor positions; NULL: all are 0 (K1) */
+    int32_t leader;        /* whose keys: the layer itself, or a packed layer before it */
+} fv_kv_packed_form;
+
+typedef struct fv_kv_packed {
+    fv_packed_part part[2];
+    fv_packed_rows rows; /* what kernels are given; the arrays are on the store's device */
+    /* the same on the host */
+    int32_t *pos, *first, *alive, *anchor; /* anchor NULL: all are 0 */
+    uint8_t *group;                        /* [n] */
+    float *importance;                     /* [n] what expand reads; NULL: nothing was observed */
+    int32_t n_alive;                       /* rows that count */
+    int32_t leader;
+    /* private */
+    fv_buf part_buf[2];
+    fv_buf rows_buf, angle_buf;
+    void *host;
+} fv_kv_packed;
+
+/* The packed block of a layer, or NULL: it is raw. Borrowed, until the layer is changed by a call
+ * below or the store closes. */
+fv_kv_packed *fv_kv_packed_at(const fv_kv *kv, int32_t layer);
+
+/* Makes a layer packed: gives its raw visual rows back, and takes memory for the parts, whose
+ * bytes are the caller's to write. FV_EBUSY when the pool's limit is reached: the rows are gone
+ * then, and the store is to be closed. */
+fv_status fv_kv_pack(fv_kv *kv, int32_t layer, const fv_kv_packed_form *form, fv_kv_packed **out);
+
+/* Angles of the anchors, which attention needs: worked out once, and then kept. */
+fv_status fv_kv_packed_angles(fv_kv *kv, fv_kv_packed *p, const fv_rope *rope);
+
+/* Room for importance [n], all 0. Nothing happens when there is some. */
+fv_status fv_kv_packed_observe(fv_kv_packed *p);
+
+/* group[] was changed on the host: brings it to the device. */
+fv_status fv_kv_packed_regroup(fv_kv *kv, fv_kv_packed *p);
+
+/* Rows are let go without anything moving: the first alive[a] of each anchor block [n_anchor]
+ * still count. None may come back. */
+fv_status fv_kv_packed_shorten(fv_kv *kv, int32_t layer, const int32_t *alive);
+
+/* Lays the parts anew with rows idx[0 .. n), ascending, of those that count, which keep their
+ * bits; n = 0 leaves the layer without visual rows. Memory of the others goes back to the pool.
+ * Lazy layers keep the same rows, which is why this is asked of the leader. */
+fv_status fv_kv_packed_keep(fv_kv *kv, int32_t layer, const int32_t *idx, int32_t n);
+
+/* Bytes of a layer's own parts. */
+size_t fv_kv_packed_bytes(const fv_kv *kv, int32_t layer);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,309 @@
+/* model/net/kv_packed.c and the way of packed layers over the wire: memory to the byte, rows that
+ * leave, sections that are refused. Factors here are any numbers; what they are worth is tested
+ * where they are made. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/net/kv_packed.h"
+#include "tests/support/handoff.h"
+#include "tests/support/stream.h"
+
+enum { VISUAL = 70, BLOCK = 16, BLOCKS = 5, RANK = 6, MORE = 4 };
+
+typedef struct rows_form {
+    int32_t pos[VISUAL], first[BLOCKS + 1], anchor[BLOCKS];
+    fv_kv_packed_form form;
+} rows_form;
+
+/* Rows of a layer in blocks of 16, backwards inside each. */
+static void make_form(const fv_kv *kv, int32_t layer, int32_t leader, bool anchored, uint8_t bits,
+                      rows_form *f) {
+    const fv_kv_shape *s = fv_kv_get_shape(kv);
+    for (int32_t a = 0; a <= BLOCKS; a++) f->first[a] = a < BLOCKS ? a * BLOCK : VISUAL;
+    for (int32_t a = 0; a < BLOCKS; a++) {
+        f->anchor[a] = 5 + f->first[a];
+        for (int32_t j = f->first[a]; j < f->first[a + 1]; j++)
+            f->pos[j] = 5 + f->first[a] + f->first[a + 1] - 1 - j;
+    }
+    fv_packed_shape shape = {.n = VISUAL,
+                             .rank = RANK,
+                             .rank2 = 2,
+                             .n_kv = s->n_kv,
+                             .d_head = s->d_head,
+                             .dtype = s->dtype,
+                             .kind = FV_PACKED_K,
+                             .bits = bits};
+    f->form = (fv_kv_packed_form){.part = {shape, shape},
+                                  .n = VISUAL,
+                                  .n_anchor = BLOCKS,
+                                  .pos = f->pos,
+                                  .first = f->first,
+                                  .anchor = anchored ? f->anchor : NULL,
+                                  .leader = leader};
+    f->form.part[FV_PACKED_V].kind = FV_PACKED_V;
+    (void)layer;
+}
+
+static float number(int i) { return (float)((i * 37 + 11) % 64) / 32 - 1; }
+
+static fv_kv_packed *pack(fv_kv *kv, int32_t layer, int32_t leader, bool anchored, uint8_t bits) {
+    rows_form f;
+    fv_kv_packed *p;
+    make_form(kv, layer, leader, anchored, bits, &f);
+    cr_assert_eq(fv_kv_pack(kv, layer, &f.form, &p), FV_OK, "%s", fv_last_error());
+    size_t width = fv_packed_width(&f.form.part[0]);
+    float *u = malloc(VISUAL * RANK * sizeof *u), *basis = malloc(RANK * width * sizeof *basis);
+    for (int i = 0; i < VISUAL * RANK; i++) u[i] = number(i + layer);
+    for (size_t i = 0; i < RANK * width; i++) basis[i] = number((int)i * 3 + layer);
+    for (int k = 0; k < 2; k++)
+        if (k == FV_PACKED_V || leader == layer)
+            fv_packed_write(&p->part[k].shape, u, basis, p->part[k].data);
+    free(u);
+    free(basis);
+    return p;
+}
+
+/* A prefilled prompt with layers 1 and 2 packed, 2 with the keys of 1. */
+static void start(handoff_rig *rig, tiny_prompt *p, fv_dtype dtype, uint8_t bits) {
+    rig_open(rig, &(rig_options){.dtype = dtype, .frame_max = bits == 8 ? 7 : 0});
+    tiny_prompt_make(&rig->net, p, 5, VISUAL, 9, 11, "");
+    cr_assert_eq(tiny_prefill(&rig->net, p, 1, 0), FV_OK, "%s", fv_last_error());
+    pack(p->kv, 1, 1, true, bits);
+    pack(p->kv, 2, 1, true, bits);
+}
+
+static void finish(handoff_rig *rig, tiny_prompt *p) {
+    tiny_prompt_free(p);
+    cr_assert_eq(fv_kv_pool_used(rig->net.pool), 0);
+    rig_close(rig);
+}
+
+static size_t part_bytes(const fv_kv_packed *p, int kind) {
+    return fv_packed_bytes(&p->part[kind].shape);
+}
+
+Test(kv_packed, a_packed_layer_holds_its_factors_to_the_byte_and_no_rows) {
+    handoff_rig rig;
+    tiny_prompt p;
+    start(&rig, &p, FV_BF16, 16);
+    const fv_kv_packed *one = fv_kv_packed_at(p.kv, 1), *two = fv_kv_packed_at(p.kv, 2);
+    size_t raw = VISUAL * 2 * 2 * 24 * 2, used = fv_kv_pool_used(rig.net.pool);
+    cr_assert_eq(fv_kv_bytes(p.kv, FV_SEG_VISUAL),
+                 2 * raw + part_bytes(one, 0) + part_bytes(one, 1) + part_bytes(two, 1));
+    cr_assert_eq(fv_kv_bytes_held(p.kv), used);
+    cr_assert_eq(fv_kv_len(p.kv, 1, 0, FV_SEG_VISUAL), 0);
+    cr_assert_eq(two->part[0].data, one->part[0].data, "keys are shared");
+    cr_assert_null(fv_kv_packed_at(p.kv, 0));
+    finish(&rig, &p);
+}
+
+Test(kv_packed, rows_that_leave_take_their_bytes_and_the_others_keep_their_bits) {
+    static const uint8_t bits[] = {16, 8, 4};
+    for (int b = 0; b < 3; b++) {
+        handoff_rig rig;
+        tiny_prompt p;
+        float before[VISUAL * RANK], after[VISUAL * RANK];
+        start(&rig, &p, FV_F32, bits[b]);
+        fv_kv_packed *two = fv_kv_packed_at(p.kv, 2);
+        cr_assert_eq(fv_kv_packed_observe(two), FV_OK);
+        for (int32_t j = 0; j < VISUAL; j++) two->importance[j] = (float)two->pos[j];
+        fv_packed_read_u(&two->part[1], 0, VISUAL, before);
+        int32_t idx[VISUAL], n = 0; /* of block 0 none, of block 1 the best three, of 4 all */
+        for (int32_t j = 0; j < VISUAL; j++)
+            if ((j >= 16 && j < 19) || j >= 64) idx[n++] = j;
+        cr_assert_eq(fv_kv_packed_keep(p.kv, 1, idx, n), FV_OK, "%s", fv_last_error());
+        for (int32_t l = 1; l < 3; l++) {
+            const fv_kv_packed *at = fv_kv_packed_at(p.kv, l);
+            cr_assert(at->rows.n == n && at->n_alive == n && at->rows.n_anchor == 2);
+            cr_assert(at->first[1] == 3 && at->first[2] == n);
+            cr_assert(at->anchor[0] == 21 && at->anchor[1] == 69);
+            cr_assert_eq(at->part[1].shape.n, n);
+            cr_assert_eq(at->part[0].data, fv_kv_packed_at(p.kv, 1)->part[0].data);
+        }
+        fv_packed_read_u(&two->part[1], 0, n, after);
+        for (int32_t j = 0; j < n; j++) {
+            cr_assert_eq(memcmp(after + j * RANK, before + idx[j] * RANK, RANK * 4), 0);
+            cr_assert_eq(two->importance[j], (float)two->pos[j]);
+        }
+        cr_assert_eq(fv_kv_bytes_held(p.kv), fv_kv_pool_used(rig.net.pool));
+        cr_assert_eq(fv_kv_packed_keep(p.kv, 1, NULL, 0), FV_OK);
+        cr_assert(!fv_kv_packed_at(p.kv, 1) && !fv_kv_packed_at(p.kv, 2));
+        cr_assert_eq(fv_kv_bytes_held(p.kv), fv_kv_pool_used(rig.net.pool));
+        finish(&rig, &p);
+    }
+}
+
+Test(kv_packed, rows_can_be_let_go_without_moving) {
+    handoff_rig rig;
+    tiny_prompt p;
+    start(&rig, &p, FV_F32, 16);
+    int32_t alive[BLOCKS] = {16, 0, 3, 16, 1};
+    cr_assert_null(fv_kv_packed_at(p.kv, 1)->rows.alive);
+    cr_assert_eq(fv_kv_packed_shorten(p.kv, 1, alive), FV_OK);
+    for (int32_t l = 1; l < 3; l++) {
+        cr_assert_eq(fv_kv_packed_at(p.kv, l)->n_alive, 36);
+        cr_assert_eq(memcmp(fv_kv_packed_at(p.kv, l)->rows.alive, alive, sizeof alive), 0);
+    }
+    finish(&rig, &p);
+}
+
+Test(kv_packed, a_full_pool_still_lets_rows_go) {
+    handoff_rig rig;
+    tiny_prompt p;
+    fv_kv_pool *pool;
+    fv_kv *kv;
+    rows_form f;
+    rig_open(&rig, &(rig_options){.dtype = FV_F16});
+    tiny_prompt_make(&rig.net, &p, 5, VISUAL, 9, 11, "");
+    cr_assert_eq(tiny_prefill(&rig.net, &p, 1, 0), FV_OK);
+    make_form(p.kv, 0, 0, true, 16, &f);
+    size_t bytes = fv_packed_bytes(&f.form.part[0]) + fv_packed_bytes(&f.form.part[1]);
+    cr_assert_eq(fv_kv_pool_open(fv_device_host(), fv_kv_pool_shape(rig.net.pool), bytes, &pool),
+                 FV_OK);
+    cr_assert_eq(fv_kv_open(pool, &kv), FV_OK);
+    pack(kv, 0, 0, true, 16);
+    int32_t idx[8] = {0, 1, 2, 3, 20, 21, 40, 69};
+    cr_assert_eq(fv_kv_packed_keep(kv, 0, idx, 8), FV_OK, "%s", fv_last_error());
+    cr_assert_lt(fv_kv_pool_used(pool), bytes);
+    f.form.leader = 1;
+    cr_assert_eq(fv_kv_pack(kv, 1, &f.form, NULL), FV_EBUSY, "and says when there is no room");
+    fv_kv_close(kv);
+    cr_assert_eq(fv_kv_pool_used(pool), 0);
+    fv_kv_pool_close(pool);
+    finish(&rig, &p);
+}
+
+/* ---- over the wire ----------------------------------------------------------------------- */
+
+Test(kv_packed, packed_layers_arrive_bit_for_bit_and_as_large_as_they_were) {
+    static const fv_dtype dtypes[] = {FV_F32, FV_BF16, FV_F16};
+    static const uint8_t bits[] = {16, 8, 4};
+    for (int i = 0; i < 9; i++) {
+        handoff_rig rig;
+        tiny_prompt p;
+        fv_received got;
+        start(&rig, &p, dtypes[i % 3], bits[i / 3]);
+        fv_kv_packed *one = fv_kv_packed_at(p.kv, 1);
+        cr_assert_eq(fv_kv_packed_observe(one), FV_OK);
+        for (int32_t j = 0; j < VISUAL; j++) one->importance[j] = number(j);
+        pack(p.kv, 3, 3, false, bits[i / 3]);
+        for (int32_t group = 0; group < 3; group++) {
+            cr_assert_eq(rig_send(&rig, &p, MORE, group, &got, NULL), FV_OK, "%s", fv_last_error());
+            cr_assert(same_store(p.kv, got.kv), "%d, groups of %d", i, group);
+            cr_assert_eq(fv_kv_bytes(got.kv, FV_SEG_VISUAL), fv_kv_bytes(p.kv, FV_SEG_VISUAL));
+            cr_assert_eq(fv_kv_pool_used(rig.pool), fv_kv_bytes_held(got.kv));
+            fv_received_free(&got);
+        }
+        finish(&rig, &p);
+    }
+}
+
+static fv_refusal deliver(const handoff_rig *rig, const rig_stream *s) {
+    fv_received got;
+    fv_refusal why = rig_deliver(rig->receiver, &s->hello, s->bytes, s->n, 500, &got);
+    if (why == FV_REFUSED_NONE) fv_received_free(&got);
+    cr_assert_eq(fv_kv_pool_used(rig->pool), 0);
+    return why;
+}
+
+Test(kv_packed, every_flipped_byte_of_a_packed_hand_off_is_refused, .timeout = 300) {
+    handoff_rig rig;
+    tiny_prompt p;
+    rig_stream s;
+    start(&rig, &p, FV_F16, 4);
+    rig_capture(&rig, &p, MORE, &s);
+    cr_assert_eq(deliver(&rig, &s), FV_REFUSED_NONE);
+    for (size_t i = 0; i < s.n; i += 3) {
+        s.bytes[i] ^= 0x10;
+        cr_assert_neq(deliver(&rig, &s), FV_REFUSED_NONE, "byte %zu", i);
+        s.bytes[i] ^= 0x10;
+    }
+    free(s.bytes);
+    finish(&rig, &p);
+}
+
+Test(kv_packed, factors_beyond_the_grant_are_refused_before_there_is_memory_for_them) {
+    handoff_rig rig;
+    tiny_prompt p;
+    rig_stream s;
+    start(&rig, &p, FV_F32, 16);
+    for (int32_t l = 0; l < 4; l++) p.plan.visual[l] = l == 0 ? VISUAL : 0;
+    rig_capture(&rig, &p, MORE, &s); /* its grant is for the first layer's rows */
+    cr_assert_eq(deliver(&rig, &s), FV_REFUSED_OVER_BUDGET, "%s", fv_last_error());
+    free(s.bytes);
+    finish(&rig, &p);
+}
+
+/* PACK of the first packed layer, changed, with every checksum right. */
+static fv_refusal deliver_changed(handoff_rig *rig, const rig_stream *s, size_t at, uint32_t x) {
+    rig_stream copy = *s;
+    uint32_t type, length;
+    copy.bytes = malloc(s->n);
+    memcpy(copy.bytes, s->bytes, s->n);
+    uint8_t *p = copy.bytes;
+    for (;; p += FV_SECTION_HEADER + length) {
+        memcpy(&type, p + 4, 4);
+        memcpy(&length, p + 40, 4);
+        if (type == FV_SECTION_PACKED) break;
+    }
+    memcpy(p + FV_SECTION_HEADER + at, &x, 4);
+    rig_put_right(copy.bytes, copy.n, s->hello.compat.hash);
+    fv_refusal why = deliver(rig, &copy);
+    free(copy.bytes);
+    return why;
+}
+
+Test(kv_packed, sections_that_lie_about_factors_are_refused) {
+    enum { N_AT = 0, ANCHORS_AT = 4, LEADER_AT = 8, FLAGS_AT = 12, K_AT = 16, V_AT = 28 };
+    enum {
+        FIRST_AT = 40,
+        ANCHOR_AT = FIRST_AT + 4 * (BLOCKS + 1),
+        POS_AT = ANCHOR_AT + 4 * BLOCKS
+    };
+    static const struct {
+        size_t at;
+        uint32_t x;
+    } lies[] = {
+        {N_AT, VISUAL - 1},
+        {N_AT, VISUAL + 1},
+        {ANCHORS_AT, BLOCKS + 1},
+        {LEADER_AT, 0},
+        {LEADER_AT, 2},
+        {LEADER_AT, UINT32_MAX},
+        {FLAGS_AT, 8},
+        {FLAGS_AT, 3},
+        {K_AT, 0},
+        {K_AT, VISUAL + 1},
+        {K_AT, UINT32_MAX},
+        {K_AT + 4, RANK + 1},
+        {K_AT + 4, 0},
+        {K_AT + 8, 7},
+        {K_AT + 8, 16 + 256},
+        {V_AT, 2 * RANK},
+        {V_AT + 4, UINT32_MAX},
+        {FIRST_AT, 1},
+        {FIRST_AT + 4, 0},
+        {FIRST_AT + 4, 33},
+        {FIRST_AT + 4 * BLOCKS, VISUAL - 1},
+        {ANCHOR_AT, UINT32_MAX},
+        {ANCHOR_AT, RIG_POSITIONS},
+        {POS_AT, 0},
+        {POS_AT, 5 + VISUAL},
+        {POS_AT, 6},
+        {POS_AT, UINT32_MAX},
+    };
+    handoff_rig rig;
+    tiny_prompt p;
+    rig_stream s;
+    start(&rig, &p, FV_F16, 16);
+    rig_capture(&rig, &p, MORE, &s);
+    cr_assert_eq(deliver_changed(&rig, &s, POS_AT, 5 + 15), FV_REFUSED_NONE, "as it was");
+    for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
+        fv_refusal why = deliver_changed(&rig, &s, lies[i].at, lies[i].x);
+        cr_assert(why == FV_REFUSED_MALFORMED || why == FV_REFUSED_OVER_BUDGET, "%zu at %zu: %s", i,
+                  lies[i].at, fv_refusal_name(why));
+    }
+    free(s.bytes);
+    finish(&rig, &p);
+}
