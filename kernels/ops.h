@@ -60,6 +60,16 @@ typedef struct fv_linear_args {
     fv_linear_part part[FV_LINEAR_MAX_PARTS];
 } fv_linear_args;
 
+/* y = x w, rows of w mixed          [M, N] = [M, K] x [K, N]
+ * Not the canonical dot product: K runs along the rows of w, and each y is one chain,
+ *     y[m,n] = 0;   for k = 0, 1, ...: y[m,n] = fma(x[m,k], w[k,n], y[m,n])
+ * as attention sums its values. No forward pass has weights that lie so; factors do. */
+typedef struct fv_combine_args {
+    fv_tensor x; /* [M, K] */
+    fv_tensor w; /* [K, N], any dtype */
+    fv_tensor y; /* [M, N] */
+} fv_combine_args;
+
 /* ---- row-wise -------------------------------------------------------------------------- */
 
 /* LayerNorm:  y = (x - mean) / sqrt(mean((x - mean)^2) + eps) * w + b
@@ -236,6 +246,7 @@ typedef struct fv_backend_ops {
     fv_status (*sync)(fv_backend *be); /* all that was issued is done */
     /* operations; a NULL entry means "not supported here" */
     fv_status (*linear)(fv_backend *be, const fv_linear_args *a);
+    fv_status (*combine)(fv_backend *be, const fv_combine_args *a);
     fv_status (*norm)(fv_backend *be, const fv_norm_args *a);
     fv_status (*activate)(fv_backend *be, const fv_activate_args *a);
     fv_status (*rope)(fv_backend *be, const fv_rope_args *a);

@@ -130,6 +130,15 @@ static fv_status cpu_linear(fv_backend *be, const fv_linear_args *a) {
     return run_plan(c, c->path->linear_plan(a), c->path->linear, a);
 }
 
+static fv_status cpu_combine(fv_backend *be, const fv_combine_args *a) {
+    cpu *c = be->impl;
+    FV_TRY(need_f32(&a->x, "combine's x"));
+    FV_TRY(need_f32(&a->y, "combine's y"));
+    assert(a->w.rows == a->x.cols && a->w.cols == a->y.cols && a->x.rows == a->y.rows);
+    if (a->y.rows == 0 || a->y.cols == 0) return FV_OK;
+    return run_plan(c, c->path->combine_plan(a), c->path->combine, a);
+}
+
 /* ---- row-wise -------------------------------------------------------------------------- */
 
 static fv_status cpu_norm(fv_backend *be, const fv_norm_args *a) {
@@ -222,6 +231,7 @@ const fv_backend_ops fv_backend_cpu = {
     .weight = cpu_weight,
     .sync = cpu_sync,
     .linear = cpu_linear,
+    .combine = cpu_combine,
     .norm = cpu_norm,
     .activate = cpu_activate,
     .rope = cpu_rope,

@@ -27,6 +27,10 @@ typedef struct fv_cpu_path {
     fv_cpu_plan (*linear_plan)(const fv_linear_args *a);
     fv_cpu_items *linear;
 
+    /* fv_combine_args; items: rows or bands of columns of the output, as the path cuts it */
+    fv_cpu_plan (*combine_plan)(const fv_combine_args *a);
+    fv_cpu_items *combine;
+
     /* fv_attn_args; items: blocks of query rows, of some or all heads */
     fv_cpu_plan (*attention_plan)(const fv_attn_args *a);
     fv_cpu_items *attention;

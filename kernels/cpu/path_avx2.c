@@ -8,6 +8,8 @@
 
 #include "kernels/cpu/linear.inc"
 
+#include "kernels/cpu/combine.inc"
+
 #include "kernels/cpu/attention.inc"
 
 #include "kernels/cpu/attention_sums.inc"
@@ -16,6 +18,8 @@ const fv_cpu_path fv_cpu_path_avx2 = {
     .isa = "avx2",
     .linear_plan = linear_plan,
     .linear = linear,
+    .combine_plan = combine_plan,
+    .combine = combine,
     .attention_plan = attention_plan,
     .attention = attention,
     .attention_sums_plan = attention_sums_plan,

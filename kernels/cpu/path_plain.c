@@ -50,6 +50,27 @@ static void linear(const void *args, void *scratch, int64_t begin, int64_t end) 
     }
 }
 
+/* ---- combine: an item is one output row ------------------------------------------------- */
+
+static fv_cpu_plan combine_plan(const fv_combine_args *a) {
+    return (fv_cpu_plan){.n_item = a->y.rows, .grain = 1};
+}
+
+static void combine(const void *args, void *scratch, int64_t begin, int64_t end) {
+    const fv_combine_args *a = args;
+    (void)scratch;
+    for (int64_t m = begin; m < end; m++) {
+        const float *x = row_f32(&a->x, m);
+        float *y = row_f32(&a->y, m);
+        for (int32_t n = 0; n < a->w.cols; n++) y[n] = 0.0f;
+        for (int32_t k = 0; k < a->w.rows; k++)
+            for (int32_t n = 0; n < a->w.cols; n++) {
+                size_t at = (size_t)k * (size_t)a->w.ld + (size_t)n;
+                y[n] = fmaf(x[k], widened(a->w.data, a->w.dtype, at), y[n]);
+            }
+    }
+}
+
 /* ---- attention: an item is one query row, all its heads -------------------------------- */
 
 static fv_cpu_plan attention_plan(const fv_attn_args *a) {
@@ -187,6 +208,8 @@ const fv_cpu_path fv_cpu_path_plain = {
     .isa = "plain",
     .linear_plan = linear_plan,
     .linear = linear,
+    .combine_plan = combine_plan,
+    .combine = combine,
     .attention_plan = attention_plan,
     .attention = attention,
     .attention_sums_plan = attention_sums_plan,

@@ -1,0 +1,151 @@
+/* Eigenvectors of a symmetric matrix. The matrix of accumulated rotations is kept transposed, so
+ * that a rotation mixes two rows that are contiguous, and a reflection is applied to rows. */
+#include "kernels/eigen.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { MAX_SWEEPS = 60 };
+
+/* Householder: a becomes Q^T with Q^T A Q tridiagonal; d the diagonal, e[1..] what stands beside
+ * it. Column i of the lower triangle is wiped out by reflection H = I - u u^T / h, i from the
+ * bottom up; the reflections are multiplied afterwards. u_i waits in row i of a, h_i in d[i]. */
+static void tridiagonal(double *a, size_t n, double *d, double *e) {
+    for (size_t i = n; i-- > 1;) {
+        double *u = a + i * n, scale = 0, h = 0;
+        for (size_t k = 0; k < i; k++) scale += fabs(u[k]);
+        if (i == 1 || scale == 0) {
+            e[i] = u[i - 1];
+            d[i] = 0;
+            continue;
+        }
+        for (size_t k = 0; k < i; k++) {
+            u[k] /= scale;
+            h += u[k] * u[k];
+        }
+        double f = u[i - 1], g = f > 0 ? -sqrt(h) : sqrt(h), dot = 0;
+        e[i] = scale * g;
+        h -= f * g;
+        u[i - 1] = f - g;
+        /* p = A u / h in e[0..i), of the lower triangle: row k is also column k */
+        for (size_t k = 0; k < i; k++) e[k] = 0;
+        for (size_t k = 0; k < i; k++) {
+            const double *row = a + k * n;
+            double sum = row[k] * u[k];
+            for (size_t j = 0; j < k; j++) {
+                sum += row[j] * u[j];
+                e[j] += row[j] * u[k];
+            }
+            e[k] += sum;
+        }
+        for (size_t k = 0; k < i; k++) {
+            e[k] /= h;
+            dot += e[k] * u[k];
+        }
+        /* q = p - (u p / 2h) u;  A -= q u^T + u q^T */
+        for (size_t k = 0; k < i; k++) e[k] -= dot / (h + h) * u[k];
+        for (size_t k = 0; k < i; k++) {
+            double *row = a + k * n;
+            for (size_t j = 0; j <= k; j++) row[j] -= u[k] * e[j] + e[k] * u[j];
+        }
+        d[i] = h;
+    }
+    e[0] = d[0] = 0;
+}
+
+/* The product of the reflections, transposed, in place of a; d becomes the diagonal. The block
+ * [0, i) holds the product of those before, and takes reflection i from the right of its transpose,
+ * which is the left: rows x of it become x - (x u / h) u. */
+static void accumulate(double *a, size_t n, double *d) {
+    for (size_t i = 0; i < n; i++) {
+        double *u = a + i * n;
+        if (d[i] != 0)
+            for (size_t j = 0; j < i; j++) {
+                double *row = a + j * n, dot = 0;
+                for (size_t k = 0; k < i; k++) dot += row[k] * u[k];
+                dot /= d[i];
+                for (size_t k = 0; k < i; k++) row[k] -= dot * u[k];
+            }
+        d[i] = u[i];
+        for (size_t k = 0; k < i; k++) u[k] = a[k * n + i] = 0;
+        u[i] = 1;
+    }
+}
+
+/* QL with implicit shifts on the tridiagonal matrix (d, e); each rotation of planes i, i + 1 mixes
+ * rows i and i + 1 of z. */
+static bool diagonal(double *d, double *e, double *z, size_t n) {
+    double size = 0;
+    for (size_t i = 0; i < n; i++) size = fmax(size, fabs(d[i]) + fabs(e[i]));
+    for (size_t i = 1; i < n; i++) e[i - 1] = e[i];
+    e[n - 1] = 0;
+    for (size_t l = 0; l < n; l++)
+        for (int sweep = 0;; sweep++) {
+            size_t m = l;
+            while (m + 1 < n && fabs(e[m]) > 0x1p-52 * (fabs(d[m]) + fabs(d[m + 1])) &&
+                   fabs(e[m]) > 0x1p-56 * size)
+                m++;
+            if (m == l) break;
+            if (sweep == MAX_SWEEPS) return false;
+            double g = (d[l + 1] - d[l]) / (2 * e[l]), r = sqrt(g * g + 1), s = 1, c = 1, p = 0;
+            g = d[m] - d[l] + e[l] / (g + copysign(r, g));
+            size_t i = m;
+            while (i-- > l) {
+                double f = s * e[i], b = c * e[i];
+                r = sqrt(f * f + g * g);
+                e[i + 1] = r;
+                if (r == 0) { /* the matrix falls apart here: start again */
+                    d[i + 1] -= p;
+                    e[m] = 0;
+                    break;
+                }
+                s = f / r;
+                c = g / r;
+                g = d[i + 1] - p;
+                r = (d[i] - g) * s + 2 * c * b;
+                p = s * r;
+                d[i + 1] = g + p;
+                g = c * r - b;
+                double *x = z + i * n, *y = x + n;
+                for (size_t k = 0; k < n; k++) {
+                    double t = y[k];
+                    y[k] = s * x[k] + c * t;
+                    x[k] = c * x[k] - s * t;
+                }
+            }
+            if (r == 0 && i + 1 > l) continue;
+            d[l] -= p;
+            e[l] = g;
+            e[m] = 0;
+        }
+    return true;
+}
+
+static void sort_rows(double *z, size_t n, double *w) {
+    for (size_t i = 0; i < n; i++) {
+        size_t top = i;
+        for (size_t j = i + 1; j < n; j++)
+            if (w[j] > w[top]) top = j;
+        if (top == i) continue;
+        double t = w[i];
+        w[i] = w[top];
+        w[top] = t;
+        for (size_t k = 0; k < n; k++) {
+            t = z[i * n + k];
+            z[i * n + k] = z[top * n + k];
+            z[top * n + k] = t;
+        }
+    }
+}
+
+fv_status fv_eigen_symmetric(double *a, int32_t n, double *w, double *room) {
+    size_t N = (size_t)n;
+    if (n == 0) return FV_OK;
+    tridiagonal(a, N, w, room);
+    accumulate(a, N, w);
+    if (!diagonal(w, room, a, N))
+        return FV_FAIL(FV_EDATA, "eigenvalues of a %d x %d matrix do not converge", n, n);
+    sort_rows(a, N, w);
+    return FV_OK;
+}

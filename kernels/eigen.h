@@ -1,0 +1,26 @@
+#ifndef FOVEA_KERNELS_EIGEN_H
+#define FOVEA_KERNELS_EIGEN_H
+
+/* EIGENVECTORS of a small symmetric matrix, in double, on the calling thread.
+ *
+ *   A = Z^T diag(w) Z,  w descending        Householder tridiagonalisation, then QL with implicit
+ *                                           shifts (Golub and Van Loan, 8.3; EISPACK tred2, tql2)
+ *
+ * About 9 n^3 operations; a fixed sequence of correctly rounded ones, so the same input gives the
+ * same bits on every machine. */
+#include <stdint.h>
+
+#include "common/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* a [n, n], symmetric (its lower triangle is read), becomes Z: row i belongs to w[i]. w, room [n].
+ * FV_EDATA when it does not converge, which needs numbers that are not finite. */
+fv_status fv_eigen_symmetric(double *a, int32_t n, double *w, double *room);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,28 @@
+#ifndef FOVEA_KERNELS_ORTHONORMAL_H
+#define FOVEA_KERNELS_ORTHONORMAL_H
+
+/* ORTHONORMAL ROWS in the place of given ones, by CholeskyQR2 (Yamamoto et al. 2015):
+ *
+ *     Y Y^T = L L^T,  Y <- L^-1 Y,   twice       the second time repairs what rounding left
+ *
+ * L is lower triangular, so the first r rows of the result span what the first r rows did. A row
+ * that depends on those before it (equal rows, rows of zeros, more rows than columns) is dropped.
+ * Rows that may point nearly the same way have their first Gram matrix summed in double: in f32 it
+ * would lose what is below 3e-4 of a row. Products run on the backend's threads and give the same
+ * bits with any number. */
+#include "common/arena.h"
+#include "kernels/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* y [p, N] F32 on the host, contiguous; y->rows becomes the number of rows that are left. spare
+ * has room for as many numbers as y. upright: rows are nearly orthogonal as they come, and double
+ * is not needed. Temporary memory comes from `room`. */
+fv_status fv_orthonormal(fv_backend *be, fv_arena *room, fv_tensor *y, float *spare, bool upright);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
