@@ -69,3 +69,9 @@ void fv_prune_top(const float *score, int32_t n, int32_t keep, int32_t *kept) {
         if (o > t || (o == t && equal-- > 0)) kept[k++] = i;
     }
 }
+
+fv_status fv_prune_by_attention(const fv_prune_context *ctx, int32_t *kept) {
+    assert(ctx->attention);
+    fv_prune_top(ctx->attention, ctx->n_visual, ctx->keep, kept);
+    return FV_OK;
+}

@@ -34,4 +34,7 @@ void fv_prune_head_mean(const float *p, int32_t n_head, int32_t n_key, int32_t n
  * Among equals the lower index stays; a NaN is lower than any number. */
 void fv_prune_top(const float *score, int32_t n, int32_t keep, int32_t *kept);
 
+/* The whole of such a method whose score is ctx->attention. */
+fv_status fv_prune_by_attention(const fv_prune_context *ctx, int32_t *kept);
+
 #endif

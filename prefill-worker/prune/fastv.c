@@ -4,15 +4,7 @@
  *
  * The authors also mask: rows stay, and nobody sees them from layer k on. A row that nobody sees
  * changes nothing, so that gives these answers at the cost of `exact`, and is not offered. */
-#include <assert.h>
-
 #include "prefill-worker/prune.h"
 
-static fv_status keep(const fv_prune_context *ctx, int32_t *kept) {
-    assert(ctx->attention);
-    fv_prune_top(ctx->attention, ctx->n_visual, ctx->keep, kept);
-    return FV_OK;
-}
-
 extern const fv_prune_method fv_prune_fastv;
-const fv_prune_method fv_prune_fastv = {.name = "fastv", .keep = keep};
+const fv_prune_method fv_prune_fastv = {.name = "fastv", .keep = fv_prune_by_attention};

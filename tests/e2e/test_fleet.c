@@ -55,6 +55,7 @@ static void assert_same_under_each_policy(void) {
                                            "prune=random,layer=1,keep=0.5",
                                            "prune=grid,layer=1,keep=0.5",
                                            "prune=fastv,layer=1,keep=0.3",
+                                           "prune=pvtp,layer=1,stride=1",
                                            "select=streaming,sink=2",
                                            "prune=random,layer=1,keep=0.5;select=streaming,sink=2"};
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {

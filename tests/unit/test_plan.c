@@ -1,5 +1,7 @@
 /* policy/plan.c: what a policy comes to for one prompt and one checkpoint. */
 #include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "policy/plan.h"
@@ -61,9 +63,93 @@ Test(plan, fastv_leaves_a_layer_to_rank_in_however_shallow_the_network_is) {
     cr_assert_eq(make("prune=fastv", shape, &plan), FV_EINVAL);
 }
 
+/* Rows of each run of layers, with their number behind an x. */
+static void assert_layers(const fv_plan *plan, const char *want) {
+    char got[256] = "";
+    for (int32_t l = 0, n; l < plan->shape.n_layer; l += n) {
+        for (n = 1; l + n < plan->shape.n_layer && plan->visual[l + n] == plan->visual[l]; n++) {
+        }
+        snprintf(got + strlen(got), 16, "%dx%d ", plan->visual[l], n);
+    }
+    cr_assert_str_eq(got, want);
+}
+
+/* FLOPs of one prefill through a LLaMA of 32 layers as ST3 counts them: 2 per multiply-add, all
+ * rows, about 115 of them text, and the head over the rows that are left. */
+static double tera(const fv_plan *plan) {
+    double flops = 0, n = 0, d = 4096, m = 11008;
+    for (int32_t l = 0; l < 32; l++) {
+        n = plan->visual[l] + 115;
+        flops += 2 * (4 * n * d * d + 2 * n * n * d + 3 * n * d * m);
+    }
+    return (flops + 2 * n * d * 32000) / 1e12;
+}
+
+Test(plan, pvtp_counts_are_those_of_the_paper) {
+    static const struct {
+        const char *policy;
+        double tera; /* table 3 of ST3 */
+    } rows[] = {
+        {"prune=pvtp,stride=1,ratio=0.0175", 4.03}, {"prune=pvtp,stride=2,ratio=0.035", 4.08},
+        {"prune=pvtp,stride=4,ratio=0.07", 4.20},   {"prune=pvtp", 4.37},
+        {"prune=pvtp,stride=14,ratio=0.245", 4.78}, {"prune=pvtp,stride=28,ratio=0.49", 5.59}};
+    fv_plan plan;
+    fv_plan_shape large = {.n_layer = 40, .n_kv = 40, .n_visual = 576, .n_text = 50, .n_image = 1};
+    cr_assert_eq(make("prune=pvtp", llava, &plan), FV_OK);
+    assert_layers(&plan, "576x3 288x7 217x7 146x7 76x7 5x1 ");
+    for (int32_t l = 0; l < 32; l++)
+        cr_assert_eq(plan.tap[l], (l + 1) % 7 == 3 ? FV_TAP_LAST_ROW : 0, "layer %d", l);
+    cr_assert_eq(make("prune=pvtp,layer=3,stride=4,ratio=0.05", large, &plan), FV_OK);
+    assert_layers(&plan, "576x3 288x4 259x4 230x4 201x4 172x4 144x4 115x4 86x4 57x4 28x1 ");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        cr_assert_eq(make(rows[i].policy, llava, &plan), FV_OK);
+        cr_assert_lt(fabs(tera(&plan) - rows[i].tera), 0.035, "%s: %g", rows[i].policy,
+                     tera(&plan));
+    }
+}
+
+Test(plan, pvtp_steps_until_the_layers_or_the_rows_end) {
+    fv_plan plan, one;
+    fv_plan_shape shape = {.n_layer = 9, .n_kv = 1, .n_visual = 10, .n_text = 3, .n_image = 2};
+    cr_assert_eq(make("prune=pvtp,layer=3,stride=6,first=0.5,ratio=0.1", shape, &plan), FV_OK);
+    assert_layers(&plan, "10x3 5x6 "); /* 3 + 6 is no layer */
+    cr_assert_eq(make("prune=fastv,layer=3,keep=0.5", shape, &one), FV_OK);
+    cr_assert_arr_eq(plan.visual, one.visual, sizeof plan.visual);
+    cr_assert_arr_eq(plan.tap, one.tap, sizeof plan.tap);
+    cr_assert_eq(make("prune=pvtp,layer=2,stride=1,first=0.1,ratio=0.4", shape, &plan), FV_OK);
+    assert_layers(&plan, "10x2 9x1 5x1 1x1 0x4 ");
+    cr_assert_eq(plan.n_edit, 4, "what is gone does not leave again");
+    cr_assert_eq(plan.tap[5], 0);
+    cr_assert_eq(make("prune=pvtp,layer=2,stride=3,first=0,ratio=0.2", shape, &plan), FV_OK);
+    assert_layers(&plan, "10x5 8x3 6x1 "); /* the first step lets nothing go */
+    cr_assert_eq(plan.tap[1], 0);
+    cr_assert_str_empty(plan.note[FV_STAGE_PRUNE]);
+    cr_assert_eq(make("prune=pvtp,first=0,ratio=0", shape, &plan), FV_OK);
+    cr_assert(strstr(plan.note[FV_STAGE_PRUNE], "every visual row"));
+    shape.n_layer = 2;
+    cr_assert_eq(make("prune=pvtp,layer=2", shape, &plan), FV_EINVAL);
+}
+
+Test(plan, pvtp_takes_as_many_steps_in_another_depth) {
+    static const int32_t depths[] = {12, 16, 24, 28, 36, 48, 64};
+    for (size_t i = 0; i < sizeof depths / sizeof depths[0]; i++) {
+        fv_plan plan;
+        fv_plan_shape shape = llava;
+        shape.n_layer = depths[i];
+        cr_assert_eq(make("prune=pvtp", shape, &plan), FV_OK);
+        cr_assert(plan.n_edit == 4 || plan.n_edit == 5, "%d in %d layers", plan.n_edit, depths[i]);
+        cr_assert_leq(plan.visual[depths[i] - 1], 76);
+    }
+}
+
 Test(plan, nothing_is_tapped_for_methods_that_do_not_look) {
-    static const char *const policies[] = {"",           "prune=vtw",          "prune=random",
-                                           "prune=grid", "prune=fastv,keep=1", "select=streaming"};
+    static const char *const policies[] = {"",
+                                           "prune=vtw",
+                                           "prune=random",
+                                           "prune=grid",
+                                           "prune=fastv,keep=1",
+                                           "prune=pvtp,first=0,ratio=0",
+                                           "select=streaming"};
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
         fv_plan plan;
         cr_assert_eq(make(policies[i], llava, &plan), FV_OK);

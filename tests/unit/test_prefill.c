@@ -13,6 +13,7 @@ static const char *const policies[] = {
     "prune=random,layer=1,keep=0.4,seed=3",
     "prune=grid,layer=1,keep=0.3",
     "prune=fastv,layer=2,keep=0.3",
+    "prune=pvtp,layer=1,stride=1,first=0.3,ratio=0.2",
     "prune=fastv,layer=1,keep=0;select=streaming,sink=2,recent=0.3,full_heads=0",
     "select=streaming,sink=3,recent=0.25,full_heads=0.5",
     "prune=random,layer=2,keep=0.5;select=streaming,sink=2,recent=0.3,full_heads=0",
@@ -287,10 +288,12 @@ Test(prefill, streaming_keeps_sinks_and_recent_rows_per_head) {
 }
 
 Test(prefill, methods_change_the_answer_and_identity_settings_do_not) {
-    static const char *const identity[] = {
-        "prune=random,layer=1,keep=1", "prune=grid,layer=0,keep=1", "prune=fastv,layer=1,keep=1",
-        "select=streaming,sink=0,recent=1,full_heads=0",
-        "select=streaming,sink=0,recent=0.1,full_heads=1"};
+    static const char *const identity[] = {"prune=random,layer=1,keep=1",
+                                           "prune=grid,layer=0,keep=1",
+                                           "prune=fastv,layer=1,keep=1",
+                                           "prune=pvtp,first=0,ratio=0",
+                                           "select=streaming,sink=0,recent=1,full_heads=0",
+                                           "select=streaming,sink=0,recent=0.1,full_heads=1"};
     trail exact, other;
     run_alone("", NULL, 2, 0, FV_F32, &exact);
     for (size_t i = 0; i < sizeof identity / sizeof identity[0]; i++) {

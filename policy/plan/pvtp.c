@@ -1,0 +1,24 @@
+/* prune=pvtp: from one layer on, and again after every stride, fewer visual rows.
+ *
+ *   p_k = layer + k S,  k = 0, 1, ... while p_k < N        K = floor((N - 1 - layer) / S)
+ *   G_k = floor(|V0| (1 - P - k R) + 1e-9), at least 0     rows that layers p_k.. see
+ *
+ * What stays is rounded down. Both ratios are of the rows that there were at first: so the FLOPs of
+ * ST3's table 3 come out within its rounding, 4.37 T for S = 7; taken of what is left, as the
+ * algorithm is printed, they give 4.96 T and more. A step is ranked in the layer before it. */
+#include "policy/plan/contribute.h"
+
+fv_status fv_plan_prune_pvtp(fv_plan *plan) {
+    const fv_choice *c = &plan->policy.stage[FV_STAGE_PRUNE];
+    double first = fv_choice_value(c, "first"), ratio = fv_choice_value(c, "ratio");
+    int32_t layer, stride = fv_choice_layer(c, "stride", plan->shape.n_layer);
+    FV_TRY(fv_plan_layer(plan, FV_STAGE_PRUNE, "layer", &layer));
+    if (fv_plan_text_only(plan, FV_STAGE_PRUNE)) return FV_OK;
+    for (int32_t k = 0; layer < plan->shape.n_layer; k++, layer += stride) {
+        int32_t keep = fv_plan_share(1 - first - k * ratio, plan->shape.n_visual);
+        int32_t n_edit = plan->n_edit;
+        fv_plan_drop(plan, layer, keep > 0 ? keep : 0);
+        if (plan->n_edit > n_edit) plan->tap[layer - 1] |= FV_TAP_LAST_ROW;
+    }
+    return FV_OK;
+}
