@@ -272,6 +272,8 @@ static void fill_store(sender *s, fv_dtype dtype, size_t bytes) {
     fv_policy exact;
     fv_plan_shape plan = {.n_layer = shape.n_layer,
                           .n_kv = shape.n_kv,
+                          .d_head = shape.d_head,
+                          .bytes_value = (int32_t)fv_dtype_bytes(shape.dtype),
                           .n_visual = visual,
                           .n_text = s->n - visual,
                           .n_image = visual > 0};

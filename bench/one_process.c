@@ -125,6 +125,8 @@ static fv_status begin(client *c) {
     FV_TRY(make_prompt(r, &c->prompt));
     fv_plan_shape shape = {.n_layer = text->n_layer,
                            .n_kv = text->n_kv,
+                           .d_head = text->d_head,
+                           .bytes_value = 4,
                            .n_visual = c->prompt.n_visual,
                            .n_text = c->prompt.n_text,
                            .n_image = c->prompt.n_image};

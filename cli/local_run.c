@@ -69,6 +69,8 @@ static fv_status prepare(run *r) {
         fv_prompt_make(l->tok, cfg, r->text, r->ask.n_image, cfg->text.max_position, &r->prompt));
     fv_plan_shape shape = {.n_layer = cfg->text.n_layer,
                            .n_kv = cfg->text.n_kv,
+                           .d_head = cfg->text.d_head,
+                           .bytes_value = (int32_t)fv_dtype_bytes(l->opt.kv_dtype),
                            .n_visual = r->prompt.n_visual,
                            .n_text = r->prompt.n_text,
                            .n_image = r->prompt.n_image};
@@ -223,7 +225,7 @@ static void fill_report(run *r) {
     out->finish = fv_sequence_finish(r->seq);
     const fv_kv *kv = r->kv ? r->kv : r->received.kv;
     const fv_kv_shape *s = fv_kv_get_shape(kv);
-    size_t row = 2 * (size_t)s->d_head * fv_dtype_bytes(s->dtype);
+    fv_plan_bytes bytes = fv_plan_count(&r->plan);
     fv_policy_print(&r->ask.policy, out->policy);
     memcpy(out->note, r->plan.note, sizeof out->note);
     out->n_prompt = r->prompt.n;
@@ -232,8 +234,8 @@ static void fill_report(run *r) {
     out->n_image = r->prompt.n_image;
     out->n_layer = s->n_layer;
     memcpy(out->visual_rows, r->plan.visual, sizeof out->visual_rows);
-    out->bytes_raw = row * (size_t)s->n_layer * (size_t)s->n_kv * (size_t)r->prompt.n;
-    out->bytes_bound = row * (size_t)fv_plan_kv_rows(&r->plan);
+    out->bytes_raw = bytes.raw;
+    out->bytes_bound = bytes.held;
     out->bytes_visual_end = fv_kv_bytes(kv, FV_SEG_VISUAL);
     out->bytes_text_end = fv_kv_bytes(kv, FV_SEG_TEXT);
     out->s_preprocess = r->encoded.s_preprocess;

@@ -28,10 +28,17 @@ fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_p
     return FV_OK;
 }
 
-int64_t fv_plan_kv_rows(const fv_plan *plan) {
-    int64_t rows = 0;
-    for (int32_t l = 0; l < plan->shape.n_layer; l++)
-        for (int32_t g = 0; g < plan->shape.n_kv; g++)
-            rows += plan->select ? plan->select(plan, l, g) : plan->visual[l] + plan->shape.n_text;
-    return rows;
+fv_plan_bytes fv_plan_count(const fv_plan *plan) {
+    const fv_plan_shape *s = &plan->shape;
+    uint64_t row = 2 * (uint64_t)s->d_head * (uint64_t)s->bytes_value;
+    int64_t held = 0, visual = 0;
+    for (int32_t l = 0; l < s->n_layer; l++)
+        for (int32_t g = 0; g < s->n_kv; g++) {
+            int32_t ran = plan->visual[l] + s->n_text;
+            int32_t kept = plan->select ? plan->select(plan, l, g) : ran;
+            held += kept;
+            visual += kept < plan->visual[l] ? kept : plan->visual[l];
+        }
+    uint64_t raw = (uint64_t)s->n_layer * (uint64_t)s->n_kv * (uint64_t)(s->n_visual + s->n_text);
+    return (fv_plan_bytes){row * raw, row * (uint64_t)held, row * (uint64_t)visual};
 }

@@ -15,7 +15,8 @@ extern "C" {
 enum { FV_PLAN_MAX_LAYERS = 256, FV_PLAN_NOTE_MAX = 256 };
 
 typedef struct fv_plan_shape {
-    int32_t n_layer, n_kv;
+    int32_t n_layer, n_kv, d_head;
+    int32_t bytes_value;      /* of a number in the KV store: 2 or 4 */
     int32_t n_visual, n_text; /* prompt rows */
     int32_t n_image;          /* images of n_visual / n_image rows each */
 } fv_plan_shape;
@@ -52,9 +53,14 @@ struct fv_plan {
  * rows kept) is left out and says so in note[]. */
 fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_plan *out);
 
-/* KV rows (each a key and a value of one KV head) after prefill, summed over layers and heads:
- * an upper bound; exact when the counts do not depend on data. */
-int64_t fv_plan_kv_rows(const fv_plan *plan);
+/* Bytes of keys and values behind prefill; pages have idle ends, which do not count. */
+typedef struct fv_plan_bytes {
+    uint64_t raw;    /* what `exact` holds */
+    uint64_t held;   /* what this plan does: a bound, met where sizes do not depend on data */
+    uint64_t visual; /* of that, image rows: a bound, met where positions do not matter either */
+} fv_plan_bytes;
+
+fv_plan_bytes fv_plan_count(const fv_plan *plan);
 
 #ifdef __cplusplus
 }

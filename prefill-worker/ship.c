@@ -61,9 +61,7 @@ static fv_status make_hello(fv_ship *s) {
     s->hello.n_text = (uint32_t)plan->shape.n_text;
     s->hello.n_visual = (uint32_t)plan->shape.n_visual;
     s->hello.max_tokens = (uint32_t)s->req.max_tokens;
-    for (int32_t l = 0; l < s->shape->n_layer; l++)
-        s->hello.bytes_visual +=
-            2 * (uint64_t)plan->visual[l] * (uint64_t)s->shape->n_kv * s->row_bytes;
+    s->hello.bytes_visual = fv_plan_count(plan).visual;
     return FV_OK;
 }
 

@@ -27,19 +27,20 @@ static fv_status fill_policy(fv_task *t, fv_report_message *r) {
     return FV_OK;
 }
 
-static fv_status fill_rows(fv_task *t, const fv_kv_shape *s, fv_report_message *r) {
-    size_t row = 2 * (size_t)s->d_head * fv_dtype_bytes(s->dtype);
-    FV_TRY(FV_ARENA_NEW(&t->arena, s->n_layer, r->visual_rows));
-    for (int32_t l = 0; l < s->n_layer; l++) r->visual_rows[l] = (uint32_t)t->plan.visual[l];
-    r->n_visual_rows = (size_t)s->n_layer;
+static fv_status fill_rows(fv_task *t, fv_report_message *r) {
+    int32_t n_layer = t->plan.shape.n_layer;
+    fv_plan_bytes bytes = fv_plan_count(&t->plan);
+    FV_TRY(FV_ARENA_NEW(&t->arena, n_layer, r->visual_rows));
+    for (int32_t l = 0; l < n_layer; l++) r->visual_rows[l] = (uint32_t)t->plan.visual[l];
+    r->n_visual_rows = (size_t)n_layer;
     uint32_t n_replay = (uint32_t)t->msg->n_replay; /* of the answer, not of the prompt */
     r->n_prompt = (uint32_t)t->prompt.n - n_replay;
     r->n_visual = (uint32_t)t->prompt.n_visual;
     r->n_text = (uint32_t)t->prompt.n_text - n_replay;
     r->n_images = (uint32_t)t->prompt.n_image;
     r->n_generated = t->has_token;
-    r->bytes_raw = row * (uint64_t)s->n_layer * (uint64_t)s->n_kv * (uint64_t)t->prompt.n;
-    r->bytes_bound = row * (uint64_t)fv_plan_kv_rows(&t->plan);
+    r->bytes_raw = bytes.raw;
+    r->bytes_bound = bytes.held;
     r->bytes_visual = r->bytes_visual_end = t->bytes_visual;
     r->bytes_text = r->bytes_text_end = t->bytes_text;
     return FV_OK;
@@ -63,12 +64,11 @@ static fv_status fill_transfer(fv_task *t, fv_report_message *r) {
 
 fv_status fv_task_report(fv_task *t, fv_report_message **out) {
     const fv_prefill_worker *w = t->worker;
-    fv_kv_shape shape = fv_engine_kv_shape(w->opt.engine, w->opt.kv_dtype);
     fv_report_message *r;
     FV_TRY(FV_ARENA_NEW(&t->arena, 1, r));
     fovea__inference__v1__report__init(r);
     FV_TRY(fill_policy(t, r));
-    FV_TRY(fill_rows(t, &shape, r));
+    FV_TRY(fill_rows(t, r));
     FV_TRY(fill_transfer(t, r));
     r->seconds_preprocess = t->s_preprocess;
     r->seconds_vision = t->s_vision;

@@ -163,6 +163,8 @@ static fv_status make_plan(fv_task *t) {
     const fv_text_config *cfg = &fv_checkpoint_config(t->worker->line.engine->ck)->text;
     fv_plan_shape shape = {.n_layer = cfg->n_layer,
                            .n_kv = cfg->n_kv,
+                           .d_head = cfg->d_head,
+                           .bytes_value = (int32_t)fv_dtype_bytes(t->worker->opt.kv_dtype),
                            .n_visual = t->prompt.n_visual,
                            .n_text = t->prompt.n_text,
                            .n_image = t->prompt.n_image};

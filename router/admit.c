@@ -172,13 +172,15 @@ static fv_status count_bytes(const request_message *r, const model_message *m, c
     fv_plan plan;
     fv_plan_shape shape = {.n_layer = (int32_t)m->n_layer,
                            .n_kv = (int32_t)m->n_kv,
+                           .d_head = (int32_t)m->d_head,
+                           .bytes_value = strcmp(m->kv_dtype, "f32") == 0 ? 4 : 2,
                            .n_visual = (int32_t)x->visual,
                            .n_text = (int32_t)x->text,
                            .n_image = (int32_t)r->n_images};
     FV_TRY(fv_policy_from_message(r->policy, &policy));
     FV_TRY(fv_plan_make(&policy, &shape, &plan));
-    uint64_t row = 2 * (uint64_t)m->d_head * (strcmp(m->kv_dtype, "f32") == 0 ? 4 : 2);
-    *prompt = row * (uint64_t)fv_plan_kv_rows(&plan);
+    uint64_t row = 2 * (uint64_t)shape.d_head * (uint64_t)shape.bytes_value;
+    *prompt = fv_plan_count(&plan).held;
     *answer = row * m->n_layer * m->n_kv * x->answer;
     return FV_OK;
 }

@@ -204,6 +204,8 @@ void prefill(handoff *h, const char *policy, int32_t max_tokens, int32_t n_more,
     }
     fv_plan_shape shape = {.n_layer = fv_checkpoint_config(rig.p_engine.ck)->text.n_layer,
                            .n_kv = fv_checkpoint_config(rig.p_engine.ck)->text.n_kv,
+                           .d_head = fv_checkpoint_config(rig.p_engine.ck)->text.d_head,
+                           .bytes_value = 4,
                            .n_visual = VISUAL,
                            .n_text = TEXT + n_more,
                            .n_image = 1};

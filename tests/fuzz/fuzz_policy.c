@@ -55,8 +55,13 @@ static void check_forms(const fv_policy *p) {
 static void check_plan(const fv_policy *p, unsigned choice) {
     static const int32_t layers[] = {1, 4, 32, FV_PLAN_MAX_LAYERS}, heads[] = {1, 2, 5, 32};
     static const int32_t visual[] = {0, 1, 577, 1 << 20}, text[] = {0, 1, 50, 1 << 20};
-    fv_plan_shape shape = {layers[choice & 3], heads[choice >> 2 & 3], visual[choice >> 4 & 3],
-                           text[choice >> 3 & 3], 1};
+    fv_plan_shape shape = {.n_layer = layers[choice & 3],
+                           .n_kv = heads[choice >> 2 & 3],
+                           .d_head = 64,
+                           .bytes_value = 2,
+                           .n_visual = visual[choice >> 4 & 3],
+                           .n_text = text[choice >> 3 & 3],
+                           .n_image = 1};
     fv_plan plan;
     if (fv_plan_make(p, &shape, &plan) != FV_OK) {
         expect(*fv_last_error());
@@ -68,14 +73,11 @@ static void check_plan(const fv_policy *p, unsigned choice) {
     }
     for (int32_t l = 0; l < shape.n_layer; l++)
         expect(!plan.tap[l] || (plan.n_edit == 1 && plan.edit[0].layer == l + 1));
-    int64_t exact = 0;
-    for (int32_t l = 0; l < shape.n_layer; l++) {
+    for (int32_t l = 0; l < shape.n_layer; l++)
         expect(plan.visual[l] >= 0 && plan.visual[l] <= shape.n_visual);
-        exact += (int64_t)(shape.n_visual + shape.n_text) * shape.n_kv;
-    }
-    int64_t rows = fv_plan_kv_rows(&plan);
-    expect(rows >= 0 && rows <= exact);
-    expect(rows == exact || !fv_policy_is_exact(p));
+    fv_plan_bytes bytes = fv_plan_count(&plan);
+    expect(bytes.visual <= bytes.held && bytes.held <= bytes.raw);
+    expect(bytes.held == bytes.raw || !fv_policy_is_exact(p));
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {

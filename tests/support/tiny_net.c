@@ -105,6 +105,9 @@ void tiny_prompt_make(const tiny_net *net, tiny_prompt *p, int32_t before, int32
     need(fv_policy_parse(policy, &parsed));
     fv_plan_shape shape = {.n_layer = net->cfg.n_layer,
                            .n_kv = net->cfg.n_kv,
+                           .d_head = net->cfg.d_head,
+                           .bytes_value =
+                               (int32_t)fv_dtype_bytes(fv_kv_pool_shape(net->pool)->dtype),
                            .n_visual = visual,
                            .n_text = before + after,
                            .n_image = visual > 0};

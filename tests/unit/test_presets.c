@@ -7,9 +7,20 @@
 #include "policy/plan.h"
 
 /* LLaVA-1.5's shape with one picture, and a small checkpoint's with fewer layers and rows. */
-static const fv_plan_shape shapes[] = {
-    {.n_layer = 32, .n_kv = 32, .n_visual = 576, .n_text = 50, .n_image = 1},
-    {.n_layer = 12, .n_kv = 4, .n_visual = 144, .n_text = 40, .n_image = 1}};
+static const fv_plan_shape shapes[] = {{.n_layer = 32,
+                                        .n_kv = 32,
+                                        .d_head = 128,
+                                        .bytes_value = 2,
+                                        .n_visual = 576,
+                                        .n_text = 50,
+                                        .n_image = 1},
+                                       {.n_layer = 12,
+                                        .n_kv = 4,
+                                        .d_head = 64,
+                                        .bytes_value = 4,
+                                        .n_visual = 144,
+                                        .n_text = 40,
+                                        .n_image = 1}};
 enum { N_SHAPE = sizeof shapes / sizeof shapes[0] };
 
 static void make(const char *policy, const fv_plan_shape *shape, fv_plan *plan) {
