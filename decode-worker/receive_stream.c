@@ -26,7 +26,7 @@ uint64_t fv_landing_most_visual(const fv_kv_shape *s, uint32_t n_visual) {
 }
 
 size_t fv_landing_pool_bytes(const fv_kv_shape *s, const fv_hello *h) {
-    return fv_kv_text_bytes(s, (int32_t)(h->n_text + h->max_tokens)) + (size_t)h->bytes_visual;
+    return fv_kv_text_bytes(s, (int32_t)(h->n_text + h->max_tokens), 0) + (size_t)h->bytes_visual;
 }
 
 uint64_t fv_landing_wire_bytes(const fv_kv_shape *s, const fv_hello *h) {
@@ -386,9 +386,8 @@ static fv_refusal on_finish(void *user, const fv_packet_totals *said) {
 
 static fv_status reserve(fv_landing *l) {
     int32_t rows = (int32_t)(l->hello.n_text + l->hello.max_tokens);
-    size_t text = fv_kv_text_bytes(l->shape, rows);
     FV_TRY(fv_kv_open(l->opt->pool, &l->got.kv));
-    FV_TRY(fv_kv_set_aside(l->got.kv, fv_landing_pool_bytes(l->shape, &l->hello) - text));
+    FV_TRY(fv_kv_set_aside(l->got.kv, fv_landing_pool_bytes(l->shape, &l->hello)));
     for (int32_t i = 0; i < l->shape->n_layer; i++) FV_TRY(fv_kv_reserve(l->got.kv, i, rows));
     return FV_OK;
 }

@@ -136,8 +136,8 @@ typedef struct fv_kv_run {
 
 /* Appends rows to runs. Row r of sequence s goes, for every KV head g, to row
  * runs[g * n_seg + seg[r]].len + slot[r] of that run; the caller has provided the blocks and
- * adds to `len` afterwards. k, v [M, Hkv * D] activations; narrowed to kv_dtype with
- * round-to-nearest-even. */
+ * adds to `len` afterwards. k, v [M, Hkv * D] activations, or one of them absent: that half of the
+ * rows stays as it is. Narrowed to kv_dtype with round-to-nearest-even. */
 typedef struct fv_kv_write_seq {
     int32_t row0, n_rows; /* rows of k and v that belong to this sequence */
     int32_t n_seg;

@@ -183,10 +183,12 @@ static fv_status cpu_kv_write(fv_backend *be, const fv_kv_write_args *a) {
     cpu *c = be->impl;
     FV_TRY(need_f32(&a->k, "kv_write's k"));
     FV_TRY(need_f32(&a->v, "kv_write's v"));
-    assert(same_shape(&a->k, &a->v) && a->k.cols == a->n_kv * a->d_head);
+    const fv_tensor *some = a->v.data ? &a->v : &a->k;
+    assert(!a->k.data || !a->v.data || same_shape(&a->k, &a->v));
+    assert(some->cols == a->n_kv * a->d_head);
     int64_t rows = 0;
     for (int i = 0; i < a->n_seq; i++) rows += a->seqs[i].n_rows;
-    return run_rows(c, rows, a->k.cols, c->path->kv_write, a);
+    return run_rows(c, rows, some->cols, c->path->kv_write, a);
 }
 
 static fv_status cpu_attention(fv_backend *be, const fv_attn_args *a) {

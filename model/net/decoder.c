@@ -1,6 +1,14 @@
 /* Decoder layers over a ragged pass. Per pass the host works out once what every layer shares
- * (angles, slots, how many of a segment's last rows each query must not see); per layer it only
- * fills argument structs. */
+ * (pass_tables.h); per layer it only fills argument structs.
+ *
+ * LAZY LAYERS (Q Cache, Lazy Attention). Layers of a block share the rotated queries and keys of
+ * its first layer, the leader c: all of them (GLA), or those of image rows (VLA): O_l = softmax(Q
+ * K^T / sqrt(D) + causal) V_l,   V_l = X_l Wv_l^T, Q, K = Q_c, K_c GLA Q, K = image rows of Q_c,
+ * K_c; text rows RoPE(X_l Wq_l^T, X_l Wk_l^T)    VLA Keys are the store's affair: the runs of a
+ * lazy layer point to the leader's. The Q cache is the matrix of queries itself: layers run one
+ * after the other, and a lazy one writes only the rows of it that are its own, so the others still
+ * hold what the leader wrote. It lives as long as the pass, which is all it needs to: a block is
+ * never split over passes. */
 #include "model/net/decoder.h"
 
 #include <assert.h>
@@ -10,9 +18,7 @@
 #include <string.h>
 
 #include "common/arena.h"
-#include "model/net/rope.h"
-#include "model/net/taps.h"
-#include "model/net/workspace.h"
+#include "model/net/pass_tables.h"
 
 struct fv_decoder {
     fv_backend *be;
@@ -25,24 +31,10 @@ struct fv_decoder {
     atomic_ullong n_layer_run;
 };
 
-/* What all layers of one pass share. */
-typedef struct pass_tables {
-    int32_t n_rows;
-    fv_tensor cos, sin;            /* [rows, D/2] on the device */
-    fv_kv_write_seq *write;        /* [n_seq] */
-    fv_attn_seq *attn;             /* [n_seq], every row a query */
-    int32_t (*seg_rows)[FV_N_SEG]; /* [n_seq] rows per segment */
-    int32_t **seg_pos[FV_N_SEG];   /* [n_seq] positions of those rows */
-    /* the last layer: wanted rows only */
-    int32_t n_wanted, *wanted; /* row numbers */
-    fv_attn_seq *attn_wanted;  /* [n_seq] */
-    fv_tensor cos_wanted, sin_wanted;
-    fv_taps taps;
-} pass_tables;
-
 /* Activations of one layer. */
 typedef struct layer_scratch {
     fv_tensor h, q, k, v, o, gate, up;
+    fv_tensor some_h, some; /* of a set that is not all rows: states, and queries or keys */
 } layer_scratch;
 
 /* ---- opening --------------------------------------------------------------------------- */
@@ -108,57 +100,7 @@ fv_status fv_decoder_embed(fv_decoder *dec, const int32_t *ids, int32_t n, fv_te
     return dec->be->ops->gather(dec->be, &a);
 }
 
-/* ---- tables of a pass ------------------------------------------------------------------ */
-
-/* hidden[s][i]: rows of segment s that stand behind query i in this pass; slot[r]: how many rows
- * of r's segment stand before r. */
-static fv_status seq_tables(fv_decoder *dec, const fv_pass_seq *seq, int32_t b, int32_t row0,
-                            pass_tables *t) {
-    int32_t n = seq->n_rows, *slot, *hidden;
-    FV_TRY(FV_ARENA_NEW(&dec->host, n, slot));
-    FV_TRY(FV_ARENA_NEW(&dec->host, (size_t)n * FV_N_SEG, hidden));
-    for (int s = 0; s < FV_N_SEG; s++) FV_TRY(FV_ARENA_NEW(&dec->host, n, t->seg_pos[s][b]));
-    int32_t *count = t->seg_rows[b];
-    for (int32_t r = 0; r < n; r++) {
-        assert(seq->seg[r] < FV_N_SEG);
-        slot[r] = count[seq->seg[r]]++;
-        t->seg_pos[seq->seg[r]][b][slot[r]] = seq->pos[r];
-    }
-    int32_t behind[FV_N_SEG] = {0};
-    for (int32_t r = n - 1; r >= 0; r--) {
-        for (int s = 0; s < FV_N_SEG; s++) hidden[(size_t)s * (size_t)n + (size_t)r] = behind[s];
-        behind[seq->seg[r]]++;
-    }
-    t->write[b] = (fv_kv_write_seq){
-        .row0 = row0, .n_rows = n, .n_seg = FV_N_SEG, .seg = seq->seg, .slot = slot};
-    t->attn[b] = (fv_attn_seq){.row0 = row0, .n_rows = n, .n_seg = FV_N_SEG, .hidden = hidden};
-
-    int32_t w = seq->wanted, *hidden_wanted;
-    assert(w >= 0 && w <= n);
-    FV_TRY(FV_ARENA_NEW(&dec->host, (size_t)w * FV_N_SEG, hidden_wanted));
-    for (int s = 0; s < FV_N_SEG; s++)
-        for (int32_t i = 0; i < w; i++)
-            hidden_wanted[s * w + i] = hidden[(size_t)s * (size_t)n + (size_t)(n - w + i)];
-    t->attn_wanted[b] =
-        (fv_attn_seq){.row0 = t->n_wanted, .n_rows = w, .n_seg = FV_N_SEG, .hidden = hidden_wanted};
-    for (int32_t i = 0; i < w; i++) t->wanted[t->n_wanted++] = row0 + n - w + i;
-    return FV_OK;
-}
-
-static fv_status put_angles(fv_decoder *dec, const int32_t *pos, int32_t n, fv_tensor *cos_out,
-                            fv_tensor *sin_out) {
-    int32_t half = dec->rope.half;
-    float *c, *s;
-    FV_TRY(FV_ARENA_NEW(&dec->host, (size_t)n * (size_t)half, c));
-    FV_TRY(FV_ARENA_NEW(&dec->host, (size_t)n * (size_t)half, s));
-    fv_rope_angles(&dec->rope, pos, n, c, s);
-    *cos_out = fv_workspace_cut(&dec->ws, FV_F32, n, half);
-    *sin_out = fv_workspace_cut(&dec->ws, FV_F32, n, half);
-    fv_device *dev = dec->be->device;
-    size_t bytes = (size_t)n * (size_t)half * sizeof *c;
-    FV_TRY(dev->ops->copy_async(dev, cos_out->data, c, bytes));
-    return dev->ops->copy_async(dev, sin_out->data, s, bytes);
-}
+/* ---- scratch --------------------------------------------------------------------------- */
 
 static size_t scratch_bytes(const fv_text_config *c, fv_dtype act, int32_t rows) {
     size_t head = fv_workspace_need(act, rows, c->n_head * c->d_head);
@@ -181,30 +123,16 @@ static layer_scratch cut_scratch(fv_decoder *dec, int32_t rows) {
     return s;
 }
 
-static fv_status make_tables(fv_decoder *dec, const fv_pass *pass, pass_tables *t) {
-    *t = (pass_tables){0};
-    int32_t n_wanted = 0, *pos, *pos_wanted;
-    for (int32_t b = 0; b < pass->n_seq; b++) {
-        t->n_rows += pass->seq[b].n_rows;
-        n_wanted += pass->seq[b].wanted;
-    }
-    assert(t->n_rows == pass->x.rows);
-    FV_TRY(FV_ARENA_NEW(&dec->host, pass->n_seq, t->write));
-    FV_TRY(FV_ARENA_NEW(&dec->host, pass->n_seq, t->attn));
-    FV_TRY(FV_ARENA_NEW(&dec->host, pass->n_seq, t->attn_wanted));
-    FV_TRY(FV_ARENA_NEW(&dec->host, pass->n_seq, t->seg_rows));
-    for (int s = 0; s < FV_N_SEG; s++) FV_TRY(FV_ARENA_NEW(&dec->host, pass->n_seq, t->seg_pos[s]));
-    FV_TRY(FV_ARENA_NEW(&dec->host, n_wanted, t->wanted));
-    FV_TRY(FV_ARENA_NEW(&dec->host, t->n_rows, pos));
-    FV_TRY(FV_ARENA_NEW(&dec->host, n_wanted, pos_wanted));
-    for (int32_t b = 0, row0 = 0; b < pass->n_seq; row0 += pass->seq[b++].n_rows) {
-        FV_TRY(seq_tables(dec, &pass->seq[b], b, row0, t));
-        memcpy(pos + row0, pass->seq[b].pos, (size_t)pass->seq[b].n_rows * sizeof *pos);
-    }
-    for (int32_t i = 0; i < t->n_wanted; i++) pos_wanted[i] = pos[t->wanted[i]];
-    FV_TRY(fv_taps_cut(&dec->ws, &dec->host, dec->cfg, pass, &t->taps));
-    FV_TRY(put_angles(dec, pos, t->n_rows, &t->cos, &t->sin));
-    return put_angles(dec, pos_wanted, t->n_wanted, &t->cos_wanted, &t->sin_wanted);
+/* Rows of sets: the widest of queries and keys goes through. */
+static size_t some_bytes(const fv_text_config *c, fv_dtype act, int32_t rows) {
+    return fv_workspace_need(act, rows, c->d_model) +
+           fv_workspace_need(act, rows, c->n_head * c->d_head);
+}
+
+static void cut_some(fv_decoder *dec, int32_t rows, layer_scratch *s) {
+    s->some_h = fv_workspace_cut(&dec->ws, dec->be->ops->act, rows, dec->cfg->d_model);
+    s->some =
+        fv_workspace_cut(&dec->ws, dec->be->ops->act, rows, dec->cfg->n_head * dec->cfg->d_head);
 }
 
 /* ---- one layer ------------------------------------------------------------------------- */
@@ -226,22 +154,30 @@ static fv_status linear_add(fv_decoder *dec, fv_tensor x, fv_tensor w, fv_tensor
     return dec->be->ops->linear(dec->be, &a);
 }
 
-/* Keys and values of all rows go into the stores. */
-static fv_status write_kv(fv_decoder *dec, const fv_pass *pass, const pass_tables *t, int32_t l,
-                          const layer_scratch *s) {
+/* Where the rows of a layer go. */
+static fv_status make_room(const fv_pass *pass, const fv_pass_tables *t, int32_t l,
+                           fv_kv_write_seq *write) {
     for (int32_t b = 0; b < pass->n_seq; b++) {
         fv_kv *kv = pass->seq[b].kv;
         FV_TRY(fv_kv_reserve(kv, l, t->seg_rows[b][FV_SEG_TEXT]));
-        t->write[b].runs = fv_kv_runs(kv, l);
+        write[b].runs = fv_kv_runs(kv, l);
     }
-    fv_kv_write_args a = {.k = s->k,
-                          .v = s->v,
+    return FV_OK;
+}
+
+static fv_status write_rows(fv_decoder *dec, const fv_pass *pass, fv_kv_write_seq *write,
+                            fv_tensor k, fv_tensor v) {
+    fv_kv_write_args a = {.k = k,
+                          .v = v,
                           .kv_dtype = fv_kv_get_shape(pass->seq[0].kv)->dtype,
                           .n_kv = dec->cfg->n_kv,
                           .d_head = dec->cfg->d_head,
                           .n_seq = pass->n_seq,
-                          .seqs = t->write};
-    FV_TRY(dec->be->ops->kv_write(dec->be, &a));
+                          .seqs = write};
+    return dec->be->ops->kv_write(dec->be, &a);
+}
+
+static fv_status declare_rows(const fv_pass *pass, const fv_pass_tables *t, int32_t l) {
     for (int32_t b = 0; b < pass->n_seq; b++)
         for (int seg = 0; seg < FV_N_SEG; seg++)
             FV_TRY(fv_kv_append(pass->seq[b].kv, l, (fv_kv_segment)seg, t->seg_pos[seg][b],
@@ -249,8 +185,68 @@ static fv_status write_kv(fv_decoder *dec, const fv_pass *pass, const pass_table
     return FV_OK;
 }
 
+/* y = RoPE(h w^T + bias) for a set's rows, packed; y is cut from s->some. */
+static fv_status project_some(fv_decoder *dec, const fv_row_set *set, const layer_scratch *s,
+                              fv_tensor w, fv_tensor bias, fv_tensor *y) {
+    fv_tensor h = fv_tensor_rows(s->some_h, 0, set->n);
+    *y = fv_tensor_of(s->some.data, s->some.dtype, set->n, w.rows);
+    fv_gather_args rows = {.table = s->h, .y = h, .ids = set->row};
+    fv_linear_args a = {.x = h, .n_part = 1, .part = {{w, bias, *y, false}}};
+    FV_TRY(dec->be->ops->gather(dec->be, &rows));
+    FV_TRY(dec->be->ops->linear(dec->be, &a));
+    return rope(dec, *y, set->cos, set->sin, w.rows / dec->cfg->d_head);
+}
+
+/* Row set->row[i] of y becomes row i of x; the others stay. */
+static fv_status spread(fv_decoder *dec, const fv_row_set *set, fv_tensor x, fv_tensor y) {
+    fv_device *dev = dec->be->device;
+    size_t bytes = (size_t)x.cols * fv_dtype_bytes(x.dtype);
+    for (int32_t i = 0, n; i < set->n; i += n) {
+        for (n = 1; i + n < set->n && set->row[i + n] == set->row[i] + n; n++) {
+        }
+        FV_TRY(dev->ops->copy_async(dev, fv_tensor_rows(y, set->row[i], n).data,
+                                    fv_tensor_rows(x, i, n).data, (size_t)n * bytes));
+    }
+    return FV_OK;
+}
+
+/* Keys of those rows that have their own, values of all, into the stores. s->k and s->v hold them
+ * where a set is all. */
+static fv_status write_kv(fv_decoder *dec, const fv_pass *pass, fv_pass_tables *t, int32_t l,
+                          const fv_row_set *keys, const layer_scratch *s) {
+    const fv_text_layer *w = &dec->w.layer[l];
+    fv_tensor k, none = {0};
+    FV_TRY(make_room(pass, t, l, t->write));
+    FV_TRY(write_rows(dec, pass, t->write, keys->all ? s->k : none, s->v));
+    if (!keys->all && keys->n > 0) {
+        FV_TRY(make_room(pass, t, l, keys->write));
+        FV_TRY(project_some(dec, keys, s, w->k, w->k_bias, &k));
+        FV_TRY(write_rows(dec, pass, keys->write, k, none));
+    }
+    return declare_rows(pass, t, l);
+}
+
+/* Values of all rows and keys and queries of those that have their own: the latter into s->q, whose
+ * other rows stay as the leader left them. */
+static fv_status project(fv_decoder *dec, const fv_pass *pass, fv_pass_tables *t, int32_t l,
+                         const fv_row_set *queries, const fv_row_set *keys,
+                         const layer_scratch *s) {
+    const fv_text_layer *w = &dec->w.layer[l];
+    fv_linear_args a = {.x = s->h, .n_part = 1, .part = {{w->v, w->v_bias, s->v, false}}};
+    if (keys->all) a.part[a.n_part++] = (fv_linear_part){w->k, w->k_bias, s->k, false};
+    if (queries->all) a.part[a.n_part++] = (fv_linear_part){w->q, w->q_bias, s->q, false};
+    FV_TRY(dec->be->ops->linear(dec->be, &a));
+    if (keys->all) FV_TRY(rope(dec, s->k, t->cos, t->sin, dec->cfg->n_kv));
+    if (queries->all) FV_TRY(rope(dec, s->q, t->cos, t->sin, dec->cfg->n_head));
+    FV_TRY(write_kv(dec, pass, t, l, keys, s));
+    if (queries->all || queries->n == 0) return FV_OK;
+    fv_tensor q;
+    FV_TRY(project_some(dec, queries, s, w->q, w->q_bias, &q));
+    return spread(dec, queries, q, s->q);
+}
+
 /* seqs: all rows, or the wanted ones, which are the last. */
-static fv_status attend(fv_decoder *dec, const fv_pass *pass, const pass_tables *t,
+static fv_status attend(fv_decoder *dec, const fv_pass *pass, const fv_pass_tables *t,
                         fv_attn_seq *seqs, int32_t l, fv_tensor q, fv_tensor o) {
     for (int32_t b = 0; b < pass->n_seq; b++) {
         const fv_pass_seq *seq = &pass->seq[b];
@@ -285,77 +281,72 @@ static fv_status ffn(fv_decoder *dec, const fv_text_layer *w, const layer_scratc
     return linear_add(dec, s->gate, w->down, w->down_bias, x);
 }
 
-static fv_status layer_all_rows(fv_decoder *dec, const fv_pass *pass, pass_tables *t, int32_t l,
-                                const layer_scratch *s) {
-    const fv_text_layer *w = &dec->w.layer[l];
+/* What one layer is given. */
+typedef struct layer_of_pass {
+    int32_t l;
+    const fv_row_set *queries, *keys;
+} layer_of_pass;
+
+static fv_status layer_all_rows(fv_decoder *dec, const fv_pass *pass, fv_pass_tables *t,
+                                layer_of_pass at, const layer_scratch *s) {
+    const fv_text_layer *w = &dec->w.layer[at.l];
     FV_TRY(norm(dec, pass->x, w->attn_norm, s->h));
-    fv_linear_args in = {.x = s->h,
-                         .n_part = 3,
-                         .part = {{w->q, w->q_bias, s->q, false},
-                                  {w->k, w->k_bias, s->k, false},
-                                  {w->v, w->v_bias, s->v, false}}};
-    FV_TRY(dec->be->ops->linear(dec->be, &in));
-    FV_TRY(rope(dec, s->q, t->cos, t->sin, dec->cfg->n_head));
-    FV_TRY(rope(dec, s->k, t->cos, t->sin, dec->cfg->n_kv));
-    FV_TRY(write_kv(dec, pass, t, l, s));
-    FV_TRY(attend(dec, pass, t, t->attn, l, s->q, s->o));
+    FV_TRY(project(dec, pass, t, at.l, at.queries, at.keys, s));
+    FV_TRY(attend(dec, pass, t, t->attn, at.l, s->q, s->o));
     FV_TRY(linear_add(dec, s->o, w->o, w->o_bias, pass->x));
     return ffn(dec, w, s, pass->x);
 }
 
 /* The last layer: every row leaves its key and value, only the wanted ones go on. For a prompt
  * of L rows this saves nearly all of the layer's queries, output projection and FFN. */
-static fv_status layer_wanted_rows(fv_decoder *dec, fv_pass *pass, pass_tables *t, int32_t l,
-                                   const layer_scratch *s) {
-    const fv_text_layer *w = &dec->w.layer[l];
-    FV_TRY(norm(dec, pass->x, w->attn_norm, s->h));
-    fv_linear_args kv = {.x = s->h,
-                         .n_part = 2,
-                         .part = {{w->k, w->k_bias, s->k, false}, {w->v, w->v_bias, s->v, false}}};
-    FV_TRY(dec->be->ops->linear(dec->be, &kv));
-    FV_TRY(rope(dec, s->k, t->cos, t->sin, dec->cfg->n_kv));
-    FV_TRY(write_kv(dec, pass, t, l, s));
+static fv_status layer_wanted_rows(fv_decoder *dec, fv_pass *pass, fv_pass_tables *t,
+                                   layer_of_pass at, const layer_scratch *s) {
+    const fv_text_layer *w = &dec->w.layer[at.l];
     int32_t n = t->n_wanted;
+    FV_TRY(norm(dec, pass->x, w->attn_norm, s->h));
+    FV_TRY(project(dec, pass, t, at.l, at.queries, at.keys, s));
     pass->out = fv_workspace_cut(&dec->ws, FV_F32, n, dec->cfg->d_model);
     if (n == 0) return FV_OK;
     layer_scratch few = cut_scratch(dec, n);
     fv_gather_args rows = {.table = pass->x, .y = pass->out, .ids = t->wanted};
+    fv_gather_args queries = {.table = s->q, .y = few.q, .ids = t->wanted};
     FV_TRY(dec->be->ops->gather(dec->be, &rows));
-    /* The norm of a row does not depend on the others, so it is taken again from the few. */
-    FV_TRY(norm(dec, pass->out, w->attn_norm, few.h));
-    fv_linear_args q = {.x = few.h, .n_part = 1, .part = {{w->q, w->q_bias, few.q, false}}};
-    FV_TRY(dec->be->ops->linear(dec->be, &q));
-    FV_TRY(rope(dec, few.q, t->cos_wanted, t->sin_wanted, dec->cfg->n_head));
-    FV_TRY(attend(dec, pass, t, t->attn_wanted, l, few.q, few.o));
+    FV_TRY(dec->be->ops->gather(dec->be, &queries));
+    FV_TRY(attend(dec, pass, t, t->attn_wanted, at.l, few.q, few.o));
     FV_TRY(linear_add(dec, few.o, w->o, w->o_bias, pass->out));
     return ffn(dec, w, &few, pass->out);
 }
 
+static size_t pass_bytes(const fv_decoder *dec, const fv_pass *pass, const fv_pass_tables *t) {
+    const fv_text_config *c = dec->cfg;
+    fv_dtype act = dec->be->ops->act;
+    return scratch_bytes(c, act, t->n_rows) + scratch_bytes(c, act, t->n_wanted) +
+           some_bytes(c, act, t->most) + fv_workspace_need(FV_F32, t->n_wanted, c->d_model) +
+           fv_pass_tables_bytes(c, pass, t, &dec->rope);
+}
+
 fv_status fv_decoder_layers(fv_decoder *dec, fv_pass *pass, int32_t l0, int32_t l1) {
     const fv_text_config *c = dec->cfg;
+    fv_pass_tables t;
     assert(l0 >= 0 && l0 <= l1 && l1 <= c->n_layer);
     pass->out = (fv_tensor){0};
     if (pass->x.rows == 0) return FV_OK;
-    int32_t rows = pass->x.rows, wanted = 0;
-    for (int32_t b = 0; b < pass->n_seq; b++) wanted += pass->seq[b].wanted;
-    fv_dtype act = dec->be->ops->act;
-    FV_TRY(fv_workspace_reset(&dec->ws, scratch_bytes(c, act, rows) +
-                                            scratch_bytes(c, act, wanted) + fv_taps_bytes(c, pass) +
-                                            fv_workspace_need(FV_F32, wanted, c->d_model) +
-                                            2 * fv_workspace_need(FV_F32, rows, dec->rope.half) +
-                                            2 * fv_workspace_need(FV_F32, wanted, dec->rope.half)));
     fv_arena_reset(&dec->host);
-    pass_tables t;
-    FV_TRY(make_tables(dec, pass, &t));
-    layer_scratch s = cut_scratch(dec, rows);
+    FV_TRY(fv_pass_tables_make(pass, l0, l1, c->n_layer, &dec->host, &t));
+    FV_TRY(fv_workspace_reset(&dec->ws, pass_bytes(dec, pass, &t)));
+    FV_TRY(fv_pass_tables_put(c, pass, &t, &dec->rope, &dec->host, &dec->ws));
+    layer_scratch s = cut_scratch(dec, t.n_rows);
+    cut_some(dec, t.most, &s);
+    bool few = t.n_wanted < t.n_rows;
     for (int32_t l = l0; l < l1; l++) {
-        if (l == c->n_layer - 1 && wanted < rows)
-            FV_TRY(layer_wanted_rows(dec, pass, &t, l, &s));
+        layer_of_pass at = {l, t.queries[l - l0], t.keys[l - l0]};
+        if (l == c->n_layer - 1 && few)
+            FV_TRY(layer_wanted_rows(dec, pass, &t, at, &s));
         else
-            FV_TRY(layer_all_rows(dec, pass, &t, l, &s));
+            FV_TRY(layer_all_rows(dec, pass, &t, at, &s));
         atomic_fetch_add_explicit(&dec->n_layer_run, 1, memory_order_relaxed);
     }
-    if (l1 == c->n_layer && wanted == rows) pass->out = pass->x;
+    if (l1 == c->n_layer && !few) pass->out = pass->x;
     return FV_OK;
 }
 

@@ -12,6 +12,10 @@
  *   x = x + (attention(q) Wo^T + bo)
  *   x = x + (act(h' Wg^T) * (h' Wu^T)) Wd^T,   h' = RMSNorm(x)
  *
+ * A layer whose store borrows keys (fv_kv_borrow) is lazy for that sequence: rows of a segment that
+ * borrows use the queries and keys that the same rows had in the leader, and compute values only. A
+ * pass may carry sequences of different leaders.
+ *
  * One thread owns a decoder. */
 #include "model/config.h"
 #include "model/net/kv.h"
@@ -72,8 +76,8 @@ typedef struct fv_pass {
 
 /* Carries pass->x through layers l0 <= l < l1 and appends to every store. In the network's last
  * layer rows that nobody wants stop after their keys and values; what pass->x holds after
- * that layer is undefined, pass->out is what counts. On failure the stores are inconsistent: close
- * them. */
+ * that layer is undefined, pass->out is what counts. A lazy layer and its leader must be in the
+ * same call. On failure the stores are inconsistent: close them. */
 fv_status fv_decoder_layers(fv_decoder *dec, fv_pass *pass, int32_t l0, int32_t l1);
 
 /* Layers that were run so far, whatever became of them: it grows while a pass gets on. Any thread.

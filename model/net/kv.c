@@ -9,7 +9,7 @@
 
 #include "model/net/kv_internal.h"
 
-enum { SLAB_PAGES = 64 };
+enum { SLAB_PAGES = 128 };
 
 struct fv_kv_pool {
     fv_device *device;
@@ -21,14 +21,14 @@ struct fv_kv_pool {
     int32_t n_spare, cap_spare;
     fv_buf *slab;
     int32_t n_slab;
-    fv_kv_block *free_page; /* stack of pages that nobody holds */
+    void **free_page; /* stack of pages that nobody holds: FV_KV_BLOCK keys, or values */
     int32_t n_free, cap_free;
 };
 
 /* What a kernel need not see of a run. */
 typedef struct run_state {
-    int32_t cap_block, n_page; /* of `block`; pages held (text) */
-    int32_t *pos;              /* [cap_pos], positions of the rows */
+    int32_t cap_block, n_block; /* of `block`; blocks that have pages (text) */
+    int32_t *pos;               /* [cap_pos], positions of the rows */
     int32_t cap_pos;
 } run_state;
 
@@ -39,6 +39,8 @@ struct fv_kv {
     fv_buf *extent;        /* [N] */
     int32_t *ranked;       /* [N, Hkv] visual rows when they were put in order; 0: they are not */
     fv_kv_packed **packed; /* [N] NULL: the layer is raw */
+    int32_t *leader;       /* [N] whose visual keys a layer uses */
+    bool *lent_text;       /* [N] and its text keys too */
     size_t aside;          /* bytes charged to the pool and not yet used */
 };
 
@@ -46,7 +48,7 @@ static size_t row_bytes(const fv_kv_shape *s) {
     return (size_t)s->d_head * fv_dtype_bytes(s->dtype);
 }
 
-static size_t page_bytes(const fv_kv_shape *s) { return (size_t)2 * FV_KV_BLOCK * row_bytes(s); }
+static size_t page_bytes(const fv_kv_shape *s) { return FV_KV_BLOCK * row_bytes(s); }
 
 /* ---- pool ------------------------------------------------------------------------------ */
 
@@ -148,38 +150,30 @@ static fv_status pool_grow(fv_kv_pool *p) {
     fv_buf *slab = realloc(p->slab, (size_t)(p->n_slab + 1) * sizeof *slab);
     if (!slab) return FV_FAIL(FV_ENOMEM, "out of memory for KV pages");
     p->slab = slab;
-    fv_kv_block *list = realloc(p->free_page, (size_t)pages * sizeof *list);
+    void **list = realloc(p->free_page, (size_t)pages * sizeof *list);
     if (!list) return FV_FAIL(FV_ENOMEM, "out of memory for KV pages");
     p->free_page = list;
     size_t bytes = page_bytes(&p->shape);
     FV_TRY(fv_buf_alloc(p->device, SLAB_PAGES * bytes, FV_BUF_DEVICE, &p->slab[p->n_slab]));
     p->memory += SLAB_PAGES * bytes;
     char *base = p->slab[p->n_slab++].data;
-    for (int32_t i = 0; i < SLAB_PAGES; i++, base += bytes)
-        p->free_page[p->n_free++] = (fv_kv_block){base, base + bytes / 2};
+    for (int32_t i = 0; i < SLAB_PAGES; i++, base += bytes) p->free_page[p->n_free++] = base;
     p->cap_free = pages;
     return FV_OK;
 }
 
-static fv_status page_take(fv_kv_pool *p, fv_kv_block *out) {
-    FV_TRY(pool_charge(p, page_bytes(&p->shape)));
-    if (p->n_free == 0) {
-        fv_status st = pool_grow(p);
-        if (st != FV_OK) {
-            p->bytes_used -= page_bytes(&p->shape);
-            return st;
-        }
-    }
-    *out = p->free_page[--p->n_free];
-    return FV_OK;
-}
-
-static void page_give(fv_kv_pool *p, fv_kv_block page) {
+static void page_give(fv_kv_pool *p, void *page) {
     p->free_page[p->n_free++] = page;
     p->bytes_used -= page_bytes(&p->shape);
 }
 
 /* ---- store ----------------------------------------------------------------------------- */
+
+/* After a failed open some of the arrays may be missing. */
+static bool has_arrays(const fv_kv *kv) {
+    return kv->run && kv->state && kv->extent && kv->ranked && kv->packed && kv->leader &&
+           kv->lent_text;
+}
 
 fv_status fv_kv_open(fv_kv_pool *pool, fv_kv **out) {
     size_t n = (size_t)pool->shape.n_layer * (size_t)pool->shape.n_kv * FV_N_SEG;
@@ -191,29 +185,46 @@ fv_status fv_kv_open(fv_kv_pool *pool, fv_kv **out) {
         kv->extent = calloc((size_t)pool->shape.n_layer, sizeof *kv->extent);
         kv->ranked = calloc(n / FV_N_SEG, sizeof *kv->ranked);
         kv->packed = calloc((size_t)pool->shape.n_layer, sizeof(fv_kv_packed *));
+        kv->leader = calloc((size_t)pool->shape.n_layer, sizeof *kv->leader);
+        kv->lent_text = calloc((size_t)pool->shape.n_layer, sizeof *kv->lent_text);
     }
-    if (!kv || !kv->run || !kv->state || !kv->extent || !kv->ranked || !kv->packed) {
+    if (!kv || !has_arrays(kv)) {
         fv_kv_close(kv);
         return FV_FAIL(FV_ENOMEM, "out of memory for a KV store");
     }
+    for (int32_t l = 0; l < pool->shape.n_layer; l++) kv->leader[l] = l;
     *out = kv;
     return FV_OK;
 }
 
+static int32_t blocks_for(int32_t rows) { return (rows + FV_KV_BLOCK - 1) / FV_KV_BLOCK; }
+
 static size_t run_at(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg) {
     return ((size_t)layer * (size_t)kv->pool->shape.n_kv + (size_t)head) * FV_N_SEG + seg;
+}
+
+/* Pages of a layer's text segment that lie behind `rows` rows of a head. */
+static void text_give(fv_kv *kv, int32_t layer, int32_t head, int32_t rows) {
+    size_t run = run_at(kv, layer, head, FV_SEG_TEXT);
+    while (kv->state[run].n_block > blocks_for(rows)) {
+        fv_kv_block *b = &kv->run[run].block[--kv->state[run].n_block];
+        page_give(kv->pool, b->v);
+        if (!kv->lent_text[layer]) page_give(kv->pool, b->k);
+    }
 }
 
 void fv_kv_close(fv_kv *kv) {
     if (!kv) return;
     const fv_kv_shape *s = &kv->pool->shape;
     size_t n = (size_t)s->n_layer * (size_t)s->n_kv * FV_N_SEG;
-    for (size_t i = 0; kv->run && kv->state && i < n; i++) {
-        for (int32_t b = 0; b < kv->state[i].n_page; b++) page_give(kv->pool, kv->run[i].block[b]);
+    for (int32_t l = 0; has_arrays(kv) && l < s->n_layer; l++) {
+        for (int32_t g = 0; g < s->n_kv; g++) text_give(kv, l, g, 0);
+        extent_give(kv->pool, &kv->extent[l]);
+    }
+    for (size_t i = 0; has_arrays(kv) && i < n; i++) {
         free(kv->run[i].block);
         free(kv->state[i].pos);
     }
-    for (int32_t l = 0; kv->extent && l < s->n_layer; l++) extent_give(kv->pool, &kv->extent[l]);
     for (int32_t l = 0; kv->packed && l < s->n_layer; l++) fv_kv_packed_drop(kv, l);
     kv->pool->bytes_used -= kv->aside;
     free(kv->run);
@@ -221,6 +232,8 @@ void fv_kv_close(fv_kv *kv) {
     free(kv->extent);
     free(kv->ranked);
     free(kv->packed);
+    free(kv->leader);
+    free(kv->lent_text);
     free(kv);
 }
 
@@ -248,18 +261,67 @@ static fv_status blocks_grow(fv_kv *kv, size_t run, int32_t n_block) {
     return FV_OK;
 }
 
-static int32_t blocks_for(int32_t rows) { return (rows + FV_KV_BLOCK - 1) / FV_KV_BLOCK; }
+/* ---- whose keys ------------------------------------------------------------------------ */
 
-fv_status fv_kv_memory_take(fv_kv *kv, size_t bytes, fv_buf *out) {
-    size_t from_aside = bytes < kv->aside ? bytes : kv->aside;
-    FV_TRY(pool_charge(kv->pool, bytes - from_aside));
-    fv_status st = extent_take(kv->pool, bytes, out);
+void fv_kv_borrow(fv_kv *kv, int32_t layer, int32_t leader, bool text) {
+    assert(leader >= 0 && leader < layer && kv->leader[leader] == leader);
+    assert(!kv->extent[layer].data && !kv->run[run_at(kv, layer, 0, FV_SEG_TEXT)].block);
+    kv->leader[layer] = leader;
+    kv->lent_text[layer] = text;
+}
+
+int32_t fv_kv_leader(const fv_kv *kv, int32_t layer) { return kv->leader[layer]; }
+
+bool fv_kv_borrows(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
+    return seg == FV_SEG_TEXT ? kv->lent_text[layer] : kv->leader[layer] != layer;
+}
+
+/* Rows of a head's own memory per row that it holds: a key and a value, or a value. */
+static size_t own_parts(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
+    return fv_kv_borrows(kv, layer, seg) ? 1 : 2;
+}
+
+/* The keys of block b of a head, at the layer's leader. */
+static void *lent_keys(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg, int32_t b) {
+    size_t run = run_at(kv, kv->leader[layer], head, seg);
+    assert(b < kv->state[run].cap_block);
+    return kv->run[run].block[b].k;
+}
+
+/* ---- room ------------------------------------------------------------------------------ */
+
+/* Charges the pool, what was set aside first. *paid: from that. */
+static fv_status charge(fv_kv *kv, size_t bytes, size_t *paid) {
+    *paid = bytes < kv->aside ? bytes : kv->aside;
+    FV_TRY(pool_charge(kv->pool, bytes - *paid));
+    kv->aside -= *paid;
+    return FV_OK;
+}
+
+static void charge_back(fv_kv *kv, size_t bytes, size_t paid) {
+    kv->pool->bytes_used -= bytes - paid;
+    kv->aside += paid;
+}
+
+static fv_status page_take(fv_kv *kv, void **out) {
+    fv_kv_pool *p = kv->pool;
+    size_t paid;
+    FV_TRY(charge(kv, page_bytes(&p->shape), &paid));
+    fv_status st = p->n_free ? FV_OK : pool_grow(p);
     if (st != FV_OK) {
-        kv->pool->bytes_used -= bytes - from_aside;
+        charge_back(kv, page_bytes(&p->shape), paid);
         return st;
     }
-    kv->aside -= from_aside;
+    *out = p->free_page[--p->n_free];
     return FV_OK;
+}
+
+fv_status fv_kv_memory_take(fv_kv *kv, size_t bytes, fv_buf *out) {
+    size_t paid;
+    FV_TRY(charge(kv, bytes, &paid));
+    fv_status st = extent_take(kv->pool, bytes, out);
+    if (st != FV_OK) charge_back(kv, bytes, paid);
+    return st;
 }
 
 void fv_kv_memory_give(fv_kv *kv, fv_buf *buf) { extent_give(kv->pool, buf); }
@@ -272,22 +334,29 @@ void fv_kv_drop_visual(fv_kv *kv, int32_t layer) {
         kv->run[run_at(kv, layer, g, FV_SEG_VISUAL)].len = 0;
 }
 
-/* Takes memory for an extent whose head g holds rows[g] rows, K then V, head after head. */
-static fv_status extent_lay(fv_kv *kv, const int32_t *rows, fv_buf *out) {
+/* Takes memory for a layer's extent whose head g holds rows[g] rows: K unless they are borrowed,
+ * then V, head after head. */
+static fv_status extent_lay(fv_kv *kv, int32_t layer, const int32_t *rows, fv_buf *out) {
     const fv_kv_shape *s = &kv->pool->shape;
     size_t bytes = 0;
-    for (int32_t g = 0; g < s->n_kv; g++) bytes += 2 * (size_t)rows[g] * row_bytes(s);
+    for (int32_t g = 0; g < s->n_kv; g++)
+        bytes += own_parts(kv, layer, FV_SEG_VISUAL) * (size_t)rows[g] * row_bytes(s);
     return fv_kv_memory_take(kv, bytes, out);
 }
 
-/* Points head g's blocks into its rows of an extent that starts at `base`. */
-static fv_status extent_map(fv_kv *kv, size_t run, char *base, int32_t rows) {
-    const fv_kv_shape *s = &kv->pool->shape;
+/* Points a head's blocks into its rows of an extent, which start at *base, and moves on behind
+ * them. */
+static fv_status extent_map(fv_kv *kv, int32_t layer, int32_t head, char **base, int32_t rows) {
+    size_t run = run_at(kv, layer, head, FV_SEG_VISUAL), bytes = row_bytes(&kv->pool->shape);
+    size_t part = (size_t)rows * bytes, own = own_parts(kv, layer, FV_SEG_VISUAL);
+    char *k = *base, *v = *base + (own - 1) * part;
     FV_TRY(blocks_grow(kv, run, blocks_for(rows)));
     for (int32_t b = 0; b < blocks_for(rows); b++) {
-        char *k = base + (size_t)b * FV_KV_BLOCK * row_bytes(s);
-        kv->run[run].block[b] = (fv_kv_block){k, k + (size_t)rows * row_bytes(s)};
+        size_t at = (size_t)b * FV_KV_BLOCK * bytes;
+        kv->run[run].block[b] =
+            (fv_kv_block){own == 2 ? k + at : lent_keys(kv, layer, head, FV_SEG_VISUAL, b), v + at};
     }
+    *base += own * part;
     return FV_OK;
 }
 
@@ -295,14 +364,11 @@ fv_status fv_kv_extent_ragged(fv_kv *kv, int32_t layer, const int32_t *rows) {
     const fv_kv_shape *s = &kv->pool->shape;
     assert(!kv->extent[layer].data);
     fv_buf buf;
-    FV_TRY(extent_lay(kv, rows, &buf));
+    FV_TRY(extent_lay(kv, layer, rows, &buf));
     kv->extent[layer] = buf;
     char *base = buf.data;
-    for (int32_t g = 0; g < s->n_kv; g++) {
-        if (rows[g] == 0) continue;
-        FV_TRY(extent_map(kv, run_at(kv, layer, g, FV_SEG_VISUAL), base, rows[g]));
-        base += 2 * (size_t)rows[g] * row_bytes(s);
-    }
+    for (int32_t g = 0; g < s->n_kv; g++)
+        if (rows[g] > 0) FV_TRY(extent_map(kv, layer, g, &base, rows[g]));
     return FV_OK;
 }
 
@@ -313,15 +379,33 @@ fv_status fv_kv_extent(fv_kv *kv, int32_t layer, int32_t rows) {
     return fv_kv_extent_ragged(kv, layer, each);
 }
 
+/* One more block for a head's text rows; its place in `block` is there. */
+static fv_status text_take(fv_kv *kv, int32_t layer, int32_t head) {
+    size_t run = run_at(kv, layer, head, FV_SEG_TEXT);
+    int32_t at = kv->state[run].n_block;
+    fv_kv_block b = {NULL, NULL};
+    if (kv->lent_text[layer]) {
+        b.k = lent_keys(kv, layer, head, FV_SEG_TEXT, at);
+        FV_TRY(page_take(kv, &b.v));
+    } else {
+        FV_TRY(page_take(kv, &b.k));
+        fv_status st = page_take(kv, &b.v);
+        if (st != FV_OK) {
+            page_give(kv->pool, b.k);
+            return st;
+        }
+    }
+    kv->run[run].block[at] = b;
+    kv->state[run].n_block = at + 1;
+    return FV_OK;
+}
+
 fv_status fv_kv_reserve(fv_kv *kv, int32_t layer, int32_t rows) {
     for (int32_t g = 0; g < kv->pool->shape.n_kv; g++) {
         size_t run = run_at(kv, layer, g, FV_SEG_TEXT);
         int32_t need = blocks_for(kv->run[run].len + rows);
         FV_TRY(blocks_grow(kv, run, need));
-        while (kv->state[run].n_page < need) {
-            FV_TRY(page_take(kv->pool, &kv->run[run].block[kv->state[run].n_page]));
-            kv->state[run].n_page++;
-        }
+        while (kv->state[run].n_block < need) FV_TRY(text_take(kv, layer, g));
     }
     return FV_OK;
 }
@@ -364,16 +448,17 @@ static int32_t rows_together(const int32_t *idx, int32_t j, int32_t n) {
     return r;
 }
 
-/* Row j of dst becomes row idx[j] of src. In place is fine where idx is ascending. */
+/* Row j of dst becomes row idx[j] of src: its value, and its key unless that is borrowed. In place
+ * is fine where idx is ascending. */
 static fv_status rows_move(fv_kv *kv, const fv_kv_block *dst, const fv_kv_block *src,
-                           const int32_t *idx, int32_t n) {
+                           const int32_t *idx, int32_t n, bool borrowed) {
     fv_device *dev = kv->pool->device;
     size_t bytes = row_bytes(&kv->pool->shape);
     for (int32_t j = 0, r; j < n; j += r) {
         /* Stretches that overlap must not be copied as one. */
         r = dst == src ? 1 : rows_together(idx, j, n);
         if (dst == src && idx[j] == j) continue;
-        for (int value = 0; value < 2; value++)
+        for (int value = borrowed; value < 2; value++)
             FV_TRY(dev->ops->copy_async(dev, row_of(dst, j, value, bytes),
                                         row_of(src, idx[j], value, bytes), (size_t)r * bytes));
     }
@@ -388,10 +473,10 @@ static void positions_keep(fv_kv *kv, size_t run, const int32_t *idx, int32_t n)
 static fv_status keep_text(fv_kv *kv, int32_t layer, const int32_t *const *idx, const int32_t *n) {
     for (int32_t g = 0; g < kv->pool->shape.n_kv; g++) {
         size_t run = run_at(kv, layer, g, FV_SEG_TEXT);
-        FV_TRY(rows_move(kv, kv->run[run].block, kv->run[run].block, idx[g], n[g]));
+        fv_kv_block *block = kv->run[run].block;
+        FV_TRY(rows_move(kv, block, block, idx[g], n[g], kv->lent_text[layer]));
         positions_keep(kv, run, idx[g], n[g]);
-        while (kv->state[run].n_page > blocks_for(n[g]))
-            page_give(kv->pool, kv->run[run].block[--kv->state[run].n_page]);
+        text_give(kv, layer, g, n[g]);
     }
     return FV_OK;
 }
@@ -413,7 +498,7 @@ static fv_status positions_order(fv_kv *kv, size_t run, const int32_t *idx, int3
 static fv_status extent_lay_again(fv_kv *kv, int32_t layer, const int32_t *rows, fv_buf *out) {
     size_t had = kv->extent[layer].bytes, aside = kv->aside;
     kv->aside += had;
-    fv_status st = extent_lay(kv, rows, out);
+    fv_status st = extent_lay(kv, layer, rows, out);
     kv->aside = aside;
     if (st == FV_OK) kv->pool->bytes_used += out->bytes; /* the old one's are still counted */
     return st;
@@ -430,8 +515,9 @@ static fv_status keep_visual(fv_kv *kv, int32_t layer, const int32_t *const *idx
         fv_kv_block *old = kv->run[run].block;
         kv->run[run].block = NULL;
         kv->state[run].cap_block = 0;
-        fv_status st = extent_map(kv, run, base, n[g]);
-        if (st == FV_OK) st = rows_move(kv, kv->run[run].block, old, idx[g], n[g]);
+        fv_status st = extent_map(kv, layer, g, &base, n[g]);
+        if (st == FV_OK)
+            st = rows_move(kv, kv->run[run].block, old, idx[g], n[g], kv->leader[layer] != layer);
         if (st == FV_OK) st = positions_order(kv, run, idx[g], n[g]);
         free(old);
         if (st != FV_OK) { /* the request is lost; leave it so that close still works */
@@ -439,16 +525,25 @@ static fv_status keep_visual(fv_kv *kv, int32_t layer, const int32_t *const *idx
             extent_give(kv->pool, &buf);
             return st;
         }
-        base += 2 * (size_t)n[g] * row_bytes(s);
     }
     extent_give(kv->pool, &kv->extent[layer]);
     kv->extent[layer] = buf;
     return FV_OK;
 }
 
+/* The layers of a block: the one whose keys these are, and those that borrow them. */
+static bool shares_keys(const fv_kv *kv, int32_t layer, int32_t leader, fv_kv_segment seg) {
+    return layer == leader || (kv->leader[layer] == leader && fv_kv_borrows(kv, layer, seg));
+}
+
+/* The leader first: the others point to its new keys. */
 fv_status fv_kv_keep(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t *const *idx,
                      const int32_t *n) {
-    return seg == FV_SEG_TEXT ? keep_text(kv, layer, idx, n) : keep_visual(kv, layer, idx, n);
+    assert(!fv_kv_borrows(kv, layer, seg));
+    for (int32_t l = layer; l < kv->pool->shape.n_layer; l++)
+        if (shares_keys(kv, l, layer, seg))
+            FV_TRY((seg == FV_SEG_TEXT ? keep_text : keep_visual)(kv, l, idx, n));
+    return FV_OK;
 }
 
 /* ---- rank order ------------------------------------------------------------------------- */
@@ -469,10 +564,12 @@ fv_status fv_kv_rank(fv_kv *kv, int32_t layer, const int32_t *const *order) {
     int32_t *n = ranked_of(kv, layer);
     for (int32_t g = 0; g < kv->pool->shape.n_kv; g++)
         n[g] = fv_kv_len(kv, layer, g, FV_SEG_VISUAL);
-    return keep_visual(kv, layer, order, n);
+    for (int32_t l = layer + 1; l < kv->pool->shape.n_layer; l++)
+        if (shares_keys(kv, l, layer, FV_SEG_VISUAL)) fv_kv_set_ranked(kv, l, n);
+    return fv_kv_keep(kv, layer, FV_SEG_VISUAL, order, n);
 }
 
-/* Lays a layer's extent anew at the size of the rows that are left. */
+/* Lays a layer's extent anew at the size of the rows that are left, and its borrowers'. */
 static fv_status extent_fit(fv_kv *kv, int32_t layer, int32_t most) {
     int32_t n_kv = kv->pool->shape.n_kv, n[1024], *same = malloc((size_t)most * sizeof *same);
     const int32_t *idx[1024];
@@ -483,27 +580,33 @@ static fv_status extent_fit(fv_kv *kv, int32_t layer, int32_t most) {
         idx[g] = same;
         n[g] = fv_kv_len(kv, layer, g, FV_SEG_VISUAL);
     }
-    fv_status st = keep_visual(kv, layer, idx, n);
+    fv_status st = fv_kv_keep(kv, layer, FV_SEG_VISUAL, idx, n);
     free(same);
     return st;
 }
 
-fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n) {
-    const fv_kv_shape *s = &kv->pool->shape;
+/* Shortens one layer; *most: rows of its longest head. Returns the rows that are left. */
+static size_t shorten(fv_kv *kv, int32_t layer, const int32_t *n, int32_t *most) {
     size_t rows = 0;
-    int32_t most = 0;
-    for (int32_t g = 0; g < s->n_kv; g++) {
+    *most = 0;
+    for (int32_t g = 0; g < kv->pool->shape.n_kv; g++) {
         size_t run = run_at(kv, layer, g, FV_SEG_VISUAL);
         if (n[g] < kv->run[run].len) kv->run[run].len = n[g];
         rows += (size_t)kv->run[run].len;
-        if (kv->run[run].len > most) most = kv->run[run].len;
+        if (kv->run[run].len > *most) *most = kv->run[run].len;
     }
-    if (rows == 0) {
-        extent_give(kv->pool, &kv->extent[layer]);
-        return FV_OK;
-    }
-    bool loose = 4 * 2 * rows * row_bytes(s) <= 3 * kv->extent[layer].bytes;
-    return loose ? extent_fit(kv, layer, most) : FV_OK;
+    if (rows == 0) extent_give(kv->pool, &kv->extent[layer]);
+    return rows;
+}
+
+fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n) {
+    int32_t most;
+    assert(!fv_kv_borrows(kv, layer, FV_SEG_VISUAL));
+    size_t rows = shorten(kv, layer, n, &most), row = 2 * row_bytes(&kv->pool->shape);
+    for (int32_t l = layer + 1; l < kv->pool->shape.n_layer; l++)
+        if (shares_keys(kv, l, layer, FV_SEG_VISUAL)) shorten(kv, l, n, &most);
+    bool loose = 4 * rows * row <= 3 * kv->extent[layer].bytes;
+    return rows > 0 && loose ? extent_fit(kv, layer, most) : FV_OK;
 }
 
 /* ---- from and to other memory ---------------------------------------------------------- */
@@ -532,17 +635,14 @@ size_t fv_kv_settle(fv_kv *kv, int32_t rows) {
     kv->pool->bytes_used -= kv->aside;
     kv->aside = 0;
     for (int32_t l = 0; l < s->n_layer; l++)
-        for (int32_t g = 0; g < s->n_kv; g++) {
-            size_t run = run_at(kv, l, g, FV_SEG_TEXT);
-            while (kv->state[run].n_page > blocks_for(kv->run[run].len + rows))
-                page_give(kv->pool, kv->run[run].block[--kv->state[run].n_page]);
-        }
+        for (int32_t g = 0; g < s->n_kv; g++)
+            text_give(kv, l, g, fv_kv_len(kv, l, g, FV_SEG_TEXT) + rows);
     return before - kv->pool->bytes_used;
 }
 
-size_t fv_kv_text_bytes(const fv_kv_shape *s, int32_t rows) {
-    size_t pages = (size_t)s->n_layer * (size_t)s->n_kv * (size_t)blocks_for(rows);
-    return pages * page_bytes(s);
+size_t fv_kv_text_bytes(const fv_kv_shape *s, int32_t rows, int32_t n_borrow) {
+    size_t blocks = (size_t)s->n_kv * (size_t)blocks_for(rows);
+    return (2 * (size_t)s->n_layer - (size_t)n_borrow) * blocks * page_bytes(s);
 }
 
 size_t fv_kv_bytes(const fv_kv *kv, fv_kv_segment seg) {
@@ -551,16 +651,20 @@ size_t fv_kv_bytes(const fv_kv *kv, fv_kv_segment seg) {
     for (int32_t l = 0; l < s->n_layer; l++) {
         if (seg == FV_SEG_VISUAL) bytes += kv->extent[l].bytes + fv_kv_packed_bytes(kv, l);
         for (int32_t g = 0; seg == FV_SEG_TEXT && g < s->n_kv; g++)
-            bytes += 2 * (size_t)fv_kv_len(kv, l, g, seg) * row_bytes(s);
+            bytes += own_parts(kv, l, seg) * (size_t)fv_kv_len(kv, l, g, seg) * row_bytes(s);
     }
     return bytes;
 }
 
 size_t fv_kv_bytes_held(const fv_kv *kv) {
     const fv_kv_shape *s = &kv->pool->shape;
-    size_t n = (size_t)s->n_layer * (size_t)s->n_kv * FV_N_SEG, bytes = kv->aside;
-    for (size_t i = 0; i < n; i++) bytes += (size_t)kv->state[i].n_page * page_bytes(s);
-    for (int32_t l = 0; l < s->n_layer; l++)
-        bytes += kv->extent[l].bytes + fv_kv_packed_bytes(kv, l);
+    size_t bytes = kv->aside;
+    for (int32_t l = 0; l < s->n_layer; l++) {
+        size_t pages = 0;
+        for (int32_t g = 0; g < s->n_kv; g++)
+            pages += (size_t)kv->state[run_at(kv, l, g, FV_SEG_TEXT)].n_block;
+        bytes += kv->extent[l].bytes + fv_kv_packed_bytes(kv, l) +
+                 own_parts(kv, l, FV_SEG_TEXT) * pages * page_bytes(s);
+    }
     return bytes;
 }

@@ -13,6 +13,10 @@
  * ranked layer in the order of their rank instead; positions are the original ones of the prompt
  * and never change (keys are stored rotated).
  *
+ * A lazy layer (lazy attention) borrows the keys of an earlier layer, its leader: its own memory
+ * holds values, its runs point to the leader's keys, and what reads runs need not know. Rows of a
+ * leader and of those that borrow from it are the same, in number and order.
+ *
  * A store belongs to one thread at a time; a pool to the thread that computes. */
 #include "common/buf.h"
 #include "common/status.h"
@@ -61,6 +65,15 @@ int32_t fv_kv_len(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment se
 /* Positions of those rows, [len]; borrowed likewise. */
 const int32_t *fv_kv_positions(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg);
 
+/* From now on the layer's visual keys, and with `text` its text keys too, are those of `leader`, a
+ * layer before it that owns its keys. To be called before the layer gets any room; from then on
+ * what makes room or appends is called for the leader first, with the same numbers. */
+void fv_kv_borrow(fv_kv *kv, int32_t layer, int32_t leader, bool text);
+
+/* The layer whose visual keys a layer uses: itself unless it borrows. */
+int32_t fv_kv_leader(const fv_kv *kv, int32_t layer);
+bool fv_kv_borrows(const fv_kv *kv, int32_t layer, fv_kv_segment seg);
+
 /* The visual extent of a layer, once, for up to `rows` rows per head; rows = 0 is fine. FV_EBUSY
  * when the pool's limit is reached, FV_ENOMEM when the device's is. */
 fv_status fv_kv_extent(fv_kv *kv, int32_t layer, int32_t rows);
@@ -81,7 +94,8 @@ fv_status fv_kv_append_head(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segmen
 
 /* Shortens a segment of a layer: head g keeps rows idx[g][0 .. n[g]), ascending (image rows: in any
  * order). Rows move inside the device, surplus pages return to the pool, and the visual extent is
- * laid anew at its exact size. */
+ * laid anew at its exact size. Those who borrow the segment's keys are shortened with it, and never
+ * by themselves; the same holds for rank and truncate below. */
 fv_status fv_kv_keep(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t *const *idx,
                      const int32_t *n);
 
@@ -106,23 +120,24 @@ fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n);
 
 /* Where rows lie, for whoever copies a store as it is: *at becomes the address of row `row` of a
  * head's keys (or values), and the result is how many of the rows [row, end) follow one another
- * there; at least 1 when row < end. `end` is at most the length. */
+ * there; at least 1 when row < end. `end` is at most the length. Borrowed keys are the leader's. */
 int32_t fv_kv_stretch(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg, bool value,
                       int32_t row, int32_t end, void **at);
 
-/* Sets bytes of the pool aside: they count as held from now on, and extents of this store are
- * paid from them first. FV_EBUSY when the pool has not so many left. */
+/* Sets bytes of the pool aside: they count as held from now on, and extents and pages of this store
+ * are paid from them first. FV_EBUSY when the pool has not so many left. */
 fv_status fv_kv_set_aside(fv_kv *kv, size_t bytes);
 
 /* Gives back what was set aside and not used, and the pages beyond those of `rows` more text rows
  * in each head. Returns the bytes given back. */
 size_t fv_kv_settle(fv_kv *kv, int32_t rows);
 
-/* Bytes of the pages of `rows` text rows in every head of every layer. */
-size_t fv_kv_text_bytes(const fv_kv_shape *shape, int32_t rows);
+/* Bytes of the pages of `rows` text rows in every head of every layer, when n_borrow of the layers
+ * borrow text keys. */
+size_t fv_kv_text_bytes(const fv_kv_shape *shape, int32_t rows, int32_t n_borrow);
 
-/* Bytes of the rows that are held (keys and values), by segment: what a report calls resident.
- * Image rows: of their extents, idle ends included. */
+/* Bytes of the rows that are held (keys and values, borrowed keys once), by segment: what a report
+ * calls resident. Image rows: of their extents, idle ends included. */
 size_t fv_kv_bytes(const fv_kv *kv, fv_kv_segment seg);
 
 /* Bytes of the pool that it holds: extents, whole pages, what was set aside. */

@@ -352,7 +352,7 @@ Test(decode_conversations, a_follow_up_without_room_is_refused_for_now_and_loses
     shape = fv_engine_kv_shape(&rig.p_engine, FV_F32);
     close_all();
     rig.shipping = NULL;
-    opt.kv_bytes = 2 * fv_kv_text_bytes(&shape, ROWS + TOKENS + FV_KV_BLOCK);
+    opt.kv_bytes = 2 * fv_kv_text_bytes(&shape, ROWS + TOKENS + FV_KV_BLOCK, 0);
     open_all(&opt);
     talk *t = &talks[0];
     begin_talk(t, 60000);

@@ -19,7 +19,7 @@ static size_t one; /* bytes of a conversation of a page */
 
 static void open_table(size_t n_fit, double keep_s_max) {
     fv_kv_shape shape = {.n_layer = 2, .n_kv = 1, .d_head = 4, .dtype = FV_F32};
-    one = fv_kv_text_bytes(&shape, 1);
+    one = fv_kv_text_bytes(&shape, 1, 0);
     now = 100;
     cr_assert_eq(fv_kv_pool_open(fv_device_host(), &shape, 0, &pool), FV_OK);
     fv_conversations_options opt = {

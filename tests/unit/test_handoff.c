@@ -199,8 +199,9 @@ Test(handoff, no_frame_makes_the_decode_side_hold_more_than_it_granted) {
         cr_assert_eq(sink->ops->offer(sink, &s.hello, &grant), FV_REFUSED_NONE);
         size_t granted = fv_kv_pool_used(rig.pool), row = 2 * 24 * sizeof(uint16_t), at = 0;
         size_t slab = 64 * FV_KV_BLOCK * row;
-        size_t pages = (fv_kv_text_bytes(fv_kv_pool_shape(rig.pool), 14 + MORE) + slab - 1) / slab;
-        cr_assert_eq(granted, fv_kv_text_bytes(fv_kv_pool_shape(rig.pool), 14 + MORE) +
+        size_t pages =
+            (fv_kv_text_bytes(fv_kv_pool_shape(rig.pool), 14 + MORE, 0) + slab - 1) / slab;
+        cr_assert_eq(granted, fv_kv_text_bytes(fv_kv_pool_shape(rig.pool), 14 + MORE, 0) +
                                   s.hello.bytes_visual);
         for (uint64_t seq = 0; at < s.n; seq++) {
             fv_piece part = {s.bytes + at, s.n - at < 777 ? s.n - at : 777};

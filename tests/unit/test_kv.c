@@ -192,7 +192,7 @@ Test(kv, bytes_set_aside_pay_for_extents_and_come_back) {
     fv_kv_pool *pool = open_pool(20 * page);
     fv_kv *kv = open_kv(pool), *other = open_kv(pool);
     fv_kv_shape shape = {.n_layer = N, .n_kv = HKV, .d_head = D, .dtype = FV_F32};
-    cr_assert_eq(fv_kv_text_bytes(&shape, 65), N * HKV * 2 * page);
+    cr_assert_eq(fv_kv_text_bytes(&shape, 65, 0), N * HKV * 2 * page);
     cr_assert_eq(fv_kv_set_aside(kv, 6 * page), FV_OK);
     cr_assert_eq(fv_kv_set_aside(other, 15 * page), FV_EBUSY);
     cr_assert_eq(fv_kv_pool_used(pool), 6 * page);
