@@ -408,6 +408,39 @@ static void test_kv_write(void) {
         }
 }
 
+static void test_kv_write_halves(void) {
+    group("kv_write: an absent half of the rows stays as it was");
+    for (int v = 0; v < n_variant; v++)
+        for (int absent = 0; absent < 2; absent++) {
+            enum { D = 12, ROWS = 3 };
+            float k[FV_KV_BLOCK * D], w[FV_KV_BLOCK * D];
+            uint8_t seg[ROWS] = {0};
+            int32_t slot[ROWS] = {0, 1, 2};
+            fv_kv_block block = {k, w};
+            fv_kv_run run = {.block = &block, .len = 5};
+            fv_kv_write_seq s = {
+                .n_rows = ROWS, .n_seg = 1, .runs = &run, .seg = seg, .slot = slot};
+            fv_tensor x = tensor_new(FV_F32, ROWS, D, 0), none = {0};
+            fv_kv_write_args a = {.k = absent ? x : none,
+                                  .v = absent ? none : x,
+                                  .kv_dtype = FV_F32,
+                                  .n_kv = 1,
+                                  .d_head = D,
+                                  .n_seq = 1,
+                                  .seqs = &s};
+            const float *written = (absent ? k : w) + (size_t)run.len * D;
+            const float *other = absent ? w : k;
+            fill_normal(&x, 1);
+            for (int i = 0; i < FV_KV_BLOCK * D; i++) k[i] = w[i] = 7;
+            must(variants[v].be.ops->kv_write(&variants[v].be, &a));
+            bool kept = true;
+            for (int i = 0; i < FV_KV_BLOCK * D; i++) kept = kept && other[i] == 7;
+            check(kept && memcmp(written, x.data, ROWS * D * sizeof(float)) == 0, "%s: %s alone",
+                  variants[v].name, absent ? "keys" : "values");
+            free(x.data);
+        }
+}
+
 enum { MAX_KEY = 1024, MAX_D = 256 };
 
 /* exp(score) of every key for query row i and head h, hidden ones 0, segment after segment; and
@@ -534,6 +567,7 @@ int main(void) {
     test_rope();
     test_gather();
     test_kv_write();
+    test_kv_write_halves();
     test_attention();
     test_attention_sums();
     variants_close(variants, n_variant);

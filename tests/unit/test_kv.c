@@ -315,3 +315,95 @@ Test(kv, a_pool_with_a_limit_takes_no_more_for_spare_extents) {
     }
     fv_kv_pool_close(pool);
 }
+
+/* ---- keys that are borrowed -------------------------------------------------------------- */
+
+/* Values of a layer that borrows: their own, while its keys are the leader's. */
+static void fill_values(fv_kv *kv, int32_t layer, fv_kv_segment seg, int32_t from, int32_t n) {
+    int32_t pos[512];
+    for (int32_t i = 0; i < n; i++) pos[i] = 1000 + from + i;
+    cr_assert_eq(fv_kv_append(kv, layer, seg, pos, n), FV_OK);
+    for (int32_t g = 0; g < HKV; g++)
+        for (int32_t i = from; i < from + n; i++)
+            row(kv, layer, g, seg, i, true)[0] = (float)(10000 * g + 5000 + i);
+}
+
+Test(kv, borrowed_image_keys_are_held_and_counted_once) {
+    size_t bytes = D * sizeof(float), page = FV_KV_BLOCK * bytes;
+    fv_kv_pool *pool = open_pool(0);
+    fv_kv *kv = open_kv(pool);
+    void *mine, *leaders;
+    fv_kv_borrow(kv, 1, 0, false);
+    cr_assert_eq(fv_kv_leader(kv, 1), 0);
+    cr_assert(fv_kv_borrows(kv, 1, FV_SEG_VISUAL) && !fv_kv_borrows(kv, 1, FV_SEG_TEXT));
+    cr_assert_eq(fv_kv_extent(kv, 0, 150), FV_OK);
+    cr_assert_eq(fv_kv_extent(kv, 1, 150), FV_OK);
+    cr_assert_eq(fv_kv_pool_used(pool), HKV * 150 * 3 * bytes);
+    fill(kv, 0, FV_SEG_VISUAL, 0, 150);
+    fill_values(kv, 1, FV_SEG_VISUAL, 0, 150);
+    for (int32_t g = 0; g < HKV; g++) {
+        for (int32_t j = 0; j < 150; j++) expect(kv, 1, g, FV_SEG_VISUAL, j, j);
+        cr_assert_eq(fv_kv_stretch(kv, 1, g, FV_SEG_VISUAL, false, 3, 150, &mine), 147);
+        fv_kv_stretch(kv, 0, g, FV_SEG_VISUAL, false, 3, 150, &leaders);
+        cr_assert_eq(mine, leaders);
+    }
+    cr_assert_eq(fv_kv_reserve(kv, 1, 70), FV_OK);
+    cr_assert_eq(fv_kv_bytes_held(kv), HKV * (150 * 3 * bytes + 2 * 2 * page), "its own text");
+    cr_assert_eq(fv_kv_bytes(kv, FV_SEG_VISUAL), HKV * 150 * 3 * bytes);
+    fv_kv_close(kv);
+    cr_assert_eq(fv_kv_pool_used(pool), 0);
+    fv_kv_pool_close(pool);
+}
+
+Test(kv, who_borrows_is_shortened_with_its_leader) {
+    static const fv_kv_segment segs[] = {FV_SEG_VISUAL, FV_SEG_TEXT};
+    size_t bytes = D * sizeof(float), page = FV_KV_BLOCK * bytes;
+    for (int s = 0; s < 2; s++) {
+        fv_kv_pool *pool = open_pool(0);
+        fv_kv *kv = open_kv(pool);
+        fv_kv_borrow(kv, 1, 0, true);
+        for (int32_t l = 0; l < 2; l++)
+            cr_assert_eq(segs[s] == FV_SEG_VISUAL ? fv_kv_extent(kv, l, 150)
+                                                  : fv_kv_reserve(kv, l, 150),
+                         FV_OK);
+        fill(kv, 0, segs[s], 0, 150);
+        fill_values(kv, 1, segs[s], 0, 150);
+        int32_t odd[75], all[150], n[HKV] = {75, 0, 150};
+        for (int32_t i = 0; i < 75; i++) odd[i] = 2 * i + 1;
+        for (int32_t i = 0; i < 150; i++) all[i] = i;
+        const int32_t *idx[HKV] = {odd, NULL, all};
+        cr_assert_eq(fv_kv_keep(kv, 0, segs[s], idx, n), FV_OK);
+        for (int32_t l = 0; l < 2; l++) {
+            for (int32_t j = 0; j < 75; j++) expect(kv, l, 0, segs[s], j, 2 * j + 1);
+            for (int32_t j = 0; j < 150; j++) expect(kv, l, 2, segs[s], j, j);
+            cr_assert_eq(fv_kv_len(kv, l, 1, segs[s]), 0);
+        }
+        cr_assert_eq(fv_kv_bytes(kv, segs[s]), (75 + 150) * 3 * bytes);
+        cr_assert_eq(fv_kv_pool_used(pool),
+                     segs[s] == FV_SEG_VISUAL ? (75 + 150) * 3 * bytes : (2 + 3) * 3 * page);
+        fv_kv_close(kv);
+        cr_assert_eq(fv_kv_pool_used(pool), 0);
+        fv_kv_pool_close(pool);
+    }
+}
+
+Test(kv, text_of_who_borrows_takes_half_the_pages) {
+    size_t page = FV_KV_BLOCK * D * sizeof(float);
+    fv_kv_shape shape = {.n_layer = N, .n_kv = HKV, .d_head = D, .dtype = FV_F32};
+    fv_kv_pool *pool = open_pool(0);
+    fv_kv *kv = open_kv(pool);
+    fv_kv_borrow(kv, 1, 0, true);
+    for (int32_t len = 0; len < 200; len += 50) {
+        for (int32_t l = 0; l < 2; l++) cr_assert_eq(fv_kv_reserve(kv, l, 50), FV_OK);
+        fill(kv, 0, FV_SEG_TEXT, len, 50);
+        fill_values(kv, 1, FV_SEG_TEXT, len, 50);
+        cr_assert_eq(fv_kv_bytes_held(kv), fv_kv_text_bytes(&shape, len + 50, 1));
+    }
+    for (int32_t g = 0; g < HKV; g++)
+        for (int32_t j = 0; j < 200; j++) expect(kv, 1, g, FV_SEG_TEXT, j, j);
+    cr_assert_eq(fv_kv_reserve(kv, 0, 100), FV_OK);
+    cr_assert_eq(fv_kv_reserve(kv, 1, 100), FV_OK);
+    cr_assert_eq(fv_kv_settle(kv, 0), HKV * 3 * page, "300 rows are a block more than 200");
+    fv_kv_close(kv);
+    fv_kv_pool_close(pool);
+}
