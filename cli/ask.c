@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/commands.h"
+#include "cli/overlay.h"
 #include "cli/report.h"
 #include "cli/request.h"
 #include "cli/talk.h"
@@ -19,11 +20,18 @@ static const fv_option table[] = {
      "print one object {text, tokens, finish_reason, report} instead of streaming; with --then a "
      "list of them",
      0, 0},
+    {"overlay", NULL, FV_OPTION_STRING, "FILE.png", NULL,
+     "write what was kept of the pictures as a picture: a tile for each set of patches that layers "
+     "hold, and the scores that chose them",
+     0, 0},
     {"no-report", NULL, FV_OPTION_FLAG, NULL, NULL, "the answer only", 0, 0},
 };
 enum { N_TABLE = sizeof table / sizeof table[0] };
 
 typedef struct answer {
+    const fv_options *options;
+    const char *overlay; /* where to; NULL: not asked for */
+    char *drawn;         /* what is to be seen there */
     bool stream;
     char *text;
     size_t bytes, cap;
@@ -67,6 +75,42 @@ static json_t *answer_json(const fv_report_source *source, const answer *a,
                      fv_report_json(source, report));
 }
 
+/* ---- the overlay ------------------------------------------------------------------------ */
+
+/* Tiles are told in words too: the sheet has room for numbers only. */
+static fv_status describe_kept(const fv_kept *kept, const char *path, char **out) {
+    size_t bytes;
+    FILE *f = open_memstream(out, &bytes);
+    if (!f) return FV_FAIL(FV_ENOMEM, "out of memory for the overlay");
+    fprintf(f, "overlay  %s: ", path);
+    for (int32_t i = 0; i < kept->n_group; i++) {
+        const fv_kept_group *g = &kept->group[i];
+        int32_t rows = 0, last = g->layer + g->n_layer - 1;
+        for (int32_t r = 0; r < kept->n_visual; r++) rows += g->heads[r] > 0;
+        fprintf(f, "%slayers %d-%d hold %d", i ? ", " : "", g->layer, last, rows);
+    }
+    fprintf(f, " of %d rows", kept->n_visual);
+    return fclose(f) == 0 ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for the overlay");
+}
+
+static fv_status on_kept(void *user, const fv_kept *kept, const fv_image_config *fit) {
+    answer *a = user;
+    fv_overlay overlay = {.fit = fit, .kept = kept};
+    fv_image *images;
+    FV_TRY(fv_request_images(a->options, &images, &overlay.n_image));
+    overlay.image = images;
+    fv_status st = fv_overlay_write(&overlay, a->overlay);
+    for (int32_t i = 0; i < overlay.n_image; i++) fv_image_free(&images[i]);
+    free(images);
+    return st == FV_OK ? describe_kept(kept, a->overlay, &a->drawn) : st;
+}
+
+static fv_status check_overlay(const fv_options *o) {
+    const char *const *files;
+    if (!fv_options_string(o, "overlay") || fv_options_list(o, "image", &files) > 0) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "--overlay shows what was kept of pictures: give one with --image");
+}
+
 /* Who answers: an engine here, or a fleet. */
 typedef struct place {
     fv_local *local;
@@ -105,13 +149,23 @@ static fv_status show(const fv_options *o, const answer *a, const fv_report_sour
                    : FV_FAIL(FV_ENOMEM, "out of memory for the report");
     putchar('\n');
     fflush(stdout);
-    if (!fv_options_flag(o, "no-report")) fv_report_print(stderr, source, report);
+    if (!fv_options_flag(o, "no-report")) {
+        fv_report_print(stderr, source, report);
+        if (a->drawn) fprintf(stderr, "%s\n", a->drawn);
+    }
     return FV_OK;
 }
 
-static fv_status ask(const fv_options *o, place *p, const char *question, bool more, json_t *list) {
-    answer a = {.stream = !fv_options_flag(o, "json"), .tokens = json_array()};
-    fv_ask_hooks hooks = {.user = &a, .text = on_text, .token = a.stream ? NULL : on_token};
+static fv_status ask(const fv_options *o, place *p, const char *question, bool first, bool more,
+                     json_t *list) {
+    answer a = {.options = o,
+                .overlay = first ? fv_options_string(o, "overlay") : NULL,
+                .stream = !fv_options_flag(o, "json"),
+                .tokens = json_array()};
+    fv_ask_hooks hooks = {.user = &a,
+                          .text = on_text,
+                          .token = a.stream ? NULL : on_token,
+                          .kept = a.overlay ? on_kept : NULL};
     fv_report report = {0};
     fv_report_source source;
     fv_status st = p->talk ? fv_talk_ask(p->talk, question, more, &hooks, &source, &report)
@@ -120,6 +174,7 @@ static fv_status ask(const fv_options *o, place *p, const char *question, bool m
     fv_report_free(&report);
     json_decref(a.tokens);
     free(a.text);
+    free(a.drawn);
     return st;
 }
 
@@ -127,9 +182,10 @@ static fv_status ask_all(const fv_options *o, const char *question, json_t *list
     const char *const *then;
     int n = fv_options_list(o, "then", &then);
     place p = {0};
+    FV_TRY(check_overlay(o));
     fv_status st = open_place(o, n == 0, &p);
-    if (st == FV_OK) st = ask(o, &p, question, n > 0, list);
-    for (int i = 0; i < n && st == FV_OK; i++) st = ask(o, &p, then[i], i + 1 < n, list);
+    if (st == FV_OK) st = ask(o, &p, question, true, n > 0, list);
+    for (int i = 0; i < n && st == FV_OK; i++) st = ask(o, &p, then[i], false, i + 1 < n, list);
     close_place(&p);
     return st;
 }

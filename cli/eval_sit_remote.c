@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/eval_picture.h"
 #include "cli/eval_sit.h"
+#include "cli/picture.h"
 #include "common/arena.h"
 #include "common/log.h"
 #include "policy/message.h"
@@ -134,7 +134,7 @@ static fv_status take(place *p) {
     for (int32_t i = 0; i < p->seat.item.n_image; i++) {
         fovea__inference__v1__image__init(&p->image[i]);
         p->images[i] = &p->image[i];
-        FV_TRY(fv_eval_png(&p->seat.image[i], &p->image[i].data.data, &p->image[i].data.len));
+        FV_TRY(fv_picture_png(&p->seat.image[i], &p->image[i].data.data, &p->image[i].data.len));
     }
     return ask(p);
 }

@@ -9,6 +9,7 @@
 #include "decode-worker/stages.h"
 #include "model/chat.h"
 #include "model/checkpoint.h"
+#include "prefill-worker/kept.h"
 #include "prefill-worker/stages.h"
 
 typedef struct fv_local_options {
@@ -63,6 +64,8 @@ typedef struct fv_ask_hooks {
     /* behind it: the share of its attention that the prompt's last row pays to visual rows, in
      * each layer, mean over heads; computed only for whoever asks */
     fv_status (*visual_mass)(void *user, const float *mass, int32_t n_layer);
+    /* which image rows each layer holds behind prefill; `fit`: how pictures became squares */
+    fv_status (*kept)(void *user, const fv_kept *kept, const fv_image_config *fit);
     /* logits [n_vocab] behind the last row, before each token is chosen */
     fv_status (*logits)(void *user, const float *logits, int32_t n_vocab);
 } fv_ask_hooks;

@@ -24,8 +24,10 @@ struct fv_local_run {
     fv_encoded encoded;
     fv_plan plan;
     float mass[FV_PLAN_MAX_LAYERS]; /* attention on visual rows, if somebody asks */
-    fv_kv *kv;                      /* on the prefill side, until it was sent */
-    fv_received received;           /* on the decode side, after that */
+    fv_kept_watch *watch;           /* if somebody asks; in the arena */
+    fv_arena arena;
+    fv_kv *kv;            /* on the prefill side, until it was sent */
+    fv_received received; /* on the decode side, after that */
     fv_sequence *seq;
     fv_first_token first;
     fv_status status; /* what ended it */
@@ -42,6 +44,7 @@ static void run_free(run *r) {
     fv_received_free(&r->received);
     fv_sequence_close(r->seq);
     fv_report_free(&r->report);
+    fv_arena_fini(&r->arena);
     free(r);
 }
 
@@ -109,6 +112,7 @@ static fv_status prefill(fv_local *l, run *const *who, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
         run *r = who[i];
         FV_TRY(fv_kv_open(l->prefill_pool, &r->kv));
+        if (r->hooks.kept) FV_TRY(fv_kept_begin(&r->arena, r->prompt.seg, r->prompt.n, &r->watch));
         req[i] = (fv_prefill_request){
             .n = r->prompt.n,
             .ids = r->prompt.ids,
@@ -116,7 +120,9 @@ static fv_status prefill(fv_local *l, run *const *who, int32_t n) {
             .embeds = fv_tensor_of(r->encoded.embeds.data, FV_F32, r->prompt.n_visual, d),
             .plan = &r->plan,
             .kv = r->kv,
-            .visual_mass = r->hooks.visual_mass ? r->mass : NULL};
+            .visual_mass = r->hooks.visual_mass ? r->mass : NULL,
+            .ranked = r->watch ? fv_kept_ranked : NULL,
+            .ranked_user = r->watch};
     }
     fv_prefill_options opt = {.chunk = l->opt.chunk};
     FV_TRY(fv_prefill_run(l->dec, req, n, &opt, l->logits));
@@ -129,6 +135,11 @@ static fv_status note_prefilled(run *r) {
     r->report.bytes_text = fv_kv_bytes(r->kv, FV_SEG_TEXT);
     const fv_ask_hooks *h = &r->hooks;
     if (h->prefilled) FV_TRY(h->prefilled(h->user, r->kv));
+    if (h->kept) {
+        fv_kept kept;
+        FV_TRY(fv_kept_end(r->watch, r->kv, &kept));
+        FV_TRY(h->kept(h->user, &kept, fv_checkpoint_image(r->l->ck)));
+    }
     return h->visual_mass ? h->visual_mass(h->user, r->mass, r->plan.shape.n_layer) : FV_OK;
 }
 

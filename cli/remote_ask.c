@@ -36,6 +36,16 @@ static fv_status on_tokens(void *user, const Fovea__Inference__V1__Tokens *t) {
                                         : FV_OK;
 }
 
+static fv_status take_kept(const answer *a, const Fovea__Inference__V1__Report *m) {
+    fv_arena arena = {0};
+    fv_kept kept;
+    if (!a->hooks->kept || !m) return FV_OK;
+    fv_status st = fv_kept_from_message(m, &arena, &kept);
+    if (st == FV_OK) st = a->hooks->kept(a->hooks->user, &kept, NULL);
+    fv_arena_fini(&arena);
+    return st;
+}
+
 static fv_status on_finished(void *user, const Fovea__Inference__V1__Finished *f) {
     fv_remote_outcome *o = ((answer *)user)->outcome;
     if (f->conversation.len > sizeof o->conversation)
@@ -43,6 +53,7 @@ static fv_status on_finished(void *user, const Fovea__Inference__V1__Finished *f
                        f->conversation.len);
     o->n_conversation = f->conversation.len;
     if (f->conversation.len) memcpy(o->conversation, f->conversation.data, f->conversation.len);
+    FV_TRY(take_kept(user, f->report));
     return fv_report_from_message(f->report, f->reason, &((answer *)user)->report);
 }
 

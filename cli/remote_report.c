@@ -46,6 +46,29 @@ static fv_status take_lists(const report_message *m, fv_report *out) {
     return FV_OK;
 }
 
+fv_status fv_kept_from_message(const report_message *m, fv_arena *arena, fv_kept *out) {
+    fv_kept kept = {.n_visual = (int32_t)m->n_visual};
+    uint32_t next = 0;
+    FV_TRY(FV_ARENA_NEW(arena, m->n_kept, kept.group));
+    for (size_t i = 0; i < m->n_kept; i++) {
+        const Fovea__Inference__V1__KeptRows *k = m->kept[i];
+        bool scored = k->score.len > 0;
+        if (k->layer != next || k->n_layer == 0 || k->n_layer > FV_PLAN_MAX_LAYERS ||
+            k->heads.len != m->n_visual || (scored && k->score.len != m->n_visual))
+            return FV_FAIL(FV_EDATA, "the fleet reports kept rows that do not fit together");
+        next += k->n_layer;
+        kept.group[kept.n_group++] = (fv_kept_group){.layer = (int32_t)k->layer,
+                                                     .n_layer = (int32_t)k->n_layer,
+                                                     .heads = k->heads.data,
+                                                     .score = scored ? k->score.data : NULL};
+    }
+    if (next != m->n_visual_rows)
+        return FV_FAIL(FV_EDATA, "the fleet reports kept rows of %u layers, and it has %zu", next,
+                       m->n_visual_rows);
+    *out = kept;
+    return FV_OK;
+}
+
 fv_status fv_report_from_message(const report_message *m, Fovea__Inference__V1__FinishReason finish,
                                  fv_report *out) {
     if (!m) return FV_FAIL(FV_EDATA, "the fleet sent no report");

@@ -41,6 +41,23 @@ static fv_status read_image(const char *path, fv_image *out) {
     return st == FV_OK ? st : fv_fail_prefix(st, "%s", path);
 }
 
+fv_status fv_request_images(const fv_options *o, fv_image **images, int32_t *n) {
+    const char *const *files;
+    int32_t n_file = fv_options_list(o, "image", &files), i = 0;
+    fv_image *list = calloc((size_t)n_file + 1, sizeof *list);
+    if (!list) return FV_FAIL(FV_ENOMEM, "out of memory for %d images", n_file);
+    fv_status st = FV_OK;
+    for (; i < n_file && st == FV_OK; i++) st = read_image(files[i], &list[i]);
+    if (st != FV_OK) {
+        while (i > 0) fv_image_free(&list[--i]);
+        free(list);
+        return st;
+    }
+    *images = list;
+    *n = n_file;
+    return FV_OK;
+}
+
 static fv_sampling read_sampling(const fv_options *o, const fv_generation_config *g) {
     fv_sampling s = {.repetition_penalty = g->repetition_penalty,
                      .temperature = g->do_sample ? g->temperature : 0,
@@ -59,7 +76,6 @@ static fv_sampling read_sampling(const fv_options *o, const fv_generation_config
 
 fv_status fv_request_open(const fv_options *o, const fv_local *local, const char *question,
                           fv_request *out) {
-    const char *const *files;
     fv_request r = {.ask = {.question = question,
                             .system = fv_options_string(o, "system"),
                             .raw = fv_options_flag(o, "raw"),
@@ -69,17 +85,8 @@ fv_status fv_request_open(const fv_options *o, const fv_local *local, const char
                             .ignore_eos = fv_options_flag(o, "ignore-eos")}};
     FV_TRY(fv_policy_parse(fv_options_string(o, "policy"), &r.ask.policy));
     r.ask.n_stop = fv_options_list(o, "stop", &r.ask.stop);
-    int n = fv_options_list(o, "image", &files);
-    r.images = calloc((size_t)n + 1, sizeof *r.images);
-    if (!r.images) return FV_FAIL(FV_ENOMEM, "out of memory for %d images", n);
+    FV_TRY(fv_request_images(o, &r.images, &r.ask.n_image));
     r.ask.images = r.images;
-    for (; r.ask.n_image < n; r.ask.n_image++) {
-        fv_status st = read_image(files[r.ask.n_image], &r.images[r.ask.n_image]);
-        if (st != FV_OK) {
-            fv_request_close(&r);
-            return st;
-        }
-    }
     *out = r;
     return FV_OK;
 }

@@ -125,6 +125,10 @@ typedef struct fv_request {
  * --checkpoint is missing. */
 fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out);
 
+/* The pictures that the options name, decoded. Gives *images [*n]; free them with fv_image_free,
+ * the list with free. */
+fv_status fv_request_images(const fv_options *o, fv_image **images, int32_t *n);
+
 /* Reads and decodes the pictures and fills the request; `question` is borrowed. */
 fv_status fv_request_open(const fv_options *o, const fv_local *local, const char *question,
                           fv_request *out);

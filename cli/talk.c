@@ -71,6 +71,15 @@ static fv_status hear_token(void *user, const fv_sampled *token) {
     return h->token ? h->token(h->user, token) : FV_OK;
 }
 
+static fv_status hear_kept(void *user, const fv_kept *kept, const fv_image_config *fit) {
+    fv_talk *t = user;
+    const fv_ask_hooks *h = t->hooks;
+    fv_kept mine = *kept;
+    (void)fit; /* the model's, as is n_kv */
+    mine.n_kv = t->model.n_kv;
+    return h->kept(h->user, &mine, &t->model.fit);
+}
+
 /* Templates write the space in front of an answer themselves. */
 static fv_status note_answer(fv_talk *t) {
     char *text;
@@ -122,12 +131,14 @@ static fv_status make_request(fv_talk *t, int32_t from, bool more, request_messa
     *out = t->base;
     FV_TRY(FV_ARENA_NEW(&t->arena, 1, out->prompt));
     fovea__inference__v1__prompt__init(out->prompt);
+    out->kept_rows = t->hooks->kept != NULL;
     if (more) out->keep_ms = KEEP_MS < max ? KEEP_MS : max;
     return t->raw ? make_text(t, from, out->prompt) : make_chat(t, from, out->prompt);
 }
 
 static fv_status ask(fv_talk *t, const request_message *request, fv_report *report) {
     fv_ask_hooks hooks = {.user = t, .text = hear_text, .token = hear_token};
+    if (request->kept_rows) hooks.kept = hear_kept;
     t->n_said = 0;
     return fv_remote_ask(t->remote, request, &hooks, &t->last, report);
 }

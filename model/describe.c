@@ -21,6 +21,23 @@ static const char *weights_dtype(const fv_engine *e) {
     return fv_dtype_name(fv_checkpoint_text(e->ck)->layer[0].q.dtype);
 }
 
+static fv_status describe_fit(const fv_image_config *c, fv_arena *a,
+                              Fovea__Inference__V1__ImageFit **out) {
+    Fovea__Inference__V1__ImageFit *fit;
+    FV_TRY(FV_ARENA_NEW(a, 1, fit));
+    fovea__inference__v1__image_fit__init(fit);
+    fit->pad_square = c->pad_square;
+    if (c->do_resize) {
+        fit->shortest_edge = (uint32_t)c->shortest_edge;
+        fit->resize_w = (uint32_t)c->resize_w;
+        fit->resize_h = (uint32_t)c->resize_h;
+    }
+    fit->crop_w = (uint32_t)c->crop_w;
+    fit->crop_h = (uint32_t)c->crop_h;
+    *out = fit;
+    return FV_OK;
+}
+
 static fv_status describe_model(const fv_engine *e, const fv_describe_options *opt, fv_arena *a,
                                 model_message **out) {
     const fv_model_config *cfg = fv_checkpoint_config(e->ck);
@@ -43,7 +60,10 @@ static fv_status describe_model(const fv_engine *e, const fv_describe_options *o
     fv_chat_template chat; /* one that is not known can still be named in requests */
     if (fv_chat_detect(fv_checkpoint_dir(e->ck), cfg, &chat) == FV_OK)
         FV_TRY(copy(a, fv_chat_name(chat), &m->chat_template));
-    if (cfg->has_vision) m->image_token = (uint32_t)cfg->image_token;
+    if (cfg->has_vision) {
+        m->image_token = (uint32_t)cfg->image_token;
+        FV_TRY(describe_fit(fv_checkpoint_image(e->ck), a, &m->image_fit));
+    }
     m->n_image_rows = (uint32_t)fv_model_visual_tokens(cfg);
     limits->max_positions = (uint32_t)cfg->text.max_position;
     limits->keep_ms_max = opt->keep_ms_max;

@@ -50,6 +50,13 @@ fv_status fv_image_resize(const fv_image *in, int32_t w, int32_t h, int32_t resa
 fv_status fv_image_preprocess(const fv_image *img, const fv_image_config *cfg, float *out);
 size_t fv_image_pixels_count(const fv_image_config *cfg);
 
+/* What those steps see of an image of w x h pixels, in its own pixels: the rectangle that becomes
+ * the model's square. Parts of it that are outside of the image are padding. FV_EINVAL as there. */
+typedef struct fv_image_span {
+    double x, y, w, h;
+} fv_image_span;
+fv_status fv_image_seen(const fv_image_config *cfg, int32_t w, int32_t h, fv_image_span *out);
+
 #ifdef __cplusplus
 }
 #endif

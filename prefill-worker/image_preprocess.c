@@ -78,10 +78,16 @@ static fv_status size_after_resize(const fv_image *in, const fv_image_config *cf
     return FV_OK;
 }
 
-/* One axis of the crop: output i shows pixel i + floor((size - crop) / 2), or black where there
- * is none. Pixels [*from, *from + *n) are seen, the first of them at output *at. */
+/* Where the crop starts: floor((size - crop) / 2). */
+static int32_t crop_offset(int32_t size, int32_t crop) {
+    const int32_t more = size - crop;
+    return more >= 0 ? more / 2 : -((1 - more) / 2);
+}
+
+/* One axis of the crop: output i shows pixel i + offset, or black where there is none. Pixels
+ * [*from, *from + *n) are seen, the first of them at output *at. */
 static void crop_axis(int32_t size, int32_t crop, int32_t *from, int32_t *n, int32_t *at) {
-    const int32_t more = size - crop, off = more >= 0 ? more / 2 : -((1 - more) / 2);
+    const int32_t off = crop_offset(size, crop);
     *from = off > 0 ? off : 0;
     *at = off < 0 ? -off : 0;
     *n = size < crop ? size : crop;
@@ -124,6 +130,21 @@ static fv_status preprocess(const fv_image *img, const fv_image_config *cfg, flo
         }
     }
     fv_image_free(&seen);
+    return FV_OK;
+}
+
+fv_status fv_image_seen(const fv_image_config *cfg, int32_t w, int32_t h, fv_image_span *out) {
+    fv_image square = {.w = w, .h = h};
+    int32_t resized_w, resized_h;
+    FV_TRY(check_config(cfg));
+    if (w < 1 || h < 1) return FV_FAIL(FV_EINVAL, "the image is empty");
+    if (cfg->pad_square) square.w = square.h = w > h ? w : h;
+    FV_TRY(size_after_resize(&square, cfg, &resized_w, &resized_h));
+    const double across = (double)square.w / resized_w, down = (double)square.h / resized_h;
+    const int32_t left = (square.w - w) / 2, top = (square.h - h) / 2; /* of the padding */
+    *out = (fv_image_span){across * crop_offset(resized_w, cfg->crop_w) - left,
+                           down * crop_offset(resized_h, cfg->crop_h) - top, across * cfg->crop_w,
+                           down * cfg->crop_h};
     return FV_OK;
 }
 

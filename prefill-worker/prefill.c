@@ -119,6 +119,24 @@ static fv_status ask_taps(prefill *p, int32_t b, int32_t l0, int32_t l1, fv_pass
     return FV_OK;
 }
 
+/* Image rows of request b that are still running: their positions, in memory of the run. */
+static fv_status visual_positions(prefill *p, int32_t b, int32_t **pos, int32_t *n) {
+    const row_list *rows = &p->rows;
+    FV_TRY(FV_ARENA_NEW(&p->arena, rows->first[b + 1] - rows->first[b], *pos));
+    *n = 0;
+    for (int32_t r = rows->first[b]; r < rows->first[b + 1]; r++)
+        if (rows->seg[r] == FV_SEG_VISUAL) (*pos)[(*n)++] = rows->pos[r];
+    return FV_OK;
+}
+
+static fv_status tell_ranked(prefill *p, int32_t b, int32_t layer) {
+    const fv_prefill_request *req = &p->req[b];
+    int32_t *pos, n;
+    if (!req->ranked || !(req->plan->tap[layer] & FV_TAP_LAST_ROW)) return FV_OK;
+    FV_TRY(visual_positions(p, b, &pos, &n));
+    return req->ranked(req->ranked_user, layer, p->attention[b], pos, n);
+}
+
 static fv_status read_taps(prefill *p, int32_t b, const fv_pass_seq *seq) {
     const fv_prefill_request *req = &p->req[b];
     fv_backend *be = fv_decoder_backend(p->dec);
@@ -130,6 +148,7 @@ static fv_status read_taps(prefill *p, int32_t b, const fv_pass_seq *seq) {
         const fv_pass_tap *tap = &seq->tap[i];
         int32_t n_visual = req->plan->visual[tap->layer];
         fv_prune_head_mean(tap->p, n_head, tap->n_key, n_visual, p->attention[b]);
+        FV_TRY(tell_ranked(p, b, tap->layer));
         if (!req->visual_mass) continue;
         double mass = 0;
         for (int32_t j = 0; j < n_visual; j++) mass += (double)p->attention[b][j];
@@ -156,12 +175,10 @@ static fv_status choose_rows(prefill *p, int32_t b, int32_t layer, int32_t *stay
     const row_list *rows = &p->rows;
     const fv_plan *plan = p->req[b].plan;
     const fv_plan_edit *edit = edit_at(plan, layer);
-    int32_t first = rows->first[b], end = rows->first[b + 1], n_visual = 0;
+    int32_t first = rows->first[b], end = rows->first[b + 1], n_visual;
     int32_t *pos, *kept;
-    FV_TRY(FV_ARENA_NEW(&p->arena, end - first, pos));
-    FV_TRY(FV_ARENA_NEW(&p->arena, end - first, kept));
-    for (int32_t r = first; r < end; r++)
-        if (rows->seg[r] == FV_SEG_VISUAL) pos[n_visual++] = rows->pos[r];
+    FV_TRY(visual_positions(p, b, &pos, &n_visual));
+    FV_TRY(FV_ARENA_NEW(&p->arena, n_visual, kept));
     int32_t keep = edit ? edit->keep : n_visual;
     for (int32_t i = 0; i < keep; i++) kept[i] = i;
     if (edit) {

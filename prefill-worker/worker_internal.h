@@ -25,6 +25,7 @@
 #include "handoff.pb-c.h"
 #include "model/sequence.h"
 #include "prefill-worker/image_cache.h"
+#include "prefill-worker/kept.h"
 #include "prefill-worker/stages.h"
 #include "prefill-worker/worker.h"
 #include "wire/bridge.h"
@@ -95,6 +96,8 @@ typedef struct fv_task {
     fv_refusal refusal;
     fv_ship_report sent;
     size_t bytes_visual, bytes_text;
+    fv_kept_watch *watch; /* in the arena; NULL: nobody asked */
+    fv_kept kept;
     double s_preprocess, s_vision, s_prefill;
 } fv_task;
 

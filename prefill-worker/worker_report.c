@@ -46,6 +46,23 @@ static fv_status fill_rows(fv_task *t, fv_report_message *r) {
     return FV_OK;
 }
 
+static fv_status fill_kept(fv_task *t, fv_report_message *r) {
+    size_t n = (size_t)t->kept.n_visual;
+    FV_TRY(FV_ARENA_NEW(&t->arena, t->kept.n_group, r->kept));
+    for (int32_t i = 0; i < t->kept.n_group; i++) {
+        const fv_kept_group *g = &t->kept.group[i];
+        Fovea__Inference__V1__KeptRows *k;
+        FV_TRY(FV_ARENA_NEW(&t->arena, 1, k));
+        fovea__inference__v1__kept_rows__init(k);
+        k->layer = (uint32_t)g->layer;
+        k->n_layer = (uint32_t)g->n_layer;
+        k->heads = (ProtobufCBinaryData){n, g->heads};
+        if (g->score) k->score = (ProtobufCBinaryData){n, g->score};
+        r->kept[r->n_kept++] = k;
+    }
+    return FV_OK;
+}
+
 static fv_status fill_transfer(fv_task *t, fv_report_message *r) {
     transfer_message *x;
     if (t->sent.frames == 0) return FV_OK;
@@ -69,6 +86,7 @@ fv_status fv_task_report(fv_task *t, fv_report_message **out) {
     fovea__inference__v1__report__init(r);
     FV_TRY(fill_policy(t, r));
     FV_TRY(fill_rows(t, r));
+    FV_TRY(fill_kept(t, r));
     FV_TRY(fill_transfer(t, r));
     r->seconds_preprocess = t->s_preprocess;
     r->seconds_vision = t->s_vision;

@@ -190,6 +190,7 @@ fv_status fv_task_prepare(fv_task *t) {
     FV_TRY(open_sequence(t, &sampling, n_prompt));
     if (t->finish != FV_FINISH_NOT) return FV_OK;
     FV_TRY(make_plan(t));
+    if (r->kept_rows) FV_TRY(fv_kept_begin(&t->arena, t->prompt.seg, t->prompt.n, &t->watch));
     FV_TRY(check_room(t));
     FV_TRY(read_images(t));
     return ask_for_room(t, &sampling, t->max_tokens - n_replay);

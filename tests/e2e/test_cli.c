@@ -104,6 +104,30 @@ Test(cli, a_policy_makes_the_kv_smaller_and_the_report_says_by_how_much) {
     json_decref(vtw);
 }
 
+Test(cli, an_overlay_shows_what_was_kept) {
+    command_run(&r,
+                FOVEA " ask --checkpoint %s --image %s --ignore-eos --max-tokens 2 --policy "
+                      "prune=fastv,layer=1,keep=0.5 --overlay %s/kept.png hello",
+                dir, PICTURE, dir);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    cr_assert(strstr(r.err, "layers 0-0 hold 16, layers 1-2 hold 8 of 16 rows"), "%s", r.err);
+    static const unsigned char size[] = {0, 0, 0x01, 0xf8, 0, 0, 0x02, 0x0c}; /* 504 x 524 */
+    unsigned char head[24] = {0};
+    char path[600];
+    snprintf(path, sizeof path, "%s/kept.png", dir);
+    FILE *f = fopen(path, "rb");
+    cr_assert_not_null(f);
+    cr_assert_eq(fread(head, 1, sizeof head, f), sizeof head);
+    fclose(f);
+    cr_assert_eq(memcmp(head + 1, "PNG", 3), 0);
+    cr_assert_eq(memcmp(head + 16, size, 8), 0, "two tiles of 240, and their heat below");
+}
+
+Test(cli, an_overlay_needs_a_picture_and_a_place) {
+    ask_fails("--overlay /tmp/kept.png hello", 2, "give one with --image");
+    ask_fails("--image " PICTURE " --overlay /nowhere/kept.png hello", 1, "/nowhere/kept.png");
+}
+
 Test(cli, a_policy_that_can_do_nothing_says_so) {
     json_t *root = ask_json("--policy prune=vtw 'no picture here'");
     json_t *notes = json_object_get(json_object_get(root, "report"), "bypassed");

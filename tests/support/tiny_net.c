@@ -137,7 +137,9 @@ fv_status tiny_prefill(tiny_net *net, tiny_prompt *p, int32_t n, int32_t chunk) 
             .embeds = fv_tensor_of(p[b].embeds, FV_F32, p[b].n_visual, net->cfg.d_model),
             .plan = &p[b].plan,
             .kv = p[b].kv,
-            .visual_mass = p[b].visual_mass};
+            .visual_mass = p[b].visual_mass,
+            .ranked = p[b].watch ? fv_kept_ranked : NULL,
+            .ranked_user = p[b].watch};
     }
     fv_prefill_options opt = net->prefill;
     opt.chunk = chunk;

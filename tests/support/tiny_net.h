@@ -4,6 +4,7 @@
 /* A text model with random weights in memory, and requests against it: what tests of the
  * decoder, prefill and the methods run on. Everything is a function of the seed. */
 #include "decode-worker/stages.h"
+#include "prefill-worker/kept.h"
 #include "prefill-worker/stages.h"
 
 typedef struct tiny_net {
@@ -37,8 +38,9 @@ typedef struct tiny_prompt {
     float *embeds; /* [n_visual, d] */
     fv_plan plan;
     fv_kv *kv;
-    float *logits;      /* [vocab] */
-    float *visual_mass; /* [N] where it goes, or NULL; the test's */
+    float *logits;        /* [vocab] */
+    float *visual_mass;   /* [N] where it goes, or NULL; the test's */
+    fv_kept_watch *watch; /* told of rankings, or NULL; the test's */
 } tiny_prompt;
 
 void tiny_prompt_make(const tiny_net *net, tiny_prompt *p, int32_t before, int32_t visual,

@@ -1,5 +1,5 @@
 /* libpng's simplified interface: no callbacks, errors as a sentence. */
-#include "cli/eval_picture.h"
+#include "cli/picture.h"
 
 #include <png.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@ static fv_status failed(const png_image *p) {
     return FV_FAIL(FV_ENOMEM, "a picture cannot be written: %s", p->message);
 }
 
-fv_status fv_eval_png(const fv_image *image, uint8_t **png, size_t *n) {
+fv_status fv_picture_png(const fv_image *image, uint8_t **png, size_t *n) {
     png_image p = {.version = PNG_IMAGE_VERSION,
                    .width = (png_uint_32)image->w,
                    .height = (png_uint_32)image->h,

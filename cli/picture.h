@@ -1,0 +1,10 @@
+#ifndef FOVEA_CLI_PICTURE_H
+#define FOVEA_CLI_PICTURE_H
+
+/* A picture as a file in memory. */
+#include "prefill-worker/image.h"
+
+/* Gives *png [*n] (free it). */
+fv_status fv_picture_png(const fv_image *image, uint8_t **png, size_t *n);
+
+#endif
