@@ -31,6 +31,7 @@
 
 #include "common/buf.h"
 #include "common/status.h"
+#include "kernels/packed.h"
 #include "kernels/tensor.h"
 
 #ifdef __cplusplus
@@ -226,6 +227,65 @@ typedef struct fv_attn_sums_args {
     const fv_attn_sum *sums; /* [n_sum] no two write to the same memory */
 } fv_attn_sums_args;
 
+/* ---- packed blocks --------------------------------------------------------------------- */
+
+/* One sequence's part of a call: its query rows see all rows that are alive. */
+typedef struct fv_packed_seq {
+    int32_t row0, n_rows;        /* rows of q and o */
+    const fv_packed_part *k, *v; /* of the same rows */
+    const fv_packed_rows *rows;
+    /* Scores of the last score_rows query rows, or none (NULL): [H, score_rows, score_ld] F32,
+     * row j of the block at column j; rows that are not alive, and columns behind them, -inf. */
+    float *score;
+    int32_t score_rows, score_ld;
+} fv_packed_seq;
+
+/* Attention on packed rows in rank space (packed.h): keys and values are never rebuilt. With
+ * u_j, w_j the rows of the keys' and values' U, 0 beyond the rank at which row j is read, per
+ * query row and head h with KV head g:
+ *
+ *     q_a[i]       = fma(q[i], cos, q[i + D/2] sin)            Rot(-a) q per anchor block, i < D/2
+ *     q_a[i + D/2] = fma(q[i + D/2], cos, -(q[i] sin))         (q itself where there are no angles)
+ *     t_a[r] = dot(q_a, B_k[r, g])         canonical over D
+ *     s_j = scale * dot(t_a, u_j)          canonical over R, a the block of j
+ *     m, l, p_j, c as in attention, over blocks of FV_KV_BLOCK rows counted from row 0; rows that
+ *         are not alive have p = 0, and a block in which none is does not count
+ *     z[r] = z[r] * c, then for alive j in order, r < the rank of j: z[r] = fma(p_j, w_j[r], z[r])
+ * and at the end, one chain over r = 0, 1, ... from 0, then a division:
+ *     o[d] = (o[d] = fma(z[r], B_v[r, g, d], o[d])) / l;   lse = m + log(l)
+ *
+ * A query that sees nothing gets o = 0, lse = -inf. The cost of rows does not grow with Hkv * D:
+ * all heads read the same u_j and w_j. */
+typedef struct fv_attn_packed_args {
+    fv_tensor q, o, lse; /* q, o [M, H * D]; lse [M, H] F32 or absent */
+    int32_t n_head, n_kv, d_head, n_seq;
+    float scale;               /* > 0 */
+    const fv_packed_seq *seqs; /* [n_seq] */
+} fv_attn_packed_args;
+
+/* The attention over two sets of keys from that over each, in place of the first's:
+ *     m = max(lse, lse2);  w = exp(lse - m), w2 = exp(lse2 - m);  l = w + w2
+ *     o[d] = fma(w2, o2[d], w o[d]) / l;   lse = m + log(l)
+ * per row and head. Where one set has nothing (lse = -inf) the other's bits stand. The key more of
+ * n-softmax belongs to one of the sets alone: to attention's, for packed rows have none.
+ * o, o2 [M, H * D]; lse, lse2 [M, H]. */
+typedef struct fv_merge_args {
+    fv_tensor o, lse, o2, lse2;
+    int32_t n_head;
+} fv_merge_args;
+
+/* What packed rows mean to the answer, followed as it grows (AttentionPack, its equation 4):
+ *     I_j = fma(keep, I_j, (1 - keep) mean_j),   mean_j = (sum of exp(s_ij - lse_i)) / (H n_rows)
+ * the sum over heads, in each over query rows, in order. keep = alpha^n_rows; 0: I is not read.
+ * score as attn_packed leaves it; lse [n_rows, H] of the same rows over all keys, after merge;
+ * importance [1, n]. */
+typedef struct fv_importance_args {
+    const float *score; /* [H, n_rows, score_ld] */
+    int32_t n_head, n_rows, score_ld;
+    fv_tensor lse, importance;
+    float keep;
+} fv_importance_args;
+
 /* ---- the table ------------------------------------------------------------------------- */
 
 typedef struct fv_backend_options {
@@ -254,6 +314,9 @@ typedef struct fv_backend_ops {
     fv_status (*kv_write)(fv_backend *be, const fv_kv_write_args *a);
     fv_status (*attention)(fv_backend *be, const fv_attn_args *a);
     fv_status (*attention_sums)(fv_backend *be, const fv_attn_sums_args *a);
+    fv_status (*attn_packed)(fv_backend *be, const fv_attn_packed_args *a);
+    fv_status (*merge)(fv_backend *be, const fv_merge_args *a);
+    fv_status (*importance)(fv_backend *be, const fv_importance_args *a);
 } fv_backend_ops;
 
 struct fv_backend {

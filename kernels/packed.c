@@ -10,6 +10,8 @@
 
 #include "kernels/cpu/convert.inc"
 
+#include "kernels/cpu/packed_rows.inc"
+
 fv_status fv_packed_check(const fv_packed_shape *s) {
     if (s->bits != 16 && s->bits != 8 && s->bits != 4)
         return FV_FAIL(FV_EINVAL, "packed block with %d bits: 16, 8 or 4", s->bits);
@@ -67,20 +69,9 @@ static void put_code(char *row, const fv_packed_shape *s, size_t i, int code) {
         p[i / 2] = (uint8_t)(p[i / 2] | code << i % 2 * 4);
 }
 
-static int code_at(const char *row, const fv_packed_shape *s, size_t i) {
-    const uint8_t *p = (const uint8_t *)row;
-    return s->bits == 8 ? p[i] : p[i / 2] >> i % 2 * 4 & 15;
-}
-
 static void put_pair_f16(char *to, scale s) {
     uint16_t pair[2] = {f16_of_f32(s.lo), f16_of_f32(s.step)};
     memcpy(to, pair, sizeof pair);
-}
-
-static scale pair_f16(const char *from) {
-    uint16_t pair[2];
-    memcpy(pair, from, sizeof pair);
-    return (scale){f32_of_f16(pair[0]), f32_of_f16(pair[1])};
 }
 
 /* ---- U ---------------------------------------------------------------------------------- */
@@ -138,25 +129,11 @@ static void write_u_values(const fv_packed_shape *s, const fv_packed_layout *l, 
 }
 
 void fv_packed_read_u(const fv_packed_part *p, int32_t row0, int32_t n, float *u) {
-    const fv_packed_shape *s = &p->shape;
-    fv_packed_layout l = fv_packed_lay(s);
-    char *data = p->data;
-    size_t R = (size_t)s->rank, i;
-    const scale *key = (const scale *)(data + l.pair);
-    const float *column = (const float *)(data + l.column);
-    assert(row0 >= 0 && n >= 0 && row0 + n <= s->n);
-    for (size_t j = (size_t)row0; j < (size_t)(row0 + n); j++, u += R)
-        for (size_t r = 0; r < R; r++) {
-            char *row = element(data, &l, s, j, r, &i);
-            if (s->bits == 16) {
-                u[r] = widened(row, s->dtype, i);
-            } else if (s->kind == FV_PACKED_K) {
-                u[r] = fmaf(key[r].step, (float)code_at(row, s, i), key[r].lo);
-            } else {
-                scale c = pair_f16(data + l.pair + j * 4);
-                u[r] = fmaf(c.step, (float)code_at(row, s, i), c.lo) * column[r];
-            }
-        }
+    packed_view v = packed_view_of(p);
+    assert(row0 >= 0 && n >= 0 && row0 + n <= v.s.n);
+    for (int32_t j = row0; j < row0 + n; j++, u += v.s.rank)
+        for (int plane = 0; plane < 2; plane++)
+            packed_u_row(&v, plane, (size_t)j, u + (plane ? v.s.rank2 : 0));
 }
 
 /* ---- basis ------------------------------------------------------------------------------ */
@@ -177,19 +154,10 @@ static void write_basis(const fv_packed_shape *s, const fv_packed_layout *l, con
 }
 
 void fv_packed_read_basis(const fv_packed_part *p, float *basis) {
-    const fv_packed_shape *s = &p->shape;
-    fv_packed_layout l = fv_packed_lay(s);
-    const char *data = p->data;
-    size_t D = (size_t)s->d_head, n_kv = (size_t)s->n_kv, head = l.basis_stride / n_kv;
-    for (size_t x = 0; x < (size_t)s->rank * n_kv; x++, basis += D) {
-        const char *row = data + l.basis + x * head;
-        if (s->bits == 16) {
-            widen_row(row, s->dtype, D, basis);
-            continue;
-        }
-        scale c = pair_f16(data + l.basis_pair + x * 4);
-        for (size_t d = 0; d < D; d++) basis[d] = fmaf(c.step, (float)code_at(row, s, d), c.lo);
-    }
+    packed_view v = packed_view_of(p);
+    for (size_t r = 0; r < (size_t)v.s.rank; r++)
+        for (size_t g = 0; g < (size_t)v.s.n_kv; g++, basis += v.s.d_head)
+            packed_basis_row(&v, r, g, basis);
 }
 
 /* ---- parts ------------------------------------------------------------------------------ */

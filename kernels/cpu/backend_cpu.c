@@ -220,6 +220,52 @@ static fv_status cpu_attention_sums(fv_backend *be, const fv_attn_sums_args *a) 
     return run_plan(c, c->path->attention_sums_plan(a), c->path->attention_sums, a);
 }
 
+/* ---- packed blocks --------------------------------------------------------------------- */
+
+static void check_packed(const fv_attn_packed_args *a, const fv_packed_seq *seq) {
+    const fv_packed_shape *k = &seq->k->shape, *v = &seq->v->shape;
+    assert(fv_packed_check(k) == FV_OK && fv_packed_check(v) == FV_OK);
+    assert(k->kind == FV_PACKED_K && v->kind == FV_PACKED_V);
+    assert(k->n == seq->rows->n && v->n == seq->rows->n);
+    assert(k->n_kv == a->n_kv && v->n_kv == a->n_kv);
+    assert(k->d_head == a->d_head && v->d_head == a->d_head);
+    assert(!seq->rows->cos == !seq->rows->sin && (!seq->rows->cos || a->d_head % 2 == 0));
+    assert(!seq->score || (seq->score_rows <= seq->n_rows && seq->score_ld >= seq->rows->n));
+    (void)a, (void)k, (void)v;
+}
+
+static fv_status cpu_attn_packed(fv_backend *be, const fv_attn_packed_args *a) {
+    cpu *c = be->impl;
+    FV_TRY(need_f32(&a->q, "attn_packed's q"));
+    FV_TRY(need_f32(&a->o, "attn_packed's o"));
+    FV_TRY(need_f32(&a->lse, "attn_packed's lse"));
+    assert(a->n_kv > 0 && a->n_head % a->n_kv == 0 && a->d_head > 0 && a->scale > 0);
+    assert(same_shape(&a->q, &a->o) && a->q.cols == a->n_head * a->d_head);
+    assert(!a->lse.data || (a->lse.rows == a->q.rows && a->lse.cols == a->n_head));
+    for (int i = 0; i < a->n_seq; i++) check_packed(a, &a->seqs[i]);
+    return run_plan(c, c->path->attn_packed_plan(a), c->path->attn_packed, a);
+}
+
+static fv_status cpu_merge(fv_backend *be, const fv_merge_args *a) {
+    cpu *c = be->impl;
+    FV_TRY(need_f32(&a->o, "merge's o"));
+    FV_TRY(need_f32(&a->o2, "merge's o2"));
+    FV_TRY(need_f32(&a->lse, "merge's lse"));
+    FV_TRY(need_f32(&a->lse2, "merge's lse2"));
+    assert(same_shape(&a->o, &a->o2) && same_shape(&a->lse, &a->lse2));
+    assert(a->lse.cols == a->n_head && a->lse.rows == a->o.rows && a->o.cols % a->n_head == 0);
+    return run_rows(c, a->o.rows, a->o.cols, c->path->merge, a);
+}
+
+static fv_status cpu_importance(fv_backend *be, const fv_importance_args *a) {
+    cpu *c = be->impl;
+    FV_TRY(need_f32(&a->lse, "importance's lse"));
+    FV_TRY(need_f32(&a->importance, "importance"));
+    assert(a->lse.rows == a->n_rows && a->lse.cols == a->n_head && a->n_rows > 0);
+    assert(a->score_ld >= a->importance.cols);
+    return run_rows(c, a->importance.cols, (int64_t)a->n_head * a->n_rows, c->path->importance, a);
+}
+
 const char *fv_cpu_backend_isa(const fv_backend *be) {
     const cpu *c = be->impl;
     return c->path->isa;
@@ -241,4 +287,7 @@ const fv_backend_ops fv_backend_cpu = {
     .kv_write = cpu_kv_write,
     .attention = cpu_attention,
     .attention_sums = cpu_attention_sums,
+    .attn_packed = cpu_attn_packed,
+    .merge = cpu_merge,
+    .importance = cpu_importance,
 };

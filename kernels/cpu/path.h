@@ -39,9 +39,16 @@ typedef struct fv_cpu_path {
     fv_cpu_plan (*attention_sums_plan)(const fv_attn_sums_args *a);
     fv_cpu_items *attention_sums;
 
+    /* fv_attn_packed_args; items: blocks of query rows and heads */
+    fv_cpu_plan (*attn_packed_plan)(const fv_attn_packed_args *a);
+    fv_cpu_items *attn_packed;
+
+    /* fv_importance_args; items: rows of the block */
+    fv_cpu_items *importance;
+
     /* The args of that operation; items: rows, and no scratch. kv_write counts the rows of its
      * sequences, one sequence after another. */
-    fv_cpu_items *norm, *activate, *rope, *gather, *kv_write;
+    fv_cpu_items *norm, *activate, *rope, *gather, *kv_write, *merge;
 } fv_cpu_path;
 
 extern const fv_cpu_path fv_cpu_path_plain, fv_cpu_path_avx2, fv_cpu_path_avx512;

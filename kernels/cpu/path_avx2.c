@@ -4,6 +4,10 @@
 #include "kernels/cpu/path.h"
 #include "kernels/cpu/rowwise.inc"
 
+#include "kernels/cpu/packed_rows.inc"
+
+#include "kernels/cpu/merge.inc"
+
 #include "kernels/cpu/dots.inc"
 
 #include "kernels/cpu/linear.inc"
@@ -13,6 +17,8 @@
 #include "kernels/cpu/attention.inc"
 
 #include "kernels/cpu/attention_sums.inc"
+
+#include "kernels/cpu/packed.inc"
 
 const fv_cpu_path fv_cpu_path_avx2 = {
     .isa = "avx2",
@@ -24,9 +30,13 @@ const fv_cpu_path fv_cpu_path_avx2 = {
     .attention = attention,
     .attention_sums_plan = attention_sums_plan,
     .attention_sums = attention_sums,
+    .attn_packed_plan = attn_packed_plan,
+    .attn_packed = attn_packed,
+    .importance = importance_rows,
     .norm = norm_rows,
     .activate = activate_rows,
     .rope = rope_rows,
     .gather = gather_rows,
     .kv_write = kv_write_rows,
+    .merge = merge_rows,
 };

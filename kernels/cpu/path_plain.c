@@ -7,6 +7,10 @@
 #include "kernels/cpu/path.h"
 #include "kernels/cpu/rowwise.inc"
 
+#include "kernels/cpu/packed_rows.inc"
+
+#include "kernels/cpu/merge.inc"
+
 /* The canonical dot product of n elements of x and w. */
 static float dot(const float *x, const void *w, fv_dtype t, size_t n) {
     float acc[LANES] = {0};
@@ -204,6 +208,8 @@ static void attention_sums(const void *args, void *scratch, int64_t begin, int64
         attention_sum(a->attn, &a->sums[i / a->attn->n_head], (int32_t)(i % a->attn->n_head));
 }
 
+#include "kernels/cpu/packed_plain.inc"
+
 const fv_cpu_path fv_cpu_path_plain = {
     .isa = "plain",
     .linear_plan = linear_plan,
@@ -214,9 +220,13 @@ const fv_cpu_path fv_cpu_path_plain = {
     .attention = attention,
     .attention_sums_plan = attention_sums_plan,
     .attention_sums = attention_sums,
+    .attn_packed_plan = attn_packed_plan,
+    .attn_packed = attn_packed,
+    .importance = importance_rows,
     .norm = norm_rows,
     .activate = activate_rows,
     .rope = rope_rows,
     .gather = gather_rows,
     .kv_write = kv_write_rows,
+    .merge = merge_rows,
 };

@@ -1,0 +1,577 @@
+/* Packed blocks: attn_packed, merge and importance.
+ *
+ * Every path gives the bits of the plain one; the plain one is what rebuilding keys and values from
+ * the same factors and attending to them in double gives, for every way in which keys may meet
+ * rotation, for mixed ranks, for rows that were let go and for 16, 8 and 4 bits. What must not be
+ * read holds NaN: rows that are not alive, and the second plane of rows at the lower rank. */
+#include "tests/ops/ops_test.h"
+
+enum { MAX_VARIANT = 9, MAX_SEQ = 3 };
+
+static variant variants[MAX_VARIANT];
+static int n_variant;
+
+#define PICK(...)                                                                                  \
+    ((const int[]){__VA_ARGS__}[random_int(0, sizeof((int[]){__VA_ARGS__}) / sizeof(int) - 1)])
+
+static float *random_numbers(size_t n, float scale) {
+    float *x = room(n * sizeof *x);
+    for (size_t i = 0; i < n; i++) x[i] = random_normal() * scale;
+    return x;
+}
+
+/* ---- blocks ---------------------------------------------------------------------------- */
+
+/* One packed block and everything that it borrows. */
+typedef struct block {
+    fv_packed_part k, v;
+    fv_packed_rows rows;
+    int32_t *pos, *first, *alive;
+    float *cos, *sin;
+    uint8_t *group;
+    float *uk, *bk, *uv, *bv; /* what the parts stand for; rows not alive 0 */
+} block;
+
+static bool is_alive(const block *b, int32_t j) {
+    int32_t a = 0;
+    while (j >= b->first[a + 1]) a++;
+    return !b->rows.alive || j - b->first[a] < b->alive[a];
+}
+
+static void make_rows(block *b, int n, int anchor, int D) {
+    int n_anchor = anchor ? (n + anchor - 1) / anchor : n > 0, half = D / 2;
+    b->pos = room((size_t)n * 4);
+    b->first = room((size_t)(n_anchor + 1) * 4);
+    b->alive = room((size_t)n_anchor * 4);
+    b->cos = room((size_t)(n_anchor * half) * 4);
+    b->sin = room((size_t)(n_anchor * half) * 4);
+    b->group = room((size_t)n);
+    for (int j = 0, p = 0; j < n; j++) b->pos[j] = p += random_int(1, 3);
+    for (int a = 0; a <= n_anchor; a++) b->first[a] = anchor && a * anchor < n ? a * anchor : n;
+    b->first[0] = 0;
+    for (int a = 0; a < n_anchor; a++)
+        for (int i = 0; i < half; i++) {
+            double angle = b->pos[b->first[a]] * pow(1e4, -2.0 * i / D);
+            b->cos[a * half + i] = (float)cos(angle);
+            b->sin[a * half + i] = (float)sin(angle);
+        }
+    b->rows = (fv_packed_rows){
+        .n = n, .n_anchor = n_anchor, .pos = b->pos, .first = b->first, .group = b->group};
+    if (anchor) b->rows.cos = b->cos, b->rows.sin = b->sin;
+}
+
+/* Lets some rows go and reads some at the lower rank. */
+static void thin(block *b, bool alive, bool group) {
+    for (int a = 0; a < b->rows.n_anchor; a++)
+        b->alive[a] = random_int(0, 2) ? random_int(0, b->first[a + 1] - b->first[a])
+                                       : b->first[a + 1] - b->first[a];
+    for (int j = 0; j < b->rows.n; j++) b->group[j] = (uint8_t)random_int(0, 1);
+    b->rows.alive = alive ? b->alive : NULL;
+    b->rows.group = group ? b->group : NULL;
+}
+
+static fv_packed_part make_part(fv_packed_shape s, float **u, float **basis) {
+    size_t nu = (size_t)s.n * (size_t)s.rank, nb = (size_t)s.rank * fv_packed_width(&s);
+    *u = random_numbers(nu, 1);
+    *basis = random_numbers(nb, 1 / sqrtf((float)s.rank));
+    fv_packed_part p = {s, room(fv_packed_bytes(&s))};
+    fv_packed_write(&s, *u, *basis, p.data);
+    fv_packed_read_u(&p, 0, s.n, *u);
+    fv_packed_read_basis(&p, *basis);
+    return p;
+}
+
+/* NaN into what must not be read; codes have no NaN, their rows' pairs do. */
+static void poison(const block *b, fv_packed_part *p) {
+    fv_packed_layout l = fv_packed_lay(&p->shape);
+    for (int32_t j = 0; j < p->shape.n; j++)
+        for (int plane = 0; plane < 2; plane++) {
+            bool alive = is_alive(b, j), low = b->rows.group && b->group[j];
+            char *row = (char *)p->data + l.plane[plane] + (size_t)j * l.row_stride[plane];
+            if (alive && !(plane && low)) continue;
+            memset(row, 0xff, l.row_stride[plane]);
+            if (!alive && p->shape.bits != 16 && p->shape.kind == FV_PACKED_V)
+                memset((char *)p->data + l.pair + (size_t)j * 4, 0xff, 4);
+        }
+}
+
+typedef struct block_shape {
+    int n, anchor, n_kv, D, rank_k, rank_v, rank2_k, rank2_v, bits;
+    fv_dtype dtype;
+    bool alive, group;
+} block_shape;
+
+static block *make_block(const block_shape *s) {
+    block *b = room(sizeof *b);
+    make_rows(b, s->n, s->anchor, s->D);
+    thin(b, s->alive, s->group);
+    fv_packed_shape k = {s->n, s->rank_k, s->rank2_k,  s->n_kv,
+                         s->D, s->dtype,  FV_PACKED_K, (uint8_t)s->bits};
+    fv_packed_shape v = k;
+    v.rank = s->rank_v;
+    v.rank2 = s->rank2_v;
+    v.kind = FV_PACKED_V;
+    b->k = make_part(k, &b->uk, &b->bk);
+    b->v = make_part(v, &b->uv, &b->bv);
+    poison(b, &b->k);
+    poison(b, &b->v);
+    return b;
+}
+
+static void free_block(block *b) {
+    void *all[] = {b->k.data, b->v.data, b->pos, b->first, b->alive, b->cos,
+                   b->sin,    b->group,  b->uk,  b->bk,    b->uv,    b->bv};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+    free(b);
+}
+
+/* ---- calls ----------------------------------------------------------------------------- */
+
+/* A call, and one array of all that it writes. */
+typedef struct call {
+    fv_attn_packed_args args;
+    fv_packed_seq seqs[MAX_SEQ];
+    block *blocks[MAX_SEQ];
+    fv_tensor q;
+    float *out, *lse;
+    size_t n_out;
+} call;
+
+static block_shape random_shape(int n_kv, int D) {
+    block_shape s = {.n = PICK(0, 1, 3, 16, 40, 63, 64, 65, 130, 200),
+                     .anchor = D % 2 ? 0 : PICK(0, 0, 1, 5, 8, 24, 64, 100),
+                     .n_kv = n_kv,
+                     .D = D,
+                     .bits = PICK(16, 16, 8, 4),
+                     .dtype = (fv_dtype)random_int(0, FV_N_DTYPE - 1),
+                     .alive = random_int(0, 1),
+                     .group = random_int(0, 1)};
+    int most = n_kv * D < 70 ? n_kv * D : 70;
+    s.rank_k = random_int(0, 3) ? random_int(1, most) : most;
+    s.rank_v = random_int(0, 3) ? random_int(1, most) : most;
+    s.rank2_k = random_int(0, 1) ? s.rank_k : random_int(1, s.rank_k);
+    s.rank2_v = random_int(0, 3) ? random_int(1, s.rank_v) : s.rank_v;
+    return s;
+}
+
+static call make_call(int n_seq, int n_kv, int group, int D, int max_rows,
+                      const block_shape *fixed) {
+    call c = {.args = {.n_head = n_kv * group, .n_kv = n_kv, .d_head = D, .n_seq = n_seq}};
+    int M = 0, H = c.args.n_head;
+    for (int i = 0; i < n_seq; i++) {
+        block_shape s = fixed ? *fixed : random_shape(n_kv, D);
+        block *b = c.blocks[i] = make_block(&s);
+        int rows = random_int(max_rows > 1 ? 0 : 1, max_rows), tapped = random_int(0, rows);
+        M += random_int(0, 1); /* rows of q that no sequence owns */
+        c.seqs[i] = (fv_packed_seq){.row0 = M,
+                                    .n_rows = rows,
+                                    .k = &b->k,
+                                    .v = &b->v,
+                                    .rows = &b->rows,
+                                    .score_rows = tapped,
+                                    .score_ld = s.n + random_int(0, 3)};
+        M += rows;
+        c.n_out += (size_t)(H * tapped * c.seqs[i].score_ld);
+    }
+    c.q = tensor_new(FV_F32, M, H * D, random_int(0, 3));
+    fill_normal(&c.q, 1.5f);
+    fv_tensor o = {.dtype = FV_F32, .rows = M, .cols = H * D, .ld = H * D + random_int(0, 2)};
+    c.n_out += (size_t)M * (size_t)(o.ld + H);
+    float *at = o.data = c.out = random_numbers(c.n_out, 1);
+    at += (size_t)M * (size_t)o.ld;
+    c.lse = at;
+    at += (size_t)(M * H);
+    for (int i = 0; i < n_seq; i++) {
+        c.seqs[i].score = c.seqs[i].score_rows ? at : NULL;
+        at += (size_t)(H * c.seqs[i].score_rows * c.seqs[i].score_ld);
+    }
+    c.args.q = c.q;
+    c.args.o = o;
+    c.args.lse = fv_tensor_of(c.lse, FV_F32, M, H);
+    c.args.scale = 1 / sqrtf((float)D);
+    return c;
+}
+
+static void run_call(call *c, fv_backend *be) {
+    c->args.seqs = c->seqs;
+    must(be->ops->attn_packed(be, &c->args));
+}
+
+static void free_call(call *c) {
+    for (int i = 0; i < c->args.n_seq; i++) free_block(c->blocks[i]);
+    free(c->q.data);
+    free(c->out);
+}
+
+/* ---- the plain path against double --------------------------------------------------------- */
+
+/* Row j of a matrix that was factored, all heads, at the rank at which it is read. */
+static void rebuild(const block *b, const fv_packed_part *p, const float *u, const float *basis,
+                    int32_t j, double *out) {
+    size_t W = fv_packed_width(&p->shape);
+    int32_t rank = b->rows.group && b->group[j] ? p->shape.rank2 : p->shape.rank;
+    for (size_t d = 0; d < W; d++) out[d] = 0;
+    for (int32_t r = 0; r < rank; r++)
+        for (size_t d = 0; d < W; d++)
+            out[d] += (double)u[j * p->shape.rank + r] * (double)basis[(size_t)r * W + d];
+}
+
+/* The key of one head, rotated by its block's anchor: what an unpacked cache would hold. */
+static double rebuilt_score(const call *c, const block *b, int32_t j, int row, int h,
+                            const double *key) {
+    int D = c->args.d_head, half = D / 2, g = h / (c->args.n_head / c->args.n_kv), a = 0;
+    double sum = 0;
+    while (j >= b->first[a + 1]) a++;
+    for (int d = 0; d < D; d++) {
+        double k = key[g * D + d];
+        if (b->rows.cos) {
+            int i = d % half;
+            double cs = (double)b->cos[a * half + i], sn = (double)b->sin[a * half + i];
+            double other = key[g * D + (d < half ? d + half : d - half)];
+            k = d < half ? k * cs - other * sn : k * cs + other * sn;
+        }
+        sum += get(&c->q, row, h * D + d) * k;
+    }
+    return sum * (double)c->args.scale;
+}
+
+/* One query row and head of sequence i, rebuilt and attended to. */
+static void check_head(const call *c, int i, int row, int h, double *const *keys,
+                       double *const *values) {
+    const fv_packed_seq *seq = &c->seqs[i];
+    const block *b = c->blocks[i];
+    int D = c->args.d_head, g = h / (c->args.n_head / c->args.n_kv), n = b->rows.n;
+    double *s = room((size_t)n * sizeof *s), top = (double)-INFINITY, l = 0;
+    for (int j = 0; j < n; j++) {
+        s[j] = is_alive(b, j) ? rebuilt_score(c, b, j, seq->row0 + row, h, keys[j])
+                              : (double)-INFINITY;
+        top = fmax(top, s[j]);
+    }
+    for (int j = 0; j < n; j++) l += top > (double)-INFINITY ? exp(s[j] - top) : 0;
+    for (int d = 0; d < D; d++) {
+        double o = 0, got = get(&c->args.o, seq->row0 + row, h * D + d);
+        for (int j = 0; l > 0 && j < n; j++)
+            if (s[j] > (double)-INFINITY) o += exp(s[j] - top) / l * values[j][g * D + d];
+        check(fabs(o - got) < 2e-5 * (1 + fabs(o)), "o: %g instead of %g", got, o);
+    }
+    double lse = l > 0 ? top + log(l) : (double)-INFINITY,
+           got = get(&c->args.lse, seq->row0 + row, h);
+    check(lse == got || fabs(lse - got) < 2e-5 * (1 + fabs(lse)), "lse: %g not %g", got, lse);
+    int tapped = row - (seq->n_rows - seq->score_rows);
+    const float *line =
+        tapped < 0 ? NULL : seq->score + (h * seq->score_rows + tapped) * seq->score_ld;
+    for (int j = 0; line && j < seq->score_ld; j++) {
+        double expected = j < n ? s[j] : (double)-INFINITY, is = (double)line[j];
+        check(expected == is || fabs(expected - is) < 2e-5 * (1 + fabs(expected)),
+              "score: %g not %g", is, expected);
+    }
+    free(s);
+}
+
+static void check_call(const call *c) {
+    for (int i = 0; i < c->args.n_seq; i++) {
+        const block *b = c->blocks[i];
+        int n = b->rows.n;
+        size_t W = fv_packed_width(&b->k.shape);
+        double **keys = room((size_t)n * sizeof *keys), **values = room((size_t)n * sizeof *values);
+        for (int j = 0; j < n; j++) {
+            rebuild(b, &b->k, b->uk, b->bk, j, keys[j] = room(W * sizeof(double)));
+            rebuild(b, &b->v, b->uv, b->bv, j, values[j] = room(W * sizeof(double)));
+        }
+        for (int row = 0; row < c->seqs[i].n_rows; row++)
+            for (int h = 0; h < c->args.n_head; h++) check_head(c, i, row, h, keys, values);
+        for (int j = 0; j < n; j++) {
+            free(keys[j]);
+            free(values[j]);
+        }
+        free(keys);
+        free(values);
+    }
+}
+
+static void test_reference(void) {
+    group("attn_packed: what rebuilding and attending gives");
+    for (int i = 0; i < 60; i++) {
+        int D = PICK(1, 4, 8, 16, 20, 64);
+        call c =
+            make_call(random_int(1, MAX_SEQ), PICK(1, 2, 3), PICK(1, 2, 5), D, PICK(1, 1, 4), NULL);
+        run_call(&c, &variants[0].be);
+        check_call(&c);
+        free_call(&c);
+    }
+}
+
+/* ---- paths ----------------------------------------------------------------------------- */
+
+static void compare_call(call *c, const char *what) {
+    float *before = room(c->n_out * 4), *expected = room(c->n_out * 4);
+    memcpy(before, c->out, c->n_out * 4);
+    for (int v = 0; v < n_variant; v++) {
+        memcpy(c->out, before, c->n_out * 4);
+        run_call(c, &variants[v].be);
+        if (v == 0) memcpy(expected, c->out, c->n_out * 4);
+        long at = first_difference(c->out, expected, c->n_out);
+        check(at < 0, "%s on %s: element %ld of %zu is %a, plain gives %a", what, variants[v].name,
+              at, c->n_out, at < 0 ? 0.0 : (double)c->out[at], at < 0 ? 0.0 : (double)expected[at]);
+    }
+    free(before);
+    free(expected);
+}
+
+static void test_paths(void) {
+    group("attn_packed: every path gives the bits of the plain path");
+    for (int i = 0; i < 150; i++) {
+        int D = PICK(1, 2, 8, 16, 17, 20, 32, 64, 128);
+        call c = make_call(random_int(1, MAX_SEQ), PICK(1, 2, 4), PICK(1, 2, 3, 7, 20), D,
+                           PICK(1, 1, 2, 5, 9), NULL);
+        compare_call(&c, "attn_packed");
+        free_call(&c);
+    }
+    group("attn_packed: more anchor blocks than are held at once");
+    for (int i = 0; i < 4; i++) {
+        block_shape s = {200, 1 + i, 2, 32, 40, 33, 40, 16, 16, FV_BF16, i % 2, true};
+        call c = make_call(1, 2, 3, 32, 3, &s);
+        compare_call(&c, "anchors");
+        free_call(&c);
+    }
+}
+
+/* ---- neighbours ------------------------------------------------------------------------- */
+
+static void test_alone(void) {
+    group("attn_packed: a row alone has the bits that it has among others");
+    for (int i = 0; i < 30; i++) {
+        call c = make_call(2, 2, PICK(1, 4), 32, 7, NULL);
+        for (int v = 0; v < n_variant; v++) {
+            fv_backend *be = &variants[v].be;
+            run_call(&c, be);
+            for (int s = 0; s < 2; s++)
+                for (int row = 0; row < c.seqs[s].n_rows; row++) {
+                    fv_packed_seq one = c.seqs[s];
+                    one.row0 += row;
+                    one.n_rows = 1;
+                    one.score = NULL;
+                    one.score_rows = 0;
+                    fv_attn_packed_args a = c.args;
+                    a.o = tensor_new(FV_F32, a.o.rows, a.o.cols, 0);
+                    a.lse = (fv_tensor){0};
+                    a.n_seq = 1;
+                    a.seqs = &one;
+                    must(be->ops->attn_packed(be, &a));
+                    long at = first_difference((float *)a.o.data + one.row0 * a.o.ld,
+                                               (float *)c.args.o.data + one.row0 * c.args.o.ld,
+                                               (size_t)a.o.cols);
+                    check(at < 0, "row %d of sequence %d on %s: column %ld", row, s,
+                          variants[v].name, at);
+                    free(a.o.data);
+                }
+        }
+        free_call(&c);
+    }
+}
+
+/* ---- rotation, and all directions --------------------------------------------------------- */
+
+/* Keys k [n, W] rotated by distance p_j - a_j, head by head. */
+static void rotate_keys(const float *k, const int32_t *pos, const int32_t *anchor, int n, int n_kv,
+                        int D, float *out) {
+    int half = D / 2;
+    for (int j = 0; j < n; j++)
+        for (int g = 0; g < n_kv; g++)
+            for (int i = 0; i < half; i++) {
+                double angle = (pos[j] - anchor[j]) * pow(1e4, -2.0 * i / D);
+                const float *x = k + (j * n_kv + g) * D;
+                float *y = out + (j * n_kv + g) * D;
+                y[i] = (float)((double)x[i] * cos(angle) - (double)x[i + half] * sin(angle));
+                y[i + half] = (float)((double)x[i + half] * cos(angle) + (double)x[i] * sin(angle));
+            }
+}
+
+static float *identity(int n) {
+    float *x = room((size_t)(n * n) * 4);
+    for (int i = 0; i < n * n; i++) x[i] = i % (n + 1) == 0;
+    return x;
+}
+
+/* Ordinary attention to one run per head of raw rows k, v [n, W] F32. */
+static void raw_attention(fv_backend *be, const call *c, const float *k, const float *v, int n,
+                          fv_tensor o, fv_tensor lse) {
+    int n_kv = c->args.n_kv, D = c->args.d_head, n_block = (n + FV_KV_BLOCK - 1) / FV_KV_BLOCK;
+    fv_kv_run *runs = room((size_t)n_kv * sizeof *runs);
+    for (int g = 0; g < n_kv; g++) {
+        runs[g] = (fv_kv_run){room((size_t)n_block * sizeof(fv_kv_block)), n};
+        for (int b = 0; b < n_block; b++) {
+            float *rows = room((size_t)(2 * FV_KV_BLOCK * D) * 4);
+            runs[g].block[b] = (fv_kv_block){rows, rows + FV_KV_BLOCK * D};
+            for (int j = b * FV_KV_BLOCK; j < n && j < (b + 1) * FV_KV_BLOCK; j++) {
+                memcpy(rows + j % FV_KV_BLOCK * D, k + (j * n_kv + g) * D, (size_t)D * 4);
+                memcpy(rows + (FV_KV_BLOCK + j % FV_KV_BLOCK) * D, v + (j * n_kv + g) * D,
+                       (size_t)D * 4);
+            }
+        }
+    }
+    fv_attn_seq seq = {.n_rows = c->q.rows, .n_seg = 1, .runs = runs};
+    fv_attn_args a = {.q = c->q,
+                      .o = o,
+                      .lse = lse,
+                      .kv_dtype = FV_F32,
+                      .n_head = c->args.n_head,
+                      .n_kv = n_kv,
+                      .d_head = D,
+                      .n_seq = 1,
+                      .scale = c->args.scale,
+                      .seqs = &seq};
+    must(be->ops->attention(be, &a));
+    for (int g = 0; g < n_kv; g++) {
+        for (int b = 0; b < n_block; b++) free(runs[g].block[b].k);
+        free(runs[g].block);
+    }
+    free(runs);
+}
+
+static double farthest(const fv_tensor *a, const fv_tensor *b) {
+    double worst = 0;
+    for (int r = 0; r < a->rows; r++)
+        for (int c = 0; c < a->cols; c++) worst = fmax(worst, fabs(get(a, r, c) - get(b, r, c)));
+    return worst;
+}
+
+/* With U = M and B = I a part holds its matrix as it is. Whatever the anchors, packed attention
+ * must then be attention to the rotated keys; and a part of the rows packed, the others raw,
+ * merged, must be one softmax over all. */
+static void test_dense(void) {
+    static const int anchors[] = {0, 1, 7, 16, 64};
+    enum { N = 90, HKV = 2, DIM = 16, W = HKV * DIM, RAW = 37 };
+    for (int way = 0; way < 5; way++) {
+        group(way == 0   ? "merge: packed and raw rows are one softmax, keys rotated before"
+              : way == 1 ? "merge: the same, every row an anchor (keys never rotated)"
+                         : "merge: the same, anchor blocks between them");
+        for (int v = 0; v < n_variant; v++) {
+            fv_backend *be = &variants[v].be;
+            block_shape s = {N, anchors[way], HKV, DIM, W, W, W, W, 16, FV_F32, false, false};
+            call c = make_call(1, HKV, 3, DIM, 4, &s);
+            block *b = c.blocks[0];
+            int n_all = N + RAW, M = c.q.rows;
+            c.seqs[0].row0 = 0;
+            c.seqs[0].n_rows = M;
+            c.seqs[0].score = NULL;
+            float *k = random_numbers((size_t)n_all * W, 1),
+                  *val = random_numbers((size_t)n_all * W, 1);
+            float *local = room((size_t)N * W * 4), *rotated = room((size_t)n_all * W * 4);
+            float *eye = identity(W);
+            int32_t pos[N + RAW], zero[N + RAW] = {0}, own[N];
+            for (int j = 0; j < n_all; j++) pos[j] = j < N ? b->pos[j] : 1000 + j;
+            for (int j = 0, a = 0; j < N; j++) {
+                while (j >= b->first[a + 1]) a++;
+                own[j] = anchors[way] ? b->pos[b->first[a]] : 0;
+            }
+            rotate_keys(k, pos, own, N, HKV, DIM, local);
+            rotate_keys(k, pos, zero, n_all, HKV, DIM, rotated);
+            fv_packed_write(&b->k.shape, local, eye, b->k.data);
+            fv_packed_write(&b->v.shape, val, eye, b->v.data);
+            fv_tensor o = tensor_new(FV_F32, M, c.q.cols, 0), lse = tensor_new(FV_F32, M, 6, 0);
+            run_call(&c, be);
+            raw_attention(be, &c, rotated, val, N, o, lse);
+            check(farthest(&o, &c.args.o) < 3e-5, "%s: packed is not dense: %g", variants[v].name,
+                  farthest(&o, &c.args.o));
+            check(farthest(&lse, &c.args.lse) < 3e-5, "%s: nor is its lse", variants[v].name);
+            fv_tensor o2 = tensor_new(FV_F32, M, c.q.cols, 0), lse2 = tensor_new(FV_F32, M, 6, 0);
+            raw_attention(be, &c, rotated + (ptrdiff_t)N * W, val + (ptrdiff_t)N * W, RAW, o2,
+                          lse2);
+            must(be->ops->merge(be, &(fv_merge_args){o2, lse2, c.args.o, c.args.lse, 6}));
+            raw_attention(be, &c, rotated, val, n_all, o, lse);
+            check(farthest(&o, &o2) < 3e-5, "%s: merged is not whole: %g", variants[v].name,
+                  farthest(&o, &o2));
+            check(farthest(&lse, &lse2) < 3e-5, "%s: nor is its lse", variants[v].name);
+            void *all[] = {k, val, local, rotated, eye, o.data, lse.data, o2.data, lse2.data};
+            for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+            free_call(&c);
+        }
+    }
+}
+
+/* ---- merge, importance ------------------------------------------------------------------ */
+
+static void test_merge(void) {
+    group("merge: every path gives the same bits; nothing on one side leaves the other's");
+    enum { M = 5, H = 3, D = 20 };
+    float *in[4] = {random_numbers(M * H * D, 1), random_numbers(M * H, 3),
+                    random_numbers(M * H * D, 1), random_numbers(M * H, 3)};
+    in[1][2] = in[3][4] = in[1][7] = in[3][7] = -INFINITY;
+    for (int d = 0; d < D; d++) in[0][7 * D + d] = in[2][7 * D + d] = 0;
+    float expected[M * H * D], first[M * H * D], lse[M * H];
+    for (int v = 0; v < n_variant; v++) {
+        memcpy(first, in[0], sizeof first);
+        memcpy(lse, in[1], sizeof lse);
+        fv_merge_args a = {fv_tensor_of(first, FV_F32, M, H * D), fv_tensor_of(lse, FV_F32, M, H),
+                           fv_tensor_of(in[2], FV_F32, M, H * D), fv_tensor_of(in[3], FV_F32, M, H),
+                           H};
+        must(variants[v].be.ops->merge(&variants[v].be, &a));
+        if (v == 0) memcpy(expected, first, sizeof expected);
+        check(first_difference(first, expected, M * H * D) < 0, "o on %s", variants[v].name);
+        check(memcmp(first + 2 * D, in[2] + 2 * D, D * 4) == 0 && lse[2] == in[3][2],
+              "first empty");
+        check(memcmp(first + 4 * D, in[0] + 4 * D, D * 4) == 0 && lse[4] == in[1][4],
+              "second empty");
+        check(first[7 * D] == 0 && lse[7] == -INFINITY, "both empty");
+        double w = exp((double)in[1][0]), w2 = exp((double)in[3][0]);
+        double o = (w * (double)in[0][0] + w2 * (double)in[2][0]) / (w + w2);
+        check(fabs(o - (double)first[0]) < 1e-6 && fabs(log(w + w2) - (double)lse[0]) < 1e-6,
+              "the mean by weight");
+    }
+    for (int i = 0; i < 4; i++) free(in[i]);
+}
+
+static void test_importance(void) {
+    enum { N = 300, H = 4, ROWS = 3, LD = 310 };
+    group("importance: the mean of what heads and rows pay, followed");
+    float *score = random_numbers((size_t)H * ROWS * LD, 1), lse[ROWS * H], first[N], now[N];
+    for (int i = 0; i < ROWS * H; i++) lse[i] = 6 + 0.1f * (float)i;
+    for (int i = 0; i < H * ROWS; i++) score[i * LD + 5] = -INFINITY; /* not alive */
+    lse[0] = -INFINITY;                                               /* saw nothing */
+    for (int v = 0; v < n_variant; v++) {
+        fv_importance_args a = {.score = score,
+                                .n_head = H,
+                                .n_rows = ROWS,
+                                .score_ld = LD,
+                                .lse = fv_tensor_of(lse, FV_F32, ROWS, H),
+                                .importance = fv_tensor_of(now, FV_F32, 1, N)};
+        memset(now, 0xff, sizeof now); /* NaN: must not be read */
+        must(variants[v].be.ops->importance(&variants[v].be, &a));
+        if (v == 0) memcpy(first, now, sizeof first);
+        check(first_difference(now, first, N) < 0, "bits on %s", variants[v].name);
+        for (int j = 0; j < N; j++) {
+            double mean = 0;
+            for (int h = 0; h < H; h++)
+                for (int r = 0; r < ROWS; r++)
+                    if (lse[r * H + h] > -INFINITY)
+                        mean +=
+                            exp((double)score[(h * ROWS + r) * LD + j] - (double)lse[r * H + h]);
+            mean /= H * ROWS;
+            check(fabs(mean - (double)now[j]) < 1e-6 * (mean + 1e-3), "row %d: %g not %g", j,
+                  (double)now[j], mean);
+        }
+        check(now[5] == 0, "a row that is not alive means nothing");
+        a.keep = 0.25f;
+        must(variants[v].be.ops->importance(&variants[v].be, &a));
+        for (int j = 0; j < N; j++)
+            check(fabsf(now[j] - first[j]) <= 1e-6f * first[j], "the same again changes nothing");
+        for (int j = 0; j < N; j++) now[j] = 1;
+        must(variants[v].be.ops->importance(&variants[v].be, &a));
+        for (int j = 0; j < N; j++)
+            check(fabsf(now[j] - (0.25f + 0.75f * first[j])) < 1e-6f, "a quarter is kept");
+    }
+    free(score);
+}
+
+int main(void) {
+    n_variant = variants_open(variants, (const int[]){1, 2, 3}, 3);
+    test_reference();
+    test_paths();
+    test_alone();
+    test_dense();
+    test_merge();
+    test_importance();
+    variants_close(variants, n_variant);
+    return summary();
+}
