@@ -27,6 +27,7 @@ typedef struct fv_landing {
     size_t row_bytes;
     fv_wire_dtype dtype;
     fv_hello hello; /* as it was granted; its text is not used */
+    uint32_t twice; /* rows of a segment that a head may hold twice, by its policy */
     fv_received got;
     fv_packet_reader reader;
     fv_landing_due due;

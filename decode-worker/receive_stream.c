@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "decode-worker/receive_internal.h"
+#include "policy/plan/csp.h"
 #include "wire/bytes.h"
 
 enum {
@@ -19,27 +20,41 @@ static size_t row_bytes(const fv_kv_shape *s) {
     return (size_t)s->d_head * fv_dtype_bytes(s->dtype);
 }
 
+/* What the sender's policy has this side do; one that this build cannot read leaves it nothing. */
+static fv_policy policy_of(const fv_hello *h) {
+    fv_policy policy;
+    return fv_policy_parse(h->policy, &policy) == FV_OK ? policy : (fv_policy){0};
+}
+
+/* Rows of a segment that a head may hold twice. */
+static uint32_t rows_twice(const fv_hello *h) {
+    fv_policy policy = policy_of(h);
+    return (uint32_t)fv_csp_twice(&policy, (int32_t)(h->n_text + h->n_visual));
+}
+
 uint64_t fv_landing_most_visual(const fv_kv_shape *s, uint32_t n_visual) {
     uint64_t raw = (uint64_t)s->n_kv * n_visual * 2 * row_bytes(s);
-    /* Two factors of full rank are no more than twice their matrix, but for padding and scales. */
+    /* Rows held twice, or two factors of full rank, are no more than twice the rows, but for
+     * padding and scales. */
     return n_visual ? (uint64_t)s->n_layer * (3 * raw + 4096) : 0;
 }
 
 size_t fv_landing_pool_bytes(const fv_kv_shape *s, const fv_hello *h) {
-    return fv_kv_text_bytes(s, (int32_t)(h->n_text + h->max_tokens), 0) + (size_t)h->bytes_visual;
+    return fv_kv_text_bytes(s, (int32_t)(h->n_text + rows_twice(h) + h->max_tokens), 0) +
+           (size_t)h->bytes_visual;
 }
 
 uint64_t fv_landing_wire_bytes(const fv_kv_shape *s, const fv_hello *h) {
-    uint64_t heads = (uint64_t)s->n_layer * (uint64_t)s->n_kv;
+    uint64_t heads = (uint64_t)s->n_layer * (uint64_t)s->n_kv, twice = rows_twice(h);
     /* Per layer ROWS, and per segment POSN and at most a DATA for each head. */
     uint64_t sections = 4 + (uint64_t)s->n_layer * (1 + 2 * (1 + (uint64_t)s->n_kv) + PACKED_MOST);
     uint64_t packed = (uint64_t)s->n_layer *
                       (fv_wire_packed_bytes(h->n_visual, h->n_visual) + 4 * (uint64_t)h->n_visual);
     return sections * FV_SECTION_HEADER + fv_hello_bytes(h) +
            fv_wire_prompt_bytes(h->n_text + h->n_visual) + heads * FV_N_SEG * 4 +
-           heads * h->n_text * 2 * row_bytes(s) + h->bytes_visual +
-           heads * (h->n_text + h->n_visual) * 4 /* positions */ + packed + FV_FIRST_TOKEN_BYTES +
-           32 + SKIP_MAX;
+           heads * (h->n_text + twice) * 2 * row_bytes(s) + h->bytes_visual +
+           heads * (h->n_text + h->n_visual + 2 * twice) * 4 /* positions */ + packed +
+           FV_FIRST_TOKEN_BYTES + 32 + SKIP_MAX;
 }
 
 /* ---- the cursor ------------------------------------------------------------------------ */
@@ -266,10 +281,9 @@ static fv_refusal take_rows(fv_landing *l, const fv_section *s) {
     for (size_t i = 0; i < n; i++) {
         bool visual = i % FV_N_SEG == FV_SEG_VISUAL;
         first[i] = fv_get_u32(&at);
-        if (first[i] > (visual ? l->hello.n_visual : l->hello.n_text))
+        if (first[i] > (visual ? l->hello.n_visual : l->hello.n_text) + l->twice)
             return FV_REFUSE(OVER_BUDGET,
-                             "a head of layers %d to %d has %u rows, more than the "
-                             "prompt",
+                             "a head of layers %d to %d has %u rows, more than the prompt",
                              s->layer0, s->layer1 - 1, first[i]);
         l->n_rows += first[i];
         if (visual && first[i] &&
@@ -296,8 +310,9 @@ static fv_refusal take_rows(fv_landing *l, const fv_section *s) {
 
 /* Ascending, inside the prompt, and of the right segment. */
 static fv_refusal check_positions(const fv_landing *l, const int32_t *pos, int32_t n) {
+    int32_t least = l->twice ? 0 : 1; /* from one to the next */
     for (int32_t i = 0; i < n; i++)
-        if (pos[i] < 0 || pos[i] >= l->got.n || (i > 0 && pos[i] <= pos[i - 1]) ||
+        if (pos[i] < 0 || pos[i] >= l->got.n || (i > 0 && pos[i] - pos[i - 1] < least) ||
             l->got.seg[pos[i]] != l->seg)
             return FV_REFUSE(MALFORMED, "row %d of a head of layer %d has position %d", i, l->layer,
                              pos[i]);
@@ -385,8 +400,10 @@ static fv_refusal on_finish(void *user, const fv_packet_totals *said) {
 /* ---- a landing ------------------------------------------------------------------------- */
 
 static fv_status reserve(fv_landing *l) {
-    int32_t rows = (int32_t)(l->hello.n_text + l->hello.max_tokens);
+    fv_policy policy = policy_of(&l->hello);
+    int32_t rows = (int32_t)(l->hello.n_text + l->twice + l->hello.max_tokens);
     FV_TRY(fv_kv_open(l->opt->pool, &l->got.kv));
+    fv_kv_set_n(l->got.kv, fv_csp_decode_n(&policy));
     FV_TRY(fv_kv_set_aside(l->got.kv, fv_landing_pool_bytes(l->shape, &l->hello)));
     for (int32_t i = 0; i < l->shape->n_layer; i++) FV_TRY(fv_kv_reserve(l->got.kv, i, rows));
     return FV_OK;
@@ -409,6 +426,7 @@ fv_refusal fv_landing_open(const fv_receiver_options *opt, const fv_hello *hello
     memcpy(l->got.policy, hello->policy, strlen(hello->policy) + 1);
     l->hello.policy = l->got.policy;
     l->got.max_tokens = (int32_t)hello->max_tokens;
+    l->twice = rows_twice(hello);
     fv_packet_hooks hooks = {
         .user = l, .begin = on_begin, .bytes = on_bytes, .end = on_end, .finish = on_finish};
     fv_packet_reader_init(&l->reader, &hooks, SKIP_MAX);

@@ -60,7 +60,8 @@ fv_status fv_stepper_run(fv_stepper *st, const fv_step_seq *seq, int32_t n_seq, 
                                     .n_rows = seq[b].n,
                                     .pos = pos + at,
                                     .seg = seg + at,
-                                    .wanted = seq[b].partial ? 0 : 1};
+                                    .wanted = seq[b].partial ? 0 : 1,
+                                    .n = fv_kv_n(seq[b].kv)};
         n_whole += pass_seq[b].wanted;
     }
     fv_pass pass = {.n_seq = n_seq, .seq = pass_seq};

@@ -20,6 +20,7 @@ fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_p
     memset(&plan, 0, sizeof plan); /* gaps too: what is equal is so byte by byte */
     plan.shape = *shape;
     plan.policy = *policy;
+    plan.exact_counts = true;
     const fv_method_info *first = fv_policy_methods(&n);
     for (int32_t l = 0; l < shape->n_layer; l++) plan.visual[l] = shape->n_visual;
     for (int s = 0; s < FV_N_STAGE; s++)
@@ -36,8 +37,9 @@ fv_plan_bytes fv_plan_count(const fv_plan *plan) {
         for (int32_t g = 0; g < s->n_kv; g++) {
             int32_t ran = plan->visual[l] + s->n_text;
             int32_t kept = plan->select ? plan->select(plan, l, g) : ran;
+            int32_t n = plan->visual[l], most = n + (n < plan->twice ? n : plan->twice);
             held += kept;
-            visual += kept < plan->visual[l] ? kept : plan->visual[l];
+            visual += kept < most ? kept : most;
         }
     uint64_t raw = (uint64_t)s->n_layer * (uint64_t)s->n_kv * (uint64_t)(s->n_visual + s->n_text);
     return (fv_plan_bytes){row * raw, row * (uint64_t)held, row * (uint64_t)visual};

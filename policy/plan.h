@@ -31,9 +31,18 @@ typedef struct fv_plan_edit {
     int32_t layer, keep;
 } fv_plan_edit;
 
+/* The attention that the select stage chooses by: what the prompt's last rows pay to each row,
+ * summed over them, rows of text and image rows apart. */
+typedef struct fv_plan_window {
+    int32_t rows; /* of each layer, as far as it has them; 0: none is asked for */
+    float n;      /* of n-softmax */
+    bool shared;  /* all query heads of a layer come to one, or those of each KV head: */
+    bool max;     /* to the largest of them, or to their mean */
+} fv_plan_window;
+
 typedef struct fv_plan fv_plan;
 
-/* Rows that a KV head of a layer keeps; at most those that the layer ran. */
+/* Rows that a KV head of a layer keeps; at most as many as the layer ran. */
 typedef int32_t (*fv_plan_rows_fn)(const fv_plan *plan, int32_t layer, int32_t head);
 
 struct fv_plan {
@@ -44,6 +53,10 @@ struct fv_plan {
     int32_t visual[FV_PLAN_MAX_LAYERS];    /* visual rows that layer l runs and writes */
     uint8_t tap[FV_PLAN_MAX_LAYERS];       /* FV_TAP_...; 0: nothing is asked of layer l */
     fv_plan_rows_fn select; /* what each head keeps at the end of prefill; NULL: everything */
+    fv_plan_window window;
+    int32_t twice;     /* rows of a segment that a KV head may hold twice, by the select stage */
+    float decode_n;    /* n of n-softmax in the answer's attention; 0: softmax */
+    bool exact_counts; /* no count depends on data; if not, they are upper bounds */
     /* Why a stage that was asked for does nothing on this request; empty when it does. */
     char note[FV_N_STAGE][FV_PLAN_NOTE_MAX];
 };
@@ -56,7 +69,7 @@ fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_p
 /* Bytes of keys and values behind prefill; pages have idle ends, which do not count. */
 typedef struct fv_plan_bytes {
     uint64_t raw;    /* what `exact` holds */
-    uint64_t held;   /* what this plan does: a bound, met where sizes do not depend on data */
+    uint64_t held;   /* what this plan does: a bound, met with exact_counts */
     uint64_t visual; /* of that, image rows: a bound, met where positions do not matter either */
 } fv_plan_bytes;
 

@@ -26,9 +26,11 @@ typedef struct prefill {
     int32_t n_req, d;
     fv_buf x[2]; /* the residual stream, and the one that rows are gathered into */
     row_list rows;
-    fv_buf last;       /* [n_req, d] hidden states behind the last rows */
-    float **attention; /* [n_req] a tapped layer's last row over visual rows, mean over heads */
+    fv_buf last;           /* [n_req, d] hidden states behind the last rows */
+    float **attention;     /* [n_req] a tapped layer's last row over visual rows, mean over heads */
+    fv_select_sums **sums; /* [n_req] [layers of the group] what the select stage chooses by */
     fv_arena arena;
+    fv_arena group; /* what a group of layers leaves for its end */
 } prefill;
 
 static fv_tensor matrix(const fv_buf *buf, int32_t rows, int32_t d) {
@@ -85,7 +87,7 @@ static fv_status start(prefill *p) {
     return FV_OK;
 }
 
-/* ---- taps: what the last row of a prompt attends to ------------------------------------- */
+/* ---- taps: what the last rows of a prompt attend to ------------------------------------- */
 
 static bool wants_tap(const fv_prefill_request *req, int32_t layer) {
     return req->visual_mass || req->plan->tap[layer] & FV_TAP_LAST_ROW;
@@ -93,7 +95,7 @@ static bool wants_tap(const fv_prefill_request *req, int32_t layer) {
 
 static bool taps_any(const prefill *p, int32_t b, int32_t l0, int32_t l1) {
     for (int32_t l = l0; l < l1; l++)
-        if (wants_tap(&p->req[b], l)) return true;
+        if (wants_tap(&p->req[b], l) || fv_select_asks(p->req[b].plan, l)) return true;
     return false;
 }
 
@@ -102,19 +104,66 @@ static int32_t prompt_end(const prefill *p, int32_t b) {
     return p->rows.first[b + 1] - p->req[b].n_answer;
 }
 
-/* Taps of request b in layers [l0, l1), for the chunk that ends with the prompt's last row. */
-static fv_status ask_taps(prefill *p, int32_t b, int32_t l0, int32_t l1, fv_pass_seq *seq) {
-    int32_t n_key = prompt_end(p, b) - p->rows.first[b];
+/* The rows of the window that the select stage looks through, of those in [a, e) of request b. */
+static int32_t window_rows(const prefill *p, int32_t b, int32_t a, int32_t e) {
+    int32_t end = prompt_end(p, b), first = end - p->req[b].plan->window.rows;
+    if (first < a) first = a;
+    if (e > end) e = end;
+    return e > first ? e - first : 0;
+}
+
+/* Room for the sums of layers [l0, l1) that the select stage asks for. */
+static fv_status open_sums(prefill *p, int32_t l0, int32_t l1) {
     int32_t n_head = fv_decoder_config(p->dec)->n_head;
-    fv_pass_tap *tap;
-    FV_TRY(FV_ARENA_NEW(&p->arena, l1 - l0, tap));
-    for (int32_t l = l0; l < l1; l++) {
-        if (!wants_tap(&p->req[b], l)) continue;
-        fv_pass_tap *t = &tap[seq->n_tap++];
-        *t = (fv_pass_tap){
-            .layer = l, .n_row = 1, .text = p->req[b].plan->visual[l], .n_key = n_key};
-        FV_TRY(FV_ARENA_NEW(&p->arena, (size_t)n_head * (size_t)n_key, t->p));
+    fv_arena_reset(&p->group);
+    FV_TRY(FV_ARENA_NEW(&p->group, p->n_req, p->sums));
+    for (int32_t b = 0; b < p->n_req; b++) {
+        FV_TRY(FV_ARENA_NEW(&p->group, l1 - l0, p->sums[b]));
+        for (int32_t l = l0; l < l1; l++) {
+            if (!fv_select_asks(p->req[b].plan, l)) continue;
+            fv_select_sums *s = &p->sums[b][l - l0];
+            *s = (fv_select_sums){.n_head = n_head,
+                                  .text = p->req[b].plan->visual[l],
+                                  .n_key = prompt_end(p, b) - p->rows.first[b]};
+            FV_TRY(FV_ARENA_NEW(&p->group, (size_t)(n_head * FV_N_SEG) * (size_t)s->n_key, s->p));
+        }
     }
+    return FV_OK;
+}
+
+/* The tap of a window in one layer, which goes on with what the sums hold. */
+static fv_pass_tap window_tap(const prefill *p, int32_t b, int32_t l, int32_t l0, int32_t n_row) {
+    const fv_select_sums *s = &p->sums[b][l - l0];
+    return (fv_pass_tap){.layer = l,
+                         .n_row = n_row,
+                         .n = p->req[b].plan->window.n,
+                         .by_segment = true,
+                         .text = s->text,
+                         .n_key = s->n_key,
+                         .p = s->p};
+}
+
+static fv_status last_row_tap(prefill *p, int32_t b, int32_t l, fv_pass_tap *tap) {
+    int32_t n_head = fv_decoder_config(p->dec)->n_head;
+    *tap = (fv_pass_tap){.layer = l,
+                         .n_row = 1,
+                         .text = p->req[b].plan->visual[l],
+                         .n_key = prompt_end(p, b) - p->rows.first[b]};
+    return FV_ARENA_NEW(&p->arena, (size_t)n_head * (size_t)tap->n_key, tap->p);
+}
+
+/* Taps of request b in layers [l0, l1), whose rows [a, e) are in this chunk: those of the last row
+ * stand first. */
+static fv_status ask_taps(prefill *p, int32_t b, int32_t l0, int32_t l1, int32_t a, int32_t e,
+                          fv_pass_seq *seq, int32_t *n_last) {
+    int32_t n_row = window_rows(p, b, a, e);
+    fv_pass_tap *tap;
+    FV_TRY(FV_ARENA_NEW(&p->arena, 2 * (l1 - l0), tap));
+    for (int32_t l = l0; l < l1 && e == prompt_end(p, b); l++)
+        if (wants_tap(&p->req[b], l)) FV_TRY(last_row_tap(p, b, l, &tap[seq->n_tap++]));
+    *n_last = seq->n_tap;
+    for (int32_t l = l0; l < l1 && n_row > 0; l++)
+        if (fv_select_asks(p->req[b].plan, l)) tap[seq->n_tap++] = window_tap(p, b, l, l0, n_row);
     seq->tap = tap;
     return FV_OK;
 }
@@ -137,14 +186,14 @@ static fv_status tell_ranked(prefill *p, int32_t b, int32_t layer) {
     return req->ranked(req->ranked_user, layer, p->attention[b], pos, n);
 }
 
-static fv_status read_taps(prefill *p, int32_t b, const fv_pass_seq *seq) {
+static fv_status read_taps(prefill *p, int32_t b, const fv_pass_seq *seq, int32_t n) {
     const fv_prefill_request *req = &p->req[b];
     fv_backend *be = fv_decoder_backend(p->dec);
     int32_t n_head = fv_decoder_config(p->dec)->n_head;
-    if (seq->n_tap == 0) return FV_OK;
+    if (n == 0) return FV_OK;
     if (!p->attention[b]) FV_TRY(FV_ARENA_NEW(&p->arena, req->embeds.rows, p->attention[b]));
     FV_TRY(be->ops->sync(be));
-    for (int32_t i = 0; i < seq->n_tap; i++) {
+    for (int32_t i = 0; i < n; i++) {
         const fv_pass_tap *tap = &seq->tap[i];
         int32_t n_visual = req->plan->visual[tap->layer];
         fv_prune_head_mean(tap->p, n_head, tap->n_key, n_visual, p->attention[b]);
@@ -230,41 +279,50 @@ static fv_status drop_rows(prefill *p, int32_t layer) {
 
 /* ---- a group: chunks of rows through some layers ---------------------------------------- */
 
+/* How many of a chunk's rows must go through the last layer as a whole: the prompt's last, and
+ * those that are tapped there. */
+static int32_t rows_wanted(const fv_pass_seq *seq, int32_t n_layer, bool last) {
+    int32_t n = last ? 1 : 0;
+    for (int32_t i = 0; i < seq->n_tap; i++)
+        if (seq->tap[i].layer == n_layer - 1 && seq->tap[i].n_row > n) n = seq->tap[i].n_row;
+    return n;
+}
+
 static fv_status run_chunk(prefill *p, int32_t from, int32_t to, int32_t l0, int32_t l1) {
     const row_list *rows = &p->rows;
     fv_pass_seq *seq;
-    int32_t *request, *owner, n_seq = 0, n_out = 0;
+    int32_t *request, *n_last, *out, n_seq = 0, n_out = 0;
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, request));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, n_last));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, seq));
-    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, owner));
-    bool ends = l1 == fv_decoder_config(p->dec)->n_layer;
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, out));
+    int32_t n_layer = fv_decoder_config(p->dec)->n_layer;
     for (int32_t b = 0; b < p->n_req; b++) {
         int32_t a = rows->first[b] > from ? rows->first[b] : from;
         int32_t e = rows->first[b + 1] < to ? rows->first[b + 1] : to;
         if (a >= e) continue;
-        bool last = e == rows->first[b + 1];
-        int32_t wanted = ends && last ? 1 : 0;
-        if (wanted) owner[n_out++] = b;
-        seq[n_seq] = (fv_pass_seq){.kv = p->req[b].kv,
-                                   .n_rows = e - a,
-                                   .pos = rows->pos + a,
-                                   .seg = rows->seg + a,
-                                   .wanted = wanted};
-        if (e == prompt_end(p, b)) FV_TRY(ask_taps(p, b, l0, l1, &seq[n_seq]));
+        bool last = l1 == n_layer && e == rows->first[b + 1];
+        seq[n_seq] = (fv_pass_seq){
+            .kv = p->req[b].kv, .n_rows = e - a, .pos = rows->pos + a, .seg = rows->seg + a};
+        FV_TRY(ask_taps(p, b, l0, l1, a, e, &seq[n_seq], &n_last[n_seq]));
+        seq[n_seq].wanted = rows_wanted(&seq[n_seq], n_layer, last);
+        n_out += seq[n_seq].wanted;
+        out[n_seq] = last ? n_out - 1 : -1;
         request[n_seq++] = b;
     }
     fv_pass pass = {.x = fv_tensor_rows(rows->x, from, to - from), .n_seq = n_seq, .seq = seq};
     FV_TRY(fv_decoder_layers(p->dec, &pass, l0, l1));
-    for (int32_t i = 0; i < n_seq; i++) FV_TRY(read_taps(p, request[i], &seq[i]));
+    for (int32_t i = 0; i < n_seq; i++) FV_TRY(read_taps(p, request[i], &seq[i], n_last[i]));
     fv_device *dev = fv_decoder_backend(p->dec)->device;
     size_t bytes = (size_t)p->d * sizeof(float);
-    for (int32_t i = 0; i < n_out; i++)
-        FV_TRY(dev->ops->copy_async(dev, (char *)p->last.data + (size_t)owner[i] * bytes,
-                                    fv_tensor_rows(pass.out, i, 1).data, bytes));
+    for (int32_t i = 0; i < n_seq; i++)
+        if (out[i] >= 0)
+            FV_TRY(dev->ops->copy_async(dev, (char *)p->last.data + (size_t)request[i] * bytes,
+                                        fv_tensor_rows(pass.out, out[i], 1).data, bytes));
     return FV_OK;
 }
 
-/* A tap is of a pass's last row: where an answer follows the prompt, the chunk ends between them.
+/* A tap is of a pass's last rows: where an answer follows the prompt, the chunk ends between them.
  */
 static int32_t chunk_end(const prefill *p, int32_t from, int32_t l0, int32_t l1) {
     int32_t n = p->rows.n, step = p->opt->chunk > 0 ? p->opt->chunk : n;
@@ -280,12 +338,15 @@ static fv_status run_group(prefill *p, int32_t l0, int32_t l1) {
     for (int32_t b = 0; b < p->n_req; b++)
         for (int32_t l = l0; l < l1; l++)
             FV_TRY(fv_kv_extent(p->req[b].kv, l, p->req[b].plan->visual[l]));
+    FV_TRY(open_sums(p, l0, l1));
     for (int32_t from = 0, to; from < p->rows.n; from = to) {
         to = chunk_end(p, from, l0, l1);
         FV_TRY(run_chunk(p, from, to, l0, l1));
     }
+    fv_backend *be = fv_decoder_backend(p->dec);
+    FV_TRY(be->ops->sync(be));
     for (int32_t b = 0; b < p->n_req; b++)
-        FV_TRY(fv_select_run(p->req[b].plan, p->req[b].kv, l0, l1));
+        FV_TRY(fv_select_run(p->req[b].plan, p->req[b].kv, l0, l1, p->sums[b]));
     return FV_OK;
 }
 
@@ -315,6 +376,11 @@ static fv_status check_requests(const prefill *p) {
     return FV_OK;
 }
 
+/* From here on rows see what stands for those that were let go. */
+static void end_prompts(prefill *p) {
+    for (int32_t b = 0; b < p->n_req; b++) fv_kv_set_n(p->req[b].kv, p->req[b].plan->decode_n);
+}
+
 static fv_status run(prefill *p, float *logits) {
     fv_backend *be = fv_decoder_backend(p->dec);
     FV_TRY(check_requests(p));
@@ -328,6 +394,7 @@ static fv_status run(prefill *p, float *logits) {
         FV_TRY(be->ops->sync(be));
         FV_TRY(p->opt->final(p->opt->user, l1));
     }
+    end_prompts(p);
     return fv_decoder_logits(p->dec, matrix(&p->last, p->n_req, p->d), logits);
 }
 
@@ -339,6 +406,7 @@ fv_status fv_prefill_run(fv_decoder *dec, const fv_prefill_request *req, int32_t
     fv_buf_free(&p.x[0]);
     fv_buf_free(&p.x[1]);
     fv_buf_free(&p.last);
+    fv_arena_fini(&p.group);
     fv_arena_fini(&p.arena);
     return st;
 }

@@ -13,16 +13,32 @@ typedef struct fv_select_context {
     int32_t n_prompt;             /* rows of the prompt before any left */
     int32_t n[FV_N_SEG];          /* rows that this head holds */
     const int32_t *pos[FV_N_SEG]; /* their prompt positions, ascending */
+    /* paid[from][to][j]: what the window's rows of segment `from` paid to this head's row j of
+     * segment `to`, in sum; the query heads are brought together as the plan says. NULL unless the
+     * plan asks for it (fv_plan_window), and where the layer keeps all its rows. */
+    const float *paid[FV_N_SEG][FV_N_SEG];
 } fv_select_context;
 
 typedef struct fv_select_method {
     const char *name;
-    /* Writes the indices of the rows of segment `seg` that stay, ascending, and their number. */
-    fv_status (*keep)(const fv_select_context *ctx, fv_kv_segment seg, int32_t *kept,
-                      int32_t *n_kept);
+    /* Writes for each segment the indices of the rows that stay, ascending, and their number. An
+     * index that stands there twice is held twice; at most fv_plan.twice do. */
+    fv_status (*keep)(const fv_select_context *ctx, int32_t *const kept[FV_N_SEG],
+                      int32_t n_kept[FV_N_SEG]);
 } fv_select_method;
 
-/* Runs the plan's select stage on layers [l0, l1) of a store; they are prefilled. */
-fv_status fv_select_run(const fv_plan *plan, fv_kv *kv, int32_t l0, int32_t l1);
+/* Whether the plan's select stage needs to know the attention of a layer. */
+bool fv_select_asks(const fv_plan *plan, int32_t layer);
+
+/* What a layer's window paid, as a tap by segment leaves it (model/net/decoder.h). */
+typedef struct fv_select_sums {
+    int32_t n_head, text, n_key;
+    float *p; /* [H, FV_N_SEG, n_key] */
+} fv_select_sums;
+
+/* Runs the plan's select stage on layers [l0, l1) of a store; they are prefilled. sums [l1 - l0];
+ * those of layers that were not asked are not read. */
+fv_status fv_select_run(const fv_plan *plan, fv_kv *kv, int32_t l0, int32_t l1,
+                        const fv_select_sums *sums);
 
 #endif

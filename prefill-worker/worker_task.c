@@ -122,8 +122,10 @@ static fv_status open_sequence(fv_task *t, const fv_sampling *sampling, int32_t 
 static fv_status check_room(fv_task *t) {
     const fv_kv_shape *s = fv_kv_pool_shape(t->worker->line.pool);
     size_t row = 2 * (size_t)s->d_head * fv_dtype_bytes(s->dtype) * (size_t)s->n_kv;
-    t->bytes_peak = fv_kv_text_bytes(s, t->plan.shape.n_text, 0);
-    for (int32_t l = 0; l < s->n_layer; l++) t->bytes_peak += row * (size_t)t->plan.visual[l];
+    int32_t twice = t->plan.twice;
+    t->bytes_peak = fv_kv_text_bytes(s, t->plan.shape.n_text + twice, 0);
+    for (int32_t l = 0; l < s->n_layer; l++)
+        t->bytes_peak += row * (size_t)(t->plan.visual[l] + twice);
     size_t limit = t->probe ? 0 : t->worker->opt.kv_bytes;
     if (limit && t->bytes_peak > limit)
         return FV_FAIL(FV_ENOMEM,
@@ -142,8 +144,9 @@ static fv_status ask_for_room(fv_task *t, const fv_sampling *sampling, int32_t l
     fv_prefill_line *l = &t->worker->line;
     FV_TRY(fv_kv_open(t->probe ? l->probe.pool : l->pool, &t->kv));
     const fv_kv_shape *s = fv_kv_get_shape(t->kv);
-    t->bytes_bound = t->bytes_peak - fv_kv_text_bytes(s, t->prompt.n_text, 0) +
-                     fv_kv_text_bytes(s, t->prompt.n_text + (left > 0 ? left : 0), 0);
+    int32_t n_text = t->prompt.n_text + t->plan.twice;
+    t->bytes_bound = t->bytes_peak - fv_kv_text_bytes(s, n_text, 0) +
+                     fv_kv_text_bytes(s, n_text + (left > 0 ? left : 0), 0);
     t->state = FV_TASK_READY;
     if (!t->transport || left < 2) return FV_OK;
     fv_ship_request req = {.model = e->fingerprint,

@@ -42,6 +42,7 @@ struct fv_kv {
     int32_t *leader;       /* [N] whose visual keys a layer uses */
     bool *lent_text;       /* [N] and its text keys too */
     size_t aside;          /* bytes charged to the pool and not yet used */
+    float n;               /* of n-softmax in steps */
 };
 
 static size_t row_bytes(const fv_kv_shape *s) {
@@ -239,6 +240,10 @@ void fv_kv_close(fv_kv *kv) {
 
 const fv_kv_shape *fv_kv_get_shape(const fv_kv *kv) { return &kv->pool->shape; }
 
+void fv_kv_set_n(fv_kv *kv, float n) { kv->n = n; }
+
+float fv_kv_n(const fv_kv *kv) { return kv->n; }
+
 fv_device *fv_kv_get_device(const fv_kv *kv) { return kv->pool->device; }
 
 fv_kv_run *fv_kv_runs(fv_kv *kv, int32_t layer) { return &kv->run[run_at(kv, layer, 0, 0)]; }
@@ -334,14 +339,18 @@ void fv_kv_drop_visual(fv_kv *kv, int32_t layer) {
         kv->run[run_at(kv, layer, g, FV_SEG_VISUAL)].len = 0;
 }
 
-/* Takes memory for a layer's extent whose head g holds rows[g] rows: K unless they are borrowed,
- * then V, head after head. */
-static fv_status extent_lay(fv_kv *kv, int32_t layer, const int32_t *rows, fv_buf *out) {
+static size_t extent_bytes(const fv_kv *kv, int32_t layer, const int32_t *rows) {
     const fv_kv_shape *s = &kv->pool->shape;
     size_t bytes = 0;
     for (int32_t g = 0; g < s->n_kv; g++)
         bytes += own_parts(kv, layer, FV_SEG_VISUAL) * (size_t)rows[g] * row_bytes(s);
-    return fv_kv_memory_take(kv, bytes, out);
+    return bytes;
+}
+
+/* Takes memory for a layer's extent whose head g holds rows[g] rows: K unless they are borrowed,
+ * then V, head after head. */
+static fv_status extent_lay(fv_kv *kv, int32_t layer, const int32_t *rows, fv_buf *out) {
+    return fv_kv_memory_take(kv, extent_bytes(kv, layer, rows), out);
 }
 
 /* Points a head's blocks into its rows of an extent, which start at *base, and moves on behind
@@ -410,19 +419,23 @@ fv_status fv_kv_reserve(fv_kv *kv, int32_t layer, int32_t rows) {
     return FV_OK;
 }
 
+static fv_status positions_grow(run_state *st, int32_t n) {
+    if (n <= st->cap_pos) return FV_OK;
+    int32_t cap = st->cap_pos * 2 > n ? st->cap_pos * 2 : n;
+    int32_t *grown = realloc(st->pos, (size_t)cap * sizeof *grown);
+    if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for KV positions");
+    st->pos = grown;
+    st->cap_pos = cap;
+    return FV_OK;
+}
+
 fv_status fv_kv_append_head(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
                             const int32_t *pos, int32_t n) {
     if (n == 0) return FV_OK;
     size_t run = run_at(kv, layer, head, seg);
     run_state *st = &kv->state[run];
     int32_t len = kv->run[run].len;
-    if (len + n > st->cap_pos) {
-        int32_t cap = st->cap_pos * 2 > len + n ? st->cap_pos * 2 : len + n;
-        int32_t *grown = realloc(st->pos, (size_t)cap * sizeof *grown);
-        if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for KV positions");
-        st->pos = grown;
-        st->cap_pos = cap;
-    }
+    FV_TRY(positions_grow(st, len + n));
     memcpy(st->pos + len, pos, (size_t)n * sizeof *pos);
     kv->run[run].len = len + n;
     return FV_OK;
@@ -470,12 +483,46 @@ static void positions_keep(fv_kv *kv, size_t run, const int32_t *idx, int32_t n)
     kv->run[run].len = n;
 }
 
+/* Rows whose index repeats come twice. They are first moved together, each once, and then apart
+ * again from the end, so that no row is written over before it was read. */
+static fv_status rows_spread(fv_kv *kv, size_t run, const int32_t *idx, int32_t n, bool borrowed) {
+    fv_device *dev = kv->pool->device;
+    const fv_kv_block *block = kv->run[run].block;
+    size_t bytes = row_bytes(&kv->pool->shape);
+    int32_t from = -1;
+    for (int32_t j = 0; j < n; j++) from += j == 0 || idx[j] != idx[j - 1];
+    for (int32_t j = n - 1; j > from; j--) {
+        for (int value = borrowed; value < 2; value++)
+            FV_TRY(dev->ops->copy_async(dev, row_of(block, j, value, bytes),
+                                        row_of(block, from, value, bytes), bytes));
+        kv->state[run].pos[j] = kv->state[run].pos[from];
+        from -= j > 0 && idx[j] != idx[j - 1];
+    }
+    kv->run[run].len = n;
+    return FV_OK;
+}
+
+static fv_status keep_text_head(fv_kv *kv, int32_t layer, int32_t head, const int32_t *idx,
+                                int32_t n) {
+    size_t run = run_at(kv, layer, head, FV_SEG_TEXT);
+    int32_t n_once = 0, *once = malloc((size_t)(n ? n : 1) * sizeof *once);
+    if (!once) return FV_FAIL(FV_ENOMEM, "out of memory to keep %d KV rows", n);
+    for (int32_t j = 0; j < n; j++)
+        if (j == 0 || idx[j] != idx[j - 1]) once[n_once++] = idx[j];
+    fv_kv_block *block = kv->run[run].block;
+    fv_status st = rows_move(kv, block, block, once, n_once, kv->lent_text[layer]);
+    if (st == FV_OK) positions_keep(kv, run, once, n_once);
+    free(once);
+    if (st != FV_OK || n_once == n) return st;
+    FV_TRY(blocks_grow(kv, run, blocks_for(n)));
+    while (kv->state[run].n_block < blocks_for(n)) FV_TRY(text_take(kv, layer, head));
+    FV_TRY(positions_grow(&kv->state[run], n));
+    return rows_spread(kv, run, idx, n, kv->lent_text[layer]);
+}
+
 static fv_status keep_text(fv_kv *kv, int32_t layer, const int32_t *const *idx, const int32_t *n) {
     for (int32_t g = 0; g < kv->pool->shape.n_kv; g++) {
-        size_t run = run_at(kv, layer, g, FV_SEG_TEXT);
-        fv_kv_block *block = kv->run[run].block;
-        FV_TRY(rows_move(kv, block, block, idx[g], n[g], kv->lent_text[layer]));
-        positions_keep(kv, run, idx[g], n[g]);
+        FV_TRY(keep_text_head(kv, layer, g, idx[g], n[g]));
         text_give(kv, layer, g, n[g]);
     }
     return FV_OK;
@@ -494,9 +541,10 @@ static fv_status positions_order(fv_kv *kv, size_t run, const int32_t *idx, int3
     return FV_OK;
 }
 
-/* The room of a layer's extent pays for another, which is no larger: also in a full pool. */
+/* The room of a layer's extent pays for another, also in a full pool, unless that is larger. */
 static fv_status extent_lay_again(fv_kv *kv, int32_t layer, const int32_t *rows, fv_buf *out) {
     size_t had = kv->extent[layer].bytes, aside = kv->aside;
+    if (extent_bytes(kv, layer, rows) > had) return extent_lay(kv, layer, rows, out);
     kv->aside += had;
     fv_status st = extent_lay(kv, layer, rows, out);
     kv->aside = aside;

@@ -93,9 +93,11 @@ fv_status fv_kv_append_head(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segmen
                             const int32_t *pos, int32_t n);
 
 /* Shortens a segment of a layer: head g keeps rows idx[g][0 .. n[g]), ascending (image rows: in any
- * order). Rows move inside the device, surplus pages return to the pool, and the visual extent is
- * laid anew at its exact size. Those who borrow the segment's keys are shortened with it, and never
- * by themselves; the same holds for rank and truncate below. */
+ * order). A row whose index stands there twice is held twice, and counts twice in attention; the
+ * segment may become longer by that, which can fail as fv_kv_reserve does. Rows move inside the
+ * device, surplus pages return to the pool, and the visual extent is laid anew at its exact size.
+ * Those who borrow the segment's keys are shortened with it, and never by themselves; the same
+ * holds for rank and truncate below. */
 fv_status fv_kv_keep(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t *const *idx,
                      const int32_t *n);
 
@@ -115,6 +117,11 @@ void fv_kv_set_ranked(fv_kv *kv, int32_t layer, const int32_t *rows);
  * and no row moves; when a quarter of the extent lies idle it is laid anew, and when no row is left
  * it goes back to the pool. What is idle until then counts as held. */
 fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n);
+
+/* What stands for rows that were let go when a step attends to the others: n of n-softmax, an extra
+ * key of score ln n and value 0 (kernels/ops.h). 0, as a store begins: nothing does. */
+void fv_kv_set_n(fv_kv *kv, float n);
+float fv_kv_n(const fv_kv *kv);
 
 /* ---- from and to other memory ---------------------------------------------------------- */
 

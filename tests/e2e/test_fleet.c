@@ -57,6 +57,8 @@ static void assert_same_under_each_policy(void) {
                                            "prune=fastv,layer=1,keep=0.3",
                                            "prune=pvtp,layer=1,stride=1",
                                            "select=streaming,sink=2",
+                                           "select=csp,heavy=0.3,nsoftmax_decode=1",
+                                           "preset=paper-csp",
                                            "prune=random,layer=1,keep=0.5;select=streaming,sink=2"};
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
         char args[500];

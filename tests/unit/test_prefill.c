@@ -17,6 +17,9 @@ static const char *const policies[] = {
     "prune=fastv,layer=1,keep=0;select=streaming,sink=2,recent=0.3,full_heads=0",
     "select=streaming,sink=3,recent=0.25,full_heads=0.5",
     "prune=random,layer=2,keep=0.5;select=streaming,sink=2,recent=0.3,full_heads=0",
+    "select=csp,heavy=0.2,recent=0.2,share=0.3",
+    "select=csp,heavy=0.4,recent=0.1,bias=0.5,dup=official,nsoftmax_decode=1",
+    "prune=fastv,layer=2,keep=0.5;select=csp,heads=shared,group=max",
 };
 enum { N_POLICY = sizeof policies / sizeof policies[0], VISUAL = 70, STEPS = 3 };
 
@@ -294,7 +297,8 @@ Test(prefill, methods_change_the_answer_and_identity_settings_do_not) {
                                            "prune=fastv,layer=1,keep=1",
                                            "prune=pvtp,first=0,ratio=0",
                                            "select=streaming,sink=0,recent=1,full_heads=0",
-                                           "select=streaming,sink=0,recent=0.1,full_heads=1"};
+                                           "select=streaming,sink=0,recent=0.1,full_heads=1",
+                                           "select=csp,heavy=0.3,recent=0.7"};
     trail exact, other;
     run_alone("", NULL, 2, 0, FV_F32, &exact);
     for (size_t i = 0; i < sizeof identity / sizeof identity[0]; i++) {

@@ -1,0 +1,28 @@
+#ifndef FOVEA_POLICY_PLAN_CSP_H
+#define FOVEA_POLICY_PLAN_CSP_H
+
+/* Sizes of select=csp: what the plan counts, the prefill worker keeps and the decode worker makes
+ * room for. Pure functions of the policy and the prompt's length. */
+#include "policy/policy.h"
+
+/* For a prompt of L rows, with shares h, r of it, cross share rho and bias b:
+ *     heavy = floor(h L);  window = floor(r L);  budget = heavy + window
+ *     recent = floor(b window);  k = budget - recent;  cross = floor(rho k);  self = floor((1 -
+ * rho) k) (CSP; its code has cross = 1, self = 308 where rho = 0, whatever the length: not here.)
+ */
+typedef struct fv_csp_sizes {
+    int32_t budget;      /* a layer with fewer rows keeps all; INT32_MAX: all layers do */
+    int32_t window;      /* last rows of the prompt whose attention counts */
+    int32_t recent;      /* last rows that stay in any case */
+    int32_t self, cross; /* of the others, chosen within a modality and across */
+} fv_csp_sizes;
+
+fv_csp_sizes fv_csp_sizes_of(const fv_choice *csp, int32_t n_prompt);
+
+/* How many rows of a segment a KV head may hold twice, under any policy. */
+int32_t fv_csp_twice(const fv_policy *policy, int32_t n_prompt);
+
+/* n of n-softmax in the answer's attention, under any policy. */
+float fv_csp_decode_n(const fv_policy *policy);
+
+#endif

@@ -1,0 +1,86 @@
+/* select=csp: Cross-Self Pruning (arXiv 2412.04652). With A the attention of the window's rows, its
+ * n-softmax taken over all columns, a row j ahead of the recent ones has
+ *     self_j  = sum of A_ij over window rows i of j's modality
+ *     cross_j = sum of A_ij over window rows i of the other one
+ * and the first of each order stay, beside the recent ones (the paper's A_tt, A_vv and A_vt, A_tv).
+ * The paper takes the mean over all heads (heads=shared) and holds a row once; the authors' code
+ * chooses per head, and holds a row that stands in both lists twice (dup=official). */
+#include <assert.h>
+
+#include "common/arena.h"
+#include "policy/plan/csp.h"
+#include "prefill-worker/prune.h"
+#include "prefill-worker/select.h"
+
+/* A head's rows of both segments, by prompt position. */
+typedef struct row {
+    uint8_t seg;
+    int32_t at; /* its index in the segment */
+} row;
+
+static void by_position(const fv_select_context *ctx, row *rows) {
+    int32_t at[FV_N_SEG] = {0}, n = ctx->n[FV_SEG_VISUAL] + ctx->n[FV_SEG_TEXT];
+    for (int32_t i = 0; i < n; i++) {
+        bool text =
+            at[FV_SEG_VISUAL] == ctx->n[FV_SEG_VISUAL] ||
+            (at[FV_SEG_TEXT] < ctx->n[FV_SEG_TEXT] &&
+             ctx->pos[FV_SEG_TEXT][at[FV_SEG_TEXT]] < ctx->pos[FV_SEG_VISUAL][at[FV_SEG_VISUAL]]);
+        uint8_t seg = text ? FV_SEG_TEXT : FV_SEG_VISUAL;
+        rows[i] = (row){seg, at[seg]++};
+    }
+}
+
+/* Adds 1 to times[i] of the `keep` rows of [0, n) that window rows of their own modality (or of the
+ * other) paid most. */
+static fv_status choose(const fv_select_context *ctx, const row *rows, int32_t n, int32_t keep,
+                        bool cross, fv_arena *arena, uint8_t *times) {
+    float *score;
+    int32_t *kept;
+    if (keep > n) keep = n;
+    FV_TRY(FV_ARENA_NEW(arena, n, score));
+    FV_TRY(FV_ARENA_NEW(arena, keep, kept));
+    for (int32_t i = 0; i < n; i++) {
+        const float *paid = ctx->paid[cross ? !rows[i].seg : rows[i].seg][rows[i].seg];
+        score[i] = paid ? paid[rows[i].at] : 0; /* a window of no rows pays nothing */
+    }
+    fv_prune_top(score, n, keep, kept);
+    for (int32_t k = 0; k < keep; k++) times[kept[k]]++;
+    return FV_OK;
+}
+
+static fv_status keep_in(const fv_select_context *ctx, fv_arena *arena,
+                         int32_t *const kept[FV_N_SEG], int32_t n_kept[FV_N_SEG]) {
+    fv_csp_sizes s = fv_csp_sizes_of(ctx->choice, ctx->n_prompt);
+    bool twice = fv_choice_is(ctx->choice, "dup", "official");
+    int32_t n = ctx->n[FV_SEG_VISUAL] + ctx->n[FV_SEG_TEXT];
+    bool all = n < s.budget;
+    row *rows;
+    uint8_t *times;
+    FV_TRY(FV_ARENA_NEW(arena, n, rows));
+    FV_TRY(FV_ARENA_NEW(arena, n, times));
+    by_position(ctx, rows);
+    if (!all) {
+        FV_TRY(choose(ctx, rows, n - s.recent, s.self, false, arena, times));
+        FV_TRY(choose(ctx, rows, n - s.recent, s.cross, true, arena, times));
+    }
+    for (int32_t i = 0; i < n; i++) {
+        uint8_t seg = rows[i].seg;
+        if (all || i >= n - s.recent) times[i] = 1;
+        if (times[i] > 0) kept[seg][n_kept[seg]++] = rows[i].at;
+        if (times[i] > 1 && twice) kept[seg][n_kept[seg]++] = rows[i].at;
+    }
+    return FV_OK;
+}
+
+static fv_status keep(const fv_select_context *ctx, int32_t *const kept[FV_N_SEG],
+                      int32_t n_kept[FV_N_SEG]) {
+    _Static_assert(FV_N_SEG == 2 && FV_SEG_VISUAL == 0, "the other modality of seg is !seg");
+    fv_arena arena = {0};
+    n_kept[FV_SEG_VISUAL] = n_kept[FV_SEG_TEXT] = 0;
+    fv_status st = keep_in(ctx, &arena, kept, n_kept);
+    fv_arena_fini(&arena);
+    return st;
+}
+
+extern const fv_select_method fv_select_csp;
+const fv_select_method fv_select_csp = {.name = "csp", .keep = keep};
