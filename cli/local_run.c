@@ -24,7 +24,8 @@ struct fv_local_run {
     fv_encoded encoded;
     fv_plan plan;
     float mass[FV_PLAN_MAX_LAYERS]; /* attention on visual rows, if somebody asks */
-    fv_kept_watch *watch;           /* if somebody asks; in the arena */
+    int32_t visual_rows[FV_PLAN_MAX_LAYERS];
+    fv_kept_watch *watch; /* if somebody asks; in the arena */
     fv_arena arena;
     fv_kv *kv;            /* on the prefill side, until it was sent */
     fv_received received; /* on the decode side, after that */
@@ -121,6 +122,7 @@ static fv_status prefill(fv_local *l, run *const *who, int32_t n) {
             .plan = &r->plan,
             .kv = r->kv,
             .visual_mass = r->hooks.visual_mass ? r->mass : NULL,
+            .visual_rows = r->visual_rows,
             .ranked = r->watch ? fv_kept_ranked : NULL,
             .ranked_user = r->watch};
     }
@@ -133,6 +135,7 @@ static fv_status prefill(fv_local *l, run *const *who, int32_t n) {
 static fv_status note_prefilled(run *r) {
     r->report.bytes_visual = fv_kv_bytes(r->kv, FV_SEG_VISUAL);
     r->report.bytes_text = fv_kv_bytes(r->kv, FV_SEG_TEXT);
+    fv_account_take(&r->plan, r->visual_rows, r->kv, &r->report.account);
     const fv_ask_hooks *h = &r->hooks;
     if (h->prefilled) FV_TRY(h->prefilled(h->user, r->kv));
     if (h->kept) {
@@ -244,7 +247,7 @@ static void fill_report(run *r) {
     out->n_text = r->prompt.n_text;
     out->n_image = r->prompt.n_image;
     out->n_layer = s->n_layer;
-    memcpy(out->visual_rows, r->plan.visual, sizeof out->visual_rows);
+    memcpy(out->visual_rows, r->visual_rows, sizeof out->visual_rows);
     out->bytes_raw = bytes.raw;
     out->bytes_bound = bytes.held;
     out->bytes_visual_end = fv_kv_bytes(kv, FV_SEG_VISUAL);

@@ -25,11 +25,25 @@ static fv_finish finish_of(Fovea__Inference__V1__FinishReason reason) {
     }
 }
 
-static void take_notes(const report_message *m, fv_report *out) {
-    for (size_t i = 0; i < m->n_notes; i++)
-        for (int s = 0; s < FV_N_STAGE; s++)
-            if (strcmp(m->notes[i]->stage, fv_stage_name((fv_stage)s)) == 0)
-                snprintf(out->note[s], sizeof out->note[s], "%s", m->notes[i]->text);
+/* FV_N_STAGE when there is no such stage: a note of the router, or of a newer fleet. */
+static int stage_of(const char *name) {
+    int s = 0;
+    while (s < FV_N_STAGE && strcmp(name, fv_stage_name((fv_stage)s)) != 0) s++;
+    return s;
+}
+
+static void take_stages(const report_message *m, fv_report *out) {
+    for (size_t i = 0; i < m->n_notes; i++) {
+        int s = stage_of(m->notes[i]->stage);
+        if (s < FV_N_STAGE) snprintf(out->note[s], sizeof out->note[s], "%s", m->notes[i]->text);
+    }
+    for (size_t i = 0; i < m->n_stages; i++) {
+        int s = stage_of(m->stages[i]->stage);
+        if (s < FV_N_STAGE)
+            out->account.stage[s] = (fv_account_stage){.rows_in = m->stages[i]->rows_in,
+                                                       .rows_out = m->stages[i]->rows_out,
+                                                       .n_layer = (int32_t)m->stages[i]->n_layer};
+    }
 }
 
 static fv_status take_lists(const report_message *m, fv_report *out) {
@@ -96,7 +110,7 @@ fv_status fv_report_from_message(const report_message *m, Fovea__Inference__V1__
         r.s_handoff = m->transfer->seconds_open + m->transfer->seconds_exposed;
     }
     snprintf(r.policy, sizeof r.policy, "%s", m->policy);
-    take_notes(m, &r);
+    take_stages(m, &r);
     FV_TRY(take_lists(m, &r));
     *out = r;
     return FV_OK;

@@ -35,6 +35,19 @@ static json_t *notes_json(const fv_report *r) {
     return list;
 }
 
+static json_t *stages_json(const fv_report *r) {
+    json_t *list = json_array();
+    for (int s = 0; s < FV_N_STAGE; s++) {
+        const fv_account_stage *a = &r->account.stage[s];
+        if (a->n_layer == 0) continue;
+        json_array_append_new(list,
+                              json_pack("{s:s, s:I, s:I, s:i}", "stage", fv_stage_name((fv_stage)s),
+                                        "rows_in", (json_int_t)a->rows_in, "rows_out",
+                                        (json_int_t)a->rows_out, "layers", a->n_layer));
+    }
+    return list;
+}
+
 static json_t *handoff_json(const fv_report *r) {
     return json_pack("{s:s, s:I, s:I, s:I}", "transport", r->transport, "bytes_sent",
                      (json_int_t)r->bytes_sent, "sections", (json_int_t)r->sections, "frames",
@@ -56,6 +69,7 @@ json_t *fv_report_json(const fv_report_source *source, const fv_report *r) {
         bytes_json(r), "handoff", handoff_json(r), "seconds", "preprocess", r->s_preprocess,
         "vision", r->s_vision, "prefill", r->s_prefill, "first_token", r->s_first_token, "handoff",
         r->s_handoff, "decode", r->s_decode, "bypassed", notes_json(r), "digests", digest_json(r));
+    if (json) json_object_set_new(json, "stages", stages_json(r));
     if (json && source->prefill_worker)
         json_object_set_new(json, "workers",
                             json_pack("{s:s, s:s}", "prefill", source->prefill_worker, "decode",
@@ -72,6 +86,22 @@ static void print_rows(FILE *f, const fv_report *r) {
     }
 }
 
+/* "prune 37.0 % of 18432 rows in 29 layers". A stage that takes none says where it acts. */
+static void print_stages(FILE *f, const fv_report *r) {
+    const char *lead = "stages   ";
+    for (int s = 0; s < FV_N_STAGE; s++) {
+        const fv_account_stage *a = &r->account.stage[s];
+        if (a->n_layer == 0) continue;
+        fprintf(f, "%s%s", lead, fv_stage_name((fv_stage)s));
+        if (a->rows_in != a->rows_out)
+            fprintf(f, " leaves %.1f %% of %" PRIu64 " rows",
+                    100.0 * (double)a->rows_out / (double)a->rows_in, a->rows_in);
+        fprintf(f, " in %d of %d layers", a->n_layer, r->n_layer);
+        lead = ", ";
+    }
+    if (*lead == ',') fputc('\n', f);
+}
+
 void fv_report_print(FILE *f, const fv_report_source *source, const fv_report *r) {
     size_t start = r->bytes_visual + r->bytes_text, end = r->bytes_visual_end + r->bytes_text_end;
     fprintf(f, "policy   %s\n", r->policy[0] ? r->policy : "exact");
@@ -83,6 +113,7 @@ void fv_report_print(FILE *f, const fv_report_source *source, const fv_report *r
         print_rows(f, r);
         fputc('\n', f);
     }
+    print_stages(f, r);
     fprintf(f, "KV       %zu bytes exact, %zu held after prefill (%.2fx smaller), %zu at the end\n",
             r->bytes_raw, start, start ? (double)r->bytes_raw / (double)start : 0.0, end);
     if (r->bytes_sent)

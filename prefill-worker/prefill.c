@@ -334,7 +334,17 @@ static int32_t chunk_end(const prefill *p, int32_t from, int32_t l0, int32_t l1)
     return to;
 }
 
+/* Rows of request b that layers [l0, l1) run. */
+static void count_visual(const prefill *p, int32_t b, int32_t l0, int32_t l1) {
+    int32_t n = 0, *out = p->req[b].visual_rows;
+    if (!out) return;
+    for (int32_t r = p->rows.first[b]; r < p->rows.first[b + 1]; r++)
+        n += p->rows.seg[r] == FV_SEG_VISUAL;
+    for (int32_t l = l0; l < l1; l++) out[l] = n;
+}
+
 static fv_status run_group(prefill *p, int32_t l0, int32_t l1) {
+    for (int32_t b = 0; b < p->n_req; b++) count_visual(p, b, l0, l1);
     for (int32_t b = 0; b < p->n_req; b++)
         for (int32_t l = l0; l < l1; l++)
             FV_TRY(fv_kv_extent(p->req[b].kv, l, p->req[b].plan->visual[l]));

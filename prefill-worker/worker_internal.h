@@ -24,6 +24,7 @@
 #include "common/vitals.h"
 #include "handoff.pb-c.h"
 #include "model/sequence.h"
+#include "prefill-worker/account.h"
 #include "prefill-worker/image_cache.h"
 #include "prefill-worker/kept.h"
 #include "prefill-worker/stages.h"
@@ -96,6 +97,8 @@ typedef struct fv_task {
     fv_refusal refusal;
     fv_ship_report sent;
     size_t bytes_visual, bytes_text;
+    int32_t visual_rows[FV_PLAN_MAX_LAYERS]; /* that each layer ran */
+    fv_account account;
     fv_kept_watch *watch; /* in the arena; NULL: nobody asked */
     fv_kept kept;
     double s_preprocess, s_vision, s_prefill;

@@ -31,7 +31,7 @@ static fv_status fill_rows(fv_task *t, fv_report_message *r) {
     int32_t n_layer = t->plan.shape.n_layer;
     fv_plan_bytes bytes = fv_plan_count(&t->plan);
     FV_TRY(FV_ARENA_NEW(&t->arena, n_layer, r->visual_rows));
-    for (int32_t l = 0; l < n_layer; l++) r->visual_rows[l] = (uint32_t)t->plan.visual[l];
+    for (int32_t l = 0; l < n_layer; l++) r->visual_rows[l] = (uint32_t)t->visual_rows[l];
     r->n_visual_rows = (size_t)n_layer;
     uint32_t n_replay = (uint32_t)t->msg->n_replay; /* of the answer, not of the prompt */
     r->n_prompt = (uint32_t)t->prompt.n - n_replay;
@@ -43,6 +43,24 @@ static fv_status fill_rows(fv_task *t, fv_report_message *r) {
     r->bytes_bound = bytes.held;
     r->bytes_visual = r->bytes_visual_end = t->bytes_visual;
     r->bytes_text = r->bytes_text_end = t->bytes_text;
+    return FV_OK;
+}
+
+static fv_status fill_stages(fv_task *t, fv_report_message *r) {
+    FV_TRY(FV_ARENA_NEW(&t->arena, FV_N_STAGE, r->stages));
+    for (int s = 0; s < FV_N_STAGE; s++) {
+        const fv_account_stage *a = &t->account.stage[s];
+        Fovea__Inference__V1__StageRows *m;
+        if (a->n_layer == 0) continue;
+        FV_TRY(FV_ARENA_NEW(&t->arena, 1, m));
+        fovea__inference__v1__stage_rows__init(m);
+        m->stage = (char *)(uintptr_t)fv_stage_name((fv_stage)s);
+        m->method = (char *)(uintptr_t)t->policy.stage[s].method->name;
+        m->rows_in = a->rows_in;
+        m->rows_out = a->rows_out;
+        m->n_layer = (uint32_t)a->n_layer;
+        r->stages[r->n_stages++] = m;
+    }
     return FV_OK;
 }
 
@@ -86,6 +104,7 @@ fv_status fv_task_report(fv_task *t, fv_report_message **out) {
     fovea__inference__v1__report__init(r);
     FV_TRY(fill_policy(t, r));
     FV_TRY(fill_rows(t, r));
+    FV_TRY(fill_stages(t, r));
     FV_TRY(fill_kept(t, r));
     FV_TRY(fill_transfer(t, r));
     r->seconds_preprocess = t->s_preprocess;

@@ -244,6 +244,7 @@ static fv_status prefill(fv_prefill_worker *w, fv_task **batch, int32_t n) {
             .embeds = fv_tensor_of(t->embeds.data, FV_F32, t->prompt.n_visual, d),
             .plan = &t->plan,
             .kv = t->kv,
+            .visual_rows = t->visual_rows,
             .ranked = t->watch ? fv_kept_ranked : NULL,
             .ranked_user = t->watch};
         if (!t->probe) rows += (uint64_t)t->prompt.n;
@@ -277,6 +278,7 @@ static fv_status take_token(fv_task *t, const float *logits) {
     if (t->msg->request->digests) t->digest = fv_logits_digest(logits, vocab);
     t->bytes_visual = fv_kv_bytes(t->kv, FV_SEG_VISUAL);
     t->bytes_text = fv_kv_bytes(t->kv, FV_SEG_TEXT);
+    fv_account_take(&t->plan, t->visual_rows, t->kv, &t->account);
     if (t->watch) FV_TRY(fv_kept_end(t->watch, t->kv, &t->kept));
     t->has_token = true;
     say(t, &t->first);

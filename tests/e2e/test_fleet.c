@@ -76,15 +76,20 @@ Test(fleet, answers_are_those_of_one_process_under_each_policy) {
     fleet_stop(&f);
 }
 
-Test(fleet, an_overlay_is_that_of_one_process) {
+Test(fleet, overlay_and_report_are_those_of_one_process) {
     static const char args[] = "--image " PICTURE " --image " PICTURE " --max-tokens 2 --policy "
                                "'prune=fastv,layer=1,keep=0.5;select=streaming' hello";
     fleet_synth(&f, "tiny-gqa");
     fleet_start(&f, "");
     command_run(&r, FOVEA " ask --to %s --overlay %s/there.png %s", f.address, f.dir, args);
     cr_assert_eq(r.status, 0, "%s", r.err);
+    const char *stages = strstr(r.err, "stages   prune leaves ");
+    cr_assert_not_null(stages, "%s", r.err);
+    char line[200];
+    snprintf(line, sizeof line, "%.*s", (int)strcspn(stages, "\n"), stages);
     command_run(&r, FOVEA " ask --checkpoint %s/ck --overlay %s/here.png %s", f.dir, f.dir, args);
     cr_assert_eq(r.status, 0, "%s", r.err);
+    cr_assert(strstr(r.err, line), "%s; one process said: %s", line, r.err);
     command_run(&r, "cmp %s/here.png %s/there.png", f.dir, f.dir);
     cr_assert_eq(r.status, 0, "%s%s", r.out, r.err);
     fleet_stop(&f);

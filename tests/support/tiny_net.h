@@ -40,6 +40,7 @@ typedef struct tiny_prompt {
     fv_kv *kv;
     float *logits;        /* [vocab] */
     float *visual_mass;   /* [N] where it goes, or NULL; the test's */
+    int32_t *visual_rows; /* [N] likewise */
     fv_kept_watch *watch; /* told of rankings, or NULL; the test's */
 } tiny_prompt;
 

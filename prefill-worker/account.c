@@ -1,0 +1,38 @@
+/* Rows that went in and came out, stage by stage, from what the layers ran and what the store
+ * holds. Pure function of both. */
+#include "prefill-worker/account.h"
+
+#include "model/net/kv_packed.h"
+
+/* Rows that a layer holds in all heads, packed ones too. */
+static uint64_t held(const fv_kv *kv, int32_t layer) {
+    const fv_kv_packed *packed = fv_kv_packed_at(kv, layer);
+    int32_t n_kv = fv_kv_get_shape(kv)->n_kv;
+    uint64_t rows = packed ? (uint64_t)packed->n_alive * (uint64_t)n_kv : 0;
+    for (int32_t g = 0; g < n_kv; g++)
+        for (int seg = 0; seg < FV_N_SEG; seg++)
+            rows += (uint64_t)fv_kv_len(kv, layer, g, (fv_kv_segment)seg);
+    return rows;
+}
+
+static void add(fv_account_stage *s, uint64_t in, uint64_t out, bool acted) {
+    s->rows_in += in;
+    s->rows_out += out;
+    s->n_layer += acted;
+}
+
+void fv_account_take(const fv_plan *plan, const int32_t *visual_rows, const fv_kv *kv,
+                     fv_account *out) {
+    fv_account a = {.stage = {{0}}};
+    const fv_choice *stage = plan->policy.stage;
+    uint64_t n_kv = (uint64_t)plan->shape.n_kv, all = n_kv * (uint64_t)plan->shape.n_visual;
+    for (int32_t l = 0; l < plan->shape.n_layer; l++) {
+        uint64_t visual = n_kv * (uint64_t)visual_rows[l], kept = held(kv, l);
+        uint64_t ran = visual + n_kv * (uint64_t)plan->shape.n_text;
+        if (stage[FV_STAGE_PRUNE].method) add(&a.stage[FV_STAGE_PRUNE], all, visual, visual < all);
+        if (stage[FV_STAGE_SELECT].method) add(&a.stage[FV_STAGE_SELECT], ran, kept, kept != ran);
+        if (stage[FV_STAGE_PACK].method && fv_kv_packed_at(kv, l))
+            add(&a.stage[FV_STAGE_PACK], visual, visual, true);
+    }
+    *out = a;
+}
