@@ -27,6 +27,7 @@ struct fv_local_run {
     int32_t visual_rows[FV_PLAN_MAX_LAYERS];
     fv_kept_watch *watch; /* if somebody asks; in the arena */
     fv_arena arena;
+    fv_pack_report packed;
     fv_kv *kv;            /* on the prefill side, until it was sent */
     fv_received received; /* on the decode side, after that */
     fv_sequence *seq;
@@ -124,7 +125,8 @@ static fv_status prefill(fv_local *l, run *const *who, int32_t n) {
             .visual_mass = r->hooks.visual_mass ? r->mass : NULL,
             .visual_rows = r->visual_rows,
             .ranked = r->watch ? fv_kept_ranked : NULL,
-            .ranked_user = r->watch};
+            .ranked_user = r->watch,
+            .packed = &r->packed};
     }
     fv_prefill_options opt = {.chunk = l->opt.chunk};
     FV_TRY(fv_prefill_run(l->dec, req, n, &opt, l->logits));
@@ -223,6 +225,7 @@ static fv_status first_token(run *r, const float *logits) {
 /* The first token is the prefill side's; the others come from what the decode side received. */
 static fv_status begin_answer(run *r, const float *logits) {
     r->report.transport = "none";
+    if (r->packed.status != FV_OK) return FV_FAIL(r->packed.status, "%s", r->packed.text);
     FV_TRY(note_prefilled(r));
     FV_TRY(first_token(r, logits));
     r->state = OVER;

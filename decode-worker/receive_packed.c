@@ -41,6 +41,16 @@ static fv_refusal check_blocks(const fv_landing *l, const fv_kv_packed_form *f) 
     return FV_REFUSED_NONE;
 }
 
+/* The rows are in the order of their rank inside each block. */
+static fv_refusal check_ranks(const fv_landing *l, const fv_kv_packed_form *f) {
+    for (int32_t a = 0; f->rank && a < f->n_anchor; a++)
+        for (int32_t j = f->first[a]; j < f->first[a + 1]; j++)
+            if (f->rank[j] < 0 || f->rank[j] >= f->n ||
+                (j > f->first[a] && f->rank[j] <= f->rank[j - 1]))
+                return malformed(l, "its rows are not in the order of their rank");
+    return FV_REFUSED_NONE;
+}
+
 /* Each is an image row of the prompt, and none comes twice. */
 static fv_refusal check_rows(const fv_landing *l, const fv_kv_packed_form *f) {
     uint8_t *seen = calloc(1, (size_t)l->got.n);
@@ -78,6 +88,7 @@ static fv_refusal check_form(const fv_landing *l, const fv_kv_packed_form *f, ui
     }
     FV_ADMIT(check_leader(l, f));
     FV_ADMIT(check_blocks(l, f));
+    FV_ADMIT(check_ranks(l, f));
     return check_rows(l, f);
 }
 
@@ -101,6 +112,7 @@ fv_refusal fv_landing_take_packed(fv_landing *l, const fv_section *s) {
                            .pos = w.pos,
                            .first = w.first,
                            .anchor = w.anchored ? w.anchor : NULL,
+                           .rank = w.ranked ? w.rank : NULL,
                            .leader = w.leader > INT32_MAX ? -1 : (int32_t)w.leader};
     uint64_t bytes;
     FV_ADMIT(check_form(l, &f, &bytes));
@@ -129,8 +141,9 @@ fv_refusal fv_landing_fill_factor(fv_landing *l, uint64_t offset, const void *p,
 
 fv_refusal fv_landing_take_importance(fv_landing *l) {
     fv_kv_packed *p = fv_kv_packed_at(l->got.kv, l->layer);
-    fv_status st = fv_kv_packed_observe(p);
+    fv_status st = fv_kv_packed_observe(l->got.kv, p);
     if (st != FV_OK) return fv_refusal_of(st);
     memcpy(p->importance, l->payload, (size_t)p->rows.n * sizeof *p->importance);
+    p->observed = p->stale = true;
     return FV_REFUSED_NONE;
 }

@@ -61,6 +61,7 @@ fv_status fv_stepper_run(fv_stepper *st, const fv_step_seq *seq, int32_t n_seq, 
                                     .pos = pos + at,
                                     .seg = seg + at,
                                     .wanted = seq[b].partial ? 0 : 1,
+                                    .observe = seq[b].expand != NULL,
                                     .n = fv_kv_n(seq[b].kv)};
         n_whole += pass_seq[b].wanted;
     }
@@ -68,6 +69,10 @@ fv_status fv_stepper_run(fv_stepper *st, const fv_step_seq *seq, int32_t n_seq, 
     FV_TRY(rows_for(st, rows, &pass.x));
     FV_TRY(fv_decoder_embed(st->dec, ids, rows, pass.x));
     const fv_text_config *cfg = fv_decoder_config(st->dec);
+    for (int32_t b = 0; b < n_seq; b++)
+        if (seq[b].expand) FV_TRY(fv_expand_regroup(seq[b].kv, seq[b].expand));
     FV_TRY(fv_decoder_layers(st->dec, &pass, 0, cfg->n_layer));
+    for (int32_t b = 0; b < n_seq; b++)
+        if (seq[b].expand && !seq[b].partial) FV_TRY(fv_expand_end_turn(seq[b].kv, seq[b].expand));
     return n_whole ? fv_decoder_logits(st->dec, pass.out, logits) : FV_OK;
 }

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "policy/packed_shape.h"
 #include "policy/plan/contribute.h"
 
 /* In the order of fv_policy_methods: both come from methods.def. */
@@ -32,15 +33,23 @@ fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_p
 fv_plan_bytes fv_plan_count(const fv_plan *plan) {
     const fv_plan_shape *s = &plan->shape;
     uint64_t row = 2 * (uint64_t)s->d_head * (uint64_t)s->bytes_value;
+    uint64_t packed = 0;
     int64_t held = 0, visual = 0;
-    for (int32_t l = 0; l < s->n_layer; l++)
+    for (int32_t l = 0; l < s->n_layer; l++) {
+        packed += fv_plan_packed_bytes(plan, l);
         for (int32_t g = 0; g < s->n_kv; g++) {
+            if (plan->pack[l].rank[FV_PACKED_V]) {
+                held += s->n_text; /* packed layers never meet a select stage */
+                continue;
+            }
             int32_t ran = plan->visual[l] + s->n_text;
             int32_t kept = plan->select ? plan->select(plan, l, g) : ran;
             int32_t n = plan->visual[l], most = n + (n < plan->twice ? n : plan->twice);
             held += kept;
             visual += kept < most ? kept : most;
         }
+    }
     uint64_t raw = (uint64_t)s->n_layer * (uint64_t)s->n_kv * (uint64_t)(s->n_visual + s->n_text);
-    return (fv_plan_bytes){row * raw, row * (uint64_t)held, row * (uint64_t)visual};
+    return (fv_plan_bytes){row * raw, row * (uint64_t)held + packed,
+                           row * (uint64_t)visual + packed};
 }

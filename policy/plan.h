@@ -45,6 +45,11 @@ typedef struct fv_plan fv_plan;
 /* Rows that a KV head of a layer keeps; at most as many as the layer ran. */
 typedef int32_t (*fv_plan_rows_fn)(const fv_plan *plan, int32_t layer, int32_t head);
 
+/* How a layer's visual rows are stored: raw, or as the factors of kernels/packed.h. */
+typedef struct fv_plan_pack {
+    int32_t rank[2], rank2[2]; /* of keys and values, at most; 0: raw. R2 = R: one plane */
+} fv_plan_pack;
+
 struct fv_plan {
     fv_plan_shape shape;
     fv_policy policy; /* what was asked for */
@@ -57,6 +62,11 @@ struct fv_plan {
     int32_t twice;     /* rows of a segment that a KV head may hold twice, by the select stage */
     float decode_n;    /* n of n-softmax in the answer's attention; 0: softmax */
     bool exact_counts; /* no count depends on data; if not, they are upper bounds */
+    fv_plan_pack pack[FV_PLAN_MAX_LAYERS];
+    uint8_t pack_bits;
+    bool packs;        /* some layer is packed */
+    bool first_packed; /* and the first token comes from factors as well */
+    bool observes;     /* packed rows have an importance, which begins with the prompt's last row */
     /* Why a stage that was asked for does nothing on this request; empty when it does. */
     char note[FV_N_STAGE][FV_PLAN_NOTE_MAX];
 };

@@ -29,6 +29,7 @@ typedef struct prefill {
     fv_buf last;           /* [n_req, d] hidden states behind the last rows */
     float **attention;     /* [n_req] a tapped layer's last row over visual rows, mean over heads */
     fv_select_sums **sums; /* [n_req] [layers of the group] what the select stage chooses by */
+    fv_rope rope;
     fv_arena arena;
     fv_arena group; /* what a group of layers leaves for its end */
 } prefill;
@@ -343,6 +344,18 @@ static void count_visual(const prefill *p, int32_t b, int32_t l0, int32_t l1) {
     for (int32_t l = l0; l < l1; l++) out[l] = n;
 }
 
+/* Layers below n_layer have all that they will have: they are packed, where the plan says so. */
+static fv_status pack_layers(prefill *p, int32_t n_layer) {
+    for (int32_t b = 0; b < p->n_req; b++) {
+        const fv_prefill_request *req = &p->req[b];
+        assert(!req->plan->packs || req->packed);
+        if (req->plan->packs)
+            FV_TRY(fv_pack_run(req->plan, fv_decoder_backend(p->dec), &p->rope, req->kv, n_layer,
+                               req->packed));
+    }
+    return FV_OK;
+}
+
 static fv_status run_group(prefill *p, int32_t l0, int32_t l1) {
     for (int32_t b = 0; b < p->n_req; b++) count_visual(p, b, l0, l1);
     for (int32_t b = 0; b < p->n_req; b++)
@@ -357,6 +370,7 @@ static fv_status run_group(prefill *p, int32_t l0, int32_t l1) {
     FV_TRY(be->ops->sync(be));
     for (int32_t b = 0; b < p->n_req; b++)
         FV_TRY(fv_select_run(p->req[b].plan, p->req[b].kv, l0, l1, p->sums[b]));
+    FV_TRY(pack_layers(p, l1));
     return FV_OK;
 }
 
@@ -412,6 +426,7 @@ fv_status fv_prefill_run(fv_decoder *dec, const fv_prefill_request *req, int32_t
                          const fv_prefill_options *opt, float *logits) {
     prefill p = {
         .dec = dec, .req = req, .opt = opt, .n_req = n, .d = fv_decoder_config(dec)->d_model};
+    fv_rope_init(&p.rope, &fv_decoder_config(dec)->rope, fv_decoder_config(dec)->d_head);
     fv_status st = run(&p, logits);
     fv_buf_free(&p.x[0]);
     fv_buf_free(&p.x[1]);

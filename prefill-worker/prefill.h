@@ -9,7 +9,7 @@
  * then, and can be sent while later layers are computed. Neither the chunk size nor the group size
  * nor the other prompts of the batch change a bit of any result. */
 #include "model/net/decoder.h"
-#include "policy/plan.h"
+#include "prefill-worker/pack.h"
 
 typedef struct fv_prefill_request {
     int32_t n;           /* prompt rows, images expanded */
@@ -29,6 +29,9 @@ typedef struct fv_prefill_request {
     fv_status (*ranked)(void *user, int32_t layer, const float *attention, const int32_t *pos,
                         int32_t n);
     void *ranked_user;
+    /* What the pack stage did; the caller's, {0}, and needed where the plan packs. A request whose
+     * rows cannot be packed says so there, and is to be given up; the others go on. */
+    fv_pack_report *packed;
 } fv_prefill_request;
 
 typedef struct fv_prefill_options { /* {0} is fine */

@@ -3,6 +3,7 @@
 
 /* PRUNE: which visual rows go on, where the plan lets some leave. One file per method in
  * prune/, one row each in policy/methods.def; prune.c makes the table from those rows. */
+#include "common/top.h"
 #include "policy/plan.h"
 
 typedef struct fv_prune_context {
@@ -30,9 +31,10 @@ const fv_prune_method *fv_prune_find(const char *name);
  * mean [n]. Heads are summed in order, in double. */
 void fv_prune_head_mean(const float *p, int32_t n_head, int32_t n_key, int32_t n, float *mean);
 
-/* The choice that most methods make: the `keep` rows of highest score, 0..n, as ascending indices.
- * Among equals the lower index stays; a NaN is lower than any number. */
-void fv_prune_top(const float *score, int32_t n, int32_t keep, int32_t *kept);
+/* The choice that most methods make: the `keep` rows of highest score (common/top.h). */
+static inline void fv_prune_top(const float *score, int32_t n, int32_t keep, int32_t *kept) {
+    fv_top(score, n, keep, kept);
+}
 
 /* The whole of such a method whose score is ctx->attention. */
 fv_status fv_prune_by_attention(const fv_prune_context *ctx, int32_t *kept);

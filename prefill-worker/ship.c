@@ -263,10 +263,12 @@ static fv_wire_packed describe(const fv_kv_packed *p) {
                         .n_anchor = (uint32_t)p->rows.n_anchor,
                         .leader = (uint32_t)p->leader,
                         .anchored = p->anchor != NULL,
-                        .importance = p->importance != NULL,
+                        .importance = p->observed,
                         .first = p->first,
                         .anchor = p->anchor,
-                        .pos = p->pos};
+                        .pos = p->pos,
+                        .ranked = p->rank != NULL,
+                        .rank = p->rank};
     for (int k = 0; k < 2; k++) {
         const fv_packed_shape *shape = &p->part[k].shape;
         w.part[k].rank = (uint32_t)shape->rank;
@@ -306,7 +308,7 @@ static fv_status send_packed(fv_ship *s, int32_t layer, const fv_kv_packed *p) {
     if (p->leader == layer) FV_TRY(send_factor(s, layer, p, FV_PACKED_K));
     FV_TRY(send_factor(s, layer, p, FV_PACKED_V));
     s->rows += w.n;
-    if (!p->importance) return FV_OK;
+    if (!p->observed) return FV_OK;
     section = packed_section(FV_SECTION_IMPORTANCE, layer, p);
     section.dtype = FV_WIRE_F32;
     fv_piece importance = {p->importance, (size_t)w.n * sizeof *p->importance};

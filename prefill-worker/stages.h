@@ -10,6 +10,7 @@
 #include "prefill-worker/prefill.h" /* rows -> decoder layers -> KV store and first logits */
 #include "prefill-worker/prune.h"   /*   between layers: visual rows that go no further */
 #include "prefill-worker/select.h"  /*   behind layers: KV rows that stay, per layer and head */
+#include "prefill-worker/pack.h"    /*   behind layers: visual rows as low-rank factors */
 #include "prefill-worker/ship.h"    /* KV store -> sections -> transport */
 /* clang-format on */
 

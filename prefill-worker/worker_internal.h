@@ -78,6 +78,7 @@ typedef struct fv_task {
     int32_t max_tokens; /* of the answer, what was replayed included */
     fv_status lost;     /* its hand-off, while the batch was computed: `text` says why */
     fv_kv *kv;
+    fv_pack_report packed;
     size_t bytes_peak; /* of KV, until its rows have left */
     fv_ship *ship;
     fv_transport *transport; /* borrowed from the peer; NULL: handed to nobody */

@@ -206,6 +206,11 @@ static fv_status send_layers(fv_task *t, int32_t n_layer) {
     return fv_ship_layers(t->ship, n_layer);
 }
 
+/* Whether its rows could be packed, as far as that was tried. */
+static fv_status packed_well(const fv_task *t) {
+    return t->packed.status == FV_OK ? FV_OK : FV_FAIL(t->packed.status, "%s", t->packed.text);
+}
+
 /* Layers below n_layer are final. A hand-off that is lost now ends with its batch, and a batch that
  * nobody waits for any more ends at once. */
 static fv_status send_final(void *user, int32_t n_layer) {
@@ -215,7 +220,8 @@ static fv_status send_final(void *user, int32_t n_layer) {
         fv_task *t = b->task[i];
         if (cancelled(t) || t->lost != FV_OK) continue;
         if (t->ship) fv_moment_reached(FV_MOMENT_PREFILL_COMPUTING);
-        if (t->ship) t->lost = send_layers(t, n_layer);
+        t->lost = packed_well(t);
+        if (t->lost == FV_OK && t->ship) t->lost = send_layers(t, n_layer);
         if (t->lost != FV_OK) snprintf(t->text, sizeof t->text, "%s", fv_last_error());
         n_wanted += t->lost == FV_OK;
     }
@@ -246,7 +252,8 @@ static fv_status prefill(fv_prefill_worker *w, fv_task **batch, int32_t n) {
             .kv = t->kv,
             .visual_rows = t->visual_rows,
             .ranked = t->watch ? fv_kept_ranked : NULL,
-            .ranked_user = t->watch};
+            .ranked_user = t->watch,
+            .packed = &t->packed};
         if (!t->probe) rows += (uint64_t)t->prompt.n;
     }
     batch_tasks tasks = {batch, n};
@@ -320,6 +327,7 @@ static bool run_batch(fv_prefill_worker *w) {
     for (int32_t i = 0; i < n; i++) {
         fv_task *t = batch[i];
         fv_status mine = t->lost == FV_OK ? st : FV_FAIL(t->lost, "%s", t->text);
+        if (mine == FV_OK) mine = packed_well(t);
         if (mine == FV_OK) mine = take_token(t, w->line.logits + (size_t)i * vocab);
         if (mine != FV_OK)
             end_task(t, mine);

@@ -142,29 +142,36 @@ fv_refusal fv_wire_prompt_get(const uint8_t *p, size_t n, fv_wire_prompt *out) {
 
 /* ---- PACK ------------------------------------------------------------------------------ */
 
-enum { PACKED_FIXED = 40, PACKED_ANCHORED = 1, PACKED_IMPORTANCE = 2 };
+enum { PACKED_FIXED = 40, PACKED_ANCHORED = 1, PACKED_IMPORTANCE = 2, PACKED_RANKED = 4 };
 
 size_t fv_wire_packed_bytes(uint32_t n, uint32_t n_anchor) {
-    return PACKED_FIXED + 4 * ((size_t)n + 2 * (size_t)n_anchor + 1);
+    return PACKED_FIXED + 4 * (2 * ((size_t)n + (size_t)n_anchor) + 1);
 }
 
-/* Anchors have their place also where all are 0, so that the length follows from two numbers. */
+static void put_or_zero(uint8_t **out, const void *from, uint32_t n) {
+    if (from)
+        fv_put_bytes(out, from, (size_t)n * 4);
+    else
+        for (uint32_t i = 0; i < n; i++) fv_put_u32(out, 0);
+}
+
+/* Anchors and ranks have their place also where there are none, so that the length follows from two
+ * numbers. */
 void fv_wire_packed_put(const fv_wire_packed *w, uint8_t *out) {
     fv_put_u32(&out, w->n);
     fv_put_u32(&out, w->n_anchor);
     fv_put_u32(&out, w->leader);
-    fv_put_u32(&out, (w->anchored ? PACKED_ANCHORED : 0) | (w->importance ? PACKED_IMPORTANCE : 0));
+    fv_put_u32(&out, (w->anchored ? PACKED_ANCHORED : 0) | (w->importance ? PACKED_IMPORTANCE : 0) |
+                         (w->ranked ? PACKED_RANKED : 0));
     for (int k = 0; k < 2; k++) {
         fv_put_u32(&out, w->part[k].rank);
         fv_put_u32(&out, w->part[k].rank2);
         fv_put_u32(&out, w->part[k].bits);
     }
     fv_put_bytes(&out, w->first, ((size_t)w->n_anchor + 1) * 4);
-    if (w->anchored)
-        fv_put_bytes(&out, w->anchor, (size_t)w->n_anchor * 4);
-    else
-        for (uint32_t a = 0; a < w->n_anchor; a++) fv_put_u32(&out, 0);
+    put_or_zero(&out, w->anchored ? w->anchor : NULL, w->n_anchor);
     fv_put_bytes(&out, w->pos, (size_t)w->n * 4);
+    put_or_zero(&out, w->ranked ? w->rank : NULL, w->n);
 }
 
 fv_refusal fv_wire_packed_get(const uint8_t *p, size_t n, fv_wire_packed *out) {
@@ -180,14 +187,16 @@ fv_refusal fv_wire_packed_get(const uint8_t *p, size_t n, fv_wire_packed *out) {
         w.part[k].bits = fv_get_u32(&p);
     }
     if (n != fv_wire_packed_bytes(w.n, w.n_anchor) ||
-        flags & ~(uint32_t)(PACKED_ANCHORED | PACKED_IMPORTANCE))
+        flags & ~(uint32_t)(PACKED_ANCHORED | PACKED_IMPORTANCE | PACKED_RANKED))
         return FV_REFUSE(MALFORMED, "section PACK has %zu bytes for %u rows in %u blocks", n, w.n,
                          w.n_anchor);
     w.anchored = flags & PACKED_ANCHORED;
     w.importance = flags & PACKED_IMPORTANCE;
     w.first = p;
     w.anchor = p + ((size_t)w.n_anchor + 1) * 4;
+    w.ranked = flags & PACKED_RANKED;
     w.pos = p + (2 * (size_t)w.n_anchor + 1) * 4;
+    w.rank = p + (2 * (size_t)w.n_anchor + 1 + w.n) * 4;
     *out = w;
     return FV_REFUSED_NONE;
 }

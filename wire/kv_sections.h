@@ -79,12 +79,14 @@ typedef struct fv_wire_packed {
     uint32_t leader;      /* whose keys: this layer, or one before */
     bool anchored;        /* keys are rotated to their block's anchor */
     bool importance;      /* IMPO follows */
+    bool ranked;          /* rows are let go in the order of their rank */
     struct {
         uint32_t rank, rank2, bits;
     } part[2];          /* keys, values */
     const void *first;  /* i32 [n_anchor + 1], perhaps unaligned */
     const void *anchor; /* i32 [n_anchor] when anchored */
     const void *pos;    /* i32 [n] */
+    const void *rank;   /* i32 [n] when ranked */
 } fv_wire_packed;
 
 /* Of one with so many rows and blocks; they stand in the section's dims 0 and 1. */

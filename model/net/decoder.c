@@ -265,8 +265,10 @@ static fv_status attend(fv_decoder *dec, const fv_pass *pass, const fv_pass_tabl
                       .n_seq = pass->n_seq,
                       .scale = 1.0f / sqrtf((float)dec->cfg->d_head),
                       .seqs = seqs};
+    if (!a.lse.data && t->packed.any) a.lse = fv_tensor_rows(t->packed.lse, 0, q.rows);
     FV_TRY(dec->be->ops->attention(dec->be, &a));
-    return fv_taps_read(&t->taps, dec->be, pass, l, &a);
+    FV_TRY(fv_taps_read(&t->taps, dec->be, pass, l, &a));
+    return fv_packed_pass_attend(&t->packed, dec->be, &dec->rope, pass, l, &a);
 }
 
 static fv_status ffn(fv_decoder *dec, const fv_text_layer *w, const layer_scratch *s, fv_tensor x) {

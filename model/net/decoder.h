@@ -16,6 +16,9 @@
  * borrows use the queries and keys that the same rows had in the leader, and compute values only. A
  * pass may carry sequences of different leaders.
  *
+ * A layer whose store is packed (kv_packed.h) adds what its factors contribute to the attention on
+ * raw rows; such a layer can have no taps and no shares.
+ *
  * One thread owns a decoder. */
 #include "model/config.h"
 #include "model/net/kv.h"
@@ -60,6 +63,7 @@ typedef struct fv_pass_seq {
     int32_t wanted;     /* how many of its last rows are wanted out of the last layer */
     int32_t n_tap;
     const fv_pass_tap *tap; /* [n_tap] */
+    bool observe;           /* packed rows note what the rows of this pass pay them (expand.h) */
     float n;                /* of n-softmax in every layer, 0: the softmax */
     /* Per layer NULL, or [n_rows] fv_attn_share: what becomes of each row's attention on visual
      * keys; with n = 0. NULL: nothing in any layer. */

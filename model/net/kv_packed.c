@@ -25,7 +25,7 @@ static void packed_free(fv_kv *kv, fv_kv_packed *p) {
     for (int k = 0; k < 2; k++) fv_kv_memory_give(kv, &p->part_buf[k]);
     fv_buf_free(&p->rows_buf);
     fv_buf_free(&p->angle_buf);
-    free(p->importance);
+    fv_buf_free(&p->importance_buf);
     free(p->host);
     free(p);
 }
@@ -36,17 +36,18 @@ void fv_kv_packed_drop(fv_kv *kv, int32_t layer) {
     *slot = NULL;
 }
 
-/* Host arrays, one after the other: pos, first, alive, anchor, group. */
+/* Host arrays, one after the other: pos, first, alive, anchor, rank, group. */
 static fv_status host_arrays(fv_kv_packed *p, int32_t n, int32_t n_anchor) {
     size_t rows = (size_t)n, blocks = (size_t)n_anchor;
-    size_t ints = rows + (blocks + 1) + blocks + blocks;
+    size_t ints = 2 * rows + 3 * blocks + 1;
     p->host = calloc(1, ints * sizeof(int32_t) + rows);
     if (!p->host) return FV_FAIL(FV_ENOMEM, "out of memory for %d packed rows", n);
     p->pos = p->host;
     p->first = p->pos + rows;
     p->alive = p->first + blocks + 1;
     p->anchor = p->alive + blocks;
-    p->group = (uint8_t *)(p->anchor + blocks);
+    p->rank = p->anchor + blocks;
+    p->group = (uint8_t *)(p->rank + rows);
     return FV_OK;
 }
 
@@ -91,7 +92,11 @@ static fv_status fill(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_k
         memcpy(p->anchor, f->anchor, blocks * sizeof *p->anchor);
     else
         p->anchor = NULL;
-    p->n_alive = f->n;
+    if (f->rank)
+        memcpy(p->rank, f->rank, rows * sizeof *p->rank);
+    else
+        p->rank = NULL;
+    p->n_alive = p->n_first = f->n;
     p->leader = f->leader;
     FV_TRY(device_arrays(kv, p, f->n, f->n_anchor));
     if (owns_keys(p, layer))
@@ -136,10 +141,14 @@ fv_status fv_kv_packed_angles(fv_kv *kv, fv_kv_packed *p, const fv_rope *rope) {
     return st;
 }
 
-fv_status fv_kv_packed_observe(fv_kv_packed *p) {
+fv_status fv_kv_packed_observe(fv_kv *kv, fv_kv_packed *p) {
     if (p->importance) return FV_OK;
-    p->importance = calloc((size_t)p->rows.n, sizeof *p->importance);
-    return p->importance ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for importance");
+    size_t n = (size_t)p->rows.n;
+    FV_TRY(fv_buf_alloc(fv_kv_get_device(kv), 2 * n * sizeof(float), FV_BUF_DEVICE,
+                        &p->importance_buf));
+    p->importance = p->importance_buf.data;
+    p->turn = p->importance + n;
+    return FV_OK;
 }
 
 /* Behind pos, first and alive: see device_arrays. */
@@ -180,6 +189,21 @@ fv_status fv_kv_packed_shorten(fv_kv *kv, int32_t layer, const int32_t *alive) {
     return FV_OK;
 }
 
+fv_status fv_kv_packed_shrink(fv_kv *kv, int32_t layer, int32_t v) {
+    const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
+    assert(p->rank);
+    int32_t *alive = malloc((size_t)p->rows.n_anchor * sizeof *alive);
+    if (!alive) return FV_FAIL(FV_ENOMEM, "out of memory to let packed rows go");
+    for (int32_t a = 0; a < p->rows.n_anchor; a++) {
+        int32_t left = p->alive[a];
+        while (left > 0 && p->rank[p->first[a] + left - 1] >= v) left--;
+        alive[a] = left;
+    }
+    fv_status st = fv_kv_packed_shorten(kv, layer, alive);
+    free(alive);
+    return st;
+}
+
 /* The part with fewer rows. What it was is set by first, so that a pool that is full to the last
  * byte does not stand in the way of giving some back. */
 static fv_status part_keep(fv_kv *kv, fv_kv_packed *p, int kind, const int32_t *idx, int32_t n) {
@@ -213,7 +237,10 @@ static fv_status rows_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32
             assert(idx[j] < was.first[a] + was.alive[a]);
             p->pos[j] = was.pos[idx[j]];
             p->group[j] = was.group[idx[j]];
-            if (p->importance) p->importance[j] = was.importance[idx[j]];
+            if (was.rank) p->rank[j] = was.rank[idx[j]];
+            if (!p->importance) continue;
+            p->importance[j] = was.importance[idx[j]];
+            p->turn[j] = was.turn[idx[j]];
         }
         if (j == from) continue;
         if (was.anchor) p->anchor[n_anchor] = was.anchor[a];
@@ -222,7 +249,9 @@ static fv_status rows_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32
     }
     p->first[n_anchor] = n;
     p->n_alive = n;
+    p->stale = p->observed;
     if (!was.anchor) p->anchor = NULL;
+    if (!was.rank) p->rank = NULL;
     free(was.host);
     fv_buf_free(&p->rows_buf);
     fv_buf_free(&p->angle_buf); /* angles are worked out anew */

@@ -27,6 +27,8 @@ typedef struct fv_kv_packed_form {
     const int32_t *pos;    /* [n] in the order of kernels/packed.h */
     const int32_t *first;  /* [n_anchor + 1] */
     const int32_t *anchor; /* [n_anchor] the blocks' anchor positions; NULL: all are 0 (K1) */
+    const int32_t *rank;   /* [n] the order in which rows are let go: a row's rank is below v while
+                            * v rows are left; ascending inside a block. NULL: they are not ranked */
     int32_t leader;        /* whose keys: the layer itself, or a packed layer before it */
 } fv_kv_packed_form;
 
@@ -34,14 +36,21 @@ typedef struct fv_kv_packed {
     fv_packed_part part[2];
     fv_packed_rows rows; /* what kernels are given; the arrays are on the store's device */
     /* the same on the host */
-    int32_t *pos, *first, *alive, *anchor; /* anchor NULL: all are 0 */
-    uint8_t *group;                        /* [n] */
-    float *importance;                     /* [n] what expand reads; NULL: nothing was observed */
-    int32_t n_alive;                       /* rows that count */
+    int32_t *pos, *first, *alive;
+    int32_t *anchor, *rank; /* as in the form, or NULL */
+    uint8_t *group;         /* [n] */
+    int32_t n_alive;        /* rows that count */
+    int32_t n_first;        /* rows there were when the layer was packed */
+    /* What the rows are paid (expand.h), on the store's device; NULL: nobody asks. */
+    float *importance; /* [n] */
+    float *turn;       /* [n] the mean over the rows of this turn, */
+    int32_t n_turn;    /* so many of which have run */
+    bool observed;     /* importance holds something */
+    bool stale;        /* and is newer than the groups */
     int32_t leader;
     /* private */
     fv_buf part_buf[2];
-    fv_buf rows_buf, angle_buf;
+    fv_buf rows_buf, angle_buf, importance_buf;
     void *host;
 } fv_kv_packed;
 
@@ -57,8 +66,8 @@ fv_status fv_kv_pack(fv_kv *kv, int32_t layer, const fv_kv_packed_form *form, fv
 /* Angles of the anchors, which attention needs: worked out once, and then kept. */
 fv_status fv_kv_packed_angles(fv_kv *kv, fv_kv_packed *p, const fv_rope *rope);
 
-/* Room for importance [n], all 0. Nothing happens when there is some. */
-fv_status fv_kv_packed_observe(fv_kv_packed *p);
+/* Room for importance [n], from now on. Nothing happens when there is some. */
+fv_status fv_kv_packed_observe(fv_kv *kv, fv_kv_packed *p);
 
 /* group[] was changed on the host: brings it to the device. */
 fv_status fv_kv_packed_regroup(fv_kv *kv, fv_kv_packed *p);
@@ -66,6 +75,9 @@ fv_status fv_kv_packed_regroup(fv_kv *kv, fv_kv_packed *p);
 /* Rows are let go without anything moving: the first alive[a] of each anchor block [n_anchor]
  * still count. None may come back. */
 fv_status fv_kv_packed_shorten(fv_kv *kv, int32_t layer, const int32_t *alive);
+
+/* The same by rank: of rows that are ranked, those of rank below v still count. */
+fv_status fv_kv_packed_shrink(fv_kv *kv, int32_t layer, int32_t v);
 
 /* Lays the parts anew with rows idx[0 .. n), ascending, of those that count, which keep their
  * bits; n = 0 leaves the layer without visual rows. Memory of the others goes back to the pool.

@@ -142,6 +142,7 @@ fv_status fv_pass_tables_make(const fv_pass *pass, int32_t l0, int32_t l1, int32
         FV_TRY(seq_slots(&pass->seq[b], b, row0, arena, t));
         FV_TRY(seq_queries(&pass->seq[b], b, row0, arena, t));
     }
+    FV_TRY(fv_packed_pass_make(pass, l0, l1, arena, &t->packed));
     return make_sets(pass, l0, l1, n_layer, arena, t);
 }
 
@@ -149,7 +150,8 @@ fv_status fv_pass_tables_make(const fv_pass *pass, int32_t l0, int32_t l1, int32
 
 size_t fv_pass_tables_bytes(const fv_text_config *cfg, const fv_pass *pass, const fv_pass_tables *t,
                             const fv_rope *rope) {
-    size_t bytes = 2 * fv_workspace_need(FV_F32, t->n_rows, rope->half) + fv_taps_bytes(cfg, pass);
+    size_t bytes = 2 * fv_workspace_need(FV_F32, t->n_rows, rope->half) + fv_taps_bytes(cfg, pass) +
+                   fv_packed_pass_bytes(cfg, pass, &t->packed, t->n_rows);
     for (int32_t i = 0; i < t->n_set; i++)
         bytes += 2 * fv_workspace_need(FV_F32, t->set[i].n, rope->half);
     return bytes;
@@ -187,5 +189,6 @@ fv_status fv_pass_tables_put(const fv_text_config *cfg, const fv_pass *pass, fv_
                              const fv_rope *rope, fv_arena *arena, fv_workspace *ws) {
     FV_TRY(put_angles(t, rope, arena, ws));
     for (int32_t i = 0; i < t->n_set; i++) FV_TRY(put_set(t, rope, &t->set[i], ws));
+    fv_packed_pass_put(cfg, pass, &t->packed, t->n_rows, ws);
     return fv_taps_cut(ws, arena, cfg, pass, &t->taps);
 }

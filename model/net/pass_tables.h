@@ -5,6 +5,7 @@
  * must not see, and which rows compute queries and keys of their own. Inside model/net only. */
 #include "common/arena.h"
 #include "model/net/decoder.h"
+#include "model/net/packed_pass.h"
 #include "model/net/rope.h"
 #include "model/net/taps.h"
 #include "model/net/workspace.h"
@@ -33,6 +34,7 @@ typedef struct fv_pass_tables {
     int32_t (*seg_rows)[FV_N_SEG]; /* [n_seq] rows per segment */
     int32_t **seg_pos[FV_N_SEG];   /* [n_seq] positions of those rows */
     fv_taps taps;
+    fv_packed_pass packed;
     fv_row_set *set;            /* [n_set] */
     int32_t n_set, most;        /* most rows of a set that is not all */
     const fv_row_set **keys;    /* [l1 - l0] whose keys a layer computes, */

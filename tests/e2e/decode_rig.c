@@ -213,7 +213,9 @@ void prefill(handoff *h, const char *policy, int32_t max_tokens, int32_t n_more,
     need(fv_policy_parse(policy, &p));
     need(fv_plan_make(&p, &shape, &h->plan));
     need(fv_kv_open(p_pool, &h->kv));
-    fv_prefill_request req = {.n = h->n,
+    fv_pack_report packed = {0};
+    fv_prefill_request req = {.packed = &packed,
+                              .n = h->n,
                               .ids = h->ids,
                               .seg = h->seg,
                               .embeds = fv_tensor_of(embeds, FV_F32, VISUAL, d),

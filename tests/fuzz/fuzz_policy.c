@@ -72,11 +72,11 @@ static void check_plan(const fv_policy *p, unsigned choice) {
         expect(plan.edit[i].layer >= (i ? plan.edit[i - 1].layer : 0));
     }
     for (int32_t l = 0; l < shape.n_layer; l++)
-        expect(!plan.tap[l] || (plan.n_edit == 1 && plan.edit[0].layer == l + 1));
+        expect(!plan.tap[l] || plan.observes || (plan.n_edit == 1 && plan.edit[0].layer == l + 1));
     for (int32_t l = 0; l < shape.n_layer; l++)
         expect(plan.visual[l] >= 0 && plan.visual[l] <= shape.n_visual);
     fv_plan_bytes bytes = fv_plan_count(&plan);
-    expect(bytes.visual <= bytes.held && bytes.held <= bytes.raw);
+    expect(bytes.visual <= bytes.held && (bytes.held <= bytes.raw || plan.packs));
     expect(bytes.held == bytes.raw || !fv_policy_is_exact(p));
 }
 

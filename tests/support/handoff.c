@@ -188,7 +188,7 @@ static bool same_packed(const fv_kv_packed *a, const fv_kv_packed *b) {
     const fv_packed_rows *x = &a->rows, *y = &b->rows;
     size_t n = (size_t)x->n, blocks = (size_t)x->n_anchor;
     if (x->n != y->n || x->n_anchor != y->n_anchor || a->leader != b->leader ||
-        !a->anchor != !b->anchor || !a->importance != !b->importance)
+        !a->anchor != !b->anchor || a->observed != b->observed)
         return false;
     for (int k = 0; k < 2; k++) {
         const fv_packed_shape *s = &a->part[k].shape;
@@ -198,7 +198,7 @@ static bool same_packed(const fv_kv_packed *a, const fv_kv_packed *b) {
     }
     return memcmp(a->pos, b->pos, n * 4) == 0 && memcmp(a->first, b->first, blocks * 4 + 4) == 0 &&
            (!a->anchor || memcmp(a->anchor, b->anchor, blocks * 4) == 0) &&
-           (!a->importance || memcmp(a->importance, b->importance, n * sizeof(float)) == 0);
+           (!a->observed || memcmp(a->importance, b->importance, n * sizeof(float)) == 0);
 }
 
 bool same_store(fv_kv *a, fv_kv *b) {

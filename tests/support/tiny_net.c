@@ -140,7 +140,8 @@ fv_status tiny_prefill(tiny_net *net, tiny_prompt *p, int32_t n, int32_t chunk) 
             .visual_mass = p[b].visual_mass,
             .visual_rows = p[b].visual_rows,
             .ranked = p[b].watch ? fv_kept_ranked : NULL,
-            .ranked_user = p[b].watch};
+            .ranked_user = p[b].watch,
+            .packed = &p[b].packed};
     }
     fv_prefill_options opt = net->prefill;
     opt.chunk = chunk;

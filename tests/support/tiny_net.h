@@ -38,7 +38,8 @@ typedef struct tiny_prompt {
     float *embeds; /* [n_visual, d] */
     fv_plan plan;
     fv_kv *kv;
-    float *logits;        /* [vocab] */
+    float *logits; /* [vocab] */
+    fv_pack_report packed;
     float *visual_mass;   /* [N] where it goes, or NULL; the test's */
     int32_t *visual_rows; /* [N] likewise */
     fv_kept_watch *watch; /* told of rankings, or NULL; the test's */

@@ -106,7 +106,7 @@ Test(kv_packed, rows_that_leave_take_their_bytes_and_the_others_keep_their_bits)
         float before[VISUAL * RANK], after[VISUAL * RANK];
         start(&rig, &p, FV_F32, bits[b]);
         fv_kv_packed *two = fv_kv_packed_at(p.kv, 2);
-        cr_assert_eq(fv_kv_packed_observe(two), FV_OK);
+        cr_assert_eq(fv_kv_packed_observe(p.kv, two), FV_OK);
         for (int32_t j = 0; j < VISUAL; j++) two->importance[j] = (float)two->pos[j];
         fv_packed_read_u(&two->part[1], 0, VISUAL, before);
         int32_t idx[VISUAL], n = 0; /* of block 0 none, of block 1 the best three, of 4 all */
@@ -185,8 +185,9 @@ Test(kv_packed, packed_layers_arrive_bit_for_bit_and_as_large_as_they_were) {
         fv_received got;
         start(&rig, &p, dtypes[i % 3], bits[i / 3]);
         fv_kv_packed *one = fv_kv_packed_at(p.kv, 1);
-        cr_assert_eq(fv_kv_packed_observe(one), FV_OK);
+        cr_assert_eq(fv_kv_packed_observe(p.kv, one), FV_OK);
         for (int32_t j = 0; j < VISUAL; j++) one->importance[j] = number(j);
+        one->observed = true;
         pack(p.kv, 3, 3, false, bits[i / 3]);
         for (int32_t group = 0; group < 3; group++) {
             cr_assert_eq(rig_send(&rig, &p, MORE, group, &got, NULL), FV_OK, "%s", fv_last_error());

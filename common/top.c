@@ -1,0 +1,37 @@
+/* A choice without sorting and without memory. */
+#include "common/top.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* Floats as whole numbers of the same order, both zeros alike and NaN below all. */
+static uint32_t order_of(float f) {
+    uint32_t u;
+    if (f != f) return 0;
+    f += 0.0f; /* -0 becomes 0 */
+    memcpy(&u, &f, sizeof u);
+    return u >> 31 ? ~u : u | 0x80000000u;
+}
+
+/* Bit by bit from the top, the largest number that at least `keep` scores reach. No memory, no
+ * sort, and the rows come out in order. */
+static uint32_t threshold(const float *score, int32_t n, int32_t keep) {
+    uint32_t t = 0;
+    for (uint32_t bit = 0x80000000u; bit; bit >>= 1) {
+        int32_t reach = 0;
+        for (int32_t i = 0; i < n; i++) reach += order_of(score[i]) >= (t | bit);
+        if (reach >= keep) t |= bit;
+    }
+    return t;
+}
+
+void fv_top(const float *score, int32_t n, int32_t keep, int32_t *kept) {
+    assert(keep >= 0 && keep <= n);
+    uint32_t t = threshold(score, n, keep);
+    int32_t equal = keep; /* places left for scores that only just reach */
+    for (int32_t i = 0; i < n; i++) equal -= order_of(score[i]) > t;
+    for (int32_t i = 0, k = 0; i < n && k < keep; i++) {
+        uint32_t o = order_of(score[i]);
+        if (o > t || (o == t && equal-- > 0)) kept[k++] = i;
+    }
+}

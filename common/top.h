@@ -1,0 +1,18 @@
+#ifndef FOVEA_COMMON_TOP_H
+#define FOVEA_COMMON_TOP_H
+
+/* The largest of some numbers. Pure function, any thread. */
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The `keep` of n scores that are highest, 0..n, as ascending indices kept[keep]. Among equals the
+ * lower index stays; a NaN is lower than any number. */
+void fv_top(const float *score, int32_t n, int32_t keep, int32_t *kept);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

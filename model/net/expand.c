@@ -1,0 +1,82 @@
+/* Importance to groups, and to rows that leave. Choices are made on the host: a few hundred numbers
+ * per layer. */
+#include "model/net/expand.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "common/top.h"
+
+/* How many a share of n is, rounded up; 1e-9 as shares are not exact in binary. */
+static int32_t share_up(double share, int32_t n) {
+    double rows = ceil(share * n - 1e-9);
+    return rows < 0 ? 0 : rows > n ? n : (int32_t)rows;
+}
+
+/* idx[n_top]: the rows of highest importance among those that count, ascending. */
+static fv_status top_rows(const fv_kv_packed *p, int32_t n_top, int32_t *idx) {
+    float *score = malloc((size_t)p->rows.n * sizeof *score);
+    if (!score) return FV_FAIL(FV_ENOMEM, "out of memory for %d packed rows", p->rows.n);
+    for (int32_t a = 0; a < p->rows.n_anchor; a++)
+        for (int32_t j = p->first[a]; j < p->first[a + 1]; j++)
+            score[j] = j < p->first[a] + p->alive[a] ? p->importance[j] : NAN;
+    fv_top(score, p->rows.n, n_top, idx);
+    free(score);
+    return FV_OK;
+}
+
+static fv_status regroup(fv_kv *kv, fv_kv_packed *p, const fv_expand_rule *rule, int32_t *idx) {
+    int32_t n_full = share_up(rule->full, p->n_alive);
+    FV_TRY(top_rows(p, n_full, idx));
+    for (int32_t j = 0; j < p->rows.n; j++) p->group[j] = 1;
+    for (int32_t i = 0; i < n_full; i++) p->group[idx[i]] = 0;
+    p->stale = false;
+    return fv_kv_packed_regroup(kv, p);
+}
+
+fv_status fv_expand_regroup(fv_kv *kv, const fv_expand_rule *rule) {
+    for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer; l++) {
+        fv_kv_packed *p = fv_kv_packed_at(kv, l);
+        if (!p || !p->stale || !p->importance) continue;
+        int32_t *idx = malloc((size_t)p->rows.n * sizeof *idx);
+        fv_status st = idx ? regroup(kv, p, rule, idx)
+                           : FV_FAIL(FV_ENOMEM, "out of memory for %d packed rows", p->rows.n);
+        free(idx);
+        FV_TRY(st);
+    }
+    return FV_OK;
+}
+
+fv_status fv_expand_end_turn(fv_kv *kv, const fv_expand_rule *rule) {
+    for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer; l++) {
+        fv_kv_packed *p = fv_kv_packed_at(kv, l);
+        if (!p || !p->importance || p->n_turn == 0) continue;
+        float keep = p->observed ? (float)pow(rule->alpha, p->n_turn) : 0;
+        for (int32_t j = 0; j < p->rows.n; j++)
+            p->importance[j] = fmaf(keep, p->importance[j], (1 - keep) * p->turn[j]);
+        p->observed = true;
+        p->n_turn = 0;
+        p->stale = true;
+    }
+    return FV_OK;
+}
+
+static fv_status keep(fv_kv *kv, int32_t layer, int32_t n) {
+    const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
+    int32_t *idx = malloc(((size_t)n + 1) * sizeof *idx);
+    if (!idx) return FV_FAIL(FV_ENOMEM, "out of memory for %d packed rows", n);
+    fv_status st = top_rows(p, n, idx);
+    if (st == FV_OK) st = fv_kv_packed_keep(kv, layer, idx, n);
+    free(idx);
+    return st;
+}
+
+fv_status fv_expand_keep(fv_kv *kv, double share) {
+    for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer; l++) {
+        const fv_kv_packed *p = fv_kv_packed_at(kv, l);
+        if (!p || p->leader != l || !p->importance || !p->observed) continue;
+        int32_t n = share_up(share, p->n_first);
+        if (n < p->n_alive) FV_TRY(keep(kv, l, n));
+    }
+    return FV_OK;
+}

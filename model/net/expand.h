@@ -1,0 +1,37 @@
+#ifndef FOVEA_MODEL_NET_EXPAND_H
+#define FOVEA_MODEL_NET_EXPAND_H
+
+/* EXPAND: the rank at which each packed row is read follows what is paid to it (AttentionPack, CVPR
+ * 2026, section 3.3). Per layer and request every packed row j has an importance
+ *
+ *     I_j <- alpha^Tq I_j + (1 - alpha^Tq) (1 / Tq) sum of A_ij over the Tq rows i of a turn
+ *
+ * A the attention over all keys, mean over heads; it begins as what the prompt's last row paid. A
+ * turn is one row in plain decoding, and the rows of a question in a conversation. The
+ * ceil(full * n) rows of highest importance are read at full rank, the others at R2.
+ *
+ * The rows of a turn may come in several passes, cut as other requests leave room for: their mean
+ * is gathered row by row, and groups change between turns only. So what an answer says does not
+ * depend on whom it shares a batch with. (The authors' code has one grouping for a whole batch, and
+ * makes it once, behind the prompt.)
+ *
+ * The thread that owns the store. */
+#include "model/net/kv_packed.h"
+
+typedef struct fv_expand_rule {
+    double full;  /* share of the rows that count, rounded up */
+    double alpha; /* 0..1 */
+} fv_expand_rule;
+
+/* Groups of every packed layer whose importance has changed since. */
+fv_status fv_expand_regroup(fv_kv *kv, const fv_expand_rule *rule);
+
+/* The rows of a turn have all run: what was gathered becomes importance. */
+fv_status fv_expand_end_turn(fv_kv *kv, const fv_expand_rule *rule);
+
+/* Of every packed layer that had n rows at first, the ceil(share * n) of highest importance stay
+ * ("(E)" of the paper); layers that share keys keep those that are important to the one whose keys
+ * they are. What stays once stays. */
+fv_status fv_expand_keep(fv_kv *kv, double share);
+
+#endif

@@ -1,0 +1,20 @@
+#ifndef FOVEA_POLICY_PACKED_SHAPE_H
+#define FOVEA_POLICY_PACKED_SHAPE_H
+
+/* What the plan says of packed layers, as kernels want it. Apart from plan.h, because the router
+ * reads plans and knows no kernels. */
+#include "kernels/packed.h"
+#include "policy/plan.h"
+
+/* What a packed layer's keys or values are laid as when it has n visual rows: with the plan's
+ * ranks, as far as so few rows have them. */
+fv_packed_shape fv_plan_packed_shape(const fv_plan *plan, int32_t layer, fv_packed_kind kind,
+                                     int32_t n, fv_dtype dtype);
+
+/* Bytes of a packed layer's keys and values, with as many rows as the plan has; 0: it is raw. */
+uint64_t fv_plan_packed_bytes(const fv_plan *plan, int32_t layer);
+
+/* Whether factors of n visual rows are as much smaller than the rows as the policy wants them. */
+bool fv_plan_packs(const fv_plan *plan, int32_t layer, int32_t n);
+
+#endif

@@ -1,0 +1,22 @@
+/* expand=attention: packed rows in two planes, of which the second is read for the important. */
+#include "policy/packed_shape.h"
+#include "policy/plan/contribute.h"
+
+fv_status fv_plan_expand_attention(fv_plan *plan) {
+    const fv_choice *c = &plan->policy.stage[FV_STAGE_EXPAND];
+    if (!plan->packs) {
+        fv_plan_note(plan, FV_STAGE_EXPAND, "no layer is packed");
+        return FV_OK;
+    }
+    plan->observes = true;
+    for (int32_t l = 0; l < plan->shape.n_layer; l++) {
+        if (!plan->pack[l].rank[FV_PACKED_V]) continue;
+        plan->tap[l] |= FV_TAP_LAST_ROW;
+        for (int k = fv_choice_is(c, "parts", "both") ? FV_PACKED_K : FV_PACKED_V; k < 2; k++) {
+            int32_t rank = plan->pack[l].rank[k];
+            int32_t low = fv_plan_share(fv_choice_value(c, "rank"), rank);
+            plan->pack[l].rank2[k] = low < 1 ? 1 : low;
+        }
+    }
+    return FV_OK;
+}

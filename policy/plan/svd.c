@@ -1,0 +1,65 @@
+/* pack=svd: which layers' visual rows are factored, and at what rank.
+ *
+ * A layer is worth it when two factors are smaller than their matrix by `gain`:
+ *     C = n HD / (R (n + HD))        AttentionPack, table 1; R the larger of the two ranks
+ * Layers that pruning has left few rows stay raw. */
+#include "policy/packed_shape.h"
+#include "policy/plan/contribute.h"
+
+static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
+
+fv_packed_shape fv_plan_packed_shape(const fv_plan *plan, int32_t layer, fv_packed_kind kind,
+                                     int32_t n, fv_dtype dtype) {
+    const fv_plan_pack *pack = &plan->pack[layer];
+    int32_t rank = least(least(pack->rank[kind], n), plan->shape.n_kv * plan->shape.d_head);
+    return (fv_packed_shape){.n = n,
+                             .rank = rank,
+                             .rank2 = least(pack->rank2[kind], rank),
+                             .n_kv = plan->shape.n_kv,
+                             .d_head = plan->shape.d_head,
+                             .dtype = dtype,
+                             .kind = kind,
+                             .bits = plan->pack_bits};
+}
+
+uint64_t fv_plan_packed_bytes(const fv_plan *plan, int32_t layer) {
+    fv_dtype dtype = plan->shape.bytes_value == 4 ? FV_F32 : FV_BF16; /* all of 2 bytes alike */
+    uint64_t bytes = 0;
+    for (int k = 0; k < 2 && plan->pack[layer].rank[k]; k++) {
+        fv_packed_shape s =
+            fv_plan_packed_shape(plan, layer, (fv_packed_kind)k, plan->visual[layer], dtype);
+        bytes += fv_packed_bytes(&s);
+    }
+    /* With fewer rows than the plan knows of, the layer may not be worth it, and stays raw. */
+    uint64_t raw = 2 * (uint64_t)plan->visual[layer] * (uint64_t)plan->shape.n_kv *
+                   (uint64_t)plan->shape.d_head * (uint64_t)plan->shape.bytes_value;
+    return bytes && !plan->exact_counts && raw > bytes ? raw : bytes;
+}
+
+bool fv_plan_packs(const fv_plan *plan, int32_t layer, int32_t n) {
+    double gain = fv_choice_value(&plan->policy.stage[FV_STAGE_PACK], "gain");
+    int32_t k = plan->pack[layer].rank[FV_PACKED_K], v = plan->pack[layer].rank[FV_PACKED_V];
+    int32_t width = plan->shape.n_kv * plan->shape.d_head,
+            rank = least(least(k > v ? k : v, n), width);
+    return rank > 0 && fv_packed_gain(n, rank, width) >= gain;
+}
+
+fv_status fv_plan_pack_svd(fv_plan *plan) {
+    static const uint8_t bits[] = {16, 8, 4};
+    const fv_choice *c = &plan->policy.stage[FV_STAGE_PACK];
+    if (fv_plan_text_only(plan, FV_STAGE_PACK)) return FV_OK;
+    int32_t k = (int32_t)fv_choice_value(c, "rank_k"), v = (int32_t)fv_choice_value(c, "rank_v");
+    for (int32_t l = 0; l < plan->shape.n_layer; l++) {
+        plan->pack[l] = (fv_plan_pack){.rank = {k, v}, .rank2 = {k, v}};
+        if (fv_plan_packs(plan, l, plan->visual[l]))
+            plan->pack_bits = bits[(int)fv_choice_value(c, "bits")];
+        else
+            plan->pack[l] = (fv_plan_pack){0};
+    }
+    plan->packs = plan->pack_bits > 0;
+    plan->first_packed = plan->packs && fv_choice_is(c, "first", "packed");
+    if (!plan->packs)
+        fv_plan_note(plan, FV_STAGE_PACK,
+                     "no layer has so many visual rows that factors of this rank take less");
+    return FV_OK;
+}

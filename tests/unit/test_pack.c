@@ -1,0 +1,242 @@
+/* pack=svd: what the plan says, what prefill leaves in the store, and what decoding makes of it. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/net/kv_packed.h"
+#include "policy/packed_shape.h"
+#include "tests/support/handoff.h"
+
+enum { BEFORE = 5, VISUAL = 70, AFTER = 9, STEPS = 4, MORE = 12 };
+
+/* Everything there is, in f32: what exact computes, by another way. */
+#define WHOLE "pack=svd,rank_k=48,rank_v=48,gain=0,block=16"
+
+/* ---- the plan ---------------------------------------------------------------------------- */
+
+static fv_plan plan_of(const char *policy, fv_plan_shape shape) {
+    fv_policy p;
+    fv_plan plan;
+    cr_assert_eq(fv_policy_parse(policy, &p), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_plan_make(&p, &shape, &plan), FV_OK, "%s", fv_last_error());
+    return plan;
+}
+
+static const fv_plan_shape llava = {.n_layer = 32,
+                                    .n_kv = 32,
+                                    .n_visual = 576,
+                                    .n_text = 50,
+                                    .n_image = 1,
+                                    .d_head = 128,
+                                    .bytes_value = 2};
+
+/* AttentionPack, table 1: 576 visual and 50 text rows of LLaVA-1.5-7B and 13B, and 256 of Qwen-VL.
+ */
+Test(pack, the_plan_has_the_sizes_of_the_paper) {
+    static const struct {
+        int32_t rank;
+        double ratio;
+    } rows[] = {{256, 1.830}, {128, 3.194}, {64, 5.089}, {32, 7.237}, {16, 9.172}};
+    for (int i = 0; i < 5; i++) {
+        char policy[64];
+        snprintf(policy, sizeof policy, "pack=svd,rank_k=%d,rank_v=%d", rows[i].rank, rows[i].rank);
+        fv_plan plan = plan_of(policy, llava);
+        fv_plan_bytes bytes = fv_plan_count(&plan);
+        double ratio = (double)bytes.raw / (double)bytes.held;
+        cr_assert_float_eq(ratio, rows[i].ratio, 0.001, "rank %d: %g", rows[i].rank, ratio);
+    }
+    fv_plan r64 = plan_of("pack=svd", llava);
+    cr_assert_eq(fv_plan_count(&r64).visual, 32ull * 2 * 64 * (576 + 4096) * 2);
+}
+
+Test(pack, layers_with_few_rows_stay_raw) {
+    fv_plan plan = plan_of("prune=vtw,layer=20;pack=svd", llava);
+    for (int32_t l = 0; l < 32; l++) cr_assert_eq(plan.pack[l].rank[0] > 0, l < 20);
+    plan = plan_of("prune=random,layer=16,keep=0.17;pack=svd", llava); /* 97 rows, C = 1.48 */
+    for (int32_t l = 0; l < 32; l++) cr_assert_eq(plan.pack[l].rank[1] > 0, l < 16);
+    cr_assert_eq(fv_plan_count(&plan).visual,
+                 16ull * 2 * 64 * (576 + 4096) * 2 + 16ull * 97 * 32 * 128 * 4);
+}
+
+Test(pack, a_request_that_has_nothing_to_pack_says_so) {
+    fv_plan_shape text = llava, one = llava;
+    text.n_visual = text.n_image = 0;
+    one.n_visual = 1;
+    fv_plan plan = plan_of("pack=svd;expand=attention", text);
+    cr_assert(!plan.packs && strstr(plan.note[FV_STAGE_PACK], "no image"));
+    cr_assert(strstr(plan.note[FV_STAGE_EXPAND], "no layer is packed"));
+    plan = plan_of("pack=svd;expand=full", one);
+    cr_assert(!plan.packs && strstr(plan.note[FV_STAGE_PACK], "take less"));
+    cr_assert(strstr(plan.note[FV_STAGE_EXPAND], "no layer is packed"));
+    cr_assert_eq(fv_plan_count(&plan).held, 51ull * 32 * 32 * 128 * 4);
+}
+
+Test(pack, two_planes_are_laid_for_those_who_read_one) {
+    fv_plan plan = plan_of("pack=svd,rank_k=32;expand=attention", llava);
+    cr_assert(plan.pack[3].rank2[0] == 32 && plan.pack[3].rank2[1] == 16);
+    plan = plan_of("pack=svd,rank_k=32;expand=attention,parts=both,rank=0.01", llava);
+    cr_assert(plan.pack[3].rank2[0] == 1 && plan.pack[3].rank2[1] == 1);
+    plan = plan_of("pack=svd", llava);
+    cr_assert(plan.pack[3].rank2[0] == 64 && plan.pack[3].rank2[1] == 64);
+}
+
+/* ---- in the store ------------------------------------------------------------------------ */
+
+static void prefill(tiny_net *net, tiny_prompt *p, const char *policy, int32_t chunk) {
+    tiny_prompt_make(net, p, BEFORE, VISUAL, AFTER, 11, policy);
+    cr_assert_eq(tiny_prefill(net, p, 1, chunk), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(p->packed.status, FV_OK, "%s", p->packed.text);
+}
+
+/* ||M - U B|| / ||M|| of a packed layer, against the rows of a raw store; keys turned to where they
+ * stand. */
+static double error_of(fv_kv *raw, const fv_kv_packed *p, int32_t layer, int kind,
+                       const fv_rope_config *rope_cfg) {
+    const fv_kv_shape *s = fv_kv_get_shape(raw);
+    int32_t n = p->rows.n, width = s->n_kv * s->d_head, R = p->part[kind].shape.rank;
+    int32_t half = s->d_head / 2;
+    float *u = malloc((size_t)(n * R) * 4), *basis = malloc((size_t)(R * width) * 4);
+    fv_packed_read_u(&p->part[kind], 0, n, u);
+    fv_packed_read_basis(&p->part[kind], basis);
+    fv_rope rope;
+    fv_rope_init(&rope, rope_cfg, s->d_head);
+    double off = 0, all = 0;
+    for (int32_t a = 0; a < p->rows.n_anchor; a++)
+        for (int32_t j = p->first[a]; j < p->first[a + 1]; j++)
+            for (int32_t g = 0; g < s->n_kv; g++) {
+                float row[64], cosine[32], sine[32];
+                for (int32_t d = 0; d < s->d_head; d++) {
+                    double sum = 0;
+                    for (int32_t r = 0; r < R; r++)
+                        sum += (double)u[j * R + r] * (double)basis[r * width + g * s->d_head + d];
+                    row[d] = (float)sum;
+                }
+                if (kind == FV_PACKED_K && p->anchor) {
+                    fv_rope_angles(&rope, &p->anchor[a], 1, cosine, sine);
+                    for (int32_t i = 0; i < half; i++) {
+                        float x = row[i], y = row[i + half];
+                        row[i] = x * cosine[i] - y * sine[i];
+                        row[i + half] = y * cosine[i] + x * sine[i];
+                    }
+                }
+                void *at;
+                fv_kv_stretch(raw, layer, g, FV_SEG_VISUAL, kind == FV_PACKED_V, p->pos[j] - BEFORE,
+                              VISUAL, &at);
+                for (int32_t d = 0; d < s->d_head; d++) {
+                    double want = (double)((const float *)at)[d];
+                    off += pow(want - (double)row[d], 2);
+                    all += want * want;
+                }
+            }
+    free(u);
+    free(basis);
+    return sqrt(off / all);
+}
+
+Test(pack, factors_are_those_of_the_rows) {
+    static const char *const policies[] = {WHOLE, "pack=svd,rank_k=48,rank_v=48,gain=0,block=0",
+                                           "pack=svd,rank_k=48,rank_v=48,gain=0,block=1",
+                                           "pack=svd,rank_k=10,rank_v=12,gain=0,block=8",
+                                           "pack=svd,rank_k=40,rank_v=40,gain=0,energy=0.7"};
+    tiny_net net;
+    tiny_prompt raw, p;
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    prefill(&net, &raw, "", 0);
+    for (int i = 0; i < 5; i++) {
+        prefill(&net, &p, policies[i], i % 2 ? 7 : 0);
+        for (int32_t l = 0; l < 4; l++) {
+            const fv_kv_packed *at = fv_kv_packed_at(p.kv, l);
+            cr_assert(at && at->rows.n == VISUAL, "%s", policies[i]);
+            for (int k = 0; k < 2; k++) {
+                double err = error_of(raw.kv, at, l, k, &net.cfg.rope);
+                double said = (double)p.packed.layer[l].error[k];
+                cr_assert_eq(p.packed.layer[l].rank[k], at->part[k].shape.rank);
+                cr_assert_float_eq(err, said, 1e-3, "%s, layer %d, part %d: %g and not %g",
+                                   policies[i], l, k, err, said);
+                if (i < 3) cr_assert_lt(err, 1e-4);
+                if (i == 3) cr_assert(err > 0.01 && err < 1);
+                if (i == 4) cr_assert(err * err <= 0.3 + 1e-6 && at->part[k].shape.rank < 40);
+            }
+        }
+        tiny_prompt_free(&p);
+    }
+    tiny_prompt_free(&raw);
+    tiny_net_close(&net);
+}
+
+Test(pack, bytes_are_those_of_the_plan_in_the_pool_on_the_wire_and_where_they_arrive) {
+    static const char *const policies[] = {
+        "pack=svd,rank_k=16,rank_v=16,gain=0",
+        "pack=svd,rank_k=16,rank_v=24,bits=8,gain=0",
+        "pack=svd,rank_k=9,rank_v=7,bits=4,gain=0;expand=attention",
+        "pack=svd,rank_k=99,rank_v=99,gain=0",
+        "prune=vtw,layer=2;pack=svd,rank_k=8,rank_v=8",
+        "prune=random,layer=2,keep=0.1;pack=svd,rank_k=12,rank_v=12",
+    };
+    static const fv_dtype dtypes[] = {FV_F32, FV_BF16, FV_F16};
+    for (int i = 0; i < 18; i++) {
+        handoff_rig rig;
+        tiny_prompt p;
+        fv_received got;
+        rig_open(&rig, &(rig_options){.dtype = dtypes[i % 3]});
+        prefill(&rig.net, &p, policies[i / 3], 0);
+        size_t bytes = fv_plan_count(&p.plan).visual;
+        cr_assert_eq(fv_kv_bytes(p.kv, FV_SEG_VISUAL), bytes, "%s", policies[i / 3]);
+        cr_assert_eq(fv_kv_bytes_held(p.kv), fv_kv_pool_used(rig.net.pool));
+        cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK, "%s", fv_last_error());
+        cr_assert(same_store(p.kv, got.kv));
+        cr_assert_eq(fv_kv_bytes(got.kv, FV_SEG_VISUAL), bytes);
+        cr_assert_eq(fv_kv_bytes_held(got.kv), fv_kv_pool_used(rig.pool));
+        fv_received_free(&got);
+        tiny_prompt_free(&p);
+        cr_assert_eq(fv_kv_pool_used(rig.net.pool), 0);
+        rig_close(&rig);
+    }
+}
+
+/* ---- decoding ------------------------------------------------------------------------------ */
+
+static float most_off(const float *a, const float *b, int32_t n) {
+    float most = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (!(fabsf(a[i] - b[i]) <= most)) most = fabsf(a[i] - b[i]);
+    return most;
+}
+
+static int32_t best(const float *logits, int32_t n) {
+    int32_t at = 0;
+    for (int32_t i = 1; i < n; i++)
+        if (logits[i] > logits[at]) at = i;
+    return at;
+}
+
+Test(pack, factors_of_full_rank_answer_as_exact_does) {
+    static const char *const policies[] = {WHOLE, "pack=svd,rank_k=48,rank_v=48,gain=0,block=0",
+                                           "pack=svd,rank_k=48,rank_v=48,gain=0,block=1"};
+    static const tiny_shape shapes[] = {
+        {.n_layer = 4, .n_head = 4, .n_kv = 2, .d_head = 24, .d_ffn = 70, .vocab = 97},
+        {.n_layer = 3, .n_head = 6, .n_kv = 1, .d_head = 16, .d_ffn = 50, .vocab = 97},
+        {.n_layer = 3, .n_head = 3, .n_kv = 3, .d_head = 16, .d_ffn = 50, .vocab = 97}};
+    for (int i = 0; i < 9; i++) {
+        tiny_net net;
+        tiny_prompt raw, p, *both[2] = {&raw, &p};
+        tiny_net_open(&net, shapes[i / 3], FV_F32, NULL, 1);
+        prefill(&net, &raw, "", 0);
+        prefill(&net, &p, policies[i % 3], 0);
+        cr_assert(same_bits(raw.logits, p.logits, 97), "the first token comes from the rows");
+        for (int step = 0; step < STEPS; step++) {
+            int32_t id = best(raw.logits, 97);
+            cr_assert_eq(best(p.logits, 97), id);
+            for (int b = 0; b < 2; b++)
+                cr_assert_eq(tiny_step(&net, &both[b], 1, &id, 1, step), FV_OK, "%s",
+                             fv_last_error());
+            float off = most_off(raw.logits, p.logits, 97);
+            cr_assert_lt(off, 2e-3f, "%s, step %d: %g", policies[i % 3], step, (double)off);
+        }
+        tiny_prompt_free(&raw);
+        tiny_prompt_free(&p);
+        tiny_net_close(&net);
+    }
+}
