@@ -21,8 +21,8 @@ LIBRARY = os.path.join(ROOT, "build", "cpu", "bin", "fovea_scene.so")
 MEAN = np.array([0.48145466, 0.4578275, 0.40821073], np.float32)  # CLIP's, as the processor has them
 STD = np.array([0.26862954, 0.26130258, 0.27577711], np.float32)
 
-# How often each task is asked about a picture; those of two hops more often than the rest.
-ASKED = dict(shape=2, color=3, count=2, exists=2, relation=3, cell=3, number=2, written=2, dialog=1)
+# How often each task is asked about a picture; those that take longest to learn more often.
+ASKED = dict(shape=1, color=2, count=3, exists=2, relation=4, cell=4, number=3, written=2, dialog=2)
 CAPTIONS = 0.35  # share of samples that end in a caption
 TASKS = [*ASKED, "caption", "compare"]
 WEIGHT = dict(caption=0.25)  # of each of its tokens; of other answers' tokens 1
@@ -41,7 +41,7 @@ class Batch:
     block: torch.Tensor  # [len(wanted)] which answer each belongs to
     task: torch.Tensor  # [number of answers]
     labels: torch.Tensor  # [b * images, rows, 3] for the dense loss
-    offset: torch.Tensor  # [b * images, rows, 2]
+    place: torch.Tensor  # [b * images, rows, 2] likewise
 
 
 class Text:
@@ -97,8 +97,11 @@ class Source:
             what[here] = p["shape"][here] if kind == 1 else base + p["digit"][here]
         color = np.where(p["color"] < 0, 8, p["color"]).astype(np.int64)
         size = np.where(p["size"] < 0, 3, p["size"]).astype(np.int64)
-        offset = np.stack([p["dx"], p["dy"]], -1).astype(np.float32)
-        return torch.from_numpy(np.stack([what, color, size], -1)), torch.from_numpy(offset)
+        # Where the thing of a patch is, in thirds of the picture: what questions about places ask for,
+        # and what a row of the tower would not tell by itself.
+        y, x = np.divmod(np.arange(g * g), g)
+        place = np.stack([x + 0.5 + p["dx"], y + 0.5 + p["dy"]], -1).astype(np.float32) * (3 / g)
+        return torch.from_numpy(np.stack([what, color, size], -1)), torch.from_numpy(place)
 
     def pictures(self, first, n):
         """Only pictures and labels, for the first stage."""
@@ -166,12 +169,12 @@ class Source:
             ids.append(own)
             bounds.append(bounds[-1] + prefix + len(own))
         flat = [s for p in pictures for s in p]
-        labels, offset = self.labels(flat)
+        labels, place = self.labels(flat)
         tensor = lambda x, kind=torch.int64: torch.tensor(x, dtype=kind)
         return Batch(
             self.pixels(flat), images, ids, Rows(bounds, prefix, first, position),
             tensor(wanted), tensor(target), tensor(weight, torch.float32), tensor(block), tensor(answers),
-            labels, offset,
+            labels, place,
         )  # fmt: skip
 
 

@@ -208,7 +208,7 @@ class Network:
         return x + F.linear(y, w["down"], w["down_bias"])
 
     def dense(self, rows):
-        """What each visual row says of its patch: logits of the labels, and the offset."""
+        """What each visual row says of its patch: logits of the labels, and the place."""
         y = self.layer_norm(rows, "dense_norm")
         y = F.linear(y, self.w["dense"], self.w["dense_bias"])
         return y.split([*self.shape.labels, 2], -1)

@@ -2,7 +2,7 @@
 share of the parameters by the mean gradient. Parameters and gradients lie in shared memory, so
 nothing is sent.
 
-Matrices inside the layers move by Muon (Jordan et al. 2024): the mean gradient's momentum, made
+Matrices of the layers and of the projector move by Muon (Jordan et al. 2024): the mean gradient's momentum, made
 orthogonal by five Newton-Schulz steps, so that all its directions count alike. Everything else moves
 by AdamW (Loshchilov and Hutter 2019). On questions about ideal pictures Muon needed about two thirds
 of the samples that AdamW alone needed until colours of shapes and grid cells were learned."""
@@ -34,7 +34,7 @@ def pieces(spans):
     matrices, rest = [], []
     for name, (at, size) in spans.items():
         end = at + math.prod(size)
-        if len(size) == 2 and name.startswith(("vision.", "text.")):
+        if len(size) == 2 and name.startswith(("vision.", "project", "text.")):
             parts = 3 if name.endswith("qkv") else 2 if name.endswith("gate_up") else 1
             rows = size[0] // parts
             matrices += [(at + i * rows * size[1], rows, size[1]) for i in range(parts)]

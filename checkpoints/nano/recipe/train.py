@@ -24,16 +24,17 @@ from shared import Mover, Shared
 
 STAGES = {
     "see": dict(samples=32000, batch=16, rate=2e-3, matrix_rate=0.015, dense=1.0),
-    "answer": dict(samples=100000, batch=16, rate=1e-3, matrix_rate=0.01, dense=0.3),
+    "answer": dict(samples=100000, batch=16, rate=1e-3, matrix_rate=0.01, dense=0.5),
 }
 WARM, COOL = 150, 0.25  # steps of rising rate; the last part of a stage, of falling rate
+PLACE = 8.0  # weight of the place, in thirds of the picture: its errors are small numbers
 CHECK_EVERY, SMOKE_EVERY = 240, 15  # seconds
 
 
 # ---- losses ----------------------------------------------------------------------------------
 
 
-def dense_loss(net, rows, labels, offset):
+def dense_loss(net, rows, labels, place):
     """What each patch shows; background counts little, there is so much of it. Also the share of
     things that are named rightly."""
     *parts, where = net.dense(rows)
@@ -41,7 +42,7 @@ def dense_loss(net, rows, labels, offset):
     weight = torch.where(shown, 1.0, 0.15)
     weight = weight / weight.sum()
     loss = sum(F.cross_entropy(p.flatten(0, 1), labels[..., i].flatten(), reduction="none") for i, p in enumerate(parts))
-    loss = loss + F.smooth_l1_loss(where, offset, reduction="none").sum(-1).flatten()
+    loss = loss + PLACE * F.smooth_l1_loss(where, place, reduction="none").sum(-1).flatten()
     right = ((parts[0].argmax(-1) == labels[..., 0]) & (parts[1].argmax(-1) == labels[..., 1]))[shown]
     return (loss * weight.flatten()).sum(), int(right.sum()), right.numel()
 
@@ -77,8 +78,8 @@ class Process:
         return number * batch + self.rank * each, each
 
     def see(self, number, batch):
-        pixels, labels, offset = self.train.pictures((1 << 38) + self.share(number, batch)[0], self.share(number, batch)[1])
-        loss, right, n = dense_loss(self.net, self.net.see(pixels), labels, offset)
+        pixels, labels, place = self.train.pictures((1 << 38) + self.share(number, batch)[0], self.share(number, batch)[1])
+        loss, right, n = dense_loss(self.net, self.net.see(pixels), labels, place)
         loss.backward()
         return dict(loss=(loss.item(), 1), patch=(right, n))
 
@@ -90,7 +91,7 @@ class Process:
         loss, right = answer_loss(self.net, self.train.text, b, seen)
         total = loss
         if dense > 0:
-            total = total + dense * dense_loss(self.net, seen, b.labels, b.offset)[0]
+            total = total + dense * dense_loss(self.net, seen, b.labels, b.place)[0]
         total.backward()
         counts = dict(loss=(loss.item(), 1))
         for i, name in enumerate(data.TASKS):
@@ -106,7 +107,7 @@ class Process:
             for make in (self.check.single, self.check.double):
                 b = make(first, 8) if make == self.check.single else make(first, 4)
                 seen = self.net.see(b.pixels)
-                _, patch, shown = dense_loss(self.net, seen, b.labels, b.offset)
+                _, patch, shown = dense_loss(self.net, seen, b.labels, b.place)
                 _, right = answer_loss(self.net, self.check.text, b, seen)
                 add(counts, "patch", patch, shown)
                 for i, name in enumerate(data.TASKS):
