@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "decode-worker/receive_internal.h"
+#include "policy/plan/attention.h"
 #include "policy/plan/csp.h"
 #include "wire/bytes.h"
 
@@ -403,7 +404,9 @@ static fv_status reserve(fv_landing *l) {
     fv_policy policy = policy_of(&l->hello);
     int32_t rows = (int32_t)(l->hello.n_text + l->twice + l->hello.max_tokens);
     FV_TRY(fv_kv_open(l->opt->pool, &l->got.kv));
+    fv_expand_rule rule;
     fv_kv_set_n(l->got.kv, fv_csp_decode_n(&policy));
+    if (fv_attention_reads(&policy, &rule.full, &rule.alpha)) fv_kv_set_expand(l->got.kv, &rule);
     FV_TRY(fv_kv_set_aside(l->got.kv, fv_landing_pool_bytes(l->shape, &l->hello)));
     for (int32_t i = 0; i < l->shape->n_layer; i++) FV_TRY(fv_kv_reserve(l->got.kv, i, rows));
     return FV_OK;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/arena.h"
+#include "model/net/expand.h"
 
 struct fv_stepper {
     fv_decoder *dec;
@@ -61,7 +62,7 @@ fv_status fv_stepper_run(fv_stepper *st, const fv_step_seq *seq, int32_t n_seq, 
                                     .pos = pos + at,
                                     .seg = seg + at,
                                     .wanted = seq[b].partial ? 0 : 1,
-                                    .observe = seq[b].expand != NULL,
+                                    .observe = fv_kv_expand(seq[b].kv) != NULL,
                                     .n = fv_kv_n(seq[b].kv)};
         n_whole += pass_seq[b].wanted;
     }
@@ -69,10 +70,9 @@ fv_status fv_stepper_run(fv_stepper *st, const fv_step_seq *seq, int32_t n_seq, 
     FV_TRY(rows_for(st, rows, &pass.x));
     FV_TRY(fv_decoder_embed(st->dec, ids, rows, pass.x));
     const fv_text_config *cfg = fv_decoder_config(st->dec);
-    for (int32_t b = 0; b < n_seq; b++)
-        if (seq[b].expand) FV_TRY(fv_expand_regroup(seq[b].kv, seq[b].expand));
+    for (int32_t b = 0; b < n_seq; b++) FV_TRY(fv_expand_regroup(seq[b].kv));
     FV_TRY(fv_decoder_layers(st->dec, &pass, 0, cfg->n_layer));
     for (int32_t b = 0; b < n_seq; b++)
-        if (seq[b].expand && !seq[b].partial) FV_TRY(fv_expand_end_turn(seq[b].kv, seq[b].expand));
+        if (!seq[b].partial) FV_TRY(fv_expand_end_turn(seq[b].kv));
     return n_whole ? fv_decoder_logits(st->dec, pass.out, logits) : FV_OK;
 }

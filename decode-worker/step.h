@@ -4,17 +4,13 @@
 /* STEP: one pass of new tokens through the whole text model, for any number of sequences. A
  * sequence brings one token in plain decoding, several when a conversation goes on. */
 #include "model/net/decoder.h"
-#include "model/net/expand.h"
 
 typedef struct fv_step_seq {
     fv_kv *kv;          /* holds everything before these tokens */
     int32_t n;          /* new tokens, at least 1 */
     const int32_t *ids; /* [n] */
     int32_t pos;        /* position of the first one */
-    /* How packed rows are read; NULL: at full rank. With `partial` the turn goes on in a later
-     * step, and groups stay as they are. */
-    const fv_expand_rule *expand;
-    bool partial; /* more of its rows come in a later step: no logits */
+    bool partial;       /* more of its rows come in a later step: no logits */
 } fv_step_seq;
 
 typedef struct fv_stepper fv_stepper; /* opaque; borrows the decoder */

@@ -62,8 +62,17 @@ static fv_status pack_layer(const fv_pack_context *ctx, fv_pack_report *report) 
     return FV_OK;
 }
 
+static fv_status begin_importance(fv_kv *kv, int32_t layer, const float *paid) {
+    fv_kv_packed *p = fv_kv_packed_at(kv, layer);
+    if (!p || !paid) return FV_OK;
+    FV_TRY(fv_kv_packed_observe(kv, p));
+    for (int32_t j = 0; j < p->rows.n; j++) p->importance[j] = paid[p->pos[j]];
+    p->observed = p->stale = true;
+    return FV_OK;
+}
+
 fv_status fv_pack_run(const fv_plan *plan, fv_backend *be, const fv_rope *rope, fv_kv *kv,
-                      int32_t n_layer, fv_pack_report *report) {
+                      int32_t n_layer, const float *const *paid, fv_pack_report *report) {
     fv_arena room = {0};
     fv_status st = FV_OK;
     double t = fv_clock_s();
@@ -77,6 +86,7 @@ fv_status fv_pack_run(const fv_plan *plan, fv_backend *be, const fv_rope *rope, 
                                .layer = report->n_layer,
                                .room = &room};
         st = pack_layer(&ctx, report);
+        if (st == FV_OK) st = begin_importance(kv, report->n_layer, paid[report->n_layer]);
     }
     fv_arena_fini(&room);
     report->seconds += fv_clock_s() - t;

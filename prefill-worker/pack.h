@@ -43,9 +43,11 @@ typedef struct fv_pack_method {
     fv_status (*layer)(const fv_pack_context *ctx, fv_packed_layer *out);
 } fv_pack_method;
 
-/* Packs the layers below n_layer that are not packed yet. What is wrong with this request's rows is
- * noted in the report, and ends nothing; errors are those of the backend and of memory. */
+/* Packs the layers below n_layer that are not packed yet. paid[l]: what the prompt's last row paid
+ * to layer l's visual rows, by prompt position; NULL: it was not asked. What is wrong with this
+ * request's rows is noted in the report, and ends nothing; errors are those of the backend and of
+ * memory. */
 fv_status fv_pack_run(const fv_plan *plan, fv_backend *be, const fv_rope *rope, fv_kv *kv,
-                      int32_t n_layer, fv_pack_report *report);
+                      int32_t n_layer, const float *const *paid, fv_pack_report *report);
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/arena.h"
+#include "policy/plan/attention.h"
 #include "prefill-worker/prune.h"
 #include "prefill-worker/select.h"
 
@@ -26,8 +27,9 @@ typedef struct prefill {
     int32_t n_req, d;
     fv_buf x[2]; /* the residual stream, and the one that rows are gathered into */
     row_list rows;
-    fv_buf last;           /* [n_req, d] hidden states behind the last rows */
-    float **attention;     /* [n_req] a tapped layer's last row over visual rows, mean over heads */
+    fv_buf last;       /* [n_req, d] hidden states behind the last rows */
+    float ***paid;     /* [n_req] [N] what packed layers begin their importance with, by position */
+    float **attention; /* [n_req] a tapped layer's last row over visual rows, mean over heads */
     fv_select_sums **sums; /* [n_req] [layers of the group] what the select stage chooses by */
     fv_rope rope;
     fv_arena arena;
@@ -63,6 +65,9 @@ static fv_status embed_request(prefill *p, const fv_prefill_request *req, fv_ten
 static fv_status start(prefill *p) {
     row_list *rows = &p->rows;
     for (int32_t b = 0; b < p->n_req; b++) rows->n += p->req[b].n;
+    int32_t n_layer = fv_decoder_config(p->dec)->n_layer;
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->paid));
+    for (int32_t b = 0; b < p->n_req; b++) FV_TRY(FV_ARENA_NEW(&p->arena, n_layer, p->paid[b]));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->attention));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req + 1, rows->first));
     FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, rows->pos));
@@ -179,9 +184,18 @@ static fv_status visual_positions(prefill *p, int32_t b, int32_t **pos, int32_t 
     return FV_OK;
 }
 
+static fv_status keep_paid(prefill *p, int32_t b, int32_t layer) {
+    int32_t *pos, n;
+    FV_TRY(visual_positions(p, b, &pos, &n));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->req[b].n, p->paid[b][layer]));
+    for (int32_t j = 0; j < n; j++) p->paid[b][layer][pos[j]] = p->attention[b][j];
+    return FV_OK;
+}
+
 static fv_status tell_ranked(prefill *p, int32_t b, int32_t layer) {
     const fv_prefill_request *req = &p->req[b];
     int32_t *pos, n;
+    if (req->plan->observes) FV_TRY(keep_paid(p, b, layer));
     if (!req->ranked || !(req->plan->tap[layer] & FV_TAP_LAST_ROW)) return FV_OK;
     FV_TRY(visual_positions(p, b, &pos, &n));
     return req->ranked(req->ranked_user, layer, p->attention[b], pos, n);
@@ -351,7 +365,7 @@ static fv_status pack_layers(prefill *p, int32_t n_layer) {
         assert(!req->plan->packs || req->packed);
         if (req->plan->packs)
             FV_TRY(fv_pack_run(req->plan, fv_decoder_backend(p->dec), &p->rope, req->kv, n_layer,
-                               req->packed));
+                               (const float *const *)p->paid[b], req->packed));
     }
     return FV_OK;
 }
@@ -402,7 +416,13 @@ static fv_status check_requests(const prefill *p) {
 
 /* From here on rows see what stands for those that were let go. */
 static void end_prompts(prefill *p) {
-    for (int32_t b = 0; b < p->n_req; b++) fv_kv_set_n(p->req[b].kv, p->req[b].plan->decode_n);
+    fv_expand_rule rule;
+    for (int32_t b = 0; b < p->n_req; b++) {
+        const fv_plan *plan = p->req[b].plan;
+        fv_kv_set_n(p->req[b].kv, plan->decode_n);
+        if (fv_attention_reads(&plan->policy, &rule.full, &rule.alpha))
+            fv_kv_set_expand(p->req[b].kv, &rule);
+    }
 }
 
 static fv_status run(prefill *p, float *logits) {

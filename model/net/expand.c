@@ -34,8 +34,9 @@ static fv_status regroup(fv_kv *kv, fv_kv_packed *p, const fv_expand_rule *rule,
     return fv_kv_packed_regroup(kv, p);
 }
 
-fv_status fv_expand_regroup(fv_kv *kv, const fv_expand_rule *rule) {
-    for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer; l++) {
+fv_status fv_expand_regroup(fv_kv *kv) {
+    const fv_expand_rule *rule = fv_kv_expand(kv);
+    for (int32_t l = 0; rule && l < fv_kv_get_shape(kv)->n_layer; l++) {
         fv_kv_packed *p = fv_kv_packed_at(kv, l);
         if (!p || !p->stale || !p->importance) continue;
         int32_t *idx = malloc((size_t)p->rows.n * sizeof *idx);
@@ -47,8 +48,9 @@ fv_status fv_expand_regroup(fv_kv *kv, const fv_expand_rule *rule) {
     return FV_OK;
 }
 
-fv_status fv_expand_end_turn(fv_kv *kv, const fv_expand_rule *rule) {
-    for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer; l++) {
+fv_status fv_expand_end_turn(fv_kv *kv) {
+    const fv_expand_rule *rule = fv_kv_expand(kv);
+    for (int32_t l = 0; rule && l < fv_kv_get_shape(kv)->n_layer; l++) {
         fv_kv_packed *p = fv_kv_packed_at(kv, l);
         if (!p || !p->importance || p->n_turn == 0) continue;
         float keep = p->observed ? (float)pow(rule->alpha, p->n_turn) : 0;

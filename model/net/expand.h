@@ -18,16 +18,13 @@
  * The thread that owns the store. */
 #include "model/net/kv_packed.h"
 
-typedef struct fv_expand_rule {
-    double full;  /* share of the rows that count, rounded up */
-    double alpha; /* 0..1 */
-} fv_expand_rule;
+/* Of a store that has no rule (fv_kv_expand), nothing changes below. */
 
 /* Groups of every packed layer whose importance has changed since. */
-fv_status fv_expand_regroup(fv_kv *kv, const fv_expand_rule *rule);
+fv_status fv_expand_regroup(fv_kv *kv);
 
 /* The rows of a turn have all run: what was gathered becomes importance. */
-fv_status fv_expand_end_turn(fv_kv *kv, const fv_expand_rule *rule);
+fv_status fv_expand_end_turn(fv_kv *kv);
 
 /* Of every packed layer that had n rows at first, the ceil(share * n) of highest importance stay
  * ("(E)" of the paper); layers that share keys keep those that are important to the one whose keys

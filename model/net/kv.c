@@ -43,6 +43,8 @@ struct fv_kv {
     bool *lent_text;       /* [N] and its text keys too */
     size_t aside;          /* bytes charged to the pool and not yet used */
     float n;               /* of n-softmax in steps */
+    fv_expand_rule expand; /* if `expands` */
+    bool expands;
 };
 
 static size_t row_bytes(const fv_kv_shape *s) {
@@ -239,6 +241,13 @@ void fv_kv_close(fv_kv *kv) {
 }
 
 const fv_kv_shape *fv_kv_get_shape(const fv_kv *kv) { return &kv->pool->shape; }
+
+void fv_kv_set_expand(fv_kv *kv, const fv_expand_rule *rule) {
+    kv->expand = *rule;
+    kv->expands = true;
+}
+
+const fv_expand_rule *fv_kv_expand(const fv_kv *kv) { return kv->expands ? &kv->expand : NULL; }
 
 void fv_kv_set_n(fv_kv *kv, float n) { kv->n = n; }
 

@@ -123,6 +123,16 @@ fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n);
 void fv_kv_set_n(fv_kv *kv, float n);
 float fv_kv_n(const fv_kv *kv);
 
+/* How packed rows are read (model/net/expand.h): all at full rank, as a store begins, or those that
+ * matter most. */
+typedef struct fv_expand_rule {
+    double full;  /* share of the rows that is read at full rank, rounded up */
+    double alpha; /* 0..1: how much of a row's importance stays from turn to turn */
+} fv_expand_rule;
+
+void fv_kv_set_expand(fv_kv *kv, const fv_expand_rule *rule);
+const fv_expand_rule *fv_kv_expand(const fv_kv *kv); /* NULL: at full rank */
+
 /* ---- from and to other memory ---------------------------------------------------------- */
 
 /* Where rows lie, for whoever copies a store as it is: *at becomes the address of row `row` of a

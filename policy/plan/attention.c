@@ -1,6 +1,18 @@
 /* expand=attention: packed rows in two planes, of which the second is read for the important. */
+#include "policy/plan/attention.h"
+
+#include <string.h>
+
 #include "policy/packed_shape.h"
 #include "policy/plan/contribute.h"
+
+bool fv_attention_reads(const fv_policy *policy, double *full, double *alpha) {
+    const fv_choice *c = &policy->stage[FV_STAGE_EXPAND];
+    if (!c->method || strcmp(c->method->name, "attention") != 0) return false;
+    *full = fv_choice_value(c, "full");
+    *alpha = fv_choice_value(c, "alpha");
+    return true;
+}
 
 fv_status fv_plan_expand_attention(fv_plan *plan) {
     const fv_choice *c = &plan->policy.stage[FV_STAGE_EXPAND];

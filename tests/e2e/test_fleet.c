@@ -50,16 +50,19 @@ Test(fleet, answers_are_those_of_one_process) {
 }
 
 static void assert_same_under_each_policy(void) {
-    static const char *const policies[] = {"preset=exact",
-                                           "prune=vtw,layer=1",
-                                           "prune=random,layer=1,keep=0.5",
-                                           "prune=grid,layer=1,keep=0.5",
-                                           "prune=fastv,layer=1,keep=0.3",
-                                           "prune=pvtp,layer=1,stride=1",
-                                           "select=streaming,sink=2",
-                                           "select=csp,heavy=0.3,nsoftmax_decode=1",
-                                           "preset=paper-csp",
-                                           "prune=random,layer=1,keep=0.5;select=streaming,sink=2"};
+    static const char *const policies[] = {
+        "preset=exact",
+        "prune=vtw,layer=1",
+        "prune=random,layer=1,keep=0.5",
+        "prune=grid,layer=1,keep=0.5",
+        "prune=fastv,layer=1,keep=0.3",
+        "prune=pvtp,layer=1,stride=1",
+        "select=streaming,sink=2",
+        "pack=svd,rank_k=6,rank_v=5,gain=0;expand=attention",
+        "prune=fastv,layer=1,keep=0.5;pack=svd,rank_k=3,rank_v=3,gain=0,bits=4;expand=full",
+        "select=csp,heavy=0.3,nsoftmax_decode=1",
+        "preset=paper-csp",
+        "prune=random,layer=1,keep=0.5;select=streaming,sink=2"};
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
         char args[500];
         snprintf(args, sizeof args,

@@ -128,6 +128,7 @@ fv_status tiny_prefill(tiny_net *net, tiny_prompt *p, int32_t n, int32_t chunk) 
     float *logits = malloc((size_t)n * vocab * sizeof *logits);
     if (!req || !logits) abort();
     for (int32_t b = 0; b < n; b++) {
+        p[b].packed = (fv_pack_report){0};
         if (!p[b].kv) need(fv_kv_open(net->pool, &p[b].kv));
         req[b] = (fv_prefill_request){
             .n = p[b].n,

@@ -240,3 +240,180 @@ Test(pack, factors_of_full_rank_answer_as_exact_does) {
         tiny_net_close(&net);
     }
 }
+
+#define READS "pack=svd,rank_k=20,rank_v=24,gain=0;expand=attention"
+
+Test(pack, who_is_beside_it_changes_no_bit_of_an_answer_packed_or_raw) {
+    static const char *const policies[] = {"", READS, "pack=svd,rank_k=12,rank_v=12,gain=0,bits=8",
+                                           "prune=vtw,layer=2;pack=svd,rank_k=9,rank_v=9,gain=0"};
+    tiny_net net;
+    tiny_prompt alone[4], beside[4], *one, *all[4];
+    tiny_net_open(&net, tiny_shape_default(), FV_BF16, NULL, 2);
+    for (int b = 0; b < 4; b++) {
+        tiny_prompt_make(&net, &alone[b], BEFORE, VISUAL - 9 * b, AFTER, 5 + (uint64_t)b,
+                         policies[b]);
+        tiny_prompt_make(&net, &beside[b], BEFORE, VISUAL - 9 * b, AFTER, 5 + (uint64_t)b,
+                         policies[b]);
+        cr_assert_eq(tiny_prefill(&net, &alone[b], 1, 0), FV_OK, "%s", fv_last_error());
+        all[b] = &beside[b];
+    }
+    cr_assert_eq(tiny_prefill(&net, beside, 4, 13), FV_OK, "%s", fv_last_error());
+    for (int step = 0; step < STEPS; step++) {
+        int32_t id = 7 + step;
+        cr_assert_eq(tiny_step(&net, all, 4, &id, 1, step), FV_OK, "%s", fv_last_error());
+        for (int b = 0; b < 4; b++) {
+            one = &alone[b];
+            cr_assert_eq(tiny_step(&net, &one, 1, &id, 1, step), FV_OK);
+            cr_assert(same_bits(alone[b].logits, beside[b].logits, 97), "%s, step %d", policies[b],
+                      step);
+        }
+    }
+    for (int b = 0; b < 4; b++) {
+        tiny_prompt_free(&alone[b]);
+        tiny_prompt_free(&beside[b]);
+    }
+    tiny_net_close(&net);
+}
+
+static int32_t full_rows(const fv_kv_packed *p) {
+    int32_t n = 0;
+    for (int32_t j = 0; j < p->rows.n; j++) n += p->group[j] == 0;
+    return n;
+}
+
+/* What a row is worth is what the others' rows would say of it: computed once more from the raw
+ * store's attention would be another model, so the rule is checked by its fixed points. */
+Test(pack, importance_begins_with_the_prompt_and_follows_the_answer) {
+    static const char *const policies[] = {READS ",alpha=1", READS ",alpha=0", READS ",alpha=0.25"};
+    float after[3][VISUAL], first[VISUAL];
+    for (int i = 0; i < 3; i++) {
+        tiny_net net;
+        tiny_prompt p, *one = &p;
+        tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+        prefill(&net, &p, policies[i], 0);
+        fv_kv_packed *at = fv_kv_packed_at(p.kv, 1);
+        cr_assert(at->observed);
+        double sum = 0;
+        for (int32_t j = 0; j < VISUAL; j++) sum += (double)at->importance[j];
+        cr_assert(sum > 0.1 && sum < 1, "a share of the last row's attention: %g", sum);
+        memcpy(first, at->importance, sizeof first);
+        int32_t id = 3;
+        cr_assert_eq(tiny_step(&net, &one, 1, &id, 1, 0), FV_OK, "%s", fv_last_error());
+        cr_assert_eq(full_rows(at), 18, "a quarter of 70, rounded up");
+        float least = 1, most = 0;
+        for (int32_t j = 0; j < VISUAL; j++) {
+            if (!at->group[j] && first[j] < least) least = first[j];
+            if (at->group[j] && first[j] > most) most = first[j];
+        }
+        cr_assert_geq(least, most, "the step read what mattered to the prompt");
+        memcpy(after[i], at->importance, sizeof after[i]);
+        tiny_prompt_free(&p);
+        tiny_net_close(&net);
+    }
+    cr_assert_eq(memcmp(after[0], first, sizeof first), 0, "alpha 1: nothing is learned");
+    cr_assert_neq(memcmp(after[1], first, sizeof first), 0);
+    for (int32_t j = 0; j < VISUAL; j++)
+        cr_assert_float_eq(after[2][j], 0.25f * first[j] + 0.75f * after[1][j], 1e-6);
+}
+
+Test(pack, all_at_full_rank_are_read_as_without_groups) {
+    tiny_net net;
+    tiny_prompt a, b, *both[2] = {&a, &b};
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    prefill(&net, &a, "pack=svd,rank_k=20,rank_v=24,gain=0;expand=full", 0);
+    prefill(&net, &b, READS ",full=1,rank=1", 0);
+    for (int step = 0; step < STEPS; step++) {
+        int32_t id = 11;
+        cr_assert_eq(tiny_step(&net, both, 2, &id, 1, step), FV_OK, "%s", fv_last_error());
+        cr_assert(same_bits(a.logits, b.logits, 97), "step %d", step);
+    }
+    tiny_prompt_free(&a);
+    prefill(&net, &a, READS ",full=0,rank=0.1", 0);
+    int32_t id = 11;
+    tiny_prompt_free(&b);
+    prefill(&net, &b, READS ",full=1,rank=0.1", 0);
+    cr_assert_eq(tiny_step(&net, both, 2, &id, 1, 0), FV_OK);
+    cr_assert(most_off(a.logits, b.logits, 97) > 1e-4f, "and rows at a part of the rank differ");
+    tiny_prompt_free(&a);
+    tiny_prompt_free(&b);
+    tiny_net_close(&net);
+}
+
+/* A question of five tokens, all at once or as other requests leave room for it. */
+Test(pack, a_turn_that_is_cut_ends_with_the_same_bits_and_groups) {
+    static const int32_t ids[] = {4, 8, 15, 16, 23, 42},
+                         cuts[][3] = {{5, 0, 0}, {2, 3, 0}, {1, 1, 3}};
+    tiny_net net;
+    tiny_prompt p[3];
+    fv_stepper *stepper;
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    cr_assert_eq(fv_stepper_open(net.dec, &stepper), FV_OK);
+    for (int i = 0; i < 3; i++) {
+        prefill(&net, &p[i], READS, 0);
+        for (int32_t c = 0, at = 0; c < 3; at += cuts[i][c++]) {
+            fv_step_seq seq = {.kv = p[i].kv,
+                               .n = cuts[i][c],
+                               .ids = ids + at,
+                               .pos = p[i].n + at,
+                               .partial = at + cuts[i][c] < 5};
+            if (seq.n) cr_assert_eq(fv_stepper_run(stepper, &seq, 1, p[i].logits), FV_OK);
+        }
+        fv_step_seq next = {.kv = p[i].kv, .n = 1, .ids = ids + 5, .pos = p[i].n + 5};
+        cr_assert_eq(fv_stepper_run(stepper, &next, 1, p[i].logits), FV_OK);
+        cr_assert(same_bits(p[i].logits, p[0].logits, 97), "cut %d", i);
+        for (int32_t l = 0; l < 4; l++)
+            cr_assert_eq(memcmp(fv_kv_packed_at(p[i].kv, l)->importance,
+                                fv_kv_packed_at(p[0].kv, l)->importance, VISUAL * 4),
+                         0);
+    }
+    for (int i = 0; i < 3; i++) tiny_prompt_free(&p[i]);
+    fv_stepper_close(stepper);
+    tiny_net_close(&net);
+}
+
+Test(pack, decoding_goes_on_with_the_same_bits_behind_a_hand_off) {
+    static const char *const policies[] = {READS, "pack=svd,rank_k=20,rank_v=20,gain=0,bits=4",
+                                           "prune=random,layer=1,keep=0.5;" READS ",parts=both"};
+    for (int i = 0; i < 3; i++) {
+        handoff_rig rig;
+        tiny_prompt p, *one = &p;
+        fv_received got;
+        rig_open(&rig, &(rig_options){.dtype = FV_F16});
+        prefill(&rig.net, &p, policies[i], 0);
+        cr_assert_eq(rig_send(&rig, &p, MORE, 2, &got, NULL), FV_OK, "%s", fv_last_error());
+        float here[97];
+        for (int step = 0; step < STEPS; step++) {
+            int32_t id = 30 + step;
+            cr_assert_eq(tiny_step(&rig.net, &one, 1, &id, 1, step), FV_OK);
+            memcpy(here, p.logits, sizeof here);
+            fv_kv *kv = p.kv;
+            p.kv = got.kv;
+            cr_assert_eq(tiny_step(&rig.net, &one, 1, &id, 1, step), FV_OK);
+            p.kv = kv;
+            cr_assert(same_bits(here, p.logits, 97), "%s, step %d", policies[i], step);
+        }
+        fv_received_free(&got);
+        tiny_prompt_free(&p);
+        rig_close(&rig);
+    }
+}
+
+Test(pack, rows_that_are_not_finite_end_their_request_and_no_other) {
+    tiny_net net;
+    tiny_prompt p[2], raw;
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    for (int b = 0; b < 2; b++)
+        tiny_prompt_make(&net, &p[b], BEFORE, VISUAL, AFTER, 11, "pack=svd,rank_k=9,gain=0");
+    p[0].embeds[40] = NAN;
+    cr_assert_eq(tiny_prefill(&net, p, 2, 0), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(p[0].packed.status, FV_EINVAL);
+    cr_assert(strstr(p[0].packed.text, "layer 0"), "%s", p[0].packed.text);
+    cr_assert_eq(p[1].packed.status, FV_OK);
+    cr_assert_not_null(fv_kv_packed_at(p[1].kv, 3));
+    prefill(&net, &raw, "", 0);
+    cr_assert(same_bits(raw.logits, p[1].logits, 97));
+    for (int b = 0; b < 2; b++) tiny_prompt_free(&p[b]);
+    tiny_prompt_free(&raw);
+    cr_assert_eq(fv_kv_pool_used(net.pool), 0);
+    tiny_net_close(&net);
+}

@@ -17,6 +17,8 @@ static const char *const policies[] = {
     "prune=fastv,layer=1,keep=0;select=streaming,sink=2,recent=0.3,full_heads=0",
     "select=streaming,sink=3,recent=0.25,full_heads=0.5",
     "prune=random,layer=2,keep=0.5;select=streaming,sink=2,recent=0.3,full_heads=0",
+    "pack=svd,rank_k=12,rank_v=9,gain=0,block=8;expand=full",
+    "prune=fastv,layer=2,keep=0.5;pack=svd,rank_k=5,rank_v=5,bits=8",
     "select=csp,heavy=0.2,recent=0.2,share=0.3",
     "select=csp,heavy=0.4,recent=0.1,bias=0.5,dup=official,nsoftmax_decode=1",
     "prune=fastv,layer=2,keep=0.5;select=csp,heads=shared,group=max",
