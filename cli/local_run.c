@@ -245,6 +245,7 @@ static void fill_report(run *r) {
     fv_plan_bytes bytes = fv_plan_count(&r->plan);
     fv_policy_print(&r->ask.policy, out->policy);
     memcpy(out->note, r->plan.note, sizeof out->note);
+    out->packed = r->packed;
     out->n_prompt = r->prompt.n;
     out->n_visual = r->prompt.n_visual;
     out->n_text = r->prompt.n_text;

@@ -46,6 +46,21 @@ static void take_stages(const report_message *m, fv_report *out) {
     }
 }
 
+static fv_status take_packed(const report_message *m, fv_report *out) {
+    fv_pack_report *packed = &out->packed;
+    if (m->n_packed > FV_PLAN_MAX_LAYERS)
+        return FV_FAIL(FV_EDATA, "the fleet reports %zu packed layers", m->n_packed);
+    packed->n_layer = (int32_t)m->n_packed;
+    packed->bytes_raw = m->bytes_packed_raw;
+    packed->bytes = m->bytes_packed;
+    packed->seconds = m->seconds_pack;
+    for (size_t l = 0; l < m->n_packed; l++)
+        packed->layer[l] = (fv_packed_layer){
+            .rank = {(int32_t)m->packed[l]->rank_k, (int32_t)m->packed[l]->rank_v},
+            .error = {m->packed[l]->error_k, m->packed[l]->error_v}};
+    return FV_OK;
+}
+
 static fv_status take_lists(const report_message *m, fv_report *out) {
     if (m->n_visual_rows > FV_PLAN_MAX_LAYERS)
         return FV_FAIL(FV_EDATA, "the fleet reports %zu layers", m->n_visual_rows);
@@ -111,6 +126,7 @@ fv_status fv_report_from_message(const report_message *m, Fovea__Inference__V1__
     }
     snprintf(r.policy, sizeof r.policy, "%s", m->policy);
     take_stages(m, &r);
+    FV_TRY(take_packed(m, &r));
     FV_TRY(take_lists(m, &r));
     *out = r;
     return FV_OK;

@@ -48,6 +48,19 @@ static json_t *stages_json(const fv_report *r) {
     return list;
 }
 
+static json_t *packed_json(const fv_report *r) {
+    const fv_pack_report *p = &r->packed;
+    json_t *layers = json_array();
+    for (int32_t l = 0; l < p->n_layer; l++) {
+        const fv_packed_layer *at = &p->layer[l];
+        json_array_append_new(layers,
+                              json_pack("{s:[i, i], s:[f, f]}", "rank", at->rank[0], at->rank[1],
+                                        "error", (double)at->error[0], (double)at->error[1]));
+    }
+    return json_pack("{s:I, s:I, s:f, s:o}", "bytes_raw", (json_int_t)p->bytes_raw, "bytes",
+                     (json_int_t)p->bytes, "seconds", p->seconds, "layers", layers);
+}
+
 static json_t *handoff_json(const fv_report *r) {
     return json_pack("{s:s, s:I, s:I, s:I}", "transport", r->transport, "bytes_sent",
                      (json_int_t)r->bytes_sent, "sections", (json_int_t)r->sections, "frames",
@@ -70,6 +83,7 @@ json_t *fv_report_json(const fv_report_source *source, const fv_report *r) {
         "vision", r->s_vision, "prefill", r->s_prefill, "first_token", r->s_first_token, "handoff",
         r->s_handoff, "decode", r->s_decode, "bypassed", notes_json(r), "digests", digest_json(r));
     if (json) json_object_set_new(json, "stages", stages_json(r));
+    if (json && r->packed.bytes) json_object_set_new(json, "packed", packed_json(r));
     if (json && source->prefill_worker)
         json_object_set_new(json, "workers",
                             json_pack("{s:s, s:s}", "prefill", source->prefill_worker, "decode",
@@ -102,6 +116,28 @@ static void print_stages(FILE *f, const fv_report *r) {
     if (*lead == ',') fputc('\n', f);
 }
 
+static bool same_ranks(const fv_packed_layer *a, const fv_packed_layer *b) {
+    return a->rank[0] == b->rank[0] && a->rank[1] == b->rank[1];
+}
+
+/* Layers of the same ranks together, with the largest of their errors. */
+static void print_packed(FILE *f, const fv_pack_report *p) {
+    const char *lead = "packed   ";
+    if (p->bytes == 0) return;
+    for (int32_t l = 0, end; l < p->n_layer; l = end) {
+        float error[2] = {0};
+        for (end = l; end < p->n_layer && same_ranks(&p->layer[l], &p->layer[end]); end++)
+            for (int k = 0; k < 2; k++)
+                if (p->layer[end].error[k] > error[k]) error[k] = p->layer[end].error[k];
+        if (p->layer[l].rank[1] == 0) continue;
+        fprintf(f, "%slayers %d-%d at rank %d and %d, error at most %.3f and %.3f", lead, l,
+                end - 1, p->layer[l].rank[0], p->layer[l].rank[1], (double)error[0],
+                (double)error[1]);
+        lead = "; ";
+    }
+    fprintf(f, "; %zu bytes of %zu, %.3f s\n", p->bytes, p->bytes_raw, p->seconds);
+}
+
 void fv_report_print(FILE *f, const fv_report_source *source, const fv_report *r) {
     size_t start = r->bytes_visual + r->bytes_text, end = r->bytes_visual_end + r->bytes_text_end;
     fprintf(f, "policy   %s\n", r->policy[0] ? r->policy : "exact");
@@ -114,6 +150,7 @@ void fv_report_print(FILE *f, const fv_report_source *source, const fv_report *r
         fputc('\n', f);
     }
     print_stages(f, r);
+    print_packed(f, &r->packed);
     fprintf(f, "KV       %zu bytes exact, %zu held after prefill (%.2fx smaller), %zu at the end\n",
             r->bytes_raw, start, start ? (double)r->bytes_raw / (double)start : 0.0, end);
     if (r->bytes_sent)

@@ -64,6 +64,27 @@ static fv_status fill_stages(fv_task *t, fv_report_message *r) {
     return FV_OK;
 }
 
+static fv_status fill_packed(fv_task *t, fv_report_message *r) {
+    const fv_pack_report *packed = &t->packed;
+    if (packed->bytes == 0) return FV_OK;
+    FV_TRY(FV_ARENA_NEW(&t->arena, packed->n_layer, r->packed));
+    for (int32_t l = 0; l < packed->n_layer; l++) {
+        const fv_packed_layer *layer = &packed->layer[l];
+        Fovea__Inference__V1__PackedLayer *m;
+        FV_TRY(FV_ARENA_NEW(&t->arena, 1, m));
+        fovea__inference__v1__packed_layer__init(m);
+        m->rank_k = (uint32_t)layer->rank[FV_PACKED_K];
+        m->rank_v = (uint32_t)layer->rank[FV_PACKED_V];
+        m->error_k = layer->error[FV_PACKED_K];
+        m->error_v = layer->error[FV_PACKED_V];
+        r->packed[r->n_packed++] = m;
+    }
+    r->bytes_packed_raw = packed->bytes_raw;
+    r->bytes_packed = packed->bytes;
+    r->seconds_pack = packed->seconds;
+    return FV_OK;
+}
+
 static fv_status fill_kept(fv_task *t, fv_report_message *r) {
     size_t n = (size_t)t->kept.n_visual;
     FV_TRY(FV_ARENA_NEW(&t->arena, t->kept.n_group, r->kept));
@@ -105,6 +126,7 @@ fv_status fv_task_report(fv_task *t, fv_report_message **out) {
     FV_TRY(fill_policy(t, r));
     FV_TRY(fill_rows(t, r));
     FV_TRY(fill_stages(t, r));
+    FV_TRY(fill_packed(t, r));
     FV_TRY(fill_kept(t, r));
     FV_TRY(fill_transfer(t, r));
     r->seconds_preprocess = t->s_preprocess;

@@ -104,6 +104,28 @@ Test(cli, a_policy_makes_the_kv_smaller_and_the_report_says_by_how_much) {
     json_decref(vtw);
 }
 
+Test(cli, packed_layers_are_in_the_report_with_rank_and_error) {
+    json_t *root = ask_json("--image " PICTURE " --policy pack=svd,rank_k=4,rank_v=3,gain=1 hi");
+    json_t *packed = json_object_get(json_object_get(root, "report"), "packed");
+    json_t *layers = json_object_get(packed, "layers");
+    cr_assert_eq(json_array_size(layers), 3);
+    cr_assert_gt(number(root, "packed", "bytes"), 0);
+    cr_assert_lt(number(root, "packed", "bytes"), number(root, "packed", "bytes_raw"));
+    for (size_t l = 0; l < 3; l++) {
+        const json_t *rank = json_object_get(json_array_get(layers, l), "rank");
+        const json_t *error = json_object_get(json_array_get(layers, l), "error");
+        for (size_t k = 0; k < 2; k++) {
+            cr_assert_eq(json_integer_value(json_array_get(rank, k)), 4 - (json_int_t)k);
+            double e = json_real_value(json_array_get(error, k));
+            cr_assert(e > 0 && e < 1, "%g", e);
+        }
+    }
+    json_decref(root);
+    root = ask_json("--image " PICTURE " hi");
+    cr_assert_null(json_object_get(json_object_get(root, "report"), "packed"));
+    json_decref(root);
+}
+
 Test(cli, an_overlay_shows_what_was_kept) {
     command_run(&r,
                 FOVEA " ask --checkpoint %s --image %s --ignore-eos --max-tokens 2 --policy "
