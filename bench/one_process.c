@@ -182,7 +182,7 @@ static fv_status first_token(client *c, const float *logits) {
     FV_TRY(note_token(c));
     c->waiting = false;
     if (fv_sequence_finish(c->seq) != FV_FINISH_NOT) return finish(c);
-    return fv_batch_join(c->run->p->batch, c->seq, c->kv, c->prompt.n, c);
+    return fv_batch_join(c->run->p->batch, c->seq, c->kv, NULL, c->prompt.n, c);
 }
 
 static fv_status prefill(run *r, client **who, int32_t n) {

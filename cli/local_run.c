@@ -30,6 +30,7 @@ struct fv_local_run {
     fv_pack_report packed;
     fv_kv *kv;            /* on the prefill side, until it was sent */
     fv_received received; /* on the decode side, after that */
+    fv_evict evict;
     fv_sequence *seq;
     fv_first_token first;
     fv_status status; /* what ended it */
@@ -233,7 +234,8 @@ static fv_status begin_answer(run *r, const float *logits) {
     FV_TRY(handoff(r));
     r->decode_s = fv_clock_s();
     r->state = DECODING;
-    return fv_batch_join(r->l->batch, r->seq, r->received.kv, r->prompt.n, r);
+    FV_TRY(fv_evict_init(&r->evict, r->received.policy));
+    return fv_batch_join(r->l->batch, r->seq, r->received.kv, &r->evict, r->prompt.n, r);
 }
 
 static void fill_report(run *r) {
@@ -256,6 +258,7 @@ static void fill_report(run *r) {
     out->bytes_bound = bytes.held;
     out->bytes_visual_end = fv_kv_bytes(kv, FV_SEG_VISUAL);
     out->bytes_text_end = fv_kv_bytes(kv, FV_SEG_TEXT);
+    out->rows_evicted = fv_evict_rows(kv);
     out->s_preprocess = r->encoded.s_preprocess;
     out->s_vision = r->encoded.s_vision;
 }

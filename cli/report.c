@@ -74,14 +74,16 @@ fv_report_source fv_report_source_local(const fv_local *local) {
 
 json_t *fv_report_json(const fv_report_source *source, const fv_report *r) {
     json_t *json = json_pack(
-        "{s:s, s:s, s:s*, s:{s:i, s:i, s:i, s:i, s:i}, s:o, s:o, s:o, s:{s:f, s:f, s:f, s:f, s:f, "
+        "{s:s, s:s, s:s*, s:{s:i, s:i, s:i, s:i, s:i}, s:o, s:I, s:o, s:o, s:{s:f, s:f, s:f, s:f, "
+        "s:f, "
         "s:f}, s:o, s:o}",
         "checkpoint", source->checkpoint, "policy", r->policy[0] ? r->policy : "exact", "isa",
         source->isa, "tokens", "prompt", r->n_prompt, "visual", r->n_visual, "text", r->n_text,
-        "images", r->n_image, "generated", r->n_generated, "visual_rows", rows_json(r), "bytes",
-        bytes_json(r), "handoff", handoff_json(r), "seconds", "preprocess", r->s_preprocess,
-        "vision", r->s_vision, "prefill", r->s_prefill, "first_token", r->s_first_token, "handoff",
-        r->s_handoff, "decode", r->s_decode, "bypassed", notes_json(r), "digests", digest_json(r));
+        "images", r->n_image, "generated", r->n_generated, "visual_rows", rows_json(r),
+        "rows_evicted", (json_int_t)r->rows_evicted, "bytes", bytes_json(r), "handoff",
+        handoff_json(r), "seconds", "preprocess", r->s_preprocess, "vision", r->s_vision, "prefill",
+        r->s_prefill, "first_token", r->s_first_token, "handoff", r->s_handoff, "decode",
+        r->s_decode, "bypassed", notes_json(r), "digests", digest_json(r));
     if (json) json_object_set_new(json, "stages", stages_json(r));
     if (json && r->packed.bytes) json_object_set_new(json, "packed", packed_json(r));
     if (json && source->prefill_worker)
@@ -153,6 +155,9 @@ void fv_report_print(FILE *f, const fv_report_source *source, const fv_report *r
     print_packed(f, &r->packed);
     fprintf(f, "KV       %zu bytes exact, %zu held after prefill (%.2fx smaller), %zu at the end\n",
             r->bytes_raw, start, start ? (double)r->bytes_raw / (double)start : 0.0, end);
+    if (r->rows_evicted)
+        fprintf(f, "evicted  %" PRIu64 " visual rows of KV heads, %zu bytes of %zu are left\n",
+                r->rows_evicted, r->bytes_visual_end, r->bytes_visual);
     if (r->bytes_sent)
         fprintf(f, "hand-off %" PRIu64 " bytes in %" PRIu64 " %s, %.3f s, transport %s\n",
                 r->bytes_sent, r->sections ? r->sections : r->frames,

@@ -1,7 +1,8 @@
-/* A choice without sorting and without memory. */
+/* A choice without sorting and without memory; and the whole order, which takes both. */
 #include "common/top.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Floats as whole numbers of the same order, both zeros alike and NaN below all. */
@@ -34,4 +35,20 @@ void fv_top(const float *score, int32_t n, int32_t keep, int32_t *kept) {
         uint32_t o = order_of(score[i]);
         if (o > t || (o == t && equal-- > 0)) kept[k++] = i;
     }
+}
+
+/* Keys in front of indices, so that one comparison decides both. */
+static int lower_first(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+fv_status fv_top_sort(const float *score, int32_t n, int32_t *order) {
+    uint64_t *key = malloc((size_t)(n ? n : 1) * sizeof *key);
+    if (!key) return FV_FAIL(FV_ENOMEM, "out of memory to rank %d rows", n);
+    for (int32_t i = 0; i < n; i++) key[i] = (uint64_t)~order_of(score[i]) << 32 | (uint32_t)i;
+    qsort(key, (size_t)n, sizeof *key, lower_first);
+    for (int32_t i = 0; i < n; i++) order[i] = (int32_t)(uint32_t)key[i];
+    free(key);
+    return FV_OK;
 }

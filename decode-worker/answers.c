@@ -101,6 +101,7 @@ static void report_answer(const fv_answer *x, fv_answer_report *r) {
     r->n_generated = n - n_prompt;
     r->bytes_visual_end = fv_kv_bytes(x->talk->kv, FV_SEG_VISUAL);
     r->bytes_text_end = fv_kv_bytes(x->talk->kv, FV_SEG_TEXT);
+    r->rows_evicted = fv_evict_rows(x->talk->kv) - x->rows_gone;
     r->s_claim = x->t_joined - x->t_claimed;
     r->s_decode = fv_clock_s() - x->t_claimed;
     memcpy(r->policy, x->talk->policy, sizeof r->policy);
@@ -112,6 +113,7 @@ static void keep(fv_answers *a, fv_answer *x, fv_answer_report *r) {
     const int32_t *ids = fv_sequence_ids(x->seq, &n, &n_prompt);
     fv_conversation *talk = x->talk;
     x->talk = NULL;
+    talk->evict.before += n - n_prompt;
     r->keep_s = fv_conversations_keep(a->conversations, talk, ids, n, x->keep_s);
     if (r->keep_s > 0) memcpy(r->conversation, talk->id, sizeof r->conversation);
 }
@@ -166,7 +168,7 @@ static fv_status take_over(fv_answers *a, fv_answer *x, fv_received *got) {
     memcpy(x->talk->policy, got->policy, sizeof x->talk->policy);
     got->kv = NULL;
     got->ids = NULL;
-    return FV_OK;
+    return fv_evict_init(&x->talk->evict, x->talk->policy);
 }
 
 static fv_status begin(fv_answers *a, fv_answer *x, fv_received *got) {
@@ -250,6 +252,7 @@ static fv_status join_ids(fv_answers *a, fv_answer *x, int32_t **all, int32_t *n
 static fv_status resume(fv_answers *a, fv_answer *x) {
     int32_t *ids, n;
     FV_TRY(fv_conversations_resume(a->conversations, x->conversation, &x->talk));
+    x->rows_gone = fv_evict_rows(x->talk->kv);
     FV_TRY(join_ids(a, x, &ids, &n));
     x->n_held = x->talk->n - 1;
     fv_status st = open_sequence(a, x, ids, n, n);
@@ -332,7 +335,7 @@ static void advance(fv_answers *a) {
     for (fv_answer *x = a->first, *next; x; x = next) {
         next = x->next;
         if (x->phase != FV_ANSWER_READY || fv_batch_count(a->batch) == a->batch_max) continue;
-        fv_status st = fv_batch_join(a->batch, x->seq, x->talk->kv, x->n_held, x);
+        fv_status st = fv_batch_join(a->batch, x->seq, x->talk->kv, &x->talk->evict, x->n_held, x);
         if (st == FV_OK) {
             x->t_joined = fv_clock_s();
             set_phase(a, x, FV_ANSWER_RUNNING);

@@ -37,6 +37,7 @@ typedef struct fv_answer_report {
     fv_refusal refusal;                      /* why the ticket was not honoured, if that was it */
     int32_t n_generated;                     /* of the whole answer */
     size_t bytes_visual_end, bytes_text_end; /* held at the end */
+    uint64_t rows_evicted;                   /* that went as the answer grew */
     double s_claim, s_decode;
 
     /* A follow-up's; else 0, because the prefill worker reports it. */
@@ -75,6 +76,7 @@ typedef struct fv_answer {
     int32_t n_held; /* rows of the sequence that have run before it joins */
     double t_claimed, t_joined, t_token;
     size_t bytes_visual, bytes_text; /* at the first token */
+    uint64_t rows_gone;              /* that the answers before it had let go */
 } fv_answer;
 
 typedef struct fv_answers_hooks {

@@ -7,9 +7,10 @@
 typedef struct member {
     fv_sequence *seq;
     fv_kv *kv;
-    int32_t n_held; /* of its ids, those that have run */
-    int32_t n_now;  /* those that run in this step */
-    bool last;      /* and its last one is among them */
+    fv_evict *evict; /* or NULL */
+    int32_t n_held;  /* of its ids, those that have run */
+    int32_t n_now;   /* those that run in this step */
+    bool last;       /* and its last one is among them */
     void *user;
 } member;
 
@@ -52,7 +53,8 @@ void fv_batch_close(fv_batch *b) {
 
 int32_t fv_batch_count(const fv_batch *b) { return b->n; }
 
-fv_status fv_batch_join(fv_batch *b, fv_sequence *seq, fv_kv *kv, int32_t n_held, void *user) {
+fv_status fv_batch_join(fv_batch *b, fv_sequence *seq, fv_kv *kv, fv_evict *evict, int32_t n_held,
+                        void *user) {
     if (b->n == b->n_max)
         return FV_FAIL(FV_EBUSY, "the batch is full: %d answers are running", b->n);
     if (b->n == b->cap_logits) {
@@ -62,7 +64,8 @@ fv_status fv_batch_join(fv_batch *b, fv_sequence *seq, fv_kv *kv, int32_t n_held
         b->logits = grown;
         b->cap_logits = cap;
     }
-    b->list[b->n++] = (member){.seq = seq, .kv = kv, .n_held = n_held, .user = user};
+    b->list[b->n++] =
+        (member){.seq = seq, .kv = kv, .evict = evict, .n_held = n_held, .user = user};
     return FV_OK;
 }
 
@@ -72,6 +75,27 @@ void fv_batch_leave(fv_batch *b, const fv_sequence *seq) {
         memmove(&b->list[i], &b->list[i + 1], (size_t)(b->n - i - 1) * sizeof *b->list);
         b->n--;
         return;
+    }
+}
+
+static fv_status evict(const member *m) {
+    int32_t n_ids, n_prompt;
+    if (!m->evict) return FV_OK;
+    fv_sequence_ids(m->seq, &n_ids, &n_prompt);
+    return fv_evict_step(m->evict, m->kv, n_ids - n_prompt);
+}
+
+/* What must not be seen in this step goes before it; an answer where that fails has left. */
+static void evict_all(fv_batch *b, fv_batch_told on_event, void *ctx) {
+    int32_t n = b->n;
+    b->n = 0;
+    for (int32_t i = 0; i < n; i++) {
+        member m = b->list[i];
+        fv_batch_event e = {.user = m.user, .seq = m.seq, .status = evict(&m)};
+        if (e.status == FV_OK)
+            b->list[b->n++] = m;
+        else
+            on_event(ctx, &e);
     }
 }
 
@@ -103,8 +127,8 @@ static fv_batch_event choose(const member *m, const float *logits) {
     return e;
 }
 
-fv_status fv_batch_step(fv_batch *b, void (*on_event)(void *ctx, const fv_batch_event *e),
-                        void *ctx) {
+fv_status fv_batch_step(fv_batch *b, fv_batch_told on_event, void *ctx) {
+    evict_all(b, on_event, ctx);
     int32_t n = b->n, n_seq = plan_step(b), stay = 0;
     const float *logits = b->logits;
     b->n = 0;

@@ -6,7 +6,8 @@
  * step runs at most prompt_rows of such rows, first come first served, so that the others' tokens
  * do not wait for the whole of it. What an answer says depends neither on who else is in the batch
  * nor on how its prompt was cut. The compute thread. */
-#include "decode-worker/step.h"
+#include "decode-worker/evict.h"
+#include "model/net/step.h"
 #include "model/sequence.h"
 
 typedef struct fv_batch fv_batch; /* opaque; borrows the stepper's decoder */
@@ -16,9 +17,10 @@ fv_status fv_batch_open(fv_decoder *dec, int32_t n_max, int32_t prompt_rows, fv_
 void fv_batch_close(fv_batch *b); /* every answer must have left; NULL is fine */
 
 /* An answer joins, of whose ids the first n_held have run through the network and the others, at
- * least one, not yet. Sequence and store are borrowed until it leaves. FV_EBUSY when the batch is
- * full. */
-fv_status fv_batch_join(fv_batch *b, fv_sequence *seq, fv_kv *kv, int32_t n_held, void *user);
+ * least one, not yet. Before each step `evict` lets go of the store what it does not see any more;
+ * NULL: nothing. All are borrowed until it leaves. FV_EBUSY when the batch is full. */
+fv_status fv_batch_join(fv_batch *b, fv_sequence *seq, fv_kv *kv, fv_evict *evict, int32_t n_held,
+                        void *user);
 
 /* Takes an answer out, whatever its state; one that is not there is fine. */
 void fv_batch_leave(fv_batch *b, const fv_sequence *seq);
@@ -36,11 +38,11 @@ typedef struct fv_batch_event {
     size_t n_text;
     fv_finish finish; /* with FV_OK; not FV_FINISH_NOT: the answer has left the batch */
 } fv_batch_event;
+typedef void (*fv_batch_told)(void *ctx, const fv_batch_event *e);
 
-/* One step; `on_event` once for each answer whose last row ran, in the order of joining. A failure
+/* One step; `on_event` once for each answer whose last row ran or that failed by itself. A failure
  * of the network fails the whole step: the batch is empty afterwards and every store in it
  * inconsistent. The callback must not change the batch. */
-fv_status fv_batch_step(fv_batch *b, void (*on_event)(void *ctx, const fv_batch_event *e),
-                        void *ctx);
+fv_status fv_batch_step(fv_batch *b, fv_batch_told on_event, void *ctx);
 
 #endif

@@ -19,6 +19,7 @@
  * make room for new hand-offs, nothing that is kept is let go.
  *
  * One thread, that of the KV pool, owns a table. */
+#include "decode-worker/evict.h"
 #include "model/net/kv.h"
 #include "policy/policy.h"
 
@@ -27,6 +28,7 @@ typedef struct fv_conversation {
     int32_t n;    /* ids */
     int32_t *ids; /* [n] owned; prompts and answers in their order */
     char policy[FV_POLICY_TEXT_MAX];
+    fv_evict evict;
     uint8_t id[16]; /* once it is kept */
     /* private */
     struct fv_conversation *next;

@@ -97,6 +97,7 @@ static void measure(void *user, Fovea__Inference__V1__Load *load) {
     load->n_done = l.n_done;
     load->n_failed = l.n_failed;
     load->tokens_out = l.tokens_out;
+    load->rows_evicted = l.rows_evicted;
     load->seconds_busy = l.seconds_busy;
 }
 

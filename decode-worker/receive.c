@@ -66,6 +66,9 @@ static fv_refusal check_offer(const fv_receiver *r, const fv_hello *h) {
                          h->n_visual);
     if (strlen(h->policy) >= FV_POLICY_TEXT_MAX)
         return FV_REFUSE(INVALID, "the policy's text is too long");
+    fv_policy policy;
+    if (fv_policy_parse(h->policy, &policy) != FV_OK)
+        return FV_REFUSE(INVALID, "this worker does not know the policy: %s", fv_last_error());
     return FV_REFUSED_NONE;
 }
 

@@ -33,8 +33,10 @@ typedef struct fv_landing {
     fv_landing_due due;
     int32_t layer, layer_end; /* of the group that ROWS began */
     fv_kv_segment seg;
-    int32_t head;                  /* whose rows come next */
-    uint32_t *rows;                /* [N, Hkv, FV_N_SEG] as ROWS said */
+    int32_t head;   /* whose rows come next */
+    uint32_t *rows; /* [N, Hkv, FV_N_SEG] as ROWS said */
+    bool ranked;    /* RANK came for the layer whose ROWS are due */
+    uint8_t *seen;  /* [prompt rows] which positions of a ranked layer's head came; or NULL */
     uint64_t n_rows, bytes_visual; /* announced so far */
     uint8_t *payload;              /* of a section that is not rows, while it comes */
     size_t cap_payload;

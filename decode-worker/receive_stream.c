@@ -47,12 +47,12 @@ size_t fv_landing_pool_bytes(const fv_kv_shape *s, const fv_hello *h) {
 
 uint64_t fv_landing_wire_bytes(const fv_kv_shape *s, const fv_hello *h) {
     uint64_t heads = (uint64_t)s->n_layer * (uint64_t)s->n_kv, twice = rows_twice(h);
-    /* Per layer ROWS, and per segment POSN and at most a DATA for each head. */
-    uint64_t sections = 4 + (uint64_t)s->n_layer * (1 + 2 * (1 + (uint64_t)s->n_kv) + PACKED_MOST);
+    /* Per layer RANK and ROWS, and per segment POSN and at most a DATA for each head. */
+    uint64_t sections = 4 + (uint64_t)s->n_layer * (2 + 2 * (1 + (uint64_t)s->n_kv) + PACKED_MOST);
     uint64_t packed = (uint64_t)s->n_layer *
                       (fv_wire_packed_bytes(h->n_visual, h->n_visual) + 4 * (uint64_t)h->n_visual);
     return sections * FV_SECTION_HEADER + fv_hello_bytes(h) +
-           fv_wire_prompt_bytes(h->n_text + h->n_visual) + heads * FV_N_SEG * 4 +
+           fv_wire_prompt_bytes(h->n_text + h->n_visual) + heads * (1 + FV_N_SEG) * 4 +
            heads * (h->n_text + twice) * 2 * row_bytes(s) + h->bytes_visual +
            heads * (h->n_text + h->n_visual + 2 * twice) * 4 /* positions */ + packed +
            FV_FIRST_TOKEN_BYTES + 32 + SKIP_MAX;
@@ -163,9 +163,24 @@ static fv_refusal payload_for(fv_landing *l, size_t n) {
     return FV_REFUSED_NONE;
 }
 
+/* RANK may stand before the ROWS of its layer. */
+static bool is_rank(const fv_landing *l, const fv_section *s) {
+    return l->due == FV_DUE_ROWS && s->type == FV_SECTION_RANK && !l->ranked;
+}
+
+static fv_refusal begin_rank(fv_landing *l, const fv_section *s) {
+    uint64_t want = 4 * (uint64_t)l->shape->n_kv;
+    if (s->layer0 != l->layer || s->layer1 != l->layer + 1)
+        return FV_REFUSE(MALFORMED, "RANK is for layer %d, and layer %d is due", s->layer0,
+                         l->layer);
+    if (s->length != want) return wrong_length(s, want);
+    return payload_for(l, (size_t)want);
+}
+
 static fv_refusal on_begin(void *user, const fv_section *s) {
     fv_landing *l = user;
     uint64_t want = 0;
+    if (is_rank(l, s)) return begin_rank(l, s);
     if (l->due == FV_DUE_ROWS && s->type == FV_SECTION_PACKED &&
         !fv_kv_packed_at(l->got.kv, l->layer))
         l->due = FV_DUE_PACKED;
@@ -273,6 +288,32 @@ static fv_refusal take_prompt(fv_landing *l, const fv_section *s) {
     return FV_REFUSED_NONE;
 }
 
+static fv_refusal take_rank(fv_landing *l) {
+    int32_t *rows = (int32_t *)(void *)l->payload;
+    const uint8_t *at = l->payload;
+    for (int32_t g = 0; g < l->shape->n_kv; g++) {
+        uint32_t n = fv_get_u32(&at);
+        if (n > l->hello.n_visual)
+            return FV_REFUSE(MALFORMED, "head %d of layer %d ranked %u rows of %u", g, l->layer, n,
+                             l->hello.n_visual);
+        rows[g] = (int32_t)n;
+    }
+    fv_kv_set_ranked(l->got.kv, l->layer, rows);
+    if (!l->seen && !(l->seen = calloc((size_t)l->got.n, 1)))
+        return FV_REFUSE(NO_ROOM, "out of memory for a hand-off");
+    l->ranked = true;
+    return FV_REFUSED_NONE;
+}
+
+/* What is left of ranked rows is no more than there were. */
+static fv_refusal check_ranked(const fv_landing *l) {
+    for (int32_t g = 0; l->ranked && g < l->shape->n_kv; g++)
+        if (rows_of(l, l->layer, g, FV_SEG_VISUAL) > (uint32_t)fv_kv_ranked(l->got.kv, l->layer, g))
+            return FV_REFUSE(MALFORMED, "head %d of layer %d has more image rows than were ranked",
+                             g, l->layer);
+    return FV_REFUSED_NONE;
+}
+
 /* Lengths of a layer group: checked against the grant, then its image rows get their extents. */
 static fv_refusal take_rows(fv_landing *l, const fv_section *s) {
     const uint8_t *at = l->payload;
@@ -298,6 +339,7 @@ static fv_refusal take_rows(fv_landing *l, const fv_section *s) {
                          "layers up to %d have %llu bytes of image rows and %llu were granted",
                          s->layer1 - 1, (unsigned long long)l->bytes_visual,
                          (unsigned long long)l->hello.bytes_visual);
+    FV_ADMIT(check_ranked(l));
     FV_ADMIT(payload_for(l, (size_t)n_kv * sizeof(int32_t)));
     int32_t *each = (int32_t *)(void *)l->payload; /* what it held has been read */
     for (int32_t layer = s->layer0; layer < s->layer1; layer++) {
@@ -306,17 +348,24 @@ static fv_refusal take_rows(fv_landing *l, const fv_section *s) {
         if (st != FV_OK) return fv_refusal_of(st);
     }
     l->layer_end = s->layer1;
+    l->ranked = false;
     return FV_REFUSED_NONE;
 }
 
-/* Ascending, inside the prompt, and of the right segment. */
-static fv_refusal check_positions(const fv_landing *l, const int32_t *pos, int32_t n) {
+/* Inside the prompt, of the right segment, none more often than may be; ascending but in rank
+ * order. */
+static fv_refusal check_positions(fv_landing *l, int32_t head, const int32_t *pos, int32_t n) {
+    bool ranked = l->seg == FV_SEG_VISUAL && fv_kv_ranked(l->got.kv, l->layer, head) > 0;
     int32_t least = l->twice ? 0 : 1; /* from one to the next */
-    for (int32_t i = 0; i < n; i++)
-        if (pos[i] < 0 || pos[i] >= l->got.n || (i > 0 && pos[i] - pos[i - 1] < least) ||
-            l->got.seg[pos[i]] != l->seg)
+    if (ranked) memset(l->seen, 0, (size_t)l->got.n);
+    for (int32_t i = 0; i < n; i++) {
+        bool good =
+            pos[i] >= 0 && pos[i] < l->got.n && l->got.seg[pos[i]] == l->seg &&
+            (ranked ? l->seen[pos[i]]++ <= 1 - least : i == 0 || pos[i] - pos[i - 1] >= least);
+        if (!good)
             return FV_REFUSE(MALFORMED, "row %d of a head of layer %d has position %d", i, l->layer,
                              pos[i]);
+    }
     return FV_REFUSED_NONE;
 }
 
@@ -331,7 +380,7 @@ static fv_refusal take_positions(fv_landing *l, const fv_section *s) {
                              "the heads of layer %d differ in length and share "
                              "positions",
                              l->layer);
-        if (!shared || g == 0) FV_ADMIT(check_positions(l, pos, n));
+        if (!shared || g == 0) FV_ADMIT(check_positions(l, g, pos, n));
         fv_status st = fv_kv_append_head(l->got.kv, l->layer, g, l->seg, pos, n);
         if (st != FV_OK) return fv_refusal_of(st);
         if (!shared) pos += n;
@@ -359,6 +408,7 @@ static fv_refusal on_end(void *user, const fv_section *s) {
         l->due = FV_DUE_ROWS;
         break;
     case FV_DUE_ROWS:
+        if (s->type == FV_SECTION_RANK) return take_rank(l);
         FV_ADMIT(take_rows(l, s));
         seek_rows(l);
         break;
@@ -446,6 +496,7 @@ void fv_landing_close(fv_landing *l) {
     if (!l) return;
     fv_received_free(&l->got);
     free(l->rows);
+    free(l->seen);
     free(l->payload);
     free(l);
 }

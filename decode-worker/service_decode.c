@@ -104,6 +104,7 @@ static void answer_over(fv_answer *x, fv_status st, const fv_answer_report *r) {
     d->verdict = fv_verdict_take(st, r->refusal);
     d->report = *r;
     atomic_fetch_add(st == FV_OK ? &d->w->load.n_done : &d->w->load.n_failed, 1);
+    atomic_fetch_add(&d->w->load.rows_evicted, r->rows_evicted);
     fv_bridge_post(d->w->bridge, &d->over, true); /* d may be gone after this */
 }
 
@@ -169,6 +170,7 @@ static fv_status send_finished(decode *d) {
     r.n_generated = (uint32_t)d->report.n_generated;
     r.bytes_visual_end = d->report.bytes_visual_end;
     r.bytes_text_end = d->report.bytes_text_end;
+    r.rows_evicted = d->report.rows_evicted;
     r.seconds_decode = d->report.s_decode;
     r.decode_worker = (char *)(uintptr_t)d->w->opt.name;
     t.seconds_claim = d->report.s_claim;

@@ -8,7 +8,8 @@
 #include "decode-worker/conversations.h" /* what is held, and kept between turns */
 #include "decode-worker/follow.h"        /*   the next turn -> ids behind those */
 #include "decode-worker/batch.h"    /* answers that run together, joining and leaving */
-#include "decode-worker/step.h"     /*   new tokens and KV stores -> decoder layers -> logits */
+#include "decode-worker/evict.h"    /*   before a step: visual rows that are let go */
+#include "model/net/step.h"         /*   new tokens and KV stores -> decoder layers -> logits */
 #include "model/sequence.h"         /*   one answer: logits -> token -> text -> its end */
 #include "model/sample.h"           /*     logits -> the next token */
 #include "model/stop.h"             /*     text that may be shown, up to a stop string */

@@ -209,6 +209,7 @@ fv_decode_load fv_decode_worker_load(const fv_decode_worker *w) {
                             .n_done = atomic_load(&w->load.n_done),
                             .n_failed = atomic_load(&w->load.n_failed),
                             .tokens_out = atomic_load(&w->load.tokens_out),
+                            .rows_evicted = atomic_load(&w->load.rows_evicted),
                             .seconds_busy = fv_jobs_busy_s(w->jobs)};
 }
 

@@ -23,7 +23,8 @@ struct fv_decode_worker {
     /* written by the computing thread, read by the loop */
     struct {
         atomic_uint n_running, n_queued, n_kept;
-        atomic_ullong bytes_granted, bytes_held, bytes_kept, n_done, n_failed, tokens_out;
+        atomic_ullong bytes_granted, bytes_held, bytes_kept, n_done, n_failed, tokens_out,
+            rows_evicted;
     } load;
     atomic_ullong handoffs[FV_N_HANDOFF_COUNT]; /* fv_receiver_counters */
     atomic_ullong n_good, n_bad;

@@ -23,7 +23,10 @@ fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_p
     plan.policy = *policy;
     plan.exact_counts = true;
     const fv_method_info *first = fv_policy_methods(&n);
-    for (int32_t l = 0; l < shape->n_layer; l++) plan.visual[l] = shape->n_visual;
+    for (int32_t l = 0; l < shape->n_layer; l++) {
+        plan.visual[l] = shape->n_visual;
+        plan.rank_from[l] = -1;
+    }
     for (int s = 0; s < FV_N_STAGE; s++)
         if (policy->stage[s].method) FV_TRY(contributions[policy->stage[s].method - first](&plan));
     *out = plan;

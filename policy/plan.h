@@ -50,6 +50,10 @@ typedef struct fv_plan_pack {
     int32_t rank[2], rank2[2]; /* of keys and values, at most; 0: raw. R2 = R: one plane */
 } fv_plan_pack;
 
+/* The share of a ranked layer's visual rows that is left when t tokens of the answer are there; it
+ * falls with t. */
+typedef double (*fv_plan_share_fn)(const fv_plan *plan, int32_t t);
+
 struct fv_plan {
     fv_plan_shape shape;
     fv_policy policy; /* what was asked for */
@@ -67,6 +71,10 @@ struct fv_plan {
     bool packs;        /* some layer is packed */
     bool first_packed; /* and the first token comes from factors as well */
     bool observes;     /* packed rows have an importance, which begins with the prompt's last row */
+    /* The layer whose attention ranks the visual rows of layer l, so that they can be let go one by
+     * one; -1: they are not ranked. */
+    int32_t rank_from[FV_PLAN_MAX_LAYERS];
+    fv_plan_share_fn evict; /* how ranked rows are let go; NULL: they stay */
     /* Why a stage that was asked for does nothing on this request; empty when it does. */
     char note[FV_N_STAGE][FV_PLAN_NOTE_MAX];
 };

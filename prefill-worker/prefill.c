@@ -7,8 +7,10 @@
 #include <string.h>
 
 #include "common/arena.h"
+#include "model/net/step.h"
 #include "policy/plan/attention.h"
 #include "prefill-worker/prune.h"
+#include "prefill-worker/rank.h"
 #include "prefill-worker/select.h"
 
 /* All rows of the batch that are still running: request after request, positions ascending. */
@@ -27,11 +29,13 @@ typedef struct prefill {
     int32_t n_req, d;
     fv_buf x[2]; /* the residual stream, and the one that rows are gathered into */
     row_list rows;
-    fv_buf last;       /* [n_req, d] hidden states behind the last rows */
-    float ***paid;     /* [n_req] [N] what packed layers begin their importance with, by position */
-    float **attention; /* [n_req] a tapped layer's last row over visual rows, mean over heads */
+    fv_buf last; /* [n_req, d] hidden states behind the last rows */
+    float **
+        *paid; /* [n_req] [N] what rows are ranked by, and importance begins with, by position */
+    float **attention;     /* [n_req] a tapped layer's last row over visual rows, mean over heads */
     fv_select_sums **sums; /* [n_req] [layers of the group] what the select stage chooses by */
     fv_rope rope;
+    int32_t n_final; /* layers that were said to be final */
     fv_arena arena;
     fv_arena group; /* what a group of layers leaves for its end */
 } prefill;
@@ -42,11 +46,17 @@ static fv_tensor matrix(const fv_buf *buf, int32_t rows, int32_t d) {
 
 /* ---- start: every row's embedding ------------------------------------------------------ */
 
+/* Rows of an answer that is taken up again run behind the prompt, as they did the first time, if
+ * what they saw was different from row to row. */
+static int32_t rows_behind(const fv_prefill_request *req) {
+    return req->plan->evict ? req->n_answer : 0;
+}
+
 static fv_status embed_request(prefill *p, const fv_prefill_request *req, fv_tensor x) {
     fv_device *dev = fv_decoder_backend(p->dec)->device;
-    int32_t visual = 0;
-    for (int32_t r = 0, end; r < req->n; r = end) {
-        for (end = r + 1; end < req->n && req->seg[end] == req->seg[r]; end++) {
+    int32_t visual = 0, n = x.rows;
+    for (int32_t r = 0, end; r < n; r = end) {
+        for (end = r + 1; end < n && req->seg[end] == req->seg[r]; end++) {
         }
         fv_tensor y = fv_tensor_rows(x, r, end - r);
         if (req->seg[r] == FV_SEG_TEXT) {
@@ -64,8 +74,8 @@ static fv_status embed_request(prefill *p, const fv_prefill_request *req, fv_ten
 
 static fv_status start(prefill *p) {
     row_list *rows = &p->rows;
-    for (int32_t b = 0; b < p->n_req; b++) rows->n += p->req[b].n;
     int32_t n_layer = fv_decoder_config(p->dec)->n_layer;
+    for (int32_t b = 0; b < p->n_req; b++) rows->n += p->req[b].n - rows_behind(&p->req[b]);
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->paid));
     for (int32_t b = 0; b < p->n_req; b++) FV_TRY(FV_ARENA_NEW(&p->arena, n_layer, p->paid[b]));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->attention));
@@ -81,14 +91,15 @@ static fv_status start(prefill *p) {
     FV_TRY(fv_buf_alloc(dev, (size_t)p->n_req * (size_t)p->d * sizeof(float), FV_BUF_DEVICE,
                         &p->last));
     rows->x = matrix(&p->x[0], rows->n, p->d);
-    for (int32_t b = 0, at = 0; b < p->n_req; at += p->req[b++].n) {
+    for (int32_t b = 0, at = 0; b < p->n_req; at = rows->first[++b]) {
         const fv_prefill_request *req = &p->req[b];
-        FV_TRY(embed_request(p, req, fv_tensor_rows(rows->x, at, req->n)));
-        for (int32_t r = 0; r < req->n; r++) {
+        int32_t n = req->n - rows_behind(req);
+        FV_TRY(embed_request(p, req, fv_tensor_rows(rows->x, at, n)));
+        for (int32_t r = 0; r < n; r++) {
             rows->pos[at + r] = r;
             rows->seg[at + r] = req->seg[r];
         }
-        rows->first[b + 1] = at + req->n;
+        rows->first[b + 1] = at + n;
     }
     return FV_OK;
 }
@@ -107,7 +118,7 @@ static bool taps_any(const prefill *p, int32_t b, int32_t l0, int32_t l1) {
 
 /* Behind the prompt's last row of request b. Rows that leave are all before it. */
 static int32_t prompt_end(const prefill *p, int32_t b) {
-    return p->rows.first[b + 1] - p->req[b].n_answer;
+    return p->rows.first[b + 1] - (p->req[b].n_answer - rows_behind(&p->req[b]));
 }
 
 /* The rows of the window that the select stage looks through, of those in [a, e) of request b. */
@@ -195,7 +206,7 @@ static fv_status keep_paid(prefill *p, int32_t b, int32_t layer) {
 static fv_status tell_ranked(prefill *p, int32_t b, int32_t layer) {
     const fv_prefill_request *req = &p->req[b];
     int32_t *pos, n;
-    if (req->plan->observes) FV_TRY(keep_paid(p, b, layer));
+    if (req->plan->observes || fv_rank_asks(req->plan, layer)) FV_TRY(keep_paid(p, b, layer));
     if (!req->ranked || !(req->plan->tap[layer] & FV_TAP_LAST_ROW)) return FV_OK;
     FV_TRY(visual_positions(p, b, &pos, &n));
     return req->ranked(req->ranked_user, layer, p->attention[b], pos, n);
@@ -382,11 +393,61 @@ static fv_status run_group(prefill *p, int32_t l0, int32_t l1) {
     }
     fv_backend *be = fv_decoder_backend(p->dec);
     FV_TRY(be->ops->sync(be));
-    for (int32_t b = 0; b < p->n_req; b++)
-        FV_TRY(fv_select_run(p->req[b].plan, p->req[b].kv, l0, l1, p->sums[b]));
+    for (int32_t b = 0; b < p->n_req; b++) {
+        const fv_prefill_request *req = &p->req[b];
+        FV_TRY(fv_select_run(req->plan, req->kv, l0, l1, p->sums[b]));
+        FV_TRY(fv_rank_run(req->plan, req->kv, l0, l1, (const float *const *)p->paid[b]));
+    }
     FV_TRY(pack_layers(p, l1));
     return FV_OK;
 }
+
+/* Layers below l1 have run: says which are final, if they are more than before. */
+static fv_status say_final(prefill *p, int32_t l1) {
+    fv_backend *be = fv_decoder_backend(p->dec);
+    int32_t n = l1;
+    for (int32_t b = 0; b < p->n_req; b++) {
+        int32_t ready = rows_behind(&p->req[b]) ? 0 : fv_rank_ready(p->req[b].plan, l1);
+        if (ready < n) n = ready;
+    }
+    if (!p->opt->final || n <= p->n_final) return FV_OK;
+    p->n_final = n;
+    FV_TRY(be->ops->sync(be));
+    return p->opt->final(p->opt->user, n);
+}
+
+/* ---- an answer that is taken up again ---------------------------------------------------- */
+
+/* One row after another, and what the stages on the other side had let go before each is let go
+ * here: so it finds the store as it was. The prompt's first token was chosen then, and t counts it.
+ */
+static fv_status run_answer(fv_stepper *stepper, const fv_prefill_request *req, float *logits) {
+    int32_t n_prompt = req->n - req->n_answer;
+    for (int32_t i = 0; i < req->n_answer; i++) {
+        fv_step_seq row = {.kv = req->kv,
+                           .n = 1,
+                           .ids = req->ids + n_prompt + i,
+                           .pos = n_prompt + i,
+                           .partial = i + 1 < req->n_answer};
+        FV_TRY(fv_kv_shrink(req->kv, req->plan->evict(req->plan, i + 1)));
+        FV_TRY(fv_stepper_run(stepper, &row, 1, logits));
+    }
+    return FV_OK;
+}
+
+static fv_status run_answers(prefill *p, float *logits) {
+    size_t vocab = (size_t)fv_decoder_config(p->dec)->vocab;
+    fv_stepper *stepper;
+    fv_status st = FV_OK;
+    FV_TRY(fv_stepper_open(p->dec, &stepper));
+    for (int32_t b = 0; b < p->n_req && st == FV_OK; b++)
+        if (rows_behind(&p->req[b]))
+            st = run_answer(stepper, &p->req[b], logits + (size_t)b * vocab);
+    fv_stepper_close(stepper);
+    return st;
+}
+
+/* ---- all of it --------------------------------------------------------------------------- */
 
 static bool phase_starts(const prefill *p, int32_t layer) {
     for (int32_t b = 0; b < p->n_req; b++)
@@ -426,7 +487,6 @@ static void end_prompts(prefill *p) {
 }
 
 static fv_status run(prefill *p, float *logits) {
-    fv_backend *be = fv_decoder_backend(p->dec);
     FV_TRY(check_requests(p));
     int32_t n_layer = fv_decoder_config(p->dec)->n_layer;
     FV_TRY(start(p));
@@ -434,12 +494,11 @@ static fv_status run(prefill *p, float *logits) {
         l1 = group_end(p, l0, n_layer);
         FV_TRY(drop_rows(p, l0));
         FV_TRY(run_group(p, l0, l1));
-        if (!p->opt->final || l1 == n_layer) continue;
-        FV_TRY(be->ops->sync(be));
-        FV_TRY(p->opt->final(p->opt->user, l1));
+        if (l1 < n_layer) FV_TRY(say_final(p, l1));
     }
     end_prompts(p);
-    return fv_decoder_logits(p->dec, matrix(&p->last, p->n_req, p->d), logits);
+    FV_TRY(fv_decoder_logits(p->dec, matrix(&p->last, p->n_req, p->d), logits));
+    return run_answers(p, logits);
 }
 
 fv_status fv_prefill_run(fv_decoder *dec, const fv_prefill_request *req, int32_t n,

@@ -14,7 +14,8 @@
 typedef struct fv_prefill_request {
     int32_t n;           /* prompt rows, images expanded */
     int32_t n_answer;    /* of them, rows at the end that are an answer that was broken off: they
-                          * choose nothing, so that the answer goes on as it would have gone on */
+                          * choose nothing, and see no more than they did (fv_plan.evict), so that
+                          * the answer goes on as it would have gone on */
     const int32_t *ids;  /* [n]; ignored at visual rows */
     const uint8_t *seg;  /* [n] fv_kv_segment */
     fv_tensor embeds;    /* [visual rows, d] F32 on the device, in prompt order */

@@ -3,6 +3,7 @@
 #include "prefill-worker/prune.h"
 
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define CONDENSE(name)

@@ -155,6 +155,26 @@ static fv_status start(fv_ship *s) {
     return send_prompt(s);
 }
 
+/* A ranked layer says so, and what its heads had when they were ranked. */
+static fv_status send_rank(fv_ship *s, int32_t l) {
+    size_t n = (size_t)s->shape->n_kv;
+    bool ranked = false;
+    for (int32_t g = 0; g < s->shape->n_kv; g++) ranked |= fv_kv_ranked(s->req.kv, l, g) > 0;
+    if (!ranked) return FV_OK;
+    void *bytes;
+    FV_TRY(fv_packet_alloc(&s->writer, n * 4, &bytes));
+    uint8_t *at = bytes;
+    for (int32_t g = 0; g < s->shape->n_kv; g++)
+        fv_put_u32(&at, (uint32_t)fv_kv_ranked(s->req.kv, l, g));
+    fv_section section = {.type = FV_SECTION_RANK,
+                          .critical = true,
+                          .layer0 = (uint16_t)l,
+                          .layer1 = (uint16_t)(l + 1),
+                          .dtype = FV_WIRE_I32,
+                          .dims = {(uint32_t)n}};
+    return fv_packet_write(&s->writer, section, &(fv_piece){bytes, n * 4}, 1);
+}
+
 /* The lengths of one layer, so that a stream's bytes do not depend on how layers were grouped. */
 static fv_status send_rows(fv_ship *s, int32_t l) {
     size_t n = (size_t)s->shape->n_kv * FV_N_SEG;
@@ -317,6 +337,7 @@ static fv_status send_packed(fv_ship *s, int32_t layer, const fv_kv_packed *p) {
 
 static fv_status send_layer(fv_ship *s, int32_t layer) {
     const fv_kv_packed *packed = fv_kv_packed_at(s->req.kv, layer);
+    FV_TRY(send_rank(s, layer));
     if (packed) FV_TRY(send_packed(s, layer, packed));
     FV_TRY(send_rows(s, layer));
     for (int seg = 0; seg < FV_N_SEG; seg++) {

@@ -11,6 +11,7 @@
 #include "prefill-worker/prune.h"   /*   between layers: visual rows that go no further */
 #include "prefill-worker/select.h"  /*   behind layers: KV rows that stay, per layer and head */
 #include "prefill-worker/pack.h"    /*   behind layers: visual rows as low-rank factors */
+#include "prefill-worker/rank.h"    /*   behind layers: visual rows in the order of their rank */
 #include "prefill-worker/ship.h"    /* KV store -> sections -> transport */
 /* clang-format on */
 

@@ -11,14 +11,18 @@
  *             24 u32 dims[4]      40 u64 length     48 u32 CRC32C of the payload
  *             52 u32 CRC32C of the 52 bytes before
  *
- *   stream:   HELO PRMT  { packed? ROWS { POSN? DATA* } per layer and segment } per layer or more
- *             TOKN END
+ *   stream:   HELO PRMT  { RANK? packed? ROWS { POSN? DATA* } per layer and segment }
+ *             per layer or more  TOKN END
  *   packed:   PACK FACT FACT? IMPO?     image rows of one layer as factors; its ROWS has none then
  *
  * END counts sections, bytes and rows, and holds a digest over all headers before it; as headers
  * hold the payloads' checksums, it covers every byte. The stream is cut into frames anywhere: a
  * frame may hold several sections or a part of one. Neither side ever holds it as a whole: the
  * writer's frames point into memory where it lies, the reader hands payloads on as they come.
+ *
+ * A layer behind RANK has its image rows in rank order, the first to be let go last, not in the
+ * order of their positions. They are sent so, rather than with a permutation, because rows are
+ * copied to their final places as they come: nobody has to move them again.
  *
  * A type is four letters. One that the reader does not know refuses the hand-off by name if it
  * is critical and is skipped if not; new methods add sections, not versions.
@@ -46,6 +50,7 @@ enum {
 #define FV_SECTIONS(X)                                                                             \
     X(HELLO, 'H', 'E', 'L', 'O')     /* what was agreed when the grant was given */                \
     X(PROMPT, 'P', 'R', 'M', 'T')    /* token ids, segments, next position, sampling */            \
+    X(RANK, 'R', 'A', 'N', 'K')      /* u32 [Hkv]: image rows at first, of a ranked layer */       \
     X(ROWS, 'R', 'O', 'W', 'S')      /* u32 [layers, Hkv, segments]: lengths */                    \
     X(POSITIONS, 'P', 'O', 'S', 'N') /* i32 [lists, len]: one list for all heads, or Hkv */        \
     X(DATA, 'D', 'A', 'T', 'A')      /* per head part0 <= g < part1: K [len, D], V [len, D] */     \

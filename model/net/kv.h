@@ -118,6 +118,10 @@ void fv_kv_set_ranked(fv_kv *kv, int32_t layer, const int32_t *rows);
  * it goes back to the pool. What is idle until then counts as held. */
 fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n);
 
+/* The same for all ranked layers: of n rows that a head had when they were ranked, floor(share n)
+ * are left. */
+fv_status fv_kv_shrink(fv_kv *kv, double share);
+
 /* What stands for rows that were let go when a step attends to the others: n of n-softmax, an extra
  * key of score ln n and value 0 (kernels/ops.h). 0, as a store begins: nothing does. */
 void fv_kv_set_n(fv_kv *kv, float n);

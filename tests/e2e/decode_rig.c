@@ -212,6 +212,7 @@ void prefill(handoff *h, const char *policy, int32_t max_tokens, int32_t n_more,
     fv_policy p;
     need(fv_policy_parse(policy, &p));
     need(fv_plan_make(&p, &shape, &h->plan));
+    need(fv_evict_init(&h->evict, policy));
     need(fv_kv_open(p_pool, &h->kv));
     fv_pack_report packed = {0};
     fv_prefill_request req = {.packed = &packed,
@@ -291,6 +292,7 @@ static fv_status on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     a->report.n_images = r->n_images;
     a->report.bytes_raw = r->bytes_raw;
     a->report.bytes = r->bytes_visual + r->bytes_text;
+    a->report.rows_evicted = r->rows_evicted;
     a->report.transfer = r->transfer != NULL;
     snprintf(a->report.policy, sizeof a->report.policy, "%s", r->policy);
     cr_assert_str_eq(r->decode_worker, "d1");
@@ -343,11 +345,8 @@ void ask(answer *a, const handoff *h, int32_t max_tokens) {
     ask_with(a, &m, 20000);
 }
 
-/* What one process would answer: the same store goes on here. */
-void expect(handoff *h, int32_t max_tokens, answer *out) {
-    int32_t ids[ROWS + MORE + 1];
-    memcpy(ids, h->ids, (size_t)h->n * sizeof *ids);
-    ids[h->n] = h->first.id;
+void expect_behind(handoff *h, const int32_t *ids, int32_t n, int32_t n_prompt, int32_t n_held,
+                   int32_t max_tokens, answer *out) {
     fv_sequence_options opt = {.sampling = fv_sampling_default(),
                                .max_tokens = max_tokens,
                                .context = 4096,
@@ -356,16 +355,17 @@ void expect(handoff *h, int32_t max_tokens, answer *out) {
     fv_stepper *stepper;
     int32_t vocab = fv_checkpoint_config(rig.p_engine.ck)->text.vocab;
     float *logits = malloc((size_t)vocab * sizeof *logits);
-    need(fv_sequence_open(&opt, rig.p_engine.tok, ids, h->n + 1, h->n, &seq));
+    need(fv_sequence_open(&opt, rig.p_engine.tok, ids, n, n_prompt, &seq));
     need(fv_stepper_open(rig.p_engine.dec, &stepper));
     while (fv_sequence_finish(seq) == FV_FINISH_NOT) {
-        int32_t n, n_prompt;
         const int32_t *all = fv_sequence_ids(seq, &n, &n_prompt);
-        fv_step_seq step = {.kv = h->kv, .n = 1, .ids = &all[n - 1], .pos = n - 1};
+        fv_step_seq step = {.kv = h->kv, .n = n - n_held, .ids = &all[n_held], .pos = n_held};
         const fv_sampled *token;
         const char *text;
         size_t n_text;
+        need(fv_evict_step(&h->evict, h->kv, n - n_prompt));
         need(fv_stepper_run(stepper, &step, 1, logits));
+        n_held = n;
         need(fv_sequence_take(seq, logits, &token, &text, &n_text));
         out->digest[out->n] = fv_logits_digest(logits, vocab);
         out->ids[out->n++] = (uint32_t)token->id;
@@ -375,6 +375,14 @@ void expect(handoff *h, int32_t max_tokens, answer *out) {
     fv_stepper_close(stepper);
     fv_sequence_close(seq);
     free(logits);
+}
+
+/* What one process would answer: the same store goes on here. */
+void expect(handoff *h, int32_t max_tokens, answer *out) {
+    int32_t ids[ROWS + MORE + 1];
+    memcpy(ids, h->ids, (size_t)h->n * sizeof *ids);
+    ids[h->n] = h->first.id;
+    expect_behind(h, ids, h->n + 1, h->n, h->n, max_tokens, out);
 }
 
 void assert_same(const answer *got, const answer *want) {

@@ -26,6 +26,7 @@ typedef struct handoff {
     uint8_t seg[ROWS + MORE];
     fv_plan plan;
     fv_kv *kv;
+    fv_evict evict; /* when an answer goes on here */
     int32_t max_tokens;
     fv_first_token first;
     uint64_t first_digest;
@@ -118,6 +119,7 @@ typedef struct answer {
         uint64_t bytes_raw, bytes;
         bool transfer;
         char policy[64];
+        uint64_t rows_evicted;
     } report;
     fv_status status;
     grpc_status_code code;
@@ -132,6 +134,9 @@ void ask(answer *a, const handoff *h, int32_t max_tokens);
 
 /* What one process would answer: the same store goes on here. */
 void expect(handoff *h, int32_t max_tokens, answer *out);
+/* The same behind any ids [n], of which n_prompt are no answer and n_held are in the store. */
+void expect_behind(handoff *h, const int32_t *ids, int32_t n, int32_t n_prompt, int32_t n_held,
+                   int32_t max_tokens, answer *out);
 void assert_same(const answer *got, const answer *want);
 
 #endif

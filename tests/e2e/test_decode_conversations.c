@@ -31,8 +31,8 @@ static void note_kept(talk *t) {
     for (int32_t i = 0; i < t->got.n; i++) note(t, (int32_t)t->got.ids[i]);
 }
 
-static void begin_talk(talk *t, uint32_t keep_ms) {
-    prefill_and_send(&t->h, "", TOKENS);
+static void begin_talk_under(talk *t, const char *policy, uint32_t keep_ms) {
+    prefill_and_send(&t->h, policy, TOKENS);
     request m = request_for(&t->h.ticket, TOKENS);
     m.keep_ms = keep_ms;
     ask_with(&t->got, &m, 20000);
@@ -41,6 +41,8 @@ static void begin_talk(talk *t, uint32_t keep_ms) {
     note(t, t->h.first.id);
     note_kept(t);
 }
+
+static void begin_talk(talk *t, uint32_t keep_ms) { begin_talk_under(t, "", keep_ms); }
 
 static Fovea__Inference__V1__Prompt prompt_message;
 static Fovea__Inference__V1__TokenIds ids_message;
@@ -156,6 +158,34 @@ Test(decode_conversations, five_turns_on_a_kept_picture_are_those_of_a_full_pref
         check_on(&talks[0], news[turn]);
         UNTIL(fv_decode_worker_load(rig.worker).n_kept == 1);
     }
+    end_talks(1);
+}
+
+/* The clock goes on behind the first answer: by hand, on the store that was sent. */
+Test(decode_conversations, rows_go_on_leaving_in_the_turns_that_follow) {
+    enum { NEW = 7 };
+    talk *t = &talks[0];
+    static answer first, want;
+    open_all(NULL);
+    begin_talk_under(t, "evict=vta,tau=30,layer=1,shallow=rank_by_first_tap", 60000);
+    cr_assert_gt(t->got.report.rows_evicted, 0);
+    expect(&t->h, TOKENS, &first);
+    t->h.evict.before += TOKENS;
+    uint64_t gone = fv_evict_rows(t->h.kv);
+    ask_on(t, NEW, 3);
+    UNTIL(t->got.over);
+    cr_assert_eq(t->got.status, FV_OK, "%s", t->got.why);
+    int32_t ids[ROWS + MORE], n = ROWS + t->n;
+    memcpy(ids, t->h.ids, ROWS * sizeof *ids);
+    memcpy(ids + ROWS, t->ids, (size_t)t->n * sizeof *ids);
+    expect_behind(&t->h, ids, n, n, n - NEW - 1, TOKENS, &want);
+    cr_assert_eq(t->got.n, TOKENS);
+    cr_assert_arr_eq(t->got.ids, want.ids, TOKENS * sizeof *want.ids);
+    cr_assert_arr_eq(t->got.digest, want.digest, TOKENS * sizeof *want.digest);
+    cr_assert_eq(t->got.bytes_end, want.bytes_end);
+    cr_assert_eq(t->got.report.rows_evicted, fv_evict_rows(t->h.kv) - gone);
+    cr_assert_gt(t->got.report.rows_evicted, 0);
+    note_kept(t);
     end_talks(1);
 }
 

@@ -15,13 +15,15 @@ TestSuite(decode_worker, .init = make_checkpoint, .fini = drop_checkpoint, .time
 /* ---- what goes well ----------------------------------------------------------------------- */
 
 Test(decode_worker, an_answer_is_that_of_one_process_under_every_policy) {
-    static const char *const policies[] = {"", "prune=vtw,layer=1",
-                                           "select=streaming,sink=1,recent=0.3",
-                                           "prune=random,layer=1,keep=0.4,seed=3"};
+    enum { N = 5 };
+    static const char *const policies[N] = {
+        "", "prune=vtw,layer=1", "select=streaming,sink=1,recent=0.3",
+        "prune=random,layer=1,keep=0.4,seed=3", "prune=pvtp,layer=1,stride=1;evict=vta,tau=9"};
+    uint64_t evicted = 0;
     open_all(NULL);
-    for (int i = 0; i < 4; i++) {
-        static handoff h[4];
-        static answer got[4], want[4];
+    for (int i = 0; i < N; i++) {
+        static handoff h[N];
+        static answer got[N], want[N];
         prefill_and_send(&h[i], policies[i], TOKENS);
         ask(&got[i], &h[i], TOKENS);
         UNTIL(got[i].over);
@@ -31,11 +33,15 @@ Test(decode_worker, an_answer_is_that_of_one_process_under_every_policy) {
         cr_assert_eq(got[i].n, TOKENS - 1);
         cr_assert_eq(got[i].n_generated, TOKENS);
         cr_assert_eq(got[i].reason, FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_LENGTH);
+        cr_assert_eq(got[i].report.rows_evicted, fv_evict_rows(h[i].kv));
+        cr_assert_eq(got[i].report.rows_evicted > 0, i == N - 1);
+        evicted += got[i].report.rows_evicted;
         handoff_free(&h[i]);
     }
     fv_decode_load load = fv_decode_worker_load(rig.worker);
-    cr_assert_eq(load.n_done, 4);
-    cr_assert_eq(load.tokens_out, 4 * (TOKENS - 1));
+    cr_assert_eq(load.n_done, N);
+    cr_assert_eq(load.tokens_out, N * (TOKENS - 1));
+    cr_assert_eq(load.rows_evicted, evicted, "%lu of %lu", load.rows_evicted, evicted);
     close_all();
 }
 

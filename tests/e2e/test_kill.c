@@ -106,26 +106,32 @@ Test(kill, prefill_that_sends_the_rows) { prefill_dies("prefill-shipping"); }
 Test(kill, prefill_when_the_decode_worker_has_all) { prefill_dies("prefill-committed"); }
 Test(kill, prefill_that_was_done) { prefill_dies("prefill-over"); }
 
-static void decode_dies(const char *moment) {
+static void decode_dies_asked(const char *moment, const char *args) {
     snprintf(c.decode_args, sizeof c.decode_args, "--lease-ms 2000 --claim-ms 2000 --hang-at %s",
              moment);
     crew_start(&c, 1, 1);
-    ask(ASK);
+    ask(args);
     wait_moment(&c.decode[0], moment);
     strcpy(c.decode_args, "--lease-ms 2000 --claim-ms 2000");
     c.n_decode = 2;
     crew_start_decode(&c, 1);
     program_wait_said(&c.decode[1], "event=joined");
     program_kill(&c.decode[0], SIGKILL);
-    assert_answer_of_one_process(ASK);
+    assert_answer_of_one_process(args);
     crew_wait_idle(&c, 1, 1);
     crew_stop(&c);
 }
+
+static void decode_dies(const char *moment) { decode_dies_asked(moment, ASK); }
 
 Test(kill, decode_that_has_promised_room) { decode_dies("decode-granted"); }
 Test(kill, decode_that_receives) { decode_dies("decode-receiving"); }
 Test(kill, decode_that_has_all_and_was_not_asked_for_it) { decode_dies("decode-committed"); }
 Test(kill, decode_in_the_middle_of_the_answer) { decode_dies("decode-running"); }
+Test(kill, decode_in_the_middle_of_an_answer_that_lets_rows_go) {
+    decode_dies_asked("decode-running",
+                      ASK " --policy 'prune=pvtp,layer=1,stride=1,first=0.3;evict=vta,tau=12'");
+}
 Test(kill, decode_that_has_not_said_that_the_answer_is_over) { decode_dies("decode-over"); }
 
 /* ---- nobody is left ------------------------------------------------------------------------- */

@@ -771,6 +771,90 @@ Test(handoff, positions_must_ascend_inside_the_prompt_and_their_segment) {
     finish(&rig, &p);
 }
 
+/* ---- ranked layers ----------------------------------------------------------------------- */
+
+/* A stream whose layer 1 alone is ranked: RANK, ROWS, and the positions of its image rows. */
+static void ranked_stream(handoff_rig *rig, tiny_prompt *p, rig_stream *s, parts *all, int at[3]) {
+    tiny_shape shape = {.n_layer = 2, .n_head = 2, .n_kv = 1, .d_head = 4, .d_ffn = 8, .vocab = 11};
+    rig_open(rig, &(rig_options){.shape = shape});
+    tiny_prompt_make(&rig->net, p, 1, 6, 2, 3, "evict=vta,layer=1");
+    cr_assert_eq(tiny_prefill(&rig->net, p, 1, 0), FV_OK, "%s", fv_last_error());
+    rig_capture(rig, p, 2, s);
+    take_apart(s, all);
+    at[0] = 0;
+    while (all->section[at[0]].type != FV_SECTION_RANK) at[0]++;
+    at[1] = at[0] + 1;
+    at[2] = at[0] + 2;
+    cr_assert_eq(all->section[at[0]].layer0, 1);
+    cr_assert_eq(all->section[at[1]].type, FV_SECTION_ROWS);
+    cr_assert_eq(all->section[at[2]].type, FV_SECTION_POSITIONS);
+}
+
+static fv_refusal deliver_all(handoff_rig *rig, const rig_stream *s, const parts *all) {
+    int list[64];
+    for (int i = 0; i < all->n; i++) list[i] = i;
+    return deliver_parts(rig, &s->hello, all, list, all->n, part_rows);
+}
+
+Test(handoff, a_layer_is_ranked_once_before_its_rows_and_by_no_more_than_there_were) {
+    handoff_rig rig;
+    tiny_prompt p;
+    rig_stream s;
+    static parts all;
+    int at[3], list[65], n = 0;
+    ranked_stream(&rig, &p, &s, &all, at);
+    cr_assert_eq(deliver_all(&rig, &s, &all), FV_REFUSED_NONE, "%s", fv_last_error());
+    fv_section *rank = &all.section[at[0]], was = *rank;
+    uint32_t *rows = (uint32_t *)(void *)all.payload[at[0]];
+    for (rows[0] = 0; rows[0] < 8; rows[0]++)
+        cr_assert_eq(deliver_all(&rig, &s, &all) == FV_REFUSED_NONE, rows[0] == 6,
+                     "%u rows were ranked", rows[0]);
+    rows[0] = 6;
+    for (int what = 0; what < 4; what++) {
+        if (what == 0) rank->layer0 = 0;
+        if (what == 1) rank->layer1 = 3;
+        if (what == 2) rank->length = 0;
+        if (what == 3) rank->length = 8;
+        cr_assert_eq(deliver_all(&rig, &s, &all), FV_REFUSED_MALFORMED, "change %d", what);
+        *rank = was;
+    }
+    for (int i = 0; i < all.n; i++) {
+        list[n++] = i;
+        if (i == at[0]) list[n++] = i;
+    }
+    cr_assert_eq(deliver_parts(&rig, &s.hello, &all, list, n, part_rows), FV_REFUSED_MALFORMED);
+    free_parts(&all);
+    free(s.bytes);
+    finish(&rig, &p);
+}
+
+Test(handoff, positions_in_rank_order_come_each_once_and_only_with_a_rank) {
+    handoff_rig rig;
+    tiny_prompt p;
+    rig_stream s;
+    static parts all;
+    int at[3], list[64], n = 0;
+    ranked_stream(&rig, &p, &s, &all, at);
+    int32_t *pos = (int32_t *)(void *)all.payload[at[2]], order[6] = {6, 1, 5, 2, 4, 3};
+    memcpy(pos, order, sizeof order);
+    cr_assert_eq(deliver_all(&rig, &s, &all), FV_REFUSED_NONE, "%s", fv_last_error());
+    for (int32_t i = 0; i < 6; i++) {
+        int32_t wrong[] = {order[(i + 1) % 6], 0, 7, -1, INT32_MAX};
+        for (int w = 0; w < 5; w++) {
+            pos[i] = wrong[w];
+            cr_assert_eq(deliver_all(&rig, &s, &all), FV_REFUSED_MALFORMED, "%d for %d", wrong[w],
+                         order[i]);
+        }
+        pos[i] = order[i];
+    }
+    for (int i = 0; i < all.n; i++)
+        if (i != at[0]) list[n++] = i;
+    cr_assert_eq(deliver_parts(&rig, &s.hello, &all, list, n, part_rows), FV_REFUSED_MALFORMED);
+    free_parts(&all);
+    free(s.bytes);
+    finish(&rig, &p);
+}
+
 Test(handoff, heads_of_different_lengths_cannot_share_positions) {
     handoff_rig rig;
     tiny_prompt p;
@@ -805,7 +889,7 @@ Test(handoff, unknown_sections_are_skipped_or_refuse_by_name) {
     small_stream(&rig, &p, &s);
     take_apart(&s, &all);
     int extra = all.n++, list[65];
-    all.section[extra] = (fv_section){.type = FV_FOURCC('R', 'A', 'N', 'K'), .length = 1000};
+    all.section[extra] = (fv_section){.type = FV_FOURCC('N', 'E', 'W', 'S'), .length = 1000};
     all.payload[extra] = calloc(1, 1000);
     for (int at = 0; at <= extra; at++)
         for (int critical = 0; critical < 2; critical++) {
@@ -818,7 +902,7 @@ Test(handoff, unknown_sections_are_skipped_or_refuse_by_name) {
             cr_assert_eq(deliver_parts(&rig, &s.hello, &all, list, n, part_rows),
                          critical ? FV_REFUSED_UNKNOWN_SECTION : FV_REFUSED_NONE, "%s",
                          fv_last_error());
-            if (critical) cr_assert(strstr(fv_last_error(), "RANK"), "%s", fv_last_error());
+            if (critical) cr_assert(strstr(fv_last_error(), "NEWS"), "%s", fv_last_error());
         }
     free_parts(&all);
     free(s.bytes);

@@ -1,5 +1,5 @@
-#ifndef FOVEA_DECODE_WORKER_STEP_H
-#define FOVEA_DECODE_WORKER_STEP_H
+#ifndef FOVEA_MODEL_NET_STEP_H
+#define FOVEA_MODEL_NET_STEP_H
 
 /* STEP: one pass of new tokens through the whole text model, for any number of sequences. A
  * sequence brings one token in plain decoding, several when a conversation goes on. */

@@ -1,6 +1,6 @@
 /* Builds a pass from new tokens, runs it, reads logits. Buffers are kept from step to step. The
  * thread that owns the decoder. */
-#include "decode-worker/step.h"
+#include "model/net/step.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -1,0 +1,56 @@
+/* The table of evict methods, made from methods.def (a row without its file does not link), and the
+ * stage of one answer. */
+#include "decode-worker/evict.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define CONDENSE(name)
+#define PRUNE(name)
+#define LAZY(name)
+#define SELECT(name)
+#define PACK(name)
+#define EXPAND(name)
+#define EVICT(name) extern const fv_evict_method fv_evict_##name;
+#define FV_METHOD(stage, name, source, summary) stage(name)
+#include "policy/methods.def"
+
+static const fv_evict_method *const methods[] = {
+#undef EVICT
+#define EVICT(name) &fv_evict_##name,
+#define FV_METHOD(stage, name, source, summary) stage(name)
+#include "policy/methods.def"
+};
+
+static const fv_evict_method *find(const char *name) {
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
+        if (strcmp(methods[i]->name, name) == 0) return methods[i];
+    assert(!"an evict method without its file");
+    return NULL;
+}
+
+fv_status fv_evict_init(fv_evict *e, const char *policy) {
+    fv_policy p;
+    FV_TRY(fv_policy_parse(policy, &p));
+    *e = (fv_evict){.choice = p.stage[FV_STAGE_EVICT]};
+    if (e->choice.method) e->method = find(e->choice.method->name);
+    return FV_OK;
+}
+
+fv_status fv_evict_step(fv_evict *e, fv_kv *kv, int32_t n_token) {
+    int32_t t = e->before + n_token;
+    if (!e->method || t == e->t) return FV_OK;
+    assert(t > e->t);
+    e->t = t;
+    return e->method->step(&e->choice, kv, t);
+}
+
+uint64_t fv_evict_rows(const fv_kv *kv) {
+    const fv_kv_shape *s = fv_kv_get_shape(kv);
+    uint64_t rows = 0;
+    for (int32_t l = 0; l < s->n_layer; l++)
+        for (int32_t g = 0; g < s->n_kv; g++)
+            if (fv_kv_ranked(kv, l, g) > 0)
+                rows += (uint64_t)(fv_kv_ranked(kv, l, g) - fv_kv_len(kv, l, g, FV_SEG_VISUAL));
+    return rows;
+}

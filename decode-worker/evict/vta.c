@@ -1,0 +1,16 @@
+/* evict=vta: visual token annealing of ST3 (arXiv 2412.20105, section "VTA", algorithm 3). When t
+ * tokens are there, each ranked layer holds the first
+ *
+ *   keep_l(t) = floor(v_l0 beta(t) + 1e-9)
+ *
+ * of its v_l0 visual rows, which lie in the order of the prefill's attention. beta falls, so rows
+ * leave from the end; text rows stay. */
+#include "policy/plan/vta.h"
+#include "decode-worker/evict.h"
+
+static fv_status step(const fv_choice *choice, fv_kv *kv, int32_t t) {
+    return fv_kv_shrink(kv, fv_vta_share(choice, t));
+}
+
+extern const fv_evict_method fv_evict_vta;
+const fv_evict_method fv_evict_vta = {.name = "vta", .step = step};

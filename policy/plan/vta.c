@@ -1,0 +1,67 @@
+/* evict=vta: which layers are annealed, and by whose attention their rows are ranked.
+ *
+ * A layer is ranked in the layer before the one where its rows were chosen by attention, as T[l] of
+ * ST3 (arXiv 2412.20105, algorithm 3): between two such points the last ranking holds. When nobody
+ * prunes by attention, vta has its own point, `layer`. Layers before the first point have no
+ * ranking, and keep their rows; or, with rank_by_first_tap, they take the first there is.
+ *
+ * A layer that borrows another's keys needs no rule of its own: a block of such layers holds the
+ * same rows throughout, and so never lies across a point where they are chosen anew. */
+#include "policy/plan/vta.h"
+
+#include <math.h>
+
+#include "policy/plan/contribute.h"
+
+/* beta(t), equation 7 of ST3: cosine cos(pi t / 2 tau) or linear 1 - t / tau, both 0 from tau on;
+ * exponential exp(-t / sigma). */
+double fv_vta_share(const fv_choice *c, int32_t t) {
+    double tau = fv_choice_value(c, "tau");
+    if (fv_choice_is(c, "beta", "exponential")) return exp(-t / fv_choice_value(c, "sigma"));
+    if (t >= tau) return 0;
+    return fv_choice_is(c, "beta", "linear") ? 1 - t / tau : cos(acos(-1.0) / 2 * t / tau);
+}
+
+static double share(const fv_plan *plan, int32_t t) {
+    return fv_vta_share(&plan->policy.stage[FV_STAGE_EVICT], t);
+}
+
+/* The layer behind which rows were last chosen by attention, of those before `layer`; -1: none. */
+static int32_t chosen_behind(const fv_plan *plan, int32_t layer) {
+    int32_t behind = -1;
+    for (int32_t e = 0; e < plan->n_edit && plan->edit[e].layer <= layer; e++) {
+        int32_t before = plan->edit[e].layer - 1;
+        if (before >= 0 && plan->tap[before] & FV_TAP_LAST_ROW) behind = before;
+    }
+    return behind;
+}
+
+/* The first layer whose attention ranks; vta's own, when no pruner asks one: it must have rows. */
+static fv_status first_rank(const fv_plan *plan, int32_t *layer) {
+    FV_TRY(fv_plan_layer(plan, FV_STAGE_EVICT, "layer", layer));
+    *layer -= 1;
+    while (*layer > 0 && plan->visual[*layer] == 0) *layer -= 1;
+    for (int32_t l = plan->shape.n_layer - 1; l >= 0; l--) {
+        int32_t behind = chosen_behind(plan, l);
+        if (behind >= 0) *layer = behind;
+    }
+    return FV_OK;
+}
+
+fv_status fv_plan_evict_vta(fv_plan *plan) {
+    bool all = fv_choice_is(&plan->policy.stage[FV_STAGE_EVICT], "shallow", "rank_by_first_tap");
+    int32_t first;
+    FV_TRY(first_rank(plan, &first));
+    if (fv_plan_text_only(plan, FV_STAGE_EVICT)) return FV_OK;
+    for (int32_t l = all ? 0 : first + 1; l < plan->shape.n_layer; l++) {
+        int32_t behind = chosen_behind(plan, l);
+        if (plan->visual[l] == 0) continue;
+        plan->rank_from[l] = behind >= 0 ? behind : first;
+        plan->evict = share;
+    }
+    if (plan->evict)
+        plan->tap[first] |= FV_TAP_LAST_ROW;
+    else
+        fv_plan_note(plan, FV_STAGE_EVICT, "no layer that is ranked holds visual rows");
+    return FV_OK;
+}

@@ -1,0 +1,354 @@
+/* evict=vta: the clock, the plan, rows in the order of their rank on one side and let go on the
+ * other, and an answer that is taken up again. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "decode-worker/evict.h"
+#include "policy/plan/vta.h"
+#include "prefill-worker/rank.h"
+#include "tests/support/handoff.h"
+
+enum { LAYERS = 4, HEADS = 2, VISUAL = 70, TEXT = 14, TOKENS = 9 };
+
+#define STEPS "prune=pvtp,layer=1,stride=1,first=0.2,ratio=0.3"
+
+/* tau below, at and behind TOKENS; who ranks; which layers; heads of their own lengths. */
+static const char *const policies[] = {
+    STEPS ";evict=vta,tau=6",
+    STEPS ";evict=vta,tau=20,beta=linear,shallow=rank_by_first_tap",
+    "evict=vta,tau=9,layer=2,shallow=rank_by_first_tap",
+    "evict=vta,beta=exponential,sigma=2.5",
+    "prune=fastv,layer=2,keep=0.4;evict=vta,tau=7",
+    "prune=random,layer=1,keep=0.6;evict=vta,tau=7,layer=3",
+    "prune=vtw,layer=2;evict=vta,tau=5,layer=1",
+    "select=streaming,sink=2,recent=0.5,full_heads=0.5;evict=vta,tau=7,layer=1",
+};
+enum { N_POLICY = sizeof policies / sizeof policies[0], N_WITHOUT_SELECT = N_POLICY - 1 };
+
+static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
+
+static fv_plan plan_of(const char *policy, int32_t n_layer, int32_t n_visual) {
+    fv_policy p;
+    fv_plan plan;
+    fv_plan_shape shape = {
+        .n_layer = n_layer, .n_kv = 2, .n_visual = n_visual, .n_text = 9, .n_image = n_visual > 0};
+    ok(fv_policy_parse(policy, &p));
+    ok(fv_plan_make(&p, &shape, &plan));
+    return plan;
+}
+
+/* ---- the clock ------------------------------------------------------------------------- */
+
+/* Rows of v that are left at t. */
+static int32_t left(const char *policy, int32_t v, int32_t t) {
+    fv_plan plan = plan_of(policy, 32, v);
+    return (int32_t)floor(plan.evict(&plan, t) * v + 1e-9);
+}
+
+Test(vta, as_many_rows_are_left_as_in_the_paper) {
+    static const int32_t at[] = {1, 2, 10, 25, 40, 49, 50, 51, 1000};
+    static const int32_t of_288[] = {287, 287, 273, 203, 88, 9, 0, 0, 0};
+    static const int32_t of_576[] = {575, 574, 547, 407, 177, 18, 0, 0, 0};
+    for (int i = 0; i < 9; i++) {
+        cr_assert_eq(left("evict=vta", 288, at[i]), of_288[i], "t = %d", at[i]);
+        cr_assert_eq(left("evict=vta,tau=50", 576, at[i]), of_576[i], "t = %d", at[i]);
+    }
+    cr_assert_eq(left("evict=vta,beta=linear,tau=50", 100, 7), 86);
+    cr_assert_eq(left("evict=vta,beta=linear,tau=1", 100, 1), 0);
+    cr_assert_eq(left("evict=vta,beta=exponential,sigma=20", 100, 20), 36);
+    cr_assert_eq(left("evict=vta,beta=exponential,sigma=20,tau=1", 100, 93), 0);
+}
+
+Test(vta, no_row_comes_back_and_a_third_is_saved_over_the_answer) {
+    static const char *const forms[] = {"evict=vta", "evict=vta,beta=linear",
+                                        "evict=vta,beta=exponential"};
+    double sum = 0;
+    for (int i = 0; i < 3; i++)
+        for (int32_t t = 1, had = 576; t < 200; t++) {
+            int32_t has = left(forms[i], 576, t);
+            cr_assert(has >= 0 && has <= had, "%s at %d", forms[i], t);
+            had = has;
+        }
+    fv_plan plan = plan_of("evict=vta", 32, 576);
+    for (int32_t t = 0; t < 50; t++) sum += plan.evict(&plan, t);
+    cr_assert_lt(fabs(sum / 50 - 0.6466), 1e-4, "%g", sum / 50);
+}
+
+/* ---- the plan -------------------------------------------------------------------------- */
+
+/* rank_from of each run of layers, with their number behind an x. */
+static void assert_ranked(const char *policy, const char *want) {
+    char got[256] = "";
+    fv_plan plan = plan_of(policy, 32, 576);
+    for (int32_t l = 0, n; l < 32; l += n) {
+        for (n = 1; l + n < 32 && plan.rank_from[l + n] == plan.rank_from[l]; n++) {
+        }
+        snprintf(got + strlen(got), 16, "%dx%d ", plan.rank_from[l], n);
+        if (plan.rank_from[l] >= 0) cr_assert(plan.tap[plan.rank_from[l]] & FV_TAP_LAST_ROW);
+    }
+    cr_assert_str_eq(got, want, "%s: %s", policy, got);
+    cr_assert_not_null(plan.evict);
+    cr_assert_str_empty(plan.note[FV_STAGE_EVICT]);
+}
+
+Test(vta, layers_are_ranked_where_their_rows_were_chosen) {
+    assert_ranked("prune=pvtp;evict=vta", "-1x3 2x7 9x7 16x7 23x7 30x1 ");
+    assert_ranked("prune=pvtp;evict=vta,shallow=rank_by_first_tap", "2x10 9x7 16x7 23x7 30x1 ");
+    assert_ranked("prune=fastv,layer=5;evict=vta", "-1x5 4x27 ");
+    assert_ranked("prune=fastv,layer=5,keep=1;evict=vta", "-1x3 2x29 "); /* nobody prunes */
+    assert_ranked("evict=vta", "-1x3 2x29 ");
+    assert_ranked("evict=vta,layer=1,shallow=rank_by_first_tap", "0x32 ");
+    assert_ranked("prune=random,layer=1;evict=vta", "-1x3 2x29 ");
+    assert_ranked("prune=vtw;evict=vta", "-1x3 2x13 -1x16 ");
+    assert_ranked("prune=vtw,layer=2;evict=vta,shallow=rank_by_first_tap", "1x2 -1x30 ");
+    assert_ranked("preset=paper-st3", "-1x3 2x7 9x7 16x7 23x7 30x1 ");
+}
+
+Test(vta, where_nothing_can_go_the_plan_says_why) {
+    fv_plan plan = plan_of("evict=vta", 32, 0);
+    cr_assert(strstr(plan.note[FV_STAGE_EVICT], "no image"));
+    cr_assert_null(plan.evict);
+    plan = plan_of("prune=vtw,layer=2;evict=vta", 32, 576);
+    cr_assert(strstr(plan.note[FV_STAGE_EVICT], "no layer that is ranked"));
+    cr_assert_null(plan.evict);
+    for (int32_t l = 0; l < 32; l++) cr_assert(plan.tap[l] == 0 && plan.rank_from[l] == -1);
+}
+
+/* ---- ranked rows ------------------------------------------------------------------------ */
+
+static void start(tiny_net *net, tiny_prompt *p, const char *policy, int32_t chunk) {
+    tiny_net_open(net, tiny_shape_default(), FV_F32, NULL, 2);
+    tiny_prompt_make(net, p, 5, VISUAL, 9, 11, policy);
+    ok(tiny_prefill(net, p, 1, chunk));
+}
+
+static void finish(tiny_net *net, tiny_prompt *p) {
+    tiny_prompt_free(p);
+    cr_assert_eq(fv_kv_pool_used(net->pool), 0);
+    tiny_net_close(net);
+}
+
+/* Row 0 of a layer ranked by layer r is the one row that prune=fastv keeps behind r, rows 0 and 1
+ * are the two that it keeps, and so on. The layers up to r are those of `exact` in both. */
+Test(vta, rows_lie_in_the_order_in_which_attention_would_keep_them) {
+    tiny_net net;
+    tiny_prompt p, few;
+    start(&net, &p, "evict=vta,layer=2,shallow=rank_by_first_tap", 7);
+    for (int32_t n = 1; n < VISUAL; n += 5) {
+        char policy[64];
+        snprintf(policy, sizeof policy, "prune=fastv,layer=2,keep=%.9f", (n + 1e-6) / VISUAL);
+        tiny_prompt_make(&net, &few, 5, VISUAL, 9, 11, policy);
+        ok(tiny_prefill(&net, &few, 1, 0));
+        for (int32_t l = 0; l < LAYERS; l++)
+            for (int32_t g = 0; g < HEADS; g++) {
+                const int32_t *pos = fv_kv_positions(p.kv, l, g, FV_SEG_VISUAL);
+                const int32_t *kept = fv_kv_positions(few.kv, 3, 0, FV_SEG_VISUAL);
+                cr_assert_eq(fv_kv_len(few.kv, 3, 0, FV_SEG_VISUAL), n);
+                cr_assert_eq(fv_kv_ranked(p.kv, l, g), VISUAL);
+                for (int32_t k = 0; k < n; k++) {
+                    bool there = false;
+                    for (int32_t j = 0; j < n; j++) there |= pos[j] == kept[k];
+                    cr_assert(there, "layer %d: row %d of %d", l, k, n);
+                }
+            }
+        tiny_prompt_free(&few);
+    }
+    finish(&net, &p);
+}
+
+/* Layers that were said to be final are in their order by then, whatever the groups. */
+typedef struct finals {
+    const tiny_prompt *p;
+    int32_t n, last;
+} finals;
+
+static fv_status note_final(void *user, int32_t n_layer) {
+    finals *f = user;
+    cr_assert_gt(n_layer, f->last);
+    for (int32_t l = 0; l < n_layer; l++)
+        if (f->p->plan.rank_from[l] >= 0) cr_assert_gt(fv_kv_ranked(f->p->kv, l, 0), 0);
+    f->last = n_layer;
+    f->n++;
+    return FV_OK;
+}
+
+Test(vta, groups_chunks_and_neighbours_change_no_order) {
+    for (int i = 0; i < N_POLICY; i++)
+        for (int32_t group = 0; group <= 2; group++) {
+            tiny_net net;
+            tiny_prompt whole, cut[3];
+            finals f = {.p = &cut[1]};
+            start(&net, &whole, policies[i], 0);
+            tiny_prompt_make(&net, &cut[0], 2, 30, 3, 5, "prune=vtw,layer=1");
+            tiny_prompt_make(&net, &cut[1], 5, VISUAL, 9, 11, policies[i]);
+            tiny_prompt_make(&net, &cut[2], 2, 20, 3, 5, policies[(i + 1) % N_POLICY]);
+            net.prefill = (fv_prefill_options){.group = group, .final = note_final, .user = &f};
+            ok(tiny_prefill(&net, cut, 3, 16));
+            cr_assert(same_store(whole.kv, cut[1].kv), "'%s' by %d", policies[i], group);
+            cr_assert(same_bits(whole.logits, cut[1].logits, 97));
+            if (group == 1) cr_assert_gt(f.n, 0);
+            for (int b = 0; b < 3; b++) tiny_prompt_free(&cut[b]);
+            finish(&net, &whole);
+        }
+}
+
+/* ---- let go ------------------------------------------------------------------------------ */
+
+static void init(fv_evict *e, const tiny_prompt *p) {
+    char text[FV_POLICY_TEXT_MAX];
+    fv_policy_print(&p->plan.policy, text);
+    ok(fv_evict_init(e, text));
+}
+
+/* One token of an answer: number t, counted from 1, runs. */
+static void run_token(tiny_net *net, tiny_prompt *p, fv_evict *e, int32_t n_prompt, int32_t t) {
+    int32_t id = 13 + t;
+    ok(fv_evict_step(e, p->kv, t));
+    ok(tiny_step(net, &p, 1, &id, 1, n_prompt - p->n + t - 1));
+}
+
+Test(vta, visual_rows_leave_by_the_clock_and_text_stays) {
+    for (int i = 0; i < N_POLICY; i++) {
+        tiny_net net;
+        tiny_prompt p;
+        fv_evict e;
+        int32_t had[LAYERS][HEADS];
+        uint64_t gone;
+        start(&net, &p, policies[i], 0);
+        init(&e, &p);
+        for (int32_t l = 0; l < LAYERS; l++)
+            for (int32_t g = 0; g < HEADS; g++) had[l][g] = fv_kv_len(p.kv, l, g, FV_SEG_VISUAL);
+        for (int32_t t = 1; t <= TOKENS; t++) {
+            run_token(&net, &p, &e, p.n, t);
+            gone = 0;
+            for (int32_t l = 0; l < LAYERS; l++)
+                for (int32_t g = 0; g < HEADS; g++) {
+                    double share = p.plan.rank_from[l] < 0 ? 1 : p.plan.evict(&p.plan, t);
+                    int32_t want = (int32_t)floor(share * had[l][g] + 1e-9);
+                    cr_assert_eq(fv_kv_len(p.kv, l, g, FV_SEG_VISUAL), want, "'%s' at %d, layer %d",
+                                 policies[i], t, l);
+                    gone += (uint64_t)(had[l][g] - want);
+                }
+            cr_assert_eq(fv_evict_rows(p.kv), gone);
+        }
+        cr_assert_gt(gone, 0);
+        if (i < N_WITHOUT_SELECT)
+            for (int32_t l = 0; l < LAYERS; l++)
+                cr_assert_eq(fv_kv_len(p.kv, l, 1, FV_SEG_TEXT), TEXT + TOKENS);
+        finish(&net, &p);
+    }
+}
+
+/* From tau on nobody sees an image: as in a store whose visual rows were taken out by hand. */
+Test(vta, behind_tau_attention_is_over_text_alone) {
+    tiny_net net;
+    tiny_prompt p, text, *other = &text;
+    fv_evict e;
+    int32_t none[HEADS] = {0}, id = 13 + 4;
+    const int32_t *idx[HEADS] = {none, none};
+    start(&net, &p, "evict=vta,tau=4,layer=2,shallow=rank_by_first_tap", 0);
+    tiny_prompt_make(&net, &text, 5, VISUAL, 9, 11, "");
+    ok(tiny_prefill(&net, &text, 1, 0));
+    for (int32_t l = 0; l < LAYERS; l++) ok(fv_kv_keep(text.kv, l, FV_SEG_VISUAL, idx, none));
+    init(&e, &p);
+    size_t held = fv_kv_bytes_held(p.kv);
+    run_token(&net, &p, &e, p.n - 3, 4); /* at the place of the first token, without those before */
+    ok(tiny_step(&net, &other, 1, &id, 1, 0));
+    cr_assert(same_bits(p.logits, text.logits, 97));
+    cr_assert_eq(fv_kv_bytes(p.kv, FV_SEG_VISUAL), 0);
+    cr_assert_lt(fv_kv_bytes_held(p.kv), held);
+    tiny_prompt_free(&text);
+    finish(&net, &p);
+}
+
+/* Ahead of it, as in a store where the rows that stay were picked by hand. */
+Test(vta, what_is_left_is_attended_to_as_if_nothing_else_had_been_there) {
+    tiny_net net;
+    tiny_prompt p, q, *other = &q;
+    fv_evict e;
+    start(&net, &p, policies[0], 0);
+    tiny_prompt_make(&net, &q, 5, VISUAL, 9, 11, policies[0]);
+    ok(tiny_prefill(&net, &q, 1, 0));
+    init(&e, &p);
+    for (int32_t t = 1; t <= TOKENS; t++) {
+        int32_t id = 13 + t;
+        for (int32_t l = 1; l < LAYERS; l++) {
+            int32_t same[VISUAL], n[HEADS];
+            const int32_t *idx[HEADS] = {same, same};
+            for (int32_t j = 0; j < VISUAL; j++) same[j] = j;
+            for (int32_t g = 0; g < HEADS; g++)
+                n[g] = (int32_t)floor(fv_kv_ranked(q.kv, l, g) * q.plan.evict(&q.plan, t) + 1e-9);
+            ok(fv_kv_keep(q.kv, l, FV_SEG_VISUAL, idx, n));
+        }
+        run_token(&net, &p, &e, p.n, t);
+        ok(tiny_step(&net, &other, 1, &id, 1, t - 1));
+        cr_assert(same_bits(p.logits, q.logits, 97), "at %d", t);
+        cr_assert_geq(fv_kv_bytes(p.kv, FV_SEG_VISUAL), fv_kv_bytes(q.kv, FV_SEG_VISUAL));
+        cr_assert_leq(3 * fv_kv_bytes(p.kv, FV_SEG_VISUAL), 4 * fv_kv_bytes(q.kv, FV_SEG_VISUAL));
+    }
+    tiny_prompt_free(&q);
+    finish(&net, &p);
+}
+
+/* ---- taken up again ----------------------------------------------------------------------- */
+
+Test(vta, an_answer_that_is_taken_up_again_finds_what_it_had_seen) {
+    for (int i = 0; i < N_WITHOUT_SELECT; i++)
+        for (int32_t n = 1; n <= TOKENS; n += 4) {
+            tiny_net net;
+            tiny_prompt p, again[2];
+            fv_evict e;
+            start(&net, &p, policies[i], 0);
+            init(&e, &p);
+            for (int32_t t = 1; t <= n; t++) run_token(&net, &p, &e, p.n, t);
+            tiny_prompt_make(&net, &again[0], 5, VISUAL, 9 + n, 11, policies[i]);
+            tiny_prompt_make(&net, &again[1], 2, 20, 3, 5, policies[(i + 1) % N_POLICY]);
+            memcpy(again[0].ids, p.ids, (size_t)p.n * sizeof *p.ids);
+            memcpy(again[0].embeds, p.embeds,
+                   (size_t)VISUAL * (size_t)net.cfg.d_model * sizeof(float));
+            for (int32_t t = 1; t <= n; t++) again[0].ids[p.n + t - 1] = 13 + t;
+            again[0].n_answer = n;
+            net.prefill.group = 1;
+            ok(tiny_prefill(&net, again, 2, 16));
+            cr_assert(same_bits(p.logits, again[0].logits, 97), "'%s' behind %d", policies[i], n);
+            cr_assert(same_store(p.kv, again[0].kv), "'%s' behind %d", policies[i], n);
+            cr_assert_eq(fv_evict_rows(p.kv), fv_evict_rows(again[0].kv));
+            for (int b = 0; b < 2; b++) tiny_prompt_free(&again[b]);
+            finish(&net, &p);
+        }
+}
+
+/* ---- from one worker to the other --------------------------------------------------------- */
+
+Test(vta, ranked_rows_arrive_in_their_order_and_are_let_go_there) {
+    for (int i = 0; i < N_POLICY; i++) {
+        handoff_rig rig;
+        tiny_prompt p, there;
+        fv_received got;
+        fv_evict here, far;
+        rig_open(&rig, &(rig_options){.dtype = FV_BF16, .frame_max = 500});
+        tiny_prompt_make(&rig.net, &p, 5, VISUAL, 9, 11, policies[i]);
+        ok(tiny_prefill(&rig.net, &p, 1, 0));
+        ok(rig_send(&rig, &p, TOKENS, 1, &got, NULL));
+        cr_assert(same_store(p.kv, got.kv), "%s", policies[i]);
+        tiny_prompt_make(&rig.net, &there, 5, VISUAL, 9, 11, policies[i]);
+        there.kv = got.kv;
+        init(&here, &p);
+        ok(fv_evict_init(&far, got.policy));
+        for (int32_t t = 1; t <= TOKENS; t++) {
+            run_token(&rig.net, &p, &here, p.n, t);
+            run_token(&rig.net, &there, &far, p.n, t);
+            cr_assert(same_bits(p.logits, there.logits, 97), "'%s' at %d", policies[i], t);
+            cr_assert_eq(fv_evict_rows(p.kv), fv_evict_rows(got.kv));
+        }
+        there.kv = NULL;
+        fv_received_free(&got);
+        cr_assert_eq(fv_kv_pool_used(rig.pool), 0);
+        tiny_prompt_free(&there);
+        tiny_prompt_free(&p);
+        rig_close(&rig);
+    }
+}
