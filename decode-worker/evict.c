@@ -5,6 +5,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "model/net/kv_packed.h"
+
 #define CONDENSE(name)
 #define PRUNE(name)
 #define LAZY(name)
@@ -45,12 +47,18 @@ fv_status fv_evict_step(fv_evict *e, fv_kv *kv, int32_t n_token) {
     return e->method->step(&e->choice, kv, t);
 }
 
+/* Rows of a head that were let go of those it had when they were ranked, or packed. */
+static int32_t gone(const fv_kv *kv, int32_t layer, int32_t head) {
+    const fv_kv_packed *packed = fv_kv_packed_at(kv, layer);
+    int32_t was = fv_kv_ranked(kv, layer, head);
+    if (packed) return packed->n_first - packed->n_alive;
+    return was > 0 ? was - fv_kv_len(kv, layer, head, FV_SEG_VISUAL) : 0;
+}
+
 uint64_t fv_evict_rows(const fv_kv *kv) {
     const fv_kv_shape *s = fv_kv_get_shape(kv);
     uint64_t rows = 0;
     for (int32_t l = 0; l < s->n_layer; l++)
-        for (int32_t g = 0; g < s->n_kv; g++)
-            if (fv_kv_ranked(kv, l, g) > 0)
-                rows += (uint64_t)(fv_kv_ranked(kv, l, g) - fv_kv_len(kv, l, g, FV_SEG_VISUAL));
+        for (int32_t g = 0; g < s->n_kv; g++) rows += (uint64_t)gone(kv, l, g);
     return rows;
 }

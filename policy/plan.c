@@ -22,6 +22,7 @@ fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_p
     plan.shape = *shape;
     plan.policy = *policy;
     plan.exact_counts = true;
+    plan.keeps_packed = 1;
     const fv_method_info *first = fv_policy_methods(&n);
     for (int32_t l = 0; l < shape->n_layer; l++) {
         plan.visual[l] = shape->n_visual;

@@ -68,9 +68,10 @@ struct fv_plan {
     bool exact_counts; /* no count depends on data; if not, they are upper bounds */
     fv_plan_pack pack[FV_PLAN_MAX_LAYERS];
     uint8_t pack_bits;
-    bool packs;        /* some layer is packed */
-    bool first_packed; /* and the first token comes from factors as well */
-    bool observes;     /* packed rows have an importance, which begins with the prompt's last row */
+    bool packs;          /* some layer is packed */
+    bool first_packed;   /* and the first token comes from factors as well */
+    double keeps_packed; /* share of their rows that decoding begins with */
+    bool observes; /* packed rows have an importance, which begins with the prompt's last row */
     /* The layer whose attention ranks the visual rows of layer l, so that they can be let go one by
      * one; -1: they are not ranked. */
     int32_t rank_from[FV_PLAN_MAX_LAYERS];

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/arena.h"
+#include "model/net/expand.h"
 #include "model/net/step.h"
 #include "policy/plan/attention.h"
 #include "prefill-worker/prune.h"
@@ -47,9 +48,9 @@ static fv_tensor matrix(const fv_buf *buf, int32_t rows, int32_t d) {
 /* ---- start: every row's embedding ------------------------------------------------------ */
 
 /* Rows of an answer that is taken up again run behind the prompt, as they did the first time, if
- * what they saw was different from row to row. */
+ * what they saw was not what the prompt's rows see: factors, or fewer rows from token to token. */
 static int32_t rows_behind(const fv_prefill_request *req) {
-    return req->plan->evict ? req->n_answer : 0;
+    return req->plan->evict || req->plan->packs ? req->n_answer : 0;
 }
 
 static fv_status embed_request(prefill *p, const fv_prefill_request *req, fv_tensor x) {
@@ -369,14 +370,16 @@ static void count_visual(const prefill *p, int32_t b, int32_t l0, int32_t l1) {
     for (int32_t l = l0; l < l1; l++) out[l] = n;
 }
 
-/* Layers below n_layer have all that they will have: they are packed, where the plan says so. */
+/* Layers below n_layer have run: they are packed, where the plan says so, once their rows are in
+ * the order that they will have. */
 static fv_status pack_layers(prefill *p, int32_t n_layer) {
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_prefill_request *req = &p->req[b];
         assert(!req->plan->packs || req->packed);
         if (req->plan->packs)
-            FV_TRY(fv_pack_run(req->plan, fv_decoder_backend(p->dec), &p->rope, req->kv, n_layer,
-                               (const float *const *)p->paid[b], req->packed));
+            FV_TRY(fv_pack_run(req->plan, fv_decoder_backend(p->dec), &p->rope, req->kv,
+                               fv_rank_ready(req->plan, n_layer), (const float *const *)p->paid[b],
+                               req->packed));
     }
     return FV_OK;
 }
@@ -407,7 +410,9 @@ static fv_status say_final(prefill *p, int32_t l1) {
     fv_backend *be = fv_decoder_backend(p->dec);
     int32_t n = l1;
     for (int32_t b = 0; b < p->n_req; b++) {
-        int32_t ready = rows_behind(&p->req[b]) ? 0 : fv_rank_ready(p->req[b].plan, l1);
+        const fv_plan *plan = p->req[b].plan;
+        bool goes_on = rows_behind(&p->req[b]) || plan->first_packed;
+        int32_t ready = goes_on ? 0 : fv_rank_ready(plan, l1);
         if (ready < n) n = ready;
     }
     if (!p->opt->final || n <= p->n_final) return FV_OK;
@@ -422,17 +427,45 @@ static fv_status say_final(prefill *p, int32_t l1) {
  * here: so it finds the store as it was. The prompt's first token was chosen then, and t counts it.
  */
 static fv_status run_answer(fv_stepper *stepper, const fv_prefill_request *req, float *logits) {
+    const fv_plan *plan = req->plan;
     int32_t n_prompt = req->n - req->n_answer;
+    if (plan->keeps_packed < 1) FV_TRY(fv_expand_keep(req->kv, plan->keeps_packed));
     for (int32_t i = 0; i < req->n_answer; i++) {
         fv_step_seq row = {.kv = req->kv,
                            .n = 1,
                            .ids = req->ids + n_prompt + i,
                            .pos = n_prompt + i,
-                           .partial = i + 1 < req->n_answer};
-        FV_TRY(fv_kv_shrink(req->kv, req->plan->evict(req->plan, i + 1)));
+                           .partial = !plan->observes && i + 1 < req->n_answer};
+        if (plan->evict) FV_TRY(fv_kv_shrink(req->kv, plan->evict(plan, i + 1)));
         FV_TRY(fv_stepper_run(stepper, &row, 1, logits));
     }
     return FV_OK;
+}
+
+/* The prompt's last row leaves every layer again, and runs as the first row of decoding does: so
+ * that the first token, too, comes from factors. */
+static fv_status run_last_again(fv_stepper *stepper, const fv_prefill_request *req, fv_arena *arena,
+                                float *logits) {
+    int32_t n_kv = fv_kv_get_shape(req->kv)->n_kv, last = req->n - req->n_answer - 1, *n, *same;
+    const int32_t **idx;
+    FV_TRY(FV_ARENA_NEW(arena, n_kv, n));
+    FV_TRY(FV_ARENA_NEW(arena, n_kv, idx));
+    FV_TRY(FV_ARENA_NEW(arena, req->n, same));
+    for (int32_t j = 0; j < req->n; j++) same[j] = j;
+    for (int32_t l = 0; l < fv_kv_get_shape(req->kv)->n_layer; l++) {
+        if (fv_kv_borrows(req->kv, l, FV_SEG_TEXT)) continue;
+        for (int32_t g = 0; g < n_kv; g++) {
+            idx[g] = same;
+            n[g] = fv_kv_len(req->kv, l, g, FV_SEG_TEXT) - 1;
+        }
+        FV_TRY(fv_kv_keep(req->kv, l, FV_SEG_TEXT, idx, n));
+    }
+    fv_step_seq row = {.kv = req->kv, .n = 1, .ids = req->ids + last, .pos = last};
+    return fv_stepper_run(stepper, &row, 1, logits);
+}
+
+static bool packed_well(const fv_prefill_request *req) {
+    return !req->packed || req->packed->status == FV_OK;
 }
 
 static fv_status run_answers(prefill *p, float *logits) {
@@ -440,9 +473,14 @@ static fv_status run_answers(prefill *p, float *logits) {
     fv_stepper *stepper;
     fv_status st = FV_OK;
     FV_TRY(fv_stepper_open(p->dec, &stepper));
-    for (int32_t b = 0; b < p->n_req && st == FV_OK; b++)
-        if (rows_behind(&p->req[b]))
-            st = run_answer(stepper, &p->req[b], logits + (size_t)b * vocab);
+    for (int32_t b = 0; b < p->n_req && st == FV_OK; b++) {
+        const fv_prefill_request *req = &p->req[b];
+        if (!packed_well(req)) continue;
+        if (req->plan->first_packed)
+            st = run_last_again(stepper, req, &p->arena, logits + (size_t)b * vocab);
+        if (st == FV_OK && rows_behind(req))
+            st = run_answer(stepper, req, logits + (size_t)b * vocab);
+    }
     fv_stepper_close(stepper);
     return st;
 }
@@ -468,6 +506,10 @@ static fv_status check_requests(const prefill *p) {
         const fv_prefill_request *req = &p->req[b];
         assert(req->n_answer == 0 || (req->n_answer < req->n && !req->visual_mass));
         if (req->n == 0) return FV_FAIL(FV_EINVAL, "the prompt is empty: write a question");
+        bool ends_with_image = req->seg[req->n - req->n_answer - 1] == FV_SEG_VISUAL;
+        if (req->plan->first_packed && ends_with_image)
+            return FV_FAIL(FV_EINVAL, "the prompt ends with an image, and pack=svd,first=packed "
+                                      "runs its last row again: put the question behind the image");
         if (req->plan->n_edit && req->seg[req->n - 1] == FV_SEG_VISUAL)
             return FV_FAIL(FV_EINVAL, "the prompt ends with an image, and this policy lets visual "
                                       "rows leave: put the question behind the image");

@@ -673,6 +673,10 @@ fv_status fv_kv_shrink(fv_kv *kv, double share) {
     for (int32_t l = 0; l < kv->pool->shape.n_layer; l++) {
         bool ranked = false;
         if (fv_kv_borrows(kv, l, FV_SEG_VISUAL)) continue; /* its leader's call shortens both */
+        const fv_kv_packed *packed = kv->packed[l];
+        if (packed && packed->rank)
+            FV_TRY(fv_kv_packed_shrink(kv, l, (int32_t)floor(share * packed->n_first + 1e-9)));
+        if (packed) continue;
         for (int32_t g = 0; g < n_kv; g++) { /* 1e-9: shares are not exact in binary */
             int32_t was = fv_kv_ranked(kv, l, g);
             n[g] = (int32_t)floor(share * was + 1e-9);

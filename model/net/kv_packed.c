@@ -189,21 +189,6 @@ fv_status fv_kv_packed_shorten(fv_kv *kv, int32_t layer, const int32_t *alive) {
     return FV_OK;
 }
 
-fv_status fv_kv_packed_shrink(fv_kv *kv, int32_t layer, int32_t v) {
-    const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
-    assert(p->rank);
-    int32_t *alive = malloc((size_t)p->rows.n_anchor * sizeof *alive);
-    if (!alive) return FV_FAIL(FV_ENOMEM, "out of memory to let packed rows go");
-    for (int32_t a = 0; a < p->rows.n_anchor; a++) {
-        int32_t left = p->alive[a];
-        while (left > 0 && p->rank[p->first[a] + left - 1] >= v) left--;
-        alive[a] = left;
-    }
-    fv_status st = fv_kv_packed_shorten(kv, layer, alive);
-    free(alive);
-    return st;
-}
-
 /* The part with fewer rows. What it was is set by first, so that a pool that is full to the last
  * byte does not stand in the way of giving some back. */
 static fv_status part_keep(fv_kv *kv, fv_kv_packed *p, int kind, const int32_t *idx, int32_t n) {
@@ -279,4 +264,32 @@ fv_status fv_kv_packed_keep(fv_kv *kv, int32_t layer, const int32_t *idx, int32_
             FV_TRY(layer_keep(kv, l, idx, n));
     }
     return FV_OK;
+}
+
+/* The first alive[a] rows of each block, laid anew. */
+static fv_status keep_alive(fv_kv *kv, int32_t layer) {
+    const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
+    int32_t n = 0, *idx = malloc(((size_t)p->n_alive + 1) * sizeof *idx);
+    if (!idx) return FV_FAIL(FV_ENOMEM, "out of memory to let packed rows go");
+    for (int32_t a = 0; a < p->rows.n_anchor; a++)
+        for (int32_t i = 0; i < p->alive[a]; i++) idx[n++] = p->first[a] + i;
+    fv_status st = fv_kv_packed_keep(kv, layer, idx, n);
+    free(idx);
+    return st;
+}
+
+fv_status fv_kv_packed_shrink(fv_kv *kv, int32_t layer, int32_t v) {
+    const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
+    assert(p->rank);
+    int32_t *alive = malloc((size_t)p->rows.n_anchor * sizeof *alive);
+    if (!alive) return FV_FAIL(FV_ENOMEM, "out of memory to let packed rows go");
+    for (int32_t a = 0; a < p->rows.n_anchor; a++) {
+        int32_t left = p->alive[a];
+        while (left > 0 && p->rank[p->first[a] + left - 1] >= v) left--;
+        alive[a] = left;
+    }
+    fv_status st = fv_kv_packed_shorten(kv, layer, alive);
+    free(alive);
+    FV_TRY(st);
+    return 4 * p->n_alive <= 3 * p->rows.n ? keep_alive(kv, layer) : FV_OK;
 }

@@ -76,7 +76,8 @@ fv_status fv_kv_packed_regroup(fv_kv *kv, fv_kv_packed *p);
  * still count. None may come back. */
 fv_status fv_kv_packed_shorten(fv_kv *kv, int32_t layer, const int32_t *alive);
 
-/* The same by rank: of rows that are ranked, those of rank below v still count. */
+/* The same by rank: of rows that are ranked, those of rank below v still count. When a quarter of
+ * the rows is idle the parts are laid anew, and when none counts they go back to the pool. */
 fv_status fv_kv_packed_shrink(fv_kv *kv, int32_t layer, int32_t v);
 
 /* Lays the parts anew with rows idx[0 .. n), ascending, of those that count, which keep their

@@ -132,6 +132,10 @@ Test(kill, decode_in_the_middle_of_an_answer_that_lets_rows_go) {
     decode_dies_asked("decode-running",
                       ASK " --policy 'prune=pvtp,layer=1,stride=1,first=0.3;evict=vta,tau=12'");
 }
+Test(kill, decode_in_the_middle_of_an_answer_from_factors) {
+    decode_dies_asked("decode-running",
+                      ASK " --policy 'pack=svd,rank_k=6,rank_v=5,gain=0;expand=attention'");
+}
 Test(kill, decode_that_has_not_said_that_the_answer_is_over) { decode_dies("decode-over"); }
 
 /* ---- nobody is left ------------------------------------------------------------------------- */

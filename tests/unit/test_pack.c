@@ -417,3 +417,133 @@ Test(pack, rows_that_are_not_finite_end_their_request_and_no_other) {
     cr_assert_eq(fv_kv_pool_used(net.pool), 0);
     tiny_net_close(&net);
 }
+
+/* ---- the first token, and answers that are taken up again ---------------------------------- */
+
+/* The prompt of p with `more` behind it as an answer that was broken off. */
+static void make_broken_off(const tiny_net *net, tiny_prompt *q, const tiny_prompt *p,
+                            const char *policy, const int32_t *more, int32_t n_more) {
+    tiny_prompt_make(net, q, BEFORE, VISUAL, AFTER + n_more, 1, policy);
+    memcpy(q->ids, p->ids, (size_t)p->n * sizeof *q->ids);
+    memcpy(q->ids + p->n, more, (size_t)n_more * sizeof *more);
+    memcpy(q->embeds, p->embeds, (size_t)(VISUAL * net->cfg.d_model) * sizeof *q->embeds);
+    q->n_answer = n_more;
+}
+
+Test(pack, an_answer_that_is_taken_up_again_goes_on_with_the_same_bits) {
+    static const char *const policies[] = {
+        READS, "pack=svd,rank_k=20,rank_v=20,gain=0,first=packed",
+        "prune=fastv,layer=1,keep=0.6;pack=svd,rank_k=7,rank_v=7,gain=0,bits=8",
+        "pack=svd,rank_k=9,rank_v=9,gain=0;evict=importance,keep=0.4",
+        READS ";evict=importance,keep=0.7"};
+    static const int32_t more[] = {3, 14, 15};
+    for (int i = 0; i < 5; i++) {
+        tiny_net net;
+        tiny_prompt p, q, *one = &p, *other = &q;
+        fv_evict evict;
+        tiny_net_open(&net, tiny_shape_default(), FV_BF16, NULL, 1);
+        prefill(&net, &p, policies[i], 0);
+        cr_assert_eq(fv_evict_init(&evict, policies[i]), FV_OK);
+        for (int step = 0; step < 3; step++) {
+            cr_assert_eq(fv_evict_step(&evict, p.kv, step + 1), FV_OK, "%s", fv_last_error());
+            cr_assert_eq(tiny_step(&net, &one, 1, &more[step], 1, step), FV_OK);
+        }
+        make_broken_off(&net, &q, &p, policies[i], more, 3);
+        cr_assert_eq(tiny_prefill(&net, &q, 1, 9), FV_OK, "%s", fv_last_error());
+        cr_assert(same_bits(p.logits, q.logits, 97), "%s", policies[i]);
+        int32_t next = 92;
+        cr_assert_eq(tiny_step(&net, &one, 1, &next, 1, 3), FV_OK);
+        cr_assert_eq(tiny_step(&net, &other, 1, &next, 1, 0), FV_OK);
+        cr_assert(same_bits(p.logits, q.logits, 97), "%s, a token on", policies[i]);
+        tiny_prompt_free(&p);
+        tiny_prompt_free(&q);
+        tiny_net_close(&net);
+    }
+}
+
+Test(pack, the_first_token_comes_from_factors_where_that_is_asked) {
+    tiny_net net;
+    tiny_prompt raw, whole, low;
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    prefill(&net, &raw, "", 0);
+    prefill(&net, &whole, WHOLE ",first=packed", 11);
+    prefill(&net, &low, "pack=svd,rank_k=4,rank_v=4,gain=0,first=packed", 0);
+    cr_assert_lt(most_off(raw.logits, whole.logits, 97), 2e-3f);
+    cr_assert_gt(most_off(raw.logits, low.logits, 97), 1e-2f);
+    for (int32_t g = 0; g < 2; g++)
+        cr_assert_eq(fv_kv_len(low.kv, 3, g, FV_SEG_TEXT), BEFORE + AFTER,
+                     "no row more, none less");
+    tiny_prompt_free(&raw);
+    tiny_prompt_free(&whole);
+    tiny_prompt_free(&low);
+    tiny_net_close(&net);
+}
+
+/* ---- rows that leave ------------------------------------------------------------------------ */
+
+Test(pack, annealing_lets_packed_rows_go_in_the_order_of_their_rank) {
+    static const char policy[] = "pack=svd,rank_k=12,rank_v=12,gain=0,block=8;"
+                                 "evict=vta,tau=10,layer=1,shallow=rank_by_first_tap";
+    handoff_rig rig;
+    tiny_prompt p, *one = &p;
+    fv_received got;
+    fv_evict evict;
+    rig_open(&rig, &(rig_options){.dtype = FV_F32});
+    prefill(&rig.net, &p, policy, 0);
+    cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_evict_init(&evict, got.policy), FV_OK);
+    fv_kv *here = p.kv;
+    p.kv = got.kv;
+    size_t bytes = fv_kv_bytes(p.kv, FV_SEG_VISUAL);
+    for (int32_t t = 1; t <= 10; t++) {
+        int32_t id = t, left = (int32_t)floor(VISUAL * cos(acos(-1) / 20 * t) + 1e-9);
+        cr_assert_eq(fv_evict_step(&evict, p.kv, t), FV_OK, "%s", fv_last_error());
+        for (int32_t l = 0; l < 4; l++) {
+            const fv_kv_packed *at = fv_kv_packed_at(p.kv, l);
+            cr_assert_eq(at ? at->n_alive : 0, left, "layer %d at %d", l, t);
+            for (int32_t a = 0; at && a < at->rows.n_anchor; a++)
+                for (int32_t j = at->first[a]; j < at->first[a + 1]; j++)
+                    cr_assert_eq(at->rank[j] < left, j < at->first[a] + at->alive[a]);
+        }
+        cr_assert_eq(tiny_step(&rig.net, &one, 1, &id, 1, t - 1), FV_OK, "%s", fv_last_error());
+        for (int32_t i = 0; i < 97; i++) cr_assert(isfinite(p.logits[i]));
+        cr_assert_leq(fv_kv_bytes(p.kv, FV_SEG_VISUAL), bytes);
+    }
+    cr_assert_eq(fv_kv_bytes(p.kv, FV_SEG_VISUAL), 0, "nothing is left");
+    p.kv = here;
+    fv_received_free(&got);
+    tiny_prompt_free(&p);
+    rig_close(&rig);
+}
+
+Test(pack, the_least_important_half_leaves_and_takes_its_bytes) {
+    handoff_rig rig;
+    tiny_prompt p;
+    fv_received got;
+    fv_evict evict;
+    float before[4][VISUAL];
+    rig_open(&rig, &(rig_options){.dtype = FV_F32});
+    prefill(&rig.net, &p, "pack=svd,rank_k=12,rank_v=12,gain=0;evict=importance", 0);
+    cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_evict_init(&evict, got.policy), FV_OK);
+    for (int32_t l = 0; l < 4; l++)
+        memcpy(before[l], fv_kv_packed_at(got.kv, l)->importance, sizeof before[l]);
+    for (int32_t t = 1; t < 3; t++) {
+        cr_assert_eq(fv_evict_step(&evict, got.kv, t), FV_OK, "%s", fv_last_error());
+        for (int32_t l = 0; l < 4; l++) {
+            const fv_kv_packed *at = fv_kv_packed_at(got.kv, l);
+            cr_assert(at->rows.n == VISUAL / 2 && at->part[0].shape.n == VISUAL / 2);
+            int32_t above = 0;
+            float least = 1;
+            for (int32_t j = 0; j < at->rows.n; j++)
+                if (at->importance[j] < least) least = at->importance[j];
+            for (int32_t j = 0; j < VISUAL; j++) above += before[l][j] > least;
+            cr_assert_lt(above, VISUAL / 2, "those that stayed are the most important");
+        }
+    }
+    cr_assert_eq(fv_evict_rows(got.kv), 4 * 2 * VISUAL / 2);
+    cr_assert_eq(fv_kv_bytes_held(got.kv), fv_kv_pool_used(rig.pool));
+    fv_received_free(&got);
+    tiny_prompt_free(&p);
+    rig_close(&rig);
+}

@@ -1,0 +1,10 @@
+/* evict=importance: at the first step of an answer, and for good. */
+#include "decode-worker/evict.h"
+#include "model/net/expand.h"
+
+static fv_status step(const fv_choice *choice, fv_kv *kv, int32_t t) {
+    (void)t;
+    return fv_expand_keep(kv, fv_choice_value(choice, "keep"));
+}
+
+const fv_evict_method fv_evict_importance = {.name = "importance", .step = step};

@@ -1,0 +1,18 @@
+/* evict=importance: packed rows go by what the prompt's last row paid to them, in each layer. */
+#include "policy/plan/contribute.h"
+
+fv_status fv_plan_evict_importance(fv_plan *plan) {
+    if (!plan->packs) {
+        fv_plan_note(plan, FV_STAGE_EVICT, "no layer is packed");
+        return FV_OK;
+    }
+    plan->keeps_packed = fv_choice_value(&plan->policy.stage[FV_STAGE_EVICT], "keep");
+    if (plan->keeps_packed >= 1) {
+        fv_plan_note(plan, FV_STAGE_EVICT, "every packed row is kept");
+        return FV_OK;
+    }
+    plan->observes = true;
+    for (int32_t l = 0; l < plan->shape.n_layer; l++)
+        if (plan->pack[l].rank[1]) plan->tap[l] |= FV_TAP_LAST_ROW;
+    return FV_OK;
+}
