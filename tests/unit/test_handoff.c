@@ -775,7 +775,8 @@ Test(handoff, positions_must_ascend_inside_the_prompt_and_their_segment) {
 
 /* A stream whose layer 1 alone is ranked: RANK, ROWS, and the positions of its image rows. */
 static void ranked_stream(handoff_rig *rig, tiny_prompt *p, rig_stream *s, parts *all, int at[3]) {
-    tiny_shape shape = {.n_layer = 2, .n_head = 2, .n_kv = 1, .d_head = 4, .d_ffn = 8, .vocab = 11};
+    tiny_shape shape = {
+        .n_layer = 2, .n_head = 2, .n_kv = 1, .d_head = 8, .d_ffn = 16, .vocab = 97};
     rig_open(rig, &(rig_options){.shape = shape});
     tiny_prompt_make(&rig->net, p, 1, 6, 2, 3, "evict=vta,layer=1");
     cr_assert_eq(tiny_prefill(&rig->net, p, 1, 0), FV_OK, "%s", fv_last_error());
