@@ -73,10 +73,11 @@ typedef struct fv_ask_hooks {
 
 /* What was kept, held and lost. Bytes are of keys and values together. */
 typedef struct fv_report {
-    char policy[FV_POLICY_TEXT_MAX];         /* "" is exact */
-    char note[FV_N_STAGE][FV_PLAN_NOTE_MAX]; /* stages that did nothing, and why; else empty */
-    fv_pack_report packed;                   /* ranks and errors of packed layers */
-    fv_account account;                      /* what the other stages of prefill did */
+    char policy[FV_POLICY_TEXT_MAX]; /* "" is exact */
+    /* Of stages that did nothing, why; of one that decides by data, what it did; else empty. */
+    char note[FV_N_STAGE][FV_PLAN_NOTE_MAX];
+    fv_pack_report packed; /* ranks and errors of packed layers */
+    fv_account account;    /* what the other stages of prefill did */
     int32_t n_prompt, n_visual, n_text, n_image, n_generated;
     int32_t n_layer, visual_rows[FV_PLAN_MAX_LAYERS]; /* run and written in each layer */
     size_t bytes_raw;                                 /* what `exact` holds after prefill */

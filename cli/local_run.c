@@ -23,6 +23,7 @@ struct fv_local_run {
     fv_prompt prompt;
     fv_encoded encoded;
     fv_plan plan;
+    char pruned[FV_PLAN_NOTE_MAX];  /* what a method that decides by data says */
     float mass[FV_PLAN_MAX_LAYERS]; /* attention on visual rows, if somebody asks */
     int32_t visual_rows[FV_PLAN_MAX_LAYERS];
     fv_kept_watch *watch; /* if somebody asks; in the arena */
@@ -127,7 +128,8 @@ static fv_status prefill(fv_local *l, run *const *who, int32_t n) {
             .visual_rows = r->visual_rows,
             .ranked = r->watch ? fv_kept_ranked : NULL,
             .ranked_user = r->watch,
-            .packed = &r->packed};
+            .packed = &r->packed,
+            .pruned = r->pruned};
     }
     fv_prefill_options opt = {.chunk = l->opt.chunk};
     FV_TRY(fv_prefill_run(l->dec, req, n, &opt, l->logits));
@@ -248,6 +250,7 @@ static void fill_report(run *r) {
     fv_policy_print(&r->ask.policy, out->policy);
     memcpy(out->note, r->plan.note, sizeof out->note);
     out->packed = r->packed;
+    if (r->pruned[0]) memcpy(out->note[FV_STAGE_PRUNE], r->pruned, sizeof r->pruned);
     out->n_prompt = r->prompt.n;
     out->n_visual = r->prompt.n_visual;
     out->n_text = r->prompt.n_text;

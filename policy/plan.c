@@ -46,9 +46,10 @@ fv_plan_bytes fv_plan_count(const fv_plan *plan) {
                 held += s->n_text; /* packed layers never meet a select stage */
                 continue;
             }
-            int32_t ran = plan->visual[l] + s->n_text;
+            int32_t n = plan->forget[l] ? 0 : plan->visual[l], ran = n + s->n_text;
             int32_t kept = plan->select ? plan->select(plan, l, g) : ran;
-            int32_t n = plan->visual[l], most = n + (n < plan->twice ? n : plan->twice);
+            if (kept > ran) kept = ran;
+            int32_t most = n + (n < plan->twice ? n : plan->twice);
             held += kept;
             visual += kept < most ? kept : most;
         }

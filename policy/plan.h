@@ -23,13 +23,25 @@ typedef struct fv_plan_shape {
 
 /* What a layer must tell of its attention, as flags. */
 enum {
-    FV_TAP_LAST_ROW = 1 /* what the prompt's last row pays to each visual row, mean over heads */
+    FV_TAP_LAST_ROW = 1, /* what the prompt's last row pays to each visual row, mean over heads */
+    FV_TAP_INFLUENCE =
+        2 /* what each visual row means to the last row (prefill-worker/influence.h) */
 };
 
 /* Before `layer` runs, `keep` of the visual rows that are left stay. */
 typedef struct fv_plan_edit {
     int32_t layer, keep;
+    bool by_data; /* at most so many: the method decides when it is there */
 } fv_plan_edit;
+
+/* What becomes of the prompt's attention on visual rows in a layer, behind the softmax, which is
+ * not taken again. Rows that stand ahead of every visual row have none. */
+typedef enum fv_plan_mask {
+    FV_MASK_NONE = 0,
+    FV_MASK_TEXT,  /* text rows' is dropped */
+    FV_MASK_ALL,   /* every row's is dropped */
+    FV_MASK_MERGE, /* text rows' goes to the first visual row, other visual rows' is dropped */
+} fv_plan_mask;
 
 /* The attention that the select stage chooses by: what the prompt's last rows pay to each row,
  * summed over them, rows of text and image rows apart. */
@@ -61,6 +73,8 @@ struct fv_plan {
     fv_plan_edit edit[FV_PLAN_MAX_LAYERS]; /* ascending layers */
     int32_t visual[FV_PLAN_MAX_LAYERS];    /* visual rows that layer l runs and writes */
     uint8_t tap[FV_PLAN_MAX_LAYERS];       /* FV_TAP_...; 0: nothing is asked of layer l */
+    uint8_t mask[FV_PLAN_MAX_LAYERS];      /* fv_plan_mask of layer l, for rows of the prompt */
+    bool forget[FV_PLAN_MAX_LAYERS]; /* visual rows of layer l leave the store behind prefill */
     fv_plan_rows_fn select; /* what each head keeps at the end of prefill; NULL: everything */
     fv_plan_window window;
     int32_t twice;     /* rows of a segment that a KV head may hold twice, by the select stage */

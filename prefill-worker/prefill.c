@@ -10,6 +10,8 @@
 #include "model/net/expand.h"
 #include "model/net/step.h"
 #include "policy/plan/attention.h"
+#include "prefill-worker/influence.h"
+#include "prefill-worker/mask.h"
 #include "prefill-worker/prune.h"
 #include "prefill-worker/rank.h"
 #include "prefill-worker/select.h"
@@ -23,6 +25,15 @@ typedef struct row_list {
     fv_tensor x;    /* [n, d] residual stream */
 } row_list;
 
+/* The visual rows of a request, as far as it has come. */
+typedef struct visual_rows {
+    int32_t n;             /* that are still running */
+    int32_t first;         /* position of the prompt's first; behind the prompt when it has none */
+    float *attention;      /* [n] in a tapped layer, the last row's, mean over heads */
+    float *l2, *cos;       /* [n] their influence there */
+    fv_prune_state pruner; /* of a method that decides by data */
+} visual_rows;
+
 typedef struct prefill {
     fv_decoder *dec;
     const fv_prefill_request *req;
@@ -30,10 +41,10 @@ typedef struct prefill {
     int32_t n_req, d;
     fv_buf x[2]; /* the residual stream, and the one that rows are gathered into */
     row_list rows;
-    fv_buf last; /* [n_req, d] hidden states behind the last rows */
-    float **
-        *paid; /* [n_req] [N] what rows are ranked by, and importance begins with, by position */
-    float **attention;     /* [n_req] a tapped layer's last row over visual rows, mean over heads */
+    fv_buf last;         /* [n_req, d] hidden states behind the last rows */
+    visual_rows *visual; /* [n_req] */
+    /* [n_req] [N] what rows are ranked by, and importance begins with, by position */
+    float ***paid;
     fv_select_sums **sums; /* [n_req] [layers of the group] what the select stage chooses by */
     fv_rope rope;
     int32_t n_final; /* layers that were said to be final */
@@ -50,7 +61,10 @@ static fv_tensor matrix(const fv_buf *buf, int32_t rows, int32_t d) {
 /* Rows of an answer that is taken up again run behind the prompt, as they did the first time, if
  * what they saw was not what the prompt's rows see: factors, or fewer rows from token to token. */
 static int32_t rows_behind(const fv_prefill_request *req) {
-    return req->plan->evict || req->plan->packs ? req->n_answer : 0;
+    const fv_plan *plan = req->plan;
+    bool behind = plan->evict || plan->packs || plan->decode_n > 0;
+    for (int32_t l = 0; l < plan->shape.n_layer; l++) behind |= plan->forget[l];
+    return behind ? req->n_answer : 0;
 }
 
 static fv_status embed_request(prefill *p, const fv_prefill_request *req, fv_tensor x) {
@@ -73,13 +87,23 @@ static fv_status embed_request(prefill *p, const fv_prefill_request *req, fv_ten
     return FV_OK;
 }
 
+static fv_status start_visual(prefill *p, int32_t b) {
+    const fv_prefill_request *req = &p->req[b];
+    visual_rows *v = &p->visual[b];
+    v->n = req->embeds.rows;
+    while (v->first < req->n && req->seg[v->first] != FV_SEG_VISUAL) v->first++;
+    FV_TRY(FV_ARENA_NEW(&p->arena, v->n, v->attention));
+    FV_TRY(FV_ARENA_NEW(&p->arena, v->n, v->l2));
+    return FV_ARENA_NEW(&p->arena, v->n, v->cos);
+}
+
 static fv_status start(prefill *p) {
     row_list *rows = &p->rows;
     int32_t n_layer = fv_decoder_config(p->dec)->n_layer;
     for (int32_t b = 0; b < p->n_req; b++) rows->n += p->req[b].n - rows_behind(&p->req[b]);
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->paid));
     for (int32_t b = 0; b < p->n_req; b++) FV_TRY(FV_ARENA_NEW(&p->arena, n_layer, p->paid[b]));
-    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->attention));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->visual));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req + 1, rows->first));
     FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, rows->pos));
     FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, rows->seg));
@@ -101,19 +125,26 @@ static fv_status start(prefill *p) {
             rows->seg[at + r] = req->seg[r];
         }
         rows->first[b + 1] = at + n;
+        FV_TRY(start_visual(p, b));
     }
     return FV_OK;
 }
 
 /* ---- taps: what the last rows of a prompt attend to ------------------------------------- */
 
-static bool wants_tap(const fv_prefill_request *req, int32_t layer) {
-    return req->visual_mass || req->plan->tap[layer] & FV_TAP_LAST_ROW;
+static bool wants_influence(const prefill *p, int32_t b, int32_t layer) {
+    return p->req[b].plan->tap[layer] & FV_TAP_INFLUENCE && !p->visual[b].pruner.over;
+}
+
+static bool wants_tap(const prefill *p, int32_t b, int32_t layer) {
+    const fv_prefill_request *req = &p->req[b];
+    return req->visual_mass || req->plan->tap[layer] & FV_TAP_LAST_ROW ||
+           wants_influence(p, b, layer);
 }
 
 static bool taps_any(const prefill *p, int32_t b, int32_t l0, int32_t l1) {
     for (int32_t l = l0; l < l1; l++)
-        if (wants_tap(&p->req[b], l) || fv_select_asks(p->req[b].plan, l)) return true;
+        if (wants_tap(p, b, l) || fv_select_asks(p->req[b].plan, l)) return true;
     return false;
 }
 
@@ -141,7 +172,7 @@ static fv_status open_sums(prefill *p, int32_t l0, int32_t l1) {
             if (!fv_select_asks(p->req[b].plan, l)) continue;
             fv_select_sums *s = &p->sums[b][l - l0];
             *s = (fv_select_sums){.n_head = n_head,
-                                  .text = p->req[b].plan->visual[l],
+                                  .text = p->visual[b].n,
                                   .n_key = prompt_end(p, b) - p->rows.first[b]};
             FV_TRY(FV_ARENA_NEW(&p->group, (size_t)(n_head * FV_N_SEG) * (size_t)s->n_key, s->p));
         }
@@ -162,12 +193,15 @@ static fv_pass_tap window_tap(const prefill *p, int32_t b, int32_t l, int32_t l0
 }
 
 static fv_status last_row_tap(prefill *p, int32_t b, int32_t l, fv_pass_tap *tap) {
-    int32_t n_head = fv_decoder_config(p->dec)->n_head;
+    const fv_text_config *cfg = fv_decoder_config(p->dec);
+    size_t n_head = (size_t)cfg->n_head;
     *tap = (fv_pass_tap){.layer = l,
                          .n_row = 1,
-                         .text = p->req[b].plan->visual[l],
+                         .text = p->visual[b].n,
                          .n_key = prompt_end(p, b) - p->rows.first[b]};
-    return FV_ARENA_NEW(&p->arena, (size_t)n_head * (size_t)tap->n_key, tap->p);
+    if (wants_influence(p, b, l))
+        FV_TRY(FV_ARENA_NEW(&p->arena, n_head * (size_t)cfg->d_head, tap->o));
+    return FV_ARENA_NEW(&p->arena, n_head * (size_t)tap->n_key, tap->p);
 }
 
 /* Taps of request b in layers [l0, l1), whose rows [a, e) are in this chunk: those of the last row
@@ -178,7 +212,7 @@ static fv_status ask_taps(prefill *p, int32_t b, int32_t l0, int32_t l1, int32_t
     fv_pass_tap *tap;
     FV_TRY(FV_ARENA_NEW(&p->arena, 2 * (l1 - l0), tap));
     for (int32_t l = l0; l < l1 && e == prompt_end(p, b); l++)
-        if (wants_tap(&p->req[b], l)) FV_TRY(last_row_tap(p, b, l, &tap[seq->n_tap++]));
+        if (wants_tap(p, b, l)) FV_TRY(last_row_tap(p, b, l, &tap[seq->n_tap++]));
     *n_last = seq->n_tap;
     for (int32_t l = l0; l < l1 && n_row > 0; l++)
         if (fv_select_asks(p->req[b].plan, l)) tap[seq->n_tap++] = window_tap(p, b, l, l0, n_row);
@@ -200,7 +234,7 @@ static fv_status keep_paid(prefill *p, int32_t b, int32_t layer) {
     int32_t *pos, n;
     FV_TRY(visual_positions(p, b, &pos, &n));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->req[b].n, p->paid[b][layer]));
-    for (int32_t j = 0; j < n; j++) p->paid[b][layer][pos[j]] = p->attention[b][j];
+    for (int32_t j = 0; j < n; j++) p->paid[b][layer][pos[j]] = p->visual[b].attention[j];
     return FV_OK;
 }
 
@@ -210,7 +244,19 @@ static fv_status tell_ranked(prefill *p, int32_t b, int32_t layer) {
     if (req->plan->observes || fv_rank_asks(req->plan, layer)) FV_TRY(keep_paid(p, b, layer));
     if (!req->ranked || !(req->plan->tap[layer] & FV_TAP_LAST_ROW)) return FV_OK;
     FV_TRY(visual_positions(p, b, &pos, &n));
-    return req->ranked(req->ranked_user, layer, p->attention[b], pos, n);
+    return req->ranked(req->ranked_user, layer, p->visual[b].attention, pos, n);
+}
+
+/* Before anything leaves the layer's store. */
+static fv_status measure_influence(prefill *p, int32_t b, const fv_pass_tap *tap) {
+    fv_influence_args a = {.be = fv_decoder_backend(p->dec),
+                           .kv = p->req[b].kv,
+                           .layer = tap->layer,
+                           .n_head = fv_decoder_config(p->dec)->n_head,
+                           .a = tap->p,
+                           .ld = tap->n_key,
+                           .o = tap->o};
+    return tap->o ? fv_influence(&a, &p->group, p->visual[b].l2, p->visual[b].cos) : FV_OK;
 }
 
 static fv_status read_taps(prefill *p, int32_t b, const fv_pass_seq *seq, int32_t n) {
@@ -218,16 +264,16 @@ static fv_status read_taps(prefill *p, int32_t b, const fv_pass_seq *seq, int32_
     fv_backend *be = fv_decoder_backend(p->dec);
     int32_t n_head = fv_decoder_config(p->dec)->n_head;
     if (n == 0) return FV_OK;
-    if (!p->attention[b]) FV_TRY(FV_ARENA_NEW(&p->arena, req->embeds.rows, p->attention[b]));
+    visual_rows *v = &p->visual[b];
     FV_TRY(be->ops->sync(be));
     for (int32_t i = 0; i < n; i++) {
         const fv_pass_tap *tap = &seq->tap[i];
-        int32_t n_visual = req->plan->visual[tap->layer];
-        fv_prune_head_mean(tap->p, n_head, tap->n_key, n_visual, p->attention[b]);
+        fv_prune_head_mean(tap->p, n_head, tap->n_key, v->n, v->attention);
+        FV_TRY(measure_influence(p, b, tap));
         FV_TRY(tell_ranked(p, b, tap->layer));
         if (!req->visual_mass) continue;
         double mass = 0;
-        for (int32_t j = 0; j < n_visual; j++) mass += (double)p->attention[b][j];
+        for (int32_t j = 0; j < v->n; j++) mass += (double)v->attention[j];
         req->visual_mass[tap->layer] = (float)mass;
     }
     return FV_OK;
@@ -235,38 +281,49 @@ static fv_status read_taps(prefill *p, int32_t b, const fv_pass_seq *seq, int32_
 
 /* ---- between phases: rows leave -------------------------------------------------------- */
 
-static const fv_plan_edit *edit_at(const fv_plan *plan, int32_t layer) {
+/* The edit before `layer`, unless its method has nothing more to decide. */
+static const fv_plan_edit *edit_at(const prefill *p, int32_t b, int32_t layer) {
+    const fv_plan *plan = p->req[b].plan;
     for (int32_t e = 0; e < plan->n_edit; e++)
-        if (plan->edit[e].layer == layer) return &plan->edit[e];
+        if (plan->edit[e].layer == layer)
+            return plan->edit[e].by_data && p->visual[b].pruner.over ? NULL : &plan->edit[e];
     return NULL;
 }
 
-/* Phases end where rows leave, so the last layer of a phase is the last that was tapped. */
-static bool taps_before(const fv_plan *plan, int32_t layer) {
-    return layer > 0 && plan->tap[layer - 1] & FV_TAP_LAST_ROW;
+/* Which of n visual rows, at pos[n], go on into the edit's layer. Phases end where rows leave, so
+ * the last layer of a phase is the last that was tapped. */
+static fv_status edit_rows(prefill *p, int32_t b, const fv_plan_edit *edit, const int32_t *pos,
+                           int32_t *kept, int32_t *n_kept) {
+    const fv_plan *plan = p->req[b].plan;
+    visual_rows *v = &p->visual[b];
+    uint8_t tap = edit->layer > 0 ? plan->tap[edit->layer - 1] : 0;
+    fv_prune_context ctx = {.choice = &plan->policy.stage[FV_STAGE_PRUNE],
+                            .layer = edit->layer,
+                            .n_layer = plan->shape.n_layer,
+                            .n_visual = v->n,
+                            .pos = pos,
+                            .keep = edit->keep,
+                            .n_image = plan->shape.n_image,
+                            .attention = tap & FV_TAP_LAST_ROW ? v->attention : NULL,
+                            .l2 = tap & FV_TAP_INFLUENCE ? v->l2 : NULL,
+                            .cos = tap & FV_TAP_INFLUENCE ? v->cos : NULL};
+    const fv_prune_method *method = fv_prune_find(ctx.choice->method->name);
+    *n_kept = edit->keep;
+    return edit->by_data ? method->decide(&ctx, &v->pruner, kept, n_kept)
+                         : method->keep(&ctx, kept);
 }
 
 /* Appends to stay[] the rows of request b that go on into `layer`. */
 static fv_status choose_rows(prefill *p, int32_t b, int32_t layer, int32_t *stay, int32_t *n) {
     const row_list *rows = &p->rows;
-    const fv_plan *plan = p->req[b].plan;
-    const fv_plan_edit *edit = edit_at(plan, layer);
-    int32_t first = rows->first[b], end = rows->first[b + 1], n_visual;
+    const fv_plan_edit *edit = edit_at(p, b, layer);
+    int32_t first = rows->first[b], end = rows->first[b + 1], keep;
     int32_t *pos, *kept;
-    FV_TRY(visual_positions(p, b, &pos, &n_visual));
-    FV_TRY(FV_ARENA_NEW(&p->arena, n_visual, kept));
-    int32_t keep = edit ? edit->keep : n_visual;
+    FV_TRY(visual_positions(p, b, &pos, &keep));
+    FV_TRY(FV_ARENA_NEW(&p->arena, keep, kept));
     for (int32_t i = 0; i < keep; i++) kept[i] = i;
-    if (edit) {
-        fv_prune_context ctx = {.choice = &plan->policy.stage[FV_STAGE_PRUNE],
-                                .layer = layer,
-                                .n_visual = n_visual,
-                                .pos = pos,
-                                .keep = keep,
-                                .n_image = plan->shape.n_image,
-                                .attention = taps_before(plan, layer) ? p->attention[b] : NULL};
-        FV_TRY(fv_prune_find(ctx.choice->method->name)->keep(&ctx, kept));
-    }
+    if (edit) FV_TRY(edit_rows(p, b, edit, pos, kept, &keep));
+    p->visual[b].n = keep;
     for (int32_t r = first, v = 0, k = 0; r < end; r++) {
         if (rows->seg[r] == FV_SEG_VISUAL) {
             bool goes_on = k < keep && kept[k] == v++;
@@ -281,7 +338,7 @@ static fv_status choose_rows(prefill *p, int32_t b, int32_t layer, int32_t *stay
 static fv_status drop_rows(prefill *p, int32_t layer) {
     row_list *rows = &p->rows;
     bool any = false;
-    for (int32_t b = 0; b < p->n_req; b++) any |= edit_at(p->req[b].plan, layer) != NULL;
+    for (int32_t b = 0; b < p->n_req; b++) any |= edit_at(p, b, layer) != NULL;
     if (!any) return FV_OK;
     int32_t n = 0, *stay, *first;
     FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, stay));
@@ -315,6 +372,15 @@ static int32_t rows_wanted(const fv_pass_seq *seq, int32_t n_layer, bool last) {
     return n;
 }
 
+static fv_status ask_masks(prefill *p, int32_t b, int32_t l0, int32_t l1, fv_pass_seq *seq) {
+    fv_mask_rows rows = {.n = seq->n_rows,
+                         .pos = seq->pos,
+                         .seg = seq->seg,
+                         .visual0 = p->visual[b].first,
+                         .n_prompt = p->req[b].n - p->req[b].n_answer};
+    return fv_mask_shares(p->req[b].plan, l0, l1, &rows, &p->group, &seq->share);
+}
+
 static fv_status run_chunk(prefill *p, int32_t from, int32_t to, int32_t l0, int32_t l1) {
     const row_list *rows = &p->rows;
     fv_pass_seq *seq;
@@ -332,6 +398,7 @@ static fv_status run_chunk(prefill *p, int32_t from, int32_t to, int32_t l0, int
         seq[n_seq] = (fv_pass_seq){
             .kv = p->req[b].kv, .n_rows = e - a, .pos = rows->pos + a, .seg = rows->seg + a};
         FV_TRY(ask_taps(p, b, l0, l1, a, e, &seq[n_seq], &n_last[n_seq]));
+        FV_TRY(ask_masks(p, b, l0, l1, &seq[n_seq]));
         seq[n_seq].wanted = rows_wanted(&seq[n_seq], n_layer, last);
         n_out += seq[n_seq].wanted;
         out[n_seq] = last ? n_out - 1 : -1;
@@ -363,11 +430,8 @@ static int32_t chunk_end(const prefill *p, int32_t from, int32_t l0, int32_t l1)
 
 /* Rows of request b that layers [l0, l1) run. */
 static void count_visual(const prefill *p, int32_t b, int32_t l0, int32_t l1) {
-    int32_t n = 0, *out = p->req[b].visual_rows;
-    if (!out) return;
-    for (int32_t r = p->rows.first[b]; r < p->rows.first[b + 1]; r++)
-        n += p->rows.seg[r] == FV_SEG_VISUAL;
-    for (int32_t l = l0; l < l1; l++) out[l] = n;
+    int32_t *out = p->req[b].visual_rows;
+    for (int32_t l = l0; out && l < l1; l++) out[l] = p->visual[b].n;
 }
 
 /* Layers below n_layer have run: they are packed, where the plan says so, once their rows are in
@@ -384,11 +448,23 @@ static fv_status pack_layers(prefill *p, int32_t n_layer) {
     return FV_OK;
 }
 
+/* The prompt has gone through layers [l0, l1): what of it stays in the store. */
+static fv_status end_layers(prefill *p, int32_t b, int32_t l0, int32_t l1) {
+    const fv_prefill_request *req = &p->req[b];
+    int32_t n_kv = fv_decoder_config(p->dec)->n_kv, *none;
+    const int32_t **rows;
+    FV_TRY(FV_ARENA_NEW(&p->group, n_kv, rows));
+    FV_TRY(FV_ARENA_NEW(&p->group, n_kv, none));
+    for (int32_t l = l0; l < l1; l++) {
+        if (req->plan->forget[l]) FV_TRY(fv_kv_keep(req->kv, l, FV_SEG_VISUAL, rows, none));
+    }
+    return fv_select_run(req->plan, req->kv, l0, l1, p->sums[b]);
+}
+
 static fv_status run_group(prefill *p, int32_t l0, int32_t l1) {
     for (int32_t b = 0; b < p->n_req; b++) count_visual(p, b, l0, l1);
     for (int32_t b = 0; b < p->n_req; b++)
-        for (int32_t l = l0; l < l1; l++)
-            FV_TRY(fv_kv_extent(p->req[b].kv, l, p->req[b].plan->visual[l]));
+        for (int32_t l = l0; l < l1; l++) FV_TRY(fv_kv_extent(p->req[b].kv, l, p->visual[b].n));
     FV_TRY(open_sums(p, l0, l1));
     for (int32_t from = 0, to; from < p->rows.n; from = to) {
         to = chunk_end(p, from, l0, l1);
@@ -398,7 +474,7 @@ static fv_status run_group(prefill *p, int32_t l0, int32_t l1) {
     FV_TRY(be->ops->sync(be));
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_prefill_request *req = &p->req[b];
-        FV_TRY(fv_select_run(req->plan, req->kv, l0, l1, p->sums[b]));
+        FV_TRY(end_layers(p, b, l0, l1));
         FV_TRY(fv_rank_run(req->plan, req->kv, l0, l1, (const float *const *)p->paid[b]));
     }
     FV_TRY(pack_layers(p, l1));
@@ -489,7 +565,7 @@ static fv_status run_answers(prefill *p, float *logits) {
 
 static bool phase_starts(const prefill *p, int32_t layer) {
     for (int32_t b = 0; b < p->n_req; b++)
-        if (edit_at(p->req[b].plan, layer)) return true;
+        if (edit_at(p, b, layer)) return true;
     return false;
 }
 
@@ -521,10 +597,11 @@ static fv_status check_requests(const prefill *p) {
 static void end_prompts(prefill *p) {
     fv_expand_rule rule;
     for (int32_t b = 0; b < p->n_req; b++) {
-        const fv_plan *plan = p->req[b].plan;
-        fv_kv_set_n(p->req[b].kv, plan->decode_n);
-        if (fv_attention_reads(&plan->policy, &rule.full, &rule.alpha))
-            fv_kv_set_expand(p->req[b].kv, &rule);
+        const fv_prefill_request *req = &p->req[b];
+        fv_kv_set_n(req->kv, req->plan->decode_n);
+        if (fv_attention_reads(&req->plan->policy, &rule.full, &rule.alpha))
+            fv_kv_set_expand(req->kv, &rule);
+        if (req->pruned) memcpy(req->pruned, p->visual[b].pruner.said, FV_PLAN_NOTE_MAX);
     }
 }
 

@@ -33,6 +33,9 @@ typedef struct fv_prefill_request {
     /* What the pack stage did; the caller's, {0}, and needed where the plan packs. A request whose
      * rows cannot be packed says so there, and is to be given up; the others go on. */
     fv_pack_report *packed;
+    /* [FV_PLAN_NOTE_MAX] what a prune method that decides by data says of it, or ""; NULL when
+     * nobody wants to know. */
+    char *pruned;
 } fv_prefill_request;
 
 typedef struct fv_prefill_options { /* {0} is fine */

@@ -9,6 +9,7 @@
 typedef struct fv_prune_context {
     const fv_choice *choice;
     int32_t layer;      /* the first layer that will not see the rows that leave */
+    int32_t n_layer;    /* of the network */
     int32_t n_visual;   /* visual rows present */
     const int32_t *pos; /* [n_visual] their prompt positions, ascending */
     int32_t keep;       /* how many go on, 0..n_visual: the plan's number */
@@ -16,12 +17,24 @@ typedef struct fv_prune_context {
     /* [n_visual] what the prompt's last row paid to them in the layer before, mean over heads;
      * NULL unless the plan taps that layer. */
     const float *attention;
+    /* [n_visual] their influence on that row in the layer before (influence.h); NULL likewise. */
+    const float *l2, *cos;
 } fv_prune_context;
+
+/* What a method that decides by data remembers of a request from layer to layer. */
+typedef struct fv_prune_state {  /* {0} to begin with */
+    int32_t stage, count;        /* the method's own */
+    bool over;                   /* no more rows will leave: nothing is asked any more */
+    char said[FV_PLAN_NOTE_MAX]; /* what it decided, for the report; empty: nothing yet */
+} fv_prune_state;
 
 typedef struct fv_prune_method {
     const char *name;
     /* Writes the indices of the rows that go on, kept[ctx->keep], ascending. */
     fv_status (*keep)(const fv_prune_context *ctx, int32_t *kept);
+    /* The same for edits by data, of which `keep` is NULL: also how many they are. */
+    fv_status (*decide)(const fv_prune_context *ctx, fv_prune_state *state, int32_t *kept,
+                        int32_t *n_kept);
 } fv_prune_method;
 
 /* The method of that name in methods.def. */

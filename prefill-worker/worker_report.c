@@ -17,11 +17,12 @@ static fv_status fill_policy(fv_task *t, fv_report_message *r) {
     FV_TRY(FV_ARENA_NEW(&t->arena, FV_N_STAGE, r->notes));
     for (int s = 0; s < FV_N_STAGE; s++) {
         note_message *note;
-        if (!t->plan.note[s][0]) continue;
+        bool pruned = s == FV_STAGE_PRUNE && t->pruned[0];
+        if (!t->plan.note[s][0] && !pruned) continue;
         FV_TRY(FV_ARENA_NEW(&t->arena, 1, note));
         fovea__inference__v1__stage_note__init(note);
         note->stage = (char *)(uintptr_t)fv_stage_name((fv_stage)s);
-        note->text = t->plan.note[s];
+        note->text = pruned ? t->pruned : t->plan.note[s];
         r->notes[r->n_notes++] = note;
     }
     return FV_OK;

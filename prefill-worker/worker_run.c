@@ -253,7 +253,8 @@ static fv_status prefill(fv_prefill_worker *w, fv_task **batch, int32_t n) {
             .visual_rows = t->visual_rows,
             .ranked = t->watch ? fv_kept_ranked : NULL,
             .ranked_user = t->watch,
-            .packed = &t->packed};
+            .packed = &t->packed,
+            .pruned = t->pruned};
         if (!t->probe) rows += (uint64_t)t->prompt.n;
     }
     batch_tasks tasks = {batch, n};

@@ -65,6 +65,8 @@ static void assert_same_under_each_policy(void) {
         "preset=paper-csp",
         "pack=svd,rank_k=4,rank_v=4,gain=0,first=packed;evict=importance",
         "pack=svd,rank_k=4,rank_v=4,gain=0,bits=8;evict=vta,layer=1,tau=6",
+        "prune=visipruner,filter=0,l2=0.01",
+        "preset=aggressive",
         "prune=random,layer=1,keep=0.5;select=streaming,sink=2"};
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
         char args[500];

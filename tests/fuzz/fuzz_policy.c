@@ -52,6 +52,12 @@ static void check_forms(const fv_policy *p) {
     fv_arena_fini(&arena);
 }
 
+static bool edits(const fv_plan *plan, int32_t layer) {
+    for (int32_t e = 0; e < plan->n_edit; e++)
+        if (plan->edit[e].layer == layer) return true;
+    return false;
+}
+
 static void check_plan(const fv_policy *p, unsigned choice) {
     static const int32_t layers[] = {1, 4, 32, FV_PLAN_MAX_LAYERS}, heads[] = {1, 2, 5, 32};
     static const int32_t visual[] = {0, 1, 577, 1 << 20}, text[] = {0, 1, 50, 1 << 20};
@@ -72,7 +78,7 @@ static void check_plan(const fv_policy *p, unsigned choice) {
         expect(plan.edit[i].layer >= (i ? plan.edit[i - 1].layer : 0));
     }
     for (int32_t l = 0; l < shape.n_layer; l++)
-        expect(!plan.tap[l] || plan.observes || (plan.n_edit == 1 && plan.edit[0].layer == l + 1));
+        expect(!plan.tap[l] || plan.observes || edits(&plan, l + 1));
     for (int32_t l = 0; l < shape.n_layer; l++)
         expect(plan.visual[l] >= 0 && plan.visual[l] <= shape.n_visual);
     fv_plan_bytes bytes = fv_plan_count(&plan);

@@ -140,6 +140,7 @@ fv_status tiny_prefill(tiny_net *net, tiny_prompt *p, int32_t n, int32_t chunk) 
             .kv = p[b].kv,
             .visual_mass = p[b].visual_mass,
             .visual_rows = p[b].visual_rows,
+            .pruned = p[b].pruned,
             .ranked = p[b].watch ? fv_kept_ranked : NULL,
             .ranked_user = p[b].watch,
             .packed = &p[b].packed};

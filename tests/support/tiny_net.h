@@ -43,6 +43,7 @@ typedef struct tiny_prompt {
     float *visual_mass;   /* [N] where it goes, or NULL; the test's */
     int32_t *visual_rows; /* [N] likewise */
     fv_kept_watch *watch; /* told of rankings, or NULL; the test's */
+    char *pruned;         /* [FV_PLAN_NOTE_MAX] likewise */
 } tiny_prompt;
 
 void tiny_prompt_make(const tiny_net *net, tiny_prompt *p, int32_t before, int32_t visual,

@@ -20,6 +20,8 @@ static const char *const policies[] = {
     "pack=svd,rank_k=12,rank_v=9,gain=0,block=8;expand=full",
     "prune=fastv,layer=2,keep=0.5;pack=svd,rank_k=5,rank_v=5,bits=8",
     "select=csp,heavy=0.2,recent=0.2,share=0.3",
+    "prune=visipruner,filter=1,l2=0.05,exit_cos=-1,exit_count=1,kv_shallow=drop",
+    "prune=visipruner,shallow=2,self=drop,cos=1,l2=0.05;select=csp,heavy=0.3",
     "select=csp,heavy=0.4,recent=0.1,bias=0.5,dup=official,nsoftmax_decode=1",
     "prune=fastv,layer=2,keep=0.5;select=csp,heads=shared,group=max",
 };
@@ -298,6 +300,7 @@ Test(prefill, methods_change_the_answer_and_identity_settings_do_not) {
                                            "prune=grid,layer=0,keep=1",
                                            "prune=fastv,layer=1,keep=1",
                                            "prune=pvtp,first=0,ratio=0",
+                                           "prune=visipruner,shallow=0,cos=-1",
                                            "select=streaming,sink=0,recent=1,full_heads=0",
                                            "select=streaming,sink=0,recent=0.1,full_heads=1",
                                            "select=csp,heavy=0.3,recent=0.7"};

@@ -1,0 +1,11 @@
+#ifndef FOVEA_POLICY_PLAN_VISIPRUNER_H
+#define FOVEA_POLICY_PLAN_VISIPRUNER_H
+
+/* Parameters of prune=visipruner that the plan and the prefill worker read alike. */
+#include "policy/policy.h"
+
+/* The layer behind which rows are filtered in any case; -1: where the test finds it. FV_EINVAL when
+ * the text is neither. */
+fv_status fv_visipruner_filter(const fv_choice *c, int32_t n_layer, int32_t *layer);
+
+#endif

@@ -1,0 +1,79 @@
+/* prune=visipruner: VisiPruner (Fan et al. 2025), its middle and deep stages; the shallow one is
+ * masks, which the plan states. With the influence of visual rows j on the prompt's last row in
+ * layer l:
+ *
+ *     DETECT --- l >= detect and some cos_j < cos (or l is the filter layer asked for) --> TRACK
+ *                F = { j : L2_j > l2 }: the others leave before layer l + 1
+ *     TRACK  --- l >= detect and all of F have cos_j >= exit_cos, exit_count times ------> over
+ *                F leaves before layer l + 1
+ *
+ * The authors' code adds such layers up (exit=cumulative); the paper has them follow one another.
+ */
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "policy/plan/visipruner.h"
+#include "prefill-worker/prune.h"
+
+enum { DETECT = 0, TRACK };
+
+/* Whether some cosine is below `least`. A NaN is not. */
+static bool any_below(const float *cos, int32_t n, double least) {
+    for (int32_t j = 0; j < n; j++)
+        if ((double)cos[j] < least) return true;
+    return false;
+}
+
+__attribute__((format(printf, 2, 3))) static void say(fv_prune_state *s, const char *fmt, ...) {
+    size_t n = strlen(s->said);
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(s->said + n, sizeof s->said - n, fmt, ap);
+    va_end(ap);
+}
+
+static void filter(const fv_prune_context *ctx, fv_prune_state *s, int32_t *kept, int32_t *n_kept) {
+    double least = fv_choice_value(ctx->choice, "l2");
+    *n_kept = 0;
+    for (int32_t j = 0; j < ctx->n_visual; j++)
+        if ((double)ctx->l2[j] > least) kept[(*n_kept)++] = j;
+    s->stage = TRACK;
+    s->over = *n_kept == 0;
+    say(s, "filtered behind layer %d: %d of %d visual rows stay", ctx->layer - 1, *n_kept,
+        ctx->n_visual);
+}
+
+static void track(const fv_prune_context *ctx, fv_prune_state *s, int32_t *n_kept) {
+    const fv_choice *c = ctx->choice;
+    if (!any_below(ctx->cos, ctx->n_visual, fv_choice_value(c, "exit_cos")))
+        s->count++;
+    else if (fv_choice_is(c, "exit", "consecutive"))
+        s->count = 0;
+    if (s->count < (int32_t)fv_choice_value(c, "exit_count")) return;
+    *n_kept = 0;
+    s->over = true;
+    say(s, "; they leave behind layer %d", ctx->layer - 1);
+}
+
+static fv_status decide(const fv_prune_context *ctx, fv_prune_state *s, int32_t *kept,
+                        int32_t *n_kept) {
+    const fv_choice *c = ctx->choice;
+    int32_t layer = ctx->layer - 1, forced, detect = fv_choice_layer(c, "detect", ctx->n_layer);
+    assert(ctx->n_visual == 0 || (ctx->l2 && ctx->cos));
+    FV_TRY(fv_visipruner_filter(c, ctx->n_layer, &forced));
+    *n_kept = ctx->n_visual;
+    for (int32_t j = 0; j < ctx->n_visual; j++) kept[j] = j;
+    bool now = forced >= 0 ? layer == forced
+                           : layer >= detect &&
+                                 any_below(ctx->cos, ctx->n_visual, fv_choice_value(c, "cos"));
+    if (s->stage == DETECT && now)
+        filter(ctx, s, kept, n_kept);
+    else if (s->stage == TRACK && layer >= detect)
+        track(ctx, s, n_kept);
+    return FV_OK;
+}
+
+extern const fv_prune_method fv_prune_visipruner;
+const fv_prune_method fv_prune_visipruner = {.name = "visipruner", .decide = decide};
