@@ -67,6 +67,9 @@ typedef struct fv_ask_hooks {
     fv_status (*visual_mass)(void *user, const float *mass, int32_t n_layer);
     /* which image rows each layer holds behind prefill; `fit`: how pictures became squares */
     fv_status (*kept)(void *user, const fv_kept *kept, const fv_image_config *fit);
+    /* likewise: what that row pays to each key, [n_layer, n] with visual keys first, mean over
+     * heads; for `exact` */
+    fv_status (*attention)(void *user, const float *attention, int32_t n_layer, int32_t n);
     /* logits [n_vocab] behind the last row, before each token is chosen */
     fv_status (*logits)(void *user, const float *logits, int32_t n_vocab);
 } fv_ask_hooks;

@@ -24,6 +24,7 @@ struct fv_local_run {
     fv_encoded encoded;
     fv_plan plan;
     char pruned[FV_PLAN_NOTE_MAX];  /* what a method that decides by data says */
+    float *attention;               /* [n_layer, prompt rows] in the arena, if somebody asks */
     float mass[FV_PLAN_MAX_LAYERS]; /* attention on visual rows, if somebody asks */
     int32_t visual_rows[FV_PLAN_MAX_LAYERS];
     fv_kept_watch *watch; /* if somebody asks; in the arena */
@@ -80,8 +81,11 @@ static fv_status prepare(run *r) {
                            .bytes_value = (int32_t)fv_dtype_bytes(l->opt.kv_dtype),
                            .n_visual = r->prompt.n_visual,
                            .n_text = r->prompt.n_text,
-                           .n_image = r->prompt.n_image};
+                           .n_image = r->prompt.n_image,
+                           .calibrated = fv_checkpoint_blocks(l->ck)};
     FV_TRY(fv_plan_make(&r->ask.policy, &shape, &r->plan));
+    size_t attention = (size_t)shape.n_layer * (size_t)r->prompt.n;
+    if (r->hooks.attention) FV_TRY(FV_ARENA_NEW(&r->arena, attention, r->attention));
     bool ends = !r->ask.ignore_eos;
     fv_sequence_options opt = {.sampling = r->ask.sampling,
                                .max_tokens = r->ask.max_tokens,
@@ -124,6 +128,7 @@ static fv_status prefill(fv_local *l, run *const *who, int32_t n) {
             .embeds = fv_tensor_of(r->encoded.embeds.data, FV_F32, r->prompt.n_visual, d),
             .plan = &r->plan,
             .kv = r->kv,
+            .attention = r->attention,
             .visual_mass = r->hooks.visual_mass ? r->mass : NULL,
             .visual_rows = r->visual_rows,
             .ranked = r->watch ? fv_kept_ranked : NULL,
@@ -148,6 +153,8 @@ static fv_status note_prefilled(run *r) {
         FV_TRY(fv_kept_end(r->watch, r->kv, &kept));
         FV_TRY(h->kept(h->user, &kept, fv_checkpoint_image(r->l->ck)));
     }
+    if (h->attention)
+        FV_TRY(h->attention(h->user, r->attention, r->plan.shape.n_layer, r->prompt.n));
     return h->visual_mass ? h->visual_mass(h->user, r->mass, r->plan.shape.n_layer) : FV_OK;
 }
 

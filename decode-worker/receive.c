@@ -64,6 +64,9 @@ static fv_refusal check_offer(const fv_receiver *r, const fv_hello *h) {
                          "layer can come to",
                          (unsigned long long)h->bytes_visual, (unsigned long long)most,
                          h->n_visual);
+    if (h->n_lent_text >= (uint32_t)shape->n_layer)
+        return FV_REFUSE(INVALID, "%u of %d layers cannot have another layer's keys",
+                         h->n_lent_text, shape->n_layer);
     if (strlen(h->policy) >= FV_POLICY_TEXT_MAX)
         return FV_REFUSE(INVALID, "the policy's text is too long");
     fv_policy policy;

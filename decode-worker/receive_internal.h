@@ -11,6 +11,7 @@ typedef enum fv_landing_due {
     FV_DUE_HELLO = 0,
     FV_DUE_PROMPT,
     FV_DUE_ROWS, /* or a packed layer, before its ROWS */
+    FV_DUE_LEAD, /* or its leader, before both */
     FV_DUE_PACKED,
     FV_DUE_FACTOR,
     FV_DUE_IMPORTANCE,
@@ -38,6 +39,7 @@ typedef struct fv_landing {
     bool ranked;    /* RANK came for the layer whose ROWS are due */
     uint8_t *seen;  /* [prompt rows] which positions of a ranked layer's head came; or NULL */
     uint64_t n_rows, bytes_visual; /* announced so far */
+    int32_t n_lent_text;           /* layers that LEAD gave another's text keys */
     uint8_t *payload;              /* of a section that is not rows, while it comes */
     size_t cap_payload;
     fv_packed_kind kind; /* of the FACT section that is due */

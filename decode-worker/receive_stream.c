@@ -41,18 +41,20 @@ uint64_t fv_landing_most_visual(const fv_kv_shape *s, uint32_t n_visual) {
 }
 
 size_t fv_landing_pool_bytes(const fv_kv_shape *s, const fv_hello *h) {
-    return fv_kv_text_bytes(s, (int32_t)(h->n_text + rows_twice(h) + h->max_tokens), 0) +
+    return fv_kv_text_bytes(s, (int32_t)(h->n_text + rows_twice(h) + h->max_tokens),
+                            (int32_t)h->n_lent_text) +
            (size_t)h->bytes_visual;
 }
 
 uint64_t fv_landing_wire_bytes(const fv_kv_shape *s, const fv_hello *h) {
     uint64_t heads = (uint64_t)s->n_layer * (uint64_t)s->n_kv, twice = rows_twice(h);
-    /* Per layer RANK and ROWS, and per segment POSN and at most a DATA for each head. */
-    uint64_t sections = 4 + (uint64_t)s->n_layer * (2 + 2 * (1 + (uint64_t)s->n_kv) + PACKED_MOST);
+    /* Per layer LEAD, RANK and ROWS, and per segment POSN and at most a DATA for each head. */
+    uint64_t sections = 4 + (uint64_t)s->n_layer * (3 + 2 * (1 + (uint64_t)s->n_kv) + PACKED_MOST);
     uint64_t packed = (uint64_t)s->n_layer *
                       (fv_wire_packed_bytes(h->n_visual, h->n_visual) + 4 * (uint64_t)h->n_visual);
     return sections * FV_SECTION_HEADER + fv_hello_bytes(h) +
            fv_wire_prompt_bytes(h->n_text + h->n_visual) + heads * (1 + FV_N_SEG) * 4 +
+           (uint64_t)s->n_layer * FV_WIRE_LEAD_BYTES +
            heads * (h->n_text + twice) * 2 * row_bytes(s) + h->bytes_visual +
            heads * (h->n_text + h->n_visual + 2 * twice) * 4 /* positions */ + packed +
            FV_FIRST_TOKEN_BYTES + 32 + SKIP_MAX;
@@ -61,17 +63,12 @@ uint64_t fv_landing_wire_bytes(const fv_kv_shape *s, const fv_hello *h) {
 /* ---- the cursor ------------------------------------------------------------------------ */
 
 static const uint32_t type_due[] = {
-    [FV_DUE_HELLO] = FV_SECTION_HELLO,
-    [FV_DUE_PROMPT] = FV_SECTION_PROMPT,
-    [FV_DUE_ROWS] = FV_SECTION_ROWS,
-    [FV_DUE_POSITIONS] = FV_SECTION_POSITIONS,
-    [FV_DUE_DATA] = FV_SECTION_DATA,
-    [FV_DUE_TOKEN] = FV_SECTION_TOKEN,
-    [FV_DUE_END] = FV_SECTION_END,
-    [FV_DUE_NOTHING] = 0,
-    [FV_DUE_PACKED] = FV_SECTION_PACKED,
-    [FV_DUE_FACTOR] = FV_SECTION_FACTOR,
-    [FV_DUE_IMPORTANCE] = FV_SECTION_IMPORTANCE,
+    [FV_DUE_HELLO] = FV_SECTION_HELLO,   [FV_DUE_PROMPT] = FV_SECTION_PROMPT,
+    [FV_DUE_ROWS] = FV_SECTION_ROWS,     [FV_DUE_POSITIONS] = FV_SECTION_POSITIONS,
+    [FV_DUE_DATA] = FV_SECTION_DATA,     [FV_DUE_TOKEN] = FV_SECTION_TOKEN,
+    [FV_DUE_END] = FV_SECTION_END,       [FV_DUE_NOTHING] = 0,
+    [FV_DUE_LEAD] = FV_SECTION_LEAD,     [FV_DUE_PACKED] = FV_SECTION_PACKED,
+    [FV_DUE_FACTOR] = FV_SECTION_FACTOR, [FV_DUE_IMPORTANCE] = FV_SECTION_IMPORTANCE,
 };
 
 static uint32_t rows_of(const fv_landing *l, int32_t layer, int32_t head, fv_kv_segment seg) {
@@ -83,6 +80,11 @@ static uint64_t rows_due(const fv_landing *l, int32_t h0, int32_t h1) {
     uint64_t rows = 0;
     for (int32_t g = h0; g < h1; g++) rows += rows_of(l, l->layer, g, l->seg);
     return rows;
+}
+
+/* 2: keys and values come; 1: the keys are another layer's. */
+static uint64_t parts_of(const fv_landing *l, int32_t layer, fv_kv_segment seg) {
+    return fv_kv_borrows(l->got.kv, layer, seg) ? 1 : 2;
 }
 
 /* Stops at the next segment that has rows, from the current one on. */
@@ -134,7 +136,13 @@ static fv_refusal check_section(const fv_landing *l, const fv_section *s, uint64
     case FV_DUE_DATA:
         placed = placed && s->dtype == l->dtype && s->part0 == l->head && s->part1 > s->part0 &&
                  s->part1 <= n_kv;
-        *want = placed ? 2 * rows_due(l, s->part0, s->part1) * l->row_bytes : 0;
+        *want = placed
+                    ? parts_of(l, l->layer, l->seg) * rows_due(l, s->part0, s->part1) * l->row_bytes
+                    : 0;
+        break;
+    case FV_DUE_LEAD:
+        placed = s->layer0 == l->layer && s->layer1 == l->layer + 1;
+        *want = FV_WIRE_LEAD_BYTES;
         break;
     case FV_DUE_PACKED:
     case FV_DUE_FACTOR:
@@ -181,6 +189,10 @@ static fv_refusal on_begin(void *user, const fv_section *s) {
     fv_landing *l = user;
     uint64_t want = 0;
     if (is_rank(l, s)) return begin_rank(l, s);
+    if (l->due == FV_DUE_ROWS && s->type == FV_SECTION_LEAD &&
+        fv_kv_leader(l->got.kv, l->layer) == l->layer && !l->ranked &&
+        !fv_kv_packed_at(l->got.kv, l->layer))
+        l->due = FV_DUE_LEAD;
     if (l->due == FV_DUE_ROWS && s->type == FV_SECTION_PACKED &&
         !fv_kv_packed_at(l->got.kv, l->layer))
         l->due = FV_DUE_PACKED;
@@ -200,19 +212,20 @@ static fv_refusal on_begin(void *user, const fv_section *s) {
 
 /* ---- payloads -------------------------------------------------------------------------- */
 
-/* The next bytes of heads, each K [len, D] and then V [len, D], to where their rows lie. */
+/* The next bytes of heads, each K [len, D] unless they are borrowed and then V [len, D], to where
+ * their rows lie. */
 static fv_refusal fill_rows(fv_landing *l, const uint8_t *p, size_t n) {
     fv_device *dev = fv_kv_get_device(l->got.kv);
     while (n > 0) {
         int32_t len = (int32_t)rows_of(l, l->layer, l->head_at, l->seg);
-        size_t half = (size_t)len * l->row_bytes;
-        if (l->head_off == 2 * half) { /* this head is full, perhaps because it has no rows */
+        size_t half = (size_t)len * l->row_bytes, parts = parts_of(l, l->layer, l->seg);
+        if (l->head_off == parts * half) { /* this head is full, perhaps because it has no rows */
             l->head_at++;
             l->head_off = 0;
             continue;
         }
-        bool value = l->head_off >= half;
-        size_t off = value ? l->head_off - half : l->head_off, in_row = off % l->row_bytes;
+        bool value = parts == 1 || l->head_off >= half;
+        size_t off = l->head_off % half, in_row = off % l->row_bytes;
         int32_t row = (int32_t)(off / l->row_bytes);
         void *at;
         int32_t rows = fv_kv_stretch(l->got.kv, l->layer, l->head_at, l->seg, value, row, len, &at);
@@ -241,9 +254,10 @@ static fv_refusal take_hello(fv_landing *l, const fv_section *s) {
     fv_hello h;
     size_t n_policy;
     FV_ADMIT(fv_hello_get(l->payload, (size_t)s->length, &h, &n_policy));
-    if (h.compat.hash != l->hello.compat.hash || h.bytes_visual != l->hello.bytes_visual ||
-        h.n_text != l->hello.n_text || h.n_visual != l->hello.n_visual ||
-        h.max_tokens != l->hello.max_tokens || memcmp(h.policy, l->hello.policy, n_policy) != 0)
+    if (h.compat.hash != l->hello.compat.hash || h.n_lent_text != l->hello.n_lent_text ||
+        h.bytes_visual != l->hello.bytes_visual || h.n_text != l->hello.n_text ||
+        h.n_visual != l->hello.n_visual || h.max_tokens != l->hello.max_tokens ||
+        memcmp(h.policy, l->hello.policy, n_policy) != 0)
         return FV_REFUSE(MALFORMED, "the stream is not the one that the grant was given for");
     return FV_REFUSED_NONE;
 }
@@ -314,6 +328,43 @@ static fv_refusal check_ranked(const fv_landing *l) {
     return FV_REFUSED_NONE;
 }
 
+static fv_refusal take_lead(fv_landing *l) {
+    fv_wire_lead w;
+    fv_kv *kv = l->got.kv;
+    FV_ADMIT(fv_wire_lead_get(l->payload, &w));
+    if (w.leader >= (uint32_t)l->layer || fv_kv_leader(kv, (int32_t)w.leader) != (int32_t)w.leader)
+        return FV_REFUSE(MALFORMED, "layer %d cannot have the keys of layer %u", l->layer,
+                         w.leader);
+    fv_kv_borrow(kv, l->layer, (int32_t)w.leader, w.text);
+    l->n_lent_text += w.text;
+    return FV_REFUSED_NONE;
+}
+
+/* Where keys are another layer's the rows must be that layer's, in number. */
+static fv_refusal check_lent(const fv_landing *l, int32_t layer) {
+    int32_t leader = fv_kv_leader(l->got.kv, layer);
+    for (int32_t g = 0; g < l->shape->n_kv; g++)
+        for (int seg = 0; seg < FV_N_SEG; seg++)
+            if (fv_kv_borrows(l->got.kv, layer, (fv_kv_segment)seg) &&
+                rows_of(l, layer, g, (fv_kv_segment)seg) !=
+                    rows_of(l, leader, g, (fv_kv_segment)seg))
+                return FV_REFUSE(MALFORMED,
+                                 "layer %d has the keys of layer %d and another number of rows",
+                                 layer, leader);
+    return FV_REFUSED_NONE;
+}
+
+/* Text pages of a layer, for prompt and answer. No more layers have their own than was said. */
+static fv_refusal make_text(fv_landing *l, int32_t layer) {
+    int32_t own = layer + 1 - l->n_lent_text,
+            most = l->shape->n_layer - (int32_t)l->hello.n_lent_text;
+    if (own > most)
+        return FV_REFUSE(OVER_BUDGET, "%d layers have text keys of their own and %d were announced",
+                         own, most);
+    int32_t rows = (int32_t)(l->hello.n_text + l->twice + l->hello.max_tokens);
+    return fv_refusal_of(fv_kv_reserve(l->got.kv, layer, rows));
+}
+
 /* Lengths of a layer group: checked against the grant, then its image rows get their extents. */
 static fv_refusal take_rows(fv_landing *l, const fv_section *s) {
     const uint8_t *at = l->payload;
@@ -332,7 +383,10 @@ static fv_refusal take_rows(fv_landing *l, const fv_section *s) {
             fv_kv_packed_at(l->got.kv, s->layer0 + (int32_t)(i / FV_N_SEG) / n_kv))
             return FV_REFUSE(MALFORMED, "a layer of %d to %d is packed and has image rows as well",
                              s->layer0, s->layer1 - 1);
-        if (visual) l->bytes_visual += (uint64_t)first[i] * 2 * l->row_bytes;
+        if (visual)
+            l->bytes_visual +=
+                (uint64_t)first[i] * l->row_bytes *
+                parts_of(l, s->layer0 + (int32_t)(i / FV_N_SEG) / n_kv, FV_SEG_VISUAL);
     }
     if (l->bytes_visual > l->hello.bytes_visual)
         return FV_REFUSE(OVER_BUDGET,
@@ -343,6 +397,8 @@ static fv_refusal take_rows(fv_landing *l, const fv_section *s) {
     FV_ADMIT(payload_for(l, (size_t)n_kv * sizeof(int32_t)));
     int32_t *each = (int32_t *)(void *)l->payload; /* what it held has been read */
     for (int32_t layer = s->layer0; layer < s->layer1; layer++) {
+        FV_ADMIT(check_lent(l, layer));
+        FV_ADMIT(make_text(l, layer));
         for (int32_t g = 0; g < n_kv; g++) each[g] = (int32_t)rows_of(l, layer, g, FV_SEG_VISUAL);
         fv_status st = fv_kv_extent_ragged(l->got.kv, layer, each);
         if (st != FV_OK) return fv_refusal_of(st);
@@ -412,6 +468,10 @@ static fv_refusal on_end(void *user, const fv_section *s) {
         FV_ADMIT(take_rows(l, s));
         seek_rows(l);
         break;
+    case FV_DUE_LEAD:
+        FV_ADMIT(take_lead(l));
+        l->due = FV_DUE_ROWS;
+        break;
     case FV_DUE_PACKED: FV_ADMIT(fv_landing_take_packed(l, s)); break;
     case FV_DUE_FACTOR:
         if (l->kind == FV_PACKED_K)
@@ -450,16 +510,14 @@ static fv_refusal on_finish(void *user, const fv_packet_totals *said) {
 
 /* ---- a landing ------------------------------------------------------------------------- */
 
+/* Rows get their places as their layers come: until then nobody knows whose keys they have. */
 static fv_status reserve(fv_landing *l) {
     fv_policy policy = policy_of(&l->hello);
-    int32_t rows = (int32_t)(l->hello.n_text + l->twice + l->hello.max_tokens);
     FV_TRY(fv_kv_open(l->opt->pool, &l->got.kv));
     fv_expand_rule rule;
     fv_kv_set_n(l->got.kv, fv_csp_decode_n(&policy));
     if (fv_attention_reads(&policy, &rule.full, &rule.alpha)) fv_kv_set_expand(l->got.kv, &rule);
-    FV_TRY(fv_kv_set_aside(l->got.kv, fv_landing_pool_bytes(l->shape, &l->hello)));
-    for (int32_t i = 0; i < l->shape->n_layer; i++) FV_TRY(fv_kv_reserve(l->got.kv, i, rows));
-    return FV_OK;
+    return fv_kv_set_aside(l->got.kv, fv_landing_pool_bytes(l->shape, &l->hello));
 }
 
 fv_refusal fv_landing_open(const fv_receiver_options *opt, const fv_hello *hello,

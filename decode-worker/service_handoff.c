@@ -132,6 +132,7 @@ static fv_status open_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     r->hello.n_visual = q->n_visual;
     r->hello.max_tokens = q->max_tokens;
     r->hello.bytes_visual = q->bytes_visual;
+    r->hello.n_lent_text = q->n_lent_text;
     r->hello.policy = r->policy;
     r->refs++;
     fv_status st = fv_jobs_post(r->w->jobs, &r->job);

@@ -19,6 +19,7 @@
 #include "common/file.h"
 #include "common/json.h"
 #include "common/log.h"
+#include "model/calibration.h"
 #include "model/manifest.h"
 #include "model/shards.h"
 
@@ -46,6 +47,7 @@ struct fv_checkpoint {
     fv_text_weights text;
     fv_vision_weights vision;
     fv_projector_weights projector;
+    fv_calibrated_blocks blocks;
 };
 
 /* ---- configs --------------------------------------------------------------------------- */
@@ -241,10 +243,21 @@ static fv_status open_all(fv_checkpoint *ck, const char *dir) {
     return FV_OK;
 }
 
+/* What cannot be used is as if it were not there, but for a warning: a policy that asks for it is
+ * refused, and everything else runs. */
+static void read_calibration(fv_checkpoint *ck) {
+    char fingerprint[17];
+    fv_checkpoint_fingerprint(ck, fingerprint);
+    fv_status st = fv_calibration_read(ck->dir, fingerprint, ck->cfg.text.n_layer, &ck->blocks);
+    if (st != FV_OK && st != FV_ENOTFOUND)
+        FV_LOG(WARN, MODEL, "calibration is not used: %s", fv_last_error());
+}
+
 fv_status fv_checkpoint_open(const char *dir, fv_checkpoint **out) {
     fv_checkpoint *ck = calloc(1, sizeof(*ck));
     if (!ck) return FV_FAIL(FV_ENOMEM, "%s: no memory", dir);
     fv_status st = open_all(ck, dir);
+    if (st == FV_OK) read_calibration(ck);
     if (st == FV_OK)
         *out = ck;
     else
@@ -273,6 +286,9 @@ const fv_projector_weights *fv_checkpoint_projector(const fv_checkpoint *ck) {
     return ck->cfg.has_vision ? &ck->projector : NULL;
 }
 const char *fv_checkpoint_dir(const fv_checkpoint *ck) { return ck->dir; }
+const int32_t *fv_checkpoint_blocks(const fv_checkpoint *ck) {
+    return ck->blocks.n_layer ? ck->blocks.leader : NULL;
+}
 size_t fv_checkpoint_bytes(const fv_checkpoint *ck) { return ck->bytes; }
 
 void fv_checkpoint_fingerprint(const fv_checkpoint *ck, char out[17]) {

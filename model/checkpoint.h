@@ -31,6 +31,9 @@ const fv_vision_weights *fv_checkpoint_vision(const fv_checkpoint *ck);
 const fv_projector_weights *fv_checkpoint_projector(const fv_checkpoint *ck);
 const char *fv_checkpoint_dir(const fv_checkpoint *ck);
 
+/* Leaders of its calibration, [n_layer]; NULL when it has none (model/calibration.h). */
+const int32_t *fv_checkpoint_blocks(const fv_checkpoint *ck);
+
 /* Bytes of all tensors that the network uses: what stays mapped. */
 size_t fv_checkpoint_bytes(const fv_checkpoint *ck);
 

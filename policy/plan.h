@@ -19,6 +19,8 @@ typedef struct fv_plan_shape {
     int32_t bytes_value;      /* of a number in the KV store: 2 or 4 */
     int32_t n_visual, n_text; /* prompt rows */
     int32_t n_image;          /* images of n_visual / n_image rows each */
+    /* [n_layer] leaders of map=calibrated, borrowed; NULL: the checkpoint has no calibration */
+    const int32_t *calibrated;
 } fv_plan_shape;
 
 /* What a layer must tell of its attention, as flags. */
@@ -74,7 +76,10 @@ struct fv_plan {
     int32_t visual[FV_PLAN_MAX_LAYERS];    /* visual rows that layer l runs and writes */
     uint8_t tap[FV_PLAN_MAX_LAYERS];       /* FV_TAP_...; 0: nothing is asked of layer l */
     uint8_t mask[FV_PLAN_MAX_LAYERS];      /* fv_plan_mask of layer l, for rows of the prompt */
-    bool forget[FV_PLAN_MAX_LAYERS]; /* visual rows of layer l leave the store behind prefill */
+    bool forget[FV_PLAN_MAX_LAYERS];    /* visual rows of layer l leave the store behind prefill */
+    int32_t leader[FV_PLAN_MAX_LAYERS]; /* whose queries and keys layer l uses: itself, or one
+                                         * before it that uses its own */
+    bool lent_text;                     /* those of text rows too */
     fv_plan_rows_fn select; /* what each head keeps at the end of prefill; NULL: everything */
     fv_plan_window window;
     int32_t twice;     /* rows of a segment that a KV head may hold twice, by the select stage */
@@ -102,11 +107,15 @@ fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_p
 /* Bytes of keys and values behind prefill; pages have idle ends, which do not count. */
 typedef struct fv_plan_bytes {
     uint64_t raw;    /* what `exact` holds */
-    uint64_t held;   /* what this plan does: a bound, met with exact_counts */
+    uint64_t held;   /* what this plan does: a bound, met with exact_counts, unless a select method
+                      * meets lazy layers */
     uint64_t visual; /* of that, image rows: a bound, met where positions do not matter either */
 } fv_plan_bytes;
 
 fv_plan_bytes fv_plan_count(const fv_plan *plan);
+
+/* Layers whose text keys are another layer's. */
+int32_t fv_plan_lent_text(const fv_plan *plan);
 
 #ifdef __cplusplus
 }

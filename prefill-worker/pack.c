@@ -57,8 +57,9 @@ static fv_status pack_layer(const fv_pack_context *ctx, fv_pack_report *report) 
     FV_TRY(find(choice->method->name)->layer(ctx, &report->layer[l]));
     if (!fv_kv_packed_at(ctx->kv, l)) return FV_OK;
     report->bytes += fv_kv_packed_bytes(ctx->kv, l);
+    size_t parts = fv_kv_borrows(ctx->kv, l, FV_SEG_VISUAL) ? 1 : 2;
     report->bytes_raw +=
-        2 * (size_t)n * (size_t)s->n_kv * (size_t)s->d_head * fv_dtype_bytes(s->dtype);
+        parts * (size_t)n * (size_t)s->n_kv * (size_t)s->d_head * fv_dtype_bytes(s->dtype);
     return FV_OK;
 }
 

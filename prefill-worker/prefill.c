@@ -45,7 +45,9 @@ typedef struct prefill {
     visual_rows *visual; /* [n_req] */
     /* [n_req] [N] what rows are ranked by, and importance begins with, by position */
     float ***paid;
-    fv_select_sums **sums; /* [n_req] [layers of the group] what the select stage chooses by */
+    fv_buf *queries;       /* [n_req] of blocks that phases of others cut: [rows, H D] */
+    int32_t *settled;      /* [n_req] layers that are done and in no open block */
+    fv_select_sums **sums; /* [n_req] [N] what the select stage chooses by: of the group */
     fv_rope rope;
     int32_t n_final; /* layers that were said to be final */
     fv_arena arena;
@@ -54,6 +56,32 @@ typedef struct prefill {
 
 static fv_tensor matrix(const fv_buf *buf, int32_t rows, int32_t d) {
     return fv_tensor_of(buf->data, FV_F32, rows, d);
+}
+
+/* ---- lazy blocks ----------------------------------------------------------------------- */
+
+/* Whether a block of request b lies on both sides of `layer`. */
+static bool cuts_block(const prefill *p, int32_t b, int32_t layer) {
+    return p->req[b].plan->leader[layer] != layer;
+}
+
+static void borrow_keys(const fv_prefill_request *req, int32_t n_layer) {
+    for (int32_t l = 0; l < n_layer; l++)
+        if (req->plan->leader[l] != l)
+            fv_kv_borrow(req->kv, l, req->plan->leader[l], req->plan->lent_text);
+}
+
+/* Layers below `layer`, but for those of a block that goes on. */
+static int32_t settled_of(const prefill *p, int32_t b, int32_t layer) {
+    return layer < fv_decoder_config(p->dec)->n_layer ? p->req[b].plan->leader[layer] : layer;
+}
+
+/* The same for all requests. */
+static int32_t settled_below(const prefill *p, int32_t layer) {
+    int32_t n = layer;
+    for (int32_t b = 0; b < p->n_req; b++)
+        if (settled_of(p, b, layer) < n) n = settled_of(p, b, layer);
+    return n;
 }
 
 /* ---- start: every row's embedding ------------------------------------------------------ */
@@ -104,6 +132,8 @@ static fv_status start(prefill *p) {
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->paid));
     for (int32_t b = 0; b < p->n_req; b++) FV_TRY(FV_ARENA_NEW(&p->arena, n_layer, p->paid[b]));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->visual));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->queries));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->settled));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req + 1, rows->first));
     FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, rows->pos));
     FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, rows->seg));
@@ -116,6 +146,8 @@ static fv_status start(prefill *p) {
     FV_TRY(fv_buf_alloc(dev, (size_t)p->n_req * (size_t)p->d * sizeof(float), FV_BUF_DEVICE,
                         &p->last));
     rows->x = matrix(&p->x[0], rows->n, p->d);
+    for (int32_t b = 0; b < p->n_req; b++)
+        borrow_keys(&p->req[b], fv_decoder_config(p->dec)->n_layer);
     for (int32_t b = 0, at = 0; b < p->n_req; at = rows->first[++b]) {
         const fv_prefill_request *req = &p->req[b];
         int32_t n = req->n - rows_behind(req);
@@ -138,7 +170,7 @@ static bool wants_influence(const prefill *p, int32_t b, int32_t layer) {
 
 static bool wants_tap(const prefill *p, int32_t b, int32_t layer) {
     const fv_prefill_request *req = &p->req[b];
-    return req->visual_mass || req->plan->tap[layer] & FV_TAP_LAST_ROW ||
+    return req->attention || req->visual_mass || req->plan->tap[layer] & FV_TAP_LAST_ROW ||
            wants_influence(p, b, layer);
 }
 
@@ -167,10 +199,10 @@ static fv_status open_sums(prefill *p, int32_t l0, int32_t l1) {
     fv_arena_reset(&p->group);
     FV_TRY(FV_ARENA_NEW(&p->group, p->n_req, p->sums));
     for (int32_t b = 0; b < p->n_req; b++) {
-        FV_TRY(FV_ARENA_NEW(&p->group, l1 - l0, p->sums[b]));
+        FV_TRY(FV_ARENA_NEW(&p->group, fv_decoder_config(p->dec)->n_layer, p->sums[b]));
         for (int32_t l = l0; l < l1; l++) {
             if (!fv_select_asks(p->req[b].plan, l)) continue;
-            fv_select_sums *s = &p->sums[b][l - l0];
+            fv_select_sums *s = &p->sums[b][l];
             *s = (fv_select_sums){.n_head = n_head,
                                   .text = p->visual[b].n,
                                   .n_key = prompt_end(p, b) - p->rows.first[b]};
@@ -181,8 +213,8 @@ static fv_status open_sums(prefill *p, int32_t l0, int32_t l1) {
 }
 
 /* The tap of a window in one layer, which goes on with what the sums hold. */
-static fv_pass_tap window_tap(const prefill *p, int32_t b, int32_t l, int32_t l0, int32_t n_row) {
-    const fv_select_sums *s = &p->sums[b][l - l0];
+static fv_pass_tap window_tap(const prefill *p, int32_t b, int32_t l, int32_t n_row) {
+    const fv_select_sums *s = &p->sums[b][l];
     return (fv_pass_tap){.layer = l,
                          .n_row = n_row,
                          .n = p->req[b].plan->window.n,
@@ -215,7 +247,7 @@ static fv_status ask_taps(prefill *p, int32_t b, int32_t l0, int32_t l1, int32_t
         if (wants_tap(p, b, l)) FV_TRY(last_row_tap(p, b, l, &tap[seq->n_tap++]));
     *n_last = seq->n_tap;
     for (int32_t l = l0; l < l1 && n_row > 0; l++)
-        if (fv_select_asks(p->req[b].plan, l)) tap[seq->n_tap++] = window_tap(p, b, l, l0, n_row);
+        if (fv_select_asks(p->req[b].plan, l)) tap[seq->n_tap++] = window_tap(p, b, l, n_row);
     seq->tap = tap;
     return FV_OK;
 }
@@ -271,6 +303,9 @@ static fv_status read_taps(prefill *p, int32_t b, const fv_pass_seq *seq, int32_
         fv_prune_head_mean(tap->p, n_head, tap->n_key, v->n, v->attention);
         FV_TRY(measure_influence(p, b, tap));
         FV_TRY(tell_ranked(p, b, tap->layer));
+        if (req->attention)
+            fv_prune_head_mean(tap->p, n_head, tap->n_key, tap->n_key,
+                               req->attention + (size_t)tap->layer * (size_t)req->n);
         if (!req->visual_mass) continue;
         double mass = 0;
         for (int32_t j = 0; j < v->n; j++) mass += (double)v->attention[j];
@@ -381,6 +416,29 @@ static fv_status ask_masks(prefill *p, int32_t b, int32_t l0, int32_t l1, fv_pas
     return fv_mask_shares(p->req[b].plan, l0, l1, &rows, &p->group, &seq->share);
 }
 
+/* Where queries of rows [a, e) are kept between groups, when request b needs that. */
+static fv_tensor carried_queries(const prefill *p, int32_t b, int32_t a, int32_t e) {
+    const fv_text_config *c = fv_decoder_config(p->dec);
+    if (!p->queries[b].data) return (fv_tensor){0};
+    fv_tensor all = fv_tensor_of(p->queries[b].data, fv_decoder_backend(p->dec)->ops->act,
+                                 p->rows.first[b + 1] - p->rows.first[b], c->n_head * c->d_head);
+    return fv_tensor_rows(all, a - p->rows.first[b], e - a);
+}
+
+/* Groups do not cut blocks; phases of other requests may. */
+static fv_status keep_queries(prefill *p, int32_t layer) {
+    const fv_text_config *c = fv_decoder_config(p->dec);
+    fv_backend *be = fv_decoder_backend(p->dec);
+    for (int32_t b = 0; b < p->n_req && layer < c->n_layer; b++) {
+        size_t rows = (size_t)(p->rows.first[b + 1] - p->rows.first[b]);
+        size_t bytes = rows * (size_t)(c->n_head * c->d_head) * fv_dtype_bytes(be->ops->act);
+        if (!cuts_block(p, b, layer) || p->queries[b].bytes >= bytes) continue;
+        fv_buf_free(&p->queries[b]);
+        FV_TRY(fv_buf_alloc(be->device, bytes, FV_BUF_DEVICE, &p->queries[b]));
+    }
+    return FV_OK;
+}
+
 static fv_status run_chunk(prefill *p, int32_t from, int32_t to, int32_t l0, int32_t l1) {
     const row_list *rows = &p->rows;
     fv_pass_seq *seq;
@@ -395,8 +453,11 @@ static fv_status run_chunk(prefill *p, int32_t from, int32_t to, int32_t l0, int
         int32_t e = rows->first[b + 1] < to ? rows->first[b + 1] : to;
         if (a >= e) continue;
         bool last = l1 == n_layer && e == rows->first[b + 1];
-        seq[n_seq] = (fv_pass_seq){
-            .kv = p->req[b].kv, .n_rows = e - a, .pos = rows->pos + a, .seg = rows->seg + a};
+        seq[n_seq] = (fv_pass_seq){.kv = p->req[b].kv,
+                                   .n_rows = e - a,
+                                   .pos = rows->pos + a,
+                                   .seg = rows->seg + a,
+                                   .queries = carried_queries(p, b, a, e)};
         FV_TRY(ask_taps(p, b, l0, l1, a, e, &seq[n_seq], &n_last[n_seq]));
         FV_TRY(ask_masks(p, b, l0, l1, &seq[n_seq]));
         seq[n_seq].wanted = rows_wanted(&seq[n_seq], n_layer, last);
@@ -434,6 +495,12 @@ static void count_visual(const prefill *p, int32_t b, int32_t l0, int32_t l1) {
     for (int32_t l = l0; out && l < l1; l++) out[l] = p->visual[b].n;
 }
 
+/* Layers below n_layer have run: how many of them have all that request b will have there. */
+static int32_t ready_of(const prefill *p, int32_t b, int32_t n_layer) {
+    int32_t ranked = fv_rank_ready(p->req[b].plan, n_layer), settled = settled_of(p, b, n_layer);
+    return ranked < settled ? ranked : settled;
+}
+
 /* Layers below n_layer have run: they are packed, where the plan says so, once their rows are in
  * the order that they will have. */
 static fv_status pack_layers(prefill *p, int32_t n_layer) {
@@ -442,7 +509,7 @@ static fv_status pack_layers(prefill *p, int32_t n_layer) {
         assert(!req->plan->packs || req->packed);
         if (req->plan->packs)
             FV_TRY(fv_pack_run(req->plan, fv_decoder_backend(p->dec), &p->rope, req->kv,
-                               fv_rank_ready(req->plan, n_layer), (const float *const *)p->paid[b],
+                               ready_of(p, b, n_layer), (const float *const *)p->paid[b],
                                req->packed));
     }
     return FV_OK;
@@ -463,6 +530,7 @@ static fv_status end_layers(prefill *p, int32_t b, int32_t l0, int32_t l1) {
 
 static fv_status run_group(prefill *p, int32_t l0, int32_t l1) {
     for (int32_t b = 0; b < p->n_req; b++) count_visual(p, b, l0, l1);
+    FV_TRY(keep_queries(p, l1));
     for (int32_t b = 0; b < p->n_req; b++)
         for (int32_t l = l0; l < l1; l++) FV_TRY(fv_kv_extent(p->req[b].kv, l, p->visual[b].n));
     FV_TRY(open_sums(p, l0, l1));
@@ -474,7 +542,9 @@ static fv_status run_group(prefill *p, int32_t l0, int32_t l1) {
     FV_TRY(be->ops->sync(be));
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_prefill_request *req = &p->req[b];
-        FV_TRY(end_layers(p, b, l0, l1));
+        int32_t from = p->settled[b];
+        p->settled[b] = settled_of(p, b, l1);
+        FV_TRY(end_layers(p, b, from, p->settled[b]));
         FV_TRY(fv_rank_run(req->plan, req->kv, l0, l1, (const float *const *)p->paid[b]));
     }
     FV_TRY(pack_layers(p, l1));
@@ -488,7 +558,7 @@ static fv_status say_final(prefill *p, int32_t l1) {
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_plan *plan = p->req[b].plan;
         bool goes_on = rows_behind(&p->req[b]) || plan->first_packed;
-        int32_t ready = goes_on ? 0 : fv_rank_ready(plan, l1);
+        int32_t ready = goes_on ? 0 : ready_of(p, b, l1);
         if (ready < n) n = ready;
     }
     if (!p->opt->final || n <= p->n_final) return FV_OK;
@@ -569,10 +639,13 @@ static bool phase_starts(const prefill *p, int32_t layer) {
     return false;
 }
 
-/* Groups are counted from where their phase starts, and never reach into the next. */
+/* Groups are counted from where their phase starts, and never reach into the next. One that would
+ * end inside a lazy block goes on to the block's end. */
 static int32_t group_end(const prefill *p, int32_t l0, int32_t n_layer) {
     int32_t l1 = l0 + 1;
-    while (l1 < n_layer && !phase_starts(p, l1) && l1 - l0 != p->opt->group) l1++;
+    while (l1 < n_layer && !phase_starts(p, l1) &&
+           (p->opt->group == 0 || l1 - l0 < p->opt->group || settled_below(p, l1) < l1))
+        l1++;
     return l1;
 }
 
@@ -630,6 +703,7 @@ fv_status fv_prefill_run(fv_decoder *dec, const fv_prefill_request *req, int32_t
     fv_buf_free(&p.x[1]);
     fv_buf_free(&p.last);
     fv_arena_fini(&p.group);
+    for (int32_t b = 0; p.queries && b < n; b++) fv_buf_free(&p.queries[b]);
     fv_arena_fini(&p.arena);
     return st;
 }

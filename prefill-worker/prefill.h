@@ -21,6 +21,9 @@ typedef struct fv_prefill_request {
     fv_tensor embeds;    /* [visual rows, d] F32 on the device, in prompt order */
     const fv_plan *plan; /* made for this prompt */
     fv_kv *kv;           /* open and empty; filled */
+    /* What the prompt's last row pays to each key, [N, n] on the host, visual keys first, mean over
+     * heads; or NULL. For a plan that lets no row leave, and not for n_answer > 0. */
+    float *attention;
     /* The share of its attention that the prompt's last row pays to visual rows, per layer, mean
      * over heads: [N] on the host, or NULL when nobody wants to know. Not for n_answer > 0. */
     float *visual_mass;

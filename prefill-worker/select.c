@@ -109,9 +109,11 @@ static fv_status select_layer(const fv_select_method *method, const fv_plan *pla
                                  .n_prompt = plan->shape.n_visual + plan->shape.n_text};
         FV_TRY(select_head(method, plan, kv, &ctx, sums, arena, &choice));
     }
-    for (int seg = 0; seg < FV_N_SEG; seg++)
+    for (int seg = 0; seg < FV_N_SEG; seg++) {
+        if (fv_kv_borrows(kv, layer, (fv_kv_segment)seg)) continue; /* went with its leader */
         FV_TRY(fv_kv_keep(kv, layer, (fv_kv_segment)seg, (const int32_t *const *)choice.kept[seg],
                           choice.n_kept[seg]));
+    }
     return FV_OK;
 }
 
@@ -123,7 +125,7 @@ fv_status fv_select_run(const fv_plan *plan, fv_kv *kv, int32_t l0, int32_t l1,
     fv_status st = FV_OK;
     for (int32_t l = l0; l < l1 && st == FV_OK; l++) {
         fv_arena_reset(&arena);
-        st = select_layer(method, plan, kv, l, &sums[l - l0], &arena);
+        st = select_layer(method, plan, kv, l, &sums[l], &arena);
     }
     fv_arena_fini(&arena);
     return st;

@@ -36,7 +36,7 @@ typedef struct fv_select_sums {
     float *p; /* [H, FV_N_SEG, n_key] */
 } fv_select_sums;
 
-/* Runs the plan's select stage on layers [l0, l1) of a store; they are prefilled. sums [l1 - l0];
+/* Runs the plan's select stage on layers [l0, l1) of a store; they are prefilled. sums [N];
  * those of layers that were not asked are not read. */
 fv_status fv_select_run(const fv_plan *plan, fv_kv *kv, int32_t l0, int32_t l1,
                         const fv_select_sums *sums);

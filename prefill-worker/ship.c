@@ -62,6 +62,7 @@ static fv_status make_hello(fv_ship *s) {
     s->hello.n_visual = (uint32_t)plan->shape.n_visual;
     s->hello.max_tokens = (uint32_t)s->req.max_tokens;
     s->hello.bytes_visual = fv_plan_count(plan).visual;
+    s->hello.n_lent_text = (uint32_t)fv_plan_lent_text(plan);
     return FV_OK;
 }
 
@@ -236,10 +237,29 @@ static fv_status send_positions(fv_ship *s, int32_t layer, fv_kv_segment seg) {
     return fv_packet_write(&s->writer, section, s->piece, same ? 1 : n_kv);
 }
 
-/* Points at the rows of a head: keys, then values. */
+/* Whose keys a lazy layer uses. */
+static fv_status send_lead(fv_ship *s, int32_t layer) {
+    int32_t leader = fv_kv_leader(s->req.kv, layer);
+    if (leader == layer) return FV_OK;
+    void *bytes;
+    fv_wire_lead w = {(uint32_t)leader, fv_kv_borrows(s->req.kv, layer, FV_SEG_TEXT)};
+    FV_TRY(fv_packet_alloc(&s->writer, FV_WIRE_LEAD_BYTES, &bytes));
+    fv_wire_lead_put(&w, bytes);
+    fv_section section = rows_section(FV_SECTION_LEAD, layer, FV_SEG_VISUAL, 0, s->shape->n_kv);
+    section.dtype = FV_WIRE_I32;
+    section.dims[0] = 2;
+    return fv_packet_write(&s->writer, section, &(fv_piece){bytes, FV_WIRE_LEAD_BYTES}, 1);
+}
+
+/* 2: keys and values; 1: the keys are another layer's. */
+static uint32_t parts_of(const fv_ship *s, int32_t layer, fv_kv_segment seg) {
+    return fv_kv_borrows(s->req.kv, layer, seg) ? 1 : 2;
+}
+
+/* Points at the rows of a head: keys, unless they are another layer's, then values. */
 static fv_status add_head(fv_ship *s, int32_t layer, fv_kv_segment seg, int32_t head, int32_t *n) {
     int32_t len = fv_kv_len(s->req.kv, layer, head, seg);
-    for (int value = 0; value < 2; value++)
+    for (int value = parts_of(s, layer, seg) == 1; value < 2; value++)
         for (int32_t row = 0, rows; row < len; row += rows) {
             void *at;
             rows = fv_kv_stretch(s->req.kv, layer, head, seg, value, row, len, &at);
@@ -251,19 +271,20 @@ static fv_status add_head(fv_ship *s, int32_t layer, fv_kv_segment seg, int32_t 
 }
 
 static fv_status send_data(fv_ship *s, int32_t layer, fv_kv_segment seg) {
+    uint32_t parts = parts_of(s, layer, seg);
     for (int32_t head = 0, end; head < s->shape->n_kv; head = end) {
         int32_t n = 0;
         uint64_t rows = s->rows;
         for (end = head; end < s->shape->n_kv; end++) {
             uint64_t more = (uint64_t)fv_kv_len(s->req.kv, layer, end, seg);
-            uint64_t bytes = 2 * (s->rows - rows + more) * s->row_bytes;
+            uint64_t bytes = parts * (s->rows - rows + more) * s->row_bytes;
             if (end > head && bytes > FV_FRAME_MAX) break;
             FV_TRY(add_head(s, layer, seg, end, &n));
         }
         fv_section section = rows_section(FV_SECTION_DATA, layer, seg, head, end);
         section.dtype = (uint8_t)s->dtype;
         section.dims[0] = (uint32_t)(s->rows - rows);
-        section.dims[1] = 2;
+        section.dims[1] = parts;
         section.dims[2] = (uint32_t)s->shape->d_head;
         FV_TRY(fv_packet_write(&s->writer, section, s->piece, n));
     }
@@ -337,6 +358,7 @@ static fv_status send_packed(fv_ship *s, int32_t layer, const fv_kv_packed *p) {
 
 static fv_status send_layer(fv_ship *s, int32_t layer) {
     const fv_kv_packed *packed = fv_kv_packed_at(s->req.kv, layer);
+    FV_TRY(send_lead(s, layer));
     FV_TRY(send_rank(s, layer));
     if (packed) FV_TRY(send_packed(s, layer, packed));
     FV_TRY(send_rows(s, layer));

@@ -170,7 +170,8 @@ static fv_status make_plan(fv_task *t) {
                            .bytes_value = (int32_t)fv_dtype_bytes(t->worker->opt.kv_dtype),
                            .n_visual = t->prompt.n_visual,
                            .n_text = t->prompt.n_text,
-                           .n_image = t->prompt.n_image};
+                           .n_image = t->prompt.n_image,
+                           .calibrated = fv_checkpoint_blocks(t->worker->line.engine->ck)};
     return fv_plan_make(&t->policy, &shape, &t->plan);
 }
 

@@ -170,13 +170,17 @@ static fv_status count_bytes(const request_message *r, const model_message *m, c
                              uint64_t *prompt, uint64_t *answer) {
     fv_policy policy;
     fv_plan plan;
+    /* A calibration is the workers': the bound is that of layers which all keep keys. */
+    int32_t own[FV_PLAN_MAX_LAYERS];
+    for (int32_t l = 0; l < FV_PLAN_MAX_LAYERS; l++) own[l] = l;
     fv_plan_shape shape = {.n_layer = (int32_t)m->n_layer,
                            .n_kv = (int32_t)m->n_kv,
                            .d_head = (int32_t)m->d_head,
                            .bytes_value = strcmp(m->kv_dtype, "f32") == 0 ? 4 : 2,
                            .n_visual = (int32_t)x->visual,
                            .n_text = (int32_t)x->text,
-                           .n_image = (int32_t)r->n_images};
+                           .n_image = (int32_t)r->n_images,
+                           .calibrated = own};
     FV_TRY(fv_policy_from_message(r->policy, &policy));
     FV_TRY(fv_plan_make(&policy, &shape, &plan));
     uint64_t row = 2 * (uint64_t)shape.d_head * (uint64_t)shape.bytes_value;

@@ -11,7 +11,7 @@
  *             24 u32 dims[4]      40 u64 length     48 u32 CRC32C of the payload
  *             52 u32 CRC32C of the 52 bytes before
  *
- *   stream:   HELO PRMT  { RANK? packed? ROWS { POSN? DATA* } per layer and segment }
+ *   stream:   HELO PRMT  { LEAD? RANK? packed? ROWS { POSN? DATA* } per layer and segment }
  *             per layer or more  TOKN END
  *   packed:   PACK FACT FACT? IMPO?     image rows of one layer as factors; its ROWS has none then
  *
@@ -53,8 +53,11 @@ enum {
     X(RANK, 'R', 'A', 'N', 'K')      /* u32 [Hkv]: image rows at first, of a ranked layer */       \
     X(ROWS, 'R', 'O', 'W', 'S')      /* u32 [layers, Hkv, segments]: lengths */                    \
     X(POSITIONS, 'P', 'O', 'S', 'N') /* i32 [lists, len]: one list for all heads, or Hkv */        \
-    X(DATA, 'D', 'A', 'T', 'A')      /* per head part0 <= g < part1: K [len, D], V [len, D] */     \
-    X(PACKED, 'P', 'A', 'C', 'K')    /* of one layer: shapes of factors, blocks, positions */      \
+    X(DATA, 'D', 'A', 'T', 'A')   /* per head part0 <= g < part1: K [len, D] unless LEAD said */   \
+                                  /* that they are another layer's, V [len, D] */                  \
+    X(LEAD, 'L', 'E', 'A', 'D')   /* u32 [2]: the layer whose image keys this one uses; 1: its */  \
+                                  /* text keys too */                                              \
+    X(PACKED, 'P', 'A', 'C', 'K') /* of one layer: shapes of factors, blocks, positions */         \
     X(FACTOR, 'F', 'A', 'C', 'T') /* keys (part0 0) or values (1) as kernels/packed.h lays them */ \
     X(IMPORTANCE, 'I', 'M', 'P', 'O') /* f32 [n] what was paid to the rows so far */               \
     X(TOKEN, 'T', 'O', 'K', 'N')      /* the first token, sampled by the sender */                 \

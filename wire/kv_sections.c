@@ -8,7 +8,7 @@
 
 #include "wire/bytes.h"
 
-enum { HELLO_FIXED = 32, PROMPT_FIXED = 40 };
+enum { HELLO_FIXED = 36, PROMPT_FIXED = 40 };
 
 /* ---- compatibility --------------------------------------------------------------------- */
 
@@ -19,7 +19,7 @@ fv_status fv_compat_make(const fv_compat_fields *f, fv_compat *out) {
                        f->n_kv, f->d_head, f->dtype);
     int n = snprintf(out->text, sizeof out->text,
                      "protocol=%d\nmodel=%s\nlayers=%d\nkv_heads=%d\nhead_dim=%d\ndtype=%s\n"
-                     "layout=head,key,value\nrows=raw.1,packed.1\n",
+                     "layout=head,key,value\nrows=raw.1,packed.1,lead.1\n",
                      FV_WIRE_PROTOCOL, f->model, f->n_layer, f->n_kv, f->d_head, f->dtype);
     if (n < 0 || (size_t)n >= sizeof out->text)
         return FV_FAIL(FV_EINVAL, "the model's fingerprint is too long: %zu characters",
@@ -80,6 +80,7 @@ void fv_hello_put(const fv_hello *h, uint8_t *out) {
     fv_put_u32(&out, h->n_text);
     fv_put_u32(&out, h->n_visual);
     fv_put_u32(&out, h->max_tokens);
+    fv_put_u32(&out, h->n_lent_text);
     fv_put_u32(&out, (uint32_t)strlen(h->policy));
     fv_put_bytes(&out, h->policy, strlen(h->policy));
 }
@@ -92,12 +93,29 @@ fv_refusal fv_hello_get(const uint8_t *p, size_t n, fv_hello *out, size_t *n_pol
     h.n_text = fv_get_u32(&p);
     h.n_visual = fv_get_u32(&p);
     h.max_tokens = fv_get_u32(&p);
+    h.n_lent_text = fv_get_u32(&p);
     uint32_t policy = fv_get_u32(&p);
     if (policy != n - HELLO_FIXED)
         return FV_REFUSE(MALFORMED, "section HELO has %zu bytes with a policy of %u", n, policy);
     h.policy = (const char *)p;
     *n_policy = policy;
     *out = h;
+    return FV_REFUSED_NONE;
+}
+
+/* ---- LEAD ------------------------------------------------------------------------------ */
+
+void fv_wire_lead_put(const fv_wire_lead *w, uint8_t *out) {
+    fv_put_u32(&out, w->leader);
+    fv_put_u32(&out, w->text);
+}
+
+fv_refusal fv_wire_lead_get(const uint8_t *p, fv_wire_lead *out) {
+    fv_wire_lead w = {.leader = fv_get_u32(&p)};
+    uint32_t text = fv_get_u32(&p);
+    if (text > 1) return FV_REFUSE(MALFORMED, "section LEAD says %u where 0 or 1 may stand", text);
+    w.text = text;
+    *out = w;
     return FV_REFUSED_NONE;
 }
 

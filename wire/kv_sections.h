@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-enum { FV_WIRE_PROTOCOL = 2, FV_COMPAT_MAX = 512, FV_WIRE_POLICY_MAX = 4096 };
+enum { FV_WIRE_PROTOCOL = 3, FV_COMPAT_MAX = 512, FV_WIRE_POLICY_MAX = 4096 };
 
 /* ---- may the two talk at all ------------------------------------------------------------ */
 
@@ -41,6 +41,7 @@ typedef struct fv_hello {
     fv_compat compat;          /* in the stream only its hash travels */
     uint32_t n_text, n_visual; /* prompt rows */
     uint32_t max_tokens;       /* rows that the answer may add */
+    uint32_t n_lent_text;      /* layers whose text keys are another layer's */
     uint64_t bytes_visual;     /* visual KV of all layers, as it lies in a store, at most */
     const char *policy;        /* text form; "" is exact */
 } fv_hello;
@@ -49,6 +50,18 @@ size_t fv_hello_bytes(const fv_hello *h);
 void fv_hello_put(const fv_hello *h, uint8_t *out);
 /* *policy is not terminated: n_policy bytes. */
 fv_refusal fv_hello_get(const uint8_t *p, size_t n, fv_hello *out, size_t *n_policy);
+
+/* ---- LEAD ------------------------------------------------------------------------------ */
+
+/* A lazy layer: its image keys, and with `text` its text keys, are those of an earlier one. */
+typedef struct fv_wire_lead {
+    uint32_t leader;
+    bool text;
+} fv_wire_lead;
+
+enum { FV_WIRE_LEAD_BYTES = 8 };
+void fv_wire_lead_put(const fv_wire_lead *w, uint8_t *out);
+fv_refusal fv_wire_lead_get(const uint8_t *p, fv_wire_lead *out); /* FV_WIRE_LEAD_BYTES of them */
 
 /* ---- PRMT ------------------------------------------------------------------------------ */
 

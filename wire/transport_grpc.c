@@ -259,6 +259,7 @@ static void on_begin(fv_rpc_op *op, bool ok) {
     m.n_visual = x->hello.n_visual;
     m.max_tokens = x->hello.max_tokens;
     m.bytes_visual = x->hello.bytes_visual;
+    m.n_lent_text = x->hello.n_lent_text;
     m.policy = x->policy;
     fv_status st = fv_rpc_unary(w->channel, "/fovea.handoff.v1.Handoff/Open", &m.base, w->open_ms,
                                 on_opened, x, &x->call);

@@ -1,14 +1,17 @@
 /* Decoder layers over a ragged pass. Per pass the host works out once what every layer shares
  * (pass_tables.h); per layer it only fills argument structs.
  *
- * LAZY LAYERS (Q Cache, Lazy Attention). Layers of a block share the rotated queries and keys of
- * its first layer, the leader c: all of them (GLA), or those of image rows (VLA): O_l = softmax(Q
- * K^T / sqrt(D) + causal) V_l,   V_l = X_l Wv_l^T, Q, K = Q_c, K_c GLA Q, K = image rows of Q_c,
- * K_c; text rows RoPE(X_l Wq_l^T, X_l Wk_l^T)    VLA Keys are the store's affair: the runs of a
- * lazy layer point to the leader's. The Q cache is the matrix of queries itself: layers run one
- * after the other, and a lazy one writes only the rows of it that are its own, so the others still
- * hold what the leader wrote. It lives as long as the pass, which is all it needs to: a block is
- * never split over passes. */
+ * LAZY LAYERS (Q Cache, lazy attention). Layers of a block share rotated queries and keys of its
+ * first layer, the leader c: all of them (GLA), or those of image rows (VLA).
+ *
+ *   O_l = softmax(Q K^T / sqrt(D) + causal) V_l,   V_l = X_l Wv_l^T
+ *   GLA: Q, K = Q_c, K_c
+ *   VLA: Q, K = Q_c, K_c in image rows, RoPE(X_l Wq_l^T), RoPE(X_l Wk_l^T) in text rows
+ *
+ * Keys are the store's affair: the runs of a lazy layer point to the leader's. The Q cache is the
+ * matrix of queries itself: layers run one after the other, and a lazy one writes only the rows
+ * of it that are its own, so the others still hold what the leader wrote. Only where a block is cut
+ * by the calls' layers are its queries carried from one call to the next. */
 #include "model/net/decoder.h"
 
 #include <assert.h>
@@ -327,6 +330,22 @@ static size_t pass_bytes(const fv_decoder *dec, const fv_pass *pass, const fv_pa
            fv_pass_tables_bytes(c, pass, t, &dec->rope);
 }
 
+/* Queries of blocks that lie on both sides of layer l: into the pass's matrix, or out of it. */
+static fv_status carry_queries(fv_decoder *dec, const fv_pass *pass, int32_t l, fv_tensor q,
+                               bool in) {
+    fv_device *dev = dec->be->device;
+    if (l == dec->cfg->n_layer) return FV_OK;
+    for (int32_t b = 0, row = 0; b < pass->n_seq; row += pass->seq[b++].n_rows) {
+        const fv_pass_seq *seq = &pass->seq[b];
+        if (fv_kv_leader(seq->kv, l) == l || !seq->queries.data) continue;
+        fv_tensor here = fv_tensor_rows(q, row, seq->n_rows);
+        size_t bytes = (size_t)here.rows * (size_t)here.cols * fv_dtype_bytes(here.dtype);
+        FV_TRY(dev->ops->copy_async(dev, in ? here.data : seq->queries.data,
+                                    in ? seq->queries.data : here.data, bytes));
+    }
+    return FV_OK;
+}
+
 fv_status fv_decoder_layers(fv_decoder *dec, fv_pass *pass, int32_t l0, int32_t l1) {
     const fv_text_config *c = dec->cfg;
     fv_pass_tables t;
@@ -339,6 +358,7 @@ fv_status fv_decoder_layers(fv_decoder *dec, fv_pass *pass, int32_t l0, int32_t 
     FV_TRY(fv_pass_tables_put(c, pass, &t, &dec->rope, &dec->host, &dec->ws));
     layer_scratch s = cut_scratch(dec, t.n_rows);
     cut_some(dec, t.most, &s);
+    FV_TRY(carry_queries(dec, pass, l0, s.q, true));
     bool few = t.n_wanted < t.n_rows;
     for (int32_t l = l0; l < l1; l++) {
         layer_of_pass at = {l, t.queries[l - l0], t.keys[l - l0]};
@@ -349,7 +369,7 @@ fv_status fv_decoder_layers(fv_decoder *dec, fv_pass *pass, int32_t l0, int32_t 
         atomic_fetch_add_explicit(&dec->n_layer_run, 1, memory_order_relaxed);
     }
     if (l1 == c->n_layer && !few) pass->out = pass->x;
-    return FV_OK;
+    return carry_queries(dec, pass, l1, s.q, false);
 }
 
 uint64_t fv_decoder_layers_run(const fv_decoder *dec) {

@@ -65,6 +65,9 @@ typedef struct fv_pass_seq {
     const fv_pass_tap *tap; /* [n_tap] */
     bool observe;           /* packed rows note what the rows of this pass pay them (expand.h) */
     float n;                /* of n-softmax in every layer, 0: the softmax */
+    /* [n_rows, H D] of the backend's act type, or absent: queries of a block that is cut by the
+     * calls' layers. Read when layer l0 is lazy, written when layer l1 will be. */
+    fv_tensor queries;
     /* Per layer NULL, or [n_rows] fv_attn_share: what becomes of each row's attention on visual
      * keys; with n = 0. NULL: nothing in any layer. */
     const uint8_t *const *share;
@@ -80,8 +83,8 @@ typedef struct fv_pass {
 
 /* Carries pass->x through layers l0 <= l < l1 and appends to every store. In the network's last
  * layer rows that nobody wants stop after their keys and values; what pass->x holds after
- * that layer is undefined, pass->out is what counts. A lazy layer and its leader must be in the
- * same call. On failure the stores are inconsistent: close them. */
+ * that layer is undefined, pass->out is what counts. A lazy layer and its leader are in the same
+ * call, or the sequence has `queries`. On failure the stores are inconsistent: close them. */
 fv_status fv_decoder_layers(fv_decoder *dec, fv_pass *pass, int32_t l0, int32_t l1);
 
 /* Layers that were run so far, whatever became of them: it grows while a pass gets on. Any thread.

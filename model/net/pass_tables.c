@@ -112,7 +112,7 @@ static fv_status make_sets(const fv_pass *pass, int32_t l0, int32_t l1, int32_t 
     FV_TRY(FV_ARENA_NEW(arena, n, t->queries));
     for (int32_t i = 0; i < n; i++, own += pass->n_seq) {
         for (int32_t b = 0; b < pass->n_seq; b++) {
-            assert(fv_kv_leader(pass->seq[b].kv, l0 + i) >= l0);
+            assert(fv_kv_leader(pass->seq[b].kv, l0 + i) >= l0 || pass->seq[b].queries.data);
             own[b] = own_rows(t, &pass->seq[b], b, l0 + i);
         }
         FV_TRY(find_set(pass, t, own, false, arena, &t->keys[i]));

@@ -25,14 +25,16 @@ fv_packed_shape fv_plan_packed_shape(const fv_plan *plan, int32_t layer, fv_pack
 uint64_t fv_plan_packed_bytes(const fv_plan *plan, int32_t layer) {
     fv_dtype dtype = plan->shape.bytes_value == 4 ? FV_F32 : FV_BF16; /* all of 2 bytes alike */
     uint64_t bytes = 0;
-    for (int k = 0; k < 2 && plan->pack[layer].rank[k]; k++) {
+    int own = plan->leader[layer] == layer ? FV_PACKED_K : FV_PACKED_V; /* or keys are borrowed */
+    for (int k = own; k < 2 && plan->pack[layer].rank[k]; k++) {
         fv_packed_shape s =
             fv_plan_packed_shape(plan, layer, (fv_packed_kind)k, plan->visual[layer], dtype);
         bytes += fv_packed_bytes(&s);
     }
     /* With fewer rows than the plan knows of, the layer may not be worth it, and stays raw. */
-    uint64_t raw = 2 * (uint64_t)plan->visual[layer] * (uint64_t)plan->shape.n_kv *
-                   (uint64_t)plan->shape.d_head * (uint64_t)plan->shape.bytes_value;
+    uint64_t raw = (uint64_t)(2 - own) * (uint64_t)plan->visual[layer] *
+                   (uint64_t)plan->shape.n_kv * (uint64_t)plan->shape.d_head *
+                   (uint64_t)plan->shape.bytes_value;
     return bytes && !plan->exact_counts && raw > bytes ? raw : bytes;
 }
 

@@ -15,10 +15,13 @@ TestSuite(decode_worker, .init = make_checkpoint, .fini = drop_checkpoint, .time
 /* ---- what goes well ----------------------------------------------------------------------- */
 
 Test(decode_worker, an_answer_is_that_of_one_process_under_every_policy) {
-    enum { N = 5 };
-    static const char *const policies[N] = {
-        "", "prune=vtw,layer=1", "select=streaming,sink=1,recent=0.3",
-        "prune=random,layer=1,keep=0.4,seed=3", "prune=pvtp,layer=1,stride=1;evict=vta,tau=9"};
+    enum { N = 6 };
+    static const char *const policies[N] = {"",
+                                            "prune=vtw,layer=1",
+                                            "select=streaming,sink=1,recent=0.3",
+                                            "prune=random,layer=1,keep=0.4,seed=3",
+                                            "prune=pvtp,layer=1,stride=1;evict=vta,tau=9",
+                                            "lazy=gla,map=given,blocks=0-1"};
     uint64_t evicted = 0;
     open_all(NULL);
     for (int i = 0; i < N; i++) {

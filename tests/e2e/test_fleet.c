@@ -67,6 +67,10 @@ static void assert_same_under_each_policy(void) {
         "pack=svd,rank_k=4,rank_v=4,gain=0,bits=8;evict=vta,layer=1,tau=6",
         "prune=visipruner,filter=0,l2=0.01",
         "preset=aggressive",
+        "lazy=vla,map=given,blocks=0-1",
+        "lazy=gla,map=given,blocks=0-1",
+        "lazy=vla,map=given,blocks=0-1;select=streaming,sink=2",
+        "lazy=vla,map=given,blocks=0-1;pack=svd,rank_k=6,rank_v=5,gain=0;expand=attention",
         "prune=random,layer=1,keep=0.5;select=streaming,sink=2"};
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
         char args[500];

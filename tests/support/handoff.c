@@ -204,7 +204,10 @@ static bool same_packed(const fv_kv_packed *a, const fv_kv_packed *b) {
 bool same_store(fv_kv *a, fv_kv *b) {
     const fv_kv_shape *s = fv_kv_get_shape(a);
     for (int32_t l = 0; l < s->n_layer; l++)
-        if (!same_packed(fv_kv_packed_at(a, l), fv_kv_packed_at(b, l))) return false;
+        if (!same_packed(fv_kv_packed_at(a, l), fv_kv_packed_at(b, l)) ||
+            fv_kv_leader(a, l) != fv_kv_leader(b, l) ||
+            fv_kv_borrows(a, l, FV_SEG_TEXT) != fv_kv_borrows(b, l, FV_SEG_TEXT))
+            return false;
     for (int32_t l = 0; l < s->n_layer; l++)
         for (int32_t g = 0; g < s->n_kv; g++)
             for (int seg = 0; seg < FV_N_SEG; seg++)

@@ -15,6 +15,9 @@ static const char *const policies[] = {
     "prune=random,layer=2,keep=0.5;select=streaming,sink=2,recent=0.3,full_heads=0",
     "select=csp,heavy=0.5,recent=0.1,dup=official",
     "pack=svd,rank_k=12,rank_v=9,gain=0;expand=attention",
+    "lazy=vla,map=given,blocks=1-2",
+    "lazy=gla,map=given,blocks=1-2;select=streaming,sink=2,recent=0.3,full_heads=0",
+    "lazy=vla,map=given,blocks=1-2;pack=svd,rank_k=12,rank_v=9,gain=0;expand=full",
 };
 enum { N_POLICY = sizeof policies / sizeof policies[0], VISUAL = 70, STEPS = 3, MORE = 40 };
 
@@ -201,7 +204,8 @@ Test(handoff, no_frame_makes_the_decode_side_hold_more_than_it_granted) {
         cr_assert_eq(sink->ops->offer(sink, &s.hello, &grant), FV_REFUSED_NONE);
         size_t granted = fv_kv_pool_used(rig.pool), row = 2 * 24 * sizeof(uint16_t), at = 0;
         size_t slab = 64 * FV_KV_BLOCK * row;
-        size_t text = fv_kv_text_bytes(fv_kv_pool_shape(rig.pool), 14 + p.plan.twice + MORE, 0);
+        size_t text = fv_kv_text_bytes(fv_kv_pool_shape(rig.pool), 14 + p.plan.twice + MORE,
+                                       fv_plan_lent_text(&p.plan));
         size_t pages = (text + slab - 1) / slab;
         cr_assert_eq(granted, text + s.hello.bytes_visual);
         for (uint64_t seq = 0; at < s.n; seq++) {
@@ -217,7 +221,8 @@ Test(handoff, no_frame_makes_the_decode_side_hold_more_than_it_granted) {
         for (int32_t l = 0; l < 4; l++)
             for (int32_t g = 0; g < 2; g++)
                 held += (size_t)(fv_kv_len(got.kv, l, g, FV_SEG_TEXT) + MORE + FV_KV_BLOCK - 1) /
-                        FV_KV_BLOCK * FV_KV_BLOCK * row;
+                        FV_KV_BLOCK * FV_KV_BLOCK * row /
+                        (fv_kv_borrows(got.kv, l, FV_SEG_TEXT) ? 2 : 1);
         cr_assert_eq(fv_kv_pool_used(rig.pool), held, "%s", policies[i]);
         cr_assert_eq(got.bytes_surplus, granted - held);
         fv_received_free(&got);
@@ -707,6 +712,45 @@ Test(handoff, sections_left_out_repeated_or_swapped_are_refused) {
     free_parts(&all);
     free(s.bytes);
     finish(&rig, &p);
+}
+
+/* A stream of lazy layers, whose LEAD sections are changed. */
+static fv_refusal with_lead(const char *policy, int32_t which, uint32_t leader, uint32_t text) {
+    handoff_rig rig;
+    tiny_prompt p;
+    rig_stream s;
+    static parts all;
+    int list[64], seen = 0;
+    start(&rig, &(rig_options){.dtype = FV_F32}, &p, policy);
+    rig_capture(&rig, &p, MORE, &s);
+    take_apart(&s, &all);
+    for (int i = 0; i < all.n; i++) {
+        list[i] = i;
+        if (all.section[i].type != FV_SECTION_LEAD || seen++ != which) continue;
+        memcpy(all.payload[i], &leader, 4);
+        memcpy(all.payload[i] + 4, &text, 4);
+    }
+    cr_assert_gt(seen, which);
+    fv_refusal why = deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows);
+    free_parts(&all);
+    free(s.bytes);
+    finish(&rig, &p);
+    return why;
+}
+
+Test(handoff, a_layer_can_only_have_the_keys_of_one_before_it_that_has_its_own) {
+    static const char vla[] = "lazy=vla,map=given,blocks=1-3";
+    static const char gla[] = "lazy=gla,map=given,blocks=1-3";
+    cr_assert_eq(with_lead(vla, 1, 1, 0), FV_REFUSED_NONE);
+    cr_assert_eq(with_lead(gla, 1, 1, 1), FV_REFUSED_NONE);
+    static const uint32_t bad[] = {2, 3, 4, 1u << 31, UINT32_MAX};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        cr_assert_eq(with_lead(vla, 1, bad[i], 0), FV_REFUSED_MALFORMED, "layer %u", bad[i]);
+    cr_assert_eq(with_lead(vla, 0, 1, 2), FV_REFUSED_MALFORMED);
+    cr_assert_neq(with_lead(vla, 0, 1, 1), FV_REFUSED_NONE, "its text keys come too");
+    cr_assert_neq(with_lead(gla, 1, 1, 0), FV_REFUSED_NONE, "there is no room for its text keys");
+    cr_assert_eq(with_lead("prune=vtw,layer=2;lazy=gla,map=given,blocks=2-3", 0, 1, 1),
+                 FV_REFUSED_MALFORMED, "another number of image rows");
 }
 
 Test(handoff, sections_that_speak_of_other_rows_than_are_due_are_refused) {

@@ -418,20 +418,31 @@ Test(kv_packet, hello_comes_back_and_wrong_lengths_do_not) {
                   .n_text = 5,
                   .n_visual = 600,
                   .max_tokens = 7,
+                  .n_lent_text = 23,
                   .bytes_visual = 1ull << 40,
                   .policy = "prune=vtw"};
     uint8_t bytes[64];
     size_t n = fv_hello_bytes(&h), n_policy;
-    cr_assert_eq(n, 32 + 9);
+    cr_assert_eq(n, 36 + 9);
     fv_hello_put(&h, bytes);
     fv_hello got;
     cr_assert_eq(fv_hello_get(bytes, n, &got, &n_policy), FV_REFUSED_NONE);
     cr_assert(got.compat.hash == h.compat.hash && got.n_text == 5 && got.n_visual == 600 &&
-              got.max_tokens == 7 && got.bytes_visual == 1ull << 40);
+              got.max_tokens == 7 && got.n_lent_text == 23 && got.bytes_visual == 1ull << 40);
     cr_assert(n_policy == 9 && memcmp(got.policy, "prune=vtw", 9) == 0);
     for (size_t wrong = 0; wrong < n; wrong++)
         cr_assert_eq(fv_hello_get(bytes, wrong, &got, &n_policy), FV_REFUSED_MALFORMED);
     cr_assert_eq(fv_hello_get(bytes, n + 1, &got, &n_policy), FV_REFUSED_MALFORMED);
+}
+
+Test(kv_packet, a_lead_comes_back_and_says_nothing_else) {
+    uint8_t bytes[FV_WIRE_LEAD_BYTES];
+    fv_wire_lead got;
+    fv_wire_lead_put(&(fv_wire_lead){300, true}, bytes);
+    cr_assert_eq(fv_wire_lead_get(bytes, &got), FV_REFUSED_NONE);
+    cr_assert(got.leader == 300 && got.text);
+    bytes[4] = 2;
+    cr_assert_eq(fv_wire_lead_get(bytes, &got), FV_REFUSED_MALFORMED);
 }
 
 Test(kv_packet, prompt_and_token_come_back) {

@@ -1,0 +1,96 @@
+/* calibration.json: read with checks, written member by member. */
+#include "model/calibration.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/file.h"
+#include "common/json.h"
+
+enum { FILE_MAX = 16 << 20, PATH_CAP = 4096 };
+
+static fv_status read_file(const char *dir, char path[PATH_CAP], json_t **out) {
+    char *text;
+    size_t n;
+    FV_TRY(fv_path_join(dir, "calibration.json", path, PATH_CAP));
+    FV_TRY(fv_file_read(path, FILE_MAX, &text, &n));
+    fv_status st = fv_json_object(text, n, path, out);
+    free(text);
+    return st;
+}
+
+static fv_status check_fingerprint(const json_t *all, const char *path, const char *fingerprint) {
+    const char *made_with = "";
+    FV_TRY(fv_json_str(all, "fingerprint", path, &made_with));
+    if (strcmp(made_with, fingerprint) == 0) return FV_OK;
+    return FV_FAIL(FV_EDATA, "%s is of checkpoint '%s', not of %s: run `fovea calibrate` again",
+                   path, made_with, fingerprint);
+}
+
+static fv_status read_leaders(const json_t *list, const char *path, int32_t n_layer,
+                              fv_calibrated_blocks *out) {
+    fv_calibrated_blocks b = {.n_layer = n_layer};
+    if (!json_is_array(list) || json_array_size(list) != (size_t)n_layer || n_layer > 256)
+        return FV_FAIL(FV_EDATA, "%s: lazy.leaders must be a list of %d layers", path, n_layer);
+    for (int32_t l = 0; l < n_layer; l++) {
+        const json_t *item = json_array_get(list, (size_t)l);
+        json_int_t v = json_is_integer(item) ? json_integer_value(item) : -1;
+        bool leads = v == l, follows = l > 0 && v >= 0 && v == b.leader[l - 1];
+        if (!leads && !follows)
+            return FV_FAIL(FV_EDATA, "%s: lazy.leaders[%d] is neither %d nor the one before", path,
+                           l, l);
+        b.leader[l] = (int32_t)v;
+    }
+    *out = b;
+    return FV_OK;
+}
+
+static fv_status read_blocks(const json_t *all, const char *path, const char *fingerprint,
+                             int32_t n_layer, fv_calibrated_blocks *out) {
+    FV_TRY(check_fingerprint(all, path, fingerprint));
+    const json_t *lazy = json_object_get(all, "lazy");
+    if (!lazy) return FV_FAIL(FV_ENOTFOUND, "%s holds no block map", path);
+    return read_leaders(json_object_get(lazy, "leaders"), path, n_layer, out);
+}
+
+fv_status fv_calibration_read(const char *dir, const char *fingerprint, int32_t n_layer,
+                              fv_calibrated_blocks *out) {
+    char path[PATH_CAP];
+    json_t *all;
+    FV_TRY(read_file(dir, path, &all));
+    fv_status st = read_blocks(all, path, fingerprint, n_layer, out);
+    json_decref(all);
+    return st;
+}
+
+/* What is there, if it may stay; else an empty object. */
+static json_t *old_members(const char *dir, const char *fingerprint) {
+    char path[PATH_CAP];
+    json_t *all;
+    if (read_file(dir, path, &all) != FV_OK) return json_object();
+    if (check_fingerprint(all, path, fingerprint) == FV_OK) return all;
+    json_decref(all);
+    return json_object();
+}
+
+fv_status fv_calibration_write(const char *dir, const char *fingerprint, const char *name,
+                               json_t *value) {
+    char path[PATH_CAP], fresh[PATH_CAP];
+    FV_TRY(fv_path_join(dir, "calibration.json", path, sizeof path));
+    FV_TRY(fv_path_join(dir, "calibration.json.new", fresh, sizeof fresh));
+    json_t *all = old_members(dir, fingerprint);
+    if (!all || json_object_set_new(all, "fingerprint", json_string(fingerprint)) != 0 ||
+        json_object_set(all, name, value) != 0) {
+        json_decref(all);
+        return FV_FAIL(FV_ENOMEM, "out of memory for %s", path);
+    }
+    char *text = json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+    json_decref(all);
+    if (!text) return FV_FAIL(FV_ENOMEM, "out of memory for %s", path);
+    fv_status st = fv_file_write(fresh, text, strlen(text));
+    free(text);
+    if (st != FV_OK) return st;
+    if (rename(fresh, path) != 0) return FV_FAIL(FV_EIO, "cannot write %s", path);
+    return FV_OK;
+}

@@ -1,0 +1,40 @@
+#ifndef FOVEA_MODEL_CALIBRATION_H
+#define FOVEA_MODEL_CALIBRATION_H
+
+/* CALIBRATION: what was measured on a checkpoint, kept beside its weights in calibration.json.
+ *
+ *   {"fingerprint": "0123456789abcdef",
+ *    "lazy": {"leaders": [0, 1, 2, 2, ...], "epsilon": 0.05, "cap": 5, "items": 110,
+ *             "divergence": [[0.0, 0.31, ...], ...]}}
+ *
+ * Each measurement is a member of its own: writing one leaves the others. The fingerprint says
+ * which weights it was made with; a file of others is not used. Any thread. */
+#include <jansson.h>
+#include <stdint.h>
+
+#include "common/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The block map of lazy attention: leader[l] is l, or a layer before it that leads itself. */
+typedef struct fv_calibrated_blocks {
+    int32_t n_layer; /* 0: was not measured */
+    int32_t leader[256];
+} fv_calibrated_blocks;
+
+/* Reads DIR/calibration.json. FV_ENOTFOUND: there is none. FV_EDATA says what is wrong with it,
+ * also when it belongs to another checkpoint or another number of layers. */
+fv_status fv_calibration_read(const char *dir, const char *fingerprint, int32_t n_layer,
+                              fv_calibrated_blocks *out);
+
+/* Writes `value` as member `name`, and keeps the others if they are of the same checkpoint. The
+ * file is replaced as a whole. */
+fv_status fv_calibration_write(const char *dir, const char *fingerprint, const char *name,
+                               json_t *value);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

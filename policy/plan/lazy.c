@@ -1,0 +1,102 @@
+/* Block maps of lazy attention: runs of neighbouring layers of which the first is the leader.
+ *
+ *   paper_like     layers 0, 1 and the last on their own, the others in blocks of 5 from layer 2
+ *                  on: of 32 layers 23 are lazy, which is the share that Q Cache reports
+ *   training_free  the first 15/32 of the layers and the last on their own, the others in blocks
+ *                  of 4: where sharing costs little without any training (ST3, table of layers)
+ *   calibrated     as `fovea calibrate` measured it on this checkpoint
+ *   given          `2-6/7-11`: first and last layer of each block */
+#include "policy/plan/lazy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const fv_choice *choice_of(const fv_plan *plan) {
+    return &plan->policy.stage[FV_STAGE_LAZY];
+}
+
+static fv_status bad_blocks(const fv_plan *plan, const char *why) {
+    return FV_FAIL(FV_EINVAL, "policy: lazy=%s,blocks=%s: %s", choice_of(plan)->method->name,
+                   fv_choice_text(choice_of(plan), "blocks"), why);
+}
+
+/* Layers [from, end) in blocks of `size`. */
+static void even_blocks(int32_t from, int32_t end, int32_t size, int32_t *leader) {
+    for (int32_t l = from; l < end; l++) leader[l] = from + (l - from) / size * size;
+}
+
+static fv_status read_layer(const fv_plan *plan, const char **at, int32_t *layer) {
+    char *end;
+    if (**at < '0' || **at > '9') return bad_blocks(plan, "write it as 2-6/7-11");
+    long v = strtol(*at, &end, 10);
+    if (v >= plan->shape.n_layer)
+        return FV_FAIL(FV_EINVAL, "policy: lazy=%s,blocks=%s: this checkpoint has layers 0..%d",
+                       choice_of(plan)->method->name, fv_choice_text(choice_of(plan), "blocks"),
+                       plan->shape.n_layer - 1);
+    *at = end;
+    *layer = (int32_t)v;
+    return FV_OK;
+}
+
+static fv_status given_blocks(const fv_plan *plan, int32_t *leader) {
+    const char *at = fv_choice_text(choice_of(plan), "blocks");
+    for (int32_t behind = 0;; at++) {
+        int32_t first, last;
+        FV_TRY(read_layer(plan, &at, &first));
+        if (*at++ != '-') return bad_blocks(plan, "write it as 2-6/7-11");
+        FV_TRY(read_layer(plan, &at, &last));
+        if (first < behind || last < first)
+            return bad_blocks(plan, "blocks ascend and do not overlap");
+        for (int32_t l = first; l <= last; l++) leader[l] = first;
+        behind = last + 1;
+        if (*at == '\0') return FV_OK;
+        if (*at != '/') return bad_blocks(plan, "write it as 2-6/7-11");
+    }
+}
+
+static fv_status calibrated_blocks(const fv_plan *plan, int32_t *leader) {
+    if (!plan->shape.calibrated)
+        return FV_FAIL(FV_EINVAL,
+                       "policy: lazy=%s,map=calibrated: the checkpoint has no calibration; run "
+                       "`fovea calibrate --checkpoint DIR`, or choose another map",
+                       choice_of(plan)->method->name);
+    memcpy(leader, plan->shape.calibrated, (size_t)plan->shape.n_layer * sizeof *leader);
+    return FV_OK;
+}
+
+static fv_status read_map(const fv_plan *plan, int32_t *leader) {
+    const fv_choice *c = choice_of(plan);
+    int32_t n = plan->shape.n_layer;
+    bool given = fv_choice_is(c, "map", "given");
+    for (int32_t l = 0; l < n; l++) leader[l] = l;
+    if (!given && strcmp(fv_choice_text(c, "blocks"), "-") != 0)
+        return bad_blocks(plan, "blocks are for map=given");
+    if (given) return given_blocks(plan, leader);
+    if (fv_choice_is(c, "map", "calibrated")) return calibrated_blocks(plan, leader);
+    if (fv_choice_is(c, "map", "paper_like"))
+        even_blocks(2, n - 1, 5, leader);
+    else
+        even_blocks(fv_layer_of_32(15, n), n - 1, 4, leader);
+    return FV_OK;
+}
+
+static bool rows_change(const fv_plan *plan, int32_t layer) {
+    for (int32_t e = 0; e < plan->n_edit; e++)
+        if (plan->edit[e].layer == layer) return true;
+    return false;
+}
+
+fv_status fv_plan_lazy(fv_plan *plan, bool text) {
+    int32_t map[FV_PLAN_MAX_LAYERS], n_lazy = 0;
+    FV_TRY(read_map(plan, map));
+    if (!text && fv_plan_text_only(plan, FV_STAGE_LAZY)) return FV_OK;
+    plan->lent_text = text;
+    for (int32_t l = 1; l < plan->shape.n_layer; l++) {
+        bool nothing = !text && plan->visual[l] == 0;
+        if (map[l] == l || nothing || rows_change(plan, l)) continue;
+        plan->leader[l] = plan->leader[l - 1];
+        n_lazy++;
+    }
+    if (n_lazy == 0) fv_plan_note(plan, FV_STAGE_LAZY, "no layer has one before it to follow");
+    return FV_OK;
+}
