@@ -9,6 +9,7 @@ int fv_cli_trace(int argc, char **argv);
 int fv_cli_up(int argc, char **argv);
 int fv_cli_bench(int argc, char **argv);
 int fv_cli_eval(int argc, char **argv);
+int fv_cli_calibrate(int argc, char **argv);
 int fv_cli_policies(int argc, char **argv);
 int fv_cli_synth(int argc, char **argv);
 

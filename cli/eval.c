@@ -127,19 +127,13 @@ static fv_status read_options(eval *e) {
 
 /* ---- who is examined ---------------------------------------------------------------------- */
 
-static int32_t picture_side(const fv_model_config *cfg) {
-    int32_t side = cfg->vision.image;
-    if (side < FV_RENDER_SIDE_MIN) return FV_RENDER_SIDE_MIN;
-    return side > FV_RENDER_SIDE_MAX ? FV_RENDER_SIDE_MAX : side;
-}
-
 static fv_status know(eval *e, const fv_model_config *cfg, const char *fingerprint) {
     if (!cfg->has_vision)
         return FV_FAIL(FV_EINVAL, "%s has no vision tower: the exam asks about pictures",
                        fv_options_string(e->o, "checkpoint"));
     snprintf(e->fingerprint, sizeof e->fingerprint, "%s", fingerprint);
     e->head.checkpoint = e->fingerprint;
-    e->sitting.side = picture_side(cfg);
+    e->sitting.side = fv_seat_side(cfg);
     return FV_OK;
 }
 

@@ -13,7 +13,7 @@ static void ask_turn(fv_seat *s) {
     s->chat[s->n_chat++] = (fv_chat_turn){"user", s->item.turn[s->turn].question, images};
 }
 
-static fv_status paint(const fv_scene *scene, int32_t side, fv_image *out) {
+fv_status fv_seat_paint(const fv_scene *scene, int32_t side, fv_image *out) {
     fv_image image = {malloc((size_t)side * (size_t)side * 3), side, side};
     if (!image.rgb) return FV_FAIL(FV_ENOMEM, "out of memory for a picture");
     fv_status st = fv_render(scene, side, image.rgb);
@@ -24,13 +24,19 @@ static fv_status paint(const fv_scene *scene, int32_t side, fv_image *out) {
     return st;
 }
 
+int32_t fv_seat_side(const fv_model_config *cfg) {
+    int32_t side = cfg->vision.image;
+    if (side < FV_RENDER_SIDE_MIN) return FV_RENDER_SIDE_MIN;
+    return side > FV_RENDER_SIDE_MAX ? FV_RENDER_SIDE_MAX : side;
+}
+
 fv_status fv_seat_take(const fv_exam *exam, int32_t side, int32_t policy, int32_t item,
                        fv_seat *out) {
     fv_seat *s = out;
     *s = (fv_seat){.mark = {.policy = policy, .item = item}};
     fv_status st = fv_exam_item(exam, item, &s->item);
     for (int32_t i = 0; i < s->item.n_image && st == FV_OK; i++)
-        st = paint(&s->item.scene[i], side, &s->image[i]);
+        st = fv_seat_paint(&s->item.scene[i], side, &s->image[i]);
     if (st == FV_OK)
         ask_turn(s);
     else

@@ -30,6 +30,12 @@ fv_status fv_seat_take(const fv_exam *exam, int32_t side, int32_t policy, int32_
                        fv_seat *out);
 void fv_seat_leave(fv_seat *s);
 
+/* A scene as a picture, `side` pixels wide and high (fv_image_free it). */
+fv_status fv_seat_paint(const fv_scene *scene, int32_t side, fv_image *out);
+
+/* Sides that suit a checkpoint's tower. */
+int32_t fv_seat_side(const fv_model_config *cfg);
+
 /* Text of the answer, as it comes. U+0000 is left out, as it is on its way from a fleet. */
 fv_status fv_seat_hear(void *seat, const char *text, size_t n);
 /* Forgets what was heard of this answer: it is asked for again. */

@@ -15,6 +15,7 @@ static const command commands[] = {
     {"trace", fv_cli_trace, "the same, keeping every intermediate result as .npy files"},
     {"up", fv_cli_up, "start a fleet on this machine: a router and workers"},
     {"eval", fv_cli_eval, "examine a checkpoint under compression policies"},
+    {"calibrate", fv_cli_calibrate, "measure which layers of a checkpoint may share attention"},
     {"bench", fv_cli_bench, "measure a fleet: times, throughput, bytes"},
     {"policies", fv_cli_policies, "list compression methods, their parameters, and presets"},
     {"synth", fv_cli_synth, "write a checkpoint with random weights"},
@@ -23,7 +24,7 @@ static const command commands[] = {
 static void print_help(FILE *f) {
     fputs("usage: fovea COMMAND [options]\n\ncommands:\n", f);
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        fprintf(f, "  %-8s %s\n", commands[i].name, commands[i].help);
+        fprintf(f, "  %-9s %s\n", commands[i].name, commands[i].help);
     fputs("\n`fovea COMMAND --help` lists a command's options.\n", f);
 }
 

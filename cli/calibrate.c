@@ -1,0 +1,184 @@
+/* fovea calibrate: items for looking at -> attention of each layer -> how much layers differ ->
+ * blocks that may share queries and keys -> calibration.json beside the checkpoint. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/commands.h"
+#include "cli/eval_seat.h"
+#include "cli/progress.h"
+#include "cli/request.h"
+#include "common/log.h"
+#include "eval/divergence.h"
+#include "model/calibration.h"
+
+static const fv_option table[] = {
+    {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,
+     "Hugging Face checkpoint directory; calibration.json is written there", 0, 0},
+    {"items", NULL, FV_OPTION_INT, "N", "110", "questions to look at, of the split for training", 1,
+     100000},
+    {"epsilon", NULL, FV_OPTION_FLOAT, "E", "0.05",
+     "layers whose attention differs by less, in nats (at most 0.693), may share it", 0, 1},
+    {"cap", NULL, FV_OPTION_INT, "N", "5", "layers that share at most", 1, 256},
+    {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", "f32",
+     "keys and values are kept as f32, bf16 or f16", 0, 0},
+    {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", "0",
+     "limit of each side's KV pool in bytes; 0: none", 0, 9e15},
+    {"chunk", "FOVEA_CHUNK", FV_OPTION_INT, "N", "512", "prefill rows per pass; 0: all", 0,
+     1 << 20},
+    {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0", "compute threads; 0: all cores", 0, 1024},
+    {"backend", "FOVEA_BACKEND", FV_OPTION_STRING, "NAME", "auto", "auto or cpu", 0, 0},
+    {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", "auto",
+     "CPU path: auto, plain, avx2, avx512; the result is the same", 0, 0},
+    {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "warn",
+     "error, warn, info, debug; or per part, such as warn,model=debug", 0, 0},
+};
+enum { N_TABLE = sizeof table / sizeof table[0] };
+
+static const char usage[] = "fovea calibrate --checkpoint DIR [--items N] [options]";
+static const char about[] =
+    "Measures which neighbouring layers attend alike, for the policy lazy=vla,map=calibrated, and\n"
+    "writes what it found beside the checkpoint. The pictures are those for training; the exam's\n"
+    "are never looked at.";
+
+typedef struct calibration {
+    int32_t n_layer, n_item;
+    double *s; /* [n_layer, n_layer] divergence, summed up over items */
+} calibration;
+
+static double *at(const calibration *c, int32_t a, int32_t b) {
+    return &c->s[(size_t)a * (size_t)c->n_layer + (size_t)b];
+}
+
+/* Attention of the prompt's last row, [n_layer, n] mean over heads. */
+static fv_status on_attention(void *user, const float *attention, int32_t n_layer, int32_t n) {
+    calibration *c = user;
+    for (int32_t a = 0; a < n_layer; a++)
+        for (int32_t b = a + 1; b < n_layer; b++) {
+            double js = fv_js_divergence(attention + (size_t)a * (size_t)n,
+                                         attention + (size_t)b * (size_t)n, n);
+            *at(c, a, b) += js;
+            *at(c, b, a) += js;
+        }
+    c->n_item++;
+    return FV_OK;
+}
+
+/* ---- looking ---------------------------------------------------------------------------- */
+
+static fv_status look(calibration *c, fv_local *local, const fv_item *item, fv_image *image,
+                      int32_t side) {
+    for (int32_t i = 0; i < item->n_image; i++)
+        FV_TRY(fv_seat_paint(&item->scene[i], side, &image[i]));
+    fv_report report = {0};
+    fv_ask ask = {.n_image = item->n_image,
+                  .images = image,
+                  .question = item->turn[0].question,
+                  .sampling = fv_sampling_default(),
+                  .max_tokens = 1};
+    fv_ask_hooks hooks = {.user = c, .attention = on_attention};
+    fv_status st = fv_local_ask(local, &ask, &hooks, &report);
+    fv_report_free(&report);
+    return st;
+}
+
+static fv_status look_at_item(calibration *c, fv_local *local, int32_t i, int32_t side) {
+    fv_item item;
+    fv_image image[FV_ITEM_IMAGES] = {{0}};
+    FV_TRY(fv_item_make(FV_SPLIT_TRAIN, (fv_task)(i % FV_N_TASK), (uint64_t)(i / FV_N_TASK), NULL,
+                        &item));
+    fv_status st = look(c, local, &item, image, side);
+    for (int32_t k = 0; k < item.n_image; k++) fv_image_free(&image[k]);
+    return st;
+}
+
+static fv_status look_at_all(calibration *c, fv_local *local, int32_t n_item) {
+    const fv_model_config *cfg = fv_local_config(local);
+    fv_progress progress;
+    fv_status st = FV_OK;
+    if (!cfg->has_vision)
+        return FV_FAIL(FV_EINVAL, "the checkpoint has no vision tower: nothing to calibrate for");
+    c->n_layer = cfg->text.n_layer;
+    c->s = calloc((size_t)c->n_layer * (size_t)c->n_layer, sizeof *c->s);
+    if (!c->s) return FV_FAIL(FV_ENOMEM, "out of memory for %d layers", c->n_layer);
+    fv_progress_begin(&progress);
+    for (int32_t i = 0; i < n_item && st == FV_OK; i++) {
+        st = look_at_item(c, local, i, fv_seat_side(cfg));
+        fv_progress_show(&progress, i + 1, n_item, "calibrate");
+    }
+    fv_progress_end(&progress);
+    for (size_t i = 0; st == FV_OK && i < (size_t)c->n_layer * (size_t)c->n_layer; i++)
+        c->s[i] /= c->n_item;
+    return st;
+}
+
+/* ---- what was found ---------------------------------------------------------------------- */
+
+static json_t *to_json(const calibration *c, const fv_options *o, const int32_t *leader) {
+    json_t *leaders = json_array(), *rows = json_array();
+    for (int32_t l = 0; l < c->n_layer; l++) {
+        json_t *row = json_array();
+        json_array_append_new(leaders, json_integer(leader[l]));
+        for (int32_t k = 0; k < c->n_layer; k++)
+            json_array_append_new(row, json_real(*at(c, l, k)));
+        json_array_append_new(rows, row);
+    }
+    return json_pack("{s:o, s:f, s:i, s:i, s:o}", "leaders", leaders, "epsilon",
+                     fv_options_float(o, "epsilon"), "cap", (int)fv_options_int(o, "cap"), "items",
+                     c->n_item, "divergence", rows);
+}
+
+static void print_found(const calibration *c, const int32_t *leader) {
+    int32_t n_lazy = 0;
+    printf("layer  leader  divergence from the layer before (nats)\n");
+    for (int32_t l = 0; l < c->n_layer; l++) {
+        n_lazy += leader[l] != l;
+        printf("%5d  %6d", l, leader[l]);
+        if (l > 0) printf("  %.4f", *at(c, l - 1, l));
+        printf("\n");
+    }
+    printf("%d of %d layers can follow another: lazy=vla,map=calibrated\n", n_lazy, c->n_layer);
+}
+
+static fv_status write_found(const calibration *c, const fv_options *o, const char *fingerprint) {
+    int32_t leader[FV_PLAN_MAX_LAYERS];
+    fv_alike_blocks(c->s, c->n_layer, fv_options_float(o, "epsilon"),
+                    (int32_t)fv_options_int(o, "cap"), leader);
+    json_t *json = to_json(c, o, leader);
+    if (!json) return FV_FAIL(FV_ENOMEM, "out of memory for the calibration");
+    fv_status st =
+        fv_calibration_write(fv_options_string(o, "checkpoint"), fingerprint, "lazy", json);
+    json_decref(json);
+    if (st == FV_OK) print_found(c, leader);
+    return st;
+}
+
+static fv_status run(const fv_options *o) {
+    const char *const *rest;
+    calibration c = {0};
+    fv_local *local = NULL;
+    fv_status st;
+    if (fv_options_positional(o, &rest) > 0)
+        return FV_FAIL(FV_EINVAL, "'%s' is not an option", rest[0]);
+    FV_TRY(fv_log_configure(fv_options_string(o, "log")));
+    FV_TRY_GOTO(fv_request_engine(o, 1, &local), st, out);
+    FV_TRY_GOTO(look_at_all(&c, local, (int32_t)fv_options_int(o, "items")), st, out);
+    st = write_found(&c, o, fv_local_fingerprint(local));
+out:
+    free(c.s);
+    fv_local_close(local);
+    return st;
+}
+
+int fv_cli_calibrate(int argc, char **argv) {
+    fv_options *o;
+    if (fv_options_parse(table, N_TABLE, argc, argv, &o) != FV_OK) return fv_cli_usage("calibrate");
+    if (fv_options_help_wanted(o)) {
+        fv_options_print_help(stdout, usage, about, table, N_TABLE);
+        fv_options_free(o);
+        return 0;
+    }
+    fv_status st = run(o);
+    fv_options_free(o);
+    return st == FV_OK ? 0 : fv_cli_fail("calibrate", st);
+}

@@ -1,0 +1,71 @@
+/* calibration.json: what is read, what is not used, what stays when it is written again. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/file.h"
+#include "model/calibration.h"
+
+static const char *folder(void) {
+    static char dir[512];
+    snprintf(dir, sizeof dir, "%s/calibration-%d", FOVEA_TEST_TMP, (int)getpid());
+    cr_assert_eq(fv_dir_make(dir), FV_OK, "%s", fv_last_error());
+    return dir;
+}
+
+static void write_text(const char *text) {
+    char path[600];
+    snprintf(path, sizeof path, "%s/calibration.json", folder());
+    cr_assert_eq(fv_file_write(path, text, strlen(text)), FV_OK);
+}
+
+static fv_status read_back(fv_calibrated_blocks *b) {
+    return fv_calibration_read(folder(), "00ff", 4, b);
+}
+
+Test(calibration, what_was_written_is_read) {
+    fv_calibrated_blocks b = {0};
+    cr_assert_eq(read_back(&b), FV_ENOTFOUND);
+    json_t *lazy = json_pack("{s:[iiii]}", "leaders", 0, 1, 1, 3);
+    cr_assert_eq(fv_calibration_write(folder(), "00ff", "lazy", lazy), FV_OK, "%s",
+                 fv_last_error());
+    json_decref(lazy);
+    cr_assert_eq(read_back(&b), FV_OK, "%s", fv_last_error());
+    cr_assert(b.n_layer == 4 && b.leader[1] == 1 && b.leader[2] == 1 && b.leader[3] == 3);
+}
+
+Test(calibration, other_measurements_stay_those_of_other_weights_do_not) {
+    fv_calibrated_blocks b = {0};
+    json_t *lazy = json_pack("{s:[iiii]}", "leaders", 0, 0, 2, 2),
+           *other = json_pack("{s:i}", "a", 1);
+    cr_assert_eq(fv_calibration_write(folder(), "00ff", "lazy", lazy), FV_OK);
+    cr_assert_eq(fv_calibration_write(folder(), "00ff", "other", other), FV_OK);
+    cr_assert_eq(read_back(&b), FV_OK);
+    cr_assert_eq(b.leader[3], 2);
+    cr_assert_eq(fv_calibration_write(folder(), "1234", "other", other), FV_OK);
+    cr_assert_eq(read_back(&b), FV_EDATA);
+    cr_assert(strstr(fv_last_error(), "fovea calibrate"), "%s", fv_last_error());
+    cr_assert_eq(fv_calibration_read(folder(), "1234", 4, &b), FV_ENOTFOUND);
+    json_decref(lazy);
+    json_decref(other);
+}
+
+Test(calibration, a_broken_file_is_told_from_none) {
+    static const char *const bad[] = {
+        "",
+        "[]",
+        "{\"fingerprint\": 7}",
+        "{\"fingerprint\": \"00ff\", \"lazy\": []}",
+        "{\"fingerprint\": \"00ff\", \"lazy\": {\"leaders\": [0, 1, 2]}}",
+        "{\"fingerprint\": \"00ff\", \"lazy\": {\"leaders\": [0, 1, 0, 3]}}",
+        "{\"fingerprint\": \"00ff\", \"lazy\": {\"leaders\": [1, 1, 2, 3]}}",
+        "{\"fingerprint\": \"00ff\", \"lazy\": {\"leaders\": [0, 1, 2, \"3\"]}}",
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        fv_calibrated_blocks b = {0};
+        write_text(bad[i]);
+        cr_assert_eq(read_back(&b), FV_EDATA, "%s", bad[i]);
+        cr_assert_eq(b.n_layer, 0);
+    }
+}

@@ -1,0 +1,44 @@
+/* The measure of similar layers, and the blocks made from it. */
+#include <criterion/criterion.h>
+#include <math.h>
+
+#include "eval/divergence.h"
+
+Test(divergence, is_zero_for_equals_and_ln_2_for_strangers) {
+    static const float a[] = {1, 0}, b[] = {0, 1}, c[] = {0.25f, 0.75f};
+    cr_assert_float_eq(fv_js_divergence(a, b, 2), log(2), 1e-15);
+    cr_assert_eq(fv_js_divergence(a, a, 2), 0);
+    cr_assert_eq(fv_js_divergence(c, c, 2), 0);
+    cr_assert_eq(fv_js_divergence(a, b, 0), 0);
+}
+
+Test(divergence, is_symmetric_and_between_the_two) {
+    static const float a[] = {0.7f, 0.2f, 0.1f, 0}, b[] = {0.1f, 0.3f, 0, 0.6f};
+    double ab = fv_js_divergence(a, b, 4);
+    cr_assert_eq(ab, fv_js_divergence(b, a, 4));
+    cr_assert(ab > 0 && ab < log(2));
+    /* by hand: m = (0.4, 0.25, 0.05, 0.3) */
+    double want = 0.5 * (0.7 * log(0.7 / 0.4) + 0.2 * log(0.2 / 0.25) + 0.1 * log(0.1 / 0.05) +
+                         0.1 * log(0.1 / 0.4) + 0.3 * log(0.3 / 0.25) + 0.6 * log(0.6 / 0.3));
+    cr_assert_float_eq(ab, want, 1e-7);
+}
+
+/* S with the given divergences between neighbours. */
+static void neighbours(const double *d, int32_t n, double *s) {
+    for (int32_t i = 0; i < n * n; i++) s[i] = 9;
+    for (int32_t l = 1; l < n; l++) s[(l - 1) * n + l] = s[l * n + l - 1] = d[l - 1];
+}
+
+Test(divergence, blocks_are_runs_of_alike_neighbours_up_to_a_cap) {
+    static const double d[] = {0.5, 0.01, 0.02, 0.05, 0.01, 0.01, 0.01};
+    double s[64];
+    int32_t leader[8];
+    neighbours(d, 8, s);
+    fv_alike_blocks(s, 8, 0.05, 3, leader);
+    static const int32_t want[] = {0, 1, 1, 1, 4, 4, 4, 7};
+    for (int l = 0; l < 8; l++) cr_assert_eq(leader[l], want[l], "layer %d", l);
+    fv_alike_blocks(s, 8, 1, 1, leader);
+    for (int l = 0; l < 8; l++) cr_assert_eq(leader[l], l, "a cap of 1 makes no block");
+    fv_alike_blocks(s, 8, 1, 8, leader);
+    for (int l = 0; l < 8; l++) cr_assert_eq(leader[l], 0);
+}
