@@ -20,8 +20,8 @@ Test(decode_worker, an_answer_is_that_of_one_process_under_every_policy) {
                                             "prune=vtw,layer=1",
                                             "select=streaming,sink=1,recent=0.3",
                                             "prune=random,layer=1,keep=0.4,seed=3",
-                                            "prune=pvtp,layer=1,stride=1;evict=vta,tau=9",
-                                            "lazy=gla,map=given,blocks=0-1"};
+                                            "lazy=gla,map=given,blocks=0-1",
+                                            "prune=pvtp,layer=1,stride=1;evict=vta,tau=9"};
     uint64_t evicted = 0;
     open_all(NULL);
     for (int i = 0; i < N; i++) {
