@@ -76,20 +76,26 @@ static void put_pair_f16(char *to, scale s) {
 
 /* ---- U ---------------------------------------------------------------------------------- */
 
-/* Where element r of row j stands: its row in a plane, and the element's number there. */
+/* Where element r of row j stands: its row in a plane (of keys, its line of a tile), and the
+ * element's number there. */
 static char *element(char *data, const fv_packed_layout *l, const fv_packed_shape *s, size_t j,
                      size_t r, size_t *i) {
     int plane = r >= (size_t)s->rank2;
-    *i = plane ? r - (size_t)s->rank2 : r;
-    return data + l->plane[plane] + j * l->row_stride[plane];
+    char *at = data + l->plane[plane];
+    r -= plane ? (size_t)s->rank2 : 0;
+    *i = s->kind == FV_PACKED_K ? j % FV_PACKED_TILE : r;
+    if (s->kind == FV_PACKED_V) return at + j * l->stride[plane];
+    return at + j / FV_PACKED_TILE * l->stride[plane] + r * fv_packed_row_bytes(s, FV_PACKED_TILE);
 }
 
 static void write_u_plain(const fv_packed_shape *s, const fv_packed_layout *l, const float *u,
                           char *data) {
-    for (size_t j = 0; j < (size_t)s->n; j++, u += s->rank)
-        for (int p = 0; p < 2; p++)
-            narrow_row(u + (p ? s->rank2 : 0), fv_packed_plane_rank(s, p), s->dtype,
-                       data + l->plane[p] + j * l->row_stride[p]);
+    size_t size = fv_dtype_bytes(s->dtype), i;
+    for (size_t j = 0; j < (size_t)s->n; j++)
+        for (size_t r = 0; r < (size_t)s->rank; r++, u++) {
+            char *row = element(data, l, s, j, r, &i);
+            narrow_row(u, 1, s->dtype, row + i * size);
+        }
 }
 
 static void write_u_keys(const fv_packed_shape *s, const fv_packed_layout *l, const float *u,
@@ -133,7 +139,8 @@ void fv_packed_read_u(const fv_packed_part *p, int32_t row0, int32_t n, float *u
     assert(row0 >= 0 && n >= 0 && row0 + n <= v.s.n);
     for (int32_t j = row0; j < row0 + n; j++, u += v.s.rank)
         for (int plane = 0; plane < 2; plane++)
-            packed_u_row(&v, plane, (size_t)j, u + (plane ? v.s.rank2 : 0));
+            (v.s.kind == FV_PACKED_K ? packed_k_row : packed_v_row)(&v, plane, (size_t)j,
+                                                                    u + (plane ? v.s.rank2 : 0));
 }
 
 /* ---- basis ------------------------------------------------------------------------------ */
@@ -174,26 +181,33 @@ void fv_packed_write(const fv_packed_shape *s, const float *u, const float *basi
     write_basis(s, &l, basis, data);
 }
 
-/* Row j of an array at `to` becomes row idx[j] of one at `from`. */
-static void keep_rows(const char *from, char *to, size_t bytes, const int32_t *idx, int32_t n) {
-    for (int32_t j = 0; j < n; j++)
-        memcpy(to + (size_t)j * bytes, from + (size_t)idx[j] * bytes, bytes);
+/* Element r of row idx[j] of src becomes that of row j of dst, as the bits that it is. */
+static void keep_element(const packed_view *src, const packed_view *dst, const int32_t *idx,
+                         size_t j, size_t r) {
+    size_t from_i, to_i, size = fv_dtype_bytes(src->s.dtype);
+    const char *from =
+        element((char *)(uintptr_t)src->data, &src->l, &src->s, (size_t)idx[j], r, &from_i);
+    char *to = element((char *)(uintptr_t)dst->data, &dst->l, &dst->s, j, r, &to_i);
+    if (src->s.bits == 16)
+        memcpy(to + to_i * size, from + from_i * size, size);
+    else
+        put_code(to, &dst->s, to_i, packed_code((const uint8_t *)from, src->s.bits, from_i));
 }
 
 void fv_packed_keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst) {
     const fv_packed_shape *s = &src->shape;
-    fv_packed_layout from = fv_packed_lay(s), to = fv_packed_lay(&dst->shape);
+    packed_view from = packed_view_of(src), to = packed_view_of(dst);
     const char *a = src->data;
     char *b = dst->data;
-    int32_t n = dst->shape.n;
-    memset(b, 0, to.bytes);
-    for (int p = 0; p < 2; p++)
-        keep_rows(a + from.plane[p], b + to.plane[p], to.row_stride[p], idx, n);
+    memset(b, 0, to.l.bytes);
+    for (size_t j = 0; j < (size_t)dst->shape.n; j++)
+        for (size_t r = 0; r < (size_t)s->rank; r++) keep_element(&from, &to, idx, j, r);
     if (s->bits != 16 && s->kind == FV_PACKED_V)
-        keep_rows(a + from.pair, b + to.pair, 4, idx, n);
+        for (int32_t j = 0; j < dst->shape.n; j++)
+            memcpy(b + to.l.pair + (size_t)j * 4, a + from.l.pair + (size_t)idx[j] * 4, 4);
     else
-        memcpy(b + to.pair, a + from.pair, fv_packed_pair_bytes(s));
-    memcpy(b + to.column, a + from.column, fv_packed_column_bytes(s));
-    memcpy(b + to.basis, a + from.basis, fv_packed_basis_bytes(s));
-    memcpy(b + to.basis_pair, a + from.basis_pair, fv_packed_basis_pair_bytes(s));
+        memcpy(b + to.l.pair, a + from.l.pair, fv_packed_pair_bytes(s));
+    memcpy(b + to.l.column, a + from.l.column, fv_packed_column_bytes(s));
+    memcpy(b + to.l.basis, a + from.l.basis, fv_packed_basis_bytes(s));
+    memcpy(b + to.l.basis_pair, a + from.l.basis_pair, fv_packed_basis_pair_bytes(s));
 }

@@ -9,7 +9,9 @@
  *                   B [R, Hkv * D] basis: right singular vectors, orthonormal rows
  *
  * Rank r < R is the first r columns of U and rows of B. Rows of low importance are read at rank
- * R2: U lies in two planes, [n, R2] and [n, R - R2], so that what is not read is not touched.
+ * R2: U lies in two planes, [n, R2] and [n, R - R2], so that what is not read is not touched. A
+ * plane of values is row-major. One of keys is laid in tiles of 16 rows, each [R, 16]: scores are
+ * computed for 16 rows at once, and lanes of rows that a tile lacks are 0.
  *
  *   fv_packed_part   one factor pair, in one piece of memory; several layers may share one of
  *                    keys (lazy blocks), while values are each layer's own
@@ -47,7 +49,7 @@
 extern "C" {
 #endif
 
-enum { FV_PACKED_ALIGN = 64 };
+enum { FV_PACKED_ALIGN = 64, FV_PACKED_TILE = 16 };
 
 typedef enum fv_packed_kind { FV_PACKED_K = 0, FV_PACKED_V } fv_packed_kind;
 
@@ -83,14 +85,14 @@ typedef struct fv_packed_rows {
 
 /* Where the arrays of a part begin; an array that it lacks has no bytes. */
 typedef struct fv_packed_layout {
-    size_t plane[2];      /* [n, R2] and [n, R - R2] elements */
-    size_t pair;          /* of U: keys [R][2] F32; values [n][2] F16 */
-    size_t column;        /* values: [R] F32 */
-    size_t basis;         /* [R, Hkv * D] elements */
-    size_t basis_pair;    /* [R, Hkv][2] F16 */
-    size_t bytes;         /* of all */
-    size_t row_stride[2]; /* bytes from row to row of a plane */
-    size_t basis_stride;  /* bytes from row to row of the basis */
+    size_t plane[2];     /* [n, R2] and [n, R - R2] elements; of keys, in tiles */
+    size_t pair;         /* of U: keys [R][2] F32; values [n][2] F16 */
+    size_t column;       /* values: [R] F32 */
+    size_t basis;        /* [R, Hkv * D] elements */
+    size_t basis_pair;   /* [R, Hkv][2] F16 */
+    size_t bytes;        /* of all */
+    size_t stride[2];    /* bytes from row to row of a plane; of keys, from tile to tile */
+    size_t basis_stride; /* bytes from row to row of the basis */
 } fv_packed_layout;
 
 static inline size_t fv_packed_aligned(size_t bytes) {
@@ -111,7 +113,20 @@ static inline size_t fv_packed_plane_rank(const fv_packed_shape *s, int plane) {
     return (size_t)(plane ? s->rank - s->rank2 : s->rank2);
 }
 
-/* Rows of the basis begin at heads' elements, so 4-bit codes need an even D or one head. */
+/* Bytes from row to row of a plane of values, from tile to tile of one of keys. */
+static inline size_t fv_packed_stride(const fv_packed_shape *s, int plane) {
+    size_t rank = fv_packed_plane_rank(s, plane);
+    if (s->kind == FV_PACKED_V) return fv_packed_row_bytes(s, rank);
+    return rank * fv_packed_row_bytes(s, FV_PACKED_TILE);
+}
+
+/* Bytes of n rows of a plane. */
+static inline size_t fv_packed_plane_bytes(const fv_packed_shape *s, int plane, size_t n) {
+    if (s->kind == FV_PACKED_K) n = (n + FV_PACKED_TILE - 1) / FV_PACKED_TILE;
+    return n * fv_packed_stride(s, plane);
+}
+
+/* Each head's part of a row of the basis begins at a byte. */
 static inline size_t fv_packed_basis_row_bytes(const fv_packed_shape *s) {
     return (size_t)s->n_kv * fv_packed_row_bytes(s, (size_t)s->d_head);
 }
@@ -135,12 +150,11 @@ static inline size_t fv_packed_basis_pair_bytes(const fv_packed_shape *s) {
 
 static inline fv_packed_layout fv_packed_lay(const fv_packed_shape *s) {
     fv_packed_layout l;
-    for (int p = 0; p < 2; p++)
-        l.row_stride[p] = fv_packed_row_bytes(s, fv_packed_plane_rank(s, p));
+    for (int p = 0; p < 2; p++) l.stride[p] = fv_packed_stride(s, p);
     l.basis_stride = fv_packed_basis_row_bytes(s);
     l.plane[0] = 0;
-    l.plane[1] = fv_packed_aligned((size_t)s->n * l.row_stride[0]);
-    l.pair = l.plane[1] + fv_packed_aligned((size_t)s->n * l.row_stride[1]);
+    l.plane[1] = fv_packed_aligned(fv_packed_plane_bytes(s, 0, (size_t)s->n));
+    l.pair = l.plane[1] + fv_packed_aligned(fv_packed_plane_bytes(s, 1, (size_t)s->n));
     l.column = l.pair + fv_packed_aligned(fv_packed_pair_bytes(s));
     l.basis = l.column + fv_packed_aligned(fv_packed_column_bytes(s));
     l.basis_pair = l.basis + fv_packed_aligned(fv_packed_basis_bytes(s));
@@ -158,10 +172,9 @@ static inline size_t fv_packed_raw_bytes(const fv_packed_shape *s) {
 
 /* Bytes that one step reads: all of it, less what n_low rows of group 1 leave in plane 1. */
 static inline size_t fv_packed_read_bytes(const fv_packed_shape *s, int32_t n_low) {
-    return (size_t)s->n * fv_packed_row_bytes(s, fv_packed_plane_rank(s, 0)) +
-           (size_t)(s->n - n_low) * fv_packed_row_bytes(s, fv_packed_plane_rank(s, 1)) +
-           fv_packed_pair_bytes(s) + fv_packed_column_bytes(s) + fv_packed_basis_bytes(s) +
-           fv_packed_basis_pair_bytes(s);
+    return fv_packed_plane_bytes(s, 0, (size_t)s->n) +
+           fv_packed_plane_bytes(s, 1, (size_t)(s->n - n_low)) + fv_packed_pair_bytes(s) +
+           fv_packed_column_bytes(s) + fv_packed_basis_bytes(s) + fv_packed_basis_pair_bytes(s);
 }
 
 /* C = n HD / (R (n + HD)): by how much two factors are smaller than their matrix; packing pays

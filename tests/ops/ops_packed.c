@@ -81,18 +81,30 @@ static fv_packed_part make_part(fv_packed_shape s, float **u, float **basis) {
     return p;
 }
 
-/* NaN into what must not be read; codes have no NaN, their rows' pairs do. */
+/* NaN into what must not count: rows that are not alive, the second plane of rows at the lower
+ * rank. Codes have no NaN; the pair of a row of values has. */
+static void poison_row(const fv_packed_part *p, int32_t j, int plane) {
+    fv_packed_layout l = fv_packed_lay(&p->shape);
+    char *at = (char *)p->data + l.plane[plane];
+    if (p->shape.kind == FV_PACKED_V) {
+        memset(at + (size_t)j * l.stride[plane], 0xff, l.stride[plane]);
+        return;
+    }
+    size_t size = fv_dtype_bytes(p->shape.dtype), line = FV_PACKED_TILE * size;
+    at += (size_t)(j / FV_PACKED_TILE) * l.stride[plane] + (size_t)(j % FV_PACKED_TILE) * size;
+    for (size_t r = 0; p->shape.bits == 16 && r < fv_packed_plane_rank(&p->shape, plane); r++)
+        memset(at + r * line, 0xff, size);
+}
+
 static void poison(const block *b, fv_packed_part *p) {
     fv_packed_layout l = fv_packed_lay(&p->shape);
-    for (int32_t j = 0; j < p->shape.n; j++)
-        for (int plane = 0; plane < 2; plane++) {
-            bool alive = is_alive(b, j), low = b->rows.group && b->group[j];
-            char *row = (char *)p->data + l.plane[plane] + (size_t)j * l.row_stride[plane];
-            if (alive && !(plane && low)) continue;
-            memset(row, 0xff, l.row_stride[plane]);
-            if (!alive && p->shape.bits != 16 && p->shape.kind == FV_PACKED_V)
-                memset((char *)p->data + l.pair + (size_t)j * 4, 0xff, 4);
-        }
+    for (int32_t j = 0; j < p->shape.n; j++) {
+        bool alive = is_alive(b, j), low = b->rows.group && b->group[j];
+        if (!alive) poison_row(p, j, 0);
+        if (!alive || low) poison_row(p, j, 1);
+        if (!alive && p->shape.bits != 16 && p->shape.kind == FV_PACKED_V)
+            memset((char *)p->data + l.pair + (size_t)j * 4, 0xff, 4);
+    }
 }
 
 typedef struct block_shape {

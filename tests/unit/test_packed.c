@@ -136,10 +136,17 @@ Test(packed, eight_and_four_bits_count_their_scales) {
     }
     s = (fv_packed_shape){3, 5, 2, 1, 7, FV_BF16, FV_PACKED_V, 4}; /* odd everywhere */
     fv_packed_layout l = fv_packed_lay(&s);
-    cr_expect_eq(l.row_stride[0], 1);
-    cr_expect_eq(l.row_stride[1], 2);
+    cr_expect_eq(l.stride[0], 1);
+    cr_expect_eq(l.stride[1], 2);
     cr_expect_eq(l.basis_stride, 4);
     cr_expect_eq(l.bytes, 6 * 64);
+    s.kind = FV_PACKED_K; /* keys in tiles of 16 rows: one here */
+    s.rank = 33;
+    l = fv_packed_lay(&s);
+    cr_expect_eq(l.stride[0], 2 * 8);
+    cr_expect_eq(l.stride[1], 31 * 8);
+    cr_expect_eq(l.plane[1], 64);
+    cr_expect_eq(l.pair, 64 + 256);
 }
 
 Test(packed, sixteen_bits_keep_what_the_type_can_hold) {

@@ -1,0 +1,221 @@
+/* See machine.h. Plain loops with intrinsics: the limits must be as wide as the kernels. */
+#include "bench/machine.h"
+
+#include <immintrin.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static clockid_t time_of = CLOCK_MONOTONIC;
+
+double bench_now_s(void) {
+    struct timespec t;
+    clock_gettime(time_of, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void bench_must(fv_status s) {
+    if (s == FV_OK) return;
+    fprintf(stderr, "%s\n", fv_last_error());
+    exit(1);
+}
+
+bool bench_open(bench *b, int argc, char **argv, const char *usage, const char *about) {
+    static const fv_option table[] = {
+        {"threads", NULL, FV_OPTION_INT, "N", "0", "threads; 0 = all cores", 0, 256},
+        {"isa", NULL, FV_OPTION_STRING, "NAME", "auto", "auto, avx2 or avx512", 0, 0},
+        {"rounds", NULL, FV_OPTION_INT, "N", "5", "rounds, of which the median", 1,
+         BENCH_MAX_ROUND},
+        {"weights", NULL, FV_OPTION_INT, "MIB", "1024", "size of the weight buffer", 256, 65536},
+        {"only", NULL, FV_OPTION_STRING, "WHAT", NULL, "one of the parts that the usage names", 0,
+         0},
+        {"clock", NULL, FV_OPTION_STRING, "NAME", "wall",
+         "wall; cpu: time that was computed, for one thread on a machine with other work", 0, 0},
+        {"json", NULL, FV_OPTION_STRING, "FILE", NULL, "write the table as JSON", 0, 0},
+    };
+    enum { N_OPTION = sizeof table / sizeof *table };
+    memset(b, 0, sizeof *b);
+    bench_must(fv_options_parse(table, N_OPTION, argc, argv, &b->options));
+    if (fv_options_help_wanted(b->options)) {
+        fv_options_print_help(stdout, usage, about, table, N_OPTION);
+        fv_options_free(b->options);
+        return false;
+    }
+    int threads = (int)fv_options_int(b->options, "threads");
+    b->n_round = (int)fv_options_int(b->options, "rounds");
+    b->only = fv_options_string(b->options, "only");
+    bool cpu = strcmp(fv_options_string(b->options, "clock"), "cpu") == 0;
+    if (cpu) time_of = CLOCK_PROCESS_CPUTIME_ID;
+    fv_backend_options opt = {.n_threads = threads, .isa = fv_options_string(b->options, "isa")};
+    bench_must(fv_backend_open(&b->be, "cpu", &opt));
+    bench_must(fv_threads_open(threads, &b->threads));
+    b->weights_bytes = (size_t)fv_options_int(b->options, "weights") << 20;
+    b->weights = aligned_alloc(4096, b->weights_bytes);
+    if (!b->weights) {
+        fprintf(stderr, "no memory for %zu bytes of weights\n", b->weights_bytes);
+        exit(1);
+    }
+    memset(b->weights, 0x3c, b->weights_bytes);
+    return true;
+}
+
+void bench_close(bench *b) {
+    free(b->weights);
+    fv_threads_close(b->threads);
+    fv_backend_close(&b->be);
+    fv_options_free(b->options);
+}
+
+bool bench_wants(const bench *b, const char *what) {
+    return !b->only || strcmp(b->only, what) == 0;
+}
+
+void bench_note(bench *b, const char *name, const char *unit, double value, double scale,
+                bench_limit of) {
+    bench_row *r = &b->rows[b->next_row++];
+    if (b->round == 0) {
+        snprintf(r->name, sizeof r->name, "%s", name);
+        r->unit = unit;
+        r->of = of;
+        b->n_row = b->next_row;
+    }
+    r->value[b->round] = value / scale;
+    r->fraction[b->round] = of == BENCH_FMA    ? value / b->fma_rate
+                            : of == BENCH_READ ? value / b->read_rate
+                                               : 0;
+}
+
+void *bench_memory(bench *b, size_t bytes) {
+    bytes = (bytes + 63) / 64 * 64;
+    if (b->weights_at + bytes > b->weights_bytes) b->weights_at = 0; /* from the front again */
+    void *p = b->weights + b->weights_at;
+    b->weights_at += bytes;
+    return p;
+}
+
+fv_tensor bench_weight(bench *b, fv_dtype t, int N, int K) {
+    return fv_tensor_of(bench_memory(b, (size_t)N * (size_t)K * fv_dtype_bytes(t)), t, N, K);
+}
+
+fv_tensor bench_activations(int rows, int cols) {
+    float *p = aligned_alloc(64, ((size_t)rows * (size_t)cols * 4 + 63) / 64 * 64);
+    if (!p) exit(1);
+    for (size_t i = 0; i < (size_t)rows * (size_t)cols; i++) p[i] = 0.01f * (float)(i % 100);
+    return fv_tensor_of(p, FV_F32, rows, cols);
+}
+
+/* ---- the limits ------------------------------------------------------------------------ */
+
+enum { FMA_CHAINS = 16, FMA_ITEMS = 64, FMA_STEPS = 100000, READ_CHUNK = 1 << 21 };
+
+static volatile float fma_sink;
+static volatile long long read_sink;
+
+__attribute__((target("avx512f"))) static void fma_avx512(void *arg, int thread, int64_t begin,
+                                                          int64_t end) {
+    (void)arg, (void)thread;
+    __m512 acc[FMA_CHAINS], a = _mm512_set1_ps(0.5f), c = _mm512_set1_ps(1);
+    for (int i = 0; i < FMA_CHAINS; i++) acc[i] = _mm512_set1_ps((float)i);
+    for (int64_t n = begin * FMA_STEPS; n < end * FMA_STEPS; n++)
+        for (int i = 0; i < FMA_CHAINS; i++) acc[i] = _mm512_fmadd_ps(acc[i], a, c);
+    for (int i = 1; i < FMA_CHAINS; i++) acc[0] = _mm512_add_ps(acc[0], acc[i]);
+    fma_sink = _mm512_reduce_add_ps(acc[0]);
+}
+
+__attribute__((target("avx2,fma"))) static void fma_avx2(void *arg, int thread, int64_t begin,
+                                                         int64_t end) {
+    (void)arg, (void)thread;
+    enum { CHAINS = 12 }; /* of 16 registers */
+    __m256 acc[CHAINS], a = _mm256_set1_ps(0.5f), c = _mm256_set1_ps(1);
+    for (int i = 0; i < CHAINS; i++) acc[i] = _mm256_set1_ps((float)i);
+    for (int64_t n = begin * FMA_STEPS; n < end * FMA_STEPS; n++)
+        for (int i = 0; i < CHAINS; i++) acc[i] = _mm256_fmadd_ps(acc[i], a, c);
+    for (int i = 1; i < CHAINS; i++) acc[0] = _mm256_add_ps(acc[0], acc[i]);
+    fma_sink = acc[0][0];
+}
+
+void bench_measure_fma(bench *b) {
+    bool wide = strcmp(fv_backend_isa(&b->be), "avx512") == 0;
+    double flops = (double)FMA_ITEMS * FMA_STEPS * 2 * (wide ? 16 * FMA_CHAINS : 8 * 12);
+    double t0 = bench_now_s();
+    fv_threads_for(b->threads, FMA_ITEMS, 1, wide ? fma_avx512 : fma_avx2, NULL);
+    b->fma_rate = flops / (bench_now_s() - t0);
+}
+
+/* As wide as the kernels: narrower loads reach two thirds of the rate. */
+__attribute__((target("avx512f"))) static void read_avx512(void *arg, int thread, int64_t begin,
+                                                           int64_t end) {
+    const __m512i *p = (const __m512i *)((const char *)arg + begin * READ_CHUNK);
+    size_t n = (size_t)(end - begin) * READ_CHUNK / sizeof *p;
+    __m512i sum[4] = {0};
+    (void)thread;
+    for (size_t i = 0; i < n; i += 4)
+        for (size_t j = 0; j < 4; j++) sum[j] = _mm512_add_epi64(sum[j], p[i + j]);
+    for (int j = 1; j < 4; j++) sum[0] = _mm512_add_epi64(sum[0], sum[j]);
+    read_sink = _mm512_reduce_add_epi64(sum[0]);
+}
+
+__attribute__((target("avx2"))) static void read_avx2(void *arg, int thread, int64_t begin,
+                                                      int64_t end) {
+    const __m256i *p = (const __m256i *)((const char *)arg + begin * READ_CHUNK);
+    size_t n = (size_t)(end - begin) * READ_CHUNK / sizeof *p;
+    __m256i sum[4] = {0};
+    (void)thread;
+    for (size_t i = 0; i < n; i += 4)
+        for (size_t j = 0; j < 4; j++) sum[j] = _mm256_add_epi64(sum[j], p[i + j]);
+    for (int j = 1; j < 4; j++) sum[0] = _mm256_add_epi64(sum[0], sum[j]);
+    read_sink = sum[0][0];
+}
+
+void bench_measure_read(bench *b) {
+    void *from = bench_memory(b, BENCH_READ_BYTES);
+    double t0 = bench_now_s();
+    bool wide = strcmp(fv_backend_isa(&b->be), "avx512") == 0;
+    int64_t chunks = BENCH_READ_BYTES / READ_CHUNK;
+    fv_threads_for(b->threads, chunks, 1, wide ? read_avx512 : read_avx2, from);
+    b->read_rate = BENCH_READ_BYTES / (bench_now_s() - t0);
+}
+
+/* ---- report ---------------------------------------------------------------------------- */
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_median(double *v, int n) {
+    qsort(v, (size_t)n, sizeof *v, by_value);
+    return v[n / 2];
+}
+
+void bench_report(const bench *b) {
+    static const char *const limits[] = {"", "of fma loop", "of read loop"};
+    const char *json = fv_options_string(b->options, "json");
+    FILE *f = json ? fopen(json, "w") : NULL;
+    if (json && !f) {
+        fprintf(stderr, "cannot write %s\n", json);
+        exit(1);
+    }
+    printf("isa=%s threads=%d rounds=%d weights=%zu MiB clock=%s\n", fv_backend_isa(&b->be),
+           fv_threads_count(b->threads), b->n_round, b->weights_bytes >> 20,
+           fv_options_string(b->options, "clock"));
+    if (f)
+        fprintf(f, "{\"isa\": \"%s\", \"threads\": %d, \"rounds\": %d, \"rows\": [",
+                fv_backend_isa(&b->be), fv_threads_count(b->threads), b->n_round);
+    for (int i = 0; i < b->n_row; i++) {
+        bench_row r = b->rows[i];
+        double value = bench_median(r.value, b->n_round);
+        double fraction = bench_median(r.fraction, b->n_round);
+        printf("%-46s %8.1f %-8s", r.name, value, r.unit);
+        if (r.of) printf(" %5.1f %% %s", 100 * fraction, limits[r.of]);
+        printf("\n");
+        if (f)
+            fprintf(f, "%s\n  {\"name\": \"%s\", \"value\": %.2f, \"unit\": \"%s\"", i ? "," : "",
+                    r.name, value, r.unit);
+        if (f && r.of) fprintf(f, ", \"fraction\": %.3f", fraction);
+        if (f) fprintf(f, "}");
+    }
+    if (f) fprintf(f, "\n]}\n");
+    if (f && fclose(f) != 0) fprintf(stderr, "cannot write %s\n", json);
+}
