@@ -1,4 +1,4 @@
-"""Draws demo.png, the picture that ./dev demo asks about: a red ball, a blue box, a green tree.
+"""Draws demo.png, a picture for tests: a red ball, a blue box, a green tree.
 
 usage: python tests/golden/demo_picture.py     (needs Pillow; gives the same pixels every time)
 """
