@@ -52,14 +52,24 @@ static fv_status rank_layer(fv_kv *kv, int32_t layer, const float *score, fv_are
     return fv_kv_rank(kv, layer, (const int32_t *const *)order);
 }
 
+/* The last layer that must have run before a layer's rows can move: the one that ranks it, and
+ * those that borrow its keys, whose rows move with its own. */
+static int32_t last_needed(const fv_plan *plan, const fv_kv *kv, int32_t layer) {
+    int32_t last = plan->rank_from[layer];
+    for (int32_t l = layer; l < plan->shape.n_layer; l++)
+        if (fv_kv_leader(kv, l) == layer && l > last) last = l;
+    return last;
+}
+
 fv_status fv_rank_run(const fv_plan *plan, fv_kv *kv, int32_t l0, int32_t l1,
                       const float *const *paid) {
     fv_arena arena = {0};
     fv_status st = FV_OK;
     for (int32_t l = 0; l < l1 && st == FV_OK; l++) {
         int32_t from = plan->rank_from[l];
-        if (from < 0 || from >= l1 || (l < l0 && from < l0)) continue;
-        if (fv_kv_borrows(kv, l, FV_SEG_VISUAL)) continue; /* its rows move with its leader's */
+        if (from < 0 || fv_kv_borrows(kv, l, FV_SEG_VISUAL)) continue;
+        int32_t last = last_needed(plan, kv, l);
+        if (last < l0 || last >= l1) continue;
         assert(paid[from]);
         fv_arena_reset(&arena);
         st = rank_layer(kv, l, paid[from], &arena);

@@ -195,6 +195,36 @@ Test(vta, groups_chunks_and_neighbours_change_no_order) {
         }
 }
 
+/* Layer 2 borrows the keys of layer 1, and their rows move together: not before both have run. */
+Test(vta, a_layer_waits_for_those_that_borrow_its_keys) {
+    static const float by_position[4] = {1, 4, 2, 3};
+    static const int32_t pos[4] = {0, 1, 2, 3}, order[4] = {1, 3, 2, 0};
+    const float *paid[3] = {by_position};
+    fv_plan plan = {.shape = {.n_layer = 3, .n_kv = 1}, .rank_from = {-1, 0, 0}};
+    fv_kv_shape shape = {.n_layer = 3, .n_kv = 1, .d_head = 4, .dtype = FV_F32};
+    fv_kv_pool *pool;
+    fv_kv *kv;
+    ok(fv_kv_pool_open(fv_device_host(), &shape, 0, &pool));
+    ok(fv_kv_open(pool, &kv));
+    fv_kv_borrow(kv, 2, 1, false);
+    for (int32_t l = 0; l < 2; l++) {
+        ok(fv_kv_extent(kv, l, 4));
+        ok(fv_kv_append(kv, l, FV_SEG_VISUAL, pos, 4));
+    }
+    ok(fv_rank_run(&plan, kv, 0, 2, paid));
+    cr_assert_eq(fv_kv_ranked(kv, 1, 0), 0);
+    ok(fv_kv_extent(kv, 2, 4));
+    ok(fv_kv_append(kv, 2, FV_SEG_VISUAL, pos, 4));
+    ok(fv_rank_run(&plan, kv, 2, 3, paid));
+    cr_assert_eq(fv_kv_ranked(kv, 0, 0), 0);
+    for (int32_t l = 1; l < 3; l++) {
+        cr_assert_eq(fv_kv_ranked(kv, l, 0), 4);
+        cr_assert_arr_eq(fv_kv_positions(kv, l, 0, FV_SEG_VISUAL), order, sizeof order);
+    }
+    fv_kv_close(kv);
+    fv_kv_pool_close(pool);
+}
+
 /* ---- let go ------------------------------------------------------------------------------ */
 
 static void init(fv_evict *e, const tiny_prompt *p) {
