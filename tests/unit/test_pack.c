@@ -174,9 +174,11 @@ Test(pack, bytes_are_those_of_the_plan_in_the_pool_on_the_wire_and_where_they_ar
         "pack=svd,rank_k=99,rank_v=99,gain=0",
         "prune=vtw,layer=2;pack=svd,rank_k=8,rank_v=8",
         "prune=random,layer=2,keep=0.1;pack=svd,rank_k=12,rank_v=12",
+        "lazy=vla,map=given,blocks=1-3;pack=svd,rank_k=12,rank_v=9,gain=0",
+        "lazy=gla,map=given,blocks=0-1/2-3;pack=svd,rank_k=12,rank_v=9,gain=0;expand=attention",
     };
     static const fv_dtype dtypes[] = {FV_F32, FV_BF16, FV_F16};
-    for (int i = 0; i < 18; i++) {
+    for (int i = 0; i < 24; i++) {
         handoff_rig rig;
         tiny_prompt p;
         fv_received got;
@@ -373,8 +375,9 @@ Test(pack, a_turn_that_is_cut_ends_with_the_same_bits_and_groups) {
 
 Test(pack, decoding_goes_on_with_the_same_bits_behind_a_hand_off) {
     static const char *const policies[] = {READS, "pack=svd,rank_k=20,rank_v=20,gain=0,bits=4",
-                                           "prune=random,layer=1,keep=0.5;" READS ",parts=both"};
-    for (int i = 0; i < 3; i++) {
+                                           "prune=random,layer=1,keep=0.5;" READS ",parts=both",
+                                           "lazy=vla,map=given,blocks=1-3;" READS};
+    for (int i = 0; i < 4; i++) {
         handoff_rig rig;
         tiny_prompt p, *one = &p;
         fv_received got;
