@@ -104,6 +104,18 @@ Test(cli, a_policy_makes_the_kv_smaller_and_the_report_says_by_how_much) {
     json_decref(vtw);
 }
 
+Test(cli, a_calibrated_map_is_measured_kept_and_used) {
+    ask_fails("--image " PICTURE " --policy lazy=vla,map=calibrated hi", 2, "fovea calibrate");
+    command_run(&r, FOVEA " calibrate --checkpoint %s --items 2 --epsilon 1 --cap 2", dir);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    cr_assert(strstr(r.out, "layers can follow another"), "%s", r.out);
+    json_t *exact = ask_json("--image " PICTURE " hi");
+    json_t *lazy = ask_json("--image " PICTURE " --policy lazy=vla,map=calibrated hi");
+    cr_assert_lt(number(lazy, "bytes", "bound"), number(exact, "bytes", "bound"));
+    json_decref(exact);
+    json_decref(lazy);
+}
+
 Test(cli, packed_layers_are_in_the_report_with_rank_and_error) {
     json_t *root = ask_json("--image " PICTURE " --policy pack=svd,rank_k=4,rank_v=3,gain=1 hi");
     json_t *packed = json_object_get(json_object_get(root, "report"), "packed");
