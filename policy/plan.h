@@ -19,6 +19,7 @@ typedef struct fv_plan_shape {
     int32_t bytes_value;      /* of a number in the KV store: 2 or 4 */
     int32_t n_visual, n_text; /* prompt rows */
     int32_t n_image;          /* images of n_visual / n_image rows each */
+    int32_t n_answer;         /* of n_text, rows at the end that are an answer taken up again */
     /* [n_layer] leaders of map=calibrated, borrowed; NULL: the checkpoint has no calibration */
     const int32_t *calibrated;
 } fv_plan_shape;

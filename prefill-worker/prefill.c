@@ -90,7 +90,7 @@ static int32_t settled_below(const prefill *p, int32_t layer) {
  * what they saw was not what the prompt's rows see: factors, or fewer rows from token to token. */
 static int32_t rows_behind(const fv_prefill_request *req) {
     const fv_plan *plan = req->plan;
-    bool behind = plan->evict || plan->packs || plan->decode_n > 0;
+    bool behind = plan->evict || plan->packs || plan->select || plan->decode_n > 0;
     for (int32_t l = 0; l < plan->shape.n_layer; l++) behind |= plan->forget[l];
     return behind ? req->n_answer : 0;
 }

@@ -106,7 +106,8 @@ static fv_status select_layer(const fv_select_method *method, const fv_plan *pla
                                  .layer = layer,
                                  .head = g,
                                  .n_kv = n_kv,
-                                 .n_prompt = plan->shape.n_visual + plan->shape.n_text};
+                                 .n_prompt = plan->shape.n_visual + plan->shape.n_text -
+                                             plan->shape.n_answer};
         FV_TRY(select_head(method, plan, kv, &ctx, sums, arena, &choice));
     }
     for (int seg = 0; seg < FV_N_SEG; seg++) {

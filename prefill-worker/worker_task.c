@@ -171,7 +171,9 @@ static fv_status make_plan(fv_task *t) {
                            .n_visual = t->prompt.n_visual,
                            .n_text = t->prompt.n_text,
                            .n_image = t->prompt.n_image,
-                           .calibrated = fv_checkpoint_blocks(t->worker->line.engine->ck)};
+                           .calibrated = fv_checkpoint_blocks(t->worker->line.engine->ck),
+
+                           .n_answer = (int32_t)t->msg->n_replay};
     return fv_plan_make(&t->policy, &shape, &t->plan);
 }
 

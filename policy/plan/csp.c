@@ -42,16 +42,16 @@ float fv_csp_decode_n(const fv_policy *policy) {
 }
 
 static int32_t head_rows(const fv_plan *plan, int32_t layer, int32_t head) {
-    int32_t rows = plan->visual[layer] + plan->shape.n_text;
-    int32_t n_prompt = plan->shape.n_visual + plan->shape.n_text;
+    int32_t n_answer = plan->shape.n_answer, n_text = plan->shape.n_text - n_answer;
+    int32_t rows = plan->visual[layer] + n_text, n_prompt = plan->shape.n_visual + n_text;
     fv_csp_sizes s = fv_csp_sizes_of(&plan->policy.stage[FV_STAGE_SELECT], n_prompt);
     (void)head;
-    return rows < s.budget ? rows : s.recent + s.self + s.cross;
+    return n_answer + (rows < s.budget ? rows : s.recent + s.self + s.cross);
 }
 
 fv_status fv_plan_select_csp(fv_plan *plan) {
     const fv_choice *c = &plan->policy.stage[FV_STAGE_SELECT];
-    int32_t n_prompt = plan->shape.n_visual + plan->shape.n_text;
+    int32_t n_prompt = plan->shape.n_visual + plan->shape.n_text - plan->shape.n_answer;
     plan->decode_n = fv_csp_decode_n(&plan->policy);
     fv_plan_select(plan, head_rows);
     if (!plan->select) {

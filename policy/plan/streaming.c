@@ -17,12 +17,12 @@ fv_streaming_span fv_streaming_head(const fv_choice *c, int32_t head, int32_t n_
 }
 
 static int32_t head_rows(const fv_plan *plan, int32_t layer, int32_t head) {
-    int32_t n_prompt = plan->shape.n_visual + plan->shape.n_text;
-    int32_t rows = plan->visual[layer] + plan->shape.n_text;
+    int32_t n_answer = plan->shape.n_answer, n_text = plan->shape.n_text - n_answer;
+    int32_t n_prompt = plan->shape.n_visual + n_text, rows = plan->visual[layer] + n_text;
     fv_streaming_span span =
         fv_streaming_head(&plan->policy.stage[FV_STAGE_SELECT], head, plan->shape.n_kv, n_prompt);
     int32_t kept = span.sink + (n_prompt - span.recent_from);
-    return kept < rows ? kept : rows;
+    return n_answer + (kept < rows ? kept : rows);
 }
 
 fv_status fv_plan_select_streaming(fv_plan *plan) {

@@ -353,3 +353,35 @@ Test(csp, n_softmax_of_the_answer_travels_with_the_policy) {
     answer("select=csp,heavy=0.5,recent=0.5", true, every);
     cr_assert(same_bits(every, exact, 97));
 }
+
+/* ---- an answer that is taken up again ----------------------------------------------------- */
+
+/* The last 6 rows stand for an answer: what the prompt chose stays, and they see that alone. */
+Test(csp, an_answer_that_goes_on_finds_what_its_prompt_kept) {
+    enum { ANSWER = 6 };
+    static const char *const policies[] = {
+        "select=csp,heavy=0.4,recent=0.1,dup=official,nsoftmax_decode=1", "select=csp",
+        "select=streaming,sink=2,recent=0.3", "prune=visipruner,filter=1,l2=0.05,kv_shallow=drop"};
+    for (int i = 0; i < 4; i++) {
+        tiny_net net;
+        tiny_prompt whole, cut, *one = &whole;
+        tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);
+        tiny_prompt_make(&net, &whole, 5, 64, 15, 11, policies[i]);
+        tiny_prompt_make(&net, &cut, 5, 64, 15, 11, policies[i]);
+        fv_plan_shape shape = cut.plan.shape;
+        cut.n_answer = shape.n_answer = ANSWER;
+        ok(fv_plan_make(&cut.plan.policy, &shape, &cut.plan));
+        shape.n_answer = 0;
+        shape.n_text -= ANSWER;
+        whole.n -= ANSWER;
+        ok(fv_plan_make(&whole.plan.policy, &shape, &whole.plan));
+        ok(tiny_prefill(&net, &whole, 1, 0));
+        ok(tiny_prefill(&net, &cut, 1, 10));
+        for (int s = 0; s < ANSWER; s++) ok(tiny_step(&net, &one, 1, &cut.ids[whole.n + s], 1, s));
+        cr_assert(same_bits(whole.logits, cut.logits, 97), "%s", policies[i]);
+        cr_assert(same_store(whole.kv, cut.kv), "%s", policies[i]);
+        tiny_prompt_free(&whole);
+        tiny_prompt_free(&cut);
+        tiny_net_close(&net);
+    }
+}
