@@ -52,6 +52,12 @@ Test(account, prune_tells_of_image_rows_and_select_of_what_is_left) {
        N);
 }
 
+Test(account, lazy_tells_in_how_many_layers_keys_are_borrowed) {
+    int32_t ran[N];
+    fv_account a = account("lazy=vla,map=given,blocks=1-3", ran);
+    is(&a, FV_STAGE_LAZY, N * KV * VISUAL, N * KV * VISUAL, 2);
+}
+
 Test(account, a_stage_that_the_plan_left_out_is_not_there) {
     int32_t ran[N];
     fv_account a = account("prune=random,keep=1", ran);

@@ -61,6 +61,26 @@ Test(presets, every_preset_changes_every_checkpoint) {
         }
 }
 
+Test(presets, there_is_one_for_each_use_and_each_paper) {
+    static const char *const names[] = {"exact",
+                                        "quality",
+                                        "latency",
+                                        "aggressive",
+                                        "long",
+                                        "paper-vla",
+                                        "paper-gla",
+                                        "paper-csp",
+                                        "paper-visipruner",
+                                        "paper-st3",
+                                        "paper-attentionpack"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char text[128];
+        fv_policy p;
+        snprintf(text, sizeof text, "preset=%s", names[i]);
+        cr_assert_eq(fv_policy_parse(text, &p), FV_OK, "%s", fv_last_error());
+    }
+}
+
 /* A method alone, with its defaults. One that stands on another stage has nothing to do here. */
 Test(presets, every_method_changes_the_plan_or_says_why) {
     int32_t n;
