@@ -1,0 +1,77 @@
+/* An answer that is taken up again: its rows run behind the prompt as they did the first time. The
+ * thread that owns the decoder. */
+#include "prefill-worker/prefill_internal.h"
+
+#include "model/net/expand.h"
+#include "model/net/step.h"
+
+/* Rows of an answer that is taken up again run behind the prompt, as they did the first time, if
+ * what they saw was not what the prompt's rows see: factors, or fewer rows from token to token. */
+int32_t fv_prefill_rows_behind(const fv_prefill_request *req) {
+    const fv_plan *plan = req->plan;
+    bool behind = plan->evict || plan->packs || plan->select || plan->decode_n > 0;
+    for (int32_t l = 0; l < plan->shape.n_layer; l++) behind |= plan->forget[l];
+    return behind ? req->n_answer : 0;
+}
+
+/* One row after another, and what the stages on the other side had let go before each is let go
+ * here: so it finds the store as it was. The prompt's first token was chosen then, and t counts it.
+ */
+static fv_status run_answer(fv_stepper *stepper, const fv_prefill_request *req, float *logits) {
+    const fv_plan *plan = req->plan;
+    int32_t n_prompt = req->n - req->n_answer;
+    if (plan->keeps_packed < 1) FV_TRY(fv_expand_keep(req->kv, plan->keeps_packed));
+    for (int32_t i = 0; i < req->n_answer; i++) {
+        fv_step_seq row = {.kv = req->kv,
+                           .n = 1,
+                           .ids = req->ids + n_prompt + i,
+                           .pos = n_prompt + i,
+                           .partial = !plan->observes && i + 1 < req->n_answer};
+        if (plan->evict) FV_TRY(fv_kv_shrink(req->kv, plan->evict(plan, i + 1)));
+        FV_TRY(fv_stepper_run(stepper, &row, 1, logits));
+    }
+    return FV_OK;
+}
+
+/* The prompt's last row leaves every layer again, and runs as the first row of decoding does: so
+ * that the first token, too, comes from factors. */
+static fv_status run_last_again(fv_stepper *stepper, const fv_prefill_request *req, fv_arena *arena,
+                                float *logits) {
+    int32_t n_kv = fv_kv_get_shape(req->kv)->n_kv, last = req->n - req->n_answer - 1, *n, *same;
+    const int32_t **idx;
+    FV_TRY(FV_ARENA_NEW(arena, n_kv, n));
+    FV_TRY(FV_ARENA_NEW(arena, n_kv, idx));
+    FV_TRY(FV_ARENA_NEW(arena, req->n, same));
+    for (int32_t j = 0; j < req->n; j++) same[j] = j;
+    for (int32_t l = 0; l < fv_kv_get_shape(req->kv)->n_layer; l++) {
+        if (fv_kv_borrows(req->kv, l, FV_SEG_TEXT)) continue;
+        for (int32_t g = 0; g < n_kv; g++) {
+            idx[g] = same;
+            n[g] = fv_kv_len(req->kv, l, g, FV_SEG_TEXT) - 1;
+        }
+        FV_TRY(fv_kv_keep(req->kv, l, FV_SEG_TEXT, idx, n));
+    }
+    fv_step_seq row = {.kv = req->kv, .n = 1, .ids = req->ids + last, .pos = last};
+    return fv_stepper_run(stepper, &row, 1, logits);
+}
+
+static bool packed_well(const fv_prefill_request *req) {
+    return !req->packed || req->packed->status == FV_OK;
+}
+
+fv_status fv_prefill_run_answers(fv_prefill *p, float *logits) {
+    size_t vocab = (size_t)fv_decoder_config(p->dec)->vocab;
+    fv_stepper *stepper;
+    fv_status st = FV_OK;
+    FV_TRY(fv_stepper_open(p->dec, &stepper));
+    for (int32_t b = 0; b < p->n_req && st == FV_OK; b++) {
+        const fv_prefill_request *req = &p->req[b];
+        if (!packed_well(req)) continue;
+        if (req->plan->first_packed)
+            st = run_last_again(stepper, req, &p->arena, logits + (size_t)b * vocab);
+        if (st == FV_OK && fv_prefill_rows_behind(req))
+            st = run_answer(stepper, req, logits + (size_t)b * vocab);
+    }
+    fv_stepper_close(stepper);
+    return st;
+}

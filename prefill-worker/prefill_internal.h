@@ -1,0 +1,91 @@
+#ifndef FOVEA_PREFILL_WORKER_PREFILL_INTERNAL_H
+#define FOVEA_PREFILL_WORKER_PREFILL_INTERNAL_H
+
+/* What the files of the prefill loop share; nobody else includes it.
+ *
+ *   prefill.c         the loop: embeddings, groups of layers, chunks of rows
+ *   prefill_taps.c    what the prompt's last rows attend to, layer by layer
+ *   prefill_rows.c    between phases: visual rows leave
+ *   prefill_answer.c  behind the prompt: an answer that is taken up again
+ *
+ * Layers are [l0, l1), rows of a chunk [a, e) in the list of all rows, b is a request. */
+#include "common/arena.h"
+#include "model/net/rope.h"
+#include "prefill-worker/prefill.h"
+#include "prefill-worker/prune.h"
+#include "prefill-worker/select.h"
+
+/* All rows of the batch that are still running: request after request, positions ascending. */
+typedef struct fv_prefill_rows {
+    int32_t n;
+    int32_t *first; /* [n_req + 1] where each request's rows start */
+    int32_t *pos;   /* [n] */
+    uint8_t *seg;   /* [n] */
+    fv_tensor x;    /* [n, d] residual stream */
+} fv_prefill_rows;
+
+/* The visual rows of a request, as far as it has come. */
+typedef struct fv_prefill_visual {
+    int32_t n;             /* that are still running */
+    int32_t first;         /* position of the prompt's first; behind the prompt when it has none */
+    float *attention;      /* [n] in a tapped layer, the last row's, mean over heads */
+    float *l2, *cos;       /* [n] their influence there */
+    fv_prune_state pruner; /* of a method that decides by data */
+} fv_prefill_visual;
+
+typedef struct fv_prefill {
+    fv_decoder *dec;
+    const fv_prefill_request *req;
+    const fv_prefill_options *opt;
+    int32_t n_req, d;
+    fv_buf x[2]; /* the residual stream, and the one that rows are gathered into */
+    fv_prefill_rows rows;
+    fv_buf last;               /* [n_req, d] hidden states behind the last rows */
+    fv_prefill_visual *visual; /* [n_req] */
+    /* [n_req] [N] what rows are ranked by, and importance begins with, by position */
+    float ***paid;
+    fv_buf *queries;       /* [n_req] of blocks that phases of others cut: [rows, H D] */
+    int32_t *settled;      /* [n_req] layers that are done and in no open block */
+    fv_select_sums **sums; /* [n_req] [N] what the select stage chooses by: of the group */
+    fv_rope rope;
+    int32_t n_final; /* layers that were said to be final */
+    fv_arena arena;
+    fv_arena group; /* what a group of layers leaves for its end */
+} fv_prefill;
+
+/* ---- prefill_taps.c --------------------------------------------------------------------- */
+
+/* Behind the prompt's last row of request b. Rows that leave are all before it. */
+int32_t fv_prefill_prompt_end(const fv_prefill *p, int32_t b);
+
+bool fv_prefill_taps_any(const fv_prefill *p, int32_t b, int32_t l0, int32_t l1);
+
+/* Room for the sums that the select stage asks of these layers; lives as long as the group. */
+fv_status fv_prefill_open_sums(fv_prefill *p, int32_t l0, int32_t l1);
+
+/* Taps of request b for its rows of a chunk; the first *n_last are those of the last row. */
+fv_status fv_prefill_ask_taps(fv_prefill *p, int32_t b, int32_t l0, int32_t l1, int32_t a,
+                              int32_t e, fv_pass_seq *seq, int32_t *n_last);
+
+/* The first n taps have been filled. */
+fv_status fv_prefill_read_taps(fv_prefill *p, int32_t b, const fv_pass_seq *seq, int32_t n);
+
+/* ---- prefill_rows.c --------------------------------------------------------------------- */
+
+/* Image rows of request b that are still running: their positions, in memory of the run. */
+fv_status fv_prefill_visual_rows(fv_prefill *p, int32_t b, int32_t **pos, int32_t *n);
+
+/* The edit before `layer`, unless its method has nothing more to decide; NULL: none. */
+const fv_plan_edit *fv_prefill_edit_at(const fv_prefill *p, int32_t b, int32_t layer);
+
+fv_status fv_prefill_drop_rows(fv_prefill *p, int32_t layer);
+
+/* ---- prefill_answer.c ------------------------------------------------------------------- */
+
+/* Rows of a broken-off answer that run behind the prompt instead of with it. */
+int32_t fv_prefill_rows_behind(const fv_prefill_request *req);
+
+/* Runs them, and where the policy says so the prompt's last row again; logits [n_req, vocab]. */
+fv_status fv_prefill_run_answers(fv_prefill *p, float *logits);
+
+#endif

@@ -1,0 +1,146 @@
+/* Taps of a prefill: what the prompt's last rows attend to, asked of the decoder per chunk and read
+ * into what the stages choose by. The thread that owns the decoder. */
+#include "prefill-worker/prefill_internal.h"
+
+#include "prefill-worker/influence.h"
+#include "prefill-worker/rank.h"
+
+static bool wants_influence(const fv_prefill *p, int32_t b, int32_t layer) {
+    return p->req[b].plan->tap[layer] & FV_TAP_INFLUENCE && !p->visual[b].pruner.over;
+}
+
+static bool wants_tap(const fv_prefill *p, int32_t b, int32_t layer) {
+    const fv_prefill_request *req = &p->req[b];
+    return req->attention || req->visual_mass || req->plan->tap[layer] & FV_TAP_LAST_ROW ||
+           wants_influence(p, b, layer);
+}
+
+bool fv_prefill_taps_any(const fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
+    for (int32_t l = l0; l < l1; l++)
+        if (wants_tap(p, b, l) || fv_select_asks(p->req[b].plan, l)) return true;
+    return false;
+}
+
+/* Behind the prompt's last row of request b. Rows that leave are all before it. */
+int32_t fv_prefill_prompt_end(const fv_prefill *p, int32_t b) {
+    return p->rows.first[b + 1] - (p->req[b].n_answer - fv_prefill_rows_behind(&p->req[b]));
+}
+
+/* The rows of the window that the select stage looks through, of those in [a, e) of request b. */
+static int32_t window_rows(const fv_prefill *p, int32_t b, int32_t a, int32_t e) {
+    int32_t end = fv_prefill_prompt_end(p, b), first = end - p->req[b].plan->window.rows;
+    if (first < a) first = a;
+    if (e > end) e = end;
+    return e > first ? e - first : 0;
+}
+
+/* Room for the sums of layers [l0, l1) that the select stage asks for. */
+fv_status fv_prefill_open_sums(fv_prefill *p, int32_t l0, int32_t l1) {
+    int32_t n_head = fv_decoder_config(p->dec)->n_head;
+    fv_arena_reset(&p->group);
+    FV_TRY(FV_ARENA_NEW(&p->group, p->n_req, p->sums));
+    for (int32_t b = 0; b < p->n_req; b++) {
+        FV_TRY(FV_ARENA_NEW(&p->group, fv_decoder_config(p->dec)->n_layer, p->sums[b]));
+        for (int32_t l = l0; l < l1; l++) {
+            if (!fv_select_asks(p->req[b].plan, l)) continue;
+            fv_select_sums *s = &p->sums[b][l];
+            *s = (fv_select_sums){.n_head = n_head,
+                                  .text = p->visual[b].n,
+                                  .n_key = fv_prefill_prompt_end(p, b) - p->rows.first[b]};
+            FV_TRY(FV_ARENA_NEW(&p->group, (size_t)(n_head * FV_N_SEG) * (size_t)s->n_key, s->p));
+        }
+    }
+    return FV_OK;
+}
+
+/* The tap of a window in one layer, which goes on with what the sums hold. */
+static fv_pass_tap window_tap(const fv_prefill *p, int32_t b, int32_t l, int32_t n_row) {
+    const fv_select_sums *s = &p->sums[b][l];
+    return (fv_pass_tap){.layer = l,
+                         .n_row = n_row,
+                         .n = p->req[b].plan->window.n,
+                         .by_segment = true,
+                         .text = s->text,
+                         .n_key = s->n_key,
+                         .p = s->p};
+}
+
+static fv_status last_row_tap(fv_prefill *p, int32_t b, int32_t l, fv_pass_tap *tap) {
+    const fv_text_config *cfg = fv_decoder_config(p->dec);
+    size_t n_head = (size_t)cfg->n_head;
+    *tap = (fv_pass_tap){.layer = l,
+                         .n_row = 1,
+                         .text = p->visual[b].n,
+                         .n_key = fv_prefill_prompt_end(p, b) - p->rows.first[b]};
+    if (wants_influence(p, b, l))
+        FV_TRY(FV_ARENA_NEW(&p->arena, n_head * (size_t)cfg->d_head, tap->o));
+    return FV_ARENA_NEW(&p->arena, n_head * (size_t)tap->n_key, tap->p);
+}
+
+/* Taps of request b in layers [l0, l1), whose rows [a, e) are in this chunk: those of the last row
+ * stand first. */
+fv_status fv_prefill_ask_taps(fv_prefill *p, int32_t b, int32_t l0, int32_t l1, int32_t a,
+                              int32_t e, fv_pass_seq *seq, int32_t *n_last) {
+    int32_t n_row = window_rows(p, b, a, e);
+    fv_pass_tap *tap;
+    FV_TRY(FV_ARENA_NEW(&p->arena, 2 * (l1 - l0), tap));
+    for (int32_t l = l0; l < l1 && e == fv_prefill_prompt_end(p, b); l++)
+        if (wants_tap(p, b, l)) FV_TRY(last_row_tap(p, b, l, &tap[seq->n_tap++]));
+    *n_last = seq->n_tap;
+    for (int32_t l = l0; l < l1 && n_row > 0; l++)
+        if (fv_select_asks(p->req[b].plan, l)) tap[seq->n_tap++] = window_tap(p, b, l, n_row);
+    seq->tap = tap;
+    return FV_OK;
+}
+
+static fv_status keep_paid(fv_prefill *p, int32_t b, int32_t layer) {
+    int32_t *pos, n;
+    FV_TRY(fv_prefill_visual_rows(p, b, &pos, &n));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->req[b].n, p->paid[b][layer]));
+    for (int32_t j = 0; j < n; j++) p->paid[b][layer][pos[j]] = p->visual[b].attention[j];
+    return FV_OK;
+}
+
+static fv_status tell_ranked(fv_prefill *p, int32_t b, int32_t layer) {
+    const fv_prefill_request *req = &p->req[b];
+    int32_t *pos, n;
+    if (req->plan->observes || fv_rank_asks(req->plan, layer)) FV_TRY(keep_paid(p, b, layer));
+    if (!req->ranked || !(req->plan->tap[layer] & FV_TAP_LAST_ROW)) return FV_OK;
+    FV_TRY(fv_prefill_visual_rows(p, b, &pos, &n));
+    return req->ranked(req->ranked_user, layer, p->visual[b].attention, pos, n);
+}
+
+/* Before anything leaves the layer's store. */
+static fv_status measure_influence(fv_prefill *p, int32_t b, const fv_pass_tap *tap) {
+    fv_influence_args a = {.be = fv_decoder_backend(p->dec),
+                           .kv = p->req[b].kv,
+                           .layer = tap->layer,
+                           .n_head = fv_decoder_config(p->dec)->n_head,
+                           .a = tap->p,
+                           .ld = tap->n_key,
+                           .o = tap->o};
+    return tap->o ? fv_influence(&a, &p->group, p->visual[b].l2, p->visual[b].cos) : FV_OK;
+}
+
+fv_status fv_prefill_read_taps(fv_prefill *p, int32_t b, const fv_pass_seq *seq, int32_t n) {
+    const fv_prefill_request *req = &p->req[b];
+    fv_backend *be = fv_decoder_backend(p->dec);
+    int32_t n_head = fv_decoder_config(p->dec)->n_head;
+    if (n == 0) return FV_OK;
+    fv_prefill_visual *v = &p->visual[b];
+    FV_TRY(be->ops->sync(be));
+    for (int32_t i = 0; i < n; i++) {
+        const fv_pass_tap *tap = &seq->tap[i];
+        fv_prune_head_mean(tap->p, n_head, tap->n_key, v->n, v->attention);
+        FV_TRY(measure_influence(p, b, tap));
+        FV_TRY(tell_ranked(p, b, tap->layer));
+        if (req->attention)
+            fv_prune_head_mean(tap->p, n_head, tap->n_key, tap->n_key,
+                               req->attention + (size_t)tap->layer * (size_t)req->n);
+        if (!req->visual_mass) continue;
+        double mass = 0;
+        for (int32_t j = 0; j < v->n; j++) mass += (double)v->attention[j];
+        req->visual_mass[tap->layer] = (float)mass;
+    }
+    return FV_OK;
+}
