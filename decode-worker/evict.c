@@ -6,13 +6,9 @@
 #include <string.h>
 
 #include "model/net/kv_packed.h"
+#include "policy/stage_rows.h"
 
-#define CONDENSE(name)
-#define PRUNE(name)
-#define LAZY(name)
-#define SELECT(name)
-#define PACK(name)
-#define EXPAND(name)
+#undef EVICT
 #define EVICT(name) extern const fv_evict_method fv_evict_##name;
 #define FV_METHOD(stage, name, source, summary) stage(name)
 #include "policy/methods.def"

@@ -7,14 +7,10 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "policy/stage_rows.h"
 
-#define CONDENSE(name)
-#define PRUNE(name)
-#define LAZY(name)
-#define SELECT(name)
+#undef PACK
 #define PACK(name) extern const fv_pack_method fv_pack_##name;
-#define EXPAND(name)
-#define EVICT(name)
 #define FV_METHOD(stage, name, source, summary) stage(name)
 #include "policy/methods.def"
 

@@ -6,13 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CONDENSE(name)
+#include "policy/stage_rows.h"
+
+#undef PRUNE
 #define PRUNE(name) extern const fv_prune_method fv_prune_##name;
-#define LAZY(name)
-#define SELECT(name)
-#define PACK(name)
-#define EXPAND(name)
-#define EVICT(name)
 #define FV_METHOD(stage, name, source, summary) stage(name)
 #include "policy/methods.def"
 

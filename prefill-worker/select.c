@@ -7,14 +7,10 @@
 #include <string.h>
 
 #include "common/arena.h"
+#include "policy/stage_rows.h"
 
-#define CONDENSE(name)
-#define PRUNE(name)
-#define LAZY(name)
+#undef SELECT
 #define SELECT(name) extern const fv_select_method fv_select_##name;
-#define PACK(name)
-#define EXPAND(name)
-#define EVICT(name)
 #define FV_METHOD(stage, name, source, summary) stage(name)
 #include "policy/methods.def"
 
