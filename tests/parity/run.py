@@ -2,8 +2,9 @@
 """Compares fovea with Hugging Face transformers, stage by stage, on random small networks.
 
     run.py                     36 networks of `fovea synth`, checkpoints that transformers wrote,
-                               and the tokenizer and picture scripts beside this one
+                               and the scripts beside this one: tokenizers, pictures, methods
     run.py --answers 500       items of the exam: greedy answers of checkpoints/nano
+    run.py --methods           the compression methods in NumPy alone (methods/goldens.py)
     run.py --write-golden      writes tests/golden/engine again, for tests/unit/test_golden.c
 
 For each network: the prompt's ids and the pixel values must be equal, the tower's output and the
@@ -27,6 +28,7 @@ import engine
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 N_TOKENS = 16
+METHODS = "compression methods in NumPy"
 
 
 def put_images(case, directory):
@@ -131,21 +133,25 @@ def print_table(results, scripts, seconds):
 
 # ---- the scripts beside this one -----------------------------------------------------------
 
-def run_scripts(build, seed):
+def run_scripts(tests, seed, only=None):
     """Live modes of the other scripts; each prints its own findings."""
     commands = {"tokenizers, 3000 new strings":
-                ["tokenizer_golden.py", "--live", "3000", build / "tests" / "test_tokenizer"],
-                "pictures, 150 new ones": ["image_golden.py", "--live", "150"]}
+                ["tokenizer_golden.py", "--live", "3000", tests / "test_tokenizer",
+                 "--seed", seed],
+                "pictures, 150 new ones": ["image_golden.py", "--live", "150", "--seed", seed],
+                METHODS: ["methods/goldens.py"]}
     done = []
     for name, (script, *arguments) in commands.items():
+        if only and name != only:
+            continue
         missing = [str(p) for p in (HERE / script, *(a for a in arguments if "/" in str(a)))
                    if not pathlib.Path(p).exists()]
         if missing:
             print(f"skip: {name}: there is no {missing[0]}")
             continue
         print(f"== {script}", flush=True)
-        code = subprocess.run([sys.executable, HERE / script, *map(str, arguments),
-                               "--seed", str(seed)], check=False).returncode
+        code = subprocess.run([sys.executable, HERE / script, *map(str, arguments)],
+                              check=False).returncode
         done.append((name, code == 0))
     return done
 
@@ -159,10 +165,14 @@ def main():
     p.add_argument("--keep", type=pathlib.Path, help="leave checkpoints and results there")
     p.add_argument("--threads", type=int, default=2, help="of PyTorch (default 2)")
     p.add_argument("--answers", type=int, metavar="N", help="compare answers to N items of the exam")
+    p.add_argument("--methods", action="store_true", help="compare the methods' renderings alone")
     p.add_argument("--write-golden", action="store_true", help="write tests/golden/engine")
     a = p.parse_args()
     if not a.bin.exists():
         p.error(f"there is no {a.bin}; `./dev build` makes it")
+    tests = a.bin.resolve().parents[1] / "tests"
+    if a.methods:
+        return 0 if all(ok for _, ok in run_scripts(tests, a.seed, METHODS)) else 1
 
     begin = time.monotonic()
     import reference
@@ -184,7 +194,7 @@ def main():
         for case in chosen:
             shutil.rmtree(directory / case.name, ignore_errors=True)
         results = run_cases(chosen, program, directory)
-    scripts = [] if a.only else run_scripts(a.bin.resolve().parents[1], a.seed)
+    scripts = [] if a.only else run_scripts(tests, a.seed)
     print_table(results, scripts, time.monotonic() - begin)
     return 1 if any(r.wrong for _, r in results) or not all(ok for _, ok in scripts) else 0
 

@@ -1,0 +1,170 @@
+/* Every compression method against NumPy's rendering of its equations: prompts through a small
+ * network under a policy. tests/parity/methods says what a network of golden/methods/<method>.json
+ * holds, and wrote it: the rows that each KV head keeps must be the same, and logits of the prompt
+ * and of each token of an answer within 1e-4 of the greatest, which is rounding in another order
+ * of sums (NumPy has float64). */
+#include <criterion/criterion.h>
+#include <criterion/parameterized.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "decode-worker/evict.h"
+#include "model/net/kv_packed.h"
+#include "tests/support/rendered.h"
+#include "tests/support/tiny_net.h"
+
+#define FOLDER FOVEA_TEST_DATA "/golden/methods"
+
+enum { ROWS_MAX = 512, TEXT_MAX = 8 * ROWS_MAX };
+static const double limit = 1e-4;
+
+typedef struct golden {
+    char method[64];
+} golden;
+
+static int is_golden(const struct dirent *e) {
+    const char *dot = strrchr(e->d_name, '.');
+    return dot && strcmp(dot, ".json") == 0;
+}
+
+/* Criterion wants parameters that live in its own memory. */
+ParameterizedTestParameters(methods, computes_what_numpy_renders) {
+    struct dirent **found = NULL;
+    int n = scandir(FOLDER, &found, is_golden, alphasort);
+    golden *list = cr_calloc(n > 0 ? (size_t)n : 1, sizeof *list);
+    for (int i = 0; i < n; i++) {
+        int length = (int)(strrchr(found[i]->d_name, '.') - found[i]->d_name);
+        snprintf(list[i].method, sizeof list[i].method, "%.*s", length, found[i]->d_name);
+        free(found[i]);
+    }
+    free(found);
+    return cr_make_param_array(golden, list, n > 0 ? (size_t)n : 0);
+}
+
+/* ---- a prompt --------------------------------------------------------------------------- */
+
+static tiny_shape shape_of(const json_t *network) {
+    const json_t *s = rendered_at(network, "shape");
+    return (tiny_shape){.n_layer = rendered_int(s, "n_layer"),
+                        .n_head = rendered_int(s, "n_head"),
+                        .n_kv = rendered_int(s, "n_kv"),
+                        .d_head = rendered_int(s, "d_head"),
+                        .d_ffn = rendered_int(s, "d_ffn"),
+                        .vocab = rendered_int(s, "vocab")};
+}
+
+/* "t5 v35 t3": spans of text and images. */
+static void make_prompt(const tiny_net *net, tiny_prompt *p, const json_t *network) {
+    uint8_t seg[ROWS_MAX];
+    int32_t n = 0, n_visual = 0, n_image = 0, length, read;
+    char kind;
+    for (const char *at = rendered_text(network, "layout");
+         sscanf(at, " %c%d%n", &kind, &length, &read) == 2; at += read) {
+        cr_assert(n + length <= ROWS_MAX && (kind == 't' || kind == 'v'));
+        memset(seg + n, kind == 'v' ? FV_SEG_VISUAL : FV_SEG_TEXT, (size_t)length);
+        n_visual += kind == 'v' ? length : 0;
+        n_image += kind == 'v';
+        n += length;
+    }
+    tiny_prompt_make(net, p, 0, n_visual, n - n_visual, (uint64_t)rendered_int(network, "seed"),
+                     rendered_text(network, "policy"));
+    memcpy(p->seg, seg, (size_t)n);
+    fv_plan_shape shape = p->plan.shape;
+    fv_policy policy = p->plan.policy;
+    shape.n_image = n_image;
+    cr_assert_eq(fv_plan_make(&policy, &shape, &p->plan), FV_OK, "%s", fv_last_error());
+}
+
+/* ---- what is held ------------------------------------------------------------------------ */
+
+static int ascending(const void *a, const void *b) {
+    return *(const int32_t *)a - *(const int32_t *)b;
+}
+
+/* Image rows of a KV head, in the order they lie in; of a packed layer by position. */
+static int32_t visual_of(const fv_kv *kv, int32_t layer, int32_t head, int32_t pos[ROWS_MAX]) {
+    const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
+    int32_t n = p ? 0 : fv_kv_len(kv, layer, head, FV_SEG_VISUAL);
+    if (n > 0)
+        memcpy(pos, fv_kv_positions(kv, layer, head, FV_SEG_VISUAL), (size_t)n * sizeof *pos);
+    if (!p) return n;
+    for (int32_t a = 0; a < p->rows.n_anchor; a++)
+        for (int32_t j = 0; j < p->alive[a]; j++) pos[n++] = p->pos[p->first[a] + j];
+    qsort(pos, (size_t)n, sizeof *pos, ascending);
+    return n;
+}
+
+/* "visual | text", of the prompt's rows. */
+static void held_of(const tiny_prompt *p, int32_t layer, int32_t head, char text[TEXT_MAX]) {
+    int32_t pos[ROWS_MAX], n = visual_of(p->kv, layer, head, pos), n_text = 0;
+    rendered_spans(pos, n, text, TEXT_MAX / 2);
+    const int32_t *of_text = fv_kv_positions(p->kv, layer, head, FV_SEG_TEXT);
+    int32_t all = fv_kv_len(p->kv, layer, head, FV_SEG_TEXT);
+    while (n_text < all && of_text[n_text] < p->n) n_text++;
+    strcat(text, " | ");
+    rendered_spans(of_text, n_text, text + strlen(text), TEXT_MAX / 2 - 4);
+}
+
+static void assert_held(const tiny_prompt *p, const json_t *layers, const char *policy) {
+    for (int32_t l = 0; l < (int32_t)json_array_size(layers); l++) {
+        const json_t *heads = json_array_get(layers, (size_t)l);
+        for (int32_t g = 0; g < (int32_t)json_array_size(heads); g++) {
+            char got[TEXT_MAX];
+            held_of(p, l, g, got);
+            const char *want = json_string_value(json_array_get(heads, (size_t)g));
+            cr_assert_str_eq(got, want, "%s, layer %d, KV head %d:\n%s\nand not\n%s", policy, l, g,
+                             got, want);
+        }
+    }
+}
+
+/* ---- a network --------------------------------------------------------------------------- */
+
+static void assert_logits(const tiny_prompt *p, const json_t *network, size_t row) {
+    const json_t *want = json_array_get(rendered_at(network, "logits"), row);
+    double off = rendered_off(p->logits, want);
+    cr_assert(off < limit, "%s: logits %zu are off by %g", rendered_text(network, "policy"), row,
+              off);
+}
+
+static void init_evict(fv_evict *e, const tiny_prompt *p) {
+    char text[FV_POLICY_TEXT_MAX];
+    fv_policy_print(&p->plan.policy, text);
+    cr_assert_eq(fv_evict_init(e, text), FV_OK, "%s", fv_last_error());
+}
+
+static void run_network(const json_t *network, int32_t chunk, int32_t threads) {
+    const char *policy = rendered_text(network, "policy");
+    const json_t *answer = rendered_at(network, "answer");
+    const json_t *end = json_object_get(network, "held_at_the_end");
+    tiny_net net;
+    tiny_prompt p, *one = &p;
+    fv_evict evict;
+    tiny_net_open(&net, shape_of(network), FV_F32, NULL, threads);
+    make_prompt(&net, &p, network);
+    cr_assert_eq(tiny_prefill(&net, &p, 1, chunk), FV_OK, "%s: %s", policy, fv_last_error());
+    assert_held(&p, rendered_at(network, "held"), policy);
+    assert_logits(&p, network, 0);
+    init_evict(&evict, &p);
+    for (int32_t t = 0; t < (int32_t)json_array_size(answer); t++) {
+        int32_t id = (int32_t)json_integer_value(json_array_get(answer, (size_t)t));
+        cr_assert_eq(fv_evict_step(&evict, p.kv, t + 1), FV_OK, "%s", fv_last_error());
+        cr_assert_eq(tiny_step(&net, &one, 1, &id, 1, t), FV_OK, "%s", fv_last_error());
+        assert_logits(&p, network, (size_t)t + 1);
+    }
+    if (end) assert_held(&p, end, policy);
+    tiny_prompt_free(&p);
+    tiny_net_close(&net);
+}
+
+ParameterizedTest(golden *g, methods, computes_what_numpy_renders) {
+    json_t *root = rendered_read(g->method);
+    const json_t *networks = json_object_get(root, "networks");
+    for (size_t i = 0; i < json_array_size(networks); i++) {
+        run_network(json_array_get(networks, i), 0, 1);
+        run_network(json_array_get(networks, i), 13, 2);
+    }
+    json_decref(root);
+}
