@@ -13,13 +13,17 @@ import argparse
 import importlib
 import json
 import math
+import os
 import pathlib
 import sys
 import time
 
+# Matrices here are small: threads would only wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 HERE = pathlib.Path(__file__).resolve().parent
 GOLDEN = HERE.parents[1] / "golden" / "methods"
-PARTS = ("draws", "network", "goldens")  # what is no method
+PARTS = ("draws", "network", "goldens", "prune")  # what is no method
 BYTES_MAX = 20 << 10
 CLOSE = 1e-5
 

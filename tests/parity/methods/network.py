@@ -7,6 +7,7 @@ arrays, and a method is a class whose functions are called where its paper says.
     d = H D - 8; RMSNorm, rotary positions (pairs half a head apart), grouped heads, SiLU-gated MLP
 """
 import dataclasses
+import functools
 
 import numpy as np
 
@@ -66,7 +67,7 @@ def rotate(x, pos):
     return np.concatenate([lo * c - hi * s, hi * c + lo * s], axis=-1)
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class Shape:
     n_layer: int = 4
     n_head: int = 4
@@ -74,6 +75,11 @@ class Shape:
     d_head: int = 24
     d_ffn: int = 70
     vocab: int = 31
+
+
+@functools.cache
+def network_of(shape):
+    return Network(shape)
 
 
 class Network:
@@ -198,6 +204,7 @@ class Run:
         self.shape = network.shape
         self.store = [None] * self.shape.n_layer  # [layer][KV head][modality] -> Rows
         self.decode_n = 0.0                       # n of n-softmax in the answer's attention
+        self.packed = ()                          # layers whose rows have no order of their own
 
     # ---- prefill ---------------------------------------------------------------------------
 
@@ -282,10 +289,13 @@ class Run:
     # ---- what is left ----------------------------------------------------------------------
 
     def held(self):
-        """Per layer and KV head the prompt's rows, "visual | text", in the order they lie in."""
-        n = len(self.prompt.ids)
-        return [[" | ".join(spans(rows.pos[rows.pos < n]) for rows in head) for head in layer]
-                for layer in self.store]
+        """Per layer and KV head the prompt's rows, "visual | text", in the order they lie in; of
+        a packed layer by position."""
+        def in_order(layer, rows):
+            pos = rows.pos[rows.pos < len(self.prompt.ids)]
+            return np.sort(pos) if layer in self.packed else pos
+        return [[" | ".join(spans(in_order(layer, rows)) for rows in head) for head in heads]
+                for layer, heads in enumerate(self.store)]
 
 
 def spans(positions):
@@ -314,11 +324,30 @@ def words(policy):
     return out
 
 
+@functools.cache
+def exact(shape, layout, seed, answer):
+    """All logits without a policy."""
+    net = network_of(shape)
+    return logits_of(Run(net, Prompt(net, layout, seed), []), answer)[1]
+
+
+def logits_of(run, answer):
+    """What is held behind the prompt, and [answer + 1, vocab]."""
+    logits = [run.prefill()]
+    held = run.held()
+    logits += [run.step(t + 1, token) for t, token in enumerate(ids_of(run.shape, answer))]
+    return held, np.array(logits)
+
+
+def ids_of(shape, answer):
+    return [(13 + 7 * t) % shape.vocab for t in range(answer)]
+
+
 def case(policy, methods, layout="t5 v70 t9", seed=11, shape=Shape(), answer=3):
     """A prompt under a policy, and an answer of so many tokens: what stays, and all logits.
 
     The engine is given `policy`; `methods(words)` makes the list of methods that render it."""
-    net = Network(shape)
+    net = network_of(shape)
     while True:
         run = Run(net, Prompt(net, layout, seed), methods(words(policy)))
         try:
@@ -328,13 +357,13 @@ def case(policy, methods, layout="t5 v70 t9", seed=11, shape=Shape(), answer=3):
 
 
 def _case(run, policy, answer):
-    ids = [(13 + 7 * t) % run.shape.vocab for t in range(answer)]
-    logits = [run.prefill()]
-    held = run.held()
-    logits += [run.step(t + 1, token) for t, token in enumerate(ids)]
+    held, logits = logits_of(run, answer)
+    without = exact(run.shape, run.prompt.layout, run.prompt.seed, answer)
+    if np.abs(logits - without).max() < 1e-2 * np.abs(without).max():
+        raise AssertionError(f"{policy} changes next to nothing here, so it proves as much")
     out = {"policy": policy, "layout": run.prompt.layout, "seed": run.prompt.seed,
-           "shape": dataclasses.asdict(run.shape), "answer": ids, "held": held,
-           "logits": [[float(f"{x:.6g}") for x in row] for row in logits]}
+           "shape": dataclasses.asdict(run.shape), "answer": ids_of(run.shape, answer),
+           "held": held, "logits": [[float(f"{x:.6g}") for x in row] for row in logits]}
     if run.held() != held:
         out["held_at_the_end"] = run.held()
     return out

@@ -1,0 +1,136 @@
+"""pack=svd: AttentionPack (CVPR 2026). Image rows of a layer, all heads side by side and all images
+together, become M ~= U B of rank R, by numpy.linalg.svd; the answer then reads U B instead of M.
+
+Keys are factored rotated by their distance to the start of their block of b positions, counted from
+the first image row: b = 1 is before rotation, b = 0 as the cache holds them. Reading them back
+rotates each block's rows to where they stand, so every b is read exactly; what differs is M.
+
+expand=attention: the ceil(f n) rows of highest importance are read at rank R, the others at
+floor(r R), by the first columns of U. Importance begins with what the prompt's last row paid, mean
+over heads, and follows the answer: I <- alpha I + (1 - alpha) paid.
+
+evict=importance: ceil(k n) rows of highest importance stay from the first step on.
+
+The cases have ranks at which a subspace with a few directions to spare is the whole space: then the
+engine's factors are the best there are, and not only 0.5 % from them.
+"""
+import numpy as np
+
+import network
+from network import VISUAL, Shape, case, ceil, floor, rotate, top
+from pvtp import Pvtp
+from vla import Vla
+from vta import Vta
+
+
+def factor(m, rank):
+    """U [n, R] and B [R, W], strongest first."""
+    u, s, b = np.linalg.svd(m, full_matrices=False)
+    return u[:, :rank] * s[:rank], b[:rank]
+
+
+class Packed:
+    """A layer's image rows as they were when prefill ended, by their place among these."""
+
+    def __init__(self, pos, importance):
+        self.pos, self.importance = pos, importance
+        self.u, self.b, self.anchor = [None, None], [None, None], None
+
+
+class Svd(network.Method):
+    def __init__(self, rank_k=64, rank_v=64, block=16, gain=1.5):
+        self.rank, self.block, self.gain = (rank_k, rank_v), block, gain
+        self.seen = {}     # layer -> what the prompt's last row pays
+        self.layers = {}   # layer -> Packed
+        self.low = None    # expand=attention: of keys and values, the share of the rank
+        self.share = 1.0   # evict=importance
+
+    def attended(self, run, layer, scores, p):
+        self.seen[layer] = p[:, -1].mean(axis=0)[run.modality == VISUAL]
+        return p
+
+    def prefilled(self, run):
+        s = run.shape
+        for layer, heads in enumerate(run.store):
+            pos, width = heads[0][VISUAL].pos, s.n_kv * s.d_head
+            n, rank = len(pos), min(max(self.rank), len(pos), width)
+            if n == 0 or n * width / (rank * (n + width)) < self.gain:
+                continue
+            p = self.layers[layer] = Packed(pos, self.seen[layer])
+            run.packed = self.layers
+            p.anchor = (pos.min() + (pos - pos.min()) // self.block * self.block if self.block
+                        else np.zeros_like(pos))
+            k = np.hstack([rotate(head[VISUAL].k, -p.anchor) for head in heads])
+            for kind, m in enumerate((k, np.hstack([head[VISUAL].v for head in heads]))):
+                p.u[kind], p.b[kind] = factor(m, self.rank[kind])
+
+    def step_begins(self, run, t):
+        for layer, p in self.layers.items():
+            keep = ceil(self.share * len(p.pos))
+            if t == 1 and keep < len(p.pos):
+                best = top(p.importance, keep)
+                for head in run.store[layer]:
+                    head[VISUAL].keep(best)
+
+    def read(self, run, layer, head, rows):
+        if layer not in self.layers:
+            return rows
+        p = self.layers[layer]
+        at = np.searchsorted(p.pos, rows.pos)
+        of_head = slice(head * run.shape.d_head, (head + 1) * run.shape.d_head)
+        k, v = (self.rebuilt(p, kind, at)[:, of_head] for kind in (0, 1))
+        return network.Rows(rows.pos, rotate(k, p.anchor[at]), v)
+
+    def rebuilt(self, p, kind, at):
+        u = p.u[kind][at]
+        if self.low and self.low[kind]:
+            others = np.ones(len(at), dtype=bool)
+            others[top(p.importance[at], ceil(self.full * len(at)))] = False
+            u[others, max(1, floor(self.low[kind] * self.rank[kind])):] = 0
+        return u @ p.b[kind]
+
+    def paid(self, run, layer, p, n_visual):
+        if self.low and layer in self.layers:
+            packed = self.layers[layer]
+            at = np.searchsorted(packed.pos, run.store[layer][0][VISUAL].pos)
+            mean = np.mean([row[:n_visual] for row in p], axis=0)
+            packed.importance[at] = self.alpha * packed.importance[at] + (1 - self.alpha) * mean
+
+    def expand(self, full=0.25, rank=0.25, alpha=0.25, parts="values"):
+        self.full, self.alpha = full, alpha
+        self.low = (rank if parts == "both" else None, rank)
+
+    def evict(self, keep=0.5):
+        self.share = keep
+
+
+def methods(words):
+    """Of the packed layers' policies. Rows are packed first, so that the order in which others let
+    them go stays that of their places."""
+    svd = Svd(**words["svd"])
+    if "attention" in words:
+        svd.expand(**words["attention"])
+    if "importance" in words:
+        svd.evict(**words["importance"])
+    pruner = Pvtp(**words["pvtp"]) if "pvtp" in words else None
+    lazy = [Vla(**words["vla"])] if "vla" in words else []
+    if "vta" in words:
+        vta = Vta(pruner, **words["vta"])
+        return [vta.watch, *lazy, svd, vta]
+    return [*([pruner] if pruner else []), *lazy, svd]
+
+
+def render():
+    narrow = Shape(n_layer=3, n_head=4, n_kv=1)  # 24 wide
+    two = "t5 v35 t3 v35 t6"
+    return {"networks": [
+        case("pack=svd,rank_k=16,rank_v=17,gain=0,block=16", methods, two, shape=narrow),
+        case("pack=svd,rank_k=18,rank_v=16,gain=0,block=1", methods, shape=narrow, answer=2),
+        case("pack=svd,rank_k=16,rank_v=24,gain=0,block=0", methods, shape=narrow, answer=2),
+        case("pack=svd,rank_k=16,rank_v=16,gain=0,block=7", methods, "t3 v9 t2 v9 t4"),
+        case("lazy=vla,map=given,blocks=1-2;pack=svd,rank_k=16,rank_v=16,gain=0", methods, two,
+             shape=narrow),
+        case("prune=pvtp,layer=1,stride=1,first=0.2,ratio=0.5;pack=svd,rank_k=16,rank_v=16,gain=1",
+             methods, "t3 v70 t8", shape=narrow),
+        case("pack=svd,rank_k=16,rank_v=16,gain=0,block=4;evict=vta,tau=4,layer=1", methods,
+             "t3 v30 t8", shape=narrow)]}
