@@ -7,6 +7,7 @@
 
 #include "kernels/eigen.h"
 #include "kernels/factor.h"
+#include "tests/support/rendered.h"
 
 static uint64_t state = 1;
 
@@ -175,6 +176,62 @@ Test(factor, error_is_within_half_a_percent_of_the_best, .timeout = 300) {
             free(m.data);
         }
     close_rig(&r);
+}
+
+/* A diag(decay^i) C of golden/methods/svd.json; tests/parity/methods/svd.py drew the same. */
+static fv_tensor drawn(const json_t *c) {
+    size_t T = (size_t)rendered_int(c, "rows"), W = (size_t)rendered_int(c, "width");
+    size_t n = (size_t)rendered_int(c, "directions");
+    double decay = json_number_value(rendered_at(c, "decay"));
+    float *a = numbers(T * n, sizeof *a), *b = numbers(n * W, sizeof *b);
+    float *m = numbers(T * W, sizeof *m);
+    uint64_t seed = (uint64_t)rendered_int(c, "seed");
+    rendered_uniform(&seed, a, T * n);
+    rendered_uniform(&seed, b, n * W);
+    for (size_t j = 0; j < T; j++)
+        for (size_t k = 0; k < W; k++) {
+            double sum = 0;
+            for (size_t i = 0; i < n; i++)
+                sum += (double)a[j * n + i] * pow(decay, (double)i) * (double)b[i * W + k];
+            m[j * W + k] = (float)sum;
+        }
+    free(a);
+    free(b);
+    return fv_tensor_of(m, FV_F32, (int32_t)T, (int32_t)W);
+}
+
+static double column_size(const fv_factor *f, int32_t T, int32_t r) {
+    double sum = 0;
+    for (int32_t j = 0; j < T; j++) sum += pow((double)f->u[j * f->rank + r], 2);
+    return sqrt(sum);
+}
+
+Test(factor, errors_and_sizes_are_those_of_numpy) {
+    json_t *root = rendered_read("svd");
+    const json_t *cases = rendered_at(root, "factors");
+    rig r = open_rig(1, NULL);
+    for (size_t i = 0; i < json_array_size(cases); i++) {
+        const json_t *c = json_array_get(cases, i), *size = rendered_at(c, "sizes");
+        fv_tensor m = drawn(c);
+        int32_t rank = rendered_int(c, "rank");
+        double best = json_number_value(rendered_at(c, "error"));
+        for (fv_factor_way way = FV_FACTOR_GRAM; way <= FV_FACTOR_SKETCH; way++) {
+            fv_factor f = factorise(&r, &m, rank, way);
+            double error = true_error(&m, &f, rank);
+            cr_expect(error > best * (1 - 1e-5) && error < best * 1.005,
+                      "case %zu, way %d: error %g, best %g", i, way, error, best);
+            for (int32_t k = 0; k < rank; k++) {
+                double got = column_size(&f, m.rows, k);
+                double want = json_number_value(json_array_get(size, (size_t)k));
+                cr_expect(fabs(got - want) < (k < rank / 2 ? 1e-3 : 0.05) * want,
+                          "case %zu, way %d, column %d: %g, not %g", i, way, k, got, want);
+            }
+            fv_arena_reset(&r.room);
+        }
+        free(m.data);
+    }
+    close_rig(&r);
+    json_decref(root);
 }
 
 Test(factor, first_columns_are_the_best_of_their_number) {

@@ -165,6 +165,7 @@ ParameterizedTest(golden *g, methods, computes_what_numpy_renders) {
     for (size_t i = 0; i < json_array_size(networks); i++) {
         run_network(json_array_get(networks, i), 0, 1);
         run_network(json_array_get(networks, i), 13, 2);
+        run_network(json_array_get(networks, i), 1, 1);
     }
     json_decref(root);
 }

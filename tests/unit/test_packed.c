@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/packed.h"
+#include "tests/support/rendered.h"
 
 static const fv_packed_shape vicuna = {.n = 576,
                                        .rank = 64,
@@ -184,6 +185,40 @@ Test(packed, codes_are_as_near_as_their_step_allows) {
             cr_expect(sqrt(last / size) < 1.5 * allowed, "last column %g", sqrt(last / size));
             trip_free(&x);
         }
+}
+
+static void assert_codes(const json_t *c) {
+    bool keys = strcmp(rendered_text(c, "kind"), "keys") == 0;
+    fv_packed_shape s = {.n = rendered_int(c, "rows"),
+                         .rank = rendered_int(c, "rank"),
+                         .rank2 = 1,
+                         .n_kv = rendered_int(c, "heads"),
+                         .d_head = rendered_int(c, "width"),
+                         .dtype = FV_F32,
+                         .kind = keys ? FV_PACKED_K : FV_PACKED_V,
+                         .bits = (uint8_t)rendered_int(c, "bits")};
+    float u[64], basis[64];
+    uint64_t seed = (uint64_t)rendered_int(c, "seed");
+    size_t R = (size_t)s.rank, nu = (size_t)s.n * R, nb = R * fv_packed_width(&s);
+    cr_assert(nu <= 64 && nb <= 64);
+    rendered_uniform(&seed, u, nu);
+    rendered_uniform(&seed, basis, nb);
+    for (size_t i = 0; i < nu; i++) u[i] *= powf(0.5f, (float)(i % R));
+    fv_packed_part p = {s, malloc(fv_packed_bytes(&s))};
+    fv_packed_write(&s, u, basis, p.data);
+    fv_packed_read_u(&p, 0, s.n, u);
+    fv_packed_read_basis(&p, basis);
+    cr_expect_lt(rendered_off(u, rendered_at(c, "u")), 1e-6, "%d bits", s.bits);
+    cr_expect_lt(rendered_off(basis, rendered_at(c, "basis")), 1e-6, "%d bits", s.bits);
+    free(p.data);
+}
+
+Test(packed, codes_stand_for_what_numpy_says) {
+    json_t *root = rendered_read("svd");
+    const json_t *cases = rendered_at(root, "codes");
+    cr_assert_eq(json_array_size(cases), 4);
+    for (size_t i = 0; i < 4; i++) assert_codes(json_array_get(cases, i));
+    json_decref(root);
 }
 
 Test(packed, constant_and_empty_groups_are_exact) {

@@ -1,17 +1,15 @@
-/* The rules by which prune methods choose, against what NumPy chose: tests/parity/prune_golden.py
- * says what a line of golden/prune holds, and wrote it. */
+/* The rules by which prune methods choose. What they keep of a whole prompt is compared with NumPy
+ * in test_methods.c; tests/parity/methods/grid.py also lists choices among more rows. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/ops.h"
 #include "prefill-worker/prune.h"
+#include "tests/support/rendered.h"
 
-#define FOLDER FOVEA_TEST_DATA "/golden/prune/"
-
-enum { ROWS_MAX = 2048, TEXT_MAX = 1 << 16 };
+enum { ROWS_MAX = 2048, TEXT_MAX = 8 * ROWS_MAX };
 
 /* ---- the highest ----------------------------------------------------------------------- */
 
@@ -58,8 +56,7 @@ Test(prune, heads_count_alike_and_text_columns_do_not_count) {
 /* ---- goldens --------------------------------------------------------------------------- */
 
 /* The plan's number and the method's choice. */
-static int32_t choose(const char *policy, int32_t n_visual, int32_t n_image, const float *attention,
-                      int32_t *kept) {
+static int32_t choose(const char *policy, int32_t n_visual, int32_t n_image, int32_t *kept) {
     fv_policy p;
     fv_plan plan;
     fv_plan_shape shape = {
@@ -73,114 +70,22 @@ static int32_t choose(const char *policy, int32_t n_visual, int32_t n_image, con
                             .n_visual = n_visual,
                             .pos = pos,
                             .keep = plan.visual[4],
-                            .n_image = n_image,
-                            .attention = attention};
+                            .n_image = n_image};
     cr_assert_eq(fv_prune_find(ctx.choice->method->name)->keep(&ctx, kept), FV_OK);
     return ctx.keep;
 }
 
-/* What stands behind the colon of a line: the rows that stay. */
-static void assert_kept(const char *line, const int32_t *kept, int32_t n) {
-    char *at = strchr(line, ':') + 1;
-    for (int32_t k = 0; k < n; k++)
-        cr_assert_eq(strtol(at, &at, 10), kept[k], "row %d of %s", k, line);
-    cr_assert_eq(strspn(at, " \n"), strlen(at), "more than %d rows: %s", n, line);
-}
-
-static int each_line(const char *name, void (*check)(const char *line)) {
-    static char line[TEXT_MAX];
-    int n = 0;
-    FILE *f = fopen(name, "r");
-    cr_assert_not_null(f, "%s", name);
-    for (; fgets(line, sizeof line, f); n++) check(line);
-    fclose(f);
-    return n;
-}
-
-static void check_grid(const char *line) {
-    int32_t n_image, n_rows, kept[ROWS_MAX];
-    char share[32], policy[64];
-    cr_assert_eq(sscanf(line, "%d %d %31s", &n_image, &n_rows, share), 3);
-    snprintf(policy, sizeof policy, "prune=grid,layer=4,keep=%s", share);
-    assert_kept(line, kept, choose(policy, n_image * n_rows, n_image, NULL, kept));
-}
-
 Test(prune, grid_spreads_rows_as_the_reference_does) {
-    cr_assert_geq(each_line(FOLDER "grid.txt", check_grid), 13);
-}
-
-/* Numbers of the reference, exact in every type that a KV cache has. */
-static float draw(uint64_t *state) {
-    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return (float)((int32_t)((z ^ (z >> 31)) >> 53) - 1024) / 512;
-}
-
-static float *numbers(size_t n, uint64_t *state) {
-    float *x = malloc(n * sizeof *x);
-    cr_assert_not_null(x);
-    for (size_t i = 0; i < n; i++) x[i] = draw(state);
-    return x;
-}
-
-/* Points the runs of one head at n_visual and n_text rows of k that follow one another. Values do
- * not matter here: the keys stand in for them. */
-static void lay_runs(fv_kv_run *run, fv_kv_block *block, float *k, int32_t d, const int32_t *n) {
-    for (int seg = 0; seg < 2; seg++) {
-        run[seg] = (fv_kv_run){.block = block, .len = n[seg]};
-        for (int32_t j = 0; j < n[seg]; j += FV_KV_BLOCK, block++)
-            block->k = block->v = k + (size_t)j * (size_t)d;
-        k += (size_t)n[seg] * (size_t)d;
+    json_t *root = rendered_read("grid");
+    const json_t *choices = rendered_at(root, "choices");
+    for (size_t i = 0; i < json_array_size(choices); i++) {
+        const json_t *c = json_array_get(choices, i);
+        int32_t kept[ROWS_MAX], n_image = rendered_int(c, "images");
+        char policy[64], got[TEXT_MAX];
+        snprintf(policy, sizeof policy, "prune=grid,layer=4,keep=%s", rendered_text(c, "keep"));
+        int32_t n = choose(policy, n_image * rendered_int(c, "rows"), n_image, kept);
+        rendered_spans(kept, n, got, sizeof got);
+        cr_assert_str_eq(got, rendered_text(c, "stay"), "%d images, %s", n_image, policy);
     }
-}
-
-static void check_fastv(const char *line) {
-    int32_t H, Hkv, d, n[2], kept[ROWS_MAX];
-    uint64_t state;
-    char share[32], policy[64];
-    cr_assert_eq(sscanf(line, "%lu %d %d %d %d %d %31s", &state, &H, &Hkv, &d, &n[0], &n[1], share),
-                 7);
-    int32_t n_key = n[0] + n[1], blocks = n_key / FV_KV_BLOCK + 2;
-    float *q = numbers((size_t)(H * d), &state), *k = numbers((size_t)(Hkv * n_key * d), &state);
-    float *o = calloc((size_t)(H * d), sizeof *o), *tap = calloc((size_t)(H * n_key), sizeof *tap);
-    float *mean = calloc((size_t)n_key, sizeof *mean);
-    fv_kv_run *runs = calloc((size_t)Hkv * 2, sizeof *runs);
-    fv_kv_block *block = calloc((size_t)(Hkv * blocks), sizeof *block);
-    cr_assert(o && tap && mean && runs && block);
-    for (int32_t g = 0; g < Hkv; g++)
-        lay_runs(&runs[2 * g], &block[g * blocks], k + (size_t)g * (size_t)(n_key * d), d, n);
-    float *lse = calloc((size_t)H, sizeof *lse);
-    fv_attn_seq seq = {.n_rows = 1, .n_seg = 2, .runs = runs};
-    fv_attn_args a = {.q = fv_tensor_of(q, FV_F32, 1, H * d),
-                      .o = fv_tensor_of(o, FV_F32, 1, H * d),
-                      .lse = fv_tensor_of(lse, FV_F32, 1, H),
-                      .kv_dtype = FV_F32,
-                      .n_head = H,
-                      .n_kv = Hkv,
-                      .d_head = d,
-                      .n_seq = 1,
-                      .scale = 1 / sqrtf((float)d),
-                      .seqs = &seq};
-    fv_backend be;
-    cr_assert_eq(fv_backend_open(&be, "cpu", &(fv_backend_options){.n_threads = 1}), FV_OK);
-    cr_assert_eq(be.ops->attention(&be, &a), FV_OK);
-    fv_attn_sum sum = {.n_row = 1, .n_kind = 1, .ld = n_key, .column = {0, n[0]}, .sum = tap};
-    cr_assert_eq(be.ops->attention_sums(&be, &(fv_attn_sums_args){&a, 1, &sum}), FV_OK);
-    fv_prune_head_mean(tap, H, n_key, n[0], mean);
-    snprintf(policy, sizeof policy, "prune=fastv,layer=4,keep=%s", share);
-    assert_kept(line, kept, choose(policy, n[0], 1, mean, kept));
-    fv_backend_close(&be);
-    free(block);
-    free(runs);
-    free(mean);
-    free(tap);
-    free(lse);
-    free(o);
-    free(k);
-    free(q);
-}
-
-Test(prune, fastv_ranks_rows_as_the_reference_does) {
-    cr_assert_geq(each_line(FOLDER "fastv.txt", check_fastv), 12);
+    json_decref(root);
 }

@@ -17,7 +17,8 @@ engine's factors are the best there are, and not only 0.5 % from them.
 import numpy as np
 
 import network
-from network import VISUAL, Shape, case, ceil, floor, rotate, top
+from draws import Draws
+from network import VISUAL, Shape, Unclear, case, ceil, floor, rotate, top
 from pvtp import Pvtp
 from vla import Vla
 from vta import Vta
@@ -120,17 +121,71 @@ def methods(words):
     return [*([pruner] if pruner else []), *lazy, svd]
 
 
+# ---- factors and codes by themselves --------------------------------------------------------
+
+def spectrum(rows, width, directions, decay, rank, seed=3):
+    """A matrix A diag(decay^i) C, A and C drawn: its singular values, and the least error of rank R
+    (Eckart and Young), as a share of its norm."""
+    draws = Draws(seed)
+    a, c = draws.uniform(rows, directions), draws.uniform(directions, width)
+    m = (a.astype(np.float64) * decay ** np.arange(directions)) @ c.astype(np.float64)
+    s = np.linalg.svd(m, compute_uv=False)
+    return {"rows": rows, "width": width, "directions": directions, "decay": decay, "rank": rank,
+            "seed": seed, "sizes": [float(f"{x:.6g}") for x in s[:rank]],
+            "error": float(f"{np.sqrt((s[rank:] ** 2).sum() / (s ** 2).sum()):.6g}")}
+
+
+def affine(x, bits, half):
+    """lo + step c, c = 0 .. 2^bits - 1 nearest to x; the pair in float16 where `half`."""
+    most = 2**bits - 1
+    lo = np.float64(np.float16(x.min()) if half else x.min())
+    step = (x.max() - lo) / most
+    step = np.float64(np.float16(step) if half else np.float32(step))
+    exact = (x - lo) / step
+    if np.abs(exact % 1 - 0.5).min() < 1e-3:
+        raise Unclear("a number lies between two codes")
+    return lo + step * np.clip(np.floor(exact + 0.5), 0, most)
+
+
+def codes(kind, bits, rows, rank, heads, width, seed=5):
+    """What is left of U [n, R] and B [R, Hkv D] in so many bits. Keys' U: a pair per column. Values'
+    U: a pair per row, of numbers divided by their column's root mean square. B: a pair per row and
+    head."""
+    while True:
+        draws = Draws(seed)
+        u, b = draws.uniform(rows, rank), draws.uniform(rank, heads * width)
+        u = (u * np.float32(0.5) ** np.arange(rank, dtype=np.float32)).astype(np.float64)
+        b = b.astype(np.float64)
+        try:
+            if kind == "keys":
+                u = np.array([affine(column, bits, False) for column in u.T]).T
+            else:
+                column = np.float32(np.sqrt((u**2).mean(axis=0))).astype(np.float64)
+                u = np.array([affine(row, bits, True) for row in u / column]) * column
+            b = np.array([affine(part, bits, True) for part in b.reshape(-1, width)])
+            break
+        except Unclear:
+            seed += 1
+    return {"kind": kind, "bits": bits, "rows": rows, "rank": rank, "heads": heads, "width": width,
+            "seed": seed, "u": [float(f"{x:.7g}") for x in u.ravel()],
+            "basis": [float(f"{x:.7g}") for x in b.ravel()]}
+
+
 def render():
     narrow = Shape(n_layer=3, n_head=4, n_kv=1)  # 24 wide
     two = "t5 v35 t3 v35 t6"
-    return {"networks": [
-        case("pack=svd,rank_k=16,rank_v=17,gain=0,block=16", methods, two, shape=narrow),
-        case("pack=svd,rank_k=18,rank_v=16,gain=0,block=1", methods, shape=narrow, answer=2),
-        case("pack=svd,rank_k=16,rank_v=24,gain=0,block=0", methods, shape=narrow, answer=2),
-        case("pack=svd,rank_k=16,rank_v=16,gain=0,block=7", methods, "t3 v9 t2 v9 t4"),
-        case("lazy=vla,map=given,blocks=1-2;pack=svd,rank_k=16,rank_v=16,gain=0", methods, two,
-             shape=narrow),
-        case("prune=pvtp,layer=1,stride=1,first=0.2,ratio=0.5;pack=svd,rank_k=16,rank_v=16,gain=1",
-             methods, "t3 v70 t8", shape=narrow),
-        case("pack=svd,rank_k=16,rank_v=16,gain=0,block=4;evict=vta,tau=4,layer=1", methods,
-             "t3 v30 t8", shape=narrow)]}
+    return {
+        "factors": [spectrum(120, 150, 60, 0.93, 32), spectrum(150, 60, 60, 0.98, 20),
+                    spectrum(40, 200, 30, 0.8, 8)],
+        "codes": [codes(kind, bits, 5, 4, 2, 3) for kind in ("keys", "values") for bits in (8, 4)],
+        "networks": [
+            case("pack=svd,rank_k=16,rank_v=17,gain=0,block=16", methods, two, shape=narrow),
+            case("pack=svd,rank_k=18,rank_v=16,gain=0,block=1", methods, shape=narrow, answer=2),
+            case("pack=svd,rank_k=16,rank_v=24,gain=0,block=0", methods, shape=narrow, answer=2),
+            case("pack=svd,rank_k=16,rank_v=16,gain=0,block=7", methods, "t3 v9 t2 v9 t4"),
+            case("lazy=vla,map=given,blocks=1-2;pack=svd,rank_k=16,rank_v=16,gain=0", methods, two,
+                 shape=narrow),
+            case("prune=pvtp,layer=1,stride=1,first=0.2,ratio=0.5;pack=svd,rank_k=16,rank_v=16,gain=1",
+                 methods, "t3 v70 t8", shape=narrow),
+            case("pack=svd,rank_k=16,rank_v=16,gain=0,block=4;evict=vta,tau=4,layer=1", methods,
+                 "t3 v30 t8", shape=narrow)]}
