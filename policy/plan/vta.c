@@ -5,8 +5,9 @@
  * prunes by attention, vta has its own point, `layer`. Layers before the first point have no
  * ranking, and keep their rows; or, with rank_by_first_tap, they take the first there is.
  *
- * A layer that borrows another's keys needs no rule of its own: a block of such layers holds the
- * same rows throughout, and so never lies across a point where they are chosen anew. */
+ * Layers that share keys hold the same rows, so a block has one clock: its leader's. It never lies
+ * across a point where rows are chosen anew; where it lies across the first point, it keeps its
+ * rows as its leader does. */
 #include "policy/plan/vta.h"
 
 #include <math.h>
@@ -54,10 +55,10 @@ fv_status fv_plan_evict_vta(fv_plan *plan) {
     FV_TRY(first_rank(plan, &first));
     if (fv_plan_text_only(plan, FV_STAGE_EVICT)) return FV_OK;
     for (int32_t l = all ? 0 : first + 1; l < plan->shape.n_layer; l++) {
-        int32_t behind = chosen_behind(plan, l);
+        int32_t behind = chosen_behind(plan, l), leader = plan->leader[l];
         if (plan->visual[l] == 0) continue;
-        plan->rank_from[l] = behind >= 0 ? behind : first;
-        plan->evict = share;
+        plan->rank_from[l] = leader < l ? plan->rank_from[leader] : behind >= 0 ? behind : first;
+        if (plan->rank_from[l] >= 0) plan->evict = share;
     }
     if (plan->evict)
         plan->tap[first] |= FV_TAP_LAST_ROW;

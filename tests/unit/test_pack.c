@@ -484,13 +484,16 @@ Test(pack, the_first_token_comes_from_factors_where_that_is_asked) {
 
 /* ---- rows that leave ------------------------------------------------------------------------ */
 
-Test(pack, annealing_lets_packed_rows_go_in_the_order_of_their_rank) {
-    static const char policy[] = "pack=svd,rank_k=12,rank_v=12,gain=0,block=8;"
-                                 "evict=vta,tau=10,layer=1,shallow=rank_by_first_tap";
+static void anneal_packed(const char *lazy) {
+    char policy[200];
     handoff_rig rig;
     tiny_prompt p, *one = &p;
     fv_received got;
     fv_evict evict;
+    snprintf(policy, sizeof policy,
+             "%spack=svd,rank_k=12,rank_v=12,gain=0,block=8;"
+             "evict=vta,tau=10,layer=1,shallow=rank_by_first_tap",
+             lazy);
     rig_open(&rig, &(rig_options){.dtype = FV_F32});
     prefill(&rig.net, &p, policy, 0);
     cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK, "%s", fv_last_error());
@@ -517,6 +520,11 @@ Test(pack, annealing_lets_packed_rows_go_in_the_order_of_their_rank) {
     fv_received_free(&got);
     tiny_prompt_free(&p);
     rig_close(&rig);
+}
+
+Test(pack, annealing_lets_packed_rows_go_in_the_order_of_their_rank) {
+    anneal_packed("");
+    anneal_packed("lazy=vla,map=given,blocks=1-3;");
 }
 
 Test(pack, the_least_important_half_leaves_and_takes_its_bytes) {

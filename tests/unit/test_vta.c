@@ -24,6 +24,9 @@ static const char *const policies[] = {
     "prune=fastv,layer=2,keep=0.4;evict=vta,tau=7",
     "prune=random,layer=1,keep=0.6;evict=vta,tau=7,layer=3",
     "prune=vtw,layer=2;evict=vta,tau=5,layer=1",
+    "lazy=vla,map=given,blocks=1-3;evict=vta,tau=7,layer=1,shallow=rank_by_first_tap",
+    "lazy=gla,map=given,blocks=2-3;evict=vta,tau=6,layer=1",
+    "prune=fastv,layer=2,keep=0.5;lazy=vla,map=given,blocks=0-3;evict=vta,tau=9",
     "select=streaming,sink=2,recent=0.5,full_heads=0.5;evict=vta,tau=7,layer=1",
 };
 enum { N_POLICY = sizeof policies / sizeof policies[0], N_WITHOUT_SELECT = N_POLICY - 1 };
@@ -105,6 +108,17 @@ Test(vta, layers_are_ranked_where_their_rows_were_chosen) {
     assert_ranked("prune=vtw;evict=vta", "-1x3 2x13 -1x16 ");
     assert_ranked("prune=vtw,layer=2;evict=vta,shallow=rank_by_first_tap", "1x2 -1x30 ");
     assert_ranked("preset=paper-st3", "-1x3 2x7 9x7 16x7 23x7 30x1 ");
+}
+
+Test(vta, a_lazy_block_is_annealed_as_its_leader_is) {
+    static const char first[] = "lazy=vla,map=given,blocks=1-6;evict=vta";
+    static const char keeps[] = "lazy=gla,map=given,blocks=0-31;evict=vta";
+    assert_ranked(first, "-1x7 2x25 "); /* layers 3..6 hold what layer 1 holds */
+    assert_ranked("lazy=vla,map=given,blocks=1-6;evict=vta,shallow=rank_by_first_tap", "2x32 ");
+    assert_ranked("prune=pvtp;lazy=vla,map=paper_like;evict=vta", "-1x3 2x7 9x7 16x7 23x7 30x1 ");
+    fv_plan plan = plan_of(keeps, 32, 576);
+    cr_assert_null(plan.evict);
+    cr_assert(strstr(plan.note[FV_STAGE_EVICT], "no layer that is ranked"));
 }
 
 Test(vta, where_nothing_can_go_the_plan_says_why) {
