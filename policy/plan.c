@@ -39,7 +39,8 @@ fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_p
 static int32_t own_keys(const fv_plan *plan, int32_t l, int32_t rows) {
     if (plan->leader[l] == l) return rows;
     if (plan->lent_text) return 0;
-    return rows < plan->shape.n_text ? rows : plan->shape.n_text;
+    int32_t text = plan->shape.n_text, most = text + (text < plan->twice ? text : plan->twice);
+    return rows < most ? rows : most;
 }
 
 fv_plan_bytes fv_plan_count(const fv_plan *plan) {

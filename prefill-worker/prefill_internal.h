@@ -46,11 +46,12 @@ typedef struct fv_prefill {
     float ***paid;
     fv_buf *queries;       /* [n_req] of blocks that phases of others cut: [rows, H D] */
     int32_t *settled;      /* [n_req] layers that are done and in no open block */
-    fv_select_sums **sums; /* [n_req] [N] what the select stage chooses by: of the group */
+    fv_select_sums **sums; /* [n_req] [N] what the select stage chooses by: of the group, and of
+                            * blocks that were open before it */
     fv_rope rope;
     int32_t n_final; /* layers that were said to be final */
     fv_arena arena;
-    fv_arena group; /* what a group of layers leaves for its end */
+    fv_arena group; /* what a group of layers leaves for its end, and for that of its blocks */
 } fv_prefill;
 
 /* ---- prefill_taps.c --------------------------------------------------------------------- */
@@ -60,7 +61,8 @@ int32_t fv_prefill_prompt_end(const fv_prefill *p, int32_t b);
 
 bool fv_prefill_taps_any(const fv_prefill *p, int32_t b, int32_t l0, int32_t l1);
 
-/* Room for the sums that the select stage asks of these layers; lives as long as the group. */
+/* Room for the sums that the select stage asks of these layers; lives until no block that they
+ * begin is open. */
 fv_status fv_prefill_open_sums(fv_prefill *p, int32_t l0, int32_t l1);
 
 /* Taps of request b for its rows of a chunk; the first *n_last are those of the last row. */

@@ -15,9 +15,15 @@ static bool wants_tap(const fv_prefill *p, int32_t b, int32_t layer) {
            wants_influence(p, b, layer);
 }
 
+/* A layer that borrows all of its keys pays what its leader pays. */
+static bool wants_window(const fv_prefill *p, int32_t b, int32_t layer) {
+    return fv_select_asks(p->req[b].plan, layer) &&
+           !fv_kv_borrows(p->req[b].kv, layer, FV_SEG_TEXT);
+}
+
 bool fv_prefill_taps_any(const fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
     for (int32_t l = l0; l < l1; l++)
-        if (wants_tap(p, b, l) || fv_select_asks(p->req[b].plan, l)) return true;
+        if (wants_tap(p, b, l) || wants_window(p, b, l)) return true;
     return false;
 }
 
@@ -34,22 +40,34 @@ static int32_t window_rows(const fv_prefill *p, int32_t b, int32_t a, int32_t e)
     return e > first ? e - first : 0;
 }
 
-/* Room for the sums of layers [l0, l1) that the select stage asks for. */
-fv_status fv_prefill_open_sums(fv_prefill *p, int32_t l0, int32_t l1) {
+/* Sums of a block that phases of others cut are wanted at its end. */
+static bool any_open_block(const fv_prefill *p, int32_t layer) {
+    for (int32_t b = 0; b < p->n_req; b++)
+        if (p->settled[b] < layer) return true;
+    return false;
+}
+
+static fv_status open_sums_of(fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
     int32_t n_head = fv_decoder_config(p->dec)->n_head;
-    fv_arena_reset(&p->group);
-    FV_TRY(FV_ARENA_NEW(&p->group, p->n_req, p->sums));
-    for (int32_t b = 0; b < p->n_req; b++) {
-        FV_TRY(FV_ARENA_NEW(&p->group, fv_decoder_config(p->dec)->n_layer, p->sums[b]));
-        for (int32_t l = l0; l < l1; l++) {
-            if (!fv_select_asks(p->req[b].plan, l)) continue;
-            fv_select_sums *s = &p->sums[b][l];
-            *s = (fv_select_sums){.n_head = n_head,
-                                  .text = p->visual[b].n,
-                                  .n_key = fv_prefill_prompt_end(p, b) - p->rows.first[b]};
-            FV_TRY(FV_ARENA_NEW(&p->group, (size_t)(n_head * FV_N_SEG) * (size_t)s->n_key, s->p));
-        }
+    for (int32_t l = l0; l < l1; l++) {
+        if (!wants_window(p, b, l)) continue;
+        fv_select_sums *s = &p->sums[b][l];
+        *s = (fv_select_sums){.n_head = n_head,
+                              .text = p->visual[b].n,
+                              .n_key = fv_prefill_prompt_end(p, b) - p->rows.first[b]};
+        FV_TRY(FV_ARENA_NEW(&p->group, (size_t)(n_head * FV_N_SEG) * (size_t)s->n_key, s->p));
     }
+    return FV_OK;
+}
+
+fv_status fv_prefill_open_sums(fv_prefill *p, int32_t l0, int32_t l1) {
+    if (!any_open_block(p, l0)) {
+        fv_arena_reset(&p->group);
+        FV_TRY(FV_ARENA_NEW(&p->group, p->n_req, p->sums));
+        for (int32_t b = 0; b < p->n_req; b++)
+            FV_TRY(FV_ARENA_NEW(&p->group, fv_decoder_config(p->dec)->n_layer, p->sums[b]));
+    }
+    for (int32_t b = 0; b < p->n_req; b++) FV_TRY(open_sums_of(p, b, l0, l1));
     return FV_OK;
 }
 
@@ -88,7 +106,7 @@ fv_status fv_prefill_ask_taps(fv_prefill *p, int32_t b, int32_t l0, int32_t l1, 
         if (wants_tap(p, b, l)) FV_TRY(last_row_tap(p, b, l, &tap[seq->n_tap++]));
     *n_last = seq->n_tap;
     for (int32_t l = l0; l < l1 && n_row > 0; l++)
-        if (fv_select_asks(p->req[b].plan, l)) tap[seq->n_tap++] = window_tap(p, b, l, n_row);
+        if (wants_window(p, b, l)) tap[seq->n_tap++] = window_tap(p, b, l, n_row);
     seq->tap = tap;
     return FV_OK;
 }

@@ -47,40 +47,83 @@ static float reduce(const float *p, size_t ld, int32_t h0, int32_t h1, bool max)
     return (float)(max ? top : sum / (h1 - h0));
 }
 
-static fv_status reduce_heads(const fv_plan *plan, const fv_select_sums *sums, fv_arena *arena,
-                              fv_select_context *ctx) {
-    int32_t group = sums->n_head / ctx->n_kv;
+/* Layers [first, end) share keys: of image rows, and with `text` of text rows too. */
+typedef struct block {
+    int32_t first, end;
+    bool text;
+} block;
+
+static block block_at(const fv_kv *kv, int32_t layer, int32_t n_layer) {
+    block b = {.first = layer, .end = layer + 1};
+    while (b.end < n_layer && fv_kv_leader(kv, b.end) == layer) b.end++;
+    b.text = b.end - layer > 1 && fv_kv_borrows(kv, layer + 1, FV_SEG_TEXT);
+    return b;
+}
+
+/* What a layer's window rows of segment `from` paid to n rows of `to`, of the context's head. */
+static fv_status reduce_heads(const fv_plan *plan, const fv_select_sums *sums,
+                              const fv_select_context *ctx, int from, int to, fv_arena *arena,
+                              float **out) {
+    int32_t group = sums->n_head / ctx->n_kv, n = ctx->n[to];
     int32_t h0 = plan->window.shared ? 0 : ctx->head * group;
     int32_t h1 = plan->window.shared ? sums->n_head : h0 + group;
     size_t line = (size_t)sums->n_key;
+    const float *p = sums->p + (size_t)from * line + (to == FV_SEG_TEXT ? (size_t)sums->text : 0);
+    FV_TRY(FV_ARENA_NEW(arena, n, *out));
+    for (int32_t j = 0; j < n; j++)
+        (*out)[j] = reduce(p + j, FV_N_SEG * line, h0, h1, plan->window.max);
+    return FV_OK;
+}
+
+/* The mean over the layers of a block that were asked: in order, in double. */
+static fv_status reduce_block(const fv_plan *plan, const fv_select_sums *sums, block b,
+                              const fv_select_context *ctx, int from, int to, fv_arena *arena,
+                              float **out) {
+    int32_t asked = 0, n = ctx->n[to];
+    double *sum;
+    FV_TRY(FV_ARENA_NEW(arena, n, sum));
+    for (int32_t l = b.first; l < b.end; l++) {
+        if (!sums[l].p) continue;
+        FV_TRY(reduce_heads(plan, &sums[l], ctx, from, to, arena, out));
+        for (int32_t j = 0; j < n; j++) sum[j] += (double)(*out)[j];
+        asked++;
+    }
+    assert(asked > 0);
+    for (int32_t j = 0; j < n; j++) (*out)[j] = (float)(sum[j] / asked);
+    return FV_OK;
+}
+
+static fv_status bring_paid(const fv_plan *plan, const fv_select_sums *sums, block b,
+                            fv_arena *arena, fv_select_context *ctx) {
+    float *paid;
     for (int from = 0; from < FV_N_SEG; from++)
         for (int to = 0; to < FV_N_SEG; to++) {
-            const float *p =
-                sums->p + (size_t)from * line + (to == FV_SEG_TEXT ? (size_t)sums->text : 0);
-            float *paid;
-            FV_TRY(FV_ARENA_NEW(arena, ctx->n[to], paid));
-            for (int32_t j = 0; j < ctx->n[to]; j++)
-                paid[j] = reduce(p + j, FV_N_SEG * line, h0, h1, plan->window.max);
+            FV_TRY(reduce_block(plan, sums, b, ctx, from, to, arena, &paid));
             ctx->paid[from][to] = paid;
         }
     return FV_OK;
 }
 
-/* One layer, whose heads are asked one after another. */
+static fv_status bring_own(const fv_plan *plan, const fv_select_sums *sums, fv_arena *arena,
+                           fv_select_context *ctx) {
+    float *paid;
+    for (int from = 0; from < FV_N_SEG; from++) {
+        FV_TRY(reduce_heads(plan, sums, ctx, from, FV_SEG_TEXT, arena, &paid));
+        ctx->own[from] = paid;
+    }
+    return FV_OK;
+}
+
+/* What each layer of a block keeps, [layers that choose]. */
 typedef struct layer_choice {
     int32_t **kept[FV_N_SEG], *n_kept[FV_N_SEG]; /* [Hkv] */
 } layer_choice;
 
-static fv_status select_head(const fv_select_method *method, const fv_plan *plan, fv_kv *kv,
-                             fv_select_context *ctx, const fv_select_sums *sums, fv_arena *arena,
-                             layer_choice *out) {
+static fv_status ask_method(const fv_select_method *method, const fv_select_context *ctx,
+                            int32_t twice, fv_arena *arena, layer_choice *out) {
     int32_t *kept[FV_N_SEG], n_kept[FV_N_SEG];
-    for (int seg = 0; seg < FV_N_SEG; seg++) {
-        ctx->n[seg] = fv_kv_len(kv, ctx->layer, ctx->head, (fv_kv_segment)seg);
-        ctx->pos[seg] = fv_kv_positions(kv, ctx->layer, ctx->head, (fv_kv_segment)seg);
-        FV_TRY(FV_ARENA_NEW(arena, ctx->n[seg] + plan->twice, kept[seg]));
-    }
-    if (fv_select_asks(plan, ctx->layer)) FV_TRY(reduce_heads(plan, sums, arena, ctx));
+    for (int seg = 0; seg < FV_N_SEG; seg++)
+        FV_TRY(FV_ARENA_NEW(arena, ctx->n[seg] + twice, kept[seg]));
     FV_TRY(method->keep(ctx, kept, n_kept));
     for (int seg = 0; seg < FV_N_SEG; seg++) {
         out->kept[seg][ctx->head] = kept[seg];
@@ -89,28 +132,53 @@ static fv_status select_head(const fv_select_method *method, const fv_plan *plan
     return FV_OK;
 }
 
-static fv_status select_layer(const fv_select_method *method, const fv_plan *plan, fv_kv *kv,
-                              int32_t layer, const fv_select_sums *sums, fv_arena *arena) {
-    int32_t n_kv = fv_kv_get_shape(kv)->n_kv;
-    layer_choice choice;
+/* One head of all layers of a block that choose: n_choose of them. */
+static fv_status choose_head(const fv_select_method *method, const fv_plan *plan, const fv_kv *kv,
+                             const fv_select_sums *sums, block b, int32_t n_choose, int32_t head,
+                             fv_arena *arena, layer_choice *choice) {
+    const fv_plan_shape *s = &plan->shape;
+    bool asks = fv_select_asks(plan, b.first);
+    fv_select_context ctx = {.choice = &plan->policy.stage[FV_STAGE_SELECT],
+                             .layer = b.first,
+                             .head = head,
+                             .n_kv = s->n_kv,
+                             .n_prompt = s->n_visual + s->n_text - s->n_answer};
     for (int seg = 0; seg < FV_N_SEG; seg++) {
-        FV_TRY(FV_ARENA_NEW(arena, n_kv, choice.kept[seg]));
-        FV_TRY(FV_ARENA_NEW(arena, n_kv, choice.n_kept[seg]));
+        ctx.n[seg] = fv_kv_len(kv, b.first, head, (fv_kv_segment)seg);
+        ctx.pos[seg] = fv_kv_positions(kv, b.first, head, (fv_kv_segment)seg);
     }
-    for (int32_t g = 0; g < n_kv; g++) {
-        fv_select_context ctx = {.choice = &plan->policy.stage[FV_STAGE_SELECT],
-                                 .layer = layer,
-                                 .head = g,
-                                 .n_kv = n_kv,
-                                 .n_prompt = plan->shape.n_visual + plan->shape.n_text -
-                                             plan->shape.n_answer};
-        FV_TRY(select_head(method, plan, kv, &ctx, sums, arena, &choice));
+    if (asks) FV_TRY(bring_paid(plan, sums, b, arena, &ctx));
+    for (int32_t i = 0; i < n_choose; i++) {
+        ctx.layer = b.first + i;
+        if (asks && n_choose > 1) FV_TRY(bring_own(plan, &sums[ctx.layer], arena, &ctx));
+        FV_TRY(ask_method(method, &ctx, plan->twice, arena, &choice[i]));
     }
+    return FV_OK;
+}
+
+static fv_status open_choice(int32_t n_kv, fv_arena *arena, layer_choice *choice) {
     for (int seg = 0; seg < FV_N_SEG; seg++) {
-        if (fv_kv_borrows(kv, layer, (fv_kv_segment)seg)) continue; /* went with its leader */
-        FV_TRY(fv_kv_keep(kv, layer, (fv_kv_segment)seg, (const int32_t *const *)choice.kept[seg],
-                          choice.n_kept[seg]));
+        FV_TRY(FV_ARENA_NEW(arena, n_kv, choice->kept[seg]));
+        FV_TRY(FV_ARENA_NEW(arena, n_kv, choice->n_kept[seg]));
     }
+    return FV_OK;
+}
+
+/* All layers choose before rows of one move: what the leader lets go is gone for the others. */
+static fv_status select_block(const fv_select_method *method, const fv_plan *plan, fv_kv *kv,
+                              const fv_select_sums *sums, block b, fv_arena *arena) {
+    int32_t n_choose = b.text ? 1 : b.end - b.first;
+    layer_choice *choice;
+    FV_TRY(FV_ARENA_NEW(arena, n_choose, choice));
+    for (int32_t i = 0; i < n_choose; i++) FV_TRY(open_choice(plan->shape.n_kv, arena, &choice[i]));
+    for (int32_t g = 0; g < plan->shape.n_kv; g++)
+        FV_TRY(choose_head(method, plan, kv, sums, b, n_choose, g, arena, choice));
+    for (int32_t i = 0; i < n_choose; i++)
+        for (int seg = 0; seg < FV_N_SEG; seg++) {
+            if (fv_kv_borrows(kv, b.first + i, (fv_kv_segment)seg)) continue; /* its leader's */
+            FV_TRY(fv_kv_keep(kv, b.first + i, (fv_kv_segment)seg,
+                              (const int32_t *const *)choice[i].kept[seg], choice[i].n_kept[seg]));
+        }
     return FV_OK;
 }
 
@@ -120,9 +188,11 @@ fv_status fv_select_run(const fv_plan *plan, fv_kv *kv, int32_t l0, int32_t l1,
     const fv_select_method *method = find(plan->policy.stage[FV_STAGE_SELECT].method->name);
     fv_arena arena = {0};
     fv_status st = FV_OK;
-    for (int32_t l = l0; l < l1 && st == FV_OK; l++) {
+    for (int32_t l = l0; l < l1 && st == FV_OK;) {
+        block b = block_at(kv, l, l1);
         fv_arena_reset(&arena);
-        st = select_layer(method, plan, kv, l, &sums[l], &arena);
+        st = select_block(method, plan, kv, sums, b, &arena);
+        l = b.end;
     }
     fv_arena_fini(&arena);
     return st;

@@ -14,9 +14,14 @@ typedef struct fv_select_context {
     int32_t n[FV_N_SEG];          /* rows that this head holds */
     const int32_t *pos[FV_N_SEG]; /* their prompt positions, ascending */
     /* paid[from][to][j]: what the window's rows of segment `from` paid to this head's row j of
-     * segment `to`, in sum; the query heads are brought together as the plan says. NULL unless the
-     * plan asks for it (fv_plan_window), and where the layer keeps all its rows. */
+     * segment `to`, in sum; the query heads are brought together as the plan says. Of layers that
+     * share keys, the mean. NULL unless the plan asks for it (fv_plan_window), and where the layer
+     * keeps all its rows. */
     const float *paid[FV_N_SEG][FV_N_SEG];
+    /* Where layers share keys of image rows only: own[from][j], what was paid to text row j in this
+     * layer alone. Image rows must be chosen by `paid`, so that each layer chooses the same. Else
+     * NULL. */
+    const float *own[FV_N_SEG];
 } fv_select_context;
 
 typedef struct fv_select_method {
@@ -33,11 +38,14 @@ bool fv_select_asks(const fv_plan *plan, int32_t layer);
 /* What a layer's window paid, as a tap by segment leaves it (model/net/decoder.h). */
 typedef struct fv_select_sums {
     int32_t n_head, text, n_key;
-    float *p; /* [H, FV_N_SEG, n_key] */
+    float
+        *p; /* [H, FV_N_SEG, n_key]; NULL: the layer was not asked, or pays what its leader pays */
 } fv_select_sums;
 
-/* Runs the plan's select stage on layers [l0, l1) of a store; they are prefilled. sums [N];
- * those of layers that were not asked are not read. */
+/* Runs the plan's select stage on layers [l0, l1) of a store, which are prefilled and cut no lazy
+ * block; sums [N]. Layers of a block hold the same of what they share (Q Cache with CSP): rows are
+ * chosen by the mean over the block, and where text keys are each layer's own, text rows again by
+ * what that layer pays. */
 fv_status fv_select_run(const fv_plan *plan, fv_kv *kv, int32_t l0, int32_t l1,
                         const fv_select_sums *sums);
 

@@ -4,7 +4,10 @@
  *     cross_j = sum of A_ij over window rows i of the other one
  * and the first of each order stay, beside the recent ones (the paper's A_tt, A_vv and A_vt, A_tv).
  * The paper takes the mean over all heads (heads=shared) and holds a row once; the authors' code
- * chooses per head, and holds a row that stands in both lists twice (dup=official). */
+ * chooses per head, and holds a row that stands in both lists twice (dup=official).
+ *
+ * Layers that share keys choose by the mean over them; where they share those of image rows only,
+ * each gives the places of text rows in both lists to the text rows that it paid most itself. */
 #include <assert.h>
 
 #include "common/arena.h"
@@ -30,6 +33,28 @@ static void by_position(const fv_select_context *ctx, row *rows) {
     }
 }
 
+/* Where a layer chooses its text rows by itself: of n rows, as many text rows as stand in
+ * kept[n_kept] take their places there by what this layer paid them. */
+static fv_status choose_text(const fv_select_context *ctx, const row *rows, int32_t n, bool cross,
+                             fv_arena *arena, int32_t *kept, int32_t n_kept) {
+    const float *own = ctx->own[cross ? FV_SEG_VISUAL : FV_SEG_TEXT];
+    int32_t n_text = 0, keep = 0, *text, *top;
+    float *score;
+    FV_TRY(FV_ARENA_NEW(arena, n, text));
+    FV_TRY(FV_ARENA_NEW(arena, n, score));
+    FV_TRY(FV_ARENA_NEW(arena, n_kept, top));
+    for (int32_t i = 0; i < n; i++) {
+        if (rows[i].seg != FV_SEG_TEXT) continue;
+        score[n_text] = own[rows[i].at];
+        text[n_text++] = i;
+    }
+    for (int32_t k = 0; k < n_kept; k++) keep += rows[kept[k]].seg == FV_SEG_TEXT;
+    fv_prune_top(score, n_text, keep, top);
+    for (int32_t k = 0, t = 0; k < n_kept; k++)
+        if (rows[kept[k]].seg == FV_SEG_TEXT) kept[k] = text[top[t++]];
+    return FV_OK;
+}
+
 /* Adds 1 to times[i] of the `keep` rows of [0, n) that window rows of their own modality (or of the
  * other) paid most. */
 static fv_status choose(const fv_select_context *ctx, const row *rows, int32_t n, int32_t keep,
@@ -44,6 +69,7 @@ static fv_status choose(const fv_select_context *ctx, const row *rows, int32_t n
         score[i] = paid ? paid[rows[i].at] : 0; /* a window of no rows pays nothing */
     }
     fv_prune_top(score, n, keep, kept);
+    if (ctx->own[FV_SEG_TEXT]) FV_TRY(choose_text(ctx, rows, n, cross, arena, kept, keep));
     for (int32_t k = 0; k < keep; k++) times[kept[k]]++;
     return FV_OK;
 }

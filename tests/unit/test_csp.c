@@ -90,6 +90,8 @@ static void pay_of_row(tiny_net *net, const tiny_prompt *p, int32_t row, int32_t
     cr_assert(x);
     cut.n = row + 1;
     ok(fv_kv_open(net->pool, &kv));
+    for (int32_t l = 1; l <= layer; l++)
+        if (p->plan.leader[l] != l) fv_kv_borrow(kv, l, p->plan.leader[l], p->plan.lent_text);
     for (int32_t i = 0, v = 0; i <= row; i++) {
         pos[i] = i;
         if (p->seg[i] == FV_SEG_VISUAL)
@@ -129,10 +131,9 @@ typedef struct rule {
     bool shared, max, twice;
 } rule;
 
-static void brute(const tiny_prompt *p, double pay[ROWS][HEADS][ROWS], const rule *r, int32_t head,
-                  kept *out) {
-    double self[ROWS] = {0}, cross[ROWS] = {0};
-    uint8_t times[ROWS] = {0};
+/* What one layer's window paid to each row that may leave, per query head: [same modality]. */
+static void add_scores(const tiny_prompt *p, double pay[ROWS][HEADS][ROWS], const rule *r,
+                       int32_t head, double score[2][ROWS]) {
     int32_t h0 = r->shared ? 0 : 2 * head, h1 = r->shared ? HEADS : 2 * head + 2;
     for (int32_t j = 0; j < ROWS - r->s.recent; j++)
         for (int same = 0; same < 2; same++) {
@@ -144,19 +145,45 @@ static void brute(const tiny_prompt *p, double pay[ROWS][HEADS][ROWS], const rul
                 sum += of_head;
                 top = of_head > top ? of_head : top;
             }
-            (same ? self : cross)[j] = r->max ? top : sum / (h1 - h0);
+            score[same][j] += r->max ? top : sum / (h1 - h0);
         }
-    best(self, ROWS - r->s.recent, r->s.self, times);
-    best(cross, ROWS - r->s.recent, r->s.cross, times);
+}
+
+/* The rule for layer l: scores are summed over its block; where text keys are not shared, the text
+ * rows of each list give their places to those of the layer's own ranking. */
+static void brute(const tiny_prompt *p, double pay[LAYERS][ROWS][HEADS][ROWS], const rule *r,
+                  int32_t l, int32_t head, kept *out) {
+    double block[2][ROWS] = {{0}}, own[2][ROWS] = {{0}};
+    uint8_t times[ROWS] = {0};
+    int32_t end = ROWS - r->s.recent, in_block = 0;
+    for (int32_t k = 0; k < LAYERS; k++) {
+        if (p->plan.leader[k] != p->plan.leader[l]) continue;
+        add_scores(p, pay[k], r, head, block);
+        in_block++;
+    }
+    add_scores(p, pay[l], r, head, own);
+    for (int same = 0; same < 2; same++) {
+        uint8_t list[ROWS] = {0}, text[ROWS] = {0};
+        int32_t n_text = 0;
+        best(block[same], end, same ? r->s.self : r->s.cross, list);
+        for (int32_t j = 0; j < end; j++) {
+            n_text += list[j] && p->seg[j] == FV_SEG_TEXT;
+            if (p->seg[j] == FV_SEG_VISUAL) own[same][j] = -1;
+        }
+        best(own[same], end, n_text, text);
+        bool apart = in_block > 1 && !p->plan.lent_text;
+        for (int32_t j = 0; j < end; j++)
+            times[j] += apart && p->seg[j] == FV_SEG_TEXT ? text[j] : list[j];
+    }
     out->n = 0;
     for (int32_t i = 0; i < ROWS; i++) {
-        if (i >= ROWS - r->s.recent) times[i] = 1;
+        if (i >= end) times[i] = 1;
         for (int k = 0; k < (r->twice ? times[i] : times[i] > 0); k++) out->pos[out->n++] = i;
     }
 }
 
 static void assert_brute(const char *policy, int32_t chunk) {
-    static double pay[ROWS][HEADS][ROWS];
+    static double pay[LAYERS][ROWS][HEADS][ROWS];
     tiny_net net;
     tiny_prompt p;
     fv_policy parsed;
@@ -170,18 +197,22 @@ static void assert_brute(const char *policy, int32_t chunk) {
               .max = fv_choice_is(c, "group", "max"),
               .twice = fv_choice_is(c, "dup", "official")};
     ok(tiny_prefill(&net, &p, 1, chunk));
-    for (int32_t l = 0; l < LAYERS; l++) {
-        for (int32_t i = ROWS - r.s.window; i < ROWS; i++) pay_of_row(&net, &p, i, l, r.n, pay[i]);
+    for (int32_t l = 0; l < LAYERS; l++)
+        for (int32_t i = ROWS - r.s.window; i < ROWS; i++)
+            pay_of_row(&net, &p, i, l, r.n, pay[l][i]);
+    for (int32_t l = 0; l < LAYERS; l++)
         for (int32_t g = 0; g < KV_HEADS; g++) {
             kept want, got;
-            brute(&p, pay, &r, g, &want);
+            brute(&p, pay, &r, l, g, &want);
             kept_of(p.kv, l, g, &got);
             cr_assert_eq(got.n, want.n, "%s layer %d head %d: %d rows, not %d", policy, l, g, got.n,
                          want.n);
             cr_assert_eq(memcmp(got.pos, want.pos, (size_t)got.n * sizeof *got.pos), 0,
                          "%s layer %d head %d", policy, l, g);
         }
-    }
+    fv_plan_bytes most = fv_plan_count(&p.plan);
+    cr_assert_leq(fv_kv_bytes(p.kv, FV_SEG_VISUAL), most.visual);
+    cr_assert_leq(fv_kv_bytes(p.kv, FV_SEG_VISUAL) + fv_kv_bytes(p.kv, FV_SEG_TEXT), most.held);
     tiny_prompt_free(&p);
     tiny_net_close(&net);
 }
@@ -192,6 +223,39 @@ Test(csp, rows_stay_that_the_rule_read_row_by_row_keeps) {
     assert_brute("select=csp,heavy=0.4,recent=0.25,nsoftmax_select=30,dup=official", 1);
     assert_brute("select=csp,heavy=0.2,recent=0.3,bias=0.5,heads=shared,dup=official", 29);
     assert_brute("select=csp,heavy=0.2,recent=0.1,group=max", 7);
+}
+
+Test(csp, layers_that_share_keys_choose_by_their_mean_and_keep_texts_of_their_own) {
+    assert_brute("lazy=vla,map=given,blocks=1-3;select=csp,heavy=0.3,recent=0.2", 0);
+    assert_brute("lazy=vla,map=given,blocks=0-1/2-3;select=csp,heavy=0.2,recent=0.3,bias=0.5,"
+                 "dup=official,group=max",
+                 13);
+    assert_brute("lazy=gla,map=given,blocks=1-3;select=csp,heavy=0.3,recent=0.2,dup=official", 0);
+    assert_brute("lazy=gla,map=given,blocks=0-2;select=csp,heavy=0.2,heads=shared,share=0.8", 29);
+}
+
+/* A block under vla has one set of image rows, and not all of its layers the same text. */
+Test(csp, a_block_shares_image_rows_and_its_texts_differ) {
+    tiny_net net;
+    tiny_prompt p;
+    int32_t apart = 0;
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);
+    two_images(&net, &p, "lazy=vla,map=given,blocks=0-3;select=csp,heavy=0.1,recent=0.05");
+    ok(tiny_prefill(&net, &p, 1, 0));
+    for (int32_t l = 1; l < LAYERS; l++)
+        for (int32_t g = 0; g < KV_HEADS; g++)
+            for (int seg = 0; seg < FV_N_SEG; seg++) {
+                fv_kv_segment s = (fv_kv_segment)seg;
+                int32_t n = fv_kv_len(p.kv, l, g, s), n0 = fv_kv_len(p.kv, 0, g, s);
+                bool same =
+                    n == n0 && memcmp(fv_kv_positions(p.kv, l, g, s),
+                                      fv_kv_positions(p.kv, 0, g, s), (size_t)n * sizeof n) == 0;
+                if (s == FV_SEG_VISUAL) cr_assert(same, "layer %d head %d", l, g);
+                apart += !same;
+            }
+    cr_assert_gt(apart, 0);
+    tiny_prompt_free(&p);
+    tiny_net_close(&net);
 }
 
 /* ---- rows that are held twice ------------------------------------------------------------ */
@@ -361,8 +425,9 @@ Test(csp, an_answer_that_goes_on_finds_what_its_prompt_kept) {
     enum { ANSWER = 6 };
     static const char *const policies[] = {
         "select=csp,heavy=0.4,recent=0.1,dup=official,nsoftmax_decode=1", "select=csp",
-        "select=streaming,sink=2,recent=0.3", "prune=visipruner,filter=1,l2=0.05,kv_shallow=drop"};
-    for (int i = 0; i < 4; i++) {
+        "select=streaming,sink=2,recent=0.3", "prune=visipruner,filter=1,l2=0.05,kv_shallow=drop",
+        "lazy=vla,map=given,blocks=1-3;select=csp,heavy=0.4,recent=0.1,dup=official"};
+    for (int i = 0; i < 5; i++) {
         tiny_net net;
         tiny_prompt whole, cut, *one = &whole;
         tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);

@@ -29,6 +29,8 @@ static const char *const policies[] = {
     "prune=fastv,layer=2,keep=0.3;lazy=vla,map=given,blocks=0-3",
     "lazy=gla,map=given,blocks=1-2;select=streaming,sink=2,recent=0.3,full_heads=0",
     "lazy=vla,map=given,blocks=0-1/2-3;select=streaming,sink=2,recent=0.3,full_heads=0.5",
+    "lazy=vla,map=given,blocks=1-3;select=csp,heavy=0.3,recent=0.2",
+    "prune=fastv,layer=2,keep=0.5;lazy=gla,map=given,blocks=0-3;select=csp,heavy=0.2,dup=official",
 };
 enum { N_POLICY = sizeof policies / sizeof policies[0], VISUAL = 70, STEPS = 3 };
 
@@ -350,14 +352,17 @@ Test(prefill, a_prompt_without_pictures_is_exact_under_vla_and_not_under_gla) {
 
 static const char *const sharings[] = {
     "lazy=vla,map=given,blocks=0-3", "lazy=gla,map=given,blocks=0-3",
-    "lazy=gla,map=given,blocks=1-3;select=streaming,sink=2,recent=0.3,full_heads=0"};
+    "lazy=gla,map=given,blocks=1-3;select=streaming,sink=2,recent=0.3,full_heads=0",
+    "lazy=vla,map=given,blocks=0-3;select=csp,heavy=0.3,recent=0.2,dup=official",
+    "lazy=gla,map=given,blocks=1-3;select=csp,heavy=0.2,recent=0.1,heads=shared"};
+enum { N_SHARING = sizeof sharings / sizeof sharings[0] };
 
 /* Rows of one request leave where a block of another goes on: its queries are carried over. */
 Test(prefill, phases_of_others_may_cut_a_block_at_any_chunk) {
     tiny_net net;
     tiny_prompt alone, p[3];
     tiny_net_open(&net, tiny_shape_default(), FV_BF16, NULL, 2);
-    for (int how = 0; how < 3; how++)
+    for (int how = 0; how < N_SHARING; how++)
         for (int32_t chunk = 0; chunk <= 40; chunk += 20) {
             tiny_prompt_make(&net, &alone, 5, VISUAL, 9, 11, sharings[how]);
             tiny_prompt_make(&net, &p[0], 4, 30, 5, 7, "prune=grid,layer=2,keep=0.5");
