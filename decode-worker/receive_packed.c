@@ -41,11 +41,16 @@ static fv_refusal check_blocks(const fv_landing *l, const fv_kv_packed_form *f) 
     return FV_REFUSED_NONE;
 }
 
-/* The rows are in the order of their rank inside each block. */
+/* RANK says how many rows there were, which is the same for all heads and no less than now. The
+ * rows are in the order of their rank inside each block. */
 static fv_refusal check_ranks(const fv_landing *l, const fv_kv_packed_form *f) {
+    int32_t had = l->ranked ? fv_kv_ranked(l->got.kv, l->layer, 0) : f->n;
+    for (int32_t g = 0; l->ranked && g < l->shape->n_kv; g++)
+        if (fv_kv_ranked(l->got.kv, l->layer, g) != had || had < f->n)
+            return malformed(l, "its rows are not those that were ranked");
     for (int32_t a = 0; f->rank && a < f->n_anchor; a++)
         for (int32_t j = f->first[a]; j < f->first[a + 1]; j++)
-            if (f->rank[j] < 0 || f->rank[j] >= f->n ||
+            if (f->rank[j] < 0 || f->rank[j] >= had ||
                 (j > f->first[a] && f->rank[j] <= f->rank[j - 1]))
                 return malformed(l, "its rows are not in the order of their rank");
     return FV_REFUSED_NONE;

@@ -96,6 +96,7 @@ struct fv_plan {
      * one; -1: they are not ranked. */
     int32_t rank_from[FV_PLAN_MAX_LAYERS];
     fv_plan_share_fn evict; /* how ranked rows are let go; NULL: they stay */
+    bool evicts_least;      /* packed ones by their importance then, and not by rank */
     /* Why a stage that was asked for does nothing on this request; empty when it does. */
     char note[FV_N_STAGE][FV_PLAN_NOTE_MAX];
 };

@@ -2,6 +2,7 @@
  * thread that owns the decoder. */
 #include "prefill-worker/prefill_internal.h"
 
+#include "model/net/anneal.h"
 #include "model/net/expand.h"
 #include "model/net/step.h"
 
@@ -27,7 +28,9 @@ static fv_status run_answer(fv_stepper *stepper, const fv_prefill_request *req, 
                            .ids = req->ids + n_prompt + i,
                            .pos = n_prompt + i,
                            .partial = !plan->observes && i + 1 < req->n_answer};
-        if (plan->evict) FV_TRY(fv_kv_shrink(req->kv, plan->evict(plan, i + 1)));
+        if (plan->evict)
+            FV_TRY(fv_anneal(req->kv, plan->evict(plan, i + 1),
+                             plan->evicts_least ? FV_ANNEAL_IMPORTANCE : FV_ANNEAL_RANK));
         FV_TRY(fv_stepper_run(stepper, &row, 1, logits));
     }
     return FV_OK;

@@ -3,13 +3,16 @@
  *
  *   keep_l(t) = floor(v_l0 beta(t) + 1e-9)
  *
- * of its v_l0 visual rows, which lie in the order of the prefill's attention. beta falls, so rows
- * leave from the end; text rows stay. */
+ * of its v_l0 visual rows, which lie in the order of the prefill's attention; with order=ema, of
+ * packed layers those that have been paid most up to now. beta falls, so rows leave from the end;
+ * text rows stay. */
 #include "policy/plan/vta.h"
 #include "decode-worker/evict.h"
+#include "model/net/anneal.h"
 
 static fv_status step(const fv_choice *choice, fv_kv *kv, int32_t t) {
-    return fv_kv_shrink(kv, fv_vta_share(choice, t));
+    return fv_anneal(kv, fv_vta_share(choice, t),
+                     fv_vta_by_importance(choice) ? FV_ANNEAL_IMPORTANCE : FV_ANNEAL_RANK);
 }
 
 extern const fv_evict_method fv_evict_vta;

@@ -2,9 +2,12 @@
  * per layer. */
 #include "model/net/expand.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "common/arena.h"
 #include "common/top.h"
 
 /* How many a share of n is, rounded up; 1e-9 as shares are not exact in binary. */
@@ -13,13 +16,18 @@ static int32_t share_up(double share, int32_t n) {
     return rows < 0 ? 0 : rows > n ? n : (int32_t)rows;
 }
 
+/* Importance [n] of the rows that count, and of the others less than any. */
+static void scores_of(const fv_kv_packed *p, float *score) {
+    for (int32_t a = 0; a < p->rows.n_anchor; a++)
+        for (int32_t j = p->first[a]; j < p->first[a + 1]; j++)
+            score[j] = j < p->first[a] + p->alive[a] ? p->importance[j] : NAN;
+}
+
 /* idx[n_top]: the rows of highest importance among those that count, ascending. */
 static fv_status top_rows(const fv_kv_packed *p, int32_t n_top, int32_t *idx) {
     float *score = malloc((size_t)p->rows.n * sizeof *score);
     if (!score) return FV_FAIL(FV_ENOMEM, "out of memory for %d packed rows", p->rows.n);
-    for (int32_t a = 0; a < p->rows.n_anchor; a++)
-        for (int32_t j = p->first[a]; j < p->first[a + 1]; j++)
-            score[j] = j < p->first[a] + p->alive[a] ? p->importance[j] : NAN;
+    scores_of(p, score);
     fv_top(score, p->rows.n, n_top, idx);
     free(score);
     return FV_OK;
@@ -81,4 +89,51 @@ fv_status fv_expand_keep(fv_kv *kv, double share) {
         if (n < p->n_alive) FV_TRY(keep(kv, l, n));
     }
     return FV_OK;
+}
+
+/* The first v of order[], block by block, in their order inside a block: idx[v], and rank[v] the
+ * place of each in order[]. */
+static fv_status by_block(const fv_kv_packed *p, const int32_t *order, int32_t v, fv_arena *arena,
+                          int32_t *idx, int32_t *rank) {
+    int32_t *block, *at;
+    FV_TRY(FV_ARENA_NEW(arena, p->rows.n, block));
+    FV_TRY(FV_ARENA_NEW(arena, p->rows.n_anchor + 1, at));
+    for (int32_t a = 0; a < p->rows.n_anchor; a++)
+        for (int32_t j = p->first[a]; j < p->first[a + 1]; j++) block[j] = a;
+    for (int32_t i = 0; i < v; i++) at[block[order[i]] + 1]++;
+    for (int32_t a = 0; a < p->rows.n_anchor; a++) at[a + 1] += at[a];
+    for (int32_t i = 0; i < v; i++) {
+        int32_t to = at[block[order[i]]]++;
+        idx[to] = order[i];
+        rank[to] = i;
+    }
+    return FV_OK;
+}
+
+static fv_status least(fv_kv *kv, int32_t layer, int32_t v, fv_arena *arena) {
+    const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
+    int32_t *order, *idx, *rank;
+    float *score;
+    FV_TRY(FV_ARENA_NEW(arena, p->rows.n, score));
+    FV_TRY(FV_ARENA_NEW(arena, p->rows.n, order));
+    FV_TRY(FV_ARENA_NEW(arena, v, idx));
+    FV_TRY(FV_ARENA_NEW(arena, v, rank));
+    scores_of(p, score);
+    FV_TRY(fv_top_sort(score, p->rows.n, order));
+    FV_TRY(by_block(p, order, v, arena, idx, rank));
+    FV_TRY(fv_kv_packed_keep(kv, layer, idx, v));
+    for (int32_t l = layer; v > 0 && l < fv_kv_get_shape(kv)->n_layer; l++) {
+        const fv_kv_packed *with = fv_kv_packed_at(kv, l);
+        if (with && with->leader == layer) memcpy(with->rank, rank, (size_t)v * sizeof *rank);
+    }
+    return FV_OK;
+}
+
+fv_status fv_expand_least(fv_kv *kv, int32_t layer, int32_t v) {
+    fv_arena arena = {0};
+    const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
+    assert(p->rank && p->observed);
+    fv_status st = v < p->n_alive ? least(kv, layer, v, &arena) : FV_OK;
+    fv_arena_fini(&arena);
+    return st;
 }

@@ -31,4 +31,8 @@ fv_status fv_expand_end_turn(fv_kv *kv);
  * they are. What stays once stays. */
 fv_status fv_expand_keep(fv_kv *kv, double share);
 
+/* Of one packed layer, and those that share its keys, the v rows of highest importance stay, and
+ * are ranked by it from then on. */
+fv_status fv_expand_least(fv_kv *kv, int32_t layer, int32_t v);
+
 #endif

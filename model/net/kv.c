@@ -4,7 +4,6 @@
 #include "model/net/kv.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -665,26 +664,6 @@ fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n) {
         if (shares_keys(kv, l, layer, FV_SEG_VISUAL)) shorten(kv, l, n, &most);
     bool loose = 4 * rows * row <= 3 * kv->extent[layer].bytes;
     return rows > 0 && loose ? extent_fit(kv, layer, most) : FV_OK;
-}
-
-fv_status fv_kv_shrink(fv_kv *kv, double share) {
-    int32_t n_kv = kv->pool->shape.n_kv, n[1024];
-    assert(n_kv <= 1024);
-    for (int32_t l = 0; l < kv->pool->shape.n_layer; l++) {
-        bool ranked = false;
-        if (fv_kv_borrows(kv, l, FV_SEG_VISUAL)) continue; /* its leader's call shortens both */
-        const fv_kv_packed *packed = kv->packed[l];
-        if (packed && packed->rank)
-            FV_TRY(fv_kv_packed_shrink(kv, l, (int32_t)floor(share * packed->n_first + 1e-9)));
-        if (packed) continue;
-        for (int32_t g = 0; g < n_kv; g++) { /* 1e-9: shares are not exact in binary */
-            int32_t was = fv_kv_ranked(kv, l, g);
-            n[g] = (int32_t)floor(share * was + 1e-9);
-            ranked |= was > 0;
-        }
-        if (ranked) FV_TRY(fv_kv_truncate(kv, l, n));
-    }
-    return FV_OK;
 }
 
 /* ---- from and to other memory ---------------------------------------------------------- */

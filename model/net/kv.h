@@ -107,7 +107,8 @@ fv_status fv_kv_keep(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t 
  * for all of its rows. From then on the layer is ranked: its rows are let go from the end. */
 fv_status fv_kv_rank(fv_kv *kv, int32_t layer, const int32_t *const *order);
 
-/* How many rows a head had when they were ranked; 0: they are not, or it had none. */
+/* How many rows a head had when they were ranked, or before the first of a packed layer's was let
+ * go (model/net/kv_packed.h); 0: none is let go, or it had none. */
 int32_t fv_kv_ranked(const fv_kv *kv, int32_t layer, int32_t head);
 
 /* Declares a layer ranked whose rows come in that order, rows [Hkv] of them at first. */
@@ -117,10 +118,6 @@ void fv_kv_set_ranked(fv_kv *kv, int32_t layer, const int32_t *rows);
  * and no row moves; when a quarter of the extent lies idle it is laid anew, and when no row is left
  * it goes back to the pool. What is idle until then counts as held. */
 fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n);
-
-/* The same for all ranked layers: of n rows that a head had when they were ranked, floor(share n)
- * are left. */
-fv_status fv_kv_shrink(fv_kv *kv, double share);
 
 /* What stands for rows that were let go when a step attends to the others: n of n-softmax, an extra
  * key of score ln n and value 0 (kernels/ops.h). 0, as a store begins: nothing does. */

@@ -96,8 +96,11 @@ static fv_status fill(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_k
         memcpy(p->rank, f->rank, rows * sizeof *p->rank);
     else
         p->rank = NULL;
-    p->n_alive = p->n_first = f->n;
+    int32_t had = fv_kv_ranked(kv, layer, 0);
+    p->n_alive = f->n;
+    p->n_first = had > f->n ? had : f->n;
     p->leader = f->leader;
+    p->n_small = -1;
     FV_TRY(device_arrays(kv, p, f->n, f->n_anchor));
     if (owns_keys(p, layer))
         FV_TRY(take_part(kv, p, FV_PACKED_K, &f->part[FV_PACKED_K]));
@@ -167,6 +170,19 @@ fv_status fv_kv_packed_regroup(fv_kv *kv, fv_kv_packed *p) {
 
 /* ---- rows leave -------------------------------------------------------------------------- */
 
+/* What the layer had stays known when it is packed no more. */
+static void note_first(fv_kv *kv, int32_t layer) {
+    int32_t n[1024], n_kv = fv_kv_get_shape(kv)->n_kv;
+    assert(n_kv <= 1024);
+    for (int32_t g = 0; g < n_kv; g++) n[g] = fv_kv_packed_at(kv, layer)->n_first;
+    fv_kv_set_ranked(kv, layer, n);
+}
+
+void fv_kv_packed_end(fv_kv *kv, int32_t layer) {
+    note_first(kv, layer);
+    fv_kv_packed_drop(kv, layer);
+}
+
 static fv_status shorten(fv_kv *kv, fv_kv_packed *p, const int32_t *alive) {
     fv_device *dev = fv_kv_get_device(kv);
     p->n_alive = 0;
@@ -184,7 +200,9 @@ static fv_status shorten(fv_kv *kv, fv_kv_packed *p, const int32_t *alive) {
 fv_status fv_kv_packed_shorten(fv_kv *kv, int32_t layer, const int32_t *alive) {
     for (int32_t l = layer; l < fv_kv_get_shape(kv)->n_layer; l++) {
         fv_kv_packed *p = fv_kv_packed_at(kv, l);
-        if (p && p->leader == layer) FV_TRY(shorten(kv, p, alive));
+        if (!p || p->leader != layer) continue;
+        note_first(kv, l);
+        FV_TRY(shorten(kv, p, alive));
     }
     return FV_OK;
 }
@@ -207,10 +225,27 @@ static fv_status part_keep(fv_kv *kv, fv_kv_packed *p, int kind, const int32_t *
     return st;
 }
 
+/* What is observed of rows goes with them. */
+static fv_status observed_keep(fv_kv_packed *p, const int32_t *idx, int32_t n) {
+    if (!p->importance) return FV_OK;
+    float *seen = malloc((2 * (size_t)n + 1) * sizeof *seen);
+    if (!seen) return FV_FAIL(FV_ENOMEM, "out of memory to let packed rows go");
+    for (int32_t j = 0; j < n; j++) {
+        seen[j] = p->importance[idx[j]];
+        seen[n + j] = p->turn[idx[j]];
+    }
+    memcpy(p->importance, seen, (size_t)n * sizeof *seen);
+    memcpy(p->turn, seen + n, (size_t)n * sizeof *seen);
+    free(seen);
+    p->stale = p->observed;
+    return FV_OK;
+}
+
 /* Bookkeeping of rows idx[0 .. n): blocks that lose all of theirs go too. */
 static fv_status rows_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32_t n) {
     fv_kv_packed was = *p;
     int32_t n_anchor = 0;
+    FV_TRY(observed_keep(p, idx, n));
     fv_status st = host_arrays(p, n, was.rows.n_anchor);
     if (st != FV_OK) {
         p->host = was.host;
@@ -223,9 +258,6 @@ static fv_status rows_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32
             p->pos[j] = was.pos[idx[j]];
             p->group[j] = was.group[idx[j]];
             if (was.rank) p->rank[j] = was.rank[idx[j]];
-            if (!p->importance) continue;
-            p->importance[j] = was.importance[idx[j]];
-            p->turn[j] = was.turn[idx[j]];
         }
         if (j == from) continue;
         if (was.anchor) p->anchor[n_anchor] = was.anchor[a];
@@ -234,7 +266,6 @@ static fv_status rows_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32
     }
     p->first[n_anchor] = n;
     p->n_alive = n;
-    p->stale = p->observed;
     if (!was.anchor) p->anchor = NULL;
     if (!was.rank) p->rank = NULL;
     free(was.host);
@@ -258,16 +289,16 @@ fv_status fv_kv_packed_keep(fv_kv *kv, int32_t layer, const int32_t *idx, int32_
     for (int32_t l = layer; l < fv_kv_get_shape(kv)->n_layer; l++) {
         const fv_kv_packed *p = fv_kv_packed_at(kv, l);
         if (!p || p->leader != layer) continue;
+        note_first(kv, l);
         if (n == 0)
-            fv_kv_packed_drop(kv, l);
+            fv_kv_packed_end(kv, l);
         else
             FV_TRY(layer_keep(kv, l, idx, n));
     }
     return FV_OK;
 }
 
-/* The first alive[a] rows of each block, laid anew. */
-static fv_status keep_alive(fv_kv *kv, int32_t layer) {
+fv_status fv_kv_packed_fit(fv_kv *kv, int32_t layer) {
     const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
     int32_t n = 0, *idx = malloc(((size_t)p->n_alive + 1) * sizeof *idx);
     if (!idx) return FV_FAIL(FV_ENOMEM, "out of memory to let packed rows go");
@@ -291,5 +322,5 @@ fv_status fv_kv_packed_shrink(fv_kv *kv, int32_t layer, int32_t v) {
     fv_status st = fv_kv_packed_shorten(kv, layer, alive);
     free(alive);
     FV_TRY(st);
-    return 4 * p->n_alive <= 3 * p->rows.n ? keep_alive(kv, layer) : FV_OK;
+    return 4 * p->n_alive <= 3 * p->rows.n ? fv_kv_packed_fit(kv, layer) : FV_OK;
 }

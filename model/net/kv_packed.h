@@ -4,8 +4,8 @@
 /* PACKED LAYERS of a KV store: a layer's visual rows as low-rank factors (kernels/packed.h) instead
  * of raw rows. Its visual runs have no rows then; its text rows are raw, and grow as ever.
  *
- *   raw extent --fv_kv_pack--> packed --fv_kv_packed_keep--> fewer rows --drop--> none
- *                                  '----fv_kv_unpack--> raw again, where that takes fewer bytes
+ *   raw extent --fv_kv_pack--> packed --fv_kv_packed_keep--> fewer rows --> none
+ *                                                                 '--fv_unpack--> few raw rows
  *
  * Keys and values are two parts. The keys of a lazy layer are its leader's: such a layer has
  * memory for values only, and goes before its leader does. Parts are paid from the pool, to the
@@ -40,7 +40,7 @@ typedef struct fv_kv_packed {
     int32_t *anchor, *rank; /* as in the form, or NULL */
     uint8_t *group;         /* [n] */
     int32_t n_alive;        /* rows that count */
-    int32_t n_first;        /* rows there were when the layer was packed */
+    int32_t n_first;        /* rows there were before any was let go */
     /* What the rows are paid (expand.h), on the store's device; NULL: nobody asks. */
     float *importance; /* [n] */
     float *turn;       /* [n] the mean over the rows of this turn, */
@@ -48,6 +48,8 @@ typedef struct fv_kv_packed {
     bool observed;     /* importance holds something */
     bool stale;        /* and is newer than the groups */
     int32_t leader;
+    int32_t n_small; /* model/net/unpack.c: with so many rows or fewer they are smaller as raw ones;
+                      * -1: not known yet */
     /* private */
     fv_buf part_buf[2];
     fv_buf rows_buf, angle_buf, importance_buf;
@@ -80,10 +82,18 @@ fv_status fv_kv_packed_shorten(fv_kv *kv, int32_t layer, const int32_t *alive);
  * the rows is idle the parts are laid anew, and when none counts they go back to the pool. */
 fv_status fv_kv_packed_shrink(fv_kv *kv, int32_t layer, int32_t v);
 
-/* Lays the parts anew with rows idx[0 .. n), ascending, of those that count, which keep their
- * bits; n = 0 leaves the layer without visual rows. Memory of the others goes back to the pool.
- * Lazy layers keep the same rows, which is why this is asked of the leader. */
+/* Lays the parts anew with rows idx[0 .. n) of those that count, block by block and in any order
+ * inside a block; they keep their bits. n = 0 leaves the layer without visual rows. Memory of the
+ * others goes back to the pool. Lazy layers keep the same rows, which is why this is asked of the
+ * leader. */
 fv_status fv_kv_packed_keep(fv_kv *kv, int32_t layer, const int32_t *idx, int32_t n);
+
+/* Lays the parts anew with the rows that count. */
+fv_status fv_kv_packed_fit(fv_kv *kv, int32_t layer);
+
+/* The layer is without packed rows from now on, and what it had at first is noted
+ * (fv_kv_ranked). Those that borrow its keys are to follow before the next pass. */
+void fv_kv_packed_end(fv_kv *kv, int32_t layer);
 
 /* Bytes of a layer's own parts. */
 size_t fv_kv_packed_bytes(const fv_kv *kv, int32_t layer);

@@ -8,9 +8,11 @@
 
 #include "common/arena.h"
 #include "model/net/expand.h"
+#include "model/net/unpack.h"
 
 struct fv_stepper {
     fv_decoder *dec;
+    fv_rope rope;
     fv_buf x; /* [rows, d] */
     fv_arena arena;
 };
@@ -19,6 +21,7 @@ fv_status fv_stepper_open(fv_decoder *dec, fv_stepper **out) {
     fv_stepper *st = calloc(1, sizeof *st);
     if (!st) return FV_FAIL(FV_ENOMEM, "out of memory for the decode step");
     st->dec = dec;
+    fv_rope_init(&st->rope, &fv_decoder_config(dec)->rope, fv_decoder_config(dec)->d_head);
     *out = st;
     return FV_OK;
 }
@@ -70,7 +73,10 @@ fv_status fv_stepper_run(fv_stepper *st, const fv_step_seq *seq, int32_t n_seq, 
     FV_TRY(rows_for(st, rows, &pass.x));
     FV_TRY(fv_decoder_embed(st->dec, ids, rows, pass.x));
     const fv_text_config *cfg = fv_decoder_config(st->dec);
-    for (int32_t b = 0; b < n_seq; b++) FV_TRY(fv_expand_regroup(seq[b].kv));
+    for (int32_t b = 0; b < n_seq; b++) {
+        FV_TRY(fv_unpack(seq[b].kv, fv_decoder_backend(st->dec), &st->rope));
+        FV_TRY(fv_expand_regroup(seq[b].kv));
+    }
     FV_TRY(fv_decoder_layers(st->dec, &pass, 0, cfg->n_layer));
     for (int32_t b = 0; b < n_seq; b++)
         if (!seq[b].partial) FV_TRY(fv_expand_end_turn(seq[b].kv));

@@ -12,6 +12,7 @@
 
 #include <math.h>
 
+#include "policy/plan/attention.h"
 #include "policy/plan/contribute.h"
 
 /* beta(t), equation 7 of ST3: cosine cos(pi t / 2 tau) or linear 1 - t / tau, both 0 from tau on;
@@ -22,6 +23,8 @@ double fv_vta_share(const fv_choice *c, int32_t t) {
     if (t >= tau) return 0;
     return fv_choice_is(c, "beta", "linear") ? 1 - t / tau : cos(acos(-1.0) / 2 * t / tau);
 }
+
+bool fv_vta_by_importance(const fv_choice *c) { return fv_choice_is(c, "order", "ema"); }
 
 static double share(const fv_plan *plan, int32_t t) {
     return fv_vta_share(&plan->policy.stage[FV_STAGE_EVICT], t);
@@ -49,7 +52,20 @@ static fv_status first_rank(const fv_plan *plan, int32_t *layer) {
     return FV_OK;
 }
 
+/* Importance is what expand=attention keeps. */
+static fv_status check_order(const fv_plan *plan) {
+    double full, alpha;
+    if (!fv_vta_by_importance(&plan->policy.stage[FV_STAGE_EVICT]) ||
+        fv_attention_reads(&plan->policy, &full, &alpha))
+        return FV_OK;
+    return FV_FAIL(FV_EINVAL,
+                   "policy: evict=vta,order=ema lets rows go by the importance that "
+                   "expand=attention keeps of packed rows: add pack=svd;expand=attention, or write "
+                   "order=prefill");
+}
+
 fv_status fv_plan_evict_vta(fv_plan *plan) {
+    FV_TRY(check_order(plan));
     bool all = fv_choice_is(&plan->policy.stage[FV_STAGE_EVICT], "shallow", "rank_by_first_tap");
     int32_t first;
     FV_TRY(first_rank(plan, &first));
@@ -60,6 +76,7 @@ fv_status fv_plan_evict_vta(fv_plan *plan) {
         plan->rank_from[l] = leader < l ? plan->rank_from[leader] : behind >= 0 ? behind : first;
         if (plan->rank_from[l] >= 0) plan->evict = share;
     }
+    plan->evicts_least = plan->evict && fv_vta_by_importance(&plan->policy.stage[FV_STAGE_EVICT]);
     if (plan->evict)
         plan->tap[first] |= FV_TAP_LAST_ROW;
     else

@@ -9,4 +9,7 @@
  * 1 at t = 0, falling, 0 from tau on (but in the exponential form). */
 double fv_vta_share(const fv_choice *c, int32_t t);
 
+/* order=ema: packed rows leave by their importance at that moment, and not by the prompt's. */
+bool fv_vta_by_importance(const fv_choice *c);
+
 #endif

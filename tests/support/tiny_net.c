@@ -85,6 +85,21 @@ void tiny_net_close(tiny_net *net) {
     free(net->storage);
 }
 
+static void make_plan(const tiny_net *net, tiny_prompt *p, const char *policy) {
+    fv_policy parsed;
+    need(fv_policy_parse(policy, &parsed));
+    fv_plan_shape shape = {.n_layer = net->cfg.n_layer,
+                           .n_kv = net->cfg.n_kv,
+                           .d_head = net->cfg.d_head,
+                           .bytes_value =
+                               (int32_t)fv_dtype_bytes(fv_kv_pool_shape(net->pool)->dtype),
+                           .n_visual = p->n_visual,
+                           .n_text = p->n - p->n_visual,
+                           .n_answer = p->n_answer,
+                           .n_image = p->n_visual > 0};
+    need(fv_plan_make(&parsed, &shape, &p->plan));
+}
+
 void tiny_prompt_make(const tiny_net *net, tiny_prompt *p, int32_t before, int32_t visual,
                       int32_t after, uint64_t seed, const char *policy) {
     size_t n = (size_t)(before + visual + after), d = (size_t)net->cfg.d_model;
@@ -101,17 +116,19 @@ void tiny_prompt_make(const tiny_net *net, tiny_prompt *p, int32_t before, int32
             (int32_t)i >= before && (int32_t)i < before + visual ? FV_SEG_VISUAL : FV_SEG_TEXT;
     }
     for (size_t i = 0; i < (size_t)visual * d; i++) p->embeds[i] = draw(&state);
-    fv_policy parsed;
-    need(fv_policy_parse(policy, &parsed));
-    fv_plan_shape shape = {.n_layer = net->cfg.n_layer,
-                           .n_kv = net->cfg.n_kv,
-                           .d_head = net->cfg.d_head,
-                           .bytes_value =
-                               (int32_t)fv_dtype_bytes(fv_kv_pool_shape(net->pool)->dtype),
-                           .n_visual = visual,
-                           .n_text = before + after,
-                           .n_image = visual > 0};
-    need(fv_plan_make(&parsed, &shape, &p->plan));
+    make_plan(net, p, policy);
+}
+
+void tiny_prompt_again(const tiny_net *net, tiny_prompt *q, const tiny_prompt *p,
+                       const char *policy, const int32_t *more, int32_t n_more) {
+    int32_t before = 0;
+    while (before < p->n && p->seg[before] == FV_SEG_TEXT) before++;
+    tiny_prompt_make(net, q, before, p->n_visual, p->n - before - p->n_visual + n_more, 1, policy);
+    q->n_answer = n_more;
+    make_plan(net, q, policy);
+    memcpy(q->ids, p->ids, (size_t)p->n * sizeof *q->ids);
+    memcpy(q->ids + p->n, more, (size_t)n_more * sizeof *more);
+    memcpy(q->embeds, p->embeds, (size_t)(p->n_visual * net->cfg.d_model) * sizeof *q->embeds);
 }
 
 void tiny_prompt_free(tiny_prompt *p) {

@@ -48,6 +48,9 @@ typedef struct tiny_prompt {
 
 void tiny_prompt_make(const tiny_net *net, tiny_prompt *p, int32_t before, int32_t visual,
                       int32_t after, uint64_t seed, const char *policy);
+/* The prompt of p with `more` behind it, an answer that was broken off; the same bits in embeds. */
+void tiny_prompt_again(const tiny_net *net, tiny_prompt *q, const tiny_prompt *p,
+                       const char *policy, const int32_t *more, int32_t n_more);
 void tiny_prompt_free(tiny_prompt *p);
 
 /* Prefills n prompts as one batch; fills their kv and logits. */

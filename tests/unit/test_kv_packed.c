@@ -308,3 +308,22 @@ Test(kv_packed, sections_that_lie_about_factors_are_refused) {
     free(s.bytes);
     finish(&rig, &p);
 }
+
+Test(kv_packed, a_layer_has_no_more_rows_than_were_ranked) {
+    static const struct {
+        int32_t rows[2];
+        bool good;
+    } said[] = {
+        {{VISUAL, VISUAL}, true}, {{VISUAL - 1, VISUAL - 1}, false}, {{VISUAL, VISUAL - 1}, false}};
+    for (int i = 0; i < 3; i++) {
+        handoff_rig rig;
+        tiny_prompt p;
+        rig_stream s;
+        start(&rig, &p, FV_F16, 16);
+        fv_kv_set_ranked(p.kv, 1, said[i].rows);
+        rig_capture(&rig, &p, MORE, &s);
+        cr_assert_eq(deliver(&rig, &s), said[i].good ? FV_REFUSED_NONE : FV_REFUSED_MALFORMED);
+        free(s.bytes);
+        finish(&rig, &p);
+    }
+}

@@ -423,16 +423,6 @@ Test(pack, rows_that_are_not_finite_end_their_request_and_no_other) {
 
 /* ---- the first token, and answers that are taken up again ---------------------------------- */
 
-/* The prompt of p with `more` behind it as an answer that was broken off. */
-static void make_broken_off(const tiny_net *net, tiny_prompt *q, const tiny_prompt *p,
-                            const char *policy, const int32_t *more, int32_t n_more) {
-    tiny_prompt_make(net, q, BEFORE, VISUAL, AFTER + n_more, 1, policy);
-    memcpy(q->ids, p->ids, (size_t)p->n * sizeof *q->ids);
-    memcpy(q->ids + p->n, more, (size_t)n_more * sizeof *more);
-    memcpy(q->embeds, p->embeds, (size_t)(VISUAL * net->cfg.d_model) * sizeof *q->embeds);
-    q->n_answer = n_more;
-}
-
 Test(pack, an_answer_that_is_taken_up_again_goes_on_with_the_same_bits) {
     static const char *const policies[] = {
         READS, "pack=svd,rank_k=20,rank_v=20,gain=0,first=packed",
@@ -440,7 +430,7 @@ Test(pack, an_answer_that_is_taken_up_again_goes_on_with_the_same_bits) {
         "pack=svd,rank_k=9,rank_v=9,gain=0;evict=importance,keep=0.4",
         READS ";evict=importance,keep=0.7"};
     static const int32_t more[] = {3, 14, 15};
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 5; i++) { /* more of them in test_unpack.c */
         tiny_net net;
         tiny_prompt p, q, *one = &p, *other = &q;
         fv_evict evict;
@@ -451,7 +441,7 @@ Test(pack, an_answer_that_is_taken_up_again_goes_on_with_the_same_bits) {
             cr_assert_eq(fv_evict_step(&evict, p.kv, step + 1), FV_OK, "%s", fv_last_error());
             cr_assert_eq(tiny_step(&net, &one, 1, &more[step], 1, step), FV_OK);
         }
-        make_broken_off(&net, &q, &p, policies[i], more, 3);
+        tiny_prompt_again(&net, &q, &p, policies[i], more, 3);
         cr_assert_eq(tiny_prefill(&net, &q, 1, 9), FV_OK, "%s", fv_last_error());
         cr_assert(same_bits(p.logits, q.logits, 97), "%s", policies[i]);
         int32_t next = 92;

@@ -1,0 +1,171 @@
+/* Factors back to rows. Numbers are few (some dozens of rows), so they go through F32 on the way.
+ * The thread that owns the store and the backend. */
+#include "model/net/unpack.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "common/arena.h"
+
+/* ---- what is smaller ------------------------------------------------------------------------ */
+
+typedef struct block_bytes {
+    size_t held;  /* what the parts take now, */
+    size_t tight; /* what they would take for v rows, */
+    size_t raw;   /* and the rows */
+} block_bytes;
+
+/* Of the layers that share the keys of `leader`, for v rows. */
+static block_bytes bytes_for(const fv_kv *kv, int32_t leader, int32_t v) {
+    block_bytes b = {0, 0, 0};
+    for (int32_t l = leader; l < fv_kv_get_shape(kv)->n_layer; l++) {
+        const fv_kv_packed *p = fv_kv_packed_at(kv, l);
+        if (!p || p->leader != leader) continue;
+        b.held += fv_kv_packed_bytes(kv, l);
+        for (int k = l == leader ? FV_PACKED_K : FV_PACKED_V; k < 2; k++) {
+            fv_packed_shape s = p->part[k].shape;
+            s.n = v;
+            b.tight += fv_packed_bytes(&s);
+            b.raw += fv_packed_raw_bytes(&s);
+        }
+    }
+    return b;
+}
+
+/* The most rows that are smaller raw, of those that there ever were. */
+static int32_t small_of(const fv_kv *kv, int32_t leader) {
+    for (int32_t v = fv_kv_packed_at(kv, leader)->n_first; v > 0; v--) {
+        block_bytes b = bytes_for(kv, leader, v);
+        if (b.raw <= b.tight) return v;
+    }
+    return 0;
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+/* row[n_alive]: those that count, in the order in which the layer will hold them: by rank, or as
+ * positions ascend. */
+static fv_status alive_rows(const fv_kv_packed *p, fv_arena *room, int32_t **row) {
+    const int32_t *key = p->rank ? p->rank : p->pos;
+    int32_t n = 0;
+    FV_TRY(FV_ARENA_NEW(room, p->n_alive, *row));
+    for (int32_t a = 0; a < p->rows.n_anchor; a++)
+        for (int32_t j = p->first[a]; j < p->first[a] + p->alive[a]; j++) {
+            int32_t at = n++;
+            for (; at > 0 && key[(*row)[at - 1]] > key[j]; at--) (*row)[at] = (*row)[at - 1];
+            (*row)[at] = j;
+        }
+    return FV_OK;
+}
+
+/* m [n, Hkv D] F32: rows row[n] of a part. */
+static fv_status rebuild(fv_backend *be, const fv_packed_part *part, const int32_t *row, int32_t n,
+                         fv_arena *room, fv_tensor *m) {
+    size_t rank = (size_t)part->shape.rank, width = fv_packed_width(&part->shape);
+    float *u, *basis, *y;
+    FV_TRY(FV_ARENA_NEW(room, (size_t)n * rank, u));
+    FV_TRY(FV_ARENA_NEW(room, rank * width, basis));
+    FV_TRY(FV_ARENA_NEW(room, (size_t)n * width, y));
+    for (int32_t i = 0; i < n; i++) fv_packed_read_u(part, row[i], 1, u + (size_t)i * rank);
+    fv_packed_read_basis(part, basis);
+    *m = fv_tensor_of(y, FV_F32, n, (int32_t)width);
+    fv_combine_args a = {.x = fv_tensor_of(u, FV_F32, n, (int32_t)rank),
+                         .w = fv_tensor_of(basis, FV_F32, (int32_t)rank, (int32_t)width),
+                         .y = *m};
+    return be->ops->combine(be, &a);
+}
+
+/* Keys are factored turned back to their block's anchor: turns them on by it. */
+static fv_status turn_on(fv_backend *be, const fv_rope *rope, const fv_kv_packed *p,
+                         const int32_t *row, int32_t n, fv_arena *room, fv_tensor m) {
+    size_t half = (size_t)rope->half;
+    float *c, *s;
+    if (!p->anchor) return FV_OK;
+    FV_TRY(FV_ARENA_NEW(room, (size_t)n * half, c));
+    FV_TRY(FV_ARENA_NEW(room, (size_t)n * half, s));
+    for (int32_t i = 0; i < n; i++) {
+        int32_t a = 0;
+        while (row[i] >= p->first[a + 1]) a++;
+        fv_rope_angles(rope, &p->anchor[a], 1, c + (size_t)i * half, s + (size_t)i * half);
+    }
+    fv_rope_args args = {.x = m,
+                         .cos = fv_tensor_of(c, FV_F32, n, rope->half),
+                         .sin = fv_tensor_of(s, FV_F32, n, rope->half),
+                         .n_head = p->part[FV_PACKED_K].shape.n_kv};
+    return be->ops->rope(be, &args);
+}
+
+static fv_status write_rows(fv_kv *kv, fv_backend *be, int32_t layer, fv_tensor k, fv_tensor v,
+                            fv_arena *room) {
+    const fv_kv_shape *s = fv_kv_get_shape(kv);
+    uint8_t *seg;
+    int32_t *slot;
+    FV_TRY(FV_ARENA_NEW(room, v.rows, seg));
+    FV_TRY(FV_ARENA_NEW(room, v.rows, slot));
+    memset(seg, FV_SEG_VISUAL, (size_t)v.rows);
+    for (int32_t i = 0; i < v.rows; i++) slot[i] = i;
+    fv_kv_write_seq seq = {.n_rows = v.rows,
+                           .n_seg = FV_N_SEG,
+                           .runs = fv_kv_runs(kv, layer),
+                           .seg = seg,
+                           .slot = slot};
+    fv_kv_write_args a = {.k = k,
+                          .v = v,
+                          .kv_dtype = s->dtype,
+                          .n_kv = s->n_kv,
+                          .d_head = s->d_head,
+                          .n_seq = 1,
+                          .seqs = &seq};
+    FV_TRY(be->ops->kv_write(be, &a));
+    return be->ops->sync(be); /* `room` is the caller's */
+}
+
+/* Rows row[n] of a packed layer are all that it has, raw, when this is done. */
+static fv_status unpack_layer(fv_kv *kv, fv_backend *be, const fv_rope *rope, int32_t layer,
+                              const int32_t *row, int32_t n, fv_arena *room) {
+    const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
+    fv_tensor k = {0}, v;
+    int32_t *pos;
+    FV_TRY(FV_ARENA_NEW(room, n, pos));
+    for (int32_t i = 0; i < n; i++) pos[i] = p->pos[row[i]];
+    if (p->leader == layer) {
+        FV_TRY(rebuild(be, &p->part[FV_PACKED_K], row, n, room, &k));
+        FV_TRY(turn_on(be, rope, p, row, n, room, k));
+    }
+    FV_TRY(rebuild(be, &p->part[FV_PACKED_V], row, n, room, &v));
+    FV_TRY(be->ops->sync(be));
+    fv_kv_packed_end(kv, layer); /* first, so that their bytes pay for the rows */
+    FV_TRY(fv_kv_extent(kv, layer, n));
+    FV_TRY(write_rows(kv, be, layer, k, v, room));
+    return fv_kv_append(kv, layer, FV_SEG_VISUAL, pos, n);
+}
+
+static fv_status unpack_block(fv_kv *kv, fv_backend *be, const fv_rope *rope, int32_t leader,
+                              fv_arena *room) {
+    const fv_kv_packed *p = fv_kv_packed_at(kv, leader);
+    int32_t *row, n = p->n_alive;
+    FV_TRY(alive_rows(p, room, &row));
+    for (int32_t l = leader; l < fv_kv_get_shape(kv)->n_layer; l++) {
+        const fv_kv_packed *at = fv_kv_packed_at(kv, l);
+        if (at && at->leader == leader) FV_TRY(unpack_layer(kv, be, rope, l, row, n, room));
+    }
+    return FV_OK;
+}
+
+fv_status fv_unpack(fv_kv *kv, fv_backend *be, const fv_rope *rope) {
+    fv_status st = FV_OK;
+    for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer && st == FV_OK; l++) {
+        fv_kv_packed *p = fv_kv_packed_at(kv, l);
+        if (!p || p->leader != l || p->n_alive == p->n_first) continue;
+        if (p->n_small < 0) p->n_small = small_of(kv, l);
+        block_bytes b = bytes_for(kv, l, p->n_alive);
+        if (p->n_alive > p->n_small) {
+            if (b.held > b.raw) st = fv_kv_packed_fit(kv, l);
+            continue;
+        }
+        fv_arena room = {0};
+        st = unpack_block(kv, be, rope, l, &room);
+        fv_arena_fini(&room);
+    }
+    return st;
+}
