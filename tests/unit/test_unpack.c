@@ -287,11 +287,13 @@ Test(unpack, an_answer_that_is_taken_up_again_goes_on_with_the_same_bits) {
         ",parts=both;evict=vta,order=ema,tau=8" ALL_LAYERS,
         "pack=svd,rank_k=20,rank_v=20,gain=0" READS ";evict=importance,keep=0.6",
         "pack=svd,rank_k=20,rank_v=20,gain=0;evict=importance,keep=0.4",
+        "lazy=vla,map=given,blocks=1-3;pack=svd,rank_k=12,rank_v=12,gain=0" READS
+        ";evict=vta,order=ema,tau=8" ALL_LAYERS,
         "lazy=vla,map=given,blocks=1-3;pack=svd,rank_k=16,rank_v=16,gain=0;"
         "evict=importance,keep=0.2",
         "pack=svd,rank_k=9,rank_v=9,gain=0;evict=importance,keep=0",
     };
-    for (int i = 0; i < 7; i++)
+    for (int i = 0; i < 8; i++)
         for (int32_t n = 1; n <= 7; n += 3) {
             handoff_rig rig;
             tiny_prompt p, q, there;
