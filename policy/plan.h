@@ -47,13 +47,20 @@ typedef enum fv_plan_mask {
 } fv_plan_mask;
 
 /* The attention that the select stage chooses by: what the prompt's last rows pay to each row,
- * summed over them, rows of text and image rows apart. */
+ * summed over them. */
 typedef struct fv_plan_window {
-    int32_t rows; /* of each layer, as far as it has them; 0: none is asked for */
-    float n;      /* of n-softmax */
-    bool shared;  /* all query heads of a layer come to one, or those of each KV head: */
-    bool max;     /* to the largest of them, or to their mean */
+    int32_t rows;    /* of each layer, as far as it has them; 0: none is asked for */
+    float n;         /* of n-softmax */
+    bool by_segment; /* rows of text and image rows are summed apart */
+    bool shared;     /* all query heads of a layer come to one, or those of each KV head: */
+    bool max;        /* to the largest of them, or to their mean */
 } fv_plan_window;
+
+/* Rows that a KV head keeps of a prompt: its last ones, and so many that are chosen of those ahead
+ * of them. A layer that has no more rows keeps them all. */
+typedef struct fv_plan_budget {
+    int32_t heavy, recent;
+} fv_plan_budget;
 
 typedef struct fv_plan fv_plan;
 
@@ -83,6 +90,7 @@ struct fv_plan {
     bool lent_text;                     /* those of text rows too */
     fv_plan_rows_fn select; /* what each head keeps at the end of prefill; NULL: everything */
     fv_plan_window window;
+    fv_plan_budget budget; /* of methods that keep the same number in every head */
     int32_t twice;     /* rows of a segment that a KV head may hold twice, by the select stage */
     float decode_n;    /* n of n-softmax in the answer's attention; 0: softmax */
     bool exact_counts; /* no count depends on data; if not, they are upper bounds */

@@ -5,28 +5,7 @@
 #include <assert.h>
 #include <math.h>
 
-/* Values of a head's n visual rows as F32 on the host. */
-static fv_status bring_values(const fv_influence_args *x, int32_t head, int32_t n, fv_arena *arena,
-                              fv_buf *room, float *v) {
-    const fv_kv_shape *s = fv_kv_get_shape(x->kv);
-    fv_device *dev = x->be->device;
-    int32_t *ids;
-    FV_TRY(FV_ARENA_NEW(arena, n, ids));
-    for (int32_t i = 0; i < n; i++) ids[i] = i;
-    for (int32_t row = 0, rows; row < n; row += rows) {
-        void *at;
-        rows = fv_kv_stretch(x->kv, x->layer, head, FV_SEG_VISUAL, true, row, n, &at);
-        fv_gather_args gather = {.table = fv_tensor_of(at, s->dtype, rows, s->d_head),
-                                 .y = fv_tensor_of(room->data, FV_F32, rows, s->d_head),
-                                 .ids = ids};
-        size_t numbers = (size_t)rows * (size_t)s->d_head;
-        FV_TRY(x->be->ops->gather(x->be, &gather));
-        FV_TRY(dev->ops->copy_async(dev, v + (size_t)row * (size_t)s->d_head, room->data,
-                                    numbers * sizeof *v));
-        FV_TRY(x->be->ops->sync(x->be));
-    }
-    return FV_OK;
-}
+#include "prefill-worker/read_rows.h"
 
 static double dot(const float *x, const float *y, int32_t n) {
     double sum = 0;
@@ -62,22 +41,18 @@ fv_status fv_influence(const fv_influence_args *x, fv_arena *arena, float *l2, f
     size_t numbers = (size_t)n * (size_t)s->d_head;
     double *cc, *oc, oo = dot(x->o, x->o, x->n_head * s->d_head);
     float *v;
-    fv_buf room = {0};
-    fv_status st = FV_OK;
     if (n == 0) return FV_OK;
     FV_TRY(FV_ARENA_NEW(arena, n, cc));
     FV_TRY(FV_ARENA_NEW(arena, n, oc));
     FV_TRY(FV_ARENA_NEW(arena, numbers, v));
-    FV_TRY(fv_buf_alloc(x->be->device, numbers * sizeof *v, FV_BUF_DEVICE, &room));
-    for (int32_t g = 0; g < s->n_kv && st == FV_OK; g++) {
+    for (int32_t g = 0; g < s->n_kv; g++) {
         assert(fv_kv_len(x->kv, x->layer, g, FV_SEG_VISUAL) == n);
-        st = bring_values(x, g, n, arena, &room, v);
-        if (st == FV_OK) add_head(x, g, v, n, cc, oc);
+        FV_TRY(fv_read_rows(x->be, x->kv, x->layer, g, FV_SEG_VISUAL, true, v));
+        add_head(x, g, v, n, cc, oc);
     }
     for (int32_t j = 0; j < n; j++) {
         l2[j] = (float)sqrt(cc[j]);
         cos[j] = (float)cosine(oo, oc[j], cc[j]);
     }
-    fv_buf_free(&room);
-    return st;
+    return FV_OK;
 }

@@ -239,7 +239,7 @@ static fv_status end_layers(fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
     for (int32_t l = l0; l < l1; l++) {
         if (req->plan->forget[l]) FV_TRY(fv_kv_keep(req->kv, l, FV_SEG_VISUAL, rows, none));
     }
-    return fv_select_run(req->plan, req->kv, l0, l1, p->sums[b]);
+    return fv_select_run(req->plan, fv_decoder_backend(p->dec), req->kv, l0, l1, p->sums[b]);
 }
 
 static fv_status run_group(fv_prefill *p, int32_t l0, int32_t l1) {

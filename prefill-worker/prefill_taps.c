@@ -53,9 +53,10 @@ static fv_status open_sums_of(fv_prefill *p, int32_t b, int32_t l0, int32_t l1) 
         if (!wants_window(p, b, l)) continue;
         fv_select_sums *s = &p->sums[b][l];
         *s = (fv_select_sums){.n_head = n_head,
+                              .n_kind = p->req[b].plan->window.by_segment ? FV_N_SEG : 1,
                               .text = p->visual[b].n,
                               .n_key = fv_prefill_prompt_end(p, b) - p->rows.first[b]};
-        FV_TRY(FV_ARENA_NEW(&p->group, (size_t)(n_head * FV_N_SEG) * (size_t)s->n_key, s->p));
+        FV_TRY(FV_ARENA_NEW(&p->group, (size_t)(n_head * s->n_kind) * (size_t)s->n_key, s->p));
     }
     return FV_OK;
 }
@@ -77,7 +78,7 @@ static fv_pass_tap window_tap(const fv_prefill *p, int32_t b, int32_t l, int32_t
     return (fv_pass_tap){.layer = l,
                          .n_row = n_row,
                          .n = p->req[b].plan->window.n,
-                         .by_segment = true,
+                         .by_segment = s->n_kind > 1,
                          .text = s->text,
                          .n_key = s->n_key,
                          .p = s->p};

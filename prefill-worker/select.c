@@ -3,11 +3,10 @@
 #include "prefill-worker/select.h"
 
 #include <assert.h>
-#include <math.h>
 #include <string.h>
 
-#include "common/arena.h"
 #include "policy/stage_rows.h"
+#include "prefill-worker/select_rows.h"
 
 #undef SELECT
 #define SELECT(name) extern const fv_select_method fv_select_##name;
@@ -36,17 +35,6 @@ bool fv_select_asks(const fv_plan *plan, int32_t layer) {
     return false;
 }
 
-/* One number of query heads [h0, h1), each at p + h * ld: in order, in double. */
-static float reduce(const float *p, size_t ld, int32_t h0, int32_t h1, bool max) {
-    double sum = 0, top = -HUGE_VAL;
-    for (int32_t h = h0; h < h1; h++) {
-        double x = (double)p[(size_t)h * ld];
-        sum += x;
-        top = x > top ? x : top;
-    }
-    return (float)(max ? top : sum / (h1 - h0));
-}
-
 /* Layers [first, end) share keys: of image rows, and with `text` of text rows too. */
 typedef struct block {
     int32_t first, end;
@@ -61,30 +49,25 @@ static block block_at(const fv_kv *kv, int32_t layer, int32_t n_layer) {
 }
 
 /* What a layer's window rows of segment `from` paid to n rows of `to`, of the context's head. */
-static fv_status reduce_heads(const fv_plan *plan, const fv_select_sums *sums,
-                              const fv_select_context *ctx, int from, int to, fv_arena *arena,
-                              float **out) {
-    int32_t group = sums->n_head / ctx->n_kv, n = ctx->n[to];
-    int32_t h0 = plan->window.shared ? 0 : ctx->head * group;
-    int32_t h1 = plan->window.shared ? sums->n_head : h0 + group;
+static fv_status reduce_heads(const fv_select_sums *sums, const fv_select_context *ctx, int from,
+                              int to, fv_arena *arena, float **out) {
     size_t line = (size_t)sums->n_key;
     const float *p = sums->p + (size_t)from * line + (to == FV_SEG_TEXT ? (size_t)sums->text : 0);
-    FV_TRY(FV_ARENA_NEW(arena, n, *out));
-    for (int32_t j = 0; j < n; j++)
-        (*out)[j] = reduce(p + j, FV_N_SEG * line, h0, h1, plan->window.max);
+    FV_TRY(FV_ARENA_NEW(arena, ctx->n[to], *out));
+    for (int32_t j = 0; j < ctx->n[to]; j++)
+        (*out)[j] = fv_select_reduce(ctx, p + j, FV_N_SEG * line);
     return FV_OK;
 }
 
 /* The mean over the layers of a block that were asked: in order, in double. */
-static fv_status reduce_block(const fv_plan *plan, const fv_select_sums *sums, block b,
-                              const fv_select_context *ctx, int from, int to, fv_arena *arena,
-                              float **out) {
+static fv_status reduce_block(const fv_select_sums *sums, block b, const fv_select_context *ctx,
+                              int from, int to, fv_arena *arena, float **out) {
     int32_t asked = 0, n = ctx->n[to];
     double *sum;
     FV_TRY(FV_ARENA_NEW(arena, n, sum));
     for (int32_t l = b.first; l < b.end; l++) {
         if (!sums[l].p) continue;
-        FV_TRY(reduce_heads(plan, &sums[l], ctx, from, to, arena, out));
+        FV_TRY(reduce_heads(&sums[l], ctx, from, to, arena, out));
         for (int32_t j = 0; j < n; j++) sum[j] += (double)(*out)[j];
         asked++;
     }
@@ -93,22 +76,21 @@ static fv_status reduce_block(const fv_plan *plan, const fv_select_sums *sums, b
     return FV_OK;
 }
 
-static fv_status bring_paid(const fv_plan *plan, const fv_select_sums *sums, block b,
-                            fv_arena *arena, fv_select_context *ctx) {
+static fv_status bring_paid(const fv_select_sums *sums, block b, fv_arena *arena,
+                            fv_select_context *ctx) {
     float *paid;
     for (int from = 0; from < FV_N_SEG; from++)
         for (int to = 0; to < FV_N_SEG; to++) {
-            FV_TRY(reduce_block(plan, sums, b, ctx, from, to, arena, &paid));
+            FV_TRY(reduce_block(sums, b, ctx, from, to, arena, &paid));
             ctx->paid[from][to] = paid;
         }
     return FV_OK;
 }
 
-static fv_status bring_own(const fv_plan *plan, const fv_select_sums *sums, fv_arena *arena,
-                           fv_select_context *ctx) {
+static fv_status bring_own(const fv_select_sums *sums, fv_arena *arena, fv_select_context *ctx) {
     float *paid;
     for (int from = 0; from < FV_N_SEG; from++) {
-        FV_TRY(reduce_heads(plan, sums, ctx, from, FV_SEG_TEXT, arena, &paid));
+        FV_TRY(reduce_heads(sums, ctx, from, FV_SEG_TEXT, arena, &paid));
         ctx->own[from] = paid;
     }
     return FV_OK;
@@ -121,10 +103,10 @@ typedef struct layer_choice {
 
 static fv_status ask_method(const fv_select_method *method, const fv_select_context *ctx,
                             int32_t twice, fv_arena *arena, layer_choice *out) {
-    int32_t *kept[FV_N_SEG], n_kept[FV_N_SEG];
+    int32_t *kept[FV_N_SEG], n_kept[FV_N_SEG] = {0};
     for (int seg = 0; seg < FV_N_SEG; seg++)
         FV_TRY(FV_ARENA_NEW(arena, ctx->n[seg] + twice, kept[seg]));
-    FV_TRY(method->keep(ctx, kept, n_kept));
+    FV_TRY(method->keep(ctx, arena, kept, n_kept));
     for (int seg = 0; seg < FV_N_SEG; seg++) {
         out->kept[seg][ctx->head] = kept[seg];
         out->n_kept[seg][ctx->head] = n_kept[seg];
@@ -132,25 +114,44 @@ static fv_status ask_method(const fv_select_method *method, const fv_select_cont
     return FV_OK;
 }
 
-/* One head of all layers of a block that choose: n_choose of them. */
-static fv_status choose_head(const fv_select_method *method, const fv_plan *plan, const fv_kv *kv,
-                             const fv_select_sums *sums, block b, int32_t n_choose, int32_t head,
-                             fv_arena *arena, layer_choice *choice) {
+/* What a method is told of a head, but for what its rows were paid in a block. */
+static fv_select_context context_of(const fv_plan *plan, fv_backend *be, const fv_kv *kv,
+                                    int32_t layer, int32_t head) {
     const fv_plan_shape *s = &plan->shape;
-    bool asks = fv_select_asks(plan, b.first);
     fv_select_context ctx = {.choice = &plan->policy.stage[FV_STAGE_SELECT],
-                             .layer = b.first,
+                             .budget = plan->budget,
+                             .layer = layer,
                              .head = head,
                              .n_kv = s->n_kv,
-                             .n_prompt = s->n_visual + s->n_text - s->n_answer};
+                             .n_prompt = s->n_visual + s->n_text - s->n_answer,
+                             .max = plan->window.max,
+                             .be = be,
+                             .kv = kv};
     for (int seg = 0; seg < FV_N_SEG; seg++) {
-        ctx.n[seg] = fv_kv_len(kv, b.first, head, (fv_kv_segment)seg);
-        ctx.pos[seg] = fv_kv_positions(kv, b.first, head, (fv_kv_segment)seg);
+        ctx.n[seg] = fv_kv_len(kv, layer, head, (fv_kv_segment)seg);
+        ctx.pos[seg] = fv_kv_positions(kv, layer, head, (fv_kv_segment)seg);
     }
-    if (asks) FV_TRY(bring_paid(plan, sums, b, arena, &ctx));
+    return ctx;
+}
+
+static void bring_sums(const fv_plan *plan, const fv_select_sums *sums, fv_select_context *ctx) {
+    int32_t group = sums->n_head / ctx->n_kv;
+    ctx->sums = sums;
+    ctx->head0 = plan->window.shared ? 0 : ctx->head * group;
+    ctx->head1 = plan->window.shared ? sums->n_head : ctx->head0 + group;
+}
+
+/* One head of all layers of a block that choose: n_choose of them. */
+static fv_status choose_head(const fv_select_method *method, const fv_plan *plan, fv_backend *be,
+                             const fv_kv *kv, const fv_select_sums *sums, block b, int32_t n_choose,
+                             int32_t head, fv_arena *arena, layer_choice *choice) {
+    bool asks = fv_select_asks(plan, b.first);
+    fv_select_context ctx = context_of(plan, be, kv, b.first, head);
+    if (asks) bring_sums(plan, &sums[b.first], &ctx);
+    if (asks && plan->window.by_segment) FV_TRY(bring_paid(sums, b, arena, &ctx));
     for (int32_t i = 0; i < n_choose; i++) {
         ctx.layer = b.first + i;
-        if (asks && n_choose > 1) FV_TRY(bring_own(plan, &sums[ctx.layer], arena, &ctx));
+        if (asks && n_choose > 1) FV_TRY(bring_own(&sums[ctx.layer], arena, &ctx));
         FV_TRY(ask_method(method, &ctx, plan->twice, arena, &choice[i]));
     }
     return FV_OK;
@@ -165,14 +166,14 @@ static fv_status open_choice(int32_t n_kv, fv_arena *arena, layer_choice *choice
 }
 
 /* All layers choose before rows of one move: what the leader lets go is gone for the others. */
-static fv_status select_block(const fv_select_method *method, const fv_plan *plan, fv_kv *kv,
-                              const fv_select_sums *sums, block b, fv_arena *arena) {
+static fv_status select_block(const fv_select_method *method, const fv_plan *plan, fv_backend *be,
+                              fv_kv *kv, const fv_select_sums *sums, block b, fv_arena *arena) {
     int32_t n_choose = b.text ? 1 : b.end - b.first;
     layer_choice *choice;
     FV_TRY(FV_ARENA_NEW(arena, n_choose, choice));
     for (int32_t i = 0; i < n_choose; i++) FV_TRY(open_choice(plan->shape.n_kv, arena, &choice[i]));
     for (int32_t g = 0; g < plan->shape.n_kv; g++)
-        FV_TRY(choose_head(method, plan, kv, sums, b, n_choose, g, arena, choice));
+        FV_TRY(choose_head(method, plan, be, kv, sums, b, n_choose, g, arena, choice));
     for (int32_t i = 0; i < n_choose; i++)
         for (int seg = 0; seg < FV_N_SEG; seg++) {
             if (fv_kv_borrows(kv, b.first + i, (fv_kv_segment)seg)) continue; /* its leader's */
@@ -182,7 +183,7 @@ static fv_status select_block(const fv_select_method *method, const fv_plan *pla
     return FV_OK;
 }
 
-fv_status fv_select_run(const fv_plan *plan, fv_kv *kv, int32_t l0, int32_t l1,
+fv_status fv_select_run(const fv_plan *plan, fv_backend *be, fv_kv *kv, int32_t l0, int32_t l1,
                         const fv_select_sums *sums) {
     if (!plan->select) return FV_OK;
     const fv_select_method *method = find(plan->policy.stage[FV_STAGE_SELECT].method->name);
@@ -191,7 +192,7 @@ fv_status fv_select_run(const fv_plan *plan, fv_kv *kv, int32_t l0, int32_t l1,
     for (int32_t l = l0; l < l1 && st == FV_OK;) {
         block b = block_at(kv, l, l1);
         fv_arena_reset(&arena);
-        st = select_block(method, plan, kv, sums, b, &arena);
+        st = select_block(method, plan, be, kv, sums, b, &arena);
         l = b.end;
     }
     fv_arena_fini(&arena);

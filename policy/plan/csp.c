@@ -62,6 +62,7 @@ fv_status fv_plan_select_csp(fv_plan *plan) {
     if (!fv_choice_is(c, "dup", "official")) plan->exact_counts = false;
     plan->window = (fv_plan_window){.rows = fv_csp_sizes_of(c, n_prompt).window,
                                     .n = (float)fv_choice_value(c, "nsoftmax_select"),
+                                    .by_segment = true,
                                     .shared = fv_choice_is(c, "heads", "shared"),
                                     .max = fv_choice_is(c, "group", "max")};
     return FV_OK;

@@ -8,35 +8,14 @@
  *
  * Layers that share keys choose by the mean over them; where they share those of image rows only,
  * each gives the places of text rows in both lists to the text rows that it paid most itself. */
-#include <assert.h>
-
-#include "common/arena.h"
 #include "policy/plan/csp.h"
-#include "prefill-worker/prune.h"
-#include "prefill-worker/select.h"
-
-/* A head's rows of both segments, by prompt position. */
-typedef struct row {
-    uint8_t seg;
-    int32_t at; /* its index in the segment */
-} row;
-
-static void by_position(const fv_select_context *ctx, row *rows) {
-    int32_t at[FV_N_SEG] = {0}, n = ctx->n[FV_SEG_VISUAL] + ctx->n[FV_SEG_TEXT];
-    for (int32_t i = 0; i < n; i++) {
-        bool text =
-            at[FV_SEG_VISUAL] == ctx->n[FV_SEG_VISUAL] ||
-            (at[FV_SEG_TEXT] < ctx->n[FV_SEG_TEXT] &&
-             ctx->pos[FV_SEG_TEXT][at[FV_SEG_TEXT]] < ctx->pos[FV_SEG_VISUAL][at[FV_SEG_VISUAL]]);
-        uint8_t seg = text ? FV_SEG_TEXT : FV_SEG_VISUAL;
-        rows[i] = (row){seg, at[seg]++};
-    }
-}
+#include "common/top.h"
+#include "prefill-worker/select_rows.h"
 
 /* Where a layer chooses its text rows by itself: of n rows, as many text rows as stand in
  * kept[n_kept] take their places there by what this layer paid them. */
-static fv_status choose_text(const fv_select_context *ctx, const row *rows, int32_t n, bool cross,
-                             fv_arena *arena, int32_t *kept, int32_t n_kept) {
+static fv_status choose_text(const fv_select_context *ctx, const fv_select_row *rows, int32_t n,
+                             bool cross, fv_arena *arena, int32_t *kept, int32_t n_kept) {
     const float *own = ctx->own[cross ? FV_SEG_VISUAL : FV_SEG_TEXT];
     int32_t n_text = 0, keep = 0, *text, *top;
     float *score;
@@ -49,7 +28,7 @@ static fv_status choose_text(const fv_select_context *ctx, const row *rows, int3
         text[n_text++] = i;
     }
     for (int32_t k = 0; k < n_kept; k++) keep += rows[kept[k]].seg == FV_SEG_TEXT;
-    fv_prune_top(score, n_text, keep, top);
+    fv_top(score, n_text, keep, top);
     for (int32_t k = 0, t = 0; k < n_kept; k++)
         if (rows[kept[k]].seg == FV_SEG_TEXT) kept[k] = text[top[t++]];
     return FV_OK;
@@ -57,8 +36,8 @@ static fv_status choose_text(const fv_select_context *ctx, const row *rows, int3
 
 /* Adds 1 to times[i] of the `keep` rows of [0, n) that window rows of their own modality (or of the
  * other) paid most. */
-static fv_status choose(const fv_select_context *ctx, const row *rows, int32_t n, int32_t keep,
-                        bool cross, fv_arena *arena, uint8_t *times) {
+static fv_status choose(const fv_select_context *ctx, const fv_select_row *rows, int32_t n,
+                        int32_t keep, bool cross, fv_arena *arena, uint8_t *times) {
     float *score;
     int32_t *kept;
     if (keep > n) keep = n;
@@ -68,44 +47,33 @@ static fv_status choose(const fv_select_context *ctx, const row *rows, int32_t n
         const float *paid = ctx->paid[cross ? !rows[i].seg : rows[i].seg][rows[i].seg];
         score[i] = paid ? paid[rows[i].at] : 0; /* a window of no rows pays nothing */
     }
-    fv_prune_top(score, n, keep, kept);
+    fv_top(score, n, keep, kept);
     if (ctx->own[FV_SEG_TEXT]) FV_TRY(choose_text(ctx, rows, n, cross, arena, kept, keep));
     for (int32_t k = 0; k < keep; k++) times[kept[k]]++;
     return FV_OK;
 }
 
-static fv_status keep_in(const fv_select_context *ctx, fv_arena *arena,
-                         int32_t *const kept[FV_N_SEG], int32_t n_kept[FV_N_SEG]) {
-    fv_csp_sizes s = fv_csp_sizes_of(ctx->choice, ctx->n_prompt);
-    bool twice = fv_choice_is(ctx->choice, "dup", "official");
-    int32_t n = ctx->n[FV_SEG_VISUAL] + ctx->n[FV_SEG_TEXT];
-    bool all = n < s.budget;
-    row *rows;
-    uint8_t *times;
-    FV_TRY(FV_ARENA_NEW(arena, n, rows));
-    FV_TRY(FV_ARENA_NEW(arena, n, times));
-    by_position(ctx, rows);
-    if (!all) {
-        FV_TRY(choose(ctx, rows, n - s.recent, s.self, false, arena, times));
-        FV_TRY(choose(ctx, rows, n - s.recent, s.cross, true, arena, times));
-    }
-    for (int32_t i = 0; i < n; i++) {
-        uint8_t seg = rows[i].seg;
-        if (all || i >= n - s.recent) times[i] = 1;
-        if (times[i] > 0) kept[seg][n_kept[seg]++] = rows[i].at;
-        if (times[i] > 1 && twice) kept[seg][n_kept[seg]++] = rows[i].at;
-    }
-    return FV_OK;
-}
-
-static fv_status keep(const fv_select_context *ctx, int32_t *const kept[FV_N_SEG],
+static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *const kept[FV_N_SEG],
                       int32_t n_kept[FV_N_SEG]) {
     _Static_assert(FV_N_SEG == 2 && FV_SEG_VISUAL == 0, "the other modality of seg is !seg");
-    fv_arena arena = {0};
-    n_kept[FV_SEG_VISUAL] = n_kept[FV_SEG_TEXT] = 0;
-    fv_status st = keep_in(ctx, &arena, kept, n_kept);
-    fv_arena_fini(&arena);
-    return st;
+    fv_csp_sizes s = fv_csp_sizes_of(ctx->choice, ctx->n_prompt);
+    bool twice = fv_choice_is(ctx->choice, "dup", "official");
+    fv_select_rows rows;
+    uint8_t *times;
+    FV_TRY(fv_select_order(ctx, arena, &rows));
+    FV_TRY(FV_ARENA_NEW(arena, rows.n, times));
+    bool all = rows.n < s.budget;
+    if (!all) {
+        FV_TRY(choose(ctx, rows.row, rows.n - s.recent, s.self, false, arena, times));
+        FV_TRY(choose(ctx, rows.row, rows.n - s.recent, s.cross, true, arena, times));
+    }
+    for (int32_t i = 0; i < rows.n; i++) {
+        fv_select_row row = rows.row[i];
+        if (all || i >= rows.n - s.recent) times[i] = 1;
+        if (times[i] > 0) kept[row.seg][n_kept[row.seg]++] = row.at;
+        if (times[i] > 1 && twice) kept[row.seg][n_kept[row.seg]++] = row.at;
+    }
+    return FV_OK;
 }
 
 extern const fv_select_method fv_select_csp;

@@ -4,11 +4,11 @@
 #include "policy/plan/streaming.h"
 #include "prefill-worker/select.h"
 
-static fv_status keep(const fv_select_context *ctx, int32_t *const kept[FV_N_SEG],
+static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *const kept[FV_N_SEG],
                       int32_t n_kept[FV_N_SEG]) {
+    (void)arena;
     fv_streaming_span span = fv_streaming_head(ctx->choice, ctx->head, ctx->n_kv, ctx->n_prompt);
     for (int seg = 0; seg < FV_N_SEG; seg++) {
-        n_kept[seg] = 0;
         for (int32_t i = 0; i < ctx->n[seg]; i++) {
             int32_t pos = ctx->pos[seg][i];
             if (pos < span.sink || pos >= span.recent_from) kept[seg][n_kept[seg]++] = i;

@@ -424,10 +424,14 @@ Test(csp, n_softmax_of_the_answer_travels_with_the_policy) {
 Test(csp, an_answer_that_goes_on_finds_what_its_prompt_kept) {
     enum { ANSWER = 6 };
     static const char *const policies[] = {
-        "select=csp,heavy=0.4,recent=0.1,dup=official,nsoftmax_decode=1", "select=csp",
-        "select=streaming,sink=2,recent=0.3", "prune=visipruner,filter=1,l2=0.05,kv_shallow=drop",
+        "select=csp,heavy=0.4,recent=0.1,dup=official,nsoftmax_decode=1",
+        "select=csp",
+        "select=streaming,sink=2,recent=0.3",
+        "select=h2o",
+        "select=snapkv,heavy=0.2",
+        "prune=visipruner,filter=1,l2=0.05,kv_shallow=drop",
         "lazy=vla,map=given,blocks=1-3;select=csp,heavy=0.4,recent=0.1,dup=official"};
-    for (int i = 0; i < 5; i++) {
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
         tiny_net net;
         tiny_prompt whole, cut, *one = &whole;
         tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);

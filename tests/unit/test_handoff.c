@@ -14,6 +14,7 @@ static const char *const policies[] = {
     "select=streaming,sink=3,recent=0.25,full_heads=0.5",
     "prune=random,layer=2,keep=0.5;select=streaming,sink=2,recent=0.3,full_heads=0",
     "select=csp,heavy=0.5,recent=0.1,dup=official",
+    "prune=random,layer=2,keep=0.5;select=h2o,heavy=0.3",
     "pack=svd,rank_k=12,rank_v=9,gain=0;expand=attention",
     "lazy=vla,map=given,blocks=1-2",
     "lazy=gla,map=given,blocks=1-2;select=streaming,sink=2,recent=0.3,full_heads=0",

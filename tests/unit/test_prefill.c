@@ -24,6 +24,11 @@ static const char *const policies[] = {
     "prune=visipruner,shallow=2,self=drop,cos=1,l2=0.05;select=csp,heavy=0.3",
     "select=csp,heavy=0.4,recent=0.1,bias=0.5,dup=official,nsoftmax_decode=1",
     "prune=fastv,layer=2,keep=0.5;select=csp,heads=shared,group=max",
+    "select=snapkv,heavy=0.2,recent=0.1,kernel=7",
+    "prune=fastv,layer=2,keep=0.5;select=h2o,heavy=0.2",
+    "prune=visipruner,shallow=2,self=drop,cos=1,l2=0.05;select=roco",
+    "select=knorm,heavy=0.3,recent=0.1",
+    "select=random,heavy=0.3",
     "lazy=vla,map=given,blocks=1-2",
     "lazy=gla,map=given,blocks=0-3",
     "prune=fastv,layer=2,keep=0.3;lazy=vla,map=given,blocks=0-3",
@@ -386,6 +391,12 @@ Test(prefill, methods_change_the_answer_and_identity_settings_do_not) {
                                            "prune=visipruner,shallow=0,cos=-1",
                                            "select=streaming,sink=0,recent=1,full_heads=0",
                                            "select=streaming,sink=0,recent=0.1,full_heads=1",
+                                           "select=snapkv,heavy=0.4,recent=0.6",
+                                           "select=snapkv,window=2,capacity=84",
+                                           "select=h2o,heavy=0.99,recent=0.01",
+                                           "select=roco,heavy=0.5,recent=0.5",
+                                           "select=knorm,heavy=1",
+                                           "select=random,heavy=1",
                                            "select=csp,heavy=0.3,recent=0.7"};
     trail exact, other;
     run_alone("", NULL, 2, 0, FV_F32, &exact);

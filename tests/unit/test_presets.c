@@ -70,6 +70,8 @@ Test(presets, there_is_one_for_each_use_and_each_paper) {
                                         "paper-vla",
                                         "paper-gla",
                                         "paper-csp",
+                                        "paper-snapkv",
+                                        "paper-h2o",
                                         "paper-visipruner",
                                         "paper-st3",
                                         "paper-attentionpack"};

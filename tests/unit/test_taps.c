@@ -142,8 +142,12 @@ static answer prefill_with_mass(const char *policy, int32_t chunk, int32_t group
 }
 
 Test(taps, asking_changes_no_bit_of_the_logits_and_chunks_no_bit_of_the_taps) {
-    static const char *const policies[] = {"", "prune=fastv,layer=2,keep=0.3", "prune=vtw,layer=2",
-                                           "select=streaming,sink=2", "select=csp"};
+    static const char *const policies[] = {"",
+                                           "prune=fastv,layer=2,keep=0.3",
+                                           "prune=vtw,layer=2",
+                                           "select=streaming,sink=2",
+                                           "select=csp",
+                                           "select=h2o"};
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
         answer without = prefill_with_mass(policies[i], 0, 0, false);
         answer with = prefill_with_mass(policies[i], 0, 0, true);

@@ -28,8 +28,9 @@ static const char *const policies[] = {
     "lazy=gla,map=given,blocks=2-3;evict=vta,tau=6,layer=1",
     "prune=fastv,layer=2,keep=0.5;lazy=vla,map=given,blocks=0-3;evict=vta,tau=9",
     "select=streaming,sink=2,recent=0.5,full_heads=0.5;evict=vta,tau=7,layer=1",
+    "select=h2o,heavy=0.5;evict=vta,tau=7,layer=1",
 };
-enum { N_POLICY = sizeof policies / sizeof policies[0], N_WITHOUT_SELECT = N_POLICY - 1 };
+enum { N_POLICY = sizeof policies / sizeof policies[0], N_WITHOUT_SELECT = N_POLICY - 2 };
 
 static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
 

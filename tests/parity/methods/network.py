@@ -28,8 +28,8 @@ def top(score, keep):
     order = np.argsort(-score, kind="stable")
     if 0 < keep < len(score):
         last, first = score[order[keep - 1]], score[order[keep]]
-        # Zeros are exact on both sides; anything else that is close could fall either way.
-        if (last != 0 or first != 0) and last - first < 1e-5 * np.abs(score).max():
+        # What is equal is so on both sides; anything else that is close could fall either way.
+        if last != first and last - first < 1e-5 * np.abs(score).max():
             raise Unclear(f"scores {last} and {first} on both sides of the cut")
     return np.sort(order[:keep])
 

@@ -1,0 +1,33 @@
+/* Counts of methods that keep a fixed number of rows in every KV head. Pure functions. */
+#include "policy/plan/budget.h"
+
+#include "policy/plan/contribute.h"
+
+fv_plan_budget fv_budget_of(const fv_choice *c, int32_t n_prompt) {
+    double heavy = fv_choice_value(c, "heavy"), recent = fv_choice_value(c, "recent");
+    /* 1e-9: shares are not exact in binary. */
+    if (heavy + recent >= 1 - 1e-9) return (fv_plan_budget){.heavy = INT32_MAX};
+    return (fv_plan_budget){.heavy = fv_plan_share(heavy, n_prompt),
+                            .recent = fv_plan_share(recent, n_prompt)};
+}
+
+int32_t fv_budget_prompt(const fv_plan *plan) {
+    return plan->shape.n_visual + plan->shape.n_text - plan->shape.n_answer;
+}
+
+static int32_t head_rows(const fv_plan *plan, int32_t layer, int32_t head) {
+    int32_t n_answer = plan->shape.n_answer;
+    int64_t rows = plan->visual[layer] + plan->shape.n_text - n_answer;
+    int64_t most = (int64_t)plan->budget.heavy + plan->budget.recent;
+    (void)head;
+    return n_answer + (int32_t)(rows < most ? rows : most);
+}
+
+void fv_budget_select(fv_plan *plan, fv_plan_budget budget, const fv_plan_window *window) {
+    plan->budget = budget;
+    fv_plan_select(plan, head_rows);
+    if (!plan->select)
+        plan->budget = (fv_plan_budget){0};
+    else if (window)
+        plan->window = *window;
+}

@@ -1,0 +1,19 @@
+/* select=h2o: heavy hitters (arXiv 2306.14048). With A the softmax of the whole prompt, row j has
+ *     s_j = sum of A_ij over all rows i of the prompt
+ * and the highest of those ahead of the last rows stay. A sum favours rows that many others could
+ * see; normalise=seen divides it by their number (as NVIDIA's kvpress does), n_prompt - j. */
+#include "prefill-worker/select_rows.h"
+
+static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *const kept[FV_N_SEG],
+                      int32_t n_kept[FV_N_SEG]) {
+    fv_select_rows rows;
+    float *score;
+    FV_TRY(fv_select_order(ctx, arena, &rows));
+    FV_TRY(FV_ARENA_NEW(arena, rows.n, score));
+    FV_TRY(fv_select_score(ctx, &rows, arena, score));
+    if (fv_choice_is(ctx->choice, "normalise", "seen")) fv_select_mean(ctx, &rows, score);
+    return fv_select_heavy(ctx, &rows, score, arena, kept, n_kept);
+}
+
+extern const fv_select_method fv_select_h2o;
+const fv_select_method fv_select_h2o = {.name = "h2o", .keep = keep};

@@ -1,0 +1,37 @@
+/* select=knorm (arXiv 2406.11430): keys of small norm are those that get attention, so the rows of
+ * largest |k_j| go. Rotation changes no norm: keys are taken as they lie in the store. */
+#include <math.h>
+
+#include "prefill-worker/read_rows.h"
+#include "prefill-worker/select_rows.h"
+
+/* minus |k_j| for each row of both segments. */
+static fv_status norms(const fv_select_context *ctx, fv_arena *arena, float *of[FV_N_SEG]) {
+    size_t d = (size_t)fv_kv_get_shape(ctx->kv)->d_head;
+    for (int seg = 0; seg < FV_N_SEG; seg++) {
+        float *k;
+        FV_TRY(FV_ARENA_NEW(arena, (size_t)ctx->n[seg] * d, k));
+        FV_TRY(FV_ARENA_NEW(arena, ctx->n[seg], of[seg]));
+        FV_TRY(fv_read_rows(ctx->be, ctx->kv, ctx->layer, ctx->head, (fv_kv_segment)seg, false, k));
+        for (int32_t j = 0; j < ctx->n[seg]; j++) {
+            double sum = 0;
+            for (size_t i = 0; i < d; i++, k++) sum += (double)*k * (double)*k;
+            of[seg][j] = (float)-sqrt(sum);
+        }
+    }
+    return FV_OK;
+}
+
+static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *const kept[FV_N_SEG],
+                      int32_t n_kept[FV_N_SEG]) {
+    fv_select_rows rows;
+    float *score, *of[FV_N_SEG];
+    FV_TRY(fv_select_order(ctx, arena, &rows));
+    FV_TRY(FV_ARENA_NEW(arena, rows.n, score));
+    FV_TRY(norms(ctx, arena, of));
+    for (int32_t i = 0; i < rows.n; i++) score[i] = of[rows.row[i].seg][rows.row[i].at];
+    return fv_select_heavy(ctx, &rows, score, arena, kept, n_kept);
+}
+
+extern const fv_select_method fv_select_knorm;
+const fv_select_method fv_select_knorm = {.name = "knorm", .keep = keep};

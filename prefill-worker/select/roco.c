@@ -1,0 +1,22 @@
+/* select=roco: the mean attention that a row gets (RoCo, arXiv 2402.06262), over the rows i >= j
+ * that see it:
+ *     m_j = 1 / (n_prompt - j) sum of A_ij over all rows i of the prompt
+ * The code that comparisons with pictures have of it ("mean_h2o") divides by the length of the
+ * prompt instead, for every row alike, and so orders rows as select=h2o does: over=all. The paper's
+ * second part, rows that the eviction passes over for the spread of their attention, is in
+ * neither. */
+#include "prefill-worker/select_rows.h"
+
+static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *const kept[FV_N_SEG],
+                      int32_t n_kept[FV_N_SEG]) {
+    fv_select_rows rows;
+    float *score;
+    FV_TRY(fv_select_order(ctx, arena, &rows));
+    FV_TRY(FV_ARENA_NEW(arena, rows.n, score));
+    FV_TRY(fv_select_score(ctx, &rows, arena, score));
+    if (fv_choice_is(ctx->choice, "over", "seen")) fv_select_mean(ctx, &rows, score);
+    return fv_select_heavy(ctx, &rows, score, arena, kept, n_kept);
+}
+
+extern const fv_select_method fv_select_roco;
+const fv_select_method fv_select_roco = {.name = "roco", .keep = keep};

@@ -1,0 +1,36 @@
+"""select=h2o: the Heavy-Hitter Oracle (arXiv 2306.14048), once, behind the prompt.
+
+    s_j = sum of A_ij over all rows i of the prompt        (normalise=seen: divided by n - j)
+
+Per KV head the highest ahead of the last rows stay, and the last rows.
+"""
+from budget import Budget, come_to, group_of
+from network import case
+
+
+class H2o(Budget):
+    def __init__(self, heavy=0.1, recent=0.1, normalise="no", group="mean"):
+        super().__init__(heavy, recent)
+        self.seen, self.group = normalise == "seen", group
+        self.sums = {}  # layer -> [H, rows that the layer ran]
+
+    def attended(self, run, layer, scores, p):
+        self.sums[layer] = p.sum(axis=1)
+        return p
+
+    def score(self, run, layer, g, pos):
+        s = come_to(self.group)(self.sums[layer][group_of(run, g)], axis=0)
+        return s / (len(run.prompt.ids) - pos) if self.seen else s
+
+
+def methods(words):
+    return [H2o(**words["h2o"])]
+
+
+def render():
+    mixed = "t5 v35 t3 v35 t6"
+    return {"networks": [
+        case("select=h2o", methods, mixed),
+        case("select=h2o,heavy=0.3,recent=0.05,group=max", methods, mixed, answer=1),
+        case("select=h2o,heavy=0.25,recent=0,normalise=seen", methods, "t3 v40 t1", answer=1),
+        case("select=h2o,heavy=0,recent=0.3", methods, mixed, answer=1)]}
