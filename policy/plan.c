@@ -35,42 +35,61 @@ fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_p
     return FV_OK;
 }
 
-/* Keys of its own among a head's `rows`. */
-static int32_t own_keys(const fv_plan *plan, int32_t l, int32_t rows) {
-    if (plan->leader[l] == l) return rows;
+/* Keys of its own among the `rows` of a head of a layer that borrows. */
+static int32_t own_keys(const fv_plan *plan, int32_t rows) {
     if (plan->lent_text) return 0;
     int32_t text = plan->shape.n_text, most = text + (text < plan->twice ? text : plan->twice);
     return rows < most ? rows : most;
 }
 
+/* Keys and values that a layer holds: in all, and of image rows; and bytes of its factors. */
+typedef struct layer_count {
+    uint64_t held, visual, packed;
+} layer_count;
+
+/* leads: the keys are its own. */
+static layer_count count_layer(const fv_plan *plan, int32_t l, bool leads) {
+    const fv_plan_shape *s = &plan->shape;
+    layer_count c = {.packed = fv_plan_packed_bytes(plan, l, leads)};
+    bool packed = plan->pack[l].rank[FV_PACKED_V] > 0; /* and no select stage */
+    for (int32_t g = 0; g < s->n_kv; g++) {
+        int32_t n = plan->forget[l] || packed ? 0 : plan->visual[l], ran = n + s->n_text;
+        int32_t kept = plan->select ? plan->select(plan, l, g) : ran;
+        if (kept > ran) kept = ran;
+        int32_t most = n + (n < plan->twice ? n : plan->twice);
+        int32_t image = kept < most ? kept : most;
+        c.held += (uint64_t)kept + (uint64_t)(leads ? kept : own_keys(plan, kept));
+        c.visual += leads ? 2 * (uint64_t)image : (uint64_t)image;
+    }
+    return c;
+}
+
+static void most_of(uint64_t *most, uint64_t with, uint64_t without) {
+    if (with > without && with - without > *most) *most = with - without;
+}
+
 fv_plan_bytes fv_plan_count(const fv_plan *plan) {
     const fv_plan_shape *s = &plan->shape;
     uint64_t part = (uint64_t)s->d_head * (uint64_t)s->bytes_value; /* a key, or a value */
-    uint64_t packed = 0;
-    int64_t held = 0, visual = 0;
+    layer_count sum = {0}, more = {0}; /* more: what a lazy layer that comes to lead adds */
     for (int32_t l = 0; l < s->n_layer; l++) {
-        packed += fv_plan_packed_bytes(plan, l);
-        for (int32_t g = 0; g < s->n_kv; g++) {
-            if (plan->pack[l].rank[FV_PACKED_V]) {
-                held += s->n_text + own_keys(plan, l, s->n_text); /* and no select stage */
-                continue;
-            }
-            int32_t n = plan->forget[l] ? 0 : plan->visual[l], ran = n + s->n_text;
-            int32_t kept = plan->select ? plan->select(plan, l, g) : ran;
-            if (kept > ran) kept = ran;
-            int32_t most = n + (n < plan->twice ? n : plan->twice);
-            int32_t image = kept < most ? kept : most;
-            held += kept + own_keys(plan, l, kept);
-            visual += plan->leader[l] == l ? 2 * image : image;
-        }
+        layer_count c = count_layer(plan, l, plan->leader[l] == l);
+        layer_count leads = count_layer(plan, l, true);
+        sum.held += c.held;
+        sum.visual += c.visual;
+        sum.packed += c.packed;
+        most_of(&more.held, leads.held, c.held);
+        most_of(&more.visual, leads.visual, c.visual);
+        most_of(&more.packed, leads.packed, c.packed);
     }
+    uint64_t n = (uint64_t)plan->splits, packed = sum.packed + n * more.packed;
     uint64_t raw = (uint64_t)s->n_layer * (uint64_t)s->n_kv * (uint64_t)(s->n_visual + s->n_text);
-    return (fv_plan_bytes){2 * part * raw, part * (uint64_t)held + packed,
-                           part * (uint64_t)visual + packed};
+    return (fv_plan_bytes){2 * part * raw, part * (sum.held + n * more.held) + packed,
+                           part * (sum.visual + n * more.visual) + packed};
 }
 
 int32_t fv_plan_lent_text(const fv_plan *plan) {
     int32_t n = 0;
     for (int32_t l = 0; l < plan->shape.n_layer; l++) n += plan->lent_text && plan->leader[l] != l;
-    return n;
+    return n > plan->splits ? n - plan->splits : 0;
 }

@@ -81,6 +81,7 @@ struct fv_plan {
     fv_policy policy; /* what was asked for */
     int32_t n_edit;
     fv_plan_edit edit[FV_PLAN_MAX_LAYERS]; /* ascending layers */
+    int32_t most_edits;                    /* of those by data, how many let rows leave at most */
     int32_t visual[FV_PLAN_MAX_LAYERS];    /* visual rows that layer l runs and writes */
     uint8_t tap[FV_PLAN_MAX_LAYERS];       /* FV_TAP_...; 0: nothing is asked of layer l */
     uint8_t mask[FV_PLAN_MAX_LAYERS];      /* fv_plan_mask of layer l, for rows of the prompt */
@@ -88,6 +89,7 @@ struct fv_plan {
     int32_t leader[FV_PLAN_MAX_LAYERS]; /* whose queries and keys layer l uses: itself, or one
                                          * before it that uses its own */
     bool lent_text;                     /* those of text rows too */
+    int32_t splits; /* lazy layers that come to lead, at most, as rows leave where data say so */
     fv_plan_rows_fn select; /* what each head keeps at the end of prefill; NULL: everything */
     fv_plan_window window;
     fv_plan_budget budget; /* of methods that keep the same number in every head */
@@ -124,7 +126,7 @@ typedef struct fv_plan_bytes {
 
 fv_plan_bytes fv_plan_count(const fv_plan *plan);
 
-/* Layers whose text keys are another layer's. */
+/* Layers whose text keys are another layer's, at least. */
 int32_t fv_plan_lent_text(const fv_plan *plan);
 
 #ifdef __cplusplus

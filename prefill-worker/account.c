@@ -31,7 +31,7 @@ void fv_account_take(const fv_plan *plan, const int32_t *visual_rows, const fv_k
         uint64_t ran = visual + n_kv * (uint64_t)plan->shape.n_text;
         if (stage[FV_STAGE_PRUNE].method) add(&a.stage[FV_STAGE_PRUNE], all, visual, visual < all);
         if (stage[FV_STAGE_LAZY].method)
-            add(&a.stage[FV_STAGE_LAZY], visual, visual, plan->leader[l] != l);
+            add(&a.stage[FV_STAGE_LAZY], visual, visual, fv_kv_borrows(kv, l, FV_SEG_VISUAL));
         if (stage[FV_STAGE_SELECT].method) add(&a.stage[FV_STAGE_SELECT], ran, kept, kept != ran);
         if (stage[FV_STAGE_PACK].method && fv_kv_packed_at(kv, l))
             add(&a.stage[FV_STAGE_PACK], visual, visual, true);

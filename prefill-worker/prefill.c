@@ -16,7 +16,7 @@ static fv_tensor matrix(const fv_buf *buf, int32_t rows, int32_t d) {
 
 /* Whether a block of request b lies on both sides of `layer`. */
 static bool cuts_block(const fv_prefill *p, int32_t b, int32_t layer) {
-    return p->req[b].plan->leader[layer] != layer;
+    return fv_kv_leader(p->req[b].kv, layer) != layer;
 }
 
 static void borrow_keys(const fv_prefill_request *req, int32_t n_layer) {
@@ -27,7 +27,7 @@ static void borrow_keys(const fv_prefill_request *req, int32_t n_layer) {
 
 /* Layers below `layer`, but for those of a block that goes on. */
 static int32_t settled_of(const fv_prefill *p, int32_t b, int32_t layer) {
-    return layer < fv_decoder_config(p->dec)->n_layer ? p->req[b].plan->leader[layer] : layer;
+    return layer < fv_decoder_config(p->dec)->n_layer ? fv_kv_leader(p->req[b].kv, layer) : layer;
 }
 
 /* The same for all requests. */
@@ -65,6 +65,9 @@ static fv_status start_visual(fv_prefill *p, int32_t b) {
     fv_prefill_visual *v = &p->visual[b];
     v->n = req->embeds.rows;
     while (v->first < req->n && req->seg[v->first] != FV_SEG_VISUAL) v->first++;
+    int32_t n_layer = fv_decoder_config(p->dec)->n_layer;
+    FV_TRY(FV_ARENA_NEW(&p->arena, n_layer, v->rank_from));
+    memcpy(v->rank_from, req->plan->rank_from, (size_t)n_layer * sizeof *v->rank_from);
     FV_TRY(FV_ARENA_NEW(&p->arena, v->n, v->attention));
     FV_TRY(FV_ARENA_NEW(&p->arena, v->n, v->l2));
     return FV_ARENA_NEW(&p->arena, v->n, v->cos);
@@ -211,7 +214,8 @@ static void count_visual(const fv_prefill *p, int32_t b, int32_t l0, int32_t l1)
 
 /* Layers below n_layer have run: how many of them have all that request b will have there. */
 static int32_t ready_of(const fv_prefill *p, int32_t b, int32_t n_layer) {
-    int32_t ranked = fv_rank_ready(p->req[b].plan, n_layer), settled = settled_of(p, b, n_layer);
+    int32_t ranked = fv_rank_ready(p->visual[b].rank_from, n_layer),
+            settled = settled_of(p, b, n_layer);
     return ranked < settled ? ranked : settled;
 }
 
@@ -237,7 +241,8 @@ static fv_status end_layers(fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
     FV_TRY(FV_ARENA_NEW(&p->group, n_kv, rows));
     FV_TRY(FV_ARENA_NEW(&p->group, n_kv, none));
     for (int32_t l = l0; l < l1; l++) {
-        if (req->plan->forget[l]) FV_TRY(fv_kv_keep(req->kv, l, FV_SEG_VISUAL, rows, none));
+        if (req->plan->forget[l] && !fv_kv_borrows(req->kv, l, FV_SEG_VISUAL))
+            FV_TRY(fv_kv_keep(req->kv, l, FV_SEG_VISUAL, rows, none));
     }
     return fv_select_run(req->plan, fv_decoder_backend(p->dec), req->kv, l0, l1, p->sums[b]);
 }
@@ -259,7 +264,7 @@ static fv_status run_group(fv_prefill *p, int32_t l0, int32_t l1) {
         int32_t from = p->settled[b];
         p->settled[b] = settled_of(p, b, l1);
         FV_TRY(end_layers(p, b, from, p->settled[b]));
-        FV_TRY(fv_rank_run(req->plan, req->kv, l0, l1, (const float *const *)p->paid[b]));
+        FV_TRY(fv_rank_run(p->visual[b].rank_from, req->kv, l1, (const float *const *)p->paid[b]));
     }
     FV_TRY(pack_layers(p, l1));
     return FV_OK;

@@ -31,6 +31,7 @@ typedef struct fv_prefill_visual {
     float *attention;      /* [n] in a tapped layer, the last row's, mean over heads */
     float *l2, *cos;       /* [n] their influence there */
     fv_prune_state pruner; /* of a method that decides by data */
+    int32_t *rank_from;    /* [N] as the plan has it, until rows leave where data say so */
 } fv_prefill_visual;
 
 typedef struct fv_prefill {

@@ -44,6 +44,23 @@ static fv_status edit_rows(fv_prefill *p, int32_t b, const fv_plan_edit *edit, c
                          : method->keep(&ctx, kept);
 }
 
+/* Rows have left before `layer`, as data said: what was planned for these layers while nobody knew
+ * that. A lazy block that goes on is cut, as layers share keys of the same rows only; and the layer
+ * in which the rows were chosen ranks those that stay. */
+static void cut_plan(fv_prefill *p, int32_t b, int32_t layer) {
+    const fv_plan *plan = p->req[b].plan;
+    fv_kv *kv = p->req[b].kv;
+    int32_t leader = fv_kv_leader(kv, layer);
+    bool nothing = p->visual[b].n == 0 && !plan->lent_text;
+    for (int32_t l = layer; l < plan->shape.n_layer; l++) {
+        if (nothing)
+            fv_kv_borrow(kv, l, l, false);
+        else if (leader < layer && fv_kv_leader(kv, l) == leader)
+            fv_kv_borrow(kv, l, layer, plan->lent_text);
+        if (p->visual[b].rank_from[l] >= 0) p->visual[b].rank_from[l] = layer - 1;
+    }
+}
+
 /* Appends to stay[] the rows of request b that go on into `layer`. */
 static fv_status choose_rows(fv_prefill *p, int32_t b, int32_t layer, int32_t *stay, int32_t *n) {
     const fv_prefill_rows *rows = &p->rows;
@@ -54,7 +71,9 @@ static fv_status choose_rows(fv_prefill *p, int32_t b, int32_t layer, int32_t *s
     FV_TRY(FV_ARENA_NEW(&p->arena, keep, kept));
     for (int32_t i = 0; i < keep; i++) kept[i] = i;
     if (edit) FV_TRY(edit_rows(p, b, edit, pos, kept, &keep));
+    bool by_data = edit && edit->by_data && keep < p->visual[b].n;
     p->visual[b].n = keep;
+    if (by_data) cut_plan(p, b, layer);
     for (int32_t r = first, v = 0, k = 0; r < end; r++) {
         if (rows->seg[r] == FV_SEG_VISUAL) {
             bool goes_on = k < keep && kept[k] == v++;

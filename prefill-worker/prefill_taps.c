@@ -123,8 +123,9 @@ static fv_status keep_paid(fv_prefill *p, int32_t b, int32_t layer) {
 static fv_status tell_ranked(fv_prefill *p, int32_t b, int32_t layer) {
     const fv_prefill_request *req = &p->req[b];
     int32_t *pos, n;
-    if (req->plan->observes || fv_rank_asks(req->plan, layer)) FV_TRY(keep_paid(p, b, layer));
-    if (!req->ranked || !(req->plan->tap[layer] & FV_TAP_LAST_ROW)) return FV_OK;
+    if (!(req->plan->tap[layer] & FV_TAP_LAST_ROW)) return FV_OK;
+    if (req->plan->observes || req->plan->evict) FV_TRY(keep_paid(p, b, layer));
+    if (!req->ranked) return FV_OK;
     FV_TRY(fv_prefill_visual_rows(p, b, &pos, &n));
     return req->ranked(req->ranked_user, layer, p->visual[b].attention, pos, n);
 }

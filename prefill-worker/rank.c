@@ -8,15 +8,9 @@
 
 #include "common/top.h"
 
-bool fv_rank_asks(const fv_plan *plan, int32_t layer) {
-    for (int32_t l = 0; l < plan->shape.n_layer; l++)
-        if (plan->rank_from[l] == layer) return true;
-    return false;
-}
-
-int32_t fv_rank_ready(const fv_plan *plan, int32_t n_layer) {
+int32_t fv_rank_ready(const int32_t *from, int32_t n_layer) {
     for (int32_t l = 0; l < n_layer; l++)
-        if (plan->rank_from[l] >= n_layer) return l;
+        if (from[l] >= n_layer) return l;
     return n_layer;
 }
 
@@ -54,25 +48,29 @@ static fv_status rank_layer(fv_kv *kv, int32_t layer, const float *score, fv_are
 
 /* The last layer that must have run before a layer's rows can move: the one that ranks it, and
  * those that borrow its keys, whose rows move with its own. */
-static int32_t last_needed(const fv_plan *plan, const fv_kv *kv, int32_t layer) {
-    int32_t last = plan->rank_from[layer];
-    for (int32_t l = layer; l < plan->shape.n_layer; l++)
+static int32_t last_needed(const fv_kv *kv, int32_t layer, int32_t from) {
+    int32_t last = from;
+    for (int32_t l = layer; l < fv_kv_get_shape(kv)->n_layer; l++)
         if (fv_kv_leader(kv, l) == layer && l > last) last = l;
     return last;
 }
 
-fv_status fv_rank_run(const fv_plan *plan, fv_kv *kv, int32_t l0, int32_t l1,
-                      const float *const *paid) {
+static bool is_ranked(const fv_kv *kv, int32_t layer) {
+    bool ranked = false;
+    for (int32_t g = 0; g < fv_kv_get_shape(kv)->n_kv; g++)
+        ranked |= fv_kv_ranked(kv, layer, g) > 0;
+    return ranked;
+}
+
+fv_status fv_rank_run(const int32_t *from, fv_kv *kv, int32_t n_layer, const float *const *paid) {
     fv_arena arena = {0};
     fv_status st = FV_OK;
-    for (int32_t l = 0; l < l1 && st == FV_OK; l++) {
-        int32_t from = plan->rank_from[l];
-        if (from < 0 || fv_kv_borrows(kv, l, FV_SEG_VISUAL)) continue;
-        int32_t last = last_needed(plan, kv, l);
-        if (last < l0 || last >= l1) continue;
-        assert(paid[from]);
+    for (int32_t l = 0; l < n_layer && st == FV_OK; l++) {
+        if (from[l] < 0 || fv_kv_borrows(kv, l, FV_SEG_VISUAL) || is_ranked(kv, l)) continue;
+        if (last_needed(kv, l, from[l]) >= n_layer) continue;
+        assert(paid[from[l]]);
         fv_arena_reset(&arena);
-        st = rank_layer(kv, l, paid[from], &arena);
+        st = rank_layer(kv, l, paid[from[l]], &arena);
     }
     fv_arena_fini(&arena);
     return st;

@@ -7,17 +7,15 @@
  * worker's cache anyway, and cross the wire in the order in which they will lie. */
 #include "common/arena.h"
 #include "model/net/kv.h"
-#include "policy/plan.h"
 
-/* Whether some layer's rows are ranked by the attention of `layer`. */
-bool fv_rank_asks(const fv_plan *plan, int32_t layer);
+/* from [N]: the layer whose attention ranks each layer's rows; -1: they are not ranked. It begins
+ * as the plan's rank_from. */
 
 /* Layers below this one could be ranked, or need not be, when those below n_layer have run. */
-int32_t fv_rank_ready(const fv_plan *plan, int32_t n_layer);
+int32_t fv_rank_ready(const int32_t *from, int32_t n_layer);
 
-/* Ranks the layers that can be now that [l0, l1) have run, select stage included, and could not
- * before. paid[l]: attention of layer l by prompt position, for layers that are asked. */
-fv_status fv_rank_run(const fv_plan *plan, fv_kv *kv, int32_t l0, int32_t l1,
-                      const float *const *paid);
+/* Ranks the layers that can be now that those below n_layer have run, select stage included, and
+ * are not ranked yet. paid[l]: attention of layer l by prompt position, for layers that rank. */
+fv_status fv_rank_run(const int32_t *from, fv_kv *kv, int32_t n_layer, const float *const *paid);
 
 #endif

@@ -278,10 +278,10 @@ static fv_status blocks_grow(fv_kv *kv, size_t run, int32_t n_block) {
 /* ---- whose keys ------------------------------------------------------------------------ */
 
 void fv_kv_borrow(fv_kv *kv, int32_t layer, int32_t leader, bool text) {
-    assert(leader >= 0 && leader < layer && kv->leader[leader] == leader);
+    assert(leader >= 0 && (leader == layer || (leader < layer && kv->leader[leader] == leader)));
     assert(!kv->extent[layer].data && !kv->run[run_at(kv, layer, 0, FV_SEG_TEXT)].block);
     kv->leader[layer] = leader;
-    kv->lent_text[layer] = text;
+    kv->lent_text[layer] = text && leader != layer;
 }
 
 int32_t fv_kv_leader(const fv_kv *kv, int32_t layer) { return kv->leader[layer]; }

@@ -66,8 +66,9 @@ int32_t fv_kv_len(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment se
 const int32_t *fv_kv_positions(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg);
 
 /* From now on the layer's visual keys, and with `text` its text keys too, are those of `leader`, a
- * layer before it that owns its keys. To be called before the layer gets any room; from then on
- * what makes room or appends is called for the leader first, with the same numbers. */
+ * layer before it that owns its keys; of the layer itself, they are its own again. To be called
+ * before the layer gets any room; from then on what makes room or appends is called for the leader
+ * first, with the same numbers. */
 void fv_kv_borrow(fv_kv *kv, int32_t layer, int32_t leader, bool text);
 
 /* The layer whose visual keys a layer uses: itself unless it borrows. */

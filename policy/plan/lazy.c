@@ -80,10 +80,19 @@ static fv_status read_map(const fv_plan *plan, int32_t *leader) {
     return FV_OK;
 }
 
+/* Whether the rows of `layer` are other ones than those of the layer before. */
 static bool rows_change(const fv_plan *plan, int32_t layer) {
     for (int32_t e = 0; e < plan->n_edit; e++)
-        if (plan->edit[e].layer == layer) return true;
-    return false;
+        if (plan->edit[e].layer == layer && !plan->edit[e].by_data) return true;
+    return plan->forget[layer] != plan->forget[layer - 1];
+}
+
+/* Where rows may leave by data, the block is cut when they do. */
+static void count_splits(fv_plan *plan) {
+    for (int32_t e = 0; e < plan->n_edit; e++)
+        plan->splits +=
+            plan->edit[e].by_data && plan->leader[plan->edit[e].layer] != plan->edit[e].layer;
+    if (plan->splits > plan->most_edits) plan->splits = plan->most_edits;
 }
 
 fv_status fv_plan_lazy(fv_plan *plan, bool text) {
@@ -97,6 +106,7 @@ fv_status fv_plan_lazy(fv_plan *plan, bool text) {
         plan->leader[l] = plan->leader[l - 1];
         n_lazy++;
     }
+    count_splits(plan);
     if (n_lazy == 0) fv_plan_note(plan, FV_STAGE_LAZY, "no layer has one before it to follow");
     return FV_OK;
 }

@@ -5,8 +5,9 @@
 #include "policy/plan/contribute.h"
 
 /* Sets plan->leader from the method's `map` and `blocks`; `text`: text rows borrow too. A block is
- * cut where image rows leave: its rows must be its leader's. FV_EINVAL for blocks that the
- * checkpoint does not have, and for map=calibrated without a calibration. */
+ * cut where image rows leave: its rows must be its leader's. Where data say whether they do, it is
+ * cut when they do (fv_plan.splits). FV_EINVAL for blocks that the checkpoint does not have, and
+ * for map=calibrated without a calibration. */
 fv_status fv_plan_lazy(fv_plan *plan, bool text);
 
 #endif

@@ -22,10 +22,10 @@ fv_packed_shape fv_plan_packed_shape(const fv_plan *plan, int32_t layer, fv_pack
                              .bits = plan->pack_bits};
 }
 
-uint64_t fv_plan_packed_bytes(const fv_plan *plan, int32_t layer) {
+uint64_t fv_plan_packed_bytes(const fv_plan *plan, int32_t layer, bool leads) {
     fv_dtype dtype = plan->shape.bytes_value == 4 ? FV_F32 : FV_BF16; /* all of 2 bytes alike */
     uint64_t bytes = 0;
-    int own = plan->leader[layer] == layer ? FV_PACKED_K : FV_PACKED_V; /* or keys are borrowed */
+    int own = leads ? FV_PACKED_K : FV_PACKED_V;
     for (int k = own; k < 2 && plan->pack[layer].rank[k]; k++) {
         fv_packed_shape s =
             fv_plan_packed_shape(plan, layer, (fv_packed_kind)k, plan->visual[layer], dtype);

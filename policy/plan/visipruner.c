@@ -49,6 +49,7 @@ fv_status fv_plan_prune_visipruner(fv_plan *plan) {
             (fv_plan_edit){.layer = l + 1, .keep = plan->shape.n_visual, .by_data = true};
     }
     if (plan->n_edit) plan->exact_counts = false;
+    plan->most_edits = plan->n_edit < 2 ? plan->n_edit : 2; /* the filter, and the exit */
     if (plan->n_edit == 0 && shallow == 0)
         fv_plan_note(plan, FV_STAGE_PRUNE, "no layer is left to decide in");
     return FV_OK;

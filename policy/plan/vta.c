@@ -5,6 +5,10 @@
  * prunes by attention, vta has its own point, `layer`. Layers before the first point have no
  * ranking, and keep their rows; or, with rank_by_first_tap, they take the first there is.
  *
+ * A pruner that decides by data ranks first in the first layer that it looks at, and again in the
+ * layer behind which rows leave (prefill-worker/prefill_rows.c): by what VisiPruner's masks leave
+ * of the layers before, nobody would be wanted.
+ *
  * Layers that share keys hold the same rows, so a block has one clock: its leader's. It never lies
  * across a point where rows are chosen anew; where it lies across the first point, it keeps its
  * rows as its leader does. */
@@ -35,6 +39,7 @@ static int32_t chosen_behind(const fv_plan *plan, int32_t layer) {
     int32_t behind = -1;
     for (int32_t e = 0; e < plan->n_edit && plan->edit[e].layer <= layer; e++) {
         int32_t before = plan->edit[e].layer - 1;
+        if (plan->edit[e].by_data) continue;
         if (before >= 0 && plan->tap[before] & FV_TAP_LAST_ROW) behind = before;
     }
     return behind;
@@ -45,6 +50,7 @@ static fv_status first_rank(const fv_plan *plan, int32_t *layer) {
     FV_TRY(fv_plan_layer(plan, FV_STAGE_EVICT, "layer", layer));
     *layer -= 1;
     while (*layer > 0 && plan->visual[*layer] == 0) *layer -= 1;
+    if (plan->n_edit && plan->edit[0].by_data) *layer = plan->edit[0].layer - 1;
     for (int32_t l = plan->shape.n_layer - 1; l >= 0; l--) {
         int32_t behind = chosen_behind(plan, l);
         if (behind >= 0) *layer = behind;
@@ -64,6 +70,12 @@ static fv_status check_order(const fv_plan *plan) {
                    "order=prefill");
 }
 
+static void tap_rankings(fv_plan *plan, int32_t first) {
+    plan->tap[first] |= FV_TAP_LAST_ROW;
+    for (int32_t e = 0; e < plan->n_edit; e++)
+        if (plan->edit[e].by_data) plan->tap[plan->edit[e].layer - 1] |= FV_TAP_LAST_ROW;
+}
+
 fv_status fv_plan_evict_vta(fv_plan *plan) {
     FV_TRY(check_order(plan));
     bool all = fv_choice_is(&plan->policy.stage[FV_STAGE_EVICT], "shallow", "rank_by_first_tap");
@@ -72,13 +84,13 @@ fv_status fv_plan_evict_vta(fv_plan *plan) {
     if (fv_plan_text_only(plan, FV_STAGE_EVICT)) return FV_OK;
     for (int32_t l = all ? 0 : first + 1; l < plan->shape.n_layer; l++) {
         int32_t behind = chosen_behind(plan, l), leader = plan->leader[l];
-        if (plan->visual[l] == 0) continue;
+        if (plan->visual[l] == 0 || plan->forget[l]) continue;
         plan->rank_from[l] = leader < l ? plan->rank_from[leader] : behind >= 0 ? behind : first;
         if (plan->rank_from[l] >= 0) plan->evict = share;
     }
     plan->evicts_least = plan->evict && fv_vta_by_importance(&plan->policy.stage[FV_STAGE_EVICT]);
     if (plan->evict)
-        plan->tap[first] |= FV_TAP_LAST_ROW;
+        tap_rankings(plan, first);
     else
         fv_plan_note(plan, FV_STAGE_EVICT, "no layer that is ranked holds visual rows");
     return FV_OK;

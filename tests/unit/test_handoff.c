@@ -19,6 +19,7 @@ static const char *const policies[] = {
     "lazy=vla,map=given,blocks=1-2",
     "lazy=gla,map=given,blocks=1-2;select=streaming,sink=2,recent=0.3,full_heads=0",
     "lazy=vla,map=given,blocks=1-2;select=csp,heavy=0.4,recent=0.1,dup=official;evict=vta,layer=1",
+    "prune=visipruner,filter=1,l2=0.05;lazy=gla,map=given,blocks=1-2",
     "lazy=vla,map=given,blocks=1-2;pack=svd,rank_k=12,rank_v=9,gain=0;expand=full",
 };
 enum { N_POLICY = sizeof policies / sizeof policies[0], VISUAL = 70, STEPS = 3, MORE = 40 };

@@ -35,6 +35,10 @@ static const char *const policies[] = {
     "lazy=gla,map=given,blocks=1-2;select=streaming,sink=2,recent=0.3,full_heads=0",
     "lazy=vla,map=given,blocks=0-1/2-3;select=streaming,sink=2,recent=0.3,full_heads=0.5",
     "lazy=vla,map=given,blocks=1-3;select=csp,heavy=0.3,recent=0.2",
+    "prune=visipruner,filter=1,l2=0.05;lazy=vla,map=given,blocks=0-3",
+    "prune=visipruner,filter=0,l2=0.05,exit_cos=-1,exit_count=1;lazy=gla,map=given,blocks=0-3;"
+    "select=csp,heavy=0.3",
+    "prune=visipruner,shallow=2,cos=-1,kv_shallow=drop;lazy=vla,map=given,blocks=0-3",
     "prune=fastv,layer=2,keep=0.5;lazy=gla,map=given,blocks=0-3;select=csp,heavy=0.2,dup=official",
 };
 enum { N_POLICY = sizeof policies / sizeof policies[0], VISUAL = 70, STEPS = 3 };
@@ -356,10 +360,12 @@ Test(prefill, a_prompt_without_pictures_is_exact_under_vla_and_not_under_gla) {
 }
 
 static const char *const sharings[] = {
-    "lazy=vla,map=given,blocks=0-3", "lazy=gla,map=given,blocks=0-3",
+    "lazy=vla,map=given,blocks=0-3",
+    "lazy=gla,map=given,blocks=0-3",
     "lazy=gla,map=given,blocks=1-3;select=streaming,sink=2,recent=0.3,full_heads=0",
     "lazy=vla,map=given,blocks=0-3;select=csp,heavy=0.3,recent=0.2,dup=official",
-    "lazy=gla,map=given,blocks=1-3;select=csp,heavy=0.2,recent=0.1,heads=shared"};
+    "lazy=gla,map=given,blocks=1-3;select=csp,heavy=0.2,recent=0.1,heads=shared",
+    "prune=visipruner,filter=0,l2=0.05;lazy=vla,map=given,blocks=0-3;evict=vta"};
 enum { N_SHARING = sizeof sharings / sizeof sharings[0] };
 
 /* Rows of one request leave where a block of another goes on: its queries are carried over. */

@@ -320,6 +320,74 @@ Test(visipruner, rows_leave_behind_the_filter_layer_and_behind_the_exit) {
     cr_assert(strstr(r.said, "leave behind layer 1"), "%s", r.said);
 }
 
+/* Leaders of the layers of a filled store, as digits; bytes are within the bound, and no more
+ * layers were announced to borrow text keys than do. */
+static const char *leaders(const char *policy, result *out) {
+    static char text[LAYERS + 1];
+    tiny_net net;
+    tiny_prompt p;
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);
+    tiny_prompt_make(&net, &p, 5, VISUAL, 9, 11, policy);
+    ok(tiny_prefill(&net, &p, 1, 0));
+    memcpy(out->logits, p.logits, sizeof out->logits);
+    int32_t lent = 0;
+    for (int32_t l = 0; l < LAYERS; l++) {
+        text[l] = (char)('0' + fv_kv_leader(p.kv, l));
+        lent += fv_kv_borrows(p.kv, l, FV_SEG_TEXT);
+    }
+    fv_plan_bytes most = fv_plan_count(&p.plan);
+    size_t visual = fv_kv_bytes(p.kv, FV_SEG_VISUAL);
+    cr_assert_leq(visual, most.visual, "%s", policy);
+    cr_assert_leq(visual + fv_kv_bytes(p.kv, FV_SEG_TEXT), most.held, "%s", policy);
+    cr_assert_leq(fv_plan_lent_text(&p.plan), lent, "%s", policy);
+    tiny_prompt_free(&p);
+    tiny_net_close(&net);
+    return text;
+}
+
+#define BLOCK(how) ";lazy=" how ",map=given,blocks=0-3"
+
+Test(visipruner, a_lazy_block_is_cut_where_rows_leave_and_only_there) {
+    result cut, whole, masked;
+    cr_assert_str_eq(leaders("prune=visipruner,filter=1,l2=0.05" BLOCK("vla"), &cut), "0022");
+    cr_assert_str_eq(leaders("prune=visipruner,filter=1,l2=0.05" BLOCK("gla"), &cut), "0022");
+    cr_assert_str_eq(leaders("prune=visipruner,filter=1,l2=0" BLOCK("vla"), &whole), "0000");
+    cr_assert_str_eq(leaders("prune=visipruner,cos=-1" BLOCK("vla"), &masked), "0000");
+    cr_assert(same(&whole, &masked), "no row has left");
+    static const char gone[] = "prune=visipruner,filter=0,l2=0.05,exit_cos=-1,exit_count=1";
+    char policy[200];
+    snprintf(policy, sizeof policy, "%s" BLOCK("gla"), gone);
+    cr_assert_str_eq(leaders(policy, &cut), "0122");
+    snprintf(policy, sizeof policy, "%s" BLOCK("vla"), gone);
+    cr_assert_str_eq(leaders(policy, &cut), "0123", "nothing to share where no image row is");
+}
+
+/* A layer that comes to lead computes queries and keys of its own again. */
+Test(visipruner, a_block_cut_by_data_is_one_that_was_given_so) {
+    result cut, given;
+    leaders("prune=visipruner,filter=1,l2=0.05" BLOCK("vla"), &cut);
+    leaders("prune=visipruner,filter=1,l2=0.05;lazy=vla,map=given,blocks=0-1/2-3", &given);
+    cr_assert(same(&cut, &given));
+    leaders("prune=visipruner,filter=1,l2=0.05" BLOCK("gla"), &cut);
+    leaders("prune=visipruner,filter=1,l2=0.05;lazy=gla,map=given,blocks=0-1/2-3", &given);
+    cr_assert(same(&cut, &given));
+}
+
+Test(visipruner, a_plan_bounds_the_layers_that_may_come_to_lead) {
+    fv_plan whole = plan_of("prune=visipruner,cos=-1;lazy=vla,map=paper_like", 32, 576);
+    fv_plan none = plan_of("lazy=vla,map=paper_like", 32, 576);
+    uint64_t keys = KV_HEADS * 576 * D * 4;
+    cr_assert_eq(whole.splits, 2);
+    cr_assert_eq(fv_plan_count(&whole).held, fv_plan_count(&none).held + 2 * keys);
+    static const char across[] = "prune=visipruner,kv_shallow=drop;lazy=vla,map=given,blocks=4-8";
+    whole = plan_of(across, 32, 576); /* of the masked layers nothing is kept */
+    cr_assert(whole.leader[5] == 4 && whole.leader[6] == 6 && whole.leader[8] == 6);
+    fv_plan gla = plan_of("prune=visipruner;lazy=gla,map=paper_like", 32, 576);
+    cr_assert_eq(fv_plan_lent_text(&gla), 23 - 2);
+    gla = plan_of("prune=visipruner,filter=30;lazy=gla,map=paper_like", 32, 576);
+    cr_assert_eq(gla.splits, 0, "layer 31 is alone");
+}
+
 Test(visipruner, visual_kv_of_the_masked_layers_can_go) {
     result keep, drop;
     run("prune=visipruner,shallow=2,cos=-1", 5, VISUAL, 0, &keep);

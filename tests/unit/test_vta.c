@@ -27,6 +27,9 @@ static const char *const policies[] = {
     "lazy=vla,map=given,blocks=1-3;evict=vta,tau=7,layer=1,shallow=rank_by_first_tap",
     "lazy=gla,map=given,blocks=2-3;evict=vta,tau=6,layer=1",
     "prune=fastv,layer=2,keep=0.5;lazy=vla,map=given,blocks=0-3;evict=vta,tau=9",
+    "prune=visipruner,filter=1,l2=0.05;evict=vta,tau=7",
+    "prune=visipruner,filter=0,l2=0.05;lazy=vla,map=given,blocks=2-3;evict=vta,tau=11,"
+    "shallow=rank_by_first_tap",
     "select=streaming,sink=2,recent=0.5,full_heads=0.5;evict=vta,tau=7,layer=1",
     "select=h2o,heavy=0.5;evict=vta,tau=7,layer=1",
 };
@@ -111,6 +114,19 @@ Test(vta, layers_are_ranked_where_their_rows_were_chosen) {
     assert_ranked("preset=paper-st3", "-1x3 2x7 9x7 16x7 23x7 30x1 ");
 }
 
+/* VisiPruner may filter behind each layer from the 8th on: the first of these ranks, until one
+ * does.
+ */
+Test(vta, a_pruner_that_decides_by_data_ranks_from_the_layer_it_first_looks_at) {
+    assert_ranked("prune=visipruner;evict=vta", "-1x8 7x24 ");
+    assert_ranked("prune=visipruner,filter=15/32;evict=vta,shallow=rank_by_first_tap", "15x32 ");
+    assert_ranked("prune=visipruner,kv_shallow=drop;evict=vta,shallow=rank_by_first_tap",
+                  "-1x6 7x26 ");
+    fv_plan plan = plan_of("prune=visipruner;evict=vta", 32, 576);
+    for (int32_t l = 0; l < 32; l++)
+        cr_assert_eq((plan.tap[l] & FV_TAP_LAST_ROW) != 0, l >= 7 && l < 31, "layer %d", l);
+}
+
 Test(vta, a_lazy_block_is_annealed_as_its_leader_is) {
     static const char first[] = "lazy=vla,map=given,blocks=1-6;evict=vta";
     static const char keeps[] = "lazy=gla,map=given,blocks=0-31;evict=vta";
@@ -174,6 +190,33 @@ Test(vta, rows_lie_in_the_order_in_which_attention_would_keep_them) {
     finish(&net, &p);
 }
 
+/* Rows that stay behind a filter are ranked where they were chosen, and not where the pruner first
+ * looked: there the first of them is the one that fastv keeps behind that layer, if it stays. */
+Test(vta, rows_that_a_filter_leaves_are_ranked_in_the_layer_of_the_filter) {
+    tiny_net net;
+    tiny_prompt p, only;
+    start(&net, &p, "prune=visipruner,shallow=0,detect=1,cos=1,l2=0.05;evict=vta", 9);
+    int32_t n = fv_kv_len(p.kv, 2, 0, FV_SEG_VISUAL);
+    cr_assert(n > 1 && n < VISUAL, "filtered behind layer 1: %d rows", n);
+    tiny_prompt_make(&net, &only, 5, VISUAL, 9, 11,
+                     "prune=visipruner,shallow=0,filter=1,l2=0.05;evict=vta,"
+                     "shallow=rank_by_first_tap");
+    ok(tiny_prefill(&net, &only, 1, 0));
+    cr_assert_eq(fv_kv_ranked(p.kv, 1, 0), 0);
+    cr_assert_eq(fv_kv_ranked(only.kv, 1, 0), VISUAL);
+    const int32_t *all = fv_kv_positions(only.kv, 1, 0, FV_SEG_VISUAL);
+    for (int32_t l = 2; l < LAYERS; l++) {
+        const int32_t *pos = fv_kv_positions(p.kv, l, 0, FV_SEG_VISUAL);
+        cr_assert_eq(fv_kv_ranked(p.kv, l, 0), n);
+        for (int32_t j = 0, at = 0; j < n; j++, at++) { /* in the order of layer 1 */
+            while (at < VISUAL && all[at] != pos[j]) at++;
+            cr_assert_lt(at, VISUAL, "layer %d row %d", l, j);
+        }
+    }
+    tiny_prompt_free(&only);
+    finish(&net, &p);
+}
+
 /* Layers that were said to be final are in their order by then, whatever the groups. */
 typedef struct finals {
     const tiny_prompt *p;
@@ -213,9 +256,8 @@ Test(vta, groups_chunks_and_neighbours_change_no_order) {
 /* Layer 2 borrows the keys of layer 1, and their rows move together: not before both have run. */
 Test(vta, a_layer_waits_for_those_that_borrow_its_keys) {
     static const float by_position[4] = {1, 4, 2, 3};
-    static const int32_t pos[4] = {0, 1, 2, 3}, order[4] = {1, 3, 2, 0};
+    static const int32_t pos[4] = {0, 1, 2, 3}, order[4] = {1, 3, 2, 0}, from[3] = {-1, 0, 0};
     const float *paid[3] = {by_position};
-    fv_plan plan = {.shape = {.n_layer = 3, .n_kv = 1}, .rank_from = {-1, 0, 0}};
     fv_kv_shape shape = {.n_layer = 3, .n_kv = 1, .d_head = 4, .dtype = FV_F32};
     fv_kv_pool *pool;
     fv_kv *kv;
@@ -226,11 +268,11 @@ Test(vta, a_layer_waits_for_those_that_borrow_its_keys) {
         ok(fv_kv_extent(kv, l, 4));
         ok(fv_kv_append(kv, l, FV_SEG_VISUAL, pos, 4));
     }
-    ok(fv_rank_run(&plan, kv, 0, 2, paid));
+    ok(fv_rank_run(from, kv, 2, paid));
     cr_assert_eq(fv_kv_ranked(kv, 1, 0), 0);
     ok(fv_kv_extent(kv, 2, 4));
     ok(fv_kv_append(kv, 2, FV_SEG_VISUAL, pos, 4));
-    ok(fv_rank_run(&plan, kv, 2, 3, paid));
+    ok(fv_rank_run(from, kv, 3, paid));
     cr_assert_eq(fv_kv_ranked(kv, 0, 0), 0);
     for (int32_t l = 1; l < 3; l++) {
         cr_assert_eq(fv_kv_ranked(kv, l, 0), 4);
