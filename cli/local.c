@@ -5,6 +5,9 @@
 
 #include "common/log.h"
 
+/* Of pictures and their rows: some 300 pictures of 144 pixels, or 7 of 336 at 4096 columns. */
+static const size_t IMAGES_BYTES = (size_t)64 << 20;
+
 /* ---- opening --------------------------------------------------------------------------- */
 
 /* Both sides' KV memory, and the way from one to the other. */
@@ -34,6 +37,7 @@ static fv_status open_network(fv_local *l) {
     if (cfg->has_vision)
         FV_TRY(fv_vision_open(&l->be, cfg, fv_checkpoint_vision(l->ck),
                               fv_checkpoint_projector(l->ck), &l->vision));
+    FV_TRY(fv_image_cache_open(IMAGES_BYTES, &l->images));
     l->runs = calloc((size_t)l->n_run_max, sizeof(fv_local_run *));
     l->logits = malloc(FV_LOCAL_TOGETHER * (size_t)cfg->text.vocab * sizeof *l->logits);
     if (!l->runs || !l->logits) return FV_FAIL(FV_ENOMEM, "out of memory for logits");
@@ -70,6 +74,7 @@ void fv_local_close(fv_local *l) {
     fv_receiver_close(l->receiver);
     fv_kv_pool_close(l->decode_pool);
     fv_kv_pool_close(l->prefill_pool);
+    fv_image_cache_close(l->images);
     fv_vision_close(l->vision);
     fv_decoder_close(l->dec);
     if (l->be_open) fv_backend_close(&l->be);

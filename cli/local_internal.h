@@ -15,7 +15,8 @@ struct fv_local {
     fv_backend be;
     bool be_open;
     fv_decoder *dec;
-    fv_vision *vision; /* NULL for a text-only checkpoint */
+    fv_vision *vision;      /* NULL for a text-only checkpoint */
+    fv_image_cache *images; /* encoded */
     fv_kv_pool *prefill_pool, *decode_pool;
     fv_receiver *receiver; /* of the decode side */
     fv_transport *transport;
@@ -26,6 +27,9 @@ struct fv_local {
     int32_t n_vocab; /* ids that may be sampled: behind them are padding rows */
     char fingerprint[17];
 };
+
+/* The rows of n pictures; those that came before are not encoded again, and their seconds are 0. */
+fv_status fv_local_encode(fv_local *l, const fv_image *images, int32_t n, fv_encoded *out);
 
 /* Ends all requests without a word. */
 void fv_local_drop(fv_local *l);

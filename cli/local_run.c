@@ -105,11 +105,10 @@ static fv_status prepare(run *r) {
 
 static fv_status encode(run *r) {
     fv_local *l = r->l;
+    if (!r->hooks.encoded) return fv_local_encode(l, r->ask.images, r->ask.n_image, &r->encoded);
     FV_TRY(fv_encode_images(l->vision, fv_checkpoint_config(l->ck), fv_checkpoint_image(l->ck),
-                            r->ask.images, r->ask.n_image, r->hooks.encoded != NULL, l->be.device,
-                            &r->encoded));
-    if (r->hooks.encoded) FV_TRY(r->hooks.encoded(r->hooks.user, &r->encoded));
-    return FV_OK;
+                            r->ask.images, r->ask.n_image, true, l->be.device, &r->encoded));
+    return r->hooks.encoded(r->hooks.user, &r->encoded);
 }
 
 /* Prompts of n requests in one pass. */

@@ -59,3 +59,17 @@ void fv_encoded_free(fv_encoded *e) {
     fv_buf_free(&e->embeds);
     *e = (fv_encoded){0};
 }
+
+fv_status fv_encode_keep(fv_vision *v, const fv_model_config *cfg, const fv_image_config *fit,
+                         const fv_image *image, fv_device *dev, fv_image_cache *cache,
+                         const void *key, size_t n_key, void *to, double *s_preprocess,
+                         double *s_vision) {
+    fv_encoded e;
+    FV_TRY(fv_encode_images(v, cfg, fit, image, 1, false, dev, &e));
+    *s_preprocess += e.s_preprocess;
+    *s_vision += e.s_vision;
+    fv_status st = dev->ops->copy_async(dev, to, e.embeds.data, e.embeds.bytes);
+    if (st == FV_OK) fv_image_cache_put(cache, key, n_key, &e.embeds);
+    fv_encoded_free(&e);
+    return st;
+}

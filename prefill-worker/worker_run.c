@@ -123,32 +123,21 @@ static void settle(fv_prefill_line *l) {
 
 /* ---- pictures --------------------------------------------------------------------------- */
 
-static fv_status encode_one(fv_task *t, size_t i, fv_encoded *out) {
-    const fv_engine *e = t->worker->line.engine;
-    const ProtobufCBinaryData *data = &t->msg->request->images[i]->data;
-    if (!t->images[i].rgb) /* the cache had it, and let it go since */
-        FV_TRY(fv_image_decode(data->data, data->len, NULL, &t->images[i]));
-    FV_TRY(fv_encode_images(e->vision, fv_checkpoint_config(e->ck), fv_checkpoint_image(e->ck),
-                            &t->images[i], 1, false, e->be.device, out));
-    t->s_preprocess += out->s_preprocess;
-    t->s_vision += out->s_vision;
-    fv_image_free(&t->images[i]);
-    return FV_OK;
-}
-
 /* The rows of picture i to where they belong among the task's. */
 static fv_status encode_to(fv_task *t, size_t i, size_t bytes) {
+    const fv_engine *e = t->worker->line.engine;
     fv_image_cache *cache = t->worker->line.cache;
-    fv_device *dev = t->worker->line.engine->be.device;
+    fv_device *dev = e->be.device;
     const ProtobufCBinaryData *data = &t->msg->request->images[i]->data;
     void *to = (uint8_t *)t->embeds.data + i * bytes;
     const fv_buf *rows = fv_image_cache_get(cache, data->data, data->len);
     if (rows) return dev->ops->copy_async(dev, to, rows->data, bytes);
-    fv_encoded encoded;
-    FV_TRY(encode_one(t, i, &encoded));
-    fv_status st = dev->ops->copy_async(dev, to, encoded.embeds.data, bytes);
-    if (st == FV_OK) fv_image_cache_put(cache, data->data, data->len, &encoded.embeds);
-    fv_encoded_free(&encoded);
+    if (!t->images[i].rgb) /* the cache had it, and let it go since */
+        FV_TRY(fv_image_decode(data->data, data->len, NULL, &t->images[i]));
+    fv_status st = fv_encode_keep(e->vision, fv_checkpoint_config(e->ck),
+                                  fv_checkpoint_image(e->ck), &t->images[i], dev, cache, data->data,
+                                  data->len, to, &t->s_preprocess, &t->s_vision);
+    fv_image_free(&t->images[i]);
     return st;
 }
 
