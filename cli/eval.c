@@ -31,6 +31,10 @@ static const fv_option table[] = {
      "folder for items.jsonl, results.json and report.html; what is there already is not asked "
      "again",
      0, 0},
+    {"reuse", NULL, FV_OPTION_LIST, "DIR", NULL,
+     "takes what an exam there has answered already, of other items and policies too; may be "
+     "repeated",
+     0, 0},
     {"concurrency", NULL, FV_OPTION_INT, "N", "8", "items at a time", 1, AT_ONCE_MAX},
     {"spectra", NULL, FV_OPTION_INT, "N", "0",
      "also singular values of visual keys and values, and attention on visual rows, of the first "
@@ -141,6 +145,7 @@ static fv_status open_local(eval *e) {
     FV_TRY(fv_request_engine(e->o, e->sitting.at_once, &e->local));
     e->head.by = "process";
     e->head.dialog = "whole";
+    e->head.kv_dtype = fv_options_string(e->o, "kv-dtype");
     return know(e, fv_local_config(e->local), fv_local_fingerprint(e->local));
 }
 
@@ -181,6 +186,20 @@ static fv_status open_party(eval *e) {
 
 /* ---- the exam ----------------------------------------------------------------------------- */
 
+/* The sheet, with what earlier exams have answered of it. */
+static fv_status open_sheet(eval *e) {
+    const char *const *dirs;
+    char path[PATH_CAP];
+    int n = fv_options_list(e->o, "reuse", &dirs);
+    FV_TRY(fv_dir_make(fv_options_string(e->o, "out")));
+    FV_TRY(fv_sheet_open(e->sheet_path, &e->head, &e->sheet));
+    for (int i = 0; i < n; i++) {
+        FV_TRY(fv_path_join(dirs[i], "items.jsonl", path, sizeof path));
+        FV_TRY(fv_sheet_reuse(&e->sheet, path));
+    }
+    return FV_OK;
+}
+
 static fv_status sit(eval *e) {
     e->sitting.sheet = &e->sheet;
     e->sitting.policy = e->policy;
@@ -211,8 +230,7 @@ static fv_status tell(const eval *e) {
 static fv_status run(eval *e) {
     FV_TRY(read_options(e));
     FV_TRY(open_party(e));
-    FV_TRY(fv_dir_make(fv_options_string(e->o, "out")));
-    FV_TRY(fv_sheet_open(e->sheet_path, &e->head, &e->sheet));
+    FV_TRY(open_sheet(e));
     FV_TRY(sit(e));
     int32_t n = (int32_t)fv_options_int(e->o, "spectra");
     if (n > 0) FV_TRY(fv_eval_spectra(e->local, &e->head.exam, e->sitting.side, n, &e->spectra));

@@ -22,6 +22,7 @@ typedef struct fv_sheet_head {
     const char *checkpoint; /* fingerprint */
     const char *by;         /* "process" or "fleet" */
     const char *dialog;     /* "whole" or "kept": how later turns are asked */
+    const char *kv_dtype;   /* of the KV store; NULL: a fleet's own. A sheet without has f32 */
     int32_t n_policy;
     const char *const *policy; /* [n_policy] text forms with every parameter; "exact" */
 } fv_sheet_head;
@@ -37,6 +38,11 @@ typedef struct fv_sheet {
 /* Opens `path`, or makes it. FV_EINVAL when it holds another exam: the sentence names what differs.
  * FV_EDATA: a line is broken. `head` must stay. */
 fv_status fv_sheet_open(const char *path, const fv_sheet_head *head, fv_sheet *out);
+
+/* Adds what another exam's sheet has already answered of this one: by the same party, with the same
+ * seed and tasks; policies are known by their text, and others are passed over. FV_EINVAL: it is of
+ * something else; the sentence names what. */
+fv_status fv_sheet_reuse(fv_sheet *s, const char *path);
 
 /* One without a file. */
 fv_status fv_sheet_init(const fv_sheet_head *head, fv_sheet *out);

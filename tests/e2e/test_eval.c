@@ -47,11 +47,12 @@ static json_t *results_of(const char *out) {
     return json;
 }
 
-/* Everything but times and who was asked. */
+/* Everything but times, who was asked and how they store keys and values. */
 static json_t *lasting(const char *out) {
     json_t *json = results_of(out), *policy;
     size_t i;
     json_object_del(json_object_get(json, "exam"), "by");
+    json_object_del(json_object_get(json, "exam"), "kv_dtype");
     json_array_foreach(json_object_get(json, "results"), i, policy) {
         json_object_del(policy, "ttft_ms");
         json_object_del(policy, "tpot_ms");
@@ -135,6 +136,25 @@ Test(eval, one_that_is_complete_asks_nothing_and_tells_the_same) {
                 "items.jsonl items.before",
                 f.dir);
     cr_assert_eq(r.status, 0, "%s", r.out);
+}
+
+/* The policies of the one are not those of the other, and it has fewer items. */
+Test(eval, what_a_smaller_exam_has_answered_is_not_asked_again) {
+    eval_well("small", "--items 11 --policy prune=vtw,layer=1 --policy 'prune=random,layer=1'");
+    eval_well("whole", TWO);
+    command_run(&r, "cd %s && sed -i 's/\"answers\":\\[\"/&taken over /' small/items.jsonl", f.dir);
+    char args[900];
+    snprintf(args, sizeof args, TWO " --reuse %s/small", f.dir);
+    eval_well("more", args);
+    command_run(&r,
+                "cd %s/more && grep -c 'taken over' items.jsonl; grep 'taken over' items.jsonl | "
+                "grep -vc '\"policy\":1'; wc -l < items.jsonl",
+                f.dir);
+    cr_assert_str_eq(r.out, "11\n0\n45\n");
+    command_run(&r, "cd %s && sed -i 's/taken over //' more/items.jsonl", f.dir);
+    same_answers("whole", "more");
+    snprintf(args, sizeof args, TWO " --seed 1 --reuse %s/small", f.dir);
+    eval_fails("other", args, "another 'seed': its answers are none to this one");
 }
 
 /* Over the fleet, which runs already. */
@@ -230,6 +250,7 @@ Test(eval, bad_arguments_are_refused_with_a_sentence) {
     eval_well("a", TWO);
     eval_fails("a", "--policy exact --items 22", "another 'policies'");
     eval_fails("a", TWO " --seed 1", "another 'seed'");
+    eval_fails("a", TWO " --kv-dtype bf16", "another 'kv_dtype'");
     eval_fails("b", "--items 10", "one for each task");
     eval_fails("b", "--items 0", "--items");
     eval_fails("b", "--task smell", "there is no task 'smell'");

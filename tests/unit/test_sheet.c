@@ -137,6 +137,48 @@ Test(sheet, refuses_another_exam_by_the_name_of_what_differs) {
     fails(&other, FV_EINVAL, "another 'by'");
 }
 
+/* As those were that were written before the first line said it. */
+Test(sheet, one_that_does_not_say_how_kv_is_stored_has_f32) {
+    fv_sheet_head head = head_of(11);
+    fv_sheet s = open_sheet(&head);
+    add(&s, 0, 0, "ring");
+    fv_sheet_close(&s);
+    head.kv_dtype = "bf16";
+    fails(&head, FV_EINVAL, "another 'kv_dtype'");
+    head.kv_dtype = "f32";
+    s = open_sheet(&head);
+    cr_assert_eq(s.n_done, 1);
+    fv_sheet_close(&s);
+}
+
+Test(sheet, takes_over_what_another_exam_has_answered_of_this_one) {
+    static const char *const others[] = {"prune=random", "prune=vtw"};
+    fv_sheet_head head = head_of(11), other = head_of(22);
+    other.policy = others;
+    fv_sheet s = open_sheet(&other), mine;
+    add(&s, 0, 3, "ring");  /* asked here too, as policy 1 */
+    add(&s, 1, 4, "blue");  /* no policy of this exam */
+    add(&s, 0, 14, "cone"); /* no item of this exam */
+    add(&s, 0, 5, "late");
+    fv_sheet_close(&s);
+
+    cr_assert_eq(fv_sheet_init(&head, &mine), FV_OK);
+    add(&mine, 1, 5, "mine");
+    cr_assert_eq(fv_sheet_reuse(&mine, path), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(mine.n_done, 2);
+    cr_assert_str_eq(mine.mark[fv_sheet_at(&mine, 1, 3)].said[0], "ring");
+    cr_assert_str_eq(mine.mark[fv_sheet_at(&mine, 1, 5)].said[0], "mine");
+    fv_sheet_close(&mine);
+
+    head.exam.seed = 4;
+    cr_assert_eq(fv_sheet_init(&head, &mine), FV_OK);
+    cr_assert_eq(fv_sheet_reuse(&mine, path), FV_EINVAL);
+    cr_assert(strstr(fv_last_error(), "another 'seed'"), "%s", fv_last_error());
+    cr_assert_neq(fv_sheet_reuse(&mine, "/nowhere/items.jsonl"), FV_OK);
+    cr_assert_eq(mine.n_done, 0);
+    fv_sheet_close(&mine);
+}
+
 Test(sheet, says_which_line_is_broken) {
     static const char *const broken[] = {
         "no json\n",
