@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""What every preset costs: one exam of them all, and the tables that README.md and eval/RESULTS.md have of it.
+
+    eval/presets.py [--items N]     ./dev exam: asks (or goes on), writes eval/results/presets.json, fills the tables
+    eval/presets.py --tables        only fills them from that file
+    eval/presets.py --check         ends with 1 when they say anything else
+
+Beside the presets: those that pack rows, with the first token, too, computed from factors (as they are, answers of
+one token never read them); and annealing alone, over 50 tokens and over as many as an answer may have.
+"""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from sitting import ROOT, add_arguments, group, sit
+
+RESULT = ROOT / "eval/results/presets.json"
+TABLES = {ROOT / "README.md": "summary", ROOT / "eval/RESULTS.md": "tasks"}
+TOKENS_MAX = 320  # of a caption, the longest answer (fv_exam_max_tokens)
+BESIDE = [f"evict=vta,tau={TOKENS_MAX}", "evict=vta,tau=50"]
+
+
+# ---- the exam ------------------------------------------------------------------------------
+
+def complaint(args, *policies):
+    """What fovea says of these policies, before it asks anything: "" when it takes them."""
+    command = [args.fovea, "eval"] + [word for p in policies for word in ("--policy", p)]
+    env = {k: v for k, v in os.environ.items() if not k.startswith("FOVEA_")}
+    said = subprocess.run(command, env=env, capture_output=True, text=True).stderr
+    return "" if "--checkpoint DIR is needed" in said else said
+
+
+def wanted(args):
+    """What the table has beside exact: (name, policy)."""
+    listed = subprocess.run([args.fovea, "policies", "--json"], capture_output=True, text=True, check=True)
+    presets = [p for p in json.loads(listed.stdout)["presets"] if p["name"] != "exact"]
+    yield from ((p["name"], f"preset={p['name']}") for p in presets)
+    for p in presets:
+        pack = next((s for s in p["policy"].split(";") if s.startswith("pack=svd")), None)
+        if pack and "first=" not in pack:
+            yield f"{p['name']}, first=packed", f"preset={p['name']};{pack},first=packed"
+    yield from ((text, text) for text in BESIDE)
+
+
+def rows_of(args):
+    """Rows of the table: exact first, then the others; names of the same policy share one."""
+    rows = [{"names": ["exact"], "policy": "exact"}]
+    for name, text in wanted(args):
+        same = next((r for r in rows if "given twice" in complaint(args, r["policy"], text)), None)
+        if same:
+            same["names"].append(name)
+        else:
+            rows.append({"names": [name], "policy": text})
+    return rows
+
+
+def examine(args):
+    rows = rows_of(args)
+    report = sit(args, f"{args.items}", [r["policy"] for r in rows], args.items, args.seed, args.reuse)
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    RESULT.write_text(json.dumps({"rows": rows, **report}, indent=1) + "\n")
+
+
+# ---- tables --------------------------------------------------------------------------------
+
+def percent(s):
+    return f"{100 * s['value']:.1f} ({100 * s['low']:.1f} to {100 * s['high']:.1f})"
+
+
+def points(d):
+    return f"{100 * d['value']:+.1f} ({100 * d['low']:+.1f} to {100 * d['high']:+.1f})"
+
+
+def line(cells):
+    return "| " + " | ".join(cells) + " |"
+
+
+def name_of(row):
+    return ", ".join(f"`{n}`" for n in row["names"])
+
+
+def score(g):
+    return points(g["difference"]) if g["difference"] else percent(g["score"])
+
+
+def widths(report):
+    """How many times larger than now a value is under exact, as stored here and in 16 bits."""
+    dtype = report["exam"].get("kv_dtype", "f32")
+    return dtype, (0.5 if dtype == "f32" else 1.0)
+
+
+ENOUGH = 2000  # items, for a row to be quoted
+
+
+def head(report):
+    exam, (dtype, _) = report["exam"], widths(report)
+    exact = group(report["results"][0], "all")["kv_bytes"]["visual_exact"]
+    return (f"`./dev exam --items {exam['items']}`: {exam['items']} items, the same for every row, checkpoint "
+            f"`{exam['checkpoint']}`, KV of `exact` in {dtype}: {exact / 1024:.0f} KiB of visual KV an item. `exact`: "
+            "percent right; the others: difference to it in points, with paired 95 % intervals."
+            + (f" **{exam['items']} items show the form of the table and rank nothing: that takes {ENOUGH}.**"
+               if exam["items"] < ENOUGH else ""))
+
+
+def summary(report):
+    dtype, narrow = widths(report)
+    groups = ["all", "two-hop", "caption"]
+    yield head(report)
+    yield ""
+    yield line(["policy", *groups, "KiB after prefill", "at the end", f"smaller than in {dtype}", "than in 16 bits"])
+    yield line(["---"] * 8)
+    for row, result in zip(report["rows"], report["results"]):
+        kv = group(result, "all")["kv_bytes"]
+        ratio = kv["visual_exact"] / max(kv["visual"], 1)
+        yield line([name_of(row), *(score(group(result, g)) for g in groups), f"{kv['visual'] / 1024:.0f}",
+                    f"{kv['visual_end'] / 1024:.0f}", f"{ratio:.1f}x", f"{ratio * narrow:.1f}x"])
+
+
+def tasks(report):
+    names = [g["group"] for g in report["results"][0]["groups"]]
+    yield head(report)
+    yield ""
+    yield line(["policy", *names])
+    yield line(["---"] * (1 + len(names)))
+    for row, result in zip(report["rows"], report["results"]):
+        yield line([name_of(row), *(score(group(result, n)) for n in names)])
+    yield ""
+    for row, result in zip(report["rows"], report["results"]):
+        if result["note"]:
+            yield f"- {name_of(row)}, on {result['items_with_note']} items: {result['note']}"
+
+
+MARKED = re.compile(r"(<!-- exam of the presets: made by eval/presets.py -->\n).*?(<!-- end of exam -->)", re.DOTALL)
+
+
+def filled(path, lines):
+    text, n = MARKED.subn(lambda m: m[1] + "\n" + "\n".join(lines).rstrip() + "\n\n" + m[2], path.read_text())
+    if n != 1:
+        sys.exit(f"{path}: wants the marks of the exam's table once, has them {n} times")
+    return text
+
+
+def tables(check):
+    report = json.loads(RESULT.read_text())
+    for path, which in TABLES.items():
+        text = filled(path, {"summary": summary, "tasks": tasks}[which](report))
+        if check and text != path.read_text():
+            sys.exit(f"{path} is not what {RESULT} says: run eval/presets.py --tables")
+        path.write_text(text) if not check else None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_arguments(parser, "build/exam")
+    parser.add_argument("--items", type=int, default=2200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--reuse", nargs="*", default=[], help="folders under --out whose answers are taken over")
+    parser.add_argument("--tables", action="store_true", help="fill the tables only")
+    parser.add_argument("--check", action="store_true", help="compare the tables only")
+    args = parser.parse_args()
+    if not args.tables and not args.check:
+        examine(args)
+    tables(args.check)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""The search for a policy that keeps every answer and little KV: what the preset `quality` rests on.
+
+    eval/search.py                         ./dev search: the whole of it; goes on where it was broken off
+    eval/search.py --final 220 --screen 22,44 --result /tmp/search.json      a small one, to see it work
+
+Candidates are combinations of lazy keys, factors (ranks, bits, blocks, energy), pruning and annealing. All are
+judged with first=packed: else the first token, often the whole answer, would come from rows that are not
+factored yet. Rounds, each on more items than the one before:
+
+    grid     ranks x bits x lazy keys
+    vary     the most promising ones as they are, and each in every way of VARY
+    halve    the most promising of all that were asked so far, fewer each time
+    final    those that are left, on items that no round before has seen (another seed)
+
+Promising is P(loss <= 1 point) x log(times smaller): the loss is normal with the paired interval's width. Bytes
+are visual KV as held, mean of after prefill and after the last token, over items. The last round chooses: the
+smallest whose loss is at most 1 point with the upper end of its 95 % interval.
+
+Writes everything that was asked, with items and intervals, to eval/results/search.json.
+"""
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from sitting import ROOT, add_arguments, group, sit
+
+POINTS = 1.0  # that may be lost
+SEED, FINAL_SEED = 0, 1
+AT_ONCE = 60  # policies in one exam; fovea takes 64
+
+RANKS = [(64, 64), (48, 32), (32, 24), (24, 16), (16, 16), (16, 12), (12, 8), (8, 6), (6, 4)]
+BITS = [8, 4]
+LAZY = ["", "lazy=vla,map=training_free", "lazy=vla,map=given,blocks=8-9/10-11"]
+
+# Each takes a candidate's stages and returns others, or None where it does not apply.
+VARY = {
+    "block=64": lambda c: with_stage(c, "pack", "block=64"),
+    "block=1": lambda c: with_stage(c, "pack", "block=1"),
+    "block=0": lambda c: with_stage(c, "pack", "block=0"),
+    "energy=0.99": lambda c: with_stage(c, "pack", "energy=0.99"),
+    "energy=0.97": lambda c: with_stage(c, "pack", "energy=0.97"),
+    "more rank for keys": lambda c: ranks(c, 4, 0),
+    "more rank for values": lambda c: ranks(c, 0, 4),
+    "annealed over 200 tokens": lambda c: with_stage(c, "evict", "evict=vta,tau=200"),
+    "annealed over 400 tokens": lambda c: with_stage(c, "evict", "evict=vta,tau=400"),
+    "half of the rows from a third of the depth": lambda c: with_stage(c, "prune", "prune=fastv,layer=4,keep=0.5"),
+    "half of the rows from the middle": lambda c: with_stage(c, "prune", "prune=fastv,layer=6,keep=0.5"),
+}
+
+ORDER = ["prune", "lazy", "pack", "evict"]
+
+
+# ---- candidates ----------------------------------------------------------------------------
+
+def text_of(stages):
+    return ";".join(stages[s] for s in ORDER if stages.get(s))
+
+
+def with_stage(stages, stage, words):
+    """Another parameter of a stage that is there, or another stage."""
+    if words.startswith(stage + "="):
+        return None if stages.get(stage) else {**stages, stage: words}
+    name = words.split("=")[0]
+    kept = [w for w in stages[stage].split(",") if not w.startswith(name + "=")]
+    return {**stages, stage: ",".join(kept + [words])}
+
+
+def ranks(stages, more_k, more_v):
+    words = dict(w.split("=") for w in stages["pack"].split(","))
+    words["rank_k"] = str(int(words["rank_k"]) + more_k)
+    words["rank_v"] = str(int(words["rank_v"]) + more_v)
+    return {**stages, "pack": ",".join(f"{k}={v}" for k, v in words.items())}
+
+
+def grid():
+    for lazy in LAZY:
+        for k, v in RANKS:
+            for bits in BITS:
+                pack = f"pack=svd,rank_k={k},rank_v={v},bits={bits},first=packed"
+                yield {"lazy": lazy, "pack": pack}
+
+
+class Candidates:
+    """All that were asked, by text; a later round's answers take the place of an earlier one's."""
+
+    def __init__(self):
+        self.stages, self.asked = {}, {}
+
+    def add(self, stages):
+        if stages is not None:
+            self.stages.setdefault(text_of(stages), stages)
+
+    def note(self, text, result, items, seed, name):
+        all_items = group(result, "all")
+        d, kv = all_items["difference"], all_items["kv_bytes"]
+        self.asked[text] = {
+            "policy": text, "round": name, "items": items, "seed": seed,
+            "loss": {"value": -100 * d["value"], "low": -100 * d["high"], "high": -100 * d["low"]},
+            "kv_bytes": {"exact": kv["visual_exact"], "start": kv["visual"], "end": kv["visual_end"],
+                         "sent_with_text": kv["sent"]},
+            "times_smaller": kv["visual_exact"] / held(kv),
+        }
+
+    def promising(self, n, among=None):
+        texts = among if among is not None else self.asked
+        return sorted(texts, key=lambda t: -promise(self.asked[t]))[:n]
+
+
+def held(kv):
+    return max((kv["visual"] + kv["visual_end"]) / 2, 1)
+
+
+def promise(c):
+    loss = c["loss"]
+    sd = max((loss["high"] - loss["low"]) / (2 * 1.96), 1e-9)
+    within = 0.5 * (1 + math.erf((POINTS - loss["value"]) / sd / math.sqrt(2)))
+    return within * math.log(max(c["times_smaller"], 1))
+
+
+# ---- rounds --------------------------------------------------------------------------------
+
+def ask(args, found, name, texts, items, seed, reuse):
+    """Each exam begins with exact; folders are numbered, for one takes 64 policies."""
+    for i in range(0, len(texts), AT_ONCE):
+        part = texts[i:i + AT_ONCE]
+        folder = f"{name}-{items}-{i // AT_ONCE}"
+        results = sit(args, folder, ["exact"] + part, items, seed, reuse)["results"]
+        for text, result in zip(part, results[1:]):
+            found.note(text, result, items, seed, name)
+        if folder not in reuse:
+            reuse.append(folder)
+
+
+def accepted(fovea, text):
+    """Whether fovea takes the policy; methods that may not meet are no candidates."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("FOVEA_")}
+    said = subprocess.run([fovea, "eval", "--policy", text], env=env, capture_output=True, text=True).stderr
+    return "--checkpoint DIR is needed" in said
+
+
+def varied(args, found):
+    """The most promising ones in every way of VARY: those that are new."""
+    new = []
+    for text in found.promising(args.vary):
+        for change in VARY.values():
+            stages = change(found.stages[text])
+            name = text_of(stages) if stages else None
+            if name and name not in found.stages and accepted(args.fovea, name):
+                found.add(stages)
+                new.append(name)
+    return new
+
+
+def search(args, found):
+    screen, reuse = args.screen, []
+    for stages in grid():
+        found.add(stages)
+    ask(args, found, "grid", list(found.stages), screen[0], SEED, reuse)
+    new = varied(args, found)
+    ask(args, found, "vary", new, screen[0], SEED, reuse)
+    for items, n in zip(screen[1:], args.keep):
+        ask(args, found, "halve", found.promising(n), items, SEED, reuse)
+    finalists = found.promising(args.keep[-1], [t for t in found.asked if found.asked[t]["round"] == "halve"])
+    ask(args, found, "final", finalists, args.final, FINAL_SEED, [])
+
+
+# ---- what is told --------------------------------------------------------------------------
+
+def front(candidates):
+    """Those that no other beats in both bytes and points."""
+    def beaten(c):
+        return any(o["loss"]["value"] <= c["loss"]["value"] and o["times_smaller"] >= c["times_smaller"] and
+                   (o["loss"]["value"] < c["loss"]["value"] or o["times_smaller"] > c["times_smaller"])
+                   for o in candidates)
+    return sorted((c for c in candidates if not beaten(c)), key=lambda c: c["times_smaller"])
+
+
+def choose(candidates):
+    good = [c for c in candidates if c["loss"]["high"] <= POINTS]
+    return max(good, key=lambda c: c["times_smaller"]) if good else None
+
+
+def line(c, against):
+    kv, loss = c["kv_bytes"], c["loss"]
+    return (f"{loss['value']:+6.2f} ({loss['low']:+.2f} to {loss['high']:+.2f})  {kv['start'] / 1024:7.1f} "
+            f"{kv['end'] / 1024:7.1f} {kv['sent_with_text'] / 1024:7.1f}  {c['times_smaller']:5.1f} "
+            f"{c['times_smaller'] * against:5.1f}  {c['policy']}")
+
+
+def tell(report):
+    widths = {"f32": 1.0, "bf16": 2.0, "f16": 2.0}
+    against = 1 / (2.0 / widths[report["kv_dtype"]])  # of exact in 16 bits
+    exact = report["candidates"][0]["kv_bytes"]["exact"] / 1024
+    print(f"visual KV of an item under exact: {exact:.0f} KiB in {report['kv_dtype']}, "
+          f"{exact * against:.0f} KiB in 16 bits; points lost with paired 95 % intervals")
+    head = "loss                      KiB start     end    sent  x " + report["kv_dtype"] + " x16bit  policy"
+    by_round = {}
+    for c in report["candidates"]:
+        by_round.setdefault((c["items"], c["seed"]), []).append(c)
+    for (items, seed), some in sorted(by_round.items()):
+        print(f"\nfront of {len(some)} candidates with {items} items of seed {seed}\n{head}")
+        for c in front(some):
+            print(line(c, against))
+    chosen = report["chosen"]
+    print(f"\nsmallest with at most {POINTS:g} point lost at the upper end, {report['final_items']} items:")
+    print(line(chosen, against) if chosen else "none")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_arguments(parser, "build/search")
+    parser.add_argument("--screen", default="110,440", help="items of grid and vary, then of each halving round")
+    parser.add_argument("--vary", type=int, default=6, help="candidates that are varied")
+    parser.add_argument("--keep", default="16,5", help="candidates of each halving round, then of the last")
+    parser.add_argument("--final", type=int, default=2200, help="items of the last round")
+    parser.add_argument("--result", type=Path, default=ROOT / "eval/results/search.json")
+    parser.add_argument("--tell", action="store_true", help="only tell what the result file says")
+    args = parser.parse_args()
+    args.screen = [int(n) for n in args.screen.split(",")]
+    args.keep = [int(n) for n in args.keep.split(",")]
+    if len(args.keep) != len(args.screen) or len(args.screen) < 2:
+        parser.error("--screen A,B,... wants as many numbers in --keep, and two at least")
+    if not args.tell:
+        found = Candidates()
+        search(args, found)
+        candidates = sorted(found.asked.values(), key=lambda c: (-c["seed"], -c["items"], -c["times_smaller"]))
+        final = [c for c in candidates if c["round"] == "final"]
+        report = {"kv_dtype": args.kv_dtype, "checkpoint": checkpoint_of(args), "final_items": args.final,
+                  "points": POINTS, "chosen": choose(final), "candidates": candidates}
+        args.result.parent.mkdir(parents=True, exist_ok=True)
+        args.result.write_text(json.dumps(report, indent=1) + "\n")
+    tell(json.loads(args.result.read_text()))
+
+
+def checkpoint_of(args):
+    """The fingerprint that the exams were of."""
+    with open(next(args.out.glob("final-*/items.jsonl"))) as file:
+        return json.loads(file.readline())["checkpoint"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""Runs `fovea eval` for scripts that ask many policies, and reads what it says.
+
+Progress is printed as lines when stderr is no terminal; on one, fovea's own bar shows it. An exam
+that was broken off goes on: each has its own folder.
+"""
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SAY_EVERY_S = 30
+
+
+def add_arguments(parser, out):
+    parser.add_argument("--fovea", default=str(ROOT / "build/cpu/bin/fovea"), help="the program")
+    parser.add_argument("--checkpoint", default=str(ROOT / "checkpoints/nano"))
+    parser.add_argument("--out", type=Path, default=ROOT / out, help="folder for exams; what is there is not asked again")
+    parser.add_argument("--kv-dtype", default="f32", help="how exact's keys and values are stored")
+    parser.add_argument("--concurrency", default="8", help="items at a time")
+
+
+def answered(out):
+    path = out / "items.jsonl"
+    if not path.exists():
+        return 0
+    with open(path, "rb") as file:
+        return max(sum(1 for _ in file) - 1, 0)
+
+
+def clock(seconds):
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+def watch(process, out, total):
+    """Says how far it is, until it ends."""
+    began, said, at_first = time.monotonic(), 0, None
+    while process.poll() is None:
+        time.sleep(0.2)
+        now = time.monotonic() - began
+        if now - said < SAY_EVERY_S or sys.stderr.isatty():
+            continue
+        said, done = now, answered(out)
+        at_first = done if at_first is None else at_first
+        left = (total - done) * (now - SAY_EVERY_S) / (done - at_first) if done > at_first else None
+        more = f", about {clock(left)} left" if left is not None else ""
+        print(f"  {done}/{total} answers, {clock(now)}{more}", file=sys.stderr, flush=True)
+
+
+def sit(args, name, policies, items, seed=0, reuse=()):
+    """The results of an exam in args.out/name: one per policy, in their order."""
+    out = args.out / name
+    out.mkdir(parents=True, exist_ok=True)
+    command = [args.fovea, "eval", "--checkpoint", args.checkpoint, "--items", str(items), "--seed", str(seed),
+               "--kv-dtype", args.kv_dtype, "--concurrency", args.concurrency, "--out", str(out)]
+    for text in policies:
+        command += ["--policy", text]
+    for other in reuse:
+        if (args.out / other / "items.jsonl").exists():
+            command += ["--reuse", str(args.out / other)]
+    print(f"{name}: {len(policies)} policies, {items} items, seed {seed}", file=sys.stderr, flush=True)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=os.getcwd())
+    try:
+        watch(process, out, len(policies) * items)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.wait()
+    if process.returncode != 0:
+        sys.exit(f"{Path(sys.argv[0]).name}: fovea eval failed ({process.returncode}); give the same command again "
+                 "to go on")
+    return json.loads((out / "results.json").read_text())
+
+
+def group(result, name):
+    return next(g for g in result["groups"] if g["group"] == name)

@@ -1,0 +1,133 @@
+"""eval/search.py: its candidates against the program, and its rounds with a stand-in for the program.
+
+usage: check_search.py ROOT FOVEA TMP"""
+
+import contextlib
+import io
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+root, fovea, tmp = sys.argv[1:]
+sys.path.insert(0, root + "/eval")
+import search  # noqa: E402
+
+tmp = pathlib.Path(tmp) / f"search-{os.getpid()}"
+
+# Loses nothing down to 20 kB of factors, then a point for each kB less; says it with the width of
+# an interval of so many items. Counts its own runs, and adds to items.jsonl as the program does.
+STAND_IN = r"""#!/usr/bin/env python3
+import json, math, os, pathlib, re, sys
+a = sys.argv[2:]
+of = lambda name: [a[i + 1] for i in range(len(a)) if a[i] == name]
+out, n, texts = pathlib.Path(of("--out")[0]), int(of("--items")[0]), of("--policy")
+if os.environ.get("BREAKS_AT") == out.name:
+    sys.exit(1)
+def kv(text):
+    m = re.search(r"rank_k=(\d+),rank_v=(\d+),bits=(\d+)", text)
+    return 400 * (int(m[1]) + int(m[2])) * int(m[3]) / 8 if m else 1e6
+def result(text):
+    lost = max(0, 20000 - kv(text)) / 1000
+    wide = 0 if text == "exact" else 3 / math.sqrt(n)
+    d = {"value": -lost / 100, "low": (-lost - wide) / 100, "high": (-lost + wide) / 100}
+    groups = [{"group": "all", "difference": None if text == "exact" else d,
+               "kv_bytes": {"visual_exact": 1e6, "visual": kv(text), "visual_end": kv(text), "sent": 2 * kv(text)}}]
+    return {"policy": text, "groups": groups}
+if of("--checkpoint") == []:
+    sys.exit("--checkpoint DIR is needed")
+assert texts[0] == "exact" and len(texts) <= 64 and len(set(texts)) == len(texts), texts
+(out / "items.jsonl").write_text(json.dumps({"checkpoint": "0123"}) + "\n")
+(out / "results.json").write_text(json.dumps({"results": [result(t) for t in texts]}))
+with open(out.parent / "runs", "a") as f:
+    f.write(f"{out.name} {len(texts)} {n} {of('--seed')[0]} {','.join(of('--reuse'))}\n")
+"""
+
+
+def run(name, **env):
+    """What the search writes and prints, with the stand-in."""
+    program = tmp / "fovea"
+    tmp.mkdir(exist_ok=True)
+    program.write_text(STAND_IN)
+    program.chmod(0o755)
+    command = [sys.executable, root + "/eval/search.py", "--fovea", str(program), "--out", str(tmp / name), "--result",
+               str(tmp / f"{name}.json"), "--screen", "100,400", "--keep", "8,3", "--final", "900"]
+    return subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True)
+
+
+def the_program_takes_every_candidate():
+    found = search.Candidates()
+    for stages in search.grid():
+        found.add(stages)
+    texts = list(found.stages)
+    one_of_each = {s["lazy"]: s for s in found.stages.values()}
+    assert len(one_of_each) == len(search.LAZY)
+    for stages in one_of_each.values():
+        varied = [search.text_of(change(stages)) for change in search.VARY.values()]
+        good = [t for t in varied if search.accepted(fovea, t)]
+        assert len(good) >= 7 and len(set(good)) == len(good), (good, varied)
+        texts += good
+    for i in range(0, len(texts), 64):
+        said = complaint(texts[i:i + 64])
+        assert "--checkpoint DIR is needed" in said, said
+    assert not search.accepted(fovea, "pack=nothing") and search.accepted(fovea, "pack=svd")
+
+
+def complaint(texts):
+    env = {k: v for k, v in os.environ.items() if not k.startswith("FOVEA_")}
+    words = [w for t in texts for w in ("--policy", t)]
+    return subprocess.run([fovea, "eval", *words], env=env, capture_output=True, text=True).stderr
+
+
+def the_smallest_that_keeps_its_points_is_chosen():
+    said = run("whole")
+    assert said.returncode == 0, said.stderr
+    report = json.loads((tmp / "whole.json").read_text())
+    chosen = report["chosen"]
+    assert chosen["items"] == 900 and chosen["seed"] == 1 and chosen["loss"]["high"] <= 1, chosen
+    final = [c for c in report["candidates"] if c["round"] == "final"]
+    assert len(final) == 3 and chosen["times_smaller"] == max(
+        c["times_smaller"] for c in final if c["loss"]["high"] <= 1), final
+    # 20 kB of a million lose nothing: the next that there is has 22.4
+    assert abs(chosen["times_smaller"] - 1000 / 22.4) < 1e-9, chosen
+    assert chosen["policy"] in said.stdout.rsplit("smallest", 1)[1], said.stdout
+    assert re.search(r"488 KiB in 16 bits", said.stdout), said.stdout
+
+
+def one_that_was_broken_off_goes_on():
+    """fovea itself answers nothing twice; the search must ask for the same again, in the same folders."""
+    assert run("broken", BREAKS_AT="halve-400-0").returncode != 0
+    assert not (tmp / "broken.json").exists()
+    said = run("broken")
+    assert said.returncode == 0, said.stderr
+    assert json.loads((tmp / "broken.json").read_text()) == json.loads((tmp / "whole.json").read_text())
+    folders = [line.split()[0] for line in (tmp / "broken" / "runs").read_text().splitlines()]
+    again = [line.split()[0] for line in (tmp / "whole" / "runs").read_text().splitlines()]
+    assert folders[-len(again):] == again, (folders, again)
+
+
+def the_last_round_has_items_that_no_other_saw():
+    lines = [line.split(" ") for line in (tmp / "whole" / "runs").read_text().splitlines()]
+    seeds = {name.split("-")[0]: (seed, reuse) for name, _, _, seed, reuse in lines}
+    assert seeds["final"] == ("1", ""), seeds
+    assert all(seed == "0" for name, (seed, _) in seeds.items() if name != "final"), seeds
+    assert "grid-100-0" in seeds["halve"][1], seeds
+
+
+def what_no_other_beats_is_the_front():
+    def c(loss, times):
+        return {"loss": {"value": loss, "low": loss - 0.1, "high": loss + 0.1}, "times_smaller": times}
+    all_of = [c(0, 2), c(0, 3), c(1, 3), c(0.5, 9), c(2, 8), c(5, 20)]
+    assert search.front(all_of) == [c(0, 3), c(0.5, 9), c(5, 20)]
+    assert search.choose(all_of) == c(0.5, 9)
+    assert search.choose([c(2, 8)]) is None
+
+
+for check in [the_program_takes_every_candidate, the_smallest_that_keeps_its_points_is_chosen,
+              one_that_was_broken_off_goes_on, the_last_round_has_items_that_no_other_saw,
+              what_no_other_beats_is_the_front]:
+    with contextlib.redirect_stdout(io.StringIO()):
+        check()
+    print(f"ok: {check.__name__.replace('_', ' ')}")
