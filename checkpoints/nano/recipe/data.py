@@ -21,10 +21,13 @@ LIBRARY = os.path.join(ROOT, "build", "cpu", "bin", "fovea_scene.so")
 MEAN = np.array([0.48145466, 0.4578275, 0.40821073], np.float32)  # CLIP's, as the processor has them
 STD = np.array([0.26862954, 0.26130258, 0.27577711], np.float32)
 
-# How often each task is asked about a picture; those that take longest to learn more often.
-ASKED = dict(shape=1, color=2, count=3, exists=2, relation=4, cell=4, number=3, written=2, dialog=2)
-CAPTIONS = 0.35  # share of samples that end in a caption
-TASKS = [*ASKED, "caption", "compare"]
+# How often each task is asked about a picture, from this sample on: first those that need two steps,
+# then those that take longest. The last number is the share of samples that end in a caption.
+ASKED = (
+    (0, dict(shape=1, color=2, count=3, exists=2, relation=4, cell=4, number=3, written=2, dialog=2), 0.35),
+    (21000, dict(shape=1, color=1, count=4, exists=1, relation=2, cell=2, number=4, written=3, dialog=1), 0.5),
+)
+TASKS = [*ASKED[0][1], "caption", "compare"]
 WEIGHT = dict(caption=0.25)  # of each of its tokens; of other answers' tokens 1
 END_WEIGHT = 0.2
 
@@ -127,9 +130,10 @@ class Source:
 
     def _ask(self, scene, number, blocks):
         r = random.Random(number)
+        tasks, captions = next((tasks, share) for since, tasks, share in reversed(ASKED) if number >= since)
         asked, seen = [], set()
         for j in range(6 * blocks):
-            task = r.choices(list(ASKED), list(ASKED.values()))[0]
+            task = r.choices(list(tasks), list(tasks.values()))[0]
             turns = self.scenes.ask(scene, task, number * 64 + j)
             if not turns or (key := tuple(t.question for t in turns)) in seen:
                 continue
@@ -137,7 +141,7 @@ class Source:
             asked.append((task, turns))
             if len(asked) == blocks:
                 break
-        if r.random() < CAPTIONS:
+        if r.random() < captions:
             turns = self.scenes.ask(scene, "caption", number * 64)
             if turns:
                 asked.append(("caption", turns))
