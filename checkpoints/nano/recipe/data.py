@@ -141,7 +141,7 @@ class Source:
             asked.append((task, turns))
             if len(asked) == blocks:
                 break
-        if r.random() < captions:
+        if blocks > 1 and r.random() < captions:
             turns = self.scenes.ask(scene, "caption", number * 64)
             if turns:
                 asked.append(("caption", turns))
