@@ -85,7 +85,22 @@ void tiny_net_close(tiny_net *net) {
     free(net->storage);
 }
 
-static void make_plan(const tiny_net *net, tiny_prompt *p, const char *policy) {
+/* All but where the images are. */
+static void draw_prompt(const tiny_net *net, tiny_prompt *p, int32_t n_rows, int32_t visual,
+                        uint64_t seed) {
+    size_t n = (size_t)n_rows, d = (size_t)net->cfg.d_model;
+    *p = (tiny_prompt){.n = n_rows, .n_visual = visual};
+    p->ids = malloc((n + 1) * sizeof *p->ids);
+    p->seg = malloc(n + 1);
+    p->embeds = malloc(((size_t)visual * d + 1) * sizeof *p->embeds);
+    p->logits = malloc((size_t)net->cfg.vocab * sizeof *p->logits);
+    if (!p->ids || !p->seg || !p->embeds || !p->logits) abort();
+    for (size_t i = 0; i < n; i++)
+        p->ids[i] = (int32_t)((draw(&seed) + 1) / 2 * (float)(net->cfg.vocab - 1));
+    for (size_t i = 0; i < (size_t)visual * d; i++) p->embeds[i] = draw(&seed);
+}
+
+static void make_plan(const tiny_net *net, tiny_prompt *p, int32_t n_image, const char *policy) {
     fv_policy parsed;
     need(fv_policy_parse(policy, &parsed));
     fv_plan_shape shape = {.n_layer = net->cfg.n_layer,
@@ -96,27 +111,32 @@ static void make_plan(const tiny_net *net, tiny_prompt *p, const char *policy) {
                            .n_visual = p->n_visual,
                            .n_text = p->n - p->n_visual,
                            .n_answer = p->n_answer,
-                           .n_image = p->n_visual > 0};
+                           .n_image = n_image};
     need(fv_plan_make(&parsed, &shape, &p->plan));
 }
 
 void tiny_prompt_make(const tiny_net *net, tiny_prompt *p, int32_t before, int32_t visual,
                       int32_t after, uint64_t seed, const char *policy) {
-    size_t n = (size_t)(before + visual + after), d = (size_t)net->cfg.d_model;
-    *p = (tiny_prompt){.n = (int32_t)n, .n_visual = visual};
-    p->ids = malloc((n + 1) * sizeof *p->ids);
-    p->seg = malloc(n + 1);
-    p->embeds = malloc(((size_t)visual * d + 1) * sizeof *p->embeds);
-    p->logits = malloc((size_t)net->cfg.vocab * sizeof *p->logits);
-    if (!p->ids || !p->seg || !p->embeds || !p->logits) abort();
-    uint64_t state = seed;
-    for (size_t i = 0; i < n; i++) {
-        p->ids[i] = (int32_t)((draw(&state) + 1) / 2 * (float)(net->cfg.vocab - 1));
-        p->seg[i] =
-            (int32_t)i >= before && (int32_t)i < before + visual ? FV_SEG_VISUAL : FV_SEG_TEXT;
+    draw_prompt(net, p, before + visual + after, visual, seed);
+    for (int32_t i = 0; i < p->n; i++)
+        p->seg[i] = i >= before && i < before + visual ? FV_SEG_VISUAL : FV_SEG_TEXT;
+    make_plan(net, p, visual > 0, policy);
+}
+
+void tiny_prompt_lay(const tiny_net *net, tiny_prompt *p, const char *layout, uint64_t seed,
+                     const char *policy) {
+    int32_t n = 0, n_visual = 0, n_image = 0, length, read, at = 0;
+    char kind;
+    for (const char *s = layout; sscanf(s, " %c%d%n", &kind, &length, &read) == 2; s += read) {
+        n += length;
+        n_visual += kind == 'v' ? length : 0;
+        n_image += kind == 'v';
     }
-    for (size_t i = 0; i < (size_t)visual * d; i++) p->embeds[i] = draw(&state);
-    make_plan(net, p, policy);
+    draw_prompt(net, p, n, n_visual, seed);
+    for (const char *s = layout; sscanf(s, " %c%d%n", &kind, &length, &read) == 2; s += read)
+        for (int32_t end = at + length; at < end; at++)
+            p->seg[at] = kind == 'v' ? FV_SEG_VISUAL : FV_SEG_TEXT;
+    make_plan(net, p, n_image, policy);
 }
 
 void tiny_prompt_again(const tiny_net *net, tiny_prompt *q, const tiny_prompt *p,
@@ -125,7 +145,7 @@ void tiny_prompt_again(const tiny_net *net, tiny_prompt *q, const tiny_prompt *p
     while (before < p->n && p->seg[before] == FV_SEG_TEXT) before++;
     tiny_prompt_make(net, q, before, p->n_visual, p->n - before - p->n_visual + n_more, 1, policy);
     q->n_answer = n_more;
-    make_plan(net, q, policy);
+    make_plan(net, q, p->n_visual > 0, policy);
     memcpy(q->ids, p->ids, (size_t)p->n * sizeof *q->ids);
     memcpy(q->ids + p->n, more, (size_t)n_more * sizeof *more);
     memcpy(q->embeds, p->embeds, (size_t)(p->n_visual * net->cfg.d_model) * sizeof *q->embeds);

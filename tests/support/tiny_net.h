@@ -51,6 +51,10 @@ void tiny_prompt_make(const tiny_net *net, tiny_prompt *p, int32_t before, int32
 /* The prompt of p with `more` behind it, an answer that was broken off; the same bits in embeds. */
 void tiny_prompt_again(const tiny_net *net, tiny_prompt *q, const tiny_prompt *p,
                        const char *policy, const int32_t *more, int32_t n_more);
+/* The same with text and images as a layout has them, "t5 v35 t3 v35 t6". Ids and embeddings depend
+ * on how many rows there are, not on where the images stand. */
+void tiny_prompt_lay(const tiny_net *net, tiny_prompt *p, const char *layout, uint64_t seed,
+                     const char *policy);
 void tiny_prompt_free(tiny_prompt *p);
 
 /* Prefills n prompts as one batch; fills their kv and logits. */

@@ -43,8 +43,6 @@ ParameterizedTestParameters(methods, computes_what_numpy_renders) {
     return cr_make_param_array(golden, list, n > 0 ? (size_t)n : 0);
 }
 
-/* ---- a prompt --------------------------------------------------------------------------- */
-
 static tiny_shape shape_of(const json_t *network) {
     const json_t *s = rendered_at(network, "shape");
     return (tiny_shape){.n_layer = rendered_int(s, "n_layer"),
@@ -53,28 +51,6 @@ static tiny_shape shape_of(const json_t *network) {
                         .d_head = rendered_int(s, "d_head"),
                         .d_ffn = rendered_int(s, "d_ffn"),
                         .vocab = rendered_int(s, "vocab")};
-}
-
-/* "t5 v35 t3": spans of text and images. */
-static void make_prompt(const tiny_net *net, tiny_prompt *p, const json_t *network) {
-    uint8_t seg[ROWS_MAX];
-    int32_t n = 0, n_visual = 0, n_image = 0, length, read;
-    char kind;
-    for (const char *at = rendered_text(network, "layout");
-         sscanf(at, " %c%d%n", &kind, &length, &read) == 2; at += read) {
-        cr_assert(n + length <= ROWS_MAX && (kind == 't' || kind == 'v'));
-        memset(seg + n, kind == 'v' ? FV_SEG_VISUAL : FV_SEG_TEXT, (size_t)length);
-        n_visual += kind == 'v' ? length : 0;
-        n_image += kind == 'v';
-        n += length;
-    }
-    tiny_prompt_make(net, p, 0, n_visual, n - n_visual, (uint64_t)rendered_int(network, "seed"),
-                     rendered_text(network, "policy"));
-    memcpy(p->seg, seg, (size_t)n);
-    fv_plan_shape shape = p->plan.shape;
-    fv_policy policy = p->plan.policy;
-    shape.n_image = n_image;
-    cr_assert_eq(fv_plan_make(&policy, &shape, &p->plan), FV_OK, "%s", fv_last_error());
 }
 
 /* ---- what is held ------------------------------------------------------------------------ */
@@ -143,7 +119,9 @@ static void run_network(const json_t *network, int32_t chunk, int32_t threads) {
     tiny_prompt p, *one = &p;
     fv_evict evict;
     tiny_net_open(&net, shape_of(network), FV_F32, NULL, threads);
-    make_prompt(&net, &p, network);
+    tiny_prompt_lay(&net, &p, rendered_text(network, "layout"),
+                    (uint64_t)rendered_int(network, "seed"), policy);
+    cr_assert_leq(p.n, ROWS_MAX);
     cr_assert_eq(tiny_prefill(&net, &p, 1, chunk), FV_OK, "%s: %s", policy, fv_last_error());
     assert_held(&p, rendered_at(network, "held"), policy);
     assert_logits(&p, network, 0);

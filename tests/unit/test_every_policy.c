@@ -1,0 +1,316 @@
+/* What holds for every preset and every method, with its defaults, on a network of 8 layers: what
+ * the table has, now and later. A method that needs others beside it gets them (packed rows); one
+ * that runs ahead of the text model is not met here. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/net/kv_packed.h"
+#include "tests/support/handoff.h"
+
+enum { POLICIES_MAX = 128, POLICY_MAX = 128, VOCAB = 97, STEPS = 2 };
+static const char *const layout = "t5 v100 t3 v100 t6";
+
+TestSuite(every_policy, .timeout = 600);
+
+static void ok(fv_status st, const char *policy) {
+    cr_assert_eq(st, FV_OK, "%s: %s", policy, fv_last_error());
+}
+
+/* ---- the policies ------------------------------------------------------------------------ */
+
+/* So wide that factors of rank 64 of 200 rows pay. */
+static tiny_shape shape(void) {
+    return (tiny_shape){
+        .n_layer = 8, .n_head = 4, .n_kv = 2, .d_head = 96, .d_ffn = 40, .vocab = VOCAB};
+}
+
+static bool acts(const fv_plan *plan) {
+    fv_policy none;
+    fv_plan exact, same = *plan;
+    ok(fv_policy_parse("", &none), "exact");
+    ok(fv_plan_make(&none, &plan->shape, &exact), "exact");
+    memset(&same.policy, 0, sizeof same.policy);
+    memset(same.note, 0, sizeof same.note);
+    exact.policy = same.policy;
+    return memcmp(&same, &exact, sizeof exact) != 0;
+}
+
+/* Whether a policy changes anything on the shape of these tests. */
+static bool acts_here(const char *text) {
+    fv_policy p;
+    fv_plan plan;
+    tiny_shape s = shape();
+    fv_plan_shape on = {.n_layer = s.n_layer,
+                        .n_kv = s.n_kv,
+                        .d_head = s.d_head,
+                        .bytes_value = 4,
+                        .n_visual = 200,
+                        .n_text = 14,
+                        .n_image = 2};
+    ok(fv_policy_parse(text, &p), text);
+    ok(fv_plan_make(&p, &on, &plan), text);
+    return acts(&plan);
+}
+
+static int32_t list(char text[POLICIES_MAX][POLICY_MAX]) {
+    int32_t n = 0, n_preset, n_method;
+    const fv_preset_info *preset = fv_policy_presets(&n_preset);
+    const fv_method_info *m = fv_policy_methods(&n_method);
+    for (int32_t i = 0; i < n_preset; i++)
+        snprintf(text[n++], POLICY_MAX, "preset=%s", preset[i].name);
+    for (int32_t i = 0; i < n_method; i++) {
+        if (m[i].stage == FV_STAGE_CONDENSE) continue;
+        cr_assert_lt(n, POLICIES_MAX);
+        const char *stage = fv_stage_name(m[i].stage);
+        snprintf(text[n], POLICY_MAX, "%s=%s", stage, m[i].name);
+        if (!acts_here(text[n])) snprintf(text[n], POLICY_MAX, "pack=svd;%s=%s", stage, m[i].name);
+        cr_assert(acts_here(text[n]), "%s does nothing", text[n]);
+        n++;
+    }
+    return n;
+}
+
+/* Logits behind the prompt and behind each token of an answer. */
+typedef struct answer {
+    float logits[STEPS + 1][VOCAB];
+} answer;
+
+/* ---- one request ------------------------------------------------------------------------- */
+
+typedef struct request {
+    tiny_prompt p;
+    fv_evict evict;
+} request;
+
+static void prefill(tiny_net *net, request *r, const char *in_layout, const char *policy) {
+    char text[FV_POLICY_TEXT_MAX];
+    tiny_prompt_lay(net, &r->p, in_layout, 11, policy);
+    ok(tiny_prefill(net, &r->p, 1, 0), policy);
+    fv_policy_print(&r->p.plan.policy, text);
+    ok(fv_evict_init(&r->evict, text), policy);
+}
+
+/* Token t of the answer, counted from 1. */
+static void step(tiny_net *net, request *r, int32_t t) {
+    tiny_prompt *one = &r->p;
+    int32_t id = 13 + t;
+    ok(fv_evict_step(&r->evict, r->p.kv, t), "a step");
+    ok(tiny_step(net, &one, 1, &id, 1, t - 1), "a step");
+}
+
+/* How often a KV head of a layer holds each row of the prompt; positions must be those of its
+ * segment, and text must go up to the last token that ran. */
+static void count_rows(const tiny_prompt *p, int32_t layer, int32_t head, int32_t t,
+                       int32_t *times) {
+    const fv_kv_packed *packed = fv_kv_packed_at(p->kv, layer);
+    memset(times, 0, (size_t)p->n * sizeof *times);
+    for (int s = 0; s < FV_N_SEG; s++) {
+        int32_t n = fv_kv_len(p->kv, layer, head, (fv_kv_segment)s);
+        const int32_t *pos = fv_kv_positions(p->kv, layer, head, (fv_kv_segment)s);
+        for (int32_t i = 0; i < n; i++) {
+            cr_assert(pos[i] >= 0 && pos[i] < p->n + t);
+            if (s == FV_SEG_TEXT && i) cr_assert_geq(pos[i], pos[i - 1]);
+            if (pos[i] >= p->n) continue;
+            cr_assert_eq(p->seg[pos[i]], s);
+            times[pos[i]]++;
+        }
+        if (s == FV_SEG_TEXT) cr_assert_eq(pos[n - 1], p->n + t - 1);
+    }
+    for (int32_t a = 0; packed && a < packed->rows.n_anchor; a++)
+        for (int32_t j = 0; j < packed->alive[a]; j++) times[packed->pos[packed->first[a] + j]]++;
+}
+
+/* Prompt rows that some KV head does not hold, and those that one holds twice. */
+static int32_t missing(const tiny_prompt *p, int32_t t, int32_t *twice) {
+    int32_t n = 0, *times = malloc((size_t)p->n * sizeof *times);
+    const fv_kv_shape *s = fv_kv_get_shape(p->kv);
+    cr_assert(times);
+    *twice = 0;
+    for (int32_t l = 0; l < s->n_layer; l++)
+        for (int32_t g = 0; g < s->n_kv; g++) {
+            count_rows(p, l, g, t, times);
+            for (int32_t i = 0; i < p->n; i++) {
+                n += times[i] == 0;
+                *twice += times[i] > 1;
+            }
+        }
+    free(times);
+    return n;
+}
+
+static bool lets_rows_go(const fv_plan *plan) {
+    bool some = plan->select || plan->evict || plan->keeps_packed < 1;
+    for (int32_t l = 0; l < plan->shape.n_layer; l++)
+        some |= plan->visual[l] < plan->shape.n_visual || plan->forget[l];
+    return some;
+}
+
+/* ---- what holds -------------------------------------------------------------------------- */
+
+/* The bytes that the plan names, before any row of the answer is there. */
+static void assert_bytes(const tiny_prompt *p, const char *policy) {
+    fv_plan_bytes most = fv_plan_count(&p->plan);
+    size_t visual = fv_kv_bytes(p->kv, FV_SEG_VISUAL);
+    size_t held = visual + fv_kv_bytes(p->kv, FV_SEG_TEXT);
+    bool lazy = false;
+    for (int32_t l = 0; l < p->plan.shape.n_layer; l++) lazy |= p->plan.leader[l] != l;
+    cr_assert_leq(held, most.held, "%s holds %zu of %zu", policy, held, (size_t)most.held);
+    cr_assert_leq(visual, most.visual, "%s", policy);
+    if (p->plan.exact_counts && !(lazy && p->plan.select))
+        cr_assert_eq(held, most.held, "%s holds %zu, not %zu", policy, held, (size_t)most.held);
+}
+
+/* Rows are there, or gone, as the plan says. */
+static void assert_rows(const request *behind_prompt, int32_t gone, int32_t twice,
+                        const char *policy) {
+    const fv_plan *plan = &behind_prompt->p.plan;
+    if (lets_rows_go(plan))
+        cr_assert_gt(gone, 0, "%s keeps the rows of exact", policy);
+    else if (plan->exact_counts)
+        cr_assert_eq(gone, 0, "%s lost rows", policy);
+    if (plan->twice == 0) cr_assert_eq(twice, 0, "%s holds rows twice", policy);
+}
+
+/* Behind the hand-off the same bits; returns whether any differs from exact's. */
+static bool run_both(handoff_rig *rig, request *here, const answer *exact, const char *policy) {
+    bool differs = !same_bits(here->p.logits, exact->logits[0], VOCAB);
+    request there = {.p = here->p};
+    fv_received got;
+    ok(rig_send(rig, &here->p, STEPS, 2, &got, NULL), policy);
+    cr_assert(same_store(here->p.kv, got.kv), "%s", policy);
+    cr_assert_eq(got.next, here->p.n);
+    float *logits = there.p.logits = malloc(VOCAB * sizeof *logits);
+    cr_assert(logits);
+    there.p.kv = got.kv;
+    ok(fv_evict_init(&there.evict, got.policy), policy);
+    for (int32_t t = 1; t <= STEPS; t++) {
+        step(&rig->net, here, t);
+        step(&rig->net, &there, t);
+        cr_assert(same_bits(here->p.logits, logits, VOCAB), "%s at %d", policy, t);
+        differs |= !same_bits(logits, exact->logits[t], VOCAB);
+    }
+    cr_assert(same_store(here->p.kv, got.kv), "%s", policy);
+    fv_received_free(&got);
+    cr_assert_eq(fv_kv_pool_used(rig->pool), 0, "%s", policy);
+    free(logits);
+    return differs;
+}
+
+static void assert_policy(handoff_rig *rig, const char *policy, const answer *exact) {
+    request r;
+    int32_t twice, more;
+    prefill(&rig->net, &r, layout, policy);
+    assert_bytes(&r.p, policy);
+    int32_t gone = missing(&r.p, 0, &twice);
+    bool differs = run_both(rig, &r, exact, policy);
+    gone += missing(&r.p, STEPS, &more);
+    assert_rows(&r, gone, twice + more, policy);
+    cr_assert_eq(differs, acts(&r.p.plan), "%s: the answer %s", policy,
+                 differs ? "differs" : "is that of exact");
+    tiny_prompt_free(&r.p);
+}
+
+static void answer_of(tiny_net *net, const char *in_layout, const char *policy, answer *out) {
+    request r;
+    prefill(net, &r, in_layout, policy);
+    for (int32_t t = 0; t <= STEPS; t++) {
+        if (t > 0) step(net, &r, t);
+        memcpy(out->logits[t], r.p.logits, sizeof out->logits[t]);
+    }
+    tiny_prompt_free(&r.p);
+}
+
+/* Bytes as planned, positions as in the prompt, the same bits in another process's store, another
+ * answer than exact's, and where rows go, other rows. */
+Test(every_policy, holds_what_its_plan_says_and_arrives_and_makes_a_difference) {
+    char policy[POLICIES_MAX][POLICY_MAX];
+    answer exact;
+    handoff_rig rig;
+    int32_t n = list(policy);
+    rig_open(&rig, &(rig_options){.shape = shape(), .dtype = FV_F32});
+    answer_of(&rig.net, layout, "", &exact);
+    for (int32_t i = 0; i < n; i++) assert_policy(&rig, policy[i], &exact);
+    cr_assert_eq(fv_kv_pool_used(rig.net.pool), 0);
+    rig_close(&rig);
+}
+
+/* One batch of all of them, with prompts of different lengths and images. */
+Test(every_policy, is_the_same_alone_and_in_a_ragged_batch) {
+    static const char *const layouts[] = {"t4 v71 t5", "t1 v30 t2 v30 t9", "t3 v1 t2", "v60 t1"};
+    static char policy[POLICIES_MAX][POLICY_MAX];
+    static tiny_prompt batch[POLICIES_MAX];
+    tiny_prompt *all[POLICIES_MAX];
+    tiny_net net;
+    int32_t n = list(policy), id = 5;
+    tiny_net_open(&net, shape(), FV_F16, NULL, 2);
+    for (int32_t i = 0; i < n; i++) {
+        tiny_prompt_lay(&net, &batch[i], layouts[i % 4], (uint64_t)i, policy[i]);
+        all[i] = &batch[i];
+    }
+    ok(tiny_prefill(&net, batch, n, 37), "all of them");
+    for (int32_t i = 0; i < n; i++) {
+        tiny_prompt p;
+        tiny_prompt_lay(&net, &p, layouts[i % 4], (uint64_t)i, policy[i]);
+        ok(tiny_prefill(&net, &p, 1, 0), policy[i]);
+        cr_assert(same_bits(p.logits, batch[i].logits, VOCAB), "%s", policy[i]);
+        cr_assert(same_store(p.kv, batch[i].kv), "%s", policy[i]);
+        tiny_prompt_free(&p);
+    }
+    ok(tiny_step(&net, all, n, &id, 1, 0), "all of them");
+    for (int32_t i = 0; i < n; i++)
+        for (int v = 0; v < VOCAB; v++) cr_assert(isfinite(batch[i].logits[v]), "%s", policy[i]);
+    for (int32_t i = 0; i < n; i++) tiny_prompt_free(&batch[i]);
+    tiny_net_close(&net);
+}
+
+/* A prompt without pictures: exact's bits wherever the plan has nothing left to do. */
+Test(every_policy, is_exact_on_text_where_the_plan_says_so) {
+    char policy[POLICIES_MAX][POLICY_MAX];
+    answer exact;
+    tiny_net net;
+    int32_t n = list(policy), same = 0;
+    tiny_net_open(&net, shape(), FV_F32, NULL, 1);
+    answer_of(&net, "t40", "", &exact);
+    for (int32_t i = 0; i < n; i++) {
+        request r;
+        prefill(&net, &r, "t40", policy[i]);
+        bool equal = same_bits(r.p.logits, exact.logits[0], VOCAB);
+        for (int32_t t = 1; t <= STEPS; t++) {
+            step(&net, &r, t);
+            equal &= same_bits(r.p.logits, exact.logits[t], VOCAB);
+        }
+        if (!acts(&r.p.plan)) cr_assert(equal, "%s", policy[i]);
+        same += !acts(&r.p.plan);
+        tiny_prompt_free(&r.p);
+    }
+    cr_assert_gt(same, n / 2);
+    tiny_net_close(&net);
+}
+
+/* Two images beside one another are one image of as many rows, to whoever takes all image rows
+ * together. */
+Test(every_policy, pools_the_rows_of_images) {
+    static const char *const pooled[] = {
+        "prune=fastv,layer=2,keep=0.3",
+        "prune=pvtp,layer=1,stride=1,first=0.3,ratio=0.1;evict=vta,tau=9",
+        "prune=visipruner,filter=1,l2=0.3",
+        "select=csp,heavy=0.3,recent=0.2",
+        "lazy=vla,map=given,blocks=1-5",
+        "pack=svd,rank_k=20,rank_v=20,gain=0;expand=attention;evict=importance"};
+    tiny_net net;
+    tiny_net_open(&net, shape(), FV_F32, NULL, 1);
+    for (size_t i = 0; i < sizeof pooled / sizeof pooled[0]; i++) {
+        answer one, two;
+        request r;
+        answer_of(&net, "t5 v70 t9", pooled[i], &one);
+        answer_of(&net, "t5 v35 v35 t9", pooled[i], &two);
+        cr_assert_eq(memcmp(&one, &two, sizeof one), 0, "%s", pooled[i]);
+        prefill(&net, &r, "t5 v35 v35 t9", pooled[i]);
+        cr_assert(r.p.plan.shape.n_image == 2 && acts(&r.p.plan));
+        tiny_prompt_free(&r.p);
+    }
+    tiny_net_close(&net);
+}
