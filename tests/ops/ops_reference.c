@@ -510,6 +510,52 @@ static void test_attention(void) {
         }
 }
 
+/* With one-hot values the output is what a row pays to each key. */
+static void test_shares(void) {
+    group("attention: a mass that is dropped or moved leaves the rest as it was");
+    enum { V = 20, T = 10, D = V + T + 2, H = 2, Q = 3 };
+    fv_tensor k = tensor_new(FV_F32, V + T, D, 0), q = tensor_new(FV_F32, Q, H * D, 0);
+    fill_normal(&k, 1);
+    fill_normal(&q, 2);
+    float v[(V + T) * D] = {0}, o[FV_SHARE_ON_FIRST + 1][Q][H][D];
+    for (int j = 0; j < V + T; j++) v[j * D + j] = 1;
+    fv_kv_block block[] = {{k.data, v}, {(float *)k.data + V * D, v + V * D}};
+    fv_kv_run runs[] = {{.block = &block[0], .len = V}, {.block = &block[1], .len = T}};
+    static const int32_t hidden[] = {0, 0, 0, 2, 1, 0};
+    for (int way = 0; way < n_variant; way++) {
+        for (int s = FV_SHARE_KEPT; s <= FV_SHARE_ON_FIRST; s++) {
+            uint8_t share[] = {(uint8_t)s, (uint8_t)s, (uint8_t)s};
+            fv_attn_seq seq = {
+                .n_rows = Q, .n_seg = 2, .runs = runs, .hidden = hidden, .share = share};
+            fv_attn_args a = {.q = q,
+                              .o = fv_tensor_of(o[s], FV_F32, Q, H * D),
+                              .kv_dtype = FV_F32,
+                              .n_head = H,
+                              .n_kv = 1,
+                              .d_head = D,
+                              .n_seq = 1,
+                              .scale = 0.2f,
+                              .seqs = &seq};
+            must(variants[way].be.ops->attention(&variants[way].be, &a));
+        }
+        double worst = 0;
+        for (int i = 0; i < Q * H; i++) {
+            const float *kept = o[0][i / H][i % H], *gone = o[FV_SHARE_DROPPED][i / H][i % H];
+            const float *moved = o[FV_SHARE_ON_FIRST][i / H][i % H];
+            double mass = 0;
+            for (int j = 0; j < V; j++) mass += (double)kept[j];
+            for (int j = 0; j < V + T; j++) {
+                double stays = j < V ? 0 : (double)kept[j];
+                worst = fmax(worst, fabs((double)gone[j] - stays));
+                worst = fmax(worst, fabs((double)moved[j] - (j == 0 ? mass : stays)));
+            }
+        }
+        check(worst < 1e-6, "%s: %g", variants[way].name, worst);
+    }
+    free(k.data);
+    free(q.data);
+}
+
 /* before: what the sums held, [H, n_kind, ld]. Returns the largest error of head h. */
 static double sum_error(const attention_case *c, const fv_attn_sum *to, const float *before,
                         int h) {
@@ -569,6 +615,7 @@ int main(void) {
     test_kv_write();
     test_kv_write_halves();
     test_attention();
+    test_shares();
     test_attention_sums();
     variants_close(variants, n_variant);
     return summary();

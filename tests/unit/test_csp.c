@@ -258,6 +258,24 @@ Test(csp, a_block_shares_image_rows_and_its_texts_differ) {
     tiny_net_close(&net);
 }
 
+/* n-softmax with next to no n is softmax: the same rows. */
+Test(csp, a_vanishing_n_chooses_as_softmax_does) {
+    static const char *const policies[] = {"select=csp,heavy=0.3,recent=0.2,nsoftmax_select=0",
+                                           "select=csp,heavy=0.3,recent=0.2,nsoftmax_select=1e-6",
+                                           "select=csp,heavy=0.3,recent=0.2,nsoftmax_select=1000"};
+    tiny_net net;
+    tiny_prompt p[3];
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    for (int i = 0; i < 3; i++) {
+        two_images(&net, &p[i], policies[i]);
+        ok(tiny_prefill(&net, &p[i], 1, 0));
+    }
+    cr_assert(same_store(p[0].kv, p[1].kv));
+    cr_assert_not(same_store(p[0].kv, p[2].kv), "and a large one weighs rows of the window anew");
+    for (int i = 0; i < 3; i++) tiny_prompt_free(&p[i]);
+    tiny_net_close(&net);
+}
+
 /* ---- rows that are held twice ------------------------------------------------------------ */
 
 Test(csp, a_row_held_twice_weighs_twice) {

@@ -51,6 +51,34 @@ Test(pack, the_plan_has_the_sizes_of_the_paper) {
     cr_assert_eq(fv_plan_count(&r64).visual, 32ull * 2 * 64 * (576 + 4096) * 2);
 }
 
+/* (Tv + Tt) / (Tv / C + Tt) and megabytes of 10^6 of the same table, for models of other sizes. */
+Test(pack, whole_requests_shrink_as_published) {
+    static const struct {
+        int32_t n_layer, n_kv, n_visual, n_text, rank;
+        double ratio, megabytes;
+    } rows[] = {{32, 32, 576, 50, 64, 5.089, 64.5},    {32, 32, 576, 50, 0, 1, 328.2},
+                {40, 40, 576, 50, 64, 5.165, 0},       {40, 40, 576, 50, 32, 7.313, 0},
+                {32, 32, 2056, 70, 128, 8.107, 137.5}, {32, 32, 256, 38, 64, 2.77, 0},
+                {32, 32, 256, 39, 32, 4.05, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char policy[80] = "";
+        fv_plan_shape shape = llava;
+        shape.n_layer = rows[i].n_layer;
+        shape.n_kv = rows[i].n_kv;
+        shape.n_visual = rows[i].n_visual;
+        shape.n_text = rows[i].n_text;
+        if (rows[i].rank)
+            snprintf(policy, sizeof policy, "pack=svd,rank_k=%d,rank_v=%d", rows[i].rank,
+                     rows[i].rank);
+        fv_plan plan = plan_of(policy, shape);
+        fv_plan_bytes bytes = fv_plan_count(&plan);
+        double ratio = (double)bytes.raw / (double)bytes.held, mb = (double)bytes.held / 1e6;
+        cr_expect(fabs(ratio - rows[i].ratio) < 3e-3 * rows[i].ratio, "row %zu: %g", i, ratio);
+        if (rows[i].megabytes > 0)
+            cr_expect(fabs(mb - rows[i].megabytes) < 0.1, "row %zu: %g MB", i, mb);
+    }
+}
+
 Test(pack, layers_with_few_rows_stay_raw) {
     fv_plan plan = plan_of("prune=vtw,layer=20;pack=svd", llava);
     for (int32_t l = 0; l < 32; l++) cr_assert_eq(plan.pack[l].rank[0] > 0, l < 20);

@@ -95,16 +95,65 @@ Test(packed, bytes_and_operations_are_those_of_the_closed_form) {
         cr_expect_eq(fv_packed_flops_k(&k, 32, 1) + fv_packed_flops_v(&v, 32, 0), rows[i].flops);
         cr_expect_eq(fv_packed_flops_k(&k, 32, 1) + fv_packed_flops_v(&v, 32, n_low),
                      rows[i].flops_low);
-        cr_expect_eq(fv_packed_raw_bytes(&k) * 2, (size_t)k.n * 16384);
     }
     /* anchors of 8, 16, 24 and 64 rows */
     cr_expect_eq(fv_packed_flops_k(&vicuna, 32, 72), 40108032);
     cr_expect_eq(fv_packed_flops_k(&vicuna, 32, 36), 21233664);
     cr_expect_eq(fv_packed_flops_k(&vicuna, 32, 24), 14942208);
     cr_expect_eq(fv_packed_flops_k(&vicuna, 32, 9), 7077888);
-    fv_packed_shape gqa = vicuna;
-    gqa.n_kv = 8;
-    cr_expect_eq(2 * fv_packed_bytes(&gqa), 409600);
+}
+
+/* One step of a layer at rank 64, 16 bits, D = 128, K and V: raw rows, rows rebuilt first, and in
+ * rank space. Rebuilding costs 4 T R Hkv D and then what raw rows cost. */
+Test(packed, a_step_reads_and_computes_less_than_rows_or_rebuilding_do) {
+    static const struct {
+        int32_t n, n_head, n_kv;
+        size_t raw_bytes, bytes;
+        double raw_flops, rebuild, flops, gain; /* of 1e6 operations */
+    } rows[] = {{576, 32, 32, 9437184, 1196032, 9.437, 603.98, 5.767, 7.890},
+                {4096, 32, 32, 67108864, 2097152, 67.109, 4294.97, 34.603, 32},
+                {576, 32, 8, 2359296, 409600, 9.44, 151.0, 5.77, 5.76},
+                {4096, 32, 8, 16777216, 1310720, 67.1, 1073.7, 34.6, 12.8},
+                {576, 28, 4, 1179648, 278528, 8.26, 75.5, 5.05, 4.24},
+                {4096, 28, 4, 8388608, 1179648, 58.7, 536.9, 30.3, 7.11},
+                {576, 32, 1, 294912, 180224, 9.44, 18.9, 5.77, 1.64}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        fv_packed_shape k = vicuna, v;
+        k.n = rows[i].n;
+        k.n_kv = rows[i].n_kv;
+        v = k;
+        v.kind = FV_PACKED_V;
+        double full = 4.0 * k.n * rows[i].n_head * k.d_head;
+        double rebuild = 4.0 * k.n * k.rank * k.n_kv * k.d_head;
+        double flops = (double)(fv_packed_flops_k(&k, rows[i].n_head, 1) +
+                                fv_packed_flops_v(&v, rows[i].n_head, 0));
+        cr_expect_eq(fv_packed_raw_bytes(&k) + fv_packed_raw_bytes(&v), rows[i].raw_bytes);
+        cr_expect_eq(fv_packed_bytes(&k) + fv_packed_bytes(&v), rows[i].bytes);
+        cr_expect(fabs(full / 1e6 - rows[i].raw_flops) < 6e-4 * rows[i].raw_flops, "%zu", i);
+        cr_expect(fabs(rebuild / 1e6 - rows[i].rebuild) < 2e-3 * rows[i].rebuild, "%zu", i);
+        cr_expect(fabs(flops / 1e6 - rows[i].flops) < 2e-3 * rows[i].flops, "%zu", i);
+        double gain = (double)rows[i].raw_bytes / (double)rows[i].bytes;
+        cr_expect(fabs(gain - rows[i].gain) < 3e-3 * rows[i].gain, "%zu: %g", i, gain);
+    }
+}
+
+/* Where packing begins to pay: R < T D / (T + D) for operations, R < T HD / (T + HD) for bytes. */
+Test(packed, ranks_break_even_where_the_closed_form_says) {
+    static const struct { int32_t n, flops, bytes; } rows[] = {{576, 104, 504}, {4096, 124, 2047}};
+    for (int i = 0; i < 2; i++)
+        for (int more = 0; more < 2; more++) {
+            fv_packed_shape k = vicuna, v;
+            k.n = rows[i].n;
+            k.rank = k.rank2 = rows[i].flops + more;
+            v = k;
+            v.kind = FV_PACKED_V;
+            double raw = 4.0 * k.n * 32 * 128;
+            double flops = (double)(fv_packed_flops_k(&k, 32, 1) + fv_packed_flops_v(&v, 32, 0));
+            cr_expect_eq(flops < raw, !more, "%d rows, rank %d", k.n, k.rank);
+            k.rank = k.rank2 = rows[i].bytes + more;
+            cr_expect_eq(fv_packed_bytes(&k) < fv_packed_raw_bytes(&k), !more, "%d rows, rank %d",
+                         k.n, k.rank);
+        }
 }
 
 Test(packed, gains_are_those_of_the_published_tables) {

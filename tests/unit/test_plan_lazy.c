@@ -117,6 +117,20 @@ Test(plan_lazy, bytes_are_those_of_the_paper) {
     double raw = (double)fv_plan_count(&gla).raw;
     cr_assert_float_eq(1 - (double)fv_plan_count(&gla).held / raw, 23.0 / 64, 1e-12);
     cr_assert_float_eq(1 - (double)fv_plan_count(&vla).held / raw, 23.0 / 64 * 576 / 626, 1e-12);
+    static const struct {
+        int32_t n_visual, n_text;
+        double saved;
+    } vla_rows[] = {{576, 50, 0.3307}, {2880, 60, 0.3520}};
+    for (int i = 0; i < 2; i++) {
+        fv_plan_shape shape = vla.shape;
+        shape.n_visual = vla_rows[i].n_visual;
+        shape.n_text = vla_rows[i].n_text;
+        fv_plan plan;
+        cr_assert_eq(fv_plan_make(&vla.policy, &shape, &plan), FV_OK);
+        fv_plan_bytes b = fv_plan_count(&plan);
+        cr_assert_float_eq(1 - (double)b.held / (double)b.raw, vla_rows[i].saved, 5e-5);
+    }
+    cr_assert_float_eq(1 - (double)fv_plan_count(&gla).held / raw, 0.3594, 5e-5);
     cr_assert_eq(fv_plan_lent_text(&gla), 23);
     cr_assert_eq(fv_plan_lent_text(&vla), 0);
 }

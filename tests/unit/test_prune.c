@@ -38,6 +38,21 @@ Test(prune, among_equals_the_lower_index_stays) {
     keeps((float[]){-0.0f, 0.0f}, 2, 1, "0 ");
 }
 
+/* Images of one size that change places take what stays of them along. */
+Test(prune, what_stays_of_an_image_goes_with_it) {
+    enum { N = 12, KEEP = 9 };
+    float score[2 * N], swapped[2 * N];
+    int32_t kept[KEEP], kept_swapped[KEEP], first = 0;
+    for (int32_t i = 0; i < 2 * N; i++) score[i] = sinf((float)(i * i + 1));
+    for (int32_t i = 0; i < 2 * N; i++) swapped[i] = score[(i + N) % (2 * N)];
+    fv_prune_top(score, 2 * N, KEEP, kept);
+    fv_prune_top(swapped, 2 * N, KEEP, kept_swapped);
+    while (kept[first] < N) first++;
+    cr_assert(first > 0 && first < KEEP && first != KEEP - first);
+    for (int32_t k = 0; k < KEEP; k++)
+        cr_assert_eq(kept_swapped[k], (kept[(k + first) % KEEP] + N) % (2 * N));
+}
+
 Test(prune, a_nan_is_lower_than_any_number) {
     static const float score[] = {NAN, -INFINITY, 3, -NAN, INFINITY};
     keeps(score, 5, 3, "1 2 4 ");

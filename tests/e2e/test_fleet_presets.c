@@ -1,0 +1,79 @@
+/* Every preset over a fleet, on a checkpoint so deep and wide that each has something to do: the
+ * bits of one process, and others than exact's. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "policy/policy.h"
+#include "tests/support/answer.h"
+#include "tests/support/fleet.h"
+#include "tests/support/tensor_file.h"
+
+#define PICTURE FOVEA_TEST_DATA "/golden/demo.png"
+
+static fleet f;
+
+static void open_fleet(void) { fleet_open(&f, "presets"); }
+static void close_fleet(void) { fleet_close(&f); }
+
+TestSuite(fleet_presets, .init = open_fleet, .fini = close_fleet, .timeout = 600);
+
+/* 256 rows of an image, of which factors of rank 64 take half. */
+static const char config[] =
+    "{\"model_type\": \"llava\", \"image_token_index\": 480, \"image_seq_length\": 256,"
+    " \"vision_feature_layer\": -2, \"vision_feature_select_strategy\": \"default\","
+    " \"text_config\": {\"model_type\": \"llama\", \"vocab_size\": 512, \"hidden_size\": 64,"
+    " \"intermediate_size\": 80, \"num_hidden_layers\": 12, \"num_attention_heads\": 4,"
+    " \"num_key_value_heads\": 2, \"head_dim\": 96, \"max_position_embeddings\": 1024,"
+    " \"rms_norm_eps\": 1e-5, \"hidden_act\": \"silu\", \"eos_token_id\": 2, \"bos_token_id\": 1},"
+    " \"vision_config\": {\"model_type\": \"clip_vision_model\", \"hidden_size\": 32,"
+    " \"intermediate_size\": 64, \"num_hidden_layers\": 2, \"num_attention_heads\": 2,"
+    " \"image_size\": 224, \"patch_size\": 14, \"hidden_act\": \"quick_gelu\","
+    " \"layer_norm_eps\": 1e-5, \"projection_dim\": 32}}";
+
+static void make_checkpoint(void) {
+    static command_result r;
+    write_text(f.dir, "config.json", config);
+    command_run(&r,
+                FOVEA_BIN "/fovea synth --config %s/config.json --dtype f32 --seed 5 --out %s/ck",
+                f.dir, f.dir);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+}
+
+static json_t *ask(const char *where, const char *preset) {
+    char args[300];
+    snprintf(args, sizeof args,
+             "--policy preset=%s --image " PICTURE " --ignore-eos --max-tokens 4 'what is it?'",
+             preset);
+    return answer_ask(where, args);
+}
+
+/* What the answer hangs on, as text. */
+static void digests_of(const json_t *answer, char *text, size_t cap) {
+    char *all = json_dumps(answer_report(answer, "digests"), JSON_COMPACT);
+    snprintf(text, cap, "%s", all);
+    free(all);
+}
+
+Test(fleet_presets, each_gives_the_bits_of_one_process_and_other_bits_than_exact) {
+    char here[500], there[100], exact[200], digests[200];
+    int32_t n;
+    const fv_preset_info *preset = fv_policy_presets(&n);
+    make_checkpoint();
+    fleet_start(&f, "");
+    snprintf(here, sizeof here, "--checkpoint %s/ck", f.dir);
+    snprintf(there, sizeof there, "--to %s", f.address);
+    json_t *first = ask(here, "exact");
+    digests_of(first, exact, sizeof exact);
+    json_decref(first);
+    for (int32_t i = 0; i < n; i++) {
+        const char *name = preset[i].name;
+        json_t *one = ask(here, name), *fleet_answer = ask(there, name);
+        digests_of(one, digests, sizeof digests);
+        cr_expect_eq(strcmp(digests, exact) == 0, strcmp(name, "exact") == 0, "%s: %s", name,
+                     digests);
+        answer_assert_same(one, fleet_answer, true, name);
+    }
+    fleet_wait_idle(&f);
+    fleet_stop(&f);
+}
