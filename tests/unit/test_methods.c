@@ -59,22 +59,22 @@ static int ascending(const void *a, const void *b) {
     return *(const int32_t *)a - *(const int32_t *)b;
 }
 
-/* Image rows of a KV head, in the order they lie in; of a packed layer by position. */
-static int32_t visual_of(const fv_kv *kv, int32_t layer, int32_t head, int32_t pos[ROWS_MAX]) {
-    const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
-    int32_t n = p ? 0 : fv_kv_len(kv, layer, head, FV_SEG_VISUAL);
+/* Image rows of a KV head, in the order they lie in; those of a layer that was packed by position,
+ * also where so few were left that they are raw again. */
+static int32_t visual_of(const tiny_prompt *p, int32_t layer, int32_t head, int32_t pos[ROWS_MAX]) {
+    const fv_kv_packed *packed = fv_kv_packed_at(p->kv, layer);
+    int32_t n = packed ? 0 : fv_kv_len(p->kv, layer, head, FV_SEG_VISUAL);
     if (n > 0)
-        memcpy(pos, fv_kv_positions(kv, layer, head, FV_SEG_VISUAL), (size_t)n * sizeof *pos);
-    if (!p) return n;
-    for (int32_t a = 0; a < p->rows.n_anchor; a++)
-        for (int32_t j = 0; j < p->alive[a]; j++) pos[n++] = p->pos[p->first[a] + j];
-    qsort(pos, (size_t)n, sizeof *pos, ascending);
+        memcpy(pos, fv_kv_positions(p->kv, layer, head, FV_SEG_VISUAL), (size_t)n * sizeof *pos);
+    for (int32_t a = 0; packed && a < packed->rows.n_anchor; a++)
+        for (int32_t j = 0; j < packed->alive[a]; j++) pos[n++] = packed->pos[packed->first[a] + j];
+    if (p->plan.pack[layer].rank[FV_PACKED_V]) qsort(pos, (size_t)n, sizeof *pos, ascending);
     return n;
 }
 
 /* "visual | text", of the prompt's rows. */
 static void held_of(const tiny_prompt *p, int32_t layer, int32_t head, char text[TEXT_MAX]) {
-    int32_t pos[ROWS_MAX], n = visual_of(p->kv, layer, head, pos), n_text = 0;
+    int32_t pos[ROWS_MAX], n = visual_of(p, layer, head, pos), n_text = 0;
     rendered_spans(pos, n, text, TEXT_MAX / 2);
     const int32_t *of_text = fv_kv_positions(p->kv, layer, head, FV_SEG_TEXT);
     int32_t all = fv_kv_len(p->kv, layer, head, FV_SEG_TEXT);

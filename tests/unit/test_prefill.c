@@ -403,7 +403,7 @@ Test(prefill, methods_change_the_answer_and_identity_settings_do_not) {
                                            "select=roco,heavy=0.5,recent=0.5",
                                            "select=knorm,heavy=1",
                                            "select=random,heavy=1",
-                                                                                      "select=csp,heavy=0.3,recent=0.7",
+                                           "select=csp,heavy=0.3,recent=0.7",
                                            "lazy=vla,map=given,blocks=0-0/2-2",
                                            "lazy=gla,map=given,blocks=1-1",
                                            "pack=svd,gain=1000;expand=attention;evict=importance"};

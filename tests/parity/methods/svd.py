@@ -11,6 +11,9 @@ over heads, and follows the answer: I <- alpha I + (1 - alpha) paid.
 
 evict=importance: ceil(k n) rows of highest importance stay from the first step on.
 
+A layer that has lost rows, of which v are left, becomes raw rows U B for good where these are no
+larger than factors, 2 v W <= (R_k + R_v) (v + W): all are read at full rank then.
+
 The cases have ranks at which a subspace with a few directions to spare is the whole space: then the
 engine's factors are the best there are, and not only 0.5 % from them.
 """
@@ -79,12 +82,17 @@ class Svd(network.Method):
         p = self.layers[layer]
         at = np.searchsorted(p.pos, rows.pos)
         of_head = slice(head * run.shape.d_head, (head + 1) * run.shape.d_head)
-        k, v = (self.rebuilt(p, kind, at)[:, of_head] for kind in (0, 1))
+        full = self.low is None or self.is_raw(p, len(at))
+        k, v = (self.rebuilt(p, kind, at, full)[:, of_head] for kind in (0, 1))
         return network.Rows(rows.pos, rotate(k, p.anchor[at]), v)
 
-    def rebuilt(self, p, kind, at):
+    def is_raw(self, p, v):
+        width, ranks = p.b[0].shape[1], len(p.b[0]) + len(p.b[1])
+        return v < len(p.pos) and 2 * v * width <= ranks * (v + width)
+
+    def rebuilt(self, p, kind, at, full):
         u = p.u[kind][at]
-        if self.low and self.low[kind]:
+        if not full and self.low[kind]:
             others = np.ones(len(at), dtype=bool)
             others[top(p.importance[at], ceil(self.full * len(at)))] = False
             u[others, max(1, floor(self.low[kind] * self.rank[kind])):] = 0
