@@ -20,16 +20,19 @@ static const fv_choice *find_stage(const fv_policy *p, word name) {
     return NULL;
 }
 
+/* "key=value": it has a parameter that prints so; "key!=value": it has none. */
 static bool has_word(const fv_choice *c, word item) {
     word key, value;
     char text[FV_PARAM_TEXT_MAX];
     if (!split(item, '=', &key, &value)) return false;
+    bool other = key.n > 0 && key.s[key.n - 1] == '!';
+    key.n -= other;
     for (int32_t i = 0; i < c->method->n_param; i++) {
         if (!word_is(key, c->method->param[i].name)) continue;
         fv_choice_print(c, i, text);
-        return word_is(value, text);
+        return word_is(value, text) != other;
     }
-    return false;
+    return other;
 }
 
 bool fv_policy_matches(const fv_policy *p, const char *pattern) {

@@ -9,7 +9,8 @@ extern "C" {
 #endif
 
 /* Two patterns "stage=method", and a sentence. A pattern may go on with words that the method's
- * choices must have, ",order=ema"; the method `*` is any. */
+ * choices must have, ",order=ema", or must not, ",order!=ema", which a method without that choice
+ * has not either; the method `*` is any. */
 typedef struct fv_conflict {
     const char *a, *b, *why;
 } fv_conflict;

@@ -11,9 +11,9 @@
 fv_packed_shape fv_plan_packed_shape(const fv_plan *plan, int32_t layer, fv_packed_kind kind,
                                      int32_t n, fv_dtype dtype);
 
-/* Bytes of a packed layer's values, and of its keys if they are its own (`leads`), with as many
- * rows as the plan has; 0: it is raw. */
-uint64_t fv_plan_packed_bytes(const fv_plan *plan, int32_t layer, bool leads);
+/* Bytes of n visual rows of a layer that the plan packs, or leaves raw when n is too small: of its
+ * values, and of its keys if they are its own (`leads`). */
+uint64_t fv_plan_packed_bytes(const fv_plan *plan, int32_t layer, int32_t n, bool leads);
 
 /* Whether factors of n visual rows are as much smaller than the rows as the policy wants them. */
 bool fv_plan_packs(const fv_plan *plan, int32_t layer, int32_t n);

@@ -42,26 +42,56 @@ static int32_t own_keys(const fv_plan *plan, int32_t rows) {
     return rows < most ? rows : most;
 }
 
-/* Keys and values that a layer holds: in all, and of image rows; and bytes of its factors. */
-typedef struct layer_count {
-    uint64_t held, visual, packed;
-} layer_count;
+/* Bytes of a layer: of all its rows, and of its image rows. */
+typedef struct layer_bytes {
+    uint64_t held, visual;
+} layer_bytes;
+
+/* Of one key, or one value. */
+static uint64_t part_bytes(const fv_plan *plan) {
+    return (uint64_t)plan->shape.d_head * (uint64_t)plan->shape.bytes_value;
+}
+
+/* Rows that a head keeps of those that ran. */
+static int32_t rows_kept(const fv_plan *plan, int32_t l, int32_t head, int32_t ran) {
+    int32_t kept = plan->select ? plan->select(plan, l, head) : ran;
+    return kept < ran ? kept : ran;
+}
 
 /* leads: the keys are its own. */
-static layer_count count_layer(const fv_plan *plan, int32_t l, bool leads) {
-    const fv_plan_shape *s = &plan->shape;
-    layer_count c = {.packed = fv_plan_packed_bytes(plan, l, leads)};
-    bool packed = plan->pack[l].rank[FV_PACKED_V] > 0; /* and no select stage */
-    for (int32_t g = 0; g < s->n_kv; g++) {
-        int32_t n = plan->forget[l] || packed ? 0 : plan->visual[l], ran = n + s->n_text;
-        int32_t kept = plan->select ? plan->select(plan, l, g) : ran;
-        if (kept > ran) kept = ran;
+static layer_bytes raw_layer(const fv_plan *plan, int32_t l, bool leads) {
+    uint64_t held = 0, visual = 0;
+    for (int32_t g = 0; g < plan->shape.n_kv; g++) {
+        int32_t n = plan->forget[l] ? 0 : plan->visual[l];
+        int32_t kept = rows_kept(plan, l, g, n + plan->shape.n_text);
         int32_t most = n + (n < plan->twice ? n : plan->twice);
         int32_t image = kept < most ? kept : most;
-        c.held += (uint64_t)kept + (uint64_t)(leads ? kept : own_keys(plan, kept));
-        c.visual += leads ? 2 * (uint64_t)image : (uint64_t)image;
+        held += (uint64_t)kept + (uint64_t)(leads ? kept : own_keys(plan, kept));
+        visual += leads ? 2 * (uint64_t)image : (uint64_t)image;
     }
-    return c;
+    return (layer_bytes){part_bytes(plan) * held, part_bytes(plan) * visual};
+}
+
+/* How many of the rows are image rows may depend on data, and too few are not packed: the most that
+ * any number of them comes to. Heads hold the same rows. */
+static layer_bytes packed_layer(const fv_plan *plan, int32_t l, bool leads) {
+    int32_t n = plan->visual[l], n_text = plan->shape.n_text;
+    int32_t kept = rows_kept(plan, l, 0, n + n_text), most = kept < n ? kept : n;
+    layer_bytes b = {0, 0};
+    for (int32_t image = plan->exact_counts && !plan->select ? n : 0; image <= most; image++) {
+        int32_t text = kept - image < n_text ? kept - image : n_text;
+        uint64_t bytes = fv_plan_packed_bytes(plan, l, image, leads);
+        uint64_t rows = (uint64_t)(text + (leads ? text : own_keys(plan, text)));
+        uint64_t held = bytes + part_bytes(plan) * (uint64_t)plan->shape.n_kv * rows;
+        if (bytes > b.visual) b.visual = bytes;
+        if (held > b.held) b.held = held;
+    }
+    return b;
+}
+
+static layer_bytes count_layer(const fv_plan *plan, int32_t l, bool leads) {
+    bool packs = plan->pack[l].rank[FV_PACKED_V] > 0;
+    return packs ? packed_layer(plan, l, leads) : raw_layer(plan, l, leads);
 }
 
 static void most_of(uint64_t *most, uint64_t with, uint64_t without) {
@@ -70,22 +100,19 @@ static void most_of(uint64_t *most, uint64_t with, uint64_t without) {
 
 fv_plan_bytes fv_plan_count(const fv_plan *plan) {
     const fv_plan_shape *s = &plan->shape;
-    uint64_t part = (uint64_t)s->d_head * (uint64_t)s->bytes_value; /* a key, or a value */
-    layer_count sum = {0}, more = {0}; /* more: what a lazy layer that comes to lead adds */
+    uint64_t rows = (uint64_t)s->n_layer * (uint64_t)s->n_kv * (uint64_t)(s->n_visual + s->n_text);
+    layer_bytes sum = {0, 0}, more = {0, 0}; /* more: what a lazy layer that comes to lead adds */
     for (int32_t l = 0; l < s->n_layer; l++) {
-        layer_count c = count_layer(plan, l, plan->leader[l] == l);
-        layer_count leads = count_layer(plan, l, true);
-        sum.held += c.held;
-        sum.visual += c.visual;
-        sum.packed += c.packed;
-        most_of(&more.held, leads.held, c.held);
-        most_of(&more.visual, leads.visual, c.visual);
-        most_of(&more.packed, leads.packed, c.packed);
+        layer_bytes b = count_layer(plan, l, plan->leader[l] == l);
+        layer_bytes leads = plan->splits ? count_layer(plan, l, true) : b;
+        sum.held += b.held;
+        sum.visual += b.visual;
+        most_of(&more.held, leads.held, b.held);
+        most_of(&more.visual, leads.visual, b.visual);
     }
-    uint64_t n = (uint64_t)plan->splits, packed = sum.packed + n * more.packed;
-    uint64_t raw = (uint64_t)s->n_layer * (uint64_t)s->n_kv * (uint64_t)(s->n_visual + s->n_text);
-    return (fv_plan_bytes){2 * part * raw, part * (sum.held + n * more.held) + packed,
-                           part * (sum.visual + n * more.visual) + packed};
+    uint64_t n = (uint64_t)plan->splits;
+    return (fv_plan_bytes){2 * part_bytes(plan) * rows, sum.held + n * more.held,
+                           sum.visual + n * more.visual};
 }
 
 int32_t fv_plan_lent_text(const fv_plan *plan) {

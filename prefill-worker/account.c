@@ -33,8 +33,9 @@ void fv_account_take(const fv_plan *plan, const int32_t *visual_rows, const fv_k
         if (stage[FV_STAGE_LAZY].method)
             add(&a.stage[FV_STAGE_LAZY], visual, visual, fv_kv_borrows(kv, l, FV_SEG_VISUAL));
         if (stage[FV_STAGE_SELECT].method) add(&a.stage[FV_STAGE_SELECT], ran, kept, kept != ran);
-        if (stage[FV_STAGE_PACK].method && fv_kv_packed_at(kv, l))
-            add(&a.stage[FV_STAGE_PACK], visual, visual, true);
+        const fv_kv_packed *packed = fv_kv_packed_at(kv, l);
+        uint64_t rows = packed ? n_kv * (uint64_t)packed->n_first : 0;
+        if (stage[FV_STAGE_PACK].method && packed) add(&a.stage[FV_STAGE_PACK], rows, rows, true);
     }
     *out = a;
 }

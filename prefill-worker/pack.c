@@ -37,8 +37,8 @@ static fv_status check_heads(const fv_kv *kv, int32_t layer) {
             (n && memcmp(fv_kv_positions(kv, layer, g, FV_SEG_VISUAL), pos,
                          (size_t)n * sizeof *pos) != 0))
             return FV_FAIL(FV_EINVAL,
-                           "KV heads of layer %d hold different visual rows, and pack=svd takes "
-                           "all heads together: leave select out, or pack",
+                           "KV heads of layer %d hold different visual rows, and packed rows are "
+                           "of all heads together: leave select out, or pack",
                            layer);
     return FV_OK;
 }

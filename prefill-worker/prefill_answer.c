@@ -36,26 +36,45 @@ static fv_status run_answer(fv_stepper *stepper, const fv_prefill_request *req, 
     return FV_OK;
 }
 
-/* The prompt's last row leaves every layer again, and runs as the first row of decoding does: so
- * that the first token, too, comes from factors. */
-static fv_status run_last_again(fv_stepper *stepper, const fv_prefill_request *req, fv_arena *arena,
-                                float *logits) {
-    int32_t n_kv = fv_kv_get_shape(req->kv)->n_kv, last = req->n - req->n_answer - 1, *n, *same;
+/* The text row at position `last` leaves a layer whose last one it is, and others keep theirs. */
+static fv_status drop_last(fv_kv *kv, int32_t layer, int32_t last, fv_arena *arena) {
+    int32_t n_kv = fv_kv_get_shape(kv)->n_kv, *n, *same;
     const int32_t **idx;
+    if (fv_kv_borrows(kv, layer, FV_SEG_TEXT)) return FV_OK;
     FV_TRY(FV_ARENA_NEW(arena, n_kv, n));
     FV_TRY(FV_ARENA_NEW(arena, n_kv, idx));
-    FV_TRY(FV_ARENA_NEW(arena, req->n, same));
-    for (int32_t j = 0; j < req->n; j++) same[j] = j;
-    for (int32_t l = 0; l < fv_kv_get_shape(req->kv)->n_layer; l++) {
-        if (fv_kv_borrows(req->kv, l, FV_SEG_TEXT)) continue;
-        for (int32_t g = 0; g < n_kv; g++) {
-            idx[g] = same;
-            n[g] = fv_kv_len(req->kv, l, g, FV_SEG_TEXT) - 1;
-        }
-        FV_TRY(fv_kv_keep(req->kv, l, FV_SEG_TEXT, idx, n));
+    for (int32_t g = 0; g < n_kv; g++) {
+        n[g] = fv_kv_len(kv, layer, g, FV_SEG_TEXT);
+        if (n[g] > 0 && fv_kv_positions(kv, layer, g, FV_SEG_TEXT)[n[g] - 1] == last) n[g]--;
+        FV_TRY(FV_ARENA_NEW(arena, n[g], same));
+        for (int32_t j = 0; j < n[g]; j++) same[j] = j;
+        idx[g] = same;
+    }
+    return fv_kv_keep(kv, layer, FV_SEG_TEXT, idx, n);
+}
+
+static bool holds_last(const fv_kv *kv, int32_t layer, int32_t last) {
+    int32_t n = fv_kv_len(kv, layer, 0, FV_SEG_TEXT);
+    return n > 0 && fv_kv_positions(kv, layer, 0, FV_SEG_TEXT)[n - 1] == last;
+}
+
+/* The prompt's last row leaves every layer again, and runs as the first row of decoding does: so
+ * that the first token, too, comes from factors. Layers that had let it go do so once more. (Where
+ * there are factors, heads hold the same rows.) */
+static fv_status run_last_again(fv_stepper *stepper, const fv_prefill_request *req, fv_arena *arena,
+                                float *logits) {
+    int32_t n_layer = fv_kv_get_shape(req->kv)->n_layer, last = req->n - req->n_answer - 1;
+    bool *had;
+    FV_TRY(FV_ARENA_NEW(arena, n_layer, had));
+    for (int32_t l = 0; l < n_layer; l++) {
+        had[l] = holds_last(req->kv, l, last);
+        FV_TRY(drop_last(req->kv, l, last, arena));
     }
     fv_step_seq row = {.kv = req->kv, .n = 1, .ids = req->ids + last, .pos = last};
-    return fv_stepper_run(stepper, &row, 1, logits);
+    FV_TRY(fv_stepper_run(stepper, &row, 1, logits));
+    for (int32_t l = 0; l < n_layer; l++)
+        if (!had[l]) FV_TRY(drop_last(req->kv, l, last, arena));
+    return FV_OK;
 }
 
 static bool packed_well(const fv_prefill_request *req) {

@@ -22,20 +22,15 @@ fv_packed_shape fv_plan_packed_shape(const fv_plan *plan, int32_t layer, fv_pack
                              .bits = plan->pack_bits};
 }
 
-uint64_t fv_plan_packed_bytes(const fv_plan *plan, int32_t layer, bool leads) {
+uint64_t fv_plan_packed_bytes(const fv_plan *plan, int32_t layer, int32_t n, bool leads) {
     fv_dtype dtype = plan->shape.bytes_value == 4 ? FV_F32 : FV_BF16; /* all of 2 bytes alike */
+    bool packs = n > 0 && fv_plan_packs(plan, layer, n);
     uint64_t bytes = 0;
-    int own = leads ? FV_PACKED_K : FV_PACKED_V;
-    for (int k = own; k < 2 && plan->pack[layer].rank[k]; k++) {
-        fv_packed_shape s =
-            fv_plan_packed_shape(plan, layer, (fv_packed_kind)k, plan->visual[layer], dtype);
-        bytes += fv_packed_bytes(&s);
+    for (int k = leads ? FV_PACKED_K : FV_PACKED_V; k < 2; k++) {
+        fv_packed_shape s = fv_plan_packed_shape(plan, layer, (fv_packed_kind)k, n, dtype);
+        bytes += packs ? fv_packed_bytes(&s) : fv_packed_raw_bytes(&s);
     }
-    /* With fewer rows than the plan knows of, the layer may not be worth it, and stays raw. */
-    uint64_t raw = (uint64_t)(2 - own) * (uint64_t)plan->visual[layer] *
-                   (uint64_t)plan->shape.n_kv * (uint64_t)plan->shape.d_head *
-                   (uint64_t)plan->shape.bytes_value;
-    return bytes && !plan->exact_counts && raw > bytes ? raw : bytes;
+    return bytes;
 }
 
 bool fv_plan_packs(const fv_plan *plan, int32_t layer, int32_t n) {
@@ -53,7 +48,7 @@ fv_status fv_plan_pack_svd(fv_plan *plan) {
     int32_t k = (int32_t)fv_choice_value(c, "rank_k"), v = (int32_t)fv_choice_value(c, "rank_v");
     for (int32_t l = 0; l < plan->shape.n_layer; l++) {
         plan->pack[l] = (fv_plan_pack){.rank = {k, v}, .rank2 = {k, v}};
-        if (fv_plan_packs(plan, l, plan->visual[l]))
+        if (!plan->forget[l] && fv_plan_packs(plan, l, plan->visual[l]))
             plan->pack_bits = bits[(int)fv_choice_value(c, "bits")];
         else
             plan->pack[l] = (fv_plan_pack){0};

@@ -71,6 +71,7 @@ static void assert_same_under_each_policy(void) {
         "pack=svd,rank_k=4,rank_v=4,gain=0,first=packed;evict=importance",
         "pack=svd,rank_k=4,rank_v=4,gain=0,bits=8;evict=vta,layer=1,tau=6",
         "pack=svd,rank_k=6,rank_v=5,gain=0;expand=attention;evict=vta,order=ema,layer=1,tau=8",
+        "select=csp,heads=shared,heavy=0.4;pack=svd,rank_k=4,rank_v=5,gain=0;expand=attention",
         "prune=visipruner,filter=0,l2=0.01",
         "preset=aggressive",
         "lazy=vla,map=given,blocks=0-1",
