@@ -7,8 +7,8 @@
  * has Rot(p_j) k_j, so they are turned back by a. The paper does not say which side of the rotation
  * it factors on, and its code takes keys before it, which attention then has to rebuild row by row.
  */
+#include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "kernels/factor.h"
 #include "prefill-worker/pack.h"
@@ -106,6 +106,20 @@ static fv_packed_shape shape_of(const fv_pack_context *ctx, int kind, int32_t n)
                                 fv_kv_get_shape(ctx->kv)->dtype);
 }
 
+/* A row of U is as long as its row of M, over all heads: longer than F16 may hold where each number
+ * of it was not. Of fewer bits, numbers are relative. */
+static fv_status check_range(const fv_pack_context *ctx, const fv_factor *f, int32_t n) {
+    const float most = 65504;
+    if (fv_kv_get_shape(ctx->kv)->dtype != FV_F16 || ctx->plan->pack_bits != 16) return FV_OK;
+    for (size_t i = 0; i < (size_t)n * (size_t)f->rank; i++)
+        if (!(fabsf(f->u[i]) <= most))
+            return FV_FAIL(FV_EINVAL,
+                           "a factor holds %g, more than f16 can: start both workers with "
+                           "--kv-dtype bf16, or ask for pack=svd,bits=8",
+                           (double)f->u[i]);
+    return FV_OK;
+}
+
 /* Random numbers are a function of layer and kind, so that the same prompt has the same factors
  * wherever it is prefilled. */
 static fv_status factorise(const fv_pack_context *ctx, const order *o, int kind, fv_tensor m,
@@ -115,6 +129,7 @@ static fv_status factorise(const fv_pack_context *ctx, const order *o, int kind,
                            .energy = fv_choice_value(c, "energy"),
                            .seed = 2 * (uint64_t)ctx->layer + (uint64_t)kind};
     fv_status st = fv_factorise(ctx->be, ctx->room, &m, &goal, f);
+    if (st == FV_OK) st = check_range(ctx, f, o->n);
     if (st == FV_OK) return FV_OK;
     return fv_fail_prefix(st, "visual %s of layer %d", kind == FV_PACKED_K ? "keys" : "values",
                           ctx->layer);

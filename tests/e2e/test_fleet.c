@@ -39,6 +39,8 @@ Test(fleet, answers_are_those_of_one_process) {
     assert_same("--image " PICTURE " --ignore-eos --max-tokens 16 'what is it?'");
     assert_same("--ignore-eos --max-tokens 5 'no picture'");
     assert_same("--image " PICTURE " --image " PICTURE " --max-tokens 9 'compare'");
+    assert_same("--image " PICTURE " --image " PICTURE " --max-tokens 9 --ignore-eos --policy "
+                "'pack=svd,rank_k=6,rank_v=5,gain=0;expand=attention' 'compare'");
     assert_same("--image " PICTURE " --max-tokens 1 --logprobs 3 'one token'");
     assert_same("--image " PICTURE " --max-tokens 2 --ignore-eos 'two tokens'");
     assert_same("--raw --image " PICTURE " --max-tokens 4 'look: <image> well?'");

@@ -8,6 +8,7 @@
 #include "model/net/kv_packed.h"
 #include "policy/packed_shape.h"
 #include "tests/support/handoff.h"
+#include "tests/support/packed_error.h"
 
 enum { BEFORE = 5, VISUAL = 70, AFTER = 9, STEPS = 4, MORE = 12 };
 
@@ -118,51 +119,6 @@ static void prefill(tiny_net *net, tiny_prompt *p, const char *policy, int32_t c
     cr_assert_eq(p->packed.status, FV_OK, "%s", p->packed.text);
 }
 
-/* ||M - U B|| / ||M|| of a packed layer, against the rows of a raw store; keys turned to where they
- * stand. */
-static double error_of(fv_kv *raw, const fv_kv_packed *p, int32_t layer, int kind,
-                       const fv_rope_config *rope_cfg) {
-    const fv_kv_shape *s = fv_kv_get_shape(raw);
-    int32_t n = p->rows.n, width = s->n_kv * s->d_head, R = p->part[kind].shape.rank;
-    int32_t half = s->d_head / 2;
-    float *u = malloc((size_t)(n * R) * 4), *basis = malloc((size_t)(R * width) * 4);
-    fv_packed_read_u(&p->part[kind], 0, n, u);
-    fv_packed_read_basis(&p->part[kind], basis);
-    fv_rope rope;
-    fv_rope_init(&rope, rope_cfg, s->d_head);
-    double off = 0, all = 0;
-    for (int32_t a = 0; a < p->rows.n_anchor; a++)
-        for (int32_t j = p->first[a]; j < p->first[a + 1]; j++)
-            for (int32_t g = 0; g < s->n_kv; g++) {
-                float row[64], cosine[32], sine[32];
-                for (int32_t d = 0; d < s->d_head; d++) {
-                    double sum = 0;
-                    for (int32_t r = 0; r < R; r++)
-                        sum += (double)u[j * R + r] * (double)basis[r * width + g * s->d_head + d];
-                    row[d] = (float)sum;
-                }
-                if (kind == FV_PACKED_K && p->anchor) {
-                    fv_rope_angles(&rope, &p->anchor[a], 1, cosine, sine);
-                    for (int32_t i = 0; i < half; i++) {
-                        float x = row[i], y = row[i + half];
-                        row[i] = x * cosine[i] - y * sine[i];
-                        row[i + half] = y * cosine[i] + x * sine[i];
-                    }
-                }
-                void *at;
-                fv_kv_stretch(raw, layer, g, FV_SEG_VISUAL, kind == FV_PACKED_V, p->pos[j] - BEFORE,
-                              VISUAL, &at);
-                for (int32_t d = 0; d < s->d_head; d++) {
-                    double want = (double)((const float *)at)[d];
-                    off += pow(want - (double)row[d], 2);
-                    all += want * want;
-                }
-            }
-    free(u);
-    free(basis);
-    return sqrt(off / all);
-}
-
 Test(pack, factors_are_those_of_the_rows) {
     static const char *const policies[] = {WHOLE, "pack=svd,rank_k=48,rank_v=48,gain=0,block=0",
                                            "pack=svd,rank_k=48,rank_v=48,gain=0,block=1",
@@ -178,7 +134,7 @@ Test(pack, factors_are_those_of_the_rows) {
             const fv_kv_packed *at = fv_kv_packed_at(p.kv, l);
             cr_assert(at && at->rows.n == VISUAL, "%s", policies[i]);
             for (int k = 0; k < 2; k++) {
-                double err = error_of(raw.kv, at, l, k, &net.cfg.rope);
+                double err = packed_error(raw.kv, at, l, k, &net.cfg.rope);
                 double said = (double)p.packed.layer[l].error[k];
                 cr_assert_eq(p.packed.layer[l].rank[k], at->part[k].shape.rank);
                 cr_assert_float_eq(err, said, 1e-3, "%s, layer %d, part %d: %g and not %g",

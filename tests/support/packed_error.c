@@ -1,0 +1,70 @@
+/* Factors multiplied out in double, number by number. */
+#include "tests/support/packed_error.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct factors {
+    int32_t rank, width, d_head;
+    float *u, *basis;
+} factors;
+
+/* Row j, head g: [D]. */
+static void multiply(const factors *f, int32_t j, int32_t g, double *row) {
+    for (int32_t d = 0; d < f->d_head; d++) {
+        row[d] = 0;
+        for (int32_t r = 0; r < f->rank; r++)
+            row[d] +=
+                (double)f->u[j * f->rank + r] * (double)f->basis[r * f->width + g * f->d_head + d];
+    }
+}
+
+static void turn(const fv_rope *rope, int32_t pos, double *row) {
+    float cosine[FV_ROPE_MAX_HALF], sine[FV_ROPE_MAX_HALF];
+    fv_rope_angles(rope, &pos, 1, cosine, sine);
+    for (int32_t i = 0; i < rope->half; i++) {
+        double x = row[i], y = row[i + rope->half], c = (double)cosine[i], s = (double)sine[i];
+        row[i] = x * c - y * s;
+        row[i + rope->half] = y * c + x * s;
+    }
+}
+
+static const float *row_at(fv_kv *raw, int32_t layer, int32_t head, bool value, int32_t pos) {
+    int32_t n = fv_kv_len(raw, layer, head, FV_SEG_VISUAL);
+    const int32_t *at = fv_kv_positions(raw, layer, head, FV_SEG_VISUAL);
+    for (int32_t i = 0; i < n; i++) {
+        void *row;
+        if (at[i] != pos) continue;
+        fv_kv_stretch(raw, layer, head, FV_SEG_VISUAL, value, i, i + 1, &row);
+        return row;
+    }
+    return NULL;
+}
+
+double packed_error(fv_kv *raw, const fv_kv_packed *p, int32_t layer, int kind,
+                    const fv_rope_config *cfg) {
+    const fv_packed_shape *s = &p->part[kind].shape;
+    factors f = {.rank = s->rank, .width = s->n_kv * s->d_head, .d_head = s->d_head};
+    f.u = malloc((size_t)(s->n * f.rank) * sizeof *f.u);
+    f.basis = malloc((size_t)(f.rank * f.width) * sizeof *f.basis);
+    fv_packed_read_u(&p->part[kind], 0, s->n, f.u);
+    fv_packed_read_basis(&p->part[kind], f.basis);
+    fv_rope rope;
+    fv_rope_init(&rope, cfg, s->d_head);
+    double off = 0, all = 0, row[2 * FV_ROPE_MAX_HALF];
+    for (int32_t a = 0; a < p->rows.n_anchor; a++)
+        for (int32_t j = p->first[a]; j < p->first[a + 1]; j++)
+            for (int32_t g = 0; g < s->n_kv; g++) {
+                const float *want = row_at(raw, layer, g, kind == FV_PACKED_V, p->pos[j]);
+                multiply(&f, j, g, row);
+                if (kind == FV_PACKED_K && p->anchor) turn(&rope, p->anchor[a], row);
+                for (int32_t d = 0; d < s->d_head; d++) {
+                    double x = want ? (double)want[d] : (double)NAN;
+                    off += pow(x - row[d], 2);
+                    all += x * x;
+                }
+            }
+    free(f.u);
+    free(f.basis);
+    return sqrt(off / all);
+}
