@@ -5,7 +5,9 @@
 fv_status fv_plan_select_roco(fv_plan *plan) {
     const fv_choice *c = &plan->policy.stage[FV_STAGE_SELECT];
     int32_t n = fv_budget_prompt(plan);
-    fv_plan_window all = {.rows = n, .max = fv_choice_is(c, "group", "max")};
+    fv_plan_window all = {.rows = n,
+                          .shared = fv_choice_is(c, "heads", "shared"),
+                          .max = fv_choice_is(c, "group", "max")};
     fv_budget_select(plan, fv_budget_of(c, n), &all);
     return FV_OK;
 }

@@ -34,7 +34,9 @@ fv_status fv_plan_select_snapkv(fv_plan *plan) {
     const fv_choice *c = &plan->policy.stage[FV_STAGE_SELECT];
     fv_plan_budget budget;
     FV_TRY(budget_of(c, fv_budget_prompt(plan), &budget));
-    fv_plan_window last = {.rows = budget.recent, .max = fv_choice_is(c, "group", "max")};
+    fv_plan_window last = {.rows = budget.recent,
+                           .shared = fv_choice_is(c, "heads", "shared"),
+                           .max = fv_choice_is(c, "group", "max")};
     fv_budget_select(plan, budget, &last);
     return FV_OK;
 }

@@ -1,11 +1,12 @@
 /* select=random: the baseline that every other choice of KV rows must beat. Each KV head of each
- * layer draws a subset of its own. */
+ * layer draws a subset of its own, or each layer one for all of its heads. */
 #include "common/subset.h"
 #include "prefill-worker/select_rows.h"
 
 static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *const kept[FV_N_SEG],
                       int32_t n_kept[FV_N_SEG]) {
-    uint64_t which = (uint64_t)ctx->layer * (uint64_t)ctx->n_kv + (uint64_t)ctx->head + 1;
+    int32_t head = fv_choice_is(ctx->choice, "heads", "shared") ? 0 : ctx->head;
+    uint64_t which = (uint64_t)ctx->layer * (uint64_t)ctx->n_kv + (uint64_t)head + 1;
     uint64_t seed = (uint64_t)fv_choice_value(ctx->choice, "seed") + (which << 32);
     fv_select_rows rows;
     float *score;

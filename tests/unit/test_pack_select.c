@@ -38,8 +38,12 @@ Test(pack_select, what_the_selection_keeps_is_what_is_packed) {
         {CSP, CSP WHOLE},
         {CSP ",group=max,share=0.9", CSP ",group=max,share=0.9" WHOLE},
         {"lazy=vla,map=given,blocks=1-3;" CSP, "lazy=vla,map=given,blocks=1-3;" CSP WHOLE},
-        {"prune=fastv,layer=2,keep=0.6;" CSP, "prune=fastv,layer=2,keep=0.6;" CSP WHOLE}};
-    for (int i = 0; i < 4; i++) {
+        {"prune=fastv,layer=2,keep=0.6;" CSP, "prune=fastv,layer=2,keep=0.6;" CSP WHOLE},
+        {"select=snapkv,heads=shared,heavy=0.3", "select=snapkv,heads=shared,heavy=0.3" WHOLE},
+        {"select=h2o,heads=shared,group=max", "select=h2o,heads=shared,group=max" WHOLE},
+        {"select=roco,heads=shared,heavy=0.4", "select=roco,heads=shared,heavy=0.4" WHOLE},
+        {"select=random,heads=shared,heavy=0.4", "select=random,heads=shared,heavy=0.4" WHOLE}};
+    for (int i = 0; i < 8; i++) {
         tiny_net net;
         tiny_prompt raw, p, *both[2] = {&raw, &p};
         int32_t n_packed = 0;
@@ -88,7 +92,7 @@ Test(pack_select, bytes_are_bounded_and_the_same_in_pool_wire_and_where_they_arr
         "prune=visipruner,shallow=1,l2=0.05;" CSP LOW,
         CSP LOW ";evict=vta,tau=9,layer=1"};
     static const fv_dtype dtypes[] = {FV_F32, FV_BF16};
-    for (int i = 0; i < 14; i++) {
+    for (int i = 0; i < 16; i++) {
         handoff_rig rig;
         tiny_prompt p;
         fv_received got;
@@ -129,12 +133,14 @@ Test(pack_select, a_selection_that_keeps_everything_changes_no_bit_of_packing) {
  * is taken up again; bias=0 lets the prompt's last row go, which first=packed runs again. */
 Test(pack_select, an_answer_has_the_same_bits_wherever_it_runs) {
     static const char *const policies[] = {
-        CSP LOW ";expand=attention", CSP LOW ",first=packed",
+        CSP LOW ";expand=attention",
+        CSP LOW ",first=packed",
         "select=csp,heads=shared,heavy=0.3,recent=0.1,bias=0" LOW ",first=packed",
         "lazy=vla,map=given,blocks=1-3;" CSP LOW ";expand=attention",
+        "select=random,heads=shared,heavy=0.4,recent=0.1" LOW ";expand=attention",
         CSP LOW ";expand=attention;evict=vta,tau=5,order=ema,layer=1,shallow=rank_by_first_tap"};
     static const int32_t more[] = {14, 15, 16};
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         handoff_rig rig;
         tiny_prompt p, beside[2], again, there, *one;
         fv_evict e[2];
