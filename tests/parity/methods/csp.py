@@ -42,14 +42,17 @@ class Csp(network.Method):
     def times(self, run, layer, group):
         """How often each row is held by a KV head whose query heads are `group`."""
         _, last, n_self, n_cross = self.sizes(len(run.prompt.ids))
-        reduce = np.mean if self.group == "mean" else np.max
         n = self.sums[layer][0].shape[1]
         times = np.zeros(n, dtype=int)
-        for sums, keep in zip(self.sums[layer], (n_self, n_cross)):
-            score = reduce(sums[group], axis=0)[:n - last]
-            times[top(score, min(keep, n - last))] += 1
+        for kind, keep in enumerate((n_self, n_cross)):
+            times[self.chosen(run, layer, kind, group, min(keep, n - last), n - last)] += 1
         times[n - last:] = 1
         return times if self.dup == "official" else np.minimum(times, 1)
+
+    def chosen(self, run, layer, kind, group, keep, n):
+        """Of the first n rows, the `keep` best by self (kind 0) or by cross (1)."""
+        reduce = np.mean if self.group == "mean" else np.max
+        return top(reduce(self.sums[layer][kind][group], axis=0)[:n], keep)
 
     def prefilled(self, run):
         run.decode_n = self.decode_n

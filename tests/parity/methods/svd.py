@@ -50,7 +50,7 @@ class Svd(network.Method):
         self.share = 1.0   # evict=importance
 
     def attended(self, run, layer, scores, p):
-        self.seen[layer] = p[:, -1].mean(axis=0)[run.modality == VISUAL]
+        self.seen[layer] = dict(zip(run.pos, p[:, -1].mean(axis=0)))
         return p
 
     def prefilled(self, run):
@@ -60,7 +60,7 @@ class Svd(network.Method):
             n, rank = len(pos), min(max(self.rank), len(pos), width)
             if n == 0 or n * width / (rank * (n + width)) < self.gain:
                 continue
-            p = self.layers[layer] = Packed(pos, self.seen[layer])
+            p = self.layers[layer] = Packed(pos, np.array([self.seen[layer][j] for j in pos]))
             run.packed = self.layers
             p.anchor = (pos.min() + (pos - pos.min()) // self.block * self.block if self.block
                         else np.zeros_like(pos))
