@@ -22,6 +22,7 @@ static fv_status open_handoff(fv_local *l) {
     fv_receiver_options opt = {.pool = l->decode_pool,
                                .model = l->fingerprint,
                                .n_vocab = text->vocab,
+                               .n_group = text->n_head / text->n_kv,
                                .max_position = text->max_position,
                                .grants = fv_grants_options_default()};
     FV_TRY(fv_receiver_open(&opt, &l->receiver));

@@ -242,7 +242,7 @@ static fv_status begin_answer(run *r, const float *logits) {
     FV_TRY(handoff(r));
     r->decode_s = fv_clock_s();
     r->state = DECODING;
-    FV_TRY(fv_evict_init(&r->evict, r->received.policy));
+    FV_TRY(fv_evict_init(&r->evict, r->received.policy, r->prompt.n));
     return fv_batch_join(r->l->batch, r->seq, r->received.kv, &r->evict, r->prompt.n, r);
 }
 

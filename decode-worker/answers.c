@@ -168,7 +168,7 @@ static fv_status take_over(fv_answers *a, fv_answer *x, fv_received *got) {
     memcpy(x->talk->policy, got->policy, sizeof x->talk->policy);
     got->kv = NULL;
     got->ids = NULL;
-    return fv_evict_init(&x->talk->evict, x->talk->policy);
+    return fv_evict_init(&x->talk->evict, x->talk->policy, got->n - x->n_replay);
 }
 
 static fv_status begin(fv_answers *a, fv_answer *x, fv_received *got) {

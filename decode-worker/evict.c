@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "model/net/kv_packed.h"
+#include "policy/plan/tally.h"
 #include "policy/stage_rows.h"
 
 #undef EVICT
@@ -27,10 +28,10 @@ static const fv_evict_method *find(const char *name) {
     return NULL;
 }
 
-fv_status fv_evict_init(fv_evict *e, const char *policy) {
+fv_status fv_evict_init(fv_evict *e, const char *policy, int32_t n_prompt) {
     fv_policy p;
     FV_TRY(fv_policy_parse(policy, &p));
-    *e = (fv_evict){.choice = p.stage[FV_STAGE_EVICT]};
+    *e = (fv_evict){.choice = p.stage[FV_STAGE_EVICT], .tally = fv_tally_of(&p, n_prompt)};
     if (e->choice.method) e->method = find(e->choice.method->name);
     return FV_OK;
 }
@@ -40,7 +41,8 @@ fv_status fv_evict_step(fv_evict *e, fv_kv *kv, int32_t n_token) {
     if (!e->method || t == e->t) return FV_OK;
     assert(t > e->t);
     e->t = t;
-    return e->method->step(&e->choice, kv, t);
+    e->answers = n_token > 0;
+    return e->method->step(e, kv, t);
 }
 
 /* Rows of a head that were let go of those that it had at first. */
@@ -53,7 +55,7 @@ static int32_t gone(const fv_kv *kv, int32_t layer, int32_t head) {
 
 uint64_t fv_evict_rows(const fv_kv *kv) {
     const fv_kv_shape *s = fv_kv_get_shape(kv);
-    uint64_t rows = 0;
+    uint64_t rows = fv_kv_rows_removed(kv);
     for (int32_t l = 0; l < s->n_layer; l++)
         for (int32_t g = 0; g < s->n_kv; g++) rows += (uint64_t)gone(kv, l, g);
     return rows;

@@ -79,7 +79,7 @@ static fv_refusal offer(fv_receiver *r, const fv_hello *h, fv_grant *out) {
     fv_landing *l;
     FV_ADMIT(check_offer(r, h));
     FV_ADMIT(fv_landing_open(&r->opt, h, &l));
-    uint64_t bytes = fv_landing_wire_bytes(fv_kv_pool_shape(r->opt.pool), h);
+    uint64_t bytes = fv_landing_wire_bytes(fv_kv_pool_shape(r->opt.pool), h, r->opt.n_group);
     fv_refusal why = fv_grants_issue(r->grants, bytes, l, out);
     if (why != FV_REFUSED_NONE)
         fv_landing_close(l);

@@ -23,6 +23,7 @@ typedef struct fv_receiver_options {
     fv_kv_pool *pool;     /* borrowed; where requests come to lie */
     const char *model;    /* fingerprint of the checkpoint; borrowed */
     int32_t n_vocab;      /* ids that a text row may have */
+    int32_t n_group;      /* query heads of a KV head */
     int32_t max_position; /* of the checkpoint */
     fv_grants_options grants;
 } fv_receiver_options;

@@ -16,6 +16,7 @@ typedef enum fv_landing_due {
     FV_DUE_FACTOR,
     FV_DUE_IMPORTANCE,
     FV_DUE_POSITIONS,
+    FV_DUE_TALLY,
     FV_DUE_DATA,
     FV_DUE_TOKEN,
     FV_DUE_END,
@@ -37,7 +38,7 @@ typedef struct fv_landing {
     int32_t head;   /* whose rows come next */
     uint32_t *rows; /* [N, Hkv, FV_N_SEG] as ROWS said */
     bool ranked;    /* RANK came for the layer whose ROWS are due */
-    uint8_t *seen;  /* [prompt rows] which positions of a ranked layer's head came; or NULL */
+    uint8_t *seen;  /* [prompt rows] which positions of a head in any order came; or NULL */
     uint64_t n_rows, bytes_visual; /* announced so far */
     int32_t n_lent_text;           /* layers that LEAD gave another's text keys */
     uint8_t *payload;              /* of a section that is not rows, while it comes */
@@ -68,7 +69,7 @@ uint64_t fv_landing_most_visual(const fv_kv_shape *shape, uint32_t n_visual);
 
 /* Bytes of the pool, and of the stream, that a request of this kind may need. */
 size_t fv_landing_pool_bytes(const fv_kv_shape *shape, const fv_hello *hello);
-uint64_t fv_landing_wire_bytes(const fv_kv_shape *shape, const fv_hello *hello);
+uint64_t fv_landing_wire_bytes(const fv_kv_shape *shape, const fv_hello *hello, int32_t n_group);
 
 /* Reserves everything. `hello` was checked. */
 fv_refusal fv_landing_open(const fv_receiver_options *opt, const fv_hello *hello, fv_landing **out);

@@ -8,6 +8,7 @@
 #include "decode-worker/receive_internal.h"
 #include "policy/plan/attention.h"
 #include "policy/plan/csp.h"
+#include "policy/plan/tally.h"
 #include "wire/bytes.h"
 
 enum {
@@ -33,6 +34,12 @@ static uint32_t rows_twice(const fv_hello *h) {
     return (uint32_t)fv_csp_twice(&policy, (int32_t)(h->n_text + h->n_visual));
 }
 
+/* What rows write down under it. How many may stay is nothing that a hand-off asks for. */
+static fv_tally_rule tally_of(const fv_hello *h) {
+    fv_policy policy = policy_of(h);
+    return fv_tally_of(&policy, (int32_t)(h->n_text + h->n_visual));
+}
+
 uint64_t fv_landing_most_visual(const fv_kv_shape *s, uint32_t n_visual) {
     uint64_t raw = (uint64_t)s->n_kv * n_visual * 2 * row_bytes(s);
     /* Rows held twice, or two factors of full rank, are no more than twice the rows, but for
@@ -46,29 +53,38 @@ size_t fv_landing_pool_bytes(const fv_kv_shape *s, const fv_hello *h) {
            (size_t)h->bytes_visual;
 }
 
-uint64_t fv_landing_wire_bytes(const fv_kv_shape *s, const fv_hello *h) {
+uint64_t fv_landing_wire_bytes(const fv_kv_shape *s, const fv_hello *h, int32_t n_group) {
+    uint64_t tally = tally_of(h).kind ? 4 * (uint64_t)n_group : 0; /* of a row */
     uint64_t heads = (uint64_t)s->n_layer * (uint64_t)s->n_kv, twice = rows_twice(h);
-    /* Per layer LEAD, RANK and ROWS, and per segment POSN and at most a DATA for each head. */
-    uint64_t sections = 4 + (uint64_t)s->n_layer * (3 + 2 * (1 + (uint64_t)s->n_kv) + PACKED_MOST);
+    /* Per layer LEAD, RANK and ROWS, and per segment POSN, TALY and at most a DATA for each head.
+     */
+    uint64_t sections = 4 + (uint64_t)s->n_layer * (3 + 2 * (2 + (uint64_t)s->n_kv) + PACKED_MOST);
     uint64_t packed = (uint64_t)s->n_layer *
                       (fv_wire_packed_bytes(h->n_visual, h->n_visual) + 4 * (uint64_t)h->n_visual);
     return sections * FV_SECTION_HEADER + fv_hello_bytes(h) +
            fv_wire_prompt_bytes(h->n_text + h->n_visual) + heads * (1 + FV_N_SEG) * 4 +
            (uint64_t)s->n_layer * FV_WIRE_LEAD_BYTES +
            heads * (h->n_text + twice) * 2 * row_bytes(s) + h->bytes_visual +
-           heads * (h->n_text + h->n_visual + 2 * twice) * 4 /* positions */ + packed +
+           heads * (h->n_text + h->n_visual + 2 * twice) * (4 /* position */ + tally) + packed +
            FV_FIRST_TOKEN_BYTES + 32 + SKIP_MAX;
 }
 
 /* ---- the cursor ------------------------------------------------------------------------ */
 
 static const uint32_t type_due[] = {
-    [FV_DUE_HELLO] = FV_SECTION_HELLO,   [FV_DUE_PROMPT] = FV_SECTION_PROMPT,
-    [FV_DUE_ROWS] = FV_SECTION_ROWS,     [FV_DUE_POSITIONS] = FV_SECTION_POSITIONS,
-    [FV_DUE_DATA] = FV_SECTION_DATA,     [FV_DUE_TOKEN] = FV_SECTION_TOKEN,
-    [FV_DUE_END] = FV_SECTION_END,       [FV_DUE_NOTHING] = 0,
-    [FV_DUE_LEAD] = FV_SECTION_LEAD,     [FV_DUE_PACKED] = FV_SECTION_PACKED,
-    [FV_DUE_FACTOR] = FV_SECTION_FACTOR, [FV_DUE_IMPORTANCE] = FV_SECTION_IMPORTANCE,
+    [FV_DUE_HELLO] = FV_SECTION_HELLO,
+    [FV_DUE_PROMPT] = FV_SECTION_PROMPT,
+    [FV_DUE_ROWS] = FV_SECTION_ROWS,
+    [FV_DUE_POSITIONS] = FV_SECTION_POSITIONS,
+    [FV_DUE_TALLY] = FV_SECTION_TALLY,
+    [FV_DUE_DATA] = FV_SECTION_DATA,
+    [FV_DUE_TOKEN] = FV_SECTION_TOKEN,
+    [FV_DUE_END] = FV_SECTION_END,
+    [FV_DUE_NOTHING] = 0,
+    [FV_DUE_LEAD] = FV_SECTION_LEAD,
+    [FV_DUE_PACKED] = FV_SECTION_PACKED,
+    [FV_DUE_FACTOR] = FV_SECTION_FACTOR,
+    [FV_DUE_IMPORTANCE] = FV_SECTION_IMPORTANCE,
 };
 
 static uint32_t rows_of(const fv_landing *l, int32_t layer, int32_t head, fv_kv_segment seg) {
@@ -132,6 +148,11 @@ static fv_refusal check_section(const fv_landing *l, const fv_section *s, uint64
         placed =
             placed && s->dtype == FV_WIRE_I32 && (s->dims[0] == 1 || s->dims[0] == (uint32_t)n_kv);
         *want = 4 * rows_due(l, 0, s->dims[0] == 1 ? 1 : n_kv);
+        break;
+    case FV_DUE_TALLY:
+        placed = placed && s->dtype == FV_WIRE_F32 &&
+                 s->dims[1] == (uint32_t)fv_kv_tally_width(l->got.kv);
+        *want = 4 * rows_due(l, 0, n_kv) * (uint64_t)fv_kv_tally_width(l->got.kv);
         break;
     case FV_DUE_DATA:
         placed = placed && s->dtype == l->dtype && s->part0 == l->head && s->part1 > s->part0 &&
@@ -313,8 +334,6 @@ static fv_refusal take_rank(fv_landing *l) {
         rows[g] = (int32_t)n;
     }
     fv_kv_set_ranked(l->got.kv, l->layer, rows);
-    if (!l->seen && !(l->seen = calloc((size_t)l->got.n, 1)))
-        return FV_REFUSE(NO_ROOM, "out of memory for a hand-off");
     l->ranked = true;
     return FV_REFUSED_NONE;
 }
@@ -408,16 +427,24 @@ static fv_refusal take_rows(fv_landing *l, const fv_section *s) {
     return FV_REFUSED_NONE;
 }
 
+static fv_refusal room_for_seen(fv_landing *l) {
+    if (!l->seen && !(l->seen = calloc((size_t)l->got.n, 1)))
+        return FV_REFUSE(NO_ROOM, "out of memory for a hand-off");
+    return FV_REFUSED_NONE;
+}
+
 /* Inside the prompt, of the right segment, none more often than may be; ascending but in rank
- * order. */
+ * order, and where rows leave one by one. */
 static fv_refusal check_positions(fv_landing *l, int32_t head, const int32_t *pos, int32_t n) {
     bool ranked = l->seg == FV_SEG_VISUAL && fv_kv_ranked(l->got.kv, l->layer, head) > 0;
+    bool any_order = ranked || fv_kv_tally_kind(l->got.kv);
     int32_t least = l->twice ? 0 : 1; /* from one to the next */
-    if (ranked) memset(l->seen, 0, (size_t)l->got.n);
+    if (any_order) FV_ADMIT(room_for_seen(l));
+    if (any_order) memset(l->seen, 0, (size_t)l->got.n);
     for (int32_t i = 0; i < n; i++) {
         bool good =
             pos[i] >= 0 && pos[i] < l->got.n && l->got.seg[pos[i]] == l->seg &&
-            (ranked ? l->seen[pos[i]]++ <= 1 - least : i == 0 || pos[i] - pos[i - 1] >= least);
+            (any_order ? l->seen[pos[i]]++ <= 1 - least : i == 0 || pos[i] - pos[i - 1] >= least);
         if (!good)
             return FV_REFUSE(MALFORMED, "row %d of a head of layer %d has position %d", i, l->layer,
                              pos[i]);
@@ -442,6 +469,15 @@ static fv_refusal take_positions(fv_landing *l, const fv_section *s) {
         if (!shared) pos += n;
     }
     return FV_REFUSED_NONE;
+}
+
+static void take_tally(fv_landing *l) {
+    const float *from = (const float *)(const void *)l->payload;
+    for (int32_t g = 0; g < l->shape->n_kv; g++) {
+        size_t n = rows_of(l, l->layer, g, l->seg) * (size_t)fv_kv_tally_width(l->got.kv);
+        if (n > 0) memcpy(fv_kv_tally(l->got.kv, l->layer, g, l->seg), from, n * sizeof *from);
+        from += n;
+    }
 }
 
 static fv_refusal take_token(fv_landing *l) {
@@ -485,6 +521,10 @@ static fv_refusal on_end(void *user, const fv_section *s) {
         break;
     case FV_DUE_POSITIONS:
         FV_ADMIT(take_positions(l, s));
+        l->due = fv_kv_tally_kind(l->got.kv) ? FV_DUE_TALLY : FV_DUE_DATA;
+        break;
+    case FV_DUE_TALLY:
+        take_tally(l);
         l->due = FV_DUE_DATA;
         break;
     case FV_DUE_DATA:
@@ -516,6 +556,7 @@ static fv_status reserve(fv_landing *l) {
     FV_TRY(fv_kv_open(l->opt->pool, &l->got.kv));
     fv_expand_rule rule;
     fv_kv_set_n(l->got.kv, fv_csp_decode_n(&policy));
+    fv_kv_set_tally(l->got.kv, tally_of(&l->hello).kind, l->opt->n_group);
     if (fv_attention_reads(&policy, &rule.full, &rule.alpha)) fv_kv_set_expand(l->got.kv, &rule);
     return fv_kv_set_aside(l->got.kv, fv_landing_pool_bytes(l->shape, &l->hello));
 }

@@ -137,6 +137,7 @@ static fv_status open_stages(fv_decode_worker *w) {
     fv_receiver_options opt = {.pool = w->pool,
                                .model = e->fingerprint,
                                .n_vocab = text->vocab,
+                               .n_group = text->n_head / text->n_kv,
                                .max_position = text->max_position,
                                .grants = w->opt.grants};
     FV_TRY(fv_receiver_open(&opt, &w->receiver));

@@ -208,6 +208,7 @@ typedef struct fv_attn_sum {
     float n;                         /* of n-softmax, for these sums alone */
     int32_t n_kind;                  /* at least 1 */
     const uint8_t *kind;             /* [n_row] below n_kind, on the host; NULL: all are 0 */
+    bool low;                        /* counts instead, of rows that pay less than an even share */
     int32_t ld;                      /* columns of sum */
     int32_t column[FV_ATTN_MAX_SEG]; /* key j of segment s stands at column[s] + j */
     float *sum;                      /* [H, n_kind, ld] F32; in and out */
@@ -219,6 +220,8 @@ typedef struct fv_attn_sum {
  *            lse where n = 0
  *     sum[h, kind[r], j] += exp(s_rj - lse'_r)      row after row in order, one addition each;
  *                                                   keys that a row does not see get nothing
+ * or, with `low`,
+ *     sum[h, kind[r], j] += 1 where exp(s_rj - lse'_r) < 1 / n_r,  n_r the keys that row r sees
  * The rows of two calls in order sum to the bits of one call of all of them. One row alone, into
  * zeros, gives that row's probabilities. */
 typedef struct fv_attn_sums_args {

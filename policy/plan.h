@@ -6,6 +6,7 @@
  * Kernels and the decoder see what stands here (layers, counts), never methods. Sizes are in
  * rows: the plan says how many visual and text rows each layer runs and each KV head holds, so
  * that the bytes of a request are known before prefill. */
+#include "common/tally.h"
 #include "policy/policy.h"
 
 #ifdef __cplusplus
@@ -107,6 +108,10 @@ struct fv_plan {
     int32_t rank_from[FV_PLAN_MAX_LAYERS];
     fv_plan_share_fn evict; /* how ranked rows are let go; NULL: they stay */
     bool evicts_least;      /* packed ones by their importance then, and not by rank */
+    /* What rows write down from their first attention on, and which leave by it as the answer
+     * grows; kind NONE: nothing. It begins with the attention of the prompt's last tally_rows. */
+    fv_tally_rule tally;
+    int32_t tally_rows;
     /* Why a stage that was asked for does nothing on this request; empty when it does. */
     char note[FV_N_STAGE][FV_PLAN_NOTE_MAX];
 };

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "model/net/tally.h"
 #include "policy/plan/attention.h"
 #include "prefill-worker/mask.h"
 #include "prefill-worker/prefill_internal.h"
@@ -95,8 +96,11 @@ static fv_status start(fv_prefill *p) {
     FV_TRY(fv_buf_alloc(dev, (size_t)p->n_req * (size_t)p->d * sizeof(float), FV_BUF_DEVICE,
                         &p->last));
     rows->x = matrix(&p->x[0], rows->n, p->d);
-    for (int32_t b = 0; b < p->n_req; b++)
-        borrow_keys(&p->req[b], fv_decoder_config(p->dec)->n_layer);
+    for (int32_t b = 0; b < p->n_req; b++) {
+        const fv_text_config *c = fv_decoder_config(p->dec);
+        borrow_keys(&p->req[b], c->n_layer);
+        fv_kv_set_tally(p->req[b].kv, p->req[b].plan->tally.kind, c->n_head / c->n_kv);
+    }
     for (int32_t b = 0, at = 0; b < p->n_req; at = rows->first[++b]) {
         const fv_prefill_request *req = &p->req[b];
         int32_t n = req->n - fv_prefill_rows_behind(req);
@@ -241,6 +245,8 @@ static fv_status end_layers(fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
     FV_TRY(FV_ARENA_NEW(&p->group, n_kv, rows));
     FV_TRY(FV_ARENA_NEW(&p->group, n_kv, none));
     for (int32_t l = l0; l < l1; l++) {
+        const fv_select_sums *s = &p->tallies[b][l];
+        fv_tally_put(req->kv, l, s->p, s->text, s->n_key);
         if (req->plan->forget[l] && !fv_kv_borrows(req->kv, l, FV_SEG_VISUAL))
             FV_TRY(fv_kv_keep(req->kv, l, FV_SEG_VISUAL, rows, none));
     }

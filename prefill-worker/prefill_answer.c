@@ -5,12 +5,14 @@
 #include "model/net/anneal.h"
 #include "model/net/expand.h"
 #include "model/net/step.h"
+#include "model/net/tally.h"
 
 /* Rows of an answer that is taken up again run behind the prompt, as they did the first time, if
  * what they saw was not what the prompt's rows see: factors, or fewer rows from token to token. */
 int32_t fv_prefill_rows_behind(const fv_prefill_request *req) {
     const fv_plan *plan = req->plan;
     bool behind = plan->evict || plan->packs || plan->select || plan->decode_n > 0;
+    behind |= plan->tally.kind != FV_TALLY_NONE;
     for (int32_t l = 0; l < plan->shape.n_layer; l++) behind |= plan->forget[l];
     return behind ? req->n_answer : 0;
 }
@@ -21,13 +23,15 @@ int32_t fv_prefill_rows_behind(const fv_prefill_request *req) {
 static fv_status run_answer(fv_stepper *stepper, const fv_prefill_request *req, float *logits) {
     const fv_plan *plan = req->plan;
     int32_t n_prompt = req->n - req->n_answer;
+    bool observes = plan->observes || plan->tally.kind;
     if (plan->keeps_packed < 1) FV_TRY(fv_expand_keep(req->kv, plan->keeps_packed));
     for (int32_t i = 0; i < req->n_answer; i++) {
         fv_step_seq row = {.kv = req->kv,
                            .n = 1,
                            .ids = req->ids + n_prompt + i,
                            .pos = n_prompt + i,
-                           .partial = !plan->observes && i + 1 < req->n_answer};
+                           .partial = !observes && i + 1 < req->n_answer};
+        FV_TRY(fv_tally_let_go(req->kv, &plan->tally, false));
         if (plan->evict)
             FV_TRY(fv_anneal(req->kv, plan->evict(plan, i + 1),
                              plan->evicts_least ? FV_ANNEAL_IMPORTANCE : FV_ANNEAL_RANK));

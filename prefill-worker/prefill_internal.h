@@ -45,10 +45,11 @@ typedef struct fv_prefill {
     fv_prefill_visual *visual; /* [n_req] */
     /* [n_req] [N] what rows are ranked by, and importance begins with, by position */
     float ***paid;
-    fv_buf *queries;       /* [n_req] of blocks that phases of others cut: [rows, H D] */
-    int32_t *settled;      /* [n_req] layers that are done and in no open block */
-    fv_select_sums **sums; /* [n_req] [N] what the select stage chooses by: of the group, and of
-                            * blocks that were open before it */
+    fv_buf *queries;          /* [n_req] of blocks that phases of others cut: [rows, H D] */
+    int32_t *settled;         /* [n_req] layers that are done and in no open block */
+    fv_select_sums **sums;    /* [n_req] [N] what the select stage chooses by: of the group, and of
+                               * blocks that were open before it */
+    fv_select_sums **tallies; /* [n_req] [N] what tallies begin with, likewise */
     fv_rope rope;
     int32_t n_final; /* layers that were said to be final */
     fv_arena arena;

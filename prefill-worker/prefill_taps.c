@@ -23,7 +23,7 @@ static bool wants_window(const fv_prefill *p, int32_t b, int32_t layer) {
 
 bool fv_prefill_taps_any(const fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
     for (int32_t l = l0; l < l1; l++)
-        if (wants_tap(p, b, l) || wants_window(p, b, l)) return true;
+        if (wants_tap(p, b, l) || wants_window(p, b, l) || p->req[b].plan->tally.kind) return true;
     return false;
 }
 
@@ -32,9 +32,9 @@ int32_t fv_prefill_prompt_end(const fv_prefill *p, int32_t b) {
     return p->rows.first[b + 1] - (p->req[b].n_answer - fv_prefill_rows_behind(&p->req[b]));
 }
 
-/* The rows of the window that the select stage looks through, of those in [a, e) of request b. */
-static int32_t window_rows(const fv_prefill *p, int32_t b, int32_t a, int32_t e) {
-    int32_t end = fv_prefill_prompt_end(p, b), first = end - p->req[b].plan->window.rows;
+/* Of the prompt's last rows, those in [a, e) of request b. */
+static int32_t window_rows(const fv_prefill *p, int32_t b, int32_t rows, int32_t a, int32_t e) {
+    int32_t end = fv_prefill_prompt_end(p, b), first = end - rows;
     if (first < a) first = a;
     if (e > end) e = end;
     return e > first ? e - first : 0;
@@ -47,16 +47,22 @@ static bool any_open_block(const fv_prefill *p, int32_t layer) {
     return false;
 }
 
-static fv_status open_sums_of(fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
+/* Room for what rows wrote down of one layer, in n_kind kinds. */
+static fv_status open_sums_at(fv_prefill *p, int32_t b, int32_t n_kind, fv_select_sums *s) {
     int32_t n_head = fv_decoder_config(p->dec)->n_head;
+    *s = (fv_select_sums){.n_head = n_head,
+                          .n_kind = n_kind,
+                          .text = p->visual[b].n,
+                          .n_key = fv_prefill_prompt_end(p, b) - p->rows.first[b]};
+    return FV_ARENA_NEW(&p->group, (size_t)(n_head * n_kind) * (size_t)s->n_key, s->p);
+}
+
+static fv_status open_sums_of(fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
+    const fv_plan *plan = p->req[b].plan;
     for (int32_t l = l0; l < l1; l++) {
-        if (!wants_window(p, b, l)) continue;
-        fv_select_sums *s = &p->sums[b][l];
-        *s = (fv_select_sums){.n_head = n_head,
-                              .n_kind = p->req[b].plan->window.by_segment ? FV_N_SEG : 1,
-                              .text = p->visual[b].n,
-                              .n_key = fv_prefill_prompt_end(p, b) - p->rows.first[b]};
-        FV_TRY(FV_ARENA_NEW(&p->group, (size_t)(n_head * s->n_kind) * (size_t)s->n_key, s->p));
+        int32_t n_kind = plan->window.by_segment ? FV_N_SEG : 1;
+        if (wants_window(p, b, l)) FV_TRY(open_sums_at(p, b, n_kind, &p->sums[b][l]));
+        if (plan->tally.kind) FV_TRY(open_sums_at(p, b, 1, &p->tallies[b][l]));
     }
     return FV_OK;
 }
@@ -65,8 +71,11 @@ fv_status fv_prefill_open_sums(fv_prefill *p, int32_t l0, int32_t l1) {
     if (!any_open_block(p, l0)) {
         fv_arena_reset(&p->group);
         FV_TRY(FV_ARENA_NEW(&p->group, p->n_req, p->sums));
-        for (int32_t b = 0; b < p->n_req; b++)
+        FV_TRY(FV_ARENA_NEW(&p->group, p->n_req, p->tallies));
+        for (int32_t b = 0; b < p->n_req; b++) {
             FV_TRY(FV_ARENA_NEW(&p->group, fv_decoder_config(p->dec)->n_layer, p->sums[b]));
+            FV_TRY(FV_ARENA_NEW(&p->group, fv_decoder_config(p->dec)->n_layer, p->tallies[b]));
+        }
     }
     for (int32_t b = 0; b < p->n_req; b++) FV_TRY(open_sums_of(p, b, l0, l1));
     return FV_OK;
@@ -79,6 +88,16 @@ static fv_pass_tap window_tap(const fv_prefill *p, int32_t b, int32_t l, int32_t
                          .n_row = n_row,
                          .n = p->req[b].plan->window.n,
                          .by_segment = s->n_kind > 1,
+                         .text = s->text,
+                         .n_key = s->n_key,
+                         .p = s->p};
+}
+
+static fv_pass_tap tally_tap(const fv_prefill *p, int32_t b, int32_t l, int32_t n_row) {
+    const fv_select_sums *s = &p->tallies[b][l];
+    return (fv_pass_tap){.layer = l,
+                         .n_row = n_row,
+                         .low = p->req[b].plan->tally.kind == FV_TALLY_LOW,
                          .text = s->text,
                          .n_key = s->n_key,
                          .p = s->p};
@@ -100,14 +119,18 @@ static fv_status last_row_tap(fv_prefill *p, int32_t b, int32_t l, fv_pass_tap *
  * stand first. */
 fv_status fv_prefill_ask_taps(fv_prefill *p, int32_t b, int32_t l0, int32_t l1, int32_t a,
                               int32_t e, fv_pass_seq *seq, int32_t *n_last) {
-    int32_t n_row = window_rows(p, b, a, e);
+    const fv_plan *plan = p->req[b].plan;
+    int32_t n_row = window_rows(p, b, plan->window.rows, a, e);
+    int32_t n_tally = plan->tally.kind ? window_rows(p, b, plan->tally_rows, a, e) : 0;
     fv_pass_tap *tap;
-    FV_TRY(FV_ARENA_NEW(&p->arena, 2 * (l1 - l0), tap));
+    FV_TRY(FV_ARENA_NEW(&p->arena, 3 * (l1 - l0), tap));
     for (int32_t l = l0; l < l1 && e == fv_prefill_prompt_end(p, b); l++)
         if (wants_tap(p, b, l)) FV_TRY(last_row_tap(p, b, l, &tap[seq->n_tap++]));
     *n_last = seq->n_tap;
     for (int32_t l = l0; l < l1 && n_row > 0; l++)
         if (wants_window(p, b, l)) tap[seq->n_tap++] = window_tap(p, b, l, n_row);
+    for (int32_t l = l0; l < l1 && n_tally > 0; l++)
+        tap[seq->n_tap++] = tally_tap(p, b, l, n_tally);
     seq->tap = tap;
     return FV_OK;
 }

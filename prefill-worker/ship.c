@@ -237,6 +237,24 @@ static fv_status send_positions(fv_ship *s, int32_t layer, fv_kv_segment seg) {
     return fv_packet_write(&s->writer, section, s->piece, same ? 1 : n_kv);
 }
 
+/* What the rows of a segment were paid so far, head after head, where they write it down. */
+static fv_status send_tally(fv_ship *s, int32_t layer, fv_kv_segment seg) {
+    const fv_kv *kv = s->req.kv;
+    uint32_t width = (uint32_t)fv_kv_tally_width(kv), rows = 0;
+    if (width == 0) return FV_OK;
+    FV_TRY(pieces_for(s, s->shape->n_kv));
+    for (int32_t g = 0; g < s->shape->n_kv; g++) {
+        uint32_t n = (uint32_t)fv_kv_len(kv, layer, g, seg);
+        s->piece[g] = (fv_piece){fv_kv_tally(kv, layer, g, seg), (size_t)n * width * sizeof(float)};
+        rows += n;
+    }
+    fv_section section = rows_section(FV_SECTION_TALLY, layer, seg, 0, s->shape->n_kv);
+    section.dtype = FV_WIRE_F32;
+    section.dims[0] = rows;
+    section.dims[1] = width;
+    return fv_packet_write(&s->writer, section, s->piece, s->shape->n_kv);
+}
+
 /* Whose keys a lazy layer uses. */
 static fv_status send_lead(fv_ship *s, int32_t layer) {
     int32_t leader = fv_kv_leader(s->req.kv, layer);
@@ -365,6 +383,7 @@ static fv_status send_layer(fv_ship *s, int32_t layer) {
     for (int seg = 0; seg < FV_N_SEG; seg++) {
         if (!any_rows(s, layer, (fv_kv_segment)seg)) continue;
         FV_TRY(send_positions(s, layer, (fv_kv_segment)seg));
+        FV_TRY(send_tally(s, layer, (fv_kv_segment)seg));
         FV_TRY(send_data(s, layer, (fv_kv_segment)seg));
     }
     return FV_OK;

@@ -11,7 +11,7 @@
  *             24 u32 dims[4]      40 u64 length     48 u32 CRC32C of the payload
  *             52 u32 CRC32C of the 52 bytes before
  *
- *   stream:   HELO PRMT  { LEAD? RANK? packed? ROWS { POSN? DATA* } per layer and segment }
+ *   stream:   HELO PRMT  { LEAD? RANK? packed? ROWS { POSN? TALY? DATA* } per layer and segment }
  *             per layer or more  TOKN END
  *   packed:   PACK FACT FACT? IMPO?     image rows of one layer as factors; its ROWS has none then
  *
@@ -53,6 +53,7 @@ enum {
     X(RANK, 'R', 'A', 'N', 'K')      /* u32 [Hkv]: image rows at first, of a ranked layer */       \
     X(ROWS, 'R', 'O', 'W', 'S')      /* u32 [layers, Hkv, segments]: lengths */                    \
     X(POSITIONS, 'P', 'O', 'S', 'N') /* i32 [lists, len]: one list for all heads, or Hkv */        \
+    X(TALLY, 'T', 'A', 'L', 'Y')     /* f32 [rows of all heads, dims 1]: what they were paid */    \
     X(DATA, 'D', 'A', 'T', 'A')   /* per head part0 <= g < part1: K [len, D] unless LEAD said */   \
                                   /* that they are another layer's, V [len, D] */                  \
     X(LEAD, 'L', 'E', 'A', 'D')   /* u32 [2]: the layer whose image keys this one uses; 1: its */  \

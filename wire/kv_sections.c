@@ -19,7 +19,7 @@ fv_status fv_compat_make(const fv_compat_fields *f, fv_compat *out) {
                        f->n_kv, f->d_head, f->dtype);
     int n = snprintf(out->text, sizeof out->text,
                      "protocol=%d\nmodel=%s\nlayers=%d\nkv_heads=%d\nhead_dim=%d\ndtype=%s\n"
-                     "layout=head,key,value\nrows=raw.1,packed.1,lead.1\n",
+                     "layout=head,key,value\nrows=raw.1,packed.1,lead.1,tally.1\n",
                      FV_WIRE_PROTOCOL, f->model, f->n_layer, f->n_kv, f->d_head, f->dtype);
     if (n < 0 || (size_t)n >= sizeof out->text)
         return FV_FAIL(FV_EINVAL, "the model's fingerprint is too long: %zu characters",

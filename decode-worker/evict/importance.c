@@ -2,9 +2,9 @@
 #include "decode-worker/evict.h"
 #include "model/net/expand.h"
 
-static fv_status step(const fv_choice *choice, fv_kv *kv, int32_t t) {
+static fv_status step(const fv_evict *e, fv_kv *kv, int32_t t) {
     (void)t;
-    return fv_expand_keep(kv, fv_choice_value(choice, "keep"));
+    return fv_expand_keep(kv, fv_choice_value(&e->choice, "keep"));
 }
 
 const fv_evict_method fv_evict_importance = {.name = "importance", .step = step};

@@ -10,7 +10,8 @@
 #include "decode-worker/evict.h"
 #include "model/net/anneal.h"
 
-static fv_status step(const fv_choice *choice, fv_kv *kv, int32_t t) {
+static fv_status step(const fv_evict *e, fv_kv *kv, int32_t t) {
+    const fv_choice *choice = &e->choice;
     return fv_anneal(kv, fv_vta_share(choice, t),
                      fv_vta_by_importance(choice) ? FV_ANNEAL_IMPORTANCE : FV_ANNEAL_RANK);
 }

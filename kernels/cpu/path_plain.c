@@ -187,6 +187,13 @@ static fv_cpu_plan attention_sums_plan(const fv_attn_sums_args *a) {
     return (fv_cpu_plan){.grain = 1, .n_item = (int64_t)a->n_sum * a->attn->n_head};
 }
 
+/* The share of each key that a row sees, were all paid alike. */
+static float even_share(const query *u) {
+    int32_t n = 0;
+    for (int s = 0; s < u->seq->n_seg; s++) n += visible(u, s);
+    return 1.0f / (float)n;
+}
+
 static void attention_sum(const fv_attn_args *a, const fv_attn_sum *q, int32_t h) {
     const fv_attn_seq *seq = &a->seqs[q->seq];
     for (int32_t i = 0; i < q->n_row; i++) {
@@ -195,8 +202,10 @@ static void attention_sum(const fv_attn_args *a, const fv_attn_sum *q, int32_t h
         int32_t line = h * q->n_kind + (q->kind ? q->kind[i] : 0);
         for (int s = 0; s < seq->n_seg; s++) {
             float *sum = q->sum + (size_t)line * (size_t)q->ld + q->column[s];
-            for (int32_t j = 0, n = visible(&u, s); j < n; j++)
-                sum[j] += exp_f32(score(&u, s, j) - lse);
+            for (int32_t j = 0, n = visible(&u, s); j < n; j++) {
+                float p = exp_f32(score(&u, s, j) - lse);
+                sum[j] += !q->low ? p : p < even_share(&u) ? 1.0f : 0.0f;
+            }
         }
     }
 }

@@ -44,6 +44,7 @@ typedef struct fv_pass_tap {
     int32_t layer;   /* in the network's last layer the rows must be wanted ones */
     int32_t n_row;   /* last rows of the sequence in this pass */
     float n;         /* of n-softmax: probabilities are exp(s_j) / (n + sum_j exp(s_j)) */
+    bool low;        /* no sums: how many of the rows pay a key less than an even share */
     bool by_segment; /* rows of each segment are summed apart */
     int32_t text;    /* column of the first text key; visual keys start at 0, each in the order of
                       * the store */

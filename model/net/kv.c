@@ -30,6 +30,7 @@ typedef struct run_state {
     int32_t cap_block, n_block; /* of `block`; blocks that have pages (text) */
     int32_t *pos;               /* [cap_pos], positions of the rows */
     int32_t cap_pos;
+    float *tally; /* [cap_pos, width], or NULL */
 } run_state;
 
 struct fv_kv {
@@ -42,6 +43,9 @@ struct fv_kv {
     int32_t *leader;       /* [N] whose visual keys a layer uses */
     bool *lent_text;       /* [N] and its text keys too */
     size_t aside;          /* bytes charged to the pool and not yet used */
+    fv_tally_kind tally;   /* what rows write down, */
+    int32_t width;         /* in so many numbers each */
+    uint64_t n_removed;    /* rows of heads */
     float n;               /* of n-softmax in steps */
     fv_expand_rule expand; /* if `expands` */
     bool expands;
@@ -200,7 +204,7 @@ fv_status fv_kv_open(fv_kv_pool *pool, fv_kv **out) {
     return FV_OK;
 }
 
-static int32_t blocks_for(int32_t rows) { return (rows + FV_KV_BLOCK - 1) / FV_KV_BLOCK; }
+static int32_t blocks_for(int32_t rows) { return rows / FV_KV_BLOCK + (rows % FV_KV_BLOCK > 0); }
 
 static size_t run_at(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg) {
     return ((size_t)layer * (size_t)kv->pool->shape.n_kv + (size_t)head) * FV_N_SEG + seg;
@@ -227,6 +231,7 @@ void fv_kv_close(fv_kv *kv) {
     for (size_t i = 0; has_arrays(kv) && i < n; i++) {
         free(kv->run[i].block);
         free(kv->state[i].pos);
+        free(kv->state[i].tally);
     }
     for (int32_t l = 0; kv->packed && l < s->n_layer; l++) fv_kv_packed_drop(kv, l);
     kv->pool->bytes_used -= kv->aside;
@@ -428,9 +433,27 @@ fv_status fv_kv_reserve(fv_kv *kv, int32_t layer, int32_t rows) {
     return FV_OK;
 }
 
-static fv_status positions_grow(run_state *st, int32_t n) {
+/* Tallies stand beside positions: their places are made, and rows move, together. */
+static fv_status tallies_grow(const fv_kv *kv, run_state *st, int32_t cap) {
+    size_t width = (size_t)kv->width;
+    if (width == 0) return FV_OK;
+    float *grown = realloc(st->tally, (size_t)cap * width * sizeof *grown);
+    if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for tallies of KV rows");
+    st->tally = grown;
+    return FV_OK;
+}
+
+static void tally_move(const fv_kv *kv, run_state *st, int32_t to, int32_t from) {
+    size_t width = (size_t)kv->width;
+    if (width > 0 && to != from)
+        memcpy(st->tally + (size_t)to * width, st->tally + (size_t)from * width,
+               width * sizeof *st->tally);
+}
+
+static fv_status positions_grow(const fv_kv *kv, run_state *st, int32_t n) {
     if (n <= st->cap_pos) return FV_OK;
     int32_t cap = st->cap_pos * 2 > n ? st->cap_pos * 2 : n;
+    FV_TRY(tallies_grow(kv, st, cap));
     int32_t *grown = realloc(st->pos, (size_t)cap * sizeof *grown);
     if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for KV positions");
     st->pos = grown;
@@ -444,8 +467,9 @@ fv_status fv_kv_append_head(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segmen
     size_t run = run_at(kv, layer, head, seg);
     run_state *st = &kv->state[run];
     int32_t len = kv->run[run].len;
-    FV_TRY(positions_grow(st, len + n));
+    FV_TRY(positions_grow(kv, st, len + n));
     memcpy(st->pos + len, pos, (size_t)n * sizeof *pos);
+    for (int32_t i = len * kv->width; i < (len + n) * kv->width; i++) st->tally[i] = 0;
     kv->run[run].len = len + n;
     return FV_OK;
 }
@@ -488,7 +512,10 @@ static fv_status rows_move(fv_kv *kv, const fv_kv_block *dst, const fv_kv_block 
 }
 
 static void positions_keep(fv_kv *kv, size_t run, const int32_t *idx, int32_t n) {
-    for (int32_t j = 0; j < n; j++) kv->state[run].pos[j] = kv->state[run].pos[idx[j]];
+    for (int32_t j = 0; j < n; j++) {
+        kv->state[run].pos[j] = kv->state[run].pos[idx[j]];
+        tally_move(kv, &kv->state[run], j, idx[j]);
+    }
     kv->run[run].len = n;
 }
 
@@ -505,6 +532,7 @@ static fv_status rows_spread(fv_kv *kv, size_t run, const int32_t *idx, int32_t 
             FV_TRY(dev->ops->copy_async(dev, row_of(block, j, value, bytes),
                                         row_of(block, from, value, bytes), bytes));
         kv->state[run].pos[j] = kv->state[run].pos[from];
+        tally_move(kv, &kv->state[run], j, from);
         from -= j > 0 && idx[j] != idx[j - 1];
     }
     kv->run[run].len = n;
@@ -525,7 +553,7 @@ static fv_status keep_text_head(fv_kv *kv, int32_t layer, int32_t head, const in
     if (st != FV_OK || n_once == n) return st;
     FV_TRY(blocks_grow(kv, run, blocks_for(n)));
     while (kv->state[run].n_block < blocks_for(n)) FV_TRY(text_take(kv, layer, head));
-    FV_TRY(positions_grow(&kv->state[run], n));
+    FV_TRY(positions_grow(kv, &kv->state[run], n));
     return rows_spread(kv, run, idx, n, kv->lent_text[layer]);
 }
 
@@ -537,11 +565,29 @@ static fv_status keep_text(fv_kv *kv, int32_t layer, const int32_t *const *idx, 
     return FV_OK;
 }
 
+static fv_status tallies_order(const fv_kv *kv, run_state *st, const int32_t *idx, int32_t n) {
+    size_t width = (size_t)kv->width;
+    if (width == 0) return FV_OK;
+    float *tally = malloc((size_t)(n ? n : 1) * width * sizeof *tally);
+    if (!tally) return FV_FAIL(FV_ENOMEM, "out of memory for tallies of KV rows");
+    for (int32_t j = 0; j < n; j++)
+        memcpy(tally + (size_t)j * width, st->tally + (size_t)idx[j] * width,
+               width * sizeof *tally);
+    free(st->tally);
+    st->tally = tally;
+    return FV_OK;
+}
+
 /* The same in any order, with memory of its own. */
 static fv_status positions_order(fv_kv *kv, size_t run, const int32_t *idx, int32_t n) {
     run_state *st = &kv->state[run];
     int32_t *pos = malloc((size_t)(n ? n : 1) * sizeof *pos);
     if (!pos) return FV_FAIL(FV_ENOMEM, "out of memory for KV positions");
+    fv_status status = tallies_order(kv, st, idx, n);
+    if (status != FV_OK) {
+        free(pos);
+        return status;
+    }
     for (int32_t j = 0; j < n; j++) pos[j] = st->pos[idx[j]];
     free(st->pos);
     st->pos = pos;
@@ -663,6 +709,68 @@ fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n) {
     for (int32_t l = layer + 1; l < kv->pool->shape.n_layer; l++)
         if (shares_keys(kv, l, layer, FV_SEG_VISUAL)) shorten(kv, l, n, &most);
     bool loose = 4 * rows * row <= 3 * kv->extent[layer].bytes;
+    return rows > 0 && loose ? extent_fit(kv, layer, most) : FV_OK;
+}
+
+/* ---- tallies ----------------------------------------------------------------------------- */
+
+void fv_kv_set_tally(fv_kv *kv, fv_tally_kind kind, int32_t width) {
+    kv->tally = kind;
+    kv->width = kind ? width : 0;
+}
+
+fv_tally_kind fv_kv_tally_kind(const fv_kv *kv) { return kv->tally; }
+
+int32_t fv_kv_tally_width(const fv_kv *kv) { return kv->width; }
+
+float *fv_kv_tally(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg) {
+    return kv->state[run_at(kv, layer, head, seg)].tally;
+}
+
+uint64_t fv_kv_rows_removed(const fv_kv *kv) { return kv->n_removed; }
+
+static fv_status row_move(fv_kv *kv, size_t run, int32_t to, int32_t from) {
+    fv_device *dev = kv->pool->device;
+    const fv_kv_block *block = kv->run[run].block;
+    size_t bytes = row_bytes(&kv->pool->shape);
+    for (int value = 0; value < 2; value++)
+        FV_TRY(dev->ops->copy_async(dev, row_of(block, to, value, bytes),
+                                    row_of(block, from, value, bytes), bytes));
+    kv->state[run].pos[to] = kv->state[run].pos[from];
+    tally_move(kv, &kv->state[run], to, from);
+    return FV_OK;
+}
+
+fv_status fv_kv_remove(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
+                       const int32_t *idx, int32_t n) {
+    size_t run = run_at(kv, layer, head, seg);
+    int32_t left = kv->run[run].len - n, gone = 0;
+    assert(!fv_kv_borrows(kv, layer, seg) && !kv->packed[layer]);
+    while (gone < n && idx[gone] < left) gone++;
+    for (int32_t from = left, hole = 0; from < left + n; from++) {
+        if (gone < n && idx[gone] == from)
+            gone++;
+        else
+            FV_TRY(row_move(kv, run, idx[hole++], from));
+    }
+    kv->run[run].len = left;
+    kv->n_removed += (uint64_t)n;
+    return FV_OK;
+}
+
+fv_status fv_kv_fit(fv_kv *kv, int32_t layer, int32_t text) {
+    const fv_kv_shape *s = &kv->pool->shape;
+    size_t rows = 0;
+    int32_t most = 0;
+    for (int32_t g = 0; g < s->n_kv; g++) {
+        int32_t n = fv_kv_len(kv, layer, g, FV_SEG_TEXT);
+        text_give(kv, layer, g, n > text ? n : text);
+        n = fv_kv_len(kv, layer, g, FV_SEG_VISUAL);
+        rows += (size_t)n;
+        most = n > most ? n : most;
+    }
+    if (rows == 0) extent_give(kv->pool, &kv->extent[layer]);
+    bool loose = 4 * rows * 2 * row_bytes(s) <= 3 * kv->extent[layer].bytes;
     return rows > 0 && loose ? extent_fit(kv, layer, most) : FV_OK;
 }
 

@@ -10,8 +10,9 @@
  *
  * Every (layer, head, segment) has its own length: pruning takes rows from whole layers,
  * selection from single heads. Rows are in ascending position inside a segment, image rows of a
- * ranked layer in the order of their rank instead; positions are the original ones of the prompt
- * and never change (keys are stored rotated).
+ * ranked layer in the order of their rank instead, and those of a store that lets rows go one by
+ * one (fv_kv_remove) in any; positions are the original ones of the prompt and never change (keys
+ * are stored rotated).
  *
  * A lazy layer (lazy attention) borrows the keys of an earlier layer, its leader: its own memory
  * holds values, its runs point to the leader's keys, and what reads runs need not know. Rows of a
@@ -20,6 +21,7 @@
  * A store belongs to one thread at a time; a pool to the thread that computes. */
 #include "common/buf.h"
 #include "common/status.h"
+#include "common/tally.h"
 #include "kernels/ops.h"
 
 #ifdef __cplusplus
@@ -119,6 +121,30 @@ void fv_kv_set_ranked(fv_kv *kv, int32_t layer, const int32_t *rows);
  * and no row moves; when a quarter of the extent lies idle it is laid anew, and when no row is left
  * it goes back to the pool. What is idle until then counts as held. */
 fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n);
+
+/* ---- tallies ----------------------------------------------------------------------------- */
+
+/* From now on each row has `width` numbers that go where it goes, 0 to begin with: its tally, which
+ * model/net/tally.h keeps. Before the store has rows. FV_TALLY_NONE: rows have none. */
+void fv_kv_set_tally(fv_kv *kv, fv_tally_kind kind, int32_t width);
+fv_tally_kind fv_kv_tally_kind(const fv_kv *kv);
+int32_t fv_kv_tally_width(const fv_kv *kv);
+
+/* Of the rows of a head's segment, [len, width]; borrowed as positions are, and may be written. */
+float *fv_kv_tally(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg);
+
+/* Rows idx[n], ascending, of one head leave: the last rows of the segment take their places, so
+ * that few rows move. Not where keys are borrowed or lent. Memory stays as it is until fv_kv_fit.
+ */
+fv_status fv_kv_remove(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
+                       const int32_t *idx, int32_t n);
+
+/* Behind that: the layer's extent is laid anew when a quarter of it lies idle, and pages beyond
+ * those of `text` text rows a head, or of more where it has more, go back to the pool. */
+fv_status fv_kv_fit(fv_kv *kv, int32_t layer, int32_t text);
+
+/* Rows of KV heads that fv_kv_remove let go. */
+uint64_t fv_kv_rows_removed(const fv_kv *kv);
 
 /* What stands for rows that were let go when a step attends to the others: n of n-softmax, an extra
  * key of score ln n and value 0 (kernels/ops.h). 0, as a store begins: nothing does. */

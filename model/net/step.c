@@ -8,6 +8,7 @@
 
 #include "common/arena.h"
 #include "model/net/expand.h"
+#include "model/net/tally.h"
 #include "model/net/unpack.h"
 
 struct fv_stepper {
@@ -44,6 +45,33 @@ static fv_status rows_for(fv_stepper *st, int32_t rows, fv_tensor *out) {
     return FV_OK;
 }
 
+/* Of all rows that left the last layer, where tallies wanted more, those behind which a token is
+ * chosen: together, ahead of the others. */
+static fv_status last_rows(fv_stepper *st, const fv_step_seq *seq, const fv_pass *pass,
+                           fv_tensor *out) {
+    fv_device *dev = fv_decoder_backend(st->dec)->device;
+    int32_t n = 0, end = 0;
+    for (int32_t b = 0; b < pass->n_seq; b++) {
+        end += pass->seq[b].wanted;
+        if (seq[b].partial) continue;
+        fv_tensor to = fv_tensor_rows(pass->out, n, 1);
+        if (n++ < end - 1)
+            FV_TRY(dev->ops->copy_async(dev, to.data, fv_tensor_rows(pass->out, end - 1, 1).data,
+                                        (size_t)to.cols * sizeof(float)));
+    }
+    *out = fv_tensor_rows(pass->out, 0, n);
+    return FV_OK;
+}
+
+static fv_status read_tallies(fv_stepper *st, const fv_pass *pass) {
+    fv_backend *be = fv_decoder_backend(st->dec);
+    bool any = false;
+    for (int32_t b = 0; b < pass->n_seq; b++) any |= pass->seq[b].n_tap > 0;
+    if (any) FV_TRY(be->ops->sync(be));
+    for (int32_t b = 0; any && b < pass->n_seq; b++) fv_tally_read(&pass->seq[b]);
+    return FV_OK;
+}
+
 fv_status fv_stepper_run(fv_stepper *st, const fv_step_seq *seq, int32_t n_seq, float *logits) {
     fv_arena_reset(&st->arena);
     int32_t rows = 0, n_whole = 0, *ids, *pos;
@@ -67,7 +95,9 @@ fv_status fv_stepper_run(fv_stepper *st, const fv_step_seq *seq, int32_t n_seq, 
                                     .wanted = seq[b].partial ? 0 : 1,
                                     .observe = fv_kv_expand(seq[b].kv) != NULL,
                                     .n = fv_kv_n(seq[b].kv)};
-        n_whole += pass_seq[b].wanted;
+        n_whole += !seq[b].partial;
+        FV_TRY(fv_tally_ask(&st->arena, fv_decoder_config(st->dec)->n_head, !seq[b].partial,
+                            &pass_seq[b]));
     }
     fv_pass pass = {.n_seq = n_seq, .seq = pass_seq};
     FV_TRY(rows_for(st, rows, &pass.x));
@@ -78,7 +108,11 @@ fv_status fv_stepper_run(fv_stepper *st, const fv_step_seq *seq, int32_t n_seq, 
         FV_TRY(fv_expand_regroup(seq[b].kv));
     }
     FV_TRY(fv_decoder_layers(st->dec, &pass, 0, cfg->n_layer));
+    FV_TRY(read_tallies(st, &pass));
     for (int32_t b = 0; b < n_seq; b++)
         if (!seq[b].partial) FV_TRY(fv_expand_end_turn(seq[b].kv));
-    return n_whole ? fv_decoder_logits(st->dec, pass.out, logits) : FV_OK;
+    if (n_whole == 0) return FV_OK;
+    fv_tensor last;
+    FV_TRY(last_rows(st, seq, &pass, &last));
+    return fv_decoder_logits(st->dec, last, logits);
 }

@@ -71,6 +71,7 @@ static fv_attn_sum sum_of(const fv_pass_seq *seq, int32_t b, const fv_pass_tap *
     return (fv_attn_sum){.seq = b,
                          .n_row = tap->n_row,
                          .n = tap->n,
+                         .low = tap->low,
                          .n_kind = tap->by_segment ? FV_N_SEG : 1,
                          .kind = tap->by_segment ? seq->seg + seq->n_rows - tap->n_row : NULL,
                          .ld = tap->n_key,

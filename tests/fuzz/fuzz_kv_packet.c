@@ -80,6 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fv_receiver_options opt = {.pool = pool,
                                .model = "fuzz",
                                .n_vocab = 50,
+                               .n_group = 2,
                                .max_position = 64,
                                .grants = fv_grants_options_default()};
     opt.grants.capacity = 2;

@@ -67,6 +67,7 @@ static inline void case_fill_sum(attention_case *c, const fv_attn_seq *q, fv_att
     *sum = (fv_attn_sum){.n_row = random_int(0, q->n_rows),
                          .n = (float)random_int(0, 2),
                          .n_kind = random_int(1, 2),
+                         .low = random_int(0, 3) == 0,
                          .ld = q->n_seg * (longest + 2)};
     uint8_t *kind = case_room(c, (size_t)sum->n_row);
     for (int i = 0; i < sum->n_row; i++) kind[i] = (uint8_t)random_int(0, sum->n_kind - 1);

@@ -26,6 +26,7 @@ void rig_open(handoff_rig *rig, const rig_options *opt) {
     fv_receiver_options receiver = {.pool = rig->pool,
                                     .model = "tiny",
                                     .n_vocab = shape.vocab,
+                                    .n_group = shape.n_head / shape.n_kv,
                                     .max_position = RIG_POSITIONS,
                                     .grants = fv_grants_options_default()};
     receiver.grants.clock = rig_clock;

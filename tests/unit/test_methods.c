@@ -60,7 +60,7 @@ static int ascending(const void *a, const void *b) {
 }
 
 /* Image rows of a KV head, in the order they lie in; those of a layer that was packed by position,
- * also where so few were left that they are raw again. */
+ * also where so few were left that they are raw again, and where rows leave one by one. */
 static int32_t visual_of(const tiny_prompt *p, int32_t layer, int32_t head, int32_t pos[ROWS_MAX]) {
     const fv_kv_packed *packed = fv_kv_packed_at(p->kv, layer);
     int32_t n = packed ? 0 : fv_kv_len(p->kv, layer, head, FV_SEG_VISUAL);
@@ -68,19 +68,23 @@ static int32_t visual_of(const tiny_prompt *p, int32_t layer, int32_t head, int3
         memcpy(pos, fv_kv_positions(p->kv, layer, head, FV_SEG_VISUAL), (size_t)n * sizeof *pos);
     for (int32_t a = 0; packed && a < packed->rows.n_anchor; a++)
         for (int32_t j = 0; j < packed->alive[a]; j++) pos[n++] = packed->pos[packed->first[a] + j];
-    if (p->plan.pack[layer].rank[FV_PACKED_V]) qsort(pos, (size_t)n, sizeof *pos, ascending);
+    if (p->plan.pack[layer].rank[FV_PACKED_V] || fv_kv_tally_kind(p->kv))
+        qsort(pos, (size_t)n, sizeof *pos, ascending);
     return n;
 }
 
 /* "visual | text", of the prompt's rows. */
 static void held_of(const tiny_prompt *p, int32_t layer, int32_t head, char text[TEXT_MAX]) {
-    int32_t pos[ROWS_MAX], n = visual_of(p, layer, head, pos), n_text = 0;
+    int32_t pos[ROWS_MAX], n = visual_of(p, layer, head, pos);
     rendered_spans(pos, n, text, TEXT_MAX / 2);
     const int32_t *of_text = fv_kv_positions(p->kv, layer, head, FV_SEG_TEXT);
     int32_t all = fv_kv_len(p->kv, layer, head, FV_SEG_TEXT);
-    while (n_text < all && of_text[n_text] < p->n) n_text++;
+    n = 0;
+    for (int32_t j = 0; j < all; j++)
+        if (of_text[j] < p->n) pos[n++] = of_text[j];
+    if (fv_kv_tally_kind(p->kv)) qsort(pos, (size_t)n, sizeof *pos, ascending);
     strcat(text, " | ");
-    rendered_spans(of_text, n_text, text + strlen(text), TEXT_MAX / 2 - 4);
+    rendered_spans(pos, n, text + strlen(text), TEXT_MAX / 2 - 4);
 }
 
 static void assert_held(const tiny_prompt *p, const json_t *layers, const char *policy) {
@@ -108,7 +112,7 @@ static void assert_logits(const tiny_prompt *p, const json_t *network, size_t ro
 static void init_evict(fv_evict *e, const tiny_prompt *p) {
     char text[FV_POLICY_TEXT_MAX];
     fv_policy_print(&p->plan.policy, text);
-    cr_assert_eq(fv_evict_init(e, text), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_evict_init(e, text, p->n), FV_OK, "%s", fv_last_error());
 }
 
 static void run_network(const json_t *network, int32_t chunk, int32_t threads) {

@@ -72,6 +72,8 @@ Test(presets, there_is_one_for_each_use_and_each_paper) {
                                         "paper-csp",
                                         "paper-snapkv",
                                         "paper-h2o",
+                                        "paper-scissorhands",
+                                        "paper-tova",
                                         "paper-visipruner",
                                         "paper-st3",
                                         "paper-attentionpack"};

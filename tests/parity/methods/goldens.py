@@ -23,7 +23,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 HERE = pathlib.Path(__file__).resolve().parent
 GOLDEN = HERE.parents[1] / "golden" / "methods"
-PARTS = ("draws", "network", "goldens", "prune", "budget")  # what is no method
+PARTS = ("draws", "network", "goldens", "prune", "budget", "tally")  # what is no method
 BYTES_MAX = 20 << 10
 CLOSE = 1e-5
 

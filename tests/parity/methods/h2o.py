@@ -1,11 +1,15 @@
-"""select=h2o: the Heavy-Hitter Oracle (arXiv 2306.14048), once, behind the prompt.
+"""select=h2o: the Heavy-Hitter Oracle (arXiv 2306.14048), once, behind the prompt; evict=h2o: the
+same while the answer grows.
 
     s_j = sum of A_ij over all rows i of the prompt        (normalise=seen: divided by n - j)
 
 Per KV head the highest ahead of the last rows stay, and the last rows.
 """
+import numpy as np
+
 from budget import Budget, come_to, group_of
-from network import case
+from network import case, floor
+from tally import Tally
 
 
 class H2o(Budget):
@@ -23,8 +27,30 @@ class H2o(Budget):
         return s / (len(run.prompt.ids) - pos) if self.seen else s
 
 
+class Going(Tally):
+    """evict=h2o: the same sums go on with the answer, and one row leaves for each token."""
+
+    def __init__(self, heavy=0.1, recent=0.1, normalise="no"):
+        super().__init__()
+        self.heavy, self.recent, self.seen = heavy, recent, normalise == "seen"
+
+    def sizes(self, n):
+        heavy, recent = floor(self.heavy * n), floor(self.recent * n)
+        return None if self.heavy + self.recent >= 1 else (heavy + recent, heavy + recent, recent)
+
+    def paid_by(self, p, seen):
+        return np.nansum(p, axis=1)
+
+    def worth(self, run, tally, pos, end):
+        return tally.mean(axis=1) / (end - pos if self.seen else 1)
+
+
 def methods(words):
     return [H2o(**words["h2o"])]
+
+
+def going(words):
+    return [Going(**words["h2o"])]
 
 
 def render():
@@ -33,4 +59,6 @@ def render():
         case("select=h2o", methods, mixed),
         case("select=h2o,heavy=0.3,recent=0.05,group=max", methods, mixed, answer=1),
         case("select=h2o,heavy=0.25,recent=0,normalise=seen", methods, "t3 v40 t1", answer=1),
-        case("select=h2o,heavy=0,recent=0.3", methods, mixed, answer=1)]}
+        case("select=h2o,heavy=0,recent=0.3", methods, mixed, answer=1),
+        case("evict=h2o", going, mixed, answer=4),
+        case("evict=h2o,heavy=0.5,recent=0.05,normalise=seen", going, mixed, answer=2)]}

@@ -1,0 +1,18 @@
+/* evict=scissorhands: persistence of importance (arXiv 2305.17118, algorithm 2), with a budget. Per
+ * KV head
+ *     low_j = number of rows i that paid A_ij < 1 / n_i,  n_i the rows that i sees
+ * over the rows since rows were last let go, and at first over the prompt's last `window`. A head
+ * that holds more rows than its budget lets go of those with the highest low_j until 1 - drop of
+ * the budget is left; the last `recent` stay in any case. The paper counts over a window of its own
+ * at each cut; between cuts run drop * budget rows, which stand for it here. Published code has an
+ * evaluation mask and no budget; budgets that differ from layer to layer are not done. */
+#include "decode-worker/evict.h"
+#include "model/net/tally.h"
+
+static fv_status step(const fv_evict *e, fv_kv *kv, int32_t t) {
+    (void)t;
+    return fv_tally_let_go(kv, &e->tally, e->answers);
+}
+
+extern const fv_evict_method fv_evict_scissorhands;
+const fv_evict_method fv_evict_scissorhands = {.name = "scissorhands", .step = step};

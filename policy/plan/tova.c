@@ -1,0 +1,13 @@
+/* evict=tova: a budget, and what the last row paid. */
+#include "policy/plan/budget.h"
+#include "policy/plan/contribute.h"
+#include "policy/plan/tally.h"
+
+fv_tally_rule fv_tally_tova(const fv_choice *c, int32_t n_prompt) {
+    double keep = fv_choice_value(c, "keep");
+    int32_t rows = fv_plan_share(keep, n_prompt);
+    if (keep >= 1) return (fv_tally_rule){0};
+    return (fv_tally_rule){.kind = FV_TALLY_LAST, .most = rows, .left = rows, .shared = true};
+}
+
+fv_status fv_plan_evict_tova(fv_plan *plan) { return fv_plan_tally(plan, 1); }
