@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What every preset costs: one exam of them all, and the tables that README.md and eval/RESULTS.md have of it.
 
-    eval/presets.py [--items N]     ./dev exam: asks (or goes on), writes eval/results/presets.json, fills the tables
+    eval/presets.py [--items N,N2]  ./dev exam: asks (or goes on), writes eval/results/presets.json, fills the tables;
+                                    of several numbers each in turn, so that there are tables before the last is through
     eval/presets.py --tables        only fills them from that file
     eval/presets.py --check         ends with 1 when they say anything else
 
@@ -58,9 +59,10 @@ def rows_of(args):
     return rows
 
 
-def examine(args):
+def examine(args, items, smaller):
+    """An exam takes over what the smaller ones have answered."""
     rows = rows_of(args)
-    report = sit(args, f"{args.items}", [r["policy"] for r in rows], args.items, args.seed, args.reuse)
+    report = sit(args, f"{items}", [r["policy"] for r in rows], items, args.seed, smaller)
     RESULT.parent.mkdir(parents=True, exist_ok=True)
     RESULT.write_text(json.dumps({"rows": rows, **report}, indent=1) + "\n")
 
@@ -156,15 +158,17 @@ def tables(check):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser, "build/exam")
-    parser.add_argument("--items", type=int, default=2200)
+    parser.add_argument("--items", default="220,2200", help="items of each exam, the smaller first")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--reuse", nargs="*", default=[], help="folders under --out whose answers are taken over")
     parser.add_argument("--tables", action="store_true", help="fill the tables only")
     parser.add_argument("--check", action="store_true", help="compare the tables only")
     args = parser.parse_args()
-    if not args.tables and not args.check:
-        examine(args)
-    tables(args.check)
+    if args.tables or args.check:
+        return tables(args.check)
+    sizes = [int(n) for n in args.items.split(",")]
+    for i, n in enumerate(sizes):
+        examine(args, n, [str(s) for s in sizes[:i]])
+        tables(False)
 
 
 if __name__ == "__main__":
