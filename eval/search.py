@@ -50,9 +50,10 @@ VARY = {
     "annealed over 400 tokens": lambda c: with_stage(c, "evict", "evict=vta,tau=400"),
     "half of the rows from a third of the depth": lambda c: with_stage(c, "prune", "prune=fastv,layer=4,keep=0.5"),
     "half of the rows from the middle": lambda c: with_stage(c, "prune", "prune=fastv,layer=6,keep=0.5"),
+    "half of each layer's rows": lambda c: with_stage(c, "select", "select=csp,heavy=0.3,recent=0.2,heads=shared"),
 }
 
-ORDER = ["prune", "lazy", "pack", "evict"]
+ORDER = ["prune", "lazy", "select", "pack", "evict"]
 
 
 # ---- candidates ----------------------------------------------------------------------------

@@ -5,6 +5,7 @@ that was broken off goes on: each has its own folder.
 """
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -61,6 +62,7 @@ def sit(args, name, policies, items, seed=0, reuse=()):
         if (args.out / other / "items.jsonl").exists():
             command += ["--reuse", str(args.out / other)]
     print(f"{name}: {len(policies)} policies, {items} items, seed {seed}", file=sys.stderr, flush=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # fovea ends with the script
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=os.getcwd())
     try:
         watch(process, out, len(policies) * items)
