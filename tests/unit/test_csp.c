@@ -276,6 +276,24 @@ Test(csp, a_vanishing_n_chooses_as_softmax_does) {
     tiny_net_close(&net);
 }
 
+/* All rows of one modality, softmax: the last rows' attention alone says what stays. */
+Test(csp, without_its_split_it_is_snapkv_without_pooling) {
+    static const char *const policies[] = {
+        "select=csp,heavy=0.3,recent=0.2,share=0,nsoftmax_select=0",
+        "select=snapkv,heavy=0.3,recent=0.2,kernel=1"};
+    tiny_net net;
+    tiny_prompt p[2];
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    for (int i = 0; i < 2; i++) {
+        tiny_prompt_lay(&net, &p[i], "t60", 11, policies[i]);
+        ok(tiny_prefill(&net, &p[i], 1, 0));
+        cr_assert_eq(fv_kv_len(p[i].kv, 1, 1, FV_SEG_TEXT), 30);
+    }
+    cr_assert(same_store(p[0].kv, p[1].kv));
+    for (int i = 0; i < 2; i++) tiny_prompt_free(&p[i]);
+    tiny_net_close(&net);
+}
+
 /* ---- rows that are held twice ------------------------------------------------------------ */
 
 Test(csp, a_row_held_twice_weighs_twice) {
