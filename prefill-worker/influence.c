@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <math.h>
 
-#include "prefill-worker/read_rows.h"
+#include "prefill-worker/store_rows.h"
 
 static double dot(const float *x, const float *y, int32_t n) {
     double sum = 0;

@@ -165,6 +165,21 @@ static fv_status open_choice(int32_t n_kv, fv_arena *arena, layer_choice *choice
     return FV_OK;
 }
 
+/* What leaves may leave something behind. */
+static fv_status merge_layer(const fv_select_method *method, const fv_plan *plan, fv_backend *be,
+                             fv_kv *kv, int32_t layer, const layer_choice *choice,
+                             fv_arena *arena) {
+    fv_select_kept kept = {
+        .choice = &plan->policy.stage[FV_STAGE_SELECT], .be = be, .kv = kv, .layer = layer};
+    if (!method->merge) return FV_OK;
+    assert(fv_kv_leader(kv, layer) == layer);
+    for (int seg = 0; seg < FV_N_SEG; seg++) {
+        kept.kept[seg] = choice->kept[seg];
+        kept.n_kept[seg] = choice->n_kept[seg];
+    }
+    return method->merge(&kept, arena);
+}
+
 /* All layers choose before rows of one move: what the leader lets go is gone for the others. */
 static fv_status select_block(const fv_select_method *method, const fv_plan *plan, fv_backend *be,
                               fv_kv *kv, const fv_select_sums *sums, block b, fv_arena *arena) {
@@ -174,6 +189,8 @@ static fv_status select_block(const fv_select_method *method, const fv_plan *pla
     for (int32_t i = 0; i < n_choose; i++) FV_TRY(open_choice(plan->shape.n_kv, arena, &choice[i]));
     for (int32_t g = 0; g < plan->shape.n_kv; g++)
         FV_TRY(choose_head(method, plan, be, kv, sums, b, n_choose, g, arena, choice));
+    for (int32_t i = 0; i < n_choose; i++)
+        FV_TRY(merge_layer(method, plan, be, kv, b.first + i, &choice[i], arena));
     for (int32_t i = 0; i < n_choose; i++)
         for (int seg = 0; seg < FV_N_SEG; seg++) {
             if (fv_kv_borrows(kv, b.first + i, (fv_kv_segment)seg)) continue; /* its leader's */

@@ -35,9 +35,19 @@ typedef struct fv_select_context {
     const fv_select_sums *sums;
     int32_t head0, head1; /* query heads [head0, head1) of it that this head chooses by, */
     bool max;             /* by the largest of them, or by their mean */
-    fv_backend *be;       /* for methods that read the rows themselves (read_rows.h) */
+    fv_backend *be;       /* for methods that read the rows themselves (store_rows.h) */
     const fv_kv *kv;
 } fv_select_context;
+
+/* A layer whose heads have chosen, and whose rows have not moved yet. */
+typedef struct fv_select_kept {
+    const fv_choice *choice;
+    fv_backend *be;
+    fv_kv *kv;
+    int32_t layer;
+    int32_t *const *kept[FV_N_SEG];  /* [Hkv] [n_kept] as the method wrote them */
+    const int32_t *n_kept[FV_N_SEG]; /* [Hkv] */
+} fv_select_kept;
 
 typedef struct fv_select_method {
     const char *name;
@@ -46,6 +56,9 @@ typedef struct fv_select_method {
      * takes from the arena is gone when the layer is done. */
     fv_status (*keep)(const fv_select_context *ctx, fv_arena *arena, int32_t *const kept[FV_N_SEG],
                       int32_t n_kept[FV_N_SEG]);
+    /* Or NULL. What rows that leave are to those that stay, which it may write to (store_rows.h).
+     */
+    fv_status (*merge)(const fv_select_kept *kept, fv_arena *arena);
 } fv_select_method;
 
 /* Whether the plan's select stage needs to know the attention of a layer. */

@@ -2,8 +2,8 @@
  * largest |k_j| go. Rotation changes no norm: keys are taken as they lie in the store. */
 #include <math.h>
 
-#include "prefill-worker/read_rows.h"
 #include "prefill-worker/select_rows.h"
+#include "prefill-worker/store_rows.h"
 
 /* minus |k_j| for each row of both segments. */
 static fv_status norms(const fv_select_context *ctx, fv_arena *arena, float *of[FV_N_SEG]) {

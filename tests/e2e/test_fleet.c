@@ -69,6 +69,7 @@ static void assert_same_under_each_policy(void) {
         "preset=paper-h2o",
         "select=roco,heavy=0.3",
         "select=knorm",
+        "preset=paper-lookm",
         "select=random,heavy=0.3",
         "evict=h2o,heavy=0.3",
         "select=snapkv,heavy=0.3;evict=scissorhands,keep=0.3",

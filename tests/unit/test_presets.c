@@ -72,6 +72,7 @@ Test(presets, there_is_one_for_each_use_and_each_paper) {
                                         "paper-csp",
                                         "paper-snapkv",
                                         "paper-h2o",
+                                        "paper-lookm",
                                         "paper-scissorhands",
                                         "paper-tova",
                                         "paper-visipruner",

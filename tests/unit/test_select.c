@@ -109,6 +109,67 @@ Test(select, stores_hold_what_the_plan_says_to_the_byte) {
     assert_held("prune=vtw,layer=2;select=random,heavy=0.3");
 }
 
+/* 14 rows of text and 70 of an image: with 8 chosen and 8 last ones, no image row but among those.
+ */
+Test(select, lookm_keeps_all_text_and_no_more_rows_than_its_bound) {
+    static const struct {
+        const char *policy;
+        int32_t visual;
+    } cases[] = {{"select=lookm", 2}, /* 8 chosen, 6 of them text ahead of the last */
+                 {"select=lookm,heavy=0.3", 19},
+                 {"select=lookm,heavy=0.05,recent=0.2,merge=weighted", 7}};
+    for (int i = 0; i < 3; i++) {
+        tiny_net net;
+        tiny_prompt p;
+        tiny_net_open(&net, tiny_shape_default(), FV_BF16, NULL, 2);
+        tiny_prompt_make(&net, &p, 5, VISUAL, 9, 11, cases[i].policy);
+        ok(tiny_prefill(&net, &p, 1, 20));
+        fv_plan_bytes most = fv_plan_count(&p.plan);
+        cr_assert_not(p.plan.exact_counts);
+        for (int32_t l = 0; l < LAYERS; l++)
+            for (int32_t g = 0; g < KV_HEADS; g++) {
+                int32_t n = fv_kv_len(p.kv, l, g, FV_SEG_VISUAL);
+                cr_assert_eq(fv_kv_len(p.kv, l, g, FV_SEG_TEXT), 14);
+                cr_assert_eq(n, cases[i].visual, "%s: %d", cases[i].policy, n);
+                cr_assert_leq(n + 14, p.plan.select(&p.plan, l, g));
+            }
+        cr_assert_leq(fv_kv_bytes(p.kv, FV_SEG_VISUAL) + fv_kv_bytes(p.kv, FV_SEG_TEXT), most.held);
+        cr_assert_leq(fv_kv_bytes(p.kv, FV_SEG_VISUAL), most.visual);
+        tiny_prompt_free(&p);
+        tiny_net_close(&net);
+    }
+}
+
+/* Merging writes to rows that stay, and to them alone; without it they are as they were. */
+Test(select, what_lookm_merges_changes_some_rows_that_stay) {
+    tiny_net net;
+    tiny_prompt p[2];
+    static const char *const policies[] = {"select=lookm,heavy=0.3,merge=none",
+                                           "select=lookm,heavy=0.3"};
+    int32_t changed = 0, same = 0;
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    for (int i = 0; i < 2; i++) tiny_prompt_make(&net, &p[i], 5, VISUAL, 9, 11, policies[i]);
+    ok(tiny_prefill(&net, p, 2, 0));
+    for (int s = 0; s < FV_N_SEG; s++) {
+        int32_t n = fv_kv_len(p[0].kv, 2, 1, (fv_kv_segment)s);
+        cr_assert_eq(n, fv_kv_len(p[1].kv, 2, 1, (fv_kv_segment)s));
+        for (int32_t j = 0; j < n; j++) {
+            void *a, *b;
+            fv_kv_stretch(p[0].kv, 2, 1, (fv_kv_segment)s, true, j, n, &a);
+            fv_kv_stretch(p[1].kv, 2, 1, (fv_kv_segment)s, true, j, n, &b);
+            cr_assert_eq(fv_kv_positions(p[0].kv, 2, 1, (fv_kv_segment)s)[j],
+                         fv_kv_positions(p[1].kv, 2, 1, (fv_kv_segment)s)[j]);
+            if (memcmp(a, b, 24 * sizeof(float)) == 0)
+                same++;
+            else
+                changed++;
+        }
+    }
+    cr_assert(changed > 0 && same > 0);
+    for (int i = 0; i < 2; i++) tiny_prompt_free(&p[i]);
+    tiny_net_close(&net);
+}
+
 /* ---- random ----------------------------------------------------------------------------- */
 
 Test(select, random_heads_hold_subsets_of_their_own_that_follow_the_seed) {

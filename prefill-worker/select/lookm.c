@@ -1,0 +1,209 @@
+/* select=lookm: LOOK-M (arXiv 2406.18139). With s_j the attention of all rows of the prompt on row
+ * j, as select=h2o has it, of the rows ahead of the last ones
+ *     prior=text   all text stays, and of the images the best where text leaves room in the budget
+ *     prior=none   the best stay, the first four rows among them where rows are merged
+ * and what leaves is merged into what stays. With c_ej the cosine of the keys of e, which leaves,
+ * and j, which stays, e goes to its nearest j in the same KV head, key and value alike:
+ *     x_j <- (x_j + sum of y_e) / (1 + number of e)
+ *     pivotal   y_e = (x_e + x_j) / 2
+ *     average   y_e = x_e
+ *     weighted  y_e = c_ej x_e, for those e alone whose c_ej, mean over the layer's KV heads, is no
+ *               less than the mean over all e; e counted in each head by position
+ * The authors' code for the average looks for the nearest of some rows and merges all of them, so
+ * that they come to the wrong places; here each goes to its own. */
+#include <math.h>
+#include <string.h>
+
+#include "prefill-worker/select_rows.h"
+#include "prefill-worker/store_rows.h"
+
+enum { PINNED = 4 };
+
+static bool merges(const fv_choice *c) { return !fv_choice_is(c, "merge", "none"); }
+
+/* ---- what stays ------------------------------------------------------------------------- */
+
+/* Where text comes first it is worth more than any attention; so are the first rows otherwise. */
+static void put_first(const fv_select_context *ctx, const fv_select_rows *rows, float *score) {
+    bool text = fv_choice_is(ctx->choice, "prior", "text");
+    for (int32_t i = 0; i < rows->n; i++) {
+        bool first =
+            text ? rows->row[i].seg == FV_SEG_TEXT
+                 : merges(ctx->choice) && ctx->pos[rows->row[i].seg][rows->row[i].at] < PINNED;
+        if (first) score[i] = HUGE_VALF;
+    }
+}
+
+/* How many stay ahead of the last rows: the budget, or all text where that is more. */
+static int32_t heavy_of(const fv_select_context *ctx, const fv_select_rows *rows) {
+    int32_t n_text = 0, ahead = rows->n - ctx->budget.recent;
+    for (int32_t i = 0; i < ahead; i++) n_text += rows->row[i].seg == FV_SEG_TEXT;
+    bool text = fv_choice_is(ctx->choice, "prior", "text");
+    return text && n_text > ctx->budget.heavy ? n_text : ctx->budget.heavy;
+}
+
+static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *const kept[FV_N_SEG],
+                      int32_t n_kept[FV_N_SEG]) {
+    fv_select_context own = *ctx;
+    fv_select_rows rows;
+    float *score;
+    FV_TRY(fv_select_order(ctx, arena, &rows));
+    FV_TRY(FV_ARENA_NEW(arena, rows.n, score));
+    FV_TRY(fv_select_score(ctx, &rows, arena, score));
+    put_first(ctx, &rows, score);
+    if (rows.n > (int64_t)ctx->budget.heavy + ctx->budget.recent)
+        own.budget.heavy = heavy_of(ctx, &rows);
+    return fv_select_heavy(&own, &rows, score, arena, kept, n_kept);
+}
+
+/* ---- what becomes of the others ----------------------------------------------------------- */
+
+/* One KV head: its rows by position, and which of them stays or leaves. */
+typedef struct head {
+    fv_select_rows rows;
+    float *x[2];             /* keys and values of all rows, [n, D], by position */
+    int32_t n_stay, *stay;   /* [n_stay] of the rows */
+    int32_t n_leave, *leave; /* likewise */
+    int32_t *to;             /* [n_leave] the nearest that stays, of stay[] */
+    double *cosine;          /* [n_leave] to that */
+} head;
+
+static fv_status bring(const fv_select_kept *k, int32_t g, fv_arena *arena, head *h) {
+    size_t d = (size_t)fv_kv_get_shape(k->kv)->d_head;
+    for (int value = 0; value < 2; value++) {
+        float *of[FV_N_SEG];
+        FV_TRY(FV_ARENA_NEW(arena, (size_t)h->rows.n * d, h->x[value]));
+        for (int seg = 0; seg < FV_N_SEG; seg++) {
+            size_t n = (size_t)fv_kv_len(k->kv, k->layer, g, (fv_kv_segment)seg);
+            FV_TRY(FV_ARENA_NEW(arena, n * d, of[seg]));
+            FV_TRY(fv_read_rows(k->be, k->kv, k->layer, g, (fv_kv_segment)seg, value, of[seg]));
+        }
+        for (int32_t i = 0; i < h->rows.n; i++)
+            memcpy(h->x[value] + (size_t)i * d,
+                   of[h->rows.row[i].seg] + (size_t)h->rows.row[i].at * d, d * sizeof(float));
+    }
+    return FV_OK;
+}
+
+static fv_status open_head(const fv_select_kept *k, int32_t g, fv_arena *arena, head *h) {
+    fv_select_context ctx = {0};
+    int32_t at[FV_N_SEG] = {0};
+    for (int seg = 0; seg < FV_N_SEG; seg++) {
+        ctx.n[seg] = fv_kv_len(k->kv, k->layer, g, (fv_kv_segment)seg);
+        ctx.pos[seg] = fv_kv_positions(k->kv, k->layer, g, (fv_kv_segment)seg);
+    }
+    FV_TRY(fv_select_order(&ctx, arena, &h->rows));
+    FV_TRY(FV_ARENA_NEW(arena, h->rows.n, h->stay));
+    FV_TRY(FV_ARENA_NEW(arena, h->rows.n, h->leave));
+    FV_TRY(FV_ARENA_NEW(arena, h->rows.n, h->to));
+    FV_TRY(FV_ARENA_NEW(arena, h->rows.n, h->cosine));
+    for (int32_t i = 0; i < h->rows.n; i++) {
+        fv_select_row row = h->rows.row[i];
+        int32_t *next = &at[row.seg];
+        bool stays = *next < k->n_kept[row.seg][g] && k->kept[row.seg][g][*next] == row.at;
+        *next += stays;
+        if (stays)
+            h->stay[h->n_stay++] = i;
+        else
+            h->leave[h->n_leave++] = i;
+    }
+    return bring(k, g, arena, h);
+}
+
+static double dot(const float *x, const float *y, int32_t n) {
+    double sum = 0;
+    for (int32_t i = 0; i < n; i++) sum += (double)x[i] * (double)y[i];
+    return sum;
+}
+
+/* Of several that are as near, the first. A key of zeros is as far from one as from another. */
+static void find_nearest(head *h, int32_t d) {
+    const float *k = h->x[0];
+    for (int32_t e = 0; e < h->n_leave; e++) {
+        const float *x = k + (size_t)h->leave[e] * (size_t)d;
+        double xx = dot(x, x, d), best = -HUGE_VAL;
+        for (int32_t j = 0; j < h->n_stay; j++) {
+            const float *y = k + (size_t)h->stay[j] * (size_t)d;
+            double norms = sqrt(xx * dot(y, y, d)), c = norms > 0 ? dot(x, y, d) / norms : 0;
+            if (c <= best) continue;
+            best = c;
+            h->to[e] = j;
+        }
+        h->cosine[e] = best;
+    }
+}
+
+/* Rows that a weighted merge passes over get to = -1. Heads have as many to merge as the first. */
+static void pass_over_far(head *heads, int32_t n_kv) {
+    int32_t n = heads[0].n_leave;
+    double all = 0;
+    for (int32_t g = 0; g < n_kv; g++)
+        for (int32_t e = 0; e < n; e++) all += heads[g].cosine[e];
+    for (int32_t e = 0; e < n; e++) {
+        double mean = 0;
+        for (int32_t g = 0; g < n_kv; g++) mean += heads[g].cosine[e];
+        for (int32_t g = 0; g < n_kv && mean * n < all; g++) heads[g].to[e] = -1;
+    }
+}
+
+/* Row stay[j] of one side, from what comes to it; false: nothing does. */
+static bool merge_into(const head *h, const fv_choice *c, int32_t j, int value, int32_t d,
+                       double *sum, float *out) {
+    const float *x = h->x[value] + (size_t)h->stay[j] * (size_t)d;
+    bool pivotal = fv_choice_is(c, "merge", "pivotal"),
+         weighted = fv_choice_is(c, "merge", "weighted");
+    int32_t n = 1;
+    for (int32_t i = 0; i < d; i++) sum[i] = (double)x[i];
+    for (int32_t e = 0; e < h->n_leave; e++) {
+        const float *y = h->x[value] + (size_t)h->leave[e] * (size_t)d;
+        if (h->to[e] != j) continue;
+        n++;
+        for (int32_t i = 0; i < d; i++)
+            sum[i] += pivotal    ? ((double)y[i] + (double)x[i]) / 2
+                      : weighted ? h->cosine[e] * (double)y[i]
+                                 : (double)y[i];
+    }
+    for (int32_t i = 0; i < d; i++) out[i] = (float)(sum[i] / n);
+    return n > 1;
+}
+
+static fv_status write_head(const fv_select_kept *k, int32_t g, const head *h, fv_arena *arena) {
+    int32_t d = fv_kv_get_shape(k->kv)->d_head;
+    double *sum;
+    FV_TRY(FV_ARENA_NEW(arena, d, sum));
+    for (int seg = 0; seg < FV_N_SEG; seg++) {
+        int32_t n = 0, *at;
+        float *x[2];
+        FV_TRY(FV_ARENA_NEW(arena, h->n_stay, at));
+        for (int v = 0; v < 2; v++)
+            FV_TRY(FV_ARENA_NEW(arena, (size_t)h->n_stay * (size_t)d, x[v]));
+        for (int32_t j = 0; j < h->n_stay; j++) {
+            fv_select_row row = h->rows.row[h->stay[j]];
+            if (row.seg != seg) continue;
+            bool any = merge_into(h, k->choice, j, 0, d, sum, x[0] + (size_t)n * (size_t)d);
+            if (!any) continue;
+            merge_into(h, k->choice, j, 1, d, sum, x[1] + (size_t)n * (size_t)d);
+            at[n++] = row.at;
+        }
+        FV_TRY(fv_write_rows(k->be, k->kv, k->layer, g, (fv_kv_segment)seg, at, n, x[0], x[1]));
+    }
+    return FV_OK;
+}
+
+static fv_status merge(const fv_select_kept *k, fv_arena *arena) {
+    const fv_kv_shape *s = fv_kv_get_shape(k->kv);
+    head *heads;
+    if (!merges(k->choice)) return FV_OK;
+    FV_TRY(FV_ARENA_NEW(arena, s->n_kv, heads));
+    for (int32_t g = 0; g < s->n_kv; g++) {
+        FV_TRY(open_head(k, g, arena, &heads[g]));
+        if (heads[g].n_stay == 0 || heads[g].n_leave == 0) return FV_OK;
+        find_nearest(&heads[g], s->d_head);
+    }
+    if (fv_choice_is(k->choice, "merge", "weighted")) pass_over_far(heads, s->n_kv);
+    for (int32_t g = 0; g < s->n_kv; g++) FV_TRY(write_head(k, g, &heads[g], arena));
+    return FV_OK;
+}
+
+extern const fv_select_method fv_select_lookm;
+const fv_select_method fv_select_lookm = {.name = "lookm", .keep = keep, .merge = merge};
