@@ -120,35 +120,47 @@ static fv_status write_rows(fv_kv *kv, fv_backend *be, int32_t layer, fv_tensor 
     return be->ops->sync(be); /* `room` is the caller's */
 }
 
-/* Rows row[n] of a packed layer are all that it has, raw, when this is done. */
-static fv_status unpack_layer(fv_kv *kv, fv_backend *be, const fv_rope *rope, int32_t layer,
-                              const int32_t *row, int32_t n, fv_arena *room) {
-    const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
-    fv_tensor k = {0}, v;
-    int32_t *pos;
-    FV_TRY(FV_ARENA_NEW(room, n, pos));
-    for (int32_t i = 0; i < n; i++) pos[i] = p->pos[row[i]];
-    if (p->leader == layer) {
-        FV_TRY(rebuild(be, &p->part[FV_PACKED_K], row, n, room, &k));
-        FV_TRY(turn_on(be, rope, p, row, n, room, k));
+/* A layer between its two forms. */
+typedef struct layer_rows {
+    int32_t layer;
+    fv_tensor k, v; /* [n, Hkv D] F32; k is absent where keys are another layer's */
+    int32_t *pos;   /* [n] */
+} layer_rows;
+
+static fv_status rebuild_layer(fv_backend *be, const fv_rope *rope, const fv_kv_packed *p,
+                               const int32_t *row, int32_t n, fv_arena *room, layer_rows *out) {
+    FV_TRY(FV_ARENA_NEW(room, n, out->pos));
+    for (int32_t i = 0; i < n; i++) out->pos[i] = p->pos[row[i]];
+    if (p->leader == out->layer) {
+        FV_TRY(rebuild(be, &p->part[FV_PACKED_K], row, n, room, &out->k));
+        FV_TRY(turn_on(be, rope, p, row, n, room, out->k));
     }
-    FV_TRY(rebuild(be, &p->part[FV_PACKED_V], row, n, room, &v));
-    FV_TRY(be->ops->sync(be));
-    fv_kv_packed_end(kv, layer); /* first, so that their bytes pay for the rows */
-    FV_TRY(fv_kv_extent(kv, layer, n));
-    FV_TRY(write_rows(kv, be, layer, k, v, room));
-    return fv_kv_append(kv, layer, FV_SEG_VISUAL, pos, n);
+    return rebuild(be, &p->part[FV_PACKED_V], row, n, room, &out->v);
 }
 
+static fv_status lay_rows(fv_kv *kv, fv_backend *be, const layer_rows *x, fv_arena *room) {
+    FV_TRY(fv_kv_extent(kv, x->layer, x->v.rows));
+    FV_TRY(write_rows(kv, be, x->layer, x->k, x->v, room));
+    return fv_kv_append(kv, x->layer, FV_SEG_VISUAL, x->pos, x->v.rows);
+}
+
+/* All parts go before any rows come: only together do they pay for them, in a pool that is full. */
 static fv_status unpack_block(fv_kv *kv, fv_backend *be, const fv_rope *rope, int32_t leader,
                               fv_arena *room) {
+    int32_t n_layer = fv_kv_get_shape(kv)->n_layer, n_x = 0, *row;
     const fv_kv_packed *p = fv_kv_packed_at(kv, leader);
-    int32_t *row, n = p->n_alive;
+    layer_rows *x;
+    FV_TRY(FV_ARENA_NEW(room, n_layer, x));
     FV_TRY(alive_rows(p, room, &row));
-    for (int32_t l = leader; l < fv_kv_get_shape(kv)->n_layer; l++) {
+    for (int32_t l = leader, n = p->n_alive; l < n_layer; l++) {
         const fv_kv_packed *at = fv_kv_packed_at(kv, l);
-        if (at && at->leader == leader) FV_TRY(unpack_layer(kv, be, rope, l, row, n, room));
+        if (!at || at->leader != leader) continue;
+        x[n_x].layer = l;
+        FV_TRY(rebuild_layer(be, rope, at, row, n, room, &x[n_x++]));
     }
+    FV_TRY(be->ops->sync(be));
+    for (int32_t i = 0; i < n_x; i++) fv_kv_packed_end(kv, x[i].layer);
+    for (int32_t i = 0; i < n_x; i++) FV_TRY(lay_rows(kv, be, &x[i], room));
     return FV_OK;
 }
 

@@ -104,34 +104,47 @@ Test(unpack, a_layer_is_raw_from_the_break_even_on_and_never_larger_than_its_row
     }
 }
 
+/* The second shares keys whose factors pay for the values of all its layers. */
 Test(unpack, a_full_pool_does_not_stand_in_the_way) {
-    static const char policy[] = "pack=svd,rank_k=12,rank_v=12,gain=0;evict=vta,tau=6" ALL_LAYERS;
-    handoff_rig rig;
-    tiny_prompt p, there;
-    fv_received got;
-    fv_evict e;
-    fv_kv_pool *roomy;
-    rig_open(&rig, &(rig_options){.dtype = FV_F32});
-    start(&rig.net, &p, policy);
-    ok(rig_send(&rig, &p, TOKENS, 0, &got, NULL));
-    size_t held = fv_kv_bytes_held(got.kv);
-    fv_received_free(&got);
-    roomy = rig.pool;
-    handoff_rig tight;
-    rig_open(&tight, &(rig_options){.dtype = FV_F32, .pool_bytes = held});
-    there = p;
-    ok(rig_send(&tight, &p, TOKENS, 0, &got, NULL));
-    cr_assert_eq(fv_kv_pool_used(tight.pool), held, "not a byte is left");
-    there.kv = got.kv;
-    ok(fv_evict_init(&e, policy, 0));
-    for (int32_t t = 1; t <= 6; t++) run_token(&tight.net, &there, &e, p.n, t);
-    cr_assert_null(fv_kv_packed_at(got.kv, 0));
-    fv_received_free(&got);
-    cr_assert_eq(fv_kv_pool_used(tight.pool), 0);
-    rig_close(&tight);
-    cr_assert_eq(fv_kv_pool_used(roomy), 0);
-    tiny_prompt_free(&p);
-    rig_close(&rig);
+    static const char *const policies[] = {
+        "pack=svd,rank_k=12,rank_v=12,gain=0;evict=vta,tau=6" ALL_LAYERS,
+        "lazy=vla,map=given,blocks=0-3;pack=svd,rank_k=30,rank_v=6,gain=0;"
+        "evict=vta,tau=6" ALL_LAYERS,
+        "lazy=vla,map=given,blocks=0-3;pack=svd,rank_k=6,rank_v=30,gain=0;"
+        "evict=vta,tau=6" ALL_LAYERS};
+    for (int i = 0; i < 3; i++) {
+        handoff_rig roomy, tight;
+        tiny_prompt p, there;
+        fv_received got;
+        fv_evict e;
+        rig_open(&roomy, &(rig_options){.dtype = FV_F32});
+        start(&roomy.net, &p, policies[i]);
+        ok(rig_send(&roomy, &p, TOKENS, 0, &got, NULL));
+        size_t held = fv_kv_bytes_held(got.kv);
+        fv_received_free(&got);
+        rig_open(&tight, &(rig_options){.dtype = FV_F32, .pool_bytes = held});
+        ok(rig_send(&tight, &p, TOKENS, 0, &got, NULL));
+        cr_assert_eq(fv_kv_pool_used(tight.pool), held, "not a byte is left");
+        there = p;
+        there.kv = got.kv;
+        ok(fv_evict_init(&e, policies[i], 0));
+        for (int32_t t = 1; t <= 6; t++) {
+            /* What another request would take of the room that was given back. */
+            size_t left_over = held - fv_kv_pool_used(tight.pool);
+            fv_kv *other;
+            ok(fv_kv_open(tight.pool, &other));
+            ok(fv_kv_set_aside(other, left_over));
+            run_token(&tight.net, &there, &e, p.n, t);
+            fv_kv_close(other);
+        }
+        cr_assert_null(fv_kv_packed_at(got.kv, 0));
+        fv_received_free(&got);
+        cr_assert_eq(fv_kv_pool_used(tight.pool), 0);
+        rig_close(&tight);
+        cr_assert_eq(fv_kv_pool_used(roomy.pool), 0);
+        tiny_prompt_free(&p);
+        rig_close(&roomy);
+    }
 }
 
 /* ---- what attention sees ------------------------------------------------------------------ */
