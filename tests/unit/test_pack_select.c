@@ -157,7 +157,7 @@ Test(pack_select, an_answer_has_the_same_bits_wherever_it_runs) {
         there = p;
         there.kv = got.kv;
         there.logits = logits;
-        for (int b = 0; b < 2; b++) ok(fv_evict_init(&e[b], policies[i]));
+        for (int b = 0; b < 2; b++) ok(fv_evict_init(&e[b], policies[i], p.n));
         for (int32_t t = 1; t <= 3; t++) {
             ok(fv_evict_step(&e[0], p.kv, t));
             ok(fv_evict_step(&e[1], got.kv, t));

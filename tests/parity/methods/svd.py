@@ -9,10 +9,12 @@ expand=attention: the ceil(f n) rows of highest importance are read at rank R, t
 floor(r R), by the first columns of U. Importance begins with what the prompt's last row paid, mean
 over heads, and follows the answer: I <- alpha I + (1 - alpha) paid.
 
-evict=importance: ceil(k n) rows of highest importance stay from the first step on.
+evict=importance: ceil(k n) rows of highest importance stay from the first step on; evict=vta with
+order=ema: so many as vta has left at each step.
 
 A layer that has lost rows, of which v are left, becomes raw rows U B for good where these are no
-larger than factors, 2 v W <= (R_k + R_v) (v + W): all are read at full rank then.
+larger than factors, 2 v W <= (R_k + R_v) (v + W): all are read at full rank then, and leave by what
+their importance was.
 
 The cases have ranks at which a subspace with a few directions to spare is the whole space: then the
 engine's factors are the best there are, and not only 0.5 % from them.
@@ -20,6 +22,7 @@ engine's factors are the best there are, and not only 0.5 % from them.
 import numpy as np
 
 import network
+from csp import Csp
 from draws import Draws
 from network import VISUAL, Shape, Unclear, case, ceil, floor, rotate, top
 from pvtp import Pvtp
@@ -39,6 +42,7 @@ class Packed:
     def __init__(self, pos, importance):
         self.pos, self.importance = pos, importance
         self.u, self.b, self.anchor = [None, None], [None, None], None
+        self.raw = False
 
 
 class Svd(network.Method):
@@ -86,6 +90,18 @@ class Svd(network.Method):
         k, v = (self.rebuilt(p, kind, at, full)[:, of_head] for kind in (0, 1))
         return network.Rows(rows.pos, rotate(k, p.anchor[at]), v)
 
+    def keep_best(self, run, layer, n):
+        """The n rows of highest importance stay."""
+        p, heads = self.layers[layer], run.store[layer]
+        score = p.importance[np.searchsorted(p.pos, heads[0][VISUAL].pos)]
+        falling = -np.sort(-score)
+        if 0 < n < len(score) and falling[n - 1] - falling[n] < 1e-6 * score.max():
+            raise Unclear("two rows are worth the same")
+        best = top(score, n)
+        for head in heads:
+            head[VISUAL].keep(best)
+        p.raw = p.raw or self.is_raw(p, n)
+
     def is_raw(self, p, v):
         width, ranks = p.b[0].shape[1], len(p.b[0]) + len(p.b[1])
         return v < len(p.pos) and 2 * v * width <= ranks * (v + width)
@@ -99,7 +115,7 @@ class Svd(network.Method):
         return u @ p.b[kind]
 
     def paid(self, run, layer, p, n_visual):
-        if self.low and layer in self.layers:
+        if self.low and layer in self.layers and not self.layers[layer].raw:
             packed = self.layers[layer]
             at = np.searchsorted(packed.pos, run.store[layer][0][VISUAL].pos)
             mean = np.mean([row[:n_visual] for row in p], axis=0)
@@ -123,10 +139,11 @@ def methods(words):
         svd.evict(**words["importance"])
     pruner = Pvtp(**words["pvtp"]) if "pvtp" in words else None
     lazy = [Vla(**words["vla"])] if "vla" in words else []
+    select = [Csp(**words["csp"])] if "csp" in words else []
     if "vta" in words:
-        vta = Vta(pruner, **words["vta"])
-        return [vta.watch, *lazy, svd, vta]
-    return [*([pruner] if pruner else []), *lazy, svd]
+        vta = Vta(pruner, packed=svd, **words["vta"])
+        return [vta.watch, *lazy, *select, svd, vta]
+    return [*([pruner] if pruner else []), *lazy, *select, svd]
 
 
 # ---- factors and codes by themselves --------------------------------------------------------

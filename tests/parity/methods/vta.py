@@ -3,7 +3,10 @@
 When token t of the answer runs, a layer has floor(v0 beta(t)) visual rows left of v0, those that
 come first in the order T[l] of the attention that chose its rows last; beta(t) = cos(pi t / 2 tau),
 0 from tau on. Layers before the first such choice keep theirs, or take its order. Where nobody
-prunes by attention, layer l0 - 1 ranks the rows of l0 and all behind it."""
+prunes by attention, layer l0 - 1 ranks the rows of l0 and all behind it.
+
+order=ema: of packed layers the rows of highest importance at that moment are those that are left
+(svd.py, which renders it)."""
 import numpy as np
 
 import network
@@ -21,8 +24,10 @@ class Watch(Ranked):
 
 
 class Vta(network.Method):
-    def __init__(self, pruner=None, beta="cosine", tau=50, sigma=20, shallow="keep", layer=3):
+    def __init__(self, pruner=None, beta="cosine", tau=50, sigma=20, shallow="keep", layer=3,
+                 order="prefill", packed=None):
         self.watch = pruner or Watch()
+        self.packed = packed if order == "ema" else None  # whose importance says which
         self.own = None if pruner else layer
         self.beta, self.tau, self.sigma, self.shallow = beta, tau, sigma, shallow
         self.first = {}  # layer -> [rows of each KV head at first]
@@ -55,8 +60,13 @@ class Vta(network.Method):
 
     def step_begins(self, run, t):
         for layer, first in self.first.items():
-            for head, n in zip(run.store[layer], first):
-                head[VISUAL].keep(np.arange(min(len(head[VISUAL].pos), floor(n * self.share(t)))))
+            left = [min(len(head[VISUAL].pos), floor(n * self.share(t)))
+                    for head, n in zip(run.store[layer], first)]
+            if self.packed and layer in self.packed.layers:
+                self.packed.keep_best(run, layer, left[0])
+                continue
+            for head, n in zip(run.store[layer], left):
+                head[VISUAL].keep(np.arange(n))
 
 
 def methods(words):
