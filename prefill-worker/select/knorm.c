@@ -5,18 +5,23 @@
 #include "prefill-worker/select_rows.h"
 #include "prefill-worker/store_rows.h"
 
-/* minus |k_j| for each row of both segments. */
-static fv_status norms(const fv_select_context *ctx, fv_arena *arena, float *of[FV_N_SEG]) {
+/* minus the sum of |k_j| over KV heads [g0, g1), which hold the same rows, for each row of both
+ * segments. */
+static fv_status norms(const fv_select_context *ctx, int32_t g0, int32_t g1, fv_arena *arena,
+                       float *of[FV_N_SEG]) {
     size_t d = (size_t)fv_kv_get_shape(ctx->kv)->d_head;
     for (int seg = 0; seg < FV_N_SEG; seg++) {
-        float *k;
-        FV_TRY(FV_ARENA_NEW(arena, (size_t)ctx->n[seg] * d, k));
+        float *rows;
+        FV_TRY(FV_ARENA_NEW(arena, (size_t)ctx->n[seg] * d, rows));
         FV_TRY(FV_ARENA_NEW(arena, ctx->n[seg], of[seg]));
-        FV_TRY(fv_read_rows(ctx->be, ctx->kv, ctx->layer, ctx->head, (fv_kv_segment)seg, false, k));
-        for (int32_t j = 0; j < ctx->n[seg]; j++) {
-            double sum = 0;
-            for (size_t i = 0; i < d; i++, k++) sum += (double)*k * (double)*k;
-            of[seg][j] = (float)-sqrt(sum);
+        for (int32_t g = g0; g < g1; g++) {
+            const float *k = rows;
+            FV_TRY(fv_read_rows(ctx->be, ctx->kv, ctx->layer, g, (fv_kv_segment)seg, false, rows));
+            for (int32_t j = 0; j < ctx->n[seg]; j++) {
+                double sum = 0;
+                for (size_t i = 0; i < d; i++, k++) sum += (double)*k * (double)*k;
+                of[seg][j] -= (float)sqrt(sum);
+            }
         }
     }
     return FV_OK;
@@ -28,7 +33,8 @@ static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *co
     float *score, *of[FV_N_SEG];
     FV_TRY(fv_select_order(ctx, arena, &rows));
     FV_TRY(FV_ARENA_NEW(arena, rows.n, score));
-    FV_TRY(norms(ctx, arena, of));
+    bool shared = fv_choice_is(ctx->choice, "heads", "shared");
+    FV_TRY(norms(ctx, shared ? 0 : ctx->head, shared ? ctx->n_kv : ctx->head + 1, arena, of));
     for (int32_t i = 0; i < rows.n; i++) score[i] = of[rows.row[i].seg][rows.row[i].at];
     return fv_select_heavy(ctx, &rows, score, arena, kept, n_kept);
 }

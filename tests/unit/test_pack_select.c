@@ -42,8 +42,9 @@ Test(pack_select, what_the_selection_keeps_is_what_is_packed) {
         {"select=snapkv,heads=shared,heavy=0.3", "select=snapkv,heads=shared,heavy=0.3" WHOLE},
         {"select=h2o,heads=shared,group=max", "select=h2o,heads=shared,group=max" WHOLE},
         {"select=roco,heads=shared,heavy=0.4", "select=roco,heads=shared,heavy=0.4" WHOLE},
+        {"select=knorm,heads=shared,heavy=0.4", "select=knorm,heads=shared,heavy=0.4" WHOLE},
         {"select=random,heads=shared,heavy=0.4", "select=random,heads=shared,heavy=0.4" WHOLE}};
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 9; i++) {
         tiny_net net;
         tiny_prompt raw, p, *both[2] = {&raw, &p};
         int32_t n_packed = 0;
