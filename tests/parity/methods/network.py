@@ -204,6 +204,7 @@ class Run:
         self.shape = network.shape
         self.store = [None] * self.shape.n_layer  # [layer][KV head][modality] -> Rows
         self.decode_n = 0.0                       # n of n-softmax in the answer's attention
+        self.again = False                        # the first token too is read from the store
         self.packed = ()                          # layers whose rows have no order of their own
 
     # ---- prefill ---------------------------------------------------------------------------
@@ -223,7 +224,14 @@ class Run:
                 m.layer_ends(self, layer)
         for m in self.methods:
             m.prefilled(self)
-        return self.net.logits(self.x[-1:])
+        return self.last_again() if self.again else self.net.logits(self.x[-1:])
+
+    def last_again(self):
+        """The prompt's last row once more, as a token of the answer would run."""
+        for heads in self.store:
+            for head in heads:
+                head[TEXT].keep(np.arange(len(head[TEXT].pos) - 1))
+        return self.run_token(self.prompt.ids[-1], len(self.prompt.ids) - 1)
 
     def project(self, layer, x, pos, modality):
         s = self.shape
@@ -263,8 +271,10 @@ class Run:
         """Token t of the answer, counted from 1, at the position behind all that was there."""
         for m in self.methods:
             m.step_begins(self, t)
-        self.x = self.net.embed[[token]]
-        pos = np.array([len(self.prompt.ids) + t - 1])
+        return self.run_token(token, len(self.prompt.ids) + t - 1)
+
+    def run_token(self, token, at):
+        self.x, pos = self.net.embed[[token]], np.array([at])
         for layer in range(self.shape.n_layer):
             self.step_layer(layer, pos)
         return self.net.logits(self.x)

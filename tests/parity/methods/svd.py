@@ -5,6 +5,8 @@ Keys are factored rotated by their distance to the start of their block of b pos
 the first image row: b = 1 is before rotation, b = 0 as the cache holds them. Reading them back
 rotates each block's rows to where they stand, so every b is read exactly; what differs is M.
 
+first=packed: the prompt's last row runs once more on the factors, and the first token is its.
+
 expand=attention: the ceil(f n) rows of highest importance are read at rank R, the others at
 floor(r R), by the first columns of U. Importance begins with what the prompt's last row paid, mean
 over heads, and follows the answer: I <- alpha I + (1 - alpha) paid.
@@ -46,8 +48,9 @@ class Packed:
 
 
 class Svd(network.Method):
-    def __init__(self, rank_k=64, rank_v=64, block=16, gain=1.5):
+    def __init__(self, rank_k=64, rank_v=64, block=16, gain=1.5, first="raw"):
         self.rank, self.block, self.gain = (rank_k, rank_v), block, gain
+        self.first = first
         self.seen = {}     # layer -> what the prompt's last row pays
         self.layers = {}   # layer -> Packed
         self.low = None    # expand=attention: of keys and values, the share of the rank
@@ -58,7 +61,7 @@ class Svd(network.Method):
         return p
 
     def prefilled(self, run):
-        s = run.shape
+        s, run.again = run.shape, self.first == "packed"
         for layer, heads in enumerate(run.store):
             pos, width = heads[0][VISUAL].pos, s.n_kv * s.d_head
             n, rank = len(pos), min(max(self.rank), len(pos), width)
@@ -205,7 +208,8 @@ def render():
         "codes": [codes(kind, bits, 5, 4, 2, 3) for kind in ("keys", "values") for bits in (8, 4)],
         "networks": [
             case("pack=svd,rank_k=16,rank_v=17,gain=0,block=16", methods, two, shape=narrow),
-            case("pack=svd,rank_k=18,rank_v=16,gain=0,block=1", methods, shape=narrow, answer=2),
+            case("pack=svd,rank_k=18,rank_v=16,gain=0,block=1,first=packed", methods, shape=narrow,
+                 answer=2),
             case("pack=svd,rank_k=16,rank_v=24,gain=0,block=0", methods, shape=narrow, answer=2),
             case("pack=svd,rank_k=16,rank_v=16,gain=0,block=7", methods, "t3 v9 t2 v9 t4"),
             case("lazy=vla,map=given,blocks=1-2;pack=svd,rank_k=16,rank_v=16,gain=0", methods, two,
