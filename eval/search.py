@@ -11,7 +11,7 @@ factored yet. Rounds, each on more items than the one before:
     grid     ranks x bits x lazy keys
     vary     the most promising ones as they are, and each in every way of VARY
     halve    the most promising of all that were asked so far, fewer each time
-    final    those that are left, on items that no round before has seen (another seed)
+    final    the most promising that differ in size by a fifth, on items that no round before has seen (another seed)
 
 Promising is P(loss <= 1 point) x log(times smaller): the loss is normal with the paired interval's width. Bytes
 are visual KV as held, mean of after prefill and after the last token, over items. The last round chooses: the
@@ -107,9 +107,18 @@ class Candidates:
             "times_smaller": kv["visual_exact"] / held(kv),
         }
 
-    def promising(self, n, among=None):
-        texts = among if among is not None else self.asked
-        return sorted(texts, key=lambda t: -promise(self.asked[t]))[:n]
+    def promising(self, n):
+        return sorted(self.asked, key=lambda t: -promise(self.asked[t]))[:n]
+
+    def finalists(self, n, apart=1.2):
+        """The most promising of the last halving round that differ in size, so that not all stand on the edge."""
+        ranked = [t for t in self.promising(len(self.asked)) if self.asked[t]["round"] == "halve"]
+        picked = []
+        for text in ranked:
+            times = self.asked[text]["times_smaller"]
+            if all(abs(math.log(times / self.asked[p]["times_smaller"])) >= math.log(apart) for p in picked):
+                picked.append(text)
+        return (picked + [t for t in ranked if t not in picked])[:n]
 
 
 def held(kv):
@@ -166,8 +175,7 @@ def search(args, found):
     ask(args, found, "vary", new, screen[0], SEED, reuse)
     for items, n in zip(screen[1:], args.keep):
         ask(args, found, "halve", found.promising(n), items, SEED, reuse)
-    finalists = found.promising(args.keep[-1], [t for t in found.asked if found.asked[t]["round"] == "halve"])
-    ask(args, found, "final", finalists, args.final, FINAL_SEED, [])
+    ask(args, found, "final", found.finalists(args.keep[-1]), args.final, FINAL_SEED, [])
 
 
 # ---- what is told --------------------------------------------------------------------------

@@ -125,9 +125,18 @@ def what_no_other_beats_is_the_front():
     assert search.choose([c(2, 8)]) is None
 
 
+def finalists_differ_in_size():
+    found = search.Candidates()
+    for i, times in enumerate([40, 39, 36, 30, 10]):
+        found.asked[f"c{i}"] = {"round": "halve", "times_smaller": times, "loss": {"value": 0, "low": -1, "high": 1}}
+    found.asked["grid"] = {**found.asked["c0"], "round": "grid"}
+    assert found.finalists(3) == ["c0", "c3", "c4"], found.finalists(3)
+    assert found.finalists(4) == ["c0", "c3", "c4", "c1"], found.finalists(4)
+
+
 for check in [the_program_takes_every_candidate, the_smallest_that_keeps_its_points_is_chosen,
               one_that_was_broken_off_goes_on, the_last_round_has_items_that_no_other_saw,
-              what_no_other_beats_is_the_front]:
+              what_no_other_beats_is_the_front, finalists_differ_in_size]:
     with contextlib.redirect_stdout(io.StringIO()):
         check()
     print(f"ok: {check.__name__.replace('_', ' ')}")
