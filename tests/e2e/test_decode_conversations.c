@@ -162,12 +162,12 @@ Test(decode_conversations, five_turns_on_a_kept_picture_are_those_of_a_full_pref
 }
 
 /* The clock goes on behind the first answer: by hand, on the store that was sent. */
-Test(decode_conversations, rows_go_on_leaving_in_the_turns_that_follow) {
+static void assert_rows_go_on_leaving(const char *policy) {
     enum { NEW = 7 };
     talk *t = &talks[0];
     static answer first, want;
     open_all(NULL);
-    begin_talk_under(t, "evict=vta,tau=30,layer=1,shallow=rank_by_first_tap", 60000);
+    begin_talk_under(t, policy, 60000);
     cr_assert_gt(t->got.report.rows_evicted, 0);
     expect(&t->h, TOKENS, &first);
     t->h.evict.before += TOKENS;
@@ -187,6 +187,22 @@ Test(decode_conversations, rows_go_on_leaving_in_the_turns_that_follow) {
     cr_assert_gt(t->got.report.rows_evicted, 0);
     note_kept(t);
     end_talks(1);
+}
+
+Test(decode_conversations, rows_go_on_leaving_in_the_turns_that_follow) {
+    assert_rows_go_on_leaving("evict=vta,tau=30,layer=1,shallow=rank_by_first_tap");
+}
+
+Test(decode_conversations, heavy_hitters_are_counted_on_in_the_turns_that_follow) {
+    assert_rows_go_on_leaving("evict=h2o,heavy=0.3");
+}
+
+Test(decode_conversations, heads_are_cut_again_in_the_turns_that_follow) {
+    assert_rows_go_on_leaving("evict=scissorhands,keep=0.4,drop=0.1");
+}
+
+Test(decode_conversations, the_last_row_chooses_in_the_turns_that_follow) {
+    assert_rows_go_on_leaving("evict=tova,keep=0.5");
 }
 
 Test(decode_conversations, conversations_that_go_on_side_by_side_in_small_steps_do_not_meet) {
