@@ -58,7 +58,7 @@ static fv_status encode(one_process *p, const char *path) {
     free(data);
     FV_TRY(st);
     st = fv_encode_images(e->vision, fv_checkpoint_config(e->ck), fv_checkpoint_image(e->ck),
-                          &image, 1, false, e->be.device, &p->encoded);
+                          &(fv_encode_job){.n = 1, .images = &image}, e->be.device, &p->encoded);
     fv_image_free(&image);
     p->n_image = 1;
     return st;

@@ -100,7 +100,7 @@ static fv_status take_report(const fv_report *r, fv_mark *m) {
     m->n_prompt = r->n_prompt;
     m->n_visual = r->n_visual;
     m->n_token = r->n_generated;
-    m->bytes_exact = (double)r->bytes_raw * r->n_visual / r->n_prompt;
+    m->bytes_exact = (double)r->bytes_raw * r->n_encoded / (r->n_encoded + r->n_text);
     m->bytes_visual = (double)r->bytes_visual;
     m->bytes_visual_end = (double)r->bytes_visual_end;
     m->bytes_sent = (double)r->bytes_sent;

@@ -19,29 +19,34 @@ static fv_status key_of(const fv_image *image, uint8_t **key, size_t *n) {
     return FV_OK;
 }
 
-static fv_status encode_to(fv_local *l, const fv_image *image, void *to, size_t bytes,
-                           fv_encoded *out) {
-    fv_device *dev = l->be.device;
-    uint8_t *key;
-    size_t n;
-    FV_TRY(key_of(image, &key, &n));
-    const fv_buf *rows = fv_image_cache_get(l->images, key, n);
-    fv_status st = rows ? dev->ops->copy_async(dev, to, rows->data, bytes)
-                        : fv_encode_keep(l->vision, fv_checkpoint_config(l->ck),
-                                         fv_checkpoint_image(l->ck), image, dev, l->images, key, n,
-                                         to, &out->s_preprocess, &out->s_vision);
-    free(key);
+static fv_status encode_next(fv_local *l, const fv_image *image, const fv_choice *condense,
+                             fv_encoded *out) {
+    const fv_model_config *cfg = fv_checkpoint_config(l->ck);
+    char how[FV_POLICY_TEXT_MAX] = "";
+    fv_policy only = {0};
+    uint8_t *pixels;
+    fv_image_key key = {.condense = how};
+    if (condense) {
+        only.stage[FV_STAGE_CONDENSE] = *condense;
+        fv_policy_print(&only, how);
+    }
+    FV_TRY(key_of(image, &pixels, &key.n));
+    key.image = pixels;
+    fv_encode_job job = {.n = 1, .images = image, .condense = condense};
+    const fv_image_rows *known = fv_image_cache_get(l->images, &key);
+    fv_status st = known ? fv_encoded_add(out, cfg, known)
+                         : fv_encode_keep(l->vision, cfg, fv_checkpoint_image(l->ck), &job,
+                                          l->images, &key, out);
+    free(pixels);
     return st;
 }
 
-fv_status fv_local_encode(fv_local *l, const fv_image *images, int32_t n, fv_encoded *out) {
-    const fv_model_config *cfg = fv_checkpoint_config(l->ck);
-    size_t bytes = (size_t)fv_model_visual_tokens(cfg) * (size_t)cfg->text.d_model * sizeof(float);
-    fv_encoded e = {.n_image = n};
-    if (n > 0) FV_TRY(fv_buf_alloc(l->be.device, (size_t)n * bytes, FV_BUF_DEVICE, &e.embeds));
+fv_status fv_local_encode(fv_local *l, const fv_image *images, int32_t n, const fv_choice *condense,
+                          fv_encoded *out) {
+    fv_encoded e = {0};
+    if (n > 0) FV_TRY(fv_encoded_open(fv_checkpoint_config(l->ck), n, l->be.device, &e));
     fv_status st = FV_OK;
-    for (int32_t i = 0; i < n && st == FV_OK; i++)
-        st = encode_to(l, &images[i], (uint8_t *)e.embeds.data + (size_t)i * bytes, bytes, &e);
+    for (int32_t i = 0; i < n && st == FV_OK; i++) st = encode_next(l, &images[i], condense, &e);
     if (st == FV_OK)
         *out = e;
     else

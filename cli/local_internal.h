@@ -28,8 +28,10 @@ struct fv_local {
     char fingerprint[17];
 };
 
-/* The rows of n pictures; those that came before are not encoded again, and their seconds are 0. */
-fv_status fv_local_encode(fv_local *l, const fv_image *images, int32_t n, fv_encoded *out);
+/* The rows of n pictures, condensed unless that is NULL; those that came before are not encoded
+ * again, and their seconds are 0. */
+fv_status fv_local_encode(fv_local *l, const fv_image *images, int32_t n, const fv_choice *condense,
+                          fv_encoded *out);
 
 /* Ends all requests without a word. */
 void fv_local_drop(fv_local *l);

@@ -69,22 +69,53 @@ static fv_status render(run *r) {
     return fv_chat_render(chat, turns + first, 2 - first, &r->text);
 }
 
+/* Whoever wants to see what the tower makes sees it made. */
+static fv_status encode(run *r) {
+    fv_local *l = r->l;
+    const fv_choice *condense = r->plan.condenses ? &r->ask.policy.stage[FV_STAGE_CONDENSE] : NULL;
+    if (r->encoded.n_image > 0) return FV_OK;
+    if (!r->hooks.encoded)
+        return fv_local_encode(l, r->ask.images, r->ask.n_image, condense, &r->encoded);
+    fv_encode_job job = {.n = r->ask.n_image,
+                         .images = r->ask.images,
+                         .condense = condense,
+                         .want_features = !condense};
+    FV_TRY(fv_encode_images(l->vision, fv_checkpoint_config(l->ck), fv_checkpoint_image(l->ck),
+                            &job, l->be.device, &r->encoded));
+    return r->hooks.encoded(r->hooks.user, &r->encoded);
+}
+
+/* What pictures are condensed to is part of the prompt: they are encoded first then. */
+static fv_status make_plan(run *r) {
+    const fv_model_config *cfg = fv_checkpoint_config(r->l->ck);
+    fv_plan_shape shape = {.n_layer = cfg->text.n_layer,
+                           .n_kv = cfg->text.n_kv,
+                           .d_head = cfg->text.d_head,
+                           .bytes_value = (int32_t)fv_dtype_bytes(r->l->opt.kv_dtype),
+                           .n_visual = r->prompt.n_visual,
+                           .n_text = r->prompt.n_text,
+                           .n_image = r->prompt.n_image,
+                           .calibrated = fv_checkpoint_blocks(r->l->ck)};
+    FV_TRY(fv_plan_make(&r->ask.policy, &shape, &r->plan));
+    int32_t context = cfg->text.max_position;
+    if (!r->plan.condenses) return fv_prompt_condense(&r->prompt, NULL, context);
+    FV_TRY(encode(r));
+    FV_TRY(fv_prompt_condense(&r->prompt, r->encoded.each, context));
+    shape.n_encoded = shape.n_visual;
+    shape.n_visual = r->prompt.n_visual;
+    return fv_plan_make(&r->ask.policy, &shape, &r->plan);
+}
+
 static fv_status prepare(run *r) {
     fv_local *l = r->l;
     const fv_model_config *cfg = fv_checkpoint_config(l->ck);
     FV_TRY(render(r));
-    FV_TRY(
-        fv_prompt_make(l->tok, cfg, r->text, r->ask.n_image, cfg->text.max_position, &r->prompt));
-    fv_plan_shape shape = {.n_layer = cfg->text.n_layer,
-                           .n_kv = cfg->text.n_kv,
-                           .d_head = cfg->text.d_head,
-                           .bytes_value = (int32_t)fv_dtype_bytes(l->opt.kv_dtype),
-                           .n_visual = r->prompt.n_visual,
-                           .n_text = r->prompt.n_text,
-                           .n_image = r->prompt.n_image,
-                           .calibrated = fv_checkpoint_blocks(l->ck)};
-    FV_TRY(fv_plan_make(&r->ask.policy, &shape, &r->plan));
-    size_t attention = (size_t)shape.n_layer * (size_t)r->prompt.n;
+    /* Pictures that are condensed may come to fewer rows than they have now. */
+    bool condense = r->ask.policy.stage[FV_STAGE_CONDENSE].method;
+    int32_t context = condense ? INT32_MAX : cfg->text.max_position;
+    FV_TRY(fv_prompt_make(l->tok, cfg, r->text, r->ask.n_image, context, &r->prompt));
+    FV_TRY(make_plan(r));
+    size_t attention = (size_t)cfg->text.n_layer * (size_t)r->prompt.n;
     if (r->hooks.attention) FV_TRY(FV_ARENA_NEW(&r->arena, attention, r->attention));
     bool ends = !r->ask.ignore_eos;
     fv_sequence_options opt = {.sampling = r->ask.sampling,
@@ -103,14 +134,6 @@ static fv_status prepare(run *r) {
     return FV_OK;
 }
 
-static fv_status encode(run *r) {
-    fv_local *l = r->l;
-    if (!r->hooks.encoded) return fv_local_encode(l, r->ask.images, r->ask.n_image, &r->encoded);
-    FV_TRY(fv_encode_images(l->vision, fv_checkpoint_config(l->ck), fv_checkpoint_image(l->ck),
-                            r->ask.images, r->ask.n_image, true, l->be.device, &r->encoded));
-    return r->hooks.encoded(r->hooks.user, &r->encoded);
-}
-
 /* Prompts of n requests in one pass. */
 static fv_status prefill(fv_local *l, run *const *who, int32_t n) {
     int32_t d = fv_checkpoint_config(l->ck)->text.d_model;
@@ -119,7 +142,10 @@ static fv_status prefill(fv_local *l, run *const *who, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
         run *r = who[i];
         FV_TRY(fv_kv_open(l->prefill_pool, &r->kv));
-        if (r->hooks.kept) FV_TRY(fv_kept_begin(&r->arena, r->prompt.seg, r->prompt.n, &r->watch));
+        bool condensed = r->plan.condenses;
+        fv_kept_rows rows = {r->plan.shape.n_encoded, condensed ? r->encoded.source : NULL};
+        if (r->hooks.kept)
+            FV_TRY(fv_kept_begin(&r->arena, r->prompt.seg, r->prompt.n, &rows, &r->watch));
         req[i] = (fv_prefill_request){
             .n = r->prompt.n,
             .ids = r->prompt.ids,
@@ -259,6 +285,7 @@ static void fill_report(run *r) {
     if (r->pruned[0]) memcpy(out->note[FV_STAGE_PRUNE], r->pruned, sizeof r->pruned);
     out->n_prompt = r->prompt.n;
     out->n_visual = r->prompt.n_visual;
+    out->n_encoded = r->plan.condenses ? r->plan.shape.n_encoded : r->prompt.n_visual;
     out->n_text = r->prompt.n_text;
     out->n_image = r->prompt.n_image;
     out->n_layer = s->n_layer;

@@ -76,14 +76,14 @@ static fv_status take_lists(const report_message *m, fv_report *out) {
 }
 
 fv_status fv_kept_from_message(const report_message *m, fv_arena *arena, fv_kept *out) {
-    fv_kept kept = {.n_visual = (int32_t)m->n_visual};
+    fv_kept kept = {.n_visual = (int32_t)m->n_encoded};
     uint32_t next = 0;
     FV_TRY(FV_ARENA_NEW(arena, m->n_kept, kept.group));
     for (size_t i = 0; i < m->n_kept; i++) {
         const Fovea__Inference__V1__KeptRows *k = m->kept[i];
         bool scored = k->score.len > 0;
         if (k->layer != next || k->n_layer == 0 || k->n_layer > FV_PLAN_MAX_LAYERS ||
-            k->heads.len != m->n_visual || (scored && k->score.len != m->n_visual))
+            k->heads.len != m->n_encoded || (scored && k->score.len != m->n_encoded))
             return FV_FAIL(FV_EDATA, "the fleet reports kept rows that do not fit together");
         next += k->n_layer;
         kept.group[kept.n_group++] = (fv_kept_group){.layer = (int32_t)k->layer,
@@ -103,6 +103,7 @@ fv_status fv_report_from_message(const report_message *m, Fovea__Inference__V1__
     if (!m) return FV_FAIL(FV_EDATA, "the fleet sent no report");
     fv_report r = {.n_prompt = (int32_t)m->n_prompt,
                    .n_visual = (int32_t)m->n_visual,
+                   .n_encoded = (int32_t)m->n_encoded,
                    .n_text = (int32_t)m->n_text,
                    .n_image = (int32_t)m->n_images,
                    .n_generated = (int32_t)m->n_generated,

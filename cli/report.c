@@ -74,16 +74,17 @@ fv_report_source fv_report_source_local(const fv_local *local) {
 
 json_t *fv_report_json(const fv_report_source *source, const fv_report *r) {
     json_t *json = json_pack(
-        "{s:s, s:s, s:s*, s:{s:i, s:i, s:i, s:i, s:i}, s:o, s:I, s:o, s:o, s:{s:f, s:f, s:f, s:f, "
+        "{s:s, s:s, s:s*, s:{s:i, s:i, s:i, s:i, s:i, s:i}, s:o, s:I, s:o, s:o, s:{s:f, s:f, s:f, "
+        "s:f, "
         "s:f, "
         "s:f}, s:o, s:o}",
         "checkpoint", source->checkpoint, "policy", r->policy[0] ? r->policy : "exact", "isa",
-        source->isa, "tokens", "prompt", r->n_prompt, "visual", r->n_visual, "text", r->n_text,
-        "images", r->n_image, "generated", r->n_generated, "visual_rows", rows_json(r),
-        "rows_evicted", (json_int_t)r->rows_evicted, "bytes", bytes_json(r), "handoff",
-        handoff_json(r), "seconds", "preprocess", r->s_preprocess, "vision", r->s_vision, "prefill",
-        r->s_prefill, "first_token", r->s_first_token, "handoff", r->s_handoff, "decode",
-        r->s_decode, "bypassed", notes_json(r), "digests", digest_json(r));
+        source->isa, "tokens", "prompt", r->n_prompt, "visual", r->n_visual, "encoded",
+        r->n_encoded, "text", r->n_text, "images", r->n_image, "generated", r->n_generated,
+        "visual_rows", rows_json(r), "rows_evicted", (json_int_t)r->rows_evicted, "bytes",
+        bytes_json(r), "handoff", handoff_json(r), "seconds", "preprocess", r->s_preprocess,
+        "vision", r->s_vision, "prefill", r->s_prefill, "first_token", r->s_first_token, "handoff",
+        r->s_handoff, "decode", r->s_decode, "bypassed", notes_json(r), "digests", digest_json(r));
     if (json) json_object_set_new(json, "stages", stages_json(r));
     if (json && r->packed.bytes) json_object_set_new(json, "packed", packed_json(r));
     if (json && source->prefill_worker)

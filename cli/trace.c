@@ -74,9 +74,11 @@ static fv_status on_encoded(void *user, const fv_encoded *encoded) {
     int64_t n = encoded->n_image, side = cfg->vision.image;
     FV_TRY(
         put(e, "pixel_values.npy", FV_NPY_F32, (int64_t[]){n, 3, side, side}, 4, encoded->pixels));
-    int64_t rows = n * fv_model_visual_tokens(cfg);
-    FV_TRY(put_device(e, "vision_features.npy", &encoded->features, rows,
-                      fv_vision_feature_width(cfg)));
+    int64_t rows = encoded->n_row;
+    if (rows == 0) return FV_OK;
+    if (encoded->features.data)
+        FV_TRY(put_device(e, "vision_features.npy", &encoded->features, rows,
+                          fv_vision_feature_width(cfg)));
     return put_device(e, "image_embeds.npy", &encoded->embeds, rows, cfg->text.d_model);
 }
 

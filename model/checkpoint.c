@@ -206,12 +206,13 @@ static fv_status open_tensors(fv_checkpoint *ck) {
     FV_TRY(fv_manifest_build(cfg, false, &ck->manifest, &ck->n_manifest));
     FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_manifest, ck->used));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer, ck->text.layer));
-    FV_TRY(FV_ARENA_NEW(&ck->arena, fv_manifest_vision_layers(cfg), ck->vision.layer));
+    FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_layer, ck->vision.layer));
     const fv_manifest_entry *absent_half = NULL; /* of the tied pair */
     for (int32_t i = 0; i < ck->n_manifest; i++) {
         const fv_manifest_entry *e = &ck->manifest[i];
         const fv_shard_tensor *t = fv_shards_find(ck->shards, e->name);
         bool in_pair = e->role == FV_ROLE_HEAD || !strcmp(e->name, "text.embed_tokens.weight");
+        if (!t && e->optional) continue;
         if (!t) {
             if (!in_pair || !cfg->text.tied_head || absent_half) return fail_missing(ck, e);
             absent_half = e;

@@ -101,6 +101,8 @@ static const row vision_front[] = {
     {"pre_layrnorm.bias", V(pre_norm_bias), {DIM_VD}, FV_ROLE_BIAS, ALWAYS},
 };
 
+/* The first ASKED of them are what a layer's attention probabilities are made of. */
+enum { ASKED = 6 };
 static const row vision_layer[] = {
     {"layer_norm1.weight", E(norm1), {DIM_VD}, FV_ROLE_NORM, ALWAYS},
     {"layer_norm1.bias", E(norm1_bias), {DIM_VD}, FV_ROLE_BIAS, ALWAYS},
@@ -202,6 +204,12 @@ static void build_vision(builder *b) {
     for (int32_t i = 0; i < (b->whole ? cfg->vision.n_layer : run); i++) {
         snprintf(prefix, sizeof prefix, "vision.encoder.layers.%d.", i);
         ADD(b, vision_layer, i < run ? FV_PART_VISION_LAYER : FV_PART_UNUSED, i, prefix);
+    }
+    if (!b->whole && run < cfg->vision.n_layer) {
+        int32_t from = b->n;
+        snprintf(prefix, sizeof prefix, "vision.encoder.layers.%d.", run);
+        add_rows(b, vision_layer, ASKED, FV_PART_VISION_LAYER, run, prefix);
+        for (int32_t i = from; i < b->n; i++) b->entry[i].optional = true;
     }
     ADD(b, vision_back, FV_PART_UNUSED, 0, "vision.");
 }

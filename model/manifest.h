@@ -41,12 +41,14 @@ typedef struct fv_manifest_entry {
     fv_tensor_role role;
     fv_tensor_part part;
     int32_t layer;
+    bool optional; /* the network computes without it */
     size_t offset; /* of the fv_tensor in the part's struct */
 } fv_manifest_entry;
 
-/* Lists the tensors that the network computes with; with `whole` also those that files have
- * although LLaVA never uses them (tower layers behind the last feature layer, post_layernorm).
- * Gives *out (free it). Order: text, projector, vision. */
+/* Lists the tensors that the network computes with, and of the tower layer behind those that run
+ * what its attention probabilities are made of (optional: the condense stage asks). With `whole`
+ * also those that files have although LLaVA never uses them (tower layers behind the last feature
+ * layer, post_layernorm). Gives *out (free it). Order: text, projector, vision. */
 fv_status fv_manifest_build(const fv_model_config *cfg, bool whole, fv_manifest_entry **out,
                             int32_t *n);
 

@@ -32,7 +32,7 @@ typedef struct fv_vision_weights {
     fv_tensor patch;                   /* [d, 3 p p]: the convolution kernel, (channel, y, x) */
     fv_tensor position;                /* [1 + P, d], row 0 is CLS's */
     fv_tensor pre_norm, pre_norm_bias; /* [1, d] */
-    fv_vision_layer *layer;            /* [layers that are run], the rest may be absent */
+    fv_vision_layer *layer; /* [N of the tower]; of those that are not run, tensors may be absent */
 } fv_vision_weights;
 
 typedef struct fv_projector_weights {

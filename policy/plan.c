@@ -100,7 +100,8 @@ static void most_of(uint64_t *most, uint64_t with, uint64_t without) {
 
 fv_plan_bytes fv_plan_count(const fv_plan *plan) {
     const fv_plan_shape *s = &plan->shape;
-    uint64_t rows = (uint64_t)s->n_layer * (uint64_t)s->n_kv * (uint64_t)(s->n_visual + s->n_text);
+    int32_t encoded = s->n_encoded ? s->n_encoded : s->n_visual; /* what `exact` has of images */
+    uint64_t rows = (uint64_t)s->n_layer * (uint64_t)s->n_kv * (uint64_t)(encoded + s->n_text);
     layer_bytes sum = {0, 0}, more = {0, 0}; /* more: what a lazy layer that comes to lead adds */
     for (int32_t l = 0; l < s->n_layer; l++) {
         layer_bytes b = count_layer(plan, l, plan->leader[l] == l);

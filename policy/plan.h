@@ -19,8 +19,11 @@ typedef struct fv_plan_shape {
     int32_t n_layer, n_kv, d_head;
     int32_t bytes_value;      /* of a number in the KV store: 2 or 4 */
     int32_t n_visual, n_text; /* prompt rows */
-    int32_t n_image;          /* images of n_visual / n_image rows each */
-    int32_t n_answer;         /* of n_text, rows at the end that are an answer taken up again */
+    int32_t n_image; /* images of n_visual / n_image rows each, unless they were condensed */
+    /* Image rows ahead of the condense stage, once it has run and n_visual is what it left; 0: it
+     * has not. */
+    int32_t n_encoded;
+    int32_t n_answer; /* of n_text, rows at the end that are an answer taken up again */
     /* [n_layer] leaders of map=calibrated, borrowed; NULL: the checkpoint has no calibration */
     const int32_t *calibrated;
 } fv_plan_shape;
@@ -89,7 +92,9 @@ struct fv_plan {
     bool forget[FV_PLAN_MAX_LAYERS];    /* visual rows of layer l leave the store behind prefill */
     int32_t leader[FV_PLAN_MAX_LAYERS]; /* whose queries and keys layer l uses: itself, or one
                                          * before it that uses its own */
-    bool lent_text;                     /* those of text rows too */
+    bool condenses; /* pictures come to fewer rows, or to others, ahead of the prompt: shape.n_visual
+                     * is what they come to, and until they were encoded a bound */
+    bool lent_text; /* those of text rows too */
     int32_t splits; /* lazy layers that come to lead, at most, as rows leave where data say so */
     fv_plan_rows_fn select; /* what each head keeps at the end of prefill; NULL: everything */
     fv_plan_window window;

@@ -25,10 +25,12 @@ void fv_account_take(const fv_plan *plan, const int32_t *visual_rows, const fv_k
                      fv_account *out) {
     fv_account a = {.stage = {{0}}};
     const fv_choice *stage = plan->policy.stage;
+    uint64_t encoded = (uint64_t)plan->shape.n_kv * (uint64_t)plan->shape.n_encoded;
     uint64_t n_kv = (uint64_t)plan->shape.n_kv, all = n_kv * (uint64_t)plan->shape.n_visual;
     for (int32_t l = 0; l < plan->shape.n_layer; l++) {
         uint64_t visual = n_kv * (uint64_t)visual_rows[l], kept = held(kv, l);
         uint64_t ran = visual + n_kv * (uint64_t)plan->shape.n_text;
+        if (plan->condenses) add(&a.stage[FV_STAGE_CONDENSE], encoded, all, true);
         if (stage[FV_STAGE_PRUNE].method) add(&a.stage[FV_STAGE_PRUNE], all, visual, visual < all);
         if (stage[FV_STAGE_LAZY].method)
             add(&a.stage[FV_STAGE_LAZY], visual, visual, fv_kv_borrows(kv, l, FV_SEG_VISUAL));

@@ -2,7 +2,7 @@
 #define FOVEA_PREFILL_WORKER_ENCODE_H
 
 /* ENCODE: decoded pictures -> rows of the text model. */
-#include "model/net/vision.h"
+#include "prefill-worker/condense.h"
 #include "prefill-worker/image.h"
 #include "prefill-worker/image_cache.h"
 
@@ -10,22 +10,39 @@ typedef struct fv_encoded {
     int32_t n_image;
     float *pixels;   /* [n_image, 3, S, S] on the host, owned */
     fv_buf features; /* [n_image * visual tokens, feature width] F32; empty when not asked for */
-    fv_buf embeds;   /* [n_image * visual tokens, d_text] F32 */
+    int32_t
+        n_row; /* rows of all pictures: n_image * visual tokens, or what they were condensed to */
+    fv_buf embeds;   /* [n_row, d_text] F32 */
+    int32_t n_added; /* pictures of which the rows are there, by fv_encoded_add */
+    int32_t *each;   /* [n_image] rows of each picture, and */
+    int32_t *source; /* [n_row] which of all pictures' rows each was, -1: made of several; both are
+                      * NULL where pictures are not condensed */
+    fv_arena arena;  /* of these lists */
     double s_preprocess, s_vision; /* seconds */
 } fv_encoded;                      /* {0} is empty and may be freed */
 
-/* Preprocesses and encodes n images in one batch; n = 0 gives an empty result. FV_EINVAL when the
+/* What is encoded, and how. */
+typedef struct fv_encode_job {
+    int32_t n;
+    const fv_image *images;    /* [n] decoded */
+    const fv_choice *condense; /* NULL: pictures keep their rows */
+    bool want_features;        /* not with condense */
+} fv_encode_job;
+
+/* Preprocesses and encodes images in one batch; none give an empty result. FV_EINVAL when the
  * preprocessor's crop is not the size that the tower was built for. */
 fv_status fv_encode_images(fv_vision *v, const fv_model_config *cfg, const fv_image_config *image,
-                           const fv_image *images, int32_t n, bool want_features, fv_device *dev,
-                           fv_encoded *out);
+                           const fv_encode_job *job, fv_device *dev, fv_encoded *out);
 void fv_encoded_free(fv_encoded *e);
 
-/* One picture, whose rows [visual tokens, d_text] go to `to` and, by the bytes of its `key`, into
- * the cache. Adds the seconds that it took. */
+/* The same picture by picture, with those that came before from a cache. *out gets room for n, and
+ * then the rows of each. */
+fv_status fv_encoded_open(const fv_model_config *cfg, int32_t n, fv_device *dev, fv_encoded *out);
+fv_status fv_encoded_add(fv_encoded *e, const fv_model_config *cfg, const fv_image_rows *rows);
+
+/* Encodes the one picture of the job, adds its rows, and keeps them in the cache. */
 fv_status fv_encode_keep(fv_vision *v, const fv_model_config *cfg, const fv_image_config *fit,
-                         const fv_image *image, fv_device *dev, fv_image_cache *cache,
-                         const void *key, size_t n_key, void *to, double *s_preprocess,
-                         double *s_vision);
+                         const fv_encode_job *job, fv_image_cache *cache, const fv_image_key *key,
+                         fv_encoded *out);
 
 #endif

@@ -9,9 +9,9 @@
 typedef struct entry {
     struct entry *next;
     uint64_t hash;
-    void *image; /* [n] owned */
-    size_t n;
-    fv_buf rows; /* owned */
+    char *block; /* owned: what the key points to */
+    fv_image_key key;
+    fv_image_rows rows; /* owned */
 } entry;
 
 struct fv_image_cache {
@@ -28,11 +28,30 @@ fv_status fv_image_cache_open(size_t bytes_max, fv_image_cache **out) {
     return FV_OK;
 }
 
-static size_t entry_bytes(const entry *e) { return e->n + e->rows.bytes; }
+void fv_image_rows_free(fv_image_rows *r) {
+    fv_buf_free(&r->rows);
+    free(r->source);
+    *r = (fv_image_rows){0};
+}
+
+static size_t bytes_of(const fv_image_key *key, const fv_image_rows *r) {
+    size_t source = r->source ? (size_t)r->n * sizeof *r->source : 0;
+    return key->n + strlen(key->condense) + r->rows.bytes + source;
+}
+
+static uint64_t hash_of(const fv_image_key *key) {
+    return XXH3_64bits_withSeed(key->image, key->n,
+                                XXH3_64bits(key->condense, strlen(key->condense)));
+}
+
+static bool same_key(const fv_image_key *a, const fv_image_key *b) {
+    return a->n == b->n && strcmp(a->condense, b->condense) == 0 &&
+           memcmp(a->image, b->image, a->n) == 0;
+}
 
 static void entry_free(entry *e) {
-    fv_buf_free(&e->rows);
-    free(e->image);
+    fv_image_rows_free(&e->rows);
+    free(e->block);
     free(e);
 }
 
@@ -46,10 +65,11 @@ void fv_image_cache_close(fv_image_cache *c) {
 }
 
 /* Takes the entry out of the list; NULL when it is not there. */
-static entry *take(fv_image_cache *c, uint64_t hash, const void *image, size_t n) {
+static entry *take(fv_image_cache *c, const fv_image_key *key) {
+    uint64_t hash = hash_of(key);
     for (entry **at = &c->first; *at; at = &(*at)->next) {
         entry *e = *at;
-        if (e->hash != hash || e->n != n || memcmp(e->image, image, n) != 0) continue;
+        if (e->hash != hash || !same_key(&e->key, key)) continue;
         *at = e->next;
         return e;
     }
@@ -61,8 +81,8 @@ static void push(fv_image_cache *c, entry *e) {
     c->first = e;
 }
 
-const fv_buf *fv_image_cache_get(fv_image_cache *c, const void *image, size_t n) {
-    entry *e = take(c, XXH3_64bits(image, n), image, n);
+const fv_image_rows *fv_image_cache_get(fv_image_cache *c, const fv_image_key *key) {
+    entry *e = take(c, key);
     if (!e) {
         c->misses++;
         return NULL;
@@ -79,40 +99,43 @@ static void drop_last(fv_image_cache *c) {
         last = *next;
     }
     if (!last) return;
-    c->bytes -= entry_bytes(last);
+    c->bytes -= bytes_of(&last->key, &last->rows);
     entry_free(last);
     *at = NULL;
 }
 
 /* Takes the rows on success. */
-static entry *entry_new(const void *image, size_t n, fv_buf *rows) {
+static entry *entry_new(const fv_image_key *key, fv_image_rows *rows) {
+    size_t n_text = strlen(key->condense) + 1;
     entry *e = calloc(1, sizeof *e);
-    if (e) e->image = malloc(n + !n);
-    if (!e || !e->image) {
+    char *block = malloc(key->n + n_text);
+    if (!e || !block) {
+        free(block);
         free(e);
         return NULL;
     }
-    memcpy(e->image, image, n);
-    e->n = n;
-    e->hash = XXH3_64bits(image, n);
+    memcpy(block, key->image, key->n);
+    memcpy(block + key->n, key->condense, n_text);
+    e->block = block;
+    e->key = (fv_image_key){block, key->n, block + key->n};
+    e->hash = hash_of(key);
     e->rows = *rows;
-    *rows = (fv_buf){0};
+    *rows = (fv_image_rows){0};
     return e;
 }
 
-void fv_image_cache_put(fv_image_cache *c, const void *image, size_t n, fv_buf *rows) {
-    size_t bytes = n + rows->bytes;
-    entry *e = NULL;
-    entry *old = take(c, XXH3_64bits(image, n), image, n);
+void fv_image_cache_put(fv_image_cache *c, const fv_image_key *key, fv_image_rows *rows) {
+    size_t bytes = bytes_of(key, rows);
+    entry *e = NULL, *old = take(c, key);
     if (old) {
-        c->bytes -= entry_bytes(old);
+        c->bytes -= bytes_of(&old->key, &old->rows);
         entry_free(old);
     }
     if (bytes <= c->bytes_max) {
         while (c->bytes > c->bytes_max - bytes) drop_last(c);
-        e = entry_new(image, n, rows);
+        e = entry_new(key, rows);
     }
-    fv_buf_free(rows); /* empty when it was taken */
+    fv_image_rows_free(rows); /* empty when they were taken */
     if (!e) return;
     c->bytes += bytes;
     push(c, e);

@@ -11,17 +11,26 @@ enum { BYTE_MAX = 255, MAX_LAYERS = 256 };
 struct fv_kept_watch {
     fv_arena *arena;
     int32_t n_visual;
-    int32_t *place;             /* [prompt rows] which image row a row is, -1: text */
+    int32_t *place;             /* [prompt rows] which image row a row is, -1: none of them */
     int32_t *seen;              /* [V] the last head, counted from 1, that held the row */
     uint8_t *score[MAX_LAYERS]; /* [V] of the layers that ranked; else NULL */
 };
 
-fv_status fv_kept_begin(fv_arena *arena, const uint8_t *seg, int32_t n, fv_kept_watch **out) {
+fv_status fv_kept_begin(fv_arena *arena, const uint8_t *seg, int32_t n, const fv_kept_rows *rows,
+                        fv_kept_watch **out) {
+    int32_t image = 0;
+    const int32_t *source = rows ? rows->source : NULL;
     fv_kept_watch *w;
     FV_TRY(FV_ARENA_NEW(arena, 1, w));
     FV_TRY(FV_ARENA_NEW(arena, n, w->place));
     w->arena = arena;
-    for (int32_t i = 0; i < n; i++) w->place[i] = seg[i] == FV_SEG_VISUAL ? w->n_visual++ : -1;
+    for (int32_t i = 0; i < n; i++) {
+        w->place[i] = -1;
+        if (seg[i] != FV_SEG_VISUAL) continue;
+        w->place[i] = source ? source[image] : image;
+        image++;
+    }
+    w->n_visual = source ? rows->n : image;
     FV_TRY(FV_ARENA_NEW(arena, w->n_visual, w->seen));
     *out = w;
     return FV_OK;
@@ -37,6 +46,7 @@ fv_status fv_kept_ranked(void *watch, int32_t layer, const float *attention, con
         if (attention[i] > most) most = attention[i];
     for (int32_t i = 0; i < n; i++) {
         float share = attention[i] > 0 ? attention[i] / most : 0; /* NaN is nothing */
+        if (w->place[pos[i]] < 0) continue;
         w->score[layer][w->place[pos[i]]] = (uint8_t)(share * (BYTE_MAX - 1) + 1.5F);
     }
     return FV_OK;
@@ -46,7 +56,7 @@ fv_status fv_kept_ranked(void *watch, int32_t layer, const float *attention, con
 static void count(fv_kept_watch *w, const int32_t *pos, int32_t n, int32_t head, uint8_t *heads) {
     for (int32_t i = 0; i < n; i++) {
         int32_t p = w->place[pos[i]];
-        if (w->seen[p] == head + 1) continue;
+        if (p < 0 || w->seen[p] == head + 1) continue;
         w->seen[p] = head + 1;
         if (heads[p] < BYTE_MAX) heads[p]++;
     }

@@ -24,6 +24,14 @@ static fv_status expand(const fv_model_config *cfg, const int32_t *ids, int32_t 
     return FV_OK;
 }
 
+static fv_status check_context(int64_t rows, int32_t n_image, int32_t context) {
+    if (rows <= context) return FV_OK;
+    return FV_FAIL(FV_EINVAL,
+                   "the prompt has %lld tokens, %d images included; this checkpoint's context "
+                   "is %d: shorten the text or send fewer images",
+                   (long long)rows, n_image, context);
+}
+
 fv_status fv_prompt_of_ids(const fv_model_config *cfg, const int32_t *ids, int32_t n,
                            int32_t n_image, int32_t context, fv_prompt *out) {
     int32_t found = 0;
@@ -42,11 +50,7 @@ fv_status fv_prompt_of_ids(const fv_model_config *cfg, const int32_t *ids, int32
                        "the prompt names %d image%s with <image> and %d %s given: they must be "
                        "equal",
                        found, found == 1 ? "" : "s", n_image, n_image == 1 ? "is" : "are");
-    if (rows > context)
-        return FV_FAIL(FV_EINVAL,
-                       "the prompt has %lld tokens, %d images included; this checkpoint's context "
-                       "is %d: shorten the text or send fewer images",
-                       (long long)rows, n_image, context);
+    FV_TRY(check_context(rows, n_image, context));
     fv_prompt p = {.n_image = n_image};
     fv_status st = expand(cfg, ids, n, &p);
     if (st != FV_OK) {
@@ -80,6 +84,21 @@ fv_status fv_prompt_append(fv_prompt *p, const int32_t *ids, int32_t n) {
     p->n += n;
     p->n_text += n;
     return FV_OK;
+}
+
+fv_status fv_prompt_condense(fv_prompt *p, const int32_t *each, int32_t context) {
+    int32_t per_image = p->n_image ? p->n_visual / p->n_image : 0, seen = 0, n = 0;
+    for (int32_t i = 0; i < p->n; i++) {
+        if (p->seg[i] == FV_SEG_VISUAL) {
+            int32_t image = seen / per_image, row = seen++ % per_image;
+            if (each && row >= each[image]) continue;
+        }
+        p->ids[n] = p->ids[i];
+        p->seg[n++] = p->seg[i];
+    }
+    p->n_visual -= p->n - n;
+    p->n = n;
+    return check_context(n, p->n_image, context);
 }
 
 void fv_prompt_free(fv_prompt *p) {

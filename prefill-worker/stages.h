@@ -6,6 +6,7 @@
 /* clang-format off */
 #include "prefill-worker/image.h"   /* bytes of a picture -> pixels -> pixel values */
 #include "prefill-worker/encode.h"  /* pixel values -> vision tower -> rows of the text model */
+#include "prefill-worker/condense.h" /*   behind the tower: fewer rows of each picture */
 #include "prefill-worker/prompt.h"  /* text and images -> token ids, images expanded */
 #include "prefill-worker/prefill.h" /* rows -> decoder layers -> KV store and first logits */
 #include "prefill-worker/prune.h"   /*   between layers: visual rows that go no further */

@@ -73,7 +73,9 @@ typedef struct fv_task {
     fv_prompt prompt; /* with the replayed tokens */
     fv_plan plan;
     fv_image *images; /* [n_image] in the arena; those that the cache has are empty */
-    fv_buf embeds;
+    char *condense;   /* what is done to their rows, in the arena; "": nothing */
+    fv_encoded encoded;
+    int32_t n_encoded; /* image rows ahead of the condense stage; 0: there is none */
     fv_sequence *seq;
     int32_t max_tokens; /* of the answer, what was replayed included */
     fv_status lost;     /* its hand-off, while the batch was computed: `text` says why */
@@ -155,6 +157,10 @@ struct fv_prefill_worker {
 fv_status fv_task_prepare(fv_task *t);
 void fv_task_release(fv_task *t, bool keep);
 void fv_task_fini(fv_task *t); /* what the report was made of goes too */
+
+/* worker_images.c: pictures become rows. The second does nothing when it was done before. */
+fv_status fv_task_read_images(fv_task *t);
+fv_status fv_task_encode(fv_task *t);
 
 /* worker_run.c: the computing thread's part. */
 fv_status fv_prefill_line_open(fv_prefill_worker *w);

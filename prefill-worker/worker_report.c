@@ -37,6 +37,7 @@ static fv_status fill_rows(fv_task *t, fv_report_message *r) {
     uint32_t n_replay = (uint32_t)t->msg->n_replay; /* of the answer, not of the prompt */
     r->n_prompt = (uint32_t)t->prompt.n - n_replay;
     r->n_visual = (uint32_t)t->prompt.n_visual;
+    r->n_encoded = t->plan.condenses ? (uint32_t)t->plan.shape.n_encoded : r->n_visual;
     r->n_text = (uint32_t)t->prompt.n_text - n_replay;
     r->n_images = (uint32_t)t->prompt.n_image;
     r->n_generated = t->has_token;

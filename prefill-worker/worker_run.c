@@ -121,37 +121,6 @@ static void settle(fv_prefill_line *l) {
     }
 }
 
-/* ---- pictures --------------------------------------------------------------------------- */
-
-/* The rows of picture i to where they belong among the task's. */
-static fv_status encode_to(fv_task *t, size_t i, size_t bytes) {
-    const fv_engine *e = t->worker->line.engine;
-    fv_image_cache *cache = t->worker->line.cache;
-    fv_device *dev = e->be.device;
-    const ProtobufCBinaryData *data = &t->msg->request->images[i]->data;
-    void *to = (uint8_t *)t->embeds.data + i * bytes;
-    const fv_buf *rows = fv_image_cache_get(cache, data->data, data->len);
-    if (rows) return dev->ops->copy_async(dev, to, rows->data, bytes);
-    if (!t->images[i].rgb) /* the cache had it, and let it go since */
-        FV_TRY(fv_image_decode(data->data, data->len, NULL, &t->images[i]));
-    fv_status st = fv_encode_keep(e->vision, fv_checkpoint_config(e->ck),
-                                  fv_checkpoint_image(e->ck), &t->images[i], dev, cache, data->data,
-                                  data->len, to, &t->s_preprocess, &t->s_vision);
-    fv_image_free(&t->images[i]);
-    return st;
-}
-
-static fv_status encode(fv_task *t) {
-    const fv_engine *e = t->worker->line.engine;
-    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
-    size_t n = t->msg->request->n_images;
-    size_t bytes = (size_t)fv_model_visual_tokens(cfg) * (size_t)cfg->text.d_model * sizeof(float);
-    if (n == 0) return FV_OK;
-    FV_TRY(fv_buf_alloc(e->be.device, n * bytes, FV_BUF_DEVICE, &t->embeds));
-    for (size_t i = 0; i < n; i++) FV_TRY(encode_to(t, i, bytes));
-    return FV_OK;
-}
-
 /* ---- a batch ---------------------------------------------------------------------------- */
 
 /* Those that are ready, in their order, as far as the pool has room for them now. */
@@ -176,7 +145,7 @@ static int32_t keep_encoded(fv_task **batch, int32_t n) {
     for (int32_t i = 0; i < n; i++) {
         fv_task *t = batch[i];
         t->began_s = fv_clock_s();
-        fv_status st = encode(t);
+        fv_status st = fv_task_encode(t);
         if (st != FV_OK)
             end_task(t, st);
         else
@@ -236,7 +205,7 @@ static fv_status prefill(fv_prefill_worker *w, fv_task **batch, int32_t n) {
             .n_answer = (int32_t)t->msg->n_replay,
             .ids = t->prompt.ids,
             .seg = t->prompt.seg,
-            .embeds = fv_tensor_of(t->embeds.data, FV_F32, t->prompt.n_visual, d),
+            .embeds = fv_tensor_of(t->encoded.embeds.data, FV_F32, t->prompt.n_visual, d),
             .plan = &t->plan,
             .kv = t->kv,
             .visual_rows = t->visual_rows,

@@ -15,6 +15,12 @@ typedef Fovea__Inference__V1__Chat chat_message;
 
 /* ---- the prompt ------------------------------------------------------------------------- */
 
+/* Pictures that are condensed may come to fewer rows than they have now. */
+static int32_t context_of(const fv_task *t) {
+    const fv_text_config *cfg = &fv_checkpoint_config(t->worker->line.engine->ck)->text;
+    return t->policy.stage[FV_STAGE_CONDENSE].method ? INT32_MAX : cfg->max_position;
+}
+
 static fv_status make_chat(fv_task *t, const chat_message *chat, int32_t n_image) {
     const fv_engine *e = t->worker->line.engine;
     const fv_model_config *cfg = fv_checkpoint_config(e->ck);
@@ -24,7 +30,7 @@ static fv_status make_chat(fv_task *t, const chat_message *chat, int32_t n_image
     FV_TRY(fv_chat_choose(chat->template_, fv_checkpoint_dir(e->ck), cfg, &kind));
     FV_TRY(fv_request_turns(chat, n_image, &t->arena, &turns));
     FV_TRY(fv_chat_render(kind, turns, (int32_t)chat->n_turns, &text));
-    fv_status st = fv_prompt_make(e->tok, cfg, text, n_image, cfg->text.max_position, &t->prompt);
+    fv_status st = fv_prompt_make(e->tok, cfg, text, n_image, context_of(t), &t->prompt);
     free(text);
     return st;
 }
@@ -37,30 +43,13 @@ static fv_status make_prompt(fv_task *t, int32_t n_image) {
     switch (p ? p->form_case : FOVEA__INFERENCE__V1__PROMPT__FORM__NOT_SET) {
     case FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT: return make_chat(t, p->chat, n_image);
     case FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT:
-        return fv_prompt_make(e->tok, cfg, p->text, n_image, cfg->text.max_position, &t->prompt);
+        return fv_prompt_make(e->tok, cfg, p->text, n_image, context_of(t), &t->prompt);
     case FOVEA__INFERENCE__V1__PROMPT__FORM_IDS:
         FV_TRY(fv_request_ids(p->ids->id, p->ids->n_id, cfg->text.max_position, &t->arena, &ids));
-        return fv_prompt_of_ids(cfg, ids, (int32_t)p->ids->n_id, n_image, cfg->text.max_position,
+        return fv_prompt_of_ids(cfg, ids, (int32_t)p->ids->n_id, n_image, context_of(t),
                                 &t->prompt);
     default: return FV_FAIL(FV_EINVAL, "the request has no prompt");
     }
-}
-
-/* ---- pictures --------------------------------------------------------------------------- */
-
-/* Decodes those that the cache does not have. */
-static fv_status read_images(fv_task *t) {
-    const fv_generate_message *r = t->msg->request;
-    FV_TRY(FV_ARENA_NEW(&t->arena, r->n_images, t->images));
-    for (size_t i = 0; i < r->n_images; i++) {
-        const ProtobufCBinaryData *data = &r->images[i]->data;
-        if (fv_image_cache_get(t->worker->line.cache, data->data, data->len)) continue;
-        fv_status st = fv_image_decode(data->data, data->len, NULL, &t->images[i]);
-        /* A broken picture is the client's, and would be as broken the next time. */
-        if (st == FV_EDATA || st == FV_EUNSUPPORTED) st = FV_EINVAL;
-        if (st != FV_OK) return fv_fail_prefix(st, "image %zu", i);
-    }
-    return FV_OK;
 }
 
 /* ---- the answer ------------------------------------------------------------------------- */
@@ -162,7 +151,7 @@ static fv_status ask_for_room(fv_task *t, const fv_sampling *sampling, int32_t l
     return fv_ship_begin(t->transport, &req, &t->ship);
 }
 
-static fv_status make_plan(fv_task *t) {
+static fv_status make_plan(fv_task *t, int32_t n_answer) {
     const fv_text_config *cfg = &fv_checkpoint_config(t->worker->line.engine->ck)->text;
     fv_plan_shape shape = {.n_layer = cfg->n_layer,
                            .n_kv = cfg->n_kv,
@@ -171,10 +160,29 @@ static fv_status make_plan(fv_task *t) {
                            .n_visual = t->prompt.n_visual,
                            .n_text = t->prompt.n_text,
                            .n_image = t->prompt.n_image,
+                           .n_encoded = t->n_encoded,
                            .calibrated = fv_checkpoint_blocks(t->worker->line.engine->ck),
-
-                           .n_answer = (int32_t)t->msg->n_replay};
+                           .n_answer = n_answer};
     return fv_plan_make(&t->policy, &shape, &t->plan);
+}
+
+/* How many rows pictures are condensed to is part of the prompt, and known when they were encoded:
+ * ahead of the grant, then, and of the others of the batch. */
+static fv_status condense(fv_task *t) {
+    int32_t context = fv_checkpoint_config(t->worker->line.engine->ck)->text.max_position;
+    if (!t->policy.stage[FV_STAGE_CONDENSE].method) return FV_OK;
+    FV_TRY(make_plan(t, 0));
+    if (!t->plan.condenses) return fv_prompt_condense(&t->prompt, NULL, context);
+    FV_TRY(fv_task_read_images(t));
+    FV_TRY(fv_task_encode(t));
+    t->n_encoded = t->prompt.n_visual;
+    return fv_prompt_condense(&t->prompt, t->encoded.each, context);
+}
+
+static fv_status watch_rows(fv_task *t) {
+    fv_kept_rows rows = {t->n_encoded, t->n_encoded ? t->encoded.source : NULL};
+    if (!t->msg->request->kept_rows) return FV_OK;
+    return fv_kept_begin(&t->arena, t->prompt.seg, t->prompt.n, &rows, &t->watch);
 }
 
 fv_status fv_task_prepare(fv_task *t) {
@@ -187,6 +195,7 @@ fv_status fv_task_prepare(fv_task *t) {
     FV_TRY(fv_policy_from_message(r->policy, &t->policy));
     FV_TRY(make_prompt(t, (int32_t)r->n_images));
     if (t->prompt.n == 0) return FV_FAIL(FV_EINVAL, "the prompt is empty");
+    FV_TRY(condense(t));
     int32_t n_prompt = t->prompt.n, n_replay = (int32_t)m->n_replay;
     FV_TRY(fv_request_ids(m->replay, m->n_replay, context, &t->arena, &replay));
     FV_TRY(check_replay(t, replay, n_replay));
@@ -195,10 +204,10 @@ fv_status fv_task_prepare(fv_task *t) {
     fv_sampling sampling = fv_request_sampling(r->sampling, r->n_logprobs);
     FV_TRY(open_sequence(t, &sampling, n_prompt));
     if (t->finish != FV_FINISH_NOT) return FV_OK;
-    FV_TRY(make_plan(t));
-    if (r->kept_rows) FV_TRY(fv_kept_begin(&t->arena, t->prompt.seg, t->prompt.n, &t->watch));
+    FV_TRY(make_plan(t, n_replay));
+    FV_TRY(watch_rows(t));
     FV_TRY(check_room(t));
-    FV_TRY(read_images(t));
+    if (t->encoded.n_image == 0) FV_TRY(fv_task_read_images(t));
     return ask_for_room(t, &sampling, t->max_tokens - n_replay);
 }
 
@@ -208,7 +217,7 @@ static void on_gone(void *kv) { fv_kv_close(kv); }
 void fv_task_release(fv_task *t, bool keep) {
     fv_ship_close(t->ship, keep, on_gone, t->kv);
     fv_sequence_close(t->seq);
-    fv_buf_free(&t->embeds);
+    fv_encoded_free(&t->encoded);
     for (size_t i = 0; t->images && i < t->msg->request->n_images; i++)
         fv_image_free(&t->images[i]);
     t->ship = NULL;

@@ -165,11 +165,9 @@ typedef struct extent {
     uint64_t visual, text, answer; /* rows */
 } extent;
 
-/* bytes = 2 D w (sum over layers and heads of rows(policy) + N Hkv answer), w bytes a number */
-static fv_status count_bytes(const request_message *r, const model_message *m, const extent *x,
-                             uint64_t *prompt, uint64_t *answer) {
+static fv_status make_plan(const request_message *r, const model_message *m, const extent *x,
+                           fv_plan *plan) {
     fv_policy policy;
-    fv_plan plan;
     /* A calibration is the workers': the bound is that of layers which all keep keys. */
     int32_t own[FV_PLAN_MAX_LAYERS];
     for (int32_t l = 0; l < FV_PLAN_MAX_LAYERS; l++) own[l] = l;
@@ -182,10 +180,29 @@ static fv_status count_bytes(const request_message *r, const model_message *m, c
                            .n_image = (int32_t)r->n_images,
                            .calibrated = own};
     FV_TRY(fv_policy_from_message(r->policy, &policy));
-    FV_TRY(fv_plan_make(&policy, &shape, &plan));
-    uint64_t row = 2 * (uint64_t)shape.d_head * (uint64_t)shape.bytes_value;
+    FV_TRY(fv_plan_make(&policy, &shape, plan));
+    plan->shape.calibrated = NULL;
+    return FV_OK;
+}
+
+/* bytes = 2 D w (sum over layers and heads of rows(policy) + N Hkv answer), w bytes a number */
+static fv_status count_bytes(const request_message *r, const model_message *m, const extent *x,
+                             uint64_t *prompt, uint64_t *answer) {
+    fv_plan plan;
+    FV_TRY(make_plan(r, m, x, &plan));
+    uint64_t row = 2 * (uint64_t)plan.shape.d_head * (uint64_t)plan.shape.bytes_value;
     *prompt = fv_plan_count(&plan).held;
     *answer = row * m->n_layer * m->n_kv * x->answer;
+    return FV_OK;
+}
+
+/* Positions that image rows take at most, once they were condensed. */
+static fv_status count_positions(const request_message *r, const model_message *m, uint64_t visual,
+                                 uint64_t *taken) {
+    extent one = {visual, 1, 0};
+    fv_plan plan;
+    FV_TRY(make_plan(r, m, &one, &plan));
+    *taken = (uint64_t)plan.shape.n_visual;
     return FV_OK;
 }
 
@@ -195,18 +212,19 @@ static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static fv_status bound_bytes(const request_message *r, const model_message *m, size_t text_rows,
                              fv_need *need) {
     uint32_t limit = m->limits ? m->limits->max_positions : 0;
-    uint64_t visual = (uint64_t)r->n_images * m->n_image_rows;
+    uint64_t visual = (uint64_t)r->n_images * m->n_image_rows, taken;
     bool exact = r->prompt->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_IDS;
-    if (limit && visual >= limit)
+    if (visual > TEXT_ROWS_MAX) return FV_FAIL(FV_EINVAL, "%zu images are too many", r->n_images);
+    FV_TRY(count_positions(r, m, visual, &taken));
+    if (limit && taken >= limit)
         return FV_FAIL(FV_EINVAL,
                        "%zu images take %" PRIu64 " positions, and the model has %" PRIu32,
-                       r->n_images, visual, limit);
-    if (visual > TEXT_ROWS_MAX) return FV_FAIL(FV_EINVAL, "%zu images are too many", r->n_images);
-    uint64_t left = limit ? limit - visual : TEXT_ROWS_MAX;
+                       r->n_images, taken, limit);
+    uint64_t left = limit ? limit - taken : TEXT_ROWS_MAX;
     if (exact && text_rows > left)
         return FV_FAIL(FV_EINVAL,
                        "the prompt takes %" PRIu64 " positions, and the model has %" PRIu32,
-                       visual + text_rows, limit);
+                       taken + text_rows, limit);
     extent most = {visual, least(text_rows, left), least(need->max_tokens, left)};
     extent fewest = {visual, exact ? text_rows : 1, 0};
     fewest.answer = least(need->max_tokens, left - fewest.text);

@@ -44,6 +44,8 @@ static fv_status load_tensors(fv_workspace *ws, const void *in, void *out, size_
 
 static fv_status load_weights(fv_vision *v, const fv_vision_weights *tower,
                               const fv_projector_weights *projector) {
+    int32_t n_layer = v->n_layer;
+    if (n_layer < v->cfg->vision.n_layer) n_layer++; /* as far as it is there */
     v->w.layer = calloc((size_t)v->n_layer + 1, sizeof *v->w.layer);
     if (!v->w.layer) return FV_FAIL(FV_ENOMEM, "out of memory for the list of layers");
     FV_TRY(fv_workspace_weight(&v->ws, &tower->cls, &v->w.cls));
@@ -51,7 +53,7 @@ static fv_status load_weights(fv_vision *v, const fv_vision_weights *tower,
     FV_TRY(fv_workspace_weight(&v->ws, &tower->position, &v->w.position));
     FV_TRY(fv_workspace_weight(&v->ws, &tower->pre_norm, &v->w.pre_norm));
     FV_TRY(fv_workspace_weight(&v->ws, &tower->pre_norm_bias, &v->w.pre_norm_bias));
-    for (int32_t l = 0; l < v->n_layer; l++)
+    for (int32_t l = 0; l < n_layer; l++)
         FV_TRY(load_tensors(&v->ws, &tower->layer[l], &v->w.layer[l], sizeof *tower->layer));
     return load_tensors(&v->ws, projector, &v->p, sizeof *projector);
 }
@@ -212,6 +214,43 @@ static fv_status take_features(fv_vision *v, int32_t index, const tower_scratch 
     return FV_OK;
 }
 
+/* ---- a layer's attention ----------------------------------------------------------------- */
+
+/* Queries and keys of a layer that is not run. */
+static fv_status ask_layer(fv_vision *v, const fv_vision_layer *w, tower_scratch *s) {
+    if (!w->q.data || !w->k.data || !w->norm1.data)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "this policy asks for the attention of a layer of the vision tower that the "
+                       "checkpoint does not have");
+    fv_linear_args in = {.x = s->h,
+                         .n_part = 2,
+                         .part = {{w->q, w->q_bias, s->q, false}, {w->k, w->k_bias, s->k, false}}};
+    FV_TRY(norm(v, s->x, w->norm1, w->norm1_bias, s->h));
+    return v->be->ops->linear(v->be, &in);
+}
+
+/* Rows ids[n] of x to the host as F32, by way of `room`. */
+static fv_status bring_rows(fv_vision *v, fv_tensor x, const int32_t *ids, int32_t n, float *room,
+                            float *to) {
+    fv_device *dev = v->be->device;
+    fv_gather_args gather = {.table = x, .y = fv_tensor_of(room, FV_F32, n, x.cols), .ids = ids};
+    FV_TRY(v->be->ops->gather(v->be, &gather));
+    return dev->ops->copy_async(dev, to, room, (size_t)n * (size_t)x.cols * sizeof *to);
+}
+
+/* What the layer that was run last left in q and k. */
+static fv_status take_tap(fv_vision *v, int32_t n, const tower_scratch *s,
+                          const fv_vision_tap *tap) {
+    int32_t rows = n * tokens(v), *ids, *cls;
+    float *room = s->kv.data; /* that layer has done with it */
+    FV_TRY(FV_ARENA_NEW(&v->host, rows, ids));
+    FV_TRY(FV_ARENA_NEW(&v->host, n, cls));
+    for (int32_t r = 0; r < rows; r++) ids[r] = r;
+    for (int32_t i = 0; i < n; i++) cls[i] = i * tokens(v);
+    FV_TRY(bring_rows(v, s->k, ids, rows, room, tap->k));
+    return bring_rows(v, s->q, cls, n, room + (size_t)rows * (size_t)s->k.cols, tap->q);
+}
+
 /* ---- scratch --------------------------------------------------------------------------- */
 
 /* Runs of every (image, head): blocks that point into one buffer of keys and values. */
@@ -273,39 +312,62 @@ static fv_status make_scratch(fv_vision *v, int32_t n, tower_scratch *s) {
 
 /* ---- the projector --------------------------------------------------------------------- */
 
-static fv_status project(fv_vision *v, int32_t n, const tower_scratch *s, fv_tensor features,
-                         fv_tensor embeds) {
+static fv_status project(fv_vision *v, fv_tensor features, fv_tensor h, fv_tensor y) {
+    FV_TRY(linear(v, features, v->p.fc1, v->p.fc1_bias, h, false));
+    FV_TRY(activate(v, v->cfg->projector_act, h));
+    return linear(v, h, v->p.fc2, v->p.fc2_bias, y, false);
+}
+
+/* Features of all images, without the class rows where they do not count. */
+static fv_status give_features(fv_vision *v, int32_t n, const tower_scratch *s,
+                               const fv_vision_out *out) {
     int32_t skip = v->cfg->keep_cls ? 0 : 1, T = tokens(v), kept = T - skip;
     fv_device *dev = v->be->device;
     fv_tensor h = fv_workspace_cut(&v->ws, v->be->ops->act, kept, v->cfg->text.d_model);
     for (int32_t i = 0; i < n; i++) {
         fv_tensor f = fv_tensor_rows(s->features, i * T + skip, kept);
-        fv_tensor y = fv_tensor_rows(embeds, i * kept, kept);
-        if (features.data)
-            FV_TRY(dev->ops->copy_async(dev, fv_tensor_rows(features, i * kept, kept).data, f.data,
-                                        (size_t)kept * (size_t)f.ld * sizeof(float)));
-        FV_TRY(linear(v, f, v->p.fc1, v->p.fc1_bias, h, false));
-        FV_TRY(activate(v, v->cfg->projector_act, h));
-        FV_TRY(linear(v, h, v->p.fc2, v->p.fc2_bias, y, false));
+        if (out->features.data)
+            FV_TRY(dev->ops->copy_async(dev, fv_tensor_rows(out->features, i * kept, kept).data,
+                                        f.data, (size_t)kept * (size_t)f.ld * sizeof(float)));
+        if (out->embeds.data) FV_TRY(project(v, f, h, fv_tensor_rows(out->embeds, i * kept, kept)));
     }
     return v->be->ops->sync(v->be);
 }
 
-fv_status fv_vision_encode(fv_vision *v, const float *pixels, int32_t n, fv_tensor features,
-                           fv_tensor embeds) {
-    assert(embeds.rows == n * fv_model_visual_tokens(v->cfg));
+static fv_status run_layers(fv_vision *v, int32_t n, tower_scratch *s, const fv_vision_tap *tap) {
+    for (int32_t l = 0; l < v->n_layer; l++) {
+        FV_TRY(layer(v, &v->w.layer[l], n, s));
+        FV_TRY(take_features(v, l + 1, s));
+        if (tap && tap->layer == l) FV_TRY(take_tap(v, n, s, tap));
+        atomic_fetch_add_explicit(&v->n_layer_run, 1, memory_order_relaxed);
+    }
+    if (!tap || tap->layer < v->n_layer) return FV_OK;
+    FV_TRY(ask_layer(v, &v->w.layer[v->n_layer], s));
+    return take_tap(v, n, s, tap);
+}
+
+int32_t fv_vision_layers(const fv_vision *v) { return v->n_layer; }
+
+fv_status fv_vision_encode(fv_vision *v, const float *pixels, int32_t n, const fv_vision_out *out) {
+    assert(!out->embeds.data || out->embeds.rows == n * fv_model_visual_tokens(v->cfg));
+    assert(!out->tap || (out->tap->layer >= 0 && out->tap->layer <= v->n_layer));
     if (n == 0) return FV_OK;
     fv_arena_reset(&v->host);
     tower_scratch s;
     FV_TRY(make_scratch(v, n, &s));
     FV_TRY(embed(v, pixels, n, &s));
     FV_TRY(take_features(v, 0, &s));
-    for (int32_t l = 0; l < v->n_layer; l++) {
-        FV_TRY(layer(v, &v->w.layer[l], n, &s));
-        FV_TRY(take_features(v, l + 1, &s));
-        atomic_fetch_add_explicit(&v->n_layer_run, 1, memory_order_relaxed);
-    }
-    return project(v, n, &s, features, embeds);
+    FV_TRY(run_layers(v, n, &s, out->tap));
+    return give_features(v, n, &s, out);
+}
+
+fv_status fv_vision_project(fv_vision *v, fv_tensor features, fv_tensor embeds) {
+    fv_dtype act = v->be->ops->act;
+    int32_t n = features.rows, d = v->cfg->text.d_model;
+    if (n == 0) return FV_OK;
+    FV_TRY(fv_workspace_reset(&v->ws, fv_workspace_need(act, n, d)));
+    FV_TRY(project(v, features, fv_workspace_cut(&v->ws, act, n, d), embeds));
+    return v->be->ops->sync(v->be);
 }
 
 uint64_t fv_vision_layers_run(const fv_vision *v) {

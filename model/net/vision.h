@@ -8,7 +8,7 @@
  *   features = the chosen hidden states side by side, CLS dropped unless kept
  *   rows = fc2(act(fc1(features)))
  * (CLIP, arXiv 2103.00020; LLaVA-1.5, arXiv 2310.03744). Layers behind the last chosen hidden
- * state are not run. One thread owns a tower. */
+ * state are not run; the first of them can be asked for its attention. One thread owns a tower. */
 #include "model/config.h"
 #include "model/weights.h"
 
@@ -21,10 +21,31 @@ void fv_vision_close(fv_vision *v); /* NULL is fine */
 /* Columns of the features: d_vision x number of feature layers. */
 int32_t fv_vision_feature_width(const fv_model_config *cfg);
 
-/* pixels [n, 3, S, S] F32 on the host. On the device: embeds [n * visual tokens, d_text] F32;
- * features [n * visual tokens, feature width] F32 likewise, or absent when nobody asks. */
-fv_status fv_vision_encode(fv_vision *v, const float *pixels, int32_t n, fv_tensor features,
-                           fv_tensor embeds);
+/* What a layer shows of its attention: what the class row asks, and what every row has for it,
+ * heads side by side. softmax(q k^T / sqrt(D)) is what the class row pays to each row. */
+typedef struct fv_vision_tap {
+    int32_t layer; /* 0..fv_vision_layers, the last of which is not run but for this */
+    float *q;      /* [n, d_vision] on the host */
+    float *k;      /* [n, 1 + P, d_vision] likewise, the class row first */
+} fv_vision_tap;
+
+/* Where results go; what nobody asks for is absent. */
+typedef struct fv_vision_out {
+    fv_tensor features;       /* [n * visual tokens, feature width] F32 on the device */
+    fv_tensor embeds;         /* [n * visual tokens, d_text] F32 on the device */
+    const fv_vision_tap *tap; /* or NULL */
+} fv_vision_out;
+
+/* Layers that are run. */
+int32_t fv_vision_layers(const fv_vision *v);
+
+/* pixels [n, 3, S, S] F32 on the host. FV_EUNSUPPORTED when the checkpoint lacks what the tap asks
+ * for: the tower ends with the layers that are run. */
+fv_status fv_vision_encode(fv_vision *v, const float *pixels, int32_t n, const fv_vision_out *out);
+
+/* The projector alone: embeds [rows, d_text] F32 of features [rows, feature width] F32, each row by
+ * itself. */
+fv_status fv_vision_project(fv_vision *v, fv_tensor features, fv_tensor embeds);
 
 uint64_t fv_vision_layers_run(const fv_vision *v); /* so far; any thread */
 

@@ -12,7 +12,7 @@ void fv_plan_note(fv_plan *plan, fv_stage stage, const char *why) {
 
 bool fv_plan_text_only(fv_plan *plan, fv_stage stage) {
     if (plan->shape.n_visual > 0) return false;
-    fv_plan_note(plan, stage, "the prompt has no image");
+    fv_plan_note(plan, stage, plan->condenses ? "no image row is left" : "the prompt has no image");
     return true;
 }
 

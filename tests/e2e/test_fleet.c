@@ -91,6 +91,10 @@ static void assert_same_under_each_policy(void) {
         "lazy=vla,map=given,blocks=0-1;select=csp,heavy=0.3,dup=official",
         "lazy=gla,map=given,blocks=0-1;select=csp,heavy=0.3;evict=vta,layer=1,"
         "shallow=rank_by_first_tap",
+        "condense=hired,keep=0.4",
+        "condense=prumerge",
+        "condense=prumerge_plus;prune=fastv,layer=1,keep=0.5",
+        "condense=hired,keep=0",
         "prune=random,layer=1,keep=0.5;select=streaming,sink=2"};
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
         char args[500];

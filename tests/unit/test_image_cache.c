@@ -1,5 +1,6 @@
 /* prefill-worker/image_cache.c: what is found again, and what leaves when there is no room. */
 #include <criterion/criterion.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "prefill-worker/image_cache.h"
@@ -8,19 +9,26 @@ enum { ROWS = 64 }; /* bytes of a picture's rows here */
 
 static fv_image_cache *c;
 
-static void put(const char *image, uint8_t value) {
-    fv_buf rows;
-    cr_assert_eq(fv_buf_alloc(fv_device_host(), ROWS, FV_BUF_DEVICE, &rows), FV_OK);
-    memset(rows.data, value, ROWS);
-    fv_image_cache_put(c, image, strlen(image), &rows);
-    cr_assert_null(rows.data, "the buffer was taken");
+static void put_condensed(const char *image, const char *condense, uint8_t value, int32_t *source) {
+    fv_image_rows rows = {.n = 1, .source = source};
+    fv_image_key key = {image, strlen(image), condense};
+    cr_assert_eq(fv_buf_alloc(fv_device_host(), ROWS, FV_BUF_DEVICE, &rows.rows), FV_OK);
+    memset(rows.rows.data, value, ROWS);
+    fv_image_cache_put(c, &key, &rows);
+    cr_assert_null(rows.rows.data, "the buffer was taken");
+    cr_assert_null(rows.source);
 }
 
+static void put(const char *image, uint8_t value) { put_condensed(image, "", value, NULL); }
+
 /* The value that was put with the picture; -1: it is not there. */
-static int get(const char *image) {
-    const fv_buf *rows = fv_image_cache_get(c, image, strlen(image));
-    return rows ? *(const uint8_t *)rows->data : -1;
+static int get_condensed(const char *image, const char *condense) {
+    fv_image_key key = {image, strlen(image), condense};
+    const fv_image_rows *rows = fv_image_cache_get(c, &key);
+    return rows ? *(const uint8_t *)rows->rows.data : -1;
 }
+
+static int get(const char *image) { return get_condensed(image, ""); }
 
 static void open_for(size_t bytes) { cr_assert_eq(fv_image_cache_open(bytes, &c), FV_OK); }
 
@@ -91,4 +99,19 @@ Test(image_cache, an_empty_picture_is_like_any_other) {
     open_for(1000);
     put("", 1);
     cr_assert_eq(get(""), 1);
+}
+
+Test(image_cache, condensed_rows_are_found_under_what_was_done_to_them) {
+    int32_t *source = malloc(sizeof *source);
+    open_for(1000);
+    *source = 7;
+    put("a", 1);
+    put_condensed("a", "condense=hired,keep=0.5", 2, source);
+    cr_assert_eq(get("a"), 1);
+    cr_assert_eq(get_condensed("a", "condense=hired,keep=0.5"), 2);
+    cr_assert_eq(get_condensed("a", "condense=hired,keep=0.4"), -1);
+    fv_image_key key = {"a", 1, "condense=hired,keep=0.5"};
+    cr_assert_eq(fv_image_cache_get(c, &key)->source[0], 7);
+    size_t one = 1 + ROWS, other = 1 + strlen(key.condense) + ROWS + sizeof *source;
+    cr_assert_eq(fv_image_cache_count(c).bytes, one + other);
 }

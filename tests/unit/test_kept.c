@@ -20,7 +20,7 @@ static void run(rig *r, const char *policy) {
     *r = (rig){.kept = {0}};
     tiny_net_open(&r->net, tiny_shape_default(), FV_F32, NULL, 2);
     tiny_prompt_make(&r->net, &r->p, BEFORE, VISUAL, 9, 11, policy);
-    cr_assert_eq(fv_kept_begin(&r->arena, r->p.seg, r->p.n, &r->watch), FV_OK);
+    cr_assert_eq(fv_kept_begin(&r->arena, r->p.seg, r->p.n, NULL, &r->watch), FV_OK);
     r->p.watch = r->watch;
     cr_assert_eq(tiny_prefill(&r->net, &r->p, 1, 7), FV_OK, "%s", fv_last_error());
     cr_assert_eq(fv_kept_end(r->watch, r->p.kv, &r->kept), FV_OK);
@@ -111,12 +111,44 @@ Test(kept, a_prompt_without_pictures_is_one_empty_set) {
     rig r = {.kept = {0}};
     tiny_net_open(&r.net, tiny_shape_default(), FV_F32, NULL, 1);
     tiny_prompt_make(&r.net, &r.p, 4, 0, 0, 3, "");
-    cr_assert_eq(fv_kept_begin(&r.arena, r.p.seg, r.p.n, &r.watch), FV_OK);
+    cr_assert_eq(fv_kept_begin(&r.arena, r.p.seg, r.p.n, NULL, &r.watch), FV_OK);
     cr_assert_eq(tiny_prefill(&r.net, &r.p, 1, 0), FV_OK, "%s", fv_last_error());
     cr_assert_eq(fv_kept_end(r.watch, r.p.kv, &r.kept), FV_OK);
     cr_assert_eq(r.kept.n_visual, 0);
     cr_assert_eq(r.kept.n_group, 1);
     over(&r);
+}
+
+/* Rows 3 and 1 of a picture of four, and one made of the others: the overlay is of the four. */
+Test(kept, rows_that_were_condensed_are_shown_where_they_came_from) {
+    static const uint8_t seg[] = {FV_SEG_TEXT, FV_SEG_VISUAL, FV_SEG_VISUAL, FV_SEG_VISUAL,
+                                  FV_SEG_TEXT};
+    static const int32_t source[] = {3, 1, -1}, pos[] = {1, 2, 3};
+    static const float paid[] = {1, 4, 2};
+    fv_kept_rows rows = {4, source};
+    fv_arena arena = {0};
+    fv_kept_watch *watch;
+    fv_kv_pool *pool;
+    fv_kv *kv;
+    fv_kept kept;
+    fv_kv_shape shape = {.n_layer = 2, .n_kv = 2, .d_head = 4, .dtype = FV_F32};
+    cr_assert_eq(fv_kv_pool_open(fv_device_host(), &shape, 0, &pool), FV_OK);
+    cr_assert_eq(fv_kv_open(pool, &kv), FV_OK);
+    for (int32_t l = 0; l < 2; l++) {
+        cr_assert_eq(fv_kv_extent(kv, l, 3 - l), FV_OK);
+        cr_assert_eq(fv_kv_append(kv, l, FV_SEG_VISUAL, pos + l, 3 - l), FV_OK);
+    }
+    cr_assert_eq(fv_kept_begin(&arena, seg, 5, &rows, &watch), FV_OK);
+    cr_assert_eq(fv_kept_ranked(watch, 0, paid, pos, 3), FV_OK);
+    cr_assert_eq(fv_kept_end(watch, kv, &kept), FV_OK);
+    cr_assert(kept.n_visual == 4 && kept.n_group == 2);
+    cr_assert_eq(memcmp(kept.group[0].heads, (uint8_t[]){0, 2, 0, 2}, 4), 0);
+    cr_assert_eq(memcmp(kept.group[1].heads, (uint8_t[]){0, 2, 0, 0}, 4), 0);
+    cr_assert(kept.group[1].score[1] == 255 && kept.group[1].score[3] > 0);
+    cr_assert(kept.group[1].score[0] == 0 && kept.group[1].score[2] == 0);
+    fv_kv_close(kv);
+    fv_kv_pool_close(pool);
+    fv_arena_fini(&arena);
 }
 
 /* ---- over the network ------------------------------------------------------------------- */
@@ -133,7 +165,8 @@ Test(kept, sets_that_do_not_fit_together_are_broken_messages) {
     b.layer = 1;
     b.n_layer = 2;
     a.heads = b.heads = b.score = (ProtobufCBinaryData){4, bytes};
-    m.n_visual = 4;
+    m.n_visual = 2;
+    m.n_encoded = 4;
     m.n_visual_rows = 3;
     m.visual_rows = rows;
     m.n_kept = 2;

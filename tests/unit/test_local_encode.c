@@ -28,7 +28,7 @@ static fv_image stripes(int which, int32_t w, int32_t h) {
 
 static fv_encoded encode(const fv_image *images, int32_t n) {
     fv_encoded e;
-    cr_assert_eq(fv_local_encode(l, images, n, &e), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_local_encode(l, images, n, NULL, &e), FV_OK, "%s", fv_last_error());
     return e;
 }
 
@@ -36,7 +36,8 @@ static fv_encoded encode(const fv_image *images, int32_t n) {
 static fv_encoded encode_anew(const fv_image *images, int32_t n) {
     fv_encoded e;
     cr_assert_eq(fv_encode_images(l->vision, fv_checkpoint_config(l->ck),
-                                  fv_checkpoint_image(l->ck), images, n, false, l->be.device, &e),
+                                  fv_checkpoint_image(l->ck),
+                                  &(fv_encode_job){.n = n, .images = images}, l->be.device, &e),
                  FV_OK, "%s", fv_last_error());
     return e;
 }
@@ -77,4 +78,27 @@ Test(local_encode, no_picture_has_no_rows) {
     cr_assert_eq(e.n_image, 0);
     cr_assert_null(e.embeds.data);
     fv_encoded_free(&e);
+}
+
+Test(local_encode, condensed_rows_are_kept_beside_the_others) {
+    fv_policy p;
+    fv_image images[2] = {stripes(0, SIDE, SIDE), stripes(1, SIDE, SIDE)};
+    fv_encoded e[2], whole = encode(images, 2);
+    cr_assert_eq(fv_policy_parse("condense=hired,keep=0.5", &p), FV_OK);
+    const fv_choice *hired = &p.stage[FV_STAGE_CONDENSE];
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(fv_local_encode(l, images, 2, hired, &e[i]), FV_OK, "%s", fv_last_error());
+    cr_assert_gt(e[0].s_vision, 0);
+    cr_assert_eq(e[1].s_vision, 0, "the second time they are there");
+    int32_t d = fv_local_config(l)->text.d_model;
+    size_t row = (size_t)d * sizeof(float);
+    for (int i = 0; i < 2; i++) {
+        cr_assert(e[i].n_row == 144 && e[i].each[0] == 72 && e[i].each[1] == 72);
+        for (int32_t r = 0; r < e[i].n_row; r++)
+            cr_assert_eq(memcmp((char *)e[i].embeds.data + (size_t)r * row,
+                                (char *)whole.embeds.data + (size_t)e[i].source[r] * row, row),
+                         0);
+        fv_encoded_free(&e[i]);
+    }
+    fv_encoded_free(&whole);
 }

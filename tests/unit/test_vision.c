@@ -4,76 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/net/vision.h"
+#include "tests/support/tiny_tower.h"
 
-enum { D = 20, M = 36, LAYERS = 3, P = 9, SIDE = 12, TEXT = 14, MAX_ROWS = 3 * (P + 1) };
-
-static float store[40000];
-static fv_vision_layer layers[LAYERS];
-
-static fv_tensor take(float **at, int32_t rows, int32_t cols) {
-    fv_tensor t = fv_tensor_of(*at, FV_F32, rows, cols);
-    for (int32_t i = 0; i < rows * cols; i++) {
-        uint32_t x = (uint32_t)(*at - store + 1) * 2654435761u;
-        x ^= x >> 15;
-        *(*at)++ = (float)(x * 2246822519u >> 8) / 16777216.0f - 0.5f;
-    }
-    return t;
-}
-
-typedef struct tower {
-    fv_model_config cfg;
-    fv_vision_weights w;
-    fv_projector_weights p;
-} tower;
-
-static tower make_tower(int32_t n_feature, const int32_t *feature, bool keep_cls) {
-    tower t = {.cfg = {.has_vision = true,
-                       .vision = {.d_model = D,
-                                  .d_ffn = M,
-                                  .n_layer = LAYERS,
-                                  .n_head = 2,
-                                  .d_head = D / 2,
-                                  .image = SIDE,
-                                  .patch = 4,
-                                  .ln_eps = 1e-5f,
-                                  .act = FV_ACT_QUICK_GELU},
-                       .text = {.d_model = TEXT},
-                       .n_feature_layer = n_feature,
-                       .keep_cls = keep_cls,
-                       .projector_act = FV_ACT_GELU}};
-    float *at = store;
-    memcpy(t.cfg.feature_layer, feature, (size_t)n_feature * sizeof *feature);
-    t.w = (fv_vision_weights){.cls = take(&at, 1, D),
-                              .patch = take(&at, D, 48),
-                              .position = take(&at, P + 1, D),
-                              .pre_norm = take(&at, 1, D),
-                              .pre_norm_bias = take(&at, 1, D),
-                              .layer = layers};
-    for (int l = 0; l < LAYERS; l++)
-        layers[l] = (fv_vision_layer){.norm1 = take(&at, 1, D),
-                                      .norm1_bias = take(&at, 1, D),
-                                      .norm2 = take(&at, 1, D),
-                                      .norm2_bias = take(&at, 1, D),
-                                      .q = take(&at, D, D),
-                                      .k = take(&at, D, D),
-                                      .v = take(&at, D, D),
-                                      .o = take(&at, D, D),
-                                      .q_bias = take(&at, 1, D),
-                                      .k_bias = take(&at, 1, D),
-                                      .v_bias = take(&at, 1, D),
-                                      .o_bias = take(&at, 1, D),
-                                      .fc1 = take(&at, M, D),
-                                      .fc1_bias = take(&at, 1, M),
-                                      .fc2 = take(&at, D, M),
-                                      .fc2_bias = take(&at, 1, D)};
-    t.p = (fv_projector_weights){.fc1 = take(&at, TEXT, D * n_feature),
-                                 .fc1_bias = take(&at, 1, TEXT),
-                                 .fc2 = take(&at, TEXT, TEXT),
-                                 .fc2_bias = take(&at, 1, TEXT)};
-    cr_assert_lt(at - store, 40000);
-    return t;
-}
+enum { D = TOWER_D, P = TOWER_P, SIDE = TOWER_SIDE, TEXT = TOWER_TEXT, MAX_ROWS = 3 * (P + 1) };
+typedef tiny_tower tower;
 
 typedef struct result {
     float features[MAX_ROWS * D * 3], embeds[MAX_ROWS * TEXT];
@@ -87,25 +21,20 @@ static void encode(const tower *t, const float *pixels, int32_t n, const char *i
     int32_t rows = n * fv_model_visual_tokens(&t->cfg);
     cr_assert_eq(fv_backend_open(&be, "cpu", &opt), FV_OK, "%s", fv_last_error());
     cr_assert_eq(fv_vision_open(&be, &t->cfg, &t->w, &t->p, &v), FV_OK);
-    cr_assert_eq(fv_vision_encode(
-                     v, pixels, n,
-                     fv_tensor_of(out->features, FV_F32, rows, fv_vision_feature_width(&t->cfg)),
-                     fv_tensor_of(out->embeds, FV_F32, rows, TEXT)),
-                 FV_OK);
+    fv_vision_out to = {
+        .features = fv_tensor_of(out->features, FV_F32, rows, fv_vision_feature_width(&t->cfg)),
+        .embeds = fv_tensor_of(out->embeds, FV_F32, rows, TEXT)};
+    cr_assert_eq(fv_vision_encode(v, pixels, n, &to), FV_OK);
     fv_vision_close(v);
     fv_backend_close(&be);
-}
-
-static void make_pixels(float *pixels) {
-    for (int i = 0; i < 3 * 3 * SIDE * SIDE; i++) pixels[i] = (float)((i * 37) % 101) / 50 - 1;
 }
 
 Test(vision, an_image_in_a_batch_gives_the_same_bits_as_alone) {
     static const int32_t feature[] = {2};
     static result batch, alone;
     float pixels[3 * 3 * SIDE * SIDE];
-    tower t = make_tower(1, feature, false);
-    make_pixels(pixels);
+    tower t = tiny_tower_make(1, feature, false);
+    tiny_tower_pixels(pixels, 3);
     encode(&t, pixels, 3, NULL, 2, &batch);
     for (int i = 0; i < 3; i++) {
         encode(&t, pixels + i * 3 * SIDE * SIDE, 1, "plain", 1, &alone);
@@ -118,9 +47,9 @@ Test(vision, listed_hidden_states_stand_side_by_side) {
     static const int32_t both[] = {3, 0}, last[] = {3}, first[] = {0};
     static result ab, a, b;
     float pixels[3 * 3 * SIDE * SIDE];
-    make_pixels(pixels);
+    tiny_tower_pixels(pixels, 3);
     /* make_tower always draws into the same store, so all three share the tower's weights. */
-    tower t = make_tower(2, both, false), ta = make_tower(1, last, false), tb = ta;
+    tower t = tiny_tower_make(2, both, false), ta = tiny_tower_make(1, last, false), tb = ta;
     memcpy(tb.cfg.feature_layer, first, sizeof first);
     encode(&t, pixels, 1, NULL, 1, &ab);
     encode(&ta, pixels, 1, NULL, 1, &a);
@@ -135,12 +64,57 @@ Test(vision, strategy_full_keeps_the_class_row_in_front) {
     static const int32_t feature[] = {1};
     static result without, with;
     float pixels[3 * 3 * SIDE * SIDE];
-    make_pixels(pixels);
-    tower t = make_tower(1, feature, false), full = t;
+    tiny_tower_pixels(pixels, 3);
+    tower t = tiny_tower_make(1, feature, false), full = t;
     full.cfg.keep_cls = true;
     cr_assert_eq(fv_model_visual_tokens(&full.cfg), P + 1);
     encode(&t, pixels, 1, NULL, 1, &without);
     encode(&full, pixels, 1, NULL, 1, &with);
     cr_assert_eq(memcmp(with.features + D, without.features, P * D * 4), 0);
     cr_assert_eq(memcmp(with.embeds + TEXT, without.embeds, P * TEXT * 4), 0);
+}
+
+/* ---- taps ------------------------------------------------------------------------------- */
+
+typedef struct tapped {
+    float q[3 * D], k[3 * (P + 1) * D];
+} tapped;
+
+static fv_status tap(const tower *t, const float *pixels, int32_t n, int32_t layer, const char *isa,
+                     tapped *out) {
+    fv_backend be;
+    fv_vision *v;
+    fv_backend_options opt = {.n_threads = 2, .isa = isa};
+    fv_vision_tap to = {.layer = layer, .q = out->q, .k = out->k};
+    cr_assert_eq(fv_backend_open(&be, "cpu", &opt), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_vision_open(&be, &t->cfg, &t->w, &t->p, &v), FV_OK);
+    fv_status st = fv_vision_encode(v, pixels, n, &(fv_vision_out){.tap = &to});
+    fv_vision_close(v);
+    fv_backend_close(&be);
+    return st;
+}
+
+Test(vision, a_layer_behind_the_features_shows_what_it_would_if_it_ran) {
+    static const int32_t one[] = {1}, all[] = {3};
+    static tapped behind, inside;
+    float pixels[3 * TOWER_PIXELS];
+    tiny_tower_pixels(pixels, 3);
+    tower t = tiny_tower_make(1, all, false), shorter = t;
+    memcpy(shorter.cfg.feature_layer, one, sizeof one);
+    cr_assert_eq(tap(&t, pixels, 3, 1, NULL, &inside), FV_OK);
+    cr_assert_eq(tap(&shorter, pixels, 3, 1, "plain", &behind), FV_OK);
+    cr_assert_eq(memcmp(&inside, &behind, sizeof inside), 0);
+    cr_assert_eq(tap(&shorter, pixels + TOWER_PIXELS, 1, 1, NULL, &behind), FV_OK);
+    cr_assert_eq(memcmp(behind.q, inside.q + D, D * 4), 0, "an image alone");
+    cr_assert_eq(memcmp(behind.k, inside.k + (P + 1) * D, (P + 1) * D * 4), 0);
+}
+
+Test(vision, a_layer_that_the_checkpoint_does_not_have_is_refused) {
+    static const int32_t all[] = {3};
+    static tapped out;
+    float pixels[3 * TOWER_PIXELS];
+    tiny_tower_pixels(pixels, 3);
+    tower t = tiny_tower_make(1, all, false);
+    cr_assert_eq(tap(&t, pixels, 1, 3, NULL, &out), FV_EUNSUPPORTED);
+    cr_assert(strstr(fv_last_error(), "does not have"), "%s", fv_last_error());
 }

@@ -1,0 +1,28 @@
+/* condense=prumerge: how many rows stand out is known when the picture was encoded. */
+#include "policy/plan/condense.h"
+#include "policy/plan/contribute.h"
+
+int32_t fv_prumerge_share(double share, int32_t n) {
+    int32_t keep = fv_plan_share(share, n);
+    return keep < 1 && n > 0 ? 1 : keep;
+}
+
+/* Above the third quartile lie at most the rows behind place 3 (n - 1) / 4 of n that are sorted. */
+static int32_t most_outliers(int32_t n) {
+    int32_t above = n - 1 - 3 * (n - 1) / 4;
+    return above < 1 ? 1 : above;
+}
+
+fv_status fv_plan_condense_prumerge(fv_plan *plan) {
+    const fv_choice *c = &plan->policy.stage[FV_STAGE_CONDENSE];
+    double share = fv_choice_value(c, "keep");
+    int32_t n = fv_plan_image_rows(plan);
+    int32_t keep = share > 0 ? fv_prumerge_share(share, n) : most_outliers(n);
+    if (n == 0)
+        fv_plan_note(plan, FV_STAGE_CONDENSE, "the prompt has no image");
+    else if (keep == n && fv_choice_value(c, "neighbours") == 0)
+        fv_plan_note(plan, FV_STAGE_CONDENSE, "every visual row is kept as it is");
+    else
+        fv_plan_condense(plan, keep < n ? keep + 1 : n, share > 0);
+    return FV_OK;
+}

@@ -1,0 +1,19 @@
+/* condense=hired: HiRED (arXiv 2408.10945). The rows that the class row pays most to, all heads of
+ * the layer that made the features added, enter the text model, in their order.
+ *
+ * The authors share a budget among the crops of a picture by an early layer's attention. A
+ * LLaVA-1.5 picture is one crop, which gets the whole of its budget; so that layer has nothing to
+ * say here. */
+#include "common/top.h"
+#include "policy/plan/condense.h"
+#include "prefill-worker/condense.h"
+
+static fv_status run(const fv_condense_context *ctx, fv_condensed *out) {
+    int32_t *source, keep = fv_hired_rows(ctx->choice, ctx->n);
+    FV_TRY(FV_ARENA_NEW(ctx->arena, keep, source));
+    fv_top(ctx->score, ctx->n, keep, source);
+    return fv_condense_take(ctx, source, keep, out);
+}
+
+extern const fv_condense_method fv_condense_hired;
+const fv_condense_method fv_condense_hired = {.name = "hired", .run = run};

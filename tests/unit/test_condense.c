@@ -1,0 +1,252 @@
+/* condense: what NumPy renders of its methods, and pictures through a tower. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/net/kv.h"
+#include "policy/plan.h"
+#include "prefill-worker/condense.h"
+#include "prefill-worker/prompt.h"
+#include "prefill-worker/prumerge.h"
+#include "tests/support/rendered.h"
+#include "tests/support/tiny_tower.h"
+
+enum { P = TOWER_P, TEXT = TOWER_TEXT, N = 3, ROWS_MAX = 100 };
+
+static fv_choice condense_of(const char *policy) {
+    fv_policy p;
+    cr_assert_eq(fv_policy_parse(policy, &p), FV_OK, "%s", fv_last_error());
+    return p.stage[FV_STAGE_CONDENSE];
+}
+
+/* ---- the methods ------------------------------------------------------------------------ */
+
+static float *drawn(uint64_t *state, fv_arena *arena, int32_t n) {
+    float *x;
+    cr_assert_eq(FV_ARENA_NEW(arena, n, x), FV_OK);
+    rendered_uniform(state, x, (size_t)n);
+    return x;
+}
+
+static void check_picture(const json_t *g) {
+    fv_arena arena = {0};
+    fv_condensed got;
+    const char *policy = rendered_text(g, "policy");
+    fv_choice choice = condense_of(policy);
+    const fv_condense_method *method = fv_condense_find(choice.method->name);
+    uint64_t state = (uint64_t)rendered_int(g, "seed");
+    int32_t n = rendered_int(g, "n"), d = rendered_int(g, "d"), width = rendered_int(g, "width");
+    float *q = drawn(&state, &arena, d), *key = drawn(&state, &arena, (n + 1) * d), score[ROWS_MAX];
+    for (int32_t i = 0; i < d; i++) q[i] *= (float)rendered_int(g, "sharp");
+    cr_assert_eq(fv_condense_score(q, key, n + 1, d, rendered_int(g, "n_head"), &arena, score),
+                 FV_OK);
+    fv_condense_context ctx = {.choice = &choice,
+                               .n = n,
+                               .width = width,
+                               .feature = drawn(&state, &arena, n * width),
+                               .score = score + 1,
+                               .d_key = d,
+                               .key = key + d,
+                               .arena = &arena};
+    cr_assert_eq(method->run(&ctx, &got), FV_OK);
+    const json_t *source = rendered_at(g, "source");
+    cr_assert_eq(got.n, (int32_t)json_array_size(source), "%s on %d rows", policy, n);
+    for (int32_t i = 0; i < got.n; i++)
+        cr_assert_eq(got.source[i], (int32_t)json_integer_value(json_array_get(source, (size_t)i)),
+                     "%s on %d rows: row %d", policy, n, i);
+    if (got.n > 0)
+        cr_assert_lt(rendered_off(got.feature, rendered_at(g, "feature")), 1e-5, "%s", policy);
+    fv_arena_fini(&arena);
+}
+
+static void check_method(const char *name) {
+    json_t *root = rendered_read(name);
+    const json_t *pictures = rendered_at(root, "pictures");
+    cr_assert_gt(json_array_size(pictures), 0);
+    for (size_t i = 0; i < json_array_size(pictures); i++)
+        check_picture(json_array_get(pictures, i));
+    json_decref(root);
+}
+
+Test(condense, hired_chooses_what_numpy_chooses) { check_method("hired"); }
+Test(condense, prumerge_merges_what_numpy_merges) { check_method("prumerge"); }
+Test(condense, prumerge_plus_merges_what_numpy_merges) { check_method("prumerge_plus"); }
+
+Test(condense, rows_stand_out_behind_the_fences_of_the_quartiles) {
+    static const float flat[] = {1, 1, 1, 1, 1}, one[] = {1, 2, 3, 4, 100}, few[] = {5, 6};
+    int32_t n;
+    cr_assert_eq(fv_prumerge_outliers(flat, 5, &n), FV_OK);
+    cr_assert_eq(n, 0);
+    cr_assert_eq(fv_prumerge_outliers(one, 5, &n), FV_OK);
+    cr_assert_eq(n, 1, "above 4 + 1.5 * 2");
+    cr_assert_eq(fv_prumerge_outliers(few, 2, &n), FV_OK);
+    cr_assert_eq(n, 0);
+    cr_assert_eq(fv_prumerge_outliers(few, 0, &n), FV_OK);
+    cr_assert_eq(n, 0);
+}
+
+/* ---- pictures through a tower ------------------------------------------------------------ */
+
+typedef struct rows {
+    int32_t n, each[N], source[N * (P + 2)];
+    float embeds[N * (P + 2) * TEXT];
+} rows;
+
+static void run(const tiny_tower *t, const char *policy, const float *pixels, int32_t n,
+                const char *isa, rows *out) {
+    fv_backend be;
+    fv_vision *v;
+    fv_arena arena = {0};
+    fv_condensed_rows got;
+    fv_choice choice = condense_of(policy);
+    fv_backend_options opt = {.n_threads = 2, .isa = isa};
+    cr_assert_eq(fv_backend_open(&be, "cpu", &opt), FV_OK);
+    cr_assert_eq(fv_vision_open(&be, &t->cfg, &t->w, &t->p, &v), FV_OK);
+    cr_assert_eq(fv_condense_run(v, &t->cfg, &choice, pixels, n, be.device, &arena, &got), FV_OK,
+                 "%s", fv_last_error());
+    out->n = got.n;
+    memcpy(out->each, got.each, (size_t)n * sizeof *got.each);
+    memcpy(out->source, got.source, (size_t)got.n * sizeof *got.source);
+    if (got.n) memcpy(out->embeds, got.embeds.data, (size_t)got.n * TEXT * sizeof(float));
+    fv_buf_free(&got.embeds);
+    fv_vision_close(v);
+    fv_arena_fini(&arena);
+    fv_backend_close(&be);
+}
+
+static void encode(const tiny_tower *t, const float *pixels, int32_t n, float *embeds) {
+    fv_backend be;
+    fv_vision *v;
+    int32_t n_row = n * fv_model_visual_tokens(&t->cfg);
+    fv_vision_out out = {.embeds = fv_tensor_of(embeds, FV_F32, n_row, TEXT)};
+    cr_assert_eq(fv_backend_open(&be, "cpu", &(fv_backend_options){.n_threads = 1}), FV_OK);
+    cr_assert_eq(fv_vision_open(&be, &t->cfg, &t->w, &t->p, &v), FV_OK);
+    cr_assert_eq(fv_vision_encode(v, pixels, n, &out), FV_OK);
+    fv_vision_close(v);
+    fv_backend_close(&be);
+}
+
+/* Settings that keep every row as it is, and those that choose: rows have the bits of `exact`. */
+Test(condense, rows_that_are_only_chosen_keep_their_bits) {
+    static const char *const policies[] = {"condense=hired,keep=1", "condense=hired,keep=0.5",
+                                           "condense=prumerge,keep=1,neighbours=0",
+                                           "condense=prumerge_plus,keep=1,neighbours=0"};
+    static const int32_t two[] = {2};
+    static float exact[N * (P + 1) * TEXT], pixels[N * TOWER_PIXELS];
+    static rows got;
+    tiny_tower_pixels(pixels, N);
+    for (int cls = 0; cls < 2; cls++) {
+        tiny_tower t = tiny_tower_make(1, two, cls);
+        encode(&t, pixels, N, exact);
+        for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+            run(&t, policies[i], pixels, N, "plain", &got);
+            cr_assert_eq(got.n, i == 1 ? N * ((P + cls) / 2) : N * (P + cls));
+            for (int32_t r = 0; r < got.n; r++)
+                cr_assert_eq(memcmp(got.embeds + r * TEXT, exact + got.source[r] * TEXT, TEXT * 4),
+                             0, "%s, row %d", policies[i], r);
+        }
+    }
+}
+
+Test(condense, a_picture_among_others_comes_to_the_same_rows_as_alone) {
+    static const char *const policies[] = {"condense=hired,keep=0.4", "condense=prumerge",
+                                           "condense=prumerge_plus,neighbours=2"};
+    static const int32_t two[] = {2};
+    static float pixels[N * TOWER_PIXELS];
+    static rows all, one;
+    tiny_tower_pixels(pixels, N);
+    tiny_tower t = tiny_tower_make(1, two, false);
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+        run(&t, policies[i], pixels, N, NULL, &all);
+        for (int32_t k = 0, at = 0; k < N; at += all.each[k++]) {
+            run(&t, policies[i], pixels + k * TOWER_PIXELS, 1, "plain", &one);
+            cr_assert_eq(one.n, all.each[k]);
+            cr_assert_eq(memcmp(one.embeds, all.embeds + at * TEXT, (size_t)one.n * TEXT * 4), 0);
+            for (int32_t r = 0; r < one.n; r++)
+                cr_assert_eq(one.source[r] < 0 ? -1 : one.source[r] + k * P, all.source[at + r]);
+        }
+    }
+}
+
+/* ---- the prompt and the plan -------------------------------------------------------------- */
+
+Test(condense, pictures_of_a_prompt_lose_rows_and_text_stays) {
+    int32_t each[] = {1, 0, 3};
+    fv_prompt p = {.n = 14, .n_visual = 9, .n_text = 5, .n_image = 3};
+    const char *layout = "tvvvtvvvvvvttt"; /* the second and third picture have no text between */
+    p.ids = malloc(14 * sizeof *p.ids);
+    p.seg = malloc(14);
+    for (int32_t i = 0; i < 14; i++) {
+        p.ids[i] = i;
+        p.seg[i] = layout[i] == 'v' ? FV_SEG_VISUAL : FV_SEG_TEXT;
+    }
+    cr_assert_eq(fv_prompt_condense(&p, each, 8), FV_EINVAL, "nine rows");
+    cr_assert_eq(fv_prompt_condense(&p, NULL, 9), FV_OK);
+    static const int32_t left[] = {0, 1, 4, 8, 9, 10, 11, 12, 13};
+    cr_assert(p.n == 9 && p.n_visual == 4 && p.n_text == 5);
+    cr_assert_eq(memcmp(p.ids, left, sizeof left), 0);
+    fv_prompt_free(&p);
+}
+
+static void plan_of(const char *policy, int32_t encoded, int32_t visual, fv_plan *plan) {
+    fv_policy p;
+    fv_plan_shape shape = {.n_layer = 4,
+                           .n_kv = 2,
+                           .d_head = 8,
+                           .bytes_value = 4,
+                           .n_visual = visual,
+                           .n_encoded = encoded,
+                           .n_text = 10,
+                           .n_image = 2};
+    cr_assert_eq(fv_policy_parse(policy, &p), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_plan_make(&p, &shape, plan), FV_OK, "%s", fv_last_error());
+}
+
+Test(condense, the_plan_bounds_what_pictures_come_to_until_it_is_known) {
+    static const struct {
+        const char *policy;
+        int32_t most; /* of 2 pictures of 576 rows */
+        bool exact;
+    } c[] = {{"condense=hired", 2 * 115, true},
+             {"condense=hired,keep=0", 0, true},
+             {"condense=prumerge", 2 * (144 + 1), false},
+             {"condense=prumerge,keep=0.1", 2 * (57 + 1), true},
+             {"condense=prumerge,keep=1", 2 * 576, true},
+             {"condense=prumerge_plus", 2 * 576, false}};
+    for (size_t i = 0; i < sizeof c / sizeof c[0]; i++) {
+        fv_plan bound, known;
+        size_t row = 2 * 8 * 4 * 4 * 2;
+        plan_of(c[i].policy, 0, 2 * 576, &bound);
+        cr_assert(bound.condenses && bound.shape.n_encoded == 2 * 576, "%s", c[i].policy);
+        cr_assert_eq(bound.shape.n_visual, c[i].most, "%s: %d", c[i].policy, bound.shape.n_visual);
+        cr_assert_eq(bound.exact_counts, c[i].exact, "%s", c[i].policy);
+        cr_assert_eq(fv_plan_count(&bound).raw, row * (2 * 576 + 10));
+        cr_assert_eq(fv_plan_count(&bound).held, row * (size_t)(c[i].most + 10));
+        plan_of(c[i].policy, 2 * 576, c[i].most / 2, &known);
+        cr_assert(known.condenses && known.exact_counts && known.visual[3] == c[i].most / 2);
+        cr_assert_eq(fv_plan_count(&known).raw, row * (2 * 576 + 10));
+        cr_assert_eq(fv_plan_count(&known).held, row * (size_t)(c[i].most / 2 + 10));
+    }
+}
+
+Test(condense, what_keeps_every_row_as_it_is_does_nothing_and_says_so) {
+    static const char *const policies[] = {"condense=hired,keep=1",
+                                           "condense=prumerge,keep=1,neighbours=0",
+                                           "condense=prumerge_plus,keep=1,neighbours=0"};
+    for (int i = 0; i < 3; i++) {
+        fv_plan plan;
+        plan_of(policies[i], 0, 2 * 576, &plan);
+        cr_assert_not(plan.condenses);
+        cr_assert(strstr(plan.note[FV_STAGE_CONDENSE], "every visual row is kept"));
+        cr_assert_eq(plan.visual[0], 2 * 576);
+    }
+}
+
+Test(condense, later_stages_count_what_is_left) {
+    fv_plan plan;
+    plan_of("condense=hired,keep=0.5;prune=fastv,layer=2,keep=0.5", 0, 2 * 100, &plan);
+    cr_assert(plan.visual[1] == 100 && plan.visual[2] == 50);
+    plan_of("condense=hired,keep=0;prune=fastv,layer=2,keep=0.5", 200, 0, &plan);
+    cr_assert(strstr(plan.note[FV_STAGE_PRUNE], "no image row is left"), "%s",
+              plan.note[FV_STAGE_PRUNE]);
+}
