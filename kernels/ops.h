@@ -211,7 +211,10 @@ typedef struct fv_attn_sum {
     bool low;                        /* counts instead, of rows that pay less than an even share */
     int32_t ld;                      /* columns of sum */
     int32_t column[FV_ATTN_MAX_SEG]; /* key j of segment s stands at column[s] + j */
-    float *sum;                      /* [H, n_kind, ld] F32; in and out */
+    /* [n_row, ld] what a row's probability counts for, column by column; NULL: 1 */
+    const float *weight;
+    bool peak;  /* the largest of all heads is added, where heads hold the same keys; no weight */
+    float *sum; /* [H, n_kind, ld] F32, of peaks [n_kind, ld]; in and out */
 } fv_attn_sum;
 
 /* The second pass over q K^T, with the lse that attention has left (without shares: what was
@@ -219,6 +222,7 @@ typedef struct fv_attn_sum {
  *     lse' = ln(e^lse + n) = a + log(exp(lse - a) + exp(ln n - a)),  a = max(lse, ln n);
  *            lse where n = 0
  *     sum[h, kind[r], j] += exp(s_rj - lse'_r)      row after row in order, one addition each;
+ *                          (weight[r, j] * that; of peaks max_h of it)
  *                                                   keys that a row does not see get nothing
  * or, with `low`,
  *     sum[h, kind[r], j] += 1 where exp(s_rj - lse'_r) < 1 / n_r,  n_r the keys that row r sees

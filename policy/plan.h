@@ -32,13 +32,18 @@ typedef struct fv_plan_shape {
 enum {
     FV_TAP_LAST_ROW = 1, /* what the prompt's last row pays to each visual row, mean over heads */
     FV_TAP_INFLUENCE =
-        2 /* what each visual row means to the last row (prefill-worker/influence.h) */
+        2,             /* what each visual row means to the last row (prefill-worker/influence.h) */
+    FV_TAP_RATERS = 4, /* what chosen text rows pay to each visual row (prefill-worker/raters.h) */
+    FV_TAP_PEAKS = 8,  /* the most any head pays, summed over rows of text and of images apart */
+    FV_TAP_TURNED = 16, /* with raters: relative to what rotation alone would make them pay */
 };
 
 /* Before `layer` runs, `keep` of the visual rows that are left stay. */
 typedef struct fv_plan_edit {
     int32_t layer, keep;
-    bool by_data; /* at most so many: the method decides when it is there */
+    int32_t merged; /* of those that stay, the last so many are made of rows that do not */
+    bool by_data;   /* at most so many: the method decides when it is there */
+    bool peek; /* by what the prompt's last row would pay in `layer` itself (model/net/peek.h) */
 } fv_plan_edit;
 
 /* What becomes of the prompt's attention on visual rows in a layer, behind the softmax, which is
@@ -92,8 +97,9 @@ struct fv_plan {
     bool forget[FV_PLAN_MAX_LAYERS];    /* visual rows of layer l leave the store behind prefill */
     int32_t leader[FV_PLAN_MAX_LAYERS]; /* whose queries and keys layer l uses: itself, or one
                                          * before it that uses its own */
-    bool condenses; /* pictures come to fewer rows, or to others, ahead of the prompt: shape.n_visual
-                     * is what they come to, and until they were encoded a bound */
+    bool condenses; /* pictures come to fewer rows, or to others, ahead of the prompt:
+                     * shape.n_visual is what they come to, and until they were encoded a bound */
+    bool renumbers; /* rows that are left take positions without gaps, for rotation only */
     bool lent_text; /* those of text rows too */
     int32_t splits; /* lazy layers that come to lead, at most, as rows leave where data say so */
     fv_plan_rows_fn select; /* what each head keeps at the end of prefill; NULL: everything */

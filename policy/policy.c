@@ -32,7 +32,7 @@ static fv_status find_method(fv_stage stage, word name, const fv_method_info **o
         join_names(all, sizeof all, m[i].name);
     }
     return FV_FAIL(FV_EINVAL, "policy: stage %s has no method '%.*s'; it has %s",
-                   fv_stage_name(stage), (int)name.n, name.s, all[0] ? all : "none yet");
+                   fv_stage_name(stage), (int)name.n, name.s, all);
 }
 
 static fv_status parse_stage(fv_policy *p, word clause, bool *seen) {

@@ -71,7 +71,11 @@ static fv_status start_visual(fv_prefill *p, int32_t b) {
     memcpy(v->rank_from, req->plan->rank_from, (size_t)n_layer * sizeof *v->rank_from);
     FV_TRY(FV_ARENA_NEW(&p->arena, v->n, v->attention));
     FV_TRY(FV_ARENA_NEW(&p->arena, v->n, v->l2));
-    return FV_ARENA_NEW(&p->arena, v->n, v->cos);
+    FV_TRY(FV_ARENA_NEW(&p->arena, v->n, v->cos));
+    FV_TRY(FV_ARENA_NEW(&p->arena, v->n, v->image));
+    int32_t n_image = req->plan->shape.n_image;
+    for (int32_t j = 0; j < v->n; j++) v->image[j] = (int32_t)((int64_t)j * n_image / v->n);
+    return fv_prefill_find_raters(p, b);
 }
 
 static fv_status start(fv_prefill *p) {
@@ -86,6 +90,7 @@ static fv_status start(fv_prefill *p) {
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->settled));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req + 1, rows->first));
     FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, rows->pos));
+    FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, rows->turn));
     FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, rows->seg));
     fv_device *dev = fv_decoder_backend(p->dec)->device;
     size_t bytes = (size_t)rows->n * (size_t)p->d * sizeof(float);
@@ -106,7 +111,7 @@ static fv_status start(fv_prefill *p) {
         int32_t n = req->n - fv_prefill_rows_behind(req);
         FV_TRY(embed_request(p, req, fv_tensor_rows(rows->x, at, n)));
         for (int32_t r = 0; r < n; r++) {
-            rows->pos[at + r] = r;
+            rows->pos[at + r] = rows->turn[at + r] = r;
             rows->seg[at + r] = req->seg[r];
         }
         rows->first[b + 1] = at + n;
@@ -175,6 +180,7 @@ static fv_status run_chunk(fv_prefill *p, int32_t from, int32_t to, int32_t l0, 
         seq[n_seq] = (fv_pass_seq){.kv = p->req[b].kv,
                                    .n_rows = e - a,
                                    .pos = rows->pos + a,
+                                   .turn = rows->turn + a,
                                    .seg = rows->seg + a,
                                    .queries = carried_queries(p, b, a, e)};
         FV_TRY(fv_prefill_ask_taps(p, b, l0, l1, a, e, &seq[n_seq], &n_last[n_seq]));
@@ -270,6 +276,7 @@ static fv_status run_group(fv_prefill *p, int32_t l0, int32_t l1) {
         int32_t from = p->settled[b];
         p->settled[b] = settled_of(p, b, l1);
         FV_TRY(end_layers(p, b, from, p->settled[b]));
+        FV_TRY(fv_prefill_mark_order(p, b, l0, l1));
         FV_TRY(fv_rank_run(p->visual[b].rank_from, req->kv, l1, (const float *const *)p->paid[b]));
     }
     FV_TRY(pack_layers(p, l1));

@@ -5,6 +5,7 @@
  *
  *   prefill.c         the loop: embeddings, groups of layers, chunks of rows
  *   prefill_taps.c    what the prompt's last rows attend to, layer by layer
+ *   prefill_sums.c    what many rows of the prompt attend to, where the prune stage asks
  *   prefill_rows.c    between phases: visual rows leave
  *   prefill_answer.c  behind the prompt: an answer that is taken up again
  *
@@ -20,16 +21,23 @@ typedef struct fv_prefill_rows {
     int32_t n;
     int32_t *first; /* [n_req + 1] where each request's rows start */
     int32_t *pos;   /* [n] */
+    int32_t *turn;  /* [n] positions that rows are rotated by: pos, but where a plan renumbers */
     uint8_t *seg;   /* [n] */
     fv_tensor x;    /* [n, d] residual stream */
 } fv_prefill_rows;
 
 /* The visual rows of a request, as far as it has come. */
 typedef struct fv_prefill_visual {
-    int32_t n;             /* that are still running */
-    int32_t first;         /* position of the prompt's first; behind the prompt when it has none */
-    float *attention;      /* [n] in a tapped layer, the last row's, mean over heads */
-    float *l2, *cos;       /* [n] their influence there */
+    int32_t n;        /* that are still running */
+    int32_t first;    /* position of the prompt's first; behind the prompt when it has none */
+    float *attention; /* [n] in a tapped layer, the last row's, mean over heads */
+    float *l2, *cos;  /* [n] their influence there */
+    int32_t *image;   /* [n] which picture each is of */
+    float *sums;      /* what the prune stage's tap of many rows summed; of the group */
+    int32_t n_key;    /* columns of that */
+    /* Text rows behind the pictures, and which of them are raters (prefill-worker/raters.h). */
+    int32_t n_behind, n_rater;
+    uint8_t *rater;        /* [n_behind] */
     fv_prune_state pruner; /* of a method that decides by data */
     int32_t *rank_from;    /* [N] as the plan has it, until rows leave where data say so */
 } fv_prefill_visual;
@@ -74,6 +82,19 @@ fv_status fv_prefill_ask_taps(fv_prefill *p, int32_t b, int32_t l0, int32_t l1, 
 /* The first n taps have been filled. */
 fv_status fv_prefill_read_taps(fv_prefill *p, int32_t b, const fv_pass_seq *seq, int32_t n);
 
+/* ---- prefill_sums.c --------------------------------------------------------------------- */
+
+/* Whether the prune stage asks for a tap of many rows in the layer. */
+bool fv_prefill_sums_rows(const fv_prefill *p, int32_t b, int32_t layer);
+
+/* On input embeddings, before the first layer runs. Nothing where the plan does not ask. */
+fv_status fv_prefill_find_raters(fv_prefill *p, int32_t b);
+
+/* Room for that tap's sums; and the tap of rows [a, e), of none when n_row is 0. */
+fv_status fv_prefill_open_row_sums(fv_prefill *p, int32_t b, int32_t layer);
+fv_status fv_prefill_row_sums_tap(fv_prefill *p, int32_t b, int32_t layer, int32_t a, int32_t e,
+                                  fv_pass_tap *tap);
+
 /* ---- prefill_rows.c --------------------------------------------------------------------- */
 
 /* Image rows of request b that are still running: their positions, in memory of the run. */
@@ -83,6 +104,9 @@ fv_status fv_prefill_visual_rows(fv_prefill *p, int32_t b, int32_t **pos, int32_
 const fv_plan_edit *fv_prefill_edit_at(const fv_prefill *p, int32_t b, int32_t layer);
 
 fv_status fv_prefill_drop_rows(fv_prefill *p, int32_t layer);
+
+/* Layers [l0, l1) have run: those with rows that were merged hold them in an order of their own. */
+fv_status fv_prefill_mark_order(fv_prefill *p, int32_t b, int32_t l0, int32_t l1);
 
 /* ---- prefill_answer.c ------------------------------------------------------------------- */
 

@@ -23,7 +23,9 @@ static bool wants_window(const fv_prefill *p, int32_t b, int32_t layer) {
 
 bool fv_prefill_taps_any(const fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
     for (int32_t l = l0; l < l1; l++)
-        if (wants_tap(p, b, l) || wants_window(p, b, l) || p->req[b].plan->tally.kind) return true;
+        if (wants_tap(p, b, l) || wants_window(p, b, l) || p->req[b].plan->tally.kind ||
+            fv_prefill_sums_rows(p, b, l))
+            return true;
     return false;
 }
 
@@ -63,6 +65,7 @@ static fv_status open_sums_of(fv_prefill *p, int32_t b, int32_t l0, int32_t l1) 
         int32_t n_kind = plan->window.by_segment ? FV_N_SEG : 1;
         if (wants_window(p, b, l)) FV_TRY(open_sums_at(p, b, n_kind, &p->sums[b][l]));
         if (plan->tally.kind) FV_TRY(open_sums_at(p, b, 1, &p->tallies[b][l]));
+        if (fv_prefill_sums_rows(p, b, l)) FV_TRY(fv_prefill_open_row_sums(p, b, l));
     }
     return FV_OK;
 }
@@ -123,7 +126,7 @@ fv_status fv_prefill_ask_taps(fv_prefill *p, int32_t b, int32_t l0, int32_t l1, 
     int32_t n_row = window_rows(p, b, plan->window.rows, a, e);
     int32_t n_tally = plan->tally.kind ? window_rows(p, b, plan->tally_rows, a, e) : 0;
     fv_pass_tap *tap;
-    FV_TRY(FV_ARENA_NEW(&p->arena, 3 * (l1 - l0), tap));
+    FV_TRY(FV_ARENA_NEW(&p->arena, 4 * (l1 - l0), tap));
     for (int32_t l = l0; l < l1 && e == fv_prefill_prompt_end(p, b); l++)
         if (wants_tap(p, b, l)) FV_TRY(last_row_tap(p, b, l, &tap[seq->n_tap++]));
     *n_last = seq->n_tap;
@@ -131,6 +134,11 @@ fv_status fv_prefill_ask_taps(fv_prefill *p, int32_t b, int32_t l0, int32_t l1, 
         if (wants_window(p, b, l)) tap[seq->n_tap++] = window_tap(p, b, l, n_row);
     for (int32_t l = l0; l < l1 && n_tally > 0; l++)
         tap[seq->n_tap++] = tally_tap(p, b, l, n_tally);
+    for (int32_t l = l0; l < l1; l++) {
+        if (!fv_prefill_sums_rows(p, b, l)) continue;
+        FV_TRY(fv_prefill_row_sums_tap(p, b, l, a, e, &tap[seq->n_tap]));
+        seq->n_tap += tap[seq->n_tap].n_row > 0;
+    }
     seq->tap = tap;
     return FV_OK;
 }

@@ -13,10 +13,18 @@ typedef struct fv_prune_context {
     int32_t n_visual;   /* visual rows present */
     const int32_t *pos; /* [n_visual] their prompt positions, ascending */
     int32_t keep;       /* how many go on, 0..n_visual: the plan's number */
-    int32_t n_image;    /* images of the prompt, all of the same number of rows */
+    int32_t merged;     /* how many more rows are made of those that do not */
+    const float *x;     /* [n_visual, d] their hidden states, where rows are merged */
+    int32_t d;
+    int32_t n_image; /* images of the prompt, all of the same number of rows */
     /* [n_visual] what the prompt's last row paid to them in the layer before, mean over heads;
      * NULL unless the plan taps that layer. */
-    const float *attention;
+    const float *attention; /* where the plan peeks, in the layer itself */
+    /* What the plan's taps of rows summed in the layer before, NULL without them: of raters
+     * [n_head, n_key], of peaks [FV_N_SEG, n_key]; visual rows stand first. */
+    const float *sums;
+    int32_t n_head, n_key;
+    const int32_t *image; /* [n_visual] which picture each is of */
     /* [n_visual] their influence on that row in the layer before (influence.h); NULL likewise. */
     const float *l2, *cos;
 } fv_prune_context;
@@ -35,6 +43,11 @@ typedef struct fv_prune_method {
     /* The same for edits by data, of which `keep` is NULL: also how many they are. */
     fv_status (*decide)(const fv_prune_context *ctx, fv_prune_state *state, int32_t *kept,
                         int32_t *n_kept);
+    /* Where ctx->merged rows are made of those that are not kept: group[n_visual] is which of them
+     * a row goes into, -1: none; each is the mean of its own, and takes the place of centre[merged]
+     * in the prompt, a row of its own. */
+    fv_status (*merge)(const fv_prune_context *ctx, const int32_t *kept, int32_t *group,
+                       int32_t *centre);
 } fv_prune_method;
 
 /* The method of that name in methods.def. */

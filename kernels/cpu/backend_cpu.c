@@ -215,6 +215,7 @@ static fv_status cpu_attention_sums(fv_backend *be, const fv_attn_sums_args *a) 
         const fv_attn_sum *q = &a->sums[i];
         assert(q->seq >= 0 && q->seq < a->attn->n_seq && q->n_kind >= 1 && q->n >= 0.0f);
         assert(q->n_row >= 0 && q->n_row <= a->attn->seqs[q->seq].n_rows);
+        assert(!q->peak + !q->weight + !q->low >= 2); /* at most one of them */
         (void)q;
     }
     return run_plan(c, c->path->attention_sums_plan(a), c->path->attention_sums, a);

@@ -202,10 +202,38 @@ static void attention_sum(const fv_attn_args *a, const fv_attn_sum *q, int32_t h
         int32_t line = h * q->n_kind + (q->kind ? q->kind[i] : 0);
         for (int s = 0; s < seq->n_seg; s++) {
             float *sum = q->sum + (size_t)line * (size_t)q->ld + q->column[s];
+            const float *w =
+                q->weight ? q->weight + (size_t)i * (size_t)q->ld + q->column[s] : NULL;
             for (int32_t j = 0, n = visible(&u, s); j < n; j++) {
                 float p = exp_f32(score(&u, s, j) - lse);
-                sum[j] += !q->low ? p : p < even_share(&u) ? 1.0f : 0.0f;
+                if (q->low) p = p < even_share(&u) ? 1.0f : 0.0f;
+                sum[j] += w ? w[j] * p : p;
             }
+        }
+    }
+}
+
+/* The largest that any head of row i pays to key j of segment s. */
+static float peak_of(const fv_attn_args *a, const fv_attn_sum *q, int32_t i, int s, int32_t j) {
+    const fv_attn_seq *seq = &a->seqs[q->seq];
+    float most = 0.0f;
+    for (int32_t h = 0; h < a->n_head; h++) {
+        query u = query_of(a, seq, seq->n_rows - q->n_row + i, h);
+        float lse = lse_with(row_f32(&a->lse, (int64_t)seq->row0 + u.row)[h], q->n);
+        float p = exp_f32(score(&u, s, j) - lse);
+        most = p > most ? p : most;
+    }
+    return most;
+}
+
+static void attention_peaks(const fv_attn_args *a, const fv_attn_sum *q) {
+    const fv_attn_seq *seq = &a->seqs[q->seq];
+    for (int32_t i = 0; i < q->n_row; i++) {
+        query u = query_of(a, seq, seq->n_rows - q->n_row + i, 0);
+        for (int s = 0; s < seq->n_seg; s++) {
+            int32_t line = q->kind ? q->kind[i] : 0;
+            float *sum = q->sum + (size_t)line * (size_t)q->ld + q->column[s];
+            for (int32_t j = 0, n = visible(&u, s); j < n; j++) sum[j] += peak_of(a, q, i, s, j);
         }
     }
 }
@@ -213,8 +241,14 @@ static void attention_sum(const fv_attn_args *a, const fv_attn_sum *q, int32_t h
 static void attention_sums(const void *args, void *scratch, int64_t begin, int64_t end) {
     const fv_attn_sums_args *a = args;
     (void)scratch;
-    for (int64_t i = begin; i < end; i++)
-        attention_sum(a->attn, &a->sums[i / a->attn->n_head], (int32_t)(i % a->attn->n_head));
+    for (int64_t i = begin; i < end; i++) {
+        const fv_attn_sum *q = &a->sums[i / a->attn->n_head];
+        int32_t h = (int32_t)(i % a->attn->n_head);
+        if (!q->peak)
+            attention_sum(a->attn, q, h);
+        else if (h == 0)
+            attention_peaks(a->attn, q);
+    }
 }
 
 #include "kernels/cpu/packed_plain.inc"

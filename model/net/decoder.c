@@ -12,27 +12,14 @@
  * matrix of queries itself: layers run one after the other, and a lazy one writes only the rows
  * of it that are its own, so the others still hold what the leader wrote. Only where a block is cut
  * by the calls' layers are its queries carried from one call to the next. */
-#include "model/net/decoder.h"
+#include "model/net/decoder_internal.h"
 
 #include <assert.h>
 #include <math.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/arena.h"
 #include "model/net/pass_tables.h"
-
-struct fv_decoder {
-    fv_backend *be;
-    const fv_text_config *cfg;
-    fv_text_weights w;
-    fv_workspace ws;      /* activations of a pass */
-    fv_workspace head_ws; /* of the head, which reads rows that lie in ws */
-    fv_rope rope;
-    fv_arena host; /* the pass's tables */
-    atomic_ullong n_layer_run;
-};
 
 /* Activations of one layer. */
 typedef struct layer_scratch {

@@ -49,19 +49,23 @@ typedef struct fv_pass_tap {
     int32_t text;    /* column of the first text key; visual keys start at 0, each in the order of
                       * the store */
     int32_t n_key;   /* columns */
-    float *p;        /* [H, FV_N_SEG if by_segment, n_key] on the host, in and out; read it when the
-                      * backend has synced */
-    float *o; /* NULL, or [H D] on the host: attention's output for the last row, ahead of Wo */
+    /* [n_row, n_key] what each row counts for, key by key; NULL: 1. On the host. */
+    const float *weight;
+    bool peak; /* the largest of all heads is summed, not each */
+    float *p;  /* [H unless peak, FV_N_SEG if by_segment, n_key] on the host, in and out; read it
+                * when  the backend has synced */
+    float *o;  /* NULL, or [H D] on the host: attention's output for the last row, ahead of Wo */
 } fv_pass_tap;
 
 /* The rows of one sequence in a pass. In layers that have no visual extent yet, the store
  * must get one (fv_kv_extent) before a pass brings visual rows; text pages are taken here. */
 typedef struct fv_pass_seq {
     fv_kv *kv;
-    int32_t n_rows;     /* they follow the rows of the sequence before */
-    const int32_t *pos; /* [n_rows] ascending original positions, after all that kv holds */
-    const uint8_t *seg; /* [n_rows] fv_kv_segment */
-    int32_t wanted;     /* how many of its last rows are wanted out of the last layer */
+    int32_t n_rows;      /* they follow the rows of the sequence before */
+    const int32_t *pos;  /* [n_rows] ascending original positions, after all that kv holds */
+    const int32_t *turn; /* [n_rows] positions that queries and keys are rotated by; NULL: pos */
+    const uint8_t *seg;  /* [n_rows] fv_kv_segment */
+    int32_t wanted;      /* how many of its last rows are wanted out of the last layer */
     int32_t n_tap;
     const fv_pass_tap *tap; /* [n_tap] */
     bool observe;           /* packed rows note what the rows of this pass pay them (expand.h) */

@@ -20,7 +20,7 @@ static fv_status seq_slots(const fv_pass_seq *seq, int32_t b, int32_t row0, fv_a
     }
     t->write[b] = (fv_kv_write_seq){
         .row0 = row0, .n_rows = n, .n_seg = FV_N_SEG, .seg = seq->seg, .slot = slot};
-    memcpy(t->pos + row0, seq->pos, (size_t)n * sizeof *t->pos);
+    memcpy(t->turn + row0, seq->turn ? seq->turn : seq->pos, (size_t)n * sizeof *t->turn);
     return FV_OK;
 }
 
@@ -137,7 +137,7 @@ fv_status fv_pass_tables_make(const fv_pass *pass, int32_t l0, int32_t l1, int32
     FV_TRY(FV_ARENA_NEW(arena, n, t->seg_rows));
     for (int s = 0; s < FV_N_SEG; s++) FV_TRY(FV_ARENA_NEW(arena, n, t->seg_pos[s]));
     FV_TRY(FV_ARENA_NEW(arena, n_wanted, t->wanted));
-    FV_TRY(FV_ARENA_NEW(arena, t->n_rows, t->pos));
+    FV_TRY(FV_ARENA_NEW(arena, t->n_rows, t->turn));
     for (int32_t b = 0, row0 = 0; b < n; row0 += pass->seq[b++].n_rows) {
         FV_TRY(seq_slots(&pass->seq[b], b, row0, arena, t));
         FV_TRY(seq_queries(&pass->seq[b], b, row0, arena, t));
@@ -163,7 +163,7 @@ static fv_status put_angles(fv_pass_tables *t, const fv_rope *rope, fv_arena *ar
     int32_t n = t->n_rows;
     FV_TRY(FV_ARENA_NEW(arena, (size_t)n * (size_t)rope->half, c));
     FV_TRY(FV_ARENA_NEW(arena, (size_t)n * (size_t)rope->half, s));
-    fv_rope_angles(rope, t->pos, n, c, s);
+    fv_rope_angles(rope, t->turn, n, c, s);
     t->cos = fv_workspace_cut(ws, FV_F32, n, rope->half);
     t->sin = fv_workspace_cut(ws, FV_F32, n, rope->half);
     fv_device *dev = ws->be->device;

@@ -25,7 +25,7 @@ typedef struct fv_row_set {
 
 typedef struct fv_pass_tables {
     int32_t n_rows, n_wanted;
-    int32_t *pos;                  /* [n_rows] */
+    int32_t *turn;                 /* [n_rows] positions that rows are rotated by */
     int32_t *wanted;               /* [n_wanted] numbers of the rows that leave the last layer */
     fv_tensor cos, sin;            /* [n_rows, D/2] on the device */
     fv_kv_write_seq *write;        /* [n_seq] all rows */

@@ -5,7 +5,7 @@
 #include <assert.h>
 
 static int32_t lines_of(const fv_pass_tap *tap, int32_t n_head) {
-    return n_head * (tap->by_segment ? FV_N_SEG : 1);
+    return (tap->peak ? 1 : n_head) * (tap->by_segment ? FV_N_SEG : 1);
 }
 
 /* The largest of the layers: how many taps and how many floats they hold. */
@@ -75,6 +75,8 @@ static fv_attn_sum sum_of(const fv_pass_seq *seq, int32_t b, const fv_pass_tap *
                          .n_kind = tap->by_segment ? FV_N_SEG : 1,
                          .kind = tap->by_segment ? seq->seg + seq->n_rows - tap->n_row : NULL,
                          .ld = tap->n_key,
+                         .weight = tap->weight,
+                         .peak = tap->peak,
                          .column = {[FV_SEG_VISUAL] = 0, [FV_SEG_TEXT] = tap->text},
                          .sum = at};
 }

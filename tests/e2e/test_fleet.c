@@ -91,6 +91,10 @@ static void assert_same_under_each_policy(void) {
         "lazy=vla,map=given,blocks=0-1;select=csp,heavy=0.3,dup=official",
         "lazy=gla,map=given,blocks=0-1;select=csp,heavy=0.3;evict=vta,layer=1,"
         "shallow=rank_by_first_tap",
+        "prune=pdrop,second=1,third=1,fourth=1,ratio=0.8",
+        "prune=sparsevlm,version=v1,first=0,second=0,third=0",
+        "prune=sparsevlm,version=v2,tokens=64,first=0,second=0,third=0",
+        "prune=fitprune,target=given,schedule=200/300",
         "condense=hired,keep=0.4",
         "condense=prumerge",
         "condense=prumerge_plus;prune=fastv,layer=1,keep=0.5",

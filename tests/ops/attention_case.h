@@ -61,9 +61,10 @@ static inline void case_fill_run(attention_case *c, const attention_shape *s, fv
     run->block[n_block] = (fv_kv_block){(void *)(uintptr_t)64, (void *)(uintptr_t)64};
 }
 
-/* A sum over the last rows; segments stand apart and out of order. */
+/* A sum over the last rows; segments stand apart and out of order. Of peaks, or some with weights.
+ */
 static inline void case_fill_sum(attention_case *c, const fv_attn_seq *q, fv_attn_sum *sum,
-                                 int longest) {
+                                 int longest, bool peak) {
     *sum = (fv_attn_sum){.n_row = random_int(0, q->n_rows),
                          .n = (float)random_int(0, 2),
                          .n_kind = random_int(1, 2),
@@ -72,6 +73,12 @@ static inline void case_fill_sum(attention_case *c, const fv_attn_seq *q, fv_att
     uint8_t *kind = case_room(c, (size_t)sum->n_row);
     for (int i = 0; i < sum->n_row; i++) kind[i] = (uint8_t)random_int(0, sum->n_kind - 1);
     if (random_int(0, 2)) sum->kind = kind;
+    sum->peak = peak;
+    if (peak) sum->low = false;
+    size_t n = (size_t)sum->n_row * (size_t)sum->ld;
+    float *weight = case_room(c, n * sizeof *weight);
+    for (size_t i = 0; i < n; i++) weight[i] = random_int(0, 3) ? random_normal() : 0;
+    if (!peak && !sum->low && random_int(0, 1)) sum->weight = weight;
     for (int s = 0; s < q->n_seg; s++) sum->column[s] = (q->n_seg - 1 - s) * (longest + 2) + 1;
 }
 
@@ -80,7 +87,8 @@ static inline void case_fill_seq(attention_case *c, const attention_shape *s, fv
     int n_seg = q->n_seg;
     fv_kv_run *runs = case_room(c, (size_t)(s->n_kv * n_seg) * sizeof *runs);
     int32_t *hidden = case_room(c, (size_t)(n_seg * q->n_rows) * sizeof *hidden);
-    int longest = 0; /* rows of a head, all segments together */
+    int longest = 0;                              /* rows of a head, all segments together */
+    bool peak = s->sums && random_int(0, 2) == 0; /* of heads that hold the same */
     for (int seg = 0; seg < n_seg; seg++) {
         int len = random_int(0, s->max_len), least_hidden = q->n_rows ? len + 9 : 0;
         for (int i = 0; i < q->n_rows; i++) {
@@ -91,7 +99,7 @@ static inline void case_fill_seq(attention_case *c, const attention_shape *s, fv
         }
         if (!s->causal) least_hidden = 0;
         for (int g = 0; g < s->n_kv; g++) {
-            int ragged = random_int(0, 3) ? len : random_int(0, s->max_len);
+            int ragged = peak || random_int(0, 3) ? len : random_int(0, s->max_len);
             case_fill_run(c, s, &runs[g * n_seg + seg], ragged, ragged - least_hidden);
         }
     }
@@ -106,7 +114,7 @@ static inline void case_fill_seq(attention_case *c, const attention_shape *s, fv
     for (int i = 0; i < q->n_rows; i++) share[i] = (uint8_t)random_int(0, FV_SHARE_ON_FIRST);
     if (s->n && random_int(0, 2)) q->n = random_int(0, 1) ? 1.0f : 37.5f;
     if (s->shares && q->n == 0 && random_int(0, 2)) q->share = share;
-    if (s->sums) case_fill_sum(c, q, sum, longest);
+    if (s->sums) case_fill_sum(c, q, sum, longest, peak);
 }
 
 static inline attention_case attention_case_new(const attention_shape *s) {

@@ -107,6 +107,7 @@ static void attention_rows(fv_backend *be, attention_case *c, int s, int i0, int
     sum.seq = 0;
     sum.n_row = i1 - first - skipped;
     sum.kind = sum.kind ? sum.kind + skipped : NULL;
+    if (sum.weight) sum.weight += (ptrdiff_t)skipped * sum.ld;
     if (c->sums_args.n_sum && sum.n_row > 0)
         must(be->ops->attention_sums(be, &(fv_attn_sums_args){&a, 1, &sum}));
     free(hidden);

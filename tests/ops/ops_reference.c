@@ -574,10 +574,39 @@ static double added(const fv_attn_sum *to, double p, int n_seen, double *open) {
     return p * n_seen < 1;
 }
 
+/* Of peaks, whose sums are the first [n_kind, ld] of what is there. */
+static double peak_error(const attention_case *c, const fv_attn_sum *to, const float *before) {
+    static double w[MAX_KEY];
+    const fv_attn_seq *q = &c->seqs[to->seq];
+    size_t n = (size_t)to->n_kind * (size_t)to->ld, ld = (size_t)to->ld;
+    double *want = room(n * sizeof *want), *most = room(ld * sizeof *most), worst = 0;
+    for (size_t j = 0; j < n; j++) want[j] = (double)before[j];
+    for (int i = 0; i < to->n_row; i++) {
+        memset(most, 0, ld * sizeof *most);
+        for (int h = 0; h < c->args.n_head; h++) {
+            const fv_kv_run *runs = q->runs + h / (c->args.n_head / c->args.n_kv) * q->n_seg;
+            double sum = weights(c, q, q->n_rows - to->n_row + i, h, w) + (double)to->n;
+            for (int s = 0, column = 0; s < q->n_seg; column += runs[s++].len)
+                for (int j = 0; j < runs[s].len; j++) {
+                    double *at = &most[to->column[s] + j];
+                    *at = fmax(*at, w[column + j] / sum);
+                }
+        }
+        size_t line = (size_t)(to->kind ? to->kind[i] : 0) * ld;
+        for (size_t j = 0; j < ld; j++) want[line + j] += most[j];
+    }
+    for (size_t j = 0; j < n; j++)
+        worst = fmax(worst, fabs((double)to->sum[j] - want[j]) / (2e-6 * (1 + to->n_row)));
+    free(want);
+    free(most);
+    return worst;
+}
+
 /* before: what the sums held, [H, n_kind, ld]. Returns the largest error of head h. */
 static double sum_error(const attention_case *c, const fv_attn_sum *to, const float *before,
                         int h) {
     static double w[MAX_KEY];
+    if (to->peak) return peak_error(c, to, before);
     const fv_attn_seq *q = &c->seqs[to->seq];
     const fv_kv_run *runs = q->runs + h / (c->args.n_head / c->args.n_kv) * q->n_seg;
     size_t n = (size_t)to->n_kind * (size_t)to->ld, at = (size_t)h * n;
@@ -590,12 +619,15 @@ static double sum_error(const attention_case *c, const fv_attn_sum *to, const fl
         for (int s = 0; s < q->n_seg; column += runs[s++].len)
             for (int j = 0; j < runs[s].len; j++) {
                 size_t x = line + (size_t)(to->column[s] + j);
-                if (w[column + j] > 0) want[x] += added(to, w[column + j] / sum, n_seen, &open[x]);
+                size_t of = (size_t)i * (size_t)to->ld + (size_t)(to->column[s] + j);
+                double counts = to->weight ? (double)to->weight[of] : 1;
+                if (w[column + j] > 0)
+                    want[x] += counts * added(to, w[column + j] / sum, n_seen, &open[x]);
             }
     }
     for (size_t j = 0; j < n; j++)
-        worst = fmax(worst,
-                     fabs((double)to->sum[at + j] - want[j]) / (open[j] + 2e-6 * (1 + to->n_row)));
+        worst = fmax(worst, fabs((double)to->sum[at + j] - want[j]) /
+                                (open[j] + (to->weight ? 8e-6 : 2e-6) * (1 + to->n_row)));
     free(want);
     free(open);
     return worst;

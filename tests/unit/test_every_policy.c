@@ -59,8 +59,12 @@ static int32_t list(char text[POLICIES_MAX][POLICY_MAX]) {
     int32_t n = 0, n_preset, n_method;
     const fv_preset_info *preset = fv_policy_presets(&n_preset);
     const fv_method_info *m = fv_policy_methods(&n_method);
-    for (int32_t i = 0; i < n_preset; i++)
+    for (int32_t i = 0; i < n_preset; i++) {
+        fv_policy p;
+        ok(fv_policy_parse(preset[i].text, &p), preset[i].name);
+        if (p.stage[FV_STAGE_CONDENSE].method) continue;
         snprintf(text[n++], POLICY_MAX, "preset=%s", preset[i].name);
+    }
     for (int32_t i = 0; i < n_method; i++) {
         if (m[i].stage == FV_STAGE_CONDENSE) continue;
         cr_assert_lt(n, POLICIES_MAX);

@@ -119,7 +119,7 @@ Test(policy, what_is_written_wins_over_the_preset) {
 Test(policy, wrong_texts_are_refused_with_what_there_is) {
     refuses("squeeze=vtw", "stages are condense, prune");
     refuses("prune=fast", "it has vtw, random");
-    refuses("condense=x", "none yet");
+    refuses("condense=x", "it has hired, prumerge");
     refuses("prune=vtw,depth=3", "no parameter 'depth'; it has layer");
     refuses("prune=vtw,layer", "PARAMETER=VALUE");
     refuses("prune=vtw,layer=", "is not a number");

@@ -81,7 +81,10 @@ Test(presets, there_is_one_for_each_use_and_each_paper) {
                                         "paper-attentionpack",
                                         "paper-hired",
                                         "paper-prumerge",
-                                        "paper-prumerge-plus"};
+                                        "paper-prumerge-plus",
+                                        "paper-pdrop",
+                                        "paper-sparsevlm",
+                                        "paper-fitprune"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         char text[128];
         fv_policy p;

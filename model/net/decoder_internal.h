@@ -1,0 +1,23 @@
+#ifndef FOVEA_MODEL_NET_DECODER_INTERNAL_H
+#define FOVEA_MODEL_NET_DECODER_INTERNAL_H
+
+/* What the files of the decoder share; nobody else includes it. */
+#include <stdatomic.h>
+
+#include "common/arena.h"
+#include "model/net/decoder.h"
+#include "model/net/rope.h"
+#include "model/net/workspace.h"
+
+struct fv_decoder {
+    fv_backend *be;
+    const fv_text_config *cfg;
+    fv_text_weights w;
+    fv_workspace ws;      /* activations of a pass */
+    fv_workspace head_ws; /* of the head, which reads rows that lie in ws */
+    fv_rope rope;
+    fv_arena host; /* the pass's tables */
+    atomic_ullong n_layer_run;
+};
+
+#endif

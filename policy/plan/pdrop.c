@@ -1,0 +1,28 @@
+/* prune=pdrop: three steps, each a share of what every picture had at first. What ranks a step is
+ * asked of the layer that it stands before, so no layer is tapped. */
+#include "policy/plan/contribute.h"
+
+fv_status fv_plan_prune_pdrop(fv_plan *plan) {
+    static const char *const stages[] = {"second", "third", "fourth"};
+    double ratio = fv_choice_value(&plan->policy.stage[FV_STAGE_PRUNE], "ratio"), share = 1;
+    int32_t n_image = plan->shape.n_image, layer[3];
+    for (int s = 0; s < 3; s++) {
+        FV_TRY(fv_plan_layer(plan, FV_STAGE_PRUNE, stages[s], &layer[s]));
+        if (s > 0 && layer[s] < layer[s - 1])
+            return FV_FAIL(FV_EINVAL,
+                           "policy: prune=pdrop: stages begin at layers %d and %d: they "
+                           "must ascend",
+                           layer[s - 1], layer[s]);
+    }
+    if (fv_plan_text_only(plan, FV_STAGE_PRUNE)) return FV_OK;
+    for (int s = 0; s < 3; s++) {
+        share *= ratio;
+        if (s < 2 && layer[s + 1] == layer[s])
+            continue; /* on few layers stages may fall together */
+        fv_plan_drop(plan, layer[s],
+                     n_image * fv_plan_share(share, plan->shape.n_visual / n_image));
+    }
+    for (int32_t e = 0; e < plan->n_edit; e++) plan->edit[e].peek = true;
+    plan->renumbers = plan->n_edit > 0;
+    return FV_OK;
+}

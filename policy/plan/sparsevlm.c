@@ -1,0 +1,61 @@
+/* prune=sparsevlm: behind each of three layers a share of the visual rows stays, and one fewer than
+ * there are at most. Shares are the authors' numbers for 576 rows (score.py). In version 1 rows
+ * that leave come back in part: of n that leave, m = floor(0.3 n) + 1 are merged into floor(m / 10)
+ * + 1. */
+#include <stdlib.h>
+
+#include "policy/plan/contribute.h"
+
+enum { STEPS = 3, OF = 576 };
+
+static const int32_t *counts_of(const fv_choice *c) {
+    static const struct {
+        const char *tokens;
+        int32_t keep[2][STEPS]; /* of v1 and v2 */
+    } list[] = {{"192", {{300, 200, 110}, {300, 200, 118}}},
+                {"128", {{303, 110, 36}, {238, 108, 60}}},
+                {"96", {{238, 48, 26}, {246, 54, 28}}},
+                {"64", {{66, 30, 17}, {66, 34, 20}}}};
+    size_t i = 0;
+    while (!fv_choice_is(c, "tokens", list[i].tokens)) i++;
+    return list[i].keep[fv_choice_is(c, "version", "v2")];
+}
+
+/* Rows that `n` which leave are merged into. */
+static int32_t merged_of(int32_t n) { return (fv_plan_share(0.3, n) + 1) / 10 + 1; }
+
+/* One step behind `layer`, of *n rows that are there. */
+static void step(fv_plan *plan, int32_t layer, int32_t share, int32_t *n) {
+    bool merges = fv_choice_is(&plan->policy.stage[FV_STAGE_PRUNE], "version", "v1");
+    int32_t keep = share < *n ? share : *n - 1, merged = merges ? merged_of(*n - keep) : 0;
+    int32_t n_edit = plan->n_edit;
+    fv_plan_drop(plan, layer + 1, keep + merged);
+    if (plan->n_edit == n_edit) return; /* each row would be merged into itself */
+    plan->edit[n_edit].merged = merged;
+    plan->tap[layer] |= merges ? FV_TAP_RATERS : FV_TAP_RATERS | FV_TAP_TURNED;
+    plan->renumbers = merges;
+    *n = keep + merged;
+}
+
+fv_status fv_plan_prune_sparsevlm(fv_plan *plan) {
+    static const char *const steps[] = {"first", "second", "third"};
+    const int32_t *keep = counts_of(&plan->policy.stage[FV_STAGE_PRUNE]);
+    int32_t behind[STEPS], n = plan->shape.n_visual;
+    for (int s = 0; s < STEPS; s++) {
+        FV_TRY(fv_plan_layer(plan, FV_STAGE_PRUNE, steps[s], &behind[s]));
+        if (s > 0 && behind[s] < behind[s - 1])
+            return FV_FAIL(FV_EINVAL,
+                           "policy: prune=sparsevlm: rows leave behind layers %d and %d: they must "
+                           "ascend",
+                           behind[s - 1], behind[s]);
+    }
+    if (fv_plan_text_only(plan, FV_STAGE_PRUNE)) return FV_OK;
+    for (int s = 0; s < STEPS; s++) {
+        if (s < STEPS - 1 && behind[s + 1] == behind[s]) continue; /* of so few layers */
+        if (behind[s] + 1 == plan->shape.n_layer || n == 0) break;
+        step(plan, behind[s], fv_plan_share((double)keep[s] / OF, plan->shape.n_visual), &n);
+    }
+    if (plan->n_edit == 0)
+        fv_plan_note(plan, FV_STAGE_PRUNE, "there are too few visual rows, or too few layers");
+    return FV_OK;
+}

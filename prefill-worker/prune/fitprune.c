@@ -1,0 +1,28 @@
+/* prune=fitprune: FitPrune (arXiv 2409.10197). Behind a layer those rows j leave first whose
+ * product x_j y_j,   x_j = sum over text rows i of max_h A[h, i, j],  y_j = the same over visual
+ * rows / n is smallest. The authors take them away between attention and the output projection of
+ * the same layer; whose outputs nobody reads may as well be computed, so here they leave behind it,
+ * and what is left has the same bits. The layer's own KV holds them both ways. */
+#include <assert.h>
+
+#include "common/arena.h"
+#include "model/net/kv.h"
+#include "prefill-worker/prune.h"
+
+static fv_status keep(const fv_prune_context *ctx, int32_t *kept) {
+    fv_arena arena = {0};
+    float *score;
+    assert(ctx->sums);
+    const float *x = ctx->sums + (ptrdiff_t)FV_SEG_TEXT * ctx->n_key;
+    const float *y = ctx->sums + (ptrdiff_t)FV_SEG_VISUAL * ctx->n_key;
+    fv_status st = FV_ARENA_NEW(&arena, ctx->n_visual, score);
+    if (st == FV_OK) {
+        for (int32_t j = 0; j < ctx->n_visual; j++) score[j] = x[j] * (y[j] / (float)ctx->n_visual);
+        fv_prune_top(score, ctx->n_visual, ctx->keep, kept);
+    }
+    fv_arena_fini(&arena);
+    return st;
+}
+
+extern const fv_prune_method fv_prune_fitprune;
+const fv_prune_method fv_prune_fitprune = {.name = "fitprune", .keep = keep};

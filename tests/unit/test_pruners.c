@@ -1,0 +1,148 @@
+/* Plans of pdrop, sparsevlm and fitprune: how many rows each layer runs. What they choose, and what
+ * becomes of it, is held against NumPy in test_methods.c. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "policy/plan.h"
+#include "prefill-worker/clusters.h"
+#include "prefill-worker/prune.h"
+#include "prefill-worker/raters.h"
+
+static fv_plan plan;
+
+static fv_status make(const char *policy, int32_t n_layer, int32_t n_visual, int32_t n_image) {
+    fv_policy p;
+    fv_plan_shape shape = {.n_layer = n_layer,
+                           .n_kv = 2,
+                           .d_head = 8,
+                           .bytes_value = 4,
+                           .n_visual = n_visual,
+                           .n_text = 40,
+                           .n_image = n_image};
+    FV_TRY(fv_policy_parse(policy, &p));
+    return fv_plan_make(&p, &shape, &plan);
+}
+
+static void ok(const char *policy, int32_t n_layer, int32_t n_visual, int32_t n_image) {
+    cr_assert_eq(make(policy, n_layer, n_visual, n_image), FV_OK, "%s", fv_last_error());
+    fv_plan_bytes bytes = fv_plan_count(&plan);
+    size_t rows = 0;
+    for (int32_t l = 0; l < n_layer; l++) rows += (size_t)(plan.visual[l] + 40);
+    cr_assert_eq(bytes.held, rows * 2 * 2 * 8 * 4);
+    cr_assert(plan.exact_counts);
+}
+
+static void refuses(const char *policy, const char *words) {
+    cr_assert_eq(make(policy, 32, 576, 1), FV_EINVAL, "%s", policy);
+    cr_assert(strstr(fv_last_error(), words), "%s: %s", policy, fv_last_error());
+}
+
+Test(pruners, pdrop_halves_what_each_picture_has_after_every_quarter) {
+    static const int32_t want[] = {576, 288, 144, 72};
+    ok("prune=pdrop", 32, 576, 1);
+    for (int32_t l = 0; l < 32; l++) cr_assert_eq(plan.visual[l], want[l / 8]);
+    cr_assert(plan.renumbers && plan.n_edit == 3 && plan.edit[0].peek);
+    ok("prune=pdrop", 12, 2 * 145, 2);
+    cr_assert_eq(plan.visual[2], 290);
+    cr_assert_eq(plan.visual[3], 2 * 72, "of each picture, rounded down");
+    cr_assert_eq(plan.visual[11], 2 * 18);
+    ok("prune=pdrop,ratio=0", 32, 1, 1);
+    cr_assert(plan.visual[8] == 0 && plan.n_edit == 1);
+    ok("prune=pdrop,ratio=1", 32, 576, 1);
+    cr_assert(!plan.renumbers && plan.note[FV_STAGE_PRUNE][0]);
+    refuses("prune=pdrop,second=9,third=8", "must ascend");
+    refuses("prune=pdrop;lazy=vla", "rotated differently");
+    refuses("prune=pdrop;pack=svd", "original ones");
+}
+
+Test(pruners, sparsevlm_has_the_authors_numbers) {
+    static const struct {
+        const char *policy;
+        int32_t rows[3];
+    } c[] = {{"prune=sparsevlm", {309, 204, 113}}, /* with 9, 4 and 3 that are merged */
+             {"prune=sparsevlm,tokens=64", {82, 32, 18}},
+             {"prune=sparsevlm,version=v2", {300, 200, 118}},
+             {"prune=sparsevlm,version=v2,tokens=128", {238, 108, 60}},
+             {"prune=sparsevlm,version=v2,tokens=96", {246, 54, 28}},
+             {"prune=sparsevlm,version=v2,tokens=64", {66, 34, 20}}};
+    for (size_t i = 0; i < sizeof c / sizeof c[0]; i++) {
+        ok(c[i].policy, 32, 576, 1);
+        for (int32_t l = 0; l < 32; l++)
+            cr_assert_eq(plan.visual[l], l < 3 ? 576 : c[i].rows[(l >= 7) + (l >= 16)],
+                         "%s, layer %d: %d", c[i].policy, l, plan.visual[l]);
+        cr_assert_eq(plan.renumbers, i < 2);
+        cr_assert(plan.tap[2] & plan.tap[6] & plan.tap[15] & FV_TAP_RATERS);
+    }
+    ok("prune=sparsevlm,version=v2", 12, 144, 1);
+    cr_assert(plan.visual[1] == 144 && plan.visual[2] == 75 && plan.visual[7] == 29);
+    ok("prune=sparsevlm,version=v2", 32, 1, 1);
+    cr_assert_eq(plan.visual[3], 0, "one fewer than there are");
+    cr_assert_eq(plan.n_edit, 1);
+    ok("prune=sparsevlm", 32, 1, 1);
+    cr_assert_eq(plan.n_edit, 0, "one row would be merged into itself");
+    refuses("prune=sparsevlm,first=7", "must ascend");
+    refuses("prune=sparsevlm;select=csp", "order of the prompt");
+    refuses("prune=sparsevlm;evict=vta", "no rank");
+}
+
+Test(pruners, fitprune_follows_its_schedule) {
+    static const int32_t first[] = {14, 33, 89, 36}; /* of the one for 60 % */
+    ok("prune=fitprune", 32, 576, 1);
+    for (int32_t l = 0; l < 4; l++) cr_assert_eq(plan.visual[l] - plan.visual[l + 1], first[l]);
+    cr_assert_eq(plan.visual[31], 576 - 449);
+    cr_assert_eq(plan.tap[0], FV_TAP_PEAKS);
+    cr_assert_eq(plan.tap[31], 0, "behind the last layer there is nobody");
+    cr_assert_eq(plan.tap[24], 0, "where none leaves nothing is asked");
+    ok("prune=fitprune,target=90", 32, 576, 1);
+    cr_assert(plan.visual[1] == 576 - 262 && plan.visual[31] == 576 - 539);
+    ok("prune=fitprune", 16, 2 * 576, 2);
+    cr_assert_eq(plan.visual[1], 2 * (576 - 14 - 33), "two of 32 layers are one of 16");
+    ok("prune=fitprune,target=given,schedule=288", 4, 100, 1);
+    cr_assert(plan.visual[1] == 100 && plan.visual[2] == 50 && plan.visual[3] == 50);
+    ok("prune=fitprune,target=given,schedule=0/0", 4, 100, 1);
+    cr_assert(plan.n_edit == 0 && plan.note[FV_STAGE_PRUNE][0]);
+    refuses("prune=fitprune,target=given", "go together");
+    refuses("prune=fitprune,schedule=3", "go together");
+    refuses("prune=fitprune,target=given,schedule=3/x", "write numbers");
+    refuses("prune=fitprune,target=given,schedule=3/", "write numbers");
+    refuses("prune=fitprune,target=given,schedule=577", "write numbers");
+    refuses("prune=fitprune,target=given,schedule=300/300", "more than 576");
+}
+
+/* ---- choices ---------------------------------------------------------------------------- */
+
+Test(pruners, pdrop_chooses_within_each_picture) {
+    static const float paid[] = {9, 8, 7, 1, 2, 3};
+    static const int32_t image[] = {0, 0, 0, 1, 1, 1};
+    int32_t kept[4];
+    fv_prune_context ctx = {
+        .n_visual = 6, .keep = 4, .n_image = 2, .attention = paid, .image = image};
+    cr_assert_eq(fv_prune_find("pdrop")->keep(&ctx, kept), FV_OK);
+    cr_assert_eq(memcmp(kept, (int32_t[]){0, 1, 4, 5}, sizeof kept), 0);
+}
+
+Test(pruners, text_rows_of_more_than_the_mean_are_raters) {
+    static const float dot[] = {5, 0, 0, 5, 0, 0}; /* 2 visual rows, 3 text rows */
+    uint8_t rater[3];
+    double m[3];
+    cr_assert_eq(fv_raters_choose(dot, 2, 3, m, rater), 1);
+    cr_assert(rater[0] == 1 && rater[1] == 0 && rater[2] == 0);
+    static const float flat[] = {1, 1, 1};
+    cr_assert_eq(fv_raters_choose(flat, 1, 3, m, rater), 3, "where none stands out all are");
+    cr_assert_eq(fv_raters_choose(flat, 1, 1, m, rater), 1);
+}
+
+/* Two heaps and a row between them, nearer to the second. */
+Test(pruners, rows_gather_around_the_densest) {
+    static const float x[] = {0, 0.1f, 0.2f, 6, 10, 10.1f, 10.3f};
+    int32_t cluster[7], centre[2];
+    fv_arena arena = {0};
+    cr_assert_eq(fv_clusters(x, 7, 1, 2, &arena, cluster, centre), FV_OK);
+    cr_assert(cluster[0] == cluster[1] && cluster[1] == cluster[2]);
+    cr_assert(cluster[3] == cluster[4] && cluster[4] == cluster[6]);
+    cr_assert_neq(cluster[0], cluster[4]);
+    cr_assert_eq(cluster[centre[0]], 0);
+    cr_assert_eq(fv_clusters(x, 1, 1, 1, &arena, cluster, centre), FV_OK);
+    cr_assert(cluster[0] == 0 && centre[0] == 0);
+    fv_arena_fini(&arena);
+}
