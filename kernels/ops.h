@@ -253,8 +253,9 @@ typedef struct fv_packed_seq {
  *
  *     q_a[i]       = fma(q[i], cos, q[i + D/2] sin)            Rot(-a) q per anchor block, i < D/2
  *     q_a[i + D/2] = fma(q[i + D/2], cos, -(q[i] sin))         (q itself where there are no angles)
- *     t_a[r] = dot(q_a, B_k[r, g])         canonical over D; below, a is the block of row j
- *     s_j = scale * (s_j = fma(t_a[r], u_j[r], s_j))    one chain over r = 0 .. R - 1 from 0
+ *     t_a[r] = (t_a[r] = fma(q_a[d], B_k[r, g, d], t_a[r]))    one chain over d = 0 .. D - 1 from 0
+ *     s_j = scale * (s_j = fma(t_a[r], u_j[r], s_j))    one chain over r = 0 .. R - 1 from 0, a
+ *         being the block of row j
  *     m, l, p_j, c as in attention, over blocks of FV_KV_BLOCK rows counted from row 0; rows that
  *         are not alive have p = 0, and a block in which none is does not count
  *     z[r] = z[r] * c, then for alive j in order, r < the rank of j: z[r] = fma(p_j, w_j[r], z[r])

@@ -145,26 +145,37 @@ void fv_packed_read_u(const fv_packed_part *p, int32_t row0, int32_t n, float *u
 
 /* ---- basis ------------------------------------------------------------------------------ */
 
+/* Rows of the basis are [R, Hkv * D] here; a part holds them head by head, those of keys as
+ * columns. */
 static void write_basis(const fv_packed_shape *s, const fv_packed_layout *l, const float *basis,
                         char *data) {
-    size_t D = (size_t)s->d_head, n_kv = (size_t)s->n_kv, head = l->basis_stride / n_kv;
-    for (size_t x = 0; x < (size_t)s->rank * n_kv; x++, basis += D) {
-        char *row = data + l->basis + x * head;
-        if (s->bits == 16) {
-            narrow_row(basis, D, s->dtype, row);
-            continue;
+    size_t D = (size_t)s->d_head, n_kv = (size_t)s->n_kv, R = (size_t)s->rank;
+    size_t size = fv_dtype_bytes(s->dtype);
+    for (size_t r = 0; r < R; r++)
+        for (size_t g = 0; g < n_kv; g++, basis += D) {
+            scale c = {0, 0};
+            if (s->bits != 16) {
+                c = scale_of(basis, D, 1, NULL, top_code(s), true);
+                put_pair_f16(data + l->basis_pair + (g * R + r) * 4, c);
+            }
+            for (size_t d = 0; d < D; d++) {
+                bool key = s->kind == FV_PACKED_K;
+                size_t i = key ? r : d;
+                char *line = data + l->basis + g * l->basis_head + (key ? d : r) * l->basis_stride;
+                if (s->bits == 16)
+                    narrow_row(basis + d, 1, s->dtype, line + i * size);
+                else
+                    put_code(line, s, i, code_of(basis[d], c, top_code(s)));
+            }
         }
-        scale c = scale_of(basis, D, 1, NULL, top_code(s), true);
-        put_pair_f16(data + l->basis_pair + x * 4, c);
-        for (size_t d = 0; d < D; d++) put_code(row, s, d, code_of(basis[d], c, top_code(s)));
-    }
 }
 
 void fv_packed_read_basis(const fv_packed_part *p, float *basis) {
     packed_view v = packed_view_of(p);
+    size_t D = (size_t)v.s.d_head;
     for (size_t r = 0; r < (size_t)v.s.rank; r++)
-        for (size_t g = 0; g < (size_t)v.s.n_kv; g++, basis += v.s.d_head)
-            packed_basis_row(&v, r, g, basis);
+        for (size_t g = 0; g < (size_t)v.s.n_kv; g++, basis += D)
+            for (size_t d = 0; d < D; d++) basis[d] = packed_basis_number(&v, g, r, d);
 }
 
 /* ---- parts ------------------------------------------------------------------------------ */

@@ -13,6 +13,10 @@
  * plane of values is row-major. One of keys is laid in tiles of 16 rows, each [R, 16]: scores are
  * computed for 16 rows at once, and lanes of rows that a tile lacks are 0.
  *
+ * The basis lies head by head, each in the order in which products read it: of values [R, D] (o =
+ * z B), of keys [D, R] (latent queries are q B^T). So a head is one piece of memory, and both are
+ * sums of rows weighted by a vector, whose lanes know nothing of each other.
+ *
  *   fv_packed_part   one factor pair, in one piece of memory; several layers may share one of
  *                    keys (lazy blocks), while values are each layer's own
  *   fv_packed_rows   which prompt rows they are; shared by a layer's keys and values
@@ -32,9 +36,9 @@
  *     U of values    (lo[j] + step[j] c) column[r]     a pair per row, F16; column[r] the root of
  *                                                      column r's mean square, F32, so that columns
  *                                                      of all sizes share a row's pair
- *     B              lo[r,g] + step[r,g] c             a pair per row and KV head, F16
- * Each is fma(step, c, lo), in f32. Codes of 4 bits: element i of a row is bits 4 (i % 2) of byte
- * i / 2; rows begin at a byte.
+ *     B              lo[g,r] + step[g,r] c             a pair per KV head and row of B, F16
+ * Each is fma(step, c, lo), in f32. Codes of 4 bits: element i of a line is bits 4 (i % 2) of byte
+ * i / 2; lines (rows of a plane or of a head's basis, as they lie) begin at a byte.
  *
  * Nothing here is of the host: memory is one piece, at offsets that follow from the shape, each a
  * multiple of 64 bytes. Pure functions of any thread. */
@@ -88,11 +92,12 @@ typedef struct fv_packed_layout {
     size_t plane[2];     /* [n, R2] and [n, R - R2] elements; of keys, in tiles */
     size_t pair;         /* of U: keys [R][2] F32; values [n][2] F16 */
     size_t column;       /* values: [R] F32 */
-    size_t basis;        /* [R, Hkv * D] elements */
-    size_t basis_pair;   /* [R, Hkv][2] F16 */
+    size_t basis;        /* [Hkv, R, D] elements; of keys [Hkv, D, R] */
+    size_t basis_pair;   /* [Hkv, R][2] F16 */
     size_t bytes;        /* of all */
     size_t stride[2];    /* bytes from row to row of a plane; of keys, from tile to tile */
-    size_t basis_stride; /* bytes from row to row of the basis */
+    size_t basis_stride; /* bytes from line to line of the basis */
+    size_t basis_head;   /* bytes from head to head */
 } fv_packed_layout;
 
 static inline size_t fv_packed_aligned(size_t bytes) {
@@ -126,9 +131,17 @@ static inline size_t fv_packed_plane_bytes(const fv_packed_shape *s, int plane, 
     return n * fv_packed_stride(s, plane);
 }
 
-/* Each head's part of a row of the basis begins at a byte. */
-static inline size_t fv_packed_basis_row_bytes(const fv_packed_shape *s) {
-    return (size_t)s->n_kv * fv_packed_row_bytes(s, (size_t)s->d_head);
+/* Lines of one head's basis, and elements of each. */
+static inline size_t fv_packed_basis_lines(const fv_packed_shape *s) {
+    return (size_t)(s->kind == FV_PACKED_K ? s->d_head : s->rank);
+}
+
+static inline size_t fv_packed_basis_line(const fv_packed_shape *s) {
+    return (size_t)(s->kind == FV_PACKED_K ? s->rank : s->d_head);
+}
+
+static inline size_t fv_packed_basis_head_bytes(const fv_packed_shape *s) {
+    return fv_packed_basis_lines(s) * fv_packed_row_bytes(s, fv_packed_basis_line(s));
 }
 
 static inline size_t fv_packed_pair_bytes(const fv_packed_shape *s) {
@@ -141,7 +154,7 @@ static inline size_t fv_packed_column_bytes(const fv_packed_shape *s) {
 }
 
 static inline size_t fv_packed_basis_bytes(const fv_packed_shape *s) {
-    return (size_t)s->rank * fv_packed_basis_row_bytes(s);
+    return (size_t)s->n_kv * fv_packed_basis_head_bytes(s);
 }
 
 static inline size_t fv_packed_basis_pair_bytes(const fv_packed_shape *s) {
@@ -151,7 +164,8 @@ static inline size_t fv_packed_basis_pair_bytes(const fv_packed_shape *s) {
 static inline fv_packed_layout fv_packed_lay(const fv_packed_shape *s) {
     fv_packed_layout l;
     for (int p = 0; p < 2; p++) l.stride[p] = fv_packed_stride(s, p);
-    l.basis_stride = fv_packed_basis_row_bytes(s);
+    l.basis_stride = fv_packed_row_bytes(s, fv_packed_basis_line(s));
+    l.basis_head = fv_packed_basis_head_bytes(s);
     l.plane[0] = 0;
     l.plane[1] = fv_packed_aligned(fv_packed_plane_bytes(s, 0, (size_t)s->n));
     l.pair = l.plane[1] + fv_packed_aligned(fv_packed_plane_bytes(s, 1, (size_t)s->n));

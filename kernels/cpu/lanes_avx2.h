@@ -56,6 +56,21 @@ static inline f32x16 f32x16_fma(f32x16 a, f32x16 b, f32x16 c) {
     return (f32x16){_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }
 
+/* p 2^n, rounded once; n whole numbers, p and n as exp_f32 (math.inc) has them: the first of two
+ * products is exact. */
+static inline __m256 f32x8_scale(__m256 p, __m256 n) {
+    const __m256i bias = _mm256_set1_epi32(127);
+    __m256i k = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(k, 1);
+    __m256i rest = _mm256_sub_epi32(k, half);
+    p = _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23)));
+    return _mm256_mul_ps(p,
+                         _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23)));
+}
+
+static inline f32x16 f32x16_scale(f32x16 p, f32x16 n) {
+    return (f32x16){f32x8_scale(p.lo, n.lo), f32x8_scale(p.hi, n.hi)};
+}
+
 /* bf16: the upper half of an f32. */
 static inline __m256 f32x8_of_bf16(__m128i h) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
@@ -74,6 +89,16 @@ static inline f32x16 f32x16_widen_tail(const void *p, fv_dtype t, size_t n) {
     float room[16] = {0};
     memcpy(room, p, n * fv_dtype_bytes(t));
     return f32x16_widen(room, t);
+}
+
+/* 16 codes of 8 or 4 bits (kernels/packed.h) as numbers. */
+static ALWAYS_INLINE f32x16 f32x16_of_codes(const void *p, const int bits) {
+    const __m128i low = _mm_set1_epi8(15);
+    __m128i c = bits == 8 ? _mm_loadu_si128(p) : _mm_loadl_epi64(p);
+    if (bits == 4)
+        c = _mm_unpacklo_epi8(_mm_and_si128(c, low), _mm_and_si128(_mm_srli_epi16(c, 4), low));
+    return (f32x16){_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(c)),
+                    _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(c, 8)))};
 }
 
 /* out[i] = tree(v_i): four vectors go through the tree of kernels/ops.h together, after step

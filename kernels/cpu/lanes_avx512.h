@@ -25,6 +25,9 @@ static inline f32x16 f32x16_max(f32x16 a, f32x16 b) { return _mm512_max_ps(a, b)
 static inline float f32x16_largest(f32x16 v) { return _mm512_reduce_max_ps(v); }
 static inline f32x16 f32x16_fma(f32x16 a, f32x16 b, f32x16 c) { return _mm512_fmadd_ps(a, b, c); }
 
+/* p 2^n, rounded once; n whole numbers. */
+static inline f32x16 f32x16_scale(f32x16 p, f32x16 n) { return _mm512_scalef_ps(p, n); }
+
 /* bf16 is the upper half of an f32. One shuffle, the copy to both halves being part of the load;
  * extending and shifting would be two, and decode with 8 rows has none to spare. */
 static inline f32x16 f32x16_of_bf16(__m256i h) {
@@ -47,6 +50,15 @@ static inline f32x16 f32x16_widen_tail(const void *p, fv_dtype t, size_t n) {
     if (t == FV_F32) return _mm512_maskz_loadu_ps(m, p);
     __m256i h = _mm256_maskz_loadu_epi16(m, p);
     return t == FV_BF16 ? f32x16_of_bf16(h) : _mm512_cvtph_ps(h);
+}
+
+/* 16 codes of 8 or 4 bits (kernels/packed.h) as numbers. */
+static ALWAYS_INLINE f32x16 f32x16_of_codes(const void *p, const int bits) {
+    const __m128i low = _mm_set1_epi8(15);
+    __m128i c = bits == 8 ? _mm_loadu_si128(p) : _mm_loadl_epi64(p);
+    if (bits == 4)
+        c = _mm_unpacklo_epi8(_mm_and_si128(c, low), _mm_and_si128(_mm_srli_epi16(c, 4), low));
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(c));
 }
 
 /* out[i] = tree(v_i): four vectors go through the tree of kernels/ops.h together. In step

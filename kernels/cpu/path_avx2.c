@@ -18,6 +18,8 @@
 
 #include "kernels/cpu/attention_sums.inc"
 
+#include "kernels/cpu/packed_lanes.inc"
+
 #include "kernels/cpu/packed.inc"
 
 const fv_cpu_path fv_cpu_path_avx2 = {
