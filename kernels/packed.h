@@ -26,7 +26,10 @@
  * by their distance to it: row j of M is Rot(p_j - a) k_j, so that q k_j = (B_h Rot(-a) Rot(p) q)
  * u_j        B_h [R, D]: the head's columns of B and one latent query per block and head serves all
  * its rows, exactly. One block with a = 0: keys as the cache holds them (K1); blocks of one row:
- * keys before rotation (K0); between them: K2. Values do not rotate.
+ * keys before rotation (K0); between them: K2. Values do not rotate. (K3, keys before rotation and
+ * a latent query for each row and column of a picture, needs a rotation that has sections of its
+ * own for these, M-RoPE; no checkpoint that fovea serves has one. What K0, K1 and K2 keep and cost:
+ * bench/bench_keys.c.)
  *
  * ORDER OF ROWS. By anchor block; inside a block in the order of their rank, best first. Letting
  * go of a block's last rows is to lower its number of rows alive; nothing moves.

@@ -10,5 +10,6 @@ def render():
         case(full + ";expand=attention", methods, two, answer=5),
         case(full + ",block=5;expand=attention,full=0.3,rank=0.4,alpha=0.6,parts=both", methods,
              two, answer=5),
-        case("pack=svd,rank_k=20,rank_v=16,gain=0;expand=attention,full=0.1,rank=0.01,alpha=0",
+        case("pack=svd,rank_k=20,rank_v=16,gain=0,block=16;"
+             "expand=attention,full=0.1,rank=0.01,alpha=0",
              methods, shape=narrow, answer=5)]}

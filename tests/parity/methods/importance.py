@@ -15,7 +15,7 @@ def render():
         case("pack=svd,rank_k=16,rank_v=16,gain=0,block=4;expand=attention;"
              "evict=vta,order=ema,tau=5,layer=1,shallow=rank_by_first_tap", methods, "t3 v200 t8",
              shape=narrow, answer=5),
-        case("pack=svd,rank_k=16,rank_v=16,gain=0;expand=attention,alpha=0.6;"
+        case("pack=svd,rank_k=16,rank_v=16,gain=0,block=16;expand=attention,alpha=0.6;"
              "evict=vta,order=ema,tau=4,layer=2", methods, "t3 v64 t8", shape=narrow, answer=4),
         case("select=csp,heads=shared,heavy=0.4,recent=0.1;pack=svd,rank_k=16,rank_v=16,gain=0,"
              "block=4;expand=attention", methods, two, shape=narrow),

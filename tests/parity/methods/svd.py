@@ -48,7 +48,7 @@ class Packed:
 
 
 class Svd(network.Method):
-    def __init__(self, rank_k=64, rank_v=64, block=16, gain=1.5, first="raw"):
+    def __init__(self, rank_k=64, rank_v=64, block=64, gain=1.5, first="raw"):
         self.rank, self.block, self.gain = (rank_k, rank_v), block, gain
         self.first = first
         self.seen = {}     # layer -> what the prompt's last row pays
@@ -212,9 +212,9 @@ def render():
                  answer=2),
             case("pack=svd,rank_k=16,rank_v=24,gain=0,block=0", methods, shape=narrow, answer=2),
             case("pack=svd,rank_k=16,rank_v=16,gain=0,block=7", methods, "t3 v9 t2 v9 t4"),
-            case("lazy=vla,map=given,blocks=1-2;pack=svd,rank_k=16,rank_v=16,gain=0", methods, two,
-                 shape=narrow),
-            case("prune=pvtp,layer=1,stride=1,first=0.2,ratio=0.5;pack=svd,rank_k=16,rank_v=16,gain=1",
-                 methods, "t3 v70 t8", shape=narrow),
+            case("lazy=vla,map=given,blocks=1-2;pack=svd,rank_k=16,rank_v=16,gain=0,block=16",
+                 methods, two, shape=narrow),
+            case("prune=pvtp,layer=1,stride=1,first=0.2,ratio=0.5;"
+                 "pack=svd,rank_k=16,rank_v=16,gain=1,block=16", methods, "t3 v70 t8", shape=narrow),
             case("pack=svd,rank_k=16,rank_v=16,gain=0,block=4;evict=vta,tau=4,layer=1", methods,
                  "t3 v30 t8", shape=narrow)]}

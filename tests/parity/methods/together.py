@@ -115,7 +115,7 @@ def render():
     deep, few, two = Shape(n_layer=6), "t5 v30 t9", "t8 v20 t3 v20 t6"
     narrow = Shape(n_layer=4, n_head=4, n_kv=1)
     vla, gla = "lazy=vla,map=given,blocks=1-3", "lazy=gla,map=given,blocks=1-3"
-    packed = "pack=svd,rank_k=16,rank_v=16,gain=0;expand=attention,alpha=0.5"
+    packed = "pack=svd,rank_k=16,rank_v=16,gain=0,block=16;expand=attention,alpha=0.5"
     return {"networks": [
         case(vla + ";select=csp,heavy=0.3,recent=0.2,dup=official", methods, two),
         case(gla + ";select=csp,heavy=0.3,recent=0.2,share=0.7", methods, two),

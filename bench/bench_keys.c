@@ -1,0 +1,335 @@
+/* WHERE KEYS MEET ROTATION: what a block length and a rank keep of the keys, and what they cost.
+ *
+ * Keys are factored as Rot(p_j - a) k_j, a the start of their block (kernels/packed.h). Blocks of
+ * one row are keys before rotation (K0), one block is keys as the cache holds them (K1), between
+ * them lies K2. Longer blocks cost fewer latent queries and leave more of the rotation in the
+ * matrix.
+ *
+ *   made up   576 keys at the dimensions of a 7B network (packed_case.h): the share of the energy
+ *             that is kept; the error of scores q k_j for queries of all directions alike, against
+ *             how far keys are from their mean; bytes of the keys' part; microseconds of one row's
+ *             attention, values of rank 64 included, for 576 rows and for 4096
+ *   nano      keys of checkpoints/nano, of pictures of the exam: energy, mean over layers and
+ * items; how far the answer's first token, computed from factors, is from what it is with all of
+ * the keys and the same values (Kullback-Leibler, nats); bytes of all layers' keys
+ *
+ * A line is marked when no other of its table keeps more for no more bytes and no more time. K3,
+ * one block for each axis of a picture, is for checkpoints with rotations of several sections,
+ * which fovea does not serve.
+ *
+ *     bench_keys --json bench/results/keys.json          in the project's folder */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/packed_case.h"
+#include "cli/eval_seat.h"
+#include "kernels/factor.h"
+
+enum { ROWS = 576, LONG = 4096, FAST = 4, ITEMS = 8, SEED = 3 };
+
+static const char CHECKPOINT[] = "checkpoints/nano";
+
+static const int steps[] = {1, 4, 8, 16, 32, 64, 128, 256, 0};
+static const int ranks[] = {16, 32, 48, 64, 96, 128};
+enum { N_STEP = sizeof steps / sizeof *steps, N_RANK = sizeof ranks / sizeof *ranks };
+
+/* One block length and rank. */
+typedef struct line {
+    int step, rank;
+    double energy, score, bytes, us, us_long, kl;
+} line;
+
+typedef struct table {
+    const char *name;
+    line line[N_STEP * N_RANK];
+    int n;
+    double raw_us, raw_us_long; /* one row's attention to raw rows, ROWS and LONG of them */
+} table;
+
+/* Whether x is at least as good as y in all that counts, and better in one. */
+static bool beats(const line *x, const line *y) {
+    bool as_good = x->energy >= y->energy && x->bytes <= y->bytes && x->us <= y->us &&
+                   x->us_long <= y->us_long;
+    return as_good && (x->energy > y->energy || x->bytes < y->bytes || x->us < y->us ||
+                       x->us_long < y->us_long);
+}
+
+static bool on_front(const table *t, const line *x) {
+    for (int i = 0; i < t->n; i++)
+        if (beats(&t->line[i], x)) return false;
+    return true;
+}
+
+/* The shortest block, so the one that keeps most, at which attention at CASE_RANK is FAST times as
+ * fast as to raw rows, few or many; -1: none is. */
+static int shortest_fast(const table *t) {
+    for (int i = 0; i < t->n; i++) {
+        const line *x = &t->line[i];
+        if (x->rank == CASE_RANK && t->raw_us > FAST * x->us && t->raw_us_long > FAST * x->us_long)
+            return x->step;
+    }
+    return -1;
+}
+
+/* ---- made-up keys ---------------------------------------------------------------------- */
+
+/* ||M||^2 over ||M - mean of its rows||^2. */
+static double spread(const fv_tensor *m) {
+    double all = 0, apart = 0;
+    for (int32_t d = 0; d < m->cols; d++) {
+        double sum = 0, squares = 0;
+        for (int32_t j = 0; j < m->rows; j++) {
+            double x = (double)((const float *)m->data)[(size_t)j * (size_t)m->ld + (size_t)d];
+            sum += x;
+            squares += x * x;
+        }
+        all += squares;
+        apart += squares - sum * sum / m->rows;
+    }
+    return all / apart;
+}
+
+/* Microseconds of one row's attention, the median over the rounds. */
+static double attention_us(bench *b, int n, int step, int rank) {
+    double us[BENCH_MAX_ROUND];
+    int calls = step == 1 ? 1 : n < 1000 ? 8 : 2;
+    for (int i = 0; i < b->n_round; i++)
+        us[i] = 1e6 * case_packed_s(b, (packed_case){n, step, rank, CASE_RANK, 16}, calls);
+    return bench_median(us, b->n_round);
+}
+
+static double raw_us(bench *b, int n) {
+    double us[BENCH_MAX_ROUND];
+    for (int i = 0; i < b->n_round; i++) us[i] = 1e6 * case_raw_s(b, n, n < 1000 ? 8 : 2);
+    return bench_median(us, b->n_round);
+}
+
+/* One block length: factors of the largest rank hold those of all smaller ones. */
+static void made_up_step(bench *b, fv_tensor keys, double apart, int step, table *t) {
+    fv_tensor m = case_rotated(b, keys, step);
+    fv_arena arena = {0};
+    fv_factor_goal goal = {.rank = ranks[N_RANK - 1], .seed = 1};
+    fv_factor f;
+    bench_must(fv_factorise(&b->be, &arena, &m, &goal, &f));
+    double kept = 0, all = 0;
+    for (int32_t i = 0; i < ROWS * f.rank; i++) all += (double)f.u[i] * (double)f.u[i];
+    all /= 1 - f.error * f.error;
+    for (int i = 0, r = 0; i < N_RANK; i++) {
+        for (; r < ranks[i] && r < f.rank; r++)
+            for (int32_t j = 0; j < ROWS; j++) {
+                double u = (double)f.u[j * f.rank + r];
+                kept += u * u;
+            }
+        fv_packed_shape s = {ROWS,   ranks[i], ranks[i],    CASE_HEADS,
+                             CASE_D, FV_BF16,  FV_PACKED_K, 16};
+        t->line[t->n++] = (line){.step = step,
+                                 .rank = ranks[i],
+                                 .energy = kept / all,
+                                 .score = sqrt((1 - kept / all) * apart),
+                                 .bytes = (double)fv_packed_bytes(&s),
+                                 .us = attention_us(b, ROWS, step, ranks[i]),
+                                 .us_long = attention_us(b, LONG, step, ranks[i])};
+    }
+    fv_arena_fini(&arena);
+    free(m.data);
+}
+
+static void made_up(bench *b, table *t) {
+    fv_tensor keys = case_keys(b, ROWS), cached = case_rotated(b, keys, 0);
+    double apart = spread(&cached);
+    t->raw_us = raw_us(b, ROWS);
+    t->raw_us_long = raw_us(b, LONG);
+    for (int i = 0; i < N_STEP; i++) made_up_step(b, keys, apart, steps[i], t);
+    free(cached.data);
+    free(keys.data);
+}
+
+/* ---- keys of a checkpoint --------------------------------------------------------------- */
+
+typedef struct real {
+    fv_local *local;
+    fv_exam exam;
+    int32_t side;
+    float *logits; /* [n_vocab] owned: of the request that runs */
+} real;
+
+static fv_status on_logits(void *user, const float *logits, int32_t n_vocab) {
+    memcpy(((real *)user)->logits, logits, (size_t)n_vocab * sizeof *logits);
+    return FV_OK;
+}
+
+/* The first token of an item's answer under a policy: its logits, and what packing says. */
+static void real_ask(real *r, int32_t item, const char *policy, fv_report *report) {
+    fv_seat seat;
+    bench_must(fv_seat_take(&r->exam, r->side, 0, item, &seat));
+    fv_ask ask = {.n_image = seat.item.n_image,
+                  .images = seat.image,
+                  .n_turn = seat.n_chat,
+                  .turns = seat.chat,
+                  .sampling = fv_sampling_default(),
+                  .max_tokens = 1};
+    bench_must(fv_policy_parse(policy, &ask.policy));
+    fv_ask_hooks hooks = {.user = r, .logits = on_logits};
+    bench_must(fv_local_ask(r->local, &ask, &hooks, report));
+    fv_seat_leave(&seat);
+}
+
+/* KL(p || q) of softmaxes, in nats. */
+static double divergence(const float *p, const float *q, int n) {
+    double top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0}, kl = 0;
+    for (int i = 0; i < n; i++) {
+        top[0] = fmax(top[0], (double)p[i]);
+        top[1] = fmax(top[1], (double)q[i]);
+    }
+    for (int i = 0; i < n; i++) {
+        sum[0] += exp((double)p[i] - top[0]);
+        sum[1] += exp((double)q[i] - top[1]);
+    }
+    for (int i = 0; i < n; i++) {
+        double a = (double)p[i] - top[0] - log(sum[0]), b = (double)q[i] - top[1] - log(sum[1]);
+        kl += exp(a) * (a - b);
+    }
+    return kl;
+}
+
+#define VALUES "pack=svd,gain=0,first=packed,rank_v=64"
+
+/* Adds what one item says of a line. whole: logits with all of the keys. */
+static void real_line(real *r, int32_t item, const float *whole, line *x) {
+    const fv_text_config *text = &fv_local_config(r->local)->text;
+    char policy[128];
+    fv_report report = {0};
+    snprintf(policy, sizeof policy, VALUES ",rank_k=%d,block=%d", x->rank, x->step);
+    real_ask(r, item, policy, &report);
+    double energy = 0;
+    for (int32_t l = 0; l < text->n_layer; l++) {
+        double error = (double)report.packed.layer[l].error[FV_PACKED_K];
+        fv_packed_shape s = {report.n_visual, x->rank, x->rank,     text->n_kv,
+                             text->d_head,    FV_BF16, FV_PACKED_K, 16};
+        energy += 1 - error * error;
+        x->bytes += (double)fv_packed_bytes(&s) / ITEMS;
+    }
+    x->energy += energy / text->n_layer / ITEMS;
+    x->kl += divergence(whole, r->logits, text->vocab) / ITEMS;
+    fv_report_free(&report);
+}
+
+static void real_lines(real *r, table *t) {
+    const fv_text_config *text = &fv_local_config(r->local)->text;
+    size_t bytes = (size_t)text->vocab * sizeof(float);
+    float *whole = case_room(bytes);
+    r->logits = case_room(bytes);
+    for (int i = 0; i < N_STEP; i++)
+        for (int k = 0; k < N_RANK && ranks[k] <= 64 && steps[i] <= 128; k++)
+            t->line[t->n++] = (line){.step = steps[i], .rank = ranks[k]};
+    for (int32_t item = 0; item < ITEMS; item++) {
+        fv_report report = {0};
+        real_ask(r, item, VALUES ",rank_k=4096,block=1", &report);
+        fv_report_free(&report);
+        memcpy(whole, r->logits, bytes);
+        for (int i = 0; i < t->n; i++) real_line(r, item, whole, &t->line[i]);
+    }
+    free(whole);
+    free(r->logits);
+}
+
+static void real_keys(const bench *b, table *t) {
+    fv_local_options opt = {.checkpoint = CHECKPOINT,
+                            .backend = "cpu",
+                            .isa = fv_backend_isa(&b->be),
+                            .threads = fv_threads_count(b->threads),
+                            .kv_dtype = FV_F32};
+    real r = {0};
+    bench_must(fv_local_open(&opt, &r.local));
+    bench_must(fv_exam_make(NULL, 0, 4 * FV_N_TASK, SEED, &r.exam));
+    r.side = fv_seat_side(fv_local_config(r.local));
+    real_lines(&r, t);
+    fv_local_close(r.local);
+}
+
+/* ---- output ---------------------------------------------------------------------------- */
+
+static const char *step_name(int step, char room[16]) {
+    snprintf(room, 16, step == 0 ? "one (K1)" : step == 1 ? "1 row (K0)" : "%d rows", step);
+    return room;
+}
+
+static void print_table(const table *t) {
+    char name[16];
+    bool scored = t->line[0].score > 0;
+    printf("\n%s\n%-12s %5s %8s %9s %9s %9s %9s\n", t->name, "block", "rank", "energy",
+           scored ? "score err" : "KL, nats", "bytes", "us, 576", "us, 4096");
+    for (int i = 0; i < t->n; i++) {
+        const line *x = &t->line[i];
+        printf("%-12s %5d %8.4f %9.5f %9.0f %9.0f %9.0f%s\n", step_name(x->step, name), x->rank,
+               x->energy, scored ? x->score : x->kl, x->bytes, x->us, x->us_long,
+               on_front(t, x) ? "  *" : "");
+    }
+}
+
+/* Lines of the same block and rank cost what they were measured to. */
+static void take_times(table *t, const table *from) {
+    for (int i = 0; i < t->n; i++)
+        for (int k = 0; k < from->n; k++)
+            if (from->line[k].step == t->line[i].step && from->line[k].rank == t->line[i].rank) {
+                t->line[i].us = from->line[k].us;
+                t->line[i].us_long = from->line[k].us_long;
+            }
+}
+
+static void write_table(FILE *f, const table *t) {
+    for (int i = 0; i < t->n; i++) {
+        const line *x = &t->line[i];
+        fprintf(
+            f,
+            "%s\n   {\"block\": %d, \"rank\": %d, \"energy\": %.5f, \"bytes\": %.0f, \"score\": "
+            "%.4f, \"us_576\": %.1f, \"us_4096\": %.1f, \"kl\": %.6f, \"front\": %s}",
+            i ? "," : "", x->step, x->rank, x->energy, x->bytes, x->score, x->us, x->us_long, x->kl,
+            on_front(t, x) ? "true" : "false");
+    }
+}
+
+static void write_json(const char *path, const table *made, const table *of) {
+    FILE *f = fopen(path, "w");
+    if (f) {
+        fprintf(f,
+                "{\"default_block\": %d, \"shortest_fast_block\": %d, \"raw_us_576\": %.1f, "
+                "\"raw_us_4096\": %.1f, \"made_up\": [",
+                case_default_step(), shortest_fast(made), made->raw_us, made->raw_us_long);
+        write_table(f, made);
+        fprintf(f, "\n], \"nano\": [");
+        write_table(f, of);
+        fprintf(f, "\n]}\n");
+    }
+    if (!f || fclose(f) != 0) {
+        fprintf(stderr, "cannot write %s\n", path);
+        exit(1);
+    }
+}
+
+int main(int argc, char **argv) {
+    static bench b;
+    static table made = {.name = "made-up keys, 576 x 4096"}, nano = {.name = CHECKPOINT};
+    if (!bench_open(&b, argc, argv, "bench_keys [options]     only: made, nano",
+                    "What block lengths and ranks keep of keys, and what they cost."))
+        return 0;
+    if (bench_wants(&b, "made")) made_up(&b, &made);
+    if (bench_wants(&b, "nano")) real_keys(&b, &nano);
+    printf("isa=%s threads=%d; the default block: %d\n", fv_backend_isa(&b.be),
+           fv_threads_count(b.threads), case_default_step());
+    if (made.n > 0) {
+        printf(
+            "raw rows: %.0f us, 576 of them; %.0f us, 4096\nthe shortest block at which attention "
+            "at rank %d is %d times as fast as that, at both: %d rows\n",
+            made.raw_us, made.raw_us_long, CASE_RANK, FAST, shortest_fast(&made));
+        print_table(&made);
+    }
+    take_times(&nano, &made);
+    if (nano.n > 0) print_table(&nano);
+    const char *json = fv_options_string(b.options, "json");
+    if (json) write_json(json, &made, &nano);
+    bench_close(&b);
+    return 0;
+}

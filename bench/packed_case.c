@@ -1,0 +1,177 @@
+/* See packed_case.h. */
+#include "bench/packed_case.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/policy.h"
+
+enum { H = CASE_HEADS, D = CASE_D, W = CASE_WIDTH, R = CASE_RANK, POSITION0 = 5 };
+
+void *case_room(size_t bytes) {
+    void *p = calloc(1, bytes ? bytes : 1);
+    if (!p) exit(1);
+    return p;
+}
+
+int case_default_step(void) {
+    fv_policy policy;
+    bench_must(fv_policy_parse("pack=svd", &policy));
+    return (int)fv_choice_value(&policy.stage[FV_STAGE_PACK], "block");
+}
+
+double case_raw_s(bench *b, int n, int calls) {
+    int n_block = (n + FV_KV_BLOCK - 1) / FV_KV_BLOCK;
+    fv_kv_block *blocks = case_room((size_t)(H * n_block) * sizeof *blocks);
+    fv_kv_run runs[H];
+    fv_attn_seq seq = {.n_rows = 1, .n_seg = 1, .runs = runs};
+    fv_attn_args a = {.q = bench_activations(1, W),
+                      .o = bench_activations(1, W),
+                      .kv_dtype = FV_BF16,
+                      .n_head = H,
+                      .n_kv = H,
+                      .d_head = D,
+                      .n_seq = 1,
+                      .scale = 0.1f,
+                      .seqs = &seq};
+    for (int g = 0; g < H; g++) runs[g] = (fv_kv_run){blocks + (ptrdiff_t)g * n_block, n};
+    double sum = 0;
+    for (int i = 0; i < calls; i++) {
+        for (int x = 0; x < H * n_block; x++) {
+            blocks[x].k = bench_weight(b, FV_BF16, FV_KV_BLOCK, D).data;
+            blocks[x].v = bench_weight(b, FV_BF16, FV_KV_BLOCK, D).data;
+        }
+        double t0 = bench_now_s();
+        bench_must(b->be.ops->attention(&b->be, &a));
+        sum += bench_now_s() - t0;
+    }
+    free(a.q.data);
+    free(a.o.data);
+    free(blocks);
+    return sum / calls;
+}
+
+/* Angles of anchors that are `step` rows apart; step = 0: keys are rotated already. */
+static fv_packed_rows make_rows(int n, int step) {
+    int n_anchor = step ? (n + step - 1) / step : 1, half = D / 2;
+    int32_t *first = case_room((size_t)(n_anchor + 1) * sizeof *first);
+    float *angles = case_room((size_t)(2 * n_anchor * half) * sizeof *angles), *sines;
+    sines = angles + (ptrdiff_t)n_anchor * half;
+    for (int a = 0; a < n_anchor; a++) {
+        first[a] = a * step;
+        for (int i = 0; i < half; i++) {
+            double x = (POSITION0 + a * step) * pow(1e4, -2.0 * i / D);
+            angles[a * half + i] = (float)cos(x);
+            sines[a * half + i] = (float)sin(x);
+        }
+    }
+    first[n_anchor] = n;
+    fv_packed_rows rows = {.n = n, .n_anchor = n_anchor, .first = first};
+    if (step) rows.cos = angles, rows.sin = sines;
+    if (!step) free(angles);
+    return rows;
+}
+
+static void free_rows(const fv_packed_rows *rows) {
+    free((void *)(uintptr_t)rows->first);
+    free((void *)(uintptr_t)rows->cos);
+    free((void *)(uintptr_t)rows->group);
+}
+
+static fv_packed_part next_part(bench *b, const packed_case *c, fv_packed_kind kind) {
+    bool value = kind == FV_PACKED_V;
+    int rank = value ? R : c->rank_k;
+    fv_packed_part p = {.shape = {.n = c->n,
+                                  .rank = rank,
+                                  .rank2 = value ? c->rank2_v : rank,
+                                  .n_kv = H,
+                                  .d_head = D,
+                                  .dtype = FV_BF16,
+                                  .kind = kind,
+                                  .bits = (uint8_t)c->bits}};
+    p.data = bench_memory(b, fv_packed_bytes(&p.shape));
+    return p;
+}
+
+double case_packed_s(bench *b, packed_case c, int calls) {
+    fv_packed_rows rows = make_rows(c.n, c.step);
+    if (c.rank2_v <
+        R) { /* the first quarter at full rank, as rows in the order of their rank are */
+        uint8_t *group = case_room((size_t)c.n);
+        memset(group + c.n / 4, 1, (size_t)(c.n - c.n / 4));
+        rows.group = group;
+    }
+    fv_packed_part k, v;
+    fv_packed_seq seq = {.n_rows = 1, .k = &k, .v = &v, .rows = &rows};
+    fv_attn_packed_args a = {.q = bench_activations(1, W),
+                             .o = bench_activations(1, W),
+                             .n_head = H,
+                             .n_kv = H,
+                             .d_head = D,
+                             .n_seq = 1,
+                             .scale = 0.1f,
+                             .seqs = &seq};
+    double sum = 0;
+    for (int i = 0; i < calls; i++) {
+        k = next_part(b, &c, FV_PACKED_K);
+        v = next_part(b, &c, FV_PACKED_V);
+        double t0 = bench_now_s();
+        bench_must(b->be.ops->attn_packed(&b->be, &a));
+        sum += bench_now_s() - t0;
+    }
+    free(a.q.data);
+    free(a.o.data);
+    free_rows(&rows);
+    return sum / calls;
+}
+
+/* ---- made-up keys ---------------------------------------------------------------------- */
+
+static uint64_t random_bits(uint64_t *state) {
+    uint64_t z = *state += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+
+fv_tensor case_keys(bench *b, int n) {
+    enum { DIRECTIONS = 256 };
+    uint64_t state = 11;
+    double left = 0;
+    fv_tensor a = bench_activations(n, DIRECTIONS), c = bench_activations(DIRECTIONS, W);
+    fv_tensor keys = bench_activations(n, W);
+    for (int i = 0; i < DIRECTIONS; i++) left += pow(i + 1, -1.6);
+    for (int j = 0; j < n; j++)
+        for (int i = 0; i < DIRECTIONS; i++)
+            ((float *)a.data)[j * DIRECTIONS + i] =
+                (float)(pow(i + 1, -0.8) * (random_bits(&state) >> 63 ? 1 : -1));
+    for (int i = 0; i < DIRECTIONS * W; i++)
+        ((float *)c.data)[i] = random_bits(&state) >> 63 ? 1.0f : -1.0f;
+    bench_must(b->be.ops->combine(&b->be, &(fv_combine_args){a, c, keys}));
+    float mean = (float)sqrt(left * 0.6 / 0.4);
+    for (int d = 0; d < W; d++) {
+        float m = random_bits(&state) >> 63 ? mean : -mean;
+        for (int j = 0; j < n; j++) ((float *)keys.data)[(size_t)j * W + (size_t)d] += m;
+    }
+    free(a.data);
+    free(c.data);
+    return keys;
+}
+
+fv_tensor case_rotated(bench *b, fv_tensor keys, int step) {
+    int n = keys.rows;
+    fv_tensor y = bench_activations(n, W), c = bench_activations(n, D / 2);
+    fv_tensor s = bench_activations(n, D / 2);
+    memcpy(y.data, keys.data, (size_t)n * W * sizeof(float));
+    for (int j = 0; j < n; j++)
+        for (int i = 0; i < D / 2; i++) {
+            double x = (step ? j % step : POSITION0 + j) * pow(1e4, -2.0 * i / D);
+            ((float *)c.data)[j * D / 2 + i] = (float)cos(x);
+            ((float *)s.data)[j * D / 2 + i] = (float)sin(x);
+        }
+    bench_must(b->be.ops->rope(&b->be, &(fv_rope_args){y, c, s, H}));
+    free(c.data);
+    free(s.data);
+    return y;
+}
