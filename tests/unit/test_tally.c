@@ -73,7 +73,7 @@ static bool same_tallies(const fv_kv *a, const fv_kv *b) {
         fv_kv_segment seg = (fv_kv_segment)(i % FV_N_SEG);
         size_t n = (size_t)fv_kv_len(a, l, g, seg) * GROUP;
         same = fv_kv_len(a, l, g, seg) == fv_kv_len(b, l, g, seg) &&
-               same_bits(fv_kv_tally(a, l, g, seg), fv_kv_tally(b, l, g, seg), n);
+               (n == 0 || same_bits(fv_kv_tally(a, l, g, seg), fv_kv_tally(b, l, g, seg), n));
     }
     return same;
 }
