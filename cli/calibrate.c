@@ -1,9 +1,11 @@
 /* fovea calibrate: items for looking at -> attention of each layer -> how much layers differ ->
- * blocks that may share queries and keys -> calibration.json beside the checkpoint. */
+ * blocks that may share queries and keys -> calibration.json beside the checkpoint; and the
+ * thresholds of prune=visipruner likewise. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/calibrate.h"
 #include "cli/commands.h"
 #include "cli/eval_seat.h"
 #include "cli/progress.h"
@@ -17,9 +19,22 @@ static const fv_option table[] = {
      "Hugging Face checkpoint directory; calibration.json is written there", 0, 0},
     {"items", NULL, FV_OPTION_INT, "N", "110", "questions to look at, of the split for training", 1,
      100000},
-    {"epsilon", NULL, FV_OPTION_FLOAT, "E", "0.05",
-     "layers whose attention differs by less, in nats (at most 0.693), may share it", 0, 1},
+    {"lazy", NULL, FV_OPTION_INT, "N", "-1",
+     "layers that shall follow another, where they differ least; -1: as many as map=training_free "
+     "has",
+     -1, 255},
+    {"epsilon", NULL, FV_OPTION_FLOAT, "E", "0",
+     "instead: layers whose attention differs by less, in nats (at most 0.693), may share it", 0,
+     1},
     {"cap", NULL, FV_OPTION_INT, "N", "5", "layers that share at most", 1, 256},
+    {"filter-depth", NULL, FV_OPTION_FLOAT, "SHARE", "0.4375",
+     "where VisiPruner shall filter on average, of the depth: behind layer 14 of 0..31, as on "
+     "LLaVA-1.5",
+     0, 1},
+    {"keep", NULL, FV_OPTION_FLOAT, "SHARE", "0.0179",
+     "image rows that shall stay then: 10.3 of 576, as there", 0, 1},
+    {"exit-depth", NULL, FV_OPTION_FLOAT, "SHARE", "0.7156",
+     "where those shall leave on average: behind layer 22.9", 0, 1},
     {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", "f32",
      "keys and values are kept as f32, bf16 or f16", 0, 0},
     {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", "0",
@@ -38,6 +53,7 @@ enum { N_TABLE = sizeof table / sizeof table[0] };
 static const char usage[] = "fovea calibrate --checkpoint DIR [--items N] [options]";
 static const char about[] =
     "Measures which neighbouring layers attend alike, for the policy lazy=vla,map=calibrated, and\n"
+    "with what thresholds prune=visipruner does on this checkpoint what it does on LLaVA-1.5, and\n"
     "writes what it found beside the checkpoint. The pictures are those for training; the exam's\n"
     "are never looked at.";
 
@@ -66,55 +82,80 @@ static fv_status on_attention(void *user, const float *attention, int32_t n_laye
 
 /* ---- looking ---------------------------------------------------------------------------- */
 
-static fv_status look(calibration *c, fv_local *local, const fv_item *item, fv_image *image,
-                      int32_t side) {
+static fv_status ask_item(const fv_calibrate *c, const fv_policy *policy, const fv_item *item,
+                          fv_image *image, const fv_ask_hooks *hooks) {
+    int32_t side = fv_seat_side(fv_local_config(c->local));
     for (int32_t i = 0; i < item->n_image; i++)
         FV_TRY(fv_seat_paint(&item->scene[i], side, &image[i]));
     fv_report report = {0};
     fv_ask ask = {.n_image = item->n_image,
                   .images = image,
                   .question = item->turn[0].question,
+                  .policy = *policy,
                   .sampling = fv_sampling_default(),
                   .max_tokens = 1};
-    fv_ask_hooks hooks = {.user = c, .attention = on_attention};
-    fv_status st = fv_local_ask(local, &ask, &hooks, &report);
+    fv_status st = fv_local_ask(c->local, &ask, hooks, &report);
     fv_report_free(&report);
     return st;
 }
 
-static fv_status look_at_item(calibration *c, fv_local *local, int32_t i, int32_t side) {
+static fv_status look_at_item(const fv_calibrate *c, const fv_policy *policy, int32_t i,
+                              const fv_ask_hooks *hooks) {
     fv_item item;
     fv_image image[FV_ITEM_IMAGES] = {{0}};
     FV_TRY(fv_item_make(FV_SPLIT_TRAIN, (fv_task)(i % FV_N_TASK), (uint64_t)(i / FV_N_TASK), NULL,
                         &item));
-    fv_status st = look(c, local, &item, image, side);
+    fv_status st = ask_item(c, policy, &item, image, hooks);
     for (int32_t k = 0; k < item.n_image; k++) fv_image_free(&image[k]);
     return st;
 }
 
-static fv_status look_at_all(calibration *c, fv_local *local, int32_t n_item) {
-    const fv_model_config *cfg = fv_local_config(local);
+fv_status fv_calibrate_look(const fv_calibrate *c, const char *policy, const fv_ask_hooks *hooks,
+                            const char *what) {
+    fv_policy parsed;
     fv_progress progress;
     fv_status st = FV_OK;
-    if (!cfg->has_vision)
-        return FV_FAIL(FV_EINVAL, "the checkpoint has no vision tower: nothing to calibrate for");
-    c->n_layer = cfg->text.n_layer;
-    c->s = calloc((size_t)c->n_layer * (size_t)c->n_layer, sizeof *c->s);
-    if (!c->s) return FV_FAIL(FV_ENOMEM, "out of memory for %d layers", c->n_layer);
+    FV_TRY(fv_policy_parse(policy, &parsed));
     fv_progress_begin(&progress);
-    for (int32_t i = 0; i < n_item && st == FV_OK; i++) {
-        st = look_at_item(c, local, i, fv_seat_side(cfg));
-        fv_progress_show(&progress, i + 1, n_item, "calibrate");
+    for (int32_t i = 0; i < c->n_item && st == FV_OK; i++) {
+        st = look_at_item(c, &parsed, i, hooks);
+        fv_progress_show(&progress, i + 1, c->n_item, what);
     }
     fv_progress_end(&progress);
-    for (size_t i = 0; st == FV_OK && i < (size_t)c->n_layer * (size_t)c->n_layer; i++)
-        c->s[i] /= c->n_item;
     return st;
+}
+
+static fv_status look_at_attention(const fv_calibrate *look, calibration *c) {
+    fv_ask_hooks hooks = {.user = c, .attention = on_attention};
+    c->n_layer = look->n_layer;
+    c->s = calloc((size_t)c->n_layer * (size_t)c->n_layer, sizeof *c->s);
+    if (!c->s) return FV_FAIL(FV_ENOMEM, "out of memory for %d layers", c->n_layer);
+    FV_TRY(fv_calibrate_look(look, "", &hooks, "attention"));
+    for (size_t i = 0; i < (size_t)c->n_layer * (size_t)c->n_layer; i++) c->s[i] /= c->n_item;
+    return FV_OK;
 }
 
 /* ---- what was found ---------------------------------------------------------------------- */
 
-static json_t *to_json(const calibration *c, const fv_options *o, const int32_t *leader) {
+/* Without a wish, as many as there are on a checkpoint that nobody measured: the bytes are those of
+ * map=training_free, and the layers this checkpoint's own. */
+static fv_status choose_epsilon(const calibration *c, const fv_options *o, double *epsilon) {
+    int32_t wanted = (int32_t)fv_options_int(o, "lazy"), n = 0;
+    fv_policy policy;
+    fv_plan plan;
+    fv_plan_shape shape = {.n_layer = c->n_layer, .n_kv = 1, .n_text = 1};
+    *epsilon = fv_options_float(o, "epsilon");
+    if (*epsilon > 0) return FV_OK;
+    FV_TRY(fv_policy_parse("lazy=gla,map=training_free", &policy));
+    FV_TRY(fv_plan_make(&policy, &shape, &plan));
+    for (int32_t l = 0; l < c->n_layer; l++) n += plan.leader[l] != l;
+    *epsilon = fv_alike_epsilon(c->s, c->n_layer, wanted < 0 ? n : wanted,
+                                (int32_t)fv_options_int(o, "cap"));
+    return FV_OK;
+}
+
+static json_t *to_json(const calibration *c, const fv_options *o, double epsilon,
+                       const int32_t *leader) {
     json_t *leaders = json_array(), *rows = json_array();
     for (int32_t l = 0; l < c->n_layer; l++) {
         json_t *row = json_array();
@@ -123,12 +164,11 @@ static json_t *to_json(const calibration *c, const fv_options *o, const int32_t 
             json_array_append_new(row, json_real(*at(c, l, k)));
         json_array_append_new(rows, row);
     }
-    return json_pack("{s:o, s:f, s:i, s:i, s:o}", "leaders", leaders, "epsilon",
-                     fv_options_float(o, "epsilon"), "cap", (int)fv_options_int(o, "cap"), "items",
-                     c->n_item, "divergence", rows);
+    return json_pack("{s:o, s:f, s:i, s:i, s:o}", "leaders", leaders, "epsilon", epsilon, "cap",
+                     (int)fv_options_int(o, "cap"), "items", c->n_item, "divergence", rows);
 }
 
-static void print_found(const calibration *c, const int32_t *leader) {
+static void print_found(const calibration *c, double epsilon, const int32_t *leader) {
     int32_t n_lazy = 0;
     printf("layer  leader  divergence from the layer before (nats)\n");
     for (int32_t l = 0; l < c->n_layer; l++) {
@@ -137,35 +177,51 @@ static void print_found(const calibration *c, const int32_t *leader) {
         if (l > 0) printf("  %.4f", *at(c, l - 1, l));
         printf("\n");
     }
-    printf("%d of %d layers can follow another: lazy=vla,map=calibrated\n", n_lazy, c->n_layer);
+    printf("%d of %d layers can follow another, where they differ by less than %.4f: "
+           "lazy=vla,map=calibrated\n",
+           n_lazy, c->n_layer, epsilon);
 }
 
 static fv_status write_found(const calibration *c, const fv_options *o, const char *fingerprint) {
     int32_t leader[FV_PLAN_MAX_LAYERS];
-    fv_alike_blocks(c->s, c->n_layer, fv_options_float(o, "epsilon"),
-                    (int32_t)fv_options_int(o, "cap"), leader);
-    json_t *json = to_json(c, o, leader);
+    double epsilon;
+    FV_TRY(choose_epsilon(c, o, &epsilon));
+    fv_alike_blocks(c->s, c->n_layer, epsilon, (int32_t)fv_options_int(o, "cap"), leader);
+    json_t *json = to_json(c, o, epsilon, leader);
     if (!json) return FV_FAIL(FV_ENOMEM, "out of memory for the calibration");
     fv_status st =
         fv_calibration_write(fv_options_string(o, "checkpoint"), fingerprint, "lazy", json);
     json_decref(json);
-    if (st == FV_OK) print_found(c, leader);
+    if (st == FV_OK) print_found(c, epsilon, leader);
     return st;
+}
+
+static fv_status measure(const fv_calibrate *look) {
+    calibration c = {0};
+    fv_status st;
+    FV_TRY_GOTO(look_at_attention(look, &c), st, out);
+    st = write_found(&c, look->options, fv_local_fingerprint(look->local));
+out:
+    free(c.s);
+    return st == FV_OK ? fv_calibrate_visipruner(look) : st;
 }
 
 static fv_status run(const fv_options *o) {
     const char *const *rest;
-    calibration c = {0};
     fv_local *local = NULL;
-    fv_status st;
     if (fv_options_positional(o, &rest) > 0)
         return FV_FAIL(FV_EINVAL, "'%s' is not an option", rest[0]);
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
-    FV_TRY_GOTO(fv_request_engine(o, 1, &local), st, out);
-    FV_TRY_GOTO(look_at_all(&c, local, (int32_t)fv_options_int(o, "items")), st, out);
-    st = write_found(&c, o, fv_local_fingerprint(local));
-out:
-    free(c.s);
+    FV_TRY(fv_request_engine(o, 1, &local));
+    const fv_model_config *cfg = fv_local_config(local);
+    fv_calibrate look = {.options = o,
+                         .local = local,
+                         .n_item = (int32_t)fv_options_int(o, "items"),
+                         .n_layer = cfg->text.n_layer};
+    fv_status st =
+        cfg->has_vision
+            ? measure(&look)
+            : FV_FAIL(FV_EINVAL, "the checkpoint has no vision tower: nothing to calibrate for");
     fv_local_close(local);
     return st;
 }

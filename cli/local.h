@@ -70,17 +70,21 @@ typedef struct fv_ask_hooks {
     /* likewise: what that row pays to each key, [n_layer, n] with visual keys first, mean over
      * heads; for `exact` */
     fv_status (*attention)(void *user, const float *attention, int32_t n_layer, int32_t n);
+    /* in layers where prune=visipruner looks: what each of n image rows means to that row
+     * (prefill-worker/influence.h) */
+    fv_status (*influence)(void *user, int32_t layer, const float *l2, const float *cos, int32_t n);
     /* logits [n_vocab] behind the last row, before each token is chosen */
     fv_status (*logits)(void *user, const float *logits, int32_t n_vocab);
 } fv_ask_hooks;
 
 /* What was kept, held and lost. Bytes are of keys and values together. */
 typedef struct fv_report {
-    char policy[FV_POLICY_TEXT_MAX]; /* "" is exact */
-    /* Of stages that did nothing, why; of one that decides by data, what it did; else empty. */
-    char note[FV_N_STAGE][FV_PLAN_NOTE_MAX];
-    fv_pack_report packed; /* ranks and errors of packed layers */
-    fv_account account;    /* what the other stages of prefill did */
+    char policy[FV_POLICY_TEXT_MAX];         /* "" is exact */
+    char note[FV_N_STAGE][FV_PLAN_NOTE_MAX]; /* of stages that did nothing, why; else empty */
+    char decided[FV_N_STAGE]
+                [FV_PLAN_NOTE_MAX]; /* of stages that decide by data, what; else empty */
+    fv_pack_report packed;          /* ranks and errors of packed layers */
+    fv_account account;             /* what the other stages of prefill did */
     int32_t n_prompt, n_visual, n_text, n_image, n_generated;
     int32_t
         n_encoded; /* image rows that the vision tower made: n_visual unless they were condensed */

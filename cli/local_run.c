@@ -95,7 +95,9 @@ static fv_status make_plan(run *r) {
                            .n_visual = r->prompt.n_visual,
                            .n_text = r->prompt.n_text,
                            .n_image = r->prompt.n_image,
-                           .calibrated = fv_checkpoint_blocks(r->l->ck)};
+                           .calibrated = fv_checkpoint_blocks(r->l->ck),
+                           .thresholds = fv_checkpoint_thresholds(r->l->ck),
+                           .uncalibrated = fv_checkpoint_uncalibrated(r->l->ck)};
     FV_TRY(fv_plan_make(&r->ask.policy, &shape, &r->plan));
     int32_t context = cfg->text.max_position;
     if (!r->plan.condenses) return fv_prompt_condense(&r->prompt, NULL, context);
@@ -159,6 +161,8 @@ static fv_status prefill(fv_local *l, run *const *who, int32_t n) {
             .ranked = r->watch ? fv_kept_ranked : NULL,
             .ranked_user = r->watch,
             .packed = &r->packed,
+            .influence = r->hooks.influence,
+            .influence_user = r->hooks.user,
             .pruned = r->pruned};
     }
     fv_prefill_options opt = {.chunk = l->opt.chunk};
@@ -282,7 +286,7 @@ static void fill_report(run *r) {
     fv_policy_print(&r->ask.policy, out->policy);
     memcpy(out->note, r->plan.note, sizeof out->note);
     out->packed = r->packed;
-    if (r->pruned[0]) memcpy(out->note[FV_STAGE_PRUNE], r->pruned, sizeof r->pruned);
+    memcpy(out->decided[FV_STAGE_PRUNE], r->pruned, sizeof r->pruned);
     out->n_prompt = r->prompt.n;
     out->n_visual = r->prompt.n_visual;
     out->n_encoded = r->plan.condenses ? r->plan.shape.n_encoded : r->prompt.n_visual;

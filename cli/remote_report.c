@@ -35,7 +35,9 @@ static int stage_of(const char *name) {
 static void take_stages(const report_message *m, fv_report *out) {
     for (size_t i = 0; i < m->n_notes; i++) {
         int s = stage_of(m->notes[i]->stage);
-        if (s < FV_N_STAGE) snprintf(out->note[s], sizeof out->note[s], "%s", m->notes[i]->text);
+        if (s == FV_N_STAGE) continue;
+        char *to = m->notes[i]->decided ? out->decided[s] : out->note[s];
+        snprintf(to, FV_PLAN_NOTE_MAX, "%s", m->notes[i]->text);
     }
     for (size_t i = 0; i < m->n_stages; i++) {
         int s = stage_of(m->stages[i]->stage);

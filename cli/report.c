@@ -28,10 +28,10 @@ static json_t *digest_json(const fv_report *r) {
     return list;
 }
 
-static json_t *notes_json(const fv_report *r) {
+static json_t *notes_json(const char note[FV_N_STAGE][FV_PLAN_NOTE_MAX]) {
     json_t *list = json_array();
     for (int s = 0; s < FV_N_STAGE; s++)
-        if (r->note[s][0]) json_array_append_new(list, json_string(r->note[s]));
+        if (note[s][0]) json_array_append_new(list, json_string(note[s]));
     return list;
 }
 
@@ -84,8 +84,9 @@ json_t *fv_report_json(const fv_report_source *source, const fv_report *r) {
         "visual_rows", rows_json(r), "rows_evicted", (json_int_t)r->rows_evicted, "bytes",
         bytes_json(r), "handoff", handoff_json(r), "seconds", "preprocess", r->s_preprocess,
         "vision", r->s_vision, "prefill", r->s_prefill, "first_token", r->s_first_token, "handoff",
-        r->s_handoff, "decode", r->s_decode, "bypassed", notes_json(r), "digests", digest_json(r));
+        r->s_handoff, "decode", r->s_decode, "bypassed", notes_json(r->note), "digests", digest_json(r));
     if (json) json_object_set_new(json, "stages", stages_json(r));
+    if (json) json_object_set_new(json, "decided", notes_json(r->decided));
     if (json && r->packed.bytes) json_object_set_new(json, "packed", packed_json(r));
     if (json && source->prefill_worker)
         json_object_set_new(json, "workers",
@@ -173,6 +174,9 @@ void fv_report_print(FILE *f, const fv_report_source *source, const fv_report *r
         fprintf(f, "workers  prefill %s, decode %s\n",
                 source->prefill_worker[0] ? source->prefill_worker : "none",
                 source->decode_worker[0] ? source->decode_worker : "none");
-    for (int s = 0; s < FV_N_STAGE; s++)
+    for (int s = 0; s < FV_N_STAGE; s++) {
+        if (r->decided[s][0])
+            fprintf(f, "decided  %s: %s\n", fv_stage_name((fv_stage)s), r->decided[s]);
         if (r->note[s][0]) fprintf(f, "note     %s\n", r->note[s]);
+    }
 }

@@ -1,6 +1,7 @@
 /* The measure of similar layers, and blocks made from it. */
 #include "eval/divergence.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stddef.h>
 
@@ -24,4 +25,30 @@ void fv_alike_blocks(const double *s, int32_t n_layer, double epsilon, int32_t c
         int32_t size = l - leader[l - 1];
         leader[l] = apart < epsilon && size < cap ? leader[l - 1] : l;
     }
+}
+
+static int32_t lazy_layers(const double *s, int32_t n_layer, double epsilon, int32_t cap) {
+    int32_t leader[256], n = 0;
+    fv_alike_blocks(s, n_layer, epsilon, cap, leader);
+    for (int32_t l = 0; l < n_layer; l++) n += leader[l] != l;
+    return n;
+}
+
+/* Only where epsilon passes a divergence of neighbours does the number change, and it never falls.
+ */
+double fv_alike_epsilon(const double *s, int32_t n_layer, int32_t n_lazy, int32_t cap) {
+    double best = 0;
+    int32_t had = 0;
+    assert(n_layer <= 256);
+    while (had < n_lazy) {
+        double next = HUGE_VAL;
+        for (int32_t l = 1; l < n_layer; l++) {
+            double apart = s[(size_t)(l - 1) * (size_t)n_layer + (size_t)l];
+            if (apart >= best && apart < next) next = apart;
+        }
+        if (next == HUGE_VAL) return best;
+        best = nextafter(next, HUGE_VAL);
+        had = lazy_layers(s, n_layer, best, cap);
+    }
+    return best;
 }

@@ -21,6 +21,10 @@ double fv_js_divergence(const float *a, const float *b, int32_t n);
 void fv_alike_blocks(const double *s, int32_t n_layer, double epsilon, int32_t cap,
                      int32_t *leader);
 
+/* The smallest epsilon with which at least n_lazy layers join another's block; where `cap` does not
+ * allow so many, one with which as many do as can. */
+double fv_alike_epsilon(const double *s, int32_t n_layer, int32_t n_lazy, int32_t cap);
+
 #ifdef __cplusplus
 }
 #endif

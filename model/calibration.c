@@ -46,21 +46,43 @@ static fv_status read_leaders(const json_t *list, const char *path, int32_t n_la
     return FV_OK;
 }
 
-static fv_status read_blocks(const json_t *all, const char *path, const char *fingerprint,
-                             int32_t n_layer, fv_calibrated_blocks *out) {
+static fv_status read_threshold(const json_t *from, const char *name, const char *path, double min,
+                                double max, double *out) {
+    const json_t *v = json_object_get(from, name);
+    double x = json_is_number(v) ? json_number_value(v) : min - 1;
+    if (!(x >= min && x <= max))
+        return FV_FAIL(FV_EDATA, "%s: visipruner.%s must be a number from %g to %g", path, name,
+                       min, max);
+    *out = x;
+    return FV_OK;
+}
+
+static fv_status read_thresholds(const json_t *from, const char *path, fv_calibration *out) {
+    FV_TRY(read_threshold(from, "cos", path, -1, 1, &out->thresholds[0]));
+    FV_TRY(read_threshold(from, "l2", path, 0, 1e6, &out->thresholds[1]));
+    FV_TRY(read_threshold(from, "exit_cos", path, -1, 1, &out->thresholds[2]));
+    out->has_thresholds = true;
+    return FV_OK;
+}
+
+static fv_status read_members(const json_t *all, const char *path, const char *fingerprint,
+                              int32_t n_layer, fv_calibration *out) {
     FV_TRY(check_fingerprint(all, path, fingerprint));
     const json_t *lazy = json_object_get(all, "lazy");
-    if (!lazy) return FV_FAIL(FV_ENOTFOUND, "%s holds no block map", path);
-    return read_leaders(json_object_get(lazy, "leaders"), path, n_layer, out);
+    const json_t *visipruner = json_object_get(all, "visipruner");
+    if (lazy) FV_TRY(read_leaders(json_object_get(lazy, "leaders"), path, n_layer, &out->blocks));
+    return visipruner ? read_thresholds(visipruner, path, out) : FV_OK;
 }
 
 fv_status fv_calibration_read(const char *dir, const char *fingerprint, int32_t n_layer,
-                              fv_calibrated_blocks *out) {
+                              fv_calibration *out) {
     char path[PATH_CAP];
     json_t *all;
+    fv_calibration c = {0};
     FV_TRY(read_file(dir, path, &all));
-    fv_status st = read_blocks(all, path, fingerprint, n_layer, out);
+    fv_status st = read_members(all, path, fingerprint, n_layer, &c);
     json_decref(all);
+    if (st == FV_OK) *out = c;
     return st;
 }
 
@@ -85,7 +107,7 @@ fv_status fv_calibration_write(const char *dir, const char *fingerprint, const c
         json_decref(all);
         return FV_FAIL(FV_ENOMEM, "out of memory for %s", path);
     }
-    char *text = json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(6));
+    char *text = json_dumps(all, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
     json_decref(all);
     if (!text) return FV_FAIL(FV_ENOMEM, "out of memory for %s", path);
     fv_status st = fv_file_write(fresh, text, strlen(text));

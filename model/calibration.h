@@ -5,11 +5,13 @@
  *
  *   {"fingerprint": "0123456789abcdef",
  *    "lazy": {"leaders": [0, 1, 2, 2, ...], "epsilon": 0.05, "cap": 5, "items": 110,
- *             "divergence": [[0.0, 0.31, ...], ...]}}
+ *             "divergence": [[0.0, 0.31, ...], ...]},
+ *    "visipruner": {"cos": 0.997, "l2": 0.31, "exit_cos": 0.9993, "items": 110, ...}}
  *
  * Each measurement is a member of its own: writing one leaves the others. The fingerprint says
  * which weights it was made with; a file of others is not used. Any thread. */
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/status.h"
@@ -24,10 +26,17 @@ typedef struct fv_calibrated_blocks {
     int32_t leader[256];
 } fv_calibrated_blocks;
 
-/* Reads DIR/calibration.json. FV_ENOTFOUND: there is none. FV_EDATA says what is wrong with it,
- * also when it belongs to another checkpoint or another number of layers. */
+typedef struct fv_calibration {
+    fv_calibrated_blocks blocks;
+    bool has_thresholds;  /* of prune=visipruner: */
+    double thresholds[3]; /* cos, l2, exit_cos */
+} fv_calibration;
+
+/* Reads DIR/calibration.json; what was not measured is absent. FV_ENOTFOUND: there is no file.
+ * FV_EDATA says what is wrong with it, also when it belongs to another checkpoint or another number
+ * of layers. */
 fv_status fv_calibration_read(const char *dir, const char *fingerprint, int32_t n_layer,
-                              fv_calibrated_blocks *out);
+                              fv_calibration *out);
 
 /* Writes `value` as member `name`, and keeps the others if they are of the same checkpoint. The
  * file is replaced as a whole. */

@@ -47,7 +47,8 @@ struct fv_checkpoint {
     fv_text_weights text;
     fv_vision_weights vision;
     fv_projector_weights projector;
-    fv_calibrated_blocks blocks;
+    fv_calibration calibration;
+    char uncalibrated[512];
 };
 
 /* ---- configs --------------------------------------------------------------------------- */
@@ -249,9 +250,11 @@ static fv_status open_all(fv_checkpoint *ck, const char *dir) {
 static void read_calibration(fv_checkpoint *ck) {
     char fingerprint[17];
     fv_checkpoint_fingerprint(ck, fingerprint);
-    fv_status st = fv_calibration_read(ck->dir, fingerprint, ck->cfg.text.n_layer, &ck->blocks);
-    if (st != FV_OK && st != FV_ENOTFOUND)
-        FV_LOG(WARN, MODEL, "calibration is not used: %s", fv_last_error());
+    fv_status st =
+        fv_calibration_read(ck->dir, fingerprint, ck->cfg.text.n_layer, &ck->calibration);
+    if (st == FV_OK || st == FV_ENOTFOUND) return;
+    snprintf(ck->uncalibrated, sizeof ck->uncalibrated, "%s", fv_last_error());
+    FV_LOG(WARN, MODEL, "calibration is not used: %s", ck->uncalibrated);
 }
 
 fv_status fv_checkpoint_open(const char *dir, fv_checkpoint **out) {
@@ -288,7 +291,13 @@ const fv_projector_weights *fv_checkpoint_projector(const fv_checkpoint *ck) {
 }
 const char *fv_checkpoint_dir(const fv_checkpoint *ck) { return ck->dir; }
 const int32_t *fv_checkpoint_blocks(const fv_checkpoint *ck) {
-    return ck->blocks.n_layer ? ck->blocks.leader : NULL;
+    return ck->calibration.blocks.n_layer ? ck->calibration.blocks.leader : NULL;
+}
+const double *fv_checkpoint_thresholds(const fv_checkpoint *ck) {
+    return ck->calibration.has_thresholds ? ck->calibration.thresholds : NULL;
+}
+const char *fv_checkpoint_uncalibrated(const fv_checkpoint *ck) {
+    return ck->uncalibrated[0] ? ck->uncalibrated : NULL;
 }
 size_t fv_checkpoint_bytes(const fv_checkpoint *ck) { return ck->bytes; }
 

@@ -31,8 +31,12 @@ const fv_vision_weights *fv_checkpoint_vision(const fv_checkpoint *ck);
 const fv_projector_weights *fv_checkpoint_projector(const fv_checkpoint *ck);
 const char *fv_checkpoint_dir(const fv_checkpoint *ck);
 
-/* Leaders of its calibration, [n_layer]; NULL when it has none (model/calibration.h). */
-const int32_t *fv_checkpoint_blocks(const fv_checkpoint *ck);
+/* What its calibration holds (model/calibration.h); NULL: it was not measured. */
+const int32_t *fv_checkpoint_blocks(const fv_checkpoint *ck);    /* leaders, [n_layer] */
+const double *fv_checkpoint_thresholds(const fv_checkpoint *ck); /* [3] cos, l2, exit_cos */
+
+/* Why a calibration that is there cannot be used, as when it is of other weights; or NULL. */
+const char *fv_checkpoint_uncalibrated(const fv_checkpoint *ck);
 
 /* Bytes of all tensors that the network uses: what stays mapped. */
 size_t fv_checkpoint_bytes(const fv_checkpoint *ck);

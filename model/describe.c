@@ -38,6 +38,18 @@ static fv_status describe_fit(const fv_image_config *c, fv_arena *a,
     return FV_OK;
 }
 
+/* What bounds on bytes depend on. */
+static fv_status describe_calibration(const fv_checkpoint *ck, fv_arena *a, model_message *m) {
+    const int32_t *leader = fv_checkpoint_blocks(ck);
+    const char *why = fv_checkpoint_uncalibrated(ck);
+    if (why) FV_TRY(copy(a, why, &m->uncalibrated));
+    if (!leader) return FV_OK;
+    FV_TRY(FV_ARENA_NEW(a, m->n_layer, m->lazy_leaders));
+    m->n_lazy_leaders = m->n_layer;
+    for (uint32_t l = 0; l < m->n_layer; l++) m->lazy_leaders[l] = (uint32_t)leader[l];
+    return FV_OK;
+}
+
 static fv_status describe_model(const fv_engine *e, const fv_describe_options *opt, fv_arena *a,
                                 model_message **out) {
     const fv_model_config *cfg = fv_checkpoint_config(e->ck);
@@ -69,6 +81,7 @@ static fv_status describe_model(const fv_engine *e, const fv_describe_options *o
     limits->keep_ms_max = opt->keep_ms_max;
     limits->max_tokens_default = FV_MAX_TOKENS_DEFAULT;
     m->limits = limits;
+    FV_TRY(describe_calibration(e->ck, a, m));
     *out = m;
     return FV_OK;
 }

@@ -15,6 +15,11 @@ extern "C" {
 
 enum { FV_PLAN_MAX_LAYERS = 256, FV_PLAN_NOTE_MAX = 256 };
 
+/* Thresholds of prune=visipruner (prefill-worker/prune/visipruner.c). */
+typedef struct fv_plan_thresholds {
+    double cos, l2, exit_cos;
+} fv_plan_thresholds;
+
 typedef struct fv_plan_shape {
     int32_t n_layer, n_kv, d_head;
     int32_t bytes_value;      /* of a number in the KV store: 2 or 4 */
@@ -24,8 +29,12 @@ typedef struct fv_plan_shape {
      * has not. */
     int32_t n_encoded;
     int32_t n_answer; /* of n_text, rows at the end that are an answer taken up again */
-    /* [n_layer] leaders of map=calibrated, borrowed; NULL: the checkpoint has no calibration */
+    /* What the checkpoint's calibration holds, borrowed: [n_layer] leaders of map=calibrated, and
+     * thresholds; NULL: not measured. Or why a calibration that is there cannot be used; NULL: it
+     * can, or there is none. */
     const int32_t *calibrated;
+    const double *thresholds; /* [3] cos, l2 and exit_cos of prune=visipruner */
+    const char *uncalibrated;
 } fv_plan_shape;
 
 /* What a layer must tell of its attention, as flags. */
@@ -94,6 +103,8 @@ struct fv_plan {
     int32_t visual[FV_PLAN_MAX_LAYERS];    /* visual rows that layer l runs and writes */
     uint8_t tap[FV_PLAN_MAX_LAYERS];       /* FV_TAP_...; 0: nothing is asked of layer l */
     uint8_t mask[FV_PLAN_MAX_LAYERS];      /* fv_plan_mask of layer l, for rows of the prompt */
+    fv_plan_thresholds thresholds;         /* of prune=visipruner, */
+    const char *thresholds_of;             /* and whose; NULL: the request gives all of them */
     bool forget[FV_PLAN_MAX_LAYERS];    /* visual rows of layer l leave the store behind prefill */
     int32_t leader[FV_PLAN_MAX_LAYERS]; /* whose queries and keys layer l uses: itself, or one
                                          * before it that uses its own */

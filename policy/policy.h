@@ -27,7 +27,7 @@ typedef enum fv_stage {
 
 enum {
     FV_MAX_PARAMS = 16,      /* of a method */
-    FV_MAX_TEXTS = 2,        /* of them, such that take a text */
+    FV_MAX_TEXTS = 4,        /* of them, such that take a text */
     FV_MAX_WORDS = 8,        /* of a choice */
     FV_PARAM_TEXT_MAX = 128, /* bytes of a text with its end */
     FV_POLICY_TEXT_MAX = 2048

@@ -33,6 +33,10 @@ typedef struct fv_prefill_request {
     fv_status (*ranked)(void *user, int32_t layer, const float *attention, const int32_t *pos,
                         int32_t n);
     void *ranked_user;
+    /* Told what its n image rows mean to the prompt's last row in a layer where the plan asks for
+     * it (prefill-worker/influence.h); NULL when nobody wants to know. */
+    fv_status (*influence)(void *user, int32_t layer, const float *l2, const float *cos, int32_t n);
+    void *influence_user;
     /* What the pack stage did; the caller's, {0}, and needed where the plan packs. A request whose
      * rows cannot be packed says so there, and is to be given up; the others go on. */
     fv_pack_report *packed;

@@ -105,6 +105,8 @@ static fv_status edit_rows(fv_prefill *p, int32_t b, const fv_plan_edit *edit, c
                             .x = x,
                             .d = p->d,
                             .n_image = plan->shape.n_image,
+                            .thresholds = plan->thresholds,
+                            .thresholds_of = plan->thresholds_of,
                             .image = v->image,
                             .attention = edit->peek || tap & FV_TAP_LAST_ROW ? v->attention : NULL,
                             .sums = sums ? v->sums : NULL,

@@ -170,7 +170,12 @@ static fv_status measure_influence(fv_prefill *p, int32_t b, const fv_pass_tap *
                            .a = tap->p,
                            .ld = tap->n_key,
                            .o = tap->o};
-    return tap->o ? fv_influence(&a, &p->group, p->visual[b].l2, p->visual[b].cos) : FV_OK;
+    const fv_prefill_visual *v = &p->visual[b];
+    if (!tap->o) return FV_OK;
+    FV_TRY(fv_influence(&a, &p->group, v->l2, v->cos));
+    const fv_prefill_request *req = &p->req[b];
+    if (!req->influence) return FV_OK;
+    return req->influence(req->influence_user, tap->layer, v->l2, v->cos, v->n);
 }
 
 fv_status fv_prefill_read_taps(fv_prefill *p, int32_t b, const fv_pass_seq *seq, int32_t n) {

@@ -27,6 +27,8 @@ typedef struct fv_prune_context {
     const int32_t *image; /* [n_visual] which picture each is of */
     /* [n_visual] their influence on that row in the layer before (influence.h); NULL likewise. */
     const float *l2, *cos;
+    fv_plan_thresholds thresholds; /* the plan's, */
+    const char *thresholds_of;     /* and whose; NULL: the request's */
 } fv_prune_context;
 
 /* What a method that decides by data remembers of a request from layer to layer. */

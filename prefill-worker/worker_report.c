@@ -10,22 +10,28 @@ static fv_status copy(fv_arena *a, const char *s, char **out) {
     return fv_arena_strndup(a, s, strlen(s), out);
 }
 
+/* Nothing when there is nothing to say. */
+static fv_status add_note(fv_task *t, fv_report_message *r, fv_stage stage, char *text,
+                          bool decided) {
+    note_message *note;
+    if (!text[0]) return FV_OK;
+    FV_TRY(FV_ARENA_NEW(&t->arena, 1, note));
+    fovea__inference__v1__stage_note__init(note);
+    note->stage = (char *)(uintptr_t)fv_stage_name(stage);
+    note->text = text;
+    note->decided = decided;
+    r->notes[r->n_notes++] = note;
+    return FV_OK;
+}
+
 static fv_status fill_policy(fv_task *t, fv_report_message *r) {
     char text[FV_POLICY_TEXT_MAX];
     fv_policy_print(&t->policy, text);
     FV_TRY(copy(&t->arena, text, &r->policy));
-    FV_TRY(FV_ARENA_NEW(&t->arena, FV_N_STAGE, r->notes));
-    for (int s = 0; s < FV_N_STAGE; s++) {
-        note_message *note;
-        bool pruned = s == FV_STAGE_PRUNE && t->pruned[0];
-        if (!t->plan.note[s][0] && !pruned) continue;
-        FV_TRY(FV_ARENA_NEW(&t->arena, 1, note));
-        fovea__inference__v1__stage_note__init(note);
-        note->stage = (char *)(uintptr_t)fv_stage_name((fv_stage)s);
-        note->text = pruned ? t->pruned : t->plan.note[s];
-        r->notes[r->n_notes++] = note;
-    }
-    return FV_OK;
+    FV_TRY(FV_ARENA_NEW(&t->arena, FV_N_STAGE + 1, r->notes));
+    for (int s = 0; s < FV_N_STAGE; s++)
+        FV_TRY(add_note(t, r, (fv_stage)s, t->plan.note[s], false));
+    return add_note(t, r, FV_STAGE_PRUNE, t->pruned, true);
 }
 
 static fv_status fill_rows(fv_task *t, fv_report_message *r) {

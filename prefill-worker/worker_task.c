@@ -152,7 +152,8 @@ static fv_status ask_for_room(fv_task *t, const fv_sampling *sampling, int32_t l
 }
 
 static fv_status make_plan(fv_task *t, int32_t n_answer) {
-    const fv_text_config *cfg = &fv_checkpoint_config(t->worker->line.engine->ck)->text;
+    const fv_checkpoint *ck = t->worker->line.engine->ck;
+    const fv_text_config *cfg = &fv_checkpoint_config(ck)->text;
     fv_plan_shape shape = {.n_layer = cfg->n_layer,
                            .n_kv = cfg->n_kv,
                            .d_head = cfg->d_head,
@@ -161,7 +162,9 @@ static fv_status make_plan(fv_task *t, int32_t n_answer) {
                            .n_text = t->prompt.n_text,
                            .n_image = t->prompt.n_image,
                            .n_encoded = t->n_encoded,
-                           .calibrated = fv_checkpoint_blocks(t->worker->line.engine->ck),
+                           .calibrated = fv_checkpoint_blocks(ck),
+                           .thresholds = fv_checkpoint_thresholds(ck),
+                           .uncalibrated = fv_checkpoint_uncalibrated(ck),
                            .n_answer = n_answer};
     return fv_plan_make(&t->policy, &shape, &t->plan);
 }

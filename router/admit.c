@@ -168,9 +168,10 @@ typedef struct extent {
 static fv_status make_plan(const request_message *r, const model_message *m, const extent *x,
                            fv_plan *plan) {
     fv_policy policy;
-    /* A calibration is the workers': the bound is that of layers which all keep keys. */
-    int32_t own[FV_PLAN_MAX_LAYERS];
-    for (int32_t l = 0; l < FV_PLAN_MAX_LAYERS; l++) own[l] = l;
+    int32_t leaders[FV_PLAN_MAX_LAYERS] = {0};
+    bool calibrated = m->n_lazy_leaders == m->n_layer; /* of a worker that measured */
+    for (uint32_t l = 0; calibrated && l < m->n_layer; l++)
+        leaders[l] = (int32_t)m->lazy_leaders[l];
     fv_plan_shape shape = {.n_layer = (int32_t)m->n_layer,
                            .n_kv = (int32_t)m->n_kv,
                            .d_head = (int32_t)m->d_head,
@@ -178,21 +179,24 @@ static fv_status make_plan(const request_message *r, const model_message *m, con
                            .n_visual = (int32_t)x->visual,
                            .n_text = (int32_t)x->text,
                            .n_image = (int32_t)r->n_images,
-                           .calibrated = own};
+                           .calibrated = calibrated ? leaders : NULL,
+                           .uncalibrated = m->uncalibrated[0] ? m->uncalibrated : NULL};
     FV_TRY(fv_policy_from_message(r->policy, &policy));
     FV_TRY(fv_plan_make(&policy, &shape, plan));
     plan->shape.calibrated = NULL;
     return FV_OK;
 }
 
-/* bytes = 2 D w (sum over layers and heads of rows(policy) + N Hkv answer), w bytes a number */
+/* bytes = 2 D w (sum over layers and heads of rows(policy) + N Hkv answer), w bytes a number; keys
+ * that another layer has are not held. */
 static fv_status count_bytes(const request_message *r, const model_message *m, const extent *x,
                              uint64_t *prompt, uint64_t *answer) {
     fv_plan plan;
     FV_TRY(make_plan(r, m, x, &plan));
-    uint64_t row = 2 * (uint64_t)plan.shape.d_head * (uint64_t)plan.shape.bytes_value;
+    uint64_t part = (uint64_t)plan.shape.d_head * (uint64_t)plan.shape.bytes_value;
+    uint64_t parts = 2 * (uint64_t)m->n_layer - (uint64_t)fv_plan_lent_text(&plan);
     *prompt = fv_plan_count(&plan).held;
-    *answer = row * m->n_layer * m->n_kv * x->answer;
+    *answer = parts * part * m->n_kv * x->answer;
     return FV_OK;
 }
 

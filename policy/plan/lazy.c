@@ -55,6 +55,9 @@ static fv_status given_blocks(const fv_plan *plan, int32_t *leader) {
 }
 
 static fv_status calibrated_blocks(const fv_plan *plan, int32_t *leader) {
+    if (plan->shape.uncalibrated)
+        return FV_FAIL(FV_EINVAL, "policy: lazy=%s,map=calibrated: %s",
+                       choice_of(plan)->method->name, plan->shape.uncalibrated);
     if (!plan->shape.calibrated)
         return FV_FAIL(FV_EINVAL,
                        "policy: lazy=%s,map=calibrated: the checkpoint has no calibration; run "

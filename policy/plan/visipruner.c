@@ -27,6 +27,42 @@ fv_status fv_visipruner_filter(const fv_choice *c, int32_t n_layer, int32_t *lay
     return FV_OK;
 }
 
+/* A threshold that the request gives; *given: it does. */
+static fv_status read_number(const fv_choice *c, const char *param, double min, double max,
+                             double *out, bool *given) {
+    const char *text = fv_choice_text(c, param);
+    char *end;
+    *given = strcmp(text, "auto") != 0;
+    if (!*given) return FV_OK;
+    double v = strtod(text, &end);
+    if (end == text || *end || !(v >= min && v <= max))
+        return FV_FAIL(FV_EINVAL,
+                       "policy: prune=visipruner,%s=%s: write auto, or a number from %g to %g",
+                       param, text, min, max);
+    *out = v;
+    return FV_OK;
+}
+
+/* Those that the request does not give are the checkpoint's; or LLaVA-1.5's, as VisiPruner
+ * publishes no others. */
+static fv_status choose_thresholds(const fv_plan *plan, const fv_choice *c, fv_plan_thresholds *t,
+                                   const char **whose) {
+    static const fv_plan_thresholds published = {.cos = 0.995, .l2 = 0.2, .exit_cos = 0.999};
+    const double *measured = plan->shape.thresholds;
+    bool given[3];
+    *whose = NULL;
+    *t = measured ? (fv_plan_thresholds){measured[0], measured[1], measured[2]} : published;
+    FV_TRY(read_number(c, "cos", -1, 1, &t->cos, &given[0]));
+    FV_TRY(read_number(c, "l2", 0, 1e6, &t->l2, &given[1]));
+    FV_TRY(read_number(c, "exit_cos", -1, 1, &t->exit_cos, &given[2]));
+    if (given[0] && given[1] && given[2]) return FV_OK;
+    *whose = measured                   ? "the checkpoint's calibration"
+             : plan->shape.uncalibrated ? "LLaVA-1.5, as the checkpoint's calibration "
+                                          "is of other weights or damaged"
+                                        : "LLaVA-1.5, as the checkpoint has none";
+    return FV_OK;
+}
+
 static void mask_layers(fv_plan *plan, const fv_choice *c, int32_t shallow) {
     bool self = fv_choice_is(c, "self", "keep"), keep = fv_choice_is(c, "kv_shallow", "keep");
     for (int32_t l = 0; l < shallow; l++) {
@@ -38,10 +74,15 @@ static void mask_layers(fv_plan *plan, const fv_choice *c, int32_t shallow) {
 fv_status fv_plan_prune_visipruner(fv_plan *plan) {
     const fv_choice *c = &plan->policy.stage[FV_STAGE_PRUNE];
     int32_t shallow, detect, filter, n = plan->shape.n_layer;
+    fv_plan_thresholds thresholds;
+    const char *whose;
     FV_TRY(fv_plan_layer(plan, FV_STAGE_PRUNE, "shallow", &shallow));
     FV_TRY(fv_plan_layer(plan, FV_STAGE_PRUNE, "detect", &detect));
     FV_TRY(fv_visipruner_filter(c, n, &filter));
+    FV_TRY(choose_thresholds(plan, c, &thresholds, &whose));
     if (fv_plan_text_only(plan, FV_STAGE_PRUNE)) return FV_OK;
+    plan->thresholds = thresholds;
+    plan->thresholds_of = whose;
     mask_layers(plan, c, shallow);
     for (int32_t l = filter >= 0 ? filter : detect; l < n - 1; l++) {
         plan->tap[l] |= FV_TAP_INFLUENCE;

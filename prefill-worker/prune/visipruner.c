@@ -29,16 +29,16 @@ static bool any_below(const float *cos, int32_t n, double least) {
 __attribute__((format(printf, 2, 3))) static void say(fv_prune_state *s, const char *fmt, ...) {
     size_t n = strlen(s->said);
     va_list ap;
+    if (n > 0) n += (size_t)snprintf(s->said + n, sizeof s->said - n, "; ");
     va_start(ap, fmt);
-    vsnprintf(s->said + n, sizeof s->said - n, fmt, ap);
+    if (n < sizeof s->said) vsnprintf(s->said + n, sizeof s->said - n, fmt, ap);
     va_end(ap);
 }
 
 static void filter(const fv_prune_context *ctx, fv_prune_state *s, int32_t *kept, int32_t *n_kept) {
-    double least = fv_choice_value(ctx->choice, "l2");
     *n_kept = 0;
     for (int32_t j = 0; j < ctx->n_visual; j++)
-        if ((double)ctx->l2[j] > least) kept[(*n_kept)++] = j;
+        if ((double)ctx->l2[j] > ctx->thresholds.l2) kept[(*n_kept)++] = j;
     s->stage = TRACK;
     s->over = *n_kept == 0;
     say(s, "filtered behind layer %d: %d of %d visual rows stay", ctx->layer - 1, *n_kept,
@@ -47,14 +47,14 @@ static void filter(const fv_prune_context *ctx, fv_prune_state *s, int32_t *kept
 
 static void track(const fv_prune_context *ctx, fv_prune_state *s, int32_t *n_kept) {
     const fv_choice *c = ctx->choice;
-    if (!any_below(ctx->cos, ctx->n_visual, fv_choice_value(c, "exit_cos")))
+    if (!any_below(ctx->cos, ctx->n_visual, ctx->thresholds.exit_cos))
         s->count++;
     else if (fv_choice_is(c, "exit", "consecutive"))
         s->count = 0;
     if (s->count < (int32_t)fv_choice_value(c, "exit_count")) return;
     *n_kept = 0;
     s->over = true;
-    say(s, "; they leave behind layer %d", ctx->layer - 1);
+    say(s, "they leave behind layer %d", ctx->layer - 1);
 }
 
 static fv_status decide(const fv_prune_context *ctx, fv_prune_state *s, int32_t *kept,
@@ -63,11 +63,14 @@ static fv_status decide(const fv_prune_context *ctx, fv_prune_state *s, int32_t 
     int32_t layer = ctx->layer - 1, forced, detect = fv_choice_layer(c, "detect", ctx->n_layer);
     assert(ctx->n_visual == 0 || (ctx->l2 && ctx->cos));
     FV_TRY(fv_visipruner_filter(c, ctx->n_layer, &forced));
+    if (ctx->thresholds_of && !s->said[0])
+        say(s, "cos %.6g, l2 %.4g, exit_cos %.6g, thresholds of %s", ctx->thresholds.cos,
+            ctx->thresholds.l2, ctx->thresholds.exit_cos, ctx->thresholds_of);
     *n_kept = ctx->n_visual;
     for (int32_t j = 0; j < ctx->n_visual; j++) kept[j] = j;
-    bool now = forced >= 0 ? layer == forced
-                           : layer >= detect &&
-                                 any_below(ctx->cos, ctx->n_visual, fv_choice_value(c, "cos"));
+    bool now = forced >= 0
+                   ? layer == forced
+                   : layer >= detect && any_below(ctx->cos, ctx->n_visual, ctx->thresholds.cos);
     if (s->stage == DETECT && now)
         filter(ctx, s, kept, n_kept);
     else if (s->stage == TRACK && layer >= detect)

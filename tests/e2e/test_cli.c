@@ -116,6 +116,45 @@ Test(cli, a_calibrated_map_is_measured_kept_and_used) {
     json_decref(lazy);
 }
 
+/* What a stage decided is told apart from what did nothing, and whose thresholds it decided by. */
+static const char *decided(json_t *root) {
+    json_t *report = json_object_get(root, "report");
+    cr_assert_eq(json_array_size(json_object_get(report, "bypassed")), 0);
+    const char *text = json_string_value(json_array_get(json_object_get(report, "decided"), 0));
+    cr_assert_not_null(text);
+    return text;
+}
+
+Test(cli, visipruner_uses_thresholds_that_were_measured_on_its_checkpoint_only) {
+    static const char ask[] = "--image " PICTURE " --policy prune=visipruner,shallow=0,detect=0 hi";
+    char path[600];
+    json_t *root = ask_json(ask);
+    cr_assert(strstr(decided(root), "thresholds of LLaVA-1.5"), "%s", decided(root));
+    json_decref(root);
+    command_run(&r, FOVEA " calibrate --checkpoint %s --items 3", dir);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    cr_assert(strstr(r.out, "prune=visipruner: cos "), "%s", r.out);
+    root = ask_json(ask);
+    cr_assert(strstr(decided(root), "thresholds of the checkpoint's calibration"), "%s",
+              decided(root));
+    json_decref(root);
+    snprintf(path, sizeof path,
+             "sed -i 's/\"fingerprint\": \"[0-9a-f]*/\"fingerprint\": \"77/' "
+             "%s/calibration.json",
+             dir);
+    command_run(&r, "%s", path);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    root = ask_json(ask);
+    cr_assert(strstr(decided(root), "of other weights"), "%s", decided(root));
+    json_decref(root);
+    command_run(&r, FOVEA " ask --checkpoint %s --policy lazy=gla,map=calibrated hi", dir);
+    cr_assert_eq(r.status, 2);
+    cr_assert(strstr(r.err, "policy: lazy=gla,map=calibrated: ") &&
+                  strstr(r.err, "is of checkpoint '77'"),
+              "%s", r.err);
+    command_run(&r, "rm %s/calibration.json", dir);
+}
+
 Test(cli, packed_layers_are_in_the_report_with_rank_and_error) {
     json_t *root = ask_json("--image " PICTURE " --policy pack=svd,rank_k=4,rank_v=3,gain=1 hi");
     json_t *packed = json_object_get(json_object_get(root, "report"), "packed");

@@ -20,33 +20,43 @@ static void write_text(const char *text) {
     cr_assert_eq(fv_file_write(path, text, strlen(text)), FV_OK);
 }
 
-static fv_status read_back(fv_calibrated_blocks *b) {
-    return fv_calibration_read(folder(), "00ff", 4, b);
+static fv_status read_back(fv_calibration *c) {
+    return fv_calibration_read(folder(), "00ff", 4, c);
 }
 
 Test(calibration, what_was_written_is_read) {
-    fv_calibrated_blocks b = {0};
+    fv_calibration b = {0};
     cr_assert_eq(read_back(&b), FV_ENOTFOUND);
     json_t *lazy = json_pack("{s:[iiii]}", "leaders", 0, 1, 1, 3);
     cr_assert_eq(fv_calibration_write(folder(), "00ff", "lazy", lazy), FV_OK, "%s",
                  fv_last_error());
     json_decref(lazy);
     cr_assert_eq(read_back(&b), FV_OK, "%s", fv_last_error());
-    cr_assert(b.n_layer == 4 && b.leader[1] == 1 && b.leader[2] == 1 && b.leader[3] == 3);
+    const int32_t *leader = b.blocks.leader;
+    cr_assert(b.blocks.n_layer == 4 && leader[1] == 1 && leader[2] == 1 && leader[3] == 3);
+    cr_assert_not(b.has_thresholds);
+    json_t *cosines =
+        json_pack("{s:f, s:f, s:f}", "cos", 0.99731, "l2", 0.03, "exit_cos", 0.999931);
+    cr_assert_eq(fv_calibration_write(folder(), "00ff", "visipruner", cosines), FV_OK);
+    json_decref(cosines);
+    cr_assert_eq(read_back(&b), FV_OK, "%s", fv_last_error());
+    cr_assert(b.blocks.n_layer == 4 && b.has_thresholds);
+    cr_assert(b.thresholds[0] == 0.99731 && b.thresholds[1] == 0.03 && b.thresholds[2] == 0.999931);
 }
 
 Test(calibration, other_measurements_stay_those_of_other_weights_do_not) {
-    fv_calibrated_blocks b = {0};
+    fv_calibration b = {0};
     json_t *lazy = json_pack("{s:[iiii]}", "leaders", 0, 0, 2, 2),
            *other = json_pack("{s:i}", "a", 1);
     cr_assert_eq(fv_calibration_write(folder(), "00ff", "lazy", lazy), FV_OK);
     cr_assert_eq(fv_calibration_write(folder(), "00ff", "other", other), FV_OK);
     cr_assert_eq(read_back(&b), FV_OK);
-    cr_assert_eq(b.leader[3], 2);
+    cr_assert_eq(b.blocks.leader[3], 2);
     cr_assert_eq(fv_calibration_write(folder(), "1234", "other", other), FV_OK);
     cr_assert_eq(read_back(&b), FV_EDATA);
     cr_assert(strstr(fv_last_error(), "fovea calibrate"), "%s", fv_last_error());
-    cr_assert_eq(fv_calibration_read(folder(), "1234", 4, &b), FV_ENOTFOUND);
+    cr_assert_eq(fv_calibration_read(folder(), "1234", 4, &b), FV_OK);
+    cr_assert(b.blocks.n_layer == 0 && !b.has_thresholds, "neither was measured");
     json_decref(lazy);
     json_decref(other);
 }
@@ -61,11 +71,15 @@ Test(calibration, a_broken_file_is_told_from_none) {
         "{\"fingerprint\": \"00ff\", \"lazy\": {\"leaders\": [0, 1, 0, 3]}}",
         "{\"fingerprint\": \"00ff\", \"lazy\": {\"leaders\": [1, 1, 2, 3]}}",
         "{\"fingerprint\": \"00ff\", \"lazy\": {\"leaders\": [0, 1, 2, \"3\"]}}",
+        "{\"fingerprint\": \"00ff\", \"visipruner\": {}}",
+        "{\"fingerprint\": \"00ff\", \"visipruner\": {\"cos\": 2, \"l2\": 1, \"exit_cos\": 1}}",
+        "{\"fingerprint\": \"00ff\", \"visipruner\": {\"cos\": 1, \"l2\": -1, \"exit_cos\": 1}}",
+        "{\"fingerprint\": \"00ff\", \"visipruner\": {\"cos\": 1, \"l2\": 1, \"exit_cos\": \"1\"}}",
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        fv_calibrated_blocks b = {0};
+        fv_calibration b = {0};
         write_text(bad[i]);
         cr_assert_eq(read_back(&b), FV_EDATA, "%s", bad[i]);
-        cr_assert_eq(b.n_layer, 0);
+        cr_assert(b.blocks.n_layer == 0 && !b.has_thresholds);
     }
 }

@@ -42,3 +42,20 @@ Test(divergence, blocks_are_runs_of_alike_neighbours_up_to_a_cap) {
     fv_alike_blocks(s, 8, 1, 8, leader);
     for (int l = 0; l < 8; l++) cr_assert_eq(leader[l], 0);
 }
+
+Test(divergence, an_epsilon_is_found_for_a_number_of_lazy_layers) {
+    enum { N = 6 };
+    static const double next[N - 1] = {0.5, 0.01, 0.02, 0.3, 0.02};
+    double s[N * N] = {0};
+    int32_t leader[N];
+    for (int l = 1; l < N; l++) s[(l - 1) * N + l] = next[l - 1];
+    static const int want[] = {0, 1, 3, 3, 4, 5, 5};
+    for (int n = 0; n <= N; n++) {
+        int32_t lazy = 0;
+        fv_alike_blocks(s, N, fv_alike_epsilon(s, N, n, N), N, leader);
+        for (int l = 0; l < N; l++) lazy += leader[l] != l;
+        cr_assert_eq(lazy, want[n], "%d asked for: %d", n, lazy);
+    }
+    fv_alike_blocks(s, N, fv_alike_epsilon(s, N, N, 2), 2, leader);
+    cr_assert(leader[1] == 0 && leader[3] == 2 && leader[5] == 4, "as many as a cap of 2 allows");
+}

@@ -90,6 +90,12 @@ Test(plan_lazy, a_calibrated_map_is_the_checkpoints_own) {
     cr_assert_str_eq(leaders(&plan), "002225");
     cr_assert_eq(make("lazy=vla,map=calibrated", 6, 576, NULL, &plan), FV_EINVAL);
     cr_assert(strstr(fv_last_error(), "fovea calibrate"), "%s", fv_last_error());
+    fv_policy p;
+    fv_plan_shape shape = {
+        .n_layer = 6, .n_kv = 1, .n_text = 1, .uncalibrated = "of other weights"};
+    cr_assert_eq(fv_policy_parse("lazy=gla,map=calibrated", &p), FV_OK);
+    cr_assert_eq(fv_plan_make(&p, &shape, &plan), FV_EINVAL);
+    cr_assert(strstr(fv_last_error(), "of other weights"), "%s", fv_last_error());
 }
 
 Test(plan_lazy, a_block_is_cut_where_rows_leave) {

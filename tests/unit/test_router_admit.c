@@ -97,6 +97,34 @@ Test(router_admit, the_bound_follows_the_policy) {
     refused(FV_EINVAL, "no;such=method");
 }
 
+/* The map is the checkpoint's: prefill workers say it when they join. */
+Test(router_admit, the_bound_of_a_calibrated_map_is_that_of_the_map) {
+    Fovea__Inference__V1__Policy *vla, *gla;
+    uint32_t leaders[4] = {0, 1, 1, 1};
+    fv_policy p;
+    fv_arena arena = {0};
+    const uint64_t part = 2 * 8 * 2; /* keys, or values, of a row in a layer */
+    cr_assert_eq(fv_policy_parse("lazy=vla,map=calibrated", &p), FV_OK);
+    cr_assert_eq(fv_policy_to_message(&p, &arena, &vla), FV_OK);
+    cr_assert_eq(fv_policy_parse("lazy=gla,map=calibrated", &p), FV_OK);
+    cr_assert_eq(fv_policy_to_message(&p, &arena, &gla), FV_OK);
+    req.policy = vla;
+    refused(FV_EINVAL, "fovea calibrate");
+    model.uncalibrated = (char *)"it is of other weights";
+    refused(FV_EINVAL, "it is of other weights");
+    model.uncalibrated = (char *)"";
+    model.n_lazy_leaders = 4;
+    model.lazy_leaders = leaders;
+    admitted();
+    cr_assert_eq(need.bytes, ((3 + 16 + 10) * 8 - 16 * 2) * part, "keys of image rows");
+    req.policy = gla;
+    admitted();
+    cr_assert_eq(need.bytes, (3 + 16 + 10) * (8 - 2) * part, "and of text rows");
+    model.n_lazy_leaders = 3; /* of another depth: as if there were none */
+    refused(FV_EINVAL, "fovea calibrate");
+    fv_arena_fini(&arena);
+}
+
 Test(router_admit, an_answer_is_bounded_by_the_positions_that_are_left) {
     req.max_tokens = 100000;
     admitted();

@@ -166,6 +166,35 @@ Test(visipruner, layers_of_the_paper_are_mapped_to_the_depth) {
     cr_assert(all.mask[0] == FV_MASK_MERGE && all.mask[5] == FV_MASK_ALL);
 }
 
+Test(visipruner, thresholds_are_the_requests_the_calibrations_or_those_that_are_published) {
+    static const double measured[3] = {0.9, 0.03, 0.95};
+    fv_plan_shape shape = {.n_layer = 32, .n_kv = 1, .n_visual = 5, .n_text = 5};
+    fv_policy p, given;
+    fv_plan plan;
+    ok(fv_policy_parse("prune=visipruner,cos=0.5", &p));
+    ok(fv_policy_parse("preset=paper-visipruner", &given));
+    ok(fv_plan_make(&p, &shape, &plan));
+    cr_assert(plan.thresholds.cos == 0.5 && plan.thresholds.l2 == 0.2);
+    cr_assert_eq(plan.thresholds.exit_cos, 0.999);
+    cr_assert(strstr(plan.thresholds_of, "LLaVA"), "%s", plan.thresholds_of);
+    shape.thresholds = measured;
+    ok(fv_plan_make(&p, &shape, &plan));
+    cr_assert(plan.thresholds.cos == 0.5 && plan.thresholds.l2 == 0.03);
+    cr_assert_eq(plan.thresholds.exit_cos, 0.95);
+    cr_assert(strstr(plan.thresholds_of, "calibration"), "%s", plan.thresholds_of);
+    ok(fv_plan_make(&given, &shape, &plan));
+    cr_assert(plan.thresholds.cos == 0.995 && plan.thresholds.l2 == 0.2);
+    cr_assert_null(plan.thresholds_of, "a preset of a paper is the paper's");
+    static const char *const bad[] = {"cos=2", "cos=x", "l2=-1", "l2=nan", "exit_cos=0.9x"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char text[80];
+        snprintf(text, sizeof text, "prune=visipruner,%s", bad[i]);
+        ok(fv_policy_parse(text, &p));
+        cr_assert_eq(fv_plan_make(&p, &shape, &plan), FV_EINVAL, "%s", text);
+        cr_assert(strstr(fv_last_error(), "write auto"), "%s", fv_last_error());
+    }
+}
+
 Test(visipruner, a_filter_layer_is_checked_and_text_alone_is_left_as_it_is) {
     static const char *const wrong[] = {"-1", "32", "x", "3/31", "3x", "40/32", "auto2"};
     fv_plan plan;
@@ -187,6 +216,8 @@ Test(visipruner, a_filter_layer_is_checked_and_text_alone_is_left_as_it_is) {
 
 /* ---- decisions -------------------------------------------------------------------------- */
 
+static const fv_plan_thresholds LLAVA = {.cos = 0.995, .l2 = 0.2, .exit_cos = 0.999};
+
 /* Feeds the method one row's cosine after the other, from layer 7 of 32 on, behind a filter at
  * layer 7; the layer behind which all leave, or -1. */
 static int32_t exit_layer(const char *exit, const float *cosines, int32_t n) {
@@ -203,6 +234,7 @@ static int32_t exit_layer(const char *exit, const float *cosines, int32_t n) {
                             .n_visual = 2,
                             .pos = pos,
                             .keep = 2,
+                            .thresholds = LLAVA,
                             .l2 = l2,
                             .cos = first};
     const fv_prune_method *m = fv_prune_find("visipruner");
@@ -238,6 +270,7 @@ Test(visipruner, nothing_leaves_while_no_row_turns_the_output_or_before_the_firs
                             .n_visual = 2,
                             .pos = pos,
                             .keep = 2,
+                            .thresholds = LLAVA,
                             .l2 = l2,
                             .cos = cosines};
     const fv_prune_method *m = fv_prune_find("visipruner");
@@ -291,7 +324,7 @@ Test(visipruner, thresholds_that_nothing_passes_leave_the_masks_alone) {
     run("", 5, VISUAL, 0, &exact);
     run("prune=visipruner,shallow=0,cos=-1", 5, VISUAL, 0, &none);
     cr_assert(same(&exact, &none), "without masks that is exact");
-    cr_assert_eq(none.said[0], '\0');
+    cr_assert_not(strstr(none.said, "filtered"), "%s", none.said);
     run("prune=visipruner,cos=-1", 5, VISUAL, 0, &shallow);
     cr_assert_not(same(&exact, &shallow));
     run("prune=visipruner,cos=1,l2=0,exit_cos=1", 5, VISUAL, 0, &all);

@@ -1,0 +1,21 @@
+#ifndef FOVEA_CLI_CALIBRATE_H
+#define FOVEA_CLI_CALIBRATE_H
+
+/* What the parts of `fovea calibrate` share: items for looking at, and where to write. */
+#include "cli/local.h"
+#include "common/options.h"
+
+typedef struct fv_calibrate {
+    const fv_options *options;
+    fv_local *local;
+    int32_t n_item, n_layer;
+} fv_calibrate;
+
+/* Asks every item for one token under a policy, with hooks; `what` is for the progress. */
+fv_status fv_calibrate_look(const fv_calibrate *c, const char *policy, const fv_ask_hooks *hooks,
+                            const char *what);
+
+/* Thresholds of prune=visipruner: measures, writes and prints them (eval/thresholds.h). */
+fv_status fv_calibrate_visipruner(const fv_calibrate *c);
+
+#endif
