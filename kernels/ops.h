@@ -158,8 +158,9 @@ typedef struct fv_kv_write_args {
  * shared out among the other rows, so the row's probabilities sum to less than 1. */
 typedef enum fv_attn_share {
     FV_SHARE_KEPT = 0,
-    FV_SHARE_DROPPED, /* p_j = 0 for the rows of segment 0 */
-    FV_SHARE_ON_FIRST /* row 0 of segment 0 gets the sum of them, the others 0 */
+    FV_SHARE_DROPPED,      /* p_j = 0 for the rows of segment 0 */
+    FV_SHARE_ON_FIRST,     /* row 0 of segment 0 gets the sum of them, the others 0 */
+    FV_SHARE_WITHOUT_FIRST /* p_j = 0 for the first n_first rows of segment 0 */
 } fv_attn_share;
 
 /* One sequence's part of an attention call. Query row i sees, of segment s and KV head g,
@@ -171,8 +172,9 @@ typedef struct fv_attn_seq {
     const fv_kv_run *runs; /* [Hkv, n_seg] */
     const int32_t *hidden; /* [n_seg, n_rows] on the host; NULL: nothing is hidden */
     const uint8_t
-        *share; /* [n_rows] fv_attn_share on the host; NULL: kept in all; only with n = 0 */
-    float n;    /* of n-softmax, 0 or more */
+        *share;      /* [n_rows] fv_attn_share on the host; NULL: kept in all; only with n = 0 */
+    int32_t n_first; /* of FV_SHARE_WITHOUT_FIRST */
+    float n;         /* of n-softmax, 0 or more */
 } fv_attn_seq;
 
 /* o = softmax(scale * q K^T) V over all segments, per query head h with KV head

@@ -62,6 +62,8 @@ typedef enum fv_plan_mask {
     FV_MASK_TEXT,  /* text rows' is dropped */
     FV_MASK_ALL,   /* every row's is dropped */
     FV_MASK_MERGE, /* text rows' goes to the first visual row, other visual rows' is dropped */
+    FV_MASK_HALF,  /* text rows' on the first half of the prompt's visual rows, all of visual rows'
+                    */
 } fv_plan_mask;
 
 /* The attention that the select stage chooses by: what the prompt's last rows pay to each row,

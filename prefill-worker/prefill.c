@@ -137,6 +137,7 @@ static fv_status ask_masks(fv_prefill *p, int32_t b, int32_t l0, int32_t l1, fv_
                          .seg = seq->seg,
                          .visual0 = p->visual[b].first,
                          .n_prompt = p->req[b].n - p->req[b].n_answer};
+    seq->share_first = p->req[b].plan->shape.n_visual / 2;
     return fv_mask_shares(p->req[b].plan, l0, l1, &rows, &p->group, &seq->share);
 }
 

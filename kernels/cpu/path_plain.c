@@ -109,10 +109,20 @@ static float score(const query *u, int s, int32_t j) {
     return u->a->scale * dot(u->q, k, u->a->kv_dtype, (size_t)u->a->d_head);
 }
 
+static uint8_t share_of(const query *u) {
+    return u->seq->share ? u->seq->share[u->row] : FV_SHARE_KEPT;
+}
+
+/* Of nb probabilities of segment 0 from row j0 on, those of rows that are dropped. */
+static void drop_first(const query *u, int32_t j0, int32_t nb, float *p) {
+    for (int32_t j = 0; j < nb && share_of(u) == FV_SHARE_WITHOUT_FIRST; j++)
+        if (j0 + j < u->seq->n_first) p[j] = 0.0f;
+}
+
 /* What a share that is not kept leaves of o behind segment 0. */
 static void edit_share(const query *u, float l, float *o) {
-    uint8_t share = u->seq->share ? u->seq->share[u->row] : FV_SHARE_KEPT;
-    if (share == FV_SHARE_KEPT || visible(u, 0) == 0) return;
+    uint8_t share = share_of(u);
+    if (share == FV_SHARE_KEPT || share == FV_SHARE_WITHOUT_FIRST || visible(u, 0) == 0) return;
     const void *v = u->runs[0].block[0].v;
     for (int32_t d = 0; d < u->a->d_head; d++)
         o[d] = share == FV_SHARE_ON_FIRST ? l * widened(v, u->a->kv_dtype, (size_t)d) : 0.0f;
@@ -135,6 +145,7 @@ static float attend(const query *u, float *o) {
             for (int32_t j = 0; j < nb; j++) p[j] = exp_f32(p[j] - m_new);
             float c = first ? 0.0f : exp_f32(m - m_new);
             l = fmaf(l, c, sum_row(p, (size_t)nb));
+            if (s == 0) drop_first(u, j0, nb, p);
             const void *v = u->runs[s].block[j0 / FV_KV_BLOCK].v;
             for (int32_t d = 0; d < D; d++) {
                 o[d] *= c;

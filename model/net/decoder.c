@@ -243,6 +243,7 @@ static fv_status attend(fv_decoder *dec, const fv_pass *pass, const fv_pass_tabl
         const uint8_t *share = seq->share ? seq->share[l] : NULL;
         seqs[b].runs = fv_kv_runs(seq->kv, l);
         seqs[b].share = share ? share + seq->n_rows - seqs[b].n_rows : NULL;
+        seqs[b].n_first = seq->share_first;
         seqs[b].n = seq->n;
     }
     fv_attn_args a = {.q = q,

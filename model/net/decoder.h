@@ -76,6 +76,7 @@ typedef struct fv_pass_seq {
     /* Per layer NULL, or [n_rows] fv_attn_share: what becomes of each row's attention on visual
      * keys; with n = 0. NULL: nothing in any layer. */
     const uint8_t *const *share;
+    int32_t share_first; /* n_first of it */
 } fv_pass_seq;
 
 typedef struct fv_pass {

@@ -65,8 +65,9 @@ static fv_status choose_thresholds(const fv_plan *plan, const fv_choice *c, fv_p
 
 static void mask_layers(fv_plan *plan, const fv_choice *c, int32_t shallow) {
     bool self = fv_choice_is(c, "self", "keep"), keep = fv_choice_is(c, "kv_shallow", "keep");
+    fv_plan_mask first = fv_choice_is(c, "first", "merge") ? FV_MASK_MERGE : FV_MASK_HALF;
     for (int32_t l = 0; l < shallow; l++) {
-        plan->mask[l] = l == 0 ? FV_MASK_MERGE : self ? FV_MASK_TEXT : FV_MASK_ALL;
+        plan->mask[l] = l == 0 ? first : self ? FV_MASK_TEXT : FV_MASK_ALL;
         plan->forget[l] = !keep;
     }
 }

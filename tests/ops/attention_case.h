@@ -111,9 +111,10 @@ static inline void case_fill_seq(attention_case *c, const attention_shape *s, fv
     q->runs = runs;
     q->hidden = s->causal ? hidden : NULL;
     uint8_t *share = case_room(c, (size_t)q->n_rows);
-    for (int i = 0; i < q->n_rows; i++) share[i] = (uint8_t)random_int(0, FV_SHARE_ON_FIRST);
+    for (int i = 0; i < q->n_rows; i++) share[i] = (uint8_t)random_int(0, FV_SHARE_WITHOUT_FIRST);
     if (s->n && random_int(0, 2)) q->n = random_int(0, 1) ? 1.0f : 37.5f;
     if (s->shares && q->n == 0 && random_int(0, 2)) q->share = share;
+    q->n_first = random_int(0, s->max_len);
     if (s->sums) case_fill_sum(c, q, sum, longest, peak);
 }
 

@@ -473,7 +473,9 @@ static double attention_error(const attention_case *c, int s, int i, int h) {
     uint8_t share = q->share ? q->share[i] : FV_SHARE_KEPT;
     double sum = weights(c, q, i, h, w), of_first = 0, worst = 0;
     memset(o, 0, sizeof o);
-    for (int j = 0; share != FV_SHARE_KEPT && j < runs[0].len; j++) {
+    int dropped = share == FV_SHARE_KEPT ? 0 : runs[0].len;
+    if (share == FV_SHARE_WITHOUT_FIRST && q->n_first < dropped) dropped = q->n_first;
+    for (int j = 0; j < dropped; j++) {
         of_first += w[j];
         w[j] = 0;
     }

@@ -44,6 +44,7 @@ static const char *const policies[] = {
     "prune=visipruner,filter=1,l2=0.05;lazy=vla,map=given,blocks=0-3",
     "prune=visipruner,filter=0,l2=0.05,exit_cos=-1,exit_count=1;lazy=gla,map=given,blocks=0-3;"
     "select=csp,heavy=0.3",
+    "prune=visipruner,shallow=2,first=half,filter=1,l2=0.05",
     "prune=visipruner,shallow=2,cos=-1,kv_shallow=drop;lazy=vla,map=given,blocks=0-3",
     "prune=fastv,layer=2,keep=0.5;lazy=gla,map=given,blocks=0-3;select=csp,heavy=0.2,dup=official",
 };

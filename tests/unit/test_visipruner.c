@@ -129,12 +129,13 @@ static fv_plan plan_of(const char *policy, int32_t n_layer, int32_t n_visual) {
 Test(visipruner, masks_say_what_becomes_of_each_row) {
     enum { T = FV_SEG_TEXT, V = FV_SEG_VISUAL, N = 9 };
     static const uint8_t seg[N] = {T, T, V, V, T, V, T, T, T};
-    static const char *const want[] = {"keep", "kkkdfdffk", "kkkkdkddk", "kkddddddk"};
-    static const uint8_t masks[] = {FV_MASK_NONE, FV_MASK_MERGE, FV_MASK_TEXT, FV_MASK_ALL};
+    static const char *const want[] = {"keep", "kkkdfdffk", "kkkkdkddk", "kkddddddk", "kkddhdhhk"};
+    static const uint8_t masks[] = {FV_MASK_NONE, FV_MASK_MERGE, FV_MASK_TEXT, FV_MASK_ALL,
+                                    FV_MASK_HALF};
     static const int32_t pos[N] = {0, 1, 2, 3, 4, 5, 6, 7, 8};
     fv_mask_rows rows = {.n = N, .pos = pos, .seg = seg, .visual0 = 2, .n_prompt = 8};
     fv_arena arena = {0};
-    for (int m = 0; m < 4; m++) {
+    for (int m = 0; m < 5; m++) {
         static fv_plan plan;
         const uint8_t *const *share;
         plan.mask[1] = masks[m];
@@ -143,7 +144,7 @@ Test(visipruner, masks_say_what_becomes_of_each_row) {
         if (!share) continue;
         cr_assert(!share[0] && !share[2]);
         for (int r = 0; r < N; r++)
-            cr_assert_eq("kdf"[share[1][r]], want[m][r], "mask %d row %d", m, r);
+            cr_assert_eq("kdfh"[share[1][r]], want[m][r], "mask %d row %d", m, r);
     }
     fv_arena_fini(&arena);
 }
@@ -162,6 +163,8 @@ Test(visipruner, layers_of_the_paper_are_mapped_to_the_depth) {
     cr_assert_eq(fv_plan_count(&p).held, fv_plan_count(&p).raw);
     for (int32_t l = 0; l < 8; l++) cr_assert_eq(q.forget[l], l < 2);
     cr_assert_eq(fv_plan_count(&q).held, fv_plan_count(&q).raw - 2 * KV_HEADS * 9 * 2 * D * 4);
+    fv_plan half = plan_of("prune=visipruner,first=half", 32, 576);
+    cr_assert(half.mask[0] == FV_MASK_HALF && half.mask[1] == FV_MASK_TEXT);
     fv_plan all = plan_of("prune=visipruner,self=drop", 32, 1);
     cr_assert(all.mask[0] == FV_MASK_MERGE && all.mask[5] == FV_MASK_ALL);
 }
@@ -340,6 +343,17 @@ Test(visipruner, merging_is_nothing_on_an_image_of_one_row) {
     cr_assert(same(&exact, &merged));
     run("prune=visipruner,shallow=2,cos=-1", 5, 1, 0, &dropped);
     cr_assert_not(same(&exact, &dropped));
+}
+
+/* Text of layer 0 keeps what it pays to the second half of the image: its values matter, and those
+ * of the first half only by what later layers make of them. */
+Test(visipruner, layer_0_may_keep_half_of_the_image_for_text) {
+    result merged, half, dropped;
+    run("prune=visipruner,shallow=1,cos=-1", 5, VISUAL, 0, &merged);
+    run("prune=visipruner,shallow=1,cos=-1,first=half", 5, VISUAL, 0, &half);
+    cr_assert_not(same(&merged, &half));
+    run("prune=visipruner,shallow=1,cos=-1,first=half", 5, VISUAL, 7, &dropped);
+    cr_assert(same(&half, &dropped), "chunks change nothing");
 }
 
 Test(visipruner, rows_leave_behind_the_filter_layer_and_behind_the_exit) {
