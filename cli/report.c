@@ -158,7 +158,8 @@ void fv_report_print(FILE *f, const fv_report_source *source, const fv_report *r
     fprintf(f, "KV       %zu bytes exact, %zu held after prefill (%.2fx smaller), %zu at the end\n",
             r->bytes_raw, start, start ? (double)r->bytes_raw / (double)start : 0.0, end);
     if (r->rows_evicted)
-        fprintf(f, "evicted  %" PRIu64 " rows of KV heads, %zu bytes of %zu of visual KV are left\n",
+        fprintf(f,
+                "evicted  %" PRIu64 " rows of KV heads, %zu bytes of %zu of visual KV are left\n",
                 r->rows_evicted, r->bytes_visual_end, r->bytes_visual);
     if (r->bytes_sent)
         fprintf(f, "hand-off %" PRIu64 " bytes in %" PRIu64 " %s, %.3f s, transport %s\n",

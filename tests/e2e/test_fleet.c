@@ -84,6 +84,9 @@ static void assert_same_under_each_policy(void) {
         "lazy=gla,map=given,blocks=0-1",
         "lazy=vla,map=given,blocks=0-1;select=streaming,sink=2",
         "lazy=vla,map=given,blocks=0-1;pack=svd,rank_k=6,rank_v=5,gain=0;expand=attention",
+        "prune=visipruner,filter=0,l2=0.01;evict=h2o,heavy=0.3",
+        "prune=visipruner,filter=0,l2=0.01,kv_shallow=drop;evict=tova",
+        "prune=visipruner,filter=0,l2=0.01;pack=svd,rank_k=4,rank_v=4,gain=0;evict=importance",
         "prune=visipruner,filter=0,l2=0.01;lazy=vla,map=given,blocks=0-1;evict=vta,tau=8,"
         "shallow=rank_by_first_tap",
         "prune=visipruner,filter=0,l2=0.01;lazy=gla,map=given,blocks=0-1;select=csp,heavy=0.3",
