@@ -84,7 +84,8 @@ json_t *fv_report_json(const fv_report_source *source, const fv_report *r) {
         "visual_rows", rows_json(r), "rows_evicted", (json_int_t)r->rows_evicted, "bytes",
         bytes_json(r), "handoff", handoff_json(r), "seconds", "preprocess", r->s_preprocess,
         "vision", r->s_vision, "prefill", r->s_prefill, "first_token", r->s_first_token, "handoff",
-        r->s_handoff, "decode", r->s_decode, "bypassed", notes_json(r->note), "digests", digest_json(r));
+        r->s_handoff, "decode", r->s_decode, "bypassed", notes_json(r->note), "digests",
+        digest_json(r));
     if (json) json_object_set_new(json, "stages", stages_json(r));
     if (json) json_object_set_new(json, "decided", notes_json(r->decided));
     if (json && r->packed.bytes) json_object_set_new(json, "packed", packed_json(r));
