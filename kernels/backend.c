@@ -25,6 +25,14 @@ void fv_backend_close(fv_backend *be) {
     *be = (fv_backend){0};
 }
 
+void fv_backend_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg) {
+    if (be->ops->each && n > 1) {
+        be->ops->each(be, n, fn, arg);
+        return;
+    }
+    for (int32_t i = 0; i < n; i++) fn(arg, be, 0, i);
+}
+
 const char *fv_backend_isa(const fv_backend *be) {
     return be->ops == &fv_backend_cpu ? fv_cpu_backend_isa(be) : be->ops->name;
 }

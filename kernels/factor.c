@@ -11,18 +11,27 @@
 #include "kernels/orthonormal.h"
 
 enum {
-    OVERSAMPLE = 8,
     MAX_STEPS = 40,
     GRAM_ROWS = 128, /* rows of a block of G */
 };
 
-/* The iteration stops when what it can still gain is less than this share of the square of the
- * error, which is half of it of the error. The subspace is larger than what is kept of it, and what
- * is kept is better: 0.36 % at most over the spectra of tests/unit/test_factor.c. */
+/* Directions beyond those that are kept: with many, one step is enough for the keys and values of a
+ * network; each makes all products longer. */
+static int32_t oversample(int32_t rank) { return 16 + rank / 8; }
+
+/* The iteration ends when what it can still gain is less than this share of the square of the
+ * error, which is half of it of the error; that is estimated, and what is kept is better: 0.33 % at
+ * most over the spectra of tests/unit/test_factor.c. */
 static const double GAIN_SHARE = 0.01;
 
-/* Shares of ||M||^2 that are rounding: of what is left over, and of a step's gain. */
-static const double LEFT_NOISE = 1e-6, GAIN_NOISE = 3e-8;
+/* The last products, which gain much themselves, are tried when that much is left. */
+static const double TRY_SHARE = 0.025;
+
+/* An estimate is that much below the truth at worst. */
+static const double DOUBT = 1.4;
+
+/* Shares of ||M||^2 that are rounding: of what is left over; and of a vector's square. */
+static const double LEFT_NOISE = 1e-6, RESIDUAL_NOISE = 1e-6;
 
 typedef struct work {
     fv_backend *be;
@@ -33,8 +42,12 @@ typedef struct work {
     float unit;        /* M was divided by it */
     fv_factor_way way; /* gram or sketch */
     fv_tensor gram;    /* [T, T], if way says so */
-    fv_tensor q, b;    /* [p, T]; [p, W] = Q M */
-    float *q_spare, *b_spare;
+    fv_tensor q, y;    /* [p, T]; Y = Q G */
+    float *spare;      /* for as many numbers as q */
+    float *b;          /* [p, W], if way does not */
+    fv_tensor ritz;    /* [R, T] G u_i, the strongest first, u_i the Ritz vectors in span(Q) */
+    double kept;       /* the sum of their values: what Q keeps of ||M||^2 */
+    double gain;       /* what the best subspace would keep more, about */
     int32_t steps;
 } work;
 
@@ -73,17 +86,22 @@ static fv_status matrix(fv_arena *room, int32_t rows, int32_t cols, fv_tensor *o
 
 /* ---- before the iteration ------------------------------------------------------------------ */
 
+/* The largest absolute value. As integers, absolute values of floats are in the same order, and all
+ * that is not finite lies above. */
 static fv_status largest(const fv_tensor *m, float *top) {
-    *top = 0;
+    int32_t most = 0;
     for (int32_t j = 0; j < m->rows; j++) {
-        const float *row = (const float *)m->data + (size_t)j * (size_t)m->cols;
+        const char *row = (const char *)m->data + sizeof(float) * (size_t)j * (size_t)m->cols;
         for (int32_t i = 0; i < m->cols; i++) {
-            float x = fabsf(row[i]);
-            if (!(x < INFINITY))
-                return FV_FAIL(FV_EINVAL, "row %d of the matrix to be packed is not finite", j);
-            *top = x > *top ? x : *top;
+            int32_t bits;
+            memcpy(&bits, row + sizeof bits * (size_t)i, sizeof bits);
+            bits &= INT32_MAX;
+            most = bits > most ? bits : most;
         }
+        if (most >= 0x7f800000)
+            return FV_FAIL(FV_EINVAL, "row %d of the matrix to be packed is not finite", j);
     }
+    memcpy(top, &most, sizeof most);
     return FV_OK;
 }
 
@@ -103,9 +121,9 @@ static fv_status scaled(work *k, const fv_tensor *m, float top) {
     return FV_OK;
 }
 
-/* Operations of either way, halved: G is symmetric; both need the sketch and the last product. */
+/* Operations of either way, halved: G is symmetric, and both have two steps as a rule. */
 static fv_factor_way choose(int32_t T, int32_t W, int32_t p) {
-    double gram = 0.5 * T * T * W + 4.0 * p * T * T, sketch = 6.0 * p * T * W;
+    double gram = 0.5 * T * T * W + 3.0 * p * T * T, sketch = 5.0 * p * T * W;
     return gram <= sketch ? FV_FACTOR_GRAM : FV_FACTOR_SKETCH;
 }
 
@@ -139,127 +157,143 @@ static void randomise(fv_tensor *x, uint64_t seed) {
     }
 }
 
-static fv_status orthonormal(work *k, fv_tensor *y, float *spare) {
-    return fv_orthonormal(k->be, k->room, y, spare, false);
+/* y = x G */
+static fv_status times_gram(work *k, fv_tensor x, fv_tensor y) {
+    if (k->way == FV_FACTOR_GRAM) return times_rows(k, x, k->gram, y);
+    fv_tensor b = fv_tensor_of(k->b, FV_F32, x.rows, k->m.cols);
+    FV_TRY(times(k, x, k->m, b));
+    return times_rows(k, b, k->m, y);
 }
 
-/* Q = orthonormal(Omega M^T); b serves as Omega. */
+/* Y = Omega G, or, with half as many operations, Omega M^T. */
 static fv_status start(work *k, int32_t p) {
     int32_t T = k->m.rows, W = k->m.cols;
+    fv_tensor omega;
     FV_TRY(matrix(k->room, p, T, &k->q));
-    FV_TRY(matrix(k->room, p, W, &k->b));
-    FV_TRY(FV_ARENA_NEW(k->room, (size_t)p * (size_t)T, k->q_spare));
-    FV_TRY(FV_ARENA_NEW(k->room, (size_t)p * (size_t)W, k->b_spare));
-    randomise(&k->b, k->goal->seed);
-    FV_TRY(times_rows(k, k->b, k->m, k->q));
-    FV_TRY(orthonormal(k, &k->q, k->q_spare));
-    return k->way == FV_FACTOR_GRAM ? make_gram(k) : FV_OK;
+    FV_TRY(matrix(k->room, p, T, &k->y));
+    FV_TRY(matrix(k->room, k->goal->rank < p ? k->goal->rank : p, T, &k->ritz));
+    FV_TRY(FV_ARENA_NEW(k->room, (size_t)p * (size_t)T, k->spare));
+    if (k->way == FV_FACTOR_GRAM) {
+        FV_TRY(make_gram(k));
+        omega = k->q;
+        randomise(&omega, k->goal->seed);
+        return times_rows(k, omega, k->gram, k->y);
+    }
+    FV_TRY(FV_ARENA_NEW(k->room, (size_t)p * (size_t)W, k->b));
+    omega = fv_tensor_of(k->b, FV_F32, p, W);
+    randomise(&omega, k->goal->seed);
+    return times_rows(k, omega, k->m, k->y);
 }
 
 /* ---- the iteration ------------------------------------------------------------------------- */
 
-/* ||Q M||^2, which grows towards that of the best subspace of p dimensions; `next` holds Q G or
- * Q M, of which the next Q is made. */
-static fv_status measure(work *k, fv_tensor *next, double *energy) {
-    k->b.rows = k->q.rows;
-    if (k->way == FV_FACTOR_GRAM) {
-        *next = fv_tensor_of(k->q_spare, FV_F32, k->q.rows, k->q.cols);
-        FV_TRY(times_rows(k, k->q, k->gram, *next));
-        *energy = inner(&k->q, next);
-    } else {
-        *next = k->b;
-        FV_TRY(times(k, k->q, k->m, *next));
-        *energy = inner(next, next);
-    }
-    return FV_OK;
+/* Q = orthonormal(Y), Y = Q G. */
+static fv_status step(work *k) {
+    float *q = k->q.data;
+    FV_TRY(fv_orthonormal(k->be, k->room, &k->y, &k->spare));
+    k->q = k->y;
+    k->y = fv_tensor_of(q, FV_F32, k->q.rows, k->q.cols);
+    return times_gram(k, k->q, k->y);
 }
 
-static fv_status advance(work *k, fv_tensor *next) {
-    if (k->way == FV_FACTOR_SKETCH) {
-        FV_TRY(orthonormal(k, next, k->b_spare));
-        k->q.rows = next->rows;
-        FV_TRY(times_rows(k, *next, k->m, k->q));
-        return orthonormal(k, &k->q, k->q_spare);
-    }
-    float *spare = k->q.data;
-    k->q = *next;
-    k->q_spare = spare;
-    return orthonormal(k, &k->q, k->q_spare);
+/* What row i of the Ritz vectors lacks: with its residual r = G u - w u, by second-order
+ * perturbation, |r|^2 / (w - w'), where w' is the value that r meets outside of Q: at most the
+ * smallest inside. */
+static double missing(const fv_tensor *ritz, int32_t i, double w, double smallest) {
+    fv_tensor row = fv_tensor_rows(*ritz, i, 1);
+    double r2 = inner(&row, &row) - w * w;
+    if (r2 <= RESIDUAL_NOISE * w * w) return 0;
+    return w > smallest ? r2 / (w - smallest) : INFINITY;
 }
 
-/* Gains shrink by a factor each step; what is still to come is the rest of that series. */
-static bool converged(const work *k, double energy, double gain, double gain_before) {
-    double left = k->norm2 - energy;
-    if (left <= LEFT_NOISE * k->norm2) return true;
-    if (k->steps < 2) return false;
-    double rate = gain_before > 0 ? gain / gain_before : 0;
-    rate = rate > 0.95 ? 0.95 : rate < 0.1 ? 0.1 : rate;
-    return gain * rate / (1 - rate) <= GAIN_SHARE * left || gain <= GAIN_NOISE * k->norm2;
-}
-
-static fv_status iterate(work *k) {
-    double before = 0, gain_before = 0;
-    for (k->steps = 0; k->steps < MAX_STEPS; k->steps++) {
-        fv_tensor next;
-        double energy;
-        FV_TRY(measure(k, &next, &energy));
-        double gain = energy - before;
-        if (converged(k, energy, gain, gain_before)) break;
-        FV_TRY(advance(k, &next));
-        before = energy;
-        gain_before = gain;
-    }
-    k->b.rows = k->q.rows;
-    return times(k, k->q, k->m, k->b);
-}
-
-/* ---- after it ------------------------------------------------------------------------------ */
-
-/* The fewest directions that keep the share of energy that is asked for. */
-static int32_t rank_for(const work *k, const double *energy, int32_t n) {
-    int32_t most = n < k->goal->rank ? n : k->goal->rank, r = 0;
-    double sum = 0, enough = k->goal->energy > 0 ? k->goal->energy * k->norm2 : INFINITY;
-    while (r < most && sum < enough && energy[r] > 0) sum += energy[r++];
-    return r > 0 ? r : 1;
-}
-
-/* Rayleigh-Ritz: b b^T = Z^T diag(w) Z; the basis is Z b, made orthonormal. */
-static fv_status make_basis(work *k, fv_tensor *basis) {
-    int32_t p = k->b.rows;
+/* Rayleigh-Ritz: Q G Q^T = Z^T diag(w) Z; u = Z Q, and G u = Z Y. */
+static fv_status look(work *k) {
+    int32_t p = k->q.rows, R = p < k->goal->rank ? p : k->goal->rank;
     size_t n = (size_t)p * (size_t)p;
-    fv_tensor h, z;
+    fv_tensor h;
     double *a, *w, *room;
     FV_TRY(matrix(k->room, p, p, &h));
     FV_TRY(FV_ARENA_NEW(k->room, n, a));
     FV_TRY(FV_ARENA_NEW(k->room, p, w));
     FV_TRY(FV_ARENA_NEW(k->room, p, room));
-    FV_TRY(times_rows(k, k->b, k->b, h));
+    FV_TRY(times_rows(k, k->q, k->y, h));
     for (size_t i = 0; i < n; i++) a[i] = (double)((float *)h.data)[i];
     FV_TRY(fv_eigen_symmetric(a, p, w, room));
     for (size_t i = 0; i < n; i++) ((float *)h.data)[i] = (float)a[i];
-    z = fv_tensor_rows(h, 0, rank_for(k, w, p));
-    FV_TRY(matrix(k->room, z.rows, k->m.cols, basis));
-    FV_TRY(times(k, z, k->b, *basis));
-    return fv_orthonormal(k->be, k->room, basis, k->b_spare, true);
+    k->ritz.rows = R;
+    FV_TRY(times(k, fv_tensor_rows(h, 0, R), k->y, k->ritz));
+    k->kept = k->gain = 0;
+    for (int32_t i = 0; i < R; i++) {
+        k->kept += w[i];
+        if (p > R) k->gain += missing(&k->ritz, i, w[i], w[p - 1]);
+    }
+    return FV_OK;
 }
 
-/* U = M B^T, and the error that is left. */
-static fv_status finish(work *k, fv_factor *out) {
-    fv_tensor basis, u;
-    FV_TRY(make_basis(k, &basis));
-    FV_TRY(matrix(k->room, k->m.rows, basis.rows, &u));
-    FV_TRY(times_rows(k, k->m, basis, u));
-    double left = k->norm2 - inner(&u, &u);
-    size_t n = (size_t)u.rows * (size_t)u.cols;
-    if (k->unit != 1)
-        for (size_t i = 0; i < n; i++) ((float *)u.data)[i] *= k->unit;
-    *out = (fv_factor){.rank = basis.rows,
-                       .u = u.data,
-                       .basis = basis.data,
+/* ---- after it ------------------------------------------------------------------------------ */
+
+/* One more half of a step, and another: the basis is G u_i M made orthonormal, and U = M B^T. */
+static fv_status project(work *k, fv_tensor *u, fv_tensor *basis) {
+    float *spare;
+    FV_TRY(matrix(k->room, k->ritz.rows, k->m.cols, basis));
+    FV_TRY(FV_ARENA_NEW(k->room, (size_t)basis->rows * (size_t)basis->cols, spare));
+    FV_TRY(times(k, k->ritz, k->m, *basis));
+    FV_TRY(fv_orthonormal(k->be, k->room, basis, &spare));
+    FV_TRY(matrix(k->room, k->m.rows, basis->rows, u));
+    return times_rows(k, k->m, *basis, *u);
+}
+
+/* Steps until U and B can hardly become better. Those of the estimate's gain that the projection
+ * has brought are not to be gained any more. */
+static fv_status iterate(work *k, fv_tensor *u, fv_tensor *basis) {
+    for (k->steps = 1;; k->steps++) {
+        bool last = k->steps == MAX_STEPS;
+        FV_TRY(step(k));
+        if (k->steps == 1 && k->q.rows > k->goal->rank) continue; /* it never is enough */
+        FV_TRY(look(k));
+        double left = k->norm2 - k->kept;
+        last |= left <= LEFT_NOISE * k->norm2;
+        if (!last && k->gain > TRY_SHARE * left) continue;
+        FV_TRY(project(k, u, basis));
+        double kept = inner(u, u);
+        if (last || DOUBT * k->gain - (kept - k->kept) <= GAIN_SHARE * (k->norm2 - kept))
+            return FV_OK;
+    }
+}
+
+/* The fewest columns of U that keep the share of energy that is asked for. */
+static int32_t columns_for(const work *k, const fv_tensor *u) {
+    double sum = 0, enough = k->goal->energy * k->norm2;
+    if (k->goal->energy <= 0) return u->cols;
+    for (int32_t r = 0; r < u->cols; r++) {
+        const float *x = (const float *)u->data + r;
+        for (int32_t j = 0; j < u->rows; j++, x += u->cols) sum += (double)*x * (double)*x;
+        if (sum >= enough) return r + 1;
+    }
+    return u->cols;
+}
+
+/* U of its first columns, times `unit`. */
+static void cut(fv_tensor *u, int32_t columns, float unit) {
+    float *to = u->data;
+    if (columns == u->cols && unit == 1) return;
+    for (int32_t j = 0; j < u->rows; j++)
+        for (int32_t r = 0; r < columns; r++)
+            *to++ = unit * ((float *)u->data)[(size_t)j * (size_t)u->cols + (size_t)r];
+    *u = fv_tensor_of(u->data, FV_F32, u->rows, columns);
+}
+
+static void finish(const work *k, fv_tensor *u, const fv_tensor *basis, fv_factor *out) {
+    int32_t rank = columns_for(k, u);
+    cut(u, rank, 1);
+    double left = k->norm2 - inner(u, u);
+    cut(u, rank, k->unit);
+    *out = (fv_factor){.rank = rank,
+                       .u = u->data,
+                       .basis = basis->data,
                        .error = left > 0 ? sqrt(left / k->norm2) : 0,
                        .way = k->way,
                        .steps = k->steps};
-    return FV_OK;
 }
 
 /* A matrix of zeros has no direction; one that does not matter stands in. */
@@ -275,7 +309,7 @@ fv_status fv_factorise(fv_backend *be, fv_arena *room, const fv_tensor *m,
                        const fv_factor_goal *goal, fv_factor *out) {
     assert(m->dtype == FV_F32 && m->ld == m->cols && m->rows > 0 && m->cols > 0 && goal->rank > 0);
     work k = {.be = be, .room = room, .goal = goal};
-    int32_t T = m->rows, W = m->cols, p = goal->rank + OVERSAMPLE;
+    int32_t T = m->rows, W = m->cols, p = goal->rank + oversample(goal->rank);
     p = p < T ? p : T;
     p = p < W ? p : W;
     k.way = goal->way == FV_FACTOR_AUTO ? choose(T, W, p) : goal->way;
@@ -284,7 +318,9 @@ fv_status fv_factorise(fv_backend *be, fv_arena *room, const fv_tensor *m,
     if (top == 0) return nothing(&k, m, out);
     FV_TRY(scaled(&k, m, top));
     k.norm2 = inner(&k.m, &k.m);
+    fv_tensor u, basis;
     FV_TRY(start(&k, p));
-    FV_TRY(iterate(&k));
-    return finish(&k, out);
+    FV_TRY(iterate(&k, &u, &basis));
+    finish(&k, &u, &basis, out);
+    return FV_OK;
 }

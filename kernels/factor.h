@@ -12,13 +12,17 @@
  * same, of which the one with fewer operations is taken:
  *
  *     gram     G = M M^T once, then Q <- orthonormal(Q G)     few rows
- *     sketch   Q <- orthonormal(orthonormal(Q M) M^T)         many rows (Halko, Martinsson and
+ *     sketch   Q <- orthonormal((Q M) M^T)                    many rows (Halko, Martinsson and
  *                                                             Tropp 2011, with power iterations)
  *
- * both from Q = orthonormal(Omega M^T), Omega random from a seed; at the end a Rayleigh-Ritz step
- * on Q M sorts and cuts. Every product is an operation of the backend with a fixed order of
- * summation: the same M and seed give the same bits with any number of threads, on any path. A
- * BLAS would not, and would bring threads that fight with the backend's. */
+ * from Q = orthonormal(Omega G) or orthonormal(Omega M^T), Omega random from a seed, with more rows
+ * than are kept. Rayleigh and Ritz sort: u_i the best R vectors in span(Q), w_i what they keep.
+ * What they lack is estimated from the residuals G u_i - w_i u_i; when that is little, the rows G
+ * u_i M, made orthonormal, are B, and better than the u_i by three halves of a step. What that has
+ * brought is measured, and the iteration ends when hardly any of the estimate is left. Every
+ * product is an operation of the backend with a fixed order of summation: the same M and seed give
+ * the same bits with any number of threads, on any path. A BLAS would not, and would bring threads
+ * that fight with the backend's. */
 #include "common/arena.h"
 #include "kernels/ops.h"
 
@@ -46,7 +50,7 @@ typedef struct fv_factor {
 } fv_factor;
 
 /* m [T, W] F32, contiguous, on the host, T, W >= 1. `room` gives the result and all temporary
- * memory, about 4 (T + W) (R + 8) + T^2 numbers. FV_EINVAL when M is not finite, which
+ * memory, about 5 (T + W) (R + 16) + T^2 numbers. FV_EINVAL when M is not finite, which
  * names the row, or above 2^100.
  * The thread that owns the backend. */
 fv_status fv_factorise(fv_backend *be, fv_arena *room, const fv_tensor *m,

@@ -71,6 +71,16 @@ typedef struct fv_combine_args {
     fv_tensor y; /* [M, N] */
 } fv_combine_args;
 
+/* g = x x^T in double, of rows that are nearly dependent           [M, M] = [M, K] x [M, K]^T
+ * Products of two f32 are exact in double, and each sum has 8 lanes:
+ *     acc[i] = 0, i < 8;   for k = 0, 8, ...: acc[i] = acc[i] + x[m,k+i] x[n,k+i]
+ *     for s = 4, 2, 1:     acc[i] += acc[i + s], i < s;      the result is acc[0]
+ * with zeros behind K. */
+typedef struct fv_gram_args {
+    fv_tensor x; /* [M, K] */
+    double *g;   /* [M, M] on the host, row-major: the part on and below the diagonal is written */
+} fv_gram_args;
+
 /* ---- row-wise -------------------------------------------------------------------------- */
 
 /* LayerNorm:  y = (x - mean) / sqrt(mean((x - mean)^2) + eps) * w + b
@@ -304,6 +314,11 @@ typedef struct fv_backend_options {
     const char *isa;   /* CPU: "auto", "plain", "avx2", "avx512"; NULL = auto */
 } fv_backend_options;
 
+/* Item i of many that do not depend on each other. Its operations go to `be`, which is the backend
+ * or a part of it; two items that run at the same time have different slots. */
+enum { FV_EACH_SLOTS = 256 };
+typedef void fv_each_fn(void *arg, fv_backend *be, int32_t slot, int32_t i);
+
 typedef struct fv_backend_ops {
     const char *name; /* "cpu", "cuda" */
     fv_dtype act;     /* dtype of activations */
@@ -317,6 +332,7 @@ typedef struct fv_backend_ops {
     /* operations; a NULL entry means "not supported here" */
     fv_status (*linear)(fv_backend *be, const fv_linear_args *a);
     fv_status (*combine)(fv_backend *be, const fv_combine_args *a);
+    fv_status (*gram)(fv_backend *be, const fv_gram_args *a); /* has been done on return */
     fv_status (*norm)(fv_backend *be, const fv_norm_args *a);
     fv_status (*activate)(fv_backend *be, const fv_activate_args *a);
     fv_status (*rope)(fv_backend *be, const fv_rope_args *a);
@@ -327,6 +343,9 @@ typedef struct fv_backend_ops {
     fv_status (*attn_packed)(fv_backend *be, const fv_attn_packed_args *a);
     fv_status (*merge)(fv_backend *be, const fv_merge_args *a);
     fv_status (*importance)(fv_backend *be, const fv_importance_args *a);
+    /* Calls fn for each i < n, several at the same time where that is quicker than the operations
+     * of one on all threads: see fv_backend_each. NULL: one after the other. */
+    void (*each)(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg);
 } fv_backend_ops;
 
 struct fv_backend {
@@ -341,6 +360,11 @@ extern const fv_backend_ops fv_backend_cpu;
  * FV_EINVAL names an unknown backend or ISA; FV_EUNSUPPORTED one that this machine lacks. */
 fv_status fv_backend_open(fv_backend *be, const char *name, const fv_backend_options *opt);
 void fv_backend_close(fv_backend *be);
+
+/* Calls fn for each i in [0, n), in any order and on any threads, slot < FV_EACH_SLOTS; returns
+ * when all have returned. What an item computes does not depend on where it runs: operations give
+ * the same bits there. Items may not call this again. The thread that owns the backend. */
+void fv_backend_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg);
 
 /* The path that a CPU backend took: "plain", "avx2" or "avx512"; its name for others. */
 const char *fv_backend_isa(const fv_backend *be);

@@ -7,9 +7,9 @@
  *
  * L is lower triangular, so the first r rows of the result span what the first r rows did. A row
  * that depends on those before it (equal rows, rows of zeros, more rows than columns) is dropped.
- * Rows that may point nearly the same way have their first Gram matrix summed in double: in f32 it
- * would lose what is below 3e-4 of a row. Products run on the backend's threads and give the same
- * bits with any number. */
+ * Rows may point nearly the same way, so Y Y^T is summed in double: in f32 it would lose what is
+ * below 3e-4 of a row. Where the first time leaves nothing to repair there is no second. Products
+ * run on the backend's threads and give the same bits with any number. */
 #include "common/arena.h"
 #include "kernels/ops.h"
 
@@ -17,10 +17,10 @@
 extern "C" {
 #endif
 
-/* y [p, N] F32 on the host, contiguous; y->rows becomes the number of rows that are left. spare
- * has room for as many numbers as y. upright: rows are nearly orthogonal as they come, and double
- * is not needed. Temporary memory comes from `room`. */
-fv_status fv_orthonormal(fv_backend *be, fv_arena *room, fv_tensor *y, float *spare, bool upright);
+/* y [p, N] F32 on the host, contiguous; y->rows becomes the number of rows that are left. *spare is
+ * memory for as many numbers as y, and the two may change places. Temporary memory comes from
+ * `room`. */
+fv_status fv_orthonormal(fv_backend *be, fv_arena *room, fv_tensor *y, float **spare);
 
 #ifdef __cplusplus
 }

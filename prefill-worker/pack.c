@@ -43,17 +43,66 @@ static fv_status check_heads(const fv_kv *kv, int32_t layer) {
     return FV_OK;
 }
 
-static fv_status pack_layer(const fv_pack_context *ctx, fv_pack_report *report) {
-    int32_t l = ctx->layer, n = fv_kv_len(ctx->kv, l, 0, FV_SEG_VISUAL);
-    const fv_kv_shape *s = fv_kv_get_shape(ctx->kv);
-    if (!ctx->plan->pack[l].rank[FV_PACKED_V]) return FV_OK;
-    FV_TRY(check_heads(ctx->kv, l));
-    if (n == 0) return FV_OK;
-    const fv_choice *choice = &ctx->plan->policy.stage[FV_STAGE_PACK];
-    FV_TRY(find(choice->method->name)->layer(ctx, &report->layer[l]));
-    if (!fv_kv_packed_at(ctx->kv, l)) return FV_OK;
-    report->bytes += fv_kv_packed_bytes(ctx->kv, l);
-    size_t parts = fv_kv_borrows(ctx->kv, l, FV_SEG_VISUAL) ? 1 : 2;
+/* The jobs of one call, and what its threads share. */
+typedef struct run {
+    fv_pack_context ctx;
+    const fv_pack_method *method;
+    fv_pack_job *job; /* [n] */
+    int32_t n;
+    struct task {
+        fv_pack_job *job;
+        fv_packed_kind kind;
+        fv_status status;
+        char text[256]; /* if that is a failure */
+    } * task;           /* [n_task] */
+    int32_t n_task;
+    fv_arena room[FV_EACH_SLOTS];
+} run;
+
+static fv_status begin_layer(run *r, int32_t layer) {
+    const fv_pack_context *ctx = &r->ctx;
+    fv_pack_job *job = &r->job[r->n++];
+    *job = (fv_pack_job){.layer = layer};
+    if (!ctx->plan->pack[layer].rank[FV_PACKED_V]) return FV_OK;
+    FV_TRY(check_heads(ctx->kv, layer));
+    if (fv_kv_len(ctx->kv, layer, 0, FV_SEG_VISUAL) == 0) return FV_OK;
+    FV_TRY(r->method->begin(ctx, job));
+    for (int k = 0; k < 2; k++)
+        if (job->state && job->part[k])
+            r->task[r->n_task++] = (struct task){.job = job, .kind = (fv_packed_kind)k};
+    return FV_OK;
+}
+
+static void run_task(void *arg, fv_backend *be, int32_t slot, int32_t i) {
+    run *r = arg;
+    struct task *t = &r->task[i];
+    fv_pack_context ctx = r->ctx;
+    ctx.be = be;
+    ctx.room = &r->room[slot];
+    fv_arena_reset(ctx.room);
+    t->status = r->method->part(&ctx, t->job, t->kind);
+    if (t->status != FV_OK) snprintf(t->text, sizeof t->text, "%s", fv_last_error());
+}
+
+static fv_status run_tasks(run *r) {
+    fv_backend_each(r->ctx.be, r->n_task, run_task, r);
+    for (int32_t i = 0; i < r->n_task; i++)
+        if (r->task[i].status != FV_OK) return FV_FAIL(r->task[i].status, "%s", r->task[i].text);
+    return FV_OK;
+}
+
+static fv_status end_layer(run *r, const fv_pack_job *job, fv_pack_report *report) {
+    fv_kv *kv = r->ctx.kv;
+    const fv_kv_shape *s = fv_kv_get_shape(kv);
+    int32_t l = job->layer, n = fv_kv_len(kv, l, 0, FV_SEG_VISUAL);
+    if (!job->state) return FV_OK;
+    fv_pack_context ctx = r->ctx;
+    ctx.room = &r->room[0];
+    fv_arena_reset(ctx.room);
+    FV_TRY(r->method->end(&ctx, &r->job[job - r->job]));
+    report->layer[l] = job->packed;
+    report->bytes += fv_kv_packed_bytes(kv, l);
+    size_t parts = fv_kv_borrows(kv, l, FV_SEG_VISUAL) ? 1 : 2;
     report->bytes_raw +=
         parts * (size_t)n * (size_t)s->n_kv * (size_t)s->d_head * fv_dtype_bytes(s->dtype);
     return FV_OK;
@@ -68,24 +117,30 @@ static fv_status begin_importance(fv_kv *kv, int32_t layer, const float *paid) {
     return FV_OK;
 }
 
+static fv_status run_layers(run *r, int32_t n_layer, const float *const *paid,
+                            fv_pack_report *report) {
+    int32_t n = n_layer - report->n_layer;
+    FV_TRY(FV_ARENA_NEW(r->ctx.room, n, r->job));
+    FV_TRY(FV_ARENA_NEW(r->ctx.room, 2 * n, r->task));
+    for (int32_t l = report->n_layer; l < n_layer; l++) FV_TRY(begin_layer(r, l));
+    FV_TRY(run_tasks(r));
+    for (int32_t i = 0; i < r->n; i++, report->n_layer++) {
+        FV_TRY(end_layer(r, &r->job[i], report));
+        FV_TRY(begin_importance(r->ctx.kv, r->job[i].layer, paid[r->job[i].layer]));
+    }
+    return FV_OK;
+}
+
 fv_status fv_pack_run(const fv_plan *plan, fv_backend *be, const fv_rope *rope, fv_kv *kv,
                       int32_t n_layer, const float *const *paid, fv_pack_report *report) {
+    if (!plan->packs || report->status != FV_OK || report->n_layer >= n_layer) return FV_OK;
     fv_arena room = {0};
-    fv_status st = FV_OK;
     double t = fv_clock_s();
-    if (!plan->packs || report->status != FV_OK) return FV_OK;
-    for (; report->n_layer < n_layer && st == FV_OK; report->n_layer++) {
-        fv_arena_reset(&room);
-        fv_pack_context ctx = {.plan = plan,
-                               .be = be,
-                               .rope = rope,
-                               .kv = kv,
-                               .layer = report->n_layer,
-                               .room = &room};
-        st = pack_layer(&ctx, report);
-        if (st == FV_OK) st = begin_importance(kv, report->n_layer, paid[report->n_layer]);
-    }
+    run r = {.ctx = {.plan = plan, .be = be, .rope = rope, .kv = kv, .room = &room},
+             .method = find(plan->policy.stage[FV_STAGE_PACK].method->name)};
+    fv_status st = run_layers(&r, n_layer, paid, report);
     fv_arena_fini(&room);
+    for (int i = 0; i < FV_EACH_SLOTS; i++) fv_arena_fini(&r.room[i]);
     report->seconds += fv_clock_s() - t;
     if (st != FV_EINVAL) return st;
     report->status = st;

@@ -2,11 +2,14 @@
 #define FOVEA_PREFILL_WORKER_PACK_H
 
 /* PACK: visual rows of prefilled layers become packed blocks (model/net/kv_packed.h), where the
- * plan says so. It runs behind each group of layers, so that a group is packed and sent while later
- * ones compute. One file per method in pack/, one row each in policy/methods.def; pack.c makes the
- * table from those rows.
+ * plan says so. It runs behind each group of layers, so that a group is packed and sent before
+ * later ones are computed. One file per method in pack/, one row each in policy/methods.def; pack.c
+ * makes the table from those rows.
  *
- * The thread that owns the backend. */
+ *   rows of a group's layers --begin--> jobs --part, keys and values of all beside each other-->
+ *                                            --end, layer by layer--> packed blocks
+ *
+ * Functions are for the thread that owns the backend, but for `part`. */
 #include "common/arena.h"
 #include "model/net/kv_packed.h"
 #include "policy/packed_shape.h"
@@ -27,20 +30,33 @@ typedef struct fv_pack_report {
     fv_packed_layer layer[FV_PLAN_MAX_LAYERS];
 } fv_pack_report; /* {0} to begin with */
 
+/* A layer on its way. */
+typedef struct fv_pack_job {
+    int32_t layer;
+    bool part[2];           /* whether keys and values are to be packed */
+    void *state;            /* of the method; NULL: the layer stays raw */
+    fv_packed_layer packed; /* what became of it; `part` writes its own half */
+} fv_pack_job;
+
 typedef struct fv_pack_context {
     const fv_plan *plan;
     fv_backend *be;
     const fv_rope *rope;
     fv_kv *kv;
-    int32_t layer;
-    fv_arena *room; /* for the time of the call */
+    fv_arena *room; /* of `begin`: until `end`; of `part` and `end`: for the time of the call */
 } fv_pack_context;
 
+/* FV_EINVAL when rows are such that they cannot be packed. */
 typedef struct fv_pack_method {
     const char *name;
-    /* Packs a layer that has visual rows, the same in all KV heads. FV_EINVAL when the rows are
-     * such that they cannot be packed. */
-    fv_status (*layer)(const fv_pack_context *ctx, fv_packed_layer *out);
+    /* Looks at a layer that has visual rows, the same in all KV heads, and says what is to be done:
+     * job->part and job->state. */
+    fv_status (*begin)(const fv_pack_context *ctx, fv_pack_job *job);
+    /* Packs its keys or values into memory of the job. Any thread, with the backend and the room
+     * that it is given; the store is only read. */
+    fv_status (*part)(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_kind kind);
+    /* Both are there: the layer becomes packed. */
+    fv_status (*end)(const fv_pack_context *ctx, fv_pack_job *job);
 } fv_pack_method;
 
 /* Packs the layers below n_layer that are not packed yet. paid[l]: what the prompt's last row paid

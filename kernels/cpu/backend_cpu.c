@@ -16,12 +16,16 @@
  * takes that many at a time: below it, waking another costs more than it saves. */
 enum { GRAIN_ELEMENTS = 16384 };
 
-typedef struct cpu {
-    fv_threads *threads;
+typedef struct cpu cpu;
+struct cpu {
+    fv_threads *threads; /* NULL: the calling one alone */
     const fv_cpu_path *path;
     char *scratch; /* owned; scratch_bytes for each thread */
     size_t scratch_bytes;
-} cpu;
+    cpu *part; /* owned, one per thread: what items of cpu_each are given; NULL until then */
+};
+
+static int n_thread(const cpu *c) { return c->threads ? fv_threads_count(c->threads) : 1; }
 
 static fv_status cpu_open(fv_backend *be, const fv_backend_options *opt) {
     const fv_cpu_path *path;
@@ -41,6 +45,8 @@ static fv_status cpu_open(fv_backend *be, const fv_backend_options *opt) {
 
 static void cpu_close(fv_backend *be) {
     cpu *c = be->impl;
+    for (int i = 0; c->part && i < n_thread(c); i++) free(c->part[i].scratch);
+    free(c->part);
     fv_threads_close(c->threads);
     free(c->scratch);
     free(c);
@@ -61,7 +67,7 @@ static fv_status cpu_sync(fv_backend *be) {
 static fv_status scratch_reserve(cpu *c, size_t bytes) {
     if (bytes <= c->scratch_bytes) return FV_OK;
     size_t each = (bytes + 4095) / 4096 * 4096;
-    char *p = aligned_alloc(4096, each * (size_t)fv_threads_count(c->threads));
+    char *p = aligned_alloc(4096, each * (size_t)n_thread(c));
     if (!p) return FV_FAIL(FV_ENOMEM, "out of memory: %zu bytes of scratch per thread", each);
     free(c->scratch);
     c->scratch = p;
@@ -85,6 +91,10 @@ static void run_chunk(void *arg, int thread, int64_t begin, int64_t end) {
 
 static fv_status run_plan(cpu *c, fv_cpu_plan plan, fv_cpu_items *items, const void *args) {
     FV_TRY(scratch_reserve(c, plan.scratch_bytes));
+    if (!c->threads) {
+        items(args, c->scratch, 0, plan.n_item);
+        return FV_OK;
+    }
     fv_threads_for(c->threads, plan.n_item, plan.grain, run_chunk, &(job){c, items, args});
     return FV_OK;
 }
@@ -137,6 +147,12 @@ static fv_status cpu_combine(fv_backend *be, const fv_combine_args *a) {
     assert(a->w.rows == a->x.cols && a->w.cols == a->y.cols && a->x.rows == a->y.rows);
     if (a->y.rows == 0 || a->y.cols == 0) return FV_OK;
     return run_plan(c, c->path->combine_plan(a), c->path->combine, a);
+}
+
+static fv_status cpu_gram(fv_backend *be, const fv_gram_args *a) {
+    cpu *c = be->impl;
+    FV_TRY(need_f32(&a->x, "gram's x"));
+    return run_plan(c, c->path->gram_plan(a), c->path->gram, a);
 }
 
 /* ---- row-wise -------------------------------------------------------------------------- */
@@ -267,6 +283,34 @@ static fv_status cpu_importance(fv_backend *be, const fv_importance_args *a) {
     return run_rows(c, a->importance.cols, (int64_t)a->n_head * a->n_rows, c->path->importance, a);
 }
 
+/* ---- items beside each other ----------------------------------------------------------- */
+
+typedef struct each {
+    fv_backend *be;
+    fv_each_fn *fn;
+    void *arg;
+} each;
+
+static void run_each(void *arg, int thread, int64_t begin, int64_t end) {
+    const each *e = arg;
+    cpu *c = e->be->impl;
+    fv_backend part = {.ops = e->be->ops, .device = e->be->device, .impl = &c->part[thread]};
+    for (int64_t i = begin; i < end; i++) e->fn(e->arg, &part, thread, (int32_t)i);
+}
+
+/* One item per thread: their operations are small, and what is not an operation runs beside that of
+ * others. Without memory for it, one after the other on all threads. */
+static void cpu_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg) {
+    cpu *c = be->impl;
+    assert(c->threads);
+    if (!c->part && (c->part = calloc((size_t)n_thread(c), sizeof *c->part)))
+        for (int i = 0; i < n_thread(c); i++) c->part[i].path = c->path;
+    if (c->part)
+        fv_threads_for(c->threads, n, 1, run_each, &(each){be, fn, arg});
+    else
+        for (int32_t i = 0; i < n; i++) fn(arg, be, 0, i);
+}
+
 const char *fv_cpu_backend_isa(const fv_backend *be) {
     const cpu *c = be->impl;
     return c->path->isa;
@@ -281,6 +325,7 @@ const fv_backend_ops fv_backend_cpu = {
     .sync = cpu_sync,
     .linear = cpu_linear,
     .combine = cpu_combine,
+    .gram = cpu_gram,
     .norm = cpu_norm,
     .activate = cpu_activate,
     .rope = cpu_rope,
@@ -291,4 +336,5 @@ const fv_backend_ops fv_backend_cpu = {
     .attn_packed = cpu_attn_packed,
     .merge = cpu_merge,
     .importance = cpu_importance,
+    .each = cpu_each,
 };

@@ -31,6 +31,10 @@ typedef struct fv_cpu_path {
     fv_cpu_plan (*combine_plan)(const fv_combine_args *a);
     fv_cpu_items *combine;
 
+    /* fv_gram_args; items: blocks of rows of the result, as the path cuts it */
+    fv_cpu_plan (*gram_plan)(const fv_gram_args *a);
+    fv_cpu_items *gram;
+
     /* fv_attn_args; items: blocks of query rows, of some or all heads */
     fv_cpu_plan (*attention_plan)(const fv_attn_args *a);
     fv_cpu_items *attention;

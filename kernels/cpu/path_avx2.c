@@ -14,6 +14,8 @@
 
 #include "kernels/cpu/combine.inc"
 
+#include "kernels/cpu/gram.inc"
+
 #include "kernels/cpu/attention.inc"
 
 #include "kernels/cpu/attention_sums.inc"
@@ -28,6 +30,8 @@ const fv_cpu_path fv_cpu_path_avx2 = {
     .linear = linear,
     .combine_plan = combine_plan,
     .combine = combine,
+    .gram_plan = gram_plan,
+    .gram = gram,
     .attention_plan = attention_plan,
     .attention = attention,
     .attention_sums_plan = attention_sums_plan,

@@ -75,6 +75,29 @@ static void combine(const void *args, void *scratch, int64_t begin, int64_t end)
     }
 }
 
+/* ---- gram: an item is one row of the result --------------------------------------------- */
+
+static fv_cpu_plan gram_plan(const fv_gram_args *a) {
+    return (fv_cpu_plan){.n_item = a->x.rows, .grain = 1};
+}
+
+static double gram_one(const float *x, const float *y, size_t K) {
+    double acc[8] = {0};
+    for (size_t k = 0; k < K; k++) acc[k % 8] += (double)x[k] * (double)y[k];
+    for (size_t s = 4; s > 0; s /= 2)
+        for (size_t i = 0; i < s; i++) acc[i] += acc[i + s];
+    return acc[0];
+}
+
+static void gram(const void *args, void *scratch, int64_t begin, int64_t end) {
+    const fv_gram_args *a = args;
+    (void)scratch;
+    for (int64_t m = begin; m < end; m++)
+        for (int64_t n = 0; n <= m; n++)
+            a->g[m * a->x.rows + n] =
+                gram_one(row_f32(&a->x, m), row_f32(&a->x, n), (size_t)a->x.cols);
+}
+
 /* ---- attention: an item is one query row, all its heads -------------------------------- */
 
 static fv_cpu_plan attention_plan(const fv_attn_args *a) {
@@ -270,6 +293,8 @@ const fv_cpu_path fv_cpu_path_plain = {
     .linear = linear,
     .combine_plan = combine_plan,
     .combine = combine,
+    .gram_plan = gram_plan,
+    .gram = gram,
     .attention_plan = attention_plan,
     .attention = attention,
     .attention_sums_plan = attention_sums_plan,

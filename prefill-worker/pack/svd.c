@@ -9,6 +9,7 @@
  */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/factor.h"
 #include "prefill-worker/pack.h"
@@ -33,9 +34,9 @@ static int32_t block_of(int32_t pos, int32_t base, int32_t block) {
 
 /* Rows by block; inside a block as they lie in the store, which may be in the order of their rank.
  * Blocks without rows have no place. */
-static fv_status make_order(const fv_pack_context *ctx, order *o) {
-    const int32_t *pos = fv_kv_positions(ctx->kv, ctx->layer, 0, FV_SEG_VISUAL);
-    int32_t n = fv_kv_len(ctx->kv, ctx->layer, 0, FV_SEG_VISUAL), block = setting(ctx, "block");
+static fv_status make_order(const fv_pack_context *ctx, int32_t layer, order *o) {
+    const int32_t *pos = fv_kv_positions(ctx->kv, layer, 0, FV_SEG_VISUAL);
+    int32_t n = fv_kv_len(ctx->kv, layer, 0, FV_SEG_VISUAL), block = setting(ctx, "block");
     int32_t base = pos[0], last = pos[0], *at;
     for (int32_t j = 0; j < n; j++) {
         base = pos[j] < base ? pos[j] : base;
@@ -66,7 +67,8 @@ static fv_status make_order(const fv_pack_context *ctx, order *o) {
 }
 
 /* M [n, Hkv D] F32 in that order. A head's rows follow one another in the layer's extent. */
-static fv_status gather(const fv_pack_context *ctx, const order *o, bool value, fv_tensor *m) {
+static fv_status gather(const fv_pack_context *ctx, int32_t layer, const order *o, bool value,
+                        fv_tensor *m) {
     const fv_kv_shape *s = fv_kv_get_shape(ctx->kv);
     float *data;
     int32_t width = s->n_kv * s->d_head;
@@ -75,7 +77,7 @@ static fv_status gather(const fv_pack_context *ctx, const order *o, bool value, 
     for (int32_t g = 0; g < s->n_kv; g++) {
         fv_tensor y = {data + (size_t)g * (size_t)s->d_head, FV_F32, o->n, s->d_head, width};
         void *at;
-        fv_kv_stretch(ctx->kv, ctx->layer, g, FV_SEG_VISUAL, value, 0, o->n, &at);
+        fv_kv_stretch(ctx->kv, layer, g, FV_SEG_VISUAL, value, 0, o->n, &at);
         fv_gather_args a = {
             .table = fv_tensor_of(at, s->dtype, o->n, s->d_head), .y = y, .ids = o->row};
         FV_TRY(ctx->be->ops->gather(ctx->be, &a));
@@ -101,9 +103,33 @@ static fv_status turn_back(const fv_pack_context *ctx, const order *o, fv_tensor
     return ctx->be->ops->sync(ctx->be);
 }
 
-static fv_packed_shape shape_of(const fv_pack_context *ctx, int kind, int32_t n) {
-    return fv_plan_packed_shape(ctx->plan, ctx->layer, (fv_packed_kind)kind, n,
-                                fv_kv_get_shape(ctx->kv)->dtype);
+/* A layer between `begin` and `end`. */
+typedef struct svd_layer {
+    order order;
+    bool anchored;
+    fv_packed_shape shape[2]; /* with the rank that it may have, and then the one that it has */
+    void *data[2];            /* the bytes of the parts */
+} svd_layer;
+
+static fv_status begin(const fv_pack_context *ctx, fv_pack_job *job) {
+    svd_layer *l;
+    fv_dtype dtype = fv_kv_get_shape(ctx->kv)->dtype;
+    /* It may have fewer rows than the plan knew, and no longer be worth it. */
+    int32_t n = fv_kv_len(ctx->kv, job->layer, 0, FV_SEG_VISUAL);
+    if (!fv_plan_packs(ctx->plan, job->layer, n)) return FV_OK;
+    FV_TRY(FV_ARENA_NEW(ctx->room, 1, l));
+    FV_TRY(make_order(ctx, job->layer, &l->order));
+    l->anchored = setting(ctx, "block") > 0;
+    job->part[FV_PACKED_K] =
+        fv_kv_leader(ctx->kv, job->layer) == job->layer; /* or they are there */
+    job->part[FV_PACKED_V] = true;
+    for (int k = 0; k < 2; k++) {
+        if (!job->part[k]) continue;
+        l->shape[k] = fv_plan_packed_shape(ctx->plan, job->layer, (fv_packed_kind)k, n, dtype);
+        FV_TRY(fv_arena_alloc(ctx->room, fv_packed_bytes(&l->shape[k]), &l->data[k]));
+    }
+    job->state = l;
+    return FV_OK;
 }
 
 /* A row of U is as long as its row of M, over all heads: longer than F16 may hold where each number
@@ -122,52 +148,52 @@ static fv_status check_range(const fv_pack_context *ctx, const fv_factor *f, int
 
 /* Random numbers are a function of layer and kind, so that the same prompt has the same factors
  * wherever it is prefilled. */
-static fv_status factorise(const fv_pack_context *ctx, const order *o, int kind, fv_tensor m,
-                           fv_factor *f) {
-    const fv_choice *c = &ctx->plan->policy.stage[FV_STAGE_PACK];
-    fv_factor_goal goal = {.rank = shape_of(ctx, kind, o->n).rank,
-                           .energy = fv_choice_value(c, "energy"),
-                           .seed = 2 * (uint64_t)ctx->layer + (uint64_t)kind};
+static fv_status factorise(const fv_pack_context *ctx, const fv_pack_job *job, fv_packed_kind kind,
+                           fv_tensor m, fv_factor *f) {
+    const svd_layer *l = job->state;
+    fv_factor_goal goal = {.rank = l->shape[kind].rank,
+                           .energy =
+                               fv_choice_value(&ctx->plan->policy.stage[FV_STAGE_PACK], "energy"),
+                           .seed = 2 * (uint64_t)job->layer + (uint64_t)kind};
     fv_status st = fv_factorise(ctx->be, ctx->room, &m, &goal, f);
-    if (st == FV_OK) st = check_range(ctx, f, o->n);
+    if (st == FV_OK) st = check_range(ctx, f, m.rows);
     if (st == FV_OK) return FV_OK;
     return fv_fail_prefix(st, "visual %s of layer %d", kind == FV_PACKED_K ? "keys" : "values",
-                          ctx->layer);
+                          job->layer);
 }
 
-static fv_status pack_layer(const fv_pack_context *ctx, fv_packed_layer *out) {
-    order o;
-    fv_tensor m[2];
-    fv_factor f[2];
-    fv_kv_packed *p;
-    /* It may have fewer rows than the plan knew, and no longer be worth it. */
-    int32_t n = fv_kv_len(ctx->kv, ctx->layer, 0, FV_SEG_VISUAL);
-    if (!fv_plan_packs(ctx->plan, ctx->layer, n)) return FV_OK;
-    FV_TRY(make_order(ctx, &o));
-    bool anchored = setting(ctx, "block") > 0;
-    fv_kv_packed_form form = {.n = o.n,
-                              .n_anchor = o.n_anchor,
-                              .pos = o.pos,
-                              .first = o.first,
-                              .anchor = anchored ? o.anchor : NULL,
-                              .rank = fv_kv_ranked(ctx->kv, ctx->layer, 0) ? o.row : NULL,
-                              .leader = fv_kv_leader(ctx->kv, ctx->layer)};
-    int first = form.leader == ctx->layer ? FV_PACKED_K : FV_PACKED_V; /* or keys are there */
-    for (int k = first; k < 2; k++) {
-        FV_TRY(gather(ctx, &o, k == FV_PACKED_V, &m[k]));
-        if (k == FV_PACKED_K && anchored) FV_TRY(turn_back(ctx, &o, m[k]));
-        FV_TRY(factorise(ctx, &o, k, m[k], &f[k]));
-        fv_packed_shape *s = &form.part[k];
-        *s = shape_of(ctx, k, o.n);
-        s->rank = f[k].rank;
-        if (s->rank2 > s->rank) s->rank2 = s->rank;
-        out->rank[k] = f[k].rank;
-        out->error[k] = (float)f[k].error;
-    }
-    FV_TRY(fv_kv_pack(ctx->kv, ctx->layer, &form, &p));
-    for (int k = first; k < 2; k++)
-        fv_packed_write(&form.part[k], f[k].u, f[k].basis, p->part[k].data);
+static fv_status part(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_kind kind) {
+    svd_layer *l = job->state;
+    fv_packed_shape *s = &l->shape[kind];
+    fv_tensor m;
+    fv_factor f;
+    FV_TRY(gather(ctx, job->layer, &l->order, kind == FV_PACKED_V, &m));
+    if (kind == FV_PACKED_K && l->anchored) FV_TRY(turn_back(ctx, &l->order, m));
+    FV_TRY(factorise(ctx, job, kind, m, &f));
+    s->rank = f.rank;
+    if (s->rank2 > s->rank) s->rank2 = s->rank;
+    fv_packed_write(s, f.u, f.basis, l->data[kind]);
+    job->packed.rank[kind] = f.rank;
+    job->packed.error[kind] = (float)f.error;
     return FV_OK;
 }
 
-const fv_pack_method fv_pack_svd = {.name = "svd", .layer = pack_layer};
+static fv_status end(const fv_pack_context *ctx, fv_pack_job *job) {
+    const svd_layer *l = job->state;
+    const order *o = &l->order;
+    fv_kv_packed_form form = {.part = {l->shape[0], l->shape[1]},
+                              .n = o->n,
+                              .n_anchor = o->n_anchor,
+                              .pos = o->pos,
+                              .first = o->first,
+                              .anchor = l->anchored ? o->anchor : NULL,
+                              .rank = fv_kv_ranked(ctx->kv, job->layer, 0) ? o->row : NULL,
+                              .leader = fv_kv_leader(ctx->kv, job->layer)};
+    fv_kv_packed *p;
+    FV_TRY(fv_kv_pack(ctx->kv, job->layer, &form, &p));
+    for (int k = 0; k < 2; k++)
+        if (job->part[k]) memcpy(p->part[k].data, l->data[k], fv_packed_bytes(&l->shape[k]));
+    return FV_OK;
+}
+
+const fv_pack_method fv_pack_svd = {.name = "svd", .begin = begin, .part = part, .end = end};
