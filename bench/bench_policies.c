@@ -1,0 +1,433 @@
+/* What compression policies do to speed, against `exact` in the same run.
+ *
+ *   prefill   one picture and a question, alone: the text model's prefill, and from the picture's
+ *             bytes to the first token (TTFT), in this process and without a network
+ *   slice     the same of two layers of 7B dimensions, exact and pack=svd: what compaction costs
+ *   decode    tokens per second with as much KV memory as 8 exact requests need, the batch as large
+ *             as fits: one prompt is prefilled and handed off in this process until no more fits
+ *
+ * exact and the policies alternate, exact before and behind each of them, so that a slow moment of
+ * the machine meets both; a ratio is of a policy and the mean of its two neighbours, and what is
+ * printed is the median over the rounds, the least and the most beside it. Beside the time on the
+ * clock stands that which the process has computed, which other load changes less.
+ *
+ *     bench_policies --checkpoint build/bench/small --slice build/bench/slice --image demo.png */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench/copies.h"
+#include "bench/cpu_time.h"
+#include "cli/samples.h"
+#include "common/clock.h"
+#include "common/file.h"
+#include "common/options.h"
+#include "model/chat.h"
+
+enum { CHUNK = 512, GROUPS = 8, EXACT_REQUESTS = 8, MAX_ROUND = 99, TOKENS = 64 };
+
+typedef struct row {
+    const char *name, *policy;
+    double mark; /* of exact's prefill time it is to need no more; 0: none */
+    fv_samples wall, cpu, wall_ratio, cpu_ratio, ttft, ttft_ratio;
+    double visual_rows; /* that a layer runs, in the mean */
+} row;
+
+#define ST3 "prune=pvtp,layer=3/32,stride=7/32,first=0.5,ratio=0.1225"
+
+static row prefill_rows[] = {
+    {.name = "exact", .policy = ""},
+    {.name = "pvtp (7B setting of its paper)", .policy = ST3, .mark = 0.55},
+    {.name = "visipruner, filter at mid-depth",
+     .policy = "prune=visipruner,filter=15/32",
+     .mark = 0.65},
+    {.name = "vla (map of its paper)", .policy = "lazy=vla,map=paper_like", .mark = 0.93},
+    {.name = "pvtp + vla", .policy = ST3 ";lazy=vla,map=paper_like"},
+    {.name = "pack=svd", .policy = "pack=svd", .mark = 1.12},
+    {.name = "quality", .policy = "preset=quality"},
+};
+
+static row slice_rows[] = {
+    {.name = "exact", .policy = ""},
+    {.name = "pack=svd", .policy = "pack=svd", .mark = 1.05},
+};
+
+typedef struct decode_row {
+    const char *name, *policy;
+    double mark; /* times exact's tokens per second */
+    copies *copies;
+    fv_samples wall, cpu, wall_ratio, cpu_ratio; /* seconds per token; of exact's to its own */
+} decode_row;
+
+static decode_row decode_rows[] = {
+    {.name = "exact", .policy = ""},
+    {.name = "quality", .policy = "preset=quality", .mark = 2},
+    {.name = "long", .policy = "preset=long"},
+};
+
+typedef struct bench {
+    fv_options *options;
+    fv_engine e;
+    fv_dtype kv_dtype;
+    fv_kv_pool *pool;
+    char *picture;
+    size_t picture_bytes;
+    fv_prompt prompt; /* of the picture and a question */
+    float *logits;    /* [vocab] */
+    json_t *json;
+} bench;
+
+static void must(fv_status st) {
+    if (st == FV_OK) return;
+    fprintf(stderr, "bench_policies: %s\n", fv_last_error());
+    exit(1);
+}
+
+static bool wants(const bench *b, const char *what) {
+    const char *only = fv_options_string(b->options, "only");
+    return !only || strcmp(only, what) == 0;
+}
+
+/* ---- opening ------------------------------------------------------------------------------ */
+
+static void open_engine(bench *b, const char *checkpoint) {
+    fv_engine_options opt = {.checkpoint = checkpoint,
+                             .backend = "auto",
+                             .isa = "auto",
+                             .threads = (int32_t)fv_options_int(b->options, "threads"),
+                             .vision = true};
+    fv_chat_template chat;
+    char *text;
+    must(fv_engine_open(&opt, &b->e));
+    const fv_model_config *cfg = fv_checkpoint_config(b->e.ck);
+    fv_kv_shape shape = fv_engine_kv_shape(&b->e, b->kv_dtype);
+    must(fv_kv_pool_open(b->e.be.device, &shape, 0, &b->pool));
+    must(fv_chat_detect(fv_checkpoint_dir(b->e.ck), cfg, &chat));
+    fv_chat_turn turn = {"user", "What is in the picture?", 1};
+    must(fv_chat_render(chat, &turn, 1, &text));
+    must(fv_prompt_make(b->e.tok, cfg, text, 1, cfg->text.max_position, &b->prompt));
+    free(text);
+    b->logits = malloc((size_t)cfg->text.vocab * sizeof *b->logits);
+    if (!b->logits) must(FV_FAIL(FV_ENOMEM, "out of memory for logits"));
+}
+
+static void close_engine(bench *b) {
+    free(b->logits);
+    fv_prompt_free(&b->prompt);
+    fv_kv_pool_close(b->pool);
+    fv_engine_close(&b->e);
+}
+
+static void make_plan(const bench *b, const char *policy, int32_t n_visual, int32_t n_text,
+                      fv_plan *out) {
+    const fv_text_config *text = &fv_checkpoint_config(b->e.ck)->text;
+    fv_policy p;
+    fv_plan_shape shape = {.n_layer = text->n_layer,
+                           .n_kv = text->n_kv,
+                           .d_head = text->d_head,
+                           .bytes_value = (int32_t)fv_dtype_bytes(b->kv_dtype),
+                           .n_visual = n_visual,
+                           .n_text = n_text,
+                           .n_image = 1};
+    must(fv_policy_parse(policy, &p));
+    must(fv_plan_make(&p, &shape, out));
+}
+
+/* As a prefill worker runs it. */
+static void prefill(bench *b, fv_prefill_request *req) {
+    static fv_pack_report packed;
+    int32_t n_layer = fv_checkpoint_config(b->e.ck)->text.n_layer;
+    fv_prefill_options opt = {.chunk = CHUNK, .group = (n_layer + GROUPS - 1) / GROUPS};
+    packed = (fv_pack_report){0};
+    req->packed = &packed;
+    must(fv_prefill_run(b->e.dec, req, 1, &opt, b->logits));
+    if (packed.status != FV_OK) must(FV_FAIL(packed.status, "%s", packed.text));
+}
+
+/* ---- prefill ------------------------------------------------------------------------------ */
+
+typedef struct times {
+    double wall, cpu, ttft;
+} times;
+
+static times prefill_once(bench *b, row *r) {
+    static fv_plan plan;
+    static int32_t ran[FV_PLAN_MAX_LAYERS];
+    const fv_model_config *cfg = fv_checkpoint_config(b->e.ck);
+    fv_image image = {0};
+    fv_encoded encoded;
+    fv_kv *kv;
+    times t;
+    make_plan(b, r->policy, b->prompt.n_visual, b->prompt.n_text, &plan);
+    double begin_s = fv_clock_s();
+    must(fv_image_decode(b->picture, b->picture_bytes, NULL, &image));
+    must(fv_encode_images(b->e.vision, cfg, fv_checkpoint_image(b->e.ck),
+                          &(fv_encode_job){.n = 1, .images = &image}, b->e.be.device, &encoded));
+    must(fv_kv_open(b->pool, &kv));
+    fv_prefill_request req = {
+        .n = b->prompt.n,
+        .ids = b->prompt.ids,
+        .seg = b->prompt.seg,
+        .embeds = fv_tensor_of(encoded.embeds.data, FV_F32, b->prompt.n_visual, cfg->text.d_model),
+        .plan = &plan,
+        .kv = kv,
+        .visual_rows = ran};
+    double wall = fv_clock_s(), cpu = cpu_time_s(getpid());
+    prefill(b, &req);
+    t.wall = fv_clock_s() - wall;
+    t.cpu = cpu_time_s(getpid()) - cpu;
+    t.ttft = fv_clock_s() - begin_s;
+    r->visual_rows = 0;
+    for (int32_t l = 0; l < cfg->text.n_layer; l++)
+        r->visual_rows += (double)ran[l] / cfg->text.n_layer;
+    fv_kv_close(kv);
+    fv_encoded_free(&encoded);
+    fv_image_free(&image);
+    return t;
+}
+
+static void note(row *r, times t, times exact) {
+    must(fv_samples_add(&r->wall, t.wall));
+    must(fv_samples_add(&r->cpu, t.cpu));
+    must(fv_samples_add(&r->ttft, t.ttft));
+    must(fv_samples_add(&r->wall_ratio, t.wall / exact.wall));
+    must(fv_samples_add(&r->cpu_ratio, t.cpu / exact.cpu));
+    must(fv_samples_add(&r->ttft_ratio, t.ttft / exact.ttft));
+}
+
+/* Row 0 is exact. */
+static void run_rows(bench *b, row *rows, int n, int n_round) {
+    times before = prefill_once(b, &rows[0]); /* memory and weights are there now */
+    for (int round = 0; round < n_round; round++) {
+        before = prefill_once(b, &rows[0]);
+        note(&rows[0], before, before);
+        for (int i = 1; i < n; i++) {
+            times t = prefill_once(b, &rows[i]), behind = prefill_once(b, &rows[0]);
+            note(&rows[i], t,
+                 (times){0.5 * (before.wall + behind.wall), 0.5 * (before.cpu + behind.cpu),
+                         0.5 * (before.ttft + behind.ttft)});
+            note(&rows[0], behind, behind);
+            before = behind;
+        }
+    }
+}
+
+/* ---- the table ---------------------------------------------------------------------------- */
+
+static double middle(fv_samples *s) { return fv_samples_quantile(s, 0.5); }
+
+static json_t *spread(fv_samples *s) {
+    return json_pack("{s:f, s:f, s:f}", "median", middle(s), "min", fv_samples_quantile(s, 0),
+                     "max", fv_samples_quantile(s, 1));
+}
+
+static void print_rows(bench *b, const char *what, row *rows, int n) {
+    json_t *list = json_array();
+    printf("\n%s: %d layers, %d visual and %d text rows\n", what,
+           fv_checkpoint_config(b->e.ck)->text.n_layer, b->prompt.n_visual, b->prompt.n_text);
+    printf("%-32s %9s %9s %21s %8s %6s %9s %8s %10s\n", "", "wall ms", "cpu ms", "of exact, wall",
+           "cpu", "mark", "TTFT ms", "of exact", "image rows");
+    for (int i = 0; i < n; i++) {
+        row *r = &rows[i];
+        char mark[16] = "";
+        if (r->mark > 0) snprintf(mark, sizeof mark, "%.2f", r->mark);
+        printf("%-32s %9.1f %9.1f %8.3f (%.3f-%.3f) %8.3f %6s %9.1f %8.3f %10.1f\n", r->name,
+               1e3 * middle(&r->wall), 1e3 * middle(&r->cpu), middle(&r->wall_ratio),
+               fv_samples_quantile(&r->wall_ratio, 0), fv_samples_quantile(&r->wall_ratio, 1),
+               middle(&r->cpu_ratio), mark, 1e3 * middle(&r->ttft), middle(&r->ttft_ratio),
+               r->visual_rows);
+        json_array_append_new(
+            list,
+            json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f}", "name", r->name,
+                      "policy", r->policy, "wall_s", spread(&r->wall), "cpu_s", spread(&r->cpu),
+                      "wall_of_exact", spread(&r->wall_ratio), "cpu_of_exact",
+                      spread(&r->cpu_ratio), "ttft_s", spread(&r->ttft), "ttft_of_exact",
+                      spread(&r->ttft_ratio), "mark", r->mark, "visual_rows", r->visual_rows));
+    }
+    fflush(stdout);
+    json_object_set_new(b->json, what, list);
+}
+
+static void bench_rows(bench *b, const char *what, const char *checkpoint, row *rows, int n) {
+    open_engine(b, checkpoint);
+    run_rows(b, rows, n, (int)fv_options_int(b->options, "rounds"));
+    print_rows(b, what, rows, n);
+    close_engine(b);
+}
+
+/* ---- decode ------------------------------------------------------------------------------- */
+
+/* Text, made-up image rows, text. */
+typedef struct long_prompt {
+    int32_t n, n_visual;
+    int32_t *ids;
+    uint8_t *seg;
+    float *embeds;
+} long_prompt;
+
+static long_prompt make_long(const bench *b) {
+    const fv_text_config *text = &fv_checkpoint_config(b->e.ck)->text;
+    int32_t n_visual = (int32_t)fv_options_int(b->options, "visual"), around = 16;
+    long_prompt p = {.n = n_visual + 2 * around, .n_visual = n_visual};
+    size_t n_number = (size_t)n_visual * (size_t)text->d_model;
+    uint64_t state = 1;
+    p.ids = calloc((size_t)p.n, sizeof *p.ids);
+    p.seg = malloc((size_t)p.n);
+    p.embeds = malloc(n_number * sizeof *p.embeds);
+    if (!p.ids || !p.seg || !p.embeds) must(FV_FAIL(FV_ENOMEM, "out of memory for a prompt"));
+    memset(p.seg, FV_SEG_TEXT, (size_t)p.n);
+    memset(p.seg + around, FV_SEG_VISUAL, (size_t)n_visual);
+    for (int32_t j = 0; j < p.n; j++) p.ids[j] = 10 + j % 100;
+    for (size_t i = 0; i < n_number; i++) {
+        state = state * 6364136223846793005 + 1442695040888963407;
+        p.embeds[i] = (float)((int32_t)(state >> 32)) * 0x1p-36f;
+    }
+    return p;
+}
+
+/* As many answers under a policy as fit into `bytes`; 0: one, to see what it takes. */
+static copies *fill(bench *b, const long_prompt *p, const char *policy, size_t bytes) {
+    static fv_plan plan;
+    const fv_text_config *text = &fv_checkpoint_config(b->e.ck)->text;
+    copies *c;
+    fv_kv *kv;
+    make_plan(b, policy, p->n_visual, p->n - p->n_visual, &plan);
+    must(fv_kv_open(b->pool, &kv));
+    fv_prefill_request req = {.n = p->n,
+                              .ids = p->ids,
+                              .seg = p->seg,
+                              .embeds = fv_tensor_of(p->embeds, FV_F32, p->n_visual, text->d_model),
+                              .plan = &plan,
+                              .kv = kv};
+    prefill(b, &req);
+    prefilled from = {.n = p->n,
+                      .ids = p->ids,
+                      .seg = p->seg,
+                      .plan = &plan,
+                      .kv = kv,
+                      .logits = b->logits,
+                      .max_tokens = TOKENS};
+    must(copies_open(&b->e, &from, bytes, bytes ? 1024 : 1, &c));
+    fv_kv_close(kv);
+    return c;
+}
+
+/* Seconds per token of a step of all answers. */
+static times step_once(decode_row *r) {
+    double wall = fv_clock_s(), cpu = cpu_time_s(getpid());
+    must(copies_step(r->copies));
+    int n = copies_count(r->copies);
+    return (times){(fv_clock_s() - wall) / n, (cpu_time_s(getpid()) - cpu) / n, 0};
+}
+
+static void note_step(decode_row *r, times t, times exact) {
+    must(fv_samples_add(&r->wall, t.wall));
+    must(fv_samples_add(&r->cpu, t.cpu));
+    must(fv_samples_add(&r->wall_ratio, exact.wall / t.wall));
+    must(fv_samples_add(&r->cpu_ratio, exact.cpu / t.cpu));
+}
+
+static void run_steps(decode_row *rows, int n, int n_round) {
+    for (int i = 0; i < n; i++) step_once(&rows[i]);
+    for (int round = 0; round < n_round; round++) {
+        times before = step_once(&rows[0]);
+        note_step(&rows[0], before, before);
+        for (int i = 1; i < n; i++) {
+            times t = step_once(&rows[i]), behind = step_once(&rows[0]);
+            note_step(
+                &rows[i], t,
+                (times){0.5 * (before.wall + behind.wall), 0.5 * (before.cpu + behind.cpu), 0});
+            note_step(&rows[0], behind, behind);
+            before = behind;
+        }
+    }
+}
+
+static void print_decode(bench *b, decode_row *rows, int n, const long_prompt *p, size_t bytes) {
+    json_t *list = json_array();
+    printf("\ndecode: %d visual and %d text rows, KV in %s, %.1f MiB for all requests\n",
+           p->n_visual, p->n - p->n_visual, fv_dtype_name(b->kv_dtype), (double)bytes / (1 << 20));
+    printf("%-32s %9s %9s %12s %24s %8s %6s\n", "", "requests", "MiB each", "tokens/s",
+           "of exact's, wall", "cpu", "mark");
+    for (int i = 0; i < n; i++) {
+        decode_row *r = &rows[i];
+        int count = copies_count(r->copies);
+        double each = (double)copies_bytes(r->copies) / count;
+        char mark[16] = "";
+        if (r->mark > 0) snprintf(mark, sizeof mark, "%.2f", r->mark);
+        printf("%-32s %9d %9.1f %12.2f %11.2f (%.2f-%.2f) %8.2f %6s\n", r->name, count,
+               each / (1 << 20), 1 / middle(&r->wall), middle(&r->wall_ratio),
+               fv_samples_quantile(&r->wall_ratio, 0), fv_samples_quantile(&r->wall_ratio, 1),
+               middle(&r->cpu_ratio), mark);
+        json_array_append_new(
+            list, json_pack("{s:s, s:s, s:i, s:f, s:o, s:o, s:o, s:o, s:f}", "name", r->name,
+                            "policy", r->policy, "requests", count, "bytes_each", each,
+                            "wall_s_per_token", spread(&r->wall), "cpu_s_per_token",
+                            spread(&r->cpu), "wall_times_exact", spread(&r->wall_ratio),
+                            "cpu_times_exact", spread(&r->cpu_ratio), "mark", r->mark));
+    }
+    json_object_set_new(b->json, "decode", list);
+}
+
+static void bench_decode(bench *b, const char *checkpoint) {
+    enum { N = sizeof decode_rows / sizeof *decode_rows };
+    open_engine(b, checkpoint);
+    long_prompt p = make_long(b);
+    copies *one = fill(b, &p, "", 0);
+    size_t bytes = EXACT_REQUESTS * copies_bytes(one);
+    copies_close(one);
+    for (int i = 0; i < N; i++) decode_rows[i].copies = fill(b, &p, decode_rows[i].policy, bytes);
+    run_steps(decode_rows, N, (int)fv_options_int(b->options, "steps"));
+    print_decode(b, decode_rows, N, &p, bytes);
+    for (int i = 0; i < N; i++) copies_close(decode_rows[i].copies);
+    free(p.ids);
+    free(p.seg);
+    free(p.embeds);
+    close_engine(b);
+}
+
+int main(int argc, char **argv) {
+    static const fv_option table[] = {
+        {"checkpoint", NULL, FV_OPTION_STRING, "DIR", NULL, "of prefill and decode", 0, 0},
+        {"slice", NULL, FV_OPTION_STRING, "DIR", NULL, "of the slice", 0, 0},
+        {"image", NULL, FV_OPTION_STRING, "FILE", NULL, "the picture of all prompts", 0, 0},
+        {"rounds", NULL, FV_OPTION_INT, "N", "3", "of prefills, of which the median", 1, MAX_ROUND},
+        {"steps", NULL, FV_OPTION_INT, "N", "7", "of decoding, likewise", 1, TOKENS / 8},
+        {"visual", NULL, FV_OPTION_INT, "N", "2048", "visual rows of a prompt that is decoded", 1,
+         65536},
+        {"kv-dtype", NULL, FV_OPTION_STRING, "TYPE", "bf16", "KV cache: f32, bf16 or f16", 0, 0},
+        {"threads", NULL, FV_OPTION_INT, "N", "0", "threads; 0 = all cores", 0, 256},
+        {"only", NULL, FV_OPTION_STRING, "WHAT", NULL, "prefill, slice or decode", 0, 0},
+        {"json", NULL, FV_OPTION_STRING, "FILE", NULL, "write the numbers as JSON", 0, 0},
+    };
+    enum { N_OPTION = sizeof table / sizeof *table };
+    static bench b;
+    must(fv_options_parse(table, N_OPTION, argc, argv, &b.options));
+    const char *checkpoint = fv_options_string(b.options, "checkpoint");
+    const char *slice = fv_options_string(b.options, "slice");
+    const char *image = fv_options_string(b.options, "image");
+    const char *json = fv_options_string(b.options, "json");
+    if (fv_options_help_wanted(b.options) || !checkpoint || !image) {
+        fv_options_print_help(stdout, "bench_policies --checkpoint DIR --image FILE [options]",
+                              "Policies against exact: prefill, first token, decoding.", table,
+                              N_OPTION);
+        return fv_options_help_wanted(b.options) ? 0 : 2;
+    }
+    must(fv_engine_kv_dtype(fv_options_string(b.options, "kv-dtype"), &b.kv_dtype));
+    must(fv_file_read(image, fv_image_limits_default().bytes_max, &b.picture, &b.picture_bytes));
+    b.json = json_object();
+    if (wants(&b, "prefill"))
+        bench_rows(&b, "prefill", checkpoint, prefill_rows,
+                   sizeof prefill_rows / sizeof *prefill_rows);
+    if (slice && wants(&b, "slice"))
+        bench_rows(&b, "slice", slice, slice_rows, sizeof slice_rows / sizeof *slice_rows);
+    if (wants(&b, "decode")) bench_decode(&b, checkpoint);
+    if (json && json_dump_file(b.json, json, JSON_INDENT(2)) != 0)
+        must(FV_FAIL(FV_EIO, "cannot write %s", json));
+    json_decref(b.json);
+    free(b.picture);
+    fv_options_free(b.options);
+    return 0;
+}

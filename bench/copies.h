@@ -1,0 +1,35 @@
+#ifndef FOVEA_BENCH_COPIES_H
+#define FOVEA_BENCH_COPIES_H
+
+/* COPIES of one prefilled prompt on a decode side that has so many bytes for KV: the prompt is
+ * handed off in this process again and again, as a prefill worker would hand it off, until the pool
+ * is full. What answers then hold, and how many fit, is what a decode worker would hold. */
+#include "decode-worker/stages.h"
+#include "model/engine.h"
+#include "prefill-worker/stages.h"
+
+/* A prompt behind its prefill. */
+typedef struct prefilled {
+    int32_t n;
+    const int32_t *ids;
+    const uint8_t *seg;
+    const fv_plan *plan;
+    const fv_kv *kv;
+    const float *logits; /* of its last row */
+    int32_t max_tokens;  /* of each answer */
+} prefilled;
+
+typedef struct copies copies; /* opaque; borrows the engine */
+
+/* bytes 0: `most` copies, whatever they hold. */
+fv_status copies_open(const fv_engine *e, const prefilled *from, size_t bytes, int32_t most,
+                      copies **out);
+void copies_close(copies *c); /* NULL is fine */
+
+int32_t copies_count(const copies *c);
+size_t copies_bytes(const copies *c); /* held by all of them, and set aside for their answers */
+
+/* One token for each. */
+fv_status copies_step(copies *c);
+
+#endif
