@@ -39,7 +39,7 @@ LAZY = ["", "lazy=vla,map=training_free", "lazy=vla,map=given,blocks=8-9/10-11"]
 
 # Each takes a candidate's stages and returns others, or None where it does not apply.
 VARY = {
-    "block=64": lambda c: with_stage(c, "pack", "block=64"),
+    "block=16": lambda c: with_stage(c, "pack", "block=16"),
     "block=1": lambda c: with_stage(c, "pack", "block=1"),
     "block=0": lambda c: with_stage(c, "pack", "block=0"),
     "energy=0.99": lambda c: with_stage(c, "pack", "energy=0.99"),

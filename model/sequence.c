@@ -33,7 +33,7 @@ static fv_status check(const fv_sequence_options *opt, int32_t n, int32_t n_prom
     return FV_OK;
 }
 
-static fv_status show(fv_sequence *s, const char *text, size_t n) {
+static fv_status append(fv_sequence *s, const char *text, size_t n) {
     if (s->n_shown + n > s->cap_shown) {
         size_t cap = 2 * (s->n_shown + n);
         char *grown = realloc(s->shown, cap);
@@ -44,6 +44,20 @@ static fv_status show(fv_sequence *s, const char *text, size_t n) {
     if (n) memcpy(s->shown + s->n_shown, text, n);
     s->n_shown += n;
     return FV_OK;
+}
+
+/* A NUL, which a byte token can stand for, becomes U+FFFD: strings end there for many who read
+ * them. */
+static fv_status show(fv_sequence *s, const char *text, size_t n) {
+    const char *nul;
+    while (n && (nul = memchr(text, 0, n))) {
+        size_t before = (size_t)(nul - text);
+        FV_TRY(append(s, text, before));
+        FV_TRY(append(s, "\xEF\xBF\xBD", 3));
+        text += before + 1;
+        n -= before + 1;
+    }
+    return append(s, text, n);
 }
 
 /* Text of a token, as far as stop strings let it through. */

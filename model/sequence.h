@@ -43,9 +43,9 @@ fv_status fv_sequence_ended(const fv_sequence_options *opt, const fv_tokenizer *
 void fv_sequence_close(fv_sequence *s); /* NULL is fine */
 
 /* Chooses the next token from logits [n_vocab or more]. *token and *text [*n_text] (what may be
- * shown now) are borrowed until the next call. When the answer ends here, fv_sequence_finish
- * says why, and text that was held back is in *text. FV_EDATA when a logit is not finite: the
- * answer cannot go on. */
+ * shown now; no NUL is in it, U+FFFD stands for one) are borrowed until the next call. When the
+ * answer ends here, fv_sequence_finish says why, and text that was held back is in *text. FV_EDATA
+ * when a logit is not finite: the answer cannot go on. */
 fv_status fv_sequence_take(fv_sequence *s, const float *logits, const fv_sampled **token,
                            const char **text, size_t *n_text);
 

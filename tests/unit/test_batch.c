@@ -62,6 +62,18 @@ static int32_t char_id(const char *c) {
     return id;
 }
 
+/* Over the wire a text ends at its first NUL. */
+Test(sequence, shows_no_nul) {
+    int32_t prompt[] = {1, 5, 6};
+    fv_sequence_options opt = options(8);
+    fv_sequence *s = open_sequence(&opt, prompt, 3);
+    cr_assert_str_eq(choose(s, char_id("a")), "a");
+    cr_assert_str_eq(choose(s, char_id("<0x00>")), "");
+    cr_assert_str_eq(choose(s, char_id("b")), "\xEF\xBF\xBD"
+                                              "b");
+    fv_sequence_close(s);
+}
+
 Test(sequence, ends_at_max_tokens_at_the_context_and_at_eos) {
     int32_t prompt[] = {1, 5, 6}, eos[] = {9, 11};
     fv_sequence_options opt = options(2);
