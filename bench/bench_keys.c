@@ -320,10 +320,14 @@ int main(int argc, char **argv) {
     printf("isa=%s threads=%d; the default block: %d\n", fv_backend_isa(&b.be),
            fv_threads_count(b.threads), case_default_step());
     if (made.n > 0) {
-        printf(
-            "raw rows: %.0f us, 576 of them; %.0f us, 4096\nthe shortest block at which attention "
-            "at rank %d is %d times as fast as that, at both: %d rows\n",
-            made.raw_us, made.raw_us_long, CASE_RANK, FAST, shortest_fast(&made));
+        int step = shortest_fast(&made);
+        printf("raw rows: %.0f us, 576 of them; %.0f us, 4096\n", made.raw_us, made.raw_us_long);
+        printf("the shortest block at which attention at rank %d is %d times as fast, at both: ",
+               CASE_RANK, FAST);
+        if (step < 0)
+            puts("none");
+        else
+            printf("%d rows\n", step);
         print_table(&made);
     }
     take_times(&nano, &made);
