@@ -1,12 +1,118 @@
 #ifndef FOVEA_MODEL_NET_KV_INTERNAL_H
 #define FOVEA_MODEL_NET_KV_INTERNAL_H
 
-/* What kv.c (rows) lends to kv_packed.c (factors), and nobody else. */
+/* What the files of the store share, and nobody else: kv_pool.c (memory), kv.c (rows that come),
+ * kv_rows.c (rows that stay, move or leave), kv_packed.c (factors). */
+#include <string.h>
+
 #include "model/net/kv_packed.h"
+
+struct fv_kv_pool {
+    fv_device *device;
+    fv_kv_shape shape;
+    size_t bytes_max, bytes_used;
+    size_t peak;   /* of bytes_used */
+    size_t memory; /* taken from the device: slabs, extents, spare ones */
+    fv_buf *spare; /* extents that nobody holds, the longest unused first */
+    int32_t n_spare, cap_spare;
+    fv_buf *slab;
+    int32_t n_slab;
+    void **free_page; /* stack of pages that nobody holds: FV_KV_BLOCK keys, or values */
+    int32_t n_free, cap_free;
+};
+
+/* What a kernel need not see of a run. */
+typedef struct fv_kv_run_state {
+    int32_t cap_block, n_block; /* of `block`; blocks that have pages (text) */
+    int32_t *pos;               /* [cap_pos], positions of the rows */
+    int32_t cap_pos;
+    float *tally; /* [cap_pos, width], or NULL */
+} fv_kv_run_state;
+
+struct fv_kv {
+    fv_kv_pool *pool;
+    fv_kv_run *run;         /* [N, Hkv, FV_N_SEG] */
+    fv_kv_run_state *state; /* likewise */
+    fv_buf *extent;         /* [N] */
+    int32_t *ranked;        /* [N, Hkv] visual rows when they were put in order; 0: they are not */
+    fv_kv_packed **packed;  /* [N] NULL: the layer is raw */
+    int32_t *leader;        /* [N] whose visual keys a layer uses */
+    bool *lent_text;        /* [N] and its text keys too */
+    size_t aside;           /* bytes charged to the pool and not yet used */
+    fv_tally_kind tally;    /* what rows write down, */
+    int32_t width;          /* in so many numbers each */
+    uint64_t n_removed;     /* rows of heads */
+    float n;                /* of n-softmax in steps */
+    fv_expand_rule expand;  /* if `expands` */
+    bool expands;
+};
+
+/* ---- sizes and places ------------------------------------------------------------------- */
+
+static inline size_t fv_kv_row_bytes(const fv_kv_shape *s) {
+    return (size_t)s->d_head * fv_dtype_bytes(s->dtype);
+}
+
+static inline size_t fv_kv_page_bytes(const fv_kv_shape *s) {
+    return FV_KV_BLOCK * fv_kv_row_bytes(s);
+}
+
+static inline int32_t fv_kv_blocks_for(int32_t rows) {
+    return rows / FV_KV_BLOCK + (rows % FV_KV_BLOCK > 0);
+}
+
+static inline size_t fv_kv_run_at(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg) {
+    return ((size_t)layer * (size_t)kv->pool->shape.n_kv + (size_t)head) * FV_N_SEG + seg;
+}
+
+static inline void fv_kv_tally_move(const fv_kv *kv, fv_kv_run_state *st, int32_t to,
+                                    int32_t from) {
+    size_t width = (size_t)kv->width;
+    if (width > 0 && to != from)
+        memcpy(st->tally + (size_t)to * width, st->tally + (size_t)from * width,
+               width * sizeof *st->tally);
+}
+
+static inline char *fv_kv_row_of(const fv_kv_block *block, int32_t row, bool value, size_t bytes) {
+    const fv_kv_block *b = &block[row / FV_KV_BLOCK];
+    return (char *)(value ? b->v : b->k) + (size_t)(row % FV_KV_BLOCK) * bytes;
+}
+
+/* ---- the pool's memory (kv_pool.c) -------------------------------------------------------- */
+
+/* FV_EBUSY, with a sentence: more than the pool may hold. */
+fv_status fv_kv_pool_charge(fv_kv_pool *p, size_t bytes);
+
+/* An extent; `bytes` were charged. Giving empties it and charges its bytes back. */
+fv_status fv_kv_pool_take(fv_kv_pool *p, size_t bytes, fv_buf *out);
+void fv_kv_pool_give(fv_kv_pool *p, fv_buf *buf);
+
+/* A page of FV_KV_BLOCK keys, or values; likewise. */
+fv_status fv_kv_pool_page_take(fv_kv_pool *p, void **out);
+void fv_kv_pool_page_give(fv_kv_pool *p, void *page);
+
+/* ---- room (kv.c) --------------------------------------------------------------------------- */
 
 /* Memory of the pool for a part, paid from what was set aside first; errors as fv_kv_extent. */
 fv_status fv_kv_memory_take(fv_kv *kv, size_t bytes, fv_buf *out);
 void fv_kv_memory_give(fv_kv *kv, fv_buf *buf); /* empties it */
+
+/* Places for a run's blocks, and for positions and tallies of its rows. */
+fv_status fv_kv_blocks_grow(fv_kv *kv, size_t run, int32_t n_block);
+fv_status fv_kv_positions_grow(const fv_kv *kv, fv_kv_run_state *st, int32_t n);
+
+/* One more block for a head's text rows, whose place is there; and back what lies behind `rows`. */
+fv_status fv_kv_text_take(fv_kv *kv, int32_t layer, int32_t head);
+void fv_kv_text_give(fv_kv *kv, int32_t layer, int32_t head, int32_t rows);
+
+/* A layer's extent whose head g holds rows[g] rows (K unless they are borrowed, then V, head after
+ * head): its size, its memory, and a head's blocks pointed into it from *base on, which moves on.
+ */
+size_t fv_kv_extent_bytes(const fv_kv *kv, int32_t layer, const int32_t *rows);
+fv_status fv_kv_extent_lay(fv_kv *kv, int32_t layer, const int32_t *rows, fv_buf *out);
+fv_status fv_kv_extent_map(fv_kv *kv, int32_t layer, int32_t head, char **base, int32_t rows);
+
+/* ---- factors (kv_packed.c) ------------------------------------------------------------------ */
 
 /* A layer is without raw visual rows from now on. */
 void fv_kv_drop_visual(fv_kv *kv, int32_t layer);

@@ -1,0 +1,300 @@
+/* Rows of a store that stay, change places or leave: selection, rank order, annealing, eviction.
+ * One thread at a time. */
+#include "model/net/kv.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/net/kv_internal.h"
+
+/* How many of the rows idx[j], idx[j + 1], ... follow one another, from j on, in one block of each
+ * side. */
+static int32_t rows_together(const int32_t *idx, int32_t j, int32_t n) {
+    int32_t most = FV_KV_BLOCK - j % FV_KV_BLOCK, from = FV_KV_BLOCK - idx[j] % FV_KV_BLOCK, r = 1;
+    if (from < most) most = from;
+    while (r < most && j + r < n && idx[j + r] == idx[j] + r) r++;
+    return r;
+}
+
+/* Row j of dst becomes row idx[j] of src: its value, and its key unless that is borrowed. In place
+ * is fine where idx is ascending. */
+static fv_status rows_move(fv_kv *kv, const fv_kv_block *dst, const fv_kv_block *src,
+                           const int32_t *idx, int32_t n, bool borrowed) {
+    fv_device *dev = kv->pool->device;
+    size_t bytes = fv_kv_row_bytes(&kv->pool->shape);
+    for (int32_t j = 0, r; j < n; j += r) {
+        /* Stretches that overlap must not be copied as one. */
+        r = dst == src ? 1 : rows_together(idx, j, n);
+        if (dst == src && idx[j] == j) continue;
+        for (int value = borrowed; value < 2; value++)
+            FV_TRY(dev->ops->copy_async(dev, fv_kv_row_of(dst, j, value, bytes),
+                                        fv_kv_row_of(src, idx[j], value, bytes),
+                                        (size_t)r * bytes));
+    }
+    return FV_OK;
+}
+
+static void positions_keep(fv_kv *kv, size_t run, const int32_t *idx, int32_t n) {
+    for (int32_t j = 0; j < n; j++) {
+        kv->state[run].pos[j] = kv->state[run].pos[idx[j]];
+        fv_kv_tally_move(kv, &kv->state[run], j, idx[j]);
+    }
+    kv->run[run].len = n;
+}
+
+/* Rows whose index repeats come twice. They are first moved together, each once, and then apart
+ * again from the end, so that no row is written over before it was read. */
+static fv_status rows_spread(fv_kv *kv, size_t run, const int32_t *idx, int32_t n, bool borrowed) {
+    fv_device *dev = kv->pool->device;
+    const fv_kv_block *block = kv->run[run].block;
+    size_t bytes = fv_kv_row_bytes(&kv->pool->shape);
+    int32_t from = -1;
+    for (int32_t j = 0; j < n; j++) from += j == 0 || idx[j] != idx[j - 1];
+    for (int32_t j = n - 1; j > from; j--) {
+        for (int value = borrowed; value < 2; value++)
+            FV_TRY(dev->ops->copy_async(dev, fv_kv_row_of(block, j, value, bytes),
+                                        fv_kv_row_of(block, from, value, bytes), bytes));
+        kv->state[run].pos[j] = kv->state[run].pos[from];
+        fv_kv_tally_move(kv, &kv->state[run], j, from);
+        from -= j > 0 && idx[j] != idx[j - 1];
+    }
+    kv->run[run].len = n;
+    return FV_OK;
+}
+
+static fv_status keep_text_head(fv_kv *kv, int32_t layer, int32_t head, const int32_t *idx,
+                                int32_t n) {
+    size_t run = fv_kv_run_at(kv, layer, head, FV_SEG_TEXT);
+    int32_t n_once = 0, *once = malloc((size_t)(n ? n : 1) * sizeof *once);
+    if (!once) return FV_FAIL(FV_ENOMEM, "out of memory to keep %d KV rows", n);
+    for (int32_t j = 0; j < n; j++)
+        if (j == 0 || idx[j] != idx[j - 1]) once[n_once++] = idx[j];
+    fv_kv_block *block = kv->run[run].block;
+    fv_status st = rows_move(kv, block, block, once, n_once, kv->lent_text[layer]);
+    if (st == FV_OK) positions_keep(kv, run, once, n_once);
+    free(once);
+    if (st != FV_OK || n_once == n) return st;
+    FV_TRY(fv_kv_blocks_grow(kv, run, fv_kv_blocks_for(n)));
+    while (kv->state[run].n_block < fv_kv_blocks_for(n)) FV_TRY(fv_kv_text_take(kv, layer, head));
+    FV_TRY(fv_kv_positions_grow(kv, &kv->state[run], n));
+    return rows_spread(kv, run, idx, n, kv->lent_text[layer]);
+}
+
+static fv_status keep_text(fv_kv *kv, int32_t layer, const int32_t *const *idx, const int32_t *n) {
+    for (int32_t g = 0; g < kv->pool->shape.n_kv; g++) {
+        FV_TRY(keep_text_head(kv, layer, g, idx[g], n[g]));
+        fv_kv_text_give(kv, layer, g, n[g]);
+    }
+    return FV_OK;
+}
+
+static fv_status tallies_order(const fv_kv *kv, fv_kv_run_state *st, const int32_t *idx,
+                               int32_t n) {
+    size_t width = (size_t)kv->width;
+    if (width == 0) return FV_OK;
+    float *tally = malloc((size_t)(n ? n : 1) * width * sizeof *tally);
+    if (!tally) return FV_FAIL(FV_ENOMEM, "out of memory for tallies of KV rows");
+    for (int32_t j = 0; j < n; j++)
+        memcpy(tally + (size_t)j * width, st->tally + (size_t)idx[j] * width,
+               width * sizeof *tally);
+    free(st->tally);
+    st->tally = tally;
+    return FV_OK;
+}
+
+/* The same in any order, with memory of its own. */
+static fv_status positions_order(fv_kv *kv, size_t run, const int32_t *idx, int32_t n) {
+    fv_kv_run_state *st = &kv->state[run];
+    int32_t *pos = malloc((size_t)(n ? n : 1) * sizeof *pos);
+    if (!pos) return FV_FAIL(FV_ENOMEM, "out of memory for KV positions");
+    fv_status status = tallies_order(kv, st, idx, n);
+    if (status != FV_OK) {
+        free(pos);
+        return status;
+    }
+    for (int32_t j = 0; j < n; j++) pos[j] = st->pos[idx[j]];
+    free(st->pos);
+    st->pos = pos;
+    st->cap_pos = n;
+    kv->run[run].len = n;
+    return FV_OK;
+}
+
+/* The room of a layer's extent pays for another, also in a full pool, unless that is larger. */
+static fv_status extent_lay_again(fv_kv *kv, int32_t layer, const int32_t *rows, fv_buf *out) {
+    size_t had = kv->extent[layer].bytes, aside = kv->aside;
+    if (fv_kv_extent_bytes(kv, layer, rows) > had) return fv_kv_extent_lay(kv, layer, rows, out);
+    kv->aside += had;
+    fv_status st = fv_kv_extent_lay(kv, layer, rows, out);
+    kv->aside = aside;
+    if (st == FV_OK) kv->pool->bytes_used += out->bytes; /* the old one's are still counted */
+    return st;
+}
+
+static fv_status keep_visual(fv_kv *kv, int32_t layer, const int32_t *const *idx,
+                             const int32_t *n) {
+    const fv_kv_shape *s = &kv->pool->shape;
+    fv_buf buf;
+    FV_TRY(extent_lay_again(kv, layer, n, &buf));
+    char *base = buf.data;
+    for (int32_t g = 0; g < s->n_kv; g++) {
+        size_t run = fv_kv_run_at(kv, layer, g, FV_SEG_VISUAL);
+        fv_kv_block *old = kv->run[run].block;
+        kv->run[run].block = NULL;
+        kv->state[run].cap_block = 0;
+        fv_status st = fv_kv_extent_map(kv, layer, g, &base, n[g]);
+        if (st == FV_OK)
+            st = rows_move(kv, kv->run[run].block, old, idx[g], n[g], kv->leader[layer] != layer);
+        if (st == FV_OK) st = positions_order(kv, run, idx[g], n[g]);
+        free(old);
+        if (st != FV_OK) { /* the request is lost; leave it so that close still works */
+            kv->run[run].len = 0;
+            fv_kv_pool_give(kv->pool, &buf);
+            return st;
+        }
+    }
+    fv_kv_pool_give(kv->pool, &kv->extent[layer]);
+    kv->extent[layer] = buf;
+    return FV_OK;
+}
+
+/* The layers of a block: the one whose keys these are, and those that borrow them. */
+static bool shares_keys(const fv_kv *kv, int32_t layer, int32_t leader, fv_kv_segment seg) {
+    return layer == leader || (kv->leader[layer] == leader && fv_kv_borrows(kv, layer, seg));
+}
+
+/* The leader first: the others point to its new keys. */
+fv_status fv_kv_keep(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t *const *idx,
+                     const int32_t *n) {
+    assert(!fv_kv_borrows(kv, layer, seg));
+    for (int32_t l = layer; l < kv->pool->shape.n_layer; l++)
+        if (shares_keys(kv, l, layer, seg))
+            FV_TRY((seg == FV_SEG_TEXT ? keep_text : keep_visual)(kv, l, idx, n));
+    return FV_OK;
+}
+
+/* ---- rank order ------------------------------------------------------------------------- */
+
+static int32_t *ranked_of(const fv_kv *kv, int32_t layer) {
+    return kv->ranked + (size_t)layer * (size_t)kv->pool->shape.n_kv;
+}
+
+int32_t fv_kv_ranked(const fv_kv *kv, int32_t layer, int32_t head) {
+    return ranked_of(kv, layer)[head];
+}
+
+void fv_kv_set_ranked(fv_kv *kv, int32_t layer, const int32_t *rows) {
+    memcpy(ranked_of(kv, layer), rows, (size_t)kv->pool->shape.n_kv * sizeof *rows);
+}
+
+fv_status fv_kv_rank(fv_kv *kv, int32_t layer, const int32_t *const *order) {
+    int32_t *n = ranked_of(kv, layer);
+    for (int32_t g = 0; g < kv->pool->shape.n_kv; g++)
+        n[g] = fv_kv_len(kv, layer, g, FV_SEG_VISUAL);
+    for (int32_t l = layer + 1; l < kv->pool->shape.n_layer; l++)
+        if (shares_keys(kv, l, layer, FV_SEG_VISUAL)) fv_kv_set_ranked(kv, l, n);
+    return fv_kv_keep(kv, layer, FV_SEG_VISUAL, order, n);
+}
+
+/* Lays a layer's extent anew at the size of the rows that are left, and its borrowers'. */
+static fv_status extent_fit(fv_kv *kv, int32_t layer, int32_t most) {
+    int32_t n_kv = kv->pool->shape.n_kv, n[1024], *same = malloc((size_t)most * sizeof *same);
+    const int32_t *idx[1024];
+    assert(n_kv <= 1024);
+    if (!same) return FV_FAIL(FV_ENOMEM, "out of memory for KV rows");
+    for (int32_t j = 0; j < most; j++) same[j] = j;
+    for (int32_t g = 0; g < n_kv; g++) {
+        idx[g] = same;
+        n[g] = fv_kv_len(kv, layer, g, FV_SEG_VISUAL);
+    }
+    fv_status st = fv_kv_keep(kv, layer, FV_SEG_VISUAL, idx, n);
+    free(same);
+    return st;
+}
+
+/* Shortens one layer; *most: rows of its longest head. Returns the rows that are left. */
+static size_t shorten(fv_kv *kv, int32_t layer, const int32_t *n, int32_t *most) {
+    size_t rows = 0;
+    *most = 0;
+    for (int32_t g = 0; g < kv->pool->shape.n_kv; g++) {
+        size_t run = fv_kv_run_at(kv, layer, g, FV_SEG_VISUAL);
+        if (n[g] < kv->run[run].len) kv->run[run].len = n[g];
+        rows += (size_t)kv->run[run].len;
+        if (kv->run[run].len > *most) *most = kv->run[run].len;
+    }
+    if (rows == 0) fv_kv_pool_give(kv->pool, &kv->extent[layer]);
+    return rows;
+}
+
+fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n) {
+    int32_t most;
+    assert(!fv_kv_borrows(kv, layer, FV_SEG_VISUAL));
+    size_t rows = shorten(kv, layer, n, &most), row = 2 * fv_kv_row_bytes(&kv->pool->shape);
+    for (int32_t l = layer + 1; l < kv->pool->shape.n_layer; l++)
+        if (shares_keys(kv, l, layer, FV_SEG_VISUAL)) shorten(kv, l, n, &most);
+    bool loose = 4 * rows * row <= 3 * kv->extent[layer].bytes;
+    return rows > 0 && loose ? extent_fit(kv, layer, most) : FV_OK;
+}
+
+/* ---- tallies ----------------------------------------------------------------------------- */
+
+void fv_kv_set_tally(fv_kv *kv, fv_tally_kind kind, int32_t width) {
+    kv->tally = kind;
+    kv->width = kind ? width : 0;
+}
+
+fv_tally_kind fv_kv_tally_kind(const fv_kv *kv) { return kv->tally; }
+
+int32_t fv_kv_tally_width(const fv_kv *kv) { return kv->width; }
+
+float *fv_kv_tally(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg) {
+    return kv->state[fv_kv_run_at(kv, layer, head, seg)].tally;
+}
+
+uint64_t fv_kv_rows_removed(const fv_kv *kv) { return kv->n_removed; }
+
+static fv_status row_move(fv_kv *kv, size_t run, int32_t to, int32_t from) {
+    fv_device *dev = kv->pool->device;
+    const fv_kv_block *block = kv->run[run].block;
+    size_t bytes = fv_kv_row_bytes(&kv->pool->shape);
+    for (int value = 0; value < 2; value++)
+        FV_TRY(dev->ops->copy_async(dev, fv_kv_row_of(block, to, value, bytes),
+                                    fv_kv_row_of(block, from, value, bytes), bytes));
+    kv->state[run].pos[to] = kv->state[run].pos[from];
+    fv_kv_tally_move(kv, &kv->state[run], to, from);
+    return FV_OK;
+}
+
+fv_status fv_kv_remove(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
+                       const int32_t *idx, int32_t n) {
+    size_t run = fv_kv_run_at(kv, layer, head, seg);
+    int32_t left = kv->run[run].len - n, gone = 0;
+    assert(!fv_kv_borrows(kv, layer, seg) && !kv->packed[layer]);
+    while (gone < n && idx[gone] < left) gone++;
+    for (int32_t from = left, hole = 0; from < left + n; from++) {
+        if (gone < n && idx[gone] == from)
+            gone++;
+        else
+            FV_TRY(row_move(kv, run, idx[hole++], from));
+    }
+    kv->run[run].len = left;
+    kv->n_removed += (uint64_t)n;
+    return FV_OK;
+}
+
+fv_status fv_kv_fit(fv_kv *kv, int32_t layer, int32_t text) {
+    const fv_kv_shape *s = &kv->pool->shape;
+    size_t rows = 0;
+    int32_t most = 0;
+    for (int32_t g = 0; g < s->n_kv; g++) {
+        int32_t n = fv_kv_len(kv, layer, g, FV_SEG_TEXT);
+        fv_kv_text_give(kv, layer, g, n > text ? n : text);
+        n = fv_kv_len(kv, layer, g, FV_SEG_VISUAL);
+        rows += (size_t)n;
+        most = n > most ? n : most;
+    }
+    if (rows == 0) fv_kv_pool_give(kv->pool, &kv->extent[layer]);
+    bool loose = 4 * rows * 2 * fv_kv_row_bytes(s) <= 3 * kv->extent[layer].bytes;
+    return rows > 0 && loose ? extent_fit(kv, layer, most) : FV_OK;
+}
