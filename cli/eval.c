@@ -40,18 +40,7 @@ static const fv_option table[] = {
      "also singular values of visual keys and values, and attention on visual rows, of the first "
      "N items under exact; not with --to",
      0, 100000},
-    {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", "f32",
-     "in this process, keys and values are kept as f32, bf16 or f16", 0, 0},
-    {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", "0",
-     "limit of each side's KV pool in bytes; 0: none", 0, 9e15},
-    {"chunk", "FOVEA_CHUNK", FV_OPTION_INT, "N", "512", "prefill rows per pass; 0: all", 0,
-     1 << 20},
-    {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0", "compute threads; 0: all cores", 0, 1024},
-    {"backend", "FOVEA_BACKEND", FV_OPTION_STRING, "NAME", "auto", "auto or cpu", 0, 0},
-    {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", "auto",
-     "CPU path: auto, plain, avx2, avx512; the result is the same", 0, 0},
-    {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "warn",
-     "error, warn, info, debug; or per part, such as warn,model=debug", 0, 0},
+    FV_ENGINE_OPTIONS,
 };
 enum { N_TABLE = sizeof table / sizeof table[0] };
 

@@ -8,6 +8,25 @@
 #include "common/options.h"
 #include "inference.pb-c.h"
 
+/* Table rows of what opens an engine in this process, and of its log: they end a command's table.
+ */
+/* clang-format off */
+#define FV_ENGINE_OPTIONS                                                                          \
+    {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", "f32",                                \
+     "keys and values are kept as f32, bf16 or f16", 0, 0},                                        \
+    {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", "0",                                        \
+     "limit of each side's KV pool in bytes; 0: none", 0, 9e15},                                   \
+    {"chunk", "FOVEA_CHUNK", FV_OPTION_INT, "N", "512",                                            \
+     "prefill rows per pass; 0: all; changes memory and speed, never the result", 0, 1 << 20},     \
+    {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0", "compute threads; 0: all cores", 0,      \
+     1024},                                                                                        \
+    {"backend", "FOVEA_BACKEND", FV_OPTION_STRING, "NAME", "auto", "auto or cpu", 0, 0},           \
+    {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", "auto",                                         \
+     "CPU path: auto, plain, avx2, avx512; the result is the same", 0, 0},                         \
+    {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "warn",                                         \
+     "error, warn, info, debug; or per part, such as warn,model=debug", 0, 0}
+/* clang-format on */
+
 /* Table rows; a command's own table begins with them. */
 #define FV_REQUEST_OPTIONS                                                                           \
     {"checkpoint",                                                                                   \
@@ -75,45 +94,7 @@
         {"stop", NULL, FV_OPTION_LIST, "TEXT", NULL, "end the answer before this; repeatable",       \
          0,      0},                                                                                 \
         {"ignore-eos", NULL, FV_OPTION_FLAG, NULL, NULL, "go on to max-tokens", 0, 0},               \
-        {"kv-dtype",                                                                                 \
-         "FOVEA_KV_DTYPE",                                                                           \
-         FV_OPTION_STRING,                                                                           \
-         "TYPE",                                                                                     \
-         "f32",                                                                                      \
-         "keys and values are kept as f32, bf16 or f16",                                             \
-         0,                                                                                          \
-         0},                                                                                         \
-        {"kv-bytes",                                                                                 \
-         "FOVEA_KV_BYTES",                                                                           \
-         FV_OPTION_INT,                                                                              \
-         "N",                                                                                        \
-         "0",                                                                                        \
-         "limit of each side's KV pool in bytes; 0: none",                                           \
-         0,                                                                                          \
-         9e15},                                                                                      \
-        {"chunk",                                                                                    \
-         "FOVEA_CHUNK",                                                                              \
-         FV_OPTION_INT,                                                                              \
-         "N",                                                                                        \
-         "512",                                                                                      \
-         "prefill rows per pass; 0: all; changes memory and speed, never the result",                \
-         0,                                                                                          \
-         1 << 20},                                                                                   \
-        {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0", "compute threads; 0: all cores", 0,    \
-         1024},                                                                                      \
-        {"backend", "FOVEA_BACKEND", FV_OPTION_STRING, "NAME", "auto", "auto or cpu", 0, 0},         \
-        {"isa",                                                                                      \
-         "FOVEA_ISA",                                                                                \
-         FV_OPTION_STRING,                                                                           \
-         "NAME",                                                                                     \
-         "auto",                                                                                     \
-         "CPU path: auto, plain, avx2, avx512; the result is the same",                              \
-         0,                                                                                          \
-         0},                                                                                         \
-    {                                                                                                \
-        "log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "warn",                                        \
-            "error, warn, info, debug; or per part, such as warn,model=debug", 0, 0                  \
-    }
+        FV_ENGINE_OPTIONS
 
 /* A request read from options, with what it owns. */
 typedef struct fv_request {

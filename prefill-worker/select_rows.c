@@ -50,7 +50,7 @@ fv_status fv_select_score(const fv_select_context *ctx, const fv_select_rows *ro
     return FV_OK;
 }
 
-void fv_select_mean(const fv_select_context *ctx, const fv_select_rows *rows, float *score) {
+static void to_means(const fv_select_context *ctx, const fv_select_rows *rows, float *score) {
     for (int32_t i = 0; i < rows->n; i++) {
         fv_select_row row = rows->row[i];
         score[i] /= (float)(ctx->n_prompt - ctx->pos[row.seg][row.at]);
@@ -72,4 +72,15 @@ fv_status fv_select_heavy(const fv_select_context *ctx, const fv_select_rows *ro
         kept[rows->row[i].seg][n_kept[rows->row[i].seg]++] = rows->row[i].at;
     }
     return FV_OK;
+}
+
+fv_status fv_select_hitters(const fv_select_context *ctx, bool mean, fv_arena *arena,
+                            int32_t *const kept[FV_N_SEG], int32_t n_kept[FV_N_SEG]) {
+    fv_select_rows rows;
+    float *score;
+    FV_TRY(fv_select_order(ctx, arena, &rows));
+    FV_TRY(FV_ARENA_NEW(arena, rows.n, score));
+    FV_TRY(fv_select_score(ctx, &rows, arena, score));
+    if (mean) to_means(ctx, &rows, score);
+    return fv_select_heavy(ctx, &rows, score, arena, kept, n_kept);
 }

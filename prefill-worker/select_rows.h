@@ -28,15 +28,16 @@ float fv_select_reduce(const fv_select_context *ctx, const float *x, size_t ld);
 fv_status fv_select_score(const fv_select_context *ctx, const fv_select_rows *rows, fv_arena *arena,
                           float *score);
 
-/* From sums over all rows of the prompt to means over those that see a row: n_prompt less its
- * position. */
-void fv_select_mean(const fv_select_context *ctx, const fv_select_rows *rows, float *score);
-
 /* The choice of most methods: the context's budget. The last `recent` rows stay, and of those
  * ahead of them the `heavy` of highest score; all, where there are no more. score [n]; that of the
  * last rows is not read. */
 fv_status fv_select_heavy(const fv_select_context *ctx, const fv_select_rows *rows,
                           const float *score, fv_arena *arena, int32_t *const kept[FV_N_SEG],
                           int32_t n_kept[FV_N_SEG]);
+
+/* That by what all rows of the prompt paid: sums, or means over the rows that see a row, which are
+ * n_prompt less its position. */
+fv_status fv_select_hitters(const fv_select_context *ctx, bool mean, fv_arena *arena,
+                            int32_t *const kept[FV_N_SEG], int32_t n_kept[FV_N_SEG]);
 
 #endif

@@ -6,13 +6,8 @@
 
 static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *const kept[FV_N_SEG],
                       int32_t n_kept[FV_N_SEG]) {
-    fv_select_rows rows;
-    float *score;
-    FV_TRY(fv_select_order(ctx, arena, &rows));
-    FV_TRY(FV_ARENA_NEW(arena, rows.n, score));
-    FV_TRY(fv_select_score(ctx, &rows, arena, score));
-    if (fv_choice_is(ctx->choice, "normalise", "seen")) fv_select_mean(ctx, &rows, score);
-    return fv_select_heavy(ctx, &rows, score, arena, kept, n_kept);
+    bool mean = fv_choice_is(ctx->choice, "normalise", "seen");
+    return fv_select_hitters(ctx, mean, arena, kept, n_kept);
 }
 
 extern const fv_select_method fv_select_h2o;
