@@ -1,22 +1,14 @@
 /* fovea-decode: options, the daemon, the decode worker in it, and its place in a fleet. */
-#include <stdio.h>
-
 #include "decode-worker/worker.h"
 #include "model/describe.h"
-#include "wire/daemon.h"
-#include "wire/member.h"
+#include "wire/place.h"
 
 static const fv_option table[] = {
     FV_DAEMON_OPTIONS,
     FV_DAEMON_WORKER_OPTIONS,
     {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,
      "Hugging Face checkpoint directory", 0, 0},
-    {"router", "FOVEA_ROUTER", FV_OPTION_STRING, "HOST:PORT", NULL,
-     "the router whose fleet this worker joins; none: it only serves", 0, 0},
-    {"name", "FOVEA_NAME", FV_OPTION_STRING, "NAME", NULL,
-     "of this worker, unique in the fleet; default: decode- and its address", 0, 0},
-    {"advertise", "FOVEA_ADVERTISE", FV_OPTION_STRING, "HOST:PORT", NULL,
-     "where others reach it; default: where it listens", 0, 0},
+    FV_PLACE_OPTIONS,
     {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", "f32",
      "keys and values are kept as f32, bf16 or f16, the same in the whole fleet", 0, 0},
     {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", "0",
@@ -44,15 +36,13 @@ enum { N_TABLE = sizeof table / sizeof table[0] };
 
 typedef struct program {
     const fv_options *options;
+    fv_place place;
     fv_daemon *daemon;
     fv_engine engine;
     fv_dtype kv_dtype;
     fv_decode_worker *worker;
-    fv_membership *membership; /* NULL: it belongs to no fleet */
-    fv_arena arena;            /* what it says of itself */
+    fv_arena arena; /* of the introduction */
     char name[FV_DAEMON_NAME_MAX + 1];
-    fv_status status; /* why it gave up */
-    char why[512];
 } program;
 
 /* ---- the end, in its order --------------------------------------------------------------- */
@@ -70,7 +60,7 @@ static void on_left(void *user) {
 static void drain(void *user) {
     program *p = user;
     fv_decode_worker_drain(p->worker);
-    if (p->membership) fv_membership_drain(p->membership);
+    fv_place_drain(&p->place);
 }
 
 static bool idle(void *user) {
@@ -78,10 +68,7 @@ static bool idle(void *user) {
     return load.n_running == 0 && load.n_queued == 0 && load.bytes_granted + load.bytes_held == 0;
 }
 
-static void stopped(void *user) {
-    program *p = user;
-    fv_membership_close(p->membership, on_left, p);
-}
+static void stopped(void *user) { fv_place_leave(&((program *)user)->place, on_left); }
 
 /* ---- the fleet -------------------------------------------------------------------------- */
 
@@ -101,57 +88,22 @@ static void measure(void *user, Fovea__Inference__V1__Load *load) {
     load->seconds_busy = l.seconds_busy;
 }
 
-static void told_to_drain(void *user, int32_t grace_ms) {
-    fv_daemon_drain(((program *)user)->daemon, grace_ms);
-}
-
-/* Ends the program, which then says why. */
-static void give_up(program *p, fv_status st) {
-    p->status = st;
-    snprintf(p->why, sizeof p->why, "%s", fv_last_error());
-    fv_daemon_drain(p->daemon, 0);
-}
-
-/* A worker that its router does not want is of no use. Nothing is wrong with the command line, as
- * FV_EINVAL would say: exit with 1. */
-static void refused(void *user, fv_status st) {
-    (void)st;
-    give_up(user, FV_ECANCELLED);
-}
-
-static fv_status join(program *p) {
-    fv_membership_options opt = {.bridge = fv_daemon_bridge(p->daemon),
-                                 .router = fv_options_string(p->options, "router"),
-                                 .measure = measure,
-                                 .drain = told_to_drain,
-                                 .refused = refused,
-                                 .user = p};
-    if (!opt.router) return FV_OK;
-    const char *advertise = fv_options_string(p->options, "advertise");
-    fv_describe_options self = {.name = p->name,
-                                .role = FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE,
-                                .address = advertise ? advertise : fv_daemon_address(p->daemon),
-                                .kv_dtype = p->kv_dtype,
-                                .keep_ms_max = (uint32_t)fv_options_int(p->options, "keep-ms-max")};
-    Fovea__Fleet__V1__Introduction *introduction;
-    FV_TRY(fv_describe(&p->engine, &self, &p->arena, &introduction));
-    opt.introduction = introduction;
-    return fv_membership_open(&opt, &p->membership);
+static fv_status introduce(void *user, const char *address, Fovea__Fleet__V1__Introduction **out) {
+    program *p = user;
+    fv_describe_options opt = {.name = p->name,
+                               .role = FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE,
+                               .address = address,
+                               .kv_dtype = p->kv_dtype,
+                               .keep_ms_max = (uint32_t)fv_options_int(p->options, "keep-ms-max")};
+    return fv_describe(&p->engine, &opt, &p->arena, out);
 }
 
 static fv_vital_signs signs(void *user) {
     return fv_decode_worker_signs(((program *)user)->worker);
 }
 
-/* It joins when a probe has gone through: who is in the fleet can take requests. */
 static void on_health(void *user, bool healthy) {
-    program *p = user;
-    if (p->membership) {
-        fv_membership_set_health(p->membership, healthy);
-    } else if (healthy) {
-        fv_status st = join(p);
-        if (st != FV_OK) refused(p, st);
-    }
+    fv_place_health(&((program *)user)->place, healthy);
 }
 
 /* ---- the beginning ---------------------------------------------------------------------- */
@@ -165,8 +117,7 @@ static fv_status open_worker(program *p) {
     if (!engine.checkpoint)
         return FV_FAIL(FV_EINVAL,
                        "--checkpoint DIR is needed: a Hugging Face checkpoint directory");
-    const char *router = fv_options_string(o, "router");
-    if (router) FV_TRY(fv_membership_check(router));
+    FV_TRY(fv_place_check(&p->place));
     FV_TRY(fv_engine_kv_dtype(fv_options_string(o, "kv-dtype"), &p->kv_dtype));
     FV_TRY(fv_engine_open(&engine, &p->engine));
     fv_decode_options opt = fv_decode_options_default();
@@ -201,16 +152,18 @@ static fv_status run(const fv_options *o) {
                              .signs = signs,
                              .on_health = on_health};
     FV_TRY(fv_daemon_open(o, &hooks, &p.daemon));
+    p.place = (fv_place){
+        .o = o, .daemon = p.daemon, .introduce = introduce, .measure = measure, .user = &p};
     fv_status st = open_worker(&p);
     if (st == FV_OK) {
         st = serve(&p);
-        if (st != FV_OK) give_up(&p, st);
+        if (st != FV_OK) fv_place_give_up(&p.place, st);
         fv_daemon_run(p.daemon); /* also when it does not serve: to close all that was opened */
     }
     fv_daemon_close(p.daemon);
     fv_arena_fini(&p.arena);
     fv_engine_close(&p.engine);
-    return p.status == FV_OK ? st : FV_FAIL(p.status, "%s", p.why);
+    return p.place.status == FV_OK ? st : fv_place_verdict(&p.place);
 }
 
 int main(int argc, char **argv) {

@@ -1,12 +1,9 @@
 /* fovea-prefill: options -> a prefill worker that serves, and a member of a fleet. Loop thread. */
-#include <stdio.h>
-
 #include "common/arena.h"
 #include "model/describe.h"
 #include "prefill-worker/image.h"
 #include "prefill-worker/worker.h"
-#include "wire/daemon.h"
-#include "wire/member.h"
+#include "wire/place.h"
 
 /* clang-format off */
 static const fv_option table[] = {
@@ -14,12 +11,7 @@ static const fv_option table[] = {
     FV_DAEMON_WORKER_OPTIONS,
     {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,
      "Hugging Face checkpoint directory", 0, 0},
-    {"router", "FOVEA_ROUTER", FV_OPTION_STRING, "HOST:PORT", NULL,
-     "the fleet to join; without it the worker serves whoever calls", 0, 0},
-    {"advertise", "FOVEA_ADVERTISE", FV_OPTION_STRING, "HOST:PORT", NULL,
-     "where the others reach this worker; default: where it listens", 0, 0},
-    {"name", "FOVEA_NAME", FV_OPTION_STRING, "NAME", NULL,
-     "unique in the fleet; default: prefill- and its address", 0, 0},
+    FV_PLACE_OPTIONS,
     {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", "f32",
      "keys and values are kept and sent as f32, bf16 or f16", 0, 0},
     {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", "0",
@@ -44,50 +36,26 @@ enum { N_OPTION = sizeof table / sizeof *table };
 
 typedef struct server {
     const fv_options *o;
+    fv_place place;
     fv_daemon *daemon;
     fv_engine engine;
     fv_prefill_worker *worker;
-    fv_membership *member;
     fv_arena arena; /* of the introduction */
     char name[FV_DAEMON_NAME_MAX + 1];
-    fv_status status; /* why it gave up */
-    char why[512];
 } server;
 
 /* ---- in the fleet ----------------------------------------------------------------------- */
 
-static void on_change(void *user) {
-    server *s = user;
-    if (s->member) fv_membership_touch(s->member);
-}
+static void on_change(void *user) { fv_place_touch(&((server *)user)->place); }
 
 static void measure(void *user, Fovea__Inference__V1__Load *load) {
     fv_prefill_worker_load(((server *)user)->worker, load);
 }
 
-static void on_drain_command(void *user, int32_t grace_ms) {
-    fv_daemon_drain(((server *)user)->daemon, grace_ms);
-}
-
-/* Ends the program, which then says why. */
-static void give_up(server *s, fv_status st) {
-    s->status = st;
-    snprintf(s->why, sizeof s->why, "%s", fv_last_error());
-    fv_daemon_drain(s->daemon, 0);
-}
-
-/* Nobody would send it anything: better to be gone, and seen to be. Nothing is wrong with the
- * command line, as FV_EINVAL would say: exit with 1. */
-static void on_refused(void *user, fv_status st) {
-    (void)st;
-    give_up(user, FV_ECANCELLED);
-}
-
-static fv_status introduce(server *s, Fovea__Fleet__V1__Introduction **out) {
-    const char *advertise = fv_options_string(s->o, "advertise");
-    fv_describe_options opt = {.name = s->name,
-                               .role = FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL,
-                               .address = advertise ? advertise : fv_daemon_address(s->daemon)};
+static fv_status introduce(void *user, const char *address, Fovea__Fleet__V1__Introduction **out) {
+    server *s = user;
+    fv_describe_options opt = {
+        .name = s->name, .role = FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL, .address = address};
     FV_TRY(fv_engine_kv_dtype(fv_options_string(s->o, "kv-dtype"), &opt.kv_dtype));
     FV_TRY(fv_describe(&s->engine, &opt, &s->arena, out));
     fv_image_limits lim = fv_image_limits_default();
@@ -98,42 +66,17 @@ static fv_status introduce(server *s, Fovea__Fleet__V1__Introduction **out) {
     return FV_OK;
 }
 
-static fv_status join(server *s) {
-    Fovea__Fleet__V1__Introduction *intro;
-    const char *router = fv_options_string(s->o, "router");
-    if (!router) return FV_OK;
-    FV_TRY(introduce(s, &intro));
-    fv_membership_options opt = {.bridge = fv_daemon_bridge(s->daemon),
-                                 .router = router,
-                                 .introduction = intro,
-                                 .measure = measure,
-                                 .drain = on_drain_command,
-                                 .refused = on_refused,
-                                 .user = s};
-    return fv_membership_open(&opt, &s->member);
-}
-
 static fv_vital_signs signs(void *user) {
     return fv_prefill_worker_signs(((server *)user)->worker);
 }
 
-/* It joins when a probe has gone through: who is in the fleet can take requests. */
 static void on_health(void *user, bool healthy) {
-    server *s = user;
-    if (s->member) {
-        fv_membership_set_health(s->member, healthy);
-    } else if (healthy) {
-        fv_status st = join(s);
-        if (st != FV_OK) on_refused(s, st);
-    }
+    fv_place_health(&((server *)user)->place, healthy);
 }
 
 /* ---- the end ---------------------------------------------------------------------------- */
 
-static void on_drain(void *user) {
-    server *s = user;
-    if (s->member) fv_membership_drain(s->member);
-}
+static void on_drain(void *user) { fv_place_drain(&((server *)user)->place); }
 
 static void on_worker_closed(void *user) {
     server *s = user;
@@ -141,16 +84,12 @@ static void on_worker_closed(void *user) {
     fv_daemon_end(s->daemon);
 }
 
-static void on_member_closed(void *user) {
+static void on_left(void *user) {
     server *s = user;
-    s->member = NULL;
     fv_prefill_worker_close(s->worker, on_worker_closed, s);
 }
 
-static void on_stopped(void *user) {
-    server *s = user;
-    fv_membership_close(s->member, on_member_closed, s);
-}
+static void on_stopped(void *user) { fv_place_leave(&((server *)user)->place, on_left); }
 
 /* ---- the beginning ---------------------------------------------------------------------- */
 
@@ -164,8 +103,7 @@ static fv_status open_worker(server *s) {
     if (!engine.checkpoint)
         return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed: a Hugging Face checkpoint directory "
                                   "(`fovea synth` makes one to try with)");
-    const char *router = fv_options_string(o, "router");
-    if (router) FV_TRY(fv_membership_check(router));
+    FV_TRY(fv_place_check(&s->place));
     fv_prefill_worker_options opt = {.bridge = fv_daemon_bridge(s->daemon),
                                      .engine = &s->engine,
                                      .name = s->name,
@@ -196,19 +134,22 @@ static fv_status open_daemon(server *s) {
                              .stopped = on_stopped,
                              .signs = signs,
                              .on_health = on_health};
-    return fv_daemon_open(s->o, &hooks, &s->daemon);
+    FV_TRY(fv_daemon_open(s->o, &hooks, &s->daemon));
+    s->place = (fv_place){
+        .o = s->o, .daemon = s->daemon, .introduce = introduce, .measure = measure, .user = s};
+    return FV_OK;
 }
 
 static fv_status run(const fv_options *o) {
     server s = {.o = o};
     FV_TRY(open_daemon(&s));
     fv_status st = serve(&s);
-    if (st != FV_OK) give_up(&s, st);
+    if (st != FV_OK) fv_place_give_up(&s.place, st);
     fv_daemon_run(s.daemon);
     fv_daemon_close(s.daemon);
     fv_engine_close(&s.engine);
     fv_arena_fini(&s.arena);
-    return s.status == FV_OK ? FV_OK : FV_FAIL(s.status, "%s", s.why);
+    return fv_place_verdict(&s.place);
 }
 
 int main(int argc, char **argv) {

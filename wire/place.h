@@ -1,0 +1,64 @@
+#ifndef FOVEA_WIRE_PLACE_H
+#define FOVEA_WIRE_PLACE_H
+
+/* PLACE: a worker program's place in its fleet, between its daemon and its membership.
+ *
+ *     first probe through ---> joins (introduce)       who is in the fleet can take requests
+ *     health changes --------> the router is told
+ *     router says drain -----> the daemon drains
+ *     router refuses --------> the program gives up, and says why at its end
+ *
+ * Without --router the worker has no place, and serves whoever calls. Loop thread. */
+#include "wire/daemon.h"
+#include "wire/member.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Table rows of a program that has one. */
+/* clang-format off */
+#define FV_PLACE_OPTIONS                                                                           \
+    {"router", "FOVEA_ROUTER", FV_OPTION_STRING, "HOST:PORT", NULL,                                \
+     "the fleet to join; without it the worker serves whoever calls", 0, 0},                       \
+    {"advertise", "FOVEA_ADVERTISE", FV_OPTION_STRING, "HOST:PORT", NULL,                          \
+     "where the others reach this worker; default: where it listens", 0, 0},                       \
+    {"name", "FOVEA_NAME", FV_OPTION_STRING, "NAME", NULL,                                         \
+     "unique in the fleet; default: its role and its address", 0, 0}
+/* clang-format on */
+
+typedef struct fv_place {
+    const fv_options *o; /* borrowed, as all that follows */
+    fv_daemon *daemon;
+    /* Says who the worker is, reached at `address`; *out lasts until the place is left. */
+    fv_status (*introduce)(void *user, const char *address, Fovea__Fleet__V1__Introduction **out);
+    void (*measure)(void *user, Fovea__Inference__V1__Load *load);
+    void *user;
+    /* private */
+    fv_membership *member;
+    fv_status status;
+    char why[512];
+} fv_place; /* the first five set, the rest zero */
+
+/* FV_EINVAL when --router is no address: to be said at once, not when it joins. */
+fv_status fv_place_check(const fv_place *p);
+
+/* For the daemon's hooks. */
+void fv_place_health(fv_place *p, bool healthy);
+void fv_place_drain(fv_place *p);
+
+void fv_place_touch(fv_place *p); /* much has changed: the next report goes soon */
+
+/* The program ends for this reason, fv_last_error: the daemon drains at once. */
+void fv_place_give_up(fv_place *p, fv_status st);
+
+/* Nothing is called any more but `left`, which may run at once. */
+void fv_place_leave(fv_place *p, void (*left)(void *user));
+
+/* What the program returns when all is closed: why it gave up, or FV_OK. */
+fv_status fv_place_verdict(const fv_place *p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
