@@ -259,7 +259,7 @@ typedef struct fv_packed_seq {
     int32_t score_rows, score_ld;
 } fv_packed_seq;
 
-/* Attention on packed rows in rank space (packed.h): keys and values are never rebuilt. With
+/* Attention on packed rows in rank space (packed.h): what was factored is never rebuilt. With
  * u_j, w_j the rows of the keys' and values' U, 0 beyond the rank at which row j is read, per
  * query row and head h with KV head g:
  *
@@ -274,7 +274,10 @@ typedef struct fv_packed_seq {
  * and at the end, one chain over r = 0, 1, ... from 0, then a division:
  *     o[d] = (o[d] = fma(z[r], B_v[r, g, d], o[d])) / l;   lse = m + log(l)
  *
- * A query that sees nothing gets o = 0, lse = -inf. The cost of rows does not grow with Hkv * D:
+ * Where values are rows (packed.h), z is o itself: o[d] = o[d] * c, then o[d] = fma(p_j, v_j[d],
+ * o[d]), as attention sums them, and at the end the division.
+ *
+ * A query that sees nothing gets o = 0, lse = -inf. The cost of factors does not grow with Hkv * D:
  * all heads read the same u_j and w_j. */
 typedef struct fv_attn_packed_args {
     fv_tensor q, o, lse; /* q, o [M, H * D]; lse [M, H] F32 or absent */

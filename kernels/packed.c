@@ -22,6 +22,7 @@ fv_status fv_packed_check(const fv_packed_shape *s) {
     if (s->n_kv < 1 || s->n_kv > 1024 || s->d_head < 1 || s->d_head > 1024)
         return FV_FAIL(FV_EINVAL, "packed block of %d heads of %d: 1 to 1024 each", s->n_kv,
                        s->d_head);
+    if (s->rank == 0 && s->rank2 == 0 && s->kind == FV_PACKED_V && s->bits == 16) return FV_OK;
     if (s->rank < 1 || (size_t)s->rank > fv_packed_width(s))
         return FV_FAIL(FV_EINVAL, "packed block of rank %d: 1 to %zu", s->rank, fv_packed_width(s));
     if (s->rank2 < 1 || s->rank2 > s->rank)
@@ -178,11 +179,33 @@ void fv_packed_read_basis(const fv_packed_part *p, float *basis) {
             for (size_t d = 0; d < D; d++) basis[d] = packed_basis_number(&v, g, r, d);
 }
 
+/* ---- values as rows ----------------------------------------------------------------------- */
+
+static void write_rows(const fv_packed_shape *s, const fv_packed_layout *l, const float *v,
+                       char *data) {
+    size_t D = (size_t)s->d_head, row = D * fv_dtype_bytes(s->dtype);
+    for (size_t j = 0; j < (size_t)s->n; j++)
+        for (size_t g = 0; g < (size_t)s->n_kv; g++, v += D)
+            narrow_row(v, D, s->dtype, data + l->rows + (g * (size_t)s->n + j) * row);
+}
+
+void fv_packed_read_rows(const fv_packed_part *p, int32_t row0, int32_t n, float *v) {
+    packed_view part = packed_view_of(p);
+    assert(row0 >= 0 && n >= 0 && row0 + n <= part.s.n);
+    for (int32_t j = row0; j < row0 + n; j++)
+        for (size_t g = 0; g < (size_t)part.s.n_kv; g++, v += part.s.d_head)
+            packed_row(&part, g, (size_t)j, v);
+}
+
 /* ---- parts ------------------------------------------------------------------------------ */
 
 void fv_packed_write(const fv_packed_shape *s, const float *u, const float *basis, void *data) {
     fv_packed_layout l = fv_packed_lay(s);
     memset(data, 0, l.bytes);
+    if (fv_packed_is_rows(s)) {
+        write_rows(s, &l, u, data);
+        return;
+    }
     if (s->bits == 16)
         write_u_plain(s, &l, u, data);
     else if (s->kind == FV_PACKED_K)
@@ -211,6 +234,11 @@ void fv_packed_keep(const fv_packed_part *src, const int32_t *idx, const fv_pack
     const char *a = src->data;
     char *b = dst->data;
     memset(b, 0, to.l.bytes);
+    size_t row = (size_t)s->d_head * fv_dtype_bytes(s->dtype);
+    for (size_t g = 0; fv_packed_is_rows(s) && g < (size_t)s->n_kv; g++)
+        for (size_t j = 0; j < (size_t)dst->shape.n; j++)
+            memcpy(b + to.l.rows + (g * (size_t)dst->shape.n + j) * row,
+                   packed_row_at(&from, g, (size_t)idx[j]), row);
     for (size_t j = 0; j < (size_t)dst->shape.n; j++)
         for (size_t r = 0; r < (size_t)s->rank; r++) keep_element(&from, &to, idx, j, r);
     if (s->bits != 16 && s->kind == FV_PACKED_V)

@@ -31,6 +31,10 @@
  * own for these, M-RoPE; no checkpoint that fovea serves has one. What K0, K1 and K2 keep and cost:
  * bench/bench_keys.c.)
  *
+ * VALUES AS ROWS. A part of values may have no factors (rank 0): it holds the rows as they are,
+ * head by head, each [n, D]. So keys alone are factors, and values keep every bit (of text: its
+ * values want a higher rank than its keys).
+ *
  * ORDER OF ROWS. By anchor block; inside a block in the order of their rank, best first. Letting
  * go of a block's last rows is to lower its number of rows alive; nothing moves.
  *
@@ -63,7 +67,7 @@ typedef enum fv_packed_kind { FV_PACKED_K = 0, FV_PACKED_V } fv_packed_kind;
 /* What a part's bytes mean. */
 typedef struct fv_packed_shape {
     int32_t n;            /* rows that are laid */
-    int32_t rank, rank2;  /* 1 <= R2 <= R; R2 = R: one plane */
+    int32_t rank, rank2;  /* 1 <= R2 <= R; R2 = R: one plane; both 0: values as rows, of 16 bits */
     int32_t n_kv, d_head; /* the basis is [R, Hkv * D] */
     fv_dtype dtype;       /* of elements when bits = 16 */
     fv_packed_kind kind;
@@ -97,6 +101,7 @@ typedef struct fv_packed_layout {
     size_t column;       /* values: [R] F32 */
     size_t basis;        /* [Hkv, R, D] elements; of keys [Hkv, D, R] */
     size_t basis_pair;   /* [Hkv, R][2] F16 */
+    size_t rows;         /* values as rows: [Hkv, n, D] elements */
     size_t bytes;        /* of all */
     size_t stride[2];    /* bytes from row to row of a plane; of keys, from tile to tile */
     size_t basis_stride; /* bytes from line to line of the basis */
@@ -164,6 +169,13 @@ static inline size_t fv_packed_basis_pair_bytes(const fv_packed_shape *s) {
     return s->bits == 16 ? 0 : (size_t)s->rank * (size_t)s->n_kv * 4;
 }
 
+/* Bytes of the same rows raw, of one kind. */
+static inline size_t fv_packed_raw_bytes(const fv_packed_shape *s) {
+    return (size_t)s->n * fv_packed_width(s) * fv_dtype_bytes(s->dtype);
+}
+
+static inline bool fv_packed_is_rows(const fv_packed_shape *s) { return s->rank == 0; }
+
 static inline fv_packed_layout fv_packed_lay(const fv_packed_shape *s) {
     fv_packed_layout l;
     for (int p = 0; p < 2; p++) l.stride[p] = fv_packed_stride(s, p);
@@ -175,23 +187,20 @@ static inline fv_packed_layout fv_packed_lay(const fv_packed_shape *s) {
     l.column = l.pair + fv_packed_aligned(fv_packed_pair_bytes(s));
     l.basis = l.column + fv_packed_aligned(fv_packed_column_bytes(s));
     l.basis_pair = l.basis + fv_packed_aligned(fv_packed_basis_bytes(s));
-    l.bytes = l.basis_pair + fv_packed_aligned(fv_packed_basis_pair_bytes(s));
+    l.rows = l.basis_pair + fv_packed_aligned(fv_packed_basis_pair_bytes(s));
+    l.bytes = l.rows + (fv_packed_is_rows(s) ? fv_packed_aligned(fv_packed_raw_bytes(s)) : 0);
     return l;
 }
 
 /* Bytes of a part: what it holds in memory and on the wire. */
 static inline size_t fv_packed_bytes(const fv_packed_shape *s) { return fv_packed_lay(s).bytes; }
 
-/* Bytes of the same rows raw, of one kind. */
-static inline size_t fv_packed_raw_bytes(const fv_packed_shape *s) {
-    return (size_t)s->n * fv_packed_width(s) * fv_dtype_bytes(s->dtype);
-}
-
 /* Bytes that one step reads: all of it, less what n_low rows of group 1 leave in plane 1. */
 static inline size_t fv_packed_read_bytes(const fv_packed_shape *s, int32_t n_low) {
     return fv_packed_plane_bytes(s, 0, (size_t)s->n) +
            fv_packed_plane_bytes(s, 1, (size_t)(s->n - n_low)) + fv_packed_pair_bytes(s) +
-           fv_packed_column_bytes(s) + fv_packed_basis_bytes(s) + fv_packed_basis_pair_bytes(s);
+           fv_packed_column_bytes(s) + fv_packed_basis_bytes(s) + fv_packed_basis_pair_bytes(s) +
+           (fv_packed_is_rows(s) ? fv_packed_raw_bytes(s) : 0);
 }
 
 /* C = n HD / (R (n + HD)): by how much two factors are smaller than their matrix; packing pays
@@ -221,7 +230,8 @@ fv_status fv_packed_check(const fv_packed_shape *s);
 /* ---- between factors and parts, on the host -------------------------------------------- */
 
 /* Writes factors u [n, R] and basis [R, Hkv * D] as a part's bytes (data: fv_packed_bytes(s)
- * bytes), rounding to nearest. The same numbers give the same bytes. Padding becomes 0. */
+ * bytes), rounding to nearest. The same numbers give the same bytes. Padding becomes 0. Values as
+ * rows: u [n, Hkv * D] is the rows, and basis is not read. */
 void fv_packed_write(const fv_packed_shape *s, const float *u, const float *basis, void *data);
 
 /* The numbers that a part's bytes stand for, rows [row0, row0 + n): u [n, R]. */
@@ -229,6 +239,9 @@ void fv_packed_read_u(const fv_packed_part *p, int32_t row0, int32_t n, float *u
 
 /* The same of the basis, [R, Hkv * D]. */
 void fv_packed_read_basis(const fv_packed_part *p, float *basis);
+
+/* The numbers of rows [row0, row0 + n) of values that are rows: v [n, Hkv * D]. */
+void fv_packed_read_rows(const fv_packed_part *p, int32_t row0, int32_t n, float *v);
 
 /* dst becomes rows idx[0 .. n) of src, the basis as it is: every row keeps its bits. dst->shape is
  * src's with that n. */

@@ -70,7 +70,20 @@ static void thin(block *b, bool alive, bool group) {
     b->rows.group = group ? b->group : NULL;
 }
 
+/* Values as rows are factors whose basis is the identity. */
+static fv_packed_part make_rows_part(fv_packed_shape s, float **u, float **basis) {
+    size_t W = fv_packed_width(&s);
+    *u = random_numbers((size_t)s.n * W, 1);
+    *basis = room(W * W * sizeof(float));
+    for (size_t i = 0; i < W * W; i++) (*basis)[i] = i % (W + 1) == 0;
+    fv_packed_part p = {s, room(fv_packed_bytes(&s))};
+    fv_packed_write(&s, *u, NULL, p.data);
+    fv_packed_read_rows(&p, 0, s.n, *u);
+    return p;
+}
+
 static fv_packed_part make_part(fv_packed_shape s, float **u, float **basis) {
+    if (fv_packed_is_rows(&s)) return make_rows_part(s, u, basis);
     size_t nu = (size_t)s.n * (size_t)s.rank, nb = (size_t)s.rank * fv_packed_width(&s);
     *u = random_numbers(nu, 1);
     *basis = random_numbers(nb, 1 / sqrtf((float)s.rank));
@@ -86,6 +99,9 @@ static fv_packed_part make_part(fv_packed_shape s, float **u, float **basis) {
 static void poison_row(const fv_packed_part *p, int32_t j, int plane) {
     fv_packed_layout l = fv_packed_lay(&p->shape);
     char *at = (char *)p->data + l.plane[plane];
+    size_t bytes = (size_t)p->shape.d_head * fv_dtype_bytes(p->shape.dtype);
+    for (int32_t g = 0; fv_packed_is_rows(&p->shape) && g < p->shape.n_kv; g++)
+        memset((char *)p->data + l.rows + (size_t)(g * p->shape.n + j) * bytes, 0xff, bytes);
     if (p->shape.kind == FV_PACKED_V) {
         memset(at + (size_t)j * l.stride[plane], 0xff, l.stride[plane]);
         return;
@@ -101,7 +117,7 @@ static void poison(const block *b, fv_packed_part *p) {
     for (int32_t j = 0; j < p->shape.n; j++) {
         bool alive = is_alive(b, j), low = b->rows.group && b->group[j];
         if (!alive) poison_row(p, j, 0);
-        if (!alive || low) poison_row(p, j, 1);
+        if (!alive || (low && !fv_packed_is_rows(&p->shape))) poison_row(p, j, 1);
         if (!alive && p->shape.bits != 16 && p->shape.kind == FV_PACKED_V)
             memset((char *)p->data + l.pair + (size_t)j * 4, 0xff, 4);
     }
@@ -123,6 +139,7 @@ static block *make_block(const block_shape *s) {
     v.rank = s->rank_v;
     v.rank2 = s->rank2_v;
     v.kind = FV_PACKED_V;
+    if (v.rank == 0) v.bits = 16;
     b->k = make_part(k, &b->uk, &b->bk);
     b->v = make_part(v, &b->uv, &b->bv);
     poison(b, &b->k);
@@ -163,6 +180,7 @@ static block_shape random_shape(int n_kv, int D) {
     s.rank_v = random_int(0, 3) ? random_int(1, most) : most;
     s.rank2_k = random_int(0, 1) ? s.rank_k : random_int(1, s.rank_k);
     s.rank2_v = random_int(0, 3) ? random_int(1, s.rank_v) : s.rank_v;
+    if (random_int(0, 3) == 0) s.rank_v = s.rank2_v = 0; /* as rows */
     return s;
 }
 
@@ -221,11 +239,12 @@ static void free_call(call *c) {
 static void rebuild(const block *b, const fv_packed_part *p, const float *u, const float *basis,
                     int32_t j, double *out) {
     size_t W = fv_packed_width(&p->shape);
-    int32_t rank = b->rows.group && b->group[j] ? p->shape.rank2 : p->shape.rank;
+    int32_t all = fv_packed_is_rows(&p->shape) ? (int32_t)W : p->shape.rank, rank = all;
+    if (b->rows.group && b->group[j] && p->shape.rank > 0) rank = p->shape.rank2;
     for (size_t d = 0; d < W; d++) out[d] = 0;
     for (int32_t r = 0; r < rank; r++)
         for (size_t d = 0; d < W; d++)
-            out[d] += (double)u[j * p->shape.rank + r] * (double)basis[(size_t)r * W + d];
+            out[d] += (double)u[j * all + r] * (double)basis[(size_t)r * W + d];
 }
 
 /* The key of one head, rotated by its block's anchor: what an unpacked cache would hold. */
