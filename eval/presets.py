@@ -11,13 +11,9 @@ one token never read them); and annealing alone, over 50 tokens and over as many
 """
 import argparse
 import json
-import os
-import re
-import subprocess
-import sys
-from pathlib import Path
 
-from sitting import ROOT, add_arguments, group, sit
+from sitting import ROOT, add_arguments, group, policies, rows_of, sit
+from tables import filled, head, line, put, score, too_few
 
 RESULT = ROOT / "eval/results/presets.json"
 TABLES = {ROOT / "README.md": "summary", ROOT / "eval/RESULTS.md": "tasks"}
@@ -27,18 +23,9 @@ BESIDE = [f"evict=vta,tau={TOKENS_MAX}", "evict=vta,tau=50"]
 
 # ---- the exam ------------------------------------------------------------------------------
 
-def complaint(args, *policies):
-    """What fovea says of these policies, before it asks anything: "" when it takes them."""
-    command = [args.fovea, "eval"] + [word for p in policies for word in ("--policy", p)]
-    env = {k: v for k, v in os.environ.items() if not k.startswith("FOVEA_")}
-    said = subprocess.run(command, env=env, capture_output=True, text=True).stderr
-    return "" if "--checkpoint DIR is needed" in said else said
-
-
 def wanted(args):
     """What the table has beside exact: (name, policy)."""
-    listed = subprocess.run([args.fovea, "policies", "--json"], capture_output=True, text=True, check=True)
-    presets = [p for p in json.loads(listed.stdout)["presets"] if p["name"] != "exact"]
+    presets = [p for p in policies(args)["presets"] if p["name"] != "exact"]
     yield from ((p["name"], f"preset={p['name']}") for p in presets)
     for p in presets:
         pack = next((s for s in p["policy"].split(";") if s.startswith("pack=svd")), None)
@@ -47,21 +34,9 @@ def wanted(args):
     yield from ((text, text) for text in BESIDE)
 
 
-def rows_of(args):
-    """Rows of the table: exact first, then the others; names of the same policy share one."""
-    rows = [{"names": ["exact"], "policy": "exact"}]
-    for name, text in wanted(args):
-        same = next((r for r in rows if "given twice" in complaint(args, r["policy"], text)), None)
-        if same:
-            same["names"].append(name)
-        else:
-            rows.append({"names": [name], "policy": text})
-    return rows
-
-
 def examine(args, items, smaller):
     """An exam takes over what the smaller ones have answered."""
-    rows = rows_of(args)
+    rows = rows_of(args, wanted(args))
     report = sit(args, f"{items}", [r["policy"] for r in rows], items, args.seed, smaller)
     RESULT.parent.mkdir(parents=True, exist_ok=True)
     RESULT.write_text(json.dumps({"rows": rows, **report}, indent=1) + "\n")
@@ -69,24 +44,8 @@ def examine(args, items, smaller):
 
 # ---- tables --------------------------------------------------------------------------------
 
-def percent(s):
-    return f"{100 * s['value']:.1f} ({100 * s['low']:.1f} to {100 * s['high']:.1f})"
-
-
-def points(d):
-    return f"{100 * d['value']:+.1f} ({100 * d['low']:+.1f} to {100 * d['high']:+.1f})"
-
-
-def line(cells):
-    return "| " + " | ".join(cells) + " |"
-
-
 def name_of(row):
     return ", ".join(f"`{n}`" for n in row["names"])
-
-
-def score(g):
-    return points(g["difference"]) if g["difference"] else percent(g["score"])
 
 
 def widths(report):
@@ -95,26 +54,21 @@ def widths(report):
     return dtype, (0.5 if dtype == "f32" else 1.0)
 
 
-ENOUGH = 2000  # items, for a row to be quoted
-
-
-def head(report):
+def about(report):
     exam, (dtype, _) = report["exam"], widths(report)
     exact = group(report["results"][0], "all")["kv_bytes"]["visual_exact"]
     return (f"`./dev exam --items {exam['items']}`: {exam['items']} items, the same for every row, checkpoint "
             f"`{exam['checkpoint']}`, KV of `exact` in {dtype}: {exact / 1024:.0f} KiB of visual KV an item. `exact`: "
             "percent right; the others: difference to it in points, with paired 95 % intervals."
-            + (f" **{exam['items']} items show the form of the table and rank nothing: that takes {ENOUGH}.**"
-               if exam["items"] < ENOUGH else ""))
+            + too_few(exam["items"]))
 
 
 def summary(report):
     dtype, narrow = widths(report)
     groups = ["all", "two-hop", "caption"]
-    yield head(report)
+    yield about(report)
     yield ""
-    yield line(["policy", *groups, "KiB after prefill", "at the end", f"smaller than in {dtype}", "than in 16 bits"])
-    yield line(["---"] * 8)
+    yield from head(["policy", *groups, "KiB after prefill", "at the end", f"smaller than in {dtype}", "than in 16 bits"])
     for row, result in zip(report["rows"], report["results"]):
         kv = group(result, "all")["kv_bytes"]
         ratio = kv["visual_exact"] / max(kv["visual"], 1)
@@ -124,10 +78,9 @@ def summary(report):
 
 def tasks(report):
     names = [g["group"] for g in report["results"][0]["groups"]]
-    yield head(report)
+    yield about(report)
     yield ""
-    yield line(["policy", *names])
-    yield line(["---"] * (1 + len(names)))
+    yield from head(["policy", *names])
     for row, result in zip(report["rows"], report["results"]):
         yield line([name_of(row), *(score(group(result, n)) for n in names)])
     yield ""
@@ -136,23 +89,11 @@ def tasks(report):
             yield f"- {name_of(row)}, on {result['items_with_note']} items: {result['note']}"
 
 
-MARKED = re.compile(r"(<!-- exam of the presets: made by eval/presets.py -->\n).*?(<!-- end of exam -->)", re.DOTALL)
-
-
-def filled(path, lines):
-    text, n = MARKED.subn(lambda m: m[1] + "\n" + "\n".join(lines).rstrip() + "\n\n" + m[2], path.read_text())
-    if n != 1:
-        sys.exit(f"{path}: wants the marks of the exam's table once, has them {n} times")
-    return text
-
-
 def tables(check):
     report = json.loads(RESULT.read_text())
     for path, which in TABLES.items():
-        text = filled(path, {"summary": summary, "tasks": tasks}[which](report))
-        if check and text != path.read_text():
-            sys.exit(f"{path} is not what {RESULT} says: run eval/presets.py --tables")
-        path.write_text(text) if not check else None
+        lines = {"summary": summary, "tasks": tasks}[which](report)
+        put(path, filled(path, "exam of the presets", "eval/presets.py", lines), check, "eval/presets.py")
 
 
 def main():

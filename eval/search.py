@@ -22,12 +22,11 @@ Writes everything that was asked, with items and intervals, to eval/results/sear
 import argparse
 import json
 import math
-import os
-import subprocess
 import sys
 from pathlib import Path
 
-from sitting import ROOT, add_arguments, group, sit
+import tables
+from sitting import ROOT, add_arguments, complaint, group, sit
 
 POINTS = 1.0  # that may be lost
 SEED, FINAL_SEED = 0, 1
@@ -104,7 +103,7 @@ class Candidates:
             "loss": {"value": -100 * d["value"], "low": -100 * d["high"], "high": -100 * d["low"]},
             "kv_bytes": {"exact": kv["visual_exact"], "start": kv["visual"], "end": kv["visual_end"],
                          "sent_with_text": kv["sent"]},
-            "times_smaller": kv["visual_exact"] / held(kv),
+            "times_smaller": kv["visual_exact"] / tables.held(kv),
         }
 
     def promising(self, n):
@@ -119,10 +118,6 @@ class Candidates:
             if all(abs(math.log(times / self.asked[p]["times_smaller"])) >= math.log(apart) for p in picked):
                 picked.append(text)
         return (picked + [t for t in ranked if t not in picked])[:n]
-
-
-def held(kv):
-    return max((kv["visual"] + kv["visual_end"]) / 2, 1)
 
 
 def promise(c):
@@ -146,13 +141,6 @@ def ask(args, found, name, texts, items, seed, reuse):
             reuse.append(folder)
 
 
-def accepted(fovea, text):
-    """Whether fovea takes the policy; methods that may not meet are no candidates."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith("FOVEA_")}
-    said = subprocess.run([fovea, "eval", "--policy", text], env=env, capture_output=True, text=True).stderr
-    return "--checkpoint DIR is needed" in said
-
-
 def varied(args, found):
     """The most promising ones in every way of VARY: those that are new."""
     new = []
@@ -160,7 +148,7 @@ def varied(args, found):
         for change in VARY.values():
             stages = change(found.stages[text])
             name = text_of(stages) if stages else None
-            if name and name not in found.stages and accepted(args.fovea, name):
+            if name and name not in found.stages and not complaint(args, name):
                 found.add(stages)
                 new.append(name)
     return new
@@ -181,12 +169,7 @@ def search(args, found):
 # ---- what is told --------------------------------------------------------------------------
 
 def front(candidates):
-    """Those that no other beats in both bytes and points."""
-    def beaten(c):
-        return any(o["loss"]["value"] <= c["loss"]["value"] and o["times_smaller"] >= c["times_smaller"] and
-                   (o["loss"]["value"] < c["loss"]["value"] or o["times_smaller"] > c["times_smaller"])
-                   for o in candidates)
-    return sorted((c for c in candidates if not beaten(c)), key=lambda c: c["times_smaller"])
+    return tables.front(candidates, lambda c: -c["loss"]["value"], lambda c: c["times_smaller"])
 
 
 def choose(candidates):

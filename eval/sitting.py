@@ -23,6 +23,39 @@ def add_arguments(parser, out):
     parser.add_argument("--concurrency", default="8", help="items at a time")
 
 
+# ---- policies ------------------------------------------------------------------------------
+
+def policies(args):
+    """What `fovea policies` lists: stages with their methods, presets, conflicts."""
+    listed = subprocess.run([args.fovea, "policies", "--json"], capture_output=True, text=True, check=True)
+    return json.loads(listed.stdout)
+
+
+def complaint(args, *texts):
+    """What fovea says of these policies, before it asks anything: "" when it takes them."""
+    command = [args.fovea, "eval"] + [word for text in texts for word in ("--policy", text)]
+    env = {k: v for k, v in os.environ.items() if not k.startswith("FOVEA_")}
+    said = subprocess.run(command, env=env, capture_output=True, text=True).stderr
+    return "" if "--checkpoint DIR is needed" in said else said
+
+
+def rows_of(args, wanted):
+    """Rows of a table: exact first, then the (name, policy) that are wanted; names of the same policy share one.
+    A policy that fovea refuses ends the script."""
+    rows = [{"names": ["exact"], "policy": "exact"}]
+    for name, text in wanted:
+        said = complaint(args, *(r["policy"] for r in rows), text)
+        if not said:
+            rows.append({"names": [name], "policy": text})
+        elif "given twice" in said:
+            next(r for r in rows if "given twice" in complaint(args, r["policy"], text))["names"].append(name)
+        else:
+            sys.exit(f"{name}, {text}: {said.strip()}")
+    return rows
+
+
+# ---- an exam -------------------------------------------------------------------------------
+
 def answered(out):
     path = out / "items.jsonl"
     if not path.exists():

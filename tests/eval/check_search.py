@@ -10,10 +10,14 @@ import pathlib
 import re
 import subprocess
 import sys
+import types
 
 root, fovea, tmp = sys.argv[1:]
 sys.path.insert(0, root + "/eval")
 import search  # noqa: E402
+import sitting  # noqa: E402
+
+program = types.SimpleNamespace(fovea=fovea)
 
 tmp = pathlib.Path(tmp) / f"search-{os.getpid()}"
 
@@ -66,19 +70,13 @@ def the_program_takes_every_candidate():
     assert len(one_of_each) == len(search.LAZY)
     for stages in one_of_each.values():
         varied = [search.text_of(change(stages)) for change in search.VARY.values()]
-        good = [t for t in varied if search.accepted(fovea, t)]
+        good = [t for t in varied if not sitting.complaint(program, t)]
         assert len(good) >= 7 and len(set(good)) == len(good), (good, varied)
         texts += good
     for i in range(0, len(texts), 64):
-        said = complaint(texts[i:i + 64])
-        assert "--checkpoint DIR is needed" in said, said
-    assert not search.accepted(fovea, "pack=nothing") and search.accepted(fovea, "pack=svd")
-
-
-def complaint(texts):
-    env = {k: v for k, v in os.environ.items() if not k.startswith("FOVEA_")}
-    words = [w for t in texts for w in ("--policy", t)]
-    return subprocess.run([fovea, "eval", *words], env=env, capture_output=True, text=True).stderr
+        said = sitting.complaint(program, *texts[i:i + 64])
+        assert not said, said
+    assert sitting.complaint(program, "pack=nothing") and not sitting.complaint(program, "pack=svd")
 
 
 def the_smallest_that_keeps_its_points_is_chosen():

@@ -1,0 +1,304 @@
+#!/usr/bin/env python3
+"""Every method at every budget on the same items, beside what six policies take in time: one file, one page.
+
+    eval/compare.py [--items N] [--budgets 1/8,1/4]   ./dev compare: asks (or goes on), writes eval/results/compare.json
+                                                      and compare.html, fills the tables of README.md and RESULTS.md
+    eval/compare.py --no-timings, --timings-only      one half of it; the other stays as it was
+    eval/compare.py --tables                          only the page and the tables, from that file
+    eval/compare.py --check                           ends with 1 when they say anything else
+
+Rounds: the presets, then the budgets in turn (budgets.py says which policies). Page and tables are written behind
+each, so that a run may be ended behind any. What other exams have answered is taken over: build/exam/N of
+`./dev exam --items N` where it is there, and every --reuse DIR.
+"""
+import argparse
+import json
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+
+import budgets
+import timings
+from sitting import ROOT, add_arguments, policies, rows_of, sit
+from tables import filled, front, head, held, line, points, put, score, too_few
+
+RESULT = ROOT / "eval/results/compare.json"
+PAGE = ROOT / "eval/results/compare.html"
+TEMPLATE = ROOT / "eval/compare.html"
+README, TASKS = ROOT / "README.md", ROOT / "eval/RESULTS.md"
+SCRIPT = "eval/compare.py"
+BASELINES = ["prune=random", "prune=grid"]
+ON_PACKED = {"expand=full", "expand=attention", "evict=importance"}  # do nothing alone
+
+
+# ---- what is asked ---------------------------------------------------------------------------
+
+def method_of(text):
+    """The one method of a policy, or None: a preset may combine several."""
+    stages = [s.split(",")[0] for s in text.split(";") if s and not s.startswith("expand=")]
+    return stages[0] if len(stages) == 1 else None
+
+
+def listed_methods(listed):
+    return [f"{s['name']}={m['name']}" for s in listed["stages"] for m in s["methods"]]
+
+
+def preset_round(listed):
+    for p in listed["presets"]:
+        if p["name"] != "exact":
+            yield p["name"], f"preset={p['name']}"
+
+
+def budget_round(listed, budget, layers):
+    """Policies of one budget, and, with the first, those that know no budget."""
+    there = listed_methods(listed)
+    if budget == next(iter(budgets.SHARES)):
+        shown = {method_of(p["policy"]) for p in listed["presets"]} | set(budgets.METHODS) | ON_PACKED
+        yield from ((m, m) for m in there if m not in shown)
+    for method in budgets.METHODS:
+        text = budgets.policy(method, budget, layers) if method in there else None
+        if text and (method, budget) not in budgets.PUBLISHED:
+            yield f"{method}, {budget}", text
+
+
+def rounds(args):
+    """(name, [(name, policy)]) of each exam."""
+    listed, layers = policies(args), layers_of(args)
+    yield "presets", list(preset_round(listed))
+    for budget in args.budgets:
+        yield budget.replace("/", "-"), list(budget_round(listed, budget, layers))
+
+
+def layers_of(args):
+    config = json.loads((Path(args.checkpoint) / "config.json").read_text())
+    return config.get("text_config", config)["num_hidden_layers"]
+
+
+# ---- what is written -------------------------------------------------------------------------
+
+def triple(interval):
+    return [round(interval[k], 5) for k in ("value", "low", "high")] if interval else None
+
+
+def told_group(g):
+    kv = g["kv_bytes"]
+    return {"score": triple(g["score"]), "difference": triple(g["difference"]), "visual": round(kv["visual"]),
+            "visual_end": round(kv["visual_end"]), "sent": round(kv["sent"])}
+
+
+def told_row(asked, listed, result, budget):
+    presets = {p["name"]: p["policy"] for p in listed["presets"]}
+    published = {name: where for where, name in budgets.PUBLISHED.items()}
+    name = asked["names"][0]
+    method = method_of(presets.get(name, name.split(",")[0]))
+    at = published.get(name, (method, budget))[1]
+    return {"names": asked["names"], "method": method, "preset": name in presets, "budget": at, "asked": asked["policy"],
+            "policy": result["policy"], "note": result["note"], "items_with_note": result["items_with_note"],
+            "groups": [told_group(g) for g in result["groups"]]}
+
+
+def machine():
+    with open("/proc/cpuinfo") as file:
+        name = next((row.split(":", 1)[1].strip() for row in file if row.startswith("model name")), "unknown CPU")
+    cores = sum(1 for row in open("/proc/cpuinfo") if row.startswith("processor"))
+    return f"{name}, {cores} cores"
+
+
+def stamp():
+    """Whose numbers these are."""
+    said = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True)
+    return {"commit": said.stdout.strip() or "unknown", "machine": machine(), "date": time.strftime("%Y-%m-%d", time.gmtime())}
+
+
+def write(report):
+    """One row of the exam on one line of the file."""
+    def lines(key):
+        return ",\n".join("  " + json.dumps(row, separators=(",", ":")) for row in report[key])
+    rest = {k: v for k, v in report.items() if k not in ("rows", "groups")}
+    text = json.dumps(rest, indent=1)[:-2] + "".join(f',\n "{k}": [\n{lines(k)}\n ]' for k in ("groups", "rows")) + "\n}\n"
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    RESULT.write_text(text)
+
+
+def read():
+    return json.loads(RESULT.read_text()) if RESULT.exists() else {}
+
+
+def answered_by(args):
+    """Folders of exams whose answers are taken over: of other rounds, sizes and tables of budgets too."""
+    folders = [ROOT / f"build/exam/{args.items}", *sorted(args.out.glob("*-*")), *(p.resolve() for p in args.reuse)]
+    for folder in folders:
+        if (folder / "items.jsonl").exists():
+            with open(folder / "items.jsonl") as file:
+                asked = json.loads(file.readline() or "{}")
+            if (asked.get("seed"), asked.get("kv_dtype")) == (args.seed, args.kv_dtype) or folder in args.reuse:
+                yield str(folder)
+
+
+def sit_round(args, name, asked):
+    """A round's exam; the folder is of these policies, so that a table that has changed begins another one."""
+    texts = [r["policy"] for r in asked]
+    folder = f"{name}-{args.items}-{args.seed}-{zlib.crc32(chr(10).join(texts).encode()):08x}"
+    return sit(args, folder, texts, args.items, args.seed, [f for f in answered_by(args) if Path(f).name != folder])
+
+
+def examine(args):
+    listed, rows = policies(args), []
+    for name, wanted in rounds(args):
+        asked = rows_of(args, wanted)
+        report = sit_round(args, name, asked)
+        budget = name.replace("-", "/") if name != "presets" else None
+        for row, result in list(zip(asked, report["results"]))[1 if rows else 0:]:
+            rows.append(told_row(row, listed, result, budget))
+        exam = {k: report["exam"][k] for k in ("checkpoint", "items", "seed", "kv_dtype")}
+        groups = [{k: g[k] for k in ("group", "measure", "n", "chance")} for g in report["results"][0]["groups"]]
+        write({"exam": {**exam, **stamp(), "budgets": args.budgets}, "timings": read().get("timings"), "groups": groups,
+               "rows": rows})
+        tables(False)
+
+
+def measure(args):
+    report = read()
+    if not report:
+        sys.exit("compare.py: the times stand beside an exam: run it without --timings-only first")
+    write({**report, "timings": {**timings.take(args), **stamp()}})
+    tables(False)
+
+
+# ---- tables ----------------------------------------------------------------------------------
+
+def of_group(report, name):
+    """(row, its numbers in that group) of all rows, exact first."""
+    i = next(i for i, g in enumerate(report["groups"]) if g["group"] == name)
+    return [(row, row["groups"][i]) for row in report["rows"]]
+
+
+def interval(t):
+    return dict(zip(("value", "low", "high"), t)) if t else None
+
+
+def number(g):
+    return score({"difference": interval(g["difference"]), "score": interval(g["score"])})
+
+
+def named(row):
+    return ", ".join(f"`{n}`" for n in row["names"]) if row["preset"] else f"`{row['asked']}`"
+
+
+def about(report):
+    e = report["exam"]
+    return (f"`./dev compare --items {e['items']}`, commit `{e['commit']}`: {len(report['rows'])} policies, {e['items']} "
+            f"items, the same for all, checkpoint `{e['checkpoint']}`, KV of `exact` in {e['kv_dtype']}." + too_few(e["items"]))
+
+
+def exam_lines(report):
+    """The front over all tasks, and at each budget what choosing nothing does."""
+    rows = of_group(report, "all")
+    whole = rows[0][1]["visual"]
+    best = front(rows, lambda r: r[1]["score"][0], lambda r: -held(r[1]))
+    plain = sorted((r for r in rows if r[0]["method"] in BASELINES and r not in best), key=lambda r: -held(r[1]))
+    yield from head(["policy", "visual KV held, of `exact`'s", "after prefill", "sent, text too", "points to `exact`"])
+    for row, g in best + plain:
+        mark = "" if (row, g) in best else " (baseline)"
+        yield line([named(row) + mark, share(held(g), whole), share(g["visual"], whole),
+                    share(g["sent"], rows[0][1]["sent"]), number(g)])
+
+
+def share(bytes_held, whole):
+    return f"{100 * bytes_held / whole:.1f} %"
+
+
+def timing_lines(report):
+    t = report["timings"]
+    if not t:
+        return
+    at_once = sorted({r["concurrency"] for r in t["rows"]})
+    by = {(r["name"], r["concurrency"]): r for r in t["rows"]}
+    names = [r["name"] for r in t["rows"] if r["concurrency"] == at_once[0]]
+    rows = by[names[0], at_once[0]]["prompt_rows"]
+    yield ""
+    yield (f"Times over a fleet of one prefill and one decode worker, `{t['network']}` (random weights), {rows:.0f} rows in, "
+           f"{t['max_tokens']} tokens out, {' / '.join(map(str, at_once))} clients at once: medians of `exact`, and what the "
+           f"others take of that. Commit `{t['commit']}`, {t['machine']}, load {t['load_before']:.1f} before.")
+    yield ""
+    yield from head(["policy", "TTFT", "time per later token", "KV sent, MiB", "resident, MiB"])
+    for name in names:
+        def cells(key, unit):
+            first = [by[names[0], n][key] for n in at_once]
+            mine = [by[name, n][key] for n in at_once]
+            own = name == names[0]
+            return " / ".join(f"{m:.0f}" if own else f"{m / f:.2f}x" for m, f in zip(mine, first)) + (unit if own else "")
+        row = by[name, at_once[0]]
+        yield line([f"`{name}`", cells("ttft_ms", " ms"), cells("tpot_ms", " ms"), f"{row['sent'] / 2**20:.1f}",
+                    f"{row['resident'] / 2**20:.1f}"])
+
+
+def summary(report):
+    yield about(report)
+    yield "The front: no other policy holds less and answers better; `random` and `grid` choose nothing. All of it as figures, " \
+          "task by task: [compare.html](eval/results/compare.html)."
+    yield ""
+    yield from exam_lines(report)
+    yield from timing_lines(report)
+
+
+def by_budget(report):
+    """Methods against budgets over all tasks: points to exact, and the share that was really held."""
+    rows = of_group(report, "all")
+    whole = rows[0][1]["visual"]
+    columns = [b for b in ["1/2", "1/4", "1/8", "1/16", "1/32"] if b in report["exam"]["budgets"]]
+    cells = {(r["method"], r["budget"]): f"{number(g)} at {share(held(g), whole)}" for r, g in rows if r["budget"]}
+    yield about(report)
+    yield ""
+    yield from head(["method"] + columns)
+    for method in dict.fromkeys(r["method"] for r, _ in rows if r["budget"]):
+        yield line([f"`{method}`"] + [cells.get((method, b), "–") for b in columns])
+
+
+# ---- the page --------------------------------------------------------------------------------
+
+def page(report):
+    """The template with the figures that it shares with `fovea eval`'s page, and with the results."""
+    data = json.dumps(report, separators=(",", ":")).replace("</", "<\\/")
+    text = TEMPLATE.read_text()
+    for part in ("css", "js"):
+        text = text.replace(f"@FIGURES_{part.upper()}@", (ROOT / f"eval/figures.{part}").read_text())
+    return text.replace("/*RESULTS*/null", data)
+
+
+def tables(check):
+    report = read()
+    put(README, filled(README, "comparison", SCRIPT, summary(report)), check, SCRIPT)
+    put(TASKS, filled(TASKS, "comparison", SCRIPT, by_budget(report)), check, SCRIPT)
+    put(PAGE, page(report), check, SCRIPT)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_arguments(parser, "build/compare")
+    parser.add_argument("--items", type=int, default=2200, help="items of every policy")
+    parser.add_argument("--budgets", default=",".join(budgets.SHARES), help="shares of exact's visual KV, in the order of asking")
+    parser.add_argument("--reuse", type=Path, action="append", default=[], help="folder of an exam whose answers are taken over")
+    parser.add_argument("--seed", type=int, default=0)
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--no-timings", action="store_true", help="the exam only")
+    only.add_argument("--timings-only", action="store_true", help="the times only")
+    only.add_argument("--tables", action="store_true", help="page and tables only")
+    only.add_argument("--check", action="store_true", help="compare page and tables only")
+    args = parser.parse_args()
+    args.budgets = args.budgets.split(",")
+    unknown = [b for b in args.budgets if b not in budgets.SHARES]
+    if unknown:
+        parser.error(f"--budgets {unknown[0]}: there are {', '.join(budgets.SHARES)}")
+    if args.tables or args.check:
+        return tables(args.check)
+    if not args.timings_only:
+        examine(args)
+    if not args.no_timings:
+        measure(args)
+
+
+if __name__ == "__main__":
+    main()
