@@ -6,6 +6,7 @@
 
 #include "common/file.h"
 #include "common/log.h"
+#include "kernels/plugin.h"
 
 static fv_status parse_dtype(const char *name, fv_dtype *out) {
     for (int t = 0; t < FV_N_DTYPE; t++) {
@@ -18,8 +19,9 @@ static fv_status parse_dtype(const char *name, fv_dtype *out) {
 
 fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out) {
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
+    fv_plugin_set_dir(fv_options_string(o, "plugin-dir"));
     fv_local_options opt = {.checkpoint = fv_options_string(o, "checkpoint"),
-                            .backend = fv_options_string(o, "backend"),
+                            .backend = fv_options_string(o, "device"),
                             .isa = fv_options_string(o, "isa"),
                             .threads = (int32_t)fv_options_int(o, "threads"),
                             .kv_bytes = (size_t)fv_options_int(o, "kv-bytes"),

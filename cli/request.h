@@ -20,9 +20,11 @@
      "prefill rows per pass; 0: all; changes memory and speed, never the result", 0, 1 << 20},     \
     {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0", "compute threads; 0: all cores", 0,      \
      1024},                                                                                        \
-    {"backend", "FOVEA_BACKEND", FV_OPTION_STRING, "NAME", "auto", "auto or cpu", 0, 0},           \
+    {"device", "FOVEA_DEVICE", FV_OPTION_STRING, "NAME", "auto", "auto, cpu or cuda", 0, 0},       \
+    {"plugin-dir", "FOVEA_PLUGIN_DIR", FV_OPTION_STRING, "DIR", NULL,                              \
+     "where libfovea_cuda.so lies; default: beside the program", 0, 0},                            \
     {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", "auto",                                         \
-     "CPU path: auto, plain, avx2, avx512; the result is the same", 0, 0},                         \
+     "CPU: auto, plain, avx2, avx512, all the same result; CUDA: auto, exact", 0, 0},               \
     {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "warn",                                         \
      "error, warn, info, debug; or per part, such as warn,model=debug", 0, 0}
 /* clang-format on */
@@ -42,7 +44,7 @@
          FV_OPTION_STRING,                                                                           \
          "HOST:PORT",                                                                                \
          NULL,                                                                                       \
-         "ask the fleet there; checkpoint, kv-dtype, kv-bytes, chunk, threads, backend and isa "     \
+         "ask the fleet there; checkpoint, kv-dtype, kv-bytes, chunk, threads, device and isa "      \
          "are "                                                                                      \
          "then its own, and answers are greedy unless asked otherwise",                              \
          0,                                                                                          \

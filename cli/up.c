@@ -44,9 +44,12 @@ static const fv_option table[] = {
      0, 9e15},
     {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", NULL, "to each worker: compute threads", 0,
      1024},
-    {"backend", "FOVEA_BACKEND", FV_OPTION_STRING, "NAME", NULL, "to the workers: auto or cpu", 0,
-     0},
-    {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", NULL, "to the workers: CPU path", 0, 0},
+    {"device", "FOVEA_DEVICE", FV_OPTION_STRING, "NAME", NULL, "to the workers: auto, cpu or cuda",
+     0, 0},
+    {"plugin-dir", "FOVEA_PLUGIN_DIR", FV_OPTION_STRING, "DIR", NULL,
+     "to the workers: where libfovea_cuda.so lies", 0, 0},
+    {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", NULL,
+     "to the workers: path of the CPU, or exact for CUDA", 0, 0},
     {"chunk", "FOVEA_CHUNK", FV_OPTION_INT, "N", NULL, "to prefill workers: rows per pass", 0,
      1 << 20},
     {"cache-bytes", "FOVEA_CACHE_BYTES", FV_OPTION_INT, "N", NULL,
@@ -71,10 +74,11 @@ static const struct passed {
     const char *name;
     unsigned to;
 } passed[] = {
-    {"kv-dtype", WORKERS},    {"kv-bytes", WORKERS},   {"threads", WORKERS},
-    {"backend", WORKERS},     {"isa", WORKERS},        {"chunk", PREFILL},
-    {"cache-bytes", PREFILL}, {"lease-ms", DECODE},    {"claim-ms", DECODE},
-    {"keep-ms-max", DECODE},  {"deadline-ms", ROUTER}, {"silence-ms", ROUTER},
+    {"kv-dtype", WORKERS},  {"kv-bytes", WORKERS},    {"threads", WORKERS},
+    {"device", WORKERS},    {"plugin-dir", WORKERS},  {"isa", WORKERS},
+    {"chunk", PREFILL},     {"cache-bytes", PREFILL}, {"lease-ms", DECODE},
+    {"claim-ms", DECODE},   {"keep-ms-max", DECODE},  {"deadline-ms", ROUTER},
+    {"silence-ms", ROUTER},
 };
 enum { N_PASSED = sizeof passed / sizeof passed[0] };
 

@@ -1,5 +1,6 @@
 /* fovea-decode: options, the daemon, the decode worker in it, and its place in a fleet. */
 #include "decode-worker/worker.h"
+#include "kernels/plugin.h"
 #include "model/describe.h"
 #include "wire/place.h"
 
@@ -28,9 +29,11 @@ static const fv_option table[] = {
     {"keep-bytes", "FOVEA_KEEP_BYTES", FV_OPTION_INT, "N", "0",
      "bytes of the KV pool for conversations that are kept; 0: half of --kv-bytes", 0, 9e15},
     {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0", "compute threads; 0: all cores", 0, 1024},
-    {"backend", "FOVEA_BACKEND", FV_OPTION_STRING, "NAME", "auto", "auto or cpu", 0, 0},
+    {"device", "FOVEA_DEVICE", FV_OPTION_STRING, "NAME", "auto", "auto, cpu or cuda", 0, 0},
+    {"plugin-dir", "FOVEA_PLUGIN_DIR", FV_OPTION_STRING, "DIR", NULL,
+     "where libfovea_cuda.so lies; default: beside the program", 0, 0},
     {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", "auto",
-     "CPU path: auto, plain, avx2, avx512; the result is the same", 0, 0},
+     "CPU: auto, plain, avx2, avx512, all the same result; CUDA: auto, exact", 0, 0},
 };
 enum { N_TABLE = sizeof table / sizeof table[0] };
 
@@ -110,8 +113,9 @@ static void on_health(void *user, bool healthy) {
 
 static fv_status open_worker(program *p) {
     const fv_options *o = p->options;
+    fv_plugin_set_dir(fv_options_string(o, "plugin-dir"));
     fv_engine_options engine = {.checkpoint = fv_options_string(o, "checkpoint"),
-                                .backend = fv_options_string(o, "backend"),
+                                .backend = fv_options_string(o, "device"),
                                 .isa = fv_options_string(o, "isa"),
                                 .threads = (int32_t)fv_options_int(o, "threads")};
     if (!engine.checkpoint)

@@ -1,23 +1,30 @@
-/* The backends of this build, by name. "auto" takes the first that opens. */
+/* Backends by name. The CPU's table is part of the program; others are in plugins. "auto" takes
+ * CUDA where its plugin lies and a device is there, and else the CPU. */
 #include <string.h>
 
+#include "common/log.h"
 #include "kernels/cpu/path.h"
 #include "kernels/ops.h"
+#include "kernels/plugin.h"
 
-static const fv_backend_ops *const tables[] = {&fv_backend_cpu};
-
-enum { N_TABLE = sizeof tables / sizeof *tables };
+static fv_status open_cuda(fv_backend *be, const fv_backend_options *opt) {
+    const fv_backend_ops *ops;
+    FV_TRY(fv_plugin_load("cuda", &ops));
+    return ops->open(be, opt);
+}
 
 fv_status fv_backend_open(fv_backend *be, const char *name, const fv_backend_options *opt) {
     static const fv_backend_options defaults;
     if (!opt) opt = &defaults;
     bool any = !name || strcmp(name, "auto") == 0;
-    for (int i = 0; i < N_TABLE; i++) {
-        if (!any && strcmp(name, tables[i]->name) != 0) continue;
-        fv_status s = tables[i]->open(be, opt);
-        if (s == FV_OK || !any || i == N_TABLE - 1) return s;
+    if (any || strcmp(name, "cuda") == 0) {
+        fv_status st = open_cuda(be, opt);
+        if (st == FV_OK || !any) return st;
+        FV_LOG(INFO, KERNELS, "backend=cpu instead of cuda: %s", fv_last_error());
+        any = true;
     }
-    return FV_FAIL(FV_EINVAL, "backend '%s': choose auto or cpu", name);
+    if (any || strcmp(name, "cpu") == 0) return fv_backend_cpu.open(be, opt);
+    return FV_FAIL(FV_EINVAL, "device '%s': choose auto, cpu or cuda", name);
 }
 
 void fv_backend_close(fv_backend *be) {

@@ -1,5 +1,6 @@
 /* fovea-prefill: options -> a prefill worker that serves, and a member of a fleet. Loop thread. */
 #include "common/arena.h"
+#include "kernels/plugin.h"
 #include "model/describe.h"
 #include "prefill-worker/image.h"
 #include "prefill-worker/worker.h"
@@ -27,9 +28,11 @@ static const fv_option table[] = {
     {"ship-layers", "FOVEA_SHIP_LAYERS", FV_OPTION_INT, "N", "0",
      "layers that are sent together, while later ones are computed; 0: an eighth of them", 0, 256},
     {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0", "compute threads; 0: all cores", 0, 1024},
-    {"backend", "FOVEA_BACKEND", FV_OPTION_STRING, "NAME", "auto", "auto or cpu", 0, 0},
+    {"device", "FOVEA_DEVICE", FV_OPTION_STRING, "NAME", "auto", "auto, cpu or cuda", 0, 0},
+    {"plugin-dir", "FOVEA_PLUGIN_DIR", FV_OPTION_STRING, "DIR", NULL,
+     "where libfovea_cuda.so lies; default: beside the program", 0, 0},
     {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", "auto",
-     "CPU path: auto, plain, avx2, avx512; the result is the same", 0, 0},
+     "CPU: auto, plain, avx2, avx512, all the same result; CUDA: auto, exact", 0, 0},
 };
 /* clang-format on */
 enum { N_OPTION = sizeof table / sizeof *table };
@@ -95,8 +98,9 @@ static void on_stopped(void *user) { fv_place_leave(&((server *)user)->place, on
 
 static fv_status open_worker(server *s) {
     const fv_options *o = s->o;
+    fv_plugin_set_dir(fv_options_string(o, "plugin-dir"));
     fv_engine_options engine = {.checkpoint = fv_options_string(o, "checkpoint"),
-                                .backend = fv_options_string(o, "backend"),
+                                .backend = fv_options_string(o, "device"),
                                 .isa = fv_options_string(o, "isa"),
                                 .threads = (int32_t)fv_options_int(o, "threads"),
                                 .vision = true};

@@ -1,0 +1,120 @@
+/* The CUDA backend's table, and the plugin's door.
+ *
+ * An operation checks dtypes and shapes where its launcher stands, and returns when it has been
+ * issued on the backend's one stream. Weights are uploaded as stored. Activations are F32: sums,
+ * residuals and attention's inputs keep the bits that the CPU has, so that the two can be held
+ * against each other, and next to weights and KV they are a few percent of what a step reads;
+ * where a product runs on tensor cores its x is rounded to the weights' type on the way in. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/plugin.h"
+
+static void cuda_close(fv_backend *be) {
+    fv_cuda *c = fv_cuda_of(be);
+    if (c->stream) (void)cudaStreamSynchronize(c->stream);
+    fv_blas_close(c->blas);
+    fv_cuda_device_close(c);
+    free(c);
+}
+
+/* No driver, a driver older than the plugin, or no GPU: all are no device. */
+static fv_status find_device(int number, struct cudaDeviceProp *prop) {
+    int n = 0;
+    cudaError_t e = cudaGetDeviceCount(&n);
+    if (e != cudaSuccess || n == 0)
+        return FV_FAIL(FV_EUNSUPPORTED, "no CUDA device%s%s", e == cudaSuccess ? "" : ": ",
+                       e == cudaSuccess ? "" : cudaGetErrorString(e));
+    if (number < 0 || number >= n)
+        return FV_FAIL(FV_EINVAL, "CUDA device %d: there are devices 0 to %d", number, n - 1);
+    FV_CUDA(cudaSetDevice(number));
+    FV_CUDA(cudaGetDeviceProperties(prop, number));
+    if (prop->major < 8)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "no CUDA device: %s has compute capability %d.%d, and 8.0 "
+                       "is needed",
+                       prop->name, prop->major, prop->minor);
+    return FV_OK;
+}
+
+static fv_status want_exact(const char *isa, bool *exact) {
+    if (!isa || strcmp(isa, "auto") == 0)
+        *exact = false;
+    else if (strcmp(isa, "exact") == 0)
+        *exact = true;
+    else
+        return FV_FAIL(FV_EINVAL, "isa '%s': choose auto or exact for cuda", isa);
+    return FV_OK;
+}
+
+static const fv_backend_ops cuda_ops;
+
+static fv_status cuda_open(fv_backend *be, const fv_backend_options *opt) {
+    struct cudaDeviceProp prop;
+    bool exact;
+    FV_TRY(want_exact(opt->isa, &exact));
+    FV_TRY(find_device(opt->device, &prop));
+    fv_cuda *c = calloc(1, sizeof *c);
+    if (!c) return FV_FAIL(FV_ENOMEM, "out of memory for the CUDA backend");
+    c->number = opt->device;
+    c->n_sm = prop.multiProcessorCount;
+    c->shared_max = prop.sharedMemPerBlockOptin;
+    c->exact = exact;
+    fv_backend b = {.ops = &cuda_ops, .device = &c->device, .impl = c};
+    fv_status st = fv_cuda_device_open(c);
+    if (st == FV_OK && !exact) st = fv_blas_open(c->stream, &c->blas);
+    if (st != FV_OK) {
+        cuda_close(&b);
+        return st;
+    }
+    *be = b;
+    FV_LOG(INFO, KERNELS, "backend=cuda device=%d name=\"%s\" sm=%d.%d products=%s", c->number,
+           prop.name, prop.major, prop.minor, exact ? "exact" : "cublas");
+    return FV_OK;
+}
+
+static fv_status cuda_weight(fv_backend *be, const fv_tensor *host, fv_tensor *out, fv_buf *owned) {
+    fv_cuda *c = fv_cuda_of(be);
+    fv_buf buf;
+    size_t bytes = (size_t)host->rows * (size_t)host->cols * fv_dtype_bytes(host->dtype);
+    FV_TRY(fv_buf_alloc(&c->device, bytes, FV_BUF_DEVICE, &buf));
+    fv_status st = c->device.ops->copy_async(&c->device, buf.data, host->data, bytes);
+    if (st != FV_OK) {
+        fv_buf_free(&buf);
+        return st;
+    }
+    *out = *host;
+    out->data = buf.data;
+    *owned = buf;
+    return FV_OK;
+}
+
+static fv_status cuda_sync(fv_backend *be) {
+    FV_CUDA(cudaStreamSynchronize(fv_cuda_of(be)->stream));
+    return FV_OK;
+}
+
+static const fv_backend_ops cuda_ops = {
+    .name = "cuda",
+    .act = FV_F32,
+    .open = cuda_open,
+    .close = cuda_close,
+    .weight = cuda_weight,
+    .sync = cuda_sync,
+    .linear = fv_cuda_linear,
+    .combine = fv_cuda_combine,
+    .gram = fv_cuda_gram,
+    .norm = fv_cuda_norm,
+    .activate = fv_cuda_activate,
+    .rope = fv_cuda_rope,
+    .gather = fv_cuda_gather,
+    .kv_write = fv_cuda_kv_write,
+};
+
+const fv_plugin fv_plugin_v1 = {
+    .abi = FV_PLUGIN_ABI,
+    .contract = FV_PLUGIN_CONTRACT,
+    .ops = &cuda_ops,
+};

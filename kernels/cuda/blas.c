@@ -1,0 +1,80 @@
+/* cuBLAS through dlopen. */
+#include "kernels/cuda/blas.h"
+
+#include <cublas_v2.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+
+struct fv_blas {
+    void *library;
+    cublasHandle_t handle;
+    cublasStatus_t (*create)(cublasHandle_t *);
+    cublasStatus_t (*destroy)(cublasHandle_t);
+    cublasStatus_t (*set_stream)(cublasHandle_t, cudaStream_t);
+    cublasStatus_t (*gemm)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,
+                           const void *, const void *, cudaDataType, int, const void *,
+                           cudaDataType, int, const void *, void *, cudaDataType, int,
+                           cublasComputeType_t, cublasGemmAlgo_t);
+    const char *(*words)(cublasStatus_t);
+};
+
+/* POSIX has functions behind the same pointer as data. */
+static bool find(fv_blas *b, const char *name, void *into) {
+    *(void **)into = dlsym(b->library, name);
+    return *(void **)into != NULL;
+}
+
+static fv_status load(fv_blas *b) {
+    static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so"};
+    for (size_t i = 0; i < sizeof names / sizeof *names && !b->library; i++)
+        b->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    if (!b->library)
+        return FV_FAIL(FV_EUNSUPPORTED, "cannot load cuBLAS (%s): --isa exact needs none of it",
+                       dlerror());
+    if (find(b, "cublasCreate_v2", &b->create) && find(b, "cublasDestroy_v2", &b->destroy) &&
+        find(b, "cublasSetStream_v2", &b->set_stream) && find(b, "cublasGemmEx", &b->gemm) &&
+        find(b, "cublasGetStatusString", &b->words))
+        return FV_OK;
+    return FV_FAIL(FV_EUNSUPPORTED, "this cuBLAS lacks functions: %s", dlerror());
+}
+
+static fv_status check(const fv_blas *b, cublasStatus_t s, const char *what) {
+    if (s == CUBLAS_STATUS_SUCCESS) return FV_OK;
+    return FV_FAIL(s == CUBLAS_STATUS_ALLOC_FAILED ? FV_ENOMEM : FV_EDEVICE, "cuBLAS: %s in %s",
+                   b->words(s), what);
+}
+
+fv_status fv_blas_open(cudaStream_t stream, fv_blas **out) {
+    fv_blas *b = calloc(1, sizeof *b);
+    if (!b) return FV_FAIL(FV_ENOMEM, "out of memory for cuBLAS");
+    fv_status st = load(b);
+    if (st == FV_OK) st = check(b, b->create(&b->handle), "cublasCreate");
+    if (st == FV_OK) st = check(b, b->set_stream(b->handle, stream), "cublasSetStream");
+    if (st == FV_OK)
+        *out = b;
+    else
+        fv_blas_close(b);
+    return st;
+}
+
+void fv_blas_close(fv_blas *b) {
+    if (!b) return;
+    if (b->handle) (void)b->destroy(b->handle);
+    free(b); /* the library stays: its threads may */
+}
+
+static cudaDataType type_of(fv_dtype t) {
+    return t == FV_F32 ? CUDA_R_32F : t == FV_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+/* cuBLAS has columns where we have rows: y^T [N, M] = w [N, K] x^T [K, M]. */
+fv_status fv_blas_gemm(fv_blas *b, const fv_tensor *x, const fv_tensor *w, const fv_tensor *y,
+                       float beta) {
+    const float one = 1.0f;
+    cudaDataType t = type_of(x->dtype);
+    return check(b,
+                 b->gemm(b->handle, CUBLAS_OP_T, CUBLAS_OP_N, w->rows, x->rows, x->cols, &one,
+                         w->data, t, w->ld, x->data, t, x->ld, &beta, y->data, CUDA_R_32F, y->ld,
+                         CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+                 "cublasGemmEx");
+}

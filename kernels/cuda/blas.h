@@ -1,0 +1,30 @@
+#ifndef FOVEA_KERNELS_CUDA_BLAS_H
+#define FOVEA_KERNELS_CUDA_BLAS_H
+
+/* The one product that is asked of cuBLAS. Its library is opened when a device is there, not when
+ * the plugin is loaded: it has half a gigabyte, and machines without a GPU need none of it. */
+#include <cuda_runtime.h>
+
+#include "common/status.h"
+#include "kernels/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fv_blas fv_blas;
+
+/* FV_EUNSUPPORTED names what cannot be loaded. */
+fv_status fv_blas_open(cudaStream_t stream, fv_blas **out);
+void fv_blas_close(fv_blas *b); /* NULL is fine */
+
+/* y = x w^T + beta y      x [M, K] and w [N, K] of one dtype, y [M, N] F32; sums are F32, F32
+ * products are not rounded (no TF32). All sizes at least 1. The order of sums is the library's
+ * own and depends on the shape: rows of a batch are not those of the same rows alone. */
+fv_status fv_blas_gemm(fv_blas *b, const fv_tensor *x, const fv_tensor *w, const fv_tensor *y,
+                       float beta);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,94 @@
+#ifndef FOVEA_KERNELS_CUDA_CUDA_H
+#define FOVEA_KERNELS_CUDA_CUDA_H
+
+/* The state of the CUDA backend, and what its operations share. C and C++; no other folder
+ * includes it.
+ *
+ * All operations and copies are issued on one stream, in the order of the calls: memory may be
+ * given back and used again at once. Activations are F32. An operation returns when it has been
+ * issued; what it needs of the host's (tables of addresses, ids) is copied into a staging ring
+ * first, so that the caller's memory is free on return. */
+#include <cuda_runtime.h>
+
+#include "common/buf.h"
+#include "common/status.h"
+#include "kernels/cuda/blas.h"
+#include "kernels/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Memory that grows to the largest that a call has needed. */
+typedef struct fv_cuda_room {
+    void *data;
+    size_t bytes;
+} fv_cuda_room;
+
+/* Host memory in two halves that are filled by turns, and as much on the device. */
+typedef struct fv_cuda_ring {
+    char *host, *device; /* [2 * half]; host is pinned */
+    size_t half, at;     /* bytes of a half, and those that are taken of the present one */
+    int turn;            /* which half that is */
+    cudaEvent_t read[2]; /* the device has read a half of the host's */
+    bool used[2];
+} fv_cuda_ring;
+
+typedef struct fv_cuda {
+    fv_device device; /* its address is fv_backend's device */
+    cudaStream_t stream;
+    int number, n_sm;
+    size_t shared_max; /* bytes of shared memory that a block may ask for */
+    bool exact;        /* every product in the canonical order: bits of the CPU, batch-invariant */
+    fv_blas *blas;     /* NULL when exact */
+    fv_cuda_room scratch;
+    fv_cuda_ring ring;
+} fv_cuda;
+
+static inline fv_cuda *fv_cuda_of(fv_backend *be) { return (fv_cuda *)be->impl; }
+
+/* FV_EDEVICE with CUDA's own words for a call that failed. */
+fv_status fv_cuda_check(cudaError_t e, const char *what);
+#define FV_CUDA(call) FV_TRY(fv_cuda_check((call), #call))
+
+/* What became of the launches since the last check. */
+fv_status fv_cuda_launched(const char *kernel);
+
+/* Blocks for n items at `each` per block; at least 1. */
+static inline unsigned fv_cuda_blocks(int64_t n, int64_t each) {
+    return n <= 0 ? 1 : (unsigned)((n + each - 1) / each);
+}
+
+/* ---- memory (device.c) ----------------------------------------------------------------- */
+
+fv_status fv_cuda_device_open(fv_cuda *c);
+void fv_cuda_device_close(fv_cuda *c);
+
+/* At least `bytes` of device memory, aligned to 256, contents undefined: the operation's own until
+ * the next one asks. Ask once per operation. */
+fv_status fv_cuda_scratch(fv_cuda *c, size_t bytes, void **out);
+
+/* Room for an operation's tables, aligned to 256 bytes, ask once per operation: fill *host, send
+ * it, and give *device to the kernels. The host's memory is free on return, and the device's is the
+ * operation's own until the next one stages. */
+fv_status fv_cuda_stage(fv_cuda *c, size_t bytes, void **host, void **device);
+fv_status fv_cuda_stage_send(fv_cuda *c, const void *host, void *device, size_t bytes);
+
+/* Both at once, of an array of the host's. */
+fv_status fv_cuda_stage_copy(fv_cuda *c, const void *from, size_t bytes, void **device);
+
+/* ---- operations ------------------------------------------------------------------------ */
+
+fv_status fv_cuda_linear(fv_backend *be, const fv_linear_args *a);     /* linear.cu */
+fv_status fv_cuda_combine(fv_backend *be, const fv_combine_args *a);   /* products.cu */
+fv_status fv_cuda_gram(fv_backend *be, const fv_gram_args *a);         /* products.cu */
+fv_status fv_cuda_norm(fv_backend *be, const fv_norm_args *a);         /* rowwise.cu */
+fv_status fv_cuda_activate(fv_backend *be, const fv_activate_args *a); /* rowwise.cu */
+fv_status fv_cuda_rope(fv_backend *be, const fv_rope_args *a);         /* rowwise.cu */
+fv_status fv_cuda_gather(fv_backend *be, const fv_gather_args *a);     /* rowwise.cu */
+fv_status fv_cuda_kv_write(fv_backend *be, const fv_kv_write_args *a); /* kv_write.cu */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

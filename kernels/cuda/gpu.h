@@ -1,0 +1,136 @@
+#ifndef FOVEA_KERNELS_CUDA_GPU_H
+#define FOVEA_KERNELS_CUDA_GPU_H
+
+/* What every kernel here is written with; included by .cu files.
+ *
+ * A kernel's source is compiled twice: by nvcc for GPUs, and by a C++ compiler for tests, where a
+ * block's threads take turns on the CPU (tests/support/cuda_host/README.md). What the two spell
+ * differently stands here and nowhere else: how a kernel is launched, its dynamic shared memory,
+ * copies that run behind the threads, and the tensor cores.
+ *
+ * nvcc compiles with -fmad=false: multiply and add are fused where the source says fmaf, as on the
+ * CPU. With the same functions (kernels/cpu/math.inc, convert.inc) in the same order a kernel
+ * gives the bits of the CPU. */
+#include <cuda_runtime.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define FV_ANYWHERE __host__ __device__
+#include "kernels/cpu/convert.inc"
+#include "kernels/cpu/math.inc"
+#include "kernels/cuda/cuda.h"
+#include "kernels/ops.h"
+
+enum { FV_WARP = 32, FV_LANES = 16 };
+#define FV_ALL_LANES 0xffffffffu
+
+/* FV_LAUNCH(kernel, grid, block, bytes of dynamic shared memory, stream, arguments...). Arguments
+ * are evaluated now. Every pointer among them, also inside structs, is to memory of the device or
+ * pinned. Check what became of it: return fv_cuda_launched("name").
+ *
+ * FV_SHARED(type, name): the block's dynamic shared memory, aligned to 16 bytes, once a kernel. */
+#ifdef __CUDACC__
+#define FV_LAUNCH(kernel, grid, block, bytes_shared, stream, ...)                                  \
+    (kernel)<<<(grid), (block), (bytes_shared), (stream)>>>(__VA_ARGS__)
+#define FV_SHARED(type, name)                                                                      \
+    extern __shared__ __align__(16) unsigned char fv_shared_memory[];                              \
+    type *name = reinterpret_cast<type *>(fv_shared_memory)
+#else
+#define FV_LAUNCH(kernel, grid, block, bytes_shared, stream, ...)                                  \
+    fv_emu::launch_args(#kernel, (grid), (block), (bytes_shared), (stream), (kernel), __VA_ARGS__)
+#define FV_SHARED(type, name) type *name = static_cast<type *>(fv_emu::here.shared)
+#endif
+
+/* ---- sums over lanes ------------------------------------------------------------------- */
+
+/* The tree of the canonical dot product over 16 neighbouring lanes, each with its acc[i]: the
+ * result is the first lane's. All 32 lanes of the warp call it. */
+static __device__ __forceinline__ float fv_lanes_tree(float acc) {
+#pragma unroll
+    for (int s = FV_LANES / 2; s > 0; s /= 2) {
+        float other = __shfl_down_sync(FV_ALL_LANES, acc, (unsigned)s, FV_LANES);
+        acc += other; /* lanes beyond s hold sums that nobody asks for */
+    }
+    return acc;
+}
+
+/* ---- copies behind the threads' backs: cp.async ---------------------------------------- */
+
+/* 16 bytes from global to shared memory, both aligned to 16; of them bytes_src are read, and zeros
+ * written for the rest. Visible to the thread itself after fv_cp_wait, to others after a barrier
+ * behind it. */
+static __device__ __forceinline__ void fv_cp_async16(void *shared, const void *global,
+                                                     int bytes_src) {
+#ifdef __CUDACC__
+    uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(global),
+                 "r"(bytes_src)
+                 : "memory");
+#else
+    fv_emu::async_copy(shared, global, 16, (unsigned)bytes_src);
+#endif
+}
+
+/* Ends a group of this thread's copies. */
+static __device__ __forceinline__ void fv_cp_commit() {
+#ifdef __CUDACC__
+    asm volatile("cp.async.commit_group;\n" ::: "memory");
+#else
+    fv_emu::async_commit();
+#endif
+}
+
+/* Waits until at most PENDING of this thread's groups are under way. */
+template <int PENDING> static __device__ __forceinline__ void fv_cp_wait() {
+#ifdef __CUDACC__
+    asm volatile("cp.async.wait_group %0;\n" ::"n"(PENDING) : "memory");
+#else
+    fv_emu::async_wait(PENDING);
+#endif
+}
+
+/* ---- tensor cores ---------------------------------------------------------------------- */
+
+/* d[16, 8] += a[16, 16] b[16, 8] by one warp, a and b bf16, d f32 (mma.sync m16n8k16). With
+ * group = lane / 4, t = lane % 4, a lane holds two elements per word, the lower column (of b: the
+ * lower row) in the low half:
+ *     a[0] = A[group][2t, 2t + 1]      a[1] = A[group + 8][2t, 2t + 1]
+ *     a[2] = A[group][2t + 8, 2t + 9]  a[3] = A[group + 8][2t + 8, 2t + 9]
+ *     b[0] = B[2t, 2t + 1][group]      b[1] = B[2t + 8, 2t + 9][group]
+ *     d[0], d[1] = D[group][2t, 2t + 1]    d[2], d[3] = D[group + 8][2t, 2t + 1]
+ * The order in which the 16 products are summed is the hardware's own; here it is k = 0, 1, ... */
+static __device__ __forceinline__ void fv_mma_bf16(float d[4], const uint32_t a[4],
+                                                   const uint32_t b[2]) {
+#ifdef __CUDACC__
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    uint32_t mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+    const char *rooms =
+        static_cast<const char *>(fv_emu::exchange(FV_ALL_LANES, mine, sizeof mine));
+    auto half = [&](int lane, int word, int high) {
+        uint32_t u;
+        memcpy(&u, rooms + lane * fv_emu::ROOM + word * 4, 4);
+        return f32_of_bf16((uint16_t)(high ? u >> 16 : u));
+    };
+    int group = (int)fv_emu::self->lane / 4, t = (int)fv_emu::self->lane % 4;
+    for (int i = 0; i < 4; i++) {
+        int row = i / 2, col = 2 * t + i % 2; /* row: group, or group + 8 */
+        for (int k = 0; k < 16; k++) {
+            float x = half(group * 4 + k % 8 / 2, row + k / 8 * 2, k % 2);
+            float y = half(col * 4 + k % 8 / 2, 4 + k / 8, k % 2);
+            d[i] = fmaf(x, y, d[i]);
+        }
+    }
+#endif
+}
+
+/* Two numbers as bf16, rounded to nearest, in one word: `lo` in the low half. */
+static __device__ __forceinline__ uint32_t fv_pack_bf16(float lo, float hi) {
+    return (uint32_t)bf16_of_f32(lo) | (uint32_t)bf16_of_f32(hi) << 16;
+}
+
+#endif

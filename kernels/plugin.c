@@ -1,0 +1,59 @@
+/* Loads a backend's shared library and checks that it was built with this program. */
+#include "kernels/plugin.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = 4096 };
+
+/* The folder that the program lies in. */
+static fv_status program_dir(char dir[PATH_BYTES]) {
+    ssize_t n = readlink("/proc/self/exe", dir, PATH_BYTES - 1);
+    if (n <= 0) return FV_FAIL(FV_EUNSUPPORTED, "cannot tell where this program lies");
+    dir[n] = 0;
+    *strrchr(dir, '/') = 0;
+    return FV_OK;
+}
+
+static fv_status check(const fv_plugin *p, const char *path) {
+    if (!p) return FV_FAIL(FV_EUNSUPPORTED, "%s is no plugin of fovea", path);
+    if (p->abi != FV_PLUGIN_ABI)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s has plugin interface %u, this program %d: build both "
+                       "together",
+                       path, (unsigned)p->abi, FV_PLUGIN_ABI);
+    if (strcmp(p->contract, FV_PLUGIN_CONTRACT) != 0)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s was built from other headers than this program (%.12s, "
+                       "not %.12s): build both together",
+                       path, p->contract, FV_PLUGIN_CONTRACT);
+    return FV_OK;
+}
+
+static const char *plugin_dir;
+
+void fv_plugin_set_dir(const char *dir) { plugin_dir = dir; }
+
+fv_status fv_plugin_load(const char *name, const fv_backend_ops **out) {
+    char here[PATH_BYTES], path[PATH_BYTES + 64];
+    if (!plugin_dir) FV_TRY(program_dir(here));
+    int n = snprintf(path, sizeof path, "%s/libfovea_%s.so", plugin_dir ? plugin_dir : here, name);
+    if (n < 0 || (size_t)n >= sizeof path)
+        return FV_FAIL(FV_EINVAL, "the path of a plugin has %d bytes", n);
+    if (access(path, R_OK) != 0)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "no plugin for '%s': %s is not there; it is built where "
+                       "its compiler is found",
+                       name, path);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) return FV_FAIL(FV_EUNSUPPORTED, "cannot load a plugin: %s", dlerror());
+    const fv_plugin *p = dlsym(library, FV_PLUGIN_SYMBOL);
+    fv_status st = check(p, path);
+    if (st == FV_OK)
+        *out = p->ops;
+    else
+        dlclose(library);
+    return st;
+}

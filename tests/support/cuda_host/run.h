@@ -1,0 +1,17 @@
+#ifndef FOVEA_TESTS_SUPPORT_CUDA_HOST_RUN_H
+#define FOVEA_TESTS_SUPPORT_CUDA_HOST_RUN_H
+
+/* Between the emulation's two halves: memory and streams (runtime.cpp) ask the other
+ * (fibers.cpp) to run a kernel to its end. C++17. */
+#include <cstddef>
+#include <functional>
+
+#include "cuda_runtime.h"
+
+namespace fv_emu {
+
+void run(const char *kernel, dim3 grid, dim3 block, size_t shared,
+         const std::function<void()> &thread);
+
+}
+#endif

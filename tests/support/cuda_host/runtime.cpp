@@ -1,0 +1,335 @@
+/* Memory, streams and events of the emulated device.
+ *
+ * Device memory is one reserved range that cannot be read or written, except while the device
+ * works: code of the host that follows a device address ends there and then. A kernel that is
+ * given the address of host memory ends too. Freed and fresh memory is filled with ones (NaN,
+ * and indices far outside), and behind each piece lies a margin that must keep its pattern.
+ *
+ * A stream is a list of what was issued, run when somebody waits; events and frees stand in the
+ * same list. Pageable memory of the host is read when the copy is issued and has been written
+ * when it returns, as CUDA does; pinned memory is read and written later. */
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <vector>
+
+#include "cuda_runtime.h"
+#include "run.h"
+
+using std::function;
+
+struct fv_emu_stream {
+    std::vector<function<void()>> issued;
+    bool running = false;
+};
+
+struct fv_emu_event {
+    fv_emu_stream *stream = nullptr; /* where it waits to be reached */
+    uint64_t recorded = 0, reached = 0;
+};
+
+namespace {
+
+const size_t RANGE = (size_t)16 << 30, ALIGN = 256, MARGIN = 256, PAGE = 4096;
+const unsigned char MARGIN_BYTE = 0xa5;
+
+char *range;                           /* reserved at the first allocation */
+size_t used;                           /* of it, from its begin; whole pages */
+int open_depth;                        /* how many have asked for it to be accessible */
+std::map<char *, size_t> live, pinned; /* what was allocated, and its bytes */
+std::multimap<size_t, char *> vacant;  /* freed, by room */
+std::vector<fv_emu_stream *> streams;
+
+[[noreturn]] void wrong(const char *what, const char *kernel) {
+    fprintf(stderr, "FAILED: %s%s%s\n", what, kernel ? ": " : "", kernel ? kernel : "");
+    abort();
+}
+
+void set_access(int access) {
+    if (used && mprotect(range, used, access)) wrong("mprotect fails", nullptr);
+}
+
+struct device_is_at_work {
+    device_is_at_work() {
+        if (open_depth++ == 0) set_access(PROT_READ | PROT_WRITE);
+    }
+    ~device_is_at_work() {
+        if (--open_depth == 0) set_access(PROT_NONE);
+    }
+};
+
+bool is_device(const void *p) {
+    const char *c = static_cast<const char *>(p);
+    return range && c >= range && c < range + RANGE;
+}
+
+bool is_pinned(const void *p) {
+    const char *c = static_cast<const char *>(p);
+    auto it = pinned.upper_bound(const_cast<char *>(c));
+    if (it == pinned.begin()) return false;
+    --it;
+    return c < it->first + it->second;
+}
+
+size_t room_of(size_t bytes) { return (bytes + MARGIN + ALIGN - 1) / ALIGN * ALIGN; }
+
+void check_margin(char *p, size_t bytes) {
+    for (size_t i = bytes; i < room_of(bytes); i++)
+        if ((unsigned char)p[i] != MARGIN_BYTE)
+            wrong("something wrote behind the end of a piece of device memory", nullptr);
+}
+
+void release(char *p) {
+    auto it = live.find(p);
+    if (it == live.end()) wrong("memory is freed that is not there", nullptr);
+    device_is_at_work open;
+    check_margin(p, it->second);
+    memset(p, 0xff, it->second);
+    vacant.emplace(room_of(it->second), p);
+    live.erase(it);
+}
+
+void drain(fv_emu_stream *s) {
+    if (!s || s->running || s->issued.empty()) return;
+    s->running = true;
+    device_is_at_work open;
+    std::vector<function<void()>> now;
+    now.swap(s->issued);
+    for (auto &f : now) f();
+    s->running = false;
+}
+
+void drain_all() {
+    for (fv_emu_stream *s : streams) drain(s);
+}
+
+void issue(fv_emu_stream *s, function<void()> f) {
+    if (!s) wrong("work is issued on the default stream", nullptr);
+    s->issued.push_back(std::move(f));
+}
+
+/* Whether an address is part of this process's memory. */
+bool is_mapped(uint64_t p) {
+    unsigned char in_core;
+    return p >= PAGE && p < (uint64_t)1 << 47 &&
+           mincore(reinterpret_cast<void *>(p / PAGE * PAGE), 1, &in_core) == 0;
+}
+
+} // namespace
+
+namespace fv_emu {
+
+/* What looks like an address inside an argument must be one of the device's. */
+void check_argument(const char *kernel, const void *value, size_t bytes) {
+    for (size_t i = 0; i + sizeof(uint64_t) <= bytes; i += sizeof(uint64_t)) {
+        uint64_t word;
+        memcpy(&word, static_cast<const char *>(value) + i, sizeof word);
+        const void *p = reinterpret_cast<const void *>(word);
+        if (is_device(p) || is_pinned(p) || !is_mapped(word)) continue;
+        wrong("a kernel is given an address of host memory", kernel);
+    }
+}
+
+void launch(const char *kernel, dim3 grid, dim3 block, size_t shared, cudaStream_t s,
+            function<void()> thread) {
+    uint64_t n = (uint64_t)block.x * block.y * block.z;
+    if (n == 0 || n > 1024 || grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 ||
+        grid.z > 65535 || shared > (size_t)227 << 10)
+        wrong("a grid, block or shared memory that no GPU takes", kernel);
+    issue(s, [=] { run(kernel, grid, block, shared, thread); });
+}
+
+} // namespace fv_emu
+
+/* ---- memory ---------------------------------------------------------------------------- */
+
+cudaError_t cudaMalloc(void **out, size_t bytes) {
+    if (!range) {
+        void *p =
+            mmap(nullptr, RANGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (p == MAP_FAILED) return cudaErrorMemoryAllocation;
+        range = static_cast<char *>(p);
+    }
+    size_t room = room_of(bytes);
+    auto it = vacant.lower_bound(room);
+    char *p;
+    if (it != vacant.end() && it->first <= 2 * room) {
+        p = it->second;
+        size_t rest = it->first - room;
+        vacant.erase(it);
+        if (rest) vacant.emplace(rest, p + room);
+    } else {
+        static size_t top;
+        if (top + room > RANGE) return cudaErrorMemoryAllocation;
+        p = range + top;
+        top += room;
+        used = (top + PAGE - 1) / PAGE * PAGE;
+        if (open_depth) set_access(PROT_READ | PROT_WRITE);
+    }
+    device_is_at_work open;
+    memset(p, 0xff, bytes);
+    memset(p + bytes, MARGIN_BYTE, room - bytes);
+    live[p] = bytes;
+    *out = p;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *p) {
+    if (!p) return cudaSuccess;
+    drain_all();
+    release(static_cast<char *>(p));
+    return cudaSuccess;
+}
+
+cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t) {
+    return cudaMalloc(out, bytes);
+}
+
+cudaError_t cudaFreeAsync(void *p, cudaStream_t s) {
+    issue(s, [p] { release(static_cast<char *>(p)); });
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned) {
+    char *p = static_cast<char *>(aligned_alloc(4096, (bytes + 4095) / 4096 * 4096));
+    if (!p) return cudaErrorMemoryAllocation;
+    memset(p, 0xff, bytes);
+    pinned[p] = bytes;
+    *out = p;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *p) {
+    if (!p) return cudaSuccess;
+    drain_all();
+    pinned.erase(static_cast<char *>(p));
+    free(p);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int) {
+    *pool = nullptr;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, enum cudaMemPoolAttr, void *) {
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
+    *total = RANGE;
+    *free_bytes = RANGE - used;
+    return cudaSuccess;
+}
+
+/* ---- streams --------------------------------------------------------------------------- */
+
+cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind,
+                            cudaStream_t s) {
+    bool later_src = is_device(src) || is_pinned(src), later_dst = is_device(dst) || is_pinned(dst);
+    if (bytes == 0) return cudaSuccess;
+    if (!later_src) {
+        const char *from = static_cast<const char *>(src);
+        std::vector<char> taken(from, from + bytes);
+        issue(s, [=] { memcpy(dst, taken.data(), bytes); });
+    } else
+        issue(s, [=] { memmove(dst, src, bytes); });
+    if (!later_dst) drain(s);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t s) {
+    if (!is_device(dst)) wrong("cudaMemset of memory that is not the device's", nullptr);
+    issue(s, [=] { memset(dst, value, bytes); });
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) {
+    *s = new fv_emu_stream;
+    streams.push_back(*s);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t s) {
+    drain(s);
+    for (size_t i = 0; i < streams.size(); i++)
+        if (streams[i] == s) streams.erase(streams.begin() + (long)i);
+    delete s;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+    drain(s);
+    device_is_at_work open;
+    for (const auto &l : live) check_margin(l.first, l.second);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void) {
+    drain_all();
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
+    uint64_t want = e->recorded;
+    issue(s, [=] {
+        if (e->reached < want) drain(e->stream);
+    });
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) {
+    *e = new fv_emu_event;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+    uint64_t number = ++e->recorded;
+    e->stream = s;
+    issue(s, [=] { e->reached = number; });
+    return cudaSuccess;
+}
+
+/* A stream that nobody waits for gets on as well: the first to ask is told to ask again. */
+cudaError_t cudaEventQuery(cudaEvent_t e) {
+    if (e->reached == e->recorded) return cudaSuccess;
+    drain(e->stream);
+    return cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+    if (e->reached != e->recorded) drain(e->stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t e) {
+    if (e->reached != e->recorded) drain(e->stream);
+    delete e;
+    return cudaSuccess;
+}
+
+/* ---- the device ------------------------------------------------------------------------ */
+
+cudaError_t cudaGetDeviceCount(int *n) {
+    *n = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidValue; }
+
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int) {
+    memset(p, 0, sizeof *p);
+    snprintf(p->name, sizeof p->name, "no GPU: emulated on the CPU");
+    p->totalGlobalMem = RANGE;
+    p->sharedMemPerBlockOptin = (size_t)227 << 10;
+    p->major = 9;
+    p->multiProcessorCount = 4;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError(void) { return cudaSuccess; }
+cudaError_t cudaPeekAtLastError(void) { return cudaSuccess; }
+const char *cudaGetErrorString(cudaError_t e) { return e ? "an error" : "no error"; }
+const char *cudaGetErrorName(cudaError_t e) { return e ? "cudaError" : "cudaSuccess"; }
