@@ -11,6 +11,7 @@
 /* In the order of fv_policy_methods: both come from methods.def. */
 static fv_status (*const contributions[])(fv_plan *) = {
 #define FV_METHOD(stage, name, source, summary) FV_PLAN_##stage(name),
+#define FV_METHOD_AS(stage, name, source, summary, plan) FV_METHOD(stage, plan, source, summary)
 #include "policy/methods.def"
 };
 

@@ -2,7 +2,11 @@
 #define FOVEA_POLICY_PLAN_CONTRIBUTE_H
 
 /* What a method adds to a plan: one function per row of methods.def, in a file of policy/plan/
- * that is named after the method. They run in the order of the stages, each on what the earlier
+ * that is named after the method, or after what several methods add alike (FV_METHOD_AS):
+ *
+ *   prune: share    from layer `layer` on, `keep` of the visual rows; no attention is asked for
+ *
+ * They run in the order of the stages, each on what the earlier
  * ones left: a plan of `exact` to begin with. */
 #include "policy/plan.h"
 
@@ -16,6 +20,7 @@
 #define FV_PLAN_EXPAND(name) fv_plan_expand_##name
 #define FV_PLAN_EVICT(name) fv_plan_evict_##name
 #define FV_METHOD(stage, name, source, summary) fv_status FV_PLAN_##stage(name)(fv_plan * plan);
+#define FV_METHOD_AS(stage, name, source, summary, plan) FV_METHOD(stage, plan, source, summary)
 #include "policy/methods.def"
 
 /* "prune=vtw does nothing here: <why>", for the report. */
