@@ -8,7 +8,7 @@ Candidates are combinations of lazy keys, factors (ranks, bits, blocks, energy),
 judged with first=packed: else the first token, often the whole answer, would come from rows that are not
 factored yet. Rounds, each on more items than the one before:
 
-    grid     ranks x bits x lazy keys
+    grid     ranks x bits x lazy keys; and ranks that follow the energy they keep
     vary     the most promising ones as they are, and each in every way of VARY
     halve    the most promising of all that were asked so far, fewer each time
     final    the most promising that differ in size by a fifth, on items that no round before has seen (another seed)
@@ -16,6 +16,10 @@ factored yet. Rounds, each on more items than the one before:
 Promising is P(loss <= 1 point) x log(times smaller): the loss is normal with the paired interval's width. Bytes
 are visual KV as held, mean of after prefill and after the last token, over items. The last round chooses: the
 smallest whose loss is at most 1 point with the upper end of its 95 % interval.
+
+A policy serves when attention on what it holds is no slower than on raw rows: keys that are factored in blocks of
+fewer than 16 rows are smaller, and slower (bench/results/keys.txt). Three quarters of each round's places are for
+those that serve, and one of them is chosen; the others show what the bytes alone would allow.
 
 Writes everything that was asked, with items and intervals, to eval/results/search.json.
 """
@@ -31,9 +35,11 @@ from sitting import ROOT, add_arguments, complaint, group, sit
 POINTS = 1.0  # that may be lost
 SEED, FINAL_SEED = 0, 1
 AT_ONCE = 60  # policies in one exam; fovea takes 64
+BLOCK_MIN = 16  # rows, for keys that are factored in blocks
 
 RANKS = [(64, 64), (48, 32), (32, 24), (24, 16), (16, 16), (16, 12), (12, 8), (8, 6), (6, 4)]
 BITS = [8, 4]
+ENERGY = [0.99, 0.97, 0.95, 0.9]  # kept by ranks up to 64, a matrix for itself
 LAZY = ["", "lazy=vla,map=training_free", "lazy=vla,map=given,blocks=8-9/10-11"]
 
 # Each takes a candidate's stages and returns others, or None where it does not apply.
@@ -83,6 +89,9 @@ def grid():
             for bits in BITS:
                 pack = f"pack=svd,rank_k={k},rank_v={v},bits={bits},first=packed"
                 yield {"lazy": lazy, "pack": pack}
+    for energy in ENERGY:
+        for bits in BITS:
+            yield {"lazy": "", "pack": f"pack=svd,rank_k=64,rank_v=64,energy={energy},bits={bits},gain=1,first=packed"}
 
 
 class Candidates:
@@ -106,18 +115,33 @@ class Candidates:
             "times_smaller": kv["visual_exact"] / tables.held(kv),
         }
 
+    def ranked(self):
+        return sorted(self.asked, key=lambda t: -promise(self.asked[t]))
+
     def promising(self, n):
-        return sorted(self.asked, key=lambda t: -promise(self.asked[t]))[:n]
+        return places(self.ranked(), n)
 
     def finalists(self, n, apart=1.2):
         """The most promising of the last halving round that differ in size, so that not all stand on the edge."""
-        ranked = [t for t in self.promising(len(self.asked)) if self.asked[t]["round"] == "halve"]
+        ranked = [t for t in self.ranked() if self.asked[t]["round"] == "halve"]
         picked = []
         for text in ranked:
             times = self.asked[text]["times_smaller"]
-            if all(abs(math.log(times / self.asked[p]["times_smaller"])) >= math.log(apart) for p in picked):
+            if all(abs(math.log(times / self.asked[p]["times_smaller"])) >= math.log(apart)
+                   for p in picked if serves(p) == serves(text)):
                 picked.append(text)
-        return (picked + [t for t in ranked if t not in picked])[:n]
+        return places(picked + [t for t in ranked if t not in picked], n)
+
+
+def serves(text):
+    words = dict(w.split("=", 1) for w in text.replace(";", ",").split(",") if "=" in w)
+    return int(words.get("block", 64)) not in range(1, BLOCK_MIN)
+
+
+def places(ranked, n):
+    """The first n, a quarter of them for those that do not serve."""
+    others = [t for t in ranked if not serves(t)][:n // 4]
+    return [t for t in ranked if serves(t)][:n - len(others)] + others
 
 
 def promise(c):
@@ -174,7 +198,7 @@ def front(candidates):
 
 def choose(candidates):
     good = [c for c in candidates if c["loss"]["high"] <= POINTS]
-    return max(good, key=lambda c: c["times_smaller"]) if good else None
+    return max(good, key=lambda c: c["times_smaller"], default=None)
 
 
 def line(c, against):
@@ -198,9 +222,9 @@ def tell(report):
         print(f"\nfront of {len(some)} candidates with {items} items of seed {seed}\n{head}")
         for c in front(some):
             print(line(c, against))
-    chosen = report["chosen"]
-    print(f"\nsmallest with at most {POINTS:g} point lost at the upper end, {report['final_items']} items:")
-    print(line(chosen, against) if chosen else "none")
+    for name, what in (("smallest", "smallest"), ("chosen", "smallest that serves")):
+        print(f"\n{what} with at most {POINTS:g} point lost at the upper end, {report['final_items']} items:")
+        print(line(report[name], against) if report[name] else "none")
 
 
 def main():
@@ -223,7 +247,8 @@ def main():
         candidates = sorted(found.asked.values(), key=lambda c: (-c["seed"], -c["items"], -c["times_smaller"]))
         final = [c for c in candidates if c["round"] == "final"]
         report = {"kv_dtype": args.kv_dtype, "checkpoint": checkpoint_of(args), "final_items": args.final,
-                  "points": POINTS, "chosen": choose(final), "candidates": candidates}
+                  "points": POINTS, "smallest": choose(final),
+                  "chosen": choose([c for c in final if serves(c["policy"])]), "candidates": candidates}
         args.result.parent.mkdir(parents=True, exist_ok=True)
         args.result.write_text(json.dumps(report, indent=1) + "\n")
     tell(json.loads(args.result.read_text()))
