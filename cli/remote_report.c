@@ -59,7 +59,9 @@ static fv_status take_packed(const report_message *m, fv_report *out) {
     for (size_t l = 0; l < m->n_packed; l++)
         packed->layer[l] = (fv_packed_layer){
             .rank = {(int32_t)m->packed[l]->rank_k, (int32_t)m->packed[l]->rank_v},
-            .error = {m->packed[l]->error_k, m->packed[l]->error_v}};
+            .error = {m->packed[l]->error_k, m->packed[l]->error_v},
+            .rank_text = (int32_t)m->packed[l]->rank_text,
+            .error_text = m->packed[l]->error_text};
     return FV_OK;
 }
 

@@ -53,9 +53,10 @@ static json_t *packed_json(const fv_report *r) {
     json_t *layers = json_array();
     for (int32_t l = 0; l < p->n_layer; l++) {
         const fv_packed_layer *at = &p->layer[l];
-        json_array_append_new(layers,
-                              json_pack("{s:[i, i], s:[f, f]}", "rank", at->rank[0], at->rank[1],
-                                        "error", (double)at->error[0], (double)at->error[1]));
+        json_array_append_new(
+            layers, json_pack("{s:[i, i], s:[f, f], s:i, s:f}", "rank", at->rank[0], at->rank[1],
+                              "error", (double)at->error[0], (double)at->error[1], "rank_text",
+                              at->rank_text, "error_text", (double)at->error_text));
     }
     return json_pack("{s:I, s:I, s:f, s:o}", "bytes_raw", (json_int_t)p->bytes_raw, "bytes",
                      (json_int_t)p->bytes, "seconds", p->seconds, "layers", layers);
@@ -126,6 +127,18 @@ static bool same_ranks(const fv_packed_layer *a, const fv_packed_layer *b) {
 }
 
 /* Layers of the same ranks together, with the largest of their errors. */
+static void print_text_keys(FILE *f, const fv_pack_report *p, const char *lead) {
+    for (int32_t l = 0, end; l < p->n_layer; l = end) {
+        float error = 0;
+        for (end = l; end < p->n_layer && p->layer[l].rank_text == p->layer[end].rank_text; end++)
+            if (p->layer[end].error_text > error) error = p->layer[end].error_text;
+        if (p->layer[l].rank_text == 0) continue;
+        fprintf(f, "%stext keys of layers %d-%d at rank %d, error at most %.3f", lead, l, end - 1,
+                p->layer[l].rank_text, (double)error);
+        lead = "; ";
+    }
+}
+
 static void print_packed(FILE *f, const fv_pack_report *p) {
     const char *lead = "packed   ";
     if (p->bytes == 0) return;
@@ -140,6 +153,7 @@ static void print_packed(FILE *f, const fv_pack_report *p) {
                 (double)error[1]);
         lead = "; ";
     }
+    print_text_keys(f, p, lead);
     fprintf(f, "; %zu bytes of %zu, %.3f s\n", p->bytes, p->bytes_raw, p->seconds);
 }
 

@@ -5,6 +5,7 @@
  * (sections to rows) and receive_packed.c (sections to factors) share, and nobody else. */
 #include "decode-worker/receive.h"
 #include "model/net/kv_packed.h"
+#include "policy/packed_shape.h"
 
 /* What must come next. */
 typedef enum fv_landing_due {
@@ -40,16 +41,21 @@ typedef struct fv_landing {
     bool ranked;    /* RANK came for the layer whose ROWS are due */
     uint8_t *seen;  /* [prompt rows] which positions of a head in any order came; or NULL */
     uint64_t n_rows, bytes_visual; /* announced so far */
+    fv_text_keys text_keys;        /* as the policy has them */
     int32_t n_lent_text;           /* layers that LEAD gave another's text keys */
     uint8_t *payload;              /* of a section that is not rows, while it comes */
     size_t cap_payload;
-    fv_packed_kind kind; /* of the FACT section that is due */
-    bool importance;     /* IMPO follows */
-    int32_t head_at;     /* of the DATA section: the head that is being filled, */
-    size_t head_off;     /* and the bytes of it that are there */
+    fv_kv_segment packed_seg; /* of the packed rows that are coming */
+    fv_packed_kind kind;      /* of the FACT section that is due */
+    bool importance;          /* IMPO follows */
+    int32_t head_at;          /* of the DATA section: the head that is being filled, */
+    size_t head_off;          /* and the bytes of it that are there */
 } fv_landing;
 
 /* ---- receive_packed.c ------------------------------------------------------------------ */
+
+/* PACK begins: of image rows, or of text rows where the policy has factors of their keys. */
+fv_refusal fv_landing_begin_packed(fv_landing *l, const fv_section *s);
 
 /* How long the packed layer's section that is due must be. */
 fv_refusal fv_landing_packed_length(const fv_landing *l, const fv_section *s, uint64_t *want);

@@ -47,10 +47,37 @@ uint64_t fv_landing_most_visual(const fv_kv_shape *s, uint32_t n_visual) {
     return n_visual ? (uint64_t)s->n_layer * (3 * raw + 4096) : 0;
 }
 
+/* Text of a layer: pages for prompt and answer, and however many of the prompt's rows a policy has
+ * as a block instead. */
+static size_t text_most(const fv_kv_shape *s, const fv_hello *h, const fv_text_keys *keys,
+                        bool own) {
+    fv_kv_shape one = *s;
+    one.n_layer = 1;
+    size_t most = 0, answer = rows_twice(h) + h->max_tokens;
+    for (uint32_t packed = 0; packed <= (keys->rank ? h->n_text : 0); packed++) {
+        size_t bytes =
+            fv_kv_text_bytes(&one, (int32_t)(h->n_text - packed + answer), !own) +
+            (size_t)fv_text_keys_bytes(keys, (int32_t)packed, s->n_kv, s->d_head, s->dtype, own);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 size_t fv_landing_pool_bytes(const fv_kv_shape *s, const fv_hello *h) {
-    return fv_kv_text_bytes(s, (int32_t)(h->n_text + rows_twice(h) + h->max_tokens),
-                            (int32_t)h->n_lent_text) +
-           (size_t)h->bytes_visual;
+    fv_policy policy = policy_of(h);
+    fv_text_keys keys = fv_text_keys_of(&policy);
+    return ((size_t)s->n_layer - h->n_lent_text) * text_most(s, h, &keys, true) +
+           h->n_lent_text * text_most(s, h, &keys, false) + (size_t)h->bytes_visual;
+}
+
+/* What blocks of text keys add to a stream. */
+static uint64_t text_wire_bytes(const fv_kv_shape *s, const fv_hello *h) {
+    fv_policy policy = policy_of(h);
+    fv_text_keys keys = fv_text_keys_of(&policy);
+    if (keys.rank == 0) return 0;
+    return (uint64_t)s->n_layer *
+           (fv_text_keys_bytes(&keys, (int32_t)h->n_text, s->n_kv, s->d_head, s->dtype, true) +
+            fv_wire_packed_bytes(h->n_text, h->n_text) + PACKED_MOST * FV_SECTION_HEADER);
 }
 
 uint64_t fv_landing_wire_bytes(const fv_kv_shape *s, const fv_hello *h, int32_t n_group) {
@@ -64,7 +91,8 @@ uint64_t fv_landing_wire_bytes(const fv_kv_shape *s, const fv_hello *h, int32_t 
     return sections * FV_SECTION_HEADER + fv_hello_bytes(h) +
            fv_wire_prompt_bytes(h->n_text + h->n_visual) + heads * (1 + FV_N_SEG) * 4 +
            (uint64_t)s->n_layer * FV_WIRE_LEAD_BYTES +
-           heads * (h->n_text + twice) * 2 * row_bytes(s) + h->bytes_visual +
+           heads * (h->n_text + twice) * 2 * row_bytes(s) + text_wire_bytes(s, h) +
+           h->bytes_visual +
            heads * (h->n_text + h->n_visual + 2 * twice) * (4 /* position */ + tally) + packed +
            FV_FIRST_TOKEN_BYTES + 32 + SKIP_MAX;
 }
@@ -169,7 +197,7 @@ static fv_refusal check_section(const fv_landing *l, const fv_section *s, uint64
     case FV_DUE_FACTOR:
     case FV_DUE_IMPORTANCE:
         placed = s->layer0 == l->layer && s->layer1 == l->layer + 1 &&
-                 (l->due != FV_DUE_FACTOR || s->part0 == l->kind);
+                 s->segment == l->packed_seg && (l->due != FV_DUE_FACTOR || s->part0 == l->kind);
         if (placed) FV_ADMIT(fv_landing_packed_length(l, s, want));
         break;
     default: *want = FV_FIRST_TOKEN_BYTES; break;
@@ -212,11 +240,10 @@ static fv_refusal on_begin(void *user, const fv_section *s) {
     if (is_rank(l, s)) return begin_rank(l, s);
     if (l->due == FV_DUE_ROWS && s->type == FV_SECTION_LEAD &&
         fv_kv_leader(l->got.kv, l->layer) == l->layer && !l->ranked &&
-        !fv_kv_packed_at(l->got.kv, l->layer))
+        !fv_kv_packed_at(l->got.kv, l->layer) && !fv_kv_packed_text(l->got.kv, l->layer))
         l->due = FV_DUE_LEAD;
-    if (l->due == FV_DUE_ROWS && s->type == FV_SECTION_PACKED &&
-        !fv_kv_packed_at(l->got.kv, l->layer))
-        l->due = FV_DUE_PACKED;
+    if (l->due == FV_DUE_ROWS && s->type == FV_SECTION_PACKED)
+        FV_ADMIT(fv_landing_begin_packed(l, s));
     if (s->type != type_due[l->due]) {
         char name[5], due[5];
         fv_section_name(s->type, name);
@@ -373,6 +400,12 @@ static fv_refusal check_lent(const fv_landing *l, int32_t layer) {
     return FV_REFUSED_NONE;
 }
 
+/* Text rows of a layer that came as a block. */
+static uint32_t text_packed(const fv_landing *l, int32_t layer) {
+    const fv_kv_packed *p = fv_kv_packed_text(l->got.kv, layer);
+    return p ? (uint32_t)p->rows.n : 0;
+}
+
 /* Text pages of a layer, for prompt and answer. No more layers have their own than was said. */
 static fv_refusal make_text(fv_landing *l, int32_t layer) {
     int32_t own = layer + 1 - l->n_lent_text,
@@ -380,7 +413,8 @@ static fv_refusal make_text(fv_landing *l, int32_t layer) {
     if (own > most)
         return FV_REFUSE(OVER_BUDGET, "%d layers have text keys of their own and %d were announced",
                          own, most);
-    int32_t rows = (int32_t)(l->hello.n_text + l->twice + l->hello.max_tokens);
+    int32_t rows =
+        (int32_t)(l->hello.n_text - text_packed(l, layer) + l->twice + l->hello.max_tokens);
     return fv_refusal_of(fv_kv_reserve(l->got.kv, layer, rows));
 }
 
@@ -392,20 +426,20 @@ static fv_refusal take_rows(fv_landing *l, const fv_section *s) {
     size_t n = (size_t)s->length / 4;
     for (size_t i = 0; i < n; i++) {
         bool visual = i % FV_N_SEG == FV_SEG_VISUAL;
+        int32_t layer = s->layer0 + (int32_t)(i / FV_N_SEG) / n_kv;
+        uint32_t most = visual ? l->hello.n_visual : l->hello.n_text - text_packed(l, layer);
         first[i] = fv_get_u32(&at);
-        if (first[i] > (visual ? l->hello.n_visual : l->hello.n_text) + l->twice)
+        if (first[i] > most + l->twice)
             return FV_REFUSE(OVER_BUDGET,
                              "a head of layers %d to %d has %u rows, more than the prompt",
                              s->layer0, s->layer1 - 1, first[i]);
         l->n_rows += first[i];
-        if (visual && first[i] &&
-            fv_kv_packed_at(l->got.kv, s->layer0 + (int32_t)(i / FV_N_SEG) / n_kv))
+        if (visual && first[i] && fv_kv_packed_at(l->got.kv, layer))
             return FV_REFUSE(MALFORMED, "a layer of %d to %d is packed and has image rows as well",
                              s->layer0, s->layer1 - 1);
         if (visual)
             l->bytes_visual +=
-                (uint64_t)first[i] * l->row_bytes *
-                parts_of(l, s->layer0 + (int32_t)(i / FV_N_SEG) / n_kv, FV_SEG_VISUAL);
+                (uint64_t)first[i] * l->row_bytes * parts_of(l, layer, FV_SEG_VISUAL);
     }
     if (l->bytes_visual > l->hello.bytes_visual)
         return FV_REFUSE(OVER_BUDGET,
@@ -439,6 +473,10 @@ static fv_refusal check_positions(fv_landing *l, int32_t head, const int32_t *po
     bool ranked = l->seg == FV_SEG_VISUAL && fv_kv_ranked(l->got.kv, l->layer, head) > 0;
     bool any_order = ranked || fv_kv_tally_kind(l->got.kv);
     int32_t least = l->twice ? 0 : 1; /* from one to the next */
+    uint32_t before = l->seg == FV_SEG_TEXT ? text_packed(l, l->layer) : 0;
+    if (before && n > 0 && pos[0] <= fv_kv_packed_text(l->got.kv, l->layer)->pos[before - 1])
+        return FV_REFUSE(MALFORMED, "text rows of layer %d stand ahead of those that are packed",
+                         l->layer);
     if (any_order) FV_ADMIT(room_for_seen(l));
     if (any_order) memset(l->seen, 0, (size_t)l->got.n);
     for (int32_t i = 0; i < n; i++) {
@@ -579,6 +617,8 @@ fv_refusal fv_landing_open(const fv_receiver_options *opt, const fv_hello *hello
     l->hello.policy = l->got.policy;
     l->got.max_tokens = (int32_t)hello->max_tokens;
     l->twice = rows_twice(hello);
+    fv_policy policy = policy_of(hello);
+    l->text_keys = fv_text_keys_of(&policy);
     fv_packet_hooks hooks = {
         .user = l, .begin = on_begin, .bytes = on_bytes, .end = on_end, .finish = on_finish};
     fv_packet_reader_init(&l->reader, &hooks, SKIP_MAX);

@@ -15,6 +15,21 @@ fv_packed_shape fv_plan_packed_shape(const fv_plan *plan, int32_t layer, fv_pack
  * values, and of its keys if they are its own (`leads`). */
 uint64_t fv_plan_packed_bytes(const fv_plan *plan, int32_t layer, int32_t n, bool leads);
 
+/* What a policy says of text keys, for both workers. */
+fv_text_keys fv_text_keys_of(const fv_policy *policy);
+
+/* Their block when a layer has n text rows of this width; values are rows. */
+fv_packed_shape fv_text_keys_shape(const fv_text_keys *keys, fv_packed_kind kind, int32_t n,
+                                   int32_t n_kv, int32_t d_head, fv_dtype dtype);
+
+/* Bytes of that block, if there are rows: of its values, and of its keys if they are the layer's
+ * own. */
+uint64_t fv_text_keys_bytes(const fv_text_keys *keys, int32_t n, int32_t n_kv, int32_t d_head,
+                            fv_dtype dtype, bool own);
+
+/* Whether it is as much smaller than the keys as the policy wants it. */
+bool fv_text_keys_pack(const fv_text_keys *keys, int32_t n, int32_t width);
+
 /* Whether factors of n visual rows are as much smaller than the rows as the policy wants them. */
 bool fv_plan_packs(const fv_plan *plan, int32_t layer, int32_t n);
 

@@ -73,17 +73,42 @@ static layer_bytes raw_layer(const fv_plan *plan, int32_t l, bool leads) {
     return (layer_bytes){part_bytes(plan) * held, part_bytes(plan) * visual};
 }
 
+/* Of a layer's `text` text rows, as pages and as a block of factors: an answer that is taken up
+ * again is raw, and `last` rows more. A number that is only a bound may come to fewer rows, which
+ * may be too few to be packed. */
+static uint64_t text_bytes(const fv_plan *plan, int32_t text, int32_t last, bool own) {
+    const fv_plan_shape *s = &plan->shape;
+    fv_dtype dtype = s->bytes_value == 4 ? FV_F32 : FV_BF16;
+    uint64_t row = part_bytes(plan) * (uint64_t)s->n_kv;
+    uint64_t raw = row * (uint64_t)(text + (own ? text : own_keys(plan, text)));
+    int32_t n = text - s->n_answer - last;
+    if (n <= 0 || !fv_text_keys_pack(&plan->text_keys, n, s->n_kv * s->d_head)) return raw;
+    uint64_t bytes = fv_text_keys_bytes(&plan->text_keys, n, s->n_kv, s->d_head, dtype,
+                                        own || !plan->lent_text) +
+                     row * (uint64_t)(text - n) * (own || !plan->lent_text ? 2 : 1);
+    return s->text_bound && raw > bytes ? raw : bytes;
+}
+
+/* Where the select stage lets rows go, the last row may be among them. */
+static uint64_t most_text(const fv_plan *plan, int32_t text, bool own) {
+    uint64_t most = 0;
+    for (int32_t last = plan->select ? 0 : plan->first_packed; last <= plan->first_packed; last++) {
+        uint64_t bytes = text_bytes(plan, text, last, own);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 /* How many of the rows are image rows may depend on data, and too few are not packed: the most that
  * any number of them comes to. Heads hold the same rows. */
 static layer_bytes packed_layer(const fv_plan *plan, int32_t l, bool leads) {
-    int32_t n = plan->visual[l], n_text = plan->shape.n_text;
+    int32_t n = plan->forget[l] ? 0 : plan->visual[l], n_text = plan->shape.n_text;
     int32_t kept = rows_kept(plan, l, 0, n + n_text), most = kept < n ? kept : n;
     layer_bytes b = {0, 0};
     for (int32_t image = plan->exact_counts && !plan->select ? n : 0; image <= most; image++) {
         int32_t text = kept - image < n_text ? kept - image : n_text;
         uint64_t bytes = fv_plan_packed_bytes(plan, l, image, leads);
-        uint64_t rows = (uint64_t)(text + (leads ? text : own_keys(plan, text)));
-        uint64_t held = bytes + part_bytes(plan) * (uint64_t)plan->shape.n_kv * rows;
+        uint64_t held = bytes + most_text(plan, text, leads);
         if (bytes > b.visual) b.visual = bytes;
         if (held > b.held) b.held = held;
     }
@@ -91,7 +116,7 @@ static layer_bytes packed_layer(const fv_plan *plan, int32_t l, bool leads) {
 }
 
 static layer_bytes count_layer(const fv_plan *plan, int32_t l, bool leads) {
-    bool packs = plan->pack[l].rank[FV_PACKED_V] > 0;
+    bool packs = plan->pack[l].rank[FV_PACKED_V] > 0 || plan->text_keys.rank > 0;
     return packs ? packed_layer(plan, l, leads) : raw_layer(plan, l, leads);
 }
 

@@ -24,6 +24,7 @@ typedef struct fv_plan_shape {
     int32_t n_layer, n_kv, d_head;
     int32_t bytes_value;      /* of a number in the KV store: 2 or 4 */
     int32_t n_visual, n_text; /* prompt rows */
+    bool text_bound;          /* n_text is not known yet: at most so many */
     int32_t n_image; /* images of n_visual / n_image rows each, unless they were condensed */
     /* Image rows ahead of the condense stage, once it has run and n_visual is what it left; 0: it
      * has not. */
@@ -92,6 +93,14 @@ typedef struct fv_plan_pack {
     int32_t rank[2], rank2[2]; /* of keys and values, at most; 0: raw. R2 = R: one plane */
 } fv_plan_pack;
 
+/* Keys of the prompt's text rows as factors, values as they are: in every layer whose rows they
+ * make `gain` times smaller. */
+typedef struct fv_text_keys {
+    int32_t rank; /* at most; 0: text is raw */
+    uint8_t bits;
+    double gain;
+} fv_text_keys;
+
 /* The share of a ranked layer's visual rows that is left when t tokens of the answer are there; it
  * falls with t. */
 typedef double (*fv_plan_share_fn)(const fv_plan *plan, int32_t t);
@@ -123,8 +132,9 @@ struct fv_plan {
     bool exact_counts; /* no count depends on data; if not, they are upper bounds */
     fv_plan_pack pack[FV_PLAN_MAX_LAYERS];
     uint8_t pack_bits;
-    bool packs;          /* some layer is packed */
-    bool first_packed;   /* and the first token comes from factors as well */
+    bool packs; /* some layer's visual rows are packed */
+    fv_text_keys text_keys;
+    bool first_packed;   /* something is packed, and the first token comes from factors as well */
     double keeps_packed; /* share of their rows that decoding begins with */
     bool observes; /* packed rows have an importance, which begins with the prompt's last row */
     /* The layer whose attention ranks the visual rows of layer l, so that they can be let go one by
@@ -154,6 +164,11 @@ typedef struct fv_plan_bytes {
 } fv_plan_bytes;
 
 fv_plan_bytes fv_plan_count(const fv_plan *plan);
+
+/* Whether anything is packed. */
+static inline bool fv_plan_packs_any(const fv_plan *plan) {
+    return plan->packs || plan->text_keys.rank > 0;
+}
 
 /* Layers whose text keys are another layer's, at least. */
 int32_t fv_plan_lent_text(const fv_plan *plan);

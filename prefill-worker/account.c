@@ -6,12 +6,24 @@
 
 /* Rows that a layer holds in all heads, packed ones too. */
 static uint64_t held(const fv_kv *kv, int32_t layer) {
-    const fv_kv_packed *packed = fv_kv_packed_at(kv, layer);
     int32_t n_kv = fv_kv_get_shape(kv)->n_kv;
-    uint64_t rows = packed ? (uint64_t)packed->n_alive * (uint64_t)n_kv : 0;
-    for (int32_t g = 0; g < n_kv; g++)
-        for (int seg = 0; seg < FV_N_SEG; seg++)
+    uint64_t rows = 0;
+    for (int seg = 0; seg < FV_N_SEG; seg++) {
+        const fv_kv_packed *packed = fv_kv_packed_of(kv, layer, (fv_kv_segment)seg);
+        if (packed) rows += (uint64_t)packed->n_alive * (uint64_t)n_kv;
+        for (int32_t g = 0; g < n_kv; g++)
             rows += (uint64_t)fv_kv_len(kv, layer, g, (fv_kv_segment)seg);
+    }
+    return rows;
+}
+
+/* Rows that were packed in a layer. */
+static uint64_t packed_rows(const fv_kv *kv, int32_t layer) {
+    uint64_t rows = 0;
+    for (int seg = 0; seg < FV_N_SEG; seg++) {
+        const fv_kv_packed *packed = fv_kv_packed_of(kv, layer, (fv_kv_segment)seg);
+        if (packed) rows += (uint64_t)packed->n_first * (uint64_t)fv_kv_get_shape(kv)->n_kv;
+    }
     return rows;
 }
 
@@ -35,9 +47,8 @@ void fv_account_take(const fv_plan *plan, const int32_t *visual_rows, const fv_k
         if (stage[FV_STAGE_LAZY].method)
             add(&a.stage[FV_STAGE_LAZY], visual, visual, fv_kv_borrows(kv, l, FV_SEG_VISUAL));
         if (stage[FV_STAGE_SELECT].method) add(&a.stage[FV_STAGE_SELECT], ran, kept, kept != ran);
-        const fv_kv_packed *packed = fv_kv_packed_at(kv, l);
-        uint64_t rows = packed ? n_kv * (uint64_t)packed->n_first : 0;
-        if (stage[FV_STAGE_PACK].method && packed) add(&a.stage[FV_STAGE_PACK], rows, rows, true);
+        uint64_t rows = packed_rows(kv, l);
+        if (stage[FV_STAGE_PACK].method && rows) add(&a.stage[FV_STAGE_PACK], rows, rows, true);
     }
     *out = a;
 }

@@ -29,17 +29,16 @@ static const fv_pack_method *find(const char *name) {
 }
 
 /* One factor pair is of all heads together. */
-static fv_status check_heads(const fv_kv *kv, int32_t layer) {
-    int32_t n = fv_kv_len(kv, layer, 0, FV_SEG_VISUAL);
-    const int32_t *pos = fv_kv_positions(kv, layer, 0, FV_SEG_VISUAL);
+static fv_status check_heads(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
+    int32_t n = fv_kv_len(kv, layer, 0, seg);
+    const int32_t *pos = fv_kv_positions(kv, layer, 0, seg);
     for (int32_t g = 1; g < fv_kv_get_shape(kv)->n_kv; g++)
-        if (fv_kv_len(kv, layer, g, FV_SEG_VISUAL) != n ||
-            (n && memcmp(fv_kv_positions(kv, layer, g, FV_SEG_VISUAL), pos,
-                         (size_t)n * sizeof *pos) != 0))
+        if (fv_kv_len(kv, layer, g, seg) != n ||
+            (n && memcmp(fv_kv_positions(kv, layer, g, seg), pos, (size_t)n * sizeof *pos) != 0))
             return FV_FAIL(FV_EINVAL,
-                           "KV heads of layer %d hold different visual rows, and packed rows are "
-                           "of all heads together: leave select out, or pack",
-                           layer);
+                           "KV heads of layer %d hold different %s rows, and packed rows are of "
+                           "all heads together: leave select out, or pack",
+                           layer, seg == FV_SEG_TEXT ? "text" : "visual");
     return FV_OK;
 }
 
@@ -59,13 +58,26 @@ typedef struct run {
     fv_arena room[FV_EACH_SLOTS];
 } run;
 
-static fv_status begin_layer(run *r, int32_t layer) {
+static bool wanted(const fv_plan *plan, int32_t layer, fv_kv_segment seg) {
+    return seg == FV_SEG_TEXT ? plan->text_keys.rank > 0 : plan->pack[layer].rank[FV_PACKED_V] > 0;
+}
+
+/* How many of a layer's rows: all, but for the prompt's last, where that is to run again. */
+static int32_t rows_of(const fv_pack_context *ctx, int32_t layer, fv_kv_segment seg) {
+    const fv_plan_shape *s = &ctx->plan->shape;
+    int32_t n = fv_kv_len(ctx->kv, layer, 0, seg), last = s->n_visual + s->n_text - s->n_answer - 1;
+    bool again = ctx->plan->first_packed && seg == FV_SEG_TEXT && n > 0;
+    return again && fv_kv_positions(ctx->kv, layer, 0, seg)[n - 1] == last ? n - 1 : n;
+}
+
+static fv_status begin_rows(run *r, int32_t layer, fv_kv_segment seg) {
     const fv_pack_context *ctx = &r->ctx;
-    fv_pack_job *job = &r->job[r->n++];
-    *job = (fv_pack_job){.layer = layer};
-    if (!ctx->plan->pack[layer].rank[FV_PACKED_V]) return FV_OK;
-    FV_TRY(check_heads(ctx->kv, layer));
-    if (fv_kv_len(ctx->kv, layer, 0, FV_SEG_VISUAL) == 0) return FV_OK;
+    if (!wanted(ctx->plan, layer, seg)) return FV_OK;
+    FV_TRY(check_heads(ctx->kv, layer, seg));
+    fv_pack_job *job = &r->job[r->n];
+    *job = (fv_pack_job){.layer = layer, .seg = seg, .n = rows_of(ctx, layer, seg)};
+    if (job->n == 0) return FV_OK;
+    r->n++;
     FV_TRY(r->method->begin(ctx, job));
     for (int k = 0; k < 2; k++)
         if (job->state && job->part[k])
@@ -91,20 +103,31 @@ static fv_status run_tasks(run *r) {
     return FV_OK;
 }
 
-static fv_status end_layer(run *r, const fv_pack_job *job, fv_pack_report *report) {
+static void note(const fv_pack_job *job, fv_packed_layer *layer) {
+    if (job->seg == FV_SEG_TEXT) {
+        layer->rank_text = job->rank[FV_PACKED_K];
+        layer->error_text = job->error[FV_PACKED_K];
+        return;
+    }
+    for (int k = 0; k < 2; k++) {
+        layer->rank[k] = job->rank[k];
+        layer->error[k] = job->error[k];
+    }
+}
+
+static fv_status end_rows(run *r, fv_pack_job *job, fv_pack_report *report) {
     fv_kv *kv = r->ctx.kv;
     const fv_kv_shape *s = fv_kv_get_shape(kv);
-    int32_t l = job->layer, n = fv_kv_len(kv, l, 0, FV_SEG_VISUAL);
     if (!job->state) return FV_OK;
     fv_pack_context ctx = r->ctx;
     ctx.room = &r->room[0];
     fv_arena_reset(ctx.room);
-    FV_TRY(r->method->end(&ctx, &r->job[job - r->job]));
-    report->layer[l] = job->packed;
-    report->bytes += fv_kv_packed_bytes(kv, l);
-    size_t parts = fv_kv_borrows(kv, l, FV_SEG_VISUAL) ? 1 : 2;
+    FV_TRY(r->method->end(&ctx, job));
+    note(job, &report->layer[job->layer]);
+    report->bytes += fv_kv_packed_bytes(kv, job->layer, job->seg);
+    size_t parts = fv_kv_borrows(kv, job->layer, job->seg) ? 1 : 2;
     report->bytes_raw +=
-        parts * (size_t)n * (size_t)s->n_kv * (size_t)s->d_head * fv_dtype_bytes(s->dtype);
+        parts * (size_t)job->n * (size_t)s->n_kv * (size_t)s->d_head * fv_dtype_bytes(s->dtype);
     return FV_OK;
 }
 
@@ -119,21 +142,22 @@ static fv_status begin_importance(fv_kv *kv, int32_t layer, const float *paid) {
 
 static fv_status run_layers(run *r, int32_t n_layer, const float *const *paid,
                             fv_pack_report *report) {
-    int32_t n = n_layer - report->n_layer;
+    int32_t n = FV_N_SEG * (n_layer - report->n_layer);
     FV_TRY(FV_ARENA_NEW(r->ctx.room, n, r->job));
     FV_TRY(FV_ARENA_NEW(r->ctx.room, 2 * n, r->task));
-    for (int32_t l = report->n_layer; l < n_layer; l++) FV_TRY(begin_layer(r, l));
+    for (int32_t l = report->n_layer; l < n_layer; l++)
+        for (int seg = 0; seg < FV_N_SEG; seg++) FV_TRY(begin_rows(r, l, (fv_kv_segment)seg));
     FV_TRY(run_tasks(r));
-    for (int32_t i = 0; i < r->n; i++, report->n_layer++) {
-        FV_TRY(end_layer(r, &r->job[i], report));
-        FV_TRY(begin_importance(r->ctx.kv, r->job[i].layer, paid[r->job[i].layer]));
-    }
+    for (int32_t i = 0; i < r->n; i++) FV_TRY(end_rows(r, &r->job[i], report));
+    for (; report->n_layer < n_layer; report->n_layer++)
+        FV_TRY(begin_importance(r->ctx.kv, report->n_layer, paid[report->n_layer]));
     return FV_OK;
 }
 
 fv_status fv_pack_run(const fv_plan *plan, fv_backend *be, const fv_rope *rope, fv_kv *kv,
                       int32_t n_layer, const float *const *paid, fv_pack_report *report) {
-    if (!plan->packs || report->status != FV_OK || report->n_layer >= n_layer) return FV_OK;
+    if (!fv_plan_packs_any(plan) || report->status != FV_OK || report->n_layer >= n_layer)
+        return FV_OK;
     fv_arena room = {0};
     double t = fv_clock_s();
     run r = {.ctx = {.plan = plan, .be = be, .rope = rope, .kv = kv, .room = &room},

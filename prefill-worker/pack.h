@@ -1,10 +1,10 @@
 #ifndef FOVEA_PREFILL_WORKER_PACK_H
 #define FOVEA_PREFILL_WORKER_PACK_H
 
-/* PACK: visual rows of prefilled layers become packed blocks (model/net/kv_packed.h), where the
- * plan says so. It runs behind each group of layers, so that a group is packed and sent before
- * later ones are computed. One file per method in pack/, one row each in policy/methods.def; pack.c
- * makes the table from those rows.
+/* PACK: visual rows of prefilled layers, and keys of text rows, become packed blocks
+ * (model/net/kv_packed.h), where the plan says so. It runs behind each group of layers, so that a
+ * group is packed and sent before later ones are computed. One file per method in pack/, one row
+ * each in policy/methods.def; pack.c makes the table from those rows.
  *
  *   rows of a group's layers --begin--> jobs --part, keys and values of all beside each other-->
  *                                            --end, layer by layer--> packed blocks
@@ -16,8 +16,10 @@
 
 /* What became of a layer. */
 typedef struct fv_packed_layer {
-    int32_t rank[2]; /* of keys and values; 0: the layer is raw */
-    float error[2];  /* ||M - U B|| / ||M|| before the factors are rounded */
+    int32_t rank[2];   /* of keys and values; 0: the layer is raw */
+    float error[2];    /* ||M - U B|| / ||M|| before the factors are rounded */
+    int32_t rank_text; /* of its text keys; 0: text is raw */
+    float error_text;
 } fv_packed_layer;
 
 typedef struct fv_pack_report {
@@ -30,12 +32,15 @@ typedef struct fv_pack_report {
     fv_packed_layer layer[FV_PLAN_MAX_LAYERS];
 } fv_pack_report; /* {0} to begin with */
 
-/* A layer on its way. */
+/* A layer's visual rows, or its text rows, on their way. */
 typedef struct fv_pack_job {
     int32_t layer;
-    bool part[2];           /* whether keys and values are to be packed */
-    void *state;            /* of the method; NULL: the layer stays raw */
-    fv_packed_layer packed; /* what became of it; `part` writes its own half */
+    fv_kv_segment seg;
+    int32_t n;       /* the first so many rows of the segment, the same in all KV heads */
+    bool part[2];    /* whether keys and values are to be packed */
+    void *state;     /* of the method; NULL: the layer stays raw */
+    int32_t rank[2]; /* what became of it; `part` writes its own half */
+    float error[2];
 } fv_pack_job;
 
 typedef struct fv_pack_context {
@@ -49,13 +54,13 @@ typedef struct fv_pack_context {
 /* FV_EINVAL when rows are such that they cannot be packed. */
 typedef struct fv_pack_method {
     const char *name;
-    /* Looks at a layer that has visual rows, the same in all KV heads, and says what is to be done:
-     * job->part and job->state. */
+    /* Looks at a layer's n rows of a segment and says what is to be done: job->part and job->state.
+     */
     fv_status (*begin)(const fv_pack_context *ctx, fv_pack_job *job);
     /* Packs its keys or values into memory of the job. Any thread, with the backend and the room
      * that it is given; the store is only read. */
     fv_status (*part)(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_kind kind);
-    /* Both are there: the layer becomes packed. */
+    /* Both are there: the rows become packed. */
     fv_status (*end)(const fv_pack_context *ctx, fv_pack_job *job);
 } fv_pack_method;
 

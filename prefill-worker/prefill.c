@@ -235,8 +235,8 @@ static int32_t ready_of(const fv_prefill *p, int32_t b, int32_t n_layer) {
 static fv_status pack_layers(fv_prefill *p, int32_t n_layer) {
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_prefill_request *req = &p->req[b];
-        assert(!req->plan->packs || req->packed);
-        if (req->plan->packs)
+        assert(!fv_plan_packs_any(req->plan) || req->packed);
+        if (fv_plan_packs_any(req->plan))
             FV_TRY(fv_pack_run(req->plan, fv_decoder_backend(p->dec), &p->rope, req->kv,
                                ready_of(p, b, n_layer), (const float *const *)p->paid[b],
                                req->packed));

@@ -342,7 +342,7 @@ static fv_section packed_section(uint32_t type, int32_t layer, const fv_kv_packe
                         .critical = true,
                         .layer0 = (uint16_t)layer,
                         .layer1 = (uint16_t)(layer + 1),
-                        .segment = FV_SEG_VISUAL,
+                        .segment = (uint8_t)p->seg,
                         .dims = {(uint32_t)p->rows.n, (uint32_t)p->rows.n_anchor}};
 }
 
@@ -375,10 +375,12 @@ static fv_status send_packed(fv_ship *s, int32_t layer, const fv_kv_packed *p) {
 }
 
 static fv_status send_layer(fv_ship *s, int32_t layer) {
-    const fv_kv_packed *packed = fv_kv_packed_at(s->req.kv, layer);
     FV_TRY(send_lead(s, layer));
     FV_TRY(send_rank(s, layer));
-    if (packed) FV_TRY(send_packed(s, layer, packed));
+    for (int seg = 0; seg < FV_N_SEG; seg++) {
+        const fv_kv_packed *packed = fv_kv_packed_of(s->req.kv, layer, (fv_kv_segment)seg);
+        if (packed) FV_TRY(send_packed(s, layer, packed));
+    }
     FV_TRY(send_rows(s, layer));
     for (int seg = 0; seg < FV_N_SEG; seg++) {
         if (!any_rows(s, layer, (fv_kv_segment)seg)) continue;

@@ -85,6 +85,8 @@ static fv_status fill_packed(fv_task *t, fv_report_message *r) {
         m->rank_v = (uint32_t)layer->rank[FV_PACKED_V];
         m->error_k = layer->error[FV_PACKED_K];
         m->error_v = layer->error[FV_PACKED_V];
+        m->rank_text = (uint32_t)layer->rank_text;
+        m->error_text = layer->error_text;
         r->packed[r->n_packed++] = m;
     }
     r->bytes_packed_raw = packed->bytes_raw;

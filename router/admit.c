@@ -169,6 +169,7 @@ static fv_status make_plan(const request_message *r, const model_message *m, con
                            fv_plan *plan) {
     fv_policy policy;
     int32_t leaders[FV_PLAN_MAX_LAYERS] = {0};
+    bool ids = r->prompt->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_IDS;
     bool calibrated = m->n_lazy_leaders == m->n_layer; /* of a worker that measured */
     for (uint32_t l = 0; calibrated && l < m->n_layer; l++)
         leaders[l] = (int32_t)m->lazy_leaders[l];
@@ -178,6 +179,7 @@ static fv_status make_plan(const request_message *r, const model_message *m, con
                            .bytes_value = strcmp(m->kv_dtype, "f32") == 0 ? 4 : 2,
                            .n_visual = (int32_t)x->visual,
                            .n_text = (int32_t)x->text,
+                           .text_bound = !ids,
                            .n_image = (int32_t)r->n_images,
                            .calibrated = calibrated ? leaders : NULL,
                            .uncalibrated = m->uncalibrated[0] ? m->uncalibrated : NULL};

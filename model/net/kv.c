@@ -26,7 +26,7 @@ fv_status fv_kv_open(fv_kv_pool *pool, fv_kv **out) {
         kv->state = calloc(n, sizeof *kv->state);
         kv->extent = calloc((size_t)pool->shape.n_layer, sizeof *kv->extent);
         kv->ranked = calloc(n / FV_N_SEG, sizeof *kv->ranked);
-        kv->packed = calloc((size_t)pool->shape.n_layer, sizeof(fv_kv_packed *));
+        kv->packed = calloc((size_t)pool->shape.n_layer * FV_N_SEG, sizeof(fv_kv_packed *));
         kv->leader = calloc((size_t)pool->shape.n_layer, sizeof *kv->leader);
         kv->lent_text = calloc((size_t)pool->shape.n_layer, sizeof *kv->lent_text);
     }
@@ -62,7 +62,8 @@ void fv_kv_close(fv_kv *kv) {
         free(kv->state[i].pos);
         free(kv->state[i].tally);
     }
-    for (int32_t l = 0; kv->packed && l < s->n_layer; l++) fv_kv_packed_drop(kv, l);
+    for (int32_t l = 0; kv->packed && l < s->n_layer; l++)
+        for (int seg = 0; seg < FV_N_SEG; seg++) fv_kv_packed_drop(kv, l, (fv_kv_segment)seg);
     kv->pool->bytes_used -= kv->aside;
     free(kv->run);
     free(kv->state);
@@ -170,7 +171,9 @@ fv_status fv_kv_memory_take(fv_kv *kv, size_t bytes, fv_buf *out) {
 
 void fv_kv_memory_give(fv_kv *kv, fv_buf *buf) { fv_kv_pool_give(kv->pool, buf); }
 
-fv_kv_packed **fv_kv_packed_slot(const fv_kv *kv, int32_t layer) { return &kv->packed[layer]; }
+fv_kv_packed **fv_kv_packed_slot(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
+    return &kv->packed[(size_t)layer * FV_N_SEG + seg];
+}
 
 void fv_kv_drop_visual(fv_kv *kv, int32_t layer) {
     fv_kv_pool_give(kv->pool, &kv->extent[layer]);
@@ -340,7 +343,8 @@ size_t fv_kv_bytes(const fv_kv *kv, fv_kv_segment seg) {
     const fv_kv_shape *s = &kv->pool->shape;
     size_t bytes = 0;
     for (int32_t l = 0; l < s->n_layer; l++) {
-        if (seg == FV_SEG_VISUAL) bytes += kv->extent[l].bytes + fv_kv_packed_bytes(kv, l);
+        bytes += fv_kv_packed_bytes(kv, l, seg);
+        if (seg == FV_SEG_VISUAL) bytes += kv->extent[l].bytes;
         for (int32_t g = 0; seg == FV_SEG_TEXT && g < s->n_kv; g++)
             bytes += own_parts(kv, l, seg) * (size_t)fv_kv_len(kv, l, g, seg) * fv_kv_row_bytes(s);
     }
@@ -354,8 +358,9 @@ size_t fv_kv_bytes_held(const fv_kv *kv) {
         size_t pages = 0;
         for (int32_t g = 0; g < s->n_kv; g++)
             pages += (size_t)kv->state[fv_kv_run_at(kv, l, g, FV_SEG_TEXT)].n_block;
-        bytes += kv->extent[l].bytes + fv_kv_packed_bytes(kv, l) +
-                 own_parts(kv, l, FV_SEG_TEXT) * pages * fv_kv_page_bytes(s);
+        for (int seg = 0; seg < FV_N_SEG; seg++)
+            bytes += fv_kv_packed_bytes(kv, l, (fv_kv_segment)seg);
+        bytes += kv->extent[l].bytes + own_parts(kv, l, FV_SEG_TEXT) * pages * fv_kv_page_bytes(s);
     }
     return bytes;
 }

@@ -35,7 +35,7 @@ struct fv_kv {
     fv_kv_run_state *state; /* likewise */
     fv_buf *extent;         /* [N] */
     int32_t *ranked;        /* [N, Hkv] visual rows when they were put in order; 0: they are not */
-    fv_kv_packed **packed;  /* [N] NULL: the layer is raw */
+    fv_kv_packed **packed;  /* [N, FV_N_SEG] NULL: the layer is raw */
     int32_t *leader;        /* [N] whose visual keys a layer uses */
     bool *lent_text;        /* [N] and its text keys too */
     size_t aside;           /* bytes charged to the pool and not yet used */
@@ -117,9 +117,12 @@ fv_status fv_kv_extent_map(fv_kv *kv, int32_t layer, int32_t head, char **base, 
 /* A layer is without raw visual rows from now on. */
 void fv_kv_drop_visual(fv_kv *kv, int32_t layer);
 
-fv_kv_packed **fv_kv_packed_slot(const fv_kv *kv, int32_t layer);
+/* The first n text rows, if there are so many, leave this layer alone, without those who borrow its keys. (kv_rows.c) */
+fv_status fv_kv_drop_text(fv_kv *kv, int32_t layer, int32_t n);
+
+fv_kv_packed **fv_kv_packed_slot(const fv_kv *kv, int32_t layer, fv_kv_segment seg);
 
 /* At the end of a store. */
-void fv_kv_packed_drop(fv_kv *kv, int32_t layer);
+void fv_kv_packed_drop(fv_kv *kv, int32_t layer, fv_kv_segment seg);
 
 #endif

@@ -8,14 +8,22 @@
 
 #include "model/net/kv_internal.h"
 
+fv_kv_packed *fv_kv_packed_of(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
+    return *fv_kv_packed_slot(kv, layer, seg);
+}
+
 fv_kv_packed *fv_kv_packed_at(const fv_kv *kv, int32_t layer) {
-    return *fv_kv_packed_slot(kv, layer);
+    return fv_kv_packed_of(kv, layer, FV_SEG_VISUAL);
+}
+
+fv_kv_packed *fv_kv_packed_text(const fv_kv *kv, int32_t layer) {
+    return fv_kv_packed_of(kv, layer, FV_SEG_TEXT);
 }
 
 static bool owns_keys(const fv_kv_packed *p, int32_t layer) { return p->leader == layer; }
 
-size_t fv_kv_packed_bytes(const fv_kv *kv, int32_t layer) {
-    const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
+size_t fv_kv_packed_bytes(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
+    const fv_kv_packed *p = fv_kv_packed_of(kv, layer, seg);
     return p ? p->part_buf[FV_PACKED_K].bytes + p->part_buf[FV_PACKED_V].bytes : 0;
 }
 
@@ -30,8 +38,8 @@ static void packed_free(fv_kv *kv, fv_kv_packed *p) {
     free(p);
 }
 
-void fv_kv_packed_drop(fv_kv *kv, int32_t layer) {
-    fv_kv_packed **slot = fv_kv_packed_slot(kv, layer);
+void fv_kv_packed_drop(fv_kv *kv, int32_t layer, fv_kv_segment seg) {
+    fv_kv_packed **slot = fv_kv_packed_slot(kv, layer, seg);
     if (*slot) packed_free(kv, *slot);
     *slot = NULL;
 }
@@ -96,31 +104,36 @@ static fv_status fill(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_k
         memcpy(p->rank, f->rank, rows * sizeof *p->rank);
     else
         p->rank = NULL;
-    int32_t had = fv_kv_ranked(kv, layer, 0);
+    int32_t had = f->seg == FV_SEG_VISUAL ? fv_kv_ranked(kv, layer, 0) : 0;
     p->n_alive = f->n;
     p->n_first = had > f->n ? had : f->n;
     p->leader = f->leader;
+    p->seg = f->seg;
     p->n_small = -1;
     FV_TRY(device_arrays(kv, p, f->n, f->n_anchor));
     if (owns_keys(p, layer))
         FV_TRY(take_part(kv, p, FV_PACKED_K, &f->part[FV_PACKED_K]));
     else
-        p->part[FV_PACKED_K] = fv_kv_packed_at(kv, f->leader)->part[FV_PACKED_K];
+        p->part[FV_PACKED_K] = fv_kv_packed_of(kv, f->leader, f->seg)->part[FV_PACKED_K];
     return take_part(kv, p, FV_PACKED_V, &f->part[FV_PACKED_V]);
 }
 
 fv_status fv_kv_pack(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_kv_packed **out) {
-    assert(!fv_kv_packed_at(kv, layer) && f->n > 0 && f->first[f->n_anchor] == f->n);
-    assert(f->leader == layer || fv_kv_packed_at(kv, f->leader)->rows.n == f->n);
+    assert(!fv_kv_packed_of(kv, layer, f->seg) && f->n > 0 && f->first[f->n_anchor] == f->n);
+    assert(f->leader == layer || fv_kv_packed_of(kv, f->leader, f->seg)->rows.n == f->n);
     fv_kv_packed *p = calloc(1, sizeof *p);
     if (!p) return FV_FAIL(FV_ENOMEM, "out of memory for a packed layer");
-    fv_kv_drop_visual(kv, layer);
-    fv_status st = fill(kv, layer, f, p);
+    fv_status st = FV_OK;
+    if (f->seg == FV_SEG_VISUAL)
+        fv_kv_drop_visual(kv, layer);
+    else
+        st = fv_kv_drop_text(kv, layer, f->n);
+    if (st == FV_OK) st = fill(kv, layer, f, p);
     if (st != FV_OK) {
         packed_free(kv, p);
         return st;
     }
-    *fv_kv_packed_slot(kv, layer) = p;
+    *fv_kv_packed_slot(kv, layer, f->seg) = p;
     if (out) *out = p;
     return FV_OK;
 }
@@ -180,7 +193,7 @@ static void note_first(fv_kv *kv, int32_t layer) {
 
 void fv_kv_packed_end(fv_kv *kv, int32_t layer) {
     note_first(kv, layer);
-    fv_kv_packed_drop(kv, layer);
+    fv_kv_packed_drop(kv, layer, FV_SEG_VISUAL);
 }
 
 static fv_status shorten(fv_kv *kv, fv_kv_packed *p, const int32_t *alive) {

@@ -2,7 +2,9 @@
 #define FOVEA_MODEL_NET_KV_PACKED_H
 
 /* PACKED LAYERS of a KV store: a layer's visual rows as low-rank factors (kernels/packed.h) instead
- * of raw rows. Its visual runs have no rows then; its text rows are raw, and grow as ever.
+ * of raw rows. Its visual runs have no rows then. Its text rows are raw, and grow as ever; where
+ * their keys are factors as well (pack=svd,compress_text=keys) those of the prompt are a block of
+ * their own, whose values are rows, and its text runs begin with the answer.
  *
  *   raw extent --fv_kv_pack--> packed --fv_kv_packed_keep--> fewer rows --> none
  *                                                                 '--fv_unpack--> few raw rows
@@ -30,6 +32,7 @@ typedef struct fv_kv_packed_form {
     const int32_t *rank;   /* [n] the order in which rows are let go: a row's rank is below v while
                             * v rows are left; ascending inside a block. NULL: they are not ranked */
     int32_t leader;        /* whose keys: the layer itself, or a packed layer before it */
+    fv_kv_segment seg;     /* of text: its first n rows, in their order; values as rows, no ranks */
 } fv_kv_packed_form;
 
 typedef struct fv_kv_packed {
@@ -48,6 +51,7 @@ typedef struct fv_kv_packed {
     bool observed;     /* importance holds something */
     bool stale;        /* and is newer than the groups */
     int32_t leader;
+    fv_kv_segment seg;
     int32_t n_small; /* model/net/unpack.c: with so many rows or fewer they are smaller as raw ones;
                       * -1: not known yet */
     /* private */
@@ -56,13 +60,17 @@ typedef struct fv_kv_packed {
     void *host;
 } fv_kv_packed;
 
-/* The packed block of a layer, or NULL: it is raw. Borrowed, until the layer is changed by a call
- * below or the store closes. */
+/* The packed block of a layer's visual rows, or NULL: it is raw. Borrowed, until the layer is
+ * changed by a call below or the store closes. */
 fv_kv_packed *fv_kv_packed_at(const fv_kv *kv, int32_t layer);
 
-/* Makes a layer packed: gives its raw visual rows back, and takes memory for the parts, whose
- * bytes are the caller's to write. FV_EBUSY when the pool's limit is reached: the rows are gone
- * then, and the store is to be closed. */
+/* The same of its text rows, or of either segment. */
+fv_kv_packed *fv_kv_packed_text(const fv_kv *kv, int32_t layer);
+fv_kv_packed *fv_kv_packed_of(const fv_kv *kv, int32_t layer, fv_kv_segment seg);
+
+/* Makes a layer packed: gives its raw rows back that the form is of, and takes memory for the
+ * parts, whose bytes are the caller's to write. FV_EBUSY when the pool's limit is reached: the rows
+ * are gone then, and the store is to be closed. */
 fv_status fv_kv_pack(fv_kv *kv, int32_t layer, const fv_kv_packed_form *form, fv_kv_packed **out);
 
 /* Angles of the anchors, which attention needs: worked out once, and then kept. */
@@ -73,6 +81,8 @@ fv_status fv_kv_packed_observe(fv_kv *kv, fv_kv_packed *p);
 
 /* group[] was changed on the host: brings it to the device. */
 fv_status fv_kv_packed_regroup(fv_kv *kv, fv_kv_packed *p);
+
+/* What follows is of visual rows. */
 
 /* Rows are let go without anything moving: the first alive[a] of each anchor block [n_anchor]
  * still count. None may come back. */
@@ -96,7 +106,7 @@ fv_status fv_kv_packed_fit(fv_kv *kv, int32_t layer);
 void fv_kv_packed_end(fv_kv *kv, int32_t layer);
 
 /* Bytes of a layer's own parts. */
-size_t fv_kv_packed_bytes(const fv_kv *kv, int32_t layer);
+size_t fv_kv_packed_bytes(const fv_kv *kv, int32_t layer, fv_kv_segment seg);
 
 #ifdef __cplusplus
 }

@@ -89,6 +89,23 @@ static fv_status keep_text(fv_kv *kv, int32_t layer, const int32_t *const *idx, 
     return FV_OK;
 }
 
+fv_status fv_kv_drop_text(fv_kv *kv, int32_t layer, int32_t n) {
+    int32_t n_kv = kv->pool->shape.n_kv, left[1024], *same;
+    const int32_t *idx[1024];
+    assert(n_kv <= 1024);
+    for (int32_t g = 0; g < n_kv; g++) {
+        int32_t len = fv_kv_len(kv, layer, g, FV_SEG_TEXT);
+        left[g] = len > n ? len - n : 0;
+    }
+    same = malloc((size_t)(left[0] + 1) * sizeof *same); /* all heads hold the same rows */
+    if (!same) return FV_FAIL(FV_ENOMEM, "out of memory for KV rows");
+    for (int32_t j = 0; j < left[0]; j++) same[j] = n + j;
+    for (int32_t g = 0; g < n_kv; g++) idx[g] = same;
+    fv_status st = keep_text(kv, layer, idx, left);
+    free(same);
+    return st;
+}
+
 static fv_status tallies_order(const fv_kv *kv, fv_kv_run_state *st, const int32_t *idx,
                                int32_t n) {
     size_t width = (size_t)kv->width;
@@ -270,7 +287,7 @@ fv_status fv_kv_remove(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg
                        const int32_t *idx, int32_t n) {
     size_t run = fv_kv_run_at(kv, layer, head, seg);
     int32_t left = kv->run[run].len - n, gone = 0;
-    assert(!fv_kv_borrows(kv, layer, seg) && !kv->packed[layer]);
+    assert(!fv_kv_borrows(kv, layer, seg) && !fv_kv_packed_of(kv, layer, seg));
     while (gone < n && idx[gone] < left) gone++;
     for (int32_t from = left, hole = 0; from < left + n; from++) {
         if (gone < n && idx[gone] == from)

@@ -4,11 +4,11 @@
 
 #include <assert.h>
 
-/* Most packed rows of a sequence's layers. */
-static int32_t most_rows(const fv_kv *kv, int32_t l0, int32_t l1) {
+/* Most packed rows of a segment in a sequence's layers. */
+static int32_t most_rows(const fv_kv *kv, fv_kv_segment seg, int32_t l0, int32_t l1) {
     int32_t most = 0;
     for (int32_t l = l0; l < l1; l++) {
-        const fv_kv_packed *p = fv_kv_packed_at(kv, l);
+        const fv_kv_packed *p = fv_kv_packed_of(kv, l, seg);
         if (p && p->rows.n > most) most = p->rows.n;
     }
     return most;
@@ -28,8 +28,8 @@ fv_status fv_packed_pass_make(const fv_pass *pass, int32_t l0, int32_t l1, fv_ar
     FV_TRY(FV_ARENA_NEW(arena, pass->n_seq, p->seq));
     FV_TRY(FV_ARENA_NEW(arena, pass->n_seq, p->owner));
     for (int32_t b = 0; b < pass->n_seq; b++) {
-        int32_t most = most_rows(pass->seq[b].kv, l0, l1);
-        p->any |= most > 0;
+        int32_t most = most_rows(pass->seq[b].kv, FV_SEG_VISUAL, l0, l1);
+        p->any |= most > 0 || most_rows(pass->seq[b].kv, FV_SEG_TEXT, l0, l1) > 0;
         p->n_score[b] = pass->seq[b].observe ? most : 0;
         if (p->n_score[b]) FV_TRY(observe_all(pass->seq[b].kv, l0, l1));
     }
@@ -57,16 +57,15 @@ void fv_packed_pass_put(const fv_text_config *c, const fv_pass *pass, fv_packed_
 }
 
 /* The part of one sequence; false when it has none in this layer. */
-static bool ask(const fv_packed_pass *p, const fv_pass *pass, int32_t b, int32_t l,
+static bool ask(const fv_packed_pass *p, int32_t b, const fv_kv_packed *packed,
                 const fv_attn_seq *at, fv_packed_seq *out) {
-    const fv_kv_packed *packed = fv_kv_packed_at(pass->seq[b].kv, l);
     if (!packed || at->n_rows == 0 || packed->n_alive == 0) return false;
     *out = (fv_packed_seq){.row0 = at->row0,
                            .n_rows = at->n_rows,
                            .k = &packed->part[FV_PACKED_K],
                            .v = &packed->part[FV_PACKED_V],
                            .rows = &packed->rows};
-    if (p->n_score[b] == 0) return true;
+    if (p->n_score[b] == 0 || packed->seg == FV_SEG_TEXT) return true;
     out->score = p->score[b].data;
     out->score_rows = at->n_rows;
     out->score_ld = packed->rows.n;
@@ -103,13 +102,14 @@ static fv_status merge(fv_backend *be, const fv_packed_pass *p, const fv_packed_
     return be->ops->merge(be, &m);
 }
 
-fv_status fv_packed_pass_attend(const fv_packed_pass *p, fv_backend *be, const fv_rope *rope,
-                                const fv_pass *pass, int32_t l, const fv_attn_args *a) {
+static fv_status attend(const fv_packed_pass *p, fv_backend *be, const fv_rope *rope,
+                        const fv_pass *pass, int32_t l, fv_kv_segment seg, const fv_attn_args *a) {
     int32_t n = 0;
-    for (int32_t b = 0; b < pass->n_seq && p->any; b++) {
+    for (int32_t b = 0; b < pass->n_seq; b++) {
         fv_kv *kv = pass->seq[b].kv;
-        if (!ask(p, pass, b, l, &a->seqs[b], &p->seq[n])) continue;
-        FV_TRY(fv_kv_packed_angles(kv, fv_kv_packed_at(kv, l), rope));
+        fv_kv_packed *packed = fv_kv_packed_of(kv, l, seg);
+        if (!ask(p, b, packed, &a->seqs[b], &p->seq[n])) continue;
+        FV_TRY(fv_kv_packed_angles(kv, packed, rope));
         p->owner[n++] = b;
     }
     if (n == 0) return FV_OK;
@@ -126,8 +126,16 @@ fv_status fv_packed_pass_attend(const fv_packed_pass *p, fv_backend *be, const f
     FV_TRY(be->ops->attn_packed(be, &args));
     for (int32_t i = 0; i < n; i++) {
         FV_TRY(merge(be, p, &p->seq[i], a));
-        fv_kv_packed *packed = fv_kv_packed_at(pass->seq[p->owner[i]].kv, l);
+        fv_kv_packed *packed = fv_kv_packed_of(pass->seq[p->owner[i]].kv, l, seg);
         if (p->seq[i].score) FV_TRY(observe(be, packed, &p->seq[i], a));
     }
     return FV_OK;
+}
+
+/* Text first: what image rows are paid is a share of all that there is. */
+fv_status fv_packed_pass_attend(const fv_packed_pass *p, fv_backend *be, const fv_rope *rope,
+                                const fv_pass *pass, int32_t l, const fv_attn_args *a) {
+    if (!p->any) return FV_OK;
+    FV_TRY(attend(p, be, rope, pass, l, FV_SEG_TEXT, a));
+    return attend(p, be, rope, pass, l, FV_SEG_VISUAL, a);
 }

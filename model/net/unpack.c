@@ -21,7 +21,7 @@ static block_bytes bytes_for(const fv_kv *kv, int32_t leader, int32_t v) {
     for (int32_t l = leader; l < fv_kv_get_shape(kv)->n_layer; l++) {
         const fv_kv_packed *p = fv_kv_packed_at(kv, l);
         if (!p || p->leader != leader) continue;
-        b.held += fv_kv_packed_bytes(kv, l);
+        b.held += fv_kv_packed_bytes(kv, l, FV_SEG_VISUAL);
         for (int k = l == leader ? FV_PACKED_K : FV_PACKED_V; k < 2; k++) {
             fv_packed_shape s = p->part[k].shape;
             s.n = v;

@@ -2,7 +2,10 @@
  *
  * A layer is worth it when two factors are smaller than their matrix by `gain`:
  *     C = n HD / (R (n + HD))        AttentionPack, table 1; R the larger of the two ranks
- * Layers that pruning has left few rows stay raw. */
+ * Layers that pruning has left few rows stay raw. Text is looked at by itself: the paper finds that
+ * its values want a higher rank, and factors its keys alone (LongBench, R = 64). */
+#include <string.h>
+
 #include "policy/packed_shape.h"
 #include "policy/plan/contribute.h"
 
@@ -41,21 +44,80 @@ bool fv_plan_packs(const fv_plan *plan, int32_t layer, int32_t n) {
     return rank > 0 && fv_packed_gain(n, rank, width) >= gain;
 }
 
-fv_status fv_plan_pack_svd(fv_plan *plan) {
+/* ---- text -------------------------------------------------------------------------------- */
+
+static uint8_t bits_of(const fv_choice *c) {
     static const uint8_t bits[] = {16, 8, 4};
+    return bits[(int)fv_choice_value(c, "bits")];
+}
+
+fv_text_keys fv_text_keys_of(const fv_policy *policy) {
+    const fv_choice *c = &policy->stage[FV_STAGE_PACK];
+    if (!c->method || strcmp(c->method->name, "svd") != 0 ||
+        !fv_choice_is(c, "compress_text", "keys"))
+        return (fv_text_keys){0};
+    return (fv_text_keys){.rank = (int32_t)fv_choice_value(c, "rank_text"),
+                          .bits = bits_of(c),
+                          .gain = fv_choice_value(c, "gain")};
+}
+
+fv_packed_shape fv_text_keys_shape(const fv_text_keys *keys, fv_packed_kind kind, int32_t n,
+                                   int32_t n_kv, int32_t d_head, fv_dtype dtype) {
+    int32_t rank = kind == FV_PACKED_K ? least(least(keys->rank, n), n_kv * d_head) : 0;
+    return (fv_packed_shape){.n = n,
+                             .rank = rank,
+                             .rank2 = rank,
+                             .n_kv = n_kv,
+                             .d_head = d_head,
+                             .dtype = dtype,
+                             .kind = kind,
+                             .bits = kind == FV_PACKED_K ? keys->bits : 16};
+}
+
+uint64_t fv_text_keys_bytes(const fv_text_keys *keys, int32_t n, int32_t n_kv, int32_t d_head,
+                            fv_dtype dtype, bool own) {
+    uint64_t bytes = 0;
+    for (int k = own ? FV_PACKED_K : FV_PACKED_V; n > 0 && k < 2; k++) {
+        fv_packed_shape s = fv_text_keys_shape(keys, (fv_packed_kind)k, n, n_kv, d_head, dtype);
+        bytes += fv_packed_bytes(&s);
+    }
+    return bytes;
+}
+
+bool fv_text_keys_pack(const fv_text_keys *keys, int32_t n, int32_t width) {
+    int32_t rank = least(least(keys->rank, n), width);
+    return rank > 0 && fv_packed_gain(n, rank, width) >= keys->gain;
+}
+
+/* How many rows a layer has may depend on data, and each decides when it is there. */
+static void plan_text(fv_plan *plan, bool last_again) {
+    const fv_plan_shape *s = &plan->shape;
+    fv_text_keys keys = fv_text_keys_of(&plan->policy);
+    bool known = !plan->select && !s->text_bound;
+    if (!known ||
+        fv_text_keys_pack(&keys, s->n_text - s->n_answer - last_again, s->n_kv * s->d_head))
+        plan->text_keys = keys;
+}
+
+/* ---- the plan ---------------------------------------------------------------------------- */
+
+fv_status fv_plan_pack_svd(fv_plan *plan) {
     const fv_choice *c = &plan->policy.stage[FV_STAGE_PACK];
-    if (fv_plan_text_only(plan, FV_STAGE_PACK)) return FV_OK;
+    bool first = fv_choice_is(c, "first", "packed");
+    plan_text(plan, first);
+    if (fv_choice_is(c, "compress_text", "no") && fv_plan_text_only(plan, FV_STAGE_PACK))
+        return FV_OK;
     int32_t k = (int32_t)fv_choice_value(c, "rank_k"), v = (int32_t)fv_choice_value(c, "rank_v");
     for (int32_t l = 0; l < plan->shape.n_layer; l++) {
         plan->pack[l] = (fv_plan_pack){.rank = {k, v}, .rank2 = {k, v}};
         if (!plan->forget[l] && fv_plan_packs(plan, l, plan->visual[l]))
-            plan->pack_bits = bits[(int)fv_choice_value(c, "bits")];
+            plan->pack_bits = bits_of(c);
         else
             plan->pack[l] = (fv_plan_pack){0};
     }
     plan->packs = plan->pack_bits > 0;
-    plan->first_packed = plan->packs && fv_choice_is(c, "first", "packed");
-    if (!plan->packs)
+    plan->first_packed = fv_plan_packs_any(plan) && first;
+    if (!fv_plan_packs_any(plan))
         fv_plan_note(plan, FV_STAGE_PACK,
                      "no layer has so many visual rows that factors of this rank take less");
     return FV_OK;

@@ -6,7 +6,9 @@
  * Keys are factored as Rot(p_j - a) k_j, a the start of their block (kernels/packed.h): the store
  * has Rot(p_j) k_j, so they are turned back by a. The paper does not say which side of the rotation
  * it factors on, and its code takes keys before it, which attention then has to rebuild row by row.
- */
+ *
+ * Of text rows only keys are factored, values are laid as they are. */
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,16 +29,16 @@ static int32_t setting(const fv_pack_context *ctx, const char *param) {
     return (int32_t)fv_choice_value(&ctx->plan->policy.stage[FV_STAGE_PACK], param);
 }
 
-/* Which block a row belongs to: positions are counted from the first image row's. */
+/* Which block a row belongs to: positions are counted from the first row's. */
 static int32_t block_of(int32_t pos, int32_t base, int32_t block) {
     return block > 0 ? (pos - base) / block : 0;
 }
 
 /* Rows by block; inside a block as they lie in the store, which may be in the order of their rank.
  * Blocks without rows have no place. */
-static fv_status make_order(const fv_pack_context *ctx, int32_t layer, order *o) {
-    const int32_t *pos = fv_kv_positions(ctx->kv, layer, 0, FV_SEG_VISUAL);
-    int32_t n = fv_kv_len(ctx->kv, layer, 0, FV_SEG_VISUAL), block = setting(ctx, "block");
+static fv_status make_order(const fv_pack_context *ctx, const fv_pack_job *job, order *o) {
+    const int32_t *pos = fv_kv_positions(ctx->kv, job->layer, 0, job->seg);
+    int32_t n = job->n, block = setting(ctx, "block");
     int32_t base = pos[0], last = pos[0], *at;
     for (int32_t j = 0; j < n; j++) {
         base = pos[j] < base ? pos[j] : base;
@@ -66,9 +68,26 @@ static fv_status make_order(const fv_pack_context *ctx, int32_t layer, order *o)
     return FV_OK;
 }
 
-/* M [n, Hkv D] F32 in that order. A head's rows follow one another in the layer's extent. */
-static fv_status gather(const fv_pack_context *ctx, int32_t layer, const order *o, bool value,
-                        fv_tensor *m) {
+/* A head's rows to y [n, D]. Image rows follow one another in the layer's extent; those of text lie
+ * in pages, in the order that they have. */
+static fv_status gather_head(const fv_pack_context *ctx, const fv_pack_job *job, int32_t head,
+                             bool value, const order *o, fv_tensor y) {
+    const fv_kv_shape *s = fv_kv_get_shape(ctx->kv);
+    for (int32_t row = 0, rows; row < o->n; row += rows) {
+        void *at;
+        rows = fv_kv_stretch(ctx->kv, job->layer, head, job->seg, value, row, o->n, &at);
+        assert(rows == o->n || (job->seg == FV_SEG_TEXT && o->row[row] == row));
+        fv_gather_args a = {.table = fv_tensor_of(at, s->dtype, rows, s->d_head),
+                            .y = fv_tensor_rows(y, row, rows),
+                            .ids = o->row};
+        FV_TRY(ctx->be->ops->gather(ctx->be, &a));
+    }
+    return FV_OK;
+}
+
+/* M [n, Hkv D] F32 in that order. */
+static fv_status gather(const fv_pack_context *ctx, const fv_pack_job *job, const order *o,
+                        bool value, fv_tensor *m) {
     const fv_kv_shape *s = fv_kv_get_shape(ctx->kv);
     float *data;
     int32_t width = s->n_kv * s->d_head;
@@ -76,11 +95,7 @@ static fv_status gather(const fv_pack_context *ctx, int32_t layer, const order *
     *m = fv_tensor_of(data, FV_F32, o->n, width);
     for (int32_t g = 0; g < s->n_kv; g++) {
         fv_tensor y = {data + (size_t)g * (size_t)s->d_head, FV_F32, o->n, s->d_head, width};
-        void *at;
-        fv_kv_stretch(ctx->kv, layer, g, FV_SEG_VISUAL, value, 0, o->n, &at);
-        fv_gather_args a = {
-            .table = fv_tensor_of(at, s->dtype, o->n, s->d_head), .y = y, .ids = o->row};
-        FV_TRY(ctx->be->ops->gather(ctx->be, &a));
+        FV_TRY(gather_head(ctx, job, g, value, o, y));
     }
     return ctx->be->ops->sync(ctx->be);
 }
@@ -111,21 +126,34 @@ typedef struct svd_layer {
     void *data[2];            /* the bytes of the parts */
 } svd_layer;
 
+/* It may have fewer rows than the plan knew, and no longer be worth it. */
+static bool worth_it(const fv_pack_context *ctx, const fv_pack_job *job) {
+    const fv_plan_shape *s = &ctx->plan->shape;
+    if (job->seg == FV_SEG_TEXT)
+        return fv_text_keys_pack(&ctx->plan->text_keys, job->n, s->n_kv * s->d_head);
+    return fv_plan_packs(ctx->plan, job->layer, job->n);
+}
+
+static fv_packed_shape shape_of(const fv_pack_context *ctx, const fv_pack_job *job,
+                                fv_packed_kind kind) {
+    const fv_kv_shape *s = fv_kv_get_shape(ctx->kv);
+    if (job->seg == FV_SEG_TEXT)
+        return fv_text_keys_shape(&ctx->plan->text_keys, kind, job->n, s->n_kv, s->d_head,
+                                  s->dtype);
+    return fv_plan_packed_shape(ctx->plan, job->layer, kind, job->n, s->dtype);
+}
+
 static fv_status begin(const fv_pack_context *ctx, fv_pack_job *job) {
     svd_layer *l;
-    fv_dtype dtype = fv_kv_get_shape(ctx->kv)->dtype;
-    /* It may have fewer rows than the plan knew, and no longer be worth it. */
-    int32_t n = fv_kv_len(ctx->kv, job->layer, 0, FV_SEG_VISUAL);
-    if (!fv_plan_packs(ctx->plan, job->layer, n)) return FV_OK;
+    if (!worth_it(ctx, job)) return FV_OK;
     FV_TRY(FV_ARENA_NEW(ctx->room, 1, l));
-    FV_TRY(make_order(ctx, job->layer, &l->order));
+    FV_TRY(make_order(ctx, job, &l->order));
     l->anchored = setting(ctx, "block") > 0;
-    job->part[FV_PACKED_K] =
-        fv_kv_leader(ctx->kv, job->layer) == job->layer; /* or they are there */
+    job->part[FV_PACKED_K] = !fv_kv_borrows(ctx->kv, job->layer, job->seg); /* or they are there */
     job->part[FV_PACKED_V] = true;
     for (int k = 0; k < 2; k++) {
         if (!job->part[k]) continue;
-        l->shape[k] = fv_plan_packed_shape(ctx->plan, job->layer, (fv_packed_kind)k, n, dtype);
+        l->shape[k] = shape_of(ctx, job, (fv_packed_kind)k);
         FV_TRY(fv_arena_alloc(ctx->room, fv_packed_bytes(&l->shape[k]), &l->data[k]));
     }
     job->state = l;
@@ -134,9 +162,9 @@ static fv_status begin(const fv_pack_context *ctx, fv_pack_job *job) {
 
 /* A row of U is as long as its row of M, over all heads: longer than F16 may hold where each number
  * of it was not. Of fewer bits, numbers are relative. */
-static fv_status check_range(const fv_pack_context *ctx, const fv_factor *f, int32_t n) {
+static fv_status check_range(const fv_packed_shape *s, const fv_factor *f, int32_t n) {
     const float most = 65504;
-    if (fv_kv_get_shape(ctx->kv)->dtype != FV_F16 || ctx->plan->pack_bits != 16) return FV_OK;
+    if (s->dtype != FV_F16 || s->bits != 16) return FV_OK;
     for (size_t i = 0; i < (size_t)n * (size_t)f->rank; i++)
         if (!(fabsf(f->u[i]) <= most))
             return FV_FAIL(FV_EINVAL,
@@ -146,20 +174,20 @@ static fv_status check_range(const fv_pack_context *ctx, const fv_factor *f, int
     return FV_OK;
 }
 
-/* Random numbers are a function of layer and kind, so that the same prompt has the same factors
- * wherever it is prefilled. */
+/* Random numbers are a function of layer, segment and kind, so that the same prompt has the same
+ * factors wherever it is prefilled. */
 static fv_status factorise(const fv_pack_context *ctx, const fv_pack_job *job, fv_packed_kind kind,
                            fv_tensor m, fv_factor *f) {
     const svd_layer *l = job->state;
-    fv_factor_goal goal = {.rank = l->shape[kind].rank,
-                           .energy =
-                               fv_choice_value(&ctx->plan->policy.stage[FV_STAGE_PACK], "energy"),
-                           .seed = 2 * (uint64_t)job->layer + (uint64_t)kind};
+    fv_factor_goal goal = {
+        .rank = l->shape[kind].rank,
+        .energy = fv_choice_value(&ctx->plan->policy.stage[FV_STAGE_PACK], "energy"),
+        .seed = ((uint64_t)job->seg << 32) + 2 * (uint64_t)job->layer + (uint64_t)kind};
     fv_status st = fv_factorise(ctx->be, ctx->room, &m, &goal, f);
-    if (st == FV_OK) st = check_range(ctx, f, m.rows);
+    if (st == FV_OK) st = check_range(&l->shape[kind], f, m.rows);
     if (st == FV_OK) return FV_OK;
-    return fv_fail_prefix(st, "visual %s of layer %d", kind == FV_PACKED_K ? "keys" : "values",
-                          job->layer);
+    return fv_fail_prefix(st, "%s %s of layer %d", job->seg == FV_SEG_TEXT ? "text" : "visual",
+                          kind == FV_PACKED_K ? "keys" : "values", job->layer);
 }
 
 static fv_status part(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_kind kind) {
@@ -167,28 +195,35 @@ static fv_status part(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_ki
     fv_packed_shape *s = &l->shape[kind];
     fv_tensor m;
     fv_factor f;
-    FV_TRY(gather(ctx, job->layer, &l->order, kind == FV_PACKED_V, &m));
+    FV_TRY(gather(ctx, job, &l->order, kind == FV_PACKED_V, &m));
+    if (fv_packed_is_rows(s)) {
+        fv_packed_write(s, m.data, NULL, l->data[kind]);
+        return FV_OK;
+    }
     if (kind == FV_PACKED_K && l->anchored) FV_TRY(turn_back(ctx, &l->order, m));
     FV_TRY(factorise(ctx, job, kind, m, &f));
     s->rank = f.rank;
     if (s->rank2 > s->rank) s->rank2 = s->rank;
     fv_packed_write(s, f.u, f.basis, l->data[kind]);
-    job->packed.rank[kind] = f.rank;
-    job->packed.error[kind] = (float)f.error;
+    job->rank[kind] = f.rank;
+    job->error[kind] = (float)f.error;
     return FV_OK;
 }
 
 static fv_status end(const fv_pack_context *ctx, fv_pack_job *job) {
     const svd_layer *l = job->state;
     const order *o = &l->order;
+    bool own = job->part[FV_PACKED_K],
+         ranked = job->seg == FV_SEG_VISUAL && fv_kv_ranked(ctx->kv, job->layer, 0);
     fv_kv_packed_form form = {.part = {l->shape[0], l->shape[1]},
                               .n = o->n,
                               .n_anchor = o->n_anchor,
                               .pos = o->pos,
                               .first = o->first,
                               .anchor = l->anchored ? o->anchor : NULL,
-                              .rank = fv_kv_ranked(ctx->kv, job->layer, 0) ? o->row : NULL,
-                              .leader = fv_kv_leader(ctx->kv, job->layer)};
+                              .rank = ranked ? o->row : NULL,
+                              .leader = own ? job->layer : fv_kv_leader(ctx->kv, job->layer),
+                              .seg = job->seg};
     fv_kv_packed *p;
     FV_TRY(fv_kv_pack(ctx->kv, job->layer, &form, &p));
     for (int k = 0; k < 2; k++)

@@ -188,7 +188,7 @@ static bool same_packed(const fv_kv_packed *a, const fv_kv_packed *b) {
     if (!a || !b) return a == b;
     const fv_packed_rows *x = &a->rows, *y = &b->rows;
     size_t n = (size_t)x->n, blocks = (size_t)x->n_anchor;
-    if (x->n != y->n || x->n_anchor != y->n_anchor || a->leader != b->leader ||
+    if (x->n != y->n || x->n_anchor != y->n_anchor || a->leader != b->leader || a->seg != b->seg ||
         !a->anchor != !b->anchor || a->observed != b->observed)
         return false;
     for (int k = 0; k < 2; k++) {
@@ -206,6 +206,7 @@ bool same_store(fv_kv *a, fv_kv *b) {
     const fv_kv_shape *s = fv_kv_get_shape(a);
     for (int32_t l = 0; l < s->n_layer; l++)
         if (!same_packed(fv_kv_packed_at(a, l), fv_kv_packed_at(b, l)) ||
+            !same_packed(fv_kv_packed_text(a, l), fv_kv_packed_text(b, l)) ||
             fv_kv_leader(a, l) != fv_kv_leader(b, l) ||
             fv_kv_borrows(a, l, FV_SEG_TEXT) != fv_kv_borrows(b, l, FV_SEG_TEXT))
             return false;

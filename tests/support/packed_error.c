@@ -29,22 +29,44 @@ static void turn(const fv_rope *rope, int32_t pos, double *row) {
     }
 }
 
-static const float *row_at(fv_kv *raw, int32_t layer, int32_t head, bool value, int32_t pos) {
-    int32_t n = fv_kv_len(raw, layer, head, FV_SEG_VISUAL);
-    const int32_t *at = fv_kv_positions(raw, layer, head, FV_SEG_VISUAL);
+static const float *row_at(fv_kv *raw, int32_t layer, int32_t head, fv_kv_segment seg, bool value,
+                           int32_t pos) {
+    int32_t n = fv_kv_len(raw, layer, head, seg);
+    const int32_t *at = fv_kv_positions(raw, layer, head, seg);
     for (int32_t i = 0; i < n; i++) {
         void *row;
         if (at[i] != pos) continue;
-        fv_kv_stretch(raw, layer, head, FV_SEG_VISUAL, value, i, i + 1, &row);
+        fv_kv_stretch(raw, layer, head, seg, value, i, i + 1, &row);
         return row;
     }
     return NULL;
+}
+
+/* Values that are rows. */
+static double rows_error(fv_kv *raw, const fv_kv_packed *p, int32_t layer) {
+    const fv_packed_shape *s = &p->part[FV_PACKED_V].shape;
+    float *v = malloc((size_t)(s->n_kv * s->d_head) * sizeof *v);
+    double off = 0, all = 0;
+    for (int32_t j = 0; j < s->n; j++) {
+        fv_packed_read_rows(&p->part[FV_PACKED_V], j, 1, v);
+        for (int32_t g = 0; g < s->n_kv; g++) {
+            const float *want = row_at(raw, layer, g, p->seg, true, p->pos[j]);
+            for (int32_t d = 0; d < s->d_head; d++) {
+                double x = want ? (double)want[d] : (double)NAN;
+                off += pow(x - (double)v[g * s->d_head + d], 2);
+                all += x * x;
+            }
+        }
+    }
+    free(v);
+    return sqrt(off / all);
 }
 
 double packed_error(fv_kv *raw, const fv_kv_packed *p, int32_t layer, int kind,
                     const fv_rope_config *cfg) {
     const fv_packed_shape *s = &p->part[kind].shape;
     factors f = {.rank = s->rank, .width = s->n_kv * s->d_head, .d_head = s->d_head};
+    if (fv_packed_is_rows(s)) return rows_error(raw, p, layer);
     f.u = malloc((size_t)(s->n * f.rank) * sizeof *f.u);
     f.basis = malloc((size_t)(f.rank * f.width) * sizeof *f.basis);
     fv_packed_read_u(&p->part[kind], 0, s->n, f.u);
@@ -55,7 +77,7 @@ double packed_error(fv_kv *raw, const fv_kv_packed *p, int32_t layer, int kind,
     for (int32_t a = 0; a < p->rows.n_anchor; a++)
         for (int32_t j = p->first[a]; j < p->first[a + 1]; j++)
             for (int32_t g = 0; g < s->n_kv; g++) {
-                const float *want = row_at(raw, layer, g, kind == FV_PACKED_V, p->pos[j]);
+                const float *want = row_at(raw, layer, g, p->seg, kind == FV_PACKED_V, p->pos[j]);
                 multiply(&f, j, g, row);
                 if (kind == FV_PACKED_K && p->anchor) turn(&rope, p->anchor[a], row);
                 for (int32_t d = 0; d < s->d_head; d++) {
