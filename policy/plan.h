@@ -96,9 +96,9 @@ typedef struct fv_plan_pack {
 /* Keys of the prompt's text rows as factors, values as they are: in every layer whose rows they
  * make `gain` times smaller. */
 typedef struct fv_text_keys {
-    int32_t rank; /* at most; 0: text is raw */
-    uint8_t bits;
     double gain;
+    int32_t rank; /* at most; 0: text is raw */
+    int32_t bits;
 } fv_text_keys;
 
 /* The share of a ranked layer's visual rows that is left when t tokens of the answer are there; it

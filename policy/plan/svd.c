@@ -94,6 +94,7 @@ static void plan_text(fv_plan *plan, bool last_again) {
     const fv_plan_shape *s = &plan->shape;
     fv_text_keys keys = fv_text_keys_of(&plan->policy);
     bool known = !plan->select && !s->text_bound;
+    if (keys.rank == 0) return;
     if (!known ||
         fv_text_keys_pack(&keys, s->n_text - s->n_answer - last_again, s->n_kv * s->d_head))
         plan->text_keys = keys;
