@@ -44,8 +44,7 @@ fv_status fv_plugin_load(const char *name, const fv_backend_ops **out) {
         return FV_FAIL(FV_EINVAL, "the path of a plugin has %d bytes", n);
     if (access(path, R_OK) != 0)
         return FV_FAIL(FV_EUNSUPPORTED,
-                       "no plugin for '%s': %s is not there; it is built where "
-                       "its compiler is found",
+                       "no plugin for '%s': %s is not there (it is built where nvcc is found)",
                        name, path);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) return FV_FAIL(FV_EUNSUPPORTED, "cannot load a plugin: %s", dlerror());

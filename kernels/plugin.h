@@ -25,7 +25,8 @@ typedef struct fv_plugin {
 
 extern const fv_plugin fv_plugin_v1; /* in the library */
 
-/* Where plugins lie; NULL, as at first: beside the program. Borrowed. Before backends are opened. */
+/* Where plugins lie; NULL, as at first: beside the program. Borrowed. Before backends are opened.
+ */
 void fv_plugin_set_dir(const char *dir);
 
 /* The table of libfovea_<name>.so; it stays loaded. FV_EUNSUPPORTED says what is not there or does

@@ -1,6 +1,7 @@
-/* A store to sections. Rows are not touched here, only pointed at: a section of rows holds as many
- * heads as make about a frame, so that its checksum is taken just before its bytes are copied
- * or sent, while the cache still has them. The thread that owns the store. */
+/* A store to sections. Rows in the host's memory are not touched here, only pointed at: a section
+ * of rows holds as many heads as make about a frame, so that its checksum is taken just before its
+ * bytes are copied or sent, while the cache still has them. Rows on a GPU are copied to the host
+ * first, a section at a time. The thread that owns the store. */
 #include "prefill-worker/ship.h"
 
 #include <assert.h>
@@ -68,9 +69,6 @@ static fv_status make_hello(fv_ship *s) {
 
 fv_status fv_ship_begin(fv_transport *t, const fv_ship_request *req, fv_ship **out) {
     fv_status st;
-    if (fv_kv_get_device(req->kv) != fv_device_host())
-        return FV_FAIL(FV_EUNSUPPORTED, "KV rows on a %s device cannot be sent from there",
-                       fv_kv_get_device(req->kv)->ops->name);
     fv_ship *s = calloc(1, sizeof *s);
     if (!s) return FV_FAIL(FV_ENOMEM, "out of memory for a hand-off");
     s->req = *req;
@@ -274,6 +272,24 @@ static uint32_t parts_of(const fv_ship *s, int32_t layer, fv_kv_segment seg) {
     return fv_kv_borrows(s->req.kv, layer, seg) ? 1 : 2;
 }
 
+/* Pieces that lie on a device become copies of them on the host, which live as long as the writer.
+ */
+static fv_status bring_home(fv_ship *s, fv_piece *piece, int32_t n) {
+    fv_device *dev = fv_kv_get_device(s->req.kv);
+    fv_event there = {0};
+    void *here;
+    if (dev == fv_device_host()) return FV_OK;
+    for (int32_t i = 0; i < n; i++) {
+        FV_TRY(fv_packet_alloc(&s->writer, piece[i].bytes, &here));
+        FV_TRY(dev->ops->copy_async(dev, here, piece[i].data, piece[i].bytes));
+        piece[i].data = here;
+    }
+    fv_status st = dev->ops->event_record(dev, &there);
+    if (st == FV_OK) st = dev->ops->event_wait(dev, &there);
+    dev->ops->event_free(dev, &there);
+    return st;
+}
+
 /* Points at the rows of a head: keys, unless they are another layer's, then values. */
 static fv_status add_head(fv_ship *s, int32_t layer, fv_kv_segment seg, int32_t head, int32_t *n) {
     int32_t len = fv_kv_len(s->req.kv, layer, head, seg);
@@ -304,6 +320,7 @@ static fv_status send_data(fv_ship *s, int32_t layer, fv_kv_segment seg) {
         section.dims[0] = (uint32_t)(s->rows - rows);
         section.dims[1] = parts;
         section.dims[2] = (uint32_t)s->shape->d_head;
+        FV_TRY(bring_home(s, s->piece, n));
         FV_TRY(fv_packet_write(&s->writer, section, s->piece, n));
     }
     return FV_OK;
@@ -352,6 +369,7 @@ static fv_status send_factor(fv_ship *s, int32_t layer, const fv_kv_packed *p, i
     section.part1 = (uint16_t)(kind + 1);
     section.dtype = FV_WIRE_BYTES;
     fv_piece piece = {p->part[kind].data, fv_packed_bytes(&p->part[kind].shape)};
+    FV_TRY(bring_home(s, &piece, 1));
     return fv_packet_write(&s->writer, section, &piece, 1);
 }
 

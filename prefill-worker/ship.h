@@ -34,8 +34,7 @@ typedef struct fv_ship_report {
 
 typedef struct fv_ship fv_ship; /* opaque */
 
-/* FV_EUNSUPPORTED when the store's rows are not in host memory. A refusal that is known at once
- * is returned here with the other side's sentence. */
+/* A refusal that is known at once is returned here with the other side's sentence. */
 fv_status fv_ship_begin(fv_transport *t, const fv_ship_request *req, fv_ship **out);
 
 /* *granted: the other side has set room aside, and rows may be sent. A refusal is returned with its

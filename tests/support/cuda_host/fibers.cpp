@@ -189,7 +189,7 @@ void run_block(bool backward) {
         threads[i].flat = i;
         threads[i].lane = i % WARP;
         threads[i].index = {i % here.block_dim.x, i / here.block_dim.x % here.block_dim.y,
-                             i / (here.block_dim.x * here.block_dim.y)};
+                            i / (here.block_dim.x * here.block_dim.y)};
         start(&threads[i]);
     }
     unsigned n_warp = (n_thread + WARP - 1) / WARP;
