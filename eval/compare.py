@@ -91,10 +91,9 @@ def told_group(g):
 def told_row(asked, listed, result, budget):
     presets = {p["name"]: p["policy"] for p in listed["presets"]}
     published = {name: where for where, name in budgets.PUBLISHED.items()}
-    name = asked["names"][0]
-    method = method_of(presets.get(name, name.split(",")[0]))
-    at = published.get(name, (method, budget))[1]
-    return {"names": asked["names"], "method": method, "preset": name in presets, "budget": at, "asked": asked["policy"],
+    names = asked["names"]
+    at = next((published[n][1] for n in names if n in published), budget)
+    return {"names": names, "method": method_of(presets.get(names[0], asked["policy"])), "preset": names[0] in presets, "budget": at, "asked": asked["policy"],
             "policy": result["policy"], "note": result["note"], "items_with_note": result["items_with_note"],
             "groups": [told_group(g) for g in result["groups"]]}
 
@@ -106,10 +105,17 @@ def machine():
     return f"{name}, {cores} cores"
 
 
+def git(*words):
+    return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True)
+
+
 def stamp():
-    """Whose numbers these are."""
-    said = subprocess.run(["git", "-C", str(ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True)
-    return {"commit": said.stdout.strip() or "unknown", "machine": machine(), "date": time.strftime("%Y-%m-%d", time.gmtime())}
+    """Whose numbers these are; what this script writes itself is no change of the sources."""
+    commit = git("rev-parse", "--short", "HEAD").stdout.strip() or "unknown"
+    own = [f":!{path.relative_to(ROOT)}" for path in (RESULT.parent, README, TASKS) if path.is_relative_to(ROOT)]
+    dirty = git("diff", "--quiet", "HEAD", "--", ".", *own).returncode == 1
+    return {"commit": commit + ("-dirty" if dirty else ""), "machine": machine(),
+            "date": time.strftime("%Y-%m-%d", time.gmtime())}
 
 
 def write(report):
@@ -145,8 +151,10 @@ def sit_round(args, name, asked):
 
 
 def examine(args):
-    listed, rows = policies(args), []
-    for name, wanted in rounds(args):
+    listed, rows, todo = policies(args), [], list(rounds(args))
+    n = 1 + sum(len(wanted) for _, wanted in todo)
+    print(f"{len(todo)} rounds, {n} policies, {n * args.items} answers, less what is there already", file=sys.stderr)
+    for name, wanted in todo:
         asked = rows_of(args, wanted)
         report = sit_round(args, name, asked)
         budget = name.replace("-", "/") if name != "presets" else None
@@ -194,11 +202,11 @@ def about(report):
 
 
 def exam_lines(report):
-    """The front over all tasks, and at each budget what choosing nothing does."""
+    """The front over all tasks, and at the budgets that are asked first what choosing nothing does."""
     rows = of_group(report, "all")
     whole = rows[0][1]["visual"]
     best = front(rows, lambda r: r[1]["score"][0], lambda r: -held(r[1]))
-    plain = sorted((r for r in rows if r[0]["method"] in BASELINES and r not in best), key=lambda r: -held(r[1]))
+    plain = [r for r in rows if r[0]["method"] in BASELINES and r not in best and r[0]["budget"] in report["exam"]["budgets"][:2]]
     yield from head(["policy", "visual KV held, of `exact`'s", "after prefill", "sent, text too", "points to `exact`"])
     for row, g in best + plain:
         mark = "" if (row, g) in best else " (baseline)"
@@ -219,9 +227,10 @@ def timing_lines(report):
     names = [r["name"] for r in t["rows"] if r["concurrency"] == at_once[0]]
     rows = by[names[0], at_once[0]]["prompt_rows"]
     yield ""
-    yield (f"Times over a fleet of one prefill and one decode worker, `{t['network']}` (random weights), {rows:.0f} rows in, "
-           f"{t['max_tokens']} tokens out, {' / '.join(map(str, at_once))} clients at once: medians of `exact`, and what the "
-           f"others take of that. Commit `{t['commit']}`, {t['machine']}, load {t['load_before']:.1f} before.")
+    yield (f"Times over a fleet of one prefill and one decode worker, `{t['network']}` (random weights): a question about a "
+           f"picture that is encoded once, {rows:.0f} rows in, {t['max_tokens']} tokens out, "
+           f"{' / '.join(map(str, at_once))} clients at once. Medians of `exact`, and what the others take of that. Commit "
+           f"`{t['commit']}`, {t['machine']}, load {t['load_before']:.1f} before.")
     yield ""
     yield from head(["policy", "TTFT", "time per later token", "KV sent, MiB", "resident, MiB"])
     for name in names:
@@ -253,7 +262,7 @@ def by_budget(report):
     yield about(report)
     yield ""
     yield from head(["method"] + columns)
-    for method in dict.fromkeys(r["method"] for r, _ in rows if r["budget"]):
+    for method in sorted({r["method"] for r, _ in rows if r["budget"]}, key=list(budgets.METHODS).index):
         yield line([f"`{method}`"] + [cells.get((method, b), "–") for b in columns])
 
 
