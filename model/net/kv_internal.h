@@ -117,7 +117,8 @@ fv_status fv_kv_extent_map(fv_kv *kv, int32_t layer, int32_t head, char **base, 
 /* A layer is without raw visual rows from now on. */
 void fv_kv_drop_visual(fv_kv *kv, int32_t layer);
 
-/* The first n text rows, if there are so many, leave this layer alone, without those who borrow its keys. (kv_rows.c) */
+/* The first n text rows, if there are so many, leave this layer alone, without those who borrow its
+ * keys. (kv_rows.c) */
 fv_status fv_kv_drop_text(fv_kv *kv, int32_t layer, int32_t n);
 
 fv_kv_packed **fv_kv_packed_slot(const fv_kv *kv, int32_t layer, fv_kv_segment seg);

@@ -77,9 +77,11 @@ static int32_t visual_of(const tiny_prompt *p, int32_t layer, int32_t head, int3
 static void held_of(const tiny_prompt *p, int32_t layer, int32_t head, char text[TEXT_MAX]) {
     int32_t pos[ROWS_MAX], n = visual_of(p, layer, head, pos);
     rendered_spans(pos, n, text, TEXT_MAX / 2);
+    const fv_kv_packed *packed = fv_kv_packed_text(p->kv, layer);
     const int32_t *of_text = fv_kv_positions(p->kv, layer, head, FV_SEG_TEXT);
     int32_t all = fv_kv_len(p->kv, layer, head, FV_SEG_TEXT);
     n = 0;
+    for (int32_t j = 0; packed && j < packed->rows.n; j++) pos[n++] = packed->pos[j];
     for (int32_t j = 0; j < all; j++)
         if (of_text[j] < p->n) pos[n++] = of_text[j];
     if (fv_kv_tally_kind(p->kv)) qsort(pos, (size_t)n, sizeof *pos, ascending);

@@ -192,6 +192,10 @@ class Method:
         """The answer reads the visual rows of a KV head: as what?"""
         return rows
 
+    def read_text(self, run, layer, head, rows):
+        """The same of its text rows, the answer's own among them."""
+        return rows
+
     def paid(self, run, layer, p, n_visual):
         """Answer: p[h] [n_visual of h's KV head + text] is what the token paid."""
 
@@ -288,6 +292,7 @@ class Run:
             visual, text = self.store[layer][g]
             for m in self.methods:
                 visual = m.read(self, layer, g, visual)
+                text = m.read_text(self, layer, g, text)
             keys, values = np.vstack([visual.k, text.k]), np.vstack([visual.v, text.v])
             for h in range(g * s.n_head // s.n_kv, (g + 1) * s.n_head // s.n_kv):
                 paid.append(n_softmax(keys @ q[h, 0] / np.sqrt(s.d_head), self.decode_n))

@@ -5,7 +5,11 @@ Keys are factored rotated by their distance to the start of their block of b pos
 the first image row: b = 1 is before rotation, b = 0 as the cache holds them. Reading them back
 rotates each block's rows to where they stand, so every b is read exactly; what differs is M.
 
-first=packed: the prompt's last row runs once more on the factors, and the first token is its.
+compress_text=keys: the prompt's text rows likewise, apart from those of images and keys alone; blocks
+are counted from the first text row, and values stay as they are.
+
+first=packed: the prompt's last row runs once more on the factors, and the first token is its; its
+own key is no factor.
 
 expand=attention: the ceil(f n) rows of highest importance are read at rank R, the others at
 floor(r R), by the first columns of U. Importance begins with what the prompt's last row paid, mean
@@ -26,7 +30,7 @@ import numpy as np
 import network
 from csp import Csp
 from draws import Draws
-from network import VISUAL, Shape, Unclear, case, ceil, floor, rotate, top
+from network import TEXT, VISUAL, Shape, Unclear, case, ceil, floor, rotate, top
 from pvtp import Pvtp
 from vla import Vla
 from vta import Vta
@@ -48,9 +52,12 @@ class Packed:
 
 
 class Svd(network.Method):
-    def __init__(self, rank_k=64, rank_v=64, block=64, gain=1.5, first="raw"):
+    def __init__(self, rank_k=64, rank_v=64, block=64, gain=1.5, first="raw", compress_text="no",
+                 rank_text=64):
         self.rank, self.block, self.gain = (rank_k, rank_v), block, gain
         self.first = first
+        self.rank_text = rank_text if compress_text == "keys" else 0
+        self.text = {}     # layer -> positions of text rows, and their keys [n, Hkv D]
         self.seen = {}     # layer -> what the prompt's last row pays
         self.layers = {}   # layer -> Packed
         self.low = None    # expand=attention: of keys and values, the share of the rank
@@ -63,17 +70,41 @@ class Svd(network.Method):
     def prefilled(self, run):
         s, run.again = run.shape, self.first == "packed"
         for layer, heads in enumerate(run.store):
+            self.pack_text(run, layer, heads)
             pos, width = heads[0][VISUAL].pos, s.n_kv * s.d_head
             n, rank = len(pos), min(max(self.rank), len(pos), width)
             if n == 0 or n * width / (rank * (n + width)) < self.gain:
                 continue
             p = self.layers[layer] = Packed(pos, np.array([self.seen[layer][j] for j in pos]))
             run.packed = self.layers
-            p.anchor = (pos.min() + (pos - pos.min()) // self.block * self.block if self.block
-                        else np.zeros_like(pos))
+            p.anchor = self.anchors(pos)
             k = np.hstack([rotate(head[VISUAL].k, -p.anchor) for head in heads])
             for kind, m in enumerate((k, np.hstack([head[VISUAL].v for head in heads]))):
                 p.u[kind], p.b[kind] = factor(m, self.rank[kind])
+
+    def anchors(self, pos):
+        base = pos.min()
+        return base + (pos - base) // self.block * self.block if self.block else np.zeros_like(pos)
+
+    def pack_text(self, run, layer, heads):
+        pos, width = heads[0][TEXT].pos, run.shape.n_kv * run.shape.d_head
+        if run.again:
+            pos = pos[pos < len(run.prompt.ids) - 1]
+        n, rank = len(pos), min(self.rank_text, len(pos), width)
+        if rank == 0 or n * width / (rank * (n + width)) < self.gain:
+            return
+        anchor = self.anchors(pos)
+        u, b = factor(np.hstack([rotate(head[TEXT].k[:n], -anchor) for head in heads]), rank)
+        self.text[layer] = pos, anchor, u @ b
+
+    def read_text(self, run, layer, head, rows):
+        if layer not in self.text:
+            return rows
+        pos, anchor, k = self.text[layer]
+        of_head = slice(head * run.shape.d_head, (head + 1) * run.shape.d_head)
+        assert (rows.pos[:len(pos)] == pos).all()
+        keys = np.vstack([rotate(k[:, of_head], anchor), rows.k[len(pos):]])
+        return network.Rows(rows.pos, keys, rows.v)
 
     def step_begins(self, run, t):
         for layer, p in self.layers.items():
@@ -214,6 +245,10 @@ def render():
             case("pack=svd,rank_k=16,rank_v=16,gain=0,block=7", methods, "t3 v9 t2 v9 t4"),
             case("lazy=vla,map=given,blocks=1-2;pack=svd,rank_k=16,rank_v=16,gain=0,block=16",
                  methods, two, shape=narrow),
+            case("pack=svd,rank_k=16,rank_v=17,gain=0,block=16,compress_text=keys,rank_text=16",
+                 methods, "t30 v35 t14", shape=narrow),
+            case("pack=svd,gain=0.8,block=1,compress_text=keys,rank_text=18,first=packed", methods,
+                 "t40 v9 t12", shape=narrow, answer=2),
             case("prune=pvtp,layer=1,stride=1,first=0.2,ratio=0.5;"
                  "pack=svd,rank_k=16,rank_v=16,gain=1,block=16", methods, "t3 v70 t8", shape=narrow),
             case("pack=svd,rank_k=16,rank_v=16,gain=0,block=4;evict=vta,tau=4,layer=1", methods,
