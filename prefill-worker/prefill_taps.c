@@ -15,10 +15,12 @@ static bool wants_tap(const fv_prefill *p, int32_t b, int32_t layer) {
            wants_influence(p, b, layer);
 }
 
-/* A layer that borrows all of its keys pays what its leader pays. */
+/* A layer that borrows all of its keys pays what its leader pays; and most methods ask the leader
+ * of a block alone. */
 static bool wants_window(const fv_prefill *p, int32_t b, int32_t layer) {
+    bool each = p->req[b].plan->window.by_segment;
     return fv_select_asks(p->req[b].plan, layer) &&
-           !fv_kv_borrows(p->req[b].kv, layer, FV_SEG_TEXT);
+           !fv_kv_borrows(p->req[b].kv, layer, each ? FV_SEG_TEXT : FV_SEG_VISUAL);
 }
 
 bool fv_prefill_taps_any(const fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {

@@ -180,10 +180,15 @@ static fv_status merge_layer(const fv_select_method *method, const fv_plan *plan
     return method->merge(&kept, arena);
 }
 
+/* Whether each layer of a block chooses its own text rows; if not, its leader chooses for all. */
+static bool each_chooses(const fv_plan *plan, block b) {
+    return plan->window.by_segment && !b.text;
+}
+
 /* All layers choose before rows of one move: what the leader lets go is gone for the others. */
 static fv_status select_block(const fv_select_method *method, const fv_plan *plan, fv_backend *be,
                               fv_kv *kv, const fv_select_sums *sums, block b, fv_arena *arena) {
-    int32_t n_choose = b.text ? 1 : b.end - b.first;
+    int32_t n_choose = each_chooses(plan, b) ? b.end - b.first : 1;
     layer_choice *choice;
     FV_TRY(FV_ARENA_NEW(arena, n_choose, choice));
     for (int32_t i = 0; i < n_choose; i++) FV_TRY(open_choice(plan->shape.n_kv, arena, &choice[i]));
@@ -191,11 +196,12 @@ static fv_status select_block(const fv_select_method *method, const fv_plan *pla
         FV_TRY(choose_head(method, plan, be, kv, sums, b, n_choose, g, arena, choice));
     for (int32_t i = 0; i < n_choose; i++)
         FV_TRY(merge_layer(method, plan, be, kv, b.first + i, &choice[i], arena));
-    for (int32_t i = 0; i < n_choose; i++)
+    for (int32_t l = b.first; l < b.end; l++)
         for (int seg = 0; seg < FV_N_SEG; seg++) {
-            if (fv_kv_borrows(kv, b.first + i, (fv_kv_segment)seg)) continue; /* its leader's */
-            FV_TRY(fv_kv_keep(kv, b.first + i, (fv_kv_segment)seg,
-                              (const int32_t *const *)choice[i].kept[seg], choice[i].n_kept[seg]));
+            const layer_choice *made = &choice[n_choose > 1 ? l - b.first : 0];
+            if (fv_kv_borrows(kv, l, (fv_kv_segment)seg)) continue; /* its leader's */
+            FV_TRY(fv_kv_keep(kv, l, (fv_kv_segment)seg, (const int32_t *const *)made->kept[seg],
+                              made->n_kept[seg]));
         }
     return FV_OK;
 }
