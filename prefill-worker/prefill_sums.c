@@ -58,7 +58,7 @@ fv_status fv_prefill_find_raters(fv_prefill *p, int32_t b) {
 }
 
 /* What row r of request b counts for, if it is a rater: 1 / raters for visual rows; `turned`,
- * divided by what rotation makes it pay. */
+ * divided by what rotation makes it score. */
 static fv_status weigh_row(fv_prefill *p, int32_t b, int32_t r, bool turned, float *weight) {
     const fv_prefill_rows *rows = &p->rows;
     const fv_prefill_visual *v = &p->visual[b];
@@ -69,7 +69,7 @@ static fv_status weigh_row(fv_prefill *p, int32_t b, int32_t r, bool turned, flo
     if (turned) fv_raters_turn(&p->rope, rows->turn + first, n, turn);
     for (int32_t i = 0, j = 0; i < n; i++)
         if (rows->seg[first + i] == FV_SEG_VISUAL)
-            weight[j++] = (float)(1 / (turn[i] * v->n_rater));
+            weight[j++] = turn[i] != 0 ? (float)(1 / (turn[i] * v->n_rater)) : 0;
     return FV_OK;
 }
 

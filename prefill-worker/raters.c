@@ -25,11 +25,10 @@ int32_t fv_raters_choose(const float *dot, int32_t n_visual, int32_t n_text, dou
 }
 
 void fv_raters_turn(const fv_rope *rope, const int32_t *pos, int32_t n, double *out) {
-    double sum = 0, scale = 2 / sqrt(2.0 * rope->half);
+    double scale = 2 / sqrt(2.0 * rope->half);
     for (int32_t j = 0; j < n; j++) {
         double score = 0, apart = pos[n - 1] - pos[j];
         for (int32_t f = 0; f < rope->half; f++) score += cos(apart * (double)rope->freq[f]);
-        sum += out[j] = exp(scale * (score - rope->half)); /* the greatest is the row itself */
+        out[j] = scale * score;
     }
-    for (int32_t j = 0; j < n; j++) out[j] /= sum;
 }

@@ -14,9 +14,10 @@
 int32_t fv_raters_choose(const float *dot, int32_t n_visual, int32_t n_text, double *m,
                          uint8_t *rater);
 
-/* What rotation alone, queries and keys of ones, would make a row pay to each row at its place or
- * before it: softmax_j(2 sum_f cos((p - p_j) f) / sqrt(D)). p is pos[n - 1]; out [n], pos ascend.
- */
+/* What rotation alone, queries and keys of ones, would make a row score each row at its place or
+ * before it: 2 sum_f cos((p - p_j) f) / sqrt(D), greatest for the row itself. The authors divide by
+ * it as it is, no softmax taken, so where it comes to less than 0 so does the quotient. p is
+ * pos[n - 1]; out [n], pos ascend. */
 void fv_raters_turn(const fv_rope *rope, const int32_t *pos, int32_t n, double *out);
 
 #endif

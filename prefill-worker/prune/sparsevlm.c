@@ -1,6 +1,6 @@
 /* prune=sparsevlm: SparseVLM (arXiv 2410.04417; Gumpest/SparseVLMs). With s[h, j] what the raters
- * paid to row j in head h (raters.h), in version 2 relative to what rotation alone would make them
- * pay:
+ * paid to row j in head h (raters.h), in version 2 divided by what rotation alone would make them
+ * score:
  *     heads   v1: all; v2: those of greatest sum_j s[h, j], a share of all (14 of 32)
  *     score   sum over these heads of s[h, j]
  * Version 1 merges the best of what leaves by density peaks (clusters.h). */

@@ -6,8 +6,9 @@ s[h] = mean over raters of A[h]:
   v1  rows stay by the mean of s over heads. Of those that leave the best 30 % are merged by density
       peaks into a tenth as many means, behind the last visual row; rows that are left have positions
       0, 1, 2, ..., and a token of the answer stands in each layer behind what that layer has.
-  v2  A is divided by B, the attention of queries and keys of ones (rotation alone); heads are those of
-      greatest sum of s over visual rows, and rows stay by the sum over such heads."""
+  v2  A, behind its softmax, is divided by B, the scaled scores of queries and keys of ones (rotation
+      alone), ahead of any; heads are those of greatest sum of s over visual rows, and rows stay by the
+      sum over such heads."""
 import numpy as np
 
 import network
@@ -69,8 +70,8 @@ class SparseVlm(network.Method):
             self.score = p[:, self.raters][:, :, visual].mean(axis=(0, 1))
             return p
         ones = rotate(np.ones((len(run.pos), D)), run.pos)
-        turn = softmax(np.where(np.tri(len(run.pos), dtype=bool), ones @ ones.T / np.sqrt(D), -np.inf))
-        s = (p[:, self.raters] / np.where(turn > 0, turn, 1)[self.raters])[:, :, visual].mean(axis=1)
+        turn = ones @ ones.T / np.sqrt(D)
+        s = (p[:, self.raters] / turn[self.raters])[:, :, visual].mean(axis=1)
         heads = top(s.sum(axis=1), max(floor(self.heads * len(s)), 1))
         self.score = s[heads].sum(axis=0)
         return p
