@@ -39,6 +39,7 @@ typedef struct fv_landing {
     int32_t head;   /* whose rows come next */
     uint32_t *rows; /* [N, Hkv, FV_N_SEG] as ROWS said */
     bool ranked;    /* RANK came for the layer whose ROWS are due */
+    int32_t *veil;  /* [N] as VEIL said: image rows of each head that nobody sees */
     uint8_t *seen;  /* [prompt rows] which positions of a head in any order came; or NULL */
     uint64_t n_rows, bytes_visual; /* announced so far */
     fv_text_keys text_keys;        /* as the policy has them */

@@ -83,14 +83,14 @@ static uint64_t text_wire_bytes(const fv_kv_shape *s, const fv_hello *h) {
 uint64_t fv_landing_wire_bytes(const fv_kv_shape *s, const fv_hello *h, int32_t n_group) {
     uint64_t tally = tally_of(h).kind ? 4 * (uint64_t)n_group : 0; /* of a row */
     uint64_t heads = (uint64_t)s->n_layer * (uint64_t)s->n_kv, twice = rows_twice(h);
-    /* Per layer LEAD, RANK and ROWS, and per segment POSN, TALY and at most a DATA for each head.
-     */
-    uint64_t sections = 4 + (uint64_t)s->n_layer * (3 + 2 * (2 + (uint64_t)s->n_kv) + PACKED_MOST);
+    /* Per layer LEAD, RANK, VEIL and ROWS, and per segment POSN, TALY and at most a DATA for each
+     * head. */
+    uint64_t sections = 4 + (uint64_t)s->n_layer * (4 + 2 * (2 + (uint64_t)s->n_kv) + PACKED_MOST);
     uint64_t packed = (uint64_t)s->n_layer *
                       (fv_wire_packed_bytes(h->n_visual, h->n_visual) + 4 * (uint64_t)h->n_visual);
     return sections * FV_SECTION_HEADER + fv_hello_bytes(h) +
            fv_wire_prompt_bytes(h->n_text + h->n_visual) + heads * (1 + FV_N_SEG) * 4 +
-           (uint64_t)s->n_layer * FV_WIRE_LEAD_BYTES +
+           (uint64_t)s->n_layer * (FV_WIRE_LEAD_BYTES + 4) +
            heads * (h->n_text + twice) * 2 * row_bytes(s) + text_wire_bytes(s, h) +
            h->bytes_visual +
            heads * (h->n_text + h->n_visual + 2 * twice) * (4 /* position */ + tally) + packed +
@@ -220,15 +220,21 @@ static fv_refusal payload_for(fv_landing *l, size_t n) {
     return FV_REFUSED_NONE;
 }
 
-/* RANK may stand before the ROWS of its layer. */
+/* RANK may stand before the ROWS of its layer, or VEIL. */
 static bool is_rank(const fv_landing *l, const fv_section *s) {
     return l->due == FV_DUE_ROWS && s->type == FV_SECTION_RANK && !l->ranked;
 }
 
-static fv_refusal begin_rank(fv_landing *l, const fv_section *s) {
-    uint64_t want = 4 * (uint64_t)l->shape->n_kv;
+static bool is_veil(const fv_landing *l, const fv_section *s) {
+    return l->due == FV_DUE_ROWS && s->type == FV_SECTION_VEIL && l->veil[l->layer] == 0 &&
+           !l->ranked;
+}
+
+static fv_refusal begin_before_rows(fv_landing *l, const fv_section *s, uint64_t want) {
+    char name[5];
+    fv_section_name(s->type, name);
     if (s->layer0 != l->layer || s->layer1 != l->layer + 1)
-        return FV_REFUSE(MALFORMED, "RANK is for layer %d, and layer %d is due", s->layer0,
+        return FV_REFUSE(MALFORMED, "%s is for layer %d, and layer %d is due", name, s->layer0,
                          l->layer);
     if (s->length != want) return wrong_length(s, want);
     return payload_for(l, (size_t)want);
@@ -237,7 +243,8 @@ static fv_refusal begin_rank(fv_landing *l, const fv_section *s) {
 static fv_refusal on_begin(void *user, const fv_section *s) {
     fv_landing *l = user;
     uint64_t want = 0;
-    if (is_rank(l, s)) return begin_rank(l, s);
+    if (is_rank(l, s)) return begin_before_rows(l, s, 4 * (uint64_t)l->shape->n_kv);
+    if (is_veil(l, s)) return begin_before_rows(l, s, 4);
     if (l->due == FV_DUE_ROWS && s->type == FV_SECTION_LEAD &&
         fv_kv_leader(l->got.kv, l->layer) == l->layer && !l->ranked &&
         !fv_kv_packed_at(l->got.kv, l->layer) && !fv_kv_packed_text(l->got.kv, l->layer))
@@ -365,6 +372,26 @@ static fv_refusal take_rank(fv_landing *l) {
     return FV_REFUSED_NONE;
 }
 
+static fv_refusal take_veil(fv_landing *l) {
+    const uint8_t *at = l->payload;
+    uint32_t n = fv_get_u32(&at);
+    if (n == 0 || n > l->hello.n_visual)
+        return FV_REFUSE(MALFORMED, "layer %d veils %u image rows of %u", l->layer, n,
+                         l->hello.n_visual);
+    l->veil[l->layer] = (int32_t)n;
+    return FV_REFUSED_NONE;
+}
+
+/* Rows that nobody sees are among those that come, and none of them ever leaves. */
+static fv_refusal check_veil(const fv_landing *l, int32_t layer) {
+    bool leave = fv_kv_tally_kind(l->got.kv) || l->ranked;
+    for (int32_t g = 0; l->veil[layer] && g < l->shape->n_kv; g++)
+        if (leave || rows_of(l, layer, g, FV_SEG_VISUAL) < (uint32_t)l->veil[layer])
+            return FV_REFUSE(MALFORMED, "layer %d veils %d image rows that it has not or may lose",
+                             layer, l->veil[layer]);
+    return FV_REFUSED_NONE;
+}
+
 /* What is left of ranked rows is no more than there were. */
 static fv_refusal check_ranked(const fv_landing *l) {
     for (int32_t g = 0; l->ranked && g < l->shape->n_kv; g++)
@@ -451,6 +478,7 @@ static fv_refusal take_rows(fv_landing *l, const fv_section *s) {
     int32_t *each = (int32_t *)(void *)l->payload; /* what it held has been read */
     for (int32_t layer = s->layer0; layer < s->layer1; layer++) {
         FV_ADMIT(check_lent(l, layer));
+        FV_ADMIT(check_veil(l, layer));
         FV_ADMIT(make_text(l, layer));
         for (int32_t g = 0; g < n_kv; g++) each[g] = (int32_t)rows_of(l, layer, g, FV_SEG_VISUAL);
         fv_status st = fv_kv_extent_ragged(l->got.kv, layer, each);
@@ -468,10 +496,11 @@ static fv_refusal room_for_seen(fv_landing *l) {
 }
 
 /* Inside the prompt, of the right segment, none more often than may be; ascending but in rank
- * order, and where rows leave one by one. */
+ * order, where rows leave one by one, and where some are veiled, which come last. */
 static fv_refusal check_positions(fv_landing *l, int32_t head, const int32_t *pos, int32_t n) {
     bool ranked = l->seg == FV_SEG_VISUAL && fv_kv_ranked(l->got.kv, l->layer, head) > 0;
-    bool any_order = ranked || fv_kv_tally_kind(l->got.kv);
+    bool veiled = l->seg == FV_SEG_VISUAL && l->veil[l->layer];
+    bool any_order = ranked || veiled || fv_kv_tally_kind(l->got.kv);
     int32_t least = l->twice ? 0 : 1; /* from one to the next */
     uint32_t before = l->seg == FV_SEG_TEXT ? text_packed(l, l->layer) : 0;
     if (before && n > 0 && pos[0] <= fv_kv_packed_text(l->got.kv, l->layer)->pos[before - 1])
@@ -539,6 +568,7 @@ static fv_refusal on_end(void *user, const fv_section *s) {
         break;
     case FV_DUE_ROWS:
         if (s->type == FV_SECTION_RANK) return take_rank(l);
+        if (s->type == FV_SECTION_VEIL) return take_veil(l);
         FV_ADMIT(take_rows(l, s));
         seek_rows(l);
         break;
@@ -604,7 +634,8 @@ fv_refusal fv_landing_open(const fv_receiver_options *opt, const fv_hello *hello
     const fv_kv_shape *s = fv_kv_pool_shape(opt->pool);
     fv_landing *l = calloc(1, sizeof *l);
     if (l) l->rows = calloc((size_t)s->n_layer * (size_t)s->n_kv * FV_N_SEG, sizeof *l->rows);
-    if (!l || !l->rows) {
+    if (l) l->veil = calloc((size_t)s->n_layer, sizeof *l->veil);
+    if (!l || !l->rows || !l->veil) {
         fv_landing_close(l);
         return FV_REFUSE(NO_ROOM, "out of memory for a hand-off");
     }
@@ -635,6 +666,7 @@ void fv_landing_close(fv_landing *l) {
     if (!l) return;
     fv_received_free(&l->got);
     free(l->rows);
+    free(l->veil);
     free(l->seen);
     free(l->payload);
     free(l);
@@ -659,6 +691,8 @@ fv_refusal fv_landing_finish(fv_landing *l) {
     if (!l->reader.done)
         return FV_REFUSE(TRUNCATED, "the stream ended after %llu bytes, before END",
                          (unsigned long long)l->reader.totals.bytes);
+    for (int32_t layer = 0; layer < l->shape->n_layer; layer++)
+        if (l->veil[layer]) fv_kv_veil(l->got.kv, layer, l->veil[layer]);
     l->got.bytes_surplus = fv_kv_settle(l->got.kv, l->got.max_tokens);
     return FV_REFUSED_NONE;
 }

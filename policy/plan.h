@@ -45,15 +45,17 @@ enum {
         2,             /* what each visual row means to the last row (prefill-worker/influence.h) */
     FV_TAP_RATERS = 4, /* what chosen text rows pay to each visual row (prefill-worker/raters.h) */
     FV_TAP_PEAKS = 8,  /* the most any head pays, summed over rows of text and of images apart */
-    FV_TAP_TURNED = 16, /* with raters: relative to what rotation alone would make them pay */
+    FV_TAP_TURNED = 16, /* with raters: divided by what rotation alone would make them score */
 };
 
-/* Before `layer` runs, `keep` of the visual rows that are left stay. */
+/* Before `layer` runs, `keep` of the visual rows that are left stay; veiled, the others do too, and
+ * nobody sees them any more. */
 typedef struct fv_plan_edit {
     int32_t layer, keep;
     int32_t merged; /* of those that stay, the last so many are made of rows that do not */
     bool by_data;   /* at most so many: the method decides when it is there */
     bool peek; /* by what the prompt's last row would pay in `layer` itself (model/net/peek.h) */
+    bool veils;
 } fv_plan_edit;
 
 /* What becomes of the prompt's attention on visual rows in a layer, behind the softmax, which is

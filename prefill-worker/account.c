@@ -12,7 +12,7 @@ static uint64_t held(const fv_kv *kv, int32_t layer) {
         const fv_kv_packed *packed = fv_kv_packed_of(kv, layer, (fv_kv_segment)seg);
         if (packed) rows += (uint64_t)packed->n_alive * (uint64_t)n_kv;
         for (int32_t g = 0; g < n_kv; g++)
-            rows += (uint64_t)fv_kv_len(kv, layer, g, (fv_kv_segment)seg);
+            rows += (uint64_t)fv_kv_held(kv, layer, g, (fv_kv_segment)seg);
     }
     return rows;
 }

@@ -86,6 +86,7 @@ static fv_status start(fv_prefill *p) {
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->paid));
     for (int32_t b = 0; b < p->n_req; b++) FV_TRY(FV_ARENA_NEW(&p->arena, n_layer, p->paid[b]));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->visual));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->veil));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->queries));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->settled));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req + 1, rows->first));
@@ -217,10 +218,13 @@ static int32_t chunk_end(const fv_prefill *p, int32_t from, int32_t l0, int32_t 
     return to;
 }
 
+/* Visual rows of request b that are running, and held. */
+static int32_t visual_of(const fv_prefill *p, int32_t b) { return p->visual[b].n + p->veil[b].n; }
+
 /* Rows of request b that layers [l0, l1) run. */
 static void count_visual(const fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
     int32_t *out = p->req[b].visual_rows;
-    for (int32_t l = l0; out && l < l1; l++) out[l] = p->visual[b].n;
+    for (int32_t l = l0; out && l < l1; l++) out[l] = visual_of(p, b);
 }
 
 /* Layers below n_layer have run: how many of them have all that request b will have there. */
@@ -264,12 +268,13 @@ static fv_status run_group(fv_prefill *p, int32_t l0, int32_t l1) {
     for (int32_t b = 0; b < p->n_req; b++) count_visual(p, b, l0, l1);
     FV_TRY(keep_queries(p, l1));
     for (int32_t b = 0; b < p->n_req; b++)
-        for (int32_t l = l0; l < l1; l++) FV_TRY(fv_kv_extent(p->req[b].kv, l, p->visual[b].n));
+        for (int32_t l = l0; l < l1; l++) FV_TRY(fv_kv_extent(p->req[b].kv, l, visual_of(p, b)));
     FV_TRY(fv_prefill_open_sums(p, l0, l1));
     for (int32_t from = 0, to; from < p->rows.n; from = to) {
         to = chunk_end(p, from, l0, l1);
         FV_TRY(run_chunk(p, from, to, l0, l1));
     }
+    for (int32_t b = 0; b < p->n_req; b++) FV_TRY(fv_prefill_run_veiled(p, b, l0, l1));
     fv_backend *be = fv_decoder_backend(p->dec);
     FV_TRY(be->ops->sync(be));
     for (int32_t b = 0; b < p->n_req; b++) {
@@ -373,6 +378,7 @@ fv_status fv_prefill_run(fv_decoder *dec, const fv_prefill_request *req, int32_t
     fv_buf_free(&p.last);
     fv_arena_fini(&p.group);
     for (int32_t b = 0; p.queries && b < n; b++) fv_buf_free(&p.queries[b]);
+    for (int32_t b = 0; p.veil && b < n; b++) fv_buf_free(&p.veil[b].x);
     fv_arena_fini(&p.arena);
     return st;
 }

@@ -7,6 +7,7 @@
  *   prefill_taps.c    what the prompt's last rows attend to, layer by layer
  *   prefill_sums.c    what many rows of the prompt attend to, where the prune stage asks
  *   prefill_rows.c    between phases: visual rows leave
+ *   prefill_veil.c    beside them: rows that run on and are seen by nobody
  *   prefill_answer.c  behind the prompt: an answer that is taken up again
  *
  * Layers are [l0, l1), rows of a chunk [a, e) in the list of all rows, b is a request. */
@@ -42,6 +43,13 @@ typedef struct fv_prefill_visual {
     int32_t *rank_from;    /* [N] as the plan has it, until rows leave where data say so */
 } fv_prefill_visual;
 
+/* Image rows of a request that nobody sees any more. */
+typedef struct fv_prefill_veil {
+    int32_t n;
+    int32_t *pos; /* [n] ascending */
+    fv_buf x;     /* [n, d] their residual stream */
+} fv_prefill_veil;
+
 typedef struct fv_prefill {
     fv_decoder *dec;
     const fv_prefill_request *req;
@@ -51,6 +59,7 @@ typedef struct fv_prefill {
     fv_prefill_rows rows;
     fv_buf last;               /* [n_req, d] hidden states behind the last rows */
     fv_prefill_visual *visual; /* [n_req] */
+    fv_prefill_veil *veil;     /* [n_req] */
     /* [n_req] [N] what rows are ranked by, and importance begins with, by position */
     float ***paid;
     fv_buf *queries;          /* [n_req] of blocks that phases of others cut: [rows, H D] */
@@ -107,6 +116,16 @@ fv_status fv_prefill_drop_rows(fv_prefill *p, int32_t layer);
 
 /* Layers [l0, l1) have run: those with rows that were merged hold them in an order of their own. */
 fv_status fv_prefill_mark_order(fv_prefill *p, int32_t b, int32_t l0, int32_t l1);
+
+/* ---- prefill_veil.c --------------------------------------------------------------------- */
+
+/* Rows row[n] of the list, image rows of request b, are taken out of it to run beside it from
+ * `layer` on. */
+fv_status fv_prefill_veil_rows(fv_prefill *p, int32_t b, int32_t layer, const int32_t *row,
+                               int32_t n);
+
+/* Runs them through layers [l0, l1), which all other rows of the request have gone through. */
+fv_status fv_prefill_run_veiled(fv_prefill *p, int32_t b, int32_t l0, int32_t l1);
 
 /* ---- prefill_answer.c ------------------------------------------------------------------- */
 

@@ -149,6 +149,20 @@ static fv_status keep_images(fv_prefill *p, fv_prefill_visual *v, const edited *
     return FV_OK;
 }
 
+/* Visual rows at[n] of the list that are not among those that an edit keeps run beside it. */
+static fv_status veil_rows(fv_prefill *p, int32_t b, int32_t layer, const int32_t *at, int32_t n,
+                           const edited *e) {
+    int32_t *row, n_row = 0;
+    FV_TRY(FV_ARENA_NEW(&p->group, n, row));
+    for (int32_t v = 0, k = 0; v < n; v++) {
+        if (k < e->n && e->kept[k] == v)
+            k++;
+        else
+            row[n_row++] = at[v];
+    }
+    return fv_prefill_veil_rows(p, b, layer, row, n_row);
+}
+
 /* Rows that go on, of all requests: row[n] of those that are there, and what some become. */
 typedef struct going {
     int32_t n, *row;
@@ -187,6 +201,7 @@ static fv_status choose_rows(fv_prefill *p, int32_t b, int32_t layer, going *to)
         for (int32_t i = 0; i < e.n_merged; i++)
             add(to, at[e.centre[i]], e.mean + (ptrdiff_t)i * p->d);
     }
+    if (edit && edit->veils) FV_TRY(veil_rows(p, b, layer, at, n_visual, &e));
     FV_TRY(keep_images(p, &p->visual[b], &e));
     if (edit && edit->by_data && e.n < n_visual) cut_plan(p, b, layer);
     return FV_OK;

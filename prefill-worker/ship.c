@@ -174,6 +174,23 @@ static fv_status send_rank(fv_ship *s, int32_t l) {
     return fv_packet_write(&s->writer, section, &(fv_piece){bytes, n * 4}, 1);
 }
 
+/* Rows that nobody sees are sent with the others, and that they are not seen ahead of them. */
+static fv_status send_veil(fv_ship *s, int32_t l) {
+    uint32_t n = (uint32_t)fv_kv_veiled(s->req.kv, l);
+    void *bytes;
+    if (n == 0) return FV_OK;
+    FV_TRY(fv_packet_alloc(&s->writer, 4, &bytes));
+    uint8_t *at = bytes;
+    fv_put_u32(&at, n);
+    fv_section section = {.type = FV_SECTION_VEIL,
+                          .critical = true,
+                          .layer0 = (uint16_t)l,
+                          .layer1 = (uint16_t)(l + 1),
+                          .dtype = FV_WIRE_I32,
+                          .dims = {1}};
+    return fv_packet_write(&s->writer, section, &(fv_piece){bytes, 4}, 1);
+}
+
 /* The lengths of one layer, so that a stream's bytes do not depend on how layers were grouped. */
 static fv_status send_rows(fv_ship *s, int32_t l) {
     size_t n = (size_t)s->shape->n_kv * FV_N_SEG;
@@ -182,7 +199,7 @@ static fv_status send_rows(fv_ship *s, int32_t l) {
     uint8_t *at = bytes;
     for (int32_t g = 0; g < s->shape->n_kv; g++)
         for (int seg = 0; seg < FV_N_SEG; seg++)
-            fv_put_u32(&at, (uint32_t)fv_kv_len(s->req.kv, l, g, (fv_kv_segment)seg));
+            fv_put_u32(&at, (uint32_t)fv_kv_held(s->req.kv, l, g, (fv_kv_segment)seg));
     fv_section section = {
         .type = FV_SECTION_ROWS,
         .critical = true,
@@ -219,12 +236,12 @@ static fv_section rows_section(uint32_t type, int32_t layer, fv_kv_segment seg, 
  * head: a KV head's share of 4 bytes a row is worth saving where a row is 64. */
 static fv_status send_positions(fv_ship *s, int32_t layer, fv_kv_segment seg) {
     const fv_kv *kv = s->req.kv;
-    int32_t n_kv = s->shape->n_kv, len = fv_kv_len(kv, layer, 0, seg);
+    int32_t n_kv = s->shape->n_kv, len = fv_kv_held(kv, layer, 0, seg);
     const int32_t *first = fv_kv_positions(kv, layer, 0, seg);
     bool same = true;
     FV_TRY(pieces_for(s, n_kv));
     for (int32_t g = 0; g < n_kv; g++) {
-        int32_t n = fv_kv_len(kv, layer, g, seg);
+        int32_t n = fv_kv_held(kv, layer, g, seg);
         const int32_t *pos = fv_kv_positions(kv, layer, g, seg);
         same = same && n == len && (n == 0 || memcmp(pos, first, (size_t)n * sizeof *pos) == 0);
         s->piece[g] = (fv_piece){pos, (size_t)n * sizeof *pos};
@@ -292,7 +309,7 @@ static fv_status bring_home(fv_ship *s, fv_piece *piece, int32_t n) {
 
 /* Points at the rows of a head: keys, unless they are another layer's, then values. */
 static fv_status add_head(fv_ship *s, int32_t layer, fv_kv_segment seg, int32_t head, int32_t *n) {
-    int32_t len = fv_kv_len(s->req.kv, layer, head, seg);
+    int32_t len = fv_kv_held(s->req.kv, layer, head, seg);
     for (int value = parts_of(s, layer, seg) == 1; value < 2; value++)
         for (int32_t row = 0, rows; row < len; row += rows) {
             void *at;
@@ -310,7 +327,7 @@ static fv_status send_data(fv_ship *s, int32_t layer, fv_kv_segment seg) {
         int32_t n = 0;
         uint64_t rows = s->rows;
         for (end = head; end < s->shape->n_kv; end++) {
-            uint64_t more = (uint64_t)fv_kv_len(s->req.kv, layer, end, seg);
+            uint64_t more = (uint64_t)fv_kv_held(s->req.kv, layer, end, seg);
             uint64_t bytes = parts * (s->rows - rows + more) * s->row_bytes;
             if (end > head && bytes > FV_FRAME_MAX) break;
             FV_TRY(add_head(s, layer, seg, end, &n));
@@ -328,7 +345,7 @@ static fv_status send_data(fv_ship *s, int32_t layer, fv_kv_segment seg) {
 
 static bool any_rows(const fv_ship *s, int32_t layer, fv_kv_segment seg) {
     for (int32_t g = 0; g < s->shape->n_kv; g++)
-        if (fv_kv_len(s->req.kv, layer, g, seg) > 0) return true;
+        if (fv_kv_held(s->req.kv, layer, g, seg) > 0) return true;
     return false;
 }
 
@@ -395,6 +412,7 @@ static fv_status send_packed(fv_ship *s, int32_t layer, const fv_kv_packed *p) {
 static fv_status send_layer(fv_ship *s, int32_t layer) {
     FV_TRY(send_lead(s, layer));
     FV_TRY(send_rank(s, layer));
+    FV_TRY(send_veil(s, layer));
     for (int seg = 0; seg < FV_N_SEG; seg++) {
         const fv_kv_packed *packed = fv_kv_packed_of(s->req.kv, layer, (fv_kv_segment)seg);
         if (packed) FV_TRY(send_packed(s, layer, packed));

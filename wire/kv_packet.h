@@ -11,7 +11,8 @@
  *             24 u32 dims[4]      40 u64 length     48 u32 CRC32C of the payload
  *             52 u32 CRC32C of the 52 bytes before
  *
- *   stream:   HELO PRMT  { LEAD? RANK? packed? ROWS { POSN? TALY? DATA* } per layer and segment }
+ *   stream:   HELO PRMT
+ *             { LEAD? RANK? VEIL? packed? ROWS { POSN? TALY? DATA* } per layer and segment }
  *             per layer or more  TOKN END
  *   packed:   PACK FACT FACT? IMPO?     image rows of one layer as factors; its ROWS has none then
  *             and text rows likewise, with the segment of text: keys as factors, values as rows
@@ -24,6 +25,8 @@
  * A layer behind RANK has its image rows in rank order, the first to be let go last, not in the
  * order of their positions. They are sent so, rather than with a permutation, because rows are
  * copied to their final places as they come: nobody has to move them again.
+ *
+ * Behind VEIL the last image rows of a layer's heads are held and seen by nobody.
  *
  * A type is four letters. One that the reader does not know refuses the hand-off by name if it
  * is critical and is skipped if not; new methods add sections, not versions.
@@ -52,6 +55,7 @@ enum {
     X(HELLO, 'H', 'E', 'L', 'O')     /* what was agreed when the grant was given */                \
     X(PROMPT, 'P', 'R', 'M', 'T')    /* token ids, segments, next position, sampling */            \
     X(RANK, 'R', 'A', 'N', 'K')      /* u32 [Hkv]: image rows at first, of a ranked layer */       \
+    X(VEIL, 'V', 'E', 'I', 'L')      /* u32: image rows of each head that nobody sees */           \
     X(ROWS, 'R', 'O', 'W', 'S')      /* u32 [layers, Hkv, segments]: lengths */                    \
     X(POSITIONS, 'P', 'O', 'S', 'N') /* i32 [lists, len]: one list for all heads, or Hkv */        \
     X(TALLY, 'T', 'A', 'L', 'Y')     /* f32 [rows of all heads, dims 1]: what they were paid */    \

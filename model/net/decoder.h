@@ -62,7 +62,8 @@ typedef struct fv_pass_tap {
 typedef struct fv_pass_seq {
     fv_kv *kv;
     int32_t n_rows;      /* they follow the rows of the sequence before */
-    const int32_t *pos;  /* [n_rows] ascending original positions, after all that kv holds */
+    const int32_t *pos;  /* [n_rows] ascending original positions, after all that kv holds; or any
+                          * ones, where `hidden` says what each row sees */
     const int32_t *turn; /* [n_rows] positions that queries and keys are rotated by; NULL: pos */
     const uint8_t *seg;  /* [n_rows] fv_kv_segment */
     int32_t wanted;      /* how many of its last rows are wanted out of the last layer */
@@ -77,6 +78,9 @@ typedef struct fv_pass_seq {
      * keys; with n = 0. NULL: nothing in any layer. */
     const uint8_t *const *share;
     int32_t share_first; /* n_first of it */
+    /* [FV_N_SEG, n_rows] how many rows at the end of each segment, with those of this pass, a row
+     * does not see; NULL: those that stand behind it in the pass. */
+    const int32_t *hidden;
 } fv_pass_seq;
 
 typedef struct fv_pass {

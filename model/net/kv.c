@@ -13,8 +13,8 @@
 
 /* After a failed open some of the arrays may be missing. */
 static bool has_arrays(const fv_kv *kv) {
-    return kv->run && kv->state && kv->extent && kv->ranked && kv->packed && kv->leader &&
-           kv->lent_text;
+    return kv->run && kv->state && kv->extent && kv->ranked && kv->veiled && kv->packed &&
+           kv->leader && kv->lent_text;
 }
 
 fv_status fv_kv_open(fv_kv_pool *pool, fv_kv **out) {
@@ -26,6 +26,7 @@ fv_status fv_kv_open(fv_kv_pool *pool, fv_kv **out) {
         kv->state = calloc(n, sizeof *kv->state);
         kv->extent = calloc((size_t)pool->shape.n_layer, sizeof *kv->extent);
         kv->ranked = calloc(n / FV_N_SEG, sizeof *kv->ranked);
+        kv->veiled = calloc((size_t)pool->shape.n_layer, sizeof *kv->veiled);
         kv->packed = calloc((size_t)pool->shape.n_layer * FV_N_SEG, sizeof(fv_kv_packed *));
         kv->leader = calloc((size_t)pool->shape.n_layer, sizeof *kv->leader);
         kv->lent_text = calloc((size_t)pool->shape.n_layer, sizeof *kv->lent_text);
@@ -69,6 +70,7 @@ void fv_kv_close(fv_kv *kv) {
     free(kv->state);
     free(kv->extent);
     free(kv->ranked);
+    free(kv->veiled);
     free(kv->packed);
     free(kv->leader);
     free(kv->lent_text);
@@ -98,6 +100,12 @@ int32_t fv_kv_len(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment se
 
 const int32_t *fv_kv_positions(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg) {
     return kv->state[fv_kv_run_at(kv, layer, head, seg)].pos;
+}
+
+int32_t fv_kv_veiled(const fv_kv *kv, int32_t layer) { return kv->veiled[layer]; }
+
+int32_t fv_kv_held(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg) {
+    return fv_kv_len(kv, layer, head, seg) + (seg == FV_SEG_VISUAL ? kv->veiled[layer] : 0);
 }
 
 fv_status fv_kv_blocks_grow(fv_kv *kv, size_t run, int32_t n_block) {

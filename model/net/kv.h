@@ -12,7 +12,8 @@
  * selection from single heads. Rows are in ascending position inside a segment, image rows of a
  * ranked layer in the order of their rank instead, and those of a store that lets rows go one by
  * one (fv_kv_remove) in any; positions are the original ones of the prompt and never change (keys
- * are stored rotated).
+ * are stored rotated). A layer may hold image rows that nobody sees (fv_kv_veil) behind those that
+ * are.
  *
  * A lazy layer (lazy attention) borrows the keys of an earlier layer, its leader: its own memory
  * holds values, its runs point to the leader's keys, and what reads runs need not know. Rows of a
@@ -104,6 +105,18 @@ fv_status fv_kv_append_head(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segmen
 fv_status fv_kv_keep(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t *const *idx,
                      const int32_t *n);
 
+/* ---- rows that nobody sees --------------------------------------------------------------- */
+
+/* From now on nobody sees the last n image rows of any head of a layer: they stay where they are,
+ * behind the end of its runs, and fv_kv_len does not count them. Once, and not where keys are
+ * borrowed or lent, or rows leave. */
+void fv_kv_veil(fv_kv *kv, int32_t layer, int32_t n);
+int32_t fv_kv_veiled(const fv_kv *kv, int32_t layer);
+
+/* Rows of a head's segment with those, which whoever copies a store must copy; so many have
+ * positions. */
+int32_t fv_kv_held(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg);
+
 /* ---- rank order ------------------------------------------------------------------------- */
 
 /* Puts the image rows of a layer in rank order: row j of head g becomes what was row order[g][j],
@@ -165,7 +178,7 @@ const fv_expand_rule *fv_kv_expand(const fv_kv *kv); /* NULL: at full rank */
 
 /* Where rows lie, for whoever copies a store as it is: *at becomes the address of row `row` of a
  * head's keys (or values), and the result is how many of the rows [row, end) follow one another
- * there; at least 1 when row < end. `end` is at most the length. Borrowed keys are the leader's. */
+ * there; at least 1 when row < end. `end` is at most fv_kv_held. Borrowed keys are the leader's. */
 int32_t fv_kv_stretch(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg, bool value,
                       int32_t row, int32_t end, void **at);
 

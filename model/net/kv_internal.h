@@ -35,6 +35,7 @@ struct fv_kv {
     fv_kv_run_state *state; /* likewise */
     fv_buf *extent;         /* [N] */
     int32_t *ranked;        /* [N, Hkv] visual rows when they were put in order; 0: they are not */
+    int32_t *veiled;        /* [N] visual rows of each head behind those of its run */
     fv_kv_packed **packed;  /* [N, FV_N_SEG] NULL: the layer is raw */
     int32_t *leader;        /* [N] whose visual keys a layer uses */
     bool *lent_text;        /* [N] and its text keys too */

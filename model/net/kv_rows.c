@@ -153,6 +153,7 @@ static fv_status keep_visual(fv_kv *kv, int32_t layer, const int32_t *const *idx
                              const int32_t *n) {
     const fv_kv_shape *s = &kv->pool->shape;
     fv_buf buf;
+    assert(kv->veiled[layer] == 0);
     FV_TRY(extent_lay_again(kv, layer, n, &buf));
     char *base = buf.data;
     for (int32_t g = 0; g < s->n_kv; g++) {
@@ -189,6 +190,17 @@ fv_status fv_kv_keep(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t 
         if (shares_keys(kv, l, layer, seg))
             FV_TRY((seg == FV_SEG_TEXT ? keep_text : keep_visual)(kv, l, idx, n));
     return FV_OK;
+}
+
+/* ---- rows that nobody sees --------------------------------------------------------------- */
+
+void fv_kv_veil(fv_kv *kv, int32_t layer, int32_t n) {
+    assert(kv->veiled[layer] == 0 && !fv_kv_packed_at(kv, layer) && kv->width == 0);
+    for (int32_t g = 0; g < kv->pool->shape.n_kv; g++) {
+        assert(fv_kv_len(kv, layer, g, FV_SEG_VISUAL) >= n && fv_kv_ranked(kv, layer, g) == 0);
+        kv->run[fv_kv_run_at(kv, layer, g, FV_SEG_VISUAL)].len -= n;
+    }
+    kv->veiled[layer] = n;
 }
 
 /* ---- rank order ------------------------------------------------------------------------- */

@@ -24,7 +24,7 @@ static fv_status seq_slots(const fv_pass_seq *seq, int32_t b, int32_t row0, fv_a
     return FV_OK;
 }
 
-/* hidden[s][i]: rows of segment s that stand behind query i in this pass. */
+/* hidden[s][i]: rows of segment s that stand behind query i in this pass, unless it says itself. */
 static fv_status seq_queries(const fv_pass_seq *seq, int32_t b, int32_t row0, fv_arena *arena,
                              fv_pass_tables *t) {
     int32_t n = seq->n_rows, w = seq->wanted, *hidden, *hidden_wanted;
@@ -36,6 +36,7 @@ static fv_status seq_queries(const fv_pass_seq *seq, int32_t b, int32_t row0, fv
         for (int s = 0; s < FV_N_SEG; s++) hidden[(size_t)s * (size_t)n + (size_t)r] = behind[s];
         behind[seq->seg[r]]++;
     }
+    if (seq->hidden) memcpy(hidden, seq->hidden, (size_t)n * FV_N_SEG * sizeof *hidden);
     for (int s = 0; s < FV_N_SEG; s++)
         for (int32_t i = 0; i < w; i++)
             hidden_wanted[s * w + i] = hidden[(size_t)s * (size_t)n + (size_t)(n - w + i)];

@@ -29,16 +29,26 @@ fv_status fv_plan_layer(const fv_plan *plan, fv_stage stage, const char *param, 
 /* 1e-9: shares are not exact in binary, and 0.7 * 10 must be 7. */
 int32_t fv_plan_share(double share, int32_t n) { return (int32_t)floor(share * n + 1e-9); }
 
-void fv_plan_drop(fv_plan *plan, int32_t layer, int32_t keep) {
-    assert(keep >= 0 && plan->n_edit < FV_PLAN_MAX_LAYERS);
-    assert(plan->n_edit == 0 || plan->edit[plan->n_edit - 1].layer < layer);
-    if (keep >= plan->visual[layer]) {
+/* False: every row is kept, and there is no edit. */
+static bool add_edit(fv_plan *plan, fv_plan_edit edit) {
+    assert(edit.keep >= 0 && plan->n_edit < FV_PLAN_MAX_LAYERS);
+    assert(plan->n_edit == 0 || plan->edit[plan->n_edit - 1].layer < edit.layer);
+    if (edit.keep >= plan->visual[edit.layer]) {
         if (plan->n_edit == 0) fv_plan_note(plan, FV_STAGE_PRUNE, "every visual row is kept");
-        return;
+        return false;
     }
     plan->note[FV_STAGE_PRUNE][0] = '\0';
-    plan->edit[plan->n_edit++] = (fv_plan_edit){.layer = layer, .keep = keep};
+    plan->edit[plan->n_edit++] = edit;
+    return true;
+}
+
+void fv_plan_drop(fv_plan *plan, int32_t layer, int32_t keep) {
+    if (!add_edit(plan, (fv_plan_edit){.layer = layer, .keep = keep})) return;
     for (int32_t l = layer; l < plan->shape.n_layer; l++) plan->visual[l] = keep;
+}
+
+void fv_plan_veil(fv_plan *plan, int32_t layer, int32_t keep) {
+    add_edit(plan, (fv_plan_edit){.layer = layer, .keep = keep, .veils = true});
 }
 
 void fv_plan_select(fv_plan *plan, fv_plan_rows_fn rows) {

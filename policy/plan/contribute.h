@@ -39,6 +39,9 @@ int32_t fv_plan_share(double share, int32_t n);
  * there are, the stage is noted to keep every visual row, unless it has dropped some before. */
 void fv_plan_drop(fv_plan *plan, int32_t layer, int32_t keep);
 
+/* The same, but that the others run on and are held, and nobody sees them. */
+void fv_plan_veil(fv_plan *plan, int32_t layer, int32_t keep);
+
 /* The select stage leaves `rows` to each KV head: pure, at most what prune leaves to the layer.
  * When that is everything everywhere, the stage is left out and noted. */
 void fv_plan_select(fv_plan *plan, fv_plan_rows_fn rows);

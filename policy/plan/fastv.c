@@ -5,11 +5,11 @@
 
 /* The authors write Python's round(): halves go to the even number. */
 fv_status fv_plan_prune_fastv(fv_plan *plan) {
-    double share = fv_choice_value(&plan->policy.stage[FV_STAGE_PRUNE], "keep");
-    int32_t layer;
+    const fv_choice *c = &plan->policy.stage[FV_STAGE_PRUNE];
+    int32_t layer, keep = (int32_t)rint(fv_choice_value(c, "keep") * plan->shape.n_visual);
     FV_TRY(fv_plan_layer(plan, FV_STAGE_PRUNE, "layer", &layer));
     if (fv_plan_text_only(plan, FV_STAGE_PRUNE)) return FV_OK;
-    fv_plan_drop(plan, layer, (int32_t)rint(share * plan->shape.n_visual));
+    (fv_choice_is(c, "mode", "drop") ? fv_plan_drop : fv_plan_veil)(plan, layer, keep);
     if (plan->n_edit) plan->tap[layer - 1] |= FV_TAP_LAST_ROW;
     return FV_OK;
 }

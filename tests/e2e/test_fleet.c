@@ -58,6 +58,7 @@ static void assert_same_under_each_policy(void) {
         "prune=random,layer=1,keep=0.5",
         "prune=grid,layer=1,keep=0.5",
         "prune=fastv,layer=1,keep=0.3",
+        "prune=fastv,layer=1,keep=0.3,mode=mask",
         "prune=pvtp,layer=1,stride=1;evict=vta,tau=8",
         "evict=vta,tau=20,layer=1,shallow=rank_by_first_tap",
         "select=streaming,sink=2",

@@ -171,8 +171,8 @@ fv_refusal rig_deliver(fv_receiver *r, const fv_hello *hello, const uint8_t *byt
 static bool same_rows(fv_kv *a, fv_kv *b, int32_t layer, int32_t head, fv_kv_segment seg) {
     const fv_kv_shape *s = fv_kv_get_shape(a);
     size_t row = (size_t)s->d_head * fv_dtype_bytes(s->dtype);
-    int32_t n = fv_kv_len(a, layer, head, seg);
-    if (n != fv_kv_len(b, layer, head, seg)) return false;
+    int32_t n = fv_kv_held(a, layer, head, seg);
+    if (n != fv_kv_held(b, layer, head, seg)) return false;
     for (int value = 0; value < 2; value++)
         for (int32_t i = 0; i < n; i++) {
             void *x, *y;
@@ -207,7 +207,7 @@ bool same_store(fv_kv *a, fv_kv *b) {
     for (int32_t l = 0; l < s->n_layer; l++)
         if (!same_packed(fv_kv_packed_at(a, l), fv_kv_packed_at(b, l)) ||
             !same_packed(fv_kv_packed_text(a, l), fv_kv_packed_text(b, l)) ||
-            fv_kv_leader(a, l) != fv_kv_leader(b, l) ||
+            fv_kv_leader(a, l) != fv_kv_leader(b, l) || fv_kv_veiled(a, l) != fv_kv_veiled(b, l) ||
             fv_kv_borrows(a, l, FV_SEG_TEXT) != fv_kv_borrows(b, l, FV_SEG_TEXT))
             return false;
     for (int32_t l = 0; l < s->n_layer; l++)

@@ -818,6 +818,50 @@ Test(handoff, positions_must_ascend_inside_the_prompt_and_their_segment) {
     finish(&rig, &p);
 }
 
+/* ---- veiled rows ------------------------------------------------------------------------- */
+
+static fv_refusal deliver_all(handoff_rig *rig, const rig_stream *s, const parts *all);
+
+Test(handoff, a_veil_is_said_once_ahead_of_the_rows_that_it_covers) {
+    static parts all;
+    tiny_shape shape = {
+        .n_layer = 2, .n_head = 2, .n_kv = 1, .d_head = 8, .d_ffn = 16, .vocab = 97};
+    handoff_rig rig;
+    tiny_prompt p;
+    rig_stream s;
+    int at = 0, list[65], n = 0;
+    rig_open(&rig, &(rig_options){.shape = shape});
+    tiny_prompt_make(&rig.net, &p, 1, 6, 2, 3, "prune=fastv,layer=1,keep=0.5,mode=mask");
+    cr_assert_eq(tiny_prefill(&rig.net, &p, 1, 0), FV_OK, "%s", fv_last_error());
+    rig_capture(&rig, &p, 2, &s);
+    take_apart(&s, &all);
+    while (all.section[at].type != FV_SECTION_VEIL) at++;
+    cr_assert_eq(all.section[at].layer0, 1);
+    fv_section *veil = &all.section[at], was = *veil;
+    uint32_t *rows = (uint32_t *)(void *)all.payload[at];
+    cr_assert_eq(rows[0], 3);
+    for (rows[0] = 0; rows[0] < 9; rows[0]++)
+        cr_assert_eq(deliver_all(&rig, &s, &all) == FV_REFUSED_NONE, rows[0] > 0 && rows[0] < 7,
+                     "%u rows of 6 were veiled", rows[0]);
+    rows[0] = 3;
+    for (int what = 0; what < 4; what++) {
+        if (what == 0) veil->layer0 = 0;
+        if (what == 1) veil->layer1 = 3;
+        if (what == 2) veil->length = 0;
+        if (what == 3) veil->length = 8;
+        cr_assert_eq(deliver_all(&rig, &s, &all), FV_REFUSED_MALFORMED, "change %d", what);
+        *veil = was;
+    }
+    for (int i = 0; i < all.n; i++) {
+        list[n++] = i;
+        if (i == at) list[n++] = i;
+    }
+    cr_assert_eq(deliver_parts(&rig, &s.hello, &all, list, n, part_rows), FV_REFUSED_MALFORMED);
+    free_parts(&all);
+    free(s.bytes);
+    finish(&rig, &p);
+}
+
 /* ---- ranked layers ----------------------------------------------------------------------- */
 
 /* A stream whose layer 1 alone is ranked: RANK, ROWS, and the positions of its image rows. */

@@ -63,7 +63,7 @@ static int ascending(const void *a, const void *b) {
  * also where so few were left that they are raw again, and where rows leave one by one. */
 static int32_t visual_of(const tiny_prompt *p, int32_t layer, int32_t head, int32_t pos[ROWS_MAX]) {
     const fv_kv_packed *packed = fv_kv_packed_at(p->kv, layer);
-    int32_t n = packed ? 0 : fv_kv_len(p->kv, layer, head, FV_SEG_VISUAL);
+    int32_t n = packed ? 0 : fv_kv_held(p->kv, layer, head, FV_SEG_VISUAL);
     if (n > 0)
         memcpy(pos, fv_kv_positions(p->kv, layer, head, FV_SEG_VISUAL), (size_t)n * sizeof *pos);
     for (int32_t a = 0; packed && a < packed->rows.n_anchor; a++)

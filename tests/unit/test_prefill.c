@@ -13,6 +13,7 @@ static const char *const policies[] = {
     "prune=random,layer=1,keep=0.4,seed=3",
     "prune=grid,layer=1,keep=0.3",
     "prune=fastv,layer=2,keep=0.3",
+    "prune=fastv,layer=2,keep=0.3,mode=mask",
     "prune=pvtp,layer=1,stride=1,first=0.3,ratio=0.2",
     "prune=fastv,layer=1,keep=0;select=streaming,sink=2,recent=0.3,full_heads=0",
     "select=streaming,sink=3,recent=0.25,full_heads=0.5",
