@@ -1,6 +1,6 @@
 /* fovea calibrate: items for looking at -> attention of each layer -> how much layers differ ->
- * blocks that may share queries and keys -> calibration.json beside the checkpoint; and the
- * thresholds of prune=visipruner likewise. */
+ * blocks that may share queries and keys -> calibration.json beside the checkpoint; thresholds of
+ * prune=visipruner, the layer of prune=vtw and schedules of prune=fitprune likewise. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,16 +35,24 @@ static const fv_option table[] = {
      "image rows that shall stay then: 10.3 of 576, as there", 0, 1},
     {"exit-depth", NULL, FV_OPTION_FLOAT, "SHARE", "0.7156",
      "where those shall leave on average: behind layer 22.9", 0, 1},
+    {"eta", NULL, FV_OPTION_FLOAT, "NATS", "0.003",
+     "how far next tokens may differ on average where VTW withdraws the image; the authors have "
+     "0.003 for LLaVA-1.5-7B, 0.0005 for 13B, 0.0001 for NeXT-7B",
+     0, 100},
     FV_ENGINE_OPTIONS,
 };
 enum { N_TABLE = sizeof table / sizeof table[0] };
 
 static const char usage[] = "fovea calibrate --checkpoint DIR [--items N] [options]";
 static const char about[] =
-    "Measures which neighbouring layers attend alike, for the policy lazy=vla,map=calibrated, and\n"
-    "with what thresholds prune=visipruner does on this checkpoint what it does on LLaVA-1.5, and\n"
-    "writes what it found beside the checkpoint. The pictures are those for training; the exam's\n"
-    "are never looked at.";
+    "Measures which neighbouring layers attend alike, for the policy lazy=vla,map=calibrated, "
+    "with\n"
+    "what thresholds prune=visipruner does on this checkpoint what it does on LLaVA-1.5, from "
+    "which\n"
+    "layer on the image is not needed (prune=vtw,from=calibrated) and how many rows "
+    "prune=fitprune\n"
+    "shall let go behind each layer, and writes what it found beside the checkpoint. The pictures\n"
+    "are those for training; the exam's are never looked at.";
 
 typedef struct calibration {
     int32_t n_layer, n_item;
@@ -192,7 +200,9 @@ static fv_status measure(const fv_calibrate *look) {
     st = write_found(&c, look->options, fv_local_fingerprint(look->local));
 out:
     free(c.s);
-    return st == FV_OK ? fv_calibrate_visipruner(look) : st;
+    if (st == FV_OK) st = fv_calibrate_visipruner(look);
+    if (st == FV_OK) st = fv_calibrate_vtw(look);
+    return st == FV_OK ? fv_calibrate_fitprune(look) : st;
 }
 
 static fv_status run(const fv_options *o) {

@@ -18,4 +18,8 @@ fv_status fv_calibrate_look(const fv_calibrate *c, const char *policy, const fv_
 /* Thresholds of prune=visipruner: measures, writes and prints them (eval/thresholds.h). */
 fv_status fv_calibrate_visipruner(const fv_calibrate *c);
 
+/* The layer of prune=vtw, and schedules of prune=fitprune (eval/fit.h); likewise. */
+fv_status fv_calibrate_vtw(const fv_calibrate *c);
+fv_status fv_calibrate_fitprune(const fv_calibrate *c);
+
 #endif

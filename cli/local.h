@@ -73,6 +73,10 @@ typedef struct fv_ask_hooks {
     /* in layers where prune=visipruner looks: what each of n image rows means to that row
      * (prefill-worker/influence.h) */
     fv_status (*influence)(void *user, int32_t layer, const float *l2, const float *cos, int32_t n);
+    /* of every layer: what any head pays n image rows at most, summed over rows of text and over
+     * image rows; for `exact` */
+    fv_status (*peaks)(void *user, int32_t layer, const float *text, const float *visual,
+                       int32_t n);
     /* logits [n_vocab] behind the last row, before each token is chosen */
     fv_status (*logits)(void *user, const float *logits, int32_t n_vocab);
 } fv_ask_hooks;

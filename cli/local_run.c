@@ -97,7 +97,9 @@ static fv_status make_plan(run *r) {
                            .n_image = r->prompt.n_image,
                            .calibrated = fv_checkpoint_blocks(r->l->ck),
                            .thresholds = fv_checkpoint_thresholds(r->l->ck),
+                           .withdraw = fv_checkpoint_withdraw(r->l->ck),
                            .uncalibrated = fv_checkpoint_uncalibrated(r->l->ck)};
+    shape.fitted = fv_checkpoint_schedules(r->l->ck, &shape.n_fitted);
     FV_TRY(fv_plan_make(&r->ask.policy, &shape, &r->plan));
     int32_t context = cfg->text.max_position;
     if (!r->plan.condenses) return fv_prompt_condense(&r->prompt, NULL, context);
@@ -163,6 +165,8 @@ static fv_status prefill(fv_local *l, run *const *who, int32_t n) {
             .packed = &r->packed,
             .influence = r->hooks.influence,
             .influence_user = r->hooks.user,
+            .peaks = r->hooks.peaks,
+            .peaks_user = r->hooks.user,
             .pruned = r->pruned};
     }
     fv_prefill_options opt = {.chunk = l->opt.chunk};

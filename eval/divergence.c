@@ -52,3 +52,21 @@ double fv_alike_epsilon(const double *s, int32_t n_layer, int32_t n_lazy, int32_
     }
     return best;
 }
+
+/* ln sum_j exp(x_j) */
+static double log_sum(const float *x, int32_t n) {
+    double most = -INFINITY, sum = 0;
+    for (int32_t j = 0; j < n; j++)
+        if ((double)x[j] > most) most = (double)x[j];
+    for (int32_t j = 0; j < n; j++) sum += exp((double)x[j] - most);
+    return most + log(sum);
+}
+
+double fv_kl_divergence(const float *a, const float *b, int32_t n) {
+    double of_a = log_sum(a, n), of_b = log_sum(b, n), sum = 0;
+    for (int32_t j = 0; j < n; j++) {
+        double p = (double)a[j] - of_a, q = (double)b[j] - of_b;
+        sum += exp(p) * (p - q);
+    }
+    return sum > 0 ? sum : 0; /* rounding must not make it negative */
+}

@@ -1,8 +1,8 @@
 #ifndef FOVEA_EVAL_DIVERGENCE_H
 #define FOVEA_EVAL_DIVERGENCE_H
 
-/* How much two layers' attention differs, and which layers may therefore share it. Pure functions:
- * any thread. */
+/* How much distributions differ: two layers' attention, and which layers may therefore share it;
+ * and next tokens under two policies. Pure functions: any thread. */
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -24,6 +24,11 @@ void fv_alike_blocks(const double *s, int32_t n_layer, double epsilon, int32_t c
 /* The smallest epsilon with which at least n_lazy layers join another's block; where `cap` does not
  * allow so many, one with which as many do as can. */
 double fv_alike_epsilon(const double *s, int32_t n_layer, int32_t n_lazy, int32_t cap);
+
+/* Kullback-Leibler divergence of the distributions over n tokens that two rows of logits mean:
+ *   KL(p | q) = sum_j p_j ln(p_j / q_j),   p = softmax(a), q = softmax(b),   in nats
+ * 0 when they are equal; not symmetric. */
+double fv_kl_divergence(const float *a, const float *b, int32_t n);
 
 #ifdef __cplusplus
 }

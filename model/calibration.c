@@ -65,13 +65,60 @@ static fv_status read_thresholds(const json_t *from, const char *path, fv_calibr
     return FV_OK;
 }
 
+static fv_status read_withdraw(const json_t *from, const char *path, int32_t n_layer,
+                               fv_calibration *out) {
+    const json_t *v = json_object_get(from, "layer");
+    json_int_t layer = json_is_integer(v) ? json_integer_value(v) : 0;
+    if (layer < 1 || layer > n_layer)
+        return FV_FAIL(FV_EDATA, "%s: vtw.layer must be a layer 1..%d", path, n_layer);
+    out->withdraw = (int32_t)layer;
+    return FV_OK;
+}
+
+static fv_status read_schedule(const json_t *from, const char *path, int32_t n_layer,
+                               fv_schedule *out) {
+    const json_t *target = json_object_get(from, "target"), *leave = json_object_get(from, "leave");
+    json_int_t percent = json_is_integer(target) ? json_integer_value(target) : 0, sum = 0;
+    bool good = percent > 0 && percent < 100 && json_array_size(leave) == (size_t)n_layer &&
+                n_layer <= FV_SCHEDULE_LAYERS;
+    for (int32_t l = 0; good && l < n_layer; l++) {
+        const json_t *v = json_array_get(leave, (size_t)l);
+        json_int_t rows = json_is_integer(v) ? json_integer_value(v) : -1;
+        good = rows >= 0 && rows <= FV_SCHEDULE_OF - sum;
+        sum += rows;
+        out->leave[l] = (int32_t)rows;
+    }
+    out->target = (int32_t)percent;
+    if (good) return FV_OK;
+    return FV_FAIL(FV_EDATA,
+                   "%s: fitprune.schedules must hold targets 1..99 and how many rows leave behind "
+                   "each of %d layers, %d at most in all",
+                   path, n_layer, FV_SCHEDULE_OF);
+}
+
+static fv_status read_schedules(const json_t *list, const char *path, int32_t n_layer,
+                                fv_calibration *out) {
+    if (!json_is_array(list) || json_array_size(list) > FV_SCHEDULES)
+        return FV_FAIL(FV_EDATA, "%s: fitprune.schedules must be a list of at most %d", path,
+                       FV_SCHEDULES);
+    for (size_t i = 0; i < json_array_size(list); i++)
+        FV_TRY(read_schedule(json_array_get(list, i), path, n_layer, &out->fitted[i]));
+    out->n_fitted = (int32_t)json_array_size(list);
+    return FV_OK;
+}
+
 static fv_status read_members(const json_t *all, const char *path, const char *fingerprint,
                               int32_t n_layer, fv_calibration *out) {
     FV_TRY(check_fingerprint(all, path, fingerprint));
     const json_t *lazy = json_object_get(all, "lazy");
     const json_t *visipruner = json_object_get(all, "visipruner");
+    const json_t *vtw = json_object_get(all, "vtw");
+    const json_t *fitprune = json_object_get(all, "fitprune");
     if (lazy) FV_TRY(read_leaders(json_object_get(lazy, "leaders"), path, n_layer, &out->blocks));
-    return visipruner ? read_thresholds(visipruner, path, out) : FV_OK;
+    if (visipruner) FV_TRY(read_thresholds(visipruner, path, out));
+    if (vtw) FV_TRY(read_withdraw(vtw, path, n_layer, out));
+    if (!fitprune) return FV_OK;
+    return read_schedules(json_object_get(fitprune, "schedules"), path, n_layer, out);
 }
 
 fv_status fv_calibration_read(const char *dir, const char *fingerprint, int32_t n_layer,

@@ -6,7 +6,9 @@
  *   {"fingerprint": "0123456789abcdef",
  *    "lazy": {"leaders": [0, 1, 2, 2, ...], "epsilon": 0.05, "cap": 5, "items": 110,
  *             "divergence": [[0.0, 0.31, ...], ...]},
- *    "visipruner": {"cos": 0.997, "l2": 0.31, "exit_cos": 0.9993, "items": 110, ...}}
+ *    "visipruner": {"cos": 0.997, "l2": 0.31, "exit_cos": 0.9993, "items": 110, ...},
+ *    "vtw": {"layer": 17, "eta": 0.003, "items": 20, "kl": [0.4, ...]},
+ *    "fitprune": {"items": 110, "schedules": [{"target": 60, "leave": [14, 33, ...]}, ...]}}
  *
  * Each measurement is a member of its own: writing one leaves the others. The fingerprint says
  * which weights it was made with; a file of others is not used. Any thread. */
@@ -14,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/schedule.h"
 #include "common/status.h"
 
 #ifdef __cplusplus
@@ -30,6 +33,9 @@ typedef struct fv_calibration {
     fv_calibrated_blocks blocks;
     bool has_thresholds;  /* of prune=visipruner: */
     double thresholds[3]; /* cos, l2, exit_cos */
+    int32_t withdraw;     /* first layer of prune=vtw, or as many as there are; 0: not measured */
+    int32_t n_fitted;
+    fv_schedule fitted[FV_SCHEDULES]; /* [n_fitted] of prune=fitprune */
 } fv_calibration;
 
 /* Reads DIR/calibration.json; what was not measured is absent. FV_ENOTFOUND: there is no file.

@@ -296,6 +296,11 @@ const int32_t *fv_checkpoint_blocks(const fv_checkpoint *ck) {
 const double *fv_checkpoint_thresholds(const fv_checkpoint *ck) {
     return ck->calibration.has_thresholds ? ck->calibration.thresholds : NULL;
 }
+int32_t fv_checkpoint_withdraw(const fv_checkpoint *ck) { return ck->calibration.withdraw; }
+const fv_schedule *fv_checkpoint_schedules(const fv_checkpoint *ck, int32_t *n) {
+    *n = ck->calibration.n_fitted;
+    return ck->calibration.fitted;
+}
 const char *fv_checkpoint_uncalibrated(const fv_checkpoint *ck) {
     return ck->uncalibrated[0] ? ck->uncalibrated : NULL;
 }

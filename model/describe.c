@@ -38,11 +38,31 @@ static fv_status describe_fit(const fv_image_config *c, fv_arena *a,
     return FV_OK;
 }
 
+static fv_status describe_schedules(const fv_checkpoint *ck, fv_arena *a, model_message *m) {
+    int32_t n;
+    const fv_schedule *fitted = fv_checkpoint_schedules(ck, &n);
+    Fovea__Inference__V1__Schedule *s;
+    FV_TRY(FV_ARENA_NEW(a, n, m->fitprune));
+    FV_TRY(FV_ARENA_NEW(a, n, s));
+    for (int32_t i = 0; i < n; i++) {
+        fovea__inference__v1__schedule__init(&s[i]);
+        s[i].target = (uint32_t)fitted[i].target;
+        s[i].n_leave = m->n_layer;
+        FV_TRY(FV_ARENA_NEW(a, m->n_layer, s[i].leave));
+        for (uint32_t l = 0; l < m->n_layer; l++) s[i].leave[l] = (uint32_t)fitted[i].leave[l];
+        m->fitprune[i] = &s[i];
+    }
+    m->n_fitprune = (size_t)n;
+    return FV_OK;
+}
+
 /* What bounds on bytes depend on. */
 static fv_status describe_calibration(const fv_checkpoint *ck, fv_arena *a, model_message *m) {
     const int32_t *leader = fv_checkpoint_blocks(ck);
     const char *why = fv_checkpoint_uncalibrated(ck);
     if (why) FV_TRY(copy(a, why, &m->uncalibrated));
+    m->vtw_layer = (uint32_t)fv_checkpoint_withdraw(ck);
+    FV_TRY(describe_schedules(ck, a, m));
     if (!leader) return FV_OK;
     FV_TRY(FV_ARENA_NEW(a, m->n_layer, m->lazy_leaders));
     m->n_lazy_leaders = m->n_layer;

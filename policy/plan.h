@@ -6,6 +6,7 @@
  * Kernels and the decoder see what stands here (layers, counts), never methods. Sizes are in
  * rows: the plan says how many visual and text rows each layer runs and each KV head holds, so
  * that the bytes of a request are known before prefill. */
+#include "common/schedule.h"
 #include "common/tally.h"
 #include "policy/policy.h"
 
@@ -35,6 +36,9 @@ typedef struct fv_plan_shape {
      * can, or there is none. */
     const int32_t *calibrated;
     const double *thresholds; /* [3] cos, l2 and exit_cos of prune=visipruner */
+    int32_t withdraw;         /* the layer of prune=vtw,from=calibrated; 0: not measured */
+    int32_t n_fitted;
+    const fv_schedule *fitted; /* [n_fitted] of prune=fitprune */
     const char *uncalibrated;
 } fv_plan_shape;
 
@@ -148,6 +152,8 @@ struct fv_plan {
      * grows; kind NONE: nothing. It begins with the attention of the prompt's last tally_rows. */
     fv_tally_rule tally;
     int32_t tally_rows;
+    /* What the prune stage has from the checkpoint's calibration, or that it has none; or empty. */
+    char chose[FV_PLAN_NOTE_MAX];
     /* Why a stage that was asked for does nothing on this request; empty when it does. */
     char note[FV_N_STAGE][FV_PLAN_NOTE_MAX];
 };

@@ -284,6 +284,7 @@ static fv_status run_group(fv_prefill *p, int32_t l0, int32_t l1) {
         FV_TRY(end_layers(p, b, from, p->settled[b]));
         FV_TRY(fv_prefill_mark_order(p, b, l0, l1));
         FV_TRY(fv_rank_run(p->visual[b].rank_from, req->kv, l1, (const float *const *)p->paid[b]));
+        FV_TRY(fv_prefill_tell_peaks(p, b, l1 - 1));
     }
     FV_TRY(pack_layers(p, l1));
     return FV_OK;
@@ -313,11 +314,18 @@ static bool phase_starts(const fv_prefill *p, int32_t layer) {
     return false;
 }
 
+/* A layer whose peaks somebody wants to know is a group of its own: there is room for one's. */
+static bool tells_peaks(const fv_prefill *p) {
+    for (int32_t b = 0; b < p->n_req; b++)
+        if (p->req[b].peaks) return true;
+    return false;
+}
+
 /* Groups are counted from where their phase starts, and never reach into the next. One that would
  * end inside a lazy block goes on to the block's end. */
 static int32_t group_end(const fv_prefill *p, int32_t l0, int32_t n_layer) {
     int32_t l1 = l0 + 1;
-    while (l1 < n_layer && !phase_starts(p, l1) &&
+    while (l1 < n_layer && !phase_starts(p, l1) && !tells_peaks(p) &&
            (p->opt->group == 0 || l1 - l0 < p->opt->group || settled_below(p, l1) < l1))
         l1++;
     return l1;
@@ -328,6 +336,7 @@ static fv_status check_requests(const fv_prefill *p) {
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_prefill_request *req = &p->req[b];
         assert(req->n_answer == 0 || (req->n_answer < req->n && !req->visual_mass));
+        assert(!req->peaks || (req->plan->n_edit == 0 && req->n_answer == 0));
         if (req->n == 0) return FV_FAIL(FV_EINVAL, "the prompt is empty: write a question");
         bool ends_with_image = req->seg[req->n - req->n_answer - 1] == FV_SEG_VISUAL;
         if (req->plan->first_packed && ends_with_image)
@@ -348,7 +357,8 @@ static void end_prompts(fv_prefill *p) {
         fv_kv_set_n(req->kv, req->plan->decode_n);
         if (fv_attention_reads(&req->plan->policy, &rule.full, &rule.alpha))
             fv_kv_set_expand(req->kv, &rule);
-        if (req->pruned) memcpy(req->pruned, p->visual[b].pruner.said, FV_PLAN_NOTE_MAX);
+        const char *said = p->visual[b].pruner.said;
+        if (req->pruned) memcpy(req->pruned, said[0] ? said : req->plan->chose, FV_PLAN_NOTE_MAX);
     }
 }
 

@@ -37,11 +37,16 @@ typedef struct fv_prefill_request {
      * it (prefill-worker/influence.h); NULL when nobody wants to know. */
     fv_status (*influence)(void *user, int32_t layer, const float *l2, const float *cos, int32_t n);
     void *influence_user;
+    /* Told of every layer what any head pays its n image rows at most, summed over rows of text and
+     * over image rows; NULL when nobody wants to know. For a plan that lets no row leave. */
+    fv_status (*peaks)(void *user, int32_t layer, const float *text, const float *visual,
+                       int32_t n);
+    void *peaks_user;
     /* What the pack stage did; the caller's, {0}, and needed where the plan packs. A request whose
      * rows cannot be packed says so there, and is to be given up; the others go on. */
     fv_pack_report *packed;
-    /* [FV_PLAN_NOTE_MAX] what a prune method that decides by data says of it, or ""; NULL when
-     * nobody wants to know. */
+    /* [FV_PLAN_NOTE_MAX] what the prune stage decided by data or by the checkpoint's calibration,
+     * or ""; NULL when nobody wants to know. */
     char *pruned;
 } fv_prefill_request;
 

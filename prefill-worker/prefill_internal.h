@@ -96,6 +96,9 @@ fv_status fv_prefill_read_taps(fv_prefill *p, int32_t b, const fv_pass_seq *seq,
 /* Whether the prune stage asks for a tap of many rows in the layer. */
 bool fv_prefill_sums_rows(const fv_prefill *p, int32_t b, int32_t layer);
 
+/* A layer has run: tells what it pays at most to whoever wants to know. */
+fv_status fv_prefill_tell_peaks(const fv_prefill *p, int32_t b, int32_t layer);
+
 /* On input embeddings, before the first layer runs. Nothing where the plan does not ask. */
 fv_status fv_prefill_find_raters(fv_prefill *p, int32_t b);
 

@@ -5,8 +5,21 @@
 
 #include "prefill-worker/raters.h"
 
+/* Whoever wants to know peaks is told of all layers. */
+static bool wants_peaks(const fv_prefill *p, int32_t b, int32_t layer) {
+    return p->req[b].peaks || p->req[b].plan->tap[layer] & FV_TAP_PEAKS;
+}
+
 bool fv_prefill_sums_rows(const fv_prefill *p, int32_t b, int32_t layer) {
-    return p->req[b].plan->tap[layer] & (FV_TAP_RATERS | FV_TAP_PEAKS);
+    return wants_peaks(p, b, layer) || p->req[b].plan->tap[layer] & FV_TAP_RATERS;
+}
+
+fv_status fv_prefill_tell_peaks(const fv_prefill *p, int32_t b, int32_t layer) {
+    const fv_prefill_request *req = &p->req[b];
+    const fv_prefill_visual *v = &p->visual[b];
+    if (!req->peaks) return FV_OK;
+    return req->peaks(req->peaks_user, layer, v->sums + (ptrdiff_t)FV_SEG_TEXT * v->n_key,
+                      v->sums + (ptrdiff_t)FV_SEG_VISUAL * v->n_key, v->n);
 }
 
 /* ---- raters ----------------------------------------------------------------------------- */
@@ -77,7 +90,7 @@ static fv_status weigh_row(fv_prefill *p, int32_t b, int32_t r, bool turned, flo
 
 fv_status fv_prefill_open_row_sums(fv_prefill *p, int32_t b, int32_t layer) {
     fv_prefill_visual *v = &p->visual[b];
-    bool peaks = p->req[b].plan->tap[layer] & FV_TAP_PEAKS;
+    bool peaks = wants_peaks(p, b, layer);
     int32_t lines = peaks ? FV_N_SEG : fv_decoder_config(p->dec)->n_head;
     v->n_key = fv_prefill_prompt_end(p, b) - p->rows.first[b];
     return FV_ARENA_NEW(&p->group, (size_t)lines * (size_t)v->n_key, v->sums);
@@ -86,7 +99,7 @@ fv_status fv_prefill_open_row_sums(fv_prefill *p, int32_t b, int32_t layer) {
 fv_status fv_prefill_row_sums_tap(fv_prefill *p, int32_t b, int32_t layer, int32_t a, int32_t e,
                                   fv_pass_tap *tap) {
     const fv_prefill_visual *v = &p->visual[b];
-    bool peaks = p->req[b].plan->tap[layer] & FV_TAP_PEAKS;
+    bool peaks = wants_peaks(p, b, layer);
     int32_t end = fv_prefill_prompt_end(p, b), behind = end - v->n_behind;
     float *weight;
     if (e > end) e = end;

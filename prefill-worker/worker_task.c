@@ -164,8 +164,10 @@ static fv_status make_plan(fv_task *t, int32_t n_answer) {
                            .n_encoded = t->n_encoded,
                            .calibrated = fv_checkpoint_blocks(ck),
                            .thresholds = fv_checkpoint_thresholds(ck),
+                           .withdraw = fv_checkpoint_withdraw(ck),
                            .uncalibrated = fv_checkpoint_uncalibrated(ck),
                            .n_answer = n_answer};
+    shape.fitted = fv_checkpoint_schedules(ck, &shape.n_fitted);
     return fv_plan_make(&t->policy, &shape, &t->plan);
 }
 

@@ -165,9 +165,28 @@ typedef struct extent {
     uint64_t visual, text, answer; /* rows */
 } extent;
 
+/* Of a worker that measured them; what could not have been measured is as if it had not. */
+static int32_t read_schedules(const model_message *m, fv_schedule out[FV_SCHEDULES]) {
+    int32_t n = 0;
+    for (size_t i = 0; i < m->n_fitprune && n < FV_SCHEDULES; i++) {
+        const Fovea__Inference__V1__Schedule *s = m->fitprune[i];
+        uint32_t left = FV_SCHEDULE_OF;
+        bool good = s->n_leave == m->n_layer && s->n_leave <= FV_SCHEDULE_LAYERS;
+        for (uint32_t l = 0; good && l < m->n_layer; l++) {
+            good = s->leave[l] <= left;
+            left -= good ? s->leave[l] : 0;
+            out[n].leave[l] = good ? (int32_t)s->leave[l] : 0;
+        }
+        out[n].target = (int32_t)s->target;
+        n += good;
+    }
+    return n;
+}
+
 static fv_status make_plan(const request_message *r, const model_message *m, const extent *x,
                            fv_plan *plan) {
     fv_policy policy;
+    fv_schedule fitted[FV_SCHEDULES];
     int32_t leaders[FV_PLAN_MAX_LAYERS] = {0};
     bool ids = r->prompt->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_IDS;
     bool calibrated = m->n_lazy_leaders == m->n_layer; /* of a worker that measured */
@@ -182,10 +201,14 @@ static fv_status make_plan(const request_message *r, const model_message *m, con
                            .text_bound = !ids,
                            .n_image = (int32_t)r->n_images,
                            .calibrated = calibrated ? leaders : NULL,
+                           .withdraw = m->vtw_layer <= m->n_layer ? (int32_t)m->vtw_layer : 0,
+                           .n_fitted = read_schedules(m, fitted),
+                           .fitted = fitted,
                            .uncalibrated = m->uncalibrated[0] ? m->uncalibrated : NULL};
     FV_TRY(fv_policy_from_message(r->policy, &policy));
     FV_TRY(fv_plan_make(&policy, &shape, plan));
     plan->shape.calibrated = NULL;
+    plan->shape.fitted = NULL;
     return FV_OK;
 }
 

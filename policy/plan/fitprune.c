@@ -1,20 +1,26 @@
 /* prune=fitprune: a schedule c_0, c_1, ... of n numbers, rows of 576 that leave behind each of n
  * layers. With C(i) = (c_0 + ... + c_(i-1)) / 576, and layer l of N standing at i = round((l + 1) n
- * / N), V - floor(C(i) V + 1e-9)       of V visual rows are left behind layer l which on N = n
- * layers and 576 rows is the schedule itself. Behind the last layer nobody is left to see it. */
+ * / N), V - floor(C(i) V + 1e-9) of V visual rows are left behind layer l, which on N = n layers
+ * and 576 rows is the schedule itself. Behind the last layer nobody is left to see it. A schedule
+ * that was fitted for the checkpoint (eval/fit.h) comes before the authors'. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "policy/plan/contribute.h"
 
-enum { OF = 576, MOST = 128 };
+enum { OF = FV_SCHEDULE_OF, MOST = FV_SCHEDULE_LAYERS };
 
 /* Fitted by the authors for LLaVA-1.5-7B (FitPrune, its repository). */
-static const char sixty[] =
-    "14/33/89/36/36/20/55/21/18/4/7/5/2/5/7/4/26/5/11/24/4/18/2/1/0/0/1/0/1/"
-    "0/0/0",
-                  ninety[] =
-                      "262/153/80/19/13/1/2/0/0/0/0/0/0/0/0/1/1/2/1/2/0/1/0/0/0/0/0/1/0/0/0/0";
+static const struct {
+    const char *target, *leave;
+} published[] = {
+    {"40", "0/1/21/13/14/11/41/53/29/15/14/5/1/4/5/1/26/1/13/28/6/27/2/1/0/0/1/1/2/0/0/0"},
+    {"50", "3/7/49/24/29/17/59/41/26/8/10/6/2/5/7/2/30/3/13/27/5/23/2/1/0/0/1/1/2/0/0/0"},
+    {"60", "14/33/89/36/36/20/55/21/18/4/7/5/2/5/7/4/26/5/11/24/4/18/2/1/0/0/1/0/1/0/0/0"},
+    {"70", "48/79/118/41/33/17/36/9/9/2/3/2/1/3/4/8/18/7/8/20/4/13/2/1/0/0/1/0/1/0/0/0"},
+    {"80", "128/127/118/35/26/8/13/3/2/1/0/0/0/2/1/8/7/8/5/11/2/6/1/1/0/0/0/1/0/0/0/0"},
+    {"90", "262/153/80/19/13/1/2/0/0/0/0/0/0/0/0/1/1/2/1/2/0/1/0/0/0/0/0/1/0/0/0/0"}};
 
 /* Sums c_0 + ... + c_(i-1) into sum[0 .. *n]. */
 static fv_status read_schedule(const char *text, int32_t *sum, int32_t *n) {
@@ -37,25 +43,62 @@ static fv_status read_schedule(const char *text, int32_t *sum, int32_t *n) {
     }
 }
 
-static fv_status schedule_of(const fv_choice *c, int32_t *sum, int32_t *n) {
-    const char *given = fv_choice_text(c, "schedule");
-    bool written = strcmp(given, "-") != 0;
-    if (fv_choice_is(c, "target", "given") != written)
+/* What was fitted for the checkpoint; NULL: nothing was, for this target. */
+static const fv_schedule *fitted_of(const fv_plan *plan, const fv_choice *c) {
+    for (int32_t i = 0; i < plan->shape.n_fitted; i++) {
+        char target[16];
+        snprintf(target, sizeof target, "%d", plan->shape.fitted[i].target);
+        if (fv_choice_is(c, "target", target)) return &plan->shape.fitted[i];
+    }
+    return NULL;
+}
+
+static const char *published_of(const fv_choice *c) {
+    size_t i = 0;
+    while (!fv_choice_is(c, "target", published[i].target)) i++;
+    return published[i].leave;
+}
+
+static void take_fitted(const fv_schedule *s, int32_t n_layer, int32_t *sum, int32_t *n) {
+    sum[0] = 0;
+    for (int32_t l = 0; l < n_layer; l++) sum[l + 1] = sum[l] + s->leave[l];
+    *n = n_layer;
+}
+
+/* chose[FV_PLAN_NOTE_MAX]: whose schedule it is, where the request leaves that open. */
+static fv_status schedule_of(const fv_plan *plan, int32_t *sum, int32_t *n, char *chose) {
+    const fv_choice *c = &plan->policy.stage[FV_STAGE_PRUNE];
+    const char *text = fv_choice_text(c, "schedule");
+    bool open = strcmp(text, "-") == 0, paper = strcmp(text, "published") == 0;
+    if (fv_choice_is(c, "target", "given") == (open || paper))
         return FV_FAIL(FV_EINVAL,
                        "policy: prune=fitprune: target=given and schedule=... go together");
-    if (written) return read_schedule(given, sum, n);
-    return read_schedule(fv_choice_is(c, "target", "60") ? sixty : ninety, sum, n);
+    if (!open && !paper) return read_schedule(text, sum, n);
+    const fv_schedule *fitted = open ? fitted_of(plan, c) : NULL;
+    if (open)
+        snprintf(chose, FV_PLAN_NOTE_MAX, "schedule of %s",
+                 fitted                     ? "the checkpoint's calibration"
+                 : plan->shape.uncalibrated ? "LLaVA-1.5, as the checkpoint's calibration is of "
+                                              "other weights or damaged"
+                                            : "LLaVA-1.5, as the checkpoint has none");
+    if (!fitted) return read_schedule(published_of(c), sum, n);
+    take_fitted(fitted, plan->shape.n_layer, sum, n);
+    return FV_OK;
 }
 
 fv_status fv_plan_prune_fitprune(fv_plan *plan) {
     int32_t sum[MOST + 1], n, N = plan->shape.n_layer, V = plan->shape.n_visual;
-    FV_TRY(schedule_of(&plan->policy.stage[FV_STAGE_PRUNE], sum, &n));
+    char chose[FV_PLAN_NOTE_MAX] = "";
+    FV_TRY(schedule_of(plan, sum, &n, chose));
     if (fv_plan_text_only(plan, FV_STAGE_PRUNE)) return FV_OK;
     for (int32_t l = 0; l < N - 1; l++) {
         int32_t i = (2 * (l + 1) * n + N) / (2 * N), n_edit = plan->n_edit;
         fv_plan_drop(plan, l + 1, V - fv_plan_share((double)sum[i] / OF, V));
         if (plan->n_edit > n_edit) plan->tap[l] |= FV_TAP_PEAKS;
     }
-    if (plan->n_edit == 0) fv_plan_note(plan, FV_STAGE_PRUNE, "every visual row is kept");
+    if (plan->n_edit == 0)
+        fv_plan_note(plan, FV_STAGE_PRUNE, "every visual row is kept");
+    else
+        memcpy(plan->chose, chose, sizeof chose);
     return FV_OK;
 }

@@ -1,9 +1,42 @@
-/* prune=vtw: no visual row is left behind one layer. */
+/* prune=vtw: no visual row is left behind one layer, which is given, or was measured: the first
+ * from which on the last row's distribution does not miss them (cli/calibrate_vtw.c). */
+#include <stdio.h>
+
 #include "policy/plan/contribute.h"
 
+static fv_status calibrated_layer(const fv_plan *plan, int32_t *layer) {
+    const fv_choice *c = &plan->policy.stage[FV_STAGE_PRUNE];
+    if (c->given[0])
+        return FV_FAIL(FV_EINVAL,
+                       "policy: prune=vtw: layer=%d and from=calibrated: write one of "
+                       "them",
+                       (int)fv_choice_value(c, "layer"));
+    if (plan->shape.uncalibrated)
+        return FV_FAIL(FV_EINVAL, "policy: prune=vtw,from=calibrated: %s",
+                       plan->shape.uncalibrated);
+    if (plan->shape.withdraw == 0)
+        return FV_FAIL(FV_EINVAL,
+                       "policy: prune=vtw,from=calibrated: no layer was measured for this "
+                       "checkpoint; run `fovea calibrate --checkpoint DIR`, or give a layer");
+    *layer = plan->shape.withdraw;
+    return FV_OK;
+}
+
 fv_status fv_plan_prune_vtw(fv_plan *plan) {
+    bool given = fv_choice_is(&plan->policy.stage[FV_STAGE_PRUNE], "from", "layer");
     int32_t layer;
-    FV_TRY(fv_plan_layer(plan, FV_STAGE_PRUNE, "layer", &layer));
-    if (!fv_plan_text_only(plan, FV_STAGE_PRUNE)) fv_plan_drop(plan, layer, 0);
+    FV_TRY(given ? fv_plan_layer(plan, FV_STAGE_PRUNE, "layer", &layer)
+                 : calibrated_layer(plan, &layer));
+    if (fv_plan_text_only(plan, FV_STAGE_PRUNE)) return FV_OK;
+    if (layer >= plan->shape.n_layer) {
+        fv_plan_note(plan, FV_STAGE_PRUNE,
+                     "on this checkpoint every layer needs the image, as its calibration found");
+        return FV_OK;
+    }
+    fv_plan_drop(plan, layer, 0);
+    if (!given)
+        snprintf(plan->chose, sizeof plan->chose,
+                 "image rows leave ahead of layer %d, as this checkpoint's calibration has it",
+                 layer);
     return FV_OK;
 }

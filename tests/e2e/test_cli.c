@@ -155,6 +155,35 @@ Test(cli, visipruner_uses_thresholds_that_were_measured_on_its_checkpoint_only) 
     command_run(&r, "rm %s/calibration.json", dir);
 }
 
+/* A network of 3 layers with random weights: its last one sees little that the answer needs, or it
+ * does; what was found is what both say. */
+Test(cli, what_was_measured_for_vtw_and_fitprune_is_used) {
+    static const char fitprune[] = "--image " PICTURE " --policy prune=fitprune hi";
+    command_run(
+        &r, FOVEA " ask --checkpoint %s --image " PICTURE " --policy prune=vtw,from=calibrated hi",
+        dir);
+    cr_assert_eq(r.status, 2);
+    cr_assert(strstr(r.err, "fovea calibrate"), "%s", r.err);
+    json_t *root = ask_json(fitprune);
+    cr_assert(strstr(decided(root), "as the checkpoint has none"), "%s", decided(root));
+    json_decref(root);
+    command_run(&r, FOVEA " calibrate --checkpoint %s --items 3 --eta 100", dir);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    cr_assert(strstr(r.out, "prune=vtw: without image rows from layer 1 of 0..2 on"), "%s", r.out);
+    cr_assert(strstr(r.out, "prune=fitprune,target=60: of 576 rows leave "), "%s", r.out);
+    root = ask_json(fitprune);
+    cr_assert(strstr(decided(root), "schedule of the checkpoint's calibration"), "%s",
+              decided(root));
+    json_decref(root);
+    root = ask_json("--image " PICTURE " --policy prune=vtw,from=calibrated hi");
+    cr_assert(strstr(decided(root), "ahead of layer 1"), "%s", decided(root));
+    json_decref(root);
+    command_run(&r, FOVEA " calibrate --checkpoint %s --items 2 --eta 0", dir);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    cr_assert(strstr(r.out, "image rows are needed in every layer"), "%s", r.out);
+    command_run(&r, "rm %s/calibration.json", dir);
+}
+
 Test(cli, packed_layers_are_in_the_report_with_rank_and_error) {
     json_t *root = ask_json("--image " PICTURE " --policy pack=svd,rank_k=4,rank_v=3,gain=1 hi");
     json_t *packed = json_object_get(json_object_get(root, "report"), "packed");

@@ -122,12 +122,14 @@ Test(fleet, answers_are_those_of_one_process_under_each_policy) {
 
 Test(fleet, a_calibration_beside_the_checkpoint_is_the_fleets) {
     fleet_synth(&f, "tiny-gqa");
-    command_run(&r, FOVEA " calibrate --checkpoint %s/ck --items 2 --lazy 1", f.dir);
+    command_run(&r, FOVEA " calibrate --checkpoint %s/ck --items 2 --lazy 1 --eta 100", f.dir);
     cr_assert_eq(r.status, 0, "%s", r.err);
     fleet_start(&f, "");
     assert_same("--policy lazy=vla,map=calibrated --image " PICTURE " --max-tokens 4 hello");
     assert_same("--policy 'prune=visipruner,shallow=0,detect=0;lazy=gla,map=calibrated' "
                 "--image " PICTURE " --ignore-eos --max-tokens 4 hello");
+    assert_same("--policy prune=vtw,from=calibrated --image " PICTURE " --max-tokens 4 hello");
+    assert_same("--policy prune=fitprune,target=90 --image " PICTURE " --max-tokens 4 hello");
     fleet_stop(&f);
 }
 

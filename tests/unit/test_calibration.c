@@ -42,6 +42,17 @@ Test(calibration, what_was_written_is_read) {
     cr_assert_eq(read_back(&b), FV_OK, "%s", fv_last_error());
     cr_assert(b.blocks.n_layer == 4 && b.has_thresholds);
     cr_assert(b.thresholds[0] == 0.99731 && b.thresholds[1] == 0.03 && b.thresholds[2] == 0.999931);
+    cr_assert(b.withdraw == 0 && b.n_fitted == 0);
+    json_t *vtw = json_pack("{s:i}", "layer", 3),
+           *fitted = json_pack("{s:[{s:i, s:[iiii]}]}", "schedules", "target", 70, "leave", 200, 0,
+                               300, 76);
+    cr_assert_eq(fv_calibration_write(folder(), "00ff", "vtw", vtw), FV_OK);
+    cr_assert_eq(fv_calibration_write(folder(), "00ff", "fitprune", fitted), FV_OK);
+    json_decref(vtw);
+    json_decref(fitted);
+    cr_assert_eq(read_back(&b), FV_OK, "%s", fv_last_error());
+    cr_assert(b.has_thresholds && b.withdraw == 3 && b.n_fitted == 1);
+    cr_assert(b.fitted[0].target == 70 && b.fitted[0].leave[2] == 300);
 }
 
 Test(calibration, other_measurements_stay_those_of_other_weights_do_not) {
@@ -75,11 +86,26 @@ Test(calibration, a_broken_file_is_told_from_none) {
         "{\"fingerprint\": \"00ff\", \"visipruner\": {\"cos\": 2, \"l2\": 1, \"exit_cos\": 1}}",
         "{\"fingerprint\": \"00ff\", \"visipruner\": {\"cos\": 1, \"l2\": -1, \"exit_cos\": 1}}",
         "{\"fingerprint\": \"00ff\", \"visipruner\": {\"cos\": 1, \"l2\": 1, \"exit_cos\": \"1\"}}",
+        "{\"fingerprint\": \"00ff\", \"vtw\": {}}",
+        "{\"fingerprint\": \"00ff\", \"vtw\": {\"layer\": 0}}",
+        "{\"fingerprint\": \"00ff\", \"vtw\": {\"layer\": 5}}",
+        "{\"fingerprint\": \"00ff\", \"fitprune\": {}}",
+        "{\"fingerprint\": \"00ff\", \"fitprune\": {\"schedules\": [7]}}",
+        "{\"fingerprint\": \"00ff\", \"fitprune\": {\"schedules\": [{\"target\": 60, \"leave\": "
+        "[1, 2, 3]}]}}",
+        "{\"fingerprint\": \"00ff\", \"fitprune\": {\"schedules\": [{\"target\": 0, \"leave\": [1, "
+        "2, 3, 4]}]}}",
+        "{\"fingerprint\": \"00ff\", \"fitprune\": {\"schedules\": [{\"target\": 60, \"leave\": "
+        "[1, 2, -3, "
+        "4]}]}}",
+        "{\"fingerprint\": \"00ff\", \"fitprune\": {\"schedules\": [{\"target\": 60, \"leave\": "
+        "[500, 70, 6, "
+        "1]}]}}",
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         fv_calibration b = {0};
         write_text(bad[i]);
         cr_assert_eq(read_back(&b), FV_EDATA, "%s", bad[i]);
-        cr_assert(b.blocks.n_layer == 0 && !b.has_thresholds);
+        cr_assert(b.blocks.n_layer == 0 && !b.has_thresholds && !b.withdraw && !b.n_fitted);
     }
 }

@@ -59,3 +59,13 @@ Test(divergence, an_epsilon_is_found_for_a_number_of_lazy_layers) {
     fv_alike_blocks(s, N, fv_alike_epsilon(s, N, N, 2), 2, leader);
     cr_assert(leader[1] == 0 && leader[3] == 2 && leader[5] == 4, "as many as a cap of 2 allows");
 }
+
+Test(divergence, tokens_differ_by_what_the_one_says_of_the_other) {
+    static const float even[2] = {3, 3}, odd[2] = {0, 1.0986123F}; /* 1/4 and 3/4 */
+    cr_assert_float_eq(fv_kl_divergence(even, even, 2), 0, 1e-12);
+    cr_assert_float_eq(fv_kl_divergence(even, odd, 2), log(2) - log(3) / 2, 1e-7);
+    cr_assert_float_eq(fv_kl_divergence(odd, even, 2), 0.75 * log(3) - log(2), 1e-7);
+    static const float far[3] = {1000, 0, -1000}, near[3] = {0, 0, 0};
+    cr_assert_float_eq(fv_kl_divergence(far, near, 3), log(3), 1e-12, "no number overflows");
+    cr_assert_float_eq(fv_kl_divergence(near, far, 3), (1000 + 2000) / 3.0 - log(3), 1e-9);
+}

@@ -38,6 +38,34 @@ Test(plan, vtw_holds_visual_rows_in_k_of_n_layers) {
     cr_assert_eq(fv_plan_count(&plan).raw, (uint64_t)ROW * 32 * 32 * 626);
 }
 
+Test(plan, vtw_has_its_layer_from_the_calibration_where_asked) {
+    fv_plan plan;
+    fv_plan_shape shape = llava;
+    cr_assert_eq(make("prune=vtw,from=calibrated", shape, &plan), FV_EINVAL);
+    cr_assert(strstr(fv_last_error(), "fovea calibrate"), "%s", fv_last_error());
+    shape.uncalibrated = "it is of other weights";
+    cr_assert_eq(make("prune=vtw,from=calibrated", shape, &plan), FV_EINVAL);
+    cr_assert(strstr(fv_last_error(), "of other weights"), "%s", fv_last_error());
+    shape.uncalibrated = NULL;
+    shape.withdraw = 9;
+    cr_assert_eq(make("prune=vtw,from=calibrated", shape, &plan), FV_OK, "%s", fv_last_error());
+    cr_assert(plan.visual[8] == 576 && plan.visual[9] == 0);
+    cr_assert(strstr(plan.chose, "layer 9"), "%s", plan.chose);
+    cr_assert_eq(make("preset=paper-vtw;prune=vtw,from=calibrated", shape, &plan), FV_OK);
+    cr_assert_eq(plan.visual[9], 0);
+    cr_assert_eq(make("prune=vtw", shape, &plan), FV_OK);
+    cr_assert(plan.visual[15] == 576 && !plan.chose[0], "unless it is asked for");
+    cr_assert_eq(make("prune=vtw,layer=4,from=calibrated", shape, &plan), FV_EINVAL);
+    cr_assert(strstr(fv_last_error(), "one of them"), "%s", fv_last_error());
+    shape.withdraw = 32;
+    cr_assert_eq(make("prune=vtw,from=calibrated", shape, &plan), FV_OK, "%s", fv_last_error());
+    cr_assert(plan.n_edit == 0 && !plan.chose[0]);
+    cr_assert(strstr(plan.note[FV_STAGE_PRUNE], "every layer needs the image"));
+    shape = (fv_plan_shape){.n_layer = 4, .n_kv = 1, .n_text = 3, .withdraw = 2};
+    cr_assert_eq(make("prune=vtw,from=calibrated", shape, &plan), FV_OK, "%s", fv_last_error());
+    cr_assert(strstr(plan.note[FV_STAGE_PRUNE], "no image") && !plan.chose[0]);
+}
+
 Test(plan, random_counts_round_down) {
     fv_plan plan;
     fv_plan_shape shape = {

@@ -46,10 +46,10 @@ Test(policy, a_layer_of_32_is_mapped_and_stays_so_in_print) {
     cr_assert_eq(fv_choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 32), 8);
     cr_assert_eq(fv_choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 12), 3);
     fv_policy_print(&p, text);
-    cr_assert_str_eq(text, "prune=vtw,layer=8/32");
+    cr_assert_str_eq(text, "prune=vtw,layer=8/32,from=layer");
     fv_policy q = parse("preset=paper-vtw;prune=vtw,layer=5");
     fv_policy_print(&q, text);
-    cr_assert_str_eq(text, "prune=vtw,layer=5");
+    cr_assert_str_eq(text, "prune=vtw,layer=5,from=layer");
 }
 
 Test(policy, a_mapped_layer_is_not_below_the_least_that_may_be_written) {

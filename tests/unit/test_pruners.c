@@ -102,11 +102,54 @@ Test(pruners, fitprune_follows_its_schedule) {
     ok("prune=fitprune,target=given,schedule=0/0", 4, 100, 1);
     cr_assert(plan.n_edit == 0 && plan.note[FV_STAGE_PRUNE][0]);
     refuses("prune=fitprune,target=given", "go together");
+    refuses("prune=fitprune,target=given,schedule=published", "go together");
     refuses("prune=fitprune,schedule=3", "go together");
     refuses("prune=fitprune,target=given,schedule=3/x", "write numbers");
     refuses("prune=fitprune,target=given,schedule=3/", "write numbers");
     refuses("prune=fitprune,target=given,schedule=577", "write numbers");
     refuses("prune=fitprune,target=given,schedule=300/300", "more than 576");
+}
+
+/* What was fitted for the checkpoint, layer by layer; for other targets, and where the request says
+ * so, what is published, mapped to the depth. */
+Test(pruners, fitprune_takes_what_was_fitted_before_what_is_published) {
+    static const fv_schedule fitted[] = {{.target = 50, .leave = {0, 288, 0, 0}},
+                                         {.target = 60, .leave = {144, 0, 144, 288}}};
+    fv_plan_shape shape = {.n_layer = 4,
+                           .n_kv = 2,
+                           .d_head = 8,
+                           .bytes_value = 4,
+                           .n_visual = 100,
+                           .n_text = 40,
+                           .n_image = 1,
+                           .n_fitted = 2,
+                           .fitted = fitted};
+    static const struct {
+        const char *policy;
+        int32_t visual[4];
+        const char *chose;
+    } list[] = {
+        {"prune=fitprune", {100, 75, 75, 50}, "the checkpoint's calibration"},
+        {"prune=fitprune,target=50", {100, 100, 50, 50}, "the checkpoint's calibration"},
+        {"prune=fitprune,schedule=published", {100, 48, 39, 23}, ""},
+        {"prune=fitprune,target=90", {100, 8, 8, 7}, "LLaVA-1.5, as the checkpoint has none"},
+        {"preset=paper-fitprune", {100, 48, 39, 23}, ""}};
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+        fv_policy p;
+        cr_assert_eq(fv_policy_parse(list[i].policy, &p), FV_OK, "%s", fv_last_error());
+        cr_assert_eq(fv_plan_make(&p, &shape, &plan), FV_OK, "%s", fv_last_error());
+        for (int32_t l = 0; l < 4; l++)
+            cr_assert_eq(plan.visual[l], list[i].visual[l], "%s, layer %d: %d", list[i].policy, l,
+                         plan.visual[l]);
+        cr_assert(list[i].chose[0] ? strstr(plan.chose, list[i].chose) != NULL : !plan.chose[0],
+                  "%s: %s", list[i].policy, plan.chose);
+    }
+    shape.n_fitted = 0;
+    shape.uncalibrated = "it is of other weights";
+    fv_policy p;
+    cr_assert_eq(fv_policy_parse("prune=fitprune", &p), FV_OK);
+    cr_assert_eq(fv_plan_make(&p, &shape, &plan), FV_OK);
+    cr_assert(strstr(plan.chose, "of other weights"), "%s", plan.chose);
 }
 
 /* ---- choices ---------------------------------------------------------------------------- */

@@ -125,6 +125,45 @@ Test(router_admit, the_bound_of_a_calibrated_map_is_that_of_the_map) {
     fv_arena_fini(&arena);
 }
 
+/* Rows that leave behind 1, 2, 3 of 4 layers; 16 there are at first. */
+Test(router_admit, the_bound_of_what_was_calibrated_is_that_of_the_checkpoint) {
+    Fovea__Inference__V1__Schedule fitted = FOVEA__INFERENCE__V1__SCHEDULE__INIT, *list = &fitted;
+    Fovea__Inference__V1__Policy *vtw, *fitprune;
+    uint32_t leave[4] = {288, 0, 144, 144};
+    fv_policy p;
+    fv_arena arena = {0};
+    const uint64_t row = 2 * 2 * 8 * 2;
+    cr_assert_eq(fv_policy_parse("prune=vtw,from=calibrated", &p), FV_OK);
+    cr_assert_eq(fv_policy_to_message(&p, &arena, &vtw), FV_OK);
+    cr_assert_eq(fv_policy_parse("prune=fitprune,target=70", &p), FV_OK);
+    cr_assert_eq(fv_policy_to_message(&p, &arena, &fitprune), FV_OK);
+    req.policy = vtw;
+    refused(FV_EINVAL, "fovea calibrate");
+    model.vtw_layer = 3;
+    admitted();
+    cr_assert_eq(need.bytes, ((3 + 10) * 4 + 3 * 16) * row);
+    model.vtw_layer = 5; /* no worker of this model can have measured that */
+    refused(FV_EINVAL, "fovea calibrate");
+    req.policy = fitprune;
+    admitted();
+    uint64_t published = need.bytes;
+    fitted.target = 70;
+    fitted.n_leave = 4;
+    fitted.leave = leave;
+    model.n_fitprune = 1;
+    model.fitprune = &list;
+    admitted();
+    cr_assert_eq(need.bytes, ((3 + 10) * 4 + 16 + 8 + 8 + 4) * row);
+    leave[3] = 145; /* more than there are */
+    admitted();
+    cr_assert_eq(need.bytes, published);
+    leave[3] = 144;
+    fitted.n_leave = 3;
+    admitted();
+    cr_assert_eq(need.bytes, published);
+    fv_arena_fini(&arena);
+}
+
 Test(router_admit, an_answer_is_bounded_by_the_positions_that_are_left) {
     req.max_tokens = 100000;
     admitted();
