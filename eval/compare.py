@@ -92,8 +92,9 @@ def told_row(asked, listed, result, budget):
     presets = {p["name"]: p["policy"] for p in listed["presets"]}
     published = {name: where for where, name in budgets.PUBLISHED.items()}
     names = asked["names"]
-    at = next((published[n][1] for n in names if n in published), budget)
-    return {"names": names, "method": method_of(presets.get(names[0], asked["policy"])), "preset": names[0] in presets, "budget": at, "asked": asked["policy"],
+    method = method_of(presets.get(names[0], asked["policy"]))
+    at = next((published[n][1] for n in names if n in published), budget if method in budgets.METHODS else None)
+    return {"names": names, "method": method, "preset": names[0] in presets, "budget": at, "asked": asked["policy"],
             "policy": result["policy"], "note": result["note"], "items_with_note": result["items_with_note"],
             "groups": [told_group(g) for g in result["groups"]]}
 

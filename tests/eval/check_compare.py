@@ -54,6 +54,9 @@ def methods_that_it_does_not_know_are_asked_once():
               "presets": [{"name": "paper-shown", "policy": "prune=shown,keep=0.5"}]}
     first, *others = budgets.SHARES
     assert [t for _, t in compare.budget_round(listed, first, 12) if "grid" not in t] == ["prune=new"]
+    row = compare.told_row({"names": ["prune=new"], "policy": "prune=new"}, listed,
+                           {"policy": "prune=new", "note": None, "items_with_note": 0, "groups": []}, first)
+    assert row["method"] == "prune=new" and row["budget"] is None, row
     assert all("grid" in t for b in others for _, t in compare.budget_round(listed, b, 12))
 
 
