@@ -111,6 +111,11 @@ static const fv_backend_ops cuda_ops = {
     .rope = fv_cuda_rope,
     .gather = fv_cuda_gather,
     .kv_write = fv_cuda_kv_write,
+    .attention = fv_cuda_attention,
+    .attention_sums = fv_cuda_attention_sums,
+    .attn_packed = fv_cuda_attn_packed,
+    .merge = fv_cuda_merge,
+    .importance = fv_cuda_importance,
 };
 
 const fv_plugin fv_plugin_v1 = {

@@ -87,6 +87,12 @@ fv_status fv_cuda_activate(fv_backend *be, const fv_activate_args *a); /* rowwis
 fv_status fv_cuda_rope(fv_backend *be, const fv_rope_args *a);         /* rowwise.cu */
 fv_status fv_cuda_gather(fv_backend *be, const fv_gather_args *a);     /* rowwise.cu */
 fv_status fv_cuda_kv_write(fv_backend *be, const fv_kv_write_args *a); /* kv_write.cu */
+fv_status fv_cuda_attention(fv_backend *be, const fv_attn_args *a);    /* attention.c */
+fv_status fv_cuda_attention_sums(fv_backend *be,
+                                 const fv_attn_sums_args *a);                /* attention_sums.cu */
+fv_status fv_cuda_attn_packed(fv_backend *be, const fv_attn_packed_args *a); /* packed.c */
+fv_status fv_cuda_merge(fv_backend *be, const fv_merge_args *a);             /* merge.cu */
+fv_status fv_cuda_importance(fv_backend *be, const fv_importance_args *a);   /* merge.cu */
 
 #ifdef __cplusplus
 }

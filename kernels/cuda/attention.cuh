@@ -1,0 +1,142 @@
+#ifndef FOVEA_KERNELS_CUDA_ATTENTION_CUH
+#define FOVEA_KERNELS_CUDA_ATTENTION_CUH
+
+/* What attention's kernels share: the call's table as they read it, and one block of softmax in the
+ * order of kernels/ops.h. */
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/laying.h"
+
+/* Lets a kernel be launched with that much dynamic shared memory. */
+template <typename K> static fv_status shared_memory(const fv_cuda *c, K *kernel, size_t bytes) {
+    if (bytes > c->shared_max)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "attention on the GPU: a block needs %zu bytes of shared memory, it has %zu",
+                       bytes, c->shared_max);
+    if (bytes > (size_t)48 << 10)
+        FV_CUDA(
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    return FV_OK;
+}
+
+static __host__ __device__ __forceinline__ size_t bytes_of(fv_dtype t) {
+    return t == FV_F32 ? 4 : 2;
+}
+
+/* The table's arrays. */
+struct attn_view {
+    const fv_cuda_attn_table *table;
+    const fv_cuda_attn_seq *seqs;
+    const fv_cuda_run *runs;
+    const fv_kv_block *blocks;
+    const int32_t *hidden;
+    const uint8_t *bytes;
+};
+
+static __device__ __forceinline__ attn_view attn_view_of(const char *table) {
+    const fv_cuda_attn_table *t = reinterpret_cast<const fv_cuda_attn_table *>(table);
+    attn_view v;
+    v.table = t;
+    v.seqs = reinterpret_cast<const fv_cuda_attn_seq *>(table + t->seq);
+    v.runs = reinterpret_cast<const fv_cuda_run *>(table + t->run);
+    v.blocks = reinterpret_cast<const fv_kv_block *>(table + t->block);
+    v.hidden = reinterpret_cast<const int32_t *>(table + t->hidden);
+    v.bytes = reinterpret_cast<const uint8_t *>(table + t->bytes);
+    return v;
+}
+
+static __device__ __forceinline__ const fv_cuda_run *
+run_of(const attn_view &v, const fv_cuda_attn_seq &q, int32_t g, int32_t s) {
+    return v.runs + q.run + g * q.n_seg + s;
+}
+
+/* How many rows of segment s and KV head g the sequence's query row i sees. */
+static __device__ __forceinline__ int32_t visible(const attn_view &v, const fv_cuda_attn_seq &q,
+                                                  int32_t g, int32_t s, int32_t i) {
+    int32_t n = run_of(v, q, g, s)->len;
+    if (q.hidden >= 0) n -= v.hidden[q.hidden + s * q.n_rows + i];
+    return n < 0 ? 0 : n;
+}
+
+static __device__ __forceinline__ uint8_t share_of(const attn_view &v, const fv_cuda_attn_seq &q,
+                                                   int32_t i) {
+    return q.share >= 0 ? v.bytes[q.share + i] : (uint8_t)FV_SHARE_KEPT;
+}
+
+/* Whether a row with this share wants segment 0's values one by one. */
+static __device__ __forceinline__ bool has_values(uint8_t share) {
+    return share == FV_SHARE_KEPT || share == FV_SHARE_WITHOUT_FIRST;
+}
+
+/* lse with the key of n-softmax (fv_attn_sums_args). */
+static __device__ __forceinline__ float lse_of(float lse, float n) {
+    if (n == 0.0f) return lse;
+    float ln_n = log_f32(n), a = lse > ln_n ? lse : ln_n;
+    return a + log_f32(exp_f32(lse - a) + exp_f32(ln_n - a));
+}
+
+/* Half a warp: its lanes are those of the canonical sums. */
+struct half_warp {
+    int32_t lane, number; /* 0..15; of the block's */
+    unsigned mask;
+};
+
+static __device__ __forceinline__ half_warp half_warp_of() {
+    half_warp h;
+    h.lane = (int32_t)(threadIdx.x % FV_LANES);
+    h.number = (int32_t)(threadIdx.x / FV_LANES);
+    h.mask = 0xffffu << (threadIdx.x & FV_LANES);
+    return h;
+}
+
+/* acc[i] += acc[i + s] for s = 8, 4, 2, 1; the result is the first lane's. */
+static __device__ __forceinline__ float half_tree(const half_warp &h, float acc) {
+#pragma unroll
+    for (int s = FV_LANES / 2; s > 0; s /= 2)
+        acc += __shfl_down_sync(h.mask, acc, (unsigned)s, FV_LANES);
+    return acc;
+}
+
+/* dot(q, row), q padded with zeros to a multiple of 16; the result is the first lane's. */
+static __device__ __forceinline__ float half_dot(const half_warp &h, const float *q,
+                                                 const void *row, fv_dtype t, int32_t D) {
+    float acc = 0.0f;
+    for (int32_t d = h.lane; d < (D + FV_LANES - 1) / FV_LANES * FV_LANES; d += FV_LANES)
+        acc = fmaf(q[d], d < D ? widened(row, t, (size_t)d) : 0.0f, acc);
+    return half_tree(h, acc);
+}
+
+/* Where the sums of one softmax stand. */
+struct softmax_state {
+    float m, l, c; /* c: by what o shrinks */
+};
+
+/* One block of softmax by half a warp: p [FV_KV_BLOCK] holds n scores, and then exp(s - m'), 0 from
+ * n on. first: nothing was before. The result is in all lanes. */
+static __device__ __forceinline__ softmax_state half_softmax(const half_warp &h, float *p,
+                                                             int32_t n, softmax_state at,
+                                                             bool first) {
+    float m = at.m, sum = 0.0f;
+#pragma unroll
+    for (int32_t j = 0; j < FV_KV_BLOCK; j += FV_LANES)
+        if (j + h.lane < n) m = p[j + h.lane] > m ? p[j + h.lane] : m;
+#pragma unroll
+    for (int s = FV_LANES / 2; s > 0; s /= 2) {
+        float other = __shfl_xor_sync(h.mask, m, s, FV_LANES);
+        m = other > m ? other : m;
+    }
+#pragma unroll
+    for (int32_t j = 0; j < FV_KV_BLOCK; j += FV_LANES) {
+        float e = j + h.lane < n ? exp_f32(p[j + h.lane] - m) : 0.0f;
+        p[j + h.lane] = e;
+        sum += e;
+    }
+    sum = __shfl_sync(h.mask, half_tree(h, sum), 0, FV_LANES);
+    softmax_state to;
+    to.c = first ? 0.0f : exp_f32(at.m - m);
+    to.l = fmaf(at.l, to.c, sum);
+    to.m = m;
+    return to;
+}
+
+#endif

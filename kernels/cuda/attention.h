@@ -1,0 +1,113 @@
+#ifndef FOVEA_KERNELS_CUDA_ATTENTION_H
+#define FOVEA_KERNELS_CUDA_ATTENTION_H
+
+/* What attention's kernels read: a call's sequences, runs and block addresses, flattened into one
+ * piece of memory that crosses to the device in one copy.
+ *
+ * Kernels get the address of the piece and find everything in it, also how many items there are:
+ * a grid may be larger than the call, and a captured graph may run again with another call's table
+ * in the same place. C and C++. */
+#include "kernels/cuda/cuda.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Keys of a segment that are attended to by themselves where a sequence has few query rows, counted
+ * from the segment's start: so a row's bits do not depend on what else is in the call. */
+enum { FV_CUDA_SPLIT = 2 * FV_KV_BLOCK };
+
+/* A run: `len` rows, whose addresses begin at number `block`. */
+typedef struct fv_cuda_run {
+    int32_t len, block;
+} fv_cuda_run;
+
+/* One sequence; numbers are places in the table's arrays, -1 where the call has none. */
+typedef struct fv_cuda_attn_seq {
+    int32_t row0, n_rows, n_seg, n_first;
+    int32_t run;    /* [Hkv, n_seg] */
+    int32_t hidden; /* [n_seg, n_rows] */
+    int32_t share;  /* [n_rows], among the bytes */
+    float n;
+    int32_t split, n_split; /* its splits */
+    int32_t part;           /* where their results lie, in units of (row, head) */
+} fv_cuda_attn_seq;
+
+/* Query rows [row0, row0 + n_row) of a sequence, and all keys that they see. */
+typedef struct fv_cuda_attn_rows {
+    int32_t seq, row0, n_row;
+} fv_cuda_attn_rows;
+
+/* All query rows of a sequence, and its keys [j0, j0 + FV_CUDA_SPLIT) of a segment: number `split`
+ * of the sequence. */
+typedef struct fv_cuda_attn_split {
+    int32_t seq, seg, j0, split;
+} fv_cuda_attn_split;
+
+/* A sum (fv_attn_sum) as kernels see it. */
+typedef struct fv_cuda_attn_sum {
+    const float *weight;
+    float *sum;
+    int32_t seq, n_row, n_kind, ld, column[FV_ATTN_MAX_SEG];
+    int32_t kind; /* [n_row], among the bytes; -1: none */
+    float n;
+    int32_t low, peak;
+} fv_cuda_attn_sum;
+
+/* A KV block of a segment, to whose keys a sum's rows pay. */
+typedef struct fv_cuda_sum_item {
+    int32_t sum, seg, j0;
+} fv_cuda_sum_item;
+
+/* The piece begins with this; its arrays lie at these offsets. */
+typedef struct fv_cuda_attn_table {
+    int32_t n_rows, n_split, n_few, n_item; /* of rows, split, few, item */
+    uint32_t seq, run, block, hidden, bytes;
+    uint32_t rows, split, few; /* few [n_few] int32: the sequences that are split */
+    uint32_t sum, item;
+} fv_cuda_attn_table;
+
+/* A call as kernels get it. */
+typedef struct fv_cuda_attn {
+    const char *table; /* fv_cuda_attn_table, on the device */
+    const float *q;    /* [M, ldq] */
+    float *o;          /* [M, ldo] */
+    float *lse;        /* [M, ldl] or NULL */
+    int32_t ldq, ldo, ldl;
+    int32_t n_head, n_kv, d_head;
+    fv_dtype kv_dtype;
+    float scale;
+} fv_cuda_attn;
+
+/* How a call is cut. */
+typedef struct fv_cuda_attn_cut {
+    int32_t rows; /* query rows of an item */
+    int32_t few;  /* sequences of at most as many rows are split along their keys instead */
+    const fv_attn_sums_args *sums; /* the sums over it; NULL: none */
+} fv_cuda_attn_cut;
+
+/* What the grids must cover, and the scratch that splits need, in units of (row, head). */
+typedef struct fv_cuda_attn_size {
+    int32_t n_rows, n_split, n_few, n_item;
+    int64_t n_part;
+} fv_cuda_attn_size;
+
+/* Flattens a call into the staging ring and sends it. */
+fv_status fv_cuda_attn_send(fv_cuda *c, const fv_attn_args *a, const fv_cuda_attn_cut *cut,
+                            fv_cuda_attn *out, fv_cuda_attn_size *size);
+
+/* Whether this call may take the tensor cores: keys and values in bf16, heads that fill tiles. */
+static inline bool fv_cuda_attn_is_tiled(const fv_cuda *c, const fv_attn_args *a) {
+    return !c->exact && a->kv_dtype == FV_BF16 && (a->d_head == 64 || a->d_head == 128);
+}
+
+/* attention_exact.cu */
+fv_status fv_cuda_attention_exact(fv_cuda *c, const fv_attn_args *a);
+
+/* attention_tiled.cu: calls that fv_cuda_attn_is_tiled. */
+fv_status fv_cuda_attention_tiled(fv_cuda *c, const fv_attn_args *a);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,24 @@
+#ifndef FOVEA_KERNELS_CUDA_LAYING_H
+#define FOVEA_KERNELS_CUDA_LAYING_H
+
+/* Arrays laid one behind the other in one piece of memory: first without the piece, to learn its
+ * size, then for good. */
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct fv_laying {
+    char *base; /* NULL: only measured */
+    size_t bytes;
+} fv_laying;
+
+/* Room for n elements, aligned to 16, NULL while there is no piece; *at: where it lies. */
+static inline void *fv_lay(fv_laying *l, size_t n, size_t size, uint32_t *at) {
+    void *p = l->base ? l->base + l->bytes : NULL;
+    *at = (uint32_t)l->bytes;
+    l->bytes += (n * size + 15) / 16 * 16;
+    return p;
+}
+
+static inline int32_t fv_div_up(int32_t a, int32_t b) { return (a + b - 1) / b; }
+
+#endif

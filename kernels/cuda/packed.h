@@ -1,0 +1,97 @@
+#ifndef FOVEA_KERNELS_CUDA_PACKED_H
+#define FOVEA_KERNELS_CUDA_PACKED_H
+
+/* What the kernels of attention in rank space read: a call's sequences in one piece of memory, as
+ * attention.h has them. C and C++. */
+#include "kernels/cuda/cuda.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A factor pair, and where its arrays lie. */
+typedef struct fv_cuda_packed_part {
+    const char *data;
+    fv_packed_shape s;
+    fv_packed_layout l;
+} fv_cuda_packed_part;
+
+typedef struct fv_cuda_packed_seq {
+    fv_cuda_packed_part k, v;
+    const int32_t *first, *alive; /* fv_packed_rows */
+    const float *cos, *sin;
+    const uint8_t *group;
+    float *score; /* fv_packed_seq */
+    int32_t score_rows, score_ld;
+    int32_t row0, n_rows, n, n_anchor;
+    int32_t n_latent; /* anchor blocks that have latent queries of their own: 1 without angles */
+    int32_t n_split;  /* of its rows, each of FV_CUDA_PACKED_SPLIT */
+    int32_t vectors;  /* n_rows * H, up to whole tiles of 16 */
+    int32_t latent;   /* its first among the latent queries, of any anchor block */
+    int32_t part;     /* its first among the splits' results, of any split */
+} fv_cuda_packed_seq;
+
+/* Rows of a packed block that are attended to by themselves, counted from its first. */
+enum { FV_CUDA_PACKED_SPLIT = 512, FV_CUDA_LATENTS = 64, FV_CUDA_GRANULE = 32 };
+
+/* What there is to do, one block of threads each. */
+typedef enum fv_cuda_work {
+    FV_WORK_ROW = 0, /* a query row */
+    FV_WORK_LATENT,  /* FV_CUDA_LATENTS latent queries of a KV head */
+    FV_WORK_SPLIT,   /* FV_CUDA_PACKED_SPLIT rows of the block */
+    FV_N_WORK
+} fv_cuda_work;
+
+/* Number x of a sequence. */
+typedef struct fv_cuda_packed_item {
+    int32_t seq, x;
+} fv_cuda_packed_item;
+
+/* The piece begins with this; its arrays lie at these offsets. */
+typedef struct fv_cuda_packed_table {
+    int32_t n_item[FV_N_WORK];
+    uint32_t seq, item[FV_N_WORK];
+} fv_cuda_packed_table;
+
+/* Which kernels do a sequence: those of the canonical order, or the tensor cores' for factors of so
+ * many bits. It depends on the sequence alone. */
+typedef enum fv_cuda_packed_form {
+    FV_FORM_EXACT = 0,
+    FV_FORM_BF16,
+    FV_FORM_8,
+    FV_FORM_4,
+    FV_N_FORM
+} fv_cuda_packed_form;
+
+/* A call as kernels get it. */
+typedef struct fv_cuda_packed {
+    const char *table; /* fv_cuda_packed_table, on the device */
+    const float *q;
+    float *o, *lse; /* lse or NULL */
+    int32_t ldq, ldo, ldl;
+    int32_t n_head, n_kv, d_head;
+    float scale;
+} fv_cuda_packed;
+
+/* What the grids must cover, and how many vectors the scratch of latent queries and of splits'
+ * results must hold. */
+typedef struct fv_cuda_packed_size {
+    int32_t n_item[FV_N_WORK];
+    int32_t rank_k, rank_v, vectors; /* the largest of any sequence, */
+    int32_t bytes;                   /* and of 32 rows of both factors */
+    int64_t n_latent, n_part;
+} fv_cuda_packed_size;
+
+/* packed_exact.cu */
+fv_status fv_cuda_packed_exact(fv_cuda *c, const fv_cuda_packed *call,
+                               const fv_cuda_packed_size *size);
+
+/* packed_tiled.cu: factors in bf16 or codes; ranks are multiples of 8, at most 128, heads of 16, at
+ * most 256. */
+fv_status fv_cuda_packed_tiled(fv_cuda *c, const fv_cuda_packed *call,
+                               const fv_cuda_packed_size *size, fv_cuda_packed_form form);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

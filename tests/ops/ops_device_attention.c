@@ -1,0 +1,418 @@
+/* A device's attention, sums of it, attention on packed rows, merge and importance against the
+ * plain ones, on random calls.
+ *
+ * In exact mode every bit of every output must be the plain path's, and what is nobody's must stay:
+ * the outputs of a call lie in one array. */
+#include "tests/ops/attention_case.h"
+#include "tests/ops/device_test.h"
+#include "tests/ops/packed_case.h"
+
+/* ---- memory on the device --------------------------------------------------------------- */
+
+/* Copies of host memory, given back together. */
+typedef struct mirror {
+    fv_backend *be;
+    fv_buf *bufs;
+    int n;
+} mirror;
+
+static void *there(mirror *m, const void *from, size_t bytes) {
+    fv_device *dev = m->be->device;
+    m->bufs = realloc(m->bufs, (size_t)(m->n + 1) * sizeof *m->bufs);
+    if (!m->bufs) exit(1);
+    fv_buf *b = &m->bufs[m->n++];
+    must(fv_buf_alloc(dev, bytes ? bytes : 1, FV_BUF_DEVICE, b));
+    if (bytes) must(dev->ops->copy_async(dev, b->data, from, bytes));
+    return b->data;
+}
+
+/* NULL stays NULL. */
+static void *there_if(mirror *m, const void *from, size_t bytes) {
+    return from ? there(m, from, bytes) : NULL;
+}
+
+/* Waits for all that was issued. */
+static void back(const mirror *m, void *to, const void *from, size_t bytes) {
+    if (bytes) must(m->be->device->ops->copy_async(m->be->device, to, from, bytes));
+    must(m->be->ops->sync(m->be));
+}
+
+static void mirror_free(mirror *m) {
+    for (int i = 0; i < m->n; i++) fv_buf_free(&m->bufs[i]);
+    free(m->bufs);
+}
+
+/* The place in `copy` that `p` has in `all`. */
+static void *moved(const void *p, const void *all, void *copy) {
+    return (char *)copy + ((const char *)p - (const char *)all);
+}
+
+static bool same(const float *a, const float *b, size_t n, const char *what) {
+    long at = first_difference(a, b, n);
+    return check(at < 0, "%s: element %ld of %zu is %a, the CPU gives %a", what, at, n,
+                 at < 0 ? 0.0 : (double)a[at], at < 0 ? 0.0 : (double)b[at]);
+}
+
+/* got and want are within what products of bf16 cost; what the CPU left alone has its bits. */
+static void near(const float *got, const float *want, const float *before, size_t n,
+                 const char *what) {
+    double worst = 0, diff = 0, all = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool left = memcmp(&want[i], &before[i], 4) == 0;
+        if (left || isinf(want[i]) || isnan(want[i])) {
+            if (!same_f32(got[i], want[i])) worst = (double)INFINITY;
+            continue;
+        }
+        double e = fabs((double)got[i] - (double)want[i]);
+        worst = fmax(worst, e == e ? e / (1 + fabs((double)want[i])) : (double)INFINITY);
+        diff += e * e;
+        all += (double)want[i] * (double)want[i];
+    }
+    double norm = all > 0 ? sqrt(diff / all) : 0;
+    check(worst < 0.04 && norm < 6e-3, "%s: largest error %.3g, of the norm %.3g", what, worst,
+          norm);
+}
+
+/* ---- attention ------------------------------------------------------------------------- */
+
+/* The runs of a sequence with blocks of the device's. */
+static fv_kv_run *runs_there(mirror *m, const attention_case *c, const fv_attn_seq *q) {
+    int n = c->args.n_kv * q->n_seg;
+    size_t bytes = FV_KV_BLOCK * (size_t)c->args.d_head * fv_dtype_bytes(c->args.kv_dtype);
+    fv_kv_run *runs = room((size_t)n * sizeof *runs);
+    for (int r = 0; r < n; r++) {
+        int blocks = (q->runs[r].len + FV_KV_BLOCK - 1) / FV_KV_BLOCK;
+        runs[r].len = q->runs[r].len;
+        runs[r].block = room((size_t)blocks * sizeof *runs[r].block);
+        for (int b = 0; b < blocks; b++) {
+            runs[r].block[b].k = there(m, q->runs[r].block[b].k, bytes);
+            runs[r].block[b].v = there(m, q->runs[r].block[b].v, bytes);
+        }
+    }
+    return runs;
+}
+
+/* Runs the case on `be` and leaves its outputs in `out`. */
+static void run_case(fv_backend *be, attention_case *c, float *out) {
+    mirror m = {.be = be};
+    attention_case d = *c;
+    size_t n = (size_t)c->out.cols;
+    const fv_attn_args *a = &c->args;
+    d.out.data = there(&m, c->out.data, n * 4);
+    d.args.q.data = there(&m, a->q.data, tensor_bytes(&a->q));
+    d.args.o.data = moved(a->o.data, c->out.data, d.out.data);
+    if (a->lse.data) d.args.lse.data = moved(a->lse.data, c->out.data, d.out.data);
+    for (int i = 0; i < a->n_seq; i++) {
+        d.seqs[i].runs = runs_there(&m, c, &c->seqs[i]);
+        if (!c->sums_args.n_sum) continue;
+        const fv_attn_sum *s = &c->sums[i];
+        d.sums[i].sum = moved(s->sum, c->out.data, d.out.data);
+        d.sums[i].weight = there_if(&m, s->weight, (size_t)s->n_row * (size_t)s->ld * 4);
+    }
+    must(be->ops->attention(be, attention_case_args(&d)));
+    if (d.sums_args.n_sum) must(be->ops->attention_sums(be, &d.sums_args));
+    back(&m, out, d.out.data, n * 4);
+    for (int i = 0; i < a->n_seq; i++) {
+        for (int r = 0; r < a->n_kv * c->seqs[i].n_seg; r++) free(d.seqs[i].runs[r].block);
+        free((void *)(uintptr_t)d.seqs[i].runs);
+    }
+    mirror_free(&m);
+}
+
+static void test_attention_exact(device_test *d) {
+    group("exact attention and its sums: the bits of the CPU");
+    for (int i = 0; i < 60; i++) {
+        attention_shape s = attention_shape_random();
+        if (s.max_rows > 20 && i % 4) s.max_rows = 5; /* emulated dot products take their time */
+        attention_case c = attention_case_new(&s);
+        if (i % 8 == 0) fill_specials(&c.args.q, 2000);
+        float *got = room(tensor_bytes(&c.out));
+        run_case(&d->gpu, &c, got);
+        must(attention_case_run(&d->plain, &c));
+        char what[128];
+        snprintf(what, sizeof what, "%s D=%d Hkv=%d G=%d rows<=%d len<=%d seg<=%d",
+                 fv_dtype_name(s.dtype), s.D, s.n_kv, s.group, s.max_rows, s.max_len, s.max_seg);
+        same(got, c.out.data, (size_t)c.out.cols, what);
+        free(got);
+        attention_case_free(&c);
+    }
+}
+
+/* Calls that the tensor cores take; few rows are split along their keys, many are not. */
+static attention_shape attention_shape_tiled(void) {
+    attention_shape s = attention_shape_random();
+    s.dtype = FV_BF16;
+    s.D = PICK(64, 128);
+    s.max_rows = PICK(1, 3, 4, 6, 20, 70);
+    s.max_len = PICK(0, 1, 64, 65, 128, 129, 300);
+    s.sums = false;
+    s.lse = true;
+    return s;
+}
+
+static void test_attention_tiled(device_test *d) {
+    group("attention, tensor cores: within bf16 of the CPU");
+    for (int i = 0; i < 50; i++) {
+        attention_shape s = attention_shape_tiled();
+        attention_case c = attention_case_new(&s);
+        float *got = room(tensor_bytes(&c.out)), *before = room(tensor_bytes(&c.out));
+        memcpy(before, c.out.data, tensor_bytes(&c.out));
+        run_case(&d->gpu, &c, got);
+        must(attention_case_run(&d->plain, &c));
+        char what[128];
+        snprintf(what, sizeof what, "D=%d Hkv=%d G=%d rows<=%d len<=%d seg<=%d shares=%d n=%d", s.D,
+                 s.n_kv, s.group, s.max_rows, s.max_len, s.max_seg, s.shares, s.n);
+        near(got, c.out.data, before, (size_t)c.out.cols, what);
+        free(got);
+        free(before);
+        attention_case_free(&c);
+    }
+}
+
+/* Row i of a sequence as a sequence of its own. */
+static fv_attn_seq row_alone(const fv_attn_seq *q, int i, int32_t hidden[FV_ATTN_MAX_SEG]) {
+    fv_attn_seq one = *q;
+    one.row0 += i;
+    one.n_rows = 1;
+    for (int s = 0; q->hidden && s < q->n_seg; s++) hidden[s] = q->hidden[s * q->n_rows + i];
+    if (q->hidden) one.hidden = hidden;
+    if (q->share) one.share = q->share + i;
+    return one;
+}
+
+/* Also where it is alone with few rows and among others with many, which other kernels do. */
+static void test_attention_alone(device_test *d) {
+    group("attention, tensor cores: a row alone has the bits it has among others");
+    for (int i = 0; i < 12; i++) {
+        attention_shape s = attention_shape_tiled();
+        attention_case c = attention_case_new(&s);
+        float *all = room(tensor_bytes(&c.out)), *alone = room(tensor_bytes(&c.out));
+        run_case(&d->gpu, &c, all);
+        for (int b = 0; b < c.args.n_seq; b++)
+            for (int row = 0; row < c.seqs[b].n_rows; row += random_int(1, 9)) {
+                int32_t hidden[FV_ATTN_MAX_SEG];
+                attention_case one = c;
+                one.args.n_seq = 1;
+                one.seqs[0] = row_alone(&c.seqs[b], row, hidden);
+                run_case(&d->gpu, &one, alone);
+                long at = (long)(c.seqs[b].row0 + row) * c.args.o.ld;
+                same(alone + at, all + at, (size_t)c.args.o.cols, "a row alone");
+            }
+        free(all);
+        free(alone);
+        attention_case_free(&c);
+    }
+}
+
+/* ---- packed rows ------------------------------------------------------------------------ */
+
+/* A block as the device has it. */
+typedef struct block_there {
+    fv_packed_part k, v;
+    fv_packed_rows rows;
+} block_there;
+
+static void put_block(mirror *m, const block *b, block_there *to) {
+    size_t anchors = (size_t)b->rows.n_anchor, half = (size_t)b->k.shape.d_head / 2;
+    to->k = b->k;
+    to->v = b->v;
+    to->k.data = there(m, b->k.data, fv_packed_bytes(&b->k.shape));
+    to->v.data = there(m, b->v.data, fv_packed_bytes(&b->v.shape));
+    to->rows = b->rows;
+    to->rows.pos = there_if(m, b->rows.pos, (size_t)b->rows.n * 4);
+    to->rows.first = there_if(m, b->rows.first, (anchors + 1) * 4);
+    to->rows.alive = there_if(m, b->rows.alive, anchors * 4);
+    to->rows.cos = there_if(m, b->rows.cos, anchors * half * 4);
+    to->rows.sin = there_if(m, b->rows.sin, anchors * half * 4);
+    to->rows.group = there_if(m, b->rows.group, (size_t)b->rows.n);
+}
+
+static void run_packed(fv_backend *be, const call *c, float *out) {
+    mirror m = {.be = be};
+    call d = *c;
+    block_there blocks[MAX_SEQ];
+    d.out = there(&m, c->out, c->n_out * 4);
+    d.args.q.data = there(&m, c->q.data, tensor_bytes(&c->q));
+    d.args.o.data = moved(c->args.o.data, c->out, d.out);
+    d.args.lse.data = moved(c->args.lse.data, c->out, d.out);
+    for (int i = 0; i < c->args.n_seq; i++) {
+        put_block(&m, c->blocks[i], &blocks[i]);
+        d.seqs[i].k = &blocks[i].k;
+        d.seqs[i].v = &blocks[i].v;
+        d.seqs[i].rows = &blocks[i].rows;
+        if (c->seqs[i].score) d.seqs[i].score = moved(c->seqs[i].score, c->out, d.out);
+    }
+    d.args.seqs = d.seqs;
+    must(be->ops->attn_packed(be, &d.args));
+    back(&m, out, d.out, c->n_out * 4);
+    mirror_free(&m);
+}
+
+static void test_packed_exact(device_test *d) {
+    group("exact attention on packed rows: the bits of the CPU");
+    for (int i = 0; i < 60; i++) {
+        int D = PICK(1, 2, 8, 16, 17, 20, 32, 64, 128);
+        call c = make_call(random_int(1, MAX_SEQ), PICK(1, 2, 4), PICK(1, 2, 3, 7), D,
+                           PICK(1, 1, 2, 5), NULL);
+        float *got = room(c.n_out * 4);
+        run_packed(&d->gpu, &c, got);
+        run_call(&c, &d->plain);
+        same(got, c.out, c.n_out, "attn_packed");
+        free(got);
+        free_call(&c);
+    }
+}
+
+/* Factors that tiles can hold. */
+static block_shape tiled_shape(int n_kv, int D) {
+    static const int ranks[] = {8, 16, 24, 40, 64, 72, 128};
+    block_shape s = {.n = PICK(0, 1, 31, 32, 33, 64, 130, 512, 513, 700),
+                     .anchor = PICK(0, 0, 1, 5, 8, 24, 64, 64, 100),
+                     .n_kv = n_kv,
+                     .D = D,
+                     .bits = PICK(16, 16, 8, 4),
+                     .dtype = FV_BF16,
+                     .alive = random_int(0, 1),
+                     .group = random_int(0, 1)};
+    int last = 6;
+    while (ranks[last] > n_kv * D) last--;
+    s.rank_k = ranks[random_int(0, last)];
+    s.rank_v = ranks[random_int(0, last)];
+    s.rank2_k = random_int(0, 1) ? s.rank_k : 8 * random_int(1, s.rank_k / 8);
+    s.rank2_v = random_int(0, 2) ? s.rank_v : 8 * random_int(1, s.rank_v / 8);
+    return s;
+}
+
+static void test_packed_tiled(device_test *d) {
+    group("attention on packed rows, tensor cores: within bf16 of the CPU");
+    for (int i = 0; i < 50; i++) {
+        int D = PICK(16, 32, 64, 128), n_kv = PICK(1, 2, 4);
+        block_shape s = tiled_shape(n_kv, D);
+        call c = make_call(random_int(1, 2), n_kv, PICK(1, 2, 3, 7), D, PICK(1, 1, 2, 5), &s);
+        float *got = room(c.n_out * 4), *before = room(c.n_out * 4);
+        memcpy(before, c.out, c.n_out * 4);
+        run_packed(&d->gpu, &c, got);
+        run_call(&c, &d->plain);
+        char what[128];
+        snprintf(what, sizeof what, "n=%d anchor=%d Hkv=%d D=%d R=%d/%d, %d/%d bits=%d alive=%d",
+                 s.n, s.anchor, n_kv, D, s.rank_k, s.rank2_k, s.rank_v, s.rank2_v, s.bits, s.alive);
+        near(got, c.out, before, c.n_out, what);
+        free(got);
+        free(before);
+        free_call(&c);
+    }
+}
+
+/* What a row gives does not depend on the rows and sequences beside it, or on how they are done. */
+static void test_packed_alone(device_test *d) {
+    group("attention on packed rows, tensor cores: a row alone has the bits it has among others");
+    for (int i = 0; i < 10; i++) {
+        block_shape tiled = tiled_shape(2, 32);
+        call c = make_call(2, 2, PICK(1, 4), 32, 5, i % 2 ? &tiled : NULL);
+        float *all = room(c.n_out * 4), *one = room(c.n_out * 4);
+        run_packed(&d->gpu, &c, all);
+        for (int s = 0; s < 2; s++)
+            for (int row = 0; row < c.seqs[s].n_rows; row++) {
+                call alone = c;
+                alone.args.n_seq = 1;
+                alone.blocks[0] = c.blocks[s];
+                alone.seqs[0] = c.seqs[s];
+                alone.seqs[0].row0 += row;
+                alone.seqs[0].n_rows = 1;
+                alone.seqs[0].score = NULL;
+                alone.seqs[0].score_rows = 0;
+                run_packed(&d->gpu, &alone, one);
+                long at = (long)(c.seqs[s].row0 + row) * c.args.o.ld;
+                same(one + at, all + at, (size_t)c.args.o.cols, "a row alone");
+            }
+        free(all);
+        free(one);
+        free_call(&c);
+    }
+}
+
+/* ---- merge, importance ------------------------------------------------------------------- */
+
+static void test_merge(device_test *d) {
+    group("merge: the bits of the CPU, where one part is empty too");
+    for (int i = 0; i < 20; i++) {
+        int M = random_int(0, 5), H = random_int(1, 4), D = PICK(1, 16, 33, 128), gap = i % 3;
+        fv_tensor t[4] = {tensor_new(FV_F32, M, H * D, gap), tensor_new(FV_F32, M, H, gap),
+                          tensor_new(FV_F32, M, H * D, 1), tensor_new(FV_F32, M, H, 0)};
+        for (int x = 0; x < 4; x++) fill_normal(&t[x], 2);
+        for (int x = 1; x < 4; x += 2)
+            for (int r = 0; r < M * H; r++)
+                if (random_int(0, 3) == 0) put(&t[x], r / H, r % H, -INFINITY);
+        mirror m = {.be = &d->gpu};
+        fv_tensor t2[4];
+        for (int x = 0; x < 4; x++) {
+            t2[x] = t[x];
+            t2[x].data = there(&m, t[x].data, tensor_bytes(&t[x]));
+        }
+        fv_merge_args a = {t[0], t[1], t[2], t[3], H}, b = {t2[0], t2[1], t2[2], t2[3], H};
+        must(d->plain.ops->merge(&d->plain, &a));
+        must(d->gpu.ops->merge(&d->gpu, &b));
+        for (int x = 0; x < 2; x++) {
+            float *got = room(tensor_bytes(&t[x]));
+            back(&m, got, t2[x].data, tensor_bytes(&t[x]));
+            for (int r = 0; r < M; r++)
+                same(got + r * t[x].ld, (float *)t[x].data + r * t[x].ld, (size_t)t[x].cols,
+                     x ? "lse" : "o");
+            free(got);
+        }
+        for (int x = 0; x < 4; x++) free(t[x].data);
+        mirror_free(&m);
+    }
+}
+
+static void test_importance(device_test *d) {
+    group("importance: the bits of the CPU");
+    for (int i = 0; i < 20; i++) {
+        int H = random_int(1, 5), rows = random_int(1, 3), n = PICK(0, 1, 127, 128, 300),
+            ld = n + 2;
+        fv_tensor score = tensor_new(FV_F32, H * rows, ld, 0), lse = tensor_new(FV_F32, rows, H, 0);
+        fv_tensor imp = tensor_new(FV_F32, 1, n, 0);
+        fill_normal(&score, 2);
+        fill_normal(&lse, 1);
+        fill_normal(&imp, 1);
+        for (int x = 0; x < H * rows * ld; x++)
+            if (random_int(0, 9) == 0) ((float *)score.data)[x] = -INFINITY;
+        if (i % 4 == 0) put(&lse, 0, 0, -INFINITY);
+        float keep = i % 3 ? 0.9f : 0.0f;
+        if (keep == 0.0f) put(&imp, 0, 0, n ? NAN : 0); /* it is not read */
+        mirror m = {.be = &d->gpu};
+        fv_tensor dl = lse, di = imp;
+        dl.data = there(&m, lse.data, tensor_bytes(&lse));
+        di.data = there(&m, imp.data, tensor_bytes(&imp));
+        fv_importance_args a = {score.data, H, rows, ld, lse, imp, keep}, b = a;
+        b.score = there(&m, score.data, tensor_bytes(&score));
+        b.lse = dl;
+        b.importance = di;
+        must(d->plain.ops->importance(&d->plain, &a));
+        must(d->gpu.ops->importance(&d->gpu, &b));
+        float *got = room(tensor_bytes(&imp));
+        back(&m, got, di.data, tensor_bytes(&imp));
+        same(got, imp.data, (size_t)n, "importance");
+        free(got);
+        free(score.data);
+        free(lse.data);
+        free(imp.data);
+        mirror_free(&m);
+    }
+}
+
+int main(void) {
+    device_test exact = device_open("exact");
+    test_merge(&exact);
+    test_importance(&exact);
+    test_packed_exact(&exact);
+    test_attention_exact(&exact);
+    device_close(&exact);
+    device_test fast = device_open("auto");
+    test_attention_tiled(&fast);
+    test_attention_alone(&fast);
+    test_packed_tiled(&fast);
+    test_packed_alone(&fast);
+    device_close(&fast);
+    return summary();
+}
