@@ -379,7 +379,7 @@ static void test_importance(device_test *d) {
             if (random_int(0, 9) == 0) ((float *)score.data)[x] = -INFINITY;
         if (i % 4 == 0) put(&lse, 0, 0, -INFINITY);
         float keep = i % 3 ? 0.9f : 0.0f;
-        if (keep == 0.0f) put(&imp, 0, 0, n ? NAN : 0); /* it is not read */
+        if (keep == 0.0f && n) put(&imp, 0, 0, NAN); /* it is not read */
         mirror m = {.be = &d->gpu};
         fv_tensor dl = lse, di = imp;
         dl.data = there(&m, lse.data, tensor_bytes(&lse));

@@ -13,10 +13,13 @@
 #include "run.h"
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
+#define FRESH_STACK(bottom, bytes) __asan_unpoison_memory_region(bottom, bytes)
 #define START_SWITCH(save, bottom, bytes) __sanitizer_start_switch_fiber(save, bottom, bytes)
 #define FINISH_SWITCH(saved, bottom, bytes) __sanitizer_finish_switch_fiber(saved, bottom, bytes)
 #else
+#define FRESH_STACK(bottom, bytes) (void)(bottom)
 #define START_SWITCH(save, bottom, bytes) (void)(save)
 #define FINISH_SWITCH(saved, bottom, bytes) (void)(saved)
 #endif
@@ -126,6 +129,7 @@ void start(thread *t) {
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (t->stack == MAP_FAILED) wrong("no memory for the stacks of its threads");
     }
+    FRESH_STACK(t->stack, STACK); /* what a thread before it has left there unfinished */
     void **sp = reinterpret_cast<void **>(static_cast<char *>(t->stack) + STACK);
     *--sp = nullptr; /* keeps the stack as a call would leave it */
     *--sp = reinterpret_cast<void *>(enter);
