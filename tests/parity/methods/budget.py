@@ -3,7 +3,7 @@ highest score ahead of them. Not a method."""
 import numpy as np
 
 import network
-from network import TEXT, VISUAL, floor, top
+from network import floor, top
 
 
 class Budget(network.Method):
@@ -19,16 +19,26 @@ class Budget(network.Method):
         return floor(self.heavy * n), floor(self.recent * n)
 
     def prefilled(self, run):
-        sizes = self.sizes(len(run.prompt.ids))
+        leads, kept = self.leaders(run), {}
         for layer, heads in enumerate(run.store):
             for g, head in enumerate(heads):
-                pos = np.sort(np.concatenate([head[VISUAL].pos, head[TEXT].pos]))
-                if sizes is None or len(pos) <= sum(sizes):
-                    continue
-                score = self.score(run, layer, g, pos)[:len(pos) - sizes[1]]
-                kept = pos[np.append(top(score, sizes[0]), np.arange(len(pos) - sizes[1], len(pos)))]
+                if leads[layer]:
+                    kept[g] = self.chosen(run, layer, g, head)
                 for rows in head:
-                    rows.keep(np.flatnonzero(np.isin(rows.pos, kept)))
+                    rows.keep(np.flatnonzero(np.isin(rows.pos, kept[g])))
+
+    def leaders(self, run):
+        """Layers that choose: those that lead a lazy block choose for all of its layers."""
+        lazy = [m.leads for m in run.methods if hasattr(m, "leads")]
+        return lazy[0] if lazy else [True] * len(run.store)
+
+    def chosen(self, run, layer, g, head):
+        """Positions that stay."""
+        pos, sizes = np.sort(np.concatenate([rows.pos for rows in head])), self.sizes(len(run.prompt.ids))
+        if sizes is None or len(pos) <= sum(sizes):
+            return pos
+        score = self.score(run, layer, g, pos)[:len(pos) - sizes[1]]
+        return pos[np.append(top(score, sizes[0]), np.arange(len(pos) - sizes[1], len(pos)))]
 
 
 def group_of(run, g):

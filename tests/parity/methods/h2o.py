@@ -8,8 +8,10 @@ Per KV head the highest ahead of the last rows stay, and the last rows.
 import numpy as np
 
 from budget import Budget, come_to, group_of
+from gla import Gla
 from network import case, floor
 from tally import Tally
+from vla import Vla
 
 
 class H2o(Budget):
@@ -46,7 +48,8 @@ class Going(Tally):
 
 
 def methods(words):
-    return [H2o(**words["h2o"])]
+    lazy = [Vla(**words["vla"])] if "vla" in words else [Gla(**words["gla"])] if "gla" in words else []
+    return [*lazy, H2o(**words["h2o"])]
 
 
 def going(words):
@@ -60,5 +63,7 @@ def render():
         case("select=h2o,heavy=0.3,recent=0.05,group=max", methods, mixed, answer=1),
         case("select=h2o,heavy=0.25,recent=0,normalise=seen", methods, "t3 v40 t1", answer=1),
         case("select=h2o,heavy=0,recent=0.3", methods, mixed, answer=1),
+        case("lazy=vla,map=given,blocks=1-2;select=h2o,heavy=0.3", methods, mixed, answer=1),
+        case("lazy=gla,map=given,blocks=0-1;select=h2o,heavy=0.3,recent=0.05", methods, mixed, answer=1),
         case("evict=h2o", going, mixed, answer=4),
         case("evict=h2o,heavy=0.5,recent=0.05,normalise=seen", going, mixed, answer=2)]}
