@@ -244,6 +244,85 @@ static void measure_attention(const char *name, int B, int n_rows, int L, int H,
     free(t.hidden);
 }
 
+/* ---- attention on packed rows ----------------------------------------------------------- */
+
+typedef struct packed {
+    fv_attn_packed_args a[2]; /* two sets of factors by turns */
+    fv_packed_part *parts;    /* [2, B] keys and values */
+    fv_packed_seq *seqs;      /* [2, B] */
+    fv_packed_rows rows;
+    fv_buf buf[8];
+    int n_buf;
+} packed;
+
+static fv_status do_packed(void *arg, int call) {
+    packed *t = arg;
+    return be.ops->attn_packed(&be, &t->a[call % 2]);
+}
+
+/* n rows in anchor blocks of 64, all alive. */
+static void packed_rows(packed *t, int n, int D) {
+    enum { ANCHOR = 64 };
+    int n_anchor = (n + ANCHOR - 1) / ANCHOR;
+    int32_t *first = malloc((size_t)(n_anchor + 1) * sizeof *first);
+    if (!first) must(FV_FAIL(FV_ENOMEM, "out of memory"));
+    for (int i = 0; i <= n_anchor; i++) first[i] = i * ANCHOR < n ? i * ANCHOR : n;
+    size_t bytes = (size_t)(n_anchor + 1) * sizeof *first;
+    fv_buf *buf = &t->buf[t->n_buf++];
+    must(fv_buf_alloc(be.device, bytes, FV_BUF_DEVICE, buf));
+    must(be.device->ops->copy_async(be.device, buf->data, first, bytes));
+    must(be.ops->sync(&be));
+    free(first);
+    t->rows = (fv_packed_rows){.n = n, .n_anchor = n_anchor, .first = buf->data};
+    t->rows.cos = tensor(FV_F32, n_anchor, D / 2, &t->buf[t->n_buf++]).data;
+    t->rows.sin = tensor(FV_F32, n_anchor, D / 2, &t->buf[t->n_buf++]).data;
+}
+
+/* B sequences of one query row each over n packed rows, each with factors of its own. */
+static void measure_packed(const char *name, int B, int n, int H, int Hkv, int D, int R, int bits,
+                           int calls) {
+    if (!be.ops->attn_packed) return;
+    if (small) B = 2, n = 100, H = 4, Hkv = 2, D = 32, R = 16;
+    fv_packed_shape s[2] = {{.n = n, .rank = R, .rank2 = R, .n_kv = Hkv, .d_head = D}};
+    s[0].dtype = FV_BF16;
+    s[0].bits = (uint8_t)bits;
+    s[1] = s[0];
+    s[1].kind = FV_PACKED_V;
+    packed t = {.parts = calloc((size_t)(4 * B), sizeof *t.parts),
+                .seqs = calloc((size_t)(2 * B), sizeof *t.seqs)};
+    if (!t.parts || !t.seqs) must(FV_FAIL(FV_ENOMEM, "out of memory"));
+    packed_rows(&t, n, D);
+    fv_tensor q = tensor(FV_F32, B, H * D, &t.buf[t.n_buf++]);
+    fv_tensor o = tensor(FV_F32, B, H * D, &t.buf[t.n_buf++]);
+    size_t bytes[2] = {fv_packed_bytes(&s[0]), fv_packed_bytes(&s[1])}, read = 0;
+    for (int side = 0; side < 2; side++) {
+        fv_tensor all = tensor(FV_BF16, B, (int)((bytes[0] + bytes[1]) / 2), &t.buf[t.n_buf++]);
+        for (int i = 0; i < B; i++) {
+            fv_packed_part *part = &t.parts[2 * (side * B + i)];
+            char *data = fv_tensor_rows(all, i, 1).data;
+            part[0] = (fv_packed_part){s[0], data};
+            part[1] = (fv_packed_part){s[1], data + bytes[0]};
+            t.seqs[side * B + i] = (fv_packed_seq){
+                .row0 = i, .n_rows = 1, .k = &part[0], .v = &part[1], .rows = &t.rows};
+        }
+        t.a[side] = (fv_attn_packed_args){.q = q,
+                                          .o = o,
+                                          .n_head = H,
+                                          .n_kv = Hkv,
+                                          .d_head = D,
+                                          .n_seq = B,
+                                          .scale = 1 / sqrtf((float)D),
+                                          .seqs = &t.seqs[side * B]};
+    }
+    for (int i = 0; i < 2; i++) read += fv_packed_read_bytes(&s[i], 0);
+    int64_t flop = fv_packed_flops_k(&s[0], H, t.rows.n_anchor) + fv_packed_flops_v(&s[1], H, 0);
+    row(name, seconds(do_packed, &t, calls), (double)B * ((double)read + 8.0 * H * D),
+        (double)B * (double)flop);
+    for (int i = 0; i < t.n_buf; i++) fv_buf_free(&t.buf[i]);
+    free(t.parts);
+    free(t.seqs);
+}
+
 int main(int argc, char **argv) {
     if (argc < 2 || argc > 3) {
         fprintf(stderr, "usage: bench_gpu PLUGIN_DIR [ROUNDS]\n");
@@ -274,6 +353,11 @@ int main(int argc, char **argv) {
     measure_attention("attention, decode, 64 x 4096, 8 KV heads", 64, 1, 4096, 32, 8, 128, 20);
     measure_attention("attention, prefill, 640 rows", 1, 640, 640, 32, 32, 128, 20);
     measure_attention("attention, prefill, 4096 rows", 1, 4096, 4096, 32, 32, 128, 5);
+    measure_packed("packed, 16 x 576 rows, rank 64, bf16", 16, 576, 32, 32, 128, 64, 16, 50);
+    measure_packed("packed, 16 x 4096 rows, rank 64, bf16", 16, 4096, 32, 32, 128, 64, 16, 50);
+    measure_packed("packed, 16 x 4096 rows, rank 64, 8 bits", 16, 4096, 32, 32, 128, 64, 8, 50);
+    measure_packed("packed, 16 x 4096 rows, rank 64, 4 bits", 16, 4096, 32, 32, 128, 64, 4, 50);
+    measure_packed("packed, 64 x 4096 rows, rank 64, bf16", 64, 4096, 32, 32, 128, 64, 16, 20);
     fv_backend_close(&be);
     return 0;
 }
