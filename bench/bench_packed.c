@@ -3,7 +3,7 @@
  *   attend    attention on packed rows against attention on the same rows raw, in pairs:
  *             V side: with keys of rank 1, softmax included, against half of the raw one
  *             whole: anchor blocks of all rows (K1), of the default length and of others, without
- *             merging
+ *             merging; codes of 8 and 4 bits, keys before rotation and behind it
  *   rebuild   keys and values rebuilt, rotated, written to a cache and attended to, some rows at a
  *             time, so that they are written while they are in the cache; the product's share of
  *             the arithmetic loop
@@ -33,6 +33,17 @@ static void measure_pair(bench *b, const char *what, packed_case c, double share
     bench_note(b, "    raw / packed", "x", raw / packed, 1, BENCH_NO_LIMIT);
 }
 
+static void measure_codes(bench *b, int n, int bits, bool turned) {
+    int calls = n < 1000 ? 24 : 6;
+    char name[64];
+    double before = case_raw_s(b, n, calls), codes = case_codes_s(b, n, bits, turned, calls * 2);
+    double raw = 0.5 * (before + case_raw_s(b, n, calls));
+    snprintf(name, sizeof name, "codes of %d bits, keys %s, %d rows", bits,
+             turned ? "before rotation" : "rotated", n);
+    bench_note(b, name, "us", codes, 1e-6, BENCH_NO_LIMIT);
+    bench_note(b, "    raw / codes", "x", raw / codes, 1, BENCH_NO_LIMIT);
+}
+
 static void measure_attend(bench *b) {
     static const int lengths[] = {576, 4096}, others[] = {128, 32, 16, 8};
     for (int i = 0; i < 2; i++) {
@@ -53,6 +64,8 @@ static void measure_attend(bench *b) {
             snprintf(name, sizeof name, "whole, anchors %d apart", others[x]);
             measure_pair(b, name, (packed_case){n, others[x], R, R, 16}, 1);
         }
+        for (int bits = 8; bits >= 4; bits -= 4)
+            for (int turned = 1; turned >= 0; turned--) measure_codes(b, n, bits, turned);
     }
 }
 
@@ -171,7 +184,7 @@ static void measure_rebuild(bench *b) {
 static double compact_s(bench *b, fv_arena *arena, const fv_tensor *m, fv_packed_kind kind,
                         void *to, int *steps) {
     fv_factor_goal goal = {.rank = R, .seed = 1};
-    fv_packed_shape s = {m->rows, R, R, H, D, FV_BF16, kind, 16};
+    fv_packed_shape s = {m->rows, R, R, H, D, FV_BF16, kind, 16, FV_PACKED_FACTORS, 0};
     fv_factor f;
     double t0 = bench_now_s();
     bench_must(fv_factorise(&b->be, arena, m, &goal, &f));
@@ -226,8 +239,8 @@ static void measure_compact(bench *b) {
     enum { N = 576, ROWS = 640 };
     fv_tensor keys = case_keys(b, N), local = case_rotated(b, keys, case_default_step());
     fv_arena arena = {0};
-    void *to =
-        case_room(fv_packed_bytes(&(fv_packed_shape){N, R, R, H, D, FV_BF16, FV_PACKED_K, 16}));
+    void *to = case_room(fv_packed_bytes(
+        &(fv_packed_shape){N, R, R, H, D, FV_BF16, FV_PACKED_K, 16, FV_PACKED_FACTORS, 0}));
     int steps_k, steps_v;
     compact_s(b, &arena, &local, FV_PACKED_K, to, &steps_k); /* the arena has its memory now */
     double k = compact_s(b, &arena, &local, FV_PACKED_K, to, &steps_k);

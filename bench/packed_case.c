@@ -128,6 +128,50 @@ double case_packed_s(bench *b, packed_case c, int calls) {
     return sum / calls;
 }
 
+static fv_packed_part next_codes(bench *b, int n, int bits, fv_packed_kind kind) {
+    fv_packed_part p = {.shape = {.n = n,
+                                  .n_kv = H,
+                                  .d_head = D,
+                                  .dtype = FV_BF16,
+                                  .kind = kind,
+                                  .bits = (uint8_t)bits,
+                                  .form = FV_PACKED_CODES}};
+    p.data = bench_memory(b, fv_packed_bytes(&p.shape));
+    return p;
+}
+
+double case_codes_s(bench *b, int n, int bits, bool turned, int calls) {
+    fv_packed_rows rows = make_rows(n, 0);
+    size_t angles = fv_packed_tiles((size_t)n) * FV_PACKED_TILE * (D / 2);
+    if (turned) {
+        float *x = case_room(2 * angles * sizeof *x);
+        rows.cos = x;
+        rows.sin = x + angles;
+    }
+    fv_packed_part k, v;
+    fv_packed_seq seq = {.n_rows = 1, .k = &k, .v = &v, .rows = &rows};
+    fv_attn_packed_args a = {.q = bench_activations(1, W),
+                             .o = bench_activations(1, W),
+                             .n_head = H,
+                             .n_kv = H,
+                             .d_head = D,
+                             .n_seq = 1,
+                             .scale = 1e-6f,
+                             .seqs = &seq};
+    double sum = 0;
+    for (int i = 0; i < calls; i++) {
+        k = next_codes(b, n, bits, FV_PACKED_K);
+        v = next_codes(b, n, bits, FV_PACKED_V);
+        double t0 = bench_now_s();
+        bench_must(b->be.ops->attn_codes(&b->be, &a));
+        sum += bench_now_s() - t0;
+    }
+    free(a.q.data);
+    free(a.o.data);
+    free_rows(&rows);
+    return sum / calls;
+}
+
 /* ---- made-up keys ---------------------------------------------------------------------- */
 
 static uint64_t random_bits(uint64_t *state) {

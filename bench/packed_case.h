@@ -20,6 +20,10 @@ typedef struct packed_case {
 double case_raw_s(bench *b, int n, int calls);
 double case_packed_s(bench *b, packed_case c, int calls);
 
+/* The same of rows that are codes of 8 or 4 bits, keys before rotation (turned) or as a cache holds
+ * them. */
+double case_codes_s(bench *b, int n, int bits, bool turned, int calls);
+
 /* Keys [n, CASE_WIDTH] before rotation, made up: per head and dimension a mean with 60 % of the
  * energy, and 256 directions of random signs and sizes i^-0.8. Free their data. */
 fv_tensor case_keys(bench *b, int n);

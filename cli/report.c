@@ -53,10 +53,11 @@ static json_t *packed_json(const fv_report *r) {
     json_t *layers = json_array();
     for (int32_t l = 0; l < p->n_layer; l++) {
         const fv_packed_layer *at = &p->layer[l];
-        json_array_append_new(
-            layers, json_pack("{s:[i, i], s:[f, f], s:i, s:f}", "rank", at->rank[0], at->rank[1],
-                              "error", (double)at->error[0], (double)at->error[1], "rank_text",
-                              at->rank_text, "error_text", (double)at->error_text));
+        json_array_append_new(layers,
+                              json_pack("{s:[i, i], s:i, s:[f, f], s:i, s:f}", "rank", at->rank[0],
+                                        at->rank[1], "code_bits", at->code, "error",
+                                        (double)at->error[0], (double)at->error[1], "rank_text",
+                                        at->rank_text, "error_text", (double)at->error_text));
     }
     return json_pack("{s:I, s:I, s:f, s:o}", "bytes_raw", (json_int_t)p->bytes_raw, "bytes",
                      (json_int_t)p->bytes, "seconds", p->seconds, "layers", layers);
@@ -123,10 +124,11 @@ static void print_stages(FILE *f, const fv_report *r) {
 }
 
 static bool same_ranks(const fv_packed_layer *a, const fv_packed_layer *b) {
-    return a->rank[0] == b->rank[0] && a->rank[1] == b->rank[1];
+    if (a->code && a->code == b->code) return true; /* also where keys are another layer's */
+    return a->rank[0] == b->rank[0] && a->rank[1] == b->rank[1] && a->code == b->code;
 }
 
-/* Layers of the same ranks together, with the largest of their errors. */
+/* Layers of the same rank together, with the largest of their errors. */
 static void print_text_keys(FILE *f, const fv_pack_report *p, const char *lead) {
     for (int32_t l = 0, end; l < p->n_layer; l = end) {
         float error = 0;
@@ -139,6 +141,7 @@ static void print_text_keys(FILE *f, const fv_pack_report *p, const char *lead) 
     }
 }
 
+/* Layers of the same ranks, or of codes, together, with the largest of their errors. */
 static void print_packed(FILE *f, const fv_pack_report *p) {
     const char *lead = "packed   ";
     if (p->bytes == 0) return;
@@ -148,9 +151,12 @@ static void print_packed(FILE *f, const fv_pack_report *p) {
             for (int k = 0; k < 2; k++)
                 if (p->layer[end].error[k] > error[k]) error[k] = p->layer[end].error[k];
         if (p->layer[l].rank[1] == 0) continue;
-        fprintf(f, "%slayers %d-%d at rank %d and %d, error at most %.3f and %.3f", lead, l,
-                end - 1, p->layer[l].rank[0], p->layer[l].rank[1], (double)error[0],
-                (double)error[1]);
+        fprintf(f, "%slayers %d-%d ", lead, l, end - 1);
+        if (p->layer[l].code)
+            fprintf(f, "as codes of %d bits", p->layer[l].code);
+        else
+            fprintf(f, "at rank %d and %d", p->layer[l].rank[0], p->layer[l].rank[1]);
+        fprintf(f, ", error at most %.3f and %.3f", (double)error[0], (double)error[1]);
         lead = "; ";
     }
     print_text_keys(f, p, lead);

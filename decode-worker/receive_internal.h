@@ -67,6 +67,9 @@ fv_refusal fv_landing_take_packed(fv_landing *l, const fv_section *s);
 /* The next bytes of a factor, to their place. */
 fv_refusal fv_landing_fill_factor(fv_landing *l, uint64_t offset, const void *p, size_t n);
 
+/* It is whole: what kernels follow in it stays inside it. */
+fv_refusal fv_landing_end_factor(fv_landing *l);
+
 fv_refusal fv_landing_take_importance(fv_landing *l);
 
 /* ---- receive_stream.c ------------------------------------------------------------------ */

@@ -1,6 +1,6 @@
-/* Sections to factors: a packed layer is checked as its PACK section describes it, before memory is
- * taken for what the section says, and then its factors are copied as they come. The pool's thread.
- */
+/* Sections to factors or codes: a packed layer is checked as its PACK section describes it, before
+ * memory is taken for what the section says, and then its parts are copied as they come. The pool's
+ * thread. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,7 +104,8 @@ static fv_refusal check_leader(const fv_landing *l, const fv_kv_packed_form *f) 
                                    ? fv_kv_packed_of(l->got.kv, f->leader, f->seg)
                                    : NULL;
     if (!lead || lead->leader != f->leader || lead->rows.n != f->n ||
-        lead->rows.n_anchor != f->n_anchor)
+        lead->rows.n_anchor != f->n_anchor ||
+        lead->part[FV_PACKED_K].shape.form != f->part[FV_PACKED_V].form)
         return malformed(l, "it names a leader that has no such keys");
     return FV_REFUSED_NONE;
 }
@@ -119,7 +120,7 @@ static fv_refusal check_form(const fv_landing *l, const fv_kv_packed_form *f, ui
     for (int k = 0; k < 2; k++) {
         if (k == FV_PACKED_K && f->leader != l->layer) continue;
         if (fv_packed_check(&f->part[k]) != FV_OK || f->part[k].rank > f->n)
-            return malformed(l, "its factors have no such shape");
+            return malformed(l, "its parts have no such shape");
         *bytes += fv_packed_bytes(&f->part[k]);
     }
     FV_ADMIT(check_leader(l, f));
@@ -138,14 +139,17 @@ static fv_refusal check_text_bytes(const fv_landing *l, int32_t n, uint64_t byte
 }
 
 static fv_packed_shape shape_of(const fv_landing *l, const fv_wire_packed *w, int kind) {
-    return (fv_packed_shape){.n = (int32_t)w->n,
-                             .rank = (int32_t)w->part[kind].rank,
-                             .rank2 = (int32_t)w->part[kind].rank2,
-                             .n_kv = l->shape->n_kv,
-                             .d_head = l->shape->d_head,
-                             .dtype = l->shape->dtype,
-                             .kind = (fv_packed_kind)kind,
-                             .bits = w->part[kind].bits > 16 ? 0 : (uint8_t)w->part[kind].bits};
+    return (fv_packed_shape){
+        .n = (int32_t)w->n,
+        .rank = (int32_t)w->part[kind].rank,
+        .rank2 = (int32_t)w->part[kind].rank2,
+        .n_kv = l->shape->n_kv,
+        .d_head = l->shape->d_head,
+        .dtype = l->shape->dtype,
+        .kind = (fv_packed_kind)kind,
+        .bits = w->part[kind].bits > 16 ? 0 : (uint8_t)w->part[kind].bits,
+        .form = w->coded ? FV_PACKED_CODES : FV_PACKED_FACTORS,
+        .n_outlier = w->part[kind].n_outlier > INT32_MAX ? -1 : (int32_t)w->part[kind].n_outlier};
 }
 
 fv_refusal fv_landing_take_packed(fv_landing *l, const fv_section *s) {
@@ -186,6 +190,14 @@ fv_refusal fv_landing_fill_factor(fv_landing *l, uint64_t offset, const void *p,
     fv_device *dev = fv_kv_get_device(l->got.kv);
     const fv_packed_part *part = &block_of(l)->part[l->kind];
     return fv_refusal_of(dev->ops->copy_async(dev, (char *)part->data + offset, p, n));
+}
+
+fv_refusal fv_landing_end_factor(fv_landing *l) {
+    const fv_packed_part *part = &block_of(l)->part[l->kind];
+    bool coded = part->shape.form == FV_PACKED_CODES;
+    if (coded && fv_codes_check_outliers(part) != FV_OK)
+        return FV_REFUSE(MALFORMED, "section FACT of layer %d: %s", l->layer, fv_last_error());
+    return FV_REFUSED_NONE;
 }
 
 fv_refusal fv_landing_take_importance(fv_landing *l) {

@@ -578,6 +578,7 @@ static fv_refusal on_end(void *user, const fv_section *s) {
         break;
     case FV_DUE_PACKED: FV_ADMIT(fv_landing_take_packed(l, s)); break;
     case FV_DUE_FACTOR:
+        FV_ADMIT(fv_landing_end_factor(l));
         if (l->kind == FV_PACKED_K)
             l->kind = FV_PACKED_V;
         else

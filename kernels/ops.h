@@ -286,6 +286,19 @@ typedef struct fv_attn_packed_args {
     const fv_packed_seq *seqs; /* [n_seq] */
 } fv_attn_packed_args;
 
+/* Attention on rows that are codes (codes.h), which are read as they are: attn_codes, with the same
+ * arguments, but that no scores are left. With k_j, v_j the D numbers that codes and outliers of
+ * row j and KV head g stand for:
+ *
+ *     k_j[i]       = fma(k_j[i], cos_j, -(k_j[i + D/2] sin_j))      Rot(a) k_j, a the row's anchor,
+ *     k_j[i + D/2] = fma(k_j[i + D/2], cos_j, k_j[i] sin_j)         i < D/2 (k_j itself where there
+ *                                                                   are no angles)
+ *     s_j = scale * (s_j = fma(q[d], k_j[d], s_j))    one chain over d = 0 .. D - 1 from 0
+ *     m, l, p_j, c as in attn_packed
+ *     o[d] = o[d] * c, then for alive j in order: o[d] = fma(p_j, v_j[d], o[d])
+ * and at the end o[d] = o[d] / l, lse = m + log(l). Keys are turned, and not queries: a row's turn
+ * serves all query rows and heads that read it. */
+
 /* The attention over two sets of keys from that over each, in place of the first's:
  *     m = max(lse, lse2);  w = exp(lse - m), w2 = exp(lse2 - m);  l = w + w2
  *     o[d] = fma(w2, o2[d], w o[d]) / l;   lse = m + log(l)
@@ -344,6 +357,7 @@ typedef struct fv_backend_ops {
     fv_status (*attention)(fv_backend *be, const fv_attn_args *a);
     fv_status (*attention_sums)(fv_backend *be, const fv_attn_sums_args *a);
     fv_status (*attn_packed)(fv_backend *be, const fv_attn_packed_args *a);
+    fv_status (*attn_codes)(fv_backend *be, const fv_attn_packed_args *a);
     fv_status (*merge)(fv_backend *be, const fv_merge_args *a);
     fv_status (*importance)(fv_backend *be, const fv_importance_args *a);
     /* Calls fn for each i < n, several at the same time where that is quicker than the operations

@@ -12,7 +12,10 @@
 
 #include "kernels/cpu/packed_rows.inc"
 
+#include "kernels/scales.inc"
+
 fv_status fv_packed_check(const fv_packed_shape *s) {
+    if (s->form == FV_PACKED_CODES) return fv_codes_check(s);
     if (s->bits != 16 && s->bits != 8 && s->bits != 4)
         return FV_FAIL(FV_EINVAL, "packed block with %d bits: 16, 8 or 4", s->bits);
     if ((unsigned)s->dtype >= FV_N_DTYPE || (unsigned)s->kind > FV_PACKED_V)
@@ -22,6 +25,9 @@ fv_status fv_packed_check(const fv_packed_shape *s) {
     if (s->n_kv < 1 || s->n_kv > 1024 || s->d_head < 1 || s->d_head > 1024)
         return FV_FAIL(FV_EINVAL, "packed block of %d heads of %d: 1 to 1024 each", s->n_kv,
                        s->d_head);
+    if (s->form != FV_PACKED_FACTORS || s->n_outlier)
+        return FV_FAIL(FV_EINVAL, "packed block of form %d with %d outliers", (int)s->form,
+                       s->n_outlier);
     if (s->rank == 0 && s->rank2 == 0 && s->kind == FV_PACKED_V && s->bits == 16) return FV_OK;
     if (s->rank < 1 || (size_t)s->rank > fv_packed_width(s))
         return FV_FAIL(FV_EINVAL, "packed block of rank %d: 1 to %zu", s->rank, fv_packed_width(s));
@@ -31,13 +37,6 @@ fv_status fv_packed_check(const fv_packed_shape *s) {
 }
 
 /* ---- one group of numbers -------------------------------------------------------------- */
-
-/* x ~= lo + step c, c = 0 .. top */
-typedef struct scale {
-    float lo, step;
-} scale;
-
-static int top_code(const fv_packed_shape *s) { return s->bits == 4 ? 15 : 255; }
 
 static float as_f16(float x) { return f32_of_f16(f16_of_f32(x)); }
 
@@ -55,19 +54,6 @@ static scale scale_of(const float *x, size_t n, size_t ld, const float *divisor,
     if (half) lo = as_f16(lo);
     float step = (hi - lo) / (float)top;
     return (scale){lo, half ? as_f16(step) : step};
-}
-
-static int code_of(float x, scale s, int top) {
-    float c = s.step > 0 ? (x - s.lo) / s.step + 0.5f : 0;
-    return !(c > 0) ? 0 : c > (float)top ? top : (int)c;
-}
-
-static void put_code(char *row, const fv_packed_shape *s, size_t i, int code) {
-    uint8_t *p = (uint8_t *)row;
-    if (s->bits == 8)
-        p[i] = (uint8_t)code;
-    else
-        p[i / 2] = (uint8_t)(p[i / 2] | code << i % 2 * 4);
 }
 
 static void put_pair_f16(char *to, scale s) {
@@ -103,11 +89,11 @@ static void write_u_keys(const fv_packed_shape *s, const fv_packed_layout *l, co
                          char *data) {
     size_t R = (size_t)s->rank, i;
     for (size_t r = 0; r < R; r++) {
-        scale c = scale_of(u + r, (size_t)s->n, R, NULL, top_code(s), false);
+        scale c = scale_of(u + r, (size_t)s->n, R, NULL, top_code(s->bits), false);
         memcpy(data + l->pair + r * sizeof c, &c, sizeof c);
         for (size_t j = 0; j < (size_t)s->n; j++) {
             char *row = element(data, l, s, j, r, &i);
-            put_code(row, s, i, code_of(u[j * R + r], c, top_code(s)));
+            put_code(row, s->bits, i, code_of(u[j * R + r], c, top_code(s->bits)));
         }
     }
 }
@@ -126,11 +112,11 @@ static void write_u_values(const fv_packed_shape *s, const fv_packed_layout *l, 
     float *column = (float *)(data + l->column);
     for (size_t r = 0; r < R; r++) column[r] = column_size(u + r, (size_t)s->n, R);
     for (size_t j = 0; j < (size_t)s->n; j++, u += R) {
-        scale c = scale_of(u, R, 1, column, top_code(s), true);
+        scale c = scale_of(u, R, 1, column, top_code(s->bits), true);
         put_pair_f16(data + l->pair + j * 4, c);
         for (size_t r = 0; r < R; r++) {
             char *row = element(data, l, s, j, r, &i);
-            put_code(row, s, i, code_of(u[r] / column[r], c, top_code(s)));
+            put_code(row, s->bits, i, code_of(u[r] / column[r], c, top_code(s->bits)));
         }
     }
 }
@@ -156,7 +142,7 @@ static void write_basis(const fv_packed_shape *s, const fv_packed_layout *l, con
         for (size_t g = 0; g < n_kv; g++, basis += D) {
             scale c = {0, 0};
             if (s->bits != 16) {
-                c = scale_of(basis, D, 1, NULL, top_code(s), true);
+                c = scale_of(basis, D, 1, NULL, top_code(s->bits), true);
                 put_pair_f16(data + l->basis_pair + (g * R + r) * 4, c);
             }
             for (size_t d = 0; d < D; d++) {
@@ -166,7 +152,7 @@ static void write_basis(const fv_packed_shape *s, const fv_packed_layout *l, con
                 if (s->bits == 16)
                     narrow_row(basis + d, 1, s->dtype, line + i * size);
                 else
-                    put_code(line, s, i, code_of(basis[d], c, top_code(s)));
+                    put_code(line, s->bits, i, code_of(basis[d], c, top_code(s->bits)));
             }
         }
 }
@@ -225,10 +211,21 @@ static void keep_element(const packed_view *src, const packed_view *dst, const i
     if (src->s.bits == 16)
         memcpy(to + to_i * size, from + from_i * size, size);
     else
-        put_code(to, &dst->s, to_i, packed_code((const uint8_t *)from, src->s.bits, from_i));
+        put_code(to, dst->s.bits, to_i, packed_code((const uint8_t *)from, src->s.bits, from_i));
+}
+
+fv_packed_shape fv_packed_kept(const fv_packed_part *src, const int32_t *idx, int32_t n) {
+    fv_packed_shape s = src->shape;
+    if (s.form == FV_PACKED_CODES) s.n_outlier = fv_codes_count(src, idx, n);
+    s.n = n;
+    return s;
 }
 
 void fv_packed_keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst) {
+    if (src->shape.form == FV_PACKED_CODES) {
+        fv_codes_keep(src, idx, dst);
+        return;
+    }
     const fv_packed_shape *s = &src->shape;
     packed_view from = packed_view_of(src), to = packed_view_of(dst);
     const char *a = src->data;

@@ -1,8 +1,9 @@
 #ifndef FOVEA_KERNELS_PACKED_H
 #define FOVEA_KERNELS_PACKED_H
 
-/* THE PACKED BLOCK of one layer: its visual keys and values as low-rank factors, as they are
- * held, shipped and read by kernels (AttentionPack, CVPR 2026; ops.h: attn_packed).
+/* FACTORS: the visual keys and values of one layer as low-rank factors, as they are held, shipped
+ * and read by kernels (AttentionPack, CVPR 2026; ops.h: attn_packed). What factors share with the
+ * other form of packed rows: kernels/packed_part.h; the sizes of either are here.
  *
  *     M ~= U B      M [n, Hkv * D] keys or values of n visual rows, all heads side by side
  *                   U [n, R]       rows: left singular vectors times singular values
@@ -17,26 +18,17 @@
  * z B), of keys [D, R] (latent queries are q B^T). So a head is one piece of memory, and both are
  * sums of rows weighted by a vector, whose lanes know nothing of each other.
  *
- *   fv_packed_part   one factor pair, in one piece of memory; several layers may share one of
- *                    keys (lazy blocks), while values are each layer's own
- *   fv_packed_rows   which prompt rows they are; shared by a layer's keys and values
- *
- * HOW KEYS MEET ROTATION. Score (Rot(p) q) (Rot(p_j) k_j) depends on p_j through the key. Rows are
- * divided into anchor blocks; a block has an anchor position a, and its keys are factored rotated
- * by their distance to it: row j of M is Rot(p_j - a) k_j, so that q k_j = (B_h Rot(-a) Rot(p) q)
- * u_j        B_h [R, D]: the head's columns of B and one latent query per block and head serves all
- * its rows, exactly. One block with a = 0: keys as the cache holds them (K1); blocks of one row:
- * keys before rotation (K0); between them: K2. Values do not rotate. (K3, keys before rotation and
- * a latent query for each row and column of a picture, needs a rotation that has sections of its
- * own for these, M-RoPE; no checkpoint that fovea serves has one. What K0, K1 and K2 keep and cost:
- * bench/bench_keys.c.)
+ * HOW KEYS MEET ROTATION. Score (Rot(p) q) (Rot(p_j) k_j) depends on p_j through the key. With
+ * anchors, row j of M is Rot(p_j - a) k_j, so that q k_j = (B_h Rot(-a) Rot(p) q) u_j, B_h [R, D]
+ * the head's columns of B, and one latent query per block and head serves all its rows, exactly.
+ * One block with a = 0: keys as the cache holds them (K1); blocks of one row: keys before rotation
+ * (K0); between them: K2. (K3, keys before rotation and a latent query for each row and column of a
+ * picture, needs a rotation that has sections of its own for these, M-RoPE; no checkpoint that
+ * fovea serves has one. What K0, K1 and K2 keep and cost: bench/bench_keys.c.)
  *
  * VALUES AS ROWS. A part of values may have no factors (rank 0): it holds the rows as they are,
  * head by head, each [n, D]. So keys alone are factors, and values keep every bit (of text: its
  * values want a higher rank than its keys).
- *
- * ORDER OF ROWS. By anchor block; inside a block in the order of their rank, best first. Letting
- * go of a block's last rows is to lower its number of rows alive; nothing moves.
  *
  * BITS. 16: elements of the KV dtype (F32 if that is F32). 8 and 4: codes c, unsigned, of
  *     U of keys      lo[r] + step[r] c                 a pair per column, F32
@@ -47,50 +39,12 @@
  * Each is fma(step, c, lo), in f32. Codes of 4 bits: element i of a line is bits 4 (i % 2) of byte
  * i / 2; lines (rows of a plane or of a head's basis, as they lie) begin at a byte.
  *
- * Nothing here is of the host: memory is one piece, at offsets that follow from the shape, each a
- * multiple of 64 bytes. Pure functions of any thread. */
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include "common/status.h"
-#include "kernels/tensor.h"
+ * Pure functions of any thread. */
+#include "kernels/codes.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-enum { FV_PACKED_ALIGN = 64, FV_PACKED_TILE = 16 };
-
-typedef enum fv_packed_kind { FV_PACKED_K = 0, FV_PACKED_V } fv_packed_kind;
-
-/* What a part's bytes mean. */
-typedef struct fv_packed_shape {
-    int32_t n;            /* rows that are laid */
-    int32_t rank, rank2;  /* 1 <= R2 <= R; R2 = R: one plane; both 0: values as rows, of 16 bits */
-    int32_t n_kv, d_head; /* the basis is [R, Hkv * D] */
-    fv_dtype dtype;       /* of elements when bits = 16 */
-    fv_packed_kind kind;
-    uint8_t bits; /* 16, 8 or 4 */
-} fv_packed_shape;
-
-/* A factor pair: `data` is an address on the backend's device, aligned to 64 bytes, of
- * fv_packed_bytes(shape) bytes; borrowed. */
-typedef struct fv_packed_part {
-    fv_packed_shape shape;
-    void *data;
-} fv_packed_part;
-
-/* The rows of a packed layer; arrays are borrowed, at addresses on the backend's device. */
-typedef struct fv_packed_rows {
-    int32_t n, n_anchor;
-    const int32_t *pos;   /* [n] positions in the prompt */
-    const int32_t *first; /* [n_anchor + 1] the first row of each block; first[n_anchor] = n */
-    const int32_t *alive; /* [n_anchor] rows of each block that count, from its first; NULL: all */
-    /* [n_anchor, D / 2] angles of the anchors' positions, F32; NULL: all are 0 (K1) */
-    const float *cos, *sin;
-    const uint8_t *group; /* [n] 0: read at full rank, 1: at R2; NULL: all 0 */
-} fv_packed_rows;
 
 /* ---- sizes, to the byte ---------------------------------------------------------------- */
 
@@ -108,19 +62,6 @@ typedef struct fv_packed_layout {
     size_t basis_head;   /* bytes from head to head */
 } fv_packed_layout;
 
-static inline size_t fv_packed_aligned(size_t bytes) {
-    return (bytes + FV_PACKED_ALIGN - 1) / FV_PACKED_ALIGN * FV_PACKED_ALIGN;
-}
-
-/* Bytes of a row of n elements. */
-static inline size_t fv_packed_row_bytes(const fv_packed_shape *s, size_t n) {
-    return s->bits == 4 ? (n + 1) / 2 : s->bits == 8 ? n : n * fv_dtype_bytes(s->dtype);
-}
-
-static inline size_t fv_packed_width(const fv_packed_shape *s) {
-    return (size_t)s->n_kv * (size_t)s->d_head;
-}
-
 /* Elements per row of a plane. */
 static inline size_t fv_packed_plane_rank(const fv_packed_shape *s, int plane) {
     return (size_t)(plane ? s->rank - s->rank2 : s->rank2);
@@ -135,8 +76,7 @@ static inline size_t fv_packed_stride(const fv_packed_shape *s, int plane) {
 
 /* Bytes of n rows of a plane. */
 static inline size_t fv_packed_plane_bytes(const fv_packed_shape *s, int plane, size_t n) {
-    if (s->kind == FV_PACKED_K) n = (n + FV_PACKED_TILE - 1) / FV_PACKED_TILE;
-    return n * fv_packed_stride(s, plane);
+    return (s->kind == FV_PACKED_K ? fv_packed_tiles(n) : n) * fv_packed_stride(s, plane);
 }
 
 /* Lines of one head's basis, and elements of each. */
@@ -169,12 +109,9 @@ static inline size_t fv_packed_basis_pair_bytes(const fv_packed_shape *s) {
     return s->bits == 16 ? 0 : (size_t)s->rank * (size_t)s->n_kv * 4;
 }
 
-/* Bytes of the same rows raw, of one kind. */
-static inline size_t fv_packed_raw_bytes(const fv_packed_shape *s) {
-    return (size_t)s->n * fv_packed_width(s) * fv_dtype_bytes(s->dtype);
+static inline bool fv_packed_is_rows(const fv_packed_shape *s) {
+    return s->form == FV_PACKED_FACTORS && s->rank == 0;
 }
-
-static inline bool fv_packed_is_rows(const fv_packed_shape *s) { return s->rank == 0; }
 
 static inline fv_packed_layout fv_packed_lay(const fv_packed_shape *s) {
     fv_packed_layout l;
@@ -192,8 +129,10 @@ static inline fv_packed_layout fv_packed_lay(const fv_packed_shape *s) {
     return l;
 }
 
-/* Bytes of a part: what it holds in memory and on the wire. */
-static inline size_t fv_packed_bytes(const fv_packed_shape *s) { return fv_packed_lay(s).bytes; }
+/* Bytes of a part of either form: what it holds in memory and on the wire. */
+static inline size_t fv_packed_bytes(const fv_packed_shape *s) {
+    return s->form == FV_PACKED_CODES ? fv_codes_lay(s).bytes : fv_packed_lay(s).bytes;
+}
 
 /* Bytes that one step reads: all of it, less what n_low rows of group 1 leave in plane 1. */
 static inline size_t fv_packed_read_bytes(const fv_packed_shape *s, int32_t n_low) {
@@ -223,8 +162,8 @@ static inline int64_t fv_packed_flops_v(const fv_packed_shape *s, int32_t n_head
     return 2 * n_head * ((int64_t)s->rank * s->d_head + rows);
 }
 
-/* FV_EINVAL with a sentence when no part has this shape, or its size overflows: for shapes that
- * came from outside. */
+/* FV_EINVAL with a sentence when no part of either form has this shape, or its size overflows: for
+ * shapes that came from outside. */
 fv_status fv_packed_check(const fv_packed_shape *s);
 
 /* ---- between factors and parts, on the host -------------------------------------------- */
@@ -243,8 +182,10 @@ void fv_packed_read_basis(const fv_packed_part *p, float *basis);
 /* The numbers of rows [row0, row0 + n) of values that are rows: v [n, Hkv * D]. */
 void fv_packed_read_rows(const fv_packed_part *p, int32_t row0, int32_t n, float *v);
 
-/* dst becomes rows idx[0 .. n) of src, the basis as it is: every row keeps its bits. dst->shape is
- * src's with that n. */
+/* The shape of rows idx[0 .. n) of a part of either form. */
+fv_packed_shape fv_packed_kept(const fv_packed_part *src, const int32_t *idx, int32_t n);
+
+/* dst, of that shape, becomes these rows of src, the basis as it is: every row keeps its bits. */
 void fv_packed_keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst);
 
 #ifdef __cplusplus

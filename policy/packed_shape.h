@@ -7,7 +7,7 @@
 #include "policy/plan.h"
 
 /* What a packed layer's keys or values are laid as when it has n visual rows: with the plan's
- * ranks, as far as so few rows have them. */
+ * ranks, as far as so few rows have them, or as codes. */
 fv_packed_shape fv_plan_packed_shape(const fv_plan *plan, int32_t layer, fv_packed_kind kind,
                                      int32_t n, fv_dtype dtype);
 
@@ -30,7 +30,8 @@ uint64_t fv_text_keys_bytes(const fv_text_keys *keys, int32_t n, int32_t n_kv, i
 /* Whether it is as much smaller than the keys as the policy wants it. */
 bool fv_text_keys_pack(const fv_text_keys *keys, int32_t n, int32_t width);
 
-/* Whether factors of n visual rows are as much smaller than the rows as the policy wants them. */
+/* Whether n visual rows are as much smaller packed as the policy wants them: factors by its gain,
+ * codes at all. */
 bool fv_plan_packs(const fv_plan *plan, int32_t layer, int32_t n);
 
 #endif

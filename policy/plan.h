@@ -94,9 +94,11 @@ typedef struct fv_plan fv_plan;
 /* Rows that a KV head of a layer keeps; at most as many as the layer ran. */
 typedef int32_t (*fv_plan_rows_fn)(const fv_plan *plan, int32_t layer, int32_t head);
 
-/* How a layer's visual rows are stored: raw, or as the factors of kernels/packed.h. */
+/* How a layer's visual rows are stored: raw, or as the factors or codes of kernels/packed_part.h.
+ */
 typedef struct fv_plan_pack {
-    int32_t rank[2], rank2[2]; /* of keys and values, at most; 0: raw. R2 = R: one plane */
+    /* Of keys and values, at most; 0: raw. R2 = R: one plane. Of codes: the rows' width */
+    int32_t rank[2], rank2[2];
 } fv_plan_pack;
 
 /* Keys of the prompt's text rows as factors, values as they are: in every layer whose rows they
@@ -138,9 +140,11 @@ struct fv_plan {
     bool exact_counts; /* no count depends on data; if not, they are upper bounds */
     fv_plan_pack pack[FV_PLAN_MAX_LAYERS];
     uint8_t pack_bits;
-    bool packs; /* some layer's visual rows are packed */
+    bool pack_coded;      /* packed layers are codes, not factors, */
+    double pack_outliers; /* with this share of a line's numbers kept as they are */
+    bool packs;           /* some layer's visual rows are packed */
     fv_text_keys text_keys;
-    bool first_packed;   /* something is packed, and the first token comes from factors as well */
+    bool first_packed;   /* something is packed, and the first token comes from it as well */
     double keeps_packed; /* share of their rows that decoding begins with */
     bool observes; /* packed rows have an importance, which begins with the prompt's last row */
     /* The layer whose attention ranks the visual rows of layer l, so that they can be let go one by

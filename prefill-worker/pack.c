@@ -28,7 +28,7 @@ static const fv_pack_method *find(const char *name) {
     return NULL;
 }
 
-/* One factor pair is of all heads together. */
+/* A packed row is of all heads together. */
 static fv_status check_heads(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
     int32_t n = fv_kv_len(kv, layer, 0, seg);
     const int32_t *pos = fv_kv_positions(kv, layer, 0, seg);
@@ -113,6 +113,7 @@ static void note(const fv_pack_job *job, fv_packed_layer *layer) {
         layer->rank[k] = job->rank[k];
         layer->error[k] = job->error[k];
     }
+    layer->code = job->code;
 }
 
 static fv_status end_rows(run *r, fv_pack_job *job, fv_pack_report *report) {

@@ -16,8 +16,9 @@
 
 /* What became of a layer. */
 typedef struct fv_packed_layer {
-    int32_t rank[2];   /* of keys and values; 0: the layer is raw */
-    float error[2];    /* ||M - U B|| / ||M|| before the factors are rounded */
+    int32_t rank[2];   /* of keys and values, of codes their width; 0: the layer is raw */
+    float error[2];    /* what is lost, of ||M||: of factors before they are rounded */
+    int32_t code;      /* bits of a code; 0: factors */
     int32_t rank_text; /* of its text keys; 0: text is raw */
     float error_text;
 } fv_packed_layer;
@@ -27,7 +28,7 @@ typedef struct fv_pack_report {
     char text[256];
     int32_t n_layer;  /* packed or passed over so far */
     size_t bytes_raw; /* of the layers that were packed, as rows, */
-    size_t bytes;     /* and as factors */
+    size_t bytes;     /* and packed */
     double seconds;   /* spent on them */
     fv_packed_layer layer[FV_PLAN_MAX_LAYERS];
 } fv_pack_report; /* {0} to begin with */
@@ -41,6 +42,7 @@ typedef struct fv_pack_job {
     void *state;     /* of the method; NULL: the layer stays raw */
     int32_t rank[2]; /* what became of it; `part` writes its own half */
     float error[2];
+    int32_t code; /* by `end`: bits of its codes; 0: factors */
 } fv_pack_job;
 
 typedef struct fv_pack_context {

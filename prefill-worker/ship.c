@@ -367,6 +367,8 @@ static fv_wire_packed describe(const fv_kv_packed *p) {
         w.part[k].rank = (uint32_t)shape->rank;
         w.part[k].rank2 = (uint32_t)shape->rank2;
         w.part[k].bits = shape->bits;
+        w.part[k].n_outlier = (uint32_t)shape->n_outlier;
+        w.coded = shape->form == FV_PACKED_CODES;
     }
     return w;
 }

@@ -87,6 +87,7 @@ static fv_status fill_packed(fv_task *t, fv_report_message *r) {
         m->error_v = layer->error[FV_PACKED_V];
         m->rank_text = (uint32_t)layer->rank_text;
         m->error_text = layer->error_text;
+        m->code_bits = (uint32_t)layer->code;
         r->packed[r->n_packed++] = m;
     }
     r->bytes_packed_raw = packed->bytes_raw;

@@ -14,8 +14,9 @@
  *   stream:   HELO PRMT
  *             { LEAD? RANK? VEIL? packed? ROWS { POSN? TALY? DATA* } per layer and segment }
  *             per layer or more  TOKN END
- *   packed:   PACK FACT FACT? IMPO?     image rows of one layer as factors; its ROWS has none then
- *             and text rows likewise, with the segment of text: keys as factors, values as rows
+ *   packed:   PACK FACT FACT? IMPO?     image rows of one layer as factors or codes; its ROWS has
+ *             none then; and text rows likewise, with the segment of text: keys as factors, values
+ *             as rows
  *
  * END counts sections, bytes and rows, and holds a digest over all headers before it; as headers
  * hold the payloads' checksums, it covers every byte. The stream is cut into frames anywhere: a
@@ -63,8 +64,9 @@ enum {
                                   /* that they are another layer's, V [len, D] */                  \
     X(LEAD, 'L', 'E', 'A', 'D')   /* u32 [2]: the layer whose image keys this one uses; 1: its */  \
                                   /* text keys too */                                              \
-    X(PACKED, 'P', 'A', 'C', 'K') /* of one layer: shapes of factors, blocks, positions */         \
-    X(FACTOR, 'F', 'A', 'C', 'T') /* keys (part0 0) or values (1) as kernels/packed.h lays them */ \
+    X(PACKED, 'P', 'A', 'C', 'K') /* of one layer: shapes of parts, blocks, positions */           \
+    X(FACTOR, 'F', 'A', 'C',                                                                       \
+      'T') /* keys (part0 0) or values (1) as kernels/packed_part.h has them */                    \
     X(IMPORTANCE, 'I', 'M', 'P', 'O') /* f32 [n] what was paid to the rows so far */               \
     X(TOKEN, 'T', 'O', 'K', 'N')      /* the first token, sampled by the sender */                 \
     X(END, 'E', 'N', 'D', ' ')        /* totals and digest */

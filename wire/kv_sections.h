@@ -85,22 +85,24 @@ fv_refusal fv_wire_prompt_get(const uint8_t *p, size_t n, fv_wire_prompt *out);
 
 /* ---- PACK ------------------------------------------------------------------------------ */
 
-/* Image rows of a layer as factors: what kernels/packed.h needs to know of them. Elements have the
- * stores' type, heads and widths are the checkpoint's. Of text rows keys alone are factors: their
- * values have rank 0, and are rows. */
+/* Image rows of a layer as factors or codes: what kernels/packed_part.h needs to know of them.
+ * Elements have the stores' type, heads and widths are the checkpoint's. Of text rows keys alone are
+ * factors: their values have rank 0, and are rows. */
 typedef struct fv_wire_packed {
     uint32_t n, n_anchor; /* rows, and the blocks that they lie in */
     uint32_t leader;      /* whose keys: this layer, or one before */
     bool anchored;        /* keys are rotated to their block's anchor */
     bool importance;      /* IMPO follows */
     bool ranked;          /* rows are let go in the order of their rank */
+    bool coded;           /* codes, not factors */
     struct {
         uint32_t rank, rank2, bits;
-    } part[2];          /* keys, values */
-    const void *first;  /* i32 [n_anchor + 1], perhaps unaligned */
-    const void *anchor; /* i32 [n_anchor] when anchored */
-    const void *pos;    /* i32 [n] */
-    const void *rank;   /* i32 [n] when ranked */
+        uint32_t n_outlier; /* of codes */
+    } part[2];              /* keys, values */
+    const void *first;      /* i32 [n_anchor + 1], perhaps unaligned */
+    const void *anchor;     /* i32 [n_anchor] when anchored */
+    const void *pos;        /* i32 [n] */
+    const void *rank;       /* i32 [n] when ranked */
 } fv_wire_packed;
 
 /* Of one with so many rows and blocks; they stand in the section's dims 0 and 1. */

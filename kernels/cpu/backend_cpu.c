@@ -239,8 +239,10 @@ static fv_status cpu_attention_sums(fv_backend *be, const fv_attn_sums_args *a) 
 
 /* ---- packed blocks --------------------------------------------------------------------- */
 
-static void check_packed(const fv_attn_packed_args *a, const fv_packed_seq *seq) {
+static void check_packed(const fv_attn_packed_args *a, const fv_packed_seq *seq,
+                         fv_packed_form form) {
     const fv_packed_shape *k = &seq->k->shape, *v = &seq->v->shape;
+    assert(k->form == form && v->form == form && (form != FV_PACKED_CODES || !seq->score));
     assert(fv_packed_check(k) == FV_OK && fv_packed_check(v) == FV_OK);
     assert(k->kind == FV_PACKED_K && v->kind == FV_PACKED_V);
     assert(k->n == seq->rows->n && v->n == seq->rows->n);
@@ -248,19 +250,30 @@ static void check_packed(const fv_attn_packed_args *a, const fv_packed_seq *seq)
     assert(k->d_head == a->d_head && v->d_head == a->d_head);
     assert(!seq->rows->cos == !seq->rows->sin && (!seq->rows->cos || a->d_head % 2 == 0));
     assert(!seq->score || (seq->score_rows <= seq->n_rows && seq->score_ld >= seq->rows->n));
-    (void)a, (void)k, (void)v;
+    (void)a, (void)k, (void)v, (void)form;
+}
+
+static fv_status check_packed_call(const fv_attn_packed_args *a, fv_packed_form form) {
+    FV_TRY(need_f32(&a->q, "packed attention's q"));
+    FV_TRY(need_f32(&a->o, "packed attention's o"));
+    FV_TRY(need_f32(&a->lse, "packed attention's lse"));
+    assert(a->n_kv > 0 && a->n_head % a->n_kv == 0 && a->d_head > 0 && a->scale > 0);
+    assert(same_shape(&a->q, &a->o) && a->q.cols == a->n_head * a->d_head);
+    assert(!a->lse.data || (a->lse.rows == a->q.rows && a->lse.cols == a->n_head));
+    for (int i = 0; i < a->n_seq; i++) check_packed(a, &a->seqs[i], form);
+    return FV_OK;
 }
 
 static fv_status cpu_attn_packed(fv_backend *be, const fv_attn_packed_args *a) {
     cpu *c = be->impl;
-    FV_TRY(need_f32(&a->q, "attn_packed's q"));
-    FV_TRY(need_f32(&a->o, "attn_packed's o"));
-    FV_TRY(need_f32(&a->lse, "attn_packed's lse"));
-    assert(a->n_kv > 0 && a->n_head % a->n_kv == 0 && a->d_head > 0 && a->scale > 0);
-    assert(same_shape(&a->q, &a->o) && a->q.cols == a->n_head * a->d_head);
-    assert(!a->lse.data || (a->lse.rows == a->q.rows && a->lse.cols == a->n_head));
-    for (int i = 0; i < a->n_seq; i++) check_packed(a, &a->seqs[i]);
+    FV_TRY(check_packed_call(a, FV_PACKED_FACTORS));
     return run_plan(c, c->path->attn_packed_plan(a), c->path->attn_packed, a);
+}
+
+static fv_status cpu_attn_codes(fv_backend *be, const fv_attn_packed_args *a) {
+    cpu *c = be->impl;
+    FV_TRY(check_packed_call(a, FV_PACKED_CODES));
+    return run_plan(c, c->path->attn_codes_plan(a), c->path->attn_codes, a);
 }
 
 static fv_status cpu_merge(fv_backend *be, const fv_merge_args *a) {
@@ -334,6 +347,7 @@ const fv_backend_ops fv_backend_cpu = {
     .attention = cpu_attention,
     .attention_sums = cpu_attention_sums,
     .attn_packed = cpu_attn_packed,
+    .attn_codes = cpu_attn_codes,
     .merge = cpu_merge,
     .importance = cpu_importance,
     .each = cpu_each,

@@ -47,6 +47,10 @@ typedef struct fv_cpu_path {
     fv_cpu_plan (*attn_packed_plan)(const fv_attn_packed_args *a);
     fv_cpu_items *attn_packed;
 
+    /* the same args; items: blocks of query rows of a KV head */
+    fv_cpu_plan (*attn_codes_plan)(const fv_attn_packed_args *a);
+    fv_cpu_items *attn_codes;
+
     /* fv_importance_args; items: rows of the block */
     fv_cpu_items *importance;
 

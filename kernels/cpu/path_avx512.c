@@ -24,6 +24,8 @@
 
 #include "kernels/cpu/packed.inc"
 
+#include "kernels/cpu/codes.inc"
+
 const fv_cpu_path fv_cpu_path_avx512 = {
     .isa = "avx512",
     .linear_plan = linear_plan,
@@ -38,6 +40,8 @@ const fv_cpu_path fv_cpu_path_avx512 = {
     .attention_sums = attention_sums,
     .attn_packed_plan = attn_packed_plan,
     .attn_packed = attn_packed,
+    .attn_codes_plan = attn_codes_plan,
+    .attn_codes = attn_codes,
     .importance = importance_rows,
     .norm = norm_rows,
     .activate = activate_rows,

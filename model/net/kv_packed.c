@@ -140,12 +140,33 @@ fv_status fv_kv_pack(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_kv
 
 /* ---- what readers need ------------------------------------------------------------------- */
 
+/* For codes: each row's own, in tiles of rows (kernels/packed_part.h). */
+static void tile_angles(const fv_kv_packed *p, const fv_rope *rope, float *cosine, float *sine) {
+    float c[FV_ROPE_MAX_HALF], s[FV_ROPE_MAX_HALF];
+    size_t half = (size_t)rope->half;
+    for (int32_t a = 0; a < p->rows.n_anchor; a++) {
+        fv_rope_angles(rope, &p->anchor[a], 1, c, s);
+        for (size_t j = (size_t)p->first[a]; j < (size_t)p->first[a + 1]; j++)
+            for (size_t i = 0; i < half; i++) {
+                size_t tile = j / FV_PACKED_TILE * half + i;
+                cosine[tile * FV_PACKED_TILE + j % FV_PACKED_TILE] = c[i];
+                sine[tile * FV_PACKED_TILE + j % FV_PACKED_TILE] = s[i];
+            }
+    }
+}
+
 fv_status fv_kv_packed_angles(fv_kv *kv, fv_kv_packed *p, const fv_rope *rope) {
     if (!p->anchor || p->rows.cos) return FV_OK;
-    size_t n = (size_t)p->rows.n_anchor * (size_t)rope->half, bytes = n * sizeof(float);
-    float *angles = malloc(2 * bytes);
+    bool tiles = p->part[FV_PACKED_K].shape.form == FV_PACKED_CODES;
+    size_t rows =
+        tiles ? fv_packed_tiles((size_t)p->rows.n) * FV_PACKED_TILE : (size_t)p->rows.n_anchor;
+    size_t n = rows * (size_t)rope->half, bytes = n * sizeof(float);
+    float *angles = calloc(2, bytes);
     if (!angles) return FV_FAIL(FV_ENOMEM, "out of memory for %d anchors", p->rows.n_anchor);
-    fv_rope_angles(rope, p->anchor, p->rows.n_anchor, angles, angles + n);
+    if (tiles)
+        tile_angles(p, rope, angles, angles + n);
+    else
+        fv_rope_angles(rope, p->anchor, p->rows.n_anchor, angles, angles + n);
     fv_device *dev = fv_kv_get_device(kv);
     fv_status st = fv_buf_alloc(dev, 2 * bytes, FV_BUF_DEVICE, &p->angle_buf);
     if (st == FV_OK) st = dev->ops->copy_async(dev, p->angle_buf.data, angles, 2 * bytes);
@@ -225,8 +246,7 @@ fv_status fv_kv_packed_shorten(fv_kv *kv, int32_t layer, const int32_t *alive) {
 static fv_status part_keep(fv_kv *kv, fv_kv_packed *p, int kind, const int32_t *idx, int32_t n) {
     fv_packed_part old = p->part[kind];
     size_t bytes = fv_packed_bytes(&old.shape);
-    fv_packed_shape shape = old.shape;
-    shape.n = n;
+    fv_packed_shape shape = fv_packed_kept(&old, idx, n);
     void *copy = aligned_alloc(FV_PACKED_ALIGN, fv_packed_aligned(bytes));
     if (!copy) return FV_FAIL(FV_ENOMEM, "out of memory to let packed rows go");
     memcpy(copy, old.data, bytes);

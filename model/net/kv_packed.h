@@ -1,10 +1,11 @@
 #ifndef FOVEA_MODEL_NET_KV_PACKED_H
 #define FOVEA_MODEL_NET_KV_PACKED_H
 
-/* PACKED LAYERS of a KV store: a layer's visual rows as low-rank factors (kernels/packed.h) instead
- * of raw rows. Its visual runs have no rows then. Its text rows are raw, and grow as ever; where
- * their keys are factors as well (pack=svd,compress_text=keys) those of the prompt are a block of
- * their own, whose values are rows, and its text runs begin with the answer.
+/* PACKED LAYERS of a KV store: a layer's visual rows as low-rank factors (kernels/packed.h) or as
+ * codes (kernels/codes.h) instead of raw rows. Its visual runs have no rows then. Its text rows are
+ * raw, and grow as ever; where their keys are factors as well (pack=svd,compress_text=keys) those of
+ * the prompt are a block of their own, whose values are rows, and its text runs begin with the
+ * answer.
  *
  *   raw extent --fv_kv_pack--> packed --fv_kv_packed_keep--> fewer rows --> none
  *                                                                 '--fv_unpack--> few raw rows
@@ -22,9 +23,9 @@
 extern "C" {
 #endif
 
-/* Which rows, in what order, and what shape their factors have: all but the bytes. */
+/* Which rows, in what order, and what shape their parts have: all but the bytes. */
 typedef struct fv_kv_packed_form {
-    fv_packed_shape part[2]; /* [FV_PACKED_K], [FV_PACKED_V]; both of n rows */
+    fv_packed_shape part[2]; /* [FV_PACKED_K], [FV_PACKED_V]; both of n rows and one form */
     int32_t n, n_anchor;
     const int32_t *pos;    /* [n] in the order of kernels/packed.h */
     const int32_t *first;  /* [n_anchor + 1] */

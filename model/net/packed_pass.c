@@ -56,16 +56,17 @@ void fv_packed_pass_put(const fv_text_config *c, const fv_pass *pass, fv_packed_
         p->score[b] = fv_workspace_cut(ws, FV_F32, c->n_head * pass->seq[b].n_rows, p->n_score[b]);
 }
 
-/* The part of one sequence; false when it has none in this layer. */
-static bool ask(const fv_packed_pass *p, int32_t b, const fv_kv_packed *packed,
+/* The part of one sequence; false when it has none of that form in this layer. */
+static bool ask(const fv_packed_pass *p, int32_t b, const fv_kv_packed *packed, fv_packed_form form,
                 const fv_attn_seq *at, fv_packed_seq *out) {
     if (!packed || at->n_rows == 0 || packed->n_alive == 0) return false;
+    if (packed->part[FV_PACKED_V].shape.form != form) return false;
     *out = (fv_packed_seq){.row0 = at->row0,
                            .n_rows = at->n_rows,
                            .k = &packed->part[FV_PACKED_K],
                            .v = &packed->part[FV_PACKED_V],
                            .rows = &packed->rows};
-    if (p->n_score[b] == 0 || packed->seg == FV_SEG_TEXT) return true;
+    if (p->n_score[b] == 0 || packed->seg == FV_SEG_TEXT || form == FV_PACKED_CODES) return true;
     out->score = p->score[b].data;
     out->score_rows = at->n_rows;
     out->score_ld = packed->rows.n;
@@ -102,13 +103,22 @@ static fv_status merge(fv_backend *be, const fv_packed_pass *p, const fv_packed_
     return be->ops->merge(be, &m);
 }
 
+static fv_status attend_packed(fv_backend *be, fv_packed_form form, const fv_attn_packed_args *a) {
+    if (form == FV_PACKED_FACTORS) return be->ops->attn_packed(be, a);
+    if (be->ops->attn_codes) return be->ops->attn_codes(be, a);
+    return FV_FAIL(FV_EUNSUPPORTED, "the %s backend does not attend to codes: leave pack=quant out",
+                   be->ops->name);
+}
+
+/* What a segment's rows of one form contribute. */
 static fv_status attend(const fv_packed_pass *p, fv_backend *be, const fv_rope *rope,
-                        const fv_pass *pass, int32_t l, fv_kv_segment seg, const fv_attn_args *a) {
+                        const fv_pass *pass, int32_t l, fv_kv_segment seg, fv_packed_form form,
+                        const fv_attn_args *a) {
     int32_t n = 0;
     for (int32_t b = 0; b < pass->n_seq; b++) {
         fv_kv *kv = pass->seq[b].kv;
         fv_kv_packed *packed = fv_kv_packed_of(kv, l, seg);
-        if (!ask(p, b, packed, &a->seqs[b], &p->seq[n])) continue;
+        if (!ask(p, b, packed, form, &a->seqs[b], &p->seq[n])) continue;
         FV_TRY(fv_kv_packed_angles(kv, packed, rope));
         p->owner[n++] = b;
     }
@@ -123,7 +133,7 @@ static fv_status attend(const fv_packed_pass *p, fv_backend *be, const fv_rope *
                                 .n_seq = n,
                                 .scale = a->scale,
                                 .seqs = p->seq};
-    FV_TRY(be->ops->attn_packed(be, &args));
+    FV_TRY(attend_packed(be, form, &args));
     for (int32_t i = 0; i < n; i++) {
         FV_TRY(merge(be, p, &p->seq[i], a));
         fv_kv_packed *packed = fv_kv_packed_of(pass->seq[p->owner[i]].kv, l, seg);
@@ -136,6 +146,7 @@ static fv_status attend(const fv_packed_pass *p, fv_backend *be, const fv_rope *
 fv_status fv_packed_pass_attend(const fv_packed_pass *p, fv_backend *be, const fv_rope *rope,
                                 const fv_pass *pass, int32_t l, const fv_attn_args *a) {
     if (!p->any) return FV_OK;
-    FV_TRY(attend(p, be, rope, pass, l, FV_SEG_TEXT, a));
-    return attend(p, be, rope, pass, l, FV_SEG_VISUAL, a);
+    FV_TRY(attend(p, be, rope, pass, l, FV_SEG_TEXT, FV_PACKED_FACTORS, a));
+    FV_TRY(attend(p, be, rope, pass, l, FV_SEG_VISUAL, FV_PACKED_FACTORS, a));
+    return attend(p, be, rope, pass, l, FV_SEG_VISUAL, FV_PACKED_CODES, a);
 }

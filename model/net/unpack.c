@@ -1,5 +1,5 @@
-/* Factors back to rows. Numbers are few (some dozens of rows), so they go through F32 on the way.
- * The thread that owns the store and the backend. */
+/* Factors and codes back to rows. Numbers are few (some dozens of rows), so they go through F32 on
+ * the way. The thread that owns the store and the backend. */
 #include "model/net/unpack.h"
 
 #include <assert.h>
@@ -25,6 +25,7 @@ static block_bytes bytes_for(const fv_kv *kv, int32_t leader, int32_t v) {
         for (int k = l == leader ? FV_PACKED_K : FV_PACKED_V; k < 2; k++) {
             fv_packed_shape s = p->part[k].shape;
             s.n = v;
+            s.n_outlier = 0; /* how many codes leave out depends on which rows these are */
             b.tight += fv_packed_bytes(&s);
             b.raw += fv_packed_raw_bytes(&s);
         }
@@ -63,9 +64,14 @@ static fv_status rebuild(fv_backend *be, const fv_packed_part *part, const int32
                          fv_arena *room, fv_tensor *m) {
     size_t rank = (size_t)part->shape.rank, width = fv_packed_width(&part->shape);
     float *u, *basis, *y;
+    FV_TRY(FV_ARENA_NEW(room, (size_t)n * width, y));
+    if (part->shape.form == FV_PACKED_CODES) {
+        for (int32_t i = 0; i < n; i++) fv_codes_read(part, row[i], 1, y + (size_t)i * width);
+        *m = fv_tensor_of(y, FV_F32, n, (int32_t)width);
+        return FV_OK;
+    }
     FV_TRY(FV_ARENA_NEW(room, (size_t)n * rank, u));
     FV_TRY(FV_ARENA_NEW(room, rank * width, basis));
-    FV_TRY(FV_ARENA_NEW(room, (size_t)n * width, y));
     for (int32_t i = 0; i < n; i++) fv_packed_read_u(part, row[i], 1, u + (size_t)i * rank);
     fv_packed_read_basis(part, basis);
     *m = fv_tensor_of(y, FV_F32, n, (int32_t)width);
@@ -75,7 +81,7 @@ static fv_status rebuild(fv_backend *be, const fv_packed_part *part, const int32
     return be->ops->combine(be, &a);
 }
 
-/* Keys are factored turned back to their block's anchor: turns them on by it. */
+/* Keys are packed turned back to their block's anchor: turns them on by it. */
 static fv_status turn_on(fv_backend *be, const fv_rope *rope, const fv_kv_packed *p,
                          const int32_t *row, int32_t n, fv_arena *room, fv_tensor m) {
     size_t half = (size_t)rope->half;

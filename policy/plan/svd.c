@@ -11,39 +11,6 @@
 
 static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
 
-fv_packed_shape fv_plan_packed_shape(const fv_plan *plan, int32_t layer, fv_packed_kind kind,
-                                     int32_t n, fv_dtype dtype) {
-    const fv_plan_pack *pack = &plan->pack[layer];
-    int32_t rank = least(least(pack->rank[kind], n), plan->shape.n_kv * plan->shape.d_head);
-    return (fv_packed_shape){.n = n,
-                             .rank = rank,
-                             .rank2 = least(pack->rank2[kind], rank),
-                             .n_kv = plan->shape.n_kv,
-                             .d_head = plan->shape.d_head,
-                             .dtype = dtype,
-                             .kind = kind,
-                             .bits = plan->pack_bits};
-}
-
-uint64_t fv_plan_packed_bytes(const fv_plan *plan, int32_t layer, int32_t n, bool leads) {
-    fv_dtype dtype = plan->shape.bytes_value == 4 ? FV_F32 : FV_BF16; /* all of 2 bytes alike */
-    bool packs = n > 0 && fv_plan_packs(plan, layer, n);
-    uint64_t bytes = 0;
-    for (int k = leads ? FV_PACKED_K : FV_PACKED_V; k < 2; k++) {
-        fv_packed_shape s = fv_plan_packed_shape(plan, layer, (fv_packed_kind)k, n, dtype);
-        bytes += packs ? fv_packed_bytes(&s) : fv_packed_raw_bytes(&s);
-    }
-    return bytes;
-}
-
-bool fv_plan_packs(const fv_plan *plan, int32_t layer, int32_t n) {
-    double gain = fv_choice_value(&plan->policy.stage[FV_STAGE_PACK], "gain");
-    int32_t k = plan->pack[layer].rank[FV_PACKED_K], v = plan->pack[layer].rank[FV_PACKED_V];
-    int32_t width = plan->shape.n_kv * plan->shape.d_head,
-            rank = least(least(k > v ? k : v, n), width);
-    return rank > 0 && fv_packed_gain(n, rank, width) >= gain;
-}
-
 /* ---- text -------------------------------------------------------------------------------- */
 
 static uint8_t bits_of(const fv_choice *c) {

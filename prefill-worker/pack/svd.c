@@ -1,164 +1,17 @@
 /* pack=svd: a layer's visual keys and values as low-rank factors (AttentionPack, CVPR 2026, section
  * 3.2), all heads side by side and all images together, never with text rows.
  *
- *   rows of the store --by anchor block--> M [n, Hkv D] --fv_factorise--> U, B --round--> parts
+ *   rows of the store --pack_layer.h--> M [n, Hkv D] --fv_factorise--> U, B --round--> parts
  *
- * Keys are factored as Rot(p_j - a) k_j, a the start of their block (kernels/packed.h): the store
- * has Rot(p_j) k_j, so they are turned back by a. The paper does not say which side of the rotation
- * it factors on, and its code takes keys before it, which attention then has to rebuild row by row.
+ * Keys are factored as Rot(p_j - a) k_j, a the start of their block. The paper does not say which
+ * side of the rotation it factors on, and its code takes keys before it, which attention then has
+ * to rebuild row by row.
  *
  * Of text rows only keys are factored, values are laid as they are. */
-#include <assert.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "kernels/factor.h"
-#include "prefill-worker/pack.h"
-
-/* The rows of a layer in the order of the packed block. */
-typedef struct order {
-    int32_t n, n_anchor;
-    int32_t *row;    /* [n] of the store; where that is ranked, their rank */
-    int32_t *pos;    /* [n] */
-    int32_t *first;  /* [n_anchor + 1] */
-    int32_t *anchor; /* [n_anchor] */
-} order;
-
-static int32_t setting(const fv_pack_context *ctx, const char *param) {
-    return (int32_t)fv_choice_value(&ctx->plan->policy.stage[FV_STAGE_PACK], param);
-}
-
-/* Which block a row belongs to: positions are counted from the first row's. */
-static int32_t block_of(int32_t pos, int32_t base, int32_t block) {
-    return block > 0 ? (pos - base) / block : 0;
-}
-
-/* Rows by block; inside a block as they lie in the store, which may be in the order of their rank.
- * Blocks without rows have no place. */
-static fv_status make_order(const fv_pack_context *ctx, const fv_pack_job *job, order *o) {
-    const int32_t *pos = fv_kv_positions(ctx->kv, job->layer, 0, job->seg);
-    int32_t n = job->n, block = setting(ctx, "block");
-    int32_t base = pos[0], last = pos[0], *at;
-    for (int32_t j = 0; j < n; j++) {
-        base = pos[j] < base ? pos[j] : base;
-        last = pos[j] > last ? pos[j] : last;
-    }
-    int32_t n_block = block_of(last, base, block) + 1;
-    *o = (order){.n = n};
-    FV_TRY(FV_ARENA_NEW(ctx->room, n, o->row));
-    FV_TRY(FV_ARENA_NEW(ctx->room, n, o->pos));
-    FV_TRY(FV_ARENA_NEW(ctx->room, n + 1, o->first));
-    FV_TRY(FV_ARENA_NEW(ctx->room, n, o->anchor));
-    FV_TRY(FV_ARENA_NEW(ctx->room, n_block + 1, at));
-    for (int32_t j = 0; j < n; j++) at[block_of(pos[j], base, block) + 1]++;
-    for (int32_t b = 0; b < n_block; b++) {
-        if (at[b + 1] > 0) {
-            o->anchor[o->n_anchor] = block > 0 ? base + b * block : 0;
-            o->first[o->n_anchor++] = at[b];
-        }
-        at[b + 1] += at[b];
-    }
-    o->first[o->n_anchor] = n;
-    for (int32_t j = 0; j < n; j++) {
-        int32_t to = at[block_of(pos[j], base, block)]++;
-        o->row[to] = j;
-        o->pos[to] = pos[j];
-    }
-    return FV_OK;
-}
-
-/* A head's rows to y [n, D]. Image rows follow one another in the layer's extent; those of text lie
- * in pages, in the order that they have. */
-static fv_status gather_head(const fv_pack_context *ctx, const fv_pack_job *job, int32_t head,
-                             bool value, const order *o, fv_tensor y) {
-    const fv_kv_shape *s = fv_kv_get_shape(ctx->kv);
-    for (int32_t row = 0, rows; row < o->n; row += rows) {
-        void *at;
-        rows = fv_kv_stretch(ctx->kv, job->layer, head, job->seg, value, row, o->n, &at);
-        assert(rows == o->n || (job->seg == FV_SEG_TEXT && o->row[row] == row));
-        fv_gather_args a = {.table = fv_tensor_of(at, s->dtype, rows, s->d_head),
-                            .y = fv_tensor_rows(y, row, rows),
-                            .ids = o->row};
-        FV_TRY(ctx->be->ops->gather(ctx->be, &a));
-    }
-    return FV_OK;
-}
-
-/* M [n, Hkv D] F32 in that order. */
-static fv_status gather(const fv_pack_context *ctx, const fv_pack_job *job, const order *o,
-                        bool value, fv_tensor *m) {
-    const fv_kv_shape *s = fv_kv_get_shape(ctx->kv);
-    float *data;
-    int32_t width = s->n_kv * s->d_head;
-    FV_TRY(FV_ARENA_NEW(ctx->room, (size_t)o->n * (size_t)width, data));
-    *m = fv_tensor_of(data, FV_F32, o->n, width);
-    for (int32_t g = 0; g < s->n_kv; g++) {
-        fv_tensor y = {data + (size_t)g * (size_t)s->d_head, FV_F32, o->n, s->d_head, width};
-        FV_TRY(gather_head(ctx, job, g, value, o, y));
-    }
-    return ctx->be->ops->sync(ctx->be);
-}
-
-/* Turns every key back by its block's anchor. */
-static fv_status turn_back(const fv_pack_context *ctx, const order *o, fv_tensor m) {
-    size_t half = (size_t)ctx->rope->half;
-    float *c, *s;
-    FV_TRY(FV_ARENA_NEW(ctx->room, (size_t)o->n * half, c));
-    FV_TRY(FV_ARENA_NEW(ctx->room, (size_t)o->n * half, s));
-    for (int32_t a = 0; a < o->n_anchor; a++)
-        for (int32_t j = o->first[a]; j < o->first[a + 1]; j++)
-            fv_rope_angles(ctx->rope, &o->anchor[a], 1, c + (size_t)j * half, s + (size_t)j * half);
-    for (size_t i = 0; i < (size_t)o->n * half; i++) s[i] = -s[i];
-    fv_rope_args args = {.x = m,
-                         .cos = fv_tensor_of(c, FV_F32, o->n, (int32_t)half),
-                         .sin = fv_tensor_of(s, FV_F32, o->n, (int32_t)half),
-                         .n_head = fv_kv_get_shape(ctx->kv)->n_kv};
-    FV_TRY(ctx->be->ops->rope(ctx->be, &args));
-    return ctx->be->ops->sync(ctx->be);
-}
-
-/* A layer between `begin` and `end`. */
-typedef struct svd_layer {
-    order order;
-    bool anchored;
-    fv_packed_shape shape[2]; /* with the rank that it may have, and then the one that it has */
-    void *data[2];            /* the bytes of the parts */
-} svd_layer;
-
-/* It may have fewer rows than the plan knew, and no longer be worth it. */
-static bool worth_it(const fv_pack_context *ctx, const fv_pack_job *job) {
-    const fv_plan_shape *s = &ctx->plan->shape;
-    if (job->seg == FV_SEG_TEXT)
-        return fv_text_keys_pack(&ctx->plan->text_keys, job->n, s->n_kv * s->d_head);
-    return fv_plan_packs(ctx->plan, job->layer, job->n);
-}
-
-static fv_packed_shape shape_of(const fv_pack_context *ctx, const fv_pack_job *job,
-                                fv_packed_kind kind) {
-    const fv_kv_shape *s = fv_kv_get_shape(ctx->kv);
-    if (job->seg == FV_SEG_TEXT)
-        return fv_text_keys_shape(&ctx->plan->text_keys, kind, job->n, s->n_kv, s->d_head,
-                                  s->dtype);
-    return fv_plan_packed_shape(ctx->plan, job->layer, kind, job->n, s->dtype);
-}
-
-static fv_status begin(const fv_pack_context *ctx, fv_pack_job *job) {
-    svd_layer *l;
-    if (!worth_it(ctx, job)) return FV_OK;
-    FV_TRY(FV_ARENA_NEW(ctx->room, 1, l));
-    FV_TRY(make_order(ctx, job, &l->order));
-    l->anchored = setting(ctx, "block") > 0;
-    job->part[FV_PACKED_K] = !fv_kv_borrows(ctx->kv, job->layer, job->seg); /* or they are there */
-    job->part[FV_PACKED_V] = true;
-    for (int k = 0; k < 2; k++) {
-        if (!job->part[k]) continue;
-        l->shape[k] = shape_of(ctx, job, (fv_packed_kind)k);
-        FV_TRY(fv_arena_alloc(ctx->room, fv_packed_bytes(&l->shape[k]), &l->data[k]));
-    }
-    job->state = l;
-    return FV_OK;
-}
+#include "prefill-worker/pack_layer.h"
 
 /* A row of U is as long as its row of M, over all heads: longer than F16 may hold where each number
  * of it was not. Of fewer bits, numbers are relative. */
@@ -178,7 +31,7 @@ static fv_status check_range(const fv_packed_shape *s, const fv_factor *f, int32
  * factors wherever it is prefilled. */
 static fv_status factorise(const fv_pack_context *ctx, const fv_pack_job *job, fv_packed_kind kind,
                            fv_tensor m, fv_factor *f) {
-    const svd_layer *l = job->state;
+    const fv_pack_layer *l = job->state;
     fv_factor_goal goal = {
         .rank = l->shape[kind].rank,
         .energy = fv_choice_value(&ctx->plan->policy.stage[FV_STAGE_PACK], "energy"),
@@ -186,21 +39,19 @@ static fv_status factorise(const fv_pack_context *ctx, const fv_pack_job *job, f
     fv_status st = fv_factorise(ctx->be, ctx->room, &m, &goal, f);
     if (st == FV_OK) st = check_range(&l->shape[kind], f, m.rows);
     if (st == FV_OK) return FV_OK;
-    return fv_fail_prefix(st, "%s %s of layer %d", job->seg == FV_SEG_TEXT ? "text" : "visual",
-                          kind == FV_PACKED_K ? "keys" : "values", job->layer);
+    return fv_pack_layer_fail(st, job, kind);
 }
 
 static fv_status part(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_kind kind) {
-    svd_layer *l = job->state;
+    fv_pack_layer *l = job->state;
     fv_packed_shape *s = &l->shape[kind];
     fv_tensor m;
     fv_factor f;
-    FV_TRY(gather(ctx, job, &l->order, kind == FV_PACKED_V, &m));
+    FV_TRY(fv_pack_layer_matrix(ctx, job, kind, &m));
     if (fv_packed_is_rows(s)) {
         fv_packed_write(s, m.data, NULL, l->data[kind]);
         return FV_OK;
     }
-    if (kind == FV_PACKED_K && l->anchored) FV_TRY(turn_back(ctx, &l->order, m));
     FV_TRY(factorise(ctx, job, kind, m, &f));
     s->rank = f.rank;
     if (s->rank2 > s->rank) s->rank2 = s->rank;
@@ -210,25 +61,5 @@ static fv_status part(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_ki
     return FV_OK;
 }
 
-static fv_status end(const fv_pack_context *ctx, fv_pack_job *job) {
-    const svd_layer *l = job->state;
-    const order *o = &l->order;
-    bool own = job->part[FV_PACKED_K],
-         ranked = job->seg == FV_SEG_VISUAL && fv_kv_ranked(ctx->kv, job->layer, 0);
-    fv_kv_packed_form form = {.part = {l->shape[0], l->shape[1]},
-                              .n = o->n,
-                              .n_anchor = o->n_anchor,
-                              .pos = o->pos,
-                              .first = o->first,
-                              .anchor = l->anchored ? o->anchor : NULL,
-                              .rank = ranked ? o->row : NULL,
-                              .leader = own ? job->layer : fv_kv_leader(ctx->kv, job->layer),
-                              .seg = job->seg};
-    fv_kv_packed *p;
-    FV_TRY(fv_kv_pack(ctx->kv, job->layer, &form, &p));
-    for (int k = 0; k < 2; k++)
-        if (job->part[k]) memcpy(p->part[k].data, l->data[k], fv_packed_bytes(&l->shape[k]));
-    return FV_OK;
-}
-
-const fv_pack_method fv_pack_svd = {.name = "svd", .begin = begin, .part = part, .end = end};
+const fv_pack_method fv_pack_svd = {
+    .name = "svd", .begin = fv_pack_layer_begin, .part = part, .end = fv_pack_layer_end};

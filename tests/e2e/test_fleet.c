@@ -64,6 +64,10 @@ static void assert_same_under_each_policy(void) {
         "select=streaming,sink=2",
         "pack=svd,rank_k=6,rank_v=5,gain=0;expand=attention",
         "prune=fastv,layer=1,keep=0.5;pack=svd,rank_k=3,rank_v=3,gain=0,bits=4;expand=full",
+        "pack=quant,bits=4,outliers=0.1,first=packed",
+        "select=csp,heads=shared,heavy=0.4;pack=quant,block=0;evict=vta,layer=1,tau=6",
+        "lazy=vla,map=given,blocks=0-1;pack=quant,bits=4,outliers=0.02",
+        "prune=visipruner,filter=0,l2=0.01;pack=quant,bits=4",
         "select=csp,heavy=0.3,nsoftmax_decode=1",
         "preset=paper-csp",
         "preset=paper-snapkv",
@@ -163,6 +167,7 @@ Test(fleet, reports_and_overlays_are_those_of_one_process) {
     fleet_start(&f, "");
     assert_same_report("prune=fastv,layer=1,keep=0.5;select=streaming", "stages   prune leaves ");
     assert_same_report("pack=svd,rank_k=4,rank_v=4,gain=1", "packed   layers ");
+    assert_same_report("pack=quant,bits=4", "packed   layers ");
     fleet_stop(&f);
 }
 

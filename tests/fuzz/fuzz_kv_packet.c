@@ -18,8 +18,12 @@ static void check_packed(const fv_received *got, int32_t layer) {
     const fv_kv_packed *p = fv_kv_packed_at(got->kv, layer);
     for (int32_t i = 0; p && i < p->rows.n; i++)
         if (p->pos[i] < 0 || p->pos[i] >= got->n || got->seg[p->pos[i]] != FV_SEG_VISUAL) abort();
-    float u[VISUAL * 8];
-    for (int k = 0; p && k < 2; k++) fv_packed_read_u(&p->part[k], 0, p->rows.n, u);
+    float m[VISUAL * 8];
+    for (int k = 0; p && k < 2; k++)
+        if (p->part[k].shape.form == FV_PACKED_CODES)
+            fv_codes_read(&p->part[k], 0, p->rows.n, m);
+        else
+            fv_packed_read_u(&p->part[k], 0, p->rows.n, m);
 }
 
 static void check_received(const fv_received *got) {

@@ -132,8 +132,14 @@ static inline block *make_block(const block_shape *s) {
     block *b = room(sizeof *b);
     make_rows(b, s->n, s->anchor, s->D);
     thin(b, s->alive, s->group);
-    fv_packed_shape k = {s->n, s->rank_k, s->rank2_k,  s->n_kv,
-                         s->D, s->dtype,  FV_PACKED_K, (uint8_t)s->bits};
+    fv_packed_shape k = {.n = s->n,
+                         .rank = s->rank_k,
+                         .rank2 = s->rank2_k,
+                         .n_kv = s->n_kv,
+                         .d_head = s->D,
+                         .dtype = s->dtype,
+                         .kind = FV_PACKED_K,
+                         .bits = (uint8_t)s->bits};
     fv_packed_shape v = k;
     v.rank = s->rank_v;
     v.rank2 = s->rank2_v;

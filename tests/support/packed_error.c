@@ -1,4 +1,4 @@
-/* Factors multiplied out in double, number by number. */
+/* Factors multiplied out in double, number by number, and codes as they are read. */
 #include "tests/support/packed_error.h"
 
 #include <math.h>
@@ -8,6 +8,17 @@ typedef struct factors {
     int32_t rank, width, d_head;
     float *u, *basis;
 } factors;
+
+/* The rows themselves, where they are codes. */
+static bool read_codes(const fv_packed_part *p, factors *f) {
+    if (p->shape.form != FV_PACKED_CODES) return false;
+    f->rank = f->width;
+    f->u = malloc((size_t)(p->shape.n * f->width) * sizeof *f->u);
+    f->basis = calloc((size_t)(f->width * f->width), sizeof *f->basis);
+    fv_codes_read(p, 0, p->shape.n, f->u);
+    for (int32_t i = 0; i < f->width; i++) f->basis[i * (f->width + 1)] = 1;
+    return true;
+}
 
 /* Row j, head g: [D]. */
 static void multiply(const factors *f, int32_t j, int32_t g, double *row) {
@@ -67,10 +78,12 @@ double packed_error(fv_kv *raw, const fv_kv_packed *p, int32_t layer, int kind,
     const fv_packed_shape *s = &p->part[kind].shape;
     factors f = {.rank = s->rank, .width = s->n_kv * s->d_head, .d_head = s->d_head};
     if (fv_packed_is_rows(s)) return rows_error(raw, p, layer);
-    f.u = malloc((size_t)(s->n * f.rank) * sizeof *f.u);
-    f.basis = malloc((size_t)(f.rank * f.width) * sizeof *f.basis);
-    fv_packed_read_u(&p->part[kind], 0, s->n, f.u);
-    fv_packed_read_basis(&p->part[kind], f.basis);
+    if (!read_codes(&p->part[kind], &f)) {
+        f.u = malloc((size_t)(s->n * f.rank) * sizeof *f.u);
+        f.basis = malloc((size_t)(f.rank * f.width) * sizeof *f.basis);
+        fv_packed_read_u(&p->part[kind], 0, s->n, f.u);
+        fv_packed_read_basis(&p->part[kind], f.basis);
+    }
     fv_rope rope;
     fv_rope_init(&rope, cfg, s->d_head);
     double off = 0, all = 0, row[2 * FV_ROPE_MAX_HALF];

@@ -256,9 +256,9 @@ static fv_refusal deliver_changed(handoff_rig *rig, const rig_stream *s, size_t 
 }
 
 Test(kv_packed, sections_that_lie_about_factors_are_refused) {
-    enum { N_AT = 0, ANCHORS_AT = 4, LEADER_AT = 8, FLAGS_AT = 12, K_AT = 16, V_AT = 28 };
+    enum { N_AT = 0, ANCHORS_AT = 4, LEADER_AT = 8, FLAGS_AT = 12, K_AT = 16, V_AT = 32 };
     enum {
-        FIRST_AT = 40,
+        FIRST_AT = 48,
         ANCHOR_AT = FIRST_AT + 4 * (BLOCKS + 1),
         POS_AT = ANCHOR_AT + 4 * BLOCKS
     };
@@ -272,7 +272,10 @@ Test(kv_packed, sections_that_lie_about_factors_are_refused) {
         {LEADER_AT, 0},
         {LEADER_AT, 2},
         {LEADER_AT, UINT32_MAX},
-        {FLAGS_AT, 8},
+        {FLAGS_AT, 8}, /* codes have no rank */
+        {FLAGS_AT, 16},
+        {K_AT + 12, 1}, /* nor factors outliers */
+        {V_AT + 12, UINT32_MAX},
         {FLAGS_AT, 3},
         {K_AT, 0},
         {K_AT, VISUAL + 1},

@@ -20,6 +20,8 @@ static const char *const policies[] = {
     "prune=random,layer=2,keep=0.5;select=streaming,sink=2,recent=0.3,full_heads=0",
     "pack=svd,rank_k=12,rank_v=9,gain=0,block=8;expand=full",
     "prune=fastv,layer=2,keep=0.5;pack=svd,rank_k=5,rank_v=5,bits=8",
+    "pack=quant,bits=4,outliers=0.1",
+    "prune=fastv,layer=2,keep=0.5;pack=quant,block=16",
     "select=csp,heavy=0.2,recent=0.2,share=0.3",
     "prune=visipruner,filter=1,l2=0.05,exit_cos=-1,exit_count=1,kv_shallow=drop",
     "prune=visipruner,shallow=2,self=drop,cos=1,l2=0.05;select=csp,heavy=0.3",

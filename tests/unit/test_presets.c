@@ -79,6 +79,7 @@ Test(presets, there_is_one_for_each_use_and_each_paper) {
                                         "paper-visipruner",
                                         "paper-st3",
                                         "paper-attentionpack",
+                                        "paper-kvquant",
                                         "paper-hired",
                                         "paper-prumerge",
                                         "paper-prumerge-plus",

@@ -1,0 +1,100 @@
+#ifndef FOVEA_KERNELS_CODES_H
+#define FOVEA_KERNELS_CODES_H
+
+/* CODES: visual keys or values of one layer with each number as 8 or 4 bits, but for a few that are
+ * kept as they are (dense and sparse, KVQuant, arXiv 2401.18079; ops.h: attn_codes).
+ *
+ *     m[j, c] ~= fma(step, q, lo)     M [n, W] of n rows, W = Hkv * D channels of all heads; q =
+ *                                     0 .. 2^bits - 1, to nearest
+ *     m[j, c]  = as stored            where it is an outlier
+ *
+ * Keys have a pair (lo, step) for each channel over all rows, values one for each row over all
+ * channels, F32: lo and lo + (2^bits - 1) step are the least and the largest number of that line
+ * without its outliers. The line's outliers are the same number at both ends,
+ *
+ *     ceil(share / 2 * (length - 1))  each: what lies beyond the percentiles 100 share / 2 and
+ *                                     100 - 100 share / 2 with linear interpolation
+ *
+ * so sizes do not depend on data. KVQuant has codes at unequal distances, fitted beforehand; these
+ * are at equal ones. Keys are rotated by their distance to their row's anchor (packed_part.h);
+ * KVQuant has them before rotation.
+ *
+ * A head of keys lies in tiles of 16 rows, each [D, 16]: scores are computed for 16 rows at once,
+ * and lanes of rows that a tile lacks are 0. A head of values is row-major. Lines of codes begin at
+ * a byte; of 4 bits, element i of a line is bits 4 (i % 2) of byte i / 2. Outliers lie row by row,
+ * channels ascending; the code in their place is 0.
+ *
+ * Pure functions of any thread. */
+#include "kernels/packed_part.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where the arrays of a part begin; an array that it lacks has no bytes. */
+typedef struct fv_codes_layout {
+    size_t code;    /* keys [Hkv, tiles, D, 16], values [Hkv, n, D] */
+    size_t pair;    /* lo and step: keys [W][2], values [n][2], F32 */
+    size_t first;   /* [n + 1] U32: outliers of row j are those from first[j] to first[j + 1] */
+    size_t channel; /* [n_outlier] U16 */
+    size_t value;   /* [n_outlier] of dtype */
+    size_t bytes;   /* of all */
+    size_t stride;  /* bytes from row to row of a head; of keys, from tile to tile */
+    size_t head;    /* bytes from head to head */
+} fv_codes_layout;
+
+static inline fv_codes_layout fv_codes_lay(const fv_packed_shape *s) {
+    bool key = s->kind == FV_PACKED_K;
+    size_t n = (size_t)s->n, D = (size_t)s->d_head, out = (size_t)s->n_outlier;
+    fv_codes_layout l;
+    l.code = 0;
+    l.stride = key ? D * fv_packed_row_bytes(s, FV_PACKED_TILE) : fv_packed_row_bytes(s, D);
+    l.head = (key ? fv_packed_tiles(n) : n) * l.stride;
+    l.pair = fv_packed_aligned((size_t)s->n_kv * l.head);
+    l.first = l.pair + fv_packed_aligned((key ? fv_packed_width(s) : n) * 8);
+    l.channel = l.first + fv_packed_aligned(out ? (n + 1) * 4 : 0);
+    l.value = l.channel + fv_packed_aligned(out * 2);
+    l.bytes = l.value + fv_packed_aligned(out * fv_dtype_bytes(s->dtype));
+    return l;
+}
+
+/* Outliers of a line of `length` numbers at each end. */
+static inline int32_t fv_codes_outliers(double share, int32_t length) {
+    double n = share / 2 * (length - 1) - 1e-9; /* shares are not exact in binary */
+    return n > 0 ? (int32_t)n + 1 : 0;
+}
+
+/* Of a whole part: lines of keys are channels, those of values rows. */
+static inline int64_t fv_codes_all_outliers(const fv_packed_shape *s, double share) {
+    int32_t width = (int32_t)fv_packed_width(s);
+    bool key = s->kind == FV_PACKED_K;
+    return 2 * (int64_t)(key ? width : s->n) * fv_codes_outliers(share, key ? s->n : width);
+}
+
+/* FV_EINVAL with a sentence when no part has this shape: for shapes that came from outside. */
+fv_status fv_codes_check(const fv_packed_shape *s);
+
+/* Whether the sparse part's rows and channels are where they may be: for bytes that came from
+ * outside. `data` is on the host. */
+fv_status fv_codes_check_outliers(const fv_packed_part *p);
+
+/* Writes m [n, W] as a part's bytes (data: fv_packed_bytes(s) bytes on the host). Every line has
+ * the same number of outliers, which s->n_outlier says. The same numbers give the same bytes;
+ * padding becomes 0. *error: ||M - M~|| / ||M||, M~ what the bytes stand for; 0 of zeros.
+ * FV_EINVAL when a number is not finite, or an outlier not in `dtype`. */
+fv_status fv_codes_write(const fv_packed_shape *s, const float *m, void *data, double *error);
+
+/* The numbers of rows [row0, row0 + n): m [n, W]. */
+void fv_codes_read(const fv_packed_part *p, int32_t row0, int32_t n, float *m);
+
+/* Outliers of rows idx[0 .. n). */
+int32_t fv_codes_count(const fv_packed_part *p, const int32_t *idx, int32_t n);
+
+/* dst becomes rows idx[0 .. n) of src: every row keeps its bits. dst->shape is src's with that n,
+ * and the outliers of those rows. */
+void fv_codes_keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,87 @@
+#ifndef FOVEA_KERNELS_PACKED_PART_H
+#define FOVEA_KERNELS_PACKED_PART_H
+
+/* A PACKED PART: the visual keys or values of one layer in a form that is smaller than their rows,
+ * in one piece of memory. Two forms: low-rank factors (kernels/packed.h) and codes of each number
+ * (kernels/codes.h). A layer's keys and values have the same form and the same rows.
+ *
+ *   fv_packed_part   keys or values; several layers may share one of keys (lazy blocks), while
+ *                    values are each layer's own
+ *   fv_packed_rows   which prompt rows they are; shared by a layer's keys and values
+ *
+ * ANCHORS. Rows are divided into blocks; a block has an anchor position a, and its keys are packed
+ * rotated by their distance to it: row j is Rot(p_j - a) k_j. One block with a = 0: keys as the
+ * cache holds them; blocks of one row: keys before rotation. Values do not rotate.
+ *
+ * ORDER OF ROWS. By anchor block; inside a block in the order of their rank, best first. Letting
+ * go of a block's last rows is to lower its number of rows alive; nothing moves.
+ *
+ * Nothing here is of the host: memory is one piece, at offsets that follow from the shape, each a
+ * multiple of 64 bytes. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "kernels/tensor.h"
+
+enum { FV_PACKED_ALIGN = 64, FV_PACKED_TILE = 16 };
+
+typedef enum fv_packed_kind { FV_PACKED_K = 0, FV_PACKED_V } fv_packed_kind;
+
+typedef enum fv_packed_form { FV_PACKED_FACTORS = 0, FV_PACKED_CODES } fv_packed_form;
+
+/* What a part's bytes mean. */
+typedef struct fv_packed_shape {
+    int32_t n;            /* rows that are laid */
+    /* Of factors: 1 <= R2 <= R; R2 = R: one plane; both 0: values as rows, of 16 bits. Of codes 0 */
+    int32_t rank, rank2;
+    int32_t n_kv, d_head; /* a row is Hkv * D wide */
+    fv_dtype dtype;       /* of elements when bits = 16, and of numbers that codes leave out */
+    fv_packed_kind kind;
+    uint8_t bits; /* 16, 8 or 4; of codes 8 or 4 */
+    fv_packed_form form;
+    int32_t n_outlier; /* of codes: numbers that are kept as they are */
+} fv_packed_shape;
+
+/* `data` is an address on the backend's device, aligned to 64 bytes, of fv_packed_bytes(shape)
+ * bytes; borrowed. */
+typedef struct fv_packed_part {
+    fv_packed_shape shape;
+    void *data;
+} fv_packed_part;
+
+/* The rows of a packed layer; arrays are borrowed, at addresses on the backend's device. */
+typedef struct fv_packed_rows {
+    int32_t n, n_anchor;
+    const int32_t *pos;   /* [n] positions in the prompt */
+    const int32_t *first; /* [n_anchor + 1] the first row of each block; first[n_anchor] = n */
+    const int32_t *alive; /* [n_anchor] rows of each block that count, from its first; NULL: all */
+    /* Angles of the anchors' positions, F32; NULL: all are 0. For factors [n_anchor, D / 2]; for
+     * codes each row's own, in tiles of rows as keys lie: [tiles, D / 2, FV_PACKED_TILE] */
+    const float *cos, *sin;
+    const uint8_t *group; /* [n] 0: read at full rank, 1: at R2; NULL: all 0. Factors only */
+} fv_packed_rows;
+
+static inline size_t fv_packed_aligned(size_t bytes) {
+    return (bytes + FV_PACKED_ALIGN - 1) / FV_PACKED_ALIGN * FV_PACKED_ALIGN;
+}
+
+/* Tiles of n rows. */
+static inline size_t fv_packed_tiles(size_t n) { return (n + FV_PACKED_TILE - 1) / FV_PACKED_TILE; }
+
+/* Bytes of a row of n elements. */
+static inline size_t fv_packed_row_bytes(const fv_packed_shape *s, size_t n) {
+    return s->bits == 4 ? (n + 1) / 2 : s->bits == 8 ? n : n * fv_dtype_bytes(s->dtype);
+}
+
+static inline size_t fv_packed_width(const fv_packed_shape *s) {
+    return (size_t)s->n_kv * (size_t)s->d_head;
+}
+
+/* Bytes of the same rows raw, of one kind. */
+static inline size_t fv_packed_raw_bytes(const fv_packed_shape *s) {
+    return (size_t)s->n * fv_packed_width(s) * fv_dtype_bytes(s->dtype);
+}
+
+#endif

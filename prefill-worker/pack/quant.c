@@ -1,0 +1,25 @@
+/* pack=quant: a layer's visual keys and values as codes of 8 or 4 bits, keys by channel and values
+ * by row, some numbers kept as they are (KVQuant, arXiv 2401.18079).
+ *
+ *   rows of the store --pack_layer.h--> M [n, Hkv D] --kernels/codes.h--> parts
+ *
+ * The paper's codes stand for 16 numbers per layer that are fitted beforehand, and a channel's
+ * range is fitted too; here each request has its own, at equal distances, with the same grouping.
+ */
+#include "prefill-worker/pack_layer.h"
+
+static fv_status part(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_kind kind) {
+    fv_pack_layer *l = job->state;
+    const fv_packed_shape *s = &l->shape[kind];
+    fv_tensor m;
+    double error;
+    FV_TRY(fv_pack_layer_matrix(ctx, job, kind, &m));
+    fv_status st = fv_codes_write(s, m.data, l->data[kind], &error);
+    if (st != FV_OK) return fv_pack_layer_fail(st, job, kind);
+    job->rank[kind] = (int32_t)fv_packed_width(s);
+    job->error[kind] = (float)error;
+    return FV_OK;
+}
+
+const fv_pack_method fv_pack_quant = {
+    .name = "quant", .begin = fv_pack_layer_begin, .part = part, .end = fv_pack_layer_end};

@@ -1,0 +1,295 @@
+/* Rows as codes: attn_codes, and the codes themselves.
+ *
+ * Every path gives the bits of the plain one; the plain one is what attending in double to the
+ * numbers that codes and outliers stand for gives, with keys turned to where their row stands. Rows
+ * that are not alive hold NaN where a code part has numbers. */
+#include "kernels/codes.h"
+#include "tests/ops/ops_test.h"
+
+enum { MAX_VARIANT = 9, MAX_SEQ = 3 };
+
+static variant variants[MAX_VARIANT];
+static int n_variant;
+
+#define PICK(...)                                                                                  \
+    ((const int[]){__VA_ARGS__}[random_int(0, sizeof((int[]){__VA_ARGS__}) / sizeof(int) - 1)])
+
+static float *random_numbers(size_t n, float scale) {
+    float *x = room(n * sizeof *x);
+    for (size_t i = 0; i < n; i++) x[i] = random_normal() * scale;
+    return x;
+}
+
+/* ---- blocks ------------------------------------------------------------------------------ */
+
+typedef struct block {
+    fv_packed_part k, v;
+    fv_packed_rows rows;
+    int32_t *pos, *first, *alive;
+    float *cos, *sin;
+    float *mk, *mv; /* [n, W] what the parts stand for */
+} block;
+
+static bool is_alive(const block *b, int32_t j) {
+    int32_t a = 0;
+    while (j >= b->first[a + 1]) a++;
+    return !b->rows.alive || j - b->first[a] < b->alive[a];
+}
+
+/* Where a tile has the angle i of row j. */
+static int angle_at(int j, int i, int half) {
+    return (j / FV_PACKED_TILE * half + i) * FV_PACKED_TILE + j % FV_PACKED_TILE;
+}
+
+static void make_rows(block *b, int n, int anchor, int D) {
+    int n_anchor = anchor ? (n + anchor - 1) / anchor : n > 0, half = D / 2;
+    size_t angles = fv_packed_tiles((size_t)n) * (size_t)half * FV_PACKED_TILE;
+    b->pos = room((size_t)n * 4);
+    b->first = room((size_t)(n_anchor + 1) * 4);
+    b->alive = room((size_t)n_anchor * 4);
+    b->cos = room(angles * 4);
+    b->sin = room(angles * 4);
+    for (int j = 0, p = 0; j < n; j++) b->pos[j] = p += random_int(1, 3);
+    for (int a = 0; a <= n_anchor; a++) b->first[a] = anchor && a * anchor < n ? a * anchor : n;
+    b->first[0] = 0;
+    for (int a = 0; a < n_anchor; a++) {
+        b->alive[a] = random_int(0, 2) ? random_int(0, b->first[a + 1] - b->first[a])
+                                       : b->first[a + 1] - b->first[a];
+        for (int j = b->first[a]; j < b->first[a + 1]; j++)
+            for (int i = 0; i < half; i++) {
+                double angle = b->pos[b->first[a]] * pow(1e4, -2.0 * i / D);
+                b->cos[angle_at(j, i, half)] = (float)cos(angle);
+                b->sin[angle_at(j, i, half)] = (float)sin(angle);
+            }
+    }
+    b->rows = (fv_packed_rows){.n = n, .n_anchor = n_anchor, .pos = b->pos, .first = b->first};
+    if (anchor) b->rows.cos = b->cos, b->rows.sin = b->sin;
+}
+
+static fv_packed_part make_part(fv_packed_shape s, double share, float **m) {
+    size_t n = (size_t)s.n * fv_packed_width(&s);
+    double error;
+    s.n_outlier = (int32_t)fv_codes_all_outliers(&s, share);
+    *m = random_numbers(n, 1);
+    for (size_t i = 0; i < n; i += 37) (*m)[i] *= 40;
+    fv_packed_part p = {s, room(fv_packed_bytes(&s))};
+    must(fv_codes_write(&s, *m, p.data, &error));
+    must(fv_codes_check_outliers(&p));
+    fv_codes_read(&p, 0, s.n, *m);
+    return p;
+}
+
+/* NaN where rows are that do not count: the pair of values, and outliers of either. */
+static void poison(const block *b, fv_packed_part *p) {
+    fv_codes_layout l = fv_codes_lay(&p->shape);
+    const uint32_t *first = (const uint32_t *)((char *)p->data + l.first);
+    size_t size = fv_dtype_bytes(p->shape.dtype);
+    for (int32_t j = 0; j < p->shape.n; j++) {
+        if (is_alive(b, j)) continue;
+        if (p->shape.kind == FV_PACKED_V) memset((char *)p->data + l.pair + (size_t)j * 8, 0xff, 8);
+        if (p->shape.n_outlier == 0) continue;
+        memset((char *)p->data + l.value + first[j] * size, 0xff, (first[j + 1] - first[j]) * size);
+    }
+}
+
+typedef struct block_shape {
+    int n, anchor, n_kv, D, bits;
+    fv_dtype dtype;
+    double share;
+    bool alive;
+} block_shape;
+
+static block_shape random_shape(int n_kv, int D) {
+    return (block_shape){.n = PICK(0, 1, 3, 16, 40, 63, 64, 65, 130, 200),
+                         .anchor = D % 2 ? 0 : PICK(0, 1, 1, 5, 64),
+                         .n_kv = n_kv,
+                         .D = D,
+                         .bits = PICK(8, 4),
+                         .dtype = (fv_dtype)random_int(0, FV_N_DTYPE - 1),
+                         .share = PICK(0, 1, 1, 20, 50) / 100.0,
+                         .alive = random_int(0, 1)};
+}
+
+static block *make_block(const block_shape *s) {
+    block *b = room(sizeof *b);
+    make_rows(b, s->n, s->anchor, s->D);
+    b->rows.alive = s->alive ? b->alive : NULL;
+    fv_packed_shape k = {.n = s->n,
+                         .n_kv = s->n_kv,
+                         .d_head = s->D,
+                         .dtype = s->dtype,
+                         .kind = FV_PACKED_K,
+                         .bits = (uint8_t)s->bits,
+                         .form = FV_PACKED_CODES};
+    fv_packed_shape v = k;
+    v.kind = FV_PACKED_V;
+    b->k = make_part(k, s->share, &b->mk);
+    b->v = make_part(v, s->share, &b->mv);
+    poison(b, &b->k);
+    poison(b, &b->v);
+    return b;
+}
+
+static void free_block(block *b) {
+    void *all[] = {b->k.data, b->v.data, b->pos, b->first, b->alive, b->cos, b->sin, b->mk, b->mv};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+    free(b);
+}
+
+/* ---- calls ------------------------------------------------------------------------------- */
+
+typedef struct call {
+    fv_attn_packed_args args;
+    fv_packed_seq seqs[MAX_SEQ];
+    block *blocks[MAX_SEQ];
+    float *out; /* o and lse */
+    size_t n_out;
+} call;
+
+static call make_call(int n_seq, int n_kv, int group, int D, int max_rows) {
+    call c = {.args = {.n_head = n_kv * group,
+                       .n_kv = n_kv,
+                       .d_head = D,
+                       .n_seq = n_seq,
+                       .scale = 1 / sqrtf((float)D)}};
+    int M = 0, H = c.args.n_head;
+    for (int i = 0; i < n_seq; i++) {
+        block_shape s = random_shape(n_kv, D);
+        block *b = c.blocks[i] = make_block(&s);
+        M += random_int(0, 1); /* rows of q that no sequence owns */
+        c.seqs[i] = (fv_packed_seq){.row0 = M,
+                                    .n_rows = random_int(max_rows > 1 ? 0 : 1, max_rows),
+                                    .k = &b->k,
+                                    .v = &b->v,
+                                    .rows = &b->rows};
+        M += c.seqs[i].n_rows;
+    }
+    c.args.q = tensor_new(FV_F32, M, H * D, random_int(0, 3));
+    fill_normal(&c.args.q, 1.5f);
+    c.n_out = (size_t)M * (size_t)(H * D + H);
+    c.out = random_numbers(c.n_out, 1);
+    c.args.o = fv_tensor_of(c.out, FV_F32, M, H * D);
+    c.args.lse = fv_tensor_of(c.out + (size_t)M * (size_t)(H * D), FV_F32, M, H);
+    return c;
+}
+
+static void run_call(call *c, fv_backend *be) {
+    c->args.seqs = c->seqs;
+    must(be->ops->attn_codes(be, &c->args));
+}
+
+static void free_call(call *c) {
+    for (int i = 0; i < c->args.n_seq; i++) free_block(c->blocks[i]);
+    free(c->args.q.data);
+    free(c->out);
+}
+
+/* ---- the plain path against double --------------------------------------------------------- */
+
+static double reference_score(const call *c, const block *b, int j, int row, int h) {
+    int D = c->args.d_head, half = D / 2, g = h / (c->args.n_head / c->args.n_kv);
+    const float *key = b->mk + (j * c->args.n_kv + g) * D;
+    double sum = 0;
+    for (int d = 0; d < D; d++) {
+        double k = (double)key[d];
+        if (b->rows.cos) {
+            int at = angle_at(j, d % half, half);
+            double other = (double)key[d < half ? d + half : d - half];
+            k = k * (double)b->cos[at] + (d < half ? -other : other) * (double)b->sin[at];
+        }
+        sum += get(&c->args.q, row, h * D + d) * k;
+    }
+    return sum * (double)c->args.scale;
+}
+
+static void check_head(const call *c, const block *b, int row, int h) {
+    int D = c->args.d_head, g = h / (c->args.n_head / c->args.n_kv), n = b->rows.n;
+    double *s = room((size_t)n * sizeof *s), top = (double)-INFINITY, l = 0, worst = 0;
+    for (int j = 0; j < n; j++) {
+        s[j] = is_alive(b, j) ? reference_score(c, b, j, row, h) : (double)-INFINITY;
+        top = fmax(top, s[j]);
+    }
+    for (int j = 0; j < n; j++) l += top > (double)-INFINITY ? exp(s[j] - top) : 0;
+    for (int d = 0; d < D; d++) {
+        double o = 0;
+        for (int j = 0; l > 0 && j < n; j++)
+            o += exp(s[j] - top) / l * (double)b->mv[(j * c->args.n_kv + g) * D + d];
+        worst = fmax(worst, fabs(o - get(&c->args.o, row, h * D + d)) / (1 + fabs(o)));
+    }
+    check(worst < 1e-4, "o of row %d, head %d is off by %g", row, h, worst);
+    double lse = l > 0 ? top + log(l) : (double)-INFINITY, got = get(&c->args.lse, row, h);
+    check(lse == got || fabs(lse - got) < 1e-4 * (1 + fabs(lse)), "lse: %g not %g", got, lse);
+    free(s);
+}
+
+static void test_reference(void) {
+    group("attn_codes: what attending to the numbers gives");
+    for (int i = 0; i < 60; i++) {
+        call c = make_call(random_int(1, MAX_SEQ), PICK(1, 2, 3), PICK(1, 2, 5),
+                           PICK(1, 4, 8, 16, 20, 64), PICK(1, 1, 4));
+        run_call(&c, &variants[0].be);
+        for (int s = 0; s < c.args.n_seq; s++)
+            for (int row = 0; row < c.seqs[s].n_rows; row++)
+                for (int h = 0; h < c.args.n_head; h++)
+                    check_head(&c, c.blocks[s], c.seqs[s].row0 + row, h);
+        free_call(&c);
+    }
+}
+
+/* ---- paths, neighbours --------------------------------------------------------------------- */
+
+static void test_paths(void) {
+    group("attn_codes: every path gives the bits of the plain path");
+    for (int i = 0; i < 150; i++) {
+        call c = make_call(random_int(1, MAX_SEQ), PICK(1, 2, 4), PICK(1, 2, 3, 7, 50),
+                           PICK(1, 2, 8, 16, 17, 20, 32, 64, 128), PICK(1, 1, 2, 5, 9));
+        float *before = room(c.n_out * 4), *expected = room(c.n_out * 4);
+        memcpy(before, c.out, c.n_out * 4);
+        for (int v = 0; v < n_variant; v++) {
+            memcpy(c.out, before, c.n_out * 4);
+            run_call(&c, &variants[v].be);
+            if (v == 0) memcpy(expected, c.out, c.n_out * 4);
+            long at = first_difference(c.out, expected, c.n_out);
+            check(at < 0, "%s: element %ld of %zu", variants[v].name, at, c.n_out);
+        }
+        free(before);
+        free(expected);
+        free_call(&c);
+    }
+}
+
+static void test_alone(void) {
+    group("attn_codes: a row alone has the bits that it has among others");
+    for (int i = 0; i < 30; i++) {
+        call c = make_call(2, 2, PICK(1, 4), 32, 7);
+        fv_backend *be = &variants[i % n_variant].be;
+        run_call(&c, be);
+        for (int s = 0; s < 2; s++)
+            for (int row = 0; row < c.seqs[s].n_rows; row++) {
+                fv_packed_seq one = c.seqs[s];
+                one.row0 += row;
+                one.n_rows = 1;
+                fv_attn_packed_args a = c.args;
+                a.o = tensor_new(FV_F32, a.o.rows, a.o.cols, 0);
+                a.lse = (fv_tensor){0};
+                a.n_seq = 1;
+                a.seqs = &one;
+                must(be->ops->attn_codes(be, &a));
+                long at = first_difference((float *)a.o.data + one.row0 * a.o.ld,
+                                           (float *)c.args.o.data + one.row0 * c.args.o.ld,
+                                           (size_t)a.o.cols);
+                check(at < 0, "row %d of sequence %d: column %ld", row, s, at);
+                free(a.o.data);
+            }
+        free_call(&c);
+    }
+}
+
+int main(void) {
+    n_variant = variants_open(variants, (const int[]){1, 2, 3}, 3);
+    test_reference();
+    test_paths();
+    test_alone();
+    variants_close(variants, n_variant);
+    return summary();
+}
