@@ -293,7 +293,7 @@ static fv_refusal deliver_changed(handoff_rig *rig, const rig_stream *s, size_t 
 }
 
 Test(pack_text, sections_that_lie_about_text_are_refused) {
-    enum { N_AT = 0, LEADER_AT = 8, FLAGS_AT = 12, K_AT = 16, V_AT = 28, FIRST_AT = 40 };
+    enum { N_AT = 0, LEADER_AT = 8, FLAGS_AT = 12, K_AT = 16, V_AT = 32, FIRST_AT = 48 };
     handoff_rig rig;
     tiny_prompt p;
     rig_stream s;
@@ -304,10 +304,11 @@ Test(pack_text, sections_that_lie_about_text_are_refused) {
     const struct {
         size_t at;
         uint32_t x;
-    } lies[] = {
-        {N_AT, TEXT - 1}, {N_AT, TEXT + 1}, {LEADER_AT, 1},       {FLAGS_AT, 3},     {FLAGS_AT, 5},
-        {K_AT, 0},        {K_AT, 13},       {K_AT + 8, 7},        {V_AT, 4},         {V_AT + 8, 8},
-        {pos_at, 1},      {pos_at + 4, 9},  {pos_at, UINT32_MAX}, {pos_at + 4, TEXT}};
+    } lies[] = {{N_AT, TEXT - 1}, {N_AT, TEXT + 1},     {LEADER_AT, 1},
+                {FLAGS_AT, 3},    {FLAGS_AT, 5},        {FLAGS_AT, 9},
+                {K_AT, 0},        {K_AT, 13},           {K_AT + 8, 7},
+                {V_AT, 4},        {V_AT + 8, 8},        {pos_at, 1},
+                {pos_at + 4, 9},  {pos_at, UINT32_MAX}, {pos_at + 4, TEXT}};
     rig_capture(&rig, &p, MORE, &s);
     cr_assert_eq(deliver_changed(&rig, &s, pos_at, 0), FV_REFUSED_NONE, "as it was");
     for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
