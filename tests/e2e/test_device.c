@@ -1,7 +1,12 @@
-/* --device as a user meets it: without a plugin or without a GPU it ends with a sentence. */
+/* --device as a user meets it: without a plugin or without a GPU it ends with a sentence. And the
+ * whole way of a request on a device whose memory is its own: the CUDA plugin emulated on the CPU
+ * (tests/support/cuda_host), where code of the host that follows a device address ends there and
+ * then. */
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/support/command.h"
 
@@ -36,4 +41,40 @@ Test(device, auto_is_the_cpu_where_nothing_else_is_there, .timeout = 300) {
     command_run(&r, FOVEA_BIN "/fovea ask --checkpoint " NANO
                               " --plugin-dir /nowhere --max-tokens 4 \"Say a word.\"");
     cr_expect(eq(int, r.status, 0), "%s", r.err);
+}
+
+/* ---- on the emulated device ------------------------------------------------------------- */
+
+/* The digests of an answer's logits, bit by bit. */
+static void digests(const char *checkpoint, const char *device, const char *policy, char out[512]) {
+    command_run(&r,
+                FOVEA_BIN "/fovea ask --checkpoint %s %s --policy %s --image " FOVEA_TEST_DATA
+                          "/golden/demo.png --max-tokens 6 --json \"hello you\"",
+                checkpoint, device, policy);
+    cr_assert(eq(int, r.status, 0), "%s %s: %s", device, policy, r.err);
+    const char *begin = strstr(r.out, "\"digests\""), *end = begin ? strchr(begin, ']') : NULL;
+    cr_assert(end != NULL && end - begin < 512, "%s", r.out);
+    snprintf(out, 512, "%.*s", (int)(end - begin), begin);
+}
+
+/* Vision, prefill, hand-off, decode and sampling: the logits of the CPU, for many and few KV heads.
+ */
+Test(device, exact_products_give_the_logits_of_the_cpu, .timeout = 600) {
+    static const char *const shapes[] = {"tiny", "tiny-gqa"};
+    static const char *const policies[] = {"preset=exact", "preset=aggressive"};
+    char path[512], cpu[512], gpu[512];
+    if (access(FOVEA_EMULATED "/libfovea_cuda.so", R_OK) != 0)
+        cr_skip("the CUDA kernels are not built for the CPU here");
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, FOVEA_TEST_TMP "/device_%s", shapes[i]);
+        command_run(&r, FOVEA_BIN "/fovea synth --shape %s --seed 7 --force --out %s", shapes[i],
+                    path);
+        cr_assert(eq(int, r.status, 0), "%s", r.err);
+        for (int k = 0; k < 2; k++) {
+            digests(path, "--device cpu", policies[k], cpu);
+            digests(path, "--device cuda --isa exact --plugin-dir " FOVEA_EMULATED, policies[k],
+                    gpu);
+            cr_expect(eq(str, gpu, cpu), "%s, %s", shapes[i], policies[k]);
+        }
+    }
 }

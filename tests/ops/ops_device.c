@@ -123,7 +123,7 @@ static void activate_once(device_test *d, fv_activation act, int M, int K) {
     a = (fv_activate_args){act, x.there, gate.there, y.there};
     must(d->gpu.ops->activate(&d->gpu, &a));
     check(same_bits(d, &y, "activate"), "activation %d, %d x %d", act, M, K);
-    if (y.buf.data != x.buf.data) both_free(&y);
+    if (y.host.data != x.host.data) both_free(&y);
     both_free(&x);
     both_free(&gate);
 }
@@ -218,7 +218,7 @@ static void kv_write_once(device_test *d, int n_seq, int n_kv, int D) {
     memset(run[1], 0xff, sizeof run[1]);
     memset(block[1], 0xff, sizeof block[1]);
     check(same_bits(d, &kv, "kv_write"), "kv_write: %d sequences, %d heads of %d", n_seq, n_kv, D);
-    if (v.buf.data != k.buf.data) both_free(&v);
+    if (v.host.data != k.host.data) both_free(&v);
     both_free(&k);
     both_free(&kv);
 }
