@@ -17,7 +17,7 @@ from pathlib import Path
 from sitting import ROOT
 
 POLICIES = ["exact", "quality", "paper-st3", "paper-vla", "paper-csp", "paper-attentionpack"]
-REQUESTS = {1: 3, 4: 8, 16: 16}  # by how many clients send them, each one after the other
+REQUESTS = {1: 3, 4: 6, 16: 16}  # by how many clients send them, each one after the other
 SHAPE = ["--shape", "small", "--seed", "1"]
 LOAD = {"max_tokens": 12, "picture": "tests/golden/demo.png",
         "prompt": "What is its colour, and what stands beside it?"}
@@ -97,6 +97,7 @@ def told(name, row):
 
 def take(args, checkpoint=None, requests=REQUESTS):
     """What all policies took, and how busy the machine was with other things before."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the fleet ends with the script
     checkpoint = checkpoint or network(args)
     load, rows = os.getloadavg()[0], []
     with Fleet(args, checkpoint) as fleet:
