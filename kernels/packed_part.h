@@ -33,8 +33,9 @@ typedef enum fv_packed_form { FV_PACKED_FACTORS = 0, FV_PACKED_CODES } fv_packed
 
 /* What a part's bytes mean. */
 typedef struct fv_packed_shape {
-    int32_t n;            /* rows that are laid */
-    /* Of factors: 1 <= R2 <= R; R2 = R: one plane; both 0: values as rows, of 16 bits. Of codes 0 */
+    int32_t n; /* rows that are laid */
+    /* Of factors: 1 <= R2 <= R; R2 = R: one plane; both 0: values as rows, of 16 bits. Of codes 0
+     */
     int32_t rank, rank2;
     int32_t n_kv, d_head; /* a row is Hkv * D wide */
     fv_dtype dtype;       /* of elements when bits = 16, and of numbers that codes leave out */

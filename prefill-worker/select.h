@@ -67,8 +67,8 @@ bool fv_select_asks(const fv_plan *plan, int32_t layer);
 /* Runs the plan's select stage on layers [l0, l1) of a store, which are prefilled and cut no lazy
  * block; sums [N]. Layers of a block hold the same of what they share. A method that sums segments
  * apart (Q Cache with CSP) chooses by the mean over the block, and where text keys are each layer's
- * own, text rows again by what that layer pays; any other asks the leader alone, and the block holds
- * what it chose, text too. */
+ * own, text rows again by what that layer pays; any other asks the leader alone, and the block
+ * holds what it chose, text too. */
 fv_status fv_select_run(const fv_plan *plan, fv_backend *be, fv_kv *kv, int32_t l0, int32_t l1,
                         const fv_select_sums *sums);
 

@@ -86,8 +86,8 @@ fv_refusal fv_wire_prompt_get(const uint8_t *p, size_t n, fv_wire_prompt *out);
 /* ---- PACK ------------------------------------------------------------------------------ */
 
 /* Image rows of a layer as factors or codes: what kernels/packed_part.h needs to know of them.
- * Elements have the stores' type, heads and widths are the checkpoint's. Of text rows keys alone are
- * factors: their values have rank 0, and are rows. */
+ * Elements have the stores' type, heads and widths are the checkpoint's. Of text rows keys alone
+ * are factors: their values have rank 0, and are rows. */
 typedef struct fv_wire_packed {
     uint32_t n, n_anchor; /* rows, and the blocks that they lie in */
     uint32_t leader;      /* whose keys: this layer, or one before */

@@ -3,8 +3,8 @@
 
 /* PACKED LAYERS of a KV store: a layer's visual rows as low-rank factors (kernels/packed.h) or as
  * codes (kernels/codes.h) instead of raw rows. Its visual runs have no rows then. Its text rows are
- * raw, and grow as ever; where their keys are factors as well (pack=svd,compress_text=keys) those of
- * the prompt are a block of their own, whose values are rows, and its text runs begin with the
+ * raw, and grow as ever; where their keys are factors as well (pack=svd,compress_text=keys) those
+ * of the prompt are a block of their own, whose values are rows, and its text runs begin with the
  * answer.
  *
  *   raw extent --fv_kv_pack--> packed --fv_kv_packed_keep--> fewer rows --> none

@@ -1,5 +1,5 @@
-/* A share of the visual rows from one layer on, for methods of prune= that choose without looking at
- * attention. */
+/* A share of the visual rows from one layer on, for methods of prune= that choose without looking
+ * at attention. */
 #include "policy/plan/contribute.h"
 
 fv_status fv_plan_prune_share(fv_plan *plan) {
