@@ -1,6 +1,7 @@
 /* A prefill side, a decode side, and ways to put bytes between them. */
 #include "tests/support/handoff.h"
 
+#include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -215,4 +216,21 @@ bool same_store(fv_kv *a, fv_kv *b) {
             for (int seg = 0; seg < FV_N_SEG; seg++)
                 if (!same_rows(a, b, l, g, (fv_kv_segment)seg)) return false;
     return true;
+}
+
+void rig_start(handoff_rig *rig, const rig_options *opt, tiny_prompt *p, const char *policy) {
+    rig_open(rig, opt);
+    tiny_prompt_make(&rig->net, p, 5, RIG_VISUAL, 9, 11, policy);
+    cr_assert_eq(tiny_prefill(&rig->net, p, 1, 0), FV_OK, "%s", fv_last_error());
+}
+
+void rig_finish(handoff_rig *rig, tiny_prompt *p) {
+    tiny_prompt_free(p);
+    cr_assert_eq(fv_kv_pool_used(rig->net.pool), 0);
+    rig_close(rig);
+}
+
+void rig_assert_baseline(const handoff_rig *rig, const char *what) {
+    cr_assert_eq(fv_kv_pool_used(rig->pool), 0, "%s left bytes", what);
+    cr_assert_eq(fv_receiver_live(rig->receiver), 0, "%s left a grant", what);
 }

@@ -5,7 +5,7 @@
  * and of the way from prefill to decode run on. */
 #include "tests/support/tiny_net.h"
 
-enum { RIG_POSITIONS = 4096 };
+enum { RIG_POSITIONS = 4096, RIG_VISUAL = 70 };
 
 typedef struct handoff_rig {
     tiny_net net;     /* the prefill side; net.pool is its pool */
@@ -28,6 +28,14 @@ typedef struct rig_options {
 /* Aborts on failure, as tiny_net does. */
 void rig_open(handoff_rig *rig, const rig_options *opt);
 void rig_close(handoff_rig *rig);
+
+/* A rig with one prompt, prefilled: RIG_VISUAL rows between 5 and 9 of text. And the end of both,
+ * with nothing left of either. */
+void rig_start(handoff_rig *rig, const rig_options *opt, tiny_prompt *p, const char *policy);
+void rig_finish(handoff_rig *rig, tiny_prompt *p);
+
+/* Nothing of a hand-off is left on the decode side. */
+void rig_assert_baseline(const handoff_rig *rig, const char *what);
 
 /* What fv_ship_begin is given for a prefilled prompt. */
 fv_ship_request rig_request(const handoff_rig *rig, const tiny_prompt *p, int32_t max_tokens);

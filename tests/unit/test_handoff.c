@@ -1,5 +1,5 @@
 /* From a prefilled store to one that decodes elsewhere: prefill-worker/ship.c, every transport
- * fault, decode-worker/receive.c. */
+ * fault, decode-worker/receive.c. Streams that were tampered with: test_handoff_streams.c. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -22,30 +22,7 @@ static const char *const policies[] = {
     "prune=visipruner,filter=1,l2=0.05;lazy=gla,map=given,blocks=1-2",
     "lazy=vla,map=given,blocks=1-2;pack=svd,rank_k=12,rank_v=9,gain=0;expand=full",
 };
-enum { N_POLICY = sizeof policies / sizeof policies[0], VISUAL = 70, STEPS = 3, MORE = 40 };
-
-static void prefill(handoff_rig *rig, tiny_prompt *p, const char *policy) {
-    tiny_prompt_make(&rig->net, p, 5, VISUAL, 9, 11, policy);
-    cr_assert_eq(tiny_prefill(&rig->net, p, 1, 0), FV_OK, "%s", fv_last_error());
-}
-
-/* A rig with one prompt, prefilled. */
-static void start(handoff_rig *rig, const rig_options *opt, tiny_prompt *p, const char *policy) {
-    rig_open(rig, opt);
-    prefill(rig, p, policy);
-}
-
-static void finish(handoff_rig *rig, tiny_prompt *p) {
-    tiny_prompt_free(p);
-    cr_assert_eq(fv_kv_pool_used(rig->net.pool), 0);
-    rig_close(rig);
-}
-
-/* Nothing of a hand-off is left on the decode side. */
-static void assert_baseline(const handoff_rig *rig, const char *what) {
-    cr_assert_eq(fv_kv_pool_used(rig->pool), 0, "%s left bytes", what);
-    cr_assert_eq(fv_receiver_live(rig->receiver), 0, "%s left a grant", what);
-}
+enum { N_POLICY = sizeof policies / sizeof policies[0], VISUAL = RIG_VISUAL, STEPS = 3, MORE = 40 };
 
 /* ---- what arrives ---------------------------------------------------------------------- */
 
@@ -57,8 +34,8 @@ Test(handoff, a_store_arrives_bit_for_bit_however_it_is_cut) {
         handoff_rig rig;
         tiny_prompt p;
         uint64_t bytes = 0;
-        start(&rig, &(rig_options){.dtype = dtypes[i % 3], .frame_max = frames[i / 3 % 3]}, &p,
-              policy);
+        rig_start(&rig, &(rig_options){.dtype = dtypes[i % 3], .frame_max = frames[i / 3 % 3]}, &p,
+                  policy);
         for (int32_t group = 0; group <= 3; group++) { /* of layers; 0: all at once */
             fv_received got;
             fv_ship_report sent;
@@ -69,9 +46,9 @@ Test(handoff, a_store_arrives_bit_for_bit_however_it_is_cut) {
             cr_assert_eq(fv_receiver_get_counters(rig.receiver)->bytes, bytes);
             cr_assert_geq(sent.frames, (sent.bytes - 1) / frames[i / 3 % 3] + 1);
             fv_received_free(&got);
-            assert_baseline(&rig, policy);
+            rig_assert_baseline(&rig, policy);
         }
-        finish(&rig, &p);
+        rig_finish(&rig, &p);
     }
 }
 
@@ -79,7 +56,7 @@ Test(handoff, everything_that_decoding_needs_arrives) {
     handoff_rig rig;
     tiny_prompt p;
     fv_received got;
-    start(&rig, &(rig_options){.dtype = FV_BF16}, &p, policies[3]);
+    rig_start(&rig, &(rig_options){.dtype = FV_BF16}, &p, policies[3]);
     cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK);
     cr_assert_eq(got.n, p.n);
     cr_assert_eq(got.next, p.n);
@@ -94,14 +71,14 @@ Test(handoff, everything_that_decoding_needs_arrives) {
     fv_policy_print(&p.plan.policy, text);
     cr_assert_str_eq(got.policy, text);
     fv_received_free(&got);
-    finish(&rig, &p);
+    rig_finish(&rig, &p);
 }
 
 /* Logits of a few steps, with the store that prefill left or with the one that arrived. */
 static void decode(const char *policy, fv_dtype dtype, bool elsewhere, float logits[STEPS][97]) {
     handoff_rig rig;
     tiny_prompt p, *one = &p;
-    start(&rig, &(rig_options){.dtype = dtype}, &p, policy);
+    rig_start(&rig, &(rig_options){.dtype = dtype}, &p, policy);
     if (elsewhere) {
         fv_received got;
         cr_assert_eq(rig_send(&rig, &p, MORE, 1, &got, NULL), FV_OK, "%s", fv_last_error());
@@ -116,7 +93,7 @@ static void decode(const char *policy, fv_dtype dtype, bool elsewhere, float log
         cr_assert_eq(tiny_step(&rig.net, &one, 1, &id, 1, s), FV_OK);
         memcpy(logits[s], p.logits, sizeof logits[s]);
     }
-    finish(&rig, &p);
+    rig_finish(&rig, &p);
 }
 
 Test(handoff, decoding_goes_on_with_the_same_bits) {
@@ -133,7 +110,7 @@ Test(handoff, heads_that_hold_as_many_rows_but_others_arrive) {
     handoff_rig rig;
     tiny_prompt p;
     fv_received got;
-    start(&rig, &(rig_options){.dtype = FV_BF16}, &p, "");
+    rig_start(&rig, &(rig_options){.dtype = FV_BF16}, &p, "");
     int32_t even[35], odd[35], n[2] = {35, 35};
     const int32_t *idx[2] = {even, odd};
     for (int32_t i = 0; i < 35; i++) {
@@ -144,7 +121,7 @@ Test(handoff, heads_that_hold_as_many_rows_but_others_arrive) {
     cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK, "%s", fv_last_error());
     cr_assert(same_store(p.kv, got.kv));
     fv_received_free(&got);
-    finish(&rig, &p);
+    rig_finish(&rig, &p);
 }
 
 Test(handoff, a_prompt_without_images_and_one_of_a_single_row_arrive) {
@@ -158,7 +135,7 @@ Test(handoff, a_prompt_without_images_and_one_of_a_single_row_arrive) {
         cr_assert_eq(rig_send(&rig, &p, 0, 0, &got, NULL), FV_OK, "%s", fv_last_error());
         cr_assert(same_store(p.kv, got.kv));
         fv_received_free(&got);
-        finish(&rig, &p);
+        rig_finish(&rig, &p);
     }
 }
 
@@ -168,7 +145,7 @@ Test(handoff, room_for_prompt_and_answer_is_held_from_the_grant_on_and_the_rest_
     handoff_rig rig;
     tiny_prompt p;
     fv_received got;
-    start(&rig, &(rig_options){.dtype = FV_F32}, &p, policies[3]);
+    rig_start(&rig, &(rig_options){.dtype = FV_F32}, &p, policies[3]);
     fv_ship_request req = rig_request(&rig, &p, 200);
     fv_ship *ship;
     size_t row = 2 * 24 * sizeof(float);
@@ -178,7 +155,7 @@ Test(handoff, room_for_prompt_and_answer_is_held_from_the_grant_on_and_the_rest_
     cr_assert_lt(visual, 4 * 2 * VISUAL * row, "one of two heads keeps fewer");
     cr_assert_eq(fv_kv_pool_used(rig.pool), granted);
     fv_ship_close(ship, true, NULL, NULL);
-    assert_baseline(&rig, "giving up");
+    rig_assert_baseline(&rig, "giving up");
     cr_assert_eq(fv_receiver_get_counters(rig.receiver)->aborted, 1);
 
     cr_assert_eq(rig_send(&rig, &p, 200, 1, &got, NULL), FV_OK);
@@ -189,7 +166,7 @@ Test(handoff, room_for_prompt_and_answer_is_held_from_the_grant_on_and_the_rest_
     for (int32_t l = 0; l < 4; l++) cr_assert_eq(fv_kv_reserve(got.kv, l, 200), FV_OK);
     cr_assert_eq(fv_kv_pool_used(rig.pool), held, "the answer's pages are there already");
     fv_received_free(&got);
-    finish(&rig, &p);
+    rig_finish(&rig, &p);
 }
 
 /* However a stream is cut: what was reserved with the grant is all that is ever held, the rest goes
@@ -201,7 +178,7 @@ Test(handoff, no_frame_makes_the_decode_side_hold_more_than_it_granted) {
         rig_stream s;
         fv_grant grant;
         fv_received got;
-        start(&rig, &(rig_options){.dtype = FV_F16}, &p, policies[i]);
+        rig_start(&rig, &(rig_options){.dtype = FV_F16}, &p, policies[i]);
         rig_capture(&rig, &p, MORE, &s);
         fv_sink *sink = fv_receiver_sink(rig.receiver);
         cr_assert_eq(sink->ops->offer(sink, &s.hello, &grant), FV_REFUSED_NONE);
@@ -230,7 +207,7 @@ Test(handoff, no_frame_makes_the_decode_side_hold_more_than_it_granted) {
         cr_assert_eq(got.bytes_surplus, granted - held);
         fv_received_free(&got);
         free(s.bytes);
-        finish(&rig, &p);
+        rig_finish(&rig, &p);
     }
 }
 
@@ -238,7 +215,7 @@ Test(handoff, a_full_decode_side_says_so_before_anything_is_sent) {
     handoff_rig rig;
     tiny_prompt p;
     fv_received got, second;
-    start(&rig, &(rig_options){.dtype = FV_F32, .pool_bytes = 400000}, &p, "");
+    rig_start(&rig, &(rig_options){.dtype = FV_F32, .pool_bytes = 400000}, &p, "");
     cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK, "%s", fv_last_error());
     size_t used = fv_kv_pool_used(rig.pool);
     cr_assert_eq(rig_send(&rig, &p, MORE, 0, &second, NULL), FV_EBUSY);
@@ -248,34 +225,34 @@ Test(handoff, a_full_decode_side_says_so_before_anything_is_sent) {
     fv_received_free(&got);
     cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK, "and has room again");
     fv_received_free(&got);
-    finish(&rig, &p);
+    rig_finish(&rig, &p);
 }
 
 Test(handoff, all_grants_taken_gives_the_reserved_room_back) {
     handoff_rig rig;
     tiny_prompt p;
     fv_ship *first, *second;
-    start(&rig, &(rig_options){.dtype = FV_F32, .capacity = 1}, &p, "");
+    rig_start(&rig, &(rig_options){.dtype = FV_F32, .capacity = 1}, &p, "");
     fv_ship_request req = rig_request(&rig, &p, MORE);
     cr_assert_eq(fv_ship_begin(rig.transport, &req, &first), FV_OK);
     size_t used = fv_kv_pool_used(rig.pool);
     cr_assert_eq(fv_ship_begin(rig.transport, &req, &second), FV_EBUSY);
     cr_assert_eq(fv_kv_pool_used(rig.pool), used);
     fv_ship_close(first, true, NULL, NULL);
-    assert_baseline(&rig, "the first");
-    finish(&rig, &p);
+    rig_assert_baseline(&rig, "the first");
+    rig_finish(&rig, &p);
 }
 
 Test(handoff, rows_beyond_the_grant_are_refused) {
     handoff_rig rig;
     tiny_prompt p;
     fv_received got;
-    start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
+    rig_start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
     p.plan.visual[2]--; /* the plan promised a row less than there is */
     cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_EDATA);
     cr_assert_eq(fv_receiver_get_counters(rig.receiver)->refused[FV_REFUSED_OVER_BUDGET], 1);
-    assert_baseline(&rig, "too many rows");
-    finish(&rig, &p);
+    rig_assert_baseline(&rig, "too many rows");
+    rig_finish(&rig, &p);
 }
 
 Test(handoff, bytes_beyond_the_grant_are_refused) {
@@ -283,13 +260,13 @@ Test(handoff, bytes_beyond_the_grant_are_refused) {
     tiny_prompt p;
     fv_received got;
     rig_stream s;
-    start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
+    rig_start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
     rig_capture(&rig, &p, MORE, &s);
     fv_hello small = s.hello;
     small.n_visual = 1; /* a grant for a small picture, and the frames of a large one */
     small.bytes_visual = 8 * 2 * 24 * sizeof(float);
     cr_assert_neq(rig_deliver(rig.receiver, &small, s.bytes, s.n, 4096, &got), FV_REFUSED_NONE);
-    assert_baseline(&rig, "another stream");
+    rig_assert_baseline(&rig, "another stream");
     fv_grant grant;
     fv_sink *sink = fv_receiver_sink(rig.receiver);
     cr_assert_eq(sink->ops->offer(sink, &s.hello, &grant), FV_REFUSED_NONE);
@@ -297,7 +274,7 @@ Test(handoff, bytes_beyond_the_grant_are_refused) {
     cr_assert_lt(grant.bytes, s.n + s.n / 2 + 70000, "a bound, and not a far one");
     sink->ops->abort(sink, &grant.ticket);
     free(s.bytes);
-    finish(&rig, &p);
+    rig_finish(&rig, &p);
 }
 
 /* ---- who may talk ---------------------------------------------------------------------- */
@@ -306,22 +283,22 @@ Test(handoff, another_model_is_refused_by_the_field_that_differs) {
     handoff_rig rig;
     tiny_prompt p;
     fv_ship *ship;
-    start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
+    rig_start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
     fv_ship_request req = rig_request(&rig, &p, MORE);
     req.model = "huge";
     cr_assert_eq(fv_ship_begin(rig.transport, &req, &ship), FV_EUNSUPPORTED);
     cr_assert(strstr(fv_last_error(), "model differs: tiny on the decode side, huge"), "%s",
               fv_last_error());
     cr_assert_eq(fv_receiver_get_counters(rig.receiver)->refused[FV_REFUSED_INCOMPATIBLE], 1);
-    assert_baseline(&rig, "another model");
-    finish(&rig, &p);
+    rig_assert_baseline(&rig, "another model");
+    rig_finish(&rig, &p);
 }
 
 Test(handoff, offers_that_make_no_sense_are_refused) {
     handoff_rig rig;
     tiny_prompt p;
     rig_stream s;
-    start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
+    rig_start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
     rig_capture(&rig, &p, MORE, &s);
     char longer[FV_POLICY_TEXT_MAX + 1];
     memset(longer, 'x', sizeof longer);
@@ -337,10 +314,10 @@ Test(handoff, offers_that_make_no_sense_are_refused) {
         if (i == 5) h.policy = longer;
         fv_sink *sink = fv_receiver_sink(rig.receiver);
         cr_assert_eq(sink->ops->offer(sink, &h, &grant), FV_REFUSED_INVALID, "%d", i);
-        assert_baseline(&rig, "an offer");
+        rig_assert_baseline(&rig, "an offer");
     }
     free(s.bytes);
-    finish(&rig, &p);
+    rig_finish(&rig, &p);
 }
 
 Test(handoff, tokens_and_sampling_that_would_harm_the_decoder_are_refused) {
@@ -348,13 +325,13 @@ Test(handoff, tokens_and_sampling_that_would_harm_the_decoder_are_refused) {
     tiny_prompt p;
     fv_received got;
     fv_ship *ship;
-    start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
+    rig_start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
     int32_t id = p.ids[1];
     static const int32_t bad[] = {-1, 97, INT32_MAX};
     for (int i = 0; i < 3; i++) {
         p.ids[1] = bad[i];
         cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_EDATA);
-        assert_baseline(&rig, "an id");
+        rig_assert_baseline(&rig, "an id");
     }
     p.ids[1] = id;
     p.ids[20] = 1 << 20; /* an image row: nobody reads its id as a token */
@@ -365,8 +342,8 @@ Test(handoff, tokens_and_sampling_that_would_harm_the_decoder_are_refused) {
     cr_assert_eq(fv_ship_begin(rig.transport, &req, &ship), FV_OK);
     cr_assert_eq(fv_ship_layers(ship, 4), FV_EINVAL);
     fv_ship_close(ship, true, NULL, NULL);
-    assert_baseline(&rig, "a temperature");
-    finish(&rig, &p);
+    rig_assert_baseline(&rig, "a temperature");
+    rig_finish(&rig, &p);
 }
 
 /* ---- faults ---------------------------------------------------------------------------- */
@@ -378,13 +355,13 @@ static void with_fault(fv_fault fault, uint64_t seed, const char *policy) {
     fv_received got;
     fv_ship_report clean;
     rig_options opt = {.dtype = FV_BF16, .frame_max = 4096};
-    start(&rig, &opt, &p, policy);
+    rig_start(&rig, &opt, &p, policy);
     cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, &clean), FV_OK);
     fv_received_free(&got);
-    finish(&rig, &p);
+    rig_finish(&rig, &p);
 
     opt.fault = &(fv_fault_options){.fault = fault, .seed = seed, .n_frame = clean.frames};
-    start(&rig, &opt, &p, policy);
+    rig_start(&rig, &opt, &p, policy);
     fv_status st = rig_send(&rig, &p, MORE, 0, &got, NULL);
     const fv_receiver_counters *count = fv_receiver_get_counters(rig.receiver);
     cr_assert_eq(rig.fired, 1, "%s, seed %d", fv_fault_name(fault), (int)seed);
@@ -398,8 +375,8 @@ static void with_fault(fv_fault fault, uint64_t seed, const char *policy) {
         cr_assert_geq(rig_refused(&rig), 1, "%s, seed %d", fv_fault_name(fault), (int)seed);
     }
     cr_assert_eq(count->committed, 0);
-    assert_baseline(&rig, fv_fault_name(fault));
-    finish(&rig, &p);
+    rig_assert_baseline(&rig, fv_fault_name(fault));
+    rig_finish(&rig, &p);
 }
 
 Test(handoff, every_fault_is_refused_and_counted_and_leaves_nothing) {
@@ -416,10 +393,10 @@ Test(handoff, a_frame_of_an_earlier_hand_off_is_refused_and_disturbs_nobody) {
         fv_received got;
         fv_fault_options fault = {.fault = FV_FAULT_REPLAY, .seed = seed, .n_frame = 4};
         int32_t capacity = seed % 2 ? 1 : 0; /* in the place of the old one, or in another */
-        start(&rig,
-              &(rig_options){
-                  .dtype = FV_F32, .frame_max = 8192, .capacity = capacity, .fault = &fault},
-              &p, policies[seed % N_POLICY]);
+        rig_start(&rig,
+                  &(rig_options){
+                      .dtype = FV_F32, .frame_max = 8192, .capacity = capacity, .fault = &fault},
+                  &p, policies[seed % N_POLICY]);
         for (int i = 0; i < 2; i++) {
             cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK, "%s", fv_last_error());
             cr_assert(same_store(p.kv, got.kv));
@@ -430,8 +407,8 @@ Test(handoff, a_frame_of_an_earlier_hand_off_is_refused_and_disturbs_nobody) {
         fv_refusal why = capacity ? FV_REFUSED_STALE_EPOCH : FV_REFUSED_CLOSED;
         cr_assert_eq(count->refused[why], 1);
         cr_assert_eq(count->claimed, 2);
-        assert_baseline(&rig, "a replay");
-        finish(&rig, &p);
+        rig_assert_baseline(&rig, "a replay");
+        rig_finish(&rig, &p);
     }
 }
 
@@ -440,7 +417,7 @@ Test(handoff, a_refused_frame_ends_the_hand_off_without_the_sender_giving_up) {
     tiny_prompt p;
     rig_stream s;
     fv_grant grant;
-    start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
+    rig_start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
     rig_capture(&rig, &p, MORE, &s);
     fv_sink *sink = fv_receiver_sink(rig.receiver);
     cr_assert_eq(sink->ops->offer(sink, &s.hello, &grant), FV_REFUSED_NONE);
@@ -449,18 +426,18 @@ Test(handoff, a_refused_frame_ends_the_hand_off_without_the_sender_giving_up) {
     s.bytes[s.n / 2 + 1] ^= 4;
     piece = (fv_piece){s.bytes + s.n / 2, s.n - s.n / 2};
     cr_assert_eq(sink->ops->frame(sink, &grant.ticket, 1, &piece, 1), FV_REFUSED_CHECKSUM);
-    assert_baseline(&rig, "a bad frame");
+    rig_assert_baseline(&rig, "a bad frame");
     cr_assert_eq(sink->ops->frame(sink, &grant.ticket, 1, &piece, 1), FV_REFUSED_CLOSED);
     cr_assert_eq(sink->ops->commit(sink, &grant.ticket, 2), FV_REFUSED_CLOSED);
     free(s.bytes);
-    finish(&rig, &p);
+    rig_finish(&rig, &p);
 }
 
 Test(handoff, a_lease_that_runs_out_half_way_takes_everything_back) {
     handoff_rig rig;
     tiny_prompt p;
     fv_ship *ship;
-    start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
+    rig_start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
     fv_ship_request req = rig_request(&rig, &p, MORE);
     cr_assert_eq(fv_receiver_next_deadline(rig.receiver), HUGE_VAL);
     cr_assert_eq(fv_ship_begin(rig.transport, &req, &ship), FV_OK);
@@ -470,11 +447,11 @@ Test(handoff, a_lease_that_runs_out_half_way_takes_everything_back) {
     cr_assert_eq(fv_receiver_expire(rig.receiver), 0);
     rig.now = 31;
     cr_assert_eq(fv_receiver_expire(rig.receiver), 1);
-    assert_baseline(&rig, "the lease");
+    rig_assert_baseline(&rig, "the lease");
     cr_assert_eq(fv_ship_layers(ship, 4), FV_ECANCELLED);
     cr_assert_eq(fv_receiver_get_counters(rig.receiver)->refused[FV_REFUSED_EXPIRED], 1);
     fv_ship_close(ship, true, NULL, NULL);
-    finish(&rig, &p);
+    rig_finish(&rig, &p);
 }
 
 Test(handoff, what_nobody_claims_is_taken_back_and_what_is_claimed_is_gone) {
@@ -482,7 +459,7 @@ Test(handoff, what_nobody_claims_is_taken_back_and_what_is_claimed_is_gone) {
     tiny_prompt p;
     fv_ship *ship;
     fv_received got;
-    start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
+    rig_start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
     fv_ship_request req = rig_request(&rig, &p, MORE);
     for (int claim = 0; claim < 2; claim++) {
         bool done = false;
@@ -506,9 +483,9 @@ Test(handoff, what_nobody_claims_is_taken_back_and_what_is_claimed_is_gone) {
             rig.now += 31;
             cr_assert_eq(fv_receiver_claim(rig.receiver, &ticket, &got), FV_REFUSED_EXPIRED);
         }
-        assert_baseline(&rig, "the claim");
+        rig_assert_baseline(&rig, "the claim");
     }
-    finish(&rig, &p);
+    rig_finish(&rig, &p);
 }
 
 Test(handoff, ten_thousand_random_aborts_leave_no_byte) {
@@ -543,462 +520,13 @@ Test(handoff, ten_thousand_random_aborts_leave_no_byte) {
             }
         }
         fv_ship_close(ship, true, NULL, NULL);
-        assert_baseline(&rig, "an abort");
+        rig_assert_baseline(&rig, "an abort");
     }
     const fv_receiver_counters *count = fv_receiver_get_counters(rig.receiver);
     cr_assert_eq(count->granted, granted);
     cr_assert_eq(count->committed, committed);
     cr_assert_eq(count->granted, count->claimed + count->aborted + count->expired);
-    finish(&rig, &p);
-}
-
-/* ---- streams that were tampered with --------------------------------------------------- */
-
-/* The smallest stream with rows in both segments. */
-static void small_stream(handoff_rig *rig, tiny_prompt *p, rig_stream *s) {
-    tiny_shape tiny = {.n_layer = 1, .n_head = 2, .n_kv = 2, .d_head = 8, .d_ffn = 16, .vocab = 97};
-    rig_open(rig, &(rig_options){.shape = tiny, .dtype = FV_F16});
-    tiny_prompt_make(&rig->net, p, 1, 2, 1, 1, "select=streaming,sink=1,recent=0.5,full_heads=0.5");
-    cr_assert_eq(tiny_prefill(&rig->net, p, 1, 0), FV_OK, "%s", fv_last_error());
-    rig_capture(rig, p, 1, s);
-}
-
-Test(handoff, every_flipped_bit_of_a_hand_off_is_refused, .timeout = 300) {
-    handoff_rig rig;
-    tiny_prompt p;
-    rig_stream s;
-    fv_received got;
-    small_stream(&rig, &p, &s);
-    cr_assert_eq(rig_deliver(rig.receiver, &s.hello, s.bytes, s.n, 100, &got), FV_REFUSED_NONE);
-    cr_assert(same_store(p.kv, got.kv));
-    fv_received_free(&got);
-    for (size_t bit = 0; bit < s.n * 8; bit++) {
-        s.bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
-        cr_assert_neq(rig_deliver(rig.receiver, &s.hello, s.bytes, s.n, 100, &got), FV_REFUSED_NONE,
-                      "bit %zu of %zu bytes", bit, s.n);
-        assert_baseline(&rig, "a flipped bit");
-        s.bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
-    }
-    cr_assert_eq(rig_refused(&rig), s.n * 8);
-    free(s.bytes);
-    finish(&rig, &p);
-}
-
-Test(handoff, a_hand_off_that_ends_at_any_byte_is_refused) {
-    handoff_rig rig;
-    tiny_prompt p;
-    rig_stream s;
-    fv_received got;
-    small_stream(&rig, &p, &s);
-    for (size_t n = 1; n < s.n; n++) {
-        cr_assert_eq(rig_deliver(rig.receiver, &s.hello, s.bytes, n, 64, &got),
-                     FV_REFUSED_TRUNCATED, "%zu of %zu bytes", n, s.n);
-        assert_baseline(&rig, "a short stream");
-    }
-    free(s.bytes);
-    finish(&rig, &p);
-}
-
-/* The sections of a stream, to be written anew with one thing changed and every checksum right. */
-typedef struct parts {
-    int n;
-    fv_section section[64];
-    uint8_t *payload[64];
-} parts;
-
-static fv_refusal part_begin(void *user, const fv_section *s) {
-    parts *p = user;
-    cr_assert_lt(p->n, 64);
-    p->section[p->n] = *s;
-    p->payload[p->n++] = malloc(s->length + 8);
-    return FV_REFUSED_NONE;
-}
-
-static fv_refusal part_bytes(void *user, const fv_section *s, uint64_t offset, const void *bytes,
-                             size_t n) {
-    parts *p = user;
-    (void)s;
-    memcpy(p->payload[p->n - 1] + offset, bytes, n);
-    return FV_REFUSED_NONE;
-}
-
-static fv_refusal part_end(void *user, const fv_section *s) {
-    (void)user;
-    (void)s;
-    return FV_REFUSED_NONE;
-}
-
-static uint64_t part_rows;
-
-static fv_refusal part_finish(void *user, const fv_packet_totals *totals) {
-    (void)user;
-    part_rows = totals->rows;
-    return FV_REFUSED_NONE;
-}
-
-static void take_apart(const rig_stream *s, parts *p) {
-    fv_packet_reader r;
-    fv_packet_hooks hooks = {.user = p,
-                             .begin = part_begin,
-                             .bytes = part_bytes,
-                             .end = part_end,
-                             .finish = part_finish};
-    p->n = 0;
-    fv_packet_reader_init(&r, &hooks, 0);
-    cr_assert_eq(fv_packet_read(&r, s->bytes, s->n), FV_REFUSED_NONE);
-}
-
-static void free_parts(parts *p) {
-    for (int i = 0; i < p->n; i++) free(p->payload[i]);
-}
-
-static fv_status tape_write(void *user, const fv_piece *piece, int32_t n, size_t bytes) {
-    rig_stream *s = user;
-    s->bytes = realloc(s->bytes, s->n + bytes);
-    for (int32_t i = 0; i < n; s->n += piece[i++].bytes)
-        memcpy(s->bytes + s->n, piece[i].data, piece[i].bytes);
-    return FV_OK;
-}
-
-/* Sections in the order of `list`; `rows` for END. */
-static fv_refusal deliver_parts(handoff_rig *rig, const fv_hello *hello, const parts *p,
-                                const int *list, int n, uint64_t rows) {
-    rig_stream s = {0};
-    fv_packet_writer w;
-    fv_received got = {0};
-    fv_packet_writer_init(&w, 0, tape_write, &s);
-    for (int i = 0; i < n; i++) {
-        fv_piece whole = {p->payload[list[i]], (size_t)p->section[list[i]].length};
-        cr_assert_eq(fv_packet_write(&w, p->section[list[i]], &whole, 1), FV_OK);
-    }
-    cr_assert_eq(fv_packet_end(&w, rows), FV_OK);
-    fv_refusal why = rig_deliver(rig->receiver, hello, s.bytes, s.n, 50, &got);
-    fv_received_free(&got);
-    fv_packet_writer_fini(&w);
-    free(s.bytes);
-    cr_assert_eq(fv_kv_pool_used(rig->pool), 0);
-    return why;
-}
-
-Test(handoff, sections_left_out_repeated_or_swapped_are_refused) {
-    handoff_rig rig;
-    tiny_prompt p;
-    rig_stream s;
-    static parts all;
-    small_stream(&rig, &p, &s);
-    take_apart(&s, &all);
-    int list[65];
-    for (int i = 0; i < all.n; i++) list[i] = i;
-    cr_assert_eq(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows), FV_REFUSED_NONE);
-    cr_assert_eq(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows + 1),
-                 FV_REFUSED_MALFORMED, "END counts other rows");
-    for (int k = 0; k < all.n; k++) {
-        int n = 0;
-        for (int i = 0; i < all.n; i++)
-            if (i != k) list[n++] = i;
-        cr_assert_neq(deliver_parts(&rig, &s.hello, &all, list, n, part_rows), FV_REFUSED_NONE,
-                      "without section %d", k);
-        n = 0;
-        for (int i = 0; i < all.n; i++) {
-            list[n++] = i;
-            if (i == k) list[n++] = i;
-        }
-        cr_assert_neq(deliver_parts(&rig, &s.hello, &all, list, n, part_rows), FV_REFUSED_NONE,
-                      "section %d twice", k);
-        for (int i = 0; i < all.n; i++) list[i] = i;
-        if (k + 1 == all.n) continue;
-        list[k] = k + 1;
-        list[k + 1] = k;
-        cr_assert_neq(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows), FV_REFUSED_NONE,
-                      "section %d after its successor", k);
-    }
-    free_parts(&all);
-    free(s.bytes);
-    finish(&rig, &p);
-}
-
-/* A stream of lazy layers, whose LEAD sections are changed. */
-static fv_refusal with_lead(const char *policy, int32_t which, uint32_t leader, uint32_t text) {
-    handoff_rig rig;
-    tiny_prompt p;
-    rig_stream s;
-    static parts all;
-    int list[64], seen = 0;
-    start(&rig, &(rig_options){.dtype = FV_F32}, &p, policy);
-    rig_capture(&rig, &p, MORE, &s);
-    take_apart(&s, &all);
-    for (int i = 0; i < all.n; i++) {
-        list[i] = i;
-        if (all.section[i].type != FV_SECTION_LEAD || seen++ != which) continue;
-        memcpy(all.payload[i], &leader, 4);
-        memcpy(all.payload[i] + 4, &text, 4);
-    }
-    cr_assert_gt(seen, which);
-    fv_refusal why = deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows);
-    free_parts(&all);
-    free(s.bytes);
-    finish(&rig, &p);
-    return why;
-}
-
-Test(handoff, a_layer_can_only_have_the_keys_of_one_before_it_that_has_its_own) {
-    static const char vla[] = "lazy=vla,map=given,blocks=1-3";
-    static const char gla[] = "lazy=gla,map=given,blocks=1-3";
-    cr_assert_eq(with_lead(vla, 1, 1, 0), FV_REFUSED_NONE);
-    cr_assert_eq(with_lead(gla, 1, 1, 1), FV_REFUSED_NONE);
-    static const uint32_t bad[] = {2, 3, 4, 1u << 31, UINT32_MAX};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        cr_assert_eq(with_lead(vla, 1, bad[i], 0), FV_REFUSED_MALFORMED, "layer %u", bad[i]);
-    cr_assert_eq(with_lead(vla, 0, 1, 2), FV_REFUSED_MALFORMED);
-    cr_assert_neq(with_lead(vla, 0, 1, 1), FV_REFUSED_NONE, "its text keys come too");
-    cr_assert_neq(with_lead(gla, 1, 1, 0), FV_REFUSED_NONE, "there is no room for its text keys");
-    cr_assert_eq(with_lead("prune=vtw,layer=2;lazy=gla,map=given,blocks=2-3", 0, 1, 1),
-                 FV_REFUSED_MALFORMED, "another number of image rows");
-}
-
-Test(handoff, sections_that_speak_of_other_rows_than_are_due_are_refused) {
-    handoff_rig rig;
-    tiny_prompt p;
-    rig_stream s;
-    static parts all;
-    small_stream(&rig, &p, &s);
-    take_apart(&s, &all);
-    int list[64], tried = 0;
-    for (int i = 0; i < all.n; i++) list[i] = i;
-    for (int k = 0; k < all.n; k++)
-        for (int what = 0; what < 8; what++) {
-            fv_section *at = &all.section[k], was = *at;
-            bool rows = at->type == FV_SECTION_POSITIONS || at->type == FV_SECTION_DATA;
-            if (what == 0) at->length++;
-            if (what == 1) at->length -= at->length > 0;
-            if (what == 2 && rows) at->layer0++;
-            if (what == 3 && (rows || at->type == FV_SECTION_ROWS)) at->layer1 += 1;
-            if (what == 4 && rows) at->segment ^= 1;
-            if (what == 5 && rows) at->dtype = FV_WIRE_BYTES;
-            if (what == 6 && at->type == FV_SECTION_DATA) at->part1++;
-            if (what == 7 && at->type == FV_SECTION_DATA) at->part0++;
-            if (memcmp(at, &was, sizeof was) != 0) {
-                tried++;
-                cr_assert_neq(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows),
-                              FV_REFUSED_NONE, "section %d, change %d", k, what);
-            }
-            *at = was;
-        }
-    cr_assert_gt(tried, 30);
-    free_parts(&all);
-    free(s.bytes);
-    finish(&rig, &p);
-}
-
-Test(handoff, positions_must_ascend_inside_the_prompt_and_their_segment) {
-    handoff_rig rig;
-    tiny_prompt p;
-    rig_stream s;
-    static parts all;
-    small_stream(&rig, &p, &s);
-    take_apart(&s, &all);
-    int list[64], tried = 0;
-    for (int i = 0; i < all.n; i++) list[i] = i;
-    for (int k = 0; k < all.n; k++)
-        for (uint64_t i = 0;
-             all.section[k].type == FV_SECTION_POSITIONS && i < all.section[k].length / 4; i++) {
-            int32_t *pos = (int32_t *)(void *)all.payload[k], was = pos[i];
-            int32_t wrong[] = {-1, 4, INT32_MAX, was ? 0 : 1};
-            for (int w = 0; w < 4; w++, tried++) {
-                pos[i] = wrong[w];
-                if (all.section[k].segment == FV_SEG_TEXT && wrong[w] == 0 && i == 0) continue;
-                cr_assert_neq(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows),
-                              FV_REFUSED_NONE, "position %d in place of %d", wrong[w], was);
-            }
-            pos[i] = was;
-        }
-    cr_assert_gt(tried, 10);
-    free_parts(&all);
-    free(s.bytes);
-    finish(&rig, &p);
-}
-
-/* ---- veiled rows ------------------------------------------------------------------------- */
-
-static fv_refusal deliver_all(handoff_rig *rig, const rig_stream *s, const parts *all);
-
-Test(handoff, a_veil_is_said_once_ahead_of_the_rows_that_it_covers) {
-    static parts all;
-    tiny_shape shape = {
-        .n_layer = 2, .n_head = 2, .n_kv = 1, .d_head = 8, .d_ffn = 16, .vocab = 97};
-    handoff_rig rig;
-    tiny_prompt p;
-    rig_stream s;
-    int at = 0, list[65], n = 0;
-    rig_open(&rig, &(rig_options){.shape = shape});
-    tiny_prompt_make(&rig.net, &p, 1, 6, 2, 3, "prune=fastv,layer=1,keep=0.5,mode=mask");
-    cr_assert_eq(tiny_prefill(&rig.net, &p, 1, 0), FV_OK, "%s", fv_last_error());
-    rig_capture(&rig, &p, 2, &s);
-    take_apart(&s, &all);
-    while (all.section[at].type != FV_SECTION_VEIL) at++;
-    cr_assert_eq(all.section[at].layer0, 1);
-    fv_section *veil = &all.section[at], was = *veil;
-    uint32_t *rows = (uint32_t *)(void *)all.payload[at];
-    cr_assert_eq(rows[0], 3);
-    for (rows[0] = 0; rows[0] < 9; rows[0]++)
-        cr_assert_eq(deliver_all(&rig, &s, &all) == FV_REFUSED_NONE, rows[0] > 0 && rows[0] < 7,
-                     "%u rows of 6 were veiled", rows[0]);
-    rows[0] = 3;
-    for (int what = 0; what < 4; what++) {
-        if (what == 0) veil->layer0 = 0;
-        if (what == 1) veil->layer1 = 3;
-        if (what == 2) veil->length = 0;
-        if (what == 3) veil->length = 8;
-        cr_assert_eq(deliver_all(&rig, &s, &all), FV_REFUSED_MALFORMED, "change %d", what);
-        *veil = was;
-    }
-    for (int i = 0; i < all.n; i++) {
-        list[n++] = i;
-        if (i == at) list[n++] = i;
-    }
-    cr_assert_eq(deliver_parts(&rig, &s.hello, &all, list, n, part_rows), FV_REFUSED_MALFORMED);
-    free_parts(&all);
-    free(s.bytes);
-    finish(&rig, &p);
-}
-
-/* ---- ranked layers ----------------------------------------------------------------------- */
-
-/* A stream whose layer 1 alone is ranked: RANK, ROWS, and the positions of its image rows. */
-static void ranked_stream(handoff_rig *rig, tiny_prompt *p, rig_stream *s, parts *all, int at[3]) {
-    tiny_shape shape = {
-        .n_layer = 2, .n_head = 2, .n_kv = 1, .d_head = 8, .d_ffn = 16, .vocab = 97};
-    rig_open(rig, &(rig_options){.shape = shape});
-    tiny_prompt_make(&rig->net, p, 1, 6, 2, 3, "evict=vta,layer=1");
-    cr_assert_eq(tiny_prefill(&rig->net, p, 1, 0), FV_OK, "%s", fv_last_error());
-    rig_capture(rig, p, 2, s);
-    take_apart(s, all);
-    at[0] = 0;
-    while (all->section[at[0]].type != FV_SECTION_RANK) at[0]++;
-    at[1] = at[0] + 1;
-    at[2] = at[0] + 2;
-    cr_assert_eq(all->section[at[0]].layer0, 1);
-    cr_assert_eq(all->section[at[1]].type, FV_SECTION_ROWS);
-    cr_assert_eq(all->section[at[2]].type, FV_SECTION_POSITIONS);
-}
-
-static fv_refusal deliver_all(handoff_rig *rig, const rig_stream *s, const parts *all) {
-    int list[64];
-    for (int i = 0; i < all->n; i++) list[i] = i;
-    return deliver_parts(rig, &s->hello, all, list, all->n, part_rows);
-}
-
-Test(handoff, a_layer_is_ranked_once_before_its_rows_and_by_no_more_than_there_were) {
-    handoff_rig rig;
-    tiny_prompt p;
-    rig_stream s;
-    static parts all;
-    int at[3], list[65], n = 0;
-    ranked_stream(&rig, &p, &s, &all, at);
-    cr_assert_eq(deliver_all(&rig, &s, &all), FV_REFUSED_NONE, "%s", fv_last_error());
-    fv_section *rank = &all.section[at[0]], was = *rank;
-    uint32_t *rows = (uint32_t *)(void *)all.payload[at[0]];
-    for (rows[0] = 0; rows[0] < 8; rows[0]++)
-        cr_assert_eq(deliver_all(&rig, &s, &all) == FV_REFUSED_NONE, rows[0] == 6,
-                     "%u rows were ranked", rows[0]);
-    rows[0] = 6;
-    for (int what = 0; what < 4; what++) {
-        if (what == 0) rank->layer0 = 0;
-        if (what == 1) rank->layer1 = 3;
-        if (what == 2) rank->length = 0;
-        if (what == 3) rank->length = 8;
-        cr_assert_eq(deliver_all(&rig, &s, &all), FV_REFUSED_MALFORMED, "change %d", what);
-        *rank = was;
-    }
-    for (int i = 0; i < all.n; i++) {
-        list[n++] = i;
-        if (i == at[0]) list[n++] = i;
-    }
-    cr_assert_eq(deliver_parts(&rig, &s.hello, &all, list, n, part_rows), FV_REFUSED_MALFORMED);
-    free_parts(&all);
-    free(s.bytes);
-    finish(&rig, &p);
-}
-
-Test(handoff, positions_in_rank_order_come_each_once_and_only_with_a_rank) {
-    handoff_rig rig;
-    tiny_prompt p;
-    rig_stream s;
-    static parts all;
-    int at[3], list[64], n = 0;
-    ranked_stream(&rig, &p, &s, &all, at);
-    int32_t *pos = (int32_t *)(void *)all.payload[at[2]], order[6] = {6, 1, 5, 2, 4, 3};
-    memcpy(pos, order, sizeof order);
-    cr_assert_eq(deliver_all(&rig, &s, &all), FV_REFUSED_NONE, "%s", fv_last_error());
-    for (int32_t i = 0; i < 6; i++) {
-        int32_t wrong[] = {order[(i + 1) % 6], 0, 7, -1, INT32_MAX};
-        for (int w = 0; w < 5; w++) {
-            pos[i] = wrong[w];
-            cr_assert_eq(deliver_all(&rig, &s, &all), FV_REFUSED_MALFORMED, "%d for %d", wrong[w],
-                         order[i]);
-        }
-        pos[i] = order[i];
-    }
-    for (int i = 0; i < all.n; i++)
-        if (i != at[0]) list[n++] = i;
-    cr_assert_eq(deliver_parts(&rig, &s.hello, &all, list, n, part_rows), FV_REFUSED_MALFORMED);
-    free_parts(&all);
-    free(s.bytes);
-    finish(&rig, &p);
-}
-
-Test(handoff, heads_of_different_lengths_cannot_share_positions) {
-    handoff_rig rig;
-    tiny_prompt p;
-    rig_stream s;
-    static parts all;
-    small_stream(&rig, &p, &s);
-    take_apart(&s, &all);
-    int list[64], tried = 0;
-    for (int i = 0; i < all.n; i++) list[i] = i;
-    for (int k = 0; k < all.n; k++) {
-        fv_section *at = &all.section[k], was = *at;
-        if (at->type != FV_SECTION_POSITIONS || at->dims[0] == 1) continue;
-        at->dims[0] = 1;
-        at->length = 4 * (uint64_t)fv_kv_len(p.kv, 0, 0, (fv_kv_segment)at->segment);
-        tried++;
-        cr_assert_eq(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows),
-                     FV_REFUSED_MALFORMED);
-        cr_assert(strstr(fv_last_error(), "share positions"), "%s", fv_last_error());
-        *at = was;
-    }
-    cr_assert_gt(tried, 0);
-    free_parts(&all);
-    free(s.bytes);
-    finish(&rig, &p);
-}
-
-Test(handoff, unknown_sections_are_skipped_or_refuse_by_name) {
-    handoff_rig rig;
-    tiny_prompt p;
-    rig_stream s;
-    static parts all;
-    small_stream(&rig, &p, &s);
-    take_apart(&s, &all);
-    int extra = all.n++, list[65];
-    all.section[extra] = (fv_section){.type = FV_FOURCC('N', 'E', 'W', 'S'), .length = 1000};
-    all.payload[extra] = calloc(1, 1000);
-    for (int at = 0; at <= extra; at++)
-        for (int critical = 0; critical < 2; critical++) {
-            int n = 0;
-            for (int i = 0; i <= extra; i++) {
-                if (i == at) list[n++] = extra;
-                if (i < extra) list[n++] = i;
-            }
-            all.section[extra].critical = critical;
-            cr_assert_eq(deliver_parts(&rig, &s.hello, &all, list, n, part_rows),
-                         critical ? FV_REFUSED_UNKNOWN_SECTION : FV_REFUSED_NONE, "%s",
-                         fv_last_error());
-            if (critical) cr_assert(strstr(fv_last_error(), "NEWS"), "%s", fv_last_error());
-        }
-    free_parts(&all);
-    free(s.bytes);
-    finish(&rig, &p);
+    rig_finish(&rig, &p);
 }
 
 /* ---- layers that leave while others are computed ---------------------------------------- */
@@ -1014,7 +542,7 @@ Test(handoff, layers_may_leave_while_later_ones_are_computed) {
         fv_ship *ship = NULL;
         fv_received got;
         bool done = false;
-        start(&rig, &(rig_options){.dtype = FV_BF16}, &whole, policies[i]);
+        rig_start(&rig, &(rig_options){.dtype = FV_BF16}, &whole, policies[i]);
         tiny_prompt_make(&rig.net, &p, 5, 70, 9, 11, policies[i]);
         cr_assert_eq(fv_kv_open(rig.net.pool, &p.kv), FV_OK);
         fv_ship_request req = rig_request(&rig, &p, MORE);
@@ -1032,7 +560,7 @@ Test(handoff, layers_may_leave_while_later_ones_are_computed) {
         fv_ship_close(ship, true, NULL, NULL);
         fv_received_free(&got);
         tiny_prompt_free(&whole);
-        finish(&rig, &p);
+        rig_finish(&rig, &p);
     }
 }
 
@@ -1064,7 +592,7 @@ Test(handoff, a_grant_may_come_later) {
     tiny_prompt p;
     fv_ship *ship;
     fv_received got;
-    start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
+    rig_start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
     slow_way = (slow){.base.ops = &ops, .inner = rig.transport};
     fv_ship_request req = rig_request(&rig, &p, MORE);
     bool done = true;
@@ -1080,7 +608,7 @@ Test(handoff, a_grant_may_come_later) {
     cr_assert(same_store(p.kv, got.kv));
     fv_ship_close(ship, true, NULL, NULL);
     fv_received_free(&got);
-    finish(&rig, &p);
+    rig_finish(&rig, &p);
 }
 
 Test(handoff, a_receiver_that_closes_takes_what_is_under_way_with_it) {
@@ -1088,7 +616,7 @@ Test(handoff, a_receiver_that_closes_takes_what_is_under_way_with_it) {
     tiny_prompt p;
     rig_stream s;
     fv_grant grant;
-    start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
+    rig_start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
     rig_capture(&rig, &p, MORE, &s);
     fv_sink *sink = fv_receiver_sink(rig.receiver);
     for (int i = 0; i < 3; i++) {
@@ -1098,5 +626,5 @@ Test(handoff, a_receiver_that_closes_takes_what_is_under_way_with_it) {
     }
     cr_assert_eq(fv_receiver_live(rig.receiver), 3);
     free(s.bytes);
-    finish(&rig, &p); /* the pool asserts that nothing is held when it closes */
+    rig_finish(&rig, &p); /* the pool asserts that nothing is held when it closes */
 }
