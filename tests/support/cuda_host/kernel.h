@@ -85,6 +85,11 @@ void async_commit();
 void async_wait(unsigned pending);
 
 void check_argument(const char *kernel, const void *value, size_t bytes);
+/* What lies between a struct's members is nobody's value, and may be half of an old address. */
+template <typename T> void check_members(const char *kernel, T value) {
+    __builtin_clear_padding(&value);
+    check_argument(kernel, &value, sizeof value);
+}
 void launch(const char *kernel, dim3 grid, dim3 block, size_t shared, cudaStream_t s,
             std::function<void()> thread);
 
@@ -93,7 +98,7 @@ void launch_args(const char *name, dim3 grid, dim3 block, size_t shared, cudaStr
                  void (*kernel)(P...), A &&...args) {
     static_assert(sizeof...(P) == sizeof...(A), "a kernel is given all its arguments");
     std::tuple<std::decay_t<P>...> values(std::forward<A>(args)...);
-    std::apply([&](const auto &...v) { (check_argument(name, &v, sizeof v), ...); }, values);
+    std::apply([&](const auto &...v) { (check_members(name, v), ...); }, values);
     launch(name, grid, block, shared, s, [=] { std::apply(kernel, values); });
 }
 
