@@ -9,6 +9,7 @@
 #include "policy/packed_shape.h"
 #include "tests/support/handoff.h"
 #include "tests/support/packed_error.h"
+#include "tests/support/planned.h"
 
 enum { BEFORE = 5, VISUAL = 70, AFTER = 9, STEPS = 4, MORE = 12 };
 
@@ -16,14 +17,6 @@ enum { BEFORE = 5, VISUAL = 70, AFTER = 9, STEPS = 4, MORE = 12 };
 #define WHOLE "pack=svd,rank_k=48,rank_v=48,gain=0,block=16"
 
 /* ---- the plan ---------------------------------------------------------------------------- */
-
-static fv_plan plan_of(const char *policy, fv_plan_shape shape) {
-    fv_policy p;
-    fv_plan plan;
-    cr_assert_eq(fv_policy_parse(policy, &p), FV_OK, "%s", fv_last_error());
-    cr_assert_eq(fv_plan_make(&p, &shape, &plan), FV_OK, "%s", fv_last_error());
-    return plan;
-}
 
 static const fv_plan_shape llava = {.n_layer = 32,
                                     .n_kv = 32,

@@ -10,6 +10,7 @@
 #include "policy/packed_shape.h"
 #include "tests/support/handoff.h"
 #include "tests/support/packed_error.h"
+#include "tests/support/planned.h"
 #include "tests/support/stream.h"
 
 enum { BEFORE = 60, VISUAL = 40, AFTER = 70, TEXT = BEFORE + AFTER, LAYERS = 4, MORE = 12 };
@@ -23,14 +24,6 @@ enum { BEFORE = 60, VISUAL = 40, AFTER = 70, TEXT = BEFORE + AFTER, LAYERS = 4, 
 static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
 
 /* ---- the plan ---------------------------------------------------------------------------- */
-
-static fv_plan plan_of(const char *policy, fv_plan_shape shape) {
-    fv_policy p;
-    fv_plan plan;
-    ok(fv_policy_parse(policy, &p));
-    ok(fv_plan_make(&p, &shape, &plan));
-    return plan;
-}
 
 static const fv_plan_shape llava = {.n_layer = 32,
                                     .n_kv = 32,

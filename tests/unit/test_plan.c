@@ -4,13 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "policy/plan.h"
-
-static fv_status make(const char *policy, fv_plan_shape shape, fv_plan *plan) {
-    fv_policy p;
-    cr_assert_eq(fv_policy_parse(policy, &p), FV_OK, "%s", fv_last_error());
-    return fv_plan_make(&p, &shape, plan);
-}
+#include "tests/support/planned.h"
 
 enum { ROW = 2 * 8 * 2 }; /* bytes of a row of one head in all these shapes */
 
@@ -21,7 +15,7 @@ static const fv_plan_shape llava = {
 
 Test(plan, exact_holds_every_row_of_every_head) {
     fv_plan plan;
-    cr_assert_eq(make("", llava, &plan), FV_OK);
+    cr_assert_eq(try_plan("", llava, &plan), FV_OK);
     cr_assert_eq(plan.n_edit, 0);
     cr_assert_eq(fv_plan_count(&plan).raw, fv_plan_count(&plan).held);
     cr_assert_eq(fv_plan_count(&plan).visual, (uint64_t)ROW * 32 * 32 * 576);
@@ -30,7 +24,7 @@ Test(plan, exact_holds_every_row_of_every_head) {
 
 Test(plan, vtw_holds_visual_rows_in_k_of_n_layers) {
     fv_plan plan;
-    cr_assert_eq(make("prune=vtw", llava, &plan), FV_OK);
+    cr_assert_eq(try_plan("prune=vtw", llava, &plan), FV_OK);
     cr_assert_eq(plan.visual[15], 576);
     cr_assert_eq(plan.visual[16], 0);
     cr_assert_eq(rows(&plan), 32 * (32 * 50 + 16 * 576));
@@ -41,28 +35,28 @@ Test(plan, vtw_holds_visual_rows_in_k_of_n_layers) {
 Test(plan, vtw_has_its_layer_from_the_calibration_where_asked) {
     fv_plan plan;
     fv_plan_shape shape = llava;
-    cr_assert_eq(make("prune=vtw,from=calibrated", shape, &plan), FV_EINVAL);
+    cr_assert_eq(try_plan("prune=vtw,from=calibrated", shape, &plan), FV_EINVAL);
     cr_assert(strstr(fv_last_error(), "fovea calibrate"), "%s", fv_last_error());
     shape.uncalibrated = "it is of other weights";
-    cr_assert_eq(make("prune=vtw,from=calibrated", shape, &plan), FV_EINVAL);
+    cr_assert_eq(try_plan("prune=vtw,from=calibrated", shape, &plan), FV_EINVAL);
     cr_assert(strstr(fv_last_error(), "of other weights"), "%s", fv_last_error());
     shape.uncalibrated = NULL;
     shape.withdraw = 9;
-    cr_assert_eq(make("prune=vtw,from=calibrated", shape, &plan), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(try_plan("prune=vtw,from=calibrated", shape, &plan), FV_OK, "%s", fv_last_error());
     cr_assert(plan.visual[8] == 576 && plan.visual[9] == 0);
     cr_assert(strstr(plan.chose, "layer 9"), "%s", plan.chose);
-    cr_assert_eq(make("preset=paper-vtw;prune=vtw,from=calibrated", shape, &plan), FV_OK);
+    cr_assert_eq(try_plan("preset=paper-vtw;prune=vtw,from=calibrated", shape, &plan), FV_OK);
     cr_assert_eq(plan.visual[9], 0);
-    cr_assert_eq(make("prune=vtw", shape, &plan), FV_OK);
+    cr_assert_eq(try_plan("prune=vtw", shape, &plan), FV_OK);
     cr_assert(plan.visual[15] == 576 && !plan.chose[0], "unless it is asked for");
-    cr_assert_eq(make("prune=vtw,layer=4,from=calibrated", shape, &plan), FV_EINVAL);
+    cr_assert_eq(try_plan("prune=vtw,layer=4,from=calibrated", shape, &plan), FV_EINVAL);
     cr_assert(strstr(fv_last_error(), "one of them"), "%s", fv_last_error());
     shape.withdraw = 32;
-    cr_assert_eq(make("prune=vtw,from=calibrated", shape, &plan), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(try_plan("prune=vtw,from=calibrated", shape, &plan), FV_OK, "%s", fv_last_error());
     cr_assert(plan.n_edit == 0 && !plan.chose[0]);
     cr_assert(strstr(plan.note[FV_STAGE_PRUNE], "every layer needs the image"));
     shape = (fv_plan_shape){.n_layer = 4, .n_kv = 1, .n_text = 3, .withdraw = 2};
-    cr_assert_eq(make("prune=vtw,from=calibrated", shape, &plan), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(try_plan("prune=vtw,from=calibrated", shape, &plan), FV_OK, "%s", fv_last_error());
     cr_assert(strstr(plan.note[FV_STAGE_PRUNE], "no image") && !plan.chose[0]);
 }
 
@@ -70,9 +64,9 @@ Test(plan, random_counts_round_down) {
     fv_plan plan;
     fv_plan_shape shape = {
         .d_head = 8, .bytes_value = 2, .n_layer = 4, .n_kv = 1, .n_visual = 10, .n_text = 3};
-    cr_assert_eq(make("prune=random,layer=0,keep=0.7", shape, &plan), FV_OK);
+    cr_assert_eq(try_plan("prune=random,layer=0,keep=0.7", shape, &plan), FV_OK);
     cr_assert_eq(plan.visual[0], 7, "0.7 * 10 is 7 in spite of binary fractions");
-    cr_assert_eq(make("prune=random,layer=3,keep=0.19", shape, &plan), FV_OK);
+    cr_assert_eq(try_plan("prune=random,layer=3,keep=0.19", shape, &plan), FV_OK);
     cr_assert_eq(plan.visual[2], 10);
     cr_assert_eq(plan.visual[3], 1);
 }
@@ -86,14 +80,14 @@ Test(plan, fastv_counts_halves_to_even_and_taps_the_layer_before) {
                            .n_visual = 5,
                            .n_text = 3,
                            .n_image = 1};
-    cr_assert_eq(make("prune=fastv,layer=3,keep=0.5", shape, &plan), FV_OK);
+    cr_assert_eq(try_plan("prune=fastv,layer=3,keep=0.5", shape, &plan), FV_OK);
     cr_assert_eq(plan.visual[2], 5);
     cr_assert_eq(plan.visual[3], 2, "round(2.5) is 2");
     for (int32_t l = 0; l < 4; l++) cr_assert_eq(plan.tap[l], l == 2 ? FV_TAP_LAST_ROW : 0);
     shape.n_visual = 7;
-    cr_assert_eq(make("prune=fastv,layer=1,keep=0.5", shape, &plan), FV_OK);
+    cr_assert_eq(try_plan("prune=fastv,layer=1,keep=0.5", shape, &plan), FV_OK);
     cr_assert_eq(plan.visual[1], 4, "round(3.5) is 4");
-    cr_assert_eq(make("preset=paper-fastv", llava, &plan), FV_OK);
+    cr_assert_eq(try_plan("preset=paper-fastv", llava, &plan), FV_OK);
     cr_assert_eq(rows(&plan), 32 * (32 * 50 + 2 * 576 + 30 * 288));
     cr_assert_eq(plan.tap[1], FV_TAP_LAST_ROW);
 }
@@ -107,10 +101,10 @@ Test(plan, fastv_leaves_a_layer_to_rank_in_however_shallow_the_network_is) {
                            .n_visual = 8,
                            .n_text = 3,
                            .n_image = 1};
-    cr_assert_eq(make("prune=fastv", shape, &plan), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(try_plan("prune=fastv", shape, &plan), FV_OK, "%s", fv_last_error());
     cr_assert_eq(plan.edit[0].layer, 1);
     shape.n_layer = 1;
-    cr_assert_eq(make("prune=fastv", shape, &plan), FV_EINVAL);
+    cr_assert_eq(try_plan("prune=fastv", shape, &plan), FV_EINVAL);
 }
 
 /* Rows of each run of layers, with their number behind an x. */
@@ -145,14 +139,14 @@ Test(plan, pvtp_counts_are_those_of_the_paper) {
         {"prune=pvtp,stride=14,ratio=0.245", 4.78}, {"prune=pvtp,stride=28,ratio=0.49", 5.59}};
     fv_plan plan;
     fv_plan_shape large = {.n_layer = 40, .n_kv = 40, .n_visual = 576, .n_text = 50, .n_image = 1};
-    cr_assert_eq(make("prune=pvtp", llava, &plan), FV_OK);
+    cr_assert_eq(try_plan("prune=pvtp", llava, &plan), FV_OK);
     assert_layers(&plan, "576x3 288x7 217x7 146x7 76x7 5x1 ");
     for (int32_t l = 0; l < 32; l++)
         cr_assert_eq(plan.tap[l], (l + 1) % 7 == 3 ? FV_TAP_LAST_ROW : 0, "layer %d", l);
-    cr_assert_eq(make("prune=pvtp,layer=3,stride=4,ratio=0.05", large, &plan), FV_OK);
+    cr_assert_eq(try_plan("prune=pvtp,layer=3,stride=4,ratio=0.05", large, &plan), FV_OK);
     assert_layers(&plan, "576x3 288x4 259x4 230x4 201x4 172x4 144x4 115x4 86x4 57x4 28x1 ");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        cr_assert_eq(make(rows[i].policy, llava, &plan), FV_OK);
+        cr_assert_eq(try_plan(rows[i].policy, llava, &plan), FV_OK);
         cr_assert_lt(fabs(tera(&plan) - rows[i].tera), 0.035, "%s: %g", rows[i].policy,
                      tera(&plan));
     }
@@ -161,23 +155,23 @@ Test(plan, pvtp_counts_are_those_of_the_paper) {
 Test(plan, pvtp_steps_until_the_layers_or_the_rows_end) {
     fv_plan plan, one;
     fv_plan_shape shape = {.n_layer = 9, .n_kv = 1, .n_visual = 10, .n_text = 3, .n_image = 2};
-    cr_assert_eq(make("prune=pvtp,layer=3,stride=6,first=0.5,ratio=0.1", shape, &plan), FV_OK);
+    cr_assert_eq(try_plan("prune=pvtp,layer=3,stride=6,first=0.5,ratio=0.1", shape, &plan), FV_OK);
     assert_layers(&plan, "10x3 5x6 "); /* 3 + 6 is no layer */
-    cr_assert_eq(make("prune=fastv,layer=3,keep=0.5", shape, &one), FV_OK);
+    cr_assert_eq(try_plan("prune=fastv,layer=3,keep=0.5", shape, &one), FV_OK);
     cr_assert_arr_eq(plan.visual, one.visual, sizeof plan.visual);
     cr_assert_arr_eq(plan.tap, one.tap, sizeof plan.tap);
-    cr_assert_eq(make("prune=pvtp,layer=2,stride=1,first=0.1,ratio=0.4", shape, &plan), FV_OK);
+    cr_assert_eq(try_plan("prune=pvtp,layer=2,stride=1,first=0.1,ratio=0.4", shape, &plan), FV_OK);
     assert_layers(&plan, "10x2 9x1 5x1 1x1 0x4 ");
     cr_assert_eq(plan.n_edit, 4, "what is gone does not leave again");
     cr_assert_eq(plan.tap[5], 0);
-    cr_assert_eq(make("prune=pvtp,layer=2,stride=3,first=0,ratio=0.2", shape, &plan), FV_OK);
+    cr_assert_eq(try_plan("prune=pvtp,layer=2,stride=3,first=0,ratio=0.2", shape, &plan), FV_OK);
     assert_layers(&plan, "10x5 8x3 6x1 "); /* the first step lets nothing go */
     cr_assert_eq(plan.tap[1], 0);
     cr_assert_str_empty(plan.note[FV_STAGE_PRUNE]);
-    cr_assert_eq(make("prune=pvtp,first=0,ratio=0", shape, &plan), FV_OK);
+    cr_assert_eq(try_plan("prune=pvtp,first=0,ratio=0", shape, &plan), FV_OK);
     cr_assert(strstr(plan.note[FV_STAGE_PRUNE], "every visual row"));
     shape.n_layer = 2;
-    cr_assert_eq(make("prune=pvtp,layer=2", shape, &plan), FV_EINVAL);
+    cr_assert_eq(try_plan("prune=pvtp,layer=2", shape, &plan), FV_EINVAL);
 }
 
 Test(plan, pvtp_takes_as_many_steps_in_another_depth) {
@@ -186,7 +180,7 @@ Test(plan, pvtp_takes_as_many_steps_in_another_depth) {
         fv_plan plan;
         fv_plan_shape shape = llava;
         shape.n_layer = depths[i];
-        cr_assert_eq(make("prune=pvtp", shape, &plan), FV_OK);
+        cr_assert_eq(try_plan("prune=pvtp", shape, &plan), FV_OK);
         cr_assert(plan.n_edit == 4 || plan.n_edit == 5, "%d in %d layers", plan.n_edit, depths[i]);
         cr_assert_leq(plan.visual[depths[i] - 1], 76);
     }
@@ -202,14 +196,14 @@ Test(plan, nothing_is_tapped_for_methods_that_do_not_look) {
                                            "select=streaming"};
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
         fv_plan plan;
-        cr_assert_eq(make(policies[i], llava, &plan), FV_OK);
+        cr_assert_eq(try_plan(policies[i], llava, &plan), FV_OK);
         for (int32_t l = 0; l < 32; l++) cr_assert_eq(plan.tap[l], 0, "%s", policies[i]);
     }
 }
 
 Test(plan, grid_counts_round_down) {
     fv_plan plan;
-    cr_assert_eq(make("prune=grid,layer=4,keep=0.1225", llava, &plan), FV_OK);
+    cr_assert_eq(try_plan("prune=grid,layer=4,keep=0.1225", llava, &plan), FV_OK);
     cr_assert_eq(plan.visual[3], 576);
     cr_assert_eq(plan.visual[4], 70);
 }
@@ -218,7 +212,7 @@ Test(plan, a_layer_that_the_checkpoint_lacks_is_refused) {
     fv_plan plan;
     fv_plan_shape shape = {
         .d_head = 8, .bytes_value = 2, .n_layer = 12, .n_kv = 1, .n_visual = 10, .n_text = 3};
-    cr_assert_eq(make("prune=vtw,layer=12", shape, &plan), FV_EINVAL);
+    cr_assert_eq(try_plan("prune=vtw,layer=12", shape, &plan), FV_EINVAL);
     cr_assert(strstr(fv_last_error(), "layers 0..11"), "%s", fv_last_error());
 }
 
@@ -226,13 +220,13 @@ Test(plan, a_stage_that_changes_nothing_says_why) {
     fv_plan plan;
     fv_plan_shape text_only = {
         .d_head = 8, .bytes_value = 2, .n_layer = 8, .n_kv = 2, .n_visual = 0, .n_text = 9};
-    cr_assert_eq(make("prune=vtw;select=streaming,sink=9", text_only, &plan), FV_OK);
+    cr_assert_eq(try_plan("prune=vtw;select=streaming,sink=9", text_only, &plan), FV_OK);
     cr_assert(strstr(plan.note[FV_STAGE_PRUNE], "no image"), "%s", plan.note[FV_STAGE_PRUNE]);
     cr_assert(strstr(plan.note[FV_STAGE_SELECT], "every row"), "%s", plan.note[FV_STAGE_SELECT]);
     cr_assert_not(plan.select);
-    cr_assert_eq(make("prune=random,keep=1", llava, &plan), FV_OK);
+    cr_assert_eq(try_plan("prune=random,keep=1", llava, &plan), FV_OK);
     cr_assert(strstr(plan.note[FV_STAGE_PRUNE], "every visual row"));
-    cr_assert_eq(make("prune=vtw", llava, &plan), FV_OK);
+    cr_assert_eq(try_plan("prune=vtw", llava, &plan), FV_OK);
     cr_assert_str_empty(plan.note[FV_STAGE_PRUNE]);
 }
 
@@ -240,7 +234,8 @@ Test(plan, streaming_counts_whole_heads_sinks_and_recent_rows) {
     fv_plan plan;
     fv_plan_shape shape = {
         .d_head = 8, .bytes_value = 2, .n_layer = 2, .n_kv = 5, .n_visual = 80, .n_text = 20};
-    cr_assert_eq(make("select=streaming,sink=4,recent=0.3,full_heads=0.25", shape, &plan), FV_OK);
+    cr_assert_eq(try_plan("select=streaming,sink=4,recent=0.3,full_heads=0.25", shape, &plan),
+                 FV_OK);
     /* ceil(0.25 * 5) = 2 heads of 100 rows, 3 heads of 34 */
     cr_assert_eq(rows(&plan), 2 * (2 * 100 + 3 * 34));
     /* Where the image stands in the prompt is not known: all that a head keeps may be of it. */

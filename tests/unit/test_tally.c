@@ -9,6 +9,7 @@
 #include "decode-worker/evict.h"
 #include "model/net/tally.h"
 #include "tests/support/handoff.h"
+#include "tests/support/planned.h"
 
 enum { LAYERS = 4, KV_HEADS = 2, GROUP = 2, VISUAL = 70, ROWS = 84, TOKENS = 9 };
 
@@ -27,14 +28,10 @@ enum { N_POLICY = sizeof policies / sizeof policies[0] };
 
 static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
 
-static fv_plan plan_of(const char *policy, int32_t n_text) {
-    fv_policy p;
-    fv_plan plan;
+static fv_plan planned(const char *policy, int32_t n_text) {
     fv_plan_shape shape = {
         .n_layer = LAYERS, .n_kv = KV_HEADS, .n_visual = VISUAL, .n_text = n_text, .n_image = 1};
-    ok(fv_policy_parse(policy, &p));
-    ok(fv_plan_make(&p, &shape, &plan));
-    return plan;
+    return plan_of(policy, shape);
 }
 
 static void start(tiny_net *net, tiny_prompt *p, const char *policy, int32_t chunk) {
@@ -81,13 +78,13 @@ static bool same_tallies(const fv_kv *a, const fv_kv *b) {
 /* ---- the plan --------------------------------------------------------------------------- */
 
 Test(tally, budgets_are_shares_of_the_prompt) {
-    fv_tally_rule h2o = plan_of("evict=h2o", 30).tally, tova = plan_of("evict=tova", 30).tally;
-    fv_tally_rule cut = plan_of("evict=scissorhands", 30).tally;
+    fv_tally_rule h2o = planned("evict=h2o", 30).tally, tova = planned("evict=tova", 30).tally;
+    fv_tally_rule cut = planned("evict=scissorhands", 30).tally;
     cr_assert(h2o.kind == FV_TALLY_SUM && h2o.most == 20 && h2o.left == 20 && h2o.recent == 10);
     cr_assert(tova.kind == FV_TALLY_LAST && tova.most == 20 && tova.recent == 0 && tova.shared);
     cr_assert(cut.kind == FV_TALLY_LOW && cut.most == 50 && cut.left == 25 && cut.recent == 10);
-    cr_assert_eq(plan_of("evict=scissorhands,keep=0.1", 30).tally.recent, 5);
-    cr_assert_eq(plan_of("evict=scissorhands,window=7", 30).tally_rows, 7);
+    cr_assert_eq(planned("evict=scissorhands,keep=0.1", 30).tally.recent, 5);
+    cr_assert_eq(planned("evict=scissorhands,window=7", 30).tally_rows, 7);
 }
 
 Test(tally, a_budget_of_the_whole_prompt_lets_nothing_go_and_says_so) {

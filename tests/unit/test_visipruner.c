@@ -10,6 +10,7 @@
 #include "prefill-worker/mask.h"
 #include "prefill-worker/prune.h"
 #include "tests/support/handoff.h"
+#include "tests/support/planned.h"
 
 enum { VISUAL = 70, HEADS = 4, KV_HEADS = 2, LAYERS = 4, D = 24, KEYS = 84 };
 
@@ -111,9 +112,7 @@ Test(visipruner, a_row_that_is_all_of_the_output_turns_it_to_nothing_and_no_outp
 
 /* ---- masks ------------------------------------------------------------------------------ */
 
-static fv_plan plan_of(const char *policy, int32_t n_layer, int32_t n_visual) {
-    fv_policy p;
-    fv_plan plan;
+static fv_plan planned(const char *policy, int32_t n_layer, int32_t n_visual) {
     fv_plan_shape shape = {.n_layer = n_layer,
                            .n_kv = KV_HEADS,
                            .d_head = D,
@@ -121,9 +120,7 @@ static fv_plan plan_of(const char *policy, int32_t n_layer, int32_t n_visual) {
                            .n_visual = n_visual,
                            .n_text = 14,
                            .n_image = n_visual > 0};
-    ok(fv_policy_parse(policy, &p));
-    ok(fv_plan_make(&p, &shape, &plan));
-    return plan;
+    return plan_of(policy, shape);
 }
 
 Test(visipruner, masks_say_what_becomes_of_each_row) {
@@ -150,7 +147,7 @@ Test(visipruner, masks_say_what_becomes_of_each_row) {
 }
 
 Test(visipruner, layers_of_the_paper_are_mapped_to_the_depth) {
-    fv_plan p = plan_of("preset=paper-visipruner", 32, 576), q = plan_of("preset=aggressive", 8, 9);
+    fv_plan p = planned("preset=paper-visipruner", 32, 576), q = planned("preset=aggressive", 8, 9);
     for (int32_t l = 0; l < 32; l++) {
         cr_assert_eq(p.mask[l], l == 0 ? FV_MASK_MERGE : l < 6 ? FV_MASK_TEXT : FV_MASK_NONE);
         cr_assert(!p.forget[l]);
@@ -163,9 +160,9 @@ Test(visipruner, layers_of_the_paper_are_mapped_to_the_depth) {
     cr_assert_eq(fv_plan_count(&p).held, fv_plan_count(&p).raw);
     for (int32_t l = 0; l < 8; l++) cr_assert_eq(q.forget[l], l < 2);
     cr_assert_eq(fv_plan_count(&q).held, fv_plan_count(&q).raw - 2 * KV_HEADS * 9 * 2 * D * 4);
-    fv_plan half = plan_of("prune=visipruner,first=half", 32, 576);
+    fv_plan half = planned("prune=visipruner,first=half", 32, 576);
     cr_assert(half.mask[0] == FV_MASK_HALF && half.mask[1] == FV_MASK_TEXT);
-    fv_plan all = plan_of("prune=visipruner,self=drop", 32, 1);
+    fv_plan all = planned("prune=visipruner,self=drop", 32, 1);
     cr_assert(all.mask[0] == FV_MASK_MERGE && all.mask[5] == FV_MASK_ALL);
 }
 
@@ -210,9 +207,9 @@ Test(visipruner, a_filter_layer_is_checked_and_text_alone_is_left_as_it_is) {
         cr_assert_eq(fv_plan_make(&p, &shape, &plan), FV_EINVAL, "%s", text);
         cr_assert(strstr(fv_last_error(), "filter"), "%s", fv_last_error());
     }
-    plan = plan_of("prune=visipruner,filter=16/32", 8, 5);
+    plan = planned("prune=visipruner,filter=16/32", 8, 5);
     cr_assert_eq(plan.edit[0].layer, 5);
-    plan = plan_of("prune=visipruner", 32, 0);
+    plan = planned("prune=visipruner", 32, 0);
     cr_assert(plan.n_edit == 0 && plan.mask[0] == FV_MASK_NONE && plan.note[FV_STAGE_PRUNE][0]);
     cr_assert(plan.exact_counts);
 }
@@ -421,17 +418,17 @@ Test(visipruner, a_block_cut_by_data_is_one_that_was_given_so) {
 }
 
 Test(visipruner, a_plan_bounds_the_layers_that_may_come_to_lead) {
-    fv_plan whole = plan_of("prune=visipruner,cos=-1;lazy=vla,map=paper_like", 32, 576);
-    fv_plan none = plan_of("lazy=vla,map=paper_like", 32, 576);
+    fv_plan whole = planned("prune=visipruner,cos=-1;lazy=vla,map=paper_like", 32, 576);
+    fv_plan none = planned("lazy=vla,map=paper_like", 32, 576);
     uint64_t keys = KV_HEADS * 576 * D * 4;
     cr_assert_eq(whole.splits, 2);
     cr_assert_eq(fv_plan_count(&whole).held, fv_plan_count(&none).held + 2 * keys);
     static const char across[] = "prune=visipruner,kv_shallow=drop;lazy=vla,map=given,blocks=4-8";
-    whole = plan_of(across, 32, 576); /* of the masked layers nothing is kept */
+    whole = planned(across, 32, 576); /* of the masked layers nothing is kept */
     cr_assert(whole.leader[5] == 4 && whole.leader[6] == 6 && whole.leader[8] == 6);
-    fv_plan gla = plan_of("prune=visipruner;lazy=gla,map=paper_like", 32, 576);
+    fv_plan gla = planned("prune=visipruner;lazy=gla,map=paper_like", 32, 576);
     cr_assert_eq(fv_plan_lent_text(&gla), 23 - 2);
-    gla = plan_of("prune=visipruner,filter=30;lazy=gla,map=paper_like", 32, 576);
+    gla = planned("prune=visipruner,filter=30;lazy=gla,map=paper_like", 32, 576);
     cr_assert_eq(gla.splits, 0, "layer 31 is alone");
 }
 

@@ -10,6 +10,7 @@
 #include "policy/plan/vta.h"
 #include "prefill-worker/rank.h"
 #include "tests/support/handoff.h"
+#include "tests/support/planned.h"
 
 enum { LAYERS = 4, HEADS = 2, VISUAL = 70, TEXT = 14, TOKENS = 9 };
 
@@ -37,21 +38,17 @@ enum { N_POLICY = sizeof policies / sizeof policies[0], N_WITHOUT_SELECT = N_POL
 
 static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
 
-static fv_plan plan_of(const char *policy, int32_t n_layer, int32_t n_visual) {
-    fv_policy p;
-    fv_plan plan;
+static fv_plan planned(const char *policy, int32_t n_layer, int32_t n_visual) {
     fv_plan_shape shape = {
         .n_layer = n_layer, .n_kv = 2, .n_visual = n_visual, .n_text = 9, .n_image = n_visual > 0};
-    ok(fv_policy_parse(policy, &p));
-    ok(fv_plan_make(&p, &shape, &plan));
-    return plan;
+    return plan_of(policy, shape);
 }
 
 /* ---- the clock ------------------------------------------------------------------------- */
 
 /* Rows of v that are left at t. */
 static int32_t left(const char *policy, int32_t v, int32_t t) {
-    fv_plan plan = plan_of(policy, 32, v);
+    fv_plan plan = planned(policy, 32, v);
     return (int32_t)floor(plan.evict(&plan, t) * v + 1e-9);
 }
 
@@ -79,7 +76,7 @@ Test(vta, no_row_comes_back_and_a_third_is_saved_over_the_answer) {
             cr_assert(has >= 0 && has <= had, "%s at %d", forms[i], t);
             had = has;
         }
-    fv_plan plan = plan_of("evict=vta", 32, 576);
+    fv_plan plan = planned("evict=vta", 32, 576);
     for (int32_t t = 0; t < 50; t++) sum += plan.evict(&plan, t);
     cr_assert_lt(fabs(sum / 50 - 0.6466), 1e-4, "%g", sum / 50);
 }
@@ -89,7 +86,7 @@ Test(vta, no_row_comes_back_and_a_third_is_saved_over_the_answer) {
 /* rank_from of each run of layers, with their number behind an x. */
 static void assert_ranked(const char *policy, const char *want) {
     char got[256] = "";
-    fv_plan plan = plan_of(policy, 32, 576);
+    fv_plan plan = planned(policy, 32, 576);
     for (int32_t l = 0, n; l < 32; l += n) {
         for (n = 1; l + n < 32 && plan.rank_from[l + n] == plan.rank_from[l]; n++) {
         }
@@ -122,7 +119,7 @@ Test(vta, a_pruner_that_decides_by_data_ranks_from_the_layer_it_first_looks_at) 
     assert_ranked("prune=visipruner,filter=15/32;evict=vta,shallow=rank_by_first_tap", "15x32 ");
     assert_ranked("prune=visipruner,kv_shallow=drop;evict=vta,shallow=rank_by_first_tap",
                   "-1x6 7x26 ");
-    fv_plan plan = plan_of("prune=visipruner;evict=vta", 32, 576);
+    fv_plan plan = planned("prune=visipruner;evict=vta", 32, 576);
     for (int32_t l = 0; l < 32; l++)
         cr_assert_eq((plan.tap[l] & FV_TAP_LAST_ROW) != 0, l >= 7 && l < 31, "layer %d", l);
 }
@@ -133,16 +130,16 @@ Test(vta, a_lazy_block_is_annealed_as_its_leader_is) {
     assert_ranked(first, "-1x7 2x25 "); /* layers 3..6 hold what layer 1 holds */
     assert_ranked("lazy=vla,map=given,blocks=1-6;evict=vta,shallow=rank_by_first_tap", "2x32 ");
     assert_ranked("prune=pvtp;lazy=vla,map=paper_like;evict=vta", "-1x3 2x7 9x7 16x7 23x7 30x1 ");
-    fv_plan plan = plan_of(keeps, 32, 576);
+    fv_plan plan = planned(keeps, 32, 576);
     cr_assert_null(plan.evict);
     cr_assert(strstr(plan.note[FV_STAGE_EVICT], "no layer that is ranked"));
 }
 
 Test(vta, where_nothing_can_go_the_plan_says_why) {
-    fv_plan plan = plan_of("evict=vta", 32, 0);
+    fv_plan plan = planned("evict=vta", 32, 0);
     cr_assert(strstr(plan.note[FV_STAGE_EVICT], "no image"));
     cr_assert_null(plan.evict);
-    plan = plan_of("prune=vtw,layer=2;evict=vta", 32, 576);
+    plan = planned("prune=vtw,layer=2;evict=vta", 32, 576);
     cr_assert(strstr(plan.note[FV_STAGE_EVICT], "no layer that is ranked"));
     cr_assert_null(plan.evict);
     for (int32_t l = 0; l < 32; l++) cr_assert(plan.tap[l] == 0 && plan.rank_from[l] == -1);

@@ -1,0 +1,255 @@
+#include "tests/e2e/prefill_rig.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/file.h"
+#include "model/synth.h"
+#include "tests/support/command.h"
+#include "wire/rpc_message.h"
+
+#define PICTURE FOVEA_TEST_DATA "/golden/demo.png"
+
+char checkpoint[512];
+char *picture;
+size_t n_picture;
+prefill_rig rig = {
+    .p = {.name = "p0", .kv_dtype = FV_F32, .cache_bytes = 1 << 20, .queue = 32, .batch = 4}};
+
+void make_checkpoint(void) {
+    fv_synth_report report;
+    snprintf(checkpoint, sizeof checkpoint, "%s/prefill-%d", FOVEA_TEST_TMP, (int)getpid());
+    fv_synth_options opt = {.dir = checkpoint, .shape = "tiny", .dtype = FV_F32, .seed = 5};
+    cr_assert_eq(fv_synth_write(&opt, &report), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_file_read(PICTURE, 1 << 24, &picture, &n_picture), FV_OK);
+}
+
+void drop_checkpoint(void) {
+    static command_result r;
+    free(picture);
+    command_run(&r, "rm -rf '%s'", checkpoint);
+}
+
+/* ---- two workers ------------------------------------------------------------------------ */
+
+static void open_engine(fv_engine *e, bool vision) {
+    fv_engine_options opt = {
+        .checkpoint = checkpoint, .backend = "cpu", .isa = "auto", .threads = 1, .vision = vision};
+    cr_assert_eq(fv_engine_open(&opt, e), FV_OK, "%s", fv_last_error());
+}
+
+/* With the options that a test has put into rig.p and rig.d. */
+void open_workers(void) {
+    net_open(&rig.net);
+    open_engine(&rig.engine, true);
+    open_engine(&rig.decode_engine, false);
+    rig.p.bridge = rig.net.bridge;
+    rig.p.engine = &rig.engine;
+    cr_assert_eq(fv_prefill_worker_open(&rig.p, &rig.prefill), FV_OK, "%s", fv_last_error());
+    fv_decode_options d = fv_decode_options_default();
+    d.engine = &rig.decode_engine;
+    d.name = "d0";
+    d.kv_dtype = rig.d.kv_dtype;
+    if (rig.d.grants.capacity) d.grants.capacity = rig.d.grants.capacity;
+    if (rig.d.grants.claim_s > 0) d.grants.claim_s = rig.d.grants.claim_s;
+    cr_assert_eq(fv_decode_worker_open(rig.net.bridge, &d, &rig.decode), FV_OK, "%s",
+                 fv_last_error());
+    rig.services[0] = fv_prefill_worker_service(rig.prefill);
+    fv_decode_worker_services(rig.decode, rig.services + 1);
+    fv_rpc_server_options opt = {
+        .listen = "127.0.0.1:0", .services = rig.services, .n_service = 1 + FV_DECODE_SERVICES};
+    cr_assert_eq(fv_rpc_server_open(rig.net.bridge, &opt, &rig.server), FV_OK, "%s",
+                 fv_last_error());
+    snprintf(rig.target, sizeof rig.target, "127.0.0.1:%d", fv_rpc_server_port(rig.server));
+    cr_assert_eq(fv_rpc_channel_open(rig.net.bridge, rig.target, NULL, &rig.channel), FV_OK);
+}
+
+static void set(void *flag) { *(bool *)flag = true; }
+
+/* Nothing may be left of any request. */
+void close_workers(void) {
+    fv_rpc_channel_close(rig.channel);
+    fv_rpc_server_stop(rig.server, 5000, set, &rig.server_done);
+    net_wait(&rig.net, &rig.server_done);
+    fv_prefill_worker_close(rig.prefill, set, &rig.prefill_done);
+    net_wait(&rig.net, &rig.prefill_done);
+    fv_decode_worker_close(rig.decode, set, &rig.decode_done);
+    net_wait(&rig.net, &rig.decode_done);
+    net_close(&rig.net, 1000);
+    fv_engine_close(&rig.engine);
+    fv_engine_close(&rig.decode_engine);
+}
+
+Fovea__Inference__V1__Load prefill_load(void) {
+    Fovea__Inference__V1__Load load = FOVEA__INFERENCE__V1__LOAD__INIT;
+    fv_prefill_worker_load(rig.prefill, &load);
+    return load;
+}
+
+/* Until neither worker holds anything for anybody. */
+void wait_for_nothing_held(void) {
+    Fovea__Inference__V1__Load mine = FOVEA__INFERENCE__V1__LOAD__INIT;
+    fv_decode_load theirs = {0};
+    for (int i = 0; i < 300; i++) {
+        mine = prefill_load();
+        theirs = fv_decode_worker_load(rig.decode);
+        if (mine.n_running + mine.n_queued == 0 && mine.bytes_held == 0 &&
+            theirs.bytes_granted == 0 && theirs.bytes_held == 0)
+            return;
+        net_sleep(&rig.net, 10);
+    }
+    cr_assert_fail("held after three seconds: %u running, %u queued, %zu bytes here; %zu granted, "
+                   "%zu held there",
+                   mine.n_running, mine.n_queued, (size_t)mine.bytes_held,
+                   (size_t)theirs.bytes_granted, (size_t)theirs.bytes_held);
+}
+
+/* ---- a request -------------------------------------------------------------------------- */
+
+/* The demo picture and a question about it. */
+void ask_about_picture(asking *a, const char *decode_address) {
+    fovea__handoff__v1__prefill_request__init(&a->m);
+    fovea__inference__v1__generate_request__init(&a->g);
+    fovea__inference__v1__prompt__init(&a->prompt);
+    fovea__inference__v1__image__init(&a->image);
+    a->m.request = &a->g;
+    a->m.decode_address = (char *)(uintptr_t)decode_address;
+    a->g.request_id = (char *)"r";
+    a->g.prompt = &a->prompt;
+    a->prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT;
+    a->prompt.text = (char *)QUESTION;
+    a->image.data = (ProtobufCBinaryData){n_picture, (uint8_t *)picture};
+    a->images[0] = &a->image;
+    a->g.images = a->images;
+    a->g.n_images = 1;
+    a->g.max_tokens = N_TOKEN;
+    a->g.ignore_eos = true;
+    a->g.digests = true;
+}
+
+static fv_status on_prefilled(fv_rpc_call *c, grpc_byte_buffer *message) {
+    heard *h = fv_rpc_call_user(c);
+    ProtobufCMessage *m;
+    FV_TRY(fv_rpc_unpack(&fovea__handoff__v1__prefill_event__descriptor, message, &h->arena, &m));
+    const Fovea__Handoff__V1__PrefillEvent *e = (const Fovea__Handoff__V1__PrefillEvent *)m;
+    cr_assert_lt(h->n_event, 7);
+    switch (e->event_case) {
+    case FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_BEGUN:
+        h->order[h->n_event++] = 'B';
+        h->begun = e->begun;
+        break;
+    case FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_FIRST_TOKEN:
+        h->order[h->n_event++] = 'F';
+        h->first = e->first_token;
+        break;
+    default: h->order[h->n_event++] = 'H'; h->report = e->handed_off->report;
+    }
+    return FV_OK;
+}
+
+static fv_status on_decoded(fv_rpc_call *c, grpc_byte_buffer *message) {
+    heard *h = fv_rpc_call_user(c);
+    ProtobufCMessage *m;
+    FV_TRY(
+        fv_rpc_unpack(&fovea__inference__v1__generate_event__descriptor, message, &h->arena, &m));
+    const Fovea__Inference__V1__GenerateEvent *e = (const Fovea__Inference__V1__GenerateEvent *)m;
+    if (e->event_case == FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_TOKENS)
+        for (size_t i = 0; i < e->tokens->n_tokens; i++) {
+            h->digest[h->n_id] = e->tokens->tokens[i]->digest;
+            h->id[h->n_id++] = e->tokens->tokens[i]->id;
+        }
+    else if (e->event_case == FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_FINISHED)
+        h->report = e->finished->report;
+    return FV_OK;
+}
+
+uint64_t first_digest(const heard *h) { return h->first->tokens->tokens[0]->digest; }
+
+static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
+    heard *h = fv_rpc_call_user(c);
+    const char *value;
+    size_t n;
+    h->over = true;
+    h->end = *end;
+    h->call = NULL;
+    snprintf(h->why, sizeof h->why, "%s", end->text);
+    if (fv_rpc_call_metadata(c, "fovea-refusal", &value, &n))
+        snprintf(h->refusal, sizeof h->refusal, "%.*s", (int)n, value);
+}
+
+static void call(heard *h, const char *path,
+                 fv_status (*on_message)(fv_rpc_call *, grpc_byte_buffer *),
+                 const ProtobufCMessage *m, int64_t deadline_ms) {
+    static fv_rpc_events events[2];
+    fv_rpc_events *ev = &events[on_message == on_decoded];
+    *ev = (fv_rpc_events){.on_message = on_message, .on_end = on_end};
+    fv_rpc_call_options opt = {.path = path,
+                               .events = ev,
+                               .user = h,
+                               .deadline_ms = deadline_ms,
+                               .request = m,
+                               .half_close = true};
+    cr_assert_eq(fv_rpc_call_open(rig.channel, &opt, &h->call), FV_OK, "%s", fv_last_error());
+}
+
+void begin_within(heard *h, const asking *a, int64_t deadline_ms) {
+    call(h, "/fovea.handoff.v1.Prefill/Prefill", on_prefilled, &a->m.base, deadline_ms);
+}
+
+void begin(heard *h, const asking *a) { begin_within(h, a, 20000); }
+
+void run(heard *h, const asking *a) {
+    begin(h, a);
+    net_wait(&rig.net, &h->over);
+}
+
+void run_well(heard *h, const asking *a) {
+    run(h, a);
+    cr_assert_eq(h->end.status, FV_OK, "%s", h->why);
+}
+
+/* Collects what came behind the first token. */
+void decode(heard *h, const Fovea__Handoff__V1__Ticket *ticket) {
+    Fovea__Handoff__V1__DecodeRequest m = FOVEA__HANDOFF__V1__DECODE_REQUEST__INIT;
+    m.request_id = (char *)"r";
+    m.source_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_TICKET;
+    m.ticket = (Fovea__Handoff__V1__Ticket *)(uintptr_t)ticket;
+    m.max_tokens = N_TOKEN;
+    m.ignore_eos = true;
+    m.digests = true;
+    call(h, "/fovea.handoff.v1.Decode/Decode", on_decoded, &m.base, 20000);
+    net_wait(&rig.net, &h->over);
+    cr_assert_eq(h->end.status, FV_OK, "%s", h->why);
+}
+
+/* ---- the same in one process ------------------------------------------------------------ */
+
+static fv_status note_token(void *user, const fv_sampled *token) {
+    truth *t = user;
+    t->id[t->n++] = (uint32_t)token->id;
+    return FV_OK;
+}
+
+void ask_one_process(truth *t, const char *policy) {
+    fv_local *local;
+    fv_image image;
+    fv_local_options opt = {
+        .checkpoint = checkpoint, .backend = "cpu", .isa = "auto", .threads = 1};
+    cr_assert_eq(fv_local_open(&opt, &local), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_image_decode(picture, n_picture, NULL, &image), FV_OK);
+    fv_ask ask = {.n_image = 1,
+                  .images = &image,
+                  .question = QUESTION,
+                  .raw = true,
+                  .sampling = fv_sampling_default(),
+                  .max_tokens = N_TOKEN,
+                  .ignore_eos = true};
+    cr_assert_eq(fv_policy_parse(policy, &ask.policy), FV_OK);
+    fv_ask_hooks hooks = {.user = t, .token = note_token};
+    cr_assert_eq(fv_local_ask(local, &ask, &hooks, &t->report), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(t->n, N_TOKEN);
+    fv_image_free(&image);
+    fv_local_close(local);
+}

@@ -1,0 +1,266 @@
+/* The prefill worker: what it refuses, what fails on the other side, and what ends early. Each says
+ * why, and leaves nothing behind. */
+#include <string.h>
+
+#include "tests/e2e/prefill_rig.h"
+
+static heard p, d;
+static asking a;
+
+TestSuite(prefill_refusals, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 120);
+
+/* ---- what is refused -------------------------------------------------------------------- */
+
+/* The request fails with this status and these words, and nothing is left of it. */
+static void fails_with(fv_status st, const char *words) {
+    run(&p, &a);
+    cr_assert_eq(p.end.status, st, "%s: %s", fv_status_name(p.end.status), p.why);
+    cr_assert(strstr(p.why, words), "%s", p.why);
+    cr_assert_null(p.first);
+    wait_for_nothing_held();
+    close_workers();
+}
+
+static void prepare(void) {
+    open_workers();
+    ask_about_picture(&a, rig.target);
+}
+
+Test(prefill_refusals, a_broken_picture_is_the_clients_mistake_and_named) {
+    prepare();
+    a.image.data.len = n_picture / 2;
+    fails_with(FV_EINVAL, "image 0");
+}
+
+Test(prefill_refusals, bytes_that_are_no_picture_are_the_clients_mistake) {
+    prepare();
+    a.image.data = (ProtobufCBinaryData){4, (uint8_t *)"what"};
+    fails_with(FV_EINVAL, "image 0");
+}
+
+Test(prefill_refusals, a_picture_that_the_prompt_does_not_mention_is_refused) {
+    prepare();
+    a.prompt.text = (char *)"no picture here";
+    fails_with(FV_EINVAL, "<image>");
+}
+
+Test(prefill_refusals, a_request_without_a_prompt_is_refused) {
+    prepare();
+    a.g.prompt = NULL;
+    fails_with(FV_EINVAL, "no prompt");
+}
+
+Test(prefill_refusals, a_call_without_a_request_is_refused) {
+    prepare();
+    a.m.request = NULL;
+    fails_with(FV_EINVAL, "request");
+}
+
+Test(prefill_refusals, an_id_that_the_model_does_not_have_is_refused) {
+    static uint32_t ids[] = {1, 4000000000u};
+    Fovea__Inference__V1__TokenIds m = FOVEA__INFERENCE__V1__TOKEN_IDS__INIT;
+    prepare();
+    m.id = ids;
+    m.n_id = 2;
+    a.g.n_images = 0;
+    a.prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_IDS;
+    a.prompt.ids = &m;
+    fails_with(FV_EINVAL, "id 1");
+}
+
+Test(prefill_refusals, a_policy_that_does_not_exist_is_refused) {
+    Fovea__Inference__V1__Policy policy = FOVEA__INFERENCE__V1__POLICY__INIT;
+    prepare();
+    policy.preset = (char *)"magic";
+    a.g.policy = &policy;
+    fails_with(FV_EINVAL, "magic");
+}
+
+Test(prefill_refusals, sampling_out_of_range_is_refused) {
+    Fovea__Inference__V1__Sampling s = FOVEA__INFERENCE__V1__SAMPLING__INIT;
+    prepare();
+    s.temperature = -1;
+    a.g.sampling = &s;
+    fails_with(FV_EINVAL, "temperature");
+}
+
+Test(prefill_refusals, a_kept_conversation_does_not_go_on_here) {
+    prepare();
+    a.g.conversation = (ProtobufCBinaryData){16, (uint8_t *)"0123456789abcdef"};
+    fails_with(FV_EINVAL, "on a decode worker");
+}
+
+Test(prefill_refusals, a_decode_address_that_is_none_is_refused) {
+    prepare();
+    a.m.decode_address = (char *)"nowhere";
+    fails_with(FV_EINVAL, "nowhere");
+}
+
+Test(prefill_refusals, a_replay_longer_than_the_answer_is_refused) {
+    static uint32_t ids[N_TOKEN + 1];
+    prepare();
+    a.m.replay = ids;
+    a.m.n_replay = N_TOKEN + 1;
+    fails_with(FV_EINVAL, "already has");
+}
+
+Test(prefill_refusals, a_prompt_that_never_fits_is_too_large_now_and_later) {
+    rig.p.kv_bytes = 1000;
+    prepare();
+    fails_with(FV_ENOMEM, "--kv-bytes");
+}
+
+/* ---- the other side --------------------------------------------------------------------- */
+
+Test(prefill_refusals, a_decode_worker_that_is_not_there_is_unavailable) {
+    prepare();
+    a.m.decode_address = (char *)"127.0.0.1:1";
+    fails_with(FV_EIO, "127.0.0.1:1");
+}
+
+Test(prefill_refusals, a_decode_worker_of_another_kind_is_named_with_what_differs) {
+    rig.d.kv_dtype = FV_BF16;
+    prepare();
+    run(&p, &a);
+    cr_assert_eq(p.end.status, FV_EUNSUPPORTED, "%s", p.why);
+    cr_assert(strstr(p.why, "bf16"), "%s", p.why);
+    cr_assert_str_eq(p.refusal, "incompatible");
+    cr_assert_eq(p.n_event, 0);
+    close_workers();
+}
+
+Test(prefill_refusals, a_full_decode_worker_is_busy_and_nothing_was_computed) {
+    static heard second;
+    rig.d.grants.capacity = 1;
+    prepare();
+    run_well(&p, &a); /* committed, and not collected */
+    uint64_t rows = prefill_load().tokens_in;
+    run(&second, &a);
+    cr_assert_eq(second.end.status, FV_EBUSY, "%s", second.why);
+    cr_assert_str_eq(second.refusal, "no_room");
+    cr_assert_geq(second.end.retry_ms, 0);
+    cr_assert_eq(second.n_event, 0);
+    cr_assert_eq(prefill_load().tokens_in, rows);
+    close_workers();
+}
+
+/* ---- ending early ----------------------------------------------------------------------- */
+
+Test(prefill_refusals, a_cancelled_call_gives_everything_back) {
+    static heard many[8];
+    rig.d.grants.claim_s = 0.5; /* what is committed when its call ends waits so long for a claim */
+    prepare();
+    for (int i = 0; i < 8; i++) begin(&many[i], &a);
+    for (int i = 0; i < 8; i++) {
+        if (i % 2) net_sleep(&rig.net, 1); /* some of them have got further than others */
+        if (many[i].call) fv_rpc_call_cancel(many[i].call);
+    }
+    for (int i = 0; i < 8; i++) net_wait(&rig.net, &many[i].over);
+    for (int i = 0; i < 8; i++)
+        if (many[i].end.status == FV_OK) decode(&d, many[i].begun->ticket), d = (heard){0};
+    wait_for_nothing_held();
+    run_well(&p, &a);
+    close_workers();
+}
+
+Test(prefill_refusals, a_deadline_gives_everything_back) {
+    static heard many[8];
+    rig.d.grants.claim_s = 0.5; /* what is committed when its call ends waits so long for a claim */
+    prepare();
+    for (int i = 0; i < 8; i++) begin_within(&many[i], &a, 1 + i);
+    for (int i = 0; i < 8; i++) net_wait(&rig.net, &many[i].over);
+    for (int i = 0; i < 8; i++)
+        if (many[i].end.status == FV_OK) decode(&d, many[i].begun->ticket), d = (heard){0};
+    wait_for_nothing_held();
+    close_workers();
+}
+
+/* A decode worker that grants room, and never reads a frame. */
+static fv_status mute_open(fv_rpc_call *c, grpc_byte_buffer *m) {
+    uint8_t id[16] = "nobody is there";
+    Fovea__Handoff__V1__Ticket ticket = FOVEA__HANDOFF__V1__TICKET__INIT;
+    Fovea__Handoff__V1__Grant g = FOVEA__HANDOFF__V1__GRANT__INIT;
+    (void)m;
+    ticket.id = (ProtobufCBinaryData){sizeof id, id};
+    g.ticket = &ticket;
+    g.frame_max = 1000;
+    g.deadline_ms = 1000;
+    FV_TRY(fv_rpc_call_send(c, &g.base));
+    fv_rpc_call_finish(c, FV_OK);
+    return FV_OK;
+}
+
+static fv_status mute_push(fv_rpc_call *c, grpc_byte_buffer *m) {
+    (void)m;
+    fv_rpc_call_pause(c);
+    return FV_OK;
+}
+
+static fv_status mute_release(fv_rpc_call *c, grpc_byte_buffer *m) {
+    Fovea__Handoff__V1__ReleaseReply r = FOVEA__HANDOFF__V1__RELEASE_REPLY__INIT;
+    (void)m;
+    FV_TRY(fv_rpc_call_send(c, &r.base));
+    fv_rpc_call_finish(c, FV_OK);
+    return FV_OK;
+}
+
+static const fv_rpc_method mute[] = {
+    {.path = "/fovea.handoff.v1.Handoff/Open",
+     .kind = FV_RPC_UNARY,
+     .events = {.on_message = mute_open}},
+    {.path = "/fovea.handoff.v1.Handoff/Push",
+     .kind = FV_RPC_CLIENT_STREAM,
+     .events = {.on_message = mute_push}},
+    {.path = "/fovea.handoff.v1.Handoff/Release",
+     .kind = FV_RPC_UNARY,
+     .events = {.on_message = mute_release}},
+};
+
+Test(prefill_refusals, a_mute_decode_worker_holds_up_nobody_else_and_fails_by_itself) {
+    static heard stuck[3];
+    rig.net.services[rig.net.n_service++] =
+        (fv_rpc_service){mute, sizeof mute / sizeof mute[0], NULL, NULL};
+    open_workers();
+    ask_about_picture(&a, rig.net.target);
+    for (int i = 0; i < 3; i++) begin(&stuck[i], &a);
+    for (int i = 0; i < 3; i++) net_wait_for(&rig.net, &stuck[i].n_event, 2); /* first tokens */
+    a.m.decode_address = rig.target;
+    run_well(&p, &a);
+    decode(&d, p.begun->ticket);
+    cr_assert_eq(d.n_id, N_TOKEN - 1);
+    for (int i = 0; i < 3; i++) {
+        cr_assert_not(stuck[i].over && stuck[i].end.status == FV_OK);
+        net_wait(&rig.net, &stuck[i].over);
+        cr_assert_eq(stuck[i].end.status, FV_EIO, "%s", stuck[i].why);
+        cr_assert(strstr(stuck[i].why, "taken nothing"), "%s", stuck[i].why);
+    }
+    wait_for_nothing_held();
+    close_workers();
+}
+
+Test(prefill_refusals, one_request_too_many_is_asked_to_come_back) {
+    enum { N = 12 };
+    static heard many[N];
+    int32_t done = 0, busy = 0;
+    rig.p.queue = 2;
+    prepare();
+    for (int i = 0; i < N; i++) begin(&many[i], &a);
+    for (int i = 0; i < N; i++) {
+        net_wait(&rig.net, &many[i].over);
+        done += many[i].end.status == FV_OK;
+        busy += many[i].end.status == FV_EBUSY;
+        if (many[i].end.status == FV_EBUSY) cr_assert_geq(many[i].end.retry_ms, 0);
+    }
+    cr_assert_eq(done + busy, N);
+    cr_assert_geq(done, 2);
+    cr_assert_geq(busy, 1);
+    close_workers();
+}
+
+Test(prefill_refusals, closing_with_requests_under_way_ends_them) {
+    static heard many[4];
+    prepare();
+    for (int i = 0; i < 4; i++) begin(&many[i], &a);
+    close_workers(); /* the server lets them come to their end */
+    for (int i = 0; i < 4; i++) cr_assert(many[i].over);
+}
