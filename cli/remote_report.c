@@ -66,6 +66,15 @@ static fv_status take_packed(const report_message *m, fv_report *out) {
     return FV_OK;
 }
 
+static fv_recompress_report recompressed_of(const Fovea__Inference__V1__Recompressed *m) {
+    if (!m) return (fv_recompress_report){0};
+    return (fv_recompress_report){.n_layer = (int32_t)m->n_layer,
+                                  .rows = m->rows,
+                                  .bytes = m->bytes_freed,
+                                  .error = m->error,
+                                  .seconds = m->seconds};
+}
+
 static fv_status take_lists(const report_message *m, fv_report *out) {
     if (m->n_visual_rows > FV_PLAN_MAX_LAYERS)
         return FV_FAIL(FV_EDATA, "the fleet reports %zu layers", m->n_visual_rows);
@@ -119,6 +128,7 @@ fv_status fv_report_from_message(const report_message *m, Fovea__Inference__V1__
                    .bytes_visual_end = m->bytes_visual_end,
                    .bytes_text_end = m->bytes_text_end,
                    .rows_evicted = m->rows_evicted,
+                   .recompressed = recompressed_of(m->recompressed),
                    .transport = transport_name(m->transfer),
                    .s_preprocess = m->seconds_preprocess,
                    .s_vision = m->seconds_vision,

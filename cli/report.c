@@ -63,6 +63,12 @@ static json_t *packed_json(const fv_report *r) {
                      (json_int_t)p->bytes, "seconds", p->seconds, "layers", layers);
 }
 
+static json_t *recompressed_json(const fv_recompress_report *r) {
+    return json_pack("{s:I, s:i, s:I, s:f, s:f}", "rows", (json_int_t)r->rows, "layers", r->n_layer,
+                     "bytes_freed", (json_int_t)r->bytes, "error", (double)r->error, "seconds",
+                     r->seconds);
+}
+
 static json_t *handoff_json(const fv_report *r) {
     return json_pack("{s:s, s:I, s:I, s:I}", "transport", r->transport, "bytes_sent",
                      (json_int_t)r->bytes_sent, "sections", (json_int_t)r->sections, "frames",
@@ -90,6 +96,8 @@ json_t *fv_report_json(const fv_report_source *source, const fv_report *r) {
         digest_json(r));
     if (json) json_object_set_new(json, "stages", stages_json(r));
     if (json) json_object_set_new(json, "decided", notes_json(r->decided));
+    if (json && r->recompressed.rows)
+        json_object_set_new(json, "recompressed", recompressed_json(&r->recompressed));
     if (json && r->packed.bytes) json_object_set_new(json, "packed", packed_json(r));
     if (json && source->prefill_worker)
         json_object_set_new(json, "workers",
@@ -163,6 +171,14 @@ static void print_packed(FILE *f, const fv_pack_report *p) {
     fprintf(f, "; %zu bytes of %zu, %.3f s\n", p->bytes, p->bytes_raw, p->seconds);
 }
 
+static void print_recompressed(FILE *f, const fv_recompress_report *r) {
+    if (r->rows == 0) return;
+    fprintf(f,
+            "factored %" PRIu64 " rows of text in %d layers joined those that are packed, %zu "
+            "bytes were freed, error at most %.3f, %.3f s\n",
+            r->rows, r->n_layer, r->bytes, (double)r->error, r->seconds);
+}
+
 void fv_report_print(FILE *f, const fv_report_source *source, const fv_report *r) {
     size_t start = r->bytes_visual + r->bytes_text, end = r->bytes_visual_end + r->bytes_text_end;
     fprintf(f, "policy   %s\n", r->policy[0] ? r->policy : "exact");
@@ -182,6 +198,7 @@ void fv_report_print(FILE *f, const fv_report_source *source, const fv_report *r
         fprintf(f,
                 "evicted  %" PRIu64 " rows of KV heads, %zu bytes of %zu of visual KV are left\n",
                 r->rows_evicted, r->bytes_visual_end, r->bytes_visual);
+    print_recompressed(f, &r->recompressed);
     if (r->bytes_sent)
         fprintf(f, "hand-off %" PRIu64 " bytes in %" PRIu64 " %s, %.3f s, transport %s\n",
                 r->bytes_sent, r->sections ? r->sections : r->frames,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/log.h"
 
 struct fv_answers {
     const fv_engine *engine;
@@ -15,7 +16,7 @@ struct fv_answers {
     fv_batch *batch;
     fv_answers_hooks hooks;
     fv_answer *first; /* all, in the order in which they came */
-    int32_t count[FV_ANSWER_RUNNING + 1];
+    int32_t count[FV_ANSWER_SETTLING + 1];
     int32_t batch_max;
     bool changed;
 };
@@ -60,7 +61,7 @@ static void set_phase(fv_answers *a, fv_answer *x, fv_answer_phase phase) {
 /* Its conversation is kept, if nothing was added to it, or ends. */
 static void part(fv_answers *a, fv_answer *x) {
     if (!x->talk) return;
-    if (x->follows && x->phase != FV_ANSWER_RUNNING)
+    if (x->follows && x->phase < FV_ANSWER_RUNNING)
         fv_conversations_pause(a->conversations, x->talk);
     else
         fv_conversations_end(a->conversations, x->talk);
@@ -91,7 +92,7 @@ static void report_follow_up(const fv_answer *x, int32_t n_prompt, fv_answer_rep
     r->bytes_visual = x->bytes_visual;
     r->bytes_text = x->bytes_text;
     r->s_prefill = x->t_token - x->t_joined;
-    r->s_decode = fv_clock_s() - x->t_token;
+    r->s_decode = x->t_last - x->t_token;
 }
 
 static void report_answer(const fv_answer *x, fv_answer_report *r) {
@@ -103,7 +104,8 @@ static void report_answer(const fv_answer *x, fv_answer_report *r) {
     r->bytes_text_end = fv_kv_bytes(x->talk->kv, FV_SEG_TEXT);
     r->rows_evicted = fv_evict_rows(x->talk->kv) - x->rows_gone;
     r->s_claim = x->t_joined - x->t_claimed;
-    r->s_decode = fv_clock_s() - x->t_claimed;
+    r->s_decode = x->t_last - x->t_claimed;
+    r->recompressed = x->again.report;
     memcpy(r->policy, x->talk->policy, sizeof r->policy);
     if (x->follows) report_follow_up(x, n_prompt, r);
 }
@@ -126,6 +128,34 @@ static void end(fv_answers *a, fv_answer *x, fv_status st, fv_refusal refusal) {
     }
     leave(a, x);
     a->hooks.over(x, st, &r); /* x may be gone after this */
+}
+
+/* Its last token is out, and it has left the batch. */
+static void complete(fv_answers *a, fv_answer *x) {
+    x->t_last = fv_clock_s();
+    if (x->keep_s > 0 && fv_recompress_begin(&x->again, &x->talk->text_keys, x->talk->kv))
+        set_phase(a, x, FV_ANSWER_SETTLING);
+    else
+        end(a, x, FV_OK, FV_REFUSED_NONE);
+}
+
+/* One that cannot be kept as it should be is not kept; the answer itself is whole. */
+static void settle(fv_answers *a, fv_answer *x) {
+    bool more = false;
+    fv_status st = fv_recompress_next(&x->again, a->engine->dec, x->talk->kv, &more);
+    if (st != FV_OK) {
+        FV_LOG(WARN, DECODE, "event=not-kept status=%s reason=\"%s\"", fv_status_name(st),
+               fv_last_error());
+        x->keep_s = 0;
+    }
+    if (st != FV_OK || !more) end(a, x, FV_OK, FV_REFUSED_NONE);
+}
+
+/* The first that settles, by a layer. */
+static void settle_one(fv_answers *a) {
+    fv_answer *x = a->first;
+    while (x && x->phase != FV_ANSWER_SETTLING) x = x->next;
+    if (x) settle(a, x);
 }
 
 /* ---- from the ticket, or a kept conversation, to the batch -------------------------------- */
@@ -157,6 +187,7 @@ static fv_status check_replay(const fv_answer *x, const fv_received *got) {
 
 /* Its rows and ids, the first token behind them, become a conversation. */
 static fv_status take_over(fv_answers *a, fv_answer *x, fv_received *got) {
+    fv_policy policy;
     int32_t *ids = realloc(got->ids, ((size_t)got->n + 1) * sizeof *ids);
     if (!ids) return FV_FAIL(FV_ENOMEM, "out of memory for %d prompt rows", got->n);
     got->ids = ids;
@@ -168,6 +199,8 @@ static fv_status take_over(fv_answers *a, fv_answer *x, fv_received *got) {
     memcpy(x->talk->policy, got->policy, sizeof x->talk->policy);
     got->kv = NULL;
     got->ids = NULL;
+    FV_TRY(fv_policy_parse(x->talk->policy, &policy));
+    x->talk->text_keys = fv_text_keys_of(&policy);
     return fv_evict_init(&x->talk->evict, x->talk->policy, got->n - x->n_replay);
 }
 
@@ -307,7 +340,9 @@ static fv_status take_token(fv_answers *a, fv_answer *x, const fv_batch_event *e
 static void on_event(void *ctx, const fv_batch_event *e) {
     fv_answer *x = e->user;
     fv_status st = take_token(ctx, x, e);
-    if (e->status != FV_OK || e->finish != FV_FINISH_NOT)
+    if (st == FV_OK && e->finish != FV_FINISH_NOT)
+        complete(ctx, x);
+    else if (e->status != FV_OK || e->finish != FV_FINISH_NOT)
         end(ctx, x, st, FV_REFUSED_NONE);
     else
         x->failed = st; /* it is still in the batch, which must not change now */
@@ -345,8 +380,9 @@ static void advance(fv_answers *a) {
 }
 
 bool fv_answers_step(fv_answers *a) {
+    settle_one(a);
     advance(a);
-    if (fv_batch_count(a->batch) == 0) return false;
-    end_failed(a, fv_batch_step(a->batch, on_event, a));
-    return a->count[FV_ANSWER_RUNNING] + a->count[FV_ANSWER_READY] > 0;
+    if (fv_batch_count(a->batch) > 0) end_failed(a, fv_batch_step(a->batch, on_event, a));
+    return a->count[FV_ANSWER_RUNNING] + a->count[FV_ANSWER_READY] + a->count[FV_ANSWER_SETTLING] >
+           0;
 }

@@ -4,14 +4,18 @@
 /* ANSWERS: from a ticket, or from a kept conversation, to the end of the answer, for all requests
  * of a worker.
  *
- *   fv_answers_add --> WAITING ---------> READY ---------> RUNNING ---------> over
- *                         |   committed     |  room in       |  last token,
- *                         |   and claimed   |  the batch     |  or it failed
- *                         '-----------------'----------------'--> over, by drop, without a word
+ *   fv_answers_add --> WAITING ---------> READY ---------> RUNNING ---------> SETTLING ----> over
+ *                         |   committed     |  room in       |  last token,      |  done
+ *                         |   and claimed   |  the batch     |  or it failed:    |
+ *                         |                 |                |  over at once     |
+ *                         '-----------------'----------------'-------------------'--> over, by
+ * drop, without a word
  *
- *   WAITING  its hand-off is under way: whenever hand-offs have changed, the ticket is tried again
- *   READY    it has its conversation, and room for its rows; the batch is full
- *   RUNNING  it is in the batch
+ *   WAITING   its hand-off is under way: whenever hand-offs have changed, the ticket is tried again
+ *   READY     it has its conversation, and room for its rows; the batch is full
+ *   RUNNING   it is in the batch
+ *   SETTLING  it is complete and to be kept, and keys of its text are factored anew (recompress.h):
+ *             a layer between two steps, so that the others' tokens wait for no more than that
  *
  * A follow-up skips WAITING. Until it runs, its conversation is as it was, and stays kept if the
  * request ends; from then on the conversation ends with it, unless the answer is complete and is to
@@ -22,13 +26,15 @@
 #include "decode-worker/conversations.h"
 #include "decode-worker/follow.h"
 #include "decode-worker/receive.h"
+#include "decode-worker/recompress.h"
 #include "model/engine.h"
 
 typedef enum fv_answer_phase {
     FV_ANSWER_NONE = 0,
     FV_ANSWER_WAITING,
     FV_ANSWER_READY,
-    FV_ANSWER_RUNNING
+    FV_ANSWER_RUNNING,
+    FV_ANSWER_SETTLING
 } fv_answer_phase;
 
 /* What an answer came to. */
@@ -39,6 +45,7 @@ typedef struct fv_answer_report {
     size_t bytes_visual_end, bytes_text_end; /* held at the end */
     uint64_t rows_evicted;                   /* that went as the answer grew */
     double s_claim, s_decode;
+    fv_recompress_report recompressed; /* {0}: nothing was */
 
     /* A follow-up's; else 0, because the prefill worker reports it. */
     int32_t n_prompt;                /* rows that ran before the first token: the new ones, and the
@@ -74,9 +81,10 @@ typedef struct fv_answer {
     fv_conversation *talk; /* in use; the table's */
     fv_sequence *seq;
     int32_t n_held; /* rows of the sequence that have run before it joins */
-    double t_claimed, t_joined, t_token;
+    double t_claimed, t_joined, t_token, t_last;
     size_t bytes_visual, bytes_text; /* at the first token */
     uint64_t rows_gone;              /* that the answers before it had let go */
+    fv_recompress again;             /* while it settles */
 } fv_answer;
 
 typedef struct fv_answers_hooks {

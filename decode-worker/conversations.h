@@ -21,7 +21,7 @@
  * One thread, that of the KV pool, owns a table. */
 #include "decode-worker/evict.h"
 #include "model/net/kv.h"
-#include "policy/policy.h"
+#include "policy/plan.h"
 
 typedef struct fv_conversation {
     fv_kv *kv;    /* owned; rows of all ids but the last, which was chosen and has not run */
@@ -29,7 +29,8 @@ typedef struct fv_conversation {
     int32_t *ids; /* [n] owned; prompts and answers in their order */
     char policy[FV_POLICY_TEXT_MAX];
     fv_evict evict;
-    uint8_t id[16]; /* once it is kept */
+    fv_text_keys text_keys; /* what the policy says of them: recompress.h */
+    uint8_t id[16];         /* once it is kept */
     /* private */
     struct fv_conversation *next;
     bool in_use, named, forgotten;

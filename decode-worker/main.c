@@ -88,6 +88,7 @@ static void measure(void *user, Fovea__Inference__V1__Load *load) {
     load->n_failed = l.n_failed;
     load->tokens_out = l.tokens_out;
     load->rows_evicted = l.rows_evicted;
+    load->rows_recompressed = l.rows_recompressed;
     load->seconds_busy = l.seconds_busy;
 }
 

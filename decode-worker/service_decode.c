@@ -105,6 +105,7 @@ static void answer_over(fv_answer *x, fv_status st, const fv_answer_report *r) {
     d->report = *r;
     atomic_fetch_add(st == FV_OK ? &d->w->load.n_done : &d->w->load.n_failed, 1);
     atomic_fetch_add(&d->w->load.rows_evicted, r->rows_evicted);
+    atomic_fetch_add(&d->w->load.rows_recompressed, r->recompressed.rows);
     fv_bridge_post(d->w->bridge, &d->over, true); /* d may be gone after this */
 }
 
@@ -162,17 +163,29 @@ static void fill_follow_up(decode *d, Fovea__Inference__V1__Report *r) {
     r->seconds_queued = a->s_claim;
 }
 
+static void fill_recompressed(const fv_recompress_report *in,
+                              Fovea__Inference__V1__Recompressed *out) {
+    out->rows = in->rows;
+    out->n_layer = (uint32_t)in->n_layer;
+    out->bytes_freed = in->bytes;
+    out->error = in->error;
+    out->seconds = in->seconds;
+}
+
 static fv_status send_finished(decode *d) {
     event_message e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
     Fovea__Inference__V1__Finished m = FOVEA__INFERENCE__V1__FINISHED__INIT;
     Fovea__Inference__V1__Report r = FOVEA__INFERENCE__V1__REPORT__INIT;
     Fovea__Inference__V1__Transfer t = FOVEA__INFERENCE__V1__TRANSFER__INIT;
+    Fovea__Inference__V1__Recompressed again = FOVEA__INFERENCE__V1__RECOMPRESSED__INIT;
     r.n_generated = (uint32_t)d->report.n_generated;
     r.bytes_visual_end = d->report.bytes_visual_end;
     r.bytes_text_end = d->report.bytes_text_end;
     r.rows_evicted = d->report.rows_evicted;
     r.seconds_decode = d->report.s_decode;
     r.decode_worker = (char *)(uintptr_t)d->w->opt.name;
+    fill_recompressed(&d->report.recompressed, &again);
+    if (again.rows > 0) r.recompressed = &again;
     t.seconds_claim = d->report.s_claim;
     if (d->answer.follows)
         fill_follow_up(d, &r);

@@ -54,7 +54,8 @@ static void note_load(fv_decode_worker *w) {
     atomic_store(&w->load.bytes_held, used - granted);
     atomic_store(&w->load.bytes_kept, fv_conversations_bytes(w->conversations));
     atomic_store(&w->load.n_kept, (unsigned)fv_conversations_kept(w->conversations));
-    atomic_store(&w->load.n_running, (unsigned)fv_answers_count(w->answers, FV_ANSWER_RUNNING));
+    atomic_store(&w->load.n_running, (unsigned)(fv_answers_count(w->answers, FV_ANSWER_RUNNING) +
+                                                fv_answers_count(w->answers, FV_ANSWER_SETTLING)));
     atomic_store(&w->load.n_queued, (unsigned)(fv_answers_count(w->answers, FV_ANSWER_WAITING) +
                                                fv_answers_count(w->answers, FV_ANSWER_READY)));
 }
@@ -211,6 +212,7 @@ fv_decode_load fv_decode_worker_load(const fv_decode_worker *w) {
                             .n_failed = atomic_load(&w->load.n_failed),
                             .tokens_out = atomic_load(&w->load.tokens_out),
                             .rows_evicted = atomic_load(&w->load.rows_evicted),
+                            .rows_recompressed = atomic_load(&w->load.rows_recompressed),
                             .seconds_busy = fv_jobs_busy_s(w->jobs)};
 }
 

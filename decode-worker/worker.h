@@ -16,11 +16,11 @@
  * request held, without a word from anybody else.
  *
  * What a Finished of Decode reports: n_generated (of the whole answer), bytes_visual_end,
- * bytes_text_end and rows_evicted, seconds_decode, transfer.seconds_claim and decode_worker. The
- * prefill worker reports the rest. A follow-up has no prefill worker: its report also says n_prompt
- * = n_text (the rows that ran before its first token: the new ones, and the last answer's last
- * token, which had been chosen and not run), bytes_raw, bytes_bound, bytes_visual and bytes_text
- * when they had run, seconds_prefill, seconds_queued for a place in the batch, and the
+ * bytes_text_end, rows_evicted, recompressed, seconds_decode, transfer.seconds_claim and
+ * decode_worker. The prefill worker reports the rest. A follow-up has no prefill worker: its report
+ * also says n_prompt = n_text (the rows that ran before its first token: the new ones, and the last
+ * answer's last token, which had been chosen and not run), bytes_raw, bytes_bound, bytes_visual and
+ * bytes_text when they had run, seconds_prefill, seconds_queued for a place in the batch, and the
  * conversation's policy. */
 #include "common/vitals.h"
 #include "decode-worker/receive.h"
@@ -60,7 +60,7 @@ typedef struct fv_decode_load {
     uint64_t bytes_granted, bytes_held;
     uint64_t bytes_kept; /* of those held, by conversations that wait to go on */
     uint32_t n_kept;
-    uint64_t n_done, n_failed, tokens_out, rows_evicted;
+    uint64_t n_done, n_failed, tokens_out, rows_evicted, rows_recompressed;
     double seconds_busy;
 } fv_decode_load;
 fv_decode_load fv_decode_worker_load(const fv_decode_worker *w);

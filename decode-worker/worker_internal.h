@@ -24,7 +24,7 @@ struct fv_decode_worker {
     struct {
         atomic_uint n_running, n_queued, n_kept;
         atomic_ullong bytes_granted, bytes_held, bytes_kept, n_done, n_failed, tokens_out,
-            rows_evicted;
+            rows_evicted, rows_recompressed;
     } load;
     atomic_ullong handoffs[FV_N_HANDOFF_COUNT]; /* fv_receiver_counters */
     atomic_ullong n_good, n_bad;

@@ -92,6 +92,11 @@ fv_status fv_choice_set(fv_choice *c, const char *text, size_t n) {
                    fv_stage_name(m->stage), m->name, (int)key.n, key.s, all[0] ? all : "none");
 }
 
+bool fv_choice_writes(const fv_choice *c, int32_t i) {
+    const fv_param_info *p = &c->method->param[i];
+    return !p->quiet || c->value[i] != p->fallback;
+}
+
 void fv_choice_print(const fv_choice *c, int32_t i, char out[FV_PARAM_TEXT_MAX]) {
     const fv_param_info *p = &c->method->param[i];
     const char *of_32 = p->type == FV_PARAM_LAYER && !c->given[i] ? "/32" : "";

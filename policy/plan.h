@@ -104,9 +104,11 @@ typedef struct fv_plan_pack {
 /* Keys of the prompt's text rows as factors, values as they are: in every layer whose rows they
  * make `gain` times smaller. */
 typedef struct fv_text_keys {
-    double gain;
+    double gain, energy;
     int32_t rank; /* at most; 0: text is raw */
     int32_t bits;
+    int32_t block; /* positions that share an anchor; 0: all */
+    int32_t again; /* so many rows that came later make a kept turn factor them anew; 0: none do */
 } fv_text_keys;
 
 /* The share of a ranked layer's visual rows that is left when t tokens of the answer are there; it

@@ -45,6 +45,7 @@ typedef struct fv_param_info {
     const char *name;
     fv_param_type type;
     double fallback, min, max; /* of a choice, indices; of a text, 0 */
+    bool quiet;                /* it is not written where it is at its default */
     const char *unit, *meaning;
     const char *text;                   /* of a text, the default */
     const char *word[FV_MAX_WORDS + 1]; /* of a choice, up to a NULL */
@@ -85,8 +86,8 @@ const fv_preset_info *fv_policy_presets(int32_t *n);
  * (policy/conflicts.h). The method `none` takes away what the preset said. */
 fv_status fv_policy_parse(const char *text, fv_policy *out);
 
-/* The text form, stages in order, every parameter written; "" for exact. What it prints parses
- * to the same policy. */
+/* The text form, stages in order, every parameter written that fv_choice_writes; "" for exact. What
+ * it prints parses to the same policy. */
 void fv_policy_print(const fv_policy *p, char out[FV_POLICY_TEXT_MAX]);
 
 bool fv_policy_is_exact(const fv_policy *p);
@@ -97,6 +98,10 @@ void fv_choice_init(fv_choice *c, const fv_method_info *method);
 /* Sets one parameter from the n bytes "PARAMETER=VALUE". FV_EINVAL as in fv_policy_parse; the value
  * may then be anything. */
 fv_status fv_choice_set(fv_choice *c, const char *text, size_t n);
+
+/* Whether parameter `i` stands in what is printed and sent: all do, but for a quiet one at its
+ * default. */
+bool fv_choice_writes(const fv_choice *c, int32_t i);
 
 /* The value of parameter `i` as fv_choice_set takes it. */
 void fv_choice_print(const fv_choice *c, int32_t i, char out[FV_PARAM_TEXT_MAX]);

@@ -29,15 +29,20 @@ static method_table build_table(void) {
     method_table t = {.n = 0};
 #define FV_METHOD(stage, name, source, summary)                                                    \
     add_method(&t, FV_STAGE_##stage, #name, source, summary);
-#define FV_PARAM(stage, method, param, kind, usual, from, to, of, about)                           \
+#define FV_PARAM_AS(method, param, kind, usual, from, to, of, about, hushed)                       \
     add_param(&t, #method,                                                                         \
               (fv_param_info){.name = #param,                                                      \
                               .type = FV_PARAM_##kind,                                             \
                               .fallback = usual,                                                   \
                               .min = from,                                                         \
                               .max = to,                                                           \
+                              .quiet = hushed,                                                     \
                               .unit = of,                                                          \
                               .meaning = about});
+#define FV_PARAM(stage, method, param, kind, usual, from, to, of, about)                           \
+    FV_PARAM_AS(method, param, kind, usual, from, to, of, about, false)
+#define FV_PARAM_QUIET(stage, method, param, kind, usual, from, to, of, about)                     \
+    FV_PARAM_AS(method, param, kind, usual, from, to, of, about, true)
 #define FV_CHOICE(stage, method, param, about, ...)                                                \
     add_param(&t, #method,                                                                         \
               (fv_param_info){.name = #param,                                                      \

@@ -138,6 +138,11 @@ fv_status fv_kv_pack(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_kv
     return FV_OK;
 }
 
+fv_status fv_kv_clear_text(fv_kv *kv, int32_t layer) {
+    fv_kv_packed_drop(kv, layer, FV_SEG_TEXT);
+    return fv_kv_drop_text(kv, layer, fv_kv_len(kv, layer, 0, FV_SEG_TEXT));
+}
+
 /* ---- what readers need ------------------------------------------------------------------- */
 
 /* For codes: each row's own, in tiles of rows (kernels/packed_part.h). */

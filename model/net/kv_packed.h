@@ -83,6 +83,10 @@ fv_status fv_kv_packed_observe(fv_kv *kv, fv_kv_packed *p);
 /* group[] was changed on the host: brings it to the device. */
 fv_status fv_kv_packed_regroup(fv_kv *kv, fv_kv_packed *p);
 
+/* All text rows of a layer leave, packed and raw: for whoever holds a copy and packs them together
+ * (decode-worker/recompress.h). Those that borrow its keys are to follow before the next pass. */
+fv_status fv_kv_clear_text(fv_kv *kv, int32_t layer);
+
 /* What follows is of visual rows. */
 
 /* Rows are let go without anything moving: the first alive[a] of each anchor block [n_anchor]

@@ -25,7 +25,10 @@ fv_text_keys fv_text_keys_of(const fv_policy *policy) {
         return (fv_text_keys){0};
     return (fv_text_keys){.rank = (int32_t)fv_choice_value(c, "rank_text"),
                           .bits = bits_of(c),
-                          .gain = fv_choice_value(c, "gain")};
+                          .block = (int32_t)fv_choice_value(c, "block"),
+                          .again = (int32_t)fv_choice_value(c, "recompress"),
+                          .gain = fv_choice_value(c, "gain"),
+                          .energy = fv_choice_value(c, "energy")};
 }
 
 fv_packed_shape fv_text_keys_shape(const fv_text_keys *keys, fv_packed_kind kind, int32_t n,

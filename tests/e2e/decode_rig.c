@@ -294,6 +294,12 @@ static fv_status on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     a->report.bytes = r->bytes_visual + r->bytes_text;
     a->report.rows_evicted = r->rows_evicted;
     a->report.transfer = r->transfer != NULL;
+    if (r->recompressed) {
+        a->report.recompressed.rows = r->recompressed->rows;
+        a->report.recompressed.bytes_freed = r->recompressed->bytes_freed;
+        a->report.recompressed.n_layer = r->recompressed->n_layer;
+        a->report.recompressed.error = r->recompressed->error;
+    }
     snprintf(a->report.policy, sizeof a->report.policy, "%s", r->policy);
     cr_assert_str_eq(r->decode_worker, "d1");
     return FV_OK;

@@ -120,6 +120,11 @@ typedef struct answer {
         bool transfer;
         char policy[64];
         uint64_t rows_evicted;
+        struct {
+            uint64_t rows, bytes_freed;
+            uint32_t n_layer;
+            float error;
+        } recompressed;
     } report;
     fv_status status;
     grpc_status_code code;

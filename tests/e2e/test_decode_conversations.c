@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "tests/e2e/decode_rig.h"
+#include "tests/support/settle.h"
 
 TestSuite(decode_conversations, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 120);
 
@@ -203,6 +204,58 @@ Test(decode_conversations, heads_are_cut_again_in_the_turns_that_follow) {
 
 Test(decode_conversations, the_last_row_chooses_in_the_turns_that_follow) {
     assert_rows_go_on_leaving("evict=tova,keep=0.5");
+}
+
+/* By hand, on the store that was sent: all that was said so far is in it, but for the last id. */
+static void follow_by_hand(talk *t, int32_t n_new, answer *want) {
+    int32_t ids[ROWS + MORE], n = ROWS + t->n;
+    memset(want, 0, sizeof *want);
+    memcpy(ids, t->h.ids, ROWS * sizeof *ids);
+    memcpy(ids + ROWS, t->ids, (size_t)t->n * sizeof *ids);
+    expect_behind(&t->h, ids, n, n, n - n_new - 1, TOKENS, want);
+}
+
+/* The turn's end, by hand; what the worker held and reported is that. */
+static void assert_settled(talk *t, const char *policy) {
+    fv_recompress_report r = settle_turn(rig.p_engine.dec, t->h.kv, policy);
+    cr_assert_eq(t->got.report.recompressed.rows, r.rows);
+    cr_assert_eq(t->got.report.recompressed.n_layer, (uint32_t)r.n_layer);
+    cr_assert_eq(t->got.report.recompressed.bytes_freed, r.bytes);
+    cr_assert_eq(t->got.report.recompressed.error, r.error);
+    cr_assert_eq(t->got.bytes_end,
+                 fv_kv_bytes(t->h.kv, FV_SEG_VISUAL) + fv_kv_bytes(t->h.kv, FV_SEG_TEXT));
+    UNTIL(fv_decode_worker_load(rig.worker).bytes_held == fv_kv_bytes_held(t->h.kv));
+}
+
+/* The text of the prompt is too short at first; its keys are packed with those of the first turn
+ * that makes them worth it, and more join them where 30 have come. */
+Test(decode_conversations, text_keys_are_factored_anew_in_the_turns_that_follow) {
+    static const char policy[] =
+        "pack=svd,rank_k=4,rank_v=4,gain=0.5,recompress=30,compress_text=keys,rank_text=6";
+    static const int32_t news[] = {9, 18, 1, 20, 25};
+    talk *t = &talks[0];
+    static answer want;
+    uint64_t rows = 0, times = 0;
+    open_all(NULL);
+    begin_talk_under(t, policy, 60000);
+    expect(&t->h, TOKENS, &want);
+    assert_settled(t, policy);
+    for (int turn = 0; turn < 5; turn++) {
+        ask_on(t, news[turn], turn);
+        UNTIL(t->got.over);
+        cr_assert_eq(t->got.status, FV_OK, "%s", t->got.why);
+        follow_by_hand(t, news[turn], &want);
+        cr_assert_eq(t->got.n, TOKENS);
+        cr_assert_arr_eq(t->got.ids, want.ids, TOKENS * sizeof *want.ids);
+        cr_assert_arr_eq(t->got.digest, want.digest, TOKENS * sizeof *want.digest);
+        assert_settled(t, policy);
+        note_kept(t);
+        rows += t->got.report.recompressed.rows;
+        times += t->got.report.recompressed.rows > 0;
+    }
+    cr_assert(times >= 2 && times < 5, "%lu times", times);
+    cr_assert_eq(fv_decode_worker_load(rig.worker).rows_recompressed, rows);
+    end_talks(1);
 }
 
 Test(decode_conversations, conversations_that_go_on_side_by_side_in_small_steps_do_not_meet) {

@@ -64,6 +64,16 @@ Test(talk, a_question_that_follows_brings_only_itself) {
     }
     json_decref(list);
     fleet_wait_idle(&f); /* the last answer was not to be kept */
+    list = ask_many("--policy pack=svd,gain=0,compress_text=keys,rank_text=6,recompress=5 "
+                    "'what is it?' --then 'and then?' --then 'why?'");
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *report = json_object_get(json_array_get(list, i), "report");
+        const json_t *again = json_object_get(report, "recompressed");
+        cr_assert_eq(again != NULL, i < 2, "at the end of turns that are kept");
+        if (again) cr_assert_gt(json_integer_value(json_object_get(again, "bytes_freed")), 0);
+    }
+    json_decref(list);
+    fleet_wait_idle(&f);
     fleet_stop(&f);
 }
 

@@ -75,6 +75,19 @@ Test(policy, every_method_prints_to_a_text_that_parses_to_the_same) {
     }
 }
 
+/* Results are filed under texts that were printed before there was such a parameter. */
+Test(policy, a_quiet_parameter_is_printed_where_it_is_not_at_its_default) {
+    char text[FV_POLICY_TEXT_MAX];
+    fv_policy p = parse("pack=svd,compress_text=keys,recompress=0");
+    fv_policy_print(&p, text);
+    cr_assert_null(strstr(text, "recompress"), "%s", text);
+    p = parse("pack=svd,compress_text=keys,recompress=128");
+    fv_policy_print(&p, text);
+    cr_assert_not_null(strstr(text, ",rank_text=64,recompress=128,first=raw"), "%s", text);
+    p = parse(text);
+    cr_assert_eq(fv_choice_value(&p.stage[FV_STAGE_PACK], "recompress"), 128);
+}
+
 /* The longest text that any policy of one method per stage can print. */
 Test(policy, every_policy_has_room_in_its_text) {
     int32_t n;

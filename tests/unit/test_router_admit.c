@@ -352,8 +352,12 @@ Test(router_admit, ids_are_bounded_from_below_as_from_above_and_text_is_not) {
 TestSuite(policy_message);
 
 Test(policy_message, what_is_sent_reads_back_as_the_same_policy) {
-    static const char *const texts[] = {"", "prune=vtw", "prune=random,layer=3,keep=0.3",
+    static const char *const texts[] = {"",
+                                        "prune=vtw",
+                                        "prune=random,layer=3,keep=0.3",
                                         "prune=vtw,layer=9/32",
+                                        "pack=svd",
+                                        "pack=svd,compress_text=keys,recompress=64",
                                         "preset=paper-vtw;select=streaming,sink=3"};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         fv_arena arena = {0};

@@ -1,0 +1,35 @@
+/* Factors, looked at and written as they are held: see factor_part.h. */
+#include "kernels/factor_part.h"
+
+#include <math.h>
+
+/* A row of U is as long as its row of M, over all heads: longer than F16 may hold where each number
+ * of it was not. Of fewer bits, numbers are relative. */
+static fv_status check_range(const fv_packed_shape *s, const fv_factor *f) {
+    const float most = 65504;
+    if (s->dtype != FV_F16 || s->bits != 16) return FV_OK;
+    for (size_t i = 0; i < (size_t)s->n * (size_t)f->rank; i++)
+        if (!(fabsf(f->u[i]) <= most))
+            return FV_FAIL(FV_EINVAL,
+                           "a factor holds %g, more than f16 can: start both workers with "
+                           "--kv-dtype bf16, or ask for pack=svd,bits=8",
+                           (double)f->u[i]);
+    return FV_OK;
+}
+
+fv_status fv_factor_write(fv_backend *be, fv_arena *room, const fv_tensor *m,
+                          const fv_factor_part *what, fv_packed_shape *s, void *data,
+                          double *error) {
+    fv_factor f;
+    fv_factor_goal goal = {.rank = s->rank,
+                           .energy = what->energy,
+                           .seed = ((uint64_t)what->segment << 32) + 2 * (uint64_t)what->layer +
+                                   (uint64_t)s->kind};
+    FV_TRY(fv_factorise(be, room, m, &goal, &f));
+    FV_TRY(check_range(s, &f));
+    s->rank = f.rank;
+    if (s->rank2 > s->rank) s->rank2 = s->rank;
+    fv_packed_write(s, f.u, f.basis, data);
+    *error = f.error;
+    return FV_OK;
+}

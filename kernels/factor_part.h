@@ -1,0 +1,30 @@
+#ifndef FOVEA_KERNELS_FACTOR_PART_H
+#define FOVEA_KERNELS_FACTOR_PART_H
+
+/* A matrix -> the bytes of a packed part that holds its factors (factor.h, packed.h). */
+#include "kernels/factor.h"
+#include "kernels/packed.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What is factored; the random numbers are a function of layer, segment and kind, so that the same
+ * rows have the same factors wherever that is done. */
+typedef struct fv_factor_part {
+    int32_t layer, segment;
+    double energy; /* fv_factor_goal */
+} fv_factor_part;
+
+/* m [n, Hkv D] as fv_factorise takes it, and its errors. *s: the part's shape with the rank that it
+ * may have, which becomes the one that it has; data: fv_packed_bytes of it as it comes, owned by
+ * the caller. *error: ||M - U B|| / ||M|| ahead of rounding. FV_EINVAL also when a factor's number
+ * does not fit F16. `room` is for the time of the call. The thread that owns the backend. */
+fv_status fv_factor_write(fv_backend *be, fv_arena *room, const fv_tensor *m,
+                          const fv_factor_part *what, fv_packed_shape *s, void *data,
+                          double *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

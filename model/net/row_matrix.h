@@ -1,0 +1,43 @@
+#ifndef FOVEA_MODEL_NET_ROW_MATRIX_H
+#define FOVEA_MODEL_NET_ROW_MATRIX_H
+
+/* ROWS AS A MATRIX, all KV heads side by side: what packed blocks are made of, and what they go
+ * back to.
+ *
+ *   rows of the store --gather--> M [n, Hkv D] <--rebuild-- a packed part
+ *                                 keys: --turn--> from where the store has them to their anchors,
+ *                                                 or from there to where it has them
+ *
+ * Matrices are F32, on the host. Any thread, with a backend and a room of its own; the store is
+ * only read. Nothing waits for what was issued: be->ops->sync does. */
+#include "common/arena.h"
+#include "model/net/kv_packed.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Rows of one segment of a layer, keys or values. */
+typedef struct fv_row_set {
+    int32_t layer;
+    fv_kv_segment seg;
+    bool value;
+    int32_t n;
+    const int32_t *row; /* [n] of rows of the segment; of text, which lies in pages, 0, 1, 2 ... */
+} fv_row_set;
+
+/* m [n, Hkv D] becomes these rows. */
+fv_status fv_rows_gather(fv_kv *kv, fv_backend *be, const fv_row_set *rows, fv_tensor m);
+
+/* Turns keys m [n, Hkv D] back by anchor[j], each row j by its own, or on by it. */
+fv_status fv_rows_turn(fv_backend *be, const fv_rope *rope, const int32_t *anchor, bool back,
+                       int32_t n_kv, fv_arena *room, fv_tensor m);
+
+/* m [n, Hkv D] becomes rows row[n] of a part, at full rank. The part is on the host. */
+fv_status fv_rows_rebuild(fv_backend *be, const fv_packed_part *part, const int32_t *row,
+                          fv_arena *room, fv_tensor m);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,20 @@
+#include "tests/support/settle.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void need(fv_status st) {
+    if (st == FV_OK) return;
+    fprintf(stderr, "settle: %s\n", fv_last_error());
+    abort();
+}
+
+fv_recompress_report settle_turn(fv_decoder *dec, fv_kv *kv, const char *policy) {
+    fv_policy parsed;
+    fv_recompress r;
+    need(fv_policy_parse(policy, &parsed));
+    fv_text_keys keys = fv_text_keys_of(&parsed);
+    bool more = fv_recompress_begin(&r, &keys, kv);
+    while (more) need(fv_recompress_next(&r, dec, kv, &more));
+    return r.report;
+}

@@ -1,0 +1,10 @@
+#ifndef FOVEA_TESTS_SUPPORT_SETTLE_H
+#define FOVEA_TESTS_SUPPORT_SETTLE_H
+
+/* The end of a kept turn, by hand. */
+#include "decode-worker/recompress.h"
+
+/* What decode-worker/recompress.h does to a store under a policy; aborts when it fails. */
+fv_recompress_report settle_turn(fv_decoder *dec, fv_kv *kv, const char *policy);
+
+#endif

@@ -1,0 +1,376 @@
+/* decode-worker/recompress.c: keys of text that came later join the factors of the prompt's. When,
+ * what it costs, what comes back, and that it depends on nothing but the conversation. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/net/kv_packed.h"
+#include "tests/support/handoff.h"
+#include "tests/support/packed_error.h"
+#include "tests/support/settle.h"
+
+enum { BEFORE = 60, VISUAL = 40, AFTER = 70, TEXT = BEFORE + AFTER, LAYERS = 4, VOCAB = 97 };
+
+#define KEYS ",compress_text=keys,rank_text="
+#define WHOLE "pack=svd,rank_k=48,rank_v=48,gain=0.6,recompress=1" KEYS "48"
+#define LOW "pack=svd,rank_k=9,rank_v=9,gain=0,block=16,recompress=1" KEYS "12"
+
+TestSuite(recompress, .timeout = 240);
+
+static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
+
+/* ---- a conversation ------------------------------------------------------------------------- */
+
+static void start(tiny_net *net, tiny_prompt *p, const char *policy) {
+    tiny_prompt_make(net, p, BEFORE, VISUAL, AFTER, 11, policy);
+    ok(tiny_prefill(net, p, 1, 0));
+}
+
+/* Rows that come behind `at` rows of a turn, in pieces of at most `piece`. */
+static void say(tiny_net *net, tiny_prompt *p, int32_t at, int32_t n, int32_t piece) {
+    int32_t ids[256];
+    cr_assert_leq(n, 256);
+    for (int32_t i = 0; i < n; i++) ids[i] = (5 + (at + i) * 29) % VOCAB;
+    for (int32_t i = 0; i < n; i += piece) {
+        int32_t now = n - i < piece ? n - i : piece;
+        ok(tiny_step(net, &p, 1, ids + i, now, at + i));
+    }
+}
+
+static fv_recompress_report settle(tiny_net *net, fv_kv *kv, const char *policy) {
+    return settle_turn(net->dec, kv, policy);
+}
+
+static float most_off(const float *a, const float *b) {
+    float most = 0;
+    for (int32_t i = 0; i < VOCAB; i++)
+        if (!(fabsf(a[i] - b[i]) <= most)) most = fabsf(a[i] - b[i]);
+    return most;
+}
+
+/* ---- what comes of it ----------------------------------------------------------------------- */
+
+Test(recompress, at_full_rank_a_conversation_of_many_turns_stays_that_of_exact) {
+    static const char *const policies[][2] = {
+        {"", WHOLE},
+        {"", WHOLE ",block=0"},
+        {"", WHOLE ",block=1,first=packed"},
+        {"lazy=gla,map=given,blocks=1-2", "lazy=gla,map=given,blocks=1-2;" WHOLE}};
+    for (int i = 0; i < 4; i++) {
+        tiny_net net;
+        tiny_prompt raw, p;
+        tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+        start(&net, &raw, policies[i][0]);
+        start(&net, &p, policies[i][1]);
+        int32_t waits = p.plan.first_packed, at = 0;
+        for (int turn = 0; turn < 6; turn++) {
+            int32_t n = 20 + 9 * turn;
+            say(&net, &raw, at, n, n);
+            say(&net, &p, at, n, n);
+            float off = most_off(raw.logits, p.logits);
+            cr_assert_lt(off, 4e-3f, "%s, turn %d: %g", policies[i][1], turn, (double)off);
+            fv_recompress_report r = settle(&net, p.kv, policies[i][1]);
+            at += n;
+            cr_assert_eq(r.n_layer, LAYERS, "%s, turn %d", policies[i][1], turn);
+            cr_assert_eq(r.rows, (uint64_t)(LAYERS * (n + waits)));
+            cr_assert_lt(r.error, 2e-3f); /* of rounding: a difference of squares */
+            waits = 0;
+            for (int32_t l = 0; l < LAYERS; l++) {
+                cr_assert_eq(fv_kv_packed_text(p.kv, l)->rows.n, TEXT + at);
+                cr_assert_eq(fv_kv_len(p.kv, l, 1, FV_SEG_TEXT), 0);
+            }
+        }
+        tiny_prompt_free(&raw);
+        tiny_prompt_free(&p);
+        tiny_net_close(&net);
+    }
+}
+
+Test(recompress, a_low_rank_changes_what_follows) {
+    tiny_net net;
+    tiny_prompt p, as_it_was;
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    start(&net, &p, LOW);
+    start(&net, &as_it_was, LOW);
+    say(&net, &p, 0, 64, 64);
+    say(&net, &as_it_was, 0, 64, 64);
+    cr_assert_eq(settle(&net, p.kv, LOW).n_layer, LAYERS);
+    say(&net, &p, 64, 1, 1);
+    say(&net, &as_it_was, 64, 1, 1);
+    cr_assert_gt(most_off(p.logits, as_it_was.logits), 1e-4f);
+    tiny_prompt_free(&p);
+    tiny_prompt_free(&as_it_was);
+    tiny_net_close(&net);
+}
+
+/* ---- the error ------------------------------------------------------------------------------ */
+
+/* Rows that wait in a store go into another, which holds all that there ever were. */
+static void note_rows(fv_kv *truth, fv_kv *kv) {
+    const fv_kv_shape *s = fv_kv_get_shape(kv);
+    size_t row = (size_t)s->d_head * fv_dtype_bytes(s->dtype);
+    for (int32_t l = 0; l < s->n_layer; l++) {
+        int32_t n = fv_kv_len(kv, l, 0, FV_SEG_TEXT), had = fv_kv_len(truth, l, 0, FV_SEG_TEXT);
+        ok(fv_kv_reserve(truth, l, n));
+        ok(fv_kv_append(truth, l, FV_SEG_TEXT, fv_kv_positions(kv, l, 0, FV_SEG_TEXT), n));
+        for (int32_t g = 0; g < s->n_kv; g++)
+            for (int32_t j = 0; j < 2 * n; j++) {
+                void *from, *to;
+                fv_kv_stretch(kv, l, g, FV_SEG_TEXT, j & 1, j / 2, n, &from);
+                fv_kv_stretch(truth, l, g, FV_SEG_TEXT, j & 1, had + j / 2, had + n, &to);
+                memcpy(to, from, row);
+            }
+    }
+}
+
+/* ||K|| of a layer's text rows. */
+static double norm(fv_kv *kv, int32_t layer) {
+    const fv_kv_shape *s = fv_kv_get_shape(kv);
+    double sum = 0;
+    for (int32_t g = 0; g < s->n_kv; g++)
+        for (int32_t j = 0, n = fv_kv_len(kv, layer, g, FV_SEG_TEXT); j < n; j++) {
+            void *at;
+            fv_kv_stretch(kv, layer, g, FV_SEG_TEXT, false, j, n, &at);
+            for (int32_t d = 0; d < s->d_head; d++) sum += pow((double)((float *)at)[d], 2);
+        }
+    return sqrt(sum);
+}
+
+/* ||K - U B|| of what is packed of a layer. */
+static double lost(tiny_net *net, fv_kv *truth, const fv_kv *kv, int32_t layer) {
+    const fv_kv_packed *p = fv_kv_packed_text(kv, layer);
+    double share = packed_error(truth, p, layer, FV_PACKED_K, &net->cfg.rope);
+    cr_assert_eq(p->rows.n, fv_kv_len(truth, layer, 0, FV_SEG_TEXT));
+    cr_assert_eq(packed_error(truth, p, layer, FV_PACKED_V, &net->cfg.rope), 0,
+                 "values have all "
+                 "their bits");
+    return share * norm(truth, layer);
+}
+
+/* Each time adds no more than its own tail, and so what was lost is at most the sum of them; and
+ * never less than what the best matrix of this rank leaves out of all rows. */
+Test(recompress, each_time_adds_no_more_than_what_it_leaves_out) {
+    static const char *const policies[] = {LOW, LOW ",block=0", LOW ",energy=0.8"};
+    for (int i = 0; i < 3; i++) {
+        tiny_net net;
+        tiny_prompt truth, p, best;
+        double before[LAYERS];
+        tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+        start(&net, &truth, "");
+        start(&net, &p, policies[i]);
+        for (int32_t l = 0; l < LAYERS; l++) before[l] = lost(&net, truth.kv, p.kv, l);
+        for (int32_t turn = 0, at = 0; turn < 6; turn++, at += 30) {
+            say(&net, &p, at, 30, 30);
+            note_rows(truth.kv, p.kv);
+            fv_recompress_report r = settle(&net, p.kv, policies[i]);
+            cr_assert_eq(r.n_layer, LAYERS);
+            cr_assert(r.error > 0.01f && r.error < 1);
+            for (int32_t l = 0; l < LAYERS; l++) {
+                double now = lost(&net, truth.kv, p.kv, l), all = norm(truth.kv, l);
+                double most = before[l] + (double)r.error * (all + before[l]);
+                cr_assert_leq(now, most * (1 + 1e-5), "%s, turn %d, layer %d: %g of %g and %g",
+                              policies[i], turn, l, now, most, all);
+                before[l] = now;
+            }
+        }
+        /* all rows at once: a store that holds them raw, factored the first time */
+        ok(fv_kv_open(net.pool, &best.kv));
+        note_rows(best.kv, truth.kv);
+        cr_assert_eq(settle(&net, best.kv, policies[i]).n_layer, LAYERS);
+        for (int32_t l = 0; l < LAYERS; l++) {
+            double least = lost(&net, truth.kv, best.kv, l);
+            cr_assert_geq(before[l], 0.99 * least, "%s, layer %d", policies[i], l);
+            cr_assert_leq(before[l], 3 * least, "%s, layer %d: %g, at once %g", policies[i], l,
+                          before[l], least);
+        }
+        fv_kv_close(best.kv);
+        tiny_prompt_free(&truth);
+        tiny_prompt_free(&p);
+        tiny_net_close(&net);
+    }
+}
+
+/* A share of the squared norm that is to be kept is kept of all rows, and not of what the turn
+ * before had kept. */
+Test(recompress, the_share_that_is_kept_does_not_shrink_from_turn_to_turn) {
+    const char *policy = "pack=svd,gain=0,block=16,energy=0.8,recompress=1" KEYS "80";
+    tiny_shape shape = tiny_shape_default();
+    tiny_net net;
+    tiny_prompt truth, p;
+    shape.n_kv = 4;
+    tiny_net_open(&net, shape, FV_F32, NULL, 1);
+    start(&net, &truth, "");
+    start(&net, &p, policy);
+    for (int32_t turn = 0, at = 0; turn < 4; turn++, at += 64) {
+        say(&net, &p, at, 64, 64);
+        note_rows(truth.kv, p.kv);
+        cr_assert_eq(settle(&net, p.kv, policy).n_layer, LAYERS);
+        for (int32_t l = 0; l < LAYERS; l++) {
+            double share = lost(&net, truth.kv, p.kv, l) / norm(truth.kv, l);
+            cr_assert_lt(fv_kv_packed_text(p.kv, l)->part[FV_PACKED_K].shape.rank, 80);
+            cr_assert_leq(share * share, 0.2 * 1.05, "turn %d, layer %d: %g", turn, l,
+                          share * share);
+        }
+    }
+    tiny_prompt_free(&truth);
+    tiny_prompt_free(&p);
+    tiny_net_close(&net);
+}
+
+/* ---- when ----------------------------------------------------------------------------------- */
+
+/* A text prompt of n rows, `more` behind it, and how many layers are factored then. */
+static int32_t layers_done(const char *policy, int32_t n, int32_t more) {
+    tiny_net net;
+    tiny_prompt p;
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    tiny_prompt_make(&net, &p, 0, 0, n, 11, policy);
+    ok(tiny_prefill(&net, &p, 1, 0));
+    say(&net, &p, 0, more, more);
+    size_t held = fv_kv_bytes_held(p.kv);
+    fv_recompress_report r = settle(&net, p.kv, policy);
+    cr_assert_eq(held - fv_kv_bytes_held(p.kv), r.bytes);
+    cr_assert_eq(r.bytes > 0, r.n_layer > 0);
+    cr_assert_eq(r.rows > 0, r.n_layer > 0);
+    tiny_prompt_free(&p);
+    tiny_net_close(&net);
+    return r.n_layer;
+}
+
+Test(recompress, it_is_done_once_so_many_rows_wait) {
+    const char *at_64 = "pack=svd,gain=0,recompress=64" KEYS "12";
+    cr_assert_eq(layers_done(at_64, 130, 63), 0);
+    cr_assert_eq(layers_done(at_64, 130, 64), LAYERS);
+    cr_assert_eq(layers_done(at_64, 130, 100), LAYERS);
+    cr_assert_eq(layers_done("pack=svd,gain=0" KEYS "12", 130, 200), 0, "0: never");
+    cr_assert_eq(layers_done("", 130, 200), 0);
+}
+
+/* 80 rows of 48 numbers are 3 840; at rank 20, 20 (80 + 48) = 2 560. */
+Test(recompress, a_prompt_that_was_too_short_is_packed_when_its_text_has_grown) {
+    cr_assert_eq(layers_done("pack=svd,gain=1.5,recompress=20" KEYS "20", 20, 40), 0);
+    cr_assert_eq(layers_done("pack=svd,gain=1.5,recompress=20" KEYS "20", 20, 60), LAYERS);
+    cr_assert_eq(layers_done("pack=svd,gain=1.6,recompress=20" KEYS "20", 20, 60), 0);
+}
+
+/* At rank 48 a whole page of keys becomes more: 48 (8 + 64 + 48) numbers, in tiles, where there
+ * were 8 (8 + 48) and 64 * 48. */
+Test(recompress, it_is_not_done_where_it_would_take_more) {
+    cr_assert_eq(layers_done("pack=svd,gain=0,recompress=1" KEYS "48", 8, 64), 0);
+    cr_assert_eq(layers_done("pack=svd,gain=0,recompress=1" KEYS "12", 8, 64), LAYERS);
+}
+
+/* ---- whatever is around it ------------------------------------------------------------------ */
+
+static const char *const many[] = {
+    LOW,
+    LOW ",bits=8",
+    LOW ",bits=4,block=64",
+    "pack=svd,rank_k=9,rank_v=9,gain=0,energy=0.8,recompress=1" KEYS "16",
+    LOW ",first=packed;expand=attention",
+    "prune=visipruner,shallow=2,kv_shallow=drop;" LOW,
+    "lazy=vla,map=given,blocks=1-3;" LOW,
+    "lazy=gla,map=given,blocks=0-1/2-3;" LOW ",first=packed",
+    "select=csp,heads=shared,heavy=0.3,recent=0.1;" LOW,
+    LOW ";expand=attention;evict=vta,tau=5,order=ema,layer=1,shallow=rank_by_first_tap",
+};
+enum { MANY = sizeof many / sizeof many[0] };
+
+/* A pool that others have filled to the last byte while it happens. */
+static void fill_pool(fv_kv_pool *pool, size_t limit, fv_kv **other) {
+    ok(fv_kv_open(pool, other));
+    ok(fv_kv_set_aside(*other, limit - fv_kv_pool_used(pool)));
+    cr_assert_eq(fv_kv_set_aside(*other, 1), FV_EBUSY);
+}
+
+/* Two of the same conversation: in one process, alone and in whole turns, with all the room there
+ * is; and behind a hand-off, beside others, cut into pieces, in a pool that is full. */
+Test(recompress, the_same_turns_have_the_same_bits_wherever_they_run) {
+    enum { LIMIT = 4 << 20 };
+    static const fv_dtype dtypes[] = {FV_F32, FV_BF16, FV_F16};
+    for (int i = 0; i < MANY; i++) {
+        handoff_rig rig;
+        tiny_prompt p, there, beside;
+        fv_received got;
+        float logits[VOCAB];
+        rig_open(&rig, &(rig_options){.dtype = dtypes[i % 3], .pool_bytes = LIMIT});
+        start(&rig.net, &p, many[i]);
+        tiny_prompt_make(&rig.net, &beside, 3, 20, 9, 5, "prune=vtw,layer=1");
+        ok(tiny_prefill(&rig.net, &beside, 1, 0));
+        ok(rig_send(&rig, &p, 200, 1, &got, NULL));
+        there = p;
+        there.kv = got.kv;
+        there.logits = logits;
+        for (int32_t turn = 0, at = 0; turn < 3; turn++, at += 50) {
+            fv_kv *other;
+            tiny_prompt *both[2] = {&beside, &there};
+            int32_t last = (5 + (at + 49) * 29) % VOCAB;
+            say(&rig.net, &p, at, 49, 49);
+            say(&rig.net, &there, at, 49,
+                strstr(many[i], "expand") ? 49 : 16); /* pieces are turns */
+            tiny_prompt *one = &p;
+            ok(tiny_step(&rig.net, &one, 1, &last, 1, at + 49));
+            ok(tiny_step(&rig.net, both, 2, &last, 1, at + 49));
+            cr_assert(same_bits(p.logits, logits, VOCAB), "%s, turn %d", many[i], turn);
+            fv_recompress_report a = settle(&rig.net, p.kv, many[i]);
+            fv_kv_settle(got.kv, 0); /* as at a turn's end, before others come */
+            fill_pool(rig.pool, LIMIT, &other);
+            fv_recompress_report b = settle(&rig.net, got.kv, many[i]);
+            fv_kv_close(other);
+            cr_assert_gt(a.n_layer, 0, "%s", many[i]);
+            cr_assert(a.n_layer == b.n_layer && a.rows == b.rows && a.error == b.error, "%s",
+                      many[i]);
+            cr_assert(same_store(p.kv, got.kv), "%s, turn %d", many[i], turn);
+            cr_assert_eq(fv_kv_bytes_held(p.kv), fv_kv_bytes_held(got.kv));
+            cr_assert_eq(fv_kv_bytes_held(got.kv), fv_kv_pool_used(rig.pool));
+        }
+        fv_received_free(&got);
+        cr_assert_eq(fv_kv_pool_used(rig.pool), 0);
+        tiny_prompt_free(&p);
+        tiny_prompt_free(&beside);
+        cr_assert_eq(fv_kv_pool_used(rig.net.pool), 0);
+        rig_close(&rig);
+    }
+}
+
+/* Twelve turns of 64 rows: each gives whole pages back, and what is held grows by factors alone. */
+Test(recompress, pages_go_back_to_the_pool) {
+    tiny_net net;
+    tiny_prompt p;
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    tiny_prompt_make(&net, &p, 0, 0, TEXT, 11, LOW);
+    ok(tiny_prefill(&net, &p, 1, 0));
+    for (int32_t turn = 0, at = 0; turn < 12; turn++, at += 64) {
+        say(&net, &p, at, 64, 64);
+        size_t used = fv_kv_pool_used(net.pool);
+        fv_recompress_report r = settle(&net, p.kv, LOW);
+        /* keys of 64 rows at rank 12 for 48 channels; values are rows still */
+        cr_assert_eq(r.bytes, (size_t)LAYERS * 64 * (48 - 12) * sizeof(float));
+        cr_assert_eq(used - fv_kv_pool_used(net.pool), r.bytes);
+        cr_assert_eq(fv_kv_bytes_held(p.kv), fv_kv_bytes(p.kv, FV_SEG_TEXT), "no page is left");
+    }
+    tiny_prompt_free(&p);
+    cr_assert_eq(fv_kv_pool_used(net.pool), 0);
+    tiny_net_close(&net);
+}
+
+Test(recompress, rows_that_cannot_be_factored_stay_as_they_are) {
+    tiny_net net;
+    tiny_prompt p;
+    void *at;
+    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    start(&net, &p, LOW);
+    say(&net, &p, 0, 64, 64);
+    fv_kv_stretch(p.kv, 2, 1, FV_SEG_TEXT, false, 5, 64, &at);
+    ((float *)at)[3] = INFINITY;
+    fv_recompress_report r = settle(&net, p.kv, LOW);
+    cr_assert_eq(r.n_layer, LAYERS - 1);
+    cr_assert_eq(fv_kv_len(p.kv, 2, 0, FV_SEG_TEXT), 64);
+    cr_assert_eq(fv_kv_packed_text(p.kv, 2)->rows.n, TEXT);
+    cr_assert_eq(fv_kv_packed_text(p.kv, 3)->rows.n, TEXT + 64);
+    tiny_prompt_free(&p);
+    cr_assert_eq(fv_kv_pool_used(net.pool), 0);
+    tiny_net_close(&net);
+}

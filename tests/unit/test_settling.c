@@ -1,0 +1,214 @@
+/* Answers that are complete and settle (decode-worker/answers.c): a layer of text keys is factored
+ * anew between two steps, so that others go on meanwhile; and whoever leaves then leaves nothing.
+ */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "decode-worker/stages.h"
+#include "model/synth.h"
+#include "prefill-worker/stages.h"
+#include "tests/support/command.h"
+#include "tests/support/planned.h"
+
+enum { PROMPT = 40, TOKENS = 12, KEEP_S = 60 };
+
+#define POLICY "pack=svd,gain=0,compress_text=keys,rank_text=6,recompress=8"
+
+static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
+
+static struct {
+    char dir[512];
+    fv_engine engine;
+    fv_kv_pool *p_pool, *pool;
+    fv_receiver *receiver;
+    fv_transport *transport;
+    fv_conversations *conversations;
+    fv_answers *answers;
+} rig;
+
+/* What became of an answer. */
+typedef struct asked {
+    fv_answer answer; /* first */
+    int32_t n;
+    int over;
+    fv_status status;
+    fv_answer_report report;
+} asked;
+
+static fv_status on_token(fv_answer *x, uint32_t index, const fv_sampled *token, uint64_t digest,
+                          const char *text, size_t n_text) {
+    (void)index, (void)token, (void)digest, (void)text, (void)n_text;
+    ((asked *)x)->n++;
+    return FV_OK;
+}
+
+static void on_over(fv_answer *x, fv_status st, const fv_answer_report *r) {
+    asked *a = (asked *)x;
+    a->over++;
+    a->status = st;
+    a->report = *r;
+}
+
+static void open_rig(void) {
+    static const fv_answers_hooks hooks = {.token = on_token, .over = on_over};
+    fv_synth_report report;
+    snprintf(rig.dir, sizeof rig.dir, "%s/settling-%d", FOVEA_TEST_TMP, (int)getpid());
+    ok(fv_synth_write(
+        &(fv_synth_options){.dir = rig.dir, .shape = "tiny", .dtype = FV_F32, .seed = 5}, &report));
+    ok(fv_engine_open(
+        &(fv_engine_options){.checkpoint = rig.dir, .backend = "cpu", .isa = "auto", .threads = 1},
+        &rig.engine));
+    const fv_text_config *text = &fv_checkpoint_config(rig.engine.ck)->text;
+    fv_kv_shape shape = fv_engine_kv_shape(&rig.engine, FV_F32);
+    ok(fv_kv_pool_open(rig.engine.be.device, &shape, 0, &rig.p_pool));
+    ok(fv_kv_pool_open(rig.engine.be.device, &shape, 0, &rig.pool));
+    ok(fv_receiver_open(&(fv_receiver_options){.pool = rig.pool,
+                                               .model = rig.engine.fingerprint,
+                                               .n_vocab = text->vocab,
+                                               .n_group = text->n_head / text->n_kv,
+                                               .max_position = text->max_position,
+                                               .grants = fv_grants_options_default()},
+                        &rig.receiver));
+    ok(fv_transport_inproc(fv_receiver_sink(rig.receiver), &rig.transport));
+    ok(fv_conversations_open(&(fv_conversations_options){.keep_s_max = 600}, &rig.conversations));
+    ok(fv_answers_open(&rig.engine, rig.receiver, rig.conversations, 8, 64, &hooks, &rig.answers));
+}
+
+/* Nothing is held but what is kept, which goes too. */
+static void close_rig(void) {
+    static command_result r;
+    fv_answers_close(rig.answers);
+    cr_assert_eq(fv_kv_pool_used(rig.pool), fv_conversations_bytes(rig.conversations));
+    fv_conversations_close(rig.conversations);
+    fv_transport_close(rig.transport, NULL, NULL);
+    fv_receiver_close(rig.receiver);
+    cr_assert_eq(fv_kv_pool_used(rig.pool), 0);
+    fv_kv_pool_close(rig.pool);
+    fv_kv_pool_close(rig.p_pool);
+    fv_engine_close(&rig.engine);
+    command_run(&r, "rm -rf '%s'", rig.dir);
+}
+
+TestSuite(settling, .init = open_rig, .fini = close_rig, .timeout = 60);
+
+/* A prompt of text, prefilled, sent and asked to be answered with so many tokens. */
+static void ask(asked *a, const char *policy, int32_t max_tokens, double keep_s) {
+    const fv_text_config *text = &fv_checkpoint_config(rig.engine.ck)->text;
+    fv_kv_shape kv = fv_engine_kv_shape(&rig.engine, FV_F32);
+    float *logits = malloc((size_t)text->vocab * sizeof *logits);
+    int32_t ids[PROMPT];
+    uint8_t seg[PROMPT];
+    fv_plan plan;
+    fv_pack_report packed = {0};
+    for (int32_t i = 0; i < PROMPT; i++) ids[i] = 5 + i * 3 % 100;
+    memset(seg, FV_SEG_TEXT, sizeof seg);
+    plan = plan_of(policy, (fv_plan_shape){.n_layer = kv.n_layer,
+                                           .n_kv = kv.n_kv,
+                                           .d_head = kv.d_head,
+                                           .bytes_value = 4,
+                                           .n_text = PROMPT});
+    fv_prefill_request req = {
+        .packed = &packed, .n = PROMPT, .ids = ids, .seg = seg, .plan = &plan};
+    ok(fv_kv_open(rig.p_pool, &req.kv));
+    ok(fv_prefill_run(rig.engine.dec, &req, 1, &(fv_prefill_options){0}, logits));
+    fv_ship_request out = {.model = rig.engine.fingerprint,
+                           .kv = req.kv,
+                           .plan = &plan,
+                           .n = PROMPT,
+                           .ids = ids,
+                           .seg = seg,
+                           .max_tokens = max_tokens,
+                           .sampling = {.repetition_penalty = 1, .top_p = 1}};
+    fv_ship *ship;
+    bool done;
+    ok(fv_ship_begin(rig.transport, &out, &ship));
+    ok(fv_ship_layers(ship, kv.n_layer));
+    ok(fv_ship_end(ship, &(fv_first_token){.id = 9, .step = 1}));
+    ok(fv_ship_done(ship, &done));
+    cr_assert(done);
+    *a = (asked){.answer = {.ticket = *fv_ship_ticket(ship),
+                            .keep_s = keep_s,
+                            .max_tokens = max_tokens,
+                            .ignore_eos = true}};
+    fv_ship_close(ship, true, NULL, NULL);
+    fv_kv_close(req.kv);
+    free(logits);
+    fv_answers_add(rig.answers, &a->answer);
+}
+
+static void run_until(const asked *a, fv_answer_phase phase) {
+    for (int i = 0; i < 1000 && a->answer.phase != phase; i++) fv_answers_step(rig.answers);
+    cr_assert_eq(a->answer.phase, phase);
+}
+
+static asked one, other;
+
+Test(settling, a_kept_answer_ends_when_its_layers_are_done_and_others_go_on_meanwhile) {
+    int32_t n_layer = fv_engine_kv_shape(&rig.engine, FV_F32).n_layer;
+    ask(&one, POLICY, TOKENS, KEEP_S);
+    ask(&other, "", 4 * TOKENS, 0);
+    run_until(&one, FV_ANSWER_SETTLING);
+    cr_assert_eq(one.n, TOKENS - 1);
+    for (int32_t l = 0; l < n_layer; l++) {
+        int32_t n = other.n;
+        cr_assert_eq(one.over, 0, "layer %d", l);
+        cr_assert(fv_answers_step(rig.answers));
+        cr_assert_eq(other.n, n + 1, "a token and a layer, turn by turn");
+    }
+    cr_assert_eq(one.over, 1);
+    cr_assert_eq(one.status, FV_OK);
+    cr_assert_eq(one.report.recompressed.n_layer, n_layer);
+    cr_assert_gt(one.report.recompressed.bytes, 0);
+    cr_assert_gt(one.report.keep_s, 0);
+    cr_assert_eq(fv_conversations_kept(rig.conversations), 1);
+    run_until(&other, FV_ANSWER_NONE);
+    cr_assert_eq(other.status, FV_OK);
+    cr_assert_eq(other.report.recompressed.n_layer, 0);
+}
+
+Test(settling, what_is_not_to_be_kept_ends_at_once) {
+    ask(&one, POLICY, TOKENS, 0);
+    ask(&other, "pack=svd,gain=0,compress_text=keys,rank_text=6", TOKENS, KEEP_S);
+    for (int i = 0; i < TOKENS - 1; i++) fv_answers_step(rig.answers);
+    cr_assert_eq(one.over, 1);
+    cr_assert_eq(one.report.recompressed.n_layer, 0);
+    cr_assert_eq(other.over, 1, "it waits for no rows");
+    cr_assert_gt(other.report.keep_s, 0);
+}
+
+Test(settling, one_that_is_dropped_in_the_middle_leaves_nothing) {
+    ask(&one, POLICY, TOKENS, KEEP_S);
+    ask(&other, POLICY, TOKENS + 3, KEEP_S);
+    run_until(&one, FV_ANSWER_SETTLING);
+    cr_assert(fv_answers_step(rig.answers), "one layer of it");
+    cr_assert_eq(one.answer.phase, FV_ANSWER_SETTLING);
+    fv_answers_drop(rig.answers, &one.answer);
+    cr_assert_eq(one.over, 0, "without a word");
+    cr_assert_eq(one.answer.phase, FV_ANSWER_NONE);
+    run_until(&other, FV_ANSWER_NONE);
+    cr_assert_eq(other.status, FV_OK);
+    cr_assert_eq(fv_conversations_kept(rig.conversations), 1);
+    cr_assert_eq(fv_kv_pool_used(rig.pool), fv_conversations_bytes(rig.conversations));
+}
+
+/* A follow-up that is dropped while it settles had added to its conversation, which ends. */
+Test(settling, a_follow_up_that_is_dropped_then_ends_its_conversation) {
+    static const int32_t ids[] = {7, 8, 9};
+    ask(&one, POLICY, TOKENS, KEEP_S);
+    run_until(&one, FV_ANSWER_NONE);
+    other = (asked){.answer = {.follows = true,
+                               .prompt = {.form = FV_FOLLOW_IDS, .n_id = 3, .id = ids},
+                               .sampling = fv_sampling_default(),
+                               .keep_s = KEEP_S,
+                               .max_tokens = TOKENS,
+                               .ignore_eos = true}};
+    memcpy(other.answer.conversation, one.report.conversation, sizeof other.answer.conversation);
+    fv_answers_add(rig.answers, &other.answer);
+    run_until(&other, FV_ANSWER_SETTLING);
+    fv_answers_drop(rig.answers, &other.answer);
+    cr_assert_eq(fv_conversations_kept(rig.conversations), 0);
+    cr_assert_eq(fv_kv_pool_used(rig.pool), 0);
+}
