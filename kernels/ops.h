@@ -30,6 +30,7 @@
 #include <stdint.h>
 
 #include "common/buf.h"
+#include "common/pair.h"
 #include "common/status.h"
 #include "kernels/packed.h"
 #include "kernels/tensor.h"
@@ -363,6 +364,8 @@ typedef struct fv_backend_ops {
     /* Calls fn for each i < n, several at the same time where that is quicker than the operations
      * of one on all threads: see fv_backend_each. NULL: one after the other. */
     void (*each)(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg);
+    /* How its memory goes to the device of another process; NULL: through the host. */
+    const fv_pair_ops *pairs;
 } fv_backend_ops;
 
 struct fv_backend {

@@ -13,14 +13,13 @@
 extern "C" {
 #endif
 
-enum { FV_PLUGIN_ABI = 1 };
+enum { FV_PLUGIN_ABI = 2 };
 #define FV_PLUGIN_SYMBOL "fv_plugin_v1"
 
 typedef struct fv_plugin {
     uint32_t abi;         /* FV_PLUGIN_ABI: the meaning of the fields that follow */
     const char *contract; /* digest of the headers that both sides were built from */
     const fv_backend_ops *ops;
-    const void *transports; /* how it moves KV between devices; NULL: it does not */
 } fv_plugin;
 
 extern const fv_plugin fv_plugin_v1; /* in the library */

@@ -10,6 +10,7 @@
 
 #include "common/log.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/nccl.h"
 #include "kernels/plugin.h"
 
 static void cuda_close(fv_backend *be) {
@@ -116,6 +117,7 @@ static const fv_backend_ops cuda_ops = {
     .attn_packed = fv_cuda_attn_packed,
     .merge = fv_cuda_merge,
     .importance = fv_cuda_importance,
+    .pairs = &fv_cuda_pairs,
 };
 
 const fv_plugin fv_plugin_v1 = {

@@ -30,7 +30,7 @@ static void refused(const char *dir, const char *words) {
 static void test_refusals(void) {
     group("plugins that do not fit are refused, and auto takes the CPU");
     refused("/nowhere", "/nowhere/libfovea_cuda.so is not there");
-    refused(FOVEA_ODD "/abi", "interface 2, this program 1");
+    refused(FOVEA_ODD "/abi", "interface 3, this program 2");
     refused(FOVEA_ODD "/contract", "other headers");
     refused(FOVEA_ODD "/none", "is no plugin");
 

@@ -6,7 +6,8 @@
  * with a C and a C++ compiler. README.md says what runs that way and what it proves.
  *
  * Streams are lazy on purpose: what is issued is kept, with its arguments, and runs when somebody
- * waits. So memory of the host that was given back or written over too early shows. One thread. */
+ * waits. So memory of the host that was given back or written over too early shows. Threads take
+ * turns, a call at a time. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

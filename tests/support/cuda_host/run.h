@@ -13,5 +13,9 @@ namespace fv_emu {
 void run(const char *kernel, dim3 grid, dim3 block, size_t shared,
          const std::function<void()> &thread);
 
-}
+/* Puts on a stream what waits for another process: it is called until it returns true, and nothing
+ * behind it runs before. It does not block. */
+void issue_when(cudaStream_t s, std::function<bool()> f);
+
+} // namespace fv_emu
 #endif

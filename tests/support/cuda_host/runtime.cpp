@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <mutex>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <vector>
@@ -21,7 +22,7 @@
 using std::function;
 
 struct fv_emu_stream {
-    std::vector<function<void()>> issued;
+    std::vector<function<bool()>> issued; /* false: not yet, and nothing behind it either */
     bool running = false;
 };
 
@@ -41,6 +42,12 @@ int open_depth;                        /* how many have asked for it to be acces
 std::map<char *, size_t> live, pinned; /* what was allocated, and its bytes */
 std::multimap<size_t, char *> vacant;  /* freed, by room */
 std::vector<fv_emu_stream *> streams;
+
+/* Threads take turns: a whole call at a time. */
+std::recursive_mutex one_thread;
+struct alone : std::lock_guard<std::recursive_mutex> {
+    alone() : lock_guard(one_thread) {}
+};
 
 [[noreturn]] void wrong(const char *what, const char *kernel) {
     fprintf(stderr, "FAILED: %s%s%s\n", what, kernel ? ": " : "", kernel ? kernel : "");
@@ -95,10 +102,19 @@ void drain(fv_emu_stream *s) {
     if (!s || s->running || s->issued.empty()) return;
     s->running = true;
     device_is_at_work open;
-    std::vector<function<void()>> now;
-    now.swap(s->issued);
-    for (auto &f : now) f();
+    size_t n = 0;
+    while (n < s->issued.size() && s->issued[n]()) n++;
+    s->issued.erase(s->issued.begin(), s->issued.begin() + (long)n);
     s->running = false;
+}
+
+/* Until nothing is left; others get their turn while it waits for what another process does. */
+void drain_whole(fv_emu_stream *s) {
+    for (drain(s); s && !s->running && !s->issued.empty(); drain(s)) {
+        one_thread.unlock();
+        usleep(100);
+        one_thread.lock();
+    }
 }
 
 void drain_all() {
@@ -107,7 +123,10 @@ void drain_all() {
 
 void issue(fv_emu_stream *s, function<void()> f) {
     if (!s) wrong("work is issued on the default stream", nullptr);
-    s->issued.push_back(std::move(f));
+    s->issued.push_back([f] {
+        f();
+        return true;
+    });
 }
 
 /* Whether an address is part of this process's memory. AddressSanitizer reserves a range of its
@@ -138,6 +157,7 @@ void check_argument(const char *kernel, const void *value, size_t bytes) {
 
 void launch(const char *kernel, dim3 grid, dim3 block, size_t shared, cudaStream_t s,
             function<void()> thread) {
+    alone here_;
     uint64_t n = (uint64_t)block.x * block.y * block.z;
     if (n == 0 || n > 1024 || grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 ||
         grid.z > 65535 || shared > (size_t)227 << 10)
@@ -145,11 +165,17 @@ void launch(const char *kernel, dim3 grid, dim3 block, size_t shared, cudaStream
     issue(s, [=] { run(kernel, grid, block, shared, thread); });
 }
 
+void issue_when(cudaStream_t s, function<bool()> f) {
+    alone here_;
+    s->issued.push_back(std::move(f));
+}
+
 } // namespace fv_emu
 
 /* ---- memory ---------------------------------------------------------------------------- */
 
 cudaError_t cudaMalloc(void **out, size_t bytes) {
+    alone here_;
     if (!range) {
         void *p =
             mmap(nullptr, RANGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -181,6 +207,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes) {
 }
 
 cudaError_t cudaFree(void *p) {
+    alone here_;
     if (!p) return cudaSuccess;
     drain_all();
     release(static_cast<char *>(p));
@@ -192,11 +219,13 @@ cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t) {
 }
 
 cudaError_t cudaFreeAsync(void *p, cudaStream_t s) {
+    alone here_;
     issue(s, [p] { release(static_cast<char *>(p)); });
     return cudaSuccess;
 }
 
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned) {
+    alone here_;
     char *p = static_cast<char *>(aligned_alloc(4096, (bytes + 4095) / 4096 * 4096));
     if (!p) return cudaErrorMemoryAllocation;
     memset(p, 0xff, bytes);
@@ -206,6 +235,7 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned) {
 }
 
 cudaError_t cudaFreeHost(void *p) {
+    alone here_;
     if (!p) return cudaSuccess;
     drain_all();
     pinned.erase(static_cast<char *>(p));
@@ -232,6 +262,7 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
 
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind,
                             cudaStream_t s) {
+    alone here_;
     bool later_src = is_device(src) || is_pinned(src), later_dst = is_device(dst) || is_pinned(dst);
     if (bytes == 0) return cudaSuccess;
     if (!later_src) {
@@ -240,24 +271,27 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
         issue(s, [=] { memcpy(dst, taken.data(), bytes); });
     } else
         issue(s, [=] { memmove(dst, src, bytes); });
-    if (!later_dst) drain(s);
+    if (!later_dst) drain_whole(s);
     return cudaSuccess;
 }
 
 cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t s) {
+    alone here_;
     if (!is_device(dst)) wrong("cudaMemset of memory that is not the device's", nullptr);
     issue(s, [=] { memset(dst, value, bytes); });
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) {
+    alone here_;
     *s = new fv_emu_stream;
     streams.push_back(*s);
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
-    drain(s);
+    alone here_;
+    drain_whole(s);
     for (size_t i = 0; i < streams.size(); i++)
         if (streams[i] == s) streams.erase(streams.begin() + (long)i);
     delete s;
@@ -265,21 +299,24 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
-    drain(s);
+    alone here_;
+    drain_whole(s);
     device_is_at_work open;
     for (const auto &l : live) check_margin(l.first, l.second);
     return cudaSuccess;
 }
 
 cudaError_t cudaDeviceSynchronize(void) {
+    alone here_;
     drain_all();
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
+    alone here_;
     uint64_t want = e->recorded;
     issue(s, [=] {
-        if (e->reached < want) drain(e->stream);
+        if (e->reached < want) drain_whole(e->stream);
     });
     return cudaSuccess;
 }
@@ -290,6 +327,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+    alone here_;
     uint64_t number = ++e->recorded;
     e->stream = s;
     issue(s, [=] { e->reached = number; });
@@ -298,18 +336,21 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
 
 /* A stream that nobody waits for gets on as well: the first to ask is told to ask again. */
 cudaError_t cudaEventQuery(cudaEvent_t e) {
+    alone here_;
     if (e->reached == e->recorded) return cudaSuccess;
     drain(e->stream);
     return cudaErrorNotReady;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
-    if (e->reached != e->recorded) drain(e->stream);
+    alone here_;
+    if (e->reached != e->recorded) drain_whole(e->stream);
     return cudaSuccess;
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t e) {
-    if (e->reached != e->recorded) drain(e->stream);
+    alone here_;
+    if (e->reached != e->recorded) drain_whole(e->stream);
     delete e;
     return cudaSuccess;
 }

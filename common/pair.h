@@ -1,0 +1,63 @@
+#ifndef FOVEA_COMMON_PAIR_H
+#define FOVEA_COMMON_PAIR_H
+
+/* PAIRS: two processes whose devices are joined, so that memory goes from one to the other without
+ * the host's. A plugin brings the table (NCCL: kernels/cuda/nccl.c); who knows this header can use
+ * it without knowing the plugin.
+ *
+ *   one side    new_id -> the other hears of it by other means; open(rank 0)   send, send, ...
+ *   the other                                                   open(rank 1)   recv, recv, ...
+ *
+ * Nothing waits. Joining, and each operation, is begun by a call and over when poll says so; who
+ * waits for it sets the deadline, and closes the pair when that has passed: a pair is over with the
+ * first failure. Operations of the two sides meet in their order, and have the same bytes.
+ *
+ * A pair belongs to one thread, which need not be the one that computes on the device. */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/buf.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    FV_PAIR_ID_BYTES = 128,
+    FV_PAIR_BYTES_MAX = 1 << 20, /* of one operation */
+    FV_PAIR_DEPTH = 8,           /* operations under way */
+};
+
+typedef struct fv_pair fv_pair; /* private to the plugin */
+
+typedef struct fv_pair_news {
+    bool joined;  /* both sides are there */
+    bool done;    /* the oldest operation under way is over */
+    uint32_t crc; /* CRC32C of what it received, when it did */
+} fv_pair_news;
+
+typedef struct fv_pair_ops {
+    const char *name; /* "nccl" */
+    /* Any thread. Whether it can be used here; FV_EUNSUPPORTED says what is missing. */
+    fv_status (*check)(void);
+    fv_status (*new_id)(uint8_t id[FV_PAIR_ID_BYTES]);
+    /* Begins to join, rank 0 or 1. `dev` is borrowed and stays open longer; room_bytes of its
+     * memory come with the pair, to receive into. */
+    fv_status (*open)(fv_device *dev, const uint8_t id[FV_PAIR_ID_BYTES], int rank,
+                      size_t room_bytes, fv_pair **out);
+    void *(*room)(const fv_pair *p); /* [room_bytes] of the device; NULL when it has none */
+    /* 1..FV_PAIR_BYTES_MAX bytes of device memory, which is the operation's until it is over; its
+     * contents are there already. FV_EBUSY: not now, poll first. */
+    fv_status (*send)(fv_pair *p, const void *data, size_t bytes);
+    fv_status (*recv)(fv_pair *p, void *data, size_t bytes);
+    /* What has happened since: at most one operation is over at a time. */
+    fv_status (*poll)(fv_pair *p, fv_pair_news *out);
+    void (*close)(fv_pair *p); /* ends what is under way, without the other side; NULL is fine */
+    /* On the thread that computes on `dev`, behind what it has issued; waits for the result. */
+    fv_status (*crc32c)(fv_device *dev, const void *data, size_t bytes, uint32_t *out);
+} fv_pair_ops;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
