@@ -13,6 +13,7 @@
 #include "decode-worker/evict.h"
 #include "model/net/kv_packed.h"
 #include "tests/support/rendered.h"
+#include "tests/support/settle.h"
 #include "tests/support/tiny_net.h"
 
 #define FOLDER FOVEA_TEST_DATA "/golden/methods"
@@ -117,6 +118,14 @@ static void init_evict(fv_evict *e, const tiny_prompt *p) {
     cr_assert_eq(fv_evict_init(e, text, p->n), FV_OK, "%s", fv_last_error());
 }
 
+/* A turn ends behind so many tokens of the answer, and others follow. */
+static bool turn_ends(const json_t *network, int32_t n_token) {
+    const json_t *ends = json_object_get(network, "turn_ends");
+    for (size_t i = 0; i < json_array_size(ends); i++)
+        if (json_integer_value(json_array_get(ends, i)) == n_token) return true;
+    return false;
+}
+
 static void run_network(const json_t *network, int32_t chunk, int32_t threads) {
     const char *policy = rendered_text(network, "policy");
     const json_t *answer = rendered_at(network, "answer");
@@ -137,6 +146,7 @@ static void run_network(const json_t *network, int32_t chunk, int32_t threads) {
         cr_assert_eq(fv_evict_step(&evict, p.kv, t + 1), FV_OK, "%s", fv_last_error());
         cr_assert_eq(tiny_step(&net, &one, 1, &id, 1, t), FV_OK, "%s", fv_last_error());
         assert_logits(&p, network, (size_t)t + 1);
+        if (turn_ends(network, t + 1)) settle_turn(net.dec, p.kv, policy);
     }
     if (end) assert_held(&p, end, policy);
     tiny_prompt_free(&p);

@@ -196,6 +196,9 @@ class Method:
         """The same of its text rows, the answer's own among them."""
         return rows
 
+    def turn_ends(self, run):
+        """The answer has come to the end of a turn, behind which others follow."""
+
     def paid(self, run, layer, p, n_visual):
         """Answer: p[h] [n_visual of h's KV head + text] is what the token paid."""
 
@@ -346,11 +349,15 @@ def exact(shape, layout, seed, answer):
     return logits_of(Run(net, Prompt(net, layout, seed), []), answer)[1]
 
 
-def logits_of(run, answer):
-    """What is held behind the prompt, and [answer + 1, vocab]."""
+def logits_of(run, answer, turns=()):
+    """What is held behind the prompt, and [answer + 1, vocab]. A turn ends behind each of `turns`
+    tokens."""
     logits = [run.prefill()]
     held = run.held()
-    logits += [run.step(t + 1, token) for t, token in enumerate(ids_of(run.shape, answer))]
+    for t, token in enumerate(ids_of(run.shape, answer)):
+        logits.append(run.step(t + 1, token))
+        for m in run.methods if t + 1 in turns else ():
+            m.turn_ends(run)
     return held, np.array(logits)
 
 
@@ -358,7 +365,7 @@ def ids_of(shape, answer):
     return [(13 + 7 * t) % shape.vocab for t in range(answer)]
 
 
-def case(policy, methods, layout="t5 v70 t9", seed=11, shape=Shape(), answer=3):
+def case(policy, methods, layout="t5 v70 t9", seed=11, shape=Shape(), answer=3, turns=()):
     """A prompt under a policy, and an answer of so many tokens: what stays, and all logits.
 
     The engine is given `policy`; `methods(words)` makes the list of methods that render it."""
@@ -366,19 +373,21 @@ def case(policy, methods, layout="t5 v70 t9", seed=11, shape=Shape(), answer=3):
     while True:
         run = Run(net, Prompt(net, layout, seed), methods(words(policy)))
         try:
-            return _case(run, policy, answer)
+            return _case(run, policy, answer, turns)
         except Unclear:
             seed += 1
 
 
-def _case(run, policy, answer):
-    held, logits = logits_of(run, answer)
+def _case(run, policy, answer, turns):
+    held, logits = logits_of(run, answer, turns)
     without = exact(run.shape, run.prompt.layout, run.prompt.seed, answer)
     if np.abs(logits - without).max() < 1e-2 * np.abs(without).max():
         raise AssertionError(f"{policy} changes next to nothing here, so it proves as much")
     out = {"policy": policy, "layout": run.prompt.layout, "seed": run.prompt.seed,
            "shape": dataclasses.asdict(run.shape), "answer": ids_of(run.shape, answer),
            "held": held, "logits": [[float(f"{x:.6g}") for x in row] for row in logits]}
+    if turns:
+        out["turn_ends"] = list(turns)
     if run.held() != held:
         out["held_at_the_end"] = run.held()
     return out

@@ -8,6 +8,11 @@ rotates each block's rows to where they stand, so every b is read exactly; what 
 compress_text=keys: the prompt's text rows likewise, apart from those of images and keys alone; blocks
 are counted from the first text row, and values stay as they are.
 
+recompress=T: at the end of a turn behind which T text rows or more wait, their keys, turned back to
+their blocks' starts, stand below U B, and all of that is factored anew, where so many rows are worth
+it. (Rows lie in pages of 64, and the engine also wants the new block to take less than what it
+replaces: in the cases it does.)
+
 first=packed: the prompt's last row runs once more on the factors, and the first token is its; its
 own key is no factor.
 
@@ -53,11 +58,12 @@ class Packed:
 
 class Svd(network.Method):
     def __init__(self, rank_k=64, rank_v=64, block=64, gain=1.5, first="raw", compress_text="no",
-                 rank_text=64):
+                 rank_text=64, recompress=0):
         self.rank, self.block, self.gain = (rank_k, rank_v), block, gain
         self.first = first
         self.rank_text = rank_text if compress_text == "keys" else 0
-        self.text = {}     # layer -> positions of text rows, and their keys [n, Hkv D]
+        self.again = recompress
+        self.text = {}     # layer -> positions of text rows, their anchors, and their keys [n, Hkv D]
         self.seen = {}     # layer -> what the prompt's last row pays
         self.layers = {}   # layer -> Packed
         self.low = None    # expand=attention: of keys and values, the share of the rank
@@ -87,15 +93,31 @@ class Svd(network.Method):
         return base + (pos - base) // self.block * self.block if self.block else np.zeros_like(pos)
 
     def pack_text(self, run, layer, heads):
-        pos, width = heads[0][TEXT].pos, run.shape.n_kv * run.shape.d_head
+        pos = heads[0][TEXT].pos
         if run.again:
             pos = pos[pos < len(run.prompt.ids) - 1]
-        n, rank = len(pos), min(self.rank_text, len(pos), width)
+        self.factor_text(run, layer, heads, pos)
+
+    def factor_text(self, run, layer, heads, pos):
+        """Keys of rows pos: of those that are packed, what factors say."""
+        n, width = len(pos), run.shape.n_kv * run.shape.d_head
+        rank = min(self.rank_text, n, width)
         if rank == 0 or n * width / (rank * (n + width)) < self.gain:
             return
         anchor = self.anchors(pos)
-        u, b = factor(np.hstack([rotate(head[TEXT].k[:n], -anchor) for head in heads]), rank)
+        m = np.hstack([rotate(head[TEXT].k[:n], -anchor) for head in heads])
+        if layer in self.text:
+            old, _, m[:len(self.text[layer][0])] = self.text[layer]
+            assert (pos[:len(old)] == old).all()
+        u, b = factor(m, rank)
         self.text[layer] = pos, anchor, u @ b
+
+    def turn_ends(self, run):
+        for layer, heads in enumerate(run.store):
+            pos = heads[0][TEXT].pos
+            wait = len(pos) - len(self.text[layer][0] if layer in self.text else ())
+            if self.again and wait >= self.again:
+                self.factor_text(run, layer, heads, pos)
 
     def read_text(self, run, layer, head, rows):
         if layer not in self.text:
@@ -249,6 +271,10 @@ def render():
                  methods, "t30 v35 t14", shape=narrow),
             case("pack=svd,gain=0.8,block=1,compress_text=keys,rank_text=18,first=packed", methods,
                  "t40 v9 t12", shape=narrow, answer=2),
+            case("pack=svd,gain=0.9,block=7,compress_text=keys,rank_text=16,recompress=2", methods,
+                 "t24 v9 t14", shape=narrow, answer=4, turns=(2, 3)),
+            case("pack=svd,gain=0.8,compress_text=keys,rank_text=18,recompress=3", methods,
+                 "t20 v5 t14", shape=narrow, answer=4, turns=(3,)),
             case("prune=pvtp,layer=1,stride=1,first=0.2,ratio=0.5;"
                  "pack=svd,rank_k=16,rank_v=16,gain=1,block=16", methods, "t3 v70 t8", shape=narrow),
             case("pack=svd,rank_k=16,rank_v=16,gain=0,block=4;evict=vta,tau=4,layer=1", methods,
