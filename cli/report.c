@@ -174,8 +174,8 @@ static void print_packed(FILE *f, const fv_pack_report *p) {
 static void print_recompressed(FILE *f, const fv_recompress_report *r) {
     if (r->rows == 0) return;
     fprintf(f,
-            "factored %" PRIu64 " rows of text in %d layers joined those that are packed, %zu "
-            "bytes were freed, error at most %.3f, %.3f s\n",
+            "factored keys of %" PRIu64 " more rows of text, in %d layers: %zu bytes freed, error "
+            "at most %.3f, %.3f s\n",
             r->rows, r->n_layer, r->bytes, (double)r->error, r->seconds);
 }
 

@@ -335,6 +335,29 @@ Test(recompress, the_same_turns_have_the_same_bits_wherever_they_run) {
     }
 }
 
+/* A worker was lost in the middle of an answer: another one has the prompt and what was said of it,
+ * and its turn ends on the same rows. */
+Test(recompress, an_answer_that_is_taken_up_again_ends_as_it_would_have) {
+    enum { SAID = 20 };
+    int32_t said[SAID];
+    for (int32_t i = 0; i < SAID; i++) said[i] = (5 + i * 29) % VOCAB; /* as say() does */
+    for (int i = 0; i < MANY - 1; i++) { /* the last lets rows go as the answer grows */
+        tiny_net net;
+        tiny_prompt p, again;
+        tiny_net_open(&net, tiny_shape_default(), FV_BF16, NULL, 1);
+        start(&net, &p, many[i]);
+        say(&net, &p, 0, SAID, 1);
+        tiny_prompt_again(&net, &again, &p, many[i], said, SAID);
+        ok(tiny_prefill(&net, &again, 1, 7));
+        cr_assert_gt(settle(&net, p.kv, many[i]).n_layer, 0, "%s", many[i]);
+        settle(&net, again.kv, many[i]);
+        cr_assert(same_store(p.kv, again.kv), "%s", many[i]);
+        tiny_prompt_free(&p);
+        tiny_prompt_free(&again);
+        tiny_net_close(&net);
+    }
+}
+
 /* Twelve turns of 64 rows: each gives whole pages back, and what is held grows by factors alone. */
 Test(recompress, pages_go_back_to_the_pool) {
     tiny_net net;
