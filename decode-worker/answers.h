@@ -4,12 +4,12 @@
 /* ANSWERS: from a ticket, or from a kept conversation, to the end of the answer, for all requests
  * of a worker.
  *
- *   fv_answers_add --> WAITING ---------> READY ---------> RUNNING ---------> SETTLING ----> over
- *                         |   committed     |  room in       |  last token,      |  done
- *                         |   and claimed   |  the batch     |  or it failed:    |
- *                         |                 |                |  over at once     |
- *                         '-----------------'----------------'-------------------'--> over, by
- * drop, without a word
+ *   fv_answers_add --> WAITING -------> READY -------> RUNNING -------> SETTLING ---> over
+ *                         |  committed    |  room in     |  last token     |  done
+ *                         |  and claimed  |  the batch   |                 |
+ *                         |               |              +-- it failed, or is not kept --> over
+ *                         '---------------'--------------'-----------------'--> over, by drop,
+ *                                                                               without a word
  *
  *   WAITING   its hand-off is under way: whenever hand-offs have changed, the ticket is tried again
  *   READY     it has its conversation, and room for its rows; the batch is full

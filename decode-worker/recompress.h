@@ -4,10 +4,10 @@
 /* RECOMPRESS: keys of text that came after the prompt join the factors of the prompt's
  * (pack=svd,compress_text=keys,recompress=T_p; AttentionPack, CVPR 2026, algorithm 1).
  *
- *   factors of n rows --all of their rank--> K~ [n, Hkv D] --.
- *                                                            +--> M --fv_factorise--> factors of n
- * + w w rows that wait in pages --turned to their anchors-----' values of both, as rows
- * --------------------------------------> values of n + w, every bit kept
+ *   factors of n rows --at their full rank--> K~ [n, Hkv D] --.
+ *                                                              +--> M --fv_factorise--> U' B'
+ *   w rows that wait in pages --turned to their anchors--------'
+ *   values of both, as rows --> values of n + w rows, every bit kept
  *
  * With K what the network computed, and U' B' the new factors,
  *

@@ -9,11 +9,11 @@
 #include "decode-worker/follow.h"        /*   the next turn -> ids behind those */
 #include "decode-worker/batch.h"    /* answers that run together, joining and leaving */
 #include "decode-worker/evict.h"    /*   before a step: visual rows that are let go */
-#include "decode-worker/recompress.h" /* behind the last: text keys factored anew, to be kept */
 #include "model/net/step.h"         /*   new tokens and KV stores -> decoder layers -> logits */
 #include "model/sequence.h"         /*   one answer: logits -> token -> text -> its end */
 #include "model/sample.h"           /*     logits -> the next token */
 #include "model/stop.h"             /*     text that may be shown, up to a stop string */
+#include "decode-worker/recompress.h" /* behind the last token: text keys factored anew, if kept */
 /* clang-format on */
 
 #endif
