@@ -184,7 +184,7 @@ static void measure_rebuild(bench *b) {
 static double compact_s(bench *b, fv_arena *arena, const fv_tensor *m, fv_packed_kind kind,
                         void *to, int *steps) {
     fv_factor_goal goal = {.rank = R, .seed = 1};
-    fv_packed_shape s = {m->rows, R, R, H, D, FV_BF16, kind, 16, FV_PACKED_FACTORS, 0};
+    fv_packed_shape s = {m->rows, R, R, H, D, FV_BF16, kind, 16, FV_PACKED_FACTORS, 0, false};
     fv_factor f;
     double t0 = bench_now_s();
     bench_must(fv_factorise(&b->be, arena, m, &goal, &f));
@@ -240,7 +240,7 @@ static void measure_compact(bench *b) {
     fv_tensor keys = case_keys(b, N), local = case_rotated(b, keys, case_default_step());
     fv_arena arena = {0};
     void *to = case_room(fv_packed_bytes(
-        &(fv_packed_shape){N, R, R, H, D, FV_BF16, FV_PACKED_K, 16, FV_PACKED_FACTORS, 0}));
+        &(fv_packed_shape){N, R, R, H, D, FV_BF16, FV_PACKED_K, 16, FV_PACKED_FACTORS, 0, false}));
     int steps_k, steps_v;
     compact_s(b, &arena, &local, FV_PACKED_K, to, &steps_k); /* the arena has its memory now */
     double k = compact_s(b, &arena, &local, FV_PACKED_K, to, &steps_k);

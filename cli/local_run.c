@@ -4,6 +4,7 @@
  *   begin -> WAITING --up to FV_LOCAL_TOGETHER at a time--> prefill -> DECODING -> OVER -> over()
  *
  * Those who wait go first, as in most servers: while they are prefilled, nobody gets a token. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -291,6 +292,8 @@ static void fill_report(run *r) {
     memcpy(out->note, r->plan.note, sizeof out->note);
     out->packed = r->packed;
     memcpy(out->decided[FV_STAGE_PRUNE], r->pruned, sizeof r->pruned);
+    if (r->packed.said)
+        snprintf(out->decided[FV_STAGE_PACK], FV_PLAN_NOTE_MAX, "%s", r->packed.said);
     out->n_prompt = r->prompt.n;
     out->n_visual = r->prompt.n_visual;
     out->n_encoded = r->plan.condenses ? r->plan.shape.n_encoded : r->prompt.n_visual;

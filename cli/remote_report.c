@@ -62,7 +62,8 @@ static fv_status take_packed(const report_message *m, fv_report *out) {
             .error = {m->packed[l]->error_k, m->packed[l]->error_v},
             .rank_text = (int32_t)m->packed[l]->rank_text,
             .error_text = m->packed[l]->error_text,
-            .code = (int32_t)m->packed[l]->code_bits};
+            .code = (int32_t)m->packed[l]->code_bits,
+            .merged = m->packed[l]->merged};
     return FV_OK;
 }
 

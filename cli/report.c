@@ -53,11 +53,12 @@ static json_t *packed_json(const fv_report *r) {
     json_t *layers = json_array();
     for (int32_t l = 0; l < p->n_layer; l++) {
         const fv_packed_layer *at = &p->layer[l];
-        json_array_append_new(layers,
-                              json_pack("{s:[i, i], s:i, s:[f, f], s:i, s:f}", "rank", at->rank[0],
-                                        at->rank[1], "code_bits", at->code, "error",
-                                        (double)at->error[0], (double)at->error[1], "rank_text",
-                                        at->rank_text, "error_text", (double)at->error_text));
+        json_t *layer =
+            json_pack("{s:[i, i], s:i, s:[f, f], s:i, s:f}", "rank", at->rank[0], at->rank[1],
+                      "code_bits", at->code, "error", (double)at->error[0], (double)at->error[1],
+                      "rank_text", at->rank_text, "error_text", (double)at->error_text);
+        if (layer && at->merged) json_object_set_new(layer, "merged", json_true());
+        json_array_append_new(layers, layer);
     }
     return json_pack("{s:I, s:I, s:f, s:o}", "bytes_raw", (json_int_t)p->bytes_raw, "bytes",
                      (json_int_t)p->bytes, "seconds", p->seconds, "layers", layers);
@@ -132,8 +133,9 @@ static void print_stages(FILE *f, const fv_report *r) {
 }
 
 static bool same_ranks(const fv_packed_layer *a, const fv_packed_layer *b) {
-    if (a->code && a->code == b->code) return true; /* also where keys are another layer's */
-    return a->rank[0] == b->rank[0] && a->rank[1] == b->rank[1] && a->code == b->code;
+    if (a->code != b->code || a->merged != b->merged) return false;
+    if (a->code) return true; /* also where keys are another layer's */
+    return a->rank[0] == b->rank[0] && a->rank[1] == b->rank[1];
 }
 
 /* Layers of the same rank together, with the largest of their errors. */
@@ -149,7 +151,7 @@ static void print_text_keys(FILE *f, const fv_pack_report *p, const char *lead) 
     }
 }
 
-/* Layers of the same ranks, or of codes, together, with the largest of their errors. */
+/* Layers of the same ranks, of codes, or merged, together, with the largest of their errors. */
 static void print_packed(FILE *f, const fv_pack_report *p) {
     const char *lead = "packed   ";
     if (p->bytes == 0) return;
@@ -162,6 +164,8 @@ static void print_packed(FILE *f, const fv_pack_report *p) {
         fprintf(f, "%slayers %d-%d ", lead, l, end - 1);
         if (p->layer[l].code)
             fprintf(f, "as codes of %d bits", p->layer[l].code);
+        else if (p->layer[l].merged)
+            fprintf(f, "merged in pairs");
         else
             fprintf(f, "at rank %d and %d", p->layer[l].rank[0], p->layer[l].rank[1]);
         fprintf(f, ", error at most %.3f and %.3f", (double)error[0], (double)error[1]);

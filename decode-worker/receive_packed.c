@@ -1,6 +1,6 @@
-/* Sections to factors or codes: a packed layer is checked as its PACK section describes it, before
- * memory is taken for what the section says, and then its parts are copied as they come. The pool's
- * thread. */
+/* Sections to factors, codes or directions: a packed layer is checked as its PACK section describes
+ * it, before memory is taken for what the section says, and then its parts are copied as they come.
+ * The pool's thread. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,7 +92,8 @@ static fv_refusal check_rows(const fv_landing *l, const fv_kv_packed_form *f) {
     return why;
 }
 
-/* Keys are its own, or those of a packed layer before it with as many rows, which has its own. */
+/* Keys are its own, or those of a packed layer before it with as many rows, which has its own; of
+ * merged layers so are directions, and keys are lent to nobody. */
 static fv_refusal check_leader(const fv_landing *l, const fv_kv_packed_form *f) {
     int32_t due = fv_kv_borrows(l->got.kv, l->layer, FV_SEG_TEXT)
                       ? fv_kv_leader(l->got.kv, l->layer)
@@ -105,7 +106,8 @@ static fv_refusal check_leader(const fv_landing *l, const fv_kv_packed_form *f) 
                                    : NULL;
     if (!lead || lead->leader != f->leader || lead->rows.n != f->n ||
         lead->rows.n_anchor != f->n_anchor ||
-        lead->part[FV_PACKED_K].shape.form != f->part[FV_PACKED_V].form)
+        lead->part[FV_PACKED_K].shape.form != f->part[FV_PACKED_V].form ||
+        (f->part[FV_PACKED_V].borrows && fv_kv_leader(l->got.kv, l->layer) != l->layer))
         return malformed(l, "it names a leader that has no such keys");
     return FV_REFUSED_NONE;
 }
@@ -118,7 +120,7 @@ static fv_refusal check_form(const fv_landing *l, const fv_kv_packed_form *f, ui
     if (text && (f->rank || l->importance))
         return malformed(l, "its text rows are ranked, or have an importance");
     for (int k = 0; k < 2; k++) {
-        if (k == FV_PACKED_K && f->leader != l->layer) continue;
+        if (k == FV_PACKED_K && f->leader != l->layer && !f->part[k].borrows) continue;
         if (fv_packed_check(&f->part[k]) != FV_OK || f->part[k].rank > f->n)
             return malformed(l, "its parts have no such shape");
         *bytes += fv_packed_bytes(&f->part[k]);
@@ -138,6 +140,11 @@ static fv_refusal check_text_bytes(const fv_landing *l, int32_t n, uint64_t byte
                      l->layer, (unsigned long long)bytes, n, (unsigned long long)most);
 }
 
+static fv_packed_form form_of(const fv_wire_packed *w) {
+    if (w->merged) return FV_PACKED_MERGED;
+    return w->coded ? FV_PACKED_CODES : FV_PACKED_FACTORS;
+}
+
 static fv_packed_shape shape_of(const fv_landing *l, const fv_wire_packed *w, int kind) {
     return (fv_packed_shape){
         .n = (int32_t)w->n,
@@ -148,7 +155,8 @@ static fv_packed_shape shape_of(const fv_landing *l, const fv_wire_packed *w, in
         .dtype = l->shape->dtype,
         .kind = (fv_packed_kind)kind,
         .bits = w->part[kind].bits > 16 ? 0 : (uint8_t)w->part[kind].bits,
-        .form = w->coded ? FV_PACKED_CODES : FV_PACKED_FACTORS,
+        .form = form_of(w),
+        .borrows = w->merged && w->leader != (uint32_t)l->layer,
         .n_outlier = w->part[kind].n_outlier > INT32_MAX ? -1 : (int32_t)w->part[kind].n_outlier};
 }
 
@@ -179,7 +187,7 @@ fv_refusal fv_landing_take_packed(fv_landing *l, const fv_section *s) {
     fv_status st = fv_kv_pack(l->got.kv, l->layer, &f, NULL);
     if (st != FV_OK) return fv_refusal_of(st);
     l->n_rows += w.n;
-    l->kind = f.leader == l->layer ? FV_PACKED_K : FV_PACKED_V;
+    l->kind = fv_kv_packed_owns_keys(block_of(l), l->layer) ? FV_PACKED_K : FV_PACKED_V;
     l->due = FV_DUE_FACTOR;
     return FV_REFUSED_NONE;
 }
@@ -194,8 +202,8 @@ fv_refusal fv_landing_fill_factor(fv_landing *l, uint64_t offset, const void *p,
 
 fv_refusal fv_landing_end_factor(fv_landing *l) {
     const fv_packed_part *part = &block_of(l)->part[l->kind];
-    bool coded = part->shape.form == FV_PACKED_CODES;
-    if (coded && fv_codes_check_outliers(part) != FV_OK)
+    bool sparse = part->shape.form != FV_PACKED_FACTORS;
+    if (sparse && fv_codes_check_outliers(part) != FV_OK)
         return FV_REFUSE(MALFORMED, "section FACT of layer %d: %s", l->layer, fv_last_error());
     return FV_REFUSED_NONE;
 }

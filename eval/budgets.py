@@ -117,6 +117,7 @@ METHODS = {
                        s8="rank_k=48,rank_v=32,bits=8,first=packed", s16="rank_k=48,rank_v=32,bits=4,first=packed",
                        s32="rank_k=24,rank_v=16,bits=4,first=packed"),
     "pack=quant": one_of(s4="bits=8,first=packed", s8="bits=4,first=packed"),
+    "pack=minicache": one_of(s2="start=0,first=packed"),  # two layers in one, and no more
     "evict=vta": one_of(s2="tau=3"),
     "evict=h2o": of_prompt,
     "evict=scissorhands": scissorhands,

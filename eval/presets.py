@@ -28,7 +28,7 @@ def wanted(args):
     presets = [p for p in policies(args)["presets"] if p["name"] != "exact"]
     yield from ((p["name"], f"preset={p['name']}") for p in presets)
     for p in presets:
-        pack = next((s for s in p["policy"].split(";") if s.startswith(("pack=svd", "pack=quant"))), None)
+        pack = next((s for s in p["policy"].split(";") if s.startswith("pack=")), None)
         if pack and "first=" not in pack:
             yield f"{p['name']}, first=packed", f"preset={p['name']};{pack},first=packed"
     yield from ((text, text) for text in BESIDE)

@@ -1,6 +1,6 @@
 /* Rows into codes and back, on the host: which numbers are outliers, what a line's pair is, and
- * where each code stands. Runs on the thread that compacts or takes blocks apart; decoding steps
- * read parts in kernels. */
+ * where each code stands; and what directions have alike. Runs on the thread that compacts or takes
+ * blocks apart; decoding steps read parts in kernels. */
 #include "kernels/codes.h"
 
 #include <assert.h>
@@ -16,9 +16,16 @@
 
 #include "kernels/scales.inc"
 
+static bool bits_fit(const fv_packed_shape *s) {
+    if (s->form == FV_PACKED_MERGED) return s->bits == 16;
+    return s->form == FV_PACKED_CODES && (s->bits == 8 || s->bits == 4) && !s->borrows;
+}
+
 fv_status fv_codes_check(const fv_packed_shape *s) {
-    if (s->bits != 8 && s->bits != 4)
-        return FV_FAIL(FV_EINVAL, "codes of %d bits: 8 or 4", s->bits);
+    if (!bits_fit(s))
+        return FV_FAIL(FV_EINVAL,
+                       "packed rows of form %d with %d bits: codes have 8 or 4, directions 16",
+                       (int)s->form, s->bits);
     if ((unsigned)s->dtype >= FV_N_DTYPE || (unsigned)s->kind > FV_PACKED_V)
         return FV_FAIL(FV_EINVAL, "codes of type %d, kind %d", (int)s->dtype, (int)s->kind);
     if (s->n < 0 || s->n > 1 << 24)
@@ -29,7 +36,8 @@ fv_status fv_codes_check(const fv_packed_shape *s) {
                        s->n_kv, s->d_head);
     if (s->rank || s->rank2)
         return FV_FAIL(FV_EINVAL, "codes with ranks %d and %d: they have none", s->rank, s->rank2);
-    if (s->n_outlier < 0 || (size_t)s->n_outlier > (size_t)s->n * fv_packed_width(s))
+    if (s->n_outlier < 0 ||
+        (size_t)s->n_outlier > (size_t)s->n * fv_packed_width(s) / fv_codes_unit(s))
         return FV_FAIL(FV_EINVAL, "%d outliers among %d rows of %zu numbers", s->n_outlier, s->n,
                        fv_packed_width(s));
     return FV_OK;
@@ -40,13 +48,13 @@ fv_status fv_codes_check_outliers(const fv_packed_part *p) {
     const uint32_t *first = (const uint32_t *)(v.data + v.l.first);
     const uint16_t *channel = (const uint16_t *)(v.data + v.l.channel);
     uint32_t n = (uint32_t)v.s.n_outlier;
+    size_t places = fv_packed_width(&v.s) / fv_codes_unit(&v.s);
     if (n == 0) return FV_OK;
     bool good = first[0] == 0 && first[v.s.n] == n;
     for (int32_t j = 0; good && j < v.s.n; j++) {
         good = first[j] <= first[j + 1] && first[j + 1] <= n;
         for (uint32_t i = first[j]; good && i < first[j + 1]; i++)
-            good = channel[i] < fv_packed_width(&v.s) &&
-                   (i == first[j] || channel[i] > channel[i - 1]);
+            good = channel[i] < places && (i == first[j] || channel[i] > channel[i - 1]);
     }
     return good ? FV_OK : FV_FAIL(FV_EINVAL, "outliers that are not row by row and ascending");
 }
@@ -207,22 +215,38 @@ int32_t fv_codes_count(const fv_packed_part *p, const int32_t *idx, int32_t n) {
     return (int32_t)sum;
 }
 
+static void keep_number(const fv_packed_shape *s, const char *line, size_t i, char *to, size_t at) {
+    size_t size = fv_dtype_bytes(s->dtype);
+    if (s->bits == 16)
+        memcpy(to + at * size, line + i * size, size);
+    else
+        put_code(to, s->bits, at, packed_code((const uint8_t *)line, s->bits, i));
+}
+
+static void keep_norms(const codes_view *src, const codes_view *dst, char *to, size_t from,
+                       size_t j) {
+    for (size_t g = 0; g < (size_t)src->s.n_kv; g++)
+        memcpy(to + dst->l.pair + merged_norm_at(&dst->s, g, j) * 4, merged_norms(src, g, from), 4);
+}
+
+/* What is borrowed goes with the part that has it. */
 static void keep_row(const codes_view *src, const codes_view *dst, char *to, size_t from,
                      size_t j) {
     size_t W = fv_packed_width(&src->s), i, at;
-    for (size_t c = 0; c < W; c++) {
+    for (size_t c = 0; c < W && !src->s.borrows; c++) {
         char *line = code_at(&src->s, &src->l, (char *)(uintptr_t)src->data, from, c, &i);
-        int code = packed_code((const uint8_t *)line, src->s.bits, i);
-        line = code_at(&dst->s, &dst->l, to, j, c, &at);
-        put_code(line, dst->s.bits, at, code);
+        char *there = code_at(&dst->s, &dst->l, to, j, c, &at);
+        keep_number(&src->s, line, i, there, at);
     }
-    if (src->s.kind == FV_PACKED_V)
+    if (src->s.form == FV_PACKED_MERGED)
+        keep_norms(src, dst, to, from, j);
+    else if (src->s.kind == FV_PACKED_V)
         memcpy(to + dst->l.pair + j * 8, src->data + src->l.pair + from * 8, 8);
 }
 
 static uint32_t keep_outliers(const codes_view *src, const codes_view *dst, char *to, size_t from,
                               uint32_t at) {
-    size_t size = fv_dtype_bytes(src->s.dtype);
+    size_t size = fv_codes_unit(&src->s) * fv_dtype_bytes(src->s.dtype);
     uint32_t begin, n = codes_outliers(src, from, &begin) - begin;
     memcpy(to + dst->l.channel + at * 2, src->data + src->l.channel + begin * 2, n * 2);
     memcpy(to + dst->l.value + at * size, src->data + src->l.value + begin * size, n * size);
@@ -240,6 +264,6 @@ void fv_codes_keep(const fv_packed_part *src, const int32_t *idx, const fv_packe
         at = keep_outliers(&a, &b, to, (size_t)idx[j], at);
         first[j + 1] = at;
     }
-    if (a.s.kind == FV_PACKED_K)
+    if (a.s.form == FV_PACKED_CODES && a.s.kind == FV_PACKED_K)
         memcpy(to + b.l.pair, a.data + a.l.pair, fv_packed_width(&a.s) * 8);
 }

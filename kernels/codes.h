@@ -24,6 +24,9 @@
  * a byte; of 4 bits, element i of a line is bits 4 (i % 2) of byte i / 2. Outliers lie row by row,
  * channels ascending; the code in their place is 0.
  *
+ * Directions that two layers share lie likewise (kernels/merged.h): what follows is of either form,
+ * but for what makes codes of numbers.
+ *
  * Pure functions of any thread. */
 #include "kernels/packed_part.h"
 
@@ -34,14 +37,25 @@ extern "C" {
 /* Where the arrays of a part begin; an array that it lacks has no bytes. */
 typedef struct fv_codes_layout {
     size_t code;    /* keys [Hkv, tiles, D, 16], values [Hkv, n, D] */
-    size_t pair;    /* lo and step: keys [W][2], values [n][2], F32 */
+    size_t pair;    /* lo and step: keys [W][2], values [n][2], F32; norms [Hkv, tiles * 16] F32 */
     size_t first;   /* [n + 1] U32: outliers of row j are those from first[j] to first[j + 1] */
-    size_t channel; /* [n_outlier] U16 */
-    size_t value;   /* [n_outlier] of dtype */
+    size_t channel; /* [n_outlier] U16: of vectors, their head */
+    size_t value;   /* [n_outlier, unit] of dtype */
     size_t bytes;   /* of all */
     size_t stride;  /* bytes from row to row of a head; of keys, from tile to tile */
     size_t head;    /* bytes from head to head */
 } fv_codes_layout;
+
+/* Numbers that are kept together. */
+static inline size_t fv_codes_unit(const fv_packed_shape *s) {
+    return s->form == FV_PACKED_MERGED ? (size_t)s->d_head : 1;
+}
+
+static inline size_t fv_codes_pair_bytes(const fv_packed_shape *s) {
+    if (s->form == FV_PACKED_MERGED)
+        return (size_t)s->n_kv * fv_packed_tiles((size_t)s->n) * FV_PACKED_TILE * 4;
+    return (s->kind == FV_PACKED_K ? fv_packed_width(s) : (size_t)s->n) * 8;
+}
 
 static inline fv_codes_layout fv_codes_lay(const fv_packed_shape *s) {
     bool key = s->kind == FV_PACKED_K;
@@ -50,15 +64,15 @@ static inline fv_codes_layout fv_codes_lay(const fv_packed_shape *s) {
     l.code = 0;
     l.stride = key ? D * fv_packed_row_bytes(s, FV_PACKED_TILE) : fv_packed_row_bytes(s, D);
     l.head = (key ? fv_packed_tiles(n) : n) * l.stride;
-    l.pair = fv_packed_aligned((size_t)s->n_kv * l.head);
-    l.first = l.pair + fv_packed_aligned((key ? fv_packed_width(s) : n) * 8);
+    l.pair = s->borrows ? 0 : fv_packed_aligned((size_t)s->n_kv * l.head);
+    l.first = l.pair + fv_packed_aligned(fv_codes_pair_bytes(s));
     l.channel = l.first + fv_packed_aligned(out ? (n + 1) * 4 : 0);
     l.value = l.channel + fv_packed_aligned(out * 2);
-    l.bytes = l.value + fv_packed_aligned(out * fv_dtype_bytes(s->dtype));
+    l.bytes = l.value + fv_packed_aligned(out * fv_codes_unit(s) * fv_dtype_bytes(s->dtype));
     return l;
 }
 
-/* Outliers of a line of `length` numbers at each end. */
+/* Of codes: outliers of a line of `length` numbers at each end. */
 static inline int32_t fv_codes_outliers(double share, int32_t length) {
     double n = share / 2 * (length - 1) - 1e-9; /* shares are not exact in binary */
     return n > 0 ? (int32_t)n + 1 : 0;

@@ -298,7 +298,10 @@ typedef struct fv_attn_packed_args {
  *     m, l, p_j, c as in attn_packed
  *     o[d] = o[d] * c, then for alive j in order: o[d] = fma(p_j, v_j[d], o[d])
  * and at the end o[d] = o[d] / l, lse = m + log(l). Keys are turned, and not queries: a row's turn
- * serves all query rows and heads that read it. */
+ * serves all query rows and heads that read it.
+ *
+ * attn_merged is the same on directions that two layers share (merged.h): k_j and v_j are norm_j
+ * times the direction's D numbers, or the vector that is kept as it is. */
 
 /* The attention over two sets of keys from that over each, in place of the first's:
  *     m = max(lse, lse2);  w = exp(lse - m), w2 = exp(lse2 - m);  l = w + w2
@@ -359,6 +362,7 @@ typedef struct fv_backend_ops {
     fv_status (*attention_sums)(fv_backend *be, const fv_attn_sums_args *a);
     fv_status (*attn_packed)(fv_backend *be, const fv_attn_packed_args *a);
     fv_status (*attn_codes)(fv_backend *be, const fv_attn_packed_args *a);
+    fv_status (*attn_merged)(fv_backend *be, const fv_attn_packed_args *a);
     fv_status (*merge)(fv_backend *be, const fv_merge_args *a);
     fv_status (*importance)(fv_backend *be, const fv_importance_args *a);
     /* Calls fn for each i < n, several at the same time where that is quicker than the operations

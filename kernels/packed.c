@@ -15,7 +15,7 @@
 #include "kernels/scales.inc"
 
 fv_status fv_packed_check(const fv_packed_shape *s) {
-    if (s->form == FV_PACKED_CODES) return fv_codes_check(s);
+    if (s->form != FV_PACKED_FACTORS) return fv_codes_check(s);
     if (s->bits != 16 && s->bits != 8 && s->bits != 4)
         return FV_FAIL(FV_EINVAL, "packed block with %d bits: 16, 8 or 4", s->bits);
     if ((unsigned)s->dtype >= FV_N_DTYPE || (unsigned)s->kind > FV_PACKED_V)
@@ -25,9 +25,8 @@ fv_status fv_packed_check(const fv_packed_shape *s) {
     if (s->n_kv < 1 || s->n_kv > 1024 || s->d_head < 1 || s->d_head > 1024)
         return FV_FAIL(FV_EINVAL, "packed block of %d heads of %d: 1 to 1024 each", s->n_kv,
                        s->d_head);
-    if (s->form != FV_PACKED_FACTORS || s->n_outlier)
-        return FV_FAIL(FV_EINVAL, "packed block of form %d with %d outliers", (int)s->form,
-                       s->n_outlier);
+    if (s->n_outlier || s->borrows)
+        return FV_FAIL(FV_EINVAL, "factors with %d outliers, or that borrow", s->n_outlier);
     if (s->rank == 0 && s->rank2 == 0 && s->kind == FV_PACKED_V && s->bits == 16) return FV_OK;
     if (s->rank < 1 || (size_t)s->rank > fv_packed_width(s))
         return FV_FAIL(FV_EINVAL, "packed block of rank %d: 1 to %zu", s->rank, fv_packed_width(s));
@@ -216,13 +215,13 @@ static void keep_element(const packed_view *src, const packed_view *dst, const i
 
 fv_packed_shape fv_packed_kept(const fv_packed_part *src, const int32_t *idx, int32_t n) {
     fv_packed_shape s = src->shape;
-    if (s.form == FV_PACKED_CODES) s.n_outlier = fv_codes_count(src, idx, n);
+    if (s.form != FV_PACKED_FACTORS) s.n_outlier = fv_codes_count(src, idx, n);
     s.n = n;
     return s;
 }
 
 void fv_packed_keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst) {
-    if (src->shape.form == FV_PACKED_CODES) {
+    if (src->shape.form != FV_PACKED_FACTORS) {
         fv_codes_keep(src, idx, dst);
         return;
     }

@@ -3,7 +3,7 @@
 
 /* FACTORS: the visual keys and values of one layer as low-rank factors, as they are held, shipped
  * and read by kernels (AttentionPack, CVPR 2026; ops.h: attn_packed). What factors share with the
- * other form of packed rows: kernels/packed_part.h; the sizes of either are here.
+ * other forms of packed rows: kernels/packed_part.h; the sizes of each are here.
  *
  *     M ~= U B      M [n, Hkv * D] keys or values of n visual rows, all heads side by side
  *                   U [n, R]       rows: left singular vectors times singular values
@@ -129,9 +129,9 @@ static inline fv_packed_layout fv_packed_lay(const fv_packed_shape *s) {
     return l;
 }
 
-/* Bytes of a part of either form: what it holds in memory and on the wire. */
+/* Bytes of a part of any form: what it holds in memory and on the wire. */
 static inline size_t fv_packed_bytes(const fv_packed_shape *s) {
-    return s->form == FV_PACKED_CODES ? fv_codes_lay(s).bytes : fv_packed_lay(s).bytes;
+    return s->form == FV_PACKED_FACTORS ? fv_packed_lay(s).bytes : fv_codes_lay(s).bytes;
 }
 
 /* Bytes that one step reads: all of it, less what n_low rows of group 1 leave in plane 1. */
@@ -162,7 +162,7 @@ static inline int64_t fv_packed_flops_v(const fv_packed_shape *s, int32_t n_head
     return 2 * n_head * ((int64_t)s->rank * s->d_head + rows);
 }
 
-/* FV_EINVAL with a sentence when no part of either form has this shape, or its size overflows: for
+/* FV_EINVAL with a sentence when no part of any form has this shape, or its size overflows: for
  * shapes that came from outside. */
 fv_status fv_packed_check(const fv_packed_shape *s);
 
@@ -182,7 +182,7 @@ void fv_packed_read_basis(const fv_packed_part *p, float *basis);
 /* The numbers of rows [row0, row0 + n) of values that are rows: v [n, Hkv * D]. */
 void fv_packed_read_rows(const fv_packed_part *p, int32_t row0, int32_t n, float *v);
 
-/* The shape of rows idx[0 .. n) of a part of either form. */
+/* The shape of rows idx[0 .. n) of a part of any form. */
 fv_packed_shape fv_packed_kept(const fv_packed_part *src, const int32_t *idx, int32_t n);
 
 /* dst, of that shape, becomes these rows of src, the basis as it is: every row keeps its bits. */

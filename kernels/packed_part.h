@@ -2,8 +2,9 @@
 #define FOVEA_KERNELS_PACKED_PART_H
 
 /* A PACKED PART: the visual keys or values of one layer in a form that is smaller than their rows,
- * in one piece of memory. Two forms: low-rank factors (kernels/packed.h) and codes of each number
- * (kernels/codes.h). A layer's keys and values have the same form and the same rows.
+ * in one piece of memory. Three forms: low-rank factors (kernels/packed.h), codes of each number
+ * (kernels/codes.h), and directions that two layers share (kernels/merged.h). A layer's keys and
+ * values have the same form and the same rows.
  *
  *   fv_packed_part   keys or values; several layers may share one of keys (lazy blocks), while
  *                    values are each layer's own
@@ -29,20 +30,26 @@ enum { FV_PACKED_ALIGN = 64, FV_PACKED_TILE = 16 };
 
 typedef enum fv_packed_kind { FV_PACKED_K = 0, FV_PACKED_V } fv_packed_kind;
 
-typedef enum fv_packed_form { FV_PACKED_FACTORS = 0, FV_PACKED_CODES } fv_packed_form;
+typedef enum fv_packed_form {
+    FV_PACKED_FACTORS = 0,
+    FV_PACKED_CODES,
+    FV_PACKED_MERGED,
+    FV_N_PACKED_FORM
+} fv_packed_form;
 
 /* What a part's bytes mean. */
 typedef struct fv_packed_shape {
     int32_t n; /* rows that are laid */
-    /* Of factors: 1 <= R2 <= R; R2 = R: one plane; both 0: values as rows, of 16 bits. Of codes 0
-     */
+    /* Of factors: 1 <= R2 <= R; R2 = R: one plane; both 0: values as rows, of 16 bits. Of other
+     * forms 0 */
     int32_t rank, rank2;
     int32_t n_kv, d_head; /* a row is Hkv * D wide */
-    fv_dtype dtype;       /* of elements when bits = 16, and of numbers that codes leave out */
+    fv_dtype dtype;       /* of elements when bits = 16, and of what is kept as it is */
     fv_packed_kind kind;
-    uint8_t bits; /* 16, 8 or 4; of codes 8 or 4 */
+    uint8_t bits; /* 16, 8 or 4; of codes 8 or 4, of directions 16 */
     fv_packed_form form;
-    int32_t n_outlier; /* of codes: numbers that are kept as they are */
+    int32_t n_outlier; /* kept as they are: of codes numbers, of directions vectors of D */
+    bool borrows;      /* of directions: they lie in another layer's part */
 } fv_packed_shape;
 
 /* `data` is an address on the backend's device, aligned to 64 bytes, of fv_packed_bytes(shape)
@@ -50,6 +57,7 @@ typedef struct fv_packed_shape {
 typedef struct fv_packed_part {
     fv_packed_shape shape;
     void *data;
+    const void *base; /* where it borrows: `data` of that part; NULL: it has its own */
 } fv_packed_part;
 
 /* The rows of a packed layer; arrays are borrowed, at addresses on the backend's device. */
@@ -59,7 +67,7 @@ typedef struct fv_packed_rows {
     const int32_t *first; /* [n_anchor + 1] the first row of each block; first[n_anchor] = n */
     const int32_t *alive; /* [n_anchor] rows of each block that count, from its first; NULL: all */
     /* Angles of the anchors' positions, F32; NULL: all are 0. For factors [n_anchor, D / 2]; for
-     * codes each row's own, in tiles of rows as keys lie: [tiles, D / 2, FV_PACKED_TILE] */
+     * other forms each row's own, in tiles of rows as keys lie: [tiles, D / 2, FV_PACKED_TILE] */
     const float *cos, *sin;
     const uint8_t *group; /* [n] 0: read at full rank, 1: at R2; NULL: all 0. Factors only */
 } fv_packed_rows;

@@ -7,12 +7,13 @@
 #include "policy/plan.h"
 
 /* What a packed layer's keys or values are laid as when it has n visual rows: with the plan's
- * ranks, as far as so few rows have them, or as codes. */
+ * ranks, as far as so few rows have them, as codes, or merged, with nothing kept. */
 fv_packed_shape fv_plan_packed_shape(const fv_plan *plan, int32_t layer, fv_packed_kind kind,
                                      int32_t n, fv_dtype dtype);
 
 /* Bytes of n visual rows of a layer that the plan packs, or leaves raw when n is too small: of its
- * values, and of its keys if they are its own (`leads`). */
+ * values, and of its keys if they are its own (`leads`). What merged layers keep depends on data:
+ * never more than their rows. */
 uint64_t fv_plan_packed_bytes(const fv_plan *plan, int32_t layer, int32_t n, bool leads);
 
 /* What a policy says of text keys, for both workers. */
@@ -31,7 +32,7 @@ uint64_t fv_text_keys_bytes(const fv_text_keys *keys, int32_t n, int32_t n_kv, i
 bool fv_text_keys_pack(const fv_text_keys *keys, int32_t n, int32_t width);
 
 /* Whether n visual rows are as much smaller packed as the policy wants them: factors by its gain,
- * codes at all. */
+ * codes at all, and so two merged layers of which nothing is kept. */
 bool fv_plan_packs(const fv_plan *plan, int32_t layer, int32_t n);
 
 #endif

@@ -94,11 +94,13 @@ typedef struct fv_plan fv_plan;
 /* Rows that a KV head of a layer keeps; at most as many as the layer ran. */
 typedef int32_t (*fv_plan_rows_fn)(const fv_plan *plan, int32_t layer, int32_t head);
 
-/* How a layer's visual rows are stored: raw, or as the factors or codes of kernels/packed_part.h.
- */
+/* How a layer's visual rows are stored: raw, or as the factors, codes or merged rows of
+ * kernels/packed_part.h. */
 typedef struct fv_plan_pack {
-    /* Of keys and values, at most; 0: raw. R2 = R: one plane. Of codes: the rows' width */
+    /* Of keys and values, at most; 0: raw. R2 = R: one plane. Of codes and of merged rows: their
+     * width */
     int32_t rank[2], rank2[2];
+    bool second; /* of two layers that are merged: this one, and the one before */
 } fv_plan_pack;
 
 /* Keys of the prompt's text rows as factors, values as they are: in every layer whose rows they
@@ -143,7 +145,8 @@ struct fv_plan {
     fv_plan_pack pack[FV_PLAN_MAX_LAYERS];
     uint8_t pack_bits;
     bool pack_coded;      /* packed layers are codes, not factors, */
-    double pack_outliers; /* with this share of a line's numbers kept as they are */
+    double pack_outliers; /* with this share of a line's numbers kept as they are; */
+    bool pack_merged;     /* or directions that two layers share */
     bool packs;           /* some layer's visual rows are packed */
     fv_text_keys text_keys;
     bool first_packed;   /* something is packed, and the first token comes from it as well */
@@ -182,6 +185,11 @@ fv_plan_bytes fv_plan_count(const fv_plan *plan);
 /* Whether anything is packed. */
 static inline bool fv_plan_packs_any(const fv_plan *plan) {
     return plan->packs || plan->text_keys.rank > 0;
+}
+
+/* The layer that has the directions of merged layer l: itself, or the one before; of others l. */
+static inline int32_t fv_plan_pair(const fv_plan *plan, int32_t l) {
+    return l - plan->pack[l].second;
 }
 
 /* Layers whose text keys are another layer's, at least. */

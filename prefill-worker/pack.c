@@ -70,12 +70,20 @@ static int32_t rows_of(const fv_pack_context *ctx, int32_t layer, fv_kv_segment 
     return again && fv_kv_positions(ctx->kv, layer, 0, seg)[n - 1] == last ? n - 1 : n;
 }
 
+/* That of the layer before, where the two are to be merged and it has rows. */
+static fv_pack_job *first_of(const run *r, int32_t layer) {
+    fv_pack_job *before = r->n > 0 ? &r->job[r->n - 1] : NULL;
+    bool is = before && before->layer == layer - 1 && r->ctx.plan->pack[layer].second;
+    return is ? before : NULL;
+}
+
 static fv_status begin_rows(run *r, int32_t layer, fv_kv_segment seg) {
     const fv_pack_context *ctx = &r->ctx;
     if (!wanted(ctx->plan, layer, seg)) return FV_OK;
     FV_TRY(check_heads(ctx->kv, layer, seg));
     fv_pack_job *job = &r->job[r->n];
-    *job = (fv_pack_job){.layer = layer, .seg = seg, .n = rows_of(ctx, layer, seg)};
+    *job = (fv_pack_job){
+        .layer = layer, .seg = seg, .n = rows_of(ctx, layer, seg), .first = first_of(r, layer)};
     if (job->n == 0) return FV_OK;
     r->n++;
     FV_TRY(r->method->begin(ctx, job));
@@ -103,7 +111,7 @@ static fv_status run_tasks(run *r) {
     return FV_OK;
 }
 
-static void note(const fv_pack_job *job, fv_packed_layer *layer) {
+static void note(const fv_pack_job *job, const fv_packed_shape *shape, fv_packed_layer *layer) {
     if (job->seg == FV_SEG_TEXT) {
         layer->rank_text = job->rank[FV_PACKED_K];
         layer->error_text = job->error[FV_PACKED_K];
@@ -113,7 +121,8 @@ static void note(const fv_pack_job *job, fv_packed_layer *layer) {
         layer->rank[k] = job->rank[k];
         layer->error[k] = job->error[k];
     }
-    layer->code = job->code;
+    layer->code = shape->form == FV_PACKED_CODES ? shape->bits : 0;
+    layer->merged = shape->form == FV_PACKED_MERGED;
 }
 
 static fv_status end_rows(run *r, fv_pack_job *job, fv_pack_report *report) {
@@ -124,7 +133,9 @@ static fv_status end_rows(run *r, fv_pack_job *job, fv_pack_report *report) {
     ctx.room = &r->room[0];
     fv_arena_reset(ctx.room);
     FV_TRY(r->method->end(&ctx, job));
-    note(job, &report->layer[job->layer]);
+    const fv_kv_packed *p = fv_kv_packed_of(kv, job->layer, job->seg);
+    if (!p) return FV_OK;
+    note(job, &p->part[FV_PACKED_V].shape, &report->layer[job->layer]);
     report->bytes += fv_kv_packed_bytes(kv, job->layer, job->seg);
     size_t parts = fv_kv_borrows(kv, job->layer, job->seg) ? 1 : 2;
     report->bytes_raw +=
@@ -164,6 +175,8 @@ fv_status fv_pack_run(const fv_plan *plan, fv_backend *be, const fv_rope *rope, 
     run r = {.ctx = {.plan = plan, .be = be, .rope = rope, .kv = kv, .room = &room},
              .method = find(plan->policy.stage[FV_STAGE_PACK].method->name)};
     fv_status st = run_layers(&r, n_layer, paid, report);
+    bool none = report->n_layer == plan->shape.n_layer && report->bytes == 0;
+    report->said = none ? r.method->none : NULL;
     fv_arena_fini(&room);
     for (int i = 0; i < FV_EACH_SLOTS; i++) fv_arena_fini(&r.room[i]);
     report->seconds += fv_clock_s() - t;

@@ -9,6 +9,8 @@
  *   rows of a group's layers --begin--> jobs --part, keys and values of all beside each other-->
  *                                            --end, layer by layer--> packed blocks
  *
+ * Two layers that are merged are in the same group; the second's job works for both.
+ *
  * Functions are for the thread that owns the backend, but for `part`. */
 #include "common/arena.h"
 #include "model/net/kv_packed.h"
@@ -16,9 +18,11 @@
 
 /* What became of a layer. */
 typedef struct fv_packed_layer {
-    int32_t rank[2];   /* of keys and values, of codes their width; 0: the layer is raw */
+    int32_t rank[2];   /* of keys and values, of other forms than factors their width; 0: the layer
+                        * is raw */
     float error[2];    /* what is lost, of ||M||: of factors before they are rounded */
-    int32_t code;      /* bits of a code; 0: factors */
+    int32_t code;      /* bits of a code; 0: factors, or merged */
+    bool merged;       /* it shares directions with another layer */
     int32_t rank_text; /* of its text keys; 0: text is raw */
     float error_text;
 } fv_packed_layer;
@@ -30,6 +34,7 @@ typedef struct fv_pack_report {
     size_t bytes_raw; /* of the layers that were packed, as rows, */
     size_t bytes;     /* and packed */
     double seconds;   /* spent on them */
+    const char *said; /* why the rows are such that no layer was packed; NULL: one was */
     fv_packed_layer layer[FV_PLAN_MAX_LAYERS];
 } fv_pack_report; /* {0} to begin with */
 
@@ -42,7 +47,8 @@ typedef struct fv_pack_job {
     void *state;     /* of the method; NULL: the layer stays raw */
     int32_t rank[2]; /* what became of it; `part` writes its own half */
     float error[2];
-    int32_t code; /* by `end`: bits of its codes; 0: factors */
+    struct fv_pack_job
+        *first; /* of the second of two layers that are merged: the other's; or NULL */
 } fv_pack_job;
 
 typedef struct fv_pack_context {
@@ -62,8 +68,9 @@ typedef struct fv_pack_method {
     /* Packs its keys or values into memory of the job. Any thread, with the backend and the room
      * that it is given; the store is only read. */
     fv_status (*part)(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_kind kind);
-    /* Both are there: the rows become packed. */
+    /* Both are there: the rows become packed; or stay as they are, if they would not be smaller. */
     fv_status (*end)(const fv_pack_context *ctx, fv_pack_job *job);
+    const char *none; /* what a report says when no layer was packed; NULL: nothing */
 } fv_pack_method;
 
 /* Packs the layers below n_layer that are not packed yet. paid[l]: what the prompt's last row paid

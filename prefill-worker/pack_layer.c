@@ -111,11 +111,18 @@ static fv_packed_shape shape_of(const fv_pack_context *ctx, const fv_pack_job *j
     return fv_plan_packed_shape(ctx->plan, job->layer, kind, job->n, s->dtype);
 }
 
+fv_status fv_pack_layer_order(const fv_pack_context *ctx, const fv_pack_job *job,
+                              fv_pack_layer **out) {
+    *out = NULL;
+    if (!worth_it(ctx, job)) return FV_OK;
+    FV_TRY(FV_ARENA_NEW(ctx->room, 1, *out));
+    return make_order(ctx, job, *out);
+}
+
 fv_status fv_pack_layer_begin(const fv_pack_context *ctx, fv_pack_job *job) {
     fv_pack_layer *l;
-    if (!worth_it(ctx, job)) return FV_OK;
-    FV_TRY(FV_ARENA_NEW(ctx->room, 1, l));
-    FV_TRY(make_order(ctx, job, l));
+    FV_TRY(fv_pack_layer_order(ctx, job, &l));
+    if (!l) return FV_OK;
     job->part[FV_PACKED_K] = !fv_kv_borrows(ctx->kv, job->layer, job->seg); /* or they are there */
     job->part[FV_PACKED_V] = true;
     for (int k = 0; k < 2; k++) {
@@ -139,10 +146,16 @@ fv_status fv_pack_layer_fail(fv_status st, const fv_pack_job *job, fv_packed_kin
                           kind == FV_PACKED_K ? "keys" : "values", job->layer);
 }
 
+/* Whose keys the block reads, or whose directions. */
+static int32_t leader_of(const fv_pack_context *ctx, const fv_pack_job *job) {
+    if (job->first) return job->first->layer;
+    bool own = !fv_kv_borrows(ctx->kv, job->layer, job->seg);
+    return own ? job->layer : fv_kv_leader(ctx->kv, job->layer);
+}
+
 fv_status fv_pack_layer_end(const fv_pack_context *ctx, fv_pack_job *job) {
     const fv_pack_layer *l = job->state;
-    bool own = job->part[FV_PACKED_K],
-         ranked = job->seg == FV_SEG_VISUAL && fv_kv_ranked(ctx->kv, job->layer, 0);
+    bool ranked = job->seg == FV_SEG_VISUAL && fv_kv_ranked(ctx->kv, job->layer, 0);
     fv_kv_packed_form form = {.part = {l->shape[0], l->shape[1]},
                               .n = l->n,
                               .n_anchor = l->n_anchor,
@@ -150,13 +163,11 @@ fv_status fv_pack_layer_end(const fv_pack_context *ctx, fv_pack_job *job) {
                               .first = l->first,
                               .anchor = l->anchored ? l->anchor : NULL,
                               .rank = ranked ? l->row : NULL,
-                              .leader = own ? job->layer : fv_kv_leader(ctx->kv, job->layer),
+                              .leader = leader_of(ctx, job),
                               .seg = job->seg};
     fv_kv_packed *p;
-    bool coded = l->shape[FV_PACKED_V].form == FV_PACKED_CODES;
-    job->code = coded ? l->shape[FV_PACKED_V].bits : 0;
     FV_TRY(fv_kv_pack(ctx->kv, job->layer, &form, &p));
     for (int k = 0; k < 2; k++)
-        if (job->part[k]) memcpy(p->part[k].data, l->data[k], fv_packed_bytes(&l->shape[k]));
+        if (l->data[k]) memcpy(p->part[k].data, l->data[k], fv_packed_bytes(&l->shape[k]));
     return FV_OK;
 }

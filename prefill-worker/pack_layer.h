@@ -24,6 +24,10 @@ typedef struct fv_pack_layer {
     void *data[2];            /* the bytes of the parts, for the method to write */
 } fv_pack_layer;
 
+/* The order of a layer's rows, without memory for parts yet. NULL: it has too few rows by now. */
+fv_status fv_pack_layer_order(const fv_pack_context *ctx, const fv_pack_job *job,
+                              fv_pack_layer **out);
+
 /* fv_pack_method's begin and end. A layer that has too few rows by now stays raw. */
 fv_status fv_pack_layer_begin(const fv_pack_context *ctx, fv_pack_job *job);
 fv_status fv_pack_layer_end(const fv_pack_context *ctx, fv_pack_job *job);

@@ -26,9 +26,11 @@ static void borrow_keys(const fv_prefill_request *req, int32_t n_layer) {
             fv_kv_borrow(req->kv, l, req->plan->leader[l], req->plan->lent_text);
 }
 
-/* Layers below `layer`, but for those of a block that goes on. */
+/* Layers below `layer`, but for those of a block that goes on, or of a pair that is merged. */
 static int32_t settled_of(const fv_prefill *p, int32_t b, int32_t layer) {
-    return layer < fv_decoder_config(p->dec)->n_layer ? fv_kv_leader(p->req[b].kv, layer) : layer;
+    if (layer == fv_decoder_config(p->dec)->n_layer) return layer;
+    if (fv_plan_pair(p->req[b].plan, layer) < layer) return layer - 1;
+    return fv_kv_leader(p->req[b].kv, layer);
 }
 
 /* The same for all requests. */

@@ -369,6 +369,7 @@ static fv_wire_packed describe(const fv_kv_packed *p) {
         w.part[k].bits = shape->bits;
         w.part[k].n_outlier = (uint32_t)shape->n_outlier;
         w.coded = shape->form == FV_PACKED_CODES;
+        w.merged = shape->form == FV_PACKED_MERGED;
     }
     return w;
 }
@@ -401,7 +402,7 @@ static fv_status send_packed(fv_ship *s, int32_t layer, const fv_kv_packed *p) {
     fv_section section = packed_section(FV_SECTION_PACKED, layer, p);
     section.dtype = FV_WIRE_BYTES;
     FV_TRY(fv_packet_write(&s->writer, section, &(fv_piece){bytes, n}, 1));
-    if (p->leader == layer) FV_TRY(send_factor(s, layer, p, FV_PACKED_K));
+    if (fv_kv_packed_owns_keys(p, layer)) FV_TRY(send_factor(s, layer, p, FV_PACKED_K));
     FV_TRY(send_factor(s, layer, p, FV_PACKED_V));
     s->rows += w.n;
     if (!p->observed) return FV_OK;

@@ -11,14 +11,14 @@ static fv_status copy(fv_arena *a, const char *s, char **out) {
 }
 
 /* Nothing when there is nothing to say. */
-static fv_status add_note(fv_task *t, fv_report_message *r, fv_stage stage, char *text,
+static fv_status add_note(fv_task *t, fv_report_message *r, fv_stage stage, const char *text,
                           bool decided) {
     note_message *note;
-    if (!text[0]) return FV_OK;
+    if (!text || !text[0]) return FV_OK;
     FV_TRY(FV_ARENA_NEW(&t->arena, 1, note));
     fovea__inference__v1__stage_note__init(note);
     note->stage = (char *)(uintptr_t)fv_stage_name(stage);
-    note->text = text;
+    note->text = (char *)(uintptr_t)text;
     note->decided = decided;
     r->notes[r->n_notes++] = note;
     return FV_OK;
@@ -28,10 +28,11 @@ static fv_status fill_policy(fv_task *t, fv_report_message *r) {
     char text[FV_POLICY_TEXT_MAX];
     fv_policy_print(&t->policy, text);
     FV_TRY(copy(&t->arena, text, &r->policy));
-    FV_TRY(FV_ARENA_NEW(&t->arena, FV_N_STAGE + 1, r->notes));
+    FV_TRY(FV_ARENA_NEW(&t->arena, FV_N_STAGE + 2, r->notes));
     for (int s = 0; s < FV_N_STAGE; s++)
         FV_TRY(add_note(t, r, (fv_stage)s, t->plan.note[s], false));
-    return add_note(t, r, FV_STAGE_PRUNE, t->pruned, true);
+    FV_TRY(add_note(t, r, FV_STAGE_PRUNE, t->pruned, true));
+    return add_note(t, r, FV_STAGE_PACK, t->packed.said, true);
 }
 
 static fv_status fill_rows(fv_task *t, fv_report_message *r) {
@@ -88,6 +89,7 @@ static fv_status fill_packed(fv_task *t, fv_report_message *r) {
         m->rank_text = (uint32_t)layer->rank_text;
         m->error_text = layer->error_text;
         m->code_bits = (uint32_t)layer->code;
+        m->merged = layer->merged;
         r->packed[r->n_packed++] = m;
     }
     r->bytes_packed_raw = packed->bytes_raw;

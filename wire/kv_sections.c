@@ -19,7 +19,7 @@ fv_status fv_compat_make(const fv_compat_fields *f, fv_compat *out) {
                        f->n_kv, f->d_head, f->dtype);
     int n = snprintf(out->text, sizeof out->text,
                      "protocol=%d\nmodel=%s\nlayers=%d\nkv_heads=%d\nhead_dim=%d\ndtype=%s\n"
-                     "layout=head,key,value\nrows=raw.1,packed.2,lead.1,tally.1\n",
+                     "layout=head,key,value\nrows=raw.1,packed.3,lead.1,tally.1\n",
                      FV_WIRE_PROTOCOL, f->model, f->n_layer, f->n_kv, f->d_head, f->dtype);
     if (n < 0 || (size_t)n >= sizeof out->text)
         return FV_FAIL(FV_EINVAL, "the model's fingerprint is too long: %zu characters",
@@ -166,7 +166,8 @@ enum {
     PACKED_IMPORTANCE = 2,
     PACKED_RANKED = 4,
     PACKED_CODED = 8,
-    PACKED_FLAGS = 15
+    PACKED_MERGED = 16,
+    PACKED_FLAGS = 31
 };
 
 size_t fv_wire_packed_bytes(uint32_t n, uint32_t n_anchor) {
@@ -187,7 +188,8 @@ void fv_wire_packed_put(const fv_wire_packed *w, uint8_t *out) {
     fv_put_u32(&out, w->n_anchor);
     fv_put_u32(&out, w->leader);
     fv_put_u32(&out, (w->anchored ? PACKED_ANCHORED : 0) | (w->importance ? PACKED_IMPORTANCE : 0) |
-                         (w->ranked ? PACKED_RANKED : 0) | (w->coded ? PACKED_CODED : 0));
+                         (w->ranked ? PACKED_RANKED : 0) | (w->coded ? PACKED_CODED : 0) |
+                         (w->merged ? PACKED_MERGED : 0));
     for (int k = 0; k < 2; k++) {
         fv_put_u32(&out, w->part[k].rank);
         fv_put_u32(&out, w->part[k].rank2);
@@ -213,7 +215,8 @@ fv_refusal fv_wire_packed_get(const uint8_t *p, size_t n, fv_wire_packed *out) {
         w.part[k].bits = fv_get_u32(&p);
         w.part[k].n_outlier = fv_get_u32(&p);
     }
-    if (n != fv_wire_packed_bytes(w.n, w.n_anchor) || flags & ~(uint32_t)PACKED_FLAGS)
+    if (n != fv_wire_packed_bytes(w.n, w.n_anchor) || flags & ~(uint32_t)PACKED_FLAGS ||
+        (flags & PACKED_CODED && flags & PACKED_MERGED))
         return FV_REFUSE(MALFORMED, "section PACK has %zu bytes for %u rows in %u blocks", n, w.n,
                          w.n_anchor);
     w.anchored = flags & PACKED_ANCHORED;
@@ -222,6 +225,7 @@ fv_refusal fv_wire_packed_get(const uint8_t *p, size_t n, fv_wire_packed *out) {
     w.anchor = p + ((size_t)w.n_anchor + 1) * 4;
     w.ranked = flags & PACKED_RANKED;
     w.coded = flags & PACKED_CODED;
+    w.merged = flags & PACKED_MERGED;
     w.pos = p + (2 * (size_t)w.n_anchor + 1) * 4;
     w.rank = p + (2 * (size_t)w.n_anchor + 1 + w.n) * 4;
     *out = w;

@@ -85,19 +85,19 @@ fv_refusal fv_wire_prompt_get(const uint8_t *p, size_t n, fv_wire_prompt *out);
 
 /* ---- PACK ------------------------------------------------------------------------------ */
 
-/* Image rows of a layer as factors or codes: what kernels/packed_part.h needs to know of them.
+/* Image rows of a layer as factors, codes or directions: what kernels/packed_part.h needs of them.
  * Elements have the stores' type, heads and widths are the checkpoint's. Of text rows keys alone
  * are factors: their values have rank 0, and are rows. */
 typedef struct fv_wire_packed {
     uint32_t n, n_anchor; /* rows, and the blocks that they lie in */
-    uint32_t leader;      /* whose keys: this layer, or one before */
+    uint32_t leader;      /* whose keys, or directions: this layer, or one before */
     bool anchored;        /* keys are rotated to their block's anchor */
     bool importance;      /* IMPO follows */
     bool ranked;          /* rows are let go in the order of their rank */
-    bool coded;           /* codes, not factors */
+    bool coded, merged;   /* codes, or directions that two layers share; not factors */
     struct {
         uint32_t rank, rank2, bits;
-        uint32_t n_outlier; /* of codes */
+        uint32_t n_outlier; /* of codes and directions */
     } part[2];              /* keys, values */
     const void *first;      /* i32 [n_anchor + 1], perhaps unaligned */
     const void *anchor;     /* i32 [n_anchor] when anchored */

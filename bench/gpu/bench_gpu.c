@@ -300,8 +300,8 @@ static void measure_packed(const char *name, int B, int n, int H, int Hkv, int D
         for (int i = 0; i < B; i++) {
             fv_packed_part *part = &t.parts[2 * (side * B + i)];
             char *data = fv_tensor_rows(all, i, 1).data;
-            part[0] = (fv_packed_part){s[0], data};
-            part[1] = (fv_packed_part){s[1], data + bytes[0]};
+            part[0] = (fv_packed_part){s[0], data, NULL};
+            part[1] = (fv_packed_part){s[1], data + bytes[0], NULL};
             t.seqs[side * B + i] = (fv_packed_seq){
                 .row0 = i, .n_rows = 1, .k = &part[0], .v = &part[1], .rows = &t.rows};
         }

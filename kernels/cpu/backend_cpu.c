@@ -242,7 +242,8 @@ static fv_status cpu_attention_sums(fv_backend *be, const fv_attn_sums_args *a) 
 static void check_packed(const fv_attn_packed_args *a, const fv_packed_seq *seq,
                          fv_packed_form form) {
     const fv_packed_shape *k = &seq->k->shape, *v = &seq->v->shape;
-    assert(k->form == form && v->form == form && (form != FV_PACKED_CODES || !seq->score));
+    assert(k->form == form && v->form == form && (form == FV_PACKED_FACTORS || !seq->score));
+    assert(k->borrows == (seq->k->base != NULL) && v->borrows == (seq->v->base != NULL));
     assert(fv_packed_check(k) == FV_OK && fv_packed_check(v) == FV_OK);
     assert(k->kind == FV_PACKED_K && v->kind == FV_PACKED_V);
     assert(k->n == seq->rows->n && v->n == seq->rows->n);
@@ -273,6 +274,12 @@ static fv_status cpu_attn_packed(fv_backend *be, const fv_attn_packed_args *a) {
 static fv_status cpu_attn_codes(fv_backend *be, const fv_attn_packed_args *a) {
     cpu *c = be->impl;
     FV_TRY(check_packed_call(a, FV_PACKED_CODES));
+    return run_plan(c, c->path->attn_codes_plan(a), c->path->attn_codes, a);
+}
+
+static fv_status cpu_attn_merged(fv_backend *be, const fv_attn_packed_args *a) {
+    cpu *c = be->impl;
+    FV_TRY(check_packed_call(a, FV_PACKED_MERGED));
     return run_plan(c, c->path->attn_codes_plan(a), c->path->attn_codes, a);
 }
 
@@ -348,6 +355,7 @@ const fv_backend_ops fv_backend_cpu = {
     .attention_sums = cpu_attention_sums,
     .attn_packed = cpu_attn_packed,
     .attn_codes = cpu_attn_codes,
+    .attn_merged = cpu_attn_merged,
     .merge = cpu_merge,
     .importance = cpu_importance,
     .each = cpu_each,

@@ -47,7 +47,7 @@ typedef struct fv_cpu_path {
     fv_cpu_plan (*attn_packed_plan)(const fv_attn_packed_args *a);
     fv_cpu_items *attn_packed;
 
-    /* the same args; items: blocks of query rows of a KV head */
+    /* the same args, of codes or of directions; items: blocks of query rows of a KV head */
     fv_cpu_plan (*attn_codes_plan)(const fv_attn_packed_args *a);
     fv_cpu_items *attn_codes;
 

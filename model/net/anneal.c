@@ -11,7 +11,7 @@ static int32_t share_of(double share, int32_t n) { return (int32_t)floor(share *
 
 static fv_status anneal_packed(fv_kv *kv, int32_t layer, double share, fv_anneal_order order) {
     const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
-    if (!p->rank) return FV_OK;
+    if (!p->rank || p->leader != layer) return FV_OK; /* the second of a pair goes with the first */
     int32_t v = share_of(share, p->n_first);
     if (order == FV_ANNEAL_IMPORTANCE && p->observed) return fv_expand_least(kv, layer, v);
     return fv_kv_packed_shrink(kv, layer, v);

@@ -20,7 +20,9 @@ fv_kv_packed *fv_kv_packed_text(const fv_kv *kv, int32_t layer) {
     return fv_kv_packed_of(kv, layer, FV_SEG_TEXT);
 }
 
-static bool owns_keys(const fv_kv_packed *p, int32_t layer) { return p->leader == layer; }
+bool fv_kv_packed_owns_keys(const fv_kv_packed *p, int32_t layer) {
+    return p->leader == layer || p->part[FV_PACKED_V].shape.form == FV_PACKED_MERGED;
+}
 
 size_t fv_kv_packed_bytes(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
     const fv_kv_packed *p = fv_kv_packed_of(kv, layer, seg);
@@ -90,6 +92,15 @@ static fv_status take_part(fv_kv *kv, fv_kv_packed *p, int kind, const fv_packed
     return FV_OK;
 }
 
+/* Where that lies which is its leader's: keys, or directions. */
+static void follow_leader(const fv_kv *kv, fv_kv_packed *p, int32_t layer) {
+    if (p->leader == layer) return;
+    const fv_kv_packed *lead = fv_kv_packed_of(kv, p->leader, p->seg);
+    if (!fv_kv_packed_owns_keys(p, layer)) p->part[FV_PACKED_K] = lead->part[FV_PACKED_K];
+    for (int k = 0; k < 2; k++)
+        if (p->part[k].shape.borrows) p->part[k].base = lead->part[k].data;
+}
+
 static fv_status fill(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_kv_packed *p) {
     size_t rows = (size_t)f->n, blocks = (size_t)f->n_anchor;
     FV_TRY(host_arrays(p, f->n, f->n_anchor));
@@ -111,11 +122,11 @@ static fv_status fill(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_k
     p->seg = f->seg;
     p->n_small = -1;
     FV_TRY(device_arrays(kv, p, f->n, f->n_anchor));
-    if (owns_keys(p, layer))
+    FV_TRY(take_part(kv, p, FV_PACKED_V, &f->part[FV_PACKED_V]));
+    if (fv_kv_packed_owns_keys(p, layer))
         FV_TRY(take_part(kv, p, FV_PACKED_K, &f->part[FV_PACKED_K]));
-    else
-        p->part[FV_PACKED_K] = fv_kv_packed_of(kv, f->leader, f->seg)->part[FV_PACKED_K];
-    return take_part(kv, p, FV_PACKED_V, &f->part[FV_PACKED_V]);
+    follow_leader(kv, p, layer);
+    return FV_OK;
 }
 
 fv_status fv_kv_pack(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_kv_packed **out) {
@@ -145,7 +156,7 @@ fv_status fv_kv_clear_text(fv_kv *kv, int32_t layer) {
 
 /* ---- what readers need ------------------------------------------------------------------- */
 
-/* For codes: each row's own, in tiles of rows (kernels/packed_part.h). */
+/* For codes and directions: each row's own, in tiles of rows (kernels/packed_part.h). */
 static void tile_angles(const fv_kv_packed *p, const fv_rope *rope, float *cosine, float *sine) {
     float c[FV_ROPE_MAX_HALF], s[FV_ROPE_MAX_HALF];
     size_t half = (size_t)rope->half;
@@ -162,7 +173,7 @@ static void tile_angles(const fv_kv_packed *p, const fv_rope *rope, float *cosin
 
 fv_status fv_kv_packed_angles(fv_kv *kv, fv_kv_packed *p, const fv_rope *rope) {
     if (!p->anchor || p->rows.cos) return FV_OK;
-    bool tiles = p->part[FV_PACKED_K].shape.form == FV_PACKED_CODES;
+    bool tiles = p->part[FV_PACKED_K].shape.form != FV_PACKED_FACTORS;
     size_t rows =
         tiles ? fv_packed_tiles((size_t)p->rows.n) * FV_PACKED_TILE : (size_t)p->rows.n_anchor;
     size_t n = rows * (size_t)rope->half, bytes = n * sizeof(float);
@@ -314,16 +325,14 @@ static fv_status rows_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32
 
 static fv_status layer_keep(fv_kv *kv, int32_t layer, const int32_t *idx, int32_t n) {
     fv_kv_packed *p = fv_kv_packed_at(kv, layer);
-    if (owns_keys(p, layer))
-        FV_TRY(part_keep(kv, p, FV_PACKED_K, idx, n));
-    else
-        p->part[FV_PACKED_K] = fv_kv_packed_at(kv, p->leader)->part[FV_PACKED_K];
+    if (fv_kv_packed_owns_keys(p, layer)) FV_TRY(part_keep(kv, p, FV_PACKED_K, idx, n));
     FV_TRY(part_keep(kv, p, FV_PACKED_V, idx, n));
+    follow_leader(kv, p, layer);
     return rows_keep(kv, p, idx, n);
 }
 
 fv_status fv_kv_packed_keep(fv_kv *kv, int32_t layer, const int32_t *idx, int32_t n) {
-    assert(owns_keys(fv_kv_packed_at(kv, layer), layer));
+    assert(fv_kv_packed_at(kv, layer)->leader == layer);
     for (int32_t l = layer; l < fv_kv_get_shape(kv)->n_layer; l++) {
         const fv_kv_packed *p = fv_kv_packed_at(kv, l);
         if (!p || p->leader != layer) continue;

@@ -1,8 +1,9 @@
 #ifndef FOVEA_MODEL_NET_KV_PACKED_H
 #define FOVEA_MODEL_NET_KV_PACKED_H
 
-/* PACKED LAYERS of a KV store: a layer's visual rows as low-rank factors (kernels/packed.h) or as
- * codes (kernels/codes.h) instead of raw rows. Its visual runs have no rows then. Its text rows are
+/* PACKED LAYERS of a KV store: a layer's visual rows as low-rank factors (kernels/packed.h), as
+ * codes (kernels/codes.h) or as directions that two layers share (kernels/merged.h) instead of raw
+ * rows. Its visual runs have no rows then. Its text rows are
  * raw, and grow as ever; where their keys are factors as well (pack=svd,compress_text=keys) those
  * of the prompt are a block of their own, whose values are rows, and its text runs begin with the
  * answer.
@@ -11,8 +12,9 @@
  *                                                                 '--fv_unpack--> few raw rows
  *
  * Keys and values are two parts. The keys of a lazy layer are its leader's: such a layer has
- * memory for values only, and goes before its leader does. Parts are paid from the pool, to the
- * byte; what says which rows they are is bookkeeping, as positions of raw rows are.
+ * memory for values only, and goes before its leader does. So does the second of two merged layers,
+ * whose parts are its own but for the directions. Parts are paid from the pool, to the byte; what
+ * says which rows they are is bookkeeping, as positions of raw rows are.
  *
  * The thread that owns the store. */
 #include "kernels/packed.h"
@@ -32,7 +34,8 @@ typedef struct fv_kv_packed_form {
     const int32_t *anchor; /* [n_anchor] the blocks' anchor positions; NULL: all are 0 (K1) */
     const int32_t *rank;   /* [n] the order in which rows are let go: a row's rank is below v while
                             * v rows are left; ascending inside a block. NULL: they are not ranked */
-    int32_t leader;        /* whose keys: the layer itself, or a packed layer before it */
+    int32_t leader;        /* whose keys, or directions: the layer itself, or a packed layer before
+                            * it */
     fv_kv_segment seg;     /* of text: its first n rows, in their order; values as rows, no ranks */
 } fv_kv_packed_form;
 
@@ -73,6 +76,9 @@ fv_kv_packed *fv_kv_packed_of(const fv_kv *kv, int32_t layer, fv_kv_segment seg)
  * parts, whose bytes are the caller's to write. FV_EBUSY when the pool's limit is reached: the rows
  * are gone then, and the store is to be closed. */
 fv_status fv_kv_pack(fv_kv *kv, int32_t layer, const fv_kv_packed_form *form, fv_kv_packed **out);
+
+/* Whether its keys have memory of their own. */
+bool fv_kv_packed_owns_keys(const fv_kv_packed *p, int32_t layer);
 
 /* Angles of the anchors, which attention needs: worked out once, and then kept. */
 fv_status fv_kv_packed_angles(fv_kv *kv, fv_kv_packed *p, const fv_rope *rope);

@@ -1,5 +1,5 @@
-/* Factors and codes back to rows. Numbers are few (some dozens of rows), so they go through F32 on
- * the way. The thread that owns the store and the backend. */
+/* Factors, codes and directions back to rows. Numbers are few (some dozens of rows), so they go
+ * through F32 on the way. The thread that owns the store and the backend. */
 #include "model/net/unpack.h"
 
 #include <assert.h>
@@ -15,17 +15,17 @@ typedef struct block_bytes {
     size_t raw;   /* and the rows */
 } block_bytes;
 
-/* Of the layers that share the keys of `leader`, for v rows. */
+/* Of the layers that share the keys or directions of `leader`, for v rows. */
 static block_bytes bytes_for(const fv_kv *kv, int32_t leader, int32_t v) {
     block_bytes b = {0, 0, 0};
     for (int32_t l = leader; l < fv_kv_get_shape(kv)->n_layer; l++) {
         const fv_kv_packed *p = fv_kv_packed_at(kv, l);
         if (!p || p->leader != leader) continue;
         b.held += fv_kv_packed_bytes(kv, l, FV_SEG_VISUAL);
-        for (int k = l == leader ? FV_PACKED_K : FV_PACKED_V; k < 2; k++) {
+        for (int k = fv_kv_packed_owns_keys(p, l) ? FV_PACKED_K : FV_PACKED_V; k < 2; k++) {
             fv_packed_shape s = p->part[k].shape;
             s.n = v;
-            s.n_outlier = 0; /* how many codes leave out depends on which rows these are */
+            s.n_outlier = 0; /* how much is kept as it is depends on which rows these are */
             b.tight += fv_packed_bytes(&s);
             b.raw += fv_packed_raw_bytes(&s);
         }
@@ -65,7 +65,7 @@ static fv_status rebuild(fv_backend *be, const fv_packed_part *part, const int32
     size_t rank = (size_t)part->shape.rank, width = fv_packed_width(&part->shape);
     float *u, *basis, *y;
     FV_TRY(FV_ARENA_NEW(room, (size_t)n * width, y));
-    if (part->shape.form == FV_PACKED_CODES) {
+    if (part->shape.form != FV_PACKED_FACTORS) {
         for (int32_t i = 0; i < n; i++) fv_codes_read(part, row[i], 1, y + (size_t)i * width);
         *m = fv_tensor_of(y, FV_F32, n, (int32_t)width);
         return FV_OK;
@@ -137,7 +137,7 @@ static fv_status rebuild_layer(fv_backend *be, const fv_rope *rope, const fv_kv_
                                const int32_t *row, int32_t n, fv_arena *room, layer_rows *out) {
     FV_TRY(FV_ARENA_NEW(room, n, out->pos));
     for (int32_t i = 0; i < n; i++) out->pos[i] = p->pos[row[i]];
-    if (p->leader == out->layer) {
+    if (fv_kv_packed_owns_keys(p, out->layer)) {
         FV_TRY(rebuild(be, &p->part[FV_PACKED_K], row, n, room, &out->k));
         FV_TRY(turn_on(be, rope, p, row, n, room, out->k));
     }

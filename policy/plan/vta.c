@@ -11,7 +11,7 @@
  *
  * Layers that share keys hold the same rows, so a block has one clock: its leader's. It never lies
  * across a point where rows are chosen anew; where it lies across the first point, it keeps its
- * rows as its leader does. */
+ * rows as its leader does. So do two layers that are merged, as the first of them. */
 #include "policy/plan/vta.h"
 
 #include <math.h>
@@ -83,7 +83,7 @@ fv_status fv_plan_evict_vta(fv_plan *plan) {
     FV_TRY(first_rank(plan, &first));
     if (fv_plan_text_only(plan, FV_STAGE_EVICT)) return FV_OK;
     for (int32_t l = all ? 0 : first + 1; l < plan->shape.n_layer; l++) {
-        int32_t behind = chosen_behind(plan, l), leader = plan->leader[l];
+        int32_t behind = chosen_behind(plan, l), leader = plan->leader[fv_plan_pair(plan, l)];
         if (plan->visual[l] == 0 || plan->forget[l]) continue;
         plan->rank_from[l] = leader < l ? plan->rank_from[leader] : behind >= 0 ? behind : first;
         if (plan->rank_from[l] >= 0) plan->evict = share;

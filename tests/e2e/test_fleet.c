@@ -68,6 +68,8 @@ static void assert_same_under_each_policy(void) {
         "select=csp,heads=shared,heavy=0.4;pack=quant,block=0;evict=vta,layer=1,tau=6",
         "lazy=vla,map=given,blocks=0-1;pack=quant,bits=4,outliers=0.02",
         "prune=visipruner,filter=0,l2=0.01;pack=quant,bits=4",
+        "pack=minicache,start=0,gamma=0.2,first=packed",
+        "prune=fastv,layer=1,keep=0.5;pack=minicache,start=0,block=0;evict=vta,layer=1,tau=6",
         "select=csp,heavy=0.3,nsoftmax_decode=1",
         "preset=paper-csp",
         "preset=paper-snapkv",
@@ -168,6 +170,8 @@ Test(fleet, reports_and_overlays_are_those_of_one_process) {
     assert_same_report("prune=fastv,layer=1,keep=0.5;select=streaming", "stages   prune leaves ");
     assert_same_report("pack=svd,rank_k=4,rank_v=4,gain=1", "packed   layers ");
     assert_same_report("pack=quant,bits=4", "packed   layers ");
+    assert_same_report("pack=minicache,start=0", " merged in pairs, error at most ");
+    assert_same_report("pack=minicache,start=0,gamma=1", "decided  pack: so much is kept ");
     fleet_stop(&f);
 }
 

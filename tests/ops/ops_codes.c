@@ -1,9 +1,11 @@
-/* Rows as codes: attn_codes, and the codes themselves.
+/* Rows as codes, and as directions that two layers share: attn_codes and attn_merged, and the parts
+ * themselves.
  *
  * Every path gives the bits of the plain one; the plain one is what attending in double to the
- * numbers that codes and outliers stand for gives, with keys turned to where their row stands. Rows
- * that are not alive hold NaN where a code part has numbers. */
+ * numbers that parts and outliers stand for gives, with keys turned to where their row stands. Rows
+ * that are not alive hold NaN where a part has numbers. */
 #include "kernels/codes.h"
+#include "kernels/merged.h"
 #include "tests/ops/ops_test.h"
 
 enum { MAX_VARIANT = 9, MAX_SEQ = 3 };
@@ -28,6 +30,7 @@ typedef struct block {
     int32_t *pos, *first, *alive;
     float *cos, *sin;
     float *mk, *mv; /* [n, W] what the parts stand for */
+    void *other[2]; /* of merged layers: the parts of the other one */
 } block;
 
 static bool is_alive(const block *b, int32_t j) {
@@ -72,21 +75,55 @@ static fv_packed_part make_part(fv_packed_shape s, double share, float **m) {
     s.n_outlier = (int32_t)fv_codes_all_outliers(&s, share);
     *m = random_numbers(n, 1);
     for (size_t i = 0; i < n; i += 37) (*m)[i] *= 40;
-    fv_packed_part p = {s, room(fv_packed_bytes(&s))};
+    fv_packed_part p = {s, room(fv_packed_bytes(&s)), NULL};
     must(fv_codes_write(&s, *m, p.data, &error));
     must(fv_codes_check_outliers(&p));
     fv_codes_read(&p, 0, s.n, *m);
     return p;
 }
 
-/* NaN where rows are that do not count: the pair of values, and outliers of either. */
+/* The first or the second of two layers that are more or less alike. */
+static fv_packed_part make_merged_part(fv_packed_shape s, double gamma, bool second, float **m,
+                                       void **other) {
+    size_t n = (size_t)s.n * fv_packed_width(&s);
+    float *rows[2] = {random_numbers(n, 3), random_numbers(n, 1)};
+    uint8_t *kept = room((size_t)(s.n * s.n_kv));
+    double error[2];
+    for (size_t i = 0; i < n; i++) rows[1][i] += rows[0][i];
+    const float *const both[2] = {rows[0], rows[1]};
+    s.n_outlier = fv_merged_keep(&s, both, gamma, kept);
+    fv_packed_shape shapes[2] = {s, s};
+    shapes[1].borrows = true;
+    void *data[2] = {room(fv_packed_bytes(&shapes[0])), room(fv_packed_bytes(&shapes[1]))};
+    must(fv_merged_write(shapes, both, 0.6, kept, data, error));
+    fv_packed_part p = {shapes[second], data[second], second ? data[0] : NULL};
+    must(fv_packed_check(&p.shape));
+    must(fv_codes_check_outliers(&p));
+    *m = rows[second];
+    *other = data[!second];
+    fv_codes_read(&p, 0, s.n, *m);
+    free(rows[!second]);
+    free(kept);
+    return p;
+}
+
+static void poison_norms(fv_packed_part *p, int32_t j) {
+    float *norm = (float *)((char *)p->data + fv_codes_lay(&p->shape).pair);
+    size_t head = fv_packed_tiles((size_t)p->shape.n) * FV_PACKED_TILE;
+    for (size_t g = 0; g < (size_t)p->shape.n_kv; g++) norm[g * head + (size_t)j] = NAN;
+}
+
+/* NaN where rows are that do not count: norms, the pair of values, and outliers of any. */
 static void poison(const block *b, fv_packed_part *p) {
     fv_codes_layout l = fv_codes_lay(&p->shape);
     const uint32_t *first = (const uint32_t *)((char *)p->data + l.first);
-    size_t size = fv_dtype_bytes(p->shape.dtype);
+    size_t size = fv_codes_unit(&p->shape) * fv_dtype_bytes(p->shape.dtype);
     for (int32_t j = 0; j < p->shape.n; j++) {
         if (is_alive(b, j)) continue;
-        if (p->shape.kind == FV_PACKED_V) memset((char *)p->data + l.pair + (size_t)j * 8, 0xff, 8);
+        if (p->shape.form == FV_PACKED_MERGED)
+            poison_norms(p, j);
+        else if (p->shape.kind == FV_PACKED_V)
+            memset((char *)p->data + l.pair + (size_t)j * 8, 0xff, 8);
         if (p->shape.n_outlier == 0) continue;
         memset((char *)p->data + l.value + first[j] * size, 0xff, (first[j + 1] - first[j]) * size);
     }
@@ -96,15 +133,16 @@ typedef struct block_shape {
     int n, anchor, n_kv, D, bits;
     fv_dtype dtype;
     double share;
-    bool alive;
+    bool alive, merged;
 } block_shape;
 
-static block_shape random_shape(int n_kv, int D) {
+static block_shape random_shape(int n_kv, int D, bool merged) {
     return (block_shape){.n = PICK(0, 1, 3, 16, 40, 63, 64, 65, 130, 200),
                          .anchor = D % 2 ? 0 : PICK(0, 1, 1, 5, 64),
                          .n_kv = n_kv,
                          .D = D,
-                         .bits = PICK(8, 4),
+                         .bits = merged ? 16 : PICK(8, 4),
+                         .merged = merged,
                          .dtype = (fv_dtype)random_int(0, FV_N_DTYPE - 1),
                          .share = PICK(0, 1, 1, 20, 50) / 100.0,
                          .alive = random_int(0, 1)};
@@ -120,18 +158,23 @@ static block *make_block(const block_shape *s) {
                          .dtype = s->dtype,
                          .kind = FV_PACKED_K,
                          .bits = (uint8_t)s->bits,
-                         .form = FV_PACKED_CODES};
+                         .form = s->merged ? FV_PACKED_MERGED : FV_PACKED_CODES};
     fv_packed_shape v = k;
     v.kind = FV_PACKED_V;
-    b->k = make_part(k, s->share, &b->mk);
-    b->v = make_part(v, s->share, &b->mv);
+    bool second = random_int(0, 1);
+    b->other[0] = b->other[1] = NULL;
+    b->k = s->merged ? make_merged_part(k, s->share, second, &b->mk, &b->other[0])
+                     : make_part(k, s->share, &b->mk);
+    b->v = s->merged ? make_merged_part(v, s->share, second, &b->mv, &b->other[1])
+                     : make_part(v, s->share, &b->mv);
     poison(b, &b->k);
     poison(b, &b->v);
     return b;
 }
 
 static void free_block(block *b) {
-    void *all[] = {b->k.data, b->v.data, b->pos, b->first, b->alive, b->cos, b->sin, b->mk, b->mv};
+    void *all[] = {b->k.data, b->v.data, b->pos, b->first,    b->alive,   b->cos,
+                   b->sin,    b->mk,     b->mv,  b->other[0], b->other[1]};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
     free(b);
 }
@@ -144,6 +187,7 @@ typedef struct call {
     block *blocks[MAX_SEQ];
     float *out; /* o and lse */
     size_t n_out;
+    bool merged;
 } call;
 
 static call make_call(int n_seq, int n_kv, int group, int D, int max_rows) {
@@ -151,10 +195,11 @@ static call make_call(int n_seq, int n_kv, int group, int D, int max_rows) {
                        .n_kv = n_kv,
                        .d_head = D,
                        .n_seq = n_seq,
-                       .scale = 1 / sqrtf((float)D)}};
+                       .scale = 1 / sqrtf((float)D)},
+              .merged = random_int(0, 1)};
     int M = 0, H = c.args.n_head;
     for (int i = 0; i < n_seq; i++) {
-        block_shape s = random_shape(n_kv, D);
+        block_shape s = random_shape(n_kv, D, c.merged);
         block *b = c.blocks[i] = make_block(&s);
         M += random_int(0, 1); /* rows of q that no sequence owns */
         c.seqs[i] = (fv_packed_seq){.row0 = M,
@@ -173,9 +218,13 @@ static call make_call(int n_seq, int n_kv, int group, int D, int max_rows) {
     return c;
 }
 
+static fv_status attend(const call *c, fv_backend *be, const fv_attn_packed_args *a) {
+    return c->merged ? be->ops->attn_merged(be, a) : be->ops->attn_codes(be, a);
+}
+
 static void run_call(call *c, fv_backend *be) {
     c->args.seqs = c->seqs;
-    must(be->ops->attn_codes(be, &c->args));
+    must(attend(c, be, &c->args));
 }
 
 static void free_call(call *c) {
@@ -223,8 +272,8 @@ static void check_head(const call *c, const block *b, int row, int h) {
 }
 
 static void test_reference(void) {
-    group("attn_codes: what attending to the numbers gives");
-    for (int i = 0; i < 60; i++) {
+    group("attn_codes, attn_merged: what attending to the numbers gives");
+    for (int i = 0; i < 100; i++) {
         call c = make_call(random_int(1, MAX_SEQ), PICK(1, 2, 3), PICK(1, 2, 5),
                            PICK(1, 4, 8, 16, 20, 64), PICK(1, 1, 4));
         run_call(&c, &variants[0].be);
@@ -239,8 +288,8 @@ static void test_reference(void) {
 /* ---- paths, neighbours --------------------------------------------------------------------- */
 
 static void test_paths(void) {
-    group("attn_codes: every path gives the bits of the plain path");
-    for (int i = 0; i < 150; i++) {
+    group("attn_codes, attn_merged: every path gives the bits of the plain path");
+    for (int i = 0; i < 250; i++) {
         call c = make_call(random_int(1, MAX_SEQ), PICK(1, 2, 4), PICK(1, 2, 3, 7, 50),
                            PICK(1, 2, 8, 16, 17, 20, 32, 64, 128), PICK(1, 1, 2, 5, 9));
         float *before = room(c.n_out * 4), *expected = room(c.n_out * 4);
@@ -259,8 +308,8 @@ static void test_paths(void) {
 }
 
 static void test_alone(void) {
-    group("attn_codes: a row alone has the bits that it has among others");
-    for (int i = 0; i < 30; i++) {
+    group("attn_codes, attn_merged: a row alone has the bits that it has among others");
+    for (int i = 0; i < 50; i++) {
         call c = make_call(2, 2, PICK(1, 4), 32, 7);
         fv_backend *be = &variants[i % n_variant].be;
         run_call(&c, be);
@@ -274,7 +323,7 @@ static void test_alone(void) {
                 a.lse = (fv_tensor){0};
                 a.n_seq = 1;
                 a.seqs = &one;
-                must(be->ops->attn_codes(be, &a));
+                must(attend(&c, be, &a));
                 long at = first_difference((float *)a.o.data + one.row0 * a.o.ld,
                                            (float *)c.args.o.data + one.row0 * c.args.o.ld,
                                            (size_t)a.o.cols);

@@ -272,8 +272,10 @@ Test(kv_packed, sections_that_lie_about_factors_are_refused) {
         {LEADER_AT, 0},
         {LEADER_AT, 2},
         {LEADER_AT, UINT32_MAX},
-        {FLAGS_AT, 8}, /* codes have no rank */
-        {FLAGS_AT, 16},
+        {FLAGS_AT, 8},  /* codes have no rank */
+        {FLAGS_AT, 16}, /* nor have directions */
+        {FLAGS_AT, 24},
+        {FLAGS_AT, 32},
         {K_AT + 12, 1}, /* nor factors outliers */
         {V_AT + 12, UINT32_MAX},
         {FLAGS_AT, 3},

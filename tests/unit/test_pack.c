@@ -408,9 +408,11 @@ Test(pack, an_answer_that_is_taken_up_again_goes_on_with_the_same_bits) {
         "pack=svd,rank_k=9,rank_v=9,gain=0;evict=importance,keep=0.4",
         READS ";evict=importance,keep=0.7",
         "pack=quant,bits=4,outliers=0.1,first=packed",
-        "prune=fastv,layer=1,keep=0.6;pack=quant,block=8"};
+        "prune=fastv,layer=1,keep=0.6;pack=quant,block=8",
+        "pack=minicache,start=0,gamma=0.2,first=packed",
+        "prune=fastv,layer=2,keep=0.6;pack=minicache,block=8"};
     static const int32_t more[] = {3, 14, 15};
-    for (int i = 0; i < 7; i++) { /* more of them in test_unpack.c */
+    for (int i = 0; i < 9; i++) { /* more of them in test_unpack.c */
         tiny_net net;
         tiny_prompt p, q, *one = &p, *other = &q;
         fv_evict evict;

@@ -22,6 +22,8 @@ static const char *const policies[] = {
     "prune=fastv,layer=2,keep=0.5;pack=svd,rank_k=5,rank_v=5,bits=8",
     "pack=quant,bits=4,outliers=0.1",
     "prune=fastv,layer=2,keep=0.5;pack=quant,block=16",
+    "pack=minicache,start=0,gamma=0.2",
+    "prune=fastv,layer=1,keep=0.5;pack=minicache,start=0",
     "select=csp,heavy=0.2,recent=0.2,share=0.3",
     "prune=visipruner,filter=1,l2=0.05,exit_cos=-1,exit_count=1,kv_shallow=drop",
     "prune=visipruner,shallow=2,self=drop,cos=1,l2=0.05;select=csp,heavy=0.3",
@@ -116,9 +118,11 @@ static size_t rows_below(const tiny_prompt *p, int32_t n_layer) {
     return g.rows[0];
 }
 
-static int32_t lazy_layers(const fv_plan *plan) {
+/* Layers that go with the one before. */
+static int32_t joined_layers(const fv_plan *plan) {
     int32_t n = 0;
-    for (int32_t l = 0; l < plan->shape.n_layer; l++) n += plan->leader[l] != l;
+    for (int32_t l = 0; l < plan->shape.n_layer; l++)
+        n += plan->leader[l] != l || fv_plan_pair(plan, l) != l;
     return n;
 }
 
@@ -136,10 +140,11 @@ Test(prefill, groups_of_layers_change_no_bit_and_are_final_when_they_are_said_to
             cr_assert_eq(tiny_prefill(&net, &cut, 1, 16), FV_OK, "%s", fv_last_error());
             cr_assert(same_bits(whole.logits, cut.logits, 97), "'%s' by %d", policies[i], group);
             cr_assert(same_store(whole.kv, cut.kv), "'%s' by %d", policies[i], group);
-            cr_assert_geq(g.n, lazy_layers(&cut.plan) > 1 ? 0 : group == 1 ? 2 : 1);
+            cr_assert_geq(g.n, joined_layers(&cut.plan) > 1 ? 0 : group == 1 ? 2 : 1);
             for (int32_t k = 0; k < g.n; k++) {
                 cr_assert(k == 0 || g.upto[k] > g.upto[k - 1]);
                 cr_assert_lt(g.upto[k], 4);
+                cr_assert_eq(fv_plan_pair(&cut.plan, g.upto[k]), g.upto[k], "a pair is cut");
                 cr_assert_eq(g.rows[k], rows_below(&cut, g.upto[k]));
             }
             tiny_prompt_free(&whole);

@@ -1,0 +1,44 @@
+/* pack=minicache: which layers are merged: (2p, 2p + 1) from `start` on, where both have the same
+ * visual rows. How much of them is kept as it is depends on data; where that leaves nothing to
+ * gain, both stay raw, so the rows themselves are the bound. */
+#include "policy/packed_shape.h"
+#include "policy/plan/contribute.h"
+
+/* Rows leave ahead of the second layer, or behind the first. */
+static bool rows_differ(const fv_plan *plan, int32_t second) {
+    for (int32_t e = 0; e < plan->n_edit; e++)
+        if (plan->edit[e].layer == second) return true;
+    return plan->forget[second] != plan->forget[second - 1];
+}
+
+static void plan_pair(fv_plan *plan, int32_t l) {
+    int32_t width = plan->shape.n_kv * plan->shape.d_head;
+    if (plan->forget[l] || rows_differ(plan, l + 1)) return;
+    for (int32_t i = 0; i < 2; i++)
+        plan->pack[l + i] =
+            (fv_plan_pack){.rank = {width, width}, .rank2 = {width, width}, .second = i == 1};
+    if (fv_plan_packs(plan, l, plan->visual[l]))
+        plan->packs = true;
+    else
+        plan->pack[l] = plan->pack[l + 1] = (fv_plan_pack){0};
+}
+
+fv_status fv_plan_pack_minicache(fv_plan *plan) {
+    int32_t start;
+    FV_TRY(fv_plan_layer(plan, FV_STAGE_PACK, "start", &start));
+    if (fv_plan_text_only(plan, FV_STAGE_PACK)) return FV_OK;
+    plan->pack_merged = true;
+    plan->pack_bits = 16;
+    for (int32_t l = start + start % 2; l + 1 < plan->shape.n_layer; l += 2) plan_pair(plan, l);
+    if (plan->packs) {
+        plan->exact_counts = false;
+        plan->first_packed = fv_choice_is(&plan->policy.stage[FV_STAGE_PACK], "first", "packed");
+        return FV_OK;
+    }
+    plan->pack_merged = false;
+    plan->pack_bits = 0;
+    fv_plan_note(plan, FV_STAGE_PACK,
+                 "no two layers 2p and 2p + 1 from `start` on have the same visual rows, and so "
+                 "many that they are smaller merged");
+    return FV_OK;
+}
