@@ -10,18 +10,11 @@
 #include "policy/packed_shape.h"
 #include "tests/support/handoff.h"
 #include "tests/support/packed_error.h"
+#include "tests/support/planned.h"
 #include "tests/support/stream.h"
 #include "wire/kv_packet.h"
 
 enum { BEFORE = 5, VISUAL = 70, AFTER = 9, MORE = 12, VOCAB = 97 };
-
-static fv_plan plan_of(const char *policy, fv_plan_shape shape) {
-    fv_policy p;
-    fv_plan plan;
-    cr_assert_eq(fv_policy_parse(policy, &p), FV_OK, "%s", fv_last_error());
-    cr_assert_eq(fv_plan_make(&p, &shape, &plan), FV_OK, "%s", fv_last_error());
-    return plan;
-}
 
 static const fv_plan_shape llava = {.n_layer = 32,
                                     .n_kv = 32,
