@@ -14,9 +14,9 @@
  *   stream:   HELO PRMT
  *             { LEAD? RANK? VEIL? packed? ROWS { POSN? TALY? DATA* } per layer and segment }
  *             per layer or more  TOKN END
- *   packed:   PACK FACT FACT? IMPO?     image rows of one layer as factors or codes; its ROWS has
- *             none then; and text rows likewise, with the segment of text: keys as factors, values
- *             as rows
+ *   packed:   PACK FACT FACT? IMPO?     image rows of one layer as factors, codes or directions;
+ * its ROWS has none then; and text rows likewise, with the segment of text: keys as factors, values
+ * as rows
  *
  * END counts sections, bytes and rows, and holds a digest over all headers before it; as headers
  * hold the payloads' checksums, it covers every byte. The stream is cut into frames anywhere: a

@@ -6,19 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "decode-worker/receive.h"
 #include "model/net/kv_packed.h"
+#include "tests/support/fuzzed_handoff.h"
 #include "tests/support/stream.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-enum { N = 2, HKV = 2, TEXT = 3, VISUAL = 4 };
 
 static void check_packed(const fv_received *got, int32_t layer) {
     const fv_kv_packed *p = fv_kv_packed_at(got->kv, layer);
     for (int32_t i = 0; p && i < p->rows.n; i++)
         if (p->pos[i] < 0 || p->pos[i] >= got->n || got->seg[p->pos[i]] != FV_SEG_VISUAL) abort();
-    float m[VISUAL * 8];
+    float m[FUZZED_VISUAL * FUZZED_HKV * FUZZED_D];
     for (int k = 0; p && k < 2; k++)
         if (p->part[k].shape.form != FV_PACKED_FACTORS)
             fv_codes_read(&p->part[k], 0, p->rows.n, m);
@@ -27,9 +25,9 @@ static void check_packed(const fv_received *got, int32_t layer) {
 }
 
 static void check_received(const fv_received *got) {
-    for (int32_t l = 0; l < N; l++) check_packed(got, l);
-    for (int32_t l = 0; l < N; l++)
-        for (int32_t g = 0; g < HKV; g++)
+    for (int32_t l = 0; l < FUZZED_N; l++) check_packed(got, l);
+    for (int32_t l = 0; l < FUZZED_N; l++)
+        for (int32_t g = 0; g < FUZZED_HKV; g++)
             for (int seg = 0; seg < FV_N_SEG; seg++) {
                 int32_t n = fv_kv_len(got->kv, l, g, (fv_kv_segment)seg);
                 const int32_t *pos = fv_kv_positions(got->kv, l, g, (fv_kv_segment)seg);
@@ -72,23 +70,10 @@ static void feed(fv_receiver *r, const fv_hello *hello, const uint8_t *bytes, si
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 1 || size > 1 << 16) return 0;
-    fv_kv_shape shape = {.n_layer = N, .n_kv = HKV, .d_head = 4, .dtype = FV_F16};
     fv_kv_pool *pool;
     fv_receiver *r;
-    fv_hello hello = {
-        .n_text = TEXT, .n_visual = VISUAL, .max_tokens = 2, .bytes_visual = 8192, .policy = ""};
-    fv_compat_fields fields = {
-        .model = "fuzz", .n_layer = N, .n_kv = HKV, .d_head = 4, .dtype = "f16"};
-    if (fv_compat_make(&fields, &hello.compat) != FV_OK) abort();
-    if (fv_kv_pool_open(fv_device_host(), &shape, 1 << 20, &pool) != FV_OK) abort();
-    fv_receiver_options opt = {.pool = pool,
-                               .model = "fuzz",
-                               .n_vocab = 50,
-                               .n_group = 2,
-                               .max_position = 64,
-                               .grants = fv_grants_options_default()};
-    opt.grants.capacity = 2;
-    if (fv_receiver_open(&opt, &r) != FV_OK) abort();
+    fv_hello hello = fuzzed_hello();
+    fuzzed_open(&pool, &r);
     uint8_t *bytes = malloc(size);
     if (!bytes) abort();
     memcpy(bytes, data + 1, size - 1);

@@ -307,8 +307,10 @@ Test(unpack, an_answer_that_is_taken_up_again_goes_on_with_the_same_bits) {
         "pack=svd,rank_k=9,rank_v=9,gain=0;evict=importance,keep=0",
         "pack=quant,bits=4,outliers=0.1;evict=vta,tau=8" ALL_LAYERS,
         "lazy=vla,map=given,blocks=1-3;pack=quant,outliers=0.02;evict=vta,tau=9,layer=2",
+        "pack=minicache,start=0,gamma=0.2;evict=vta,tau=8" ALL_LAYERS,
+        "pack=minicache,start=2,block=16;evict=vta,tau=9,layer=2",
     };
-    for (int i = 0; i < 10; i++)
+    for (int i = 0; i < 12; i++)
         for (int32_t n = 1; n <= 7; n += 3) {
             handoff_rig rig;
             tiny_prompt p, q, there;

@@ -1,0 +1,42 @@
+#ifndef FOVEA_TESTS_SUPPORT_FUZZED_HANDOFF_H
+#define FOVEA_TESTS_SUPPORT_FUZZED_HANDOFF_H
+
+/* The receiving side that streams of fuzz/corpus/kv_packet were made for. */
+#include <stdlib.h>
+
+#include "decode-worker/receive.h"
+
+enum { FUZZED_N = 2, FUZZED_HKV = 2, FUZZED_D = 4, FUZZED_TEXT = 3, FUZZED_VISUAL = 4 };
+
+/* What a stream's grant is asked with. */
+static inline fv_hello fuzzed_hello(void) {
+    fv_hello hello = {.n_text = FUZZED_TEXT,
+                      .n_visual = FUZZED_VISUAL,
+                      .max_tokens = 2,
+                      .bytes_visual = 8192,
+                      .policy = ""};
+    fv_compat_fields fields = {.model = "fuzz",
+                               .n_layer = FUZZED_N,
+                               .n_kv = FUZZED_HKV,
+                               .d_head = FUZZED_D,
+                               .dtype = "f16"};
+    if (fv_compat_make(&fields, &hello.compat) != FV_OK) abort();
+    return hello;
+}
+
+/* The caller closes both, the receiver first. */
+static inline void fuzzed_open(fv_kv_pool **pool, fv_receiver **r) {
+    fv_kv_shape shape = {
+        .n_layer = FUZZED_N, .n_kv = FUZZED_HKV, .d_head = FUZZED_D, .dtype = FV_F16};
+    if (fv_kv_pool_open(fv_device_host(), &shape, 1 << 20, pool) != FV_OK) abort();
+    fv_receiver_options opt = {.pool = *pool,
+                               .model = "fuzz",
+                               .n_vocab = 50,
+                               .n_group = 2,
+                               .max_position = 64,
+                               .grants = fv_grants_options_default()};
+    opt.grants.capacity = 2;
+    if (fv_receiver_open(&opt, r) != FV_OK) abort();
+}
+
+#endif
