@@ -20,7 +20,7 @@ static __global__ void __launch_bounds__(THREADS)
     __syncthreads();
     uint64_t chunk = (uint64_t)blockIdx.x * THREADS + i, begin = chunk * FV_CRC_CHUNK;
     if (begin >= bytes) return;
-    uint64_t n = bytes - begin < FV_CRC_CHUNK ? bytes - begin : FV_CRC_CHUNK, at = 0;
+    uint64_t n = bytes - begin < FV_CRC_CHUNK ? bytes - begin : (uint64_t)FV_CRC_CHUNK, at = 0;
     const unsigned char *p = data + begin;
     uint32_t crc = ~0u;
     for (; at + 4 <= n; at += 4) {

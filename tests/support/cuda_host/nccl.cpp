@@ -78,7 +78,7 @@ ncclResult_t init(ncclComm_t *out, int n_rank, ncclUniqueId id, int rank, ncclCo
     auto e = std::make_shared<end>();
     e->rank = rank;
     e->address.sun_family = AF_UNIX;
-    snprintf(e->address.sun_path + 1, sizeof e->address.sun_path - 1, "%s", id.internal);
+    snprintf(e->address.sun_path + 1, sizeof e->address.sun_path - 1, "%.100s", id.internal);
     if (rank == 0) {
         e->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
         if (bind(e->listener, (sockaddr *)&e->address, sizeof e->address) || listen(e->listener, 1))
