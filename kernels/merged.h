@@ -7,8 +7,9 @@
  *
  *     e = (sin((1 - t) W) u1 + sin(t W) u2) / sin W       SLERP; (1 - t) u1 + t u2 where sin W ~ 0
  *     m1 ~= ||m1|| e,  m2 ~= ||m2|| e
- *     m1, m2 as stored where W > W_max - gamma (W_max - W_min), over all rows and heads: none with
- *                      gamma = 0, all but the most alike with gamma = 1
+ *     m1, m2 of type `dtype` instead where W > W_max - gamma (W_max - W_min)
+ *
+ * over all rows and heads: none are kept with gamma = 0, all but the most alike with gamma = 1.
  *
  * A vector of zeros has no direction: e is the other's then, W counts as 0, and both come back.
  * Opposite ones (W = pi) lie on no arc: the straight line between them leads through 0.

@@ -252,6 +252,29 @@ Test(minicache, who_is_beside_it_changes_no_bit_of_an_answer) {
     tiny_net_close(&net);
 }
 
+/* And so does a layer without a second one, behind a hand-off as well. */
+Test(minicache, layers_that_are_left_over_stay_raw) {
+    tiny_shape shape = tiny_shape_default();
+    shape.n_layer = 5;
+    for (int32_t start = 0; start < 5; start++) {
+        handoff_rig rig;
+        tiny_prompt p;
+        fv_received got;
+        char policy[64];
+        snprintf(policy, sizeof policy, "pack=minicache,start=%d", start);
+        rig_open(&rig, &(rig_options){.shape = shape, .dtype = FV_F32});
+        prefill(&rig.net, &p, policy, 0);
+        for (int32_t l = 0; l < 5; l++)
+            cr_assert_eq(fv_kv_packed_at(p.kv, l) != NULL, l >= start + start % 2 && l < 4,
+                         "layer %d from %d on", l, start);
+        cr_assert_eq(rig_send(&rig, &p, MORE, 2, &got, NULL), FV_OK, "%s", fv_last_error());
+        cr_assert(same_store(p.kv, got.kv));
+        fv_received_free(&got);
+        tiny_prompt_free(&p);
+        rig_close(&rig);
+    }
+}
+
 /* Layers that come one by one are sent two by two. */
 Test(minicache, groups_of_layers_do_not_cut_a_pair) {
     for (int32_t group = 1; group <= 3; group++) {
