@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/activations.inc"
 
-enum { BLOCK = 256 };
+enum { BLOCK = 256, MOST_HELD = 32 << 10 }; /* bytes of a row in shared memory */
 static const unsigned MAX_GRID = 1 << 20;
 
 static __device__ float *f32_at(const fv_tensor &t, int64_t row, int64_t col) {
@@ -31,7 +31,8 @@ static fv_status need_f32(const fv_tensor *t, const char *what) {
 /* ---- norm: a block is one row ---------------------------------------------------------- */
 
 /* sum of x - mean (squares: of its square) over a row, by each half of the first warp: the lanes'
- * order is the CPU's, so only 16 threads of the row can add. */
+ * order is the CPU's, so only 16 threads of the row can add. They need not wait for memory: all of
+ * the block has fetched the row to where they read it. */
 static __device__ float row_sum(const float *x, int n, float mean, bool squares) {
     int lane = (int)threadIdx.x % FV_LANES;
     float acc = 0.0f;
@@ -43,11 +44,18 @@ static __device__ float row_sum(const float *x, int n, float mean, bool squares)
     return fv_lanes_tree(acc);
 }
 
-static __global__ void norm_kernel(fv_norm_args a) {
+/* held: shared memory has room for a row. */
+static __global__ void norm_kernel(fv_norm_args a, int held) {
+    FV_SHARED(float, row);
     __shared__ float of_row[2]; /* mean, scale */
     int n = a.x.cols;
     const float *x = f32_at(a.x, blockIdx.x, 0);
     float *y = f32_at(a.y, blockIdx.x, 0);
+    if (held) {
+        for (int k = (int)threadIdx.x; k < n; k += BLOCK) row[k] = x[k];
+        __syncthreads();
+        x = row;
+    }
     if (threadIdx.x < FV_WARP) {
         float mean = 0.0f;
         if (!a.rms) mean = __shfl_sync(FV_ALL_LANES, row_sum(x, n, 0.0f, false), 0) / (float)n;
@@ -70,7 +78,10 @@ extern "C" fv_status fv_cuda_norm(fv_backend *be, const fv_norm_args *a) {
     FV_TRY(need_f32(&a->y, "norm's y"));
     assert(a->x.rows == a->y.rows && a->x.cols == a->y.cols && a->w.data);
     if (a->x.rows == 0 || a->x.cols == 0) return FV_OK;
-    FV_LAUNCH(norm_kernel, dim3((unsigned)a->x.rows), dim3(BLOCK), 0, fv_cuda_of(be)->stream, *a);
+    size_t bytes = (size_t)a->x.cols * sizeof(float);
+    bool held = bytes <= MOST_HELD;
+    FV_LAUNCH(norm_kernel, dim3((unsigned)a->x.rows), dim3(BLOCK), held ? bytes : 0,
+              fv_cuda_of(be)->stream, *a, held);
     return fv_cuda_launched("norm");
 }
 

@@ -162,6 +162,8 @@ static void test_rowwise(device_test *d) {
         rope_once(d, any_size(20), random_int(1, 5), random_int(1, 40));
         gather_once(d, at_least_1(any_size(50)), any_size(20), any_size(200));
     }
+    norm_once(d, 2, 8192, true, true); /* the longest row that shared memory holds, and a longer */
+    norm_once(d, 2, 8193, false, false);
 }
 
 /* ---- kv_write -------------------------------------------------------------------------- */
