@@ -16,17 +16,19 @@ typedef struct member {
 
 struct fv_batch {
     fv_stepper *stepper;
+    fv_device *device;
     int32_t n, n_max, prompt_rows;
     size_t vocab;
     member *list;       /* [n_max] in the order of joining */
     fv_step_seq *step;  /* [n_max] */
-    float *logits;      /* [n_max, vocab], grown as answers join */
+    fv_buf logits;      /* [n_max, vocab], grown as answers join; a GPU writes to it directly */
     int32_t cap_logits; /* rows of it */
 };
 
 fv_status fv_batch_open(fv_decoder *dec, int32_t n_max, int32_t prompt_rows, fv_batch **out) {
     fv_batch *b = calloc(1, sizeof *b);
     if (!b) return FV_FAIL(FV_ENOMEM, "out of memory for a batch");
+    b->device = fv_decoder_backend(dec)->device;
     b->n_max = n_max;
     b->prompt_rows = prompt_rows;
     b->vocab = (size_t)fv_decoder_config(dec)->vocab;
@@ -47,7 +49,7 @@ void fv_batch_close(fv_batch *b) {
     fv_stepper_close(b->stepper);
     free(b->list);
     free(b->step);
-    free(b->logits);
+    fv_buf_free(&b->logits);
     free(b);
 }
 
@@ -59,8 +61,10 @@ fv_status fv_batch_join(fv_batch *b, fv_sequence *seq, fv_kv *kv, fv_evict *evic
         return FV_FAIL(FV_EBUSY, "the batch is full: %d answers are running", b->n);
     if (b->n == b->cap_logits) {
         int32_t cap = 2 * b->n + 1 < b->n_max ? 2 * b->n + 1 : b->n_max;
-        float *grown = realloc(b->logits, (size_t)cap * b->vocab * sizeof *grown);
-        if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for logits");
+        fv_buf grown;
+        FV_TRY(
+            fv_buf_alloc(b->device, (size_t)cap * b->vocab * sizeof(float), FV_BUF_PINNED, &grown));
+        fv_buf_free(&b->logits);
         b->logits = grown;
         b->cap_logits = cap;
     }
@@ -130,9 +134,9 @@ static fv_batch_event choose(const member *m, const float *logits) {
 fv_status fv_batch_step(fv_batch *b, fv_batch_told on_event, void *ctx) {
     evict_all(b, on_event, ctx);
     int32_t n = b->n, n_seq = plan_step(b), stay = 0;
-    const float *logits = b->logits;
+    const float *logits = b->logits.data;
     b->n = 0;
-    FV_TRY(fv_stepper_run(b->stepper, b->step, n_seq, b->logits));
+    FV_TRY(fv_stepper_run(b->stepper, b->step, n_seq, b->logits.data));
     for (int32_t i = 0; i < n; i++) {
         member m = b->list[i];
         m.n_held += m.n_now;
