@@ -48,6 +48,10 @@ typedef struct fv_device_ops {
     fv_status (*event_query)(fv_device *dev, fv_event *ev, bool *reached);
     fv_status (*event_wait)(fv_device *dev, fv_event *ev); /* blocks this thread */
     void (*event_free)(fv_device *dev, fv_event *ev);
+    /* Seconds of the device's own clock between two events that have been reached. NULL: it has
+     * no clock, as the host. */
+    fv_status (*event_seconds)(fv_device *dev, const fv_event *from, const fv_event *to,
+                               double *seconds);
 } fv_device_ops;
 
 struct fv_device {

@@ -32,6 +32,14 @@ void fv_backend_close(fv_backend *be) {
     *be = (fv_backend){0};
 }
 
+fv_status fv_backend_step_begin(fv_backend *be, int32_t rows) {
+    return be->ops->step_begin ? be->ops->step_begin(be, rows) : FV_OK;
+}
+
+fv_status fv_backend_step_end(fv_backend *be) {
+    return be->ops->step_end ? be->ops->step_end(be) : FV_OK;
+}
+
 void fv_backend_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg) {
     if (be->ops->each && n > 1) {
         be->ops->each(be, n, fn, arg);

@@ -331,7 +331,8 @@ typedef struct fv_importance_args {
 typedef struct fv_backend_options {
     int32_t n_threads; /* CPU: threads, the caller's included; 0 = all cores */
     int32_t device;    /* device number of a GPU backend */
-    const char *isa;   /* CPU: "auto", "plain", "avx2", "avx512"; NULL = auto */
+    const char *isa;   /* CPU: "auto", "plain", "avx2", "avx512"; CUDA: "auto", "exact" (the CPU's
+                        * bits, without tensor cores and cuBLAS); NULL = auto */
 } fv_backend_options;
 
 /* Item i of many that do not depend on each other. Its operations go to `be`, which is the backend
@@ -349,6 +350,10 @@ typedef struct fv_backend_ops {
      * caller frees. */
     fv_status (*weight)(fv_backend *be, const fv_tensor *host, fv_tensor *out, fv_buf *owned);
     fv_status (*sync)(fv_backend *be); /* all that was issued is done */
+    /* What is issued between the two is a step: a few rows through the whole network, as it is
+     * done again and again (fv_backend_step_begin). NULL: the backend makes nothing of it. */
+    fv_status (*step_begin)(fv_backend *be, int32_t rows);
+    fv_status (*step_end)(fv_backend *be);
     /* operations; a NULL entry means "not supported here" */
     fv_status (*linear)(fv_backend *be, const fv_linear_args *a);
     fv_status (*combine)(fv_backend *be, const fv_combine_args *a);
@@ -384,6 +389,12 @@ extern const fv_backend_ops fv_backend_cpu;
  * FV_EINVAL names an unknown backend or ISA; FV_EUNSUPPORTED one that this machine lacks. */
 fv_status fv_backend_open(fv_backend *be, const char *name, const fv_backend_options *opt);
 void fv_backend_close(fv_backend *be);
+
+/* A step of `rows` rows begins, or ends: in between the backend may hold back what is issued, and
+ * issue together what it has issued before. No result depends on it. Whoever has begun a step ends
+ * it, also when an operation has failed. */
+fv_status fv_backend_step_begin(fv_backend *be, int32_t rows);
+fv_status fv_backend_step_end(fv_backend *be);
 
 /* Calls fn for each i in [0, n), in any order and on any threads, slot < FV_EACH_SLOTS; returns
  * when all have returned. What an item computes does not depend on where it runs: operations give

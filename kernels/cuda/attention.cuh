@@ -89,21 +89,13 @@ static __device__ __forceinline__ half_warp half_warp_of() {
     return h;
 }
 
-/* acc[i] += acc[i + s] for s = 8, 4, 2, 1; the result is the first lane's. */
-static __device__ __forceinline__ float half_tree(const half_warp &h, float acc) {
-#pragma unroll
-    for (int s = FV_LANES / 2; s > 0; s /= 2)
-        acc += __shfl_down_sync(h.mask, acc, (unsigned)s, FV_LANES);
-    return acc;
-}
-
 /* dot(q, row), q padded with zeros to a multiple of 16; the result is the first lane's. */
 static __device__ __forceinline__ float half_dot(const half_warp &h, const float *q,
                                                  const void *row, fv_dtype t, int32_t D) {
     float acc = 0.0f;
     for (int32_t d = h.lane; d < (D + FV_LANES - 1) / FV_LANES * FV_LANES; d += FV_LANES)
         acc = fmaf(q[d], d < D ? widened(row, t, (size_t)d) : 0.0f, acc);
-    return half_tree(h, acc);
+    return fv_lanes_tree(acc, h.mask);
 }
 
 /* Where the sums of one softmax stand. */
@@ -131,7 +123,7 @@ static __device__ __forceinline__ softmax_state half_softmax(const half_warp &h,
         p[j + h.lane] = e;
         sum += e;
     }
-    sum = __shfl_sync(h.mask, half_tree(h, sum), 0, FV_LANES);
+    sum = __shfl_sync(h.mask, fv_lanes_tree(sum, h.mask), 0, FV_LANES);
     softmax_state to;
     to.c = first ? 0.0f : exp_f32(at.m - m);
     to.l = fmaf(at.l, to.c, sum);

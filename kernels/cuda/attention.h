@@ -86,7 +86,8 @@ typedef struct fv_cuda_attn_cut {
     const fv_attn_sums_args *sums; /* the sums over it; NULL: none */
 } fv_cuda_attn_cut;
 
-/* What the grids must cover, and the scratch that splits need, in units of (row, head). */
+/* What the grids must cover, and the scratch that splits need, in units of (row, head). What grows
+ * with the keys is rounded up (issue.h). */
 typedef struct fv_cuda_attn_size {
     int32_t n_rows, n_split, n_few, n_item;
     int64_t n_part;

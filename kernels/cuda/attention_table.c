@@ -219,9 +219,10 @@ fv_status fv_cuda_attn_send(fv_cuda *c, const fv_attn_args *a, const fv_cuda_att
     memcpy(host, &t, sizeof t);
     FV_TRY(fv_cuda_stage_send(c, host, device, bytes));
     size->n_rows = t.n_rows;
-    size->n_split = t.n_split;
+    size->n_split = (int32_t)fv_cuda_round(t.n_split);
     size->n_few = t.n_few;
-    size->n_item = t.n_item;
+    size->n_item = (int32_t)fv_cuda_round(t.n_item);
+    size->n_part = fv_cuda_round(size->n_part);
     *out = (fv_cuda_attn){.table = device,
                           .q = a->q.data,
                           .o = a->o.data,

@@ -92,7 +92,14 @@ static fv_status cuda_weight(fv_backend *be, const fv_tensor *host, fv_tensor *o
     return FV_OK;
 }
 
+static fv_status cuda_step_begin(fv_backend *be, int32_t rows) {
+    return fv_cuda_step_begin(fv_cuda_of(be), rows);
+}
+
+static fv_status cuda_step_end(fv_backend *be) { return fv_cuda_step_end(fv_cuda_of(be)); }
+
 static fv_status cuda_sync(fv_backend *be) {
+    FV_TRY(fv_cuda_flush(fv_cuda_of(be)));
     FV_CUDA(cudaStreamSynchronize(fv_cuda_of(be)->stream));
     return FV_OK;
 }
@@ -104,6 +111,8 @@ static const fv_backend_ops cuda_ops = {
     .close = cuda_close,
     .weight = cuda_weight,
     .sync = cuda_sync,
+    .step_begin = cuda_step_begin,
+    .step_end = cuda_step_end,
     .linear = fv_cuda_linear,
     .combine = fv_cuda_combine,
     .gram = fv_cuda_gram,

@@ -8,9 +8,11 @@
 struct fv_blas {
     void *library;
     cublasHandle_t handle;
+    void *workspace;
     cublasStatus_t (*create)(cublasHandle_t *);
     cublasStatus_t (*destroy)(cublasHandle_t);
     cublasStatus_t (*set_stream)(cublasHandle_t, cudaStream_t);
+    cublasStatus_t (*set_workspace)(cublasHandle_t, void *, size_t);
     cublasStatus_t (*gemm)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,
                            const void *, const void *, cudaDataType, int, const void *,
                            cudaDataType, int, const void *, void *, cudaDataType, int,
@@ -32,7 +34,8 @@ static fv_status load(fv_blas *b) {
         return FV_FAIL(FV_EUNSUPPORTED, "cannot load cuBLAS (%s): --isa exact needs none of it",
                        dlerror());
     if (find(b, "cublasCreate_v2", &b->create) && find(b, "cublasDestroy_v2", &b->destroy) &&
-        find(b, "cublasSetStream_v2", &b->set_stream) && find(b, "cublasGemmEx", &b->gemm) &&
+        find(b, "cublasSetStream_v2", &b->set_stream) &&
+        find(b, "cublasSetWorkspace_v2", &b->set_workspace) && find(b, "cublasGemmEx", &b->gemm) &&
         find(b, "cublasGetStatusString", &b->words))
         return FV_OK;
     return FV_FAIL(FV_EUNSUPPORTED, "this cuBLAS lacks functions: %s", dlerror());
@@ -44,12 +47,24 @@ static fv_status check(const fv_blas *b, cublasStatus_t s, const char *what) {
                    b->words(s), what);
 }
 
+/* Memory of one address and size for all its sums: a product in a graph (issue.h) finds what it was
+ * recorded with, and adds in the same order. */
+static fv_status give_workspace(fv_blas *b) {
+    enum { WORKSPACE = 32 << 20 };
+    if (cudaMalloc(&b->workspace, WORKSPACE) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return FV_FAIL(FV_ENOMEM, "out of memory: %d bytes for cuBLAS", WORKSPACE);
+    }
+    return check(b, b->set_workspace(b->handle, b->workspace, WORKSPACE), "cublasSetWorkspace");
+}
+
 fv_status fv_blas_open(cudaStream_t stream, fv_blas **out) {
     fv_blas *b = calloc(1, sizeof *b);
     if (!b) return FV_FAIL(FV_ENOMEM, "out of memory for cuBLAS");
     fv_status st = load(b);
     if (st == FV_OK) st = check(b, b->create(&b->handle), "cublasCreate");
     if (st == FV_OK) st = check(b, b->set_stream(b->handle, stream), "cublasSetStream");
+    if (st == FV_OK) st = give_workspace(b);
     if (st == FV_OK)
         *out = b;
     else
@@ -60,6 +75,7 @@ fv_status fv_blas_open(cudaStream_t stream, fv_blas **out) {
 void fv_blas_close(fv_blas *b) {
     if (!b) return;
     if (b->handle) (void)b->destroy(b->handle);
+    if (b->workspace) (void)cudaFree(b->workspace);
     free(b); /* the library stays: its threads may */
 }
 

@@ -7,12 +7,14 @@
  * All operations and copies are issued on one stream, in the order of the calls: memory may be
  * given back and used again at once. Activations are F32. An operation returns when it has been
  * issued; what it needs of the host's (tables of addresses, ids) is copied into a staging ring
- * first, so that the caller's memory is free on return. */
+ * first, so that the caller's memory is free on return. Within a step what is issued may be held
+ * back (issue.h): whoever asks anything of the stream itself flushes first. */
 #include <cuda_runtime.h>
 
 #include "common/buf.h"
 #include "common/status.h"
 #include "kernels/cuda/blas.h"
+#include "kernels/cuda/issue.h"
 #include "kernels/ops.h"
 
 #ifdef __cplusplus
@@ -34,7 +36,7 @@ typedef struct fv_cuda_ring {
     bool used[2];
 } fv_cuda_ring;
 
-typedef struct fv_cuda {
+struct fv_cuda {
     fv_device device; /* its address is fv_backend's device */
     cudaStream_t stream;
     int number, n_sm;
@@ -43,7 +45,8 @@ typedef struct fv_cuda {
     fv_blas *blas;     /* NULL when exact */
     fv_cuda_room scratch;
     fv_cuda_ring ring;
-} fv_cuda;
+    fv_cuda_step step;
+};
 
 static inline fv_cuda *fv_cuda_of(fv_backend *be) { return (fv_cuda *)be->impl; }
 

@@ -38,6 +38,7 @@ static fv_status cuda_alloc(fv_device *dev, size_t bytes, fv_buf_kind kind, fv_b
 
 static void cuda_free(fv_buf *buf) {
     fv_cuda *c = of(buf->device);
+    (void)fv_cuda_flush(c); /* launches that are held back may use it */
     if (buf->kind == FV_BUF_PINNED)
         (void)cudaFreeHost(buf->data); /* waits for what still uses it */
     else
@@ -46,14 +47,14 @@ static void cuda_free(fv_buf *buf) {
 
 static fv_status cuda_copy(fv_device *dev, void *dst, const void *src, size_t bytes) {
     if (bytes == 0) return FV_OK;
-    FV_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, of(dev)->stream));
-    return FV_OK;
+    return fv_cuda_issue_copy(of(dev), dst, src, bytes);
 }
 
 static fv_status cuda_event_record(fv_device *dev, fv_event *ev) {
+    FV_TRY(fv_cuda_flush(of(dev)));
     if (!ev->handle) {
         cudaEvent_t e;
-        FV_CUDA(cudaEventCreateWithFlags(&e, cudaEventDisableTiming));
+        FV_CUDA(cudaEventCreateWithFlags(&e, cudaEventDefault));
         ev->handle = e;
     }
     FV_CUDA(cudaEventRecord(ev->handle, of(dev)->stream));
@@ -80,12 +81,22 @@ static void cuda_event_free(fv_device *dev, fv_event *ev) {
     ev->handle = NULL;
 }
 
+static fv_status cuda_event_seconds(fv_device *dev, const fv_event *from, const fv_event *to,
+                                    double *seconds) {
+    float ms;
+    (void)dev;
+    FV_CUDA(cudaEventElapsedTime(&ms, from->handle, to->handle));
+    *seconds = (double)ms * 1e-3;
+    return FV_OK;
+}
+
 /* ---- scratch, staging ------------------------------------------------------------------ */
 
 fv_status fv_cuda_scratch(fv_cuda *c, size_t bytes, void **out) {
     if (bytes > c->scratch.bytes) {
         size_t want = bytes + bytes / 2;
         void *p;
+        FV_TRY(fv_cuda_flush(c));
         FV_CUDA(cudaMallocAsync(&p, want, c->stream));
         if (c->scratch.data) FV_CUDA(cudaFreeAsync(c->scratch.data, c->stream));
         c->scratch = (fv_cuda_room){p, want};
@@ -132,6 +143,9 @@ static fv_status ring_turn(fv_cuda *c) {
 }
 
 fv_status fv_cuda_stage(fv_cuda *c, size_t bytes, void **host, void **device) {
+    FV_TRY(fv_cuda_step_stage(c, bytes, host, device));
+    if (*host) return FV_OK;
+    FV_TRY(fv_cuda_flush(c)); /* what is held back may read what the ring overwrites */
     bytes = (bytes + ALIGN - 1) / ALIGN * ALIGN;
     if (bytes > c->ring.half) FV_TRY(ring_open(c, 2 * bytes));
     if (c->ring.at + bytes > c->ring.half) FV_TRY(ring_turn(c));
@@ -142,8 +156,11 @@ fv_status fv_cuda_stage(fv_cuda *c, size_t bytes, void **host, void **device) {
     return FV_OK;
 }
 
+/* In a step the tables of a list cross together. */
 fv_status fv_cuda_stage_send(fv_cuda *c, const void *host, void *device, size_t bytes) {
-    if (bytes) FV_CUDA(cudaMemcpyAsync(device, host, bytes, cudaMemcpyDefault, c->stream));
+    bool rings =
+        (const char *)host >= c->ring.host && (const char *)host < c->ring.host + 2 * c->ring.half;
+    if (bytes && rings) FV_CUDA(cudaMemcpyAsync(device, host, bytes, cudaMemcpyDefault, c->stream));
     return FV_OK;
 }
 
@@ -175,6 +192,7 @@ fv_status fv_cuda_device_open(fv_cuda *c) {
         .event_query = cuda_event_query,
         .event_wait = cuda_event_wait,
         .event_free = cuda_event_free,
+        .event_seconds = cuda_event_seconds,
     };
     c->device = (fv_device){.ops = &ops, .impl = c};
     FV_TRY(keep_memory(c->number));
@@ -184,6 +202,7 @@ fv_status fv_cuda_device_open(fv_cuda *c) {
 
 void fv_cuda_device_close(fv_cuda *c) {
     if (!c->stream) return;
+    fv_cuda_step_close(c);
     ring_close(c);
     if (c->scratch.data) (void)cudaFreeAsync(c->scratch.data, c->stream);
     (void)cudaStreamSynchronize(c->stream);

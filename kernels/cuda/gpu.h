@@ -15,6 +15,9 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#include <tuple>
+#include <type_traits>
+#include <utility>
 
 #define FV_ANYWHERE __host__ __device__
 #include "kernels/cpu/convert.inc"
@@ -30,29 +33,67 @@ enum { FV_WARP = 32, FV_LANES = 16 };
  * pinned. Check what became of it: return fv_cuda_launched("name").
  *
  * FV_SHARED(type, name): the block's dynamic shared memory, aligned to 16 bytes, once a kernel. */
-#ifdef __CUDACC__
 #define FV_LAUNCH(kernel, grid, block, bytes_shared, stream, ...)                                  \
-    (kernel)<<<(grid), (block), (bytes_shared), (stream)>>>(__VA_ARGS__)
+    fv_launch(#kernel, (kernel), (grid), (block), (bytes_shared), (stream), __VA_ARGS__)
+#ifdef __CUDACC__
 #define FV_SHARED(type, name)                                                                      \
     extern __shared__ __align__(16) unsigned char fv_shared_memory[];                              \
     type *name = reinterpret_cast<type *>(fv_shared_memory)
 #else
-#define FV_LAUNCH(kernel, grid, block, bytes_shared, stream, ...)                                  \
-    fv_emu::launch_args(#kernel, (grid), (block), (bytes_shared), (stream), (kernel), __VA_ARGS__)
 #define FV_SHARED(type, name) type *name = static_cast<type *>(fv_emu::here.shared)
 #endif
+
+/* Arguments as the kernel has them; what lies between the members of a struct is 0, so that two
+ * launches that are the same have the same bytes. */
+template <typename... P, typename... A>
+static void fv_launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
+                      cudaStream_t stream, A &&...a) {
+    static_assert(sizeof...(P) == sizeof...(A), "a kernel is given all its arguments");
+    std::tuple<std::decay_t<P>...> values(std::forward<A>(a)...);
+#ifndef __CUDACC__
+    fv_emu::know(name, kernel);
+#endif
+    std::apply(
+        [&](auto &...v) {
+            (__builtin_clear_padding(&v), ...);
+            void *arg[] = {&v...};
+            const uint32_t size[] = {(uint32_t)sizeof v...};
+            fv_cuda_launch l = {};
+            l.name = name;
+            l.kernel = reinterpret_cast<const void *>(kernel);
+            l.grid[0] = grid.x, l.grid[1] = grid.y, l.grid[2] = grid.z;
+            l.block[0] = block.x, l.block[1] = block.y, l.block[2] = block.z;
+            l.shared = shared;
+            l.stream = stream;
+            l.n_arg = sizeof...(P);
+            l.arg = arg;
+            l.size = size;
+            fv_cuda_issue(&l);
+        },
+        values);
+}
 
 /* ---- sums over lanes ------------------------------------------------------------------- */
 
 /* The tree of the canonical dot product over 16 neighbouring lanes, each with its acc[i]: the
- * result is the first lane's. All 32 lanes of the warp call it. */
-static __device__ __forceinline__ float fv_lanes_tree(float acc) {
+ * result is the first lane's. All lanes of the mask call it: the warp's, or a half of it. */
+static __device__ __forceinline__ float fv_lanes_tree(float acc, unsigned mask = FV_ALL_LANES) {
+#ifdef __CUDACC__
 #pragma unroll
     for (int s = FV_LANES / 2; s > 0; s /= 2) {
-        float other = __shfl_down_sync(FV_ALL_LANES, acc, (unsigned)s, FV_LANES);
+        float other = __shfl_down_sync(mask, acc, (unsigned)s, FV_LANES);
         acc += other; /* lanes beyond s hold sums that nobody asks for */
     }
     return acc;
+#else
+    const char *rooms = static_cast<const char *>(fv_emu::exchange(mask, &acc, sizeof acc));
+    int first = (int)fv_emu::self->lane / FV_LANES * FV_LANES;
+    float lane[FV_LANES];
+    for (int i = 0; i < FV_LANES; i++) memcpy(&lane[i], rooms + (first + i) * fv_emu::ROOM, 4);
+    for (int s = FV_LANES / 2; s > 0; s /= 2)
+        for (int i = 0; i < s; i++) lane[i] += lane[i + s];
+    return (int)fv_emu::self->lane == first ? lane[0] : NAN; /* which nobody asks for */
+#endif
 }
 
 /* ---- copies behind the threads' backs: cp.async ---------------------------------------- */

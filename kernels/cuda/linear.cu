@@ -98,7 +98,7 @@ static fv_status fast(fv_cuda *c, const fv_linear_args *a) {
         const fv_linear_part *p = &a->part[i];
         if (p->w.rows == 0) continue;
         if (!x.data || x.dtype != p->w.dtype) FV_TRY(rounded(c, &a->x, p->w.dtype, &x));
-        FV_TRY(fv_blas_gemm(c->blas, &x, &p->w, &p->y, p->accumulate ? 1.0f : 0.0f));
+        FV_TRY(fv_cuda_issue_gemm(c, &x, &p->w, &p->y, p->accumulate ? 1.0f : 0.0f));
         if (p->bias.data)
             FV_LAUNCH(bias_kernel, grid_of((int64_t)p->y.rows * p->y.cols), dim3(BLOCK), 0,
                       c->stream, p->y, p->bias);

@@ -52,7 +52,7 @@ struct importance_call {
     const float *score, *lse;
     float *importance;
     int32_t n, n_head, n_rows, score_ld, ldl;
-    float keep;
+    const float *keep; /* changes from row to row of a turn */
 };
 
 /* A thread per row of the block. */
@@ -67,8 +67,8 @@ static __global__ void __launch_bounds__(THREADS) importance(importance_call a) 
             sum += exp_f32(a.score[((int64_t)h * a.n_rows + i) * a.score_ld + j] - lse);
         }
     float mean = sum / ((float)a.n_head * (float)a.n_rows);
-    float old = a.keep == 0.0f ? 0.0f : a.importance[j];
-    a.importance[j] = fmaf(a.keep, old, (1.0f - a.keep) * mean);
+    float keep = *a.keep, old = keep == 0.0f ? 0.0f : a.importance[j];
+    a.importance[j] = fmaf(keep, old, (1.0f - keep) * mean);
 }
 
 fv_status fv_cuda_importance(fv_backend *be, const fv_importance_args *a) {
@@ -76,6 +76,8 @@ fv_status fv_cuda_importance(fv_backend *be, const fv_importance_args *a) {
     assert(a->lse.rows == a->n_rows && a->lse.cols == a->n_head && a->n_rows > 0);
     assert(a->score_ld >= a->importance.cols);
     if (a->importance.cols == 0) return FV_OK;
+    void *keep;
+    FV_TRY(fv_cuda_stage_copy(c, &a->keep, sizeof a->keep, &keep));
     importance_call call = {};
     call.score = a->score;
     call.lse = static_cast<const float *>(a->lse.data);
@@ -85,7 +87,7 @@ fv_status fv_cuda_importance(fv_backend *be, const fv_importance_args *a) {
     call.n_rows = a->n_rows;
     call.score_ld = a->score_ld;
     call.ldl = a->lse.ld;
-    call.keep = a->keep;
+    call.keep = static_cast<const float *>(keep);
     FV_LAUNCH(importance, fv_cuda_blocks(call.n, THREADS), THREADS, 0, c->stream, call);
     return fv_cuda_launched("importance");
 }

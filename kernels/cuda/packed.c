@@ -125,6 +125,14 @@ static size_t lay(const chosen *x, char *base, fv_cuda_packed_size *size) {
     return l.bytes;
 }
 
+/* What changes with the rows that are alive (issue.h). */
+static void round_up(fv_cuda_packed_size *size) {
+    for (int w = FV_WORK_LATENT; w < FV_N_WORK; w++)
+        size->n_item[w] = (int32_t)fv_cuda_round(size->n_item[w]);
+    size->n_latent = fv_cuda_round(size->n_latent);
+    size->n_part = fv_cuda_round(size->n_part);
+}
+
 /* Flattens the sequences into the staging ring, sends them and has them done. */
 static fv_status attend(fv_cuda *c, const chosen *x) {
     const fv_attn_packed_args *a = x->a;
@@ -138,6 +146,7 @@ static fv_status attend(fv_cuda *c, const chosen *x) {
     FV_TRY(fv_cuda_stage(c, bytes, &host, &device));
     (void)lay(x, host, &size);
     FV_TRY(fv_cuda_stage_send(c, host, device, bytes));
+    round_up(&size);
     fv_cuda_packed call = {.table = device,
                            .q = a->q.data,
                            .o = a->o.data,

@@ -72,13 +72,12 @@ static fv_status read_tallies(fv_stepper *st, const fv_pass *pass) {
     return FV_OK;
 }
 
-fv_status fv_stepper_run(fv_stepper *st, const fv_step_seq *seq, int32_t n_seq, float *logits) {
+static fv_status run(fv_stepper *st, const fv_step_seq *seq, int32_t n_seq, int32_t rows,
+                     float *logits) {
     fv_arena_reset(&st->arena);
-    int32_t rows = 0, n_whole = 0, *ids, *pos;
+    int32_t n_whole = 0, *ids, *pos;
     uint8_t *seg;
     fv_pass_seq *pass_seq;
-    for (int32_t b = 0; b < n_seq; b++) rows += seq[b].n;
-    if (rows == 0) return FV_OK;
     FV_TRY(FV_ARENA_NEW(&st->arena, rows, ids));
     FV_TRY(FV_ARENA_NEW(&st->arena, rows, pos));
     FV_TRY(FV_ARENA_NEW(&st->arena, rows, seg));
@@ -115,4 +114,14 @@ fv_status fv_stepper_run(fv_stepper *st, const fv_step_seq *seq, int32_t n_seq, 
     fv_tensor last;
     FV_TRY(last_rows(st, seq, &pass, &last));
     return fv_decoder_logits(st->dec, last, logits);
+}
+
+fv_status fv_stepper_run(fv_stepper *st, const fv_step_seq *seq, int32_t n_seq, float *logits) {
+    fv_backend *be = fv_decoder_backend(st->dec);
+    int32_t rows = 0;
+    for (int32_t b = 0; b < n_seq; b++) rows += seq[b].n;
+    if (rows == 0) return FV_OK;
+    FV_TRY(fv_backend_step_begin(be, rows));
+    fv_status ran = run(st, seq, n_seq, rows, logits), ended = fv_backend_step_end(be);
+    return ran == FV_OK ? ended : ran;
 }

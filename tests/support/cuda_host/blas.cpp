@@ -1,6 +1,8 @@
-/* The product that the plugin asks of cuBLAS, as a kernel of the plainest kind: one thread per
- * element, k = 0, 1, ... Stands in for kernels/cuda/blas.c. */
+/* The product that the plugin asks of cuBLAS, as a kernel: a thread per row and SPAN columns, each
+ * sum in lanes that a compiler makes vectors of. Stands in for kernels/cuda/blas.c. */
 #include "kernels/cuda/gpu.h"
+
+enum { SPAN = 16, LANES = 16, THREADS = 16 };
 
 struct fv_blas {
     cudaStream_t stream;
@@ -13,20 +15,40 @@ extern "C" fv_status fv_blas_open(cudaStream_t stream, fv_blas **out) {
 
 extern "C" void fv_blas_close(fv_blas *b) { delete b; }
 
-static void gemm(fv_tensor x, fv_tensor w, fv_tensor y, float beta) {
-    int n = (int)(blockIdx.x * blockDim.x + threadIdx.x), m = (int)blockIdx.y;
-    if (n >= y.cols) return;
-    float sum = 0.0f;
-    for (int k = 0; k < x.cols; k++)
-        sum = fmaf(widened(x.data, x.dtype, (size_t)m * (size_t)x.ld + (size_t)k),
-                   widened(w.data, w.dtype, (size_t)n * (size_t)w.ld + (size_t)k), sum);
-    float *to = static_cast<float *>(y.data) + (size_t)m * (size_t)y.ld + n;
-    *to = beta == 0.0f ? sum : sum + beta * *to;
+template <fv_dtype TYPE> static float number(const void *p, size_t i) {
+    if (TYPE == FV_BF16) return f32_of_bits((uint32_t) static_cast<const uint16_t *>(p)[i] << 16);
+    return widened(p, TYPE, i);
+}
+
+template <fv_dtype TYPE>
+static float dot(const fv_tensor &x, size_t x0, const fv_tensor &w, size_t w0) {
+    float lane[LANES] = {}, sum = 0.0f;
+    size_t n = (size_t)x.cols, k = 0;
+    for (; k + LANES <= n; k += LANES)
+        for (size_t i = 0; i < LANES; i++)
+            lane[i] += number<TYPE>(x.data, x0 + k + i) * number<TYPE>(w.data, w0 + k + i);
+    for (; k < n; k++) sum += number<TYPE>(x.data, x0 + k) * number<TYPE>(w.data, w0 + k);
+    for (float l : lane) sum += l;
+    return sum;
+}
+
+template <fv_dtype TYPE> static void gemm(fv_tensor x, fv_tensor w, fv_tensor y, float beta) {
+    int n0 = (int)(blockIdx.x * blockDim.x + threadIdx.x) * SPAN, m = (int)blockIdx.y;
+    for (int n = n0; n < n0 + SPAN && n < y.cols; n++) {
+        float sum = dot<TYPE>(x, (size_t)m * (size_t)x.ld, w, (size_t)n * (size_t)w.ld);
+        float *to = static_cast<float *>(y.data) + (size_t)m * (size_t)y.ld + n;
+        *to = beta == 0.0f ? sum : sum + beta * *to;
+    }
 }
 
 extern "C" fv_status fv_blas_gemm(fv_blas *b, const fv_tensor *x, const fv_tensor *w,
                                   const fv_tensor *y, float beta) {
-    FV_LAUNCH(gemm, dim3((unsigned)(y->cols + 63) / 64, (unsigned)y->rows), dim3(64), 0, b->stream,
-              *x, *w, *y, beta);
+    dim3 grid(fv_cuda_blocks(y->cols, SPAN * THREADS), (unsigned)y->rows), block(THREADS);
+    if (x->dtype == FV_BF16)
+        FV_LAUNCH(gemm<FV_BF16>, grid, block, 0, b->stream, *x, *w, *y, beta);
+    else if (x->dtype == FV_F16)
+        FV_LAUNCH(gemm<FV_F16>, grid, block, 0, b->stream, *x, *w, *y, beta);
+    else
+        FV_LAUNCH(gemm<FV_F32>, grid, block, 0, b->stream, *x, *w, *y, beta);
     return FV_OK;
 }

@@ -7,8 +7,11 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <tuple>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #define __global__
 #define __device__
@@ -84,22 +87,39 @@ void async_copy(void *dst, const void *src, unsigned bytes, unsigned bytes_src);
 void async_commit();
 void async_wait(unsigned pending);
 
-void check_argument(const char *kernel, const void *value, size_t bytes);
-/* What lies between a struct's members is nobody's value, and may be half of an old address. */
-template <typename T> void check_members(const char *kernel, T value) {
-    __builtin_clear_padding(&value);
-    check_argument(kernel, &value, sizeof value);
-}
-void launch(const char *kernel, dim3 grid, dim3 block, size_t shared, cudaStream_t s,
-            std::function<void()> thread);
+/* A launch that is ready to run, and the device's addresses among its arguments. */
+struct bound {
+    std::function<void()> thread;
+    std::vector<const void *> addresses;
+};
 
-template <typename... P, typename... A>
-void launch_args(const char *name, dim3 grid, dim3 block, size_t shared, cudaStream_t s,
-                 void (*kernel)(P...), A &&...args) {
-    static_assert(sizeof...(P) == sizeof...(A), "a kernel is given all its arguments");
-    std::tuple<std::decay_t<P>...> values(std::forward<A>(args)...);
-    std::apply([&](const auto &...v) { (check_members(name, v), ...); }, values);
-    launch(name, grid, block, shared, s, [=] { std::apply(kernel, values); });
+void check_argument(const char *kernel, const void *value, size_t bytes,
+                    std::vector<const void *> *addresses);
+
+/* Arguments as a launch has them, without their types: what lies between a struct's members has
+ * been cleared. */
+template <typename... P, size_t... I>
+bound bind(const char *name, void (*kernel)(P...), void **args, std::index_sequence<I...>) {
+    std::tuple<std::decay_t<P>...> values{*static_cast<std::decay_t<P> *>(args[I])...};
+    bound b;
+    (check_argument(name, args[I], sizeof(P), &b.addresses), ...);
+    b.thread = [=] { std::apply(kernel, values); };
+    return b;
+}
+
+/* Kernels by their address. */
+struct known_kernel {
+    const char *name;
+    std::function<bound(void **args)> bind;
+};
+std::map<const void *, known_kernel> &known_kernels();
+
+template <typename... P> void know(const char *name, void (*kernel)(P...)) {
+    const void *at = reinterpret_cast<const void *>(kernel);
+    if (known_kernels().count(at)) return;
+    known_kernels()[at] = {name, [=](void **args) {
+                               return bind(name, kernel, args, std::index_sequence_for<P...>());
+                           }};
 }
 
 template <typename T> T shuffle(unsigned mask, T v, int from) {

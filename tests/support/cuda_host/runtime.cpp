@@ -8,6 +8,7 @@
  * A stream is a list of what was issued, run when somebody waits; events and frees stand in the
  * same list. Pageable memory of the host is read when the copy is issued and has been written
  * when it returns, as CUDA does; pinned memory is read and written later. */
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -21,14 +22,28 @@
 
 using std::function;
 
+/* What was recorded: work, and the device's addresses that it was given. */
+struct fv_emu_node {
+    function<void()> work;
+    std::vector<const void *> addresses;
+    const char *name;
+};
+
+struct fv_emu_graph {
+    std::vector<fv_emu_node> nodes;
+};
+
 struct fv_emu_stream {
     std::vector<function<bool()>> issued; /* false: not yet, and nothing behind it either */
     bool running = false;
+    fv_emu_graph *capture = nullptr; /* what is issued is recorded there */
 };
 
 struct fv_emu_event {
     fv_emu_stream *stream = nullptr; /* where it waits to be reached */
     uint64_t recorded = 0, reached = 0;
+    bool timed = false;
+    std::chrono::steady_clock::time_point when; /* it was reached */
 };
 
 namespace {
@@ -42,6 +57,8 @@ int open_depth;                        /* how many have asked for it to be acces
 std::map<char *, size_t> live, pinned; /* what was allocated, and its bytes */
 std::multimap<size_t, char *> vacant;  /* freed, by room */
 std::vector<fv_emu_stream *> streams;
+uint64_t graphs_launched;
+bool refuses_graphs;
 
 /* Threads take turns: a whole call at a time. */
 std::recursive_mutex one_thread;
@@ -98,6 +115,21 @@ void release(char *p) {
     live.erase(it);
 }
 
+/* What a stream that is recorded cannot do. */
+bool is_capturing() {
+    for (fv_emu_stream *s : streams)
+        if (s->capture) return true;
+    return false;
+}
+
+bool is_live(const void *p) {
+    char *c = const_cast<char *>(static_cast<const char *>(p));
+    auto it = live.upper_bound(c);
+    if (it == live.begin()) return false;
+    --it;
+    return c <= it->first + it->second;
+}
+
 void drain(fv_emu_stream *s) {
     if (!s || s->running || s->issued.empty()) return;
     s->running = true;
@@ -121,12 +153,16 @@ void drain_all() {
     for (fv_emu_stream *s : streams) drain(s);
 }
 
-void issue(fv_emu_stream *s, function<void()> f) {
+void issue(fv_emu_stream *s, function<void()> f, std::vector<const void *> addresses = {},
+           const char *name = nullptr) {
     if (!s) wrong("work is issued on the default stream", nullptr);
-    s->issued.push_back([f] {
-        f();
-        return true;
-    });
+    if (s->capture)
+        s->capture->nodes.push_back({std::move(f), std::move(addresses), name});
+    else
+        s->issued.push_back([f] {
+            f();
+            return true;
+        });
 }
 
 /* Whether an address is part of this process's memory. AddressSanitizer reserves a range of its
@@ -145,24 +181,21 @@ bool is_mapped(uint64_t p) {
 namespace fv_emu {
 
 /* What looks like an address inside an argument must be one of the device's. */
-void check_argument(const char *kernel, const void *value, size_t bytes) {
+void check_argument(const char *kernel, const void *value, size_t bytes,
+                    std::vector<const void *> *addresses) {
     for (size_t i = 0; i + sizeof(uint64_t) <= bytes; i += sizeof(uint64_t)) {
         uint64_t word;
         memcpy(&word, static_cast<const char *>(value) + i, sizeof word);
         const void *p = reinterpret_cast<const void *>(word);
+        if (is_device(p)) addresses->push_back(p);
         if (is_device(p) || is_pinned(p) || !is_mapped(word)) continue;
         wrong("a kernel is given an address of host memory", kernel);
     }
 }
 
-void launch(const char *kernel, dim3 grid, dim3 block, size_t shared, cudaStream_t s,
-            function<void()> thread) {
-    alone here_;
-    uint64_t n = (uint64_t)block.x * block.y * block.z;
-    if (n == 0 || n > 1024 || grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 ||
-        grid.z > 65535 || shared > (size_t)227 << 10)
-        wrong("a grid, block or shared memory that no GPU takes", kernel);
-    issue(s, [=] { run(kernel, grid, block, shared, thread); });
+std::map<const void *, known_kernel> &known_kernels() {
+    static std::map<const void *, known_kernel> all;
+    return all;
 }
 
 void issue_when(cudaStream_t s, function<bool()> f) {
@@ -171,6 +204,22 @@ void issue_when(cudaStream_t s, function<bool()> f) {
 }
 
 } // namespace fv_emu
+
+cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **args, size_t shared,
+                             cudaStream_t s) {
+    alone here_;
+    auto it = fv_emu::known_kernels().find(kernel);
+    if (it == fv_emu::known_kernels().end()) return cudaErrorInvalidValue;
+    const char *name = it->second.name;
+    uint64_t n = (uint64_t)block.x * block.y * block.z;
+    if (n == 0 || n > 1024 || grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 ||
+        grid.z > 65535 || shared > (size_t)227 << 10)
+        wrong("a grid, block or shared memory that no GPU takes", name);
+    fv_emu::bound b = it->second.bind(args);
+    issue(
+        s, [=] { fv_emu::run(name, grid, block, shared, b.thread); }, b.addresses, name);
+    return cudaSuccess;
+}
 
 /* ---- memory ---------------------------------------------------------------------------- */
 
@@ -182,6 +231,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes) {
         if (p == MAP_FAILED) return cudaErrorMemoryAllocation;
         range = static_cast<char *>(p);
     }
+    if (is_capturing()) return cudaErrorStreamCaptureUnsupported;
     size_t room = room_of(bytes);
     auto it = vacant.lower_bound(room);
     char *p;
@@ -260,17 +310,34 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
 
 /* ---- streams --------------------------------------------------------------------------- */
 
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *a, const void *p) {
+    alone here_;
+    a->type = is_device(p)   ? cudaMemoryTypeDevice
+              : is_pinned(p) ? cudaMemoryTypeHost
+                             : cudaMemoryTypeUnregistered;
+    return cudaSuccess;
+}
+
+static std::vector<const void *> device_addresses(const void *p, const void *q) {
+    std::vector<const void *> found;
+    for (const void *x : {p, q})
+        if (is_device(x)) found.push_back(x);
+    return found;
+}
+
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind,
                             cudaStream_t s) {
     alone here_;
     bool later_src = is_device(src) || is_pinned(src), later_dst = is_device(dst) || is_pinned(dst);
     if (bytes == 0) return cudaSuccess;
+    if (s->capture && (!later_src || !later_dst)) return cudaErrorStreamCaptureUnsupported;
     if (!later_src) {
         const char *from = static_cast<const char *>(src);
         std::vector<char> taken(from, from + bytes);
         issue(s, [=] { memcpy(dst, taken.data(), bytes); });
     } else
-        issue(s, [=] { memmove(dst, src, bytes); });
+        issue(
+            s, [=] { memmove(dst, src, bytes); }, device_addresses(dst, src), "a copy");
     if (!later_dst) drain_whole(s);
     return cudaSuccess;
 }
@@ -300,6 +367,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
     alone here_;
+    if (s->capture) return cudaErrorStreamCaptureUnsupported;
     drain_whole(s);
     device_is_at_work open;
     for (const auto &l : live) check_margin(l.first, l.second);
@@ -321,8 +389,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
     return cudaSuccess;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags) {
     *e = new fv_emu_event;
+    (*e)->timed = !(flags & cudaEventDisableTiming);
     return cudaSuccess;
 }
 
@@ -330,7 +399,10 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     alone here_;
     uint64_t number = ++e->recorded;
     e->stream = s;
-    issue(s, [=] { e->reached = number; });
+    issue(s, [=] {
+        e->reached = number;
+        e->when = std::chrono::steady_clock::now();
+    });
     return cudaSuccess;
 }
 
@@ -348,12 +420,68 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
     return cudaSuccess;
 }
 
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
+    alone here_;
+    if (!from->timed || !to->timed || !from->recorded || !to->recorded)
+        return cudaErrorInvalidValue;
+    if (from->reached != from->recorded || to->reached != to->recorded) return cudaErrorNotReady;
+    *ms = std::chrono::duration<float, std::milli>(to->when - from->when).count();
+    return cudaSuccess;
+}
+
 cudaError_t cudaEventDestroy(cudaEvent_t e) {
     alone here_;
     if (e->reached != e->recorded) drain_whole(e->stream);
     delete e;
     return cudaSuccess;
 }
+
+/* ---- graphs ---------------------------------------------------------------------------- */
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode) {
+    alone here_;
+    if (refuses_graphs || s->capture) return cudaErrorStreamCaptureUnsupported;
+    s->capture = new fv_emu_graph;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph) {
+    alone here_;
+    *graph = s->capture;
+    s->capture = nullptr;
+    return *graph ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long) {
+    *exec = new fv_emu_graph(*graph);
+    return cudaSuccess;
+}
+
+/* A graph has the addresses that it was recorded with, whatever has become of the memory. */
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s) {
+    alone here_;
+    graphs_launched++;
+    for (const fv_emu_node &node : exec->nodes)
+        issue(s, [node] {
+            for (const void *p : node.addresses)
+                if (!is_live(p)) wrong("a graph uses memory that was given back", node.name);
+            node.work();
+        });
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+    delete graph;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+    delete exec;
+    return cudaSuccess;
+}
+
+uint64_t fv_emu_graphs_launched(void) { return graphs_launched; }
+void fv_emu_refuse_graphs(bool refuse) { refuses_graphs = refuse; }
 
 /* ---- the device ------------------------------------------------------------------------ */
 
