@@ -1,6 +1,7 @@
 /* Both workers under ThreadSanitizer: loop and computing threads, hand-offs between them over
- * loopback, answers, and conversations that go on. Requests of two kinds at once; some are
- * cancelled at once, some later, some are over before. What was handed off and not collected, and
+ * loopback, answers, and conversations that go on, some with text keys that are factored anew at
+ * each turn's end. Requests of two kinds at once; some are cancelled at once, some later, some are
+ * over before. What was handed off and not collected, and
  * what is kept and not asked for, is given up when the decode worker closes. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include "decode-worker/worker.h"
 #include "handoff.pb-c.h"
 #include "model/synth.h"
+#include "policy/message.h"
 #include "prefill-worker/worker.h"
 #include "tests/support/command.h"
 #include "tests/support/net.h"
@@ -29,6 +31,8 @@ typedef struct pair {
     fv_rpc_server *server;
     fv_rpc_channel *channel;
     char target[64];
+    fv_arena arena;
+    Fovea__Inference__V1__Policy *packs; /* of every other request */
 } pair;
 
 typedef struct asked {
@@ -72,6 +76,10 @@ static void open_pair(pair *p) {
     fv_rpc_server_options opt = {
         .listen = "127.0.0.1:0", .services = p->services, .n_service = 1 + FV_DECODE_SERVICES};
     NET_CHECK(fv_rpc_server_open(p->net.bridge, &opt, &p->server) == FV_OK);
+    fv_policy packs;
+    NET_CHECK(fv_policy_parse("pack=svd,gain=0,compress_text=keys,rank_text=6,recompress=8",
+                              &packs) == FV_OK);
+    NET_CHECK(fv_policy_to_message(&packs, &p->arena, &p->packs) == FV_OK);
     snprintf(p->target, sizeof p->target, "127.0.0.1:%d", fv_rpc_server_port(p->server));
     NET_CHECK(fv_rpc_channel_open(p->net.bridge, p->target, NULL, &p->channel) == FV_OK);
 }
@@ -90,6 +98,7 @@ static void close_pair(pair *p) {
     net_close(&p->net, 1000);
     fv_engine_close(&p->prefill_engine);
     fv_engine_close(&p->decode_engine);
+    fv_arena_fini(&p->arena);
 }
 
 static fv_status on_prefilled(fv_rpc_call *c, grpc_byte_buffer *message) {
@@ -185,7 +194,7 @@ static void forget(asked *a) {
                            on_forgotten, a, NULL) == FV_OK);
 }
 
-static void ask(pair *p, asked *a, bool hand_off) {
+static void ask(pair *p, asked *a, bool hand_off, bool packs) {
     static const fv_rpc_events events = {.on_message = on_prefilled, .on_end = on_end};
     Fovea__Handoff__V1__PrefillRequest m = FOVEA__HANDOFF__V1__PREFILL_REQUEST__INIT;
     Fovea__Inference__V1__GenerateRequest g = FOVEA__INFERENCE__V1__GENERATE_REQUEST__INIT;
@@ -196,6 +205,7 @@ static void ask(pair *p, asked *a, bool hand_off) {
     g.prompt = &prompt;
     g.max_tokens = hand_off ? 8 : 1;
     g.ignore_eos = true;
+    g.policy = packs ? p->packs : NULL;
     m.request = &g;
     if (hand_off) m.decode_address = p->target;
     a->p = p;
@@ -207,7 +217,7 @@ static void round_of_calls(pair *p) {
     asked all[CALLS] = {0};
     for (int i = 0; i < CALLS; i++) {
         all[i].breaks_off = i % 5 == 1;
-        ask(p, &all[i], i % 4 != 3);
+        ask(p, &all[i], i % 4 != 3, i % 2);
     }
     for (int i = 0; i < CALLS; i += 3) {
         if (i % 2) net_sleep(&p->net, i);
@@ -232,6 +242,7 @@ int main(void) {
         p = (pair){0};
         open_pair(&p);
         for (int i = 0; i < ROUNDS; i++) round_of_calls(&p);
+        NET_CHECK(fv_decode_worker_load(p.decode).rows_recompressed > 0);
         close_pair(&p);
     }
     command_run(&r, "rm -rf '%s'", dir);
