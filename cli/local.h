@@ -97,10 +97,12 @@ typedef struct fv_report {
     size_t bytes_bound;                               /* what the plan said before prefill */
     size_t bytes_visual, bytes_text;                  /* held after prefill */
     size_t bytes_visual_end, bytes_text_end;          /* held after the last token */
-    uint64_t rows_evicted; /* rows of a KV head that went as the answer grew */
+    uint64_t rows_evicted;             /* rows of a KV head that went as the answer grew */
     fv_recompress_report recompressed; /* at the end of a kept turn; {0}: nothing was */
-    const char *transport; /* "inproc"; "none" when the first token ended the answer */
+    const char *transport;             /* "inproc"; "none" when the first token ended the answer */
     uint64_t bytes_sent, sections, frames; /* of the hand-off, headers included */
+    uint64_t bytes_pair;                   /* of those, from device to device */
+    uint64_t n_fallback;                   /* frames that were to go so, and did not */
     double s_preprocess, s_vision, s_prefill, s_first_token, s_handoff, s_decode;
     fv_finish finish;
     uint64_t *digest; /* [n_generated] XXH64 of each step's logits, owned */

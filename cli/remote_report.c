@@ -140,6 +140,8 @@ fv_status fv_report_from_message(const report_message *m, Fovea__Inference__V1__
     if (m->transfer) {
         r.bytes_sent = m->transfer->bytes_sent;
         r.frames = m->transfer->n_frames;
+        r.bytes_pair = m->transfer->bytes_pair;
+        r.n_fallback = m->transfer->n_fallback;
         r.s_handoff = m->transfer->seconds_open + m->transfer->seconds_exposed;
     }
     snprintf(r.policy, sizeof r.policy, "%s", m->policy);

@@ -71,9 +71,10 @@ static json_t *recompressed_json(const fv_recompress_report *r) {
 }
 
 static json_t *handoff_json(const fv_report *r) {
-    return json_pack("{s:s, s:I, s:I, s:I}", "transport", r->transport, "bytes_sent",
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I}", "transport", r->transport, "bytes_sent",
                      (json_int_t)r->bytes_sent, "sections", (json_int_t)r->sections, "frames",
-                     (json_int_t)r->frames);
+                     (json_int_t)r->frames, "bytes_pair", (json_int_t)r->bytes_pair, "fallbacks",
+                     (json_int_t)r->n_fallback);
 }
 
 fv_report_source fv_report_source_local(const fv_local *local) {
@@ -183,6 +184,16 @@ static void print_recompressed(FILE *f, const fv_recompress_report *r) {
             r->rows, r->n_layer, r->bytes, (double)r->error, r->seconds);
 }
 
+static void print_handoff(FILE *f, const fv_report *r) {
+    if (r->bytes_sent == 0) return;
+    fprintf(f, "hand-off %" PRIu64 " bytes in %" PRIu64 " %s, %.3f s, transport %s", r->bytes_sent,
+            r->sections ? r->sections : r->frames, r->sections ? "sections" : "frames",
+            r->s_handoff, r->transport);
+    if (r->bytes_pair) fprintf(f, " (%" PRIu64 " bytes)", r->bytes_pair);
+    if (r->n_fallback) fprintf(f, ", %" PRIu64 " frames over grpc instead", r->n_fallback);
+    fputc('\n', f);
+}
+
 void fv_report_print(FILE *f, const fv_report_source *source, const fv_report *r) {
     size_t start = r->bytes_visual + r->bytes_text, end = r->bytes_visual_end + r->bytes_text_end;
     fprintf(f, "policy   %s\n", r->policy[0] ? r->policy : "exact");
@@ -203,10 +214,7 @@ void fv_report_print(FILE *f, const fv_report_source *source, const fv_report *r
                 "evicted  %" PRIu64 " rows of KV heads, %zu bytes of %zu of visual KV are left\n",
                 r->rows_evicted, r->bytes_visual_end, r->bytes_visual);
     print_recompressed(f, &r->recompressed);
-    if (r->bytes_sent)
-        fprintf(f, "hand-off %" PRIu64 " bytes in %" PRIu64 " %s, %.3f s, transport %s\n",
-                r->bytes_sent, r->sections ? r->sections : r->frames,
-                r->sections ? "sections" : "frames", r->s_handoff, r->transport);
+    print_handoff(f, r);
     fprintf(f, "seconds  preprocess %.3f, vision %.3f, prefill %.3f, first token at %.3f",
             r->s_preprocess, r->s_vision, r->s_prefill, r->s_first_token);
     if (r->n_generated > 1 && r->s_decode > 0)

@@ -48,6 +48,8 @@ static const fv_option table[] = {
      0, 0},
     {"plugin-dir", "FOVEA_PLUGIN_DIR", FV_OPTION_STRING, "DIR", NULL,
      "to the workers: where libfovea_cuda.so lies", 0, 0},
+    {"transport", "FOVEA_TRANSPORT", FV_OPTION_STRING, "NAME", NULL,
+     "to the workers: how KV leaves a GPU: auto, grpc or nccl", 0, 0},
     {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", NULL,
      "to the workers: path of the CPU, or exact for CUDA", 0, 0},
     {"chunk", "FOVEA_CHUNK", FV_OPTION_INT, "N", NULL, "to prefill workers: rows per pass", 0,
@@ -74,11 +76,11 @@ static const struct passed {
     const char *name;
     unsigned to;
 } passed[] = {
-    {"kv-dtype", WORKERS},  {"kv-bytes", WORKERS},    {"threads", WORKERS},
-    {"device", WORKERS},    {"plugin-dir", WORKERS},  {"isa", WORKERS},
-    {"chunk", PREFILL},     {"cache-bytes", PREFILL}, {"lease-ms", DECODE},
-    {"claim-ms", DECODE},   {"keep-ms-max", DECODE},  {"deadline-ms", ROUTER},
-    {"silence-ms", ROUTER},
+    {"kv-dtype", WORKERS},   {"kv-bytes", WORKERS},   {"threads", WORKERS},
+    {"device", WORKERS},     {"plugin-dir", WORKERS}, {"isa", WORKERS},
+    {"transport", WORKERS},  {"chunk", PREFILL},      {"cache-bytes", PREFILL},
+    {"lease-ms", DECODE},    {"claim-ms", DECODE},    {"keep-ms-max", DECODE},
+    {"deadline-ms", ROUTER}, {"silence-ms", ROUTER},
 };
 enum { N_PASSED = sizeof passed / sizeof passed[0] };
 

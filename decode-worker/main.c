@@ -2,6 +2,7 @@
 #include "decode-worker/worker.h"
 #include "kernels/plugin.h"
 #include "model/describe.h"
+#include "wire/pair_option.h"
 #include "wire/place.h"
 
 static const fv_option table[] = {
@@ -32,6 +33,7 @@ static const fv_option table[] = {
     {"device", "FOVEA_DEVICE", FV_OPTION_STRING, "NAME", "auto", "auto, cpu or cuda", 0, 0},
     {"plugin-dir", "FOVEA_PLUGIN_DIR", FV_OPTION_STRING, "DIR", NULL,
      "where libfovea_cuda.so lies; default: beside the program", 0, 0},
+    FV_PAIR_OPTIONS,
     {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", "auto",
      "CPU: auto, plain, avx2, avx512, all the same result; CUDA: auto, exact", 0, 0},
 };
@@ -84,6 +86,11 @@ static void measure(void *user, Fovea__Inference__V1__Load *load) {
     load->bytes_held = l.bytes_held;
     load->bytes_kept = l.bytes_kept;
     load->n_kept = l.n_kept;
+    load->bytes_grpc = l.bytes_grpc;
+    load->bytes_nccl = l.bytes_nccl;
+    load->n_fallback = l.n_fallback;
+    load->n_pairs = l.n_pairs;
+    load->n_pairs_failed = l.n_pairs_failed;
     load->n_done = l.n_done;
     load->n_failed = l.n_failed;
     load->tokens_out = l.tokens_out;
@@ -125,7 +132,11 @@ static fv_status open_worker(program *p) {
     FV_TRY(fv_place_check(&p->place));
     FV_TRY(fv_engine_kv_dtype(fv_options_string(o, "kv-dtype"), &p->kv_dtype));
     FV_TRY(fv_engine_open(&engine, &p->engine));
+    fv_pair_choice pairs;
+    FV_TRY(fv_pair_choose(o, p->engine.be.ops->name, p->engine.be.ops->pairs, &pairs));
     fv_decode_options opt = fv_decode_options_default();
+    opt.pairs = pairs.ops;
+    opt.pairs_most = pairs.most;
     opt.engine = &p->engine;
     opt.name = p->name;
     opt.kv_dtype = p->kv_dtype;

@@ -112,6 +112,22 @@ static fv_refusal sink_frame(fv_sink *sink, const fv_ticket *ticket, uint64_t se
     return count(r, why);
 }
 
+static fv_refusal sink_beside(fv_sink *sink, const fv_ticket *ticket, uint64_t seq,
+                              const void *bytes, size_t n, uint32_t crc) {
+    fv_receiver *r = (fv_receiver *)sink;
+    void *owner;
+    fv_receiver_expire(r);
+    fv_refusal why = fv_grants_accept(r->grants, ticket, seq, n, &owner);
+    if (why == FV_REFUSED_NONE) {
+        r->count.bytes += n;
+        r->count.bytes_beside += n;
+        why = fv_landing_read_beside(owner, bytes, n, crc);
+        fv_grants_consumed(r->grants, ticket);
+    }
+    if (why != FV_REFUSED_NONE && owner) fv_landing_close(fv_grants_drop(r->grants, ticket));
+    return count(r, why);
+}
+
 static fv_refusal sink_commit(fv_sink *sink, const fv_ticket *ticket, uint64_t n_frame) {
     fv_receiver *r = (fv_receiver *)sink;
     void *owner;
@@ -145,6 +161,7 @@ static void sink_abort(fv_sink *sink, const fv_ticket *ticket) {
 fv_status fv_receiver_open(const fv_receiver_options *opt, fv_receiver **out) {
     static const fv_sink_ops ops = {.offer = sink_offer,
                                     .frame = sink_frame,
+                                    .beside = sink_beside,
                                     .commit = sink_commit,
                                     .renew = sink_renew,
                                     .abort = sink_abort};

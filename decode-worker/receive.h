@@ -35,6 +35,7 @@ typedef struct fv_receiver_counters {
     uint64_t granted, committed, claimed, aborted, expired;
     uint64_t refused[FV_N_REFUSAL]; /* offers, frames, commits and claims, by reason */
     uint64_t bytes;                 /* of frames that were accepted */
+    uint64_t bytes_beside;          /* of those, from device to device */
 } fv_receiver_counters;
 enum { FV_N_HANDOFF_COUNT = sizeof(fv_receiver_counters) / sizeof(uint64_t) };
 

@@ -87,6 +87,9 @@ void fv_landing_close(fv_landing *l); /* NULL is fine */
 
 fv_refusal fv_landing_read(fv_landing *l, const fv_piece *piece, int32_t n);
 
+/* The same of bytes that lie on the store's device. */
+fv_refusal fv_landing_read_beside(fv_landing *l, const void *bytes, size_t n, uint32_t crc);
+
 /* The stream is whole: gives back what was too much. */
 fv_refusal fv_landing_finish(fv_landing *l);
 

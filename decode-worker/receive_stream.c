@@ -305,6 +305,17 @@ static fv_refusal on_bytes(void *user, const fv_section *s, uint64_t offset, con
     return FV_REFUSED_NONE;
 }
 
+/* Rows and factors are copied on the device itself; nothing else comes so. */
+static fv_refusal on_beside(void *user, const fv_section *s, uint64_t offset, const void *p,
+                            size_t n) {
+    fv_landing *l = user;
+    if (l->due == FV_DUE_DATA) return fill_rows(l, p, n);
+    if (l->due == FV_DUE_FACTOR) return fv_landing_fill_factor(l, offset, p, n);
+    char name[5];
+    fv_section_name(s->type, name);
+    return FV_REFUSE(MALFORMED, "section %s came from device to device", name);
+}
+
 static fv_refusal take_hello(fv_landing *l, const fv_section *s) {
     fv_hello h;
     size_t n_policy;
@@ -651,8 +662,12 @@ fv_refusal fv_landing_open(const fv_receiver_options *opt, const fv_hello *hello
     l->twice = rows_twice(hello);
     fv_policy policy = policy_of(hello);
     l->text_keys = fv_text_keys_of(&policy);
-    fv_packet_hooks hooks = {
-        .user = l, .begin = on_begin, .bytes = on_bytes, .end = on_end, .finish = on_finish};
+    fv_packet_hooks hooks = {.user = l,
+                             .begin = on_begin,
+                             .bytes = on_bytes,
+                             .beside = on_beside,
+                             .end = on_end,
+                             .finish = on_finish};
     fv_packet_reader_init(&l->reader, &hooks, SKIP_MAX);
     fv_status st = reserve(l);
     if (st != FV_OK) {
@@ -685,6 +700,11 @@ static fv_status wait_for_copies(fv_device *dev) {
 fv_refusal fv_landing_read(fv_landing *l, const fv_piece *piece, int32_t n) {
     for (int32_t i = 0; i < n; i++)
         FV_ADMIT(fv_packet_read(&l->reader, piece[i].data, piece[i].bytes));
+    return fv_refusal_of(wait_for_copies(fv_kv_get_device(l->got.kv)));
+}
+
+fv_refusal fv_landing_read_beside(fv_landing *l, const void *bytes, size_t n, uint32_t crc) {
+    FV_ADMIT(fv_packet_read_beside(&l->reader, bytes, n, crc));
     return fv_refusal_of(wait_for_copies(fv_kv_get_device(l->got.kv)));
 }
 

@@ -18,6 +18,9 @@ enum {
     PUSH_MAX = FV_FRAME_MAX + FV_RPC_FRAME_HEAD,
     CALLS_MAX = 1024,
     WINDOW = 8, /* frames of one hand-off that wait for the computing thread */
+    /* Frames that wait for one over a pair: as many as may be ahead of it, and then all of those
+     * may come on the stream after all. */
+    HELD_MAX = 2 * FV_RPC_FRAME_AHEAD + WINDOW,
 };
 
 static fv_sink *sink_of(const fv_decode_worker *w) { return fv_receiver_sink(w->receiver); }
@@ -182,12 +185,15 @@ static void release_end(fv_rpc_call *c, const fv_rpc_end *end) {
 
 /* ---- Push: frames ----------------------------------------------------------------------- */
 
-typedef struct push {
+typedef struct fv_push {
     fv_decode_worker *w;
-    fv_rpc_call *call; /* NULL: over */
-    int32_t refs;      /* the call, each frame under way */
+    struct fv_push *next; /* of the worker's */
+    fv_rpc_call *call;    /* NULL: over */
+    int32_t refs;         /* the call, each frame under way */
     int32_t in_flight;
     bool paused;
+    struct frame *held, **last_held; /* that wait for one before them, which comes over a pair */
+    int32_t n_held;
     /* computing thread */
     fv_ticket ticket; /* of the first frame, and so of all */
     bool known, over; /* over: committed, refused or given up */
@@ -201,12 +207,20 @@ typedef struct frame {
     push *p;
     grpc_byte_buffer *message; /* a reference, owned */
     bool broken;               /* the end: nobody is there any more */
+    bool beside;               /* its bytes come over a pair, as this turn */
+    uint64_t seq, pair, turn;
+    fv_pair_place *place; /* where they have arrived */
+    struct frame *next;   /* among those held */
     fv_verdict verdict;
     uint64_t committed; /* frames, when this was the commit and all is well */
 } frame;
 
 static void push_unref(push *p) {
-    if (--p->refs == 0) free(p);
+    if (--p->refs > 0) return;
+    push **at = &p->w->pushes;
+    while (*at != p) at = &(*at)->next;
+    *at = p->next;
+    free(p);
 }
 
 static fv_refusal take_message(frame *f) {
@@ -226,8 +240,16 @@ static fv_refusal take_message(frame *f) {
         return FV_REFUSED_NONE;
     }
     if (in.alive) return sink->ops->renew(sink, &in.ticket);
-    FV_ADMIT(sink->ops->frame(sink, &in.ticket, in.seq, in.piece, in.n_piece));
-    p->bytes += in.bytes;
+    if (f->place) {
+        const fv_line_move *came = &f->place->move;
+        FV_ADMIT(sink->ops->beside(sink, &in.ticket, in.seq, came->data, came->bytes, came->crc));
+        p->bytes += came->bytes;
+    } else if (in.bytes == 0) {
+        return FV_REFUSE(MALFORMED, "a frame over a pair, and this worker has none");
+    } else {
+        FV_ADMIT(sink->ops->frame(sink, &in.ticket, in.seq, in.piece, in.n_piece));
+        p->bytes += in.bytes;
+    }
     fv_moment_reached(FV_MOMENT_DECODE_RECEIVING);
     return FV_REFUSED_NONE;
 }
@@ -255,6 +277,13 @@ static void run_frame(fv_job *job) {
     if (committed) fv_moment_reached(FV_MOMENT_DECODE_COMMITTED);
 }
 
+static void frame_free(frame *f) {
+    push *p = f->p;
+    if (f->message) grpc_byte_buffer_destroy(f->message);
+    free(f);
+    push_unref(p);
+}
+
 static void send_reply(push *p, const frame *f) {
     Fovea__Handoff__V1__PushReply m = FOVEA__HANDOFF__V1__PUSH_REPLY__INIT;
     m.n_frames = f->committed;
@@ -273,26 +302,99 @@ static void on_frame_done(fv_rpc_op *op, bool ok) {
         fv_verdict_finish(&f->verdict, p->call);
     } else if (p->call && f->committed)
         send_reply(p, f);
-    else if (p->call && p->paused) {
+    else if (p->call && p->paused && p->n_held < HELD_MAX) {
         p->paused = false;
         fv_rpc_call_resume(p->call);
     }
-    if (f->message) grpc_byte_buffer_destroy(f->message);
-    free(f);
-    push_unref(p);
+    if (f->place) fv_pair_give(f->place);
+    frame_free(f);
 }
 
-static fv_status post_frame(push *p, grpc_byte_buffer *message, bool broken) {
-    frame *f = calloc(1, sizeof *f);
-    if (!f) return FV_FAIL(FV_ENOMEM, "out of memory for a frame");
-    f->p = p;
-    f->broken = broken;
-    f->message = message ? grpc_byte_buffer_copy(message) : NULL; /* no bytes are copied */
+static void follow(frame *f) {
     f->job = (fv_job){.run = run_frame, .owner = f};
     f->back = (fv_rpc_op){.done = on_frame_done, .owner = f};
+    f->p->in_flight++;
+    fv_jobs_follow(f->p->w->jobs, &f->job);
+}
+
+/* Frames go on in their order, as far as what they name has arrived. */
+static void follow_held(push *p) {
+    while (p->held) {
+        frame *f = p->held;
+        if (f->beside) f->place = fv_pair_take(&p->w->pairs, f->pair, f->turn);
+        if (f->beside && !f->place) return;
+        p->held = f->next;
+        if (!p->held) p->last_held = &p->held;
+        p->n_held--;
+        follow(f);
+    }
+}
+
+void fv_pushes_look(fv_decode_worker *w) {
+    for (push *p = w->pushes; p; p = p->next) follow_held(p);
+}
+
+static void drop_held(push *p) {
+    while (p->held) {
+        frame *f = p->held;
+        p->held = f->next;
+        p->n_held--;
+        frame_free(f);
+    }
+    p->last_held = &p->held;
+}
+
+/* NULL: out of memory. */
+static frame *frame_new(push *p, grpc_byte_buffer *message) {
+    frame *f = calloc(1, sizeof *f);
+    if (!f) return NULL;
+    f->p = p;
+    f->message = message ? grpc_byte_buffer_copy(message) : NULL; /* no bytes are copied */
     p->refs++;
-    p->in_flight++;
-    fv_jobs_follow(p->w->jobs, &f->job);
+    return f;
+}
+
+/* Behind those that are held. */
+static void add_frame(push *p, frame *f) {
+    *p->last_held = f;
+    p->last_held = &f->next;
+    p->n_held++;
+    follow_held(p);
+}
+
+/* The frame that was to come over a pair comes on the stream. If it has arrived there too, it was
+ * passed on then. */
+static void take_after_all(push *p, grpc_byte_buffer *message, uint64_t seq) {
+    frame *f = p->held;
+    while (f && (!f->beside || f->seq != seq)) f = f->next;
+    if (!f) return;
+    grpc_byte_buffer_destroy(f->message);
+    f->message = grpc_byte_buffer_copy(message);
+    f->beside = false;
+    atomic_fetch_add(&p->w->n_fallback, 1);
+    follow_held(p);
+}
+
+/* What a message means for the order of frames. A worker without pairs has none to keep; what is
+ * wrong with a message is found by the computing thread. */
+static fv_status sort_message(push *p, grpc_byte_buffer *message) {
+    fv_rpc_frame in = {0};
+    bool read = p->w->pairs.ops && fv_rpc_frame_read(message, &in) == FV_REFUSED_NONE;
+    if (read && in.pair && in.bytes) {
+        take_after_all(p, message, in.seq);
+        return FV_OK;
+    }
+    frame *f = frame_new(p, message);
+    if (!f) return FV_FAIL(FV_ENOMEM, "out of memory for a frame");
+    if (read && in.alive) { /* it says so now */
+        follow(f);
+        return FV_OK;
+    }
+    f->beside = in.pair != 0;
+    f->seq = in.seq;
+    f->pair = in.pair;
+    f->turn = in.turn;
+    add_frame(p, f);
     return FV_OK;
 }
 
@@ -302,20 +404,35 @@ static fv_status push_start(fv_rpc_call *c) {
     p->w = fv_rpc_call_service(c);
     p->call = c;
     p->refs = 1;
+    p->last_held = &p->held;
+    p->next = p->w->pushes;
+    p->w->pushes = p;
     fv_rpc_call_set_user(c, p);
     return FV_OK;
 }
 
 static fv_status push_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     push *p = fv_rpc_call_user(c);
-    FV_TRY(post_frame(p, message, false));
-    p->paused = p->in_flight >= WINDOW;
+    FV_TRY(sort_message(p, message));
+    p->paused = p->in_flight >= WINDOW || p->n_held >= HELD_MAX;
     if (p->paused) fv_rpc_call_pause(c);
     return FV_OK;
 }
 
 static fv_status push_half_close(fv_rpc_call *c) {
-    return post_frame(fv_rpc_call_user(c), NULL, false);
+    push *p = fv_rpc_call_user(c);
+    frame *f = frame_new(p, NULL);
+    if (!f) return FV_FAIL(FV_ENOMEM, "out of memory for a frame");
+    add_frame(p, f);
+    return FV_OK;
+}
+
+/* Nobody is there any more. */
+static void push_broken(push *p) {
+    frame *f = frame_new(p, NULL);
+    if (!f) return;
+    f->broken = true;
+    follow(f);
 }
 
 /* A call that ended in whatever way but the good one gives its grant up; when memory is short even
@@ -324,11 +441,14 @@ static void push_end(fv_rpc_call *c, const fv_rpc_end *end) {
     push *p = fv_rpc_call_user(c);
     if (!p) return;
     p->call = NULL;
-    if (end->status != FV_OK) (void)post_frame(p, NULL, true);
+    drop_held(p);
+    if (end->status != FV_OK) push_broken(p);
     push_unref(p);
 }
 
 /* ---- the table -------------------------------------------------------------------------- */
+
+static void on_stop(void *w) { fv_pairs_end(&((fv_decode_worker *)w)->pairs); }
 
 fv_rpc_service fv_handoff_service(fv_decode_worker *w) {
     static const fv_rpc_method methods[] = {
@@ -350,6 +470,13 @@ fv_rpc_service fv_handoff_service(fv_decode_worker *w) {
          .message_max = OPEN_MAX,
          .calls_max = CALLS_MAX,
          .events = {.on_message = release_message, .on_end = release_end}},
+        {.path = "/fovea.handoff.v1.Handoff/Pair",
+         .kind = FV_RPC_BIDI,
+         .message_max = OPEN_MAX,
+         .events = {.on_start = fv_pair_on_start,
+                    .on_message = fv_pair_on_message,
+                    .on_half_close = fv_pair_on_half_close,
+                    .on_end = fv_pair_on_end}},
     };
-    return (fv_rpc_service){methods, sizeof methods / sizeof methods[0], w, NULL};
+    return (fv_rpc_service){methods, sizeof methods / sizeof methods[0], w, on_stop};
 }

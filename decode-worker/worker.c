@@ -20,6 +20,7 @@ fv_decode_options fv_decode_options_default(void) {
                                .queue_max = 256,
                                .keep_s_max = 600,
                                .probe_s = 5,
+                               .pairs_most = 8,
                                .grants = fv_grants_options_default()};
 }
 
@@ -150,6 +151,22 @@ static fv_status open_stages(fv_decode_worker *w) {
                            &fv_decode_hooks, &w->answers);
 }
 
+/* Behind the last word of the computing thread, and of each pair's. */
+static void maybe_closed(fv_decode_worker *w) {
+    if (!w->is_drained || w->pairs.n_now > 0) return;
+    void (*closed)(void *) = w->closed;
+    void *user = w->closed_user;
+    free_worker(w);
+    if (closed) closed(user);
+}
+
+static void on_drained(fv_rpc_op *op, bool ok) {
+    fv_decode_worker *w = op->owner;
+    (void)ok;
+    w->is_drained = true;
+    maybe_closed(w);
+}
+
 fv_status fv_decode_worker_open(fv_bridge *bridge, const fv_decode_options *opt,
                                 fv_decode_worker **out) {
     fv_decode_worker *w = calloc(1, sizeof *w);
@@ -157,6 +174,11 @@ fv_status fv_decode_worker_open(fv_bridge *bridge, const fv_decode_options *opt,
     w->opt = *opt;
     w->bridge = bridge;
     w->drain = (fv_job){.run = run_drain, .owner = w};
+    w->pairs = (fv_pairs_in){.ops = opt->pairs,
+                             .device = opt->engine->be.device,
+                             .most = opt->pairs_most,
+                             .arrived = fv_pushes_look,
+                             .none_left = maybe_closed};
     fv_status st = open_stages(w);
     if (st == FV_OK)
         st = fv_jobs_start(
@@ -167,15 +189,6 @@ fv_status fv_decode_worker_open(fv_bridge *bridge, const fv_decode_options *opt,
     }
     *out = w;
     return FV_OK;
-}
-
-static void on_drained(fv_rpc_op *op, bool ok) {
-    fv_decode_worker *w = op->owner;
-    void (*closed)(void *) = w->closed;
-    void *user = w->closed_user;
-    (void)ok;
-    free_worker(w);
-    if (closed) closed(user);
 }
 
 void fv_decode_worker_drain(fv_decode_worker *w) {
@@ -200,6 +213,9 @@ void fv_decode_worker_services(fv_decode_worker *w, fv_rpc_service out[FV_DECODE
 }
 
 fv_decode_load fv_decode_worker_load(const fv_decode_worker *w) {
+    fv_receiver_counters handoffs = fv_decode_worker_handoffs(w);
+    uint64_t beside = handoffs.bytes_beside;
+    uint64_t bytes = handoffs.bytes > beside ? handoffs.bytes : beside; /* not of one moment */
     return (fv_decode_load){.n_running = atomic_load(&w->load.n_running),
                             .n_queued =
                                 atomic_load(&w->load.n_queued) + (uint32_t)fv_jobs_waiting(w->jobs),
@@ -208,6 +224,11 @@ fv_decode_load fv_decode_worker_load(const fv_decode_worker *w) {
                             .bytes_held = atomic_load(&w->load.bytes_held),
                             .bytes_kept = atomic_load(&w->load.bytes_kept),
                             .n_kept = atomic_load(&w->load.n_kept),
+                            .bytes_grpc = bytes - beside,
+                            .bytes_nccl = beside,
+                            .n_fallback = atomic_load(&w->n_fallback),
+                            .n_pairs = w->pairs.n_now,
+                            .n_pairs_failed = w->pairs.n_failed,
                             .n_done = atomic_load(&w->load.n_done),
                             .n_failed = atomic_load(&w->load.n_failed),
                             .tokens_out = atomic_load(&w->load.tokens_out),

@@ -38,6 +38,8 @@ typedef struct fv_decode_options {
     size_t keep_bytes;        /* of the pool, for conversations kept; 0: half of kv_bytes */
     double keep_s_max;        /* longest time that one is kept; 0: none is */
     double probe_s;           /* without a token for so long, it makes one itself; 0: never */
+    const fv_pair_ops *pairs; /* how rows may come from device to device; NULL: they do not */
+    int32_t pairs_most;       /* at a time */
     fv_grants_options grants; /* fv_grants_options_default() */
 } fv_decode_options;
 
@@ -60,6 +62,9 @@ typedef struct fv_decode_load {
     uint64_t bytes_granted, bytes_held;
     uint64_t bytes_kept; /* of those held, by conversations that wait to go on */
     uint32_t n_kept;
+    uint64_t bytes_grpc, bytes_nccl, n_fallback; /* of hand-offs; from device to device; not so */
+    uint32_t n_pairs;
+    uint64_t n_pairs_failed;
     uint64_t n_done, n_failed, tokens_out, rows_evicted, rows_recompressed;
     double seconds_busy;
 } fv_decode_load;

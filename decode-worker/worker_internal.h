@@ -6,6 +6,7 @@
 
 #include "common/jobs.h"
 #include "decode-worker/answers.h"
+#include "decode-worker/service_pair.h"
 #include "decode-worker/worker.h"
 #include "handoff.pb-c.h"
 #include "wire/bridge.h"
@@ -29,12 +30,18 @@ struct fv_decode_worker {
     atomic_ullong handoffs[FV_N_HANDOFF_COUNT]; /* fv_receiver_counters */
     atomic_ullong n_good, n_bad;
     /* loop thread */
+    fv_pairs_in pairs;
+    struct fv_push *pushes;   /* service_handoff.c: all streams of frames */
+    atomic_ullong n_fallback; /* frames that were to come from device to device, and did not */
     fv_job drain;
-    bool draining;
+    bool draining, is_drained;
     fv_rpc_op drained; /* behind everything that the computing thread has posted */
     void (*closed)(void *user);
     void *closed_user;
 };
+
+/* service_handoff.c: streams that wait for what comes over a pair look again. */
+void fv_pushes_look(fv_decode_worker *w);
 
 extern const fv_answers_hooks fv_decode_hooks; /* service_decode.c */
 fv_rpc_service fv_handoff_service(fv_decode_worker *w);

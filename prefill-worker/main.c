@@ -4,6 +4,7 @@
 #include "model/describe.h"
 #include "prefill-worker/image.h"
 #include "prefill-worker/worker.h"
+#include "wire/pair_option.h"
 #include "wire/place.h"
 
 /* clang-format off */
@@ -31,6 +32,7 @@ static const fv_option table[] = {
     {"device", "FOVEA_DEVICE", FV_OPTION_STRING, "NAME", "auto", "auto, cpu or cuda", 0, 0},
     {"plugin-dir", "FOVEA_PLUGIN_DIR", FV_OPTION_STRING, "DIR", NULL,
      "where libfovea_cuda.so lies; default: beside the program", 0, 0},
+    FV_PAIR_OPTIONS,
     {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", "auto",
      "CPU: auto, plain, avx2, avx512, all the same result; CUDA: auto, exact", 0, 0},
 };
@@ -122,6 +124,13 @@ static fv_status open_worker(server *s) {
                                      .user = s};
     FV_TRY(fv_engine_kv_dtype(fv_options_string(o, "kv-dtype"), &opt.kv_dtype));
     FV_TRY(fv_engine_open(&engine, &s->engine));
+    fv_pair_choice pairs;
+    FV_TRY(fv_pair_choose(o, s->engine.be.ops->name, s->engine.be.ops->pairs, &pairs));
+    opt.pairs = (fv_pairs_options){.ops = pairs.ops,
+                                   .most = pairs.most,
+                                   .join_s = pairs.join_s,
+                                   .late_s = pairs.late_s,
+                                   .wait = pairs.wait};
     return fv_prefill_worker_open(&opt, &s->worker);
 }
 

@@ -9,7 +9,10 @@
 #include <string.h>
 
 #include "model/net/kv_packed.h"
+#include "prefill-worker/ship_beside.h"
 #include "wire/bytes.h"
+
+enum { BESIDE_MIN = 4096 }; /* bytes of a payload: less is sooner sent with its header */
 
 struct fv_ship {
     fv_ship_request req;
@@ -307,6 +310,38 @@ static fv_status bring_home(fv_ship *s, fv_piece *piece, int32_t n) {
     return st;
 }
 
+static size_t frame_max(const fv_ship *s) {
+    size_t granted = s->opened.grant.frame_max;
+    return granted < FV_PAIR_BYTES_MAX ? granted : FV_PAIR_BYTES_MAX;
+}
+
+/* The section's header on the stream, its payload beside it, in frames of its own. */
+static fv_status write_beside(fv_ship *s, fv_section section, fv_beside *b) {
+    fv_status st = fv_packet_write_beside(&s->writer, section, b->bytes, b->crc);
+    for (int32_t i = 0; i < b->n && st == FV_OK; i++) {
+        st = s->transfer->ops->push_beside(s->transfer, s->n_frame++, b->buf[i]);
+        b->buf[i] = (fv_buf){0};
+    }
+    fv_beside_free(b);
+    return st;
+}
+
+/* A section whose payload lies where the store does: from device to device if there is a way and
+ * room for copies, else through this host. */
+static fv_status write_stored(fv_ship *s, fv_section section, fv_piece *piece, int32_t n) {
+    const fv_transport_ops *ops = s->transfer->ops;
+    const fv_pair_ops *pairs = ops->beside ? ops->beside(s->transfer) : NULL;
+    fv_device *dev = fv_kv_get_device(s->req.kv);
+    fv_beside b;
+    if (pairs && dev != fv_device_host() && fv_pieces_bytes(piece, n) >= BESIDE_MIN) {
+        fv_status st = fv_beside_gather(pairs, dev, piece, n, frame_max(s), &b);
+        if (st == FV_OK) return write_beside(s, section, &b);
+        if (st != FV_ENOMEM) return st;
+    }
+    FV_TRY(bring_home(s, piece, n));
+    return fv_packet_write(&s->writer, section, piece, n);
+}
+
 /* Points at the rows of a head: keys, unless they are another layer's, then values. */
 static fv_status add_head(fv_ship *s, int32_t layer, fv_kv_segment seg, int32_t head, int32_t *n) {
     int32_t len = fv_kv_held(s->req.kv, layer, head, seg);
@@ -337,8 +372,7 @@ static fv_status send_data(fv_ship *s, int32_t layer, fv_kv_segment seg) {
         section.dims[0] = (uint32_t)(s->rows - rows);
         section.dims[1] = parts;
         section.dims[2] = (uint32_t)s->shape->d_head;
-        FV_TRY(bring_home(s, s->piece, n));
-        FV_TRY(fv_packet_write(&s->writer, section, s->piece, n));
+        FV_TRY(write_stored(s, section, s->piece, n));
     }
     return FV_OK;
 }
@@ -389,8 +423,7 @@ static fv_status send_factor(fv_ship *s, int32_t layer, const fv_kv_packed *p, i
     section.part1 = (uint16_t)(kind + 1);
     section.dtype = FV_WIRE_BYTES;
     fv_piece piece = {p->part[kind].data, fv_packed_bytes(&p->part[kind].shape)};
-    FV_TRY(bring_home(s, &piece, 1));
-    return fv_packet_write(&s->writer, section, &piece, 1);
+    return write_stored(s, section, &piece, 1);
 }
 
 static fv_status send_packed(fv_ship *s, int32_t layer, const fv_kv_packed *p) {
@@ -471,7 +504,9 @@ fv_refusal fv_ship_refusal(const fv_ship *s) {
 const fv_ticket *fv_ship_ticket(const fv_ship *s) { return &s->opened.grant.ticket; }
 
 fv_ship_report fv_ship_get_report(const fv_ship *s) {
+    const fv_transport_ops *ops = s->transfer->ops;
     return (fv_ship_report){.bytes = s->writer.totals.bytes,
+                            .ways = ops->ways ? ops->ways(s->transfer) : (fv_transfer_ways){0},
                             .sections = s->writer.totals.sections,
                             .frames = s->n_frame,
                             .rows = s->rows,

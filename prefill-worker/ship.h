@@ -29,6 +29,7 @@ typedef struct fv_ship_request {
 
 typedef struct fv_ship_report {
     uint64_t bytes, sections, frames, rows;
+    fv_transfer_ways ways;
     double granted_s, committed_s; /* when the answers came, by fv_clock_s; 0: not yet */
 } fv_ship_report;
 

@@ -59,7 +59,7 @@ static fv_status open_peer(fv_prefill_worker *w, const char *address, fv_decode_
         return FV_FAIL(FV_ENOMEM, "out of memory for a decode worker");
     }
     fv_transport_grpc_options opt = {
-        .bridge = w->opt.bridge, .jobs = w->jobs, .target = p->address};
+        .bridge = w->opt.bridge, .jobs = w->jobs, .target = p->address, .pairs = w->pairs};
     fv_status st = fv_transport_grpc(&opt, &p->transport);
     if (st != FV_OK) {
         free(p->address);
@@ -221,6 +221,9 @@ static void on_over(fv_rpc_op *op, bool ok) {
         w->n_done++;
     else
         w->n_failed++;
+    w->bytes_nccl += t->sent.ways.bytes_beside;
+    w->bytes_grpc += t->sent.bytes - t->sent.ways.bytes_beside;
+    w->n_fallback += t->sent.ways.n_fallback;
     log_over(t);
     if (t->call && t->status == FV_OK)
         send_report(t);
@@ -309,6 +312,14 @@ static fv_status check_options(const fv_prefill_worker_options *opt) {
     return FV_OK;
 }
 
+static fv_status open_pairs(fv_prefill_worker *w) {
+    fv_pairs_options pairs = w->opt.pairs;
+    if (!pairs.ops) return FV_OK;
+    pairs.bridge = w->opt.bridge;
+    pairs.device = w->opt.engine->be.device;
+    return fv_pairs_open(&pairs, &w->pairs);
+}
+
 fv_status fv_prefill_worker_open(const fv_prefill_worker_options *opt, fv_prefill_worker **out) {
     FV_TRY(check_options(opt));
     fv_prefill_worker *w = calloc(1, sizeof *w);
@@ -319,25 +330,31 @@ fv_status fv_prefill_worker_open(const fv_prefill_worker_options *opt, fv_prefil
     fv_status st;
     FV_TRY_GOTO(fv_prefill_line_open(w), st, fail);
     FV_TRY_GOTO(fv_jobs_start(&jobs, &w->jobs), st, fail);
+    FV_TRY_GOTO(open_pairs(w), st, fail);
     *out = w;
     return FV_OK;
 fail:
+    fv_jobs_stop(w->jobs);
     fv_prefill_line_close(w);
     free(w);
     return st;
+}
+
+static void on_pairs_closed(void *user) {
+    fv_prefill_worker *w = user;
+    void (*closed)(void *) = w->closed;
+    user = w->closed_user;
+    fv_jobs_stop(w->jobs);
+    fv_prefill_line_close(w);
+    free(w);
+    closed(user);
 }
 
 /* When nothing is under way any more, the computing thread has nothing to wait for. */
 static void maybe_closed(fv_prefill_worker *w) {
     if (!w->closing || w->n_task > 0) return;
     while (w->peers) close_peer(w, w->peers);
-    if (w->n_peer > 0) return;
-    void (*closed)(void *) = w->closed;
-    void *user = w->closed_user;
-    fv_jobs_stop(w->jobs);
-    fv_prefill_line_close(w);
-    free(w);
-    closed(user);
+    if (w->n_peer == 0) fv_pairs_close(w->pairs, on_pairs_closed, w);
 }
 
 void fv_prefill_worker_close(fv_prefill_worker *w, void (*closed)(void *user), void *user) {
@@ -357,6 +374,14 @@ void fv_prefill_worker_load(const fv_prefill_worker *w, Fovea__Inference__V1__Lo
     load->n_queued = (uint32_t)(w->n_task > started ? w->n_task - started : 0);
     load->bytes_capacity = w->opt.kv_bytes;
     load->bytes_held = atomic_load(&w->bytes_held);
+    load->bytes_grpc = w->bytes_grpc;
+    load->bytes_nccl = w->bytes_nccl;
+    load->n_fallback = w->n_fallback;
+    if (w->pairs) {
+        fv_pairs_counters pairs = fv_pairs_count(w->pairs);
+        load->n_pairs = pairs.n_now;
+        load->n_pairs_failed = pairs.n_failed;
+    }
     load->n_done = w->n_done;
     load->n_failed = w->n_failed;
     load->tokens_in = atomic_load(&w->rows_in);

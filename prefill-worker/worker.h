@@ -19,6 +19,7 @@
 #include "common/vitals.h"
 #include "inference.pb-c.h"
 #include "model/engine.h"
+#include "wire/pair_out.h"
 #include "wire/rpc_server.h"
 
 enum { FV_PREFILL_BATCH_MAX = 64 };
@@ -34,7 +35,8 @@ typedef struct fv_prefill_worker_options {
     int32_t batch;       /* requests prefilled together, 1..FV_PREFILL_BATCH_MAX */
     int32_t chunk;       /* rows per pass; 0: all at once */
     int32_t ship_layers; /* that leave together, while later ones are computed; 0: an eighth */
-    double probe_s;      /* without a request for so long, it runs a tiny one itself; 0: never */
+    fv_pairs_options pairs; /* bridge and device are filled in; without ops there are none */
+    double probe_s;         /* without a request for so long, it runs a tiny one itself; 0: never */
     /* Requests have come or gone. May be NULL. */
     void (*on_change)(void *user);
     void *user;

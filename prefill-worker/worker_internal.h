@@ -144,6 +144,8 @@ struct fv_prefill_worker {
     atomic_ullong n_good, n_bad; /* batches, for fv_vital_signs */
 
     /* loop thread */
+    fv_pairs *pairs;                             /* NULL: there are none */
+    uint64_t bytes_grpc, bytes_nccl, n_fallback; /* of hand-offs that went well */
     fv_decode_peer *peers;
     int32_t n_peer, n_task;
     uint64_t n_done, n_failed, n_tokens;

@@ -120,7 +120,11 @@ static fv_status fill_transfer(fv_task *t, fv_report_message *r) {
     if (t->sent.frames == 0) return FV_OK;
     FV_TRY(FV_ARENA_NEW(&t->arena, 1, x));
     fovea__inference__v1__transfer__init(x);
-    x->transport = (char *)(uintptr_t)t->transport->ops->name;
+    const char *beside = t->worker->pairs ? fv_pairs_ops(t->worker->pairs)->name : "";
+    const char *name = t->sent.ways.bytes_beside ? beside : t->transport->ops->name;
+    x->transport = (char *)(uintptr_t)name;
+    x->bytes_pair = t->sent.ways.bytes_beside;
+    x->n_fallback = t->sent.ways.n_fallback;
     x->bytes_sent = t->sent.bytes;
     x->n_frames = t->sent.frames;
     x->seconds_open = t->sent.granted_s - t->opened_s;

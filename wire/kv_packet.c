@@ -7,6 +7,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "common/crc32c_join.h"
 #include "wire/bytes.h"
 #include "wire/crc32c.h"
 
@@ -91,23 +92,33 @@ static void put_header(const fv_section *s, uint32_t crc_payload, uint8_t *head)
     assert(at == head + FV_SECTION_HEADER);
 }
 
-fv_status fv_packet_write(fv_packet_writer *w, fv_section s, const fv_piece *payload, int32_t n) {
+static fv_status add_header(fv_packet_writer *w, fv_section s, uint32_t crc) {
     void *head;
-    uint32_t crc = 0;
     s.index = (uint32_t)w->totals.sections;
-    s.length = 0;
-    for (int32_t i = 0; i < n; i++) {
-        crc = fv_crc32c(crc, payload[i].data, payload[i].bytes);
-        s.length += payload[i].bytes;
-    }
     FV_TRY(fv_arena_alloc(&w->arena, FV_SECTION_HEADER, &head));
     put_header(&s, crc, head);
     w->totals.sections++;
     w->totals.bytes += FV_SECTION_HEADER + s.length;
     w->totals.digest = XXH64(head, FV_SECTION_HEADER, w->totals.digest);
-    FV_TRY(add_piece(w, (fv_piece){head, FV_SECTION_HEADER}));
+    return add_piece(w, (fv_piece){head, FV_SECTION_HEADER});
+}
+
+fv_status fv_packet_write(fv_packet_writer *w, fv_section s, const fv_piece *payload, int32_t n) {
+    uint32_t crc = 0;
+    s.length = 0;
+    for (int32_t i = 0; i < n; i++) {
+        crc = fv_crc32c(crc, payload[i].data, payload[i].bytes);
+        s.length += payload[i].bytes;
+    }
+    FV_TRY(add_header(w, s, crc));
     for (int32_t i = 0; i < n; i++) FV_TRY(add_piece(w, payload[i]));
     return FV_OK;
+}
+
+fv_status fv_packet_write_beside(fv_packet_writer *w, fv_section s, uint64_t length, uint32_t crc) {
+    s.length = length;
+    FV_TRY(add_header(w, s, crc));
+    return fv_packet_flush(w);
 }
 
 fv_status fv_packet_end(fv_packet_writer *w, uint64_t rows) {
@@ -235,6 +246,17 @@ static fv_refusal take_payload(fv_packet_reader *r, const uint8_t *p, size_t n) 
         FV_ADMIT(r->hooks.bytes(r->hooks.user, &r->section, r->offset, p, n));
     r->offset += n;
     return FV_REFUSED_NONE;
+}
+
+fv_refusal fv_packet_read_beside(fv_packet_reader *r, const void *bytes, size_t n, uint32_t crc) {
+    bool payload = !r->done && r->n_head == FV_SECTION_HEADER && !r->skipping &&
+                   r->section.type != FV_SECTION_END && r->hooks.beside;
+    if (!payload || n > r->section.length - r->offset)
+        return FV_REFUSE(MALFORMED, "%zu bytes came beside the stream where none were due", n);
+    r->crc = fv_crc32c_join(r->crc, crc, n);
+    FV_ADMIT(r->hooks.beside(r->hooks.user, &r->section, r->offset, bytes, n));
+    r->offset += n;
+    return r->offset == r->section.length ? end_section(r) : FV_REFUSED_NONE;
 }
 
 fv_refusal fv_packet_read(fv_packet_reader *r, const void *bytes, size_t n) {

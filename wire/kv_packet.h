@@ -143,6 +143,11 @@ fv_status fv_packet_alloc(fv_packet_writer *w, size_t bytes, void **out);
  * on. */
 fv_status fv_packet_write(fv_packet_writer *w, fv_section s, const fv_piece *payload, int32_t n);
 
+/* The same of a payload that lies where it cannot be read, as `length` bytes with this checksum:
+ * the header goes out with all that was before it, and the payload is for the caller to send, in
+ * frames of its own. */
+fv_status fv_packet_write_beside(fv_packet_writer *w, fv_section s, uint64_t length, uint32_t crc);
+
 /* Lets the bytes that fill no frame yet go out. */
 fv_status fv_packet_flush(fv_packet_writer *w);
 
@@ -159,6 +164,8 @@ typedef struct fv_packet_hooks {
     fv_refusal (*begin)(void *user, const fv_section *s);
     /* The payload's bytes [offset, offset + n), in order. Not checked yet. */
     fv_refusal (*bytes)(void *user, const fv_section *s, uint64_t offset, const void *p, size_t n);
+    /* The same of bytes that lie where they cannot be read. NULL: it takes none. */
+    fv_refusal (*beside)(void *user, const fv_section *s, uint64_t offset, const void *p, size_t n);
     /* The payload was whole and its checksum right. */
     fv_refusal (*end)(void *user, const fv_section *s);
     /* END came and its totals agree. */
@@ -184,6 +191,10 @@ void fv_packet_reader_init(fv_packet_reader *r, const fv_packet_hooks *hooks, ui
 
 /* The next n bytes of the stream, however cut. After a refusal the reader must not be fed again. */
 fv_refusal fv_packet_read(fv_packet_reader *r, const void *bytes, size_t n);
+
+/* The same, when they lie where they cannot be read and crc is their checksum: n bytes of one
+ * payload. */
+fv_refusal fv_packet_read_beside(fv_packet_reader *r, const void *bytes, size_t n, uint32_t crc);
 
 #ifdef __cplusplus
 }

@@ -5,7 +5,8 @@
 #include "wire/bytes.h"
 #include "wire/pb_wire.h"
 
-enum { TICKET = 1, EPOCH = 2, SEQ = 3, COMMIT = 4, DATA = 5, ALIVE = 6 }; /* proto/handoff.proto */
+/* proto/handoff.proto */
+enum { TICKET = 1, EPOCH = 2, SEQ = 3, COMMIT = 4, DATA = 5, ALIVE = 6, PAIR = 7, TURN = 8 };
 
 static void put_tag(uint8_t **at, unsigned field, unsigned type) {
     fv_put_u8(at, (uint8_t)(field << 3 | type));
@@ -23,11 +24,12 @@ static void put_ticket(uint8_t **at, const fv_ticket *t) {
     put_fixed(at, EPOCH, t->epoch);
 }
 
-fv_status fv_rpc_frame_lend(const fv_ticket *ticket, uint64_t seq, const fv_piece *piece, int32_t n,
-                            void (*release)(void *user), void *user, grpc_byte_buffer **out) {
+static fv_status lend(const fv_ticket *ticket, uint64_t seq, uint64_t pair, const fv_piece *piece,
+                      int32_t n, void (*release)(void *user), void *user, grpc_byte_buffer **out) {
     uint8_t head[FV_RPC_FRAME_HEAD], *at = head;
     put_ticket(&at, ticket);
     put_fixed(&at, SEQ, seq);
+    if (pair) put_fixed(&at, PAIR, pair);
     put_tag(&at, DATA, FV_PB_BYTES);
     uint64_t bytes = 0;
     for (int32_t i = 0; i < n; i++) bytes += piece[i].bytes;
@@ -36,7 +38,28 @@ fv_status fv_rpc_frame_lend(const fv_ticket *ticket, uint64_t seq, const fv_piec
     return fv_rpc_lend(head, (size_t)(at - head), piece, n, release, user, out);
 }
 
+fv_status fv_rpc_frame_lend(const fv_ticket *ticket, uint64_t seq, const fv_piece *piece, int32_t n,
+                            void (*release)(void *user), void *user, grpc_byte_buffer **out) {
+    return lend(ticket, seq, 0, piece, n, release, user, out);
+}
+
+fv_status fv_rpc_frame_after_all(const fv_ticket *ticket, uint64_t seq, uint64_t pair,
+                                 fv_piece bytes, void (*release)(void *user), void *user,
+                                 grpc_byte_buffer **out) {
+    return lend(ticket, seq, pair, &bytes, 1, release, user, out);
+}
+
 static void nothing(void *user) { (void)user; }
+
+fv_status fv_rpc_frame_beside(const fv_ticket *ticket, uint64_t seq, uint64_t pair, uint64_t turn,
+                              grpc_byte_buffer **out) {
+    uint8_t head[FV_RPC_FRAME_HEAD], *at = head;
+    put_ticket(&at, ticket);
+    put_fixed(&at, SEQ, seq);
+    put_fixed(&at, PAIR, pair);
+    put_fixed(&at, TURN, turn);
+    return fv_rpc_lend(head, (size_t)(at - head), NULL, 0, nothing, NULL, out);
+}
 
 fv_status fv_rpc_frame_alive(const fv_ticket *ticket, grpc_byte_buffer **out) {
     uint8_t head[FV_RPC_FRAME_HEAD], *at = head;
@@ -80,14 +103,20 @@ static fv_refusal read_head(const uint8_t *p, size_t n, size_t message, fv_rpc_f
             out->commit = f.value;
         } else if (f.number == ALIVE && f.type == FV_PB_FIXED64) {
             out->alive = f.value != 0;
+        } else if (f.number == PAIR && f.type == FV_PB_FIXED64) {
+            out->pair = f.value;
+        } else if (f.number == TURN && f.type == FV_PB_FIXED64) {
+            out->turn = f.value;
         } else {
             return FV_REFUSE(MALFORMED, "a frame with a field %u that it cannot have", f.number);
         }
         *used = (size_t)(c.at - p);
     }
     if (!ticket) return FV_REFUSE(MALFORMED, "a frame without a ticket");
-    if ((out->bytes > 0) + (out->commit > 0) + out->alive != 1)
-        return FV_REFUSE(FRAME_SIZE, "a frame is data, or commit, or a sign of life: one of them");
+    bool beside = out->pair && out->bytes == 0;
+    if ((out->bytes > 0) + (out->commit > 0) + out->alive + beside != 1)
+        return FV_REFUSE(FRAME_SIZE, "a frame is data, or beside the stream, or commit, or a sign "
+                                     "of life: one of them");
     if (*used + out->bytes != message)
         return FV_REFUSE(MALFORMED, "a frame with something behind it");
     return FV_REFUSED_NONE;

@@ -32,6 +32,7 @@
 #include "handoff.pb-c.h"
 #include "wire/rpc_client.h"
 #include "wire/rpc_frame.h"
+#include "wire/transport_beside_internal.h"
 
 enum {
     OPEN_MS = 10000,
@@ -46,6 +47,8 @@ typedef struct way {
     fv_bridge *bridge;
     fv_jobs *jobs;
     fv_rpc_channel *channel;
+    fv_pairs *pairs;   /* borrowed; NULL: none */
+    fv_pair_way *pair; /* NULL: likewise */
     char *target;
     int32_t open_ms;
     int32_t live; /* loop: transfers that are not over */
@@ -63,6 +66,7 @@ typedef struct frame {
     transfer *x;
     struct frame *next;
     grpc_byte_buffer *message; /* owned */
+    fv_beside_frame *beside;   /* owned, instead: until it is put, it has no message */
     bool last;
 } frame;
 
@@ -97,6 +101,9 @@ struct transfer {
     fv_rpc_call *call; /* Open's, then Push's */
     fv_grant grant;
     frame *first, **tail; /* frames that wait for the call */
+    fv_beside_set beside;
+    fv_pair_wait wait; /* for a pair, with the grant in hand */
+    fv_reply broken;   /* why this side has cancelled the call, when its status is not FV_OK */
     uv_timer_t clock;
     uint64_t bytes_given, bytes_moved; /* to the call; by it, at the last tick */
     int32_t n_still;                   /* ticks in which nothing moved */
@@ -143,10 +150,12 @@ static void drop_frames(transfer *x) {
     while (x->first) {
         frame *f = x->first;
         x->first = f->next;
-        grpc_byte_buffer_destroy(f->message);
+        if (f->message) grpc_byte_buffer_destroy(f->message);
+        if (f->beside) fv_beside_frame_free(&x->beside, f->beside);
         free(f);
     }
     x->tail = &x->first;
+    fv_beside_drop(&x->beside);
 }
 
 /* Nothing is under way for it any more. */
@@ -173,6 +182,7 @@ static void lose(transfer *x, const fv_reply *why) {
     become_over(x);
     x->why = *why;
     atomic_store(&x->lost, true);
+    if (x->way->pair) fv_pair_way_unwait(x->way->pair, &x->wait);
     give_answer(x, &x->opened, why);
     if (x->last_came) give_answer(x, &x->closed, why);
     settle(x);
@@ -226,6 +236,20 @@ static fv_status read_grant(fv_rpc_call *c, grpc_byte_buffer *reply, fv_grant *o
 static void release_grant(transfer *x);
 static fv_status begin_push(transfer *x);
 
+static void say_granted(transfer *x) {
+    fv_reply r = {.grant = x->grant};
+    if (x->way->pair) atomic_store(&x->beside.usable, fv_pair_way_joined(x->way->pair));
+    give_answer(x, &x->opened, &r);
+}
+
+static void on_pair_known(fv_pair_wait *wait) { say_granted(wait->owner); }
+
+/* At once, or when it is known whether frames can go from device to device. */
+static void answer_grant(transfer *x) {
+    x->wait = (fv_pair_wait){.known = on_pair_known, .owner = x};
+    if (!x->way->pair || fv_pair_way_want(x->way->pair, &x->wait)) say_granted(x);
+}
+
 static void on_opened(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_byte_buffer *reply) {
     transfer *x = user;
     x->call = NULL;
@@ -242,7 +266,7 @@ static void on_opened(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_by
     fv_status st = r.status == FV_OK ? begin_push(x) : r.status;
     if (r.status == FV_OK && st != FV_OK) r = own_failure(st);
     if (r.status == FV_OK)
-        give_answer(x, &x->opened, &r);
+        answer_grant(x);
     else
         lose(x, &r);
 }
@@ -252,6 +276,7 @@ static void on_begin(fv_rpc_op *op, bool ok) {
     way *w = x->way;
     (void)ok;
     w->live++;
+    if (w->pair) (void)fv_pair_way_want(w->pair, NULL);
     Fovea__Handoff__V1__OpenRequest m = FOVEA__HANDOFF__V1__OPEN_REQUEST__INIT;
     m.compat_hash = x->hello.compat.hash;
     m.compat = x->hello.compat.text;
@@ -270,15 +295,36 @@ static void on_begin(fv_rpc_op *op, bool ok) {
 
 /* ---- push ------------------------------------------------------------------------------ */
 
+/* This side cannot go on: fv_last_error says why. */
+static void break_off(transfer *x) {
+    x->broken = own_failure(FV_EIO);
+    fv_rpc_call_cancel(x->call); /* and push_end loses it */
+}
+
 static fv_status send_message(transfer *x, grpc_byte_buffer *message) {
     x->bytes_given += grpc_byte_buffer_length(message);
     return fv_rpc_call_send_buffer(x->call, message);
 }
 
+/* The first frame has a message and may go. One beside the stream gets its message here, perhaps
+ * later; the commit waits until all of those have arrived. */
+static bool first_is_due(transfer *x) {
+    frame *f = x->first;
+    if (f->last) return !fv_beside_pending(&x->beside);
+    if (!fv_beside_may_send(&x->beside)) return false;
+    if (f->beside) {
+        fv_beside_frame *b = f->beside;
+        f->beside = NULL;
+        if (fv_beside_put(&x->beside, b, &f->message) != FV_OK) break_off(x);
+    }
+    return f->message != NULL;
+}
+
 static void send_frames(transfer *x) {
-    while (x->first && fv_rpc_call_writable(x->call)) {
+    while (x->first && x->call && fv_rpc_call_writable(x->call) && first_is_due(x)) {
         frame *f = x->first;
         bool last = f->last;
+        fv_beside_sent(&x->beside);
         x->first = f->next;
         if (!x->first) x->tail = &x->first;
         fv_status st = send_message(x, f->message);
@@ -290,6 +336,20 @@ static void send_frames(transfer *x) {
         if (last) fv_rpc_call_close_send(x->call);
     }
 }
+
+/* Of fv_beside_set. A frame that was to go beside the stream comes on it. */
+static void on_beside_message(void *user, grpc_byte_buffer *message, bool in_turn) {
+    transfer *x = user;
+    if (in_turn && x->first)
+        x->first->message = message;
+    else if (send_message(x, message) != FV_OK)
+        fv_rpc_call_cancel(x->call);
+    send_frames(x);
+}
+
+static void on_beside_changed(void *user) { send_frames(user); }
+
+static void on_beside_failed(void *user) { break_off(user); }
 
 static void push_writable(fv_rpc_call *c) { send_frames(fv_rpc_call_user(c)); }
 
@@ -321,7 +381,9 @@ static void push_end(fv_rpc_call *c, const fv_rpc_end *end) {
     } else if (x->end_came) { /* it may have been cancelled before it was heard of */
         release_grant(x);
     } else {
-        fv_reply r = x->stalled ? silence(x) : peer_failure(x, c, end);
+        fv_reply r = x->broken.status != FV_OK ? x->broken
+                     : x->stalled              ? silence(x)
+                                               : peer_failure(x, c, end);
         lose(x, &r);
     }
 }
@@ -336,7 +398,8 @@ static void on_tick(uv_timer_t *clock) {
     transfer *x = clock->data;
     if (!x->call) return;
     size_t queued = fv_rpc_call_bytes_queued(x->call);
-    bool waits = x->first || x->last_came || queued > 0;
+    /* What goes beside the stream has its own deadline, and until then the stream is alive. */
+    bool waits = !fv_beside_pending(&x->beside) && (x->first || x->last_came || queued > 0);
     x->n_still = waits && x->bytes_given - queued == x->bytes_moved ? x->n_still + 1 : 0;
     x->bytes_moved = x->bytes_given - queued;
     if (!waits) {
@@ -453,6 +516,13 @@ static fv_status grpc_open(fv_transport *t, const fv_hello *hello, fv_on_reply d
     *x = (transfer){.base.ops = t->ops, .way = w, .hello = *hello, .policy = policy};
     x->hello.policy = x->policy;
     x->tail = &x->first;
+    x->beside = (fv_beside_set){.way = w->pair,
+                                .bridge = w->bridge,
+                                .jobs = w->jobs,
+                                .user = x,
+                                .send = on_beside_message,
+                                .changed = on_beside_changed,
+                                .failed = on_beside_failed};
     x->opened.done = done;
     x->opened.user = user;
     atomic_init(&x->refs, 2); /* both sides */
@@ -503,6 +573,36 @@ static fv_status grpc_push(fv_transfer *t, uint64_t seq, const fv_piece *piece, 
     return FV_OK;
 }
 
+static const fv_pair_ops *grpc_beside(fv_transfer *t) {
+    transfer *x = (transfer *)t;
+    return atomic_load(&x->beside.usable) ? fv_pairs_ops(x->way->pairs) : NULL;
+}
+
+static fv_status grpc_push_beside(fv_transfer *t, uint64_t seq, fv_buf buf) {
+    transfer *x = (transfer *)t;
+    fv_beside_frame *b;
+    frame *f = atomic_load(&x->lost) ? NULL : malloc(sizeof *f);
+    if (!f) {
+        fv_buf_free(&buf);
+        return atomic_load(&x->lost) ? FV_FAIL(x->why.status, "%s", x->why.text)
+                                     : FV_FAIL(FV_ENOMEM, "out of memory for a frame");
+    }
+    fv_status st = fv_beside_frame_new(&x->beside, &x->ticket, seq, buf, &b);
+    if (st != FV_OK) {
+        free(f);
+        return st;
+    }
+    *f = (frame){.op = {.done = on_frame, .owner = f}, .x = x, .beside = b};
+    fv_bridge_post(x->way->bridge, &f->op, true);
+    return FV_OK;
+}
+
+static fv_transfer_ways grpc_ways(const fv_transfer *t) {
+    const transfer *x = (const transfer *)t;
+    return (fv_transfer_ways){.bytes_beside = atomic_load(&x->beside.bytes),
+                              .n_fallback = atomic_load(&x->beside.n_fallback)};
+}
+
 static void grpc_commit(fv_transfer *t, uint64_t n_frame, fv_on_reply done, void *user) {
     transfer *x = (transfer *)t;
     grpc_byte_buffer *message = NULL;
@@ -532,15 +632,23 @@ static void grpc_end(fv_transfer *t, bool keep, void (*gone)(void *), void *user
 
 /* ---- the way --------------------------------------------------------------------------- */
 
-static void on_gone(fv_rpc_op *op, bool ok) {
-    way *w = op->owner;
+static void on_pair_closed(void *user) {
+    way *w = user;
     void (*closed)(void *) = w->closed;
-    void *user = w->user;
-    (void)ok;
+    user = w->user;
     fv_rpc_channel_close(w->channel);
     free(w->target);
     free(w);
     if (closed) closed(user);
+}
+
+static void on_gone(fv_rpc_op *op, bool ok) {
+    way *w = op->owner;
+    (void)ok;
+    if (w->pair)
+        fv_pair_way_close(w->pair, on_pair_closed, w);
+    else
+        on_pair_closed(w);
 }
 
 static void way_unref(way *w) {
@@ -562,6 +670,9 @@ fv_status fv_transport_grpc(const fv_transport_grpc_options *opt, fv_transport *
     static const fv_transport_ops ops = {.name = "grpc",
                                          .open = grpc_open,
                                          .push = grpc_push,
+                                         .beside = grpc_beside,
+                                         .push_beside = grpc_push_beside,
+                                         .ways = grpc_ways,
                                          .commit = grpc_commit,
                                          .end = grpc_end,
                                          .close = grpc_close};
@@ -571,7 +682,9 @@ fv_status fv_transport_grpc(const fv_transport_grpc_options *opt, fv_transport *
     if (st == FV_OK)
         st = fv_rpc_channel_open(opt->bridge, target,
                                  &(fv_rpc_channel_options){.ping_ms = opt->ping_ms}, &w->channel);
+    if (st == FV_OK && opt->pairs) st = fv_pair_way_open(opt->pairs, w->channel, target, &w->pair);
     if (st != FV_OK) {
+        if (w) fv_rpc_channel_close(w->channel);
         free(target);
         free(w);
         return st;
@@ -579,6 +692,7 @@ fv_status fv_transport_grpc(const fv_transport_grpc_options *opt, fv_transport *
     w->base.ops = &ops;
     w->bridge = opt->bridge;
     w->jobs = opt->jobs;
+    w->pairs = opt->pairs;
     w->target = target;
     w->open_ms = opt->open_ms ? opt->open_ms : OPEN_MS;
     w->live = 1;

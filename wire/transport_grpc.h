@@ -25,6 +25,7 @@
  * twice). */
 #include "common/jobs.h"
 #include "wire/bridge.h"
+#include "wire/pair_out.h"
 #include "wire/transport.h"
 
 #ifdef __cplusplus
@@ -37,6 +38,9 @@ typedef struct fv_transport_grpc_options {
     const char *target; /* "HOST:PORT" of the decode worker; copied */
     int32_t open_ms;    /* for the answer to Open; 0: 10 s */
     int32_t ping_ms;    /* as in wire/rpc_client.h */
+    /* Pairs of devices, by which frames go beside the stream where the other side has one too;
+     * borrowed; NULL: there are none. `jobs` is then the thread that computes on the device. */
+    fv_pairs *pairs;
 } fv_transport_grpc_options;
 
 /* Loop thread. A transport is one connection: one per decode worker serves any number of

@@ -207,7 +207,7 @@ static void second_fails(side *s) {
         st = await(s, true, n ? SOON_MS : DEADLINE_MS, &news);
         if (n == 0) must(st);
         if (n == 1 && st == FV_OK) must(FV_FAIL(FV_EDEVICE, "a transfer that fails goes well"));
-        const char *fault = getenv("FOVEA_NCCL_FAULT");
+        const char *fault = getenv("FOVEA_NCCL_FAULT_0");
         bool errs = fault && strncmp(fault, "error", 5) == 0;
         if (n == 1 && errs && st != FV_EDEVICE) must(FV_FAIL(FV_EDEVICE, "no error is told"));
     }
@@ -244,7 +244,7 @@ typedef struct test_case {
 static _Noreturn void run_side(const test_case *t, int rank, int from, int to) {
     side s = {.rank = rank, .from = from, .to = to};
     setenv("NCCL_HOSTID", rank ? "fovea-test-1" : "fovea-test-0", 1);
-    if (t->fault && rank == 0) setenv("FOVEA_NCCL_FAULT", t->fault, 1);
+    if (t->fault && rank == 0) setenv("FOVEA_NCCL_FAULT_0", t->fault, 1);
     s.d = device_open("exact");
     s.ops = s.d.gpu.ops->pairs;
     if (s.ops->check() != FV_OK) {

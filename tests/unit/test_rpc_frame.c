@@ -152,3 +152,31 @@ Test(rpc_frame, a_ticket_of_another_length_is_refused) {
     cr_assert_eq(read_bytes("\x0a\x02zz\x2a\x01x", 7), FV_REFUSED_MALFORMED);
     cr_assert_eq(read_bytes("\x2a\x01x", 3), FV_REFUSED_MALFORMED);
 }
+
+/* ---- beside the stream ------------------------------------------------------------------ */
+
+Test(rpc_frame, one_that_goes_beside_the_stream_is_named_and_may_come_after_all) {
+    static char data[50] = "these bytes";
+    static fv_rpc_frame f;
+    grpc_byte_buffer *b;
+    cr_assert_eq(fv_rpc_frame_beside(&ticket, 9, 77, 3, &b), FV_OK);
+    cr_assert_eq(fv_rpc_frame_read(b, &f), FV_REFUSED_NONE, "%s", fv_last_error());
+    cr_expect(f.seq == 9 && f.pair == 77 && f.turn == 3 && f.bytes == 0);
+    grpc_byte_buffer_destroy(b);
+    fv_piece piece = {data, sizeof data};
+    cr_assert_eq(fv_rpc_frame_after_all(&ticket, 9, 77, piece, nothing, NULL, &b), FV_OK);
+    cr_assert_eq(fv_rpc_frame_read(b, &f), FV_REFUSED_NONE, "%s", fv_last_error());
+    cr_expect(f.seq == 9 && f.pair == 77 && f.bytes == sizeof data);
+    grpc_byte_buffer_destroy(b);
+}
+
+Test(rpc_frame, a_commit_is_nothing_that_goes_beside_the_stream) {
+    uint8_t bytes[128];
+    grpc_byte_buffer *b;
+    cr_assert_eq(fv_rpc_frame_commit(&ticket, 5, &b), FV_OK);
+    size_t n = flatten(b, bytes);
+    grpc_byte_buffer_destroy(b);
+    bytes[n++] = 7 << 3 | 1; /* pair, a fixed64 */
+    for (int i = 0; i < 8; i++) bytes[n++] = 1;
+    cr_expect_eq(read_bytes(bytes, n), FV_REFUSED_FRAME_SIZE);
+}

@@ -5,7 +5,8 @@
  * after the call (ncclInProgress), and one whose other side is gone does not end by itself: the
  * error is told by ncclCommGetAsyncError, and abort ends it.
  *
- * FOVEA_NCCL_FAULT makes it err on purpose, in each communicator of the process:
+ * FOVEA_NCCL_FAULT_0 makes rank 0 err on purpose, FOVEA_NCCL_FAULT_1 the other, in each
+ * communicator of the process:
  *     init      it never joins        error:N   operation N (from 0) fails
  *     late:N    operation N never ends
  *     die:N     the process ends, half-way through operation N */
@@ -58,8 +59,8 @@ struct ncclComm {
 
 namespace {
 
-bool fault(const char *kind, int number) {
-    const char *asked = getenv("FOVEA_NCCL_FAULT");
+bool fault(const end *e, const char *kind, int number) {
+    const char *asked = getenv(e->rank ? "FOVEA_NCCL_FAULT_1" : "FOVEA_NCCL_FAULT_0");
     char want[32];
     snprintf(want, sizeof want, number < 0 ? "%s" : "%s:%d", kind, number);
     return asked && strcmp(asked, want) == 0;
@@ -89,7 +90,7 @@ ncclResult_t init(ncclComm_t *out, int n_rank, ncclUniqueId id, int rank, ncclCo
 }
 
 bool try_join(end *e) {
-    if (fault("init", -1)) return false;
+    if (fault(e, "init", -1)) return false;
     if (e->rank == 0) {
         e->fd = accept4(e->listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
         return e->fd >= 0;
@@ -118,8 +119,8 @@ bool move(end *e, const transfer *t, char *data, size_t n, size_t *at) {
 /* On the stream: as far as it goes now. */
 bool carry(end *e, transfer *t) {
     if (e->aborted) return true;
-    if (e->error != ncclSuccess || fault("late", t->number)) return false;
-    if (fault("error", t->number)) {
+    if (e->error != ncclSuccess || fault(e, "late", t->number)) return false;
+    if (fault(e, "error", t->number)) {
         e->error = ncclRemoteError;
         return false;
     }
@@ -131,7 +132,7 @@ bool carry(end *e, transfer *t) {
                 (unsigned long long)t->said, (unsigned long long)t->bytes);
         abort();
     }
-    if (fault("die", t->number)) _exit(9);
+    if (fault(e, "die", t->number)) _exit(9);
     while (t->at < t->bytes)
         if (!move(e, t, t->data, t->bytes, &t->at)) return false;
     return true;
