@@ -124,6 +124,7 @@ static const fv_backend_ops cuda_ops = {
     .attention = fv_cuda_attention,
     .attention_sums = fv_cuda_attention_sums,
     .attn_packed = fv_cuda_attn_packed,
+    .attn_codes = fv_cuda_attn_codes,
     .merge = fv_cuda_merge,
     .importance = fv_cuda_importance,
     .pairs = &fv_cuda_pairs,

@@ -5,6 +5,12 @@
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/packed.h"
 
+/* Element i of a line of codes. */
+static __device__ __forceinline__ int32_t packed_code(const char *line, int bits, int32_t i) {
+    const uint8_t *p = reinterpret_cast<const uint8_t *>(line);
+    return bits == 8 ? p[i] : p[i / 2] >> i % 2 * 4 & 15;
+}
+
 static __device__ __forceinline__ void packed_pair(const char *p, float *lo, float *step) {
     const uint16_t *pair = reinterpret_cast<const uint16_t *>(p);
     *lo = f32_of_f16(pair[0]);

@@ -11,11 +11,6 @@ enum { THREADS = 128 };
 
 /* ---- numbers, as kernels/cpu/packed_rows.inc has them --------------------------------------- */
 
-static __device__ __forceinline__ int32_t packed_code(const char *line, int bits, int32_t i) {
-    const uint8_t *p = reinterpret_cast<const uint8_t *>(line);
-    return bits == 8 ? p[i] : p[i / 2] >> i % 2 * 4 & 15;
-}
-
 /* Bytes of a line of n elements. */
 static __device__ __forceinline__ size_t packed_line(const fv_packed_shape &s, int32_t n) {
     return s.bits == 4   ? (size_t)(n + 1) / 2

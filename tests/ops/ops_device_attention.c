@@ -4,54 +4,8 @@
  * In exact mode every bit of every output must be the plain path's, and what is nobody's must stay:
  * the outputs of a call lie in one array. */
 #include "tests/ops/attention_case.h"
-#include "tests/ops/device_test.h"
+#include "tests/ops/device_mirror.h"
 #include "tests/ops/packed_case.h"
-
-/* ---- memory on the device --------------------------------------------------------------- */
-
-/* Copies of host memory, given back together. */
-typedef struct mirror {
-    fv_backend *be;
-    fv_buf *bufs;
-    int n;
-} mirror;
-
-static void *there(mirror *m, const void *from, size_t bytes) {
-    fv_device *dev = m->be->device;
-    m->bufs = realloc(m->bufs, (size_t)(m->n + 1) * sizeof *m->bufs);
-    if (!m->bufs) exit(1);
-    fv_buf *b = &m->bufs[m->n++];
-    must(fv_buf_alloc(dev, bytes ? bytes : 1, FV_BUF_DEVICE, b));
-    if (bytes) must(dev->ops->copy_async(dev, b->data, from, bytes));
-    return b->data;
-}
-
-/* NULL stays NULL. */
-static void *there_if(mirror *m, const void *from, size_t bytes) {
-    return from ? there(m, from, bytes) : NULL;
-}
-
-/* Waits for all that was issued. */
-static void back(const mirror *m, void *to, const void *from, size_t bytes) {
-    if (bytes) must(m->be->device->ops->copy_async(m->be->device, to, from, bytes));
-    must(m->be->ops->sync(m->be));
-}
-
-static void mirror_free(mirror *m) {
-    for (int i = 0; i < m->n; i++) fv_buf_free(&m->bufs[i]);
-    free(m->bufs);
-}
-
-/* The place in `copy` that `p` has in `all`. */
-static void *moved(const void *p, const void *all, void *copy) {
-    return (char *)copy + ((const char *)p - (const char *)all);
-}
-
-static bool same(const float *a, const float *b, size_t n, const char *what) {
-    long at = first_difference(a, b, n);
-    return check(at < 0, "%s: element %ld of %zu is %a, the CPU gives %a", what, at, n,
-                 at < 0 ? 0.0 : (double)a[at], at < 0 ? 0.0 : (double)b[at]);
-}
 
 /* got and want are within what products of bf16 cost; what the CPU left alone has its bits. */
 static void near(const float *got, const float *want, const float *before, size_t n,

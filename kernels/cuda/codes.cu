@@ -1,0 +1,319 @@
+/* Attention on codes (kernels/ops.h: attn_codes) in the order of the CPU, whose bits it gives.
+ *
+ * A block of threads has one query row and the query heads of one KV head, up to HEADS at a time.
+ * What 64 rows stand for is taken apart once, into shared memory, and used by all of them: first
+ * the keys, with outliers put in and turned by their anchors, then the values. No sum has a tree,
+ * but for the softmax's, so each number has a thread of its own: a score its chain over the head's
+ * columns, an element of o its chain over the rows. */
+#include <assert.h>
+
+#include "kernels/codes.h"
+#include "kernels/cuda/packed.cuh"
+
+enum { THREADS = 128, HEADS = 16 };
+
+struct codes_part {
+    const char *data;
+    fv_packed_shape s;
+    fv_codes_layout l;
+};
+
+struct codes_seq {
+    codes_part k, v;
+    const int32_t *first, *alive;
+    const float *cos, *sin;
+    int32_t row0, n, n_anchor;
+};
+
+struct codes_item {
+    int32_t seq, row; /* row of the call */
+};
+
+struct codes_call {
+    const codes_seq *seqs; /* both on the device */
+    const codes_item *items;
+    const float *q;
+    float *o, *lse; /* lse or NULL */
+    int32_t ldq, ldo, ldl, n_head, n_kv, d_head;
+    float scale;
+};
+
+/* ---- rows ------------------------------------------------------------------------------- */
+
+/* Whether row j counts. Blocks may be as small as a row, so they are searched. */
+static __device__ bool row_is_alive(const codes_seq &s, int32_t j) {
+    int32_t a = 0, end = s.n_anchor;
+    if (!s.alive) return true;
+    while (end - a > 1) {
+        int32_t mid = (a + end) / 2;
+        if (s.first[mid] <= j)
+            a = mid;
+        else
+            end = mid;
+    }
+    return j - s.first[a] < s.alive[a];
+}
+
+/* Numbers that row j keeps of head g's channels, over those that codes gave: y [D]. */
+static __device__ void put_outliers(const codes_part &p, int32_t g, int32_t j, float *y) {
+    if (p.s.n_outlier == 0) return;
+    const uint32_t *first = reinterpret_cast<const uint32_t *>(p.data + p.l.first);
+    const uint16_t *channel = reinterpret_cast<const uint16_t *>(p.data + p.l.channel);
+    int32_t c0 = g * p.s.d_head, c1 = c0 + p.s.d_head;
+    uint32_t i = first[j], end = first[j + 1], top = end;
+    while (i < top) {
+        uint32_t mid = i + (top - i) / 2;
+        if (channel[mid] < c0)
+            i = mid + 1;
+        else
+            top = mid;
+    }
+    for (; i < end && channel[i] < c1; i++)
+        y[channel[i] - c0] = widened(p.data + p.l.value, p.s.dtype, i);
+}
+
+/* Element d of head g of row j, but for outliers. */
+static __device__ __forceinline__ float key_of(const codes_part &p, int32_t g, int32_t j,
+                                               int32_t d) {
+    const float *pair = reinterpret_cast<const float *>(p.data + p.l.pair) +
+                        2 * ((size_t)g * (size_t)p.s.d_head + (size_t)d);
+    const char *line = p.data + p.l.code + (size_t)g * p.l.head +
+                       (size_t)(j / FV_PACKED_TILE) * p.l.stride +
+                       (size_t)d * (p.s.bits == 8 ? FV_PACKED_TILE : FV_PACKED_TILE / 2);
+    return fmaf(pair[1], (float)packed_code(line, p.s.bits, j % FV_PACKED_TILE), pair[0]);
+}
+
+static __device__ __forceinline__ float value_of(const codes_part &p, int32_t g, int32_t j,
+                                                 int32_t d) {
+    const float *pair = reinterpret_cast<const float *>(p.data + p.l.pair) + 2 * (size_t)j;
+    const char *line = p.data + p.l.code + (size_t)g * p.l.head + (size_t)j * p.l.stride;
+    return fmaf(pair[1], (float)packed_code(line, p.s.bits, d), pair[0]);
+}
+
+/* ---- 64 rows in shared memory ------------------------------------------------------------- */
+
+struct codes_room {
+    float *panel; /* [FV_KV_BLOCK, ld] keys, then values */
+    float *q, *o; /* [HEADS, D] */
+    float *p;     /* [HEADS, FV_KV_BLOCK] */
+    softmax_state *at;
+    uint8_t *lives; /* [FV_KV_BLOCK] */
+    int32_t ld;     /* odd, so that a column's rows lie in different banks */
+};
+
+static __host__ __device__ __forceinline__ int32_t panel_ld(int32_t D) { return D | 1; }
+
+static __host__ __device__ __forceinline__ size_t room_bytes(int32_t D, int32_t heads) {
+    size_t floats =
+        (size_t)FV_KV_BLOCK * (size_t)panel_ld(D) + (size_t)heads * (2 * (size_t)D + FV_KV_BLOCK);
+    return floats * sizeof(float) + (size_t)heads * sizeof(softmax_state) + FV_KV_BLOCK;
+}
+
+static __device__ codes_room room_of(float *base, int32_t D, int32_t heads) {
+    codes_room r;
+    r.ld = panel_ld(D);
+    r.panel = base;
+    r.q = r.panel + FV_KV_BLOCK * r.ld;
+    r.o = r.q + heads * D;
+    r.p = r.o + heads * D;
+    r.at = reinterpret_cast<softmax_state *>(r.p + heads * FV_KV_BLOCK);
+    r.lives = reinterpret_cast<uint8_t *>(r.at + heads);
+    return r;
+}
+
+/* Which of the rows [j0, j0 + n) are alive; whether any is. */
+static __device__ bool find_alive(const codes_seq &s, const codes_room &r, int32_t j0, int32_t n) {
+    bool any = false;
+    if (threadIdx.x < FV_KV_BLOCK)
+        r.lives[threadIdx.x] =
+            (int32_t)threadIdx.x < n && row_is_alive(s, j0 + (int32_t)threadIdx.x);
+    __syncthreads();
+    for (int32_t i = 0; i < n; i++) any = any || r.lives[i];
+    return any;
+}
+
+static __device__ void take_keys(const codes_seq &s, const codes_room &r, int32_t g, int32_t D,
+                                 int32_t j0) {
+    int32_t half = D / 2;
+    for (int32_t x = (int32_t)threadIdx.x; x < FV_KV_BLOCK * D; x += THREADS) {
+        int32_t i = x % FV_KV_BLOCK, d = x / FV_KV_BLOCK;
+        if (r.lives[i]) r.panel[i * r.ld + d] = key_of(s.k, g, j0 + i, d);
+    }
+    __syncthreads();
+    int32_t mine = (int32_t)threadIdx.x;
+    if (mine < FV_KV_BLOCK && r.lives[mine]) put_outliers(s.k, g, j0 + mine, r.panel + mine * r.ld);
+    __syncthreads();
+    for (int32_t x = mine; s.cos && x < FV_KV_BLOCK * half; x += THREADS) {
+        int32_t i = x % FV_KV_BLOCK, d = x / FV_KV_BLOCK, j = j0 + i;
+        if (!r.lives[i]) continue;
+        size_t at = ((size_t)(j / FV_PACKED_TILE) * (size_t)half + (size_t)d) * FV_PACKED_TILE +
+                    (size_t)(j % FV_PACKED_TILE);
+        float *k = r.panel + i * r.ld + d, a = k[0], b = k[half], c = s.cos[at], n = s.sin[at];
+        k[0] = fmaf(a, c, -(b * n));
+        k[half] = fmaf(b, c, a * n);
+    }
+    __syncthreads();
+}
+
+static __device__ void take_values(const codes_seq &s, const codes_room &r, int32_t g, int32_t D,
+                                   int32_t j0) {
+    for (int32_t x = (int32_t)threadIdx.x; x < FV_KV_BLOCK * D; x += THREADS) {
+        int32_t i = x / D, d = x % D;
+        if (r.lives[i]) r.panel[i * r.ld + d] = value_of(s.v, g, j0 + i, d);
+    }
+    __syncthreads();
+    int32_t mine = (int32_t)threadIdx.x;
+    if (mine < FV_KV_BLOCK && r.lives[mine]) put_outliers(s.v, g, j0 + mine, r.panel + mine * r.ld);
+    __syncthreads();
+}
+
+/* ---- one query row ------------------------------------------------------------------------ */
+
+/* Lanes of rows that are not alive get -inf. */
+static __device__ void score_rows(const codes_room &r, int32_t D, int32_t heads, float scale) {
+    for (int32_t x = (int32_t)threadIdx.x; x < heads * FV_KV_BLOCK; x += THREADS) {
+        int32_t i = x % FV_KV_BLOCK;
+        const float *q = r.q + x / FV_KV_BLOCK * D, *k = r.panel + i * r.ld;
+        float s = 0.0f;
+        for (int32_t d = 0; r.lives[i] && d < D; d++) s = fmaf(q[d], k[d], s);
+        r.p[x] = r.lives[i] ? scale * s : -INFINITY;
+    }
+    __syncthreads();
+}
+
+static __device__ void softmax_rows(const codes_room &r, int32_t heads) {
+    half_warp w = half_warp_of();
+    for (int32_t v = w.number; v < heads; v += THREADS / FV_LANES) {
+        softmax_state to = half_softmax(w, r.p + v * FV_KV_BLOCK, FV_KV_BLOCK, r.at[v], false);
+        __syncwarp(w.mask); /* all have read where it stood */
+        if (w.lane == 0) r.at[v] = to;
+    }
+    __syncthreads();
+}
+
+static __device__ void sum_values(const codes_room &r, int32_t D, int32_t heads) {
+    for (int32_t x = (int32_t)threadIdx.x; x < heads * D; x += THREADS) {
+        int32_t v = x / D;
+        const float *p = r.p + v * FV_KV_BLOCK, *w = r.panel + x % D;
+        float o = r.o[x] * r.at[v].c;
+        for (int32_t i = 0; i < FV_KV_BLOCK; i++)
+            if (r.lives[i]) o = fmaf(p[i], w[i * r.ld], o);
+        r.o[x] = o;
+    }
+    __syncthreads();
+}
+
+static __device__ void begin_heads(const codes_call &a, const codes_room &r, int32_t row, int32_t h,
+                                   int32_t heads) {
+    const float *q = a.q + (int64_t)row * a.ldq + h * a.d_head;
+    for (int32_t x = (int32_t)threadIdx.x; x < heads * a.d_head; x += THREADS) {
+        r.q[x] = q[x];
+        r.o[x] = 0.0f;
+    }
+    for (int32_t v = (int32_t)threadIdx.x; v < heads; v += THREADS) {
+        r.at[v].m = -INFINITY;
+        r.at[v].l = r.at[v].c = 0.0f;
+    }
+    __syncthreads();
+}
+
+static __device__ void end_heads(const codes_call &a, const codes_room &r, int32_t row, int32_t h,
+                                 int32_t heads) {
+    float *o = a.o + (int64_t)row * a.ldo + h * a.d_head;
+    for (int32_t x = (int32_t)threadIdx.x; x < heads * a.d_head; x += THREADS) {
+        float l = r.at[x / a.d_head].l;
+        o[x] = l == 0.0f ? 0.0f : r.o[x] / l;
+    }
+    for (int32_t v = (int32_t)threadIdx.x; a.lse && v < heads; v += THREADS) {
+        float l = r.at[v].l;
+        a.lse[(int64_t)row * a.ldl + h + v] = l == 0.0f ? -INFINITY : r.at[v].m + log_f32(l);
+    }
+    __syncthreads();
+}
+
+/* Grid: (query rows of all sequences, KV heads). */
+static __global__ void __launch_bounds__(THREADS) codes_kernel(codes_call a, int32_t most) {
+    FV_SHARED(float, base);
+    const codes_item item = a.items[blockIdx.x];
+    const codes_seq &s = a.seqs[item.seq];
+    const codes_room r = room_of(base, a.d_head, most);
+    int32_t g = (int32_t)blockIdx.y, group = a.n_head / a.n_kv, D = a.d_head;
+    for (int32_t h0 = 0; h0 < group; h0 += most) {
+        int32_t heads = group - h0 < most ? group - h0 : most;
+        begin_heads(a, r, item.row, g * group + h0, heads);
+        for (int32_t j0 = 0; j0 < s.n; j0 += FV_KV_BLOCK) {
+            if (find_alive(s, r, j0, min(FV_KV_BLOCK, s.n - j0))) {
+                take_keys(s, r, g, D, j0);
+                score_rows(r, D, heads, a.scale);
+                softmax_rows(r, heads);
+                take_values(s, r, g, D, j0);
+                sum_values(r, D, heads);
+            }
+            __syncthreads(); /* which rows are alive has been read */
+        }
+        end_heads(a, r, item.row, g * group + h0, heads);
+    }
+}
+
+/* ---- a call --------------------------------------------------------------------------------- */
+
+static codes_part part_of(const fv_packed_part *p) {
+    assert(p->shape.form == FV_PACKED_CODES);
+    codes_part to = {static_cast<const char *>(p->data), p->shape, fv_codes_lay(&p->shape)};
+    return to;
+}
+
+static codes_seq seq_of(const fv_packed_seq *q) {
+    const fv_packed_rows *rows = q->rows;
+    assert(!q->score && q->k->shape.n == rows->n && q->v->shape.n == rows->n);
+    codes_seq s = {part_of(q->k), part_of(q->v), rows->first, rows->alive,   rows->cos,
+                   rows->sin,     q->row0,       rows->n,     rows->n_anchor};
+    return s;
+}
+
+/* Lays sequences, and a row of each per item. Bytes that they take. */
+static size_t lay(const fv_attn_packed_args *a, char *base, uint32_t *items, int32_t *n) {
+    fv_laying l = {base, 0};
+    uint32_t at;
+    codes_seq *seqs = static_cast<codes_seq *>(fv_lay(&l, (size_t)a->n_seq, sizeof *seqs, &at));
+    *n = 0;
+    for (int32_t i = 0; i < a->n_seq; i++) *n += a->seqs[i].n_rows;
+    codes_item *item = static_cast<codes_item *>(fv_lay(&l, (size_t)*n, sizeof *item, items));
+    for (int32_t i = 0; seqs && i < a->n_seq; i++) {
+        seqs[i] = seq_of(&a->seqs[i]);
+        for (int32_t r = 0; r < a->seqs[i].n_rows; r++) {
+            item->seq = i;
+            item++->row = a->seqs[i].row0 + r;
+        }
+    }
+    return l.bytes;
+}
+
+extern "C" fv_status fv_cuda_attn_codes(fv_backend *be, const fv_attn_packed_args *a) {
+    fv_cuda *c = fv_cuda_of(be);
+    void *host, *device;
+    uint32_t items;
+    int32_t n, group = a->n_head / a->n_kv, heads = group < HEADS ? group : HEADS;
+    assert(a->n_kv > 0 && a->n_head % a->n_kv == 0 && a->d_head > 0 && a->scale > 0);
+    size_t bytes = lay(a, NULL, &items, &n), room = room_bytes(a->d_head, heads);
+    if (n == 0) return FV_OK;
+    FV_TRY(shared_memory(c, codes_kernel, room));
+    FV_TRY(fv_cuda_stage(c, bytes, &host, &device));
+    (void)lay(a, static_cast<char *>(host), &items, &n);
+    FV_TRY(fv_cuda_stage_send(c, host, device, bytes));
+    codes_call call = {static_cast<const codes_seq *>(device),
+                       reinterpret_cast<const codes_item *>(static_cast<char *>(device) + items),
+                       static_cast<const float *>(a->q.data),
+                       static_cast<float *>(a->o.data),
+                       static_cast<float *>(a->lse.data),
+                       a->q.ld,
+                       a->o.ld,
+                       a->lse.ld,
+                       a->n_head,
+                       a->n_kv,
+                       a->d_head,
+                       a->scale};
+    FV_LAUNCH(codes_kernel, dim3((unsigned)n, (unsigned)a->n_kv), dim3(THREADS), room, c->stream,
+              call, heads);
+    return fv_cuda_launched("attn_codes");
+}
