@@ -71,3 +71,16 @@ void fv_buf_free(fv_buf *buf) {
     if (buf->data) buf->device->ops->free(buf);
     *buf = (fv_buf){0};
 }
+
+fv_status fv_device_wait(fv_device *dev) {
+    fv_event done = {0};
+    fv_status st = dev->ops->event_record(dev, &done);
+    if (st == FV_OK) st = dev->ops->event_wait(dev, &done);
+    dev->ops->event_free(dev, &done);
+    return st;
+}
+
+fv_status fv_device_copy(fv_device *dev, void *dst, const void *src, size_t bytes) {
+    FV_TRY(dev->ops->copy_async(dev, dst, src, bytes));
+    return fv_device_wait(dev);
+}

@@ -67,6 +67,12 @@ fv_device *fv_device_host(void);
 fv_status fv_buf_alloc(fv_device *dev, size_t bytes, fv_buf_kind kind, fv_buf *out);
 void fv_buf_free(fv_buf *buf); /* an empty buffer is fine; empties it */
 
+/* Returns when all that was issued is done. */
+fv_status fv_device_wait(fv_device *dev);
+
+/* Copies as copy_async does, and waits. */
+fv_status fv_device_copy(fv_device *dev, void *dst, const void *src, size_t bytes);
+
 #ifdef __cplusplus
 }
 #endif

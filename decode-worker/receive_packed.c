@@ -202,10 +202,17 @@ fv_refusal fv_landing_fill_factor(fv_landing *l, uint64_t offset, const void *p,
 
 fv_refusal fv_landing_end_factor(fv_landing *l) {
     const fv_packed_part *part = &block_of(l)->part[l->kind];
-    bool sparse = part->shape.form != FV_PACKED_FACTORS;
-    if (sparse && fv_codes_check_outliers(part) != FV_OK)
-        return FV_REFUSE(MALFORMED, "section FACT of layer %d: %s", l->layer, fv_last_error());
-    return FV_REFUSED_NONE;
+    fv_arena arena = {0};
+    fv_packed_part home;
+    fv_refusal why = FV_REFUSED_NONE;
+    if (part->shape.form == FV_PACKED_FACTORS) return why;
+    fv_status st = fv_kv_packed_home(l->got.kv, part, &arena, &home);
+    if (st != FV_OK)
+        why = fv_refusal_of(st);
+    else if (fv_codes_check_outliers(&home) != FV_OK)
+        why = FV_REFUSE(MALFORMED, "section FACT of layer %d: %s", l->layer, fv_last_error());
+    fv_arena_fini(&arena);
+    return why;
 }
 
 fv_refusal fv_landing_take_importance(fv_landing *l) {

@@ -23,8 +23,7 @@
  * product is an operation of the backend with a fixed order of summation: the same M and seed give
  * the same bits with any number of threads, on any path. A BLAS would not, and would bring threads
  * that fight with the backend's. */
-#include "common/arena.h"
-#include "kernels/ops.h"
+#include "kernels/matrices.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -49,10 +48,11 @@ typedef struct fv_factor {
     int32_t steps; /* iterations */
 } fv_factor;
 
-/* m [T, W] F32, contiguous, on the host, T, W >= 1. `room` gives the result and all temporary
- * memory, about 5 (T + W) (R + 16) + T^2 numbers. FV_EINVAL when M is not finite, which
- * names the row, or above 2^100.
- * The thread that owns the backend. */
+/* m [T, W] F32, contiguous, where the backend reads it, T, W >= 1. `room` gives the result, which
+ * is on the host, and the host's share of temporary memory, all in all about 6 (T + W) (R + 16) +
+ * T^2 numbers; on a device products are done there, and what is small, and sums of squares, at
+ * home. FV_EINVAL when M is not finite, which names the row, or above 2^100. The thread that owns
+ * the backend. */
 fv_status fv_factorise(fv_backend *be, fv_arena *room, const fv_tensor *m,
                        const fv_factor_goal *goal, fv_factor *out);
 

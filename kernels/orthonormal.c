@@ -71,33 +71,34 @@ static double added_up(const double *g, size_t p, const float *c, size_t n) {
 }
 
 /* to = the rows of y made orthonormal; *added says how well that went. */
-static fv_status pass(fv_backend *be, fv_arena *room, const fv_tensor *y, double share, float *to,
-                      int32_t *left, double *added) {
+static fv_status pass(fv_matrices *in, const fv_tensor *y, double share, void *to, int32_t *left,
+                      double *added) {
     size_t p = (size_t)y->rows, *kept;
+    fv_arena *room = in->home;
+    fv_tensor inverted;
     double *g, *l, *inverse;
     float *c;
     FV_TRY(FV_ARENA_NEW(room, p, kept));
     FV_TRY(FV_ARENA_NEW(room, p * p, g));
     FV_TRY(FV_ARENA_NEW(room, p * p, l));
-    FV_TRY(be->ops->gram(be, &(fv_gram_args){*y, g}));
+    FV_TRY(in->be->ops->gram(in->be, &(fv_gram_args){*y, g}));
     size_t n = cholesky(g, p, share, l, kept);
     FV_TRY(FV_ARENA_NEW(room, n * n, inverse));
     FV_TRY(FV_ARENA_NEW(room, n * p, c));
     invert(l, n, p, kept, inverse, c);
     *left = (int32_t)n;
     *added = added_up(g, p, c, n);
-    fv_combine_args a = {.x = fv_tensor_of(c, FV_F32, *left, y->rows),
-                         .w = *y,
-                         .y = fv_tensor_of(to, FV_F32, *left, y->cols)};
-    return be->ops->combine(be, &a);
+    FV_TRY(fv_matrix_send(in, c, *left, y->rows, &inverted));
+    fv_combine_args a = {.x = inverted, .w = *y, .y = fv_tensor_of(to, FV_F32, *left, y->cols)};
+    return in->be->ops->combine(in->be, &a);
 }
 
-fv_status fv_orthonormal(fv_backend *be, fv_arena *room, fv_tensor *y, float **spare) {
+fv_status fv_orthonormal(fv_matrices *in, fv_tensor *y, void **spare) {
     assert(y->dtype == FV_F32 && y->ld == y->cols);
     double added = INFINITY;
     for (int i = 0; i < 2 && added > ADDED_UP; i++) {
         fv_tensor from = *y;
-        FV_TRY(pass(be, room, &from, NEW_SHARE[i], *spare, &y->rows, &added));
+        FV_TRY(pass(in, &from, NEW_SHARE[i], *spare, &y->rows, &added));
         y->data = *spare;
         *spare = from.data;
     }

@@ -9,18 +9,17 @@
  * that depends on those before it (equal rows, rows of zeros, more rows than columns) is dropped.
  * Rows may point nearly the same way, so Y Y^T is summed in double: in f32 it would lose what is
  * below 3e-4 of a row. Where the first time leaves nothing to repair there is no second. Products
- * run on the backend's threads and give the same bits with any number. */
-#include "common/arena.h"
-#include "kernels/ops.h"
+ * run on the backend and give the same bits with any number of threads. */
+#include "kernels/matrices.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* y [p, N] F32 on the host, contiguous; y->rows becomes the number of rows that are left. *spare is
- * memory for as many numbers as y, and the two may change places. Temporary memory comes from
- * `room`. */
-fv_status fv_orthonormal(fv_backend *be, fv_arena *room, fv_tensor *y, float **spare);
+/* y [p, N] F32 where the backend reads it, contiguous; y->rows becomes the number of rows that are
+ * left. *spare is memory for as many numbers there, and the two may change places. Temporary memory
+ * is that of `in`. */
+fv_status fv_orthonormal(fv_matrices *in, fv_tensor *y, void **spare);
 
 #ifdef __cplusplus
 }

@@ -100,7 +100,10 @@ static void run_task(void *arg, fv_backend *be, int32_t slot, int32_t i) {
     ctx.be = be;
     ctx.room = &r->room[slot];
     fv_arena_reset(ctx.room);
+    fv_matrices matrices = {.be = be, .home = ctx.room};
+    ctx.matrices = &matrices;
     t->status = r->method->part(&ctx, t->job, t->kind);
+    fv_matrices_fini(&matrices);
     if (t->status != FV_OK) snprintf(t->text, sizeof t->text, "%s", fv_last_error());
 }
 

@@ -12,7 +12,7 @@
  * Two layers that are merged are in the same group; the second's job works for both.
  *
  * Functions are for the thread that owns the backend, but for `part`. */
-#include "common/arena.h"
+#include "kernels/matrices.h"
 #include "model/net/kv_packed.h"
 #include "policy/packed_shape.h"
 
@@ -57,6 +57,7 @@ typedef struct fv_pack_context {
     const fv_rope *rope;
     fv_kv *kv;
     fv_arena *room; /* of `begin`: until `end`; of `part` and `end`: for the time of the call */
+    fv_matrices *matrices; /* of `part`, for the time of the call, with that room */
 } fv_pack_context;
 
 /* FV_EINVAL when rows are such that they cannot be packed. */

@@ -2,7 +2,6 @@
 #include "prefill-worker/pack_layer.h"
 
 #include <assert.h>
-#include <string.h>
 
 /* Which block a row belongs to: positions are counted from the first row's. */
 static int32_t block_of(int32_t pos, int32_t base, int32_t block) {
@@ -65,33 +64,30 @@ static fv_status gather_head(const fv_pack_context *ctx, const fv_pack_job *job,
 static fv_status gather(const fv_pack_context *ctx, const fv_pack_job *job, const fv_pack_layer *o,
                         bool value, fv_tensor *m) {
     const fv_kv_shape *s = fv_kv_get_shape(ctx->kv);
-    float *data;
     int32_t width = s->n_kv * s->d_head;
-    FV_TRY(FV_ARENA_NEW(ctx->room, (size_t)o->n * (size_t)width, data));
-    *m = fv_tensor_of(data, FV_F32, o->n, width);
+    FV_TRY(fv_matrix_new(ctx->matrices, o->n, width, m));
     for (int32_t g = 0; g < s->n_kv; g++) {
-        fv_tensor y = {data + (size_t)g * (size_t)s->d_head, FV_F32, o->n, s->d_head, width};
+        float *head = (float *)m->data + (size_t)g * (size_t)s->d_head;
+        fv_tensor y = {head, FV_F32, o->n, s->d_head, width};
         FV_TRY(gather_head(ctx, job, g, value, o, y));
     }
-    return ctx->be->ops->sync(ctx->be);
+    return FV_OK;
 }
 
 /* Turns every key back by its block's anchor. */
 static fv_status turn_back(const fv_pack_context *ctx, const fv_pack_layer *o, fv_tensor m) {
     size_t half = (size_t)ctx->rope->half;
     float *c, *s;
+    fv_rope_args args = {.x = m, .n_head = fv_kv_get_shape(ctx->kv)->n_kv};
     FV_TRY(FV_ARENA_NEW(ctx->room, (size_t)o->n * half, c));
     FV_TRY(FV_ARENA_NEW(ctx->room, (size_t)o->n * half, s));
     for (int32_t a = 0; a < o->n_anchor; a++)
         for (int32_t j = o->first[a]; j < o->first[a + 1]; j++)
             fv_rope_angles(ctx->rope, &o->anchor[a], 1, c + (size_t)j * half, s + (size_t)j * half);
     for (size_t i = 0; i < (size_t)o->n * half; i++) s[i] = -s[i];
-    fv_rope_args args = {.x = m,
-                         .cos = fv_tensor_of(c, FV_F32, o->n, (int32_t)half),
-                         .sin = fv_tensor_of(s, FV_F32, o->n, (int32_t)half),
-                         .n_head = fv_kv_get_shape(ctx->kv)->n_kv};
-    FV_TRY(ctx->be->ops->rope(ctx->be, &args));
-    return ctx->be->ops->sync(ctx->be);
+    FV_TRY(fv_matrix_send(ctx->matrices, c, o->n, (int32_t)half, &args.cos));
+    FV_TRY(fv_matrix_send(ctx->matrices, s, o->n, (int32_t)half, &args.sin));
+    return ctx->be->ops->rope(ctx->be, &args);
 }
 
 /* It may have fewer rows than the plan knew, and no longer be worth it. */
@@ -167,7 +163,10 @@ fv_status fv_pack_layer_end(const fv_pack_context *ctx, fv_pack_job *job) {
                               .seg = job->seg};
     fv_kv_packed *p;
     FV_TRY(fv_kv_pack(ctx->kv, job->layer, &form, &p));
+    fv_device *dev = fv_kv_get_device(ctx->kv);
     for (int k = 0; k < 2; k++)
-        if (l->data[k]) memcpy(p->part[k].data, l->data[k], fv_packed_bytes(&l->shape[k]));
+        if (l->data[k])
+            FV_TRY(dev->ops->copy_async(dev, p->part[k].data, l->data[k],
+                                        fv_packed_bytes(&l->shape[k])));
     return FV_OK;
 }

@@ -32,7 +32,7 @@ fv_status fv_pack_layer_order(const fv_pack_context *ctx, const fv_pack_job *job
 fv_status fv_pack_layer_begin(const fv_pack_context *ctx, fv_pack_job *job);
 fv_status fv_pack_layer_end(const fv_pack_context *ctx, fv_pack_job *job);
 
-/* M [n, Hkv D] F32 of keys or values, in the room that `part` has. */
+/* M [n, Hkv D] F32 of keys or values, among the matrices that `part` has. */
 fv_status fv_pack_layer_matrix(const fv_pack_context *ctx, const fv_pack_job *job,
                                fv_packed_kind kind, fv_tensor *m);
 

@@ -296,7 +296,6 @@ static uint32_t parts_of(const fv_ship *s, int32_t layer, fv_kv_segment seg) {
  */
 static fv_status bring_home(fv_ship *s, fv_piece *piece, int32_t n) {
     fv_device *dev = fv_kv_get_device(s->req.kv);
-    fv_event there = {0};
     void *here;
     if (dev == fv_device_host()) return FV_OK;
     for (int32_t i = 0; i < n; i++) {
@@ -304,10 +303,7 @@ static fv_status bring_home(fv_ship *s, fv_piece *piece, int32_t n) {
         FV_TRY(dev->ops->copy_async(dev, here, piece[i].data, piece[i].bytes));
         piece[i].data = here;
     }
-    fv_status st = dev->ops->event_record(dev, &there);
-    if (st == FV_OK) st = dev->ops->event_wait(dev, &there);
-    dev->ops->event_free(dev, &there);
-    return st;
+    return fv_device_wait(dev);
 }
 
 static size_t frame_max(const fv_ship *s) {

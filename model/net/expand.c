@@ -58,12 +58,16 @@ fv_status fv_expand_regroup(fv_kv *kv) {
 
 fv_status fv_expand_end_turn(fv_kv *kv) {
     const fv_expand_rule *rule = fv_kv_expand(kv);
-    for (int32_t l = 0; rule && l < fv_kv_get_shape(kv)->n_layer; l++) {
+    const float *turn;
+    if (!rule) return FV_OK;
+    FV_TRY(fv_kv_packed_turns(kv, &turn));
+    for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer; l++) {
         fv_kv_packed *p = fv_kv_packed_at(kv, l);
         if (!p || !p->importance || p->n_turn == 0) continue;
         float keep = p->observed ? (float)pow(rule->alpha, p->n_turn) : 0;
         for (int32_t j = 0; j < p->rows.n; j++)
-            p->importance[j] = fmaf(keep, p->importance[j], (1 - keep) * p->turn[j]);
+            p->importance[j] = fmaf(keep, p->importance[j], (1 - keep) * turn[j]);
+        turn += p->rows.n;
         p->observed = true;
         p->n_turn = 0;
         p->stale = true;

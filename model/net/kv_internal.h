@@ -19,6 +19,7 @@ struct fv_kv_pool {
     int32_t n_slab;
     void **free_page; /* stack of pages that nobody holds: FV_KV_BLOCK keys, or values */
     int32_t n_free, cap_free;
+    fv_buf home; /* pinned: where small things are read that a device has written */
 };
 
 /* What a kernel need not see of a run. */
@@ -87,6 +88,9 @@ fv_status fv_kv_pool_charge(fv_kv_pool *p, size_t bytes);
 /* An extent; `bytes` were charged. Giving empties it and charges its bytes back. */
 fv_status fv_kv_pool_take(fv_kv_pool *p, size_t bytes, fv_buf *out);
 void fv_kv_pool_give(fv_kv_pool *p, fv_buf *buf);
+
+/* Memory of the host that the device copies into, until the next call. */
+fv_status fv_kv_pool_home(fv_kv_pool *p, size_t bytes, void **out);
 
 /* A page of FV_KV_BLOCK keys, or values; likewise. */
 fv_status fv_kv_pool_page_take(fv_kv_pool *p, void **out);

@@ -35,7 +35,8 @@ static void packed_free(fv_kv *kv, fv_kv_packed *p) {
     for (int k = 0; k < 2; k++) fv_kv_memory_give(kv, &p->part_buf[k]);
     fv_buf_free(&p->rows_buf);
     fv_buf_free(&p->angle_buf);
-    fv_buf_free(&p->importance_buf);
+    fv_buf_free(&p->turn_buf);
+    free(p->importance);
     free(p->host);
     free(p);
 }
@@ -197,11 +198,48 @@ fv_status fv_kv_packed_angles(fv_kv *kv, fv_kv_packed *p, const fv_rope *rope) {
 fv_status fv_kv_packed_observe(fv_kv *kv, fv_kv_packed *p) {
     if (p->importance) return FV_OK;
     size_t n = (size_t)p->rows.n;
-    FV_TRY(fv_buf_alloc(fv_kv_get_device(kv), 2 * n * sizeof(float), FV_BUF_DEVICE,
-                        &p->importance_buf));
-    p->importance = p->importance_buf.data;
-    p->turn = p->importance + n;
+    if (!p->turn_buf.data) /* or it is there from a call that failed */
+        FV_TRY(fv_buf_alloc(fv_kv_get_device(kv), n * sizeof(float), FV_BUF_DEVICE, &p->turn_buf));
+    p->importance = calloc(n, sizeof *p->importance);
+    if (!p->importance) return FV_FAIL(FV_ENOMEM, "out of memory for %d packed rows", p->rows.n);
+    p->turn = p->turn_buf.data;
     return FV_OK;
+}
+
+/* How many means of this turn the layer has. */
+static size_t turn_rows(const fv_kv_packed *p) {
+    return p && p->importance && p->n_turn > 0 ? (size_t)p->rows.n : 0;
+}
+
+/* One wait for all layers. */
+fv_status fv_kv_packed_turns(fv_kv *kv, const float **out) {
+    fv_device *dev = fv_kv_get_device(kv);
+    int32_t n_layer = fv_kv_get_shape(kv)->n_layer;
+    size_t n = 0;
+    void *home;
+    for (int32_t l = 0; l < n_layer; l++) n += turn_rows(fv_kv_packed_at(kv, l));
+    *out = NULL;
+    if (n == 0) return FV_OK;
+    FV_TRY(fv_kv_pool_home(kv->pool, n * sizeof(float), &home));
+    float *to = home;
+    *out = home;
+    for (int32_t l = 0; l < n_layer; l++) {
+        const fv_kv_packed *p = fv_kv_packed_at(kv, l);
+        size_t rows = turn_rows(p);
+        if (rows) FV_TRY(dev->ops->copy_async(dev, to, p->turn, rows * sizeof *to));
+        to += rows;
+    }
+    return fv_device_wait(dev);
+}
+
+fv_status fv_kv_packed_home(const fv_kv *kv, const fv_packed_part *part, fv_arena *arena,
+                            fv_packed_part *out) {
+    fv_device *dev = fv_kv_get_device(kv);
+    size_t bytes = fv_packed_bytes(&part->shape);
+    *out = *part;
+    if (dev == fv_device_host()) return FV_OK;
+    FV_TRY(fv_arena_alloc(arena, bytes, &out->data));
+    return fv_device_copy(dev, out->data, part->data, bytes);
 }
 
 /* Behind pos, first and alive: see device_arrays. */
@@ -258,43 +296,63 @@ fv_status fv_kv_packed_shorten(fv_kv *kv, int32_t layer, const int32_t *alive) {
 }
 
 /* The part with fewer rows. What it was is set by first, so that a pool that is full to the last
- * byte does not stand in the way of giving some back. */
-static fv_status part_keep(fv_kv *kv, fv_kv_packed *p, int kind, const int32_t *idx, int32_t n) {
+ * byte does not stand in the way of giving some back; and it is laid anew on the host, wherever the
+ * store is. */
+static fv_status part_laid(fv_kv *kv, fv_kv_packed *p, int kind, const int32_t *idx, int32_t n,
+                           fv_arena *arena) {
+    fv_device *dev = fv_kv_get_device(kv);
     fv_packed_part old = p->part[kind];
     size_t bytes = fv_packed_bytes(&old.shape);
-    fv_packed_shape shape = fv_packed_kept(&old, idx, n);
-    void *copy = aligned_alloc(FV_PACKED_ALIGN, fv_packed_aligned(bytes));
-    if (!copy) return FV_FAIL(FV_ENOMEM, "out of memory to let packed rows go");
-    memcpy(copy, old.data, bytes);
-    old.data = copy;
+    FV_TRY(fv_arena_alloc(arena, bytes, &old.data));
+    FV_TRY(fv_device_copy(dev, old.data, p->part[kind].data, bytes));
+    fv_packed_part laid = {.shape = fv_packed_kept(&old, idx, n)};
+    bytes = fv_packed_bytes(&laid.shape);
+    FV_TRY(fv_arena_alloc(arena, bytes, &laid.data));
+    fv_packed_keep(&old, idx, &laid);
     fv_kv_memory_give(kv, &p->part_buf[kind]);
-    fv_status st = take_part(kv, p, kind, &shape);
-    if (st == FV_OK) fv_packed_keep(&old, idx, &p->part[kind]);
-    free(copy);
+    FV_TRY(take_part(kv, p, kind, &laid.shape));
+    return dev->ops->copy_async(dev, p->part[kind].data, laid.data, bytes);
+}
+
+static fv_status part_keep(fv_kv *kv, fv_kv_packed *p, int kind, const int32_t *idx, int32_t n) {
+    fv_arena arena = {0};
+    fv_status st = part_laid(kv, p, kind, idx, n, &arena);
+    fv_arena_fini(&arena);
+    return st;
+}
+
+/* The means of this turn of rows idx[0 .. n), in the place of the others. */
+static fv_status turn_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32_t n) {
+    fv_device *dev = fv_kv_get_device(kv);
+    size_t had = turn_rows(p);
+    if (had == 0) return FV_OK;
+    float *turn = malloc((had + (size_t)n) * sizeof *turn);
+    if (!turn) return FV_FAIL(FV_ENOMEM, "out of memory to let packed rows go");
+    fv_status st = fv_device_copy(dev, turn, p->turn, had * sizeof *turn);
+    for (int32_t j = 0; j < n; j++) turn[had + (size_t)j] = turn[idx[j]];
+    if (st == FV_OK) st = dev->ops->copy_async(dev, p->turn, turn + had, (size_t)n * sizeof *turn);
+    free(turn);
     return st;
 }
 
 /* What is observed of rows goes with them. */
-static fv_status observed_keep(fv_kv_packed *p, const int32_t *idx, int32_t n) {
+static fv_status observed_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32_t n) {
     if (!p->importance) return FV_OK;
-    float *seen = malloc((2 * (size_t)n + 1) * sizeof *seen);
+    float *seen = malloc(((size_t)n + 1) * sizeof *seen);
     if (!seen) return FV_FAIL(FV_ENOMEM, "out of memory to let packed rows go");
-    for (int32_t j = 0; j < n; j++) {
-        seen[j] = p->importance[idx[j]];
-        seen[n + j] = p->turn[idx[j]];
-    }
-    memcpy(p->importance, seen, (size_t)n * sizeof *seen);
-    memcpy(p->turn, seen + n, (size_t)n * sizeof *seen);
-    free(seen);
+    for (int32_t j = 0; j < n; j++) seen[j] = p->importance[idx[j]];
+    fv_status st = turn_keep(kv, p, idx, n);
+    free(p->importance);
+    p->importance = seen;
     p->stale = p->observed;
-    return FV_OK;
+    return st;
 }
 
 /* Bookkeeping of rows idx[0 .. n): blocks that lose all of theirs go too. */
 static fv_status rows_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32_t n) {
     fv_kv_packed was = *p;
     int32_t n_anchor = 0;
-    FV_TRY(observed_keep(p, idx, n));
+    FV_TRY(observed_keep(kv, p, idx, n));
     fv_status st = host_arrays(p, n, was.rows.n_anchor);
     if (st != FV_OK) {
         p->host = was.host;

@@ -17,6 +17,7 @@
  * says which rows they are is bookkeeping, as positions of raw rows are.
  *
  * The thread that owns the store. */
+#include "common/arena.h"
 #include "kernels/packed.h"
 #include "model/net/kv.h"
 #include "model/net/rope.h"
@@ -48,9 +49,9 @@ typedef struct fv_kv_packed {
     uint8_t *group;         /* [n] */
     int32_t n_alive;        /* rows that count */
     int32_t n_first;        /* rows there were before any was let go */
-    /* What the rows are paid (expand.h), on the store's device; NULL: nobody asks. */
-    float *importance; /* [n] */
-    float *turn;       /* [n] the mean over the rows of this turn, */
+    /* What the rows are paid (expand.h); NULL: nobody asks. */
+    float *importance; /* [n] on the host */
+    float *turn;       /* [n] on the store's device: the mean over the rows of this turn, */
     int32_t n_turn;    /* so many of which have run */
     bool observed;     /* importance holds something */
     bool stale;        /* and is newer than the groups */
@@ -60,7 +61,7 @@ typedef struct fv_kv_packed {
                       * -1: not known yet */
     /* private */
     fv_buf part_buf[2];
-    fv_buf rows_buf, angle_buf, importance_buf;
+    fv_buf rows_buf, angle_buf, turn_buf;
     void *host;
 } fv_kv_packed;
 
@@ -85,6 +86,15 @@ fv_status fv_kv_packed_angles(fv_kv *kv, fv_kv_packed *p, const fv_rope *rope);
 
 /* Room for importance [n], from now on. Nothing happens when there is some. */
 fv_status fv_kv_packed_observe(fv_kv *kv, fv_kv_packed *p);
+
+/* The means of this turn on the host, of every packed layer that has one (n_turn > 0): layer after
+ * layer, [n] each. Borrowed until the next call for a store of this pool. */
+fv_status fv_kv_packed_turns(fv_kv *kv, const float **out);
+
+/* A part whose bytes are on the host: the part itself where the store is there, or a copy in
+ * `arena`. */
+fv_status fv_kv_packed_home(const fv_kv *kv, const fv_packed_part *part, fv_arena *arena,
+                            fv_packed_part *out);
 
 /* group[] was changed on the host: brings it to the device. */
 fv_status fv_kv_packed_regroup(fv_kv *kv, fv_kv_packed *p);

@@ -26,6 +26,7 @@ void fv_kv_pool_close(fv_kv_pool *p) {
     assert(p->bytes_used == 0);
     for (int32_t i = 0; i < p->n_slab; i++) fv_buf_free(&p->slab[i]);
     for (int32_t i = 0; i < p->n_spare; i++) fv_buf_free(&p->spare[i]);
+    fv_buf_free(&p->home);
     free(p->spare);
     free(p->slab);
     free(p->free_page);
@@ -46,6 +47,15 @@ fv_status fv_kv_pool_charge(fv_kv_pool *p, size_t bytes) {
                        p->bytes_used, p->bytes_max, bytes);
     p->bytes_used += bytes;
     if (p->bytes_used > p->peak) p->peak = p->bytes_used;
+    return FV_OK;
+}
+
+fv_status fv_kv_pool_home(fv_kv_pool *p, size_t bytes, void **out) {
+    if (bytes > p->home.bytes) {
+        fv_buf_free(&p->home);
+        FV_TRY(fv_buf_alloc(p->device, 2 * bytes, FV_BUF_PINNED, &p->home));
+    }
+    *out = p->home.data;
     return FV_OK;
 }
 

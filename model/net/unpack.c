@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "common/arena.h"
+#include "kernels/matrices.h"
 
 /* ---- what is smaller ------------------------------------------------------------------------ */
 
@@ -59,46 +59,53 @@ static fv_status alive_rows(const fv_kv_packed *p, fv_arena *room, int32_t **row
     return FV_OK;
 }
 
+/* Rows row[n] of codes. */
+static fv_status read_codes(fv_matrices *in, const fv_packed_part *part, const int32_t *row,
+                            int32_t n, fv_tensor *m) {
+    size_t width = fv_packed_width(&part->shape);
+    float *y;
+    FV_TRY(FV_ARENA_NEW(in->home, (size_t)n * width, y));
+    for (int32_t i = 0; i < n; i++) fv_codes_read(part, row[i], 1, y + (size_t)i * width);
+    return fv_matrix_send(in, y, n, (int32_t)width, m);
+}
+
 /* m [n, Hkv D] F32: rows row[n] of a part. */
-static fv_status rebuild(fv_backend *be, const fv_packed_part *part, const int32_t *row, int32_t n,
-                         fv_arena *room, fv_tensor *m) {
-    size_t rank = (size_t)part->shape.rank, width = fv_packed_width(&part->shape);
-    float *u, *basis, *y;
-    FV_TRY(FV_ARENA_NEW(room, (size_t)n * width, y));
-    if (part->shape.form != FV_PACKED_FACTORS) {
-        for (int32_t i = 0; i < n; i++) fv_codes_read(part, row[i], 1, y + (size_t)i * width);
-        *m = fv_tensor_of(y, FV_F32, n, (int32_t)width);
-        return FV_OK;
-    }
-    FV_TRY(FV_ARENA_NEW(room, (size_t)n * rank, u));
-    FV_TRY(FV_ARENA_NEW(room, rank * width, basis));
-    for (int32_t i = 0; i < n; i++) fv_packed_read_u(part, row[i], 1, u + (size_t)i * rank);
-    fv_packed_read_basis(part, basis);
-    *m = fv_tensor_of(y, FV_F32, n, (int32_t)width);
-    fv_combine_args a = {.x = fv_tensor_of(u, FV_F32, n, (int32_t)rank),
-                         .w = fv_tensor_of(basis, FV_F32, (int32_t)rank, (int32_t)width),
-                         .y = *m};
-    return be->ops->combine(be, &a);
+static fv_status rebuild(const fv_kv *kv, fv_matrices *in, const fv_packed_part *there,
+                         const int32_t *row, int32_t n, fv_tensor *m) {
+    size_t rank = (size_t)there->shape.rank, width = fv_packed_width(&there->shape);
+    fv_packed_part part;
+    fv_combine_args a;
+    float *u, *basis;
+    FV_TRY(fv_kv_packed_home(kv, there, in->home, &part));
+    if (part.shape.form != FV_PACKED_FACTORS) return read_codes(in, &part, row, n, m);
+    FV_TRY(FV_ARENA_NEW(in->home, (size_t)n * rank, u));
+    FV_TRY(FV_ARENA_NEW(in->home, rank * width, basis));
+    for (int32_t i = 0; i < n; i++) fv_packed_read_u(&part, row[i], 1, u + (size_t)i * rank);
+    fv_packed_read_basis(&part, basis);
+    FV_TRY(fv_matrix_send(in, u, n, (int32_t)rank, &a.x));
+    FV_TRY(fv_matrix_send(in, basis, (int32_t)rank, (int32_t)width, &a.w));
+    FV_TRY(fv_matrix_new(in, n, (int32_t)width, m));
+    a.y = *m;
+    return in->be->ops->combine(in->be, &a);
 }
 
 /* Keys are packed turned back to their block's anchor: turns them on by it. */
-static fv_status turn_on(fv_backend *be, const fv_rope *rope, const fv_kv_packed *p,
-                         const int32_t *row, int32_t n, fv_arena *room, fv_tensor m) {
+static fv_status turn_on(fv_matrices *in, const fv_rope *rope, const fv_kv_packed *p,
+                         const int32_t *row, int32_t n, fv_tensor m) {
     size_t half = (size_t)rope->half;
     float *c, *s;
+    fv_rope_args args = {.x = m, .n_head = p->part[FV_PACKED_K].shape.n_kv};
     if (!p->anchor) return FV_OK;
-    FV_TRY(FV_ARENA_NEW(room, (size_t)n * half, c));
-    FV_TRY(FV_ARENA_NEW(room, (size_t)n * half, s));
+    FV_TRY(FV_ARENA_NEW(in->home, (size_t)n * half, c));
+    FV_TRY(FV_ARENA_NEW(in->home, (size_t)n * half, s));
     for (int32_t i = 0; i < n; i++) {
         int32_t a = 0;
         while (row[i] >= p->first[a + 1]) a++;
         fv_rope_angles(rope, &p->anchor[a], 1, c + (size_t)i * half, s + (size_t)i * half);
     }
-    fv_rope_args args = {.x = m,
-                         .cos = fv_tensor_of(c, FV_F32, n, rope->half),
-                         .sin = fv_tensor_of(s, FV_F32, n, rope->half),
-                         .n_head = p->part[FV_PACKED_K].shape.n_kv};
-    return be->ops->rope(be, &args);
+    FV_TRY(fv_matrix_send(in, c, n, rope->half, &args.cos));
+    FV_TRY(fv_matrix_send(in, s, n, rope->half, &args.sin));
+    return in->be->ops->rope(in->be, &args);
 }
 
 static fv_status write_rows(fv_kv *kv, fv_backend *be, int32_t layer, fv_tensor k, fv_tensor v,
@@ -133,15 +140,16 @@ typedef struct layer_rows {
     int32_t *pos;   /* [n] */
 } layer_rows;
 
-static fv_status rebuild_layer(fv_backend *be, const fv_rope *rope, const fv_kv_packed *p,
-                               const int32_t *row, int32_t n, fv_arena *room, layer_rows *out) {
-    FV_TRY(FV_ARENA_NEW(room, n, out->pos));
+static fv_status rebuild_layer(const fv_kv *kv, fv_matrices *in, const fv_rope *rope,
+                               const fv_kv_packed *p, const int32_t *row, int32_t n,
+                               layer_rows *out) {
+    FV_TRY(FV_ARENA_NEW(in->home, n, out->pos));
     for (int32_t i = 0; i < n; i++) out->pos[i] = p->pos[row[i]];
     if (fv_kv_packed_owns_keys(p, out->layer)) {
-        FV_TRY(rebuild(be, &p->part[FV_PACKED_K], row, n, room, &out->k));
-        FV_TRY(turn_on(be, rope, p, row, n, room, out->k));
+        FV_TRY(rebuild(kv, in, &p->part[FV_PACKED_K], row, n, &out->k));
+        FV_TRY(turn_on(in, rope, p, row, n, out->k));
     }
-    return rebuild(be, &p->part[FV_PACKED_V], row, n, room, &out->v);
+    return rebuild(kv, in, &p->part[FV_PACKED_V], row, n, &out->v);
 }
 
 static fv_status lay_rows(fv_kv *kv, fv_backend *be, const layer_rows *x, fv_arena *room) {
@@ -151,8 +159,9 @@ static fv_status lay_rows(fv_kv *kv, fv_backend *be, const layer_rows *x, fv_are
 }
 
 /* All parts go before any rows come: only together do they pay for them, in a pool that is full. */
-static fv_status unpack_block(fv_kv *kv, fv_backend *be, const fv_rope *rope, int32_t leader,
-                              fv_arena *room) {
+static fv_status unpack_block(fv_kv *kv, fv_matrices *in, const fv_rope *rope, int32_t leader) {
+    fv_backend *be = in->be;
+    fv_arena *room = in->home;
     int32_t n_layer = fv_kv_get_shape(kv)->n_layer, n_x = 0, *row;
     const fv_kv_packed *p = fv_kv_packed_at(kv, leader);
     layer_rows *x;
@@ -162,7 +171,7 @@ static fv_status unpack_block(fv_kv *kv, fv_backend *be, const fv_rope *rope, in
         const fv_kv_packed *at = fv_kv_packed_at(kv, l);
         if (!at || at->leader != leader) continue;
         x[n_x].layer = l;
-        FV_TRY(rebuild_layer(be, rope, at, row, n, room, &x[n_x++]));
+        FV_TRY(rebuild_layer(kv, in, rope, at, row, n, &x[n_x++]));
     }
     FV_TRY(be->ops->sync(be));
     for (int32_t i = 0; i < n_x; i++) fv_kv_packed_end(kv, x[i].layer);
@@ -182,7 +191,9 @@ fv_status fv_unpack(fv_kv *kv, fv_backend *be, const fv_rope *rope) {
             continue;
         }
         fv_arena room = {0};
-        st = unpack_block(kv, be, rope, l, &room);
+        fv_matrices in = {.be = be, .home = &room};
+        st = unpack_block(kv, &in, rope, l);
+        fv_matrices_fini(&in);
         fv_arena_fini(&room);
     }
     return st;

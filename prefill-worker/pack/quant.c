@@ -12,9 +12,11 @@ static fv_status part(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_ki
     fv_pack_layer *l = job->state;
     const fv_packed_shape *s = &l->shape[kind];
     fv_tensor m;
+    float *rows;
     double error;
     FV_TRY(fv_pack_layer_matrix(ctx, job, kind, &m));
-    fv_status st = fv_codes_write(s, m.data, l->data[kind], &error);
+    FV_TRY(fv_matrix_fetch(ctx->matrices, &m, &rows));
+    fv_status st = fv_codes_write(s, rows, l->data[kind], &error);
     if (st != FV_OK) return fv_pack_layer_fail(st, job, kind);
     job->rank[kind] = (int32_t)fv_packed_width(s);
     job->error[kind] = (float)error;

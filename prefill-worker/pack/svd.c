@@ -18,7 +18,9 @@ static fv_status part(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_ki
     double error;
     FV_TRY(fv_pack_layer_matrix(ctx, job, kind, &m));
     if (fv_packed_is_rows(s)) {
-        fv_packed_write(s, m.data, NULL, l->data[kind]);
+        float *rows;
+        FV_TRY(fv_matrix_fetch(ctx->matrices, &m, &rows));
+        fv_packed_write(s, rows, NULL, l->data[kind]);
         return FV_OK;
     }
     fv_factor_part what = {.layer = job->layer,

@@ -59,24 +59,47 @@ static void digests(const char *checkpoint, const char *device, const char *poli
     snprintf(out, 512, "%.*s", (int)(end - begin), begin);
 }
 
+#define ON_GPU "--device cuda --isa exact --plugin-dir " FOVEA_EMULATED
+
+/* Tests may run beside each other: each has its own. */
+static void synthesise(const char *shape, const char *name, char path[512]) {
+    if (access(FOVEA_EMULATED "/libfovea_cuda.so", R_OK) != 0)
+        cr_skip("the CUDA kernels are not built for the CPU here");
+    snprintf(path, 512, FOVEA_TEST_TMP "/device_%s_%s", name, shape);
+    command_run(&r, FOVEA_BIN "/fovea synth --shape %s --seed 7 --force --out %s", shape, path);
+    cr_assert(eq(int, r.status, 0), "%s", r.err);
+}
+
+static void same_logits(const char *checkpoint, const char *policy) {
+    char cpu[512], gpu[512];
+    digests(checkpoint, "--device cpu", policy, cpu);
+    digests(checkpoint, ON_GPU, policy, gpu);
+    cr_expect(eq(str, gpu, cpu), "%s, %s", checkpoint, policy);
+}
+
 /* Vision, prefill, hand-off, decode and sampling: the logits of the CPU, for many and few KV heads.
  */
 Test(device, exact_products_give_the_logits_of_the_cpu) {
     static const char *const shapes[] = {"tiny", "tiny-gqa"};
     static const char *const policies[] = {"preset=exact", "preset=aggressive"};
-    char path[512], cpu[512], gpu[512];
-    if (access(FOVEA_EMULATED "/libfovea_cuda.so", R_OK) != 0)
-        cr_skip("the CUDA kernels are not built for the CPU here");
+    char path[512];
     for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, FOVEA_TEST_TMP "/device_%s", shapes[i]);
-        command_run(&r, FOVEA_BIN "/fovea synth --shape %s --seed 7 --force --out %s", shapes[i],
-                    path);
-        cr_assert(eq(int, r.status, 0), "%s", r.err);
-        for (int k = 0; k < 2; k++) {
-            digests(path, "--device cpu", policies[k], cpu);
-            digests(path, "--device cuda --isa exact --plugin-dir " FOVEA_EMULATED, policies[k],
-                    gpu);
-            cr_expect(eq(str, gpu, cpu), "%s, %s", shapes[i], policies[k]);
-        }
+        synthesise(shapes[i], "rows", path);
+        for (int k = 0; k < 2; k++) same_logits(path, policies[k]);
     }
+}
+
+/* Packed there, sent, received, read at a part of their rank by what they are paid, laid anew when
+ * rows leave, and in the end as rows again: nothing of it follows an address of the device. */
+Test(device, packed_layers_give_the_logits_of_the_cpu) {
+    static const char *const policies[] = {
+        "\"pack=svd,rank_k=8,rank_v=8,gain=0,block=4;expand=attention\"",
+        "\"pack=svd,rank_k=8,rank_v=6,gain=0,bits=4,energy=0.9;expand=attention;"
+        "evict=importance,keep=0.5\"",
+        "\"pack=svd,rank_k=8,rank_v=8,gain=0,bits=8,compress_text=keys,rank_text=8;"
+        "evict=vta,tau=3\"",
+        "\"pack=quant,bits=8,outliers=0.02\"", "\"pack=quant,bits=4,block=0;evict=vta,tau=3\""};
+    char path[512];
+    synthesise("tiny-gqa", "packed", path);
+    for (int k = 0; k < 5; k++) same_logits(path, policies[k]);
 }

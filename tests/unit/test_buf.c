@@ -48,6 +48,15 @@ Test(buf, a_copy_is_done_when_the_call_returns) {
     fv_buf_free(&b);
 }
 
+Test(buf, a_copy_that_is_waited_for_is_done_and_so_is_what_was_issued_before) {
+    char from[] = "fovea", to[6] = "", then[6] = "";
+    fv_device *host = fv_device_host();
+    cr_assert_eq(host->ops->copy_async(host, to, from, 6), FV_OK);
+    cr_assert_eq(fv_device_copy(host, then, to, 6), FV_OK);
+    cr_assert_str_eq(then, "fovea");
+    cr_assert_eq(fv_device_wait(host), FV_OK);
+}
+
 Test(buf, copying_nothing_between_empty_buffers_is_fine) {
     fv_device *host = fv_device_host();
     fv_buf from = {0}, to = {0};

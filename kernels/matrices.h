@@ -1,0 +1,42 @@
+#ifndef FOVEA_KERNELS_MATRICES_H
+#define FOVEA_KERNELS_MATRICES_H
+
+/* MATRICES of F32 for a computation that is made of operations: where the backend reads them, freed
+ * all at once. A backend of the host has them in the arena, and nothing is copied; another's lie on
+ * its device, and what the host computes is sent and what it reads is fetched.
+ *
+ * The thread that owns the backend. */
+#include "common/arena.h"
+#include "kernels/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fv_matrices {
+    fv_backend *be;
+    fv_arena *home; /* what lies on the host; borrowed */
+    /* private */
+    struct fv_matrices_piece *piece;
+} fv_matrices; /* {be, home} to begin with */
+
+/* Gives back what lies on the device; the arena is its owner's. */
+void fv_matrices_fini(fv_matrices *m);
+
+/* Whether the backend reads the host's memory. */
+bool fv_matrices_at_home(const fv_matrices *m);
+
+/* *out [rows, cols], contiguous, contents undefined. */
+fv_status fv_matrix_new(fv_matrices *m, int32_t rows, int32_t cols, fv_tensor *out);
+
+/* Numbers of the host [rows, cols] where the backend reads them: the same memory, or a copy. */
+fv_status fv_matrix_send(fv_matrices *m, const float *numbers, int32_t rows, int32_t cols,
+                         fv_tensor *out);
+
+/* A contiguous matrix on the host, when all that writes it is done: the same memory, or a copy. */
+fv_status fv_matrix_fetch(fv_matrices *m, const fv_tensor *t, float **numbers);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
