@@ -107,54 +107,41 @@ static fv_status anchors_of_rows(const fv_kv_packed_form *form, fv_arena *room, 
     return FV_OK;
 }
 
-/* A part where the host can read it. */
-static fv_status on_host(fv_backend *be, const fv_packed_part *part, fv_arena *room,
-                         fv_packed_part *out) {
-    fv_device *dev = be->device;
-    *out = *part;
-    if (dev == fv_device_host()) return FV_OK;
-    size_t bytes = fv_packed_bytes(&part->shape);
-    FV_TRY(fv_arena_alloc(room, bytes, &out->data));
-    FV_TRY(dev->ops->copy_async(dev, out->data, part->data, bytes));
-    return be->ops->sync(be);
-}
-
 /* M [n, Hkv D] of the keys: what factors say, and what waited, all turned back to their anchors. */
-static fv_status key_matrix(const block *b, fv_backend *be, const fv_rope *rope,
-                            const fv_kv_packed_form *form, fv_arena *room, fv_tensor *m) {
+static fv_status key_matrix(const block *b, fv_matrices *in, const fv_rope *rope,
+                            const fv_kv_packed_form *form, fv_tensor *m) {
     const fv_kv_shape *s = fv_kv_get_shape(b->kv);
-    float *data;
-    int32_t *each, *anchor, width = s->n_kv * s->d_head;
-    FV_TRY(FV_ARENA_NEW(room, (size_t)b->n * (size_t)width, data));
-    FV_TRY(FV_ARENA_NEW(room, b->n, each));
+    int32_t *each, *anchor;
+    FV_TRY(FV_ARENA_NEW(in->home, b->n, each));
     for (int32_t j = 0; j < b->n; j++) each[j] = j;
-    *m = fv_tensor_of(data, FV_F32, b->n, width);
+    FV_TRY(fv_matrix_new(in, b->n, s->n_kv * s->d_head, m));
     if (b->old) {
         fv_packed_part part;
-        FV_TRY(on_host(be, &b->old->part[FV_PACKED_K], room, &part));
-        FV_TRY(fv_rows_rebuild(be, &part, each, room, fv_tensor_rows(*m, 0, b->n_old)));
+        FV_TRY(fv_kv_packed_home(b->kv, &b->old->part[FV_PACKED_K], in->home, &part));
+        FV_TRY(fv_rows_rebuild(in, &part, each, fv_tensor_rows(*m, 0, b->n_old)));
     }
     fv_tensor wait = fv_tensor_rows(*m, b->n_old, b->n_wait);
     fv_row_set rows = {b->leader, FV_SEG_TEXT, false, b->n_wait, each};
-    FV_TRY(fv_rows_gather(b->kv, be, &rows, wait));
-    if (form->anchor) {
-        FV_TRY(anchors_of_rows(form, room, &anchor));
-        FV_TRY(fv_rows_turn(be, rope, anchor + b->n_old, true, s->n_kv, room, wait));
-    }
-    return be->ops->sync(be);
+    FV_TRY(fv_rows_gather(b->kv, in->be, &rows, wait));
+    if (!form->anchor) return FV_OK;
+    FV_TRY(anchors_of_rows(form, in->home, &anchor));
+    return fv_rows_turn(in, rope, anchor + b->n_old, true, s->n_kv, wait);
 }
 
 /* Where a share of the squared norm is to be kept, factors have left the rest of theirs out before:
  * only that of the rows that are new may go now, or the shares would multiply from turn to turn,
  *     1 - e' = (1 - e) ||rows that waited||^2 / ||M||^2 */
-static double energy_for(const block *b, const fv_tensor *m) {
+static fv_status energy_for(const block *b, fv_matrices *in, const fv_tensor *m, double *energy) {
     double sum[2] = {0, 0};
-    const float *at = m->data;
-    if (b->keys->energy == 0) return 0;
+    float *at;
+    *energy = b->keys->energy;
+    if (*energy == 0) return FV_OK;
+    FV_TRY(fv_matrix_fetch(in, m, &at));
     for (int32_t j = 0; j < b->n; j++)
         for (int32_t i = 0; i < m->cols; i++, at++) sum[j >= b->n_old] += (double)*at * (double)*at;
     double all = sum[0] + sum[1];
-    return all > 0 ? 1 - (1 - b->keys->energy) * sum[1] / all : b->keys->energy;
+    if (all > 0) *energy = 1 - (1 - b->keys->energy) * sum[1] / all;
+    return FV_OK;
 }
 
 /* Bytes of a layer's values, head by head: those of the block, and those that waited. */
@@ -191,9 +178,10 @@ typedef struct made {
     double error;
 } made;
 
-static fv_status make(const block *b, fv_backend *be, const fv_rope *rope, fv_arena *room,
-                      made *x) {
+static fv_status make(const block *b, fv_matrices *in, const fv_rope *rope, made *x) {
     const fv_kv_shape *s = fv_kv_get_shape(b->kv);
+    fv_arena *room = in->home;
+    fv_factor_part what = {.layer = b->leader, .segment = FV_SEG_TEXT};
     fv_tensor m;
     FV_TRY(lay_rows(b, room, &x->form));
     for (int k = 0; k < 2; k++)
@@ -204,9 +192,9 @@ static fv_status make(const block *b, fv_backend *be, const fv_rope *rope, fv_ar
     FV_TRY(fv_arena_alloc(room, fv_packed_bytes(keys), &x->keys));
     for (int32_t l = b->leader; l >= 0; l = next_layer(b, l))
         FV_TRY(copy_values(b, l, &x->form.part[FV_PACKED_V], room, &x->values[l]));
-    FV_TRY(key_matrix(b, be, rope, &x->form, room, &m));
-    fv_factor_part what = {b->leader, FV_SEG_TEXT, energy_for(b, &m)};
-    return fv_factor_write(be, room, &m, &what, keys, x->keys, &x->error);
+    FV_TRY(key_matrix(b, in, rope, &x->form, &m));
+    FV_TRY(energy_for(b, in, &m, &what.energy));
+    return fv_factor_write(in->be, room, &m, &what, keys, x->keys, &x->error);
 }
 
 static bool is_smaller(const block *b, const made *x) {
@@ -255,7 +243,9 @@ static fv_status run(const block *b, fv_decoder *dec, fv_arena *room, fv_recompr
     fv_rope rope;
     made x;
     fv_rope_init(&rope, &cfg->rope, cfg->d_head);
-    fv_status st = make(b, be, &rope, room, &x);
+    fv_matrices in = {.be = be, .home = room};
+    fv_status st = make(b, &in, &rope, &x);
+    fv_matrices_fini(&in);
     if (st == FV_EINVAL) {
         FV_LOG(WARN, DECODE, "event=not-recompressed layer=%d reason=\"%s\"", b->leader,
                fv_last_error());

@@ -8,30 +8,10 @@
 #include <string.h>
 
 #include "kernels/eigen.h"
+#include "kernels/factor_rule.h"
 #include "kernels/orthonormal.h"
 
-enum {
-    MAX_STEPS = 40,
-    GRAM_ROWS = 128, /* rows of a block of G */
-};
-
-/* Directions beyond those that are kept: with many, one step is enough for the keys and values of a
- * network; each makes all products longer. */
-static int32_t oversample(int32_t rank) { return 16 + rank / 8; }
-
-/* The iteration ends when what it can still gain is less than this share of the square of the
- * error, which is half of it of the error; that is estimated, and what is kept is better: 0.33 % at
- * most over the spectra of tests/unit/test_factor.c. */
-static const double GAIN_SHARE = 0.01;
-
-/* The last products, which gain much themselves, are tried when that much is left. */
-static const double TRY_SHARE = 0.025;
-
-/* An estimate is that much below the truth at worst. */
-static const double DOUBT = 1.4;
-
-/* Shares of ||M||^2 that are rounding: of what is left over; and of a vector's square. */
-static const double LEFT_NOISE = 1e-6, RESIDUAL_NOISE = 1e-6;
+enum { GRAM_ROWS = 128 }; /* rows of a block of G */
 
 typedef struct work {
     fv_matrices *in;
@@ -87,6 +67,10 @@ static fv_status norm2(work *k, const fv_tensor *x, double *out) {
 
 /* ---- before the iteration ------------------------------------------------------------------ */
 
+static fv_status not_finite(int32_t row) {
+    return FV_FAIL(FV_EINVAL, "row %d of the matrix to be packed is not finite", row);
+}
+
 /* The largest absolute value. As integers, absolute values of floats are in the same order, and all
  * that is not finite lies above. */
 static fv_status largest(const fv_tensor *m, const float *numbers, float *top) {
@@ -99,11 +83,15 @@ static fv_status largest(const fv_tensor *m, const float *numbers, float *top) {
             bits &= INT32_MAX;
             most = bits > most ? bits : most;
         }
-        if (most >= 0x7f800000)
-            return FV_FAIL(FV_EINVAL, "row %d of the matrix to be packed is not finite", j);
+        if (most >= 0x7f800000) return not_finite(j);
     }
     memcpy(top, &most, sizeof most);
     return FV_OK;
+}
+
+static fv_status check_size(float top) {
+    if (top <= FV_FACTOR_MOST) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "numbers up to %g: too large to be packed", (double)top);
 }
 
 /* Numbers whose squares f32 cannot hold are divided by a power of two first. *numbers are those of
@@ -112,20 +100,13 @@ static fv_status scaled(work *k, const fv_tensor *m, float top, float **numbers)
     k->m = *m;
     k->unit = 1;
     if (top >= 0x1p-40f && top <= 0x1p40f) return FV_OK;
-    if (top > 0x1p100f)
-        return FV_FAIL(FV_EINVAL, "numbers up to %g: too large to be packed", (double)top);
+    FV_TRY(check_size(top));
     int e = ilogbf(top);
     const float *from = *numbers;
     FV_TRY(FV_ARENA_NEW(k->in->home, count_of(m), *numbers));
     for (size_t i = 0; i < count_of(m); i++) (*numbers)[i] = ldexpf(from[i], -e);
     k->unit = ldexpf(1, e); /* the largest number is now in [1, 2) */
     return fv_matrix_send(k->in, *numbers, m->rows, m->cols, &k->m);
-}
-
-/* Operations of either way, halved: G is symmetric, and both have two steps as a rule. */
-static fv_factor_way choose(int32_t T, int32_t W, int32_t p) {
-    double gram = 0.5 * T * T * W + 3.0 * p * T * T, sketch = 5.0 * p * T * W;
-    return gram <= sketch ? FV_FACTOR_GRAM : FV_FACTOR_SKETCH;
 }
 
 /* Blocks on and left of the diagonal; the rest is their mirror image, which is what the products
@@ -146,20 +127,11 @@ static fv_status make_gram(work *k) {
     return FV_OK;
 }
 
-/* Roughly normal numbers, one draw of splitmix64 each: the sum of its four quarters. */
 static fv_status randomise(work *k, int32_t rows, int32_t cols, fv_tensor *x) {
-    uint64_t seed = k->goal->seed;
+    size_t n = (size_t)rows * (size_t)cols;
     float *to;
-    FV_TRY(FV_ARENA_NEW(k->in->home, (size_t)rows * (size_t)cols, to));
-    for (size_t i = 0; i < (size_t)rows * (size_t)cols; i++) {
-        uint64_t z = seed += 0x9e3779b97f4a7c15;
-        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-        z = (z ^ z >> 27) * 0x94d049bb133111eb;
-        z ^= z >> 31;
-        int32_t sum = (int32_t)(z & 0xffff) + (int32_t)(z >> 16 & 0xffff) +
-                      (int32_t)(z >> 32 & 0xffff) + (int32_t)(z >> 48) - 2 * 0xffff;
-        to[i] = (float)sum * 0x1p-16f;
-    }
+    FV_TRY(FV_ARENA_NEW(k->in->home, n, to));
+    for (size_t i = 0; i < n; i++) to[i] = fv_factor_random(k->goal->seed, i);
     return fv_matrix_send(k->in, to, rows, cols, x);
 }
 
@@ -201,15 +173,6 @@ static fv_status step(work *k) {
     return times_gram(k, k->q, k->y);
 }
 
-/* What a row of the Ritz vectors, whose square is r2, lacks: with its residual r = G u - w u, by
- * second-order perturbation, |r|^2 / (w - w'), where w' is the value that r meets outside of Q: at
- * most the smallest inside. */
-static double missing(double r2, double w, double smallest) {
-    r2 -= w * w;
-    if (r2 <= RESIDUAL_NOISE * w * w) return 0;
-    return w > smallest ? r2 / (w - smallest) : INFINITY;
-}
-
 /* Q G Q^T = Z^T diag(w) Z; the first R rows of Z. */
 static fv_status eigenvectors(work *k, int32_t R, double *w, fv_tensor *z) {
     int32_t p = k->q.rows;
@@ -243,7 +206,7 @@ static fv_status look(work *k) {
     k->kept = k->gain = 0;
     for (int32_t i = 0; i < R; i++) {
         k->kept += w[i];
-        if (p > R) k->gain += missing(squares(ritz + (size_t)i * T, T), w[i], w[p - 1]);
+        if (p > R) k->gain += fv_factor_missing(squares(ritz + (size_t)i * T, T), w[i], w[p - 1]);
     }
     return FV_OK;
 }
@@ -261,29 +224,26 @@ static fv_status project(work *k, fv_tensor *u, fv_tensor *basis) {
     return times_rows(k, k->m, *basis, *u);
 }
 
-/* Steps until U and B can hardly become better. Those of the estimate's gain that the projection
- * has brought are not to be gained any more. */
+/* Steps until U and B can hardly become better. */
 static fv_status iterate(work *k, fv_tensor *u, fv_tensor *basis) {
     for (k->steps = 1;; k->steps++) {
-        bool last = k->steps == MAX_STEPS;
+        bool last;
         double kept;
         FV_TRY(step(k));
         if (k->steps == 1 && k->q.rows > k->goal->rank) continue; /* it never is enough */
         FV_TRY(look(k));
-        double left = k->norm2 - k->kept;
-        last |= left <= LEFT_NOISE * k->norm2;
-        if (!last && k->gain > TRY_SHARE * left) continue;
+        if (!fv_factor_tries(k->norm2, k->kept, k->gain, k->steps, &last)) continue;
         FV_TRY(project(k, u, basis));
         FV_TRY(norm2(k, u, &kept));
-        if (last || DOUBT * k->gain - (kept - k->kept) <= GAIN_SHARE * (k->norm2 - kept))
-            return FV_OK;
+        if (last || fv_factor_enough(k->norm2, k->kept, k->gain, kept)) return FV_OK;
     }
 }
 
 /* The fewest columns of U [T, R] that keep the share of energy that is asked for. */
-static int32_t columns_for(const work *k, const float *u, int32_t T, int32_t R) {
-    double sum = 0, enough = k->goal->energy * k->norm2;
-    if (k->goal->energy <= 0) return R;
+static int32_t columns_for(const fv_factor_goal *goal, double norm2, const float *u, int32_t T,
+                           int32_t R) {
+    double sum = 0, enough = goal->energy * norm2;
+    if (goal->energy <= 0) return R;
     for (int32_t r = 0; r < R; r++) {
         const float *x = u + r;
         for (int32_t j = 0; j < T; j++, x += R) sum += (double)*x * (double)*x;
@@ -300,25 +260,21 @@ static void cut(float *u, int32_t T, int32_t R, int32_t columns, float unit) {
         for (int32_t r = 0; r < columns; r++) *to++ = unit * u[(size_t)j * (size_t)R + (size_t)r];
 }
 
-static fv_status finish(const work *k, const fv_tensor *u, const fv_tensor *basis, fv_factor *out) {
-    int32_t T = u->rows, rank;
-    fv_factor f = {.way = k->way, .steps = k->steps};
-    FV_TRY(fv_matrix_fetch(k->in, u, &f.u));
-    FV_TRY(fv_matrix_fetch(k->in, basis, &f.basis));
-    f.rank = rank = columns_for(k, f.u, T, u->cols);
-    cut(f.u, T, u->cols, rank, 1);
-    double left = k->norm2 - squares(f.u, (size_t)T * (size_t)rank);
-    cut(f.u, T, rank, rank, k->unit);
-    f.error = left > 0 ? sqrt(left / k->norm2) : 0;
-    *out = f;
-    return FV_OK;
+/* U [T, R] and B as they are asked for: f->u and f->basis are there, of M / unit. */
+static void finish(const fv_factor_goal *goal, double norm2, float unit, int32_t T, int32_t R,
+                   fv_factor *f) {
+    f->rank = columns_for(goal, norm2, f->u, T, R);
+    cut(f->u, T, R, f->rank, 1);
+    double left = norm2 - squares(f->u, (size_t)T * (size_t)f->rank);
+    cut(f->u, T, f->rank, f->rank, unit);
+    f->error = left > 0 ? sqrt(left / norm2) : 0;
 }
 
 /* A matrix of zeros has no direction; one that does not matter stands in. */
-static fv_status nothing(work *k, const fv_tensor *m, fv_factor *out) {
-    *out = (fv_factor){.rank = 1, .way = k->way};
-    FV_TRY(FV_ARENA_NEW(k->in->home, m->rows, out->u));
-    FV_TRY(FV_ARENA_NEW(k->in->home, m->cols, out->basis));
+static fv_status nothing(fv_arena *room, const fv_tensor *m, fv_factor_way way, fv_factor *out) {
+    *out = (fv_factor){.rank = 1, .way = way};
+    FV_TRY(FV_ARENA_NEW(room, m->rows, out->u));
+    FV_TRY(FV_ARENA_NEW(room, m->cols, out->basis));
     out->basis[0] = 1;
     return FV_OK;
 }
@@ -328,24 +284,108 @@ static fv_status factorise(work *k, const fv_tensor *m, int32_t p, fv_factor *ou
     fv_tensor u, basis;
     FV_TRY(fv_matrix_fetch(k->in, m, &numbers));
     FV_TRY(largest(m, numbers, &top));
-    if (top == 0) return nothing(k, m, out);
+    if (top == 0) return nothing(k->in->home, m, k->way, out);
     FV_TRY(scaled(k, m, top, &numbers));
     k->norm2 = squares(numbers, count_of(m));
     FV_TRY(start(k, p));
     FV_TRY(iterate(k, &u, &basis));
-    return finish(k, &u, &basis, out);
+    fv_factor f = {.way = k->way, .steps = k->steps};
+    FV_TRY(fv_matrix_fetch(k->in, &u, &f.u));
+    FV_TRY(fv_matrix_fetch(k->in, &basis, &f.basis));
+    finish(k->goal, k->norm2, k->unit, u.rows, u.cols, &f);
+    *out = f;
+    return FV_OK;
+}
+
+/* Vectors that are iterated, and how. */
+static int32_t vectors(const fv_tensor *m, const fv_factor_goal *goal, fv_factor_way *way) {
+    int32_t T = m->rows, W = m->cols, p = goal->rank + fv_factor_oversample(goal->rank);
+    p = p < T ? p : T;
+    p = p < W ? p : W;
+    *way = goal->way;
+    if (*way == FV_FACTOR_AUTO)
+        *way = fv_factor_sketches(T, W, p) ? FV_FACTOR_SKETCH : FV_FACTOR_GRAM;
+    return p;
+}
+
+static void check_args(const fv_tensor *m, const fv_factor_goal *goal) {
+    assert(m->dtype == FV_F32 && m->ld == m->cols && m->rows > 0 && m->cols > 0 && goal->rank > 0);
+    (void)m, (void)goal;
 }
 
 fv_status fv_factorise(fv_backend *be, fv_arena *room, const fv_tensor *m,
                        const fv_factor_goal *goal, fv_factor *out) {
-    assert(m->dtype == FV_F32 && m->ld == m->cols && m->rows > 0 && m->cols > 0 && goal->rank > 0);
+    check_args(m, goal);
     fv_matrices in = {.be = be, .home = room};
     work k = {.in = &in, .goal = goal};
-    int32_t T = m->rows, W = m->cols, p = goal->rank + oversample(goal->rank);
-    p = p < T ? p : T;
-    p = p < W ? p : W;
-    k.way = goal->way == FV_FACTOR_AUTO ? choose(T, W, p) : goal->way;
+    int32_t p = vectors(m, goal, &k.way);
     fv_status st = factorise(&k, m, p, out);
     fv_matrices_fini(&in);
     return st;
+}
+
+/* ---- many together ------------------------------------------------------------------------- */
+
+static fv_status ask(fv_matrices *in, const fv_tensor *m, const fv_factor_goal *goal,
+                     fv_factor_task *t) {
+    fv_factor_way way;
+    check_args(m, goal);
+    int32_t p = vectors(m, goal, &way), R = goal->rank < p ? goal->rank : p;
+    *t = (fv_factor_task){
+        .m = *m, .rank = goal->rank, .sketch = way == FV_FACTOR_SKETCH, .seed = goal->seed};
+    FV_TRY(fv_matrix_new(in, m->rows, R, &t->u));
+    return fv_matrix_new(in, R, m->cols, &t->basis);
+}
+
+/* Rows of B that are 0 go, and their columns of U [T, R] with them. How many are left. */
+static int32_t drop_nothing(float *u, float *basis, int32_t T, int32_t R, int32_t W) {
+    int32_t n = 0;
+    for (int32_t r = 0; r < R; r++) {
+        const float *row = basis + (size_t)r * (size_t)W;
+        if (squares(row, (size_t)W) < 0.5) continue;
+        if (n != r) memcpy(basis + (size_t)n * (size_t)W, row, (size_t)W * sizeof *row);
+        for (int32_t j = 0; j < T && n != r; j++) u[j * R + n] = u[j * R + r];
+        n++;
+    }
+    cut(u, T, R, n, 1);
+    return n;
+}
+
+static fv_status take(fv_matrices *in, fv_factor_task *t, const fv_factor_goal *goal,
+                      fv_factor *out) {
+    int32_t T = t->m.rows, R = t->u.cols, W = t->m.cols;
+    fv_factor f = {.way = t->sketch ? FV_FACTOR_SKETCH : FV_FACTOR_GRAM, .steps = t->steps};
+    if (t->bad_row >= 0) return not_finite(t->bad_row);
+    FV_TRY(check_size(t->top));
+    if (t->top == 0) return nothing(in->home, &t->m, f.way, out);
+    FV_TRY(fv_matrix_fetch(in, &t->u, &f.u));
+    FV_TRY(fv_matrix_fetch(in, &t->basis, &f.basis));
+    R = drop_nothing(f.u, f.basis, T, R, W);
+    finish(goal, t->norm2, t->unit, T, R, &f);
+    *out = f;
+    return FV_OK;
+}
+
+static fv_status together(fv_matrices *in, const fv_tensor *m, const fv_factor_goal *goal,
+                          int32_t n, fv_factor *out, int32_t *bad) {
+    fv_factor_task *tasks;
+    *bad = 0;
+    FV_TRY(FV_ARENA_NEW(in->home, n, tasks));
+    for (int32_t i = 0; i < n; i++) FV_TRY(ask(in, &m[i], &goal[i], &tasks[i]));
+    FV_TRY(in->be->ops->factorise(in->be, tasks, n));
+    for (*bad = 0; *bad < n; ++*bad) FV_TRY(take(in, &tasks[*bad], &goal[*bad], &out[*bad]));
+    return FV_OK;
+}
+
+fv_status fv_factorise_all(fv_backend *be, fv_arena *room, const fv_tensor *m,
+                           const fv_factor_goal *goal, int32_t n, fv_factor *out, int32_t *bad) {
+    fv_matrices in = {.be = be, .home = room};
+    fv_status st = FV_EUNSUPPORTED;
+    if (n == 0) return FV_OK;
+    if (be->ops->factorise) st = together(&in, m, goal, n, out, bad);
+    fv_matrices_fini(&in);
+    if (st != FV_EUNSUPPORTED) return st;
+    for (*bad = 0; *bad < n; ++*bad)
+        FV_TRY(fv_factorise(be, room, &m[*bad], &goal[*bad], &out[*bad]));
+    return FV_OK;
 }

@@ -19,10 +19,10 @@
  * than are kept. Rayleigh and Ritz sort: u_i the best R vectors in span(Q), w_i what they keep.
  * What they lack is estimated from the residuals G u_i - w_i u_i; when that is little, the rows G
  * u_i M, made orthonormal, are B, and better than the u_i by three halves of a step. What that has
- * brought is measured, and the iteration ends when hardly any of the estimate is left. Every
- * product is an operation of the backend with a fixed order of summation: the same M and seed give
- * the same bits with any number of threads, on any path. A BLAS would not, and would bring threads
- * that fight with the backend's. */
+ * brought is measured, and the iteration ends when hardly any of the estimate is left (the rule:
+ * kernels/factor_rule.h). Every product is an operation of the backend with a fixed order of
+ * summation: the same M and seed give the same bits with any number of threads, on any path. A BLAS
+ * would not, and would bring threads that fight with the backend's. */
 #include "kernels/matrices.h"
 
 #ifdef __cplusplus
@@ -55,6 +55,12 @@ typedef struct fv_factor {
  * the backend. */
 fv_status fv_factorise(fv_backend *be, fv_arena *room, const fv_tensor *m,
                        const fv_factor_goal *goal, fv_factor *out);
+
+/* Of n matrices, together where the backend has an operation for that (its sums then have an order
+ * of their own, and the bits are not those of fv_factorise), otherwise one after the other. M may
+ * come back changed. *bad: the matrix that an FV_EINVAL is about. */
+fv_status fv_factorise_all(fv_backend *be, fv_arena *room, const fv_tensor *m,
+                           const fv_factor_goal *goal, int32_t n, fv_factor *out, int32_t *bad);
 
 #ifdef __cplusplus
 }

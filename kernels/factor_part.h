@@ -24,6 +24,20 @@ fv_status fv_factor_write(fv_backend *be, fv_arena *room, const fv_tensor *m,
                           const fv_factor_part *what, fv_packed_shape *s, void *data,
                           double *error);
 
+/* A matrix, what it becomes, and where: as above. */
+typedef struct fv_factor_job {
+    fv_tensor m;
+    fv_factor_part what;
+    fv_packed_shape *s;
+    void *data;
+    double error;
+} fv_factor_job;
+
+/* The same of n matrices, as fv_factorise_all does them. *bad: the one that an FV_EINVAL is about.
+ */
+fv_status fv_factor_write_all(fv_backend *be, fv_arena *room, fv_factor_job *job, int32_t n,
+                              int32_t *bad);
+
 #ifdef __cplusplus
 }
 #endif

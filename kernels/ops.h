@@ -326,6 +326,25 @@ typedef struct fv_importance_args {
     float keep;
 } fv_importance_args;
 
+/* ---- factors --------------------------------------------------------------------------- */
+
+/* One of many matrices whose factors are found together, by the rule of kernels/factor_rule.h:
+ *     M / unit ~= U B      M [T, W], U [T, R], B [R, W]       R = min(rank, T, W)
+ * with the rows of B orthonormal and the strongest first, or 0 where M has no more directions. All
+ * at addresses on the backend's device, F32 and contiguous; M may come back divided by unit. */
+typedef struct fv_factor_task {
+    fv_tensor m, u, basis;
+    int32_t rank; /* at least 1 */
+    bool sketch;  /* which way (kernels/factor.h) */
+    uint64_t seed;
+    /* results, on the host */
+    int32_t bad_row; /* the first that is not finite; -1: all are */
+    float top;       /* the largest absolute value */
+    float unit;      /* a power of two; 1, where no square is too large or small for it */
+    double norm2;    /* ||M / unit||^2 */
+    int32_t steps; /* 0: there are no factors, of numbers that are not finite, all 0 or too large */
+} fv_factor_task;
+
 /* ---- the table ------------------------------------------------------------------------- */
 
 typedef struct fv_backend_options {
@@ -370,6 +389,9 @@ typedef struct fv_backend_ops {
     fv_status (*attn_merged)(fv_backend *be, const fv_attn_packed_args *a);
     fv_status (*merge)(fv_backend *be, const fv_merge_args *a);
     fv_status (*importance)(fv_backend *be, const fv_importance_args *a);
+    /* Factors of n matrices beside each other; results are there on return. FV_EUNSUPPORTED where
+     * sums have one order. */
+    fv_status (*factorise)(fv_backend *be, fv_factor_task *tasks, int32_t n);
     /* Calls fn for each i < n, several at the same time where that is quicker than the operations
      * of one on all threads: see fv_backend_each. NULL: one after the other. */
     void (*each)(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg);

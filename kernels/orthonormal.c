@@ -6,9 +6,10 @@
 #include <math.h>
 #include <string.h>
 
-/* A row is dropped when less than this share of its square is new. Rows are products in f32, whose
- * rounding is 1e-14 of the square; after the first pass every row is new up to a hundredth. */
-static const double NEW_SHARE[2] = {1e-12, 1e-2};
+#include "kernels/factor_rule.h"
+
+/* Less than this share of a row's square is nothing new, in the first pass and the second. */
+static const double NEW_SHARE[2] = {FV_FACTOR_NEW_SHARE_FIRST, FV_FACTOR_NEW_SHARE_SECOND};
 
 /* What a pass leaves is orthonormal up to the rounding of its product, 6e-8 of the lengths that are
  * added up in a row: a few times the result, and there is nothing to repair; or many, when rows

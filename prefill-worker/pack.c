@@ -48,9 +48,8 @@ typedef struct run {
     const fv_pack_method *method;
     fv_pack_job *job; /* [n] */
     int32_t n;
+    fv_pack_part *part; /* [n_task] */
     struct task {
-        fv_pack_job *job;
-        fv_packed_kind kind;
         fv_status status;
         char text[256]; /* if that is a failure */
     } * task;           /* [n_task] */
@@ -89,7 +88,7 @@ static fv_status begin_rows(run *r, int32_t layer, fv_kv_segment seg) {
     FV_TRY(r->method->begin(ctx, job));
     for (int k = 0; k < 2; k++)
         if (job->state && job->part[k])
-            r->task[r->n_task++] = (struct task){.job = job, .kind = (fv_packed_kind)k};
+            r->part[r->n_task++] = (fv_pack_part){job, (fv_packed_kind)k};
     return FV_OK;
 }
 
@@ -102,12 +101,38 @@ static void run_task(void *arg, fv_backend *be, int32_t slot, int32_t i) {
     fv_arena_reset(ctx.room);
     fv_matrices matrices = {.be = be, .home = ctx.room};
     ctx.matrices = &matrices;
-    t->status = r->method->part(&ctx, t->job, t->kind);
+    t->status = r->method->part(&ctx, r->part[i].job, r->part[i].kind);
     fv_matrices_fini(&matrices);
     if (t->status != FV_OK) snprintf(t->text, sizeof t->text, "%s", fv_last_error());
 }
 
+/* Bytes of the matrix that a part is made of. */
+static size_t matrix_bytes(const run *r, int32_t i) {
+    const fv_kv_shape *s = fv_kv_get_shape(r->ctx.kv);
+    return (size_t)r->part[i].job->n * (size_t)s->n_kv * (size_t)s->d_head * sizeof(float);
+}
+
+/* As many at a time as take about TOGETHER bytes. */
+static fv_status run_together(run *r) {
+    const size_t TOGETHER = (size_t)256 << 20;
+    for (int32_t i = 0, n; i < r->n_task; i += n) {
+        size_t bytes = matrix_bytes(r, i);
+        for (n = 1; i + n < r->n_task && bytes + matrix_bytes(r, i + n) <= TOGETHER; n++)
+            bytes += matrix_bytes(r, i + n);
+        fv_pack_context ctx = r->ctx;
+        ctx.room = &r->room[0];
+        fv_arena_reset(ctx.room);
+        fv_matrices matrices = {.be = ctx.be, .home = ctx.room};
+        ctx.matrices = &matrices;
+        fv_status st = r->method->parts(&ctx, r->part + i, n);
+        fv_matrices_fini(&matrices);
+        FV_TRY(st);
+    }
+    return FV_OK;
+}
+
 static fv_status run_tasks(run *r) {
+    if (r->method->parts && r->ctx.be->ops->factorise) return run_together(r);
     fv_backend_each(r->ctx.be, r->n_task, run_task, r);
     for (int32_t i = 0; i < r->n_task; i++)
         if (r->task[i].status != FV_OK) return FV_FAIL(r->task[i].status, "%s", r->task[i].text);
@@ -159,6 +184,7 @@ static fv_status run_layers(run *r, int32_t n_layer, const float *const *paid,
                             fv_pack_report *report) {
     int32_t n = FV_N_SEG * (n_layer - report->n_layer);
     FV_TRY(FV_ARENA_NEW(r->ctx.room, n, r->job));
+    FV_TRY(FV_ARENA_NEW(r->ctx.room, 2 * n, r->part));
     FV_TRY(FV_ARENA_NEW(r->ctx.room, 2 * n, r->task));
     for (int32_t l = report->n_layer; l < n_layer; l++)
         for (int seg = 0; seg < FV_N_SEG; seg++) FV_TRY(begin_rows(r, l, (fv_kv_segment)seg));

@@ -60,6 +60,12 @@ typedef struct fv_pack_context {
     fv_matrices *matrices; /* of `part`, for the time of the call, with that room */
 } fv_pack_context;
 
+/* Keys or values of a job. */
+typedef struct fv_pack_part {
+    fv_pack_job *job;
+    fv_packed_kind kind;
+} fv_pack_part;
+
 /* FV_EINVAL when rows are such that they cannot be packed. */
 typedef struct fv_pack_method {
     const char *name;
@@ -69,6 +75,9 @@ typedef struct fv_pack_method {
     /* Packs its keys or values into memory of the job. Any thread, with the backend and the room
      * that it is given; the store is only read. */
     fv_status (*part)(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_kind kind);
+    /* The same of n at once, on the thread that owns the backend, where that does many matrices
+     * together (fv_backend_ops.factorise). NULL: the method gains nothing by it. */
+    fv_status (*parts)(const fv_pack_context *ctx, const fv_pack_part *part, int32_t n);
     /* Both are there: the rows become packed; or stay as they are, if they would not be smaller. */
     fv_status (*end)(const fv_pack_context *ctx, fv_pack_job *job);
     const char *none; /* what a report says when no layer was packed; NULL: nothing */

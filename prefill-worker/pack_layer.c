@@ -1,7 +1,7 @@
 /* What pack methods share: see pack_layer.h. */
 #include "prefill-worker/pack_layer.h"
 
-#include <assert.h>
+#include "model/net/row_matrix.h"
 
 /* Which block a row belongs to: positions are counted from the first row's. */
 static int32_t block_of(int32_t pos, int32_t base, int32_t block) {
@@ -43,51 +43,12 @@ static fv_status make_order(const fv_pack_context *ctx, const fv_pack_job *job, 
     return FV_OK;
 }
 
-/* A head's rows to y [n, D]. Image rows follow one another in the layer's extent; those of text lie
- * in pages, in the order that they have. */
-static fv_status gather_head(const fv_pack_context *ctx, const fv_pack_job *job, int32_t head,
-                             bool value, const fv_pack_layer *o, fv_tensor y) {
-    const fv_kv_shape *s = fv_kv_get_shape(ctx->kv);
-    for (int32_t row = 0, rows; row < o->n; row += rows) {
-        void *at;
-        rows = fv_kv_stretch(ctx->kv, job->layer, head, job->seg, value, row, o->n, &at);
-        assert(rows == o->n || (job->seg == FV_SEG_TEXT && o->row[row] == row));
-        fv_gather_args a = {.table = fv_tensor_of(at, s->dtype, rows, s->d_head),
-                            .y = fv_tensor_rows(y, row, rows),
-                            .ids = o->row};
-        FV_TRY(ctx->be->ops->gather(ctx->be, &a));
-    }
-    return FV_OK;
-}
-
-/* M [n, Hkv D] F32 in that order. */
-static fv_status gather(const fv_pack_context *ctx, const fv_pack_job *job, const fv_pack_layer *o,
-                        bool value, fv_tensor *m) {
-    const fv_kv_shape *s = fv_kv_get_shape(ctx->kv);
-    int32_t width = s->n_kv * s->d_head;
-    FV_TRY(fv_matrix_new(ctx->matrices, o->n, width, m));
-    for (int32_t g = 0; g < s->n_kv; g++) {
-        float *head = (float *)m->data + (size_t)g * (size_t)s->d_head;
-        fv_tensor y = {head, FV_F32, o->n, s->d_head, width};
-        FV_TRY(gather_head(ctx, job, g, value, o, y));
-    }
-    return FV_OK;
-}
-
-/* Turns every key back by its block's anchor. */
-static fv_status turn_back(const fv_pack_context *ctx, const fv_pack_layer *o, fv_tensor m) {
-    size_t half = (size_t)ctx->rope->half;
-    float *c, *s;
-    fv_rope_args args = {.x = m, .n_head = fv_kv_get_shape(ctx->kv)->n_kv};
-    FV_TRY(FV_ARENA_NEW(ctx->room, (size_t)o->n * half, c));
-    FV_TRY(FV_ARENA_NEW(ctx->room, (size_t)o->n * half, s));
+/* Every row's anchor. */
+static fv_status anchors(const fv_pack_layer *o, fv_arena *room, int32_t **out) {
+    FV_TRY(FV_ARENA_NEW(room, o->n, *out));
     for (int32_t a = 0; a < o->n_anchor; a++)
-        for (int32_t j = o->first[a]; j < o->first[a + 1]; j++)
-            fv_rope_angles(ctx->rope, &o->anchor[a], 1, c + (size_t)j * half, s + (size_t)j * half);
-    for (size_t i = 0; i < (size_t)o->n * half; i++) s[i] = -s[i];
-    FV_TRY(fv_matrix_send(ctx->matrices, c, o->n, (int32_t)half, &args.cos));
-    FV_TRY(fv_matrix_send(ctx->matrices, s, o->n, (int32_t)half, &args.sin));
-    return ctx->be->ops->rope(ctx->be, &args);
+        for (int32_t j = o->first[a]; j < o->first[a + 1]; j++) (*out)[j] = o->anchor[a];
+    return FV_OK;
 }
 
 /* It may have fewer rows than the plan knew, and no longer be worth it. */
@@ -133,8 +94,14 @@ fv_status fv_pack_layer_begin(const fv_pack_context *ctx, fv_pack_job *job) {
 fv_status fv_pack_layer_matrix(const fv_pack_context *ctx, const fv_pack_job *job,
                                fv_packed_kind kind, fv_tensor *m) {
     const fv_pack_layer *l = job->state;
-    FV_TRY(gather(ctx, job, l, kind == FV_PACKED_V, m));
-    return kind == FV_PACKED_K && l->anchored ? turn_back(ctx, l, *m) : FV_OK;
+    const fv_kv_shape *s = fv_kv_get_shape(ctx->kv);
+    fv_row_set rows = {job->layer, job->seg, kind == FV_PACKED_V, l->n, l->row};
+    int32_t *anchor;
+    FV_TRY(fv_matrix_new(ctx->matrices, l->n, s->n_kv * s->d_head, m));
+    FV_TRY(fv_rows_gather(ctx->kv, ctx->be, &rows, *m));
+    if (kind == FV_PACKED_V || !l->anchored) return FV_OK;
+    FV_TRY(anchors(l, ctx->room, &anchor));
+    return fv_rows_turn(ctx->matrices, ctx->rope, anchor, true, s->n_kv, *m);
 }
 
 fv_status fv_pack_layer_fail(fv_status st, const fv_pack_job *job, fv_packed_kind kind) {

@@ -127,6 +127,7 @@ static const fv_backend_ops cuda_ops = {
     .attn_codes = fv_cuda_attn_codes,
     .merge = fv_cuda_merge,
     .importance = fv_cuda_importance,
+    .factorise = fv_cuda_factorise,
     .pairs = &fv_cuda_pairs,
 };
 

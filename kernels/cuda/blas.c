@@ -83,14 +83,28 @@ static cudaDataType type_of(fv_dtype t) {
     return t == FV_F32 ? CUDA_R_32F : t == FV_BF16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
-/* cuBLAS has columns where we have rows: y^T [N, M] = w [N, K] x^T [K, M]. */
-fv_status fv_blas_gemm(fv_blas *b, const fv_tensor *x, const fv_tensor *w, const fv_tensor *y,
-                       float beta) {
+/* cuBLAS has columns where we have rows: y^T [N, M] = w' x^T [K, M], w' [N, K] being w or, where
+ * `op` says so, its transpose. */
+static fv_status product(fv_blas *b, cublasOperation_t op, cublasComputeType_t compute,
+                         const fv_tensor *x, const fv_tensor *w, const fv_tensor *y, float beta) {
     const float one = 1.0f;
     cudaDataType t = type_of(x->dtype);
     return check(b,
-                 b->gemm(b->handle, CUBLAS_OP_T, CUBLAS_OP_N, w->rows, x->rows, x->cols, &one,
-                         w->data, t, w->ld, x->data, t, x->ld, &beta, y->data, CUDA_R_32F, y->ld,
-                         CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+                 b->gemm(b->handle, op, CUBLAS_OP_N, y->cols, x->rows, x->cols, &one, w->data, t,
+                         w->ld, x->data, t, x->ld, &beta, y->data, CUDA_R_32F, y->ld, compute,
+                         CUBLAS_GEMM_DEFAULT),
                  "cublasGemmEx");
+}
+
+fv_status fv_blas_gemm(fv_blas *b, const fv_tensor *x, const fv_tensor *w, const fv_tensor *y,
+                       float beta) {
+    return product(b, CUBLAS_OP_T, CUBLAS_COMPUTE_32F, x, w, y, beta);
+}
+
+fv_status fv_blas_combine(fv_blas *b, const fv_tensor *x, const fv_tensor *w, const fv_tensor *y) {
+    return product(b, CUBLAS_OP_N, CUBLAS_COMPUTE_32F, x, w, y, 0.0f);
+}
+
+fv_status fv_blas_gram(fv_blas *b, const fv_tensor *x, const fv_tensor *y) {
+    return product(b, CUBLAS_OP_T, CUBLAS_COMPUTE_32F_FAST_TF32, x, x, y, 0.0f);
 }

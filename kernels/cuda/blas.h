@@ -1,7 +1,7 @@
 #ifndef FOVEA_KERNELS_CUDA_BLAS_H
 #define FOVEA_KERNELS_CUDA_BLAS_H
 
-/* The one product that is asked of cuBLAS. Its library is opened when a device is there, not when
+/* The products that are asked of cuBLAS. Its library is opened when a device is there, not when
  * the plugin is loaded: it has half a gigabyte, and machines without a GPU need none of it. */
 #include <cuda_runtime.h>
 
@@ -23,6 +23,12 @@ void fv_blas_close(fv_blas *b); /* NULL is fine */
  * own and depends on the shape: rows of a batch are not those of the same rows alone. */
 fv_status fv_blas_gemm(fv_blas *b, const fv_tensor *x, const fv_tensor *w, const fv_tensor *y,
                        float beta);
+
+/* y = x w      x [M, K], w [K, N], y [M, N], all F32; likewise. */
+fv_status fv_blas_combine(fv_blas *b, const fv_tensor *x, const fv_tensor *w, const fv_tensor *y);
+
+/* y = x x^T    x [M, K], y [M, M], F32; products are of TF32, which holds bf16 as it is. */
+fv_status fv_blas_gram(fv_blas *b, const fv_tensor *x, const fv_tensor *y);
 
 #ifdef __cplusplus
 }

@@ -55,6 +55,14 @@ static fv_status fetch(fv_cuda *c, const double *from, size_t M, double *g) {
     return st;
 }
 
+extern "C" fv_status fv_cuda_gram_there(fv_cuda *c, const fv_tensor *x, double *g) {
+    size_t M = (size_t)x->rows;
+    if (M > 65535) return FV_FAIL(FV_EUNSUPPORTED, "gram of %zu rows: at most 65535", M);
+    dim3 grid(fv_cuda_blocks((int64_t)M * GRAM_LANES, BLOCK), (unsigned)M);
+    FV_LAUNCH(gram_kernel, grid, dim3(BLOCK), 0, c->stream, *x, g);
+    return fv_cuda_launched("gram");
+}
+
 extern "C" fv_status fv_cuda_gram(fv_backend *be, const fv_gram_args *a) {
     fv_cuda *c = fv_cuda_of(be);
     size_t M = (size_t)a->x.rows;
@@ -62,10 +70,7 @@ extern "C" fv_status fv_cuda_gram(fv_backend *be, const fv_gram_args *a) {
     if (a->x.dtype != FV_F32)
         return FV_FAIL(FV_EUNSUPPORTED, "the CUDA backend has activations in f32");
     if (M == 0) return FV_OK;
-    if (M > 65535) return FV_FAIL(FV_EUNSUPPORTED, "gram of %zu rows: at most 65535", M);
     FV_TRY(fv_cuda_scratch(c, M * M * sizeof(double), &g));
-    dim3 grid(fv_cuda_blocks((int64_t)M * GRAM_LANES, BLOCK), (unsigned)M);
-    FV_LAUNCH(gram_kernel, grid, dim3(BLOCK), 0, c->stream, a->x, static_cast<double *>(g));
-    FV_TRY(fv_cuda_launched("gram"));
+    FV_TRY(fv_cuda_gram_there(c, &a->x, static_cast<double *>(g)));
     return fetch(c, static_cast<double *>(g), M, a->g);
 }

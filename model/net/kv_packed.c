@@ -232,6 +232,18 @@ fv_status fv_kv_packed_turns(fv_kv *kv, const float **out) {
     return fv_device_wait(dev);
 }
 
+/* Directions that a part borrows, which lie ahead of all else where they are. */
+static fv_status base_home(fv_device *dev, const fv_packed_part *part, fv_arena *arena,
+                           const void **out) {
+    fv_packed_shape own = part->shape;
+    void *base;
+    own.borrows = false;
+    own.n_outlier = 0;
+    FV_TRY(fv_arena_alloc(arena, fv_packed_bytes(&own), &base));
+    *out = base;
+    return fv_device_copy(dev, base, part->base, fv_packed_bytes(&own));
+}
+
 fv_status fv_kv_packed_home(const fv_kv *kv, const fv_packed_part *part, fv_arena *arena,
                             fv_packed_part *out) {
     fv_device *dev = fv_kv_get_device(kv);
@@ -239,7 +251,8 @@ fv_status fv_kv_packed_home(const fv_kv *kv, const fv_packed_part *part, fv_aren
     *out = *part;
     if (dev == fv_device_host()) return FV_OK;
     FV_TRY(fv_arena_alloc(arena, bytes, &out->data));
-    return fv_device_copy(dev, out->data, part->data, bytes);
+    FV_TRY(fv_device_copy(dev, out->data, part->data, bytes));
+    return part->base ? base_home(dev, part, arena, &out->base) : FV_OK;
 }
 
 /* Behind pos, first and alive: see device_arrays. */

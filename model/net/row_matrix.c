@@ -29,36 +29,43 @@ fv_status fv_rows_gather(fv_kv *kv, fv_backend *be, const fv_row_set *x, fv_tens
     return FV_OK;
 }
 
-fv_status fv_rows_turn(fv_backend *be, const fv_rope *rope, const int32_t *anchor, bool back,
-                       int32_t n_kv, fv_arena *room, fv_tensor m) {
+fv_status fv_rows_turn(fv_matrices *in, const fv_rope *rope, const int32_t *anchor, bool back,
+                       int32_t n_kv, fv_tensor m) {
     size_t n = (size_t)m.rows * (size_t)rope->half;
     float *c, *s;
-    FV_TRY(FV_ARENA_NEW(room, n, c));
-    FV_TRY(FV_ARENA_NEW(room, n, s));
+    fv_rope_args a = {.x = m, .n_head = n_kv};
+    FV_TRY(FV_ARENA_NEW(in->home, n, c));
+    FV_TRY(FV_ARENA_NEW(in->home, n, s));
     fv_rope_angles(rope, anchor, m.rows, c, s);
     for (size_t i = 0; back && i < n; i++) s[i] = -s[i];
-    fv_rope_args a = {.x = m,
-                      .cos = fv_tensor_of(c, FV_F32, m.rows, rope->half),
-                      .sin = fv_tensor_of(s, FV_F32, m.rows, rope->half),
-                      .n_head = n_kv};
-    return be->ops->rope(be, &a);
+    FV_TRY(fv_matrix_send(in, c, m.rows, rope->half, &a.cos));
+    FV_TRY(fv_matrix_send(in, s, m.rows, rope->half, &a.sin));
+    return in->be->ops->rope(in->be, &a);
 }
 
-fv_status fv_rows_rebuild(fv_backend *be, const fv_packed_part *part, const int32_t *row,
-                          fv_arena *room, fv_tensor m) {
+/* Rows of codes are made on the host. */
+static fv_status read_codes(fv_matrices *in, const fv_packed_part *part, const int32_t *row,
+                            fv_tensor m) {
+    fv_device *dev = in->be->device;
+    size_t width = (size_t)m.cols, n = (size_t)m.rows;
+    float *y;
+    assert(m.ld == m.cols);
+    FV_TRY(FV_ARENA_NEW(in->home, n * width, y));
+    for (size_t i = 0; i < n; i++) fv_codes_read(part, row[i], 1, y + i * width);
+    return dev->ops->copy_async(dev, m.data, y, n * width * sizeof *y);
+}
+
+fv_status fv_rows_rebuild(fv_matrices *in, const fv_packed_part *part, const int32_t *row,
+                          fv_tensor m) {
     size_t rank = (size_t)part->shape.rank, width = fv_packed_width(&part->shape);
+    fv_combine_args a = {.y = m};
     float *u, *basis;
-    if (part->shape.form == FV_PACKED_CODES) {
-        for (int32_t i = 0; i < m.rows; i++)
-            fv_codes_read(part, row[i], 1, (float *)m.data + (size_t)i * (size_t)m.ld);
-        return FV_OK;
-    }
-    FV_TRY(FV_ARENA_NEW(room, (size_t)m.rows * rank, u));
-    FV_TRY(FV_ARENA_NEW(room, rank * width, basis));
+    if (part->shape.form != FV_PACKED_FACTORS) return read_codes(in, part, row, m);
+    FV_TRY(FV_ARENA_NEW(in->home, (size_t)m.rows * rank, u));
+    FV_TRY(FV_ARENA_NEW(in->home, rank * width, basis));
     for (int32_t i = 0; i < m.rows; i++) fv_packed_read_u(part, row[i], 1, u + (size_t)i * rank);
     fv_packed_read_basis(part, basis);
-    fv_combine_args a = {.x = fv_tensor_of(u, FV_F32, m.rows, (int32_t)rank),
-                         .w = fv_tensor_of(basis, FV_F32, (int32_t)rank, (int32_t)width),
-                         .y = m};
-    return be->ops->combine(be, &a);
+    FV_TRY(fv_matrix_send(in, u, m.rows, (int32_t)rank, &a.x));
+    FV_TRY(fv_matrix_send(in, basis, (int32_t)rank, (int32_t)width, &a.w));
+    return in->be->ops->combine(in->be, &a);
 }

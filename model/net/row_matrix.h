@@ -8,9 +8,9 @@
  *                                 keys: --turn--> from where the store has them to their anchors,
  *                                                 or from there to where it has them
  *
- * Matrices are F32, on the host. Any thread, with a backend and a room of its own; the store is
- * only read. Nothing waits for what was issued: be->ops->sync does. */
-#include "common/arena.h"
+ * Matrices are F32, where the backend reads them. Any thread, with a backend and a room of its own;
+ * the store is only read. Nothing waits for what was issued: be->ops->sync does. */
+#include "kernels/matrices.h"
 #include "model/net/kv_packed.h"
 
 #ifdef __cplusplus
@@ -30,12 +30,12 @@ typedef struct fv_row_set {
 fv_status fv_rows_gather(fv_kv *kv, fv_backend *be, const fv_row_set *rows, fv_tensor m);
 
 /* Turns keys m [n, Hkv D] back by anchor[j], each row j by its own, or on by it. */
-fv_status fv_rows_turn(fv_backend *be, const fv_rope *rope, const int32_t *anchor, bool back,
-                       int32_t n_kv, fv_arena *room, fv_tensor m);
+fv_status fv_rows_turn(fv_matrices *in, const fv_rope *rope, const int32_t *anchor, bool back,
+                       int32_t n_kv, fv_tensor m);
 
 /* m [n, Hkv D] becomes rows row[n] of a part, at full rank. The part is on the host. */
-fv_status fv_rows_rebuild(fv_backend *be, const fv_packed_part *part, const int32_t *row,
-                          fv_arena *room, fv_tensor m);
+fv_status fv_rows_rebuild(fv_matrices *in, const fv_packed_part *part, const int32_t *row,
+                          fv_tensor m);
 
 #ifdef __cplusplus
 }

@@ -5,7 +5,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "kernels/matrices.h"
+#include "model/net/row_matrix.h"
 
 /* ---- what is smaller ------------------------------------------------------------------------ */
 
@@ -59,53 +59,27 @@ static fv_status alive_rows(const fv_kv_packed *p, fv_arena *room, int32_t **row
     return FV_OK;
 }
 
-/* Rows row[n] of codes. */
-static fv_status read_codes(fv_matrices *in, const fv_packed_part *part, const int32_t *row,
-                            int32_t n, fv_tensor *m) {
-    size_t width = fv_packed_width(&part->shape);
-    float *y;
-    FV_TRY(FV_ARENA_NEW(in->home, (size_t)n * width, y));
-    for (int32_t i = 0; i < n; i++) fv_codes_read(part, row[i], 1, y + (size_t)i * width);
-    return fv_matrix_send(in, y, n, (int32_t)width, m);
-}
-
 /* m [n, Hkv D] F32: rows row[n] of a part. */
 static fv_status rebuild(const fv_kv *kv, fv_matrices *in, const fv_packed_part *there,
                          const int32_t *row, int32_t n, fv_tensor *m) {
-    size_t rank = (size_t)there->shape.rank, width = fv_packed_width(&there->shape);
     fv_packed_part part;
-    fv_combine_args a;
-    float *u, *basis;
     FV_TRY(fv_kv_packed_home(kv, there, in->home, &part));
-    if (part.shape.form != FV_PACKED_FACTORS) return read_codes(in, &part, row, n, m);
-    FV_TRY(FV_ARENA_NEW(in->home, (size_t)n * rank, u));
-    FV_TRY(FV_ARENA_NEW(in->home, rank * width, basis));
-    for (int32_t i = 0; i < n; i++) fv_packed_read_u(&part, row[i], 1, u + (size_t)i * rank);
-    fv_packed_read_basis(&part, basis);
-    FV_TRY(fv_matrix_send(in, u, n, (int32_t)rank, &a.x));
-    FV_TRY(fv_matrix_send(in, basis, (int32_t)rank, (int32_t)width, &a.w));
-    FV_TRY(fv_matrix_new(in, n, (int32_t)width, m));
-    a.y = *m;
-    return in->be->ops->combine(in->be, &a);
+    FV_TRY(fv_matrix_new(in, n, (int32_t)fv_packed_width(&part.shape), m));
+    return fv_rows_rebuild(in, &part, row, *m);
 }
 
 /* Keys are packed turned back to their block's anchor: turns them on by it. */
 static fv_status turn_on(fv_matrices *in, const fv_rope *rope, const fv_kv_packed *p,
                          const int32_t *row, int32_t n, fv_tensor m) {
-    size_t half = (size_t)rope->half;
-    float *c, *s;
-    fv_rope_args args = {.x = m, .n_head = p->part[FV_PACKED_K].shape.n_kv};
+    int32_t *anchor;
     if (!p->anchor) return FV_OK;
-    FV_TRY(FV_ARENA_NEW(in->home, (size_t)n * half, c));
-    FV_TRY(FV_ARENA_NEW(in->home, (size_t)n * half, s));
+    FV_TRY(FV_ARENA_NEW(in->home, n, anchor));
     for (int32_t i = 0; i < n; i++) {
         int32_t a = 0;
         while (row[i] >= p->first[a + 1]) a++;
-        fv_rope_angles(rope, &p->anchor[a], 1, c + (size_t)i * half, s + (size_t)i * half);
+        anchor[i] = p->anchor[a];
     }
-    FV_TRY(fv_matrix_send(in, c, n, rope->half, &args.cos));
-    FV_TRY(fv_matrix_send(in, s, n, rope->half, &args.sin));
-    return in->be->ops->rope(in->be, &args);
+    return fv_rows_turn(in, rope, anchor, false, p->part[FV_PACKED_K].shape.n_kv, m);
 }
 
 static fv_status write_rows(fv_kv *kv, fv_backend *be, int32_t layer, fv_tensor k, fv_tensor v,

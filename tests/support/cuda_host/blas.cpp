@@ -1,5 +1,6 @@
-/* The product that the plugin asks of cuBLAS, as a kernel: a thread per row and SPAN columns, each
- * sum in lanes that a compiler makes vectors of. Stands in for kernels/cuda/blas.c. */
+/* The products that the plugin asks of cuBLAS, as kernels; the one of every layer has a thread per
+ * row and SPAN columns, each sum in lanes that a compiler makes vectors of. Stands in for
+ * kernels/cuda/blas.c. */
 #include "kernels/cuda/gpu.h"
 
 enum { SPAN = 16, LANES = 16, THREADS = 16 };
@@ -51,4 +52,25 @@ extern "C" fv_status fv_blas_gemm(fv_blas *b, const fv_tensor *x, const fv_tenso
     else
         FV_LAUNCH(gemm<FV_F32>, grid, block, 0, b->stream, *x, *w, *y, beta);
     return FV_OK;
+}
+
+static void combine(fv_tensor x, fv_tensor w, fv_tensor y) {
+    int n = (int)(blockIdx.x * blockDim.x + threadIdx.x), m = (int)blockIdx.y;
+    if (n >= y.cols) return;
+    const float *a = static_cast<const float *>(x.data) + (size_t)m * (size_t)x.ld;
+    const float *b = static_cast<const float *>(w.data) + n;
+    float sum = 0.0f;
+    for (int k = 0; k < x.cols; k++) sum = fmaf(a[k], b[(size_t)k * (size_t)w.ld], sum);
+    static_cast<float *>(y.data)[(size_t)m * (size_t)y.ld + n] = sum;
+}
+
+extern "C" fv_status fv_blas_combine(fv_blas *b, const fv_tensor *x, const fv_tensor *w,
+                                     const fv_tensor *y) {
+    FV_LAUNCH(combine, dim3((unsigned)(y->cols + 63) / 64, (unsigned)y->rows), dim3(64), 0,
+              b->stream, *x, *w, *y);
+    return FV_OK;
+}
+
+extern "C" fv_status fv_blas_gram(fv_blas *b, const fv_tensor *x, const fv_tensor *y) {
+    return fv_blas_gemm(b, x, x, y, 0.0f);
 }
