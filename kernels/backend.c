@@ -41,7 +41,8 @@ fv_status fv_backend_step_end(fv_backend *be) {
 }
 
 void fv_backend_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg) {
-    if (be->ops->each && n > 1) {
+    if (n == 0) return;
+    if (be->ops->each) {
         be->ops->each(be, n, fn, arg);
         return;
     }

@@ -419,8 +419,9 @@ fv_status fv_backend_step_begin(fv_backend *be, int32_t rows);
 fv_status fv_backend_step_end(fv_backend *be);
 
 /* Calls fn for each i in [0, n), in any order and on any threads, slot < FV_EACH_SLOTS; returns
- * when all have returned. What an item computes does not depend on where it runs: operations give
- * the same bits there. Items may not call this again. The thread that owns the backend. */
+ * when all have returned, and what they issued is done. What was issued before need not be, so what
+ * items read is synced. An item gives the same bits anywhere, and may not call this. The owner's
+ * thread. */
 void fv_backend_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg);
 
 /* The path that a CPU backend took: "plain", "avx2" or "avx512"; its name for others. */

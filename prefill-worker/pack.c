@@ -113,16 +113,17 @@ static size_t matrix_bytes(const run *r, int32_t i) {
 }
 
 /* As many at a time as take about TOGETHER bytes. */
-static fv_status run_together(run *r) {
+static fv_status run_parts(run *r, fv_backend *be) {
     const size_t TOGETHER = (size_t)256 << 20;
+    fv_pack_context ctx = r->ctx;
+    ctx.be = be;
+    ctx.room = &r->room[0];
     for (int32_t i = 0, n; i < r->n_task; i += n) {
         size_t bytes = matrix_bytes(r, i);
         for (n = 1; i + n < r->n_task && bytes + matrix_bytes(r, i + n) <= TOGETHER; n++)
             bytes += matrix_bytes(r, i + n);
-        fv_pack_context ctx = r->ctx;
-        ctx.room = &r->room[0];
         fv_arena_reset(ctx.room);
-        fv_matrices matrices = {.be = ctx.be, .home = ctx.room};
+        fv_matrices matrices = {.be = be, .home = ctx.room};
         ctx.matrices = &matrices;
         fv_status st = r->method->parts(&ctx, r->part + i, n);
         fv_matrices_fini(&matrices);
@@ -131,10 +132,19 @@ static fv_status run_together(run *r) {
     return FV_OK;
 }
 
+static void run_together(void *arg, fv_backend *be, int32_t slot, int32_t i) {
+    run *r = arg;
+    (void)slot;
+    r->task[i].status = run_parts(r, be);
+    if (r->task[i].status != FV_OK)
+        snprintf(r->task[i].text, sizeof r->task[i].text, "%s", fv_last_error());
+}
+
 static fv_status run_tasks(run *r) {
-    if (r->method->parts && r->ctx.be->ops->factorise) return run_together(r);
-    fv_backend_each(r->ctx.be, r->n_task, run_task, r);
-    for (int32_t i = 0; i < r->n_task; i++)
+    bool together = r->method->parts && r->ctx.be->ops->factorise;
+    int32_t n = together ? r->n_task > 0 : r->n_task;
+    fv_backend_each(r->ctx.be, n, together ? run_together : run_task, r);
+    for (int32_t i = 0; i < n; i++)
         if (r->task[i].status != FV_OK) return FV_FAIL(r->task[i].status, "%s", r->task[i].text);
     return FV_OK;
 }

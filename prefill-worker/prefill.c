@@ -91,6 +91,8 @@ static fv_status start(fv_prefill *p) {
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->veil));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->queries));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->settled));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->ready));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->packed));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req + 1, rows->first));
     FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, rows->pos));
     FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, rows->turn));
@@ -236,18 +238,26 @@ static int32_t ready_of(const fv_prefill *p, int32_t b, int32_t n_layer) {
     return ranked < settled ? ranked : settled;
 }
 
-/* Layers below n_layer have run: they are packed, where the plan says so, once their rows are in
- * the order that they will have. */
-static fv_status pack_layers(fv_prefill *p, int32_t n_layer) {
+/* Layers that are ready are packed, where the plan says so. */
+static fv_status pack_ready(fv_prefill *p) {
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_prefill_request *req = &p->req[b];
         assert(!fv_plan_packs_any(req->plan) || req->packed);
         if (fv_plan_packs_any(req->plan))
             FV_TRY(fv_pack_run(req->plan, fv_decoder_backend(p->dec), &p->rope, req->kv,
-                               ready_of(p, b, n_layer), (const float *const *)p->paid[b],
-                               req->packed));
+                               p->ready[b], (const float *const *)p->paid[b], req->packed));
+        p->packed[b] = p->ready[b];
     }
     return FV_OK;
+}
+
+/* Where a device computes while the host goes on, a group is packed beside the one that comes
+ * after it; what is behind the last has to wait. */
+static bool packs_later(const fv_prefill *p, int32_t l1) {
+    bool any = false;
+    for (int32_t b = 0; b < p->n_req; b++) any |= fv_plan_packs_any(p->req[b].plan);
+    return any && l1 < fv_decoder_config(p->dec)->n_layer &&
+           fv_decoder_backend(p->dec)->device != fv_device_host();
 }
 
 /* The prompt has gone through layers [l0, l1): what of it stays in the store. */
@@ -277,6 +287,7 @@ static fv_status run_group(fv_prefill *p, int32_t l0, int32_t l1) {
         FV_TRY(run_chunk(p, from, to, l0, l1));
     }
     for (int32_t b = 0; b < p->n_req; b++) FV_TRY(fv_prefill_run_veiled(p, b, l0, l1));
+    FV_TRY(pack_ready(p)); /* of the group before, while this one is under way */
     fv_backend *be = fv_decoder_backend(p->dec);
     FV_TRY(be->ops->sync(be));
     for (int32_t b = 0; b < p->n_req; b++) {
@@ -287,20 +298,21 @@ static fv_status run_group(fv_prefill *p, int32_t l0, int32_t l1) {
         FV_TRY(fv_prefill_mark_order(p, b, l0, l1));
         FV_TRY(fv_rank_run(p->visual[b].rank_from, req->kv, l1, (const float *const *)p->paid[b]));
         FV_TRY(fv_prefill_tell_peaks(p, b, l1 - 1));
+        p->ready[b] = ready_of(p, b, l1);
     }
-    FV_TRY(pack_layers(p, l1));
-    return FV_OK;
+    FV_TRY(be->ops->sync(be)); /* rows have moved; packing reads them beside whatever follows */
+    return packs_later(p, l1) ? FV_OK : pack_ready(p);
 }
 
-/* Layers below l1 have run: says which are final, if they are more than before. */
-static fv_status say_final(fv_prefill *p, int32_t l1) {
+/* Says which layers are final, if they are more than before. */
+static fv_status say_final(fv_prefill *p) {
     fv_backend *be = fv_decoder_backend(p->dec);
-    int32_t n = l1;
+    int32_t n = fv_decoder_config(p->dec)->n_layer;
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_plan *plan = p->req[b].plan;
         bool goes_on = fv_prefill_rows_behind(&p->req[b]) || plan->first_packed;
-        int32_t ready = goes_on ? 0 : ready_of(p, b, l1);
-        if (ready < n) n = ready;
+        int32_t final = goes_on ? 0 : p->packed[b];
+        if (final < n) n = final;
     }
     if (!p->opt->final || n <= p->n_final) return FV_OK;
     p->n_final = n;
@@ -374,7 +386,7 @@ static fv_status run(fv_prefill *p, float *logits) {
         l1 = group_end(p, l0, n_layer);
         FV_TRY(fv_prefill_drop_rows(p, l0));
         FV_TRY(run_group(p, l0, l1));
-        if (l1 < n_layer) FV_TRY(say_final(p, l1));
+        if (l1 < n_layer) FV_TRY(say_final(p));
     }
     end_prompts(p);
     FV_TRY(fv_decoder_logits(p->dec, matrix(&p->last, p->n_req, p->d), logits));

@@ -63,6 +63,8 @@ typedef struct fv_prefill {
     /* [n_req] [N] what rows are ranked by, and importance begins with, by position */
     float ***paid;
     fv_buf *queries;          /* [n_req] of blocks that phases of others cut: [rows, H D] */
+    int32_t *ready;           /* [n_req] layers whose rows are there in their order, */
+    int32_t *packed;          /* [n_req] and those that are packed, or have nothing to be */
     int32_t *settled;         /* [n_req] layers that are done and in no open block */
     fv_select_sums **sums;    /* [n_req] [N] what the select stage chooses by: of the group, and of
                                * blocks that were open before it */

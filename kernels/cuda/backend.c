@@ -13,13 +13,16 @@
 #include "kernels/cuda/nccl.h"
 #include "kernels/plugin.h"
 
-static void cuda_close(fv_backend *be) {
-    fv_cuda *c = fv_cuda_of(be);
+static void close_state(fv_cuda *c) {
+    if (!c) return;
+    close_state(c->side);
     if (c->stream) (void)cudaStreamSynchronize(c->stream);
     fv_blas_close(c->blas);
     fv_cuda_device_close(c);
     free(c);
 }
+
+static void cuda_close(fv_backend *be) { close_state(fv_cuda_of(be)); }
 
 /* No driver, a driver older than the plugin, or no GPU: all are no device. */
 static fv_status find_device(int number, struct cudaDeviceProp *prop) {
@@ -104,6 +107,37 @@ static fv_status cuda_sync(fv_backend *be) {
     return FV_OK;
 }
 
+/* ---- items beside each other ------------------------------------------------------------- */
+
+static fv_status open_side(fv_cuda *c) {
+    if (c->side) return FV_OK;
+    fv_cuda *s = calloc(1, sizeof *s);
+    if (!s) return FV_FAIL(FV_ENOMEM, "out of memory for a stream");
+    s->number = c->number;
+    s->n_sm = c->n_sm;
+    s->shared_max = c->shared_max;
+    s->exact = c->exact;
+    fv_status st = fv_cuda_device_open(s);
+    if (st == FV_OK && !s->exact) st = fv_blas_open(s->stream, &s->blas);
+    if (st != FV_OK) {
+        close_state(s);
+        return st;
+    }
+    c->side = s;
+    return FV_OK;
+}
+
+/* On a stream of their own, so that they wait for nothing that is under way: what they read has
+ * been done before, by the rule of fv_backend_each. Without memory for it, on the one there is. */
+static void cuda_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg) {
+    fv_cuda *c = fv_cuda_of(be);
+    fv_backend side = *be;
+    if (open_side(c) == FV_OK)
+        side = (fv_backend){.ops = be->ops, .device = &c->side->device, .impl = c->side};
+    for (int32_t i = 0; i < n; i++) fn(arg, &side, 0, i);
+    (void)cudaStreamSynchronize(fv_cuda_of(&side)->stream); /* a failure shows in the next call */
+}
+
 static const fv_backend_ops cuda_ops = {
     .name = "cuda",
     .act = FV_F32,
@@ -128,6 +162,7 @@ static const fv_backend_ops cuda_ops = {
     .merge = fv_cuda_merge,
     .importance = fv_cuda_importance,
     .factorise = fv_cuda_factorise,
+    .each = cuda_each,
     .pairs = &fv_cuda_pairs,
 };
 

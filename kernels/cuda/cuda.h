@@ -46,6 +46,7 @@ struct fv_cuda {
     fv_cuda_room scratch;
     fv_cuda_ring ring;
     fv_cuda_step step;
+    struct fv_cuda *side; /* another stream of the device, with all of its own; NULL at first */
 };
 
 static inline fv_cuda *fv_cuda_of(fv_backend *be) { return (fv_cuda *)be->impl; }

@@ -147,7 +147,7 @@ static fv_status measure(batch *b, int32_t n, int32_t rows) {
     FV_TRY(fv_cuda_rows_measure(b->c, b->items, n, rows, square, top));
     FV_TRY(dev->ops->copy_async(dev, b->square, square, (size_t)rows * sizeof *square));
     FV_TRY(dev->ops->copy_async(dev, b->top, top, (size_t)rows * sizeof *top));
-    return fv_cuda_check(cudaStreamSynchronize(b->c->stream), "factors");
+    return b->be->ops->sync(b->be);
 }
 
 static void ask(batch *b, int32_t i, const fv_tensor *x, int32_t *rows) {

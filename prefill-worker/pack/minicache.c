@@ -50,11 +50,15 @@ static fv_status part(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_ki
     fv_pack_layer *l[2] = {job->first->state, job->state};
     fv_packed_shape *s = &l[0]->shape[kind];
     fv_tensor m[2];
+    float *at[2];
     uint8_t *kept;
     double error[2];
-    for (int i = 0; i < 2; i++) FV_TRY(fv_pack_layer_matrix(ctx, jobs[i], kind, &m[i]));
+    for (int i = 0; i < 2; i++) {
+        FV_TRY(fv_pack_layer_matrix(ctx, jobs[i], kind, &m[i]));
+        FV_TRY(fv_matrix_fetch(ctx->matrices, &m[i], &at[i]));
+    }
     FV_TRY(FV_ARENA_NEW(ctx->room, (size_t)s->n * (size_t)s->n_kv, kept));
-    const float *const rows[2] = {m[0].data, m[1].data};
+    const float *const rows[2] = {at[0], at[1]};
     s->n_outlier = fv_merged_keep(s, rows, setting(ctx, "gamma"), kept);
     l[1]->shape[kind].n_outlier = s->n_outlier;
     fv_status st =

@@ -31,8 +31,8 @@ static fv_tensor take(float **at, int32_t rows, int32_t cols, uint64_t *state, f
     return t;
 }
 
-void tiny_net_open(tiny_net *net, tiny_shape s, fv_dtype kv_dtype, const char *isa,
-                   int32_t threads) {
+void tiny_net_open_on(tiny_net *net, tiny_shape s, fv_dtype kv_dtype, const char *device,
+                      const char *isa, int32_t threads) {
     int32_t d = s.n_head * s.d_head - 8; /* differs from H D, as some models have it */
     *net = (tiny_net){.cfg = {.family = "llama",
                               .vocab = s.vocab,
@@ -70,11 +70,16 @@ void tiny_net_open(tiny_net *net, tiny_shape s, fv_dtype kv_dtype, const char *i
     net->w.norm = take(&at, 1, d, &state, 1);
     net->w.head = take(&at, s.vocab, d, &state, 0);
     fv_backend_options opt = {.n_threads = threads, .isa = isa};
-    need(fv_backend_open(&net->be, "cpu", &opt));
+    need(fv_backend_open(&net->be, device, &opt));
     need(fv_decoder_open(&net->be, &net->cfg, &net->w, &net->dec));
     fv_kv_shape shape = {
         .n_layer = s.n_layer, .n_kv = s.n_kv, .d_head = s.d_head, .dtype = kv_dtype};
     need(fv_kv_pool_open(net->be.device, &shape, 0, &net->pool));
+}
+
+void tiny_net_open(tiny_net *net, tiny_shape s, fv_dtype kv_dtype, const char *isa,
+                   int32_t threads) {
+    tiny_net_open_on(net, s, kv_dtype, "cpu", isa, threads);
 }
 
 void tiny_net_close(tiny_net *net) {

@@ -27,6 +27,9 @@ tiny_shape tiny_shape_default(void);
 /* Aborts on failure: a test cannot go on without it. isa NULL = auto. */
 void tiny_net_open(tiny_net *net, tiny_shape shape, fv_dtype kv_dtype, const char *isa,
                    int32_t threads);
+/* The same on "cpu", or on the device of a plugin. */
+void tiny_net_open_on(tiny_net *net, tiny_shape shape, fv_dtype kv_dtype, const char *device,
+                      const char *isa, int32_t threads);
 void tiny_net_close(tiny_net *net);
 
 /* A prompt of `before` text rows, `visual` image rows and `after` text rows. */

@@ -1,0 +1,106 @@
+/* Packing on a device whose memory is its own, and which computes while the host goes on: a group
+ * of layers is packed beside the next one, on a stream of its own. The device is the CUDA plugin
+ * emulated on the CPU (tests/support/cuda_host), where a stream runs when somebody waits for it. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/plugin.h"
+#include "tests/support/tiny_net.h"
+
+TestSuite(device_pack, .timeout = 300);
+
+enum { LAYERS = 4, VISUAL = 20 };
+
+typedef struct side {
+    tiny_net net;
+    tiny_prompt p;
+    int32_t final[LAYERS]; /* numbers of layers that were said to be final */
+    int32_t n_final;
+} side;
+
+/* What is final is packed. */
+static fv_status on_final(void *user, int32_t n_layer) {
+    side *s = user;
+    cr_assert_lt(s->n_final, LAYERS);
+    s->final[s->n_final++] = n_layer;
+    for (int32_t l = 0; l < n_layer; l++)
+        cr_expect(fv_kv_packed_at(s->p.kv, l), "layer %d of %d", l, n_layer);
+    return FV_OK;
+}
+
+static void prefill(side *s, const char *device, const char *isa, const char *policy) {
+    *s = (side){0};
+    tiny_net_open_on(&s->net, tiny_shape_default(), FV_F32, device, isa, 1);
+    s->net.prefill = (fv_prefill_options){.group = 1, .final = on_final, .user = s};
+    tiny_prompt_make(&s->net, &s->p, 3, VISUAL, 4, 11, policy);
+    cr_assert_eq(tiny_prefill(&s->net, &s->p, 1, 0), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(s->p.packed.status, FV_OK, "%s", s->p.packed.text);
+}
+
+static void release(side *s) {
+    tiny_prompt_free(&s->p);
+    tiny_net_close(&s->net);
+}
+
+static void emulate(void) {
+    if (access(FOVEA_EMULATED "/libfovea_cuda.so", R_OK) != 0)
+        cr_skip("the CUDA kernels are not built for the CPU here");
+    fv_plugin_set_dir(FOVEA_EMULATED);
+}
+
+static void same_part(const side *a, const side *b, int32_t layer, int kind) {
+    fv_arena room = {0};
+    const fv_packed_part *here = &fv_kv_packed_at(a->p.kv, layer)->part[kind];
+    fv_packed_part there;
+    cr_assert_eq(
+        fv_kv_packed_home(b->p.kv, &fv_kv_packed_at(b->p.kv, layer)->part[kind], &room, &there),
+        FV_OK);
+    cr_assert_eq(memcmp(&here->shape, &there.shape, sizeof there.shape), 0, "layer %d", layer);
+    cr_expect_eq(memcmp(here->data, there.data, fv_packed_bytes(&there.shape)), 0,
+                 "layer %d, part %d", layer, kind);
+    fv_arena_fini(&room);
+}
+
+Test(device_pack, exact_products_give_the_parts_of_the_cpu_a_group_later) {
+    static const char *const policies[] = {
+        "pack=svd,rank_k=8,rank_v=6,gain=0,block=4;expand=attention",
+        "pack=svd,rank_k=8,rank_v=8,gain=0,bits=4,energy=0.8;lazy=vla,map=given,blocks=0-1",
+        "pack=quant,bits=8,outliers=0.02"};
+    side cpu, gpu;
+    emulate();
+    for (int i = 0; i < 3; i++) {
+        prefill(&cpu, "cpu", NULL, policies[i]);
+        prefill(&gpu, "cuda", "exact", policies[i]);
+        cr_expect(same_bits(cpu.p.logits, gpu.p.logits, (size_t)cpu.net.cfg.vocab));
+        for (int32_t l = 0; l < LAYERS; l++) {
+            const fv_kv_packed *a = fv_kv_packed_at(cpu.p.kv, l), *b = fv_kv_packed_at(gpu.p.kv, l);
+            for (int k = 0; k < 2; k++) same_part(&cpu, &gpu, l, k);
+            cr_assert_eq(!a->importance, !b->importance);
+            if (a->importance) cr_expect(same_bits(a->importance, b->importance, VISUAL));
+        }
+        cr_expect_gt(cpu.n_final, gpu.n_final, "the device says so a group later");
+        cr_expect_gt(gpu.n_final, 0);
+        release(&cpu);
+        release(&gpu);
+    }
+}
+
+/* Sums in another order: the same ranks, and as little lost. */
+Test(device_pack, factors_of_many_lose_what_those_of_the_cpu_lose) {
+    const char *policy = "pack=svd,rank_k=20,rank_v=20,gain=0,energy=0.8,block=8";
+    side cpu, gpu;
+    emulate();
+    prefill(&cpu, "cpu", NULL, policy);
+    prefill(&gpu, "cuda", "auto", policy);
+    for (int32_t l = 0; l < LAYERS; l++)
+        for (int k = 0; k < 2; k++) {
+            const fv_packed_layer *a = &cpu.p.packed.layer[l], *b = &gpu.p.packed.layer[l];
+            cr_expect_eq(a->rank[k], b->rank[k], "layer %d: %d, %d", l, a->rank[k], b->rank[k]);
+            cr_expect_lt(fabsf(a->error[k] - b->error[k]), 0.01f * a->error[k]);
+        }
+    release(&cpu);
+    release(&gpu);
+}
