@@ -135,7 +135,7 @@ static void cuda_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg) {
     if (open_side(c) == FV_OK)
         side = (fv_backend){.ops = be->ops, .device = &c->side->device, .impl = c->side};
     for (int32_t i = 0; i < n; i++) fn(arg, &side, 0, i);
-    (void)cudaStreamSynchronize(fv_cuda_of(&side)->stream); /* a failure shows in the next call */
+    (void)cuda_sync(&side); /* a failure shows in the next call */
 }
 
 static const fv_backend_ops cuda_ops = {
