@@ -1,5 +1,5 @@
-/* The network of LLaVA-1.5-7B with random weights: prompts, decode steps, the time to a first
- * token.
+/* The network of LLaVA-1.5-7B with random weights: prompts, what packing adds to them, decode
+ * steps, the time to a first token.
  *
  * A step's floor is the bytes of all weights but the embedding's, and of the keys and values of
  * its sequences, over the copy's rate: it is timed from event to event, over everything that the
@@ -7,14 +7,16 @@
  * of one in memory of their own: times do not depend on numbers. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "bench/gpu/rig.h"
 #include "model/net/decoder.h"
 #include "model/net/kv.h"
 #include "model/net/step.h"
 #include "model/net/vision.h"
+#include "prefill-worker/prefill.h"
 
-enum { MAX_ROWS = 4096, MAX_BATCH = 64, STEPS = 15, CONTEXT = 640, TEXT_ROWS = 64 };
+enum { MAX_ROWS = 4096, MAX_BATCH = 64, STEPS = 15, CONTEXT = 640, TEXT_ROWS = 64, GROUP = 4 };
 
 typedef struct network {
     fv_model_config cfg;
@@ -248,6 +250,69 @@ static void first_token(network *n) {
     free(p.pixels);
 }
 
+/* ---- packing ----------------------------------------------------------------------------- */
+
+typedef struct packing {
+    network *n;
+    int32_t visual;
+    fv_plan plan;
+} packing;
+
+/* `visual` rows of a picture and some of text, as the prefill worker runs them: a group of layers
+ * is packed while the next is computed. */
+static fv_status do_stages(void *arg, int32_t call) {
+    packing *p = arg;
+    network *n = p->n;
+    static fv_pack_report report;
+    fv_prefill_options opt = {.group = rig.small ? 1 : GROUP};
+    fv_prefill_request req = {.n = p->visual + TEXT_ROWS,
+                              .ids = n->ids,
+                              .seg = n->seg,
+                              .embeds =
+                                  fv_tensor_of(n->x.data, FV_F32, p->visual, n->cfg.text.d_model),
+                              .plan = &p->plan,
+                              .packed = &report};
+    (void)call;
+    report = (fv_pack_report){0};
+    FV_TRY(fv_kv_open(n->pool, &req.kv));
+    fv_status st = fv_prefill_run(n->dec, &req, 1, &opt, n->logits.data);
+    fv_kv_close(req.kv);
+    if (st == FV_OK && report.status != FV_OK) return FV_FAIL(report.status, "%s", report.text);
+    if (st == FV_OK && fv_plan_packs_any(&p->plan) && report.layer[0].rank[FV_PACKED_K] == 0)
+        return FV_FAIL(FV_EINVAL, "nothing was packed");
+    return st;
+}
+
+static double time_stages(packing *p, const char *policy) {
+    const fv_text_config *c = &p->n->cfg.text;
+    fv_policy parsed;
+    fv_plan_shape shape = {.n_layer = c->n_layer,
+                           .n_kv = c->n_kv,
+                           .d_head = c->d_head,
+                           .bytes_value = 2,
+                           .n_visual = p->visual,
+                           .n_text = TEXT_ROWS,
+                           .n_image = 1};
+    must(fv_policy_parse(policy, &parsed));
+    must(fv_plan_make(&parsed, &shape, &p->plan));
+    return bench_seconds(do_stages, p, 1);
+}
+
+static void packing_in_prompts(network *n) {
+    static const int32_t visual[] = {576, MAX_ROWS - TEXT_ROWS};
+    for (size_t i = 0; i < sizeof visual / sizeof *visual; i++) {
+        packing p = {.n = n, .visual = rig.small ? 40 : visual[i]};
+        char name[64];
+        must(embed(n, p.visual));
+        for (int32_t r = 0; r < p.visual + TEXT_ROWS; r++)
+            n->seg[r] = r < p.visual ? FV_SEG_VISUAL : FV_SEG_TEXT;
+        double exact = time_stages(&p, "");
+        snprintf(name, sizeof name, "prefill that packs %d visual rows", p.visual);
+        bench_more(name, time_stages(&p, "pack=svd,gain=0"), exact, AIM_COMPACTION);
+    }
+    memset(n->seg, FV_SEG_TEXT, MAX_ROWS);
+}
+
 /* ---- decode steps ------------------------------------------------------------------------ */
 
 typedef struct steps {
@@ -305,6 +370,7 @@ void bench_network(void) {
     open_network(&n);
     prompts(&n);
     first_token(&n);
+    packing_in_prompts(&n);
     measure_steps(&n, 1, CONTEXT, NO_AIM);
     measure_steps(&n, 16, CONTEXT, AIM_STEP);
     measure_steps(&n, 64, CONTEXT, AIM_STEP);

@@ -42,12 +42,16 @@ enum { NO_AIM = 0, AIM_STEP = 87, AIM_PACKED = 80, AIM_PREFILL = 70 };
 /* Prints a row. `key` names it for compare_torch.py. */
 void bench_row(const char *key, const char *name, double s, double bytes, double flop, int32_t aim);
 
+/* Prints what something took with an addition and without it; `aim`: percent more, at most. */
+void bench_more(const char *name, double s, double without, int32_t aim);
+enum { AIM_COMPACTION = 2 };
+
 /* ---- the groups ------------------------------------------------------------------------- */
 
 void bench_ceilings(void);  /* products.c; first */
 void bench_products(void);  /* products.c: linear, norm, activation */
 void bench_attention(void); /* attention.c: on raw rows */
 void bench_packed(void);    /* packed.c: on packed rows */
-void bench_network(void);   /* network.c: prefill, decode steps, the time to a first token */
+void bench_network(void);   /* network.c: prefill, packing in it, decode steps, first tokens */
 
 #endif
