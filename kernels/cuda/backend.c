@@ -159,6 +159,7 @@ static const fv_backend_ops cuda_ops = {
     .attention_sums = fv_cuda_attention_sums,
     .attn_packed = fv_cuda_attn_packed,
     .attn_codes = fv_cuda_attn_codes,
+    .attn_merged = fv_cuda_attn_merged,
     .merge = fv_cuda_merge,
     .importance = fv_cuda_importance,
     .factorise = fv_cuda_factorise,

@@ -1,21 +1,26 @@
-/* Attention on codes (kernels/ops.h: attn_codes) in the order of the CPU, whose bits it gives.
+/* Attention on codes, and on directions that two layers share (kernels/ops.h: attn_codes,
+ * attn_merged), in the order of the CPU, whose bits it gives.
  *
  * A block of threads has one query row and the query heads of one KV head, up to HEADS at a time.
  * What 64 rows stand for is taken apart once, into shared memory, and used by all of them: first
- * the keys, with outliers put in and turned by their anchors, then the values. No sum has a tree,
- * but for the softmax's, so each number has a thread of its own: a score its chain over the head's
- * columns, an element of o its chain over the rows. */
+ * the keys, with what is kept as it is and turned by their anchors, then the values. No sum has a
+ * tree, but for the softmax's, so each number has a thread of its own: a score its chain over the
+ * head's columns, an element of o its chain over the rows. */
 #include <assert.h>
 
 #include "kernels/codes.h"
 #include "kernels/cuda/packed.cuh"
+#include "kernels/merged.h"
 
 enum { THREADS = 128, HEADS = 16 };
 
 struct codes_part {
     const char *data;
+    const char *code; /* codes or directions: here, or in the part that they are borrowed of */
     fv_packed_shape s;
     fv_codes_layout l;
+    int32_t line;  /* bytes from column to column of a tile of keys */
+    int32_t norms; /* of directions: from head to head */
 };
 
 struct codes_seq {
@@ -54,40 +59,75 @@ static __device__ bool row_is_alive(const codes_seq &s, int32_t j) {
     return j - s.first[a] < s.alive[a];
 }
 
-/* Numbers that row j keeps of head g's channels, over those that codes gave: y [D]. */
-static __device__ void put_outliers(const codes_part &p, int32_t g, int32_t j, float *y) {
-    if (p.s.n_outlier == 0) return;
+/* What row j keeps of head g: outliers [the result, *end), all or some. A head has `places`
+ * channels. */
+static __device__ uint32_t outliers_of(const codes_part &p, int32_t g, int32_t j, int32_t places,
+                                       uint32_t *end) {
+    *end = 0;
+    if (p.s.n_outlier == 0) return 0;
     const uint32_t *first = reinterpret_cast<const uint32_t *>(p.data + p.l.first);
     const uint16_t *channel = reinterpret_cast<const uint16_t *>(p.data + p.l.channel);
-    int32_t c0 = g * p.s.d_head, c1 = c0 + p.s.d_head;
-    uint32_t i = first[j], end = first[j + 1], top = end;
-    while (i < top) {
+    uint32_t i = first[j], top = first[j + 1];
+    for (*end = top; i < top;) {
         uint32_t mid = i + (top - i) / 2;
-        if (channel[mid] < c0)
+        if (channel[mid] < g * places)
             i = mid + 1;
         else
             top = mid;
     }
+    return i;
+}
+
+/* Of codes: numbers, over those that codes gave: y [D]. */
+static __device__ void put_outliers(const codes_part &p, int32_t g, int32_t j, float *y) {
+    const uint16_t *channel = reinterpret_cast<const uint16_t *>(p.data + p.l.channel);
+    int32_t c0 = g * p.s.d_head, c1 = c0 + p.s.d_head;
+    uint32_t end, i = outliers_of(p, g, j, p.s.d_head, &end);
     for (; i < end && channel[i] < c1; i++)
         y[channel[i] - c0] = widened(p.data + p.l.value, p.s.dtype, i);
 }
 
-/* Element d of head g of row j, but for outliers. */
-static __device__ __forceinline__ float key_of(const codes_part &p, int32_t g, int32_t j,
-                                               int32_t d) {
-    const float *pair = reinterpret_cast<const float *>(p.data + p.l.pair) +
-                        2 * ((size_t)g * (size_t)p.s.d_head + (size_t)d);
-    const char *line = p.data + p.l.code + (size_t)g * p.l.head +
-                       (size_t)(j / FV_PACKED_TILE) * p.l.stride +
-                       (size_t)d * (p.s.bits == 8 ? FV_PACKED_TILE : FV_PACKED_TILE / 2);
-    return fmaf(pair[1], (float)packed_code(line, p.s.bits, j % FV_PACKED_TILE), pair[0]);
+/* Of directions: the number of the vector that stands for them, or -1. */
+static __device__ int32_t kept_vector(const codes_part &p, int32_t g, int32_t j) {
+    const uint16_t *channel = reinterpret_cast<const uint16_t *>(p.data + p.l.channel);
+    uint32_t end, i = outliers_of(p, g, j, 1, &end);
+    return i < end && channel[i] == g ? (int32_t)i : -1;
 }
 
-static __device__ __forceinline__ float value_of(const codes_part &p, int32_t g, int32_t j,
-                                                 int32_t d) {
-    const float *pair = reinterpret_cast<const float *>(p.data + p.l.pair) + 2 * (size_t)j;
-    const char *line = p.data + p.l.code + (size_t)g * p.l.head + (size_t)j * p.l.stride;
-    return fmaf(pair[1], (float)packed_code(line, p.s.bits, d), pair[0]);
+/* Where the line begins that has element d of head g of row j, and which of it that is: a column of
+ * a tile of keys, or a row of values. */
+template <bool KEY>
+static __device__ __forceinline__ const char *line_of(const codes_part &p, int32_t g, int32_t j,
+                                                      int32_t d, int32_t *i) {
+    const char *head = p.code + (size_t)g * p.l.head;
+    *i = KEY ? j % FV_PACKED_TILE : d;
+    if (!KEY) return head + (size_t)j * p.l.stride;
+    return head + (size_t)(j / FV_PACKED_TILE) * p.l.stride + (size_t)d * (size_t)p.line;
+}
+
+/* Element d of head g of row j as its code says: outliers come later. */
+template <bool KEY>
+static __device__ __forceinline__ float coded(const codes_part &p, int32_t g, int32_t j,
+                                              int32_t d) {
+    int32_t i;
+    const char *line = line_of<KEY>(p, g, j, d, &i);
+    const float *pair = reinterpret_cast<const float *>(p.data + p.l.pair) +
+                        2 * (KEY ? (size_t)g * (size_t)p.s.d_head + (size_t)d : (size_t)j);
+    return fmaf(pair[1], (float)packed_code(line, p.s.bits, i), pair[0]);
+}
+
+/* The same from its direction, or from the vector that is kept. */
+template <bool KEY>
+static __device__ __forceinline__ float directed(const codes_part &p, int32_t g, int32_t j,
+                                                 int32_t d, int32_t kept) {
+    int32_t i;
+    if (kept >= 0)
+        return widened(p.data + p.l.value, p.s.dtype,
+                       (size_t)kept * (size_t)p.s.d_head + (size_t)d);
+    const char *line = line_of<KEY>(p, g, j, d, &i);
+    const float *norm =
+        reinterpret_cast<const float *>(p.data + p.l.pair) + (size_t)g * (size_t)p.norms;
+    return norm[j] * widened(line, p.s.dtype, (size_t)i);
 }
 
 /* ---- 64 rows in shared memory ------------------------------------------------------------- */
@@ -97,6 +137,7 @@ struct codes_room {
     float *q, *o; /* [HEADS, D] */
     float *p;     /* [HEADS, FV_KV_BLOCK] */
     softmax_state *at;
+    int32_t *kept;  /* [FV_KV_BLOCK] of directions: numbers of kept vectors, or -1 */
     uint8_t *lives; /* [FV_KV_BLOCK] */
     int32_t ld;     /* odd, so that a column's rows lie in different banks */
 };
@@ -106,7 +147,8 @@ static __host__ __device__ __forceinline__ int32_t panel_ld(int32_t D) { return 
 static __host__ __device__ __forceinline__ size_t room_bytes(int32_t D, int32_t heads) {
     size_t floats =
         (size_t)FV_KV_BLOCK * (size_t)panel_ld(D) + (size_t)heads * (2 * (size_t)D + FV_KV_BLOCK);
-    return floats * sizeof(float) + (size_t)heads * sizeof(softmax_state) + FV_KV_BLOCK;
+    return floats * sizeof(float) + (size_t)heads * sizeof(softmax_state) +
+           FV_KV_BLOCK * (sizeof(int32_t) + 1);
 }
 
 static __device__ codes_room room_of(float *base, int32_t D, int32_t heads) {
@@ -117,7 +159,8 @@ static __device__ codes_room room_of(float *base, int32_t D, int32_t heads) {
     r.o = r.q + heads * D;
     r.p = r.o + heads * D;
     r.at = reinterpret_cast<softmax_state *>(r.p + heads * FV_KV_BLOCK);
-    r.lives = reinterpret_cast<uint8_t *>(r.at + heads);
+    r.kept = reinterpret_cast<int32_t *>(r.at + heads);
+    r.lives = reinterpret_cast<uint8_t *>(r.kept + FV_KV_BLOCK);
     return r;
 }
 
@@ -132,18 +175,33 @@ static __device__ bool find_alive(const codes_seq &s, const codes_room &r, int32
     return any;
 }
 
-static __device__ void take_keys(const codes_seq &s, const codes_room &r, int32_t g, int32_t D,
-                                 int32_t j0) {
-    int32_t half = D / 2;
-    for (int32_t x = (int32_t)threadIdx.x; x < FV_KV_BLOCK * D; x += THREADS) {
-        int32_t i = x % FV_KV_BLOCK, d = x / FV_KV_BLOCK;
-        if (r.lives[i]) r.panel[i * r.ld + d] = key_of(s.k, g, j0 + i, d);
+/* Numbers of the rows that are alive; neighbouring threads read neighbours of a line. */
+template <bool MERGED, bool KEY>
+static __device__ void take(const codes_part &p, const codes_room &r, int32_t g, int32_t D,
+                            int32_t j0) {
+    int32_t mine = (int32_t)threadIdx.x;
+    bool has_row = mine < FV_KV_BLOCK && r.lives[mine];
+    if (MERGED) {
+        if (has_row) r.kept[mine] = kept_vector(p, g, j0 + mine);
+        __syncthreads();
+    }
+    for (int32_t x = mine; x < FV_KV_BLOCK * D; x += THREADS) {
+        int32_t i = KEY ? x % FV_KV_BLOCK : x / D, d = KEY ? x / FV_KV_BLOCK : x % D;
+        if (!r.lives[i]) continue;
+        r.panel[i * r.ld + d] =
+            MERGED ? directed<KEY>(p, g, j0 + i, d, r.kept[i]) : coded<KEY>(p, g, j0 + i, d);
     }
     __syncthreads();
-    int32_t mine = (int32_t)threadIdx.x;
-    if (mine < FV_KV_BLOCK && r.lives[mine]) put_outliers(s.k, g, j0 + mine, r.panel + mine * r.ld);
-    __syncthreads();
-    for (int32_t x = mine; s.cos && x < FV_KV_BLOCK * half; x += THREADS) {
+    if (!MERGED) {
+        if (has_row) put_outliers(p, g, j0 + mine, r.panel + mine * r.ld);
+        __syncthreads();
+    }
+}
+
+/* Keys are turned by their anchors. */
+static __device__ void turn(const codes_seq &s, const codes_room &r, int32_t D, int32_t j0) {
+    int32_t half = D / 2;
+    for (int32_t x = (int32_t)threadIdx.x; s.cos && x < FV_KV_BLOCK * half; x += THREADS) {
         int32_t i = x % FV_KV_BLOCK, d = x / FV_KV_BLOCK, j = j0 + i;
         if (!r.lives[i]) continue;
         size_t at = ((size_t)(j / FV_PACKED_TILE) * (size_t)half + (size_t)d) * FV_PACKED_TILE +
@@ -152,18 +210,6 @@ static __device__ void take_keys(const codes_seq &s, const codes_room &r, int32_
         k[0] = fmaf(a, c, -(b * n));
         k[half] = fmaf(b, c, a * n);
     }
-    __syncthreads();
-}
-
-static __device__ void take_values(const codes_seq &s, const codes_room &r, int32_t g, int32_t D,
-                                   int32_t j0) {
-    for (int32_t x = (int32_t)threadIdx.x; x < FV_KV_BLOCK * D; x += THREADS) {
-        int32_t i = x / D, d = x % D;
-        if (r.lives[i]) r.panel[i * r.ld + d] = value_of(s.v, g, j0 + i, d);
-    }
-    __syncthreads();
-    int32_t mine = (int32_t)threadIdx.x;
-    if (mine < FV_KV_BLOCK && r.lives[mine]) put_outliers(s.v, g, j0 + mine, r.panel + mine * r.ld);
     __syncthreads();
 }
 
@@ -232,6 +278,7 @@ static __device__ void end_heads(const codes_call &a, const codes_room &r, int32
 }
 
 /* Grid: (query rows of all sequences, KV heads). */
+template <bool MERGED>
 static __global__ void __launch_bounds__(THREADS) codes_kernel(codes_call a, int32_t most) {
     FV_SHARED(float, base);
     const codes_item item = a.items[blockIdx.x];
@@ -243,10 +290,11 @@ static __global__ void __launch_bounds__(THREADS) codes_kernel(codes_call a, int
         begin_heads(a, r, item.row, g * group + h0, heads);
         for (int32_t j0 = 0; j0 < s.n; j0 += FV_KV_BLOCK) {
             if (find_alive(s, r, j0, min(FV_KV_BLOCK, s.n - j0))) {
-                take_keys(s, r, g, D, j0);
+                take<MERGED, true>(s.k, r, g, D, j0);
+                turn(s, r, D, j0);
                 score_rows(r, D, heads, a.scale);
                 softmax_rows(r, heads);
-                take_values(s, r, g, D, j0);
+                take<MERGED, false>(s.v, r, g, D, j0);
                 sum_values(r, D, heads);
             }
             __syncthreads(); /* which rows are alive has been read */
@@ -257,22 +305,29 @@ static __global__ void __launch_bounds__(THREADS) codes_kernel(codes_call a, int
 
 /* ---- a call --------------------------------------------------------------------------------- */
 
-static codes_part part_of(const fv_packed_part *p) {
-    assert(p->shape.form == FV_PACKED_CODES);
-    codes_part to = {static_cast<const char *>(p->data), p->shape, fv_codes_lay(&p->shape)};
+static codes_part part_of(const fv_packed_part *p, fv_packed_form form) {
+    const fv_packed_shape *s = &p->shape;
+    codes_part to = {static_cast<const char *>(p->data), nullptr, *s, fv_codes_lay(s), 0, 0};
+    assert(s->form == form && s->borrows == (p->base != nullptr));
+    (void)form;
+    to.code = (p->base ? static_cast<const char *>(p->base) : to.data) + to.l.code;
+    to.line = (int32_t)fv_packed_row_bytes(s, FV_PACKED_TILE);
+    to.norms = (int32_t)fv_packed_tiles((size_t)s->n) * FV_PACKED_TILE;
     return to;
 }
 
-static codes_seq seq_of(const fv_packed_seq *q) {
+static codes_seq seq_of(const fv_packed_seq *q, fv_packed_form form) {
     const fv_packed_rows *rows = q->rows;
     assert(!q->score && q->k->shape.n == rows->n && q->v->shape.n == rows->n);
-    codes_seq s = {part_of(q->k), part_of(q->v), rows->first, rows->alive,   rows->cos,
-                   rows->sin,     q->row0,       rows->n,     rows->n_anchor};
+    codes_seq s = {part_of(q->k, form), part_of(q->v, form), rows->first, rows->alive,
+                   rows->cos,           rows->sin,           q->row0,     rows->n,
+                   rows->n_anchor};
     return s;
 }
 
 /* Lays sequences, and a row of each per item. Bytes that they take. */
-static size_t lay(const fv_attn_packed_args *a, char *base, uint32_t *items, int32_t *n) {
+static size_t lay(const fv_attn_packed_args *a, fv_packed_form form, char *base, uint32_t *items,
+                  int32_t *n) {
     fv_laying l = {base, 0};
     uint32_t at;
     codes_seq *seqs = static_cast<codes_seq *>(fv_lay(&l, (size_t)a->n_seq, sizeof *seqs, &at));
@@ -280,7 +335,7 @@ static size_t lay(const fv_attn_packed_args *a, char *base, uint32_t *items, int
     for (int32_t i = 0; i < a->n_seq; i++) *n += a->seqs[i].n_rows;
     codes_item *item = static_cast<codes_item *>(fv_lay(&l, (size_t)*n, sizeof *item, items));
     for (int32_t i = 0; seqs && i < a->n_seq; i++) {
-        seqs[i] = seq_of(&a->seqs[i]);
+        seqs[i] = seq_of(&a->seqs[i], form);
         for (int32_t r = 0; r < a->seqs[i].n_rows; r++) {
             item->seq = i;
             item++->row = a->seqs[i].row0 + r;
@@ -289,17 +344,17 @@ static size_t lay(const fv_attn_packed_args *a, char *base, uint32_t *items, int
     return l.bytes;
 }
 
-extern "C" fv_status fv_cuda_attn_codes(fv_backend *be, const fv_attn_packed_args *a) {
-    fv_cuda *c = fv_cuda_of(be);
+template <bool MERGED> static fv_status attend(fv_cuda *c, const fv_attn_packed_args *a) {
+    const fv_packed_form form = MERGED ? FV_PACKED_MERGED : FV_PACKED_CODES;
     void *host, *device;
     uint32_t items;
     int32_t n, group = a->n_head / a->n_kv, heads = group < HEADS ? group : HEADS;
     assert(a->n_kv > 0 && a->n_head % a->n_kv == 0 && a->d_head > 0 && a->scale > 0);
-    size_t bytes = lay(a, NULL, &items, &n), room = room_bytes(a->d_head, heads);
+    size_t bytes = lay(a, form, NULL, &items, &n), room = room_bytes(a->d_head, heads);
     if (n == 0) return FV_OK;
-    FV_TRY(shared_memory(c, codes_kernel, room));
+    FV_TRY(shared_memory(c, codes_kernel<MERGED>, room));
     FV_TRY(fv_cuda_stage(c, bytes, &host, &device));
-    (void)lay(a, static_cast<char *>(host), &items, &n);
+    (void)lay(a, form, static_cast<char *>(host), &items, &n);
     FV_TRY(fv_cuda_stage_send(c, host, device, bytes));
     codes_call call = {static_cast<const codes_seq *>(device),
                        reinterpret_cast<const codes_item *>(static_cast<char *>(device) + items),
@@ -313,7 +368,15 @@ extern "C" fv_status fv_cuda_attn_codes(fv_backend *be, const fv_attn_packed_arg
                        a->n_kv,
                        a->d_head,
                        a->scale};
-    FV_LAUNCH(codes_kernel, dim3((unsigned)n, (unsigned)a->n_kv), dim3(THREADS), room, c->stream,
-              call, heads);
-    return fv_cuda_launched("attn_codes");
+    FV_LAUNCH(codes_kernel<MERGED>, dim3((unsigned)n, (unsigned)a->n_kv), dim3(THREADS), room,
+              c->stream, call, heads);
+    return fv_cuda_launched(MERGED ? "attn_merged" : "attn_codes");
+}
+
+extern "C" fv_status fv_cuda_attn_codes(fv_backend *be, const fv_attn_packed_args *a) {
+    return attend<false>(fv_cuda_of(be), a);
+}
+
+extern "C" fv_status fv_cuda_attn_merged(fv_backend *be, const fv_attn_packed_args *a) {
+    return attend<true>(fv_cuda_of(be), a);
 }

@@ -96,6 +96,7 @@ fv_status fv_cuda_attention_sums(fv_backend *be,
                                  const fv_attn_sums_args *a);                /* attention_sums.cu */
 fv_status fv_cuda_attn_packed(fv_backend *be, const fv_attn_packed_args *a); /* packed.c */
 fv_status fv_cuda_attn_codes(fv_backend *be, const fv_attn_packed_args *a);  /* codes.cu */
+fv_status fv_cuda_attn_merged(fv_backend *be, const fv_attn_packed_args *a); /* codes.cu */
 fv_status fv_cuda_factorise(fv_backend *be, fv_factor_task *tasks, int32_t n); /* factor.c */
 fv_status fv_cuda_merge(fv_backend *be, const fv_merge_args *a);               /* merge.cu */
 fv_status fv_cuda_importance(fv_backend *be, const fv_importance_args *a);     /* merge.cu */

@@ -147,7 +147,8 @@ static inline block_shape random_shape(int n_kv, int D, bool merged) {
                          .alive = random_int(0, 1)};
 }
 
-static inline block *make_block(const block_shape *s) {
+/* second: of two layers that share directions, the one that borrows them. */
+static inline block *make_block_of(const block_shape *s, bool second) {
     block *b = room(sizeof *b);
     make_rows(b, s->n, s->anchor, s->D);
     b->rows.alive = s->alive ? b->alive : NULL;
@@ -160,7 +161,6 @@ static inline block *make_block(const block_shape *s) {
                          .form = s->merged ? FV_PACKED_MERGED : FV_PACKED_CODES};
     fv_packed_shape v = k;
     v.kind = FV_PACKED_V;
-    bool second = random_int(0, 1);
     b->other[0] = b->other[1] = NULL;
     b->k = s->merged ? make_merged_part(k, s->share, second, &b->mk, &b->other[0])
                      : make_part(k, s->share, &b->mk);
@@ -170,6 +170,8 @@ static inline block *make_block(const block_shape *s) {
     poison(b, &b->v);
     return b;
 }
+
+static inline block *make_block(const block_shape *s) { return make_block_of(s, random_int(0, 1)); }
 
 static inline void free_block(block *b) {
     void *all[] = {b->k.data, b->v.data, b->pos, b->first,    b->alive,   b->cos,

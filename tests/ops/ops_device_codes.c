@@ -1,4 +1,5 @@
-/* A device's attention on codes against the plain one: the same bits, in both modes. */
+/* A device's attention on codes, and on directions that two layers share, against the plain one:
+ * the same bits, in both modes. */
 #include "tests/ops/codes_case.h"
 #include "tests/ops/device_mirror.h"
 
@@ -8,13 +9,21 @@ typedef struct block_there {
     fv_packed_rows rows;
 } block_there;
 
+/* What a part borrows lies in one that has it, and is otherwise as large. */
+static void put_part(mirror *m, fv_packed_part *p) {
+    fv_packed_shape lender = p->shape;
+    lender.borrows = false;
+    p->data = there(m, p->data, fv_packed_bytes(&p->shape));
+    p->base = there_if(m, p->base, fv_packed_bytes(&lender));
+}
+
 static void put_block(mirror *m, const block *b, block_there *to) {
     size_t n = (size_t)b->rows.n, anchors = (size_t)b->rows.n_anchor;
     size_t angles =
         fv_packed_tiles(n) * FV_PACKED_TILE * (size_t)(b->k.shape.d_head / 2) * sizeof(float);
     *to = (block_there){b->k, b->v, b->rows};
-    to->k.data = there(m, b->k.data, fv_packed_bytes(&b->k.shape));
-    to->v.data = there(m, b->v.data, fv_packed_bytes(&b->v.shape));
+    put_part(m, &to->k);
+    put_part(m, &to->v);
     to->rows.pos = there_if(m, b->rows.pos, n * 4);
     to->rows.first = there_if(m, b->rows.first, (anchors + 1) * 4);
     to->rows.alive = there_if(m, b->rows.alive, anchors * 4);
@@ -38,47 +47,69 @@ static void run_there(fv_backend *be, const call *c, bool lse, float *out) {
         d.seqs[i].rows = &blocks[i].rows;
     }
     d.args.seqs = d.seqs;
-    must(be->ops->attn_codes(be, &d.args));
+    must(attend(&d, be, &d.args));
     memset(d.seqs, 0xff, sizeof d.seqs); /* they have been taken */
     back(&m, out, d.out, c->n_out * 4);
     mirror_free(&m);
 }
 
 /* What no sequence owns stays: it is in the same array. */
-static void test_codes(device_test *d) {
-    group(d->exact ? "attention on codes, exact: the bits of the CPU"
-                   : "attention on codes: the bits of the CPU here too");
+static void compare(device_test *d, call *c, bool lse) {
+    float *got = room(c->n_out * 4);
+    run_there(&d->gpu, c, lse, got);
+    if (!lse) c->args.lse.data = NULL;
+    run_call(c, &d->plain);
+    same(got, c->out, c->n_out, c->merged ? "attn_merged" : "attn_codes");
+    free(got);
+    free_call(c);
+}
+
+static void test_codes(device_test *d, bool merged) {
+    group(merged ? "attention on directions: the bits of the CPU, in both modes"
+                 : "attention on codes: the bits of the CPU, in both modes");
     for (int i = 0; i < (d->exact ? 40 : 8); i++) {
         int D = PICK(1, 2, 8, 16, 17, 20, 32, 64, 128);
         call c = make_call_of(random_int(1, MAX_SEQ), PICK(1, 2, 4), PICK(1, 2, 3, 7), D,
-                              PICK(1, 1, 2, 5), false);
-        float *got = room(c.n_out * 4);
-        bool lse = i % 4 > 0;
-        run_there(&d->gpu, &c, lse, got);
-        if (!lse) c.args.lse.data = NULL;
-        run_call(&c, &d->plain);
-        same(got, c.out, c.n_out, "attn_codes");
-        free(got);
-        free_call(&c);
+                              PICK(1, 1, 2, 5), merged);
+        compare(d, &c, i % 4 > 0);
     }
 }
 
 /* In one case the queries of a KV head are more than a block holds at a time. */
-static void test_many_heads(device_test *d) {
-    group("attention on codes: more heads than fit, in turns");
-    call c = make_call_of(1, 1, 50, 20, 2, false);
-    float *got = room(c.n_out * 4);
-    run_there(&d->gpu, &c, true, got);
-    run_call(&c, &d->plain);
-    same(got, c.out, c.n_out, "attn_codes");
-    free(got);
-    free_call(&c);
+static void test_many_heads(device_test *d, bool merged) {
+    group(merged ? "attention on directions: more heads than fit, in turns"
+                 : "attention on codes: more heads than fit, in turns");
+    call c = make_call_of(1, 1, 50, 20, 2, merged);
+    compare(d, &c, true);
 }
 
-static void test_alone(device_test *d) {
-    group("attention on codes: a row alone has the bits it has among others");
+/* Keys and values of a layer, which has its directions or borrows them: all vectors are kept but
+ * the most alike, or none. */
+static void test_kept(device_test *d) {
+    group("attention on directions: of both layers, with all vectors kept but one, and with none");
     for (int i = 0; i < 4; i++) {
-        call c = make_call_of(2, 2, PICK(1, 4), 32, 5, false);
+        call c = make_call_of(1, 2, 2, 16, 2, true);
+        block_shape s = random_shape(2, 16, true);
+        s.n = 70;
+        s.share = i % 2;
+        block *b = make_block_of(&s, i / 2);
+        int kept = b->k.shape.n_outlier, all = s.n * s.n_kv;
+        check(kept == (i % 2 ? all - 1 : 0), "%d of %d vectors are kept", kept, all);
+        check(b->v.shape.borrows == (i / 2 > 0), "borrows: %d", b->v.shape.borrows);
+        free_block(c.blocks[0]);
+        c.blocks[0] = b;
+        c.seqs[0].k = &b->k;
+        c.seqs[0].v = &b->v;
+        c.seqs[0].rows = &b->rows;
+        compare(d, &c, true);
+    }
+}
+
+static void test_alone(device_test *d, bool merged) {
+    group(merged ? "attention on directions: a row alone has the bits it has among others"
+                 : "attention on codes: a row alone has the bits it has among others");
+    for (int i = 0; i < 4; i++) {
+        call c = make_call_of(2, 2, PICK(1, 4), 32, 5, merged);
         float *all = room(c.n_out * 4), *one = room(c.n_out * 4);
         run_there(&d->gpu, &c, true, all);
         for (int s = 0; s < 2; s++)
@@ -103,9 +134,12 @@ int main(void) {
     static const char *const isa[] = {"exact", "auto"};
     for (int i = 0; i < 2; i++) {
         device_test d = device_open(isa[i]);
-        test_codes(&d);
-        if (i == 0) test_many_heads(&d);
-        if (i == 0) test_alone(&d);
+        for (int merged = 0; merged < 2; merged++) {
+            test_codes(&d, merged);
+            if (i == 0) test_many_heads(&d, merged);
+            if (i == 0) test_alone(&d, merged);
+        }
+        test_kept(&d);
         device_close(&d);
     }
     return summary();
