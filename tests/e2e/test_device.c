@@ -98,8 +98,13 @@ Test(device, packed_layers_give_the_logits_of_the_cpu) {
         "evict=importance,keep=0.5\"",
         "\"pack=svd,rank_k=8,rank_v=8,gain=0,bits=8,compress_text=keys,rank_text=8;"
         "evict=vta,tau=3\"",
-        "\"pack=quant,bits=8,outliers=0.02\"", "\"pack=quant,bits=4,block=0;evict=vta,tau=3\""};
+        "\"pack=quant,bits=8,outliers=0.02\"",
+        "\"pack=quant,bits=4,block=0;evict=vta,tau=3\"",
+        "\"pack=minicache,start=0\"",
+        "\"pack=minicache,start=0,gamma=0.5,first=packed\"",
+        "\"pack=minicache,start=0,gamma=0.3,block=0;evict=vta,tau=5,layer=1,shallow=rank_by_first_"
+        "tap\""};
     char path[512];
     synthesise("tiny-gqa", "packed", path);
-    for (int k = 0; k < 5; k++) same_logits(path, policies[k]);
+    for (int k = 0; k < 8; k++) same_logits(path, policies[k]);
 }
