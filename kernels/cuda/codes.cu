@@ -10,7 +10,6 @@
 
 #include "kernels/codes.h"
 #include "kernels/cuda/packed.cuh"
-#include "kernels/merged.h"
 
 enum { THREADS = 128, HEADS = 16 };
 
@@ -59,8 +58,8 @@ static __device__ bool row_is_alive(const codes_seq &s, int32_t j) {
     return j - s.first[a] < s.alive[a];
 }
 
-/* What row j keeps of head g: outliers [the result, *end), all or some. A head has `places`
- * channels. */
+/* Row j's outliers from head g's first on: [the result, *end), those of later heads behind its own.
+ * A head has `places` channels. */
 static __device__ uint32_t outliers_of(const codes_part &p, int32_t g, int32_t j, int32_t places,
                                        uint32_t *end) {
     *end = 0;
