@@ -1,8 +1,7 @@
 /* Chat templates as a table: what stands before and after the text of each role.
  *
- * A checkpoint's template is a Jinja program. It is not run; it is recognised by the string
- * literals it is made of, and only when those can give nothing but one of the forms below. A
- * template that adds words of its own (a default system sentence) is not one of ours. */
+ * A checkpoint's template is a Jinja program. It is not run: it is compared with the programs that
+ * are known (model/chat_known.c), and one that differs in more than spelling is refused. */
 #include "model/chat.h"
 
 #include <stdio.h>
@@ -11,6 +10,8 @@
 
 #include "common/file.h"
 #include "common/json.h"
+#include "model/chat_known.h"
+#include "model/jinja.h"
 
 enum { PATH_CAP = 4096, TEMPLATE_MAX = 1 << 20, CONFIG_MAX = 16 << 20, IMAGES_MAX = 1024 };
 
@@ -20,42 +21,27 @@ static const char *const role_names[N_ROLE] = {"system", "user", "assistant"};
 typedef struct form {
     const char *name;
     const char *before[N_ROLE], *after[N_ROLE];
-    const char *answer;        /* opens the answer */
-    const char *family;        /* the text family that has it when nothing else is said */
-    const char *literal[5];    /* all of these are in the template's text ... */
-    const char *no_literal[4]; /* ... and none of these */
+    const char *answer; /* opens the answer */
+    const char *family; /* the text family that has it when nothing else is said */
 } form;
 
+static const char end_token[] = "</s>";
+
 static const form forms[FV_N_CHAT] = {
-    [FV_CHAT_VICUNA] = {"vicuna",
-                        {"", "USER: ", "ASSISTANT: "},
-                        {" ", " ", "</s>"},
-                        "ASSISTANT:",
-                        "llama",
-                        {"'USER: '", "'ASSISTANT: '", "'ASSISTANT:'", "eos_token"},
-                        {"A chat between", "+'\\n'", "upper"}},
-    [FV_CHAT_LLAVA_HF] = {"llava",
-                          {"", "USER: ", "ASSISTANT: "},
-                          {" ", " ", " "},
-                          "ASSISTANT:",
-                          NULL,
-                          {".upper()+': '", "['text']+' '", "'<image>\\n'", "'ASSISTANT:'"},
-                          {"eos_token", "</s>", "A chat between"}},
+    [FV_CHAT_VICUNA] =
+        {"vicuna", {"", "USER: ", "ASSISTANT: "}, {" ", " ", "</s>"}, "ASSISTANT:", "llama"},
+    [FV_CHAT_LLAVA_HF] =
+        {"llava", {"", "USER: ", "ASSISTANT: "}, {" ", " ", " "}, "ASSISTANT:", NULL},
     [FV_CHAT_CHATML] = {"chatml",
                         {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"},
                         {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"},
                         "<|im_start|>assistant\n",
-                        "qwen2",
-                        {"'<|im_start|>'+message['role']+'\\n'", "'<|im_start|>assistant\\n'"},
-                        {"<|im_start|>system", "'<image>'", "tools"}},
-    /* A published template of this form ends answers with "<\s>", a slip for </s>. */
+                        "qwen2"},
     [FV_CHAT_MISTRAL] = {"mistral",
                          {"<<SYS>>\n", "[INST] ", " "},
                          {"\n<</SYS>>\n\n", " [/INST]", "</s> "},
                          "",
-                         "mistral",
-                         {"'[INST] '", "' [/INST]'"},
-                         {"'<image>'", "tools", "AVAILABLE_TOOLS"}},
+                         "mistral"},
     [FV_CHAT_NONE] = {.name = "none"},
 };
 
@@ -68,73 +54,106 @@ fv_status fv_chat_by_name(const char *name, fv_chat_template *out) {
         return FV_OK;
     }
     return FV_FAIL(FV_EINVAL,
-                   "chat template '%s' is unknown: vicuna, llava, chatml, mistral and none exist",
+                   "unknown chat template '%s'; available: vicuna, llava, chatml, mistral, none",
                    name);
 }
 
 /* ---- detection ------------------------------------------------------------------------- */
 
-/* Spaces around + are dropped and double quotes made single, so that literals can be told. */
-static void normalise(char *s) {
-    char *to = s;
-    for (const char *from = s; *from; from++) {
-        bool before_plus = *from == ' ' && from[1 + strspn(from + 1, " ")] == '+';
-        bool after_plus = *from == ' ' && to > s && to[-1] == '+';
-        if (before_plus || after_plus) continue;
-        *to++ = *from == '"' ? '\'' : *from;
+/* Whether the template is the known one, spelling aside. */
+static fv_status compare(const fv_chat_known *k, const char *spelling, bool *same) {
+    char *known;
+    FV_TRY(fv_jinja_spelling(k->program, &known));
+    *same = strcmp(known, spelling) == 0;
+    free(known);
+    return FV_OK;
+}
+
+/* "eos_token" of tokenizer_config.json, a string or {content}, is the one that the forms have. A
+ * checkpoint that does not name one has it from its tokenizer's class. */
+static fv_status check_end(const char *dir) {
+    char path[PATH_CAP], *text = NULL;
+    size_t bytes;
+    json_t *root = NULL;
+    FV_TRY(fv_path_join(dir, "tokenizer_config.json", path, sizeof path));
+    if (!fv_file_exists(path)) return FV_OK;
+    FV_TRY(fv_file_read(path, CONFIG_MAX, &text, &bytes));
+    fv_status st = fv_json_object(text, bytes, path, &root);
+    free(text);
+    FV_TRY(st);
+    const json_t *eos = json_object_get(root, "eos_token");
+    if (json_is_object(eos)) eos = json_object_get(eos, "content");
+    const char *token = json_string_value(eos);
+    if (token && strcmp(token, end_token) != 0)
+        st = FV_FAIL(FV_EUNSUPPORTED,
+                     "%s: the chat template ends answers with eos_token, which is '%s'; fovea "
+                     "knows this template with %s only: name one with --chat, or give the whole "
+                     "prompt with --raw",
+                     path, token, end_token);
+    json_decref(root);
+    return st;
+}
+
+static fv_status find_known(const char *spelling, bool has_vision, const fv_chat_known **out) {
+    *out = NULL;
+    for (int32_t i = 0; i < fv_n_chat_known; i++) {
+        const fv_chat_known *k = &fv_chat_known_templates[i];
+        bool same;
+        if (k->text_only && has_vision) continue;
+        FV_TRY(compare(k, spelling, &same));
+        if (same) *out = k;
     }
-    *to = '\0';
+    return FV_OK;
 }
 
-static bool matches(const form *f, const char *text) {
-    if (!f->literal[0]) return false;
-    for (size_t i = 0; i < sizeof f->literal / sizeof *f->literal && f->literal[i]; i++)
-        if (!strstr(text, f->literal[i])) return false;
-    for (size_t i = 0; i < sizeof f->no_literal / sizeof *f->no_literal && f->no_literal[i]; i++)
-        if (strstr(text, f->no_literal[i])) return false;
-    return true;
-}
-
-static fv_status recognise(char *text, const char *path, fv_chat_template *out) {
-    normalise(text);
-    for (int t = 0; t < FV_N_CHAT; t++) {
-        if (!matches(&forms[t], text)) continue;
-        *out = (fv_chat_template)t;
+static fv_status recognise(const char *text, size_t bytes, const char *path, bool has_vision,
+                           fv_chat_template *out) {
+    const fv_chat_known *found = NULL;
+    char *spelling = NULL;
+    fv_status st = fv_jinja_spelling(text, &spelling);
+    if (st == FV_OK) st = find_known(spelling, has_vision, &found);
+    free(spelling);
+    if (st == FV_ENOMEM) return st;
+    if (st == FV_OK && found && strlen(text) == bytes) {
+        *out = found->form;
         return FV_OK;
     }
     return FV_FAIL(FV_EUNSUPPORTED,
-                   "%s: the chat template is none that the engine knows; say --chat vicuna, llava, "
-                   "chatml, mistral or none, or --raw",
+                   "%s: this chat template is not one of those that fovea knows (templates are "
+                   "compared, not executed): name one with --chat vicuna, llava, chatml, mistral "
+                   "or none, or give the whole prompt with --raw",
                    path);
 }
 
-/* "chat_template" of a JSON file: a string, or a list of {name, template} with a default. */
+/* "chat_template" of a JSON file: a string, or a list of {name, template} with a default. One that
+ * is neither is unknown, as the empty template is. */
 static const char *template_of(const json_t *root) {
     const json_t *v = json_object_get(root, "chat_template");
-    if (!json_is_array(v)) return json_string_value(v);
+    if (!v || json_is_null(v)) return NULL;
+    const char *text = json_string_value(v);
     for (size_t i = 0; i < json_array_size(v); i++) {
         const json_t *item = json_array_get(v, i);
         const char *name = json_string_value(json_object_get(item, "name"));
         if (name && !strcmp(name, "default"))
-            return json_string_value(json_object_get(item, "template"));
+            text = json_string_value(json_object_get(item, "template"));
     }
-    return NULL;
+    return text ? text : "";
 }
 
 /* Gives the template text of one file, NULL when it has none. */
-static fv_status read_template(const char *path, bool is_json, char **out) {
+static fv_status read_template(const char *path, bool is_json, char **out, size_t *bytes) {
     *out = NULL;
     if (!fv_file_exists(path)) return FV_OK;
-    size_t bytes = 0;
-    if (!is_json) return fv_file_read(path, TEMPLATE_MAX, out, &bytes);
+    if (!is_json) return fv_file_read(path, TEMPLATE_MAX, out, bytes);
     char *text = NULL;
-    FV_TRY(fv_file_read(path, CONFIG_MAX, &text, &bytes));
+    FV_TRY(fv_file_read(path, CONFIG_MAX, &text, bytes));
     json_t *root = NULL;
-    fv_status st = fv_json_object(text, bytes, path, &root);
+    fv_status st = fv_json_object(text, *bytes, path, &root);
     free(text);
     FV_TRY(st);
     const char *found = template_of(root);
     if (found && !(*out = strdup(found))) st = FV_FAIL(FV_ENOMEM, "%s: no memory", path);
+    if (*out) *bytes = strlen(*out);
     json_decref(root);
     return st;
 }
@@ -149,12 +168,13 @@ fv_status fv_chat_detect(const char *dir, const fv_model_config *cfg, fv_chat_te
                  {"tokenizer_config.json", true}};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         char path[PATH_CAP], *text = NULL;
+        size_t bytes = 0;
         FV_TRY(fv_path_join(dir, files[i].name, path, sizeof path));
-        FV_TRY(read_template(path, files[i].is_json, &text));
+        FV_TRY(read_template(path, files[i].is_json, &text, &bytes));
         if (!text) continue;
-        fv_status st = recognise(text, path, out);
+        fv_status st = recognise(text, bytes, path, cfg->has_vision, out);
         free(text);
-        return st;
+        return st == FV_OK && *out == FV_CHAT_VICUNA ? check_end(dir) : st;
     }
     *out = FV_CHAT_NONE;
     for (int t = 0; t < FV_N_CHAT && cfg->has_vision; t++)

@@ -3,10 +3,11 @@
 
 /* CHAT TEMPLATES: turns -> the prompt text that the checkpoint was trained on.
  *
- * Templates are known by family instead of running Jinja: which one a checkpoint has is told
- * from its template text (chat_template.jinja, chat_template.json, processor_config.json or
- * tokenizer_config.json, in this order), else from its text family; a text-only checkpoint
- * without a template has none. Tests hold renderings made by transformers against ours. */
+ * Jinja is not executed. A checkpoint's template (chat_template.jinja, chat_template.json,
+ * processor_config.json or tokenizer_config.json, in this order) is compared with those that are
+ * known; any other is refused, because it could render anything. Without a template the text
+ * family decides; a text-only checkpoint without one has none. Tests hold renderings made by
+ * transformers against ours. */
 #include "common/status.h"
 #include "model/config.h"
 
@@ -33,8 +34,9 @@ typedef struct fv_chat_turn {
 const char *fv_chat_name(fv_chat_template t);
 fv_status fv_chat_by_name(const char *name, fv_chat_template *out);
 
-/* Tells the template of the checkpoint in `dir`. A template text that is none of ours is
- * FV_EUNSUPPORTED and says how to go on (--chat NAME or --raw). */
+/* Finds the template of the checkpoint in `dir`. One that is not known, but for white space inside
+ * tags, quotes and comments, is FV_EUNSUPPORTED; the sentence says how to go on (--chat NAME or
+ * --raw). */
 fv_status fv_chat_detect(const char *dir, const fv_model_config *cfg, fv_chat_template *out);
 
 /* The one of this name, or for "" the checkpoint's own. */

@@ -52,7 +52,8 @@ Test(chat, names_go_both_ways) {
         cr_assert_eq(by_name(fv_chat_name((fv_chat_template)t)), (fv_chat_template)t);
     fv_chat_template t;
     cr_assert_eq(fv_chat_by_name("alpaca", &t), FV_EINVAL);
-    cr_assert_not_null(strstr(fv_last_error(), "'alpaca' is unknown: vicuna, llava"));
+    cr_assert_not_null(
+        strstr(fv_last_error(), "unknown chat template 'alpaca'; available: vicuna, llava"));
 }
 
 /* ---- recognition ---- */
@@ -120,14 +121,38 @@ Test(chat, the_jinja_file_wins_over_the_others) {
     free(chatml);
 }
 
-Test(chat, spacing_and_quotes_do_not_matter) {
+Test(chat, the_small_checkpoint_has_the_form_of_vicuna) {
+    cr_assert_eq(detect(FOVEA_TEST_DATA "/../checkpoints/nano", "llama", true), FV_CHAT_VICUNA);
+}
+
+Test(chat, spelling_does_not_matter) {
+    static const char *const spelled[] = {
+        "{% for message in messages %}{{ \"<|im_start|>\"+ message[\"role\"]   +\"\\n\" }}"
+        "{%for content in message['content']|selectattr('type','equalto',\"image\")%}"
+        "{{'<image>\\n'}}{% endfor %}{# then the text #}"
+        "{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}"
+        "{{ content['text'] }}{% endfor %}{{ '<|im_end|>\\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ \n '<|im_start|>assistant\\n' }}{% endif %}\n"};
+    for (size_t i = 0; i < sizeof spelled / sizeof *spelled; i++) {
+        char dir[4096];
+        scratch_dir(dir, sizeof dir);
+        write_text(dir, "chat_template.jinja", spelled[i]);
+        cr_assert_eq(detect(dir, "llama", true), FV_CHAT_CHATML);
+    }
+}
+
+/* A turn that is one string has no place for an image. */
+Test(chat, a_template_of_text_models_is_known_for_text_models) {
     char dir[4096];
     scratch_dir(dir, sizeof dir);
     write_text(dir, "chat_template.jinja",
-               "{%- for message in messages %}{{ \"<|im_start|>\"+ message[\"role\"]   +\"\\n\" }}"
-               "{{ message[\"content\"] + \"<|im_end|>\\n\" }}{% endfor %}"
-               "{{ \"<|im_start|>assistant\\n\" }}");
-    cr_assert_eq(detect(dir, "llama", true), FV_CHAT_CHATML);
+               "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
+               "message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}"
+               "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}");
+    cr_assert_eq(detect(dir, "qwen2", false), FV_CHAT_CHATML);
+    fv_model_config cfg = config_of("qwen2", true);
+    fv_chat_template t;
+    cr_assert_eq(fv_chat_detect(dir, &cfg, &t), FV_EUNSUPPORTED);
 }
 
 Test(chat, the_default_of_a_list_of_templates_counts) {
@@ -154,32 +179,126 @@ Test(chat, without_a_template_the_text_family_decides) {
     cr_assert_eq(detect(dir, "llama", false), FV_CHAT_NONE);
 }
 
-Test(chat, a_template_that_is_none_of_ours_is_refused_with_a_way_on) {
+static void refuse_template(const char *text, const char *what) {
+    char dir[4096];
+    scratch_dir(dir, sizeof dir);
+    write_text(dir, "chat_template.jinja", text);
+    fv_model_config cfg = config_of("llama", true);
+    fv_chat_template t;
+    cr_assert_eq(fv_chat_detect(dir, &cfg, &t), FV_EUNSUPPORTED, "%s: accepted: %s", what, text);
+    cr_assert_not_null(strstr(fv_last_error(), "chat_template.jinja: "));
+    cr_assert_not_null(strstr(fv_last_error(), "--chat"));
+    cr_assert_not_null(strstr(fv_last_error(), "--raw"));
+}
+
+/* Replaces the first `was` by `is`; the template has one. */
+static char *altered(const char *text, const char *was, const char *is) {
+    const char *at = strstr(text, was);
+    cr_assert_not_null(at, "no %s in %s", was, text);
+    size_t cap = strlen(text) + strlen(is) + 1;
+    char *out = malloc(cap);
+    cr_assert(out);
+    snprintf(out, cap, "%.*s%s%s", (int)(at - text), text, is, at + strlen(was));
+    return out;
+}
+
+/* Each renders another prompt than the template that it is made from, on some conversation. */
+Test(chat, altered_templates_are_refused) {
+    static const struct {
+        const char *from, *was, *is;
+    } changes[] = {
+        {"llava", "{% for", "{{ 'A chat between a human and an assistant. ' }}{% for"},
+        {"llava", "{% for", "Be brief. {% for"},
+        {"llava", "content['text'] + ' '", "content['text'] | trim + ' '"},
+        {"llava", "'ASSISTANT:'", "'ASSISTANT: Sure,'"},
+        {"llava", "'ASSISTANT:'", "'ASSISTANT:' + eos_token"},
+        {"llava", "message['role'] != 'system'", "message['role'] == 'user'"},
+        {"llava", "'image'", "'text'"},
+        {"llava", "'<image>\\n'", "'<image>'"},
+        {"llava", "{% for message in messages %}", "{% for message in messages[1:] %}"},
+        {"llava", "{{ 'ASSISTANT:' }}", " {{ 'ASSISTANT:' }}"},
+        {"llava", "{# Render all images first #}", "{#- Render all images first -#} "},
+        {"llava", "{% if add_generation_prompt %}",
+         "{{ bos_token }}{% if add_generation_prompt %}"},
+        {"vicuna", "{% for", "{{ bos_token }}{% for"},
+        {"vicuna", "eos_token", "'<|end|>'"},
+        {"vicuna", "'USER: '", "'USER:'"},
+        {"vicuna", "content['text']", "content['text'].strip()"},
+        {"vicuna", "{{ ' ' }}", "{{ '' }}"},
+        {"vicuna", "{% if message['role'] == 'assistant' %}{{ eos_token }}",
+         "{% if loop.last %}{{ eos_token }}"},
+        {"chatml", "{% for",
+         "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nYou are a helpful "
+         "assistant.<|im_end|>\\n' }}{% endif %}{% for"},
+        {"chatml", "'<|im_start|>assistant\\n'", "'<|im_start|>assistant\\n<think>\\n'"},
+        {"chatml", "'<|im_end|>\\n'", "'<|im_end|>'"},
+        {"chatml", "{{ content['text'] }}", "{{ content['text'] | upper }}"},
+        {"mistral", "'[INST] '", "bos_token + '[INST] '"},
+        {"mistral", "'</s> '", "'<\\s> '"},
+        {"mistral", "'</s> '", "eos_token"},
+    };
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        char *text = golden_template(changes[i].from);
+        char *other = altered(text, changes[i].was, changes[i].is);
+        refuse_template(other, changes[i].from);
+        free(other);
+        free(text);
+    }
+}
+
+Test(chat, an_image_behind_the_text_is_refused) {
+    refuse_template(
+        "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' }}"
+        "{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}"
+        "{{ content['text'] }}{% endfor %}"
+        "{% for content in message['content'] | selectattr('type', 'equalto', 'image') %}"
+        "{{ '<image>\\n' }}{% endfor %}{{ '<|im_end|>\\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}",
+        "chatml");
+}
+
+Test(chat, what_is_no_template_of_ours_is_refused_with_a_way_on) {
     static const char *const others[] = {
-        "",
-        "{{ messages }}",
+        "", "\n", "{{ messages }}", "{% for message in messages", "{{ 'no end }}", "{# no end",
         /* another order of newlines, as llava-interleave-qwen has */
         "{% for message in messages %}{{'<|im_start|>' + message['role'] + ' '}}"
         "{{ '<image>' }}{{ '\\n' + content['text'] }}{{'<|im_end|>'}}{% endfor %}"
-        "{{ '<|im_start|>assistant\\n' }}",
-        /* words of its own */
-        "{{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}"
-        "{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}"
-        "{{ '<|im_start|>assistant\\n' }}",
-        ("{% set system_message = 'A chat between a curious user and an assistant.' %}"
-         "{{ 'USER: ' + message['content'] }}{{ 'ASSISTANT: ' + eos_token }}{{ 'ASSISTANT:' }}"),
-    };
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        "{{ '<|im_start|>assistant\\n' }}"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) refuse_template(others[i], "other");
+}
+
+Test(chat, a_list_of_templates_without_a_default_is_refused) {
+    char dir[4096];
+    scratch_dir(dir, sizeof dir);
+    write_text(dir, "tokenizer_config.json",
+               "{\"chat_template\": [{\"name\": \"rag\", \"template\": \"{{ x }}\"}]}");
+    fv_model_config cfg = config_of("llama", true);
+    fv_chat_template t;
+    cr_assert_eq(fv_chat_detect(dir, &cfg, &t), FV_EUNSUPPORTED);
+}
+
+Test(chat, a_template_with_eos_token_is_known_with_its_own_only) {
+    static const struct {
+        const char *config;
+        bool known;
+    } configs[] = {{"{\"eos_token\": \"</s>\"}", true},
+                   {"{\"eos_token\": {\"content\": \"</s>\"}}", true},
+                   {"{}", true},
+                   {"{\"eos_token\": \"<|end|>\"}", false},
+                   {"{\"eos_token\": {\"content\": \"<|end|>\"}}", false}};
+    char *text = golden_template("vicuna");
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
         char dir[4096];
         scratch_dir(dir, sizeof dir);
-        write_text(dir, "chat_template.jinja", others[i]);
+        write_text(dir, "chat_template.jinja", text);
+        write_text(dir, "tokenizer_config.json", configs[i].config);
         fv_model_config cfg = config_of("llama", true);
         fv_chat_template t;
-        cr_assert_eq(fv_chat_detect(dir, &cfg, &t), FV_EUNSUPPORTED, "accepted: %s", others[i]);
-        cr_assert_not_null(strstr(fv_last_error(), "chat_template.jinja: "));
-        cr_assert_not_null(strstr(fv_last_error(), "--chat"));
-        cr_assert_not_null(strstr(fv_last_error(), "--raw"));
+        fv_status want = configs[i].known ? FV_OK : FV_EUNSUPPORTED;
+        cr_assert_eq(fv_chat_detect(dir, &cfg, &t), want, "%s", configs[i].config);
+        if (!configs[i].known) cr_assert_not_null(strstr(fv_last_error(), "which is '<|end|>'"));
     }
+    free(text);
 }
 
 Test(chat, a_broken_config_file_is_named) {
