@@ -1,6 +1,7 @@
 /* One method with its parameters: defaults, what is written over them, values for whoever runs it.
  * Pure functions, any thread. */
 #include <assert.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -36,7 +37,7 @@ static fv_status set_number(fv_choice *c, int32_t i, word value) {
     if (v < p->min || v > p->max)
         return FV_FAIL(FV_EINVAL, "policy: %s.%s is %g; it must be %g..%g", c->method->name,
                        p->name, v, p->min, p->max);
-    c->value[i] = v;
+    c->value[i] = v + 0.0; /* a zero has no sign */
     c->given[i] = !of_32;
     return FV_OK;
 }
@@ -97,6 +98,18 @@ bool fv_choice_writes(const fv_choice *c, int32_t i) {
     return !p->quiet || c->value[i] != p->fallback;
 }
 
+/* The fewest digits that read back as the same number, of 10 or more (of fewer, %g writes 10 as
+ * 1e+01): what one worker prints another parses, and both count rows by it. No part of the program
+ * sets a locale, so the point is a point. */
+static void print_number(double v, const char *unit, char out[FV_PARAM_TEXT_MAX]) {
+    for (int digits = 10; digits <= DBL_DECIMAL_DIG; digits++) {
+        snprintf(out, FV_PARAM_TEXT_MAX, "%.*g", digits, v);
+        if (strtod(out, NULL) == v) break;
+    }
+    size_t n = strlen(out);
+    snprintf(out + n, FV_PARAM_TEXT_MAX - n, "%s", unit);
+}
+
 void fv_choice_print(const fv_choice *c, int32_t i, char out[FV_PARAM_TEXT_MAX]) {
     const fv_param_info *p = &c->method->param[i];
     const char *of_32 = p->type == FV_PARAM_LAYER && !c->given[i] ? "/32" : "";
@@ -107,7 +120,7 @@ void fv_choice_print(const fv_choice *c, int32_t i, char out[FV_PARAM_TEXT_MAX])
     case FV_PARAM_TEXT:
         snprintf(out, FV_PARAM_TEXT_MAX, "%s", c->text[(int32_t)c->value[i]]);
         break;
-    default: snprintf(out, FV_PARAM_TEXT_MAX, "%.10g%s", c->value[i], of_32);
+    default: print_number(c->value[i], of_32, out);
     }
 }
 

@@ -87,7 +87,7 @@ const fv_preset_info *fv_policy_presets(int32_t *n);
 fv_status fv_policy_parse(const char *text, fv_policy *out);
 
 /* The text form, stages in order, every parameter written that fv_choice_writes; "" for exact. What
- * it prints parses to the same policy. */
+ * it prints parses to the same policy, numbers to the same bits. */
 void fv_policy_print(const fv_policy *p, char out[FV_POLICY_TEXT_MAX]);
 
 bool fv_policy_is_exact(const fv_policy *p);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "policy/policy.h"
+#include "tests/support/random_policy.h"
 
 static fv_policy parse(const char *text) {
     fv_policy p;
@@ -98,7 +99,7 @@ Test(policy, every_policy_has_room_in_its_text) {
         for (int32_t k = 0; k < m[i].n_param; k++) {
             const fv_param_info *p = &m[i].param[k];
             size_t value =
-                p->type == FV_PARAM_TEXT ? FV_PARAM_TEXT_MAX : strlen("-1.234567891e-300");
+                p->type == FV_PARAM_TEXT ? FV_PARAM_TEXT_MAX : strlen("-1.2345678901234567e-300");
             for (int32_t w = 0; p->word[w]; w++)
                 value = strlen(p->word[w]) > value ? strlen(p->word[w]) : value;
             len += strlen(",=") + strlen(p->name) + value;
@@ -107,6 +108,31 @@ Test(policy, every_policy_has_room_in_its_text) {
     }
     for (int s = 0; s < FV_N_STAGE; s++) all += most[s];
     cr_assert_leq(all, (size_t)FV_POLICY_TEXT_MAX);
+}
+
+Test(policy, any_policy_prints_to_a_text_that_parses_to_the_same_bits) {
+    cr_assert_gt(check_policy_texts(14, 10000), 10000);
+}
+
+/* Results are filed under texts of numbers with few digits. */
+Test(policy, a_number_is_printed_with_the_fewest_digits_that_read_back_as_it) {
+    static const char *const same[] = {"0.1225",       "0.29",   "1e-05",
+                                       "0.3333333333", "1",      "0.3333333333333333",
+                                       "0.1",          "1e-300", "0.7000000000000001"};
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+        char text[FV_POLICY_TEXT_MAX], wanted[128];
+        snprintf(wanted, sizeof wanted, "prune=random,layer=4,keep=%s,seed=0", same[i]);
+        fv_policy p = parse(wanted);
+        fv_policy_print(&p, text);
+        cr_assert_str_eq(text, wanted);
+    }
+    fv_policy p = parse("prune=random,keep=0.10000000000000000555,seed=4294967295"), q;
+    char text[FV_POLICY_TEXT_MAX];
+    fv_policy_print(&p, text);
+    cr_assert_str_eq(text, "prune=random,layer=10/32,keep=0.1,seed=4294967295");
+    p = parse("prune=random,keep=-0");
+    q = parse("prune=random,keep=0");
+    cr_assert(same_policy(&p, &q), "a zero has no sign");
 }
 
 Test(policy, every_preset_parses) {
