@@ -26,14 +26,18 @@ static fv_status set_number(fv_choice *c, int32_t i, word value) {
     char text[64], *end;
     snprintf(text, sizeof text, "%.*s", (int)value.n, value.s);
     double v = strtod(text, &end);
-    bool of_32 = p->type == FV_PARAM_LAYER && strcmp(end, "/32") == 0;
-    if (of_32) *end = '\0';
-    if (value.n == 0 || value.n >= sizeof text || *end || !isfinite(v))
+    bool of_32 = p->type == FV_PARAM_LAYER && end > text && strcmp(end, "/32") == 0;
+    if (value.n == 0 || value.n >= sizeof text || (*end && !of_32) || !isfinite(v))
         return FV_FAIL(FV_EINVAL, "policy: %s.%s: '%s' is not a number", c->method->name, p->name,
                        text);
     if (p->type != FV_PARAM_FLOAT && v != floor(v))
         return FV_FAIL(FV_EINVAL, "policy: %s.%s is a whole number, not %s", c->method->name,
                        p->name, text);
+    if (of_32 && v > 32)
+        return FV_FAIL(FV_EINVAL,
+                       "policy: %s.%s is %s; a layer of 32 is at most 32/32, and one of the "
+                       "checkpoint's own is written without /32",
+                       c->method->name, p->name, text);
     if (v < p->min || v > p->max)
         return FV_FAIL(FV_EINVAL, "policy: %s.%s is %g; it must be %g..%g", c->method->name,
                        p->name, v, p->min, p->max);
@@ -44,16 +48,17 @@ static fv_status set_number(fv_choice *c, int32_t i, word value) {
 
 static fv_status set_word(fv_choice *c, int32_t i, word value) {
     const fv_param_info *p = &c->method->param[i];
-    char all[256] = "";
+    names l;
+    names_init(&l, value);
     for (int32_t w = 0; p->word[w]; w++) {
         if (word_is(value, p->word[w])) {
             c->value[i] = w;
             return FV_OK;
         }
-        join_names(all, sizeof all, p->word[w]);
+        names_add(&l, p->word[w]);
     }
-    return FV_FAIL(FV_EINVAL, "policy: %s.%s: there is no '%.*s'; write one of %s", c->method->name,
-                   p->name, (int)value.n, value.s, all);
+    return FV_FAIL(FV_EINVAL, "policy: %s.%s: there is no '%.*s'; write one of %s%s",
+                   c->method->name, p->name, (int)value.n, value.s, l.all, names_hint(&l));
 }
 
 static fv_status set_text(fv_choice *c, int32_t i, word value) {
@@ -84,13 +89,15 @@ fv_status fv_choice_set(fv_choice *c, const char *text, size_t n) {
     if (!split(item, '=', &key, &value))
         return FV_FAIL(FV_EINVAL, "policy: '%.*s' in %s=%s: write PARAMETER=VALUE", (int)item.n,
                        item.s, fv_stage_name(m->stage), m->name);
-    char all[512] = "";
+    names l;
+    names_init(&l, key);
     for (int32_t i = 0; i < m->n_param; i++) {
         if (word_is(key, m->param[i].name)) return set_param(c, i, value);
-        join_names(all, sizeof all, m->param[i].name);
+        names_add(&l, m->param[i].name);
     }
-    return FV_FAIL(FV_EINVAL, "policy: %s=%s has no parameter '%.*s'; it has %s",
-                   fv_stage_name(m->stage), m->name, (int)key.n, key.s, all[0] ? all : "none");
+    return FV_FAIL(FV_EINVAL, "policy: %s=%s has no parameter '%.*s'; it has %s%s",
+                   fv_stage_name(m->stage), m->name, (int)key.n, key.s, l.all[0] ? l.all : "none",
+                   names_hint(&l));
 }
 
 bool fv_choice_writes(const fv_choice *c, int32_t i) {

@@ -7,32 +7,34 @@
 #include "policy/words_internal.h"
 
 static fv_status find_stage(word name, fv_stage *out) {
-    char all[256] = "";
+    names l;
+    names_init(&l, name);
     for (int s = 0; s < FV_N_STAGE; s++) {
         if (word_is(name, fv_stage_name((fv_stage)s))) {
             *out = (fv_stage)s;
             return FV_OK;
         }
-        join_names(all, sizeof all, fv_stage_name((fv_stage)s));
+        names_add(&l, fv_stage_name((fv_stage)s));
     }
-    return FV_FAIL(FV_EINVAL, "policy: there is no stage '%.*s'; stages are %s", (int)name.n,
-                   name.s, all);
+    return FV_FAIL(FV_EINVAL, "policy: there is no stage '%.*s'; stages are %s%s", (int)name.n,
+                   name.s, l.all, names_hint(&l));
 }
 
 static fv_status find_method(fv_stage stage, word name, const fv_method_info **out) {
     int32_t n;
     const fv_method_info *m = fv_policy_methods(&n);
-    char all[512] = "";
+    names l;
+    names_init(&l, name);
     for (int32_t i = 0; i < n; i++) {
         if (m[i].stage != stage) continue;
         if (word_is(name, m[i].name)) {
             *out = &m[i];
             return FV_OK;
         }
-        join_names(all, sizeof all, m[i].name);
+        names_add(&l, m[i].name);
     }
-    return FV_FAIL(FV_EINVAL, "policy: stage %s has no method '%.*s'; it has %s",
-                   fv_stage_name(stage), (int)name.n, name.s, all);
+    return FV_FAIL(FV_EINVAL, "policy: stage %s has no method '%.*s'; it has %s%s",
+                   fv_stage_name(stage), (int)name.n, name.s, l.all, names_hint(&l));
 }
 
 static fv_status parse_stage(fv_policy *p, word clause, bool *seen) {
@@ -62,30 +64,64 @@ static fv_status parse_stage(fv_policy *p, word clause, bool *seen) {
 
 static fv_status parse(const char *text, fv_policy *p);
 
-static fv_status apply_preset(fv_policy *p, word name) {
+/* NULL: there is none of this name. */
+static const fv_preset_info *find_preset(word name) {
     int32_t n;
     const fv_preset_info *presets = fv_policy_presets(&n);
-    char all[512] = "";
-    for (int32_t i = 0; i < n; i++) {
-        if (word_is(name, presets[i].name)) return parse(presets[i].text, p);
-        join_names(all, sizeof all, presets[i].name);
-    }
-    return FV_FAIL(FV_EINVAL, "policy: there is no preset '%.*s'; presets are %s", (int)name.n,
-                   name.s, all);
+    for (int32_t i = 0; i < n; i++)
+        if (word_is(name, presets[i].name)) return &presets[i];
+    return NULL;
+}
+
+static void preset_names(names *l, word name) {
+    int32_t n;
+    const fv_preset_info *presets = fv_policy_presets(&n);
+    names_init(l, name);
+    for (int32_t i = 0; i < n; i++) names_add(l, presets[i].name);
+}
+
+static fv_status no_preset(word name) {
+    names l;
+    preset_names(&l, name);
+    return FV_FAIL(FV_EINVAL, "policy: there is no preset '%.*s'; presets are %s%s", (int)name.n,
+                   name.s, l.all, names_hint(&l));
+}
+
+/* A lone word: the name of a method where its stage is missing, or a preset misspelled. */
+static fv_status no_clause(word name) {
+    int32_t n;
+    const fv_method_info *m = fv_policy_methods(&n);
+    for (int32_t i = 0; i < n; i++)
+        if (word_is(name, m[i].name))
+            return FV_FAIL(FV_EINVAL, "policy: '%.*s' is a method: write %s=%s", (int)name.n,
+                           name.s, fv_stage_name(m[i].stage), m[i].name);
+    names l;
+    preset_names(&l, name);
+    return FV_FAIL(FV_EINVAL,
+                   "policy: '%.*s' is no preset, and not STAGE=METHOD,PARAMETER=VALUE,...%s "
+                   "(`fovea policies` lists all)",
+                   (int)name.n, name.s, names_hint(&l));
+}
+
+static fv_status parse_clause(fv_policy *p, word clause, bool first, bool *seen) {
+    word key, value;
+    bool pair = split(clause, '=', &key, &value), named = pair && word_is(key, "preset");
+    const fv_preset_info *preset = named ? find_preset(value) : pair ? NULL : find_preset(clause);
+    if (named && !preset) return no_preset(value);
+    if (preset && !first)
+        return FV_FAIL(FV_EINVAL, "policy: the preset '%s' must stand first", preset->name);
+    if (preset) return parse(preset->text, p);
+    return pair ? parse_stage(p, clause, seen) : no_clause(clause);
 }
 
 static fv_status parse(const char *text, fv_policy *p) {
-    bool seen[FV_N_STAGE] = {false};
+    bool seen[FV_N_STAGE] = {false}, first = true;
     const char *at = text, *end = text + strlen(text);
-    word clause, key, value;
-    for (bool first = true; next_word(&at, end, ';', &clause); first = false) {
+    word clause;
+    while (next_word(&at, end, ';', &clause)) {
         if (clause.n == 0) continue;
-        if (split(clause, '=', &key, &value) && word_is(key, "preset")) {
-            if (!first) return FV_FAIL(FV_EINVAL, "policy: preset=... must stand first");
-            FV_TRY(apply_preset(p, value));
-        } else {
-            FV_TRY(parse_stage(p, clause, seen));
-        }
+        FV_TRY(parse_clause(p, clause, first, seen));
+        first = false;
     }
     return FV_OK;
 }

@@ -7,8 +7,10 @@
  *     prune=random,layer=4,keep=0.5;select=streaming,sink=4
  *     preset=paper-vtw;prune=vtw,layer=20          (a preset first, then what differs)
  *     preset=paper-vtw;prune=none
- * What may be written is methods.def. An empty text is `exact`. Layers are the checkpoint's own;
- * `layer=3/32` is the third of 32, mapped to the checkpoint's depth as defaults are. */
+ *     quality                                      (a preset's name alone is preset=quality)
+ * White space around ';', ',' and '=' is allowed. What may be written is methods.def. An empty text
+ * is `exact`. Layers are the checkpoint's own; `layer=3/32` is the third of 32, mapped to the
+ * checkpoint's depth as defaults are. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -82,8 +84,9 @@ const fv_method_info *fv_policy_methods(int32_t *n);
 const fv_preset_info *fv_policy_presets(int32_t *n);
 
 /* FV_EINVAL with a sentence for an unknown stage, method, parameter or preset (it lists what
- * there is), a value out of range, a stage given twice, two methods that may not meet
- * (policy/conflicts.h). The method `none` takes away what the preset said. */
+ * there is, and the name that may have been meant), a value out of range, a stage given twice, two
+ * methods that may not meet (policy/conflicts.h). The method `none` takes away what the preset
+ * said. */
 fv_status fv_policy_parse(const char *text, fv_policy *out);
 
 /* The text form, stages in order, every parameter written that fv_choice_writes; "" for exact. What

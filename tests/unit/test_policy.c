@@ -179,3 +179,55 @@ Test(policy, wrong_texts_are_refused_with_what_there_is) {
     refuses("prune", "STAGE=METHOD");
     refuses(",", "STAGE=METHOD");
 }
+
+static void same(const char *a, const char *b) {
+    char x[FV_POLICY_TEXT_MAX], y[FV_POLICY_TEXT_MAX];
+    fv_policy p = parse(a), q = parse(b);
+    fv_policy_print(&p, x);
+    fv_policy_print(&q, y);
+    cr_assert_str_eq(x, y, "'%s' and '%s'", a, b);
+}
+
+Test(policy, a_presets_name_alone_is_the_preset) {
+    int32_t n;
+    const fv_preset_info *presets = fv_policy_presets(&n);
+    for (int32_t i = 0; i < n; i++) {
+        char text[128];
+        snprintf(text, sizeof text, "preset=%s", presets[i].name);
+        same(presets[i].name, text);
+    }
+    same("paper-vtw;prune=none", "exact");
+    same(";quality", "quality");
+    same("paper-vtw;prune=vtw,layer=3", "preset=paper-vtw;prune=vtw,layer=3");
+    refuses("prune=vtw;quality", "'quality' must stand first");
+}
+
+Test(policy, white_space_around_separators_is_allowed) {
+    same(" prune = vtw , layer = 8/32 ;\tselect = streaming ; ",
+         "prune=vtw,layer=8/32;select=streaming");
+    same(" preset = paper-vtw ", "paper-vtw");
+    same("  ", "exact");
+    refuses("prune=v tw", "no method 'v tw'");
+    refuses("prune=vtw,layer=8 /32", "is not a number");
+}
+
+Test(policy, a_near_miss_gets_a_suggestion) {
+    refuses("qualty", "did you mean 'quality'?");
+    refuses("preset=paper-h20", "did you mean 'paper-h2o'?");
+    refuses("prun=vtw", "did you mean 'prune'?");
+    refuses("prune=vwt", "did you mean 'vtw'?");
+    refuses("prune=vtw,layr=3", "did you mean 'layer'?");
+    refuses("lazy=vla,map=paper_lik", "did you mean 'paper_like'?");
+    refuses("h2o", "write select=h2o");
+    fv_policy p;
+    cr_assert_eq(fv_policy_parse("prune=something", &p), FV_EINVAL);
+    cr_assert_null(strstr(fv_last_error(), "did you mean"), "%s", fv_last_error());
+}
+
+Test(policy, of_32_layers_none_is_beyond_the_last) {
+    parse("prune=vtw,layer=32/32");
+    refuses("prune=vtw,layer=40/32", "40/32; a layer of 32 is at most 32/32");
+    refuses("prune=vtw,layer=33/32", "at most 32/32");
+    refuses("prune=vtw,layer=/32", "is not a number");
+    parse("prune=vtw,layer=40");
+}

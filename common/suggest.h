@@ -1,0 +1,39 @@
+#ifndef FOVEA_COMMON_SUGGEST_H
+#define FOVEA_COMMON_SUGGEST_H
+
+/* "Did you mean": the known name that is nearest to one that is not known.
+ *
+ *   fv_suggestion s = fv_suggest_for(word, n);
+ *   for each known name: fv_suggest_try(&s, name);
+ *   FV_FAIL(..., "unknown thing '%s'%s", word, fv_suggest_text(&s, text));
+ *
+ * Near are names at most two edits away: a letter more, less, other, or two exchanged; of short
+ * names one. Pure functions. */
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { FV_SUGGEST_MAX = 96 }; /* bytes of the text with its end */
+
+typedef struct fv_suggestion {
+    const char *word; /* [n], borrowed */
+    size_t n;
+    const char *best; /* borrowed; NULL: none is near */
+    int32_t edits;    /* from word to best */
+} fv_suggestion;
+
+fv_suggestion fv_suggest_for(const char *word, size_t n);
+
+/* Of names equally near the first one stays. */
+void fv_suggest_try(fv_suggestion *s, const char *known);
+
+/* "; did you mean 'NAME'?", or "" when none is near. Returns out. */
+const char *fv_suggest_text(const fv_suggestion *s, char out[FV_SUGGEST_MAX]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
