@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "common/status.h"
+#include "common/image_size.h"
 #include "model/config.h"
 
 #ifdef __cplusplus
@@ -23,19 +23,10 @@ typedef struct fv_image {
     int32_t w, h;
 } fv_image; /* {0} is empty and may be freed */
 
-typedef struct fv_image_limits {
-    size_t bytes_max;   /* encoded size */
-    int32_t side_max;   /* width, height */
-    int64_t pixels_max; /* width x height */
-} fv_image_limits;
-
-/* 32 MiB, 16384, 64 Mpixel. */
-fv_image_limits fv_image_limits_default(void);
-
 /* Decodes n bytes. Size, sides and pixels are checked against `lim` (NULL = default) from the
  * header, before memory is taken for pixels. FV_EINVAL: over a limit; FV_EDATA: corrupt or
- * truncated (a truncated file is refused, not filled with grey); FV_EUNSUPPORTED: not one of
- * the formats. *out owns its pixels. */
+ * truncated (a truncated file is refused, not filled with grey), or of other sides than its header
+ * says; FV_EUNSUPPORTED: not one of the formats. *out owns its pixels. */
 fv_status fv_image_decode(const void *bytes, size_t n, const fv_image_limits *lim, fv_image *out);
 void fv_image_free(fv_image *img);
 

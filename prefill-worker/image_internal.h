@@ -4,18 +4,19 @@
 /* What the files image*.c share. No other file includes this. */
 #include "prefill-worker/image.h"
 
-/* Zero or negative sides: FV_EDATA; over a limit: FV_EINVAL. `kind` opens the sentence. */
-fv_status fv_image_size_check(const char *kind, int64_t w, int64_t h, const fv_image_limits *lim);
+/* FV_EDATA when a decoder finds other sides than the header has, which were counted and let in. */
+fv_status fv_image_size_agrees(const fv_image_size *said, int64_t w, int64_t h);
 
 /* *out owns w x h pixels, contents undefined; FV_ENOMEM. */
 fv_status fv_image_alloc(int32_t w, int32_t h, fv_image *out);
 
-/* One decoder per format, with the errors and the ownership of fv_image_decode. */
-fv_status fv_image_decode_jpeg(const uint8_t *bytes, size_t n, const fv_image_limits *lim,
+/* One decoder per format, of an image whose header says `said`, with the errors and the ownership
+ * of fv_image_decode. */
+fv_status fv_image_decode_jpeg(const uint8_t *bytes, size_t n, const fv_image_size *said,
                                fv_image *out);
-fv_status fv_image_decode_png(const uint8_t *bytes, size_t n, const fv_image_limits *lim,
+fv_status fv_image_decode_png(const uint8_t *bytes, size_t n, const fv_image_size *said,
                               fv_image *out);
-fv_status fv_image_decode_webp(const uint8_t *bytes, size_t n, const fv_image_limits *lim,
+fv_status fv_image_decode_webp(const uint8_t *bytes, size_t n, const fv_image_size *said,
                                fv_image *out);
 
 typedef struct fv_image_rect {

@@ -101,7 +101,7 @@ static void read_rows(struct reader *r) {
 }
 
 static fv_status read_image(struct reader *r, const uint8_t *bytes, size_t n,
-                            const fv_image_limits *lim) {
+                            const fv_image_size *said) {
     struct jpeg_decompress_struct *cinfo = &r->cinfo;
     if (setjmp(r->on_error)) return r->status;
 
@@ -109,7 +109,7 @@ static fv_status read_image(struct reader *r, const uint8_t *bytes, size_t n,
     cinfo->progress = &r->progress;
     jpeg_mem_src(cinfo, bytes, (unsigned long)n);
     jpeg_read_header(cinfo, TRUE);
-    FV_TRY(fv_image_size_check("JPEG", cinfo->image_width, cinfo->image_height, lim));
+    FV_TRY(fv_image_size_agrees(said, cinfo->image_width, cinfo->image_height));
 
     switch (cinfo->num_components) {
     case 1:
@@ -125,7 +125,7 @@ static fv_status read_image(struct reader *r, const uint8_t *bytes, size_t n,
     return FV_OK;
 }
 
-fv_status fv_image_decode_jpeg(const uint8_t *bytes, size_t n, const fv_image_limits *lim,
+fv_status fv_image_decode_jpeg(const uint8_t *bytes, size_t n, const fv_image_size *said,
                                fv_image *out) {
     struct reader r = {.progress.progress_monitor = on_progress};
     r.cinfo.err = jpeg_std_error(&r.err);
@@ -134,7 +134,7 @@ fv_status fv_image_decode_jpeg(const uint8_t *bytes, size_t n, const fv_image_li
     r.err.emit_message = on_message;
     r.err.output_message = on_output;
 
-    fv_status st = read_image(&r, bytes, n, lim);
+    fv_status st = read_image(&r, bytes, n, said);
     jpeg_destroy_decompress(&r.cinfo);
     if (st != FV_OK) {
         fv_image_free(&r.img);

@@ -16,7 +16,7 @@ static fv_status fail(VP8StatusCode code) {
     }
 }
 
-fv_status fv_image_decode_webp(const uint8_t *bytes, size_t n, const fv_image_limits *lim,
+fv_status fv_image_decode_webp(const uint8_t *bytes, size_t n, const fv_image_size *said,
                                fv_image *out) {
     WebPDecoderConfig cfg;
     if (!WebPInitDecoderConfig(&cfg))
@@ -25,7 +25,7 @@ fv_status fv_image_decode_webp(const uint8_t *bytes, size_t n, const fv_image_li
     if (code != VP8_STATUS_OK) return fail(code);
     if (cfg.input.has_animation)
         return FV_FAIL(FV_EUNSUPPORTED, "the WebP is an animation; send one of its frames");
-    FV_TRY(fv_image_size_check("WebP", cfg.input.width, cfg.input.height, lim));
+    FV_TRY(fv_image_size_agrees(said, cfg.input.width, cfg.input.height));
 
     fv_image img = {0};
     FV_TRY(fv_image_alloc(cfg.input.width, cfg.input.height, &img));

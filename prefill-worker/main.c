@@ -20,6 +20,8 @@ static const fv_option table[] = {
      "limit of the KV pool in bytes; 0: none", 0, 9e15},
     {"cache-bytes", "FOVEA_CACHE_BYTES", FV_OPTION_INT, "N", "268435456",
      "limit of the cache of encoded pictures in bytes; 0: there is none", 0, 9e15},
+    {"request-pixels", "FOVEA_REQUEST_PIXELS", FV_OPTION_INT, "N", "268435456",
+     "of all images of a request; one with more is refused", 1, 1e12},
     {"queue", "FOVEA_QUEUE", FV_OPTION_INT, "N", "32",
      "requests that may be here at a time; more are sent away", 1, 65536},
     {"batch", "FOVEA_BATCH", FV_OPTION_INT, "N", "4",
@@ -68,6 +70,7 @@ static fv_status introduce(void *user, const char *address, Fovea__Fleet__V1__In
     said->bytes_image = lim.bytes_max;
     said->side_max = (uint32_t)lim.side_max;
     said->pixels_max = (uint64_t)lim.pixels_max;
+    said->pixels_request = (uint64_t)fv_options_int(s->o, "request-pixels");
     return FV_OK;
 }
 

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "common/image_size.h"
 #include "policy/message.h"
 #include "policy/plan.h"
 
@@ -87,22 +88,46 @@ static fv_status read_prompt(const request_message *r, const model_message *mode
     }
 }
 
-static fv_status check_images(const request_message *r, const model_message *model,
-                              size_t n_prompt) {
+/* What its header says; nothing is decoded here. */
+static fv_status read_image(const request_message *r, size_t i, const fv_image_limits *lim,
+                            uint64_t *pixels) {
+    const ProtobufCBinaryData *data = &r->images[i]->data;
+    fv_image_size size;
+    if (data->len == 0) return FV_FAIL(FV_EINVAL, "image %zu has no bytes", i);
+    if (lim->bytes_max && data->len > lim->bytes_max)
+        return FV_FAIL(FV_EINVAL, "image %zu has %zu bytes; at most %zu are taken", i, data->len,
+                       lim->bytes_max);
+    if (fv_image_size_check(data->data, data->len, lim, &size) != FV_OK)
+        return fv_fail_prefix(FV_EINVAL, "image %zu", i);
+    *pixels += (uint64_t)fv_image_size_pixels(&size);
+    return FV_OK;
+}
+
+/* What a worker says may be more than these types hold: no limit then. */
+static fv_image_limits image_limits(const Fovea__Inference__V1__Limits *lim) {
+    if (!lim) return (fv_image_limits){0};
+    return (fv_image_limits){.bytes_max = lim->bytes_image,
+                             .side_max = lim->side_max < INT32_MAX ? (int32_t)lim->side_max : 0,
+                             .pixels_max =
+                                 lim->pixels_max < INT64_MAX ? (int64_t)lim->pixels_max : 0};
+}
+
+static fv_status check_images(const request_message *r, const model_message *model, size_t n_prompt,
+                              uint64_t *pixels) {
     const Fovea__Inference__V1__Limits *lim = model->limits;
+    const fv_image_limits each = image_limits(lim);
     if (r->n_images != n_prompt)
         return FV_FAIL(FV_EINVAL, "the prompt mentions %zu images and the request has %zu",
                        n_prompt, r->n_images);
     if (lim && lim->n_images && r->n_images > lim->n_images)
         return FV_FAIL(FV_EINVAL, "%zu images; at most %" PRIu32 " are taken", r->n_images,
                        lim->n_images);
-    for (size_t i = 0; i < r->n_images; i++) {
-        size_t n = r->images[i]->data.len;
-        if (n == 0) return FV_FAIL(FV_EINVAL, "image %zu has no bytes", i);
-        if (lim && lim->bytes_image && n > lim->bytes_image)
-            return FV_FAIL(FV_EINVAL, "image %zu has %zu bytes; at most %" PRIu64 " are taken", i,
-                           n, lim->bytes_image);
-    }
+    for (size_t i = 0; i < r->n_images; i++) FV_TRY(read_image(r, i, &each, pixels));
+    if (lim && lim->pixels_request && *pixels > lim->pixels_request)
+        return FV_FAIL(FV_EINVAL,
+                       "the images have %" PRIu64 " pixels together; at most %" PRIu64
+                       " are taken: send fewer or smaller ones",
+                       *pixels, lim->pixels_request);
     return FV_OK;
 }
 
@@ -272,9 +297,9 @@ fv_status fv_admit(const request_message *r, const model_message *model, uint32_
     FV_TRY(check_answer(r));
     FV_TRY(check_conversation(r, keep_ms_max));
     FV_TRY(read_prompt(r, model, &n_image, &text_rows));
-    FV_TRY(check_images(r, model, n_image));
     uint32_t fallback = model->limits ? model->limits->max_tokens_default : 0;
     fv_need need = {.max_tokens = r->max_tokens};
+    FV_TRY(check_images(r, model, n_image, &need.pixels));
     if (!need.max_tokens) need.max_tokens = fallback ? fallback : FV_REQUEST_TOKENS_DEFAULT;
     if (need.max_tokens > TEXT_ROWS_MAX)
         return FV_FAIL(FV_EINVAL, "max_tokens is %" PRIu32 "; at most %d can be asked for",

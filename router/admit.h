@@ -22,6 +22,7 @@ typedef struct fv_need {
     uint64_t bytes;        /* of KV, at most: prompt and answer, or what they add to what is kept */
     uint64_t bytes_least;  /* and at least: text may take few tokens */
     uint64_t bytes_prompt; /* of that, the prompt's */
+    uint64_t pixels;       /* of its images, as their headers say */
 } fv_need;
 
 /* keep_ms_max: how long a decode worker keeps a conversation at most, 0 for not at all.

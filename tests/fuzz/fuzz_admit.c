@@ -35,6 +35,9 @@ static model_message model_of(unsigned choice, Fovea__Inference__V1__Limits *lim
     if (choice & 32) return m;
     limits->n_images = 8;
     limits->bytes_image = 1 << 20;
+    limits->side_max = choice & 64 ? UINT32_MAX : 16384;
+    limits->pixels_max = choice & 64 ? UINT64_MAX : 1 << 20;
+    limits->pixels_request = 2 << 20;
     limits->max_positions = choice & 64 ? UINT32_MAX : 512;
     limits->max_tokens_default = choice & 64 ? UINT32_MAX : 32;
     m.limits = limits;

@@ -18,7 +18,8 @@ static Fovea__Inference__V1__Sampling sampling;
 static Fovea__Inference__V1__Image image;
 static Fovea__Inference__V1__Image *images[3] = {&image, &image, &image};
 static uint32_t id_list[] = {1, 2, 999, 3};
-static uint8_t bytes[] = "a picture";
+/* The header of a PNG of 20 x 10 pixels. */
+static uint8_t bytes[] = "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x14\0\0\0\x0a";
 static request_message req;
 static fv_need need;
 static uint32_t keep_ms_max;
@@ -239,6 +240,40 @@ Test(router_admit, as_many_images_as_the_prompt_mentions) {
     refused(FV_EINVAL, "1001 bytes");
     image.data.len = 0;
     refused(FV_EINVAL, "no bytes");
+}
+
+Test(router_admit, an_image_without_a_header_is_refused_and_named) {
+    static uint8_t other[] = "this is not an image, says its first line";
+    static Fovea__Inference__V1__Image second;
+    images[1] = &second;
+    second = image;
+    second.data = (ProtobufCBinaryData){sizeof other, other};
+    req.n_images = 2;
+    prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT;
+    prompt.text = (char *)"<image> and <image>";
+    refused(FV_EINVAL, "image 1: the image starts with bytes 74 68 69 73");
+    second.data = (ProtobufCBinaryData){20, bytes};
+    refused(FV_EINVAL, "image 1: the PNG has no header");
+    model.limits = NULL;
+    refused(FV_EINVAL, "image 1");
+}
+
+Test(router_admit, pixels_are_counted_from_headers_and_bounded) {
+    prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT;
+    prompt.text = (char *)"<image> and <image>";
+    req.n_images = 2;
+    admitted();
+    cr_assert_eq(need.pixels, 400);
+    limits.side_max = 20;
+    limits.pixels_max = 200;
+    limits.pixels_request = 400;
+    admitted();
+    limits.pixels_request = 399;
+    refused(FV_EINVAL, "400 pixels together; at most 399");
+    limits.pixels_max = 199;
+    refused(FV_EINVAL, "image 0: the PNG has 20 x 10 pixels; at most 199");
+    limits.side_max = 19;
+    refused(FV_EINVAL, "image 0: the PNG is 20 x 10 pixels; sides go up to 19");
 }
 
 Test(router_admit, images_must_fit_the_positions) {
