@@ -20,6 +20,9 @@ static fv_status check_full(fv_rpc_call *c, const fv_relay *relay, size_t bytes)
     fv_rpc_call_retry_after(c, QUEUE_FULL_RETRY_MS);
     if (relay->n_queued >= opt->queue_max)
         return FV_FAIL(FV_EBUSY, "%d requests wait already; try again later", relay->n_queued);
+    if (bytes > opt->bytes_max)
+        return FV_FAIL(FV_ENOMEM, "the request has %zu bytes, and this router takes at most %zu",
+                       bytes, opt->bytes_max);
     if (relay->bytes + bytes > opt->bytes_max)
         return FV_FAIL(FV_EBUSY,
                        "requests of %zu bytes are here already, and at most %zu fit; try again "

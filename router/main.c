@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "common/log.h"
+#include "router/front.h"
 #include "router/router.h"
 #include "wire/daemon.h"
 
@@ -9,8 +10,15 @@ static const fv_option table[] = {
     FV_DAEMON_OPTIONS,
     {"queue", "FOVEA_QUEUE", FV_OPTION_INT, "N", "256", "requests that wait for room at most", 1,
      1 << 20},
-    {"queue-bytes", "FOVEA_QUEUE_BYTES", FV_OPTION_INT, "BYTES", "1073741824",
-     "of all requests that wait and run", 1 << 20, 1e15},
+    {"memory-bytes", "FOVEA_MEMORY_BYTES", FV_OPTION_INT, "BYTES", "0",
+     "memory that the router may use, shared out from this; 0: the container's limit, or all of "
+     "the "
+     "machine's",
+     0, 1e15},
+    {"queue-bytes", "FOVEA_QUEUE_BYTES", FV_OPTION_INT, "BYTES", "0",
+     "of all requests that wait and run; 0: a quarter of the memory", 0, 1e15},
+    {"first-message-ms", "FOVEA_FIRST_MESSAGE_MS", FV_OPTION_INT, "MS", "30000",
+     "time for a client to send its request, from the beginning of the call", 1, 86400000},
     {"deadline-ms", "FOVEA_DEADLINE_MS", FV_OPTION_INT, "MS", "600000",
      "time for a request, when the client gives it no less", 1, 86400000},
     {"wait-ms", "FOVEA_WAIT_MS", FV_OPTION_INT, "MS", "5000",
@@ -52,7 +60,6 @@ static fv_status run(const fv_options *o) {
     program p = {0};
     fv_daemon_hooks hooks = {.user = &p, .drain = drain, .idle = idle, .stopped = stopped};
     fv_router_options opt = {.queue_max = (int32_t)fv_options_int(o, "queue"),
-                             .queue_bytes = (size_t)fv_options_int(o, "queue-bytes"),
                              .deadline_ms = fv_options_int(o, "deadline-ms"),
                              .wait_ms = fv_options_int(o, "wait-ms"),
                              .replays = (int32_t)fv_options_int(o, "replays"),
@@ -60,11 +67,20 @@ static fv_status run(const fv_options *o) {
                              .silence_ms = (uint32_t)fv_options_int(o, "silence-ms"),
                              .on_serving = on_serving,
                              .user = &p};
+    size_t memory = fv_front_memory((size_t)fv_options_int(o, "memory-bytes"));
+    int32_t first_message_ms = (int32_t)fv_options_int(o, "first-message-ms");
+    fv_rpc_limits limits = fv_front_limits(memory, first_message_ms);
     fv_status st;
+    FV_TRY(
+        fv_front_queue_bytes(memory, (size_t)fv_options_int(o, "queue-bytes"), &opt.queue_bytes));
     FV_TRY(fv_daemon_open(o, &hooks, &p.daemon));
     FV_TRY_GOTO(fv_router_open(fv_daemon_bridge(p.daemon), &opt, &p.router), st, out);
     fv_rpc_service services[FV_ROUTER_SERVICES];
     fv_router_services(p.router, services);
+    fv_daemon_set_limits(p.daemon, &limits);
+    FV_LOG(INFO, ROUTER,
+           "event=limits memory_bytes=%zu queue_bytes=%zu network_bytes=%zu streams=%d", memory,
+           opt.queue_bytes, limits.memory, limits.streams);
     st = fv_daemon_serve(p.daemon, services, FV_ROUTER_SERVICES);
     if (st != FV_OK) {
         fv_router_close(p.router, NULL, NULL);

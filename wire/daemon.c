@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/heap.h"
 #include "common/log.h"
 #include "common/moment.h"
 #include "fovea_proto.h"
@@ -27,6 +28,9 @@ struct fv_daemon {
     uint64_t until_ms;   /* of the loop's clock */
     uv_timer_t look;     /* at the vital signs */
     fv_vitals vitals;
+    uv_timer_t heap_look;
+    fv_heap_watch heap;
+    fv_rpc_limits limits;
     fv_health *health;
     fv_reflection *reflection;
     fv_rpc_server *server;                     /* NULL: not yet, or not any more */
@@ -42,6 +46,18 @@ struct fv_daemon {
 static void on_signal(uv_signal_t *s, int number) {
     FV_LOG(INFO, WIRE, "event=signal name=SIG%s", sigabbrev_np(number));
     fv_daemon_drain(s->data, -1);
+}
+
+static void on_heap_look(uv_timer_t *t) {
+    fv_daemon *d = t->data;
+    size_t bytes = fv_heap_look(&d->heap);
+    if (bytes) FV_LOG(INFO, WIRE, "event=memory-returned bytes=%zu", bytes);
+}
+
+static void watch_heap(fv_daemon *d) {
+    uv_timer_init(&d->loop, &d->heap_look);
+    d->heap_look.data = d;
+    uv_timer_start(&d->heap_look, on_heap_look, FV_HEAP_LOOK_MS, FV_HEAP_LOOK_MS);
 }
 
 static void watch_signals(fv_daemon *d) {
@@ -71,6 +87,7 @@ fv_status fv_daemon_open(const fv_options *o, const fv_daemon_hooks *hooks, fv_d
     st = fv_bridge_open(&d->loop, &d->bridge);
     if (st != FV_OK) goto close_loop;
     watch_signals(d);
+    watch_heap(d);
     *out = d;
     return FV_OK;
 close_loop:
@@ -146,7 +163,8 @@ static fv_status serve(fv_daemon *d, const fv_rpc_service *services, int32_t n_s
     FV_TRY(say_all(d, d->hooks.signs ? FV_HEALTH_NOT_SERVING : FV_HEALTH_SERVING));
     fv_rpc_server_options opt = {.listen = fv_options_string(d->options, "listen"),
                                  .services = d->services,
-                                 .n_service = d->n_service};
+                                 .n_service = d->n_service,
+                                 .limits = d->limits};
     FV_TRY(fv_rpc_server_open(d->bridge, &opt, &d->server));
     take_address(d, opt.listen);
     printf("listening on %s\n", d->address);
@@ -154,6 +172,8 @@ static fv_status serve(fv_daemon *d, const fv_rpc_service *services, int32_t n_s
     if (d->hooks.signs) watch_vitals(d);
     return FV_OK;
 }
+
+void fv_daemon_set_limits(fv_daemon *d, const fv_rpc_limits *limits) { d->limits = *limits; }
 
 fv_status fv_daemon_serve(fv_daemon *d, const fv_rpc_service *services, int32_t n_service) {
     fv_status st = serve(d, services, n_service);
@@ -213,6 +233,7 @@ void fv_daemon_end(fv_daemon *d) {
     for (int i = 0; i < N_SIGNAL; i++) uv_close((uv_handle_t *)&d->signals[i], NULL);
     uv_close((uv_handle_t *)&d->patience, NULL);
     uv_close((uv_handle_t *)&d->look, NULL);
+    uv_close((uv_handle_t *)&d->heap_look, NULL);
     fv_bridge_close(d->bridge, NULL, NULL);
 }
 

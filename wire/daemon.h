@@ -17,6 +17,8 @@
  *        bridge closes, the loop ends, fv_daemon_run returns
  *   fv_daemon_close
  *
+ * Meanwhile memory that is not needed any more goes back to the system (common/heap.h).
+ *
  * When it listens, one line goes to stdout, for whoever started the program: "listening on
  * HOST:PORT". Everything else that is said goes to the log. Loop thread. */
 #include "common/options.h"
@@ -73,6 +75,10 @@ fv_status fv_daemon_open(const fv_options *o, const fv_daemon_hooks *hooks, fv_d
 
 fv_bridge *fv_daemon_bridge(const fv_daemon *d);
 uv_loop_t *fv_daemon_loop(const fv_daemon *d);
+
+/* What the server of fv_daemon_serve grants its peers; without it, what suits members of a fleet.
+ * Before serve. */
+void fv_daemon_set_limits(fv_daemon *d, const fv_rpc_limits *limits);
 
 /* Listens where the options say, with health and reflection beside the services. Tables are
  * borrowed, the list is copied. When it fails, the end has begun: run closes everything through the

@@ -215,6 +215,7 @@ static void on_read(fv_rpc_op *op, bool ok) {
     c->incoming = NULL;
     c->in_read = false;
     if (message) {
+        if (c->side->message_came) c->side->message_came(c);
         if (!c->read_done) {
             /* Before the handler runs: it may pause and resume. */
             if (c->one_message) c->read_done = true;

@@ -27,6 +27,7 @@ typedef struct fv_rpc_side {
     void (*fill_end)(fv_rpc_call *c, grpc_op *op);     /* what ends this side's direction */
     /* A handler or a message failed; the sentence is in fv_last_error. */
     void (*fail)(fv_rpc_call *c, fv_status st);
+    void (*message_came)(fv_rpc_call *c); /* a whole one; before it is delivered. May be NULL */
     /* The peer's last message was read and the stream ended as it should. */
     void (*read_done)(fv_rpc_call *c);
     void (*over)(fv_rpc_call *c); /* last reference gone: on_end, then free */

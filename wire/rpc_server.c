@@ -25,13 +25,22 @@
 #include "wire/rpc_internal.h"
 #include "wire/rpc_listen.h"
 
-enum { MESSAGE_MAX = 4 << 20, QUEUE_MAX = 1 << 20, N_ACCEPT = 16, PING_MS = 20000 };
+enum {
+    MESSAGE_MAX = 4 << 20,
+    QUEUE_MAX = 1 << 20,
+    N_ACCEPT = 16,
+    PING_MS = 20000,
+    AWAIT_LOOKS = 16, /* in first_message_ms */
+    AWAIT_LOOK_MS_MIN = 10,
+};
 
 typedef struct method {
     const fv_rpc_method *m; /* borrowed */
     const fv_rpc_service *service;
     int32_t live; /* calls that run */
 } method;
+
+typedef struct server_call server_call;
 
 struct fv_rpc_server {
     fv_bridge *bridge; /* borrowed */
@@ -43,11 +52,14 @@ struct fv_rpc_server {
     bool stopping, stopped;
     fv_rpc_op stop;
     uv_timer_t grace;
+    uv_timer_t await; /* looks at the calls below */
+    /* Calls whose first message has not come, the oldest first: all may take equally long. */
+    server_call *await_first, *await_last;
     void (*done)(void *user);
     void *user;
 };
 
-typedef struct server_call {
+struct server_call {
     fv_rpc_call call; /* first, so that a call is its server call */
     fv_rpc_server *server;
     method *method; /* NULL: the call was turned away before any handler saw it */
@@ -55,6 +67,10 @@ typedef struct server_call {
     grpc_call_details details;
     int cancelled;
     char path[256];
+    /* its first message is awaited until then, by the loop's clock */
+    bool awaiting;
+    uint64_t await_until_ms;
+    server_call *await_next, *await_previous;
     /* the end */
     bool finished;
     fv_rpc_end end;
@@ -62,9 +78,48 @@ typedef struct server_call {
     grpc_slice text;
     grpc_metadata trailer[FV_RPC_TRAILERS + 1];
     size_t n_trailer;
-} server_call;
+};
 
 static const fv_rpc_events no_events;
+
+/* ---- the time of the first message ------------------------------------------------------ */
+
+static void await_end(server_call *sc) {
+    fv_rpc_server *s = sc->server;
+    if (!sc->awaiting) return;
+    *(sc->await_previous ? &sc->await_previous->await_next : &s->await_first) = sc->await_next;
+    *(sc->await_next ? &sc->await_next->await_previous : &s->await_last) = sc->await_previous;
+    sc->awaiting = false;
+    if (!s->await_first) uv_timer_stop(&s->await);
+}
+
+static void finish(server_call *sc, fv_status st, grpc_status_code code, const char *text);
+
+static void on_await(uv_timer_t *t) {
+    fv_rpc_server *s = t->data;
+    uint64_t now = uv_now(fv_bridge_loop(s->bridge));
+    while (s->await_first && s->await_first->await_until_ms <= now) {
+        server_call *sc = s->await_first;
+        fv_status st = FV_FAIL(FV_EDEADLINE, "%s: the message was not complete within %.3g s",
+                               sc->path, 1e-3 * s->opt.limits.first_message_ms);
+        await_end(sc);
+        finish(sc, st, fv_rpc_code(st), fv_last_error());
+    }
+}
+
+static void await_begin(server_call *sc) {
+    fv_rpc_server *s = sc->server;
+    int32_t ms = s->opt.limits.first_message_ms;
+    if (ms == 0 || sc->finished) return;
+    sc->awaiting = true;
+    sc->await_until_ms = uv_now(fv_bridge_loop(s->bridge)) + (uint64_t)ms;
+    sc->await_previous = s->await_last;
+    *(s->await_last ? &s->await_last->await_next : &s->await_first) = sc;
+    s->await_last = sc;
+    uint64_t look = (uint64_t)ms / AWAIT_LOOKS;
+    if (look < AWAIT_LOOK_MS_MIN) look = AWAIT_LOOK_MS_MIN;
+    if (!uv_is_active((uv_handle_t *)&s->await)) uv_timer_start(&s->await, on_await, look, look);
+}
 
 /* ---- ending a call ---------------------------------------------------------------------- */
 
@@ -86,6 +141,7 @@ void fv_rpc_call_retry_after(fv_rpc_call *c, int64_t ms) {
 
 static void finish(server_call *sc, fv_status st, grpc_status_code code, const char *text) {
     if (sc->finished) return;
+    await_end(sc);
     sc->finished = true;
     sc->end = (fv_rpc_end){.status = st, .code = code, .retry_ms = -1, .text = ""};
     sc->text = grpc_slice_from_copied_string(text);
@@ -119,6 +175,7 @@ static void fill_end(fv_rpc_call *c, grpc_op *op) {
 
 static void read_done(fv_rpc_call *c) {
     server_call *sc = (server_call *)c;
+    await_end(sc);
     if (c->one_message) {
         fv_rpc_call_finish(c, FV_FAIL(FV_EINVAL, "%s takes one message, and none came", c->path));
         return;
@@ -153,10 +210,13 @@ static void over(fv_rpc_call *c) {
     maybe_free(s);
 }
 
+static void message_came(fv_rpc_call *c) { await_end((server_call *)c); }
+
 static const fv_rpc_side side = {.server = true,
                                  .fill_headers = fill_headers,
                                  .fill_end = fill_end,
                                  .fail = fv_rpc_call_finish,
+                                 .message_came = message_came,
                                  .read_done = read_done,
                                  .over = over};
 
@@ -217,6 +277,7 @@ static void begin(server_call *sc) {
     c->one_message = m->m->kind == FV_RPC_UNARY || m->m->kind == FV_RPC_SERVER_STREAM;
     fv_status st = c->events->on_start ? c->events->on_start(c) : FV_OK;
     if (st != FV_OK) fv_rpc_call_finish(c, st);
+    await_begin(sc);
     fv_rpc_call_read_next(c);
 }
 
@@ -305,21 +366,51 @@ static int largest_message(const fv_rpc_server *s) {
     return max < INT32_MAX ? (int)max : INT32_MAX;
 }
 
+enum { N_ARG_MAX = 12 };
+
+typedef struct arguments {
+    grpc_arg all[N_ARG_MAX];
+    size_t n;
+} arguments;
+
+static void add_number(arguments *a, const char *key, int value) {
+    assert(a->n < N_ARG_MAX);
+    a->all[a->n++] = (grpc_arg){GRPC_ARG_INTEGER, (char *)key, {.integer = value}};
+}
+
+static void add_limits(arguments *a, const fv_rpc_limits *limits, grpc_resource_quota *quota) {
+    if (limits->streams) add_number(a, GRPC_ARG_MAX_CONCURRENT_STREAMS, limits->streams);
+    if (limits->metadata) add_number(a, GRPC_ARG_MAX_METADATA_SIZE, (int)limits->metadata);
+    if (!quota) return;
+    grpc_resource_quota_resize(quota, limits->memory);
+    assert(a->n < N_ARG_MAX);
+    a->all[a->n++] = (grpc_arg){GRPC_ARG_POINTER,
+                                (char *)GRPC_ARG_RESOURCE_QUOTA,
+                                {.pointer = {quota, grpc_resource_quota_arg_vtable()}}};
+}
+
 static grpc_server *create_server(const fv_rpc_server *s) {
+    const fv_rpc_limits *limits = &s->opt.limits;
     int ping = s->opt.ping_ms ? s->opt.ping_ms : PING_MS;
-    grpc_arg args[] = {
-        /* By default a second server may listen on the same port, and takes half of the calls. */
-        {GRPC_ARG_INTEGER, GRPC_ARG_ALLOW_REUSEPORT, {.integer = 0}},
-        {GRPC_ARG_INTEGER, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, {.integer = largest_message(s)}},
-        {GRPC_ARG_INTEGER, GRPC_ARG_KEEPALIVE_TIME_MS, {.integer = ping}},
-        {GRPC_ARG_INTEGER, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, {.integer = ping}},
-        /* Clients of ours ping when nothing comes; a server that counts strikes would end that. */
-        {GRPC_ARG_INTEGER,
-         GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-         {.integer = 1000}},
-    };
-    grpc_channel_args list = {sizeof args / sizeof args[0], args};
-    return grpc_server_create(&list, NULL);
+    arguments a = {0};
+    /* By default a second server may listen on the same port, and takes half of the calls. */
+    add_number(&a, GRPC_ARG_ALLOW_REUSEPORT, 0);
+    add_number(&a, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, largest_message(s));
+    add_number(&a, GRPC_ARG_KEEPALIVE_TIME_MS, ping);
+    add_number(&a, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, ping);
+    /* Clients of ours ping when nothing comes; a server that counts strikes would end that. */
+    add_number(&a, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
+    /* gRPC inflates a message before it looks at its size, so that 2 MB become 2 GB. With no
+     * algorithm but identity, a call that announces another ends before a message is read; and one
+     * whose message claims to be compressed all the same is not inflated either. */
+    add_number(&a, GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE);
+    add_number(&a, GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+    grpc_resource_quota *quota = limits->memory ? grpc_resource_quota_create(s->opt.listen) : NULL;
+    add_limits(&a, limits, quota);
+    grpc_channel_args list = {a.n, a.all};
+    grpc_server *grpc = grpc_server_create(&list, NULL);
+    if (quota) grpc_resource_quota_unref(quota); /* the server has its own reference */
+    return grpc;
 }
 
 fv_status fv_rpc_server_open(fv_bridge *bridge, const fv_rpc_server_options *opt,
@@ -343,6 +434,8 @@ fv_status fv_rpc_server_open(fv_bridge *bridge, const fv_rpc_server_options *opt
     }
     uv_timer_init(fv_bridge_loop(bridge), &s->grace);
     s->grace.data = s;
+    uv_timer_init(fv_bridge_loop(bridge), &s->await);
+    s->await.data = s;
     grpc_server_start(s->grpc);
     int32_t n_accept = opt->n_accept ? opt->n_accept : N_ACCEPT;
     for (int32_t i = 0; i < n_accept; i++) arm(s);
@@ -371,10 +464,15 @@ static void on_grace_closed(uv_handle_t *h) {
     if (done) done(user);
 }
 
+static void on_await_closed(uv_handle_t *h) {
+    fv_rpc_server *s = h->data;
+    uv_close((uv_handle_t *)&s->grace, on_grace_closed);
+}
+
 static void maybe_free(fv_rpc_server *s) {
     if (!s->stopped || s->objects > 0) return;
     grpc_server_destroy(s->grpc);
-    uv_close((uv_handle_t *)&s->grace, on_grace_closed);
+    uv_close((uv_handle_t *)&s->await, on_await_closed);
 }
 
 static void on_stopped(fv_rpc_op *op, bool ok) {

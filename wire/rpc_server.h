@@ -12,7 +12,8 @@
  *
  * What the server does by itself: unknown methods are UNIMPLEMENTED, messages over a method's limit
  * and calls over its number are RESOURCE_EXHAUSTED, a call whose client has gone or whose deadline
- * has passed is finished. */
+ * has passed is finished. Messages must not be compressed (UNIMPLEMENTED): gRPC would inflate them
+ * before it looks at their size. */
 #include <grpc/grpc_security.h>
 
 #include "wire/bridge.h"
@@ -53,6 +54,19 @@ typedef struct fv_rpc_peer {
     const char *identity; /* the name in its certificate; NULL: it has shown none */
 } fv_rpc_peer;
 
+/* What one server grants its peers. A server for strangers needs all of it; between members of a
+ * fleet, where one connection carries everything, the zeros are right. */
+typedef struct fv_rpc_limits {
+    int32_t streams; /* calls of one connection at a time; 0: any number */
+    size_t metadata; /* bytes of metadata of one call, names included; 0: gRPC's 8 KiB */
+    /* Bytes that gRPC may hold for all connections of this server, partial messages among it. Where
+     * they are used up, it closes connections, innocent ones too. 0: any number. */
+    size_t memory;
+    /* A call whose first message is not complete after so long is DEADLINE_EXCEEDED; 0: it may take
+     * as long as the call. */
+    int32_t first_message_ms;
+} fv_rpc_limits;
+
 typedef struct fv_rpc_server_options {
     const char *listen; /* "HOST:PORT" (port 0: any that is free), "unix:PATH" */
     const fv_rpc_service *services;
@@ -64,6 +78,7 @@ typedef struct fv_rpc_server_options {
     int32_t n_accept; /* calls that gRPC may hand over before the loop has looked; 0: 16 */
     /* Silence after which a client is pinged, and gone if it is mute as long; 0: 20 s. */
     int32_t ping_ms;
+    fv_rpc_limits limits;
 } fv_rpc_server_options;
 
 typedef struct fv_rpc_server fv_rpc_server; /* opaque */

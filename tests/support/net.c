@@ -207,7 +207,8 @@ void net_open(net *r) {
                                  .services = r->services,
                                  .n_service = r->n_service,
                                  .n_accept = 2,
-                                 .admit = r->admit};
+                                 .admit = r->admit,
+                                 .limits = r->limits};
     NET_CHECK(fv_rpc_server_open(r->bridge, &opt, &r->server) == FV_OK);
     snprintf(r->target, sizeof r->target, "127.0.0.1:%d", fv_rpc_server_port(r->server));
     fv_rpc_channel_options ch = {.message_max = NET_MESSAGE_MAX};
@@ -292,8 +293,8 @@ static void hear_end(fv_rpc_call *c, const fv_rpc_end *end) {
 static const fv_rpc_events caller = {
     .on_message = hear, .on_writable = hear_writable, .on_end = hear_end};
 
-void net_call(net *r, net_heard *h, const char *path, int64_t deadline_ms) {
-    static const fv_rpc_metadata metadata[] = {{"traceparent", "00-ab-cd-01"}};
+void net_call_with(net *r, net_heard *h, const char *path, int64_t deadline_ms,
+                   const fv_rpc_metadata *metadata) {
     fv_rpc_call_options opt = {.path = path,
                                .events = &caller,
                                .user = h,
@@ -302,6 +303,11 @@ void net_call(net *r, net_heard *h, const char *path, int64_t deadline_ms) {
                                .n_metadata = 1,
                                .queue_max = NET_QUEUE_MAX};
     NET_CHECK(fv_rpc_call_open(r->channel, &opt, &h->call) == FV_OK);
+}
+
+void net_call(net *r, net_heard *h, const char *path, int64_t deadline_ms) {
+    static const fv_rpc_metadata metadata = {"traceparent", "00-ab-cd-01"};
+    net_call_with(r, h, path, deadline_ms, &metadata);
 }
 
 void net_ask(net *r, net_heard *h, const char *path, int64_t deadline_ms, const void *p, size_t n) {

@@ -47,6 +47,7 @@ typedef struct net {
     uv_timer_t alarm;
     bool rang;
     bool (*admit)(void *user, const fv_rpc_peer *peer, const char *path);
+    fv_rpc_limits limits;
 } net;
 
 /* Add services to r->services before, if others than the test service are wanted. */
@@ -74,7 +75,10 @@ typedef struct net_heard {
 
 /* Begins a call that tells `h`. */
 void net_call(net *r, net_heard *h, const char *path, int64_t deadline_ms);
-/* The same with n bytes and a half-close. */
+/* The same with metadata of its own, one entry. */
+void net_call_with(net *r, net_heard *h, const char *path, int64_t deadline_ms,
+                   const fv_rpc_metadata *metadata);
+/* The first with n bytes and a half-close. */
 void net_ask(net *r, net_heard *h, const char *path, int64_t deadline_ms, const void *p, size_t n);
 /* And waits for its end. */
 void net_ask_wait(net *r, net_heard *h, const char *path, const void *p, size_t n);

@@ -59,6 +59,12 @@ assert e.code() == grpc.StatusCode.UNIMPLEMENTED
 e = failure(lambda: list(channel.unary_stream("/test.Wire/Stall", **raw)(b"", timeout=0.2)))
 assert e.code() == grpc.StatusCode.DEADLINE_EXCEEDED
 
+# A compressed message is refused, and not inflated to see what is in it
+e = failure(lambda: channel.unary_unary("/test.Wire/Echo", **raw)(
+    bytes(1 << 20), timeout=10, compression=grpc.Compression.Gzip))
+assert e.code() == grpc.StatusCode.UNIMPLEMENTED, e
+assert "gzip" in e.details(), e.details()
+
 # Streams, both ways
 count = channel.unary_stream("/test.Wire/Count", **raw)
 assert [len(m) for m in count(struct.pack("<II", 1000, 1000), timeout=30)] == [1000] * 1000

@@ -454,6 +454,24 @@ Test(router_generate, requests_of_too_many_bytes_together_are_sent_away_for_a_wh
     router_rig_close(&r);
 }
 
+Test(router_generate, a_request_that_never_fits_is_not_asked_to_come_back) {
+    static char text[12000];
+    Fovea__Inference__V1__Prompt prompt = FOVEA__INFERENCE__V1__PROMPT__INIT;
+    fv_router_options opt = router_rig_options();
+    opt.queue_bytes = 10000;
+    router_rig_with_workers(&r, &opt);
+    memset(text, 'x', sizeof text - 1);
+    client_request(&req, 4);
+    prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT;
+    prompt.text = text;
+    req.prompt = &prompt;
+    client_ask(&r, &k, &req, 20000);
+    router_rig_wait(&r, &k.over);
+    cr_assert_eq(k.end.status, FV_ENOMEM, "%s", k.why);
+    cr_assert(strstr(k.why, "takes at most 10000"), "%s", k.why);
+    router_rig_close(&r);
+}
+
 /* ---- the end ---------------------------------------------------------------------------- */
 
 Test(router_generate, a_router_that_drains_takes_nothing_new_and_finishes_what_it_has) {

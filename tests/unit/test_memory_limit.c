@@ -1,0 +1,103 @@
+/* common/memory_limit.c: control groups of both versions, as containers and bare machines show
+ * them. */
+#include <criterion/criterion.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/file.h"
+#include "common/memory_limit.h"
+
+static char mount[300];
+
+static void setup(void) {
+    snprintf(mount, sizeof mount, "%s/groups_XXXXXX", FOVEA_TEST_TMP);
+    cr_assert_not_null(mkdtemp(mount));
+}
+
+static void teardown(void) {
+    char command[400];
+    snprintf(command, sizeof command, "rm -r '%s'", mount);
+    cr_assert_eq(system(command), 0);
+}
+
+TestSuite(memory_limit, .init = setup, .fini = teardown);
+
+/* Writes a file below the mount, and its directories. */
+static void put(const char *path, const char *text) {
+    char whole[700];
+    int n = snprintf(whole, sizeof whole, "%s/", mount);
+    snprintf(whole + n, sizeof whole - (size_t)n, "%s", path);
+    for (char *slash = strchr(whole + n, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(whole, 0700);
+        *slash = '/';
+    }
+    cr_assert_eq(fv_file_write(whole, text, strlen(text)), FV_OK, "%s", fv_last_error());
+}
+
+static size_t limit(const char *groups) { return fv_memory_limit_of_groups(groups, mount); }
+
+Test(memory_limit, the_container_of_version_2_sees_its_group_as_the_root) {
+    put("memory.max", "1073741824\n");
+    cr_assert_eq(limit("0::/\n"), (size_t)1 << 30);
+}
+
+Test(memory_limit, an_ancestor_may_say_less) {
+    put("a/memory.max", "500\n");
+    put("a/b/memory.max", "max\n");
+    put("a/b/c/memory.max", "700\n");
+    cr_assert_eq(limit("0::/a/b/c\n"), 500);
+    cr_assert_eq(limit("0::/a/b/c/"), 500);
+}
+
+Test(memory_limit, a_group_that_is_not_mounted_here_leaves_the_ancestors) {
+    put("memory.max", "900\n");
+    cr_assert_eq(limit("0::/kubepods/pod1/abc\n"), 900);
+}
+
+Test(memory_limit, version_1_has_a_mount_for_memory) {
+    put("memory/docker/x/memory.limit_in_bytes", "12345\n");
+    put("memory/memory.limit_in_bytes", "9223372036854771712\n");
+    cr_assert_eq(limit("12:cpu,cpuacct:/docker/x\n11:rdma,memory:/docker/x\n0::/docker/x\n"),
+                 12345);
+}
+
+Test(memory_limit, both_versions_beside_each_other_count) {
+    put("memory/memory.limit_in_bytes", "2000\n");
+    put("unified/x/memory.max", "1500\n");
+    cr_assert_eq(limit("5:memory:/\n0::/x\n"), 1500);
+}
+
+Test(memory_limit, a_controller_whose_name_only_begins_so_is_another) {
+    put("memory/memory.limit_in_bytes", "2000\n");
+    cr_assert_eq(limit("5:memory_recursiveprot:/\n6:notmemory:/\n"), SIZE_MAX);
+}
+
+Test(memory_limit, what_is_no_number_is_no_limit) {
+    put("memory.max", "max\n");
+    cr_assert_eq(limit("0::/\n"), SIZE_MAX);
+    put("memory.max", "");
+    cr_assert_eq(limit("0::/\n"), SIZE_MAX);
+    put("memory.max", "0\n");
+    cr_assert_eq(limit("0::/\n"), SIZE_MAX);
+    put("memory.max", "99999999999999999999999999\n");
+    cr_assert_eq(limit("0::/\n"), SIZE_MAX);
+}
+
+Test(memory_limit, lines_that_are_none_are_passed_over) {
+    put("memory.max", "900\n");
+    cr_assert_eq(limit(""), SIZE_MAX);
+    cr_assert_eq(limit("\n\n:"), SIZE_MAX);
+    cr_assert_eq(limit("0::relative\n"), SIZE_MAX);
+    cr_assert_eq(limit("garbage\n0::/\nmore"), 900);
+}
+
+Test(memory_limit, this_process_has_one) {
+    size_t machine = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    cr_assert_gt(fv_memory_limit(), 0);
+    cr_assert_leq(fv_memory_limit(), machine);
+}
