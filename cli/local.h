@@ -81,14 +81,22 @@ typedef struct fv_ask_hooks {
     fv_status (*logits)(void *user, const float *logits, int32_t n_vocab);
 } fv_ask_hooks;
 
+/* A layer that the policy gives as one of 32, and what it came to. */
+typedef struct fv_report_mapped {
+    char stage[16], param[32], written[32], mapping[16]; /* fv_layer_mapping_name */
+    int32_t layer;
+} fv_report_mapped;
+
 /* What was kept, held and lost. Bytes are of keys and values together. */
 typedef struct fv_report {
     char policy[FV_POLICY_TEXT_MAX];         /* "" is exact */
     char note[FV_N_STAGE][FV_PLAN_NOTE_MAX]; /* of stages that did nothing, why; else empty */
     char decided[FV_N_STAGE]
                 [FV_PLAN_NOTE_MAX]; /* of stages that decide by data, what; else empty */
-    fv_pack_report packed;          /* ranks and errors of packed layers */
-    fv_account account;             /* what the other stages of prefill did */
+    int32_t n_mapped;
+    fv_report_mapped mapped[FV_PLAN_MAX_MAPPED];
+    fv_pack_report packed; /* ranks and errors of packed layers */
+    fv_account account;    /* what the other stages of prefill did */
     int32_t n_prompt, n_visual, n_text, n_image, n_generated;
     int32_t
         n_encoded; /* image rows that the vision tower made: n_visual unless they were condensed */

@@ -281,6 +281,23 @@ static fv_status begin_answer(run *r, const float *logits) {
     return fv_batch_join(r->l->batch, r->seq, r->received.kv, &r->evict, r->prompt.n, r);
 }
 
+static void fill_mapped(const fv_plan *plan, fv_report *out) {
+    out->n_mapped = plan->n_mapped;
+    for (int32_t i = 0; i < plan->n_mapped; i++) {
+        const fv_plan_mapped *from = &plan->mapped[i];
+        const fv_choice *c = &plan->policy.stage[from->stage];
+        fv_report_mapped *to = &out->mapped[i];
+        fv_layer_mapping how = fv_choice_layer_mapping(c, from->param, plan->shape.n_layer);
+        char written[FV_PARAM_TEXT_MAX];
+        fv_choice_print(c, from->param, written);
+        snprintf(to->stage, sizeof to->stage, "%s", fv_stage_name(from->stage));
+        snprintf(to->param, sizeof to->param, "%s", c->method->param[from->param].name);
+        snprintf(to->written, sizeof to->written, "%.31s", written);
+        snprintf(to->mapping, sizeof to->mapping, "%s", fv_layer_mapping_name(how));
+        to->layer = from->layer;
+    }
+}
+
 static void fill_report(run *r) {
     fv_report *out = &r->report;
     if (r->decode_s > 0) out->s_decode = fv_clock_s() - r->decode_s;
@@ -290,6 +307,7 @@ static void fill_report(run *r) {
     fv_plan_bytes bytes = fv_plan_count(&r->plan);
     fv_policy_print(&r->ask.policy, out->policy);
     memcpy(out->note, r->plan.note, sizeof out->note);
+    fill_mapped(&r->plan, out);
     out->packed = r->packed;
     memcpy(out->decided[FV_STAGE_PRUNE], r->pruned, sizeof r->pruned);
     if (r->packed.said)

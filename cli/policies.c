@@ -70,7 +70,9 @@ static void print_conflicts(void) {
 
 static void print_all(void) {
     puts("A policy: STAGE=METHOD,PARAMETER=VALUE,...;STAGE=... A layer 3/32 is the third of 32,\n"
-         "mapped to the checkpoint's depth; 3 is the checkpoint's own.\n");
+         "mapped to the checkpoint's depth; 3/32+ likewise, but not before layer 3, within the "
+         "first\n"
+         "quarter of the depth; 3 is the checkpoint's own.\n");
     for (int s = 0; s < FV_N_STAGE; s++) print_stage((fv_stage)s);
     print_presets();
     print_conflicts();

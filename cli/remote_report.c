@@ -48,6 +48,18 @@ static void take_stages(const report_message *m, fv_report *out) {
     }
 }
 
+static void take_mapped(const report_message *m, fv_report *out) {
+    for (size_t i = 0; i < m->n_mapped && i < FV_PLAN_MAX_MAPPED; i++) {
+        const Fovea__Inference__V1__MappedLayer *from = m->mapped[i];
+        fv_report_mapped *to = &out->mapped[out->n_mapped++];
+        snprintf(to->stage, sizeof to->stage, "%s", from->stage);
+        snprintf(to->param, sizeof to->param, "%s", from->parameter);
+        snprintf(to->written, sizeof to->written, "%s", from->written);
+        snprintf(to->mapping, sizeof to->mapping, "%s", from->mapping);
+        to->layer = (int32_t)from->layer;
+    }
+}
+
 static fv_status take_packed(const report_message *m, fv_report *out) {
     fv_pack_report *packed = &out->packed;
     if (m->n_packed > FV_PLAN_MAX_LAYERS)
@@ -146,6 +158,7 @@ fv_status fv_report_from_message(const report_message *m, Fovea__Inference__V1__
     }
     snprintf(r.policy, sizeof r.policy, "%s", m->policy);
     take_stages(m, &r);
+    take_mapped(m, &r);
     FV_TRY(take_packed(m, &r));
     FV_TRY(take_lists(m, &r));
     *out = r;

@@ -2,6 +2,7 @@
 #include "cli/report.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 static json_t *bytes_json(const fv_report *r) {
     return json_pack("{s:I, s:I, s:{s:I, s:I}, s:{s:I, s:I}}", "raw", (json_int_t)r->bytes_raw,
@@ -32,6 +33,17 @@ static json_t *notes_json(const char note[FV_N_STAGE][FV_PLAN_NOTE_MAX]) {
     json_t *list = json_array();
     for (int s = 0; s < FV_N_STAGE; s++)
         if (note[s][0]) json_array_append_new(list, json_string(note[s]));
+    return list;
+}
+
+static json_t *mapped_json(const fv_report *r) {
+    json_t *list = json_array();
+    for (int32_t i = 0; i < r->n_mapped; i++) {
+        const fv_report_mapped *m = &r->mapped[i];
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:i, s:s}", "stage", m->stage,
+                                              "parameter", m->param, "written", m->written, "layer",
+                                              m->layer, "mapping", m->mapping));
+    }
     return list;
 }
 
@@ -98,6 +110,7 @@ json_t *fv_report_json(const fv_report_source *source, const fv_report *r) {
         digest_json(r));
     if (json) json_object_set_new(json, "stages", stages_json(r));
     if (json) json_object_set_new(json, "decided", notes_json(r->decided));
+    if (json) json_object_set_new(json, "mapped", mapped_json(r));
     if (json && r->recompressed.rows)
         json_object_set_new(json, "recompressed", recompressed_json(&r->recompressed));
     if (json && r->packed.bytes) json_object_set_new(json, "packed", packed_json(r));
@@ -115,6 +128,24 @@ static void print_rows(FILE *f, const fv_report *r) {
         }
         fprintf(f, "%s%d-%d: %d", l ? ", " : "", l, end - 1, r->visual_rows[l]);
     }
+}
+
+/* "mapped   to 12 layers: prune.layer=2/32+ is 2, as published; prune.stride=7/32 is 3, in
+ * proportion". */
+static void print_mapped(FILE *f, const fv_report *r) {
+    static const char *const words[][2] = {{"published", "as published"},
+                                           {"proportion", "in proportion"},
+                                           {"quarter", "a quarter of the depth"}};
+    for (int32_t i = 0; i < r->n_mapped; i++) {
+        const fv_report_mapped *m = &r->mapped[i];
+        const char *how = m->mapping;
+        for (size_t w = 0; w < sizeof words / sizeof words[0]; w++)
+            if (strcmp(how, words[w][0]) == 0) how = words[w][1];
+        if (i == 0) fprintf(f, "mapped   to %d layers: ", r->n_layer);
+        fprintf(f, "%s%s.%s=%s is %d, %s", i ? "; " : "", m->stage, m->param, m->written, m->layer,
+                how);
+    }
+    if (r->n_mapped) fputc('\n', f);
 }
 
 /* "prune 37.0 % of 18432 rows in 29 layers". A stage that takes none says where it acts. */
@@ -205,6 +236,7 @@ void fv_report_print(FILE *f, const fv_report_source *source, const fv_report *r
         print_rows(f, r);
         fputc('\n', f);
     }
+    print_mapped(f, r);
     print_stages(f, r);
     print_packed(f, &r->packed);
     fprintf(f, "KV       %zu bytes exact, %zu held after prefill (%.2fx smaller), %zu at the end\n",

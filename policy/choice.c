@@ -26,7 +26,8 @@ static fv_status set_number(fv_choice *c, int32_t i, word value) {
     char text[64], *end;
     snprintf(text, sizeof text, "%.*s", (int)value.n, value.s);
     double v = strtod(text, &end);
-    bool of_32 = p->type == FV_PARAM_LAYER && end > text && strcmp(end, "/32") == 0;
+    bool early = p->type == FV_PARAM_LAYER && end > text && strcmp(end, "/32+") == 0;
+    bool of_32 = early || (p->type == FV_PARAM_LAYER && end > text && strcmp(end, "/32") == 0);
     if (value.n == 0 || value.n >= sizeof text || (*end && !of_32) || !isfinite(v))
         return FV_FAIL(FV_EINVAL, "policy: %s.%s: '%s' is not a number", c->method->name, p->name,
                        text);
@@ -43,6 +44,7 @@ static fv_status set_number(fv_choice *c, int32_t i, word value) {
                        p->name, v, p->min, p->max);
     c->value[i] = v + 0.0; /* a zero has no sign */
     c->given[i] = !of_32;
+    c->early[i] = early;
     return FV_OK;
 }
 
@@ -119,7 +121,9 @@ static void print_number(double v, const char *unit, char out[FV_PARAM_TEXT_MAX]
 
 void fv_choice_print(const fv_choice *c, int32_t i, char out[FV_PARAM_TEXT_MAX]) {
     const fv_param_info *p = &c->method->param[i];
-    const char *of_32 = p->type == FV_PARAM_LAYER && !c->given[i] ? "/32" : "";
+    const char *of_32 = p->type != FV_PARAM_LAYER || c->given[i] ? ""
+                        : c->early[i]                            ? "/32+"
+                                                                 : "/32";
     switch (p->type) {
     case FV_PARAM_CHOICE:
         snprintf(out, FV_PARAM_TEXT_MAX, "%s", p->word[(int32_t)c->value[i]]);
@@ -160,9 +164,29 @@ int32_t fv_layer_of_32(double layer, int32_t n_layer) {
     return (int32_t)floor(layer * n_layer / 32 + 0.5);
 }
 
+static int32_t more(int32_t a, int32_t b) { return a > b ? a : b; }
+static int32_t less(int32_t a, int32_t b) { return a < b ? a : b; }
+
+static int32_t layer_of(const fv_choice *c, int32_t i, int32_t n_layer, bool early) {
+    int32_t own = (int32_t)c->value[i], least = (int32_t)c->method->param[i].min;
+    int32_t mapped = more(fv_layer_of_32(c->value[i], n_layer), least);
+    if (c->given[i]) return own;
+    return early ? more(mapped, less(own, n_layer / 4)) : mapped;
+}
+
 int32_t fv_choice_layer(const fv_choice *c, const char *param, int32_t n_layer) {
     int32_t i = param_index(c, param);
-    if (c->given[i]) return (int32_t)c->value[i];
-    int32_t mapped = fv_layer_of_32(c->value[i], n_layer), least = (int32_t)c->method->param[i].min;
-    return mapped > least ? mapped : least;
+    return layer_of(c, i, n_layer, c->early[i]);
+}
+
+fv_layer_mapping fv_choice_layer_mapping(const fv_choice *c, int32_t i, int32_t n_layer) {
+    int32_t layer = layer_of(c, i, n_layer, c->early[i]);
+    if (c->given[i]) return FV_LAYER_GIVEN;
+    if (layer == (int32_t)c->value[i]) return FV_LAYER_PUBLISHED;
+    return layer == layer_of(c, i, n_layer, false) ? FV_LAYER_PROPORTION : FV_LAYER_QUARTER;
+}
+
+const char *fv_layer_mapping_name(fv_layer_mapping m) {
+    static const char *const words[] = {"given", "published", "proportion", "quarter"};
+    return words[m];
 }

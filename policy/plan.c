@@ -32,6 +32,8 @@ fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_p
     }
     for (int s = 0; s < FV_N_STAGE; s++)
         if (policy->stage[s].method) FV_TRY(contributions[policy->stage[s].method - first](&plan));
+    for (int s = 0; s < FV_N_STAGE; s++)
+        if (plan.note[s][0]) fv_plan_forget_mapped(&plan, (fv_stage)s);
     *out = plan;
     return FV_OK;
 }

@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-enum { FV_PLAN_MAX_LAYERS = 256, FV_PLAN_NOTE_MAX = 256 };
+enum { FV_PLAN_MAX_LAYERS = 256, FV_PLAN_NOTE_MAX = 256, FV_PLAN_MAX_MAPPED = 8 };
 
 /* Thresholds of prune=visipruner (prefill-worker/prune/visipruner.c). */
 typedef struct fv_plan_thresholds {
@@ -88,6 +88,12 @@ typedef struct fv_plan_window {
 typedef struct fv_plan_budget {
     int32_t heavy, recent;
 } fv_plan_budget;
+
+/* A parameter that a policy gives as a layer of 32, and the layer that it came to here. */
+typedef struct fv_plan_mapped {
+    fv_stage stage;
+    int32_t param, layer;
+} fv_plan_mapped;
 
 typedef struct fv_plan fv_plan;
 
@@ -163,6 +169,8 @@ struct fv_plan {
     int32_t tally_rows;
     /* What the prune stage has from the checkpoint's calibration, or that it has none; or empty. */
     char chose[FV_PLAN_NOTE_MAX];
+    int32_t n_mapped;
+    fv_plan_mapped mapped[FV_PLAN_MAX_MAPPED]; /* of stages that do something */
     /* Why a stage that was asked for does nothing on this request; empty when it does. */
     char note[FV_N_STAGE][FV_PLAN_NOTE_MAX];
 };

@@ -10,7 +10,8 @@
  *     quality                                      (a preset's name alone is preset=quality)
  * White space around ';', ',' and '=' is allowed. What may be written is methods.def. An empty text
  * is `exact`. Layers are the checkpoint's own; `layer=3/32` is the third of 32, mapped to the
- * checkpoint's depth as defaults are. */
+ * checkpoint's depth as defaults are, and `layer=3/32+` likewise, but not before layer 3
+ * (fv_choice_layer). */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -68,6 +69,7 @@ typedef struct fv_choice {
     const fv_method_info *method; /* NULL: nothing happens in this stage */
     double value[FV_MAX_PARAMS];  /* in the order of method->param; of a text, which of text[] */
     bool given[FV_MAX_PARAMS];    /* written, not a default; of a layer: not to be mapped */
+    bool early[FV_MAX_PARAMS];    /* of a layer that is mapped: not before the published one */
     char text[FV_MAX_TEXTS][FV_PARAM_TEXT_MAX];
 } fv_choice;
 
@@ -117,9 +119,23 @@ bool fv_choice_is(const fv_choice *c, const char *param, const char *value); /* 
 /* Papers count 32 layers: where `layer` of them lies among n_layer, round(layer * n_layer / 32). */
 int32_t fv_layer_of_32(double layer, int32_t n_layer);
 
-/* A LAYER parameter for a network of n_layer layers: as given, or the default mapped from 32
- * layers, but no less than the parameter's minimum. */
+/* A LAYER parameter for a network of n_layer layers. As given; or mapped from 32 layers, but no
+ * less than the parameter's minimum: k/32 to round(k n_layer / 32), and k/32+ to no less than k
+ * either, as far as that lies in the first quarter of the network. What the first layers do depends
+ * on how many there are before them, and not on how many follow: FastV's layer 2 of 32 is the first
+ * behind two that see all rows. */
 int32_t fv_choice_layer(const fv_choice *c, const char *param, int32_t n_layer);
+
+/* How a layer of 32 came to its number in a network of n_layer. */
+typedef enum fv_layer_mapping {
+    FV_LAYER_GIVEN,      /* it is the checkpoint's own */
+    FV_LAYER_PUBLISHED,  /* the number is that of 32 layers */
+    FV_LAYER_PROPORTION, /* the same share of the depth */
+    FV_LAYER_QUARTER,    /* k/32+, and layer k lies behind the first quarter of the network */
+} fv_layer_mapping;
+
+fv_layer_mapping fv_choice_layer_mapping(const fv_choice *c, int32_t i, int32_t n_layer);
+const char *fv_layer_mapping_name(fv_layer_mapping m); /* "published" ... */
 
 #ifdef __cplusplus
 }

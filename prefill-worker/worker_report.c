@@ -35,6 +35,27 @@ static fv_status fill_policy(fv_task *t, fv_report_message *r) {
     return add_note(t, r, FV_STAGE_PACK, t->packed.said, true);
 }
 
+static fv_status fill_mapped(fv_task *t, fv_report_message *r) {
+    const fv_plan *plan = &t->plan;
+    FV_TRY(FV_ARENA_NEW(&t->arena, plan->n_mapped, r->mapped));
+    for (int32_t i = 0; i < plan->n_mapped; i++) {
+        const fv_plan_mapped *from = &plan->mapped[i];
+        const fv_choice *c = &plan->policy.stage[from->stage];
+        Fovea__Inference__V1__MappedLayer *m;
+        fv_layer_mapping how = fv_choice_layer_mapping(c, from->param, plan->shape.n_layer);
+        FV_TRY(FV_ARENA_NEW(&t->arena, 1, m));
+        fovea__inference__v1__mapped_layer__init(m);
+        FV_TRY(FV_ARENA_NEW(&t->arena, FV_PARAM_TEXT_MAX, m->written));
+        fv_choice_print(c, from->param, m->written);
+        m->stage = (char *)(uintptr_t)fv_stage_name(from->stage);
+        m->parameter = (char *)(uintptr_t)c->method->param[from->param].name;
+        m->layer = (uint32_t)from->layer;
+        m->mapping = (char *)(uintptr_t)fv_layer_mapping_name(how);
+        r->mapped[r->n_mapped++] = m;
+    }
+    return FV_OK;
+}
+
 static fv_status fill_rows(fv_task *t, fv_report_message *r) {
     int32_t n_layer = t->plan.shape.n_layer;
     fv_plan_bytes bytes = fv_plan_count(&t->plan);
@@ -141,6 +162,7 @@ fv_status fv_task_report(fv_task *t, fv_report_message **out) {
     FV_TRY(FV_ARENA_NEW(&t->arena, 1, r));
     fovea__inference__v1__report__init(r);
     FV_TRY(fill_policy(t, r));
+    FV_TRY(fill_mapped(t, r));
     FV_TRY(fill_rows(t, r));
     FV_TRY(fill_stages(t, r));
     FV_TRY(fill_packed(t, r));

@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 void fv_plan_note(fv_plan *plan, fv_stage stage, const char *why) {
     snprintf(plan->note[stage], sizeof plan->note[stage], "%s=%s does nothing here: %s",
@@ -16,12 +17,39 @@ bool fv_plan_text_only(fv_plan *plan, fv_stage stage) {
     return true;
 }
 
-fv_status fv_plan_layer(const fv_plan *plan, fv_stage stage, const char *param, int32_t *layer) {
+static void write_down(fv_plan *plan, fv_stage stage, const char *param, int32_t layer) {
+    const fv_choice *c = &plan->policy.stage[stage];
+    int32_t i = 0;
+    while (strcmp(c->method->param[i].name, param) != 0) i++;
+    if (c->given[i]) return;
+    assert(plan->n_mapped < FV_PLAN_MAX_MAPPED);
+    fv_plan_mapped *to = &plan->mapped[plan->n_mapped++];
+    to->stage = stage;
+    to->param = i;
+    to->layer = layer;
+}
+
+void fv_plan_forget_mapped(fv_plan *plan, fv_stage stage) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < plan->n_mapped; i++)
+        if (plan->mapped[i].stage != stage) plan->mapped[n++] = plan->mapped[i];
+    memset(plan->mapped + n, 0, (size_t)(plan->n_mapped - n) * sizeof plan->mapped[0]);
+    plan->n_mapped = n;
+}
+
+int32_t fv_plan_stride(fv_plan *plan, fv_stage stage, const char *param) {
+    int32_t n = fv_choice_layer(&plan->policy.stage[stage], param, plan->shape.n_layer);
+    write_down(plan, stage, param, n);
+    return n;
+}
+
+fv_status fv_plan_layer(fv_plan *plan, fv_stage stage, const char *param, int32_t *layer) {
     const fv_choice *c = &plan->policy.stage[stage];
     int32_t l = fv_choice_layer(c, param, plan->shape.n_layer);
     if (l < 0 || l >= plan->shape.n_layer)
         return FV_FAIL(FV_EINVAL, "policy: %s=%s,%s=%d: this checkpoint has layers 0..%d",
                        fv_stage_name(stage), c->method->name, param, l, plan->shape.n_layer - 1);
+    write_down(plan, stage, param, l);
     *layer = l;
     return FV_OK;
 }

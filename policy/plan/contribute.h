@@ -29,8 +29,15 @@ void fv_plan_note(fv_plan *plan, fv_stage stage, const char *why);
 /* Whether the prompt has no image; notes it as the reason why the stage does nothing. */
 bool fv_plan_text_only(fv_plan *plan, fv_stage stage);
 
-/* A LAYER parameter of the stage's method; FV_EINVAL when the checkpoint has no such layer. */
-fv_status fv_plan_layer(const fv_plan *plan, fv_stage stage, const char *param, int32_t *layer);
+/* A LAYER parameter of the stage's method, which the plan writes down if it was mapped; FV_EINVAL
+ * when the checkpoint has no such layer. */
+fv_status fv_plan_layer(fv_plan *plan, fv_stage stage, const char *param, int32_t *layer);
+
+/* Likewise, of one that counts layers. */
+int32_t fv_plan_stride(fv_plan *plan, fv_stage stage, const char *param);
+
+/* The stage's layers of 32 are not used on this request. */
+void fv_plan_forget_mapped(fv_plan *plan, fv_stage stage);
 
 /* How many of n a share is, rounded down. */
 int32_t fv_plan_share(double share, int32_t n);

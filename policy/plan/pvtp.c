@@ -11,8 +11,9 @@
 fv_status fv_plan_prune_pvtp(fv_plan *plan) {
     const fv_choice *c = &plan->policy.stage[FV_STAGE_PRUNE];
     double first = fv_choice_value(c, "first"), ratio = fv_choice_value(c, "ratio");
-    int32_t layer, stride = fv_choice_layer(c, "stride", plan->shape.n_layer);
+    int32_t layer;
     FV_TRY(fv_plan_layer(plan, FV_STAGE_PRUNE, "layer", &layer));
+    int32_t stride = fv_plan_stride(plan, FV_STAGE_PRUNE, "stride");
     if (fv_plan_text_only(plan, FV_STAGE_PRUNE)) return FV_OK;
     for (int32_t k = 0; layer < plan->shape.n_layer; k++, layer += stride) {
         int32_t keep = fv_plan_share(1 - first - k * ratio, plan->shape.n_visual);

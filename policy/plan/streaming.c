@@ -1,5 +1,6 @@
 /* select=streaming: attention sinks and a recent window (StreamingLLM), with some heads left
- * whole (DuoAttention's retrieval heads). Counts depend on the prompt's length only. */
+ * whole: the first ones by number. DuoAttention's are those that its training finds, which no
+ * checkpoint here brings along. Counts depend on the prompt's length only. */
 #include "policy/plan/streaming.h"
 
 #include <math.h>

@@ -46,15 +46,18 @@ static int32_t chosen_behind(const fv_plan *plan, int32_t layer) {
 }
 
 /* The first layer whose attention ranks; vta's own, when no pruner asks one: it must have rows. */
-static fv_status first_rank(const fv_plan *plan, int32_t *layer) {
-    FV_TRY(fv_plan_layer(plan, FV_STAGE_EVICT, "layer", layer));
-    *layer -= 1;
-    while (*layer > 0 && plan->visual[*layer] == 0) *layer -= 1;
-    if (plan->n_edit && plan->edit[0].by_data) *layer = plan->edit[0].layer - 1;
+static fv_status first_rank(fv_plan *plan, int32_t *layer) {
+    int32_t own, ranked = -1;
+    FV_TRY(fv_plan_layer(plan, FV_STAGE_EVICT, "layer", &own));
+    if (plan->n_edit && plan->edit[0].by_data) ranked = plan->edit[0].layer - 1;
     for (int32_t l = plan->shape.n_layer - 1; l >= 0; l--) {
         int32_t behind = chosen_behind(plan, l);
-        if (behind >= 0) *layer = behind;
+        if (behind >= 0) ranked = behind;
     }
+    for (own--; own > 0 && plan->visual[own] == 0; own--) {
+    }
+    if (ranked >= 0) fv_plan_forget_mapped(plan, FV_STAGE_EVICT);
+    *layer = ranked >= 0 ? ranked : own;
     return FV_OK;
 }
 

@@ -116,6 +116,15 @@ Test(cli, a_calibrated_map_is_measured_kept_and_used) {
     json_decref(lazy);
 }
 
+Test(cli, a_report_says_how_layers_of_32_were_mapped) {
+    command_run(&r, FOVEA " ask --checkpoint %s --image " PICTURE " --policy preset=paper-st3 hi",
+                dir);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    const char *line = "\nmapped   to 3 layers: prune.layer=3/32+ is 1, in proportion; "
+                       "prune.stride=7/32 is 1, in proportion\n";
+    cr_assert(strstr(r.out, line) || strstr(r.err, line), "%s%s", r.out, r.err);
+}
+
 /* What a stage decided is told apart from what did nothing, and whose thresholds it decided by. */
 static const char *decided(json_t *root) {
     json_t *report = json_object_get(root, "report");

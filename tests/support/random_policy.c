@@ -51,6 +51,7 @@ static void fill(fv_choice *c, uint64_t *state) {
         } else if (p->type == FV_PARAM_LAYER && below(state, 2)) {
             c->value[i] = fmax(p->min, below(state, 32)); /* of 32 */
             c->given[i] = false;
+            c->early[i] = below(state, 2);
         } else {
             c->value[i] = number(p, state);
         }
@@ -83,7 +84,9 @@ bool same_policy(const fv_policy *a, const fv_policy *b) {
         for (int32_t i = 0; x->method && i < x->method->n_param; i++) {
             fv_param_type type = x->method->param[i].type;
             if (memcmp(&x->value[i], &y->value[i], sizeof x->value[i]) != 0) return false;
-            if (type == FV_PARAM_LAYER && x->given[i] != y->given[i]) return false;
+            if (type == FV_PARAM_LAYER &&
+                (x->given[i] != y->given[i] || x->early[i] != y->early[i]))
+                return false;
             if (type == FV_PARAM_TEXT &&
                 strcmp(x->text[(int32_t)x->value[i]], y->text[(int32_t)y->value[i]]) != 0)
                 return false;

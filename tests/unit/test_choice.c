@@ -94,6 +94,9 @@ Test(choice, values_keep_to_their_type_and_range) {
     refuses("layer=0", "1..255");
     refuses("layer=16/", "is not a number");
     refuses("count=4/32", "is not a number");
+    refuses("count=4/32+", "is not a number");
+    refuses("layer=3/32++", "is not a number");
+    refuses("layer=3+", "is not a number");
     refuses("size=1", "it has count, share, layer, order, map, note");
     refuses("count", "PARAMETER=VALUE");
 }
@@ -107,4 +110,48 @@ Test(choice, layers_of_32_are_mapped_and_others_are_not) {
     cr_assert_eq(fv_choice_layer(&c, "layer", 12), 1);
     cr_assert_eq(fv_choice_layer(&c, "layer", 1), 1, "no less than may be written");
     prints(&c, 2, "3/32");
+}
+
+/* An early layer k/32+ of networks of n: k, but no deeper than the first quarter, unless its share
+ * of the depth is. */
+Test(choice, an_early_layer_is_not_before_the_published_one_where_the_depth_allows) {
+    static const struct {
+        const char *written;
+        int32_t n_layer, layer;
+        const char *mapping;
+    } list[] = {
+        {"2/32+", 32, 2, "published"},    {"2/32+", 12, 2, "published"},
+        {"2/32+", 8, 2, "published"},     {"2/32+", 4, 1, "proportion"},
+        {"2/32+", 2, 1, "proportion"},    {"2/32+", 40, 3, "proportion"},
+        {"2/32", 12, 1, "proportion"},    {"3/32+", 12, 3, "published"},
+        {"6/32+", 12, 3, "quarter"},      {"6/32+", 24, 6, "published"},
+        {"7/32+", 12, 3, "proportion"},   {"16/32+", 12, 6, "proportion"},
+        {"16/32+", 24, 12, "proportion"}, {"2", 12, 2, "given"},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+        char text[64];
+        fv_choice c = defaults();
+        snprintf(text, sizeof text, "layer=%s", list[i].written);
+        sets(&c, text);
+        prints(&c, 2, list[i].written);
+        cr_assert_eq(fv_choice_layer(&c, "layer", list[i].n_layer), list[i].layer, "%s of %d", text,
+                     list[i].n_layer);
+        const char *mapping =
+            fv_layer_mapping_name(fv_choice_layer_mapping(&c, 2, list[i].n_layer));
+        cr_assert_str_eq(mapping, list[i].mapping, "%s of %d", text, list[i].n_layer);
+    }
+}
+
+/* Stages that follow one another go on doing so at any depth. */
+Test(choice, layers_that_ascend_do_so_at_any_depth) {
+    for (int32_t n = 1; n <= 256; n++)
+        for (int32_t k = 1; k < 32; k++) {
+            char text[2][64];
+            fv_choice a = defaults(), b = defaults();
+            snprintf(text[0], sizeof text[0], "layer=%d/32+", k);
+            snprintf(text[1], sizeof text[1], "layer=%d/32+", k + 1);
+            sets(&a, text[0]);
+            sets(&b, text[1]);
+            cr_assert_leq(fv_choice_layer(&a, "layer", n), fv_choice_layer(&b, "layer", n));
+        }
 }

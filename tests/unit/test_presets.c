@@ -110,3 +110,61 @@ Test(presets, layers_of_presets_are_those_of_32) {
                                   preset[i].name);
     }
 }
+
+/* ---- what their papers say ---------------------------------------------------------------- */
+
+/* Layers ahead of which rows leave. */
+static void leave_ahead_of(const char *policy, const fv_plan_shape *shape, const char *want) {
+    fv_plan plan;
+    char got[256] = "";
+    make(policy, shape, &plan);
+    for (int32_t e = 0; e < plan.n_edit; e++)
+        snprintf(got + strlen(got), 8, "%d ", plan.edit[e].layer);
+    cr_assert_str_eq(got, want, "%s on %d layers: %s", policy, shape->n_layer, got);
+}
+
+Test(presets, rows_leave_no_earlier_than_published_where_the_depth_allows) {
+    const fv_plan_shape *llava = &shapes[0], *small = &shapes[1];
+    leave_ahead_of("preset=paper-fastv", llava, "2 ");
+    leave_ahead_of("preset=paper-fastv", small, "2 ");
+    leave_ahead_of("prune=fastv,layer=2/32", small, "1 ");
+    leave_ahead_of("preset=paper-st3", llava, "3 10 17 24 31 ");
+    leave_ahead_of("preset=paper-st3", small, "3 6 9 ");
+    leave_ahead_of("preset=latency", small, "3 6 9 ");
+    leave_ahead_of("preset=paper-sparsevlm", llava, "3 7 16 ");
+    leave_ahead_of("preset=paper-sparsevlm", small, "3 4 7 ");
+    leave_ahead_of("preset=paper-pdrop", small, "3 6 9 ");
+    leave_ahead_of("preset=paper-vtw", small, "6 ");
+}
+
+Test(presets, a_plan_says_how_layers_of_32_were_mapped) {
+    fv_plan plan;
+    make("preset=paper-st3", &shapes[1], &plan);
+    const fv_choice *c = &plan.policy.stage[FV_STAGE_PRUNE];
+    cr_assert_eq(plan.n_mapped, 2, "evict=vta ranks where prune=pvtp does");
+    for (int i = 0; i < 2; i++) {
+        cr_assert_eq(plan.mapped[i].stage, FV_STAGE_PRUNE);
+        cr_assert_str_eq(c->method->param[plan.mapped[i].param].name, i ? "stride" : "layer");
+        cr_assert_eq(plan.mapped[i].layer, 3);
+        cr_assert_eq(fv_choice_layer_mapping(c, plan.mapped[i].param, 12),
+                     i ? FV_LAYER_PROPORTION : FV_LAYER_PUBLISHED);
+    }
+    make("prune=pvtp,layer=2,stride=4", &shapes[1], &plan);
+    cr_assert_eq(plan.n_mapped, 0, "they are the checkpoint's own");
+    make("evict=vta", &shapes[1], &plan);
+    cr_assert(plan.n_mapped == 1 && plan.mapped[0].stage == FV_STAGE_EVICT);
+    make("preset=paper-fastv;prune=fastv,keep=1", &shapes[1], &plan);
+    cr_assert_eq(plan.n_mapped, 0, "a stage that does nothing has no layers");
+}
+
+Test(presets, attentionpack_factors_keys_before_rotation) {
+    fv_policy p;
+    cr_assert_eq(fv_policy_parse("preset=paper-attentionpack", &p), FV_OK);
+    cr_assert_eq(fv_choice_value(&p.stage[FV_STAGE_PACK], "block"), 1);
+}
+
+Test(presets, scissorhands_holds_half_of_the_prompt) {
+    fv_plan plan;
+    make("preset=paper-scissorhands", &shapes[1], &plan);
+    cr_assert(plan.tally.most == 92 && plan.tally.left == 92, "of 184 rows, at any time");
+}

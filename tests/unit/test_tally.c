@@ -153,6 +153,20 @@ Test(tally, scissorhands_lets_many_go_at_a_time) {
     finish(&net, &p);
 }
 
+/* What its text says, ahead of the first token and behind each. */
+Test(tally, the_preset_of_scissorhands_holds_half_of_the_prompt) {
+    tiny_net net;
+    tiny_prompt p;
+    fv_evict e;
+    start(&net, &p, "preset=paper-scissorhands", 0);
+    init(&e, &p, p.n);
+    for (int32_t t = 1; t <= TOKENS; t++) {
+        run_token(&net, &p, &e, p.n, t);
+        for (int32_t l = 0; l < LAYERS; l++) cr_assert_eq(rows_of(p.kv, l, 0), ROWS / 2 + 1);
+    }
+    finish(&net, &p);
+}
+
 Test(tally, last_rows_stay_and_positions_are_kept) {
     tiny_net net;
     tiny_prompt p;
