@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "cli/overlay.h"
 #include "cli/report.h"
 #include "cli/request.h"
@@ -42,8 +44,7 @@ static fv_status on_text(void *user, const char *text, size_t n) {
     answer *a = user;
     if (a->stream) {
         fwrite(text, 1, n, stdout);
-        fflush(stdout);
-        return FV_OK;
+        return fv_output_flush();
     }
     if (a->bytes + n > a->cap) {
         size_t cap = 2 * (a->bytes + n);
@@ -105,10 +106,17 @@ static fv_status on_kept(void *user, const fv_kept *kept, const fv_image_config 
     return st == FV_OK ? describe_kept(kept, a->overlay, &a->drawn) : st;
 }
 
+/* It is a PNG: a name that says otherwise would deceive. */
 static fv_status check_overlay(const fv_options *o) {
-    const char *const *files;
-    if (!fv_options_string(o, "overlay") || fv_options_list(o, "image", &files) > 0) return FV_OK;
-    return FV_FAIL(FV_EINVAL, "--overlay shows what was kept of pictures: give one with --image");
+    const char *const *files, *path = fv_options_string(o, "overlay");
+    if (!path) return FV_OK;
+    if (fv_options_list(o, "image", &files) == 0)
+        return FV_FAIL(FV_EINVAL,
+                       "--overlay shows what was kept of pictures: give one with --image");
+    const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
+    if (dot && strcasecmp(dot, ".png") != 0)
+        return FV_FAIL(FV_EINVAL, "--overlay %s: a PNG is written; name it FILE.png", path);
+    return fv_output_check(path);
 }
 
 /* Who answers: an engine here, or a fleet. */
@@ -148,7 +156,7 @@ static fv_status show(const fv_options *o, const answer *a, const fv_report_sour
                    ? FV_OK
                    : FV_FAIL(FV_ENOMEM, "out of memory for the report");
     putchar('\n');
-    fflush(stdout);
+    FV_TRY(fv_output_flush());
     if (!fv_options_flag(o, "no-report")) {
         fv_report_print(stderr, source, report);
         if (a->drawn) fprintf(stderr, "%s\n", a->drawn);
@@ -196,8 +204,8 @@ static int run(const fv_options *o, const char *question) {
     fv_status st = ask_all(o, question, list);
     if (st == FV_OK && fv_options_flag(o, "json")) {
         bool many = fv_options_list(o, "then", &then) > 0;
-        json_dumpf(many ? list : json_array_get(list, 0), stdout, JSON_INDENT(2));
-        putchar('\n');
+        fv_output_json(many ? list : json_array_get(list, 0));
+        st = fv_output_flush();
     }
     json_decref(list);
     return st == FV_OK ? 0 : fv_cli_fail("ask", st);

@@ -6,6 +6,7 @@
 
 #include "cli/bench_print.h"
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "cli/request.h"
 #include "common/log.h"
 #include "policy/message.h"
@@ -129,7 +130,7 @@ static fv_status read_options(bench *b) {
     const fv_options *o = b->o;
     const char *const *rest;
     if (fv_options_positional(o, &rest) > 0)
-        return FV_FAIL(FV_EINVAL, "'%s' is not an option; the question goes behind --prompt",
+        return FV_FAIL(FV_EINVAL, "unexpected argument '%s'; the question goes after --prompt",
                        rest[0]);
     if (!fv_options_string(o, "to"))
         return FV_FAIL(FV_EINVAL, "--to HOST:PORT is needed: a fleet, such as `fovea up` starts");
@@ -144,6 +145,7 @@ static fv_status read_options(bench *b) {
                               .itl_ms = fv_options_float(o, "itl-ms")};
     FV_TRY(read_arrivals(b));
     FV_TRY(read_policies(b));
+    FV_TRY(fv_output_check(fv_options_string(o, "out")));
     return read_images(b);
 }
 
@@ -201,21 +203,14 @@ static json_t *to_json(bench *b) {
                      "itl_limit_ms", l->itl_ms, "rows", rows);
 }
 
-static fv_status write_json(const json_t *json, const char *path) {
-    if (json_dump_file(json, path, JSON_INDENT(2)) != 0)
-        return FV_FAIL(FV_EIO, "cannot write %s", path);
-    return FV_OK;
-}
-
 static fv_status tell(bench *b) {
     fv_status st = FV_OK;
     const char *path = fv_options_string(b->o, "out");
     json_t *json = to_json(b);
     if (!json) return FV_FAIL(FV_ENOMEM, "out of memory for the results");
-    if (path) FV_TRY_GOTO(write_json(json, path), st, out);
+    if (path) FV_TRY_GOTO(fv_output_json_file(json, path), st, out);
     if (fv_options_flag(b->o, "json")) {
-        json_dumpf(json, stdout, JSON_INDENT(2));
-        putchar('\n');
+        fv_output_json(json);
     } else {
         printf("%s: %d prefill and %d decode workers\n", fv_options_string(b->o, "to"),
                b->fleet.n_prefill, b->fleet.n_decode);

@@ -8,8 +8,10 @@
 #include "cli/calibrate.h"
 #include "cli/commands.h"
 #include "cli/eval_seat.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/request.h"
+#include "common/file.h"
 #include "common/log.h"
 #include "eval/divergence.h"
 #include "model/calibration.h"
@@ -205,6 +207,12 @@ out:
     return st == FV_OK ? fv_calibrate_fitprune(look) : st;
 }
 
+static fv_status check_output(const fv_options *o) {
+    char path[4096];
+    FV_TRY(fv_path_join(fv_options_string(o, "checkpoint"), "calibration.json", path, sizeof path));
+    return fv_output_check(path);
+}
+
 static fv_status run(const fv_options *o) {
     const char *const *rest;
     fv_local *local = NULL;
@@ -217,10 +225,11 @@ static fv_status run(const fv_options *o) {
                          .local = local,
                          .n_item = (int32_t)fv_options_int(o, "items"),
                          .n_layer = cfg->text.n_layer};
-    fv_status st =
-        cfg->has_vision
-            ? measure(&look)
-            : FV_FAIL(FV_EINVAL, "the checkpoint has no vision tower: nothing to calibrate for");
+    fv_status st = check_output(o);
+    if (st == FV_OK)
+        st = cfg->has_vision ? measure(&look)
+                             : FV_FAIL(FV_EINVAL, "the checkpoint has no vision tower: nothing to "
+                                                  "calibrate for");
     fv_local_close(local);
     return st;
 }

@@ -6,6 +6,7 @@
 #include "cli/eval_print.h"
 #include "cli/eval_sit.h"
 #include "cli/eval_spectra.h"
+#include "cli/output.h"
 #include "cli/request.h"
 #include "common/file.h"
 #include "common/log.h"
@@ -102,6 +103,13 @@ static fv_status read_spectra(const fv_options *o, const fv_exam *exam) {
     return FV_OK;
 }
 
+static fv_status check_output(const eval *e) {
+    FV_TRY(fv_dir_make(fv_options_string(e->o, "out")));
+    FV_TRY(fv_output_check(e->sheet_path));
+    FV_TRY(fv_output_check(e->results_path));
+    return fv_output_check(e->page_path);
+}
+
 static fv_status read_options(eval *e) {
     const fv_options *o = e->o;
     const char *const *rest, *const *tasks, *out = fv_options_string(o, "out");
@@ -115,7 +123,8 @@ static fv_status read_options(eval *e) {
     FV_TRY(read_spectra(o, &e->head.exam));
     FV_TRY(fv_path_join(out, "items.jsonl", e->sheet_path, sizeof e->sheet_path));
     FV_TRY(fv_path_join(out, "results.json", e->results_path, sizeof e->results_path));
-    return fv_path_join(out, "report.html", e->page_path, sizeof e->page_path);
+    FV_TRY(fv_path_join(out, "report.html", e->page_path, sizeof e->page_path));
+    return check_output(e);
 }
 
 /* ---- who is examined ---------------------------------------------------------------------- */
@@ -180,7 +189,6 @@ static fv_status open_sheet(eval *e) {
     const char *const *dirs;
     char path[PATH_CAP];
     int n = fv_options_list(e->o, "reuse", &dirs);
-    FV_TRY(fv_dir_make(fv_options_string(e->o, "out")));
     FV_TRY(fv_sheet_open(e->sheet_path, &e->head, &e->sheet));
     for (int i = 0; i < n; i++) {
         FV_TRY(fv_path_join(dirs[i], "items.jsonl", path, sizeof path));
@@ -199,9 +207,7 @@ static fv_status write_results(const eval *e, const fv_results *r) {
     json_t *json = fv_results_json(r);
     if (!json) return FV_FAIL(FV_ENOMEM, "out of memory for the results");
     if (e->spectra) json_object_set(json, "spectra", e->spectra);
-    fv_status st = FV_OK;
-    if (json_dump_file(json, e->results_path, JSON_INDENT(2)) != 0)
-        st = FV_FAIL(FV_EIO, "cannot write %s", e->results_path);
+    fv_status st = fv_output_json_file(json, e->results_path);
     if (st == FV_OK) st = fv_page_write(e->page_path, json);
     json_decref(json);
     return st;

@@ -3,6 +3,9 @@
 #include <string.h>
 
 #include "cli/commands.h"
+#include "cli/output.h"
+#include "common/suggest.h"
+#include "common/version.h"
 
 typedef struct command {
     const char *name;
@@ -21,24 +24,73 @@ static const command commands[] = {
     {"synth", fv_cli_synth, "write a checkpoint with random weights"},
 };
 
+enum { N_COMMAND = sizeof commands / sizeof commands[0] };
+
 static void print_help(FILE *f) {
     fputs("usage: fovea COMMAND [options]\n\ncommands:\n", f);
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+    for (int i = 0; i < N_COMMAND; i++)
         fprintf(f, "  %-9s %s\n", commands[i].name, commands[i].help);
-    fputs("\n`fovea COMMAND --help` lists a command's options.\n", f);
+    fputs("  help      this text, or `fovea help COMMAND`: the command's options\n"
+          "  version   the version, as --version\n"
+          "\n`fovea COMMAND --help` lists a command's options.\n",
+          f);
 }
 
-int main(int argc, char **argv) {
+static const command *find(const char *name) {
+    for (int i = 0; i < N_COMMAND; i++)
+        if (strcmp(name, commands[i].name) == 0) return &commands[i];
+    return NULL;
+}
+
+static int unknown(const char *name) {
+    char hint[FV_SUGGEST_MAX];
+    fv_suggestion near = fv_suggest_for(name, strlen(name));
+    for (int i = 0; i < N_COMMAND; i++) fv_suggest_try(&near, commands[i].name);
+    fv_suggest_try(&near, "help");
+    fv_suggest_try(&near, "version");
+    fprintf(stderr, "fovea: there is no command '%s'%s (`fovea help` lists them)\n", name,
+            fv_suggest_text(&near, hint));
+    return 2;
+}
+
+/* `fovea help`, `fovea help COMMAND`. */
+static int help(int argc, char **argv) {
+    static char option[] = "--help";
+    if (argc > 2) {
+        fprintf(stderr, "fovea help: one command at most; there are %d\n", argc - 1);
+        return 2;
+    }
+    if (argc < 2) {
+        print_help(stdout);
+        return 0;
+    }
+    const command *c = find(argv[1]);
+    return c ? c->run(2, (char *[]){argv[1], option, NULL}) : unknown(argv[1]);
+}
+
+static int run(int argc, char **argv) {
+    const char *name = argc > 1 ? argv[1] : "";
     if (argc < 2) {
         print_help(stderr);
         return 2;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-        print_help(stdout);
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0)
+        return help(argc - 1, argv + 1);
+    if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
+        printf("fovea %s\n", fv_version());
         return 0;
     }
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
-    fprintf(stderr, "fovea: there is no command '%s'; `fovea --help` lists them\n", argv[1]);
-    return 2;
+    const command *c = find(name);
+    return c ? c->run(argc - 1, argv + 1) : unknown(name);
+}
+
+/* What was printed last may still fail to arrive: on a full disk, say. */
+int main(int argc, char **argv) {
+    int rc = run(argc, argv);
+    if (rc != 0 && ferror(stdout)) return rc; /* it is told already, or did not matter */
+    if (fv_output_flush() != FV_OK) {
+        fprintf(stderr, "fovea: %s\n", fv_last_error());
+        rc = 1;
+    }
+    return rc == 0 && ferror(stderr) ? 1 : rc;
 }

@@ -1,9 +1,10 @@
 /* `fovea policies`: what a policy may say, from policy/methods.def: stages, methods, parameters,
- * presets, and what does not go together. For people, or as one JSON object. */
+ * presets, and incompatible combinations. For people, or as one JSON object. */
 #include <jansson.h>
 #include <stdio.h>
 
 #include "cli/commands.h"
+#include "cli/output.h"
 #include "common/options.h"
 #include "policy/conflicts.h"
 
@@ -15,7 +16,7 @@ enum { N_TABLE = sizeof table / sizeof table[0] };
 static const char usage[] = "fovea policies [--json]";
 static const char about[] =
     "Lists what --policy and a request's policy may say: methods by stage, their parameters with\n"
-    "default and range, presets, and which methods do not go together.";
+    "default and range, presets, and which methods exclude each other.";
 
 /* ---- for people ------------------------------------------------------------------------- */
 
@@ -64,7 +65,7 @@ static void print_presets(void) {
 static void print_conflicts(void) {
     int32_t n;
     const fv_conflict *c = fv_conflicts(&n);
-    if (n) puts("\nwhat does not go together:");
+    if (n) puts("\nincompatible combinations:");
     for (int32_t i = 0; i < n; i++) printf("  %s and %s: %s\n", c[i].a, c[i].b, c[i].why);
 }
 
@@ -147,8 +148,7 @@ static fv_status print_json(void) {
     json_t *json = json_pack("{s:o, s:o, s:o}", "stages", stages_json(), "presets", presets_json(),
                              "conflicts", conflicts_json());
     if (!json) return FV_FAIL(FV_ENOMEM, "out of memory for the list of methods");
-    json_dumpf(json, stdout, JSON_INDENT(2));
-    putchar('\n');
+    fv_output_json(json);
     json_decref(json);
     return FV_OK;
 }

@@ -155,20 +155,28 @@ typedef struct generation {
     void *user;
     uint32_t n_token;
     bool finished;
+    fv_status failed; /* what the events made of a message: no failure of the fleet's */
+    char why[1024];
 } generation;
+
+static fv_status taken(generation *g, fv_status st) {
+    g->failed = st;
+    if (st != FV_OK) snprintf(g->why, sizeof g->why, "%s", fv_last_error());
+    return st;
+}
 
 static fv_status take_tokens(generation *g, const Fovea__Inference__V1__Tokens *t) {
     if (t->index != g->n_token)
         return FV_FAIL(FV_EDATA, "%s: token %u came where %u was due", g->r->target, t->index,
                        g->n_token);
     g->n_token += (uint32_t)t->n_tokens;
-    return g->events->tokens(g->user, t);
+    return taken(g, g->events->tokens(g->user, t));
 }
 
 static fv_status take_finished(generation *g, const Fovea__Inference__V1__Finished *f) {
     if (g->finished) return FV_FAIL(FV_EDATA, "%s: the answer ended twice", g->r->target);
     g->finished = true;
-    return g->events->finished(g->user, f);
+    return taken(g, g->events->finished(g->user, f));
 }
 
 static fv_status on_event(fv_rpc_call *c, grpc_byte_buffer *message) {
@@ -188,7 +196,7 @@ static fv_status on_event(fv_rpc_call *c, grpc_byte_buffer *message) {
 
 static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     generation *g = fv_rpc_call_user(c);
-    fv_status st = said(g->r, end);
+    fv_status st = g->failed == FV_OK ? said(g->r, end) : FV_FAIL(g->failed, "%s", g->why);
     if (st == FV_OK && !g->finished)
         st = FV_FAIL(FV_EDATA, "%s: the answer has no end", g->r->target);
     g->events->over(g->user, st, end);

@@ -55,7 +55,8 @@
          FV_OPTION_STRING,                                                                           \
          "TEXT",                                                                                     \
          "",                                                                                         \
-         "compression policy: a preset (quality), or stages (prune=vtw,layer=16;select=streaming); empty: exact",            \
+         "compression policy: a preset (quality), or stages "                                        \
+         "(prune=vtw,layer=16;select=streaming); empty: exact",                                      \
          0,                                                                                          \
          0},                                                                                         \
         {"max-tokens", "FOVEA_MAX_TOKENS", FV_OPTION_INT, "N", "128", "longest answer", 1, 1 << 20}, \

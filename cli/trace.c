@@ -7,6 +7,7 @@
  *
  * A fleet (--to) gives what it sends to its clients: tokens, answer and report, with a digest of
  * each step's logits. */
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 
 #include "cli/commands.h"
 #include "cli/npy.h"
+#include "cli/output.h"
 #include "cli/report.h"
 #include "cli/request.h"
 #include "cli/talk.h"
@@ -147,7 +149,7 @@ static fv_status on_token(void *user, const fv_sampled *token) {
 static fv_status on_text(void *user, const char *text, size_t n) {
     evidence *e = user;
     if (fwrite(text, 1, n, e->answer) != n)
-        return FV_FAIL(FV_EIO, "cannot write %s/answer.txt", e->dir);
+        return FV_FAIL(FV_EIO, "cannot write %s/answer.txt: %s", e->dir, strerror(errno));
     return FV_OK;
 }
 
@@ -162,9 +164,10 @@ static fv_status put_results(const evidence *e, const fv_report_source *source,
     char path[4096];
     FV_TRY(fv_path_join(e->dir, "report.json", path, sizeof path));
     json_t *json = fv_report_json(source, report);
-    int rc = json ? json_dump_file(json, path, JSON_INDENT(2)) : -1;
+    if (!json) return FV_FAIL(FV_ENOMEM, "out of memory for %s", path);
+    fv_status st = fv_output_json_file(json, path);
     json_decref(json);
-    return rc == 0 ? FV_OK : FV_FAIL(FV_EIO, "cannot write %s", path);
+    return st;
 }
 
 static fv_status make_dir(evidence *e) {
@@ -172,7 +175,8 @@ static fv_status make_dir(evidence *e) {
     FV_TRY(fv_dir_make(e->dir));
     FV_TRY(fv_path_join(e->dir, "answer.txt", path, sizeof path));
     e->answer = fopen(path, "wb");
-    return e->answer ? FV_OK : FV_FAIL(FV_EIO, "cannot create %s", path);
+    if (e->answer) return FV_OK;
+    return FV_FAIL(FV_EIO, "cannot create %s: %s", path, strerror(errno));
 }
 
 static fv_status trace_here(const fv_options *o, evidence *e) {
@@ -192,7 +196,6 @@ static fv_status trace_here(const fv_options *o, evidence *e) {
     FV_TRY_GOTO(fv_request_engine(o, 1, &local), st, out);
     FV_TRY_GOTO(fv_request_open(o, local, fv_options_string(o, "prompt"), &request), st, out);
     e->local = local;
-    FV_TRY_GOTO(make_dir(e), st, close);
     FV_TRY_GOTO(fv_local_ask(local, &request.ask, &hooks, &report), st, close);
     source = fv_report_source_local(local);
     FV_TRY_GOTO(put_logits(e), st, close);
@@ -211,8 +214,7 @@ static fv_status trace_there(const fv_options *o, evidence *e) {
     fv_report report = {0};
     fv_ask_hooks hooks = {.user = e, .text = on_text, .token = on_token};
     const char *prompt = fv_options_string(o, "prompt");
-    fv_status st = make_dir(e);
-    if (st == FV_OK) st = fv_talk_open(o, &talk);
+    fv_status st = fv_talk_open(o, &talk);
     if (st == FV_OK) st = fv_talk_ask(talk, prompt, false, &hooks, &source, &report);
     if (st == FV_OK) st = put_results(e, &source, &report);
     fv_report_free(&report);
@@ -222,9 +224,10 @@ static fv_status trace_there(const fv_options *o, evidence *e) {
 
 static fv_status trace(const fv_options *o) {
     evidence e = {.dir = fv_options_string(o, "out")};
+    FV_TRY(make_dir(&e));
     fv_status st = fv_options_string(o, "to") ? trace_there(o, &e) : trace_here(o, &e);
-    if (e.answer && fclose(e.answer) != 0 && st == FV_OK)
-        st = FV_FAIL(FV_EIO, "cannot write %s/answer.txt", e.dir);
+    if (fclose(e.answer) != 0 && st == FV_OK)
+        st = FV_FAIL(FV_EIO, "cannot write %s/answer.txt: %s", e.dir, strerror(errno));
     free(e.logits);
     free(e.tokens);
     return st;

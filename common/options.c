@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/suggest.h"
+
 typedef struct option_value {
     const char **items; /* [n]; the last one counts for single-valued options */
     int n;
@@ -26,6 +28,15 @@ static int find_row(const fv_option *table, int n, const char *name, size_t len)
     for (int i = 0; i < n; i++)
         if (strlen(table[i].name) == len && memcmp(table[i].name, name, len) == 0) return i;
     return -1;
+}
+
+static fv_status unknown_option(const fv_option *table, int n, const char *name, size_t len) {
+    fv_suggestion near = fv_suggest_for(name, len);
+    for (int i = 0; i < n; i++) fv_suggest_try(&near, table[i].name);
+    if (near.best)
+        return FV_FAIL(FV_EINVAL, "unknown option --%.*s; did you mean --%s?", (int)len, name,
+                       near.best);
+    return FV_FAIL(FV_EINVAL, "unknown option --%.*s; --help lists them", (int)len, name);
 }
 
 static bool parse_flag(const char *text, bool *out) {
@@ -100,8 +111,7 @@ static fv_status parse_line(fv_options *o, int argc, char **argv) {
             continue;
         }
         int row = find_row(o->table, o->n, name, len);
-        if (row < 0)
-            return FV_FAIL(FV_EINVAL, "unknown option --%.*s; --help lists them", (int)len, name);
+        if (row < 0) return unknown_option(o->table, o->n, name, len);
         const char *value = name[len] == '=' ? name + len + 1 : NULL;
         if (!value && o->table[row].type == FV_OPTION_FLAG) value = "1";
         if (!value && ++i >= argc)

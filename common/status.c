@@ -29,6 +29,10 @@ const char *fv_status_name(fv_status s) {
     return (unsigned)s < FV_N_STATUS ? names[s] : "UNKNOWN";
 }
 
+bool fv_status_is_callers(fv_status s) {
+    return s == FV_EINVAL || s == FV_EUNSUPPORTED || s == FV_ENOTFOUND || s == FV_ECANCELLED;
+}
+
 fv_status fv_fail(fv_status s, const char *file, int line, const char *fmt, ...) {
     snprintf(where, sizeof where, "%s:%d", file, line);
     /* The arguments may borrow the previous sentence, so it is formatted aside. */

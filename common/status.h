@@ -33,6 +33,10 @@ typedef enum fv_status {
 /* "EINVAL" and so on; never NULL. */
 const char *fv_status_name(fv_status s);
 
+/* Whether it is the request that cannot be served, or its caller who has left, and not a failure of
+ * whoever was asked: such ends are counted and logged as what is normal. */
+bool fv_status_is_callers(fv_status s);
+
 /* The sentence of the last FV_FAIL on this thread, without file and line: what a
  * user is shown. Empty before the first failure. Borrowed until the next one. */
 const char *fv_last_error(void);

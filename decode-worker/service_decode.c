@@ -103,7 +103,10 @@ static void answer_over(fv_answer *x, fv_status st, const fv_answer_report *r) {
     if (st == FV_OK) fv_moment_reached(FV_MOMENT_DECODE_OVER);
     d->verdict = fv_verdict_take(st, r->refusal);
     d->report = *r;
-    atomic_fetch_add(st == FV_OK ? &d->w->load.n_done : &d->w->load.n_failed, 1);
+    if (st == FV_OK)
+        atomic_fetch_add(&d->w->load.n_done, 1);
+    else if (!fv_status_is_callers(st))
+        atomic_fetch_add(&d->w->load.n_failed, 1);
     atomic_fetch_add(&d->w->load.rows_evicted, r->rows_evicted);
     atomic_fetch_add(&d->w->load.rows_recompressed, r->recompressed.rows);
     fv_bridge_post(d->w->bridge, &d->over, true); /* d may be gone after this */
@@ -298,6 +301,10 @@ static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     if (d->complete && d->verdict.status == FV_OK)
         FV_LOG(INFO, DECODE, "req=%s event=done tokens=%d decode_s=%.4f", d->id,
                d->report.n_generated, d->report.s_decode);
+    else if (d->complete && d->verdict.status != FV_ECANCELLED &&
+             fv_status_is_callers(d->verdict.status))
+        FV_LOG(INFO, DECODE, "req=%s event=refused peer=%s status=%s reason=\"%s\"", d->id,
+               fv_rpc_call_peer(c), fv_status_name(d->verdict.status), d->verdict.text);
     else if (d->complete && d->verdict.status != FV_ECANCELLED)
         FV_LOG(WARN, DECODE, "req=%s event=failed peer=%s status=%s reason=\"%s\"", d->id,
                fv_rpc_call_peer(c), fv_status_name(d->verdict.status), d->verdict.text);

@@ -205,6 +205,10 @@ static void log_over(const fv_task *t) {
                "bytes=%" PRIu64 " to=%s",
                id, t->prompt.n, t->prompt.n_visual, t->began_s - t->arrived_s, t->s_vision,
                t->s_prefill, t->sent.bytes, t->peer ? t->peer->address : "nobody");
+    else if (t->call && fv_status_is_callers(t->status))
+        FV_LOG(INFO, PREFILL, "req=%s event=%s status=%s reason=\"%s\"", id,
+               t->status == FV_ECANCELLED ? "cancelled" : "refused", fv_status_name(t->status),
+               t->text);
     else if (t->call)
         FV_LOG(WARN, PREFILL, "req=%s event=failed status=%s reason=\"%s\"", id,
                fv_status_name(t->status), t->text);
@@ -219,7 +223,7 @@ static void on_over(fv_rpc_op *op, bool ok) {
     t->posted = false;
     if (t->status == FV_OK)
         w->n_done++;
-    else
+    else if (!fv_status_is_callers(t->status))
         w->n_failed++;
     w->bytes_nccl += t->sent.ways.bytes_beside;
     w->bytes_grpc += t->sent.bytes - t->sent.ways.bytes_beside;

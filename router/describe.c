@@ -3,6 +3,7 @@
 #include "router/describe.h"
 
 #include "common/clock.h"
+#include "common/version.h"
 #include "policy/conflicts.h"
 #include "router/admit.h"
 
@@ -101,7 +102,7 @@ fv_status fv_describe_model(fv_rpc_call *c, const fv_members *members) {
     FV_TRY(fill_methods(a, &m));
     FV_TRY(fill_presets(a, &m));
     FV_TRY(fill_conflicts(a, &m));
-    m.version = (char *)FOVEA_VERSION;
+    m.version = (char *)fv_version();
     FV_TRY(fv_rpc_call_send(c, &m.base));
     fv_rpc_call_finish(c, FV_OK);
     return FV_OK;

@@ -12,6 +12,7 @@
 #include "common/heap.h"
 #include "common/log.h"
 #include "common/moment.h"
+#include "common/version.h"
 #include "fovea_proto.h"
 #include "wire/health.h"
 #include "wire/reflection.h"
@@ -283,6 +284,10 @@ static fv_status run_program(const fv_daemon_program *program, const fv_options 
 int fv_daemon_main(const fv_daemon_program *program, int argc, char **argv) {
     fv_options *o;
     int rc = 0;
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        printf("%s %s\n", program->name, fv_version());
+        return fflush(stdout) == 0 ? 0 : 1;
+    }
     fv_status st = fv_options_parse(program->table, program->n_option, argc, argv, &o);
     if (st != FV_OK) return fail(program, st);
     if (fv_options_help_wanted(o))

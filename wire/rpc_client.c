@@ -33,6 +33,8 @@ typedef struct client_call {
     grpc_status_code code;
     grpc_slice text;
     char sentence[FV_RPC_TEXT_MAX]; /* `text`, terminated */
+    fv_status failed;               /* here, and not there: the call ends with it */
+    char why[FV_RPC_TEXT_MAX];
     fv_rpc_end end;
 } client_call;
 
@@ -105,7 +107,11 @@ static void fill_end(fv_rpc_call *c, grpc_op *op) {
     op->op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
 }
 
+/* The peer may have ended the call with OK by now: that is not how it ends then. */
 static void fail(fv_rpc_call *c, fv_status st) {
+    client_call *cc = (client_call *)c;
+    if (cc->failed == FV_OK) snprintf(cc->why, sizeof cc->why, "%s", fv_last_error());
+    if (cc->failed == FV_OK) cc->failed = st;
     c->cancelled = true;
     c->read_done = true;
     fv_rpc_call_break(c);
@@ -132,6 +138,9 @@ static int64_t retry_hint(const fv_rpc_call *c) {
 
 static void over(fv_rpc_call *c) {
     client_call *cc = (client_call *)c;
+    if (cc->failed != FV_OK)
+        cc->end = (fv_rpc_end){
+            .status = cc->failed, .code = fv_rpc_code(cc->failed), .retry_ms = -1, .text = cc->why};
     if (c->events->on_end) c->events->on_end(c, &cc->end);
     free_metadata(cc);
     grpc_slice_unref(cc->text);

@@ -161,7 +161,7 @@ static void bench_fails(const char *args, int status, const char *words) {
 Test(bench, wrong_usage_is_2_with_a_sentence_and_nobody_there_is_1) {
     bench_fails("", 2, "--to HOST:PORT is needed");
     bench_fails("--to nowhere", 2, "nowhere");
-    bench_fails("--to 127.0.0.1:1 what", 2, "'what' is not an option");
+    bench_fails("--to 127.0.0.1:1 what", 2, "unexpected argument 'what'");
     bench_fails("--to 127.0.0.1:1 --concurrency 1,,2", 2, "write numbers");
     bench_fails("--to 127.0.0.1:1 --concurrency 0", 2, "write numbers");
     bench_fails("--to 127.0.0.1:1 --concurrency 4,", 2, "write numbers");

@@ -255,6 +255,8 @@ Test(fleet, bad_requests_end_with_a_code_and_a_sentence) {
     snprintf(args, sizeof args, "--raw \"$(head -c 5000 /dev/zero | tr '\\0' z)\"");
     ask_fails(args, 2, "INVALID_ARGUMENT");
     fleet_wait_idle(&f);
+    command_run(&r, "grep -E \"^[^ ]+ (warn|error) \" %s/up.err", f.dir);
+    cr_assert_str_empty(r.out, "whose fault is it? %s", r.out);
     assert_same("--image " PICTURE " --max-tokens 4 'and it still answers'");
     fleet_stop(&f);
 }

@@ -18,6 +18,8 @@ static void fails_with(fv_status st, const char *words) {
     cr_assert(strstr(p.why, words), "%s", p.why);
     cr_assert_null(p.first);
     wait_for_nothing_held();
+    if (fv_status_is_callers(st))
+        cr_assert_eq(prefill_load().n_failed, 0, "a wrong request is no failure of the worker's");
     close_workers();
 }
 

@@ -204,6 +204,18 @@ Test(rpc_calls, a_message_that_the_caller_refuses_ends_the_call_with_its_reason)
     net_close(&r, 1000);
 }
 
+/* The server is done by then, as a rule, and has said OK. */
+Test(rpc_calls, a_last_message_that_the_caller_refuses_is_no_success) {
+    net_open(&r);
+    for (int i = 0; i < 50; i++) {
+        h = (net_heard){.fail_at = 1};
+        net_ask_wait(&r, &h, NET_COUNT, (uint32_t[]){1, 10}, 8);
+        cr_assert_eq(h.end.status, FV_EDATA, "round %d", i);
+        cr_assert_str_eq(h.text, "that is enough");
+    }
+    net_close(&r, 1000);
+}
+
 Test(rpc_calls, finishing_before_the_client_has_said_all_ends_its_sending) {
     net_open(&r);
     net_call(&r, &h, NET_FAIL, 10000);

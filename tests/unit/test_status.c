@@ -118,3 +118,11 @@ Test(status, each_thread_has_its_own_sentence) {
     cr_assert_eq(first, '\0');
     cr_assert_str_eq(fv_last_error(), "of this thread");
 }
+
+Test(status, some_ends_are_no_failure_of_whoever_was_asked) {
+    cr_assert(fv_status_is_callers(FV_EINVAL) && fv_status_is_callers(FV_EUNSUPPORTED));
+    cr_assert(fv_status_is_callers(FV_ENOTFOUND) && fv_status_is_callers(FV_ECANCELLED));
+    cr_assert_not(fv_status_is_callers(FV_OK) || fv_status_is_callers(FV_EDATA));
+    cr_assert_not(fv_status_is_callers(FV_EIO) || fv_status_is_callers(FV_EDEVICE));
+    cr_assert_not(fv_status_is_callers(FV_EDEADLINE) || fv_status_is_callers(FV_EBUSY));
+}

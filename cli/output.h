@@ -1,0 +1,24 @@
+#ifndef FOVEA_CLI_OUTPUT_H
+#define FOVEA_CLI_OUTPUT_H
+
+/* OUTPUT: what a command writes has arrived, or the command says that it has not. */
+#include <jansson.h>
+
+#include "common/status.h"
+
+/* Whether `path` can be written, asked before work begins: opens it for writing as it stands, and
+ * leaves no file behind that was not there. NULL is fine. FV_EIO or FV_ENOTFOUND, with the reason.
+ */
+fv_status fv_output_check(const char *path);
+
+/* Prints a JSON object or list and a newline to standard output; fv_output_flush tells a failure.
+ */
+void fv_output_json(const json_t *json);
+
+/* The same into a file, which is complete then, or the error names it. */
+fv_status fv_output_json_file(const json_t *json, const char *path);
+
+/* Everything printed so far has left this process. FV_EIO: a part of it was lost. */
+fv_status fv_output_flush(void);
+
+#endif
