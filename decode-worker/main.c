@@ -21,6 +21,10 @@ static const fv_option table[] = {
      "rows of follow-ups' prompts in a step; the tokens of others wait for no more", 1, 1 << 16},
     {"queue", "FOVEA_QUEUE", FV_OPTION_INT, "N", "256",
      "requests that wait for the computing thread; more are refused", 1, 1 << 16},
+    {"waiting", "FOVEA_WAITING", FV_OPTION_INT, "N", "256",
+     "hand-offs that wait for room, oldest request first; more are refused", 1, 1 << 16},
+    {"room-ms", "FOVEA_ROOM_MS", FV_OPTION_INT, "MS", "30000",
+     "longest time that a hand-off waits for room", 0, 3600000},
     {"lease-ms", "FOVEA_LEASE_MS", FV_OPTION_INT, "MS", "30000",
      "silence of a prefill worker after which its grant is taken back", 10, 3600000},
     {"claim-ms", "FOVEA_CLAIM_MS", FV_OPTION_INT, "MS", "30000",
@@ -84,6 +88,8 @@ static void measure(void *user, Fovea__Inference__V1__Load *load) {
     load->bytes_capacity = l.bytes_capacity;
     load->bytes_granted = l.bytes_granted;
     load->bytes_held = l.bytes_held;
+    load->bytes_waiting = l.bytes_waiting;
+    load->n_waiting = l.n_waiting;
     load->bytes_kept = l.bytes_kept;
     load->n_kept = l.n_kept;
     load->bytes_grpc = l.bytes_grpc;
@@ -117,6 +123,8 @@ static void on_health(void *user, bool healthy) {
     fv_place_health(&((program *)user)->place, healthy);
 }
 
+static void on_change(void *user) { fv_place_touch(&((program *)user)->place); }
+
 /* ---- the beginning ---------------------------------------------------------------------- */
 
 static fv_status open_worker(program *p) {
@@ -147,6 +155,10 @@ static fv_status open_worker(program *p) {
     opt.keep_s_max = 1e-3 * (double)fv_options_int(o, "keep-ms-max");
     opt.keep_bytes = (size_t)fv_options_int(o, "keep-bytes");
     opt.probe_s = 1e-3 * (double)fv_options_int(o, "probe-ms");
+    opt.waiting_max = (int32_t)fv_options_int(o, "waiting");
+    opt.wait_s_max = 1e-3 * (double)fv_options_int(o, "room-ms");
+    opt.on_change = on_change;
+    opt.user = p;
     opt.grants.lease_s = 1e-3 * (double)fv_options_int(o, "lease-ms");
     opt.grants.claim_s = 1e-3 * (double)fv_options_int(o, "claim-ms");
     return fv_decode_worker_open(fv_daemon_bridge(p->daemon), &opt, &p->worker);

@@ -47,7 +47,7 @@ static fv_refusal count(fv_receiver *r, fv_refusal why) {
 
 /* ---- offer ----------------------------------------------------------------------------- */
 
-static fv_refusal check_offer(const fv_receiver *r, const fv_hello *h) {
+fv_refusal fv_receiver_check(const fv_receiver *r, const fv_hello *h) {
     const fv_kv_shape *shape = fv_kv_pool_shape(r->opt.pool);
     FV_ADMIT(fv_compat_check(&r->compat, &h->compat));
     uint64_t rows = (uint64_t)h->n_text + h->n_visual;
@@ -75,9 +75,10 @@ static fv_refusal check_offer(const fv_receiver *r, const fv_hello *h) {
     return FV_REFUSED_NONE;
 }
 
-static fv_refusal offer(fv_receiver *r, const fv_hello *h, fv_grant *out) {
+fv_refusal fv_receiver_offer(fv_receiver *r, const fv_hello *h, fv_grant *out) {
     fv_landing *l;
-    FV_ADMIT(check_offer(r, h));
+    fv_receiver_expire(r);
+    FV_ADMIT(fv_receiver_check(r, h));
     FV_ADMIT(fv_landing_open(&r->opt, h, &l));
     uint64_t bytes = fv_landing_wire_bytes(fv_kv_pool_shape(r->opt.pool), h, r->opt.n_group);
     fv_refusal why = fv_grants_issue(r->grants, bytes, l, out);
@@ -88,10 +89,15 @@ static fv_refusal offer(fv_receiver *r, const fv_hello *h, fv_grant *out) {
     return why;
 }
 
+uint64_t fv_receiver_bytes(const fv_receiver *r, const fv_hello *h) {
+    return fv_landing_pool_bytes(fv_kv_pool_shape(r->opt.pool), h);
+}
+
+void fv_receiver_count_refusal(fv_receiver *r, fv_refusal why) { (void)count(r, why); }
+
 static fv_refusal sink_offer(fv_sink *sink, const fv_hello *hello, fv_grant *out) {
     fv_receiver *r = (fv_receiver *)sink;
-    fv_receiver_expire(r);
-    return count(r, offer(r, hello, out));
+    return count(r, fv_receiver_offer(r, hello, out));
 }
 
 /* ---- frames, commit, abort ------------------------------------------------------------- */

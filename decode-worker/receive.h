@@ -46,6 +46,14 @@ void fv_receiver_close(fv_receiver *r); /* ends what is under way; NULL is fine 
 
 fv_sink *fv_receiver_sink(fv_receiver *r); /* borrowed, lives as long as the receiver */
 
+/* The sink's offer in parts, for those who let others wait (decode-worker/opens.h): whether it
+ * could be granted at all; room for it now, or NO_ROOM; its bytes of the pool. None counts a
+ * refusal. */
+fv_refusal fv_receiver_check(const fv_receiver *r, const fv_hello *hello);
+fv_refusal fv_receiver_offer(fv_receiver *r, const fv_hello *hello, fv_grant *out);
+uint64_t fv_receiver_bytes(const fv_receiver *r, const fv_hello *hello);
+void fv_receiver_count_refusal(fv_receiver *r, fv_refusal why); /* NONE is fine */
+
 /* Ends what is past its deadline and says how many. Every call does so first; a timer for the
  * rest. */
 int32_t fv_receiver_expire(fv_receiver *r);

@@ -28,12 +28,12 @@ static fv_sink *sink_of(const fv_decode_worker *w) { return fv_receiver_sink(w->
 /* ---- Open, Release: one job there, one answer back --------------------------------------- */
 
 typedef struct request {
-    fv_job job;
-    fv_rpc_op back;
+    fv_open open; /* first, so that an open is its request */
+    fv_job job, drop;
+    fv_rpc_op back, dropped;
     fv_decode_worker *w;
     fv_rpc_call *call; /* NULL: over */
-    int32_t refs;      /* the call, the job */
-    fv_hello hello;
+    int32_t refs;      /* the call, the job until it is back, the drop */
     char policy[FV_POLICY_TEXT_MAX + 1];
     fv_ticket ticket;
     fv_grant grant;
@@ -82,14 +82,31 @@ static void take_back(request *r) {
     fv_jobs_follow(jobs, &r->job);
 }
 
-static void run_offer(fv_job *job) {
-    request *r = job->owner;
-    fv_refusal why = sink_of(r->w)->ops->offer(sink_of(r->w), &r->hello, &r->grant);
+/* Of fv_open: there is room, or there will be none. */
+static void on_settled(fv_open *o, fv_refusal why, const fv_grant *grant) {
+    request *r = (request *)o;
     r->verdict = fv_verdict_take(fv_refusal_status(why), why);
-    r->granted = why == FV_REFUSED_NONE;
-    bool granted = r->granted;
+    bool granted = why == FV_REFUSED_NONE;
+    r->granted = granted;
+    if (granted) r->grant = *grant;
     fv_bridge_post(r->w->bridge, &r->back, true);
     if (granted) fv_moment_reached(FV_MOMENT_DECODE_GRANTED);
+}
+
+static void run_ask(fv_job *job) {
+    request *r = job->owner;
+    fv_opens_ask(&r->w->opens, &r->open);
+}
+
+static void run_drop(fv_job *job) {
+    request *r = job->owner;
+    fv_opens_drop(&r->w->opens, &r->open);
+    fv_bridge_post(r->w->bridge, &r->dropped, true);
+}
+
+static void on_dropped(fv_rpc_op *op, bool ok) {
+    (void)ok;
+    request_unref(op->owner);
 }
 
 static void send_grant(request *r) {
@@ -127,20 +144,32 @@ static fv_status open_message(fv_rpc_call *c, grpc_byte_buffer *message) {
                        strlen(q->compat), FV_COMPAT_MAX - 1);
     if (strlen(q->policy) > FV_POLICY_TEXT_MAX)
         return FV_FAIL(FV_EINVAL, "the policy's text is too long");
-    FV_TRY(request_new(c, run_offer, on_offered, &r));
+    FV_TRY(request_new(c, run_ask, on_offered, &r));
+    fv_hello *hello = &r->open.hello;
     strcpy(r->policy, q->policy);
-    strcpy(r->hello.compat.text, q->compat);
-    r->hello.compat.hash = q->compat_hash;
-    r->hello.n_text = q->n_text;
-    r->hello.n_visual = q->n_visual;
-    r->hello.max_tokens = q->max_tokens;
-    r->hello.bytes_visual = q->bytes_visual;
-    r->hello.n_lent_text = q->n_lent_text;
-    r->hello.policy = r->policy;
+    strcpy(hello->compat.text, q->compat);
+    hello->compat.hash = q->compat_hash;
+    hello->n_text = q->n_text;
+    hello->n_visual = q->n_visual;
+    hello->max_tokens = q->max_tokens;
+    hello->bytes_visual = q->bytes_visual;
+    hello->n_lent_text = q->n_lent_text;
+    hello->policy = r->policy;
+    r->open.age_s = 1e-3 * q->age_ms;
+    r->open.wait_s = 1e-3 * q->wait_ms;
+    r->open.settled = on_settled;
     r->refs++;
     fv_status st = fv_jobs_post(r->w->jobs, &r->job);
     if (st != FV_OK) r->refs--;
     return st;
+}
+
+/* It may wait for room: not any more. */
+static void drop(request *r) {
+    r->drop = (fv_job){.run = run_drop, .owner = r};
+    r->dropped = (fv_rpc_op){.done = on_dropped, .owner = r};
+    r->refs++;
+    fv_jobs_follow(r->w->jobs, &r->drop);
 }
 
 static void open_end(fv_rpc_call *c, const fv_rpc_end *end) {
@@ -149,6 +178,7 @@ static void open_end(fv_rpc_call *c, const fv_rpc_end *end) {
     bool answered = r->refs == 1; /* the job is back */
     r->call = NULL;
     if (answered && r->granted && end->status != FV_OK) take_back(r);
+    if (!answered) drop(r);
     request_unref(r);
 }
 

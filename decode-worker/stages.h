@@ -3,6 +3,7 @@
 
 /* COMPACT KV -> TOKENS. The decode worker's stages, in the order in which a request meets them. */
 /* clang-format off */
+#include "decode-worker/opens.h"    /* who gets room first, when there is not enough for all */
 #include "decode-worker/receive.h"  /* what a prefill worker sends -> KV store and ticket */
 #include "decode-worker/answers.h"  /* tickets and follow-ups -> answers in the batch */
 #include "decode-worker/conversations.h" /* what is held, and kept between turns */

@@ -21,6 +21,8 @@ fv_decode_options fv_decode_options_default(void) {
                                .keep_s_max = 600,
                                .probe_s = 5,
                                .pairs_most = 8,
+                               .waiting_max = 256,
+                               .wait_s_max = 30,
                                .grants = fv_grants_options_default()};
 }
 
@@ -48,17 +50,37 @@ void fv_verdict_finish(const fv_verdict *v, fv_rpc_call *call) {
 
 /* ---- the computing thread --------------------------------------------------------------- */
 
+static void on_changed(fv_rpc_op *op, bool ok) {
+    fv_decode_worker *w = op->owner;
+    (void)ok;
+    atomic_store(&w->changing, false);
+    if (!w->closed) w->opt.on_change(w->opt.user);
+}
+
+/* Routers should hear of it before their next report is due. */
+static void tell_change(fv_decode_worker *w, uint64_t used) {
+    uint64_t before = atomic_load(&w->load.bytes_granted) + atomic_load(&w->load.bytes_held);
+    bool same = used == before && w->opens.bytes == atomic_load(&w->load.bytes_waiting);
+    if (same || !w->opt.on_change || atomic_exchange(&w->changing, true)) return;
+    w->changed = (fv_rpc_op){.done = on_changed, .owner = w};
+    fv_bridge_post(w->bridge, &w->changed, true);
+}
+
 static void note_load(fv_decode_worker *w) {
     uint64_t used = fv_kv_pool_used(w->pool), granted = fv_receiver_granted(w->receiver);
     if (granted > used) granted = used; /* a grant counts headers too */
+    tell_change(w, used);
     atomic_store(&w->load.bytes_granted, granted);
     atomic_store(&w->load.bytes_held, used - granted);
+    atomic_store(&w->load.bytes_waiting, w->opens.bytes);
+    atomic_store(&w->load.n_waiting, (unsigned)w->opens.n);
     atomic_store(&w->load.bytes_kept, fv_conversations_bytes(w->conversations));
     atomic_store(&w->load.n_kept, (unsigned)fv_conversations_kept(w->conversations));
     atomic_store(&w->load.n_running, (unsigned)(fv_answers_count(w->answers, FV_ANSWER_RUNNING) +
                                                 fv_answers_count(w->answers, FV_ANSWER_SETTLING)));
-    atomic_store(&w->load.n_queued, (unsigned)(fv_answers_count(w->answers, FV_ANSWER_WAITING) +
-                                               fv_answers_count(w->answers, FV_ANSWER_READY)));
+    atomic_store(&w->load.n_queued,
+                 (unsigned)(fv_answers_count(w->answers, FV_ANSWER_WAITING) +
+                            fv_answers_count(w->answers, FV_ANSWER_READY) + w->opens.n));
 }
 
 /* For those who look from another thread: each number is whole, all together are of about now. */
@@ -104,6 +126,7 @@ static double work(void *user) {
     if (fv_receiver_expire(w->receiver) > 0) fv_answers_changed(w->answers);
     fv_conversations_expire(w->conversations);
     bool more = step(w);
+    fv_opens_look(&w->opens);
     note_load(w);
     note_handoffs(w);
     if (more) return 0;
@@ -111,11 +134,14 @@ static double work(void *user) {
     double next = fmin(fv_receiver_next_deadline(w->receiver) - fv_receiver_now(w->receiver),
                        fv_conversations_next_s(w->conversations));
     next = fmin(next, fv_probe_due_in(&w->probe, fv_clock_s()));
+    next = fmin(next, fv_opens_next_s(&w->opens));
     return next == HUGE_VAL ? -1 : fmax(next, 1e-3);
 }
 
 static void run_drain(fv_job *job) {
-    fv_conversations_refuse(((fv_decode_worker *)job->owner)->conversations);
+    fv_decode_worker *w = job->owner;
+    fv_conversations_refuse(w->conversations);
+    fv_opens_refuse(&w->opens);
 }
 
 /* ---- open and close --------------------------------------------------------------------- */
@@ -143,6 +169,11 @@ static fv_status open_stages(fv_decode_worker *w) {
                                .max_position = text->max_position,
                                .grants = w->opt.grants};
     FV_TRY(fv_receiver_open(&opt, &w->receiver));
+    w->opens = (fv_opens){.receiver = w->receiver,
+                          .pool = w->pool,
+                          .bytes_max = w->opt.kv_bytes,
+                          .most = w->opt.waiting_max,
+                          .wait_s_max = w->opt.wait_s_max};
     fv_conversations_options keep = {.bytes_max = w->opt.keep_bytes ? w->opt.keep_bytes
                                                                     : w->opt.kv_bytes / 2,
                                      .keep_s_max = w->opt.keep_s_max};
@@ -222,6 +253,8 @@ fv_decode_load fv_decode_worker_load(const fv_decode_worker *w) {
                             .bytes_capacity = w->opt.kv_bytes,
                             .bytes_granted = atomic_load(&w->load.bytes_granted),
                             .bytes_held = atomic_load(&w->load.bytes_held),
+                            .bytes_waiting = atomic_load(&w->load.bytes_waiting),
+                            .n_waiting = atomic_load(&w->load.n_waiting),
                             .bytes_kept = atomic_load(&w->load.bytes_kept),
                             .n_kept = atomic_load(&w->load.n_kept),
                             .bytes_grpc = bytes - beside,

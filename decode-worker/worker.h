@@ -5,7 +5,7 @@
  * decode-worker/stages.h.
  *
  *   [loop thread]                     jobs            [computing thread]
- *   service_handoff.c  Open           ------------->  receiver: offer
+ *   service_handoff.c  Open           ------------->  opens: room now, or in its turn
  *                      Push, frames   ------------->            frame ... commit
  *                      Release        ------------->            abort
  *   service_decode.c   Decode         ------------->  claim, sequence, batch: join
@@ -41,6 +41,11 @@ typedef struct fv_decode_options {
     const fv_pair_ops *pairs; /* how rows may come from device to device; NULL: they do not */
     int32_t pairs_most;       /* at a time */
     fv_grants_options grants; /* fv_grants_options_default() */
+    int32_t waiting_max;      /* Opens that wait for room; more are refused */
+    double wait_s_max;        /* so long at most */
+    /* Room was taken or given back, or others wait for it. Loop thread. May be NULL. */
+    void (*on_change)(void *user);
+    void *user;
 } fv_decode_options;
 
 fv_decode_options fv_decode_options_default(void);
@@ -60,7 +65,9 @@ typedef struct fv_decode_load {
     uint32_t n_running, n_queued;
     uint64_t bytes_capacity; /* 0: no limit was set */
     uint64_t bytes_granted, bytes_held;
-    uint64_t bytes_kept; /* of those held, by conversations that wait to go on */
+    uint64_t bytes_waiting; /* that Opens which wait for room ask for */
+    uint32_t n_waiting;     /* those; part of n_queued */
+    uint64_t bytes_kept;    /* of those held, by conversations that wait to go on */
     uint32_t n_kept;
     uint64_t bytes_grpc, bytes_nccl, n_fallback; /* of hand-offs; from device to device; not so */
     uint32_t n_pairs;

@@ -6,6 +6,7 @@
 
 #include "common/jobs.h"
 #include "decode-worker/answers.h"
+#include "decode-worker/opens.h"
 #include "decode-worker/service_pair.h"
 #include "decode-worker/worker.h"
 #include "handoff.pb-c.h"
@@ -19,18 +20,21 @@ struct fv_decode_worker {
     fv_kv_pool *pool, *probe_pool;
     fv_probe_clock probe;
     fv_receiver *receiver;
+    fv_opens opens;
     fv_conversations *conversations;
     fv_answers *answers;
     /* written by the computing thread, read by the loop */
     struct {
-        atomic_uint n_running, n_queued, n_kept;
-        atomic_ullong bytes_granted, bytes_held, bytes_kept, n_done, n_failed, tokens_out,
-            rows_evicted, rows_recompressed;
+        atomic_uint n_running, n_queued, n_kept, n_waiting;
+        atomic_ullong bytes_granted, bytes_held, bytes_kept, bytes_waiting, n_done, n_failed,
+            tokens_out, rows_evicted, rows_recompressed;
     } load;
     atomic_ullong handoffs[FV_N_HANDOFF_COUNT]; /* fv_receiver_counters */
     atomic_ullong n_good, n_bad;
     /* loop thread */
     fv_pairs_in pairs;
+    fv_rpc_op changed; /* says on_change; on its way while `changing` */
+    atomic_bool changing;
     struct fv_push *pushes;   /* service_handoff.c: all streams of frames */
     atomic_ullong n_fallback; /* frames that were to come from device to device, and did not */
     fv_job drain;

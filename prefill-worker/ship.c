@@ -80,7 +80,7 @@ fv_status fv_ship_begin(fv_transport *t, const fv_ship_request *req, fv_ship **o
     s->row_bytes = (size_t)s->shape->d_head * fv_dtype_bytes(s->shape->dtype);
     s->dtype = fv_wire_dtype_named(fv_dtype_name(s->shape->dtype));
     FV_TRY_GOTO(make_hello(s), st, fail);
-    FV_TRY_GOTO(t->ops->open(t, &s->hello, on_opened, s, &s->transfer), st, fail);
+    FV_TRY_GOTO(t->ops->open(t, &s->hello, &req->asking, on_opened, s, &s->transfer), st, fail);
     if (s->answered) FV_TRY_GOTO(say(&s->opened), st, fail);
     *out = s;
     return FV_OK;

@@ -25,6 +25,7 @@ typedef struct fv_ship_request {
     const uint8_t *seg; /* [n] fv_kv_segment */
     int32_t max_tokens; /* rows that the answer may add on the other side */
     fv_wire_sampling sampling;
+    fv_asking asking;
 } fv_ship_request;
 
 typedef struct fv_ship_report {

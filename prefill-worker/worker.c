@@ -273,6 +273,8 @@ static fv_status on_request(fv_rpc_call *c, grpc_byte_buffer *message) {
         t->peer->n_task++;
         t->transport = t->peer->transport;
     }
+    t->born_s = t->arrived_s - 1e-3 * t->msg->age_ms;
+    t->until_s = fv_clock_s() + 1e-3 * (double)fv_rpc_call_left_ms(c);
     FV_TRY(fv_jobs_post(w->jobs, &t->job));
     t->posted = true;
     if (w->opt.on_change) w->opt.on_change(w->opt.user);

@@ -65,6 +65,7 @@ typedef struct fv_task {
     bool posted;       /* and `over` is yet to come */
     fv_rpc_call *call; /* NULL: nothing can be said any more */
     fv_decode_peer *peer;
+    double born_s, until_s; /* it came to its router; its time is over. Set before it is posted */
 
     /* computing thread */
     struct fv_task *next;

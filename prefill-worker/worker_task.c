@@ -124,6 +124,17 @@ static fv_status check_room(fv_task *t) {
     return FV_OK;
 }
 
+static uint32_t milliseconds(double s) {
+    return s <= 0 ? 0 : s < 1e-3 * UINT32_MAX ? (uint32_t)(1e3 * s) : UINT32_MAX;
+}
+
+/* The oldest request is served first, and one whose time is over waits no more. */
+static fv_asking asking_of(const fv_task *t, double now_s) {
+    return (fv_asking){.request_id = t->msg->request->request_id,
+                       .age_ms = milliseconds(now_s - t->born_s),
+                       .wait_ms = milliseconds(t->until_s - now_s)};
+}
+
 /* Asks the decode worker for room, unless the first token must be the last. */
 static fv_status ask_for_room(fv_task *t, const fv_sampling *sampling, int32_t left) {
     const fv_engine *e = t->worker->line.engine;
@@ -145,7 +156,8 @@ static fv_status ask_for_room(fv_task *t, const fv_sampling *sampling, int32_t l
                            .ids = t->prompt.ids,
                            .seg = t->prompt.seg,
                            .max_tokens = left,
-                           .sampling = wire_sampling(sampling)};
+                           .sampling = wire_sampling(sampling),
+                           .asking = asking_of(t, fv_clock_s())};
     t->opened_s = fv_clock_s();
     t->state = FV_TASK_OPENING;
     return fv_ship_begin(t->transport, &req, &t->ship);

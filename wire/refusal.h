@@ -17,6 +17,7 @@ extern "C" {
     X(INCOMPATIBLE, "incompatible", FV_EUNSUPPORTED, "the two sides differ")                       \
     X(INVALID, "invalid", FV_EINVAL, "the request makes no sense")                                 \
     X(NO_ROOM, "no_room", FV_EBUSY, "no memory, or no grant, is free")                             \
+    X(TOO_LARGE, "too_large", FV_ENOMEM, "more than there is altogether")                          \
     X(PENDING, "pending", FV_EBUSY, "the hand-off is not committed yet")                           \
     X(UNKNOWN_GRANT, "unknown_grant", FV_ENOTFOUND, "no such grant")                               \
     X(STALE_EPOCH, "stale_epoch", FV_ECANCELLED, "the grant's place belongs to a later one")       \

@@ -71,11 +71,20 @@ typedef struct fv_transfer_ways {
 /* Called once, unless the transfer is ended before. `reply` is borrowed for the call. */
 typedef void (*fv_on_reply)(void *user, const fv_reply *reply);
 
+/* Whose room it is, and how long it may take to get it. {0}: nobody's, and a refusal comes at once.
+ */
+typedef struct fv_asking {
+    const char *request_id; /* NULL: none */
+    uint32_t age_ms;        /* since the request came to its router: the oldest is served first */
+    uint32_t wait_ms;       /* for room, at most */
+} fv_asking;
+
 typedef struct fv_transport_ops {
     const char *name; /* "inproc", "grpc", ...: in reports and metrics */
-    /* *out is owned by the caller until `end`, also when the answer is a refusal. */
-    fv_status (*open)(fv_transport *t, const fv_hello *hello, fv_on_reply done, void *user,
-                      fv_transfer **out);
+    /* *out is owned by the caller until `end`, also when the answer is a refusal. `asking` is
+     * borrowed for the call; NULL is {0}. */
+    fv_status (*open)(fv_transport *t, const fv_hello *hello, const fv_asking *asking,
+                      fv_on_reply done, void *user, fv_transfer **out);
     /* Takes frame number seq; the array is borrowed for the call, the bytes until the end. A
      * failure (of this frame or of one before it) means that the hand-off is lost. */
     fv_status (*push)(fv_transfer *x, uint64_t seq, const fv_piece *piece, int32_t n_piece);

@@ -85,8 +85,9 @@ struct transfer {
     fv_transfer base;
     way *way; /* borrowed */
     atomic_int refs;
-    fv_hello hello; /* its policy is `policy` */
-    char *policy;
+    fv_hello hello;   /* its policy is `policy` */
+    fv_asking asking; /* its name is `request_id` */
+    char *policy, *request_id;
     answer opened, closed;
     /* computing thread */
     bool ended;
@@ -117,6 +118,7 @@ struct transfer {
 static void unref(transfer *x) {
     if (atomic_fetch_sub(&x->refs, 1) != 1) return;
     free(x->policy);
+    free(x->request_id);
     free(x);
 }
 
@@ -286,8 +288,11 @@ static void on_begin(fv_rpc_op *op, bool ok) {
     m.bytes_visual = x->hello.bytes_visual;
     m.n_lent_text = x->hello.n_lent_text;
     m.policy = x->policy;
-    fv_status st = fv_rpc_unary(w->channel, "/fovea.handoff.v1.Handoff/Open", &m.base, w->open_ms,
-                                on_opened, x, &x->call);
+    m.request_id = x->request_id;
+    m.age_ms = x->asking.age_ms;
+    m.wait_ms = x->asking.wait_ms;
+    fv_status st = fv_rpc_unary(w->channel, "/fovea.handoff.v1.Handoff/Open", &m.base,
+                                (int64_t)w->open_ms + x->asking.wait_ms, on_opened, x, &x->call);
     if (st == FV_OK) return;
     fv_reply r = own_failure(st);
     lose(x, &r);
@@ -489,8 +494,10 @@ static void on_ended(fv_rpc_op *op, bool ok) {
         fv_rpc_call_cancel(x->call); /* its end comes to push_end */
     else if (x->phase == OVER && x->committed && !x->keep)
         release_grant(x);
-    /* OPENING: the answer is waited for, as cancelling could cross a grant, and its room would be
-     * held until the lease runs out. on_opened gives it back. */
+    else if (x->phase == OPENING && x->call && x->asking.wait_ms)
+        fv_rpc_call_cancel(x->call); /* it may wait for long, and keep others waiting */
+    /* OPENING without such patience: the answer comes soon, and on_opened gives its grant back.
+     * Cancelling could cross a grant, whose room would be held until the lease runs out. */
     give_back(x); /* no more is lent */
 }
 
@@ -503,17 +510,23 @@ static void on_parted(fv_rpc_op *op, bool ok) {
 
 /* ---- the computing thread's side -------------------------------------------------------- */
 
-static fv_status grpc_open(fv_transport *t, const fv_hello *hello, fv_on_reply done, void *user,
-                           fv_transfer **out) {
+static fv_status grpc_open(fv_transport *t, const fv_hello *hello, const fv_asking *asking,
+                           fv_on_reply done, void *user, fv_transfer **out) {
+    static const fv_asking nobody = {0};
     way *w = (way *)t;
+    if (!asking) asking = &nobody;
     transfer *x = calloc(1, sizeof *x);
     char *policy = strdup(hello->policy);
-    if (!x || !policy) {
+    char *request_id = strdup(asking->request_id ? asking->request_id : "");
+    if (!x || !policy || !request_id) {
         free(x);
         free(policy);
+        free(request_id);
         return FV_FAIL(FV_ENOMEM, "out of memory for a hand-off");
     }
-    *x = (transfer){.base.ops = t->ops, .way = w, .hello = *hello, .policy = policy};
+    *x = (transfer){
+        .base.ops = t->ops, .way = w, .hello = *hello, .policy = policy, .asking = *asking};
+    x->asking.request_id = x->request_id = request_id;
     x->hello.policy = x->policy;
     x->tail = &x->first;
     x->beside = (fv_beside_set){.way = w->pair,

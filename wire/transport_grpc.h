@@ -36,7 +36,7 @@ typedef struct fv_transport_grpc_options {
     fv_bridge *bridge;  /* borrowed */
     fv_jobs *jobs;      /* borrowed: the computing thread */
     const char *target; /* "HOST:PORT" of the decode worker; copied */
-    int32_t open_ms;    /* for the answer to Open; 0: 10 s */
+    int32_t open_ms;    /* for the answer to Open, beside what it may wait for room; 0: 10 s */
     int32_t ping_ms;    /* as in wire/rpc_client.h */
     /* Pairs of devices, by which frames go beside the stream where the other side has one too;
      * borrowed; NULL: there are none. `jobs` is then the thread that computes on the device. */

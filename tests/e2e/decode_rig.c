@@ -15,6 +15,11 @@ decode_rig rig;
 
 void need(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
 
+void run_loop_ms(uint64_t ms) {
+    uint64_t until = uv_now(&rig.loop) + ms;
+    while (uv_now(&rig.loop) < until) uv_run(&rig.loop, UV_RUN_ONCE);
+}
+
 void make_checkpoint(void) {
     snprintf(rig.dir, sizeof rig.dir, "%s/decode-%d", FOVEA_TEST_TMP, (int)getpid());
     fv_synth_options opt = {.dir = rig.dir, .shape = "tiny", .dtype = FV_F32, .seed = 5};
@@ -170,7 +175,8 @@ void run_ship(fv_job *job) {
                            .ids = h->ids,
                            .seg = h->seg,
                            .max_tokens = h->max_tokens,
-                           .sampling = {.repetition_penalty = 1, .top_p = 1}};
+                           .sampling = {.repetition_penalty = 1, .top_p = 1},
+                           .asking = {.age_ms = h->age_ms, .wait_ms = h->wait_ms}};
     h->next = rig.shipping;
     rig.shipping = h;
     fv_status st = fv_ship_begin(rig.transport, &req, &h->ship);

@@ -32,7 +32,8 @@ typedef struct handoff {
     uint64_t first_digest;
     /* on its way; the computing thread's, but for `state` and what is set before it changes */
     fv_ship *ship;
-    bool hold; /* sends nothing, once there is room */
+    uint32_t age_ms, wait_ms; /* of the request; for room */
+    bool hold;                /* sends nothing, once there is room */
     bool abandon;
     stage at;
     fv_status status;
@@ -62,6 +63,7 @@ extern decode_rig rig;
     } while (0)
 
 void need(fv_status st); /* FV_OK */
+void run_loop_ms(uint64_t ms);
 
 void make_checkpoint(void); /* a suite's init and fini */
 void drop_checkpoint(void);

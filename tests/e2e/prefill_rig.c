@@ -54,6 +54,7 @@ void open_workers(void) {
     d.kv_dtype = rig.d.kv_dtype;
     if (rig.d.grants.capacity) d.grants.capacity = rig.d.grants.capacity;
     if (rig.d.grants.claim_s > 0) d.grants.claim_s = rig.d.grants.claim_s;
+    if (rig.d.wait_s_max > 0) d.wait_s_max = rig.d.wait_s_max;
     cr_assert_eq(fv_decode_worker_open(rig.net.bridge, &d, &rig.decode), FV_OK, "%s",
                  fv_last_error());
     rig.services[0] = fv_prefill_worker_service(rig.prefill);

@@ -134,6 +134,7 @@ Test(prefill_refusals, a_decode_worker_of_another_kind_is_named_with_what_differ
 Test(prefill_refusals, a_full_decode_worker_is_busy_and_nothing_was_computed) {
     static heard second;
     rig.d.grants.capacity = 1;
+    rig.d.wait_s_max = 0.05;
     prepare();
     run_well(&p, &a); /* committed, and not collected */
     uint64_t rows = prefill_load().tokens_in;

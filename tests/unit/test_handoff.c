@@ -578,12 +578,12 @@ static slow slow_way;
 
 static void slow_reply(void *user, const fv_reply *reply) { ((slow *)user)->reply = *reply; }
 
-static fv_status slow_open(fv_transport *t, const fv_hello *hello, fv_on_reply done, void *user,
-                           fv_transfer **out) {
+static fv_status slow_open(fv_transport *t, const fv_hello *hello, const fv_asking *asking,
+                           fv_on_reply done, void *user, fv_transfer **out) {
     slow *s = (slow *)t;
     s->done = done;
     s->user = user;
-    return s->inner->ops->open(s->inner, hello, slow_reply, s, out);
+    return s->inner->ops->open(s->inner, hello, asking, slow_reply, s, out);
 }
 
 Test(handoff, a_grant_may_come_later) {

@@ -77,7 +77,7 @@ static void on_reply(void *user, const fv_reply *reply) {
 static fv_transfer *begin(fv_transport *t) {
     fv_transfer *x;
     fv_hello hello = {.n_text = 7, .policy = ""};
-    cr_assert_eq(t->ops->open(t, &hello, on_reply, NULL, &x), FV_OK);
+    cr_assert_eq(t->ops->open(t, &hello, NULL, on_reply, NULL, &x), FV_OK);
     return x;
 }
 

@@ -203,7 +203,7 @@ static void run_sender(fv_job *job) {
     snprintf(hello.compat.text, sizeof hello.compat.text, "model=tiny\n");
     x->rows = malloc((size_t)FRAMES_MAX * FRAME);
     cr_assert_not_null(x->rows);
-    cr_assert_eq(x->transport->ops->open(x->transport, &hello, on_opened, x, &x->x), FV_OK);
+    cr_assert_eq(x->transport->ops->open(x->transport, &hello, NULL, on_opened, x, &x->x), FV_OK);
     if (x->until == TO_OPEN) finish(x);
 }
 
