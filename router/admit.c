@@ -287,6 +287,8 @@ static fv_status bound_bytes(const request_message *r, const model_message *m, s
     need->bytes = prompt + answer;
     FV_TRY(count_bytes(r, m, &fewest, &need->bytes_prompt, &answer));
     need->bytes_least = need->bytes_prompt + answer;
+    need->tokens_known = visual + (exact ? most.text : 0);
+    need->tokens_text = exact ? 0 : most.text;
     return FV_OK;
 }
 

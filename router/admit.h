@@ -22,6 +22,8 @@ typedef struct fv_need {
     uint64_t bytes;        /* of KV, at most: prompt and answer, or what they add to what is kept */
     uint64_t bytes_least;  /* and at least: text may take few tokens */
     uint64_t bytes_prompt; /* of that, the prompt's */
+    uint64_t tokens_known; /* of the prompt: images, and text that came as ids */
+    uint64_t tokens_text;  /* and of other text, at most */
     uint64_t pixels;       /* of its images, as their headers say */
 } fv_need;
 

@@ -116,11 +116,18 @@ static fv_status send_finished(fv_request *r) {
     return fv_rpc_call_send(r->client, &e.base);
 }
 
+static bool at_limit(const fv_attempt *a) {
+    return (a->finished ? a->finished->reason : a->finish) ==
+           FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_LENGTH;
+}
+
 void fv_answer_maybe_finish(fv_request *r) {
     const fv_attempt *a = r->attempt;
     if (!a || !a->prefill_done || (!a->finish && !a->finished)) return;
     if (!fv_rpc_call_writable(r->client)) return;
     fv_status st = send_finished(r);
+    if (!r->msg->ignore_eos)
+        fv_estimate_answer(&r->relay->estimate, r->n_token, !at_limit(a), fv_clock_s());
     FV_LOG(INFO, ROUTER,
            "req=%s event=done tokens=%" PRIu32 " replays=%" PRIu32 " prefill=%s decode=%s", r->id,
            r->n_token, r->n_replay, a->p.name, a->d.name);

@@ -61,7 +61,18 @@ static void part(fv_attempt *a, fv_outcome p, fv_outcome d) {
     if (a->decode) fv_rpc_call_cancel(a->decode);
 }
 
-void fv_attempt_abandon(fv_attempt *a) {
+/* What its time was over for is slower than that: those that never came would else be missing from
+ * what was measured, and the slowest of them first. */
+static void note_late(fv_attempt *a) {
+    double now_s = fv_clock_s();
+    fv_estimate *e = &a->relay->estimate;
+    fv_member *p = a->p.worker;
+    if (p && !a->first) fv_estimate_late(e, &p->pace, a->p.ahead, now_s - a->p.taken_s, now_s);
+    if (!a->req->msg->ignore_eos) fv_estimate_answer(e, a->req->n_token, false, now_s);
+}
+
+void fv_attempt_abandon(fv_attempt *a, bool late) {
+    if (late) note_late(a);
     part(a, FV_OUTCOME_UNKNOWN, FV_OUTCOME_UNKNOWN);
     maybe_free(a);
 }
@@ -101,9 +112,24 @@ static fv_status client_status(fv_request *r, fv_status st) {
 
 /* ---- decode ----------------------------------------------------------------------------- */
 
+static void note_tokens(fv_attempt *a, uint32_t n) {
+    fv_member *d = a->d.worker;
+    double now_s = fv_clock_s();
+    if (d && a->token_s > 0)
+        fv_estimate_tokens(&a->relay->estimate, &d->pace, d->n_taken + d->n_foreign, n,
+                           now_s - a->token_s, now_s);
+    a->token_s = now_s;
+}
+
+void fv_attempt_resume(fv_attempt *a) {
+    a->token_s = 0;
+    if (a->decode) fv_rpc_call_resume(a->decode);
+}
+
 static fv_status on_decoded_tokens(fv_attempt *a, fv_rpc_call *c, fv_tokens_message *t) {
     fv_request *r = a->req;
     FV_TRY(fv_answer_check(r, t));
+    note_tokens(a, (uint32_t)t->n_tokens);
     fv_status st = fv_answer_accept(r);
     if (st == FV_OK) st = fv_answer_tokens(r, t);
     if (st == FV_OK && !fv_rpc_call_writable(r->client)) fv_rpc_call_pause(c);
@@ -215,9 +241,19 @@ static bool had_ended(const fv_attempt *a, const first_message *first) {
     return a->n_replay > 0 && first->finish && (!first->tokens || first->tokens->n_tokens == 0);
 }
 
+static void note_prefilled(fv_attempt *a) {
+    fv_member *p = a->p.worker;
+    double now_s = fv_clock_s();
+    fv_estimate_prefilled(&a->relay->estimate, p ? &p->pace : NULL, a->p.ahead,
+                          now_s - a->p.taken_s, now_s);
+    fv_place_prefilled(&a->p);
+    a->token_s = now_s;
+}
+
 static fv_status on_first_token(fv_attempt *a, const first_message *first) {
     fv_request *r = a->req;
     if (a->first) return FV_FAIL(FV_EDATA, "two first tokens came");
+    note_prefilled(a);
     a->ended = had_ended(a, first);
     if (!a->ended) FV_TRY(fv_answer_check(r, first->tokens));
     if (!first->finish && !(a->ticket && a->d.worker))
@@ -235,6 +271,9 @@ static fv_status on_handed_off(fv_attempt *a, grpc_byte_buffer *message) {
     ProtobufCMessage *m;
     FV_TRY(fv_rpc_unpack(&fovea__handoff__v1__prefill_event__descriptor, message, &a->arena, &m));
     a->report = ((const prefill_event *)m)->handed_off->report;
+    if (a->report && a->req->need.tokens_text)
+        fv_estimate_text(&a->relay->estimate, a->req->need.tokens_text, a->report->n_text,
+                         fv_clock_s());
     return FV_OK;
 }
 
@@ -313,6 +352,7 @@ fv_status fv_attempt_start(fv_request *r, fv_member *p, fv_member *d) {
     fv_attempt *a;
     FV_TRY(attempt_open(r, &a));
     fv_place_take(&a->p, p, 0, fv_clock_s());
+    fv_place_queue(&a->p, r->work.prompt);
     if (d) fv_place_take(&a->d, d, r->need.bytes, fv_clock_s());
     return start_prefill(a);
 }

@@ -133,6 +133,10 @@ fv_status fv_describe_fleet(fv_rpc_call *c, const fv_members *members, const fv_
     state.n_queued = (uint32_t)fv_relay_queued(relay);
     state.n_running = (uint32_t)fv_relay_running(relay);
     state.seconds_up = up_s;
+    fv_relay_counts counts = fv_relay_count(relay);
+    state.seconds_queue = counts.queue_s;
+    state.n_refused = counts.n_refused;
+    state.n_expired = counts.n_expired;
     FV_TRY(fv_rpc_call_send(c, &state.base));
     fv_rpc_call_finish(c, FV_OK);
     return FV_OK;

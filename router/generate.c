@@ -59,7 +59,9 @@ static fv_status on_start(fv_rpc_call *c) {
     if (relay->draining)
         return FV_FAIL(FV_EIO, "this router shuts down: send the request to another one, or again "
                                "in a while");
+    static const fv_work anything = {0, 0};
     FV_TRY(check_full(c, relay, 0));
+    FV_TRY(fv_relay_check_time(relay, c, &anything));
     FV_TRY(fv_request_open(relay, c, &r));
     fv_rpc_call_set_user(c, r);
     return FV_OK;
@@ -95,6 +97,9 @@ static fv_status on_request(fv_rpc_call *c, grpc_byte_buffer *message) {
     if (!model) return FV_FAIL(FV_EIO, "no prefill worker has joined the fleet; try again later");
     FV_TRY(fv_admit(r->msg, model, fv_members_keep_ms_max(relay->opt.members), &r->need));
     FV_TRY(check_fits(r));
+    r->work = fv_estimate_work(&relay->estimate, r->need.tokens_known, r->need.tokens_text,
+                               r->need.max_tokens, r->msg->ignore_eos);
+    if (!r->msg->conversation.len) FV_TRY(fv_relay_check_time(relay, c, &r->work));
     FV_TRY(name_request(r));
     fv_request_set_state(r, FV_REQUEST_QUEUED);
     fv_relay_dispatch(relay);
@@ -103,7 +108,7 @@ static fv_status on_request(fv_rpc_call *c, grpc_byte_buffer *message) {
 
 static void on_writable(fv_rpc_call *c) {
     fv_request *r = fv_rpc_call_user(c);
-    if (r->attempt && r->attempt->decode) fv_rpc_call_resume(r->attempt->decode);
+    if (r->attempt) fv_attempt_resume(r->attempt);
     fv_answer_maybe_finish(r);
 }
 

@@ -14,7 +14,10 @@
 #include "wire/rpc_listen.h"
 #include "wire/rpc_message.h"
 
-enum { FORGET_S = 60 }; /* how long a lost worker is still shown */
+enum {
+    FORGET_S = 60,         /* how long a lost worker is still shown */
+    FOREIGN_MAX = 1 << 20, /* a worker says what it likes */
+};
 
 #define READY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY
 #define UNHEALTHY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_UNHEALTHY
@@ -118,6 +121,8 @@ static void keep_report(fv_member *w, const report_message *r) {
         /* Fields of a later version lie in the report, which goes; the numbers are all in here. */
         w->load.base.n_unknown_fields = 0;
         w->load.base.unknown_fields = NULL;
+        int64_t n = (int64_t)w->load.n_running + w->load.n_queued - w->n_taken;
+        w->n_foreign = n < 0 ? 0 : n > FOREIGN_MAX ? FOREIGN_MAX : (int32_t)n;
     }
     Fovea__Inference__V1__WorkerState to = r->unhealthy ? UNHEALTHY : READY;
     if (r->draining || w->state == DRAINING) to = DRAINING;

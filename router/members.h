@@ -15,6 +15,7 @@
  * Loop thread. */
 #include "fleet.pb-c.h"
 #include "router/breaker.h"
+#include "router/estimate.h"
 #include "wire/rpc_client.h"
 #include "wire/rpc_server.h"
 
@@ -38,8 +39,11 @@ typedef struct fv_member {
     /* What the requests that run now have taken of it, and how its calls go: theirs to keep
      * (router/place.h). */
     int32_t n_taken;
-    uint64_t bytes_taken;
+    uint64_t bytes_taken, prompt_taken; /* bytes of KV; prompt tokens whose prefill is not over */
     fv_breaker breaker;
+    /* Requests that it had besides ours when it last reported: other routers' */
+    int32_t n_foreign;
+    fv_pace pace; /* as our requests measured it */
 } fv_member;
 
 typedef struct fv_members fv_members; /* opaque */

@@ -17,9 +17,22 @@ void fv_place_resize(fv_place *x, uint64_t bytes) {
     x->bytes = bytes;
 }
 
+void fv_place_queue(fv_place *x, uint64_t prompt) {
+    fv_member *w = x->worker;
+    x->prompt = prompt;
+    w->prompt_taken += prompt;
+    x->ahead = w->prompt_taken + (uint64_t)w->n_foreign * prompt;
+}
+
+void fv_place_prefilled(fv_place *x) {
+    if (x->worker) x->worker->prompt_taken -= x->prompt;
+    x->prompt = 0;
+}
+
 void fv_place_give(fv_place *x, fv_outcome outcome, double now_s) {
     fv_member *w = x->worker;
     if (!w) return;
+    fv_place_prefilled(x);
     x->worker = NULL;
     w->n_taken--;
     w->bytes_taken -= x->bytes;

@@ -13,6 +13,8 @@ enum { FV_WORKER_NAME_MAX = 64 }; /* bytes */
 typedef struct fv_place {
     fv_member *worker; /* borrowed; NULL: given back, or the worker is gone */
     uint64_t bytes;    /* of its KV */
+    uint64_t prompt;   /* tokens that it is to prefill for us yet */
+    uint64_t ahead;    /* when it was taken: these, and those of requests before us */
     double taken_s;
     bool trial;                        /* of its breaker */
     char name[FV_WORKER_NAME_MAX + 1]; /* stays when the place is given back; "" never taken */
@@ -26,6 +28,9 @@ typedef enum fv_outcome {
 
 void fv_place_take(fv_place *x, fv_member *w, uint64_t bytes, double now_s);
 void fv_place_resize(fv_place *x, uint64_t bytes); /* now the exact number is known */
+/* A prompt of so many tokens is to be prefilled there; and it was, or will not be. */
+void fv_place_queue(fv_place *x, uint64_t prompt);
+void fv_place_prefilled(fv_place *x);
 /* Again, or never taken, is fine. */
 void fv_place_give(fv_place *x, fv_outcome outcome, double now_s);
 

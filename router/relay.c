@@ -3,6 +3,7 @@
 #include "router/relay.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -11,6 +12,8 @@
 #include "common/log.h"
 #include "router/choose.h"
 #include "router/relay_internal.h"
+
+enum { LOG_EVERY_S = 10 };
 
 #define PREFILL_ROLE FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL
 #define DECODE_ROLE FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE
@@ -44,9 +47,19 @@ void fv_request_close(fv_request *r) {
     free(r);
 }
 
+/* It enters the queue (1), or leaves it (-1). */
+static void count_queued(fv_request *r, int32_t by) {
+    fv_relay *relay = r->relay;
+    relay->n_queued += by;
+    if (r->msg->conversation.len) return;
+    relay->queued.prompt += (uint64_t)by * r->work.prompt;
+    relay->queued.answer += (uint64_t)by * r->work.answer;
+}
+
 void fv_request_set_state(fv_request *r, fv_request_state to) {
     fv_relay *relay = r->relay;
-    relay->n_queued += (to == FV_REQUEST_QUEUED) - (r->state == FV_REQUEST_QUEUED);
+    if (r->state == FV_REQUEST_QUEUED) count_queued(r, -1);
+    if (to == FV_REQUEST_QUEUED) count_queued(r, 1);
     relay->n_running += (to == FV_REQUEST_RUNNING) - (r->state == FV_REQUEST_RUNNING);
     r->state = to;
 }
@@ -54,7 +67,7 @@ void fv_request_set_state(fv_request *r, fv_request_state to) {
 void fv_request_end(fv_request *r) {
     if (r->state == FV_REQUEST_OVER) return;
     fv_request_set_state(r, FV_REQUEST_OVER);
-    if (r->attempt) fv_attempt_abandon(r->attempt);
+    if (r->attempt) fv_attempt_abandon(r->attempt, fv_request_left_ms(r, fv_clock_s()) <= 0);
     fv_relay_dispatch(r->relay);
 }
 
@@ -86,6 +99,63 @@ fv_status fv_request_timed_out(const fv_request *r, double now_s) {
                    "the answer was not complete after %.1f s: ask for fewer tokens, or start the "
                    "router with a larger --deadline-ms",
                    s);
+}
+
+/* ---- deadlines -------------------------------------------------------------------------- */
+
+static double left_s(const fv_request *r, double now_s) {
+    return 1e-3 * fv_request_left_ms(r, now_s);
+}
+
+/* A fleet that has nothing to do tries whatever comes: its measurements may be old. */
+fv_status fv_relay_check_time(fv_relay *relay, fv_rpc_call *client, const fv_work *w) {
+    const fv_relay_options *opt = &relay->opt;
+    double left_ms = fmin((double)fv_rpc_call_left_ms(client), (double)opt->deadline_ms), retry_s;
+    if (relay->n_queued + relay->n_running == 0) return FV_OK;
+    fv_outlook o =
+        fv_deadline_look(&relay->estimate, fv_members_first(opt->members), &relay->queued, w);
+    fv_status st = fv_deadline_admit(&o, 1e-3 * left_ms, &retry_s);
+    relay->n_refused += st != FV_OK;
+    if (st == FV_EBUSY) fv_rpc_call_retry_after(client, (int64_t)ceil(1e3 * retry_s));
+    return st;
+}
+
+/* Ends one that has waited, if it cannot be in time any more when it needs `seconds` from now on. A
+ * client that has got tokens gets the others as long as there is time. */
+static bool end_hopeless(fv_request *r, double seconds, double now_s) {
+    if (r->n_token > 0 || r->relay->n_running == 0) return false;
+    fv_status st = fv_deadline_start(seconds, left_s(r, now_s), now_s - r->arrived_s);
+    if (st == FV_OK) return false;
+    r->relay->n_expired++;
+    fv_request_finish(r, st);
+    return true;
+}
+
+static void end_all_hopeless(fv_relay *relay, double now_s) {
+    static const fv_work nothing = {0, 0};
+    const fv_member *first = fv_members_first(relay->opt.members);
+    for (fv_request *r = relay->first; r; r = r->next) {
+        if (r->state != FV_REQUEST_QUEUED || r->msg->conversation.len) continue;
+        fv_outlook o = fv_deadline_look(&relay->estimate, first, &nothing, &r->work);
+        end_hopeless(r, o.fleet_s, now_s);
+    }
+}
+
+/* A line in a while, and not one for each request: there may be thousands. */
+static void log_overload(fv_relay *relay, double now_s) {
+    uint64_t n = relay->n_refused + relay->n_expired;
+    if (n == relay->n_logged || now_s - relay->logged_s < LOG_EVERY_S) return;
+    FV_LOG(WARN, ROUTER,
+           "event=overload refused=%" PRIu64 " expired=%" PRIu64 " queued=%d queue_s=%.2f",
+           relay->n_refused, relay->n_expired, relay->n_queued, fv_relay_count(relay).queue_s);
+    relay->n_logged = n;
+    relay->logged_s = now_s;
+}
+
+fv_relay_counts fv_relay_count(const fv_relay *r) {
+    return (fv_relay_counts){.n_refused = r->n_refused,
+                             .n_expired = r->n_expired,
+                             .queue_s = fv_estimate_queue_s(&r->estimate, &r->queued)};
 }
 
 /* ---- the queue -------------------------------------------------------------------------- */
@@ -125,6 +195,14 @@ static fv_status nobody_there(const fv_request *r, fv_supply p) {
                    r->why, role);
 }
 
+/* It leaves the queue, for which others have waited. */
+static void note_drained(fv_request *r, double now_s) {
+    fv_relay *relay = r->relay;
+    if (relay->blocked_s == 0) return;
+    fv_estimate_drained(&relay->estimate, &r->work, now_s - relay->blocked_s, now_s);
+    relay->blocked_s = now_s;
+}
+
 /* Sends a request on its way, or ends it, or leaves it where it is. False: it waits for room, and
  * nobody may overtake it. */
 static bool try_start(fv_request *r, double now_s) {
@@ -148,6 +226,11 @@ static bool try_start(fv_request *r, double now_s) {
         return true;
     }
     if (!lonely && !choose_pair(r, false, now_s, &to_p, &to_d)) return now_s < r->shun_until_s;
+    const fv_estimate *e = &r->relay->estimate;
+    double seconds = fv_deadline_prefill_s(e, to_p, &r->work);
+    if (to_d) seconds += fv_deadline_decode_s(e, to_d, &r->work);
+    if (end_hopeless(r, seconds, now_s)) return true;
+    note_drained(r, now_s);
     fv_status st = fv_attempt_start(r, to_p, to_d);
     if (st != FV_OK) fv_request_finish(r, st);
     return true;
@@ -198,8 +281,10 @@ static void try_follow(fv_request *r, double now_s) {
     fv_member *w;
     fv_status st = find_keeper(r, now_s, &w);
     if (st == FV_OK && w && now_s >= r->not_before_s &&
-        fv_member_has_room(w, r->need.bytes, r->need.bytes_least))
+        fv_member_has_room(w, r->need.bytes, r->need.bytes_least)) {
+        if (end_hopeless(r, fv_deadline_decode_s(&r->relay->estimate, w, &r->work), now_s)) return;
         st = fv_attempt_follow(r, w);
+    }
     if (st != FV_OK) fv_request_finish(r, st);
 }
 
@@ -217,6 +302,10 @@ void fv_relay_dispatch(fv_relay *relay) {
         else if (!full)
             full = !try_start(r, now_s);
     }
+    if (!full)
+        relay->blocked_s = 0;
+    else if (relay->blocked_s == 0)
+        relay->blocked_s = now_s;
     relay->dispatching = false;
 }
 
@@ -227,6 +316,8 @@ void fv_relay_tick(fv_relay *relay) {
     for (fv_request *r = relay->first; r; r = r->next)
         if (r->state != FV_REQUEST_OVER && fv_request_left_ms(r, now_s) <= 0)
             fv_request_finish(r, fv_request_timed_out(r, now_s));
+    end_all_hopeless(relay, now_s);
+    log_overload(relay, now_s);
     fv_relay_dispatch(relay);
 }
 

@@ -9,7 +9,7 @@
  *                                  room after all: another one follows
  *
  *     client gone, deadline, Abort, the request's own fault, too many replays: from anywhere to
- * OVER
+ *     OVER; one that waits and would be too late (router/deadline.h) does not wait for that
  *
  * What holds in each state
  *     QUEUED   holds nothing of any worker; the client may have tokens of earlier attempts
@@ -56,6 +56,14 @@ void fv_relay_gone(fv_relay *relay, fv_member *w);
 
 /* FV_ENOTFOUND when no such request runs. */
 fv_status fv_relay_abort(fv_relay *r, const char *request_id);
+
+/* How the queue is, for those who look on. */
+typedef struct fv_relay_counts {
+    uint64_t n_refused; /* for their deadlines, when they came */
+    uint64_t n_expired; /* for their deadlines, while they waited */
+    double queue_s;     /* that a request would wait now */
+} fv_relay_counts;
+fv_relay_counts fv_relay_count(const fv_relay *r);
 
 int32_t fv_relay_queued(const fv_relay *r);
 int32_t fv_relay_running(const fv_relay *r);

@@ -11,6 +11,7 @@
 #include "handoff.pb-c.h"
 #include "inference.pb-c.h"
 #include "router/admit.h"
+#include "router/deadline.h"
 #include "router/place.h"
 #include "router/relay.h"
 
@@ -40,8 +41,9 @@ typedef struct fv_attempt {
     bool ended;                                /* the answer had ended before this attempt */
     Fovea__Inference__V1__FinishReason finish; /* the answer ends with the first token, or did */
     bool prefill_done;                         /* nothing more is expected of it */
-    const fv_report_message *report;           /* the prefill worker's half, if it came */
-    const fv_finished_message *finished;       /* the decode worker's word */
+    double token_s; /* when the last token came; 0: the time to the next says nothing */
+    const fv_report_message *report;     /* the prefill worker's half, if it came */
+    const fv_finished_message *finished; /* the decode worker's word */
 } fv_attempt;
 
 typedef enum fv_request_state {
@@ -59,6 +61,7 @@ struct fv_request {
     size_t bytes;                  /* of the message */
     char id[FV_REQUEST_ID_MAX + 1];
     fv_need need;
+    fv_work work;        /* that it is expected to be */
     fv_attempt *attempt; /* RUNNING; else NULL */
 
     double arrived_s, started_s, first_s; /* started: the first attempt. 0: not yet */
@@ -86,6 +89,12 @@ struct fv_relay {
     size_t bytes;
     uint64_t random, n_request;
     double opened_s;
+    fv_estimate estimate;
+    fv_work queued;   /* of those in the queue, kept conversations aside: they wait elsewhere */
+    double blocked_s; /* since then the first one waits, or the next one; 0: none does */
+    uint64_t n_refused, n_expired; /* for their deadlines: when they came, while they waited */
+    uint64_t n_logged;             /* of both */
+    double logged_s;
     bool dispatching, draining;
 };
 
@@ -106,6 +115,10 @@ void fv_request_end(fv_request *r);
 /* Ends it for the client, with fv_last_error when st is a failure. Again is fine. */
 void fv_request_finish(fv_request *r, fv_status st);
 
+/* Would a request that comes now be answered in time? FV_EBUSY or FV_ENOMEM when not; the call is
+ * told when to come again. Before the message is read w is {0}: it may be anything. */
+fv_status fv_relay_check_time(fv_relay *relay, fv_rpc_call *client, const fv_work *w);
+
 double fv_request_left_ms(const fv_request *r, double now_s);      /* until its time is over */
 fv_status fv_request_timed_out(const fv_request *r, double now_s); /* FV_EDEADLINE, and why */
 
@@ -117,8 +130,11 @@ fv_status fv_attempt_start(fv_request *r, fv_member *p, fv_member *d);
 /* Goes on with a conversation that is kept at d; RUNNING. */
 fv_status fv_attempt_follow(fv_request *r, fv_member *d);
 
-/* Takes it from its request: gives everything back, cancels the calls. */
-void fv_attempt_abandon(fv_attempt *a);
+/* Takes it from its request: gives everything back, cancels the calls. `late`: time was over. */
+void fv_attempt_abandon(fv_attempt *a, bool late);
+
+/* The client reads again. */
+void fv_attempt_resume(fv_attempt *a);
 
 /* A worker is gone (on_gone in router/members.h), which may be one of its two. */
 void fv_attempt_lost(fv_attempt *a, const fv_member *w);

@@ -6,6 +6,7 @@
 /* clang-format off */
 #include "router/members.h"  /* the workers that have joined, and how they are */
 #include "router/admit.h"    /* is the request right, and how many bytes may its KV take */
+#include "router/deadline.h" /* will it be answered in time */
 #include "router/relay.h"    /* the queue; whose turn it is, and again when a worker was lost */
 #include "router/choose.h"   /* which of the workers: the better of two */
 #include "router/breaker.h"  /* who fails again and again gets a rest */

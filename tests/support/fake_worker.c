@@ -113,6 +113,7 @@ static fv_status on_prefill(fv_rpc_call *c, grpc_byte_buffer *message) {
     check_replay(w, req->replay, req->n_replay);
     bool alone = !req->decode_address[0],
          ended = req->n_replay > 0 && (w->had_ended || req->n_replay >= w->max_tokens);
+    w->alone = alone;
     fv_status st;
     if (stops(w, c, FAKE_NOTHING, &st)) return st;
     if (!alone && !ended) send_begun(c);
@@ -221,8 +222,20 @@ static fv_status on_decode(fv_rpc_call *c, grpc_byte_buffer *message) {
     return FV_OK;
 }
 
+/* Behind FAKE_NOTHING. */
+static void prefill_go_on(fake_worker *w, fv_rpc_call *c) {
+    if (!w->alone) send_begun(c);
+    send_first(c, w->n_replay, w->alone || w->ends_at_first, false);
+    send_handed_off(c);
+    fv_rpc_call_finish(c, FV_OK);
+}
+
 void fake_go_on(fake_worker *w) {
     NET_CHECK(w->last);
+    if (w->role == FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL) {
+        prefill_go_on(w, w->last);
+        return;
+    }
     while (w->next < w->max_tokens) say_next(w, w->last);
     fake_send_finished(w->last);
 }

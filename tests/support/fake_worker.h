@@ -62,7 +62,7 @@ typedef struct fake_worker {
     char address[64];
     uint32_t flooded, next; /* token to say */
     fv_rpc_call *last;      /* its last call, while it runs */
-    bool dead, stopped;
+    bool dead, stopped, alone;
 } fake_worker;
 
 /* The 16 bytes under which a decode worker keeps a conversation. */
@@ -70,7 +70,8 @@ typedef struct fake_worker {
 
 /* Serves, and joins the router at `target`. */
 void fake_open(fake_worker *w, fv_bridge *bridge, const char *target);
-/* A decode worker that stalls at FAKE_TOKENS says the rest of its last request. */
+/* A decode worker that stalls at FAKE_TOKENS, or a prefill worker that stalls at FAKE_NOTHING, says
+ * the rest of its last request. */
 void fake_go_on(fake_worker *w);
 /* The last request, which stalls, fails; a refusal (or NULL) goes with it. */
 void fake_fail(fake_worker *w, fv_status st, const char *refusal);

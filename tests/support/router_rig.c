@@ -229,6 +229,8 @@ static void on_fleet(void *user, const fv_rpc_end *end, fv_rpc_call *call,
     const Fovea__Inference__V1__FleetState *s = (const Fovea__Inference__V1__FleetState *)m;
     f->n_queued = s->n_queued;
     f->n_running = s->n_running;
+    f->n_refused = s->n_refused;
+    f->n_expired = s->n_expired;
     for (size_t i = 0; i < s->n_workers && i < 8; i++, f->n_worker++) {
         f->state[i] = s->workers[i]->state;
         f->n_failed[i] = s->workers[i]->n_failed;

@@ -63,6 +63,7 @@ typedef struct fleet_seen {
     bool over;
     fv_status status;
     uint32_t n_queued, n_running;
+    uint64_t n_refused, n_expired; /* for their deadlines */
     int32_t n_worker;
     Fovea__Inference__V1__WorkerState state[8];
     char name[8][64];

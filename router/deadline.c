@@ -1,0 +1,74 @@
+/* Estimates against deadlines. Pure functions. */
+#include "router/deadline.h"
+
+#include <math.h>
+
+/* A request is admitted when it would be in time even if everything took so much longer than
+ * expected: what is expected is an average, and half of what is admitted with nothing to spare is
+ * late. What has waited is ended with less to spare, because nothing is left to change. */
+static const double SPARE_ADMIT = 1.25, SPARE_START = 1.1;
+
+static const double RETRY_LEAST_S = 0.1;
+
+/* Requests of other routers are taken to be as large as this one. */
+double fv_deadline_prefill_s(const fv_estimate *e, const fv_member *p, const fv_work *w) {
+    uint64_t foreign = (uint64_t)p->n_foreign * w->prompt;
+    return fv_estimate_prefill_s(e, &p->pace, p->prompt_taken + foreign + w->prompt);
+}
+
+double fv_deadline_decode_s(const fv_estimate *e, const fv_member *d, const fv_work *w) {
+    return fv_estimate_decode_s(e, &d->pace, d->n_taken + d->n_foreign + 1, w->answer);
+}
+
+/* {now, alone} of the fastest worker of a role; 0 when there is none. */
+typedef struct two_times {
+    double now_s, alone_s;
+} two_times;
+
+static two_times fastest(const fv_estimate *e, const fv_member *first, const fv_work *w,
+                         Fovea__Inference__V1__Role role) {
+    two_times best = {HUGE_VAL, HUGE_VAL};
+    bool prefill = role == FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL;
+    for (const fv_member *m = first; m; m = m->next) {
+        if (m->role != role || m->state != FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY)
+            continue;
+        double now_s = prefill ? fv_deadline_prefill_s(e, m, w) : fv_deadline_decode_s(e, m, w);
+        double alone_s = prefill ? fv_estimate_prefill_s(e, &m->pace, w->prompt)
+                                 : fv_estimate_decode_s(e, &m->pace, 1, w->answer);
+        best.now_s = fmin(best.now_s, now_s);
+        best.alone_s = fmin(best.alone_s, alone_s);
+    }
+    return isinf(best.now_s) ? (two_times){0, 0} : best;
+}
+
+fv_outlook fv_deadline_look(const fv_estimate *e, const fv_member *first, const fv_work *ahead,
+                            const fv_work *w) {
+    two_times p = fastest(e, first, w, FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL);
+    two_times d = fastest(e, first, w, FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE);
+    return (fv_outlook){.queue_s = fv_estimate_queue_s(e, ahead),
+                        .fleet_s = p.now_s + d.now_s,
+                        .alone_s = p.alone_s + d.alone_s};
+}
+
+fv_status fv_deadline_admit(const fv_outlook *o, double left_s, double *retry_s) {
+    double takes_s = o->queue_s + o->fleet_s;
+    if (takes_s * SPARE_ADMIT <= left_s) return FV_OK;
+    if (o->alone_s > left_s)
+        return FV_FAIL(FV_ENOMEM,
+                       "the answer takes about %.1f s even when nothing else is to be done, and "
+                       "the deadline leaves %.1f s: allow more time, or ask for fewer tokens",
+                       o->alone_s, left_s);
+    *retry_s = fmax(takes_s * SPARE_ADMIT - left_s, RETRY_LEAST_S);
+    return FV_FAIL(FV_EBUSY,
+                   "the answer would take about %.1f s now, and the deadline leaves %.1f s: try "
+                   "again in %.1f s, or allow more time",
+                   takes_s, left_s, *retry_s);
+}
+
+fv_status fv_deadline_start(double seconds, double left_s, double waited_s) {
+    if (seconds * SPARE_START <= left_s) return FV_OK;
+    return FV_FAIL(FV_EDEADLINE,
+                   "after %.1f s in the queue the answer would take about %.1f s more, and the "
+                   "deadline leaves %.1f s; try again later",
+                   waited_s, seconds, left_s);
+}

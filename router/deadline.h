@@ -1,0 +1,48 @@
+#ifndef FOVEA_ROUTER_DEADLINE_H
+#define FOVEA_ROUTER_DEADLINE_H
+
+/* DEADLINE: will a request be answered in time? A late answer is worth nothing to its client and
+ * costs as much as one in time, so a fleet that begins what it cannot finish answers nobody when it
+ * is overloaded. The question is asked when a request
+ *
+ *     comes         no: it is refused at once, and told when to come again
+ *     waits         no, even if it were next: it is ended, before it costs anything
+ *     has its turn  likewise
+ *
+ * and never again: an answer that has begun goes on until its deadline. The queue itself stays in
+ * the order in which requests came. With the hopeless ones kept out of it, putting the most urgent
+ * first would serve no more of them, and whoever is patient could wait for ever.
+ *
+ * Pure functions of the members and of what was measured (router/estimate.h). */
+#include "router/estimate.h"
+#include "router/members.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Seconds that are to be expected; 0 where nothing is known. */
+typedef struct fv_outlook {
+    double queue_s; /* until it has its turn */
+    double fleet_s; /* from then on, with what workers have to do now */
+    double alone_s; /* the same on workers that had nothing else to do */
+} fv_outlook;
+
+/* What w has ahead of it at a worker of its role, and its own. */
+double fv_deadline_prefill_s(const fv_estimate *e, const fv_member *p, const fv_work *w);
+double fv_deadline_decode_s(const fv_estimate *e, const fv_member *d, const fv_work *w);
+
+/* Behind the work `ahead` in the queue, then on the fastest of the ready workers. */
+fv_outlook fv_deadline_look(const fv_estimate *e, const fv_member *first, const fv_work *ahead,
+                            const fv_work *w);
+
+/* FV_OK; FV_EBUSY, and in how many seconds it would do; FV_ENOMEM when it never would. */
+fv_status fv_deadline_admit(const fv_outlook *o, double left_s, double *retry_s);
+
+/* FV_EDEADLINE when what takes `seconds` is hopeless now. */
+fv_status fv_deadline_start(double seconds, double left_s, double waited_s);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

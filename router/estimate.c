@@ -1,0 +1,126 @@
+/* Sums that forget, and what follows from them. Pure functions. */
+#include "router/estimate.h"
+
+#include <math.h>
+
+/* A sample's weight falls to 1/e in MEMORY_S, but the next sample takes no more than 1/KEEP of it:
+ * a busy fleet is judged by its last seconds, a slow one by its last few requests. */
+static const double MEMORY_S = 5;
+enum { KEEP = 8 };
+
+/* Tokens per byte of text, until one was measured. */
+static const double TEXT_SHARE = 0.25;
+
+/* So often does an answer end, per token, until one was measured. An optimist's number: a fleet of
+ * which little is known takes too much rather than too little. */
+static const double ENDS = 1.0 / 16;
+
+/* ---- sums ------------------------------------------------------------------------------- */
+
+static double fade(double *last_s, double now_s) {
+    double passed = now_s - *last_s;
+    *last_s = now_s;
+    return passed > 0 ? fmax(exp(-passed / MEMORY_S), 1 - 1.0 / KEEP) : 1;
+}
+
+static void ratio_add(fv_ratio *r, double x, double y, double now_s) {
+    double f = fade(&r->last_s, now_s);
+    r->x = f * r->x + x;
+    r->y = f * r->y + y;
+}
+
+static double ratio(const fv_ratio *r, double unknown) { return r->x > 0 ? r->y / r->x : unknown; }
+
+static void trend_add(fv_trend *t, double weight, double x, double y, double now_s) {
+    double f = fade(&t->last_s, now_s);
+    t->w = f * t->w + weight;
+    t->x = f * t->x + weight * x;
+    t->y = f * t->y + weight * y;
+    t->xx = f * t->xx + weight * x * x;
+    t->xy = f * t->xy + weight * x * y;
+}
+
+/* y at x. The slope lies between 0, where one answer more costs the others nothing, and mean y /
+ * mean x, where they take turns. Where x was nearly always the same, nothing is known of it: 0. */
+static double trend_at(const fv_trend *t, double x) {
+    if (t->w <= 0) return 0;
+    double mean_x = t->x / t->w, mean_y = t->y / t->w;
+    double var = t->xx / t->w - mean_x * mean_x;
+    double cov = t->xy / t->w - mean_x * mean_y;
+    double slope = var > 0.1 ? cov / var : 0;
+    slope = fmin(fmax(slope, 0), mean_y / mean_x);
+    return mean_y + slope * (x - mean_x);
+}
+
+/* ---- what was measured ------------------------------------------------------------------ */
+
+void fv_estimate_prefilled(fv_estimate *e, fv_pace *worker, uint64_t tokens, double seconds,
+                           double now_s) {
+    ratio_add(&e->pace.prefill, (double)tokens, seconds, now_s);
+    if (worker) ratio_add(&worker->prefill, (double)tokens, seconds, now_s);
+}
+
+void fv_estimate_late(fv_estimate *e, fv_pace *worker, uint64_t tokens, double seconds,
+                      double now_s) {
+    if (seconds > fv_estimate_prefill_s(e, worker, tokens))
+        fv_estimate_prefilled(e, worker, tokens, seconds, now_s);
+}
+
+void fv_estimate_tokens(fv_estimate *e, fv_pace *worker, int32_t n_answer, uint32_t n_token,
+                        double seconds, double now_s) {
+    double each = seconds / n_token, n = n_answer > 0 ? n_answer : 1;
+    trend_add(&e->pace.decode, n_token, n, each, now_s);
+    if (worker) trend_add(&worker->decode, n_token, n, each, now_s);
+}
+
+void fv_estimate_answer(fv_estimate *e, uint32_t n_token, bool ended, double now_s) {
+    ratio_add(&e->ended, n_token, ended, now_s);
+}
+
+void fv_estimate_text(fv_estimate *e, uint64_t bound, uint64_t tokens, double now_s) {
+    ratio_add(&e->text, (double)bound, (double)tokens, now_s);
+}
+
+/* Seconds that a piece of work takes of a busy fleet: the queue's unit. */
+static double cost(const fv_estimate *e, const fv_work *w) {
+    const fv_trend *t = &e->pace.decode;
+    double token_s = t->x > 0 ? t->y / t->x : 0; /* one answer's share of a step */
+    return (double)w->prompt * ratio(&e->pace.prefill, 0) + (double)w->answer * token_s;
+}
+
+void fv_estimate_drained(fv_estimate *e, const fv_work *w, double seconds, double now_s) {
+    ratio_add(&e->drain, cost(e, w), seconds, now_s);
+}
+
+/* ---- what is to be expected ------------------------------------------------------------- */
+
+/* If each token is an answer's last with probability h, then of at most n tokens there are
+ * (1 - (1 - h)^n) / h on average. Answers that were cut off by their limits count rightly in h:
+ * they had tokens and no end. */
+static double expected_tokens(const fv_estimate *e, double n) {
+    double h = ratio(&e->ended, ENDS);
+    if (h < 1e-9) return n;
+    return h < 1 ? -expm1(n * log1p(-h)) / h : 1;
+}
+
+fv_work fv_estimate_work(const fv_estimate *e, uint64_t visual, uint64_t text, uint32_t max_tokens,
+                         bool full) {
+    double n_text = (double)text * ratio(&e->text, TEXT_SHARE);
+    double n_answer = full ? max_tokens : expected_tokens(e, max_tokens);
+    return (fv_work){visual + (uint64_t)ceil(n_text), (uint64_t)ceil(n_answer)};
+}
+
+double fv_estimate_prefill_s(const fv_estimate *e, const fv_pace *worker, uint64_t tokens) {
+    const fv_ratio *r = worker && worker->prefill.x > 0 ? &worker->prefill : &e->pace.prefill;
+    return (double)tokens * ratio(r, 0);
+}
+
+double fv_estimate_decode_s(const fv_estimate *e, const fv_pace *worker, int32_t n_answer,
+                            uint64_t tokens) {
+    const fv_trend *t = worker && worker->decode.w > 0 ? &worker->decode : &e->pace.decode;
+    return tokens > 1 ? (double)(tokens - 1) * trend_at(t, n_answer) : 0;
+}
+
+double fv_estimate_queue_s(const fv_estimate *e, const fv_work *ahead) {
+    return cost(e, ahead) * ratio(&e->drain, 0);
+}

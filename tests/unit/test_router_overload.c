@@ -1,0 +1,127 @@
+/* router/relay.c, router/generate.c: requests that would not be answered in time, on a router with
+ * made-up workers. What is expected of whom, test_router_deadline.c tests. */
+#include <criterion/criterion.h>
+#include <string.h>
+
+#include "router/choose.h"
+#include "tests/support/router_rig.h"
+
+TestSuite(router_overload, .timeout = 60);
+
+static router_rig r;
+static client k, crowd[FV_PREFILL_MAX + 1];
+static Fovea__Inference__V1__GenerateRequest req;
+
+static void ask(client *c, uint32_t max_tokens, int64_t deadline_ms) {
+    client_request(&req, max_tokens);
+    req.ignore_eos = true;
+    client_ask(&r, c, &req, deadline_ms);
+}
+
+/* The prefill worker says nothing until it is told to, and has as many requests as it gets. */
+static void fill_prefill(void) {
+    router_rig_with_workers(&r, NULL);
+    r.p.step = FAKE_NOTHING;
+    for (int i = 0; i < FV_PREFILL_MAX; i++) {
+        ask(&crowd[i], 4, 20000);
+        router_rig_wait_for(&r, &r.p.calls, i + 1); /* in this order */
+    }
+}
+
+/* The last of them takes so long, all that were before it with it. */
+static void answer_last(int32_t after_ms) {
+    router_rig_sleep(&r, after_ms);
+    fake_go_on(&r.p);
+    router_rig_wait_for(&r, &r.d.ended, 1);
+}
+
+static void assert_not_sent(int32_t calls) { cr_assert_eq(r.p.calls, calls); }
+
+Test(router_overload, what_cannot_be_in_time_is_refused_at_once_and_told_when_to_come_again) {
+    fill_prefill();
+    answer_last(1500);
+    /* Now 15 are ahead of it, and take 1.4 s. Alone it would take a 16th of that. */
+    ask(&k, 4, 800);
+    router_rig_wait(&r, &k.over);
+    cr_assert_eq(k.end.code, GRPC_STATUS_RESOURCE_EXHAUSTED, "%s", k.why);
+    cr_assert_eq(k.end.status, FV_EBUSY, "there is a hint");
+    cr_assert_geq(k.end.retry_ms, 100);
+    cr_assert(strstr(k.why, "the deadline leaves"), "%s", k.why);
+    assert_not_sent(FV_PREFILL_MAX);
+    router_rig_close(&r);
+}
+
+Test(router_overload, who_has_time_is_not_refused) {
+    fill_prefill();
+    answer_last(1500);
+    r.p.step = FAKE_END;
+    ask(&k, 4, 15000);
+    router_rig_wait(&r, &k.over);
+    cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
+    router_rig_close(&r);
+}
+
+Test(router_overload, what_waits_in_vain_is_ended_before_it_costs_anything) {
+    fill_prefill();
+    ask(&k, 4, 4000);  /* nothing is known yet: it is taken */
+    answer_last(2500); /* and now there is a place, but no time for 16 such prefills */
+    router_rig_wait(&r, &k.over);
+    cr_assert_eq(k.end.code, GRPC_STATUS_DEADLINE_EXCEEDED, "%s", k.why);
+    cr_assert(strstr(k.why, "in the queue the answer would take"), "%s", k.why);
+    assert_not_sent(FV_PREFILL_MAX);
+    router_rig_close(&r);
+}
+
+/* Whatever was measured: if nothing is to be done, it may be measured again. */
+Test(router_overload, a_fleet_that_is_idle_tries_what_comes) {
+    router_rig_with_workers(&r, NULL);
+    r.p.step = FAKE_NOTHING;
+    ask(&k, 4, 20000);
+    router_rig_wait_for(&r, &r.p.calls, 1);
+    answer_last(1000);
+    router_rig_wait(&r, &k.over);
+    r.p.step = FAKE_END;
+    ask(&k, 4, 700);
+    router_rig_wait(&r, &k.over);
+    cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
+    router_rig_close(&r);
+}
+
+Test(router_overload, what_even_an_idle_fleet_could_not_do_is_told_so) {
+    router_rig_with_workers(&r, NULL);
+    r.d.step = FAKE_TOKENS;
+    r.d.n_say = 2;
+    ask(&k, 8, 20000);
+    router_rig_wait_for(&r, &k.n_tokens, 3);
+    router_rig_sleep(&r, 800); /* for 8 tokens: 100 ms each */
+    fake_go_on(&r.d);
+    router_rig_wait(&r, &k.over);
+    ask(&crowd[0], 8, 20000); /* so that the fleet is not idle */
+    router_rig_wait_for(&r, &crowd[0].n_tokens, 1);
+    ask(&k, 250, 5000);
+    router_rig_wait(&r, &k.over);
+    cr_assert_eq(k.end.code, GRPC_STATUS_RESOURCE_EXHAUSTED, "%s", k.why);
+    cr_assert_eq(k.end.status, FV_ENOMEM, "without a hint");
+    cr_assert(strstr(k.why, "allow more time, or ask for fewer tokens"), "%s", k.why);
+    assert_not_sent(2);
+    /* A few tokens are another matter. */
+    r.d.step = FAKE_END;
+    ask(&k, 3, 5000);
+    router_rig_wait(&r, &k.over);
+    cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
+    router_rig_close(&r);
+}
+
+Test(router_overload, get_fleet_counts_whom_there_was_no_time_for) {
+    fleet_seen f;
+    fill_prefill();
+    answer_last(1500);
+    for (int i = 0; i < 3; i++) {
+        ask(&k, 4, 800);
+        router_rig_wait(&r, &k.over);
+    }
+    router_rig_fleet(&r, &f);
+    cr_assert_eq(f.n_refused, 3);
+    cr_assert_eq(f.n_expired, 0);
+    router_rig_close(&r);
+}
