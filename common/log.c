@@ -7,6 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/logfmt.h"
+
 static const char *const level_names[FV_LOG_N_LEVEL] = {"error", "warn", "info", "debug"};
 static const char *const subsystem_names[FV_LOG_N_SUBSYSTEM] = {
     "general", "kernels", "model", "policy", "prefill", "decode", "wire", "router"};
@@ -60,10 +62,8 @@ void fv_log_write(fv_log_level level, fv_log_subsystem subsystem, const char *fm
                           level_names[level], subsystem_names[subsystem]);
     va_list ap;
     va_start(ap, fmt);
-    int m = vsnprintf(line + n, sizeof line - n - 1, fmt, ap);
+    n += fv_logfmt_print(line + n, sizeof line - n - 1, fmt, ap);
     va_end(ap);
-    n += m < 0 ? 0 : (size_t)m;
-    if (n > sizeof line - 2) n = sizeof line - 2;
     line[n++] = '\n';
     /* A log line that cannot be written has nowhere to be reported. */
     ssize_t ignored = write(STDERR_FILENO, line, n);

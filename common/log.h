@@ -1,7 +1,8 @@
 #ifndef FOVEA_COMMON_LOG_H
 #define FOVEA_COMMON_LOG_H
 
-/* One line per event on stderr: time, level, subsystem, key=value pairs.
+/* One line per event on stderr: time, level, subsystem, key=value pairs. Values are escaped, so
+ * that nobody can forge a line or a pair (common/logfmt.h).
  *
  *   FV_LOG(INFO, MODEL, "checkpoint=%s tensors=%d bytes=%zu", dir, n, bytes);
  *

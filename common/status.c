@@ -33,6 +33,23 @@ bool fv_status_is_callers(fv_status s) {
     return s == FV_EINVAL || s == FV_EUNSUPPORTED || s == FV_ENOTFOUND || s == FV_ECANCELLED;
 }
 
+const char *fv_status_grpc_name(fv_status s) {
+    static const char *const names[FV_N_STATUS] = {
+        [FV_OK] = "OK",
+        [FV_EINVAL] = "INVALID_ARGUMENT",
+        [FV_EDATA] = "DATA_LOSS",
+        [FV_EUNSUPPORTED] = "UNIMPLEMENTED",
+        [FV_ENOTFOUND] = "NOT_FOUND",
+        [FV_ENOMEM] = "RESOURCE_EXHAUSTED",
+        [FV_EIO] = "UNAVAILABLE",
+        [FV_EDEVICE] = "INTERNAL",
+        [FV_ECANCELLED] = "ABORTED",
+        [FV_EBUSY] = "RESOURCE_EXHAUSTED",
+        [FV_EDEADLINE] = "DEADLINE_EXCEEDED",
+    };
+    return (unsigned)s < FV_N_STATUS ? names[s] : "UNKNOWN";
+}
+
 fv_status fv_fail(fv_status s, const char *file, int line, const char *fmt, ...) {
     snprintf(where, sizeof where, "%s:%d", file, line);
     /* The arguments may borrow the previous sentence, so it is formatted aside. */

@@ -37,6 +37,10 @@ const char *fv_status_name(fv_status s);
  * whoever was asked: such ends are counted and logged as what is normal. */
 bool fv_status_is_callers(fv_status s);
 
+/* The name of the gRPC status that it has outside of this process, for logs: "INVALID_ARGUMENT" and
+ * so on; never NULL. The table of codes is that of wire/rpc_status.c. */
+const char *fv_status_grpc_name(fv_status s);
+
 /* The sentence of the last FV_FAIL on this thread, without file and line: what a
  * user is shown. Empty before the first failure. Borrowed until the next one. */
 const char *fv_last_error(void);

@@ -144,7 +144,7 @@ static void settle(fv_answers *a, fv_answer *x) {
     bool more = false;
     fv_status st = fv_recompress_next(&x->again, a->engine->dec, x->talk->kv, &more);
     if (st != FV_OK) {
-        FV_LOG(WARN, DECODE, "event=not-kept status=%s reason=\"%s\"", fv_status_name(st),
+        FV_LOG(WARN, DECODE, "event=not-kept status=%s reason=\"%s\"", fv_status_grpc_name(st),
                fv_last_error());
         x->keep_s = 0;
     }

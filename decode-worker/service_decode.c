@@ -304,10 +304,10 @@ static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     else if (d->complete && d->verdict.status != FV_ECANCELLED &&
              fv_status_is_callers(d->verdict.status))
         FV_LOG(INFO, DECODE, "req=%s event=refused peer=%s status=%s reason=\"%s\"", d->id,
-               fv_rpc_call_peer(c), fv_status_name(d->verdict.status), d->verdict.text);
+               fv_rpc_call_peer(c), fv_status_grpc_name(d->verdict.status), d->verdict.text);
     else if (d->complete && d->verdict.status != FV_ECANCELLED)
         FV_LOG(WARN, DECODE, "req=%s event=failed peer=%s status=%s reason=\"%s\"", d->id,
-               fv_rpc_call_peer(c), fv_status_name(d->verdict.status), d->verdict.text);
+               fv_rpc_call_peer(c), fv_status_grpc_name(d->verdict.status), d->verdict.text);
     else
         FV_LOG(INFO, DECODE, "req=%s event=cancelled", d->id);
     (void)end;

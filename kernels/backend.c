@@ -20,7 +20,7 @@ fv_status fv_backend_open(fv_backend *be, const char *name, const fv_backend_opt
     if (any || strcmp(name, "cuda") == 0) {
         fv_status st = open_cuda(be, opt);
         if (st == FV_OK || !any) return st;
-        FV_LOG(INFO, KERNELS, "backend=cpu instead of cuda: %s", fv_last_error());
+        FV_LOG(INFO, KERNELS, "backend=cpu reason=\"not cuda: %s\"", fv_last_error());
         any = true;
     }
     if (any || strcmp(name, "cpu") == 0) return fv_backend_cpu.open(be, opt);

@@ -254,7 +254,7 @@ static void read_calibration(fv_checkpoint *ck) {
         fv_calibration_read(ck->dir, fingerprint, ck->cfg.text.n_layer, &ck->calibration);
     if (st == FV_OK || st == FV_ENOTFOUND) return;
     snprintf(ck->uncalibrated, sizeof ck->uncalibrated, "%s", fv_last_error());
-    FV_LOG(WARN, MODEL, "calibration is not used: %s", ck->uncalibrated);
+    FV_LOG(WARN, MODEL, "event=not-calibrated reason=\"%s\"", ck->uncalibrated);
 }
 
 fv_status fv_checkpoint_open(const char *dir, fv_checkpoint **out) {

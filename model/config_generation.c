@@ -19,7 +19,7 @@ static void log_ignored(const json_t *root, const char *where) {
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) {
         const json_t *v = fv_config_member(root, ignored[i].key);
         if (json_is_number(v) && json_number_value(v) != ignored[i].neutral)
-            FV_LOG(WARN, MODEL, "file=%s key=%s value=%g ignored", where, ignored[i].key,
+            FV_LOG(WARN, MODEL, "event=ignored file=%s key=%s value=%g", where, ignored[i].key,
                    json_number_value(v));
     }
 }

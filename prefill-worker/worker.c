@@ -207,11 +207,11 @@ static void log_over(const fv_task *t) {
                t->s_prefill, t->sent.bytes, t->peer ? t->peer->address : "nobody");
     else if (t->call && fv_status_is_callers(t->status))
         FV_LOG(INFO, PREFILL, "req=%s event=%s status=%s reason=\"%s\"", id,
-               t->status == FV_ECANCELLED ? "cancelled" : "refused", fv_status_name(t->status),
+               t->status == FV_ECANCELLED ? "cancelled" : "refused", fv_status_grpc_name(t->status),
                t->text);
     else if (t->call)
         FV_LOG(WARN, PREFILL, "req=%s event=failed status=%s reason=\"%s\"", id,
-               fv_status_name(t->status), t->text);
+               fv_status_grpc_name(t->status), t->text);
     else
         FV_LOG(INFO, PREFILL, "req=%s event=cancelled", id);
 }

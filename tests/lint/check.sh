@@ -58,6 +58,20 @@ offend 'only common/log.c reads the clock on the wall, which people set: fv_cloc
 offend 'a library does not end the process: return an fv_status (FV_FAIL)' \
     '(^|[^A-Za-z0-9_>.])(_?exit|_Exit|quick_exit|abort)[[:space:]]*\(' "${libraries[@]}"
 
+named=()
+for f in "${code[@]}"; do
+    case $f in common/status.[ch] | tests/*) ;; *) named+=("$f") ;; esac
+done
+offend 'outside of tests a status is called as gRPC calls it: fv_status_grpc_name' \
+    '(^|[^A-Za-z0-9_])fv_status_name[[:space:]]*\(' "${named[@]}"
+
+pairs=()
+for f in "${code[@]}"; do
+    case $f in common/log.h | tests/*) ;; *) pairs+=("$f") ;; esac
+done
+offend 'a log line is key=value pairs from its beginning on' \
+    'FV_LOG\([A-Z]+, [A-Z]+, "([^=]*[^=a-z0-9_][^=]*=|[^=]*"|=)' "${pairs[@]}"
+
 while IFS= read -r line; do
     say "$(cut -d: -f1,2 <<<"$line"): finish it, or say it in a sentence: no TODO, FIXME, XXX"
 done < <(grep -nHE '(^|[^A-Za-z0-9_])(TODO|FIXME|XXX)([^A-Za-z0-9_]|$)' -- "${code[@]}" /dev/null || true)

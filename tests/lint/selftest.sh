@@ -37,6 +37,11 @@ expect "exit in a program" cli/main.c '' 'static void f(void) { exit(1); }'
 expect "exit in a comment" common/a.c '' ' * the program may exit(1) then */'
 expect "a name that ends in exit" common/a.c '' 'static void on_exit_wanted(void) { loop_exit(); }'
 expect "unfinished" model/a.c 'finish it' "/* TO""DO: more */"
+expect "status" router/a.c 'fv_status_grpc_name' 'const char *s = fv_status_name(st);'
+expect "status in a test" tests/unit/test_a.c '' 'const char *s = fv_status_name(st);'
+expect "log sentence" wire/a.c 'key=value' 'FV_LOG(WARN, WIRE, "it is late");'
+expect "log pair behind a sentence" wire/a.c 'key=value' 'FV_LOG(WARN, WIRE, "it is late: n=%d", n);'
+expect "log pairs" wire/a.c '' 'FV_LOG(WARN, WIRE, "event=late why=\"it is late\"");'
 expect "guard" model/net/a-b.h 'FOVEA_MODEL_NET_A_B_H' '#ifndef A_H'
 expect "guard as it should be" model/net/a-b.h '' \
     $'#ifndef FOVEA_MODEL_NET_A_B_H\n#define FOVEA_MODEL_NET_A_B_H\n#endif'

@@ -87,6 +87,15 @@ Test(log, a_line_has_time_level_subsystem_and_text) {
     free(text);
 }
 
+Test(log, a_line_cannot_be_forged_by_a_value) {
+    capture();
+    FV_LOG(WARN, ROUTER, "req=%s event=failed", "x\n2026-01-01T00:00:00.000Z error router req=y");
+    char *text = logged();
+    cr_assert_eq(strchr(text, '\n'), text + strlen(text) - 1, "%s", text);
+    cr_assert(strstr(text, "req=\"x\\n2026-01-01T00:00:00.000Z error router req=y\" event=failed"));
+    free(text);
+}
+
 Test(log, a_line_below_the_threshold_is_not_written_and_not_evaluated) {
     capture();
     int evaluated = 0;

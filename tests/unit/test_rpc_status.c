@@ -33,6 +33,12 @@ Test(rpc_status, codes_have_the_names_that_grpc_gives_them) {
     cr_assert_str_eq(fv_rpc_code_name(GRPC_STATUS_UNAUTHENTICATED), "UNAUTHENTICATED");
 }
 
+Test(rpc_status, logs_call_a_status_as_the_wire_does) {
+    for (int s = -1; s <= FV_N_STATUS; s++)
+        cr_assert_str_eq(fv_status_grpc_name((fv_status)s),
+                         fv_rpc_code_name(fv_rpc_code((fv_status)s)));
+}
+
 Test(rpc_status, the_peers_sentence_becomes_ours_with_its_name_before_it) {
     fv_rpc_end end = {FV_ENOTFOUND, GRPC_STATUS_NOT_FOUND, -1, "no such model"};
     cr_assert_eq(fv_rpc_end_status(&end, "router"), FV_ENOTFOUND);
