@@ -36,6 +36,15 @@ static const fv_option table[] = {
      "takes what an exam there has answered already, of other items and policies too; may be "
      "repeated",
      0, 0},
+    {"dialogs", NULL, FV_OPTION_STRING, "HOW", "kept",
+     "kept: later turns go on with what is held of the earlier ones, as a kept conversation does; "
+     "whole: each turn sends the whole chat anew. A fleet that keeps nothing is sent whole chats",
+     0, 0},
+    {"first", NULL, FV_OPTION_STRING, "FROM", NULL,
+     "held: the first token, too, comes from what decoding begins with, so that answers of one "
+     "token tell what selection, packing and eviction cost; prefill: as it is served. Default: "
+     "held, with --to prefill",
+     0, 0},
     {"concurrency", NULL, FV_OPTION_INT, "N", "8", "items at a time", 1, AT_ONCE_MAX},
     {"spectra", NULL, FV_OPTION_INT, "N", "0",
      "also singular values of visual keys and values, and attention on visual rows, of the first "
@@ -56,7 +65,9 @@ typedef struct eval {
     const fv_options *o;
     fv_policy policy[POLICIES_MAX];
     char text[POLICIES_MAX][FV_POLICY_TEXT_MAX]; /* with every parameter; "exact" */
-    const char *name[POLICIES_MAX];              /* of text */
+    const char *policies[POLICIES_MAX];          /* of text */
+    const char *name[POLICIES_MAX];              /* as they were given */
+    bool kept;                                   /* dialogs are, where that can be */
     char fingerprint[17];
     char sheet_path[PATH_CAP], results_path[PATH_CAP], page_path[PATH_CAP];
     fv_local *local;   /* or */
@@ -69,12 +80,20 @@ typedef struct eval {
 
 /* ---- options ------------------------------------------------------------------------------ */
 
+/* What a policy is called: its preset, where it is one. */
+static const char *name_of(const char *given) {
+    static const char preset[] = "preset=";
+    bool alone = strncmp(given, preset, strlen(preset)) == 0 && !strpbrk(given, ";,");
+    return alone ? given + strlen(preset) : *given ? given : "exact";
+}
+
 static fv_status add_policy(eval *e, const char *given) {
     int32_t i = e->head.n_policy++;
     FV_TRY(fv_policy_parse(strcmp(given, "exact") == 0 ? "" : given, &e->policy[i]));
     fv_policy_print(&e->policy[i], e->text[i]);
     if (!e->text[i][0]) strcpy(e->text[i], "exact");
-    e->name[i] = e->text[i];
+    e->policies[i] = e->text[i];
+    e->name[i] = name_of(given);
     for (int32_t j = 0; j < i; j++)
         if (strcmp(e->text[i], e->text[j]) == 0)
             return FV_FAIL(FV_EINVAL, "the policy %s is given twice", e->text[i]);
@@ -85,7 +104,8 @@ static fv_status read_policies(eval *e) {
     const char *const *given;
     int n = fv_options_list(e->o, "policy", &given);
     if (n > POLICIES_MAX) return FV_FAIL(FV_EINVAL, "%d policies; at most %d", n, POLICIES_MAX);
-    e->head.policy = e->name;
+    e->head.policy = e->policies;
+    e->head.name = e->name;
     if (n == 0) return add_policy(e, "exact");
     for (int i = 0; i < n; i++) FV_TRY(add_policy(e, given[i]));
     return FV_OK;
@@ -110,6 +130,24 @@ static fv_status check_output(const eval *e) {
     return fv_output_check(e->page_path);
 }
 
+static fv_status read_ways(eval *e) {
+    const char *dialogs = fv_options_string(e->o, "dialogs");
+    const char *first = fv_options_string(e->o, "first");
+    bool fleet = fv_options_string(e->o, "to") != NULL;
+    e->kept = strcmp(dialogs, "kept") == 0;
+    if (!e->kept && strcmp(dialogs, "whole") != 0)
+        return FV_FAIL(FV_EINVAL, "--dialogs %s: write kept or whole", dialogs);
+    if (!first) first = fleet ? "prefill" : "held";
+    if (strcmp(first, "held") != 0 && strcmp(first, "prefill") != 0)
+        return FV_FAIL(FV_EINVAL, "--first %s: write held or prefill", first);
+    e->sitting.first_held = strcmp(first, "held") == 0;
+    if (e->sitting.first_held && fleet)
+        return FV_FAIL(FV_EINVAL, "--first held is of this process; a fleet's first token is its "
+                                  "prefill worker's: leave --to out");
+    e->head.first = e->sitting.first_held ? "held" : "prefill";
+    return FV_OK;
+}
+
 static fv_status read_options(eval *e) {
     const fv_options *o = e->o;
     const char *const *rest, *const *tasks, *out = fv_options_string(o, "out");
@@ -117,6 +155,7 @@ static fv_status read_options(eval *e) {
         return FV_FAIL(FV_EINVAL, "'%s' is not an option", rest[0]);
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
     FV_TRY(read_policies(e));
+    FV_TRY(read_ways(e));
     int n_task = fv_options_list(o, "task", &tasks);
     FV_TRY(fv_exam_make(tasks, n_task, (int32_t)fv_options_int(o, "items"),
                         (int32_t)fv_options_int(o, "seed"), &e->head.exam));
@@ -142,7 +181,8 @@ static fv_status know(eval *e, const fv_model_config *cfg, const char *fingerpri
 static fv_status open_local(eval *e) {
     FV_TRY(fv_request_engine(e->o, e->sitting.at_once, &e->local));
     e->head.by = "process";
-    e->head.dialog = "whole";
+    e->sitting.keep_ms = e->kept ? KEEP_MS : 0;
+    e->head.dialog = e->kept ? "kept" : "whole";
     e->head.kv_dtype = fv_options_string(e->o, "kv-dtype");
     return know(e, fv_local_config(e->local), fv_local_fingerprint(e->local));
 }
@@ -159,7 +199,8 @@ static fv_status know_fleet(eval *e, const fv_checkpoint *ck) {
         return FV_FAIL(FV_EINVAL, "--checkpoint %s is %s, and the fleet at %s serves %s",
                        fv_options_string(e->o, "checkpoint"), fingerprint,
                        fv_options_string(e->o, "to"), model.fingerprint);
-    e->sitting.keep_ms = (int32_t)(model.keep_ms_max < KEEP_MS ? model.keep_ms_max : KEEP_MS);
+    if (e->kept)
+        e->sitting.keep_ms = (int32_t)(model.keep_ms_max < KEEP_MS ? model.keep_ms_max : KEEP_MS);
     e->head.by = "fleet";
     e->head.dialog = e->sitting.keep_ms ? "kept" : "whole";
     return FV_OK;

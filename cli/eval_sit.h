@@ -17,7 +17,9 @@ typedef struct fv_sitting {
     const fv_policy *policy; /* [n_policy] */
     int32_t side;            /* of pictures */
     int32_t at_once;
-    int32_t keep_ms; /* a fleet keeps dialogs between turns for so long; 0: whole chats are sent */
+    int32_t keep_ms; /* dialogs are kept between turns, by a fleet for so long; 0: whole chats are
+                      * sent */
+    bool first_held; /* the first token comes from what is held (fv_ask); not with a fleet */
     /* private */
     int64_t next;
     fv_progress progress;

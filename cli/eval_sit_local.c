@@ -1,6 +1,8 @@
 /* The exam in this process: `at_once` seats, of which each asks as soon as it has something to ask.
- * Later turns of a dialog send the whole chat. */
+ * Later turns of a dialog go on where it is kept, and send the question alone; where it is not, the
+ * whole chat. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/eval_sit.h"
 
@@ -10,6 +12,8 @@ typedef struct place {
     room *room;
     fv_seat seat;
     bool taken;
+    bool kept; /* the dialog so far is, under this name */
+    uint8_t conversation[16];
 } place;
 
 struct room {
@@ -24,19 +28,30 @@ static void on_over(void *user, fv_status st, fv_report *report);
 
 static fv_status ask(place *p) {
     fv_seat *s = &p->seat;
+    const fv_sitting *sitting = p->room->sitting;
     fv_ask ask = {.n_image = s->item.n_image,
                   .images = s->image,
                   .n_turn = s->n_chat,
                   .turns = s->chat,
-                  .policy = p->room->sitting->policy[s->mark.policy],
+                  .policy = sitting->policy[s->mark.policy],
                   .sampling = fv_sampling_default(),
-                  .max_tokens = fv_exam_max_tokens(s->item.turn[s->turn].task)};
+                  .max_tokens = fv_exam_max_tokens(s->item.turn[s->turn].task),
+                  .first_held = sitting->first_held,
+                  .keep = sitting->keep_ms > 0 && s->turn + 1 < s->item.n_turn};
+    if (p->kept) {
+        ask.conversation = p->conversation;
+        ask.n_image = 0;
+        ask.n_turn = 1;
+        ask.turns = &s->chat[s->n_chat - 1];
+    }
     fv_ask_hooks hooks = {.user = s, .text = fv_seat_hear};
     return fv_local_begin(p->room->local, &ask, &hooks, on_over, p);
 }
 
 static fv_status go_on(place *p, const fv_report *report) {
     bool more;
+    p->kept = report->kept;
+    memcpy(p->conversation, report->conversation, sizeof p->conversation);
     FV_TRY(fv_seat_answered(&p->seat, report, &more));
     if (more) return ask(p);
     p->taken = false;

@@ -42,7 +42,9 @@ static fv_status open_network(fv_local *l) {
     l->runs = calloc((size_t)l->n_run_max, sizeof(fv_local_run *));
     l->logits = malloc(FV_LOCAL_TOGETHER * (size_t)cfg->text.vocab * sizeof *l->logits);
     if (!l->runs || !l->logits) return FV_FAIL(FV_ENOMEM, "out of memory for logits");
-    return fv_batch_open(l->dec, l->n_run_max, 1, &l->batch);
+    fv_conversations_options keep = {.keep_s_max = FV_LOCAL_KEEP_S};
+    FV_TRY(fv_conversations_open(&keep, &l->conversations));
+    return fv_batch_open(l->dec, l->n_run_max, FV_LOCAL_PROMPT_ROWS, &l->batch);
 }
 
 fv_status fv_local_open(const fv_local_options *opt, fv_local **out) {
@@ -70,6 +72,7 @@ fail:
 void fv_local_close(fv_local *l) {
     if (!l) return;
     fv_local_drop(l);
+    fv_conversations_close(l->conversations);
     fv_batch_close(l->batch);
     fv_transport_close(l->transport, NULL, NULL);
     fv_receiver_close(l->receiver);

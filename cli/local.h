@@ -5,7 +5,9 @@
  * It calls the stages of both workers one after the other (prefill-worker/stages.h,
  * decode-worker/stages.h). Each side has a KV pool of its own, and a request crosses from one to
  * the other as it would between machines, through the in-process transport. Several requests may be
- * under way at once: what each of them answers does not depend on the others. One thread. */
+ * under way at once: what each of them answers does not depend on the others. An answer may be kept
+ * as a conversation, as on a decode worker, and gone on with. One thread. */
+#include "decode-worker/conversations.h"
 #include "decode-worker/stages.h"
 #include "model/chat.h"
 #include "model/checkpoint.h"
@@ -51,6 +53,14 @@ typedef struct fv_ask {
     bool ignore_eos;
     int32_t n_stop;
     const char *const *stop; /* [n_stop] */
+    /* The first token, too, comes from what decoding begins with. A server takes it from the
+     * prefill, where nothing has been selected, packed or evicted yet. The prompt must end with
+     * text. Where rows behind the prompt see all of it, this changes nothing. */
+    bool first_held;
+    bool keep; /* what is held at the end stays, under the name that the report has */
+    /* [16] the conversation that this goes on with, which is gone then; NULL: a new one. `turns`
+     * are what is new; pictures, system turn and policy are the conversation's. */
+    const uint8_t *conversation;
 } fv_ask;
 
 /* Called as the request goes on; any of them may be NULL. What they are given is borrowed for the
@@ -113,6 +123,8 @@ typedef struct fv_report {
     uint64_t n_fallback;                   /* frames that were to go so, and did not */
     double s_preprocess, s_vision, s_prefill, s_first_token, s_handoff, s_decode;
     fv_finish finish;
+    bool kept; /* under this name; not when prefill's own token ended the answer */
+    uint8_t conversation[16];
     uint64_t *digest; /* [n_generated] XXH64 of each step's logits, owned */
 } fv_report;          /* {0} is empty and may be freed */
 
@@ -123,7 +135,8 @@ void fv_report_free(fv_report *r);
 typedef void (*fv_local_over)(void *user, fv_status st, fv_report *report);
 
 /* Begins a request. Pictures, questions and what else `ask` points to must stay until it is over.
- * On failure nothing began. FV_EBUSY: as many as there may be are under way. */
+ * On failure nothing began, and a conversation stays as it was. FV_EBUSY: as many as there may be
+ * are under way. FV_ENOTFOUND: no conversation of this name is kept. */
 fv_status fv_local_begin(fv_local *local, const fv_ask *ask, const fv_ask_hooks *hooks,
                          fv_local_over over, void *user);
 

@@ -4,7 +4,11 @@
 /* What cli/local*.c share. */
 #include "cli/local.h"
 
-enum { FV_LOCAL_TOGETHER = 4 }; /* prompts in one pass, as in a prefill worker */
+enum {
+    FV_LOCAL_TOGETHER = 4,     /* prompts in one pass, as in a prefill worker */
+    FV_LOCAL_PROMPT_ROWS = 64, /* of later questions, in a step */
+    FV_LOCAL_KEEP_S = 1000000, /* whoever keeps a conversation here is this process itself */
+};
 
 typedef struct fv_local_run fv_local_run; /* a request on its way */
 
@@ -21,6 +25,7 @@ struct fv_local {
     fv_receiver *receiver; /* of the decode side */
     fv_transport *transport;
     fv_batch *batch;
+    fv_conversations *conversations;
     fv_local_run **runs; /* [n_run_max], n_run used: in the order in which they began */
     int32_t n_run, n_run_max;
     float *logits;   /* [FV_LOCAL_TOGETHER, vocab] behind prompts */

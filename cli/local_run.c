@@ -2,12 +2,14 @@
  * the pipeline.
  *
  *   begin -> WAITING --up to FV_LOCAL_TOGETHER at a time--> prefill -> DECODING -> OVER -> over()
+ *      '---- a kept conversation goes on -------------------------------^
  *
  * Those who wait go first, as in most servers: while they are prefilled, nobody gets a token. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/local_again.h"
 #include "cli/local_internal.h"
 #include "common/clock.h"
 
@@ -31,9 +33,13 @@ struct fv_local_run {
     fv_kept_watch *watch; /* if somebody asks; in the arena */
     fv_arena arena;
     fv_pack_report packed;
-    fv_kv *kv;            /* on the prefill side, until it was sent */
-    fv_received received; /* on the decode side, after that */
-    fv_evict evict;
+    fv_kv *kv;             /* on the prefill side, until it was sent */
+    fv_received received;  /* on the decode side, after that; or */
+    fv_conversation *talk; /* what it goes on with, in use */
+    fv_evict evict;        /* of a new one */
+    fv_local_again again;
+    bool runs_again; /* the prompt's last row does: until the first token is there */
+    int32_t n_held;  /* rows of the prompt that had run before it joined the batch */
     fv_sequence *seq;
     fv_first_token first;
     fv_status status; /* what ended it */
@@ -41,8 +47,20 @@ struct fv_local_run {
 
 typedef fv_local_run run;
 
+/* A conversation to which nothing was added stays as it was. */
+static void part(run *r) {
+    if (!r->talk) return;
+    if (r->state == WAITING)
+        fv_conversations_pause(r->l->conversations, r->talk);
+    else
+        fv_conversations_end(r->l->conversations, r->talk);
+    r->talk = NULL;
+}
+
 static void run_free(run *r) {
     fv_batch_leave(r->l->batch, r->seq);
+    part(r);
+    fv_local_again_free(&r->again);
     free(r->text);
     fv_prompt_free(&r->prompt);
     fv_encoded_free(&r->encoded);
@@ -86,6 +104,13 @@ static fv_status encode(run *r) {
     return r->hooks.encoded(r->hooks.user, &r->encoded);
 }
 
+/* Where the first token comes from what is packed, the row that runs again must not be. */
+static fv_status plan_for(run *r, const fv_plan_shape *shape) {
+    FV_TRY(fv_plan_make(&r->ask.policy, shape, &r->plan));
+    if (r->ask.first_held && fv_plan_packs_any(&r->plan)) r->plan.first_packed = true;
+    return FV_OK;
+}
+
 /* What pictures are condensed to is part of the prompt: they are encoded first then. */
 static fv_status make_plan(run *r) {
     const fv_model_config *cfg = fv_checkpoint_config(r->l->ck);
@@ -101,14 +126,42 @@ static fv_status make_plan(run *r) {
                            .withdraw = fv_checkpoint_withdraw(r->l->ck),
                            .uncalibrated = fv_checkpoint_uncalibrated(r->l->ck)};
     shape.fitted = fv_checkpoint_schedules(r->l->ck, &shape.n_fitted);
-    FV_TRY(fv_plan_make(&r->ask.policy, &shape, &r->plan));
+    FV_TRY(plan_for(r, &shape));
     int32_t context = cfg->text.max_position;
     if (!r->plan.condenses) return fv_prompt_condense(&r->prompt, NULL, context);
     FV_TRY(encode(r));
     FV_TRY(fv_prompt_condense(&r->prompt, r->encoded.each, context));
     shape.n_encoded = shape.n_visual;
     shape.n_visual = r->prompt.n_visual;
-    return fv_plan_make(&r->ask.policy, &shape, &r->plan);
+    return plan_for(r, &shape);
+}
+
+/* The prefill runs the last row again by itself where all that rows behind it see is packed. */
+static fv_status plan_again(run *r) {
+    const fv_plan *plan = &r->plan;
+    bool evicts = plan->evict || plan->tally.kind || plan->keeps_packed < 1;
+    r->runs_again = r->ask.first_held && fv_plan_sees_less(plan) && (evicts || !plan->first_packed);
+    if (r->runs_again && r->prompt.seg[r->prompt.n - 1] != FV_SEG_TEXT)
+        return FV_FAIL(FV_EINVAL, "the prompt ends with an image, and its last row is to run again "
+                                  "for the first token: put the question behind the image");
+    return FV_OK;
+}
+
+static fv_status open_sequence(run *r, const int32_t *ids, int32_t n) {
+    const fv_model_config *cfg = fv_checkpoint_config(r->l->ck);
+    fv_sequence_options opt = {.sampling = r->ask.sampling,
+                               .max_tokens = r->ask.max_tokens,
+                               .context = cfg->text.max_position,
+                               .n_vocab = r->l->n_vocab,
+                               .n_eos = r->ask.ignore_eos ? 0 : cfg->n_eos,
+                               .eos = cfg->eos,
+                               .n_stop = r->ask.n_stop,
+                               .stop = r->ask.stop};
+    FV_TRY(fv_sequence_open(&opt, r->l->tok, ids, n, n, &r->seq));
+    r->report.digest = malloc((size_t)r->ask.max_tokens * sizeof *r->report.digest);
+    if (!r->report.digest)
+        return FV_FAIL(FV_ENOMEM, "out of memory for %d tokens", r->ask.max_tokens);
+    return FV_OK;
 }
 
 static fv_status prepare(run *r) {
@@ -122,19 +175,8 @@ static fv_status prepare(run *r) {
     FV_TRY(make_plan(r));
     size_t attention = (size_t)cfg->text.n_layer * (size_t)r->prompt.n;
     if (r->hooks.attention) FV_TRY(FV_ARENA_NEW(&r->arena, attention, r->attention));
-    bool ends = !r->ask.ignore_eos;
-    fv_sequence_options opt = {.sampling = r->ask.sampling,
-                               .max_tokens = r->ask.max_tokens,
-                               .context = cfg->text.max_position,
-                               .n_vocab = l->n_vocab,
-                               .n_eos = ends ? cfg->n_eos : 0,
-                               .eos = cfg->eos,
-                               .n_stop = r->ask.n_stop,
-                               .stop = r->ask.stop};
-    FV_TRY(fv_sequence_open(&opt, l->tok, r->prompt.ids, r->prompt.n, r->prompt.n, &r->seq));
-    r->report.digest = malloc((size_t)r->ask.max_tokens * sizeof *r->report.digest);
-    if (!r->report.digest)
-        return FV_FAIL(FV_ENOMEM, "out of memory for %d tokens", r->ask.max_tokens);
+    FV_TRY(plan_again(r));
+    FV_TRY(open_sequence(r, r->prompt.ids, r->prompt.n));
     if (r->hooks.prompt) FV_TRY(r->hooks.prompt(r->hooks.user, r->text, &r->prompt));
     return FV_OK;
 }
@@ -204,11 +246,19 @@ static fv_status note_token(run *r, const float *logits, const fv_sampled *token
     return n_text && h->text ? h->text(h->user, text, n_text) : FV_OK;
 }
 
+/* The first token is there that another row than the prefill's came to. */
+static fv_status end_again(run *r) {
+    r->runs_again = false;
+    r->decode_s = fv_clock_s();
+    return fv_local_again_put_back(&r->again, r->received.kv);
+}
+
 static void on_step(void *ctx, const fv_batch_event *e) {
     run *r = e->user;
     (void)ctx;
     r->status = e->status;
-    if (e->status == FV_OK) r->status = note_token(r, e->logits, e->token, e->text, e->n_text);
+    if (r->status == FV_OK && r->runs_again) r->status = end_again(r);
+    if (r->status == FV_OK) r->status = note_token(r, e->logits, e->token, e->text, e->n_text);
     if (r->status != FV_OK || e->finish != FV_FINISH_NOT) r->state = OVER;
 }
 
@@ -266,19 +316,133 @@ static fv_status first_token(run *r, const float *logits) {
     return note_token(r, logits, token, text, n);
 }
 
-/* The first token is the prefill side's; the others come from what the decode side received. */
+/* The decode side is given the prompt's last row as what runs next; what leaves from token to token
+ * leaves ahead of it, and its clock counts it. */
+static fv_status begin_again(run *r) {
+    int32_t last = r->prompt.n - 1;
+    FV_TRY(fv_local_again_take_out(&r->again, r->received.kv, last));
+    r->evict.before = 1;
+    r->n_held = last;
+    return FV_OK;
+}
+
+/* The first token is the prefill side's, unless it was asked for otherwise; the others come from
+ * what the decode side received. */
 static fv_status begin_answer(run *r, const float *logits) {
     r->report.transport = "none";
     if (r->packed.status != FV_OK) return FV_FAIL(r->packed.status, "%s", r->packed.text);
     FV_TRY(note_prefilled(r));
-    FV_TRY(first_token(r, logits));
     r->state = OVER;
+    if (r->runs_again)
+        r->first = (fv_first_token){.id = r->prompt.ids[r->prompt.n - 1], .step = 1};
+    else
+        FV_TRY(first_token(r, logits));
     if (fv_sequence_finish(r->seq) != FV_FINISH_NOT) return FV_OK;
     FV_TRY(handoff(r));
     r->decode_s = fv_clock_s();
     r->state = DECODING;
+    r->n_held = r->prompt.n;
     FV_TRY(fv_evict_init(&r->evict, r->received.policy, r->prompt.n));
-    return fv_batch_join(r->l->batch, r->seq, r->received.kv, &r->evict, r->prompt.n, r);
+    if (r->runs_again) FV_TRY(begin_again(r));
+    return fv_batch_join(r->l->batch, r->seq, r->received.kv, &r->evict, r->n_held, r);
+}
+
+/* ---- conversations ------------------------------------------------------------------------ */
+
+/* What is new, behind what is held: ids [n] in *all. */
+static fv_status join_ids(const run *r, int32_t **all, int32_t *n) {
+    const fv_local *l = r->l;
+    const fv_conversation *talk = r->talk;
+    const fv_engine engine = {.ck = l->ck, .tok = l->tok}; /* what a follow-up is read with */
+    fv_follow follow = {.form = FV_FOLLOW_CHAT,
+                        .chat_template = r->ask.chat ? r->ask.chat : "",
+                        .n_turn = r->ask.n_turn,
+                        .turn = r->ask.turns};
+    int32_t context = fv_checkpoint_config(l->ck)->text.max_position, n_new, *ids;
+    FV_TRY(fv_follow_ids(&engine, &follow, talk->ids[talk->n - 1], &ids, &n_new));
+    int64_t total = (int64_t)talk->n + n_new;
+    int32_t *joined = total > context ? NULL : malloc((size_t)total * sizeof *joined);
+    if (joined) {
+        memcpy(joined, talk->ids, (size_t)talk->n * sizeof *joined);
+        memcpy(joined + talk->n, ids, (size_t)n_new * sizeof *joined);
+    }
+    free(ids);
+    if (total > context)
+        return FV_FAIL(FV_EINVAL,
+                       "the conversation has %d tokens and %d come with this question; the "
+                       "checkpoint's context is %d",
+                       talk->n, n_new, context);
+    if (!joined) return FV_FAIL(FV_ENOMEM, "out of memory for a prompt");
+    *all = joined;
+    *n = (int32_t)total;
+    return FV_OK;
+}
+
+/* Its new rows run on what is held, in the batch of all answers. */
+static fv_status resume(run *r) {
+    int32_t *ids, n;
+    FV_TRY(fv_conversations_resume(r->l->conversations, r->ask.conversation, &r->talk));
+    r->n_held = r->talk->n - 1; /* the last token was chosen and has not run */
+    FV_TRY(join_ids(r, &ids, &n));
+    fv_status st = open_sequence(r, ids, n);
+    free(ids);
+    FV_TRY(st);
+    FV_TRY(fv_batch_join(r->l->batch, r->seq, r->talk->kv, &r->talk->evict, r->n_held, r));
+    r->state = DECODING;
+    r->report.transport = "none";
+    r->decode_s = fv_clock_s();
+    return FV_OK;
+}
+
+static fv_status begin_talk(run *r) {
+    FV_TRY(fv_conversations_begin(r->l->conversations, &r->talk));
+    r->talk->kv = r->received.kv;
+    r->received.kv = NULL;
+    memcpy(r->talk->policy, r->received.policy, sizeof r->talk->policy);
+    r->talk->evict = r->evict;
+    r->talk->text_keys = fv_text_keys_of(&r->ask.policy);
+    return FV_OK;
+}
+
+/* Keys of its text are factored anew at the end of a kept turn, as on a decode worker. */
+static fv_status settle(run *r) {
+    fv_recompress again;
+    bool more = fv_recompress_begin(&again, &r->talk->text_keys, r->talk->kv);
+    while (more) FV_TRY(fv_recompress_next(&again, r->l->dec, r->talk->kv, &more));
+    r->report.recompressed = again.report;
+    return FV_OK;
+}
+
+/* The answer is complete, and what is held stays. */
+static fv_status keep(run *r) {
+    int32_t n, n_prompt;
+    const int32_t *ids = fv_sequence_ids(r->seq, &n, &n_prompt);
+    if (!r->talk) FV_TRY(begin_talk(r));
+    r->talk->evict.before += n - n_prompt;
+    FV_TRY(settle(r));
+    fv_conversation *talk = r->talk;
+    r->talk = NULL;
+    r->report.kept = fv_conversations_keep(r->l->conversations, talk, ids, n, FV_LOCAL_KEEP_S) > 0;
+    if (r->report.kept) memcpy(r->report.conversation, talk->id, sizeof talk->id);
+    return FV_OK;
+}
+
+/* ---- the report --------------------------------------------------------------------------- */
+
+/* Of an answer in a conversation: what ran for it, and what is held in the end. */
+static void fill_follow_up(run *r) {
+    fv_report *out = &r->report;
+    const fv_kv *kv = r->talk->kv;
+    int32_t n, n_prompt;
+    fv_sequence_ids(r->seq, &n, &n_prompt);
+    memcpy(out->policy, r->talk->policy, sizeof out->policy);
+    out->n_prompt = out->n_text = n_prompt - r->n_held;
+    out->n_layer = fv_kv_get_shape(kv)->n_layer;
+    out->s_decode = fv_clock_s() - r->decode_s;
+    out->finish = fv_sequence_finish(r->seq);
+    out->bytes_visual_end = fv_kv_bytes(kv, FV_SEG_VISUAL);
+    out->bytes_text_end = fv_kv_bytes(kv, FV_SEG_TEXT);
+    out->rows_evicted = fv_evict_rows(kv);
 }
 
 static void fill_mapped(const fv_plan *plan, fv_report *out) {
@@ -353,7 +517,7 @@ fv_status fv_local_begin(fv_local *l, const fv_ask *ask, const fv_ask_hooks *hoo
                .over = over,
                .user = user,
                .t0 = fv_clock_s()};
-    fv_status st = prepare(r);
+    fv_status st = ask->conversation ? resume(r) : prepare(r);
     if (st != FV_OK)
         run_free(r);
     else
@@ -391,7 +555,12 @@ static void end(fv_local *l, int32_t at) {
     l->n_run--;
     memmove(&l->runs[at], &l->runs[at + 1], (size_t)(l->n_run - at) * sizeof(run *));
     fv_batch_leave(l->batch, r->seq);
-    if (r->status == FV_OK) fill_report(r);
+    if (r->status == FV_OK && r->ask.conversation)
+        fill_follow_up(r);
+    else if (r->status == FV_OK)
+        fill_report(r);
+    bool held = r->talk || r->received.kv; /* not where prefill's own token ended the answer */
+    if (r->status == FV_OK && r->ask.keep && held) r->status = keep(r);
     if (r->status == FV_EDATA) r->status = explain_nonfinite(l, r->status);
     r->over(r->user, r->status, &r->report);
     run_free(r);

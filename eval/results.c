@@ -170,10 +170,11 @@ static json_t *policy_json(const fv_results *r, int32_t p) {
     json_t *groups = json_array();
     for (int32_t g = 0; g < r->n_group; g++)
         json_array_append_new(groups, group_json(&r->group[g], &result->group[g], p == 0));
-    return json_pack("{s:s, s:o, s:o, s:o, s:s?, s:i}", "policy", r->sheet->head->policy[p],
-                     "groups", groups, "ttft_ms", spread_json(&result->ttft_s), "tpot_ms",
-                     spread_json(&result->tpot_s), "note", result->note, "items_with_note",
-                     result->n_note);
+    const fv_sheet_head *head = r->sheet->head;
+    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:s?, s:i}", "policy", head->policy[p], "name",
+                     head->name ? head->name[p] : head->policy[p], "groups", groups, "ttft_ms",
+                     spread_json(&result->ttft_s), "tpot_ms", spread_json(&result->tpot_s), "note",
+                     result->note, "items_with_note", result->n_note);
 }
 
 json_t *fv_results_json(const fv_results *r) {

@@ -22,9 +22,12 @@ typedef struct fv_sheet_head {
     const char *checkpoint; /* fingerprint */
     const char *by;         /* "process" or "fleet" */
     const char *dialog;     /* "whole" or "kept": how later turns are asked */
+    const char *first;      /* "held" or "prefill": what the first token comes from. A sheet
+                             * without has "prefill" */
     const char *kv_dtype;   /* of the KV store; NULL: a fleet's own. A sheet without has f32 */
     int32_t n_policy;
     const char *const *policy; /* [n_policy] text forms with every parameter; "exact" */
+    const char *const *name;   /* [n_policy] what to call them in results, or NULL: their texts */
 } fv_sheet_head;
 
 typedef struct fv_sheet {

@@ -195,6 +195,15 @@ static inline bool fv_plan_packs_any(const fv_plan *plan) {
     return plan->packs || plan->text_keys.rank > 0;
 }
 
+/* Whether rows behind the prompt see something else of it than its own rows did: fewer rows, or
+ * what is made of them. */
+static inline bool fv_plan_sees_less(const fv_plan *plan) {
+    bool less = plan->evict || fv_plan_packs_any(plan) || plan->select || plan->decode_n > 0;
+    less |= plan->tally.kind != FV_TALLY_NONE;
+    for (int32_t l = 0; l < plan->shape.n_layer; l++) less |= plan->forget[l];
+    return less;
+}
+
 /* The layer that has the directions of merged layer l: itself, or the one before; of others l. */
 static inline int32_t fv_plan_pair(const fv_plan *plan, int32_t l) {
     return l - plan->pack[l].second;

@@ -10,11 +10,7 @@
 /* Rows of an answer that is taken up again run behind the prompt, as they did the first time, if
  * what they saw was not what the prompt's rows see: factors, or fewer rows from token to token. */
 int32_t fv_prefill_rows_behind(const fv_prefill_request *req) {
-    const fv_plan *plan = req->plan;
-    bool behind = plan->evict || fv_plan_packs_any(plan) || plan->select || plan->decode_n > 0;
-    behind |= plan->tally.kind != FV_TALLY_NONE;
-    for (int32_t l = 0; l < plan->shape.n_layer; l++) behind |= plan->forget[l];
-    return behind ? req->n_answer : 0;
+    return fv_plan_sees_less(req->plan) ? req->n_answer : 0;
 }
 
 /* One row after another, and what the stages on the other side had let go before each is let go

@@ -47,12 +47,14 @@ static json_t *results_of(const char *out) {
     return json;
 }
 
-/* Everything but times, who was asked and how they store keys and values. */
+/* Everything but times, who was asked, how they store keys and values, and whose the first token
+ * is, which changes nothing under these policies. */
 static json_t *lasting(const char *out) {
     json_t *json = results_of(out), *policy;
     size_t i;
     json_object_del(json_object_get(json, "exam"), "by");
     json_object_del(json_object_get(json, "exam"), "kv_dtype");
+    json_object_del(json_object_get(json, "exam"), "first");
     json_array_foreach(json_object_get(json, "results"), i, policy) {
         json_object_del(policy, "ttft_ms");
         json_object_del(policy, "tpot_ms");
@@ -169,7 +171,7 @@ Test(eval, a_fleet_gives_the_answers_of_one_process) {
     fleet_start(&f, "");
     unsetenv("FOVEA_KEEP_MS_MAX");
     eval_over("fleet", TWO " --concurrency 5");
-    eval_well("process", TWO);
+    eval_well("process", TWO " --dialogs whole");
     same_answers("fleet", "process");
     same_results("fleet", "process");
     fleet_wait_idle(&f);
@@ -187,6 +189,45 @@ Test(eval, a_fleet_keeps_dialogs_where_it_can) {
     cr_assert_eq(atoi(r.out), 9);
     fleet_wait_idle(&f);
     fleet_stop(&f);
+}
+
+/* The dialogs of one process are kept by the same table, and policies that let rows go hurt there
+ * as they do on a fleet. */
+Test(eval, dialogs_that_are_kept_have_the_same_answers_here_and_on_a_fleet) {
+    static const char args[] =
+        "--task dialog --items 6 --policy exact --policy select=snapkv,heavy=0.1,recent=0.1 "
+        "--policy evict=tova,keep=0.3 --policy pack=svd,rank_k=4,rank_v=4,gain=0 --kv-dtype f32";
+    char local[400];
+    setenv("FOVEA_KV_DTYPE", "f32", 1);
+    fleet_start(&f, "");
+    unsetenv("FOVEA_KV_DTYPE");
+    eval_over("fleet", args);
+    snprintf(local, sizeof local, "%s --first prefill", args);
+    eval_well("process", local);
+    command_run(&r,
+                "cd %s; for x in fleet process; do tail -n +2 $x/items.jsonl | "
+                "sed 's/,\"scores\".*//' | sort > $x.sorted; done; cmp fleet.sorted process.sorted "
+                "&& wc -l < fleet.sorted",
+                f.dir);
+    cr_assert_eq(r.status, 0, "%s%s", r.out, r.err);
+    cr_assert_eq(atoi(r.out), 24);
+    fleet_wait_idle(&f);
+    fleet_stop(&f);
+}
+
+Test(eval, results_say_how_it_was_asked_and_what_policies_are_called) {
+    eval_well("a", "--items 11 --policy '' --policy preset=quality --policy paper-tova --policy "
+                   "'preset=quality;evict=vta'");
+    json_t *json = results_of("a");
+    const json_t *exam = json_object_get(json, "exam"), *list = json_object_get(json, "results");
+    static const char *const names[] = {"exact", "quality", "paper-tova",
+                                        "preset=quality;evict=vta"};
+    cr_assert_str_eq(json_string_value(json_object_get(exam, "first")), "held");
+    cr_assert_str_eq(json_string_value(json_object_get(exam, "dialog")), "kept");
+    for (size_t i = 0; i < 4; i++)
+        cr_assert_str_eq(json_string_value(json_object_get(json_array_get(list, i), "name")),
+                         names[i]);
+    json_decref(json);
 }
 
 Test(eval, what_is_refused_ends_it_and_says_why) {
@@ -258,6 +299,9 @@ Test(eval, bad_arguments_are_refused_with_a_sentence) {
     eval_fails("b", "--policy '' --policy exact", "given twice");
     eval_fails("b", "--seed -1", "--seed");
     eval_fails("b", "--concurrency 0", "--concurrency");
+    eval_fails("b", "--first now", "--first now: write held or prefill");
+    eval_fails("b", "--first held --to 127.0.0.1:9", "leave --to out");
+    eval_fails("b", "--dialogs never", "--dialogs never: write kept or whole");
     eval_fails("b", "--spectra 3 --to 127.0.0.1:9", "leave --to out");
     eval_fails("b", "--spectra 3 --kv-dtype f16", "--kv-dtype f32");
     eval_fails("b", "--spectra 23 --items 22", "more than the 22 items");

@@ -17,6 +17,7 @@ static void make(const int32_t right[2][2]) {
     head = (fv_sheet_head){.checkpoint = "0123456789abcdef",
                            .by = "process",
                            .dialog = "whole",
+                           .first = "held",
                            .n_policy = 2,
                            .policy = policies};
     cr_assert_eq(fv_exam_make(names, 2, 20, 0, &head.exam), FV_OK);

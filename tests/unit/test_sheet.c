@@ -23,6 +23,7 @@ static fv_sheet_head head_of(int32_t n_item) {
     fv_sheet_head h = {.checkpoint = "0123456789abcdef",
                        .by = "process",
                        .dialog = "whole",
+                       .first = "prefill",
                        .n_policy = 2,
                        .policy = policies};
     cr_assert_eq(fv_exam_make(NULL, 0, n_item, 3, &h.exam), FV_OK);
@@ -135,6 +136,28 @@ Test(sheet, refuses_another_exam_by_the_name_of_what_differs) {
     other = head_of(11);
     other.by = "fleet";
     fails(&other, FV_EINVAL, "another 'by'");
+    other = head_of(11);
+    other.dialog = "kept";
+    fails(&other, FV_EINVAL, "another 'dialog'");
+    other = head_of(11);
+    other.first = "held";
+    fails(&other, FV_EINVAL, "another 'first'");
+}
+
+/* As those were that were written before there was another way. */
+Test(sheet, one_that_does_not_say_where_first_tokens_are_from_has_the_prefills) {
+    static const char line[] = "{\"form\":1,\"checkpoint\":\"0123456789abcdef\",\"by\":\"process\","
+                               "\"dialog\":\"whole\",\"items\":1,\"seed\":3,\"tasks\":[\"cell\"],"
+                               "\"policies\":[\"exact\",\"prune=random\"]}\n";
+    static const char *const cell[] = {"cell"};
+    fv_sheet_head head = head_of(11);
+    cr_assert_eq(fv_exam_make(cell, 1, 1, 3, &head.exam), FV_OK);
+    FILE *f = fopen(path, "w");
+    cr_assert(f && fputs(line, f) >= 0 && fclose(f) == 0);
+    fv_sheet s = open_sheet(&head);
+    fv_sheet_close(&s);
+    head.first = "held";
+    fails(&head, FV_EINVAL, "another 'first'");
 }
 
 /* As those were that were written before the first line said it. */
