@@ -250,6 +250,8 @@ static fv_status on_start(fv_rpc_call *c) {
     t->call = c;
     t->call_alive = true;
     t->arrived_s = fv_clock_s();
+    int64_t left_ms = fv_rpc_call_left_ms(c);
+    if (left_ms < INT64_MAX) t->deadline_s = t->arrived_s + 1e-3 * (double)left_ms;
     t->job = (fv_job){.run = fv_task_enlist, .owner = t};
     t->begun = (fv_rpc_op){.done = on_begun, .owner = t};
     t->first = (fv_rpc_op){.done = on_first, .owner = t};

@@ -58,6 +58,7 @@ typedef struct fv_task {
     fv_job job;                    /* its way to the computing thread */
     fv_rpc_op begun, first, over;  /* and back: room is granted; a token; no more to come */
     atomic_bool cancelled;         /* nobody waits for it: end it */
+    double deadline_s;             /* of its call; 0: none */
     bool probe;                    /* the worker's own, which the loop thread never sees */
 
     /* loop thread */

@@ -50,10 +50,17 @@ static void end_task(fv_task *t, fv_status st) {
         say(t, &t->over);
 }
 
-static bool cancelled(const fv_task *t) { return atomic_load(&t->cancelled); }
+/* Does anybody wait for it? The deadline is looked at here, too: under load the word of the loop
+ * thread that it has passed may come late, and what it would save is dear. */
+static bool wanted(const fv_task *t) {
+    bool expired = t->deadline_s > 0 && fv_clock_s() >= t->deadline_s;
+    return !expired && !atomic_load(&t->cancelled);
+}
 
-static void end_cancelled(fv_task *t) {
-    end_task(t, FV_FAIL(FV_ECANCELLED, "nobody waits for it any more"));
+static void end_unwanted(fv_task *t) {
+    end_task(t, atomic_load(&t->cancelled)
+                    ? FV_FAIL(FV_ECANCELLED, "nobody waits for it any more")
+                    : FV_FAIL(FV_EDEADLINE, "the request's deadline has passed"));
 }
 
 /* ---- first steps ------------------------------------------------------------------------ */
@@ -112,8 +119,8 @@ static void settle_shipping(fv_task *t) {
 static void settle(fv_prefill_line *l) {
     for (fv_task *t = l->first, *next; t; t = next) {
         next = t->next;
-        if (cancelled(t))
-            end_cancelled(t);
+        if (!wanted(t))
+            end_unwanted(t);
         else if (t->state == FV_TASK_OPENING)
             settle_opening(t);
         else if (t->state == FV_TASK_SHIPPING)
@@ -139,17 +146,23 @@ static int32_t pick(const fv_prefill_worker *w, fv_task **batch) {
     return n;
 }
 
-/* Drops those for which `st` is a failure from the batch. */
+/* Those that could be encoded, and are still wanted when all have been. */
 static int32_t keep_encoded(fv_task **batch, int32_t n) {
-    int32_t kept = 0;
+    int32_t n_encoded = 0, kept = 0;
     for (int32_t i = 0; i < n; i++) {
         fv_task *t = batch[i];
         t->began_s = fv_clock_s();
-        fv_status st = fv_task_encode(t);
+        fv_status st = wanted(t) ? fv_task_encode(t) : FV_OK;
         if (st != FV_OK)
             end_task(t, st);
         else
-            batch[kept++] = t;
+            batch[n_encoded++] = t;
+    }
+    for (int32_t i = 0; i < n_encoded; i++) {
+        if (wanted(batch[i]))
+            batch[kept++] = batch[i];
+        else
+            end_unwanted(batch[i]);
     }
     return kept;
 }
@@ -176,7 +189,7 @@ static fv_status send_final(void *user, int32_t n_layer) {
     int32_t n_wanted = 0;
     for (int32_t i = 0; i < b->n; i++) {
         fv_task *t = b->task[i];
-        if (cancelled(t) || t->lost != FV_OK) continue;
+        if (!wanted(t) || t->lost != FV_OK) continue;
         if (t->ship) fv_moment_reached(FV_MOMENT_PREFILL_COMPUTING);
         t->lost = packed_well(t);
         if (t->lost == FV_OK && t->ship) t->lost = send_layers(t, n_layer);
@@ -264,8 +277,8 @@ static fv_status ship(fv_task *t) {
 
 /* Behind the first token: on to the decode worker, if there is more to come. */
 static void go_on(fv_task *t) {
-    if (cancelled(t)) {
-        end_cancelled(t);
+    if (!wanted(t)) {
+        end_unwanted(t);
     } else if (!t->ship || t->finish != FV_FINISH_NOT) {
         end_task(t, FV_OK);
     } else {

@@ -89,8 +89,11 @@ static void fail(fv_attempt *a, fv_status st, int64_t retry_ms, bool blame_p, bo
                     .d = d_name,
                     .shun_p = blame_p,
                     .shun_d = blame_d};
-    part(a, blame_p ? outcome_of(st) : FV_OUTCOME_UNKNOWN,
-         blame_d ? outcome_of(st) : FV_OUTCOME_UNKNOWN);
+    /* A worker that ends what has no time left is well. */
+    bool late = st == FV_EDEADLINE && fv_request_left_ms(r, fv_clock_s()) <= 0;
+    if (late) note_late(a);
+    part(a, blame_p && !late ? outcome_of(st) : FV_OUTCOME_UNKNOWN,
+         blame_d && !late ? outcome_of(st) : FV_OUTCOME_UNKNOWN);
     maybe_free(a);
     fv_request_failed(r, &f);
 }

@@ -1,7 +1,10 @@
 /* The prefill worker: what it refuses, what fails on the other side, and what ends early. Each says
  * why, and leaves nothing behind. */
+#include <semaphore.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "prefill-worker/worker_internal.h"
 #include "tests/e2e/prefill_rig.h"
 
 static heard p, d;
@@ -175,6 +178,42 @@ Test(prefill_refusals, a_deadline_gives_everything_back) {
     for (int i = 0; i < 8; i++)
         if (many[i].end.status == FV_OK) decode(&d, many[i].begun->ticket), d = (heard){0};
     wait_for_nothing_held();
+    close_workers();
+}
+
+/* ---- the computing thread, held up ---- */
+
+static sem_t held;
+
+static void hold(fv_job *job) {
+    (void)job;
+    sem_wait(&held);
+}
+
+/* Of the deadline the computing thread must not learn from the loop thread, which is not run here:
+ * what is busy with calls is late with its word. */
+Test(prefill_refusals, what_has_expired_in_the_line_is_dropped_before_it_is_prefilled) {
+    fv_job job = {.run = hold};
+    prepare();
+    a.g.max_tokens = 1;
+    sem_init(&held, 0, 0);
+    cr_assert_eq(fv_jobs_post(rig.prefill->jobs, &job), FV_OK);
+    while (fv_jobs_waiting(rig.prefill->jobs) > 0) usleep(1000);
+    begin_within(&p, &a, 1000);
+    for (int i = 0; i < 900 && fv_jobs_waiting(rig.prefill->jobs) == 0; i++) net_sleep(&rig.net, 1);
+    cr_assert_eq(fv_jobs_waiting(rig.prefill->jobs), 1);
+    usleep(1050000);
+    sem_post(&held);
+    usleep(300000); /* in which it would be computed */
+    cr_assert_eq(prefill_load().tokens_in, 0);
+    net_wait(&rig.net, &p.over);
+    cr_assert_eq(p.end.code, GRPC_STATUS_DEADLINE_EXCEEDED, "%s", p.why);
+    wait_for_nothing_held();
+    cr_assert_eq(prefill_load().tokens_in, 0);
+    cr_assert_eq(prefill_load().n_failed, 1);
+    p = (heard){0};
+    run_well(&p, &a); /* and the next one is served */
+    cr_assert_gt(prefill_load().tokens_in, 0);
     close_workers();
 }
 
