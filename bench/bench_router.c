@@ -28,6 +28,7 @@
 #include "common/clock.h"
 #include "common/options.h"
 #include "tests/support/fake_worker.h"
+#include "tests/support/fleet_token.h"
 #include "tests/support/net.h"
 
 enum { N_WAY = 2, N_PATH = 3, MAX_CLIENT = 256, N_LEVEL = 3 };
@@ -38,7 +39,7 @@ static const char *const path_names[N_PATH] = {"direct", "relay", "router"};
 
 typedef struct child {
     pid_t pid;
-    char address[64];
+    char address[64], fleet[64];
 } child;
 
 typedef struct bench {
@@ -56,7 +57,8 @@ typedef struct bench {
 
 /* ---- processes ---------------------------------------------------------------------------- */
 
-/* Starts a program, whose first line is "listening on ADDRESS". */
+/* Starts a program, whose last line is "listening on ADDRESS"; a router's first is where workers
+ * join. */
 static void spawn(child *c, char *const *args) {
     int out[2];
     NET_CHECK(pipe(out) == 0);
@@ -72,7 +74,8 @@ static void spawn(child *c, char *const *args) {
     }
     close(out[1]);
     FILE *f = fdopen(out[0], "r");
-    NET_CHECK(f && fscanf(f, "listening on %63s", c->address) == 1);
+    NET_CHECK(f && fscanf(f, "workers join on %63s ", c->fleet) >= 0);
+    NET_CHECK(fscanf(f, "listening on %63s", c->address) == 1);
     fclose(f);
 }
 
@@ -97,8 +100,11 @@ static void start_router(child *c, const char *bin) {
     char path[4200];
     snprintf(path, sizeof path, "%s/fovea-router", bin);
     /* The made-up workers report once; `fovea up` starts a router with this level of logging. */
-    const char *args[] = {path,     "--listen", "127.0.0.1:0", "--silence-ms",
-                          "600000", "--log",    "warn",        NULL};
+    const char *args[] = {path,          "--fleet-token-file",
+                          FLEET_TOKEN,   "--listen",
+                          "127.0.0.1:0", "--silence-ms",
+                          "600000",      "--log",
+                          "error",       NULL};
     spawn(c, (char *const *)args);
 }
 
@@ -115,7 +121,7 @@ static void open_worker(bench *b, fake_worker *w, const char *name,
                         Fovea__Inference__V1__Role role) {
     w->name = name;
     w->role = role;
-    fake_open(w, b->bridge, b->way[1].address);
+    fake_open(w, b->bridge, b->way[1].fleet);
     while (!w->welcome) uv_run(&b->loop, UV_RUN_ONCE);
 }
 

@@ -15,8 +15,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,6 +27,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/options.h"
+#include "common/random.h"
 
 static const fv_option table[] = {
     {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,
@@ -84,6 +87,7 @@ static const struct passed {
 };
 enum { N_PASSED = sizeof passed / sizeof passed[0] };
 
+enum { SECRET_FD = 3, SECRET_BYTES = 32 };
 enum { ARGS_MAX = 64, START_S = 120, POLL_MS = 100, SAME_SIGNAL_S = 1, PATH_BYTES = 4096 };
 
 /* A worker that dies is started again so much later, twice as late each time; one that had run for
@@ -104,7 +108,9 @@ typedef struct child {
 typedef struct fleet {
     const fv_options *o;
     char bin[PATH_BYTES]; /* the folder of our programs */
-    char address[256];    /* of the router */
+    char address[256];    /* of the router, for clients */
+    char fleet[256];      /* and for workers */
+    int secret;           /* a file in memory that holds the fleet's secret; -1: not yet */
     child *children;      /* [n]; the router is the first */
     int32_t n;
     int signals; /* signalfd */
@@ -154,7 +160,9 @@ static fv_status begin_args(const fleet *f, child *c) {
     FV_TRY(add_arg(c, path));
     FV_TRY(add_option(c, "log", fv_options_string(f->o, "log")));
     snprintf(grace, sizeof grace, "%lld", (long long)fv_options_int(f->o, "grace-ms"));
-    return add_option(c, "grace-ms", grace);
+    FV_TRY(add_option(c, "grace-ms", grace));
+    snprintf(path, sizeof path, "/dev/fd/%d", SECRET_FD);
+    return add_option(c, "fleet-token-file", path);
 }
 
 static fv_status router_args(const fleet *f, child *c) {
@@ -162,6 +170,7 @@ static fv_status router_args(const fleet *f, child *c) {
     snprintf(c->name, sizeof c->name, "router");
     FV_TRY(begin_args(f, c));
     FV_TRY(add_option(c, "listen", fv_options_string(f->o, "listen")));
+    FV_TRY(add_option(c, "fleet-listen", "127.0.0.1:0"));
     return pass_on(f->o, c, ROUTER);
 }
 
@@ -170,7 +179,7 @@ static fv_status worker_args(const fleet *f, child *c, bool prefill, int32_t ind
     snprintf(c->name, sizeof c->name, "%s-%d", prefill ? "prefill" : "decode", index);
     FV_TRY(begin_args(f, c));
     FV_TRY(add_option(c, "checkpoint", fv_options_string(f->o, "checkpoint")));
-    FV_TRY(add_option(c, "router", f->address));
+    FV_TRY(add_option(c, "router", f->fleet));
     FV_TRY(add_option(c, "listen", "127.0.0.1:0"));
     FV_TRY(add_option(c, "name", c->name));
     return pass_on(f->o, c, prefill ? PREFILL : DECODE);
@@ -185,6 +194,7 @@ static void become(const fleet *f, const child *c, pid_t parent, int out) {
     setpgid(0, 0);
     sigprocmask(SIG_SETMASK, &f->mask_before, NULL);
     dup2(out, STDOUT_FILENO);
+    dup2(f->secret, SECRET_FD); /* which unlike the original stays open behind exec */
     execv(c->args[0], c->args);
     _exit(127);
 }
@@ -250,21 +260,42 @@ static fv_status find_programs(fleet *f) {
     return FV_OK;
 }
 
-/* "listening on HOST:PORT" */
-static fv_status read_address(fleet *f, int in) {
-    char line[300];
+/* "workers join on HOST:PORT", "listening on HOST:PORT" */
+static fv_status read_addresses(fleet *f, int in) {
+    char text[600] = "";
     size_t n = 0;
     double until = fv_clock_s() + START_S;
-    while (n + 1 < sizeof line && !memchr(line, '\n', n) && fv_clock_s() < until) {
+    const char *last = NULL;
+    while (n + 1 < sizeof text && fv_clock_s() < until) {
+        if ((last = strstr(text, "listening on ")) && strchr(last, '\n')) break;
         struct pollfd p = {.fd = in, .events = POLLIN};
         if (poll(&p, 1, POLL_MS) == 0) continue;
-        ssize_t got = read(in, line + n, sizeof line - 1 - n);
+        ssize_t got = read(in, text + n, sizeof text - 1 - n);
         if (got <= 0) break;
         n += (size_t)got;
+        text[n] = '\0';
     }
-    line[n] = '\0';
-    if (sscanf(line, "listening on %255s", f->address) == 1) return FV_OK;
+    if (last && sscanf(text, "workers join on %255s", f->fleet) == 1 &&
+        sscanf(last, "listening on %255s", f->address) == 1)
+        return FV_OK;
     return FV_FAIL(FV_EIO, "the router did not start; what it said stands above");
+}
+
+/* A secret of this run, in a file without a name: children inherit it, and nobody else finds it. */
+static fv_status make_secret(fleet *f) {
+    uint8_t random[SECRET_BYTES];
+    char text[2 * SECRET_BYTES + 1];
+    FV_TRY(fv_random_bytes(random, sizeof random));
+    for (int i = 0; i < SECRET_BYTES; i++) snprintf(text + 2 * i, 3, "%02x", random[i]);
+    int fd = memfd_create("fovea-fleet-token", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    /* Above the number that it gets in a child, so that it is never that itself. */
+    f->secret = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, SECRET_FD + 1);
+    if (fd >= 0) close(fd);
+    ssize_t n = (ssize_t)strlen(text);
+    if (f->secret < 0 || fchmod(f->secret, 0600) != 0 || write(f->secret, text, (size_t)n) != n ||
+        fcntl(f->secret, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK) != 0)
+        return FV_FAIL(FV_EIO, "no memory for the fleet's secret: %s", strerror(errno));
+    return FV_OK;
 }
 
 static fv_status start_router(fleet *f) {
@@ -273,7 +304,7 @@ static fv_status start_router(fleet *f) {
     if (pipe2(ends, O_CLOEXEC) != 0) return FV_FAIL(FV_EIO, "no pipe: %s", strerror(errno));
     fv_status st = start(f, &f->children[0], ends[1]);
     close(ends[1]);
-    if (st == FV_OK) st = read_address(f, ends[0]);
+    if (st == FV_OK) st = read_addresses(f, ends[0]);
     close(ends[0]);
     return st;
 }
@@ -398,6 +429,7 @@ static fv_status run_fleet(fleet *f) {
     f->n = n;
     FV_TRY(find_programs(f));
     FV_TRY(take_signals(f));
+    FV_TRY(make_secret(f));
     FV_TRY(start_router(f));
     FV_TRY(start_workers(f, n_prefill));
     FV_TRY(wait_ready(f, n_prefill, n_decode));
@@ -408,7 +440,7 @@ static fv_status run_fleet(fleet *f) {
 }
 
 static fv_status up(const fv_options *o) {
-    fleet f = {.o = o, .signals = -1};
+    fleet f = {.o = o, .signals = -1, .secret = -1};
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
     if (!fv_options_string(o, "checkpoint"))
         return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed: a Hugging Face checkpoint directory "
@@ -422,6 +454,7 @@ static fv_status up(const fv_options *o) {
         for (int32_t j = 0; j < f.children[i].n_arg; j++) free(f.children[i].args[j]);
     free(f.children);
     if (f.signals >= 0) close(f.signals);
+    if (f.secret >= 0) close(f.secret);
     return st;
 }
 

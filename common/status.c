@@ -25,6 +25,7 @@ const char *fv_status_name(fv_status s) {
         [FV_ECANCELLED] = "ECANCELLED",
         [FV_EBUSY] = "EBUSY",
         [FV_EDEADLINE] = "EDEADLINE",
+        [FV_EAUTH] = "EAUTH",
     };
     return (unsigned)s < FV_N_STATUS ? names[s] : "UNKNOWN";
 }
@@ -46,6 +47,7 @@ const char *fv_status_grpc_name(fv_status s) {
         [FV_ECANCELLED] = "ABORTED",
         [FV_EBUSY] = "RESOURCE_EXHAUSTED",
         [FV_EDEADLINE] = "DEADLINE_EXCEEDED",
+        [FV_EAUTH] = "UNAUTHENTICATED",
     };
     return (unsigned)s < FV_N_STATUS ? names[s] : "UNKNOWN";
 }

@@ -27,6 +27,7 @@ typedef enum fv_status {
     FV_ECANCELLED,   /* the client went away */
     FV_EBUSY,        /* full for now: another worker, or later, may serve it */
     FV_EDEADLINE,    /* the time that was given for it is over */
+    FV_EAUTH,        /* the peer has not proved who it is */
     FV_N_STATUS
 } fv_status;
 

@@ -51,7 +51,7 @@ typedef struct program {
     fv_dtype kv_dtype;
     fv_decode_worker *worker;
     fv_arena arena; /* of the introduction */
-    char name[FV_DAEMON_NAME_MAX + 1];
+    char name[FV_WORKER_NAME_MAX + 1];
 } program;
 
 /* ---- the end, in its order --------------------------------------------------------------- */
@@ -137,7 +137,7 @@ static fv_status open_worker(program *p) {
     if (!engine.checkpoint)
         return FV_FAIL(FV_EINVAL,
                        "--checkpoint DIR is needed: a Hugging Face checkpoint directory");
-    FV_TRY(fv_place_check(&p->place));
+    FV_TRY(fv_place_open(&p->place));
     FV_TRY(fv_engine_kv_dtype(fv_options_string(o, "kv-dtype"), &p->kv_dtype));
     FV_TRY(fv_engine_open(&engine, &p->engine));
     fv_pair_choice pairs;
@@ -167,7 +167,11 @@ static fv_status open_worker(program *p) {
 static fv_status serve(program *p) {
     fv_rpc_service services[FV_DECODE_SERVICES];
     fv_decode_worker_services(p->worker, services);
-    FV_TRY(fv_daemon_serve(p->daemon, services, FV_DECODE_SERVICES));
+    fv_daemon_listener listener = {.option = "listen",
+                                   .words = "listening on",
+                                   .services = services,
+                                   .n_service = FV_DECODE_SERVICES};
+    FV_TRY(fv_daemon_serve(p->daemon, &listener, 1));
     return fv_daemon_name(p->daemon, "decode", p->name);
 }
 
@@ -197,8 +201,8 @@ static fv_status run(const fv_options *o) {
 int main(int argc, char **argv) {
     static const fv_daemon_program self = {
         .name = "fovea-decode",
-        .usage = "fovea-decode --checkpoint DIR --router HOST:PORT "
-                 "[--listen HOST:PORT]",
+        .usage = "fovea-decode --checkpoint DIR --fleet-token-file FILE --router HOST:PORT "
+                 "[options]",
         .about = "Takes prefilled requests from prefill workers and goes on with them, "
                  "token by token.",
         .table = table,

@@ -48,7 +48,7 @@ typedef struct server {
     fv_engine engine;
     fv_prefill_worker *worker;
     fv_arena arena; /* of the introduction */
-    char name[FV_DAEMON_NAME_MAX + 1];
+    char name[FV_WORKER_NAME_MAX + 1];
 } server;
 
 /* ---- in the fleet ----------------------------------------------------------------------- */
@@ -112,7 +112,7 @@ static fv_status open_worker(server *s) {
     if (!engine.checkpoint)
         return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed: a Hugging Face checkpoint directory "
                                   "(`fovea synth` makes one to try with)");
-    FV_TRY(fv_place_check(&s->place));
+    FV_TRY(fv_place_open(&s->place));
     fv_prefill_worker_options opt = {.bridge = fv_daemon_bridge(s->daemon),
                                      .engine = &s->engine,
                                      .name = s->name,
@@ -140,7 +140,9 @@ static fv_status open_worker(server *s) {
 static fv_status serve(server *s) {
     FV_TRY(open_worker(s));
     fv_rpc_service service = fv_prefill_worker_service(s->worker);
-    FV_TRY(fv_daemon_serve(s->daemon, &service, 1));
+    fv_daemon_listener listener = {
+        .option = "listen", .words = "listening on", .services = &service, .n_service = 1};
+    FV_TRY(fv_daemon_serve(s->daemon, &listener, 1));
     return fv_daemon_name(s->daemon, "prefill", s->name);
 }
 
@@ -171,7 +173,8 @@ static fv_status run(const fv_options *o) {
 int main(int argc, char **argv) {
     static const fv_daemon_program self = {
         .name = "fovea-prefill",
-        .usage = "fovea-prefill --checkpoint DIR [--router HOST:PORT] [options]",
+        .usage = "fovea-prefill --checkpoint DIR --fleet-token-file FILE --router HOST:PORT "
+                 "[options]",
         .about = "Prefills requests: pictures and prompt in, the first token back, the "
                  "KV on to a decode worker.",
         .table = table,

@@ -120,9 +120,7 @@ fv_status fv_describe_fleet(fv_rpc_call *c, const fv_members *members, const fv_
         worker_message *m;
         FV_TRY(FV_ARENA_NEW(a, 1, m));
         fovea__inference__v1__worker__init(m);
-        m->name = w->intro->name;
         m->role = w->role;
-        m->address = w->intro->address;
         m->state = w->state;
         m->load = &w->load;
         m->seconds_since_report = now_s - w->reported_s;

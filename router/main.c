@@ -5,9 +5,13 @@
 #include "router/front.h"
 #include "router/router.h"
 #include "wire/daemon.h"
+#include "wire/fleet_secret.h"
 
 static const fv_option table[] = {
     FV_DAEMON_OPTIONS,
+    {"fleet-listen", "FOVEA_FLEET_LISTEN", FV_OPTION_STRING, "HOST:PORT", "127.0.0.1:0",
+     "where workers join, apart from clients; port 0: any that is free", 0, 0},
+    FV_FLEET_SECRET_OPTION,
     {"queue", "FOVEA_QUEUE", FV_OPTION_INT, "N", "256", "requests that wait for room at most", 1,
      1 << 20},
     {"memory-bytes", "FOVEA_MEMORY_BYTES", FV_OPTION_INT, "BYTES", "0",
@@ -71,17 +75,25 @@ static fv_status run(const fv_options *o) {
     int32_t first_message_ms = (int32_t)fv_options_int(o, "first-message-ms");
     fv_rpc_limits limits = fv_front_limits(memory, first_message_ms);
     fv_status st;
+    FV_TRY(fv_fleet_secret_of(o, &opt.fleet));
     FV_TRY(
         fv_front_queue_bytes(memory, (size_t)fv_options_int(o, "queue-bytes"), &opt.queue_bytes));
     FV_TRY(fv_daemon_open(o, &hooks, &p.daemon));
     FV_TRY_GOTO(fv_router_open(fv_daemon_bridge(p.daemon), &opt, &p.router), st, out);
-    fv_rpc_service services[FV_ROUTER_SERVICES];
-    fv_router_services(p.router, services);
-    fv_daemon_set_limits(p.daemon, &limits);
+    fv_rpc_service clients = fv_router_clients_service(p.router);
+    fv_rpc_service fleet = fv_router_fleet_service(p.router);
     FV_LOG(INFO, ROUTER,
            "event=limits memory_bytes=%zu queue_bytes=%zu network_bytes=%zu streams=%d", memory,
            opt.queue_bytes, limits.memory, limits.streams);
-    st = fv_daemon_serve(p.daemon, services, FV_ROUTER_SERVICES);
+    fv_daemon_listener listeners[] = {
+        {.option = "listen",
+         .words = "listening on",
+         .services = &clients,
+         .n_service = 1,
+         .reflection = true,
+         .limits = limits},
+        {.option = "fleet-listen", .words = "workers join on", .services = &fleet, .n_service = 1}};
+    st = fv_daemon_serve(p.daemon, listeners, 2);
     if (st != FV_OK) {
         fv_router_close(p.router, NULL, NULL);
         goto out;
@@ -96,9 +108,11 @@ out:
 int main(int argc, char **argv) {
     static const fv_daemon_program self = {
         .name = "fovea-router",
-        .usage = "fovea-router [--listen HOST:PORT]",
+        .usage = "fovea-router --fleet-token-file FILE [--listen HOST:PORT] [--fleet-listen "
+                 "HOST:PORT]",
         .about = "Takes requests from clients, finds a prefill and a decode worker for "
-                 "each, and brings\nthe answer back. Workers join it by themselves.",
+                 "each, and brings\nthe answer back. Workers join it by themselves, where "
+                 "--fleet-listen says.",
         .table = table,
         .n_option = N_TABLE,
         .run = run};

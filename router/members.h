@@ -3,7 +3,7 @@
 
 /* MEMBERS: the workers of the fleet. Each holds a Join call open; the call is its membership.
  *
- *              first report                 report says so
+ *                 joined                    report says so
  *     (none) ----------------> READY <--------------------> UNHEALTHY
  *                                |  \----------> DRAINING <---'
  *                                |                  |
@@ -12,10 +12,12 @@
  *                                v                  v
  *                               LOST -FORGET_S-> (none)
  *
- * Loop thread. */
+ * Who joins has proved that it knows the fleet's secret (wire/join_proof.h), and nobody gets a name
+ * that a connected worker has. Loop thread. */
 #include "fleet.pb-c.h"
 #include "router/breaker.h"
 #include "router/estimate.h"
+#include "wire/join_proof.h"
 #include "wire/rpc_client.h"
 #include "wire/rpc_server.h"
 
@@ -35,7 +37,7 @@ typedef struct fv_member {
     Fovea__Inference__V1__Load load; /* as it last reported */
     double reported_s;               /* when that was */
     fv_rpc_channel *channel;         /* owned; NULL when lost */
-    fv_rpc_call *join;               /* borrowed; NULL when it is over */
+    struct fv_join *join;            /* the call; borrowed; NULL when it is over */
     /* What the requests that run now have taken of it, and how its calls go: theirs to keep
      * (router/place.h). */
     int32_t n_taken;
@@ -50,6 +52,7 @@ typedef struct fv_members fv_members; /* opaque */
 
 typedef struct fv_members_options {
     fv_bridge *bridge;   /* borrowed */
+    fv_key fleet;        /* of the fleet's secret */
     uint32_t report_ms;  /* workers report this often */
     uint32_t silence_ms; /* and are lost after so long without */
     /* A worker came, or has reported: there may be room now. */
@@ -63,10 +66,12 @@ typedef struct fv_members_options {
 fv_status fv_members_open(const fv_members_options *opt, fv_members **out);
 void fv_members_close(fv_members *m); /* the server has stopped; NULL is fine */
 
-/* Fleet.Join. From its on_stop on the members stay as they are. */
+/* Fleet.Join, for a listener that clients do not reach. From its on_stop on the members stay as
+ * they are. */
 fv_rpc_service fv_members_service(fv_members *m);
 
-/* Finds those that are silent for too long and forgets those that were lost long ago. */
+/* Finds those that are silent for too long, forgets those that were lost long ago, and ends joins
+ * that have proved nothing for too long. */
 void fv_members_tick(fv_members *m, double now_s);
 
 fv_member *fv_members_first(const fv_members *m); /* ... ->next; lost ones among them */

@@ -3,12 +3,11 @@
 
 /* PLACE: what one attempt holds of one worker, and its word on how the worker did. Loop thread. */
 #include "router/members.h"
+#include "wire/fleet_name.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-enum { FV_WORKER_NAME_MAX = 64 }; /* bytes */
 
 typedef struct fv_place {
     fv_member *worker; /* borrowed; NULL: given back, or the worker is gone */

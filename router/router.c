@@ -44,7 +44,7 @@ static fv_status on_get_fleet(fv_rpc_call *c, grpc_byte_buffer *message) {
     return fv_describe_fleet(c, r->members, r->relay, fv_clock_s() - r->opened_s);
 }
 
-void fv_router_services(fv_router *r, fv_rpc_service out[FV_ROUTER_SERVICES]) {
+fv_rpc_service fv_router_clients_service(fv_router *r) {
     static fv_rpc_method methods[] = {
         {.path = "/fovea.inference.v1.Inference/Generate",
          .kind = FV_RPC_SERVER_STREAM,
@@ -61,9 +61,10 @@ void fv_router_services(fv_router *r, fv_rpc_service out[FV_ROUTER_SERVICES]) {
          .events = {.on_message = on_get_fleet}},
     };
     methods[0].events = fv_generate_events;
-    out[0] = (fv_rpc_service){methods, sizeof methods / sizeof methods[0], r, NULL};
-    out[1] = fv_members_service(r->members);
+    return (fv_rpc_service){methods, sizeof methods / sizeof methods[0], r, NULL};
 }
+
+fv_rpc_service fv_router_fleet_service(fv_router *r) { return fv_members_service(r->members); }
 
 /* ---- what happens ----------------------------------------------------------------------- */
 
@@ -113,6 +114,7 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
     r->opt = *opt;
     r->opened_s = fv_clock_s();
     fv_members_options members = {.bridge = bridge,
+                                  .fleet = opt->fleet,
                                   .report_ms = opt->report_ms,
                                   .silence_ms = opt->silence_ms,
                                   .on_change = on_change,

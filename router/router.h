@@ -12,6 +12,7 @@ extern "C" {
 typedef struct fv_router fv_router; /* opaque */
 
 typedef struct fv_router_options {
+    fv_key fleet;        /* of the fleet's secret, which workers prove */
     int32_t queue_max;   /* requests that wait */
     size_t queue_bytes;  /* of all that wait and run */
     int64_t deadline_ms; /* for a request, when its client gives it no less */
@@ -26,8 +27,10 @@ typedef struct fv_router_options {
 
 fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_router **out);
 
-enum { FV_ROUTER_SERVICES = 2 };
-void fv_router_services(fv_router *r, fv_rpc_service out[FV_ROUTER_SERVICES]);
+fv_rpc_service fv_router_clients_service(fv_router *r); /* Inference */
+/* Fleet, for a listener of its own: that of clients must not have it. Its server stops behind
+ * theirs, so that requests that are here keep their workers. */
+fv_rpc_service fv_router_fleet_service(fv_router *r);
 
 /* The end begins: new requests are sent away, those that are here go on. */
 void fv_router_drain(fv_router *r);

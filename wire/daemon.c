@@ -3,6 +3,7 @@
  * step. Loop thread. */
 #include "wire/daemon.h"
 
+#include <assert.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,15 @@
 
 enum { SERVICES_MAX = 8, N_SIGNAL = 2, IDLE_MS = 20, LOOK_MS = 50 };
 
+typedef struct listener {
+    fv_rpc_server *server;                     /* NULL: not yet, or not any more */
+    fv_rpc_service services[SERVICES_MAX + 2]; /* and health and reflection */
+    int32_t n_service;
+    int32_t n_own; /* the program's, which come first */
+    fv_reflection *reflection;
+    char address[256];
+} listener;
+
 struct fv_daemon {
     const fv_options *options; /* borrowed */
     fv_daemon_hooks hooks;
@@ -31,15 +41,10 @@ struct fv_daemon {
     fv_vitals vitals;
     uv_timer_t heap_look;
     fv_heap_watch heap;
-    fv_rpc_limits limits;
     fv_health *health;
-    fv_reflection *reflection;
-    fv_rpc_server *server;                     /* NULL: not yet, or not any more */
-    fv_rpc_service services[SERVICES_MAX + 2]; /* and health and reflection */
-    int32_t n_service;
-    int32_t n_own; /* the program's, which come first */
-    char address[256];
-    bool healthy, draining, ended;
+    listener listeners[FV_DAEMON_LISTENERS_MAX];
+    int32_t n_listener;
+    bool healthy, draining, closing, ended;
 };
 
 /* ---- open and serve --------------------------------------------------------------------- */
@@ -116,7 +121,9 @@ static fv_status say_service(const fv_daemon *d, const fv_rpc_service *s, fv_hea
 
 static fv_status say_all(const fv_daemon *d, fv_health_state state) {
     FV_TRY(fv_health_set(d->health, "", state));
-    for (int32_t i = 0; i < d->n_own; i++) FV_TRY(say_service(d, &d->services[i], state));
+    for (int32_t i = 0; i < d->n_listener; i++)
+        for (int32_t j = 0; j < d->listeners[i].n_own; j++)
+            FV_TRY(say_service(d, &d->listeners[i].services[j], state));
     return FV_OK;
 }
 
@@ -142,42 +149,53 @@ static void watch_vitals(fv_daemon *d) {
 }
 
 /* "127.0.0.1:0" with the port that was found. */
-static void take_address(fv_daemon *d, const char *listen) {
+static void take_address(listener *l, const char *listen) {
     const char *colon = strrchr(listen, ':');
     if (strncmp(listen, "unix:", 5) == 0 || !colon)
-        snprintf(d->address, sizeof d->address, "%s", listen);
+        snprintf(l->address, sizeof l->address, "%s", listen);
     else
-        snprintf(d->address, sizeof d->address, "%.*s:%d", (int)(colon - listen), listen,
-                 fv_rpc_server_port(d->server));
+        snprintf(l->address, sizeof l->address, "%.*s:%d", (int)(colon - listen), listen,
+                 fv_rpc_server_port(l->server));
 }
 
-static fv_status serve(fv_daemon *d, const fv_rpc_service *services, int32_t n_service) {
-    if (n_service > SERVICES_MAX)
-        return FV_FAIL(FV_EINVAL, "%d services, and at most %d fit", n_service, SERVICES_MAX);
-    memcpy(d->services, services, (size_t)n_service * sizeof *services);
-    d->n_service = d->n_own = n_service;
+static fv_status take_services(fv_daemon *d, listener *l, const fv_daemon_listener *in) {
+    if (in->n_service > SERVICES_MAX)
+        return FV_FAIL(FV_EINVAL, "%d services, and at most %d fit", in->n_service, SERVICES_MAX);
+    memcpy(l->services, in->services, (size_t)in->n_service * sizeof *in->services);
+    l->n_service = l->n_own = in->n_service;
+    l->services[l->n_service++] = fv_health_service(d->health);
+    if (!in->reflection) return FV_OK;
+    FV_TRY(fv_reflection_open(fovea_proto_set, fovea_proto_set_size, l->services, l->n_service,
+                              &l->reflection));
+    l->services[l->n_service++] = fv_reflection_service(l->reflection);
+    return FV_OK;
+}
+
+static fv_status listen_at(fv_daemon *d, listener *l, const fv_daemon_listener *in) {
+    fv_rpc_server_options opt = {.listen = fv_options_string(d->options, in->option),
+                                 .services = l->services,
+                                 .n_service = l->n_service,
+                                 .limits = in->limits};
+    FV_TRY(fv_rpc_server_open(d->bridge, &opt, &l->server));
+    take_address(l, opt.listen);
+    return FV_OK;
+}
+
+static fv_status serve(fv_daemon *d, const fv_daemon_listener *in, int32_t n) {
     FV_TRY(fv_health_open(&d->health));
-    d->services[d->n_service++] = fv_health_service(d->health);
-    FV_TRY(fv_reflection_open(fovea_proto_set, fovea_proto_set_size, d->services, d->n_service,
-                              &d->reflection));
-    d->services[d->n_service++] = fv_reflection_service(d->reflection);
+    d->n_listener = n;
+    for (int32_t i = 0; i < n; i++) FV_TRY(take_services(d, &d->listeners[i], &in[i]));
     FV_TRY(say_all(d, d->hooks.signs ? FV_HEALTH_NOT_SERVING : FV_HEALTH_SERVING));
-    fv_rpc_server_options opt = {.listen = fv_options_string(d->options, "listen"),
-                                 .services = d->services,
-                                 .n_service = d->n_service,
-                                 .limits = d->limits};
-    FV_TRY(fv_rpc_server_open(d->bridge, &opt, &d->server));
-    take_address(d, opt.listen);
-    printf("listening on %s\n", d->address);
+    for (int32_t i = n - 1; i >= 0; i--) FV_TRY(listen_at(d, &d->listeners[i], &in[i]));
+    for (int32_t i = n - 1; i >= 0; i--) printf("%s %s\n", in[i].words, d->listeners[i].address);
     fflush(stdout);
     if (d->hooks.signs) watch_vitals(d);
     return FV_OK;
 }
 
-void fv_daemon_set_limits(fv_daemon *d, const fv_rpc_limits *limits) { d->limits = *limits; }
-
-fv_status fv_daemon_serve(fv_daemon *d, const fv_rpc_service *services, int32_t n_service) {
-    fv_status st = serve(d, services, n_service);
+fv_status fv_daemon_serve(fv_daemon *d, const fv_daemon_listener *listeners, int32_t n) {
+    assert(n >= 1 && n <= FV_DAEMON_LISTENERS_MAX && !d->health);
+    fv_status st = serve(d, listeners, n);
     if (st != FV_OK) fv_daemon_drain(d, 0);
     return st;
 }
@@ -187,14 +205,23 @@ fv_status fv_daemon_set_health(fv_daemon *d, const char *service, bool serving) 
     return fv_health_set(d->health, service, now ? FV_HEALTH_SERVING : FV_HEALTH_NOT_SERVING);
 }
 
-const char *fv_daemon_address(const fv_daemon *d) { return d->address; }
+const char *fv_daemon_address(const fv_daemon *d) { return d->listeners[0].address; }
 
 /* ---- the end ---------------------------------------------------------------------------- */
 
-static void on_stopped(void *user) {
+/* The servers stop one after the other, each with what is left of the time; then the program. */
+static void stop_next(void *user) {
     fv_daemon *d = user;
-    d->server = NULL;
-    if (d->hooks.stopped)
+    uint64_t now = uv_now(&d->loop);
+    int32_t left = now < d->until_ms ? (int32_t)(d->until_ms - now) : 0;
+    for (int32_t i = 0; i < d->n_listener; i++) {
+        fv_rpc_server *server = d->listeners[i].server;
+        if (!server) continue;
+        d->listeners[i].server = NULL;
+        fv_rpc_server_stop(server, left, stop_next, d);
+        return;
+    }
+    if (d->hooks.stopped && !d->closing)
         d->hooks.stopped(d->hooks.user);
     else
         fv_daemon_end(d);
@@ -202,25 +229,27 @@ static void on_stopped(void *user) {
 
 bool fv_daemon_draining(const fv_daemon *d) { return d->draining; }
 
-/* Waits for what has begun, and then stops the server with what is left of the time. */
+/* Waits for what has begun. */
 static void on_patience(uv_timer_t *t) {
     fv_daemon *d = t->data;
-    uint64_t now = uv_now(&d->loop);
-    int32_t left = now < d->until_ms ? (int32_t)(d->until_ms - now) : 0;
-    if (left > 0 && d->hooks.idle && !d->hooks.idle(d->hooks.user)) return;
+    bool left = uv_now(&d->loop) < d->until_ms;
+    if (left && d->hooks.idle && !d->hooks.idle(d->hooks.user)) return;
     uv_timer_stop(t);
-    if (d->server)
-        fv_rpc_server_stop(d->server, left, on_stopped, d);
-    else
-        on_stopped(d);
+    stop_next(d);
+}
+
+static int32_t calls(const fv_daemon *d) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < d->n_listener; i++)
+        if (d->listeners[i].server) n += fv_rpc_server_calls(d->listeners[i].server);
+    return n;
 }
 
 void fv_daemon_drain(fv_daemon *d, int32_t grace_ms) {
     if (d->draining) return;
     d->draining = true;
     if (grace_ms < 0) grace_ms = (int32_t)fv_options_int(d->options, "grace-ms");
-    int32_t calls = d->server ? fv_rpc_server_calls(d->server) : 0;
-    FV_LOG(INFO, WIRE, "event=drain calls=%d grace_ms=%d", calls, grace_ms);
+    FV_LOG(INFO, WIRE, "event=drain calls=%d grace_ms=%d", calls(d), grace_ms);
     uv_timer_stop(&d->look);
     if (d->health) fv_health_drain(d->health);
     if (d->hooks.drain) d->hooks.drain(d->hooks.user);
@@ -240,32 +269,27 @@ void fv_daemon_end(fv_daemon *d) {
 
 void fv_daemon_run(fv_daemon *d) { uv_run(&d->loop, UV_RUN_DEFAULT); }
 
-static void on_server_gone(void *user) {
-    fv_daemon *d = user;
-    d->server = NULL;
-    fv_daemon_end(d);
-}
-
 void fv_daemon_close(fv_daemon *d) {
     if (!d) return;
-    if (d->server) /* run was never called, or left early: nothing is drained */
-        fv_rpc_server_stop(d->server, 0, on_server_gone, d);
-    else
-        fv_daemon_end(d);
+    d->closing = true;
+    d->until_ms = 0;
+    stop_next(d); /* of what run has left, if it was called at all: nothing is drained */
     uv_run(&d->loop, UV_RUN_DEFAULT);
-    fv_reflection_close(d->reflection);
+    for (int32_t i = 0; i < d->n_listener; i++) fv_reflection_close(d->listeners[i].reflection);
     fv_health_close(d->health);
     uv_loop_close(&d->loop);
     free(d);
 }
 
-fv_status fv_daemon_name(const fv_daemon *d, const char *role, char out[FV_DAEMON_NAME_MAX + 1]) {
+fv_status fv_daemon_name(const fv_daemon *d, const char *role, char out[FV_WORKER_NAME_MAX + 1]) {
     const char *name = fv_options_string(d->options, "name");
-    size_t cap = FV_DAEMON_NAME_MAX + 1;
+    size_t cap = FV_WORKER_NAME_MAX + 1;
     int n = name ? snprintf(out, cap, "%s", name)
                  : snprintf(out, cap, "%s-%s", role, fv_daemon_address(d));
-    if (n <= 0 || (size_t)n >= cap)
-        return FV_FAIL(FV_EINVAL, "--name must have 1..%d bytes", FV_DAEMON_NAME_MAX);
+    if (n < 0 || (size_t)n >= cap)
+        return FV_FAIL(FV_EINVAL, "--name must have 1..%d characters", FV_WORKER_NAME_MAX);
+    fv_status st = fv_worker_name_check(out);
+    if (st != FV_OK) return fv_fail_prefix(st, "--name");
     return FV_OK;
 }
 

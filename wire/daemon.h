@@ -1,17 +1,17 @@
 #ifndef FOVEA_WIRE_DAEMON_H
 #define FOVEA_WIRE_DAEMON_H
 
-/* DAEMON: what our server programs do around their services: a loop, a bridge, a port, health,
- * reflection, signals, and the end in the right order.
+/* DAEMON: what our server programs do around their services: a loop, a bridge, one listener or
+ * more, health, reflection, signals, and the end in the right order.
  *
  *   fv_daemon_open                    loop, bridge, signals
  *   (open what needs the bridge)
- *   fv_daemon_serve                   services + health + reflection; says where on stdout
+ *   fv_daemon_serve                   services + health (+ reflection); says where on stdout
  *        hooks.on_health              when the first probe has gone through; see hooks.signs
  *   fv_daemon_run                     until SIGTERM, SIGINT or fv_daemon_drain; then
  *        health: NOT_SERVING; hooks.drain           takes nothing new, tells the router
  *        until hooks.idle, at most grace_ms         what has begun goes on, with the calls it needs
- *        server stops, calls have what is left      then they are cancelled
+ *        servers stop, calls have what is left      one after the other; then they are cancelled
  *        hooks.stopped                              closes what needs the bridge,
  *        fv_daemon_end                              and says so
  *        bridge closes, the loop ends, fv_daemon_run returns
@@ -19,10 +19,11 @@
  *
  * Meanwhile memory that is not needed any more goes back to the system (common/heap.h).
  *
- * When it listens, one line goes to stdout, for whoever started the program: "listening on
- * HOST:PORT". Everything else that is said goes to the log. Loop thread. */
+ * When it listens, a line per listener goes to stdout, for whoever started the program; the last
+ * one is "listening on HOST:PORT". Everything else that is said goes to the log. Loop thread. */
 #include "common/options.h"
 #include "common/vitals.h"
+#include "wire/fleet_name.h"
 #include "wire/rpc_server.h"
 
 #ifdef __cplusplus
@@ -76,16 +77,27 @@ fv_status fv_daemon_open(const fv_options *o, const fv_daemon_hooks *hooks, fv_d
 fv_bridge *fv_daemon_bridge(const fv_daemon *d);
 uv_loop_t *fv_daemon_loop(const fv_daemon *d);
 
-/* What the server of fv_daemon_serve grants its peers; without it, what suits members of a fleet.
- * Before serve. */
-void fv_daemon_set_limits(fv_daemon *d, const fv_rpc_limits *limits);
+/* An address to serve on, for callers of one kind. Each has a gRPC server of its own: limits such
+ * as a memory quota belong to a server, and those of one listener must not end another's
+ * connections. */
+typedef struct fv_daemon_listener {
+    const char *option;             /* of the program's table, that says where; "listen" */
+    const char *words;              /* on stdout before the address; "listening on" */
+    const fv_rpc_service *services; /* [n_service]; copied, their tables are borrowed */
+    int32_t n_service;
+    bool reflection;      /* anybody may read its contracts */
+    fv_rpc_limits limits; /* what it grants its peers; {0}: what suits members of a fleet */
+} fv_daemon_listener;
 
-/* Listens where the options say, with health and reflection beside the services. Tables are
- * borrowed, the list is copied. When it fails, the end has begun: run closes everything through the
+/* The first one listens where --listen says. */
+enum { FV_DAEMON_LISTENERS_MAX = 2 };
+
+/* Listens as said, health beside the services everywhere. Servers stop in the order of the list,
+ * and open in the opposite one. When it fails, the end has begun: run closes everything through the
  * hooks, and returns. */
-fv_status fv_daemon_serve(fv_daemon *d, const fv_rpc_service *services, int32_t n_service);
+fv_status fv_daemon_serve(fv_daemon *d, const fv_daemon_listener *listeners, int32_t n);
 
-/* "HOST:PORT" that it listens on, with the port that was found; after serve. */
+/* "HOST:PORT" that the first one listens on, with the port that was found; after serve. */
 const char *fv_daemon_address(const fv_daemon *d);
 
 /* Says how a service ("fovea.inference.v1.Inference") or the program as a whole ("") is, where
@@ -105,9 +117,8 @@ void fv_daemon_end(fv_daemon *d); /* see hooks.stopped */
 void fv_daemon_close(fv_daemon *d);
 
 /* A worker's name in its fleet: --name, or `role` and the address that it serves on. FV_EINVAL when
- * it does not fit. After serve. */
-enum { FV_DAEMON_NAME_MAX = 64 };
-fv_status fv_daemon_name(const fv_daemon *d, const char *role, char out[FV_DAEMON_NAME_MAX + 1]);
+ * it is none (wire/fleet_name.h). After serve. */
+fv_status fv_daemon_name(const fv_daemon *d, const char *role, char out[FV_WORKER_NAME_MAX + 1]);
 
 /* A server program as a whole, for its main: reads the command line, helps, or runs it. */
 typedef struct fv_daemon_program {

@@ -2,17 +2,22 @@
  * next report, else of the next attempt. Loop thread. */
 #include "wire/member.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/log.h"
-#include "wire/rpc_listen.h"
+#include "common/random.h"
+#include "wire/fleet_name.h"
 
 enum {
     RETRY_MS = 100, /* after the first failure; twice as long after each further one, up to */
     RETRY_MAX_MS = 2000,
-    REPORT_MS = 1000, /* until the router says */
-    TOUCH_MS = 20,    /* reports are at least so far apart: many changes, one report */
-    LEAVE_MS = 1000,  /* that the router has to let us go */
+    REFUSED_MAX_MS = 15000, /* where only somebody's doing can change the answer */
+    JOIN_MS = 10000,        /* from Hello to Welcome */
+    REPORT_MS = 1000,       /* until the router says */
+    TOUCH_MS = 20,          /* reports are at least so far apart: many changes, one report */
+    LEAVE_MS = 1000,        /* that the router has to let us go */
 };
 /* The call lasts as long as the worker, and every call has a deadline. */
 static const int64_t CALL_MS = INT64_C(365) * 86400 * 1000;
@@ -27,7 +32,10 @@ struct fv_membership {
     uv_timer_t timer;
     uint32_t report_ms;
     int32_t retry_ms;
-    bool joined, refused, draining, unhealthy, touched;
+    fv_key key;                /* that joins are proved with */
+    fv_join_said said;         /* in this join */
+    char why[FV_RPC_TEXT_MAX]; /* of the last attempt that failed, as it was logged */
+    bool challenged, joined, draining, unhealthy, touched;
     bool closing;
     void (*closed)(void *user);
     void *closed_user;
@@ -76,6 +84,56 @@ void fv_membership_set_health(fv_membership *m, bool healthy) {
 
 bool fv_membership_joined(const fv_membership *m) { return m->joined; }
 
+/* ---- proving ---------------------------------------------------------------------------- */
+
+static fv_status not_our_router(const fv_membership *m) {
+    return FV_FAIL(FV_EAUTH,
+                   "%s does not know this fleet's secret: is it its router's "
+                   "--fleet-listen, and do both have the same --fleet-token-file?",
+                   m->opt.router);
+}
+
+/* The router has proved itself, or the join is over. */
+static fv_status introduce(fv_membership *m, const Fovea__Fleet__V1__Challenge *challenge) {
+    Fovea__Fleet__V1__Introduction in = *m->opt.introduction;
+    Fovea__Inference__V1__Load load;
+    uint8_t proof[FV_MAC_BYTES];
+    fv_join_said *said = &m->said;
+    if (m->challenged || challenge->nonce.len != sizeof said->nonce_router)
+        return not_our_router(m);
+    memcpy(said->nonce_router, challenge->nonce.data, sizeof said->nonce_router);
+    if (!fv_join_proved(&m->key, FV_JOIN_ROUTER, said, challenge->proof.data, challenge->proof.len))
+        return not_our_router(m);
+    m->challenged = true;
+    said->role = in.role;
+    said->name = in.name;
+    said->address = in.address;
+    said->compat = in.compat;
+    said->compat_hash = in.compat_hash;
+    if (in.incarnation.len == sizeof said->incarnation)
+        memcpy(said->incarnation, in.incarnation.data, sizeof said->incarnation);
+    FV_TRY(fv_join_prove(&m->key, FV_JOIN_WORKER, said, proof));
+    in.proof = (ProtobufCBinaryData){sizeof proof, proof};
+    report_message r = make_report(m, &load);
+    r.introduction = &in;
+    return fv_rpc_call_send(m->call, &r.base);
+}
+
+static fv_status on_welcome(fv_membership *m, const Fovea__Fleet__V1__Welcome *w) {
+    if (!m->challenged ||
+        !fv_join_proved(&m->key, FV_JOIN_WELCOME, &m->said, w->proof.data, w->proof.len))
+        return not_our_router(m);
+    m->joined = true;
+    m->retry_ms = RETRY_MS;
+    m->why[0] = '\0';
+    if (w->report_ms) m->report_ms = w->report_ms;
+    FV_LOG(INFO, WIRE, "router=%s event=joined name=%s report_ms=%u", m->opt.router,
+           m->opt.introduction->name, m->report_ms);
+    /* What changed while the introduction was on its way. */
+    report(m);
+    return FV_OK;
+}
+
 /* ---- the call --------------------------------------------------------------------------- */
 
 static fv_status on_command(fv_rpc_call *c, grpc_byte_buffer *message) {
@@ -84,15 +142,12 @@ static fv_status on_command(fv_rpc_call *c, grpc_byte_buffer *message) {
     if (m->closing) return FV_OK;
     FV_TRY(fv_rpc_call_unpack(c, &fovea__fleet__v1__command__descriptor, message, &p));
     const command_message *cmd = (const command_message *)p;
-    if (cmd->command_case == FOVEA__FLEET__V1__COMMAND__COMMAND_WELCOME) {
-        m->joined = true;
-        m->retry_ms = RETRY_MS;
-        if (cmd->welcome->report_ms) m->report_ms = cmd->welcome->report_ms;
-        FV_LOG(INFO, WIRE, "router=%s event=joined name=%s report_ms=%u", m->opt.router,
-               m->opt.introduction->name, m->report_ms);
-        /* What changed while the introduction was on its way. */
-        report(m);
-    } else if (cmd->command_case == FOVEA__FLEET__V1__COMMAND__COMMAND_DRAIN && m->opt.drain) {
+    if (cmd->command_case == FOVEA__FLEET__V1__COMMAND__COMMAND_CHALLENGE)
+        return introduce(m, cmd->challenge);
+    if (cmd->command_case == FOVEA__FLEET__V1__COMMAND__COMMAND_WELCOME)
+        return m->joined ? FV_OK : on_welcome(m, cmd->welcome);
+    if (!m->joined) return not_our_router(m);
+    if (cmd->command_case == FOVEA__FLEET__V1__COMMAND__COMMAND_DRAIN && m->opt.drain) {
         uint32_t ms = cmd->drain->grace_ms;
         m->opt.drain(m->opt.user, ms < INT32_MAX ? (int32_t)ms : INT32_MAX);
     } /* a command of a later version: not for us */
@@ -118,82 +173,93 @@ static void finish_close(fv_membership *m) {
     uv_close((uv_handle_t *)&m->timer, on_timer_closed);
 }
 
-/* A worker that does not fit now would not fit in a second either; one whose name was taken would
- * take it back, and so on. */
-static bool is_final(fv_status st) {
-    return st == FV_EINVAL || st == FV_EUNSUPPORTED || st == FV_ECANCELLED;
+/* It would be refused again, until somebody has mended something. */
+static bool is_refusal(fv_status st) {
+    return st == FV_EAUTH || st == FV_EINVAL || st == FV_EUNSUPPORTED;
 }
 
-static void try_later(fv_membership *m) {
+static void try_later(fv_membership *m, fv_status st) {
+    int32_t most = is_refusal(st) ? REFUSED_MAX_MS : RETRY_MAX_MS;
     uv_timer_start(&m->timer, on_timer, (uint64_t)m->retry_ms, 0);
-    m->retry_ms = 2 * m->retry_ms < RETRY_MAX_MS ? 2 * m->retry_ms : RETRY_MAX_MS;
+    m->retry_ms = 2 * m->retry_ms < most ? 2 * m->retry_ms : most;
+}
+
+/* Why an attempt was no success, in words that say what to do. */
+static const char *reason(const fv_membership *m, const fv_rpc_end *end) {
+    if (end->status == FV_EUNSUPPORTED)
+        return "it is no fleet listener: give --router what the router has as --fleet-listen";
+    if (end->status == FV_EAUTH && m->challenged)
+        return "it does not know this worker's proof: do both have the same --fleet-token-file?";
+    if (end->status == FV_ECANCELLED) return "it does not answer";
+    return end->text;
+}
+
+static void log_end(fv_membership *m, const fv_rpc_end *end) {
+    const char *why = reason(m, end);
+    bool refused = is_refusal(end->status) || end->status == FV_EBUSY;
+    if (m->joined || strcmp(why, m->why) != 0)
+        FV_LOG(WARN, WIRE, "router=%s event=%s reason=\"%s\"", m->opt.router,
+               m->joined ? "lost" : (refused ? "refused" : "unreachable"), why);
+    snprintf(m->why, sizeof m->why, "%s", why);
 }
 
 static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     fv_membership *m = fv_rpc_call_user(c);
-    bool was_in = m->joined;
     m->call = NULL;
-    m->joined = m->touched = false;
     if (m->closing) {
         finish_close(m);
         return;
     }
-    fv_status st = fv_rpc_end_status(end, "router");
-    if (is_final(st)) {
-        m->refused = true;
-        uv_timer_stop(&m->timer);
-        FV_LOG(ERROR, WIRE, "router=%s event=refused reason=\"%s\"", m->opt.router, end->text);
-        if (m->opt.refused) m->opt.refused(m->opt.user, st);
-        return;
-    }
-    if (was_in || m->retry_ms == RETRY_MS)
-        FV_LOG(WARN, WIRE, "router=%s event=%s reason=\"%s\"", m->opt.router,
-               was_in ? "lost" : "unreachable", end->text);
-    try_later(m);
+    log_end(m, end);
+    m->joined = m->challenged = m->touched = false;
+    try_later(m, end->status);
 }
 
 static fv_status join(fv_membership *m) {
     static const fv_rpc_events events = {
         .on_message = on_command, .on_half_close = on_half_close, .on_end = on_end};
-    Fovea__Inference__V1__Load load;
-    report_message r = make_report(m, &load);
-    r.introduction = (Fovea__Fleet__V1__Introduction *)(uintptr_t)m->opt.introduction;
+    Fovea__Fleet__V1__Hello hello = FOVEA__FLEET__V1__HELLO__INIT;
+    report_message r = FOVEA__FLEET__V1__WORKER_REPORT__INIT;
+    m->said = (fv_join_said){0};
+    FV_TRY(fv_random_bytes(m->said.nonce_worker, sizeof m->said.nonce_worker));
+    hello.nonce = (ProtobufCBinaryData){sizeof m->said.nonce_worker, m->said.nonce_worker};
+    r.hello = &hello;
     fv_rpc_call_options opt = {.path = "/fovea.fleet.v1.Fleet/Join",
                                .events = &events,
                                .user = m,
                                .deadline_ms = CALL_MS,
                                .request = &r.base};
-    return fv_rpc_call_open(m->channel, &opt, &m->call);
+    FV_TRY(fv_rpc_call_open(m->channel, &opt, &m->call));
+    uv_timer_start(&m->timer, on_timer, JOIN_MS, 0);
+    return FV_OK;
 }
 
 static void on_timer(uv_timer_t *t) {
     fv_membership *m = t->data;
-    if (m->closing) {
-        fv_rpc_call_cancel(m->call); /* the router was asked to let go, and has not */
+    if (m->closing || (m->call && !m->joined)) {
+        fv_rpc_call_cancel(
+            m->call); /* the router was asked to let go, or to welcome, and has not */
     } else if (m->joined) {
         report(m);
-    } else if (!m->call && join(m) != FV_OK) {
+    } else if (join(m) != FV_OK) {
         FV_LOG(WARN, WIRE, "router=%s event=join-failed reason=\"%s\"", m->opt.router,
                fv_last_error());
-        try_later(m);
+        try_later(m, FV_EIO);
     }
 }
 
 /* ---- opening and closing ---------------------------------------------------------------- */
 
-fv_status fv_membership_check(const char *router) {
-    if (fv_rpc_listen_check(router) == FV_OK) return FV_OK;
-    return FV_FAIL(FV_EINVAL, "'%s' is no address of a router: write HOST:PORT", router);
-}
-
 fv_status fv_membership_open(const fv_membership_options *opt, fv_membership **out) {
-    FV_TRY(fv_membership_check(opt->router));
+    fv_status st = fv_address_check(opt->router);
+    if (st != FV_OK) return fv_fail_prefix(st, "router '%s'", opt->router);
     fv_membership *m = calloc(1, sizeof *m);
     if (!m) return FV_FAIL(FV_ENOMEM, "no memory to join the router");
     m->opt = *opt;
     m->report_ms = REPORT_MS;
     m->retry_ms = RETRY_MS;
-    fv_status st = fv_rpc_channel_open(opt->bridge, opt->router, NULL, &m->channel);
+    st = fv_join_key(opt->fleet, &m->key);
+    if (st == FV_OK) st = fv_rpc_channel_open(opt->bridge, opt->router, NULL, &m->channel);
     if (st != FV_OK) {
         free(m);
         return st;

@@ -1,20 +1,19 @@
 #ifndef FOVEA_WIRE_MEMBER_H
 #define FOVEA_WIRE_MEMBER_H
 
-/* MEMBER: a worker's side of Fleet.Join (proto/fleet.proto): it introduces itself to the router,
- * reports how it is, and is told what to do.
+/* MEMBER: a worker's side of Fleet.Join (proto/fleet.proto): it makes sure that the router knows
+ * the fleet's secret, introduces itself, reports how it is, and is told what to do.
  *
- *               connected, introduced              Welcome
- *     WAITING ----------------------> JOINING ------------------> IN
- *        ^                               |                        |
- *        '---- a while later ------------+--- the call ended -----'
- *                                        |
- *                                        '--- the router does not want it ---> REFUSED
+ *                Hello              Challenge: Introduction            Welcome
+ *     WAITING ----------> GREETING -------------------------> JOINING ---------> IN
+ *        ^                   |  no proof                         |  refused       |
+ *        '--- a while later -+-----------------------------------+--- call ended -'
  *
- * A router that cannot be reached is tried again for ever, a little less often each time. One that
- * says that this worker does not fit, or that another has its name, is not: whoever runs the
- * worker must mend that. Loop thread. */
+ * A router that cannot be reached, or that refuses this worker, is tried again for ever, less often
+ * each time: the other worker of this name may go, the secret may be put right. The log says why,
+ * once for each reason. Loop thread. */
 #include "fleet.pb-c.h"
+#include "wire/join_proof.h"
 #include "wire/rpc_client.h"
 
 #ifdef __cplusplus
@@ -24,22 +23,18 @@ extern "C" {
 typedef struct fv_membership_options {
     fv_bridge *bridge;                                  /* borrowed */
     const char *router;                                 /* "HOST:PORT"; borrowed */
-    const Fovea__Fleet__V1__Introduction *introduction; /* borrowed */
+    const fv_key *fleet;                                /* the fleet's key; copied */
+    const Fovea__Fleet__V1__Introduction *introduction; /* borrowed; without a proof */
     /* Says what the worker is doing now; before each report. */
     void (*measure)(void *user, Fovea__Inference__V1__Load *load);
     /* The router asks it to finish what runs within grace_ms, and to leave. May be NULL. */
     void (*drain)(void *user, int32_t grace_ms);
-    /* The router does not want it; fv_last_error says why. May be NULL. */
-    void (*refused)(void *user, fv_status st);
     void *user;
 } fv_membership_options;
 
 typedef struct fv_membership fv_membership; /* opaque */
 
-/* FV_EINVAL: `router` is no address. For programs that join later, and want to say so at once. */
-fv_status fv_membership_check(const char *router);
-
-/* Begins to join. FV_EINVAL as above. */
+/* Begins to join. FV_EINVAL: `router` is no address. */
 fv_status fv_membership_open(const fv_membership_options *opt, fv_membership **out);
 
 bool fv_membership_joined(const fv_membership *m); /* the router has said welcome */

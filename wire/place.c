@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "common/random.h"
+
 static void measure(void *user, Fovea__Inference__V1__Load *load) {
     const fv_place *p = user;
     p->measure(p->user, load);
@@ -11,32 +13,38 @@ static void told_to_drain(void *user, int32_t grace_ms) {
     fv_daemon_drain(((fv_place *)user)->daemon, grace_ms);
 }
 
-/* A worker that its router does not want is of no use. Nothing is wrong with the command line, as
- * FV_EINVAL would say: exit with 1. */
-static void refused(void *user, fv_status st) {
-    (void)st;
-    fv_place_give_up(user, FV_ECANCELLED);
-}
-
 static fv_status join(fv_place *p) {
     fv_membership_options opt = {.bridge = fv_daemon_bridge(p->daemon),
                                  .router = fv_options_string(p->o, "router"),
+                                 .fleet = &p->fleet,
                                  .measure = measure,
                                  .drain = told_to_drain,
-                                 .refused = refused,
                                  .user = p};
     if (!opt.router) return FV_OK;
     const char *advertise = fv_options_string(p->o, "advertise");
+    const char *address = advertise ? advertise : fv_daemon_address(p->daemon);
+    fv_status st = fv_address_check(address);
+    if (st != FV_OK)
+        return fv_fail_prefix(st, "others cannot reach this worker at '%s' (give --advertise)",
+                              address);
     Fovea__Fleet__V1__Introduction *introduction;
-    FV_TRY(
-        p->introduce(p->user, advertise ? advertise : fv_daemon_address(p->daemon), &introduction));
+    FV_TRY(p->introduce(p->user, address, &introduction));
+    introduction->incarnation = (ProtobufCBinaryData){sizeof p->incarnation, p->incarnation};
     opt.introduction = introduction;
     return fv_membership_open(&opt, &p->member);
 }
 
-fv_status fv_place_check(const fv_place *p) {
-    const char *router = fv_options_string(p->o, "router");
-    return router ? fv_membership_check(router) : FV_OK;
+static fv_status check_option(const fv_place *p, const char *name) {
+    const char *address = fv_options_string(p->o, name);
+    if (!address || fv_address_check(address) == FV_OK) return FV_OK;
+    return fv_fail_prefix(FV_EINVAL, "--%s '%s'", name, address);
+}
+
+fv_status fv_place_open(fv_place *p) {
+    FV_TRY(check_option(p, "router"));
+    FV_TRY(check_option(p, "advertise"));
+    FV_TRY(fv_fleet_secret_of(p->o, &p->fleet));
+    return fv_random_bytes(p->incarnation, sizeof p->incarnation);
 }
 
 void fv_place_health(fv_place *p, bool healthy) {
@@ -44,7 +52,7 @@ void fv_place_health(fv_place *p, bool healthy) {
         fv_membership_set_health(p->member, healthy);
     } else if (healthy) {
         fv_status st = join(p);
-        if (st != FV_OK) refused(p, st);
+        if (st != FV_OK) fv_place_give_up(p, st);
     }
 }
 

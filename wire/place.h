@@ -6,10 +6,11 @@
  *     first probe through ---> joins (introduce)       who is in the fleet can take requests
  *     health changes --------> the router is told
  *     router says drain -----> the daemon drains
- *     router refuses --------> the program gives up, and says why at its end
  *
- * Without --router the worker has no place, and serves whoever calls. Loop thread. */
+ * A router that refuses is asked again and again (wire/member.h). Without --router the worker has
+ * no place, and serves who proves the fleet's secret. Loop thread. */
 #include "wire/daemon.h"
+#include "wire/fleet_secret.h"
 #include "wire/member.h"
 
 #ifdef __cplusplus
@@ -19,8 +20,10 @@ extern "C" {
 /* Table rows of a program that has one. */
 /* clang-format off */
 #define FV_PLACE_OPTIONS                                                                           \
+    FV_FLEET_SECRET_OPTION,                                                                        \
     {"router", "FOVEA_ROUTER", FV_OPTION_STRING, "HOST:PORT", NULL,                                \
-     "the fleet to join; without it the worker serves whoever calls", 0, 0},                       \
+     "the fleet to join: its router's --fleet-listen; without it the worker waits for calls", 0,   \
+     0},                                                                                           \
     {"advertise", "FOVEA_ADVERTISE", FV_OPTION_STRING, "HOST:PORT", NULL,                          \
      "where the others reach this worker; default: where it listens", 0, 0},                       \
     {"name", "FOVEA_NAME", FV_OPTION_STRING, "NAME", NULL,                                         \
@@ -35,13 +38,16 @@ typedef struct fv_place {
     void (*measure)(void *user, Fovea__Inference__V1__Load *load);
     void *user;
     /* private */
+    fv_key fleet;
+    uint8_t incarnation[FV_INCARNATION_BYTES];
     fv_membership *member;
     fv_status status;
     char why[512];
 } fv_place; /* the first five set, the rest zero */
 
-/* FV_EINVAL when --router is no address: to be said at once, not when it joins. */
-fv_status fv_place_check(const fv_place *p);
+/* Reads the fleet's secret. FV_EINVAL when there is none, or when --router or --advertise is no
+ * address: to be said at once, not when the worker joins. */
+fv_status fv_place_open(fv_place *p);
 
 /* For the daemon's hooks. */
 void fv_place_health(fv_place *p, bool healthy);

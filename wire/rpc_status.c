@@ -13,6 +13,7 @@ grpc_status_code fv_rpc_code(fv_status st) {
         [FV_EDEVICE] = GRPC_STATUS_INTERNAL,
         [FV_ECANCELLED] = GRPC_STATUS_ABORTED, /* CANCELLED is the caller's own word */
         [FV_EDEADLINE] = GRPC_STATUS_DEADLINE_EXCEEDED,
+        [FV_EAUTH] = GRPC_STATUS_UNAUTHENTICATED,
         [FV_EBUSY] = GRPC_STATUS_RESOURCE_EXHAUSTED, /* with a retry hint */
     };
     return (unsigned)st < FV_N_STATUS ? codes[st] : GRPC_STATUS_UNKNOWN;
@@ -39,7 +40,7 @@ static const struct {
     [GRPC_STATUS_INTERNAL] = {"INTERNAL", FV_EDEVICE},
     [GRPC_STATUS_UNAVAILABLE] = {"UNAVAILABLE", FV_EIO},
     [GRPC_STATUS_DATA_LOSS] = {"DATA_LOSS", FV_EDATA},
-    [GRPC_STATUS_UNAUTHENTICATED] = {"UNAUTHENTICATED", FV_EINVAL},
+    [GRPC_STATUS_UNAUTHENTICATED] = {"UNAUTHENTICATED", FV_EAUTH},
 };
 
 static bool known(grpc_status_code code) { return (unsigned)code < sizeof codes / sizeof codes[0]; }

@@ -1,7 +1,9 @@
 """A client in another language, against a fleet that runs: answers, what breaks them off, errors,
 health, reflection.
 
-usage: fleet_client.py HOST:PORT DESCRIPTOR_SET PICTURE     exits 77 when Python lacks grpc or protobuf
+usage: fleet_client.py HOST:PORT DESCRIPTOR_SET PICTURE FLEET PREFILL DECODE
+       FLEET is where workers join the router, PREFILL and DECODE where they serve; exits 77 when Python
+       lacks grpc or protobuf
 """
 import os
 import sys
@@ -13,7 +15,7 @@ import grpc
 
 WAIT_S = 120  # for anything that must come: machines may be busy
 
-target, set_path, picture_path = sys.argv[1:]
+target, set_path, picture_path, fleet_address, prefill_address, decode_address = sys.argv[1:]
 with open(picture_path, "rb") as f:
     picture = f.read()
 contracts = Contracts(set_path)
@@ -151,11 +153,10 @@ def services(connection):
 def every_program_is_healthy_and_lists_its_services():
     Ask = contracts.message("grpc.health.v1.HealthCheckRequest")
     common = {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
-    programs = [(target, {"fovea.inference.v1.Inference", "fovea.fleet.v1.Fleet"})]
-    for w in fleet().workers:
-        own = {1: {"fovea.handoff.v1.Prefill"}, 2: {"fovea.handoff.v1.Handoff", "fovea.handoff.v1.Decode"}}[w.role]
-        programs.append((w.address, own))
-    assert len(programs) == 3, programs
+    programs = [(target, {"fovea.inference.v1.Inference"}),
+                (fleet_address, {"fovea.fleet.v1.Fleet"}),
+                (prefill_address, {"fovea.handoff.v1.Prefill"}),
+                (decode_address, {"fovea.handoff.v1.Handoff", "fovea.handoff.v1.Decode"})]
     for address, own in programs:
         with connect(address) as connection:
             health = contracts.stub(connection, "grpc.health.v1.Health")
@@ -163,13 +164,56 @@ def every_program_is_healthy_and_lists_its_services():
                 assert health.Check(Ask(service=name), timeout=WAIT_S).status == 1, (address, name)
             e = failure(lambda: health.Check(Ask(service="no.Such"), timeout=WAIT_S))
             assert e.code() == grpc.StatusCode.NOT_FOUND, e
-            assert services(connection) == own | common, (address, services(connection))
+            if address == target:
+                assert services(connection) == own | common, (address, services(connection))
+            else:  # for members of the fleet, who know what is there
+                assert failure(lambda: services(connection)).code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+def the_fleets_state_tells_nothing_of_who_or_where():
+    state = fleet()
+    assert sorted(w.role for w in state.workers) == [1, 2] and all(w.state == 1 for w in state.workers)
+    names = [b"prefill-0", b"decode-0", prefill_address.encode(), decode_address.encode()]
+    raw = channel.unary_unary("/fovea.inference.v1.Inference/GetFleet")(b"", timeout=WAIT_S)
+    assert not any(n in raw for n in names), raw
+
+
+def clients_cannot_join_the_fleet():
+    join = channel.stream_stream("/fovea.fleet.v1.Fleet/Join")
+    e = failure(lambda: list(join(iter([b""]), timeout=WAIT_S)))
+    assert e.code() == grpc.StatusCode.UNIMPLEMENTED, e
+
+
+def a_stranger_at_the_fleets_door_learns_nothing():
+    Report, Command = contracts.message("fovea.fleet.v1.WorkerReport"), contracts.message("fovea.fleet.v1.Command")
+    with connect(fleet_address) as door:
+        join = door.stream_stream("/fovea.fleet.v1.Fleet/Join", Report.SerializeToString, Command.FromString)
+
+        def tries(*reports):
+            heard = []
+            e = failure(lambda: heard.extend(join(iter(reports), timeout=WAIT_S)))
+            assert e.code() == grpc.StatusCode.UNAUTHENTICATED, e
+            return heard, e.details()
+
+        hello = Report()
+        hello.hello.nonce = bytes(32)
+        introduction = Report()
+        i = introduction.introduction
+        i.name, i.role, i.address, i.incarnation, i.proof = "decode-0", 2, "127.0.0.1:9", bytes(16), bytes(32)
+        heard, said = tries(hello, introduction)
+        assert [c.WhichOneof("command") for c in heard] == ["challenge"], heard
+        i.name = "nobody-has-this"
+        assert tries(hello, introduction)[1] == said
+        assert tries(introduction) == ([], said)
+        assert tries(Report()) == ([], said)
 
 
 for check in [
         an_answer_streams_in_order, the_same_request_gives_the_same_tokens, a_cancelled_answer_leaves_the_fleet_idle,
         a_deadline_ends_an_answer, abort_ends_a_request_by_its_id, bad_requests_end_with_a_code_and_a_sentence,
-        the_model_says_what_may_be_asked, every_program_is_healthy_and_lists_its_services]:
+        the_model_says_what_may_be_asked, every_program_is_healthy_and_lists_its_services,
+        the_fleets_state_tells_nothing_of_who_or_where, clients_cannot_join_the_fleet,
+        a_stranger_at_the_fleets_door_learns_nothing]:
     print(check.__name__, flush=True)
     check()
 print("ok: grpcio", grpc.__version__)

@@ -7,6 +7,7 @@
 
 #include "tests/e2e/decode_rig.h"
 #include "tests/support/command.h"
+#include "tests/support/fleet_token.h"
 #include "wire/rpc_frame.h"
 #include "wire/transport_grpc.h"
 
@@ -470,7 +471,7 @@ static command_result r;
 Test(decode_worker, the_program_serves_until_it_is_told_to_stop) {
     command_run(&r,
                 FOVEA_BIN
-                "/fovea-decode --checkpoint %s --threads 1 --log warn > "
+                "/fovea-decode" FLEET_TOKEN_FILE "--checkpoint %s --threads 1 --log warn > "
                 "%s/out 2>&1 & p=$!; for i in $(seq 200); do grep -q listening %s/out && break; "
                 "sleep 0.05; done; kill -TERM $p; wait $p; echo \"ended with $?\"; cat %s/out",
                 rig.dir, rig.dir, rig.dir, rig.dir);
@@ -482,18 +483,21 @@ Test(decode_worker, wrong_usage_of_the_program_ends_with_2_and_a_sentence) {
     command_run(&r, FOVEA_BIN "/fovea-decode");
     cr_assert_eq(r.status, 2);
     cr_assert(strstr(r.err, "--checkpoint DIR is needed"), "%s", r.err);
-    command_run(&r, FOVEA_BIN "/fovea-decode --checkpoint %s --kv-dtype f64", rig.dir);
+    command_run(&r, FOVEA_BIN "/fovea-decode" FLEET_TOKEN_FILE "--checkpoint %s --kv-dtype f64",
+                rig.dir);
     cr_assert_eq(r.status, 2);
     cr_assert(strstr(r.err, "f32, bf16 or f16"), "%s", r.err);
-    command_run(&r, FOVEA_BIN "/fovea-decode --checkpoint /nonexistent");
+    command_run(&r, FOVEA_BIN "/fovea-decode" FLEET_TOKEN_FILE "--checkpoint /nonexistent");
     cr_assert_eq(r.status, 1);
     cr_assert(strstr(r.err, "/nonexistent"), "%s", r.err);
-    command_run(&r, FOVEA_BIN "/fovea-decode --checkpoint %s --listen nowhere", rig.dir);
+    command_run(&r, FOVEA_BIN "/fovea-decode" FLEET_TOKEN_FILE "--checkpoint %s --listen nowhere",
+                rig.dir);
     cr_assert_eq(r.status, 2, "%s", r.err);
-    command_run(&r, "timeout 60 " FOVEA_BIN "/fovea-decode --checkpoint %s --name %0*d", rig.dir,
-                65, 0);
+    command_run(
+        &r, "timeout 60 " FOVEA_BIN "/fovea-decode" FLEET_TOKEN_FILE "--checkpoint %s --name %0*d",
+        rig.dir, 65, 0);
     cr_assert_eq(r.status, 2, "%s", r.err);
-    cr_assert(strstr(r.err, "--name must have 1..64 bytes"), "%s", r.err);
+    cr_assert(strstr(r.err, "--name must have 1..64 characters"), "%s", r.err);
     command_run(&r, FOVEA_BIN "/fovea-decode --help");
     cr_assert_eq(r.status, 0);
     cr_assert(strstr(r.out, "--router HOST:PORT"), "%s", r.out);

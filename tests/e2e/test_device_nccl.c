@@ -12,6 +12,7 @@
 
 #include "tests/support/command.h"
 #include "tests/support/crew.h"
+#include "tests/support/fleet_token.h"
 
 #define FOVEA FOVEA_BIN "/fovea"
 #define PICTURE FOVEA_TEST_DATA "/golden/demo.png"
@@ -104,10 +105,14 @@ Test(device_nccl, auto_takes_grpc_where_one_side_has_no_device) {
 }
 
 Test(device_nccl, nccl_without_a_device_does_not_start) {
-    command_run(&r, FOVEA_BIN "/fovea-decode --checkpoint %s/ck --device cpu --transport nccl",
+    command_run(&r,
+                FOVEA_BIN "/fovea-decode" FLEET_TOKEN_FILE
+                          "--checkpoint %s/ck --device cpu --transport nccl",
                 c.f.dir);
     cr_expect(r.status != 0 && strstr(r.err, "this worker computes on cpu"), "%s", r.err);
-    command_run(&r, FOVEA_BIN "/fovea-prefill --checkpoint %s/ck --device cpu --transport mail",
+    command_run(&r,
+                FOVEA_BIN "/fovea-prefill" FLEET_TOKEN_FILE
+                          "--checkpoint %s/ck --device cpu --transport mail",
                 c.f.dir);
     cr_expect(r.status != 0 && strstr(r.err, "choose auto, grpc or nccl"), "%s", r.err);
 }

@@ -15,6 +15,7 @@
 
 #include "grpc/health/v1/health.pb-c.h"
 #include "tests/support/fleet.h"
+#include "tests/support/fleet_token.h"
 #include "tests/support/net.h"
 #include "tests/support/program.h"
 
@@ -39,7 +40,8 @@ static void tear_down(void) {
 TestSuite(health, .init = set_up, .fini = tear_down, .timeout = 300);
 
 static void start(const char *binary, const char *args) {
-    program_start(&p, f.dir, "worker", binary, "--checkpoint %s/ck --log debug %s", f.dir, args);
+    program_start(&p, f.dir, "worker", binary, FLEET_TOKEN_FILE "--checkpoint %s/ck --log debug %s",
+                  f.dir, args);
 }
 
 /* ---- a watcher --------------------------------------------------------------------------- */
@@ -153,11 +155,11 @@ Test(health, a_decode_worker_whose_logits_are_no_numbers_is_not_serving_until_th
 Test(health, a_worker_that_never_could_is_never_serving_and_joins_no_fleet) {
     static program router;
     watch w;
-    program_start(&router, f.dir, "router", "fovea-router", "--log info");
+    program_start(&router, f.dir, "router", "fovea-router", FLEET_TOKEN_FILE "--log info");
     spoil(false); /* remembers what is good */
     spoil(true);
     char args[200];
-    snprintf(args, sizeof args, "--probe-ms 20 --router %s", router.address);
+    snprintf(args, sizeof args, "--probe-ms 20 --router %s", router.fleet);
     start("fovea-decode", args);
     program_wait_said(&p, "event=probe-failed");
     watch_open(&w, "");

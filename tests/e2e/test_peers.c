@@ -14,6 +14,7 @@
 #include "tests/support/abuser.h"
 #include "tests/support/answer.h"
 #include "tests/support/crew.h"
+#include "tests/support/fleet_token.h"
 #include "tests/support/sanitized.h"
 
 #define FOVEA FOVEA_BIN "/fovea"
@@ -47,23 +48,28 @@ Test(peers, a_second_server_on_a_port_says_that_it_is_taken) {
     for (int i = 0; i < 3; i++) {
         char checkpoint[500] = "";
         if (i > 0) snprintf(checkpoint, sizeof checkpoint, "--checkpoint %s/ck", c.f.dir);
-        command_run(&r, "timeout 60 " FOVEA_BIN "/%s --listen %s %s", binaries[i], c.f.address,
-                    checkpoint);
+        command_run(&r, "timeout 60 " FOVEA_BIN "/%s" FLEET_TOKEN_FILE "--listen %s %s",
+                    binaries[i], c.f.address, checkpoint);
         fails(1, c.f.address);
     }
     assert_well(1, 1);
     crew_stop(&c);
 }
 
-/* Started by hand, it is refused, says why, and ends. */
+/* Started by hand, it is refused, says why, and goes on trying. */
 static void does_not_fit(const char *binary, const char *args, const char *words) {
-    command_run(&r, "timeout 60 " FOVEA_BIN "/%s --router %s --name foreign %s", binary,
-                c.f.address, args);
-    fails(1, words);
-    cr_assert(strstr(r.err, "foreign does not fit the fleet"), "%s", r.err);
+    static program foreign;
+    program_start(&foreign, c.f.dir, "foreign", binary,
+                  "--router %s --fleet-token-file %s/fleet.token --name foreign %s", c.fleet,
+                  c.f.dir, args);
+    program_wait_said(&foreign, words);
+    cr_assert(program_said(&foreign, "foreign does not fit the fleet"));
+    cr_assert(program_runs(&foreign));
+    program_kill(&foreign, SIGTERM);
+    cr_assert_eq(program_wait(&foreign), 0);
 }
 
-Test(peers, a_worker_that_does_not_fit_is_told_the_field_that_differs_and_ends) {
+Test(peers, a_worker_that_does_not_fit_is_told_the_field_that_differs) {
     char args[500];
     crew_start(&c, 1, 1);
     snprintf(args, sizeof args, "--checkpoint %s/ck --kv-dtype bf16", c.f.dir);
@@ -77,14 +83,18 @@ Test(peers, a_worker_that_does_not_fit_is_told_the_field_that_differs_and_ends) 
     crew_stop(&c);
 }
 
-Test(peers, a_worker_of_the_same_name_takes_the_place_of_the_first_which_ends) {
+Test(peers, a_name_that_a_worker_has_is_refused_until_that_one_is_gone) {
     static program second;
     crew_start(&c, 1, 1);
     program_start(&second, c.f.dir, "second", "fovea-decode",
-                  "--checkpoint %s/ck --router %s --name decode-0 --threads 1", c.f.dir,
-                  c.f.address);
-    cr_assert_eq(program_wait(&c.decode[0]), 1);
-    cr_assert(program_said(&c.decode[0], "another worker has joined as decode-0"));
+                  "--checkpoint %s/ck --router %s --fleet-token-file %s/fleet.token "
+                  "--name decode-0 --threads 1",
+                  c.f.dir, c.fleet, c.f.dir);
+    program_wait_said(&second, "a worker with the name decode-0 is connected");
+    assert_well(1, 1);
+    cr_assert(program_runs(&c.decode[0]));
+    program_kill(&c.decode[0], SIGKILL);
+    program_wait_said(&second, "event=joined");
     assert_well(1, 1);
     program_kill(&second, SIGTERM);
     cr_assert_eq(program_wait(&second), 0);

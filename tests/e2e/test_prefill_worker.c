@@ -5,6 +5,7 @@
 
 #include "tests/e2e/prefill_rig.h"
 #include "tests/support/command.h"
+#include "tests/support/fleet_token.h"
 
 static heard p, d;
 static asking a;
@@ -268,8 +269,8 @@ static command_result r;
 
 Test(prefill_worker, the_program_says_where_it_listens_and_ends_well_when_told_to) {
     command_run(&r,
-                "cd %s; timeout 120 " FOVEA_BIN
-                "/fovea-prefill --checkpoint . --log warn >said & p=$!; "
+                "cd %s; timeout 120 " FOVEA_BIN "/fovea-prefill" FLEET_TOKEN_FILE
+                "--checkpoint . --log warn >said & p=$!; "
                 "for i in $(seq 1000); do grep -q listening said && break; sleep 0.1; done; "
                 "kill -TERM $p; wait $p; echo status=$?; cat said",
                 checkpoint);
@@ -278,7 +279,7 @@ Test(prefill_worker, the_program_says_where_it_listens_and_ends_well_when_told_t
 }
 
 static void program_fails(const char *args, int status, const char *words) {
-    command_run(&r, "timeout 30 " FOVEA_BIN "/fovea-prefill %s", args);
+    command_run(&r, "timeout 30 " FOVEA_BIN "/fovea-prefill" FLEET_TOKEN_FILE "%s", args);
     cr_assert_eq(r.status, status, "%s gave %d: %s", args, r.status, r.err);
     cr_assert(strstr(r.err, words), "%s said: %s", args, r.err);
 }
@@ -306,4 +307,20 @@ Test(prefill_worker, the_program_does_not_take_an_address_of_a_router_that_is_no
     char args[600];
     snprintf(args, sizeof args, "--checkpoint %s --router nowhere --log error", checkpoint);
     program_fails(args, 2, "nowhere");
+    snprintf(args, sizeof args, "--checkpoint %s --router unix:/tmp/fleet", checkpoint);
+    program_fails(args, 2, "write HOST:PORT");
+    snprintf(args, sizeof args, "--checkpoint %s --advertise unix:8201", checkpoint);
+    program_fails(args, 2, "write HOST:PORT");
+}
+
+Test(prefill_worker, the_program_needs_the_fleets_secret) {
+    command_run(&r, "timeout 30 " FOVEA_BIN "/fovea-prefill --checkpoint %s", checkpoint);
+    cr_assert_eq(r.status, 2, "%s", r.err);
+    cr_assert(strstr(r.err, "head -c 32 /dev/urandom | base64"), "%s", r.err);
+    command_run(&r,
+                "cd %s; echo too short >short; timeout 30 " FOVEA_BIN
+                "/fovea-prefill --checkpoint . --fleet-token-file short",
+                checkpoint);
+    cr_assert_eq(r.status, 2, "%s", r.err);
+    cr_assert(strstr(r.err, "short: a fleet's secret has 32 to"), "%s", r.err);
 }

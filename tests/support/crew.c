@@ -13,13 +13,18 @@ void crew_open(crew *c, const char *name, const char *shape) {
     *c = (crew){0};
     fleet_open(&c->f, name);
     fleet_synth(&c->f, shape);
+    command_run(&fleet_said, "umask 077; head -c 32 /dev/urandom | base64 >%s/fleet.token",
+                c->f.dir);
 }
 
 void crew_start_router(crew *c) {
     const char *listen = c->f.address[0] ? c->f.address : "127.0.0.1:0";
-    program_start(&c->router, c->f.dir, "router", "fovea-router", "--listen %s --log debug %s",
-                  listen, c->router_args);
+    const char *join = c->fleet[0] ? c->fleet : "127.0.0.1:0";
+    program_start(&c->router, c->f.dir, "router", "fovea-router",
+                  "--listen %s --fleet-listen %s --fleet-token-file %s/fleet.token --log debug %s",
+                  listen, join, c->f.dir, c->router_args);
     snprintf(c->f.address, sizeof c->f.address, "%s", c->router.address);
+    snprintf(c->fleet, sizeof c->fleet, "%s", c->router.fleet);
 }
 
 static void start_worker(crew *c, program *p, const char *kind, int i, const char *args) {
@@ -27,8 +32,9 @@ static void start_worker(crew *c, program *p, const char *kind, int i, const cha
     snprintf(name, sizeof name, "%s-%d", kind, i);
     snprintf(binary, sizeof binary, "fovea-%s", kind);
     program_start(p, c->f.dir, name, binary,
-                  "--checkpoint %s/ck --router %s --name %s --threads 1 --log debug %s", c->f.dir,
-                  c->f.address, name, args);
+                  "--checkpoint %s/ck --router %s --fleet-token-file %s/fleet.token --name %s "
+                  "--threads 1 --log debug %s",
+                  c->f.dir, c->fleet, c->f.dir, name, args);
 }
 
 void crew_start_prefill(crew *c, int i) {

@@ -10,7 +10,8 @@
 enum { CREW_MAX = 4 }; /* workers of a kind */
 
 typedef struct crew {
-    fleet f; /* the folder, the checkpoint, and the router's address; no `fovea up` */
+    fleet f;        /* the folder, the checkpoint, and the router's address; no `fovea up` */
+    char fleet[64]; /* where workers join the router */
     program router, prefill[CREW_MAX], decode[CREW_MAX];
     int n_prefill, n_decode;
     char router_args[500], prefill_args[500], decode_args[500];

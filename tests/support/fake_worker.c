@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/random.h"
 #include "tests/support/net.h"
+#include "wire/fleet_secret.h"
 
 typedef Fovea__Inference__V1__Tokens tokens_message;
 typedef Fovea__Inference__V1__Token token_message;
@@ -258,13 +260,37 @@ static const fv_rpc_method methods[] = {
 
 /* ---- membership ------------------------------------------------------------------------- */
 
+fv_key fake_fleet_key(void) {
+    fv_key key;
+    NET_CHECK(fv_fleet_secret_key(FAKE_SECRET, strlen(FAKE_SECRET), &key) == FV_OK);
+    return key;
+}
+
+static void introduce(fake_worker *w);
+
+static void on_challenge(fake_worker *w, const Fovea__Fleet__V1__Challenge *said) {
+    NET_CHECK(said->nonce.len == 32 && said->proof.len == 32);
+    memcpy(w->nonce, said->nonce.data, 32);
+    memcpy(w->proof, said->proof.data, 32);
+    memcpy(w->said.nonce_router, w->nonce, 32);
+    w->challenged = true;
+    w->router_proved = fv_join_proved(&w->key, FV_JOIN_ROUTER, &w->said, w->proof, 32);
+    introduce(w);
+}
+
 static fv_status on_command(fv_rpc_call *c, grpc_byte_buffer *message) {
     fake_worker *w = fv_rpc_call_user(c);
     ProtobufCMessage *m;
     FV_TRY(fv_rpc_call_unpack(c, &fovea__fleet__v1__command__descriptor, message, &m));
-    if (((Fovea__Fleet__V1__Command *)m)->command_case ==
-        FOVEA__FLEET__V1__COMMAND__COMMAND_WELCOME)
+    const Fovea__Fleet__V1__Command *cmd = (const Fovea__Fleet__V1__Command *)m;
+    if (cmd->command_case == FOVEA__FLEET__V1__COMMAND__COMMAND_CHALLENGE) {
+        on_challenge(w, cmd->challenge);
+    } else if (cmd->command_case == FOVEA__FLEET__V1__COMMAND__COMMAND_WELCOME) {
+        const ProtobufCBinaryData *proof = &cmd->welcome->proof;
         w->welcome = true;
+        w->welcome_proved =
+            fv_join_proved(&w->key, FV_JOIN_WELCOME, &w->said, proof->data, proof->len);
+    }
     return FV_OK;
 }
 
@@ -318,11 +344,36 @@ static void introduce(fake_worker *w) {
     model.limits = &limits;
     in.name = (char *)w->name;
     in.role = w->role;
-    in.address = w->address;
+    in.address = w->says_address ? (char *)(uintptr_t)w->says_address : w->address;
     in.model = &model;
     in.compat = (char *)(w->compat ? w->compat : "model=fake\nprotocol=1\n");
     in.compat_hash = w->compat ? 2 : 1;
+    uint8_t proof[FV_MAC_BYTES];
+    memcpy(w->said.incarnation, FAKE_INCARNATION, sizeof w->said.incarnation);
+    w->said.role = w->role;
+    w->said.name = w->name;
+    w->said.address = w->says_address ? w->says_address : w->address;
+    w->said.compat_hash = in.compat_hash;
+    w->said.compat = w->compat ? w->compat : "model=fake\nprotocol=1\n";
+    in.incarnation = (ProtobufCBinaryData){sizeof w->said.incarnation, w->said.incarnation};
+    NET_CHECK(fv_join_prove(&w->key, FV_JOIN_WORKER, &w->said, proof) == FV_OK);
+    in.proof = (ProtobufCBinaryData){sizeof proof, proof};
+    if (w->forge) w->forge(w->user, &in);
     send_report(w, &in);
+}
+
+static void greet(fake_worker *w) {
+    Fovea__Fleet__V1__WorkerReport r = FOVEA__FLEET__V1__WORKER_REPORT__INIT;
+    Fovea__Fleet__V1__Hello hello = FOVEA__FLEET__V1__HELLO__INIT;
+    const char *secret = w->secret ? w->secret : FAKE_SECRET;
+    fv_key fleet;
+    NET_CHECK(fv_fleet_secret_key(secret, strlen(secret), &fleet) == FV_OK);
+    NET_CHECK(fv_join_key(&fleet, &w->key) == FV_OK);
+    w->said = (fv_join_said){0};
+    NET_CHECK(fv_random_bytes(w->said.nonce_worker, sizeof w->said.nonce_worker) == FV_OK);
+    hello.nonce = (ProtobufCBinaryData){sizeof w->said.nonce_worker, w->said.nonce_worker};
+    r.hello = &hello;
+    NET_CHECK(fv_rpc_call_send(w->join, &r.base) == FV_OK);
 }
 
 void fake_open(fake_worker *w, fv_bridge *bridge, const char *target) {
@@ -340,7 +391,7 @@ void fake_open(fake_worker *w, fv_bridge *bridge, const char *target) {
                                 .user = w,
                                 .deadline_ms = 120000};
     NET_CHECK(fv_rpc_call_open(w->router, &call, &w->join) == FV_OK);
-    introduce(w);
+    greet(w);
 }
 
 void fake_leave(fake_worker *w) {

@@ -5,8 +5,12 @@
  * errs as it is told. Shares the loop of the router under test. What cannot be, aborts. */
 #include "fleet.pb-c.h"
 #include "handoff.pb-c.h"
+#include "wire/join_proof.h"
 #include "wire/rpc_client.h"
 #include "wire/rpc_server.h"
+
+#define FAKE_SECRET "a fleet's secret that everybody may read here"
+fv_key fake_fleet_key(void); /* of FAKE_SECRET */
 
 enum { FAKE_BYTES = 5000 }; /* that a request takes, as a prefill worker says */
 
@@ -24,10 +28,14 @@ typedef struct fake_worker {
     /* Set before fake_open. */
     const char *name;
     Fovea__Inference__V1__Role role;
-    const char *compat; /* NULL: what all have */
+    const char *compat;       /* NULL: what all have */
+    const char *says_address; /* NULL: where it listens */
     uint64_t capacity;
     uint32_t keep_ms_max;
     bool draining;
+    const char *secret; /* NULL: FAKE_SECRET */
+    /* What it says for a proof; NULL: the right one. */
+    void (*forge)(void *user, Fovea__Fleet__V1__Introduction *in);
 
     /* May be changed at any time. */
     fake_step step;     /* there it stops: it stalls, or fails if `fail` says so */
@@ -45,7 +53,10 @@ typedef struct fake_worker {
 
     /* Seen. */
     int32_t calls, cancelled, running, ended;
-    bool welcome, join_over;
+    bool welcome, join_over, challenged;
+    Fovea__Fleet__V1__Challenge challenge; /* its bytes are the next two */
+    uint8_t nonce[32], proof[32];
+    bool router_proved, welcome_proved; /* the router's proofs were right */
     fv_rpc_end join_end;
     char join_text[FV_RPC_TEXT_MAX];
     char request_id[160], decode_address[64];
@@ -60,6 +71,8 @@ typedef struct fake_worker {
     fv_rpc_channel *router;
     fv_rpc_call *join;
     char address[64];
+    fv_join_said said;
+    fv_key key;
     uint32_t flooded, next; /* token to say */
     fv_rpc_call *last;      /* its last call, while it runs */
     bool dead, stopped, alone;
@@ -68,7 +81,10 @@ typedef struct fake_worker {
 /* The 16 bytes under which a decode worker keeps a conversation. */
 #define FAKE_CONVERSATION "sixteen bytes..."
 
-/* Serves, and joins the router at `target`. */
+/* And those that say which process it is. */
+#define FAKE_INCARNATION "incarnation no.1"
+
+/* Serves, and joins the router whose workers join at `target`. */
 void fake_open(fake_worker *w, fv_bridge *bridge, const char *target);
 /* A decode worker that stalls at FAKE_TOKENS, or a prefill worker that stalls at FAKE_NOTHING, says
  * the rest of its last request. */

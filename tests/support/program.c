@@ -48,6 +48,8 @@ static void wait_listening(program *p) {
     for (int i = 0; i < WAIT_STEPS; i++) {
         if (in_file(path, "listening on ", line, sizeof line) && strchr(line, '\n')) {
             sscanf(line, "listening on %63s", p->address);
+            if (in_file(path, "workers join on ", line, sizeof line))
+                sscanf(line, "workers join on %63s", p->fleet);
             return;
         }
         if (!program_runs(p)) give_up(p, "it has ended");

@@ -10,6 +10,7 @@ typedef struct program {
     char name[32];    /* of its log, DIR/NAME.log */
     char dir[400];    /* where its output goes */
     char address[64]; /* where it listens */
+    char fleet[64];   /* a router: where workers join */
     pid_t pid;        /* 0: it does not run */
 } program;
 

@@ -43,7 +43,8 @@ static void on_serving(void *user, bool serving) {
 }
 
 fv_router_options router_rig_options(void) {
-    return (fv_router_options){.queue_max = 64,
+    return (fv_router_options){.fleet = fake_fleet_key(),
+                               .queue_max = 64,
                                .queue_bytes = 1 << 20,
                                .deadline_ms = 20000,
                                .wait_ms = 300,
@@ -61,16 +62,20 @@ void router_rig_open(router_rig *r, const fv_router_options *opt) {
     r->alarm.data = r;
     NET_CHECK(fv_bridge_open(&r->loop, &r->bridge) == FV_OK);
     NET_CHECK(fv_router_open(r->bridge, &o, &r->router) == FV_OK);
-    fv_router_services(r->router, r->services);
+    r->services[0] = fv_router_clients_service(r->router);
+    r->services[1] = fv_router_fleet_service(r->router);
     fv_rpc_server_options server = {
-        .listen = "127.0.0.1:0", .services = r->services, .n_service = FV_ROUTER_SERVICES};
+        .listen = "127.0.0.1:0", .services = r->services, .n_service = 1};
     NET_CHECK(fv_rpc_server_open(r->bridge, &server, &r->server) == FV_OK);
     snprintf(r->target, sizeof r->target, "127.0.0.1:%d", fv_rpc_server_port(r->server));
+    server.services = r->services + 1;
+    NET_CHECK(fv_rpc_server_open(r->bridge, &server, &r->door) == FV_OK);
+    snprintf(r->fleet, sizeof r->fleet, "127.0.0.1:%d", fv_rpc_server_port(r->door));
     NET_CHECK(fv_rpc_channel_open(r->bridge, r->target, NULL, &r->channel) == FV_OK);
 }
 
 void router_rig_join(router_rig *r, fake_worker *w) {
-    fake_open(w, r->bridge, r->target);
+    fake_open(w, r->bridge, r->fleet);
     router_rig_wait(r, &w->welcome);
 }
 
@@ -98,10 +103,16 @@ static void on_bridge_closed(void *user) { ((router_rig *)user)->bridge_done = t
 
 static void on_router_closed(void *user) { ((router_rig *)user)->router_done = true; }
 
+static void on_door_stopped(void *user) {
+    router_rig *r = user;
+    r->door_done = true;
+    fv_router_close(r->router, on_router_closed, r);
+}
+
 static void on_server_stopped(void *user) {
     router_rig *r = user;
     r->server_done = true;
-    fv_router_close(r->router, on_router_closed, r);
+    fv_rpc_server_stop(r->door, 50, on_door_stopped, r);
 }
 
 void router_rig_close(router_rig *r) {
@@ -235,7 +246,6 @@ static void on_fleet(void *user, const fv_rpc_end *end, fv_rpc_call *call,
         f->state[i] = s->workers[i]->state;
         f->n_failed[i] = s->workers[i]->n_failed;
         f->resting[i] = s->workers[i]->seconds_resting;
-        snprintf(f->name[i], sizeof f->name[i], "%s", s->workers[i]->name);
     }
 }
 

@@ -11,10 +11,12 @@ typedef struct router_rig {
     fv_router *router;
     fv_rpc_server *server;
     fv_rpc_channel *channel;
-    fv_rpc_service services[FV_ROUTER_SERVICES];
-    char target[64];
+    fv_rpc_service services[2];
+    char target[64];     /* where clients call */
+    fv_rpc_server *door; /* where workers join */
+    char fleet[64];
     int32_t n_serving; /* times that on_serving was called */
-    bool serving, router_done, server_done, bridge_done, rang;
+    bool serving, router_done, server_done, door_done, bridge_done, rang;
     uv_timer_t alarm;
     fake_worker p, d;   /* opened by rig_with_workers */
     fake_worker p1, d1; /* and these by rig_with_pairs */
@@ -66,7 +68,6 @@ typedef struct fleet_seen {
     uint64_t n_refused, n_expired; /* for their deadlines */
     int32_t n_worker;
     Fovea__Inference__V1__WorkerState state[8];
-    char name[8][64];
     uint32_t n_failed[8];
     double resting[8];
 } fleet_seen;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "tests/support/net.h"
+#include "wire/fleet_secret.h"
 #include "wire/member.h"
 
 TestSuite(member, .timeout = 60);
@@ -12,6 +13,11 @@ TestSuite(member, .timeout = 60);
 
 typedef struct fake_router {
     fv_rpc_call *call; /* the newest */
+    fv_key key;
+    fv_join_said said;
+    const char *secret; /* NULL: the worker's */
+    bool proves_wrongly, welcomes_wrongly, welcomes_at_once, drains_at_once;
+    int32_t hellos;
     int32_t joins, introductions, reports, draining, unhealthy, half_closes, ends;
     char name[65];
     uint32_t n_running; /* of the last report */
@@ -27,10 +33,55 @@ static void send_command(Fovea__Fleet__V1__Command *cmd) {
     cr_assert_eq(fv_rpc_call_send(router.call, &cmd->base), FV_OK);
 }
 
+#define SECRET "the secret of the fleet of this test"
+
+static fv_key fleet_key(const char *secret) {
+    fv_key key;
+    cr_assert_eq(fv_fleet_secret_key(secret, strlen(secret), &key), FV_OK, "%s", fv_last_error());
+    return key;
+}
+
+/* A proof; with one bit wrong if it is to be. */
+static ProtobufCBinaryData prove(fv_join_kind kind, bool wrongly) {
+    static uint8_t proof[FV_MAC_BYTES];
+    cr_assert_eq(fv_join_prove(&router.key, kind, &router.said, proof), FV_OK);
+    if (wrongly) proof[31] ^= 1;
+    return (ProtobufCBinaryData){sizeof proof, proof};
+}
+
+static void say_challenge(const Fovea__Fleet__V1__Hello *hello) {
+    Fovea__Fleet__V1__Challenge x = FOVEA__FLEET__V1__CHALLENGE__INIT;
+    Fovea__Fleet__V1__Command cmd = FOVEA__FLEET__V1__COMMAND__INIT;
+    fv_key fleet = fleet_key(router.secret ? router.secret : SECRET);
+    router.said = (fv_join_said){.nonce_router = "drawn by the router"};
+    cr_assert_eq(hello->nonce.len, sizeof router.said.nonce_worker);
+    memcpy(router.said.nonce_worker, hello->nonce.data, hello->nonce.len);
+    cr_assert_eq(fv_join_key(&fleet, &router.key), FV_OK);
+    x.nonce = (ProtobufCBinaryData){sizeof router.said.nonce_router, router.said.nonce_router};
+    x.proof = prove(FV_JOIN_ROUTER, router.proves_wrongly);
+    cmd.command_case = FOVEA__FLEET__V1__COMMAND__COMMAND_CHALLENGE;
+    cmd.challenge = &x;
+    send_command(&cmd);
+}
+
+/* What the worker says of itself, and that its proof holds. */
+static void hear_introduction(const Fovea__Fleet__V1__Introduction *in) {
+    fv_join_said *said = &router.said;
+    snprintf(router.name, sizeof router.name, "%s", in->name);
+    said->role = in->role;
+    said->name = router.name;
+    said->address = "127.0.0.1:1";
+    cr_assert_str_eq(in->address, said->address);
+    cr_assert_eq(in->incarnation.len, sizeof said->incarnation);
+    memcpy(said->incarnation, in->incarnation.data, sizeof said->incarnation);
+    cr_assert(fv_join_proved(&router.key, FV_JOIN_WORKER, said, in->proof.data, in->proof.len));
+}
+
 static void say_welcome(void) {
     Fovea__Fleet__V1__Welcome w = FOVEA__FLEET__V1__WELCOME__INIT;
     Fovea__Fleet__V1__Command cmd = FOVEA__FLEET__V1__COMMAND__INIT;
     w.report_ms = router.report_ms;
+    w.proof = prove(FV_JOIN_WELCOME, router.welcomes_wrongly);
     cmd.command_case = FOVEA__FLEET__V1__COMMAND__COMMAND_WELCOME;
     cmd.welcome = &w;
     send_command(&cmd);
@@ -55,13 +106,23 @@ static fv_status on_report(fv_rpc_call *c, grpc_byte_buffer *message) {
     ProtobufCMessage *m;
     FV_TRY(fv_rpc_call_unpack(c, &fovea__fleet__v1__worker_report__descriptor, message, &m));
     const Fovea__Fleet__V1__WorkerReport *report = (const Fovea__Fleet__V1__WorkerReport *)m;
+    if (report->hello) {
+        cr_assert(!report->introduction && !report->load, "it says nothing of itself yet");
+        router.hellos++;
+        if (router.drains_at_once) say_drain(1);
+        if (router.welcomes_at_once)
+            say_welcome();
+        else
+            say_challenge(report->hello);
+        return FV_OK;
+    }
     router.reports++;
     router.draining += report->draining;
     router.unhealthy += report->unhealthy;
     router.n_running = report->load->n_running;
     if (!report->introduction) return FV_OK;
     router.introductions++;
-    snprintf(router.name, sizeof router.name, "%s", report->introduction->name);
+    hear_introduction(report->introduction);
     if (router.refuse) return FV_FAIL(router.refuse, "we do not want %s", router.name);
     if (router.report_ms) say_welcome();
     return FV_OK;
@@ -89,9 +150,7 @@ static const fv_rpc_method methods[] = {
 
 static fv_membership *m;
 static uint32_t n_running;
-static int32_t drains, drain_ms, refusals;
-static fv_status refused_with;
-static char refused_why[256];
+static int32_t drains, drain_ms;
 static bool closed;
 
 static void measure(void *user, Fovea__Inference__V1__Load *load) {
@@ -105,13 +164,6 @@ static void on_drain(void *user, int32_t grace_ms) {
     drain_ms = grace_ms;
 }
 
-static void on_refused(void *user, fv_status st) {
-    (void)user;
-    refusals++;
-    refused_with = st;
-    snprintf(refused_why, sizeof refused_why, "%s", fv_last_error());
-}
-
 static void set_closed(void *user) {
     (void)user;
     closed = true;
@@ -123,12 +175,14 @@ static void join_at(const char *target) {
     intro.name = (char *)"p0";
     intro.role = FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL;
     intro.address = (char *)"127.0.0.1:1";
+    intro.incarnation = (ProtobufCBinaryData){16, (uint8_t *)(uintptr_t) "sixteen bytes..."};
+    fv_key key = fleet_key(SECRET);
     fv_membership_options opt = {.bridge = r.bridge,
                                  .router = target,
+                                 .fleet = &key,
                                  .introduction = &intro,
                                  .measure = measure,
-                                 .drain = on_drain,
-                                 .refused = on_refused};
+                                 .drain = on_drain};
     cr_assert_eq(fv_membership_open(&opt, &m), FV_OK, "%s", fv_last_error());
 }
 
@@ -181,6 +235,8 @@ Test(member, an_address_that_is_none_is_refused_at_once) {
     fv_membership_options opt = {.bridge = r.bridge, .router = "nowhere"};
     cr_assert_eq(fv_membership_open(&opt, &m), FV_EINVAL);
     cr_assert(strstr(fv_last_error(), "nowhere"), "%s", fv_last_error());
+    opt.router = "unix:8200";
+    cr_assert_eq(fv_membership_open(&opt, &m), FV_EINVAL);
     net_close(&r, 1000);
 }
 
@@ -254,7 +310,6 @@ Test(member, it_joins_again_when_the_call_has_broken) {
     net_wait_for(&r, &router.introductions, 2);
     net_wait_for(&r, &router.reports, 4);
     cr_assert(fv_membership_joined(m));
-    cr_assert_eq(refusals, 0);
     leave();
 }
 
@@ -263,27 +318,71 @@ Test(member, it_waits_for_a_router_that_is_not_there_yet) {
     join_at("127.0.0.1:1");
     net_sleep(&r, 500);
     cr_assert_not(fv_membership_joined(m));
-    cr_assert_eq(refusals, 0);
     leave();
 }
 
 /* ---- not wanted ------------------------------------------------------------------------- */
 
+/* It goes on asking, and is in when the answer is another one. */
 static void refuse_with(fv_status st) {
     router.refuse = st;
     join();
-    net_wait_for(&r, &refusals, 1);
-    cr_assert_eq(refused_with, st);
-    cr_assert(strstr(refused_why, "we do not want p0"), "%s", refused_why);
-    net_sleep(&r, 400);
-    cr_assert_eq(router.joins, 1, "it does not insist");
-    cr_assert_eq(refusals, 1);
+    net_wait_for(&r, &router.introductions, 3);
+    cr_assert_not(fv_membership_joined(m));
+    router.refuse = FV_OK;
+    int32_t before = router.reports;
+    net_wait_for(&r, &router.reports, before + 2);
+    cr_assert(fv_membership_joined(m));
     leave();
 }
 
-Test(member, one_that_does_not_fit_hears_why_and_does_not_try_again) { refuse_with(FV_EINVAL); }
+Test(member, one_that_does_not_fit_asks_again) { refuse_with(FV_EINVAL); }
 
-Test(member, one_whose_name_was_taken_does_not_take_it_back) { refuse_with(FV_ECANCELLED); }
+Test(member, one_whose_name_is_taken_asks_again) { refuse_with(FV_EBUSY); }
+
+Test(member, one_that_is_not_believed_asks_again) { refuse_with(FV_EAUTH); }
+
+/* ---- a router that is none --------------------------------------------------------------- */
+
+/* It hears nothing but Hello, again and again. */
+static void tells_nothing(void) {
+    join();
+    net_wait_for(&r, &router.hellos, 3);
+    cr_assert_eq(router.introductions, 0);
+    cr_assert_eq(router.reports, 0);
+    cr_assert_eq(drains, 0);
+    cr_assert_not(fv_membership_joined(m));
+    leave();
+}
+
+Test(member, a_router_with_another_secret_hears_nothing) {
+    router.secret = "another secret, as long as the right one";
+    tells_nothing();
+}
+
+Test(member, a_router_whose_proof_is_wrong_in_one_bit_hears_nothing) {
+    router.proves_wrongly = true;
+    tells_nothing();
+}
+
+Test(member, a_router_that_welcomes_without_a_proof_hears_nothing) {
+    router.welcomes_at_once = true;
+    tells_nothing();
+}
+
+Test(member, a_router_that_commands_before_it_has_proved_itself_is_not_obeyed) {
+    router.drains_at_once = true;
+    tells_nothing();
+}
+
+Test(member, a_welcome_whose_proof_is_wrong_is_none) {
+    router.welcomes_wrongly = true;
+    join();
+    net_wait_for(&r, &router.hellos, 2);
+    cr_assert_not(fv_membership_joined(m));
+    cr_assert_eq(router.reports, router.introductions, "no report beside the introductions");
+    leave();
+}
 
 /* ---- leaving ---------------------------------------------------------------------------- */
 

@@ -19,7 +19,7 @@ static router_rig r;
 
 /* A third worker joins; returns when it is in or was turned away. */
 static void try_join(fake_worker *w) {
-    fake_open(w, r.bridge, r.target);
+    fake_open(w, r.bridge, r.fleet);
     for (int i = 0; i < 100 && !w->welcome && !w->join_over; i++) router_rig_sleep(&r, 20);
 }
 
@@ -72,18 +72,233 @@ Test(router_members, a_worker_without_name_or_role_is_turned_away) {
     router_rig_close(&r);
 }
 
-Test(router_members, a_name_that_is_taken_goes_to_the_newer_one) {
+Test(router_members, a_name_that_is_taken_is_refused_and_its_holder_goes_on) {
     fake_worker again = {.name = "d0", .role = DECODE};
     static client k;
     router_rig_with_workers(&r, NULL);
     try_join(&again);
-    cr_assert(again.welcome);
+    cr_assert(again.join_over);
+    cr_assert_not(again.welcome);
+    cr_assert_eq(again.join_end.status, FV_EBUSY, "%s", again.join_text);
+    cr_assert(strstr(again.join_text, "the name d0"), "%s", again.join_text);
+    cr_assert_not(r.d.join_over);
+    client_ask_wait(&r, &k, 4);
+    cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
+    cr_assert_eq(again.calls, 0);
+    cr_assert_eq(r.d.calls, 1);
+    close_extra(&again);
+    router_rig_close(&r);
+}
+
+Test(router_members, a_name_is_free_when_its_holder_is_lost) {
+    fake_worker again = {.name = "d0", .role = DECODE};
+    static client k;
+    router_rig_with_workers(&r, NULL);
+    fake_leave(&r.d);
     router_rig_wait(&r, &r.d.join_over);
+    router_rig_sleep(&r, 50);
+    try_join(&again);
+    cr_assert(again.welcome, "%s", again.join_text);
     client_ask_wait(&r, &k, 4);
     cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
     cr_assert_eq(again.calls, 1);
-    cr_assert_eq(r.d.calls, 0);
     close_extra(&again);
+    router_rig_close(&r);
+}
+
+/* ---- strangers -------------------------------------------------------------------------- */
+
+static const char *const for_strangers = "this is for members of the fleet, and they prove it";
+
+static void is_turned_away(fake_worker *w) {
+    try_join(w);
+    cr_assert(w->join_over);
+    cr_assert_not(w->welcome);
+    cr_assert_eq(w->join_end.code, GRPC_STATUS_UNAUTHENTICATED, "%d %s", w->join_end.code,
+                 w->join_text);
+    cr_assert_str_eq(w->join_text, for_strangers);
+    close_extra(w);
+}
+
+static void close_with_two_workers(void) {
+    fleet_seen f;
+    router_rig_fleet(&r, &f);
+    cr_assert_eq(f.n_worker, 2);
+    router_rig_close(&r);
+}
+
+Test(router_members, both_sides_prove_that_they_know_the_secret) {
+    router_rig_with_workers(&r, NULL);
+    cr_assert(r.p.router_proved && r.p.welcome_proved);
+    cr_assert(r.d.router_proved && r.d.welcome_proved);
+    cr_assert_neq(memcmp(r.p.nonce, r.d.nonce, sizeof r.p.nonce), 0, "nonces are drawn anew");
+    router_rig_close(&r);
+}
+
+Test(router_members, a_stranger_hears_one_sentence_whatever_it_says) {
+    /* Nothing tells it whether its secret, its name or its model was wrong. */
+    fake_worker wrong = {
+        .name = "d1", .role = DECODE, .secret = "not the secret of this fleet, no"};
+    fake_worker taken = {
+        .name = "d0", .role = DECODE, .secret = "not the secret of this fleet, no"};
+    fake_worker odd = {
+        .name = "x y", .compat = "model=other\n", .secret = "another one, which is as wrong as it"};
+    router_rig_with_workers(&r, NULL);
+    is_turned_away(&wrong);
+    cr_assert_not(wrong.router_proved);
+    is_turned_away(&taken);
+    is_turned_away(&odd);
+    close_with_two_workers();
+}
+
+/* What was proved by another worker, in another join. */
+static uint8_t seen_proof[32];
+static char other_name[65];
+
+static void replay_proof(void *user, Fovea__Fleet__V1__Introduction *in) {
+    (void)user;
+    in->proof = (ProtobufCBinaryData){sizeof seen_proof, seen_proof};
+}
+
+static void keep_proof(void *user, Fovea__Fleet__V1__Introduction *in) {
+    (void)user;
+    cr_assert_eq(in->proof.len, sizeof seen_proof);
+    memcpy(seen_proof, in->proof.data, sizeof seen_proof);
+}
+
+Test(router_members, a_proof_is_good_for_one_join) {
+    fake_worker honest = {.name = "d1", .role = DECODE, .forge = keep_proof};
+    fake_worker thief = {.name = "d2", .role = DECODE, .forge = replay_proof};
+    router_rig_with_workers(&r, NULL);
+    try_join(&honest);
+    cr_assert(honest.welcome);
+    close_extra(&honest);
+    is_turned_away(&thief);
+    router_rig_close(&r);
+}
+
+static void send_back_routers_proof(void *user, Fovea__Fleet__V1__Introduction *in) {
+    const fake_worker *w = user;
+    in->proof = (ProtobufCBinaryData){32, (uint8_t *)(uintptr_t)w->proof};
+}
+
+static void no_proof(void *user, Fovea__Fleet__V1__Introduction *in) {
+    (void)user;
+    in->proof = (ProtobufCBinaryData){0, NULL};
+}
+
+static void another_name(void *user, Fovea__Fleet__V1__Introduction *in) {
+    (void)user;
+    in->name = other_name;
+}
+
+static void another_role(void *user, Fovea__Fleet__V1__Introduction *in) {
+    (void)user;
+    in->role = PREFILL;
+}
+
+static void another_address(void *user, Fovea__Fleet__V1__Introduction *in) {
+    (void)user;
+    in->address = (char *)(uintptr_t) "127.0.0.1:9";
+}
+
+static void another_hash(void *user, Fovea__Fleet__V1__Introduction *in) {
+    (void)user;
+    in->compat_hash++;
+}
+
+Test(router_members, a_proof_holds_for_what_was_said_with_it) {
+    void (*const forges[])(void *, Fovea__Fleet__V1__Introduction *) = {
+        send_back_routers_proof, no_proof,    another_name, another_role,
+        another_address,         another_hash};
+    strcpy(other_name, "d2");
+    router_rig_with_workers(&r, NULL);
+    for (size_t i = 0; i < sizeof forges / sizeof forges[0]; i++) {
+        fake_worker w = {.name = "d1", .role = DECODE, .forge = forges[i]};
+        w.user = &w;
+        is_turned_away(&w);
+    }
+    close_with_two_workers();
+}
+
+Test(router_members, an_address_is_host_and_port) {
+    static const char *const bad[] = {"unix:/tmp/x", "unix:80", "dns:host:80",
+                                      "10.0.0.1",    "host:0",  ""};
+    router_rig_with_workers(&r, NULL);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        fake_worker w = {.name = "d1", .role = DECODE, .says_address = bad[i]};
+        try_join(&w);
+        cr_assert_eq(w.join_end.code, GRPC_STATUS_INVALID_ARGUMENT, "%s: %s", bad[i], w.join_text);
+        close_extra(&w);
+    }
+    close_with_two_workers();
+}
+
+static void join_ended(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_byte_buffer *reply) {
+    (void)c, (void)reply;
+    cr_assert_eq(end->code, GRPC_STATUS_UNIMPLEMENTED, "%s", end->text);
+    *(bool *)user = true;
+}
+
+Test(router_members, clients_have_no_door_to_the_fleet_and_workers_none_to_clients) {
+    Fovea__Fleet__V1__WorkerReport m = FOVEA__FLEET__V1__WORKER_REPORT__INIT;
+    fv_rpc_channel *door;
+    bool over = false, other = false;
+    router_rig_with_workers(&r, NULL);
+    cr_assert_eq(fv_rpc_unary(r.channel, "/fovea.fleet.v1.Fleet/Join", &m.base, 5000, join_ended,
+                              &over, NULL),
+                 FV_OK);
+    router_rig_wait(&r, &over);
+    cr_assert_eq(fv_rpc_channel_open(r.bridge, r.fleet, NULL, &door), FV_OK);
+    cr_assert_eq(fv_rpc_unary(door, "/fovea.inference.v1.Inference/GetFleet", &m.base, 5000,
+                              join_ended, &other, NULL),
+                 FV_OK);
+    router_rig_wait(&r, &other);
+    fv_rpc_channel_close(door);
+    close_with_two_workers();
+}
+
+/* A peer that opens joins and proves nothing. */
+typedef struct mute {
+    fv_rpc_channel *channel;
+    fv_rpc_call *call[80];
+    int32_t n_over, n_refused;
+} mute;
+
+static void mute_end(fv_rpc_call *c, const fv_rpc_end *end) {
+    mute *x = fv_rpc_call_user(c);
+    x->n_over++;
+    x->n_refused +=
+        end->code == GRPC_STATUS_UNAUTHENTICATED && strcmp(end->text, for_strangers) == 0;
+}
+
+Test(router_members, peers_that_prove_nothing_keep_nobody_out) {
+    static const fv_rpc_events events = {.on_end = mute_end};
+    static mute x;
+    fake_worker late = {.name = "d1", .role = DECODE};
+    router_rig_with_workers(&r, NULL);
+    cr_assert_eq(fv_rpc_channel_open(r.bridge, r.fleet, NULL, &x.channel), FV_OK);
+    for (int i = 0; i < 80; i++) {
+        Fovea__Fleet__V1__WorkerReport m = FOVEA__FLEET__V1__WORKER_REPORT__INIT;
+        Fovea__Fleet__V1__Hello hello = FOVEA__FLEET__V1__HELLO__INIT;
+        uint8_t nonce[32] = {0};
+        hello.nonce = (ProtobufCBinaryData){sizeof nonce, nonce};
+        m.hello = &hello;
+        fv_rpc_call_options opt = {.path = "/fovea.fleet.v1.Fleet/Join",
+                                   .events = &events,
+                                   .user = &x,
+                                   .deadline_ms = 60000,
+                                   .request = i % 2 ? &m.base : NULL};
+        cr_assert_eq(fv_rpc_call_open(x.channel, &opt, &x.call[i]), FV_OK);
+    }
+    router_rig_wait_for(&r, &x.n_refused, 16); /* 80 of which 64 have places, the newest */
+    try_join(&late);
+    cr_assert(late.welcome, "%s", late.join_text);
+    router_rig_wait_for(&r, &x.n_over, 80); /* all are given a few seconds */
+    cr_assert_eq(x.n_refused, 80);
+    cr_assert_not(late.join_over);
+    fv_rpc_channel_close(x.channel);
+    close_extra(&late);
     router_rig_close(&r);
 }
 

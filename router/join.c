@@ -1,0 +1,320 @@
+/* Fleet.Join on the router. Whoever calls is a stranger until it has proved that it knows the
+ * fleet's secret: it is given one sentence, a few seconds, and one of a few places. Who has proved
+ * it is held against those that are in before it may come in. Loop thread.
+ *
+ *     Hello -> Challenge -> Introduction -> Welcome -> reports ...
+ *     |----- unproven -----|              |----- member -----| */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/random.h"
+#include "policy/plan.h"
+#include "router/members_internal.h"
+#include "wire/fleet_name.h"
+#include "wire/kv_sections.h"
+#include "wire/rpc_message.h"
+
+enum {
+    UNPROVEN_MAX = 64,
+    UNPROVEN_S = 5,
+    WARN_S = 1, /* strangers get a line of the log this often */
+    RETRY_MS = 500,
+};
+
+#define PREFILL FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL
+#define DECODE FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE
+
+typedef Fovea__Fleet__V1__WorkerReport report_message;
+typedef Fovea__Fleet__V1__Command command_message;
+
+struct fv_join {
+    fv_members *members;
+    fv_rpc_call *call;
+    fv_member *worker; /* NULL: not yet, or not any more */
+    fv_join *next;     /* of the unproven */
+    double began_s;
+    bool challenged, proven, finished;
+    fv_join_said said;
+};
+
+/* ---- strangers -------------------------------------------------------------------------- */
+
+/* All that a peer hears who has not proved itself: nothing to copy, nothing to learn from. */
+static fv_status stranger(void) {
+    return FV_FAIL(FV_EAUTH, "this is for members of the fleet, and they prove it");
+}
+
+/* Why, for whoever runs the router; strangers must not fill the log. */
+static void log_stranger(fv_join *j, const char *why) {
+    fv_members *m = j->members;
+    double now = fv_clock_s();
+    if (m->warned_s > 0 && now - m->warned_s < WARN_S) {
+        m->n_unsaid++;
+        return;
+    }
+    FV_LOG(WARN, ROUTER, "peer=%s event=join-refused reason=\"%s\" unsaid=%u",
+           fv_rpc_call_peer(j->call), why, m->n_unsaid);
+    m->warned_s = now;
+    m->n_unsaid = 0;
+}
+
+static void leave_unproven(fv_join *j) {
+    fv_members *m = j->members;
+    fv_join **at = &m->unproven;
+    while (*at && *at != j) at = &(*at)->next;
+    if (!*at) return;
+    *at = j->next;
+    m->n_unproven--;
+}
+
+static void turn_away(fv_join *j, const char *why) {
+    leave_unproven(j);
+    log_stranger(j, why);
+    j->finished = true;
+    fv_rpc_call_finish(j->call, stranger());
+}
+
+void fv_joins_tick(fv_members *m, double now_s) {
+    for (fv_join *j = m->unproven, *next; j; j = next) {
+        next = j->next;
+        if (now_s - j->began_s > UNPROVEN_S) turn_away(j, "it proved nothing in time");
+    }
+}
+
+/* The newest stay: a worker needs milliseconds, one who only holds places has had its time. */
+static void make_place(fv_members *m) {
+    fv_join *oldest = m->unproven;
+    if (m->n_unproven < UNPROVEN_MAX) return;
+    while (oldest->next) oldest = oldest->next;
+    turn_away(oldest, "too many that prove nothing");
+}
+
+static fv_status on_start(fv_rpc_call *c) {
+    fv_members *m = fv_rpc_call_service(c);
+    fv_join *j;
+    if (m->stopping) return FV_FAIL(FV_EIO, "the router stops");
+    FV_TRY(FV_ARENA_NEW(fv_rpc_call_arena(c), 1, j));
+    make_place(m);
+    *j = (fv_join){.members = m, .call = c, .began_s = fv_clock_s(), .next = m->unproven};
+    m->unproven = j;
+    m->n_unproven++;
+    fv_rpc_call_set_user(c, j);
+    return FV_OK;
+}
+
+/* ---- Hello: the router proves itself ----------------------------------------------------- */
+
+static fv_status challenge(fv_join *j, const report_message *r) {
+    const fv_members *m = j->members;
+    Fovea__Fleet__V1__Challenge out = FOVEA__FLEET__V1__CHALLENGE__INIT;
+    command_message cmd = FOVEA__FLEET__V1__COMMAND__INIT;
+    uint8_t proof[FV_MAC_BYTES];
+    fv_join_said *said = &j->said;
+    if (!r->hello || r->hello->nonce.len != sizeof said->nonce_worker) {
+        turn_away(j, "its first word is no Hello");
+        return FV_OK;
+    }
+    memcpy(said->nonce_worker, r->hello->nonce.data, sizeof said->nonce_worker);
+    FV_TRY(fv_random_bytes(said->nonce_router, sizeof said->nonce_router));
+    FV_TRY(fv_join_prove(&m->join_key, FV_JOIN_ROUTER, said, proof));
+    out.nonce = (ProtobufCBinaryData){sizeof said->nonce_router, said->nonce_router};
+    out.proof = (ProtobufCBinaryData){sizeof proof, proof};
+    cmd.command_case = FOVEA__FLEET__V1__COMMAND__COMMAND_CHALLENGE;
+    cmd.challenge = &out;
+    j->challenged = true;
+    return fv_rpc_call_send(j->call, &cmd.base);
+}
+
+/* ---- Introduction: the worker proves itself ---------------------------------------------- */
+
+static bool proves(fv_join *j, const fv_introduction *in) {
+    fv_join_said *said = &j->said;
+    if (!in || in->incarnation.len != sizeof said->incarnation) return false;
+    said->role = in->role;
+    said->name = in->name;
+    said->address = in->address;
+    said->compat = in->compat;
+    said->compat_hash = in->compat_hash;
+    memcpy(said->incarnation, in->incarnation.data, sizeof said->incarnation);
+    return fv_join_proved(&j->members->join_key, FV_JOIN_WORKER, said, in->proof.data,
+                          in->proof.len);
+}
+
+static fv_status compat_of(const fv_introduction *in, fv_compat *out) {
+    if (strlen(in->compat) >= sizeof out->text)
+        return FV_FAIL(FV_EINVAL, "Introduction.compat is longer than %zu bytes",
+                       sizeof out->text - 1);
+    out->hash = in->compat_hash;
+    strcpy(out->text, in->compat);
+    return FV_OK;
+}
+
+static fv_status check_fits(const fv_members *m, const fv_introduction *in) {
+    for (const fv_member *w = m->first; w; w = w->next) {
+        fv_compat mine, theirs;
+        if (w->state == FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST) continue;
+        FV_TRY(compat_of(w->intro, &mine));
+        FV_TRY(compat_of(in, &theirs));
+        if (fv_compat_check(&mine, &theirs) != FV_REFUSED_NONE) {
+            fv_fail_prefix(FV_EINVAL, "worker %s does not fit the fleet (%s)", in->name,
+                           w->intro->name);
+            return FV_EINVAL;
+        }
+    }
+    return FV_OK;
+}
+
+static fv_status check_introduction(const fv_introduction *in) {
+    FV_TRY(fv_worker_name_check(in->name));
+    if (in->role != PREFILL && in->role != DECODE)
+        return FV_FAIL(FV_EINVAL, "worker %s is neither prefill nor decode worker", in->name);
+    fv_status st = fv_address_check(in->address);
+    if (st != FV_OK) return fv_fail_prefix(st, "worker %s at '%s'", in->name, in->address);
+    const fv_model_message *model = in->model;
+    if (!model || model->n_layer == 0 || model->n_layer > FV_PLAN_MAX_LAYERS || model->n_kv == 0 ||
+        model->n_kv > 4096 || model->d_head == 0 || model->d_head > 65536)
+        return FV_FAIL(FV_EINVAL, "worker %s does not say what model it serves", in->name);
+    return FV_OK;
+}
+
+/* Its holder would lose its requests, and two workers of one name would expel each other for ever.
+ */
+static fv_status check_name(fv_join *j, const fv_introduction *in) {
+    if (fv_members_free(j->members, in->name)) return FV_OK;
+    fv_rpc_call_retry_after(j->call, RETRY_MS);
+    return FV_FAIL(FV_EBUSY,
+                   "a worker with the name %s is connected: give this one another --name, or "
+                   "wait until that one is gone",
+                   in->name);
+}
+
+static fv_status welcome(const fv_join *j) {
+    const fv_members *m = j->members;
+    Fovea__Fleet__V1__Welcome w = FOVEA__FLEET__V1__WELCOME__INIT;
+    command_message cmd = FOVEA__FLEET__V1__COMMAND__INIT;
+    uint8_t proof[FV_MAC_BYTES];
+    FV_TRY(fv_join_prove(&m->join_key, FV_JOIN_WELCOME, &j->said, proof));
+    w.report_ms = m->opt.report_ms;
+    w.silence_ms = m->opt.silence_ms;
+    w.proof = (ProtobufCBinaryData){sizeof proof, proof};
+    cmd.command_case = FOVEA__FLEET__V1__COMMAND__COMMAND_WELCOME;
+    cmd.welcome = &w;
+    return fv_rpc_call_send(j->call, &cmd.base);
+}
+
+/* `r` lies in w's arena. */
+static fv_status let_in(fv_join *j, fv_member *w, const report_message *r) {
+    fv_members *m = j->members;
+    const fv_introduction *in = r->introduction;
+    FV_TRY(check_introduction(in));
+    FV_TRY(check_fits(m, in));
+    FV_TRY(check_name(j, in));
+    FV_TRY(fv_rpc_channel_open(m->opt.bridge, in->address, NULL, &w->channel));
+    FV_TRY(welcome(j));
+    w->intro = in;
+    w->role = in->role;
+    w->join = j;
+    j->worker = w;
+    fv_members_add(m, w, r);
+    return FV_OK;
+}
+
+static fv_status introduce(fv_join *j, grpc_byte_buffer *message) {
+    ProtobufCMessage *p;
+    fv_member *w = calloc(1, sizeof *w);
+    if (!w) return FV_FAIL(FV_ENOMEM, "no memory for another worker");
+    fv_status st =
+        fv_rpc_unpack(&fovea__fleet__v1__worker_report__descriptor, message, &w->arena, &p);
+    if (st != FV_OK || !proves(j, ((const report_message *)p)->introduction)) {
+        turn_away(j, "its introduction proves nothing");
+        fv_member_free(w);
+        return FV_OK;
+    }
+    leave_unproven(j);
+    j->proven = true;
+    st = let_in(j, w, (const report_message *)p);
+    memset(&j->said, 0, sizeof j->said); /* it points into the message */
+    if (st == FV_OK) return FV_OK;
+    FV_LOG(WARN, ROUTER, "peer=%s event=join-refused reason=\"%s\"", fv_rpc_call_peer(j->call),
+           fv_last_error());
+    fv_member_free(w);
+    return st;
+}
+
+/* ---- the call --------------------------------------------------------------------------- */
+
+static fv_status on_report(fv_rpc_call *c, grpc_byte_buffer *message) {
+    fv_join *j = fv_rpc_call_user(c);
+    fv_members *m = j->members;
+    ProtobufCMessage *p;
+    if (m->stopping || j->finished) return FV_OK;
+    if (j->challenged && !j->proven) {
+        FV_TRY(introduce(j, message));
+        if (j->worker) m->opt.on_change(m->opt.user);
+        return FV_OK;
+    }
+    fv_status st = fv_rpc_call_unpack(c, &fovea__fleet__v1__worker_report__descriptor, message, &p);
+    const report_message *r = (const report_message *)p;
+    if (!j->proven) {
+        if (st == FV_OK) return challenge(j, r);
+        turn_away(j, "its first word is no Hello");
+        return FV_OK;
+    }
+    FV_TRY(st);
+    if (!j->worker) return FV_OK;
+    if (r->introduction)
+        return FV_FAIL(FV_EINVAL, "worker %s has introduced itself before", j->worker->intro->name);
+    fv_member_keep_report(j->worker, r);
+    m->opt.on_change(m->opt.user);
+    return FV_OK;
+}
+
+static fv_status on_leave(fv_rpc_call *c) {
+    fv_rpc_call_finish(c, FV_OK);
+    return FV_OK;
+}
+
+static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
+    fv_join *j = fv_rpc_call_user(c);
+    if (!j) return;
+    fv_member *w = j->worker;
+    leave_unproven(j);
+    j->worker = NULL;
+    if (w && !j->members->stopping)
+        fv_members_part(j->members, w, *end->text ? end->text : "its connection has ended");
+}
+
+void fv_join_finish(fv_join *j, fv_status st) {
+    j->worker = NULL;
+    j->finished = true;
+    fv_rpc_call_finish(j->call, st);
+}
+
+static void on_stop(void *state) {
+    fv_members *m = state;
+    while (m->unproven) {
+        fv_join *j = m->unproven;
+        leave_unproven(j);
+        fv_join_finish(j, FV_FAIL(FV_EIO, "the router stops"));
+    }
+    for (fv_member *w = m->first; w; w = w->next)
+        if (w->join) fv_join_finish(w->join, FV_FAIL(FV_EIO, "the router stops"));
+    fv_members_freeze(m);
+}
+
+fv_rpc_service fv_members_service(fv_members *m) {
+    static const fv_rpc_method methods[] = {
+        {.path = "/fovea.fleet.v1.Fleet/Join",
+         .kind = FV_RPC_BIDI,
+         .message_max = 256 << 10,
+         .calls_max = 4096,
+         .events = {.on_start = on_start,
+                    .on_message = on_report,
+                    .on_half_close = on_leave,
+                    .on_end = on_end}},
+    };
+    return (fv_rpc_service){methods, 1, m, on_stop};
+}
