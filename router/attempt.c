@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
+#include "router/choose.h"
 #include "router/relay_internal.h"
 #include "wire/refusal.h"
 #include "wire/rpc_message.h"
@@ -78,17 +79,12 @@ void fv_attempt_abandon(fv_attempt *a, bool late) {
 }
 
 /* The attempt is over, by fv_last_error; `a` may be gone after this. */
-static void fail(fv_attempt *a, fv_status st, int64_t retry_ms, bool blame_p, bool blame_d) {
+static void fail(fv_attempt *a, fv_status st, bool blame_p, bool blame_d) {
     fv_request *r = a->req;
     char p_name[sizeof a->p.name], d_name[sizeof a->d.name];
     snprintf(p_name, sizeof p_name, "%s", a->p.name);
     snprintf(d_name, sizeof d_name, "%s", a->d.name);
-    fv_failure f = {.status = st,
-                    .retry_ms = retry_ms,
-                    .p = p_name,
-                    .d = d_name,
-                    .shun_p = blame_p,
-                    .shun_d = blame_d};
+    fv_failure f = {.status = st, .p = p_name, .d = d_name, .shun_p = blame_p, .shun_d = blame_d};
     /* A worker that ends what has no time left is well. */
     bool late = st == FV_EDEADLINE && fv_request_left_ms(r, fv_clock_s()) <= 0;
     if (late) note_late(a);
@@ -162,6 +158,23 @@ static bool says_refusal(const fv_rpc_call *c) {
     return fv_rpc_call_metadata(c, FV_REFUSAL_KEY, &name, &n);
 }
 
+/* A worker that has no room is left alone until it reports. A decode worker that never will have so
+ * much is no more asked, if there is a larger one: *st says so then. */
+static void note_room(fv_attempt *a, const fv_rpc_call *c, bool by_decode, fv_status *st) {
+    fv_need *need = &a->req->need;
+    const char *name = "";
+    size_t n = 0;
+    (void)fv_rpc_call_metadata(c, FV_REFUSAL_KEY, &name, &n);
+    fv_refusal why = fv_refusal_named(name, n);
+    if (*st == FV_EBUSY) fv_place_full(by_decode || why != FV_REFUSED_NONE ? &a->d : &a->p);
+    if (why != FV_REFUSED_TOO_LARGE || !a->d.worker) return;
+    uint64_t capacity = a->d.worker->load.bytes_capacity;
+    if (capacity >= need->bytes_least) need->bytes_least = capacity + 1;
+    if (need->bytes_least > need->bytes) need->bytes = need->bytes_least;
+    if (fv_choose_largest(a->relay->opt.members, a->d.worker->role) >= need->bytes_least)
+        *st = FV_EBUSY;
+}
+
 /* `a` may be gone after this, also where all is well: the request may end. */
 static void decode_over(fv_attempt *a, const fv_rpc_call *c, const fv_rpc_end *end) {
     fv_relay *relay = a->relay;
@@ -174,7 +187,8 @@ static void decode_over(fv_attempt *a, const fv_rpc_call *c, const fv_rpc_end *e
     } else {
         /* Where the hand-off did not come, who had to bring it is at fault. */
         bool not_brought = says_refusal(c);
-        fail(a, st, end->retry_ms, not_brought, !not_brought);
+        note_room(a, c, true, &st);
+        fail(a, st, not_brought, !not_brought);
     }
     fv_relay_dispatch(relay);
 }
@@ -199,7 +213,7 @@ static int64_t deadline_ms(const fv_request *r) {
 static fv_status start_decode(fv_attempt *a) {
     fv_request *r = a->req;
     Fovea__Handoff__V1__DecodeRequest m = FOVEA__HANDOFF__V1__DECODE_REQUEST__INIT;
-    m.request_id = r->id;
+    m.request_id = r->fleet_id;
     if (a->ticket) {
         m.source_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_TICKET;
         m.ticket = (Fovea__Handoff__V1__Ticket *)(uintptr_t)a->ticket;
@@ -247,8 +261,9 @@ static bool had_ended(const fv_attempt *a, const first_message *first) {
 static void note_prefilled(fv_attempt *a) {
     fv_member *p = a->p.worker;
     double now_s = fv_clock_s();
-    fv_estimate_prefilled(&a->relay->estimate, p ? &p->pace : NULL, a->p.ahead,
-                          now_s - a->p.taken_s, now_s);
+    if (!a->waited) /* for room, which says nothing of prefill */
+        fv_estimate_prefilled(&a->relay->estimate, p ? &p->pace : NULL, a->p.ahead,
+                              now_s - a->p.taken_s, now_s);
     fv_place_prefilled(&a->p);
     a->token_s = now_s;
 }
@@ -300,7 +315,7 @@ static bool may_go_on(const fv_attempt *a, fv_status st) {
     return a->finish || a->finished || (a->first && st == FV_EIO);
 }
 
-static void prefill_over(fv_attempt *a, const fv_rpc_end *end) {
+static void prefill_over(fv_attempt *a, const fv_rpc_call *c, const fv_rpc_end *end) {
     fv_relay *relay = a->relay;
     fv_status st = worker_failure(end, "prefill", a->p.name);
     if (st == FV_OK && !a->first)
@@ -312,31 +327,37 @@ static void prefill_over(fv_attempt *a, const fv_rpc_end *end) {
     } else {
         /* It may be the way to the decode worker: both are kept away from. Whoever is well soon has
          * a call that shows it. */
-        fail(a, st, end->retry_ms, true, true);
+        note_room(a, c, false, &st);
+        fail(a, st, true, true);
     }
     fv_relay_dispatch(relay);
 }
 
 static void on_prefill_end(fv_rpc_call *c, const fv_rpc_end *end) {
     fv_attempt *a = fv_rpc_call_user(c);
-    (void)c;
     a->prefill = NULL;
     if (a->req)
-        prefill_over(a, end);
+        prefill_over(a, c, end);
     else
         maybe_free(a);
 }
 
 static const fv_rpc_events prefill_events = {.on_message = on_prefilled, .on_end = on_prefill_end};
 
+/* Workers that serve the oldest first compare it with requests of other routers. */
+static uint32_t age_ms(const fv_request *r) {
+    return (uint32_t)(1e3 * (fv_clock_s() - r->arrived_s));
+}
+
 static fv_status start_prefill(fv_attempt *a) {
     fv_request *r = a->req;
     Fovea__Handoff__V1__PrefillRequest m = FOVEA__HANDOFF__V1__PREFILL_REQUEST__INIT;
     fv_request_message checked = *r->msg;
-    checked.request_id = r->id;
+    checked.request_id = r->fleet_id;
     checked.max_tokens = r->need.max_tokens;
     m.request = &checked;
     if (a->d.worker) m.decode_address = a->d.worker->intro->address;
+    m.age_ms = age_ms(r);
     m.n_replay = a->n_replay = r->n_token;
     m.replay = r->id_of;
     fv_rpc_call_options opt = {.path = "/fovea.handoff.v1.Prefill/Prefill",
@@ -356,9 +377,14 @@ fv_status fv_attempt_start(fv_request *r, fv_member *p, fv_member *d) {
     FV_TRY(attempt_open(r, &a));
     fv_place_take(&a->p, p, 0, fv_clock_s());
     fv_place_queue(&a->p, r->work.prompt);
+    bool waits = d && !fv_member_has_room(d, r->need.bytes, r->need.bytes_least);
     if (d) fv_place_take(&a->d, d, r->need.bytes, fv_clock_s());
+    if (waits) fv_place_wait(&a->d);
+    a->waited = waits;
     return start_prefill(a);
 }
+
+bool fv_attempt_waits(const fv_attempt *a) { return a->d.waits && a->d.worker && !a->ticket; }
 
 fv_status fv_attempt_follow(fv_request *r, fv_member *d) {
     fv_attempt *a;
@@ -370,13 +396,20 @@ fv_status fv_attempt_follow(fv_request *r, fv_member *d) {
 
 void fv_attempt_lost(fv_attempt *a, const fv_member *w) {
     bool p = a->p.worker == w, d = a->d.worker == w;
+    if (d && fv_attempt_waits(a)) { /* it has promised nothing, and nothing is lost with it */
+        fv_request *r = a->req;
+        a->d.worker = NULL;
+        fv_attempt_abandon(a, false);
+        fv_request_set_state(r, FV_REQUEST_QUEUED);
+        return;
+    }
     if (p) a->p.worker = NULL;
     if (d) a->d.worker = NULL;
     bool left = w->state != FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST;
     if (left && !(d && !a->decode)) return; /* its call says how it ends */
     if ((d && !a->finished) || (p && !a->first)) {
         fail(a, FV_FAIL(FV_EIO, "%s worker %s was lost", d ? "decode" : "prefill", w->intro->name),
-             -1, p, d);
+             p, d);
     } else if (p) {
         a->prefill_done = true; /* if it has still something to say, that is welcome */
         fv_answer_maybe_finish(a->req);

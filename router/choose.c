@@ -10,11 +10,12 @@
 #define DECODE FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE
 
 uint64_t fv_member_bytes_used(const fv_member *w) {
-    uint64_t said = w->load.bytes_granted + w->load.bytes_held;
+    uint64_t said = w->load.bytes_granted + w->load.bytes_held + w->load.bytes_waiting;
     return said > w->bytes_taken ? said : w->bytes_taken;
 }
 
 bool fv_member_has_room(const fv_member *w, uint64_t bytes, uint64_t bytes_least) {
+    if (w->full) return false;
     if (w->role != DECODE) return w->n_taken < FV_PREFILL_MAX;
     uint64_t used = fv_member_bytes_used(w), capacity = w->load.bytes_capacity;
     if (capacity == 0) return true; /* it does not say */
@@ -28,10 +29,13 @@ static double fullness(const fv_member *w, uint64_t bytes) {
     return ((double)fv_member_bytes_used(w) + (double)bytes) / (double)w->load.bytes_capacity;
 }
 
+/* Of all routers. */
+static int32_t requests(const fv_member *w) { return w->n_taken + w->n_foreign; }
+
 static fv_member *better(fv_member *a, fv_member *b, uint64_t bytes) {
     double fa = fullness(a, bytes), fb = fullness(b, bytes);
     if (fa != fb) return fa < fb ? a : b;
-    return b->n_taken < a->n_taken ? b : a;
+    return requests(b) < requests(a) ? b : a;
 }
 
 static bool in_question(const fv_member *w, const fv_wish *wish) {
@@ -75,6 +79,23 @@ fv_member *fv_choose(const fv_members *m, const fv_wish *wish, uint64_t *random)
     if (!w && *wish->shun && !wish->shun_strictly) w = better_of_two(m, &any, random);
     if (!w && wish->wake) w = first_awake(m, &any);
     return w;
+}
+
+/* Could it ever have room? */
+static bool is_large_enough(const fv_member *w, const fv_wish *wish) {
+    uint64_t capacity = w->load.bytes_capacity;
+    return capacity == 0 || wish->bytes_least <= capacity;
+}
+
+fv_member *fv_choose_to_wait(const fv_members *m, const fv_wish *wish) {
+    fv_member *best = NULL;
+    for (fv_member *w = fv_members_first(m); w; w = w->next) {
+        if (w->state != READY || w->role != DECODE || w->full || w->n_waiting > 0) continue;
+        if (!fv_breaker_admits(&w->breaker, wish->now_s) || !is_large_enough(w, wish)) continue;
+        if (wish->shun_strictly && strcmp(w->intro->name, wish->shun) == 0) continue;
+        if (!best || fullness(w, wish->bytes_least) < fullness(best, wish->bytes_least)) best = w;
+    }
+    return best;
 }
 
 uint64_t fv_choose_largest(const fv_members *m, Fovea__Inference__V1__Role role) {

@@ -8,6 +8,10 @@
  *   decode worker    better: the smaller part of its KV would be taken; then fewer requests
  *   prefill worker   better: fewer requests
  *
+ * Other routers use the same workers, so what is known of their room is a guess: the worker's last
+ * report, and what was sent to it from here. The worker decides. One that refuses for want of room
+ * is left alone until it reports again.
+ *
  * Pure functions of the members and of *random (never 0). */
 #include "router/members.h"
 
@@ -28,7 +32,8 @@ typedef struct fv_wish {
     double now_s;
 } fv_wish;
 
-/* Bytes of a decode worker's KV that are spoken for: what it says, or what we gave it since. */
+/* Bytes of a decode worker's KV that are spoken for: what it says (held, promised, and asked for by
+ * those who wait there), or what we gave it since. */
 uint64_t fv_member_bytes_used(const fv_member *w);
 
 /* `bytes` is a bound, and may be above all that there is: then the least that it can be counts.
@@ -37,6 +42,12 @@ bool fv_member_has_room(const fv_member *w, uint64_t bytes, uint64_t bytes_least
 
 /* A worker that is ready and has room; NULL when there is none now. */
 fv_member *fv_choose(const fv_members *m, const fv_wish *wish, uint64_t *random);
+
+/* Where the first request of the queue waits for room when no decode worker has any, so that the
+ * worker knows how old it is: requests of other routers do not overtake it there
+ * (decode-worker/opens.h). The one that is least full, and where none of ours waits yet; NULL when
+ * there is none such. */
+fv_member *fv_choose_to_wait(const fv_members *m, const fv_wish *wish);
 
 /* The largest KV that a worker of this role says it has; 0: there is none, or one does not say. */
 uint64_t fv_choose_largest(const fv_members *m, Fovea__Inference__V1__Role role);

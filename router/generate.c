@@ -77,6 +77,8 @@ static fv_status name_request(fv_request *r) {
     else
         snprintf(r->id, sizeof r->id, "req-%08" PRIx32 "-%" PRIu64, (uint32_t)relay->random,
                  ++relay->n_request);
+    snprintf(r->fleet_id, sizeof r->fleet_id, "%.*s/%s", FV_ROUTER_ID_MAX, relay->opt.router_id,
+             r->id);
     return FV_OK;
 }
 

@@ -62,6 +62,7 @@ static void dismiss(fv_members *m, fv_member *w, fv_status st) {
 
 void fv_member_keep_report(fv_member *w, const report_message *r) {
     w->reported_s = fv_clock_s();
+    w->full = false;
     if (r->load) {
         w->load = *r->load;
         /* Fields of a later version lie in the report, which goes; the numbers are all in here. */

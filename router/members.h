@@ -45,7 +45,9 @@ typedef struct fv_member {
     fv_breaker breaker;
     /* Requests that it had besides ours when it last reported: other routers' */
     int32_t n_foreign;
-    fv_pace pace; /* as our requests measured it */
+    fv_pace pace;      /* as our requests measured it */
+    int32_t n_waiting; /* requests of ours that wait there for room (fv_choose_to_wait) */
+    bool full;         /* it refused one for want of room, and has not reported since */
 } fv_member;
 
 typedef struct fv_members fv_members; /* opaque */

@@ -11,8 +11,23 @@ void fv_place_take(fv_place *x, fv_member *w, uint64_t bytes, double now_s) {
     w->bytes_taken += bytes;
 }
 
+void fv_place_wait(fv_place *x) {
+    x->waits = true;
+    x->worker->n_waiting++;
+}
+
+static void end_wait(fv_place *x) {
+    if (x->waits) x->worker->n_waiting--;
+    x->waits = false;
+}
+
+void fv_place_full(fv_place *x) {
+    if (x->worker) x->worker->full = true;
+}
+
 void fv_place_resize(fv_place *x, uint64_t bytes) {
     if (!x->worker) return;
+    end_wait(x);
     x->worker->bytes_taken += bytes - x->bytes;
     x->bytes = bytes;
 }
@@ -33,6 +48,7 @@ void fv_place_give(fv_place *x, fv_outcome outcome, double now_s) {
     fv_member *w = x->worker;
     if (!w) return;
     fv_place_prefilled(x);
+    end_wait(x);
     x->worker = NULL;
     w->n_taken--;
     w->bytes_taken -= x->bytes;

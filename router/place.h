@@ -16,6 +16,7 @@ typedef struct fv_place {
     uint64_t ahead;    /* when it was taken: these, and those of requests before us */
     double taken_s;
     bool trial;                        /* of its breaker */
+    bool waits;                        /* there is no room for it yet, as far as is known here */
     char name[FV_WORKER_NAME_MAX + 1]; /* stays when the place is given back; "" never taken */
 } fv_place;
 
@@ -26,6 +27,8 @@ typedef enum fv_outcome {
 } fv_outcome;
 
 void fv_place_take(fv_place *x, fv_member *w, uint64_t bytes, double now_s);
+void fv_place_wait(fv_place *x); /* it was taken where there is no room; until it is resized */
+void fv_place_full(fv_place *x); /* the worker has no room: it is left alone until it reports */
 void fv_place_resize(fv_place *x, uint64_t bytes); /* now the exact number is known */
 /* A prompt of so many tokens is to be prefilled there; and it was, or will not be. */
 void fv_place_queue(fv_place *x, uint64_t prompt);

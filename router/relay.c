@@ -179,7 +179,9 @@ static bool choose_pair(const fv_request *r, bool wake, double now_s, fv_member 
                     .wake = wake,
                     .now_s = now_s};
     *d = NULL;
-    if (needs_decode(r) && !(*d = fv_choose(m, &wish, &relay->random))) return false;
+    if (needs_decode(r) && !(*d = fv_choose(m, &wish, &relay->random)) &&
+        !(*d = fv_choose_to_wait(m, &wish)))
+        return false;
     wish.role = PREFILL_ROLE;
     wish.shun = r->shun_p ? r->last_p : "";
     return (*p = fv_choose(m, &wish, &relay->random)) != NULL;
@@ -220,7 +222,6 @@ static bool try_start(fv_request *r, double now_s) {
     /* A client that has not read what came before gets the rest when it has. */
     if (fv_rpc_call_bytes_queued(r->client) > FV_RELAY_QUEUE_BYTES / 2) return true;
     fv_member *to_p, *to_d;
-    if (now_s < r->not_before_s) return false;
     if (lonely && !(wake && choose_pair(r, true, now_s, &to_p, &to_d))) {
         fv_request_finish(r, nobody_there(r, p));
         return true;
@@ -280,12 +281,24 @@ static fv_status find_keeper(fv_request *r, double now_s, fv_member **out) {
 static void try_follow(fv_request *r, double now_s) {
     fv_member *w;
     fv_status st = find_keeper(r, now_s, &w);
-    if (st == FV_OK && w && now_s >= r->not_before_s &&
-        fv_member_has_room(w, r->need.bytes, r->need.bytes_least)) {
+    if (st == FV_OK && w && fv_member_has_room(w, r->need.bytes, r->need.bytes_least)) {
         if (end_hopeless(r, fv_deadline_decode_s(&r->relay->estimate, w, &r->work), now_s)) return;
         st = fv_attempt_follow(r, w);
     }
     if (st != FV_OK) fv_request_finish(r, st);
+}
+
+/* It waits for room at one decode worker while another one has some. */
+static void move_on(fv_request *r, double now_s) {
+    fv_wish wish = {.role = DECODE_ROLE,
+                    .bytes = r->need.bytes,
+                    .bytes_least = r->need.bytes_least,
+                    .shun = r->attempt->d.name,
+                    .shun_strictly = true,
+                    .now_s = now_s};
+    if (!fv_choose(r->relay->opt.members, &wish, &r->relay->random)) return;
+    fv_attempt_abandon(r->attempt, false);
+    fv_request_set_state(r, FV_REQUEST_QUEUED);
 }
 
 /* ---- whose turn it is ------------------------------------------------------------------- */
@@ -296,6 +309,7 @@ void fv_relay_dispatch(fv_relay *relay) {
     double now_s = fv_clock_s();
     bool full = false;
     for (fv_request *r = relay->first; r; r = r->next) {
+        if (r->attempt && fv_attempt_waits(r->attempt)) move_on(r, now_s);
         if (r->state != FV_REQUEST_QUEUED) continue;
         if (r->msg->conversation.len)
             try_follow(r, now_s);

@@ -16,8 +16,9 @@
  *     RUNNING  has one attempt (router/attempt.c): the calls to its workers, and room noted there
  *     OVER     the client's call is finished, those to workers are cancelled or ended
  *
- * Requests are served in the order in which they came: the first one waits for room, and none
- * overtakes it; one that was broken off is older than those behind it, and so the next. Those that
+ * Requests are served in the order in which they came: the first one waits for room, at a decode
+ * worker where it is known how old it is, and none overtakes it; one that was broken off is older
+ * than those behind it, and so the next. Those that
  * go on with a conversation wait for its worker alone, and for nobody else. Loop thread. */
 #include "router/members.h"
 
@@ -27,13 +28,16 @@ extern "C" {
 
 typedef struct fv_relay fv_relay; /* all requests; opaque */
 
+enum { FV_ROUTER_ID_MAX = 16 }; /* bytes */
+
 typedef struct fv_relay_options {
-    fv_members *members; /* borrowed */
-    int32_t queue_max;   /* requests that wait */
-    size_t bytes_max;    /* of all requests together, as they came */
-    int64_t deadline_ms; /* for a request, when its client gives it no less */
-    int64_t wait_ms;     /* for a worker, when there is none of its kind */
-    int32_t replays;     /* how often another pair may take over, per request */
+    const char *router_id; /* unlike any other router's; borrowed */
+    fv_members *members;   /* borrowed */
+    int32_t queue_max;     /* requests that wait */
+    size_t bytes_max;      /* of all requests together, as they came */
+    int64_t deadline_ms;   /* for a request, when its client gives it no less */
+    int64_t wait_ms;       /* for a worker, when there is none of its kind */
+    int32_t replays;       /* how often another pair may take over, per request */
 } fv_relay_options;
 
 /* Bytes of events that wait for a client that reads slowly: the limit of its call's queue. */

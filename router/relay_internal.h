@@ -41,6 +41,7 @@ typedef struct fv_attempt {
     bool ended;                                /* the answer had ended before this attempt */
     Fovea__Inference__V1__FinishReason finish; /* the answer ends with the first token, or did */
     bool prefill_done;                         /* nothing more is expected of it */
+    bool waited;                               /* for room at the decode worker */
     double token_s; /* when the last token came; 0: the time to the next says nothing */
     const fv_report_message *report;     /* the prefill worker's half, if it came */
     const fv_finished_message *finished; /* the decode worker's word */
@@ -60,12 +61,13 @@ struct fv_request {
     const fv_request_message *msg; /* the client call's */
     size_t bytes;                  /* of the message */
     char id[FV_REQUEST_ID_MAX + 1];
+    /* In the fleet, where other routers have requests, too: "<router>/<id>". */
+    char fleet_id[FV_ROUTER_ID_MAX + 1 + FV_REQUEST_ID_MAX + 1];
     fv_need need;
     fv_work work;        /* that it is expected to be */
     fv_attempt *attempt; /* RUNNING; else NULL */
 
     double arrived_s, started_s, first_s; /* started: the first attempt. 0: not yet */
-    double not_before_s;                  /* a worker without room asked for so much patience */
     double shun_until_s; /* so long not by who has failed, even if nobody else is */
     double lonely_s;     /* since then there is no worker for it; 0: there is */
 
@@ -136,6 +138,9 @@ void fv_attempt_abandon(fv_attempt *a, bool late);
 /* The client reads again. */
 void fv_attempt_resume(fv_attempt *a);
 
+/* It waits for room at its decode worker, which has not promised any. */
+bool fv_attempt_waits(const fv_attempt *a);
+
 /* A worker is gone (on_gone in router/members.h), which may be one of its two. */
 void fv_attempt_lost(fv_attempt *a, const fv_member *w);
 
@@ -144,7 +149,6 @@ void fv_attempt_lost(fv_attempt *a, const fv_member *w);
 /* Why an attempt failed; the sentence is in fv_last_error. */
 typedef struct fv_failure {
     fv_status status;
-    int64_t retry_ms;    /* for FV_EBUSY: when to come again; below 0: not said */
     const char *p, *d;   /* names of its workers; "" none */
     bool shun_p, shun_d; /* keep away from them for now */
 } fv_failure;

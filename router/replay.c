@@ -46,10 +46,10 @@ static void requeue(fv_request *r) {
     fv_relay_dispatch(r->relay);
 }
 
-static void wait_for_room(fv_request *r, int64_t retry_ms) {
+/* The worker that has none is left alone until it reports; others may have some. */
+static void wait_for_room(fv_request *r) {
     FV_LOG(DEBUG, ROUTER, "req=%s event=no-room prefill=%s decode=%s why=\"%s\"", r->id, r->last_p,
            r->last_d, r->why);
-    r->not_before_s = fv_clock_s() + 1e-3 * (double)(retry_ms < 0 ? 0 : retry_ms);
     requeue(r);
 }
 
@@ -84,7 +84,7 @@ void fv_request_failed(fv_request *r, const fv_failure *f) {
     note(r, f);
     switch (remedy_for(f->status)) {
     case TELL: fv_request_finish(r, f->status); break;
-    case WAIT: wait_for_room(r, f->retry_ms); break;
+    case WAIT: wait_for_room(r); break;
     case REPLAY:
         if (fv_request_left_ms(r, now_s) <= slack_ms)
             fv_request_finish(r, fv_request_timed_out(r, now_s));

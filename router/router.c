@@ -2,7 +2,10 @@
  * to try again has come. Loop thread. */
 #include "router/router.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/random.h>
 
 #include "common/clock.h"
 
@@ -14,6 +17,7 @@ struct fv_router {
     fv_router_options opt;
     uv_timer_t tick;
     double opened_s;
+    char id[FV_ROUTER_ID_MAX + 1];
     bool serving, closing;
     void (*done)(void *user);
     void *user;
@@ -107,6 +111,14 @@ static void on_tick(uv_timer_t *t) {
 
 /* ---- opening and closing ---------------------------------------------------------------- */
 
+static fv_status draw_id(char id[FV_ROUTER_ID_MAX + 1]) {
+    uint32_t n;
+    if (getrandom(&n, sizeof n, 0) != (ssize_t)sizeof n)
+        return FV_FAIL(FV_EIO, "the system gives no random numbers");
+    snprintf(id, FV_ROUTER_ID_MAX + 1, "%08" PRIx32, n);
+    return FV_OK;
+}
+
 fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_router **out) {
     fv_router *r = calloc(1, sizeof *r);
     if (!r) return FV_FAIL(FV_ENOMEM, "no memory for the router");
@@ -121,7 +133,9 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
                                   .on_gone = on_gone,
                                   .user = r};
     FV_TRY_GOTO(fv_members_open(&members, &r->members), st, free_router);
-    fv_relay_options relay = {.members = r->members,
+    FV_TRY_GOTO(draw_id(r->id), st, close_members);
+    fv_relay_options relay = {.router_id = r->id,
+                              .members = r->members,
                               .queue_max = opt->queue_max,
                               .bytes_max = opt->queue_bytes,
                               .deadline_ms = opt->deadline_ms,

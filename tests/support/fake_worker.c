@@ -39,6 +39,7 @@ static bool stops(fake_worker *w, fv_rpc_call *c, fake_step here, fv_status *st)
     *st = FV_OK;
     if (w->fail == FV_OK) return true;
     fv_rpc_call_retry_after(c, 20);
+    if (w->refusal) fv_rpc_call_trailer(c, "fovea-refusal", w->refusal);
     *st = FV_FAIL(w->fail, here == FAKE_NOTHING ? "it cannot begin" : "it cannot go on");
     return true;
 }
@@ -112,6 +113,7 @@ static fv_status on_prefill(fv_rpc_call *c, grpc_byte_buffer *message) {
     snprintf(w->request_id, sizeof w->request_id, "%s", req->request->request_id);
     snprintf(w->decode_address, sizeof w->decode_address, "%s", req->decode_address);
     w->max_tokens = req->request->max_tokens;
+    w->age_ms = req->age_ms;
     check_replay(w, req->replay, req->n_replay);
     bool alone = !req->decode_address[0],
          ended = req->n_replay > 0 && (w->had_ended || req->n_replay >= w->max_tokens);

@@ -38,12 +38,13 @@ typedef struct fake_worker {
     void (*forge)(void *user, Fovea__Fleet__V1__Introduction *in);
 
     /* May be changed at any time. */
-    fake_step step;     /* there it stops: it stalls, or fails if `fail` says so */
-    fv_status fail;     /* with this */
-    int32_t n_times;    /* it does so so often, and then goes on well; 0: always */
-    uint32_t n_say;     /* decode: tokens before it stops */
-    bool ends_at_first; /* the first token is an EOS */
-    bool had_ended;     /* what is to be replayed has ended the answer */
+    fake_step step;      /* there it stops: it stalls, or fails if `fail` says so */
+    fv_status fail;      /* with this */
+    const char *refusal; /* prefill: and this reason of a decode worker; NULL: none */
+    int32_t n_times;     /* it does so so often, and then goes on well; 0: always */
+    uint32_t n_say;      /* decode: tokens before it stops */
+    bool ends_at_first;  /* the first token is an EOS */
+    bool had_ended;      /* what is to be replayed has ended the answer */
     bool unhealthy;
     int32_t skips;   /* decode: so many times it leaves its first token out */
     int32_t n_flood; /* decode: so many tokens in large messages, whatever was asked for */
@@ -63,6 +64,7 @@ typedef struct fake_worker {
     uint32_t keep_ms;              /* of the last call of Decode */
     bool followed;                 /* it goes on with a conversation */
     char prompt[64];               /* its text then */
+    uint32_t age_ms;               /* prefill: of the last request */
     uint32_t max_tokens, n_replay; /* of the last request; replayed ids are checked */
 
     /* Its own. */

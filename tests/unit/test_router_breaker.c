@@ -169,7 +169,14 @@ Test(router_breaker, refusals_and_clients_errors_do_not_count) {
             r.p.step = FAKE_NOTHING;
             r.p.fail = all[i];
             r.p.n_times = 1;
-            client_ask_wait(&r, &k, 10);
+            int32_t before = r.p.calls;
+            Fovea__Inference__V1__GenerateRequest req;
+            client_request(&req, 10);
+            client_ask(&r, &k, &req, 20000);
+            router_rig_wait_for(&r, &r.p.calls, before + 1);
+            router_rig_sleep(&r, 20);
+            fake_report(&r.p); /* one without room is left alone until then */
+            router_rig_wait(&r, &k.over);
             router_rig_fleet(&r, &f);
             cr_assert_eq(f.n_failed[0] + f.n_failed[1], 0, "%s", fv_status_name(all[i]));
         }

@@ -22,6 +22,27 @@ static void stall_decode(void) {
     r.d.n_say = 1;
 }
 
+static client runs, waits;
+
+/* The decode worker is full, and the next request waits for room there: what comes now is queued.
+ */
+static void fill(void) {
+    stall_decode();
+    client_request(&req, 4);
+    client_ask(&r, &runs, &req, 20000);
+    router_rig_wait_for(&r, &runs.n_tokens, 2);
+    r.p.step = FAKE_NOTHING;
+    client_ask(&r, &waits, &req, 20000);
+    router_rig_wait_for(&r, &r.p.calls, 2);
+}
+
+static void end_filling(void) {
+    fv_rpc_call_cancel(runs.call);
+    fv_rpc_call_cancel(waits.call);
+    router_rig_wait(&r, &runs.over);
+    router_rig_wait(&r, &waits.over);
+}
+
 /* Nothing runs any more, at the router and at its workers. */
 static void assert_idle(void) {
     fleet_seen f;
@@ -81,8 +102,10 @@ Test(router_generate, both_workers_hear_the_same_id_and_the_prefill_worker_where
     client_ask(&r, &k, &req, 10000);
     router_rig_wait(&r, &k.over);
     cr_assert_str_eq(k.request_id, "mine-1");
-    cr_assert_str_eq(r.p.request_id, "mine-1");
-    cr_assert_str_eq(r.d.request_id, "mine-1");
+    const char *slash = strchr(r.p.request_id, '/');
+    cr_assert(slash && slash > r.p.request_id, "inside the fleet, the router's id comes first");
+    cr_assert_str_eq(slash + 1, "mine-1");
+    cr_assert_str_eq(r.d.request_id, r.p.request_id);
     cr_assert_str_eq(r.p.decode_address, r.d.address);
     router_rig_close(&r);
 }
@@ -248,7 +271,14 @@ Test(router_generate, no_room_at_first_is_tried_again_unseen_by_the_client) {
     r.p.step = FAKE_NOTHING;
     r.p.fail = FV_EBUSY;
     r.p.n_times = 3;
-    client_ask_wait(&r, &k, 4);
+    client_request(&req, 4);
+    client_ask(&r, &k, &req, 20000);
+    for (int i = 1; i <= 3; i++) {
+        router_rig_wait_for(&r, &r.p.calls, i);
+        router_rig_sleep(&r, 50);
+        fake_report(&r.p);
+    }
+    router_rig_wait(&r, &k.over);
     cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
     cr_assert_eq(k.n_accepted, 1);
     cr_assert_eq(k.n_tokens, 4);
@@ -278,37 +308,131 @@ Test(router_generate, an_empty_fleet_is_unavailable) {
 /* ---- the queue -------------------------------------------------------------------------- */
 
 Test(router_generate, what_does_not_fit_waits_and_is_served_when_there_is_room) {
-    static client first, second;
+    static client third;
     r.d.capacity = FAKE_BYTES * 3 / 2;
     workers();
-    stall_decode();
-    client_request(&req, 4);
-    client_ask(&r, &first, &req, 20000);
-    router_rig_wait_for(&r, &first.n_tokens, 2);
-    client_ask(&r, &second, &req, 20000);
+    fill();
+    client_ask(&r, &third, &req, 20000);
     router_rig_sleep(&r, 200);
     fleet_seen f;
     router_rig_fleet(&r, &f);
     cr_assert_eq(f.n_queued, 1);
-    cr_assert_eq(f.n_running, 1);
-    cr_assert_eq(second.n_accepted, 0);
-    r.d.step = FAKE_END;
-    fv_rpc_call_cancel(first.call);
-    router_rig_wait(&r, &second.over);
-    cr_assert_eq(second.end.status, FV_OK, "%s", second.why);
+    cr_assert_eq(f.n_running, 2, "one of them waits at the decode worker");
+    cr_assert_eq(waits.n_accepted, 0);
+    cr_assert_eq(third.n_accepted, 0);
+    r.d.step = r.p.step = FAKE_END;
+    end_filling();
+    router_rig_wait(&r, &third.over);
+    cr_assert_eq(third.end.status, FV_OK, "%s", third.why);
+    router_rig_close(&r);
+}
+
+Test(router_generate, the_oldest_request_waits_where_its_age_is_known_and_moves_on_where_room_is) {
+    static client third;
+    r.d.capacity = FAKE_BYTES * 3 / 2;
+    workers();
+    fill();
+    cr_assert_str_eq(r.p.decode_address, r.d.address, "it waits there, and not in the router");
+    client_ask(&r, &third, &req, 20000);
+    router_rig_sleep(&r, 100);
+    cr_assert_eq(r.p.calls, 2, "one at a time");
+    r.p.step = FAKE_END;
+    r.d1.name = "d1";
+    r.d1.role = FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE;
+    r.d1.capacity = FAKE_BYTES * 9;
+    router_rig_join(&r, &r.d1);
+    router_rig_wait(&r, &waits.over);
+    router_rig_wait(&r, &third.over);
+    cr_assert_eq(waits.end.status, FV_OK, "%s", waits.why);
+    cr_assert_eq(third.end.status, FV_OK, "%s", third.why);
+    cr_assert_str_eq(waits.decode_worker, "d1");
+    cr_assert_eq(waits.n_replays, 0);
+    cr_assert_geq(r.p.age_ms, 100, "it says how old it is");
+    fv_rpc_call_cancel(runs.call);
+    router_rig_wait(&r, &runs.over);
+    router_rig_close(&r);
+}
+
+Test(router_generate, a_worker_that_refuses_is_full_until_it_reports_and_not_ill) {
+    fleet_seen f;
+    router_rig_with_pairs(&r, NULL);
+    r.p.step = r.p1.step = FAKE_NOTHING;
+    r.p.fail = r.p1.fail = FV_EBUSY;
+    client_request(&req, 4);
+    client_ask(&r, &k, &req, 20000);
+    router_rig_wait_for(&r, &r.p.calls, 1);
+    router_rig_wait_for(&r, &r.p1.calls, 1);
+    router_rig_sleep(&r, 300);
+    cr_assert_eq(r.p.calls + r.p1.calls, 2, "each once");
+    fake_report(&r.p);
+    router_rig_wait_for(&r, &r.p.calls, 2);
+    router_rig_sleep(&r, 100);
+    cr_assert_eq(r.p1.calls, 1);
+    router_rig_fleet(&r, &f);
+    for (int32_t i = 0; i < f.n_worker; i++)
+        cr_assert(f.n_failed[i] == 0 && f.resting[i] == 0, "%s", f.name[i]);
+    r.p1.step = FAKE_END;
+    fake_report(&r.p1);
+    router_rig_wait(&r, &k.over);
+    cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
+    cr_assert_str_eq(k.prefill_worker, "p1");
+    cr_assert_eq(k.n_replays, 0, "to wait is no replay");
+    router_rig_close(&r);
+}
+
+Test(router_generate, a_decode_worker_that_is_full_is_told_from_a_prefill_worker_that_is) {
+    router_rig_with_pairs(&r, NULL);
+    r.p.step = r.p1.step = FAKE_NOTHING;
+    r.p.fail = r.p1.fail = FV_EBUSY;
+    r.p.refusal = r.p1.refusal = "no_room";
+    client_request(&req, 4);
+    client_ask(&r, &k, &req, 20000);
+    for (int i = 0; i < 500 && r.p.calls + r.p1.calls < 2; i++) router_rig_sleep(&r, 10);
+    router_rig_sleep(&r, 200);
+    cr_assert_eq(r.p.calls + r.p1.calls, 2, "one for each decode worker");
+    r.p.step = r.p1.step = FAKE_END;
+    fake_report(&r.d1);
+    router_rig_wait(&r, &k.over);
+    cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
+    cr_assert_str_eq(k.decode_worker, "d1");
+    router_rig_close(&r);
+}
+
+Test(router_generate, what_is_too_large_for_one_decode_worker_goes_to_a_larger_one) {
+    r.d.capacity = 2 * FAKE_BYTES;
+    workers();
+    r.p.step = FAKE_NOTHING;
+    r.p.fail = FV_ENOMEM;
+    r.p.refusal = "too_large";
+    r.p.n_times = 1;
+    r.d1.name = "d1";
+    r.d1.role = FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE;
+    r.d1.capacity = 3 * FAKE_BYTES;
+    r.d1.unhealthy = true;
+    router_rig_join(&r, &r.d1);
+    client_request(&req, 4);
+    client_ask(&r, &k, &req, 20000);
+    router_rig_wait_for(&r, &r.p.calls, 1);
+    router_rig_sleep(&r, 100);
+    cr_assert_eq(r.p.calls, 1);
+    r.d1.unhealthy = false;
+    fake_report(&r.d1);
+    router_rig_wait(&r, &k.over);
+    cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
+    cr_assert_str_eq(k.decode_worker, "d1");
+    r.p.step = FAKE_NOTHING;
+    client_ask_wait(&r, &k, 4);
+    cr_assert_eq(k.end.status, FV_ENOMEM, "too large for all: %s", k.why);
     router_rig_close(&r);
 }
 
 Test(router_generate, a_full_queue_sends_away_with_a_hint_when_to_come_again) {
-    static client first, second, third;
+    static client second, third;
     fv_router_options opt = router_rig_options();
     opt.queue_max = 1;
     r.d.capacity = FAKE_BYTES * 3 / 2;
     router_rig_with_workers(&r, &opt);
-    stall_decode();
-    client_request(&req, 4);
-    client_ask(&r, &first, &req, 20000);
-    router_rig_wait_for(&r, &first.n_tokens, 2);
+    fill();
     client_ask(&r, &second, &req, 20000);
     router_rig_sleep(&r, 100);
     client_ask(&r, &third, &req, 20000);
@@ -316,30 +440,26 @@ Test(router_generate, a_full_queue_sends_away_with_a_hint_when_to_come_again) {
     cr_assert_eq(third.end.code, GRPC_STATUS_RESOURCE_EXHAUSTED);
     cr_assert_eq(third.end.status, FV_EBUSY);
     cr_assert_gt(third.end.retry_ms, 0);
-    fv_rpc_call_cancel(first.call);
+    end_filling();
     fv_rpc_call_cancel(second.call);
-    router_rig_wait(&r, &first.over);
     router_rig_wait(&r, &second.over);
     assert_idle();
     router_rig_close(&r);
 }
 
 Test(router_generate, a_waiting_request_can_be_cancelled) {
-    static client first, second;
+    static client third;
     r.d.capacity = FAKE_BYTES * 3 / 2;
     workers();
-    stall_decode();
-    client_request(&req, 4);
-    client_ask(&r, &first, &req, 20000);
-    router_rig_wait_for(&r, &first.n_tokens, 2);
-    client_ask(&r, &second, &req, 20000);
+    fill();
+    client_ask(&r, &third, &req, 20000);
     router_rig_sleep(&r, 100);
-    fv_rpc_call_cancel(second.call);
-    router_rig_wait(&r, &second.over);
+    fv_rpc_call_cancel(third.call);
+    router_rig_wait(&r, &third.over);
     router_rig_sleep(&r, 100);
-    cr_assert_eq(r.p.calls, 1);
-    fv_rpc_call_cancel(first.call);
-    router_rig_wait(&r, &first.over);
+    cr_assert_eq(r.p.calls, 2);
+    end_filling();
+    router_rig_wait_for(&r, &r.p.cancelled, 1); /* it hears that nobody waits */
     assert_idle();
     router_rig_close(&r);
 }
@@ -476,23 +596,26 @@ Test(router_generate, a_request_that_never_fits_is_not_asked_to_come_back) {
 
 Test(router_generate, a_router_that_drains_takes_nothing_new_and_finishes_what_it_has) {
     static client first, second;
-    r.d.capacity = FAKE_BYTES * 3 / 2;
     workers();
     stall_decode();
     client_request(&req, 4);
     client_ask(&r, &first, &req, 20000);
     router_rig_wait_for(&r, &first.n_tokens, 2);
+    r.p.step = FAKE_NOTHING;
+    r.p.fail = FV_EBUSY;
     client_ask(&r, &second, &req, 20000); /* waits for room */
+    router_rig_wait_for(&r, &r.p.calls, 2);
     router_rig_sleep(&r, 100);
     fv_router_drain(r.router);
     client_ask_wait(&r, &k, 4);
     cr_assert_eq(k.end.code, UNAVAILABLE);
     cr_assert(strstr(k.why, "shuts down"), "%s", k.why);
     cr_assert_not(fv_router_idle(r.router));
-    r.d.step = FAKE_END;
+    r.d.step = r.p.step = FAKE_END;
     fake_go_on(&r.d);
     router_rig_wait(&r, &first.over);
     cr_assert_eq(first.end.status, FV_OK, "%s", first.why);
+    fake_report(&r.p);
     router_rig_wait(&r, &second.over);
     cr_assert_eq(second.end.status, FV_OK, "%s", second.why);
     for (int i = 0; i < 500 && !fv_router_idle(r.router); i++) router_rig_sleep(&r, 10);

@@ -366,9 +366,11 @@ Test(router_replay, a_worker_that_is_lost_while_a_request_waits_for_it) {
     client_request(&req, 4);
     client_ask(&r, &first, &req, 20000);
     router_rig_wait_for(&r, &first.n_tokens, 1);
+    r.p.step = FAKE_NOTHING;
     ask();
-    router_rig_sleep(&r, 50);
+    router_rig_wait_for(&r, &r.p.calls, 2);
     cr_assert_eq(k.n_accepted, 0);
+    r.p.step = FAKE_END;
     fake_die(&r.d);
     r.d1.name = "d1";
     r.d1.role = FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE;
