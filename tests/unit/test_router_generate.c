@@ -370,7 +370,7 @@ Test(router_generate, a_worker_that_refuses_is_full_until_it_reports_and_not_ill
     cr_assert_eq(r.p1.calls, 1);
     router_rig_fleet(&r, &f);
     for (int32_t i = 0; i < f.n_worker; i++)
-        cr_assert(f.n_failed[i] == 0 && f.resting[i] == 0, "%s", f.name[i]);
+        cr_assert(f.n_failed[i] == 0 && f.resting[i] == 0, "worker %d", i);
     r.p1.step = FAKE_END;
     fake_report(&r.p1);
     router_rig_wait(&r, &k.over);
