@@ -99,6 +99,7 @@ static fv_status describe_model(const fv_engine *e, const fv_describe_options *o
     m->n_image_rows = (uint32_t)fv_model_visual_tokens(cfg);
     limits->max_positions = (uint32_t)cfg->text.max_position;
     limits->keep_ms_max = opt->keep_ms_max;
+    limits->bytes_text = (uint64_t)fv_tokenizer_token_bytes(e->tok) * limits->max_positions;
     limits->max_tokens_default = FV_MAX_TOKENS_DEFAULT;
     m->limits = limits;
     FV_TRY(describe_calibration(e->ck, a, m));

@@ -53,6 +53,16 @@ bool fv_tokenizer_is_special(const fv_tokenizer *tok, int32_t id);
 /* A special token as it is written, borrowed; "" for ids that are none. */
 const char *fv_tokenizer_special(const fv_tokenizer *tok, int32_t id);
 
+/* Bytes of text that one token stands for, at most, so that a text of more than n times as many is
+ * more than n tokens. Where steps of the tokenizer shorten text without a bound (Unicode forms,
+ * white space that an added token takes along, characters that no token stands for), it is four
+ * times the longest token, which text that was meant to be read stays far below. */
+size_t fv_tokenizer_token_bytes(const fv_tokenizer *tok);
+
+/* FV_EINVAL when n_bytes of text are more than n_tokens, the context, can stand for: a sentence for
+ * the user, before any time is spent on the text. */
+fv_status fv_tokenizer_check_length(const fv_tokenizer *tok, size_t n_bytes, int32_t n_tokens);
+
 /* Streaming detokenisation: what push and flush return, joined, equals decode of all ids; a
  * character is held back until all its bytes are there, so that every piece is whole UTF-8.
  * A Llama-2 tokenizer's run of byte tokens (<0xE4><0xBD><0xA0>...) is held back to its end: one

@@ -12,6 +12,7 @@
  *   tokenizer_bpe.c      one word -> ids
  *   tokenizer_encode.c   text -> ids: all of the above in order
  *   tokenizer_decode.c   ids -> text, as a stream
+ *   tokenizer_length.c   how much text one token can stand for
  *   tokenizer.c          open, free, small questions; growable arrays */
 #include <jansson.h>
 
@@ -204,6 +205,7 @@ struct fv_tokenizer {
     bool byte_fallback, fuse_unk, ignore_merges;
     int32_t *post; /* [n_post] ids around the text; -1 stands for the text */
     int32_t n_post;
+    size_t token_bytes; /* fv_tokenizer_token_bytes */
 };
 
 /* Runs the normaliser: *out is replaced, *tmp is scratch. */
@@ -254,6 +256,9 @@ typedef struct fv_tok_str {
 
 /* tokenizer_json.c: fills *tok, which is zero. On failure its arena is the caller's to free. */
 fv_status fv_tok_load(fv_tokenizer *tok, const json_t *root, const char *where);
+
+/* tokenizer_length.c: sets token_bytes, when all else is loaded. */
+void fv_tok_measure(fv_tokenizer *tok);
 
 /* tokenizer_steps.c */
 fv_status fv_tok_load_normalizer(fv_tok_loader *l, const json_t *root);

@@ -259,5 +259,7 @@ fv_status fv_tok_load(fv_tokenizer *tok, const json_t *root, const char *where) 
     FV_TRY(fv_tok_load_normalizer(&l, root));
     FV_TRY(load_model(&l, root, added));
     FV_TRY(load_added(&l, added));
-    return fv_tok_load_steps(&l, root);
+    FV_TRY(fv_tok_load_steps(&l, root));
+    fv_tok_measure(tok);
+    return FV_OK;
 }

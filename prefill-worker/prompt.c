@@ -63,8 +63,11 @@ fv_status fv_prompt_of_ids(const fv_model_config *cfg, const int32_t *ids, int32
 
 fv_status fv_prompt_make(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
                          int32_t n_image, int32_t context, fv_prompt *out) {
-    int32_t *ids, n;
-    FV_TRY(fv_tokenizer_encode(tok, text, strlen(text), true, &ids, &n));
+    size_t bytes = strlen(text);
+    int32_t *ids, n, marks = n_image < cfg->text.max_position ? n_image : cfg->text.max_position;
+    /* Before time is spent on it; images are one token each there. */
+    FV_TRY(fv_tokenizer_check_length(tok, bytes, cfg->text.max_position + marks));
+    FV_TRY(fv_tokenizer_encode(tok, text, bytes, true, &ids, &n));
     fv_status st = fv_prompt_of_ids(cfg, ids, n, n_image, context, out);
     free(ids);
     return st;

@@ -38,6 +38,8 @@ static fv_status check_names(const request_message *r, const model_message *mode
 
 /* ---- the prompt ------------------------------------------------------------------------- */
 
+static const char image_word[] = "<image>"; /* in plain text */
+
 static size_t count_words(const char *text, const char *word) {
     size_t n = 0;
     for (const char *p = text; (p = strstr(p, word)); p += strlen(word)) n++;
@@ -79,7 +81,7 @@ static fv_status read_prompt(const request_message *r, const model_message *mode
     switch (p ? p->form_case : FOVEA__INFERENCE__V1__PROMPT__FORM__NOT_SET) {
     case FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT: return read_chat(p->chat, n_image, rows);
     case FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT:
-        *n_image = count_words(p->text, "<image>");
+        *n_image = count_words(p->text, image_word);
         *rows = strlen(p->text) + TEMPLATE_ROWS;
         return p->text[0] ? FV_OK : FV_FAIL(FV_EINVAL, "the prompt is empty");
     case FOVEA__INFERENCE__V1__PROMPT__FORM_IDS:
@@ -110,6 +112,21 @@ static fv_image_limits image_limits(const Fovea__Inference__V1__Limits *lim) {
                              .side_max = lim->side_max < INT32_MAX ? (int32_t)lim->side_max : 0,
                              .pixels_max =
                                  lim->pixels_max < INT64_MAX ? (int64_t)lim->pixels_max : 0};
+}
+
+/* What no context has room for costs no worker any time. Images in plain text are no text. */
+static fv_status check_text(const request_message *r, const model_message *model, size_t n_image) {
+    const prompt_message *p = r->prompt;
+    uint64_t most = model->limits ? model->limits->bytes_text : 0, bytes = 0;
+    if (p->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT)
+        bytes = strlen(p->text) - n_image * strlen(image_word);
+    if (p->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT)
+        for (size_t i = 0; i < p->chat->n_turns; i++) bytes += strlen(p->chat->turns[i]->text);
+    if (!most || bytes <= most) return FV_OK;
+    return FV_FAIL(FV_EINVAL,
+                   "the text has %" PRIu64 " bytes, and the model's context is %" PRIu32
+                   " tokens, which are at most %" PRIu64 " bytes: shorten the text",
+                   bytes, model->limits->max_positions, most);
 }
 
 static fv_status check_images(const request_message *r, const model_message *model, size_t n_prompt,
@@ -299,6 +316,7 @@ fv_status fv_admit(const request_message *r, const model_message *model, uint32_
     FV_TRY(check_answer(r));
     FV_TRY(check_conversation(r, keep_ms_max));
     FV_TRY(read_prompt(r, model, &n_image, &text_rows));
+    FV_TRY(check_text(r, model, n_image));
     uint32_t fallback = model->limits ? model->limits->max_tokens_default : 0;
     fv_need need = {.max_tokens = r->max_tokens};
     FV_TRY(check_images(r, model, n_image, &need.pixels));

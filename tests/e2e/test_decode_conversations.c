@@ -325,6 +325,13 @@ Test(decode_conversations, a_follow_up_that_is_refused_leaves_its_conversation_a
     ids_message.n_id = (size_t)context;
     send_follow_up(t, &m);
     fails(t, GRPC_STATUS_INVALID_ARGUMENT, "the checkpoint's context is");
+    static char long_text[1000001];
+    memset(long_text, 'a', sizeof long_text - 1);
+    m = follow_up(t, 0, 0);
+    prompt_message.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT;
+    prompt_message.text = long_text;
+    send_follow_up(t, &m);
+    fails(t, GRPC_STATUS_INVALID_ARGUMENT, "the text has 1000000 bytes");
     Fovea__Inference__V1__Sampling sampling = FOVEA__INFERENCE__V1__SAMPLING__INIT;
     sampling.temperature = -1;
     m = follow_up(t, 3, 0);

@@ -49,6 +49,15 @@ Test(prefill_refusals, a_picture_that_the_prompt_does_not_mention_is_refused) {
     fails_with(FV_EINVAL, "<image>");
 }
 
+Test(prefill_refusals, text_far_longer_than_the_context_is_refused_by_its_bytes) {
+    static char text[4 << 20];
+    prepare();
+    memset(text, 'a', sizeof text - 1);
+    memcpy(text, "<image>", 7);
+    a.prompt.text = text;
+    fails_with(FV_EINVAL, "the text has 4194303 bytes");
+}
+
 Test(prefill_refusals, a_request_without_a_prompt_is_refused) {
     prepare();
     a.g.prompt = NULL;

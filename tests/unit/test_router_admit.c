@@ -75,6 +75,40 @@ Test(router_admit, the_bound_is_rows_times_bytes) {
     cr_assert_eq(need.bytes, (uint64_t)(3 + 16 + 10) * 4 * 2 * 2 * 8 * 2);
 }
 
+Test(router_admit, text_that_no_context_has_room_for_is_refused_by_its_bytes) {
+    static char text[2000];
+    memset(text, 'x', sizeof text - 1);
+    memcpy(text, "<image>", 7);
+    limits.bytes_text = sizeof text - 1 - 7;
+    prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT;
+    prompt.text = text;
+    admitted();
+    limits.bytes_text--;
+    refused(FV_EINVAL, "the text has 1992 bytes, and the model's context is 256 tokens");
+    limits.bytes_text = 0; /* a worker that does not say */
+    admitted();
+}
+
+Test(router_admit, the_text_of_all_turns_counts) {
+    Fovea__Inference__V1__Chat chat = FOVEA__INFERENCE__V1__CHAT__INIT;
+    Fovea__Inference__V1__Turn turn[2] = {FOVEA__INFERENCE__V1__TURN__INIT,
+                                          FOVEA__INFERENCE__V1__TURN__INIT};
+    Fovea__Inference__V1__Turn *turns[2] = {&turn[0], &turn[1]};
+    turn[0].role = (char *)"system";
+    turn[1].role = (char *)"user";
+    turn[0].text = (char *)"0123456789";
+    turn[1].text = (char *)"01234";
+    turn[1].n_images = 1;
+    chat.n_turns = 2;
+    chat.turns = turns;
+    prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT;
+    prompt.chat = &chat;
+    limits.bytes_text = 15;
+    admitted();
+    limits.bytes_text = 14;
+    refused(FV_EINVAL, "the text has 15 bytes");
+}
+
 Test(router_admit, the_bound_follows_the_policy) {
     Fovea__Inference__V1__Policy policy = FOVEA__INFERENCE__V1__POLICY__INIT;
     Fovea__Inference__V1__StagePolicy stage = FOVEA__INFERENCE__V1__STAGE_POLICY__INIT;

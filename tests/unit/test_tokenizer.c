@@ -63,6 +63,9 @@ static void check_encode(const fv_tokenizer *tok, const char *where, text t, boo
     int32_t *ids, n;
     cr_assert_eq(fv_tokenizer_encode(tok, t.s, t.n, special, &ids, &n), FV_OK, "%s: %s", where,
                  fv_last_error());
+    if (n > 0 && strncmp(where, "odd-", 4) != 0) /* odd ones make one token of any text */
+        cr_assert_leq(t.n, fv_tokenizer_token_bytes(tok) * (size_t)n, "%s: %zu bytes are %d tokens",
+                      where, t.n, n);
     int32_t same = 0;
     while (same < n && same < n_want && ids[same] == want[same]) same++;
     cr_assert(same == n && same == n_want, "%s: id %d of %d is %d, not %d of %d: '%.*s'", where,
@@ -240,6 +243,31 @@ Test(tokenizer, fails_when_it_needs_an_unk_token_that_does_not_exist) {
     expect_ids(tok, "a", 1, "0");
     cr_assert_eq(fv_tokenizer_encode(tok, "ax", 2, true, &ids, &n), FV_EDATA);
     fv_tokenizer_free(tok);
+}
+
+Test(tokenizer, text_that_is_too_long_by_its_bytes_is_refused_before_it_is_read) {
+    fv_tokenizer *tok = small("{" MODEL "}");
+    size_t each = fv_tokenizer_token_bytes(tok);
+    cr_assert_eq(each, 5, "the longest token is <unk>; nothing is shortened");
+    cr_assert_eq(fv_tokenizer_check_length(tok, 0, 0), FV_OK);
+    cr_assert_eq(fv_tokenizer_check_length(tok, 10 * each, 10), FV_OK);
+    cr_assert_eq(fv_tokenizer_check_length(tok, 10 * each + 1, 10), FV_EINVAL);
+    cr_assert(strstr(fv_last_error(), "at most 50 bytes"), "%s", fv_last_error());
+    fv_tokenizer_free(tok);
+}
+
+Test(tokenizer, one_token_can_stand_for_more_where_text_is_shortened) {
+    static const char *const shortened[] = {
+        "{" MODEL ",\"normalizer\":{\"type\":\"NFKC\"}}",
+        "{" MODEL ",\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"xy\"},"
+        "\"content\":\"a\"}}",
+        "{" MODEL ",\"added_tokens\":[{\"id\":6,\"content\":\"<x>\",\"rstrip\":true}]}",
+        "{\"model\":{\"vocab\":{\"abcde\":0},\"merges\":[]}}"};
+    for (size_t i = 0; i < sizeof shortened / sizeof *shortened; i++) {
+        fv_tokenizer *tok = small(shortened[i]);
+        cr_assert_eq(fv_tokenizer_token_bytes(tok), 4 * 5, "%s", shortened[i]);
+        fv_tokenizer_free(tok);
+    }
 }
 
 Test(tokenizer, answers_small_questions) {
