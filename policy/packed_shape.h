@@ -35,4 +35,18 @@ bool fv_text_keys_pack(const fv_text_keys *keys, int32_t n, int32_t width);
  * codes at all, and so two merged layers of which nothing is kept. */
 bool fv_plan_packs(const fv_plan *plan, int32_t layer, int32_t n);
 
+/* ---- of a range of numbers of rows ---------------------------------------------------------
+ *
+ * For bounds: what holds for every n of from..to, at the cost of looking at its ends. */
+
+typedef enum fv_packs { FV_PACKS_NONE, FV_PACKS_SOME, FV_PACKS_ALL } fv_packs;
+
+/* Which of them are packed; SOME: it is not known. 0 rows are packed or not, as others are. */
+fv_packs fv_plan_packs_range(const fv_plan *plan, int32_t layer, int32_t from, int32_t to);
+fv_packs fv_text_keys_pack_range(const fv_text_keys *keys, int32_t from, int32_t to, int32_t width);
+
+/* No n of them takes more than this (fv_plan_packed_bytes). */
+uint64_t fv_plan_packed_most(const fv_plan *plan, int32_t layer, int32_t from, int32_t to,
+                             bool leads);
+
 #endif

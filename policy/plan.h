@@ -97,7 +97,8 @@ typedef struct fv_plan_mapped {
 
 typedef struct fv_plan fv_plan;
 
-/* Rows that a KV head of a layer keeps; at most as many as the layer ran. */
+/* Rows that a KV head of a layer keeps; at most as many as the layer ran, and as many as in any
+ * other layer that ran so many. */
 typedef int32_t (*fv_plan_rows_fn)(const fv_plan *plan, int32_t layer, int32_t head);
 
 /* How a layer's visual rows are stored: raw, or as the factors, codes or merged rows of

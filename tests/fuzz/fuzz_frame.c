@@ -18,6 +18,7 @@ static void check_frame(const fv_rpc_frame *f, const uint8_t *p, size_t n) {
     expect(same && same->ticket.len == sizeof f->ticket.id);
     expect(memcmp(same->ticket.data, f->ticket.id, sizeof f->ticket.id) == 0);
     expect(same->epoch == f->ticket.epoch && same->seq == f->seq && same->commit == f->commit);
+    expect((same->alive != 0) == f->alive && same->pair == f->pair && same->turn == f->turn);
     expect(same->data.len == f->bytes && !f->bytes == (f->n_piece == 0));
     size_t at = 0;
     for (int32_t i = 0; i < f->n_piece; i++) {
@@ -31,19 +32,44 @@ static void check_frame(const fv_rpc_frame *f, const uint8_t *p, size_t n) {
 
 static void nothing(void *user) { (void)user; }
 
+/* The same kind of message, written by whoever sends such; *flat: its data in one piece. */
+static grpc_byte_buffer *write_frame(const fv_rpc_frame *f, uint8_t **flat) {
+    grpc_byte_buffer *b = NULL;
+    fv_status st;
+    *flat = NULL;
+    if (f->commit) {
+        st = fv_rpc_frame_commit(&f->ticket, f->commit, &b);
+    } else if (f->alive) {
+        st = fv_rpc_frame_alive(&f->ticket, &b);
+    } else if (f->bytes == 0) {
+        st = fv_rpc_frame_beside(&f->ticket, f->seq, f->pair, f->turn, &b);
+    } else if (f->pair) {
+        size_t at = 0;
+        expect((*flat = malloc(f->bytes)) != NULL);
+        for (int32_t i = 0; i < f->n_piece; at += f->piece[i++].bytes)
+            memcpy(*flat + at, f->piece[i].data, f->piece[i].bytes);
+        st = fv_rpc_frame_after_all(&f->ticket, f->seq, f->pair, (fv_piece){*flat, f->bytes},
+                                    nothing, NULL, &b);
+    } else {
+        st = fv_rpc_frame_lend(&f->ticket, f->seq, f->piece, f->n_piece, nothing, NULL, &b);
+    }
+    expect(st == FV_OK);
+    return b;
+}
+
 static void check_written(const fv_rpc_frame *f) {
-    grpc_byte_buffer *b;
     fv_rpc_frame again;
-    if (f->commit)
-        expect(fv_rpc_frame_commit(&f->ticket, f->commit, &b) == FV_OK);
-    else
-        expect(fv_rpc_frame_lend(&f->ticket, f->seq, f->piece, f->n_piece, nothing, NULL, &b) ==
-               FV_OK);
+    uint8_t *flat;
+    grpc_byte_buffer *b = write_frame(f, &flat);
+    bool counted = !f->commit && !f->alive; /* these have no place among the frames */
     expect(fv_rpc_frame_read(b, &again) == FV_REFUSED_NONE);
     expect(memcmp(&again.ticket, &f->ticket, sizeof f->ticket) == 0);
-    expect(again.bytes == f->bytes && again.commit == f->commit && again.n_piece == f->n_piece);
-    expect(f->commit || again.seq == f->seq);
+    expect(again.bytes == f->bytes && again.commit == f->commit && again.alive == f->alive);
+    expect(again.n_piece == (flat ? 1 : f->n_piece));
+    expect(!counted || (again.seq == f->seq && again.pair == f->pair));
+    expect(f->bytes > 0 || !counted || again.turn == f->turn);
     grpc_byte_buffer_destroy(b);
+    free(flat);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {

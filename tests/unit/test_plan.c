@@ -3,7 +3,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
+#include "policy/packed_shape.h"
 #include "tests/support/planned.h"
 
 enum { ROW = 2 * 8 * 2 }; /* bytes of a row of one head in all these shapes */
@@ -240,4 +242,86 @@ Test(plan, streaming_counts_whole_heads_sinks_and_recent_rows) {
     cr_assert_eq(rows(&plan), 2 * (2 * 100 + 3 * 34));
     /* Where the image stands in the prompt is not known: all that a head keeps may be of it. */
     cr_assert_eq(fv_plan_count(&plan).visual, ROW * 2 * (2 * 80 + 3 * 34));
+}
+
+/* ---- bytes of packed layers ---------------------------------------------------------------- */
+
+/* The most that any number of image rows among those that are kept comes to, one by one: for plans
+ * whose text rows stay rows and whose layers have keys of their own. */
+static fv_plan_bytes one_by_one(const fv_plan *plan) {
+    fv_plan_bytes sum = {0};
+    uint64_t row = 2 * (uint64_t)(plan->shape.n_kv * plan->shape.d_head * plan->shape.bytes_value);
+    for (int32_t l = 0; l < plan->shape.n_layer; l++) {
+        int32_t n = plan->forget[l] ? 0 : plan->visual[l], n_text = plan->shape.n_text;
+        int32_t kept = n + n_text;
+        if (plan->select && plan->select(plan, l, 0) < kept) kept = plan->select(plan, l, 0);
+        uint64_t held = 0, visual = 0;
+        for (int32_t i = plan->exact_counts && !plan->select ? n : 0; i <= n && i <= kept; i++) {
+            uint64_t image = fv_plan_packed_bytes(plan, l, i, true);
+            uint64_t both = image + row * (uint64_t)(kept - i < n_text ? kept - i : n_text);
+            if (image > visual) visual = image;
+            if (both > held) held = both;
+        }
+        sum.held += held;
+        sum.visual += visual;
+    }
+    return sum;
+}
+
+Test(plan, bytes_of_packed_layers_bound_every_number_of_image_rows_closely) {
+    static const char *const policies[] = {
+        "pack=svd,rank_k=12,rank_v=9",
+        "prune=visipruner,filter=1;pack=svd,rank_k=12,rank_v=9,gain=0.7",
+        "prune=visipruner,filter=1;pack=quant,bits=8,outliers=0.2",
+        "prune=visipruner,filter=1,kv_shallow=drop;pack=minicache,start=0",
+        "select=csp,heads=shared,dup=union,heavy=0.5;pack=svd,rank_k=30,rank_v=7,bits=8,gain=1",
+        "select=snapkv,heads=shared,heavy=0.6;pack=quant,bits=4,outliers=0.05",
+        "select=h2o,heads=shared,heavy=0.3;pack=svd,rank_k=64,rank_v=64,gain=0"};
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++)
+        for (int32_t k = 0; k < 60; k++) {
+            fv_plan_shape shape = {.n_layer = 2 + k % 7,
+                                   .n_kv = 1 + k % 3,
+                                   .d_head = 8 + 8 * (k % 5),
+                                   .bytes_value = k % 2 ? 2 : 4,
+                                   .n_visual = 13 * k,
+                                   .n_text = 7 * (k % 11),
+                                   .n_image = k > 0};
+            fv_plan plan = plan_of(policies[i], shape);
+            if (!plan.packs) continue;
+            fv_plan_bytes most = fv_plan_count(&plan), want = one_by_one(&plan);
+            cr_assert_geq(most.held, want.held, "%s, %d", policies[i], k);
+            cr_assert_geq(most.visual, want.visual, "%s, %d", policies[i], k);
+            cr_assert_leq(most.held, want.held + want.held / 20, "%s, %d", policies[i], k);
+            cr_assert_leq(most.visual, want.visual + want.visual / 20, "%s, %d", policies[i], k);
+            if (!plan.exact_counts || plan.select) continue;
+            cr_assert(most.held == want.held && most.visual == want.visual, "%s", policies[i]);
+        }
+}
+
+/* It is made on the router's loop for every request. A millisecond (bench/bench_plan.c), and a
+ * hundred of them here, where machines are slow and watched; one by one it would be seconds. */
+Test(plan, a_plan_of_a_million_rows_takes_no_longer_than_one_of_few) {
+    static const fv_plan_shape shape = {.n_layer = 256,
+                                        .n_kv = 32,
+                                        .d_head = 64,
+                                        .bytes_value = 2,
+                                        .n_visual = 1 << 20,
+                                        .n_text = 1 << 20,
+                                        .text_bound = true,
+                                        .n_image = 1};
+    static const char *const more[] = {
+        "prune=visipruner,filter=1;lazy=vla;pack=quant;evict=vta",
+        "prune=fitprune,target=given,schedule=1/1/1/1/1/1/1/1;select=csp,heads=shared,dup=union;"
+        "pack=svd,gain=0,rank_k=4096,rank_v=4096,compress_text=keys"};
+    int32_t n;
+    const fv_preset_info *preset = fv_policy_presets(&n);
+    for (int32_t i = 0; i < n + 2; i++) {
+        struct timespec from, to;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+        fv_plan plan = plan_of(i < n ? preset[i].text : more[i - n], shape);
+        cr_assert_gt(fv_plan_count(&plan).held, 0);
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
+        double s = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+        cr_assert_lt(s, 0.1, "%s: %.3f s", i < n ? preset[i].name : more[i - n], s);
+    }
 }

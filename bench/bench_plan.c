@@ -1,0 +1,82 @@
+/* How long a plan takes: the router makes one of every request on its loop. A network of 256 layers
+ * of 32 KV heads, a prompt of a million rows of text and a million of images: each preset, and the
+ * slowest of so many random policies. Seconds are those of the processor.
+ *
+ *     bench_plan --policies 20000 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "common/options.h"
+#include "policy/plan.h"
+#include "tests/support/random_policy.h"
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* The least of three; 0: the policy does not fit such a network. */
+static double seconds(const fv_policy *p) {
+    static const fv_plan_shape shape = {.n_layer = FV_PLAN_MAX_LAYERS,
+                                        .n_kv = 32,
+                                        .d_head = 128,
+                                        .bytes_value = 2,
+                                        .n_visual = 1 << 20,
+                                        .n_text = 1 << 20,
+                                        .text_bound = true,
+                                        .n_image = 1};
+    static fv_plan plan;
+    double least = 1e9;
+    for (int i = 0; i < 3; i++) {
+        double begin = now_s();
+        if (fv_plan_make(p, &shape, &plan) != FV_OK) return 0;
+        fv_plan_count(&plan);
+        double took = now_s() - begin;
+        if (took < least) least = took;
+    }
+    return least;
+}
+
+static void random_ones(int32_t n) {
+    uint64_t state = 14;
+    double most = 0;
+    fv_policy p, slowest = {0};
+    char text[FV_POLICY_TEXT_MAX];
+    for (int32_t i = 0; i < n; i++) {
+        random_policy(&state, &p);
+        double s = seconds(&p);
+        if (s <= most) continue;
+        most = s;
+        slowest = p;
+    }
+    fv_policy_print(&slowest, text);
+    printf("slowest of %d random policies %*s %7.3f ms\n    %s\n", n, 10, "", 1e3 * most, text);
+}
+
+int main(int argc, char **argv) {
+    static const fv_option table[] = {
+        {"policies", NULL, FV_OPTION_INT, "N", "20000", "random policies", 1, 100000000},
+    };
+    fv_options *o = NULL;
+    int32_t n;
+    if (fv_options_parse(table, 1, argc, argv, &o) != FV_OK) {
+        fprintf(stderr, "bench_plan: %s\n", fv_last_error());
+        return 2;
+    }
+    if (fv_options_help_wanted(o)) {
+        fv_options_print_help(stdout, "bench_plan [--policies N]", "Time of a plan.", table, 1);
+        fv_options_free(o);
+        return 0;
+    }
+    const fv_preset_info *preset = fv_policy_presets(&n);
+    for (int32_t i = 0; i < n; i++) {
+        fv_policy p;
+        if (fv_policy_parse(preset[i].text, &p) != FV_OK) return 1;
+        printf("%-48s %7.3f ms\n", preset[i].name, 1e3 * seconds(&p));
+    }
+    random_ones((int32_t)fv_options_int(o, "policies"));
+    fv_options_free(o);
+    return 0;
+}
