@@ -18,7 +18,7 @@ typedef struct run run;
 typedef struct slot {
     run *run;
     uv_timer_t timer; /* until the next request is due */
-    double due_s, first_s, last_s;
+    double due_s, begun_s, first_s, last_s;
     uint32_t n_token;
     fv_samples gaps;
     bool slow; /* a token came later than a good request's may */
@@ -31,7 +31,9 @@ struct run {
     uint64_t *number;
     slot *slots; /* [n_slot] */
     int32_t n_slot, n_begun, n_over;
-    char *prompt; /* of the request that is being sent */
+    int32_t n_good_begun; /* good answers when the last one began */
+    double begun_s;       /* and when that was */
+    char *prompt;         /* of the request that is being sent */
     fv_progress progress;
     uv_timer_t refresh;
     int32_t n_handle; /* timers not yet closed */
@@ -96,6 +98,8 @@ static void note_failure(fv_bench_row *row, const fv_rpc_end *end) {
     if (e->n++ == 0) snprintf(e->first, sizeof e->first, "%s", end->text);
     if (end->code == GRPC_STATUS_RESOURCE_EXHAUSTED)
         row->n_refused++;
+    else if (end->code == GRPC_STATUS_DEADLINE_EXCEEDED)
+        row->n_late++;
     else
         row->n_failed++;
 }
@@ -156,7 +160,8 @@ static fv_status begin(slot *s) {
     m.max_tokens = (uint32_t)load->max_tokens;
     m.ignore_eos = load->ignore_eos;
     m.policy = (Fovea__Inference__V1__Policy *)load->policy;
-    return fv_remote_begin(r->remote, &m, load->deadline_ms, &events, s);
+    int64_t left_ms = load->deadline_ms - (int64_t)(1e3 * (s->begun_s - s->due_s));
+    return fv_remote_begin(r->remote, &m, left_ms > 1 ? left_ms : 1, &events, s);
 }
 
 static void on_due(uv_timer_t *t) {
@@ -167,8 +172,12 @@ static void on_due(uv_timer_t *t) {
     s->n_token = 0;
     s->slow = false;
     fv_samples_clear(&s->gaps);
+    s->begun_s = fv_clock_s();
     r->n_begun++;
-    fv_status st = begin(s);
+    r->begun_s = s->begun_s;
+    r->n_good_begun = r->row->n_good;
+    fv_status st = fv_samples_add(&r->row->lag_s, s->begun_s - s->due_s);
+    if (st == FV_OK) st = begin(s);
     if (st == FV_OK) return;
     r->status = st;
     r->n_begun--;
@@ -224,6 +233,12 @@ static void start_timers(run *r) {
     r->n_handle = r->n_slot + 1;
 }
 
+static double own_cpu_s(void) {
+    struct timespec ts;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
 fv_status fv_bench_run(fv_remote *remote, const fv_bench_load *load, uint64_t *number,
                        fv_bench_row *row) {
     run r = {.remote = remote, .load = load, .row = row, .number = number};
@@ -235,10 +250,16 @@ fv_status fv_bench_run(fv_remote *remote, const fv_bench_load *load, uint64_t *n
         r.status = FV_FAIL(FV_ENOMEM, "out of memory for %d clients", r.n_slot);
     if (r.status == FV_OK) {
         if (load->progress) fv_progress_begin(&r.progress);
-        double begin_s = fv_clock_s();
+        double begin_s = fv_clock_s(), cpu_s = own_cpu_s();
+        int32_t n_good = row->n_good;
         start_timers(&r);
         while (r.n_handle > 0) uv_run(fv_remote_loop(remote), UV_RUN_ONCE);
         row->seconds += fv_clock_s() - begin_s;
+        row->cpu_s += own_cpu_s() - cpu_s;
+        if (r.n_begun > 0) {
+            row->steady_s += r.begun_s - begin_s;
+            row->n_steady += r.n_good_begun - n_good;
+        }
         fv_progress_end(&r.progress);
         for (int32_t i = 0; i < r.n_slot; i++) fv_samples_free(&r.slots[i].gaps);
     }
@@ -251,6 +272,6 @@ void fv_bench_row_free(fv_bench_row *row) {
     fv_samples *all[] = {&row->ttft_s,    &row->tpot_s,     &row->itl_s,          &row->e2e_s,
                          &row->bytes_raw, &row->bytes_sent, &row->bytes_resident, &row->bytes_end,
                          &row->open_s,    &row->send_s,     &row->exposed_s,      &row->commit_s,
-                         &row->claim_s};
+                         &row->claim_s,   &row->lag_s};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) fv_samples_free(all[i]);
 }

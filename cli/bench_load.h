@@ -8,8 +8,11 @@
  *                fleet keeps up
  *
  * Times are the client's: TTFT from when the request was due to its first token, ITL between tokens
- * (0 between those of one message), TPOT = (E2E - TTFT) / (tokens - 1). Requests that were refused
- * or failed are counted and measured no further. */
+ * (0 between those of one message), TPOT = (E2E - TTFT) / (tokens - 1). Requests that were refused,
+ * were late or failed are counted and measured no further.
+ *
+ * While requests come the load is steady; behind the last one the fleet runs empty. What was
+ * answered in the steady time, over that time, is what the fleet can do. */
 #include "cli/remote.h"
 #include "cli/samples.h"
 
@@ -25,7 +28,7 @@ typedef struct fv_bench_load {
     int32_t concurrency; /* at most n_request */
     double rate;         /* per second; 0: closed loop */
     uint64_t seed;       /* of the random times, and in the prompts */
-    int64_t deadline_ms; /* of each request */
+    int64_t deadline_ms; /* of each request, from when it was due */
     double ttft_ms,
         itl_ms; /* a good request's first token, and each other one, came as soon; 0: any */
     bool progress;
@@ -40,8 +43,14 @@ typedef struct fv_bench_error {
 enum { FV_BENCH_CODES = 17 }; /* gRPC's */
 
 typedef struct fv_bench_row {
-    int32_t n_ok, n_refused, n_failed, n_good;
-    double seconds; /* from the first request to the last answer; of several runs, the sum */
+    /* Answered; RESOURCE_EXHAUSTED; DEADLINE_EXCEEDED; all other failures; of those answered, as
+     * soon as wanted. */
+    int32_t n_ok, n_refused, n_late, n_failed, n_good;
+    double seconds;   /* from the first request to the last answer; of several runs, the sum */
+    double steady_s;  /* until the last request began, likewise */
+    int32_t n_steady; /* good answers until then */
+    double cpu_s;     /* that this process took meanwhile: what load it is itself */
+    fv_samples lag_s; /* how late requests were sent, because this process was busy */
     uint64_t n_token, n_prompt_row;
     fv_samples ttft_s, tpot_s, itl_s, e2e_s;
     fv_samples bytes_raw, bytes_sent, bytes_resident, bytes_end; /* per request, of its report */

@@ -35,10 +35,22 @@ static double per_s(const fv_bench_row *row, double n) {
     return row->seconds > 0 ? n / row->seconds : 0;
 }
 
+static double steady_per_s(const fv_bench_row *row) {
+    return row->steady_s > 0 ? row->n_steady / row->steady_s : 0;
+}
+
+/* Clients that wait for their answers keep a fleet busy almost to the end; at a rate, what comes
+ * behind the last request is another load. */
+static double goodput(const fv_bench_result *r) {
+    bool steady = r->rate > 0 && r->row.steady_s > 0;
+    return steady ? steady_per_s(&r->row) : per_s(&r->row, r->row.n_good);
+}
+
 static fv_status print_speed(FILE *f, const char *first, fv_bench_result *results, int32_t n) {
-    static const char *const head[] = {
-        "at once",  "ok",       "refused",  "failed",  "req/s",   "good/s",  "tokens/s", "TTFT p50",
-        "TTFT p90", "TTFT p99", "TPOT p50", "ITL p50", "ITL p99", "E2E p50", "E2E p99",  NULL};
+    static const char *const head[] = {"at once",  "ok",       "refused",  "late",     "failed",
+                                       "req/s",    "good/s",   "tokens/s", "TTFT p50", "TTFT p90",
+                                       "TTFT p99", "TPOT p50", "ITL p50",  "ITL p99",  "E2E p50",
+                                       "E2E p99",  NULL};
     fv_table t;
     heads(&t, first, head);
     for (int32_t i = 0; i < n; i++) {
@@ -46,9 +58,10 @@ static fv_status print_speed(FILE *f, const char *first, fv_bench_result *result
         name_cells(&t, &results[i]);
         fv_table_cell(&t, "%d", row->n_ok);
         fv_table_cell(&t, "%d", row->n_refused);
+        fv_table_cell(&t, "%d", row->n_late);
         fv_table_cell(&t, "%d", row->n_failed);
         fv_table_number(&t, per_s(row, row->n_ok), 2);
-        fv_table_number(&t, results[i].goodput ? per_s(row, row->n_good) : (double)NAN, 2);
+        fv_table_number(&t, results[i].goodput ? goodput(&results[i]) : (double)NAN, 2);
         fv_table_number(&t, per_s(row, (double)row->n_token), 1);
         quantiles(&t, &row->ttft_s, MS, 1, 0.5, 0.9, 0.99);
         quantiles(&t, &row->tpot_s, MS, 2, 0.5, 0, 0);
@@ -84,6 +97,17 @@ static fv_status print_bytes(FILE *f, const char *first, fv_bench_result *result
     return st;
 }
 
+/* A load generator that has to wait for the machine measures itself. */
+static void print_client(FILE *f, fv_bench_result *r) {
+    fv_bench_row *row = &r->row;
+    if (row->cpu_s <= 0 || row->lag_s.n == 0) return;
+    fprintf(f, "%s: the client took %.2f s of CPU in %.1f s", r->policy, row->cpu_s, row->seconds);
+    if (r->rate > 0)
+        fprintf(f, ", and sent p99 of its requests within %.1f ms of their time",
+                MS * fv_samples_quantile(&row->lag_s, 0.99));
+    fputc('\n', f);
+}
+
 static void print_errors(FILE *f, const fv_bench_result *r) {
     for (int code = 0; code < FV_BENCH_CODES; code++) {
         const fv_bench_error *e = &r->row.errors[code];
@@ -97,6 +121,7 @@ fv_status fv_bench_print(FILE *f, const char *head, fv_bench_result *results, in
     FV_TRY(print_speed(f, head, results, n));
     fputc('\n', f);
     FV_TRY(print_bytes(f, head, results, n));
+    for (int32_t i = 0; i < n; i++) print_client(f, &results[i]);
     for (int32_t i = 0; i < n; i++) print_errors(f, &results[i]);
     return FV_OK;
 }
@@ -158,6 +183,10 @@ json_t *fv_bench_json(fv_bench_result *r) {
         json_object_set_new(o, "rate", json_real(r->rate));
     else
         json_object_set_new(o, "concurrency", json_integer(r->concurrency));
-    if (r->goodput) json_object_set_new(o, "goodput_per_s", json_real(per_s(row, row->n_good)));
+    if (r->goodput) json_object_set_new(o, "goodput_per_s", json_real(goodput(r)));
+    json_object_set_new(o, "steady_good_per_s", json_real(steady_per_s(row)));
+    json_object_set_new(o, "late", json_integer(row->n_late));
+    json_object_set_new(o, "client_cpu_seconds", json_real(row->cpu_s));
+    json_object_set_new(o, "lag_ms", samples_json(&row->lag_s, MS));
     return o;
 }

@@ -15,8 +15,8 @@ typedef struct fv_bench_result {
     fv_bench_row row;
 } fv_bench_result;
 
-/* Two tables, speed and bytes, and a line for each kind of failure; `head` stands over the names.
- */
+/* Two tables, speed and bytes, what this process took itself, and a line for each kind of failure;
+ * `head` stands over the names. */
 fv_status fv_bench_print(FILE *f, const char *head, fv_bench_result *results, int32_t n);
 
 /* The same and more: times in ms, bytes per request; each a {n, mean, min, p1, ... p99.9, max}, or

@@ -8,12 +8,23 @@
 #include "wire/rpc_client.h"
 #include "wire/rpc_listen.h"
 
-enum { SHORT_MS = 10000 };
+enum {
+    SHORT_MS = 10000,
+    /* A router takes so many calls on one connection, and gRPC makes the others wait here, where
+     * neither side would count that time: many requests at once have several. */
+    CALLS_PER_CHANNEL = 100,
+    CHANNELS_MAX = 128,
+};
+
+typedef struct connection {
+    fv_rpc_channel *channel; /* NULL: not yet needed */
+    int32_t n_call;          /* requests that run on it */
+} connection;
 
 struct fv_remote {
     uv_loop_t loop;
     fv_bridge *bridge;
-    fv_rpc_channel *channel;
+    connection connections[CHANNELS_MAX];
     char target[256];
 };
 
@@ -31,7 +42,8 @@ fv_status fv_remote_open(const char *target, fv_remote **out) {
         goto free_remote;
     }
     FV_TRY_GOTO(fv_bridge_open(&r->loop, &r->bridge), st, close_loop);
-    FV_TRY_GOTO(fv_rpc_channel_open(r->bridge, target, NULL, &r->channel), st, close_bridge);
+    FV_TRY_GOTO(fv_rpc_channel_open(r->bridge, target, NULL, &r->connections[0].channel), st,
+                close_bridge);
     *out = r;
     return FV_OK;
 close_bridge:
@@ -46,7 +58,8 @@ free_remote:
 
 void fv_remote_close(fv_remote *r) {
     if (!r) return;
-    fv_rpc_channel_close(r->channel);
+    for (int32_t i = 0; i < CHANNELS_MAX && r->connections[i].channel; i++)
+        fv_rpc_channel_close(r->connections[i].channel);
     fv_bridge_close(r->bridge, NULL, NULL);
     uv_run(&r->loop, UV_RUN_DEFAULT);
     uv_loop_close(&r->loop);
@@ -83,7 +96,7 @@ static void on_reply(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_byt
 }
 
 static fv_status ask_one(question *q, const char *path, const ProtobufCMessage *request) {
-    FV_TRY(fv_rpc_unary(q->r->channel, path, request, SHORT_MS, on_reply, q, NULL));
+    FV_TRY(fv_rpc_unary(q->r->connections[0].channel, path, request, SHORT_MS, on_reply, q, NULL));
     while (!q->over) uv_run(&q->r->loop, UV_RUN_ONCE);
     return q->status;
 }
@@ -151,6 +164,7 @@ fv_status fv_remote_fleet(fv_remote *r, fv_fleet_count *out) {
 
 typedef struct generation {
     fv_remote *r;
+    connection *connection;
     const fv_remote_events *events;
     void *user;
     uint32_t n_token;
@@ -199,16 +213,28 @@ static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     fv_status st = g->failed == FV_OK ? said(g->r, end) : FV_FAIL(g->failed, "%s", g->why);
     if (st == FV_OK && !g->finished)
         st = FV_FAIL(FV_EDATA, "%s: the answer has no end", g->r->target);
+    g->connection->n_call--;
     g->events->over(g->user, st, end);
     free(g);
+}
+
+/* The first one that has room; the last one has room for all. */
+static fv_status choose_connection(fv_remote *r, connection **out) {
+    connection *c = r->connections, *last = c + CHANNELS_MAX - 1;
+    while (c < last && c->n_call >= CALLS_PER_CHANNEL) c++;
+    if (!c->channel) FV_TRY(fv_rpc_channel_open(r->bridge, r->target, NULL, &c->channel));
+    *out = c;
+    return FV_OK;
 }
 
 fv_status fv_remote_begin(fv_remote *r, const Fovea__Inference__V1__GenerateRequest *request,
                           int64_t deadline_ms, const fv_remote_events *events, void *user) {
     static const fv_rpc_events call_events = {.on_message = on_event, .on_end = on_end};
+    connection *c;
+    FV_TRY(choose_connection(r, &c));
     generation *g = calloc(1, sizeof *g);
     if (!g) return FV_FAIL(FV_ENOMEM, "out of memory for a request");
-    *g = (generation){.r = r, .events = events, .user = user};
+    *g = (generation){.r = r, .connection = c, .events = events, .user = user};
     fv_rpc_call_options opt = {.path = "/fovea.inference.v1.Inference/Generate",
                                .events = &call_events,
                                .user = g,
@@ -216,7 +242,10 @@ fv_status fv_remote_begin(fv_remote *r, const Fovea__Inference__V1__GenerateRequ
                                .request = &request->base,
                                .half_close = true};
     fv_rpc_call *call;
-    fv_status st = fv_rpc_call_open(r->channel, &opt, &call);
-    if (st != FV_OK) free(g);
+    fv_status st = fv_rpc_call_open(c->channel, &opt, &call);
+    if (st != FV_OK)
+        free(g);
+    else
+        c->n_call++;
     return st;
 }

@@ -119,6 +119,10 @@ Test(bench, an_open_loop_keeps_its_rate_and_a_file_has_what_json_prints) {
     cr_assert_eq(number(row, NULL, "rate"), 20);
     /* the twentieth of the times that seed 4 gives is later than this */
     cr_assert_gt(number(row, NULL, "seconds"), 0.4);
+    cr_assert_gt(number(row, NULL, "client_cpu_seconds"), 0);
+    cr_assert_eq(number(row, "lag_ms", "n"), 20);
+    cr_assert_geq(number(row, "lag_ms", "min"), -1, "timers count whole milliseconds");
+    cr_assert_null(json_object_get(row, "goodput_per_s"), "there is no limit to be met");
     json_decref(root);
 
     command_run(&r, BENCH " --to %s --requests 3 --max-tokens 2 --out %s/out.json", f.address,
@@ -132,6 +136,30 @@ Test(bench, an_open_loop_keeps_its_rate_and_a_file_has_what_json_prints) {
     root = json_load_file(path, 0, &err);
     cr_assert_not_null(root, "%s", err.text);
     cr_assert_eq(json_array_size(json_object_get(root, "rows")), 1);
+    json_decref(root);
+    fleet_stop(&f);
+}
+
+Test(bench, goodput_counts_what_was_answered_by_its_deadline_while_requests_came) {
+    fleet_synth(&f, "tiny");
+    fleet_start(&f, "");
+    json_t *root = bench_json("--rate 20 --requests 20 --max-tokens 3 --deadline-ms 100000");
+    json_t *row = json_array_get(json_object_get(root, "rows"), 0);
+    cr_assert_eq(number(row, NULL, "ok"), 20);
+    cr_assert_eq(number(row, NULL, "late"), 0);
+    cr_assert_gt(number(row, NULL, "goodput_per_s"), 0);
+    cr_assert_eq(number(row, NULL, "goodput_per_s"), number(row, NULL, "steady_good_per_s"));
+    json_decref(root);
+    /* Nobody answers in a millisecond. That is what was asked, and so no failure but of all. */
+    command_run(&r, BENCH " --to %s --rate 50 --requests 10 --max-tokens 3 --deadline-ms 1 --json",
+                f.address);
+    cr_assert_eq(r.status, 1, "%s", r.err);
+    root = json_loads(r.out, 0, NULL);
+    cr_assert_not_null(root, "%s", r.out);
+    row = json_array_get(json_object_get(root, "rows"), 0);
+    cr_assert_eq(number(row, NULL, "late") + number(row, NULL, "refused"), 10);
+    cr_assert_eq(number(row, NULL, "failed"), 0);
+    cr_assert_eq(number(row, NULL, "goodput_per_s"), 0);
     json_decref(root);
     fleet_stop(&f);
 }
