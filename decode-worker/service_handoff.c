@@ -9,6 +9,7 @@
 
 #include "common/log.h"
 #include "common/moment.h"
+#include "decode-worker/push_take.h"
 #include "decode-worker/worker_internal.h"
 #include "handoff.pb-c.h"
 #include "wire/rpc_frame.h"
@@ -224,10 +225,7 @@ typedef struct fv_push {
     bool paused;
     struct frame *held, **last_held; /* that wait for one before them, which comes over a pair */
     int32_t n_held;
-    /* computing thread */
-    fv_ticket ticket; /* of the first frame, and so of all */
-    bool known, over; /* over: committed, refused or given up */
-    uint64_t bytes;
+    fv_push_state state; /* computing thread */
 } push;
 
 /* A message on its way to the receiver, or (message NULL) the end of the stream. */
@@ -253,55 +251,25 @@ static void push_unref(push *p) {
     free(p);
 }
 
-static fv_refusal take_message(frame *f) {
+static fv_refusal take(frame *f) {
     push *p = f->p;
-    fv_sink *sink = sink_of(p->w);
-    fv_rpc_frame in;
-    FV_ADMIT(fv_rpc_frame_read(f->message, &in));
-    if (p->known && (memcmp(p->ticket.id, in.ticket.id, sizeof in.ticket.id) != 0 ||
-                     p->ticket.epoch != in.ticket.epoch))
-        return FV_REFUSE(MALFORMED, "frames of two hand-offs in one stream");
-    p->ticket = in.ticket;
-    p->known = true;
-    if (in.commit) {
-        FV_ADMIT(sink->ops->commit(sink, &in.ticket, in.commit));
-        f->committed = in.commit;
-        p->over = true;
-        return FV_REFUSED_NONE;
-    }
-    if (in.alive) return sink->ops->renew(sink, &in.ticket);
-    if (f->place) {
-        const fv_line_move *came = &f->place->move;
-        FV_ADMIT(sink->ops->beside(sink, &in.ticket, in.seq, came->data, came->bytes, came->crc));
-        p->bytes += came->bytes;
-    } else if (in.bytes == 0) {
-        return FV_REFUSE(MALFORMED, "a frame over a pair, and this worker has none");
-    } else {
-        FV_ADMIT(sink->ops->frame(sink, &in.ticket, in.seq, in.piece, in.n_piece));
-        p->bytes += in.bytes;
-    }
-    fv_moment_reached(FV_MOMENT_DECODE_RECEIVING);
-    return FV_REFUSED_NONE;
-}
-
-/* Ends the hand-off, whatever it has come to: also one that is committed and not yet claimed, when
- * its sender has not heard of that. */
-static void give_up(push *p) {
-    if (p->known) sink_of(p->w)->ops->abort(sink_of(p->w), &p->ticket);
-    p->over = true;
+    uint64_t before = p->state.bytes;
+    if (!f->message) return fv_push_end(sink_of(p->w), &p->state, f->broken);
+    const fv_line_move *move = f->place ? &f->place->move : NULL;
+    fv_push_came came = {0};
+    if (move) came = (fv_push_came){move->data, move->bytes, move->crc};
+    fv_refusal why =
+        fv_push_take(sink_of(p->w), &p->state, f->message, move ? &came : NULL, &f->committed);
+    if (p->state.bytes > before) fv_moment_reached(FV_MOMENT_DECODE_RECEIVING);
+    return why;
 }
 
 static void run_frame(fv_job *job) {
     frame *f = job->owner;
     push *p = f->p;
-    fv_refusal why = FV_REFUSED_NONE;
-    if (f->message && !p->over)
-        why = take_message(f);
-    else if (!f->message && !f->broken && !p->over)
-        why = FV_REFUSE(TRUNCATED, "the stream ended without a commit");
+    fv_refusal why = take(f);
     f->verdict = fv_verdict_take(fv_refusal_status(why), why);
-    if (why != FV_REFUSED_NONE || f->broken) give_up(p);
-    if (p->over) fv_answers_changed(p->w->answers);
+    if (p->state.over) fv_answers_changed(p->w->answers);
     bool committed = f->committed != 0;
     fv_bridge_post(p->w->bridge, &f->back, true);
     if (committed) fv_moment_reached(FV_MOMENT_DECODE_COMMITTED);
@@ -317,7 +285,7 @@ static void frame_free(frame *f) {
 static void send_reply(push *p, const frame *f) {
     Fovea__Handoff__V1__PushReply m = FOVEA__HANDOFF__V1__PUSH_REPLY__INIT;
     m.n_frames = f->committed;
-    m.bytes = p->bytes; /* the computing thread is done with this hand-off */
+    m.bytes = p->state.bytes; /* the computing thread is done with this hand-off */
     fv_rpc_call_finish(p->call, fv_rpc_call_send(p->call, &m.base));
 }
 
