@@ -31,7 +31,10 @@ static fv_status open_handoff(fv_local *l) {
 
 static fv_status open_network(fv_local *l) {
     const fv_model_config *cfg = fv_checkpoint_config(l->ck);
-    fv_backend_options be = {.n_threads = l->opt.threads, .isa = l->opt.isa};
+    fv_backend_options be = {.n_threads = l->opt.threads,
+                             .device = l->opt.gpu,
+                             .isa = l->opt.isa,
+                             .trace = l->opt.gpu_trace};
     FV_TRY(fv_backend_open(&l->be, l->opt.backend, &be));
     l->be_open = true;
     FV_TRY(fv_decoder_open(&l->be, &cfg->text, fv_checkpoint_text(l->ck), &l->dec));

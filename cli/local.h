@@ -20,6 +20,8 @@ typedef struct fv_local_options {
     const char *backend;    /* "auto", "cpu", ... */
     const char *isa;        /* CPU path, "auto" */
     int32_t threads;        /* 0: all cores */
+    int32_t gpu;            /* number of the device, of a backend that has several */
+    const char *gpu_trace;  /* file that gets the GPU's time by kernel; NULL: none */
     fv_dtype kv_dtype;
     size_t kv_bytes; /* limit of each side's KV pool; 0: none */
     int32_t chunk;   /* prefill rows per pass; 0: all at once */

@@ -23,6 +23,8 @@ fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out
     fv_local_options opt = {.checkpoint = fv_options_string(o, "checkpoint"),
                             .backend = fv_options_string(o, "device"),
                             .isa = fv_options_string(o, "isa"),
+                            .gpu = (int32_t)fv_options_int(o, "gpu"),
+                            .gpu_trace = fv_options_string(o, "gpu-trace"),
                             .threads = (int32_t)fv_options_int(o, "threads"),
                             .kv_bytes = (size_t)fv_options_int(o, "kv-bytes"),
                             .chunk = (int32_t)fv_options_int(o, "chunk"),

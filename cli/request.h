@@ -21,6 +21,9 @@
     {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0", "compute threads; 0: all cores", 0,      \
      1024},                                                                                        \
     {"device", "FOVEA_DEVICE", FV_OPTION_STRING, "NAME", "auto", "auto, cpu or cuda", 0, 0},       \
+    {"gpu", "FOVEA_GPU", FV_OPTION_INT, "N", "0", "number of the GPU, with --device cuda", 0, 1023},\
+    {"gpu-trace", "FOVEA_CUDA_TRACE", FV_OPTION_STRING, "FILE", NULL,                              \
+     "write the GPU's time by kernel to FILE at the end; steps run without graphs then", 0, 0},    \
     {"plugin-dir", "FOVEA_PLUGIN_DIR", FV_OPTION_STRING, "DIR", NULL,                              \
      "where libfovea_cuda.so lies; default: beside the program", 0, 0},                            \
     {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", "auto",                                         \

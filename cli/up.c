@@ -49,6 +49,8 @@ static const fv_option table[] = {
      1024},
     {"device", "FOVEA_DEVICE", FV_OPTION_STRING, "NAME", NULL, "to the workers: auto, cpu or cuda",
      0, 0},
+    {"gpu", "FOVEA_GPU", FV_OPTION_INT, "N", NULL,
+     "to the workers: number of the GPU, with --device cuda", 0, 1023},
     {"plugin-dir", "FOVEA_PLUGIN_DIR", FV_OPTION_STRING, "DIR", NULL,
      "to the workers: where libfovea_cuda.so lies", 0, 0},
     {"transport", "FOVEA_TRANSPORT", FV_OPTION_STRING, "NAME", NULL,
@@ -79,11 +81,11 @@ static const struct passed {
     const char *name;
     unsigned to;
 } passed[] = {
-    {"kv-dtype", WORKERS},   {"kv-bytes", WORKERS},   {"threads", WORKERS},
-    {"device", WORKERS},     {"plugin-dir", WORKERS}, {"isa", WORKERS},
-    {"transport", WORKERS},  {"chunk", PREFILL},      {"cache-bytes", PREFILL},
-    {"lease-ms", DECODE},    {"claim-ms", DECODE},    {"keep-ms-max", DECODE},
-    {"deadline-ms", ROUTER}, {"silence-ms", ROUTER},
+    {"kv-dtype", WORKERS},    {"kv-bytes", WORKERS},   {"threads", WORKERS},
+    {"device", WORKERS},      {"gpu", WORKERS},        {"plugin-dir", WORKERS},
+    {"isa", WORKERS},         {"transport", WORKERS},  {"chunk", PREFILL},
+    {"cache-bytes", PREFILL}, {"lease-ms", DECODE},    {"claim-ms", DECODE},
+    {"keep-ms-max", DECODE},  {"deadline-ms", ROUTER}, {"silence-ms", ROUTER},
 };
 enum { N_PASSED = sizeof passed / sizeof passed[0] };
 

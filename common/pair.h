@@ -24,6 +24,7 @@ extern "C" {
 
 enum {
     FV_PAIR_ID_BYTES = 128,
+    FV_PAIR_DEVICE_BYTES = 16,
     FV_PAIR_BYTES_MAX = 1 << 20, /* of one operation */
     FV_PAIR_DEPTH = 8,           /* operations under way */
 };
@@ -40,6 +41,8 @@ typedef struct fv_pair_ops {
     const char *name; /* "nccl" */
     /* Any thread. Whether it can be used here; FV_EUNSUPPORTED says what is missing. */
     fv_status (*check)(void);
+    /* Any thread. Which device it is, of all machines: a device makes no pair with itself. */
+    void (*identity)(fv_device *dev, uint8_t out[FV_PAIR_DEVICE_BYTES]);
     fv_status (*new_id)(uint8_t id[FV_PAIR_ID_BYTES]);
     /* Begins to join, rank 0 or 1. `dev` is borrowed and stays open longer; room_bytes of its
      * memory come with the pair, to receive into. */

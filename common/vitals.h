@@ -22,6 +22,7 @@ extern "C" {
 /* What the computing thread has counted since its start. */
 typedef struct fv_vital_signs {
     uint64_t n_good, n_bad, n_moved;
+    const char *lost; /* why nothing can ever go through again in this process; NULL: it can */
 } fv_vital_signs;
 
 typedef struct fv_vitals {

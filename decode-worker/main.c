@@ -35,6 +35,9 @@ static const fv_option table[] = {
      "bytes of the KV pool for conversations that are kept; 0: half of --kv-bytes", 0, 9e15},
     {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0", "compute threads; 0: all cores", 0, 1024},
     {"device", "FOVEA_DEVICE", FV_OPTION_STRING, "NAME", "auto", "auto, cpu or cuda", 0, 0},
+    {"gpu", "FOVEA_GPU", FV_OPTION_INT, "N", "0", "number of the GPU, with --device cuda", 0, 1023},
+    {"gpu-trace", "FOVEA_CUDA_TRACE", FV_OPTION_STRING, "FILE", NULL,
+     "write the GPU's time by kernel to FILE at the end; steps run without graphs then", 0, 0},
     {"plugin-dir", "FOVEA_PLUGIN_DIR", FV_OPTION_STRING, "DIR", NULL,
      "where libfovea_cuda.so lies; default: beside the program", 0, 0},
     FV_PAIR_OPTIONS,
@@ -119,6 +122,10 @@ static fv_vital_signs signs(void *user) {
     return fv_decode_worker_signs(((program *)user)->worker);
 }
 
+static void on_lost(void *user, const char *why) {
+    fv_place_device_lost(&((program *)user)->place, why);
+}
+
 static void on_health(void *user, bool healthy) {
     fv_place_health(&((program *)user)->place, healthy);
 }
@@ -133,6 +140,8 @@ static fv_status open_worker(program *p) {
     fv_engine_options engine = {.checkpoint = fv_options_string(o, "checkpoint"),
                                 .backend = fv_options_string(o, "device"),
                                 .isa = fv_options_string(o, "isa"),
+                                .gpu = (int32_t)fv_options_int(o, "gpu"),
+                                .gpu_trace = fv_options_string(o, "gpu-trace"),
                                 .threads = (int32_t)fv_options_int(o, "threads")};
     if (!engine.checkpoint)
         return FV_FAIL(FV_EINVAL,
@@ -182,7 +191,8 @@ static fv_status run(const fv_options *o) {
                              .idle = idle,
                              .stopped = stopped,
                              .signs = signs,
-                             .on_health = on_health};
+                             .on_health = on_health,
+                             .on_lost = on_lost};
     FV_TRY(fv_daemon_open(o, &hooks, &p.daemon));
     p.place = (fv_place){
         .o = o, .daemon = p.daemon, .introduce = introduce, .measure = measure, .user = &p};

@@ -149,6 +149,13 @@ static fv_status join(fv_pair_in *p, const Fovea__Handoff__V1__PairJoin *join) {
     if (strcmp(join->kind, all->ops->name) != 0)
         return FV_FAIL(FV_EUNSUPPORTED, "this worker's device is joined by %s, not by %s",
                        all->ops->name, join->kind);
+    uint8_t device[FV_PAIR_DEVICE_BYTES];
+    all->ops->identity(all->device, device);
+    if (join->device.len == sizeof device && memcmp(join->device.data, device, sizeof device) == 0)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "both workers compute on the same GPU, and %s joins two: give each its own "
+                       "(--gpu N), or leave it at gRPC",
+                       all->ops->name);
     if (join->id.len != sizeof opt.id)
         return FV_FAIL(FV_EINVAL, "the id of a pair has %d bytes", FV_PAIR_ID_BYTES);
     memcpy(opt.id, join->id.data, sizeof opt.id);

@@ -273,5 +273,6 @@ fv_decode_load fv_decode_worker_load(const fv_decode_worker *w) {
 fv_vital_signs fv_decode_worker_signs(const fv_decode_worker *w) {
     return (fv_vital_signs){.n_good = atomic_load(&w->n_good),
                             .n_bad = atomic_load(&w->n_bad),
-                            .n_moved = fv_engine_layers_run(w->opt.engine)};
+                            .n_moved = fv_engine_layers_run(w->opt.engine),
+                            .lost = fv_backend_lost(&w->opt.engine->be)};
 }

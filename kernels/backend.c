@@ -19,7 +19,8 @@ fv_status fv_backend_open(fv_backend *be, const char *name, const fv_backend_opt
     bool any = !name || strcmp(name, "auto") == 0;
     if (any || strcmp(name, "cuda") == 0) {
         fv_status st = open_cuda(be, opt);
-        if (st == FV_OK || !any) return st;
+        bool wanted = !any || opt->device > 0 || opt->trace; /* who names a GPU wants one */
+        if (st == FV_OK || wanted) return st;
         FV_LOG(INFO, KERNELS, "backend=cpu reason=\"not cuda: %s\"", fv_last_error());
         any = true;
     }
@@ -40,13 +41,15 @@ fv_status fv_backend_step_end(fv_backend *be) {
     return be->ops->step_end ? be->ops->step_end(be) : FV_OK;
 }
 
-void fv_backend_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg) {
-    if (n == 0) return;
-    if (be->ops->each) {
-        be->ops->each(be, n, fn, arg);
-        return;
-    }
+fv_status fv_backend_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg) {
+    if (n == 0) return FV_OK;
+    if (be->ops->each) return be->ops->each(be, n, fn, arg);
     for (int32_t i = 0; i < n; i++) fn(arg, be, 0, i);
+    return FV_OK;
+}
+
+const char *fv_backend_lost(const fv_backend *be) {
+    return be->ops && be->ops->lost ? be->ops->lost(be) : NULL;
 }
 
 const char *fv_backend_isa(const fv_backend *be) {

@@ -352,6 +352,7 @@ typedef struct fv_backend_options {
     int32_t device;    /* device number of a GPU backend */
     const char *isa;   /* CPU: "auto", "plain", "avx2", "avx512"; CUDA: "auto", "exact" (the CPU's
                         * bits, without tensor cores and cuBLAS); NULL = auto */
+    const char *trace; /* CUDA: file that gets the GPU's time by kernel at close; NULL: none */
 } fv_backend_options;
 
 /* Item i of many that do not depend on each other. Its operations go to `be`, which is the backend
@@ -394,7 +395,10 @@ typedef struct fv_backend_ops {
     fv_status (*factorise)(fv_backend *be, fv_factor_task *tasks, int32_t n);
     /* Calls fn for each i < n, several at the same time where that is quicker than the operations
      * of one on all threads: see fv_backend_each. NULL: one after the other. */
-    void (*each)(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg);
+    fv_status (*each)(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg);
+    /* Why nothing will run on the device again in this process; NULL: it is usable. Any thread.
+     * NULL entry: a backend that cannot be lost. */
+    const char *(*lost)(const fv_backend *be);
     /* How its memory goes to the device of another process; NULL: through the host. */
     const fv_pair_ops *pairs;
 } fv_backend_ops;
@@ -407,8 +411,9 @@ struct fv_backend {
 
 extern const fv_backend_ops fv_backend_cpu;
 
-/* Opens the backend called `name`; "auto" takes the first that opens, the CPU last.
- * FV_EINVAL names an unknown backend or ISA; FV_EUNSUPPORTED one that this machine lacks. */
+/* Opens the backend called `name`; "auto" takes the first that opens, the CPU last unless a
+ * device's number or a trace is asked for. FV_EINVAL names an unknown backend or ISA;
+ * FV_EUNSUPPORTED one that this machine lacks. */
 fv_status fv_backend_open(fv_backend *be, const char *name, const fv_backend_options *opt);
 void fv_backend_close(fv_backend *be);
 
@@ -420,9 +425,13 @@ fv_status fv_backend_step_end(fv_backend *be);
 
 /* Calls fn for each i in [0, n), in any order and on any threads, slot < FV_EACH_SLOTS; returns
  * when all have returned, and what they issued is done. What was issued before need not be, so what
- * items read is synced. An item gives the same bits anywhere, and may not call this. The owner's
- * thread. */
-void fv_backend_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg);
+ * items read is synced. An item gives the same bits anywhere, and may not call this. Items keep
+ * their own failures; FV_EDEVICE: what they issued has failed on the device. The owner's thread. */
+fv_status fv_backend_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg);
+
+/* Why the backend's device is lost: every further call fails, and only a new process helps. NULL:
+ * it is not. Any thread. */
+const char *fv_backend_lost(const fv_backend *be);
 
 /* The path that a CPU backend took: "plain", "avx2" or "avx512"; its name for others. */
 const char *fv_backend_isa(const fv_backend *be);

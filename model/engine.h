@@ -14,6 +14,8 @@ typedef struct fv_engine_options {
     const char *backend;    /* "auto", "cpu", ... */
     const char *isa;        /* CPU path, "auto" */
     int32_t threads;        /* 0: all cores */
+    int32_t gpu;            /* number of the device, of a backend that has several */
+    const char *gpu_trace;  /* file that gets the GPU's time by kernel; NULL: none */
     bool vision;            /* the tower too, where the checkpoint has one */
 } fv_engine_options;
 

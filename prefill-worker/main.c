@@ -32,6 +32,9 @@ static const fv_option table[] = {
      "layers that are sent together, while later ones are computed; 0: an eighth of them", 0, 256},
     {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0", "compute threads; 0: all cores", 0, 1024},
     {"device", "FOVEA_DEVICE", FV_OPTION_STRING, "NAME", "auto", "auto, cpu or cuda", 0, 0},
+    {"gpu", "FOVEA_GPU", FV_OPTION_INT, "N", "0", "number of the GPU, with --device cuda", 0, 1023},
+    {"gpu-trace", "FOVEA_CUDA_TRACE", FV_OPTION_STRING, "FILE", NULL,
+     "write the GPU's time by kernel to FILE at the end; steps run without graphs then", 0, 0},
     {"plugin-dir", "FOVEA_PLUGIN_DIR", FV_OPTION_STRING, "DIR", NULL,
      "where libfovea_cuda.so lies; default: beside the program", 0, 0},
     FV_PAIR_OPTIONS,
@@ -78,6 +81,10 @@ static fv_vital_signs signs(void *user) {
     return fv_prefill_worker_signs(((server *)user)->worker);
 }
 
+static void on_lost(void *user, const char *why) {
+    fv_place_device_lost(&((server *)user)->place, why);
+}
+
 static void on_health(void *user, bool healthy) {
     fv_place_health(&((server *)user)->place, healthy);
 }
@@ -107,6 +114,8 @@ static fv_status open_worker(server *s) {
     fv_engine_options engine = {.checkpoint = fv_options_string(o, "checkpoint"),
                                 .backend = fv_options_string(o, "device"),
                                 .isa = fv_options_string(o, "isa"),
+                                .gpu = (int32_t)fv_options_int(o, "gpu"),
+                                .gpu_trace = fv_options_string(o, "gpu-trace"),
                                 .threads = (int32_t)fv_options_int(o, "threads"),
                                 .vision = true};
     if (!engine.checkpoint)
@@ -151,7 +160,8 @@ static fv_status open_daemon(server *s) {
                              .drain = on_drain,
                              .stopped = on_stopped,
                              .signs = signs,
-                             .on_health = on_health};
+                             .on_health = on_health,
+                             .on_lost = on_lost};
     FV_TRY(fv_daemon_open(s->o, &hooks, &s->daemon));
     s->place = (fv_place){
         .o = s->o, .daemon = s->daemon, .introduce = introduce, .measure = measure, .user = s};

@@ -143,10 +143,10 @@ static void run_together(void *arg, fv_backend *be, int32_t slot, int32_t i) {
 static fv_status run_tasks(run *r) {
     bool together = r->method->parts && r->ctx.be->ops->factorise;
     int32_t n = together ? r->n_task > 0 : r->n_task;
-    fv_backend_each(r->ctx.be, n, together ? run_together : run_task, r);
+    fv_status st = fv_backend_each(r->ctx.be, n, together ? run_together : run_task, r);
     for (int32_t i = 0; i < n; i++)
         if (r->task[i].status != FV_OK) return FV_FAIL(r->task[i].status, "%s", r->task[i].text);
-    return FV_OK;
+    return st;
 }
 
 static void note(const fv_pack_job *job, const fv_packed_shape *shape, fv_packed_layer *layer) {

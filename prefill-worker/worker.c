@@ -400,5 +400,6 @@ void fv_prefill_worker_load(const fv_prefill_worker *w, Fovea__Inference__V1__Lo
 fv_vital_signs fv_prefill_worker_signs(const fv_prefill_worker *w) {
     return (fv_vital_signs){.n_good = atomic_load(&w->n_good),
                             .n_bad = atomic_load(&w->n_bad),
-                            .n_moved = fv_engine_layers_run(w->opt.engine)};
+                            .n_moved = fv_engine_layers_run(w->opt.engine),
+                            .lost = fv_backend_lost(&w->opt.engine->be)};
 }

@@ -130,6 +130,12 @@ static fv_status say_all(const fv_daemon *d, fv_health_state state) {
 static void on_look(uv_timer_t *t) {
     fv_daemon *d = t->data;
     fv_vital_signs signs = d->hooks.signs(d->hooks.user);
+    if (signs.lost && d->hooks.on_lost) {
+        uv_timer_stop(t);
+        FV_LOG(ERROR, WIRE, "event=device-lost reason=\"%s\"", signs.lost);
+        d->hooks.on_lost(d->hooks.user, signs.lost);
+        return;
+    }
     bool healthy = fv_vitals_look(&d->vitals, &signs, fv_clock_s());
     if (healthy == d->healthy) return;
     d->healthy = healthy;

@@ -67,6 +67,8 @@ typedef struct fv_daemon_hooks {
     /* It has become healthy, for the first time when it can take requests, or is not any more. Not
      * while draining. May be NULL. */
     void (*on_health)(void *user, bool healthy);
+    /* signs.lost: the process can do no more work, and has to end. Once; NULL: nobody says so. */
+    void (*on_lost)(void *user, const char *why);
 } fv_daemon_hooks;
 
 typedef struct fv_daemon fv_daemon; /* opaque */

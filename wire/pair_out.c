@@ -281,7 +281,10 @@ static fv_status begin_call(fv_pair_way *w, uint8_t id[FV_PAIR_ID_BYTES]) {
     word_message m = FOVEA__HANDOFF__V1__PAIR_WORD__INIT;
     Fovea__Handoff__V1__PairJoin join = FOVEA__HANDOFF__V1__PAIR_JOIN__INIT;
     join.kind = (char *)(uintptr_t)w->all->opt.ops->name;
+    uint8_t device[FV_PAIR_DEVICE_BYTES];
+    w->all->opt.ops->identity(w->all->opt.device, device);
     join.id = (ProtobufCBinaryData){FV_PAIR_ID_BYTES, id};
+    join.device = (ProtobufCBinaryData){sizeof device, device};
     m.word_case = FOVEA__HANDOFF__V1__PAIR_WORD__WORD_JOIN;
     m.join = &join;
     fv_rpc_call_options opt = {.path = "/fovea.handoff.v1.Handoff/Pair",

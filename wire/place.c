@@ -1,6 +1,7 @@
 #include "wire/place.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 #include "common/random.h"
 
@@ -68,6 +69,12 @@ void fv_place_give_up(fv_place *p, fv_status st) {
     p->status = st;
     snprintf(p->why, sizeof p->why, "%s", fv_last_error());
     fv_daemon_drain(p->daemon, 0);
+}
+
+void fv_place_device_lost(fv_place *p, const char *why) {
+    enum { CLOSING_S = 10 };
+    alarm(CLOSING_S);
+    fv_place_give_up(p, FV_FAIL(FV_EDEVICE, "the GPU is lost: %s", why));
 }
 
 void fv_place_leave(fv_place *p, void (*left)(void *user)) {

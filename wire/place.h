@@ -58,6 +58,11 @@ void fv_place_touch(fv_place *p); /* much has changed: the next report goes soon
 /* The program ends for this reason, fv_last_error: the daemon drains at once. */
 void fv_place_give_up(fv_place *p, fv_status st);
 
+/* The device that the worker computes on is lost: nothing will run in this process again. It gives up,
+ * so that who started it starts another one, and its requests go to other workers. Should closing hang
+ * on the device, a signal ends the process all the same. */
+void fv_place_device_lost(fv_place *p, const char *why);
+
 /* Nothing is called any more but `left`, which may run at once. */
 void fv_place_leave(fv_place *p, void (*left)(void *user));
 

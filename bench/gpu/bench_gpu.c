@@ -1,12 +1,13 @@
 /* How near the CUDA plugin comes to what its GPU can do, at the shapes of LLaVA-1.5-7B.
  *
- *     bench_gpu PLUGIN_DIR [ROUNDS [NUMBERS]]
+ *     bench_gpu PLUGIN_DIR [ROUNDS [NUMBERS [TRACE]]]
  *
  * Two ceilings are measured in the same run, first: bytes read and written per second by a large
  * copy on the device, and bf16 products per second of a large matrix product. A row calls one
  * operation many times between two events of the device and divides, takes the next of several
  * weights or caches each time (together beyond the L2 cache), and is the median of ROUNDS such
- * times. NUMBERS is a file for what compare_torch.py reads. On the emulated plugin sizes shrink
+ * times. NUMBERS is a file for what compare_torch.py reads; TRACE one for the GPU's time by kernel,
+ * which makes the row's own times longer. On the emulated plugin sizes shrink
  * and times mean nothing. */
 #include <stdlib.h>
 #include <string.h>
@@ -17,15 +18,16 @@
 enum { ROUNDS = 9, MOST_ROUNDS = 99 };
 
 int main(int argc, char **argv) {
-    if (argc < 2 || argc > 4) {
-        fprintf(stderr, "usage: bench_gpu PLUGIN_DIR [ROUNDS [NUMBERS]]\n");
+    if (argc < 2 || argc > 5) {
+        fprintf(stderr, "usage: bench_gpu PLUGIN_DIR [ROUNDS [NUMBERS [TRACE]]]\n");
         return 2;
     }
     int32_t n = argc > 2 ? atoi(argv[2]) : ROUNDS;
     rig.n_round = n < 1 || n > MOST_ROUNDS ? ROUNDS : n;
     rig.small = strstr(argv[1], "emulated") != NULL;
     fv_plugin_set_dir(argv[1]);
-    must(fv_backend_open(&rig.be, "cuda", NULL));
+    must(fv_backend_open(&rig.be, "cuda",
+                         &(fv_backend_options){.trace = argc > 4 ? argv[4] : NULL}));
     if (argc > 3 && !(rig.numbers = fopen(argv[3], "w"))) {
         fprintf(stderr, "bench_gpu: %s cannot be written\n", argv[3]);
         return 1;

@@ -320,7 +320,7 @@ static void run_each(void *arg, int thread, int64_t begin, int64_t end) {
 
 /* One item per thread: their operations are small, and what is not an operation runs beside that of
  * others. Without memory for it, one after the other on all threads, as one alone does. */
-static void cpu_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg) {
+static fv_status cpu_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg) {
     cpu *c = be->impl;
     assert(c->threads);
     if (n > 1 && !c->part && (c->part = calloc((size_t)n_thread(c), sizeof *c->part)))
@@ -329,6 +329,7 @@ static void cpu_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg) {
         fv_threads_for(c->threads, n, 1, run_each, &(each){be, fn, arg});
     else
         for (int32_t i = 0; i < n; i++) fn(arg, be, 0, i);
+    return FV_OK;
 }
 
 const char *fv_cpu_backend_isa(const fv_backend *be) {

@@ -7,15 +7,24 @@
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/laying.h"
 
-/* Lets a kernel be launched with that much dynamic shared memory. */
-template <typename K> static fv_status shared_memory(const fv_cuda *c, K *kernel, size_t bytes) {
+/* Lets a kernel be launched with that much dynamic shared memory. The limit counts when a launch is
+ * issued, and launches may be held back (issue.h). So it is set once per kernel, to what the device
+ * has beside the kernel's static shared memory, and never lowered: a smaller launch of the same
+ * kernel must not take away what an earlier one needs. */
+template <typename K> static fv_status shared_memory(fv_cuda *c, K *kernel, size_t bytes) {
+    const void *at = reinterpret_cast<const void *>(kernel);
     if (bytes > c->shared_max)
         return FV_FAIL(FV_EUNSUPPORTED,
                        "attention on the GPU: a block needs %zu bytes of shared memory, it has %zu",
                        bytes, c->shared_max);
-    if (bytes > (size_t)48 << 10)
-        FV_CUDA(
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+    if (bytes <= (size_t)48 << 10) return FV_OK;
+    for (int32_t i = 0; i < c->n_raised; i++)
+        if (c->raised[i] == at) return FV_OK;
+    cudaFuncAttributes has;
+    FV_CUDA(cudaFuncGetAttributes(&has, kernel));
+    FV_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 (int)(c->shared_max - has.sharedSizeBytes)));
+    if (c->n_raised < FV_CUDA_RAISED) c->raised[c->n_raised++] = at;
     return FV_OK;
 }
 

@@ -16,7 +16,9 @@
 static void close_state(fv_cuda *c) {
     if (!c) return;
     close_state(c->side);
+    fv_cuda_enter(c);
     if (c->stream) (void)cudaStreamSynchronize(c->stream);
+    if (c->traces) fv_cuda_trace_stop();
     fv_blas_close(c->blas);
     fv_cuda_device_close(c);
     free(c);
@@ -33,7 +35,6 @@ static fv_status find_device(int number, struct cudaDeviceProp *prop) {
                        e == cudaSuccess ? "" : cudaGetErrorString(e));
     if (number < 0 || number >= n)
         return FV_FAIL(FV_EINVAL, "CUDA device %d: there are devices 0 to %d", number, n - 1);
-    FV_CUDA(cudaSetDevice(number));
     FV_CUDA(cudaGetDeviceProperties(prop, number));
     if (prop->major < 8)
         return FV_FAIL(FV_EUNSUPPORTED,
@@ -59,16 +60,23 @@ static fv_status cuda_open(fv_backend *be, const fv_backend_options *opt) {
     struct cudaDeviceProp prop;
     bool exact;
     FV_TRY(want_exact(opt->isa, &exact));
+    /* All kernels are loaded now: a first launch that loads one would wait for the whole device. */
+    (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     FV_TRY(find_device(opt->device, &prop));
     fv_cuda *c = calloc(1, sizeof *c);
     if (!c) return FV_FAIL(FV_ENOMEM, "out of memory for the CUDA backend");
     c->number = opt->device;
+    memcpy(c->uuid, &prop.uuid, sizeof c->uuid);
     c->n_sm = prop.multiProcessorCount;
     c->shared_max = prop.sharedMemPerBlockOptin;
     c->exact = exact;
     fv_backend b = {.ops = &cuda_ops, .device = &c->device, .impl = c};
     fv_status st = fv_cuda_device_open(c);
     if (st == FV_OK && !exact) st = fv_blas_open(c->stream, &c->blas);
+    if (st == FV_OK && opt->trace) {
+        st = fv_cuda_trace_start(opt->trace);
+        c->traces = st == FV_OK;
+    }
     if (st != FV_OK) {
         cuda_close(&b);
         return st;
@@ -129,13 +137,18 @@ static fv_status open_side(fv_cuda *c) {
 
 /* On a stream of their own, so that they wait for nothing that is under way: what they read has
  * been done before, by the rule of fv_backend_each. Without memory for it, on the one there is. */
-static void cuda_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg) {
+static fv_status cuda_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg) {
     fv_cuda *c = fv_cuda_of(be);
     fv_backend side = *be;
     if (open_side(c) == FV_OK)
         side = (fv_backend){.ops = be->ops, .device = &c->side->device, .impl = c->side};
     for (int32_t i = 0; i < n; i++) fn(arg, &side, 0, i);
-    (void)cuda_sync(&side); /* a failure shows in the next call */
+    return cuda_sync(&side);
+}
+
+static const char *cuda_lost(const fv_backend *be) {
+    (void)be;
+    return fv_cuda_lost();
 }
 
 static const fv_backend_ops cuda_ops = {
@@ -164,6 +177,7 @@ static const fv_backend_ops cuda_ops = {
     .importance = fv_cuda_importance,
     .factorise = fv_cuda_factorise,
     .each = cuda_each,
+    .lost = cuda_lost,
     .pairs = &fv_cuda_pairs,
 };
 

@@ -1,9 +1,11 @@
 /* cuBLAS through dlopen. */
 #include "kernels/cuda/blas.h"
 
-#include <cublas_v2.h>
 #include <dlfcn.h>
 #include <stdlib.h>
+
+#include "kernels/cuda/blas_api.h"
+#include "kernels/cuda/library.h"
 
 struct fv_blas {
     void *library;
@@ -27,11 +29,12 @@ static bool find(fv_blas *b, const char *name, void *into) {
 }
 
 static fv_status load(fv_blas *b) {
-    static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so"};
-    for (size_t i = 0; i < sizeof names / sizeof *names && !b->library; i++)
-        b->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    static const char *const names[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so", NULL};
+    b->library = fv_cuda_library(names);
     if (!b->library)
-        return FV_FAIL(FV_EUNSUPPORTED, "cannot load cuBLAS (%s): --isa exact needs none of it",
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "cannot load cuBLAS (%s): put its folder on LD_LIBRARY_PATH, or do without "
+                       "by --isa exact",
                        dlerror());
     if (find(b, "cublasCreate_v2", &b->create) && find(b, "cublasDestroy_v2", &b->destroy) &&
         find(b, "cublasSetStream_v2", &b->set_stream) &&

@@ -15,6 +15,7 @@
 #include "common/status.h"
 #include "kernels/cuda/blas.h"
 #include "kernels/cuda/issue.h"
+#include "kernels/cuda/trace.h"
 #include "kernels/ops.h"
 
 #ifdef __cplusplus
@@ -36,6 +37,8 @@ typedef struct fv_cuda_ring {
     bool used[2];
 } fv_cuda_ring;
 
+enum { FV_CUDA_RAISED = 64 };
+
 struct fv_cuda {
     fv_device device; /* its address is fv_backend's device */
     cudaStream_t stream;
@@ -46,14 +49,41 @@ struct fv_cuda {
     fv_cuda_room scratch;
     fv_cuda_ring ring;
     fv_cuda_step step;
+    const void *raised[FV_CUDA_RAISED]; /* [n_raised] kernels whose shared memory is shared_max */
+    int32_t n_raised;
+    bool traces;          /* it has started the trace */
+    uint8_t uuid[16];     /* of the GPU */
     struct fv_cuda *side; /* another stream of the device, with all of its own; NULL at first */
 };
 
-static inline fv_cuda *fv_cuda_of(fv_backend *be) { return (fv_cuda *)be->impl; }
+/* Makes the backend's GPU the one that this thread works on: CUDA remembers it per thread, and
+ * takes launches and events for no other. Every way into the plugin passes here. A failure shows in
+ * the next call to CUDA. */
+void fv_cuda_enter(const fv_cuda *c);
 
-/* FV_EDEVICE with CUDA's own words for a call that failed. */
+static inline fv_cuda *fv_cuda_of(fv_backend *be) {
+    fv_cuda *c = (fv_cuda *)be->impl;
+    if (c) fv_cuda_enter(c);
+    return c;
+}
+
+static inline fv_cuda *fv_cuda_of_device(fv_device *dev) {
+    fv_cuda *c = (fv_cuda *)dev->impl;
+    fv_cuda_enter(c);
+    return c;
+}
+
+/* FV_EDEVICE with CUDA's own words for a call that failed. Some failures (an illegal address, a
+ * memory error) end every later call of the process too: they are remembered. */
 fv_status fv_cuda_check(cudaError_t e, const char *what);
+
+/* The failure after which nothing runs on a GPU in this process any more; NULL: there was none. Any
+ * thread. */
+const char *fv_cuda_lost(void);
 #define FV_CUDA(call) FV_TRY(fv_cuda_check((call), #call))
+
+/* Whether the device has reached an event; FV_OK in either case. */
+fv_status fv_cuda_query(cudaEvent_t event, bool *reached);
 
 /* What became of the launches since the last check. */
 fv_status fv_cuda_launched(const char *kernel);

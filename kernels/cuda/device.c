@@ -6,19 +6,50 @@
  * our own would do the same worse. The thread that owns the backend. */
 #include "kernels/cuda/cuda.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 enum { ALIGN = 256, RING_HALF = 4 << 20 };
 
+static const char *_Atomic lost;
+
+const char *fv_cuda_lost(void) { return atomic_load(&lost); }
+
+/* Failures that belong to the context, which a process cannot make anew beside what it has. */
+static bool is_final(cudaError_t e) {
+    switch (e) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorUnknown: return true;
+    default: return false;
+    }
+}
+
 fv_status fv_cuda_check(cudaError_t e, const char *what) {
     if (e == cudaSuccess) return FV_OK;
+    if (is_final(e)) atomic_store(&lost, cudaGetErrorString(e));
     fv_status st = e == cudaErrorMemoryAllocation ? FV_ENOMEM : FV_EDEVICE;
     return FV_FAIL(st, "CUDA: %s (%s) in %s", cudaGetErrorString(e), cudaGetErrorName(e), what);
 }
 
 fv_status fv_cuda_launched(const char *kernel) { return fv_cuda_check(cudaGetLastError(), kernel); }
 
-static fv_cuda *of(fv_device *dev) { return dev->impl; }
+void fv_cuda_enter(const fv_cuda *c) {
+    static _Thread_local int here = -1;
+    if (here == c->number) return;
+    if (cudaSetDevice(c->number) == cudaSuccess) here = c->number;
+}
+
+static fv_cuda *of(fv_device *dev) { return fv_cuda_of_device(dev); }
 
 /* ---- the device's table ---------------------------------------------------------------- */
 
@@ -61,16 +92,22 @@ static fv_status cuda_event_record(fv_device *dev, fv_event *ev) {
     return FV_OK;
 }
 
-static fv_status cuda_event_query(fv_device *dev, fv_event *ev, bool *reached) {
-    (void)dev;
-    cudaError_t e = ev->handle ? cudaEventQuery(ev->handle) : cudaSuccess;
-    if (e != cudaErrorNotReady) FV_TRY(fv_cuda_check(e, "cudaEventQuery"));
+fv_status fv_cuda_query(cudaEvent_t event, bool *reached) {
+    cudaError_t e = cudaEventQuery(event);
     *reached = e == cudaSuccess;
+    if (e != cudaErrorNotReady) return fv_cuda_check(e, "cudaEventQuery");
+    (void)cudaGetLastError(); /* it is no failure, and must not look like the next launch's */
     return FV_OK;
 }
 
+static fv_status cuda_event_query(fv_device *dev, fv_event *ev, bool *reached) {
+    (void)of(dev);
+    *reached = true;
+    return ev->handle ? fv_cuda_query(ev->handle, reached) : FV_OK;
+}
+
 static fv_status cuda_event_wait(fv_device *dev, fv_event *ev) {
-    (void)dev;
+    (void)of(dev);
     if (ev->handle) FV_CUDA(cudaEventSynchronize(ev->handle));
     return FV_OK;
 }
@@ -84,7 +121,7 @@ static void cuda_event_free(fv_device *dev, fv_event *ev) {
 static fv_status cuda_event_seconds(fv_device *dev, const fv_event *from, const fv_event *to,
                                     double *seconds) {
     float ms;
-    (void)dev;
+    (void)of(dev);
     FV_CUDA(cudaEventElapsedTime(&ms, from->handle, to->handle));
     *seconds = (double)ms * 1e-3;
     return FV_OK;
@@ -195,6 +232,7 @@ fv_status fv_cuda_device_open(fv_cuda *c) {
         .event_seconds = cuda_event_seconds,
     };
     c->device = (fv_device){.ops = &ops, .impl = c};
+    fv_cuda_enter(c);
     FV_TRY(keep_memory(c->number));
     FV_CUDA(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
     return ring_open(c, RING_HALF);

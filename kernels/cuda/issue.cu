@@ -75,7 +75,17 @@ static bool hold(fv_cuda_step *s, issue_entry e, void *const *arg, const uint32_
 
 static cudaError_t launch(const fv_cuda_launch *l) {
     dim3 grid(l->grid[0], l->grid[1], l->grid[2]), block(l->block[0], l->block[1], l->block[2]);
-    return cudaLaunchKernel(l->kernel, grid, block, l->arg, l->shared, l->stream);
+    int span = fv_cuda_trace_begin(l->name, l->stream);
+    cudaError_t e = cudaLaunchKernel(l->kernel, grid, block, l->arg, l->shared, l->stream);
+    fv_cuda_trace_end(span, l->stream);
+    return e;
+}
+
+static fv_status multiply(fv_cuda *c, const gemm_args *g) {
+    int span = fv_cuda_trace_begin("cuBLAS", c->stream);
+    fv_status st = fv_blas_gemm(c->blas, &g->x, &g->w, &g->y, g->beta);
+    fv_cuda_trace_end(span, c->stream);
+    return st;
 }
 
 static fv_status do_launch(fv_cuda *c, const issue_entry *e, char *args, const uint32_t *size) {
@@ -84,6 +94,7 @@ static fv_status do_launch(fv_cuda *c, const issue_entry *e, char *args, const u
     if (e->n_arg > MOST_ARGS) return FV_FAIL(FV_EDEVICE, "%s has too many arguments", e->name);
     for (uint32_t i = 0; i < e->n_arg; args += whole(size[i++])) arg[i] = args;
     fv_cuda_launch l = {};
+    l.name = e->name;
     l.kernel = e->kernel;
     memcpy(l.grid, e->grid, sizeof l.grid);
     memcpy(l.block, e->block, sizeof l.block);
@@ -94,8 +105,10 @@ static fv_status do_launch(fv_cuda *c, const issue_entry *e, char *args, const u
 }
 
 static fv_status do_copy(fv_cuda *c, const copy_args *a) {
-    return fv_cuda_check(cudaMemcpyAsync(a->dst, a->src, a->bytes, cudaMemcpyDefault, c->stream),
-                         "a copy");
+    int span = fv_cuda_trace_begin("copy", c->stream);
+    cudaError_t e = cudaMemcpyAsync(a->dst, a->src, a->bytes, cudaMemcpyDefault, c->stream);
+    fv_cuda_trace_end(span, c->stream);
+    return fv_cuda_check(e, "a copy");
 }
 
 static fv_status do_entry(fv_cuda *c, const char *at) {
@@ -105,8 +118,7 @@ static fv_status do_entry(fv_cuda *c, const char *at) {
     char *args = const_cast<char *>(at) + sizeof e + whole(e.n_arg * sizeof *size);
     if (e.kind == ISSUE_LAUNCH) return do_launch(c, &e, args, size);
     if (e.kind == ISSUE_COPY) return do_copy(c, reinterpret_cast<const copy_args *>(args));
-    const gemm_args *g = reinterpret_cast<const gemm_args *>(args);
-    return fv_blas_gemm(c->blas, &g->x, &g->w, &g->y, g->beta);
+    return multiply(c, reinterpret_cast<const gemm_args *>(args));
 }
 
 /* All that the list holds, each by itself. */
@@ -164,8 +176,13 @@ static fv_cuda_graph *vacant(fv_cuda *c) {
 /* Records the list. Whatever happens the stream is as it was. */
 static fv_status record(fv_cuda *c, cudaGraphExec_t *out) {
     cudaGraph_t graph = NULL;
-    FV_CUDA(cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal));
-    fv_status st = do_list(c);
+    fv_status st = fv_cuda_check(
+        cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeThreadLocal), "a graph's beginning");
+    if (st != FV_OK) {
+        (void)cudaGetLastError(); /* it is answered for here, as below */
+        return st;
+    }
+    st = do_list(c);
     fv_status end = fv_cuda_check(cudaStreamEndCapture(c->stream, &graph), "cudaStreamEndCapture");
     if (st == FV_OK) st = end;
     if (st == FV_OK) st = fv_cuda_check(cudaGraphInstantiate(out, graph, 0), "a graph");
@@ -280,8 +297,7 @@ static fv_status issue(fv_cuda *c, issue_kind kind, void *args, uint32_t size) {
     if (s && hold(s, e, &args, &size)) return FV_OK;
     FV_TRY(fv_cuda_flush(c));
     if (kind == ISSUE_COPY) return do_copy(c, static_cast<const copy_args *>(args));
-    const gemm_args *g = static_cast<const gemm_args *>(args);
-    return fv_blas_gemm(c->blas, &g->x, &g->w, &g->y, g->beta);
+    return multiply(c, static_cast<const gemm_args *>(args));
 }
 
 fv_status fv_cuda_issue_gemm(fv_cuda *c, const fv_tensor *x, const fv_tensor *w, const fv_tensor *y,
@@ -363,7 +379,7 @@ fv_status fv_cuda_step_stage(fv_cuda *c, size_t bytes, void **host, void **devic
 
 fv_status fv_cuda_step_begin(fv_cuda *c, int32_t rows) {
     fv_cuda_step *s = &c->step;
-    if (holding || rows > FV_CUDA_STEP_ROWS) return FV_OK;
+    if (holding || rows > FV_CUDA_STEP_ROWS || fv_cuda_is_traced()) return FV_OK;
     s->at = 0;
     s->bytes = s->staged = 0;
     s->n_held = 0;

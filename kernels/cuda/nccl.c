@@ -52,6 +52,12 @@ static fv_status failed(const fv_nccl *nccl, ncclComm_t comm, ncclResult_t e, co
                    why ? why : "");
 }
 
+static void nccl_identity(fv_device *dev, uint8_t out[FV_PAIR_DEVICE_BYTES]) {
+    const fv_cuda *c = dev->impl;
+    _Static_assert(sizeof c->uuid == FV_PAIR_DEVICE_BYTES, "an identity is a GPU's UUID");
+    memcpy(out, c->uuid, sizeof c->uuid);
+}
+
 static fv_status nccl_new_id(uint8_t id[FV_PAIR_ID_BYTES]) {
     const fv_nccl *nccl;
     ncclUniqueId made;
@@ -79,10 +85,14 @@ static void nccl_close(fv_pair *p) {
     free(p);
 }
 
+/* Transfers wait behind no product that the computing stream has under way: the highest priority.
+ */
 static fv_status take_memory(fv_pair *p, size_t room_bytes) {
     const size_t sums = (size_t)FV_PAIR_DEPTH * CHUNKS_MAX * sizeof *p->sums;
     void *memory;
-    FV_CUDA(cudaStreamCreateWithFlags(&p->stream, cudaStreamNonBlocking));
+    int least, greatest;
+    FV_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    FV_CUDA(cudaStreamCreateWithPriority(&p->stream, cudaStreamNonBlocking, greatest));
     for (int i = 0; i < FV_PAIR_DEPTH; i++)
         FV_CUDA(cudaEventCreateWithFlags(&p->ring[i].over, cudaEventDisableTiming));
     if (room_bytes == 0) return FV_OK;
@@ -107,7 +117,7 @@ static fv_status join(fv_pair *p, const uint8_t id[FV_PAIR_ID_BYTES]) {
 
 static fv_status nccl_open(fv_device *dev, const uint8_t id[FV_PAIR_ID_BYTES], int rank,
                            size_t room_bytes, fv_pair **out) {
-    const fv_cuda *c = dev->impl;
+    const fv_cuda *c = fv_cuda_of_device(dev);
     const fv_nccl *nccl;
     FV_TRY(fv_nccl_load(&nccl));
     fv_pair *p = calloc(1, sizeof *p);
@@ -115,8 +125,7 @@ static fv_status nccl_open(fv_device *dev, const uint8_t id[FV_PAIR_ID_BYTES], i
     p->nccl = nccl;
     p->rank = rank;
     p->number = c->number;
-    fv_status st = fv_cuda_check(cudaSetDevice(c->number), "cudaSetDevice");
-    if (st == FV_OK) st = take_memory(p, room_bytes);
+    fv_status st = take_memory(p, room_bytes);
     if (st == FV_OK) st = join(p, id);
     if (st == FV_OK)
         *out = p;
@@ -190,10 +199,8 @@ static fv_status nccl_poll(fv_pair *p, fv_pair_news *out) {
     if (e == ncclSuccess && issuing(p)) FV_TRY(follow(p, place(p, p->n - 1)));
     op *oldest = &p->ring[p->first];
     if (p->n == 0 || !oldest->on_stream) return FV_OK;
-    cudaError_t reached = cudaEventQuery(oldest->over);
-    if (reached == cudaErrorNotReady) return FV_OK;
-    FV_TRY(fv_cuda_check(reached, "cudaEventQuery"));
-    out->done = true;
+    FV_TRY(fv_cuda_query(oldest->over, &out->done));
+    if (!out->done) return FV_OK;
     if (oldest->in)
         out->crc = join_sums(p->sums_home + (size_t)p->first * CHUNKS_MAX, oldest->bytes);
     p->first = place(p, 1);
@@ -208,6 +215,7 @@ static fv_status crc32c_part(fv_cuda *c, const void *data, size_t bytes, uint32_
     void *there;
     FV_TRY(fv_cuda_scratch(c, sizeof sums, &there));
     FV_TRY(fv_cuda_crc32c_sums(data, bytes, there, c->stream));
+    FV_TRY(fv_cuda_flush(c)); /* within a step the launch is held back, and the copy is not */
     FV_CUDA(cudaMemcpyAsync(sums, there, fv_crc_chunks(bytes) * sizeof *sums, cudaMemcpyDefault,
                             c->stream));
     FV_CUDA(cudaStreamSynchronize(c->stream));
@@ -220,7 +228,7 @@ static fv_status nccl_crc32c(fv_device *dev, const void *data, size_t bytes, uin
     const char *at = data;
     for (size_t n; bytes > 0; at += n, bytes -= n) {
         n = bytes < FV_PAIR_BYTES_MAX ? bytes : FV_PAIR_BYTES_MAX;
-        FV_TRY(crc32c_part(dev->impl, at, n, &part));
+        FV_TRY(crc32c_part(fv_cuda_of_device(dev), at, n, &part));
         crc = fv_crc32c_join(crc, part, n);
     }
     *out = crc;
@@ -229,6 +237,7 @@ static fv_status nccl_crc32c(fv_device *dev, const void *data, size_t bytes, uin
 
 const fv_pair_ops fv_cuda_pairs = {.name = "nccl",
                                    .check = nccl_check,
+                                   .identity = nccl_identity,
                                    .new_id = nccl_new_id,
                                    .open = nccl_open,
                                    .room = nccl_room,

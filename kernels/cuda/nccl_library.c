@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
+#include "kernels/cuda/library.h"
 #include "kernels/cuda/nccl_api.h"
 
 static fv_nccl nccl;
@@ -10,7 +11,8 @@ static char missing[256]; /* ""; or why it cannot be used */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void load(void) {
-    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    static const char *const files[] = {"libnccl.so.2", NULL};
+    void *library = fv_cuda_library(files);
     const struct {
         const char *name;
         void *into; /* POSIX has functions behind the same pointer as data */
@@ -23,7 +25,8 @@ static void load(void) {
                  {"ncclGetErrorString", &nccl.words},
                  {"ncclGetLastError", &nccl.last_error}};
     if (!library) {
-        snprintf(missing, sizeof missing, "cannot load NCCL (%s)", dlerror());
+        snprintf(missing, sizeof missing,
+                 "cannot load NCCL (%s): put its folder on LD_LIBRARY_PATH", dlerror());
         return;
     }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

@@ -44,9 +44,14 @@ static fv_cuda_packed_seq seq_of(const fv_attn_packed_args *a, const fv_packed_s
 /* ---- forms ----------------------------------------------------------------------------- */
 
 static bool is_tiled(const fv_packed_shape *s) {
-    enum { RANK_UNIT = 8, MOST_RANK = 128 };
-    return (s->bits != 16 || s->dtype == FV_BF16) && s->rank % RANK_UNIT == 0 &&
-           s->rank2 % RANK_UNIT == 0 && s->rank > 0 && s->rank <= MOST_RANK;
+    enum { MOST_RANK = 128 };
+    return (s->bits != 16 || s->dtype == FV_BF16) && s->rank > 0 && s->rank <= MOST_RANK;
+}
+
+/* Of keys, planes lie in tiles of rows, so only the basis has lines of R numbers. */
+static bool is_odd(const fv_packed_shape *k, const fv_packed_shape *v) {
+    enum { RANK_UNIT = 8 };
+    return k->rank % RANK_UNIT || v->rank % RANK_UNIT || v->rank2 % RANK_UNIT;
 }
 
 static fv_cuda_packed_form form_of(const fv_cuda *c, const fv_attn_packed_args *a,
@@ -55,7 +60,8 @@ static fv_cuda_packed_form form_of(const fv_cuda *c, const fv_attn_packed_args *
     bool heads = a->d_head % TILE == 0 && a->d_head <= MOST_D;
     if (c->exact || !heads || k->bits != v->bits || !is_tiled(k) || !is_tiled(v))
         return FV_FORM_EXACT;
-    return k->bits == 16 ? FV_FORM_BF16 : k->bits == 8 ? FV_FORM_8 : FV_FORM_4;
+    fv_cuda_packed_form form = k->bits == 16 ? FV_FORM_BF16 : k->bits == 8 ? FV_FORM_8 : FV_FORM_4;
+    return is_odd(k, v) ? (fv_cuda_packed_form)(form - FV_FORM_BF16 + FV_FORM_BF16_ODD) : form;
 }
 
 /* ---- items ----------------------------------------------------------------------------- */

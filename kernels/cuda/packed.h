@@ -54,12 +54,15 @@ typedef struct fv_cuda_packed_table {
 } fv_cuda_packed_table;
 
 /* Which kernels do a sequence: those of the canonical order, or the tensor cores' for factors of so
- * many bits. It depends on the sequence alone. */
+ * many bits; ODD where a rank is no multiple of 8. It depends on the sequence alone. */
 typedef enum fv_cuda_packed_form {
     FV_FORM_EXACT = 0,
     FV_FORM_BF16,
     FV_FORM_8,
     FV_FORM_4,
+    FV_FORM_BF16_ODD,
+    FV_FORM_8_ODD,
+    FV_FORM_4_ODD,
     FV_N_FORM
 } fv_cuda_packed_form;
 
@@ -86,8 +89,8 @@ typedef struct fv_cuda_packed_size {
 fv_status fv_cuda_packed_exact(fv_cuda *c, const fv_cuda_packed *call,
                                const fv_cuda_packed_size *size);
 
-/* packed_tiled.cu: factors in bf16 or codes; ranks are multiples of 8, at most 128, heads of 16, at
- * most 256. */
+/* packed_tiled.cu: factors in bf16 or codes; ranks are at most 128, heads multiples of 16, at most
+ * 256. */
 fv_status fv_cuda_packed_tiled(fv_cuda *c, const fv_cuda_packed *call,
                                const fv_cuda_packed_size *size, fv_cuda_packed_form form);
 

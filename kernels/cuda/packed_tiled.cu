@@ -16,7 +16,10 @@
  *     keys     s_j = sum_r (t_r step_r) c'_jr + sum_r t_r lo'_r           one constant per plane
  *     values   z_r = column_r (sum_j (p_j step_j) c'_jr + sum_j p_j lo'_j)
  *     bases    alike, with the pair of row r of the KV head
- * c' is exact in bf16; the factors in front of it are rounded as p and t are. */
+ * c' is exact in bf16; the factors in front of it are rounded as p and t are.
+ *
+ * ODD. Lanes load 8 neighbouring columns at once, where ranks are multiples of 8. A share of energy
+ * gives any rank; then columns are gathered one by one, with zeros for those that a line lacks. */
 #include "kernels/cuda/packed.cuh"
 #include "kernels/cuda/tiles.cuh"
 
@@ -121,8 +124,15 @@ static __device__ void latent_write(const fv_cuda_packed &a, const fv_cuda_packe
     }
 }
 
+/* Numbers r to r + 7 of a line of the keys' basis, of R; zeros behind the last. */
+template <int BITS, bool ODD>
+static __device__ __forceinline__ eight basis_line(const char *line, int32_t r, int32_t R) {
+    if (ODD) return gather_eight<BITS>(line, r, R);
+    return r < R ? load_eight<BITS>(line + r * BITS / 8) : eight_zeros();
+}
+
 /* Grid: (items of latent queries, KV heads). GROUPS times 64 columns of the factor. */
-template <int BITS, int GROUPS>
+template <int BITS, int GROUPS, bool ODD>
 static __global__ void __launch_bounds__(THREADS) packed_latent(fv_cuda_packed a, tiled_room room) {
     FV_SHARED(char, shared);
     const fv_cuda_packed_seq *seq;
@@ -150,13 +160,12 @@ static __global__ void __launch_bounds__(THREADS) packed_latent(fv_cuda_packed a
         uint32_t left[4] = {lo[0], hi[0], lo[4], hi[4]};
 #pragma unroll
         for (int c = 0; c < GROUPS; c++) {
-            int32_t r = c * 64 + 8 * i;
-            const char *at = basis + (int64_t)(d + 2 * p) * stride + r * BITS / 8;
-            bool in = r < s.k.s.rank;
-            mma_eight(acc + c * 8, left, in ? load_eight<BITS>(at) : eight_zeros(),
-                      in ? load_eight<BITS>(at + stride) : eight_zeros(),
-                      in ? load_eight<BITS>(at + 8 * stride) : eight_zeros(),
-                      in ? load_eight<BITS>(at + 9 * stride) : eight_zeros());
+            int32_t r = c * 64 + 8 * i, R = s.k.s.rank;
+            const char *at = basis + (int64_t)(d + 2 * p) * stride;
+            mma_eight(acc + c * 8, left, basis_line<BITS, ODD>(at, r, R),
+                      basis_line<BITS, ODD>(at + stride, r, R),
+                      basis_line<BITS, ODD>(at + 8 * stride, r, R),
+                      basis_line<BITS, ODD>(at + 9 * stride, r, R));
         }
     }
     t += warp * TILE * (room.ldk + 1);
@@ -425,21 +434,35 @@ static __device__ void scale_values(const fv_cuda_packed_seq &s, const granule &
         }
 }
 
-/* Columns [r, r + 8) of row j of the values, 0 where they do not count. */
-template <int BITS>
+/* Row j of a plane of the values. */
+static __device__ __forceinline__ const char *value_line(const fv_cuda_packed_seq &s,
+                                                         const granule &g, int plane, int32_t j) {
+    return g.shared + granule_bytes(s.k, 0) + granule_bytes(s.k, 1) +
+           (plane ? granule_bytes(s.v, 0) : 0) + (int64_t)j * (int64_t)s.v.l.stride[plane];
+}
+
+/* Columns [r, r + 8) of row j of the values, 0 where they do not count. ODD: some may be of one
+ * plane and some of the other. */
+template <int BITS, bool ODD>
 static __device__ __forceinline__ eight value_row(const fv_cuda_packed_seq &s, const granule &g,
                                                   int32_t j, int32_t r) {
-    int second = r >= s.v.s.rank2;
-    bool counts = r < s.v.s.rank && (g.alive >> j & 1) && !(second && (g.half >> j & 1));
-    if (!counts) return eight_zeros();
-    const char *p = g.shared + granule_bytes(s.k, 0) + granule_bytes(s.k, 1) +
-                    (second ? granule_bytes(s.v, 0) : 0) +
-                    (int64_t)j * (int64_t)s.v.l.stride[second];
-    return load_eight<BITS>(p + (r - (second ? s.v.s.rank2 : 0)) * BITS / 8);
+    int32_t R = s.v.s.rank, R2 = s.v.s.rank2;
+    if (r >= R || !(g.alive >> j & 1)) return eight_zeros();
+    if (ODD) {
+        eight x = gather_eight<BITS>(value_line(s, g, 0, j), r, R2);
+        if (r + 8 <= R2 || (g.half >> j & 1)) return x;
+        eight y = gather_eight<BITS>(value_line(s, g, 1, j), r - R2, R - R2);
+#pragma unroll
+        for (int i = 0; i < 4; i++) x.w[i] |= y.w[i];
+        return x;
+    }
+    int second = r >= R2;
+    if (second && (g.half >> j & 1)) return eight_zeros();
+    return load_eight<BITS>(value_line(s, g, second, j) + (r - (second ? R2 : 0)) * BITS / 8);
 }
 
 /* z += P W: rows 4 n + x of tile x were scored, so they are what its columns of P multiply. */
-template <int BITS, int GROUPS>
+template <int BITS, bool ODD, int GROUPS>
 static __device__ void mix_granule(const fv_cuda_packed_seq &s, const granule &g,
                                    tiled_warp<GROUPS> &w, const float p[M_TILES][4][4]) {
 #pragma unroll
@@ -456,8 +479,9 @@ static __device__ void mix_granule(const fv_cuda_packed_seq &s, const granule &g
 #pragma unroll
         for (int c = 0; c < GROUPS; c++) {
             int32_t r = c * 64 + 8 * lane_group();
-            eight x0 = value_row<BITS>(s, g, j, r), x1 = value_row<BITS>(s, g, j + 4, r);
-            eight x2 = value_row<BITS>(s, g, j + 1, r), x3 = value_row<BITS>(s, g, j + 5, r);
+            eight x0 = value_row<BITS, ODD>(s, g, j, r), x1 = value_row<BITS, ODD>(s, g, j + 4, r);
+            eight x2 = value_row<BITS, ODD>(s, g, j + 1, r);
+            eight x3 = value_row<BITS, ODD>(s, g, j + 5, r);
 #pragma unroll
             for (int m = 0; m < M_TILES; m++)
                 if (m < w.tiles) mma_eight(w.z[m] + c * 8, left[m], x0, x1, x2, x3);
@@ -535,7 +559,7 @@ static __device__ void leave_split(const fv_cuda_packed_seq &s, const tiled_room
 }
 
 /* Grid: (splits of all sequences, query vectors by 32). */
-template <int BITS, int GROUPS>
+template <int BITS, int GROUPS, bool ODD>
 static __global__ void __launch_bounds__(THREADS) packed_attend(fv_cuda_packed a, tiled_room room) {
     FV_SHARED(char, shared);
     const fv_cuda_packed_seq *seq;
@@ -568,7 +592,7 @@ static __global__ void __launch_bounds__(THREADS) packed_attend(fv_cuda_packed a
         if (g.alive) {
             softmax_granule(w, p);
             if (BITS != 16) scale_values<BITS>(s, g, w, p);
-            mix_granule<BITS>(s, g, w, p);
+            mix_granule<BITS, ODD>(s, g, w, p);
         }
         __syncwarp(); /* the stage has been read */
     }
@@ -670,21 +694,21 @@ static fv_status take_room(fv_cuda *c, const fv_cuda_packed_size *size, tiled_ro
     return FV_OK;
 }
 
-template <int BITS, int GROUPS>
+template <int BITS, int GROUPS, bool ODD>
 static fv_status launch(fv_cuda *c, const fv_cuda_packed *call, const fv_cuda_packed_size *size) {
     tiled_room room;
     FV_TRY(take_room(c, size, &room));
     size_t latent = latent_room(call->d_head, room.ldk, BITS), merge = merge_room(room.ldz);
     size_t attend = (size_t)WARPS * STAGES * (size_t)size->bytes;
     if (attend < merge) attend = merge;
-    FV_TRY(shared_memory(c, packed_latent<BITS, GROUPS>, latent));
-    FV_TRY(shared_memory(c, packed_attend<BITS, GROUPS>, attend));
+    FV_TRY(shared_memory(c, packed_latent<BITS, GROUPS, ODD>, latent));
+    FV_TRY(shared_memory(c, packed_attend<BITS, GROUPS, ODD>, attend));
     const int32_t *n = size->n_item;
     if (n[FV_WORK_SPLIT]) {
-        FV_LAUNCH((packed_latent<BITS, GROUPS>),
+        FV_LAUNCH((packed_latent<BITS, GROUPS, ODD>),
                   dim3((unsigned)n[FV_WORK_LATENT], (unsigned)call->n_kv), THREADS, latent,
                   c->stream, *call, room);
-        FV_LAUNCH((packed_attend<BITS, GROUPS>),
+        FV_LAUNCH((packed_attend<BITS, GROUPS, ODD>),
                   dim3((unsigned)n[FV_WORK_SPLIT], fv_cuda_blocks(size->vectors, VECTORS)), THREADS,
                   attend, c->stream, *call, room);
     }
@@ -693,18 +717,21 @@ static fv_status launch(fv_cuda *c, const fv_cuda_packed *call, const fv_cuda_pa
     return fv_cuda_launched("attn_packed");
 }
 
-template <int BITS>
+template <int BITS, bool ODD>
 static fv_status launch_bits(fv_cuda *c, const fv_cuda_packed *call,
                              const fv_cuda_packed_size *size) {
     bool narrow = size->rank_k <= 64 && size->rank_v <= 64;
-    return narrow ? launch<BITS, 1>(c, call, size) : launch<BITS, 2>(c, call, size);
+    return narrow ? launch<BITS, 1, ODD>(c, call, size) : launch<BITS, 2, ODD>(c, call, size);
 }
 
 fv_status fv_cuda_packed_tiled(fv_cuda *c, const fv_cuda_packed *call,
                                const fv_cuda_packed_size *size, fv_cuda_packed_form form) {
     switch (form) {
-    case FV_FORM_BF16: return launch_bits<16>(c, call, size);
-    case FV_FORM_8: return launch_bits<8>(c, call, size);
-    default: return launch_bits<4>(c, call, size);
+    case FV_FORM_BF16: return launch_bits<16, false>(c, call, size);
+    case FV_FORM_8: return launch_bits<8, false>(c, call, size);
+    case FV_FORM_4: return launch_bits<4, false>(c, call, size);
+    case FV_FORM_BF16_ODD: return launch_bits<16, true>(c, call, size);
+    case FV_FORM_8_ODD: return launch_bits<8, true>(c, call, size);
+    default: return launch_bits<4, true>(c, call, size);
     }
 }

@@ -67,6 +67,27 @@ template <int BITS> static __device__ __forceinline__ eight load_eight(const cha
     return x;
 }
 
+/* Numbers r to r + 7 of a line that begins anywhere and has n of them; those before its first and
+ * behind its last are 0. */
+template <int BITS>
+static __device__ __forceinline__ eight gather_eight(const char *line, int32_t r, int32_t n) {
+    eight x = {{0, 0, 0, 0}};
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        int32_t at = r + i;
+        if (at < 0 || at >= n) continue;
+        uint32_t half;
+        if (BITS == 16) {
+            half = reinterpret_cast<const uint16_t *>(line)[at];
+        } else {
+            uint32_t byte = reinterpret_cast<const uint8_t *>(line)[at * BITS / 8];
+            half = bits_of_f32((float)code_at<BITS>(byte, BITS == 4 ? at % 2 : 0)) >> 16;
+        }
+        x.w[i / 2] |= half << i % 2 * 16;
+    }
+    return x;
+}
+
 /* 4 neighbours. */
 template <int BITS> static __device__ __forceinline__ four load_four(const char *p) {
     four x;

@@ -5,6 +5,7 @@
 #include <criterion/criterion.h>
 #include <criterion/new/assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -107,4 +108,36 @@ Test(device, packed_layers_give_the_logits_of_the_cpu) {
     char path[512];
     synthesise("tiny-gqa", "packed", path);
     for (int k = 0; k < 8; k++) same_logits(path, policies[k]);
+}
+
+/* ---- which GPU, and what it did ---------------------------------------------------------- */
+
+Test(device, another_gpu_gives_the_same_logits_and_one_that_is_not_there_is_refused) {
+    char path[512], first[512], second[512];
+    synthesise("tiny-gqa", "number", path);
+    setenv("FOVEA_EMULATED_GPUS", "2", 1);
+    digests(path, ON_GPU " --gpu 0", "preset=aggressive", first);
+    digests(path, ON_GPU " --gpu 1", "preset=aggressive", second);
+    cr_expect(eq(str, second, first));
+    command_run(&r, FOVEA_BIN "/fovea ask --checkpoint %s " ON_GPU " --gpu 2 hi", path);
+    refused(2, "there are devices 0 to 1");
+    command_run(&r, FOVEA_BIN "/fovea ask --checkpoint %s --plugin-dir /nowhere --gpu 1 hi", path);
+    refused(1, "/nowhere/libfovea_cuda.so is not there");
+}
+
+Test(device, a_trace_sums_the_time_of_each_kernel) {
+    char path[512], plain[512], traced[512];
+    synthesise("tiny-gqa", "trace", path);
+    digests(path, ON_GPU, "preset=exact", plain);
+    digests(path, ON_GPU " --gpu-trace " FOVEA_TEST_TMP "/trace.txt", "preset=exact", traced);
+    cr_expect(eq(str, traced, plain));
+    command_run(&r, "cat " FOVEA_TEST_TMP "/trace.txt");
+    cr_expect(strstr(r.out, "attention_exact") && strstr(r.out, "copy") &&
+                  strstr(r.out, "100.0%%") == NULL,
+              "%s", r.out);
+    command_run(&r,
+                "env FOVEA_CUDA_TRACE=/nowhere/trace " FOVEA_BIN
+                "/fovea ask --checkpoint %s " ON_GPU " hi",
+                path);
+    refused(1, "cannot write /nowhere/trace");
 }

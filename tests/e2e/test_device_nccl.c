@@ -17,6 +17,8 @@
 #define FOVEA FOVEA_BIN "/fovea"
 #define PICTURE FOVEA_TEST_DATA "/golden/demo.png"
 #define ON_DEVICE "--device cuda --isa exact --plugin-dir " FOVEA_EMULATED
+#define ON_GPU_0 ON_DEVICE " --gpu 0"
+#define ON_GPU_1 ON_DEVICE " --gpu 1"
 #define ASK "--image " PICTURE " --max-tokens 4 --json \"what is here\""
 
 static crew c;
@@ -27,8 +29,9 @@ static void open_crew(void) {
     if (access(FOVEA_EMULATED "/libfovea_cuda.so", R_OK) != 0)
         cr_skip("the CUDA kernels are not built for the CPU here");
     crew_open(&c, "nccl", "tiny-gqa");
-    strcpy(c.prefill_args, ON_DEVICE " --transport nccl");
-    strcpy(c.decode_args, ON_DEVICE " --transport nccl");
+    setenv("FOVEA_EMULATED_GPUS", "2", 1);
+    strcpy(c.prefill_args, ON_GPU_0 " --transport nccl");
+    strcpy(c.decode_args, ON_GPU_1 " --transport nccl");
 }
 
 static void close_crew(void) { crew_close(&c); }
@@ -94,13 +97,29 @@ Test(device_nccl, one_pair_carries_request_after_request_and_the_report_says_so)
 
 /* The store of the decode worker need not be on a device of the same kind: then gRPC it is. */
 Test(device_nccl, auto_takes_grpc_where_one_side_has_no_device) {
-    strcpy(c.prefill_args, ON_DEVICE " --transport auto");
+    strcpy(c.prefill_args, ON_GPU_0 " --transport auto");
     strcpy(c.decode_args, "--device cpu --transport auto");
     ask_alone("preset=exact");
     crew_start(&c, 1, 1);
     ask("preset=exact");
     cr_expect(number("bytes_pair") == 0 && number("fallbacks") == 0 && !over_nccl(), "%s", r.out);
     cr_expect(times_said(&c.prefill[0], "event=pair-refused") == 1);
+    crew_stop(&c);
+}
+
+/* NCCL refuses two ranks on one GPU, after a while: nobody tries. */
+Test(device_nccl, two_workers_on_one_gpu_use_grpc_from_the_first_request_on) {
+    strcpy(c.decode_args, ON_GPU_0 " --transport nccl");
+    ask_alone("preset=exact");
+    crew_start(&c, 1, 1);
+    for (int i = 0; i < 2; i++) {
+        ask("preset=exact");
+        cr_expect(number("bytes_pair") == 0 && number("fallbacks") == 0 && !over_nccl(), "%s",
+                  r.out);
+    }
+    cr_expect(eq(int, times_said(&c.prefill[0], "event=pair-refused.*the same GPU"), 1));
+    cr_expect(eq(int, times_said(&c.prefill[0], "event=pair-failed"), 0));
+    crew_wait_idle(&c, 1, 1);
     crew_stop(&c);
 }
 

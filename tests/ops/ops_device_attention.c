@@ -3,6 +3,8 @@
  *
  * In exact mode every bit of every output must be the plain path's, and what is nobody's must stay:
  * the outputs of a call lie in one array. */
+#include <dlfcn.h>
+
 #include "tests/ops/attention_case.h"
 #include "tests/ops/device_mirror.h"
 #include "tests/ops/packed_case.h"
@@ -181,16 +183,17 @@ static void put_block(mirror *m, const block *b, block_there *to) {
     to->rows.group = there_if(m, b->rows.group, (size_t)b->rows.n);
 }
 
-static void run_packed(fv_backend *be, const call *c, float *out) {
-    mirror m = {.be = be};
+/* Issues a call; where its outputs are on the device. They are fetched, and m is freed, later. */
+static float *begin_packed(fv_backend *be, const call *c, mirror *m) {
     call d = *c;
     block_there blocks[MAX_SEQ];
-    d.out = there(&m, c->out, c->n_out * 4);
-    d.args.q.data = there(&m, c->q.data, tensor_bytes(&c->q));
+    *m = (mirror){.be = be};
+    d.out = there(m, c->out, c->n_out * 4);
+    d.args.q.data = there(m, c->q.data, tensor_bytes(&c->q));
     d.args.o.data = moved(c->args.o.data, c->out, d.out);
     d.args.lse.data = moved(c->args.lse.data, c->out, d.out);
     for (int i = 0; i < c->args.n_seq; i++) {
-        put_block(&m, c->blocks[i], &blocks[i]);
+        put_block(m, c->blocks[i], &blocks[i]);
         d.seqs[i].k = &blocks[i].k;
         d.seqs[i].v = &blocks[i].v;
         d.seqs[i].rows = &blocks[i].rows;
@@ -198,7 +201,13 @@ static void run_packed(fv_backend *be, const call *c, float *out) {
     }
     d.args.seqs = d.seqs;
     must(be->ops->attn_packed(be, &d.args));
-    back(&m, out, d.out, c->n_out * 4);
+    return d.out;
+}
+
+static void run_packed(fv_backend *be, const call *c, float *out) {
+    mirror m;
+    float *there_out = begin_packed(be, c, &m);
+    back(&m, out, there_out, c->n_out * 4);
     mirror_free(&m);
 }
 
@@ -237,11 +246,35 @@ static block_shape tiled_shape(int n_kv, int D) {
     return s;
 }
 
-static void test_packed_tiled(device_test *d) {
-    group("attention on packed rows, tensor cores: within bf16 of the CPU");
+/* Of any rank, as a share of energy gives it. */
+static block_shape odd_shape(int n_kv, int D) {
+    block_shape s = tiled_shape(n_kv, D);
+    int most = n_kv * D < 128 ? n_kv * D : 128;
+    s.rank_k = random_int(1, most);
+    s.rank_v = random_int(1, most);
+    s.rank2_k = random_int(0, 1) ? s.rank_k : random_int(1, s.rank_k);
+    s.rank2_v = random_int(0, 1) ? s.rank_v : random_int(1, s.rank_v);
+    return s;
+}
+
+/* Which kernels the last calls have launched; NULL on a GPU. */
+typedef uint64_t launches_fn(const char *part_of_name);
+
+static launches_fn *launches(void) {
+    const char *dir = getenv("FOVEA_PLUGIN_DIR");
+    if (dir && *dir && strcmp(dir, FOVEA_EMULATED) != 0) return NULL;
+    void *library = dlopen(FOVEA_EMULATED "/libfovea_cuda.so", RTLD_NOW | RTLD_NOLOAD);
+    return library ? (launches_fn *)(uintptr_t)dlsym(library, "fv_emu_launches") : NULL;
+}
+
+static void test_packed_tiled(device_test *d, const char *what_ranks,
+                              block_shape (*shape)(int n_kv, int D)) {
+    launches_fn *count = launches();
+    uint64_t before_all = count ? count("packed_exact") : 0;
+    group(what_ranks);
     for (int i = 0; i < 50; i++) {
         int D = PICK(16, 32, 64, 128), n_kv = PICK(1, 2, 4);
-        block_shape s = tiled_shape(n_kv, D);
+        block_shape s = shape(n_kv, D);
         call c = make_call(random_int(1, 2), n_kv, PICK(1, 2, 3, 7), D, PICK(1, 1, 2, 5), &s);
         float *got = room(c.n_out * 4), *before = room(c.n_out * 4);
         memcpy(before, c.out, c.n_out * 4);
@@ -254,6 +287,39 @@ static void test_packed_tiled(device_test *d) {
         free(got);
         free(before);
         free_call(&c);
+    }
+    if (count) check(count("packed_exact") == before_all, "a call took the scalar kernels");
+}
+
+/* Launches of one kernel with less and less shared memory, held back together: the limit that the
+ * last one asks for must not be what the first one runs with. */
+static void test_packed_in_a_step(device_test *d) {
+    static const int ranks[] = {128, 96, 64, 128, 72, 8};
+    group("attention on packed rows in one step: ranks that shrink and grow");
+    enum { N = sizeof ranks / sizeof *ranks };
+    call c[N];
+    mirror m[N];
+    float *out[N];
+    for (int i = 0; i < N; i++) {
+        block_shape s = tiled_shape(2, 128);
+        s.n = 130;
+        s.bits = 16;
+        s.rank_k = s.rank2_k = s.rank_v = s.rank2_v = ranks[i];
+        c[i] = make_call(1, 2, 2, 128, 1, &s);
+    }
+    must(fv_backend_step_begin(&d->gpu, 1));
+    for (int i = 0; i < N; i++) out[i] = begin_packed(&d->gpu, &c[i], &m[i]);
+    check(fv_backend_step_end(&d->gpu) == FV_OK, "%s", fv_last_error());
+    for (int i = 0; i < N; i++) {
+        float *got = room(c[i].n_out * 4), *before = room(c[i].n_out * 4);
+        memcpy(before, c[i].out, c[i].n_out * 4);
+        back(&m[i], got, out[i], c[i].n_out * 4);
+        run_call(&c[i], &d->plain);
+        near(got, c[i].out, before, c[i].n_out, "a call of the step");
+        free(got);
+        free(before);
+        mirror_free(&m[i]);
+        free_call(&c[i]);
     }
 }
 
@@ -365,7 +431,12 @@ int main(void) {
     device_test fast = device_open("auto");
     test_attention_tiled(&fast);
     test_attention_alone(&fast);
-    test_packed_tiled(&fast);
+    test_packed_tiled(&fast, "attention on packed rows, tensor cores: within bf16 of the CPU",
+                      tiled_shape);
+    test_packed_tiled(&fast,
+                      "attention on packed rows of odd ranks, tensor cores: within bf16 of the CPU",
+                      odd_shape);
+    test_packed_in_a_step(&fast);
     test_packed_alone(&fast);
     device_close(&fast);
     return summary();

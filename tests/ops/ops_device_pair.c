@@ -3,6 +3,7 @@
  *
  * On one GPU two processes can be joined when NCCL takes them for two machines, each with a name of
  * its own (NCCL_HOSTID). A process opens its device after the fork. */
+#include <dlfcn.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -45,6 +46,16 @@ static void tell(const side *s, const void *p, size_t n) {
 /* False: the other is gone. */
 static bool hear(const side *s, void *p, size_t n) { return read(s->from, p, n) == (ssize_t)n; }
 
+/* Streams of the highest priority so far; NULL on a GPU. */
+typedef uint64_t urgent_fn(void);
+
+static urgent_fn *urgent_streams(void) {
+    const char *dir = getenv("FOVEA_PLUGIN_DIR");
+    if (dir && *dir && strcmp(dir, FOVEA_EMULATED) != 0) return NULL;
+    void *library = dlopen(FOVEA_EMULATED "/libfovea_cuda.so", RTLD_NOW | RTLD_NOLOAD);
+    return library ? (urgent_fn *)(uintptr_t)dlsym(library, "fv_emu_urgent_streams") : NULL;
+}
+
 static void begin(side *s, size_t room_bytes) {
     uint8_t id[FV_PAIR_ID_BYTES];
     if (s->rank == 0) {
@@ -54,6 +65,8 @@ static void begin(side *s, size_t room_bytes) {
         exit(1);
     }
     must(s->ops->open(s->d.gpu.device, id, s->rank, room_bytes, &s->pair));
+    urgent_fn *urgent = urgent_streams();
+    if (urgent && urgent() == 0) must(FV_FAIL(FV_EDATA, "a pair's stream has no priority"));
 }
 
 /* Until it has joined, or (done) an operation is over. FV_EDEADLINE: not within ms. */
@@ -226,7 +239,10 @@ static void checksums(side *s) {
         fill(p, n[i], i);
         must(fv_buf_alloc(dev, n[i], FV_BUF_DEVICE, &buf));
         if (n[i]) must(dev->ops->copy_async(dev, buf.data, p, n[i]));
+        /* Within a step launches are held back: the sums must come all the same. */
+        if (i % 2) must(fv_backend_step_begin(&s->d.gpu, 1));
         must(s->ops->crc32c(dev, buf.data, n[i], &crc));
+        if (i % 2) must(fv_backend_step_end(&s->d.gpu));
         if (crc != crc_of(p, n[i])) must(FV_FAIL(FV_EDATA, "CRC of %zu bytes: %08x", n[i], crc));
         free(p);
         fv_buf_free(&buf);

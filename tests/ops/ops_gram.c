@@ -62,7 +62,7 @@ static void each_case(const variant *v, int n) {
     t.x = rows_of(9, 50);
     t.g = calloc((size_t)N_ITEM * 9 * 9, sizeof *t.g);
     fv_backend be = v->be;
-    fv_backend_each(&be, n, gram_item, &t);
+    must(fv_backend_each(&be, n, gram_item, &t));
     int wrong = t.shared;
     for (int i = 0; i < N_ITEM; i++) {
         wrong += t.n_run[i] != (i < n);

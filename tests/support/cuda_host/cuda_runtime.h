@@ -22,8 +22,22 @@ typedef enum cudaError {
     cudaErrorMemoryAllocation = 2,
     cudaErrorInsufficientDriver = 35,
     cudaErrorNoDevice = 100,
+    cudaErrorInvalidDevice = 101,
+    cudaErrorECCUncorrectable = 214,
+    cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
+    cudaErrorIllegalAddress = 700,
+    cudaErrorLaunchTimeout = 702,
+    cudaErrorContextIsDestroyed = 709,
+    cudaErrorAssert = 710,
+    cudaErrorHardwareStackError = 714,
+    cudaErrorIllegalInstruction = 715,
+    cudaErrorMisalignedAddress = 716,
+    cudaErrorInvalidAddressSpace = 717,
+    cudaErrorInvalidPc = 718,
+    cudaErrorLaunchFailure = 719,
     cudaErrorStreamCaptureUnsupported = 900,
+    cudaErrorUnknown = 999,
 } cudaError_t;
 
 typedef struct fv_emu_stream *cudaStream_t;
@@ -48,10 +62,20 @@ enum cudaMemoryType {
 };
 enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold = 4 };
 
+typedef struct cudaUUID_st {
+    char bytes[16];
+} cudaUUID_t;
+
 struct cudaDeviceProp {
     char name[256];
+    cudaUUID_t uuid;
     size_t totalGlobalMem, sharedMemPerBlockOptin;
     int major, minor, multiProcessorCount, l2CacheSize;
+};
+
+struct cudaFuncAttributes {
+    size_t sharedSizeBytes;
+    int maxDynamicSharedSizeBytes;
 };
 
 struct cudaPointerAttributes {
@@ -81,6 +105,8 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
                             cudaStream_t s);
 cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t s);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags);
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int priority);
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest);
 cudaError_t cudaStreamDestroy(cudaStream_t s);
 cudaError_t cudaStreamSynchronize(cudaStream_t s);
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags);
@@ -100,9 +126,12 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
-/* For tests alone: graphs that were launched so far, and a device that makes none. */
+/* For tests alone: graphs that were launched so far, a device that makes none, streams of the
+ * highest priority that were made so far, and launches of kernels with `part` in their name. */
+uint64_t fv_emu_launches(const char *part);
 uint64_t fv_emu_graphs_launched(void);
 void fv_emu_refuse_graphs(bool refuse);
+uint64_t fv_emu_urgent_streams(void);
 
 #ifdef __cplusplus
 }

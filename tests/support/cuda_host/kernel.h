@@ -229,7 +229,15 @@ template <typename T> T atomicCAS(T *p, T want, T v) {
     return old;
 }
 
-template <typename T> cudaError_t cudaFuncSetAttribute(T *, cudaFuncAttribute, int) {
-    return cudaSuccess;
+namespace fv_emu {
+cudaError_t get_attributes(cudaFuncAttributes *out, const void *kernel);
+cudaError_t set_attribute(const void *kernel, cudaFuncAttribute which, int value);
+} // namespace fv_emu
+template <typename T> cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *out, T *kernel) {
+    return fv_emu::get_attributes(out, reinterpret_cast<const void *>(kernel));
+}
+template <typename T>
+cudaError_t cudaFuncSetAttribute(T *kernel, cudaFuncAttribute which, int value) {
+    return fv_emu::set_attribute(reinterpret_cast<const void *>(kernel), which, value);
 }
 #endif

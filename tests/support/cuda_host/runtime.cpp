@@ -20,6 +20,8 @@
 #include "cuda_runtime.h"
 #include "run.h"
 
+using fv_emu::current_device;
+using fv_emu::told;
 using std::function;
 
 /* What was recorded: work, and the device's addresses that it was given. */
@@ -36,6 +38,7 @@ struct fv_emu_graph {
 struct fv_emu_stream {
     std::vector<function<bool()>> issued; /* false: not yet, and nothing behind it either */
     bool running = false;
+    int device = current_device();
     fv_emu_graph *capture = nullptr; /* what is issued is recorded there */
 };
 
@@ -43,6 +46,7 @@ struct fv_emu_event {
     fv_emu_stream *stream = nullptr; /* where it waits to be reached */
     uint64_t recorded = 0, reached = 0;
     bool timed = false;
+    int device = current_device();
     std::chrono::steady_clock::time_point when; /* it was reached */
 };
 
@@ -51,13 +55,18 @@ namespace {
 const size_t RANGE = (size_t)16 << 30, ALIGN = 256, MARGIN = 256, PAGE = 4096;
 const unsigned char MARGIN_BYTE = 0xa5;
 
-char *range;                           /* reserved at the first allocation */
-size_t used;                           /* of it, from its begin; whole pages */
-int open_depth;                        /* how many have asked for it to be accessible */
-std::map<char *, size_t> live, pinned; /* what was allocated, and its bytes */
-std::multimap<size_t, char *> vacant;  /* freed, by room */
+char *range;    /* reserved at the first allocation */
+size_t used;    /* of it, from its begin; whole pages */
+int open_depth; /* how many have asked for it to be accessible */
+struct piece {
+    size_t bytes;
+    int device;
+};
+std::map<char *, piece> live;         /* what was allocated */
+std::map<char *, size_t> pinned;      /* and its bytes */
+std::multimap<size_t, char *> vacant; /* freed, by room */
 std::vector<fv_emu_stream *> streams;
-uint64_t graphs_launched;
+uint64_t graphs_launched, urgent_streams;
 bool refuses_graphs;
 
 /* Threads take turns: a whole call at a time. */
@@ -109,9 +118,9 @@ void release(char *p) {
     auto it = live.find(p);
     if (it == live.end()) wrong("memory is freed that is not there", nullptr);
     device_is_at_work open;
-    check_margin(p, it->second);
-    memset(p, 0xff, it->second);
-    vacant.emplace(room_of(it->second), p);
+    check_margin(p, it->second.bytes);
+    memset(p, 0xff, it->second.bytes);
+    vacant.emplace(room_of(it->second.bytes), p);
     live.erase(it);
 }
 
@@ -122,16 +131,18 @@ bool is_capturing() {
     return false;
 }
 
-bool is_live(const void *p) {
+/* NULL: it was given back, or never taken. */
+const piece *piece_of(const void *p) {
     char *c = const_cast<char *>(static_cast<const char *>(p));
     auto it = live.upper_bound(c);
-    if (it == live.begin()) return false;
+    if (it == live.begin()) return nullptr;
     --it;
-    return c <= it->first + it->second;
+    return c <= it->first + it->second.bytes ? &it->second : nullptr;
 }
 
 void drain(fv_emu_stream *s) {
     if (!s || s->running || s->issued.empty()) return;
+    if (fv_emu::lost()) s->issued.clear();
     s->running = true;
     device_is_at_work open;
     size_t n = 0;
@@ -209,13 +220,20 @@ cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **a
                              cudaStream_t s) {
     alone here_;
     auto it = fv_emu::known_kernels().find(kernel);
-    if (it == fv_emu::known_kernels().end()) return cudaErrorInvalidValue;
+    if (it == fv_emu::known_kernels().end()) return told(cudaErrorInvalidValue);
+    if (fv_emu::lost()) return told(cudaErrorIllegalAddress);
+    if (s->device != current_device()) return told(cudaErrorInvalidResourceHandle);
+    if (shared > fv_emu::shared_of(kernel, s->device)) return told(cudaErrorInvalidValue);
     const char *name = it->second.name;
     uint64_t n = (uint64_t)block.x * block.y * block.z;
     if (n == 0 || n > 1024 || grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 ||
         grid.z > 65535 || shared > (size_t)227 << 10)
         wrong("a grid, block or shared memory that no GPU takes", name);
     fv_emu::bound b = it->second.bind(args);
+    for (const void *p : b.addresses)
+        if (const piece *at = piece_of(p); at && at->device != s->device)
+            wrong("a kernel is given memory of another device", name);
+    fv_emu::count_launch(name);
     issue(
         s, [=] { fv_emu::run(name, grid, block, shared, b.thread); }, b.addresses, name);
     return cudaSuccess;
@@ -223,15 +241,16 @@ cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **a
 
 /* ---- memory ---------------------------------------------------------------------------- */
 
-cudaError_t cudaMalloc(void **out, size_t bytes) {
+static cudaError_t take(void **out, size_t bytes, int device) {
     alone here_;
+    if (fv_emu::lost()) return told(cudaErrorIllegalAddress);
     if (!range) {
         void *p =
             mmap(nullptr, RANGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (p == MAP_FAILED) return cudaErrorMemoryAllocation;
+        if (p == MAP_FAILED) return told(cudaErrorMemoryAllocation);
         range = static_cast<char *>(p);
     }
-    if (is_capturing()) return cudaErrorStreamCaptureUnsupported;
+    if (is_capturing()) return told(cudaErrorStreamCaptureUnsupported);
     size_t room = room_of(bytes);
     auto it = vacant.lower_bound(room);
     char *p;
@@ -242,7 +261,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes) {
         if (rest) vacant.emplace(rest, p + room);
     } else {
         static size_t top;
-        if (top + room > RANGE) return cudaErrorMemoryAllocation;
+        if (top + room > RANGE) return told(cudaErrorMemoryAllocation);
         p = range + top;
         top += room;
         used = (top + PAGE - 1) / PAGE * PAGE;
@@ -251,10 +270,12 @@ cudaError_t cudaMalloc(void **out, size_t bytes) {
     device_is_at_work open;
     memset(p, 0xff, bytes);
     memset(p + bytes, MARGIN_BYTE, room - bytes);
-    live[p] = bytes;
+    live[p] = {bytes, device};
     *out = p;
     return cudaSuccess;
 }
+
+cudaError_t cudaMalloc(void **out, size_t bytes) { return take(out, bytes, current_device()); }
 
 cudaError_t cudaFree(void *p) {
     alone here_;
@@ -264,8 +285,8 @@ cudaError_t cudaFree(void *p) {
     return cudaSuccess;
 }
 
-cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t) {
-    return cudaMalloc(out, bytes);
+cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t s) {
+    return take(out, bytes, s->device);
 }
 
 cudaError_t cudaFreeAsync(void *p, cudaStream_t s) {
@@ -329,8 +350,9 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
                             cudaStream_t s) {
     alone here_;
     bool later_src = is_device(src) || is_pinned(src), later_dst = is_device(dst) || is_pinned(dst);
+    if (fv_emu::lost()) return told(cudaErrorIllegalAddress);
     if (bytes == 0) return cudaSuccess;
-    if (s->capture && (!later_src || !later_dst)) return cudaErrorStreamCaptureUnsupported;
+    if (s->capture && (!later_src || !later_dst)) return told(cudaErrorStreamCaptureUnsupported);
     if (!later_src) {
         const char *from = static_cast<const char *>(src);
         std::vector<char> taken(from, from + bytes);
@@ -349,8 +371,21 @@ cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t s) 
     return cudaSuccess;
 }
 
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
+    *least = 0;
+    *greatest = -5;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int priority) {
+    alone here_;
+    urgent_streams += priority == -5;
+    return cudaStreamCreateWithFlags(s, flags);
+}
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) {
     alone here_;
+    if (fv_emu::lost()) return told(cudaErrorIllegalAddress);
     *s = new fv_emu_stream;
     streams.push_back(*s);
     return cudaSuccess;
@@ -367,10 +402,11 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
     alone here_;
-    if (s->capture) return cudaErrorStreamCaptureUnsupported;
+    if (s->capture) return told(cudaErrorStreamCaptureUnsupported);
+    if (fv_emu::lost()) return told(cudaErrorIllegalAddress);
     drain_whole(s);
     device_is_at_work open;
-    for (const auto &l : live) check_margin(l.first, l.second);
+    for (const auto &l : live) check_margin(l.first, l.second.bytes);
     return cudaSuccess;
 }
 
@@ -397,6 +433,8 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags) {
 
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     alone here_;
+    if (fv_emu::lost()) return told(cudaErrorIllegalAddress);
+    if (e->device != s->device) return told(cudaErrorInvalidResourceHandle);
     uint64_t number = ++e->recorded;
     e->stream = s;
     issue(s, [=] {
@@ -409,13 +447,15 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
 /* A stream that nobody waits for gets on as well: the first to ask is told to ask again. */
 cudaError_t cudaEventQuery(cudaEvent_t e) {
     alone here_;
+    if (fv_emu::lost()) return told(cudaErrorIllegalAddress);
     if (e->reached == e->recorded) return cudaSuccess;
     drain(e->stream);
-    return cudaErrorNotReady;
+    return told(cudaErrorNotReady);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
     alone here_;
+    if (fv_emu::lost()) return told(cudaErrorIllegalAddress);
     if (e->reached != e->recorded) drain_whole(e->stream);
     return cudaSuccess;
 }
@@ -423,8 +463,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
     alone here_;
     if (!from->timed || !to->timed || !from->recorded || !to->recorded)
-        return cudaErrorInvalidValue;
-    if (from->reached != from->recorded || to->reached != to->recorded) return cudaErrorNotReady;
+        return told(cudaErrorInvalidValue);
+    if (from->reached != from->recorded || to->reached != to->recorded)
+        return told(cudaErrorNotReady);
     *ms = std::chrono::duration<float, std::milli>(to->when - from->when).count();
     return cudaSuccess;
 }
@@ -440,7 +481,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, enum cudaStreamCaptureMode) {
     alone here_;
-    if (refuses_graphs || s->capture) return cudaErrorStreamCaptureUnsupported;
+    if (refuses_graphs || s->capture) return told(cudaErrorStreamCaptureUnsupported);
     s->capture = new fv_emu_graph;
     return cudaSuccess;
 }
@@ -460,11 +501,13 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsig
 /* A graph has the addresses that it was recorded with, whatever has become of the memory. */
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t s) {
     alone here_;
+    if (fv_emu::lost()) return told(cudaErrorIllegalAddress);
     graphs_launched++;
+    fv_emu::count_launch("a graph");
     for (const fv_emu_node &node : exec->nodes)
         issue(s, [node] {
             for (const void *p : node.addresses)
-                if (!is_live(p)) wrong("a graph uses memory that was given back", node.name);
+                if (!piece_of(p)) wrong("a graph uses memory that was given back", node.name);
             node.work();
         });
     return cudaSuccess;
@@ -482,27 +525,4 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 
 uint64_t fv_emu_graphs_launched(void) { return graphs_launched; }
 void fv_emu_refuse_graphs(bool refuse) { refuses_graphs = refuse; }
-
-/* ---- the device ------------------------------------------------------------------------ */
-
-cudaError_t cudaGetDeviceCount(int *n) {
-    *n = 1;
-    return cudaSuccess;
-}
-
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidValue; }
-
-cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int) {
-    memset(p, 0, sizeof *p);
-    snprintf(p->name, sizeof p->name, "no GPU: emulated on the CPU");
-    p->totalGlobalMem = RANGE;
-    p->sharedMemPerBlockOptin = (size_t)227 << 10;
-    p->major = 9;
-    p->multiProcessorCount = 4;
-    return cudaSuccess;
-}
-
-cudaError_t cudaGetLastError(void) { return cudaSuccess; }
-cudaError_t cudaPeekAtLastError(void) { return cudaSuccess; }
-const char *cudaGetErrorString(cudaError_t e) { return e ? "an error" : "no error"; }
-const char *cudaGetErrorName(cudaError_t e) { return e ? "cudaError" : "cudaSuccess"; }
+uint64_t fv_emu_urgent_streams(void) { return urgent_streams; }

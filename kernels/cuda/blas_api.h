@@ -1,0 +1,16 @@
+#ifndef FOVEA_KERNELS_CUDA_BLAS_API_H
+#define FOVEA_KERNELS_CUDA_BLAS_API_H
+
+/* What products use of cuBLAS's interface, as versions 11 to 13 have it: many machines have the
+ * library, which PyTorch brings, and not its header. */
+#include <cuda_runtime.h>
+#include <library_types.h>
+
+typedef struct cublasContext *cublasHandle_t;
+
+typedef enum { CUBLAS_STATUS_SUCCESS = 0, CUBLAS_STATUS_ALLOC_FAILED = 3 } cublasStatus_t;
+typedef enum { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 } cublasOperation_t;
+typedef enum { CUBLAS_GEMM_DEFAULT = -1 } cublasGemmAlgo_t;
+typedef enum { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_FAST_TF32 = 77 } cublasComputeType_t;
+
+#endif
