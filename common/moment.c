@@ -6,6 +6,8 @@
 
 #include "common/log.h"
 
+#ifndef FV_NO_FAULTS
+
 fv_moment fv_moment_chosen = FV_MOMENT_NONE;
 
 static const char *const names[FV_N_MOMENT] = {
@@ -32,3 +34,5 @@ void fv_moment_hang(fv_moment m) {
     FV_LOG(WARN, GENERAL, "event=moment name=%s action=hang", names[m]);
     for (;;) pause();
 }
+
+#endif

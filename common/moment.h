@@ -4,7 +4,8 @@
 /* MOMENTS in the life of a request at which its worker may die: a help for tests. A worker that was
  * started with --hang-at NAME lets the thread that first comes to this moment hang there for ever,
  * while its other threads go on; the log says so ("event=moment"), and the test kills the process.
- * Otherwise a moment is one comparison. */
+ * Otherwise a moment is one comparison. In builds to be installed (FV_NO_FAULTS) there is no such
+ * option, and a moment is nothing. */
 #include "common/status.h"
 
 #ifdef __cplusplus
@@ -35,6 +36,8 @@ typedef enum fv_moment {
         FV_N_MOMENT
 } fv_moment;
 
+#ifndef FV_NO_FAULTS
+
 extern fv_moment fv_moment_chosen; /* private; set before there are threads */
 
 /* Chooses the moment; NULL: none. FV_EINVAL lists the names. */
@@ -45,6 +48,12 @@ void fv_moment_hang(fv_moment m);
 static inline void fv_moment_reached(fv_moment m) {
     if (m == fv_moment_chosen) fv_moment_hang(m);
 }
+
+#else
+
+static inline void fv_moment_reached(fv_moment m) { (void)m; }
+
+#endif
 
 #ifdef __cplusplus
 }

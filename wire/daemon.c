@@ -82,7 +82,9 @@ static void watch_signals(fv_daemon *d) {
 
 fv_status fv_daemon_open(const fv_options *o, const fv_daemon_hooks *hooks, fv_daemon **out) {
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
+#ifndef FV_NO_FAULTS
     if (hooks->signs) FV_TRY(fv_moment_hang_at(fv_options_string(o, "hang-at")));
+#endif
     fv_daemon *d = calloc(1, sizeof *d);
     if (!d) return FV_FAIL(FV_ENOMEM, "no memory to start");
     d->options = o;

@@ -45,9 +45,17 @@ extern "C" {
     {"probe-ms", "FOVEA_PROBE_MS", FV_OPTION_INT, "MS", "5000",                                    \
      "without requests for so long, it runs a tiny one of its own", 10, 3600000},                  \
     {"unhealthy-ms", "FOVEA_UNHEALTHY_MS", FV_OPTION_INT, "MS", "30000",                           \
-     "when no request went through for so long, it is NOT_SERVING until one does", 100, 86400000},  \
-    {"hang-at", "FOVEA_HANG_AT", FV_OPTION_STRING, "MOMENT", NULL,                                 \
-     "help for tests of faults: hang when a request is there, such as prefill-ready", 0, 0}
+     "when no request went through for so long, it is NOT_SERVING until one does", 100, 86400000}   \
+    FV_DAEMON_FAULT_OPTIONS
+
+/* Only where faults are tested (common/moment.h). */
+#ifndef FV_NO_FAULTS
+#define FV_DAEMON_FAULT_OPTIONS                                                                    \
+    , {"hang-at", "FOVEA_HANG_AT", FV_OPTION_STRING, "MOMENT", NULL,                               \
+       "help for tests of faults: hang when a request is there, such as prefill-ready", 0, 0}
+#else
+#define FV_DAEMON_FAULT_OPTIONS
+#endif
 /* clang-format on */
 
 typedef struct fv_daemon_hooks {
