@@ -88,9 +88,12 @@ static fv_status describe_kept(const fv_kept *kept, const char *path, char **out
         const fv_kept_group *g = &kept->group[i];
         int32_t rows = 0, last = g->layer + g->n_layer - 1;
         for (int32_t r = 0; r < kept->n_visual; r++) rows += g->heads[r] > 0;
-        fprintf(f, "%slayers %d-%d hold %d", i ? ", " : "", g->layer, last, rows);
+        if (g->layer == last)
+            fprintf(f, "%slayer %d holds %d", i ? ", " : "", last, rows);
+        else
+            fprintf(f, "%slayers %d-%d hold %d", i ? ", " : "", g->layer, last, rows);
     }
-    fprintf(f, " of %d rows", kept->n_visual);
+    fprintf(f, " of %d image tokens", kept->n_visual);
     return fclose(f) == 0 ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for the overlay");
 }
 
@@ -148,6 +151,24 @@ static fv_status ask_here(const fv_options *o, fv_local *local, const char *ques
     return st;
 }
 
+/* "logprob  id 31 -0.0012 (31 -0.0012, 7 -6.8)", a line for each token. A fleet sends no text of
+ * single tokens, so there is none here. */
+static void print_logprobs(const answer *a) {
+    size_t i, k;
+    const json_t *token, *other;
+    json_array_foreach(a->tokens, i, token) {
+        const json_t *top = json_object_get(token, "top");
+        fprintf(stderr, "logprob  id %d %.4f",
+                (int)json_integer_value(json_object_get(token, "id")),
+                json_number_value(json_object_get(token, "logprob")));
+        json_array_foreach(top, k, other) fprintf(
+            stderr, "%s%d %.4f",
+            k ? ", " : " (likeliest: ", (int)json_integer_value(json_object_get(other, "id")),
+            json_number_value(json_object_get(other, "logprob")));
+        fputs(json_array_size(top) ? ")\n" : "\n", stderr);
+    }
+}
+
 /* Shows the end of an answer, or adds all of it to the list that is printed at the end. */
 static fv_status show(const fv_options *o, const answer *a, const fv_report_source *source,
                       const fv_report *report, json_t *list) {
@@ -157,6 +178,7 @@ static fv_status show(const fv_options *o, const answer *a, const fv_report_sour
                    : FV_FAIL(FV_ENOMEM, "out of memory for the report");
     putchar('\n');
     FV_TRY(fv_output_flush());
+    if (fv_options_int(o, "logprobs")) print_logprobs(a);
     if (!fv_options_flag(o, "no-report")) {
         fv_report_print(stderr, source, report);
         if (a->drawn) fprintf(stderr, "%s\n", a->drawn);
@@ -172,7 +194,7 @@ static fv_status ask(const fv_options *o, place *p, const char *question, bool f
                 .tokens = json_array()};
     fv_ask_hooks hooks = {.user = &a,
                           .text = on_text,
-                          .token = a.stream ? NULL : on_token,
+                          .token = a.stream && !fv_options_int(o, "logprobs") ? NULL : on_token,
                           .kept = a.overlay ? on_kept : NULL};
     fv_report report = {0};
     fv_report_source source;
@@ -190,6 +212,8 @@ static fv_status ask_all(const fv_options *o, const char *question, json_t *list
     const char *const *then;
     int n = fv_options_list(o, "then", &then);
     place p = {0};
+    FV_TRY(fv_request_check_question(question));
+    for (int i = 0; i < n; i++) FV_TRY(fv_request_check_question(then[i]));
     FV_TRY(check_overlay(o));
     fv_status st = open_place(o, n == 0, &p);
     if (st == FV_OK) st = ask(o, &p, question, true, n > 0, list);

@@ -110,9 +110,10 @@ typedef struct fv_report {
     fv_pack_report packed; /* ranks and errors of packed layers */
     fv_account account;    /* what the other stages of prefill did */
     int32_t n_prompt, n_visual, n_text, n_image, n_generated;
+    int32_t n_image_cached; /* of n_image, encoded for an earlier request */
     int32_t
         n_encoded; /* image rows that the vision tower made: n_visual unless they were condensed */
-    int32_t n_layer, visual_rows[FV_PLAN_MAX_LAYERS]; /* run and written in each layer */
+    int32_t n_layer, visual_rows[FV_PLAN_MAX_LAYERS]; /* processed in each layer */
     size_t bytes_raw;                                 /* what `exact` holds after prefill */
     size_t bytes_bound;                               /* what the plan said before prefill */
     size_t bytes_visual, bytes_text;                  /* held after prefill */

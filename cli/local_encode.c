@@ -34,6 +34,7 @@ static fv_status encode_next(fv_local *l, const fv_image *image, const fv_choice
     key.image = pixels;
     fv_encode_job job = {.n = 1, .images = image, .condense = condense};
     const fv_image_rows *known = fv_image_cache_get(l->images, &key);
+    out->n_cached += known != NULL;
     fv_status st = known ? fv_encoded_add(out, cfg, known)
                          : fv_encode_keep(l->vision, cfg, fv_checkpoint_image(l->ck), &job,
                                           l->images, &key, out);

@@ -23,6 +23,9 @@ struct fv_local_run {
     fv_report report;
     double t0, decode_s; /* it began; its first step began */
     char *text;
+    size_t
+        *image_at; /* [n_image_at] where the text places images; NULL: wherever it says <image> */
+    int32_t n_image_at;
     fv_prompt prompt;
     fv_encoded encoded;
     fv_plan plan;
@@ -62,6 +65,7 @@ static void run_free(run *r) {
     part(r);
     fv_local_again_free(&r->again);
     free(r->text);
+    free(r->image_at);
     fv_prompt_free(&r->prompt);
     fv_encoded_free(&r->encoded);
     fv_kv_close(r->kv);
@@ -82,10 +86,14 @@ static fv_status render(run *r) {
     fv_chat_template chat;
     const char *name = ask->chat ? ask->chat : "";
     FV_TRY(fv_chat_choose(name, fv_checkpoint_dir(r->l->ck), cfg, &chat));
-    if (ask->n_turn > 0) return fv_chat_render(chat, ask->turns, ask->n_turn, &r->text);
+    if (ask->n_turn > 0)
+        return fv_chat_render_at(chat, ask->turns, ask->n_turn, &r->text, &r->image_at,
+                                 &r->n_image_at);
     fv_chat_turn turns[2] = {{"system", ask->system, 0}, {"user", ask->question, ask->n_image}};
     int32_t first = ask->system ? 0 : 1;
-    return fv_chat_render(chat, turns + first, 2 - first, &r->text);
+    FV_TRY(fv_chat_check_question(turns, 2));
+    return fv_chat_render_at(chat, turns + first, 2 - first, &r->text, &r->image_at,
+                             &r->n_image_at);
 }
 
 /* Whoever wants to see what the tower makes sees it made. */
@@ -171,7 +179,9 @@ static fv_status prepare(run *r) {
     /* Pictures that are condensed may come to fewer rows than they have now. */
     bool condense = r->ask.policy.stage[FV_STAGE_CONDENSE].method;
     int32_t context = condense ? INT32_MAX : cfg->text.max_position;
-    FV_TRY(fv_prompt_make(l->tok, cfg, r->text, r->ask.n_image, context, &r->prompt));
+    FV_TRY(r->image_at ? fv_prompt_make_at(l->tok, cfg, r->text, r->image_at, r->n_image_at,
+                                           r->ask.n_image, context, &r->prompt)
+                       : fv_prompt_make(l->tok, cfg, r->text, r->ask.n_image, context, &r->prompt));
     FV_TRY(make_plan(r));
     size_t attention = (size_t)cfg->text.n_layer * (size_t)r->prompt.n;
     if (r->hooks.attention) FV_TRY(FV_ARENA_NEW(&r->arena, attention, r->attention));
@@ -481,6 +491,7 @@ static void fill_report(run *r) {
     out->n_encoded = r->plan.condenses ? r->plan.shape.n_encoded : r->prompt.n_visual;
     out->n_text = r->prompt.n_text;
     out->n_image = r->prompt.n_image;
+    out->n_image_cached = r->encoded.n_cached;
     out->n_layer = s->n_layer;
     memcpy(out->visual_rows, r->visual_rows, sizeof out->visual_rows);
     out->bytes_raw = bytes.raw;

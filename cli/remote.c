@@ -31,7 +31,7 @@ struct fv_remote {
 /* ---- opening and closing ---------------------------------------------------------------- */
 
 fv_status fv_remote_open(const char *target, fv_remote **out) {
-    FV_TRY(fv_rpc_listen_check(target));
+    FV_TRY(fv_rpc_target_check(target));
     fv_remote *r = calloc(1, sizeof *r);
     if (!r) return FV_FAIL(FV_ENOMEM, "no memory for a client");
     fv_status st;
@@ -79,9 +79,15 @@ typedef struct question {
     bool over;
 } question;
 
-/* "127.0.0.1:8000: UNAVAILABLE: there is no ..." */
+/* "127.0.0.1:8000: UNAVAILABLE: there is no ..."; what gRPC says of a connection that it does not
+ * get tells a user nothing. */
 static fv_status said(const fv_remote *r, const fv_rpc_end *end) {
+    static const char no_connection[] = "failed to connect to all addresses";
     char who[320];
+    if (strncmp(end->text, no_connection, sizeof no_connection - 1) == 0)
+        return FV_FAIL(end->status,
+                       "there is no fleet at %s (%s): nothing listens there; `fovea up` starts one",
+                       r->target, fv_rpc_code_name(end->code));
     snprintf(who, sizeof who, "%s: %s", r->target, fv_rpc_code_name(end->code));
     return fv_rpc_end_status(end, who);
 }

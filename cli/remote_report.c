@@ -94,6 +94,11 @@ static fv_status take_lists(const report_message *m, fv_report *out) {
     if (m->n_digests != m->n_generated)
         return FV_FAIL(FV_EDATA, "the fleet reports %zu digests for %u tokens", m->n_digests,
                        m->n_generated);
+    if (m->n_visual_held > m->n_visual_rows)
+        return FV_FAIL(FV_EDATA, "the fleet reports %zu layers that hold and %zu", m->n_visual_held,
+                       m->n_visual_rows);
+    for (size_t l = 0; l < m->n_visual_held; l++)
+        out->account.visual_held[l] = (int32_t)m->visual_held[l];
     out->n_layer = (int32_t)m->n_visual_rows;
     for (size_t l = 0; l < m->n_visual_rows; l++) out->visual_rows[l] = (int32_t)m->visual_rows[l];
     out->digest = calloc(m->n_digests + 1, sizeof *out->digest);
@@ -133,6 +138,7 @@ fv_status fv_report_from_message(const report_message *m, Fovea__Inference__V1__
                    .n_encoded = (int32_t)m->n_encoded,
                    .n_text = (int32_t)m->n_text,
                    .n_image = (int32_t)m->n_images,
+                   .n_image_cached = (int32_t)m->n_images_cached,
                    .n_generated = (int32_t)m->n_generated,
                    .bytes_raw = m->bytes_raw,
                    .bytes_bound = m->bytes_bound,

@@ -19,6 +19,13 @@ static json_t *rows_json(const fv_report *r) {
     return rows;
 }
 
+static json_t *held_json(const fv_report *r) {
+    json_t *rows = json_array();
+    for (int32_t l = 0; l < r->n_layer; l++)
+        json_array_append_new(rows, json_integer(r->account.visual_held[l]));
+    return rows;
+}
+
 static json_t *digest_json(const fv_report *r) {
     json_t *list = json_array();
     for (int32_t i = 0; i < r->n_generated; i++) {
@@ -108,6 +115,8 @@ json_t *fv_report_json(const fv_report_source *source, const fv_report *r) {
         "vision", r->s_vision, "prefill", r->s_prefill, "first_token", r->s_first_token, "handoff",
         r->s_handoff, "decode", r->s_decode, "bypassed", notes_json(r->note), "digests",
         digest_json(r));
+    if (json) json_object_set_new(json, "visual_held", held_json(r));
+    if (json) json_object_set_new(json, "images_cached", json_integer(r->n_image_cached));
     if (json) json_object_set_new(json, "stages", stages_json(r));
     if (json) json_object_set_new(json, "decided", notes_json(r->decided));
     if (json) json_object_set_new(json, "mapped", mapped_json(r));
@@ -121,13 +130,45 @@ json_t *fv_report_json(const fv_report_source *source, const fv_report *r) {
     return json;
 }
 
-/* Layers with the same number of visual rows, as "0-15: 576, 16-31: 0". */
-static void print_rows(FILE *f, const fv_report *r) {
-    for (int32_t l = 0, end; l < r->n_layer; l = end) {
-        for (end = l + 1; end < r->n_layer && r->visual_rows[end] == r->visual_rows[l]; end++) {
+/* "layer 3", "layers 0-11"; `last` is one of them. */
+static void print_layers(FILE *f, int32_t first, int32_t last) {
+    if (first == last)
+        fprintf(f, "layer %d", first);
+    else
+        fprintf(f, "layers %d-%d", first, last);
+}
+
+/* Layers with the same number together, as "layers 0-15: 576, layers 16-31: 0". */
+static void print_each(FILE *f, const int32_t *number, int32_t n_layer) {
+    for (int32_t l = 0, end; l < n_layer; l = end) {
+        for (end = l + 1; end < n_layer && number[end] == number[l]; end++) {
         }
-        fprintf(f, "%s%d-%d: %d", l ? ", " : "", l, end - 1, r->visual_rows[l]);
+        fputs(l ? ", " : "", f);
+        print_layers(f, l, end - 1);
+        fprintf(f, ": %d", number[l]);
     }
+    fputc('\n', f);
+}
+
+/* What a layer processed may leave its KV at once, by `select`, and what it holds is held by each
+ * KV head for itself. */
+static void print_visual(FILE *f, const fv_report *r) {
+    if (r->n_visual == 0) return;
+    fputs("visual   tokens processed: ", f);
+    print_each(f, r->visual_rows, r->n_layer);
+    fputs("         tokens held (mean over KV heads): ", f);
+    print_each(f, r->account.visual_held, r->n_layer);
+}
+
+static void print_tokens(FILE *f, const fv_report *r) {
+    char cached[48] = "";
+    if (r->n_image_cached && r->n_image_cached == r->n_image)
+        snprintf(cached, sizeof cached, " (cached)");
+    else if (r->n_image_cached)
+        snprintf(cached, sizeof cached, " (%d cached)", r->n_image_cached);
+    fprintf(f, "tokens   %d in (%d visual of %d image%s%s, %d text), %d out, finish: %s\n",
+            r->n_prompt, r->n_visual, r->n_image, r->n_image == 1 ? "" : "s", cached, r->n_text,
+            r->n_generated, fv_finish_name(r->finish));
 }
 
 /* "mapped   to 12 layers: prune.layer=2/32+ is 2, as published; prune.stride=7/32 is 3, in
@@ -148,7 +189,8 @@ static void print_mapped(FILE *f, const fv_report *r) {
     if (r->n_mapped) fputc('\n', f);
 }
 
-/* "prune 37.0 % of 18432 rows in 29 layers". A stage that takes none says where it acts. */
+/* "prune kept 37.0 % of 18432 KV entries in 29 of 32 layers". A stage that takes none says where it
+ * acts. */
 static void print_stages(FILE *f, const fv_report *r) {
     const char *lead = "stages   ";
     for (int s = 0; s < FV_N_STAGE; s++) {
@@ -156,7 +198,7 @@ static void print_stages(FILE *f, const fv_report *r) {
         if (a->n_layer == 0) continue;
         fprintf(f, "%s%s", lead, fv_stage_name((fv_stage)s));
         if (a->rows_in != a->rows_out)
-            fprintf(f, " leaves %.1f %% of %" PRIu64 " rows",
+            fprintf(f, " kept %.1f %% of %" PRIu64 " KV entries",
                     100.0 * (double)a->rows_out / (double)a->rows_in, a->rows_in);
         fprintf(f, " in %d of %d layers", a->n_layer, r->n_layer);
         lead = ", ";
@@ -177,8 +219,9 @@ static void print_text_keys(FILE *f, const fv_pack_report *p, const char *lead) 
         for (end = l; end < p->n_layer && p->layer[l].rank_text == p->layer[end].rank_text; end++)
             if (p->layer[end].error_text > error) error = p->layer[end].error_text;
         if (p->layer[l].rank_text == 0) continue;
-        fprintf(f, "%stext keys of layers %d-%d at rank %d, error at most %.3f", lead, l, end - 1,
-                p->layer[l].rank_text, (double)error);
+        fprintf(f, "%stext keys of ", lead);
+        print_layers(f, l, end - 1);
+        fprintf(f, " at rank %d, error at most %.3f", p->layer[l].rank_text, (double)error);
         lead = "; ";
     }
 }
@@ -193,7 +236,9 @@ static void print_packed(FILE *f, const fv_pack_report *p) {
             for (int k = 0; k < 2; k++)
                 if (p->layer[end].error[k] > error[k]) error[k] = p->layer[end].error[k];
         if (p->layer[l].rank[1] == 0) continue;
-        fprintf(f, "%slayers %d-%d ", lead, l, end - 1);
+        fputs(lead, f);
+        print_layers(f, l, end - 1);
+        fputc(' ', f);
         if (p->layer[l].code)
             fprintf(f, "as codes of %d bits", p->layer[l].code);
         else if (p->layer[l].merged)
@@ -228,14 +273,8 @@ static void print_handoff(FILE *f, const fv_report *r) {
 void fv_report_print(FILE *f, const fv_report_source *source, const fv_report *r) {
     size_t start = r->bytes_visual + r->bytes_text, end = r->bytes_visual_end + r->bytes_text_end;
     fprintf(f, "policy   %s\n", r->policy[0] ? r->policy : "exact");
-    fprintf(f, "tokens   %d in (%d visual of %d image%s, %d text), %d out, finish: %s\n",
-            r->n_prompt, r->n_visual, r->n_image, r->n_image == 1 ? "" : "s", r->n_text,
-            r->n_generated, fv_finish_name(r->finish));
-    if (r->n_visual) {
-        fputs("visual   rows per layer ", f);
-        print_rows(f, r);
-        fputc('\n', f);
-    }
+    print_tokens(f, r);
+    print_visual(f, r);
     print_mapped(f, r);
     print_stages(f, r);
     print_packed(f, &r->packed);
@@ -243,8 +282,10 @@ void fv_report_print(FILE *f, const fv_report_source *source, const fv_report *r
             r->bytes_raw, start, start ? (double)r->bytes_raw / (double)start : 0.0, end);
     if (r->rows_evicted)
         fprintf(f,
-                "evicted  %" PRIu64 " rows of KV heads, %zu bytes of %zu of visual KV are left\n",
-                r->rows_evicted, r->bytes_visual_end, r->bytes_visual);
+                "evicted  %" PRIu64
+                " KV entries, each of one KV head, as the answer grew; visual KV "
+                "went from %zu bytes to %zu\n",
+                r->rows_evicted, r->bytes_visual, r->bytes_visual_end);
     print_recompressed(f, &r->recompressed);
     print_handoff(f, r);
     fprintf(f, "seconds  preprocess %.3f, vision %.3f, prefill %.3f, first token at %.3f",
@@ -255,8 +296,8 @@ void fv_report_print(FILE *f, const fv_report_source *source, const fv_report *r
     fputc('\n', f);
     if (source->prefill_worker)
         fprintf(f, "workers  prefill %s, decode %s\n",
-                source->prefill_worker[0] ? source->prefill_worker : "none",
-                source->decode_worker[0] ? source->decode_worker : "none");
+                source->prefill_worker[0] ? source->prefill_worker : "skipped (conversation kept)",
+                source->decode_worker[0] ? source->decode_worker : "skipped (one token)");
     for (int s = 0; s < FV_N_STAGE; s++) {
         if (r->decided[s][0])
             fprintf(f, "decided  %s: %s\n", fv_stage_name((fv_stage)s), r->decided[s]);

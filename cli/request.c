@@ -1,8 +1,10 @@
 /* Options -> engine and request. */
 #include "cli/request.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/file.h"
 #include "common/log.h"
@@ -14,7 +16,7 @@ static fv_status parse_dtype(const char *name, fv_dtype *out) {
         *out = (fv_dtype)t;
         return FV_OK;
     }
-    return FV_FAIL(FV_EINVAL, "--kv-dtype %s: write f32, bf16 or f16", name);
+    return FV_FAIL(FV_EINVAL, "invalid --kv-dtype '%s'; use f32, bf16 or f16", name);
 }
 
 fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out) {
@@ -36,10 +38,44 @@ fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out
     return fv_local_open(&opt, out);
 }
 
+/* Standard input is one picture however often it is asked for, as it is with --overlay. */
+static fv_status read_standard_input(size_t most, char **data, size_t *n) {
+    static char *kept;
+    static size_t n_kept;
+    if (!kept) {
+        if (isatty(STDIN_FILENO))
+            return FV_FAIL(FV_EINVAL, "--image - reads standard input, which is a terminal: write "
+                                      "< FILE, or name the file");
+        if (!(kept = malloc(most + 1))) return FV_FAIL(FV_ENOMEM, "out of memory for an image");
+        n_kept = fread(kept, 1, most + 1, stdin);
+    }
+    if (ferror(stdin)) return FV_FAIL(FV_EIO, "standard input cannot be read");
+    if (n_kept == 0) return FV_FAIL(FV_EINVAL, "--image -: standard input is empty");
+    if (n_kept > most)
+        return FV_FAIL(FV_EDATA, "standard input has more than the %zu bytes of an image", most);
+    char *copy = malloc(n_kept);
+    if (!copy) return FV_FAIL(FV_ENOMEM, "out of memory for an image");
+    memcpy(copy, kept, n_kept);
+    *data = copy;
+    *n = n_kept;
+    return FV_OK;
+}
+
+fv_status fv_request_file(const char *path, char **data, size_t *n) {
+    size_t most = fv_image_limits_default().bytes_max;
+    if (strcmp(path, "-") == 0) return read_standard_input(most, data, n);
+    return fv_file_read(path, most, data, n);
+}
+
+fv_status fv_request_check_question(const char *question) {
+    if (question[strspn(question, " \t\r\n")]) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "the question is empty");
+}
+
 static fv_status read_image(const char *path, fv_image *out) {
     char *data;
     size_t n;
-    FV_TRY(fv_file_read(path, fv_image_limits_default().bytes_max, &data, &n));
+    FV_TRY(fv_request_file(path, &data, &n));
     fv_status st = fv_image_decode(data, n, NULL, out);
     free(data);
     return st == FV_OK ? st : fv_fail_prefix(st, "%s", path);

@@ -25,7 +25,7 @@
     {"gpu-trace", "FOVEA_CUDA_TRACE", FV_OPTION_STRING, "FILE", NULL,                              \
      "write the GPU's time by kernel to FILE at the end; steps run without graphs then", 0, 0},    \
     {"plugin-dir", "FOVEA_PLUGIN_DIR", FV_OPTION_STRING, "DIR", NULL,                              \
-     "where libfovea_cuda.so lies; default: beside the program", 0, 0},                            \
+     "directory containing libfovea_cuda.so; default: that of the program", 0, 0},                            \
     {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", "auto",                                         \
      "CPU: auto, plain, avx2, avx512, all the same result; CUDA: auto, exact", 0, 0},               \
     {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "warn",                                         \
@@ -52,7 +52,9 @@
          "then its own, and answers are greedy unless asked otherwise",                              \
          0,                                                                                          \
          0},                                                                                         \
-        {"image", NULL, FV_OPTION_LIST, "FILE", NULL, "JPEG, PNG or WebP; may be repeated", 0, 0},   \
+        {"image", NULL, FV_OPTION_LIST,                                                              \
+         "FILE",  NULL, "JPEG, PNG or WebP; - is standard input; may be repeated",                   \
+         0,       0},                                                                                \
         {"policy",                                                                                   \
          "FOVEA_POLICY",                                                                             \
          FV_OPTION_STRING,                                                                           \
@@ -94,7 +96,7 @@
          FV_OPTION_INT,                                                                              \
          "N",                                                                                        \
          "0",                                                                                        \
-         "report the N likeliest tokens of each step",                                               \
+         "show each token's logprob and the N likeliest, after the answer or with --json in it",     \
          0,                                                                                          \
          FV_MAX_LOGPROBS},                                                                           \
         {"stop", NULL, FV_OPTION_LIST, "TEXT", NULL, "end the answer before this; repeatable",       \
@@ -111,6 +113,13 @@ typedef struct fv_request {
 /* Opens the engine that the options describe, for so many requests at a time. FV_EINVAL when
  * --checkpoint is missing. */
 fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out);
+
+/* The bytes of a picture's file; "-" is standard input, which is read once and kept. Gives *data
+ * (free it) and *n. */
+fv_status fv_request_file(const char *path, char **data, size_t *n);
+
+/* FV_EINVAL when there is nothing to answer: an empty question. */
+fv_status fv_request_check_question(const char *question);
 
 /* The pictures that the options name, decoded. Gives *images [*n]; free them with fv_image_free,
  * the list with free. */

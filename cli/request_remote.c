@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "cli/request.h"
-#include "common/file.h"
 #include "policy/message.h"
 
 typedef Fovea__Inference__V1__GenerateRequest request_message;
@@ -18,7 +17,7 @@ fv_status fv_request_image(const char *path, fv_arena *a, image_message **out) {
     void *kept;
     FV_TRY(FV_ARENA_NEW(a, 1, m));
     fovea__inference__v1__image__init(m);
-    FV_TRY(fv_file_read(path, fv_image_limits_default().bytes_max, &data, &n));
+    FV_TRY(fv_request_file(path, &data, &n));
     fv_status st = fv_arena_alloc(a, n, &kept);
     if (st == FV_OK) memcpy(kept, data, n);
     free(data);

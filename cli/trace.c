@@ -25,7 +25,7 @@ static const fv_option table[] = {
     FV_REQUEST_OPTIONS,
     {"prompt", NULL, FV_OPTION_STRING, "TEXT", NULL, "the question, or with --raw the whole prompt",
      0, 0},
-    {"out", NULL, FV_OPTION_STRING, "DIR", NULL, "where the evidence goes; made if need be", 0, 0},
+    {"out", NULL, FV_OPTION_STRING, "DIR", NULL, "output directory (created if missing)", 0, 0},
 };
 enum { N_TABLE = sizeof table / sizeof table[0] };
 
@@ -222,12 +222,29 @@ static fv_status trace_there(const fv_options *o, evidence *e) {
     return st;
 }
 
+/* Only one process sees what stands between pictures and logits. */
+static void say_files(const fv_options *o, const evidence *e) {
+    if (fv_options_string(o, "to"))
+        printf(
+            "wrote answer.txt, tokens.npy and report.json to %s: all that a fleet sends; without "
+            "--to also prompt, ids, pixels, features, kept positions and logits\n",
+            e->dir);
+    else
+        fprintf(
+            stderr,
+            "wrote answer.txt, tokens.npy, report.json, prompt, ids, kept positions, logits and "
+            "what there is of images to %s\n",
+            e->dir);
+}
+
 static fv_status trace(const fv_options *o) {
     evidence e = {.dir = fv_options_string(o, "out")};
+    FV_TRY(fv_request_check_question(fv_options_string(o, "prompt")));
     FV_TRY(make_dir(&e));
     fv_status st = fv_options_string(o, "to") ? trace_there(o, &e) : trace_here(o, &e);
     if (fclose(e.answer) != 0 && st == FV_OK)
         st = FV_FAIL(FV_EIO, "cannot write %s/answer.txt: %s", e.dir, strerror(errno));
+    if (st == FV_OK) say_files(o, &e);
     free(e.logits);
     free(e.tokens);
     return st;
@@ -244,11 +261,15 @@ int fv_cli_trace(int argc, char **argv) {
         fv_options_print_help(
             stdout, usage,
             "Runs one request and keeps what each stage made: ids, pixels, "
-            "features, kept positions,\nattention on visual rows, logits, tokens and the report.",
+            "features, kept positions,\nattention on visual rows, logits, tokens and the report. "
+            "A fleet (--to) leaves answer, tokens\nand report: it sends nothing else.",
             table, N_TABLE);
-    } else if (fv_options_positional(o, &extra) || !fv_options_string(o, "prompt") ||
-               !fv_options_string(o, "out")) {
-        (void)FV_FAIL(FV_EINVAL, "--prompt TEXT and --out DIR are needed, and nothing else");
+    } else if (fv_options_positional(o, &extra)) {
+        (void)FV_FAIL(FV_EINVAL, "unexpected argument '%s'; the question goes after --prompt",
+                      extra[0]);
+        rc = fv_cli_usage("trace");
+    } else if (!fv_options_string(o, "prompt") || !fv_options_string(o, "out")) {
+        (void)FV_FAIL(FV_EINVAL, "--prompt TEXT and --out DIR are required");
         rc = fv_cli_usage("trace");
     } else {
         fv_status st = trace(o);

@@ -28,6 +28,7 @@
 #include "common/log.h"
 #include "common/options.h"
 #include "common/random.h"
+#include "wire/rpc_listen.h"
 
 static const fv_option table[] = {
     {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,
@@ -90,11 +91,13 @@ static const struct passed {
 enum { N_PASSED = sizeof passed / sizeof passed[0] };
 
 enum { SECRET_FD = 3, SECRET_BYTES = 32 };
-enum { ARGS_MAX = 64, START_S = 120, POLL_MS = 100, SAME_SIGNAL_S = 1, PATH_BYTES = 4096 };
+enum { ARGS_MAX = 64, START_S = 120, POLL_MS = 100, PATH_BYTES = 4096 };
 
 /* A worker that dies is started again so much later, twice as late each time; one that had run for
  * STEADY_S begins anew. */
 enum { AGAIN_S = 1, AGAIN_MAX_S = 60, STEADY_S = 60 };
+
+static const double ECHO_S = 0.1;
 
 typedef struct child {
     const char *program;
@@ -117,7 +120,8 @@ typedef struct fleet {
     int32_t n;
     int signals; /* signalfd */
     sigset_t mask_before;
-    bool ending;
+    int32_t asked; /* how often it was asked to end */
+    double asked_s;
 } fleet;
 
 /* ---- command lines ---------------------------------------------------------------------- */
@@ -241,14 +245,22 @@ static child *reap(fleet *f, int *status) {
     return NULL;
 }
 
+/* Who runs us may send one signal to us and to our group, so that it comes twice at once. The
+ * terminal sends each Ctrl-C once. */
+static bool is_echo(const fleet *f, const struct signalfd_siginfo *info) {
+    return info->ssi_code == SI_USER && f->asked > 0 && fv_clock_s() - f->asked_s < ECHO_S;
+}
+
 /* Waits for a signal; true: the fleet is to end. */
 static bool wait_signal(fleet *f, int ms) {
     struct pollfd p = {.fd = f->signals, .events = POLLIN};
     struct signalfd_siginfo info;
     if (poll(&p, 1, ms) == 1 && read(f->signals, &info, sizeof info) == sizeof info &&
-        info.ssi_signo != SIGCHLD)
-        f->ending = true;
-    return f->ending;
+        info.ssi_signo != SIGCHLD && !is_echo(f, &info)) {
+        f->asked++;
+        f->asked_s = fv_clock_s();
+    }
+    return f->asked > 0;
 }
 
 /* ---- starting --------------------------------------------------------------------------- */
@@ -332,7 +344,10 @@ static fv_status wait_ready(fleet *f, int32_t n_prefill, int32_t n_decode) {
         const child *dead = reap(f, &status);
         if (dead) {
             say_end(dead, status, why, sizeof why);
-            st = FV_FAIL(FV_EIO, "%s before the fleet was ready", why);
+            /* Status 2 is an option that it refuses: one that was given here. */
+            bool usage = WIFEXITED(status) && WEXITSTATUS(status) == 2;
+            st = FV_FAIL(usage ? FV_EINVAL : FV_EIO,
+                         "%s before the fleet was ready; its reason stands above", why);
             break;
         }
         FV_TRY_GOTO(fv_remote_fleet(r, &count), st, out);
@@ -378,10 +393,9 @@ static fv_status watch(fleet *f) {
     return FV_OK;
 }
 
-/* Ends children from..to-1; those that are not done in time are killed, as are all by a second
- * signal. (Who runs us may send the first one to us and to our group: what comes at once with it is
- * no second one.) */
-static void end_children(fleet *f, int32_t from, int32_t to, double seconds) {
+/* Ends children from..to-1; those that are not done in time are killed, as are all once it was
+ * asked so often that it shall hurry. */
+static void end_children(fleet *f, int32_t from, int32_t to, double seconds, int32_t hurry) {
     double began = fv_clock_s();
     int status;
     for (int32_t i = from; i < to; i++)
@@ -392,9 +406,8 @@ static void end_children(fleet *f, int32_t from, int32_t to, double seconds) {
         }
         for (int32_t i = from; i < to; i++) left += f->children[i].pid != 0;
         if (left == 0) return;
-        double spent = fv_clock_s() - began;
-        f->ending = false;
-        if ((wait_signal(f, POLL_MS) && spent > SAME_SIGNAL_S) || spent > seconds) break;
+        if (f->asked >= hurry || fv_clock_s() - began > seconds) break;
+        wait_signal(f, POLL_MS);
     }
     for (int32_t i = from; i < to; i++) {
         if (f->children[i].pid == 0) continue;
@@ -407,8 +420,9 @@ static void end_children(fleet *f, int32_t from, int32_t to, double seconds) {
 
 static void drain(fleet *f) {
     double seconds = 1e-3 * (double)fv_options_int(f->o, "grace-ms") + 5;
-    end_children(f, 0, 1, seconds);
-    end_children(f, 1, f->n, seconds);
+    int32_t hurry = f->asked + 1; /* a signal from now on */
+    end_children(f, 0, 1, seconds, hurry);
+    end_children(f, 1, f->n, seconds, hurry);
 }
 
 static fv_status take_signals(fleet *f) {
@@ -435,7 +449,7 @@ static fv_status run_fleet(fleet *f) {
     FV_TRY(start_router(f));
     FV_TRY(start_workers(f, n_prefill));
     FV_TRY(wait_ready(f, n_prefill, n_decode));
-    if (f->ending) return FV_OK;
+    if (f->asked > 0) return FV_OK;
     printf("ready on %s: %d prefill, %d decode; Ctrl-C ends it\n", f->address, n_prefill, n_decode);
     fflush(stdout);
     return watch(f);
@@ -447,6 +461,7 @@ static fv_status up(const fv_options *o) {
     if (!fv_options_string(o, "checkpoint"))
         return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed: a Hugging Face checkpoint directory "
                                   "(`fovea synth` makes one to try with)");
+    FV_TRY(fv_rpc_listen_check(fv_options_string(o, "listen")));
     fv_status st = run_fleet(&f);
     char why[1024];
     snprintf(why, sizeof why, "%s", fv_last_error());

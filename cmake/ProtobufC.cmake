@@ -12,8 +12,13 @@ function(fovea_proto_library target)
   file(MAKE_DIRECTORY ${out})
   list(TRANSFORM A_PROTOS PREPEND ${A_ROOT}/ OUTPUT_VARIABLE files)
   set(sources)
+  set(folders) # our own contracts are included by their file's name: "inference.pb-c.h"
   foreach(proto IN LISTS A_PROTOS)
     string(REGEX REPLACE "\\.proto$" "" base ${proto})
+    get_filename_component(folder ${proto} DIRECTORY)
+    if(folder MATCHES "^fovea/")
+      list(APPEND folders ${out}/${folder})
+    endif()
     # A change in one may change what others import: all depend on all.
     add_custom_command(OUTPUT ${out}/${base}.pb-c.c ${out}/${base}.pb-c.h
       COMMAND ${PROTOC_EXECUTABLE} --plugin=protoc-gen-c=${PROTOC_GEN_C_EXECUTABLE}
@@ -31,6 +36,6 @@ function(fovea_proto_library target)
 
   add_library(${target} STATIC ${sources} ${out}/${A_SYMBOL}.c)
   set_target_properties(${target} PROPERTIES C_CLANG_TIDY "")
-  target_include_directories(${target} SYSTEM PUBLIC ${out})
+  target_include_directories(${target} SYSTEM PUBLIC ${folders} ${out})
   target_link_libraries(${target} PUBLIC PkgConfig::PROTOBUFC)
 endfunction()

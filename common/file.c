@@ -105,6 +105,18 @@ fv_status fv_file_write(const char *path, const void *data, size_t bytes) {
     return ok ? FV_OK : fail_errno("write", path);
 }
 
+bool fv_file_is_pointer(const void *data, size_t n) {
+    static const char head[] = "version https://git-lfs.github.com/spec/";
+    return n >= sizeof head - 1 && memcmp(data, head, sizeof head - 1) == 0;
+}
+
+fv_status fv_file_pointer_error(const char *path) {
+    return FV_FAIL(FV_EDATA,
+                   "%s is a Git LFS pointer and not the file itself: run `git lfs pull` in its "
+                   "folder, or download the file",
+                   path);
+}
+
 bool fv_file_exists(const char *path) { return access(path, R_OK) == 0; }
 
 fv_status fv_dir_make(const char *path) {

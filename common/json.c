@@ -4,9 +4,12 @@
 #include <float.h>
 #include <math.h>
 
+#include "common/file.h"
+
 fv_status fv_json_object(const char *text, size_t n, const char *where, json_t **out) {
     json_error_t err;
     json_t *root = json_loadb(text, n, JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, &err);
+    if (!root && fv_file_is_pointer(text, n)) return fv_file_pointer_error(where);
     if (!root)
         return FV_FAIL(FV_EDATA, "%s: not valid JSON at line %d, column %d: %s", where, err.line,
                        err.column, err.text);

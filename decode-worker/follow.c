@@ -4,13 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Text of more bytes than the context has room for is not tokenised. */
-static fv_status encode(const fv_engine *e, int32_t last, const char *text, int32_t **ids,
-                        int32_t *n) {
+/* Text of more bytes than the context has room for is not tokenised. The token `literal` is text
+ * wherever it is spelled; -1: none is. */
+static fv_status encode(const fv_engine *e, int32_t last, const char *text, int32_t literal,
+                        int32_t **ids, int32_t *n) {
     size_t bytes = strlen(text);
     FV_TRY(
         fv_tokenizer_check_length(e->tok, bytes, fv_checkpoint_config(e->ck)->text.max_position));
-    return fv_tokenizer_encode_behind(e->tok, last, text, bytes, ids, n);
+    if (literal < 0) return fv_tokenizer_encode_behind(e->tok, last, text, bytes, ids, n);
+    return fv_tokenizer_encode_behind_as_text(e->tok, last, text, bytes, literal, ids, n);
 }
 
 static fv_status chat_ids(const fv_engine *e, const fv_follow *q, int32_t last, int32_t **ids,
@@ -19,8 +21,10 @@ static fv_status chat_ids(const fv_engine *e, const fv_follow *q, int32_t last, 
     char *text;
     FV_TRY(fv_chat_choose(q->chat_template, fv_checkpoint_dir(e->ck), fv_checkpoint_config(e->ck),
                           &t));
+    FV_TRY(fv_chat_check_question(q->turn, q->n_turn));
     FV_TRY(fv_chat_continue(t, q->turn, q->n_turn, fv_tokenizer_special(e->tok, last), &text));
-    fv_status st = encode(e, last, text, ids, n);
+    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
+    fv_status st = encode(e, last, text, cfg->has_vision ? cfg->image_token : -1, ids, n);
     free(text);
     return st;
 }
@@ -52,7 +56,7 @@ static fv_status make_ids(const fv_engine *e, const fv_follow *q, int32_t last, 
                           int32_t *n) {
     switch (q->form) {
     case FV_FOLLOW_CHAT: return chat_ids(e, q, last, ids, n);
-    case FV_FOLLOW_TEXT: return encode(e, last, q->text, ids, n);
+    case FV_FOLLOW_TEXT: return encode(e, last, q->text, -1, ids, n);
     case FV_FOLLOW_IDS: return copy_ids(q, ids, n);
     }
     return FV_FAIL(FV_EINVAL, "a prompt is a chat, a text or ids");

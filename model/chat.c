@@ -200,6 +200,13 @@ static fv_status role_of(const fv_chat_turn *turn, int32_t i, role *out) {
                    turn->role);
 }
 
+fv_status fv_chat_check_question(const fv_chat_turn *turns, int32_t n) {
+    if (n < 1 || turns[n - 1].n_image > 0) return FV_OK;
+    const char *text = turns[n - 1].text;
+    if (text[strspn(text, " \t\r\n")]) return FV_OK;
+    return FV_FAIL(FV_EINVAL, "the question is empty");
+}
+
 /* (system) user (assistant user)* */
 static fv_status check_turns(const fv_chat_turn *turns, int32_t n) {
     role before = ASSISTANT;
@@ -222,11 +229,27 @@ static fv_status check_turns(const fv_chat_turn *turns, int32_t n) {
     return FV_OK;
 }
 
-static void put_turn(FILE *f, const fv_chat_turn *turn, const char *before, const char *after) {
-    fputs(before, f);
-    for (int32_t k = 0; k < turn->n_image; k++) fputs("<image>\n", f);
-    fputs(turn->text, f);
-    fputs(after, f);
+/* A text as it grows, and where images stand in it. */
+typedef struct page {
+    FILE *f;
+    size_t n;
+    size_t *at; /* NULL: nobody asks */
+    int32_t n_at;
+} page;
+
+static void put(page *p, const char *s) {
+    fputs(s, p->f);
+    p->n += strlen(s);
+}
+
+static void put_turn(page *p, const fv_chat_turn *turn, const char *before, const char *after) {
+    put(p, before);
+    for (int32_t k = 0; k < turn->n_image; k++) {
+        if (p->at) p->at[p->n_at++] = p->n;
+        put(p, "<image>\n");
+    }
+    put(p, turn->text);
+    put(p, after);
 }
 
 /* Closes a stream over *out, which then is the text. */
@@ -242,22 +265,49 @@ static fv_status close_text(FILE *f, char **out, char **text) {
 
 static const char *or_empty(const char *s) { return s ? s : ""; }
 
-fv_status fv_chat_render(fv_chat_template t, const fv_chat_turn *turns, int32_t n, char **text) {
+static fv_status render(fv_chat_template t, const fv_chat_turn *turns, int32_t n, size_t *at,
+                        char **text) {
+    char *out = NULL;
+    size_t bytes = 0;
+    page p = {.f = open_memstream(&out, &bytes), .at = at};
+    if (!p.f) return FV_FAIL(FV_ENOMEM, "no memory for a prompt");
+    for (int32_t i = 0; i < n; i++) {
+        role r = USER;
+        (void)role_of(&turns[i], i, &r); /* checked before */
+        put_turn(&p, &turns[i], or_empty(forms[t].before[r]), or_empty(forms[t].after[r]));
+    }
+    put(&p, or_empty(forms[t].answer));
+    return close_text(p.f, &out, text);
+}
+
+static fv_status check_form(fv_chat_template t, const fv_chat_turn *turns, int32_t n) {
     FV_TRY(check_turns(turns, n));
     if (t == FV_CHAT_NONE && n != 1)
         return FV_FAIL(FV_EINVAL, "without a chat template there is one user turn, not %d turns",
                        n);
-    char *out = NULL;
-    size_t bytes = 0;
-    FILE *f = open_memstream(&out, &bytes);
-    if (!f) return FV_FAIL(FV_ENOMEM, "no memory for a prompt");
-    for (int32_t i = 0; i < n; i++) {
-        role r = USER;
-        (void)role_of(&turns[i], i, &r); /* checked above */
-        put_turn(f, &turns[i], or_empty(forms[t].before[r]), or_empty(forms[t].after[r]));
+    return FV_OK;
+}
+
+fv_status fv_chat_render(fv_chat_template t, const fv_chat_turn *turns, int32_t n, char **text) {
+    FV_TRY(check_form(t, turns, n));
+    return render(t, turns, n, NULL, text);
+}
+
+fv_status fv_chat_render_at(fv_chat_template t, const fv_chat_turn *turns, int32_t n, char **text,
+                            size_t **at, int32_t *n_at) {
+    size_t n_image = 0;
+    FV_TRY(check_form(t, turns, n));
+    for (int32_t i = 0; i < n; i++) n_image += (size_t)turns[i].n_image;
+    size_t *list = malloc((n_image + 1) * sizeof *list);
+    if (!list) return FV_FAIL(FV_ENOMEM, "no memory for a prompt");
+    fv_status st = render(t, turns, n, list, text);
+    if (st != FV_OK) {
+        free(list);
+        return st;
     }
-    fputs(or_empty(forms[t].answer), f);
-    return close_text(f, &out, text);
+    *at = list;
+    *n_at = (int32_t)n_image;
+    return FV_OK;
 }
 
 fv_status fv_chat_continue(fv_chat_template t, const fv_chat_turn *turns, int32_t n,
@@ -270,10 +320,10 @@ fv_status fv_chat_continue(fv_chat_template t, const fv_chat_turn *turns, int32_
     if (strncmp(end, ended, n_ended) == 0) end += n_ended;
     char *out = NULL;
     size_t bytes = 0;
-    FILE *f = open_memstream(&out, &bytes);
-    if (!f) return FV_FAIL(FV_ENOMEM, "no memory for a prompt");
-    fputs(end, f);
-    put_turn(f, turns, or_empty(forms[t].before[USER]), or_empty(forms[t].after[USER]));
-    fputs(or_empty(forms[t].answer), f);
-    return close_text(f, &out, text);
+    page p = {.f = open_memstream(&out, &bytes)};
+    if (!p.f) return FV_FAIL(FV_ENOMEM, "no memory for a prompt");
+    put(&p, end);
+    put_turn(&p, turns, or_empty(forms[t].before[USER]), or_empty(forms[t].after[USER]));
+    put(&p, or_empty(forms[t].answer));
+    return close_text(p.f, &out, text);
 }

@@ -43,9 +43,17 @@ fv_status fv_chat_detect(const char *dir, const fv_model_config *cfg, fv_chat_te
 fv_status fv_chat_choose(const char *name, const char *dir, const fv_model_config *cfg,
                          fv_chat_template *out);
 
+/* FV_EINVAL when the last turn says nothing and shows no image: there is nothing to answer. */
+fv_status fv_chat_check_question(const fv_chat_turn *turns, int32_t n);
+
 /* Renders n turns with an open answer behind them; images appear as "<image>". Gives *text
  * (free it). FV_EINVAL for an unknown role or turns out of order. */
 fv_status fv_chat_render(fv_chat_template t, const fv_chat_turn *turns, int32_t n, char **text);
+
+/* The same, and where the images stand: *at [*n_at] byte offsets, ascending (free it). "<image>"
+ * anywhere else was written by somebody, and is text. */
+fv_status fv_chat_render_at(fv_chat_template t, const fv_chat_turn *turns, int32_t n, char **text,
+                            size_t **at, int32_t *n_at);
 
 /* What goes on behind an answer: its end as the template writes it, the user's next turn, an open
  * answer. `ended` is the special token that the answer did end with, "" for none: where the

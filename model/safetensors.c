@@ -172,6 +172,9 @@ fv_status fv_safetensors_parse(const void *bytes, size_t n, const char *where,
                        "%s: a header of %llu bytes does not fit a file of %zu; truncated, or no "
                        "safetensors file",
                        where, (unsigned long long)header_bytes, n);
+    if (header_bytes == 0)
+        return FV_FAIL(FV_EDATA, "%s: the header is empty; is the file truncated or not written?",
+                       where);
 
     fv_safetensors *st = calloc(1, sizeof(*st));
     if (!st) return FV_FAIL(FV_ENOMEM, "%s: no memory", where);

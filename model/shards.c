@@ -40,6 +40,7 @@ static fv_status open_shard(fv_shards *sh, const char *dir, const char *name) {
     s->name = copy;
     FV_TRY(fv_file_map_open(path, &s->map));
     sh->n_file++; /* from here on close() unmaps it */
+    if (fv_file_is_pointer(s->map.data, s->map.bytes)) return fv_file_pointer_error(path);
     return fv_safetensors_parse(s->map.data, s->map.bytes, path, &s->st);
 }
 

@@ -77,12 +77,24 @@ fv_status fv_tokenizer_parse(const char *json, size_t n, const char *where, fv_t
     return FV_OK;
 }
 
+static fv_status missing(const char *dir) {
+    char path[4096];
+    FV_TRY(fv_path_join(dir, "tokenizer.model", path, sizeof path));
+    if (fv_file_exists(path))
+        return FV_FAIL(FV_ENOTFOUND,
+                       "%s has tokenizer.model and no tokenizer.json, which fovea reads: write one "
+                       "with transformers, AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
+                       dir);
+    return FV_FAIL(FV_ENOTFOUND, "%s has no tokenizer.json", dir);
+}
+
 fv_status fv_tokenizer_open(const char *dir, fv_tokenizer **out) {
     enum { BYTES_MAX = 1 << 28 }; /* the largest files are near 2^25 */
     char path[4096];
     char *json;
     size_t n;
     FV_TRY(fv_path_join(dir, "tokenizer.json", path, sizeof path));
+    if (!fv_file_exists(path)) return missing(dir);
     FV_TRY(fv_file_read(path, BYTES_MAX, &json, &n));
     fv_status st = fv_tokenizer_parse(json, n, path, out);
     free(json);

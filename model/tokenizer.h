@@ -36,11 +36,30 @@ void fv_tokenizer_free(fv_tokenizer *tok); /* NULL is fine */
 fv_status fv_tokenizer_encode(const fv_tokenizer *tok, const char *text, size_t n, bool add_special,
                               int32_t **ids, int32_t *n_ids);
 
+/* Where an added token stands, for text that may spell it elsewhere too: `id` is taken as that
+ * token at these bytes of the text, and everywhere else its letters are text like others. */
+typedef struct fv_token_places {
+    int32_t id;
+    const size_t *at; /* [n] ascending */
+    int32_t n;
+} fv_token_places;
+
+/* The same with one added token at its places only. A file whose normaliser runs ahead of the
+ * search for this token (`normalized`, which image tokens are not) has it taken everywhere. */
+fv_status fv_tokenizer_encode_at(const fv_tokenizer *tok, const char *text, size_t n,
+                                 bool add_special, const fv_token_places *places, int32_t **ids,
+                                 int32_t *n_ids);
+
 /* The same for text behind an id, in the middle of a whole: nothing is put in front of it. Ids
  * joined with those before are the ids of the joined text wherever a token ends at the border:
  * always behind a special token, and between words; a word that is cut there is not healed. */
 fv_status fv_tokenizer_encode_behind(const fv_tokenizer *tok, int32_t before, const char *text,
                                      size_t n, int32_t **ids, int32_t *n_ids);
+
+/* And with the letters of the added token `literal` as text, wherever they stand. */
+fv_status fv_tokenizer_encode_behind_as_text(const fv_tokenizer *tok, int32_t before,
+                                             const char *text, size_t n, int32_t literal,
+                                             int32_t **ids, int32_t *n_ids);
 
 /* Text of n ids, as `tokenizers` decodes it. Unknown ids are FV_EINVAL. Gives *text (free
  * it), NUL behind it, and *bytes. */

@@ -107,6 +107,14 @@ static size_t skip_space(const char *s, size_t n, size_t at) {
     return at;
 }
 
+/* Matches come in ascending order, as the places do. */
+static bool in_place(fv_tok_added_iter *it, const fv_tok_added *t, size_t start) {
+    const fv_token_places *p = it->places;
+    if (!p || t->id != p->id) return true;
+    while (it->place < p->n && p->at[it->place] < start) it->place++;
+    return it->place < p->n && p->at[it->place] == start;
+}
+
 /* A match is searched behind the bytes of the one before, not behind the white space that one
  * took along: a token of spaces is found there again. That is what the reference does. */
 bool fv_tok_added_next(const fv_tok_added_set *set, const char *s, size_t n, fv_tok_added_iter *it,
@@ -123,6 +131,7 @@ bool fv_tok_added_next(const fv_tok_added_set *set, const char *s, size_t n, fv_
         size_t end = start + t->n;
         it->from = end;
         if (t->single_word && !is_single_word(s, n, start, end)) continue;
+        if (!in_place(it, t, start)) continue;
         if (t->lstrip && start > it->done) start = skip_space_back(s, start, it->done);
         if (t->rstrip) {
             /* White space that was walked over once is not walked over again. */

@@ -120,7 +120,9 @@ typedef struct fv_tok_added_iter {
     size_t space_end; /* white space behind the last rstrip token ends here */
     fv_tok_piece up;  /* a match that waits behind the text before it */
     bool has_up;
-} fv_tok_added_iter; /* {0} at the start */
+    const fv_token_places *places; /* NULL: every match counts */
+    int32_t place;                 /* the next of them */
+} fv_tok_added_iter;               /* {0} at the start, but for the places */
 
 /* Cuts s into text and added tokens, in order. False: the end. */
 bool fv_tok_added_next(const fv_tok_added_set *set, const char *s, size_t n, fv_tok_added_iter *it,

@@ -4,17 +4,17 @@
 
 #include "model/net/kv_packed.h"
 
-/* Rows that a layer holds in all heads, packed ones too. */
-static uint64_t held(const fv_kv *kv, int32_t layer) {
+/* Rows of a segment that a layer holds in all heads, packed ones too. */
+static uint64_t held_of(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
     int32_t n_kv = fv_kv_get_shape(kv)->n_kv;
-    uint64_t rows = 0;
-    for (int seg = 0; seg < FV_N_SEG; seg++) {
-        const fv_kv_packed *packed = fv_kv_packed_of(kv, layer, (fv_kv_segment)seg);
-        if (packed) rows += (uint64_t)packed->n_alive * (uint64_t)n_kv;
-        for (int32_t g = 0; g < n_kv; g++)
-            rows += (uint64_t)fv_kv_held(kv, layer, g, (fv_kv_segment)seg);
-    }
+    const fv_kv_packed *packed = fv_kv_packed_of(kv, layer, seg);
+    uint64_t rows = packed ? (uint64_t)packed->n_alive * (uint64_t)n_kv : 0;
+    for (int32_t g = 0; g < n_kv; g++) rows += (uint64_t)fv_kv_held(kv, layer, g, seg);
     return rows;
+}
+
+static uint64_t held(const fv_kv *kv, int32_t layer) {
+    return held_of(kv, layer, FV_SEG_VISUAL) + held_of(kv, layer, FV_SEG_TEXT);
 }
 
 /* Rows that were packed in a layer. */
@@ -41,6 +41,7 @@ void fv_account_take(const fv_plan *plan, const int32_t *visual_rows, const fv_k
     uint64_t n_kv = (uint64_t)plan->shape.n_kv, all = n_kv * (uint64_t)plan->shape.n_visual;
     for (int32_t l = 0; l < plan->shape.n_layer; l++) {
         uint64_t visual = n_kv * (uint64_t)visual_rows[l], kept = held(kv, l);
+        a.visual_held[l] = (int32_t)((held_of(kv, l, FV_SEG_VISUAL) + n_kv / 2) / n_kv);
         uint64_t ran = visual + n_kv * (uint64_t)plan->shape.n_text;
         if (plan->condenses) add(&a.stage[FV_STAGE_CONDENSE], encoded, all, true);
         if (stage[FV_STAGE_PRUNE].method) add(&a.stage[FV_STAGE_PRUNE], all, visual, visual < all);

@@ -13,6 +13,8 @@ typedef struct fv_account_stage {
 
 typedef struct fv_account {
     fv_account_stage stage[FV_N_STAGE];
+    int32_t
+        visual_held[FV_PLAN_MAX_LAYERS]; /* image tokens in each layer's KV, mean over KV heads */
 } fv_account;
 
 /* visual_rows [N]: image rows that each layer ran; `kv` as prefill left it. */

@@ -12,12 +12,13 @@ typedef struct fv_encoded {
     fv_buf features; /* [n_image * visual tokens, feature width] F32; empty when not asked for */
     int32_t
         n_row; /* rows of all pictures: n_image * visual tokens, or what they were condensed to */
-    fv_buf embeds;   /* [n_row, d_text] F32 */
-    int32_t n_added; /* pictures of which the rows are there, by fv_encoded_add */
-    int32_t *each;   /* [n_image] rows of each picture, and */
-    int32_t *source; /* [n_row] which of all pictures' rows each was, -1: made of several; both are
-                      * NULL where pictures are not condensed */
-    fv_arena arena;  /* of these lists */
+    fv_buf embeds;    /* [n_row, d_text] F32 */
+    int32_t n_added;  /* pictures of which the rows are there, by fv_encoded_add */
+    int32_t n_cached; /* of those, that an earlier request had encoded */
+    int32_t *each;    /* [n_image] rows of each picture, and */
+    int32_t *source;  /* [n_row] which of all pictures' rows each was, -1: made of several; both are
+                       * NULL where pictures are not condensed */
+    fv_arena arena;   /* of these lists */
     double s_preprocess, s_vision; /* seconds */
 } fv_encoded;                      /* {0} is empty and may be freed */
 

@@ -61,16 +61,29 @@ fv_status fv_prompt_of_ids(const fv_model_config *cfg, const int32_t *ids, int32
     return FV_OK;
 }
 
-fv_status fv_prompt_make(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
-                         int32_t n_image, int32_t context, fv_prompt *out) {
+static fv_status make(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
+                      const fv_token_places *places, int32_t n_image, int32_t context,
+                      fv_prompt *out) {
     size_t bytes = strlen(text);
     int32_t *ids, n, marks = n_image < cfg->text.max_position ? n_image : cfg->text.max_position;
     /* Before time is spent on it; images are one token each there. */
     FV_TRY(fv_tokenizer_check_length(tok, bytes, cfg->text.max_position + marks));
-    FV_TRY(fv_tokenizer_encode(tok, text, bytes, true, &ids, &n));
+    FV_TRY(fv_tokenizer_encode_at(tok, text, bytes, true, places, &ids, &n));
     fv_status st = fv_prompt_of_ids(cfg, ids, n, n_image, context, out);
     free(ids);
     return st;
+}
+
+fv_status fv_prompt_make(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
+                         int32_t n_image, int32_t context, fv_prompt *out) {
+    return make(tok, cfg, text, NULL, n_image, context, out);
+}
+
+fv_status fv_prompt_make_at(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
+                            const size_t *at, int32_t n_at, int32_t n_image, int32_t context,
+                            fv_prompt *out) {
+    fv_token_places places = {.id = cfg->image_token, .at = at, .n = n_at};
+    return make(tok, cfg, text, cfg->has_vision ? &places : NULL, n_image, context, out);
 }
 
 fv_status fv_prompt_append(fv_prompt *p, const int32_t *ids, int32_t n) {

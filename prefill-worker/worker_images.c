@@ -39,7 +39,10 @@ static fv_status encode_next(fv_task *t, size_t i) {
     fv_image_cache *cache = t->worker->line.cache;
     fv_image_key key = key_of(t, i);
     const fv_image_rows *known = fv_image_cache_get(cache, &key);
-    if (known) return fv_encoded_add(&t->encoded, cfg, known);
+    if (known) {
+        t->encoded.n_cached++;
+        return fv_encoded_add(&t->encoded, cfg, known);
+    }
     if (!t->images[i].rgb) /* the cache had it, and let it go since */
         FV_TRY(fv_image_decode(key.image, key.n, NULL, &t->images[i]));
     fv_encode_job job = {.n = 1,
@@ -60,5 +63,6 @@ fv_status fv_task_encode(fv_task *t) {
     for (size_t i = 0; i < n; i++) FV_TRY(encode_next(t, i));
     t->s_preprocess = t->encoded.s_preprocess;
     t->s_vision = t->encoded.s_vision;
+    t->n_cached = t->encoded.n_cached;
     return FV_OK;
 }

@@ -107,6 +107,7 @@ typedef struct fv_task {
     fv_account account;
     fv_kept_watch *watch; /* in the arena; NULL: nobody asked */
     fv_kept kept;
+    int32_t n_cached; /* images that an earlier request had encoded */
     double s_preprocess, s_vision, s_prefill;
 } fv_task;
 

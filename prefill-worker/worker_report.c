@@ -62,12 +62,16 @@ static fv_status fill_rows(fv_task *t, fv_report_message *r) {
     FV_TRY(FV_ARENA_NEW(&t->arena, n_layer, r->visual_rows));
     for (int32_t l = 0; l < n_layer; l++) r->visual_rows[l] = (uint32_t)t->visual_rows[l];
     r->n_visual_rows = (size_t)n_layer;
+    FV_TRY(FV_ARENA_NEW(&t->arena, n_layer, r->visual_held));
+    for (int32_t l = 0; l < n_layer; l++) r->visual_held[l] = (uint32_t)t->account.visual_held[l];
+    r->n_visual_held = (size_t)n_layer;
     uint32_t n_replay = (uint32_t)t->msg->n_replay; /* of the answer, not of the prompt */
     r->n_prompt = (uint32_t)t->prompt.n - n_replay;
     r->n_visual = (uint32_t)t->prompt.n_visual;
     r->n_encoded = t->plan.condenses ? (uint32_t)t->plan.shape.n_encoded : r->n_visual;
     r->n_text = (uint32_t)t->prompt.n_text - n_replay;
     r->n_images = (uint32_t)t->prompt.n_image;
+    r->n_images_cached = (uint32_t)t->n_cached;
     r->n_generated = t->has_token;
     r->bytes_raw = bytes.raw;
     r->bytes_bound = bytes.held;

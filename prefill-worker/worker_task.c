@@ -27,10 +27,15 @@ static fv_status make_chat(fv_task *t, const chat_message *chat, int32_t n_image
     fv_chat_template kind;
     fv_chat_turn *turns;
     char *text;
+    size_t *at;
+    int32_t n_at;
     FV_TRY(fv_chat_choose(chat->template_, fv_checkpoint_dir(e->ck), cfg, &kind));
     FV_TRY(fv_request_turns(chat, n_image, &t->arena, &turns));
-    FV_TRY(fv_chat_render(kind, turns, (int32_t)chat->n_turns, &text));
-    fv_status st = fv_prompt_make(e->tok, cfg, text, n_image, context_of(t), &t->prompt);
+    FV_TRY(fv_chat_check_question(turns, (int32_t)chat->n_turns));
+    FV_TRY(fv_chat_render_at(kind, turns, (int32_t)chat->n_turns, &text, &at, &n_at));
+    fv_status st =
+        fv_prompt_make_at(e->tok, cfg, text, at, n_at, n_image, context_of(t), &t->prompt);
+    free(at);
     free(text);
     return st;
 }

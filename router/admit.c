@@ -134,8 +134,8 @@ static fv_status check_images(const request_message *r, const model_message *mod
     const Fovea__Inference__V1__Limits *lim = model->limits;
     const fv_image_limits each = image_limits(lim);
     if (r->n_images != n_prompt)
-        return FV_FAIL(FV_EINVAL, "the prompt mentions %zu images and the request has %zu",
-                       n_prompt, r->n_images);
+        return FV_FAIL(FV_EINVAL, "the prompt places %zu image%s and the request has %zu", n_prompt,
+                       n_prompt == 1 ? "" : "s", r->n_images);
     if (lim && lim->n_images && r->n_images > lim->n_images)
         return FV_FAIL(FV_EINVAL, "%zu images; at most %" PRIu32 " are taken", r->n_images,
                        lim->n_images);

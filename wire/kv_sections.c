@@ -60,11 +60,9 @@ fv_refusal fv_compat_check(const fv_compat *mine, const fv_compat *theirs) {
             if (same_line(line, other)) continue;
             const char *ours = value_of(side == 0 ? line : other);
             const char *yours = value_of(side == 0 ? other : line);
-            return FV_REFUSE(INCOMPATIBLE,
-                             "%.*s differs: %.*s on the decode side, %.*s on the "
-                             "prefill side",
-                             (int)strcspn(line, "=\n"), line, (int)strcspn(ours, "\n"), ours,
-                             (int)strcspn(yours, "\n"), yours);
+            return FV_REFUSE(INCOMPATIBLE, "%.*s is %.*s, and must be %.*s",
+                             (int)strcspn(line, "=\n"), line, (int)strcspn(yours, "\n"), yours,
+                             (int)strcspn(ours, "\n"), ours);
         }
     return FV_REFUSE(INCOMPATIBLE, "the compatibility hash %016llx does not belong to its text",
                      (unsigned long long)theirs->hash);

@@ -105,16 +105,19 @@ static fv_status on_half_close(fv_rpc_call *c) {
     return FV_OK;
 }
 
-static const fv_rpc_method methods[] = {
-    {.path = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-     .kind = FV_RPC_BIDI,
-     .message_max = 4096,
-     .calls_max = 64,
-     .events = {.on_message = on_message, .on_writable = on_sent, .on_half_close = on_half_close}},
-};
+/* Both versions have the same messages, field by field. */
+#define METHOD(version)                                                                            \
+    {                                                                                              \
+        .path = "/grpc.reflection." version ".ServerReflection/ServerReflectionInfo",              \
+        .kind = FV_RPC_BIDI, .message_max = 4096, .calls_max = 64,                                 \
+        .events = {                                                                                \
+            .on_message = on_message, .on_writable = on_sent, .on_half_close = on_half_close},     \
+    }
+static const fv_rpc_method methods[] = {METHOD("v1"), METHOD("v1alpha")};
+enum { N_METHOD = sizeof methods / sizeof methods[0] };
 
 fv_rpc_service fv_reflection_service(fv_reflection *r) {
-    return (fv_rpc_service){methods, sizeof methods / sizeof methods[0], r, NULL};
+    return (fv_rpc_service){methods, N_METHOD, r, NULL};
 }
 
 /* ---- opening ---------------------------------------------------------------------------- */
@@ -134,14 +137,15 @@ static fv_status add_service(fv_reflection *r, const char *path) {
 
 static fv_status list_services(fv_reflection *r, const fv_rpc_service *services,
                                int32_t n_service) {
-    size_t n = 1;
+    size_t n = N_METHOD;
     for (int32_t i = 0; i < n_service; i++) n += (size_t)services[i].n_method;
     FV_TRY(FV_ARENA_NEW(&r->arena, n, r->services));
     FV_TRY(FV_ARENA_NEW(&r->arena, n, r->list));
     for (int32_t i = 0; i < n_service; i++)
         for (int32_t j = 0; j < services[i].n_method; j++)
             FV_TRY(add_service(r, services[i].methods[j].path));
-    return add_service(r, methods[0].path);
+    for (int32_t i = 0; i < N_METHOD; i++) FV_TRY(add_service(r, methods[i].path));
+    return FV_OK;
 }
 
 fv_status fv_reflection_open(const void *set, size_t n, const fv_rpc_service *services,

@@ -1,7 +1,7 @@
 #ifndef FOVEA_WIRE_REFLECTION_H
 #define FOVEA_WIRE_REFLECTION_H
 
-/* REFLECTION: grpc.reflection.v1alpha for one server, from the contracts as protoc compiled them.
+/* REFLECTION: grpc.reflection.v1, and v1alpha for older clients, for one server, from the contracts as protoc compiled them.
  * With it grpcurl and others call our services without our files. Loop thread. */
 #include "wire/rpc_server.h"
 

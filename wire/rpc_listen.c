@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -26,14 +27,37 @@ static bool split(const char *address, char host[256], const char **port) {
     return true;
 }
 
+/* What is wrong with it, NULL: nothing. */
+static const char *fault(const char *address) {
+    char host[256];
+    const char *port;
+    if (split(address, host, &port)) {
+        bool fits = strlen(port) <= 5 && strtol(port, NULL, 10) <= 65535;
+        return fits ? NULL : "the port must be 0..65535";
+    }
+    const char *colon = strrchr(address, ':');
+    if (!colon || strchr(colon, ']')) return "the port is missing";
+    return colon == address ? "the host is missing" : "that is no HOST:PORT";
+}
+
 static bool is_path(const char *address) { return strncmp(address, "unix:", 5) == 0; }
 
 fv_status fv_rpc_listen_check(const char *address) {
-    char host[256];
-    const char *port;
-    if (is_path(address) || split(address, host, &port)) return FV_OK;
-    return FV_FAIL(FV_EINVAL, "cannot listen on '%s': write HOST:PORT, as in 0.0.0.0:50051",
-                   address);
+    const char *why = is_path(address) ? NULL : fault(address);
+    if (!why) return FV_OK;
+    return FV_FAIL(FV_EINVAL,
+                   "cannot listen on '%s': %s; write HOST:PORT, as in 0.0.0.0:50051 (port 0: any "
+                   "that is free)",
+                   address, why);
+}
+
+fv_status fv_rpc_target_check(const char *address) {
+    const char *why = is_path(address) ? NULL : fault(address);
+    if (!why) return FV_OK;
+    return FV_FAIL(FV_EINVAL,
+                   "'%s' is no address of a server: %s; write HOST:PORT, as in "
+                   "127.0.0.1:8200",
+                   address, why);
 }
 
 fv_status fv_rpc_listen_error(const char *address) {
@@ -56,10 +80,11 @@ fv_status fv_rpc_listen_error(const char *address) {
     }
     freeaddrinfo(found);
     if (reason == EADDRINUSE)
-        return FV_FAIL(FV_EIO,
-                       "cannot listen on %s: the port is taken; stop what listens there, "
-                       "or choose another port (0 takes any)",
-                       address);
+        return FV_FAIL(
+            FV_EIO,
+            "cannot listen on %s: the port is in use; stop what listens there, or choose "
+            "another with --listen HOST:PORT (port 0: any that is free)",
+            address);
     if (reason == EADDRNOTAVAIL)
         return FV_FAIL(FV_EIO, "cannot listen on %s: the address is not one of this machine",
                        address);

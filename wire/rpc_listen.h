@@ -12,6 +12,9 @@ extern "C" {
 /* FV_EINVAL unless it is "HOST:PORT", "[HOST]:PORT" or "unix:PATH". */
 fv_status fv_rpc_listen_check(const char *address);
 
+/* The same for an address to connect to. */
+fv_status fv_rpc_target_check(const char *address);
+
 /* Tries the address again, to learn the reason, and records it. Always a failure. */
 fv_status fv_rpc_listen_error(const char *address);
 

@@ -152,7 +152,7 @@ def services(connection):
 
 def every_program_is_healthy_and_lists_its_services():
     Ask = contracts.message("grpc.health.v1.HealthCheckRequest")
-    common = {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
+    common = {"grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"}
     programs = [(target, {"fovea.inference.v1.Inference"}),
                 (fleet_address, {"fovea.fleet.v1.Fleet"}),
                 (prefill_address, {"fovea.handoff.v1.Prefill"}),

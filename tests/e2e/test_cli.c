@@ -221,7 +221,7 @@ Test(cli, an_overlay_shows_what_was_kept) {
                       "prune=fastv,layer=1,keep=0.5 --overlay %s/kept.png hello",
                 dir, PICTURE, dir);
     cr_assert_eq(r.status, 0, "%s", r.err);
-    cr_assert(strstr(r.err, "layers 0-0 hold 16, layers 1-2 hold 8 of 16 rows"), "%s", r.err);
+    cr_assert(strstr(r.err, "layer 0 holds 16, layers 1-2 hold 8 of 16 image tokens"), "%s", r.err);
     static const unsigned char size[] = {0, 0, 0x01, 0xf8, 0, 0, 0x02, 0x0c}; /* 504 x 524 */
     unsigned char head[24] = {0};
     char path[600];
@@ -305,6 +305,77 @@ Test(cli, wrong_usage_ends_with_2) {
     command_run(&r, FOVEA " ask hi");
     cr_assert_eq(r.status, 2);
     cr_assert(strstr(r.err, "--checkpoint DIR is needed"));
+}
+
+Test(cli, an_empty_question_is_refused) {
+    ask_fails("''", 2, "the question is empty");
+    ask_fails("' \t'", 2, "the question is empty");
+    ask_fails("--raw ''", 2, "the question is empty");
+    command_run(&r, FOVEA " trace --checkpoint %s --prompt '' --out %s/t", dir, dir);
+    cr_assert_eq(r.status, 2);
+    cr_assert(strstr(r.err, "the question is empty"), "%s", r.err);
+}
+
+Test(cli, an_image_tag_in_a_question_is_text) {
+    json_t *plain = ask_json("--image " PICTURE " 'a tag'");
+    json_t *tag = ask_json("--image " PICTURE " 'a <image> tag'");
+    json_t *alone = ask_json("'a <image> tag'");
+    cr_assert_eq(number(tag, "tokens", "images"), 1);
+    cr_assert_eq(number(tag, "tokens", "visual"), number(plain, "tokens", "visual"));
+    cr_assert_gt(number(tag, "tokens", "text"), number(plain, "tokens", "text"));
+    cr_assert_eq(number(alone, "tokens", "visual"), 0);
+    json_decref(plain);
+    json_decref(tag);
+    json_decref(alone);
+}
+
+Test(cli, an_image_comes_from_standard_input) {
+    command_run(&r,
+                "cat " PICTURE " | " FOVEA " ask --checkpoint %s --image - --overlay %s/k.png "
+                "--max-tokens 2 hello",
+                dir, dir);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    cr_assert(strstr(r.err, "of 1 image,"), "%s", r.err);
+    command_run(&r, FOVEA " ask --checkpoint %s --image - hello < /dev/null", dir);
+    cr_assert_eq(r.status, 2, "%s", r.err);
+    cr_assert(strstr(r.err, "standard input is empty"), "%s", r.err);
+}
+
+Test(cli, logprobs_are_shown_without_json_too) {
+    command_run(&r, FOVEA " ask --checkpoint %s --logprobs 2 --max-tokens 3 --ignore-eos hi", dir);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    size_t lines = 0;
+    for (const char *p = r.err; (p = strstr(p, "logprob  id ")); p++) lines++;
+    cr_assert_eq(lines, 3, "%s", r.err);
+    cr_assert(strstr(r.err, "(likeliest: "), "%s", r.err);
+    command_run(&r, FOVEA " ask --checkpoint %s --max-tokens 3 --ignore-eos hi", dir);
+    cr_assert_null(strstr(r.err, "logprob"));
+}
+
+Test(cli, tokens_processed_and_held_are_two_lines) {
+    command_run(&r,
+                FOVEA " ask --checkpoint %s --image " PICTURE " --max-tokens 2 --policy "
+                      "'select=streaming,sink=1,recent=0.1' hi",
+                dir);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    cr_assert(strstr(r.err, "visual   tokens processed: layers 0-2: 16\n"), "%s", r.err);
+    cr_assert(strstr(r.err, "tokens held (mean over KV heads): "), "%s", r.err);
+    cr_assert_null(strstr(r.err, "heads): layers 0-2: 16"), "fewer are held: %s", r.err);
+}
+
+Test(cli, help_and_version_are_commands_too) {
+    command_run(&r, FOVEA " help");
+    cr_assert_eq(r.status, 0);
+    cr_assert(strstr(r.out, "calibrate"), "%s", r.out);
+    command_run(&r, FOVEA " help ask");
+    cr_assert_eq(r.status, 0);
+    cr_assert(strstr(r.out, "--max-tokens N"), "%s", r.out);
+    command_run(&r, FOVEA " help asl");
+    cr_assert_eq(r.status, 2);
+    cr_assert(strstr(r.err, "did you mean 'ask'?"), "%s", r.err);
+    command_run(&r, FOVEA " --version && " FOVEA_BIN "/fovea-decode --version");
+    cr_assert_eq(r.status, 0);
+    cr_assert(strstr(r.out, "fovea 0.") && strstr(r.out, "fovea-decode 0."), "%s", r.out);
 }
 
 Test(cli, help_lists_every_option) {
@@ -394,7 +465,28 @@ Test(cli, a_broken_tokenizer_is_refused) {
     ask_fails("hi", 1, "tokenizer.json");
 }
 
+Test(cli, a_git_lfs_pointer_is_called_one) {
+    static const char pointer[] =
+        "printf 'version https://git-lfs.github.com/spec/v1\\noid sha256:00\\nsize 9\\n' > \"$F\"";
+    damage("model.safetensors", pointer);
+    ask_fails("hi", 1, "model.safetensors is a Git LFS pointer");
+    damage("tokenizer.json", pointer);
+    damage("config.json", pointer);
+    ask_fails("hi", 1, "config.json is a Git LFS pointer");
+}
+
+Test(cli, a_header_of_zeros_is_called_empty) {
+    damage("model.safetensors", "head -c 4096 /dev/zero > \"$F\"");
+    ask_fails("hi", 1, "the header is empty");
+}
+
+Test(cli, a_missing_preprocessor_config_is_named) {
+    damage("preprocessor_config.json", "rm \"$F\"");
+    ask_fails("hi", 1, "has neither preprocessor_config.json nor");
+}
+
 Test(cli, a_missing_tokenizer_is_named) {
+
     damage("tokenizer.json", "rm \"$F\"");
     ask_fails("hi", 1, "tokenizer.json");
 }
@@ -422,6 +514,7 @@ Test(cli, trace_leaves_every_piece_of_evidence) {
         "report.json",  "tokens.npy",       "vision_features.npy", "visual_mass.npy"};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
         cr_assert(strstr(r.out, files[i]), "%s is missing of: %s", files[i], r.out);
+    cr_assert(strstr(r.err, "wrote answer.txt"), "%s", r.err);
     command_run(&r, FOVEA " trace --checkpoint %s --prompt hi", dir);
     cr_assert_eq(r.status, 2);
 }

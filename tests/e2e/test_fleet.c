@@ -167,7 +167,7 @@ static void assert_same_report(const char *policy, const char *start) {
 Test(fleet, reports_and_overlays_are_those_of_one_process) {
     fleet_synth(&f, "tiny-gqa");
     fleet_start(&f, "");
-    assert_same_report("prune=fastv,layer=1,keep=0.5;select=streaming", "stages   prune leaves ");
+    assert_same_report("prune=fastv,layer=1,keep=0.5;select=streaming", "stages   prune kept ");
     assert_same_report("pack=svd,rank_k=4,rank_v=4,gain=1", "packed   layers ");
     assert_same_report("pack=quant,bits=4", "packed   layers ");
     assert_same_report("pack=minicache,start=0", " merged in pairs, error at most ");
@@ -264,7 +264,37 @@ Test(fleet, bad_requests_end_with_a_code_and_a_sentence) {
 Test(fleet, nobody_there_is_unavailable) {
     snprintf(f.address, sizeof f.address, "127.0.0.1:1");
     ask_fails("hello", 1, "UNAVAILABLE");
-    ask_fails("--to nowhere hello", 2, "nowhere");
+    ask_fails("hello", 1, "there is no fleet at 127.0.0.1:1");
+    ask_fails("hello", 1, "`fovea up` starts one");
+    ask_fails("--to nowhere hello", 2, "'nowhere' is no address of a server: the port is missing");
+    ask_fails("--to 127.0.0.1:99999 hello", 2, "the port must be 0..65535");
+}
+
+/* <image> in a question is six letters in brackets; images are placed by the request alone. */
+Test(fleet, an_image_tag_in_a_chat_is_text) {
+    fleet_synth(&f, "tiny");
+    fleet_start(&f, "");
+    assert_same("--image " PICTURE " --max-tokens 4 'is <image> a tag?'");
+    assert_same("--max-tokens 4 'is <image> a tag?'");
+    command_run(&r,
+                FOVEA " ask --to %s --image " PICTURE " --max-tokens 2 --ignore-eos "
+                      "'one <image>' --then 'and <image> again'",
+                f.address);
+    cr_assert_eq(r.status, 0, "%s", r.err);
+    cr_assert(strstr(r.err, "of 1 image") && strstr(r.err, "of 0 images,"), "%s", r.err);
+    ask_fails("''", 2, "the question is empty");
+    fleet_stop(&f);
+}
+
+Test(fleet, an_image_that_was_encoded_before_says_so) {
+    fleet_synth(&f, "tiny");
+    fleet_start(&f, "");
+    for (int i = 0; i < 2; i++) {
+        command_run(&r, FOVEA " ask --to %s --image - --max-tokens 2 hello < " PICTURE, f.address);
+        cr_assert_eq(r.status, 0, "%s", r.err);
+        cr_assert_eq(strstr(r.err, "of 1 image (cached),") != NULL, i == 1, "%s", r.err);
+    }
+    fleet_stop(&f);
 }
 
 Test(fleet, a_checkpoint_that_is_not_there_ends_up_with_a_sentence) {

@@ -114,3 +114,40 @@ Test(up, children_take_the_environment) {
     cr_assert_neq(fleet_said.status, 0);
     cr_assert(strstr(fleet_said.err, "f99"), "%s", fleet_said.err);
 }
+
+/* A worker that has been stopped never ends by itself. */
+Test(up, a_second_ctrl_c_hastens_however_soon_it_comes) {
+    fleet_start(&f, "--grace-ms 120000");
+    int decode = pid_of("fovea-decode");
+    kill(decode, SIGSTOP);
+    kill(f.pid, SIGINT);
+    usleep(300000);
+    kill(f.pid, SIGINT);
+    for (int i = 0; i < 30 * 50 && kill(decode, 0) == 0; i++) usleep(STEP_US);
+    cr_assert_neq(kill(decode, 0), 0, "it is still waited for");
+    wait_gone(decode);
+    f.pid = 0;
+}
+
+static void up_fails(const char *args, int status, const char *words) {
+    command_run(&fleet_said, "timeout 60 " FOVEA_BIN "/fovea up --checkpoint %s/ck %s", f.dir,
+                args);
+    cr_assert_eq(fleet_said.status, status, "%s: %d: %s", args, fleet_said.status, fleet_said.err);
+    cr_assert(strstr(fleet_said.err, words), "%s: %s", args, fleet_said.err);
+}
+
+Test(up, wrong_usage_is_2_also_where_a_child_finds_it) {
+    up_fails("--listen nowhere", 2, "cannot listen on 'nowhere': the port is missing");
+    up_fails("--listen 127.0.0.1:70000", 2, "the port must be 0..65535");
+    up_fails("--listen 127.0.0.1:0 --kv-dtype q8", 2, "q8");
+    up_fails("--listen 127.0.0.1:0 more", 2, "'more' is not an option");
+}
+
+Test(up, a_port_in_use_is_said_to_be) {
+    char args[200];
+    fleet_start(&f, "");
+    snprintf(args, sizeof args, "--listen %s", f.address);
+    up_fails(args, 1,
+             "the port is in use; stop what listens there, or choose another with --listen");
+    fleet_stop(&f);
+}

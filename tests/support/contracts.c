@@ -5,6 +5,7 @@
 
 #include "fleet.pb-c.h"
 #include "grpc/health/v1/health.pb-c.h"
+#include "grpc/reflection/v1/reflection.pb-c.h"
 #include "grpc/reflection/v1alpha/reflection.pb-c.h"
 #include "handoff.pb-c.h"
 #include "inference.pb-c.h"
@@ -32,6 +33,7 @@ const ProtobufCMessageDescriptor *const *contract_messages(int32_t *n) {
         &fovea__handoff__v1__decode__descriptor,
         &fovea__fleet__v1__fleet__descriptor,
         &grpc__health__v1__health__descriptor,
+        &grpc__reflection__v1__server_reflection__descriptor,
         &grpc__reflection__v1alpha__server_reflection__descriptor,
     };
     for (size_t i = 0; i < sizeof services / sizeof *services && !complete; i++)

@@ -27,8 +27,8 @@ assert next(watch).status == 1
 watch.cancel()
 
 # Reflection: every symbol leads to a file that is what protoc wrote
-Question = contracts.message("grpc.reflection.v1alpha.ServerReflectionRequest")
-info = contracts.stub(channel, "grpc.reflection.v1alpha.ServerReflection").ServerReflectionInfo
+Question = contracts.message("grpc.reflection.v1.ServerReflectionRequest")
+info = contracts.stub(channel, "grpc.reflection.v1.ServerReflection").ServerReflectionInfo
 asked = [Question(list_services="*")]
 for f in files:
     asked.append(Question(file_by_filename=f.name))
@@ -38,7 +38,8 @@ asked.append(Question(file_containing_symbol="no.Such"))
 replies = list(info(iter(asked), timeout=30))
 assert len(replies) == len(asked)
 listed = [s.name for s in replies[0].list_services_response.service]
-assert sorted(listed) == ["grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection", "test.Wire"], listed
+assert sorted(listed) == ["grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
+                          "grpc.reflection.v1alpha.ServerReflection", "test.Wire"], listed
 assert replies[-1].error_response.error_code == 5
 for question, reply in zip(asked[1:-1], replies[1:-1]):
     assert reply.original_request == question

@@ -341,6 +341,29 @@ Test(chat, images_belong_to_user_turns) {
     refuse(FV_CHAT_VICUNA, (fv_chat_turn[]){{"user", "q", 1025}}, 1, "has 1025 images");
 }
 
+Test(chat, images_stand_where_turns_place_them_and_nowhere_else) {
+    const fv_chat_turn turns[] = {{"user", "<image> is a tag", 2},
+                                  {"assistant", "<image>?", 0},
+                                  {"user", "no, <image>\n", 1}};
+    char *text;
+    size_t *at;
+    int32_t n;
+    cr_assert_eq(fv_chat_render_at(FV_CHAT_VICUNA, turns, 3, &text, &at, &n), FV_OK);
+    cr_assert_eq(n, 3);
+    const char *first = strstr(text, "<image>"), *second = strstr(first + 1, "<image>");
+    cr_assert_eq(at[0], (size_t)(first - text));
+    cr_assert_eq(at[1], (size_t)(second - text));
+    cr_assert_eq(strncmp(text + at[2], "<image>\nno, <image>", 19), 0, "%s", text + at[2]);
+    free(text);
+    free(at);
+}
+
+Test(chat, a_last_turn_without_text_and_image_is_no_question) {
+    const fv_chat_turn blank = {"user", " \n", 0}, image = {"user", "", 1};
+    cr_assert_eq(fv_chat_check_question(&blank, 1), FV_EINVAL);
+    cr_assert_eq(fv_chat_check_question(&image, 1), FV_OK);
+}
+
 Test(chat, none_passes_the_text_through) {
     char *text = NULL;
     const fv_chat_turn raw = {"user", "as <image> written", 0};
@@ -496,5 +519,28 @@ Test(chat, a_word_cut_at_the_border_is_not_healed_and_nothing_is_put_before_it) 
     cr_assert_eq(fv_tokenizer_encode_behind(tok, letter, "", 0, &ids, &n), FV_OK);
     cr_assert_eq(n, 0);
     free(ids);
+    fv_tokenizer_free(tok);
+}
+
+/* </s> is an added token; a text may spell it. */
+static void check_places(const fv_tokenizer *tok, const char *text, const size_t *at, int32_t n_at,
+                         int32_t expected) {
+    int32_t end = fv_tokenizer_id(tok, "</s>"), *ids, n, found = 0;
+    fv_token_places places = {.id = end, .at = at, .n = n_at};
+    cr_assert_eq(fv_tokenizer_encode_at(tok, text, strlen(text), true, &places, &ids, &n), FV_OK);
+    for (int32_t i = 0; i < n; i++) found += ids[i] == end;
+    cr_assert_eq(found, expected, "%s", text);
+    free(ids);
+}
+
+Test(chat, an_added_token_is_taken_at_its_places_only) {
+    fv_tokenizer *tok = tokenizer("llama2");
+    static const char text[] = "a </s> b </s></s> c";
+    check_places(tok, text, NULL, 0, 0);
+    check_places(tok, text, (size_t[]){2}, 1, 1);
+    check_places(tok, text, (size_t[]){9, 13}, 2, 2);
+    check_places(tok, text, (size_t[]){3, 13}, 2, 1);             /* none begins at 3 */
+    check_places(tok, "\xff </s> \xc3</s>", (size_t[]){8}, 1, 1); /* bad bytes grow */
+    check_places(tok, "\xff </s> \xc3</s>", (size_t[]){2, 8}, 2, 2);
     fv_tokenizer_free(tok);
 }

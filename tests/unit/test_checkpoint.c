@@ -290,9 +290,9 @@ Test(checkpoint, a_nested_image_processor_wins_over_the_separate_file) {
     fv_checkpoint_close(ck);
     remove_file(&c, "processor_config.json");
     remove_file(&c, "preprocessor_config.json");
-    ck = opened(&c);
-    cr_assert_eq(fv_checkpoint_image(ck)->resample, 3);
-    fv_checkpoint_close(ck);
+    cr_assert_eq(fv_checkpoint_open(c.dir, &ck), FV_ENOTFOUND);
+    cr_assert(strstr(fv_last_error(), "neither preprocessor_config.json nor"), "%s",
+              fv_last_error());
 }
 
 /* Of the tower layer behind those that run, what its attention is made of. */

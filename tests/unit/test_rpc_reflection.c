@@ -8,7 +8,8 @@
 #include "wire/pb_wire.h"
 #include "wire/reflection.h"
 
-#define PATH "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+#define PATH "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+#define OLDER_PATH "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
 TestSuite(rpc_reflection, .timeout = 30);
 
@@ -24,14 +25,43 @@ static const char *file_of(const char *symbol) {
 }
 
 Test(rpc_reflection, symbols_of_every_kind_are_found_in_their_file) {
-    cr_assert_str_eq(file_of("fovea.inference.v1.Inference"), "inference.proto");
-    cr_assert_str_eq(file_of("fovea.inference.v1.Inference.Generate"), "inference.proto");
-    cr_assert_str_eq(file_of("fovea.inference.v1.FinishReason"), "inference.proto");
-    cr_assert_str_eq(file_of("fovea.handoff.v1.Frame"), "handoff.proto");
-    cr_assert_str_eq(file_of("fovea.handoff.v1.Prefill.Prefill"), "handoff.proto");
-    cr_assert_str_eq(file_of("fovea.fleet.v1.Fleet"), "fleet.proto");
+    cr_assert_str_eq(file_of("fovea.inference.v1.Inference"), "fovea/inference/v1/inference.proto");
+    cr_assert_str_eq(file_of("fovea.inference.v1.Inference.Generate"),
+                     "fovea/inference/v1/inference.proto");
+    cr_assert_str_eq(file_of("fovea.inference.v1.FinishReason"),
+                     "fovea/inference/v1/inference.proto");
+    cr_assert_str_eq(file_of("fovea.handoff.v1.Frame"), "fovea/handoff/v1/handoff.proto");
+    cr_assert_str_eq(file_of("fovea.handoff.v1.Prefill.Prefill"), "fovea/handoff/v1/handoff.proto");
+    cr_assert_str_eq(file_of("fovea.fleet.v1.Fleet"), "fovea/fleet/v1/fleet.proto");
     cr_assert_str_eq(file_of("grpc.health.v1.HealthCheckResponse.ServingStatus"),
                      "grpc/health/v1/health.proto");
+    cr_assert_str_eq(file_of("grpc.reflection.v1.ServerReflection"),
+                     "grpc/reflection/v1/reflection.proto");
+    cr_assert_str_eq(file_of("grpc.reflection.v1alpha.ServerReflection"),
+                     "grpc/reflection/v1alpha/reflection.proto");
+}
+
+/* protoc-gen-go takes no file without a package path. */
+Test(rpc_reflection, every_file_names_its_go_package) {
+    static const struct {
+        const char *symbol, *go;
+    } files[] = {
+        {"fovea.inference.v1.Inference", "fovea/inference/v1;inferencev1"},
+        {"fovea.handoff.v1.Handoff", "fovea/handoff/v1;handoffv1"},
+        {"fovea.fleet.v1.Fleet", "fovea/fleet/v1;fleetv1"},
+        {"grpc.health.v1.Health", "google.golang.org/grpc/health/grpc_health_v1"},
+        {"grpc.reflection.v1.ServerReflection",
+         "google.golang.org/grpc/reflection/grpc_reflection_v1"},
+        {"grpc.reflection.v1alpha.ServerReflection",
+         "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        fv_descriptor_file f =
+            fv_descriptors_by_symbol(fovea_proto_set, fovea_proto_set_size, files[i].symbol);
+        cr_assert_not_null(f.bytes, "%s", files[i].symbol);
+        cr_assert_not_null(memmem(f.bytes, f.n, files[i].go, strlen(files[i].go)), "%s",
+                           files[i].symbol);
+    }
 }
 
 Test(rpc_reflection, what_is_no_symbol_is_not_found) {
@@ -51,7 +81,8 @@ Test(rpc_reflection, what_is_no_symbol_is_not_found) {
 
 Test(rpc_reflection, files_are_found_by_name) {
     size_t n = fovea_proto_set_size;
-    cr_assert_not_null(fv_descriptors_by_name(fovea_proto_set, n, "fleet.proto").bytes);
+    cr_assert_not_null(
+        fv_descriptors_by_name(fovea_proto_set, n, "fovea/fleet/v1/fleet.proto").bytes);
     cr_assert_null(fv_descriptors_by_name(fovea_proto_set, n, "fleet").bytes);
 }
 
@@ -86,10 +117,10 @@ Test(rpc_reflection, answers_each_question_and_ends_with_the_client) {
     net_call(&r, &h, PATH, 10000);
     fv_rpc_call_send_buffer(h.call, net_bytes("\x3a\x00", 2)); /* list_services */
     net_wait_for(&r, &h.n, 1);
-    cr_assert(h.bytes > 30 && h.bytes < 80, "a.B once, and itself: %zu", h.bytes);
-    fv_rpc_call_send_buffer(h.call, net_bytes("\x1a\x0b"
-                                              "fleet.proto",
-                                              13));
+    cr_assert(h.bytes > 80 && h.bytes < 130, "a.B once, and itself by both names: %zu", h.bytes);
+    fv_rpc_call_send_buffer(h.call, net_bytes("\x1a\x1a"
+                                              "fovea/fleet/v1/fleet.proto",
+                                              28));
     net_wait_for(&r, &h.n, 2);
     cr_assert(h.bytes > 500, "a whole file: %zu", h.bytes);
     fv_rpc_call_send_buffer(h.call, net_bytes("\x22\x01x", 3)); /* a symbol that is none */
@@ -98,6 +129,21 @@ Test(rpc_reflection, answers_each_question_and_ends_with_the_client) {
     net_wait(&r, &h.over);
     cr_assert_eq(h.end.status, FV_OK, "%s", h.text);
     close_with_reflection();
+}
+
+Test(rpc_reflection, older_clients_find_it_under_its_older_name) {
+    size_t bytes[2];
+    for (int older = 0; older < 2; older++) {
+        r = (net){0};
+        h = (net_heard){0};
+        open_with_reflection();
+        net_ask_wait(&r, &h, older ? OLDER_PATH : PATH, "\x3a\x00", 2);
+        cr_assert_eq(h.end.status, FV_OK, "%s", h.text);
+        cr_assert_eq(h.n, 1);
+        bytes[older] = h.bytes;
+        close_with_reflection();
+    }
+    cr_assert_eq(bytes[0], bytes[1]);
 }
 
 Test(rpc_reflection, a_request_that_asks_nothing_is_invalid) {
@@ -114,7 +160,9 @@ Test(rpc_reflection, one_who_asks_without_reading_is_held_back) {
     int asked = 0;
     for (int i = 0; i < 2000; i++, asked++) {
         if (!fv_rpc_call_writable(h.call)) net_sleep(&r, 5);
-        fv_rpc_call_send_buffer(h.call, net_bytes("\x1a\x0finference.proto", 17));
+        fv_rpc_call_send_buffer(h.call, net_bytes("\x1a\x22"
+                                                  "fovea/inference/v1/inference.proto",
+                                                  36));
     }
     net_sleep(&r, 100);
     cr_assert_eq(h.n, 1);

@@ -148,7 +148,7 @@ Test(safetensors, a_header_longer_than_the_file_is_refused) {
 }
 
 Test(safetensors, a_header_that_is_no_json_object_is_refused) {
-    refuse("", 0, "not valid JSON");
+    refuse("", 0, "the header is empty");
     refuse("[]", 0, "a JSON object is expected");
     refuse("{\"a\":1", 0, "not valid JSON");
     refuse("{\"a\":1}", 0, "header entry 'a' must be an object");
