@@ -62,6 +62,10 @@ static const fv_option table[] = {
      1 << 20},
     {"cache-bytes", "FOVEA_CACHE_BYTES", FV_OPTION_INT, "N", NULL,
      "to prefill workers: limit of the cache of encoded pictures", 0, 9e15},
+    {"pixels", "FOVEA_PIXELS", FV_OPTION_INT, "N", NULL,
+     "to prefill workers: of images that may wait there to be decoded at a time", 1, 1e12},
+    {"request-pixels", "FOVEA_REQUEST_PIXELS", FV_OPTION_INT, "N", NULL,
+     "to prefill workers: of all images of a request", 1, 1e12},
     {"lease-ms", "FOVEA_LEASE_MS", FV_OPTION_INT, "MS", NULL,
      "to decode workers: silence after which a hand-off's room is taken back", 10, 3600000},
     {"claim-ms", "FOVEA_CLAIM_MS", FV_OPTION_INT, "MS", NULL,
@@ -82,11 +86,12 @@ static const struct passed {
     const char *name;
     unsigned to;
 } passed[] = {
-    {"kv-dtype", WORKERS},    {"kv-bytes", WORKERS},   {"threads", WORKERS},
-    {"device", WORKERS},      {"gpu", WORKERS},        {"plugin-dir", WORKERS},
-    {"isa", WORKERS},         {"transport", WORKERS},  {"chunk", PREFILL},
-    {"cache-bytes", PREFILL}, {"lease-ms", DECODE},    {"claim-ms", DECODE},
-    {"keep-ms-max", DECODE},  {"deadline-ms", ROUTER}, {"silence-ms", ROUTER},
+    {"kv-dtype", WORKERS},    {"kv-bytes", WORKERS},  {"threads", WORKERS},
+    {"device", WORKERS},      {"gpu", WORKERS},       {"plugin-dir", WORKERS},
+    {"isa", WORKERS},         {"transport", WORKERS}, {"chunk", PREFILL},
+    {"cache-bytes", PREFILL}, {"pixels", PREFILL},    {"request-pixels", PREFILL},
+    {"lease-ms", DECODE},     {"claim-ms", DECODE},   {"keep-ms-max", DECODE},
+    {"deadline-ms", ROUTER},  {"silence-ms", ROUTER},
 };
 enum { N_PASSED = sizeof passed / sizeof passed[0] };
 

@@ -29,8 +29,8 @@ static void run_all(fv_jobs *j, fv_inbox_item *item) {
 
 static void *jobs_main(void *arg) {
     fv_jobs *j = arg;
-    pthread_setname_np(pthread_self(), "fovea-compute"); /* for top and gdb */
-    double pause = j->opt.work ? 0 : -1;                 /* the work has its first look at once */
+    pthread_setname_np(pthread_self(), j->opt.name ? j->opt.name : "fovea-compute");
+    double pause = j->opt.work ? 0 : -1; /* the work has its first look at once */
     bool closed = false;
     while (!closed) {
         fv_inbox_item *item = pause == 0 ? fv_inbox_take(&j->inbox, &closed)

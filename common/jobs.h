@@ -36,6 +36,7 @@ typedef struct fv_jobs_options {
      * there is none. */
     double (*work)(void *user);
     void *user;
+    const char *name; /* of the thread, for top and gdb; NULL: "fovea-compute" */
 } fv_jobs_options;
 
 typedef struct fv_jobs fv_jobs; /* opaque */

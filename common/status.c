@@ -26,6 +26,7 @@ const char *fv_status_name(fv_status s) {
         [FV_EBUSY] = "EBUSY",
         [FV_EDEADLINE] = "EDEADLINE",
         [FV_EAUTH] = "EAUTH",
+        [FV_EFATAL] = "EFATAL",
     };
     return (unsigned)s < FV_N_STATUS ? names[s] : "UNKNOWN";
 }

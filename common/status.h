@@ -28,6 +28,7 @@ typedef enum fv_status {
     FV_EBUSY,        /* full for now: another worker, or later, may serve it */
     FV_EDEADLINE,    /* the time that was given for it is over */
     FV_EAUTH,        /* the peer has not proved who it is */
+    FV_EFATAL,       /* workers are lost over it: it must not be tried again */
     FV_N_STATUS
 } fv_status;
 

@@ -40,7 +40,8 @@ static fv_status encode(fv_vision *v, const fv_model_config *cfg, const fv_image
     size_t each = fv_image_pixels_count(image);
     e->pixels = malloc((size_t)e->n_image * each * sizeof *e->pixels);
     if (!e->pixels) return FV_FAIL(FV_ENOMEM, "out of memory for %d images", e->n_image);
-    for (int32_t i = 0; i < e->n_image; i++)
+    if (job->pixels) memcpy(e->pixels, job->pixels, (size_t)e->n_image * each * sizeof *e->pixels);
+    for (int32_t i = 0; i < e->n_image && !job->pixels; i++)
         FV_TRY(fv_image_preprocess(&job->images[i], image, e->pixels + (size_t)i * each));
     double t1 = fv_clock_s();
     FV_TRY(job->condense ? condense(v, cfg, job, dev, e)

@@ -25,7 +25,8 @@ typedef struct fv_encoded {
 /* What is encoded, and how. */
 typedef struct fv_encode_job {
     int32_t n;
-    const fv_image *images;    /* [n] decoded */
+    const fv_image *images;    /* [n] decoded; or NULL, and */
+    const float *pixels;       /* [n, 3, S, S] what fv_image_preprocess made of them */
     const fv_choice *condense; /* NULL: pictures keep their rows */
     bool want_features;        /* not with condense */
 } fv_encode_job;

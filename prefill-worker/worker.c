@@ -91,6 +91,7 @@ static fv_status find_peer(fv_prefill_worker *w, const char *address, fv_decode_
 static void task_free(fv_task *t) {
     fv_prefill_worker *w = t->worker;
     if (t->peer) t->peer->n_task--;
+    fv_task_give_pixels(t);
     fv_task_fini(t);
     free(t);
     w->n_task--;
@@ -270,6 +271,7 @@ static fv_status on_request(fv_rpc_call *c, grpc_byte_buffer *message) {
     if (st != FV_OK) return st == FV_EDATA ? FV_EINVAL : st;
     t->msg = (const fv_prefill_message *)m;
     if (!t->msg->request) return FV_FAIL(FV_EINVAL, "PrefillRequest.request is missing");
+    FV_TRY(fv_task_take_pixels(t));
     if (t->msg->decode_address[0]) {
         FV_TRY(find_peer(w, t->msg->decode_address, &t->peer));
         t->peer->n_task++;
@@ -316,6 +318,11 @@ static fv_status check_options(const fv_prefill_worker_options *opt) {
     if (opt->batch < 1 || opt->batch > FV_PREFILL_BATCH_MAX)
         return FV_FAIL(FV_EINVAL, "batch is %d; it must be 1..%d", opt->batch,
                        FV_PREFILL_BATCH_MAX);
+    if (opt->pixels && opt->pixels_request > opt->pixels)
+        return FV_FAIL(FV_EINVAL,
+                       "a request may bring %" PRId64 " pixels, and %" PRId64
+                       " may be here at a time: lower --request-pixels, or raise --pixels",
+                       opt->pixels_request, opt->pixels);
     if (opt->queue < 1) return FV_FAIL(FV_EINVAL, "queue is %d; it must be 1 or more", opt->queue);
     return FV_OK;
 }
@@ -337,11 +344,14 @@ fv_status fv_prefill_worker_open(const fv_prefill_worker_options *opt, fv_prefil
     fv_jobs_options jobs = {.limit = (size_t)opt->queue, .work = fv_prefill_line_work, .user = w};
     fv_status st;
     FV_TRY_GOTO(fv_prefill_line_open(w), st, fail);
+    fv_jobs_options reader = {.name = "fovea-images"};
     FV_TRY_GOTO(fv_jobs_start(&jobs, &w->jobs), st, fail);
+    FV_TRY_GOTO(fv_jobs_start(&reader, &w->reader), st, fail);
     FV_TRY_GOTO(open_pairs(w), st, fail);
     *out = w;
     return FV_OK;
 fail:
+    fv_jobs_stop(w->reader);
     fv_jobs_stop(w->jobs);
     fv_prefill_line_close(w);
     free(w);
@@ -352,6 +362,7 @@ static void on_pairs_closed(void *user) {
     fv_prefill_worker *w = user;
     void (*closed)(void *) = w->closed;
     user = w->closed_user;
+    fv_jobs_stop(w->reader); /* no task is there, so nothing is on the way between the two */
     fv_jobs_stop(w->jobs);
     fv_prefill_line_close(w);
     free(w);
@@ -382,6 +393,8 @@ void fv_prefill_worker_load(const fv_prefill_worker *w, Fovea__Inference__V1__Lo
     load->n_queued = (uint32_t)(w->n_task > started ? w->n_task - started : 0);
     load->bytes_capacity = w->opt.kv_bytes;
     load->bytes_held = atomic_load(&w->bytes_held);
+    load->pixels_capacity = (uint64_t)w->opt.pixels;
+    load->pixels_held = atomic_load(&w->pixels_held);
     load->bytes_grpc = w->bytes_grpc;
     load->bytes_nccl = w->bytes_nccl;
     load->n_fallback = w->n_fallback;

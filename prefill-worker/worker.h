@@ -8,10 +8,15 @@
  *        |  a task is one request       ^
  *        v                              | Begun, FirstToken, HandedOff, or the failure
  *   [computing thread]  worker_run.c   prepare -> (grant) -> encode -> prefill -> sample -> ship
- *                                                                       '--> ship, group by group
+ *        |                                   ^                            '--> ship, group by group
+ *        v                                   |
+ *   [reading thread]    worker_images.c   pictures, one at a time: decode, preprocess
  *
  * A request is prefilled when the decode worker has granted room, together with the others that
- * have got theirs by then. Nothing is computed for one that is refused. Layers leave when they
+ * have got theirs by then. Nothing is decoded or computed for one that is refused, but for pictures
+ * whose number of rows decides about the room (the condense stage). A decoded picture is reduced to
+ * its pixel values before the next one is decoded, of whatever request: what pictures take is one
+ * that is decoded, and the pixel values of requests about to be prefilled. Layers leave when they
  * are final, while later ones are computed; the last ones behind the first token. When a call ends
  * early, for whatever reason, everything behind it is given back, the grant too.
  *
@@ -29,8 +34,10 @@ typedef struct fv_prefill_worker_options {
     const fv_engine *engine; /* borrowed, for the computing thread until `closed` */
     const char *name;        /* in reports; borrowed */
     fv_dtype kv_dtype;
-    size_t kv_bytes;     /* limit of the KV pool; 0: none */
-    size_t cache_bytes;  /* limit of the cache of encoded pictures; 0: there is none */
+    size_t kv_bytes;    /* limit of the KV pool; 0: none */
+    size_t cache_bytes; /* limit of the cache of encoded pictures; 0: there is none */
+    int64_t pixels; /* of pictures that wait here to be decoded; more are FV_EBUSY; 0: no limit */
+    int64_t pixels_request; /* of all pictures of a request; more are FV_EINVAL; 0: no limit */
     int32_t queue;       /* requests here at a time, those that run included; more are FV_EBUSY */
     int32_t batch;       /* requests prefilled together, 1..FV_PREFILL_BATCH_MAX */
     int32_t chunk;       /* rows per pass; 0: all at once */

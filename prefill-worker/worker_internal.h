@@ -4,19 +4,26 @@
 /* What the files of the worker share; nobody else includes it.
  *
  * A TASK is one request. The loop thread makes it and frees it; between posting it and its last
- * word it is the computing thread's, but for what stands under "loop thread".
+ * word it is the computing thread's, but for what stands under "loop thread", and for its pictures
+ * while they are on the reading thread.
  *
- *     posted --> QUEUED --prepare--> OPENING --granted--> READY --prefilled--> SHIPPING --> over
- *                                       |  refused          |  first token was the last     ^
- *                                       '-------------------+-------------------------------'
+ *     posted --> QUEUED --prepare--> OPENING --granted--> READING --pictures--> READY
+ *                                       |  refused                                |  prefilled
+ *                                       v                                         v
+ *                                     over <--first token was the last, or <-- SHIPPING
+ *                                                 all rows are there
  *
  *     QUEUED    has its place in the line, nothing else
- *     OPENING   prompt, plan and pictures are there; room was asked for at the decode worker
- *     READY     room is granted, or none is needed; while its batch is computed, rows leave
+ *     OPENING   prompt and plan are there; room was asked for at the decode worker
+ *     READING   room is granted, or none is needed; its pictures are on the reading thread
+ *     READY     all is there; while its batch is computed, rows leave
  *     SHIPPING  the first token was said; the last rows are on their way
  *     over      everything is given back, the outcome is in status, text and refusal
  *
- * A task that is to be handed to nobody (one token, no decode worker) goes from QUEUED to READY. */
+ * Pictures that the cache has are not read. Those that are condensed are read before OPENING: how
+ * many rows they come to decides about the room.
+ *
+ * A task that is to be handed to nobody (one token, no decode worker) leaves OPENING out. */
 #include <stdatomic.h>
 
 #include "common/arena.h"
@@ -39,6 +46,7 @@ typedef Fovea__Inference__V1__Report fv_report_message;
 typedef enum fv_task_state {
     FV_TASK_QUEUED,
     FV_TASK_OPENING,
+    FV_TASK_READING,
     FV_TASK_READY,
     FV_TASK_SHIPPING,
 } fv_task_state;
@@ -50,6 +58,17 @@ typedef struct fv_decode_peer {
     fv_transport *transport;
     int32_t n_task; /* that go there */
 } fv_decode_peer;
+
+/* Pictures on their way through the reading thread. */
+typedef struct fv_task_pictures {
+    fv_job job, back; /* to the reading thread, and to the computing thread again */
+    bool away;        /* computing thread: it is there; what follows is the reading thread's then */
+    float **pixels;   /* [n_image] in the arena, each owned; NULL: not read, or encoded already */
+    bool *wanted;     /* [n_image] in the arena: to be read */
+    double seconds;
+    fv_status status; /* of the one that could not be read */
+    char text[512];
+} fv_task_pictures;
 
 typedef struct fv_task {
     fv_prefill_worker *worker;
@@ -74,8 +93,9 @@ typedef struct fv_task {
     fv_policy policy;
     fv_prompt prompt; /* with the replayed tokens */
     fv_plan plan;
-    fv_image *images; /* [n_image] in the arena; those that the cache has are empty */
-    char *condense;   /* what is done to their rows, in the arena; "": nothing */
+    uint64_t n_pixels; /* of its pictures, counted in pixels_held; 0: none, or they were read */
+    fv_task_pictures pictures;
+    char *condense; /* what is done to their rows, in the arena; "": nothing; NULL: not known */
     fv_encoded encoded;
     int32_t n_encoded; /* image rows ahead of the condense stage; 0: there is none */
     fv_sequence *seq;
@@ -86,7 +106,8 @@ typedef struct fv_task {
     size_t bytes_peak; /* of KV, until its rows have left */
     fv_ship *ship;
     fv_transport *transport; /* borrowed from the peer; NULL: handed to nobody */
-    double arrived_s, opened_s, began_s, sending_s, prefilled_s, sent_s;
+    bool begun_said;
+    double arrived_s, opened_s, reading_s, began_s, sending_s, prefilled_s, sent_s;
 
     /* outcome: the loop thread reads it when it was told so */
     fv_ticket ticket;     /* with `begun` */
@@ -137,13 +158,13 @@ typedef struct fv_prefill_line {
 
 struct fv_prefill_worker {
     fv_prefill_worker_options opt;
-    fv_jobs *jobs;
+    fv_jobs *jobs, *reader;
     fv_prefill_line line;
     fv_job nudge; /* makes the computing thread look at its tasks */
     atomic_bool nudged;
     /* what others may ask while it computes */
     atomic_int n_started;
-    _Atomic uint64_t bytes_held, rows_in;
+    _Atomic uint64_t bytes_held, rows_in, pixels_held;
     atomic_ullong n_good, n_bad; /* batches, for fv_vital_signs */
 
     /* loop thread */
@@ -157,14 +178,30 @@ struct fv_prefill_worker {
     void *closed_user;
 };
 
-/* worker_task.c: a message becomes a prompt, a plan and a request for room. What it took is given
- * back by fv_task_release, also after a failure; with `keep` a hand-off that is done stays. */
+/* worker_task.c: a message becomes a prompt, a plan and a request for room. Where the task is
+ * READING behind either of the first two, its pictures come first: it goes on with the second. What
+ * it took is given back by fv_task_release, also after a failure; with `keep` a hand-off that is
+ * done stays. */
 fv_status fv_task_prepare(fv_task *t);
+fv_status fv_task_prepare_rest(fv_task *t);
 void fv_task_release(fv_task *t, bool keep);
 void fv_task_fini(fv_task *t); /* what the report was made of goes too */
 
-/* worker_images.c: pictures become rows. The second does nothing when it was done before. */
+/* worker_images.c: pictures become rows. */
+
+/* Loop thread: counts the pixels of a request by the headers of its pictures, and takes them of the
+ * worker's. FV_EINVAL: one cannot be read, or they are too many; FV_EBUSY: too many for now. */
+fv_status fv_task_take_pixels(fv_task *t);
+void fv_task_give_pixels(fv_task *t); /* whoever has the task; again is fine */
+
+/* Sends the pictures that the cache does not have to the reading thread: READING then. When they
+ * are back, fv_task_pictures_read says how it went; until then (pictures.away) the task must stay.
+ */
 fv_status fv_task_read_images(fv_task *t);
+fv_status fv_task_pictures_read(fv_task *t);
+
+/* Runs them through the tower. READING behind this: the cache has let go of one meanwhile. Does
+ * nothing when it was done before. */
 fv_status fv_task_encode(fv_task *t);
 
 /* worker_run.c: the computing thread's part. */

@@ -1,9 +1,8 @@
 /* The computing thread of the prefill worker: a line of tasks, and the next piece of work for them.
- * A piece is a batch of those that have room granted, or the preparation of one that waits:
- * preparing comes first until a batch is full, so that what waits together runs together, and what
- * waits behind it holds no grant. Answers
- * of decode workers and cancellations come as jobs between the pieces, and are looked at before
- * each.
+ * A piece is a batch of those that have room granted and their pictures, or the preparation of one
+ * that waits: preparing comes first until a batch is full, so that what waits together runs
+ * together, and what waits behind it holds no grant. Answers of decode workers and cancellations
+ * come as jobs between the pieces, and are looked at before each.
  *
  * While a batch is computed, the layers that are final go on to the decode workers group by group,
  * so that behind the first token only the last group is left to send.
@@ -43,6 +42,7 @@ static void end_task(fv_task *t, fv_status st) {
         if (t->ship) t->refusal = fv_ship_refusal(t->ship);
     }
     if (t->state != FV_TASK_QUEUED) count_started(t, -1);
+    fv_task_give_pixels(t);
     fv_task_release(t, st == FV_OK);
     if (t->probe)
         fv_prefill_probe_over(t);
@@ -74,10 +74,21 @@ void fv_task_enlist(fv_job *job) {
     if (!t->probe) fv_moment_reached(FV_MOMENT_PREFILL_QUEUED);
 }
 
-static void prepare(fv_task *t) {
-    count_started(t, 1);
-    t->state = FV_TASK_OPENING;
-    fv_status st = fv_task_prepare(t);
+/* Pictures first, unless they are there. */
+static void make_ready(fv_task *t) {
+    t->state = FV_TASK_READY;
+    fv_status st = fv_task_read_images(t);
+    if (st != FV_OK) {
+        end_task(t, st);
+    } else if (t->state == FV_TASK_READY && t->ship && !t->begun_said) {
+        t->begun_said = true;
+        say(t, &t->begun);
+        fv_moment_reached(FV_MOMENT_PREFILL_READY);
+    }
+}
+
+/* Behind the steps that prepare it. */
+static void prepared(fv_task *t, fv_status st) {
     if (st == FV_OK && t->finish != FV_FINISH_NOT) { /* what is to be replayed was all */
         t->began_s = fv_clock_s();
         say(t, &t->first);
@@ -86,7 +97,15 @@ static void prepare(fv_task *t) {
         end_task(t, st);
     } else if (t->state == FV_TASK_OPENING) {
         fv_moment_reached(FV_MOMENT_PREFILL_OPENING);
+    } else if (t->state == FV_TASK_READY) {
+        make_ready(t);
     }
+}
+
+static void prepare(fv_task *t) {
+    count_started(t, 1);
+    t->state = FV_TASK_OPENING;
+    prepared(t, fv_task_prepare(t));
 }
 
 /* ---- what has happened since ------------------------------------------------------------- */
@@ -98,9 +117,19 @@ static void settle_opening(fv_task *t) {
         end_task(t, st);
     } else if (granted) {
         t->ticket = *fv_ship_ticket(t->ship);
-        t->state = FV_TASK_READY;
-        say(t, &t->begun);
-        fv_moment_reached(FV_MOMENT_PREFILL_READY);
+        make_ready(t);
+    }
+}
+
+static void settle_reading(fv_task *t) {
+    fv_status st = fv_task_pictures_read(t);
+    if (st != FV_OK) {
+        end_task(t, st);
+    } else if (t->kv) {
+        make_ready(t);
+    } else { /* the plan waited for them */
+        t->state = FV_TASK_OPENING;
+        prepared(t, fv_task_prepare_rest(t));
     }
 }
 
@@ -119,8 +148,12 @@ static void settle_shipping(fv_task *t) {
 static void settle(fv_prefill_line *l) {
     for (fv_task *t = l->first, *next; t; t = next) {
         next = t->next;
+        if (t->state == FV_TASK_READING && t->pictures.away)
+            continue; /* wanted or not: it is soon back */
         if (!wanted(t))
             end_unwanted(t);
+        else if (t->state == FV_TASK_READING)
+            settle_reading(t);
         else if (t->state == FV_TASK_OPENING)
             settle_opening(t);
         else if (t->state == FV_TASK_SHIPPING)
@@ -146,7 +179,8 @@ static int32_t pick(const fv_prefill_worker *w, fv_task **batch) {
     return n;
 }
 
-/* Those that could be encoded, and are still wanted when all have been. */
+/* Those that could be encoded, and are still wanted when all have been; not those of which the
+ * cache has let a picture go: they are READING again. */
 static int32_t keep_encoded(fv_task **batch, int32_t n) {
     int32_t n_encoded = 0, kept = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -155,7 +189,7 @@ static int32_t keep_encoded(fv_task **batch, int32_t n) {
         fv_status st = wanted(t) ? fv_task_encode(t) : FV_OK;
         if (st != FV_OK)
             end_task(t, st);
-        else
+        else if (t->state == FV_TASK_READY)
             batch[n_encoded++] = t;
     }
     for (int32_t i = 0; i < n_encoded; i++) {
@@ -322,20 +356,30 @@ static bool run_batch(fv_prefill_worker *w) {
 /* A decode worker that is well answers within this time: so long a batch waits for it. One that is
  * not keeps no place in a batch, and holds nobody up. */
 static const double open_soon_s = 0.02;
+/* And for pictures of the usual size, which are read in less than this. */
+static const double read_soon_s = 0.05;
+
+/* Whether the batch waits for this one. */
+static bool is_soon(const fv_task *t, double now_s) {
+    if (t->state == FV_TASK_READING) return now_s - t->reading_s < read_soon_s;
+    return t->state == FV_TASK_OPENING && now_s - t->opened_s < open_soon_s;
+}
 
 static double work(fv_prefill_worker *w) {
     fv_task *waiting = NULL;
-    int32_t n_ready = 0, n_soon = 0;
+    int32_t n_ready = 0, n_reading = 0, n_soon = 0;
     double now = fv_clock_s();
     settle(&w->line);
     if (fv_prefill_probe_due(w)) fv_prefill_probe_begin(w);
     for (fv_task *t = w->line.first; t; t = t->next) {
         n_ready += t->state == FV_TASK_READY;
-        n_soon += t->state == FV_TASK_OPENING && now - t->opened_s < open_soon_s;
+        n_reading += t->state == FV_TASK_READING && !is_soon(t, now);
+        n_soon += is_soon(t, now);
         if (!waiting && t->state == FV_TASK_QUEUED) waiting = t;
     }
-    /* No more than a batch at a time: a grant holds memory that others could use. */
-    if (waiting && n_ready + n_soon < w->opt.batch) {
+    /* No more than a batch at a time: a grant holds memory that others could use, and so do pixel
+     * values. */
+    if (waiting && n_ready + n_reading + n_soon < w->opt.batch) {
         prepare(waiting);
         return 0;
     }

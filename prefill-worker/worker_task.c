@@ -189,14 +189,13 @@ static fv_status make_plan(fv_task *t, int32_t n_answer) {
 }
 
 /* How many rows pictures are condensed to is part of the prompt, and known when they were encoded:
- * ahead of the grant, then, and of the others of the batch. */
+ * ahead of the grant, then, and of the others of the batch. READING behind this: not yet. */
 static fv_status condense(fv_task *t) {
     int32_t context = fv_checkpoint_config(t->worker->line.engine->ck)->text.max_position;
     if (!t->policy.stage[FV_STAGE_CONDENSE].method) return FV_OK;
-    FV_TRY(make_plan(t, 0));
     if (!t->plan.condenses) return fv_prompt_condense(&t->prompt, NULL, context);
-    FV_TRY(fv_task_read_images(t));
     FV_TRY(fv_task_encode(t));
+    if (t->state == FV_TASK_READING) return FV_OK;
     t->n_encoded = t->prompt.n_visual;
     return fv_prompt_condense(&t->prompt, t->encoded.each, context);
 }
@@ -207,17 +206,12 @@ static fv_status watch_rows(fv_task *t) {
     return fv_kept_begin(&t->arena, t->prompt.seg, t->prompt.n, &rows, &t->watch);
 }
 
-fv_status fv_task_prepare(fv_task *t) {
+fv_status fv_task_prepare_rest(fv_task *t) {
     const fv_prefill_message *m = t->msg;
     const fv_generate_message *r = m->request;
     int32_t *replay, context = fv_checkpoint_config(t->worker->line.engine->ck)->text.max_position;
-    if (r->conversation.len)
-        return FV_FAIL(FV_EINVAL,
-                       "a kept conversation goes on where it is kept, on a decode worker");
-    FV_TRY(fv_policy_from_message(r->policy, &t->policy));
-    FV_TRY(make_prompt(t, (int32_t)r->n_images));
-    if (t->prompt.n == 0) return FV_FAIL(FV_EINVAL, "the prompt is empty");
     FV_TRY(condense(t));
+    if (t->state == FV_TASK_READING) return FV_OK;
     int32_t n_prompt = t->prompt.n, n_replay = (int32_t)m->n_replay;
     FV_TRY(fv_request_ids(m->replay, m->n_replay, context, &t->arena, &replay));
     FV_TRY(check_replay(t, replay, n_replay));
@@ -229,8 +223,23 @@ fv_status fv_task_prepare(fv_task *t) {
     FV_TRY(make_plan(t, n_replay));
     FV_TRY(watch_rows(t));
     FV_TRY(check_room(t));
-    if (t->encoded.n_image == 0) FV_TRY(fv_task_read_images(t));
     return ask_for_room(t, &sampling, t->max_tokens - n_replay);
+}
+
+fv_status fv_task_prepare(fv_task *t) {
+    const fv_generate_message *r = t->msg->request;
+    if (r->conversation.len)
+        return FV_FAIL(FV_EINVAL,
+                       "a kept conversation goes on where it is kept, on a decode worker");
+    FV_TRY(fv_policy_from_message(r->policy, &t->policy));
+    FV_TRY(make_prompt(t, (int32_t)r->n_images));
+    if (t->prompt.n == 0) return FV_FAIL(FV_EINVAL, "the prompt is empty");
+    if (t->policy.stage[FV_STAGE_CONDENSE].method) {
+        FV_TRY(make_plan(t, 0));
+        if (t->plan.condenses) FV_TRY(fv_task_read_images(t));
+        if (t->state == FV_TASK_READING) return FV_OK;
+    }
+    return fv_task_prepare_rest(t);
 }
 
 static void on_gone(void *kv) { fv_kv_close(kv); }
@@ -240,12 +249,12 @@ void fv_task_release(fv_task *t, bool keep) {
     fv_ship_close(t->ship, keep, on_gone, t->kv);
     fv_sequence_close(t->seq);
     fv_encoded_free(&t->encoded);
-    for (size_t i = 0; t->images && i < t->msg->request->n_images; i++)
-        fv_image_free(&t->images[i]);
+    for (size_t i = 0; t->pictures.pixels && i < t->msg->request->n_images; i++)
+        free(t->pictures.pixels[i]);
     t->ship = NULL;
     t->kv = NULL;
     t->seq = NULL;
-    t->images = NULL;
+    t->pictures.pixels = NULL;
 }
 
 void fv_task_fini(fv_task *t) {

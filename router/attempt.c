@@ -81,6 +81,7 @@ void fv_attempt_abandon(fv_attempt *a, bool late) {
 /* The attempt is over, by fv_last_error; `a` may be gone after this. */
 static void fail(fv_attempt *a, fv_status st, bool blame_p, bool blame_d) {
     fv_request *r = a->req;
+    if (st == FV_EIO) fv_blame_note(r, a);
     char p_name[sizeof a->p.name], d_name[sizeof a->d.name];
     snprintf(p_name, sizeof p_name, "%s", a->p.name);
     snprintf(d_name, sizeof d_name, "%s", a->d.name);
@@ -250,6 +251,7 @@ static fv_status on_begun(fv_attempt *a, grpc_byte_buffer *message) {
     const Fovea__Handoff__V1__Begun *b = ((const prefill_event *)m)->begun;
     a->ticket = b->ticket;
     fv_place_resize(&a->d, b->bytes_bound);
+    fv_place_decoded(&a->p); /* it says so when it has them */
     return client_status(a->req, fv_answer_accept(a->req));
 }
 
@@ -278,6 +280,7 @@ static fv_status on_first_token(fv_attempt *a, const first_message *first) {
         return FV_FAIL(FV_EDATA, "the answer goes on without room at a decode worker");
     a->first = true;
     a->finish = first->finish;
+    fv_place_decoded(&a->p);
     fv_status st = fv_answer_accept(r);
     if (st == FV_OK && !a->ended) st = fv_answer_tokens(r, first->tokens);
     if (st == FV_OK && !first->finish) st = start_decode(a);
@@ -375,10 +378,13 @@ static fv_status start_prefill(fv_attempt *a) {
 fv_status fv_attempt_start(fv_request *r, fv_member *p, fv_member *d) {
     fv_attempt *a;
     FV_TRY(attempt_open(r, &a));
-    fv_place_take(&a->p, p, 0, fv_clock_s());
+    fv_portion of_p = {.pixels = r->need.pixels, .suspect = r->n_lost > 0};
+    fv_portion of_d = {.bytes = r->need.bytes, .suspect = r->n_lost > 0};
+    fv_place_take(&a->p, p, &of_p, fv_clock_s());
     fv_place_queue(&a->p, r->work.prompt);
-    bool waits = d && !fv_member_has_room(d, r->need.bytes, r->need.bytes_least);
-    if (d) fv_place_take(&a->d, d, r->need.bytes, fv_clock_s());
+    bool waits = d && !fv_member_has_room(d, &(fv_wish){.bytes = r->need.bytes,
+                                                        .bytes_least = r->need.bytes_least});
+    if (d) fv_place_take(&a->d, d, &of_d, fv_clock_s());
     if (waits) fv_place_wait(&a->d);
     a->waited = waits;
     return start_prefill(a);
@@ -389,7 +395,7 @@ bool fv_attempt_waits(const fv_attempt *a) { return a->d.waits && a->d.worker &&
 fv_status fv_attempt_follow(fv_request *r, fv_member *d) {
     fv_attempt *a;
     FV_TRY(attempt_open(r, &a));
-    fv_place_take(&a->d, d, r->need.bytes, fv_clock_s());
+    fv_place_take(&a->d, d, &(fv_portion){.bytes = r->need.bytes}, fv_clock_s());
     a->first = a->prefill_done = true;
     return start_decode(a);
 }

@@ -14,9 +14,18 @@ uint64_t fv_member_bytes_used(const fv_member *w) {
     return said > w->bytes_taken ? said : w->bytes_taken;
 }
 
-bool fv_member_has_room(const fv_member *w, uint64_t bytes, uint64_t bytes_least) {
+/* What it says, or what we gave it since: as with bytes. */
+static bool can_decode(const fv_member *w, uint64_t pixels) {
+    uint64_t said = w->load.pixels_held, capacity = w->load.pixels_capacity;
+    uint64_t held = said > w->pixels_taken ? said : w->pixels_taken;
+    if (capacity == 0 || pixels == 0 || held == 0) return true;
+    return held <= capacity && pixels <= capacity - held;
+}
+
+bool fv_member_has_room(const fv_member *w, const fv_wish *wish) {
     if (w->full) return false;
-    if (w->role != DECODE) return w->n_taken < FV_PREFILL_MAX;
+    if (w->role != DECODE) return w->n_taken < FV_PREFILL_MAX && can_decode(w, wish->pixels);
+    uint64_t bytes = wish->bytes, bytes_least = wish->bytes_least;
     uint64_t used = fv_member_bytes_used(w), capacity = w->load.bytes_capacity;
     if (capacity == 0) return true; /* it does not say */
     if (bytes > capacity) bytes = bytes_least;
@@ -39,8 +48,8 @@ static fv_member *better(fv_member *a, fv_member *b, uint64_t bytes) {
 }
 
 static bool in_question(const fv_member *w, const fv_wish *wish) {
-    return w->state == READY && w->role == wish->role &&
-           fv_member_has_room(w, wish->bytes, wish->bytes_least);
+    return w->state == READY && w->role == wish->role && !(wish->alone && w->n_suspect) &&
+           fv_member_has_room(w, wish);
 }
 
 /* Two at random in one pass: the n-th comes in with probability 2/n, for either of them. */
@@ -72,7 +81,7 @@ static fv_member *first_awake(const fv_members *m, const fv_wish *wish) {
     return best;
 }
 
-fv_member *fv_choose(const fv_members *m, const fv_wish *wish, uint64_t *random) {
+static fv_member *choose(const fv_members *m, const fv_wish *wish, uint64_t *random) {
     fv_wish any = *wish;
     any.shun = "";
     fv_member *w = better_of_two(m, wish, random);
@@ -92,10 +101,20 @@ fv_member *fv_choose_to_wait(const fv_members *m, const fv_wish *wish) {
     for (fv_member *w = fv_members_first(m); w; w = w->next) {
         if (w->state != READY || w->role != DECODE || w->full || w->n_waiting > 0) continue;
         if (!fv_breaker_admits(&w->breaker, wish->now_s) || !is_large_enough(w, wish)) continue;
+        if (wish->alone && w->n_suspect) continue;
         if (wish->shun_strictly && strcmp(w->intro->name, wish->shun) == 0) continue;
         if (!best || fullness(w, wish->bytes_least) < fullness(best, wish->bytes_least)) best = w;
     }
     return best;
+}
+
+fv_member *fv_choose(const fv_members *m, const fv_wish *wish, uint64_t *random) {
+    fv_wish apart = *wish;
+    fv_member *w = NULL;
+    apart.alone = true;
+    apart.wake = false;
+    if (wish->suspect) w = choose(m, &apart, random);
+    return w ? w : choose(m, wish, random);
 }
 
 uint64_t fv_choose_largest(const fv_members *m, Fovea__Inference__V1__Role role) {

@@ -25,6 +25,9 @@ typedef struct fv_wish {
     Fovea__Inference__V1__Role role;
     uint64_t bytes;       /* of a decode worker's KV, at most */
     uint64_t bytes_least; /* and at least */
+    uint64_t pixels;      /* of images that a prefill worker would decode */
+    bool suspect;         /* rather not where another one is */
+    bool alone;           /* and by no means */
     const char *shun;     /* a worker that has just failed; "": none */
     bool shun_strictly;   /* not even when there is no other */
     /* When nobody else can: the one whose rest (router/breaker.h) ends first, before it has. */
@@ -36,9 +39,10 @@ typedef struct fv_wish {
  * those who wait there), or what we gave it since. */
 uint64_t fv_member_bytes_used(const fv_member *w);
 
-/* `bytes` is a bound, and may be above all that there is: then the least that it can be counts.
- * Whether it can be done is the worker's own word, which knows the exact number. */
-bool fv_member_has_room(const fv_member *w, uint64_t bytes, uint64_t bytes_least);
+/* Has it room for what is wished for? Bytes are a bound, and may be above all that there is: then
+ * the least that they can be counts; and pixels may be, where none wait. Whether it can be done is
+ * the worker's own word, which knows the exact number. */
+bool fv_member_has_room(const fv_member *w, const fv_wish *wish);
 
 /* A worker that is ready and has room; NULL when there is none now. */
 fv_member *fv_choose(const fv_members *m, const fv_wish *wish, uint64_t *random);

@@ -42,6 +42,8 @@ typedef struct fv_member {
      * (router/place.h). */
     int32_t n_taken;
     uint64_t bytes_taken, prompt_taken; /* bytes of KV; prompt tokens whose prefill is not over */
+    uint64_t pixels_taken;
+    int32_t n_suspect; /* of those requests, that have lost a worker before (router/blame.c) */
     fv_breaker breaker;
     /* Requests that it had besides ours when it last reported: other routers' */
     int32_t n_foreign;

@@ -3,12 +3,14 @@
 
 #include <stdio.h>
 
-void fv_place_take(fv_place *x, fv_member *w, uint64_t bytes, double now_s) {
-    *x = (fv_place){.worker = w, .bytes = bytes, .taken_s = now_s};
+void fv_place_take(fv_place *x, fv_member *w, const fv_portion *of, double now_s) {
+    *x = (fv_place){.worker = w, .of = *of, .taken_s = now_s};
     x->trial = fv_breaker_begin(&w->breaker);
     snprintf(x->name, sizeof x->name, "%s", w->intro->name);
     w->n_taken++;
-    w->bytes_taken += bytes;
+    w->n_suspect += of->suspect;
+    w->bytes_taken += of->bytes;
+    w->pixels_taken += of->pixels;
 }
 
 void fv_place_wait(fv_place *x) {
@@ -28,8 +30,8 @@ void fv_place_full(fv_place *x) {
 void fv_place_resize(fv_place *x, uint64_t bytes) {
     if (!x->worker) return;
     end_wait(x);
-    x->worker->bytes_taken += bytes - x->bytes;
-    x->bytes = bytes;
+    x->worker->bytes_taken += bytes - x->of.bytes;
+    x->of.bytes = bytes;
 }
 
 void fv_place_queue(fv_place *x, uint64_t prompt) {
@@ -44,14 +46,21 @@ void fv_place_prefilled(fv_place *x) {
     x->prompt = 0;
 }
 
+void fv_place_decoded(fv_place *x) {
+    if (x->worker) x->worker->pixels_taken -= x->of.pixels;
+    x->of.pixels = 0;
+}
+
 void fv_place_give(fv_place *x, fv_outcome outcome, double now_s) {
     fv_member *w = x->worker;
     if (!w) return;
     fv_place_prefilled(x);
     end_wait(x);
+    fv_place_decoded(x);
     x->worker = NULL;
     w->n_taken--;
-    w->bytes_taken -= x->bytes;
+    w->n_suspect -= x->of.suspect;
+    w->bytes_taken -= x->of.bytes;
     switch (outcome) {
     case FV_OUTCOME_WORKED: fv_breaker_worked(&w->breaker); break;
     case FV_OUTCOME_FAILED: fv_breaker_failed(&w->breaker, x->taken_s, now_s); break;

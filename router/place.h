@@ -9,11 +9,18 @@
 extern "C" {
 #endif
 
+/* What a request takes of a worker. */
+typedef struct fv_portion {
+    uint64_t bytes;  /* of its KV */
+    uint64_t pixels; /* of images that it has yet to decode */
+    bool suspect;    /* of being why workers are lost */
+} fv_portion;
+
 typedef struct fv_place {
     fv_member *worker; /* borrowed; NULL: given back, or the worker is gone */
-    uint64_t bytes;    /* of its KV */
-    uint64_t prompt;   /* tokens that it is to prefill for us yet */
-    uint64_t ahead;    /* when it was taken: these, and those of requests before us */
+    fv_portion of;
+    uint64_t prompt; /* tokens that it is to prefill for us yet */
+    uint64_t ahead;  /* when it was taken: these, and those of requests before us */
     double taken_s;
     bool trial;                        /* of its breaker */
     bool waits;                        /* there is no room for it yet, as far as is known here */
@@ -26,13 +33,14 @@ typedef enum fv_outcome {
     FV_OUTCOME_FAILED,
 } fv_outcome;
 
-void fv_place_take(fv_place *x, fv_member *w, uint64_t bytes, double now_s);
+void fv_place_take(fv_place *x, fv_member *w, const fv_portion *of, double now_s);
 void fv_place_wait(fv_place *x); /* it was taken where there is no room; until it is resized */
 void fv_place_full(fv_place *x); /* the worker has no room: it is left alone until it reports */
 void fv_place_resize(fv_place *x, uint64_t bytes); /* now the exact number is known */
 /* A prompt of so many tokens is to be prefilled there; and it was, or will not be. */
 void fv_place_queue(fv_place *x, uint64_t prompt);
 void fv_place_prefilled(fv_place *x);
+void fv_place_decoded(fv_place *x); /* its images are; again is fine */
 /* Again, or never taken, is fine. */
 void fv_place_give(fv_place *x, fv_outcome outcome, double now_s);
 

@@ -174,6 +174,9 @@ static bool choose_pair(const fv_request *r, bool wake, double now_s, fv_member 
     fv_wish wish = {.role = DECODE_ROLE,
                     .bytes = r->need.bytes,
                     .bytes_least = r->need.bytes_least,
+                    .pixels = r->need.pixels,
+                    .suspect = r->n_lost > 0,
+                    .alone = r->n_lost > 1,
                     .shun = r->shun_d ? r->last_d : "",
                     .shun_strictly = now_s < r->shun_until_s,
                     .wake = wake,
@@ -226,7 +229,8 @@ static bool try_start(fv_request *r, double now_s) {
         fv_request_finish(r, nobody_there(r, p));
         return true;
     }
-    if (!lonely && !choose_pair(r, false, now_s, &to_p, &to_d)) return now_s < r->shun_until_s;
+    if (!lonely && !choose_pair(r, false, now_s, &to_p, &to_d))
+        return now_s < r->shun_until_s || r->n_lost > 1;
     const fv_estimate *e = &r->relay->estimate;
     double seconds = fv_deadline_prefill_s(e, to_p, &r->work);
     if (to_d) seconds += fv_deadline_decode_s(e, to_d, &r->work);
@@ -281,7 +285,8 @@ static fv_status find_keeper(fv_request *r, double now_s, fv_member **out) {
 static void try_follow(fv_request *r, double now_s) {
     fv_member *w;
     fv_status st = find_keeper(r, now_s, &w);
-    if (st == FV_OK && w && fv_member_has_room(w, r->need.bytes, r->need.bytes_least)) {
+    fv_wish wish = {.bytes = r->need.bytes, .bytes_least = r->need.bytes_least};
+    if (st == FV_OK && w && fv_member_has_room(w, &wish)) {
         if (end_hopeless(r, fv_deadline_decode_s(&r->relay->estimate, w, &r->work), now_s)) return;
         st = fv_attempt_follow(r, w);
     }
@@ -338,6 +343,8 @@ void fv_relay_tick(fv_relay *relay) {
 void fv_relay_drain(fv_relay *relay) { relay->draining = true; }
 
 void fv_relay_gone(fv_relay *relay, fv_member *w) {
+    bool lost = w->state == FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST;
+    if (lost) fv_blame_lost(relay, w);
     for (fv_request *r = relay->first; r; r = r->next)
         if (r->attempt) fv_attempt_lost(r->attempt, w);
     fv_relay_dispatch(relay);

@@ -8,8 +8,9 @@
  *                            '---- that attempt failed, or found no ----'
  *                                  room after all: another one follows
  *
- *     client gone, deadline, Abort, the request's own fault, too many replays: from anywhere to
- *     OVER; one that waits and would be too late (router/deadline.h) does not wait for that
+ *     client gone, deadline, Abort, the request's own fault, too many replays, two workers lost
+ *     over it: from anywhere to OVER; one that waits and would be too late (router/deadline.h) does
+ *     not wait for that
  *
  * What holds in each state
  *     QUEUED   holds nothing of any worker; the client may have tokens of earlier attempts

@@ -7,6 +7,7 @@
  *   relay.c      the list of requests: queue, dispatch, limits, the end
  *   attempt.c    the calls to two workers on behalf of a request
  *   replay.c     what becomes of a request whose attempt has failed
+ *   blame.c      whether it is the request that workers are lost over
  *   answer.c     events to the client, and what it has got of them */
 #include "handoff.pb-c.h"
 #include "inference.pb-c.h"
@@ -82,6 +83,13 @@ struct fv_request {
     char last_p[FV_WORKER_NAME_MAX + 1], last_d[FV_WORKER_NAME_MAX + 1];
     bool shun_p, shun_d;
     char why[FV_RPC_TEXT_MAX];
+
+    /* Workers that were lost while they worked on it, and those of the attempt that has just
+     * broken, of which it is not known yet: router/blame.c. */
+    int32_t n_lost;
+    char lost_at[2][FV_WORKER_NAME_MAX + 1];
+    char broken_p[FV_WORKER_NAME_MAX + 1], broken_d[FV_WORKER_NAME_MAX + 1];
+    double broken_s;
 };
 
 struct fv_relay {
@@ -158,6 +166,14 @@ bool fv_failure_counts(fv_status st);
 
 /* The request has no attempt: it is told, waits for room, or is tried again. */
 void fv_request_failed(fv_request *r, const fv_failure *f);
+
+/* ---- blame.c ---------------------------------------------------------------------------- */
+
+/* An attempt has broken, perhaps because a worker is lost: remembers who worked on it. */
+void fv_blame_note(fv_request *r, const fv_attempt *a);
+/* It is lost: ends those requests that have lost a second worker by this. */
+void fv_blame_lost(fv_relay *relay, const fv_member *w);
+fv_status fv_blame_sentence(const fv_request *r); /* FV_EFATAL; it has lost two */
 
 /* ---- answer.c --------------------------------------------------------------------------- */
 

@@ -21,6 +21,7 @@ typedef enum remedy { TELL, WAIT, REPLAY } remedy;
 static remedy remedy_for(fv_status st) {
     switch (st) {
     case FV_EINVAL:
+    case FV_EFATAL:
     case FV_EUNSUPPORTED:
     case FV_ENOMEM: return TELL; /* it would be the same elsewhere */
     case FV_EBUSY: return WAIT;
@@ -59,6 +60,10 @@ static void replay(fv_request *r) {
                                      "the conversation is gone (%s): send the whole conversation "
                                      "again",
                                      r->why));
+        return;
+    }
+    if (r->n_replay >= (uint32_t)r->relay->opt.replays && r->n_lost > 1) {
+        fv_request_finish(r, fv_blame_sentence(r));
         return;
     }
     if (r->n_replay >= (uint32_t)r->relay->opt.replays) {

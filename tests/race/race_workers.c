@@ -1,13 +1,14 @@
 /* Both workers under ThreadSanitizer: loop and computing threads, hand-offs between them over
  * loopback, answers, and conversations that go on, some with text keys that are factored anew at
- * each turn's end. Requests of two kinds at once; some are cancelled at once, some later, some are
- * over before. What was handed off and not collected, and
+ * each turn's end, pictures through the reading thread. Requests of these kinds at once; some are
+ * cancelled at once, some later, some are over before. What was handed off and not collected, and
  * what is kept and not asked for, is given up when the decode worker closes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/file.h"
 #include "decode-worker/worker.h"
 #include "handoff.pb-c.h"
 #include "model/synth.h"
@@ -20,7 +21,7 @@
 const char *__tsan_default_options(void);
 const char *__tsan_default_options(void) { return "ignore_noninstrumented_modules=1"; }
 
-enum { CALLS = 16, ROUNDS = 3, TURNS = 2 };
+enum { CALLS = 16, ROUNDS = 3, TURNS = 2, N_PICTURE = 3 };
 
 typedef struct pair {
     net net;
@@ -33,6 +34,8 @@ typedef struct pair {
     char target[64];
     fv_arena arena;
     Fovea__Inference__V1__Policy *packs; /* of every other request */
+    char *picture[N_PICTURE];            /* for others */
+    size_t n_picture[N_PICTURE];
 } pair;
 
 typedef struct asked {
@@ -63,6 +66,7 @@ static void open_pair(pair *p) {
                                          .engine = &p->prefill_engine,
                                          .name = "p",
                                          .kv_dtype = FV_F32,
+                                         .cache_bytes = 1 << 14, /* for one or two of them */
                                          .queue = CALLS,
                                          .batch = 4};
     NET_CHECK(fv_prefill_worker_open(&prefill, &p->prefill) == FV_OK);
@@ -194,13 +198,33 @@ static void forget(asked *a) {
                            on_forgotten, a, NULL) == FV_OK);
 }
 
-static void ask(pair *p, asked *a, bool hand_off, bool packs) {
+static void open_pictures(pair *p) {
+    static const char *const names[N_PICTURE] = {"larger.jpg", "rgb_8.png", "lossy.webp"};
+    for (int i = 0; i < N_PICTURE; i++) {
+        char path[512];
+        snprintf(path, sizeof path, FOVEA_TEST_DATA "/golden/image/%s", names[i]);
+        NET_CHECK(fv_file_read(path, 1 << 20, &p->picture[i], &p->n_picture[i]) == FV_OK);
+    }
+}
+
+static void ask(pair *p, asked *a, bool hand_off, bool packs, bool looks) {
     static const fv_rpc_events events = {.on_message = on_prefilled, .on_end = on_end};
     Fovea__Handoff__V1__PrefillRequest m = FOVEA__HANDOFF__V1__PREFILL_REQUEST__INIT;
     Fovea__Inference__V1__GenerateRequest g = FOVEA__INFERENCE__V1__GENERATE_REQUEST__INIT;
     Fovea__Inference__V1__Prompt prompt = FOVEA__INFERENCE__V1__PROMPT__INIT;
     prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT;
     prompt.text = (char *)"what is there to see?";
+    Fovea__Inference__V1__Image image[N_PICTURE], *images[N_PICTURE];
+    for (int i = 0; i < N_PICTURE; i++) {
+        fovea__inference__v1__image__init(&image[i]);
+        image[i].data = (ProtobufCBinaryData){p->n_picture[i], (uint8_t *)p->picture[i]};
+        images[i] = &image[i];
+    }
+    if (looks) {
+        prompt.text = (char *)"<image><image><image>what is there to see?";
+        g.images = images;
+        g.n_images = N_PICTURE;
+    }
     g.request_id = (char *)"r";
     g.prompt = &prompt;
     g.max_tokens = hand_off ? 8 : 1;
@@ -217,7 +241,7 @@ static void round_of_calls(pair *p) {
     asked all[CALLS] = {0};
     for (int i = 0; i < CALLS; i++) {
         all[i].breaks_off = i % 5 == 1;
-        ask(p, &all[i], i % 4 != 3, i % 2);
+        ask(p, &all[i], i % 4 != 3, i % 2, i % 8 < 4);
     }
     for (int i = 0; i < CALLS; i += 3) {
         if (i % 2) net_sleep(&p->net, i);
@@ -241,9 +265,11 @@ int main(void) {
     for (int life = 0; life < 2; life++) {
         p = (pair){0};
         open_pair(&p);
+        open_pictures(&p);
         for (int i = 0; i < ROUNDS; i++) round_of_calls(&p);
         NET_CHECK(fv_decode_worker_load(p.decode).rows_recompressed > 0);
         close_pair(&p);
+        for (int i = 0; i < N_PICTURE; i++) free(p.picture[i]);
     }
     command_run(&r, "rm -rf '%s'", dir);
     printf("race_workers: %d calls\n", 2 * ROUNDS * CALLS);

@@ -310,6 +310,8 @@ static void send_report(fake_worker *w, Fovea__Fleet__V1__Introduction *in) {
     Fovea__Fleet__V1__WorkerReport r = FOVEA__FLEET__V1__WORKER_REPORT__INIT;
     Fovea__Inference__V1__Load load = FOVEA__INFERENCE__V1__LOAD__INIT;
     load.bytes_capacity = w->capacity;
+    load.pixels_capacity = w->pixels_capacity;
+    load.pixels_held = w->pixels_held;
     /* A worker of a later version may say more than the router knows. */
     uint8_t more[] = "\x05later";
     ProtobufCMessageUnknownField unknown = {

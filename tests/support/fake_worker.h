@@ -46,6 +46,7 @@ typedef struct fake_worker {
     bool ends_at_first;  /* the first token is an EOS */
     bool had_ended;      /* what is to be replayed has ended the answer */
     bool unhealthy;
+    uint64_t pixels_capacity, pixels_held; /* as it says */
     int32_t skips;   /* decode: so many times it leaves its first token out */
     int32_t n_flood; /* decode: so many tokens in large messages, whatever was asked for */
     /* Decode: takes the call over, behind its first token; it goes on with fake_send_token. */

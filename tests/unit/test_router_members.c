@@ -397,6 +397,58 @@ Test(router_members, of_two_decode_workers_the_emptier_one_is_taken) {
     router_rig_close(&r);
 }
 
+/* About an image of 20 x 10 pixels. */
+static void ask_about_image(client *k) {
+    static uint8_t png[] = "\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x14\0\0\0\x0a";
+    Fovea__Inference__V1__Image image = FOVEA__INFERENCE__V1__IMAGE__INIT, *images[] = {&image};
+    Fovea__Inference__V1__GenerateRequest req;
+    client_request(&req, 4);
+    req.prompt->text = (char *)"<image>hello";
+    image.data = (ProtobufCBinaryData){sizeof png, png};
+    req.images = images;
+    req.n_images = 1;
+    client_ask(&r, k, &req, 20000);
+}
+
+Test(router_members, a_prefill_worker_full_of_images_gets_no_more) {
+    fleet_seen f;
+    static client many[3];
+    r.p.pixels_capacity = r.p1.pixels_capacity = 399;
+    router_rig_with_pairs(&r, NULL);
+    r.p.step = r.p1.step = FAKE_NOTHING;
+    for (int i = 0; i < 2; i++) ask_about_image(&many[i]);
+    for (int i = 0; i < 500 && r.p.calls + r.p1.calls < 2; i++) router_rig_sleep(&r, 10);
+    cr_assert(r.p.calls == 1 && r.p1.calls == 1, "%d and %d", r.p.calls, r.p1.calls);
+    ask_about_image(&many[2]);
+    router_rig_sleep(&r, 200);
+    router_rig_fleet(&r, &f);
+    cr_assert_eq(f.n_queued, 1, "there is room for one image on each");
+    r.p.step = r.p1.step = FAKE_END;
+    fake_fail(&r.p, FV_EINVAL, NULL); /* its room is free again */
+    router_rig_wait(&r, &many[2].over);
+    cr_assert_eq(many[2].end.status, FV_OK, "%s", many[2].why);
+    cr_assert_eq(r.p.calls, 2);
+    fake_fail(&r.p1, FV_EINVAL, NULL);
+    for (int i = 0; i < 2; i++) router_rig_wait(&r, &many[i].over);
+    router_rig_close(&r);
+}
+
+/* What other routers gave it counts, too. */
+Test(router_members, a_prefill_worker_that_says_it_is_full_of_images_gets_none) {
+    static client k;
+    r.p.pixels_capacity = r.p1.pixels_capacity = 399;
+    r.p.pixels_held = 200;
+    router_rig_with_pairs(&r, NULL);
+    for (int i = 0; i < 8; i++) {
+        ask_about_image(&k);
+        router_rig_wait(&r, &k.over);
+        cr_assert_eq(k.end.status, FV_OK, "%s", k.why);
+    }
+    cr_assert_eq(r.p.calls, 0);
+    cr_assert_eq(r.p1.calls, 8);
+    router_rig_close(&r);
+}
+
 typedef struct model_seen {
     bool over;
     fv_status status;

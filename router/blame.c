@@ -1,0 +1,75 @@
+/* Which request kills workers? One that does is replayed on another worker, kills that, and so on
+ * through the fleet. So a request is ended when two workers were lost that worked on it, one in
+ * each of two attempts, and its client is told not to send it again.
+ *
+ * What counts as evidence. A worker is lost when its membership breaks or falls silent, or when it
+ * hangs; one that leaves by itself, or a call that fails while its worker lives on,
+ * says nothing. A request counts as worked on from its start until its first token on a prefill
+ * worker, and from the call for its tokens on a decode worker; not while the worker's last report
+ * names others and not this one: it waits for its turn then.
+ *
+ * Who merely shared the worker is not to be condemned with it. The first loss makes a suspect. From
+ * then on suspects are kept apart from each other, as far as there are workers. When the second
+ * worker is lost, a suspect that was the only one there is ended; several that were there together
+ * are not, because nobody knows which of them it was: each of them goes on alone among suspects,
+ * even if it has to wait for that.
+ *
+ * Loop thread. */
+#include <stdio.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "router/relay_internal.h"
+
+/* A process that is killed breaks its calls and its membership at once; which of them is seen
+ * first is chance. */
+static const double same_loss_s = 2;
+
+static bool works_for(const fv_attempt *a, const fv_member *w) {
+    if (a->p.worker == w) return !a->first;
+    return a->d.worker == w && a->decode && !a->finished;
+}
+
+void fv_blame_note(fv_request *r, const fv_attempt *a) {
+    const fv_member *p = a->p.worker, *d = a->d.worker;
+    snprintf(r->broken_p, sizeof r->broken_p, "%s", p && works_for(a, p) ? a->p.name : "");
+    snprintf(r->broken_d, sizeof r->broken_d, "%s", d && works_for(a, d) ? a->d.name : "");
+    r->broken_s = fv_clock_s();
+}
+
+/* Was w working on it, now or when its last attempt broke? */
+static bool is_hit(const fv_request *r, const fv_member *w, double now_s) {
+    if (r->state == FV_REQUEST_OVER) return false;
+    if (r->attempt && works_for(r->attempt, w)) return true;
+    return now_s - r->broken_s < same_loss_s &&
+           (strcmp(r->broken_p, w->intro->name) == 0 || strcmp(r->broken_d, w->intro->name) == 0);
+}
+
+fv_status fv_blame_sentence(const fv_request *r) {
+    return FV_FAIL(
+        FV_EFATAL,
+        "two workers were lost while they worked on this request, %s and %s: do not send "
+        "it again",
+        r->lost_at[0], r->lost_at[1]);
+}
+
+static void count(fv_request *r, const fv_member *w) {
+    snprintf(r->lost_at[r->n_lost > 0], sizeof r->lost_at[0], "%s", w->intro->name);
+    r->n_lost++;
+    r->broken_p[0] = r->broken_d[0] = '\0';
+}
+
+void fv_blame_lost(fv_relay *relay, const fv_member *w) {
+    double now_s = fv_clock_s();
+    int32_t n_suspect = 0;
+    for (const fv_request *r = relay->first; r; r = r->next)
+        n_suspect += is_hit(r, w, now_s) && r->n_lost > 0;
+    for (fv_request *r = relay->first; r; r = r->next) {
+        if (!is_hit(r, w, now_s)) continue;
+        count(r, w);
+        FV_LOG(WARN, ROUTER, "req=%s event=suspect lost=%s n=%d among=%d", r->id, w->intro->name,
+               (int)r->n_lost, (int)n_suspect);
+        if (r->n_lost > 1 && n_suspect == 1) fv_request_finish(r, fv_blame_sentence(r));
+    }
+}
