@@ -30,6 +30,18 @@ typedef struct fv_kv_run_state {
     float *tally; /* [cap_pos, width], or NULL */
 } fv_kv_run_state;
 
+/* What packed blocks of the same rows have in common (kv_packed_set.c). */
+typedef struct fv_kv_packed_set {
+    struct fv_kv_packed_set *next; /* of the store's */
+    int32_t refs;                  /* blocks that have it */
+    int32_t n, n_anchor;
+    const int32_t *pos, *first, *anchor; /* as in fv_kv_packed */
+    bool tiles; /* its angles are each row's own, in tiles of rows, and not each block's */
+    const int32_t *there;       /* pos and first on the store's device */
+    fv_buf rows_buf, angle_buf; /* angle_buf: cosines, then sines; empty: nobody asked for them */
+    void *host;
+} fv_kv_packed_set;
+
 struct fv_kv {
     fv_kv_pool *pool;
     fv_kv_run *run;         /* [N, Hkv, FV_N_SEG] */
@@ -38,6 +50,7 @@ struct fv_kv {
     int32_t *ranked;        /* [N, Hkv] visual rows when they were put in order; 0: they are not */
     int32_t *veiled;        /* [N] visual rows of each head behind those of its run */
     fv_kv_packed **packed;  /* [N, FV_N_SEG] NULL: the layer is raw */
+    fv_kv_packed_set *sets; /* of the packed blocks */
     int32_t *leader;        /* [N] whose visual keys a layer uses */
     bool *lent_text;        /* [N] and its text keys too */
     size_t aside;           /* bytes charged to the pool and not yet used */
@@ -127,6 +140,12 @@ void fv_kv_drop_visual(fv_kv *kv, int32_t layer);
 fv_status fv_kv_drop_text(fv_kv *kv, int32_t layer, int32_t n);
 
 fv_kv_packed **fv_kv_packed_slot(const fv_kv *kv, int32_t layer, fv_kv_segment seg);
+
+/* The set that is like this one, whose arrays are borrowed for the call; and back. */
+fv_status fv_kv_packed_set_take(fv_kv *kv, const fv_kv_packed_set *like, fv_kv_packed_set **out);
+void fv_kv_packed_set_give(fv_kv *kv, fv_kv_packed_set *s); /* NULL is fine */
+fv_status fv_kv_packed_set_angles(fv_kv *kv, fv_kv_packed_set *s, const fv_rope *rope);
+size_t fv_kv_packed_set_bytes(const fv_kv_packed_set *s);
 
 /* At the end of a store. */
 void fv_kv_packed_drop(fv_kv *kv, int32_t layer, fv_kv_segment seg);

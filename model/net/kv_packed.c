@@ -33,8 +33,8 @@ size_t fv_kv_packed_bytes(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
 
 static void packed_free(fv_kv *kv, fv_kv_packed *p) {
     for (int k = 0; k < 2; k++) fv_kv_memory_give(kv, &p->part_buf[k]);
+    fv_kv_packed_set_give(kv, p->set);
     fv_buf_free(&p->rows_buf);
-    fv_buf_free(&p->angle_buf);
     fv_buf_free(&p->turn_buf);
     free(p->importance);
     free(p->host);
@@ -47,44 +47,72 @@ void fv_kv_packed_drop(fv_kv *kv, int32_t layer, fv_kv_segment seg) {
     *slot = NULL;
 }
 
-/* Host arrays, one after the other: pos, first, alive, anchor, rank, group. */
-static fv_status host_arrays(fv_kv_packed *p, int32_t n, int32_t n_anchor) {
+static size_t host_bytes(const fv_kv_packed *p) {
+    size_t rows = (size_t)p->rows.n, blocks = (size_t)p->rows.n_anchor;
+    return (blocks + (p->rank ? rows : 0)) * sizeof(int32_t) + rows;
+}
+
+size_t fv_kv_packed_tables(const fv_kv *kv) {
+    size_t bytes = 0;
+    for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer; l++)
+        for (int seg = 0; seg < FV_N_SEG; seg++) {
+            const fv_kv_packed *p = fv_kv_packed_of(kv, l, (fv_kv_segment)seg);
+            if (!p) continue;
+            bytes += sizeof *p + host_bytes(p) + p->rows_buf.bytes + p->turn_buf.bytes;
+            bytes += p->importance ? (size_t)p->rows.n * sizeof *p->importance : 0;
+        }
+    for (const fv_kv_packed_set *s = kv->sets; s; s = s->next) bytes += fv_kv_packed_set_bytes(s);
+    return bytes;
+}
+
+/* The layer's own arrays, one after the other: alive, rank, group. */
+static fv_status own_arrays(fv_kv_packed *p, int32_t n, int32_t n_anchor, bool ranked) {
     size_t rows = (size_t)n, blocks = (size_t)n_anchor;
-    size_t ints = 2 * rows + 3 * blocks + 1;
+    size_t ints = blocks + (ranked ? rows : 0);
     p->host = calloc(1, ints * sizeof(int32_t) + rows);
     if (!p->host) return FV_FAIL(FV_ENOMEM, "out of memory for %d packed rows", n);
-    p->pos = p->host;
-    p->first = p->pos + rows;
-    p->alive = p->first + blocks + 1;
-    p->anchor = p->alive + blocks;
-    p->rank = p->anchor + blocks;
-    p->group = (uint8_t *)(p->rank + rows);
+    p->alive = p->host;
+    p->rank = ranked ? p->alive + blocks : NULL;
+    p->group = (uint8_t *)p->host + ints * sizeof(int32_t);
     return FV_OK;
 }
 
-static fv_status put(fv_kv *kv, char **at, const void *from, size_t bytes, const void **out) {
+static bool on_host(const fv_kv *kv) { return fv_kv_get_device(kv) == fv_device_host(); }
+
+/* alive[] or group[] as kernels read it: on the host the array itself, elsewhere its copy, which is
+ * made now. */
+static fv_status there_alive(fv_kv *kv, fv_kv_packed *p) {
     fv_device *dev = fv_kv_get_device(kv);
-    *out = *at;
-    FV_TRY(dev->ops->copy_async(dev, *at, from, bytes));
-    *at += bytes;
-    return FV_OK;
+    p->rows.alive = p->alive;
+    if (on_host(kv)) return FV_OK;
+    p->rows.alive = p->rows_buf.data;
+    return dev->ops->copy_async(dev, p->rows_buf.data, p->alive,
+                                (size_t)p->rows.n_anchor * sizeof *p->alive);
 }
 
-/* The device's copies of pos, first, alive and group. */
-static fv_status device_arrays(fv_kv *kv, fv_kv_packed *p, int32_t n, int32_t n_anchor) {
-    size_t rows = (size_t)n, blocks = (size_t)n_anchor;
-    FV_TRY(fv_buf_alloc(fv_kv_get_device(kv), (rows + 2 * blocks + 1) * sizeof(int32_t) + rows,
-                        FV_BUF_DEVICE, &p->rows_buf));
-    char *at = p->rows_buf.data;
-    const void *pos, *first, *alive, *group;
-    FV_TRY(put(kv, &at, p->pos, rows * sizeof(int32_t), &pos));
-    FV_TRY(put(kv, &at, p->first, (blocks + 1) * sizeof(int32_t), &first));
-    FV_TRY(put(kv, &at, p->alive, blocks * sizeof(int32_t), &alive));
-    FV_TRY(put(kv, &at, p->group, rows, &group));
-    p->rows = (fv_packed_rows){.n = n, .n_anchor = n_anchor, .pos = pos, .first = first};
-    p->rows.alive = p->n_alive < n ? alive : NULL;
-    p->rows.group = memchr(p->group, 1, rows) ? group : NULL;
-    return FV_OK;
+static fv_status there_group(fv_kv *kv, fv_kv_packed *p) {
+    fv_device *dev = fv_kv_get_device(kv);
+    p->rows.group = p->group;
+    if (on_host(kv)) return FV_OK;
+    char *at = (char *)p->rows_buf.data + (size_t)p->rows.n_anchor * sizeof *p->alive;
+    p->rows.group = (const uint8_t *)at;
+    return dev->ops->copy_async(dev, at, p->group, (size_t)p->rows.n);
+}
+
+/* What kernels are given of rows whose host arrays are there. */
+static fv_status lay_rows(fv_kv *kv, fv_kv_packed *p, fv_kv_packed_set *set) {
+    size_t rows = (size_t)set->n, blocks = (size_t)set->n_anchor;
+    p->set = set;
+    p->pos = set->pos;
+    p->first = set->first;
+    p->anchor = set->anchor;
+    p->rows = (fv_packed_rows){
+        .n = set->n, .n_anchor = set->n_anchor, .pos = set->there, .first = set->there + rows};
+    if (!on_host(kv))
+        FV_TRY(fv_buf_alloc(fv_kv_get_device(kv), blocks * sizeof *p->alive + rows, FV_BUF_DEVICE,
+                            &p->rows_buf));
+    if (p->n_alive < set->n) FV_TRY(there_alive(kv, p));
+    return memchr(p->group, 1, rows) ? there_group(kv, p) : FV_OK;
 }
 
 static fv_status take_part(fv_kv *kv, fv_kv_packed *p, int kind, const fv_packed_shape *shape) {
@@ -102,27 +130,27 @@ static void follow_leader(const fv_kv *kv, fv_kv_packed *p, int32_t layer) {
         if (p->part[k].shape.borrows) p->part[k].base = lead->part[k].data;
 }
 
+/* Of either part that is the layer's own: both have one form. */
+static bool tiled(const fv_packed_shape *s) { return s->form != FV_PACKED_FACTORS; }
+
 static fv_status fill(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_kv_packed *p) {
-    size_t rows = (size_t)f->n, blocks = (size_t)f->n_anchor;
-    FV_TRY(host_arrays(p, f->n, f->n_anchor));
-    memcpy(p->pos, f->pos, rows * sizeof *p->pos);
-    memcpy(p->first, f->first, (blocks + 1) * sizeof *p->first);
-    for (size_t a = 0; a < blocks; a++) p->alive[a] = p->first[a + 1] - p->first[a];
-    if (f->anchor)
-        memcpy(p->anchor, f->anchor, blocks * sizeof *p->anchor);
-    else
-        p->anchor = NULL;
-    if (f->rank)
-        memcpy(p->rank, f->rank, rows * sizeof *p->rank);
-    else
-        p->rank = NULL;
+    fv_kv_packed_set *set, like = {.n = f->n,
+                                   .n_anchor = f->n_anchor,
+                                   .pos = f->pos,
+                                   .first = f->first,
+                                   .anchor = f->anchor,
+                                   .tiles = tiled(&f->part[FV_PACKED_V])};
+    FV_TRY(own_arrays(p, f->n, f->n_anchor, f->rank != NULL));
+    for (int32_t a = 0; a < f->n_anchor; a++) p->alive[a] = f->first[a + 1] - f->first[a];
+    if (f->rank) memcpy(p->rank, f->rank, (size_t)f->n * sizeof *p->rank);
     int32_t had = f->seg == FV_SEG_VISUAL ? fv_kv_ranked(kv, layer, 0) : 0;
     p->n_alive = f->n;
     p->n_first = had > f->n ? had : f->n;
     p->leader = f->leader;
     p->seg = f->seg;
     p->n_small = -1;
-    FV_TRY(device_arrays(kv, p, f->n, f->n_anchor));
+    FV_TRY(fv_kv_packed_set_take(kv, &like, &set));
+    FV_TRY(lay_rows(kv, p, set));
     FV_TRY(take_part(kv, p, FV_PACKED_V, &f->part[FV_PACKED_V]));
     if (fv_kv_packed_owns_keys(p, layer))
         FV_TRY(take_part(kv, p, FV_PACKED_K, &f->part[FV_PACKED_K]));
@@ -157,42 +185,12 @@ fv_status fv_kv_clear_text(fv_kv *kv, int32_t layer) {
 
 /* ---- what readers need ------------------------------------------------------------------- */
 
-/* For codes and directions: each row's own, in tiles of rows (kernels/packed_part.h). */
-static void tile_angles(const fv_kv_packed *p, const fv_rope *rope, float *cosine, float *sine) {
-    float c[FV_ROPE_MAX_HALF], s[FV_ROPE_MAX_HALF];
-    size_t half = (size_t)rope->half;
-    for (int32_t a = 0; a < p->rows.n_anchor; a++) {
-        fv_rope_angles(rope, &p->anchor[a], 1, c, s);
-        for (size_t j = (size_t)p->first[a]; j < (size_t)p->first[a + 1]; j++)
-            for (size_t i = 0; i < half; i++) {
-                size_t tile = j / FV_PACKED_TILE * half + i;
-                cosine[tile * FV_PACKED_TILE + j % FV_PACKED_TILE] = c[i];
-                sine[tile * FV_PACKED_TILE + j % FV_PACKED_TILE] = s[i];
-            }
-    }
-}
-
 fv_status fv_kv_packed_angles(fv_kv *kv, fv_kv_packed *p, const fv_rope *rope) {
     if (!p->anchor || p->rows.cos) return FV_OK;
-    bool tiles = p->part[FV_PACKED_K].shape.form != FV_PACKED_FACTORS;
-    size_t rows =
-        tiles ? fv_packed_tiles((size_t)p->rows.n) * FV_PACKED_TILE : (size_t)p->rows.n_anchor;
-    size_t n = rows * (size_t)rope->half, bytes = n * sizeof(float);
-    float *angles = calloc(2, bytes);
-    if (!angles) return FV_FAIL(FV_ENOMEM, "out of memory for %d anchors", p->rows.n_anchor);
-    if (tiles)
-        tile_angles(p, rope, angles, angles + n);
-    else
-        fv_rope_angles(rope, p->anchor, p->rows.n_anchor, angles, angles + n);
-    fv_device *dev = fv_kv_get_device(kv);
-    fv_status st = fv_buf_alloc(dev, 2 * bytes, FV_BUF_DEVICE, &p->angle_buf);
-    if (st == FV_OK) st = dev->ops->copy_async(dev, p->angle_buf.data, angles, 2 * bytes);
-    if (st == FV_OK) {
-        p->rows.cos = p->angle_buf.data;
-        p->rows.sin = p->rows.cos + n;
-    }
-    free(angles);
-    return st;
+    FV_TRY(fv_kv_packed_set_angles(kv, p->set, rope));
+    p->rows.cos = p->set->angle_buf.data;
+    p->rows.sin = p->rows.cos + p->set->angle_buf.bytes / sizeof(float) / 2;
+    return FV_OK;
 }
 
 fv_status fv_kv_packed_observe(fv_kv *kv, fv_kv_packed *p) {
@@ -255,19 +253,7 @@ fv_status fv_kv_packed_home(const fv_kv *kv, const fv_packed_part *part, fv_aren
     return part->base ? base_home(dev, part, arena, &out->base) : FV_OK;
 }
 
-/* Behind pos, first and alive: see device_arrays. */
-static char *device_alive(const fv_kv_packed *p) {
-    return (char *)p->rows_buf.data +
-           ((size_t)p->rows.n + (size_t)p->rows.n_anchor + 1) * sizeof(int32_t);
-}
-
-fv_status fv_kv_packed_regroup(fv_kv *kv, fv_kv_packed *p) {
-    fv_device *dev = fv_kv_get_device(kv);
-    char *at = device_alive(p) + (size_t)p->rows.n_anchor * sizeof(int32_t);
-    FV_TRY(dev->ops->copy_async(dev, at, p->group, (size_t)p->rows.n));
-    p->rows.group = (const uint8_t *)at;
-    return FV_OK;
-}
+fv_status fv_kv_packed_regroup(fv_kv *kv, fv_kv_packed *p) { return there_group(kv, p); }
 
 /* ---- rows leave -------------------------------------------------------------------------- */
 
@@ -285,17 +271,13 @@ void fv_kv_packed_end(fv_kv *kv, int32_t layer) {
 }
 
 static fv_status shorten(fv_kv *kv, fv_kv_packed *p, const int32_t *alive) {
-    fv_device *dev = fv_kv_get_device(kv);
     p->n_alive = 0;
     for (int32_t a = 0; a < p->rows.n_anchor; a++) {
         assert(alive[a] >= 0 && alive[a] <= p->alive[a]);
         p->alive[a] = alive[a];
         p->n_alive += alive[a];
     }
-    char *at = device_alive(p);
-    FV_TRY(dev->ops->copy_async(dev, at, p->alive, (size_t)p->rows.n_anchor * sizeof *p->alive));
-    p->rows.alive = (const int32_t *)(const void *)at;
-    return FV_OK;
+    return there_alive(kv, p);
 }
 
 fv_status fv_kv_packed_shorten(fv_kv *kv, int32_t layer, const int32_t *alive) {
@@ -361,37 +343,58 @@ static fv_status observed_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, i
     return st;
 }
 
-/* Bookkeeping of rows idx[0 .. n): blocks that lose all of theirs go too. */
-static fv_status rows_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32_t n) {
-    fv_kv_packed was = *p;
-    int32_t n_anchor = 0;
-    FV_TRY(observed_keep(kv, p, idx, n));
-    fv_status st = host_arrays(p, n, was.rows.n_anchor);
-    if (st != FV_OK) {
-        p->host = was.host;
-        return st;
-    }
-    for (int32_t a = 0, j = 0; a < was.rows.n_anchor; a++) {
+/* The set of rows idx[0 .. n): blocks that lose all of theirs go too. */
+static fv_status set_keep(fv_kv *kv, const fv_kv_packed *was, const int32_t *idx, int32_t n,
+                          fv_arena *arena, fv_kv_packed_set **out) {
+    int32_t *pos, *first, *anchor, n_anchor = 0;
+    FV_TRY(FV_ARENA_NEW(arena, n, pos));
+    FV_TRY(FV_ARENA_NEW(arena, was->rows.n_anchor + 1, first));
+    FV_TRY(FV_ARENA_NEW(arena, was->rows.n_anchor, anchor));
+    for (int32_t a = 0, j = 0; a < was->rows.n_anchor; a++) {
         int32_t from = j;
-        for (; j < n && idx[j] < was.first[a + 1]; j++) {
-            assert(idx[j] < was.first[a] + was.alive[a]);
-            p->pos[j] = was.pos[idx[j]];
-            p->group[j] = was.group[idx[j]];
-            if (was.rank) p->rank[j] = was.rank[idx[j]];
+        for (; j < n && idx[j] < was->first[a + 1]; j++) {
+            assert(idx[j] < was->first[a] + was->alive[a]);
+            pos[j] = was->pos[idx[j]];
         }
         if (j == from) continue;
-        if (was.anchor) p->anchor[n_anchor] = was.anchor[a];
-        p->alive[n_anchor] = j - from;
-        p->first[n_anchor++] = from;
+        if (was->anchor) anchor[n_anchor] = was->anchor[a];
+        first[n_anchor++] = from;
     }
-    p->first[n_anchor] = n;
+    first[n_anchor] = n;
+    fv_kv_packed_set like = {.n = n,
+                             .n_anchor = n_anchor,
+                             .pos = pos,
+                             .first = first,
+                             .anchor = was->anchor ? anchor : NULL,
+                             .tiles = tiled(&was->part[FV_PACKED_V].shape)};
+    return fv_kv_packed_set_take(kv, &like, out);
+}
+
+/* Bookkeeping of rows idx[0 .. n). */
+static fv_status rows_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32_t n) {
+    fv_kv_packed was = *p;
+    fv_arena arena = {0};
+    fv_kv_packed_set *set;
+    FV_TRY(observed_keep(kv, p, idx, n));
+    fv_status st = set_keep(kv, &was, idx, n, &arena, &set);
+    fv_arena_fini(&arena);
+    FV_TRY(st);
+    st = own_arrays(p, n, set->n_anchor, was.rank != NULL);
+    if (st != FV_OK) {
+        p->host = was.host;
+        fv_kv_packed_set_give(kv, set);
+        return st;
+    }
+    for (int32_t a = 0; a < set->n_anchor; a++) p->alive[a] = set->first[a + 1] - set->first[a];
+    for (int32_t j = 0; j < n; j++) {
+        p->group[j] = was.group[idx[j]];
+        if (was.rank) p->rank[j] = was.rank[idx[j]];
+    }
     p->n_alive = n;
-    if (!was.anchor) p->anchor = NULL;
-    if (!was.rank) p->rank = NULL;
     free(was.host);
     fv_buf_free(&p->rows_buf);
-    fv_buf_free(&p->angle_buf); /* angles are worked out anew */
-    return device_arrays(kv, p, n, n_anchor);
+    fv_kv_packed_set_give(kv, was.set);
+    return lay_rows(kv, p, set); /* without angles, which are another set's */
 }
 
 static fv_status layer_keep(fv_kv *kv, int32_t layer, const int32_t *idx, int32_t n) {

@@ -14,7 +14,7 @@
  * Keys and values are two parts. The keys of a lazy layer are its leader's: such a layer has
  * memory for values only, and goes before its leader does. So does the second of two merged layers,
  * whose parts are its own but for the directions. Parts are paid from the pool, to the byte; what
- * says which rows they are is bookkeeping, as positions of raw rows are.
+ * says which rows they are is bookkeeping, as positions of raw rows are (fv_kv_packed_tables).
  *
  * The thread that owns the store. */
 #include "common/arena.h"
@@ -43,12 +43,14 @@ typedef struct fv_kv_packed_form {
 typedef struct fv_kv_packed {
     fv_packed_part part[2];
     fv_packed_rows rows; /* what kernels are given; the arrays are on the store's device */
-    /* the same on the host */
-    int32_t *pos, *first, *alive;
-    int32_t *anchor, *rank; /* as in the form, or NULL */
-    uint8_t *group;         /* [n] */
-    int32_t n_alive;        /* rows that count */
-    int32_t n_first;        /* rows there were before any was let go */
+    /* the same on the host; layers with the same rows share the first three */
+    const int32_t *pos, *first;
+    const int32_t *anchor; /* as in the form, or NULL */
+    int32_t *alive;        /* [n_anchor] */
+    int32_t *rank;         /* as in the form, or NULL */
+    uint8_t *group;        /* [n] */
+    int32_t n_alive;       /* rows that count */
+    int32_t n_first;       /* rows there were before any was let go */
     /* What the rows are paid (expand.h); NULL: nobody asks. */
     float *importance; /* [n] on the host */
     float *turn;       /* [n] on the store's device: the mean over the rows of this turn, */
@@ -61,7 +63,8 @@ typedef struct fv_kv_packed {
                       * -1: not known yet */
     /* private */
     fv_buf part_buf[2];
-    fv_buf rows_buf, angle_buf, turn_buf;
+    struct fv_kv_packed_set *set; /* of pos, first, anchor, and their angles */
+    fv_buf rows_buf, turn_buf;    /* rows_buf: where the store is not on the host */
     void *host;
 } fv_kv_packed;
 
@@ -81,7 +84,8 @@ fv_status fv_kv_pack(fv_kv *kv, int32_t layer, const fv_kv_packed_form *form, fv
 /* Whether its keys have memory of their own. */
 bool fv_kv_packed_owns_keys(const fv_kv_packed *p, int32_t layer);
 
-/* Angles of the anchors, which attention needs: worked out once, and then kept. */
+/* Angles of the anchors, which attention needs: worked out once for all layers with the same rows,
+ * and then kept. */
 fv_status fv_kv_packed_angles(fv_kv *kv, fv_kv_packed *p, const fv_rope *rope);
 
 /* Room for importance [n], from now on. Nothing happens when there is some. */
@@ -125,6 +129,10 @@ fv_status fv_kv_packed_fit(fv_kv *kv, int32_t layer);
 /* The layer is without packed rows from now on, and what it had at first is noted
  * (fv_kv_ranked). Those that borrow its keys are to follow before the next pass. */
 void fv_kv_packed_end(fv_kv *kv, int32_t layer);
+
+/* Bytes of what says which rows packed blocks have, of all layers: tables, angles and what is
+ * observed of rows. They are not of the pool. */
+size_t fv_kv_packed_tables(const fv_kv *kv);
 
 /* Bytes of a layer's own parts. */
 size_t fv_kv_packed_bytes(const fv_kv *kv, int32_t layer, fv_kv_segment seg);

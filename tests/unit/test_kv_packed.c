@@ -2,11 +2,13 @@
  * leave, sections that are refused. Factors here are any numbers; what they are worth is tested
  * where they are made. */
 #include <criterion/criterion.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/net/kv_packed.h"
 #include "tests/support/handoff.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/stream.h"
 
 enum { VISUAL = 70, BLOCK = 16, BLOCKS = 5, RANK = 6, MORE = 4 };
@@ -330,5 +332,100 @@ Test(kv_packed, a_layer_has_no_more_rows_than_were_ranked) {
         cr_assert_eq(deliver(&rig, &s), said[i].good ? FV_REFUSED_NONE : FV_REFUSED_MALFORMED);
         free(s.bytes);
         finish(&rig, &p);
+    }
+}
+
+/* ---- tables ------------------------------------------------------------------------------- */
+
+static void prefilled(tiny_net *net, tiny_prompt *p, const char *policy) {
+    tiny_prompt *one = p;
+    int32_t id = 13;
+    tiny_prompt_make(net, p, 5, VISUAL, 9, 11, policy);
+    cr_assert_eq(tiny_prefill(net, p, 1, 0), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(tiny_step(net, &one, 1, &id, 1, 0), FV_OK, "%s", fv_last_error());
+}
+
+/* Rotation of keys that are packed before rotation wants angles of every row. */
+Test(kv_packed, layers_with_the_same_rows_share_one_table_of_angles) {
+    static const struct {
+        const char *policy;
+        int32_t other; /* the first layer with other rows than layer 0 */
+    } list[] = {
+        {"pack=svd,rank_k=12,rank_v=9,gain=0,block=1", 4},
+        {"pack=svd,rank_k=12,rank_v=9,gain=0,block=16;expand=attention", 4},
+        {"pack=quant", 4},
+        {"lazy=vla,map=given,blocks=0-2;pack=quant", 4},
+        {"pack=minicache,start=0", 4},
+        {"lazy=vla,map=given,blocks=0-2;pack=svd,rank_k=12,rank_v=9,gain=0,block=1", 4},
+        {"prune=random,layer=2,keep=0.5;pack=svd,rank_k=12,rank_v=9,gain=0,block=1", 2},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+        tiny_net net;
+        tiny_prompt p;
+        tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+        prefilled(&net, &p, list[i].policy);
+        const float *angles = fv_kv_packed_at(p.kv, 0)->rows.cos;
+        cr_assert_not_null(angles, "%s", list[i].policy);
+        for (int32_t l = 1; l < 4; l++)
+            cr_assert_eq(fv_kv_packed_at(p.kv, l)->rows.cos == angles, l < list[i].other,
+                         "%s: layer %d", list[i].policy, l);
+        tiny_prompt_free(&p);
+        cr_assert_eq(fv_kv_pool_used(net.pool), 0);
+        tiny_net_close(&net);
+    }
+}
+
+/* Bytes that the allocator had handed out and got back while `watched`. What it says of itself
+ * (mallinfo2) counts what a thread has just freed as in use. */
+static _Thread_local bool watched;
+static _Thread_local size_t came_back;
+
+#if !SANITIZED
+void __libc_free(void *p); /* NOLINT: the C library's own, which is not to be replaced */
+void free(void *p) {
+    if (watched && p) came_back += malloc_usable_size(p);
+    __libc_free(p);
+}
+#endif
+
+Test(kv_packed, tables_are_what_the_allocator_gave_for_them) {
+    static const char *const policies[] = {
+        "pack=svd,rank_k=12,rank_v=9,gain=0,block=1",
+        "pack=svd,rank_k=12,rank_v=9,gain=0,block=64",
+        "pack=svd,rank_k=12,rank_v=9,gain=0,block=1;expand=attention;evict=vta",
+        "lazy=vla,map=given,blocks=0-2;pack=svd,rank_k=12,rank_v=9,gain=0,block=4;expand=attention",
+        "prune=random,layer=2,keep=0.5;pack=quant",
+        "pack=minicache,start=0"};
+    /* Of each allocation, its head and what is lost to alignment: a table has 5, a set of rows 3.
+     */
+    enum { EACH = 96, ALLOCATIONS = 4 * 5 + 4 * 3 };
+    if (SANITIZED) cr_skip("a sanitizer's allocator does not say what it has handed out");
+    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
+        tiny_net net;
+        tiny_prompt p;
+        tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+        for (int round = 0; round < 2; round++) { /* the first makes the pool's own lists long */
+            prefilled(&net, &p, policies[i]);
+            size_t tables = fv_kv_packed_tables(p.kv), pool = fv_kv_pool_memory(net.pool);
+            cr_assert_gt(tables, 0);
+            came_back = 0;
+            watched = true;
+            came_back = 0;
+            watched = true;
+            for (int32_t l = 0; l < 4; l++) {
+                const fv_kv_packed *at = fv_kv_packed_at(p.kv, l);
+                if (at && at->leader == l) fv_kv_packed_keep(p.kv, l, NULL, 0);
+            }
+            watched = false;
+            size_t freed = came_back - (pool - fv_kv_pool_memory(net.pool));
+            cr_assert_eq(fv_kv_packed_tables(p.kv), 0);
+            if (round) {
+                cr_assert_geq(freed, tables, "%s", policies[i]);
+                cr_assert_leq(freed, tables + EACH * ALLOCATIONS, "%s: %zu of %zu", policies[i],
+                              freed, tables);
+            }
+            tiny_prompt_free(&p);
+        }
+        tiny_net_close(&net);
     }
 }

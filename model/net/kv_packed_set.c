@@ -1,0 +1,129 @@
+/* Sets of packed rows: which rows, in which blocks, and the angles of the blocks' anchors. Layers
+ * of a request that have the same rows have one set, so that there is one table of angles, and not
+ * one for each layer. One thread at a time, the store's. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/net/kv_internal.h"
+
+static bool same_set(const fv_kv_packed_set *a, const fv_kv_packed_set *b) {
+    size_t rows = (size_t)a->n, blocks = (size_t)a->n_anchor;
+    return a->n == b->n && a->n_anchor == b->n_anchor && a->tiles == b->tiles &&
+           !a->anchor == !b->anchor && memcmp(a->pos, b->pos, rows * sizeof *a->pos) == 0 &&
+           memcmp(a->first, b->first, blocks * sizeof *a->first) == 0 &&
+           (!a->anchor || memcmp(a->anchor, b->anchor, blocks * sizeof *a->anchor) == 0);
+}
+
+static size_t host_ints(const fv_kv_packed_set *s) {
+    size_t blocks = (size_t)s->n_anchor;
+    return (size_t)s->n + blocks + 1 + (s->anchor ? blocks : 0);
+}
+
+/* pos, first and anchor, one after the other. */
+static fv_status copy_host(const fv_kv_packed_set *like, fv_kv_packed_set *s) {
+    size_t rows = (size_t)like->n, blocks = (size_t)like->n_anchor;
+    int32_t *at = malloc(host_ints(like) * sizeof *at);
+    if (!at) return FV_FAIL(FV_ENOMEM, "out of memory for %d packed rows", like->n);
+    s->host = at;
+    memcpy(at, like->pos, rows * sizeof *at);
+    memcpy(at + rows, like->first, (blocks + 1) * sizeof *at);
+    if (like->anchor) memcpy(at + rows + blocks + 1, like->anchor, blocks * sizeof *at);
+    s->pos = at;
+    s->first = at + rows;
+    s->anchor = like->anchor ? at + rows + blocks + 1 : NULL;
+    return FV_OK;
+}
+
+/* The device's copies of pos and first: on the host the arrays themselves. */
+static fv_status copy_there(fv_device *dev, fv_kv_packed_set *s) {
+    size_t ints = (size_t)s->n + (size_t)s->n_anchor + 1;
+    s->there = s->pos;
+    if (dev != fv_device_host()) {
+        FV_TRY(fv_buf_alloc(dev, ints * sizeof(int32_t), FV_BUF_DEVICE, &s->rows_buf));
+        FV_TRY(dev->ops->copy_async(dev, s->rows_buf.data, s->host, ints * sizeof(int32_t)));
+        s->there = s->rows_buf.data;
+    }
+    return FV_OK;
+}
+
+static void set_free(fv_kv_packed_set *s) {
+    fv_buf_free(&s->rows_buf);
+    fv_buf_free(&s->angle_buf);
+    free(s->host);
+    free(s);
+}
+
+fv_status fv_kv_packed_set_take(fv_kv *kv, const fv_kv_packed_set *like, fv_kv_packed_set **out) {
+    fv_kv_packed_set *s = kv->sets;
+    while (s && !same_set(s, like)) s = s->next;
+    if (!s) {
+        s = calloc(1, sizeof *s);
+        if (!s) return FV_FAIL(FV_ENOMEM, "out of memory for packed rows");
+        s->n = like->n;
+        s->n_anchor = like->n_anchor;
+        s->tiles = like->tiles;
+        fv_status st = copy_host(like, s);
+        if (st == FV_OK) st = copy_there(fv_kv_get_device(kv), s);
+        if (st != FV_OK) {
+            set_free(s);
+            return st;
+        }
+        s->next = kv->sets;
+        kv->sets = s;
+    }
+    s->refs++;
+    *out = s;
+    return FV_OK;
+}
+
+void fv_kv_packed_set_give(fv_kv *kv, fv_kv_packed_set *s) {
+    fv_kv_packed_set **at = &kv->sets;
+    if (!s || --s->refs > 0) return;
+    while (*at != s) at = &(*at)->next;
+    *at = s->next;
+    set_free(s);
+}
+
+/* For codes and directions: each row's own, in tiles of rows (kernels/packed_part.h). */
+static void tile_angles(const fv_kv_packed_set *s, const fv_rope *rope, float *cosine,
+                        float *sine) {
+    float c[FV_ROPE_MAX_HALF], t[FV_ROPE_MAX_HALF];
+    size_t half = (size_t)rope->half;
+    for (int32_t a = 0; a < s->n_anchor; a++) {
+        fv_rope_angles(rope, &s->anchor[a], 1, c, t);
+        for (size_t j = (size_t)s->first[a]; j < (size_t)s->first[a + 1]; j++)
+            for (size_t i = 0; i < half; i++) {
+                size_t tile = j / FV_PACKED_TILE * half + i;
+                cosine[tile * FV_PACKED_TILE + j % FV_PACKED_TILE] = c[i];
+                sine[tile * FV_PACKED_TILE + j % FV_PACKED_TILE] = t[i];
+            }
+    }
+}
+
+fv_status fv_kv_packed_set_angles(fv_kv *kv, fv_kv_packed_set *s, const fv_rope *rope) {
+    if (!s->anchor || s->angle_buf.data) return FV_OK;
+    size_t rows = s->tiles ? fv_packed_tiles((size_t)s->n) * FV_PACKED_TILE : (size_t)s->n_anchor;
+    size_t n = rows * (size_t)rope->half, bytes = n * sizeof(float);
+    float *angles = calloc(2, bytes);
+    if (!angles) return FV_FAIL(FV_ENOMEM, "out of memory for %d anchors", s->n_anchor);
+    if (s->tiles)
+        tile_angles(s, rope, angles, angles + n);
+    else
+        fv_rope_angles(rope, s->anchor, s->n_anchor, angles, angles + n);
+    fv_device *dev = fv_kv_get_device(kv);
+    fv_buf buf;
+    fv_status st = fv_buf_alloc(dev, 2 * bytes, FV_BUF_DEVICE, &buf);
+    if (st == FV_OK) {
+        st = dev->ops->copy_async(dev, buf.data, angles, 2 * bytes);
+        if (st == FV_OK)
+            s->angle_buf = buf;
+        else
+            fv_buf_free(&buf);
+    }
+    free(angles);
+    return st;
+}
+
+size_t fv_kv_packed_set_bytes(const fv_kv_packed_set *s) {
+    return sizeof *s + host_ints(s) * sizeof(int32_t) + s->rows_buf.bytes + s->angle_buf.bytes;
+}
