@@ -62,18 +62,19 @@ static void part(fv_attempt *a, fv_outcome p, fv_outcome d) {
     if (a->decode) fv_rpc_call_cancel(a->decode);
 }
 
-/* What its time was over for is slower than that: those that never came would else be missing from
- * what was measured, and the slowest of them first. */
-static void note_late(fv_attempt *a) {
+/* What was given up says something, too: a first token that has not come yet takes longer, and an
+ * answer that has not ended is longer. Without it the slowest would be missing from the measure. */
+static void note_unfinished(const fv_attempt *a) {
     double now_s = fv_clock_s();
     fv_estimate *e = &a->relay->estimate;
     fv_member *p = a->p.worker;
+    if (a->finish || a->finished) return;
     if (p && !a->first) fv_estimate_late(e, &p->pace, a->p.ahead, now_s - a->p.taken_s, now_s);
     if (!a->req->msg->ignore_eos) fv_estimate_answer(e, a->req->n_token, false, now_s);
 }
 
-void fv_attempt_abandon(fv_attempt *a, bool late) {
-    if (late) note_late(a);
+void fv_attempt_abandon(fv_attempt *a) {
+    note_unfinished(a);
     part(a, FV_OUTCOME_UNKNOWN, FV_OUTCOME_UNKNOWN);
     maybe_free(a);
 }
@@ -88,7 +89,7 @@ static void fail(fv_attempt *a, fv_status st, bool blame_p, bool blame_d) {
     fv_failure f = {.status = st, .p = p_name, .d = d_name, .shun_p = blame_p, .shun_d = blame_d};
     /* A worker that ends what has no time left is well. */
     bool late = st == FV_EDEADLINE && fv_request_left_ms(r, fv_clock_s()) <= 0;
-    if (late) note_late(a);
+    if (late) note_unfinished(a);
     part(a, blame_p && !late ? outcome_of(st) : FV_OUTCOME_UNKNOWN,
          blame_d && !late ? outcome_of(st) : FV_OUTCOME_UNKNOWN);
     maybe_free(a);
@@ -405,7 +406,7 @@ void fv_attempt_lost(fv_attempt *a, const fv_member *w) {
     if (d && fv_attempt_waits(a)) { /* it has promised nothing, and nothing is lost with it */
         fv_request *r = a->req;
         a->d.worker = NULL;
-        fv_attempt_abandon(a, false);
+        fv_attempt_abandon(a);
         fv_request_set_state(r, FV_REQUEST_QUEUED);
         return;
     }

@@ -41,9 +41,16 @@ static double fullness(const fv_member *w, uint64_t bytes) {
 /* Of all routers. */
 static int32_t requests(const fv_member *w) { return w->n_taken + w->n_foreign; }
 
-static fv_member *better(fv_member *a, fv_member *b, uint64_t bytes) {
-    double fa = fullness(a, bytes), fb = fullness(b, bytes);
+static double prefill_s(const fv_member *w, const fv_wish *wish) {
+    if (w->role == DECODE || !wish->estimate) return 0;
+    return fv_deadline_prefill_s(wish->estimate, w, wish->work);
+}
+
+static fv_member *better(fv_member *a, fv_member *b, const fv_wish *wish) {
+    double fa = fullness(a, wish->bytes), fb = fullness(b, wish->bytes);
+    double sa = prefill_s(a, wish), sb = prefill_s(b, wish);
     if (fa != fb) return fa < fb ? a : b;
+    if (sa > 2 * sb || sb > 2 * sa) return sa < sb ? a : b;
     return requests(b) < requests(a) ? b : a;
 }
 
@@ -69,7 +76,7 @@ static fv_member *better_of_two(const fv_members *m, const fv_wish *wish, uint64
             *(i ? &a : &b) = w;
         }
     }
-    return a && b ? better(a, b, wish->bytes) : a;
+    return a && b ? better(a, b, wish) : a;
 }
 
 static fv_member *first_awake(const fv_members *m, const fv_wish *wish) {

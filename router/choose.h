@@ -6,13 +6,15 @@
  * the same one (Mitzenmacher, "The Power of Two Choices", 2001).
  *
  *   decode worker    better: the smaller part of its KV would be taken; then fewer requests
- *   prefill worker   better: fewer requests
+ *   prefill worker   better: the first token is expected in less than half the time; then fewer
+ *                    requests
  *
  * Other routers use the same workers, so what is known of their room is a guess: the worker's last
  * report, and what was sent to it from here. The worker decides. One that refuses for want of room
  * is left alone until it reports again.
  *
  * Pure functions of the members and of *random (never 0). */
+#include "router/deadline.h"
 #include "router/members.h"
 
 #ifdef __cplusplus
@@ -33,6 +35,9 @@ typedef struct fv_wish {
     /* When nobody else can: the one whose rest (router/breaker.h) ends first, before it has. */
     bool wake;
     double now_s;
+    /* Prefill: what there is to do, for workers that are not alike. NULL: it does not matter. */
+    const fv_estimate *estimate;
+    const fv_work *work;
 } fv_wish;
 
 /* Bytes of a decode worker's KV that are spoken for: what it says (held, promised, and asked for by

@@ -107,7 +107,8 @@ fv_work fv_estimate_work(const fv_estimate *e, uint64_t visual, uint64_t text, u
                          bool full) {
     double n_text = (double)text * ratio(&e->text, TEXT_SHARE);
     double n_answer = full ? max_tokens : expected_tokens(e, max_tokens);
-    return (fv_work){visual + (uint64_t)ceil(n_text), (uint64_t)ceil(n_answer)};
+    uint64_t prompt = visual + (uint64_t)ceil(n_text);
+    return (fv_work){prompt ? prompt : 1, (uint64_t)ceil(n_answer)}; /* none is for nothing */
 }
 
 double fv_estimate_prefill_s(const fv_estimate *e, const fv_pace *worker, uint64_t tokens) {

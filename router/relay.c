@@ -67,7 +67,7 @@ void fv_request_set_state(fv_request *r, fv_request_state to) {
 void fv_request_end(fv_request *r) {
     if (r->state == FV_REQUEST_OVER) return;
     fv_request_set_state(r, FV_REQUEST_OVER);
-    if (r->attempt) fv_attempt_abandon(r->attempt, fv_request_left_ms(r, fv_clock_s()) <= 0);
+    if (r->attempt) fv_attempt_abandon(r->attempt);
     fv_relay_dispatch(r->relay);
 }
 
@@ -120,25 +120,33 @@ fv_status fv_relay_check_time(fv_relay *relay, fv_rpc_call *client, const fv_wor
     return st;
 }
 
-/* Ends one that has waited, if it cannot be in time any more when it needs `seconds` from now on. A
- * client that has got tokens gets the others as long as there is time. */
+/* Is it too late for what needs `seconds` from now on? A client that has got tokens gets the others
+ * as long as there is time. */
+static fv_status check_left(const fv_request *r, double seconds, double now_s) {
+    if (r->n_token > 0 || r->relay->n_running == 0) return FV_OK;
+    return fv_deadline_start(seconds, left_s(r, now_s), now_s - r->arrived_s);
+}
+
 static bool end_hopeless(fv_request *r, double seconds, double now_s) {
-    if (r->n_token > 0 || r->relay->n_running == 0) return false;
-    fv_status st = fv_deadline_start(seconds, left_s(r, now_s), now_s - r->arrived_s);
+    fv_status st = check_left(r, seconds, now_s);
     if (st == FV_OK) return false;
     r->relay->n_expired++;
     fv_request_finish(r, st);
     return true;
 }
 
-static void end_all_hopeless(fv_relay *relay, double now_s) {
+/* Ends one that would be too late on the fastest workers there are. */
+static bool end_if_hopeless(fv_request *r, double now_s) {
     static const fv_work nothing = {0, 0};
-    const fv_member *first = fv_members_first(relay->opt.members);
-    for (fv_request *r = relay->first; r; r = r->next) {
-        if (r->state != FV_REQUEST_QUEUED || r->msg->conversation.len) continue;
-        fv_outlook o = fv_deadline_look(&relay->estimate, first, &nothing, &r->work);
-        end_hopeless(r, o.fleet_s, now_s);
-    }
+    const fv_relay *relay = r->relay;
+    fv_outlook o = fv_deadline_look(&relay->estimate, fv_members_first(relay->opt.members),
+                                    &nothing, &r->work);
+    return end_hopeless(r, o.fleet_s, now_s);
+}
+
+static void end_all_hopeless(fv_relay *relay, double now_s) {
+    for (fv_request *r = relay->first; r; r = r->next)
+        if (r->state == FV_REQUEST_QUEUED && !r->msg->conversation.len) end_if_hopeless(r, now_s);
 }
 
 /* A line in a while, and not one for each request: there may be thousands. */
@@ -180,7 +188,9 @@ static bool choose_pair(const fv_request *r, bool wake, double now_s, fv_member 
                     .shun = r->shun_d ? r->last_d : "",
                     .shun_strictly = now_s < r->shun_until_s,
                     .wake = wake,
-                    .now_s = now_s};
+                    .now_s = now_s,
+                    .estimate = &relay->estimate,
+                    .work = &r->work};
     *d = NULL;
     if (needs_decode(r) && !(*d = fv_choose(m, &wish, &relay->random)) &&
         !(*d = fv_choose_to_wait(m, &wish)))
@@ -234,7 +244,10 @@ static bool try_start(fv_request *r, double now_s) {
     const fv_estimate *e = &r->relay->estimate;
     double seconds = fv_deadline_prefill_s(e, to_p, &r->work);
     if (to_d) seconds += fv_deadline_decode_s(e, to_d, &r->work);
-    if (end_hopeless(r, seconds, now_s)) return true;
+    if (check_left(r, seconds, now_s) != FV_OK) {
+        end_if_hopeless(r, now_s); /* or others are drawn the next time */
+        return true;
+    }
     note_drained(r, now_s);
     fv_status st = fv_attempt_start(r, to_p, to_d);
     if (st != FV_OK) fv_request_finish(r, st);
@@ -302,7 +315,7 @@ static void move_on(fv_request *r, double now_s) {
                     .shun_strictly = true,
                     .now_s = now_s};
     if (!fv_choose(r->relay->opt.members, &wish, &r->relay->random)) return;
-    fv_attempt_abandon(r->attempt, false);
+    fv_attempt_abandon(r->attempt);
     fv_request_set_state(r, FV_REQUEST_QUEUED);
 }
 

@@ -140,8 +140,8 @@ fv_status fv_attempt_start(fv_request *r, fv_member *p, fv_member *d);
 /* Goes on with a conversation that is kept at d; RUNNING. */
 fv_status fv_attempt_follow(fv_request *r, fv_member *d);
 
-/* Takes it from its request: gives everything back, cancels the calls. `late`: time was over. */
-void fv_attempt_abandon(fv_attempt *a, bool late);
+/* Takes it from its request: gives everything back, cancels the calls. */
+void fv_attempt_abandon(fv_attempt *a);
 
 /* The client reads again. */
 void fv_attempt_resume(fv_attempt *a);

@@ -484,6 +484,8 @@ Test(router_deadline, tokens_of_text_are_learned_from_what_its_bytes_came_to) {
     cr_assert_eq(fv_estimate_work(&e, 576, 400, 1, true).prompt, 676);
     fv_estimate_text(&e, 100, 50, 10);
     cr_assert_eq(fv_estimate_work(&e, 576, 400, 1, true).prompt, 776);
+    for (int i = 0; i < 99; i++) fv_estimate_text(&e, 100, 0, 11 + i);
+    cr_assert_eq(fv_estimate_work(&e, 0, 0, 1, true).prompt, 1, "or it would never take time");
 }
 
 Test(router_deadline, requests_of_other_routers_are_ahead_too) {
