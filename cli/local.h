@@ -117,7 +117,8 @@ typedef struct fv_report {
     size_t bytes_raw;                                 /* what `exact` holds after prefill */
     size_t bytes_bound;                               /* what the plan said before prefill */
     size_t bytes_visual, bytes_text;                  /* held after prefill */
-    size_t bytes_visual_end, bytes_text_end;          /* held after the last token */
+    size_t bytes_visual_end, bytes_text_end;          /* held after the last token, */
+    size_t bytes_tables_end;           /* and beside them, of packed layers (fv_kv_packed_tables) */
     uint64_t rows_evicted;             /* rows of a KV head that went as the answer grew */
     fv_recompress_report recompressed; /* at the end of a kept turn; {0}: nothing was */
     const char *transport;             /* "inproc"; "none" when the first token ended the answer */

@@ -452,6 +452,7 @@ static void fill_follow_up(run *r) {
     out->finish = fv_sequence_finish(r->seq);
     out->bytes_visual_end = fv_kv_bytes(kv, FV_SEG_VISUAL);
     out->bytes_text_end = fv_kv_bytes(kv, FV_SEG_TEXT);
+    out->bytes_tables_end = fv_kv_packed_tables(kv);
     out->rows_evicted = fv_evict_rows(kv);
 }
 
@@ -498,6 +499,7 @@ static void fill_report(run *r) {
     out->bytes_bound = bytes.held;
     out->bytes_visual_end = fv_kv_bytes(kv, FV_SEG_VISUAL);
     out->bytes_text_end = fv_kv_bytes(kv, FV_SEG_TEXT);
+    out->bytes_tables_end = fv_kv_packed_tables(kv);
     out->rows_evicted = fv_evict_rows(kv);
     out->s_preprocess = r->encoded.s_preprocess;
     out->s_vision = r->encoded.s_vision;

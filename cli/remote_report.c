@@ -146,6 +146,7 @@ fv_status fv_report_from_message(const report_message *m, Fovea__Inference__V1__
                    .bytes_text = m->bytes_text,
                    .bytes_visual_end = m->bytes_visual_end,
                    .bytes_text_end = m->bytes_text_end,
+                   .bytes_tables_end = m->bytes_tables_end,
                    .rows_evicted = m->rows_evicted,
                    .recompressed = recompressed_of(m->recompressed),
                    .transport = transport_name(m->transfer),

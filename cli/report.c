@@ -5,11 +5,11 @@
 #include <string.h>
 
 static json_t *bytes_json(const fv_report *r) {
-    return json_pack("{s:I, s:I, s:{s:I, s:I}, s:{s:I, s:I}}", "raw", (json_int_t)r->bytes_raw,
+    return json_pack("{s:I, s:I, s:{s:I, s:I}, s:{s:I, s:I, s:I}}", "raw", (json_int_t)r->bytes_raw,
                      "bound", (json_int_t)r->bytes_bound, "resident_start", "visual",
                      (json_int_t)r->bytes_visual, "text", (json_int_t)r->bytes_text, "resident_end",
                      "visual", (json_int_t)r->bytes_visual_end, "text",
-                     (json_int_t)r->bytes_text_end);
+                     (json_int_t)r->bytes_text_end, "tables", (json_int_t)r->bytes_tables_end);
 }
 
 static json_t *rows_json(const fv_report *r) {
@@ -278,8 +278,11 @@ void fv_report_print(FILE *f, const fv_report_source *source, const fv_report *r
     print_mapped(f, r);
     print_stages(f, r);
     print_packed(f, &r->packed);
-    fprintf(f, "KV       %zu bytes exact, %zu held after prefill (%.2fx smaller), %zu at the end\n",
+    fprintf(f, "KV       %zu bytes exact, %zu held after prefill (%.2fx smaller), %zu at the end",
             r->bytes_raw, start, start ? (double)r->bytes_raw / (double)start : 0.0, end);
+    if (r->bytes_tables_end)
+        fprintf(f, ", and %zu bytes of tables that say which rows these are", r->bytes_tables_end);
+    fputc('\n', f);
     if (r->rows_evicted)
         fprintf(f,
                 "evicted  %" PRIu64

@@ -42,7 +42,8 @@ typedef struct fv_answer_report {
     fv_finish finish;
     fv_refusal refusal;                      /* why the ticket was not honoured, if that was it */
     int32_t n_generated;                     /* of the whole answer */
-    size_t bytes_visual_end, bytes_text_end; /* held at the end */
+    size_t bytes_visual_end, bytes_text_end; /* held at the end, */
+    size_t bytes_tables_end;                 /* and beside them (fv_kv_packed_tables) */
     uint64_t rows_evicted;                   /* that went as the answer grew */
     double s_claim, s_decode;
     fv_recompress_report recompressed; /* {0}: nothing was */

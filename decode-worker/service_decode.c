@@ -184,6 +184,7 @@ static fv_status send_finished(decode *d) {
     r.n_generated = (uint32_t)d->report.n_generated;
     r.bytes_visual_end = d->report.bytes_visual_end;
     r.bytes_text_end = d->report.bytes_text_end;
+    r.bytes_tables_end = d->report.bytes_tables_end;
     r.rows_evicted = d->report.rows_evicted;
     r.seconds_decode = d->report.s_decode;
     r.decode_worker = (char *)(uintptr_t)d->w->opt.name;

@@ -123,7 +123,7 @@ typedef struct fv_task {
     fv_refusal refusal;
     fv_ship_report sent;
     char pruned[FV_PLAN_NOTE_MAX]; /* with `first`: what a method that decides by data says */
-    size_t bytes_visual, bytes_text;
+    size_t bytes_visual, bytes_text, bytes_tables;
     int32_t visual_rows[FV_PLAN_MAX_LAYERS]; /* that each layer ran */
     fv_account account;
     fv_kept_watch *watch; /* in the arena; NULL: nobody asked */

@@ -77,6 +77,7 @@ static fv_status fill_rows(fv_task *t, fv_report_message *r) {
     r->bytes_bound = bytes.held;
     r->bytes_visual = r->bytes_visual_end = t->bytes_visual;
     r->bytes_text = r->bytes_text_end = t->bytes_text;
+    r->bytes_tables_end = t->bytes_tables;
     return FV_OK;
 }
 

@@ -291,6 +291,7 @@ static fv_status take_token(fv_task *t, const float *logits) {
     if (t->msg->request->digests) t->digest = fv_logits_digest(logits, vocab);
     t->bytes_visual = fv_kv_bytes(t->kv, FV_SEG_VISUAL);
     t->bytes_text = fv_kv_bytes(t->kv, FV_SEG_TEXT);
+    t->bytes_tables = fv_kv_packed_tables(t->kv);
     fv_account_take(&t->plan, t->visual_rows, t->kv, &t->account);
     if (t->watch) FV_TRY(fv_kept_end(t->watch, t->kv, &t->kept));
     t->has_token = true;

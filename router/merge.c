@@ -20,6 +20,7 @@ static fv_status add_decode(const report_message *b, fv_arena *arena, report_mes
     FV_TRY(join_transfer(b, arena, out));
     out->bytes_visual_end = b->bytes_visual_end;
     out->bytes_text_end = b->bytes_text_end;
+    out->bytes_tables_end = b->bytes_tables_end;
     out->rows_evicted = b->rows_evicted;
     out->recompressed = b->recompressed;
     out->seconds_decode = b->seconds_decode;

@@ -80,6 +80,9 @@ Test(fleet_presets, each_gives_the_bits_of_one_process_and_other_bits_than_exact
         digests_of(one, digests, sizeof digests);
         cr_expect_eq(strcmp(digests, exact) == 0, strcmp(name, "exact") == 0, "%s: %s", name,
                      digests);
+        json_t *end = json_object_get(answer_report(one, "bytes"), "resident_end");
+        bool packed = answer_report(one, "packed") != NULL;
+        cr_expect_eq(json_integer_value(json_object_get(end, "tables")) > 0, packed, "%s", name);
         if (strcmp(name, "paper-fastv") == 0) says_how_it_was_mapped(fleet_answer);
         answer_assert_same(one, fleet_answer, true, name);
     }
