@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 root, bin_dir = [os.path.abspath(p) for p in sys.argv[1:]]
 failures = []
@@ -28,6 +29,8 @@ try:
 except ImportError:
     kubernetes_validate = None
     print("skip: no kubernetes-validate: deploy/kubernetes is not held against the schemas")
+
+PROXY_PORT = 8200  # where clients call
 
 SCHEMAS = "1.27"  # the first in which gRPC probes are stable
 
@@ -124,16 +127,89 @@ def check_probes(fleet, program):
     container = fleet.pods[program]["spec"]["template"]["spec"]["containers"][0]
     (port,) = container["ports"]
     env = fleet.environment(program)
-    fleet.expect(env["FOVEA_LISTEN"] == f"0.0.0.0:{port['containerPort']}", f"{program} listens elsewhere")
-    if program != "fovea-router":
-        fleet.expect(env["FOVEA_ADVERTISE"] == f"$(POD_IP):{port['containerPort']}", f"{program} is sought elsewhere")
-    for kind in ("startupProbe", "livenessProbe", "readinessProbe"):
-        probe = container[kind]["grpc"]
-        fleet.expect(probe["port"] == port["containerPort"], f"{program}: {kind} asks another port")
+    asked = {kind: container[kind]["grpc"] for kind in ("startupProbe", "livenessProbe", "readinessProbe")}
+    for kind, probe in asked.items():
         fleet.expect(probe.get("service", "") in services_of(program), f"{program}: {kind} asks for another service")
-    # A router without workers is not ready; to end it for that would not bring any.
     if program == "fovea-router":
-        fleet.expect(container["livenessProbe"]["grpc"].get("service") == "fovea.fleet.v1.Fleet", "the router's life")
+        # Workers reach it by itself, clients through the proxy. A router without workers is not ready; to end
+        # it for that would not bring any.
+        fleet.expect(env["FOVEA_FLEET_LISTEN"] == f"0.0.0.0:{port['containerPort']}", "workers are awaited elsewhere")
+        for kind in ("startupProbe", "livenessProbe"):
+            fleet.expect(asked[kind] == {"port": port["containerPort"], "service": "fovea.fleet.v1.Fleet"},
+                         f"the router's {kind}")
+        fleet.expect(asked["readinessProbe"]["port"] == PROXY_PORT, "the router is ready when the proxy says so")
+        return
+    fleet.expect(env["FOVEA_LISTEN"] == f"0.0.0.0:{port['containerPort']}", f"{program} listens elsewhere")
+    fleet.expect(env["FOVEA_ADVERTISE"] == f"$(POD_IP):{port['containerPort']}", f"{program} is sought elsewhere")
+    for kind, probe in asked.items():
+        fleet.expect(probe["port"] == port["containerPort"], f"{program}: {kind} asks another port")
+
+
+def check_proxy(fleet):
+    """The proxy before the router: the router listens where nobody else gets, and the proxy starts as set."""
+    spec = fleet.pods["fovea-router"]["spec"]["template"]["spec"]
+    router, proxy = spec["containers"]
+    env = fleet.environment("fovea-router")
+    host, port = env["FOVEA_LISTEN"].rsplit(":", 1)
+    fleet.expect(host == "127.0.0.1", "clients reach the router past the proxy")
+    fleet.expect(router["image"] == proxy["image"], "the proxy is another image")
+    fleet.expect([p["containerPort"] for p in proxy["ports"]] == [PROXY_PORT], "the proxy's port")
+    fleet.expect(f"--frontend=0.0.0.0,{PROXY_PORT};no-tls" in proxy["command"], "the proxy listens elsewhere")
+    fleet.expect(f"--backend={host},{port};;proto=h2" in proxy["command"], "the proxy does not lead to the router")
+    fleet.expect(proxy["securityContext"] == router["securityContext"], "the proxy has other rights than the router")
+    fleet.expect(f"/dev/tcp/{host}/{port}" in " ".join(proxy["lifecycle"]["preStop"]["exec"]["command"]),
+                 "the proxy ends before the router's answers do")
+    (mount,), (conf,) = proxy["volumeMounts"], [a[7:] for a in proxy["command"] if a.startswith("--conf=")]
+    volume = next(v for v in spec["volumes"] if v["name"] == mount["name"])
+    folder, name = os.path.split(conf)
+    text = fleet.named("ConfigMap", volume["configMap"]["name"]).get("data", {}).get(name)
+    fleet.expect(folder == mount["mountPath"] and text, f"{conf} is not in the proxy's volume")
+    settings = dict(l.split("=", 1) for l in (text or "").splitlines() if l and not l.startswith("#"))
+    answer_s = int(env["FOVEA_DEADLINE_MS"]) / 1000
+    for key in ("backend-read-timeout", "stream-write-timeout"):
+        minutes = re.fullmatch(r"(\d+)m", settings.get(key, "1m")).group(1)
+        fleet.expect(int(minutes) * 60 > answer_s, f"{key} of the proxy cuts long answers off")
+    fleet.expect("stream-read-timeout" not in settings, "the proxy's stream-read-timeout cuts off answers that wait")
+    held = int(settings["workers"]) * int(settings["worker-frontend-connections"])
+    window = int(re.fullmatch(r"(\d+)K", settings["frontend-http2-connection-window-size"]).group(1)) << 10
+    fleet.expect(held * window <= quantity(proxy["resources"]["limits"]["memory"]) // 2,
+                 "the proxy's connections may hold more than half of its memory")
+    nghttpx = shutil.which("nghttpx", path=os.environ["PATH"] + ":/usr/sbin")
+    if not nghttpx:
+        print("skip: no nghttpx to read its configuration (package nghttp2-proxy)")
+        return
+    with tempfile.TemporaryDirectory() as tmp:
+        path = os.path.join(tmp, "nghttpx.conf")
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text or "")
+        # It takes the file, or ends at once and says why; a port that nobody may have ends it behind that.
+        r = subprocess.run([nghttpx, f"--conf={path}", "--frontend=192.0.2.1,1;no-tls", "--backend=127.0.0.1,1;;proto=h2"],
+                           capture_output=True, text=True, timeout=100)
+        fleet.expect("Unknown option" not in r.stderr and "Failed to load configuration" not in r.stderr,
+                     f"nghttpx does not take its configuration: {r.stderr}")
+
+
+def check_token(fleet, program):
+    """The fleet's secret is there for all, and for nobody else."""
+    spec = fleet.pods[program]["spec"]["template"]["spec"]
+    path = fleet.environment(program)["FOVEA_FLEET_TOKEN_FILE"]
+    mounts = {m["mountPath"]: m for m in spec["containers"][0]["volumeMounts"]}
+    mount = mounts[os.path.dirname(path)]
+    volume = next(v for v in spec["volumes"] if v["name"] == mount["name"])
+    fleet.expect(volume["secret"]["secretName"] == "fovea-fleet-token", f"{program}: another secret")
+    fleet.expect(volume["secret"]["defaultMode"] & 0o007 == 0, f"{program}: everybody may read the secret")
+    fleet.expect(spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsGroup"],
+                 f"{program}: cannot read the secret")
+
+
+def check_memory(fleet):
+    """What the router shares out is what its container has."""
+    container = fleet.pods["fovea-router"]["spec"]["template"]["spec"]["containers"][0]
+    limit = quantity(container["resources"]["limits"]["memory"])
+    env = fleet.environment("fovea-router")
+    memory = int(env.get("FOVEA_MEMORY_BYTES") or 0) or limit
+    fleet.expect(memory <= limit, "FOVEA_MEMORY_BYTES is more than the router's limit")
+    fleet.expect(int(env.get("FOVEA_QUEUE_BYTES") or 0) <= memory // 2, "FOVEA_QUEUE_BYTES leaves the router no room")
 
 
 def check_time(fleet, program):
@@ -168,9 +244,9 @@ def check_worker(fleet, program):
     env = fleet.environment(program)
     limits = container["resources"]["limits"]
     fleet.expect(int(env["FOVEA_KV_BYTES"]) < quantity(limits["memory"]), f"{program}: the KV has no room in its memory")
-    (volume,) = spec["volumes"]
-    (mount,) = container["volumeMounts"]
-    fleet.expect(mount["name"] == volume["name"] and mount["readOnly"] and volume["persistentVolumeClaim"]["readOnly"],
+    volume = next(v for v in spec["volumes"] if "persistentVolumeClaim" in v)
+    mount = next(m for m in container["volumeMounts"] if m["name"] == volume["name"])
+    fleet.expect(mount["readOnly"] and volume["persistentVolumeClaim"]["readOnly"],
                  f"{program}: the checkpoint must be read-only")
     fleet.expect((env["FOVEA_CHECKPOINT"] + "/").startswith(mount["mountPath"] + "/"),
                  f"{program}: FOVEA_CHECKPOINT does not lie in {mount['mountPath']}")
@@ -189,7 +265,7 @@ def check_selectors(fleet):
         chosen = fleet.selected(o["spec"]["selector"])
         fleet.expect(len(chosen) == 1, f"Service {o['metadata']['name']} selects {chosen}")
         for program in chosen:
-            ports = {p["name"] for p in fleet.pods[program]["spec"]["template"]["spec"]["containers"][0]["ports"]}
+            ports = {p["name"] for c in fleet.pods[program]["spec"]["template"]["spec"]["containers"] for p in c["ports"]}
             fleet.expect({p["targetPort"] for p in o["spec"]["ports"]} <= ports, f"Service {o['metadata']['name']}: port")
     for program, d in fleet.pods.items():
         fleet.expect(fleet.selected(d["spec"]["selector"]["matchLabels"]) == {program}, f"{program}: selector")
@@ -197,13 +273,20 @@ def check_selectors(fleet):
     for o in fleet.of("PodDisruptionBudget"):
         protected |= fleet.selected(o["spec"]["selector"]["matchLabels"])
     fleet.expect(protected == {"fovea-prefill", "fovea-decode"}, f"budgets are for {protected}")
-    callers = {p: set() for p in ("fovea-prefill", "fovea-decode")}
+    callers = {}
     for o in fleet.of("NetworkPolicy"):
         for program in fleet.selected(o["spec"]["podSelector"]["matchLabels"]):
-            for source in o["spec"]["ingress"][0]["from"]:
-                callers.setdefault(program, set()).update(fleet.selected(source["podSelector"]["matchLabels"]))
-    fleet.expect(callers == {"fovea-prefill": {"fovea-router"}, "fovea-decode": {"fovea-router", "fovea-prefill"}},
-                 f"callers that are let in: {callers}")
+            for rule in o["spec"]["ingress"]:
+                for port in rule["ports"]:
+                    known = callers.setdefault((program, port["port"]), set())
+                    for source in rule.get("from", []):
+                        known |= fleet.selected(source["podSelector"]["matchLabels"])
+                    if "from" not in rule:
+                        known.add("anybody")
+    fleet.expect(callers == {("fovea-prefill", "grpc"): {"fovea-router"},
+                             ("fovea-decode", "grpc"): {"fovea-router", "fovea-prefill"},
+                             ("fovea-router", "fleet"): {"fovea-prefill", "fovea-decode"},
+                             ("fovea-router", "grpc"): {"anybody"}}, f"callers that are let in: {callers}")
 
 
 def check_fleet(folder):
@@ -212,7 +295,7 @@ def check_fleet(folder):
     fleet.expect(fleet.pods["fovea-router"]["spec"]["replicas"] == 1, "two routers would split the fleet")
     fleet.expect(fleet.pods["fovea-router"]["spec"]["strategy"]["type"] == "Recreate", "two routers for a while")
     for program in fleet.pods:
-        for check in (check_options, check_probes, check_time, check_confinement, check_worker):
+        for check in (check_options, check_probes, check_time, check_confinement, check_token, check_worker):
             if program == "fovea-router" and check == check_worker:
                 continue
             try:
@@ -220,6 +303,8 @@ def check_fleet(folder):
             except KeyError as e:
                 fleet.expect(False, f"{program}: {e} is missing ({check.__name__})")
     check_selectors(fleet)
+    check_proxy(fleet)
+    check_memory(fleet)
     return fleet
 
 
