@@ -73,6 +73,18 @@ static void open_engine(const char *dir, fv_engine *e) {
     must(fv_engine_open(&opt, e));
 }
 
+/* Both processes have them from before the fork: the sender is its own router. */
+static const fv_key fleet = {{1}};
+static fv_callers *callers;
+
+static void make_token(char out[FV_CALL_TOKEN_MAX]) {
+    fv_key key;
+    fv_call_to to = {"/fovea.handoff.v1.Handoff/Open", "bench", fv_callers_incarnation(callers)};
+    fv_call_token t = {.made_ms = fv_callers_clock_ms(callers), .valid_ms = FV_CALL_VALID_MS};
+    must(fv_call_key(&fleet, &key));
+    must(fv_call_token_write(&key, &to, &t, out));
+}
+
 /* ---- the decode worker, in its process --------------------------------------------------- */
 
 static void serve(const char *dir, fv_dtype dtype, int say) {
@@ -88,6 +100,7 @@ static void serve(const char *dir, fv_dtype dtype, int say) {
     open_engine(dir, &engine);
     fv_decode_options opt = fv_decode_options_default();
     opt.engine = &engine;
+    opt.callers = callers;
     opt.kv_dtype = dtype;
     must(fv_decode_worker_open(bridge, &opt, &worker));
     fv_decode_worker_services(worker, services);
@@ -195,6 +208,8 @@ static void on_gone(void *user) {
 
 static void begin(fv_job *job) {
     sender *s = job->owner;
+    char token[FV_CALL_TOKEN_MAX];
+    make_token(token);
     fv_ship_request req = {.model = s->engine.fingerprint,
                            .kv = s->kv,
                            .plan = &s->plan,
@@ -202,7 +217,8 @@ static void begin(fv_job *job) {
                            .ids = s->ids,
                            .seg = s->seg,
                            .max_tokens = 64,
-                           .sampling = {.repetition_penalty = 1, .top_p = 1}};
+                           .sampling = {.repetition_penalty = 1, .top_p = 1},
+                           .asking = {.open_token = token}};
     s->sent = false;
     must(fv_ship_begin(s->transport, &req, &s->ship));
 }
@@ -410,6 +426,8 @@ static void run(const fv_options *o) {
     must(fv_engine_kv_dtype(fv_options_string(o, "dtype"), &dtype));
     sure(mkdtemp(dir) && pipe(pipe_of) == 0, "cannot make a temporary folder");
     make_checkpoint(dir);
+    must(fv_callers_open(&fleet, &callers));
+    fv_callers_set_name(callers, "bench");
     pid_t child = fork(); /* before gRPC has threads */
     if (child == 0) serve(dir, dtype, pipe_of[1]);
     sure(child > 0 && read(pipe_of[0], &port, sizeof port) == sizeof port,

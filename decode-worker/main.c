@@ -156,6 +156,7 @@ static fv_status open_worker(program *p) {
     opt.pairs_most = pairs.most;
     opt.engine = &p->engine;
     opt.name = p->name;
+    opt.callers = fv_place_callers(&p->place);
     opt.kv_dtype = p->kv_dtype;
     opt.kv_bytes = (size_t)fv_options_int(o, "kv-bytes");
     opt.batch_max = (int32_t)fv_options_int(o, "batch");
@@ -203,6 +204,7 @@ static fv_status run(const fv_options *o) {
         fv_daemon_run(p.daemon); /* also when it does not serve: to close all that was opened */
     }
     fv_daemon_close(p.daemon);
+    fv_place_close(&p.place);
     fv_arena_fini(&p.arena);
     fv_engine_close(&p.engine);
     return p.place.status == FV_OK ? st : fv_place_verdict(&p.place);

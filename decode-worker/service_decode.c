@@ -257,9 +257,20 @@ static void on_dropped(fv_rpc_op *op, bool ok) {
 
 /* ---- the request ------------------------------------------------------------------------ */
 
+/* A hand-off is authorized by its ticket, a kept conversation by a token for this request: its name
+ * has been with the client. */
+static fv_status check_caller(fv_rpc_call *c, const fv_decode_message *q) {
+    const fv_decode_worker *w = fv_rpc_call_service(c);
+    fv_caller who;
+    if (q->source_case == FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_TICKET) return FV_OK;
+    FV_TRY(fv_caller_of(w->opt.callers, c, &who));
+    return fv_caller_asks(&who, q->request_id, NULL);
+}
+
 static fv_status on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     ProtobufCMessage *m;
     FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__decode_request__descriptor, message, &m));
+    FV_TRY(check_caller(c, (const fv_decode_message *)m));
     decode *d = calloc(1, sizeof *d);
     if (!d) return FV_FAIL(FV_ENOMEM, "out of memory for a request");
     d->w = fv_rpc_call_service(c);
@@ -344,7 +355,11 @@ static void on_forgotten(fv_rpc_op *op, bool ok) {
 }
 
 static fv_status forget_message(fv_rpc_call *c, grpc_byte_buffer *message) {
+    const fv_decode_worker *w = fv_rpc_call_service(c);
+    fv_caller who;
     ProtobufCMessage *m;
+    FV_TRY(fv_caller_of(w->opt.callers, c, &who));
+    FV_TRY(fv_caller_asks(&who, NULL, NULL));
     FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__forget_request__descriptor, message, &m));
     forget *f = calloc(1, sizeof *f);
     if (!f) return FV_FAIL(FV_ENOMEM, "out of memory for a request");

@@ -136,10 +136,14 @@ static void on_offered(fv_rpc_op *op, bool ok) {
 }
 
 static fv_status open_message(fv_rpc_call *c, grpc_byte_buffer *message) {
+    const fv_decode_worker *w = fv_rpc_call_service(c);
     request *r;
+    fv_caller who;
     ProtobufCMessage *m;
+    FV_TRY(fv_caller_of(w->opt.callers, c, &who));
     FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__open_request__descriptor, message, &m));
     const Fovea__Handoff__V1__OpenRequest *q = (const Fovea__Handoff__V1__OpenRequest *)m;
+    FV_TRY(fv_caller_asks(&who, q->request_id, NULL));
     if (strlen(q->compat) >= FV_COMPAT_MAX)
         return FV_FAIL(FV_EINVAL, "compat has %zu bytes, and at most %d are taken",
                        strlen(q->compat), FV_COMPAT_MAX - 1);

@@ -228,6 +228,8 @@ static void end_idle(fv_pairs_in *all) {
 fv_status fv_pair_on_start(fv_rpc_call *c) {
     fv_decode_worker *w = fv_rpc_call_service(c);
     fv_pairs_in *all = &w->pairs;
+    fv_caller who;
+    FV_TRY(fv_caller_of(w->opt.callers, c, &who));
     if (!all->ops)
         return FV_FAIL(FV_EUNSUPPORTED, "this worker offers no way from device to device");
     if (all->n_now >= (uint32_t)all->most) {

@@ -25,11 +25,13 @@
 #include "common/vitals.h"
 #include "decode-worker/receive.h"
 #include "model/engine.h"
+#include "wire/caller.h"
 #include "wire/rpc_server.h"
 
 typedef struct fv_decode_options {
     const fv_engine *engine; /* borrowed, for the computing thread until `closed` */
     const char *name;        /* of this worker, in reports; borrowed */
+    fv_callers *callers;     /* who may call; borrowed */
     fv_dtype kv_dtype;
     size_t kv_bytes;          /* limit of the KV pool; 0: none */
     int32_t batch_max;        /* answers that run at a time; more wait */

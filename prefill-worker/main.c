@@ -126,6 +126,7 @@ static fv_status open_worker(server *s) {
     FV_TRY(fv_place_open(&s->place));
     fv_prefill_worker_options opt = {.bridge = fv_daemon_bridge(s->daemon),
                                      .engine = &s->engine,
+                                     .callers = fv_place_callers(&s->place),
                                      .name = s->name,
                                      .kv_bytes = (size_t)fv_options_int(o, "kv-bytes"),
                                      .cache_bytes = (size_t)fv_options_int(o, "cache-bytes"),
@@ -179,6 +180,7 @@ static fv_status run(const fv_options *o) {
     if (st != FV_OK) fv_place_give_up(&s.place, st);
     fv_daemon_run(s.daemon);
     fv_daemon_close(s.daemon);
+    fv_place_close(&s.place);
     fv_engine_close(&s.engine);
     fv_arena_fini(&s.arena);
     return fv_place_verdict(&s.place);

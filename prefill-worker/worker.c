@@ -10,7 +10,6 @@
 #include "common/log.h"
 #include "common/moment.h"
 #include "prefill-worker/worker_internal.h"
-#include "wire/rpc_listen.h"
 #include "wire/rpc_message.h"
 #include "wire/transport_grpc.h"
 
@@ -49,8 +48,8 @@ static void make_place(fv_prefill_worker *w) {
 }
 
 static fv_status open_peer(fv_prefill_worker *w, const char *address, fv_decode_peer **out) {
-    if (fv_rpc_listen_check(address) != FV_OK)
-        return FV_FAIL(FV_EINVAL, "decode_address '%s' is none: write HOST:PORT", address);
+    fv_status valid = fv_address_check(address);
+    if (valid != FV_OK) return fv_fail_prefix(valid, "decode_address '%s'", address);
     make_place(w);
     fv_decode_peer *p = calloc(1, sizeof *p);
     if (p) p->address = strdup(address);
@@ -242,6 +241,8 @@ static void on_over(fv_rpc_op *op, bool ok) {
 
 static fv_status on_start(fv_rpc_call *c) {
     fv_prefill_worker *w = fv_rpc_call_service(c);
+    fv_caller who;
+    FV_TRY(fv_caller_of(w->opt.callers, c, &who));
     if (w->n_task >= w->opt.queue)
         return FV_FAIL(FV_EBUSY, "%d requests are here already; try another worker, or later",
                        w->n_task);
@@ -249,6 +250,7 @@ static fv_status on_start(fv_rpc_call *c) {
     if (!t) return FV_FAIL(FV_ENOMEM, "out of memory for another request");
     t->worker = w;
     t->call = c;
+    t->who = who;
     t->call_alive = true;
     t->arrived_s = fv_clock_s();
     int64_t left_ms = fv_rpc_call_left_ms(c);
@@ -271,6 +273,7 @@ static fv_status on_request(fv_rpc_call *c, grpc_byte_buffer *message) {
     if (st != FV_OK) return st == FV_EDATA ? FV_EINVAL : st;
     t->msg = (const fv_prefill_message *)m;
     if (!t->msg->request) return FV_FAIL(FV_EINVAL, "PrefillRequest.request is missing");
+    FV_TRY(fv_caller_asks(&t->who, t->msg->request->request_id, t->msg->decode_address));
     FV_TRY(fv_task_take_pixels(t));
     if (t->msg->decode_address[0]) {
         FV_TRY(find_peer(w, t->msg->decode_address, &t->peer));

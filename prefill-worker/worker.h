@@ -24,6 +24,7 @@
 #include "common/vitals.h"
 #include "inference.pb-c.h"
 #include "model/engine.h"
+#include "wire/caller.h"
 #include "wire/pair_out.h"
 #include "wire/rpc_server.h"
 
@@ -32,6 +33,7 @@ enum { FV_PREFILL_BATCH_MAX = 64 };
 typedef struct fv_prefill_worker_options {
     fv_bridge *bridge;       /* borrowed */
     const fv_engine *engine; /* borrowed, for the computing thread until `closed` */
+    fv_callers *callers;     /* who may call; borrowed */
     const char *name;        /* in reports; borrowed */
     fv_dtype kv_dtype;
     size_t kv_bytes;    /* limit of the KV pool; 0: none */

@@ -84,6 +84,7 @@ typedef struct fv_task {
     bool call_alive;   /* its on_end is yet to come */
     bool posted;       /* and `over` is yet to come */
     fv_rpc_call *call; /* NULL: nothing can be said any more */
+    fv_caller who;     /* calls */
     fv_decode_peer *peer;
     double born_s, until_s; /* it came to its router; its time is over. Set before it is posted */
 

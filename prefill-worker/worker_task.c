@@ -137,7 +137,9 @@ static uint32_t milliseconds(double s) {
 static fv_asking asking_of(const fv_task *t, double now_s) {
     return (fv_asking){.request_id = t->msg->request->request_id,
                        .age_ms = milliseconds(now_s - t->born_s),
-                       .wait_ms = milliseconds(t->until_s - now_s)};
+                       .wait_ms = milliseconds(t->until_s - now_s),
+                       .open_token = t->msg->open_token,
+                       .pair_token = t->msg->pair_token};
 }
 
 /* Asks the decode worker for room, unless the first token must be the last. */

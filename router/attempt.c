@@ -213,6 +213,9 @@ static int64_t deadline_ms(const fv_request *r) {
 }
 
 static fv_status start_decode(fv_attempt *a) {
+    static const char method[] = "/fovea.handoff.v1.Decode/Decode";
+    char token[FV_CALL_TOKEN_MAX];
+    fv_rpc_metadata metadata = {FV_CALL_TOKEN_KEY, token};
     fv_request *r = a->req;
     Fovea__Handoff__V1__DecodeRequest m = FOVEA__HANDOFF__V1__DECODE_REQUEST__INIT;
     m.request_id = r->fleet_id;
@@ -234,7 +237,12 @@ static fv_status start_decode(fv_attempt *a) {
     m.keep_ms = r->msg->keep_ms;
     m.n_replay = a->n_replay;
     m.replay = r->id_of;
-    fv_rpc_call_options opt = {.path = "/fovea.handoff.v1.Decode/Decode",
+    if (!a->ticket)
+        FV_TRY(fv_members_token(a->relay->opt.members, a->d.worker, method, r->fleet_id, "",
+                                FV_CALL_VALID_MS, token));
+    fv_rpc_call_options opt = {.path = method,
+                               .metadata = &metadata,
+                               .n_metadata = !a->ticket,
                                .events = &decode_events,
                                .user = a,
                                .deadline_ms = deadline_ms(r),
@@ -353,7 +361,25 @@ static uint32_t age_ms(const fv_request *r) {
     return (uint32_t)(1e3 * (fv_clock_s() - r->arrived_s));
 }
 
+/* For the calls that the prefill worker makes of the decode worker. It may have to wait for its
+ * turn first: so they are good until the request's time is over. */
+static fv_status make_tokens(fv_attempt *a, char open[FV_CALL_TOKEN_MAX],
+                             char pair[FV_CALL_TOKEN_MAX]) {
+    const fv_members *m = a->relay->opt.members;
+    const fv_member *d = a->d.worker;
+    int64_t ms = deadline_ms(a->req) + FV_CALL_VALID_MS;
+    uint32_t valid_ms = ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
+    open[0] = pair[0] = '\0';
+    if (!d) return FV_OK;
+    FV_TRY(fv_members_token(m, d, "/fovea.handoff.v1.Handoff/Open", a->req->fleet_id, "", valid_ms,
+                            open));
+    return fv_members_token(m, d, "/fovea.handoff.v1.Handoff/Pair", "", "", valid_ms, pair);
+}
+
 static fv_status start_prefill(fv_attempt *a) {
+    static const char method[] = "/fovea.handoff.v1.Prefill/Prefill";
+    char token[FV_CALL_TOKEN_MAX], open[FV_CALL_TOKEN_MAX], pair[FV_CALL_TOKEN_MAX];
+    fv_rpc_metadata metadata = {FV_CALL_TOKEN_KEY, token};
     fv_request *r = a->req;
     Fovea__Handoff__V1__PrefillRequest m = FOVEA__HANDOFF__V1__PREFILL_REQUEST__INIT;
     fv_request_message checked = *r->msg;
@@ -364,7 +390,14 @@ static fv_status start_prefill(fv_attempt *a) {
     m.age_ms = age_ms(r);
     m.n_replay = a->n_replay = r->n_token;
     m.replay = r->id_of;
-    fv_rpc_call_options opt = {.path = "/fovea.handoff.v1.Prefill/Prefill",
+    FV_TRY(make_tokens(a, open, pair));
+    m.open_token = open;
+    m.pair_token = pair;
+    FV_TRY(fv_members_token(a->relay->opt.members, a->p.worker, method, r->fleet_id,
+                            m.decode_address, FV_CALL_VALID_MS, token));
+    fv_rpc_call_options opt = {.path = method,
+                               .metadata = &metadata,
+                               .n_metadata = 1,
                                .events = &prefill_events,
                                .user = a,
                                .deadline_ms = deadline_ms(r),

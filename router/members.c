@@ -63,6 +63,7 @@ static void dismiss(fv_members *m, fv_member *w, fv_status st) {
 void fv_member_keep_report(fv_member *w, const report_message *r) {
     w->reported_s = fv_clock_s();
     w->full = false;
+    w->ahead_ms = (double)r->clock_ms - 1e3 * w->reported_s;
     if (r->load) {
         w->load = *r->load;
         /* Fields of a later version lie in the report, which goes; the numbers are all in here. */
@@ -109,6 +110,21 @@ void fv_members_add(fv_members *m, fv_member *w, const report_message *r) {
 void fv_members_freeze(fv_members *m) {
     m->stopping = true;
     for (fv_member *w = m->first; w; w = w->next) w->join = NULL;
+}
+
+/* ---- tokens ----------------------------------------------------------------------------- */
+
+fv_status fv_members_token(const fv_members *m, const fv_member *w, const char *method,
+                           const char *request_id, const char *address, uint32_t valid_ms,
+                           char out[FV_CALL_TOKEN_MAX]) {
+    double now_ms = 1e3 * fv_clock_s() + w->ahead_ms; /* on its clock */
+    fv_call_to to = {method, w->intro->name, w->intro->incarnation.data};
+    fv_call_token t = {.made_ms = now_ms > 0 ? (uint64_t)now_ms : 0, .valid_ms = valid_ms};
+    if ((size_t)snprintf(t.request_id, sizeof t.request_id, "%s", request_id) >=
+            sizeof t.request_id ||
+        (size_t)snprintf(t.address, sizeof t.address, "%s", address) >= sizeof t.address)
+        return FV_FAIL(FV_EINVAL, "a request id of %zu characters is too long", strlen(request_id));
+    return fv_call_token_write(&m->call_key, &to, &t, out);
 }
 
 /* ---- the rest --------------------------------------------------------------------------- */
@@ -168,6 +184,7 @@ fv_status fv_members_open(const fv_members_options *opt, fv_members **out) {
     if (!m) return FV_FAIL(FV_ENOMEM, "no memory for the fleet");
     m->opt = *opt;
     fv_status st = fv_join_key(&opt->fleet, &m->join_key);
+    if (st == FV_OK) st = fv_call_key(&opt->fleet, &m->call_key);
     if (st != FV_OK) {
         free(m);
         return st;

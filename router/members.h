@@ -17,7 +17,7 @@
 #include "fleet.pb-c.h"
 #include "router/breaker.h"
 #include "router/estimate.h"
-#include "wire/join_proof.h"
+#include "wire/call_token.h"
 #include "wire/rpc_client.h"
 #include "wire/rpc_server.h"
 
@@ -36,6 +36,7 @@ typedef struct fv_member {
     Fovea__Inference__V1__WorkerState state;
     Fovea__Inference__V1__Load load; /* as it last reported */
     double reported_s;               /* when that was */
+    double ahead_ms;                 /* of our clock (fv_clock_s) is its own, as far as we know */
     fv_rpc_channel *channel;         /* owned; NULL when lost */
     struct fv_join *join;            /* the call; borrowed; NULL when it is over */
     /* What the requests that run now have taken of it, and how its calls go: theirs to keep
@@ -83,6 +84,12 @@ bool fv_members_ready(const fv_members *m, Fovea__Inference__V1__Role role); /* 
 
 /* By its name; NULL when there is none, not even a lost one. */
 fv_member *fv_members_find(const fv_members *m, const char *name);
+
+/* A token for one call of this worker (wire/call_token.h), good for valid_ms, about this request
+ * and this address ("": none). */
+fv_status fv_members_token(const fv_members *m, const fv_member *w, const char *method,
+                           const char *request_id, const char *address, uint32_t valid_ms,
+                           char out[FV_CALL_TOKEN_MAX]);
 
 /* How long conversations may be kept: what the most careful of the decode workers says. 0: not at
  * all. */

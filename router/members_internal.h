@@ -12,6 +12,7 @@ typedef struct fv_join fv_join; /* a call of Fleet.Join; join.c's own, lives as 
 struct fv_members {
     fv_members_options opt;
     fv_key join_key; /* that joins are proved with */
+    fv_key call_key; /* and calls of workers */
     fv_member *first;
     fv_join *unproven; /* joins whose worker has not proved itself yet, the newest first */
     int32_t n_unproven;

@@ -52,6 +52,7 @@ static report_message make_report(fv_membership *m, Fovea__Inference__V1__Load *
     m->opt.measure(m->opt.user, load);
     m->touched = false;
     r.load = load;
+    r.clock_ms = fv_callers_clock_ms(m->opt.callers);
     r.draining = m->draining;
     r.unhealthy = m->unhealthy;
     return r;
@@ -110,8 +111,8 @@ static fv_status introduce(fv_membership *m, const Fovea__Fleet__V1__Challenge *
     said->address = in.address;
     said->compat = in.compat;
     said->compat_hash = in.compat_hash;
-    if (in.incarnation.len == sizeof said->incarnation)
-        memcpy(said->incarnation, in.incarnation.data, sizeof said->incarnation);
+    memcpy(said->incarnation, fv_callers_incarnation(m->opt.callers), sizeof said->incarnation);
+    in.incarnation = (ProtobufCBinaryData){sizeof said->incarnation, said->incarnation};
     FV_TRY(fv_join_prove(&m->key, FV_JOIN_WORKER, said, proof));
     in.proof = (ProtobufCBinaryData){sizeof proof, proof};
     report_message r = make_report(m, &load);

@@ -13,6 +13,7 @@
  * each time: the other worker of this name may go, the secret may be put right. The log says why,
  * once for each reason. Loop thread. */
 #include "fleet.pb-c.h"
+#include "wire/caller.h"
 #include "wire/join_proof.h"
 #include "wire/rpc_client.h"
 
@@ -21,10 +22,12 @@ extern "C" {
 #endif
 
 typedef struct fv_membership_options {
-    fv_bridge *bridge;                                  /* borrowed */
-    const char *router;                                 /* "HOST:PORT"; borrowed */
-    const fv_key *fleet;                                /* the fleet's key; copied */
-    const Fovea__Fleet__V1__Introduction *introduction; /* borrowed; without a proof */
+    fv_bridge *bridge;         /* borrowed */
+    const char *router;        /* "HOST:PORT"; borrowed */
+    const fv_key *fleet;       /* the fleet's key; copied */
+    const fv_callers *callers; /* whose incarnation and clock it tells */
+    const Fovea__Fleet__V1__Introduction
+        *introduction; /* borrowed; without incarnation and proof */
     /* Says what the worker is doing now; before each report. */
     void (*measure)(void *user, Fovea__Inference__V1__Load *load);
     /* The router asks it to finish what runs within grace_ms, and to leave. May be NULL. */

@@ -9,6 +9,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "handoff.pb-c.h"
+#include "wire/call_token.h"
 
 typedef Fovea__Handoff__V1__PairWord word_message;
 typedef Fovea__Handoff__V1__PairReply reply_message;
@@ -276,7 +277,8 @@ static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     maybe_apart(w);
 }
 
-static fv_status begin_call(fv_pair_way *w, uint8_t id[FV_PAIR_ID_BYTES]) {
+static fv_status begin_call(fv_pair_way *w, const fv_pair_permit *permit,
+                            uint8_t id[FV_PAIR_ID_BYTES]) {
     static const fv_rpc_events events = {.on_message = on_message, .on_end = on_end};
     word_message m = FOVEA__HANDOFF__V1__PAIR_WORD__INIT;
     Fovea__Handoff__V1__PairJoin join = FOVEA__HANDOFF__V1__PAIR_JOIN__INIT;
@@ -287,7 +289,10 @@ static fv_status begin_call(fv_pair_way *w, uint8_t id[FV_PAIR_ID_BYTES]) {
     join.device = (ProtobufCBinaryData){sizeof device, device};
     m.word_case = FOVEA__HANDOFF__V1__PAIR_WORD__WORD_JOIN;
     m.join = &join;
+    fv_rpc_metadata token = {FV_CALL_TOKEN_KEY, permit->token};
     fv_rpc_call_options opt = {.path = "/fovea.handoff.v1.Handoff/Pair",
+                               .metadata = &token,
+                               .n_metadata = permit->token && permit->token[0],
                                .events = &events,
                                .user = w,
                                .deadline_ms = CALL_MS,
@@ -295,7 +300,7 @@ static fv_status begin_call(fv_pair_way *w, uint8_t id[FV_PAIR_ID_BYTES]) {
     return fv_rpc_call_open(w->channel, &opt, &w->call);
 }
 
-static fv_status begin(fv_pair_way *w) {
+static fv_status begin(fv_pair_way *w, fv_pair_permit *permit) {
     fv_line_options line = {.bridge = w->all->opt.bridge,
                             .ops = w->all->opt.ops,
                             .device = w->all->opt.device,
@@ -311,7 +316,8 @@ static fv_status begin(fv_pair_way *w) {
     w->here = w->there = false;
     w->number = w->next_turn = 0;
     w->began_s = fv_clock_s();
-    fv_status st = begin_call(w, line.id);
+    permit->used = true;
+    fv_status st = begin_call(w, permit, line.id);
     if (st != FV_OK) part(w, fv_last_error());
     return FV_OK;
 }
@@ -328,9 +334,9 @@ static bool make_place(fv_pairs *p) {
     return p->count.n_now < (uint32_t)p->opt.most;
 }
 
-bool fv_pair_way_want(fv_pair_way *w, fv_pair_wait *wait) {
-    if (w->phase == APART && fv_clock_s() >= w->retry_at_s && make_place(w->all) &&
-        begin(w) != FV_OK) {
+bool fv_pair_way_want(fv_pair_way *w, fv_pair_permit *permit, fv_pair_wait *wait) {
+    if (w->phase == APART && !permit->used && fv_clock_s() >= w->retry_at_s && make_place(w->all) &&
+        begin(w, permit) != FV_OK) {
         FV_LOG(WARN, WIRE, "event=pair-failed peer=%s reason=\"%s\"", w->target, fv_last_error());
         w->retry_at_s = fv_clock_s() + RETRY_MOST;
     }

@@ -64,9 +64,16 @@ typedef struct fv_pair_wait {
     struct fv_pair_wait *next; /* private */
 } fv_pair_wait;
 
-/* A hand-off is about to begin: makes the pair, if there is none and there may be one. True:
- * nothing is to be waited for. False: `known` will be called. */
-bool fv_pair_way_want(fv_pair_way *w, fv_pair_wait *wait); /* NULL: it does not wait */
+/* By which the other side lets a pair be made: the router's token, good for one. */
+typedef struct fv_pair_permit {
+    const char *token; /* NULL or "": the other side asks for none */
+    bool used;
+} fv_pair_permit;
+
+/* A hand-off is about to begin: makes the pair, if there is none and there may be one, with a
+ * permit that is not used yet. True: nothing is to be waited for. False: `known` will be called. */
+bool fv_pair_way_want(fv_pair_way *w, fv_pair_permit *permit,
+                      fv_pair_wait *wait); /* NULL: it does not wait */
 void fv_pair_way_unwait(fv_pair_way *w, fv_pair_wait *wait);
 bool fv_pair_way_joined(const fv_pair_way *w);
 

@@ -3,8 +3,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "common/random.h"
-
 static void measure(void *user, Fovea__Inference__V1__Load *load) {
     const fv_place *p = user;
     p->measure(p->user, load);
@@ -18,6 +16,7 @@ static fv_status join(fv_place *p) {
     fv_membership_options opt = {.bridge = fv_daemon_bridge(p->daemon),
                                  .router = fv_options_string(p->o, "router"),
                                  .fleet = &p->fleet,
+                                 .callers = p->callers,
                                  .measure = measure,
                                  .drain = told_to_drain,
                                  .user = p};
@@ -30,7 +29,7 @@ static fv_status join(fv_place *p) {
                               address);
     Fovea__Fleet__V1__Introduction *introduction;
     FV_TRY(p->introduce(p->user, address, &introduction));
-    introduction->incarnation = (ProtobufCBinaryData){sizeof p->incarnation, p->incarnation};
+    fv_callers_set_name(p->callers, introduction->name);
     opt.introduction = introduction;
     return fv_membership_open(&opt, &p->member);
 }
@@ -45,8 +44,15 @@ fv_status fv_place_open(fv_place *p) {
     FV_TRY(check_option(p, "router"));
     FV_TRY(check_option(p, "advertise"));
     FV_TRY(fv_fleet_secret_of(p->o, &p->fleet));
-    return fv_random_bytes(p->incarnation, sizeof p->incarnation);
+    return fv_callers_open(&p->fleet, &p->callers);
 }
+
+void fv_place_close(fv_place *p) {
+    fv_callers_close(p->callers);
+    fv_key_wipe(&p->fleet);
+}
+
+fv_callers *fv_place_callers(const fv_place *p) { return p->callers; }
 
 void fv_place_health(fv_place *p, bool healthy) {
     if (p->member) {

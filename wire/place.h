@@ -9,6 +9,7 @@
  *
  * A router that refuses is asked again and again (wire/member.h). Without --router the worker has
  * no place, and serves who proves the fleet's secret. Loop thread. */
+#include "wire/caller.h"
 #include "wire/daemon.h"
 #include "wire/fleet_secret.h"
 #include "wire/member.h"
@@ -39,7 +40,7 @@ typedef struct fv_place {
     void *user;
     /* private */
     fv_key fleet;
-    uint8_t incarnation[FV_INCARNATION_BYTES];
+    fv_callers *callers;
     fv_membership *member;
     fv_status status;
     char why[512];
@@ -48,6 +49,10 @@ typedef struct fv_place {
 /* Reads the fleet's secret. FV_EINVAL when there is none, or when --router or --advertise is no
  * address: to be said at once, not when the worker joins. */
 fv_status fv_place_open(fv_place *p);
+void fv_place_close(fv_place *p); /* the services have stopped, and it was left */
+
+/* What the worker's services check their callers with; when it was opened. */
+fv_callers *fv_place_callers(const fv_place *p);
 
 /* For the daemon's hooks. */
 void fv_place_health(fv_place *p, bool healthy);

@@ -280,24 +280,27 @@ static void unary_end(fv_rpc_call *c, const fv_rpc_end *end) {
 
 static const fv_rpc_events unary_events = {.on_message = unary_message, .on_end = unary_end};
 
-fv_status fv_rpc_unary(fv_rpc_channel *ch, const char *path, const ProtobufCMessage *request,
-                       int64_t deadline_ms, fv_rpc_on_reply done, void *user, fv_rpc_call **out) {
+fv_status fv_rpc_unary_with(fv_rpc_channel *ch, const fv_rpc_call_options *opt,
+                            fv_rpc_on_reply done, void *user, fv_rpc_call **out) {
     unary *u = malloc(sizeof *u);
     if (!u) return FV_FAIL(FV_ENOMEM, "no memory for a call");
     *u = (unary){.done = done, .user = user};
     fv_rpc_call *call;
-    fv_status st = fv_rpc_call_open(ch,
-                                    &(fv_rpc_call_options){.path = path,
-                                                           .events = &unary_events,
-                                                           .user = u,
-                                                           .deadline_ms = deadline_ms,
-                                                           .request = request,
-                                                           .half_close = true},
-                                    &call);
+    fv_rpc_call_options own = *opt;
+    own.events = &unary_events;
+    own.user = u;
+    own.half_close = true;
+    fv_status st = fv_rpc_call_open(ch, &own, &call);
     if (st != FV_OK) {
         free(u);
         return st;
     }
     if (out) *out = call;
     return FV_OK; // cppcheck-suppress memleak ; the call has u, and unary_end frees it
+}
+
+fv_status fv_rpc_unary(fv_rpc_channel *ch, const char *path, const ProtobufCMessage *request,
+                       int64_t deadline_ms, fv_rpc_on_reply done, void *user, fv_rpc_call **out) {
+    fv_rpc_call_options opt = {.path = path, .deadline_ms = deadline_ms, .request = request};
+    return fv_rpc_unary_with(ch, &opt, done, user, out);
 }

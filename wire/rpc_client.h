@@ -59,6 +59,9 @@ typedef void (*fv_rpc_on_reply)(void *user, const fv_rpc_end *end, fv_rpc_call *
                                 grpc_byte_buffer *reply);
 fv_status fv_rpc_unary(fv_rpc_channel *ch, const char *path, const ProtobufCMessage *request,
                        int64_t deadline_ms, fv_rpc_on_reply done, void *user, fv_rpc_call **out);
+/* The same with what else the options say; its events, user and half_close are not looked at. */
+fv_status fv_rpc_unary_with(fv_rpc_channel *ch, const fv_rpc_call_options *opt,
+                            fv_rpc_on_reply done, void *user, fv_rpc_call **out);
 
 #ifdef __cplusplus
 }

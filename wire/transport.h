@@ -77,6 +77,9 @@ typedef struct fv_asking {
     const char *request_id; /* NULL: none */
     uint32_t age_ms;        /* since the request came to its router: the oldest is served first */
     uint32_t wait_ms;       /* for room, at most */
+    /* The router's, by which the other side knows on whose orders it is asked for room, and for a
+     * pair of devices; NULL: none. */
+    const char *open_token, *pair_token;
 } fv_asking;
 
 typedef struct fv_transport_ops {

@@ -30,6 +30,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "handoff.pb-c.h"
+#include "wire/call_token.h"
 #include "wire/rpc_client.h"
 #include "wire/rpc_frame.h"
 #include "wire/transport_beside_internal.h"
@@ -86,8 +87,9 @@ struct transfer {
     way *way; /* borrowed */
     atomic_int refs;
     fv_hello hello;   /* its policy is `policy` */
-    fv_asking asking; /* its name is `request_id` */
-    char *policy, *request_id;
+    fv_asking asking; /* its texts are the next ones */
+    char *policy, *request_id, *open_token, *pair_token;
+    fv_pair_permit permit; /* `pair_token` */
     answer opened, closed;
     /* computing thread */
     bool ended;
@@ -119,6 +121,8 @@ static void unref(transfer *x) {
     if (atomic_fetch_sub(&x->refs, 1) != 1) return;
     free(x->policy);
     free(x->request_id);
+    free(x->open_token);
+    free(x->pair_token);
     free(x);
 }
 
@@ -249,7 +253,7 @@ static void on_pair_known(fv_pair_wait *wait) { say_granted(wait->owner); }
 /* At once, or when it is known whether frames can go from device to device. */
 static void answer_grant(transfer *x) {
     x->wait = (fv_pair_wait){.known = on_pair_known, .owner = x};
-    if (!x->way->pair || fv_pair_way_want(x->way->pair, &x->wait)) say_granted(x);
+    if (!x->way->pair || fv_pair_way_want(x->way->pair, &x->permit, &x->wait)) say_granted(x);
 }
 
 static void on_opened(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_byte_buffer *reply) {
@@ -278,7 +282,7 @@ static void on_begin(fv_rpc_op *op, bool ok) {
     way *w = x->way;
     (void)ok;
     w->live++;
-    if (w->pair) (void)fv_pair_way_want(w->pair, NULL);
+    if (w->pair) (void)fv_pair_way_want(w->pair, &x->permit, NULL);
     Fovea__Handoff__V1__OpenRequest m = FOVEA__HANDOFF__V1__OPEN_REQUEST__INIT;
     m.compat_hash = x->hello.compat.hash;
     m.compat = x->hello.compat.text;
@@ -291,8 +295,13 @@ static void on_begin(fv_rpc_op *op, bool ok) {
     m.request_id = x->request_id;
     m.age_ms = x->asking.age_ms;
     m.wait_ms = x->asking.wait_ms;
-    fv_status st = fv_rpc_unary(w->channel, "/fovea.handoff.v1.Handoff/Open", &m.base,
-                                (int64_t)w->open_ms + x->asking.wait_ms, on_opened, x, &x->call);
+    fv_rpc_metadata token = {FV_CALL_TOKEN_KEY, x->open_token};
+    fv_rpc_call_options opt = {.path = "/fovea.handoff.v1.Handoff/Open",
+                               .deadline_ms = (int64_t)w->open_ms + x->asking.wait_ms,
+                               .request = &m.base,
+                               .metadata = &token,
+                               .n_metadata = x->open_token[0] != '\0'};
+    fv_status st = fv_rpc_unary_with(w->channel, &opt, on_opened, x, &x->call);
     if (st == FV_OK) return;
     fv_reply r = own_failure(st);
     lose(x, &r);
@@ -510,23 +519,28 @@ static void on_parted(fv_rpc_op *op, bool ok) {
 
 /* ---- the computing thread's side -------------------------------------------------------- */
 
+static char *copy(const char *text) { return strdup(text ? text : ""); }
+
 static fv_status grpc_open(fv_transport *t, const fv_hello *hello, const fv_asking *asking,
                            fv_on_reply done, void *user, fv_transfer **out) {
     static const fv_asking nobody = {0};
     way *w = (way *)t;
     if (!asking) asking = &nobody;
     transfer *x = calloc(1, sizeof *x);
-    char *policy = strdup(hello->policy);
-    char *request_id = strdup(asking->request_id ? asking->request_id : "");
-    if (!x || !policy || !request_id) {
-        free(x);
-        free(policy);
-        free(request_id);
+    if (!x) return FV_FAIL(FV_ENOMEM, "out of memory for a hand-off");
+    *x = (transfer){.base.ops = t->ops, .way = w, .hello = *hello, .asking = *asking};
+    x->policy = strdup(hello->policy);
+    x->request_id = copy(asking->request_id);
+    x->open_token = copy(asking->open_token);
+    x->pair_token = copy(asking->pair_token);
+    if (!x->policy || !x->request_id || !x->open_token || !x->pair_token) {
+        atomic_store(&x->refs, 1);
+        unref(x);
         return FV_FAIL(FV_ENOMEM, "out of memory for a hand-off");
     }
-    *x = (transfer){
-        .base.ops = t->ops, .way = w, .hello = *hello, .policy = policy, .asking = *asking};
-    x->asking.request_id = x->request_id = request_id;
+    x->asking.request_id = x->request_id;
+    x->asking.open_token = x->open_token;
+    x->asking.pair_token = x->permit.token = x->pair_token;
     x->hello.policy = x->policy;
     x->tail = &x->first;
     x->beside = (fv_beside_set){.way = w->pair,

@@ -65,6 +65,7 @@ void open_all(const fv_decode_options *with) {
     need(fv_engine_open(&e, &rig.p_engine));
     opt.engine = &engine;
     opt.name = "d1";
+    opt.callers = rig.callers = test_callers("d1");
     need(fv_decode_worker_open(bridge, &opt, &rig.worker));
     static fv_rpc_service services[FV_DECODE_SERVICES]; /* the server borrows it */
     fv_decode_worker_services(rig.worker, services);
@@ -106,6 +107,7 @@ void close_rest(void) {
     fv_rpc_channel_close(rig.channel);
     fv_decode_worker_close(rig.worker, set_flag, &closed);
     UNTIL(closed);
+    fv_callers_close(rig.callers);
     cr_assert_eq(fv_kv_pool_used(p_pool), 0);
     fv_kv_pool_close(p_pool);
     fv_engine_close(&engine);
@@ -168,15 +170,16 @@ static double p_work(void *user) {
 
 void run_ship(fv_job *job) {
     handoff *h = (handoff *)job;
-    fv_ship_request req = {.model = rig.p_engine.fingerprint,
-                           .kv = h->kv,
-                           .plan = &h->plan,
-                           .n = h->n,
-                           .ids = h->ids,
-                           .seg = h->seg,
-                           .max_tokens = h->max_tokens,
-                           .sampling = {.repetition_penalty = 1, .top_p = 1},
-                           .asking = {.age_ms = h->age_ms, .wait_ms = h->wait_ms}};
+    fv_ship_request req = {
+        .model = rig.p_engine.fingerprint,
+        .kv = h->kv,
+        .plan = &h->plan,
+        .n = h->n,
+        .ids = h->ids,
+        .seg = h->seg,
+        .max_tokens = h->max_tokens,
+        .sampling = {.repetition_penalty = 1, .top_p = 1},
+        .asking = {.age_ms = h->age_ms, .wait_ms = h->wait_ms, .open_token = h->open_token}};
     h->next = rig.shipping;
     rig.shipping = h;
     fv_status st = fv_ship_begin(rig.transport, &req, &h->ship);
@@ -188,6 +191,9 @@ void run_abandon(fv_job *job) { ((handoff *)job)->abandon = true; }
 
 void tell(handoff *h, void (*what)(fv_job *)) {
     h->job.run = what;
+    if (what == run_ship)
+        snprintf(h->open_token, sizeof h->open_token, "%s",
+                 token_for("/fovea.handoff.v1.Handoff/Open", NULL).value);
     cr_assert_eq(fv_jobs_post(p_jobs, &h->job), FV_OK);
 }
 
@@ -324,9 +330,17 @@ static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
         snprintf(a->refusal, sizeof a->refusal, "%.*s", (int)n, name);
 }
 
+fv_rpc_metadata token_for(const char *method, const char *request_id) {
+    return test_metadata(rig.callers, "d1", method, request_id, NULL);
+}
+
 void ask_with(answer *a, const request *m, int64_t deadline_ms) {
     static const fv_rpc_events events = {.on_message = on_message, .on_end = on_end};
+    bool hand_off = m->source_case == FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_TICKET;
+    fv_rpc_metadata token = token_for("/fovea.handoff.v1.Decode/Decode", m->request_id);
     fv_rpc_call_options opt = {.path = "/fovea.handoff.v1.Decode/Decode",
+                               .metadata = &token,
+                               .n_metadata = !hand_off, /* a ticket needs none */
                                .events = &events,
                                .user = a,
                                .deadline_ms = deadline_ms,

@@ -13,6 +13,7 @@
 #include "handoff.pb-c.h"
 #include "prefill-worker/stages.h"
 #include "tests/support/net.h"
+#include "tests/support/tokens.h"
 
 enum { TEXT = 9, VISUAL = 20, ROWS = TEXT + VISUAL, TOKENS = 12, MANY = 400, MORE = 256 };
 
@@ -38,6 +39,7 @@ typedef struct handoff {
     stage at;
     fv_status status;
     char why[512];
+    char open_token[FV_CALL_TOKEN_MAX];
     fv_ticket ticket;
     uint64_t n_frame;
     atomic_int state; /* 1: granted, 2: over */
@@ -48,7 +50,8 @@ typedef struct decode_rig {
     uv_loop_t loop;
     fv_decode_worker *worker;
     fv_rpc_channel *channel;
-    fv_engine p_engine; /* the prefill side's */
+    fv_callers *callers; /* of the worker, which is "d1" */
+    fv_engine p_engine;  /* the prefill side's */
     fv_transport *transport;
     handoff *shipping;
 } decode_rig;
@@ -79,6 +82,9 @@ void open_transport(const fv_fault_options *fault);
 void close_transport(void);
 
 void release(const fv_ticket *ticket); /* Handoff.Release, and its answer */
+
+/* The router's token for a call of the worker. */
+fv_rpc_metadata token_for(const char *method, const char *request_id);
 
 /* ---- a request on the prefill side -------------------------------------------------------- */
 

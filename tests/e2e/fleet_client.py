@@ -208,12 +208,32 @@ def a_stranger_at_the_fleets_door_learns_nothing():
         assert tries(Report()) == ([], said)
 
 
+def strangers_cannot_call_workers():
+    Handoff = contracts.messages("fovea.handoff.v1")
+    unauthenticated = grpc.StatusCode.UNAUTHENTICATED
+    with connect(prefill_address) as p, connect(decode_address) as d:
+        prefill = contracts.stub(p, "fovea.handoff.v1.Prefill")
+        handoff, decode = contracts.stub(d, "fovea.handoff.v1.Handoff"), contracts.stub(d, "fovea.handoff.v1.Decode")
+        asked = Handoff.PrefillRequest(request=question(4, request_id="x"), decode_address=decode_address)
+        calls = [lambda m: list(prefill.Prefill(asked, timeout=WAIT_S, metadata=m)),
+                 lambda m: handoff.Open(Handoff.OpenRequest(request_id="x"), timeout=WAIT_S, metadata=m),
+                 lambda m: list(handoff.Pair(iter([Handoff.PairWord()]), timeout=WAIT_S, metadata=m)),
+                 lambda m: decode.Forget(Handoff.ForgetRequest(conversation=bytes(16)), timeout=WAIT_S, metadata=m),
+                 lambda m: list(decode.Decode(Handoff.DecodeRequest(conversation=bytes(16)), timeout=WAIT_S, metadata=m))]
+        forged = "1 " + "0" * 32 + " 1000 30000 x  " + "0" * 64
+        said = {failure(lambda: call(m)).code() for call in calls for m in (None, [("fovea-call-token", forged)])}
+        assert said == {unauthenticated}, said
+        guessed = Handoff.DecodeRequest(ticket=Handoff.Ticket(id=bytes(16), epoch=1), max_tokens=2)
+        e = failure(lambda: list(decode.Decode(guessed, timeout=WAIT_S)))
+        assert e.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.ABORTED), e
+
+
 for check in [
         an_answer_streams_in_order, the_same_request_gives_the_same_tokens, a_cancelled_answer_leaves_the_fleet_idle,
         a_deadline_ends_an_answer, abort_ends_a_request_by_its_id, bad_requests_end_with_a_code_and_a_sentence,
         the_model_says_what_may_be_asked, every_program_is_healthy_and_lists_its_services,
         the_fleets_state_tells_nothing_of_who_or_where, clients_cannot_join_the_fleet,
-        a_stranger_at_the_fleets_door_learns_nothing]:
+        a_stranger_at_the_fleets_door_learns_nothing, strangers_cannot_call_workers]:
     print(check.__name__, flush=True)
     check()
 print("ok: grpcio", grpc.__version__)

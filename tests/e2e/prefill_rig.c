@@ -8,6 +8,7 @@
 #include "common/file.h"
 #include "model/synth.h"
 #include "tests/support/command.h"
+#include "tests/support/tokens.h"
 #include "wire/rpc_message.h"
 
 #define PICTURE FOVEA_TEST_DATA "/golden/demo.png"
@@ -47,10 +48,13 @@ void open_workers(void) {
     open_engine(&rig.decode_engine, false);
     rig.p.bridge = rig.net.bridge;
     rig.p.engine = &rig.engine;
+    rig.p.callers = rig.prefill_callers = test_callers("p0");
+    rig.decode_callers = test_callers("d0");
     cr_assert_eq(fv_prefill_worker_open(&rig.p, &rig.prefill), FV_OK, "%s", fv_last_error());
     fv_decode_options d = fv_decode_options_default();
     d.engine = &rig.decode_engine;
     d.name = "d0";
+    d.callers = rig.decode_callers;
     d.kv_dtype = rig.d.kv_dtype;
     if (rig.d.grants.capacity) d.grants.capacity = rig.d.grants.capacity;
     if (rig.d.grants.claim_s > 0) d.grants.claim_s = rig.d.grants.claim_s;
@@ -79,6 +83,8 @@ void close_workers(void) {
     fv_decode_worker_close(rig.decode, set, &rig.decode_done);
     net_wait(&rig.net, &rig.decode_done);
     net_close(&rig.net, 1000);
+    fv_callers_close(rig.prefill_callers);
+    fv_callers_close(rig.decode_callers);
     fv_engine_close(&rig.engine);
     fv_engine_close(&rig.decode_engine);
 }
@@ -182,7 +188,7 @@ static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
 
 static void call(heard *h, const char *path,
                  fv_status (*on_message)(fv_rpc_call *, grpc_byte_buffer *),
-                 const ProtobufCMessage *m, int64_t deadline_ms) {
+                 const ProtobufCMessage *m, const fv_rpc_metadata *token, int64_t deadline_ms) {
     static fv_rpc_events events[2];
     fv_rpc_events *ev = &events[on_message == on_decoded];
     *ev = (fv_rpc_events){.on_message = on_message, .on_end = on_end};
@@ -190,13 +196,25 @@ static void call(heard *h, const char *path,
                                .events = ev,
                                .user = h,
                                .deadline_ms = deadline_ms,
+                               .metadata = token,
+                               .n_metadata = token != NULL,
                                .request = m,
                                .half_close = true};
     cr_assert_eq(fv_rpc_call_open(rig.channel, &opt, &h->call), FV_OK, "%s", fv_last_error());
 }
 
+/* As the router does, with tokens for the calls that the prefill worker makes. */
 void begin_within(heard *h, const asking *a, int64_t deadline_ms) {
-    call(h, "/fovea.handoff.v1.Prefill/Prefill", on_prefilled, &a->m.base, deadline_ms);
+    static const char path[] = "/fovea.handoff.v1.Prefill/Prefill";
+    const char *id = a->g.request_id;
+    prefill_request m = a->m;
+    m.open_token = (char *)(uintptr_t)test_token(rig.decode_callers, "d0",
+                                                 "/fovea.handoff.v1.Handoff/Open", id, NULL);
+    m.pair_token = (char *)(uintptr_t)test_token(rig.decode_callers, "d0",
+                                                 "/fovea.handoff.v1.Handoff/Pair", NULL, NULL);
+    fv_rpc_metadata token =
+        test_metadata(rig.prefill_callers, "p0", path, m.request ? id : NULL, m.decode_address);
+    call(h, path, on_prefilled, &m.base, &token, deadline_ms);
 }
 
 void begin(heard *h, const asking *a) { begin_within(h, a, 20000); }
@@ -220,7 +238,7 @@ void decode(heard *h, const Fovea__Handoff__V1__Ticket *ticket) {
     m.max_tokens = N_TOKEN;
     m.ignore_eos = true;
     m.digests = true;
-    call(h, "/fovea.handoff.v1.Decode/Decode", on_decoded, &m.base, 20000);
+    call(h, "/fovea.handoff.v1.Decode/Decode", on_decoded, &m.base, NULL, 20000);
     net_wait(&rig.net, &h->over);
     cr_assert_eq(h->end.status, FV_OK, "%s", h->why);
 }

@@ -38,6 +38,7 @@ typedef struct prefill_rig {
     fv_rpc_channel *channel;
     char target[64];
     bool server_done, prefill_done, decode_done;
+    fv_callers *prefill_callers, *decode_callers;
     fv_prefill_worker_options p;
     fv_decode_options d;
 } prefill_rig;

@@ -134,8 +134,13 @@ static void forget(const uint8_t name[16]) {
     Fovea__Handoff__V1__ForgetRequest m = FOVEA__HANDOFF__V1__FORGET_REQUEST__INIT;
     bool over = false;
     m.conversation = (ProtobufCBinaryData){16, (uint8_t *)(uintptr_t)name};
-    need(fv_rpc_unary(rig.channel, "/fovea.handoff.v1.Decode/Forget", &m.base, 20000, set_over,
-                      &over, NULL));
+    fv_rpc_metadata token = token_for("/fovea.handoff.v1.Decode/Forget", NULL);
+    fv_rpc_call_options opt = {.path = "/fovea.handoff.v1.Decode/Forget",
+                               .request = &m.base,
+                               .deadline_ms = 20000,
+                               .metadata = &token,
+                               .n_metadata = 1};
+    need(fv_rpc_unary_with(rig.channel, &opt, set_over, &over, NULL));
     UNTIL(over);
 }
 

@@ -364,8 +364,13 @@ static fv_ticket open_room(void) {
     m.compat = compat.text;
     m.n_text = 3;
     m.max_tokens = 5;
-    need(fv_rpc_unary(rig.channel, "/fovea.handoff.v1.Handoff/Open", &m.base, 20000, note_grant,
-                      &ticket, NULL));
+    fv_rpc_metadata token = token_for("/fovea.handoff.v1.Handoff/Open", NULL);
+    fv_rpc_call_options opt = {.path = "/fovea.handoff.v1.Handoff/Open",
+                               .request = &m.base,
+                               .deadline_ms = 20000,
+                               .metadata = &token,
+                               .n_metadata = 1};
+    need(fv_rpc_unary_with(rig.channel, &opt, note_grant, &ticket, NULL));
     UNTIL(ticket.epoch != 0);
     UNTIL(fv_decode_worker_load(rig.worker).bytes_granted > 0);
     return ticket;

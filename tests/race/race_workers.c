@@ -16,6 +16,7 @@
 #include "prefill-worker/worker.h"
 #include "tests/support/command.h"
 #include "tests/support/net.h"
+#include "tests/support/tokens.h"
 
 /* gRPC is not built for ThreadSanitizer: see race_rpc.c. */
 const char *__tsan_default_options(void);
@@ -28,6 +29,7 @@ typedef struct pair {
     fv_engine prefill_engine, decode_engine;
     fv_prefill_worker *prefill;
     fv_decode_worker *decode;
+    fv_callers *prefill_callers, *decode_callers;
     fv_rpc_service services[1 + FV_DECODE_SERVICES];
     fv_rpc_server *server;
     fv_rpc_channel *channel;
@@ -62,7 +64,10 @@ static void open_pair(pair *p) {
     net_open(&p->net);
     open_engine(&p->prefill_engine, true);
     open_engine(&p->decode_engine, false);
+    p->prefill_callers = test_callers("p");
+    p->decode_callers = test_callers("d");
     fv_prefill_worker_options prefill = {.bridge = p->net.bridge,
+                                         .callers = p->prefill_callers,
                                          .engine = &p->prefill_engine,
                                          .name = "p",
                                          .kv_dtype = FV_F32,
@@ -73,6 +78,7 @@ static void open_pair(pair *p) {
     fv_decode_options decode = fv_decode_options_default();
     decode.engine = &p->decode_engine;
     decode.name = "d";
+    decode.callers = p->decode_callers;
     decode.kv_dtype = FV_F32;
     NET_CHECK(fv_decode_worker_open(p->net.bridge, &decode, &p->decode) == FV_OK);
     p->services[0] = fv_prefill_worker_service(p->prefill);
@@ -100,6 +106,8 @@ static void close_pair(pair *p) {
     fv_decode_worker_close(p->decode, set, &decode);
     net_wait(&p->net, &decode);
     net_close(&p->net, 1000);
+    fv_callers_close(p->prefill_callers);
+    fv_callers_close(p->decode_callers);
     fv_engine_close(&p->prefill_engine);
     fv_engine_close(&p->decode_engine);
     fv_arena_fini(&p->arena);
@@ -149,8 +157,10 @@ static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
 }
 
 static void begin(asked *a, const char *path, const fv_rpc_events *events,
-                  const ProtobufCMessage *m) {
+                  const ProtobufCMessage *m, fv_rpc_metadata token) {
     fv_rpc_call_options opt = {.path = path,
+                               .metadata = &token,
+                               .n_metadata = 1,
                                .events = events,
                                .user = a,
                                .deadline_ms = 60000,
@@ -180,7 +190,8 @@ static void decode(asked *a) {
     m.max_tokens = 8;
     m.ignore_eos = true;
     m.keep_ms = 60000;
-    begin(a, "/fovea.handoff.v1.Decode/Decode", &events, &m.base);
+    static const char path[] = "/fovea.handoff.v1.Decode/Decode";
+    begin(a, path, &events, &m.base, test_metadata(a->p->decode_callers, "d", path, NULL, NULL));
 }
 
 static void on_forgotten(void *user, const fv_rpc_end *end, fv_rpc_call *c,
@@ -194,8 +205,14 @@ static void on_forgotten(void *user, const fv_rpc_end *end, fv_rpc_call *c,
 static void forget(asked *a) {
     Fovea__Handoff__V1__ForgetRequest m = FOVEA__HANDOFF__V1__FORGET_REQUEST__INIT;
     m.conversation = (ProtobufCBinaryData){sizeof a->name, a->name};
-    NET_CHECK(fv_rpc_unary(a->p->channel, "/fovea.handoff.v1.Decode/Forget", &m.base, 60000,
-                           on_forgotten, a, NULL) == FV_OK);
+    static const char path[] = "/fovea.handoff.v1.Decode/Forget";
+    fv_rpc_metadata token = test_metadata(a->p->decode_callers, "d", path, NULL, NULL);
+    fv_rpc_call_options opt = {.path = path,
+                               .request = &m.base,
+                               .deadline_ms = 60000,
+                               .metadata = &token,
+                               .n_metadata = 1};
+    NET_CHECK(fv_rpc_unary_with(a->p->channel, &opt, on_forgotten, a, NULL) == FV_OK);
 }
 
 static void open_pictures(pair *p) {
@@ -234,7 +251,11 @@ static void ask(pair *p, asked *a, bool hand_off, bool packs, bool looks) {
     if (hand_off) m.decode_address = p->target;
     a->p = p;
     a->hand_off = hand_off;
-    begin(a, "/fovea.handoff.v1.Prefill/Prefill", &events, &m.base);
+    static const char path[] = "/fovea.handoff.v1.Prefill/Prefill";
+    m.open_token = (char *)(uintptr_t)test_token(p->decode_callers, "d",
+                                                 "/fovea.handoff.v1.Handoff/Open", "r", NULL);
+    begin(a, path, &events, &m.base,
+          test_metadata(p->prefill_callers, "p", path, "r", m.decode_address));
 }
 
 static void round_of_calls(pair *p) {

@@ -15,6 +15,14 @@ typedef Fovea__Inference__V1__GenerateEvent generate_event;
 
 static uint8_t ticket_id[16] = "the ticket's id";
 
+/* The router shows a token, made for this call. */
+static void check_caller(fake_worker *w, const fv_rpc_call *c, const char *request_id,
+                         const char *address) {
+    fv_caller who;
+    NET_CHECK(fv_caller_of(w->callers, c, &who) == FV_OK);
+    NET_CHECK(fv_caller_asks(&who, request_id, address) == FV_OK);
+}
+
 static fv_status on_start(fv_rpc_call *c) {
     fake_worker *w = fv_rpc_call_service(c);
     w->last = c;
@@ -110,6 +118,9 @@ static fv_status on_prefill(fv_rpc_call *c, grpc_byte_buffer *message) {
     FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__prefill_request__descriptor, message, &m));
     w->calls++;
     const Fovea__Handoff__V1__PrefillRequest *req = (const Fovea__Handoff__V1__PrefillRequest *)m;
+    check_caller(w, c, req->request->request_id, req->decode_address);
+    snprintf(w->open_token, sizeof w->open_token, "%s", req->open_token);
+    snprintf(w->pair_token, sizeof w->pair_token, "%s", req->pair_token);
     snprintf(w->request_id, sizeof w->request_id, "%s", req->request->request_id);
     snprintf(w->decode_address, sizeof w->decode_address, "%s", req->decode_address);
     w->max_tokens = req->request->max_tokens;
@@ -202,6 +213,7 @@ static fv_status on_decode(fv_rpc_call *c, grpc_byte_buffer *message) {
     w->calls++;
     const Fovea__Handoff__V1__DecodeRequest *req = (const Fovea__Handoff__V1__DecodeRequest *)m;
     check_source(w, req);
+    if (w->followed) check_caller(w, c, req->request_id, NULL);
     w->keep_ms = req->keep_ms;
     snprintf(w->request_id, sizeof w->request_id, "%s", req->request_id);
     check_replay(w, req->replay, req->n_replay);
@@ -319,6 +331,7 @@ static void send_report(fake_worker *w, Fovea__Fleet__V1__Introduction *in) {
     load.base.n_unknown_fields = 1;
     load.base.unknown_fields = &unknown;
     r.introduction = in;
+    r.clock_ms = fv_callers_clock_ms(w->callers);
     r.load = &load;
     r.draining = w->draining;
     r.unhealthy = w->unhealthy;
@@ -353,7 +366,7 @@ static void introduce(fake_worker *w) {
     in.compat = (char *)(w->compat ? w->compat : "model=fake\nprotocol=1\n");
     in.compat_hash = w->compat ? 2 : 1;
     uint8_t proof[FV_MAC_BYTES];
-    memcpy(w->said.incarnation, FAKE_INCARNATION, sizeof w->said.incarnation);
+    memcpy(w->said.incarnation, fv_callers_incarnation(w->callers), sizeof w->said.incarnation);
     w->said.role = w->role;
     w->said.name = w->name;
     w->said.address = w->says_address ? w->says_address : w->address;
@@ -387,6 +400,9 @@ void fake_open(fake_worker *w, fv_bridge *bridge, const char *target) {
     *service = (fv_rpc_service){methods, sizeof methods / sizeof methods[0], w, NULL};
     fv_rpc_server_options opt = {.listen = "127.0.0.1:0", .services = service, .n_service = 1};
     w->bridge = bridge;
+    fv_key fleet = fake_fleet_key();
+    NET_CHECK(fv_callers_open(&fleet, &w->callers) == FV_OK);
+    fv_callers_set_name(w->callers, w->name);
     NET_CHECK(fv_rpc_server_open(bridge, &opt, &w->server) == FV_OK);
     snprintf(w->address, sizeof w->address, "127.0.0.1:%d", fv_rpc_server_port(w->server));
     NET_CHECK(fv_rpc_channel_open(bridge, target, NULL, &w->router) == FV_OK);
@@ -402,7 +418,12 @@ void fake_leave(fake_worker *w) {
     if (w->join) fv_rpc_call_cancel(w->join);
 }
 
-static void on_stopped(void *user) { ((fake_worker *)user)->stopped = true; }
+static void on_stopped(void *user) {
+    fake_worker *w = user;
+    fv_callers_close(w->callers);
+    w->callers = NULL;
+    w->stopped = true;
+}
 
 void fake_die(fake_worker *w) {
     fake_leave(w);

@@ -5,7 +5,7 @@
  * errs as it is told. Shares the loop of the router under test. What cannot be, aborts. */
 #include "fleet.pb-c.h"
 #include "handoff.pb-c.h"
-#include "wire/join_proof.h"
+#include "wire/caller.h"
 #include "wire/rpc_client.h"
 #include "wire/rpc_server.h"
 
@@ -62,6 +62,7 @@ typedef struct fake_worker {
     fv_rpc_end join_end;
     char join_text[FV_RPC_TEXT_MAX];
     char request_id[160], decode_address[64];
+    char open_token[FV_CALL_TOKEN_MAX], pair_token[FV_CALL_TOKEN_MAX];
     uint32_t keep_ms;              /* of the last call of Decode */
     bool followed;                 /* it goes on with a conversation */
     char prompt[64];               /* its text then */
@@ -76,6 +77,7 @@ typedef struct fake_worker {
     char address[64];
     fv_join_said said;
     fv_key key;
+    fv_callers *callers;    /* checks the router's tokens; wrong ones abort */
     uint32_t flooded, next; /* token to say */
     fv_rpc_call *last;      /* its last call, while it runs */
     bool dead, stopped, alone;
@@ -83,9 +85,6 @@ typedef struct fake_worker {
 
 /* The 16 bytes under which a decode worker keeps a conversation. */
 #define FAKE_CONVERSATION "sixteen bytes..."
-
-/* And those that say which process it is. */
-#define FAKE_INCARNATION "incarnation no.1"
 
 /* Serves, and joins the router whose workers join at `target`. */
 void fake_open(fake_worker *w, fv_bridge *bridge, const char *target);

@@ -27,6 +27,7 @@ typedef struct fake_router {
 } fake_router;
 
 static net r;
+static fv_callers *callers; /* of the worker */
 static fake_router router = {.report_ms = 60000};
 
 static void send_command(Fovea__Fleet__V1__Command *cmd) {
@@ -74,6 +75,7 @@ static void hear_introduction(const Fovea__Fleet__V1__Introduction *in) {
     cr_assert_str_eq(in->address, said->address);
     cr_assert_eq(in->incarnation.len, sizeof said->incarnation);
     memcpy(said->incarnation, in->incarnation.data, sizeof said->incarnation);
+    cr_assert_eq(memcmp(said->incarnation, fv_callers_incarnation(callers), 16), 0);
     cr_assert(fv_join_proved(&router.key, FV_JOIN_WORKER, said, in->proof.data, in->proof.len));
 }
 
@@ -175,11 +177,12 @@ static void join_at(const char *target) {
     intro.name = (char *)"p0";
     intro.role = FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL;
     intro.address = (char *)"127.0.0.1:1";
-    intro.incarnation = (ProtobufCBinaryData){16, (uint8_t *)(uintptr_t) "sixteen bytes..."};
     fv_key key = fleet_key(SECRET);
+    cr_assert_eq(fv_callers_open(&key, &callers), FV_OK);
     fv_membership_options opt = {.bridge = r.bridge,
                                  .router = target,
                                  .fleet = &key,
+                                 .callers = callers,
                                  .introduction = &intro,
                                  .measure = measure,
                                  .drain = on_drain};
@@ -195,6 +198,7 @@ static void join(void) {
 static void leave(void) {
     fv_membership_close(m, set_closed, NULL);
     net_wait(&r, &closed);
+    fv_callers_close(callers);
     net_close(&r, 1000);
 }
 

@@ -1,0 +1,33 @@
+/* Any bytes as the token of a call. What is read is written in one way only: the fields put
+ * together again are the bytes; and none that was not made with the key holds. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "wire/call_token.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static void expect(bool holds) {
+    if (!holds) abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
+    static const fv_key key = {{9}};
+    static const fv_call_to to = {"/fovea.handoff.v1.Prefill/Prefill", "prefill-0",
+                                  (const uint8_t *)"incarnation no.1"};
+    char again[FV_CALL_TOKEN_MAX], nonce[33], mac[65];
+    fv_call_token t;
+    if (fv_call_token_read((const char *)data, n, &t) != FV_OK) return 0;
+    for (int i = 0; i < 16; i++) snprintf(nonce + 2 * i, 3, "%02x", t.nonce[i]);
+    for (int i = 0; i < 32; i++) snprintf(mac + 2 * i, 3, "%02x", t.mac[i]);
+    snprintf(again, sizeof again, "1 %s %" PRIu64 " %" PRIu32 " %s %s %s", nonce, t.made_ms,
+             t.valid_ms, t.request_id, t.address, mac);
+    expect(strlen(again) == n && memcmp(again, data, n) == 0);
+    expect(!fv_call_token_holds(&key, &to, &t));
+    expect(fv_call_token_write(&key, &to, &t, again) == FV_OK);
+    expect(fv_call_token_read(again, strlen(again), &t) == FV_OK);
+    expect(fv_call_token_holds(&key, &to, &t));
+    return 0;
+}

@@ -1,0 +1,21 @@
+#ifndef FOVEA_TESTS_SUPPORT_TOKENS_H
+#define FOVEA_TESTS_SUPPORT_TOKENS_H
+
+/* Tokens for calls of workers, as the router of a fleet makes them (wire/call_token.h): for tests
+ * that call workers themselves. The fleet is that of fake_fleet_key. What cannot be, aborts. */
+#include "wire/caller.h"
+#include "wire/rpc_client.h"
+
+/* What a worker of this name checks its callers with; fv_callers_close. */
+fv_callers *test_callers(const char *name);
+
+/* A token for one call of the worker `name`, whose callers these are; good until eight more are
+ * made. request_id and address may be NULL. */
+const char *test_token(const fv_callers *x, const char *name, const char *method,
+                       const char *request_id, const char *address);
+
+/* The same as metadata of a call. */
+fv_rpc_metadata test_metadata(const fv_callers *x, const char *name, const char *method,
+                              const char *request_id, const char *address);
+
+#endif
