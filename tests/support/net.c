@@ -218,6 +218,7 @@ void net_open(net *r) {
 
 static void set_alarm(net *r, int32_t ms) {
     r->rang = false;
+    uv_update_time(&r->loop); /* what came before may have taken longer than that */
     uv_timer_start(&r->alarm, on_alarm, (uint64_t)ms, 0);
 }
 

@@ -14,6 +14,7 @@ static void on_alarm(uv_timer_t *t) { ((router_rig *)t->data)->rang = true; }
 
 static void set_alarm(router_rig *r, int32_t ms) {
     r->rang = false;
+    uv_update_time(&r->loop); /* what came before may have taken longer than that */
     uv_timer_start(&r->alarm, on_alarm, (uint64_t)ms, 0);
 }
 
