@@ -74,6 +74,9 @@ static const fv_option table[] = {
      "to decode workers: longest time that a conversation is kept", 0, 86400000},
     {"deadline-ms", "FOVEA_DEADLINE_MS", FV_OPTION_INT, "MS", NULL,
      "to the router: time for a request, when the client gives it no less", 1, 86400000},
+    {"stall-ms", "FOVEA_STALL_MS", FV_OPTION_INT, "MS", NULL,
+     "to the router: a worker hangs when a request that it works on stands still for so long", 100,
+     86400000},
     {"silence-ms", "FOVEA_SILENCE_MS", FV_OPTION_INT, "MS", NULL,
      "to the router: a worker that is silent for so long is lost", 100, 600000},
 };
@@ -91,7 +94,7 @@ static const struct passed {
     {"isa", WORKERS},         {"transport", WORKERS}, {"chunk", PREFILL},
     {"cache-bytes", PREFILL}, {"pixels", PREFILL},    {"request-pixels", PREFILL},
     {"lease-ms", DECODE},     {"claim-ms", DECODE},   {"keep-ms-max", DECODE},
-    {"deadline-ms", ROUTER},  {"silence-ms", ROUTER},
+    {"deadline-ms", ROUTER},  {"silence-ms", ROUTER}, {"stall-ms", ROUTER},
 };
 enum { N_PASSED = sizeof passed / sizeof passed[0] };
 

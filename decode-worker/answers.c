@@ -18,6 +18,7 @@ struct fv_answers {
     fv_answers_hooks hooks;
     fv_answer *first; /* all, in the order in which they came */
     int32_t count[FV_ANSWER_SETTLING + 1];
+    fv_pulse *pulse; /* borrowed; NULL: nobody asks */
     int32_t batch_max;
     bool changed;
 };
@@ -53,7 +54,23 @@ fv_batch *fv_answers_batch(fv_answers *a) { return a->batch; }
 
 /* ---- phases ---------------------------------------------------------------------------- */
 
+/* Of the whole step: a layer that is computed is one of each answer in it. */
+static uint64_t layers_run(const void *engine) { return fv_engine_layers_run(engine); }
+
+static void note_work(fv_answers *a, fv_answer *x, fv_answer_phase phase) {
+    bool works = phase == FV_ANSWER_RUNNING || phase == FV_ANSWER_SETTLING;
+    if (!a->pulse || !x->request_id) return;
+    if (works && x->at_work == 0)
+        x->at_work = fv_pulse_begin(a->pulse, x->request_id, layers_run, a->engine);
+    if (works) return;
+    fv_pulse_end(a->pulse, x->at_work);
+    x->at_work = 0;
+}
+
+void fv_answers_follow(fv_answers *a, fv_pulse *pulse) { a->pulse = pulse; }
+
 static void set_phase(fv_answers *a, fv_answer *x, fv_answer_phase phase) {
+    note_work(a, x, phase);
     a->count[x->phase]--;
     a->count[phase]++;
     x->phase = phase;
@@ -144,6 +161,7 @@ static void complete(fv_answers *a, fv_answer *x) {
 /* One that cannot be kept as it should be is not kept; the answer itself is whole. */
 static void settle(fv_answers *a, fv_answer *x) {
     bool more = false;
+    if (a->pulse) fv_pulse_step(a->pulse, x->at_work);
     fv_status st = fv_recompress_next(&x->again, a->engine->dec, x->talk->kv, &more);
     if (st != FV_OK) {
         FV_LOG(WARN, DECODE, "event=not-kept status=%s reason=\"%s\"", fv_status_grpc_name(st),

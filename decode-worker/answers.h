@@ -22,6 +22,7 @@
  * be kept.
  *
  * The computing thread. */
+#include "common/pulse.h"
 #include "decode-worker/batch.h"
 #include "decode-worker/conversations.h"
 #include "decode-worker/follow.h"
@@ -63,7 +64,8 @@ typedef struct fv_answer_report {
 /* Made by whoever asks, and theirs: it must stay until `over` was called or it was dropped. What it
  * points to likewise. */
 typedef struct fv_answer {
-    bool follows; /* a conversation that is kept; else a hand-off */
+    const char *request_id; /* "": it is nobody's */
+    bool follows;           /* a conversation that is kept; else a hand-off */
     fv_ticket ticket;
     int32_t n_replay; /* tokens before the first one of the hand-off, at the prompt's end */
     const uint32_t *replay;
@@ -85,6 +87,7 @@ typedef struct fv_answer {
     double t_claimed, t_joined, t_token, t_last;
     size_t bytes_visual, bytes_text; /* at the first token */
     uint64_t rows_gone;              /* that the answers before it had let go */
+    int32_t at_work;                 /* its place in the worker's pulse; 0: none */
     fv_recompress again;             /* while it settles */
 } fv_answer;
 
@@ -120,6 +123,9 @@ void fv_answers_changed(fv_answers *a);
 bool fv_answers_step(fv_answers *a);
 
 int32_t fv_answers_count(const fv_answers *a, fv_answer_phase phase);
+
+/* Those that run have a place there from now on. Borrowed; before the first is added. */
+void fv_answers_follow(fv_answers *a, fv_pulse *pulse);
 
 fv_batch *fv_answers_batch(fv_answers *a); /* borrowed; for a probe, while none runs */
 

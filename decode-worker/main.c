@@ -171,7 +171,9 @@ static fv_status open_worker(program *p) {
     opt.user = p;
     opt.grants.lease_s = 1e-3 * (double)fv_options_int(o, "lease-ms");
     opt.grants.claim_s = 1e-3 * (double)fv_options_int(o, "claim-ms");
-    return fv_decode_worker_open(fv_daemon_bridge(p->daemon), &opt, &p->worker);
+    FV_TRY(fv_decode_worker_open(fv_daemon_bridge(p->daemon), &opt, &p->worker));
+    p->place.pulse = fv_decode_worker_pulse(p->worker);
+    return FV_OK;
 }
 
 static fv_status serve(program *p) {

@@ -285,6 +285,7 @@ static fv_status on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     int32_t context = fv_checkpoint_config(d->w->opt.engine->ck)->text.max_position;
     fv_status st = fv_decode_request_read(q, context, &d->arena, &d->answer);
     if (st == FV_OK) st = fv_arena_strndup(&d->arena, q->request_id, strlen(q->request_id), &d->id);
+    d->answer.request_id = d->id;
     if (st == FV_OK) st = fv_jobs_post(d->w->jobs, &d->begin);
     if (st != FV_OK) {
         d->refs = 1;

@@ -148,6 +148,7 @@ static void run_drain(fv_job *job) {
 
 static void free_worker(fv_decode_worker *w) {
     fv_answers_close(w->answers);
+    fv_pulse_close(w->pulse);
     fv_conversations_close(w->conversations);
     fv_receiver_close(w->receiver);
     fv_kv_pool_close(w->pool);
@@ -178,8 +179,11 @@ static fv_status open_stages(fv_decode_worker *w) {
                                                                     : w->opt.kv_bytes / 2,
                                      .keep_s_max = w->opt.keep_s_max};
     FV_TRY(fv_conversations_open(&keep, &w->conversations));
-    return fv_answers_open(e, w->receiver, w->conversations, w->opt.batch_max, w->opt.prompt_rows,
-                           &fv_decode_hooks, &w->answers);
+    FV_TRY(fv_answers_open(e, w->receiver, w->conversations, w->opt.batch_max, w->opt.prompt_rows,
+                           &fv_decode_hooks, &w->answers));
+    FV_TRY(fv_pulse_open(&w->pulse));
+    fv_answers_follow(w->answers, w->pulse);
+    return FV_OK;
 }
 
 /* Behind the last word of the computing thread, and of each pair's. */
@@ -269,6 +273,8 @@ fv_decode_load fv_decode_worker_load(const fv_decode_worker *w) {
                             .rows_recompressed = atomic_load(&w->load.rows_recompressed),
                             .seconds_busy = fv_jobs_busy_s(w->jobs)};
 }
+
+fv_pulse *fv_decode_worker_pulse(const fv_decode_worker *w) { return w->pulse; }
 
 fv_vital_signs fv_decode_worker_signs(const fv_decode_worker *w) {
     return (fv_vital_signs){.n_good = atomic_load(&w->n_good),

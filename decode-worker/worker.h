@@ -22,6 +22,7 @@
  * answer's last token, which had been chosen and not run), bytes_raw, bytes_bound, bytes_visual and
  * bytes_text when they had run, seconds_prefill, seconds_queued for a place in the batch, and the
  * conversation's policy. */
+#include "common/pulse.h"
 #include "common/vitals.h"
 #include "decode-worker/receive.h"
 #include "model/engine.h"
@@ -84,6 +85,9 @@ fv_receiver_counters fv_decode_worker_handoffs(const fv_decode_worker *w);
 
 /* It is about to leave: conversations that are kept are let go, and none is kept any more. */
 void fv_decode_worker_drain(fv_decode_worker *w);
+/* The answers that run now. Until `closed`. */
+fv_pulse *fv_decode_worker_pulse(const fv_decode_worker *w);
+
 /* Steps that made tokens, probes among them, steps that failed, and layers. */
 fv_vital_signs fv_decode_worker_signs(const fv_decode_worker *w);
 

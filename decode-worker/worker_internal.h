@@ -31,6 +31,7 @@ struct fv_decode_worker {
     } load;
     atomic_ullong handoffs[FV_N_HANDOFF_COUNT]; /* fv_receiver_counters */
     atomic_ullong n_good, n_bad;
+    fv_pulse *pulse;
     /* loop thread */
     fv_pairs_in pairs;
     fv_rpc_op changed; /* says on_change; on its way while `changing` */

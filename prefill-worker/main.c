@@ -148,7 +148,9 @@ static fv_status open_worker(server *s) {
                                    .join_s = pairs.join_s,
                                    .late_s = pairs.late_s,
                                    .wait = pairs.wait};
-    return fv_prefill_worker_open(&opt, &s->worker);
+    FV_TRY(fv_prefill_worker_open(&opt, &s->worker));
+    s->place.pulse = fv_prefill_worker_pulse(s->worker);
+    return FV_OK;
 }
 
 static fv_status serve(server *s) {

@@ -348,8 +348,9 @@ fv_status fv_prefill_worker_open(const fv_prefill_worker_options *opt, fv_prefil
     fv_status st;
     FV_TRY_GOTO(fv_prefill_line_open(w), st, fail);
     fv_jobs_options reader = {.name = "fovea-images"};
-    FV_TRY_GOTO(fv_jobs_start(&jobs, &w->jobs), st, fail);
+    FV_TRY_GOTO(fv_pulse_open(&w->pulse), st, fail);
     FV_TRY_GOTO(fv_jobs_start(&reader, &w->reader), st, fail);
+    FV_TRY_GOTO(fv_jobs_start(&jobs, &w->jobs), st, fail);
     FV_TRY_GOTO(open_pairs(w), st, fail);
     *out = w;
     return FV_OK;
@@ -357,6 +358,7 @@ fail:
     fv_jobs_stop(w->reader);
     fv_jobs_stop(w->jobs);
     fv_prefill_line_close(w);
+    fv_pulse_close(w->pulse);
     free(w);
     return st;
 }
@@ -368,6 +370,7 @@ static void on_pairs_closed(void *user) {
     fv_jobs_stop(w->reader); /* no task is there, so nothing is on the way between the two */
     fv_jobs_stop(w->jobs);
     fv_prefill_line_close(w);
+    fv_pulse_close(w->pulse);
     free(w);
     closed(user);
 }
@@ -412,6 +415,8 @@ void fv_prefill_worker_load(const fv_prefill_worker *w, Fovea__Inference__V1__Lo
     load->tokens_out = w->n_tokens;
     load->seconds_busy = fv_jobs_busy_s(w->jobs);
 }
+
+fv_pulse *fv_prefill_worker_pulse(const fv_prefill_worker *w) { return w->pulse; }
 
 fv_vital_signs fv_prefill_worker_signs(const fv_prefill_worker *w) {
     return (fv_vital_signs){.n_good = atomic_load(&w->n_good),

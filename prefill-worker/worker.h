@@ -21,6 +21,7 @@
  * early, for whatever reason, everything behind it is given back, the grant too.
  *
  * Loop thread. */
+#include "common/pulse.h"
 #include "common/vitals.h"
 #include "inference.pb-c.h"
 #include "model/engine.h"
@@ -65,6 +66,9 @@ fv_rpc_service fv_prefill_worker_service(fv_prefill_worker *w);
 
 /* What it is doing now. */
 void fv_prefill_worker_load(const fv_prefill_worker *w, Fovea__Inference__V1__Load *load);
+
+/* The requests that it works on now: prepares, reads pictures of, prefills. Until `closed`. */
+fv_pulse *fv_prefill_worker_pulse(const fv_prefill_worker *w);
 
 /* Batches that made tokens, those that failed, and layers. */
 fv_vital_signs fv_prefill_worker_signs(const fv_prefill_worker *w);

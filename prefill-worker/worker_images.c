@@ -104,6 +104,7 @@ static void read_next(fv_job *job) {
     p->wanted[i] = false;
     if (!atomic_load(&t->cancelled)) p->status = read_picture(t, i);
     if (p->status != FV_OK) snprintf(p->text, sizeof p->text, "%s", fv_last_error());
+    atomic_fetch_add_explicit(&w->n_read, 1, memory_order_relaxed);
     bool more = p->status == FV_OK && !atomic_load(&t->cancelled) &&
                 next_wanted(t) < t->msg->request->n_images;
     if (more)
@@ -113,6 +114,12 @@ static void read_next(fv_job *job) {
 }
 
 /* ---- the computing thread ------------------------------------------------------------------- */
+
+/* The thread reads for all in turn: while it gets on, so do those whose turn is yet to come. */
+static uint64_t pictures_read(const void *worker) {
+    const fv_prefill_worker *w = worker;
+    return atomic_load_explicit(&w->n_read, memory_order_relaxed);
+}
 
 /* The line looks at the task behind this. */
 static void on_back(fv_job *job) { ((fv_task *)job->owner)->pictures.away = false; }
@@ -154,12 +161,14 @@ fv_status fv_task_read_images(fv_task *t) {
     t->state = FV_TASK_READING;
     t->reading_s = fv_clock_s();
     p->away = true;
+    fv_task_works(t, pictures_read);
     fv_jobs_follow(t->worker->reader, &p->job);
     return FV_OK;
 }
 
 fv_status fv_task_pictures_read(fv_task *t) {
     fv_task_pictures *p = &t->pictures;
+    fv_task_waits(t);
     fv_task_give_pixels(t);
     t->s_preprocess = p->seconds;
     return p->status == FV_OK ? FV_OK : FV_FAIL(p->status, "%s", p->text);

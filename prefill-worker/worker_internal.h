@@ -108,6 +108,7 @@ typedef struct fv_task {
     fv_ship *ship;
     fv_transport *transport; /* borrowed from the peer; NULL: handed to nobody */
     bool begun_said;
+    int32_t at_work; /* its place in `pulse`; 0: none */
     double arrived_s, opened_s, reading_s, began_s, sending_s, prefilled_s, sent_s;
 
     /* outcome: the loop thread reads it when it was told so */
@@ -167,6 +168,8 @@ struct fv_prefill_worker {
     atomic_int n_started;
     _Atomic uint64_t bytes_held, rows_in, pixels_held;
     atomic_ullong n_good, n_bad; /* batches, for fv_vital_signs */
+    atomic_ullong n_read;        /* pictures */
+    fv_pulse *pulse;
 
     /* loop thread */
     fv_pairs *pairs;                             /* NULL: there are none */
@@ -206,6 +209,11 @@ fv_status fv_task_pictures_read(fv_task *t);
 fv_status fv_task_encode(fv_task *t);
 
 /* worker_run.c: the computing thread's part. */
+
+/* From now on the task is worked on, and `shared` counts for it, too; or it waits again. */
+void fv_task_works(fv_task *t, uint64_t (*shared)(const void *worker));
+void fv_task_waits(fv_task *t);
+
 fv_status fv_prefill_line_open(fv_prefill_worker *w);
 void fv_prefill_line_close(fv_prefill_worker *w); /* the thread has ended, or never began */
 void fv_task_enlist(fv_job *job);                 /* a task's job */

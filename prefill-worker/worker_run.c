@@ -29,6 +29,23 @@ static void count_started(fv_task *t, int n) {
     if (!t->probe) atomic_fetch_add(&t->worker->n_started, n);
 }
 
+void fv_task_waits(fv_task *t) {
+    fv_pulse_end(t->worker->pulse, t->at_work);
+    t->at_work = 0;
+}
+
+void fv_task_works(fv_task *t, uint64_t (*shared)(const void *worker)) {
+    fv_task_waits(t);
+    if (!t->probe)
+        t->at_work =
+            fv_pulse_begin(t->worker->pulse, t->msg->request->request_id, shared, t->worker);
+}
+
+/* Of the whole batch: a layer that is computed is one of each of its requests. */
+static uint64_t layers_run(const void *worker) {
+    return fv_engine_layers_run(((const fv_prefill_worker *)worker)->opt.engine);
+}
+
 /* Takes it out of the line and gives back all that it has; the task is the loop thread's again. */
 static void end_task(fv_task *t, fv_status st) {
     fv_prefill_line *l = &t->worker->line;
@@ -42,6 +59,7 @@ static void end_task(fv_task *t, fv_status st) {
         if (t->ship) t->refusal = fv_ship_refusal(t->ship);
     }
     if (t->state != FV_TASK_QUEUED) count_started(t, -1);
+    fv_task_waits(t);
     fv_task_give_pixels(t);
     fv_task_release(t, st == FV_OK);
     if (t->probe)
@@ -105,7 +123,10 @@ static void prepared(fv_task *t, fv_status st) {
 static void prepare(fv_task *t) {
     count_started(t, 1);
     t->state = FV_TASK_OPENING;
-    prepared(t, fv_task_prepare(t));
+    fv_task_works(t, layers_run);
+    fv_status st = fv_task_prepare(t);
+    if (st == FV_OK && t->state != FV_TASK_READING) fv_task_waits(t);
+    prepared(t, st);
 }
 
 /* ---- what has happened since ------------------------------------------------------------- */
@@ -307,6 +328,7 @@ static fv_status ship(fv_task *t) {
     fv_moment_reached(FV_MOMENT_PREFILL_SHIPPING);
     FV_TRY(fv_ship_end(t->ship, &first));
     t->sent_s = fv_clock_s();
+    fv_task_waits(t); /* for the decode worker's word */
     return FV_OK;
 }
 
@@ -328,6 +350,7 @@ static bool run_batch(fv_prefill_worker *w) {
     size_t vocab = (size_t)fv_checkpoint_config(w->line.engine->ck)->text.vocab;
     int32_t n = pick(w, batch), n_token = 0;
     if (n == 0) return false;
+    for (int32_t i = 0; i < n; i++) fv_task_works(batch[i], layers_run);
     n = keep_encoded(batch, n);
     fv_status st = n ? prefill(w, batch, n) : FV_OK;
     /* All first tokens go before any of the last rows do. */

@@ -10,7 +10,7 @@
  *
  * What bounds the wait for a worker that accepts and then is mute: its membership ends when it
  * sends no reports (--silence-ms), the connection's pings when its machine is gone; one that goes
- * on to say that it is well has until the request's time is over. Loop thread. */
+ * on to report and gets on with nothing is found by router/watch.c. Loop thread. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -131,6 +131,7 @@ static fv_status on_decoded_tokens(fv_attempt *a, fv_rpc_call *c, fv_tokens_mess
     fv_request *r = a->req;
     FV_TRY(fv_answer_check(r, t));
     note_tokens(a, (uint32_t)t->n_tokens);
+    a->decoding = true;
     fv_status st = fv_answer_accept(r);
     if (st == FV_OK) st = fv_answer_tokens(r, t);
     if (st == FV_OK && !fv_rpc_call_writable(r->client)) fv_rpc_call_pause(c);
@@ -432,6 +433,18 @@ fv_status fv_attempt_follow(fv_request *r, fv_member *d) {
     fv_place_take(&a->d, d, &(fv_portion){.bytes = r->need.bytes}, fv_clock_s());
     a->first = a->prefill_done = true;
     return start_decode(a);
+}
+
+/* Behind the first token the prefill worker is needed until the decode worker has all. */
+void fv_attempt_hung(fv_attempt *a, const fv_member *w) {
+    bool p = a->p.worker == w && !a->report && !a->decoding && !a->finish;
+    bool d = a->d.worker == w && !a->finished;
+    if (p || d)
+        fail(a,
+             FV_FAIL(FV_EIO, "%s worker %s hangs: nothing has moved there for %.0f s",
+                     d ? "decode" : "prefill", w->intro->name,
+                     1e-3 * (double)a->relay->opt.stall_ms),
+             p, d);
 }
 
 void fv_attempt_lost(fv_attempt *a, const fv_member *w) {

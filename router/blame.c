@@ -3,8 +3,8 @@
  * each of two attempts, and its client is told not to send it again.
  *
  * What counts as evidence. A worker is lost when its membership breaks or falls silent, or when it
- * hangs; one that leaves by itself, or a call that fails while its worker lives on,
- * says nothing. A request counts as worked on from its start until its first token on a prefill
+ * hangs (router/watch.c); one that leaves by itself, or a call that fails while its worker lives
+ * on, says nothing. A request counts as worked on from its start until its first token on a prefill
  * worker, and from the call for its tokens on a decode worker; not while the worker's last report
  * names others and not this one: it waits for its turn then.
  *
@@ -27,8 +27,8 @@
 static const double same_loss_s = 2;
 
 static bool works_for(const fv_attempt *a, const fv_member *w) {
-    if (a->p.worker == w) return !a->first;
-    return a->d.worker == w && a->decode && !a->finished;
+    if (a->p.worker == w) return !a->first && !a->p.others;
+    return a->d.worker == w && a->decode && !a->finished && !a->d.others;
 }
 
 void fv_blame_note(fv_request *r, const fv_attempt *a) {

@@ -267,6 +267,7 @@ static fv_status on_report(fv_rpc_call *c, grpc_byte_buffer *message) {
     if (!j->worker) return FV_OK;
     if (r->introduction)
         return FV_FAIL(FV_EINVAL, "worker %s has introduced itself before", j->worker->intro->name);
+    if (m->opt.on_report) m->opt.on_report(m->opt.user, j->worker, r);
     fv_member_keep_report(j->worker, r);
     m->opt.on_change(m->opt.user);
     return FV_OK;

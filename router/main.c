@@ -31,6 +31,8 @@ static const fv_option table[] = {
      "how often other workers may take over a request whose worker was lost", 0, 100},
     {"report-ms", "FOVEA_REPORT_MS", FV_OPTION_INT, "MS", "500", "workers report this often", 10,
      60000},
+    {"stall-ms", "FOVEA_STALL_MS", FV_OPTION_INT, "MS", "30000",
+     "a worker hangs when a request that it works on stands still for so long", 100, 86400000},
     {"silence-ms", "FOVEA_SILENCE_MS", FV_OPTION_INT, "MS", "5000",
      "a worker that is silent for so long is lost", 100, 600000},
 };
@@ -68,6 +70,7 @@ static fv_status run(const fv_options *o) {
                              .wait_ms = fv_options_int(o, "wait-ms"),
                              .replays = (int32_t)fv_options_int(o, "replays"),
                              .report_ms = (uint32_t)fv_options_int(o, "report-ms"),
+                             .stall_ms = fv_options_int(o, "stall-ms"),
                              .silence_ms = (uint32_t)fv_options_int(o, "silence-ms"),
                              .on_serving = on_serving,
                              .user = &p};

@@ -72,7 +72,8 @@ void fv_member_keep_report(fv_member *w, const report_message *r) {
         int64_t n = (int64_t)w->load.n_running + w->load.n_queued - w->n_taken;
         w->n_foreign = n < 0 ? 0 : n > FOREIGN_MAX ? FOREIGN_MAX : (int32_t)n;
     }
-    Fovea__Inference__V1__WorkerState to = r->unhealthy ? UNHEALTHY : READY;
+    w->unwell = r->unhealthy;
+    Fovea__Inference__V1__WorkerState to = r->unhealthy || w->hung ? UNHEALTHY : READY;
     if (r->draining || w->state == DRAINING) to = DRAINING;
     if (to != w->state && (to == UNHEALTHY || w->state == UNHEALTHY))
         FV_LOG(WARN, ROUTER, "worker=%s event=%s", w->intro->name,

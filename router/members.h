@@ -44,6 +44,11 @@ typedef struct fv_member {
     int32_t n_taken;
     uint64_t bytes_taken, prompt_taken; /* bytes of KV; prompt tokens whose prefill is not over */
     uint64_t pixels_taken;
+    /* Whether it gets on: router/watch.c. */
+    int32_t n_work;    /* requests, of all routers, that it works on, as it last said */
+    uint64_t work;     /* sum of their counts */
+    double moved_s;    /* when that last changed */
+    bool hung, unwell; /* found to hang: UNHEALTHY until it moves; its own word */
     int32_t n_suspect; /* of those requests, that have lost a worker before (router/blame.c) */
     fv_breaker breaker;
     /* Requests that it had besides ours when it last reported: other routers' */
@@ -65,6 +70,8 @@ typedef struct fv_members_options {
     /* It is not there any more: forget it, its memory goes after this. Everything on it is lost if
      * it is LOST; one that is DRAINING has left by itself, and says elsewhere how its calls end. */
     void (*on_gone)(void *user, fv_member *member);
+    /* What it has just reported; ahead of its state. May be NULL. */
+    void (*on_report)(void *user, fv_member *w, const Fovea__Fleet__V1__WorkerReport *r);
     void *user;
 } fv_members_options;
 

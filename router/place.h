@@ -22,6 +22,11 @@ typedef struct fv_place {
     uint64_t prompt; /* tokens that it is to prefill for us yet */
     uint64_t ahead;  /* when it was taken: these, and those of requests before us */
     double taken_s;
+    /* As the worker reports (router/watch.c): is it working on the request, or on others while this
+     * one waits; how far it is, and since when. */
+    bool works, others;
+    uint64_t work;
+    double moved_s;
     bool trial;                        /* of its breaker */
     bool waits;                        /* there is no room for it yet, as far as is known here */
     char name[FV_WORKER_NAME_MAX + 1]; /* stays when the place is given back; "" never taken */

@@ -345,6 +345,7 @@ void fv_relay_dispatch(fv_relay *relay) {
 
 void fv_relay_tick(fv_relay *relay) {
     double now_s = fv_clock_s();
+    fv_watch_tick(relay, now_s);
     for (fv_request *r = relay->first; r; r = r->next)
         if (r->state != FV_REQUEST_OVER && fv_request_left_ms(r, now_s) <= 0)
             fv_request_finish(r, fv_request_timed_out(r, now_s));

@@ -38,6 +38,7 @@ typedef struct fv_relay_options {
     size_t bytes_max;      /* of all requests together, as they came */
     int64_t deadline_ms;   /* for a request, when its client gives it no less */
     int64_t wait_ms;       /* for a worker, when there is none of its kind */
+    int64_t stall_ms;      /* a request stands still for so long: its worker hangs */
     int32_t replays;       /* how often another pair may take over, per request */
 } fv_relay_options;
 
@@ -58,6 +59,9 @@ void fv_relay_tick(fv_relay *r);
 
 /* A worker is gone: another one takes over its requests. */
 void fv_relay_gone(fv_relay *relay, fv_member *w);
+
+/* What a worker reports of the requests that it works on (router/watch.c). */
+void fv_watch_report(fv_relay *r, fv_member *w, const Fovea__Fleet__V1__WorkerReport *report);
 
 /* FV_ENOTFOUND when no such request runs. */
 fv_status fv_relay_abort(fv_relay *r, const char *request_id);

@@ -7,6 +7,7 @@
  *   relay.c      the list of requests: queue, dispatch, limits, the end
  *   attempt.c    the calls to two workers on behalf of a request
  *   replay.c     what becomes of a request whose attempt has failed
+ *   watch.c      whether it gets on where it is
  *   blame.c      whether it is the request that workers are lost over
  *   answer.c     events to the client, and what it has got of them */
 #include "handoff.pb-c.h"
@@ -41,6 +42,7 @@ typedef struct fv_attempt {
     bool first;                                /* the first token came, or word that */
     bool ended;                                /* the answer had ended before this attempt */
     Fovea__Inference__V1__FinishReason finish; /* the answer ends with the first token, or did */
+    bool decoding;                             /* a token came of the decode worker */
     bool prefill_done;                         /* nothing more is expected of it */
     bool waited;                               /* for room at the decode worker */
     double token_s; /* when the last token came; 0: the time to the next says nothing */
@@ -152,6 +154,9 @@ bool fv_attempt_waits(const fv_attempt *a);
 /* A worker is gone (on_gone in router/members.h), which may be one of its two. */
 void fv_attempt_lost(fv_attempt *a, const fv_member *w);
 
+/* It hangs, or the request does there: as if it were lost, but that it is there yet. */
+void fv_attempt_hung(fv_attempt *a, const fv_member *w);
+
 /* ---- replay.c --------------------------------------------------------------------------- */
 
 /* Why an attempt failed; the sentence is in fv_last_error. */
@@ -166,6 +171,11 @@ bool fv_failure_counts(fv_status st);
 
 /* The request has no attempt: it is told, waits for room, or is tried again. */
 void fv_request_failed(fv_request *r, const fv_failure *f);
+
+/* ---- watch.c ---------------------------------------------------------------------------- */
+
+/* Finds requests that stand still, and workers that hang: other workers take over. */
+void fv_watch_tick(fv_relay *relay, double now_s);
 
 /* ---- blame.c ---------------------------------------------------------------------------- */
 

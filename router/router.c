@@ -92,6 +92,10 @@ static void on_gone(void *user, fv_member *member) {
     fv_relay_gone(r->relay, member);
 }
 
+static void on_report(void *user, fv_member *w, const Fovea__Fleet__V1__WorkerReport *report) {
+    fv_watch_report(((fv_router *)user)->relay, w, report);
+}
+
 static void on_tick_closed(uv_handle_t *h) {
     fv_router *r = h->data;
     void (*done)(void *) = r->done;
@@ -131,6 +135,7 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
                                   .silence_ms = opt->silence_ms,
                                   .on_change = on_change,
                                   .on_gone = on_gone,
+                                  .on_report = on_report,
                                   .user = r};
     FV_TRY_GOTO(fv_members_open(&members, &r->members), st, free_router);
     FV_TRY_GOTO(draw_id(r->id), st, close_members);
@@ -140,7 +145,8 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
                               .bytes_max = opt->queue_bytes,
                               .deadline_ms = opt->deadline_ms,
                               .wait_ms = opt->wait_ms,
-                              .replays = opt->replays};
+                              .replays = opt->replays,
+                              .stall_ms = opt->stall_ms};
     FV_TRY_GOTO(fv_relay_open(&relay, &r->relay), st, close_members);
     uv_timer_init(fv_bridge_loop(bridge), &r->tick);
     r->tick.data = r;

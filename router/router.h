@@ -20,6 +20,7 @@ typedef struct fv_router_options {
     int32_t replays;     /* how often another pair may take over a request */
     uint32_t report_ms;  /* workers report this often */
     uint32_t silence_ms; /* and are lost after so long without */
+    int64_t stall_ms;    /* and hang, when a request that they work on stands still for so long */
     /* Whether requests can be served now; said when it changes, at first not. */
     void (*on_serving)(void *user, bool serving);
     void *user;

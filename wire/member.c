@@ -45,6 +45,25 @@ static void on_timer(uv_timer_t *t);
 
 /* ---- reports ---------------------------------------------------------------------------- */
 
+/* What a report says of single requests; it borrows from here. */
+typedef struct work_list {
+    fv_pulse_item item[FV_PULSE_MAX];
+    Fovea__Fleet__V1__Work work[FV_PULSE_MAX], *list[FV_PULSE_MAX];
+} work_list;
+
+static void list_work(const fv_membership *m, report_message *r) {
+    static work_list w; /* one loop thread, one report at a time */
+    if (!m->opt.pulse) return;
+    r->n_work = (size_t)fv_pulse_read(m->opt.pulse, w.item);
+    for (size_t i = 0; i < r->n_work; i++) {
+        fovea__fleet__v1__work__init(&w.work[i]);
+        w.work[i].request_id = w.item[i].id;
+        w.work[i].count = w.item[i].count;
+        w.list[i] = &w.work[i];
+    }
+    r->work = w.list;
+}
+
 /* Fills a report; the load is the caller's, for as long as the report is used. */
 static report_message make_report(fv_membership *m, Fovea__Inference__V1__Load *load) {
     report_message r = FOVEA__FLEET__V1__WORKER_REPORT__INIT;
@@ -55,6 +74,7 @@ static report_message make_report(fv_membership *m, Fovea__Inference__V1__Load *
     r.clock_ms = fv_callers_clock_ms(m->opt.callers);
     r.draining = m->draining;
     r.unhealthy = m->unhealthy;
+    list_work(m, &r);
     return r;
 }
 

@@ -12,6 +12,7 @@
  * A router that cannot be reached, or that refuses this worker, is tried again for ever, less often
  * each time: the other worker of this name may go, the secret may be put right. The log says why,
  * once for each reason. Loop thread. */
+#include "common/pulse.h"
 #include "fleet.pb-c.h"
 #include "wire/caller.h"
 #include "wire/join_proof.h"
@@ -33,6 +34,7 @@ typedef struct fv_membership_options {
     /* The router asks it to finish what runs within grace_ms, and to leave. May be NULL. */
     void (*drain)(void *user, int32_t grace_ms);
     void *user;
+    fv_pulse *pulse; /* what is being worked on, for the reports; borrowed. NULL: nothing */
 } fv_membership_options;
 
 typedef struct fv_membership fv_membership; /* opaque */

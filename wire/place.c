@@ -19,7 +19,8 @@ static fv_status join(fv_place *p) {
                                  .callers = p->callers,
                                  .measure = measure,
                                  .drain = told_to_drain,
-                                 .user = p};
+                                 .user = p,
+                                 .pulse = p->pulse};
     if (!opt.router) return FV_OK;
     const char *advertise = fv_options_string(p->o, "advertise");
     const char *address = advertise ? advertise : fv_daemon_address(p->daemon);

@@ -38,6 +38,7 @@ typedef struct fv_place {
     fv_status (*introduce)(void *user, const char *address, Fovea__Fleet__V1__Introduction **out);
     void (*measure)(void *user, Fovea__Inference__V1__Load *load);
     void *user;
+    fv_pulse *pulse; /* set ahead of the first probe; for the reports */
     /* private */
     fv_key fleet;
     fv_callers *callers;
@@ -63,9 +64,9 @@ void fv_place_touch(fv_place *p); /* much has changed: the next report goes soon
 /* The program ends for this reason, fv_last_error: the daemon drains at once. */
 void fv_place_give_up(fv_place *p, fv_status st);
 
-/* The device that the worker computes on is lost: nothing will run in this process again. It gives up,
- * so that who started it starts another one, and its requests go to other workers. Should closing hang
- * on the device, a signal ends the process all the same. */
+/* The device that the worker computes on is lost: nothing will run in this process again. It gives
+ * up, so that who started it starts another one, and its requests go to other workers. Should
+ * closing hang on the device, a signal ends the process all the same. */
 void fv_place_device_lost(fv_place *p, const char *why);
 
 /* Nothing is called any more but `left`, which may run at once. */

@@ -138,6 +138,42 @@ Test(kill, decode_in_the_middle_of_an_answer_from_factors) {
 }
 Test(kill, decode_that_has_not_said_that_the_answer_is_over) { decode_dies("decode-over"); }
 
+/* ---- a worker hangs ------------------------------------------------------------------------ */
+
+/* It is there, goes on to report, and gets on with nothing: its request is replayed. Where it is
+ * not at work on the request then, it is found when its own requests do not go through either. */
+static void worker_hangs(program *hung, const char *moment) {
+    bool p = hung == &c.prefill[0];
+    snprintf(c.router_args, sizeof c.router_args, "--stall-ms 3000");
+    snprintf(p ? c.prefill_args : c.decode_args, sizeof c.prefill_args,
+             "--hang-at %s --probe-ms 300 --unhealthy-ms 1000", moment);
+    crew_start(&c, 1, 1);
+    ask(ASK);
+    wait_moment(hung, moment);
+    (p ? c.prefill_args : c.decode_args)[0] = '\0';
+    if (p) {
+        c.n_prefill = 2;
+        crew_start_prefill(&c, 1);
+    } else {
+        c.n_decode = 2;
+        crew_start_decode(&c, 1);
+    }
+    assert_answer_of_one_process(ASK);
+    program_kill(hung, SIGKILL);
+    crew_wait_idle(&c, 1, 1);
+    crew_stop(&c);
+}
+
+Test(kill, nobody_when_a_prefill_worker_hangs_as_it_computes) {
+    worker_hangs(&c.prefill[0], "prefill-computing");
+}
+Test(kill, nobody_when_a_prefill_worker_hangs_ahead_of_the_request) {
+    worker_hangs(&c.prefill[0], "prefill-queued");
+}
+Test(kill, nobody_when_a_decode_worker_hangs_in_the_middle_of_the_answer) {
+    worker_hangs(&c.decode[0], "decode-running");
+}
+
 /* ---- nobody is left ------------------------------------------------------------------------- */
 
 Test(kill, the_only_prefill_worker) {

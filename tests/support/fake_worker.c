@@ -335,6 +335,14 @@ static void send_report(fake_worker *w, Fovea__Fleet__V1__Introduction *in) {
     r.load = &load;
     r.draining = w->draining;
     r.unhealthy = w->unhealthy;
+    Fovea__Fleet__V1__Work mine = FOVEA__FLEET__V1__WORK__INIT, other = mine, *work[2];
+    mine.request_id = w->request_id;
+    mine.count = w->work;
+    other.request_id = (char *)(uintptr_t)w->foreign;
+    other.count = w->work_foreign;
+    if (w->works) work[r.n_work++] = &mine;
+    if (w->foreign) work[r.n_work++] = &other;
+    r.work = work;
     NET_CHECK(fv_rpc_call_send(w->join, &r.base) == FV_OK);
 }
 

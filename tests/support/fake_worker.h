@@ -47,6 +47,10 @@ typedef struct fake_worker {
     bool had_ended;      /* what is to be replayed has ended the answer */
     bool unhealthy;
     uint64_t pixels_capacity, pixels_held; /* as it says */
+    /* It says of its last request that it works on it, and how far it is; likewise of this one. */
+    bool works;
+    uint64_t work, work_foreign;
+    const char *foreign;
     int32_t skips;   /* decode: so many times it leaves its first token out */
     int32_t n_flood; /* decode: so many tokens in large messages, whatever was asked for */
     /* Decode: takes the call over, behind its first token; it goes on with fake_send_token. */

@@ -49,6 +49,7 @@ fv_router_options router_rig_options(void) {
                                .queue_bytes = 1 << 20,
                                .deadline_ms = 20000,
                                .wait_ms = 300,
+                               .stall_ms = 30000,
                                .replays = 3,
                                .report_ms = 500,
                                .silence_ms = 20000};

@@ -1,0 +1,84 @@
+/* Which requests stand still? Workers report those that they are working on, each with a count that
+ * grows with every layer, picture and step. Slow is not hung: a prefill of minutes grows layer by
+ * layer. One whose count stands still for stall_ms is taken away and replayed, as after a death.
+ *
+ * Where nothing at all moves that a worker says it is working on, for whichever router, the worker
+ * hangs: then those that wait behind it are taken away, too, and it gets nothing new until it moves
+ * again. The same where it says that nothing goes through it and works on nothing: it hangs between
+ * requests, at its own probe, say.
+ *
+ * A request that the worker does not name waits there for its turn, for room, or for another
+ * worker: that takes as long as it takes. Loop thread. */
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "router/relay_internal.h"
+
+#define UNHEALTHY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_UNHEALTHY
+#define LOST FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST
+
+static void note_place(fv_place *x, const char *id, const Fovea__Fleet__V1__WorkerReport *report,
+                       double now_s) {
+    const Fovea__Fleet__V1__Work *found = NULL;
+    for (size_t i = 0; i < report->n_work && !found; i++)
+        if (strcmp(report->work[i]->request_id, id) == 0) found = report->work[i];
+    x->others = !found && report->n_work > 0;
+    if (found && (!x->works || x->work != found->count)) {
+        x->work = found->count;
+        x->moved_s = now_s;
+    }
+    x->works = found != NULL;
+}
+
+void fv_watch_report(fv_relay *relay, fv_member *w, const Fovea__Fleet__V1__WorkerReport *report) {
+    double now_s = fv_clock_s();
+    uint64_t sum = 0;
+    for (size_t i = 0; i < report->n_work; i++) sum += report->work[i]->count;
+    bool moved =
+        sum != w->work || (int32_t)report->n_work != w->n_work || report->unhealthy != w->unwell;
+    if (moved) w->moved_s = now_s;
+    if (w->hung && moved) {
+        w->hung = false;
+        FV_LOG(WARN, ROUTER, "worker=%s event=moves", w->intro->name);
+    }
+    w->work = sum;
+    w->n_work = (int32_t)report->n_work;
+    for (fv_request *r = relay->first; r; r = r->next) {
+        if (!r->attempt) continue;
+        if (r->attempt->p.worker == w) note_place(&r->attempt->p, r->fleet_id, report, now_s);
+        if (r->attempt->d.worker == w) note_place(&r->attempt->d, r->fleet_id, report, now_s);
+    }
+}
+
+static bool hangs(const fv_member *w, double stall_s, double now_s) {
+    if (w->state == LOST || w->hung) return false;
+    bool at_work = w->n_work > 0 || (w->unwell && w->n_taken > 0);
+    return at_work && now_s - w->moved_s > stall_s;
+}
+
+/* No request is freed in here; those that are replayed may go to a worker at once. */
+static void take_all(fv_relay *relay, fv_member *w) {
+    FV_LOG(WARN, ROUTER, "worker=%s event=hung working_on=%d", w->intro->name, (int)w->n_work);
+    w->hung = true;
+    if (w->state != FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_DRAINING) w->state = UNHEALTHY;
+    fv_blame_lost(relay, w);
+    for (fv_request *r = relay->first; r; r = r->next)
+        if (r->attempt) fv_attempt_hung(r->attempt, w);
+}
+
+static fv_member *stands_still(const fv_attempt *a, double stall_s, double now_s) {
+    if (a->p.worker && a->p.works && now_s - a->p.moved_s > stall_s) return a->p.worker;
+    if (a->d.worker && a->d.works && now_s - a->d.moved_s > stall_s) return a->d.worker;
+    return NULL;
+}
+
+void fv_watch_tick(fv_relay *relay, double now_s) {
+    double stall_s = 1e-3 * (double)relay->opt.stall_ms;
+    for (fv_member *w = fv_members_first(relay->opt.members); w; w = w->next)
+        if (hangs(w, stall_s, now_s)) take_all(relay, w);
+    for (fv_request *r = relay->first; r; r = r->next) {
+        fv_member *w = r->attempt ? stands_still(r->attempt, stall_s, now_s) : NULL;
+        if (w) fv_attempt_hung(r->attempt, w);
+    }
+}
