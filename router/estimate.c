@@ -60,10 +60,11 @@ void fv_estimate_prefilled(fv_estimate *e, fv_pace *worker, uint64_t tokens, dou
     if (worker) ratio_add(&worker->prefill, (double)tokens, seconds, now_s);
 }
 
+/* Of this worker alone: whether those that nothing is known of are as slow is not said by it. */
 void fv_estimate_late(fv_estimate *e, fv_pace *worker, uint64_t tokens, double seconds,
                       double now_s) {
-    if (seconds > fv_estimate_prefill_s(e, worker, tokens))
-        fv_estimate_prefilled(e, worker, tokens, seconds, now_s);
+    if (seconds <= fv_estimate_prefill_s(e, worker, tokens)) return;
+    ratio_add(worker ? &worker->prefill : &e->pace.prefill, (double)tokens, seconds, now_s);
 }
 
 void fv_estimate_tokens(fv_estimate *e, fv_pace *worker, int32_t n_answer, uint32_t n_token,

@@ -133,6 +133,7 @@ static worker *least(worker *of, int32_t n) {
 }
 
 static void dispatch(void) {
+    static const fv_portion portion;
     while (w.n_queue > 0) {
         job *j = &w.jobs[w.queue[0]];
         worker *p = least(w.p, w.s->n_p), *d = least(w.d, w.s->n_d);
@@ -154,9 +155,9 @@ static void dispatch(void) {
         }
         j->state = PREFILL;
         w.n_running++;
-        fv_place_take(&j->p, &p->member, 0, w.now_s);
+        fv_place_take(&j->p, &p->member, &portion, w.now_s);
         fv_place_queue(&j->p, j->work.prompt);
-        fv_place_take(&j->d, &d->member, 0, w.now_s);
+        fv_place_take(&j->d, &d->member, &portion, w.now_s);
         p->line[p->n_line++] = (int32_t)(j - w.jobs);
     }
     w.blocked_s = 0;
