@@ -39,7 +39,7 @@ static const fv_option table[] = {
     {"gpu-trace", "FOVEA_CUDA_TRACE", FV_OPTION_STRING, "FILE", NULL,
      "write the GPU's time by kernel to FILE at the end; steps run without graphs then", 0, 0},
     {"plugin-dir", "FOVEA_PLUGIN_DIR", FV_OPTION_STRING, "DIR", NULL,
-     "where libfovea_cuda.so lies; default: beside the program", 0, 0},
+     "directory containing libfovea_cuda.so; default: that of the program", 0, 0},
     FV_PAIR_OPTIONS,
     {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", "auto",
      "CPU: auto, plain, avx2, avx512, all the same result; CUDA: auto, exact", 0, 0},

@@ -12,8 +12,8 @@ static const fv_option table[] = {
     {"fleet-listen", "FOVEA_FLEET_LISTEN", FV_OPTION_STRING, "HOST:PORT", "127.0.0.1:0",
      "where workers join, apart from clients; port 0: any that is free", 0, 0},
     FV_FLEET_SECRET_OPTION,
-    {"queue", "FOVEA_QUEUE", FV_OPTION_INT, "N", "256", "requests that wait for room at most", 1,
-     1 << 20},
+    {"queue", "FOVEA_QUEUE", FV_OPTION_INT, "N", "256",
+     "maximum queue length; excess requests are rejected", 1, 1 << 20},
     {"memory-bytes", "FOVEA_MEMORY_BYTES", FV_OPTION_INT, "BYTES", "0",
      "memory that the router may use, shared out from this; 0: the container's limit, or all of "
      "the "
@@ -24,9 +24,9 @@ static const fv_option table[] = {
     {"first-message-ms", "FOVEA_FIRST_MESSAGE_MS", FV_OPTION_INT, "MS", "30000",
      "time for a client to send its request, from the beginning of the call", 1, 86400000},
     {"deadline-ms", "FOVEA_DEADLINE_MS", FV_OPTION_INT, "MS", "600000",
-     "time for a request, when the client gives it no less", 1, 86400000},
+     "default and maximum request deadline", 1, 86400000},
     {"wait-ms", "FOVEA_WAIT_MS", FV_OPTION_INT, "MS", "5000",
-     "time for a worker to come back, when there is none of its kind", 0, 86400000},
+     "how long to wait for a worker of a missing role", 0, 86400000},
     {"replays", "FOVEA_REPLAYS", FV_OPTION_INT, "N", "3",
      "how often other workers may take over a request whose worker was lost", 0, 100},
     {"report-ms", "FOVEA_REPORT_MS", FV_OPTION_INT, "MS", "500", "workers report this often", 10,
