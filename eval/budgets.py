@@ -1,7 +1,7 @@
 """Which parameters give a method a share of the visual KV bytes that `exact` holds.
 
 METHODS says it for each: share, layers of the network -> parameters, or None where the method does not come so far
-down. Layers are given as n/32 and mapped by fovea; shares of a prompt's rows are set for prompts like the exam's,
+down, of values in 16 bits. Layers are given as n/32 and mapped by fovea; shares of a prompt's rows are set for prompts like the exam's,
 nine tenths of them visual. What a policy really holds is measured with its answers; these only aim.
 
 Where a paper's own setting lies near a share, its preset stands for it (PUBLISHED). A method that is not here is
@@ -112,12 +112,11 @@ METHODS = {
     "select=lookm": of_prompt,
     "select=knorm": lambda share, n: words(heavy=share),
     "select=random": lambda share, n: words(heavy=share),
-    "pack=svd": one_of(s2="rank_k=96,rank_v=88,bits=16,gain=0,first=packed",
-                       s4="rank_k=96,rank_v=88,bits=8,gain=0,first=packed",
-                       s8="rank_k=48,rank_v=32,bits=8,first=packed", s16="rank_k=48,rank_v=32,bits=4,first=packed",
-                       s32="rank_k=24,rank_v=16,bits=4,first=packed"),
-    "pack=quant": one_of(s4="bits=8,first=packed", s8="bits=4,first=packed"),
-    "pack=minicache": one_of(s2="start=0,first=packed"),  # two layers in one, and no more
+    "pack=svd": one_of(s2="rank_k=88,rank_v=80,bits=8,gain=0", s4="rank_k=48,rank_v=32,bits=8",
+                       s8="rank_k=48,rank_v=32,bits=4", s16="rank_k=24,rank_v=16,bits=4",
+                       s32="rank_k=12,rank_v=8,bits=4"),
+    "pack=quant": one_of(s2="bits=8", s4="bits=4"),  # a number is never less than 4 of 16 bits
+    "pack=minicache": one_of(s2="start=0"),  # two layers in one, and no more
     "evict=vta": one_of(s2="tau=3"),
     "evict=h2o": of_prompt,
     "evict=scissorhands": scissorhands,

@@ -13,16 +13,15 @@ each, so that a run may be ended behind any. What other exams have answered is t
 """
 import argparse
 import json
-import subprocess
 import sys
-import time
 import zlib
 from pathlib import Path
 
 import budgets
+import presets
 import timings
-from sitting import ROOT, add_arguments, policies, rows_of, sit
-from tables import filled, front, head, held, line, points, put, score, too_few
+from sitting import ROOT, add_arguments, policies, rows_of, sit, stamp
+from tables import asked, filled, front, head, held, line, no_ranking, put, score, too_few
 
 RESULT = ROOT / "eval/results/compare.json"
 PAGE = ROOT / "eval/results/compare.html"
@@ -99,24 +98,9 @@ def told_row(asked, listed, result, budget):
             "groups": [told_group(g) for g in result["groups"]]}
 
 
-def machine():
-    with open("/proc/cpuinfo") as file:
-        name = next((row.split(":", 1)[1].strip() for row in file if row.startswith("model name")), "unknown CPU")
-    cores = sum(1 for row in open("/proc/cpuinfo") if row.startswith("processor"))
-    return f"{name}, {cores} cores"
-
-
-def git(*words):
-    return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True)
-
-
-def stamp():
-    """Whose numbers these are; what this script writes itself is no change of the sources."""
-    commit = git("rev-parse", "--short", "HEAD").stdout.strip() or "unknown"
-    own = [f":!{path.relative_to(ROOT)}" for path in (RESULT.parent, README, TASKS) if path.is_relative_to(ROOT)]
-    dirty = git("diff", "--quiet", "HEAD", "--", ".", *own).returncode == 1
-    return {"commit": commit + ("-dirty" if dirty else ""), "machine": machine(),
-            "date": time.strftime("%Y-%m-%d", time.gmtime())}
+def written():
+    """What this script writes itself is no change of the sources."""
+    return [RESULT.parent, README, TASKS]
 
 
 def write(report):
@@ -140,7 +124,8 @@ def answered_by(args):
         if (folder / "items.jsonl").exists():
             with open(folder / "items.jsonl") as file:
                 asked = json.loads(file.readline() or "{}")
-            if (asked.get("seed"), asked.get("kv_dtype")) == (args.seed, args.kv_dtype) or folder in args.reuse:
+            found = [asked.get(k) for k in ("seed", "kv_dtype", "dialog", "first")]
+            if found == [args.seed, args.kv_dtype, "kept", "held"] or folder in map(Path.resolve, args.reuse):
                 yield str(folder)
 
 
@@ -161,9 +146,9 @@ def examine(args):
         budget = name.replace("-", "/") if name != "presets" else None
         for row, result in list(zip(asked, report["results"]))[1 if rows else 0:]:
             rows.append(told_row(row, listed, result, budget))
-        exam = {k: report["exam"][k] for k in ("checkpoint", "items", "seed", "kv_dtype")}
+        exam = {k: report["exam"][k] for k in ("checkpoint", "items", "seed", "kv_dtype", "dialog", "first")}
         groups = [{k: g[k] for k in ("group", "measure", "n", "chance")} for g in report["results"][0]["groups"]]
-        write({"exam": {**exam, **stamp(), "budgets": args.budgets}, "timings": read().get("timings"), "groups": groups,
+        write({"exam": {**exam, **stamp(args, written()), "budgets": args.budgets}, "timings": read().get("timings"), "groups": groups,
                "rows": rows})
         tables(False)
 
@@ -172,7 +157,7 @@ def measure(args):
     report = read()
     if not report:
         sys.exit("compare.py: the times stand beside an exam: run it without --timings-only first")
-    write({**report, "timings": {**timings.take(args), **stamp()}})
+    write({**report, "timings": {**timings.take(args), **stamp(args, written())}})
     tables(False)
 
 
@@ -196,21 +181,31 @@ def named(row):
     return ", ".join(f"`{n}`" for n in row["names"]) if row["preset"] else f"`{row['asked']}`"
 
 
-def about(report):
+def about(report, root):
     e = report["exam"]
-    return (f"`./dev compare --items {e['items']}`, commit `{e['commit']}`: {len(report['rows'])} policies, {e['items']} "
-            f"items, the same for all, checkpoint `{e['checkpoint']}`, KV of `exact` in {e['kv_dtype']}." + too_few(e["items"]))
+    picture = of_group(report, "shape")[0][1]["visual"]
+    yield (f"`./dev compare --items {e['items']}`, commit `{e['commit']}`, seed {e['seed']}: {len(report['rows'])} policies, {e['items']} "
+           f"items, the same for all, checkpoint `{e['checkpoint']}`, all KV in {e['kv_dtype']}. "
+           + asked(e).format(eval="" if root else "eval/") + too_few(e["items"]))
+    yield ""
+    yield no_ranking(picture).format(root=root)
+
+
+def bounds(g):
+    """What the paired interval of the difference to exact says of the score itself."""
+    value, d = g["score"][0], g["difference"]
+    return (value + d[1] - d[0], value + d[2] - d[0]) if d else (value, value)
 
 
 def exam_lines(report):
     """The front over all tasks, and at the budgets that are asked first what choosing nothing does."""
     rows = of_group(report, "all")
     whole = rows[0][1]["visual"]
-    best = front(rows, lambda r: r[1]["score"][0], lambda r: -held(r[1]))
+    best = front(rows, lambda r: bounds(r[1]), lambda r: held(r[1]))
     plain = [r for r in rows if r[0]["method"] in BASELINES and r not in best and r[0]["budget"] in report["exam"]["budgets"][:2]]
     yield from head(["policy", "visual KV held, of `exact`'s", "after prefill", "sent, text too", "points to `exact`"])
-    for row, g in best + plain:
-        mark = "" if (row, g) in best else " (baseline)"
+    for row, g in [rows[0]] + [r for r in reversed(best) if r != rows[0]] + plain:
+        mark = " (baseline)" if (row, g) in plain else ""
         yield line([named(row) + mark, share(held(g), whole), share(g["visual"], whole),
                     share(g["sent"], rows[0][1]["sent"]), number(g)])
 
@@ -230,8 +225,8 @@ def timing_lines(report):
     yield ""
     yield (f"Times over a fleet of one prefill and one decode worker, `{t['network']}` (random weights): a question about a "
            f"picture that is encoded once, {rows:.0f} rows in, {t['max_tokens']} tokens out, "
-           f"{' / '.join(map(str, at_once))} clients at once. Medians of `exact`, and what the others take of that. Commit "
-           f"`{t['commit']}`, {t['machine']}, load {t['load_before']:.1f} before.")
+           f"{' / '.join(map(str, at_once))} clients at once. Medians of `exact`, and what the others take of that. With the presets "
+           f"of commit `{t['commit']}`, {t['machine']}, load {t['load_before']:.1f} before.")
     yield ""
     yield from head(["policy", "TTFT", "time per later token", "KV sent, MiB", "resident, MiB"])
     for name in names:
@@ -246,9 +241,11 @@ def timing_lines(report):
 
 
 def summary(report):
-    yield about(report)
-    yield "The front: no other policy holds less and answers better; `random` and `grid` choose nothing. All of it as figures, " \
-          "task by task: [compare.html](eval/results/compare.html)."
+    yield from about(report, "")
+    yield ""
+    yield "Behind `exact` the front: from the smallest up, each policy whose interval lies above that of the one before it; what intervals do " \
+          "not separate is not on it. `random` and `grid` choose nothing. All of it as figures, task by task: " \
+          "[compare.html](eval/results/compare.html)."
     yield ""
     yield from exam_lines(report)
     yield from timing_lines(report)
@@ -260,10 +257,10 @@ def by_budget(report):
     whole = rows[0][1]["visual"]
     columns = [b for b in ["1/2", "1/4", "1/8", "1/16", "1/32"] if b in report["exam"]["budgets"]]
     cells = {(r["method"], r["budget"]): f"{number(g)} at {share(held(g), whole)}" for r, g in rows if r["budget"]}
-    yield about(report)
+    yield from about(report, "../")
     yield ""
     yield from head(["method"] + columns)
-    for method in sorted({r["method"] for r, _ in rows if r["budget"]}, key=list(budgets.METHODS).index):
+    for method in sorted({method for method, budget in cells if budget in columns}, key=list(budgets.METHODS).index):
         yield line([f"`{method}`"] + [cells.get((method, b), "–") for b in columns])
 
 
@@ -291,7 +288,7 @@ def main():
     parser.add_argument("--items", type=int, default=2200, help="items of every policy")
     parser.add_argument("--budgets", default=",".join(budgets.SHARES), help="shares of exact's visual KV, in the order of asking")
     parser.add_argument("--reuse", type=Path, action="append", default=[], help="folder of an exam whose answers are taken over")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=presets.SEED)
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--no-timings", action="store_true", help="the exam only")
     only.add_argument("--timings-only", action="store_true", help="the times only")

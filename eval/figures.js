@@ -49,3 +49,117 @@ function ticks(low, high, most) {
   for (let v = Math.ceil(low / step) * step; v <= high + 1e-9 * step; v += step) list.push(+v.toPrecision(12));
   return list;
 }
+
+// ---- score against bytes: one kind of figure on both pages ------------------------------------------
+
+// All that is asked of a picture, at most: tests/unit/test_scene_code.c.
+const FACTS_BYTES = 62;
+function noRanking(exactBytes) {
+  const times = Number((exactBytes / FACTS_BYTES).toPrecision(2));
+  return `This is no ranking. All that the exam asks of a picture fits ${FACTS_BYTES} bytes: a coder that knew its world would keep ` +
+    `${times} times less than exact, and pass. What is shown is what a policy damages in one checkpoint.`;
+}
+
+// How an exam was asked.
+const ASKED = {kept: "Dialogs are kept conversations", whole: "Each turn of a dialog sends the whole chat",
+  held: "every token, the first one too, comes from what is held", prefill: "the first token is the prefill's, where all rows are there"};
+
+// How many pixels a figure may be wide, so that its text is as large as the page's.
+const roomFor = most => Math.max(280, Math.min(most, document.documentElement.clientWidth - 32));
+function onResize(draw) {
+  let width = document.documentElement.clientWidth;
+  addEventListener("resize", () => {
+    if (document.documentElement.clientWidth === width) return;
+    width = document.documentElement.clientWidth;
+    draw();
+  });
+}
+
+// Shares of what exact holds grow to the right, by factors; all figures of a page have the same range.
+function rangeOf(shares) {
+  return {least: Math.min(1, ...shares) / 1.2, most: Math.max(1, ...shares) * 1.2};
+}
+function frame(w, h, margin, range, bottom, top) {
+  const f = {w, h, x0: margin.left, x1: w - margin.right, y0: margin.top, y1: h - margin.bottom, bottom, top, ...range};
+  f.x = v => f.x0 + Math.log(v / f.least) / Math.log(f.most / f.least) * (f.x1 - f.x0);
+  f.y = v => f.y1 - (v - bottom) / (top - bottom) * (f.y1 - f.y0);
+  return f;
+}
+
+// Halves, as many as there is room for.
+function shareTicks(f) {
+  const half = (f.x1 - f.x0) * Math.LN2 / Math.log(f.most / f.least), every = Math.max(1, Math.ceil(32 / half)), list = [];
+  for (let k = 0; 2 ** -k >= f.least; k += every) list.push({v: 2 ** -k, label: k ? `1/${2 ** k}` : "1"});
+  return {list, apart: half * every};
+}
+// whole: bytes that exact holds; below: what stands under the axis.
+function axes(svg, f, whole, below, most) {
+  for (const v of ticks(f.bottom, f.top, most))
+    svg.append(shape("line", {class: "grid", x1: f.x0, x2: f.x1, y1: f.y(v), y2: f.y(v)}),
+               shape("text", {x: f.x0 - 6, y: f.y(v) + 4, "text-anchor": "end"}, +(100 * v).toFixed(1)));
+  const {list, apart} = shareTicks(f);
+  for (const t of list) {
+    svg.append(shape("line", {class: "grid", x1: f.x(t.v), x2: f.x(t.v), y1: f.y0, y2: f.y1}),
+               shape("text", {x: f.x(t.v), y: f.y1 + 15, "text-anchor": "middle"}, t.label));
+    if (below && apart >= 58) svg.append(shape("text", {x: f.x(t.v), y: f.y1 + 29, "text-anchor": "middle"}, bytes(whole * t.v)));
+  }
+  svg.append(shape("line", {class: "axis", x1: f.x0, x2: f.x1, y1: f.y1, y2: f.y1}));
+  if (below) svg.append(shape("text", {x: (f.x0 + f.x1) / 2, y: f.h - 5, "text-anchor": "middle"}, below));
+}
+
+// Points {x, y, low, high}: from the smallest up, those whose interval lies above that of the one before. What
+// intervals do not separate makes no step (eval/tables.py has the same rule).
+function front(points) {
+  const best = [];
+  for (const p of [...points].sort((a, b) => a.x - b.x || b.low - a.low))
+    if (!best.length || p.low > best[best.length - 1].high) best.push(p);
+  return best;
+}
+// From one point of the front to the next; one alone is no line.
+function staircase(best, f) {
+  if (best.length < 2) return [];
+  let path = `M${f.x(best[0].x)},${f.y(best[0].y)}`;
+  for (const p of best.slice(1)) path += `H${f.x(p.x)}V${f.y(p.y)}`;
+  return [shape("path", {class: "front", d: path})];
+}
+
+// Names {text, points: [{at, y}]} in the order in which they take places: each beside one of its points, where it
+// covers no point and no other name. Gives back those that found no room.
+const LETTER = 6.2;
+function nameThem(svg, f, names, marks) {
+  const taken = marks.map(p => [p.at - 4, p.y - 4, p.at + 4, p.y + 4]);
+  const free = b => b[0] > 1 && b[2] < f.w - 1 && b[1] > f.y0 - 6 && b[3] < f.y1 &&
+    !taken.some(t => b[0] < t[2] && b[2] > t[0] && b[1] < t[3] && b[3] > t[1]);
+  const lost = [];
+  for (const name of names) {
+    const place = placeFor(name, free);
+    if (!place) { lost.push(name.text); continue; }
+    const {p, side, up, box} = place;
+    taken.push(box);
+    svg.append(shape("line", {class: "leader", x1: p.at, y1: p.y, x2: p.at + 5 * side, y2: p.y + up - 2}),
+      shape("text", {class: name.bold ? "named" : "name", x: p.at + 6 * side, y: p.y + up, "text-anchor": side < 0 ? "end" : "start"}, name.text));
+  }
+  return lost;
+}
+function placeFor(name, free) {
+  const wide = LETTER * name.text.length;
+  for (const up of [-8, 14, 3, -20, 26, -32, 38, -44, 50])
+    for (const p of name.points)
+      for (const side of [1, -1]) {
+        const box = side < 0 ? [p.at - 6 - wide, p.y + up - 9, p.at - 6, p.y + up + 3] : [p.at + 6, p.y + up - 9, p.at + 6 + wide, p.y + up + 3];
+        if (free(box)) return {p, side, up, box};
+      }
+  return null;
+}
+
+// Ticks 1, 2, 5, 10, 20, ... between two numbers above 0, each second one left out where they are many.
+function logTicks(low, high, most) {
+  const list = [];
+  for (let e = Math.floor(Math.log10(low)); 10 ** e <= high; e++)
+    for (const m of [1, 2, 5]) {
+      const v = +(m * 10 ** e).toPrecision(6);
+      if (v >= low && v <= high) list.push(v);
+    }
+  const every = Math.ceil(list.length / most);
+  return list.filter((_, i) => i % every === 0);
+}

@@ -3,43 +3,48 @@
 
     eval/presets.py [--items N,N2]  ./dev exam: asks (or goes on), writes eval/results/presets.json, fills the tables;
                                     of several numbers each in turn, so that there are tables before the last is through
+    eval/presets.py --reuse DIR     takes over what an exam there has answered
     eval/presets.py --tables        only fills them from that file
     eval/presets.py --check         ends with 1 when they say anything else
 
-Beside the presets: those that pack rows, with the first token, too, computed from factors (as they are, answers of
-one token never read them); and annealing alone, over 50 tokens and over as many as an answer may have.
+Beside the presets: annealing alone, over 50 tokens and over as many as an answer may have. The preset that is meant
+for use is asked more (--closer), for what it costs task by task.
 """
 import argparse
 import json
+from pathlib import Path
 
-from sitting import ROOT, add_arguments, group, policies, rows_of, sit
-from tables import filled, head, line, put, score, too_few
+from sitting import ROOT, add_arguments, group, policies, rows_of, sit, stamp
+from tables import asked, filled, head, held, line, no_ranking, points, put, score, too_few
 
 RESULT = ROOT / "eval/results/presets.json"
 TABLES = {ROOT / "README.md": "summary", ROOT / "eval/RESULTS.md": "tasks"}
 TOKENS_MAX = 320  # of a caption, the longest answer (fv_exam_max_tokens)
 BESIDE = [f"evict=vta,tau={TOKENS_MAX}", "evict=vta,tau=50"]
+CLOSER = "quality"
+SEED = 2  # the search that chose CLOSER saw the items of 0 and 1 (search.py)
+SEVERAL = ("two-hop", "all")  # groups of several tasks
 
 
 # ---- the exam ------------------------------------------------------------------------------
 
 def wanted(args):
     """What the table has beside exact: (name, policy)."""
-    presets = [p for p in policies(args)["presets"] if p["name"] != "exact"]
-    yield from ((p["name"], f"preset={p['name']}") for p in presets)
-    for p in presets:
-        pack = next((s for s in p["policy"].split(";") if s.startswith("pack=")), None)
-        if pack and "first=" not in pack:
-            yield f"{p['name']}, first=packed", f"preset={p['name']};{pack},first=packed"
+    presets = [p["name"] for p in policies(args)["presets"] if p["name"] != "exact"]
+    yield from ((name, f"preset={name}") for name in presets)
     yield from ((text, text) for text in BESIDE)
 
 
 def examine(args, items, smaller):
     """An exam takes over what the smaller ones have answered."""
     rows = rows_of(args, wanted(args))
-    report = sit(args, f"{items}", [r["policy"] for r in rows], items, args.seed, smaller)
+    reuse = smaller + [str(p.resolve()) for p in args.reuse]
+    report = sit(args, f"{items}", [r["policy"] for r in rows], items, args.seed, reuse)
+    if args.closer > items:
+        report["closer"] = sit(args, f"closer-{args.closer}", ["exact", f"preset={CLOSER}"], args.closer, args.seed,
+                               [f"{items}", *reuse])
     RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(json.dumps({"rows": rows, **report}, indent=1) + "\n")
+    RESULT.write_text(json.dumps({"rows": rows, "by": stamp(args, [RESULT.parent, *TABLES]), **report}, indent=1) + "\n")
 
 
 # ---- tables --------------------------------------------------------------------------------
@@ -48,41 +53,76 @@ def name_of(row):
     return ", ".join(f"`{n}`" for n in row["names"])
 
 
-def widths(report):
-    """How many times larger than now a value is under exact, as stored here and in 16 bits."""
-    dtype = report["exam"].get("kv_dtype", "f32")
-    return dtype, (0.5 if dtype == "f32" else 1.0)
+def about(report, root):
+    exam, all_items = report["exam"], group(report["results"][0], "all")
+    picture = group(report["results"][0], "shape")["kv_bytes"]["visual_exact"]
+    yield (f"`./dev exam --items {exam['items']}`, commit `{report['by']['commit']}`, seed {exam['seed']}, which no search has seen: "
+           f"{exam['items']} items, {exam['items'] // len(exam['tasks'])} of each task, the same for every row; checkpoint "
+           f"`{exam['checkpoint']}`, all KV in {exam['kv_dtype']}, {all_items['kv_bytes']['visual_exact'] / 1024:.0f} KiB of visual KV an "
+           "item under `exact`. " + asked(exam).format(eval="" if root else "eval/") +
+           " `exact`: percent right; the others: difference to it in points, with paired 95 % intervals." + too_few(exam["items"]))
+    yield ""
+    yield no_ranking(picture).format(root=root)
 
 
-def about(report):
-    exam, (dtype, _) = report["exam"], widths(report)
-    exact = group(report["results"][0], "all")["kv_bytes"]["visual_exact"]
-    return (f"`./dev exam --items {exam['items']}`: {exam['items']} items, the same for every row, checkpoint "
-            f"`{exam['checkpoint']}`, KV of `exact` in {dtype}: {exact / 1024:.0f} KiB of visual KV an item. `exact`: "
-            "percent right; the others: difference to it in points, with paired 95 % intervals."
-            + too_few(exam["items"]))
+def loss(g):
+    return g["difference"]["value"]
+
+
+def tasks_of(result):
+    """Worst first."""
+    return sorted((g for g in result["groups"] if g["group"] not in SEVERAL), key=loss)
+
+
+def worst(result):
+    if not result["groups"][0]["difference"]:
+        return ""
+    g = tasks_of(result)[0]
+    return f"{g['group']} {points(g['difference'])}"
+
+
+def smaller(result):
+    kv = group(result, "all")["kv_bytes"]
+    return f"{kv['visual_exact'] / held(kv):.1f}x"
+
+
+def by_task(report):
+    """The preset that is meant for use, task by task, from the larger exam where there is one."""
+    rows = report.get("closer") or report
+    at = next(i for i, row in enumerate(report["rows"]) if CLOSER in row["names"])
+    result = rows["results"][1 if "closer" in report else at]
+    exam = rows["exam"]
+    yield (f"`{CLOSER}` by task, worst first, {exam['items']} items of seed {exam['seed']}, {exam['items'] // len(exam['tasks'])} of each "
+           f"task; over all {points(group(result, 'all')['difference'])}, {smaller(result)} smaller than `exact`:")
+    yield ""
+    found = tasks_of(result)
+    yield from head([g["group"] for g in found])
+    yield line([points(g["difference"]) for g in found])
 
 
 def summary(report):
-    dtype, narrow = widths(report)
-    groups = ["all", "two-hop", "caption"]
-    yield about(report)
+    yield from about(report, "")
     yield ""
-    yield from head(["policy", *groups, "KiB after prefill", "at the end", f"smaller than in {dtype}", "than in 16 bits"])
+    yield "Smaller: visual KV of `exact` over what is held, mean of after prefill and after the last token."
+    yield ""
+    yield from head(["policy", "all", "worst task", "KiB after prefill", "at the end", "smaller"])
     for row, result in zip(report["rows"], report["results"]):
         kv = group(result, "all")["kv_bytes"]
-        ratio = kv["visual_exact"] / max(kv["visual"], 1)
-        yield line([name_of(row), *(score(group(result, g)) for g in groups), f"{kv['visual'] / 1024:.0f}",
-                    f"{kv['visual_end'] / 1024:.0f}", f"{ratio:.1f}x", f"{ratio * narrow:.1f}x"])
+        yield line([name_of(row), score(group(result, "all")), worst(result), f"{kv['visual'] / 1024:.0f}",
+                    f"{kv['visual_end'] / 1024:.0f}", smaller(result)])
+    yield ""
+    yield from by_task(report)
 
 
 def tasks(report):
     names = [g["group"] for g in report["results"][0]["groups"]]
-    yield about(report)
+    yield from about(report, "../")
     yield ""
     yield from head(["policy", *names])
     for row, result in zip(report["rows"], report["results"]):
         yield line([name_of(row), *(score(group(result, n)) for n in names)])
+    yield ""
+    yield from by_task(report)
     yield ""
     for row, result in zip(report["rows"], report["results"]):
         if result["note"]:
@@ -100,7 +140,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser, "build/exam")
     parser.add_argument("--items", default="220,2200", help="items of each exam, the smaller first")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--closer", type=int, default=2200, help=f"items of {CLOSER}, where that is more")
+    parser.add_argument("--reuse", type=Path, action="append", default=[], help="folder of an exam whose answers are taken over")
+    parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--tables", action="store_true", help="fill the tables only")
     parser.add_argument("--check", action="store_true", help="compare the tables only")
     args = parser.parse_args()

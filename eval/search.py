@@ -193,7 +193,8 @@ def search(args, found):
 # ---- what is told --------------------------------------------------------------------------
 
 def front(candidates):
-    return tables.front(candidates, lambda c: -c["loss"]["value"], lambda c: c["times_smaller"])
+    """From the smallest up; a larger one must lose less, with intervals apart."""
+    return tables.front(candidates, lambda c: (-c["loss"]["high"], -c["loss"]["low"]), lambda c: 1 / c["times_smaller"])
 
 
 def choose(candidates):
@@ -201,30 +202,28 @@ def choose(candidates):
     return max(good, key=lambda c: c["times_smaller"], default=None)
 
 
-def line(c, against):
+def line(c, widen):
     kv, loss = c["kv_bytes"], c["loss"]
     return (f"{loss['value']:+6.2f} ({loss['low']:+.2f} to {loss['high']:+.2f})  {kv['start'] / 1024:7.1f} "
-            f"{kv['end'] / 1024:7.1f} {kv['sent_with_text'] / 1024:7.1f}  {c['times_smaller']:5.1f} "
-            f"{c['times_smaller'] * against:5.1f}  {c['policy']}")
+            f"{kv['end'] / 1024:7.1f} {kv['sent_with_text'] / 1024:7.1f}  {c['times_smaller'] / widen:7.1f}  {c['policy']}")
 
 
 def tell(report):
-    widths = {"f32": 1.0, "bf16": 2.0, "f16": 2.0}
-    against = 1 / (2.0 / widths[report["kv_dtype"]])  # of exact in 16 bits
-    exact = report["candidates"][0]["kv_bytes"]["exact"] / 1024
-    print(f"visual KV of an item under exact: {exact:.0f} KiB in {report['kv_dtype']}, "
-          f"{exact * against:.0f} KiB in 16 bits; points lost with paired 95 % intervals")
-    head = "loss                      KiB start     end    sent  x " + report["kv_dtype"] + " x16bit  policy"
+    widen = {"f32": 2.0, "bf16": 1.0, "f16": 1.0}[report["kv_dtype"]]  # exact as it was stored, to 16 bits
+    exact = report["candidates"][0]["kv_bytes"]["exact"] / 1024 / widen
+    print(f"visual KV of an item under exact: {exact:.0f} KiB in 16 bits; candidates were asked with KV in {report['kv_dtype']}; "
+          "points lost with paired 95 % intervals")
+    head = "loss                      KiB start     end    sent  smaller  policy"
     by_round = {}
     for c in report["candidates"]:
         by_round.setdefault((c["items"], c["seed"]), []).append(c)
     for (items, seed), some in sorted(by_round.items()):
         print(f"\nfront of {len(some)} candidates with {items} items of seed {seed}\n{head}")
         for c in front(some):
-            print(line(c, against))
+            print(line(c, widen))
     for name, what in (("smallest", "smallest"), ("chosen", "smallest that serves")):
         print(f"\n{what} with at most {POINTS:g} point lost at the upper end, {report['final_items']} items:")
-        print(line(report[name], against) if report[name] else "none")
+        print(line(report[name], widen) if report[name] else "none")
 
 
 def main():

@@ -17,10 +17,32 @@ SAY_EVERY_S = 30
 
 def add_arguments(parser, out):
     parser.add_argument("--fovea", default=str(ROOT / "build/cpu/bin/fovea"), help="the program")
+    parser.add_argument("--commit", help="that --fovea was built from, where it is not this tree's")
     parser.add_argument("--checkpoint", default=str(ROOT / "checkpoints/nano"))
     parser.add_argument("--out", type=Path, default=ROOT / out, help="folder for exams; what is there is not asked again")
-    parser.add_argument("--kv-dtype", default="f32", help="how exact's keys and values are stored")
+    # 16 bits, as caches are served; of the two such types the one that checkpoints have, and whose range no key leaves
+    parser.add_argument("--kv-dtype", default="bf16", help="how keys and values are stored, exact's too")
     parser.add_argument("--concurrency", default="8", help="items at a time")
+
+
+def git(*words):
+    return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True)
+
+
+def machine():
+    with open("/proc/cpuinfo") as file:
+        rows = file.read().splitlines()
+    name = next((row.split(":", 1)[1].strip() for row in rows if row.startswith("model name")), "unknown CPU")
+    return f"{name}, {sum(1 for row in rows if row.startswith('processor'))} cores"
+
+
+def stamp(args, written=()):
+    """Whose numbers these are; what the script itself has `written` is no change of the sources."""
+    commit = args.commit or git("rev-parse", "--short", "HEAD").stdout.strip() or "unknown"
+    own = [f":!{path.relative_to(ROOT)}" for path in written if path.is_relative_to(ROOT)]
+    dirty = not args.commit and git("diff", "--quiet", "HEAD", "--", ".", *own).returncode == 1
+    return {"commit": commit + ("-dirty" if dirty else ""), "machine": machine(),
+            "date": time.strftime("%Y-%m-%d", time.gmtime())}
 
 
 # ---- policies ------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 import re
 import sys
 
-ENOUGH = 2000  # items, for a row to be quoted
+ENOUGH = 220  # items, for intervals to say anything
+FACTS_BYTES = 62  # that all facts of a picture fit, at most: tests/unit/test_scene_code.c
 
 
 def percent(s):
@@ -28,8 +29,23 @@ def head(cells):
 
 
 def too_few(items):
-    return (f" **{items} items show the form of the table and rank nothing: that takes {ENOUGH}.**"
-            if items < ENOUGH else "")
+    return f" **{items} items show the form of the table and rank nothing.**" if items < ENOUGH else ""
+
+
+def asked(exam):
+    """How an exam was asked, in a sentence or two."""
+    dialogs = "Dialogs are kept conversations" if exam["dialog"] == "kept" else "Each turn of a dialog sends the whole chat"
+    first = ("every token, the first one too, comes from what is held" if exam["first"] == "held"
+             else "the first token is the prefill's, where all rows are there")
+    return f"{dialogs}, and {first} ([what is scored]({{eval}}README.md))."
+
+
+def no_ranking(exact_bytes):
+    """Beside every table of scores; of one picture's visual KV under exact."""
+    times = int(float(f"{exact_bytes / FACTS_BYTES:.2g}"))
+    return (f"**This is no ranking.** All that the exam asks of a picture fits {FACTS_BYTES} bytes: a coder that knew its world would "
+            f"keep {times} times less than `exact`, and pass ([proof]({{root}}tests/unit/test_scene_code.c)). A row says what a policy "
+            "damages in one small checkpoint that sees drawn scenes; it says nothing of photographs.")
 
 
 def held(kv):
@@ -37,12 +53,14 @@ def held(kv):
     return max((kv["visual"] + kv["visual_end"]) / 2, 1)
 
 
-def front(some, good, small):
-    """Those that no other beats: none is as good and as small, and better in one; from large to small."""
-    def beaten(a):
-        return any(good(b) >= good(a) and small(b) >= small(a) and (good(b) > good(a) or small(b) > small(a))
-                   for b in some)
-    return sorted((a for a in some if not beaten(a)), key=small)
+def front(some, interval, size):
+    """Those that are worth their size, from small to large: the smallest, and whoever's interval (low, high; more is
+    better) lies above that of the one before. What intervals do not separate makes no step."""
+    best = []
+    for a in sorted(some, key=lambda a: (size(a), -interval(a)[0])):
+        if not best or interval(a)[0] > interval(best[-1])[1]:
+            best.append(a)
+    return best
 
 
 def filled(path, name, script, lines):

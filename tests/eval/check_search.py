@@ -91,7 +91,7 @@ def the_smallest_that_keeps_its_points_is_chosen():
     # 20 kB of a million lose nothing: the next that there is has 22.4
     assert abs(chosen["times_smaller"] - 1000 / 22.4) < 1e-9, chosen
     assert chosen["policy"] in said.stdout.rsplit("smallest", 1)[1], said.stdout
-    assert re.search(r"488 KiB in 16 bits", said.stdout), said.stdout
+    assert re.search(r"977 KiB in 16 bits; candidates were asked with KV in bf16", said.stdout), said.stdout
 
 
 def one_that_was_broken_off_goes_on():
@@ -114,13 +114,22 @@ def the_last_round_has_items_that_no_other_saw():
     assert "grid-100-0" in seeds["halve"][1], seeds
 
 
-def what_no_other_beats_is_the_front():
+def steps_of_the_front_are_told_apart():
     def c(loss, times):
         return {"loss": {"value": loss, "low": loss - 0.1, "high": loss + 0.1}, "times_smaller": times}
-    all_of = [c(0, 2), c(0, 3), c(1, 3), c(0.5, 9), c(2, 8), c(5, 20)]
-    assert search.front(all_of) == [c(0, 3), c(0.5, 9), c(5, 20)]
+    all_of = [c(0, 2), c(0, 3), c(1, 3), c(0.5, 9), c(0.35, 8), c(2, 8), c(5, 20)]
+    assert search.front(all_of) == [c(5, 20), c(0.5, 9), c(0, 3)], search.front(all_of)
     assert search.choose(all_of) == c(0.5, 9)
     assert search.choose([c(2, 8)]) is None
+
+
+def what_was_asked_in_32_bits_is_told_in_16():
+    c = {"policy": "p", "items": 11, "seed": 1, "loss": {"value": 0, "low": 0, "high": 0}, "times_smaller": 30.0,
+         "kv_bytes": {"exact": 2048 * 1024, "start": 1, "end": 1, "sent_with_text": 1}}
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        search.tell({"kv_dtype": "f32", "candidates": [c], "smallest": c, "chosen": c, "final_items": 11})
+    assert "1024 KiB in 16 bits" in out.getvalue() and "   15.0  p" in out.getvalue() and "30.0" not in out.getvalue(), out.getvalue()
 
 
 def finalists_differ_in_size():
@@ -156,7 +165,7 @@ def the_preset_is_what_was_chosen():
 
 for check in [what_is_slower_than_raw_rows_is_not_chosen, the_preset_is_what_was_chosen, the_program_takes_every_candidate, the_smallest_that_keeps_its_points_is_chosen,
               one_that_was_broken_off_goes_on, the_last_round_has_items_that_no_other_saw,
-              what_no_other_beats_is_the_front, finalists_differ_in_size]:
+              steps_of_the_front_are_told_apart, what_was_asked_in_32_bits_is_told_in_16, finalists_differ_in_size]:
     with contextlib.redirect_stdout(io.StringIO()):
         check()
     print(f"ok: {check.__name__.replace('_', ' ')}")
