@@ -17,6 +17,7 @@ fv_status fv_answer_accept(fv_request *r) {
     event_message e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
     if (r->accepted) return FV_OK;
     a.request_id = r->id;
+    a.abort_token = r->abort_token;
     a.prefill_worker = r->attempt->p.name;
     a.decode_worker = r->attempt->d.name;
     a.bytes_bound = r->attempt->d.of.bytes;

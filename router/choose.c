@@ -1,9 +1,9 @@
-/* The choice of workers: filter by room, draw two, compare. No state but the random number. */
+/* The choice of workers: filter by room, draw two, compare. */
 #include "router/choose.h"
 
 #include <string.h>
 
-#include "router/random.h"
+#include "common/random.h"
 
 #define READY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY
 #define LOST FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST
@@ -59,14 +59,21 @@ static bool in_question(const fv_member *w, const fv_wish *wish) {
            fv_member_has_room(w, wish);
 }
 
+/* Without numbers of the system's the first ones are taken, which is no mistake. */
+static uint64_t drawn(void) {
+    uint64_t x = 0;
+    (void)fv_random_bytes(&x, sizeof x);
+    return x;
+}
+
 /* Two at random in one pass: the n-th comes in with probability 2/n, for either of them. */
-static fv_member *better_of_two(const fv_members *m, const fv_wish *wish, uint64_t *random) {
+static fv_member *better_of_two(const fv_members *m, const fv_wish *wish) {
     fv_member *a = NULL, *b = NULL;
     uint64_t n = 0;
     for (fv_member *w = fv_members_first(m); w; w = w->next) {
         if (!in_question(w, wish) || !fv_breaker_admits(&w->breaker, wish->now_s)) continue;
         if (strcmp(w->intro->name, wish->shun) == 0) continue;
-        uint64_t i = fv_random_next(random) % ++n;
+        uint64_t i = drawn() % ++n;
         if (!a) {
             a = w;
         } else if (!b) {
@@ -88,11 +95,11 @@ static fv_member *first_awake(const fv_members *m, const fv_wish *wish) {
     return best;
 }
 
-static fv_member *choose(const fv_members *m, const fv_wish *wish, uint64_t *random) {
+static fv_member *choose(const fv_members *m, const fv_wish *wish) {
     fv_wish any = *wish;
     any.shun = "";
-    fv_member *w = better_of_two(m, wish, random);
-    if (!w && *wish->shun && !wish->shun_strictly) w = better_of_two(m, &any, random);
+    fv_member *w = better_of_two(m, wish);
+    if (!w && *wish->shun && !wish->shun_strictly) w = better_of_two(m, &any);
     if (!w && wish->wake) w = first_awake(m, &any);
     return w;
 }
@@ -115,13 +122,13 @@ fv_member *fv_choose_to_wait(const fv_members *m, const fv_wish *wish) {
     return best;
 }
 
-fv_member *fv_choose(const fv_members *m, const fv_wish *wish, uint64_t *random) {
+fv_member *fv_choose(const fv_members *m, const fv_wish *wish) {
     fv_wish apart = *wish;
     fv_member *w = NULL;
     apart.alone = true;
     apart.wake = false;
-    if (wish->suspect) w = choose(m, &apart, random);
-    return w ? w : choose(m, wish, random);
+    if (wish->suspect) w = choose(m, &apart);
+    return w ? w : choose(m, wish);
 }
 
 uint64_t fv_choose_largest(const fv_members *m, Fovea__Inference__V1__Role role) {

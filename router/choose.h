@@ -13,7 +13,8 @@
  * report, and what was sent to it from here. The worker decides. One that refuses for want of room
  * is left alone until it reports again.
  *
- * Pure functions of the members and of *random (never 0). */
+ * No state; what is drawn comes from the system, so that nobody learns of one choice what the next
+ * will be. */
 #include "router/deadline.h"
 #include "router/members.h"
 
@@ -50,7 +51,7 @@ uint64_t fv_member_bytes_used(const fv_member *w);
 bool fv_member_has_room(const fv_member *w, const fv_wish *wish);
 
 /* A worker that is ready and has room; NULL when there is none now. */
-fv_member *fv_choose(const fv_members *m, const fv_wish *wish, uint64_t *random);
+fv_member *fv_choose(const fv_members *m, const fv_wish *wish);
 
 /* Where the first request of the queue waits for room when no decode worker has any, so that the
  * worker knows how old it is: requests of other routers do not overtake it there

@@ -7,6 +7,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/random.h"
 #include "router/choose.h"
 #include "router/relay_internal.h"
 #include "wire/rpc_message.h"
@@ -70,13 +71,16 @@ static fv_status on_start(fv_rpc_call *c) {
 static fv_status name_request(fv_request *r) {
     fv_relay *relay = r->relay;
     const char *own = r->msg->request_id;
+    uint64_t drawn[3]; /* two for the secret, which the id shows nothing of */
     if (own[0] && fv_relay_find(relay, own))
         return FV_FAIL(FV_EINVAL, "request_id %s runs already", own);
+    FV_TRY(fv_random_bytes(drawn, sizeof drawn));
+    snprintf(r->abort_token, sizeof r->abort_token, "%.*s/%016" PRIx64 "%016" PRIx64,
+             FV_ROUTER_ID_MAX, relay->opt.router_id, drawn[0], drawn[1]);
     if (own[0])
         snprintf(r->id, sizeof r->id, "%s", own);
     else
-        snprintf(r->id, sizeof r->id, "req-%08" PRIx32 "-%" PRIu64, (uint32_t)relay->random,
-                 ++relay->n_request);
+        snprintf(r->id, sizeof r->id, "req-%016" PRIx64, drawn[2]);
     snprintf(r->fleet_id, sizeof r->fleet_id, "%.*s/%s", FV_ROUTER_ID_MAX, relay->opt.router_id,
              r->id);
     return FV_OK;

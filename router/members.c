@@ -6,6 +6,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/random.h"
 #include "router/members_internal.h"
 
 enum {
@@ -96,7 +97,9 @@ bool fv_members_free(fv_members *m, const char *name) {
 }
 
 void fv_members_add(fv_members *m, fv_member *w, const report_message *r) {
-    fv_breaker_init(&w->breaker, (uint64_t)(1e9 * fv_clock_s()));
+    uint64_t seed = 0;
+    (void)fv_random_bytes(&seed, sizeof seed); /* for the jitter of its rests alone */
+    fv_breaker_init(&w->breaker, seed);
     fovea__inference__v1__load__init(&w->load);
     w->state = READY;
     fv_member_keep_report(w, r);

@@ -1,7 +1,8 @@
 #ifndef FOVEA_ROUTER_RANDOM_H
 #define FOVEA_ROUTER_RANDOM_H
 
-/* Random numbers that nobody needs to be unable to guess. */
+/* Random numbers that nobody needs to be unable to guess, such as jitter; all others come from
+ * common/random.h. */
 #include <stdint.h>
 
 /* xorshift64 (Marsaglia 2003); *state is never 0. */

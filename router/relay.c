@@ -6,12 +6,12 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "common/clock.h"
 #include "common/log.h"
 #include "router/choose.h"
 #include "router/relay_internal.h"
+#include "wire/mac.h"
 
 enum { LOG_EVERY_S = 10 };
 
@@ -192,12 +192,11 @@ static bool choose_pair(const fv_request *r, bool wake, double now_s, fv_member 
                     .estimate = &relay->estimate,
                     .work = &r->work};
     *d = NULL;
-    if (needs_decode(r) && !(*d = fv_choose(m, &wish, &relay->random)) &&
-        !(*d = fv_choose_to_wait(m, &wish)))
+    if (needs_decode(r) && !(*d = fv_choose(m, &wish)) && !(*d = fv_choose_to_wait(m, &wish)))
         return false;
     wish.role = PREFILL_ROLE;
     wish.shun = r->shun_p ? r->last_p : "";
-    return (*p = fv_choose(m, &wish, &relay->random)) != NULL;
+    return (*p = fv_choose(m, &wish)) != NULL;
 }
 
 static fv_status nobody_there(const fv_request *r, fv_supply p) {
@@ -314,7 +313,7 @@ static void move_on(fv_request *r, double now_s) {
                     .shun = r->attempt->d.name,
                     .shun_strictly = true,
                     .now_s = now_s};
-    if (!fv_choose(r->relay->opt.members, &wish, &r->relay->random)) return;
+    if (!fv_choose(r->relay->opt.members, &wish)) return;
     fv_attempt_abandon(r->attempt);
     fv_request_set_state(r, FV_REQUEST_QUEUED);
 }
@@ -370,9 +369,18 @@ fv_request *fv_relay_find(const fv_relay *relay, const char *id) {
     return r;
 }
 
-fv_status fv_relay_abort(fv_relay *relay, const char *id) {
+fv_status fv_relay_abort(fv_relay *relay, const char *id, const char *token) {
+    size_t n = strlen(relay->opt.router_id), n_token = strlen(token);
+    if (n_token == 0)
+        return FV_FAIL(FV_EINVAL, "abort_token is missing: the request's Accepted has brought it");
+    if (strncmp(token, relay->opt.router_id, n) != 0 || token[n] != '/')
+        return FV_FAIL(FV_ENOTFOUND,
+                       "request %s is not this router's (%s): another one has it, or "
+                       "had it before it ended",
+                       id, relay->opt.router_id);
     fv_request *r = fv_relay_find(relay, id);
-    if (!r) return FV_FAIL(FV_ENOTFOUND, "no request %s runs", id);
+    if (!r || n_token != strlen(r->abort_token) || !fv_mac_equal(token, r->abort_token, n_token))
+        return FV_FAIL(FV_ENOTFOUND, "no request %s with this abort_token runs", id);
     fv_request_finish(r, FV_FAIL(FV_ECANCELLED, "request %s was aborted", id));
     return FV_OK;
 }
@@ -387,9 +395,6 @@ fv_status fv_relay_open(const fv_relay_options *opt, fv_relay **out) {
     relay->opt = *opt;
     relay->tail = &relay->first;
     relay->opened_s = fv_clock_s();
-    if (getrandom(&relay->random, sizeof relay->random, 0) != sizeof relay->random ||
-        relay->random == 0)
-        relay->random = 0x9e3779b97f4a7c15u;
     *out = relay;
     return FV_OK;
 }

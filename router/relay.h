@@ -63,8 +63,9 @@ void fv_relay_gone(fv_relay *relay, fv_member *w);
 /* What a worker reports of the requests that it works on (router/watch.c). */
 void fv_watch_report(fv_relay *r, fv_member *w, const Fovea__Fleet__V1__WorkerReport *report);
 
-/* FV_ENOTFOUND when no such request runs. */
-fv_status fv_relay_abort(fv_relay *r, const char *request_id);
+/* FV_ENOTFOUND when no such request runs here, or its token is another one: who asks learns nothing
+ * of which it was. */
+fv_status fv_relay_abort(fv_relay *r, const char *request_id, const char *abort_token);
 
 /* How the queue is, for those who look on. */
 typedef struct fv_relay_counts {

@@ -24,6 +24,7 @@ typedef Fovea__Inference__V1__Report fv_report_message;
 
 enum {
     FV_REQUEST_ID_MAX = 128,
+    FV_ABORT_SECRET_BYTES = 16,
     FV_DEADLINE_SLACK_MS = 200, /* two clocks that are set to the same time */
 };
 
@@ -64,6 +65,8 @@ struct fv_request {
     const fv_request_message *msg; /* the client call's */
     size_t bytes;                  /* of the message */
     char id[FV_REQUEST_ID_MAX + 1];
+    char
+        abort_token[FV_ROUTER_ID_MAX + 1 + 2 * FV_ABORT_SECRET_BYTES + 1]; /* "<router>/<secret>" */
     /* In the fleet, where other routers have requests, too: "<router>/<id>". */
     char fleet_id[FV_ROUTER_ID_MAX + 1 + FV_REQUEST_ID_MAX + 1];
     fv_need need;
@@ -99,7 +102,6 @@ struct fv_relay {
     fv_request *first, **tail;
     int32_t n_queued, n_running, n_alive;
     size_t bytes;
-    uint64_t random, n_request;
     double opened_s;
     fv_estimate estimate;
     fv_work queued;   /* of those in the queue, kept conversations aside: they wait elsewhere */

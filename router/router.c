@@ -5,9 +5,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/random.h>
 
 #include "common/clock.h"
+#include "common/random.h"
 
 enum { TICK_MS = 50 };
 
@@ -29,7 +29,8 @@ static fv_status on_abort(fv_rpc_call *c, grpc_byte_buffer *message) {
     fv_router *r = fv_rpc_call_service(c);
     ProtobufCMessage *m;
     FV_TRY(fv_rpc_call_unpack(c, &fovea__inference__v1__abort_request__descriptor, message, &m));
-    FV_TRY(fv_relay_abort(r->relay, ((Fovea__Inference__V1__AbortRequest *)m)->request_id));
+    const Fovea__Inference__V1__AbortRequest *a = (const Fovea__Inference__V1__AbortRequest *)m;
+    FV_TRY(fv_relay_abort(r->relay, a->request_id, a->abort_token));
     Fovea__Inference__V1__AbortReply reply = FOVEA__INFERENCE__V1__ABORT_REPLY__INIT;
     FV_TRY(fv_rpc_call_send(c, &reply.base));
     fv_rpc_call_finish(c, FV_OK);
@@ -117,8 +118,7 @@ static void on_tick(uv_timer_t *t) {
 
 static fv_status draw_id(char id[FV_ROUTER_ID_MAX + 1]) {
     uint32_t n;
-    if (getrandom(&n, sizeof n, 0) != (ssize_t)sizeof n)
-        return FV_FAIL(FV_EIO, "the system gives no random numbers");
+    FV_TRY(fv_random_bytes(&n, sizeof n));
     snprintf(id, FV_ROUTER_ID_MAX + 1, "%08" PRIx32, n);
     return FV_OK;
 }

@@ -51,10 +51,10 @@ def idle():
 def begun(call):
     """Reads a stream until the first token has come; the request's id."""
     accepted = next(call).accepted
-    assert accepted.request_id
+    assert accepted.request_id and len(accepted.abort_token) > 32
     while next(call).WhichOneof("event") != "tokens":
         pass
-    return accepted.request_id
+    return accepted
 
 
 def an_answer_streams_in_order():
@@ -102,13 +102,18 @@ def a_deadline_ends_an_answer():
 
 def abort_ends_a_request_by_its_id():
     call = router.Generate(question(3000, request_id="python-17"), timeout=WAIT_S)
-    assert begun(call) == "python-17"
+    accepted = begun(call)
+    assert accepted.request_id == "python-17"
     e = failure(lambda: list(router.Generate(question(2, request_id="python-17"), timeout=WAIT_S)))
     assert e.code() == grpc.StatusCode.INVALID_ARGUMENT, e  # the name is taken
-    router.Abort(inference.AbortRequest(request_id="python-17"), timeout=WAIT_S)
+    for token, code in ("", grpc.StatusCode.INVALID_ARGUMENT), ("0" * 41, grpc.StatusCode.NOT_FOUND):
+        guess = inference.AbortRequest(request_id="python-17", abort_token=token)
+        assert failure(lambda: router.Abort(guess, timeout=WAIT_S)).code() == code
+    right = inference.AbortRequest(request_id="python-17", abort_token=accepted.abort_token)
+    router.Abort(right, timeout=WAIT_S)
     assert failure(lambda: list(call)).code() == grpc.StatusCode.ABORTED
     wait_until("idle after Abort", idle)
-    e = failure(lambda: router.Abort(inference.AbortRequest(request_id="python-17"), timeout=WAIT_S))
+    e = failure(lambda: router.Abort(right, timeout=WAIT_S))
     assert e.code() == grpc.StatusCode.NOT_FOUND, e
 
 

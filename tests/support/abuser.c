@@ -44,7 +44,7 @@ typedef struct slot {
     uv_timer_t timer;
     fate fate;
     int32_t at_token, n_token;
-    char id[40];
+    char id[40], abort_token[64];
 } slot;
 
 static void check(bool good, const char *what) {
@@ -124,6 +124,8 @@ static void on_timer(uv_timer_t *t) {
     } else if (s->fate == FATE_ABORT) {
         Fovea__Inference__V1__AbortRequest m = FOVEA__INFERENCE__V1__ABORT_REQUEST__INIT;
         m.request_id = s->id;
+        m.abort_token = s->abort_token;
+        if (!s->abort_token[0]) return; /* it waits for room still */
         check(fv_rpc_unary(s->c->channel[0], "/fovea.inference.v1.Inference/Abort", &m.base, 60000,
                            on_aborted, NULL, NULL) == FV_OK,
               "abort");
@@ -136,6 +138,8 @@ static fv_status on_message(fv_rpc_call *call, grpc_byte_buffer *message) {
     FV_TRY(
         fv_rpc_call_unpack(call, &fovea__inference__v1__generate_event__descriptor, message, &m));
     const Fovea__Inference__V1__GenerateEvent *e = (const Fovea__Inference__V1__GenerateEvent *)m;
+    if (e->event_case == FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_ACCEPTED)
+        snprintf(s->abort_token, sizeof s->abort_token, "%s", e->accepted->abort_token);
     if (e->event_case == FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_ACCEPTED &&
         s->fate == FATE_CANCEL_AT_ACCEPTED)
         fv_rpc_call_cancel(call);
@@ -174,6 +178,7 @@ static void begin(slot *s) {
     s->fate = (fate)draw(c, N_FATE);
     s->at_token = (int32_t)draw(c, 20);
     s->n_token = 0;
+    s->abort_token[0] = '\0';
     snprintf(s->id, sizeof s->id, "abuse-%d-%d", (int)getpid(), ++c->sum.begun);
     fill(c, &a, s, &m);
     uint64_t ms = draw(c, 1 + draw(c, PATIENCE_MS)); /* early points are the crowded ones */

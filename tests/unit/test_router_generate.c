@@ -2,6 +2,7 @@
  * nothing is left behind is asserted when the rig closes. */
 #include <criterion/criterion.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/support/router_rig.h"
@@ -225,10 +226,11 @@ static void on_abort(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_byt
     *(abort_seen *)user = (abort_seen){true, end->code};
 }
 
-static grpc_status_code abort_wait(const char *id) {
+static grpc_status_code abort_wait(const char *id, const char *token) {
     abort_seen seen = {0};
     Fovea__Inference__V1__AbortRequest m = FOVEA__INFERENCE__V1__ABORT_REQUEST__INIT;
-    m.request_id = (char *)id;
+    m.request_id = (char *)(uintptr_t)id;
+    m.abort_token = (char *)(uintptr_t)token;
     cr_assert_eq(fv_rpc_unary(r.channel, "/fovea.inference.v1.Inference/Abort", &m.base, 5000,
                               on_abort, &seen, NULL),
                  FV_OK);
@@ -236,19 +238,85 @@ static grpc_status_code abort_wait(const char *id) {
     return seen.code;
 }
 
-Test(router_generate, abort_ends_the_request_by_its_id) {
+Test(router_generate, abort_ends_the_request_by_its_id_and_token) {
     workers();
     stall_decode();
     client_request(&req, 4);
     req.request_id = (char *)"long";
     client_ask(&r, &k, &req, 10000);
     router_rig_wait_for(&r, &k.n_tokens, 2);
-    cr_assert_eq(abort_wait("long"), GRPC_STATUS_OK);
+    cr_assert_eq(abort_wait("long", k.abort_token), GRPC_STATUS_OK);
     router_rig_wait(&r, &k.over);
     cr_assert_eq(k.end.status, FV_ECANCELLED);
     cr_assert(strstr(k.why, "long was aborted"), "%s", k.why);
     assert_idle();
-    cr_assert_eq(abort_wait("long"), GRPC_STATUS_NOT_FOUND);
+    cr_assert_eq(abort_wait("long", k.abort_token), GRPC_STATUS_NOT_FOUND);
+    router_rig_close(&r);
+}
+
+Test(router_generate, who_knows_an_id_and_not_its_token_aborts_nothing) {
+    static client other;
+    char token[64];
+    workers();
+    stall_decode();
+    client_request(&req, 4);
+    req.request_id = (char *)"long";
+    client_ask(&r, &k, &req, 10000);
+    router_rig_wait_for(&r, &k.n_tokens, 2);
+    req.request_id = (char *)"";
+    client_ask(&r, &other, &req, 10000);
+    router_rig_wait_for(&r, &other.n_tokens, 2);
+    cr_assert_str_neq(k.abort_token, other.abort_token);
+    cr_assert_eq(strcspn(k.abort_token, "/"), strcspn(other.abort_token, "/"));
+    cr_assert_eq(abort_wait("long", ""), GRPC_STATUS_INVALID_ARGUMENT);
+    cr_assert_eq(abort_wait("long", other.abort_token), GRPC_STATUS_NOT_FOUND);
+    cr_assert_eq(abort_wait("long", "00000000/0123456789abcdef0123456789abcdef"),
+                 GRPC_STATUS_NOT_FOUND, "of another router");
+    for (size_t i = 0; k.abort_token[i]; i++) { /* one character that is wrong */
+        strcpy(token, k.abort_token);
+        token[i] = token[i] == '0' ? '1' : '0';
+        cr_assert_eq(abort_wait("long", token), GRPC_STATUS_NOT_FOUND, "%s", token);
+    }
+    strcpy(token, k.abort_token);
+    token[strlen(token) - 1] = '\0';
+    cr_assert_eq(abort_wait("long", token), GRPC_STATUS_NOT_FOUND, "cut off");
+    cr_assert_not(k.over);
+    cr_assert_eq(abort_wait(other.request_id, other.abort_token), GRPC_STATUS_OK);
+    cr_assert_eq(abort_wait("long", k.abort_token), GRPC_STATUS_OK);
+    router_rig_wait(&r, &k.over);
+    router_rig_wait(&r, &other.over);
+    router_rig_close(&r);
+}
+
+/* Five ids were enough to tell the next ones. Now neighbours share no more than chance gives them.
+ */
+Test(router_generate, request_ids_say_nothing_of_each_other) {
+    enum { N = 24 };
+    uint64_t ids[N], all_and = UINT64_MAX, all_or = 0;
+    workers();
+    for (int i = 0; i < N; i++) {
+        char *end;
+        client_ask_wait(&r, &k, 2);
+        cr_assert_eq(strncmp(k.request_id, "req-", 4), 0, "%s", k.request_id);
+        cr_assert_eq(strlen(k.request_id), 20);
+        ids[i] = strtoull(k.request_id + 4, &end, 16);
+        cr_assert_eq(*end, '\0');
+        all_and &= ids[i];
+        all_or |= ids[i];
+        for (int j = 0; j < i; j++) {
+            int differ = __builtin_popcountll(ids[i] ^ ids[j]);
+            cr_assert(differ > 8 && differ < 56, "%016llx %016llx", (unsigned long long)ids[i],
+                      (unsigned long long)ids[j]);
+        }
+        /* Marsaglia's xorshift, which they were the states of. */
+        for (int j = 0; j < i; j++) {
+            uint64_t x = ids[j];
+            x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+            cr_assert_neq(x, ids[i]);
+        }
+    }
+    cr_assert(__builtin_popcountll(all_and) < 3 && __builtin_popcountll(~all_or) < 3,
+              "each bit is drawn");
     router_rig_close(&r);
 }
 
