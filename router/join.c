@@ -122,6 +122,7 @@ static fv_status challenge(fv_join *j, const report_message *r) {
     FV_TRY(fv_join_prove(&m->join_key, FV_JOIN_ROUTER, said, proof));
     out.nonce = (ProtobufCBinaryData){sizeof said->nonce_router, said->nonce_router};
     out.proof = (ProtobufCBinaryData){sizeof proof, proof};
+    out.router = (char *)(uintptr_t)m->opt.router_id;
     cmd.command_case = FOVEA__FLEET__V1__COMMAND__COMMAND_CHALLENGE;
     cmd.challenge = &out;
     j->challenged = true;

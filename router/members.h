@@ -61,10 +61,11 @@ typedef struct fv_member {
 typedef struct fv_members fv_members; /* opaque */
 
 typedef struct fv_members_options {
-    fv_bridge *bridge;   /* borrowed */
-    fv_key fleet;        /* of the fleet's secret */
-    uint32_t report_ms;  /* workers report this often */
-    uint32_t silence_ms; /* and are lost after so long without */
+    fv_bridge *bridge;     /* borrowed */
+    fv_key fleet;          /* of the fleet's secret */
+    const char *router_id; /* unlike any other router's; borrowed */
+    uint32_t report_ms;    /* workers report this often */
+    uint32_t silence_ms;   /* and are lost after so long without */
     /* A worker came, or has reported: there may be room now. */
     void (*on_change)(void *user);
     /* It is not there any more: forget it, its memory goes after this. Everything on it is lost if

@@ -29,8 +29,6 @@ extern "C" {
 
 typedef struct fv_relay fv_relay; /* all requests; opaque */
 
-enum { FV_ROUTER_ID_MAX = 16 }; /* bytes */
-
 typedef struct fv_relay_options {
     const char *router_id; /* unlike any other router's; borrowed */
     fv_members *members;   /* borrowed */

@@ -129,7 +129,9 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
     fv_status st;
     r->opt = *opt;
     r->opened_s = fv_clock_s();
-    fv_members_options members = {.bridge = bridge,
+    FV_TRY_GOTO(draw_id(r->id), st, free_router);
+    fv_members_options members = {.router_id = r->id,
+                                  .bridge = bridge,
                                   .fleet = opt->fleet,
                                   .report_ms = opt->report_ms,
                                   .silence_ms = opt->silence_ms,
@@ -138,7 +140,6 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
                                   .on_report = on_report,
                                   .user = r};
     FV_TRY_GOTO(fv_members_open(&members, &r->members), st, free_router);
-    FV_TRY_GOTO(draw_id(r->id), st, close_members);
     fv_relay_options relay = {.router_id = r->id,
                               .members = r->members,
                               .queue_max = opt->queue_max,

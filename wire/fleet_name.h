@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-enum { FV_WORKER_NAME_MAX = 64, FV_ADDRESS_MAX = 255 }; /* bytes */
+enum { FV_WORKER_NAME_MAX = 64, FV_ADDRESS_MAX = 255, FV_ROUTER_ID_MAX = 16 }; /* bytes */
 
 /* FV_EINVAL unless it has 1 to 64 letters, digits and characters of "._:-[]". */
 fv_status fv_worker_name_check(const char *name);

@@ -15,6 +15,7 @@ enum {
     RETRY_MAX_MS = 2000,
     REFUSED_MAX_MS = 15000, /* where only somebody's doing can change the answer */
     JOIN_MS = 10000,        /* from Hello to Welcome */
+    TWICE_MS = 5000,        /* until it is asked again whether it is a router of its own */
     REPORT_MS = 1000,       /* until the router says */
     TOUCH_MS = 20,          /* reports are at least so far apart: many changes, one report */
     LEAVE_MS = 1000,        /* that the router has to let us go */
@@ -32,10 +33,12 @@ struct fv_membership {
     uv_timer_t timer;
     uint32_t report_ms;
     int32_t retry_ms;
-    fv_key key;                /* that joins are proved with */
-    fv_join_said said;         /* in this join */
-    char why[FV_RPC_TEXT_MAX]; /* of the last attempt that failed, as it was logged */
+    fv_key key;                           /* that joins are proved with */
+    fv_join_said said;                    /* in this join */
+    char why[FV_RPC_TEXT_MAX];            /* of the last attempt that failed, as it was logged */
+    char router_id[FV_ROUTER_ID_MAX + 1]; /* in this join */
     bool challenged, joined, draining, unhealthy, touched;
+    bool twice; /* the router is joined by another address */
     bool closing;
     void (*closed)(void *user);
     void *closed_user;
@@ -105,6 +108,8 @@ void fv_membership_set_health(fv_membership *m, bool healthy) {
 
 bool fv_membership_joined(const fv_membership *m) { return m->joined; }
 
+const char *fv_membership_router_id(const fv_membership *m) { return m->router_id; }
+
 /* ---- proving ---------------------------------------------------------------------------- */
 
 static fv_status not_our_router(const fv_membership *m) {
@@ -126,6 +131,11 @@ static fv_status introduce(fv_membership *m, const Fovea__Fleet__V1__Challenge *
     if (!fv_join_proved(&m->key, FV_JOIN_ROUTER, said, challenge->proof.data, challenge->proof.len))
         return not_our_router(m);
     m->challenged = true;
+    if (m->opt.known && m->opt.known(m->opt.user, m, challenge->router)) {
+        m->twice = true;
+        return FV_FAIL(FV_EBUSY, "it is joined by another address");
+    }
+    snprintf(m->router_id, sizeof m->router_id, "%s", challenge->router);
     said->role = in.role;
     said->name = in.name;
     said->address = in.address;
@@ -201,6 +211,7 @@ static bool is_refusal(fv_status st) {
 
 static void try_later(fv_membership *m, fv_status st) {
     int32_t most = is_refusal(st) ? REFUSED_MAX_MS : RETRY_MAX_MS;
+    if (m->twice) m->retry_ms = most = TWICE_MS;
     uv_timer_start(&m->timer, on_timer, (uint64_t)m->retry_ms, 0);
     m->retry_ms = 2 * m->retry_ms < most ? 2 * m->retry_ms : most;
 }
@@ -218,7 +229,10 @@ static const char *reason(const fv_membership *m, const fv_rpc_end *end) {
 static void log_end(fv_membership *m, const fv_rpc_end *end) {
     const char *why = reason(m, end);
     bool refused = is_refusal(end->status) || end->status == FV_EBUSY;
-    if (m->joined || strcmp(why, m->why) != 0)
+    if (m->twice) why = "it is joined by another address";
+    if (m->twice && strcmp(why, m->why) != 0)
+        FV_LOG(INFO, WIRE, "router=%s event=known reason=\"%s\"", m->opt.router, why);
+    else if (m->joined || strcmp(why, m->why) != 0)
         FV_LOG(WARN, WIRE, "router=%s event=%s reason=\"%s\"", m->opt.router,
                m->joined ? "lost" : (refused ? "refused" : "unreachable"), why);
     snprintf(m->why, sizeof m->why, "%s", why);
@@ -233,7 +247,10 @@ static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     }
     log_end(m, end);
     m->joined = m->challenged = m->touched = false;
+    m->router_id[0] = '\0';
     try_later(m, end->status);
+    if (m->twice) m->retry_ms = RETRY_MS;
+    m->twice = false;
 }
 
 static fv_status join(fv_membership *m) {

@@ -22,6 +22,8 @@
 extern "C" {
 #endif
 
+typedef struct fv_membership fv_membership; /* opaque */
+
 typedef struct fv_membership_options {
     fv_bridge *bridge;         /* borrowed */
     const char *router;        /* "HOST:PORT"; borrowed */
@@ -33,16 +35,20 @@ typedef struct fv_membership_options {
     void (*measure)(void *user, Fovea__Inference__V1__Load *load);
     /* The router asks it to finish what runs within grace_ms, and to leave. May be NULL. */
     void (*drain)(void *user, int32_t grace_ms);
+    /* Is the router of this id joined already, by another address? Then this membership waits, and
+     * asks again in a while. NULL: it is not. */
+    bool (*known)(void *user, const fv_membership *m, const char *router_id);
     void *user;
     fv_pulse *pulse; /* what is being worked on, for the reports; borrowed. NULL: nothing */
 } fv_membership_options;
-
-typedef struct fv_membership fv_membership; /* opaque */
 
 /* Begins to join. FV_EINVAL: `router` is no address. */
 fv_status fv_membership_open(const fv_membership_options *opt, fv_membership **out);
 
 bool fv_membership_joined(const fv_membership *m); /* the router has said welcome */
+
+/* The router's id while it is joined, or being joined; else "". */
+const char *fv_membership_router_id(const fv_membership *m);
 
 /* Much has changed: the next report goes soon. */
 void fv_membership_touch(fv_membership *m);

@@ -13,15 +13,15 @@ static void told_to_drain(void *user, int32_t grace_ms) {
 }
 
 static fv_status join(fv_place *p) {
-    fv_membership_options opt = {.bridge = fv_daemon_bridge(p->daemon),
-                                 .router = fv_options_string(p->o, "router"),
-                                 .fleet = &p->fleet,
-                                 .callers = p->callers,
-                                 .measure = measure,
-                                 .drain = told_to_drain,
-                                 .user = p,
-                                 .pulse = p->pulse};
-    if (!opt.router) return FV_OK;
+    fv_routers_options opt = {.names = fv_options_string(p->o, "router"),
+                              .member = {.bridge = fv_daemon_bridge(p->daemon),
+                                         .fleet = &p->fleet,
+                                         .callers = p->callers,
+                                         .measure = measure,
+                                         .drain = told_to_drain,
+                                         .user = p,
+                                         .pulse = p->pulse}};
+    if (!opt.names) return FV_OK;
     const char *advertise = fv_options_string(p->o, "advertise");
     const char *address = advertise ? advertise : fv_daemon_address(p->daemon);
     fv_status st = fv_address_check(address);
@@ -31,8 +31,8 @@ static fv_status join(fv_place *p) {
     Fovea__Fleet__V1__Introduction *introduction;
     FV_TRY(p->introduce(p->user, address, &introduction));
     fv_callers_set_name(p->callers, introduction->name);
-    opt.introduction = introduction;
-    return fv_membership_open(&opt, &p->member);
+    opt.member.introduction = introduction;
+    return fv_routers_open(&opt, &p->routers);
 }
 
 static fv_status check_option(const fv_place *p, const char *name) {
@@ -42,7 +42,9 @@ static fv_status check_option(const fv_place *p, const char *name) {
 }
 
 fv_status fv_place_open(fv_place *p) {
-    FV_TRY(check_option(p, "router"));
+    const char *routers = fv_options_string(p->o, "router");
+    fv_status st = routers ? fv_routers_check(routers) : FV_OK;
+    if (st != FV_OK) return fv_fail_prefix(st, "--router");
     FV_TRY(check_option(p, "advertise"));
     FV_TRY(fv_fleet_secret_of(p->o, &p->fleet));
     return fv_callers_open(&p->fleet, &p->callers);
@@ -56,8 +58,8 @@ void fv_place_close(fv_place *p) {
 fv_callers *fv_place_callers(const fv_place *p) { return p->callers; }
 
 void fv_place_health(fv_place *p, bool healthy) {
-    if (p->member) {
-        fv_membership_set_health(p->member, healthy);
+    if (p->routers) {
+        fv_routers_set_health(p->routers, healthy);
     } else if (healthy) {
         fv_status st = join(p);
         if (st != FV_OK) fv_place_give_up(p, st);
@@ -65,11 +67,11 @@ void fv_place_health(fv_place *p, bool healthy) {
 }
 
 void fv_place_drain(fv_place *p) {
-    if (p->member) fv_membership_drain(p->member);
+    if (p->routers) fv_routers_drain(p->routers);
 }
 
 void fv_place_touch(fv_place *p) {
-    if (p->member) fv_membership_touch(p->member);
+    if (p->routers) fv_routers_touch(p->routers);
 }
 
 void fv_place_give_up(fv_place *p, fv_status st) {
@@ -85,9 +87,9 @@ void fv_place_device_lost(fv_place *p, const char *why) {
 }
 
 void fv_place_leave(fv_place *p, void (*left)(void *user)) {
-    fv_membership *member = p->member;
-    p->member = NULL;
-    fv_membership_close(member, left, p->user);
+    fv_routers *routers = p->routers;
+    p->routers = NULL;
+    fv_routers_close(routers, left, p->user);
 }
 
 fv_status fv_place_verdict(const fv_place *p) {

@@ -1,18 +1,20 @@
 #ifndef FOVEA_WIRE_PLACE_H
 #define FOVEA_WIRE_PLACE_H
 
-/* PLACE: a worker program's place in its fleet, between its daemon and its membership.
+/* PLACE: a worker program's place in its fleet, between its daemon and its memberships.
  *
  *     first probe through ---> joins (introduce)       who is in the fleet can take requests
- *     health changes --------> the router is told
- *     router says drain -----> the daemon drains
+ *     health changes --------> the routers are told
+ *     a router says drain ---> the daemon drains
  *
- * A router that refuses is asked again and again (wire/member.h). Without --router the worker has
- * no place, and serves who proves the fleet's secret. Loop thread. */
+ * A worker joins every router that it finds (wire/routers.h), and is healthy as long as it runs,
+ * whether or not there are any. A router that refuses is asked again and again (wire/member.h).
+ * Without --router the worker has no place, and serves who proves the fleet's secret. Loop thread.
+ */
 #include "wire/caller.h"
 #include "wire/daemon.h"
 #include "wire/fleet_secret.h"
-#include "wire/member.h"
+#include "wire/routers.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,9 +24,9 @@ extern "C" {
 /* clang-format off */
 #define FV_PLACE_OPTIONS                                                                           \
     FV_FLEET_SECRET_OPTION,                                                                        \
-    {"router", "FOVEA_ROUTER", FV_OPTION_STRING, "HOST:PORT", NULL,                                \
-     "the fleet to join: its router's --fleet-listen; without it the worker waits for calls", 0,   \
-     0},                                                                                           \
+    {"router", "FOVEA_ROUTER", FV_OPTION_STRING, "HOST:PORT,...", NULL,                            \
+     "the fleet to join: its routers' --fleet-listen; every address that a name stands for is "    \
+     "joined. Without it the worker waits for calls", 0, 0},                                                                                           \
     {"advertise", "FOVEA_ADVERTISE", FV_OPTION_STRING, "HOST:PORT", NULL,                          \
      "where the others reach this worker; default: where it listens", 0, 0},                       \
     {"name", "FOVEA_NAME", FV_OPTION_STRING, "NAME", NULL,                                         \
@@ -42,7 +44,7 @@ typedef struct fv_place {
     /* private */
     fv_key fleet;
     fv_callers *callers;
-    fv_membership *member;
+    fv_routers *routers; /* NULL: not yet, not any more, or none */
     fv_status status;
     char why[512];
 } fv_place; /* the first five set, the rest zero */
