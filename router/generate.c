@@ -57,9 +57,6 @@ static fv_status check_fits(const fv_request *r) {
 static fv_status on_start(fv_rpc_call *c) {
     fv_relay *relay = relay_of(c);
     fv_request *r;
-    if (relay->draining)
-        return FV_FAIL(FV_EIO, "this router shuts down: send the request to another one, or again "
-                               "in a while");
     static const fv_work anything = {0, 0};
     FV_TRY(check_full(c, relay, 0));
     FV_TRY(fv_relay_check_time(relay, c, &anything));

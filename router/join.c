@@ -289,6 +289,17 @@ static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
         fv_members_part(j->members, w, *end->text ? end->text : "its connection has ended");
 }
 
+void fv_members_farewell(fv_members *m) {
+    Fovea__Fleet__V1__Farewell f = FOVEA__FLEET__V1__FAREWELL__INIT;
+    command_message cmd = FOVEA__FLEET__V1__COMMAND__INIT;
+    cmd.command_case = FOVEA__FLEET__V1__COMMAND__COMMAND_FAREWELL;
+    cmd.farewell = &f;
+    for (fv_member *w = m->first; w; w = w->next)
+        if (w->join && fv_rpc_call_send(w->join->call, &cmd.base) != FV_OK)
+            FV_LOG(WARN, ROUTER, "worker=%s event=farewell-failed reason=\"%s\"", w->intro->name,
+                   fv_last_error());
+}
+
 void fv_join_finish(fv_join *j, fv_status st) {
     j->worker = NULL;
     j->finished = true;

@@ -27,6 +27,9 @@ static const fv_option table[] = {
      "default and maximum request deadline", 1, 86400000},
     {"wait-ms", "FOVEA_WAIT_MS", FV_OPTION_INT, "MS", "5000",
      "how long to wait for a worker of a missing role", 0, 86400000},
+    {"linger-ms", "FOVEA_LINGER_MS", FV_OPTION_INT, "MS", "0",
+     "after SIGTERM, how long to report not ready and still take requests before draining", 0,
+     3600000},
     {"replays", "FOVEA_REPLAYS", FV_OPTION_INT, "N", "3",
      "how often other workers may take over a request whose worker was lost", 0, 100},
     {"report-ms", "FOVEA_REPORT_MS", FV_OPTION_INT, "MS", "500", "workers report this often", 10,
@@ -64,7 +67,11 @@ static void on_serving(void *user, bool serving) {
 
 static fv_status run(const fv_options *o) {
     program p = {0};
-    fv_daemon_hooks hooks = {.user = &p, .drain = drain, .idle = idle, .stopped = stopped};
+    fv_daemon_hooks hooks = {.user = &p,
+                             .linger_ms = (int32_t)fv_options_int(o, "linger-ms"),
+                             .drain = drain,
+                             .idle = idle,
+                             .stopped = stopped};
     fv_router_options opt = {.queue_max = (int32_t)fv_options_int(o, "queue"),
                              .deadline_ms = fv_options_int(o, "deadline-ms"),
                              .wait_ms = fv_options_int(o, "wait-ms"),
@@ -88,14 +95,18 @@ static fv_status run(const fv_options *o) {
     FV_LOG(INFO, ROUTER,
            "event=limits memory_bytes=%zu queue_bytes=%zu network_bytes=%zu streams=%d", memory,
            opt.queue_bytes, limits.memory, limits.streams);
-    fv_daemon_listener listeners[] = {
-        {.option = "listen",
-         .words = "listening on",
-         .services = &clients,
-         .n_service = 1,
-         .reflection = true,
-         .limits = limits},
-        {.option = "fleet-listen", .words = "workers join on", .services = &fleet, .n_service = 1}};
+    fv_daemon_listener listeners[] = {{.option = "listen",
+                                       .words = "listening on",
+                                       .services = &clients,
+                                       .n_service = 1,
+                                       .reflection = true,
+                                       .leave_early = true,
+                                       .limits = limits},
+                                      {.option = "fleet-listen",
+                                       .words = "workers join on",
+                                       .services = &fleet,
+                                       .n_service = 1,
+                                       .leave_early = true}};
     st = fv_daemon_serve(p.daemon, listeners, 2);
     if (st != FV_OK) {
         fv_router_close(p.router, NULL, NULL);

@@ -83,6 +83,10 @@ void fv_members_close(fv_members *m); /* the server has stopped; NULL is fine */
  * they are. */
 fv_rpc_service fv_members_service(fv_members *m);
 
+/* Tells all workers that this router ends when its requests have: they stay until then, and join
+ * another one at its address. */
+void fv_members_farewell(fv_members *m);
+
 /* Finds those that are silent for too long, forgets those that were lost long ago, and ends joins
  * that have proved nothing for too long. */
 void fv_members_tick(fv_members *m, double now_s);

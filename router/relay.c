@@ -353,8 +353,6 @@ void fv_relay_tick(fv_relay *relay) {
     fv_relay_dispatch(relay);
 }
 
-void fv_relay_drain(fv_relay *relay) { relay->draining = true; }
-
 void fv_relay_gone(fv_relay *relay, fv_member *w) {
     bool lost = w->state == FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST;
     if (lost) fv_blame_lost(relay, w);

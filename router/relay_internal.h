@@ -109,7 +109,7 @@ struct fv_relay {
     uint64_t n_refused, n_expired; /* for their deadlines: when they came, while they waited */
     uint64_t n_logged;             /* of both */
     double logged_s;
-    bool dispatching, draining;
+    bool dispatching;
 };
 
 /* ---- relay.c ---------------------------------------------------------------------------- */

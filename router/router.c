@@ -161,7 +161,7 @@ free_router:
     return st;
 }
 
-void fv_router_drain(fv_router *r) { fv_relay_drain(r->relay); }
+void fv_router_drain(fv_router *r) { fv_members_farewell(r->members); }
 
 bool fv_router_idle(const fv_router *r) { return fv_relay_alive(r->relay) == 0; }
 

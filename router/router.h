@@ -33,7 +33,8 @@ fv_rpc_service fv_router_clients_service(fv_router *r); /* Inference */
  * theirs, so that requests that are here keep their workers. */
 fv_rpc_service fv_router_fleet_service(fv_router *r);
 
-/* The end begins: new requests are sent away, those that are here go on. */
+/* Its listeners are closed: workers may join who comes to its address next, and go on to report
+ * here while requests are finished. */
 void fv_router_drain(fv_router *r);
 bool fv_router_idle(const fv_router *r); /* no request is here, nor on its way to a worker */
 

@@ -26,6 +26,7 @@ typedef struct listener {
     int32_t n_service;
     int32_t n_own; /* the program's, which come first */
     fv_reflection *reflection;
+    bool leave_early;
     char address[256];
 } listener;
 
@@ -171,6 +172,7 @@ static fv_status take_services(fv_daemon *d, listener *l, const fv_daemon_listen
         return FV_FAIL(FV_EINVAL, "%d services, and at most %d fit", in->n_service, SERVICES_MAX);
     memcpy(l->services, in->services, (size_t)in->n_service * sizeof *in->services);
     l->n_service = l->n_own = in->n_service;
+    l->leave_early = in->leave_early;
     l->services[l->n_service++] = fv_health_service(d->health);
     if (!in->reflection) return FV_OK;
     FV_TRY(fv_reflection_open(fovea_proto_set, fovea_proto_set_size, l->services, l->n_service,
@@ -217,16 +219,19 @@ const char *fv_daemon_address(const fv_daemon *d) { return d->listeners[0].addre
 
 /* ---- the end ---------------------------------------------------------------------------- */
 
+static int32_t left_ms(const fv_daemon *d) {
+    uint64_t now = uv_now(&d->loop);
+    return now < d->until_ms ? (int32_t)(d->until_ms - now) : 0;
+}
+
 /* The servers stop one after the other, each with what is left of the time; then the program. */
 static void stop_next(void *user) {
     fv_daemon *d = user;
-    uint64_t now = uv_now(&d->loop);
-    int32_t left = now < d->until_ms ? (int32_t)(d->until_ms - now) : 0;
     for (int32_t i = 0; i < d->n_listener; i++) {
         fv_rpc_server *server = d->listeners[i].server;
         if (!server) continue;
         d->listeners[i].server = NULL;
-        fv_rpc_server_stop(server, left, stop_next, d);
+        fv_rpc_server_stop(server, left_ms(d), stop_next, d);
         return;
     }
     if (d->hooks.stopped && !d->closing)
@@ -235,13 +240,18 @@ static void stop_next(void *user) {
         fv_daemon_end(d);
 }
 
+static void leave_early(fv_daemon *d) {
+    for (int32_t i = 0; i < d->n_listener; i++)
+        if (d->listeners[i].leave_early && d->listeners[i].server)
+            fv_rpc_server_leave(d->listeners[i].server);
+}
+
 bool fv_daemon_draining(const fv_daemon *d) { return d->draining; }
 
 /* Waits for what has begun. */
 static void on_patience(uv_timer_t *t) {
     fv_daemon *d = t->data;
-    bool left = uv_now(&d->loop) < d->until_ms;
-    if (left && d->hooks.idle && !d->hooks.idle(d->hooks.user)) return;
+    if (left_ms(d) && d->hooks.idle && !d->hooks.idle(d->hooks.user)) return;
     uv_timer_stop(t);
     stop_next(d);
 }
@@ -253,16 +263,28 @@ static int32_t calls(const fv_daemon *d) {
     return n;
 }
 
+static void on_lingered(uv_timer_t *t) {
+    fv_daemon *d = t->data;
+    FV_LOG(INFO, WIRE, "event=drain calls=%d grace_ms=%d", calls(d), left_ms(d));
+    leave_early(d);
+    if (d->hooks.drain) d->hooks.drain(d->hooks.user);
+    uv_timer_start(&d->patience, on_patience, 0, IDLE_MS);
+}
+
 void fv_daemon_drain(fv_daemon *d, int32_t grace_ms) {
     if (d->draining) return;
     d->draining = true;
     if (grace_ms < 0) grace_ms = (int32_t)fv_options_int(d->options, "grace-ms");
-    FV_LOG(INFO, WIRE, "event=drain calls=%d grace_ms=%d", calls(d), grace_ms);
+    int32_t linger_ms = grace_ms > 0 ? d->hooks.linger_ms : 0;
     uv_timer_stop(&d->look);
     if (d->health) fv_health_drain(d->health);
-    if (d->hooks.drain) d->hooks.drain(d->hooks.user);
-    d->until_ms = uv_now(&d->loop) + (uint64_t)grace_ms;
-    uv_timer_start(&d->patience, on_patience, 0, IDLE_MS);
+    d->until_ms = uv_now(&d->loop) + (uint64_t)linger_ms + (uint64_t)grace_ms;
+    if (linger_ms > 0) {
+        FV_LOG(INFO, WIRE, "event=linger calls=%d linger_ms=%d", calls(d), linger_ms);
+        uv_timer_start(&d->patience, on_lingered, (uint64_t)linger_ms, 0);
+    } else {
+        on_lingered(&d->patience);
+    }
 }
 
 void fv_daemon_end(fv_daemon *d) {

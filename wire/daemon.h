@@ -9,7 +9,11 @@
  *   fv_daemon_serve                   services + health (+ reflection); says where on stdout
  *        hooks.on_health              when the first probe has gone through; see hooks.signs
  *   fv_daemon_run                     until SIGTERM, SIGINT or fv_daemon_drain; then
- *        health: NOT_SERVING; hooks.drain           takes nothing new, tells the router
+ *        health: NOT_SERVING                        for hooks.linger_ms that is all, so that
+ *                                                   balancers send what is new elsewhere
+ *        listeners that `leave_early` do            callers are told to go (GOAWAY), the address is
+ *                                                   free for whoever comes next
+ *        hooks.drain                                takes nothing new, tells the others
  *        until hooks.idle, at most grace_ms         what has begun goes on, with the calls it needs
  *        servers stop, calls have what is left      one after the other; then they are cancelled
  *        hooks.stopped                              closes what needs the bridge,
@@ -60,6 +64,7 @@ extern "C" {
 
 typedef struct fv_daemon_hooks {
     void *user;
+    int32_t linger_ms; /* it is not ready, and takes what comes all the same, before it drains */
     /* The end begins: take nothing new, and see that nobody sends it. NULL: nothing to do. */
     void (*drain)(void *user);
     /* While draining, again and again: is everything that had begun over? NULL: yes, but for calls
@@ -96,6 +101,8 @@ typedef struct fv_daemon_listener {
     const fv_rpc_service *services; /* [n_service]; copied, their tables are borrowed */
     int32_t n_service;
     bool reflection;      /* anybody may read its contracts */
+    bool leave_early;     /* what has begun needs no new calls here: it listens no more once the
+                           * program drains, and its calls go on */
     fv_rpc_limits limits; /* what it grants its peers; {0}: what suits members of a fleet */
 } fv_daemon_listener;
 

@@ -38,7 +38,8 @@ struct fv_membership {
     char why[FV_RPC_TEXT_MAX];            /* of the last attempt that failed, as it was logged */
     char router_id[FV_ROUTER_ID_MAX + 1]; /* in this join */
     bool challenged, joined, draining, unhealthy, touched;
-    bool twice; /* the router is joined by another address */
+    bool leaving; /* the router ends: no more attempts */
+    bool twice;   /* the router is joined by another address */
     bool closing;
     void (*closed)(void *user);
     void *closed_user;
@@ -181,6 +182,9 @@ static fv_status on_command(fv_rpc_call *c, grpc_byte_buffer *message) {
     if (cmd->command_case == FOVEA__FLEET__V1__COMMAND__COMMAND_DRAIN && m->opt.drain) {
         uint32_t ms = cmd->drain->grace_ms;
         m->opt.drain(m->opt.user, ms < INT32_MAX ? (int32_t)ms : INT32_MAX);
+    } else if (cmd->command_case == FOVEA__FLEET__V1__COMMAND__COMMAND_FAREWELL && !m->leaving) {
+        m->leaving = true;
+        if (m->opt.farewell) m->opt.farewell(m->opt.user);
     } /* a command of a later version: not for us */
     return FV_OK;
 }
@@ -248,6 +252,10 @@ static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     log_end(m, end);
     m->joined = m->challenged = m->touched = false;
     m->router_id[0] = '\0';
+    if (m->leaving) {
+        uv_timer_stop(&m->timer);
+        return;
+    }
     try_later(m, end->status);
     if (m->twice) m->retry_ms = RETRY_MS;
     m->twice = false;

@@ -38,6 +38,9 @@ typedef struct fv_membership_options {
     /* Is the router of this id joined already, by another address? Then this membership waits, and
      * asks again in a while. NULL: it is not. */
     bool (*known)(void *user, const fv_membership *m, const char *router_id);
+    /* The router finishes what it has and ends: this membership lasts until then, and is not begun
+     * again. May be NULL. */
+    void (*farewell)(void *user);
     void *user;
     fv_pulse *pulse; /* what is being worked on, for the reports; borrowed. NULL: nothing */
 } fv_membership_options;

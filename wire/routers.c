@@ -33,7 +33,8 @@ typedef struct seat {
     fv_routers *r;
     const target *from;
     fv_membership *member;
-    bool found; /* when its name was last looked up */
+    bool found;   /* when its name was last looked up */
+    bool leaving; /* its router ends: the address may be another's */
     char address[FV_ADDRESS_MAX + 1];
 } seat;
 
@@ -90,8 +91,8 @@ static void leave_lost(fv_routers *r) {
     for (seat *s = r->seats, *next; s; s = next) {
         next = s->next;
         if (s->found || fv_membership_joined(s->member)) continue;
-        FV_LOG(INFO, WIRE, "router=%s event=forgotten reason=\"%s does not lead there any more\"",
-               s->address, s->from->name);
+        FV_LOG(INFO, WIRE, "router=%s event=forgotten reason=\"%s\"", s->address,
+               s->leaving ? "it has ended" : "its name does not lead there any more");
         leave(r, s);
     }
 }
@@ -103,7 +104,7 @@ static bool known(void *user, const fv_membership *asking, const char *router_id
     const seat *me = user;
     for (const seat *s = me->r->seats; s; s = s->next) {
         const char *id = fv_membership_router_id(s->member);
-        if (s->member != asking && *id && strcmp(id, router_id) == 0) return true;
+        if (s->member != asking && !s->leaving && *id && strcmp(id, router_id) == 0) return true;
     }
     return false;
 }
@@ -120,8 +121,20 @@ static void told_to_drain(void *user, int32_t grace_ms) {
 
 static seat *find_seat(const fv_routers *r, const char *address) {
     seat *s = r->seats;
-    while (s && strcmp(s->address, address) != 0) s = s->next;
+    while (s && (s->leaving || strcmp(s->address, address) != 0)) s = s->next;
     return s;
+}
+
+static fv_status open_seat(const target *t, const char *address);
+
+static void on_farewell(void *user) {
+    seat *s = user;
+    FV_LOG(INFO, WIRE, "router=%s event=farewell", s->address);
+    s->leaving = true;
+    s->found = false;
+    if (open_seat(s->from, s->address) != FV_OK)
+        FV_LOG(WARN, WIRE, "router=%s event=join-failed reason=\"%s\"", s->address,
+               fv_last_error());
 }
 
 static fv_status open_seat(const target *t, const char *address) {
@@ -139,6 +152,7 @@ static fv_status open_seat(const target *t, const char *address) {
     opt.measure = measure;
     opt.drain = told_to_drain;
     opt.known = known;
+    opt.farewell = on_farewell;
     opt.user = s;
     fv_status st = fv_membership_open(&opt, &s->member);
     if (st != FV_OK) {
@@ -173,7 +187,7 @@ static bool write_address(const struct addrinfo *a, char out[FV_ADDRESS_MAX + 1]
 
 static void take_addresses(target *t, const struct addrinfo *found) {
     for (seat *s = t->r->seats; s; s = s->next)
-        if (s->from == t) s->found = false;
+        if (s->from == t) s->found = false; /* leaving or not */
     for (const struct addrinfo *a = found; a; a = a->ai_next) {
         char address[FV_ADDRESS_MAX + 1];
         if (!write_address(a, address)) continue;

@@ -9,7 +9,8 @@
  *
  * A name may stand for several addresses, as that of a headless service does. An address that is
  * not found any more is left when its router has ended the connection: one that still finishes
- * requests must not lose its workers. While no name can be looked up, all stays as it is. Two
+ * requests must not lose its workers. One that says farewell is kept until it ends, while another
+ * one at its address is joined already. While no name can be looked up, all stays as it is. Two
  * addresses of the same router are told by the id that it says when it joins: the second one waits
  * until the first is lost.
  *

@@ -48,8 +48,8 @@ struct fv_rpc_server {
     grpc_server *grpc;
     method *methods; /* [n_method] sorted by path */
     int32_t n_method, port;
-    int32_t objects, calls; /* calls with the armed ones, without them */
-    bool stopping, stopped;
+    int32_t objects, calls;          /* calls with the armed ones, without them */
+    bool leaving, stopping, stopped; /* takes no new calls; is to end; none of its calls runs */
     fv_rpc_op stop;
     uv_timer_t grace;
     uv_timer_t await; /* looks at the calls below */
@@ -305,7 +305,7 @@ static void on_accepted(fv_rpc_op *op, bool ok) {
 }
 
 static void arm(fv_rpc_server *s) {
-    if (s->stopping) return;
+    if (s->leaving) return;
     server_call *sc = calloc(1, sizeof *sc);
     if (!sc) { /* one accept fewer; the others go on */
         FV_LOG(ERROR, WIRE, "event=accept-lost reason=no-memory");
@@ -470,7 +470,7 @@ static void on_await_closed(uv_handle_t *h) {
 }
 
 static void maybe_free(fv_rpc_server *s) {
-    if (!s->stopped || s->objects > 0) return;
+    if (!s->stopping || !s->stopped || s->objects > 0) return;
     grpc_server_destroy(s->grpc);
     uv_close((uv_handle_t *)&s->await, on_await_closed);
 }
@@ -489,6 +489,14 @@ static void on_grace_over(uv_timer_t *t) {
     grpc_server_cancel_all_calls(s->grpc);
 }
 
+void fv_rpc_server_leave(fv_rpc_server *s) {
+    if (s->leaving) return;
+    s->leaving = true;
+    s->stop = (fv_rpc_op){.done = on_stopped, .owner = s};
+    FV_TSAN_RELEASE(&s->stop);
+    grpc_server_shutdown_and_notify(s->grpc, fv_bridge_queue(s->bridge), &s->stop);
+}
+
 void fv_rpc_server_stop(fv_rpc_server *s, int32_t grace_ms, void (*done)(void *user), void *user) {
     assert(!s->stopping);
     s->stopping = true;
@@ -496,8 +504,8 @@ void fv_rpc_server_stop(fv_rpc_server *s, int32_t grace_ms, void (*done)(void *u
     s->user = user;
     for (int32_t i = 0; i < s->opt.n_service; i++)
         if (s->opt.services[i].on_stop) s->opt.services[i].on_stop(s->opt.services[i].state);
-    s->stop = (fv_rpc_op){.done = on_stopped, .owner = s};
-    FV_TSAN_RELEASE(&s->stop);
-    grpc_server_shutdown_and_notify(s->grpc, fv_bridge_queue(s->bridge), &s->stop);
-    uv_timer_start(&s->grace, on_grace_over, grace_ms > 0 ? (uint64_t)grace_ms : 0, 0);
+    fv_rpc_server_leave(s);
+    if (!s->stopped)
+        uv_timer_start(&s->grace, on_grace_over, grace_ms > 0 ? (uint64_t)grace_ms : 0, 0);
+    maybe_free(s);
 }

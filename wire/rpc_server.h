@@ -91,6 +91,10 @@ fv_status fv_rpc_server_open(fv_bridge *bridge, const fv_rpc_server_options *opt
 int32_t fv_rpc_server_port(const fv_rpc_server *s);  /* that it listens on; 1 for "unix:" */
 int32_t fv_rpc_server_calls(const fv_rpc_server *s); /* that run now */
 
+/* Listens no more, so that another program may listen there; clients are told to go elsewhere
+ * (GOAWAY). Calls that run go on, until fv_rpc_server_stop. Again is fine. */
+void fv_rpc_server_leave(fv_rpc_server *s);
+
 /* Takes no new calls, lets those that run come to their end for grace_ms, then cancels them. `done`
  * runs when the last is over and the server is freed. Once. */
 void fv_rpc_server_stop(fv_rpc_server *s, int32_t grace_ms, void (*done)(void *user), void *user);

@@ -17,24 +17,36 @@ void crew_open(crew *c, const char *name, const char *shape) {
                 c->f.dir);
 }
 
-void crew_start_router(crew *c) {
-    const char *listen = c->f.address[0] ? c->f.address : "127.0.0.1:0";
-    const char *join = c->fleet[0] ? c->fleet : "127.0.0.1:0";
-    program_start(&c->router, c->f.dir, "router", "fovea-router",
+/* At these addresses, or any where they are empty; which they are then. */
+static void start_router(crew *c, program *p, const char *name, char address[64],
+                         char join_at[64]) {
+    const char *listen = address[0] ? address : "127.0.0.1:0";
+    const char *join = join_at[0] ? join_at : "127.0.0.1:0";
+    program_start(p, c->f.dir, name, "fovea-router",
                   "--listen %s --fleet-listen %s --fleet-token-file %s/fleet.token --log debug %s",
                   listen, join, c->f.dir, c->router_args);
-    snprintf(c->f.address, sizeof c->f.address, "%s", c->router.address);
-    snprintf(c->fleet, sizeof c->fleet, "%s", c->router.fleet);
+    snprintf(address, 64, "%s", p->address);
+    snprintf(join_at, 64, "%s", p->fleet);
+}
+
+void crew_start_router(crew *c) { start_router(c, &c->router, "router", c->f.address, c->fleet); }
+
+void crew_start_second(crew *c) {
+    start_router(c, &c->second, "second", c->second_address, c->second_fleet);
 }
 
 static void start_worker(crew *c, program *p, const char *kind, int i, const char *args) {
-    char name[32], binary[32];
+    char name[32], binary[32], routers[160];
+    snprintf(routers, sizeof routers, "%s", c->fleet);
+    if (c->second_fleet[0])
+        snprintf(routers, sizeof routers, "%s,localhost%s", c->fleet,
+                 strrchr(c->second_fleet, ':'));
     snprintf(name, sizeof name, "%s-%d", kind, i);
     snprintf(binary, sizeof binary, "fovea-%s", kind);
     program_start(p, c->f.dir, name, binary,
                   "--checkpoint %s/ck --router %s --fleet-token-file %s/fleet.token --name %s "
                   "--threads 1 --log debug %s",
-                  c->f.dir, c->fleet, c->f.dir, name, args);
+                  c->f.dir, routers, c->f.dir, name, args);
 }
 
 void crew_start_prefill(crew *c, int i) {
@@ -58,7 +70,9 @@ void crew_start(crew *c, int n_prefill, int n_decode) {
 /* All programs, one after the other; NULL behind the last. */
 static program *nth(crew *c, int i) {
     if (i == 0) return &c->router;
-    if (--i < c->n_prefill) return &c->prefill[i];
+    if (i == 1) return &c->second;
+    i -= 2;
+    if (i < c->n_prefill) return &c->prefill[i];
     i -= c->n_prefill;
     return i < c->n_decode ? &c->decode[i] : NULL;
 }

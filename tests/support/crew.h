@@ -13,6 +13,8 @@ typedef struct crew {
     fleet f;        /* the folder, the checkpoint, and the router's address; no `fovea up` */
     char fleet[64]; /* where workers join the router */
     program router, prefill[CREW_MAX], decode[CREW_MAX];
+    program second; /* another router, when it was started before the workers */
+    char second_address[64], second_fleet[64];
     int n_prefill, n_decode;
     char router_args[500], prefill_args[500], decode_args[500];
 } crew;
@@ -21,6 +23,8 @@ typedef struct crew {
 void crew_open(crew *c, const char *name, const char *shape);
 /* Starts all, and waits until the router has seen every worker. */
 void crew_start(crew *c, int n_prefill, int n_decode);
+/* Before crew_start: the workers join this one, too; by another name of this machine. */
+void crew_start_second(crew *c);
 /* Single ones, also again: under their old names, the router where it was. */
 void crew_start_router(crew *c);
 void crew_start_prefill(crew *c, int i);

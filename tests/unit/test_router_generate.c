@@ -662,35 +662,6 @@ Test(router_generate, a_request_that_never_fits_is_not_asked_to_come_back) {
 
 /* ---- the end ---------------------------------------------------------------------------- */
 
-Test(router_generate, a_router_that_drains_takes_nothing_new_and_finishes_what_it_has) {
-    static client first, second;
-    workers();
-    stall_decode();
-    client_request(&req, 4);
-    client_ask(&r, &first, &req, 20000);
-    router_rig_wait_for(&r, &first.n_tokens, 2);
-    r.p.step = FAKE_NOTHING;
-    r.p.fail = FV_EBUSY;
-    client_ask(&r, &second, &req, 20000); /* waits for room */
-    router_rig_wait_for(&r, &r.p.calls, 2);
-    router_rig_sleep(&r, 100);
-    fv_router_drain(r.router);
-    client_ask_wait(&r, &k, 4);
-    cr_assert_eq(k.end.code, UNAVAILABLE);
-    cr_assert(strstr(k.why, "shuts down"), "%s", k.why);
-    cr_assert_not(fv_router_idle(r.router));
-    r.d.step = r.p.step = FAKE_END;
-    fake_go_on(&r.d);
-    router_rig_wait(&r, &first.over);
-    cr_assert_eq(first.end.status, FV_OK, "%s", first.why);
-    fake_report(&r.p);
-    router_rig_wait(&r, &second.over);
-    cr_assert_eq(second.end.status, FV_OK, "%s", second.why);
-    for (int i = 0; i < 500 && !fv_router_idle(r.router); i++) router_rig_sleep(&r, 10);
-    cr_assert(fv_router_idle(r.router));
-    router_rig_close(&r);
-}
-
 /* It drains, then leaves as its call ends: whichever the router hears first. */
 Test(router_generate, a_worker_that_drains_finishes_what_it_has_and_leaves) {
     workers();
