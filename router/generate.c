@@ -58,6 +58,11 @@ static fv_status on_start(fv_rpc_call *c) {
     fv_relay *relay = relay_of(c);
     fv_request *r;
     static const fv_work anything = {0, 0};
+    if (relay->draining) {
+        fv_rpc_call_trailer(c, FV_RPC_RETRY_KEY, relay->again_ms);
+        return FV_FAIL(FV_EIO, "this router shuts down: send the request to another one, or again "
+                               "in a while");
+    }
     FV_TRY(check_full(c, relay, 0));
     FV_TRY(fv_relay_check_time(relay, c, &anything));
     FV_TRY(fv_request_open(relay, c, &r));

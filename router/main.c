@@ -50,6 +50,8 @@ static void on_closed(void *user) { fv_daemon_end(((program *)user)->daemon); }
 
 static void drain(void *user) { fv_router_drain(((program *)user)->router); }
 
+static void left(void *user) { fv_router_farewell(((program *)user)->router); }
+
 static bool idle(void *user) { return fv_router_idle(((program *)user)->router); }
 
 static void stopped(void *user) {
@@ -69,7 +71,9 @@ static fv_status run(const fv_options *o) {
     program p = {0};
     fv_daemon_hooks hooks = {.user = &p,
                              .linger_ms = (int32_t)fv_options_int(o, "linger-ms"),
+                             .refuse_ms = FV_ROUTER_REFUSE_MS,
                              .drain = drain,
+                             .left = left,
                              .idle = idle,
                              .stopped = stopped};
     fv_router_options opt = {.queue_max = (int32_t)fv_options_int(o, "queue"),

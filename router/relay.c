@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -351,6 +352,11 @@ void fv_relay_tick(fv_relay *relay) {
     end_all_hopeless(relay, now_s);
     log_overload(relay, now_s);
     fv_relay_dispatch(relay);
+}
+
+void fv_relay_drain(fv_relay *relay, int32_t again_ms) {
+    relay->draining = true;
+    snprintf(relay->again_ms, sizeof relay->again_ms, "%d", again_ms);
 }
 
 void fv_relay_gone(fv_relay *relay, fv_member *w) {

@@ -46,6 +46,10 @@ enum { FV_RELAY_QUEUE_BYTES = 256 << 10 };
 fv_status fv_relay_open(const fv_relay_options *opt, fv_relay **out);
 void fv_relay_close(fv_relay *r); /* all requests are over; NULL is fine */
 
+/* From now on new requests are sent away, and told to come again after again_ms; those that are
+ * here go on. */
+void fv_relay_drain(fv_relay *r, int32_t again_ms);
+
 /* Sends requests on their way, while there is room. */
 void fv_relay_dispatch(fv_relay *r);
 

@@ -109,7 +109,8 @@ struct fv_relay {
     uint64_t n_refused, n_expired; /* for their deadlines: when they came, while they waited */
     uint64_t n_logged;             /* of both */
     double logged_s;
-    bool dispatching;
+    bool dispatching, draining;
+    char again_ms[12]; /* draining: when clients may come again */
 };
 
 /* ---- relay.c ---------------------------------------------------------------------------- */

@@ -161,7 +161,9 @@ free_router:
     return st;
 }
 
-void fv_router_drain(fv_router *r) { fv_members_farewell(r->members); }
+void fv_router_drain(fv_router *r) { fv_relay_drain(r->relay, 2 * FV_ROUTER_REFUSE_MS); }
+
+void fv_router_farewell(fv_router *r) { fv_members_farewell(r->members); }
 
 bool fv_router_idle(const fv_router *r) { return fv_relay_alive(r->relay) == 0; }
 

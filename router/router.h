@@ -33,9 +33,13 @@ fv_rpc_service fv_router_clients_service(fv_router *r); /* Inference */
  * theirs, so that requests that are here keep their workers. */
 fv_rpc_service fv_router_fleet_service(fv_router *r);
 
-/* Its listeners are closed: workers may join who comes to its address next, and go on to report
- * here while requests are finished. */
+/* The end begins: new requests are sent away for FV_ROUTER_REFUSE_MS, and told to come back when
+ * the listeners are closed; those that are here go on. */
+enum { FV_ROUTER_REFUSE_MS = 300 };
 void fv_router_drain(fv_router *r);
+/* Its listeners are closed: workers may join whoever comes to its address next, and go on to report
+ * here while requests are finished. */
+void fv_router_farewell(fv_router *r);
 bool fv_router_idle(const fv_router *r); /* no request is here, nor on its way to a worker */
 
 /* When the server has stopped: waits for what is still on its way to workers, then frees `r` and

@@ -263,12 +263,22 @@ static int32_t calls(const fv_daemon *d) {
     return n;
 }
 
+static void on_refused(uv_timer_t *t) {
+    fv_daemon *d = t->data;
+    FV_LOG(INFO, WIRE, "event=leave calls=%d", calls(d));
+    leave_early(d);
+    if (d->hooks.left) d->hooks.left(d->hooks.user);
+    uv_timer_start(&d->patience, on_patience, 0, IDLE_MS);
+}
+
 static void on_lingered(uv_timer_t *t) {
     fv_daemon *d = t->data;
     FV_LOG(INFO, WIRE, "event=drain calls=%d grace_ms=%d", calls(d), left_ms(d));
-    leave_early(d);
     if (d->hooks.drain) d->hooks.drain(d->hooks.user);
-    uv_timer_start(&d->patience, on_patience, 0, IDLE_MS);
+    if (left_ms(d) > d->hooks.refuse_ms && d->hooks.refuse_ms > 0)
+        uv_timer_start(&d->patience, on_refused, (uint64_t)d->hooks.refuse_ms, 0);
+    else
+        on_refused(t);
 }
 
 void fv_daemon_drain(fv_daemon *d, int32_t grace_ms) {

@@ -11,9 +11,9 @@
  *   fv_daemon_run                     until SIGTERM, SIGINT or fv_daemon_drain; then
  *        health: NOT_SERVING                        for hooks.linger_ms that is all, so that
  *                                                   balancers send what is new elsewhere
+ *        hooks.drain, for hooks.refuse_ms           takes nothing new, tells the others
  *        listeners that `leave_early` do            callers are told to go (GOAWAY), the address is
- *                                                   free for whoever comes next
- *        hooks.drain                                takes nothing new, tells the others
+ *        hooks.left                                 free for whoever comes next
  *        until hooks.idle, at most grace_ms         what has begun goes on, with the calls it needs
  *        servers stop, calls have what is left      one after the other; then they are cancelled
  *        hooks.stopped                              closes what needs the bridge,
@@ -67,6 +67,11 @@ typedef struct fv_daemon_hooks {
     int32_t linger_ms; /* it is not ready, and takes what comes all the same, before it drains */
     /* The end begins: take nothing new, and see that nobody sends it. NULL: nothing to do. */
     void (*drain)(void *user);
+    /* Whoever leaves early (below) goes on to listen for so long, and says UNAVAILABLE. A call that
+     * comes in the moment of leaving ends with CANCELLED, which gRPC decides and clients do not
+     * retry: after this time they are not there any more. */
+    int32_t refuse_ms;
+    void (*left)(void *user); /* it has left. May be NULL */
     /* While draining, again and again: is everything that had begun over? NULL: yes, but for calls
      * that run. */
     bool (*idle)(void *user);

@@ -157,7 +157,9 @@ def check_proxy(fleet):
     fleet.expect(f"--frontend=0.0.0.0,{PROXY_PORT};no-tls" in proxy["command"], "the proxy listens elsewhere")
     fleet.expect(f"--backend={host},{port};;proto=h2" in proxy["command"], "the proxy does not lead to the router")
     fleet.expect(proxy["securityContext"] == router["securityContext"], "the proxy has other rights than the router")
-    fleet.expect(f"/dev/tcp/{host}/{port}" in " ".join(proxy["lifecycle"]["preStop"]["exec"]["command"]),
+    # As /proc/net/tcp writes it; the router listens no more while it still answers.
+    address = "".join(f"{int(n):02X}" for n in reversed(host.split("."))) + f":{int(port):04X}"
+    fleet.expect(f" {address} (01|00000000:0000 0A) " in " ".join(proxy["lifecycle"]["preStop"]["exec"]["command"]),
                  "the proxy ends before the router's answers do")
     (mount,), (conf,) = proxy["volumeMounts"], [a[7:] for a in proxy["command"] if a.startswith("--conf=")]
     volume = next(v for v in spec["volumes"] if v["name"] == mount["name"])
@@ -217,11 +219,11 @@ def check_time(fleet, program):
     env = fleet.environment(program)
     answer_s = int(fleet.environment("fovea-router")["FOVEA_DEADLINE_MS"]) / 1000
     grace_s = int(env["FOVEA_GRACE_MS"]) / 1000
-    command = spec["containers"][0].get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ["sleep", "0"])
-    fleet.expect(command[0] == "sleep", f"{program}: preStop {command}")
+    linger_s = int(env.get("FOVEA_LINGER_MS", 0)) / 1000
+    fleet.expect(linger_s > 0 or program != "fovea-router", "a router that ends must still answer for a while")
     fleet.expect(grace_s >= answer_s, f"{program}: FOVEA_GRACE_MS is shorter than the longest answer")
-    fleet.expect(spec["terminationGracePeriodSeconds"] >= grace_s + int(command[1]) + 10,
-                 f"{program}: terminationGracePeriodSeconds does not cover preStop and FOVEA_GRACE_MS")
+    fleet.expect(spec["terminationGracePeriodSeconds"] >= linger_s + grace_s + 10,
+                 f"{program}: terminationGracePeriodSeconds does not cover FOVEA_LINGER_MS and FOVEA_GRACE_MS")
 
 
 def check_confinement(fleet, program):
@@ -258,6 +260,10 @@ def check_worker(fleet, program):
     fleet.expect(port in [str(p["port"]) for p in service["spec"]["ports"]], f"{program}: {host} has no port {port}")
     fleet.expect(service["spec"].get("publishNotReadyAddresses") is True,
                  f"{program}: {host} hides a router that waits for workers")
+    fleet.expect(service["spec"].get("clusterIP") == "None", f"{program}: {host} stands for one router only")
+    router = fleet.pods["fovea-router"]["spec"]["template"]["spec"]["containers"][0]
+    door = {p["name"]: p["containerPort"] for p in router["ports"]}["fleet"]
+    fleet.expect(str(door) == port, f"{program}: joins at {port}, and routers are joined at {door}")
 
 
 def check_selectors(fleet):
@@ -272,7 +278,7 @@ def check_selectors(fleet):
     protected = set()
     for o in fleet.of("PodDisruptionBudget"):
         protected |= fleet.selected(o["spec"]["selector"]["matchLabels"])
-    fleet.expect(protected == {"fovea-prefill", "fovea-decode"}, f"budgets are for {protected}")
+    fleet.expect(protected == set(fleet.pods), f"budgets are for {protected}")
     callers = {}
     for o in fleet.of("NetworkPolicy"):
         for program in fleet.selected(o["spec"]["podSelector"]["matchLabels"]):
@@ -292,9 +298,10 @@ def check_selectors(fleet):
 def check_fleet(folder):
     fleet = Fleet(folder)
     fleet.expect(set(fleet.pods) == {"fovea-router", "fovea-prefill", "fovea-decode"}, f"programs {set(fleet.pods)}")
-    fleet.expect(fleet.pods["fovea-router"]["spec"]["replicas"] == 1, "two routers would split the fleet")
-    fleet.expect(fleet.pods["fovea-router"]["spec"]["strategy"]["type"] == "Recreate", "two routers for a while")
-    for program in fleet.pods:
+    for program, d in fleet.pods.items():
+        fleet.expect(d["spec"]["replicas"] >= 2, f"{program}: one pod alone cannot be replaced")
+        rolling = d["spec"]["strategy"]["rollingUpdate"]
+        fleet.expect(rolling == {"maxSurge": 1, "maxUnavailable": 0}, f"{program}: a new one before an old one ends")
         for check in (check_options, check_probes, check_time, check_confinement, check_token, check_worker):
             if program == "fovea-router" and check == check_worker:
                 continue
@@ -310,6 +317,28 @@ def check_fleet(folder):
 
 base = check_fleet("deploy/kubernetes/base")
 example = check_fleet("deploy/kubernetes/overlays/example")
+
+# Two fleets beside each other, which share nothing but the fleet's secret and the volume, and the
+# service that says which of them clients call.
+BLUE_GREEN = "deploy/kubernetes/overlays/blue-green"
+blue, green = [check_fleet(f"{BLUE_GREEN}/{color}") for color in ("blue", "green")]
+names = lambda fleet: {(o["kind"], o["metadata"]["name"]) for o in fleet.objects}
+expect(not names(blue) & names(green), f"blue and green share {names(blue) & names(green)}")
+for one, other in ((blue, green), (green, blue)):
+    for o in one.of("Service") + one.of("PodDisruptionBudget"):
+        selector = o["spec"]["selector"].get("matchLabels", o["spec"]["selector"])
+        expect(not other.selected(selector), f"{one.folder}: {o['metadata']['name']} selects the other fleet's pods")
+    for o in one.of("NetworkPolicy"):
+        expect(not other.selected(o["spec"]["podSelector"]["matchLabels"]), f"{one.folder}: policy for the other fleet")
+        for rule in o["spec"]["ingress"]:
+            for source in rule.get("from", []):
+                expect(not other.selected(source["podSelector"]["matchLabels"]), f"{one.folder}: lets in the other fleet")
+(live,) = render(f"{BLUE_GREEN}/live")
+expect(live["kind"] == "Service" and blue.selected(live["spec"]["selector"]) == {"fovea-router"}, "live: it is not blue")
+expect(not green.selected(live["spec"]["selector"]), "live: both fleets at once")
+switched = dict(live["spec"]["selector"], **{"fovea/fleet": "green"})
+expect(green.selected(switched) == {"fovea-router"} and not blue.selected(switched), "live: it cannot be switched")
+expect({p["targetPort"] for p in live["spec"]["ports"]} == {"grpc"}, "live: another port than clients'")
 
 for o in base.objects:
     expect("namespace" not in o["metadata"], f"base: {o['kind']} {o['metadata']['name']} names a namespace")
