@@ -262,7 +262,7 @@ static void round_of_calls(pair *p) {
     asked all[CALLS] = {0};
     for (int i = 0; i < CALLS; i++) {
         all[i].breaks_off = i % 5 == 1;
-        ask(p, &all[i], i % 4 != 3, i % 2, i % 8 < 4);
+        ask(p, &all[i], i % 4 != 3, i % 2, i % 4 == 2);
     }
     for (int i = 0; i < CALLS; i += 3) {
         if (i % 2) net_sleep(&p->net, i);
