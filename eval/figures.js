@@ -128,7 +128,7 @@ function staircase(best, f) {
 const LETTER = 6.2;
 function nameThem(svg, f, names, marks) {
   const taken = marks.map(p => [p.at - 4, p.y - 4, p.at + 4, p.y + 4]);
-  const free = b => b[0] > 1 && b[2] < f.w - 1 && b[1] > f.y0 - 6 && b[3] < f.y1 &&
+  const free = b => b[0] > f.x0 && b[2] < f.w - 1 && b[1] > f.y0 - 6 && b[3] < f.y1 &&
     !taken.some(t => b[0] < t[2] && b[2] > t[0] && b[1] < t[3] && b[3] > t[1]);
   const lost = [];
   for (const name of names) {

@@ -100,7 +100,7 @@ const checks = {
     assert.strictEqual(boxes.length + lost.length, many.length);
     assert(boxes.length > 3 && lost.length > 0, `${boxes.length} names of ${many.length}`);
     for (const a of boxes) {
-      assert(a.l >= 0 && a.r <= 290, `${a.text} leaves the figure`);
+      assert(a.l >= 34 && a.r <= 290, `${a.text} covers the axis or leaves the figure`);
       for (const b of boxes) assert(a === b || a.r <= b.l || b.r <= a.l || a.b <= b.t || b.b <= a.t, `${a.text} covers ${b.text}`);
       for (const m of marks) assert(m.at <= a.l || m.at >= a.r || m.y <= a.t || m.y >= a.b, `${a.text} covers a mark`);
     }
