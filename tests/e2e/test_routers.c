@@ -57,7 +57,7 @@ static uint64_t bytes_of(uint32_t max_tokens) {
 }
 
 Test(routers, small_requests_of_one_do_not_starve_large_ones_of_the_other) {
-    enum { SMALL = 4, LARGE_TOKENS = 300, SMALL_TOKENS = 40, LARGES = 3 };
+    enum { SMALL = 8, LARGE_TOKENS = 300, SMALL_TOKENS = 120, LARGES = 3 };
     static caller small[SMALL], large;
     crew_start(&c, 1, 1);
     uint64_t bytes_large = bytes_of(LARGE_TOKENS), bytes_small = bytes_of(SMALL_TOKENS);
@@ -211,7 +211,7 @@ Test(routers, the_next_one_takes_the_address_while_the_last_one_finishes_what_it
     program_kill(&old, SIGTERM);
     while (!program_said(&old, "event=leave")) caller_rig_run(&rig, 10);
     caller_rig_run(&rig, 200);
-    crew_start_router(&c);     /* aborts when it cannot listen */
+    crew_start_router(&c); /* aborts when it cannot listen */
     cr_assert(program_runs(&old), "it has a request yet");
     next.max_tokens = 1;
     next.once = true;
