@@ -126,7 +126,7 @@ static fv_status listen_on(const char *address) {
 Test(rpc_server, a_taken_port_is_an_error_that_says_so) {
     net_open(&r);
     cr_assert_eq(listen_on(r.target), FV_EIO);
-    cr_assert(strstr(fv_last_error(), "the port is taken"), "%s", fv_last_error());
+    cr_assert(strstr(fv_last_error(), "the port is in use"), "%s", fv_last_error());
     net_ask_wait(&r, &h, NET_ECHO, "x", 1);
     cr_assert_eq(h.end.status, FV_OK, "the first server is not disturbed");
     net_close(&r, 1000);
