@@ -31,7 +31,8 @@ fv_status fv_file_read(const char *path, size_t bytes_max, char **data, size_t *
 /* Writes `path` anew; the file is complete or the error names it. */
 fv_status fv_file_write(const char *path, const void *data, size_t bytes);
 
-/* Whether n bytes are a Git LFS pointer: what a clone without git-lfs has in place of a large file. */
+/* Whether n bytes are a Git LFS pointer: what a clone without git-lfs has in place of a large file.
+ */
 bool fv_file_is_pointer(const void *data, size_t n);
 /* Records the sentence for `path`. Always FV_EDATA. */
 fv_status fv_file_pointer_error(const char *path);

@@ -42,8 +42,9 @@ typedef struct fv_option {
 
 typedef struct fv_options fv_options; /* opaque; borrows table and argv */
 
-/* Parses argv[1..argc-1]. FV_EINVAL names an unknown option (and a known one that is near), a missing value, or a value out
- * of range and what is expected. Every table knows --help without listing it. */
+/* Parses argv[1..argc-1]. FV_EINVAL names an unknown option (and a known one that is near), a
+ * missing value, or a value out of range and what is expected. Every table knows --help without
+ * listing it. */
 fv_status fv_options_parse(const fv_option *table, int n, int argc, char **argv, fv_options **out);
 void fv_options_free(fv_options *o); /* NULL is fine */
 

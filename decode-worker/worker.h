@@ -17,11 +17,11 @@
  *
  * What a Finished of Decode reports: n_generated (of the whole answer), bytes_visual_end,
  * bytes_text_end, bytes_tables_end, rows_evicted, recompressed, seconds_decode,
- * transfer.seconds_claim and decode_worker. The prefill worker reports the rest. A follow-up has no prefill worker: its report
- * also says n_prompt = n_text (the rows that ran before its first token: the new ones, and the last
- * answer's last token, which had been chosen and not run), bytes_raw, bytes_bound, bytes_visual and
- * bytes_text when they had run, seconds_prefill, seconds_queued for a place in the batch, and the
- * conversation's policy. */
+ * transfer.seconds_claim and decode_worker. The prefill worker reports the rest. A follow-up has no
+ * prefill worker: its report also says n_prompt = n_text (the rows that ran before its first token:
+ * the new ones, and the last answer's last token, which had been chosen and not run), bytes_raw,
+ * bytes_bound, bytes_visual and bytes_text when they had run, seconds_prefill, seconds_queued for a
+ * place in the batch, and the conversation's policy. */
 #include "common/pulse.h"
 #include "common/vitals.h"
 #include "decode-worker/receive.h"

@@ -17,10 +17,8 @@ static void take_name(fv_engine *e, const char *dir) {
 
 static fv_status open_network(fv_engine *e, const fv_engine_options *opt) {
     const fv_model_config *cfg = fv_checkpoint_config(e->ck);
-    fv_backend_options be = {.n_threads = opt->threads,
-                             .device = opt->gpu,
-                             .isa = opt->isa,
-                             .trace = opt->gpu_trace};
+    fv_backend_options be = {
+        .n_threads = opt->threads, .device = opt->gpu, .isa = opt->isa, .trace = opt->gpu_trace};
     FV_TRY(fv_backend_open(&e->be, opt->backend, &be));
     e->be_open = true;
     FV_TRY(fv_decoder_open(&e->be, &cfg->text, fv_checkpoint_text(e->ck), &e->dec));

@@ -1,8 +1,9 @@
 #ifndef FOVEA_WIRE_REFLECTION_H
 #define FOVEA_WIRE_REFLECTION_H
 
-/* REFLECTION: grpc.reflection.v1, and v1alpha for older clients, for one server, from the contracts as protoc compiled them.
- * With it grpcurl and others call our services without our files. Loop thread. */
+/* REFLECTION: grpc.reflection.v1, and v1alpha for older clients, for one server, from the contracts
+ * as protoc compiled them. With it grpcurl and others call our services without our files. Loop
+ * thread. */
 #include "wire/rpc_server.h"
 
 #ifdef __cplusplus

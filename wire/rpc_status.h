@@ -6,8 +6,8 @@
  * A failure crosses the wire as its code and its sentence. FV_EBUSY and FV_ENOMEM share
  * RESOURCE_EXHAUSTED: with the trailer grpc-retry-pushback-ms it means "full for now", without it
  * "too much, now and later". A server that gives up a request says ABORTED; CANCELLED is what a
- * client did itself; FAILED_PRECONDITION asks not to send it again; DEADLINE_EXCEEDED is a client's deadline, or a server's own limit for a
- * request. */
+ * client did itself; FAILED_PRECONDITION asks not to send it again; DEADLINE_EXCEEDED is a client's
+ * deadline, or a server's own limit for a request. */
 #include <grpc/status.h>
 
 #include "common/status.h"
