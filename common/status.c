@@ -49,6 +49,7 @@ const char *fv_status_grpc_name(fv_status s) {
         [FV_EBUSY] = "RESOURCE_EXHAUSTED",
         [FV_EDEADLINE] = "DEADLINE_EXCEEDED",
         [FV_EAUTH] = "UNAUTHENTICATED",
+        [FV_EFATAL] = "FAILED_PRECONDITION",
     };
     return (unsigned)s < FV_N_STATUS ? names[s] : "UNKNOWN";
 }

@@ -13,17 +13,20 @@
 #include "decode-worker/worker_internal.h"
 
 fv_decode_options fv_decode_options_default(void) {
-    return (fv_decode_options){.name = "",
-                               .kv_dtype = FV_F32,
-                               .batch_max = 64,
-                               .prompt_rows = 256,
-                               .queue_max = 256,
-                               .keep_s_max = 600,
-                               .probe_s = 5,
-                               .pairs_most = 8,
-                               .waiting_max = 256,
-                               .wait_s_max = 30,
-                               .grants = fv_grants_options_default()};
+    enum { FIRST_S = 5 }; /* Push opens as soon as there is a grant */
+    fv_decode_options o = (fv_decode_options){.name = "",
+                                              .kv_dtype = FV_F32,
+                                              .batch_max = 64,
+                                              .prompt_rows = 256,
+                                              .queue_max = 256,
+                                              .keep_s_max = 600,
+                                              .probe_s = 5,
+                                              .pairs_most = 8,
+                                              .waiting_max = 256,
+                                              .wait_s_max = 30,
+                                              .grants = fv_grants_options_default()};
+    o.grants.first_s = FIRST_S;
+    return o;
 }
 
 /* ---- what services share ---------------------------------------------------------------- */

@@ -97,6 +97,11 @@ static void end_grant(fv_grants *t, place *p, grant_state state) {
     t->n_live--;
 }
 
+static double first_lease_s(const fv_grants *t) {
+    double first = t->opt.first_s, lease = t->opt.lease_s;
+    return first > 0 && first < lease ? first : lease;
+}
+
 fv_refusal fv_grants_issue(fv_grants *t, uint64_t bytes, void *owner, fv_grant *out) {
     if (t->n_live == t->opt.capacity)
         return FV_REFUSE(NO_ROOM, "%d hand-offs are under way, and no more are taken",
@@ -110,7 +115,7 @@ fv_refusal fv_grants_issue(fv_grants *t, uint64_t bytes, void *owner, fv_grant *
                  .ticket = ticket,
                  .bytes_left = bytes,
                  .bytes = bytes,
-                 .deadline_s = fv_grants_now(t) + t->opt.lease_s,
+                 .deadline_s = fv_grants_now(t) + first_lease_s(t),
                  .owner = owner};
     t->at = (t->at + 1) % t->opt.capacity; /* the oldest place next: late frames are told more */
     t->n_live++;

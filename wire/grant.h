@@ -12,7 +12,7 @@
  *                       |  expire (deadline, without a word from the peer) -> EXPIRED
  *
  *     state       holds room   deadline            a frame is
- *     OPEN        yes          lease_s from issue  accepted: it must be number 0
+ *     OPEN        yes          first_s from issue  accepted: it must be number 0
  *     RECEIVING   yes          lease_s from frame  accepted: the next number, a credit, budget left
  *     COMMITTED   yes          claim_s from commit refused: closed
  *     RELEASED    no           -                   refused: closed, until the place is granted anew
@@ -24,7 +24,9 @@
  *
  * A lease is for silence, not for the whole: each frame that is accepted begins it anew, and so
  * does a sender that says that it is still there (renew). Its connection is known from its first
- * word on, so that its death frees the room before the lease does.
+ * word on, so that its death frees the room before the lease does. A sender that gives up may cross
+ * its grant, and then nobody knows the ticket: until that first word, which comes with the stream's
+ * beginning, the lease is short.
  *
  * One thread owns a table. */
 #include "wire/refusal.h"
@@ -50,6 +52,7 @@ typedef struct fv_grants_options {
     int32_t capacity; /* grants at a time */
     uint32_t frame_max, credits;
     double lease_s, claim_s;
+    double first_s; /* until the sender's first word; 0, or longer than lease_s: lease_s */
     double (*clock)(void *user); /* seconds, only forward; NULL: fv_clock_s */
     void *clock_user;
 } fv_grants_options;

@@ -173,6 +173,29 @@ Test(grant, a_frame_and_a_sign_of_life_begin_the_lease_anew) {
     fv_grants_close(t);
 }
 
+Test(grant, the_first_lease_is_short_until_the_senders_first_word) {
+    fv_grants *t;
+    fv_grants_options opt = {.capacity = 2,
+                             .frame_max = 100,
+                             .credits = 2,
+                             .lease_s = 10,
+                             .claim_s = 5,
+                             .first_s = 2,
+                             .clock = fake_clock};
+    int a, b;
+    now = 100;
+    cr_assert_eq(fv_grants_open(&opt, &t), FV_OK);
+    fv_grant heard = issue(t, 10, &a), unheard = issue(t, 10, &b);
+    cr_assert_float_eq(fv_grants_next_deadline(t), 102, 1e-9);
+    cr_assert_eq(fv_grants_renew(t, &heard.ticket), FV_REFUSED_NONE);
+    now = 102;
+    cr_assert_eq(fv_grants_expire(t, now), &b, "nobody has spoken of it");
+    cr_assert_null(fv_grants_expire(t, now));
+    cr_assert_eq(accept_frame(t, &unheard, 0, 1), FV_REFUSED_EXPIRED);
+    cr_assert_float_eq(fv_grants_next_deadline(t), 110, 1e-9);
+    fv_grants_close(t);
+}
+
 Test(grant, a_late_frame_cannot_land_in_a_place_that_is_used_again) {
     fv_grants *t = open_table(1, 2);
     int a, b;
