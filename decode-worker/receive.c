@@ -64,6 +64,13 @@ fv_refusal fv_receiver_check(const fv_receiver *r, const fv_hello *h) {
                          "layer can come to",
                          (unsigned long long)h->bytes_visual, (unsigned long long)most,
                          h->n_visual);
+    most = fv_landing_most_tables(shape, h);
+    if (h->bytes_tables > most)
+        return FV_REFUSE(INVALID,
+                         "%llu bytes of tables are more than the %llu that %llu rows in each layer "
+                         "can come to",
+                         (unsigned long long)h->bytes_tables, (unsigned long long)most,
+                         (unsigned long long)rows);
     if (h->n_lent_text >= (uint32_t)shape->n_layer)
         return FV_REFUSE(INVALID, "%u of %d layers cannot have another layer's keys",
                          h->n_lent_text, shape->n_layer);

@@ -77,6 +77,9 @@ fv_refusal fv_landing_take_importance(fv_landing *l);
 /* What n_visual image rows in every layer can come to at most. */
 uint64_t fv_landing_most_visual(const fv_kv_shape *shape, uint32_t n_visual);
 
+/* What tables of packed layers can come to at most. */
+uint64_t fv_landing_most_tables(const fv_kv_shape *shape, const fv_hello *hello);
+
 /* Bytes of the pool, and of the stream, that a request of this kind may need. */
 size_t fv_landing_pool_bytes(const fv_kv_shape *shape, const fv_hello *hello);
 uint64_t fv_landing_wire_bytes(const fv_kv_shape *shape, const fv_hello *hello, int32_t n_group);

@@ -47,6 +47,13 @@ uint64_t fv_landing_most_visual(const fv_kv_shape *s, uint32_t n_visual) {
     return n_visual ? (uint64_t)s->n_layer * (3 * raw + 4096) : 0;
 }
 
+/* Every layer with blocks of one row, each with angles of its own. */
+uint64_t fv_landing_most_tables(const fv_kv_shape *s, const fv_hello *h) {
+    uint64_t rows = 2 * ((uint64_t)h->n_visual + h->n_text), row = 80 + 4 * (uint64_t)s->d_head;
+    return (uint64_t)s->n_layer * (rows * row + 2 * (FV_PACKED_BLOCK_FIXED + FV_PACKED_SET_FIXED) +
+                                   2 * FV_PACKED_TILE * row);
+}
+
 /* Text of a layer: pages for prompt and answer, and however many of the prompt's rows a policy has
  * as a block instead. */
 static size_t text_most(const fv_kv_shape *s, const fv_hello *h, const fv_text_keys *keys,
@@ -67,7 +74,8 @@ size_t fv_landing_pool_bytes(const fv_kv_shape *s, const fv_hello *h) {
     fv_policy policy = policy_of(h);
     fv_text_keys keys = fv_text_keys_of(&policy);
     return ((size_t)s->n_layer - h->n_lent_text) * text_most(s, h, &keys, true) +
-           h->n_lent_text * text_most(s, h, &keys, false) + (size_t)h->bytes_visual;
+           h->n_lent_text * text_most(s, h, &keys, false) + (size_t)h->bytes_visual +
+           (size_t)h->bytes_tables;
 }
 
 /* What blocks of text keys add to a stream. */
@@ -321,9 +329,9 @@ static fv_refusal take_hello(fv_landing *l, const fv_section *s) {
     size_t n_policy;
     FV_ADMIT(fv_hello_get(l->payload, (size_t)s->length, &h, &n_policy));
     if (h.compat.hash != l->hello.compat.hash || h.n_lent_text != l->hello.n_lent_text ||
-        h.bytes_visual != l->hello.bytes_visual || h.n_text != l->hello.n_text ||
-        h.n_visual != l->hello.n_visual || h.max_tokens != l->hello.max_tokens ||
-        memcmp(h.policy, l->hello.policy, n_policy) != 0)
+        h.bytes_visual != l->hello.bytes_visual || h.bytes_tables != l->hello.bytes_tables ||
+        h.n_text != l->hello.n_text || h.n_visual != l->hello.n_visual ||
+        h.max_tokens != l->hello.max_tokens || memcmp(h.policy, l->hello.policy, n_policy) != 0)
         return FV_REFUSE(MALFORMED, "the stream is not the one that the grant was given for");
     return FV_REFUSED_NONE;
 }

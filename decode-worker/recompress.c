@@ -197,7 +197,7 @@ static fv_status make(const block *b, fv_matrices *in, const fv_rope *rope, made
     return fv_factor_write(in->be, room, &m, &what, keys, x->keys, &x->error);
 }
 
-static bool is_smaller(const block *b, const made *x) {
+static bool is_smaller(const block *b, const made *x, uint64_t *saved) {
     fv_kv_shape layer = *fv_kv_get_shape(b->kv);
     uint64_t now = 0, then = fv_packed_bytes(&x->form.part[FV_PACKED_K]);
     layer.n_layer = 1;
@@ -206,7 +206,20 @@ static bool is_smaller(const block *b, const made *x) {
                fv_kv_text_bytes(&layer, b->n_wait, l == b->leader ? 0 : 1);
         then += fv_packed_bytes(&x->form.part[FV_PACKED_V]);
     }
+    *saved = then < now ? now - then : 0;
     return then < now;
+}
+
+/* Parts are smaller, and tables longer. Where all of it is not smaller and the pool has no room for
+ * the difference, rows go on as they are. */
+static bool has_room(const block *b, const made *x, uint64_t saved) {
+    uint64_t need = 0;
+    for (int32_t l = b->leader; l >= 0; l = next_layer(b, l)) {
+        const fv_kv_packed *p = fv_kv_packed_text(b->kv, l);
+        need += fv_kv_packed_cost(b->kv, &x->form, l == b->leader);
+        saved += p ? p->paid : 0;
+    }
+    return need <= saved || fv_kv_set_aside(b->kv, need - saved) == FV_OK;
 }
 
 /* The old rows leave, all of them before any new part comes: only together do they pay for it. */
@@ -235,10 +248,13 @@ static void note(const block *b, const made *x, size_t bytes, fv_recompress_repo
     if ((float)x->error > r->error) r->error = (float)x->error;
 }
 
+/* What rows, packed or not, take of the pool, without the tables that say which they are. */
+static size_t rows_bytes(const fv_kv *kv) { return fv_kv_bytes_held(kv) - fv_kv_packed_tables(kv); }
+
 /* Rows that cannot be factored were the network's own, and go on as they are. */
 static fv_status run(const block *b, fv_decoder *dec, fv_arena *room, fv_recompress_report *r) {
     const fv_text_config *cfg = fv_decoder_config(dec);
-    size_t held = fv_kv_bytes_held(b->kv);
+    size_t held = rows_bytes(b->kv);
     fv_backend *be = fv_decoder_backend(dec);
     fv_rope rope;
     made x;
@@ -252,9 +268,16 @@ static fv_status run(const block *b, fv_decoder *dec, fv_arena *room, fv_recompr
         return FV_OK;
     }
     FV_TRY(st);
-    if (!is_smaller(b, &x)) return FV_OK;
+    uint64_t saved;
+    if (!is_smaller(b, &x, &saved)) return FV_OK;
+    if (!has_room(b, &x, saved)) {
+        FV_LOG(WARN, DECODE, "event=not-recompressed layer=%d reason=\"%s\"", b->leader,
+               fv_last_error());
+        return FV_OK;
+    }
     FV_TRY(put(b, be, &x));
-    note(b, &x, held - fv_kv_bytes_held(b->kv), r);
+    fv_kv_settle(b->kv, 0);
+    note(b, &x, held - rows_bytes(b->kv), r);
     return FV_OK;
 }
 

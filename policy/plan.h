@@ -187,6 +187,8 @@ typedef struct fv_plan_bytes {
     uint64_t held;   /* what this plan does: a bound, met with exact_counts, unless a select method
                       * meets lazy layers */
     uint64_t visual; /* of that, image rows: a bound, met where positions do not matter either */
+    uint64_t tables; /* beside that, what says which rows packed layers have: a bound, for hosts and
+                      * devices, which is not met */
 } fv_plan_bytes;
 
 fv_plan_bytes fv_plan_count(const fv_plan *plan);

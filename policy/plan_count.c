@@ -196,6 +196,88 @@ static layer_bytes count_again(const fv_plan *plan, int32_t l, bool leads, count
     return c->bytes;
 }
 
+/* ---- tables of packed layers ------------------------------------------------------------ */
+
+/* Rows that some layers pack, and the blocks that these lie in: a run of m positions touches
+ * m / size + 2 blocks at most, and each block has a row. */
+typedef struct packed_rows {
+    uint64_t n, blocks;
+    bool anchored, tiles, ranked, observed;
+} packed_rows;
+
+static packed_rows rows_in_blocks(const fv_plan *plan, int32_t n, int32_t positions, int32_t runs) {
+    int32_t size = (int32_t)fv_choice_value(&plan->policy.stage[FV_STAGE_PACK], "block");
+    uint64_t most = size > 0 ? (uint64_t)(positions / size) + 2 * (uint64_t)runs : 1;
+    return (packed_rows){
+        .n = (uint64_t)n, .blocks = most < (uint64_t)n ? most : (uint64_t)n, .anchored = size > 0};
+}
+
+/* Of a layer: how many are left of each block, ranks, groups, importance. */
+static uint64_t block_tables(const packed_rows *r) {
+    uint64_t there = 4 * r->blocks + r->n; /* on a device too */
+    return FV_PACKED_BLOCK_FIXED + 2 * there + (r->ranked ? 4 * r->n : 0) +
+           (r->observed ? 8 * r->n : 0);
+}
+
+/* Of layers with the same rows: positions, where blocks begin, anchors, and their angles. */
+static uint64_t set_tables(const fv_plan *plan, const packed_rows *r) {
+    uint64_t angles = r->tiles ? FV_PACKED_TILE * fv_packed_tiles(r->n) : r->blocks;
+    uint64_t there = 4 * (r->n + r->blocks + 1);
+    return FV_PACKED_SET_FIXED + 2 * there + 4 * r->blocks +
+           (r->anchored ? 4 * angles * (uint64_t)plan->shape.d_head : 0);
+}
+
+/* Layers choose their rows, or the order of them, each for itself. */
+static bool chooses(const fv_plan *plan, int32_t l) {
+    return plan->select || plan->evict || plan->keeps_packed < 1 ||
+           plan->tally.kind != FV_TALLY_NONE || plan->rank_from[l] >= 0;
+}
+
+static int32_t visual_packed(const fv_plan *plan, int32_t l) {
+    int32_t n = plan->forget[l] ? 0 : plan->visual[l];
+    int32_t most = n + (n < plan->twice ? n : plan->twice);
+    if (plan->pack[l].rank[FV_PACKED_V] == 0) return 0;
+    bool some = plan->pack_merged || fv_plan_packs_range(plan, l, 0, most) != FV_PACKS_NONE;
+    return some ? most : 0;
+}
+
+static bool edits_between(const fv_plan *plan, int32_t from, int32_t to) {
+    for (int32_t i = 0; i < plan->n_edit; i++)
+        if (plan->edit[i].layer > from && plan->edit[i].layer <= to) return true;
+    return false;
+}
+
+static uint64_t visual_tables(const fv_plan *plan) {
+    const fv_plan_shape *s = &plan->shape;
+    int32_t before = -1, runs = s->n_image > 1 ? s->n_image : 1;
+    uint64_t bytes = 0;
+    for (int32_t l = 0; l < s->n_layer; l++) {
+        int32_t n = visual_packed(plan, l);
+        if (n == 0) continue;
+        packed_rows r = rows_in_blocks(plan, n, s->n_visual, runs);
+        r.tiles = plan->pack_coded || plan->pack_merged;
+        r.ranked = plan->rank_from[l] >= 0;
+        r.observed = true;
+        bytes += block_tables(&r);
+        if (before < 0 || chooses(plan, l) || plan->visual[before] != plan->visual[l] ||
+            edits_between(plan, before, l))
+            bytes += set_tables(plan, &r);
+        before = l;
+    }
+    return bytes;
+}
+
+static uint64_t text_tables(const fv_plan *plan) {
+    const fv_plan_shape *s = &plan->shape;
+    int32_t n = s->n_text + (s->n_text < plan->twice ? s->n_text : plan->twice);
+    if (plan->text_keys.rank == 0 || n == 0) return 0;
+    packed_rows r = rows_in_blocks(plan, n, s->n_text, s->n_image + 1);
+    uint64_t sets = plan->select || plan->tally.kind != FV_TALLY_NONE ? (uint64_t)s->n_layer : 1;
+    return (uint64_t)s->n_layer * block_tables(&r) + sets * set_tables(plan, &r);
+}
+
+/* ---- all of it -------------------------------------------------------------------------- */
+
 static void most_of(uint64_t *most, uint64_t with, uint64_t without) {
     if (with > without && with - without > *most) *most = with - without;
 }
@@ -216,5 +298,5 @@ fv_plan_bytes fv_plan_count(const fv_plan *plan) {
     }
     uint64_t n = (uint64_t)plan->splits;
     return (fv_plan_bytes){2 * part_bytes(plan) * rows, sum.held + n * more.held,
-                           sum.visual + n * more.visual};
+                           sum.visual + n * more.visual, visual_tables(plan) + text_tables(plan)};
 }

@@ -65,7 +65,9 @@ static fv_status make_hello(fv_ship *s) {
     s->hello.n_text = (uint32_t)plan->shape.n_text;
     s->hello.n_visual = (uint32_t)plan->shape.n_visual;
     s->hello.max_tokens = (uint32_t)s->req.max_tokens;
-    s->hello.bytes_visual = fv_plan_count(plan).visual;
+    fv_plan_bytes bytes = fv_plan_count(plan);
+    s->hello.bytes_visual = bytes.visual;
+    s->hello.bytes_tables = bytes.tables;
     s->hello.n_lent_text = (uint32_t)fv_plan_lent_text(plan);
     return FV_OK;
 }

@@ -121,6 +121,7 @@ static fv_status check_room(fv_task *t) {
     for (int32_t l = 0; l < s->n_layer; l++)
         t->bytes_peak += row * (size_t)(t->plan.visual[l] + twice);
     size_t limit = t->probe ? 0 : t->worker->opt.kv_bytes;
+    t->bytes_peak += fv_plan_count(&t->plan).tables;
     if (limit && t->bytes_peak > limit)
         return FV_FAIL(FV_ENOMEM,
                        "the prompt's KV takes %zu bytes, and this worker has %zu: shorten the "

@@ -254,15 +254,16 @@ static fv_status make_plan(const request_message *r, const model_message *m, con
     return FV_OK;
 }
 
-/* bytes = 2 D w (sum over layers and heads of rows(policy) + N Hkv answer), w bytes a number; keys
- * that another layer has are not held. */
+/* bytes = 2 D w (sum over layers and heads of rows(policy) + N Hkv answer), w bytes a number, and
+ * tables of packed layers; keys that another layer has are not held. */
 static fv_status count_bytes(const request_message *r, const model_message *m, const extent *x,
                              uint64_t *prompt, uint64_t *answer) {
     fv_plan plan;
     FV_TRY(make_plan(r, m, x, &plan));
     uint64_t part = (uint64_t)plan.shape.d_head * (uint64_t)plan.shape.bytes_value;
     uint64_t parts = 2 * (uint64_t)m->n_layer - (uint64_t)fv_plan_lent_text(&plan);
-    *prompt = fv_plan_count(&plan).held;
+    fv_plan_bytes bytes = fv_plan_count(&plan);
+    *prompt = bytes.held + bytes.tables;
     *answer = parts * part * m->n_kv * x->answer;
     return FV_OK;
 }

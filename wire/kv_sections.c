@@ -8,7 +8,7 @@
 
 #include "wire/bytes.h"
 
-enum { HELLO_FIXED = 36, PROMPT_FIXED = 40 };
+enum { HELLO_FIXED = 44, PROMPT_FIXED = 40 };
 
 /* ---- compatibility --------------------------------------------------------------------- */
 
@@ -75,6 +75,7 @@ size_t fv_hello_bytes(const fv_hello *h) { return HELLO_FIXED + strlen(h->policy
 void fv_hello_put(const fv_hello *h, uint8_t *out) {
     fv_put_u64(&out, h->compat.hash);
     fv_put_u64(&out, h->bytes_visual);
+    fv_put_u64(&out, h->bytes_tables);
     fv_put_u32(&out, h->n_text);
     fv_put_u32(&out, h->n_visual);
     fv_put_u32(&out, h->max_tokens);
@@ -88,6 +89,7 @@ fv_refusal fv_hello_get(const uint8_t *p, size_t n, fv_hello *out, size_t *n_pol
     fv_hello h = {0};
     h.compat.hash = fv_get_u64(&p);
     h.bytes_visual = fv_get_u64(&p);
+    h.bytes_tables = fv_get_u64(&p);
     h.n_text = fv_get_u32(&p);
     h.n_visual = fv_get_u32(&p);
     h.max_tokens = fv_get_u32(&p);

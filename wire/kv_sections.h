@@ -43,6 +43,7 @@ typedef struct fv_hello {
     uint32_t max_tokens;       /* rows that the answer may add */
     uint32_t n_lent_text;      /* layers whose text keys are another layer's */
     uint64_t bytes_visual;     /* visual KV of all layers, as it lies in a store, at most */
+    uint64_t bytes_tables;     /* beside it, tables of packed layers, at most */
     const char *policy;        /* text form; "" is exact */
 } fv_hello;
 

@@ -179,6 +179,18 @@ fv_status fv_kv_memory_take(fv_kv *kv, size_t bytes, fv_buf *out) {
 
 void fv_kv_memory_give(fv_kv *kv, fv_buf *buf) { fv_kv_pool_give(kv->pool, buf); }
 
+fv_status fv_kv_tables_pay(fv_kv *kv, size_t bytes, size_t *paid) {
+    size_t aside;
+    if (bytes > *paid) {
+        FV_TRY(charge(kv, bytes - *paid, &aside));
+        fv_kv_pool_count(kv->pool, bytes - *paid);
+    } else {
+        fv_kv_pool_discount(kv->pool, *paid - bytes);
+    }
+    *paid = bytes;
+    return FV_OK;
+}
+
 fv_kv_packed **fv_kv_packed_slot(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
     return &kv->packed[(size_t)layer * FV_N_SEG + seg];
 }
@@ -361,7 +373,7 @@ size_t fv_kv_bytes(const fv_kv *kv, fv_kv_segment seg) {
 
 size_t fv_kv_bytes_held(const fv_kv *kv) {
     const fv_kv_shape *s = &kv->pool->shape;
-    size_t bytes = kv->aside;
+    size_t bytes = kv->aside + fv_kv_packed_tables(kv);
     for (int32_t l = 0; l < s->n_layer; l++) {
         size_t pages = 0;
         for (int32_t g = 0; g < s->n_kv; g++)

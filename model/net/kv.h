@@ -40,15 +40,16 @@ typedef struct fv_kv_shape {
 
 typedef struct fv_kv_pool fv_kv_pool; /* opaque */
 
-/* A pool on `dev` that never holds more than bytes_max (0: no limit) in pages and extents
- * together. Memory is taken from the device as it is needed, kept for whoever needs it next, and
- * given back at close; an extent that is spare also when its place is wanted for another. */
+/* A pool on `dev` that never holds more than bytes_max (0: no limit) in pages, extents and tables
+ * of packed layers together. Memory is taken from the device as it is needed, kept for whoever
+ * needs it next, and given back at close; an extent that is spare also when its place is wanted for
+ * another. */
 fv_status fv_kv_pool_open(fv_device *dev, const fv_kv_shape *shape, size_t bytes_max,
                           fv_kv_pool **out);
 /* Every store of the pool must be closed before. NULL is fine. */
 void fv_kv_pool_close(fv_kv_pool *pool);
 size_t fv_kv_pool_used(const fv_kv_pool *pool);   /* bytes held by stores now */
-size_t fv_kv_pool_memory(const fv_kv_pool *pool); /* bytes taken from the device */
+size_t fv_kv_pool_memory(const fv_kv_pool *pool); /* and taken, with what is spare */
 const fv_kv_shape *fv_kv_pool_shape(const fv_kv_pool *pool);
 
 /* ---- one request ----------------------------------------------------------------------- */
@@ -198,7 +199,8 @@ size_t fv_kv_text_bytes(const fv_kv_shape *shape, int32_t rows, int32_t n_borrow
  * calls resident. Image rows: of their extents, idle ends included. */
 size_t fv_kv_bytes(const fv_kv *kv, fv_kv_segment seg);
 
-/* Bytes of the pool that it holds: extents, whole pages, what was set aside. */
+/* Bytes of the pool that it holds: extents, whole pages, tables of packed layers, what was set
+ * aside. */
 size_t fv_kv_bytes_held(const fv_kv *kv);
 
 #ifdef __cplusplus

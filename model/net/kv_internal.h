@@ -12,7 +12,7 @@ struct fv_kv_pool {
     fv_kv_shape shape;
     size_t bytes_max, bytes_used;
     size_t peak;   /* of bytes_used */
-    size_t memory; /* taken from the device: slabs, extents, spare ones */
+    size_t memory; /* slabs, extents, spare ones, tables of packed layers */
     fv_buf *spare; /* extents that nobody holds, the longest unused first */
     int32_t n_spare, cap_spare;
     fv_buf *slab;
@@ -40,6 +40,7 @@ typedef struct fv_kv_packed_set {
     const int32_t *there;       /* pos and first on the store's device */
     fv_buf rows_buf, angle_buf; /* angle_buf: cosines, then sines; empty: nobody asked for them */
     void *host;
+    size_t paid; /* to the pool, for all of this; for its angles before they are there */
 } fv_kv_packed_set;
 
 struct fv_kv {
@@ -102,6 +103,10 @@ fv_status fv_kv_pool_charge(fv_kv_pool *p, size_t bytes);
 fv_status fv_kv_pool_take(fv_kv_pool *p, size_t bytes, fv_buf *out);
 void fv_kv_pool_give(fv_kv_pool *p, fv_buf *buf);
 
+/* Tables of packed layers, whose memory is not the pool's: they count as held, and were charged. */
+void fv_kv_pool_count(fv_kv_pool *p, size_t bytes);
+void fv_kv_pool_discount(fv_kv_pool *p, size_t bytes);
+
 /* Memory of the host that the device copies into, until the next call. */
 fv_status fv_kv_pool_home(fv_kv_pool *p, size_t bytes, void **out);
 
@@ -114,6 +119,10 @@ void fv_kv_pool_page_give(fv_kv_pool *p, void *page);
 /* Memory of the pool for a part, paid from what was set aside first; errors as fv_kv_extent. */
 fv_status fv_kv_memory_take(fv_kv *kv, size_t bytes, fv_buf *out);
 void fv_kv_memory_give(fv_kv *kv, fv_buf *buf); /* empties it */
+
+/* Charges `bytes` for tables that cost *paid so far: the difference, paid from what was set aside
+ * first, or given back. Errors as above, with *paid as it was. */
+fv_status fv_kv_tables_pay(fv_kv *kv, size_t bytes, size_t *paid);
 
 /* Places for a run's blocks, and for positions and tallies of its rows. */
 fv_status fv_kv_blocks_grow(fv_kv *kv, size_t run, int32_t n_block);
@@ -143,9 +152,9 @@ fv_kv_packed **fv_kv_packed_slot(const fv_kv *kv, int32_t layer, fv_kv_segment s
 
 /* The set that is like this one, whose arrays are borrowed for the call; and back. */
 fv_status fv_kv_packed_set_take(fv_kv *kv, const fv_kv_packed_set *like, fv_kv_packed_set **out);
-void fv_kv_packed_set_give(fv_kv *kv, fv_kv_packed_set *s); /* NULL is fine */
+void fv_kv_packed_set_give(fv_kv *kv, fv_kv_packed_set *s);                /* NULL is fine */
+size_t fv_kv_packed_set_bytes(const fv_kv *kv, const fv_kv_packed_set *s); /* what it costs */
 fv_status fv_kv_packed_set_angles(fv_kv *kv, fv_kv_packed_set *s, const fv_rope *rope);
-size_t fv_kv_packed_set_bytes(const fv_kv_packed_set *s);
 
 /* At the end of a store. */
 void fv_kv_packed_drop(fv_kv *kv, int32_t layer, fv_kv_segment seg);

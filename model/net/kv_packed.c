@@ -8,6 +8,10 @@
 
 #include "model/net/kv_internal.h"
 
+_Static_assert(sizeof(fv_kv_packed) <= FV_PACKED_BLOCK_FIXED &&
+                   sizeof(fv_kv_packed_set) <= FV_PACKED_SET_FIXED,
+               "bounds on tables are made with these");
+
 fv_kv_packed *fv_kv_packed_of(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
     return *fv_kv_packed_slot(kv, layer, seg);
 }
@@ -33,6 +37,7 @@ size_t fv_kv_packed_bytes(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
 
 static void packed_free(fv_kv *kv, fv_kv_packed *p) {
     for (int k = 0; k < 2; k++) fv_kv_memory_give(kv, &p->part_buf[k]);
+    (void)fv_kv_tables_pay(kv, 0, &p->paid);
     fv_kv_packed_set_give(kv, p->set);
     fv_buf_free(&p->rows_buf);
     fv_buf_free(&p->turn_buf);
@@ -52,17 +57,41 @@ static size_t host_bytes(const fv_kv_packed *p) {
     return (blocks + (p->rank ? rows : 0)) * sizeof(int32_t) + rows;
 }
 
+/* Of either part that is the layer's own: both have one form. */
+static bool tiled(const fv_packed_shape *s) { return s->form != FV_PACKED_FACTORS; }
+
 size_t fv_kv_packed_tables(const fv_kv *kv) {
     size_t bytes = 0;
     for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer; l++)
         for (int seg = 0; seg < FV_N_SEG; seg++) {
             const fv_kv_packed *p = fv_kv_packed_of(kv, l, (fv_kv_segment)seg);
-            if (!p) continue;
-            bytes += sizeof *p + host_bytes(p) + p->rows_buf.bytes + p->turn_buf.bytes;
-            bytes += p->importance ? (size_t)p->rows.n * sizeof *p->importance : 0;
+            bytes += p ? p->paid : 0;
         }
-    for (const fv_kv_packed_set *s = kv->sets; s; s = s->next) bytes += fv_kv_packed_set_bytes(s);
+    for (const fv_kv_packed_set *s = kv->sets; s; s = s->next) bytes += s->paid;
     return bytes;
+}
+
+size_t fv_kv_packed_cost(const fv_kv *kv, const fv_kv_packed_form *f, bool alone) {
+    size_t n = (size_t)f->n, blocks = (size_t)f->n_anchor;
+    size_t there = fv_kv_get_device(kv) == fv_device_host() ? 0 : 1; /* copies */
+    size_t bytes = sizeof(fv_kv_packed) + (1 + there) * (blocks * sizeof(int32_t) + n);
+    if (f->rank) bytes += n * sizeof *f->rank;
+    if (kv->expands && f->seg == FV_SEG_VISUAL) bytes += 2 * n * sizeof(float);
+    if (!alone) return bytes;
+    fv_kv_packed_set like = {.n = f->n,
+                             .n_anchor = f->n_anchor,
+                             .anchor = f->anchor,
+                             .tiles = tiled(&f->part[FV_PACKED_V])};
+    return bytes + fv_kv_packed_set_bytes(kv, &like) + there * (n + blocks + 1) * sizeof(int32_t);
+}
+
+/* Charges the pool for what the block has now; `observed`: and for what is observed of its rows. */
+static fv_status pay_own(fv_kv *kv, fv_kv_packed *p, bool observed) {
+    size_t n = (size_t)p->rows.n, bytes = sizeof *p + host_bytes(p) + p->rows_buf.bytes;
+    size_t turn = p->turn_buf.bytes ? p->turn_buf.bytes : n * sizeof *p->turn;
+    if (observed) bytes += n * sizeof *p->importance + turn;
+    p->pays_observed = observed;
+    return fv_kv_tables_pay(kv, bytes, &p->paid);
 }
 
 /* The layer's own arrays, one after the other: alive, rank, group. */
@@ -130,9 +159,6 @@ static void follow_leader(const fv_kv *kv, fv_kv_packed *p, int32_t layer) {
         if (p->part[k].shape.borrows) p->part[k].base = lead->part[k].data;
 }
 
-/* Of either part that is the layer's own: both have one form. */
-static bool tiled(const fv_packed_shape *s) { return s->form != FV_PACKED_FACTORS; }
-
 static fv_status fill(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_kv_packed *p) {
     fv_kv_packed_set *set, like = {.n = f->n,
                                    .n_anchor = f->n_anchor,
@@ -151,6 +177,7 @@ static fv_status fill(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_k
     p->n_small = -1;
     FV_TRY(fv_kv_packed_set_take(kv, &like, &set));
     FV_TRY(lay_rows(kv, p, set));
+    FV_TRY(pay_own(kv, p, kv->expands && f->seg == FV_SEG_VISUAL));
     FV_TRY(take_part(kv, p, FV_PACKED_V, &f->part[FV_PACKED_V]));
     if (fv_kv_packed_owns_keys(p, layer))
         FV_TRY(take_part(kv, p, FV_PACKED_K, &f->part[FV_PACKED_K]));
@@ -196,6 +223,7 @@ fv_status fv_kv_packed_angles(fv_kv *kv, fv_kv_packed *p, const fv_rope *rope) {
 fv_status fv_kv_packed_observe(fv_kv *kv, fv_kv_packed *p) {
     if (p->importance) return FV_OK;
     size_t n = (size_t)p->rows.n;
+    if (!p->pays_observed) FV_TRY(pay_own(kv, p, true));
     if (!p->turn_buf.data) /* or it is there from a call that failed */
         FV_TRY(fv_buf_alloc(fv_kv_get_device(kv), n * sizeof(float), FV_BUF_DEVICE, &p->turn_buf));
     p->importance = calloc(n, sizeof *p->importance);
@@ -333,7 +361,7 @@ static fv_status turn_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32
 /* What is observed of rows goes with them. */
 static fv_status observed_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32_t n) {
     if (!p->importance) return FV_OK;
-    float *seen = malloc(((size_t)n + 1) * sizeof *seen);
+    float *seen = malloc((size_t)n * sizeof *seen);
     if (!seen) return FV_FAIL(FV_ENOMEM, "out of memory to let packed rows go");
     for (int32_t j = 0; j < n; j++) seen[j] = p->importance[idx[j]];
     fv_status st = turn_keep(kv, p, idx, n);
@@ -376,13 +404,21 @@ static fv_status rows_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32
     fv_arena arena = {0};
     fv_kv_packed_set *set;
     FV_TRY(observed_keep(kv, p, idx, n));
+    /* What the old set was charged pays for the new one: nobody else can ask in between. */
+    size_t paid = was.set->paid, charged = was.set->refs == 1 ? 0 : paid;
+    FV_TRY(fv_kv_tables_pay(kv, charged, &was.set->paid));
     fv_status st = set_keep(kv, &was, idx, n, &arena, &set);
     fv_arena_fini(&arena);
-    FV_TRY(st);
+    if (st != FV_OK) {
+        (void)fv_kv_tables_pay(kv, paid, &was.set->paid);
+        return st;
+    }
+    if (set == was.set) FV_TRY(fv_kv_tables_pay(kv, paid, &set->paid));
     st = own_arrays(p, n, set->n_anchor, was.rank != NULL);
     if (st != FV_OK) {
         p->host = was.host;
         fv_kv_packed_set_give(kv, set);
+        (void)fv_kv_tables_pay(kv, paid, &was.set->paid);
         return st;
     }
     for (int32_t a = 0; a < set->n_anchor; a++) p->alive[a] = set->first[a + 1] - set->first[a];
@@ -394,7 +430,8 @@ static fv_status rows_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32
     free(was.host);
     fv_buf_free(&p->rows_buf);
     fv_kv_packed_set_give(kv, was.set);
-    return lay_rows(kv, p, set); /* without angles, which are another set's */
+    FV_TRY(lay_rows(kv, p, set)); /* without angles, which are another set's */
+    return pay_own(kv, p, p->pays_observed);
 }
 
 static fv_status layer_keep(fv_kv *kv, int32_t layer, const int32_t *idx, int32_t n) {

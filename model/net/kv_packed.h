@@ -13,8 +13,8 @@
  *
  * Keys and values are two parts. The keys of a lazy layer are its leader's: such a layer has
  * memory for values only, and goes before its leader does. So does the second of two merged layers,
- * whose parts are its own but for the directions. Parts are paid from the pool, to the byte; what
- * says which rows they are is bookkeeping, as positions of raw rows are (fv_kv_packed_tables).
+ * whose parts are its own but for the directions. Parts are paid from the pool, to the byte, and so
+ * are the tables that say which rows they are (fv_kv_packed_tables).
  *
  * The thread that owns the store. */
 #include "common/arena.h"
@@ -66,6 +66,8 @@ typedef struct fv_kv_packed {
     struct fv_kv_packed_set *set; /* of pos, first, anchor, and their angles */
     fv_buf rows_buf, turn_buf;    /* rows_buf: where the store is not on the host */
     void *host;
+    size_t paid;        /* to the pool, for all of it but its parts and its set: */
+    bool pays_observed; /* importance and turn too, there or to come */
 } fv_kv_packed;
 
 /* The packed block of a layer's visual rows, or NULL: it is raw. Borrowed, until the layer is
@@ -130,9 +132,14 @@ fv_status fv_kv_packed_fit(fv_kv *kv, int32_t layer);
  * (fv_kv_ranked). Those that borrow its keys are to follow before the next pass. */
 void fv_kv_packed_end(fv_kv *kv, int32_t layer);
 
-/* Bytes of what says which rows packed blocks have, of all layers: tables, angles and what is
- * observed of rows. They are not of the pool. */
+/* Bytes of the tables that say which rows packed blocks have, of all layers: positions, angles, and
+ * what is observed of rows. Layers with the same rows share most of them. The pool is charged for
+ * them, for angles and observations that are sure to come from the beginning. */
 size_t fv_kv_packed_tables(const fv_kv *kv);
+
+/* Bytes that the tables of a block of this form cost; `alone`: with those that layers with the same
+ * rows share. */
+size_t fv_kv_packed_cost(const fv_kv *kv, const fv_kv_packed_form *form, bool alone);
 
 /* Bytes of a layer's own parts. */
 size_t fv_kv_packed_bytes(const fv_kv *kv, int32_t layer, fv_kv_segment seg);

@@ -1,6 +1,7 @@
 /* Sets of packed rows: which rows, in which blocks, and the angles of the blocks' anchors. Layers
  * of a request that have the same rows have one set, so that there is one table of angles, and not
  * one for each layer. One thread at a time, the store's. */
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,7 +47,20 @@ static fv_status copy_there(fv_device *dev, fv_kv_packed_set *s) {
     return FV_OK;
 }
 
-static void set_free(fv_kv_packed_set *s) {
+static size_t angle_rows(const fv_kv_packed_set *s) {
+    return s->tiles ? fv_packed_tiles((size_t)s->n) * FV_PACKED_TILE : (size_t)s->n_anchor;
+}
+
+/* Every reader asks for angles: they are paid for with the rest, so that a store that has got its
+ * rows is not refused room for them. */
+size_t fv_kv_packed_set_bytes(const fv_kv *kv, const fv_kv_packed_set *s) {
+    size_t half = (size_t)fv_kv_get_shape(kv)->d_head / 2;
+    return sizeof *s + host_ints(s) * sizeof(int32_t) + s->rows_buf.bytes +
+           (s->anchor ? 2 * angle_rows(s) * half * sizeof(float) : 0);
+}
+
+static void set_free(fv_kv *kv, fv_kv_packed_set *s) {
+    (void)fv_kv_tables_pay(kv, 0, &s->paid);
     fv_buf_free(&s->rows_buf);
     fv_buf_free(&s->angle_buf);
     free(s->host);
@@ -64,8 +78,9 @@ fv_status fv_kv_packed_set_take(fv_kv *kv, const fv_kv_packed_set *like, fv_kv_p
         s->tiles = like->tiles;
         fv_status st = copy_host(like, s);
         if (st == FV_OK) st = copy_there(fv_kv_get_device(kv), s);
+        if (st == FV_OK) st = fv_kv_tables_pay(kv, fv_kv_packed_set_bytes(kv, s), &s->paid);
         if (st != FV_OK) {
-            set_free(s);
+            set_free(kv, s);
             return st;
         }
         s->next = kv->sets;
@@ -81,7 +96,7 @@ void fv_kv_packed_set_give(fv_kv *kv, fv_kv_packed_set *s) {
     if (!s || --s->refs > 0) return;
     while (*at != s) at = &(*at)->next;
     *at = s->next;
-    set_free(s);
+    set_free(kv, s);
 }
 
 /* For codes and directions: each row's own, in tiles of rows (kernels/packed_part.h). */
@@ -102,8 +117,8 @@ static void tile_angles(const fv_kv_packed_set *s, const fv_rope *rope, float *c
 
 fv_status fv_kv_packed_set_angles(fv_kv *kv, fv_kv_packed_set *s, const fv_rope *rope) {
     if (!s->anchor || s->angle_buf.data) return FV_OK;
-    size_t rows = s->tiles ? fv_packed_tiles((size_t)s->n) * FV_PACKED_TILE : (size_t)s->n_anchor;
-    size_t n = rows * (size_t)rope->half, bytes = n * sizeof(float);
+    assert(rope->half <= fv_kv_get_shape(kv)->d_head / 2);
+    size_t n = angle_rows(s) * (size_t)rope->half, bytes = n * sizeof(float);
     float *angles = calloc(2, bytes);
     if (!angles) return FV_FAIL(FV_ENOMEM, "out of memory for %d anchors", s->n_anchor);
     if (s->tiles)
@@ -122,8 +137,4 @@ fv_status fv_kv_packed_set_angles(fv_kv *kv, fv_kv_packed_set *s, const fv_rope 
     }
     free(angles);
     return st;
-}
-
-size_t fv_kv_packed_set_bytes(const fv_kv_packed_set *s) {
-    return sizeof *s + host_ints(s) * sizeof(int32_t) + s->rows_buf.bytes + s->angle_buf.bytes;
 }

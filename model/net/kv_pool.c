@@ -94,6 +94,16 @@ fv_status fv_kv_pool_take(fv_kv_pool *p, size_t bytes, fv_buf *out) {
     return st;
 }
 
+void fv_kv_pool_count(fv_kv_pool *p, size_t bytes) {
+    while (p->n_spare > 0 && p->memory + bytes > p->peak) spare_free(p, 1);
+    p->memory += bytes;
+}
+
+void fv_kv_pool_discount(fv_kv_pool *p, size_t bytes) {
+    p->bytes_used -= bytes;
+    p->memory -= bytes;
+}
+
 void fv_kv_pool_give(fv_kv_pool *p, fv_buf *buf) {
     if (buf->bytes == 0) return;
     p->bytes_used -= buf->bytes;

@@ -165,6 +165,7 @@ static void assert_bytes(const tiny_prompt *p, const char *policy) {
     for (int32_t l = 0; l < p->plan.shape.n_layer; l++) lazy |= p->plan.leader[l] != l;
     cr_assert_leq(held, most.held, "%s holds %zu of %zu", policy, held, (size_t)most.held);
     cr_assert_leq(visual, most.visual, "%s", policy);
+    cr_assert_leq(fv_kv_packed_tables(p->kv), most.tables, "%s", policy);
     if (p->plan.exact_counts && !(lazy && p->plan.select))
         cr_assert_eq(held, most.held, "%s holds %zu, not %zu", policy, held, (size_t)most.held);
 }
@@ -195,6 +196,8 @@ static bool run_both(handoff_rig *rig, request *here, const answer *exact, const
     for (int32_t t = 1; t <= STEPS; t++) {
         step(&rig->net, here, t);
         step(&rig->net, &there, t);
+        cr_assert_leq(fv_kv_packed_tables(got.kv), fv_plan_count(&here->p.plan).tables, "%s",
+                      policy);
         cr_assert(same_bits(here->p.logits, logits, VOCAB), "%s at %d", policy, t);
         differs |= !same_bits(logits, exact->logits[t], VOCAB);
     }

@@ -187,17 +187,18 @@ Test(handoff, no_frame_makes_the_decode_side_hold_more_than_it_granted) {
         size_t text = fv_kv_text_bytes(fv_kv_pool_shape(rig.pool), 14 + p.plan.twice + MORE,
                                        fv_plan_lent_text(&p.plan));
         size_t pages = (text + slab - 1) / slab;
-        cr_assert_eq(granted, text + s.hello.bytes_visual);
+        cr_assert_eq(granted, text + s.hello.bytes_visual + s.hello.bytes_tables);
         for (uint64_t seq = 0; at < s.n; seq++) {
             fv_piece part = {s.bytes + at, s.n - at < 777 ? s.n - at : 777};
             cr_assert_eq(sink->ops->frame(sink, &grant.ticket, seq, &part, 1), FV_REFUSED_NONE);
             cr_assert_eq(fv_kv_pool_used(rig.pool), granted);
-            cr_assert_leq(fv_kv_pool_memory(rig.pool), pages * slab + s.hello.bytes_visual);
+            cr_assert_leq(fv_kv_pool_memory(rig.pool),
+                          pages * slab + s.hello.bytes_visual + s.hello.bytes_tables);
             at += part.bytes;
         }
         cr_assert_eq(sink->ops->commit(sink, &grant.ticket, (s.n + 776) / 777), FV_REFUSED_NONE);
         cr_assert_eq(fv_receiver_claim(rig.receiver, &grant.ticket, &got), FV_REFUSED_NONE);
-        size_t held = fv_kv_bytes(got.kv, FV_SEG_VISUAL);
+        size_t held = fv_kv_bytes(got.kv, FV_SEG_VISUAL) + fv_kv_packed_tables(got.kv);
         for (int32_t l = 0; l < 4; l++)
             for (int32_t g = 0; g < 2; g++)
                 held += (size_t)(fv_kv_len(got.kv, l, g, FV_SEG_TEXT) + MORE + FV_KV_BLOCK - 1) /

@@ -420,15 +420,17 @@ Test(kv_packet, hello_comes_back_and_wrong_lengths_do_not) {
                   .max_tokens = 7,
                   .n_lent_text = 23,
                   .bytes_visual = 1ull << 40,
+                  .bytes_tables = 1ull << 33,
                   .policy = "prune=vtw"};
     uint8_t bytes[64];
     size_t n = fv_hello_bytes(&h), n_policy;
-    cr_assert_eq(n, 36 + 9);
+    cr_assert_eq(n, 44 + 9);
     fv_hello_put(&h, bytes);
     fv_hello got;
     cr_assert_eq(fv_hello_get(bytes, n, &got, &n_policy), FV_REFUSED_NONE);
     cr_assert(got.compat.hash == h.compat.hash && got.n_text == 5 && got.n_visual == 600 &&
-              got.max_tokens == 7 && got.n_lent_text == 23 && got.bytes_visual == 1ull << 40);
+              got.max_tokens == 7 && got.n_lent_text == 23 && got.bytes_visual == 1ull << 40 &&
+              got.bytes_tables == 1ull << 33);
     cr_assert(n_policy == 9 && memcmp(got.policy, "prune=vtw", 9) == 0);
     for (size_t wrong = 0; wrong < n; wrong++)
         cr_assert_eq(fv_hello_get(bytes, wrong, &got, &n_policy), FV_REFUSED_MALFORMED);
