@@ -73,12 +73,12 @@ Test(peers, a_worker_that_does_not_fit_is_told_the_field_that_differs) {
     char args[500];
     crew_start(&c, 1, 1);
     snprintf(args, sizeof args, "--checkpoint %s/ck --kv-dtype bf16", c.f.dir);
-    does_not_fit("fovea-decode", args, "dtype differs");
-    does_not_fit("fovea-prefill", args, "dtype differs");
+    does_not_fit("fovea-decode", args, "dtype is bf16, and must be f32");
+    does_not_fit("fovea-prefill", args, "dtype is bf16, and must be f32");
     command_run(&r, FOVEA " synth --shape tiny --dtype f32 --seed 6 --out %s/other", c.f.dir);
     snprintf(args, sizeof args, "--checkpoint %s/other", c.f.dir);
-    does_not_fit("fovea-decode", args, "model differs");
-    does_not_fit("fovea-prefill", args, "model differs");
+    does_not_fit("fovea-decode", args, "): model is ");
+    does_not_fit("fovea-prefill", args, "): model is ");
     assert_well(1, 1);
     crew_stop(&c);
 }

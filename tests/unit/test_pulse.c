@@ -42,9 +42,9 @@ Test(pulse, who_finds_no_place_works_all_the_same) {
     int32_t place = 0;
     cr_assert_eq(fv_pulse_open(&p), FV_OK);
     for (int i = 0; i < FV_PULSE_MAX; i++) {
-        char id[200];
+        char id[204];
         memset(id, 'x', sizeof id);
-        snprintf(id + 190, 10, "%d", i);
+        snprintf(id + 190, sizeof id - 190, "%d", i);
         cr_assert_gt(place = fv_pulse_begin(p, id, NULL, NULL), 0);
     }
     cr_assert_eq(fv_pulse_begin(p, "one more", NULL, NULL), 0);
