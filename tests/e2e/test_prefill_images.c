@@ -193,6 +193,7 @@ static void same_rows_with_cache(size_t bytes) {
     rig.p.cache_bytes = bytes;
     open_workers();
     for (int i = 0; i < 4; i++) {
+        fv_arena_fini(&p.arena);
         p = (heard){0};
         ask_about_large(&a, 2);
         images[1] = &image[second[i]];
