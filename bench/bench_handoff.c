@@ -26,10 +26,10 @@
 
 #include "common/clock.h"
 #include "common/options.h"
-#include "decode-worker/worker.h"
-#include "model/synth.h"
-#include "prefill-worker/ship.h"
-#include "wire/transport_grpc.h"
+#include "decode-worker/service/worker.h"
+#include "model/synth/synth.h"
+#include "prefill-worker/ship/ship.h"
+#include "transport/grpc.h"
 
 enum { MAX_ROUND = 1001, PIECE = 1 << 20 };
 

@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "common/options.h"
-#include "policy/plan.h"
+#include "policy/plan/plan.h"
 #include "tests/support/random_policy.h"
 
 static double now_s(void) {

@@ -24,7 +24,7 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/options.h"
-#include "model/chat.h"
+#include "text/chat.h"
 
 enum { CHUNK = 512, GROUPS = 8, EXACT_REQUESTS = 8, MAX_ROUND = 99, TOKENS = 64 };
 
@@ -104,7 +104,7 @@ static void open_engine(bench *b, const char *checkpoint) {
     const fv_model_config *cfg = fv_checkpoint_config(b->e.ck);
     fv_kv_shape shape = fv_engine_kv_shape(&b->e, b->kv_dtype);
     must(fv_kv_pool_open(b->e.be.device, &shape, 0, &b->pool));
-    must(fv_chat_detect(fv_checkpoint_dir(b->e.ck), cfg, &chat));
+    must(fv_chat_detect(fv_checkpoint_dir(b->e.ck), cfg->text.family, cfg->has_vision, &chat));
     fv_chat_turn turn = {"user", "What is in the picture?", 1};
     must(fv_chat_render(chat, &turn, 1, &text));
     must(fv_prompt_make(b->e.tok, cfg, text, 1, cfg->text.max_position, &b->prompt));

@@ -11,9 +11,9 @@
 #include <time.h>
 
 #include "common/options.h"
-#include "eval/patches.h"
-#include "eval/render.h"
-#include "eval/tasks.h"
+#include "eval/scenes/patches.h"
+#include "eval/scenes/render.h"
+#include "eval/scenes/tasks.h"
 
 static double now_s(void) {
     struct timespec t;

@@ -4,9 +4,9 @@
 /* COPIES of one prefilled prompt on a decode side that has so many bytes for KV: the prompt is
  * handed off in this process again and again, as a prefill worker would hand it off, until the pool
  * is full. What answers then hold, and how many fit, is what a decode worker would hold. */
-#include "decode-worker/stages.h"
+#include "decode-worker/schedule/stages.h"
 #include "model/engine.h"
-#include "prefill-worker/stages.h"
+#include "prefill-worker/job/stages.h"
 
 /* A prompt behind its prefill. */
 typedef struct prefilled {

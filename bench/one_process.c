@@ -6,9 +6,9 @@
 
 #include "common/clock.h"
 #include "common/file.h"
-#include "decode-worker/stages.h"
-#include "model/chat.h"
-#include "prefill-worker/stages.h"
+#include "decode-worker/schedule/stages.h"
+#include "prefill-worker/job/stages.h"
+#include "text/chat.h"
 
 /* As the workers have them unless told otherwise. */
 enum { PREFILL_BATCH = 4, CHUNK = 512, DECODE_BATCH = 64 };
@@ -72,7 +72,8 @@ static fv_status open_parts(one_process *p, const char *checkpoint, const char *
     fv_kv_shape shape = fv_engine_kv_shape(&p->engine, FV_F32);
     FV_TRY(fv_kv_pool_open(p->engine.be.device, &shape, 0, &p->pool));
     FV_TRY(fv_batch_open(p->engine.dec, DECODE_BATCH, 1, &p->batch));
-    FV_TRY(fv_chat_detect(fv_checkpoint_dir(p->engine.ck), cfg, &p->chat));
+    FV_TRY(fv_chat_detect(fv_checkpoint_dir(p->engine.ck), cfg->text.family, cfg->has_vision,
+                          &p->chat));
     p->logits = malloc(PREFILL_BATCH * (size_t)cfg->text.vocab * sizeof *p->logits);
     if (!p->logits) return FV_FAIL(FV_ENOMEM, "out of memory for logits");
     return image ? encode(p, image) : FV_OK;

@@ -9,7 +9,7 @@
 #include "cli/output.h"
 #include "cli/request.h"
 #include "common/log.h"
-#include "policy/message.h"
+#include "serving/policy_message.h"
 
 enum { AT_ONCE_MAX = 10000, N_AT_ONCE = 32 };
 

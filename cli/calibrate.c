@@ -13,7 +13,7 @@
 #include "cli/request.h"
 #include "common/file.h"
 #include "common/log.h"
-#include "eval/divergence.h"
+#include "eval/scenes/divergence.h"
 #include "model/calibration.h"
 
 static const fv_option table[] = {

@@ -15,10 +15,10 @@ typedef struct fv_calibrate {
 fv_status fv_calibrate_look(const fv_calibrate *c, const char *policy, const fv_ask_hooks *hooks,
                             const char *what);
 
-/* Thresholds of prune=visipruner: measures, writes and prints them (eval/thresholds.h). */
+/* Thresholds of prune=visipruner: measures, writes and prints them (eval/scenes/thresholds.h). */
 fv_status fv_calibrate_visipruner(const fv_calibrate *c);
 
-/* The layer of prune=vtw, and schedules of prune=fitprune (eval/fit.h); likewise. */
+/* The layer of prune=vtw, and schedules of prune=fitprune (eval/scenes/fit.h); likewise. */
 fv_status fv_calibrate_vtw(const fv_calibrate *c);
 fv_status fv_calibrate_fitprune(const fv_calibrate *c);
 

@@ -1,12 +1,13 @@
 /* Schedules of prune=fitprune for a checkpoint, one for each target that may be asked for: what
- * image rows are paid at most in a run that lets none leave, and what follows from it (eval/fit.h).
+ * image rows are paid at most in a run that lets none leave, and what follows from it
+ * (eval/scenes/fit.h).
  */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/calibrate.h"
-#include "eval/fit.h"
+#include "eval/scenes/fit.h"
 #include "model/calibration.h"
 
 static const int32_t targets[] = {40, 50, 60, 70, 80, 90};

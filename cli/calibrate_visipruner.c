@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "cli/calibrate.h"
-#include "eval/thresholds.h"
+#include "eval/scenes/thresholds.h"
 #include "model/calibration.h"
 
 enum { EXIT_COUNT = 2 };

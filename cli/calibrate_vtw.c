@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "cli/calibrate.h"
-#include "eval/divergence.h"
+#include "eval/scenes/divergence.h"
 #include "model/calibration.h"
 
 enum { ITEMS_MOST = 20, FIRST_OF_32 = 5 };

@@ -10,8 +10,8 @@
 #include "cli/request.h"
 #include "common/file.h"
 #include "common/log.h"
-#include "eval/page.h"
-#include "eval/render.h"
+#include "eval/scenes/render.h"
+#include "eval/suite/page.h"
 
 enum { POLICIES_MAX = 64, AT_ONCE_MAX = 1024, PATH_CAP = 1024, KEEP_MS = 300000 };
 

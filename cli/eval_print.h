@@ -2,7 +2,7 @@
 #define FOVEA_CLI_EVAL_PRINT_H
 
 /* The results of an exam as tables: scores by task, then bytes and times by policy. */
-#include "eval/results.h"
+#include "eval/suite/results.h"
 
 fv_status fv_eval_print(FILE *f, const fv_results *r);
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/render.h"
-#include "eval/score.h"
+#include "eval/scenes/render.h"
+#include "eval/scenes/score.h"
 
 static void ask_turn(fv_seat *s) {
     int32_t images = s->turn == 0 ? s->item.n_image : 0;

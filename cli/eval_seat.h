@@ -8,7 +8,7 @@
  * A later turn follows on what the model itself has answered before, right or wrong, as it would
  * with a user: the whole chat is in `chat`, its last turn the one that is asked now. */
 #include "cli/local.h"
-#include "eval/mark.h"
+#include "eval/suite/mark.h"
 
 enum { FV_SEAT_CHAT = 2 * FV_ITEM_TURNS - 1 };
 

@@ -10,7 +10,7 @@
 #include "cli/eval_seat.h"
 #include "cli/progress.h"
 #include "cli/remote.h"
-#include "eval/sheet.h"
+#include "eval/suite/sheet.h"
 
 typedef struct fv_sitting {
     fv_sheet *sheet;

@@ -13,7 +13,7 @@
 #include "cli/picture.h"
 #include "common/arena.h"
 #include "common/log.h"
-#include "policy/message.h"
+#include "serving/policy_message.h"
 
 typedef Fovea__Inference__V1__GenerateRequest request_message;
 typedef Fovea__Inference__V1__Image image_message;

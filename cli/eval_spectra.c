@@ -6,7 +6,7 @@
 
 #include "cli/eval_seat.h"
 #include "cli/progress.h"
-#include "eval/spectrum.h"
+#include "eval/suite/spectrum.h"
 
 static const double SHARE = 0.99;
 

@@ -6,7 +6,7 @@
 #include <jansson.h>
 
 #include "cli/local.h"
-#include "eval/exam.h"
+#include "eval/scenes/exam.h"
 
 /* Prefills the first items of the exam under `exact` and takes the singular values of each layer's
  * and KV head's visual keys [rows, d_head], rotated as they are kept, and values: relative to the

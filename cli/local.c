@@ -39,7 +39,7 @@ static fv_status open_network(fv_local *l) {
     l->be_open = true;
     FV_TRY(fv_decoder_open(&l->be, &cfg->text, fv_checkpoint_text(l->ck), &l->dec));
     if (cfg->has_vision)
-        FV_TRY(fv_vision_open(&l->be, cfg, fv_checkpoint_vision(l->ck),
+        FV_TRY(fv_vision_open(&l->be, &cfg->vision, fv_checkpoint_vision(l->ck),
                               fv_checkpoint_projector(l->ck), &l->vision));
     FV_TRY(fv_image_cache_open(IMAGES_BYTES, &l->images));
     l->runs = calloc((size_t)l->n_run_max, sizeof(fv_local_run *));

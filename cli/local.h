@@ -2,18 +2,18 @@
 #define FOVEA_CLI_LOCAL_H
 
 /* THE WHOLE PATH IN ONE PROCESS: checkpoint, picture and question in; tokens and a report out.
- * It calls the stages of both workers one after the other (prefill-worker/stages.h,
- * decode-worker/stages.h). Each side has a KV pool of its own, and a request crosses from one to
- * the other as it would between machines, through the in-process transport. Several requests may be
- * under way at once: what each of them answers does not depend on the others. An answer may be kept
- * as a conversation, as on a decode worker, and gone on with. One thread. */
-#include "decode-worker/conversations.h"
-#include "decode-worker/stages.h"
-#include "model/chat.h"
+ * It calls the stages of both workers one after the other (prefill-worker/job/stages.h,
+ * decode-worker/schedule/stages.h). Each side has a KV pool of its own, and a request crosses from
+ * one to the other as it would between machines, through the in-process transport. Several requests
+ * may be under way at once: what each of them answers does not depend on the others. An answer may
+ * be kept as a conversation, as on a decode worker, and gone on with. One thread. */
+#include "decode-worker/conversations/conversations.h"
+#include "decode-worker/schedule/stages.h"
 #include "model/checkpoint.h"
-#include "prefill-worker/account.h"
-#include "prefill-worker/kept.h"
-#include "prefill-worker/stages.h"
+#include "prefill-worker/job/stages.h"
+#include "prefill-worker/prefill/account.h"
+#include "prefill-worker/prefill/kept.h"
+#include "text/chat.h"
 
 typedef struct fv_local_options {
     const char *checkpoint; /* directory */
@@ -83,7 +83,7 @@ typedef struct fv_ask_hooks {
      * heads; for `exact` */
     fv_status (*attention)(void *user, const float *attention, int32_t n_layer, int32_t n);
     /* in layers where prune=visipruner looks: what each of n image rows means to that row
-     * (prefill-worker/influence.h) */
+     * (prefill-worker/prefill/influence.h) */
     fv_status (*influence)(void *user, int32_t layer, const float *l2, const float *cos, int32_t n);
     /* of every layer: what any head pays n image rows at most, summed over rows of text and over
      * image rows; for `exact` */

@@ -85,7 +85,8 @@ static fv_status render(run *r) {
     const fv_model_config *cfg = fv_checkpoint_config(r->l->ck);
     fv_chat_template chat;
     const char *name = ask->chat ? ask->chat : "";
-    FV_TRY(fv_chat_choose(name, fv_checkpoint_dir(r->l->ck), cfg, &chat));
+    FV_TRY(fv_chat_choose(name, fv_checkpoint_dir(r->l->ck), cfg->text.family, cfg->has_vision,
+                          &chat));
     if (ask->n_turn > 0)
         return fv_chat_render_at(chat, ask->turns, ask->n_turn, &r->text, &r->image_at,
                                  &r->n_image_at);

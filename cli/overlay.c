@@ -13,7 +13,7 @@
 
 #include "cli/picture.h"
 #include "common/file.h"
-#include "eval/font.h"
+#include "eval/scenes/font.h"
 
 enum {
     TILE = 240, /* pixels, at least */

@@ -5,8 +5,8 @@
  * neighbouring layers hold, in the order of layers, and below it, where rows were ranked, their
  * scores as heat; above it "3-9 288/576": layers, rows kept, rows of the picture. A patch that a
  * part of the KV heads holds is as clear as that part is large. Any thread. */
-#include "prefill-worker/image.h"
-#include "prefill-worker/kept.h"
+#include "prefill-worker/image/image.h"
+#include "prefill-worker/prefill/kept.h"
 
 typedef struct fv_overlay {
     int32_t n_image;

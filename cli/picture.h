@@ -2,7 +2,7 @@
 #define FOVEA_CLI_PICTURE_H
 
 /* A picture as a file in memory. */
-#include "prefill-worker/image.h"
+#include "prefill-worker/image/image.h"
 
 /* Gives *png [*n] (free it). */
 fv_status fv_picture_png(const fv_image *image, uint8_t **png, size_t *n);

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "wire/rpc_client.h"
-#include "wire/rpc_listen.h"
+#include "rpc/client.h"
+#include "rpc/listen.h"
 
 enum {
     SHORT_MS = 10000,

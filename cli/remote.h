@@ -5,7 +5,7 @@
  * client's loop while it waits. */
 #include "cli/local.h"
 #include "inference.pb-c.h"
-#include "wire/rpc_client.h"
+#include "rpc/client.h"
 
 typedef struct fv_remote fv_remote; /* opaque */
 

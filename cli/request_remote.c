@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cli/request.h"
-#include "policy/message.h"
+#include "serving/policy_message.h"
 
 typedef Fovea__Inference__V1__GenerateRequest request_message;
 typedef Fovea__Inference__V1__Image image_message;

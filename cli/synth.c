@@ -6,7 +6,7 @@
 #include "cli/commands.h"
 #include "common/options.h"
 #include "model/config.h"
-#include "model/synth.h"
+#include "model/synth/synth.h"
 
 static const fv_option table[] = {
     {"out", NULL, FV_OPTION_STRING, "DIR", NULL, "folder to write", 0, 0},

@@ -80,7 +80,7 @@ static fv_status on_encoded(void *user, const fv_encoded *encoded) {
     if (rows == 0) return FV_OK;
     if (encoded->features.data)
         FV_TRY(put_device(e, "vision_features.npy", &encoded->features, rows,
-                          fv_vision_feature_width(cfg)));
+                          fv_vision_feature_width(&cfg->vision)));
     return put_device(e, "image_embeds.npy", &encoded->embeds, rows, cfg->text.d_model);
 }
 

@@ -28,7 +28,7 @@
 #include "common/log.h"
 #include "common/options.h"
 #include "common/random.h"
-#include "wire/rpc_listen.h"
+#include "rpc/listen.h"
 
 static const fv_option table[] = {
     {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,

@@ -20,9 +20,11 @@ foreach(header IN LISTS shared_headers)
 endforeach()
 string(SHA256 contract "${contract}")
 set(FOVEA_PLUGIN_CONTRACT "FV_PLUGIN_CONTRACT=\"${contract}\"")
-set_source_files_properties(${CMAKE_SOURCE_DIR}/kernels/plugin.c PROPERTIES
-  COMPILE_DEFINITIONS ${FOVEA_PLUGIN_CONTRACT})
+set_source_files_properties(${CMAKE_SOURCE_DIR}/kernels/plugin.c DIRECTORY ${CMAKE_SOURCE_DIR}/kernels
+  PROPERTIES COMPILE_DEFINITIONS ${FOVEA_PLUGIN_CONTRACT})
 target_link_libraries(fovea_kernels PRIVATE ${CMAKE_DL_LIBS})
+# What the plugin's sources may include.
+fovea_view(${CMAKE_BINARY_DIR}/layers/cuda "common;kernels;kernels/cpu;kernels/cuda")
 # What a plugin takes from the program that loads it.
 target_link_options(fovea_kernels INTERFACE
   -Wl,--export-dynamic-symbol=fv_fail -Wl,--export-dynamic-symbol=fv_fail_prefix
@@ -61,7 +63,7 @@ target_compile_definitions(fovea_cuda PRIVATE ${FOVEA_PLUGIN_CONTRACT})
 target_compile_options(fovea_cuda PRIVATE
   # As on the CPU: a multiply-add is fused where the source says fmaf.
   $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;-Xcompiler=-Wall,-Wextra,-ffp-contract=off>)
-target_include_directories(fovea_cuda PRIVATE ${CMAKE_BINARY_DIR}/layers/kernels)
+target_include_directories(fovea_cuda PRIVATE ${CMAKE_BINARY_DIR}/layers/cuda)
 target_include_directories(fovea_cuda SYSTEM PRIVATE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
 target_link_libraries(fovea_cuda PRIVATE fovea_flags ${CMAKE_DL_LIBS})
 install(TARGETS fovea_cuda LIBRARY DESTINATION bin)

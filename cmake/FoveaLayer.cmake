@@ -1,82 +1,97 @@
-# fovea_layer(NAME FOLDER dir [PART] SOURCES glob... [EXCLUDE file...] [HEADERS file...]
-#             [DEPENDS layer...] [LIBS target...])
+# A folder with sources is a layer, and a layer is a library.
 #
-# Adds the static library fovea_NAME. Its sources are compiled with one include directory,
-# build/layers/NAME, which holds what the layer may include and nothing else: the headers of its own
-# and those of the layers it depends on. So "model/config.h" does not exist for code in kernels/.
+# fovea_layer([DEPENDS folder...] [LIBS target...])
 #
-# A layer that has its folder for itself sees the folder. Layers that share one say PART, each of
-# them, lowest first; then headers are linked one by one. x.h and x_internal.h are of the layer that
-# compiles x.c; a header without such a source is of the first layer that has sources beside it.
-# HEADERS names others that are of this layer, whoever compiles the source of that name.
+# Called by the folder's CMakeLists.txt: adds the static library fovea_NAME of the *.c files of this
+# folder, where NAME is its path with `_` for `/` and `-`. A file main.c is a program's, and no part of
+# it. The sources are compiled with one include directory, build/layers/NAME, which holds the headers
+# of this layer, of those in DEPENDS, and of those that these depend on. So an upward include does
+# not compile. Folders below this one are layers of their own.
 #
-# Global properties: FOVEA_HEADER_VIEWS collects "dir=view" for tests/headers.cmake: headers in `dir`
-# are compiled alone with `view`. FOVEA_LAYERS has the names, FOVEA_FILES_name what a layer shows to
-# those above it (a folder, or headers) and FOVEA_SEES_name whom it sees, itself included.
+# fovea_program(PROGRAM [DEPENDS folder...])
+#
+# The executable PROGRAM of this folder's main.c, which sees this layer, if the folder is one, and those
+# in DEPENDS.
+#
+# Global properties, for the tests: FOVEA_LAYERS, the folders in their order; FOVEA_SEES_folder, those
+# whose headers a layer sees, itself included.
 
-# The headers (and tables) of a part, in `out`; they are no other layer's then.
-function(fovea_part_headers out dirs sources)
-  get_property(taken GLOBAL PROPERTY FOVEA_TAKEN_HEADERS)
-  set(mine)
-  foreach(dir IN LISTS dirs)
-    file(GLOB headers RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS ${dir}/*.h ${dir}/*.def ${dir}/*.inc)
-    foreach(header IN LISTS headers)
-      string(REGEX REPLACE "(_internal)?\\.(h|def|inc)$" ".c" source ${header})
-      list(FIND sources ${CMAKE_SOURCE_DIR}/${source} at)
-      if(header IN_LIST taken OR (at EQUAL -1 AND EXISTS ${CMAKE_SOURCE_DIR}/${source}))
-        continue()
-      endif()
-      list(APPEND mine ${header})
-    endforeach()
-  endforeach()
-  set_property(GLOBAL APPEND PROPERTY FOVEA_TAKEN_HEADERS ${mine})
-  set(${out} ${mine} PARENT_SCOPE)
+# The path of `folder`, as part of a name.
+function(fovea_name folder out)
+  string(REGEX REPLACE "[/-]" "_" name ${folder})
+  set(${out} ${name} PARENT_SCOPE)
 endfunction()
 
-function(fovea_layer name)
-  cmake_parse_arguments(A "PART" "FOLDER" "SOURCES;EXCLUDE;HEADERS;DEPENDS;LIBS" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${A_SOURCES})
-  foreach(file IN LISTS A_EXCLUDE)
-    list(REMOVE_ITEM sources ${CMAKE_SOURCE_DIR}/${file})
+# All that is seen by who depends on `folders`, in `out`.
+function(fovea_seen folders out)
+  set(seen)
+  foreach(folder IN LISTS folders)
+    get_property(below GLOBAL PROPERTY FOVEA_SEES_${folder})
+    if(NOT below)
+      message(FATAL_ERROR "there is no layer ${folder} below this one")
+    endif()
+    list(APPEND seen ${below})
   endforeach()
-  set(view ${CMAKE_BINARY_DIR}/layers/${name})
-  set(dirs)
-  foreach(glob IN LISTS A_SOURCES)
-    get_filename_component(dir ${glob} DIRECTORY)
-    list(APPEND dirs ${dir})
-    set_property(GLOBAL APPEND PROPERTY FOVEA_HEADER_VIEWS ${dir}=${view})
-  endforeach()
-  list(REMOVE_DUPLICATES dirs)
-  set(files ${A_FOLDER})
-  get_property(folders GLOBAL PROPERTY FOVEA_FOLDERS)
-  get_property(parted GLOBAL PROPERTY FOVEA_PARTED_FOLDERS)
-  if(A_FOLDER IN_LIST folders AND NOT (A_PART AND A_FOLDER IN_LIST parted))
-    message(FATAL_ERROR "layer ${name}: layers that share the folder ${A_FOLDER} say PART, each of them")
-  endif()
-  set_property(GLOBAL APPEND PROPERTY FOVEA_FOLDERS ${A_FOLDER})
-  if(A_PART)
-    set_property(GLOBAL APPEND PROPERTY FOVEA_PARTED_FOLDERS ${A_FOLDER})
-    set_property(GLOBAL APPEND PROPERTY FOVEA_TAKEN_HEADERS ${A_HEADERS})
-    fovea_part_headers(files "${dirs}" "${sources}")
-    list(APPEND files ${A_HEADERS})
-  endif()
-  set_property(GLOBAL APPEND PROPERTY FOVEA_LAYERS ${name})
-  set_property(GLOBAL PROPERTY FOVEA_FILES_${name} ${files})
-  set_property(GLOBAL PROPERTY FOVEA_SEES_${name} ${A_DEPENDS} ${name})
-  # Anew each time, so that nothing stays visible that is not any more. (Links are removed, and never
-  # what they lead to.)
+  list(REMOVE_DUPLICATES seen)
+  set(${out} ${seen} PARENT_SCOPE)
+endfunction()
+
+# Links the headers of `folders` in `view`, anew each time. (Links are removed, never what they lead to.)
+function(fovea_view view folders)
   file(REMOVE_RECURSE ${view})
-  foreach(seen IN ITEMS ${A_DEPENDS} ${name})
-    get_property(files GLOBAL PROPERTY FOVEA_FILES_${seen})
-    foreach(file IN LISTS files)
-      get_filename_component(dir ${view}/${file} DIRECTORY)
-      file(MAKE_DIRECTORY ${dir})
-      file(CREATE_LINK ${CMAKE_SOURCE_DIR}/${file} ${view}/${file} SYMBOLIC)
+  foreach(folder IN LISTS folders)
+    file(GLOB headers RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.h
+         ${CMAKE_SOURCE_DIR}/${folder}/*.def ${CMAKE_SOURCE_DIR}/${folder}/*.inc
+         ${CMAKE_SOURCE_DIR}/${folder}/*.cuh)
+    file(MAKE_DIRECTORY ${view}/${folder})
+    foreach(header IN LISTS headers)
+      file(CREATE_LINK ${CMAKE_SOURCE_DIR}/${header} ${view}/${header} SYMBOLIC)
     endforeach()
   endforeach()
+endfunction()
+
+function(fovea_layer)
+  cmake_parse_arguments(A "" "ALSO" "DEPENDS;LIBS" ${ARGN})
+  file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  fovea_name(${folder} name)
+  fovea_seen("${A_DEPENDS}" seen)
+  list(APPEND seen ${folder})
+  if(A_ALSO)
+    list(APPEND seen ${folder}/${A_ALSO})
+  endif()
+  set_property(GLOBAL APPEND PROPERTY FOVEA_LAYERS ${folder})
+  set_property(GLOBAL PROPERTY FOVEA_SEES_${folder} ${seen})
+  fovea_view(${CMAKE_BINARY_DIR}/layers/${name} "${seen}")
+  file(GLOB sources CONFIGURE_DEPENDS *.c ${A_ALSO}/*.c)
+  list(REMOVE_ITEM sources ${CMAKE_CURRENT_SOURCE_DIR}/main.c)
+  if(NOT sources)
+    file(GLOB sources CONFIGURE_DEPENDS *.h)
+    set_source_files_properties(${sources} PROPERTIES LANGUAGE C)
+  endif()
   add_library(fovea_${name} STATIC ${sources})
-  target_include_directories(fovea_${name} PRIVATE ${view})
-  target_link_libraries(fovea_${name} PRIVATE fovea_flags)
-  list(TRANSFORM A_DEPENDS PREPEND fovea_)
-  target_link_libraries(fovea_${name} PUBLIC ${A_DEPENDS} ${A_LIBS})
+  target_include_directories(fovea_${name} PRIVATE ${CMAKE_BINARY_DIR}/layers/${name})
+  target_link_libraries(fovea_${name} PRIVATE fovea_flags PUBLIC ${A_LIBS})
+  foreach(below IN LISTS A_DEPENDS)
+    fovea_name(${below} target)
+    target_link_libraries(fovea_${name} PUBLIC fovea_${target})
+  endforeach()
+endfunction()
+
+function(fovea_program program)
+  cmake_parse_arguments(A "" "" "DEPENDS" ${ARGN})
+  file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  get_property(layers GLOBAL PROPERTY FOVEA_LAYERS)
+  if(folder IN_LIST layers)
+    list(APPEND A_DEPENDS ${folder})
+  endif()
+  fovea_seen("${A_DEPENDS}" seen)
+  fovea_view(${CMAKE_BINARY_DIR}/layers/${program} "${seen}")
+  add_executable(${program} main.c)
+  target_include_directories(${program} PRIVATE ${CMAKE_BINARY_DIR}/layers/${program})
+  target_link_libraries(${program} PRIVATE fovea_flags)
+  foreach(below IN LISTS A_DEPENDS)
+    fovea_name(${below} target)
+    target_link_libraries(${program} PRIVATE fovea_${target})
+  endforeach()
+  install(TARGETS ${program})
 endfunction()

@@ -2,7 +2,7 @@
 #
 # Adds the static library TARGET: each .proto (relative to ROOT) as protobuf-c code, and all of them
 # as a serialized FileDescriptorSet in the bytes `SYMBOL_set`, whose number is `SYMBOL_set_size`
-# (wire/reflection.h serves them). Generated code is not ours to lint: its headers are SYSTEM.
+# (rpc/reflection.h serves them). Generated code is not ours to lint: its headers are SYSTEM.
 find_program(PROTOC_EXECUTABLE protoc REQUIRED)
 find_program(PROTOC_GEN_C_EXECUTABLE protoc-gen-c REQUIRED)
 

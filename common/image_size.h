@@ -3,8 +3,9 @@
 
 /* IMAGE SIZE: width and height of a JPEG, PNG or WebP file, read from its header. Nothing is
  * decoded and no memory is taken, so that a router can tell what an image costs before anybody
- * decodes it. The decoders (prefill-worker/image.h) refuse an image whose pixels are not as many as
- * its header says: what is counted here is what is decoded there. Pure functions; any thread. */
+ * decodes it. The decoders (prefill-worker/image/image.h) refuse an image whose pixels are not as
+ * many as its header says: what is counted here is what is decoded there. Pure functions; any
+ * thread. */
 #include <stddef.h>
 #include <stdint.h>
 

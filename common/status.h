@@ -40,7 +40,7 @@ const char *fv_status_name(fv_status s);
 bool fv_status_is_callers(fv_status s);
 
 /* The name of the gRPC status that it has outside of this process, for logs: "INVALID_ARGUMENT" and
- * so on; never NULL. The table of codes is that of wire/rpc_status.c. */
+ * so on; never NULL. The table of codes is that of rpc/status.c. */
 const char *fv_status_grpc_name(fv_status s);
 
 /* The sentence of the last FV_FAIL on this thread, without file and line: what a

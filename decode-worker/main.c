@@ -1,9 +1,9 @@
 /* fovea-decode: options, the daemon, the decode worker in it, and its place in a fleet. */
-#include "decode-worker/worker.h"
+#include "decode-worker/service/worker.h"
 #include "kernels/plugin.h"
-#include "model/describe.h"
-#include "wire/pair_option.h"
-#include "wire/place.h"
+#include "serving/worker/model_info.h"
+#include "serving/worker/place.h"
+#include "transport/pair_option.h"
 
 static const fv_option table[] = {
     FV_DAEMON_OPTIONS,

@@ -25,7 +25,7 @@ from tables import asked, filled, front, head, held, line, no_ranking, put, scor
 
 RESULT = ROOT / "eval/results/compare.json"
 PAGE = ROOT / "eval/results/compare.html"
-TEMPLATE = ROOT / "eval/compare.html"
+TEMPLATE = ROOT / "eval/suite/compare.html"
 README, TASKS = ROOT / "README.md", ROOT / "eval/RESULTS.md"
 SCRIPT = "eval/compare.py"
 BASELINES = ["prune=random", "prune=grid"]
@@ -271,7 +271,7 @@ def page(report):
     data = json.dumps(report, separators=(",", ":")).replace("</", "<\\/")
     text = TEMPLATE.read_text()
     for part in ("css", "js"):
-        text = text.replace(f"@FIGURES_{part.upper()}@", (ROOT / f"eval/figures.{part}").read_text())
+        text = text.replace(f"@FIGURES_{part.upper()}@", (ROOT / f"eval/suite/figures.{part}").read_text())
     return text.replace("/*RESULTS*/null", data)
 
 

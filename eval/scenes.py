@@ -1,4 +1,4 @@
-"""The exam's scenes in Python: a door to fovea_scene.so (eval/api.h), with the standard library only.
+"""The exam's scenes in Python: a door to fovea_scene.so (eval/python/api.h), with the standard library only.
 
     library = Scenes("build/cpu/bin/fovea_scene.so")
     scenes = library.scenes("train", first=0, n=8, objects=(1, 3))

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/file.h"
-#include "common/json.h"
+#include "text/json.h"
 
 enum { FILE_MAX = 16 << 20, PATH_CAP = 4096 };
 

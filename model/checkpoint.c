@@ -17,11 +17,11 @@
 
 #include "common/arena.h"
 #include "common/file.h"
-#include "common/json.h"
 #include "common/log.h"
 #include "model/calibration.h"
 #include "model/manifest.h"
 #include "model/shards.h"
+#include "text/json.h"
 
 enum { PATH_CAP = 4096, CONFIG_MAX = 1 << 20, FINGERPRINT_EDGE = 4096 };
 

@@ -9,7 +9,7 @@
 #include "common/schedule.h"
 #include "kernels/ops.h"
 #include "model/config.h"
-#include "model/weights.h"
+#include "model/net/weights.h"
 
 #ifdef __cplusplus
 extern "C" {

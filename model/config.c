@@ -178,9 +178,9 @@ static fv_status parse_feature_layers(const json_t *root, const char *where, fv_
             return FV_FAIL(FV_EDATA,
                            "%s: key '%s' holds %lld; the tower of %d layers has %d hidden states",
                            where, key, (long long)at, n_layer, n_layer + 1);
-        cfg->feature_layer[i] = (int32_t)(at < 0 ? at + n_layer + 1 : at);
+        cfg->vision.feature_layer[i] = (int32_t)(at < 0 ? at + n_layer + 1 : at);
     }
-    cfg->n_feature_layer = (int32_t)n;
+    cfg->vision.n_feature_layer = (int32_t)n;
     return FV_OK;
 }
 
@@ -240,17 +240,18 @@ static fv_status parse_llava(const json_t *root, const char *where, fv_model_con
                        "%s: key 'vision_feature_select_strategy' is '%s'; 'default' and 'full' are "
                        "possible",
                        where, strategy);
-    cfg->keep_cls = !strcmp(strategy, "full");
-    cfg->projector_act = FV_ACT_GELU;
-    cfg->projector_bias = true;
-    FV_TRY(fv_config_activation(root, "projector_hidden_act", where, &cfg->projector_act));
-    FV_TRY(fv_json_bool(root, "multimodal_projector_bias", where, &cfg->projector_bias));
+    cfg->vision.keep_cls = !strcmp(strategy, "full");
+    cfg->vision.projector_act = FV_ACT_GELU;
+    cfg->vision.projector_bias = true;
+    FV_TRY(fv_config_activation(root, "projector_hidden_act", where, &cfg->vision.projector_act));
+    FV_TRY(fv_json_bool(root, "multimodal_projector_bias", where, &cfg->vision.projector_bias));
 
     bool named = false;
     FV_TRY(fv_config_add_eos(root, where, cfg, &named));
     FV_TRY(fv_config_add_eos(text, text_where, cfg, &named));
     cfg->eos_is_default = !named;
     cfg->has_vision = true;
+    cfg->vision.d_text = cfg->text.d_model;
     strcpy(cfg->family, "llava");
     return FV_OK;
 }

@@ -2,8 +2,8 @@
 #define FOVEA_MODEL_CONFIG_INTERNAL_H
 
 /* Shared by the files config*.c that read one JSON file each, or one part of it. */
-#include "common/json.h"
 #include "model/config.h"
+#include "text/json.h"
 
 /* `key` of `obj`, or NULL when it is absent or null. */
 const json_t *fv_config_member(const json_t *obj, const char *key);

@@ -23,8 +23,8 @@ static fv_status open_network(fv_engine *e, const fv_engine_options *opt) {
     e->be_open = true;
     FV_TRY(fv_decoder_open(&e->be, &cfg->text, fv_checkpoint_text(e->ck), &e->dec));
     if (!opt->vision || !cfg->has_vision) return FV_OK;
-    return fv_vision_open(&e->be, cfg, fv_checkpoint_vision(e->ck), fv_checkpoint_projector(e->ck),
-                          &e->vision);
+    return fv_vision_open(&e->be, &cfg->vision, fv_checkpoint_vision(e->ck),
+                          fv_checkpoint_projector(e->ck), &e->vision);
 }
 
 fv_status fv_engine_open(const fv_engine_options *opt, fv_engine *out) {

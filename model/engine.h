@@ -7,7 +7,7 @@
 #include "model/net/decoder.h"
 #include "model/net/kv.h"
 #include "model/net/vision.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 
 typedef struct fv_engine_options {
     const char *checkpoint; /* directory */

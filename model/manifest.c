@@ -152,7 +152,7 @@ static int64_t size_of(const fv_model_config *cfg, dim d, const char **key) {
     case DIM_VPATCH: *key = "vision_config.patch_size"; return v->patch;
     case DIM_FEATURE:
         *key = "vision_config.hidden_size * vision_feature_layer's length";
-        return (int64_t)v->d_model * cfg->n_feature_layer;
+        return (int64_t)v->d_model * cfg->vision.n_feature_layer;
     }
     return 0;
 }
@@ -163,7 +163,7 @@ static bool exists(const builder *b, when w) {
     case BIAS_QKV: return b->cfg->text.bias_qkv;
     case BIAS_O: return b->cfg->text.bias_o;
     case BIAS_MLP: return b->cfg->text.bias_mlp;
-    case BIAS_PROJECTOR: return b->cfg->projector_bias;
+    case BIAS_PROJECTOR: return b->cfg->vision.projector_bias;
     case WHOLE_ONLY: return b->whole;
     }
     return false;
@@ -190,8 +190,8 @@ static void add_rows(builder *b, const row *rows, size_t n, fv_tensor_part part,
 
 int32_t fv_manifest_vision_layers(const fv_model_config *cfg) {
     int32_t last = 0;
-    for (int32_t i = 0; i < cfg->n_feature_layer; i++)
-        if (cfg->feature_layer[i] > last) last = cfg->feature_layer[i];
+    for (int32_t i = 0; i < cfg->vision.n_feature_layer; i++)
+        if (cfg->vision.feature_layer[i] > last) last = cfg->vision.feature_layer[i];
     return last;
 }
 

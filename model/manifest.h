@@ -6,7 +6,7 @@
  * one walk the same list. */
 #include "model/config.h"
 #include "model/dialect.h"
-#include "model/weights.h"
+#include "model/net/weights.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/json.h"
+#include "text/json.h"
 
 enum { HEADER_LENGTH_BYTES = 8, HEADER_MAX = 100000000 }; /* the reference's bound */
 

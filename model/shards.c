@@ -10,7 +10,7 @@
 
 #include "common/arena.h"
 #include "common/file.h"
-#include "common/json.h"
+#include "text/json.h"
 
 enum { PATH_CAP = 4096, INDEX_MAX = 64 << 20, FILES_MAX = 4096 };
 

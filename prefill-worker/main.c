@@ -1,11 +1,11 @@
 /* fovea-prefill: options -> a prefill worker that serves, and a member of a fleet. Loop thread. */
 #include "common/arena.h"
 #include "kernels/plugin.h"
-#include "model/describe.h"
-#include "prefill-worker/image.h"
-#include "prefill-worker/worker.h"
-#include "wire/pair_option.h"
-#include "wire/place.h"
+#include "prefill-worker/image/image.h"
+#include "prefill-worker/service/worker.h"
+#include "serving/worker/model_info.h"
+#include "serving/worker/place.h"
+#include "transport/pair_option.h"
 
 /* clang-format off */
 static const fv_option table[] = {

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "common/image_size.h"
-#include "policy/message.h"
-#include "policy/plan.h"
+#include "policy/plan/plan.h"
+#include "serving/policy_message.h"
 
 typedef Fovea__Inference__V1__GenerateRequest request_message;
 typedef Fovea__Inference__V1__Model model_message;

@@ -15,10 +15,10 @@
 #include <stdlib.h>
 
 #include "common/clock.h"
+#include "handoff/refusal.h"
 #include "router/choose.h"
 #include "router/relay_internal.h"
-#include "wire/refusal.h"
-#include "wire/rpc_message.h"
+#include "rpc/message.h"
 
 typedef Fovea__Handoff__V1__PrefillEvent prefill_event;
 typedef Fovea__Handoff__V1__FirstToken first_message;

@@ -55,8 +55,8 @@ fv_member *fv_choose(const fv_members *m, const fv_wish *wish);
 
 /* Where the first request of the queue waits for room when no decode worker has any, so that the
  * worker knows how old it is: requests of other routers do not overtake it there
- * (decode-worker/opens.h). The one that is least full, and where none of ours waits yet; NULL when
- * there is none such. */
+ * (decode-worker/schedule/opens.h). The one that is least full, and where none of ours waits yet;
+ * NULL when there is none such. */
 fv_member *fv_choose_to_wait(const fv_members *m, const fv_wish *wish);
 
 /* The largest KV that a worker of this role says it has; 0: there is none, or one does not say. */

@@ -11,7 +11,7 @@
  *   a call          first_message_ms until its request is complete
  *
  * SECURITY.md says which attacks this does not stop. Pure functions. */
-#include "wire/rpc_server.h"
+#include "rpc/server.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -10,7 +10,7 @@
 #include "common/random.h"
 #include "router/choose.h"
 #include "router/relay_internal.h"
-#include "wire/rpc_message.h"
+#include "rpc/message.h"
 
 enum { QUEUE_FULL_RETRY_MS = 1000 };
 

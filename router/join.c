@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "auth/fleet_name.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/random.h"
-#include "policy/plan.h"
+#include "handoff/kv_sections.h"
+#include "policy/plan/plan.h"
 #include "router/members_internal.h"
-#include "wire/fleet_name.h"
-#include "wire/kv_sections.h"
-#include "wire/rpc_message.h"
+#include "rpc/message.h"
 
 enum {
     UNPROVEN_MAX = 64,

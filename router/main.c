@@ -1,11 +1,11 @@
 /* fovea-router: options, the daemon, the router in it. */
 #include <stdio.h>
 
+#include "auth/fleet_secret.h"
 #include "common/log.h"
 #include "router/front.h"
 #include "router/router.h"
-#include "wire/daemon.h"
-#include "wire/fleet_secret.h"
+#include "serving/daemon.h"
 
 static const fv_option table[] = {
     FV_DAEMON_OPTIONS,

@@ -12,14 +12,14 @@
  *                                v                  v
  *                               LOST -FORGET_S-> (none)
  *
- * Who joins has proved that it knows the fleet's secret (wire/join_proof.h), and nobody gets a name
+ * Who joins has proved that it knows the fleet's secret (auth/join_proof.h), and nobody gets a name
  * that a connected worker has. Loop thread. */
+#include "auth/call_token.h"
 #include "fleet.pb-c.h"
 #include "router/breaker.h"
 #include "router/estimate.h"
-#include "wire/call_token.h"
-#include "wire/rpc_client.h"
-#include "wire/rpc_server.h"
+#include "rpc/client.h"
+#include "rpc/server.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -97,7 +97,7 @@ bool fv_members_ready(const fv_members *m, Fovea__Inference__V1__Role role); /* 
 /* By its name; NULL when there is none, not even a lost one. */
 fv_member *fv_members_find(const fv_members *m, const char *name);
 
-/* A token for one call of this worker (wire/call_token.h), good for valid_ms, about this request
+/* A token for one call of this worker (auth/call_token.h), good for valid_ms, about this request
  * and this address ("": none). */
 fv_status fv_members_token(const fv_members *m, const fv_member *w, const char *method,
                            const char *request_id, const char *address, uint32_t valid_ms,

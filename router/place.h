@@ -2,8 +2,8 @@
 #define FOVEA_ROUTER_PLACE_H
 
 /* PLACE: what one attempt holds of one worker, and its word on how the worker did. Loop thread. */
+#include "auth/fleet_name.h"
 #include "router/members.h"
-#include "wire/fleet_name.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "auth/mac.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "router/choose.h"
 #include "router/relay_internal.h"
-#include "wire/mac.h"
 
 enum { LOG_EVERY_S = 10 };
 

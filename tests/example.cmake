@@ -37,7 +37,7 @@ foreach(path prefill-worker/prune/stride.c policy/methods.def tests/unit/test_st
 endforeach()
 
 # A library's part is taken from here, and the library's own file is left out by the linker.
-set(expanded policy/table.c policy/plan.c policy/conflicts.c prefill-worker/prune.c)
+set(expanded policy/table.c policy/plan/plan.c policy/conflicts.c prefill-worker/prune/prune.c)
 list(TRANSFORM expanded PREPEND ${CMAKE_SOURCE_DIR}/)
 add_library(example_method OBJECT ${expanded} ${example}/prefill-worker/prune/stride.c)
 target_link_libraries(example_method PRIVATE test_support fovea_flags)

@@ -14,12 +14,17 @@
 #include "model/net/kv.h"
 #include "model/net/step.h"
 #include "model/net/vision.h"
-#include "prefill-worker/prefill.h"
+#include "prefill-worker/prefill/prefill.h"
 
 enum { MAX_ROWS = 4096, MAX_BATCH = 64, STEPS = 15, CONTEXT = 640, TEXT_ROWS = 64, GROUP = 4 };
 
+typedef struct shapes {
+    fv_vision_config vision;
+    fv_text_config text;
+} shapes;
+
 typedef struct network {
-    fv_model_config cfg;
+    shapes cfg;
     fv_text_weights text;
     fv_vision_weights tower;
     fv_projector_weights projector;
@@ -35,12 +40,8 @@ typedef struct network {
 
 /* ---- shapes and weights ------------------------------------------------------------------ */
 
-static fv_model_config shape(void) {
-    fv_model_config c = {.family = "llava",
-                         .has_vision = true,
-                         .n_feature_layer = 1,
-                         .projector_act = FV_ACT_GELU,
-                         .projector_bias = true};
+static shapes shape(void) {
+    shapes c;
     c.vision = (fv_vision_config){.d_model = 1024,
                                   .d_ffn = 4096,
                                   .n_layer = 24,
@@ -49,7 +50,10 @@ static fv_model_config shape(void) {
                                   .image = 336,
                                   .patch = 14,
                                   .ln_eps = 1e-5f,
-                                  .act = FV_ACT_QUICK_GELU};
+                                  .act = FV_ACT_QUICK_GELU,
+                                  .n_feature_layer = 1,
+                                  .projector_act = FV_ACT_GELU,
+                                  .projector_bias = true};
     c.text = (fv_text_config){.family = "llama",
                               .vocab = 32064,
                               .d_model = 4096,
@@ -68,7 +72,8 @@ static fv_model_config shape(void) {
         c.text.vocab = 100, c.text.d_model = 128, c.text.d_ffn = 96, c.text.n_layer = 2;
         c.text.n_head = c.text.n_kv = 2, c.text.d_head = 64;
     }
-    c.feature_layer[0] = c.vision.n_layer - 1;
+    c.vision.d_text = c.text.d_model;
+    c.vision.feature_layer[0] = c.vision.n_layer - 1;
     return c;
 }
 
@@ -99,7 +104,7 @@ static void make_text(network *n) {
 
 static void make_vision(network *n) {
     const fv_vision_config *c = &n->cfg.vision;
-    int32_t d = c->d_model, m = c->d_ffn, P = fv_model_visual_tokens(&n->cfg);
+    int32_t d = c->d_model, m = c->d_ffn, P = fv_vision_tokens(&n->cfg.vision);
     fv_vision_layer layer = {.norm1 = weight(1, d),
                              .norm1_bias = weight(1, d),
                              .norm2 = weight(1, d),
@@ -138,7 +143,7 @@ static void open_network(network *n) {
     make_text(n);
     make_vision(n);
     must(fv_decoder_open(be, c, &n->text, &n->dec));
-    must(fv_vision_open(be, &n->cfg, &n->tower, &n->projector, &n->vision));
+    must(fv_vision_open(be, &n->cfg.vision, &n->tower, &n->projector, &n->vision));
     must(fv_stepper_open(n->dec, &n->stepper));
     must(fv_kv_pool_open(be->device, &kv, 0, &n->pool));
     n->ids = room(MAX_ROWS, sizeof *n->ids);
@@ -216,7 +221,7 @@ static fv_status do_prompt(void *arg, int32_t call) {
     FV_TRY(fv_kv_open(n->pool, &kv));
     fv_status st = embed(n, p->rows);
     if (st == FV_OK && p->pixels) {
-        int32_t visual = fv_model_visual_tokens(&n->cfg);
+        int32_t visual = fv_vision_tokens(&n->cfg.vision);
         fv_vision_out out = {.embeds =
                                  fv_tensor_of(n->x.data, FV_F32, visual, n->cfg.text.d_model)};
         st = fv_vision_encode(n->vision, p->pixels, 1, &out);
@@ -239,7 +244,7 @@ static void prompts(network *n) {
 }
 
 static void first_token(network *n) {
-    int32_t side = n->cfg.vision.image, rows = fv_model_visual_tokens(&n->cfg) + TEXT_ROWS;
+    int32_t side = n->cfg.vision.image, rows = fv_vision_tokens(&n->cfg.vision) + TEXT_ROWS;
     size_t count = (size_t)(3 * side) * (size_t)side;
     prompt p = {.n = n, .rows = rows, .pixels = room(count, sizeof(float))};
     char name[64];

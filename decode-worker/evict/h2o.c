@@ -3,7 +3,7 @@
  * goes on with each token's row. A head that holds more than heavy + recent rows lets go of those
  * of lowest s_j ahead of the last ones, and their sums with them: behind the prompt many, and from
  * then on one for each token. Rows keep their positions. */
-#include "decode-worker/evict.h"
+#include "decode-worker/evict/evict.h"
 #include "model/net/tally.h"
 
 static fv_status step(const fv_evict *e, fv_kv *kv, int32_t t) {

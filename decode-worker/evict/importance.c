@@ -1,5 +1,5 @@
 /* evict=importance: at the first step of an answer, and for good. */
-#include "decode-worker/evict.h"
+#include "decode-worker/evict/evict.h"
 #include "model/net/expand.h"
 
 static fv_status step(const fv_evict *e, fv_kv *kv, int32_t t) {

@@ -8,7 +8,7 @@
  * from layer to layer are not done. The published code is another rule, for prompts of OPT alone
  * and without a budget: in layers 5 to 35 row i sees j when one of the last 100 rows paid j more
  * than the 90th percentile of what it paid, or j is one of the last 10. */
-#include "decode-worker/evict.h"
+#include "decode-worker/evict/evict.h"
 #include "model/net/tally.h"
 
 static fv_status step(const fv_evict *e, fv_kv *kv, int32_t t) {

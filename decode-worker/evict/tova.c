@@ -2,7 +2,7 @@
  * the last row attends most, mean over all heads, the same in every head: behind the prompt as many
  * as the budget has, and from then on one leaves for each token, which may be any but a later one.
  */
-#include "decode-worker/evict.h"
+#include "decode-worker/evict/evict.h"
 #include "model/net/tally.h"
 
 static fv_status step(const fv_evict *e, fv_kv *kv, int32_t t) {

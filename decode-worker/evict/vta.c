@@ -7,7 +7,7 @@
  * packed layers those that have been paid most up to now. beta falls, so rows leave from the end;
  * text rows stay. */
 #include "policy/plan/vta.h"
-#include "decode-worker/evict.h"
+#include "decode-worker/evict/evict.h"
 #include "model/net/anneal.h"
 
 static fv_status step(const fv_evict *e, fv_kv *kv, int32_t t) {

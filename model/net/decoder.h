@@ -20,9 +20,9 @@
  * raw rows; such a layer can have no taps and no shares.
  *
  * One thread owns a decoder. */
-#include "model/config.h"
+#include "model/net/config.h"
 #include "model/net/kv.h"
-#include "model/weights.h"
+#include "model/net/weights.h"
 
 typedef struct fv_decoder fv_decoder; /* opaque; borrows backend, config and host weights */
 

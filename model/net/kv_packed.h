@@ -106,7 +106,8 @@ fv_status fv_kv_packed_home(const fv_kv *kv, const fv_packed_part *part, fv_aren
 fv_status fv_kv_packed_regroup(fv_kv *kv, fv_kv_packed *p);
 
 /* All text rows of a layer leave, packed and raw: for whoever holds a copy and packs them together
- * (decode-worker/recompress.h). Those that borrow its keys are to follow before the next pass. */
+ * (decode-worker/conversations/recompress.h). Those that borrow its keys are to follow before the
+ * next pass. */
 fv_status fv_kv_clear_text(fv_kv *kv, int32_t layer);
 
 /* What follows is of visual rows. */

@@ -7,7 +7,7 @@
  * Type linear divides every f_i by `factor`; llama3 divides the low frequencies only, with a ramp
  * between (Llama 3.1's rule: wavelengths above original/low are scaled, below original/high are
  * left, between them interpolated). Any thread. */
-#include "model/config.h"
+#include "model/net/config.h"
 
 enum { FV_ROPE_MAX_HALF = 512 };
 

@@ -14,7 +14,7 @@
 
 struct fv_vision {
     fv_backend *be;
-    const fv_model_config *cfg;
+    const fv_vision_config *cfg;
     fv_vision_weights w;
     fv_projector_weights p;
     int32_t n_layer; /* layers that are run */
@@ -24,12 +24,8 @@ struct fv_vision {
 };
 
 static int32_t tokens(const fv_vision *v) { /* rows per image inside the tower: CLS and patches */
-    int32_t side = v->cfg->vision.image / v->cfg->vision.patch;
+    int32_t side = v->cfg->image / v->cfg->patch;
     return 1 + side * side;
-}
-
-int32_t fv_vision_feature_width(const fv_model_config *cfg) {
-    return cfg->vision.d_model * cfg->n_feature_layer;
 }
 
 /* ---- opening --------------------------------------------------------------------------- */
@@ -45,7 +41,7 @@ static fv_status load_tensors(fv_workspace *ws, const void *in, void *out, size_
 static fv_status load_weights(fv_vision *v, const fv_vision_weights *tower,
                               const fv_projector_weights *projector) {
     int32_t n_layer = v->n_layer;
-    if (n_layer < v->cfg->vision.n_layer) n_layer++; /* as far as it is there */
+    if (n_layer < v->cfg->n_layer) n_layer++; /* as far as it is there */
     v->w.layer = calloc((size_t)v->n_layer + 1, sizeof *v->w.layer);
     if (!v->w.layer) return FV_FAIL(FV_ENOMEM, "out of memory for the list of layers");
     FV_TRY(fv_workspace_weight(&v->ws, &tower->cls, &v->w.cls));
@@ -58,8 +54,9 @@ static fv_status load_weights(fv_vision *v, const fv_vision_weights *tower,
     return load_tensors(&v->ws, projector, &v->p, sizeof *projector);
 }
 
-fv_status fv_vision_open(fv_backend *be, const fv_model_config *cfg, const fv_vision_weights *tower,
-                         const fv_projector_weights *projector, fv_vision **out) {
+fv_status fv_vision_open(fv_backend *be, const fv_vision_config *cfg,
+                         const fv_vision_weights *tower, const fv_projector_weights *projector,
+                         fv_vision **out) {
     fv_vision *v = calloc(1, sizeof *v);
     if (!v) return FV_FAIL(FV_ENOMEM, "out of memory for the vision tower");
     *v = (fv_vision){.be = be, .cfg = cfg, .ws = {.be = be}};
@@ -95,7 +92,7 @@ typedef struct tower_scratch {
 } tower_scratch;
 
 static fv_status norm(fv_vision *v, fv_tensor x, fv_tensor w, fv_tensor b, fv_tensor y) {
-    fv_norm_args a = {.x = x, .w = w, .b = b, .y = y, .eps = v->cfg->vision.ln_eps};
+    fv_norm_args a = {.x = x, .w = w, .b = b, .y = y, .eps = v->cfg->ln_eps};
     return v->be->ops->norm(v->be, &a);
 }
 
@@ -128,7 +125,7 @@ static void unfold(const float *pixels, int32_t size, int32_t patch, float *out)
 /* x = [cls; patches W^T] + position, then the first LayerNorm. Position rows are put first and
  * the products added to them; CLS is added as the product of its column with 1. */
 static fv_status embed(fv_vision *v, const float *pixels, int32_t n, tower_scratch *s) {
-    const fv_vision_config *c = &v->cfg->vision;
+    const fv_vision_config *c = v->cfg;
     fv_device *dev = v->be->device;
     int32_t P = tokens(v) - 1, width = 3 * c->patch * c->patch, *ids;
     float *unfolded;
@@ -158,7 +155,7 @@ static fv_status embed(fv_vision *v, const float *pixels, int32_t n, tower_scrat
 
 /* Full attention inside each image: one segment, nothing hidden. */
 static fv_status attend(fv_vision *v, int32_t n, tower_scratch *s) {
-    const fv_vision_config *c = &v->cfg->vision;
+    const fv_vision_config *c = v->cfg;
     for (int32_t i = 0; i < n; i++)
         for (int32_t h = 0; h < c->n_head; h++) s->write[i].runs[h].len = 0;
     fv_kv_write_args put = {.k = s->k,
@@ -195,14 +192,14 @@ static fv_status layer(fv_vision *v, const fv_vision_layer *w, int32_t n, tower_
     FV_TRY(linear(v, s->o, w->o, w->o_bias, s->x, true));
     FV_TRY(norm(v, s->x, w->norm2, w->norm2_bias, s->h));
     FV_TRY(linear(v, s->h, w->fc1, w->fc1_bias, s->m, false));
-    FV_TRY(activate(v, v->cfg->vision.act, s->m));
+    FV_TRY(activate(v, v->cfg->act, s->m));
     return linear(v, s->m, w->fc2, w->fc2_bias, s->x, true);
 }
 
 /* Hidden state `index` is what stands in x now: copy it to its columns of the features. */
 static fv_status take_features(fv_vision *v, int32_t index, const tower_scratch *s) {
     fv_device *dev = v->be->device;
-    int32_t d = v->cfg->vision.d_model;
+    int32_t d = v->cfg->d_model;
     for (int32_t f = 0; f < v->cfg->n_feature_layer; f++) {
         if (v->cfg->feature_layer[f] != index) continue;
         for (int32_t r = 0; r < s->x.rows; r++)
@@ -255,7 +252,7 @@ static fv_status take_tap(fv_vision *v, int32_t n, const tower_scratch *s,
 
 /* Runs of every (image, head): blocks that point into one buffer of keys and values. */
 static fv_status make_runs(fv_vision *v, int32_t n, tower_scratch *s) {
-    const fv_vision_config *c = &v->cfg->vision;
+    const fv_vision_config *c = v->cfg;
     int32_t T = tokens(v), n_block = (T + FV_KV_BLOCK - 1) / FV_KV_BLOCK;
     size_t row = (size_t)c->d_head * sizeof(float);
     char *base = s->kv.data;
@@ -284,7 +281,7 @@ static fv_status make_runs(fv_vision *v, int32_t n, tower_scratch *s) {
 }
 
 static fv_status make_scratch(fv_vision *v, int32_t n, tower_scratch *s) {
-    const fv_vision_config *c = &v->cfg->vision;
+    const fv_vision_config *c = v->cfg;
     fv_dtype act = v->be->ops->act;
     int32_t T = tokens(v), rows = n * T, d = c->d_model, width = 3 * c->patch * c->patch;
     int32_t fw = fv_vision_feature_width(v->cfg);
@@ -293,8 +290,7 @@ static fv_status make_scratch(fv_vision *v, int32_t n, tower_scratch *s) {
         &v->ws, fv_workspace_need(FV_F32, rows, d) + 5 * fv_workspace_need(act, rows, d) +
                     fv_workspace_need(act, rows, c->d_ffn) + fv_workspace_need(FV_F32, rows, fw) +
                     fv_workspace_need(FV_F32, n * (T - 1), width) +
-                    fv_workspace_need(FV_F32, 1, 1) +
-                    fv_workspace_need(act, rows, v->cfg->text.d_model) +
+                    fv_workspace_need(FV_F32, 1, 1) + fv_workspace_need(act, rows, v->cfg->d_text) +
                     fv_workspace_need(FV_F32, 2 * rows, d)));
     s->x = fv_workspace_cut(&v->ws, FV_F32, rows, d);
     s->h = fv_workspace_cut(&v->ws, act, rows, d);
@@ -323,7 +319,7 @@ static fv_status give_features(fv_vision *v, int32_t n, const tower_scratch *s,
                                const fv_vision_out *out) {
     int32_t skip = v->cfg->keep_cls ? 0 : 1, T = tokens(v), kept = T - skip;
     fv_device *dev = v->be->device;
-    fv_tensor h = fv_workspace_cut(&v->ws, v->be->ops->act, kept, v->cfg->text.d_model);
+    fv_tensor h = fv_workspace_cut(&v->ws, v->be->ops->act, kept, v->cfg->d_text);
     for (int32_t i = 0; i < n; i++) {
         fv_tensor f = fv_tensor_rows(s->features, i * T + skip, kept);
         if (out->features.data)
@@ -349,7 +345,7 @@ static fv_status run_layers(fv_vision *v, int32_t n, tower_scratch *s, const fv_
 int32_t fv_vision_layers(const fv_vision *v) { return v->n_layer; }
 
 fv_status fv_vision_encode(fv_vision *v, const float *pixels, int32_t n, const fv_vision_out *out) {
-    assert(!out->embeds.data || out->embeds.rows == n * fv_model_visual_tokens(v->cfg));
+    assert(!out->embeds.data || out->embeds.rows == n * fv_vision_tokens(v->cfg));
     assert(!out->tap || (out->tap->layer >= 0 && out->tap->layer <= v->n_layer));
     if (n == 0) return FV_OK;
     fv_arena_reset(&v->host);
@@ -363,7 +359,7 @@ fv_status fv_vision_encode(fv_vision *v, const float *pixels, int32_t n, const f
 
 fv_status fv_vision_project(fv_vision *v, fv_tensor features, fv_tensor embeds) {
     fv_dtype act = v->be->ops->act;
-    int32_t n = features.rows, d = v->cfg->text.d_model;
+    int32_t n = features.rows, d = v->cfg->d_text;
     if (n == 0) return FV_OK;
     FV_TRY(fv_workspace_reset(&v->ws, fv_workspace_need(act, n, d)));
     FV_TRY(project(v, features, fv_workspace_cut(&v->ws, act, n, d), embeds));

@@ -9,17 +9,15 @@
  *   rows = fc2(act(fc1(features)))
  * (CLIP, arXiv 2103.00020; LLaVA-1.5, arXiv 2310.03744). Layers behind the last chosen hidden
  * state are not run; the first of them can be asked for its attention. One thread owns a tower. */
-#include "model/config.h"
-#include "model/weights.h"
+#include "model/net/config.h"
+#include "model/net/weights.h"
 
 typedef struct fv_vision fv_vision; /* opaque; borrows backend, config and host weights */
 
-fv_status fv_vision_open(fv_backend *be, const fv_model_config *cfg, const fv_vision_weights *tower,
-                         const fv_projector_weights *projector, fv_vision **out);
+fv_status fv_vision_open(fv_backend *be, const fv_vision_config *cfg,
+                         const fv_vision_weights *tower, const fv_projector_weights *projector,
+                         fv_vision **out);
 void fv_vision_close(fv_vision *v); /* NULL is fine */
-
-/* Columns of the features: d_vision x number of feature layers. */
-int32_t fv_vision_feature_width(const fv_model_config *cfg);
 
 /* What a layer shows of its attention: what the class row asks, and what every row has for it,
  * heads side by side. softmax(q k^T / sqrt(D)) is what the class row pays to each row. */

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "policy/packed_shape.h"
 #include "policy/plan/contribute.h"
+#include "policy/plan/packed_shape.h"
 
 bool fv_attention_reads(const fv_policy *policy, double *full, double *alpha) {
     const fv_choice *c = &policy->stage[FV_STAGE_EXPAND];

@@ -3,7 +3,7 @@
 
 /* What several select methods have in common: of a prompt of L rows a KV head keeps the last ones,
  * and of those ahead of them the ones of highest score. */
-#include "policy/plan.h"
+#include "policy/plan/plan.h"
 
 /* floor(heavy L) and floor(recent L) of parameters `heavy` and `recent`; where they come to the
  * whole prompt, no number of rows is too many. */

@@ -3,7 +3,7 @@
 
 /* How many rows of a picture of n rows the condense methods leave: what the plan counts, and the
  * prefill worker keeps. Pure functions. */
-#include "policy/plan.h"
+#include "policy/plan/plan.h"
 
 int32_t fv_hired_rows(const fv_choice *hired, int32_t n);
 

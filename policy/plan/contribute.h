@@ -8,7 +8,7 @@
  *
  * They run in the order of the stages, each on what the earlier
  * ones left: a plan of `exact` to begin with. */
-#include "policy/plan.h"
+#include "policy/plan/plan.h"
 
 /* fv_status fv_plan_<stage>_<method>(fv_plan *plan), for every method there is. FV_EINVAL when a
  * value does not fit the checkpoint; one that can change nothing calls fv_plan_note. */

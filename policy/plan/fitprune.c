@@ -2,7 +2,7 @@
  * layers. With C(i) = (c_0 + ... + c_(i-1)) / 576, and layer l of N standing at i = round((l + 1) n
  * / N), V - floor(C(i) V + 1e-9) of V visual rows are left behind layer l, which on N = n layers
  * and 576 rows is the schedule itself. Behind the last layer nobody is left to see it. A schedule
- * that was fitted for the checkpoint (eval/fit.h) comes before the authors'. */
+ * that was fitted for the checkpoint (eval/scenes/fit.h) comes before the authors'. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* pack=minicache: which layers are merged: (2p, 2p + 1) from `start` on, where both have the same
  * visual rows. How much of them is kept as it is depends on data; where that leaves nothing to
  * gain, both stay raw, so the rows themselves are the bound. */
-#include "policy/packed_shape.h"
 #include "policy/plan/contribute.h"
+#include "policy/plan/packed_shape.h"
 
 /* Rows leave ahead of the second layer, or behind the first. */
 static bool rows_differ(const fv_plan *plan, int32_t second) {

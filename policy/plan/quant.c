@@ -1,7 +1,7 @@
 /* pack=quant: which layers' visual rows become codes: all that have so many that codes, with the
  * pairs of their channels and what is kept as it is, are smaller than the rows. */
-#include "policy/packed_shape.h"
 #include "policy/plan/contribute.h"
+#include "policy/plan/packed_shape.h"
 
 fv_status fv_plan_pack_quant(fv_plan *plan) {
     const fv_choice *c = &plan->policy.stage[FV_STAGE_PACK];

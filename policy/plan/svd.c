@@ -6,8 +6,8 @@
  * its values want a higher rank, and factors its keys alone (LongBench, R = 64). */
 #include <string.h>
 
-#include "policy/packed_shape.h"
 #include "policy/plan/contribute.h"
+#include "policy/plan/packed_shape.h"
 
 static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
 

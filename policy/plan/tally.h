@@ -3,7 +3,7 @@
 
 /* EVICT METHODS THAT KEEP A TALLY (common/tally.h): what rule a policy comes to. One file per
  * method, with its fv_tally_<method>. */
-#include "policy/plan.h"
+#include "policy/plan/plan.h"
 
 /* The rule of an evict stage for a prompt of n_prompt rows, an answer that is taken up again not
  * counted. kind NONE: the policy's evict stage keeps none, or lets nothing go. */

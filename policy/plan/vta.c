@@ -6,7 +6,7 @@
  * ranking, and keep their rows; or, with rank_by_first_tap, they take the first there is.
  *
  * A pruner that decides by data ranks first in the first layer that it looks at, and again in the
- * layer behind which rows leave (prefill-worker/prefill_rows.c): by what VisiPruner's masks leave
+ * layer behind which rows leave (prefill-worker/prefill/rows.c): by what VisiPruner's masks leave
  * of the layers before, nobody would be wanted.
  *
  * Layers that share keys hold the same rows, so a block has one clock: its leader's. It never lies

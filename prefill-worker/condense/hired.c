@@ -6,7 +6,7 @@
  * say here. */
 #include "common/top.h"
 #include "policy/plan/condense.h"
-#include "prefill-worker/condense.h"
+#include "prefill-worker/condense/condense.h"
 
 static fv_status run(const fv_condense_context *ctx, fv_condensed *out) {
     int32_t *source, keep = fv_hired_rows(ctx->choice, ctx->n);

@@ -9,7 +9,7 @@
  * score, then the row that was made of the others: all as the authors have it. PruMerge+ adds to S
  * every step-th row, step = floor(floor(n / |S|) / 3), at least 1, of all but the last. When
  * nothing is outside S there is no row more. Sums are in double, in ascending order of j. */
-#include "prefill-worker/prumerge.h"
+#include "prefill-worker/condense/prumerge.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* condense=prumerge_plus: PruMerge+, which keeps rows at even distances beside those that stand out
- * (prefill-worker/prumerge.h). */
-#include "prefill-worker/prumerge.h"
+ * (prefill-worker/condense/prumerge.h). */
+#include "prefill-worker/condense/prumerge.h"
 
 static fv_status run(const fv_condense_context *ctx, fv_condensed *out) {
     return fv_prumerge_run(ctx, true, out);

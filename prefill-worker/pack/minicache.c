@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "kernels/merged.h"
-#include "prefill-worker/pack_layer.h"
+#include "prefill-worker/pack/pack_layer.h"
 
 static double setting(const fv_pack_context *ctx, const char *param) {
     return fv_choice_value(&ctx->plan->policy.stage[FV_STAGE_PACK], param);

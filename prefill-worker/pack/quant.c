@@ -6,7 +6,7 @@
  * The paper's codes stand for 16 numbers per layer that are fitted beforehand, and a channel's
  * range is fitted too; here each request has its own, at equal distances, with the same grouping.
  */
-#include "prefill-worker/pack_layer.h"
+#include "prefill-worker/pack/pack_layer.h"
 
 static fv_status part(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_kind kind) {
     fv_pack_layer *l = job->state;

@@ -9,7 +9,7 @@
  *
  * Of text rows only keys are factored, values are laid as they are. */
 #include "kernels/factor_part.h"
-#include "prefill-worker/pack_layer.h"
+#include "prefill-worker/pack/pack_layer.h"
 
 static fv_factor_part part_of(const fv_pack_context *ctx, const fv_pack_job *job) {
     const fv_choice *choice = &ctx->plan->policy.stage[FV_STAGE_PACK];

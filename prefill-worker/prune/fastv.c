@@ -4,11 +4,11 @@
  *
  * In the authors' evaluation rows are masked instead: they run on, and nobody sees them from layer
  * k on. What nobody sees changes nothing, so mode=mask gives these answers, bit for bit, at the
- * cost of `exact`, which is what tables of that mode show (prefill-worker/prefill_veil.c). Their
+ * cost of `exact`, which is what tables of that mode show (prefill-worker/prefill/veil.c). Their
  * code masks anew for each token of an answer, by what that token pays; here the prompt's choice
  * stays.
  */
-#include "prefill-worker/prune.h"
+#include "prefill-worker/prune/prune.h"
 
 extern const fv_prune_method fv_prune_fastv;
 const fv_prune_method fv_prune_fastv = {.name = "fastv", .keep = fv_prune_by_attention};

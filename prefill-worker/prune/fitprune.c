@@ -7,7 +7,7 @@
 
 #include "common/arena.h"
 #include "model/net/kv.h"
-#include "prefill-worker/prune.h"
+#include "prefill-worker/prune/prune.h"
 
 static fv_status keep(const fv_prune_context *ctx, int32_t *kept) {
     fv_arena arena = {0};

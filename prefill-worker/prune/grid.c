@@ -5,7 +5,7 @@
 #include <assert.h>
 
 #include "common/arena.h"
-#include "prefill-worker/prune.h"
+#include "prefill-worker/prune/prune.h"
 
 /* Sides up to 4096: places are below 2^24, which a float holds exactly. */
 enum { SIDE_BITS = 12 };

@@ -3,7 +3,7 @@
  * to, mean over heads. What is left is renumbered (fv_plan.renumbers). */
 #include <assert.h>
 
-#include "prefill-worker/prune.h"
+#include "prefill-worker/prune/prune.h"
 
 static fv_status keep(const fv_prune_context *ctx, int32_t *kept) {
     int32_t each = ctx->keep / ctx->n_image, n_kept = 0;

@@ -2,7 +2,7 @@
  * the plan's layers the rows that are still there are ranked by what the prompt's last row paid to
  * them in the layer before, mean over heads, and the first of that order go on: every set lies in
  * the one before. Rows of all images stand in one ranking. */
-#include "prefill-worker/prune.h"
+#include "prefill-worker/prune/prune.h"
 
 extern const fv_prune_method fv_prune_pvtp;
 const fv_prune_method fv_prune_pvtp = {.name = "pvtp", .keep = fv_prune_by_attention};

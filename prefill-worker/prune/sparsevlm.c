@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "common/arena.h"
-#include "prefill-worker/clusters.h"
-#include "prefill-worker/prune.h"
+#include "prefill-worker/prune/clusters.h"
+#include "prefill-worker/prune/prune.h"
 
 /* chosen[*n]: heads by what they pay to all visual rows. */
 static fv_status choose_heads(const fv_prune_context *ctx, fv_arena *arena, int32_t **chosen,

@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "policy/plan/visipruner.h"
-#include "prefill-worker/prune.h"
+#include "prefill-worker/prune/prune.h"
 
 enum { DETECT = 0, TRACK };
 

@@ -3,7 +3,7 @@
  * stay. The plan's count is 0, so there is nothing to choose. */
 #include <assert.h>
 
-#include "prefill-worker/prune.h"
+#include "prefill-worker/prune/prune.h"
 
 static fv_status keep(const fv_prune_context *ctx, int32_t *kept) {
     assert(ctx->keep == 0);

@@ -10,7 +10,7 @@
  * each gives the places of text rows in both lists to the text rows that it paid most itself. */
 #include "policy/plan/csp.h"
 #include "common/top.h"
-#include "prefill-worker/select_rows.h"
+#include "prefill-worker/select/select_rows.h"
 
 /* Where a layer chooses its text rows by itself: of n rows, as many text rows as stand in
  * kept[n_kept] take their places there by what this layer paid them. */

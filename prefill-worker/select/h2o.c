@@ -2,7 +2,7 @@
  *     s_j = sum of A_ij over all rows i of the prompt
  * and the highest of those ahead of the last rows stay. A sum favours rows that many others could
  * see; normalise=seen divides it by their number (as NVIDIA's kvpress does), n_prompt - j. */
-#include "prefill-worker/select_rows.h"
+#include "prefill-worker/select/select_rows.h"
 
 static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *const kept[FV_N_SEG],
                       int32_t n_kept[FV_N_SEG]) {

@@ -2,8 +2,8 @@
  * largest |k_j| go. Rotation changes no norm: keys are taken as they lie in the store. */
 #include <math.h>
 
-#include "prefill-worker/select_rows.h"
-#include "prefill-worker/store_rows.h"
+#include "prefill-worker/select/select_rows.h"
+#include "prefill-worker/select/store_rows.h"
 
 /* minus the sum of |k_j| over KV heads [g0, g1), which hold the same rows, for each row of both
  * segments. */

@@ -14,8 +14,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "prefill-worker/select_rows.h"
-#include "prefill-worker/store_rows.h"
+#include "prefill-worker/select/select_rows.h"
+#include "prefill-worker/select/store_rows.h"
 
 enum { PINNED = 4 };
 

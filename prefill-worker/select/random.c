@@ -1,7 +1,7 @@
 /* select=random: the baseline that every other choice of KV rows must beat. Each KV head of each
  * layer draws a subset of its own, or each layer one for all of its heads. */
 #include "common/subset.h"
-#include "prefill-worker/select_rows.h"
+#include "prefill-worker/select/select_rows.h"
 
 static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *const kept[FV_N_SEG],
                       int32_t n_kept[FV_N_SEG]) {

@@ -5,7 +5,7 @@
  * prompt instead, for every row alike, and so orders rows as select=h2o does: over=all. The paper's
  * second part, rows that the eviction passes over for the spread of their attention, is in
  * neither. */
-#include "prefill-worker/select_rows.h"
+#include "prefill-worker/select/select_rows.h"
 
 static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *const kept[FV_N_SEG],
                       int32_t n_kept[FV_N_SEG]) {

@@ -7,7 +7,7 @@
  * behind the pooling is kvpress's. */
 #include <math.h>
 
-#include "prefill-worker/select_rows.h"
+#include "prefill-worker/select/select_rows.h"
 
 /* y[i] of x[n], both of one head. */
 static void pool(const float *x, int32_t n, int32_t kernel, bool max, float *y) {

@@ -2,7 +2,7 @@
  * keep their original positions. Some heads of every layer stay whole (DuoAttention, arXiv
  * 2410.10819), so lengths differ between the heads of one layer. */
 #include "policy/plan/streaming.h"
-#include "prefill-worker/select.h"
+#include "prefill-worker/select/select.h"
 
 static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *const kept[FV_N_SEG],
                       int32_t n_kept[FV_N_SEG]) {

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "model/synth.h"
+#include "model/synth/synth.h"
 #include "tests/support/command.h"
-#include "wire/transport_grpc.h"
+#include "transport/grpc.h"
 
 decode_rig rig;
 

@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include "common/file.h"
-#include "model/synth.h"
+#include "model/synth/synth.h"
+#include "rpc/message.h"
 #include "tests/support/command.h"
 #include "tests/support/tokens.h"
-#include "wire/rpc_message.h"
 
 #define PICTURE FOVEA_TEST_DATA "/golden/demo.png"
 

@@ -7,9 +7,9 @@
 #include <criterion/criterion.h>
 
 #include "cli/local.h"
-#include "decode-worker/worker.h"
+#include "decode-worker/service/worker.h"
 #include "handoff.pb-c.h"
-#include "prefill-worker/worker.h"
+#include "prefill-worker/service/worker.h"
 #include "tests/support/net.h"
 
 enum { N_TOKEN = 6 };

@@ -9,10 +9,10 @@
 #include <string.h>
 
 #include "inference.pb-c.h"
+#include "rpc/client.h"
 #include "tests/support/caller.h"
 #include "tests/support/crew.h"
 #include "tests/support/net.h"
-#include "wire/rpc_client.h"
 
 static crew blue, green;
 static caller_rig rig;

@@ -5,7 +5,7 @@
 
 #include "common/clock.h"
 #include "tests/e2e/decode_rig.h"
-#include "wire/rpc_frame.h"
+#include "transport/frame.h"
 
 TestSuite(decode_faults, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 120);
 

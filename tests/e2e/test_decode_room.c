@@ -1,4 +1,5 @@
-/* decode-worker/opens.c over a real connection: who gets room when there is not enough for all. */
+/* decode-worker/schedule/opens.c over a real connection: who gets room when there is not enough for
+ * all. */
 #include <criterion/criterion.h>
 #include <string.h>
 

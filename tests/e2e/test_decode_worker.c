@@ -8,8 +8,8 @@
 #include "tests/e2e/decode_rig.h"
 #include "tests/support/command.h"
 #include "tests/support/fleet_token.h"
-#include "wire/rpc_frame.h"
-#include "wire/transport_grpc.h"
+#include "transport/frame.h"
+#include "transport/grpc.h"
 
 TestSuite(decode_worker, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 120);
 

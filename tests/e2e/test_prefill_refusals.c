@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "prefill-worker/worker_internal.h"
+#include "prefill-worker/service/internal.h"
 #include "tests/e2e/prefill_rig.h"
 
 static heard p, d;

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "router/admit.h"
+#include "rpc/message.h"
 #include "tests/support/sliced.h"
-#include "wire/rpc_message.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

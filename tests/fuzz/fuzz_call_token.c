@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "wire/call_token.h"
+#include "auth/call_token.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

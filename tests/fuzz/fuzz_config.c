@@ -38,10 +38,12 @@ static void check_config(const char *json, size_t n) {
     expect(cfg.n_eos >= 0 && cfg.n_eos <= FV_MAX_EOS && cfg.n_vocab_used == t->vocab);
     if (cfg.has_vision) {
         expect(cfg.image_token >= 0 && cfg.image_token < t->vocab);
-        expect(cfg.n_feature_layer > 0 && cfg.n_feature_layer <= FV_MAX_FEATURE_LAYERS);
-        for (int32_t i = 0; i < cfg.n_feature_layer; i++)
-            expect(cfg.feature_layer[i] >= 0 && cfg.feature_layer[i] <= cfg.vision.n_layer);
-        expect(fv_model_visual_tokens(&cfg) > 0);
+        expect(cfg.vision.n_feature_layer > 0 &&
+               cfg.vision.n_feature_layer <= FV_MAX_FEATURE_LAYERS);
+        for (int32_t i = 0; i < cfg.vision.n_feature_layer; i++)
+            expect(cfg.vision.feature_layer[i] >= 0 &&
+                   cfg.vision.feature_layer[i] <= cfg.vision.n_layer);
+        expect(fv_vision_tokens(&cfg.vision) > 0);
         expect(cfg.vision.d_head * cfg.vision.n_head == cfg.vision.d_model);
     }
     check_manifest(&cfg);

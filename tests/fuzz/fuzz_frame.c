@@ -5,7 +5,7 @@
 
 #include "handoff.pb-c.h"
 #include "tests/support/sliced.h"
-#include "wire/rpc_frame.h"
+#include "transport/frame.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

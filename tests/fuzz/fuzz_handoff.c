@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "common/file.h"
-#include "decode-worker/push_take.h"
+#include "decode-worker/service/push_take.h"
+#include "handoff/crc32c.h"
 #include "tests/support/fuzzed_handoff.h"
 #include "tests/support/stream.h"
-#include "wire/crc32c.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

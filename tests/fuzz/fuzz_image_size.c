@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "prefill-worker/image.h"
+#include "prefill-worker/image/image.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "rpc/message.h"
 #include "tests/support/contracts.h"
 #include "tests/support/sliced.h"
-#include "wire/rpc_message.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "policy/message.h"
-#include "policy/plan.h"
+#include "policy/plan/plan.h"
+#include "rpc/message.h"
+#include "serving/policy_message.h"
 #include "tests/support/random_policy.h"
 #include "tests/support/sliced.h"
-#include "wire/rpc_message.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

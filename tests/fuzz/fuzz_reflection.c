@@ -6,9 +6,9 @@
 
 #include "fovea_proto.h"
 #include "grpc/reflection/v1alpha/reflection.pb-c.h"
+#include "rpc/descriptors.h"
+#include "rpc/message.h"
 #include "tests/support/sliced.h"
-#include "wire/descriptors.h"
-#include "wire/rpc_message.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "model/config.h"
-#include "model/weights.h"
+#include "model/net/weights.h"
 
 enum { ITEMS_NAME = 64, ITEMS_TASK = 16, ITEMS_PARTS = 3 };
 #define ITEMS_MAGIC "fovea items 1"
@@ -46,8 +46,8 @@ typedef struct items_weights {
 /* Tower layers whose tensors are in a file: those that run. */
 static inline int32_t items_tower_layers(const fv_model_config *cfg) {
     int32_t n = 0;
-    for (int32_t i = 0; i < cfg->n_feature_layer; i++)
-        if (cfg->feature_layer[i] > n) n = cfg->feature_layer[i];
+    for (int32_t i = 0; i < cfg->vision.n_feature_layer; i++)
+        if (cfg->vision.feature_layer[i] > n) n = cfg->vision.feature_layer[i];
     return n;
 }
 

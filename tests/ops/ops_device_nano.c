@@ -145,7 +145,7 @@ static network network_open(fv_backend *be, items *x) {
     network n = {.be = be, .cfg = &x->head.cfg};
     fv_kv_shape shape = {c->n_layer, c->n_kv, c->d_head, FV_BF16};
     must(fv_decoder_open(be, c, &x->w.text, &n.dec));
-    must(fv_vision_open(be, n.cfg, &x->w.tower, &x->w.projector, &n.vision));
+    must(fv_vision_open(be, &n.cfg->vision, &x->w.tower, &x->w.projector, &n.vision));
     must(fv_stepper_open(n.dec, &n.stepper));
     must(fv_kv_pool_open(be->device, &shape, 0, &n.pool));
     return n;
@@ -162,7 +162,7 @@ static void network_close(network *n) {
 static void embed(network *n, const question *q, const uint8_t *seg, fv_tensor x) {
     const fv_model_config *c = n->cfg;
     fv_device *dev = n->be->device;
-    int32_t rows = q->head.n_image * fv_model_visual_tokens(c);
+    int32_t rows = q->head.n_image * fv_vision_tokens(&c->vision);
     size_t bytes = (size_t)c->text.d_model * sizeof(float);
     fv_buf buf;
     must(fv_buf_alloc(dev, (size_t)rows * bytes, FV_BUF_DEVICE, &buf));

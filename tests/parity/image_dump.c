@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "prefill-worker/image.h"
+#include "prefill-worker/image/image.h"
 
 static void *read_bytes(size_t n) {
     void *p = malloc(n ? n : 1);

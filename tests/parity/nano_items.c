@@ -11,12 +11,12 @@
 #include <string.h>
 
 #include "cli/eval_seat.h"
-#include "eval/exam.h"
-#include "model/chat.h"
+#include "eval/scenes/exam.h"
 #include "model/engine.h"
-#include "prefill-worker/image.h"
-#include "prefill-worker/prompt.h"
+#include "prefill-worker/image/image.h"
+#include "prefill-worker/prompt/prompt.h"
 #include "tests/ops/nano_items.h"
+#include "text/chat.h"
 
 enum { MAX_FILES = 64 };
 
@@ -138,7 +138,7 @@ int main(int argc, char **argv) {
     head.cfg.n_vocab_used = w.engine.n_vocab;
     if (!head.cfg.has_vision) fail("the checkpoint has no eye");
     must(fv_exam_make(NULL, 0, atoi(argv[2]), 0, &exam));
-    must(fv_chat_detect(fv_checkpoint_dir(ck), &head.cfg, &w.chat));
+    must(fv_chat_detect(fv_checkpoint_dir(ck), head.cfg.text.family, head.cfg.has_vision, &w.chat));
     fill_values(&w, &head);
     items_weights weights = {*fv_checkpoint_text(ck), *fv_checkpoint_vision(ck),
                              *fv_checkpoint_projector(ck)};

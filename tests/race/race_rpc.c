@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "rpc/message.h"
 #include "tests/support/net.h"
-#include "wire/rpc_message.h"
 
 /* gRPC is not built for ThreadSanitizer: what it does among its own threads is not seen, and what
  * it orders for ours is told by FV_TSAN_RELEASE and FV_TSAN_ACQUIRE. */

@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 #include "common/file.h"
-#include "decode-worker/worker.h"
+#include "decode-worker/service/worker.h"
 #include "handoff.pb-c.h"
-#include "model/synth.h"
-#include "policy/message.h"
-#include "prefill-worker/worker.h"
+#include "model/synth/synth.h"
+#include "prefill-worker/service/worker.h"
+#include "serving/policy_message.h"
 #include "tests/support/command.h"
 #include "tests/support/net.h"
 #include "tests/support/tokens.h"

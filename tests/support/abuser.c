@@ -9,9 +9,9 @@
 
 #include "common/file.h"
 #include "inference.pb-c.h"
-#include "policy/message.h"
 #include "policy/policy.h"
-#include "wire/rpc_client.h"
+#include "rpc/client.h"
+#include "serving/policy_message.h"
 
 enum { N_CHANNEL = 4, PATIENCE_MS = 300 };
 

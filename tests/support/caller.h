@@ -4,7 +4,7 @@
 /* Clients of a router that runs as a program: each asks again and again, one request at a time, and
  * retries what is UNAVAILABLE at its next address, when it was told to, as a client of gRPC with a
  * retry policy does; and nothing else. What cannot be, aborts. */
-#include "wire/rpc_client.h"
+#include "rpc/client.h"
 
 enum { CALLER_ADDRESSES = 2, CALLER_PATIENCE_MS = 60000 };
 

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "auth/fleet_secret.h"
 #include "common/random.h"
 #include "tests/support/net.h"
-#include "wire/fleet_secret.h"
 
 typedef Fovea__Inference__V1__Tokens tokens_message;
 typedef Fovea__Inference__V1__Token token_message;

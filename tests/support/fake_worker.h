@@ -5,9 +5,9 @@
  * errs as it is told. Shares the loop of the router under test. What cannot be, aborts. */
 #include "fleet.pb-c.h"
 #include "handoff.pb-c.h"
-#include "wire/caller.h"
-#include "wire/rpc_client.h"
-#include "wire/rpc_server.h"
+#include "rpc/client.h"
+#include "rpc/server.h"
+#include "serving/caller.h"
 
 #define FAKE_SECRET "a fleet's secret that everybody may read here"
 fv_key fake_fleet_key(void); /* of FAKE_SECRET */

@@ -4,7 +4,7 @@
 /* The receiving side that streams of fuzz/corpus/kv_packet were made for. */
 #include <stdlib.h>
 
-#include "decode-worker/receive.h"
+#include "decode-worker/receive/receive.h"
 
 enum { FUZZED_N = 2, FUZZED_HKV = 2, FUZZED_D = 4, FUZZED_TEXT = 3, FUZZED_VISUAL = 4 };
 

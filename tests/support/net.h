@@ -3,8 +3,8 @@
 
 /* A server and a channel to it on one loop, with a service whose methods do the simplest thing of
  * each kind; for Criterion and for the plain programs in tests/race. What cannot be, aborts. */
-#include "wire/rpc_client.h"
-#include "wire/rpc_server.h"
+#include "rpc/client.h"
+#include "rpc/server.h"
 
 #define NET_CHECK(x) net_check((x), #x, __FILE__, __LINE__)
 void net_check(bool good, const char *what, const char *file, int line);

@@ -4,7 +4,7 @@
 /* What a policy, as it is written, comes to for a shape. For programs with Criterion. */
 #include <criterion/criterion.h>
 
-#include "policy/plan.h"
+#include "policy/plan/plan.h"
 
 /* The policy can be read; whether it can be planned is the answer. */
 static inline fv_status try_plan(const char *policy, fv_plan_shape shape, fv_plan *plan) {

@@ -2,9 +2,10 @@
 #define FOVEA_TESTS_SUPPORT_SETTLE_H
 
 /* The end of a kept turn, by hand. */
-#include "decode-worker/recompress.h"
+#include "decode-worker/conversations/recompress.h"
 
-/* What decode-worker/recompress.h does to a store under a policy; aborts when it fails. */
+/* What decode-worker/conversations/recompress.h does to a store under a policy; aborts when it
+ * fails. */
 fv_recompress_report settle_turn(fv_decoder *dec, fv_kv *kv, const char *policy);
 
 #endif

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "wire/crc32c.h"
-#include "wire/kv_packet.h"
+#include "handoff/crc32c.h"
+#include "handoff/kv_packet.h"
 
 static void put32(uint8_t *at, uint32_t x) { memcpy(at, &x, sizeof x); }
 static void put64(uint8_t *at, uint64_t x) { memcpy(at, &x, sizeof x); }

@@ -3,9 +3,9 @@
 
 /* A text model with random weights in memory, and requests against it: what tests of the
  * decoder, prefill and the methods run on. Everything is a function of the seed. */
-#include "decode-worker/stages.h"
-#include "prefill-worker/kept.h"
-#include "prefill-worker/stages.h"
+#include "decode-worker/schedule/stages.h"
+#include "prefill-worker/job/stages.h"
+#include "prefill-worker/prefill/kept.h"
 
 typedef struct tiny_net {
     fv_text_config cfg;

@@ -27,20 +27,19 @@ static fv_tensor take(float **at, int32_t rows, int32_t cols) {
 }
 
 tiny_tower tiny_tower_make(int32_t n_feature, const int32_t *feature, bool keep_cls) {
-    tiny_tower t = {.cfg = {.has_vision = true,
-                            .vision = {.d_model = D,
-                                       .d_ffn = M,
-                                       .n_layer = LAYERS,
-                                       .n_head = 2,
-                                       .d_head = D / 2,
-                                       .image = SIDE,
-                                       .patch = 4,
-                                       .ln_eps = 1e-5f,
-                                       .act = FV_ACT_QUICK_GELU},
-                            .text = {.d_model = TEXT},
+    tiny_tower t = {.cfg = {.d_model = D,
+                            .d_ffn = M,
+                            .n_layer = LAYERS,
+                            .n_head = 2,
+                            .d_head = D / 2,
+                            .image = SIDE,
+                            .patch = 4,
+                            .ln_eps = 1e-5f,
+                            .act = FV_ACT_QUICK_GELU,
                             .n_feature_layer = n_feature,
                             .keep_cls = keep_cls,
-                            .projector_act = FV_ACT_GELU}};
+                            .projector_act = FV_ACT_GELU,
+                            .d_text = TEXT}};
     float *at = store;
     memcpy(t.cfg.feature_layer, feature, (size_t)n_feature * sizeof *feature);
     t.w = (fv_vision_weights){.cls = take(&at, 1, D),

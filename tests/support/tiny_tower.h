@@ -16,7 +16,7 @@ enum {
 };
 
 typedef struct tiny_tower {
-    fv_model_config cfg;
+    fv_vision_config cfg;
     fv_vision_weights w;
     fv_projector_weights p;
 } tiny_tower;

@@ -1,10 +1,10 @@
 #ifndef FOVEA_TESTS_SUPPORT_TOKENS_H
 #define FOVEA_TESTS_SUPPORT_TOKENS_H
 
-/* Tokens for calls of workers, as the router of a fleet makes them (wire/call_token.h): for tests
+/* Tokens for calls of workers, as the router of a fleet makes them (auth/call_token.h): for tests
  * that call workers themselves. The fleet is that of fake_fleet_key. What cannot be, aborts. */
-#include "wire/caller.h"
-#include "wire/rpc_client.h"
+#include "rpc/client.h"
+#include "serving/caller.h"
 
 /* What a worker of this name checks its callers with; fv_callers_close. */
 fv_callers *test_callers(const char *name);

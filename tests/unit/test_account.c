@@ -1,8 +1,8 @@
-/* prefill-worker/account.c: what stages did, against the store that prefill left. */
+/* prefill-worker/prefill/account.c: what stages did, against the store that prefill left. */
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "prefill-worker/account.h"
+#include "prefill-worker/prefill/account.h"
 #include "tests/support/tiny_net.h"
 
 enum { N = 4, KV = 2, VISUAL = 12, TEXT = 14 }; /* the default tiny net has 4 layers of 2 heads */

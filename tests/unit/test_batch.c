@@ -1,4 +1,4 @@
-/* model/sequence.c and batch.c: answers end as they should, and joining, leaving and
+/* text/sequence.c and batch.c: answers end as they should, and joining, leaving and
  * failing neighbours change nothing. */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "common/file.h"
-#include "decode-worker/batch.h"
+#include "decode-worker/schedule/batch.h"
 #include "tests/support/tiny_net.h"
 
 static fv_tokenizer *tok;

@@ -1,11 +1,11 @@
-/* wire/call_token.c, wire/nonces.c: tokens as text, what their MAC covers, and numbers that are
+/* auth/call_token.c, auth/nonces.c: tokens as text, what their MAC covers, and numbers that are
  * good once. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "wire/call_token.h"
-#include "wire/nonces.h"
+#include "auth/call_token.h"
+#include "auth/nonces.h"
 
 #define OPEN "/fovea.handoff.v1.Handoff/Open"
 

@@ -1,4 +1,4 @@
-/* model/chat: renderings held against transformers' (golden files, tests/parity/chat_golden.py),
+/* text/chat: renderings held against transformers' (golden files, tests/parity/chat_golden.py),
  * recognition of templates, and turns that make no sense. */
 #include <criterion/criterion.h>
 #include <jansson.h>
@@ -7,9 +7,10 @@
 #include <string.h>
 
 #include "common/file.h"
-#include "model/chat.h"
-#include "model/tokenizer.h"
+#include "model/config.h"
 #include "tests/support/tensor_file.h"
+#include "text/chat.h"
+#include "text/tokenizer.h"
 
 static const char golden[] = FOVEA_TEST_DATA "/golden/chat";
 
@@ -67,7 +68,8 @@ static fv_model_config config_of(const char *family, bool has_vision) {
 static fv_chat_template detect(const char *dir, const char *family, bool has_vision) {
     fv_model_config cfg = config_of(family, has_vision);
     fv_chat_template t = FV_N_CHAT;
-    cr_assert_eq(fv_chat_detect(dir, &cfg, &t), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_chat_detect(dir, cfg.text.family, cfg.has_vision, &t), FV_OK, "%s",
+                 fv_last_error());
     return t;
 }
 
@@ -152,7 +154,7 @@ Test(chat, a_template_of_text_models_is_known_for_text_models) {
     cr_assert_eq(detect(dir, "qwen2", false), FV_CHAT_CHATML);
     fv_model_config cfg = config_of("qwen2", true);
     fv_chat_template t;
-    cr_assert_eq(fv_chat_detect(dir, &cfg, &t), FV_EUNSUPPORTED);
+    cr_assert_eq(fv_chat_detect(dir, cfg.text.family, cfg.has_vision, &t), FV_EUNSUPPORTED);
 }
 
 Test(chat, the_default_of_a_list_of_templates_counts) {
@@ -185,7 +187,8 @@ static void refuse_template(const char *text, const char *what) {
     write_text(dir, "chat_template.jinja", text);
     fv_model_config cfg = config_of("llama", true);
     fv_chat_template t;
-    cr_assert_eq(fv_chat_detect(dir, &cfg, &t), FV_EUNSUPPORTED, "%s: accepted: %s", what, text);
+    cr_assert_eq(fv_chat_detect(dir, cfg.text.family, cfg.has_vision, &t), FV_EUNSUPPORTED,
+                 "%s: accepted: %s", what, text);
     cr_assert_not_null(strstr(fv_last_error(), "chat_template.jinja: "));
     cr_assert_not_null(strstr(fv_last_error(), "--chat"));
     cr_assert_not_null(strstr(fv_last_error(), "--raw"));
@@ -274,7 +277,7 @@ Test(chat, a_list_of_templates_without_a_default_is_refused) {
                "{\"chat_template\": [{\"name\": \"rag\", \"template\": \"{{ x }}\"}]}");
     fv_model_config cfg = config_of("llama", true);
     fv_chat_template t;
-    cr_assert_eq(fv_chat_detect(dir, &cfg, &t), FV_EUNSUPPORTED);
+    cr_assert_eq(fv_chat_detect(dir, cfg.text.family, cfg.has_vision, &t), FV_EUNSUPPORTED);
 }
 
 Test(chat, a_template_with_eos_token_is_known_with_its_own_only) {
@@ -295,7 +298,8 @@ Test(chat, a_template_with_eos_token_is_known_with_its_own_only) {
         fv_model_config cfg = config_of("llama", true);
         fv_chat_template t;
         fv_status want = configs[i].known ? FV_OK : FV_EUNSUPPORTED;
-        cr_assert_eq(fv_chat_detect(dir, &cfg, &t), want, "%s", configs[i].config);
+        cr_assert_eq(fv_chat_detect(dir, cfg.text.family, cfg.has_vision, &t), want, "%s",
+                     configs[i].config);
         if (!configs[i].known) cr_assert_not_null(strstr(fv_last_error(), "which is '<|end|>'"));
     }
     free(text);
@@ -307,7 +311,7 @@ Test(chat, a_broken_config_file_is_named) {
     write_text(dir, "tokenizer_config.json", "{\"chat_template\":");
     fv_model_config cfg = config_of("llama", true);
     fv_chat_template t;
-    cr_assert_eq(fv_chat_detect(dir, &cfg, &t), FV_EDATA);
+    cr_assert_eq(fv_chat_detect(dir, cfg.text.family, cfg.has_vision, &t), FV_EDATA);
     cr_assert_not_null(strstr(fv_last_error(), "tokenizer_config.json: not valid JSON"));
 }
 

@@ -9,7 +9,7 @@
 
 #include "common/file.h"
 #include "model/checkpoint.h"
-#include "model/synth.h"
+#include "model/synth/synth.h"
 #include "tests/support/tensor_file.h"
 
 enum { PATH_CAP = 4096 };
@@ -128,7 +128,7 @@ static bool same_network(const fv_checkpoint *a, const fv_checkpoint *b) {
     if (!cfg->has_vision) return same;
     x = (const fv_tensor *)fv_checkpoint_vision(a)->layer;
     y = (const fv_tensor *)fv_checkpoint_vision(b)->layer;
-    n = sizeof(fv_vision_layer) / sizeof *x * (size_t)cfg->feature_layer[0];
+    n = sizeof(fv_vision_layer) / sizeof *x * (size_t)cfg->vision.feature_layer[0];
     for (size_t i = 0; i < n; i++) same = same && same_tensor(&x[i], &y[i]);
     x = &fv_checkpoint_vision(a)->cls;
     y = &fv_checkpoint_vision(b)->cls;

@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "model/net/kv.h"
-#include "policy/plan.h"
-#include "prefill-worker/condense.h"
-#include "prefill-worker/prompt.h"
-#include "prefill-worker/prumerge.h"
+#include "policy/plan/plan.h"
+#include "prefill-worker/condense/condense.h"
+#include "prefill-worker/condense/prumerge.h"
+#include "prefill-worker/prompt/prompt.h"
 #include "tests/support/rendered.h"
 #include "tests/support/tiny_tower.h"
 
@@ -117,7 +117,7 @@ static void run(const tiny_tower *t, const char *policy, const float *pixels, in
 static void encode(const tiny_tower *t, const float *pixels, int32_t n, float *embeds) {
     fv_backend be;
     fv_vision *v;
-    int32_t n_row = n * fv_model_visual_tokens(&t->cfg);
+    int32_t n_row = n * fv_vision_tokens(&t->cfg);
     fv_vision_out out = {.embeds = fv_tensor_of(embeds, FV_F32, n_row, TEXT)};
     cr_assert_eq(fv_backend_open(&be, "cpu", &(fv_backend_options){.n_threads = 1}), FV_OK);
     cr_assert_eq(fv_vision_open(&be, &t->cfg, &t->w, &t->p, &v), FV_OK);

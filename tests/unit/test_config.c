@@ -66,7 +66,7 @@ Test(config, llama_has_its_defaults) {
     cr_assert(c.n_eos == 1 && c.eos[0] == 2);
     cr_assert_eq(c.n_vocab_used, 32000);
     cr_assert_eq(c.image_token, -1);
-    cr_assert_eq(fv_model_visual_tokens(&c), 0);
+    cr_assert_eq(fv_vision_tokens(&c.vision), 0);
 }
 
 Test(config, mistral_has_its_defaults) {
@@ -105,12 +105,12 @@ Test(config, llava_has_its_defaults) {
     cr_assert_eq(c.vision.patch, 14);
     cr_assert_eq(c.vision.ln_eps, 1e-5F);
     cr_assert_eq(c.vision.act, FV_ACT_QUICK_GELU);
-    cr_assert_eq(c.n_feature_layer, 1);
-    cr_assert_eq(c.feature_layer[0], 23, "-2 of 25 hidden states");
-    cr_assert_not(c.keep_cls);
-    cr_assert_eq(c.projector_act, FV_ACT_GELU);
-    cr_assert(c.projector_bias);
-    cr_assert_eq(fv_model_visual_tokens(&c), 576);
+    cr_assert_eq(c.vision.n_feature_layer, 1);
+    cr_assert_eq(c.vision.feature_layer[0], 23, "-2 of 25 hidden states");
+    cr_assert_not(c.vision.keep_cls);
+    cr_assert_eq(c.vision.projector_act, FV_ACT_GELU);
+    cr_assert(c.vision.projector_bias);
+    cr_assert_eq(fv_vision_tokens(&c.vision), 576);
 }
 
 Test(config, a_vision_config_has_clips_defaults) {
@@ -122,7 +122,7 @@ Test(config, a_vision_config_has_clips_defaults) {
     cr_assert_eq(c.vision.n_head, 12);
     cr_assert_eq(c.vision.image, 224);
     cr_assert_eq(c.vision.patch, 16);
-    cr_assert_eq(fv_model_visual_tokens(&c), 196);
+    cr_assert_eq(fv_vision_tokens(&c.vision), 196);
 }
 
 Test(config, null_means_absent) {
@@ -131,7 +131,7 @@ Test(config, null_means_absent) {
                                     "\"rope_parameters\":null,\"hidden_act\":null",
                                     ",\"hidden_act\":null"));
     cr_assert_eq(c.text.vocab, 32000);
-    cr_assert_eq(c.feature_layer[0], 11);
+    cr_assert_eq(c.vision.feature_layer[0], 11);
 }
 
 /* ---- what the keys do ---- */
@@ -153,20 +153,20 @@ Test(config, the_image_token_has_two_keys) {
 
 Test(config, feature_layers_count_from_either_end_and_may_be_a_list) {
     fv_model_config c = parse(TOP("\"vision_feature_layer\":0"));
-    cr_assert_eq(c.feature_layer[0], 0);
+    cr_assert_eq(c.vision.feature_layer[0], 0);
     c = parse(TOP("\"vision_feature_layer\":-13"));
-    cr_assert_eq(c.feature_layer[0], 0);
+    cr_assert_eq(c.vision.feature_layer[0], 0);
     c = parse(TOP("\"vision_feature_layer\":[-1, 12, 3]"));
-    cr_assert_eq(c.n_feature_layer, 3);
-    cr_assert_eq(c.feature_layer[0], 12);
-    cr_assert_eq(c.feature_layer[1], 12);
-    cr_assert_eq(c.feature_layer[2], 3);
+    cr_assert_eq(c.vision.n_feature_layer, 3);
+    cr_assert_eq(c.vision.feature_layer[0], 12);
+    cr_assert_eq(c.vision.feature_layer[1], 12);
+    cr_assert_eq(c.vision.feature_layer[2], 3);
 }
 
 Test(config, strategy_full_keeps_the_cls_row) {
     fv_model_config c = parse(TOP("\"vision_feature_select_strategy\":\"full\""));
-    cr_assert(c.keep_cls);
-    cr_assert_eq(fv_model_visual_tokens(&c), 50, "7 x 7 patches and CLS");
+    cr_assert(c.vision.keep_cls);
+    cr_assert_eq(fv_vision_tokens(&c.vision), 50, "7 x 7 patches and CLS");
 }
 
 Test(config, the_head_is_tied_at_either_level) {
@@ -183,7 +183,7 @@ Test(config, biases_are_llamas_choice_only) {
     c = parse(TEXT("\"model_type\":\"mistral\",\"num_key_value_heads\":2,\"attention_bias\":true,"
                    "\"mlp_bias\":true"));
     cr_assert_not(c.text.bias_qkv || c.text.bias_o || c.text.bias_mlp);
-    cr_assert_not(parse(TOP("\"multimodal_projector_bias\":false")).projector_bias);
+    cr_assert_not(parse(TOP("\"multimodal_projector_bias\":false")).vision.projector_bias);
 }
 
 Test(config, kv_heads_default_to_heads) {
@@ -287,7 +287,7 @@ Test(config, activations_have_several_names) {
         fv_model_config c = parse(json);
         cr_assert_eq(c.text.act, names[i].act);
         cr_assert_eq(c.vision.act, names[i].act);
-        cr_assert_eq(c.projector_act, names[i].act);
+        cr_assert_eq(c.vision.projector_act, names[i].act);
     }
 }
 

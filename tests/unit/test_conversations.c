@@ -1,11 +1,11 @@
-/* decode-worker/conversations.c: leases, names, who goes when there is no place, and that nothing
- * of the pool stays behind. */
+/* decode-worker/conversations/conversations.c: leases, names, who goes when there is no place, and
+ * that nothing of the pool stays behind. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "decode-worker/conversations.h"
+#include "decode-worker/conversations/conversations.h"
 
 static double now;
 static double fake_clock(void *user) {

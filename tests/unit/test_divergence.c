@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "eval/divergence.h"
+#include "eval/scenes/divergence.h"
 
 Test(divergence, is_zero_for_equals_and_ln_2_for_strangers) {
     static const float a[] = {1, 0}, b[] = {0, 1}, c[] = {0.25f, 0.75f};

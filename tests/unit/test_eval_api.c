@@ -1,10 +1,10 @@
-/* eval/api.c: the flat interface gives what the layer gives, and says what it cannot do. */
+/* eval/python/api.c: the flat interface gives what the layer gives, and says what it cannot do. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "eval/api.h"
-#include "eval/tasks.h"
+#include "eval/python/api.h"
+#include "eval/scenes/tasks.h"
 
 Test(eval_api, scenes_are_those_of_the_layer) {
     fv_scene a[3], b;

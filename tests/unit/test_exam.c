@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "eval/exam.h"
+#include "eval/scenes/exam.h"
 
 static fv_exam make(int32_t n_item, int32_t seed) {
     fv_exam e;

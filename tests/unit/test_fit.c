@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "eval/fit.h"
+#include "eval/scenes/fit.h"
 
 /* Every row costs 1 in a layer, whether it leaves behind it or not, so that counts are work. */
 static const fv_fit_work by_row = {.row_in = 1};

@@ -1,8 +1,8 @@
-/* wire/fleet_name.c: names and addresses that come from others. */
+/* auth/fleet_name.c: names and addresses that come from others. */
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "wire/fleet_name.h"
+#include "auth/fleet_name.h"
 
 static void names(fv_status want, const char *const *name) {
     for (; *name; name++) cr_assert_eq(fv_worker_name_check(*name), want, "'%s'", *name);

@@ -15,9 +15,9 @@
 
 #include "cli/local.h"
 #include "common/file.h"
-#include "common/json.h"
-#include "model/synth.h"
+#include "model/synth/synth.h"
 #include "tests/support/tensor_file.h"
+#include "text/json.h"
 
 #define FOLDER FOVEA_TEST_DATA "/golden/engine"
 
@@ -189,7 +189,7 @@ static fv_status on_encoded(void *user, const fv_encoded *e) {
     int32_t side = o->cfg->vision.image;
     o->pixels = XXH64(e->pixels, (size_t)e->n_image * 3 * (size_t)(side * side) * sizeof(float), 0);
     o->n_rows = (int32_t)json_array_size(o->rows);
-    o->feature_width = fv_vision_feature_width(o->cfg);
+    o->feature_width = fv_vision_feature_width(&o->cfg->vision);
     o->embed_width = o->cfg->text.d_model;
     o->features = keep_rows(o, e->features.data, o->feature_width);
     o->embeds = keep_rows(o, e->embeds.data, o->embed_width);

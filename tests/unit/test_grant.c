@@ -1,9 +1,9 @@
-/* wire/grant.c: who may send, how much, in which order, until when. */
+/* handoff/grant.c: who may send, how much, in which order, until when. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
 
-#include "wire/grant.h"
+#include "handoff/grant.h"
 
 static double now;
 

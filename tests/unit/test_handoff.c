@@ -1,5 +1,6 @@
-/* From a prefilled store to one that decodes elsewhere: prefill-worker/ship.c, every transport
- * fault, decode-worker/receive.c. Streams that were tampered with: test_handoff_streams.c. */
+/* From a prefilled store to one that decodes elsewhere: prefill-worker/ship/ship.c, every transport
+ * fault, decode-worker/receive/receive.c. Streams that were tampered with: test_handoff_streams.c.
+ */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include <zlib.h>
 
 #include "common/file.h"
-#include "prefill-worker/image.h"
+#include "prefill-worker/image/image.h"
 
 #define GOLDEN FOVEA_TEST_DATA "/golden/image/"
 

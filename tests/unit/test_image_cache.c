@@ -1,9 +1,9 @@
-/* prefill-worker/image_cache.c: what is found again, and what leaves when there is no room. */
+/* prefill-worker/image/cache.c: what is found again, and what leaves when there is no room. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "prefill-worker/image_cache.h"
+#include "prefill-worker/image/cache.h"
 
 enum { ROWS = 64 }; /* bytes of a picture's rows here */
 

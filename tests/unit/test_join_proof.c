@@ -1,4 +1,4 @@
-/* wire/mac.c, wire/fleet_secret.c, wire/join_proof.c: known answers, and proofs of something else.
+/* auth/mac.c, auth/fleet_secret.c, auth/join_proof.c: known answers, and proofs of something else.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "auth/fleet_secret.h"
+#include "auth/join_proof.h"
 #include "common/file.h"
-#include "wire/fleet_secret.h"
-#include "wire/join_proof.h"
 
 static void hex(const uint8_t *p, size_t n, char *out) {
     for (size_t i = 0; i < n; i++) sprintf(out + 2 * i, "%02x", p[i]);

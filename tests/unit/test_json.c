@@ -1,9 +1,9 @@
-/* common/json: one object, typed members, errors that name the file and the key. */
+/* text/json: one object, typed members, errors that name the file and the key. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/json.h"
+#include "text/json.h"
 
 static json_t *object(const char *text) {
     json_t *obj = NULL;

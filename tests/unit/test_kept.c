@@ -1,9 +1,10 @@
-/* prefill-worker/kept.c: the rows that a prefill left, as sets, and the scores that chose them. */
+/* prefill-worker/prefill/kept.c: the rows that a prefill left, as sets, and the scores that chose
+ * them. */
 #include <criterion/criterion.h>
 #include <string.h>
 
 #include "cli/remote.h"
-#include "prefill-worker/kept.h"
+#include "prefill-worker/prefill/kept.h"
 #include "tests/support/tiny_net.h"
 
 enum { VISUAL = 12, BEFORE = 5 };

@@ -1,12 +1,13 @@
-/* wire/kv_packet.c and wire/kv_sections.c: streams of sections, whole, cut, damaged, unknown. */
+/* handoff/kv_packet.c and handoff/kv_sections.c: streams of sections, whole, cut, damaged, unknown.
+ */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/crc32c_join.h"
-#include "wire/crc32c.h"
-#include "wire/kv_packet.h"
-#include "wire/kv_sections.h"
+#include "handoff/crc32c.h"
+#include "handoff/kv_packet.h"
+#include "handoff/kv_sections.h"
 
 enum { MANY = 700, SKIP_MAX = 64 };
 

@@ -1,11 +1,11 @@
-/* wire/member.c against a router that does what a test wants. */
+/* serving/worker/member.c against a router that does what a test wants. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "auth/fleet_secret.h"
+#include "serving/worker/member.h"
 #include "tests/support/net.h"
-#include "wire/fleet_secret.h"
-#include "wire/member.h"
 
 TestSuite(member, .timeout = 60);
 

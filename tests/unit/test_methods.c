@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "decode-worker/evict.h"
+#include "decode-worker/evict/evict.h"
 #include "model/net/kv_packed.h"
 #include "tests/support/rendered.h"
 #include "tests/support/settle.h"

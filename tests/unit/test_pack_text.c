@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "model/net/kv_packed.h"
-#include "policy/packed_shape.h"
+#include "policy/plan/packed_shape.h"
 #include "tests/support/handoff.h"
 #include "tests/support/packed_error.h"
 #include "tests/support/planned.h"

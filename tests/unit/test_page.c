@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "common/file.h"
-#include "eval/page.h"
+#include "eval/suite/page.h"
 
 static char path[512];
 

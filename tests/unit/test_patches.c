@@ -1,10 +1,11 @@
-/* eval/patches.c: labels say what lies where, and pictures are as full as they are meant to be. */
+/* eval/scenes/patches.c: labels say what lies where, and pictures are as full as they are meant to
+ * be. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/patches.h"
+#include "eval/scenes/patches.h"
 
 static fv_scene make(uint64_t index) {
     fv_scene s;

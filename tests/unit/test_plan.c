@@ -1,11 +1,11 @@
-/* policy/plan.c: what a policy comes to for one prompt and one checkpoint. */
+/* policy/plan/plan.c: what a policy comes to for one prompt and one checkpoint. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-#include "policy/packed_shape.h"
+#include "policy/plan/packed_shape.h"
 #include "tests/support/planned.h"
 
 enum { ROW = 2 * 8 * 2 }; /* bytes of a row of one head in all these shapes */

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "policy/plan.h"
+#include "policy/plan/plan.h"
 
 static fv_status make(const char *text, int32_t n_layer, int32_t n_visual,
                       const int32_t *calibrated, fv_plan *plan) {

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "policy/plan.h"
+#include "policy/plan/plan.h"
 
 /* LLaVA-1.5's shape with one picture, and a small checkpoint's with fewer layers and rows. */
 static const fv_plan_shape shapes[] = {{.n_layer = 32,

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "prefill-worker/prune.h"
+#include "prefill-worker/prune/prune.h"
 #include "tests/support/rendered.h"
 
 enum { ROWS_MAX = 2048, TEXT_MAX = 8 * ROWS_MAX };

@@ -3,10 +3,10 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "policy/plan.h"
-#include "prefill-worker/clusters.h"
-#include "prefill-worker/prune.h"
-#include "prefill-worker/raters.h"
+#include "policy/plan/plan.h"
+#include "prefill-worker/prefill/raters.h"
+#include "prefill-worker/prune/clusters.h"
+#include "prefill-worker/prune/prune.h"
 
 static fv_plan plan;
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "prefill-worker/prune.h"
+#include "prefill-worker/prune/prune.h"
 #include "tests/support/handoff.h"
 
 enum { LAYERS = 4, HEADS = 4, VISUAL = 40, ROWS = 60 };

@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "handoff/kv_packet.h"
 #include "model/net/kv_packed.h"
-#include "policy/packed_shape.h"
+#include "policy/plan/packed_shape.h"
 #include "tests/support/handoff.h"
 #include "tests/support/packed_error.h"
 #include "tests/support/planned.h"
 #include "tests/support/stream.h"
-#include "wire/kv_packet.h"
 
 enum { BEFORE = 5, VISUAL = 70, AFTER = 9, MORE = 12 };
 

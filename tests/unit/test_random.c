@@ -1,7 +1,7 @@
-/* eval/random.h: the numbers that its authors published, and ranges. */
+/* eval/scenes/random.h: the numbers that its authors published, and ranges. */
 #include <criterion/criterion.h>
 
-#include "eval/random.h"
+#include "eval/scenes/random.h"
 
 Test(random, splitmix_gives_the_published_numbers) {
     uint64_t state = 1234567;

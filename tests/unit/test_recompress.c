@@ -1,5 +1,6 @@
-/* decode-worker/recompress.c: keys of text that came later join the factors of the prompt's. When,
- * what it costs, what comes back, and that it depends on nothing but the conversation. */
+/* decode-worker/conversations/recompress.c: keys of text that came later join the factors of the
+ * prompt's. When, what it costs, what comes back, and that it depends on nothing but the
+ * conversation. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>

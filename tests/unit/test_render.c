@@ -1,10 +1,11 @@
-/* eval/render.c: pictures show what the facts say, and are the same to the bit everywhere. */
+/* eval/scenes/render.c: pictures show what the facts say, and are the same to the bit everywhere.
+ */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
-#include "eval/render.h"
+#include "eval/scenes/render.h"
 
 static fv_scene make(fv_split split, uint64_t index) {
     fv_scene s;

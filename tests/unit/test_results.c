@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/results.h"
+#include "eval/suite/results.h"
 
 static const char *const policies[] = {"exact", "prune=random"};
 static fv_sheet_head head;

@@ -1,12 +1,13 @@
-/* router/admit.c, policy/message.c: what is right in a request, and how many bytes it may take. */
+/* router/admit.c, serving/policy_message.c: what is right in a request, and how many bytes it may
+ * take. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "policy/message.h"
-#include "policy/plan.h"
+#include "policy/plan/plan.h"
 #include "router/admit.h"
+#include "serving/policy_message.h"
 
 typedef Fovea__Inference__V1__GenerateRequest request_message;
 

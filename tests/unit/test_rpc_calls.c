@@ -1,11 +1,11 @@
-/* wire/rpc_call.c, wire/rpc_client.c, wire/rpc_server.c: calls that go well or are ended by one
+/* rpc/call.c, rpc/client.c, rpc/server.c: calls that go well or are ended by one
  * side. net_close asserts that all calls ended, and that nothing is left on the loop. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "rpc/message.h"
 #include "tests/support/net.h"
-#include "wire/rpc_message.h"
 
 TestSuite(rpc_calls, .timeout = 60);
 

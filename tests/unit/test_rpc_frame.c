@@ -1,11 +1,11 @@
-/* wire/rpc_frame.c */
+/* transport/frame.c */
 #include <criterion/criterion.h>
 #include <grpc/grpc.h>
 #include <grpc/slice.h>
 #include <string.h>
 
 #include "handoff.pb-c.h"
-#include "wire/rpc_frame.h"
+#include "transport/frame.h"
 
 static const fv_ticket ticket = {.id = "0123456789abcde", .epoch = 0x1122334455667788};
 

@@ -1,10 +1,10 @@
-/* wire/health.c */
+/* rpc/health.c */
 #include <criterion/criterion.h>
 #include <string.h>
 
 #include "grpc/health/v1/health.pb-c.h"
+#include "rpc/health.h"
 #include "tests/support/net.h"
-#include "wire/health.h"
 
 TestSuite(rpc_health, .timeout = 30);
 

@@ -1,4 +1,4 @@
-/* wire/rpc_server.c: fv_rpc_limits, what one server grants its peers. That messages are not
+/* rpc/server.c: fv_rpc_limits, what one server grants its peers. That messages are not
  * inflated, tests/support/rpc_smoke.py and tests/e2e/test_front.c show. */
 #include <criterion/criterion.h>
 #include <string.h>

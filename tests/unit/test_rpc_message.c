@@ -1,4 +1,4 @@
-/* wire/rpc_message.c, wire/pb_check.c */
+/* rpc/message.c, rpc/pb_check.c */
 #include <criterion/criterion.h>
 #include <grpc/grpc.h>
 #include <grpc/slice.h>
@@ -7,7 +7,7 @@
 
 #include "handoff.pb-c.h"
 #include "inference.pb-c.h"
-#include "wire/rpc_message.h"
+#include "rpc/message.h"
 
 typedef Fovea__Inference__V1__GenerateRequest generate_request;
 

@@ -4,9 +4,9 @@
 
 #include "common/file.h"
 #include "fovea_proto.h"
+#include "rpc/health.h"
+#include "rpc/reflection.h"
 #include "tests/support/net.h"
-#include "wire/health.h"
-#include "wire/reflection.h"
 
 static net r;
 static int64_t exit_code = -1;

@@ -1,12 +1,12 @@
-/* wire/reflection.c, wire/descriptors.c */
+/* rpc/reflection.c, rpc/descriptors.c */
 #include <criterion/criterion.h>
 #include <string.h>
 
 #include "fovea_proto.h"
+#include "rpc/descriptors.h"
+#include "rpc/pb_wire.h"
+#include "rpc/reflection.h"
 #include "tests/support/net.h"
-#include "wire/descriptors.h"
-#include "wire/pb_wire.h"
-#include "wire/reflection.h"
 
 #define PATH "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 #define OLDER_PATH "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"

@@ -1,4 +1,4 @@
-/* wire/rpc_server.c, wire/rpc_listen.c, wire/bridge.c: what a server turns away, how it stops, and
+/* rpc/server.c, rpc/listen.c, rpc/bridge.c: what a server turns away, how it stops, and
  * what happens when the other side vanishes. */
 #include <criterion/criterion.h>
 #include <signal.h>

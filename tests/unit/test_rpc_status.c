@@ -1,8 +1,8 @@
-/* wire/rpc_status.c */
+/* rpc/status.c */
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "wire/rpc_status.h"
+#include "rpc/status.h"
 
 Test(rpc_status, every_status_comes_back_as_itself) {
     for (int s = 0; s < FV_N_STATUS; s++) {

@@ -1,9 +1,9 @@
-/* model/sample.c */
+/* text/sample.c */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
 
-#include "model/sample.h"
+#include "text/sample.h"
 
 enum { N = 6 };
 static const float logits[N] = {1.0f, 3.0f, 2.0f, 3.0f, -1.0f, 9.0f};

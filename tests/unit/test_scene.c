@@ -1,12 +1,13 @@
-/* eval/scene.c: what is kept from training, what every scene promises, and that it never changes.
+/* eval/scenes/scene.c: what is kept from training, what every scene promises, and that it never
+ * changes.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
-#include "eval/handwriting.h"
-#include "eval/scene.h"
+#include "eval/scenes/handwriting.h"
+#include "eval/scenes/scene.h"
 
 enum { MANY = 20000 };
 

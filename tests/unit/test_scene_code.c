@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "common/file.h"
-#include "eval/score.h"
-#include "eval/tasks.h"
+#include "eval/scenes/score.h"
+#include "eval/scenes/tasks.h"
 
 enum {
     FACTS_BYTES = 62,

@@ -1,10 +1,10 @@
-/* eval/score.c: what counts as right, and intervals against numbers from the literature. */
+/* eval/scenes/score.c: what counts as right, and intervals against numbers from the literature. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/score.h"
+#include "eval/scenes/score.h"
 
 static void normal(const char *said, const char *expected) {
     char out[64];

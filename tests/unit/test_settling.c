@@ -1,5 +1,6 @@
-/* Answers that are complete and settle (decode-worker/answers.c): a layer of text keys is factored
- * anew between two steps, so that others go on meanwhile; and whoever leaves then leaves nothing.
+/* Answers that are complete and settle (decode-worker/schedule/answers.c): a layer of text keys is
+ * factored anew between two steps, so that others go on meanwhile; and whoever leaves then leaves
+ * nothing.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -7,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "decode-worker/stages.h"
-#include "model/synth.h"
-#include "prefill-worker/stages.h"
+#include "decode-worker/schedule/stages.h"
+#include "model/synth/synth.h"
+#include "prefill-worker/job/stages.h"
 #include "tests/support/command.h"
 #include "tests/support/planned.h"
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "common/file.h"
-#include "eval/sheet.h"
+#include "eval/suite/sheet.h"
 
 static const char *const policies[] = {"exact", "prune=random"};
 static char path[512];

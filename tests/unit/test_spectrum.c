@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "eval/random.h"
-#include "eval/spectrum.h"
+#include "eval/scenes/random.h"
+#include "eval/suite/spectrum.h"
 
 enum { D = 24, N = 100 };
 

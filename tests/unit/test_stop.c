@@ -1,8 +1,8 @@
-/* model/stop.c */
+/* text/stop.c */
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "model/stop.h"
+#include "text/stop.h"
 
 /* Pushes `text` in pieces of `step` bytes; returns whether a stop was hit, `shown` what came. */
 static bool stream(const char *const *stops, int32_t n, const char *text, size_t step,

@@ -11,9 +11,9 @@
 #include "cli/commands.h"
 #include "common/file.h"
 #include "model/checkpoint.h"
-#include "model/synth.h"
-#include "model/tokenizer.h"
+#include "model/synth/synth.h"
 #include "tests/support/tensor_file.h"
+#include "text/tokenizer.h"
 
 enum { PATH_CAP = 4096 };
 static const char weights[] = "model.safetensors";
@@ -271,7 +271,7 @@ Test(synth, the_real_shapes_are_those_of_llava) {
         cr_assert_eq(cfg.text.n_kv, cfg.text.n_head);
         cr_assert(cfg.text.vocab == 32064 && cfg.image_token == 32000);
         cr_assert(cfg.vision.d_model == 1024 && cfg.vision.n_layer == 24);
-        cr_assert_eq(fv_model_visual_tokens(&cfg), 576);
+        cr_assert_eq(fv_vision_tokens(&cfg.vision), 576);
     }
 }
 
@@ -293,7 +293,7 @@ Test(synth, a_config_file_stands_in_for_a_shape) {
     cr_assert_eq(fv_checkpoint_open(d.path, &ck), FV_OK, "%s", fv_last_error());
     const fv_model_config *cfg = fv_checkpoint_config(ck);
     cr_assert_eq(cfg->vision.n_layer, 3);
-    cr_assert(cfg->n_feature_layer == 2 && cfg->feature_layer[0] == 3);
+    cr_assert(cfg->vision.n_feature_layer == 2 && cfg->vision.feature_layer[0] == 3);
     cr_assert_eq(fv_checkpoint_projector(ck)->fc1.cols, 48);
     cr_assert_null(fv_checkpoint_projector(ck)->fc1_bias.data);
     cr_assert_not_null(fv_checkpoint_text(ck)->layer[0].o_bias.data);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "decode-worker/evict.h"
+#include "decode-worker/evict/evict.h"
 #include "model/net/tally.h"
 #include "tests/support/handoff.h"
 #include "tests/support/planned.h"

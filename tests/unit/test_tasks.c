@@ -1,4 +1,5 @@
-/* eval/tasks.c and ask_*.c: answers are true, referents unique, answers balanced, items fixed.
+/* eval/scenes/tasks.c and ask_*.c: answers are true, referents unique, answers balanced, items
+ * fixed.
  *
  * Truth is derived here from the words of the question alone, by code that shares nothing with the
  * one that asked: the words say which objects are meant, the objects say the answer. */
@@ -9,8 +10,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "eval/handwriting.h"
-#include "eval/tasks.h"
+#include "eval/scenes/handwriting.h"
+#include "eval/scenes/tasks.h"
 
 static const char *const shapes[] = {"circle", "square", "triangle", "diamond", "cross", "ring"};
 static const char *const colors[] = {"red",    "green",  "blue", "yellow",

@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "eval/thresholds.h"
+#include "eval/scenes/thresholds.h"
 
 enum { ITEMS = 2, LAYERS = 5 };
 #define NO FV_NOT_LOOKED

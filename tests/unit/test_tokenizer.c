@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "common/file.h"
-#include "model/tokenizer.h"
+#include "text/tokenizer.h"
 
 static const char *const forms[] = {
     "llama2", "metaspace-first", "metaspace-always", "metaspace-never", "gpt2",      "llama3",

@@ -1,12 +1,12 @@
-/* wire/transport_inproc.c and wire/transport_fault.c, in front of a sink that writes down what it
- * is given. */
+/* handoff/transport_inproc.c and tests/support/transport_fault.c, in front of a sink that writes
+ * down what it is given. */
 #include <criterion/criterion.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "wire/transport.h"
+#include "handoff/transport.h"
 
 enum { FRAMES = 5 };
 

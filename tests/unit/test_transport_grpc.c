@@ -1,4 +1,4 @@
-/* wire/transport_grpc.c: hand-offs from a computing thread through the loop to a decode worker that
+/* transport/grpc.c: hand-offs from a computing thread through the loop to a decode worker that
  * this test plays. What the frames point to is overwritten and freed as soon as they are said to be
  * gone. */
 #include <criterion/criterion.h>
@@ -9,8 +9,8 @@
 
 #include "handoff.pb-c.h"
 #include "tests/support/net.h"
-#include "wire/rpc_frame.h"
-#include "wire/transport_grpc.h"
+#include "transport/frame.h"
+#include "transport/grpc.h"
 
 TestSuite(transport_grpc, .timeout = 60);
 

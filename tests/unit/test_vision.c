@@ -18,7 +18,7 @@ static void encode(const tower *t, const float *pixels, int32_t n, const char *i
     fv_backend be;
     fv_vision *v;
     fv_backend_options opt = {.n_threads = threads, .isa = isa};
-    int32_t rows = n * fv_model_visual_tokens(&t->cfg);
+    int32_t rows = n * fv_vision_tokens(&t->cfg);
     cr_assert_eq(fv_backend_open(&be, "cpu", &opt), FV_OK, "%s", fv_last_error());
     cr_assert_eq(fv_vision_open(&be, &t->cfg, &t->w, &t->p, &v), FV_OK);
     fv_vision_out to = {
@@ -67,7 +67,7 @@ Test(vision, strategy_full_keeps_the_class_row_in_front) {
     tiny_tower_pixels(pixels, 3);
     tower t = tiny_tower_make(1, feature, false), full = t;
     full.cfg.keep_cls = true;
-    cr_assert_eq(fv_model_visual_tokens(&full.cfg), P + 1);
+    cr_assert_eq(fv_vision_tokens(&full.cfg), P + 1);
     encode(&t, pixels, 1, NULL, 1, &without);
     encode(&full, pixels, 1, NULL, 1, &with);
     cr_assert_eq(memcmp(with.features + D, without.features, P * D * 4), 0);

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "prefill-worker/influence.h"
-#include "prefill-worker/mask.h"
-#include "prefill-worker/prune.h"
+#include "prefill-worker/prefill/influence.h"
+#include "prefill-worker/prefill/mask.h"
+#include "prefill-worker/prune/prune.h"
 #include "tests/support/handoff.h"
 #include "tests/support/planned.h"
 

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "decode-worker/evict.h"
+#include "decode-worker/evict/evict.h"
 #include "policy/plan/vta.h"
-#include "prefill-worker/rank.h"
+#include "prefill-worker/prefill/rank.h"
 #include "tests/support/handoff.h"
 #include "tests/support/planned.h"
 

@@ -1,0 +1,25 @@
+#ifndef FOVEA_AUTH_FLEET_NAME_H
+#define FOVEA_AUTH_FLEET_NAME_H
+
+/* How the programs of a fleet name themselves and each other: what may stand in a worker's name and
+ * in an address. Both come from other machines, and go into logs, tokens and connections; so they
+ * are checked by whoever reads them, and have no characters that mean something there. */
+#include "common/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { FV_WORKER_NAME_MAX = 64, FV_ADDRESS_MAX = 255, FV_ROUTER_ID_MAX = 16 }; /* bytes */
+
+/* FV_EINVAL unless it has 1 to 64 letters, digits and characters of "._:-[]". */
+fv_status fv_worker_name_check(const char *name);
+
+/* FV_EINVAL unless it is "HOST:PORT" or "[HOST]:PORT" with a port from 1 to 65535: where a program
+ * connects to, so neither a path ("unix:...") nor any other of gRPC's schemes. */
+fv_status fv_address_check(const char *address);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,41 @@
+#ifndef FOVEA_AUTH_FLEET_SECRET_H
+#define FOVEA_AUTH_FLEET_SECRET_H
+
+/* THE FLEET'S SECRET: one file, the same for the router and all workers. Who knows it belongs to
+ * the fleet. It is never sent: keys are derived from it, and proofs are made with those.
+ *
+ * The file holds at least 32 bytes, white space at both ends not counted. A secret that somebody
+ * thought of can be tried out by whoever has seen a proof, so it is to be drawn:
+ *
+ *     head -c 32 /dev/urandom | base64 > fleet.token */
+#include "auth/mac.h"
+#include "common/options.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { FV_FLEET_SECRET_MIN = 32, FV_FLEET_SECRET_MAX = 1024 }; /* bytes */
+
+/* A table's row. */
+/* clang-format off */
+#define FV_FLEET_SECRET_OPTION                                                                     \
+    {"fleet-token-file", "FOVEA_FLEET_TOKEN_FILE", FV_OPTION_STRING, "FILE", NULL,                 \
+     "the fleet's secret, the same for all its programs; make one with: "                          \
+     "head -c 32 /dev/urandom | base64", 0, 0}
+/* clang-format on */
+
+/* The fleet's key, made of these n bytes. FV_EINVAL: they are too few. */
+fv_status fv_fleet_secret_key(const char *secret, size_t n, fv_key *out);
+
+/* Of the file. FV_EINVAL and what to do: it is missing, too short or too long. One that every user
+ * of the machine may read is taken, and the log warns of it. */
+fv_status fv_fleet_secret_read(const char *path, fv_key *out);
+
+/* Of the file that the option names; FV_EINVAL when it names none. */
+fv_status fv_fleet_secret_of(const fv_options *o, fv_key *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

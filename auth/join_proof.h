@@ -1,0 +1,53 @@
+#ifndef FOVEA_AUTH_JOIN_PROOF_H
+#define FOVEA_AUTH_JOIN_PROOF_H
+
+/* How a worker and a router prove to each other that they know the fleet's secret, when the worker
+ * joins (proto/fleet.proto):
+ *
+ *     worker                                      router
+ *       nonce of the worker      -------------->
+ *                                <--------------   nonce of the router, proof ROUTER
+ *       who it is, proof WORKER  -------------->
+ *                                <--------------   proof WELCOME
+ *
+ * A proof is a MAC over what it proves, both nonces and all that the worker has said of itself by
+ * then. Nonces are drawn anew for each join, so that a proof is good for one; the kind goes in, so
+ * that none can be sent back as another. Before the router has proved itself it learns nothing of
+ * the worker but that it is one. */
+#include "auth/mac.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { FV_JOIN_NONCE_BYTES = 32, FV_INCARNATION_BYTES = 16 };
+
+typedef enum fv_join_kind {
+    FV_JOIN_ROUTER = 1, /* over the nonces: nothing else is known yet */
+    FV_JOIN_WORKER,
+    FV_JOIN_WELCOME,
+} fv_join_kind;
+
+/* What was said. For FV_JOIN_ROUTER the nonces alone; the rest is zero. */
+typedef struct fv_join_said {
+    uint8_t nonce_worker[FV_JOIN_NONCE_BYTES], nonce_router[FV_JOIN_NONCE_BYTES];
+    uint32_t role;                       /* fovea.inference.v1.Role */
+    const char *name, *address, *compat; /* borrowed; NULL: "" */
+    uint64_t compat_hash;
+    uint8_t incarnation[FV_INCARNATION_BYTES];
+} fv_join_said;
+
+/* The key that joins are proved with. */
+fv_status fv_join_key(const fv_key *fleet, fv_key *out);
+
+fv_status fv_join_prove(const fv_key *join, fv_join_kind kind, const fv_join_said *said,
+                        uint8_t proof[FV_MAC_BYTES]);
+
+/* Is this such a proof? */
+bool fv_join_proved(const fv_key *join, fv_join_kind kind, const fv_join_said *said,
+                    const void *proof, size_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,40 @@
+#ifndef FOVEA_AUTH_MAC_H
+#define FOVEA_AUTH_MAC_H
+
+/* HMAC-SHA-256 (RFC 2104, FIPS 180-4; libcrypto's) over lists of fields, and keys made of keys.
+ *
+ * What is authenticated is always a list whose first field says what for. Each field goes in behind
+ * its length (8 bytes, little endian), so that no two lists are the same bytes. Any thread. */
+#include "common/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { FV_MAC_BYTES = 32, FV_MAC_INPUT_MAX = 4096 };
+
+typedef struct fv_key {
+    uint8_t bytes[FV_MAC_BYTES];
+} fv_key;
+
+typedef struct fv_mac_field {
+    const void *data; /* [bytes], borrowed; may be NULL when there are none */
+    size_t bytes;
+} fv_mac_field;
+
+/* The MAC of the list into out[FV_MAC_BYTES]. FV_EINVAL: the list is longer than FV_MAC_INPUT_MAX.
+ */
+fv_status fv_mac(const fv_key *key, const fv_mac_field *field, int32_t n, uint8_t *out);
+
+/* A key for one purpose: whoever learns it learns nothing of `from`, nor of the others. */
+fv_status fv_key_derive(const fv_key *from, const char *purpose, fv_key *out);
+
+/* Compares n secret bytes in a time that does not depend on where they differ. */
+bool fv_mac_equal(const void *a, const void *b, size_t n);
+
+void fv_key_wipe(fv_key *key); /* also where a compiler sees no use of it */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,194 @@
+/* A list of conversations, those that were kept in the order in which they were. There are as many
+ * as fit a KV pool, hundreds rather than thousands, and a look at each of them costs nothing beside
+ * a step. The pool's thread. */
+#include "decode-worker/conversations/conversations.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "common/clock.h"
+
+struct fv_conversations {
+    fv_conversations_options opt;
+    fv_conversation *first; /* the one that was begun or kept the longest ago */
+    int32_t n_kept;
+    size_t bytes; /* of those */
+};
+
+static double now_s(const fv_conversations *t) {
+    return t->opt.clock ? t->opt.clock(t->opt.clock_user) : fv_clock_s();
+}
+
+fv_status fv_conversations_open(const fv_conversations_options *opt, fv_conversations **out) {
+    fv_conversations *t = calloc(1, sizeof *t);
+    if (!t) return FV_FAIL(FV_ENOMEM, "out of memory for conversations");
+    t->opt = *opt;
+    *out = t;
+    return FV_OK;
+}
+
+static void append(fv_conversations *t, fv_conversation *x) {
+    fv_conversation **at = &t->first;
+    while (*at) at = &(*at)->next;
+    *at = x;
+    x->next = NULL;
+}
+
+static void take_out(fv_conversations *t, fv_conversation *x) {
+    fv_conversation **at = &t->first;
+    while (*at != x) at = &(*at)->next;
+    *at = x->next;
+}
+
+static void set_in_use(fv_conversations *t, fv_conversation *x, bool in_use) {
+    int sign = in_use ? -1 : 1;
+    x->in_use = in_use;
+    t->n_kept += sign;
+    t->bytes = in_use ? t->bytes - x->bytes : t->bytes + x->bytes;
+}
+
+static void let_go(fv_conversations *t, fv_conversation *x) {
+    if (!x->in_use) set_in_use(t, x, true);
+    take_out(t, x);
+    fv_kv_close(x->kv);
+    free(x->ids);
+    free(x);
+}
+
+/* The kept one that comes first in the list; NULL: none. */
+static fv_conversation *oldest(const fv_conversations *t) {
+    fv_conversation *x = t->first;
+    while (x && x->in_use) x = x->next;
+    return x;
+}
+
+void fv_conversations_close(fv_conversations *t) {
+    if (!t) return;
+    for (fv_conversation *x; (x = oldest(t)) != NULL;) let_go(t, x);
+    free(t);
+}
+
+/* ---- in use ----------------------------------------------------------------------------- */
+
+fv_status fv_conversations_begin(fv_conversations *t, fv_conversation **out) {
+    fv_conversation *x = calloc(1, sizeof *x);
+    if (!x) return FV_FAIL(FV_ENOMEM, "out of memory for a conversation");
+    x->in_use = true;
+    append(t, x);
+    *out = x;
+    return FV_OK;
+}
+
+void fv_conversations_end(fv_conversations *t, fv_conversation *x) { let_go(t, x); }
+
+static fv_conversation *find(const fv_conversations *t, const uint8_t id[16]) {
+    fv_conversation *x = t->first;
+    while (x && !(x->named && memcmp(x->id, id, sizeof x->id) == 0)) x = x->next;
+    return x;
+}
+
+fv_status fv_conversations_resume(fv_conversations *t, const uint8_t id[16],
+                                  fv_conversation **out) {
+    fv_conversations_expire(t);
+    fv_conversation *x = find(t, id);
+    if (!x || x->forgotten)
+        return FV_FAIL(FV_ENOTFOUND,
+                       "the conversation is not kept any more: send the whole of it again");
+    if (x->in_use)
+        return FV_FAIL(FV_EINVAL, "another request goes on with this conversation: wait for its "
+                                  "end, and go on from there");
+    set_in_use(t, x, true);
+    *out = x;
+    return FV_OK;
+}
+
+void fv_conversations_pause(fv_conversations *t, fv_conversation *x) {
+    fv_kv_settle(x->kv, 0); /* what was reserved to go on */
+    set_in_use(t, x, false);
+    if (x->forgotten)
+        let_go(t, x);
+    else
+        fv_conversations_expire(t);
+}
+
+/* ---- kept ------------------------------------------------------------------------------- */
+
+static bool note_ids(fv_conversation *x, const int32_t *ids, int32_t n) {
+    int32_t *grown = realloc(x->ids, (size_t)n * sizeof *grown);
+    if (!grown) return false;
+    memcpy(grown, ids, (size_t)n * sizeof *grown);
+    x->ids = grown;
+    x->n = n;
+    return true;
+}
+
+static bool name(fv_conversation *x) {
+    x->named = getrandom(x->id, sizeof x->id, 0) == sizeof x->id;
+    return x->named;
+}
+
+/* Those that were kept the longest ago make place for `bytes`. */
+static bool make_place(fv_conversations *t, size_t bytes) {
+    size_t max = t->opt.bytes_max;
+    if (max == 0) return true;
+    if (bytes > max) return false;
+    while (t->bytes > max - bytes) let_go(t, oldest(t));
+    return true;
+}
+
+double fv_conversations_keep(fv_conversations *t, fv_conversation *x, const int32_t *ids, int32_t n,
+                             double asked_s) {
+    double keep_s = fmin(asked_s, t->opt.keep_s_max);
+    fv_kv_settle(x->kv, 0);
+    x->bytes = fv_kv_bytes_held(x->kv);
+    if (keep_s <= 0 || !note_ids(x, ids, n) || !name(x) || !make_place(t, x->bytes)) {
+        let_go(t, x);
+        return 0;
+    }
+    x->forgotten = false; /* that was its old name */
+    x->until_s = now_s(t) + keep_s;
+    take_out(t, x);
+    append(t, x);
+    set_in_use(t, x, false);
+    return keep_s;
+}
+
+void fv_conversations_forget(fv_conversations *t, const uint8_t id[16]) {
+    fv_conversation *x = find(t, id);
+    if (!x) return;
+    x->forgotten = true;
+    if (!x->in_use) let_go(t, x);
+}
+
+void fv_conversations_refuse(fv_conversations *t) {
+    t->opt.keep_s_max = 0;
+    for (fv_conversation *x = t->first, *next; x; x = next) {
+        next = x->next;
+        x->forgotten = true;
+        if (!x->in_use) let_go(t, x);
+    }
+}
+
+int32_t fv_conversations_expire(fv_conversations *t) {
+    int32_t n = 0;
+    double now = now_s(t);
+    for (fv_conversation *x = t->first, *next; x; x = next) {
+        next = x->next;
+        if (x->in_use || x->until_s > now) continue;
+        let_go(t, x);
+        n++;
+    }
+    return n;
+}
+
+double fv_conversations_next_s(const fv_conversations *t) {
+    double until = HUGE_VAL;
+    for (const fv_conversation *x = t->first; x; x = x->next)
+        if (!x->in_use) until = fmin(until, x->until_s);
+    return until - now_s(t);
+}
+
+int32_t fv_conversations_kept(const fv_conversations *t) { return t->n_kept; }
+size_t fv_conversations_bytes(const fv_conversations *t) { return t->bytes; }

@@ -1,0 +1,83 @@
+#ifndef FOVEA_DECODE_WORKER_CONVERSATIONS_CONVERSATIONS_H
+#define FOVEA_DECODE_WORKER_CONVERSATIONS_CONVERSATIONS_H
+
+/* CONVERSATIONS: what a worker holds of each, while it answers and, if asked to, afterwards.
+ *
+ *            begin            keep                  expire, forget, no room, refuse
+ *     (none) -----> IN USE ---------> KEPT under an id ------------------------> (gone)
+ *                    |  ^  '-- end --> (gone)   |
+ *                    |  '------- resume --------'
+ *                    '---------- pause ---------> KEPT as before: nothing was added to it
+ *
+ * An id names a conversation as it was at the end of one answer. When the next one goes on from
+ * there, the id stands for nothing any more, and what is kept then has another: a question that is
+ * sent twice is not asked twice.
+ *
+ * What is kept lasts for its lease at most. It may have bytes_max in all; when a conversation comes
+ * that does not fit beside the others, those that were kept the longest ago go: whoever comes back
+ * to one sends the whole of it again. One that is larger than bytes_max by itself is not kept. To
+ * make room for new hand-offs, nothing that is kept is let go.
+ *
+ * One thread, that of the KV pool, owns a table. */
+#include "decode-worker/evict/evict.h"
+#include "model/net/kv.h"
+#include "policy/plan/plan.h"
+
+typedef struct fv_conversation {
+    fv_kv *kv;    /* owned; rows of all ids but the last, which was chosen and has not run */
+    int32_t n;    /* ids */
+    int32_t *ids; /* [n] owned; prompts and answers in their order */
+    char policy[FV_POLICY_TEXT_MAX];
+    fv_evict evict;
+    fv_text_keys text_keys; /* what the policy says of them: recompress.h */
+    uint8_t id[16];         /* once it is kept */
+    /* private */
+    struct fv_conversation *next;
+    bool in_use, named, forgotten;
+    double until_s;
+    size_t bytes;
+} fv_conversation;
+
+typedef struct fv_conversations_options {
+    size_t bytes_max;            /* for what is kept, in all; 0: no limit */
+    double keep_s_max;           /* longest lease; 0: nothing is kept */
+    double (*clock)(void *user); /* seconds, only forward; NULL: fv_clock_s */
+    void *clock_user;
+} fv_conversations_options;
+
+typedef struct fv_conversations fv_conversations; /* opaque */
+
+fv_status fv_conversations_open(const fv_conversations_options *opt, fv_conversations **out);
+void fv_conversations_close(fv_conversations *t); /* none is in use; NULL is fine */
+
+/* An empty one, in use; its fields are the caller's to fill. */
+fv_status fv_conversations_begin(fv_conversations *t, fv_conversation **out);
+
+/* Takes a kept one into use. FV_ENOTFOUND when there is none of this name, FV_EINVAL when it is in
+ * use. */
+fv_status fv_conversations_resume(fv_conversations *t, const uint8_t id[16], fv_conversation **out);
+
+/* Gives one back that was resumed and is as it was; its lease has gone on. */
+void fv_conversations_pause(fv_conversations *t, fv_conversation *x);
+
+/* Keeps one that was in use, with the ids [n] that it has come to; says for how long, at most
+ * `asked_s`. 0: not at all, and it is gone. */
+double fv_conversations_keep(fv_conversations *t, fv_conversation *x, const int32_t *ids, int32_t n,
+                             double asked_s);
+
+void fv_conversations_end(fv_conversations *t, fv_conversation *x); /* one in use */
+
+/* Lets a kept one go; one in use goes when it is given back. No such name is fine. */
+void fv_conversations_forget(fv_conversations *t, const uint8_t id[16]);
+
+/* Lets all go that are kept and keeps none from now on: the worker is about to leave. */
+void fv_conversations_refuse(fv_conversations *t);
+
+/* Lets those go whose lease is over and says how many. */
+int32_t fv_conversations_expire(fv_conversations *t);
+double fv_conversations_next_s(const fv_conversations *t); /* seconds until then; HUGE_VAL: never */
+
+int32_t fv_conversations_kept(const fv_conversations *t);
+size_t fv_conversations_bytes(const fv_conversations *t); /* of the pool, held by those kept */
+
+#endif

@@ -1,0 +1,62 @@
+/* The table of evict methods, made from methods.def (a row without its file does not link), and the
+ * stage of one answer. */
+#include "decode-worker/evict/evict.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "model/net/kv_packed.h"
+#include "policy/plan/tally.h"
+#include "policy/stage_rows.h"
+
+#undef EVICT
+#define EVICT(name) extern const fv_evict_method fv_evict_##name;
+#define FV_METHOD(stage, name, source, summary) stage(name)
+#include "policy/methods.def"
+
+static const fv_evict_method *const methods[] = {
+#undef EVICT
+#define EVICT(name) &fv_evict_##name,
+#define FV_METHOD(stage, name, source, summary) stage(name)
+#include "policy/methods.def"
+};
+
+static const fv_evict_method *find(const char *name) {
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
+        if (strcmp(methods[i]->name, name) == 0) return methods[i];
+    assert(!"an evict method without its file");
+    return NULL;
+}
+
+fv_status fv_evict_init(fv_evict *e, const char *policy, int32_t n_prompt) {
+    fv_policy p;
+    FV_TRY(fv_policy_parse(policy, &p));
+    *e = (fv_evict){.choice = p.stage[FV_STAGE_EVICT], .tally = fv_tally_of(&p, n_prompt)};
+    if (e->choice.method) e->method = find(e->choice.method->name);
+    return FV_OK;
+}
+
+fv_status fv_evict_step(fv_evict *e, fv_kv *kv, int32_t n_token) {
+    int32_t t = e->before + n_token;
+    if (!e->method || t == e->t) return FV_OK;
+    assert(t > e->t);
+    e->t = t;
+    e->answers = n_token > 0;
+    return e->method->step(e, kv, t);
+}
+
+/* Rows of a head that were let go of those that it had at first. */
+static int32_t gone(const fv_kv *kv, int32_t layer, int32_t head) {
+    const fv_kv_packed *packed = fv_kv_packed_at(kv, layer);
+    int32_t was = fv_kv_ranked(kv, layer, head);
+    if (packed) return packed->n_first - packed->n_alive;
+    return was > 0 ? was - fv_kv_len(kv, layer, head, FV_SEG_VISUAL) : 0;
+}
+
+uint64_t fv_evict_rows(const fv_kv *kv) {
+    const fv_kv_shape *s = fv_kv_get_shape(kv);
+    uint64_t rows = fv_kv_rows_removed(kv);
+    for (int32_t l = 0; l < s->n_layer; l++)
+        for (int32_t g = 0; g < s->n_kv; g++) rows += (uint64_t)gone(kv, l, g);
+    return rows;
+}

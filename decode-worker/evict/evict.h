@@ -1,0 +1,45 @@
+#ifndef FOVEA_DECODE_WORKER_EVICT_EVICT_H
+#define FOVEA_DECODE_WORKER_EVICT_EVICT_H
+
+/* EVICT: what an answer lets go of its store as it grows. One file per method in evict/, one row
+ * each in policy/methods.def; evict.c makes the table from those rows.
+ *
+ * The clock is t, the tokens that were generated on these rows: 1 when the first token, chosen
+ * behind the prompt, runs. It goes on through the answers of a kept conversation, as what was let
+ * go does not come back; the rows of later questions do not count. An answer that was broken off
+ * and is taken up by another worker goes on at the t where it was, and its layers hold what they
+ * held. A conversation that is sent again as a whole is a new prompt, and begins at 1.
+ *
+ * The computing thread. */
+#include "common/tally.h"
+#include "model/net/kv.h"
+#include "policy/policy.h"
+
+typedef struct fv_evict fv_evict;
+
+typedef struct fv_evict_method {
+    const char *name;
+    /* Called before every step, with a t that never falls: lets go what is not to be seen at t. */
+    fv_status (*step)(const fv_evict *e, fv_kv *kv, int32_t t);
+} fv_evict_method;
+
+struct fv_evict {
+    const fv_evict_method *method; /* NULL: everything stays */
+    fv_choice choice;
+    fv_tally_rule tally; /* of methods whose rows write down what they are paid */
+    bool answers;        /* the row of a token runs next, and not those of a question */
+    int32_t before;      /* tokens of the answers before this one, on the same rows */
+    int32_t t;           /* of the last step */
+};                       /* {0} lets nothing go */
+
+/* The stage of a policy's text form, for a prompt of so many rows, of which an answer that was
+ * taken up again is no part. */
+fv_status fv_evict_init(fv_evict *e, const char *policy, int32_t n_prompt);
+
+/* Lets go what is not to be seen by rows that run when this answer has n_token tokens. */
+fv_status fv_evict_step(fv_evict *e, fv_kv *kv, int32_t n_token);
+
+/* Rows of KV heads that were let go so far. */
+uint64_t fv_evict_rows(const fv_kv *kv);
+
+#endif

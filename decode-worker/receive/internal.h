@@ -1,0 +1,99 @@
+#ifndef FOVEA_DECODE_WORKER_RECEIVE_INTERNAL_H
+#define FOVEA_DECODE_WORKER_RECEIVE_INTERNAL_H
+
+/* One hand-off that is being received: what receive.c (grants, the sink) and receive_stream.c
+ * (sections to rows) and receive_packed.c (sections to factors) share, and nobody else. */
+#include "decode-worker/receive/receive.h"
+#include "model/net/kv_packed.h"
+#include "policy/plan/packed_shape.h"
+
+/* What must come next. */
+typedef enum fv_landing_due {
+    FV_DUE_HELLO = 0,
+    FV_DUE_PROMPT,
+    FV_DUE_ROWS, /* or a packed layer, before its ROWS */
+    FV_DUE_LEAD, /* or its leader, before both */
+    FV_DUE_PACKED,
+    FV_DUE_FACTOR,
+    FV_DUE_IMPORTANCE,
+    FV_DUE_POSITIONS,
+    FV_DUE_TALLY,
+    FV_DUE_DATA,
+    FV_DUE_TOKEN,
+    FV_DUE_END,
+    FV_DUE_NOTHING
+} fv_landing_due;
+
+typedef struct fv_landing {
+    const fv_receiver_options *opt; /* borrowed */
+    const fv_kv_shape *shape;
+    size_t row_bytes;
+    fv_wire_dtype dtype;
+    fv_hello hello; /* as it was granted; its text is not used */
+    uint32_t twice; /* rows of a segment that a head may hold twice, by its policy */
+    fv_received got;
+    fv_packet_reader reader;
+    fv_landing_due due;
+    int32_t layer, layer_end; /* of the group that ROWS began */
+    fv_kv_segment seg;
+    int32_t head;   /* whose rows come next */
+    uint32_t *rows; /* [N, Hkv, FV_N_SEG] as ROWS said */
+    bool ranked;    /* RANK came for the layer whose ROWS are due */
+    int32_t *veil;  /* [N] as VEIL said: image rows of each head that nobody sees */
+    uint8_t *seen;  /* [prompt rows] which positions of a head in any order came; or NULL */
+    uint64_t n_rows, bytes_visual; /* announced so far */
+    fv_text_keys text_keys;        /* as the policy has them */
+    int32_t n_lent_text;           /* layers that LEAD gave another's text keys */
+    uint8_t *payload;              /* of a section that is not rows, while it comes */
+    size_t cap_payload;
+    fv_kv_segment packed_seg; /* of the packed rows that are coming */
+    fv_packed_kind kind;      /* of the FACT section that is due */
+    bool importance;          /* IMPO follows */
+    int32_t head_at;          /* of the DATA section: the head that is being filled, */
+    size_t head_off;          /* and the bytes of it that are there */
+} fv_landing;
+
+/* ---- receive_packed.c ------------------------------------------------------------------ */
+
+/* PACK begins: of image rows, or of text rows where the policy has factors of their keys. */
+fv_refusal fv_landing_begin_packed(fv_landing *l, const fv_section *s);
+
+/* How long the packed layer's section that is due must be. */
+fv_refusal fv_landing_packed_length(const fv_landing *l, const fv_section *s, uint64_t *want);
+
+/* PACK came: it is checked against prompt and grant, and the layer gets room for its factors. */
+fv_refusal fv_landing_take_packed(fv_landing *l, const fv_section *s);
+
+/* The next bytes of a factor, to their place. */
+fv_refusal fv_landing_fill_factor(fv_landing *l, uint64_t offset, const void *p, size_t n);
+
+/* It is whole: what kernels follow in it stays inside it. */
+fv_refusal fv_landing_end_factor(fv_landing *l);
+
+fv_refusal fv_landing_take_importance(fv_landing *l);
+
+/* ---- receive_stream.c ------------------------------------------------------------------ */
+
+/* What n_visual image rows in every layer can come to at most. */
+uint64_t fv_landing_most_visual(const fv_kv_shape *shape, uint32_t n_visual);
+
+/* What tables of packed layers can come to at most. */
+uint64_t fv_landing_most_tables(const fv_kv_shape *shape, const fv_hello *hello);
+
+/* Bytes of the pool, and of the stream, that a request of this kind may need. */
+size_t fv_landing_pool_bytes(const fv_kv_shape *shape, const fv_hello *hello);
+uint64_t fv_landing_wire_bytes(const fv_kv_shape *shape, const fv_hello *hello, int32_t n_group);
+
+/* Reserves everything. `hello` was checked. */
+fv_refusal fv_landing_open(const fv_receiver_options *opt, const fv_hello *hello, fv_landing **out);
+void fv_landing_close(fv_landing *l); /* NULL is fine */
+
+fv_refusal fv_landing_read(fv_landing *l, const fv_piece *piece, int32_t n);
+
+/* The same of bytes that lie on the store's device. */
+fv_refusal fv_landing_read_beside(fv_landing *l, const void *bytes, size_t n, uint32_t crc);
+
+/* The stream is whole: gives back what was too much. */
+fv_refusal fv_landing_finish(fv_landing *l);
+
+#endif

@@ -1,0 +1,242 @@
+/* The receiving side's front: who may send, how much, until when. Every refusal is counted here
+ * and ends the hand-off it belongs to; one that belongs to none (a late frame, a guessed ticket)
+ * harms nobody. The pool's thread. */
+#include "decode-worker/receive/receive.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "decode-worker/receive/internal.h"
+
+struct fv_receiver {
+    fv_sink sink; /* first: a sink is a receiver */
+    fv_receiver_options opt;
+    fv_compat compat;
+    fv_grants *grants;
+    fv_receiver_counters count;
+};
+
+fv_grants_options fv_grants_options_default(void) {
+    return (fv_grants_options){
+        .capacity = 256, .frame_max = FV_FRAME_MAX, .credits = 16, .lease_s = 30, .claim_s = 30};
+}
+
+/* ---- ends ------------------------------------------------------------------------------ */
+
+int32_t fv_receiver_expire(fv_receiver *r) {
+    int32_t n = 0;
+    double now = fv_grants_now(r->grants);
+    for (fv_landing *l; (l = fv_grants_expire(r->grants, now)) != NULL; n++) {
+        FV_LOG(INFO, WIRE, "handoff=expired rows=%llu bytes=%llu", (unsigned long long)l->n_rows,
+               (unsigned long long)l->reader.totals.bytes);
+        fv_landing_close(l);
+    }
+    r->count.expired += (uint64_t)n;
+    return n;
+}
+
+static fv_refusal count(fv_receiver *r, fv_refusal why) {
+    if (why == FV_REFUSED_NONE) return why;
+    r->count.refused[why]++;
+    FV_LOG(DEBUG, WIRE, "handoff=refused reason=%s text=\"%s\"", fv_refusal_name(why),
+           fv_last_error());
+    return why;
+}
+
+/* ---- offer ----------------------------------------------------------------------------- */
+
+fv_refusal fv_receiver_check(const fv_receiver *r, const fv_hello *h) {
+    const fv_kv_shape *shape = fv_kv_pool_shape(r->opt.pool);
+    FV_ADMIT(fv_compat_check(&r->compat, &h->compat));
+    uint64_t rows = (uint64_t)h->n_text + h->n_visual;
+    if (rows == 0) return FV_REFUSE(INVALID, "the hand-off has no prompt rows");
+    if (rows + h->max_tokens > (uint64_t)r->opt.max_position)
+        return FV_REFUSE(INVALID,
+                         "%llu prompt rows and %u tokens do not fit the model's context "
+                         "of %d",
+                         (unsigned long long)rows, h->max_tokens, r->opt.max_position);
+    uint64_t most = fv_landing_most_visual(shape, h->n_visual);
+    if (h->bytes_visual > most)
+        return FV_REFUSE(INVALID,
+                         "%llu bytes of image rows are more than the %llu that %u rows in each "
+                         "layer can come to",
+                         (unsigned long long)h->bytes_visual, (unsigned long long)most,
+                         h->n_visual);
+    most = fv_landing_most_tables(shape, h);
+    if (h->bytes_tables > most)
+        return FV_REFUSE(INVALID,
+                         "%llu bytes of tables are more than the %llu that %llu rows in each layer "
+                         "can come to",
+                         (unsigned long long)h->bytes_tables, (unsigned long long)most,
+                         (unsigned long long)rows);
+    if (h->n_lent_text >= (uint32_t)shape->n_layer)
+        return FV_REFUSE(INVALID, "%u of %d layers cannot have another layer's keys",
+                         h->n_lent_text, shape->n_layer);
+    if (strlen(h->policy) >= FV_POLICY_TEXT_MAX)
+        return FV_REFUSE(INVALID, "the policy's text is too long");
+    fv_policy policy;
+    if (fv_policy_parse(h->policy, &policy) != FV_OK)
+        return FV_REFUSE(INVALID, "this worker does not know the policy: %s", fv_last_error());
+    return FV_REFUSED_NONE;
+}
+
+fv_refusal fv_receiver_offer(fv_receiver *r, const fv_hello *h, fv_grant *out) {
+    fv_landing *l;
+    fv_receiver_expire(r);
+    FV_ADMIT(fv_receiver_check(r, h));
+    FV_ADMIT(fv_landing_open(&r->opt, h, &l));
+    uint64_t bytes = fv_landing_wire_bytes(fv_kv_pool_shape(r->opt.pool), h, r->opt.n_group);
+    fv_refusal why = fv_grants_issue(r->grants, bytes, l, out);
+    if (why != FV_REFUSED_NONE)
+        fv_landing_close(l);
+    else
+        r->count.granted++;
+    return why;
+}
+
+uint64_t fv_receiver_bytes(const fv_receiver *r, const fv_hello *h) {
+    return fv_landing_pool_bytes(fv_kv_pool_shape(r->opt.pool), h);
+}
+
+void fv_receiver_count_refusal(fv_receiver *r, fv_refusal why) { (void)count(r, why); }
+
+static fv_refusal sink_offer(fv_sink *sink, const fv_hello *hello, fv_grant *out) {
+    fv_receiver *r = (fv_receiver *)sink;
+    return count(r, fv_receiver_offer(r, hello, out));
+}
+
+/* ---- frames, commit, abort ------------------------------------------------------------- */
+
+static fv_refusal sink_frame(fv_sink *sink, const fv_ticket *ticket, uint64_t seq,
+                             const fv_piece *piece, int32_t n_piece) {
+    fv_receiver *r = (fv_receiver *)sink;
+    void *owner;
+    fv_receiver_expire(r);
+    size_t bytes = fv_pieces_bytes(piece, n_piece);
+    fv_refusal why = fv_grants_accept(r->grants, ticket, seq, bytes, &owner);
+    if (why == FV_REFUSED_NONE) {
+        r->count.bytes += bytes;
+        why = fv_landing_read(owner, piece, n_piece);
+        fv_grants_consumed(r->grants, ticket);
+    }
+    if (why != FV_REFUSED_NONE && owner) fv_landing_close(fv_grants_drop(r->grants, ticket));
+    return count(r, why);
+}
+
+static fv_refusal sink_beside(fv_sink *sink, const fv_ticket *ticket, uint64_t seq,
+                              const void *bytes, size_t n, uint32_t crc) {
+    fv_receiver *r = (fv_receiver *)sink;
+    void *owner;
+    fv_receiver_expire(r);
+    fv_refusal why = fv_grants_accept(r->grants, ticket, seq, n, &owner);
+    if (why == FV_REFUSED_NONE) {
+        r->count.bytes += n;
+        r->count.bytes_beside += n;
+        why = fv_landing_read_beside(owner, bytes, n, crc);
+        fv_grants_consumed(r->grants, ticket);
+    }
+    if (why != FV_REFUSED_NONE && owner) fv_landing_close(fv_grants_drop(r->grants, ticket));
+    return count(r, why);
+}
+
+static fv_refusal sink_commit(fv_sink *sink, const fv_ticket *ticket, uint64_t n_frame) {
+    fv_receiver *r = (fv_receiver *)sink;
+    void *owner;
+    uint64_t surplus;
+    fv_receiver_expire(r);
+    fv_refusal why = fv_grants_commit(r->grants, ticket, n_frame, &owner, &surplus);
+    if (why == FV_REFUSED_NONE) why = fv_landing_finish(owner);
+    if (why == FV_REFUSED_NONE)
+        r->count.committed++;
+    else if (owner)
+        fv_landing_close(fv_grants_drop(r->grants, ticket));
+    return count(r, why);
+}
+
+static fv_refusal sink_renew(fv_sink *sink, const fv_ticket *ticket) {
+    fv_receiver *r = (fv_receiver *)sink;
+    fv_receiver_expire(r);
+    return count(r, fv_grants_renew(r->grants, ticket));
+}
+
+static void sink_abort(fv_sink *sink, const fv_ticket *ticket) {
+    fv_receiver *r = (fv_receiver *)sink;
+    fv_receiver_expire(r);
+    fv_landing *l = fv_grants_drop(r->grants, ticket);
+    if (l) r->count.aborted++;
+    fv_landing_close(l);
+}
+
+/* ---- the receiver ---------------------------------------------------------------------- */
+
+fv_status fv_receiver_open(const fv_receiver_options *opt, fv_receiver **out) {
+    static const fv_sink_ops ops = {.offer = sink_offer,
+                                    .frame = sink_frame,
+                                    .beside = sink_beside,
+                                    .commit = sink_commit,
+                                    .renew = sink_renew,
+                                    .abort = sink_abort};
+    const fv_kv_shape *shape = fv_kv_pool_shape(opt->pool);
+    fv_compat_fields fields = {.model = opt->model,
+                               .n_layer = shape->n_layer,
+                               .n_kv = shape->n_kv,
+                               .d_head = shape->d_head,
+                               .dtype = fv_dtype_name(shape->dtype)};
+    fv_status st;
+    fv_receiver *r = calloc(1, sizeof *r);
+    if (!r) return FV_FAIL(FV_ENOMEM, "out of memory for the receiver");
+    r->sink.ops = &ops;
+    r->opt = *opt;
+    FV_TRY_GOTO(fv_compat_make(&fields, &r->compat), st, fail);
+    FV_TRY_GOTO(fv_grants_open(&opt->grants, &r->grants), st, fail);
+    *out = r;
+    return FV_OK;
+fail:
+    fv_receiver_close(r);
+    return st;
+}
+
+void fv_receiver_close(fv_receiver *r) {
+    if (!r) return;
+    for (fv_landing *l; r->grants && (l = fv_grants_expire(r->grants, HUGE_VAL)) != NULL;)
+        fv_landing_close(l);
+    fv_grants_close(r->grants);
+    free(r);
+}
+
+fv_sink *fv_receiver_sink(fv_receiver *r) { return &r->sink; }
+
+double fv_receiver_next_deadline(const fv_receiver *r) {
+    return fv_grants_next_deadline(r->grants);
+}
+
+double fv_receiver_now(const fv_receiver *r) { return fv_grants_now(r->grants); }
+
+uint64_t fv_receiver_granted(const fv_receiver *r) { return fv_grants_bytes(r->grants); }
+
+const fv_receiver_counters *fv_receiver_get_counters(const fv_receiver *r) { return &r->count; }
+
+int32_t fv_receiver_live(const fv_receiver *r) { return fv_grants_live(r->grants); }
+
+/* ---- claim ----------------------------------------------------------------------------- */
+
+fv_refusal fv_receiver_claim(fv_receiver *r, const fv_ticket *ticket, fv_received *out) {
+    void *owner;
+    fv_receiver_expire(r);
+    FV_ADMIT(count(r, fv_grants_claim(r->grants, ticket, &owner)));
+    fv_landing *l = owner;
+    *out = l->got;
+    l->got = (fv_received){0};
+    fv_landing_close(l);
+    r->count.claimed++;
+    return FV_REFUSED_NONE;
+}
+
+void fv_received_free(fv_received *r) {
+    fv_kv_close(r->kv);
+    free(r->ids);
+    free(r->seg);
+    *r = (fv_received){0};
+}

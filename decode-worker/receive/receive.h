@@ -1,0 +1,88 @@
+#ifndef FOVEA_DECODE_WORKER_RECEIVE_RECEIVE_H
+#define FOVEA_DECODE_WORKER_RECEIVE_RECEIVE_H
+
+/* RECEIVE: hand-offs from prefill workers become requests that can be decoded.
+ *
+ *   offer  checks that the sender fits this worker, reserves pages for prompt and answer and sets
+ *          the image rows' bytes aside, then gives a grant
+ *   frame  is checked against the grant, then its sections are checked and copied to their places
+ *   commit gives back what was reserved and not needed; the request waits for its ticket
+ *   claim  gives it to whoever brings the ticket
+ *
+ * The first three are called by a transport, through the sink. Whatever is wrong ends the hand-off
+ * with everything it held, and is counted by reason; so does a deadline, without a word from the
+ * peer. Memory is taken for what was granted and never for what a sender says beyond that.
+ *
+ * One thread, that of the pool, owns a receiver. */
+#include "handoff/transport.h"
+#include "model/net/kv.h"
+#include "policy/policy.h"
+#include "text/sample.h"
+
+typedef struct fv_receiver_options {
+    fv_kv_pool *pool;     /* borrowed; where requests come to lie */
+    const char *model;    /* fingerprint of the checkpoint; borrowed */
+    int32_t n_vocab;      /* ids that a text row may have */
+    int32_t n_group;      /* query heads of a KV head */
+    int32_t max_position; /* of the checkpoint */
+    fv_grants_options grants;
+} fv_receiver_options;
+
+/* Sensible limits: 1 MiB frames, 30 s of silence, 30 s to claim. */
+fv_grants_options fv_grants_options_default(void);
+
+typedef struct fv_receiver_counters {
+    uint64_t granted, committed, claimed, aborted, expired;
+    uint64_t refused[FV_N_REFUSAL]; /* offers, frames, commits and claims, by reason */
+    uint64_t bytes;                 /* of frames that were accepted */
+    uint64_t bytes_beside;          /* of those, from device to device */
+} fv_receiver_counters;
+enum { FV_N_HANDOFF_COUNT = sizeof(fv_receiver_counters) / sizeof(uint64_t) };
+
+typedef struct fv_receiver fv_receiver; /* opaque */
+
+fv_status fv_receiver_open(const fv_receiver_options *opt, fv_receiver **out);
+void fv_receiver_close(fv_receiver *r); /* ends what is under way; NULL is fine */
+
+fv_sink *fv_receiver_sink(fv_receiver *r); /* borrowed, lives as long as the receiver */
+
+/* The sink's offer in parts, for those who let others wait (decode-worker/schedule/opens.h):
+ * whether it could be granted at all; room for it now, or NO_ROOM; its bytes of the pool. None
+ * counts a refusal. */
+fv_refusal fv_receiver_check(const fv_receiver *r, const fv_hello *hello);
+fv_refusal fv_receiver_offer(fv_receiver *r, const fv_hello *hello, fv_grant *out);
+uint64_t fv_receiver_bytes(const fv_receiver *r, const fv_hello *hello);
+void fv_receiver_count_refusal(fv_receiver *r, fv_refusal why); /* NONE is fine */
+
+/* Ends what is past its deadline and says how many. Every call does so first; a timer for the
+ * rest. */
+int32_t fv_receiver_expire(fv_receiver *r);
+double fv_receiver_next_deadline(const fv_receiver *r); /* HUGE_VAL: none */
+double fv_receiver_now(const fv_receiver *r);           /* of the same clock */
+
+const fv_receiver_counters *fv_receiver_get_counters(const fv_receiver *r);
+int32_t fv_receiver_live(const fv_receiver *r);     /* hand-offs that hold memory */
+uint64_t fv_receiver_granted(const fv_receiver *r); /* bytes promised and not yet committed */
+
+/* ---- a request, as it came -------------------------------------------------------------- */
+
+typedef struct fv_received {
+    fv_kv *kv;    /* owned, until it is taken out */
+    int32_t n;    /* prompt rows */
+    int32_t *ids; /* [n] owned; at image rows whatever the sender had */
+    uint8_t *seg; /* [n] owned; fv_kv_segment */
+    int32_t next; /* position of the first generated token */
+    int32_t max_tokens;
+    fv_first_token first;
+    fv_sampling sampling;
+    char policy[FV_POLICY_TEXT_MAX];
+    size_t bytes_surplus; /* reserved at grant time and given back */
+} fv_received;            /* {0} is empty and may be freed */
+
+void fv_received_free(fv_received *r);
+
+/* Takes the committed request of this ticket; it can be claimed once. PENDING: ask again after the
+ * commit. */
+fv_refusal fv_receiver_claim(fv_receiver *r, const fv_ticket *ticket, fv_received *out);
+
+#endif

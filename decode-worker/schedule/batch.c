@@ -1,0 +1,154 @@
+/* The list of running answers and the step over them. */
+#include "decode-worker/schedule/batch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct member {
+    fv_sequence *seq;
+    fv_kv *kv;
+    fv_evict *evict; /* or NULL */
+    int32_t n_held;  /* of its ids, those that have run */
+    int32_t n_now;   /* those that run in this step */
+    bool last;       /* and its last one is among them */
+    void *user;
+} member;
+
+struct fv_batch {
+    fv_stepper *stepper;
+    fv_device *device;
+    int32_t n, n_max, prompt_rows;
+    size_t vocab;
+    member *list;       /* [n_max] in the order of joining */
+    fv_step_seq *step;  /* [n_max] */
+    fv_buf logits;      /* [n_max, vocab], grown as answers join; a GPU writes to it directly */
+    int32_t cap_logits; /* rows of it */
+};
+
+fv_status fv_batch_open(fv_decoder *dec, int32_t n_max, int32_t prompt_rows, fv_batch **out) {
+    fv_batch *b = calloc(1, sizeof *b);
+    if (!b) return FV_FAIL(FV_ENOMEM, "out of memory for a batch");
+    b->device = fv_decoder_backend(dec)->device;
+    b->n_max = n_max;
+    b->prompt_rows = prompt_rows;
+    b->vocab = (size_t)fv_decoder_config(dec)->vocab;
+    b->list = calloc((size_t)n_max, sizeof *b->list);
+    b->step = calloc((size_t)n_max, sizeof *b->step);
+    fv_status st = b->list && b->step ? fv_stepper_open(dec, &b->stepper)
+                                      : FV_FAIL(FV_ENOMEM, "out of memory for a batch");
+    if (st != FV_OK) {
+        fv_batch_close(b);
+        return st;
+    }
+    *out = b;
+    return FV_OK;
+}
+
+void fv_batch_close(fv_batch *b) {
+    if (!b) return;
+    fv_stepper_close(b->stepper);
+    free(b->list);
+    free(b->step);
+    fv_buf_free(&b->logits);
+    free(b);
+}
+
+int32_t fv_batch_count(const fv_batch *b) { return b->n; }
+
+fv_status fv_batch_join(fv_batch *b, fv_sequence *seq, fv_kv *kv, fv_evict *evict, int32_t n_held,
+                        void *user) {
+    if (b->n == b->n_max)
+        return FV_FAIL(FV_EBUSY, "the batch is full: %d answers are running", b->n);
+    if (b->n == b->cap_logits) {
+        int32_t cap = 2 * b->n + 1 < b->n_max ? 2 * b->n + 1 : b->n_max;
+        fv_buf grown;
+        FV_TRY(
+            fv_buf_alloc(b->device, (size_t)cap * b->vocab * sizeof(float), FV_BUF_PINNED, &grown));
+        fv_buf_free(&b->logits);
+        b->logits = grown;
+        b->cap_logits = cap;
+    }
+    b->list[b->n++] =
+        (member){.seq = seq, .kv = kv, .evict = evict, .n_held = n_held, .user = user};
+    return FV_OK;
+}
+
+void fv_batch_leave(fv_batch *b, const fv_sequence *seq) {
+    for (int32_t i = 0; i < b->n; i++) {
+        if (b->list[i].seq != seq) continue;
+        memmove(&b->list[i], &b->list[i + 1], (size_t)(b->n - i - 1) * sizeof *b->list);
+        b->n--;
+        return;
+    }
+}
+
+static fv_status evict(const member *m) {
+    int32_t n_ids, n_prompt;
+    if (!m->evict) return FV_OK;
+    fv_sequence_ids(m->seq, &n_ids, &n_prompt);
+    return fv_evict_step(m->evict, m->kv, n_ids - n_prompt);
+}
+
+/* What must not be seen in this step goes before it; an answer where that fails has left. */
+static void evict_all(fv_batch *b, fv_batch_told on_event, void *ctx) {
+    int32_t n = b->n;
+    b->n = 0;
+    for (int32_t i = 0; i < n; i++) {
+        member m = b->list[i];
+        fv_batch_event e = {.user = m.user, .seq = m.seq, .status = evict(&m)};
+        if (e.status == FV_OK)
+            b->list[b->n++] = m;
+        else
+            on_event(ctx, &e);
+    }
+}
+
+/* Says which rows run now: everybody's next one, and of prompts as many as a step may have. */
+static int32_t plan_step(fv_batch *b) {
+    int32_t n_seq = 0, left = b->prompt_rows;
+    for (int32_t i = 0; i < b->n; i++) {
+        member *m = &b->list[i];
+        int32_t n_ids, n_prompt;
+        const int32_t *ids = fv_sequence_ids(m->seq, &n_ids, &n_prompt);
+        int32_t pending = n_ids - m->n_held;
+        m->n_now = pending == 1 || pending < left ? pending : left;
+        m->last = m->n_now == pending;
+        if (pending > 1) left -= m->n_now;
+        if (m->n_now == 0) continue;
+        b->step[n_seq++] = (fv_step_seq){.kv = m->kv,
+                                         .n = m->n_now,
+                                         .ids = ids + m->n_held,
+                                         .pos = m->n_held,
+                                         .partial = !m->last};
+    }
+    return n_seq;
+}
+
+static fv_batch_event choose(const member *m, const float *logits) {
+    fv_batch_event e = {.user = m->user, .seq = m->seq, .logits = logits};
+    e.status = fv_sequence_take(e.seq, logits, &e.token, &e.text, &e.n_text);
+    e.finish = fv_sequence_finish(e.seq);
+    return e;
+}
+
+fv_status fv_batch_step(fv_batch *b, fv_batch_told on_event, void *ctx) {
+    evict_all(b, on_event, ctx);
+    int32_t n = b->n, n_seq = plan_step(b), stay = 0;
+    const float *logits = b->logits.data;
+    b->n = 0;
+    FV_TRY(fv_stepper_run(b->stepper, b->step, n_seq, b->logits.data));
+    for (int32_t i = 0; i < n; i++) {
+        member m = b->list[i];
+        m.n_held += m.n_now;
+        if (!m.last) {
+            b->list[stay++] = m;
+            continue;
+        }
+        fv_batch_event e = choose(&m, logits);
+        logits += b->vocab;
+        if (e.status == FV_OK && e.finish == FV_FINISH_NOT) b->list[stay++] = m;
+        on_event(ctx, &e);
+    }
+    b->n = stay;
+    return FV_OK;
+}

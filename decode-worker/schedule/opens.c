@@ -1,0 +1,149 @@
+/* The list of Opens that wait for room, the oldest request first. The computing thread. */
+#include "decode-worker/schedule/opens.h"
+
+#include <math.h>
+
+#include "common/clock.h"
+
+/* ---- the list --------------------------------------------------------------------------- */
+
+static void enlist(fv_opens *a, fv_open *o) {
+    fv_open **at = &a->first;
+    while (*at && (*at)->arrived_s <= o->arrived_s) at = &(*at)->next;
+    o->next = *at;
+    *at = o;
+    o->waiting = true;
+    a->n++;
+    a->bytes += o->bytes;
+    a->tried = a->tried && at != &a->first;
+}
+
+static void take_out(fv_opens *a, fv_open *o) {
+    fv_open **at = &a->first;
+    while (*at != o) at = &(*at)->next;
+    a->tried = a->tried && at != &a->first;
+    *at = o->next;
+    o->waiting = false;
+    a->n--;
+    a->bytes -= o->bytes;
+}
+
+static void settle(fv_opens *a, fv_open *o, fv_refusal why, const fv_grant *grant) {
+    if (o->waiting) take_out(a, o);
+    fv_receiver_count_refusal(a->receiver, why);
+    o->settled(o, why, grant);
+}
+
+/* ---- room ------------------------------------------------------------------------------- */
+
+static fv_refusal too_large(const fv_opens *a, const fv_open *o) {
+    return FV_REFUSE(
+        TOO_LARGE,
+        "prompt and answer take %llu bytes of KV, and this worker has %llu: shorten the "
+        "prompt, ask for fewer tokens, or start it with a larger --kv-bytes",
+        (unsigned long long)o->bytes, (unsigned long long)a->bytes_max);
+}
+
+/* NO_ROOM: later, perhaps. */
+static fv_refusal try_now(fv_opens *a, const fv_open *o, fv_grant *grant) {
+    fv_refusal why = fv_receiver_offer(a->receiver, &o->hello, grant);
+    bool empty = fv_kv_pool_used(a->pool) == 0 && fv_receiver_live(a->receiver) == 0;
+    return why == FV_REFUSED_NO_ROOM && empty && a->bytes_max ? too_large(a, o) : why;
+}
+
+/* Has anything been given back since the first one was refused? */
+static bool may_fit(const fv_opens *a) {
+    return !a->tried || fv_kv_pool_used(a->pool) < a->used_then ||
+           fv_receiver_live(a->receiver) < a->live_then;
+}
+
+static void note_full(fv_opens *a) {
+    a->tried = true;
+    a->used_then = fv_kv_pool_used(a->pool);
+    a->live_then = fv_receiver_live(a->receiver);
+}
+
+static void serve(fv_opens *a) {
+    while (a->first && may_fit(a)) {
+        fv_grant grant;
+        fv_refusal why = try_now(a, a->first, &grant);
+        if (why == FV_REFUSED_NO_ROOM)
+            note_full(a);
+        else
+            settle(a, a->first, why, &grant);
+    }
+}
+
+/* ---- asking ----------------------------------------------------------------------------- */
+
+static void wait_for_room(fv_opens *a, fv_open *o) {
+    if (a->refusing)
+        settle(a, o, FV_REFUSE(NO_ROOM, "this worker ends, and takes nothing that would wait"),
+               NULL);
+    else if (a->n >= a->most)
+        settle(a, o, FV_REFUSE(NO_ROOM, "%d requests wait for room here already", a->n), NULL);
+    else
+        enlist(a, o);
+}
+
+/* The oldest may have what there is. */
+static fv_refusal admit(fv_opens *a, fv_open *o, bool oldest, fv_grant *grant) {
+    FV_ADMIT(fv_receiver_check(a->receiver, &o->hello));
+    o->bytes = fv_receiver_bytes(a->receiver, &o->hello);
+    if (a->bytes_max && o->bytes > a->bytes_max) return too_large(a, o);
+    if (!oldest) return FV_REFUSE(NO_ROOM, "%d older requests wait for room", a->n);
+    return try_now(a, o, grant);
+}
+
+void fv_opens_ask(fv_opens *a, fv_open *o) {
+    double now = fv_clock_s();
+    fv_grant grant;
+    o->arrived_s = now - o->age_s;
+    o->until_s = now + fmin(o->wait_s, a->wait_s_max);
+    serve(a);
+    bool first = !a->first || o->arrived_s < a->first->arrived_s;
+    fv_refusal why = admit(a, o, first, &grant);
+    if (why == FV_REFUSED_NO_ROOM && o->wait_s > 0) {
+        wait_for_room(a, o);
+        if (first && o->waiting) note_full(a);
+    } else {
+        settle(a, o, why, &grant);
+    }
+}
+
+void fv_opens_drop(fv_opens *a, fv_open *o) {
+    if (!o->waiting) return;
+    settle(a, o, FV_REFUSE(CLOSED, "nobody waits for this room any more"), NULL);
+    serve(a);
+}
+
+/* ---- time ------------------------------------------------------------------------------- */
+
+static fv_open *overdue(const fv_opens *a, double now) {
+    fv_open *o = a->first;
+    while (o && now < o->until_s) o = o->next;
+    return o;
+}
+
+void fv_opens_look(fv_opens *a) {
+    double now = fv_clock_s();
+    serve(a);
+    for (fv_open *o; (o = overdue(a, now)) != NULL;)
+        settle(a, o,
+               FV_REFUSE(NO_ROOM, "no room for %llu bytes of KV came free in time",
+                         (unsigned long long)o->bytes),
+               NULL);
+    serve(a);
+}
+
+double fv_opens_next_s(const fv_opens *a) {
+    double until = HUGE_VAL;
+    for (const fv_open *o = a->first; o; o = o->next) until = fmin(until, o->until_s);
+    return until == HUGE_VAL ? until : fmax(0, until - fv_clock_s());
+}
+
+void fv_opens_refuse(fv_opens *a) {
+    a->refusing = true;
+    while (a->first)
+        settle(a, a->first, FV_REFUSE(NO_ROOM, "this worker ends: ask another one"), NULL);
+}

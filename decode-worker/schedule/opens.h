@@ -1,0 +1,66 @@
+#ifndef FOVEA_DECODE_WORKER_SCHEDULE_OPENS_H
+#define FOVEA_DECODE_WORKER_SCHEDULE_OPENS_H
+
+/* OPENS: who gets room when there is not enough for all. An Open that finds none waits here, and
+ * the oldest request is served first: a younger one that would fit does not overtake it, so small
+ * requests cannot starve a large one, whichever routers they come from.
+ *
+ *   ask --room, and nobody older waits--> settled: granted
+ *    |
+ *    '--> WAITING --room, and it is the oldest--> settled: granted
+ *            |--until_s has passed-------------> settled: NO_ROOM
+ *            '--drop, refuse-------------------> settled: CLOSED, NO_ROOM
+ *
+ * A request's age is counted from its arrival at its router; the routers say how long ago that was,
+ * so no clocks are compared. What would not fit an empty pool is refused at once, and those that
+ * wait are bounded in number and in time.
+ *
+ * The computing thread. */
+#include "decode-worker/receive/receive.h"
+
+typedef struct fv_open fv_open;
+struct fv_open {
+    /* Set by whoever asks, and theirs until `settled` was called. */
+    fv_hello hello; /* its texts likewise */
+    double age_s;   /* of the request */
+    double wait_s;  /* for room, at most; 0: not at all */
+    /* Once: `refusal` is NONE and `grant` is there, or fv_last_error says why not. `o` may be gone
+     * after this. */
+    void (*settled)(fv_open *o, fv_refusal refusal, const fv_grant *grant);
+    /* private */
+    fv_open *next;
+    double arrived_s, until_s; /* of this machine's clock */
+    uint64_t bytes;
+    bool waiting;
+};
+
+typedef struct fv_opens {
+    fv_receiver *receiver; /* borrowed */
+    fv_kv_pool *pool;      /* borrowed; the receiver's */
+    uint64_t bytes_max;    /* of the pool; 0: no limit */
+    int32_t most;          /* that wait at a time */
+    double wait_s_max;
+    /* private */
+    fv_open *first; /* the oldest request */
+    int32_t n;
+    uint64_t bytes;    /* that those who wait ask for */
+    size_t used_then;  /* of the pool, when the first one last found no room */
+    int32_t live_then; /* and hand-offs */
+    bool tried;        /* it has */
+    bool refusing;     /* the worker ends */
+} fv_opens;            /* the first five set, the rest zero */
+
+void fv_opens_ask(fv_opens *a, fv_open *o);
+
+/* Nobody wants it any more. One that is settled is fine. */
+void fv_opens_drop(fv_opens *a, fv_open *o);
+
+/* Serves those who wait, as far as there is room now; ends those whose time is over. Cheap while
+ * nothing was given back. */
+void fv_opens_look(fv_opens *a);
+double fv_opens_next_s(const fv_opens *a); /* until the next time is over; HUGE_VAL: nobody waits */
+
+/* The worker ends: nobody waits here any more, now and later. */
+void fv_opens_refuse(fv_opens *a);
+
+#endif

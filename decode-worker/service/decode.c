@@ -1,0 +1,404 @@
+/* DECODE: a ticket or a kept conversation's name comes in, tokens go out, Finished closes the
+ * answer. The call belongs to the
+ * loop thread, the answer to the computing thread; what the one has for the other is posted. The
+ * loop thread counts who still needs the request (its call, its answer, its cancellation) and frees
+ * it when the last is back.
+ *
+ * Tokens that the client does not read yet wait here: an answer has at most max_tokens of them, and
+ * a slow reader must not hold up the batch. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "common/moment.h"
+#include "decode-worker/service/internal.h"
+
+enum { MESSAGE_MAX = 1 << 20, CALLS_MAX = 4096 };
+
+typedef struct token {
+    fv_rpc_op op;
+    struct decode *d;
+    struct token *next;
+    uint32_t index;
+    uint64_t digest;
+    fv_sampled sampled;
+    char text[]; /* terminated */
+} token;
+
+typedef struct decode {
+    fv_answer answer; /* first, so that an answer is its request */
+    fv_decode_worker *w;
+    fv_arena arena; /* what the answer points to */
+    char *id;       /* the request's name, in the arena */
+    fv_job begin, drop;
+    fv_rpc_op over, dropped;
+    /* written by the computing thread before `over` was posted */
+    fv_verdict verdict;
+    fv_answer_report report;
+    /* loop thread */
+    fv_rpc_call *call; /* NULL: over */
+    int32_t refs;      /* the call, the answer, the drop */
+    bool complete;     /* nothing comes behind what is in the list */
+    bool finished;
+    token *first, **tail; /* that wait to be sent */
+} decode;
+
+static void unref(decode *d) {
+    if (--d->refs > 0) return;
+    while (d->first) {
+        token *t = d->first;
+        d->first = t->next;
+        free(t);
+    }
+    fv_arena_fini(&d->arena);
+    free(d);
+}
+
+/* ---- the computing thread --------------------------------------------------------------- */
+
+static void run_begin(fv_job *job) {
+    decode *d = job->owner;
+    fv_answers_add(d->w->answers, &d->answer);
+}
+
+static void run_drop(fv_job *job) {
+    decode *d = job->owner;
+    if (d->answer.phase != FV_ANSWER_NONE) {
+        fv_answers_drop(d->w->answers, &d->answer);
+        fv_answers_changed(d->w->answers);
+        d->verdict = (fv_verdict){.status = FV_ECANCELLED, .text = "the client has gone"};
+        fv_bridge_post(d->w->bridge, &d->over, true);
+    }
+    fv_bridge_post(d->w->bridge, &d->dropped, true);
+}
+
+static void on_token(fv_rpc_op *op, bool ok);
+
+/* protobuf's strings end at a NUL: one that a model says is left out. */
+static void copy_text(char *out, const char *text, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (text[i]) *out++ = text[i];
+    *out = '\0';
+}
+
+static fv_status token_chosen(fv_answer *x, uint32_t index, const fv_sampled *sampled,
+                              uint64_t digest, const char *text, size_t n_text) {
+    decode *d = (decode *)x;
+    token *t = malloc(sizeof *t + n_text + 1);
+    if (!t) return FV_FAIL(FV_ENOMEM, "out of memory for a token");
+    *t = (token){.op = {.done = on_token, .owner = t},
+                 .d = d,
+                 .index = index,
+                 .digest = digest,
+                 .sampled = *sampled};
+    copy_text(t->text, text, n_text);
+    atomic_fetch_add(&d->w->load.tokens_out, 1);
+    fv_bridge_post(d->w->bridge, &t->op, true);
+    if (index >= 3) fv_moment_reached(FV_MOMENT_DECODE_RUNNING);
+    return FV_OK;
+}
+
+static void answer_over(fv_answer *x, fv_status st, const fv_answer_report *r) {
+    decode *d = (decode *)x;
+    if (st == FV_OK) fv_moment_reached(FV_MOMENT_DECODE_OVER);
+    d->verdict = fv_verdict_take(st, r->refusal);
+    d->report = *r;
+    if (st == FV_OK)
+        atomic_fetch_add(&d->w->load.n_done, 1);
+    else if (!fv_status_is_callers(st))
+        atomic_fetch_add(&d->w->load.n_failed, 1);
+    atomic_fetch_add(&d->w->load.rows_evicted, r->rows_evicted);
+    atomic_fetch_add(&d->w->load.rows_recompressed, r->recompressed.rows);
+    fv_bridge_post(d->w->bridge, &d->over, true); /* d may be gone after this */
+}
+
+const fv_answers_hooks fv_decode_hooks = {.token = token_chosen, .over = answer_over};
+
+/* ---- messages --------------------------------------------------------------------------- */
+
+typedef Fovea__Inference__V1__GenerateEvent event_message;
+
+static fv_status send_token(fv_rpc_call *c, const token *t) {
+    event_message e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
+    Fovea__Inference__V1__Tokens m = FOVEA__INFERENCE__V1__TOKENS__INIT;
+    Fovea__Inference__V1__Token one = FOVEA__INFERENCE__V1__TOKEN__INIT, *list = &one;
+    Fovea__Inference__V1__Alternative alt[FV_MAX_LOGPROBS], *alts[FV_MAX_LOGPROBS];
+    for (int32_t i = 0; i < t->sampled.n_top; i++) {
+        alt[i] = (Fovea__Inference__V1__Alternative)FOVEA__INFERENCE__V1__ALTERNATIVE__INIT;
+        alt[i].id = (uint32_t)t->sampled.top[i].id;
+        alt[i].logprob = t->sampled.top[i].logprob;
+        alts[i] = &alt[i];
+    }
+    one.id = (uint32_t)t->sampled.id;
+    one.logprob = t->sampled.logprob;
+    one.digest = t->digest;
+    one.n_alternatives = (size_t)t->sampled.n_top;
+    one.alternatives = alts;
+    m.index = t->index;
+    m.n_tokens = 1;
+    m.tokens = &list;
+    m.text = (char *)(uintptr_t)t->text;
+    e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_TOKENS;
+    e.tokens = &m;
+    return fv_rpc_call_send(c, &e.base);
+}
+
+static Fovea__Inference__V1__FinishReason reason_of(fv_finish f) {
+    switch (f) {
+    case FV_FINISH_LENGTH: return FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_LENGTH;
+    case FV_FINISH_EOS: return FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_EOS;
+    case FV_FINISH_STOP: return FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_STOP;
+    case FV_FINISH_NOT: break;
+    }
+    return FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_UNSPECIFIED;
+}
+
+/* What the prefill worker says of a hand-off. */
+static void fill_follow_up(decode *d, Fovea__Inference__V1__Report *r) {
+    const fv_answer_report *a = &d->report;
+    r->policy = d->report.policy;
+    r->n_prompt = r->n_text = (uint32_t)a->n_prompt;
+    r->bytes_raw = a->bytes_raw;
+    r->bytes_visual = a->bytes_visual;
+    r->bytes_text = a->bytes_text;
+    r->bytes_bound = a->bytes_visual + a->bytes_text;
+    r->seconds_prefill = a->s_prefill;
+    r->seconds_queued = a->s_claim;
+}
+
+static void fill_recompressed(const fv_recompress_report *in,
+                              Fovea__Inference__V1__Recompressed *out) {
+    out->rows = in->rows;
+    out->n_layer = (uint32_t)in->n_layer;
+    out->bytes_freed = in->bytes;
+    out->error = in->error;
+    out->seconds = in->seconds;
+}
+
+static fv_status send_finished(decode *d) {
+    event_message e = FOVEA__INFERENCE__V1__GENERATE_EVENT__INIT;
+    Fovea__Inference__V1__Finished m = FOVEA__INFERENCE__V1__FINISHED__INIT;
+    Fovea__Inference__V1__Report r = FOVEA__INFERENCE__V1__REPORT__INIT;
+    Fovea__Inference__V1__Transfer t = FOVEA__INFERENCE__V1__TRANSFER__INIT;
+    Fovea__Inference__V1__Recompressed again = FOVEA__INFERENCE__V1__RECOMPRESSED__INIT;
+    r.n_generated = (uint32_t)d->report.n_generated;
+    r.bytes_visual_end = d->report.bytes_visual_end;
+    r.bytes_text_end = d->report.bytes_text_end;
+    r.bytes_tables_end = d->report.bytes_tables_end;
+    r.rows_evicted = d->report.rows_evicted;
+    r.seconds_decode = d->report.s_decode;
+    r.decode_worker = (char *)(uintptr_t)d->w->opt.name;
+    fill_recompressed(&d->report.recompressed, &again);
+    if (again.rows > 0) r.recompressed = &again;
+    t.seconds_claim = d->report.s_claim;
+    if (d->answer.follows)
+        fill_follow_up(d, &r);
+    else
+        r.transfer = &t;
+    m.reason = reason_of(d->report.finish);
+    m.report = &r;
+    if (d->report.keep_s > 0) {
+        m.keep_ms = (uint32_t)(1e3 * d->report.keep_s);
+        m.conversation =
+            (ProtobufCBinaryData){sizeof d->report.conversation, d->report.conversation};
+    }
+    e.event_case = FOVEA__INFERENCE__V1__GENERATE_EVENT__EVENT_FINISHED;
+    e.finished = &m;
+    return fv_rpc_call_send(d->call, &e.base);
+}
+
+/* ---- the loop thread -------------------------------------------------------------------- */
+
+/* Sends what there is and fits; at the end, the end. */
+static void flush(decode *d) {
+    fv_status st = FV_OK;
+    if (!d->call || d->finished) return;
+    while (st == FV_OK && d->first && fv_rpc_call_writable(d->call)) {
+        token *t = d->first;
+        d->first = t->next;
+        if (!d->first) d->tail = &d->first;
+        st = send_token(d->call, t);
+        free(t);
+    }
+    if (st == FV_OK && (d->first || !d->complete)) return;
+    if (st == FV_OK && d->verdict.status == FV_OK) {
+        if (!fv_rpc_call_writable(d->call)) return;
+        st = send_finished(d);
+    }
+    d->finished = true;
+    if (st == FV_OK)
+        fv_verdict_finish(&d->verdict, d->call);
+    else
+        fv_rpc_call_finish(d->call, st);
+}
+
+static void on_token(fv_rpc_op *op, bool ok) {
+    token *t = op->owner;
+    decode *d = t->d;
+    (void)ok;
+    t->next = NULL;
+    *d->tail = t;
+    d->tail = &t->next;
+    flush(d);
+}
+
+static void on_over(fv_rpc_op *op, bool ok) {
+    decode *d = op->owner;
+    (void)ok;
+    d->complete = true;
+    flush(d);
+    unref(d);
+}
+
+static void on_dropped(fv_rpc_op *op, bool ok) {
+    (void)ok;
+    unref(op->owner);
+}
+
+/* ---- the request ------------------------------------------------------------------------ */
+
+/* A hand-off is authorized by its ticket, a kept conversation by a token for this request: its name
+ * has been with the client. */
+static fv_status check_caller(fv_rpc_call *c, const fv_decode_message *q) {
+    const fv_decode_worker *w = fv_rpc_call_service(c);
+    fv_caller who;
+    if (q->source_case == FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_TICKET) return FV_OK;
+    FV_TRY(fv_caller_of(w->opt.callers, c, &who));
+    return fv_caller_asks(&who, q->request_id, NULL);
+}
+
+static fv_status on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
+    ProtobufCMessage *m;
+    FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__decode_request__descriptor, message, &m));
+    FV_TRY(check_caller(c, (const fv_decode_message *)m));
+    decode *d = calloc(1, sizeof *d);
+    if (!d) return FV_FAIL(FV_ENOMEM, "out of memory for a request");
+    d->w = fv_rpc_call_service(c);
+    d->tail = &d->first;
+    d->call = c;
+    d->refs = 2;
+    d->begin = (fv_job){.run = run_begin, .owner = d};
+    d->drop = (fv_job){.run = run_drop, .owner = d};
+    d->over = (fv_rpc_op){.done = on_over, .owner = d};
+    d->dropped = (fv_rpc_op){.done = on_dropped, .owner = d};
+    const fv_decode_message *q = (const fv_decode_message *)m;
+    int32_t context = fv_checkpoint_config(d->w->opt.engine->ck)->text.max_position;
+    fv_status st = fv_decode_request_read(q, context, &d->arena, &d->answer);
+    if (st == FV_OK) st = fv_arena_strndup(&d->arena, q->request_id, strlen(q->request_id), &d->id);
+    d->answer.request_id = d->id;
+    if (st == FV_OK) st = fv_jobs_post(d->w->jobs, &d->begin);
+    if (st != FV_OK) {
+        d->refs = 1;
+        unref(d);
+        return st;
+    }
+    fv_rpc_call_set_user(c, d);
+    return FV_OK;
+}
+
+static void on_writable(fv_rpc_call *c) {
+    decode *d = fv_rpc_call_user(c);
+    if (d) flush(d);
+}
+
+static void on_cancel(fv_rpc_call *c) {
+    decode *d = fv_rpc_call_user(c);
+    if (!d || d->complete) return;
+    d->refs++;
+    fv_jobs_follow(d->w->jobs, &d->drop);
+}
+
+static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
+    decode *d = fv_rpc_call_user(c);
+    if (!d) return;
+    if (d->complete && d->verdict.status == FV_OK)
+        FV_LOG(INFO, DECODE, "req=%s event=done tokens=%d decode_s=%.4f", d->id,
+               d->report.n_generated, d->report.s_decode);
+    else if (d->complete && d->verdict.status != FV_ECANCELLED &&
+             fv_status_is_callers(d->verdict.status))
+        FV_LOG(INFO, DECODE, "req=%s event=refused peer=%s status=%s reason=\"%s\"", d->id,
+               fv_rpc_call_peer(c), fv_status_grpc_name(d->verdict.status), d->verdict.text);
+    else if (d->complete && d->verdict.status != FV_ECANCELLED)
+        FV_LOG(WARN, DECODE, "req=%s event=failed peer=%s status=%s reason=\"%s\"", d->id,
+               fv_rpc_call_peer(c), fv_status_grpc_name(d->verdict.status), d->verdict.text);
+    else
+        FV_LOG(INFO, DECODE, "req=%s event=cancelled", d->id);
+    (void)end;
+    d->call = NULL;
+    unref(d);
+}
+
+/* ---- Forget ----------------------------------------------------------------------------- */
+
+typedef struct forget {
+    fv_job job;
+    fv_rpc_op back;
+    fv_decode_worker *w;
+    fv_rpc_call *call; /* NULL: over */
+    uint8_t id[16];
+} forget;
+
+static void run_forget(fv_job *job) {
+    forget *f = job->owner;
+    fv_conversations_forget(f->w->conversations, f->id);
+    fv_bridge_post(f->w->bridge, &f->back, true);
+}
+
+static void on_forgotten(fv_rpc_op *op, bool ok) {
+    forget *f = op->owner;
+    Fovea__Handoff__V1__ForgetReply m = FOVEA__HANDOFF__V1__FORGET_REPLY__INIT;
+    (void)ok;
+    if (f->call) {
+        fv_rpc_call_set_user(f->call, NULL);
+        fv_rpc_call_finish(f->call, fv_rpc_call_send(f->call, &m.base));
+    }
+    free(f);
+}
+
+static fv_status forget_message(fv_rpc_call *c, grpc_byte_buffer *message) {
+    const fv_decode_worker *w = fv_rpc_call_service(c);
+    fv_caller who;
+    ProtobufCMessage *m;
+    FV_TRY(fv_caller_of(w->opt.callers, c, &who));
+    FV_TRY(fv_caller_asks(&who, NULL, NULL));
+    FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__forget_request__descriptor, message, &m));
+    forget *f = calloc(1, sizeof *f);
+    if (!f) return FV_FAIL(FV_ENOMEM, "out of memory for a request");
+    *f = (forget){.job = {.run = run_forget, .owner = f},
+                  .back = {.done = on_forgotten, .owner = f},
+                  .w = fv_rpc_call_service(c),
+                  .call = c};
+    fv_status st =
+        fv_conversation_read(&((const Fovea__Handoff__V1__ForgetRequest *)m)->conversation, f->id);
+    if (st == FV_OK) st = fv_jobs_post(f->w->jobs, &f->job);
+    if (st != FV_OK)
+        free(f);
+    else
+        fv_rpc_call_set_user(c, f);
+    return st;
+}
+
+static void forget_end(fv_rpc_call *c, const fv_rpc_end *end) {
+    forget *f = fv_rpc_call_user(c);
+    (void)end;
+    if (f) f->call = NULL;
+}
+
+fv_rpc_service fv_decode_service(fv_decode_worker *w) {
+    static const fv_rpc_method methods[] = {
+        {.path = "/fovea.handoff.v1.Decode/Decode",
+         .kind = FV_RPC_SERVER_STREAM,
+         .message_max = MESSAGE_MAX,
+         .calls_max = CALLS_MAX,
+         .events = {.on_message = on_message,
+                    .on_writable = on_writable,
+                    .on_cancel = on_cancel,
+                    .on_end = on_end}},
+        {.path = "/fovea.handoff.v1.Decode/Forget",
+         .kind = FV_RPC_UNARY,
+         .message_max = 4 << 10,
+         .calls_max = CALLS_MAX,
+         .events = {.on_message = forget_message, .on_end = forget_end}},
+    };
+    return (fv_rpc_service){methods, sizeof methods / sizeof methods[0], w, NULL};
+}

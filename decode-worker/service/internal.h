@@ -1,0 +1,76 @@
+#ifndef FOVEA_DECODE_WORKER_SERVICE_INTERNAL_H
+#define FOVEA_DECODE_WORKER_SERVICE_INTERNAL_H
+
+/* What worker.c and the files service_*.c share, and nobody else. */
+#include <stdatomic.h>
+
+#include "common/jobs.h"
+#include "decode-worker/schedule/answers.h"
+#include "decode-worker/schedule/opens.h"
+#include "decode-worker/service/pair.h"
+#include "decode-worker/service/worker.h"
+#include "handoff.pb-c.h"
+#include "rpc/bridge.h"
+
+struct fv_decode_worker {
+    fv_decode_options opt;
+    fv_bridge *bridge; /* borrowed */
+    fv_jobs *jobs;
+    /* computing thread, once it runs */
+    fv_kv_pool *pool, *probe_pool;
+    fv_probe_clock probe;
+    fv_receiver *receiver;
+    fv_opens opens;
+    fv_conversations *conversations;
+    fv_answers *answers;
+    /* written by the computing thread, read by the loop */
+    struct {
+        atomic_uint n_running, n_queued, n_kept, n_waiting;
+        atomic_ullong bytes_granted, bytes_held, bytes_kept, bytes_waiting, n_done, n_failed,
+            tokens_out, rows_evicted, rows_recompressed;
+    } load;
+    atomic_ullong handoffs[FV_N_HANDOFF_COUNT]; /* fv_receiver_counters */
+    atomic_ullong n_good, n_bad;
+    fv_pulse *pulse;
+    /* loop thread */
+    fv_pairs_in pairs;
+    fv_rpc_op changed; /* says on_change; on its way while `changing` */
+    atomic_bool changing;
+    struct fv_push *pushes;   /* service_handoff.c: all streams of frames */
+    atomic_ullong n_fallback; /* frames that were to come from device to device, and did not */
+    fv_job drain;
+    bool draining, is_drained;
+    fv_rpc_op drained; /* behind everything that the computing thread has posted */
+    void (*closed)(void *user);
+    void *closed_user;
+};
+
+/* service_handoff.c: streams that wait for what comes over a pair look again. */
+void fv_pushes_look(fv_decode_worker *w);
+
+extern const fv_answers_hooks fv_decode_hooks; /* service_decode.c */
+fv_rpc_service fv_handoff_service(fv_decode_worker *w);
+fv_rpc_service fv_decode_service(fv_decode_worker *w);
+
+/* 16 bytes, else FV_EINVAL. */
+fv_status fv_ticket_read(const ProtobufCBinaryData *id, uint64_t epoch, fv_ticket *out);
+fv_status fv_conversation_read(const ProtobufCBinaryData *id, uint8_t out[16]);
+
+/* service_request.c: fills an answer that is {0}; what it points to lies in the arena. `context` is
+ * the checkpoint's. */
+typedef Fovea__Handoff__V1__DecodeRequest fv_decode_message;
+fv_status fv_decode_request_read(const fv_decode_message *q, int32_t context, fv_arena *a,
+                                 fv_answer *x);
+
+/* A failure with its sentence, on its way from one thread to the other. */
+typedef struct fv_verdict {
+    fv_status status;
+    fv_refusal refusal;
+    char text[512];
+} fv_verdict;
+
+fv_verdict fv_verdict_take(fv_status st, fv_refusal refusal); /* of fv_last_error */
+/* Finishes a call with it, the refusal's name in the trailers. */
+void fv_verdict_finish(const fv_verdict *v, fv_rpc_call *call);
+
+#endif

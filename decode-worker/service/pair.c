@@ -1,0 +1,263 @@
+/* HANDOFF: Pair. A call is a pair: it begins with the id of the communicator and ends with it. What
+ * is sent lands in one of the pair's places, on its line's thread; a place is free again when its
+ * bytes were copied to where they belong, or nobody wants them.
+ *
+ * A pair outlives its call while the computing thread still copies out of a place, and until the
+ * line's thread has let go of the device. */
+#include "decode-worker/service/pair.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "decode-worker/service/internal.h"
+
+typedef Fovea__Handoff__V1__PairWord word_message;
+typedef Fovea__Handoff__V1__PairReply reply_message;
+
+enum { PLACES = 32 };
+
+struct fv_pair_in {
+    fv_decode_worker *w;
+    fv_pair_in *next;
+    fv_rpc_call *call; /* NULL: over */
+    fv_line *line;     /* NULL: it never began, or is closed */
+    uint64_t number, n_turn;
+    bool joined, finished, line_closing;
+    int32_t n_lent;
+    double used_s;
+    fv_pair_place place[PLACES];
+};
+
+/* ---- its end --------------------------------------------------------------------------- */
+
+static void pair_free(fv_pair_in *p) {
+    fv_pairs_in *all = &p->w->pairs;
+    fv_decode_worker *w = p->w;
+    fv_pair_in **at = &all->first;
+    while (*at != p) at = &(*at)->next;
+    *at = p->next;
+    all->n_now--;
+    free(p);
+    if (all->n_now == 0) all->none_left(w);
+}
+
+static void on_line_closed(void *user) {
+    fv_pair_in *p = user;
+    p->line = NULL;
+    pair_free(p);
+}
+
+static void maybe_over(fv_pair_in *p) {
+    if (p->call || p->n_lent > 0 || p->line_closing) return;
+    p->line_closing = true;
+    if (p->line)
+        fv_line_close(p->line);
+    else
+        pair_free(p);
+}
+
+static void finish(fv_pair_in *p, fv_status st) {
+    if (p->call && !p->finished) fv_rpc_call_finish(p->call, st);
+    p->finished = true;
+}
+
+void fv_pairs_end(fv_pairs_in *p) {
+    for (fv_pair_in *q = p->first; q; q = q->next) finish(q, FV_OK);
+}
+
+/* ---- places ---------------------------------------------------------------------------- */
+
+static void say(fv_pair_in *p, reply_message *m) {
+    if (!p->call || p->finished) return;
+    fv_status st = fv_rpc_call_send(p->call, &m->base);
+    if (st != FV_OK) finish(p, st);
+}
+
+static void place_free(fv_pair_place *place) {
+    reply_message m = FOVEA__HANDOFF__V1__PAIR_REPLY__INIT;
+    m.reply_case = FOVEA__HANDOFF__V1__PAIR_REPLY__REPLY_TAKEN;
+    m.taken = place->turn;
+    place->used = false;
+    place->pair->used_s = fv_clock_s();
+    say(place->pair, &m);
+}
+
+fv_pair_place *fv_pair_take(fv_pairs_in *all, uint64_t number, uint64_t turn) {
+    fv_pair_in *p = all->first;
+    while (p && p->number != number) p = p->next;
+    for (int i = 0; p && p->call && i < PLACES; i++) {
+        fv_pair_place *place = &p->place[i];
+        if (!place->used || !place->arrived || place->lent || place->turn != turn) continue;
+        place->lent = true;
+        p->n_lent++;
+        return place;
+    }
+    return NULL;
+}
+
+void fv_pair_give(fv_pair_place *place) {
+    fv_pair_in *p = place->pair;
+    place->lent = false;
+    p->n_lent--;
+    place_free(place);
+    maybe_over(p);
+}
+
+static void on_line_over(void *user, fv_line_move *m) {
+    fv_pair_place *place = m->owner;
+    fv_pair_in *p = user;
+    place->arrived = true;
+    if (place->forgotten)
+        place_free(place);
+    else
+        p->w->pairs.arrived(p->w);
+}
+
+/* ---- words ----------------------------------------------------------------------------- */
+
+static void on_line_joined(void *user) {
+    fv_pair_in *p = user;
+    reply_message m = FOVEA__HANDOFF__V1__PAIR_REPLY__INIT;
+    p->joined = true;
+    m.reply_case = FOVEA__HANDOFF__V1__PAIR_REPLY__REPLY_JOINED;
+    m.joined = true;
+    say(p, &m);
+}
+
+static void on_line_failed(void *user, const char *text) {
+    fv_pair_in *p = user;
+    p->w->pairs.n_failed++;
+    FV_LOG(WARN, DECODE, "event=pair-failed reason=\"%s\"", text);
+    finish(p, FV_FAIL(FV_EDEVICE, "%s", text));
+}
+
+static fv_status join(fv_pair_in *p, const Fovea__Handoff__V1__PairJoin *join) {
+    const fv_pairs_in *all = &p->w->pairs;
+    fv_line_options opt = {.bridge = p->w->bridge,
+                           .ops = all->ops,
+                           .device = all->device,
+                           .rank = 1,
+                           .room_bytes = (size_t)PLACES * FV_PAIR_BYTES_MAX,
+                           .user = p,
+                           .joined = on_line_joined,
+                           .over = on_line_over,
+                           .failed = on_line_failed,
+                           .closed = on_line_closed};
+    if (strcmp(join->kind, all->ops->name) != 0)
+        return FV_FAIL(FV_EUNSUPPORTED, "this worker's device is joined by %s, not by %s",
+                       all->ops->name, join->kind);
+    uint8_t device[FV_PAIR_DEVICE_BYTES];
+    all->ops->identity(all->device, device);
+    if (join->device.len == sizeof device && memcmp(join->device.data, device, sizeof device) == 0)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "both workers compute on the same GPU, and %s joins two: give each its own "
+                       "(--gpu N), or leave it at gRPC",
+                       all->ops->name);
+    if (join->id.len != sizeof opt.id)
+        return FV_FAIL(FV_EINVAL, "the id of a pair has %d bytes", FV_PAIR_ID_BYTES);
+    memcpy(opt.id, join->id.data, sizeof opt.id);
+    if (getrandom(&p->number, sizeof p->number, 0) != (ssize_t)sizeof p->number)
+        return FV_FAIL(FV_EIO, "no random numbers here");
+    p->number |= 1; /* never 0 */
+    FV_TRY(fv_line_open(&opt, &p->line));
+    reply_message m = FOVEA__HANDOFF__V1__PAIR_REPLY__INIT;
+    Fovea__Handoff__V1__PairOffer offer = FOVEA__HANDOFF__V1__PAIR_OFFER__INIT;
+    offer.number = p->number;
+    offer.places = PLACES;
+    m.reply_case = FOVEA__HANDOFF__V1__PAIR_REPLY__REPLY_OFFER;
+    m.offer = &offer;
+    return fv_rpc_call_send(p->call, &m.base);
+}
+
+static fv_status receive(fv_pair_in *p, uint64_t bytes) {
+    uint64_t turn = p->n_turn++;
+    int i = 0;
+    if (bytes == 0) return FV_OK;
+    while (i < PLACES && p->place[i].used) i++;
+    if (!p->joined || bytes > FV_PAIR_BYTES_MAX || i == PLACES)
+        return FV_FAIL(FV_EINVAL, "turn %llu of %llu bytes, which a pair cannot take now",
+                       (unsigned long long)turn, (unsigned long long)bytes);
+    fv_pair_place *place = &p->place[i];
+    *place = (fv_pair_place){.pair = p, .turn = turn, .used = true};
+    place->move.data = fv_line_room(p->line) + (size_t)i * FV_PAIR_BYTES_MAX;
+    place->move.bytes = bytes;
+    place->move.owner = place;
+    fv_line_begin(p->line, &place->move);
+    return FV_OK;
+}
+
+static void forget(fv_pair_in *p, uint64_t turn) {
+    for (int i = 0; i < PLACES; i++) {
+        fv_pair_place *place = &p->place[i];
+        if (!place->used || place->turn != turn || place->lent) continue;
+        place->forgotten = true;
+        if (place->arrived) place_free(place);
+    }
+}
+
+fv_status fv_pair_on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
+    fv_pair_in *p = fv_rpc_call_user(c);
+    ProtobufCMessage *base;
+    FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__pair_word__descriptor, message, &base));
+    const word_message *m = (const word_message *)base;
+    switch (m->word_case) {
+    case FOVEA__HANDOFF__V1__PAIR_WORD__WORD_JOIN:
+        if (p->number) break;
+        return join(p, m->join);
+    case FOVEA__HANDOFF__V1__PAIR_WORD__WORD_BYTES: return receive(p, m->bytes);
+    case FOVEA__HANDOFF__V1__PAIR_WORD__WORD_FORGET: forget(p, m->forget); return FV_OK;
+    default: break;
+    }
+    return FV_FAIL(FV_EINVAL, "a word that a pair does not have, or not now");
+}
+
+/* The one that was idle for longest makes place for one that will come again. */
+static void end_idle(fv_pairs_in *all) {
+    fv_pair_in *oldest = NULL;
+    for (fv_pair_in *p = all->first; p; p = p->next) {
+        bool idle = p->call && p->joined;
+        for (int i = 0; i < PLACES; i++) idle = idle && !p->place[i].used;
+        if (idle && (!oldest || p->used_s < oldest->used_s)) oldest = p;
+    }
+    if (oldest) finish(oldest, FV_OK);
+}
+
+fv_status fv_pair_on_start(fv_rpc_call *c) {
+    fv_decode_worker *w = fv_rpc_call_service(c);
+    fv_pairs_in *all = &w->pairs;
+    fv_caller who;
+    FV_TRY(fv_caller_of(w->opt.callers, c, &who));
+    if (!all->ops)
+        return FV_FAIL(FV_EUNSUPPORTED, "this worker offers no way from device to device");
+    if (all->n_now >= (uint32_t)all->most) {
+        end_idle(all);
+        return FV_FAIL(FV_EBUSY, "%u pairs are here already", all->n_now);
+    }
+    fv_pair_in *p = calloc(1, sizeof *p);
+    if (!p) return FV_FAIL(FV_ENOMEM, "out of memory for a pair");
+    p->w = w;
+    p->call = c;
+    p->used_s = fv_clock_s();
+    p->next = all->first;
+    all->first = p;
+    all->n_now++;
+    fv_rpc_call_set_user(c, p);
+    return FV_OK;
+}
+
+fv_status fv_pair_on_half_close(fv_rpc_call *c) {
+    fv_pair_in *p = fv_rpc_call_user(c);
+    if (p) finish(p, FV_OK);
+    return FV_OK;
+}
+
+void fv_pair_on_end(fv_rpc_call *c, const fv_rpc_end *end) {
+    fv_pair_in *p = fv_rpc_call_user(c);
+    (void)end;
+    if (!p) return;
+    p->call = NULL;
+    maybe_over(p);
+}

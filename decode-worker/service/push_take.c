@@ -1,0 +1,54 @@
+/* From messages of Push to the receiver's sink. Whatever is refused gives the hand-off up, so that
+ * a stream holds nothing behind its first mistake. The pool's thread. */
+#include "decode-worker/service/push_take.h"
+
+#include <string.h>
+
+/* Ends the hand-off, whatever it has come to: also one that is committed and not yet claimed, when
+ * its sender has not heard of that. */
+static fv_refusal give_up(fv_sink *sink, fv_push_state *p, fv_refusal why) {
+    if (p->known) sink->ops->abort(sink, &p->ticket);
+    p->over = true;
+    return why;
+}
+
+static fv_refusal take(fv_sink *sink, fv_push_state *p, grpc_byte_buffer *message,
+                       const fv_push_came *came, uint64_t *committed) {
+    fv_rpc_frame in;
+    FV_ADMIT(fv_rpc_frame_read(message, &in));
+    if (p->known && (memcmp(p->ticket.id, in.ticket.id, sizeof in.ticket.id) != 0 ||
+                     p->ticket.epoch != in.ticket.epoch))
+        return FV_REFUSE(MALFORMED, "frames of two hand-offs in one stream");
+    p->ticket = in.ticket;
+    p->known = true;
+    if (in.commit) {
+        FV_ADMIT(sink->ops->commit(sink, &in.ticket, in.commit));
+        *committed = in.commit;
+        p->over = true;
+        return FV_REFUSED_NONE;
+    }
+    if (in.alive) return sink->ops->renew(sink, &in.ticket);
+    if (came) {
+        FV_ADMIT(sink->ops->beside(sink, &in.ticket, in.seq, came->data, came->bytes, came->crc));
+        p->bytes += came->bytes;
+        return FV_REFUSED_NONE;
+    }
+    if (in.bytes == 0) return FV_REFUSE(MALFORMED, "a frame over a pair, and this worker has none");
+    FV_ADMIT(sink->ops->frame(sink, &in.ticket, in.seq, in.piece, in.n_piece));
+    p->bytes += in.bytes;
+    return FV_REFUSED_NONE;
+}
+
+fv_refusal fv_push_take(fv_sink *sink, fv_push_state *p, grpc_byte_buffer *message,
+                        const fv_push_came *came, uint64_t *committed) {
+    *committed = 0;
+    if (p->over) return FV_REFUSED_NONE;
+    fv_refusal why = take(sink, p, message, came, committed);
+    return why == FV_REFUSED_NONE ? why : give_up(sink, p, why);
+}
+
+fv_refusal fv_push_end(fv_sink *sink, fv_push_state *p, bool broken) {
+    if (broken) return give_up(sink, p, FV_REFUSED_NONE);
+    if (p->over) return FV_REFUSED_NONE;
+    return give_up(sink, p, FV_REFUSE(TRUNCATED, "the stream ended without a commit"));
+}

@@ -1,0 +1,287 @@
+/* The worker: what it owns, its computing thread's standing work, and its end. The services bring
+ * jobs; between them the thread advances all answers by one step and lets leases run out. */
+#include "decode-worker/service/worker.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "decode-worker/service/internal.h"
+#include "decode-worker/service/probe.h"
+
+fv_decode_options fv_decode_options_default(void) {
+    enum { FIRST_S = 5 }; /* Push opens as soon as there is a grant */
+    fv_decode_options o = (fv_decode_options){.name = "",
+                                              .kv_dtype = FV_F32,
+                                              .batch_max = 64,
+                                              .prompt_rows = 256,
+                                              .queue_max = 256,
+                                              .keep_s_max = 600,
+                                              .probe_s = 5,
+                                              .pairs_most = 8,
+                                              .waiting_max = 256,
+                                              .wait_s_max = 30,
+                                              .grants = fv_grants_options_default()};
+    o.grants.first_s = FIRST_S;
+    return o;
+}
+
+/* ---- what services share ---------------------------------------------------------------- */
+
+fv_status fv_ticket_read(const ProtobufCBinaryData *id, uint64_t epoch, fv_ticket *out) {
+    if (id->len != sizeof out->id)
+        return FV_FAIL(FV_EINVAL, "a ticket has %zu bytes, not %zu", sizeof out->id, id->len);
+    memcpy(out->id, id->data, sizeof out->id);
+    out->epoch = epoch;
+    return FV_OK;
+}
+
+fv_verdict fv_verdict_take(fv_status st, fv_refusal refusal) {
+    fv_verdict v = {.status = st, .refusal = refusal};
+    if (st != FV_OK) snprintf(v.text, sizeof v.text, "%s", fv_last_error());
+    return v;
+}
+
+void fv_verdict_finish(const fv_verdict *v, fv_rpc_call *call) {
+    if (v->refusal != FV_REFUSED_NONE)
+        fv_rpc_call_trailer(call, FV_REFUSAL_KEY, fv_refusal_name(v->refusal));
+    fv_rpc_call_finish(call, v->status == FV_OK ? FV_OK : FV_FAIL(v->status, "%s", v->text));
+}
+
+/* ---- the computing thread --------------------------------------------------------------- */
+
+static void on_changed(fv_rpc_op *op, bool ok) {
+    fv_decode_worker *w = op->owner;
+    (void)ok;
+    atomic_store(&w->changing, false);
+    if (!w->closed) w->opt.on_change(w->opt.user);
+}
+
+/* Routers should hear of it before their next report is due. */
+static void tell_change(fv_decode_worker *w, uint64_t used) {
+    uint64_t before = atomic_load(&w->load.bytes_granted) + atomic_load(&w->load.bytes_held);
+    bool same = used == before && w->opens.bytes == atomic_load(&w->load.bytes_waiting);
+    if (same || !w->opt.on_change || atomic_exchange(&w->changing, true)) return;
+    w->changed = (fv_rpc_op){.done = on_changed, .owner = w};
+    fv_bridge_post(w->bridge, &w->changed, true);
+}
+
+static void note_load(fv_decode_worker *w) {
+    uint64_t used = fv_kv_pool_used(w->pool), granted = fv_receiver_granted(w->receiver);
+    if (granted > used) granted = used; /* a grant counts headers too */
+    tell_change(w, used);
+    atomic_store(&w->load.bytes_granted, granted);
+    atomic_store(&w->load.bytes_held, used - granted);
+    atomic_store(&w->load.bytes_waiting, w->opens.bytes);
+    atomic_store(&w->load.n_waiting, (unsigned)w->opens.n);
+    atomic_store(&w->load.bytes_kept, fv_conversations_bytes(w->conversations));
+    atomic_store(&w->load.n_kept, (unsigned)fv_conversations_kept(w->conversations));
+    atomic_store(&w->load.n_running, (unsigned)(fv_answers_count(w->answers, FV_ANSWER_RUNNING) +
+                                                fv_answers_count(w->answers, FV_ANSWER_SETTLING)));
+    atomic_store(&w->load.n_queued,
+                 (unsigned)(fv_answers_count(w->answers, FV_ANSWER_WAITING) +
+                            fv_answers_count(w->answers, FV_ANSWER_READY) + w->opens.n));
+}
+
+/* For those who look from another thread: each number is whole, all together are of about now. */
+static void note_handoffs(fv_decode_worker *w) {
+    uint64_t count[FV_N_HANDOFF_COUNT];
+    memcpy(count, fv_receiver_get_counters(w->receiver), sizeof count);
+    for (int i = 0; i < FV_N_HANDOFF_COUNT; i++) atomic_store(&w->handoffs[i], count[i]);
+}
+
+fv_receiver_counters fv_decode_worker_handoffs(const fv_decode_worker *w) {
+    uint64_t count[FV_N_HANDOFF_COUNT];
+    fv_receiver_counters out;
+    for (int i = 0; i < FV_N_HANDOFF_COUNT; i++) count[i] = atomic_load(&w->handoffs[i]);
+    memcpy(&out, count, sizeof out);
+    return out;
+}
+
+/* A step for all that run; true: there is more. A token of any of them is a sign of life. */
+static bool step(fv_decode_worker *w) {
+    uint64_t tokens = atomic_load(&w->load.tokens_out), failed = atomic_load(&w->load.n_failed);
+    bool more = fv_answers_step(w->answers);
+    if (atomic_load(&w->load.tokens_out) != tokens) {
+        atomic_fetch_add(&w->n_good, 1);
+        fv_probe_clock_reset(&w->probe, fv_clock_s());
+    } else if (atomic_load(&w->load.n_failed) != failed) {
+        atomic_fetch_add(&w->n_bad, 1);
+    }
+    return more;
+}
+
+static void probe(fv_decode_worker *w) {
+    fv_status st = fv_probe(w->opt.engine, w->probe_pool, fv_answers_batch(w->answers));
+    atomic_fetch_add(st == FV_OK ? &w->n_good : &w->n_bad, 1);
+    fv_probe_clock_reset(&w->probe, fv_clock_s());
+    if (st == FV_OK)
+        FV_LOG(DEBUG, DECODE, "event=probe");
+    else
+        FV_LOG(WARN, DECODE, "event=probe-failed reason=\"%s\"", fv_last_error());
+}
+
+static double work(void *user) {
+    fv_decode_worker *w = user;
+    if (fv_receiver_expire(w->receiver) > 0) fv_answers_changed(w->answers);
+    fv_conversations_expire(w->conversations);
+    bool more = step(w);
+    fv_opens_look(&w->opens);
+    note_load(w);
+    note_handoffs(w);
+    if (more) return 0;
+    if (fv_probe_due_in(&w->probe, fv_clock_s()) == 0) probe(w);
+    double next = fmin(fv_receiver_next_deadline(w->receiver) - fv_receiver_now(w->receiver),
+                       fv_conversations_next_s(w->conversations));
+    next = fmin(next, fv_probe_due_in(&w->probe, fv_clock_s()));
+    next = fmin(next, fv_opens_next_s(&w->opens));
+    return next == HUGE_VAL ? -1 : fmax(next, 1e-3);
+}
+
+static void run_drain(fv_job *job) {
+    fv_decode_worker *w = job->owner;
+    fv_conversations_refuse(w->conversations);
+    fv_opens_refuse(&w->opens);
+}
+
+/* ---- open and close --------------------------------------------------------------------- */
+
+static void free_worker(fv_decode_worker *w) {
+    fv_answers_close(w->answers);
+    fv_pulse_close(w->pulse);
+    fv_conversations_close(w->conversations);
+    fv_receiver_close(w->receiver);
+    fv_kv_pool_close(w->pool);
+    fv_kv_pool_close(w->probe_pool);
+    free(w);
+}
+
+static fv_status open_stages(fv_decode_worker *w) {
+    const fv_engine *e = w->opt.engine;
+    fv_kv_shape shape = fv_engine_kv_shape(e, w->opt.kv_dtype);
+    const fv_text_config *text = &fv_checkpoint_config(e->ck)->text;
+    fv_probe_clock_init(&w->probe, w->opt.probe_s);
+    FV_TRY(fv_kv_pool_open(e->be.device, &shape, w->opt.kv_bytes, &w->pool));
+    FV_TRY(fv_kv_pool_open(e->be.device, &shape, 0, &w->probe_pool));
+    fv_receiver_options opt = {.pool = w->pool,
+                               .model = e->fingerprint,
+                               .n_vocab = text->vocab,
+                               .n_group = text->n_head / text->n_kv,
+                               .max_position = text->max_position,
+                               .grants = w->opt.grants};
+    FV_TRY(fv_receiver_open(&opt, &w->receiver));
+    w->opens = (fv_opens){.receiver = w->receiver,
+                          .pool = w->pool,
+                          .bytes_max = w->opt.kv_bytes,
+                          .most = w->opt.waiting_max,
+                          .wait_s_max = w->opt.wait_s_max};
+    fv_conversations_options keep = {.bytes_max = w->opt.keep_bytes ? w->opt.keep_bytes
+                                                                    : w->opt.kv_bytes / 2,
+                                     .keep_s_max = w->opt.keep_s_max};
+    FV_TRY(fv_conversations_open(&keep, &w->conversations));
+    FV_TRY(fv_answers_open(e, w->receiver, w->conversations, w->opt.batch_max, w->opt.prompt_rows,
+                           &fv_decode_hooks, &w->answers));
+    FV_TRY(fv_pulse_open(&w->pulse));
+    fv_answers_follow(w->answers, w->pulse);
+    return FV_OK;
+}
+
+/* Behind the last word of the computing thread, and of each pair's. */
+static void maybe_closed(fv_decode_worker *w) {
+    if (!w->is_drained || w->pairs.n_now > 0) return;
+    void (*closed)(void *) = w->closed;
+    void *user = w->closed_user;
+    free_worker(w);
+    if (closed) closed(user);
+}
+
+static void on_drained(fv_rpc_op *op, bool ok) {
+    fv_decode_worker *w = op->owner;
+    (void)ok;
+    w->is_drained = true;
+    maybe_closed(w);
+}
+
+fv_status fv_decode_worker_open(fv_bridge *bridge, const fv_decode_options *opt,
+                                fv_decode_worker **out) {
+    fv_decode_worker *w = calloc(1, sizeof *w);
+    if (!w) return FV_FAIL(FV_ENOMEM, "out of memory for the worker");
+    w->opt = *opt;
+    w->bridge = bridge;
+    w->drain = (fv_job){.run = run_drain, .owner = w};
+    w->pairs = (fv_pairs_in){.ops = opt->pairs,
+                             .device = opt->engine->be.device,
+                             .most = opt->pairs_most,
+                             .arrived = fv_pushes_look,
+                             .none_left = maybe_closed};
+    fv_status st = open_stages(w);
+    if (st == FV_OK)
+        st = fv_jobs_start(
+            &(fv_jobs_options){.limit = (size_t)opt->queue_max, .work = work, .user = w}, &w->jobs);
+    if (st != FV_OK) {
+        free_worker(w);
+        return st;
+    }
+    *out = w;
+    return FV_OK;
+}
+
+void fv_decode_worker_drain(fv_decode_worker *w) {
+    if (w->draining) return;
+    w->draining = true;
+    fv_jobs_follow(w->jobs, &w->drain);
+}
+
+void fv_decode_worker_close(fv_decode_worker *w, void (*closed)(void *user), void *user) {
+    fv_jobs_stop(w->jobs);
+    w->closed = closed;
+    w->closed_user = user;
+    w->drained = (fv_rpc_op){.done = on_drained, .owner = w};
+    fv_bridge_post(w->bridge, &w->drained, true);
+}
+
+/* ---- what others ask -------------------------------------------------------------------- */
+
+void fv_decode_worker_services(fv_decode_worker *w, fv_rpc_service out[FV_DECODE_SERVICES]) {
+    out[0] = fv_handoff_service(w);
+    out[1] = fv_decode_service(w);
+}
+
+fv_decode_load fv_decode_worker_load(const fv_decode_worker *w) {
+    fv_receiver_counters handoffs = fv_decode_worker_handoffs(w);
+    uint64_t beside = handoffs.bytes_beside;
+    uint64_t bytes = handoffs.bytes > beside ? handoffs.bytes : beside; /* not of one moment */
+    return (fv_decode_load){.n_running = atomic_load(&w->load.n_running),
+                            .n_queued =
+                                atomic_load(&w->load.n_queued) + (uint32_t)fv_jobs_waiting(w->jobs),
+                            .bytes_capacity = w->opt.kv_bytes,
+                            .bytes_granted = atomic_load(&w->load.bytes_granted),
+                            .bytes_held = atomic_load(&w->load.bytes_held),
+                            .bytes_waiting = atomic_load(&w->load.bytes_waiting),
+                            .n_waiting = atomic_load(&w->load.n_waiting),
+                            .bytes_kept = atomic_load(&w->load.bytes_kept),
+                            .n_kept = atomic_load(&w->load.n_kept),
+                            .bytes_grpc = bytes - beside,
+                            .bytes_nccl = beside,
+                            .n_fallback = atomic_load(&w->n_fallback),
+                            .n_pairs = w->pairs.n_now,
+                            .n_pairs_failed = w->pairs.n_failed,
+                            .n_done = atomic_load(&w->load.n_done),
+                            .n_failed = atomic_load(&w->load.n_failed),
+                            .tokens_out = atomic_load(&w->load.tokens_out),
+                            .rows_evicted = atomic_load(&w->load.rows_evicted),
+                            .rows_recompressed = atomic_load(&w->load.rows_recompressed),
+                            .seconds_busy = fv_jobs_busy_s(w->jobs)};
+}
+
+fv_pulse *fv_decode_worker_pulse(const fv_decode_worker *w) { return w->pulse; }
+
+fv_vital_signs fv_decode_worker_signs(const fv_decode_worker *w) {
+    return (fv_vital_signs){.n_good = atomic_load(&w->n_good),
+                            .n_bad = atomic_load(&w->n_bad),
+                            .n_moved = fv_engine_layers_run(w->opt.engine),
+                            .lost = fv_backend_lost(&w->opt.engine->be)};
+}

@@ -1,0 +1,98 @@
+#ifndef FOVEA_DECODE_WORKER_SERVICE_WORKER_H
+#define FOVEA_DECODE_WORKER_SERVICE_WORKER_H
+
+/* DECODE WORKER: the services Handoff and Decode of proto/handoff.proto over the stages of
+ * decode-worker/schedule/stages.h.
+ *
+ *   [loop thread]                     jobs            [computing thread]
+ *   service_handoff.c  Open           ------------->  opens: room now, or in its turn
+ *                      Push, frames   ------------->            frame ... commit
+ *                      Release        ------------->            abort
+ *   service_decode.c   Decode         ------------->  claim, sequence, batch: join
+ *                      tokens        <-------------   batch: step, while anybody is in it
+ *
+ * Everything that computes, and the KV pool, belongs to the computing thread; every call belongs to
+ * the loop thread. A client that goes away, a deadline, a lease that runs out: each frees what its
+ * request held, without a word from anybody else.
+ *
+ * What a Finished of Decode reports: n_generated (of the whole answer), bytes_visual_end,
+ * bytes_text_end, bytes_tables_end, rows_evicted, recompressed, seconds_decode,
+ * transfer.seconds_claim and decode_worker. The prefill worker reports the rest. A follow-up has no
+ * prefill worker: its report also says n_prompt = n_text (the rows that ran before its first token:
+ * the new ones, and the last answer's last token, which had been chosen and not run), bytes_raw,
+ * bytes_bound, bytes_visual and bytes_text when they had run, seconds_prefill, seconds_queued for a
+ * place in the batch, and the conversation's policy. */
+#include "common/pulse.h"
+#include "common/vitals.h"
+#include "decode-worker/receive/receive.h"
+#include "model/engine.h"
+#include "rpc/server.h"
+#include "serving/caller.h"
+
+typedef struct fv_decode_options {
+    const fv_engine *engine; /* borrowed, for the computing thread until `closed` */
+    const char *name;        /* of this worker, in reports; borrowed */
+    fv_callers *callers;     /* who may call; borrowed */
+    fv_dtype kv_dtype;
+    size_t kv_bytes;          /* limit of the KV pool; 0: none */
+    int32_t batch_max;        /* answers that run at a time; more wait */
+    int32_t prompt_rows;      /* of follow-ups in a step; the others' tokens wait for no more */
+    int32_t queue_max;        /* requests that wait for the computing thread; more are refused */
+    size_t keep_bytes;        /* of the pool, for conversations kept; 0: half of kv_bytes */
+    double keep_s_max;        /* longest time that one is kept; 0: none is */
+    double probe_s;           /* without a token for so long, it makes one itself; 0: never */
+    const fv_pair_ops *pairs; /* how rows may come from device to device; NULL: they do not */
+    int32_t pairs_most;       /* at a time */
+    fv_grants_options grants; /* fv_grants_options_default() */
+    int32_t waiting_max;      /* Opens that wait for room; more are refused */
+    double wait_s_max;        /* so long at most */
+    /* Room was taken or given back, or others wait for it. Loop thread. May be NULL. */
+    void (*on_change)(void *user);
+    void *user;
+} fv_decode_options;
+
+fv_decode_options fv_decode_options_default(void);
+
+typedef struct fv_decode_worker fv_decode_worker; /* opaque */
+
+/* Starts the computing thread. Loop thread, as all that follows. */
+fv_status fv_decode_worker_open(fv_bridge *bridge, const fv_decode_options *opt,
+                                fv_decode_worker **out);
+
+/* Handoff and Decode, for fv_rpc_server_open. */
+enum { FV_DECODE_SERVICES = 2 };
+void fv_decode_worker_services(fv_decode_worker *w, fv_rpc_service out[FV_DECODE_SERVICES]);
+
+/* What fovea.inference.v1.Load says. */
+typedef struct fv_decode_load {
+    uint32_t n_running, n_queued;
+    uint64_t bytes_capacity; /* 0: no limit was set */
+    uint64_t bytes_granted, bytes_held;
+    uint64_t bytes_waiting; /* that Opens which wait for room ask for */
+    uint32_t n_waiting;     /* those; part of n_queued */
+    uint64_t bytes_kept;    /* of those held, by conversations that wait to go on */
+    uint32_t n_kept;
+    uint64_t bytes_grpc, bytes_nccl, n_fallback; /* of hand-offs; from device to device; not so */
+    uint32_t n_pairs;
+    uint64_t n_pairs_failed;
+    uint64_t n_done, n_failed, tokens_out, rows_evicted, rows_recompressed;
+    double seconds_busy;
+} fv_decode_load;
+fv_decode_load fv_decode_worker_load(const fv_decode_worker *w);
+
+/* What has become of hand-offs so far; what was refused, by reason (handoff/refusal.h). */
+fv_receiver_counters fv_decode_worker_handoffs(const fv_decode_worker *w);
+
+/* It is about to leave: conversations that are kept are let go, and none is kept any more. */
+void fv_decode_worker_drain(fv_decode_worker *w);
+/* The answers that run now. Until `closed`. */
+fv_pulse *fv_decode_worker_pulse(const fv_decode_worker *w);
+
+/* Steps that made tokens, probes among them, steps that failed, and layers. */
+fv_vital_signs fv_decode_worker_signs(const fv_decode_worker *w);
+
+/* Its server has stopped: no call runs. Ends the computing thread; `closed` runs on the loop when
+ * nothing is under way any more and the worker is freed. */
+void fv_decode_worker_close(fv_decode_worker *w, void (*closed)(void *user), void *user);
+
+#endif

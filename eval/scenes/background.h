@@ -1,0 +1,43 @@
+#ifndef FOVEA_EVAL_SCENES_BACKGROUND_H
+#define FOVEA_EVAL_SCENES_BACKGROUND_H
+
+/* THE BACKGROUND of a picture, and what else of its look carries no fact.
+ *
+ * Three textures over a dim colour: soft clouds of another hue in each channel, finer clouds
+ * without hue, and stripes. Value noise: random numbers on a lattice, blended smoothly. */
+#include "eval/scenes/render.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { FV_CLOUD_COARSE = 9, FV_CLOUD_FINE = 23 }; /* lattice cells along a side */
+
+/* Where a pixel of a row lies in a lattice: its cell, and how far through it, smoothed. */
+typedef struct fv_cloud_step {
+    int32_t cell;
+    float weight;
+} fv_cloud_step;
+
+typedef struct fv_background {
+    int32_t side;
+    float base[3];
+    float coarse[3][FV_CLOUD_COARSE + 1][FV_CLOUD_COARSE + 1];
+    float fine[FV_CLOUD_FINE + 1][FV_CLOUD_FINE + 1];
+    float stripe, stripe_x, stripe_y; /* amplitude; waves along a side, in x and y */
+    float light;                      /* how much objects are shaded */
+    float noise;                      /* amplitude of the noise per pixel */
+    uint32_t noise_seed;
+    fv_cloud_step in_coarse[FV_RENDER_SIDE_MAX], in_fine[FV_RENDER_SIDE_MAX]; /* [side] used */
+} fv_background;
+
+/* Draws what `look` stands for, for a picture of `side` pixels (render.h has the range). */
+void fv_background_init(fv_background *b, uint64_t look, int32_t side);
+
+/* Writes row `y` of the background: channel[3] of [side] floats, about 0 to 1. */
+void fv_background_row(const fv_background *b, int32_t y, float *const channel[3]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,72 @@
+/* The measure of similar layers, and blocks made from it. */
+#include "eval/scenes/divergence.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stddef.h>
+
+/* a ln(a / m), with the limit at 0. */
+static double term(double a, double m) { return a > 0 ? a * log(a / m) : 0; }
+
+double fv_js_divergence(const float *a, const float *b, int32_t n) {
+    double sum = 0;
+    for (int32_t j = 0; j < n; j++) {
+        double x = (double)a[j], y = (double)b[j], m = (x + y) / 2;
+        sum += term(x, m) + term(y, m);
+    }
+    return sum > 0 ? sum / 2 : 0; /* rounding must not make it negative */
+}
+
+void fv_alike_blocks(const double *s, int32_t n_layer, double epsilon, int32_t cap,
+                     int32_t *leader) {
+    if (n_layer > 0) leader[0] = 0;
+    for (int32_t l = 1; l < n_layer; l++) {
+        double apart = s[(size_t)(l - 1) * (size_t)n_layer + (size_t)l];
+        int32_t size = l - leader[l - 1];
+        leader[l] = apart < epsilon && size < cap ? leader[l - 1] : l;
+    }
+}
+
+static int32_t lazy_layers(const double *s, int32_t n_layer, double epsilon, int32_t cap) {
+    int32_t leader[256], n = 0;
+    fv_alike_blocks(s, n_layer, epsilon, cap, leader);
+    for (int32_t l = 0; l < n_layer; l++) n += leader[l] != l;
+    return n;
+}
+
+/* Only where epsilon passes a divergence of neighbours does the number change, and it never falls.
+ */
+double fv_alike_epsilon(const double *s, int32_t n_layer, int32_t n_lazy, int32_t cap) {
+    double best = 0;
+    int32_t had = 0;
+    assert(n_layer <= 256);
+    while (had < n_lazy) {
+        double next = HUGE_VAL;
+        for (int32_t l = 1; l < n_layer; l++) {
+            double apart = s[(size_t)(l - 1) * (size_t)n_layer + (size_t)l];
+            if (apart >= best && apart < next) next = apart;
+        }
+        if (next == HUGE_VAL) return best;
+        best = nextafter(next, HUGE_VAL);
+        had = lazy_layers(s, n_layer, best, cap);
+    }
+    return best;
+}
+
+/* ln sum_j exp(x_j) */
+static double log_sum(const float *x, int32_t n) {
+    double most = -INFINITY, sum = 0;
+    for (int32_t j = 0; j < n; j++)
+        if ((double)x[j] > most) most = (double)x[j];
+    for (int32_t j = 0; j < n; j++) sum += exp((double)x[j] - most);
+    return most + log(sum);
+}
+
+double fv_kl_divergence(const float *a, const float *b, int32_t n) {
+    double of_a = log_sum(a, n), of_b = log_sum(b, n), sum = 0;
+    for (int32_t j = 0; j < n; j++) {
+        double p = (double)a[j] - of_a, q = (double)b[j] - of_b;
+        sum += exp(p) * (p - q);
+    }
+    return sum > 0 ? sum : 0; /* rounding must not make it negative */
+}

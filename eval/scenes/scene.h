@@ -1,0 +1,146 @@
+#ifndef FOVEA_EVAL_SCENES_SCENE_H
+#define FOVEA_EVAL_SCENES_SCENE_H
+
+/* SCENES: what a picture of the exam shows, as facts.
+ *
+ *   key (split, stream, index, ...) -> seed -> [fv_scene] -> render.h: pixels
+ *                                                        -> tasks.h: questions, answers
+ *                                                        -> patches.h: labels per patch
+ *
+ * A scene has no resolution: it is FV_SCENE_UNIT units wide and high, x grows to the right, y
+ * downwards. The facts are integers, drawn by integer arithmetic alone, so they are the same on
+ * every machine.
+ *
+ * What training may see and what the exam keeps for itself is decided here:
+ *   - the split is part of the key, and a key becomes a seed by a bijection: no two splits share
+ *     a seed;
+ *   - six pairs of a colour and a shape (fv_pair_held_back) occur in the exam only;
+ *   - so do the digits of the second half of the handwriting (handwriting.h).
+ *
+ * What the questions rely on holds for every scene: centres keep clear of the lines between the
+ * nine cells, things overlap little (their circles do not; a corner of a square may touch), and
+ * things of one kind in one row of cells differ in x, so that raster order is no matter of taste.
+ *
+ * Pure functions: any thread. */
+#include "common/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    FV_SCENE_UNIT = 16384,
+    FV_SCENE_OBJECTS = 9,
+    FV_SCENE_NUMBERS = 3,
+    FV_NUMBER_DIGITS = 3,
+};
+
+typedef enum fv_split {
+    FV_SPLIT_TRAIN = 0,
+    FV_SPLIT_CHECK, /* for curves while training: by the rules of TRAIN, with other seeds */
+    FV_SPLIT_EXAM,  /* never trained on, never looked at while a model is made */
+    FV_N_SPLIT
+} fv_split;
+
+typedef enum fv_shape {
+    FV_SHAPE_CIRCLE = 0,
+    FV_SHAPE_SQUARE,
+    FV_SHAPE_TRIANGLE,
+    FV_SHAPE_DIAMOND,
+    FV_SHAPE_CROSS,
+    FV_SHAPE_RING,
+    FV_N_SHAPE
+} fv_shape;
+
+typedef enum fv_color {
+    FV_COLOR_RED = 0,
+    FV_COLOR_GREEN,
+    FV_COLOR_BLUE,
+    FV_COLOR_YELLOW,
+    FV_COLOR_PURPLE,
+    FV_COLOR_ORANGE,
+    FV_COLOR_CYAN,
+    FV_COLOR_WHITE,
+    FV_N_COLOR
+} fv_color;
+
+typedef enum fv_size { FV_SIZE_SMALL = 0, FV_SIZE_MEDIUM, FV_SIZE_LARGE, FV_N_SIZE } fv_size;
+
+/* The words for them: "circle", "red", "small", "exam". */
+const char *fv_shape_word(int32_t shape);
+const char *fv_color_word(int32_t color);
+const char *fv_size_word(int32_t size);
+const char *fv_split_word(int32_t split);
+
+/* Pairs that only the exam shows: one per shape, each of another colour. */
+static inline bool fv_pair_held_back(int32_t shape, int32_t color) {
+    return color == (3 * shape + 1) % FV_N_COLOR;
+}
+
+typedef struct fv_scene_object {
+    int32_t shape, color, size; /* fv_shape, fv_color, fv_size */
+    int32_t x, y, radius;       /* centre; the radius of the circle around it */
+    uint8_t rgb[4];             /* as painted: the colour, a little off; [3] is 0 */
+} fv_scene_object;
+
+/* A printed number on a plate of its own. */
+typedef struct fv_scene_number {
+    int32_t x, y, cell; /* centre; side of one dot of the 5 x 7 font */
+    int32_t n_digit;
+    uint8_t digit[FV_NUMBER_DIGITS];
+    bool dark; /* dark ink on a light plate, or the other way round */
+} fv_scene_number;
+
+/* One handwritten digit. */
+typedef struct fv_scene_written {
+    int32_t x, y, cell;    /* centre; side of one of its 8 x 8 pixels */
+    int32_t sample, digit; /* handwriting.h */
+    uint8_t rgb[4];        /* its ink; [3] is 0 */
+} fv_scene_written;
+
+/* Plain data without pointers: may be copied, and two scenes of one key are equal byte by byte. */
+typedef struct fv_scene {
+    uint64_t look; /* seed of what carries no fact: background, light, noise */
+    int32_t split;
+    int32_t n_object, n_number, n_written;
+    fv_scene_object object[FV_SCENE_OBJECTS]; /* in raster order: by row of cells, then by x */
+    fv_scene_number number[FV_SCENE_NUMBERS]; /* in raster order too */
+    fv_scene_written written;                 /* when n_written is 1 */
+} fv_scene;
+
+/* Row and column, 0 to 2, of the cell in which a coordinate lies. */
+static inline int32_t fv_scene_third(int32_t coordinate) { return coordinate * 3 / FV_SCENE_UNIT; }
+
+/* Which scene. Different keys have different seeds. */
+typedef struct fv_scene_key {
+    fv_split split;
+    uint32_t stream;  /* below 64: 0 scenes for their own sake, 1 + task for items of a task */
+    uint32_t image;   /* below 2: which picture of an item */
+    uint32_t attempt; /* below 32768: tasks draw scenes until one suits the question */
+    uint64_t index;   /* below 2^40 */
+} fv_scene_key;
+
+/* How full a scene is: for curricula, and for tasks that need something in particular. */
+typedef struct fv_scene_knobs {
+    int32_t object_min, object_max; /* 1 to 9; fewer where numbers leave no room */
+    int32_t number_min, number_max; /* 0 to 3 */
+    int32_t written_percent;        /* how many scenes of 100 have a handwritten digit */
+} fv_scene_knobs;
+
+/* 1-9 objects; 0-3 numbers, none in half of the scenes; handwriting in 30 of 100 scenes. */
+fv_scene_knobs fv_scene_knobs_default(void);
+
+/* FV_EINVAL when a part of the key or a knob is out of its range; the sentence names it. */
+fv_status fv_scene_key_check(const fv_scene_key *key);
+fv_status fv_scene_knobs_check(const fv_scene_knobs *knobs);
+
+/* The seed of a key in range: a bijection of its fields. */
+uint64_t fv_scene_seed(const fv_scene_key *key);
+
+/* Draws the scene of `key`; knobs NULL are the default ones. FV_EINVAL as the checks above. */
+fv_status fv_scene_make(const fv_scene_key *key, const fv_scene_knobs *knobs, fv_scene *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,21 @@
+#ifndef FOVEA_EVAL_SUITE_PAGE_H
+#define FOVEA_EVAL_SUITE_PAGE_H
+
+/* THE PAGE: results.json as figures, in one HTML file that needs nothing from the network.
+ *
+ * eval/suite/page.html draws; this puts the data into it. */
+#include <jansson.h>
+
+#include "common/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Writes the page of `results` (fv_results_json) to `path`. */
+fv_status fv_page_write(const char *path, const json_t *results);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,61 @@
+#ifndef FOVEA_EVAL_SUITE_RESULTS_H
+#define FOVEA_EVAL_SUITE_RESULTS_H
+
+/* RESULTS: marks -> what each policy reached, and what it cost.
+ *
+ * Groups are the tasks, then "two-hop" (the tasks in which an object must be found before it can be
+ * read) and "all". A group's value is the mean score of its items: accuracy, F1 for captions, the
+ * share of right turns for dialogs. Pure function of the marks that are there. */
+#include "eval/scenes/score.h"
+#include "eval/suite/sheet.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { FV_GROUPS_MAX = FV_N_TASK + 2 };
+
+typedef struct fv_group {
+    const char *name;
+    bool one_task;       /* and not several together */
+    double chance;       /* score of the best constant answer; of several tasks their mean */
+    bool has[FV_N_TASK]; /* the tasks in it */
+} fv_group;
+
+/* Mean and quantiles of what was measured; n = 0: nothing was, and the others are 0. */
+typedef struct fv_spread {
+    int32_t n;
+    double mean, p10, p50, p90;
+} fv_spread;
+
+typedef struct fv_group_result {
+    int32_t n;         /* items */
+    fv_interval score; /* fv_interval_wilson */
+    fv_interval less;  /* score minus that of the first policy on the same items */
+    double bytes_exact, bytes_visual, bytes_visual_end, bytes_sent; /* means of an item */
+} fv_group_result;
+
+typedef struct fv_policy_result {
+    fv_group_result group[FV_GROUPS_MAX];
+    fv_spread ttft_s, tpot_s; /* of all items */
+    const char *note;         /* why a stage did nothing, on the first item that says so; or NULL */
+    int32_t n_note;           /* items that say so */
+} fv_policy_result;
+
+typedef struct fv_results {
+    const fv_sheet *sheet; /* borrowed */
+    int32_t n_group;
+    fv_group group[FV_GROUPS_MAX];
+    fv_policy_result *policy; /* [n_policy] owned */
+} fv_results;
+
+fv_status fv_results_make(const fv_sheet *sheet, fv_results *out);
+void fv_results_free(fv_results *r);
+
+/* As results.json has it (eval/README.md); NULL when memory runs out. */
+json_t *fv_results_json(const fv_results *r);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,18 @@
+#ifndef FOVEA_HANDOFF_CRC32C_H
+#define FOVEA_HANDOFF_CRC32C_H
+
+/* CRC32C (Castagnoli, as in iSCSI and gRPC). */
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The checksum of what gave `crc` (0 for nothing) and of n bytes behind it. */
+uint32_t fv_crc32c(uint32_t crc, const void *data, size_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,105 @@
+#ifndef FOVEA_HANDOFF_GRANT_H
+#define FOVEA_HANDOFF_GRANT_H
+
+/* GRANTS: the receiving side's word that there is room, and for how long. Nothing is sent without
+ * one. The table knows bytes, order and time; what is being built from the bytes is its owner's.
+ *
+ *              issue            first accept           commit               claim
+ *     (free) --------> OPEN ------------------> RECEIVING ------> COMMITTED ------> RELEASED
+ *                       |                           |                 |
+ *                       +---------------------------+-----------------+
+ *                       |  drop (given up, or refused)                 '---> RELEASED
+ *                       |  expire (deadline, without a word from the peer) -> EXPIRED
+ *
+ *     state       holds room   deadline            a frame is
+ *     OPEN        yes          first_s from issue  accepted: it must be number 0
+ *     RECEIVING   yes          lease_s from frame  accepted: the next number, a credit, budget left
+ *     COMMITTED   yes          claim_s from commit refused: closed
+ *     RELEASED    no           -                   refused: closed, until the place is granted anew
+ *     EXPIRED     no           -                   refused: expired, likewise
+ *
+ * A ticket is 128 random bits, which nobody can guess, and an epoch, which rises with every grant
+ * and says which place of the table is meant: a frame that comes late finds a later epoch there,
+ * and cannot land.
+ *
+ * A lease is for silence, not for the whole: each frame that is accepted begins it anew, and so
+ * does a sender that says that it is still there (renew). Its connection is known from its first
+ * word on, so that its death frees the room before the lease does. A sender that gives up may cross
+ * its grant, and then nobody knows the ticket: until that first word, which comes with the stream's
+ * beginning, the lease is short.
+ *
+ * One thread owns a table. */
+#include "handoff/refusal.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fv_ticket {
+    uint8_t id[16];
+    uint64_t epoch;
+} fv_ticket;
+
+typedef struct fv_grant {
+    fv_ticket ticket;
+    uint64_t bytes;     /* that the stream may have */
+    uint32_t frame_max; /* bytes in a frame */
+    uint32_t credits;   /* frames that may be on their way, not yet consumed */
+    double lease_s;     /* seconds of silence until it is over: clocks of two machines differ */
+} fv_grant;
+
+typedef struct fv_grants_options {
+    int32_t capacity; /* grants at a time */
+    uint32_t frame_max, credits;
+    double lease_s, claim_s;
+    double first_s; /* until the sender's first word; 0, or longer than lease_s: lease_s */
+    double (*clock)(void *user); /* seconds, only forward; NULL: fv_clock_s */
+    void *clock_user;
+} fv_grants_options;
+
+typedef struct fv_grants fv_grants; /* opaque */
+
+fv_status fv_grants_open(const fv_grants_options *opt, fv_grants **out);
+void fv_grants_close(fv_grants *t); /* owners are forgotten, not freed; NULL is fine */
+
+/* A grant for `bytes`, on behalf of `owner` (borrowed). NO_ROOM when all places are taken. */
+fv_refusal fv_grants_issue(fv_grants *t, uint64_t bytes, void *owner, fv_grant *out);
+
+/* A frame arrived: number `seq` of this grant, `bytes` long. Takes a credit and budget. *owner is
+ * set when the ticket names a live grant, also if the frame is refused. */
+fv_refusal fv_grants_accept(fv_grants *t, const fv_ticket *ticket, uint64_t seq, uint64_t bytes,
+                            void **owner);
+
+/* The sender is still there: its lease begins anew. */
+fv_refusal fv_grants_renew(fv_grants *t, const fv_ticket *ticket);
+
+/* The frame's memory is free again: its credit returns. */
+void fv_grants_consumed(fv_grants *t, const fv_ticket *ticket);
+
+/* The sender says that it sent n_frame frames, and all were good: the grant now waits to be
+ * claimed, and `surplus` is what it did not need of its bytes. */
+fv_refusal fv_grants_commit(fv_grants *t, const fv_ticket *ticket, uint64_t n_frame, void **owner,
+                            uint64_t *surplus);
+
+/* Takes the owner of a committed grant out of the table. PENDING: it may still be committed. */
+fv_refusal fv_grants_claim(fv_grants *t, const fv_ticket *ticket, void **owner);
+
+/* Ends a grant in whatever state; the owner that must now be freed, or NULL when none is. */
+void *fv_grants_drop(fv_grants *t, const fv_ticket *ticket);
+
+/* Ends one grant whose deadline is not after `until_s` and returns its owner, which must now be
+ * freed; NULL when there is none left. HUGE_VAL ends whatever is live. */
+void *fv_grants_expire(fv_grants *t, double until_s);
+
+double fv_grants_now(const fv_grants *t); /* seconds of the table's clock */
+
+/* When the next deadline passes, in seconds of the clock; HUGE_VAL when nothing is live. */
+double fv_grants_next_deadline(const fv_grants *t);
+
+int32_t fv_grants_live(const fv_grants *t);
+uint64_t fv_grants_bytes(const fv_grants *t); /* granted and not yet committed or ended */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

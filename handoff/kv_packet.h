@@ -1,0 +1,202 @@
+#ifndef FOVEA_HANDOFF_KV_PACKET_H
+#define FOVEA_HANDOFF_KV_PACKET_H
+
+/* KV PACKET: how a prefilled request crosses the network, as a stream of checked sections.
+ *
+ *   section:  header, 56 bytes, little-endian        payload, `length` bytes
+ *              0 u16 magic "FV"    2 u8  version     3 u8  flags: 1 critical, others 0
+ *              4 u32 type          8 u32 index: 0, 1, 2, ... in the stream
+ *             12 u16 layer0       14 u16 layer1     16 u16 part0    18 u16 part1
+ *             20 u8  segment      21 u8  dtype      22 u16 0
+ *             24 u32 dims[4]      40 u64 length     48 u32 CRC32C of the payload
+ *             52 u32 CRC32C of the 52 bytes before
+ *
+ *   stream:   HELO PRMT
+ *             { LEAD? RANK? VEIL? packed? ROWS { POSN? TALY? DATA* } per layer and segment }
+ *             per layer or more  TOKN END
+ *   packed:   PACK FACT FACT? IMPO?     image rows of one layer as factors, codes or directions;
+ * its ROWS has none then; and text rows likewise, with the segment of text: keys as factors, values
+ * as rows
+ *
+ * END counts sections, bytes and rows, and holds a digest over all headers before it; as headers
+ * hold the payloads' checksums, it covers every byte. The stream is cut into frames anywhere: a
+ * frame may hold several sections or a part of one. Neither side ever holds it as a whole: the
+ * writer's frames point into memory where it lies, the reader hands payloads on as they come.
+ *
+ * A layer behind RANK has its image rows in rank order, the first to be let go last, not in the
+ * order of their positions. They are sent so, rather than with a permutation, because rows are
+ * copied to their final places as they come: nobody has to move them again.
+ *
+ * Behind VEIL the last image rows of a layer's heads are held and seen by nobody.
+ *
+ * A type is four letters. One that the reader does not know refuses the hand-off by name if it
+ * is critical and is skipped if not; new methods add sections, not versions.
+ *
+ * This file knows frames and sections; handoff/kv_sections.h the payloads that are not rows. A
+ * writer or a reader belongs to one thread at a time. */
+#include "common/arena.h"
+#include "handoff/refusal.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    FV_PACKET_VERSION = 1,
+    FV_SECTION_HEADER = 56,
+    FV_FRAME_MAX = 1 << 20, /* bytes */
+    FV_FRAME_PIECES = 256,
+};
+
+#define FV_FOURCC(a, b, c, d)                                                                      \
+    ((uint32_t)(a) | (uint32_t)(b) << 8 | (uint32_t)(c) << 16 | (uint32_t)(d) << 24)
+
+/* The sections that this build knows, and what their payloads are. */
+#define FV_SECTIONS(X)                                                                             \
+    X(HELLO, 'H', 'E', 'L', 'O')     /* what was agreed when the grant was given */                \
+    X(PROMPT, 'P', 'R', 'M', 'T')    /* token ids, segments, next position, sampling */            \
+    X(RANK, 'R', 'A', 'N', 'K')      /* u32 [Hkv]: image rows at first, of a ranked layer */       \
+    X(VEIL, 'V', 'E', 'I', 'L')      /* u32: image rows of each head that nobody sees */           \
+    X(ROWS, 'R', 'O', 'W', 'S')      /* u32 [layers, Hkv, segments]: lengths */                    \
+    X(POSITIONS, 'P', 'O', 'S', 'N') /* i32 [lists, len]: one list for all heads, or Hkv */        \
+    X(TALLY, 'T', 'A', 'L', 'Y')     /* f32 [rows of all heads, dims 1]: what they were paid */    \
+    X(DATA, 'D', 'A', 'T', 'A')   /* per head part0 <= g < part1: K [len, D] unless LEAD said */   \
+                                  /* that they are another layer's, V [len, D] */                  \
+    X(LEAD, 'L', 'E', 'A', 'D')   /* u32 [2]: the layer whose image keys this one uses; 1: its */  \
+                                  /* text keys too */                                              \
+    X(PACKED, 'P', 'A', 'C', 'K') /* of one layer: shapes of parts, blocks, positions */           \
+    X(FACTOR, 'F', 'A', 'C',                                                                       \
+      'T') /* keys (part0 0) or values (1) as kernels/packed_part.h has them */                    \
+    X(IMPORTANCE, 'I', 'M', 'P', 'O') /* f32 [n] what was paid to the rows so far */               \
+    X(TOKEN, 'T', 'O', 'K', 'N')      /* the first token, sampled by the sender */                 \
+    X(END, 'E', 'N', 'D', ' ')        /* totals and digest */
+
+enum {
+#define X(name, a, b, c, d) FV_SECTION_##name = FV_FOURCC(a, b, c, d),
+    FV_SECTIONS(X)
+#undef X
+};
+
+/* Element types on the wire: numbers of their own, for enums in memory may change. */
+typedef enum fv_wire_dtype {
+    FV_WIRE_NONE = 0,
+    FV_WIRE_BYTES,
+    FV_WIRE_I32,
+    FV_WIRE_F32,
+    FV_WIRE_BF16,
+    FV_WIRE_F16,
+} fv_wire_dtype;
+
+/* By its name in options and reports: "f32", "bf16", "f16"; else FV_WIRE_NONE. */
+fv_wire_dtype fv_wire_dtype_named(const char *name);
+
+typedef struct fv_section {
+    uint32_t type, index; /* the index is the writer's and the reader's affair */
+    bool critical;
+    uint16_t layer0, layer1, part0, part1;
+    uint8_t segment, dtype;
+    uint32_t dims[4];
+    uint64_t length; /* bytes of the payload */
+} fv_section;
+
+/* The four letters, '?' for what is not printable. */
+void fv_section_name(uint32_t type, char out[5]);
+
+/* Bytes where they lie; borrowed. */
+typedef struct fv_piece {
+    const void *data;
+    size_t bytes;
+} fv_piece;
+
+typedef struct fv_packet_totals {
+    uint64_t sections, rows;
+    uint64_t bytes; /* headers and payloads */
+    uint64_t digest;
+} fv_packet_totals;
+
+/* ---- writing --------------------------------------------------------------------------- */
+
+/* Takes the next frame: n pieces, `bytes` together, never empty. The array is borrowed for the
+ * call. What the pieces point to stays untouched until the hand-off has ended: that is the
+ * promise by which a transport may send without copying. */
+typedef fv_status (*fv_packet_emit)(void *user, const fv_piece *piece, int32_t n, size_t bytes);
+
+typedef struct fv_packet_writer {
+    fv_packet_totals totals; /* of what was written; read it freely */
+    /* private */
+    fv_packet_emit emit;
+    void *user;
+    size_t frame_max, bytes; /* bytes in the frame that is being filled */
+    fv_piece piece[FV_FRAME_PIECES];
+    int32_t n_piece;
+    fv_arena arena;
+} fv_packet_writer;
+
+/* Frames of at most frame_max bytes, 1..FV_FRAME_MAX; 0: FV_FRAME_MAX. */
+void fv_packet_writer_init(fv_packet_writer *w, size_t frame_max, fv_packet_emit emit, void *user);
+void fv_packet_writer_fini(fv_packet_writer *w); /* after the hand-off has ended */
+
+/* Memory that lives as long as the writer: for payloads made up on the way. */
+fv_status fv_packet_alloc(fv_packet_writer *w, size_t bytes, void **out);
+
+/* Adds a section whose payload is n pieces; sets its index and length. What `emit` says is passed
+ * on. */
+fv_status fv_packet_write(fv_packet_writer *w, fv_section s, const fv_piece *payload, int32_t n);
+
+/* The same of a payload that lies where it cannot be read, as `length` bytes with this checksum:
+ * the header goes out with all that was before it, and the payload is for the caller to send, in
+ * frames of its own. */
+fv_status fv_packet_write_beside(fv_packet_writer *w, fv_section s, uint64_t length, uint32_t crc);
+
+/* Lets the bytes that fill no frame yet go out. */
+fv_status fv_packet_flush(fv_packet_writer *w);
+
+/* Adds END and flushes; `rows` is the sender's count. */
+fv_status fv_packet_end(fv_packet_writer *w, uint64_t rows);
+
+/* ---- reading --------------------------------------------------------------------------- */
+
+/* What happens to the sections. Each may refuse, which ends the stream. */
+typedef struct fv_packet_hooks {
+    void *user;
+    /* A header that was checked, before any byte of its payload: the place to check lengths and
+     * only then to take memory. */
+    fv_refusal (*begin)(void *user, const fv_section *s);
+    /* The payload's bytes [offset, offset + n), in order. Not checked yet. */
+    fv_refusal (*bytes)(void *user, const fv_section *s, uint64_t offset, const void *p, size_t n);
+    /* The same of bytes that lie where they cannot be read. NULL: it takes none. */
+    fv_refusal (*beside)(void *user, const fv_section *s, uint64_t offset, const void *p, size_t n);
+    /* The payload was whole and its checksum right. */
+    fv_refusal (*end)(void *user, const fv_section *s);
+    /* END came and its totals agree. */
+    fv_refusal (*finish)(void *user, const fv_packet_totals *totals);
+} fv_packet_hooks;
+
+typedef struct fv_packet_reader {
+    fv_packet_totals totals; /* of what was read; read it freely */
+    bool done;               /* END was read and everything agreed */
+    /* private */
+    fv_packet_hooks hooks;
+    uint64_t skip_max;
+    fv_section section;
+    uint8_t head[FV_SECTION_HEADER], tail[32]; /* a header, and END's payload, as they come */
+    size_t n_head;
+    uint32_t crc_want, crc;
+    uint64_t offset; /* in the payload */
+    bool skipping;
+} fv_packet_reader;
+
+/* Sections that are skipped have at most skip_max bytes each. Nothing is allocated. */
+void fv_packet_reader_init(fv_packet_reader *r, const fv_packet_hooks *hooks, uint64_t skip_max);
+
+/* The next n bytes of the stream, however cut. After a refusal the reader must not be fed again. */
+fv_refusal fv_packet_read(fv_packet_reader *r, const void *bytes, size_t n);
+
+/* The same, when they lie where they cannot be read and crc is their checksum: n bytes of one
+ * payload. */
+fv_refusal fv_packet_read_beside(fv_packet_reader *r, const void *bytes, size_t n, uint32_t crc);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

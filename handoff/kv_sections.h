@@ -1,0 +1,129 @@
+#ifndef FOVEA_HANDOFF_KV_SECTIONS_H
+#define FOVEA_HANDOFF_KV_SECTIONS_H
+
+/* WHAT IS SAID beside the rows: who may talk to whom, what room is asked for, the prompt and the
+ * first token. Structures and their bytes; sender and receiver share this file and nothing else.
+ *
+ * Strings and arrays of a structure are borrowed, also those that point into bytes it was read
+ * from. */
+#include "handoff/kv_packet.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { FV_WIRE_PROTOCOL = 3, FV_COMPAT_MAX = 512, FV_WIRE_POLICY_MAX = 4096 };
+
+/* ---- may the two talk at all ------------------------------------------------------------ */
+
+/* "key=value" lines that must agree, and XXH64 of them: the hash is compared first, the lines only
+ * to say what differs. A build that knows more keys has more lines, and the rest still reads. */
+typedef struct fv_compat {
+    uint64_t hash;
+    char text[FV_COMPAT_MAX];
+} fv_compat;
+
+typedef struct fv_compat_fields {
+    const char *model; /* the checkpoint's fingerprint */
+    int32_t n_layer, n_kv, d_head;
+    const char *dtype; /* of the rows: "bf16" */
+} fv_compat_fields;
+
+/* FV_EINVAL when the fields do not fit FV_COMPAT_MAX or a section's header. */
+fv_status fv_compat_make(const fv_compat_fields *f, fv_compat *out);
+
+/* FV_REFUSED_INCOMPATIBLE names the first line that differs, with both values. */
+fv_refusal fv_compat_check(const fv_compat *mine, const fv_compat *theirs);
+
+/* ---- HELO: what a grant is asked for ---------------------------------------------------- */
+
+typedef struct fv_hello {
+    fv_compat compat;          /* in the stream only its hash travels */
+    uint32_t n_text, n_visual; /* prompt rows */
+    uint32_t max_tokens;       /* rows that the answer may add */
+    uint32_t n_lent_text;      /* layers whose text keys are another layer's */
+    uint64_t bytes_visual;     /* visual KV of all layers, as it lies in a store, at most */
+    uint64_t bytes_tables;     /* beside it, tables of packed layers, at most */
+    const char *policy;        /* text form; "" is exact */
+} fv_hello;
+
+size_t fv_hello_bytes(const fv_hello *h);
+void fv_hello_put(const fv_hello *h, uint8_t *out);
+/* *policy is not terminated: n_policy bytes. */
+fv_refusal fv_hello_get(const uint8_t *p, size_t n, fv_hello *out, size_t *n_policy);
+
+/* ---- LEAD ------------------------------------------------------------------------------ */
+
+/* A lazy layer: its image keys, and with `text` its text keys, are those of an earlier one. */
+typedef struct fv_wire_lead {
+    uint32_t leader;
+    bool text;
+} fv_wire_lead;
+
+enum { FV_WIRE_LEAD_BYTES = 8 };
+void fv_wire_lead_put(const fv_wire_lead *w, uint8_t *out);
+fv_refusal fv_wire_lead_get(const uint8_t *p, fv_wire_lead *out); /* FV_WIRE_LEAD_BYTES of them */
+
+/* ---- PRMT ------------------------------------------------------------------------------ */
+
+typedef struct fv_wire_sampling { /* text/sample.h says what they mean */
+    float repetition_penalty, temperature, top_p;
+    int32_t top_k, n_logprobs;
+    uint64_t seed;
+} fv_wire_sampling;
+
+typedef struct fv_wire_prompt {
+    uint32_t n;
+    int32_t next; /* position of the first generated token */
+    fv_wire_sampling sampling;
+    const void *ids;    /* i32 [n], perhaps unaligned */
+    const uint8_t *seg; /* [n] segment of each row */
+} fv_wire_prompt;
+
+size_t fv_wire_prompt_bytes(uint32_t n);
+void fv_wire_prompt_put(const fv_wire_prompt *p, uint8_t *out);
+fv_refusal fv_wire_prompt_get(const uint8_t *p, size_t n, fv_wire_prompt *out);
+
+/* ---- PACK ------------------------------------------------------------------------------ */
+
+/* Image rows of a layer as factors, codes or directions: what kernels/packed_part.h needs of them.
+ * Elements have the stores' type, heads and widths are the checkpoint's. Of text rows keys alone
+ * are factors: their values have rank 0, and are rows. */
+typedef struct fv_wire_packed {
+    uint32_t n, n_anchor; /* rows, and the blocks that they lie in */
+    uint32_t leader;      /* whose keys, or directions: this layer, or one before */
+    bool anchored;        /* keys are rotated to their block's anchor */
+    bool importance;      /* IMPO follows */
+    bool ranked;          /* rows are let go in the order of their rank */
+    bool coded, merged;   /* codes, or directions that two layers share; not factors */
+    struct {
+        uint32_t rank, rank2, bits;
+        uint32_t n_outlier; /* of codes and directions */
+    } part[2];              /* keys, values */
+    const void *first;      /* i32 [n_anchor + 1], perhaps unaligned */
+    const void *anchor;     /* i32 [n_anchor] when anchored */
+    const void *pos;        /* i32 [n] */
+    const void *rank;       /* i32 [n] when ranked */
+} fv_wire_packed;
+
+/* Of one with so many rows and blocks; they stand in the section's dims 0 and 1. */
+size_t fv_wire_packed_bytes(uint32_t n, uint32_t n_anchor);
+void fv_wire_packed_put(const fv_wire_packed *w, uint8_t *out);
+fv_refusal fv_wire_packed_get(const uint8_t *p, size_t n, fv_wire_packed *out);
+
+/* ---- TOKN ------------------------------------------------------------------------------ */
+
+typedef struct fv_first_token {
+    int32_t id;
+    float logprob;
+    uint64_t step; /* of the next one: random numbers depend on (seed, step) */
+} fv_first_token;
+
+enum { FV_FIRST_TOKEN_BYTES = 16 };
+void fv_first_token_put(const fv_first_token *t, uint8_t *out);
+fv_first_token fv_first_token_get(const uint8_t *p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

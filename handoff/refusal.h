@@ -1,0 +1,78 @@
+#ifndef FOVEA_HANDOFF_REFUSAL_H
+#define FOVEA_HANDOFF_REFUSAL_H
+
+/* WHY A HAND-OFF WAS REFUSED: the receiving side's own kind of error. Every reason is counted, and
+ * each maps to one fv_status for those who only ask what to do.
+ *
+ * A function that can refuse returns fv_refusal; where the refusal is born it gets a sentence
+ * (FV_REFUSE, kept in fv_last_error), and on the way up it is passed on (FV_ADMIT). */
+#include "common/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FV_REFUSALS(X)                                                                             \
+    X(NONE, "none", FV_OK, "accepted")                                                             \
+    X(INCOMPATIBLE, "incompatible", FV_EUNSUPPORTED, "the two sides differ")                       \
+    X(INVALID, "invalid", FV_EINVAL, "the request makes no sense")                                 \
+    X(NO_ROOM, "no_room", FV_EBUSY, "no memory, or no grant, is free")                             \
+    X(TOO_LARGE, "too_large", FV_ENOMEM, "more than there is altogether")                          \
+    X(PENDING, "pending", FV_EBUSY, "the hand-off is not committed yet")                           \
+    X(UNKNOWN_GRANT, "unknown_grant", FV_ENOTFOUND, "no such grant")                               \
+    X(STALE_EPOCH, "stale_epoch", FV_ECANCELLED, "the grant's place belongs to a later one")       \
+    X(EXPIRED, "expired", FV_ECANCELLED, "the grant's deadline has passed")                        \
+    X(CLOSED, "closed", FV_ECANCELLED, "the grant is committed or given up")                       \
+    X(DUPLICATE, "duplicate", FV_EDATA, "a frame came twice")                                      \
+    X(OUT_OF_ORDER, "out_of_order", FV_EDATA, "a frame is missing before this one")                \
+    X(NO_CREDIT, "no_credit", FV_EDATA, "more frames in flight than granted")                      \
+    X(OVER_BUDGET, "over_budget", FV_EDATA, "more bytes or rows than granted")                     \
+    X(FRAME_SIZE, "frame_size", FV_EDATA, "an empty or oversized frame")                           \
+    X(CHECKSUM, "checksum", FV_EDATA, "bytes changed on the way")                                  \
+    X(MALFORMED, "malformed", FV_EDATA, "a section that contradicts the protocol")                 \
+    X(UNKNOWN_SECTION, "unknown_section", FV_EUNSUPPORTED, "a critical section that is not known") \
+    X(TRUNCATED, "truncated", FV_EDATA, "the stream ended early")
+
+typedef enum fv_refusal {
+#define X(reason, name, status, text) FV_REFUSED_##reason,
+    FV_REFUSALS(X)
+#undef X
+        FV_N_REFUSAL
+} fv_refusal;
+
+const char *fv_refusal_name(fv_refusal r); /* "checksum"; for metrics and logs */
+const char *fv_refusal_text(fv_refusal r); /* a few words */
+
+/* By its name of n bytes, as the trailer FV_REFUSAL_KEY of a call brings it; one that is not known
+ * is FV_REFUSED_NONE. */
+#define FV_REFUSAL_KEY "fovea-refusal"
+fv_refusal fv_refusal_named(const char *name, size_t n);
+
+fv_status fv_refusal_status(fv_refusal r);
+
+/* The refusal for a failure of our own on the receiving side: its sentence stays. */
+fv_refusal fv_refusal_of(fv_status st);
+
+/* Records the sentence; call it through FV_REFUSE. Returns `r`. */
+fv_refusal fv_refuse(fv_refusal r, const char *file, int line, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5), cold));
+
+/* Inline for the same reason as fv_failed. */
+static inline fv_refusal fv_refused(fv_refusal r, fv_refusal recorded) {
+    (void)recorded;
+    return r;
+}
+
+#define FV_REFUSE(reason, ...)                                                                     \
+    fv_refused(FV_REFUSED_##reason, fv_refuse(FV_REFUSED_##reason, __FILE__, __LINE__, __VA_ARGS__))
+
+#define FV_ADMIT(expr)                                                                             \
+    do {                                                                                           \
+        fv_refusal fv_r_ = (expr);                                                                 \
+        if (fv_r_ != FV_REFUSED_NONE) return fv_r_;                                                \
+    } while (0)
+
+#ifdef __cplusplus
+}
+#endif
+#endif

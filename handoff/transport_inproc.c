@@ -1,0 +1,85 @@
+/* The transport of one process: every function is a call to the sink, every answer is there when
+ * the call returns. The caller's thread, which is also the sink's. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/clock.h"
+#include "handoff/transport.h"
+
+typedef struct inproc {
+    fv_transport base;
+    fv_sink *sink;
+} inproc;
+
+typedef struct inproc_transfer {
+    fv_transfer base;
+    fv_sink *sink;
+    fv_ticket ticket;
+    bool granted, committed;
+} inproc_transfer;
+
+static void answer(fv_refusal refusal, fv_reply *reply, fv_on_reply done, void *user) {
+    reply->refusal = refusal;
+    reply->status = fv_refusal_status(refusal);
+    reply->at_s = fv_clock_s();
+    if (refusal != FV_REFUSED_NONE)
+        snprintf(reply->text, sizeof reply->text, "%s", fv_last_error());
+    done(user, reply);
+}
+
+/* Nobody waits here: the sink's owner is the caller. */
+static fv_status inproc_open(fv_transport *t, const fv_hello *hello, const fv_asking *asking,
+                             fv_on_reply done, void *user, fv_transfer **out) {
+    (void)asking;
+    fv_sink *sink = ((inproc *)t)->sink;
+    fv_reply reply = {0};
+    inproc_transfer *x = malloc(sizeof *x);
+    if (!x) return FV_FAIL(FV_ENOMEM, "out of memory for a hand-off");
+    fv_refusal refusal = sink->ops->offer(sink, hello, &reply.grant);
+    *x = (inproc_transfer){.base.ops = t->ops,
+                           .sink = sink,
+                           .ticket = reply.grant.ticket,
+                           .granted = refusal == FV_REFUSED_NONE};
+    *out = &x->base;
+    answer(refusal, &reply, done, user);
+    return FV_OK;
+}
+
+static fv_status inproc_push(fv_transfer *t, uint64_t seq, const fv_piece *piece, int32_t n_piece) {
+    inproc_transfer *x = (inproc_transfer *)t;
+    return fv_refusal_status(x->sink->ops->frame(x->sink, &x->ticket, seq, piece, n_piece));
+}
+
+static void inproc_commit(fv_transfer *t, uint64_t n_frame, fv_on_reply done, void *user) {
+    inproc_transfer *x = (inproc_transfer *)t;
+    fv_reply reply = {0};
+    fv_refusal refusal = x->sink->ops->commit(x->sink, &x->ticket, n_frame);
+    x->committed = refusal == FV_REFUSED_NONE;
+    answer(refusal, &reply, done, user);
+}
+
+static void inproc_end(fv_transfer *t, bool keep, void (*gone)(void *), void *user) {
+    inproc_transfer *x = (inproc_transfer *)t;
+    if (x->granted && !(keep && x->committed)) x->sink->ops->abort(x->sink, &x->ticket);
+    free(x);
+    if (gone) gone(user);
+}
+
+static void inproc_close(fv_transport *t, void (*closed)(void *), void *user) {
+    free(t);
+    if (closed) closed(user);
+}
+
+fv_status fv_transport_inproc(fv_sink *sink, fv_transport **out) {
+    static const fv_transport_ops ops = {.name = "inproc",
+                                         .open = inproc_open,
+                                         .push = inproc_push,
+                                         .commit = inproc_commit,
+                                         .end = inproc_end,
+                                         .close = inproc_close};
+    inproc *t = malloc(sizeof *t);
+    if (!t) return FV_FAIL(FV_ENOMEM, "out of memory for a transport");
+    *t = (inproc){.base.ops = &ops, .sink = sink};
+    *out = &t->base;
+    return FV_OK;
+}

@@ -1,0 +1,42 @@
+#ifndef FOVEA_MODEL_NET_WEIGHTS_H
+#define FOVEA_MODEL_NET_WEIGHTS_H
+
+/* The tensors of the network, as views into a mapped checkpoint (or wherever the caller has
+ * them). MODEL.md lists each with its equation. Absent biases have data == NULL. */
+#include "kernels/tensor.h"
+
+typedef struct fv_text_layer {
+    fv_tensor attn_norm;  /* [1, d] */
+    fv_tensor q, k, v, o; /* [H D, d] [Hkv D, d] [Hkv D, d] [d, H D] */
+    fv_tensor q_bias, k_bias, v_bias, o_bias;
+    fv_tensor mlp_norm;       /* [1, d] */
+    fv_tensor gate, up, down; /* [m, d] [m, d] [d, m] */
+    fv_tensor gate_bias, up_bias, down_bias;
+} fv_text_layer;
+
+typedef struct fv_text_weights {
+    fv_tensor embed;      /* [vocab, d] */
+    fv_text_layer *layer; /* [N] */
+    fv_tensor norm;       /* [1, d] */
+    fv_tensor head;       /* [vocab, d]; the embedding itself when tied */
+} fv_text_weights;
+
+typedef struct fv_vision_layer {
+    fv_tensor norm1, norm1_bias, norm2, norm2_bias;       /* [1, d] */
+    fv_tensor q, k, v, o, q_bias, k_bias, v_bias, o_bias; /* [d, d], [1, d] */
+    fv_tensor fc1, fc1_bias, fc2, fc2_bias;               /* [m, d] [1, m] [d, m] [1, d] */
+} fv_vision_layer;
+
+typedef struct fv_vision_weights {
+    fv_tensor cls;                     /* [1, d] */
+    fv_tensor patch;                   /* [d, 3 p p]: the convolution kernel, (channel, y, x) */
+    fv_tensor position;                /* [1 + P, d], row 0 is CLS's */
+    fv_tensor pre_norm, pre_norm_bias; /* [1, d] */
+    fv_vision_layer *layer; /* [N of the tower]; of those that are not run, tensors may be absent */
+} fv_vision_weights;
+
+typedef struct fv_projector_weights {
+    fv_tensor fc1, fc1_bias, fc2, fc2_bias; /* [d_text, d_vision * features] [1, d_text] ... */
+} fv_projector_weights;
+
+#endif

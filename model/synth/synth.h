@@ -1,0 +1,49 @@
+#ifndef FOVEA_MODEL_SYNTH_SYNTH_H
+#define FOVEA_MODEL_SYNTH_SYNTH_H
+
+/* SYNTHETIC CHECKPOINTS: directories with random weights that this engine and transformers
+ * load like real ones, for tests and for measuring speed where real weights are not at hand.
+ *
+ * Every value depends on (seed, canonical tensor name, element index) and nothing else, then it
+ * is rounded to the dtype. So the same network can be written in every dialect, in any number
+ * of shards, and cut to fewer layers, and stays the same. */
+#include "kernels/tensor.h"
+#include "model/config.h"
+#include "model/dialect.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fv_synth_options {
+    const char *dir;         /* made when it is not there */
+    const char *shape;       /* a name from fv_synth_shapes, or NULL with config_file */
+    const char *config_file; /* a config.json to take the shapes from, or NULL */
+    const char *text_family; /* "llama", "mistral", "qwen2"; NULL: llama (only with a shape) */
+    int32_t n_layer;         /* text layers; 0: as the shape has */
+    int32_t n_vision_layer;  /* likewise */
+    int32_t n_shard;         /* 0 or 1: one file and no index */
+    fv_dtype dtype;
+    fv_dialect dialect; /* base and bare have no head, so they tie it to the embedding */
+    bool config_v5;     /* config files as transformers 5 writes them; false: as 4 does */
+    bool force;         /* write into a directory that is not empty, over what is there */
+    uint64_t seed;
+} fv_synth_options;
+
+typedef struct fv_synth_report {
+    uint64_t bytes; /* of all tensors */
+    int32_t n_tensor, n_file;
+} fv_synth_report;
+
+/* "llava-1.5-7b, llava-1.5-13b, small, nano, tiny, tiny-gqa". */
+const char *fv_synth_shapes(void);
+
+/* Writes config.json, generation_config.json, the processor's files, the tokenizer's, a chat
+ * template and the weights. FV_EINVAL: unknown shape, options that contradict each other, or a
+ * directory that is not empty; errors of fv_config_parse for what the config cannot be. */
+fv_status fv_synth_write(const fv_synth_options *opt, fv_synth_report *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,185 @@
+/* A tokenizer for a synthetic checkpoint: Llama-2's kind (BPE over characters, byte fallback,
+ * spaces as U+2581), with a vocabulary that is made up but behaves like a real one.
+ *
+ *   ids   0..2       <unk> <s> </s>
+ *         3..258     <0x00> .. <0xFF>
+ *         259..      single characters, then tokens made by merges
+ *         image      <image>, the id that config.json gives it
+ *         image + 1  <pad>, if there is a row for it; rows behind it are padding
+ *
+ * Merges are pairs of letters, then of pairs, most frequent letters of English first, until the
+ * ids before <image> are used up: lower-case text becomes a token per three or four letters. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/file.h"
+#include "model/synth/internal.h"
+
+enum { PATH_CAP = 4096, TOKEN_CAP = 32, N_LETTER = 26 };
+
+static const char letters[] = "etaoinshrdlcumwfgypbvkjxqz";
+static const char space[] = "\xE2\x96\x81"; /* U+2581 */
+
+/* llava-hf's form: images first, each on its line, then the text. */
+static const char chat_template[] =
+    "{% for message in messages %}"
+    "{% if message['role'] != 'system' %}{{ message['role'].upper() + ': ' }}{% endif %}"
+    "{% for part in message['content'] if part['type'] == 'image' %}{{ '<image>\\n' }}{% endfor %}"
+    "{% for part in message['content'] if part['type'] == 'text' %}{{ part['text'] + ' ' }}"
+    "{% endfor %}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}";
+
+/* Merge number i as its two sides, false behind the last. Every i gives another token, and both
+ * sides are single characters or tokens of earlier merges. With l a letter and _ the space sign
+ * the forms are, in this order: _ l,  l l,  _ ll,  ll l,  _ll l,  ll ll,  _ll ll. */
+static bool merge_at(int64_t i, char left[TOKEN_CAP], char right[TOKEN_CAP]) {
+    static const struct {
+        int n_left, n_right;
+        bool spaced;
+    } forms[] = {{0, 1, true}, {1, 1, false}, {0, 2, true}, {2, 1, false},
+                 {2, 1, true}, {2, 2, false}, {2, 2, true}};
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+        int n = forms[f].n_left + forms[f].n_right;
+        int64_t count = 1;
+        for (int k = 0; k < n; k++) count *= N_LETTER;
+        if (i >= count) {
+            i -= count;
+            continue;
+        }
+        char word[8] = {0};
+        for (int k = n; k-- > 0; i /= N_LETTER) word[k] = letters[i % N_LETTER];
+        snprintf(left, TOKEN_CAP, "%s%.*s", forms[f].spaced ? space : "", forms[f].n_left, word);
+        snprintf(right, TOKEN_CAP, "%s", word + forms[f].n_left);
+        return true;
+    }
+    return false;
+}
+
+/* Single character number i, or false behind the last. */
+static bool single_at(int32_t i, bool only_ascii, char out[TOKEN_CAP]) {
+    static const char rest[] = "0123456789.,:;!?'\"()-_/*+=<>[]{}@#$%&|~^`\\";
+    static const struct {
+        uint32_t first, last;
+    } ranges[] = {{0xC0, 0xFF}, {0x3B1, 0x3C9}, {0x430, 0x44F}}; /* Latin, Greek, Cyrillic */
+    if (i == 0) return snprintf(out, TOKEN_CAP, "%s", space) > 0;
+    i--;
+    if (i < N_LETTER) return snprintf(out, TOKEN_CAP, "%c", letters[i]) > 0;
+    i -= N_LETTER;
+    if (i < N_LETTER) return snprintf(out, TOKEN_CAP, "%c", letters[i] - 'a' + 'A') > 0;
+    i -= N_LETTER;
+    if (i < (int32_t)strlen(rest)) return snprintf(out, TOKEN_CAP, "%c", rest[i]) > 0;
+    i -= (int32_t)strlen(rest);
+    for (size_t r = 0; !only_ascii && r < sizeof ranges / sizeof *ranges; r++) {
+        int32_t n = (int32_t)(ranges[r].last - ranges[r].first + 1);
+        if (i < n) {
+            uint32_t c = ranges[r].first + (uint32_t)i;
+            return snprintf(out, TOKEN_CAP, "%c%c", (int)(0xC0 | c >> 6),
+                            (int)(0x80 | (c & 0x3F))) > 0;
+        }
+        i -= n;
+    }
+    return false;
+}
+
+/* Fills vocab and merges with ids 0 .. room - 1, fewer when the merges run out. */
+static void fill_vocab(int32_t room, json_t *vocab, json_t *merges) {
+    static const char *const specials[] = {"<unk>", "<s>", "</s>"};
+    int32_t id = 0;
+    for (; id < 3; id++) json_object_set_new(vocab, specials[id], json_integer(id));
+    char token[2 * TOKEN_CAP];
+    for (int b = 0; b < 256; b++, id++) {
+        snprintf(token, sizeof token, "<0x%02X>", (unsigned)b);
+        json_object_set_new(vocab, token, json_integer(id));
+    }
+    bool small = room < 1024;
+    for (int32_t i = 0; id < room && single_at(i, small, token); i++, id++)
+        json_object_set_new(vocab, token, json_integer(id));
+    char left[TOKEN_CAP], right[TOKEN_CAP];
+    for (int64_t i = 0; id < room && merge_at(i, left, right); i++, id++) {
+        snprintf(token, sizeof token, "%s%s", left, right);
+        json_object_set_new(vocab, token, json_integer(id));
+        snprintf(token, sizeof token, "%s %s", left, right);
+        json_array_append_new(merges, json_string(token));
+    }
+}
+
+static json_t *added_token(int32_t id, const char *content) {
+    return json_pack("{s:i, s:s, s:b, s:b, s:b, s:b, s:b}", "id", id, "content", content,
+                     "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0, "special", 1);
+}
+
+static json_t *added_tokens(const fv_model_config *cfg) {
+    json_t *list = json_array();
+    json_array_append_new(list, added_token(0, "<unk>"));
+    json_array_append_new(list, added_token(1, "<s>"));
+    json_array_append_new(list, added_token(2, "</s>"));
+    if (cfg->has_vision) json_array_append_new(list, added_token(cfg->image_token, "<image>"));
+    if (fv_synth_pad_id(cfg) >= 0)
+        json_array_append_new(list, added_token(fv_synth_pad_id(cfg), "<pad>"));
+    return list;
+}
+
+/* "<s> A" and "<s> A <s> B", as Llama's; null for a family that starts with no token. */
+static json_t *post_processor(const fv_model_config *cfg) {
+    if (cfg->text.bos < 0) return json_null();
+    return json_loads("{\"type\": \"TemplateProcessing\","
+                      " \"single\": [{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}},"
+                      " {\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}],"
+                      " \"pair\": [{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}},"
+                      " {\"Sequence\": {\"id\": \"A\", \"type_id\": 0}},"
+                      " {\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 1}},"
+                      " {\"Sequence\": {\"id\": \"B\", \"type_id\": 1}}],"
+                      " \"special_tokens\": {\"<s>\": {\"id\": \"<s>\", \"ids\": [1],"
+                      " \"tokens\": [\"<s>\"]}}}",
+                      0, NULL);
+}
+
+static json_t *tokenizer_json(const fv_model_config *cfg) {
+    json_t *vocab = json_object(), *merges = json_array();
+    fill_vocab(cfg->has_vision ? cfg->image_token : cfg->text.vocab, vocab, merges);
+    json_t *normalizer = json_loads("{\"type\": \"Sequence\", \"normalizers\": ["
+                                    "{\"type\": \"Prepend\", \"prepend\": \"\\u2581\"},"
+                                    "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"},"
+                                    " \"content\": \"\\u2581\"}]}",
+                                    0, NULL);
+    json_t *decoder =
+        json_loads("{\"type\": \"Sequence\", \"decoders\": ["
+                   "{\"type\": \"Replace\", \"pattern\": {\"String\": \"\\u2581\"},"
+                   " \"content\": \" \"},"
+                   "{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"},"
+                   "{\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}]}",
+                   0, NULL);
+    json_t *model = json_pack("{s:s, s:n, s:s, s:n, s:n, s:b, s:b, s:b, s:o, s:o}", "type", "BPE",
+                              "dropout", "unk_token", "<unk>", "continuing_subword_prefix",
+                              "end_of_word_suffix", "fuse_unk", 1, "byte_fallback", 1,
+                              "ignore_merges", 0, "vocab", vocab, "merges", merges);
+    return json_pack("{s:s, s:n, s:n, s:o, s:o, s:n, s:o, s:o, s:o}", "version", "1.0",
+                     "truncation", "padding", "added_tokens", added_tokens(cfg), "normalizer",
+                     normalizer, "pre_tokenizer", "post_processor", post_processor(cfg), "decoder",
+                     decoder, "model", model);
+}
+
+/* The class that takes tokenizer.json as it is; Llama's own would rebuild the normaliser. */
+static json_t *tokenizer_config_json(const fv_model_config *cfg) {
+    json_t *j = json_pack(
+        "{s:s, s:s, s:s, s:s, s:s, s:b, s:s, s:i}", "tokenizer_class", "PreTrainedTokenizerFast",
+        "bos_token", "<s>", "eos_token", "</s>", "unk_token", "<unk>", "pad_token",
+        fv_synth_pad_id(cfg) >= 0 ? "<pad>" : "<unk>", "clean_up_tokenization_spaces", 0,
+        "padding_side", "left", "model_max_length", cfg->text.max_position);
+    if (!cfg->has_vision) return j;
+    json_object_set_new(j, "processor_class", json_string("LlavaProcessor"));
+    json_object_set_new(j, "image_token", json_string("<image>"));
+    json_object_set_new(j, "extra_special_tokens", json_pack("{s:s}", "image_token", "<image>"));
+    return j;
+}
+
+fv_status fv_synth_write_tokenizer(const char *dir, const fv_model_config *cfg) {
+    FV_TRY(fv_synth_write_json(dir, "tokenizer.json", tokenizer_json(cfg)));
+    FV_TRY(fv_synth_write_json(dir, "tokenizer_config.json", tokenizer_config_json(cfg)));
+    if (!cfg->has_vision) return FV_OK;
+    char path[PATH_CAP];
+    FV_TRY(fv_path_join(dir, "chat_template.jinja", path, sizeof path));
+    return fv_file_write(path, chat_template, strlen(chat_template));
+}

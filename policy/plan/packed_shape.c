@@ -1,0 +1,148 @@
+/* What packed layers of a plan are laid as, and whether that is worth it. Any thread. */
+#include "policy/plan/packed_shape.h"
+
+static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
+
+static int32_t width_of(const fv_plan *plan) { return plan->shape.n_kv * plan->shape.d_head; }
+
+/* The router's numbers: all types of 2 bytes are alike. */
+static fv_dtype dtype_of(const fv_plan *plan) {
+    return plan->shape.bytes_value == 4 ? FV_F32 : FV_BF16;
+}
+
+static fv_packed_form form_of(const fv_plan *plan) {
+    if (plan->pack_merged) return FV_PACKED_MERGED;
+    return plan->pack_coded ? FV_PACKED_CODES : FV_PACKED_FACTORS;
+}
+
+fv_packed_shape fv_plan_packed_shape(const fv_plan *plan, int32_t layer, fv_packed_kind kind,
+                                     int32_t n, fv_dtype dtype) {
+    const fv_plan_pack *pack = &plan->pack[layer];
+    fv_packed_shape s = {.n = n,
+                         .n_kv = plan->shape.n_kv,
+                         .d_head = plan->shape.d_head,
+                         .dtype = dtype,
+                         .kind = kind,
+                         .bits = plan->pack_bits,
+                         .form = form_of(plan),
+                         .borrows = pack->second};
+    if (plan->pack_merged) return s;
+    if (plan->pack_coded) {
+        s.n_outlier = (int32_t)fv_codes_all_outliers(&s, plan->pack_outliers);
+    } else {
+        s.rank = least(least(pack->rank[kind], n), width_of(plan));
+        s.rank2 = least(pack->rank2[kind], s.rank);
+    }
+    return s;
+}
+
+/* Of a layer's n visual rows, its values, and its keys if they are its own: packed, and raw. */
+static uint64_t bytes_of(const fv_plan *plan, int32_t layer, int32_t n, bool leads, bool packs) {
+    uint64_t bytes = 0;
+    for (int k = leads ? FV_PACKED_K : FV_PACKED_V; k < 2; k++) {
+        fv_packed_shape s = fv_plan_packed_shape(plan, layer, (fv_packed_kind)k, n, dtype_of(plan));
+        bytes += packs ? fv_packed_bytes(&s) : fv_packed_raw_bytes(&s);
+    }
+    return bytes;
+}
+
+uint64_t fv_plan_packed_bytes(const fv_plan *plan, int32_t layer, int32_t n, bool leads) {
+    bool packs = n > 0 && !plan->pack_merged && fv_plan_packs(plan, layer, n);
+    return bytes_of(plan, layer, n, leads, packs);
+}
+
+/* Their numbers that are kept as they are can be counted. */
+static bool codes_fit(const fv_plan *plan, int32_t layer, int32_t n) {
+    for (int k = 0; k < 2; k++) {
+        fv_packed_shape s = fv_plan_packed_shape(plan, layer, (fv_packed_kind)k, n, dtype_of(plan));
+        if (fv_codes_all_outliers(&s, plan->pack_outliers) > INT32_MAX) return false;
+    }
+    return true;
+}
+
+/* Keys and values of a layer, also where it borrows its keys: a block's layers are of one form. */
+static bool codes_pay(const fv_plan *plan, int32_t layer, int32_t n) {
+    return n > 0 && width_of(plan) <= 1 << 16 && codes_fit(plan, layer, n) &&
+           bytes_of(plan, layer, n, true, true) < bytes_of(plan, layer, n, true, false);
+}
+
+static bool merging_pays(const fv_plan *plan, int32_t layer, int32_t n) {
+    int32_t first = fv_plan_pair(plan, layer);
+    uint64_t merged = 0, raw = 0;
+    if (n == 0 || width_of(plan) > 1 << 16) return false;
+    for (int i = 0; i < 4; i++) {
+        fv_packed_shape s =
+            fv_plan_packed_shape(plan, first + i / 2, (fv_packed_kind)(i % 2), n, dtype_of(plan));
+        merged += fv_packed_bytes(&s);
+        raw += fv_packed_raw_bytes(&s);
+    }
+    return merged < raw;
+}
+
+/* The larger of a layer's two ranks, as far as its width has it. */
+static int32_t rank_of(const fv_plan *plan, int32_t layer) {
+    int32_t k = plan->pack[layer].rank[FV_PACKED_K], v = plan->pack[layer].rank[FV_PACKED_V];
+    return least(k > v ? k : v, width_of(plan));
+}
+
+static double gain_of(const fv_plan *plan) {
+    return fv_choice_value(&plan->policy.stage[FV_STAGE_PACK], "gain");
+}
+
+bool fv_plan_packs(const fv_plan *plan, int32_t layer, int32_t n) {
+    int32_t v = plan->pack[layer].rank[FV_PACKED_V];
+    if (plan->pack_coded) return v > 0 && codes_pay(plan, layer, n);
+    if (plan->pack_merged) return v > 0 && merging_pays(plan, layer, n);
+    int32_t rank = least(rank_of(plan, layer), n);
+    return rank > 0 && fv_packed_gain(n, rank, width_of(plan)) >= gain_of(plan);
+}
+
+/* ---- of a range of numbers of rows ------------------------------------------------------- */
+
+/* The gain of n rows' factors falls up to n = rank, for so few rows have that rank, and grows from
+ * there on. */
+static fv_packs factors_pay_range(int32_t from, int32_t to, int32_t rank, int32_t width,
+                                  double gain) {
+    int32_t low = rank < from ? from : rank > to ? to : rank; /* where it is least */
+    double first = fv_packed_gain(from, least(rank, from), width);
+    double last = fv_packed_gain(to, least(rank, to), width);
+    if (rank <= 0) return FV_PACKS_NONE;
+    if (fv_packed_gain(low, least(rank, low), width) >= gain) return FV_PACKS_ALL;
+    return first < gain && last < gain ? FV_PACKS_NONE : FV_PACKS_SOME;
+}
+
+fv_packs fv_text_keys_pack_range(const fv_text_keys *keys, int32_t from, int32_t to,
+                                 int32_t width) {
+    return factors_pay_range(from, to, least(keys->rank, width), width, keys->gain);
+}
+
+/* Both codes and rows take more the more rows there are. */
+static fv_packs codes_pay_range(const fv_plan *plan, int32_t layer, int32_t from, int32_t to) {
+    if (width_of(plan) > 1 << 16) return FV_PACKS_NONE;
+    if (!codes_fit(plan, layer, to)) return FV_PACKS_SOME;
+    if (bytes_of(plan, layer, to, true, true) < bytes_of(plan, layer, from, true, false))
+        return FV_PACKS_ALL;
+    return bytes_of(plan, layer, from, true, true) >= bytes_of(plan, layer, to, true, false)
+               ? FV_PACKS_NONE
+               : FV_PACKS_SOME;
+}
+
+fv_packs fv_plan_packs_range(const fv_plan *plan, int32_t layer, int32_t from, int32_t to) {
+    if (to == 0 || plan->pack[layer].rank[FV_PACKED_V] == 0) return FV_PACKS_NONE;
+    if (from < 1) from = 1;
+    if (plan->pack_coded) return codes_pay_range(plan, layer, from, to);
+    if (plan->pack_merged) return FV_PACKS_NONE; /* as for the bytes above */
+    return factors_pay_range(from, to, rank_of(plan, layer), width_of(plan), gain_of(plan));
+}
+
+uint64_t fv_plan_packed_most(const fv_plan *plan, int32_t layer, int32_t from, int32_t to,
+                             bool leads) {
+    fv_packs packs = fv_plan_packs_range(plan, layer, from, to);
+    uint64_t raw = bytes_of(plan, layer, to, leads, false), packed = 0;
+    if (packs == FV_PACKS_NONE) return raw;
+    /* Codes that do not fit are not taken, and those that fit take less than rows. */
+    if (plan->pack_coded && !codes_fit(plan, layer, to))
+        return bytes_of(plan, layer, to, true, false);
+    packed = bytes_of(plan, layer, to, leads, true);
+    return packs == FV_PACKS_SOME && raw > packed ? raw : packed;
+}

@@ -1,0 +1,222 @@
+#ifndef FOVEA_POLICY_PLAN_PLAN_H
+#define FOVEA_POLICY_PLAN_PLAN_H
+
+/* THE PLAN: a policy compiled once per request, for one checkpoint and one prompt.
+ *
+ * Kernels and the decoder see what stands here (layers, counts), never methods. Sizes are in
+ * rows: the plan says how many visual and text rows each layer runs and each KV head holds, so
+ * that the bytes of a request are known before prefill. */
+#include "common/schedule.h"
+#include "common/tally.h"
+#include "policy/policy.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { FV_PLAN_MAX_LAYERS = 256, FV_PLAN_NOTE_MAX = 256, FV_PLAN_MAX_MAPPED = 8 };
+
+/* Thresholds of prune=visipruner (prefill-worker/prune/visipruner.c). */
+typedef struct fv_plan_thresholds {
+    double cos, l2, exit_cos;
+} fv_plan_thresholds;
+
+typedef struct fv_plan_shape {
+    int32_t n_layer, n_kv, d_head;
+    int32_t bytes_value;      /* of a number in the KV store: 2 or 4 */
+    int32_t n_visual, n_text; /* prompt rows */
+    bool text_bound;          /* n_text is not known yet: at most so many */
+    int32_t n_image; /* images of n_visual / n_image rows each, unless they were condensed */
+    /* Image rows ahead of the condense stage, once it has run and n_visual is what it left; 0: it
+     * has not. */
+    int32_t n_encoded;
+    int32_t n_answer; /* of n_text, rows at the end that are an answer taken up again */
+    /* What the checkpoint's calibration holds, borrowed: [n_layer] leaders of map=calibrated, and
+     * thresholds; NULL: not measured. Or why a calibration that is there cannot be used; NULL: it
+     * can, or there is none. */
+    const int32_t *calibrated;
+    const double *thresholds; /* [3] cos, l2 and exit_cos of prune=visipruner */
+    int32_t withdraw;         /* the layer of prune=vtw,from=calibrated; 0: not measured */
+    int32_t n_fitted;
+    const fv_schedule *fitted; /* [n_fitted] of prune=fitprune */
+    const char *uncalibrated;
+} fv_plan_shape;
+
+/* What a layer must tell of its attention, as flags. */
+enum {
+    FV_TAP_LAST_ROW = 1, /* what the prompt's last row pays to each visual row, mean over heads */
+    FV_TAP_INFLUENCE =
+        2, /* what each visual row means to the last row (prefill-worker/prefill/influence.h) */
+    FV_TAP_RATERS =
+        4, /* what chosen text rows pay to each visual row (prefill-worker/prefill/raters.h) */
+    FV_TAP_PEAKS = 8,   /* the most any head pays, summed over rows of text and of images apart */
+    FV_TAP_TURNED = 16, /* with raters: divided by what rotation alone would make them score */
+};
+
+/* Before `layer` runs, `keep` of the visual rows that are left stay; veiled, the others do too, and
+ * nobody sees them any more. */
+typedef struct fv_plan_edit {
+    int32_t layer, keep;
+    int32_t merged; /* of those that stay, the last so many are made of rows that do not */
+    bool by_data;   /* at most so many: the method decides when it is there */
+    bool peek; /* by what the prompt's last row would pay in `layer` itself (model/net/peek.h) */
+    bool veils;
+} fv_plan_edit;
+
+/* What becomes of the prompt's attention on visual rows in a layer, behind the softmax, which is
+ * not taken again. Rows that stand ahead of every visual row have none. */
+typedef enum fv_plan_mask {
+    FV_MASK_NONE = 0,
+    FV_MASK_TEXT,  /* text rows' is dropped */
+    FV_MASK_ALL,   /* every row's is dropped */
+    FV_MASK_MERGE, /* text rows' goes to the first visual row, other visual rows' is dropped */
+    FV_MASK_HALF,  /* text rows' on the first half of the prompt's visual rows, all of visual rows'
+                    */
+} fv_plan_mask;
+
+/* The attention that the select stage chooses by: what the prompt's last rows pay to each row,
+ * summed over them. */
+typedef struct fv_plan_window {
+    int32_t rows;    /* of each layer, as far as it has them; 0: none is asked for */
+    float n;         /* of n-softmax */
+    bool by_segment; /* rows of text and image rows are summed apart */
+    bool shared;     /* all query heads of a layer come to one, or those of each KV head: */
+    bool max;        /* to the largest of them, or to their mean */
+} fv_plan_window;
+
+/* Rows that a KV head keeps of a prompt: its last ones, and so many that are chosen of those ahead
+ * of them. A layer that has no more rows keeps them all. */
+typedef struct fv_plan_budget {
+    int32_t heavy, recent;
+} fv_plan_budget;
+
+/* A parameter that a policy gives as a layer of 32, and the layer that it came to here. */
+typedef struct fv_plan_mapped {
+    fv_stage stage;
+    int32_t param, layer;
+} fv_plan_mapped;
+
+typedef struct fv_plan fv_plan;
+
+/* Rows that a KV head of a layer keeps; at most as many as the layer ran, and as many as in any
+ * other layer that ran so many. */
+typedef int32_t (*fv_plan_rows_fn)(const fv_plan *plan, int32_t layer, int32_t head);
+
+/* How a layer's visual rows are stored: raw, or as the factors, codes or merged rows of
+ * kernels/packed_part.h. */
+typedef struct fv_plan_pack {
+    /* Of keys and values, at most; 0: raw. R2 = R: one plane. Of codes and of merged rows: their
+     * width */
+    int32_t rank[2], rank2[2];
+    bool second; /* of two layers that are merged: this one, and the one before */
+} fv_plan_pack;
+
+/* Keys of the prompt's text rows as factors, values as they are: in every layer whose rows they
+ * make `gain` times smaller. */
+typedef struct fv_text_keys {
+    double gain, energy;
+    int32_t rank; /* at most; 0: text is raw */
+    int32_t bits;
+    int32_t block; /* positions that share an anchor; 0: all */
+    int32_t again; /* so many rows that came later make a kept turn factor them anew; 0: none do */
+} fv_text_keys;
+
+/* The share of a ranked layer's visual rows that is left when t tokens of the answer are there; it
+ * falls with t. */
+typedef double (*fv_plan_share_fn)(const fv_plan *plan, int32_t t);
+
+struct fv_plan {
+    fv_plan_shape shape;
+    fv_policy policy; /* what was asked for */
+    int32_t n_edit;
+    fv_plan_edit edit[FV_PLAN_MAX_LAYERS]; /* ascending layers */
+    int32_t most_edits;                    /* of those by data, how many let rows leave at most */
+    int32_t visual[FV_PLAN_MAX_LAYERS];    /* visual rows that layer l runs and writes */
+    uint8_t tap[FV_PLAN_MAX_LAYERS];       /* FV_TAP_...; 0: nothing is asked of layer l */
+    uint8_t mask[FV_PLAN_MAX_LAYERS];      /* fv_plan_mask of layer l, for rows of the prompt */
+    fv_plan_thresholds thresholds;         /* of prune=visipruner, */
+    const char *thresholds_of;             /* and whose; NULL: the request gives all of them */
+    bool forget[FV_PLAN_MAX_LAYERS];    /* visual rows of layer l leave the store behind prefill */
+    int32_t leader[FV_PLAN_MAX_LAYERS]; /* whose queries and keys layer l uses: itself, or one
+                                         * before it that uses its own */
+    bool condenses; /* pictures come to fewer rows, or to others, ahead of the prompt:
+                     * shape.n_visual is what they come to, and until they were encoded a bound */
+    bool renumbers; /* rows that are left take positions without gaps, for rotation only */
+    bool lent_text; /* those of text rows too */
+    int32_t splits; /* lazy layers that come to lead, at most, as rows leave where data say so */
+    fv_plan_rows_fn select; /* what each head keeps at the end of prefill; NULL: everything */
+    fv_plan_window window;
+    fv_plan_budget budget; /* of methods that keep the same number in every head */
+    int32_t twice;     /* rows of a segment that a KV head may hold twice, by the select stage */
+    float decode_n;    /* n of n-softmax in the answer's attention; 0: softmax */
+    bool exact_counts; /* no count depends on data; if not, they are upper bounds */
+    fv_plan_pack pack[FV_PLAN_MAX_LAYERS];
+    uint8_t pack_bits;
+    bool pack_coded;      /* packed layers are codes, not factors, */
+    double pack_outliers; /* with this share of a line's numbers kept as they are; */
+    bool pack_merged;     /* or directions that two layers share */
+    bool packs;           /* some layer's visual rows are packed */
+    fv_text_keys text_keys;
+    bool first_packed;   /* something is packed, and the first token comes from it as well */
+    double keeps_packed; /* share of their rows that decoding begins with */
+    bool observes; /* packed rows have an importance, which begins with the prompt's last row */
+    /* The layer whose attention ranks the visual rows of layer l, so that they can be let go one by
+     * one; -1: they are not ranked. */
+    int32_t rank_from[FV_PLAN_MAX_LAYERS];
+    fv_plan_share_fn evict; /* how ranked rows are let go; NULL: they stay */
+    bool evicts_least;      /* packed ones by their importance then, and not by rank */
+    /* What rows write down from their first attention on, and which leave by it as the answer
+     * grows; kind NONE: nothing. It begins with the attention of the prompt's last tally_rows. */
+    fv_tally_rule tally;
+    int32_t tally_rows;
+    /* What the prune stage has from the checkpoint's calibration, or that it has none; or empty. */
+    char chose[FV_PLAN_NOTE_MAX];
+    int32_t n_mapped;
+    fv_plan_mapped mapped[FV_PLAN_MAX_MAPPED]; /* of stages that do something */
+    /* Why a stage that was asked for does nothing on this request; empty when it does. */
+    char note[FV_N_STAGE][FV_PLAN_NOTE_MAX];
+};
+
+/* FV_EINVAL when a value does not fit the checkpoint (a layer that it does not have): the
+ * sentence says which. A stage that cannot change anything here (no image in the prompt, all
+ * rows kept) is left out and says so in note[]. */
+fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_plan *out);
+
+/* Bytes of keys and values behind prefill; pages have idle ends, which do not count. */
+typedef struct fv_plan_bytes {
+    uint64_t raw;    /* what `exact` holds */
+    uint64_t held;   /* what this plan does: a bound, met with exact_counts, unless a select method
+                      * meets lazy layers */
+    uint64_t visual; /* of that, image rows: a bound, met where positions do not matter either */
+    uint64_t tables; /* beside that, what says which rows packed layers have: a bound, for hosts and
+                      * devices, which is not met */
+} fv_plan_bytes;
+
+fv_plan_bytes fv_plan_count(const fv_plan *plan);
+
+/* Whether anything is packed. */
+static inline bool fv_plan_packs_any(const fv_plan *plan) {
+    return plan->packs || plan->text_keys.rank > 0;
+}
+
+/* Whether rows behind the prompt see something else of it than its own rows did: fewer rows, or
+ * what is made of them. */
+static inline bool fv_plan_sees_less(const fv_plan *plan) {
+    bool less = plan->evict || fv_plan_packs_any(plan) || plan->select || plan->decode_n > 0;
+    less |= plan->tally.kind != FV_TALLY_NONE;
+    for (int32_t l = 0; l < plan->shape.n_layer; l++) less |= plan->forget[l];
+    return less;
+}
+
+/* The layer that has the directions of merged layer l: itself, or the one before; of others l. */
+static inline int32_t fv_plan_pair(const fv_plan *plan, int32_t l) {
+    return l - plan->pack[l].second;
+}
+
+/* Layers whose text keys are another layer's, at least. */
+int32_t fv_plan_lent_text(const fv_plan *plan);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

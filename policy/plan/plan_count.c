@@ -1,0 +1,302 @@
+/* The bytes of a plan: a bound on keys and values behind prefill, before anything has run. Pure
+ * function, any thread; the router calls it on its loop, so its time does not grow with the number
+ * of rows: 1 ms at most for 256 layers of a million (bench/bench_plan.c). */
+#include <string.h>
+
+#include "policy/plan/packed_shape.h"
+#include "policy/plan/plan.h"
+
+/* Keys of its own among the `rows` of a head of a layer that borrows. */
+static int32_t own_keys(const fv_plan *plan, int32_t rows) {
+    if (plan->lent_text) return 0;
+    int32_t text = plan->shape.n_text, most = text + (text < plan->twice ? text : plan->twice);
+    return rows < most ? rows : most;
+}
+
+/* Bytes of a layer: of all its rows, and of its image rows. */
+typedef struct layer_bytes {
+    uint64_t held, visual;
+} layer_bytes;
+
+/* Of one key, or one value. */
+static uint64_t part_bytes(const fv_plan *plan) {
+    return (uint64_t)plan->shape.d_head * (uint64_t)plan->shape.bytes_value;
+}
+
+/* Rows that a head keeps of those that ran. */
+static int32_t rows_kept(const fv_plan *plan, int32_t l, int32_t head, int32_t ran) {
+    int32_t kept = plan->select ? plan->select(plan, l, head) : ran;
+    return kept < ran ? kept : ran;
+}
+
+/* leads: the keys are its own. */
+static layer_bytes raw_layer(const fv_plan *plan, int32_t l, bool leads) {
+    uint64_t held = 0, visual = 0;
+    for (int32_t g = 0; g < plan->shape.n_kv; g++) {
+        int32_t n = plan->forget[l] ? 0 : plan->visual[l];
+        int32_t kept = rows_kept(plan, l, g, n + plan->shape.n_text);
+        int32_t most = n + (n < plan->twice ? n : plan->twice);
+        int32_t image = kept < most ? kept : most;
+        held += (uint64_t)kept + (uint64_t)(leads ? kept : own_keys(plan, kept));
+        visual += leads ? 2 * (uint64_t)image : (uint64_t)image;
+    }
+    return (layer_bytes){part_bytes(plan) * held, part_bytes(plan) * visual};
+}
+
+/* ---- text rows of packed layers --------------------------------------------------------- */
+
+/* As pages. */
+static uint64_t raw_text(const fv_plan *plan, int32_t text, bool own) {
+    uint64_t row = part_bytes(plan) * (uint64_t)plan->shape.n_kv;
+    return row * (uint64_t)(text + (own ? text : own_keys(plan, text)));
+}
+
+/* As a block of factors, but for an answer that is taken up again, and `last` rows more. */
+static uint64_t packed_text(const fv_plan *plan, int32_t text, int32_t last, bool own) {
+    const fv_plan_shape *s = &plan->shape;
+    fv_dtype dtype = s->bytes_value == 4 ? FV_F32 : FV_BF16;
+    uint64_t row = part_bytes(plan) * (uint64_t)s->n_kv;
+    bool keys = own || !plan->lent_text;
+    int32_t n = text - s->n_answer - last;
+    return fv_text_keys_bytes(&plan->text_keys, n, s->n_kv, s->d_head, dtype, keys) +
+           row * (uint64_t)(text - n) * (keys ? 2 : 1);
+}
+
+/* The most that any number of text rows from `from` to `to` comes to. A number that is only a bound
+ * may come to fewer rows, which may be too few to be packed. */
+static uint64_t text_bytes(const fv_plan *plan, int32_t from, int32_t to, int32_t last, bool own) {
+    const fv_plan_shape *s = &plan->shape;
+    int32_t raw_rows = s->n_answer + last;
+    uint64_t raw = raw_text(plan, to, own);
+    if (to <= raw_rows) return raw;
+    fv_packs packs =
+        fv_text_keys_pack_range(&plan->text_keys, from > raw_rows ? from - raw_rows : 1,
+                                to - raw_rows, s->n_kv * s->d_head);
+    if (packs == FV_PACKS_NONE) return raw;
+    uint64_t packed = packed_text(plan, to, last, own);
+    bool some_raw = s->text_bound || from <= raw_rows || packs == FV_PACKS_SOME;
+    return some_raw && raw > packed ? raw : packed;
+}
+
+/* Where the select stage lets rows go, the last row may be among them. */
+static uint64_t most_text(const fv_plan *plan, int32_t from, int32_t to, bool own) {
+    uint64_t most = 0;
+    for (int32_t last = plan->select ? 0 : plan->first_packed; last <= plan->first_packed; last++) {
+        uint64_t bytes = text_bytes(plan, from, to, last, own);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+/* ---- packed layers ---------------------------------------------------------------------- */
+
+/* A layer of which heads hold the same `kept` rows; how many of them are image rows may depend on
+ * data. With i of them it holds f(i) = image(i) + text(kept - i) bytes, of which the first part
+ * grows with i, but where rows become so many that they are packed, and the second falls. */
+typedef struct packed_layer {
+    const fv_plan *plan;
+    int32_t layer, kept;
+    bool leads;     /* the keys are its own */
+    bool with_text; /* f is as above; or image(i) alone */
+} packed_layer;
+
+static int32_t text_of(const packed_layer *x, int32_t image) {
+    int32_t text = x->kept - image, n_text = x->plan->shape.n_text;
+    return text < n_text ? text : n_text;
+}
+
+static uint64_t held_by(const packed_layer *x, int32_t image) {
+    uint64_t bytes = fv_plan_packed_bytes(x->plan, x->layer, image, x->leads);
+    int32_t text = text_of(x, image);
+    return bytes + (x->with_text ? most_text(x->plan, text, text, x->leads) : 0);
+}
+
+/* Of a range of i: f at its ends, and what no i between them exceeds. */
+typedef struct range {
+    int32_t from, to;
+    uint64_t at_from, at_to, most;
+} range;
+
+static range make_range(const packed_layer *x, int32_t from, uint64_t at_from, int32_t to,
+                        uint64_t at_to) {
+    const fv_plan *plan = x->plan;
+    range r = {from, to, at_from, at_to, at_from > at_to ? at_from : at_to};
+    int32_t text = text_of(x, to), text_from = text_of(x, from), n_text = plan->shape.n_text;
+    bool bends = text_from == n_text && text < n_text;
+    if (to - from <= 1) return r;
+    /* As rows f is linear. */
+    if (fv_plan_packs_range(plan, x->layer, from, to) == FV_PACKS_NONE &&
+        (!x->with_text || (plan->text_keys.rank == 0 && !bends)))
+        return r;
+    r.most = fv_plan_packed_most(plan, x->layer, from, to, x->leads);
+    if (x->with_text) r.most += most_text(plan, text, text_from, x->leads);
+    return r;
+}
+
+/* The most that f comes to from `from` to `to`: by halving the range that may hold it, where such
+ * ranges are left after so many times, a bound. */
+static uint64_t most_held(const packed_layer *x, int32_t from, int32_t to) {
+    enum { HALVINGS = 32 };
+    range r[HALVINGS + 1];
+    int32_t n = 1;
+    uint64_t best;
+    r[0] = make_range(x, from, held_by(x, from), to, held_by(x, to));
+    best = r[0].at_from > r[0].at_to ? r[0].at_from : r[0].at_to;
+    for (int32_t step = 0; step <= HALVINGS; step++) {
+        int32_t top = 0;
+        for (int32_t i = 1; i < n; i++)
+            if (r[i].most > r[top].most) top = i;
+        if (r[top].most <= best) return best;
+        if (step == HALVINGS) return r[top].most;
+        range whole = r[top];
+        int32_t middle = whole.from + (whole.to - whole.from) / 2;
+        uint64_t at = held_by(x, middle);
+        if (at > best) best = at;
+        r[top] = make_range(x, whole.from, whole.at_from, middle, at);
+        r[n++] = make_range(x, middle, at, whole.to, whole.at_to);
+    }
+    return best;
+}
+
+static layer_bytes count_packed(const fv_plan *plan, int32_t l, bool leads) {
+    int32_t n = plan->forget[l] ? 0 : plan->visual[l], n_text = plan->shape.n_text;
+    int32_t kept = rows_kept(plan, l, 0, n + n_text), most = kept < n ? kept : n;
+    int32_t least = plan->exact_counts && !plan->select ? n : 0;
+    packed_layer x = {.plan = plan, .layer = l, .kept = kept, .leads = leads};
+    uint64_t visual = most_held(&x, least, most);
+    x.with_text = true;
+    uint64_t held = most_held(&x, least, most);
+    return (layer_bytes){held > visual ? held : visual, visual};
+}
+
+static layer_bytes count_layer(const fv_plan *plan, int32_t l, bool leads) {
+    bool packs = plan->pack[l].rank[FV_PACKED_V] > 0 || plan->text_keys.rank > 0;
+    return packs ? count_packed(plan, l, leads) : raw_layer(plan, l, leads);
+}
+
+/* What a layer comes to hangs on this alone, and most have it of one that was counted before. */
+typedef struct counted {
+    bool valid, forget;
+    int32_t visual;
+    fv_plan_pack pack;
+    layer_bytes bytes;
+} counted;
+
+static bool same_pack(const fv_plan_pack *a, const fv_plan_pack *b) {
+    return memcmp(a->rank, b->rank, sizeof a->rank) == 0 &&
+           memcmp(a->rank2, b->rank2, sizeof a->rank2) == 0 && a->second == b->second;
+}
+
+static layer_bytes count_again(const fv_plan *plan, int32_t l, bool leads, counted last[2]) {
+    counted *c = &last[leads];
+    if (!c->valid || c->visual != plan->visual[l] || c->forget != plan->forget[l] ||
+        !same_pack(&c->pack, &plan->pack[l]))
+        *c = (counted){true, plan->forget[l], plan->visual[l], plan->pack[l],
+                       count_layer(plan, l, leads)};
+    return c->bytes;
+}
+
+/* ---- tables of packed layers ------------------------------------------------------------ */
+
+/* Rows that some layers pack, and the blocks that these lie in: a run of m positions touches
+ * m / size + 2 blocks at most, and each block has a row. */
+typedef struct packed_rows {
+    uint64_t n, blocks;
+    bool anchored, tiles, ranked, observed;
+} packed_rows;
+
+static packed_rows rows_in_blocks(const fv_plan *plan, int32_t n, int32_t positions, int32_t runs) {
+    int32_t size = (int32_t)fv_choice_value(&plan->policy.stage[FV_STAGE_PACK], "block");
+    uint64_t most = size > 0 ? (uint64_t)(positions / size) + 2 * (uint64_t)runs : 1;
+    return (packed_rows){
+        .n = (uint64_t)n, .blocks = most < (uint64_t)n ? most : (uint64_t)n, .anchored = size > 0};
+}
+
+/* Of a layer: how many are left of each block, ranks, groups, importance. */
+static uint64_t block_tables(const packed_rows *r) {
+    uint64_t there = 4 * r->blocks + r->n; /* on a device too */
+    return FV_PACKED_BLOCK_FIXED + 2 * there + (r->ranked ? 4 * r->n : 0) +
+           (r->observed ? 8 * r->n : 0);
+}
+
+/* Of layers with the same rows: positions, where blocks begin, anchors, and their angles. */
+static uint64_t set_tables(const fv_plan *plan, const packed_rows *r) {
+    uint64_t angles = r->tiles ? FV_PACKED_TILE * fv_packed_tiles(r->n) : r->blocks;
+    uint64_t there = 4 * (r->n + r->blocks + 1);
+    return FV_PACKED_SET_FIXED + 2 * there + 4 * r->blocks +
+           (r->anchored ? 4 * angles * (uint64_t)plan->shape.d_head : 0);
+}
+
+/* Layers choose their rows, or the order of them, each for itself. */
+static bool chooses(const fv_plan *plan, int32_t l) {
+    return plan->select || plan->evict || plan->keeps_packed < 1 ||
+           plan->tally.kind != FV_TALLY_NONE || plan->rank_from[l] >= 0;
+}
+
+static int32_t visual_packed(const fv_plan *plan, int32_t l) {
+    int32_t n = plan->forget[l] ? 0 : plan->visual[l];
+    int32_t most = n + (n < plan->twice ? n : plan->twice);
+    if (plan->pack[l].rank[FV_PACKED_V] == 0) return 0;
+    bool some = plan->pack_merged || fv_plan_packs_range(plan, l, 0, most) != FV_PACKS_NONE;
+    return some ? most : 0;
+}
+
+static bool edits_between(const fv_plan *plan, int32_t from, int32_t to) {
+    for (int32_t i = 0; i < plan->n_edit; i++)
+        if (plan->edit[i].layer > from && plan->edit[i].layer <= to) return true;
+    return false;
+}
+
+static uint64_t visual_tables(const fv_plan *plan) {
+    const fv_plan_shape *s = &plan->shape;
+    int32_t before = -1, runs = s->n_image > 1 ? s->n_image : 1;
+    uint64_t bytes = 0;
+    for (int32_t l = 0; l < s->n_layer; l++) {
+        int32_t n = visual_packed(plan, l);
+        if (n == 0) continue;
+        packed_rows r = rows_in_blocks(plan, n, s->n_visual, runs);
+        r.tiles = plan->pack_coded || plan->pack_merged;
+        r.ranked = plan->rank_from[l] >= 0;
+        r.observed = true;
+        bytes += block_tables(&r);
+        if (before < 0 || chooses(plan, l) || plan->visual[before] != plan->visual[l] ||
+            edits_between(plan, before, l))
+            bytes += set_tables(plan, &r);
+        before = l;
+    }
+    return bytes;
+}
+
+static uint64_t text_tables(const fv_plan *plan) {
+    const fv_plan_shape *s = &plan->shape;
+    int32_t n = s->n_text + (s->n_text < plan->twice ? s->n_text : plan->twice);
+    if (plan->text_keys.rank == 0 || n == 0) return 0;
+    packed_rows r = rows_in_blocks(plan, n, s->n_text, s->n_image + 1);
+    uint64_t sets = plan->select || plan->tally.kind != FV_TALLY_NONE ? (uint64_t)s->n_layer : 1;
+    return (uint64_t)s->n_layer * block_tables(&r) + sets * set_tables(plan, &r);
+}
+
+/* ---- all of it -------------------------------------------------------------------------- */
+
+static void most_of(uint64_t *most, uint64_t with, uint64_t without) {
+    if (with > without && with - without > *most) *most = with - without;
+}
+
+fv_plan_bytes fv_plan_count(const fv_plan *plan) {
+    const fv_plan_shape *s = &plan->shape;
+    int32_t encoded = s->n_encoded ? s->n_encoded : s->n_visual; /* what `exact` has of images */
+    uint64_t rows = (uint64_t)s->n_layer * (uint64_t)s->n_kv * (uint64_t)(encoded + s->n_text);
+    layer_bytes sum = {0, 0}, more = {0, 0}; /* more: what a lazy layer that comes to lead adds */
+    counted last[2] = {{0}};                 /* that borrow keys, and that do not */
+    for (int32_t l = 0; l < s->n_layer; l++) {
+        layer_bytes b = count_again(plan, l, plan->leader[l] == l, last);
+        layer_bytes leads = plan->splits ? count_again(plan, l, true, last) : b;
+        sum.held += b.held;
+        sum.visual += b.visual;
+        most_of(&more.held, leads.held, b.held);
+        most_of(&more.visual, leads.visual, b.visual);
+    }
+    uint64_t n = (uint64_t)plan->splits;
+    return (fv_plan_bytes){2 * part_bytes(plan) * rows, sum.held + n * more.held,
+                           sum.visual + n * more.visual, visual_tables(plan) + text_tables(plan)};
+}

@@ -1,0 +1,66 @@
+#ifndef FOVEA_PREFILL_WORKER_CONDENSE_CONDENSE_H
+#define FOVEA_PREFILL_WORKER_CONDENSE_CONDENSE_H
+
+/* CONDENSE: the vision tower's features -> fewer rows of the text model. One file per method in
+ * condense/, one row each in policy/methods.def; condense.c makes the table from those rows.
+ *
+ * Methods choose by what the tower's class row pays to the others, picture by picture: what becomes
+ * of one does not depend on its neighbours, nor on the question. The prompt is as if the pictures
+ * had had so few rows from the start: positions follow one another. */
+#include "common/arena.h"
+#include "model/net/vision.h"
+#include "policy/policy.h"
+
+/* One picture. */
+typedef struct fv_condense_context {
+    const fv_choice *choice;
+    int32_t n;            /* rows: patches, and the class row ahead where the text model sees it */
+    int32_t width;        /* of a feature */
+    const float *feature; /* [n, width] */
+    const float *score;   /* [n] what the class row pays to them, heads added */
+    int32_t d_key;
+    const float *key; /* [n, d_key] their keys in that layer, heads side by side */
+    fv_arena *arena;  /* for what the method gives */
+} fv_condense_context;
+
+typedef struct fv_condensed {
+    int32_t n;             /* rows that are left, at most the plan's number (fv_plan_condense) */
+    const float *feature;  /* [n, width], in the order in which the text model sees them */
+    const int32_t *source; /* [n] the row that each was, -1: it is made of several */
+} fv_condensed;
+
+typedef struct fv_condense_method {
+    const char *name;
+    bool behind; /* asks the tower layer that would read the features, if there is one; else the one
+                  * that made them */
+    bool whole;  /* one softmax over heads side by side; else one for each, added */
+    fv_status (*run)(const fv_condense_context *ctx, fv_condensed *out);
+} fv_condense_method;
+
+/* The method of that name in methods.def. */
+const fv_condense_method *fv_condense_find(const char *name);
+
+/* score[j] = sum_h softmax_j(q_h k_jh / sqrt(d / H)) over all n keys k [n, d], heads side by side;
+ * q [d]. Sums are in double. Scratch is the arena's. */
+fv_status fv_condense_score(const float *q, const float *k, int32_t n, int32_t d, int32_t n_head,
+                            fv_arena *arena, float *score);
+
+/* Rows source[n] of ctx as they are: the whole of a method that only chooses. */
+fv_status fv_condense_take(const fv_condense_context *ctx, const int32_t *source, int32_t n,
+                           fv_condensed *out);
+
+/* What n pictures come to. */
+typedef struct fv_condensed_rows {
+    int32_t n;       /* rows of all */
+    int32_t *each;   /* [pictures] of them */
+    int32_t *source; /* [n] which of all pictures' rows each was, -1: made of several */
+    fv_buf embeds;   /* [n, d_text] F32 on the device, owned by the caller */
+} fv_condensed_rows;
+
+/* Encodes and condenses pixels [n, 3, S, S]; lists lie in the arena. FV_EUNSUPPORTED when the
+ * checkpoint lacks the layer that the method asks. The thread that owns the tower. */
+fv_status fv_condense_run(fv_vision *v, const fv_vision_config *cfg, const fv_choice *choice,
+                          const float *pixels, int32_t n, fv_device *dev, fv_arena *arena,
+                          fv_condensed_rows *out);
+
+#endif

@@ -1,0 +1,39 @@
+/* Image bytes in, RGB out: reads the header and hands over to the format's decoder.
+ *
+ * Sizes are checked here, in one place, before anything is decoded: a file of a hundred bytes can
+ * claim ten gigapixels. Each decoder reads its own header, holds it against ours
+ * (fv_image_size_agrees), and takes memory for pixels afterwards. Any thread. */
+#include "prefill-worker/image/internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+fv_status fv_image_size_agrees(const fv_image_size *said, int64_t w, int64_t h) {
+    if (w == said->w && h == said->h) return FV_OK;
+    return FV_FAIL(FV_EDATA,
+                   "the %s is %" PRId64 " x %" PRId64 " pixels, and its header says %" PRId32
+                   " x %" PRId32,
+                   fv_image_kind_name(said->kind), w, h, said->w, said->h);
+}
+
+fv_status fv_image_alloc(int32_t w, int32_t h, fv_image *out) {
+    uint8_t *rgb = malloc((size_t)w * (size_t)h * 3);
+    if (!rgb) return FV_FAIL(FV_ENOMEM, "no memory for an image of %" PRId32 " x %" PRId32, w, h);
+    *out = (fv_image){.rgb = rgb, .w = w, .h = h};
+    return FV_OK;
+}
+
+void fv_image_free(fv_image *img) {
+    free(img->rgb);
+    *img = (fv_image){0};
+}
+
+fv_status fv_image_decode(const void *bytes, size_t n, const fv_image_limits *lim, fv_image *out) {
+    fv_image_size said;
+    FV_TRY(fv_image_size_check(bytes, n, lim, &said));
+    switch (said.kind) {
+    case FV_IMAGE_JPEG: return fv_image_decode_jpeg(bytes, n, &said, out);
+    case FV_IMAGE_PNG: return fv_image_decode_png(bytes, n, &said, out);
+    default: return fv_image_decode_webp(bytes, n, &said, out);
+    }
+}

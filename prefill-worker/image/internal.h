@@ -1,0 +1,31 @@
+#ifndef FOVEA_PREFILL_WORKER_IMAGE_INTERNAL_H
+#define FOVEA_PREFILL_WORKER_IMAGE_INTERNAL_H
+
+/* What the files image*.c share. No other file includes this. */
+#include "prefill-worker/image/image.h"
+
+/* FV_EDATA when a decoder finds other sides than the header has, which were counted and let in. */
+fv_status fv_image_size_agrees(const fv_image_size *said, int64_t w, int64_t h);
+
+/* *out owns w x h pixels, contents undefined; FV_ENOMEM. */
+fv_status fv_image_alloc(int32_t w, int32_t h, fv_image *out);
+
+/* One decoder per format, of an image whose header says `said`, with the errors and the ownership
+ * of fv_image_decode. */
+fv_status fv_image_decode_jpeg(const uint8_t *bytes, size_t n, const fv_image_size *said,
+                               fv_image *out);
+fv_status fv_image_decode_png(const uint8_t *bytes, size_t n, const fv_image_size *said,
+                              fv_image *out);
+fv_status fv_image_decode_webp(const uint8_t *bytes, size_t n, const fv_image_size *said,
+                               fv_image *out);
+
+typedef struct fv_image_rect {
+    int32_t x, y, w, h;
+} fv_image_rect;
+
+/* The pixels `part` of what fv_image_resize(in, w, h, resample) would give, without computing
+ * the others; `part` lies inside w x h. *out owns part.w x part.h pixels. */
+fv_status fv_image_resize_part(const fv_image *in, int32_t w, int32_t h, int32_t resample,
+                               fv_image_rect part, fv_image *out);
+
+#endif

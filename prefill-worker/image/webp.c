@@ -1,0 +1,43 @@
+/* WebP to RGB through libwebp: lossy and lossless; alpha is dropped, not composited. Of an
+ * animation there is no one picture, so it is refused. Any thread. */
+#include "prefill-worker/image/internal.h"
+
+#include <webp/decode.h>
+
+static fv_status fail(VP8StatusCode code) {
+    switch (code) {
+    case VP8_STATUS_OUT_OF_MEMORY: return FV_FAIL(FV_ENOMEM, "no memory to decode a WebP");
+    case VP8_STATUS_UNSUPPORTED_FEATURE:
+        return FV_FAIL(FV_EUNSUPPORTED, "the WebP uses a feature that libwebp does not decode");
+    case VP8_STATUS_SUSPENDED:
+    case VP8_STATUS_NOT_ENOUGH_DATA:
+        return FV_FAIL(FV_EDATA, "the WebP cannot be decoded: the file ends too early");
+    default: return FV_FAIL(FV_EDATA, "the WebP cannot be decoded: its data is corrupt");
+    }
+}
+
+fv_status fv_image_decode_webp(const uint8_t *bytes, size_t n, const fv_image_size *said,
+                               fv_image *out) {
+    WebPDecoderConfig cfg;
+    if (!WebPInitDecoderConfig(&cfg))
+        return FV_FAIL(FV_EUNSUPPORTED, "libwebp is not the version that this was built with");
+    VP8StatusCode code = WebPGetFeatures(bytes, n, &cfg.input);
+    if (code != VP8_STATUS_OK) return fail(code);
+    if (cfg.input.has_animation)
+        return FV_FAIL(FV_EUNSUPPORTED, "the WebP is an animation; send one of its frames");
+    FV_TRY(fv_image_size_agrees(said, cfg.input.width, cfg.input.height));
+
+    fv_image img = {0};
+    FV_TRY(fv_image_alloc(cfg.input.width, cfg.input.height, &img));
+    cfg.output.colorspace = MODE_RGB;
+    cfg.output.is_external_memory = 1;
+    cfg.output.u.RGBA = (WebPRGBABuffer){
+        .rgba = img.rgb, .stride = img.w * 3, .size = (size_t)img.w * 3 * (size_t)img.h};
+    code = WebPDecode(bytes, n, &cfg);
+    if (code != VP8_STATUS_OK) {
+        fv_image_free(&img);
+        return fail(code);
+    }
+    *out = img;
+    return FV_OK;
+}

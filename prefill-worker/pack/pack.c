@@ -1,0 +1,226 @@
+/* Runs a pack method over the layers that qualify, and keeps account. The table of methods is made
+ * from methods.def: a row without its file does not link. */
+#include "prefill-worker/pack/pack.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "policy/stage_rows.h"
+
+#undef PACK
+#define PACK(name) extern const fv_pack_method fv_pack_##name;
+#define FV_METHOD(stage, name, source, summary) stage(name)
+#include "policy/methods.def"
+
+static const fv_pack_method *const methods[] = {
+#undef PACK
+#define PACK(name) &fv_pack_##name,
+#define FV_METHOD(stage, name, source, summary) stage(name)
+#include "policy/methods.def"
+};
+
+static const fv_pack_method *find(const char *name) {
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
+        if (strcmp(methods[i]->name, name) == 0) return methods[i];
+    assert(!"a pack method without its file");
+    return NULL;
+}
+
+/* A packed row is of all heads together. */
+static fv_status check_heads(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
+    int32_t n = fv_kv_len(kv, layer, 0, seg);
+    const int32_t *pos = fv_kv_positions(kv, layer, 0, seg);
+    for (int32_t g = 1; g < fv_kv_get_shape(kv)->n_kv; g++)
+        if (fv_kv_len(kv, layer, g, seg) != n ||
+            (n && memcmp(fv_kv_positions(kv, layer, g, seg), pos, (size_t)n * sizeof *pos) != 0))
+            return FV_FAIL(FV_EINVAL,
+                           "KV heads of layer %d hold different %s rows, and packed rows are of "
+                           "all heads together: leave select out, or pack",
+                           layer, seg == FV_SEG_TEXT ? "text" : "visual");
+    return FV_OK;
+}
+
+/* The jobs of one call, and what its threads share. */
+typedef struct run {
+    fv_pack_context ctx;
+    const fv_pack_method *method;
+    fv_pack_job *job; /* [n] */
+    int32_t n;
+    fv_pack_part *part; /* [n_task] */
+    struct task {
+        fv_status status;
+        char text[256]; /* if that is a failure */
+    } * task;           /* [n_task] */
+    int32_t n_task;
+    fv_arena room[FV_EACH_SLOTS];
+} run;
+
+static bool wanted(const fv_plan *plan, int32_t layer, fv_kv_segment seg) {
+    return seg == FV_SEG_TEXT ? plan->text_keys.rank > 0 : plan->pack[layer].rank[FV_PACKED_V] > 0;
+}
+
+/* How many of a layer's rows: all, but for the prompt's last, where that is to run again. */
+static int32_t rows_of(const fv_pack_context *ctx, int32_t layer, fv_kv_segment seg) {
+    const fv_plan_shape *s = &ctx->plan->shape;
+    int32_t n = fv_kv_len(ctx->kv, layer, 0, seg), last = s->n_visual + s->n_text - s->n_answer - 1;
+    bool again = ctx->plan->first_packed && seg == FV_SEG_TEXT && n > 0;
+    return again && fv_kv_positions(ctx->kv, layer, 0, seg)[n - 1] == last ? n - 1 : n;
+}
+
+/* That of the layer before, where the two are to be merged and it has rows. */
+static fv_pack_job *first_of(const run *r, int32_t layer) {
+    fv_pack_job *before = r->n > 0 ? &r->job[r->n - 1] : NULL;
+    bool is = before && before->layer == layer - 1 && r->ctx.plan->pack[layer].second;
+    return is ? before : NULL;
+}
+
+static fv_status begin_rows(run *r, int32_t layer, fv_kv_segment seg) {
+    const fv_pack_context *ctx = &r->ctx;
+    if (!wanted(ctx->plan, layer, seg)) return FV_OK;
+    FV_TRY(check_heads(ctx->kv, layer, seg));
+    fv_pack_job *job = &r->job[r->n];
+    *job = (fv_pack_job){
+        .layer = layer, .seg = seg, .n = rows_of(ctx, layer, seg), .first = first_of(r, layer)};
+    if (job->n == 0) return FV_OK;
+    r->n++;
+    FV_TRY(r->method->begin(ctx, job));
+    for (int k = 0; k < 2; k++)
+        if (job->state && job->part[k])
+            r->part[r->n_task++] = (fv_pack_part){job, (fv_packed_kind)k};
+    return FV_OK;
+}
+
+static void run_task(void *arg, fv_backend *be, int32_t slot, int32_t i) {
+    run *r = arg;
+    struct task *t = &r->task[i];
+    fv_pack_context ctx = r->ctx;
+    ctx.be = be;
+    ctx.room = &r->room[slot];
+    fv_arena_reset(ctx.room);
+    fv_matrices matrices = {.be = be, .home = ctx.room};
+    ctx.matrices = &matrices;
+    t->status = r->method->part(&ctx, r->part[i].job, r->part[i].kind);
+    fv_matrices_fini(&matrices);
+    if (t->status != FV_OK) snprintf(t->text, sizeof t->text, "%s", fv_last_error());
+}
+
+/* Bytes of the matrix that a part is made of. */
+static size_t matrix_bytes(const run *r, int32_t i) {
+    const fv_kv_shape *s = fv_kv_get_shape(r->ctx.kv);
+    return (size_t)r->part[i].job->n * (size_t)s->n_kv * (size_t)s->d_head * sizeof(float);
+}
+
+/* As many at a time as take about TOGETHER bytes. */
+static fv_status run_parts(run *r, fv_backend *be) {
+    const size_t TOGETHER = (size_t)256 << 20;
+    fv_pack_context ctx = r->ctx;
+    ctx.be = be;
+    ctx.room = &r->room[0];
+    for (int32_t i = 0, n; i < r->n_task; i += n) {
+        size_t bytes = matrix_bytes(r, i);
+        for (n = 1; i + n < r->n_task && bytes + matrix_bytes(r, i + n) <= TOGETHER; n++)
+            bytes += matrix_bytes(r, i + n);
+        fv_arena_reset(ctx.room);
+        fv_matrices matrices = {.be = be, .home = ctx.room};
+        ctx.matrices = &matrices;
+        fv_status st = r->method->parts(&ctx, r->part + i, n);
+        fv_matrices_fini(&matrices);
+        FV_TRY(st);
+    }
+    return FV_OK;
+}
+
+static void run_together(void *arg, fv_backend *be, int32_t slot, int32_t i) {
+    run *r = arg;
+    (void)slot;
+    r->task[i].status = run_parts(r, be);
+    if (r->task[i].status != FV_OK)
+        snprintf(r->task[i].text, sizeof r->task[i].text, "%s", fv_last_error());
+}
+
+static fv_status run_tasks(run *r) {
+    bool together = r->method->parts && r->ctx.be->ops->factorise;
+    int32_t n = together ? r->n_task > 0 : r->n_task;
+    fv_status st = fv_backend_each(r->ctx.be, n, together ? run_together : run_task, r);
+    for (int32_t i = 0; i < n; i++)
+        if (r->task[i].status != FV_OK) return FV_FAIL(r->task[i].status, "%s", r->task[i].text);
+    return st;
+}
+
+static void note(const fv_pack_job *job, const fv_packed_shape *shape, fv_packed_layer *layer) {
+    if (job->seg == FV_SEG_TEXT) {
+        layer->rank_text = job->rank[FV_PACKED_K];
+        layer->error_text = job->error[FV_PACKED_K];
+        return;
+    }
+    for (int k = 0; k < 2; k++) {
+        layer->rank[k] = job->rank[k];
+        layer->error[k] = job->error[k];
+    }
+    layer->code = shape->form == FV_PACKED_CODES ? shape->bits : 0;
+    layer->merged = shape->form == FV_PACKED_MERGED;
+}
+
+static fv_status end_rows(run *r, fv_pack_job *job, fv_pack_report *report) {
+    fv_kv *kv = r->ctx.kv;
+    const fv_kv_shape *s = fv_kv_get_shape(kv);
+    if (!job->state) return FV_OK;
+    fv_pack_context ctx = r->ctx;
+    ctx.room = &r->room[0];
+    fv_arena_reset(ctx.room);
+    FV_TRY(r->method->end(&ctx, job));
+    const fv_kv_packed *p = fv_kv_packed_of(kv, job->layer, job->seg);
+    if (!p) return FV_OK;
+    note(job, &p->part[FV_PACKED_V].shape, &report->layer[job->layer]);
+    report->bytes += fv_kv_packed_bytes(kv, job->layer, job->seg);
+    size_t parts = fv_kv_borrows(kv, job->layer, job->seg) ? 1 : 2;
+    report->bytes_raw +=
+        parts * (size_t)job->n * (size_t)s->n_kv * (size_t)s->d_head * fv_dtype_bytes(s->dtype);
+    return FV_OK;
+}
+
+static fv_status begin_importance(fv_kv *kv, int32_t layer, const float *paid) {
+    fv_kv_packed *p = fv_kv_packed_at(kv, layer);
+    if (!p || !paid) return FV_OK;
+    FV_TRY(fv_kv_packed_observe(kv, p));
+    for (int32_t j = 0; j < p->rows.n; j++) p->importance[j] = paid[p->pos[j]];
+    p->observed = p->stale = true;
+    return FV_OK;
+}
+
+static fv_status run_layers(run *r, int32_t n_layer, const float *const *paid,
+                            fv_pack_report *report) {
+    int32_t n = FV_N_SEG * (n_layer - report->n_layer);
+    FV_TRY(FV_ARENA_NEW(r->ctx.room, n, r->job));
+    FV_TRY(FV_ARENA_NEW(r->ctx.room, 2 * n, r->part));
+    FV_TRY(FV_ARENA_NEW(r->ctx.room, 2 * n, r->task));
+    for (int32_t l = report->n_layer; l < n_layer; l++)
+        for (int seg = 0; seg < FV_N_SEG; seg++) FV_TRY(begin_rows(r, l, (fv_kv_segment)seg));
+    FV_TRY(run_tasks(r));
+    for (int32_t i = 0; i < r->n; i++) FV_TRY(end_rows(r, &r->job[i], report));
+    for (; report->n_layer < n_layer; report->n_layer++)
+        FV_TRY(begin_importance(r->ctx.kv, report->n_layer, paid[report->n_layer]));
+    return FV_OK;
+}
+
+fv_status fv_pack_run(const fv_plan *plan, fv_backend *be, const fv_rope *rope, fv_kv *kv,
+                      int32_t n_layer, const float *const *paid, fv_pack_report *report) {
+    if (!fv_plan_packs_any(plan) || report->status != FV_OK || report->n_layer >= n_layer)
+        return FV_OK;
+    fv_arena room = {0};
+    double t = fv_clock_s();
+    run r = {.ctx = {.plan = plan, .be = be, .rope = rope, .kv = kv, .room = &room},
+             .method = find(plan->policy.stage[FV_STAGE_PACK].method->name)};
+    fv_status st = run_layers(&r, n_layer, paid, report);
+    bool none = report->n_layer == plan->shape.n_layer && report->bytes == 0;
+    report->said = none ? r.method->none : NULL;
+    fv_arena_fini(&room);
+    for (int i = 0; i < FV_EACH_SLOTS; i++) fv_arena_fini(&r.room[i]);
+    report->seconds += fv_clock_s() - t;
+    if (st != FV_EINVAL) return st;
+    report->status = st;
+    snprintf(report->text, sizeof report->text, "%s", fv_last_error());
+    return FV_OK;
+}

@@ -1,0 +1,93 @@
+#ifndef FOVEA_PREFILL_WORKER_PACK_PACK_H
+#define FOVEA_PREFILL_WORKER_PACK_PACK_H
+
+/* PACK: visual rows of prefilled layers, and keys of text rows, become packed blocks
+ * (model/net/kv_packed.h), where the plan says so. It runs behind each group of layers, so that a
+ * group is packed and sent before later ones are computed. One file per method in pack/, one row
+ * each in policy/methods.def; pack.c makes the table from those rows.
+ *
+ *   rows of a group's layers --begin--> jobs --part, keys and values of all beside each other-->
+ *                                            --end, layer by layer--> packed blocks
+ *
+ * Two layers that are merged are in the same group; the second's job works for both.
+ *
+ * Functions are for the thread that owns the backend, but for `part`. */
+#include "kernels/matrices.h"
+#include "model/net/kv_packed.h"
+#include "policy/plan/packed_shape.h"
+
+/* What became of a layer. */
+typedef struct fv_packed_layer {
+    int32_t rank[2];   /* of keys and values, of other forms than factors their width; 0: the layer
+                        * is raw */
+    float error[2];    /* what is lost, of ||M||: of factors before they are rounded */
+    int32_t code;      /* bits of a code; 0: factors, or merged */
+    bool merged;       /* it shares directions with another layer */
+    int32_t rank_text; /* of its text keys; 0: text is raw */
+    float error_text;
+} fv_packed_layer;
+
+typedef struct fv_pack_report {
+    fv_status status; /* not FV_OK: this request cannot be packed, and `text` says why */
+    char text[256];
+    int32_t n_layer;  /* packed or passed over so far */
+    size_t bytes_raw; /* of the layers that were packed, as rows, */
+    size_t bytes;     /* and packed */
+    double seconds;   /* spent on them */
+    const char *said; /* why the rows are such that no layer was packed; NULL: one was */
+    fv_packed_layer layer[FV_PLAN_MAX_LAYERS];
+} fv_pack_report; /* {0} to begin with */
+
+/* A layer's visual rows, or its text rows, on their way. */
+typedef struct fv_pack_job {
+    int32_t layer;
+    fv_kv_segment seg;
+    int32_t n;       /* the first so many rows of the segment, the same in all KV heads */
+    bool part[2];    /* whether keys and values are to be packed */
+    void *state;     /* of the method; NULL: the layer stays raw */
+    int32_t rank[2]; /* what became of it; `part` writes its own half */
+    float error[2];
+    struct fv_pack_job
+        *first; /* of the second of two layers that are merged: the other's; or NULL */
+} fv_pack_job;
+
+typedef struct fv_pack_context {
+    const fv_plan *plan;
+    fv_backend *be;
+    const fv_rope *rope;
+    fv_kv *kv;
+    fv_arena *room; /* of `begin`: until `end`; of `part` and `end`: for the time of the call */
+    fv_matrices *matrices; /* of `part`, for the time of the call, with that room */
+} fv_pack_context;
+
+/* Keys or values of a job. */
+typedef struct fv_pack_part {
+    fv_pack_job *job;
+    fv_packed_kind kind;
+} fv_pack_part;
+
+/* FV_EINVAL when rows are such that they cannot be packed. */
+typedef struct fv_pack_method {
+    const char *name;
+    /* Looks at a layer's n rows of a segment and says what is to be done: job->part and job->state.
+     */
+    fv_status (*begin)(const fv_pack_context *ctx, fv_pack_job *job);
+    /* Packs its keys or values into memory of the job. Any thread, with the backend and the room
+     * that it is given; the store is only read. */
+    fv_status (*part)(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_kind kind);
+    /* The same of n at once, on the thread that owns the backend, where that does many matrices
+     * together (fv_backend_ops.factorise). NULL: the method gains nothing by it. */
+    fv_status (*parts)(const fv_pack_context *ctx, const fv_pack_part *part, int32_t n);
+    /* Both are there: the rows become packed; or stay as they are, if they would not be smaller. */
+    fv_status (*end)(const fv_pack_context *ctx, fv_pack_job *job);
+    const char *none; /* what a report says when no layer was packed; NULL: nothing */
+} fv_pack_method;
+
+/* Packs the layers below n_layer that are not packed yet. paid[l]: what the prompt's last row paid
+ * to layer l's visual rows, by prompt position; NULL: it was not asked. What is wrong with this
+ * request's rows is noted in the report, and ends nothing; errors are those of the backend and of
+ * memory. */
+fv_status fv_pack_run(const fv_plan *plan, fv_backend *be, const fv_rope *rope, fv_kv *kv,
+                      int32_t n_layer, const float *const *paid, fv_pack_report *report);
+
+#endif

@@ -1,0 +1,45 @@
+/* VisiPruner's shallow stage (its code, for one image in front of the question):
+ *     layer 0:  A[i, V] = 0 for rows i behind the first visual row v0;  text rows: A[i, v0] = what
+ *               they paid to V in all, so that they still sum to 1
+ *               or, in the code for 13B: A[i, V] = 0 for visual rows i, and for text rows on the
+ * first half of V, rounded down next:     A[i, V] = 0 for text rows i;  in the paper for visual
+ * rows, too With several images, text between them is treated as the text behind. */
+#include "prefill-worker/prefill/mask.h"
+
+static uint8_t share_of(fv_plan_mask mask, const fv_mask_rows *rows, int32_t r) {
+    int32_t pos = rows->pos[r];
+    bool text = rows->seg[r] == FV_SEG_TEXT;
+    if (pos >= rows->n_prompt || pos < rows->visual0) return FV_SHARE_KEPT;
+    switch (mask) {
+    case FV_MASK_MERGE:
+        if (text) return FV_SHARE_ON_FIRST;
+        return pos > rows->visual0 ? FV_SHARE_DROPPED : FV_SHARE_KEPT;
+    case FV_MASK_HALF: return text ? FV_SHARE_WITHOUT_FIRST : FV_SHARE_DROPPED;
+    case FV_MASK_ALL: return FV_SHARE_DROPPED;
+    default: return text ? FV_SHARE_DROPPED : FV_SHARE_KEPT;
+    }
+}
+
+fv_status fv_mask_shares(const fv_plan *plan, int32_t l0, int32_t l1, const fv_mask_rows *rows,
+                         fv_arena *arena, const uint8_t *const **share) {
+    const uint8_t **layers;
+    bool any = false;
+    *share = NULL;
+    for (int32_t l = l0; l < l1; l++) any |= plan->mask[l] != FV_MASK_NONE;
+    if (!any) return FV_OK;
+    FV_TRY(FV_ARENA_NEW(arena, l1, layers));
+    for (int32_t l = l0; l < l1; l++) {
+        uint8_t *row;
+        if (plan->mask[l] == FV_MASK_NONE) continue;
+        if (l > l0 && plan->mask[l] == plan->mask[l - 1]) {
+            layers[l] = layers[l - 1];
+            continue;
+        }
+        FV_TRY(FV_ARENA_NEW(arena, rows->n, row));
+        for (int32_t r = 0; r < rows->n; r++)
+            row[r] = share_of((fv_plan_mask)plan->mask[l], rows, r);
+        layers[l] = row;
+    }
+    *share = layers;
+    return FV_OK;
+}

@@ -1,0 +1,410 @@
+/* The prefill loop: embed, then per phase drop rows, and per group of layers run chunks and select.
+ * The thread that owns the decoder. */
+#include <assert.h>
+#include <string.h>
+
+#include "model/net/tally.h"
+#include "policy/plan/attention.h"
+#include "prefill-worker/prefill/internal.h"
+#include "prefill-worker/prefill/mask.h"
+#include "prefill-worker/prefill/rank.h"
+
+static fv_tensor matrix(const fv_buf *buf, int32_t rows, int32_t d) {
+    return fv_tensor_of(buf->data, FV_F32, rows, d);
+}
+
+/* ---- lazy blocks ----------------------------------------------------------------------- */
+
+/* Whether a block of request b lies on both sides of `layer`. */
+static bool cuts_block(const fv_prefill *p, int32_t b, int32_t layer) {
+    return fv_kv_leader(p->req[b].kv, layer) != layer;
+}
+
+static void borrow_keys(const fv_prefill_request *req, int32_t n_layer) {
+    for (int32_t l = 0; l < n_layer; l++)
+        if (req->plan->leader[l] != l)
+            fv_kv_borrow(req->kv, l, req->plan->leader[l], req->plan->lent_text);
+}
+
+/* Layers below `layer`, but for those of a block that goes on, or of a pair that is merged. */
+static int32_t settled_of(const fv_prefill *p, int32_t b, int32_t layer) {
+    if (layer == fv_decoder_config(p->dec)->n_layer) return layer;
+    if (fv_plan_pair(p->req[b].plan, layer) < layer) return layer - 1;
+    return fv_kv_leader(p->req[b].kv, layer);
+}
+
+/* The same for all requests. */
+static int32_t settled_below(const fv_prefill *p, int32_t layer) {
+    int32_t n = layer;
+    for (int32_t b = 0; b < p->n_req; b++)
+        if (settled_of(p, b, layer) < n) n = settled_of(p, b, layer);
+    return n;
+}
+
+/* ---- start: every row's embedding ------------------------------------------------------ */
+
+static fv_status embed_request(fv_prefill *p, const fv_prefill_request *req, fv_tensor x) {
+    fv_device *dev = fv_decoder_backend(p->dec)->device;
+    int32_t visual = 0, n = x.rows;
+    for (int32_t r = 0, end; r < n; r = end) {
+        for (end = r + 1; end < n && req->seg[end] == req->seg[r]; end++) {
+        }
+        fv_tensor y = fv_tensor_rows(x, r, end - r);
+        if (req->seg[r] == FV_SEG_TEXT) {
+            FV_TRY(fv_decoder_embed(p->dec, req->ids + r, end - r, y));
+        } else {
+            fv_tensor rows = fv_tensor_rows(req->embeds, visual, end - r);
+            FV_TRY(dev->ops->copy_async(dev, y.data, rows.data,
+                                        (size_t)(end - r) * (size_t)p->d * sizeof(float)));
+            visual += end - r;
+        }
+    }
+    assert(visual == req->embeds.rows);
+    return FV_OK;
+}
+
+static fv_status start_visual(fv_prefill *p, int32_t b) {
+    const fv_prefill_request *req = &p->req[b];
+    fv_prefill_visual *v = &p->visual[b];
+    v->n = req->embeds.rows;
+    while (v->first < req->n && req->seg[v->first] != FV_SEG_VISUAL) v->first++;
+    int32_t n_layer = fv_decoder_config(p->dec)->n_layer;
+    FV_TRY(FV_ARENA_NEW(&p->arena, n_layer, v->rank_from));
+    memcpy(v->rank_from, req->plan->rank_from, (size_t)n_layer * sizeof *v->rank_from);
+    FV_TRY(FV_ARENA_NEW(&p->arena, v->n, v->attention));
+    FV_TRY(FV_ARENA_NEW(&p->arena, v->n, v->l2));
+    FV_TRY(FV_ARENA_NEW(&p->arena, v->n, v->cos));
+    FV_TRY(FV_ARENA_NEW(&p->arena, v->n, v->image));
+    int32_t n_image = req->plan->shape.n_image;
+    for (int32_t j = 0; j < v->n; j++) v->image[j] = (int32_t)((int64_t)j * n_image / v->n);
+    return fv_prefill_find_raters(p, b);
+}
+
+static fv_status start(fv_prefill *p) {
+    fv_prefill_rows *rows = &p->rows;
+    int32_t n_layer = fv_decoder_config(p->dec)->n_layer;
+    for (int32_t b = 0; b < p->n_req; b++)
+        rows->n += p->req[b].n - fv_prefill_rows_behind(&p->req[b]);
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->paid));
+    for (int32_t b = 0; b < p->n_req; b++) FV_TRY(FV_ARENA_NEW(&p->arena, n_layer, p->paid[b]));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->visual));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->veil));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->queries));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->settled));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->ready));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->packed));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req + 1, rows->first));
+    FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, rows->pos));
+    FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, rows->turn));
+    FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, rows->seg));
+    fv_device *dev = fv_decoder_backend(p->dec)->device;
+    size_t bytes = (size_t)rows->n * (size_t)p->d * sizeof(float);
+    bool drops = false;
+    for (int32_t b = 0; b < p->n_req; b++) drops |= p->req[b].plan->n_edit > 0;
+    FV_TRY(fv_buf_alloc(dev, bytes, FV_BUF_DEVICE, &p->x[0]));
+    if (drops) FV_TRY(fv_buf_alloc(dev, bytes, FV_BUF_DEVICE, &p->x[1]));
+    FV_TRY(fv_buf_alloc(dev, (size_t)p->n_req * (size_t)p->d * sizeof(float), FV_BUF_DEVICE,
+                        &p->last));
+    rows->x = matrix(&p->x[0], rows->n, p->d);
+    for (int32_t b = 0; b < p->n_req; b++) {
+        const fv_text_config *c = fv_decoder_config(p->dec);
+        borrow_keys(&p->req[b], c->n_layer);
+        fv_kv_set_tally(p->req[b].kv, p->req[b].plan->tally.kind, c->n_head / c->n_kv);
+    }
+    for (int32_t b = 0, at = 0; b < p->n_req; at = rows->first[++b]) {
+        const fv_prefill_request *req = &p->req[b];
+        int32_t n = req->n - fv_prefill_rows_behind(req);
+        FV_TRY(embed_request(p, req, fv_tensor_rows(rows->x, at, n)));
+        for (int32_t r = 0; r < n; r++) {
+            rows->pos[at + r] = rows->turn[at + r] = r;
+            rows->seg[at + r] = req->seg[r];
+        }
+        rows->first[b + 1] = at + n;
+        FV_TRY(start_visual(p, b));
+    }
+    return FV_OK;
+}
+
+/* ---- a group: chunks of rows through some layers ---------------------------------------- */
+
+/* How many of a chunk's rows must go through the last layer as a whole: the prompt's last, and
+ * those that are tapped there. */
+static int32_t rows_wanted(const fv_pass_seq *seq, int32_t n_layer, bool last) {
+    int32_t n = last ? 1 : 0;
+    for (int32_t i = 0; i < seq->n_tap; i++)
+        if (seq->tap[i].layer == n_layer - 1 && seq->tap[i].n_row > n) n = seq->tap[i].n_row;
+    return n;
+}
+
+static fv_status ask_masks(fv_prefill *p, int32_t b, int32_t l0, int32_t l1, fv_pass_seq *seq) {
+    fv_mask_rows rows = {.n = seq->n_rows,
+                         .pos = seq->pos,
+                         .seg = seq->seg,
+                         .visual0 = p->visual[b].first,
+                         .n_prompt = p->req[b].n - p->req[b].n_answer};
+    seq->share_first = p->req[b].plan->shape.n_visual / 2;
+    return fv_mask_shares(p->req[b].plan, l0, l1, &rows, &p->group, &seq->share);
+}
+
+/* Where queries of rows [a, e) are kept between groups, when request b needs that. */
+static fv_tensor carried_queries(const fv_prefill *p, int32_t b, int32_t a, int32_t e) {
+    const fv_text_config *c = fv_decoder_config(p->dec);
+    if (!p->queries[b].data) return (fv_tensor){0};
+    fv_tensor all = fv_tensor_of(p->queries[b].data, fv_decoder_backend(p->dec)->ops->act,
+                                 p->rows.first[b + 1] - p->rows.first[b], c->n_head * c->d_head);
+    return fv_tensor_rows(all, a - p->rows.first[b], e - a);
+}
+
+/* Groups do not cut blocks; phases of other requests may. */
+static fv_status keep_queries(fv_prefill *p, int32_t layer) {
+    const fv_text_config *c = fv_decoder_config(p->dec);
+    fv_backend *be = fv_decoder_backend(p->dec);
+    for (int32_t b = 0; b < p->n_req && layer < c->n_layer; b++) {
+        size_t rows = (size_t)(p->rows.first[b + 1] - p->rows.first[b]);
+        size_t bytes = rows * (size_t)(c->n_head * c->d_head) * fv_dtype_bytes(be->ops->act);
+        if (!cuts_block(p, b, layer) || p->queries[b].bytes >= bytes) continue;
+        fv_buf_free(&p->queries[b]);
+        FV_TRY(fv_buf_alloc(be->device, bytes, FV_BUF_DEVICE, &p->queries[b]));
+    }
+    return FV_OK;
+}
+
+static fv_status run_chunk(fv_prefill *p, int32_t from, int32_t to, int32_t l0, int32_t l1) {
+    const fv_prefill_rows *rows = &p->rows;
+    fv_pass_seq *seq;
+    int32_t *request, *n_last, *out, n_seq = 0, n_out = 0;
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, request));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, n_last));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, seq));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, out));
+    int32_t n_layer = fv_decoder_config(p->dec)->n_layer;
+    for (int32_t b = 0; b < p->n_req; b++) {
+        int32_t a = rows->first[b] > from ? rows->first[b] : from;
+        int32_t e = rows->first[b + 1] < to ? rows->first[b + 1] : to;
+        if (a >= e) continue;
+        bool last = l1 == n_layer && e == rows->first[b + 1];
+        seq[n_seq] = (fv_pass_seq){.kv = p->req[b].kv,
+                                   .n_rows = e - a,
+                                   .pos = rows->pos + a,
+                                   .turn = rows->turn + a,
+                                   .seg = rows->seg + a,
+                                   .queries = carried_queries(p, b, a, e)};
+        FV_TRY(fv_prefill_ask_taps(p, b, l0, l1, a, e, &seq[n_seq], &n_last[n_seq]));
+        FV_TRY(ask_masks(p, b, l0, l1, &seq[n_seq]));
+        seq[n_seq].wanted = rows_wanted(&seq[n_seq], n_layer, last);
+        n_out += seq[n_seq].wanted;
+        out[n_seq] = last ? n_out - 1 : -1;
+        request[n_seq++] = b;
+    }
+    fv_pass pass = {.x = fv_tensor_rows(rows->x, from, to - from), .n_seq = n_seq, .seq = seq};
+    FV_TRY(fv_decoder_layers(p->dec, &pass, l0, l1));
+    for (int32_t i = 0; i < n_seq; i++)
+        FV_TRY(fv_prefill_read_taps(p, request[i], &seq[i], n_last[i]));
+    fv_device *dev = fv_decoder_backend(p->dec)->device;
+    size_t bytes = (size_t)p->d * sizeof(float);
+    for (int32_t i = 0; i < n_seq; i++)
+        if (out[i] >= 0)
+            FV_TRY(dev->ops->copy_async(dev, (char *)p->last.data + (size_t)request[i] * bytes,
+                                        fv_tensor_rows(pass.out, out[i], 1).data, bytes));
+    return FV_OK;
+}
+
+/* A tap is of a pass's last rows: where an answer follows the prompt, the chunk ends between them.
+ */
+static int32_t chunk_end(const fv_prefill *p, int32_t from, int32_t l0, int32_t l1) {
+    int32_t n = p->rows.n, step = p->opt->chunk > 0 ? p->opt->chunk : n;
+    int32_t to = from + step < n ? from + step : n;
+    for (int32_t b = 0; b < p->n_req; b++) {
+        int32_t end = fv_prefill_prompt_end(p, b);
+        if (p->req[b].n_answer && end > from && end < to && fv_prefill_taps_any(p, b, l0, l1))
+            to = end;
+    }
+    return to;
+}
+
+/* Visual rows of request b that are running, and held. */
+static int32_t visual_of(const fv_prefill *p, int32_t b) { return p->visual[b].n + p->veil[b].n; }
+
+/* Rows of request b that layers [l0, l1) run. */
+static void count_visual(const fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
+    int32_t *out = p->req[b].visual_rows;
+    for (int32_t l = l0; out && l < l1; l++) out[l] = visual_of(p, b);
+}
+
+/* Layers below n_layer have run: how many of them have all that request b will have there. */
+static int32_t ready_of(const fv_prefill *p, int32_t b, int32_t n_layer) {
+    int32_t ranked = fv_rank_ready(p->visual[b].rank_from, n_layer),
+            settled = settled_of(p, b, n_layer);
+    return ranked < settled ? ranked : settled;
+}
+
+/* Layers that are ready are packed, where the plan says so. */
+static fv_status pack_ready(fv_prefill *p) {
+    for (int32_t b = 0; b < p->n_req; b++) {
+        const fv_prefill_request *req = &p->req[b];
+        assert(!fv_plan_packs_any(req->plan) || req->packed);
+        if (fv_plan_packs_any(req->plan))
+            FV_TRY(fv_pack_run(req->plan, fv_decoder_backend(p->dec), &p->rope, req->kv,
+                               p->ready[b], (const float *const *)p->paid[b], req->packed));
+        p->packed[b] = p->ready[b];
+    }
+    return FV_OK;
+}
+
+/* Where a device computes while the host goes on, a group is packed beside the one that comes
+ * after it; what is behind the last has to wait. */
+static bool packs_later(const fv_prefill *p, int32_t l1) {
+    bool any = false;
+    for (int32_t b = 0; b < p->n_req; b++) any |= fv_plan_packs_any(p->req[b].plan);
+    return any && l1 < fv_decoder_config(p->dec)->n_layer &&
+           fv_decoder_backend(p->dec)->device != fv_device_host();
+}
+
+/* The prompt has gone through layers [l0, l1): what of it stays in the store. */
+static fv_status end_layers(fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
+    const fv_prefill_request *req = &p->req[b];
+    int32_t n_kv = fv_decoder_config(p->dec)->n_kv, *none;
+    const int32_t **rows;
+    FV_TRY(FV_ARENA_NEW(&p->group, n_kv, rows));
+    FV_TRY(FV_ARENA_NEW(&p->group, n_kv, none));
+    for (int32_t l = l0; l < l1; l++) {
+        const fv_select_sums *s = &p->tallies[b][l];
+        fv_tally_put(req->kv, l, s->p, s->text, s->n_key);
+        if (req->plan->forget[l] && !fv_kv_borrows(req->kv, l, FV_SEG_VISUAL))
+            FV_TRY(fv_kv_keep(req->kv, l, FV_SEG_VISUAL, rows, none));
+    }
+    return fv_select_run(req->plan, fv_decoder_backend(p->dec), req->kv, l0, l1, p->sums[b]);
+}
+
+static fv_status run_group(fv_prefill *p, int32_t l0, int32_t l1) {
+    for (int32_t b = 0; b < p->n_req; b++) count_visual(p, b, l0, l1);
+    FV_TRY(keep_queries(p, l1));
+    for (int32_t b = 0; b < p->n_req; b++)
+        for (int32_t l = l0; l < l1; l++) FV_TRY(fv_kv_extent(p->req[b].kv, l, visual_of(p, b)));
+    FV_TRY(fv_prefill_open_sums(p, l0, l1));
+    for (int32_t from = 0, to; from < p->rows.n; from = to) {
+        to = chunk_end(p, from, l0, l1);
+        FV_TRY(run_chunk(p, from, to, l0, l1));
+    }
+    for (int32_t b = 0; b < p->n_req; b++) FV_TRY(fv_prefill_run_veiled(p, b, l0, l1));
+    FV_TRY(pack_ready(p)); /* of the group before, while this one is under way */
+    fv_backend *be = fv_decoder_backend(p->dec);
+    FV_TRY(be->ops->sync(be));
+    for (int32_t b = 0; b < p->n_req; b++) {
+        const fv_prefill_request *req = &p->req[b];
+        int32_t from = p->settled[b];
+        p->settled[b] = settled_of(p, b, l1);
+        FV_TRY(end_layers(p, b, from, p->settled[b]));
+        FV_TRY(fv_prefill_mark_order(p, b, l0, l1));
+        FV_TRY(fv_rank_run(p->visual[b].rank_from, req->kv, l1, (const float *const *)p->paid[b]));
+        FV_TRY(fv_prefill_tell_peaks(p, b, l1 - 1));
+        p->ready[b] = ready_of(p, b, l1);
+    }
+    FV_TRY(be->ops->sync(be)); /* rows have moved; packing reads them beside whatever follows */
+    return packs_later(p, l1) ? FV_OK : pack_ready(p);
+}
+
+/* Says which layers are final, if they are more than before. */
+static fv_status say_final(fv_prefill *p) {
+    fv_backend *be = fv_decoder_backend(p->dec);
+    int32_t n = fv_decoder_config(p->dec)->n_layer;
+    for (int32_t b = 0; b < p->n_req; b++) {
+        const fv_plan *plan = p->req[b].plan;
+        bool goes_on = fv_prefill_rows_behind(&p->req[b]) || plan->first_packed;
+        int32_t final = goes_on ? 0 : p->packed[b];
+        if (final < n) n = final;
+    }
+    if (!p->opt->final || n <= p->n_final) return FV_OK;
+    p->n_final = n;
+    FV_TRY(be->ops->sync(be));
+    return p->opt->final(p->opt->user, n);
+}
+
+/* ---- all of it --------------------------------------------------------------------------- */
+
+static bool phase_starts(const fv_prefill *p, int32_t layer) {
+    for (int32_t b = 0; b < p->n_req; b++)
+        if (fv_prefill_edit_at(p, b, layer)) return true;
+    return false;
+}
+
+/* A layer whose peaks somebody wants to know is a group of its own: there is room for one's. */
+static bool tells_peaks(const fv_prefill *p) {
+    for (int32_t b = 0; b < p->n_req; b++)
+        if (p->req[b].peaks) return true;
+    return false;
+}
+
+/* Groups are counted from where their phase starts, and never reach into the next. One that would
+ * end inside a lazy block goes on to the block's end. */
+static int32_t group_end(const fv_prefill *p, int32_t l0, int32_t n_layer) {
+    int32_t l1 = l0 + 1;
+    while (l1 < n_layer && !phase_starts(p, l1) && !tells_peaks(p) &&
+           (p->opt->group == 0 || l1 - l0 < p->opt->group || settled_below(p, l1) < l1))
+        l1++;
+    return l1;
+}
+
+/* The row behind which the answer starts must still be there at the end. */
+static fv_status check_requests(const fv_prefill *p) {
+    for (int32_t b = 0; b < p->n_req; b++) {
+        const fv_prefill_request *req = &p->req[b];
+        assert(req->n_answer == 0 || (req->n_answer < req->n && !req->visual_mass));
+        assert(!req->peaks || (req->plan->n_edit == 0 && req->n_answer == 0));
+        if (req->n == 0) return FV_FAIL(FV_EINVAL, "the prompt is empty: write a question");
+        bool ends_with_image = req->seg[req->n - req->n_answer - 1] == FV_SEG_VISUAL;
+        if (req->plan->first_packed && ends_with_image)
+            return FV_FAIL(FV_EINVAL,
+                           "the prompt ends with an image, and pack=%s,first=packed runs its last "
+                           "row again: put the question behind the image",
+                           req->plan->policy.stage[FV_STAGE_PACK].method->name);
+        if (req->plan->n_edit && req->seg[req->n - 1] == FV_SEG_VISUAL)
+            return FV_FAIL(FV_EINVAL, "the prompt ends with an image, and this policy lets visual "
+                                      "rows leave: put the question behind the image");
+    }
+    return FV_OK;
+}
+
+/* From here on rows see what stands for those that were let go. */
+static void end_prompts(fv_prefill *p) {
+    fv_expand_rule rule;
+    for (int32_t b = 0; b < p->n_req; b++) {
+        const fv_prefill_request *req = &p->req[b];
+        fv_kv_set_n(req->kv, req->plan->decode_n);
+        if (fv_attention_reads(&req->plan->policy, &rule.full, &rule.alpha))
+            fv_kv_set_expand(req->kv, &rule);
+        const char *said = p->visual[b].pruner.said;
+        if (req->pruned) memcpy(req->pruned, said[0] ? said : req->plan->chose, FV_PLAN_NOTE_MAX);
+    }
+}
+
+static fv_status run(fv_prefill *p, float *logits) {
+    FV_TRY(check_requests(p));
+    int32_t n_layer = fv_decoder_config(p->dec)->n_layer;
+    FV_TRY(start(p));
+    for (int32_t l0 = 0, l1; l0 < n_layer; l0 = l1) {
+        l1 = group_end(p, l0, n_layer);
+        FV_TRY(fv_prefill_drop_rows(p, l0));
+        FV_TRY(run_group(p, l0, l1));
+        if (l1 < n_layer) FV_TRY(say_final(p));
+    }
+    end_prompts(p);
+    FV_TRY(fv_decoder_logits(p->dec, matrix(&p->last, p->n_req, p->d), logits));
+    return fv_prefill_run_answers(p, logits);
+}
+
+fv_status fv_prefill_run(fv_decoder *dec, const fv_prefill_request *req, int32_t n,
+                         const fv_prefill_options *opt, float *logits) {
+    fv_prefill p = {
+        .dec = dec, .req = req, .opt = opt, .n_req = n, .d = fv_decoder_config(dec)->d_model};
+    fv_rope_init(&p.rope, &fv_decoder_config(dec)->rope, fv_decoder_config(dec)->d_head);
+    fv_status st = run(&p, logits);
+    fv_buf_free(&p.x[0]);
+    fv_buf_free(&p.x[1]);
+    fv_buf_free(&p.last);
+    fv_arena_fini(&p.group);
+    for (int32_t b = 0; p.queries && b < n; b++) fv_buf_free(&p.queries[b]);
+    for (int32_t b = 0; p.veil && b < n; b++) fv_buf_free(&p.veil[b].x);
+    fv_arena_fini(&p.arena);
+    return st;
+}

@@ -1,0 +1,68 @@
+#ifndef FOVEA_PREFILL_WORKER_PREFILL_PREFILL_H
+#define FOVEA_PREFILL_WORKER_PREFILL_PREFILL_H
+
+/* PREFILL: prompts in, filled KV stores and the logits behind each last row out.
+ *
+ * A ragged batch of prompts runs as one list of rows. The depth is cut into phases at the layers
+ * where some plan lets rows leave, and phases into groups of layers. All rows go through a group,
+ * in chunks of any size, before any goes into the next: what a group leaves in the stores is final
+ * then, and can be sent while later layers are computed. Neither the chunk size nor the group size
+ * nor the other prompts of the batch change a bit of any result. */
+#include "model/net/decoder.h"
+#include "prefill-worker/pack/pack.h"
+
+typedef struct fv_prefill_request {
+    int32_t n;           /* prompt rows, images expanded */
+    int32_t n_answer;    /* of them, rows at the end that are an answer that was broken off: they
+                          * choose nothing, and see no more than they did (fv_plan.evict), so that
+                          * the answer goes on as it would have gone on */
+    const int32_t *ids;  /* [n]; ignored at visual rows */
+    const uint8_t *seg;  /* [n] fv_kv_segment */
+    fv_tensor embeds;    /* [visual rows, d] F32 on the device, in prompt order */
+    const fv_plan *plan; /* made for this prompt */
+    fv_kv *kv;           /* open and empty; filled */
+    /* What the prompt's last row pays to each key, [N, n] on the host, visual keys first, mean over
+     * heads; or NULL. For a plan that lets no row leave, and not for n_answer > 0. */
+    float *attention;
+    /* The share of its attention that the prompt's last row pays to visual rows, per layer, mean
+     * over heads: [N] on the host, or NULL when nobody wants to know. Not for n_answer > 0. */
+    float *visual_mass;
+    int32_t *visual_rows; /* [N] image rows that each layer ran, or NULL */
+    /* Told what a layer that the plan taps pays to its n image rows, at prompt positions pos[n]
+     * (prefill-worker/prefill/kept.h); NULL when nobody wants to know. */
+    fv_status (*ranked)(void *user, int32_t layer, const float *attention, const int32_t *pos,
+                        int32_t n);
+    void *ranked_user;
+    /* Told what its n image rows mean to the prompt's last row in a layer where the plan asks for
+     * it (prefill-worker/prefill/influence.h); NULL when nobody wants to know. */
+    fv_status (*influence)(void *user, int32_t layer, const float *l2, const float *cos, int32_t n);
+    void *influence_user;
+    /* Told of every layer what any head pays its n image rows at most, summed over rows of text and
+     * over image rows; NULL when nobody wants to know. For a plan that lets no row leave. */
+    fv_status (*peaks)(void *user, int32_t layer, const float *text, const float *visual,
+                       int32_t n);
+    void *peaks_user;
+    /* What the pack stage did; the caller's, {0}, and needed where the plan packs. A request whose
+     * rows cannot be packed says so there, and is to be given up; the others go on. */
+    fv_pack_report *packed;
+    /* [FV_PLAN_NOTE_MAX] what the prune stage decided by data or by the checkpoint's calibration,
+     * or ""; NULL when nobody wants to know. */
+    char *pruned;
+} fv_prefill_request;
+
+typedef struct fv_prefill_options { /* {0} is fine */
+    int32_t chunk;                  /* rows per pass; 0: all at once */
+    int32_t group;                  /* layers in a group; 0: as many as a phase has */
+    /* Called between groups: layers below n_layer, which rises, are final in the stores of all
+     * requests; those behind the last group are when the run returns. A failure ends the run. May
+     * be NULL. */
+    fv_status (*final)(void *user, int32_t n_layer);
+    void *user;
+} fv_prefill_options;
+
+/* Runs n requests; logits [n, vocab] on the host. Errors lose the whole batch: close its stores.
+ * Logits may be anything the network makes, NaN too: whoever chooses a token looks. */
+fv_status fv_prefill_run(fv_decoder *dec, const fv_prefill_request *req, int32_t n,
+                         const fv_prefill_options *opt, float *logits);
+
+#endif

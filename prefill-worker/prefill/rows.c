@@ -1,0 +1,283 @@
+/* Between phases of a prefill visual rows leave: which, and the residual stream without them. The
+ * thread that owns the decoder. */
+#include "prefill-worker/prefill/internal.h"
+
+#include "model/net/peek.h"
+
+/* Image rows of request b that are still running: their positions, in memory of the run. */
+fv_status fv_prefill_visual_rows(fv_prefill *p, int32_t b, int32_t **pos, int32_t *n) {
+    const fv_prefill_rows *rows = &p->rows;
+    FV_TRY(FV_ARENA_NEW(&p->arena, rows->first[b + 1] - rows->first[b], *pos));
+    *n = 0;
+    for (int32_t r = rows->first[b]; r < rows->first[b + 1]; r++)
+        if (rows->seg[r] == FV_SEG_VISUAL) (*pos)[(*n)++] = rows->pos[r];
+    return FV_OK;
+}
+
+/* The edit before `layer`, unless its method has nothing more to decide. */
+const fv_plan_edit *fv_prefill_edit_at(const fv_prefill *p, int32_t b, int32_t layer) {
+    const fv_plan *plan = p->req[b].plan;
+    for (int32_t e = 0; e < plan->n_edit; e++)
+        if (plan->edit[e].layer == layer)
+            return plan->edit[e].by_data && p->visual[b].pruner.over ? NULL : &plan->edit[e];
+    return NULL;
+}
+
+/* What the prompt's last row would pay to visual rows in `layer`, mean over heads. */
+static fv_status peek(fv_prefill *p, int32_t b, int32_t layer) {
+    const fv_prefill_rows *rows = &p->rows;
+    int32_t first = rows->first[b], n = fv_prefill_prompt_end(p, b) - first;
+    int32_t n_head = fv_decoder_config(p->dec)->n_head;
+    float *mean, *at = p->visual[b].attention;
+    fv_peek ask = {.layer = layer,
+                   .x = fv_tensor_rows(rows->x, first, n),
+                   .turn = rows->turn + first,
+                   .kv = p->req[b].kv};
+    FV_TRY(FV_ARENA_NEW(&p->group, (size_t)n_head * (size_t)n, ask.p));
+    FV_TRY(FV_ARENA_NEW(&p->group, n, mean));
+    FV_TRY(fv_decoder_peek(p->dec, &ask));
+    fv_prune_head_mean(ask.p, n_head, n, n, mean);
+    for (int32_t r = 0; r < n; r++)
+        if (rows->seg[first + r] == FV_SEG_VISUAL) *at++ = mean[r];
+    return FV_OK;
+}
+
+/* Hidden states of the visual rows of request b, on the host. */
+static fv_status bring_visual(fv_prefill *p, int32_t b, float **x) {
+    const fv_prefill_rows *rows = &p->rows;
+    fv_backend *be = fv_decoder_backend(p->dec);
+    size_t d = (size_t)p->d;
+    float *at;
+    FV_TRY(FV_ARENA_NEW(&p->group, (size_t)p->visual[b].n * d, *x));
+    at = *x;
+    for (int32_t r = rows->first[b]; r < rows->first[b + 1]; r++) {
+        if (rows->seg[r] != FV_SEG_VISUAL) continue;
+        FV_TRY(be->device->ops->copy_async(be->device, at, fv_tensor_rows(rows->x, r, 1).data,
+                                           d * sizeof *at));
+        at += d;
+    }
+    return be->ops->sync(be);
+}
+
+/* What an edit leaves: kept[n], and behind them rows that are made of others. */
+typedef struct edited {
+    int32_t n, *kept;
+    int32_t n_merged, *centre; /* [n_merged] the visual rows whose place they take */
+    float *mean;               /* [n_merged, d] */
+} edited;
+
+static fv_status merge_rows(fv_prefill *p, const fv_prune_method *method,
+                            const fv_prune_context *ctx, edited *e) {
+    int32_t *group, *count;
+    FV_TRY(FV_ARENA_NEW(&p->group, ctx->n_visual, group));
+    FV_TRY(FV_ARENA_NEW(&p->group, ctx->merged, count));
+    FV_TRY(FV_ARENA_NEW(&p->group, ctx->merged, e->centre));
+    FV_TRY(FV_ARENA_NEW(&p->group, (size_t)ctx->merged * (size_t)ctx->d, e->mean));
+    FV_TRY(method->merge(ctx, e->kept, group, e->centre));
+    for (int32_t j = 0; j < ctx->n_visual; j++)
+        if (group[j] >= 0) count[group[j]]++;
+    for (int32_t j = 0; j < ctx->n_visual; j++)
+        for (int32_t c = 0; c < ctx->d && group[j] >= 0; c++)
+            e->mean[(ptrdiff_t)group[j] * ctx->d + c] +=
+                ctx->x[(ptrdiff_t)j * ctx->d + c] / (float)count[group[j]];
+    e->n_merged = ctx->merged;
+    return FV_OK;
+}
+
+/* Which of n visual rows, at pos[n], go on into the edit's layer. Phases end where rows leave, so
+ * the last layer of a phase is the last that was tapped. */
+static fv_status edit_rows(fv_prefill *p, int32_t b, const fv_plan_edit *edit, const int32_t *pos,
+                           edited *e) {
+    const fv_plan *plan = p->req[b].plan;
+    fv_prefill_visual *v = &p->visual[b];
+    uint8_t tap = edit->layer > 0 ? plan->tap[edit->layer - 1] : 0;
+    bool sums = tap & (FV_TAP_RATERS | FV_TAP_PEAKS);
+    float *x = NULL;
+    if (edit->peek) FV_TRY(peek(p, b, edit->layer));
+    if (edit->merged) FV_TRY(bring_visual(p, b, &x));
+    fv_prune_context ctx = {.choice = &plan->policy.stage[FV_STAGE_PRUNE],
+                            .layer = edit->layer,
+                            .n_layer = plan->shape.n_layer,
+                            .n_visual = v->n,
+                            .pos = pos,
+                            .keep = edit->keep - edit->merged,
+                            .merged = edit->merged,
+                            .x = x,
+                            .d = p->d,
+                            .n_image = plan->shape.n_image,
+                            .thresholds = plan->thresholds,
+                            .thresholds_of = plan->thresholds_of,
+                            .image = v->image,
+                            .attention = edit->peek || tap & FV_TAP_LAST_ROW ? v->attention : NULL,
+                            .sums = sums ? v->sums : NULL,
+                            .n_head = fv_decoder_config(p->dec)->n_head,
+                            .n_key = v->n_key,
+                            .l2 = tap & FV_TAP_INFLUENCE ? v->l2 : NULL,
+                            .cos = tap & FV_TAP_INFLUENCE ? v->cos : NULL};
+    const fv_prune_method *method = fv_prune_find(ctx.choice->method->name);
+    e->n = ctx.keep;
+    FV_TRY(edit->by_data ? method->decide(&ctx, &v->pruner, e->kept, &e->n)
+                         : method->keep(&ctx, e->kept));
+    return edit->merged ? merge_rows(p, method, &ctx, e) : FV_OK;
+}
+
+/* Rows have left before `layer`, as data said: what was planned for these layers while nobody knew
+ * that. A lazy block that goes on is cut, as layers share keys of the same rows only; and the layer
+ * in which the rows were chosen ranks those that stay. */
+static void cut_plan(fv_prefill *p, int32_t b, int32_t layer) {
+    const fv_plan *plan = p->req[b].plan;
+    fv_kv *kv = p->req[b].kv;
+    int32_t leader = fv_kv_leader(kv, layer);
+    bool nothing = p->visual[b].n == 0 && !plan->lent_text;
+    for (int32_t l = layer; l < plan->shape.n_layer; l++) {
+        if (nothing)
+            fv_kv_borrow(kv, l, l, false);
+        else if (leader < layer && fv_kv_leader(kv, l) == leader)
+            fv_kv_borrow(kv, l, layer, plan->lent_text);
+        if (p->visual[b].rank_from[l] >= 0) p->visual[b].rank_from[l] = layer - 1;
+    }
+}
+
+/* Which pictures the rows that are left are of. */
+static fv_status keep_images(fv_prefill *p, fv_prefill_visual *v, const edited *e) {
+    int32_t *image;
+    FV_TRY(FV_ARENA_NEW(&p->group, e->n_merged, image));
+    for (int32_t i = 0; i < e->n_merged; i++) image[i] = v->image[e->centre[i]];
+    for (int32_t i = 0; i < e->n; i++) v->image[i] = v->image[e->kept[i]];
+    for (int32_t i = 0; i < e->n_merged; i++) v->image[e->n + i] = image[i];
+    v->n = e->n + e->n_merged;
+    return FV_OK;
+}
+
+/* Visual rows at[n] of the list that are not among those that an edit keeps run beside it. */
+static fv_status veil_rows(fv_prefill *p, int32_t b, int32_t layer, const int32_t *at, int32_t n,
+                           const edited *e) {
+    int32_t *row, n_row = 0;
+    FV_TRY(FV_ARENA_NEW(&p->group, n, row));
+    for (int32_t v = 0, k = 0; v < n; v++) {
+        if (k < e->n && e->kept[k] == v)
+            k++;
+        else
+            row[n_row++] = at[v];
+    }
+    return fv_prefill_veil_rows(p, b, layer, row, n_row);
+}
+
+/* Rows that go on, of all requests: row[n] of those that are there, and what some become. */
+typedef struct going {
+    int32_t n, *row;
+    const float **become; /* [n] a row of the residual stream, NULL: what it was */
+} going;
+
+static void add(going *to, int32_t row, const float *become) {
+    to->row[to->n] = row;
+    to->become[to->n++] = become;
+}
+
+/* Adds the rows of request b that go on into `layer`. Those that are made of others stand behind
+ * the last visual row that was there. */
+static fv_status choose_rows(fv_prefill *p, int32_t b, int32_t layer, going *to) {
+    const fv_prefill_rows *rows = &p->rows;
+    const fv_plan_edit *edit = fv_prefill_edit_at(p, b, layer);
+    int32_t first = rows->first[b], end = rows->first[b + 1], *pos, *at;
+    edited e = {0};
+    FV_TRY(fv_prefill_visual_rows(p, b, &pos, &e.n));
+    FV_TRY(FV_ARENA_NEW(&p->arena, e.n, e.kept));
+    FV_TRY(FV_ARENA_NEW(&p->group, e.n, at));
+    for (int32_t i = 0; i < e.n; i++) e.kept[i] = i;
+    if (edit) FV_TRY(edit_rows(p, b, edit, pos, &e));
+    int32_t n_visual = p->visual[b].n;
+    for (int32_t r = first, v = 0, k = 0; r < end; r++) {
+        if (rows->seg[r] == FV_SEG_TEXT) {
+            add(to, r, NULL);
+            continue;
+        }
+        at[v] = r;
+        if (k < e.n && e.kept[k] == v) {
+            add(to, r, NULL);
+            k++;
+        }
+        if (++v < n_visual) continue;
+        for (int32_t i = 0; i < e.n_merged; i++)
+            add(to, at[e.centre[i]], e.mean + (ptrdiff_t)i * p->d);
+    }
+    if (edit && edit->veils) FV_TRY(veil_rows(p, b, layer, at, n_visual, &e));
+    FV_TRY(keep_images(p, &p->visual[b], &e));
+    if (edit && edit->by_data && e.n < n_visual) cut_plan(p, b, layer);
+    return FV_OK;
+}
+
+/* Rows close up to the last one, which stays where it is: so what the answer's tokens are rotated
+ * by is what it always was, and only distances count. (The authors close up to the first.) */
+static void renumber(fv_prefill *p, int32_t b) {
+    fv_prefill_rows *rows = &p->rows;
+    int32_t end = rows->first[b + 1];
+    if (!p->req[b].plan->renumbers) return;
+    for (int32_t r = rows->first[b]; r < end; r++)
+        rows->turn[r] = rows->pos[end - 1] - (end - 1 - r);
+}
+
+static fv_status gather_states(fv_prefill *p, const going *to) {
+    fv_prefill_rows *rows = &p->rows;
+    fv_backend *be = fv_decoder_backend(p->dec);
+    fv_buf *other = rows->x.data == p->x[0].data ? &p->x[1] : &p->x[0];
+    fv_gather_args gather = {
+        .table = rows->x, .y = fv_tensor_of(other->data, FV_F32, to->n, p->d), .ids = to->row};
+    FV_TRY(be->ops->gather(be, &gather));
+    for (int32_t r = 0; r < to->n; r++)
+        if (to->become[r])
+            FV_TRY(be->device->ops->copy_async(be->device, fv_tensor_rows(gather.y, r, 1).data,
+                                               to->become[r], (size_t)p->d * sizeof(float)));
+    rows->x = gather.y;
+    return FV_OK;
+}
+
+static fv_status gather_places(fv_prefill *p, const going *to) {
+    fv_prefill_rows was = p->rows, *rows = &p->rows;
+    FV_TRY(FV_ARENA_NEW(&p->arena, to->n, rows->pos));
+    FV_TRY(FV_ARENA_NEW(&p->arena, to->n, rows->turn));
+    FV_TRY(FV_ARENA_NEW(&p->arena, to->n, rows->seg));
+    for (int32_t r = 0; r < to->n; r++) {
+        rows->pos[r] = was.pos[to->row[r]];
+        rows->turn[r] = was.turn[to->row[r]];
+        rows->seg[r] = was.seg[to->row[r]];
+    }
+    rows->n = to->n;
+    return FV_OK;
+}
+
+fv_status fv_prefill_drop_rows(fv_prefill *p, int32_t layer) {
+    fv_prefill_rows *rows = &p->rows;
+    bool any = false;
+    for (int32_t b = 0; b < p->n_req; b++) any |= fv_prefill_edit_at(p, b, layer) != NULL;
+    if (!any) return FV_OK;
+    int32_t *first;
+    going to = {0};
+    FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, to.row));
+    FV_TRY(FV_ARENA_NEW(&p->arena, rows->n, to.become));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req + 1, first));
+    for (int32_t b = 0; b < p->n_req; b++) {
+        FV_TRY(choose_rows(p, b, layer, &to));
+        first[b + 1] = to.n;
+    }
+    FV_TRY(gather_states(p, &to));
+    FV_TRY(gather_places(p, &to));
+    rows->first = first;
+    for (int32_t b = 0; b < p->n_req; b++) renumber(p, b);
+    return FV_OK;
+}
+
+static bool merged_before(const fv_plan *plan, int32_t layer) {
+    for (int32_t e = 0; e < plan->n_edit && plan->edit[e].layer <= layer; e++)
+        if (plan->edit[e].merged) return true;
+    return false;
+}
+
+fv_status fv_prefill_mark_order(fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
+    int32_t n_kv = fv_decoder_config(p->dec)->n_kv, *rows;
+    FV_TRY(FV_ARENA_NEW(&p->group, n_kv, rows));
+    for (int32_t g = 0; g < n_kv; g++) rows[g] = p->visual[b].n;
+    for (int32_t l = l0; l < l1; l++)
+        if (merged_before(p->req[b].plan, l)) fv_kv_set_ranked(p->req[b].kv, l, rows);
+    return FV_OK;
+}

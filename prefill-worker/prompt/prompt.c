@@ -1,0 +1,124 @@
+/* Tokens of a prompt, images expanded. Any thread. */
+#include "prefill-worker/prompt/prompt.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/net/kv.h"
+
+static fv_status expand(const fv_model_config *cfg, const int32_t *ids, int32_t n, fv_prompt *p) {
+    int32_t per_image = p->n_image ? fv_vision_tokens(&cfg->vision) : 0;
+    size_t total = (size_t)(n - p->n_image) + (size_t)p->n_image * (size_t)per_image;
+    p->ids = malloc((total + 1) * sizeof *p->ids);
+    p->seg = malloc(total + 1);
+    if (!p->ids || !p->seg) return FV_FAIL(FV_ENOMEM, "out of memory for a prompt of %zu", total);
+    for (int32_t i = 0; i < n; i++) {
+        bool image = p->n_image && ids[i] == cfg->image_token;
+        for (int32_t k = 0; k < (image ? per_image : 1); k++) {
+            p->ids[p->n] = ids[i];
+            p->seg[p->n++] = image ? FV_SEG_VISUAL : FV_SEG_TEXT;
+        }
+    }
+    p->n_visual = p->n_image * per_image;
+    p->n_text = p->n - p->n_visual;
+    return FV_OK;
+}
+
+static fv_status check_context(int64_t rows, int32_t n_image, int32_t context) {
+    if (rows <= context) return FV_OK;
+    return FV_FAIL(FV_EINVAL,
+                   "the prompt has %lld tokens, %d images included; this checkpoint's context "
+                   "is %d: shorten the text or send fewer images",
+                   (long long)rows, n_image, context);
+}
+
+fv_status fv_prompt_of_ids(const fv_model_config *cfg, const int32_t *ids, int32_t n,
+                           int32_t n_image, int32_t context, fv_prompt *out) {
+    int32_t found = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || (ids[i] >= cfg->text.vocab && !(n_image && ids[i] == cfg->image_token)))
+            return FV_FAIL(FV_EINVAL, "prompt id %d is %d; the model has ids 0..%d", i, ids[i],
+                           cfg->text.vocab - 1);
+        found += cfg->has_vision && ids[i] == cfg->image_token;
+    }
+    int64_t rows = n - found;
+    if (n_image) rows += (int64_t)n_image * fv_vision_tokens(&cfg->vision);
+    if (n_image && !cfg->has_vision)
+        return FV_FAIL(FV_EINVAL, "this checkpoint reads text only: ask without images");
+    if (found != n_image)
+        return FV_FAIL(FV_EINVAL,
+                       "the prompt names %d image%s with <image> and %d %s given: they must be "
+                       "equal",
+                       found, found == 1 ? "" : "s", n_image, n_image == 1 ? "is" : "are");
+    FV_TRY(check_context(rows, n_image, context));
+    fv_prompt p = {.n_image = n_image};
+    fv_status st = expand(cfg, ids, n, &p);
+    if (st != FV_OK) {
+        fv_prompt_free(&p);
+        return st;
+    }
+    *out = p;
+    return FV_OK;
+}
+
+static fv_status make(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
+                      const fv_token_places *places, int32_t n_image, int32_t context,
+                      fv_prompt *out) {
+    size_t bytes = strlen(text);
+    int32_t *ids, n, marks = n_image < cfg->text.max_position ? n_image : cfg->text.max_position;
+    /* Before time is spent on it; images are one token each there. */
+    FV_TRY(fv_tokenizer_check_length(tok, bytes, cfg->text.max_position + marks));
+    FV_TRY(fv_tokenizer_encode_at(tok, text, bytes, true, places, &ids, &n));
+    fv_status st = fv_prompt_of_ids(cfg, ids, n, n_image, context, out);
+    free(ids);
+    return st;
+}
+
+fv_status fv_prompt_make(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
+                         int32_t n_image, int32_t context, fv_prompt *out) {
+    return make(tok, cfg, text, NULL, n_image, context, out);
+}
+
+fv_status fv_prompt_make_at(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
+                            const size_t *at, int32_t n_at, int32_t n_image, int32_t context,
+                            fv_prompt *out) {
+    fv_token_places places = {.id = cfg->image_token, .at = at, .n = n_at};
+    return make(tok, cfg, text, cfg->has_vision ? &places : NULL, n_image, context, out);
+}
+
+fv_status fv_prompt_append(fv_prompt *p, const int32_t *ids, int32_t n) {
+    size_t total = (size_t)p->n + (size_t)n;
+    int32_t *all = realloc(p->ids, (total + 1) * sizeof *all);
+    if (all) p->ids = all;
+    uint8_t *seg = realloc(p->seg, total + 1);
+    if (seg) p->seg = seg;
+    if (!all || !seg) return FV_FAIL(FV_ENOMEM, "out of memory for a prompt of %zu", total);
+    for (int32_t i = 0; i < n; i++) {
+        p->ids[p->n + i] = ids[i];
+        p->seg[p->n + i] = FV_SEG_TEXT;
+    }
+    p->n += n;
+    p->n_text += n;
+    return FV_OK;
+}
+
+fv_status fv_prompt_condense(fv_prompt *p, const int32_t *each, int32_t context) {
+    int32_t per_image = p->n_image ? p->n_visual / p->n_image : 0, seen = 0, n = 0;
+    for (int32_t i = 0; i < p->n; i++) {
+        if (p->seg[i] == FV_SEG_VISUAL) {
+            int32_t image = seen / per_image, row = seen++ % per_image;
+            if (each && row >= each[image]) continue;
+        }
+        p->ids[n] = p->ids[i];
+        p->seg[n++] = p->seg[i];
+    }
+    p->n_visual -= p->n - n;
+    p->n = n;
+    return check_context(n, p->n_image, context);
+}
+
+void fv_prompt_free(fv_prompt *p) {
+    free(p->ids);
+    free(p->seg);
+    *p = (fv_prompt){0};
+}

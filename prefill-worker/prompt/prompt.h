@@ -1,0 +1,42 @@
+#ifndef FOVEA_PREFILL_WORKER_PROMPT_PROMPT_H
+#define FOVEA_PREFILL_WORKER_PROMPT_PROMPT_H
+
+/* PROMPT: text with "<image>" in it -> token ids with every image expanded to its rows. */
+#include "model/config.h"
+#include "text/tokenizer.h"
+
+typedef struct fv_prompt {
+    int32_t *ids; /* [n] owned; image rows hold the image token's id */
+    uint8_t *seg; /* [n] owned; fv_kv_segment */
+    int32_t n, n_visual, n_text, n_image;
+} fv_prompt; /* {0} is empty and may be freed */
+
+/* Tokenises `text` (special tokens added as the tokenizer's post-processor says) and expands
+ * each image token to the rows of one image: the same ids as expanding in the text first.
+ * FV_EINVAL when the number of "<image>" is not n_image, or when prompt rows exceed
+ * `context`; the sentence says what to change. Text that is too long for the checkpoint's context
+ * by its bytes alone is refused before it is tokenised. */
+fv_status fv_prompt_make(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
+                         int32_t n_image, int32_t context, fv_prompt *out);
+
+/* The same, with images at these bytes of the text only, [n_at] (fv_chat_render_at): "<image>"
+ * elsewhere is text. */
+fv_status fv_prompt_make_at(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
+                            const size_t *at, int32_t n_at, int32_t n_image, int32_t context,
+                            fv_prompt *out);
+
+/* The same for a prompt that is ids already, [n]: taken as they are, nothing is added. FV_EINVAL
+ * also for an id that the text model does not have. */
+fv_status fv_prompt_of_ids(const fv_model_config *cfg, const int32_t *ids, int32_t n,
+                           int32_t n_image, int32_t context, fv_prompt *out);
+
+/* Adds n ids of an answer, as text. */
+fv_status fv_prompt_append(fv_prompt *p, const int32_t *ids, int32_t n);
+
+/* Leaves picture i each[i] of its rows, at most as many as it has; NULL: all. The prompt was made
+ * for any context then: FV_EINVAL when it does not fit this one. */
+fv_status fv_prompt_condense(fv_prompt *p, const int32_t *each, int32_t context);
+
+void fv_prompt_free(fv_prompt *p);
+
+#endif

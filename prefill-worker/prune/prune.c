@@ -1,0 +1,43 @@
+/* The table of prune methods, made from methods.def (a row without its file does not link), and
+ * what several of them share. */
+#include "prefill-worker/prune/prune.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/stage_rows.h"
+
+#undef PRUNE
+#define PRUNE(name) extern const fv_prune_method fv_prune_##name;
+#define FV_METHOD(stage, name, source, summary) stage(name)
+#include "policy/methods.def"
+
+static const fv_prune_method *const methods[] = {
+#undef PRUNE
+#define PRUNE(name) &fv_prune_##name,
+#define FV_METHOD(stage, name, source, summary) stage(name)
+#include "policy/methods.def"
+};
+
+const fv_prune_method *fv_prune_find(const char *name) {
+    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
+        if (strcmp(methods[i]->name, name) == 0) return methods[i];
+    assert(!"a prune method without its file");
+    return NULL;
+}
+
+void fv_prune_head_mean(const float *p, int32_t n_head, int32_t n_key, int32_t n, float *mean) {
+    for (int32_t j = 0; j < n; j++) {
+        double sum = 0;
+        for (int32_t h = 0; h < n_head; h++)
+            sum += (double)p[(size_t)h * (size_t)n_key + (size_t)j];
+        mean[j] = (float)(sum / n_head);
+    }
+}
+
+fv_status fv_prune_by_attention(const fv_prune_context *ctx, int32_t *kept) {
+    assert(ctx->attention);
+    fv_prune_top(ctx->attention, ctx->n_visual, ctx->keep, kept);
+    return FV_OK;
+}

@@ -1,0 +1,70 @@
+#ifndef FOVEA_PREFILL_WORKER_PRUNE_PRUNE_H
+#define FOVEA_PREFILL_WORKER_PRUNE_PRUNE_H
+
+/* PRUNE: which visual rows go on, where the plan lets some leave. One file per method in
+ * prune/, one row each in policy/methods.def; prune.c makes the table from those rows. */
+#include "common/top.h"
+#include "policy/plan/plan.h"
+
+typedef struct fv_prune_context {
+    const fv_choice *choice;
+    int32_t layer;      /* the first layer that will not see the rows that leave */
+    int32_t n_layer;    /* of the network */
+    int32_t n_visual;   /* visual rows present */
+    const int32_t *pos; /* [n_visual] their prompt positions, ascending */
+    int32_t keep;       /* how many go on, 0..n_visual: the plan's number */
+    int32_t merged;     /* how many more rows are made of those that do not */
+    const float *x;     /* [n_visual, d] their hidden states, where rows are merged */
+    int32_t d;
+    int32_t n_image; /* images of the prompt, all of the same number of rows */
+    /* [n_visual] what the prompt's last row paid to them in the layer before, mean over heads;
+     * NULL unless the plan taps that layer. */
+    const float *attention; /* where the plan peeks, in the layer itself */
+    /* What the plan's taps of rows summed in the layer before, NULL without them: of raters
+     * [n_head, n_key], of peaks [FV_N_SEG, n_key]; visual rows stand first. */
+    const float *sums;
+    int32_t n_head, n_key;
+    const int32_t *image; /* [n_visual] which picture each is of */
+    /* [n_visual] their influence on that row in the layer before (influence.h); NULL likewise. */
+    const float *l2, *cos;
+    fv_plan_thresholds thresholds; /* the plan's, */
+    const char *thresholds_of;     /* and whose; NULL: the request's */
+} fv_prune_context;
+
+/* What a method that decides by data remembers of a request from layer to layer. */
+typedef struct fv_prune_state {  /* {0} to begin with */
+    int32_t stage, count;        /* the method's own */
+    bool over;                   /* no more rows will leave: nothing is asked any more */
+    char said[FV_PLAN_NOTE_MAX]; /* what it decided, for the report; empty: nothing yet */
+} fv_prune_state;
+
+typedef struct fv_prune_method {
+    const char *name;
+    /* Writes the indices of the rows that go on, kept[ctx->keep], ascending. */
+    fv_status (*keep)(const fv_prune_context *ctx, int32_t *kept);
+    /* The same for edits by data, of which `keep` is NULL: also how many they are. */
+    fv_status (*decide)(const fv_prune_context *ctx, fv_prune_state *state, int32_t *kept,
+                        int32_t *n_kept);
+    /* Where ctx->merged rows are made of those that are not kept: group[n_visual] is which of them
+     * a row goes into, -1: none; each is the mean of its own, and takes the place of centre[merged]
+     * in the prompt, a row of its own. */
+    fv_status (*merge)(const fv_prune_context *ctx, const int32_t *kept, int32_t *group,
+                       int32_t *centre);
+} fv_prune_method;
+
+/* The method of that name in methods.def. */
+const fv_prune_method *fv_prune_find(const char *name);
+
+/* mean[j] = sum_h p[h, j] / H for the first n of n_key columns: p [H, n_key] as a tap gives it,
+ * mean [n]. Heads are summed in order, in double. */
+void fv_prune_head_mean(const float *p, int32_t n_head, int32_t n_key, int32_t n, float *mean);
+
+/* The choice that most methods make: the `keep` rows of highest score (common/top.h). */
+static inline void fv_prune_top(const float *score, int32_t n, int32_t keep, int32_t *kept) {
+    fv_top(score, n, keep, kept);
+}
+
+/* The whole of such a method whose score is ctx->attention. */
+fv_status fv_prune_by_attention(const fv_prune_context *ctx, int32_t *kept);
+
+#endif

@@ -1,0 +1,75 @@
+#ifndef FOVEA_PREFILL_WORKER_SELECT_SELECT_H
+#define FOVEA_PREFILL_WORKER_SELECT_SELECT_H
+
+/* SELECT: which rows of the KV cache stay when prefill ends, per layer and KV head. Attention
+ * inside prefill is untouched. One file per method in select/, one row each in
+ * policy/methods.def; select_rows.h has what several of them need. */
+#include "common/arena.h"
+#include "model/net/kv.h"
+#include "policy/plan/plan.h"
+
+/* What a layer's window paid, as a tap leaves it (model/net/decoder.h). */
+typedef struct fv_select_sums {
+    int32_t n_head, n_kind; /* n_kind: FV_N_SEG where rows of each segment are summed apart, or 1 */
+    int32_t text, n_key;
+    float *p; /* [H, n_kind, n_key]; NULL: the layer was not asked, or pays what its leader pays */
+} fv_select_sums;
+
+typedef struct fv_select_context {
+    const fv_choice *choice;
+    fv_plan_budget budget; /* of methods that have one */
+    int32_t layer, head, n_kv;
+    int32_t n_prompt;             /* rows of the prompt before any left */
+    int32_t n[FV_N_SEG];          /* rows that this head holds */
+    const int32_t *pos[FV_N_SEG]; /* their prompt positions, ascending */
+    /* paid[from][to][j]: what the window's rows of segment `from` paid to this head's row j of
+     * segment `to`, in sum; the query heads are brought together as the plan says. Of layers that
+     * share keys, the mean. NULL unless the plan asks for it (fv_plan_window), and where the layer
+     * keeps all its rows, and where rows of all segments are summed together: */
+    const float *paid[FV_N_SEG][FV_N_SEG];
+    /* Where layers share keys of image rows only: own[from][j], what was paid to text row j in this
+     * layer alone. Image rows must be chosen by `paid`, so that each layer chooses the same. Else
+     * NULL. */
+    const float *own[FV_N_SEG];
+    /* The same by query head, of this layer; NULL unless the plan asks. */
+    const fv_select_sums *sums;
+    int32_t head0, head1; /* query heads [head0, head1) of it that this head chooses by, */
+    bool max;             /* by the largest of them, or by their mean */
+    fv_backend *be;       /* for methods that read the rows themselves (store_rows.h) */
+    const fv_kv *kv;
+} fv_select_context;
+
+/* A layer whose heads have chosen, and whose rows have not moved yet. */
+typedef struct fv_select_kept {
+    const fv_choice *choice;
+    fv_backend *be;
+    fv_kv *kv;
+    int32_t layer;
+    int32_t *const *kept[FV_N_SEG];  /* [Hkv] [n_kept] as the method wrote them */
+    const int32_t *n_kept[FV_N_SEG]; /* [Hkv] */
+} fv_select_kept;
+
+typedef struct fv_select_method {
+    const char *name;
+    /* Writes for each segment the indices of the rows that stay, ascending, and their number, 0 to
+     * begin with. An index that stands there twice is held twice; at most fv_plan.twice do. What it
+     * takes from the arena is gone when the layer is done. */
+    fv_status (*keep)(const fv_select_context *ctx, fv_arena *arena, int32_t *const kept[FV_N_SEG],
+                      int32_t n_kept[FV_N_SEG]);
+    /* Or NULL. What rows that leave are to those that stay, which it may write to (store_rows.h).
+     */
+    fv_status (*merge)(const fv_select_kept *kept, fv_arena *arena);
+} fv_select_method;
+
+/* Whether the plan's select stage needs to know the attention of a layer. */
+bool fv_select_asks(const fv_plan *plan, int32_t layer);
+
+/* Runs the plan's select stage on layers [l0, l1) of a store, which are prefilled and cut no lazy
+ * block; sums [N]. Layers of a block hold the same of what they share. A method that sums segments
+ * apart (Q Cache with CSP) chooses by the mean over the block, and where text keys are each layer's
+ * own, text rows again by what that layer pays; any other asks the leader alone, and the block
+ * holds what it chose, text too. */
+fv_status fv_select_run(const fv_plan *plan, fv_backend *be, fv_kv *kv, int32_t l0, int32_t l1,
+                        const fv_select_sums *sums);
+
+#endif

@@ -1,0 +1,77 @@
+/* Stretches of rows are widened on the device, through one room that is as large as the longest can
+ * be, and brought to the host. */
+#include "prefill-worker/select/store_rows.h"
+
+#include <stdlib.h>
+
+static fv_status read_through(fv_backend *be, const fv_kv *kv, int32_t layer, int32_t head,
+                              fv_kv_segment seg, bool value, const int32_t *ids, void *room,
+                              float *out) {
+    const fv_kv_shape *s = fv_kv_get_shape(kv);
+    int32_t n = fv_kv_len(kv, layer, head, seg);
+    for (int32_t row = 0, rows; row < n; row += rows) {
+        void *at;
+        rows = fv_kv_stretch(kv, layer, head, seg, value, row, n, &at);
+        fv_gather_args gather = {.table = fv_tensor_of(at, s->dtype, rows, s->d_head),
+                                 .y = fv_tensor_of(room, FV_F32, rows, s->d_head),
+                                 .ids = ids};
+        FV_TRY(be->ops->gather(be, &gather));
+        FV_TRY(be->device->ops->copy_async(be->device, out + (size_t)row * (size_t)s->d_head, room,
+                                           (size_t)rows * (size_t)s->d_head * sizeof *out));
+        FV_TRY(be->ops->sync(be));
+    }
+    return FV_OK;
+}
+
+fv_status fv_read_rows(fv_backend *be, const fv_kv *kv, int32_t layer, int32_t head,
+                       fv_kv_segment seg, bool value, float *out) {
+    int32_t n = fv_kv_len(kv, layer, head, seg), d = fv_kv_get_shape(kv)->d_head;
+    fv_buf room = {0};
+    if (n == 0) return FV_OK;
+    int32_t *ids = malloc((size_t)n * sizeof *ids);
+    if (!ids) return FV_FAIL(FV_ENOMEM, "out of memory to read %d KV rows", n);
+    for (int32_t i = 0; i < n; i++) ids[i] = i;
+    fv_status st =
+        fv_buf_alloc(be->device, (size_t)n * (size_t)d * sizeof *out, FV_BUF_DEVICE, &room);
+    if (st == FV_OK) st = read_through(be, kv, layer, head, seg, value, ids, room.data, out);
+    fv_buf_free(&room);
+    free(ids);
+    return st;
+}
+
+static fv_status write_through(fv_backend *be, const fv_kv_write_args *a, const float *k,
+                               const float *v) {
+    fv_device *dev = be->device;
+    size_t bytes = (size_t)a->k.rows * (size_t)a->k.cols * sizeof *k;
+    FV_TRY(dev->ops->copy_async(dev, a->k.data, k, bytes));
+    FV_TRY(dev->ops->copy_async(dev, a->v.data, v, bytes));
+    FV_TRY(be->ops->kv_write(be, a));
+    return be->ops->sync(be);
+}
+
+/* As rows that are appended are written, behind none. */
+fv_status fv_write_rows(fv_backend *be, fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
+                        const int32_t *at, int32_t n, const float *k, const float *v) {
+    const fv_kv_shape *s = fv_kv_get_shape(kv);
+    size_t bytes = (size_t)n * (size_t)s->d_head * sizeof *k;
+    fv_kv_run run = {.block = fv_kv_runs(kv, layer)[head * FV_N_SEG + seg].block};
+    fv_buf room[2] = {{0}, {0}};
+    if (n == 0) return FV_OK;
+    uint8_t *first = calloc((size_t)n, 1); /* of one segment there is */
+    if (!first) return FV_FAIL(FV_ENOMEM, "out of memory to write %d KV rows", n);
+    fv_kv_write_seq seq = {.n_rows = n, .n_seg = 1, .runs = &run, .seg = first, .slot = at};
+    fv_status st = fv_buf_alloc(be->device, bytes, FV_BUF_DEVICE, &room[0]);
+    if (st == FV_OK) st = fv_buf_alloc(be->device, bytes, FV_BUF_DEVICE, &room[1]);
+    fv_kv_write_args a = {.k = fv_tensor_of(room[0].data, FV_F32, n, s->d_head),
+                          .v = fv_tensor_of(room[1].data, FV_F32, n, s->d_head),
+                          .kv_dtype = s->dtype,
+                          .n_kv = 1,
+                          .d_head = s->d_head,
+                          .n_seq = 1,
+                          .seqs = &seq};
+    if (st == FV_OK) st = write_through(be, &a, k, v);
+    fv_buf_free(&room[0]);
+    fv_buf_free(&room[1]);
+    free(first);
+    return st;
+}

@@ -1,0 +1,236 @@
+#ifndef FOVEA_PREFILL_WORKER_SERVICE_INTERNAL_H
+#define FOVEA_PREFILL_WORKER_SERVICE_INTERNAL_H
+
+/* What the files of the worker share; nobody else includes it.
+ *
+ * A TASK is one request. The loop thread makes it and frees it; between posting it and its last
+ * word it is the computing thread's, but for what stands under "loop thread", and for its pictures
+ * while they are on the reading thread.
+ *
+ *     posted --> QUEUED --prepare--> OPENING --granted--> READING --pictures--> READY
+ *                                       |  refused                                |  prefilled
+ *                                       v                                         v
+ *                                     over <--first token was the last, or <-- SHIPPING
+ *                                                 all rows are there
+ *
+ *     QUEUED    has its place in the line, nothing else
+ *     OPENING   prompt and plan are there; room was asked for at the decode worker
+ *     READING   room is granted, or none is needed; its pictures are on the reading thread
+ *     READY     all is there; while its batch is computed, rows leave
+ *     SHIPPING  the first token was said; the last rows are on their way
+ *     over      everything is given back, the outcome is in status, text and refusal
+ *
+ * Pictures that the cache has are not read. Those that are condensed are read before OPENING: how
+ * many rows they come to decides about the room.
+ *
+ * A task that is to be handed to nobody (one token, no decode worker) leaves OPENING out. */
+#include <stdatomic.h>
+
+#include "common/arena.h"
+#include "common/jobs.h"
+#include "common/vitals.h"
+#include "handoff.pb-c.h"
+#include "handoff/transport.h"
+#include "prefill-worker/image/cache.h"
+#include "prefill-worker/job/stages.h"
+#include "prefill-worker/prefill/account.h"
+#include "prefill-worker/prefill/kept.h"
+#include "prefill-worker/service/worker.h"
+#include "rpc/bridge.h"
+#include "text/sequence.h"
+
+typedef Fovea__Handoff__V1__PrefillRequest fv_prefill_message;
+typedef Fovea__Inference__V1__GenerateRequest fv_generate_message;
+typedef Fovea__Inference__V1__Report fv_report_message;
+
+typedef enum fv_task_state {
+    FV_TASK_QUEUED,
+    FV_TASK_OPENING,
+    FV_TASK_READING,
+    FV_TASK_READY,
+    FV_TASK_SHIPPING,
+} fv_task_state;
+
+/* The way to one decode worker. Loop thread. */
+typedef struct fv_decode_peer {
+    struct fv_decode_peer *next;
+    char *address; /* owned */
+    fv_transport *transport;
+    int32_t n_task; /* that go there */
+} fv_decode_peer;
+
+/* Pictures on their way through the reading thread. */
+typedef struct fv_task_pictures {
+    fv_job job, back; /* to the reading thread, and to the computing thread again */
+    bool away;        /* computing thread: it is there; what follows is the reading thread's then */
+    float **pixels;   /* [n_image] in the arena, each owned; NULL: not read, or encoded already */
+    bool *wanted;     /* [n_image] in the arena: to be read */
+    double seconds;
+    fv_status status; /* of the one that could not be read */
+    char text[512];
+} fv_task_pictures;
+
+typedef struct fv_task {
+    fv_prefill_worker *worker;
+    fv_arena arena;
+    const fv_prefill_message *msg; /* in the arena */
+    fv_job job;                    /* its way to the computing thread */
+    fv_rpc_op begun, first, over;  /* and back: room is granted; a token; no more to come */
+    atomic_bool cancelled;         /* nobody waits for it: end it */
+    double deadline_s;             /* of its call; 0: none */
+    bool probe;                    /* the worker's own, which the loop thread never sees */
+
+    /* loop thread */
+    bool call_alive;   /* its on_end is yet to come */
+    bool posted;       /* and `over` is yet to come */
+    fv_rpc_call *call; /* NULL: nothing can be said any more */
+    fv_caller who;     /* calls */
+    fv_decode_peer *peer;
+    double born_s, until_s; /* it came to its router; its time is over. Set before it is posted */
+
+    /* computing thread */
+    struct fv_task *next;
+    fv_task_state state;
+    fv_policy policy;
+    fv_prompt prompt; /* with the replayed tokens */
+    fv_plan plan;
+    uint64_t n_pixels; /* of its pictures, counted in pixels_held; 0: none, or they were read */
+    fv_task_pictures pictures;
+    char *condense; /* what is done to their rows, in the arena; "": nothing; NULL: not known */
+    fv_encoded encoded;
+    int32_t n_encoded; /* image rows ahead of the condense stage; 0: there is none */
+    fv_sequence *seq;
+    int32_t max_tokens; /* of the answer, what was replayed included */
+    fv_status lost;     /* its hand-off, while the batch was computed: `text` says why */
+    fv_kv *kv;
+    fv_pack_report packed;
+    size_t bytes_peak; /* of KV, until its rows have left */
+    fv_ship *ship;
+    fv_transport *transport; /* borrowed from the peer; NULL: handed to nobody */
+    bool begun_said;
+    int32_t at_work; /* its place in `pulse`; 0: none */
+    double arrived_s, opened_s, reading_s, began_s, sending_s, prefilled_s, sent_s;
+
+    /* outcome: the loop thread reads it when it was told so */
+    fv_ticket ticket;     /* with `begun` */
+    uint64_t bytes_bound; /* what room was asked for */
+    fv_sampled token;     /* with `first` */
+    char *token_text;     /* [n_token_text] owned */
+    size_t n_token_text;
+    fv_finish finish;
+    bool has_token;
+    uint64_t digest;  /* of the token's logits; 0: not asked for */
+    fv_status status; /* with `over` */
+    char text[512];
+    fv_refusal refusal;
+    fv_ship_report sent;
+    char pruned[FV_PLAN_NOTE_MAX]; /* with `first`: what a method that decides by data says */
+    size_t bytes_visual, bytes_text, bytes_tables;
+    int32_t visual_rows[FV_PLAN_MAX_LAYERS]; /* that each layer ran */
+    fv_account account;
+    fv_kept_watch *watch; /* in the arena; NULL: nobody asked */
+    fv_kept kept;
+    int32_t n_cached; /* images that an earlier request had encoded */
+    double s_preprocess, s_vision, s_prefill;
+} fv_task;
+
+/* The worker's own tiny request, and when it is due. It has its own pool: one that is full of
+ * requests is no sign of illness, and their bytes are counted. */
+typedef struct fv_prefill_probe {
+    fv_probe_clock clock;
+    fv_kv_pool *pool;
+    bool under_way;
+    fv_task task;
+    fv_prefill_message msg;
+    fv_generate_message request;
+    Fovea__Inference__V1__Prompt prompt;
+    Fovea__Inference__V1__TokenIds ids;
+    uint32_t id;
+} fv_prefill_probe;
+
+/* What the computing thread owns. */
+typedef struct fv_prefill_line {
+    const fv_engine *engine; /* borrowed */
+    fv_kv_pool *pool;
+    fv_image_cache *cache;
+    float *logits; /* [batch, vocab] */
+    fv_task *first, **tail;
+    fv_prefill_probe probe;
+} fv_prefill_line;
+
+struct fv_prefill_worker {
+    fv_prefill_worker_options opt;
+    fv_jobs *jobs, *reader;
+    fv_prefill_line line;
+    fv_job nudge; /* makes the computing thread look at its tasks */
+    atomic_bool nudged;
+    /* what others may ask while it computes */
+    atomic_int n_started;
+    _Atomic uint64_t bytes_held, rows_in, pixels_held;
+    atomic_ullong n_good, n_bad; /* batches, for fv_vital_signs */
+    atomic_ullong n_read;        /* pictures */
+    fv_pulse *pulse;
+
+    /* loop thread */
+    fv_pairs *pairs;                             /* NULL: there are none */
+    uint64_t bytes_grpc, bytes_nccl, n_fallback; /* of hand-offs that went well */
+    fv_decode_peer *peers;
+    int32_t n_peer, n_task;
+    uint64_t n_done, n_failed, n_tokens;
+    bool closing;
+    void (*closed)(void *user);
+    void *closed_user;
+};
+
+/* worker_task.c: a message becomes a prompt, a plan and a request for room. Where the task is
+ * READING behind either of the first two, its pictures come first: it goes on with the second. What
+ * it took is given back by fv_task_release, also after a failure; with `keep` a hand-off that is
+ * done stays. */
+fv_status fv_task_prepare(fv_task *t);
+fv_status fv_task_prepare_rest(fv_task *t);
+void fv_task_release(fv_task *t, bool keep);
+void fv_task_fini(fv_task *t); /* what the report was made of goes too */
+
+/* worker_images.c: pictures become rows. */
+
+/* Loop thread: counts the pixels of a request by the headers of its pictures, and takes them of the
+ * worker's. FV_EINVAL: one cannot be read, or they are too many; FV_EBUSY: too many for now. */
+fv_status fv_task_take_pixels(fv_task *t);
+void fv_task_give_pixels(fv_task *t); /* whoever has the task; again is fine */
+
+/* Sends the pictures that the cache does not have to the reading thread: READING then. When they
+ * are back, fv_task_pictures_read says how it went; until then (pictures.away) the task must stay.
+ */
+fv_status fv_task_read_images(fv_task *t);
+fv_status fv_task_pictures_read(fv_task *t);
+
+/* Runs them through the tower. READING behind this: the cache has let go of one meanwhile. Does
+ * nothing when it was done before. */
+fv_status fv_task_encode(fv_task *t);
+
+/* worker_run.c: the computing thread's part. */
+
+/* From now on the task is worked on, and `shared` counts for it, too; or it waits again. */
+void fv_task_works(fv_task *t, uint64_t (*shared)(const void *worker));
+void fv_task_waits(fv_task *t);
+
+fv_status fv_prefill_line_open(fv_prefill_worker *w);
+void fv_prefill_line_close(fv_prefill_worker *w); /* the thread has ended, or never began */
+void fv_task_enlist(fv_job *job);                 /* a task's job */
+double fv_prefill_line_work(void *worker);        /* fv_jobs_options.work */
+
+/* worker_probe.c: the probe's way in and out of the line. */
+fv_status fv_prefill_probe_open(fv_prefill_worker *w);
+void fv_prefill_probe_close(fv_prefill_worker *w);
+bool fv_prefill_probe_due(const fv_prefill_worker *w);
+double
+fv_prefill_probe_pause(const fv_prefill_worker *w); /* seconds until one is due; below 0: never */
+void fv_prefill_probe_begin(fv_prefill_worker *w);
+void fv_prefill_probe_over(fv_task *t);
+void fv_prefill_went_well(fv_prefill_worker *w); /* a request did: no probe is due for a while */
+
+/* worker_report.c: this worker's half of the report, for a task that is over. *out lies in the
+ * task's arena. */
+fv_status fv_task_report(fv_task *t, fv_report_message **out);
+
+#endif

@@ -1,0 +1,116 @@
+#ifndef FOVEA_RPC_CALL_H
+#define FOVEA_RPC_CALL_H
+
+/* CALL: one RPC, as the program sees it, on either side. rpc/server.h brings calls that
+ * others make, rpc/client.h makes calls; what is the same on both sides is here.
+ *
+ * Whoever handles a call gives a const table of callbacks and one pointer of its own. Everything
+ * happens on the loop thread, also every function of this file. A call may be used from on_start
+ * (or from when it was opened) until on_end, which comes once and last.
+ *
+ *   server   on_start, on_message 0..n, on_half_close     on_cancel, if the client goes away first
+ *            ... fv_rpc_call_send 0..n, fv_rpc_call_finish ...                          ... on_end
+ *   client   ... fv_rpc_call_send 0..n, fv_rpc_call_close_send ...
+ *            on_message 0..n                                                            ... on_end
+ *
+ * Back-pressure. Sending: messages wait in a queue of bounded bytes; a full one answers FV_EBUSY,
+ * and on_writable says when there is room. Receiving: the next message is asked for when on_message
+ * has returned; fv_rpc_call_pause puts that off, and the peer's own queue fills. */
+#include <grpc/byte_buffer.h>
+#include <protobuf-c/protobuf-c.h>
+
+#include "common/arena.h"
+#include "rpc/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fv_rpc_call fv_rpc_call;
+
+/* Any of them may be NULL. A failure that one returns ends the call: on the server it is sent as
+ * the status, with fv_last_error as its sentence; on the client the call is cancelled and ends
+ * with it. */
+typedef struct fv_rpc_events {
+    fv_status (*on_start)(fv_rpc_call *call);                              /* server only */
+    fv_status (*on_message)(fv_rpc_call *call, grpc_byte_buffer *message); /* borrowed */
+    /* The peer sends nothing more: the client has closed its side, properly. (A server whose
+     * method takes one message is not told: the message says it.) On the client: the status is on
+     * its way. */
+    fv_status (*on_half_close)(fv_rpc_call *call);
+    void (*on_writable)(fv_rpc_call *call); /* the queue was full, and now is half empty */
+    /* Server only: the client cancelled or is gone, or the deadline passed, before the call was
+     * finished. The call finishes itself; stop the work behind it. */
+    void (*on_cancel)(fv_rpc_call *call);
+    /* The call is over, and gone when this returns. On the server, `end` says how it ended for the
+     * client. */
+    void (*on_end)(fv_rpc_call *call, const fv_rpc_end *end);
+} fv_rpc_events;
+
+/* ---- what a call knows ------------------------------------------------------------------ */
+
+void *fv_rpc_call_user(const fv_rpc_call *c); /* the handler's own pointer; at first NULL */
+void fv_rpc_call_set_user(fv_rpc_call *c, void *user);
+
+const char *fv_rpc_call_path(const fv_rpc_call *c); /* "/package.Service/Method" */
+
+/* Milliseconds until its deadline, not below 0; INT64_MAX when it has none. */
+int64_t fv_rpc_call_left_ms(const fv_rpc_call *c);
+
+/* Memory that lives as long as the call. */
+fv_arena *fv_rpc_call_arena(fv_rpc_call *c);
+
+/* Where the peer is ("ipv4:127.0.0.1:50051"): for logs, as anybody may be there. */
+const char *fv_rpc_call_peer(fv_rpc_call *c);
+
+/* Metadata that the peer sent under `key` (lower case): on the server with the request, on the
+ * client, in on_end, with the status. Not terminated; borrowed from the call. */
+bool fv_rpc_call_metadata(const fv_rpc_call *c, const char *key, const char **value, size_t *n);
+
+/* ---- messages --------------------------------------------------------------------------- */
+
+/* Unpacks a message; *out is good until on_message returns. Bytes that are no such message are the
+ * client's mistake on a server (FV_EINVAL) and FV_EDATA on a client. */
+fv_status fv_rpc_call_unpack(fv_rpc_call *c, const ProtobufCMessageDescriptor *d,
+                             grpc_byte_buffer *message, ProtobufCMessage **out);
+
+/* Queues a message. FV_EBUSY: the queue is full; wait for on_writable. FV_ECANCELLED: the call is
+ * over, or this side has said that it sends nothing more. */
+fv_status fv_rpc_call_send(fv_rpc_call *c, const ProtobufCMessage *m);
+/* Takes the buffer, also when it fails. */
+fv_status fv_rpc_call_send_buffer(fv_rpc_call *c, grpc_byte_buffer *b);
+
+bool fv_rpc_call_writable(const fv_rpc_call *c);       /* a message would be queued now */
+size_t fv_rpc_call_bytes_queued(const fv_rpc_call *c); /* not yet taken over by the network */
+
+/* From now on no on_message, but for one that may be on its way already; and again. A call whose
+ * messages wait is not told of its end either, but for cancellation and deadline. */
+void fv_rpc_call_pause(fv_rpc_call *c);
+void fv_rpc_call_resume(fv_rpc_call *c);
+
+/* ---- ending: server --------------------------------------------------------------------- */
+
+/* Ends the call: what was queued goes out, then the status; for a failure with fv_last_error as
+ * its sentence. Only the first word counts. The call must not be used any more but in on_end,
+ * which comes later. */
+void fv_rpc_call_finish(fv_rpc_call *c, fv_status st);
+
+/* The hint that goes with FV_EBUSY; without it FV_RPC_RETRY_MS. Before finish. */
+void fv_rpc_call_retry_after(fv_rpc_call *c, int64_t ms);
+
+/* Metadata to go with the status. Copied; before finish; at most FV_RPC_TRAILERS. */
+enum { FV_RPC_TRAILERS = 4 };
+void fv_rpc_call_trailer(fv_rpc_call *c, const char *key, const char *value);
+
+/* The state of the service that the method belongs to. */
+void *fv_rpc_call_service(const fv_rpc_call *c);
+
+/* ---- ending: client --------------------------------------------------------------------- */
+
+void fv_rpc_call_close_send(fv_rpc_call *c); /* nothing more to send, behind what is queued */
+void fv_rpc_call_cancel(fv_rpc_call *c);     /* any time; on_end comes with FV_ECANCELLED */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,32 @@
+#ifndef FOVEA_RPC_HEALTH_H
+#define FOVEA_RPC_HEALTH_H
+
+/* HEALTH: grpc.health.v1 for one server. Programs say how their services are, clients and
+ * Kubernetes ask. Loop thread. */
+#include "rpc/server.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum fv_health_state { FV_HEALTH_SERVING = 1, FV_HEALTH_NOT_SERVING = 2 } fv_health_state;
+
+typedef struct fv_health fv_health; /* opaque */
+
+fv_status fv_health_open(fv_health **out);
+void fv_health_close(fv_health *h); /* its server has stopped; NULL is fine */
+
+/* Says how a service ("fovea.inference.v1.Inference") or the whole server ("") is; watchers hear
+ * of it. What was never said is unknown to clients. */
+fv_status fv_health_set(fv_health *h, const char *service, fv_health_state state);
+
+/* All that was said so far is NOT_SERVING: the first step of draining. Stopping the server does it
+ * too. */
+void fv_health_drain(fv_health *h);
+
+fv_rpc_service fv_health_service(fv_health *h);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

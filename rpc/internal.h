@@ -1,0 +1,96 @@
+#ifndef FOVEA_RPC_INTERNAL_H
+#define FOVEA_RPC_INTERNAL_H
+
+/* What rpc_call.c, rpc_server.c and rpc_client.c share; nobody else includes it.
+ *
+ * A call is a small state machine in two directions that know little of each other:
+ *
+ *   out   IDLE --message or end queued--> SENDING --sent--> IDLE ... --the end was sent--> CLOSED
+ *   in    READING --message--> (handler) --> READING ... --none came--> DONE;  PAUSED between
+ *
+ * Invariants
+ * (1) Every op in flight holds one reference, and so does the call while it is open: on the server
+ *     until it was finished, on the client until its status came. At zero comes on_end.
+ * (2) At most one send and one read are in flight: gRPC allows no more.
+ * (3) Initial metadata goes once, with the first batch that sends; what ends the direction (status
+ *     or half-close) goes with the last message where there is one, once, from send_next.
+ * (4) Everything runs on the loop thread, so batches on a call are started one after the other. */
+#include <grpc/grpc.h>
+
+#include "rpc/bridge.h"
+#include "rpc/call.h"
+
+/* What differs between the two sides. */
+typedef struct fv_rpc_side {
+    bool server;
+    void (*fill_headers)(fv_rpc_call *c, grpc_op *op); /* metadata to send first */
+    void (*fill_end)(fv_rpc_call *c, grpc_op *op);     /* what ends this side's direction */
+    /* A handler or a message failed; the sentence is in fv_last_error. */
+    void (*fail)(fv_rpc_call *c, fv_status st);
+    void (*message_came)(fv_rpc_call *c); /* a whole one; before it is delivered. May be NULL */
+    /* The peer's last message was read and the stream ended as it should. */
+    void (*read_done)(fv_rpc_call *c);
+    void (*over)(fv_rpc_call *c); /* last reference gone: on_end, then free */
+} fv_rpc_side;
+
+typedef struct fv_rpc_queued {
+    struct fv_rpc_queued *next;
+    grpc_byte_buffer *message; /* owned */
+    size_t bytes;
+} fv_rpc_queued;
+
+struct fv_rpc_call {
+    const fv_rpc_side *side;
+    const fv_rpc_events *events; /* borrowed */
+    fv_bridge *bridge;           /* borrowed */
+    grpc_call *rpc;              /* owned */
+    int32_t refs;
+    /* Calls made on behalf of another end with it. */
+    fv_rpc_call *parent, *first_child, *sibling;
+    bool cancelled; /* by this side */
+    void *user;
+    const char *path; /* borrowed */
+    char *peer;       /* owned by gRPC's allocator; NULL until asked for */
+    gpr_timespec deadline;
+    grpc_metadata_array metadata; /* of the peer */
+    fv_arena arena, scratch;
+
+    fv_rpc_op send;
+    fv_rpc_queued *out_first, **out_tail;
+    grpc_byte_buffer *sending; /* owned, while a batch with a message is in flight */
+    size_t bytes_sending, bytes_queued, queue_max;
+    bool in_send, headers_sent, stalled;
+    bool closing; /* nothing more will be queued */
+    bool closed;  /* the end was sent, or there is nobody to send it to */
+
+    fv_rpc_op read;
+    grpc_byte_buffer *incoming;
+    size_t message_max;
+    bool in_read, paused, read_done;
+    bool one_message; /* the peer sends one and no more */
+};
+
+/* The call starts with one reference. */
+void fv_rpc_call_init(fv_rpc_call *c, const fv_rpc_side *side, fv_bridge *bridge,
+                      const fv_rpc_events *events, size_t queue_max, size_t message_max);
+/* Frees what the call owns, not the call. */
+void fv_rpc_call_fini(fv_rpc_call *c);
+
+/* Starts a batch that completes with op->done; it holds a reference meanwhile. */
+void fv_rpc_call_start(fv_rpc_call *c, const grpc_op *ops, size_t n, fv_rpc_op *op,
+                       fv_rpc_done done);
+void fv_rpc_call_unref(fv_rpc_call *c);
+
+void fv_rpc_call_read_next(fv_rpc_call *c); /* if nothing stands against it */
+void fv_rpc_call_send_next(fv_rpc_call *c); /* if there is something */
+
+/* `child` will be cancelled with its parent, unless it ends before. */
+void fv_rpc_call_adopt(fv_rpc_call *parent, fv_rpc_call *child);
+
+/* Sends nothing more: the peer is gone. */
+void fv_rpc_call_break(fv_rpc_call *c);
+
+/* Puts a message behind the others without starting to send. Takes it, also on failure. */
+fv_status fv_rpc_call_queue(fv_rpc_call *c, grpc_byte_buffer *b);
+
+#endif

@@ -1,0 +1,56 @@
+#ifndef FOVEA_RPC_MESSAGE_H
+#define FOVEA_RPC_MESSAGE_H
+
+/* MESSAGES: protobuf-c structures <-> gRPC byte buffers, and byte buffers of memory that is lent.
+ *
+ * protobuf-c copies every `bytes` field, accepts strings that are no UTF-8, and lets a message ask
+ * for much more memory than it has bytes. So control messages go through fv_rpc_unpack, which
+ * checks and bounds; KV goes through fv_rpc_lend and fv_rpc_slices, which copy nothing. */
+#include <grpc/byte_buffer.h>
+#include <grpc/byte_buffer_reader.h>
+#include <protobuf-c/protobuf-c.h>
+
+#include "common/arena.h"
+#include "handoff/kv_packet.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Gives *out (grpc_byte_buffer_destroy). Strings must be UTF-8. */
+fv_status fv_rpc_pack(const ProtobufCMessage *m, grpc_byte_buffer **out);
+
+/* *out lies in the arena as a whole. FV_EDATA: it is no such message, or a string field is no UTF-8
+ * or has U+0000 in it (the sentence names the field). FV_ENOMEM: unpacked it would take more than
+ * its own bytes and FV_RPC_UNPACK_EXTRA. */
+enum { FV_RPC_UNPACK_EXTRA = 8 << 20 };
+fv_status fv_rpc_unpack(const ProtobufCMessageDescriptor *d, grpc_byte_buffer *b, fv_arena *arena,
+                        ProtobufCMessage **out);
+
+/* A message of n_head bytes, which are copied, and n pieces that stay where they are. `release`
+ * runs once, when gRPC needs the last of them no more: on any thread, at the latest when the bridge
+ * has closed. On failure it does not run. Gives *out. */
+fv_status fv_rpc_lend(const void *head, size_t n_head, const fv_piece *piece, int32_t n,
+                      void (*release)(void *user), void *user, grpc_byte_buffer **out);
+
+/* The bytes of a message where they came to lie, slice by slice:
+ *     fv_rpc_slices it;
+ *     if (!fv_rpc_slices_begin(&it, message)) ...;
+ *     while (fv_rpc_slices_next(&it, &p, &n)) ...
+ *     fv_rpc_slices_end(&it);
+ * What p points to is borrowed from the message. */
+typedef struct fv_rpc_slices {
+    grpc_byte_buffer_reader reader;
+} fv_rpc_slices;
+bool fv_rpc_slices_begin(fv_rpc_slices *it, grpc_byte_buffer *b);
+bool fv_rpc_slices_next(fv_rpc_slices *it, const uint8_t **p, size_t *n);
+void fv_rpc_slices_end(fv_rpc_slices *it);
+
+/* The check that fv_rpc_unpack makes before protobuf-c sees the bytes. Messages nest as deep as
+ * their descriptors, which must not be recursive. */
+fv_status fv_pb_check(const ProtobufCMessageDescriptor *d, const uint8_t *p, size_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,105 @@
+#ifndef FOVEA_RPC_SERVER_H
+#define FOVEA_RPC_SERVER_H
+
+/* SERVER: methods in a const table, calls as callbacks on the loop (rpc/call.h).
+ *
+ *     static const fv_rpc_method methods[] = {
+ *         {.path = "/fovea.handoff.v1.Handoff/Open", .kind = FV_RPC_UNARY,
+ *          .message_max = 64 << 10, .events = {.on_message = open_grant}},
+ *         ...
+ *     };
+ *     fv_rpc_service service = {methods, sizeof methods / sizeof methods[0], worker, NULL};
+ *
+ * What the server does by itself: unknown methods are UNIMPLEMENTED, messages over a method's limit
+ * and calls over its number are RESOURCE_EXHAUSTED, a call whose client has gone or whose deadline
+ * has passed is finished. Messages must not be compressed (UNIMPLEMENTED): gRPC would inflate them
+ * before it looks at their size. */
+#include <grpc/grpc_security.h>
+
+#include "rpc/bridge.h"
+#include "rpc/call.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What goes in, what comes out. */
+typedef enum fv_rpc_kind {
+    FV_RPC_UNARY = 0,     /* one message, one message */
+    FV_RPC_SERVER_STREAM, /* one, many */
+    FV_RPC_CLIENT_STREAM, /* many, one */
+    FV_RPC_BIDI,          /* many, many */
+} fv_rpc_kind;
+
+typedef struct fv_rpc_method {
+    const char *path;
+    fv_rpc_kind kind;
+    int32_t calls_max;  /* at a time; more are sent away with FV_EBUSY; 0: any number */
+    size_t message_max; /* bytes of one message that comes in; 0: 4 MiB */
+    size_t queue_max;   /* bytes that may wait to be sent; 0: 1 MiB */
+    fv_rpc_events events;
+} fv_rpc_method;
+
+typedef struct fv_rpc_service {
+    const fv_rpc_method *methods; /* [n_method], borrowed */
+    int32_t n_method;
+    void *state; /* fv_rpc_call_service; borrowed */
+    /* The server begins to stop: finish calls that would last for ever. May be NULL. */
+    void (*on_stop)(void *state);
+} fv_rpc_service;
+
+/* Who calls. */
+typedef struct fv_rpc_peer {
+    const char *address;  /* anybody may be there */
+    const char *identity; /* the name in its certificate; NULL: it has shown none */
+} fv_rpc_peer;
+
+/* What one server grants its peers. A server for strangers needs all of it; between members of a
+ * fleet, where one connection carries everything, the zeros are right. */
+typedef struct fv_rpc_limits {
+    int32_t streams; /* calls of one connection at a time; 0: any number */
+    size_t metadata; /* bytes of metadata of one call, names included; 0: gRPC's 8 KiB */
+    /* Bytes that gRPC may hold for all connections of this server, partial messages among it. Where
+     * they are used up, it closes connections, innocent ones too. 0: any number. */
+    size_t memory;
+    /* A call whose first message is not complete after so long is DEADLINE_EXCEEDED; 0: it may take
+     * as long as the call. */
+    int32_t first_message_ms;
+} fv_rpc_limits;
+
+typedef struct fv_rpc_server_options {
+    const char *listen; /* "HOST:PORT" (port 0: any that is free), "unix:PATH" */
+    const fv_rpc_service *services;
+    int32_t n_service;
+    grpc_server_credentials *credentials; /* borrowed; NULL: plain text */
+    /* May this peer call this method? If not, PERMISSION_DENIED. NULL: anybody. */
+    bool (*admit)(void *user, const fv_rpc_peer *peer, const char *path);
+    void *admit_user;
+    int32_t n_accept; /* calls that gRPC may hand over before the loop has looked; 0: 16 */
+    /* Silence after which a client is pinged, and gone if it is mute as long; 0: 20 s. */
+    int32_t ping_ms;
+    fv_rpc_limits limits;
+} fv_rpc_server_options;
+
+typedef struct fv_rpc_server fv_rpc_server; /* opaque */
+
+/* Listens and serves. FV_EIO says why it cannot listen: the port is taken, the host is not here.
+ * FV_EINVAL: two services have the same method. Tables and strings are borrowed. */
+fv_status fv_rpc_server_open(fv_bridge *bridge, const fv_rpc_server_options *opt,
+                             fv_rpc_server **out);
+
+int32_t fv_rpc_server_port(const fv_rpc_server *s);  /* that it listens on; 1 for "unix:" */
+int32_t fv_rpc_server_calls(const fv_rpc_server *s); /* that run now */
+
+/* Listens no more, so that another program may listen there; clients are told to go elsewhere
+ * (GOAWAY). Calls that run go on, until fv_rpc_server_stop. Again is fine. */
+void fv_rpc_server_leave(fv_rpc_server *s);
+
+/* Takes no new calls, lets those that run come to their end for grace_ms, then cancels them. `done`
+ * runs when the last is over and the server is freed. Once. */
+void fv_rpc_server_stop(fv_rpc_server *s, int32_t grace_ms, void (*done)(void *user), void *user);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

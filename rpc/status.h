@@ -1,0 +1,45 @@
+#ifndef FOVEA_RPC_STATUS_H
+#define FOVEA_RPC_STATUS_H
+
+/* fv_status <-> gRPC status codes: the one table. Nothing else turns one into the other.
+ *
+ * A failure crosses the wire as its code and its sentence. FV_EBUSY and FV_ENOMEM share
+ * RESOURCE_EXHAUSTED: with the trailer grpc-retry-pushback-ms it means "full for now", without it
+ * "too much, now and later". A server that gives up a request says ABORTED; CANCELLED is what a
+ * client did itself; FAILED_PRECONDITION asks not to send it again; DEADLINE_EXCEEDED is a client's
+ * deadline, or a server's own limit for a request. */
+#include <grpc/status.h>
+
+#include "common/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FV_RPC_RETRY_KEY "grpc-retry-pushback-ms"
+enum { FV_RPC_RETRY_MS = 250, FV_RPC_TEXT_MAX = 1024 };
+
+grpc_status_code fv_rpc_code(fv_status st);
+
+/* retry_ms: the peer's hint, below 0 when it gave none. Codes that have no row of their own go to
+ * the nearest. */
+fv_status fv_rpc_status(grpc_status_code code, int64_t retry_ms);
+
+const char *fv_rpc_code_name(grpc_status_code code); /* "INVALID_ARGUMENT"; never NULL */
+
+/* How a call ended. */
+typedef struct fv_rpc_end {
+    fv_status status;
+    grpc_status_code code;
+    int64_t retry_ms; /* the peer asks to try again after so long; below 0: it says nothing */
+    const char *text; /* the peer's sentence, or gRPC's; never NULL; borrowed */
+} fv_rpc_end;
+
+/* Makes the peer's failure ours: records its sentence with `who` ("decode worker d1") before it,
+ * and returns its status. FV_OK records nothing. */
+fv_status fv_rpc_end_status(const fv_rpc_end *end, const char *who);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,364 @@
+/* The frame of a server program: everything that must happen in one order, in that order. It ends
+ * in the loop: signals, the server's last call and the program's own closing each set off the next
+ * step. Loop thread. */
+#include "serving/daemon.h"
+
+#include <assert.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/heap.h"
+#include "common/log.h"
+#include "common/moment.h"
+#include "common/version.h"
+#include "fovea_proto.h"
+#include "rpc/health.h"
+#include "rpc/reflection.h"
+
+enum { SERVICES_MAX = 8, N_SIGNAL = 2, IDLE_MS = 20, LOOK_MS = 50 };
+
+typedef struct listener {
+    fv_rpc_server *server;                     /* NULL: not yet, or not any more */
+    fv_rpc_service services[SERVICES_MAX + 2]; /* and health and reflection */
+    int32_t n_service;
+    int32_t n_own; /* the program's, which come first */
+    fv_reflection *reflection;
+    bool leave_early;
+    char address[256];
+} listener;
+
+struct fv_daemon {
+    const fv_options *options; /* borrowed */
+    fv_daemon_hooks hooks;
+    uv_loop_t loop;
+    fv_bridge *bridge;
+    uv_signal_t signals[N_SIGNAL];
+    uv_timer_t patience; /* while draining */
+    uint64_t until_ms;   /* of the loop's clock */
+    uv_timer_t look;     /* at the vital signs */
+    fv_vitals vitals;
+    uv_timer_t heap_look;
+    fv_heap_watch heap;
+    fv_health *health;
+    listener listeners[FV_DAEMON_LISTENERS_MAX];
+    int32_t n_listener;
+    bool healthy, draining, closing, ended;
+};
+
+/* ---- open and serve --------------------------------------------------------------------- */
+
+static void on_signal(uv_signal_t *s, int number) {
+    FV_LOG(INFO, WIRE, "event=signal name=SIG%s", sigabbrev_np(number));
+    fv_daemon_drain(s->data, -1);
+}
+
+static void on_heap_look(uv_timer_t *t) {
+    fv_daemon *d = t->data;
+    size_t bytes = fv_heap_look(&d->heap);
+    if (bytes) FV_LOG(INFO, WIRE, "event=memory-returned bytes=%zu", bytes);
+}
+
+static void watch_heap(fv_daemon *d) {
+    uv_timer_init(&d->loop, &d->heap_look);
+    d->heap_look.data = d;
+    uv_timer_start(&d->heap_look, on_heap_look, FV_HEAP_LOOK_MS, FV_HEAP_LOOK_MS);
+}
+
+static void watch_signals(fv_daemon *d) {
+    static const int numbers[N_SIGNAL] = {SIGTERM, SIGINT};
+    uv_timer_init(&d->loop, &d->patience);
+    d->patience.data = d;
+    uv_timer_init(&d->loop, &d->look);
+    d->look.data = d;
+    signal(SIGPIPE, SIG_IGN); /* whoever reads our output may be gone; writing then fails */
+    for (int i = 0; i < N_SIGNAL; i++) {
+        uv_signal_init(&d->loop, &d->signals[i]);
+        d->signals[i].data = d;
+        uv_signal_start(&d->signals[i], on_signal, numbers[i]);
+    }
+}
+
+fv_status fv_daemon_open(const fv_options *o, const fv_daemon_hooks *hooks, fv_daemon **out) {
+    FV_TRY(fv_log_configure(fv_options_string(o, "log")));
+#ifndef FV_NO_FAULTS
+    if (hooks->signs) FV_TRY(fv_moment_hang_at(fv_options_string(o, "hang-at")));
+#endif
+    fv_daemon *d = calloc(1, sizeof *d);
+    if (!d) return FV_FAIL(FV_ENOMEM, "no memory to start");
+    d->options = o;
+    d->hooks = *hooks;
+    int err = uv_loop_init(&d->loop);
+    fv_status st = err == 0 ? FV_OK : FV_FAIL(FV_EIO, "no event loop: %s", uv_strerror(err));
+    if (st != FV_OK) goto free_daemon;
+    st = fv_bridge_open(&d->loop, &d->bridge);
+    if (st != FV_OK) goto close_loop;
+    watch_signals(d);
+    watch_heap(d);
+    *out = d;
+    return FV_OK;
+close_loop:
+    uv_run(&d->loop, UV_RUN_DEFAULT); /* handles that were closed */
+    uv_loop_close(&d->loop);
+free_daemon:
+    free(d);
+    return st;
+}
+
+fv_bridge *fv_daemon_bridge(const fv_daemon *d) { return d->bridge; }
+
+uv_loop_t *fv_daemon_loop(const fv_daemon *d) { return (uv_loop_t *)&d->loop; }
+
+/* "/package.Service/Method" belongs to "package.Service". */
+static fv_status say_service(const fv_daemon *d, const fv_rpc_service *s, fv_health_state state) {
+    for (int32_t i = 0; i < s->n_method; i++) {
+        char name[128];
+        const char *path = s->methods[i].path + 1;
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(path, "/"), path);
+        FV_TRY(fv_health_set(d->health, name, state));
+    }
+    return FV_OK;
+}
+
+static fv_status say_all(const fv_daemon *d, fv_health_state state) {
+    FV_TRY(fv_health_set(d->health, "", state));
+    for (int32_t i = 0; i < d->n_listener; i++)
+        for (int32_t j = 0; j < d->listeners[i].n_own; j++)
+            FV_TRY(say_service(d, &d->listeners[i].services[j], state));
+    return FV_OK;
+}
+
+static void on_look(uv_timer_t *t) {
+    fv_daemon *d = t->data;
+    fv_vital_signs signs = d->hooks.signs(d->hooks.user);
+    if (signs.lost && d->hooks.on_lost) {
+        uv_timer_stop(t);
+        FV_LOG(ERROR, WIRE, "event=device-lost reason=\"%s\"", signs.lost);
+        d->hooks.on_lost(d->hooks.user, signs.lost);
+        return;
+    }
+    bool healthy = fv_vitals_look(&d->vitals, &signs, fv_clock_s());
+    if (healthy == d->healthy) return;
+    d->healthy = healthy;
+    if (healthy)
+        FV_LOG(INFO, WIRE, "event=healthy");
+    else
+        FV_LOG(ERROR, WIRE, "event=unhealthy reason=\"nothing went through for %.1f s\"",
+               d->vitals.unhealthy_s);
+    /* Every name is known since serve: nothing is allocated, and this cannot fail. */
+    (void)say_all(d, healthy ? FV_HEALTH_SERVING : FV_HEALTH_NOT_SERVING);
+    if (d->hooks.on_health) d->hooks.on_health(d->hooks.user, healthy);
+}
+
+static void watch_vitals(fv_daemon *d) {
+    fv_vitals_init(&d->vitals, 1e-3 * (double)fv_options_int(d->options, "unhealthy-ms"));
+    uv_timer_start(&d->look, on_look, 0, LOOK_MS);
+}
+
+/* "127.0.0.1:0" with the port that was found. */
+static void take_address(listener *l, const char *listen) {
+    const char *colon = strrchr(listen, ':');
+    if (strncmp(listen, "unix:", 5) == 0 || !colon)
+        snprintf(l->address, sizeof l->address, "%s", listen);
+    else
+        snprintf(l->address, sizeof l->address, "%.*s:%d", (int)(colon - listen), listen,
+                 fv_rpc_server_port(l->server));
+}
+
+static fv_status take_services(fv_daemon *d, listener *l, const fv_daemon_listener *in) {
+    if (in->n_service > SERVICES_MAX)
+        return FV_FAIL(FV_EINVAL, "%d services, and at most %d fit", in->n_service, SERVICES_MAX);
+    memcpy(l->services, in->services, (size_t)in->n_service * sizeof *in->services);
+    l->n_service = l->n_own = in->n_service;
+    l->leave_early = in->leave_early;
+    l->services[l->n_service++] = fv_health_service(d->health);
+    if (!in->reflection) return FV_OK;
+    FV_TRY(fv_reflection_open(fovea_proto_set, fovea_proto_set_size, l->services, l->n_service,
+                              &l->reflection));
+    l->services[l->n_service++] = fv_reflection_service(l->reflection);
+    return FV_OK;
+}
+
+static fv_status listen_at(fv_daemon *d, listener *l, const fv_daemon_listener *in) {
+    fv_rpc_server_options opt = {.listen = fv_options_string(d->options, in->option),
+                                 .services = l->services,
+                                 .n_service = l->n_service,
+                                 .limits = in->limits};
+    FV_TRY(fv_rpc_server_open(d->bridge, &opt, &l->server));
+    take_address(l, opt.listen);
+    return FV_OK;
+}
+
+static fv_status serve(fv_daemon *d, const fv_daemon_listener *in, int32_t n) {
+    FV_TRY(fv_health_open(&d->health));
+    d->n_listener = n;
+    for (int32_t i = 0; i < n; i++) FV_TRY(take_services(d, &d->listeners[i], &in[i]));
+    FV_TRY(say_all(d, d->hooks.signs ? FV_HEALTH_NOT_SERVING : FV_HEALTH_SERVING));
+    for (int32_t i = n - 1; i >= 0; i--) FV_TRY(listen_at(d, &d->listeners[i], &in[i]));
+    for (int32_t i = n - 1; i >= 0; i--) printf("%s %s\n", in[i].words, d->listeners[i].address);
+    fflush(stdout);
+    if (d->hooks.signs) watch_vitals(d);
+    return FV_OK;
+}
+
+fv_status fv_daemon_serve(fv_daemon *d, const fv_daemon_listener *listeners, int32_t n) {
+    assert(n >= 1 && n <= FV_DAEMON_LISTENERS_MAX && !d->health);
+    fv_status st = serve(d, listeners, n);
+    if (st != FV_OK) fv_daemon_drain(d, 0);
+    return st;
+}
+
+fv_status fv_daemon_set_health(fv_daemon *d, const char *service, bool serving) {
+    bool now = serving && !d->draining;
+    return fv_health_set(d->health, service, now ? FV_HEALTH_SERVING : FV_HEALTH_NOT_SERVING);
+}
+
+const char *fv_daemon_address(const fv_daemon *d) { return d->listeners[0].address; }
+
+/* ---- the end ---------------------------------------------------------------------------- */
+
+static int32_t left_ms(const fv_daemon *d) {
+    uint64_t now = uv_now(&d->loop);
+    return now < d->until_ms ? (int32_t)(d->until_ms - now) : 0;
+}
+
+/* The servers stop one after the other, each with what is left of the time; then the program. */
+static void stop_next(void *user) {
+    fv_daemon *d = user;
+    for (int32_t i = 0; i < d->n_listener; i++) {
+        fv_rpc_server *server = d->listeners[i].server;
+        if (!server) continue;
+        d->listeners[i].server = NULL;
+        fv_rpc_server_stop(server, left_ms(d), stop_next, d);
+        return;
+    }
+    if (d->hooks.stopped && !d->closing)
+        d->hooks.stopped(d->hooks.user);
+    else
+        fv_daemon_end(d);
+}
+
+static void leave_early(fv_daemon *d) {
+    for (int32_t i = 0; i < d->n_listener; i++)
+        if (d->listeners[i].leave_early && d->listeners[i].server)
+            fv_rpc_server_leave(d->listeners[i].server);
+}
+
+bool fv_daemon_draining(const fv_daemon *d) { return d->draining; }
+
+/* Waits for what has begun. */
+static void on_patience(uv_timer_t *t) {
+    fv_daemon *d = t->data;
+    if (left_ms(d) && d->hooks.idle && !d->hooks.idle(d->hooks.user)) return;
+    uv_timer_stop(t);
+    stop_next(d);
+}
+
+static int32_t calls(const fv_daemon *d) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < d->n_listener; i++)
+        if (d->listeners[i].server) n += fv_rpc_server_calls(d->listeners[i].server);
+    return n;
+}
+
+static void on_refused(uv_timer_t *t) {
+    fv_daemon *d = t->data;
+    FV_LOG(INFO, WIRE, "event=leave calls=%d", calls(d));
+    leave_early(d);
+    if (d->hooks.left) d->hooks.left(d->hooks.user);
+    uv_timer_start(&d->patience, on_patience, 0, IDLE_MS);
+}
+
+static void on_lingered(uv_timer_t *t) {
+    fv_daemon *d = t->data;
+    FV_LOG(INFO, WIRE, "event=drain calls=%d grace_ms=%d", calls(d), left_ms(d));
+    if (d->hooks.drain) d->hooks.drain(d->hooks.user);
+    if (left_ms(d) > d->hooks.refuse_ms && d->hooks.refuse_ms > 0)
+        uv_timer_start(&d->patience, on_refused, (uint64_t)d->hooks.refuse_ms, 0);
+    else
+        on_refused(t);
+}
+
+void fv_daemon_drain(fv_daemon *d, int32_t grace_ms) {
+    if (d->draining) return;
+    d->draining = true;
+    if (grace_ms < 0) grace_ms = (int32_t)fv_options_int(d->options, "grace-ms");
+    int32_t linger_ms = grace_ms > 0 ? d->hooks.linger_ms : 0;
+    uv_timer_stop(&d->look);
+    if (d->health) fv_health_drain(d->health);
+    d->until_ms = uv_now(&d->loop) + (uint64_t)linger_ms + (uint64_t)grace_ms;
+    if (linger_ms > 0) {
+        FV_LOG(INFO, WIRE, "event=linger calls=%d linger_ms=%d", calls(d), linger_ms);
+        uv_timer_start(&d->patience, on_lingered, (uint64_t)linger_ms, 0);
+    } else {
+        on_lingered(&d->patience);
+    }
+}
+
+void fv_daemon_end(fv_daemon *d) {
+    if (d->ended) return;
+    d->ended = true;
+    for (int i = 0; i < N_SIGNAL; i++) uv_close((uv_handle_t *)&d->signals[i], NULL);
+    uv_close((uv_handle_t *)&d->patience, NULL);
+    uv_close((uv_handle_t *)&d->look, NULL);
+    uv_close((uv_handle_t *)&d->heap_look, NULL);
+    fv_bridge_close(d->bridge, NULL, NULL);
+}
+
+void fv_daemon_run(fv_daemon *d) { uv_run(&d->loop, UV_RUN_DEFAULT); }
+
+void fv_daemon_close(fv_daemon *d) {
+    if (!d) return;
+    d->closing = true;
+    d->until_ms = 0;
+    stop_next(d); /* of what run has left, if it was called at all: nothing is drained */
+    uv_run(&d->loop, UV_RUN_DEFAULT);
+    for (int32_t i = 0; i < d->n_listener; i++) fv_reflection_close(d->listeners[i].reflection);
+    fv_health_close(d->health);
+    uv_loop_close(&d->loop);
+    free(d);
+}
+
+fv_status fv_daemon_name(const fv_daemon *d, const char *role, char out[FV_WORKER_NAME_MAX + 1]) {
+    const char *name = fv_options_string(d->options, "name");
+    size_t cap = FV_WORKER_NAME_MAX + 1;
+    int n = name ? snprintf(out, cap, "%s", name)
+                 : snprintf(out, cap, "%s-%s", role, fv_daemon_address(d));
+    if (n < 0 || (size_t)n >= cap)
+        return FV_FAIL(FV_EINVAL, "--name must have 1..%d characters", FV_WORKER_NAME_MAX);
+    fv_status st = fv_worker_name_check(out);
+    if (st != FV_OK) return fv_fail_prefix(st, "--name");
+    return FV_OK;
+}
+
+static int fail(const fv_daemon_program *program, fv_status st) {
+    fprintf(stderr, "%s: %s\n", program->name, fv_last_error());
+    return st == FV_EINVAL ? 2 : 1;
+}
+
+static fv_status run_program(const fv_daemon_program *program, const fv_options *o) {
+    const char *const *extra;
+    if (fv_options_positional(o, &extra) > 0)
+        return FV_FAIL(FV_EINVAL, "'%s' is not an option; see %s --help", extra[0], program->name);
+    return program->run(o);
+}
+
+int fv_daemon_main(const fv_daemon_program *program, int argc, char **argv) {
+    fv_options *o;
+    int rc = 0;
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        printf("%s %s\n", program->name, fv_version());
+        return fflush(stdout) == 0 ? 0 : 1;
+    }
+    fv_status st = fv_options_parse(program->table, program->n_option, argc, argv, &o);
+    if (st != FV_OK) return fail(program, st);
+    if (fv_options_help_wanted(o))
+        fv_options_print_help(stdout, program->usage, program->about, program->table,
+                              program->n_option);
+    else if ((st = run_program(program, o)) != FV_OK)
+        rc = fail(program, st);
+    fv_options_free(o);
+    return rc;
+}

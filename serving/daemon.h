@@ -1,0 +1,160 @@
+#ifndef FOVEA_SERVING_DAEMON_H
+#define FOVEA_SERVING_DAEMON_H
+
+/* DAEMON: what our server programs do around their services: a loop, a bridge, one listener or
+ * more, health, reflection, signals, and the end in the right order.
+ *
+ *   fv_daemon_open                    loop, bridge, signals
+ *   (open what needs the bridge)
+ *   fv_daemon_serve                   services + health (+ reflection); says where on stdout
+ *        hooks.on_health              when the first probe has gone through; see hooks.signs
+ *   fv_daemon_run                     until SIGTERM, SIGINT or fv_daemon_drain; then
+ *        health: NOT_SERVING                        for hooks.linger_ms that is all, so that
+ *                                                   balancers send what is new elsewhere
+ *        hooks.drain, for hooks.refuse_ms           takes nothing new, tells the others
+ *        listeners that `leave_early` do            callers are told to go (GOAWAY), the address is
+ *        hooks.left                                 free for whoever comes next
+ *        until hooks.idle, at most grace_ms         what has begun goes on, with the calls it needs
+ *        servers stop, calls have what is left      one after the other; then they are cancelled
+ *        hooks.stopped                              closes what needs the bridge,
+ *        fv_daemon_end                              and says so
+ *        bridge closes, the loop ends, fv_daemon_run returns
+ *   fv_daemon_close
+ *
+ * Meanwhile memory that is not needed any more goes back to the system (common/heap.h).
+ *
+ * When it listens, a line per listener goes to stdout, for whoever started the program; the last
+ * one is "listening on HOST:PORT". Everything else that is said goes to the log. Loop thread. */
+#include "auth/fleet_name.h"
+#include "common/options.h"
+#include "common/vitals.h"
+#include "rpc/server.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Table rows; a program's own table begins with them. */
+/* clang-format off */
+#define FV_DAEMON_OPTIONS                                                                          \
+    {"listen", "FOVEA_LISTEN", FV_OPTION_STRING, "HOST:PORT", "127.0.0.1:0",                       \
+     "where to serve; port 0: any that is free", 0, 0},                                            \
+    {"grace-ms", "FOVEA_GRACE_MS", FV_OPTION_INT, "MS", "30000",                                   \
+     "after SIGTERM, time for running requests to end", 0, 3600000},                               \
+    {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "info",                                         \
+     "error, warn, info, debug; or per part, such as warn,wire=debug", 0, 0}
+
+/* And of a worker. */
+#define FV_DAEMON_WORKER_OPTIONS                                                                   \
+    {"probe-ms", "FOVEA_PROBE_MS", FV_OPTION_INT, "MS", "5000",                                    \
+     "without requests for so long, it runs a tiny one of its own", 10, 3600000},                  \
+    {"unhealthy-ms", "FOVEA_UNHEALTHY_MS", FV_OPTION_INT, "MS", "30000",                           \
+     "when no request went through for so long, it is NOT_SERVING until one does", 100, 86400000}   \
+    FV_DAEMON_FAULT_OPTIONS
+
+/* Only where faults are tested (common/moment.h). */
+#ifndef FV_NO_FAULTS
+#define FV_DAEMON_FAULT_OPTIONS                                                                    \
+    , {"hang-at", "FOVEA_HANG_AT", FV_OPTION_STRING, "MOMENT", NULL,                               \
+       "help for tests of faults: hang when a request is there, such as prefill-ready", 0, 0}
+#else
+#define FV_DAEMON_FAULT_OPTIONS
+#endif
+/* clang-format on */
+
+typedef struct fv_daemon_hooks {
+    void *user;
+    int32_t linger_ms; /* it is not ready, and takes what comes all the same, before it drains */
+    /* The end begins: take nothing new, and see that nobody sends it. NULL: nothing to do. */
+    void (*drain)(void *user);
+    /* Whoever leaves early (below) goes on to listen for so long, and says UNAVAILABLE. A call that
+     * comes in the moment of leaving ends with CANCELLED, which gRPC decides and clients do not
+     * retry: after this time they are not there any more. */
+    int32_t refuse_ms;
+    void (*left)(void *user); /* it has left. May be NULL */
+    /* While draining, again and again: is everything that had begun over? NULL: yes, but for calls
+     * that run. */
+    bool (*idle)(void *user);
+    /* No call runs any more. Close channels, the computing thread, handles on the loop; when all
+     * that is over, call fv_daemon_end. NULL: there is nothing, the daemon ends by itself. */
+    void (*stopped)(void *user);
+    /* What the computing thread has counted, for the judgement of common/vitals.h: all services are
+     * SERVING while it is healthy. NULL: they are from the start, and until the program says
+     * otherwise. The options are then those of FV_DAEMON_WORKER_OPTIONS too. */
+    fv_vital_signs (*signs)(void *user);
+    /* It has become healthy, for the first time when it can take requests, or is not any more. Not
+     * while draining. May be NULL. */
+    void (*on_health)(void *user, bool healthy);
+    /* signs.lost: the process can do no more work, and has to end. Once; NULL: nobody says so. */
+    void (*on_lost)(void *user, const char *why);
+} fv_daemon_hooks;
+
+typedef struct fv_daemon fv_daemon; /* opaque */
+
+/* Reads "log" from the options and opens loop and bridge. `o` is borrowed. */
+fv_status fv_daemon_open(const fv_options *o, const fv_daemon_hooks *hooks, fv_daemon **out);
+
+fv_bridge *fv_daemon_bridge(const fv_daemon *d);
+uv_loop_t *fv_daemon_loop(const fv_daemon *d);
+
+/* An address to serve on, for callers of one kind. Each has a gRPC server of its own: limits such
+ * as a memory quota belong to a server, and those of one listener must not end another's
+ * connections. */
+typedef struct fv_daemon_listener {
+    const char *option;             /* of the program's table, that says where; "listen" */
+    const char *words;              /* on stdout before the address; "listening on" */
+    const fv_rpc_service *services; /* [n_service]; copied, their tables are borrowed */
+    int32_t n_service;
+    bool reflection;      /* anybody may read its contracts */
+    bool leave_early;     /* what has begun needs no new calls here: it listens no more once the
+                           * program drains, and its calls go on */
+    fv_rpc_limits limits; /* what it grants its peers; {0}: what suits members of a fleet */
+} fv_daemon_listener;
+
+/* The first one listens where --listen says. */
+enum { FV_DAEMON_LISTENERS_MAX = 2 };
+
+/* Listens as said, health beside the services everywhere. Servers stop in the order of the list,
+ * and open in the opposite one. When it fails, the end has begun: run closes everything through the
+ * hooks, and returns. */
+fv_status fv_daemon_serve(fv_daemon *d, const fv_daemon_listener *listeners, int32_t n);
+
+/* "HOST:PORT" that the first one listens on, with the port that was found; after serve. */
+const char *fv_daemon_address(const fv_daemon *d);
+
+/* Says how a service ("fovea.inference.v1.Inference") or the program as a whole ("") is, where
+ * hooks.signs does not. After serve, which says that all serve; draining ends it. */
+fv_status fv_daemon_set_health(fv_daemon *d, const char *service, bool serving);
+
+/* Runs to the end. */
+void fv_daemon_run(fv_daemon *d);
+
+/* Begins the end, as SIGTERM does; grace_ms below 0: as the options say. Again is fine. */
+void fv_daemon_drain(fv_daemon *d, int32_t grace_ms);
+bool fv_daemon_draining(const fv_daemon *d);
+
+void fv_daemon_end(fv_daemon *d); /* see hooks.stopped */
+
+/* When run has returned, or instead of it: what needs the bridge is closed. NULL is fine. */
+void fv_daemon_close(fv_daemon *d);
+
+/* A worker's name in its fleet: --name, or `role` and the address that it serves on. FV_EINVAL when
+ * it is none (auth/fleet_name.h). After serve. */
+fv_status fv_daemon_name(const fv_daemon *d, const char *role, char out[FV_WORKER_NAME_MAX + 1]);
+
+/* A server program as a whole, for its main: reads the command line, helps, or runs it. */
+typedef struct fv_daemon_program {
+    const char *name, *usage, *about;
+    const fv_option *table; /* [n_option] */
+    int32_t n_option;
+    fv_status (*run)(const fv_options *o);
+} fv_daemon_program;
+
+/* What main returns; a failure is "<name>: <fv_last_error>" on stderr and 1, or 2 when the command
+ * line was wrong (FV_EINVAL). */
+int fv_daemon_main(const fv_daemon_program *program, int argc, char **argv);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,73 @@
+#ifndef FOVEA_SERVING_WORKER_MEMBER_H
+#define FOVEA_SERVING_WORKER_MEMBER_H
+
+/* MEMBER: a worker's side of Fleet.Join (proto/fleet.proto): it makes sure that the router knows
+ * the fleet's secret, introduces itself, reports how it is, and is told what to do.
+ *
+ *                Hello              Challenge: Introduction            Welcome
+ *     WAITING ----------> GREETING -------------------------> JOINING ---------> IN
+ *        ^                   |  no proof                         |  refused       |
+ *        '--- a while later -+-----------------------------------+--- call ended -'
+ *
+ * A router that cannot be reached, or that refuses this worker, is tried again for ever, less often
+ * each time: the other worker of this name may go, the secret may be put right. The log says why,
+ * once for each reason. Loop thread. */
+#include "auth/join_proof.h"
+#include "common/pulse.h"
+#include "fleet.pb-c.h"
+#include "rpc/client.h"
+#include "serving/caller.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fv_membership fv_membership; /* opaque */
+
+typedef struct fv_membership_options {
+    fv_bridge *bridge;         /* borrowed */
+    const char *router;        /* "HOST:PORT"; borrowed */
+    const fv_key *fleet;       /* the fleet's key; copied */
+    const fv_callers *callers; /* whose incarnation and clock it tells */
+    const Fovea__Fleet__V1__Introduction
+        *introduction; /* borrowed; without incarnation and proof */
+    /* Says what the worker is doing now; before each report. */
+    void (*measure)(void *user, Fovea__Inference__V1__Load *load);
+    /* The router asks it to finish what runs within grace_ms, and to leave. May be NULL. */
+    void (*drain)(void *user, int32_t grace_ms);
+    /* Is the router of this id joined already, by another address? Then this membership waits, and
+     * asks again in a while. NULL: it is not. */
+    bool (*known)(void *user, const fv_membership *m, const char *router_id);
+    /* The router finishes what it has and ends: this membership lasts until then, and is not begun
+     * again. May be NULL. */
+    void (*farewell)(void *user);
+    void *user;
+    fv_pulse *pulse; /* what is being worked on, for the reports; borrowed. NULL: nothing */
+} fv_membership_options;
+
+/* Begins to join. FV_EINVAL: `router` is no address. */
+fv_status fv_membership_open(const fv_membership_options *opt, fv_membership **out);
+
+bool fv_membership_joined(const fv_membership *m); /* the router has said welcome */
+
+/* The router's id while it is joined, or being joined; else "". */
+const char *fv_membership_router_id(const fv_membership *m);
+
+/* Much has changed: the next report goes soon. */
+void fv_membership_touch(fv_membership *m);
+
+/* From now on reports say that the worker takes nothing new; the first of them goes at once. */
+void fv_membership_drain(fv_membership *m);
+
+/* Whether requests go through here, as far as the worker knows; true until said otherwise. A change
+ * is reported at once. */
+void fv_membership_set_health(fv_membership *m, bool healthy);
+
+/* Leaves. No callback but `closed` comes after this; `m` is freed when that runs (later, on the
+ * loop thread), and the bridge may be closed then. NULL is fine: `closed` runs at once. */
+void fv_membership_close(fv_membership *m, void (*closed)(void *user), void *user);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

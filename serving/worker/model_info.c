@@ -1,0 +1,132 @@
+/* A checkpoint as messages: what it is, from its configuration, and what must agree between
+ * workers, as hand-offs have it. Any thread. */
+#include "serving/worker/model_info.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "handoff/kv_sections.h"
+#include "text/chat.h"
+
+typedef Fovea__Inference__V1__Model model_message;
+typedef Fovea__Inference__V1__Limits limits_message;
+typedef Fovea__Fleet__V1__Introduction introduction_message;
+
+static fv_status copy(fv_arena *a, const char *s, char **out) {
+    return fv_arena_strndup(a, s, strlen(s), out);
+}
+
+/* The type of the layers, where types are mixed. */
+static const char *weights_dtype(const fv_engine *e) {
+    return fv_dtype_name(fv_checkpoint_text(e->ck)->layer[0].q.dtype);
+}
+
+static fv_status describe_fit(const fv_image_config *c, fv_arena *a,
+                              Fovea__Inference__V1__ImageFit **out) {
+    Fovea__Inference__V1__ImageFit *fit;
+    FV_TRY(FV_ARENA_NEW(a, 1, fit));
+    fovea__inference__v1__image_fit__init(fit);
+    fit->pad_square = c->pad_square;
+    if (c->do_resize) {
+        fit->shortest_edge = (uint32_t)c->shortest_edge;
+        fit->resize_w = (uint32_t)c->resize_w;
+        fit->resize_h = (uint32_t)c->resize_h;
+    }
+    fit->crop_w = (uint32_t)c->crop_w;
+    fit->crop_h = (uint32_t)c->crop_h;
+    *out = fit;
+    return FV_OK;
+}
+
+static fv_status describe_schedules(const fv_checkpoint *ck, fv_arena *a, model_message *m) {
+    int32_t n;
+    const fv_schedule *fitted = fv_checkpoint_schedules(ck, &n);
+    Fovea__Inference__V1__Schedule *s;
+    FV_TRY(FV_ARENA_NEW(a, n, m->fitprune));
+    FV_TRY(FV_ARENA_NEW(a, n, s));
+    for (int32_t i = 0; i < n; i++) {
+        fovea__inference__v1__schedule__init(&s[i]);
+        s[i].target = (uint32_t)fitted[i].target;
+        s[i].n_leave = m->n_layer;
+        FV_TRY(FV_ARENA_NEW(a, m->n_layer, s[i].leave));
+        for (uint32_t l = 0; l < m->n_layer; l++) s[i].leave[l] = (uint32_t)fitted[i].leave[l];
+        m->fitprune[i] = &s[i];
+    }
+    m->n_fitprune = (size_t)n;
+    return FV_OK;
+}
+
+/* What bounds on bytes depend on. */
+static fv_status describe_calibration(const fv_checkpoint *ck, fv_arena *a, model_message *m) {
+    const int32_t *leader = fv_checkpoint_blocks(ck);
+    const char *why = fv_checkpoint_uncalibrated(ck);
+    if (why) FV_TRY(copy(a, why, &m->uncalibrated));
+    m->vtw_layer = (uint32_t)fv_checkpoint_withdraw(ck);
+    FV_TRY(describe_schedules(ck, a, m));
+    if (!leader) return FV_OK;
+    FV_TRY(FV_ARENA_NEW(a, m->n_layer, m->lazy_leaders));
+    m->n_lazy_leaders = m->n_layer;
+    for (uint32_t l = 0; l < m->n_layer; l++) m->lazy_leaders[l] = (uint32_t)leader[l];
+    return FV_OK;
+}
+
+static fv_status describe_model(const fv_engine *e, const fv_describe_options *opt, fv_arena *a,
+                                model_message **out) {
+    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
+    model_message *m;
+    limits_message *limits;
+    FV_TRY(FV_ARENA_NEW(a, 1, m));
+    FV_TRY(FV_ARENA_NEW(a, 1, limits));
+    fovea__inference__v1__model__init(m);
+    fovea__inference__v1__limits__init(limits);
+    FV_TRY(copy(a, e->name, &m->name));
+    FV_TRY(copy(a, e->fingerprint, &m->fingerprint));
+    FV_TRY(copy(a, cfg->family, &m->family));
+    m->n_layer = (uint32_t)cfg->text.n_layer;
+    m->n_head = (uint32_t)cfg->text.n_head;
+    m->n_kv = (uint32_t)cfg->text.n_kv;
+    m->d_head = (uint32_t)cfg->text.d_head;
+    m->n_vocab = (uint32_t)e->n_vocab;
+    FV_TRY(copy(a, weights_dtype(e), &m->dtype));
+    FV_TRY(copy(a, fv_dtype_name(opt->kv_dtype), &m->kv_dtype));
+    fv_chat_template chat; /* one that is not known can still be named in requests */
+    if (fv_chat_detect(fv_checkpoint_dir(e->ck), cfg->text.family, cfg->has_vision, &chat) == FV_OK)
+        FV_TRY(copy(a, fv_chat_name(chat), &m->chat_template));
+    if (cfg->has_vision) {
+        m->image_token = (uint32_t)cfg->image_token;
+        FV_TRY(describe_fit(fv_checkpoint_image(e->ck), a, &m->image_fit));
+    }
+    m->n_image_rows = (uint32_t)fv_vision_tokens(&cfg->vision);
+    limits->max_positions = (uint32_t)cfg->text.max_position;
+    limits->keep_ms_max = opt->keep_ms_max;
+    limits->bytes_text = (uint64_t)fv_tokenizer_token_bytes(e->tok) * limits->max_positions;
+    limits->max_tokens_default = FV_MAX_TOKENS_DEFAULT;
+    m->limits = limits;
+    FV_TRY(describe_calibration(e->ck, a, m));
+    *out = m;
+    return FV_OK;
+}
+
+fv_status fv_describe(const fv_engine *e, const fv_describe_options *opt, fv_arena *a,
+                      introduction_message **out) {
+    fv_kv_shape shape = fv_engine_kv_shape(e, opt->kv_dtype);
+    fv_compat_fields fields = {.model = e->fingerprint,
+                               .n_layer = shape.n_layer,
+                               .n_kv = shape.n_kv,
+                               .d_head = shape.d_head,
+                               .dtype = fv_dtype_name(shape.dtype)};
+    fv_compat compat;
+    introduction_message *in;
+    FV_TRY(fv_compat_make(&fields, &compat));
+    FV_TRY(FV_ARENA_NEW(a, 1, in));
+    fovea__fleet__v1__introduction__init(in);
+    FV_TRY(copy(a, opt->name, &in->name));
+    in->role = opt->role;
+    FV_TRY(copy(a, opt->address, &in->address));
+    FV_TRY(describe_model(e, opt, a, &in->model));
+    in->compat_hash = compat.hash;
+    FV_TRY(copy(a, compat.text, &in->compat));
+    FV_TRY(copy(a, fv_backend_isa(&e->be), &in->isa));
+    *out = in;
+    return FV_OK;
+}

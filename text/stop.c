@@ -1,0 +1,97 @@
+/* Holds back the longest end of the stream that could still become a stop string. One thread. */
+#include "text/stop.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct fv_stop {
+    char *string[FV_MAX_STOP];
+    size_t length[FV_MAX_STOP];
+    int32_t n;
+    char *text; /* held back, then what came; given out from the front */
+    size_t used, given, cap;
+};
+
+fv_status fv_stop_open(const char *const *strings, int32_t n, fv_stop **out) {
+    if (n > FV_MAX_STOP) return FV_FAIL(FV_EINVAL, "%d stop strings: at most %d", n, FV_MAX_STOP);
+    fv_stop *s = calloc(1, sizeof *s);
+    if (!s) return FV_FAIL(FV_ENOMEM, "out of memory for stop strings");
+    for (int32_t i = 0; i < n; i++) {
+        size_t len = strlen(strings[i]);
+        if (len == 0 || len > FV_STOP_BYTES_MAX) {
+            fv_stop_close(s);
+            return FV_FAIL(FV_EINVAL, "a stop string has %zu bytes; it must have 1..%d", len,
+                           FV_STOP_BYTES_MAX);
+        }
+        s->string[s->n] = strdup(strings[i]);
+        if (!s->string[s->n]) {
+            fv_stop_close(s);
+            return FV_FAIL(FV_ENOMEM, "out of memory for stop strings");
+        }
+        s->length[s->n++] = len;
+    }
+    *out = s;
+    return FV_OK;
+}
+
+void fv_stop_close(fv_stop *s) {
+    if (!s) return;
+    for (int32_t i = 0; i < s->n; i++) free(s->string[i]);
+    free(s->text);
+    free(s);
+}
+
+static fv_status append(fv_stop *s, const char *text, size_t n) {
+    if (s->given) memmove(s->text, s->text + s->given, s->used - s->given);
+    s->used -= s->given;
+    s->given = 0;
+    if (n == 0) return FV_OK;
+    if (s->used + n > s->cap) {
+        size_t cap = 2 * (s->used + n);
+        char *grown = realloc(s->text, cap);
+        if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for generated text");
+        s->text = grown;
+        s->cap = cap;
+    }
+    memcpy(s->text + s->used, text, n);
+    s->used += n;
+    return FV_OK;
+}
+
+/* Where the earliest stop string starts, or `used`. */
+static size_t find_stop(const fv_stop *s) {
+    size_t first = s->used;
+    for (int32_t i = 0; i < s->n && s->used; i++) {
+        const char *at = memmem(s->text, s->used, s->string[i], s->length[i]);
+        if (at && (size_t)(at - s->text) < first) first = (size_t)(at - s->text);
+    }
+    return first;
+}
+
+/* Length of the longest end of the text that begins a stop string. */
+static size_t unfinished(const fv_stop *s) {
+    size_t longest = 0;
+    for (int32_t i = 0; i < s->n; i++)
+        for (size_t len = s->length[i] - 1; len > longest; len--)
+            if (len <= s->used && memcmp(s->text + s->used - len, s->string[i], len) == 0)
+                longest = len;
+    return longest;
+}
+
+fv_status fv_stop_push(fv_stop *s, const char *text, size_t n, const char **out, size_t *n_out,
+                       bool *hit) {
+    FV_TRY(append(s, text, n));
+    size_t at = find_stop(s);
+    *hit = at < s->used;
+    if (*hit) s->used = at;
+    s->given = s->used - (*hit ? 0 : unfinished(s));
+    *out = s->text;
+    *n_out = s->given;
+    return FV_OK;
+}
+
+void fv_stop_flush(fv_stop *s, const char **out, size_t *n_out) {
+    *out = s->text ? s->text + s->given : "";
+    *n_out = s->used - s->given;
+    s->given = s->used;
+}

@@ -1,0 +1,122 @@
+/* Opening and asking a tokenizer, and the growable arrays its files share.
+ *
+ * Everything a tokenizer holds lies in one arena and is written only while it is opened; after
+ * that it is read by any number of threads. */
+#include "text/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/file.h"
+#include "text/json.h"
+#include "text/tokenizer_internal.h"
+
+fv_status fv_tok_grow(void **data, size_t *cap, size_t n, size_t more, size_t size) {
+    if (*data && more <= *cap - n) return FV_OK;
+    size_t max = SIZE_MAX / 2 / size;
+    if (n > max || more > max - n) return FV_FAIL(FV_ENOMEM, "out of memory: %zu elements", n);
+    size_t want = n + more < 32 ? 32 : n + more;
+    if (want < *cap + *cap / 2) want = *cap + *cap / 2;
+    void *p = realloc(*data, want * size);
+    if (!p) return FV_FAIL(FV_ENOMEM, "out of memory: %zu bytes of tokenizer scratch", want * size);
+    *data = p;
+    *cap = want;
+    return FV_OK;
+}
+
+fv_status fv_tok_put(fv_tok_bytes *b, const char *s, size_t n) {
+    FV_TRY(fv_tok_grow((void **)&b->data, &b->cap, b->n, n, 1));
+    if (n) memcpy(b->data + b->n, s, n);
+    b->n += n;
+    return FV_OK;
+}
+
+fv_status fv_tok_put_id(fv_tok_ids *ids, int32_t id) {
+    FV_TRY(fv_tok_grow((void **)&ids->data, &ids->cap, ids->n, 1, sizeof *ids->data));
+    ids->data[ids->n++] = id;
+    return FV_OK;
+}
+
+/* GPT-2 shows a byte by the Latin-1 character of that number where it is visible, and the other
+ * 68 bytes, in order, by U+0100.. */
+static bool is_visible(int32_t byte) {
+    return (byte >= '!' && byte <= '~') || (byte >= 0xA1 && byte <= 0xAC) || byte >= 0xAE;
+}
+
+/* How many bytes below this one are not visible: 0..32, 127..160, 173. */
+static int32_t hidden_below(int32_t byte) {
+    return byte <= 33 ? byte : byte <= 127 ? 33 : byte <= 161 ? byte - 94 : byte <= 173 ? 67 : 68;
+}
+
+int32_t fv_tok_byte_cp(unsigned char byte) {
+    return is_visible(byte) ? byte : 0x100 + hidden_below(byte);
+}
+
+int32_t fv_tok_cp_byte(int32_t cp) {
+    if (cp < 0 || cp >= FV_TOK_BYTE_CPS) return -1;
+    if (cp < 0x100) return is_visible(cp) ? cp : -1;
+    int32_t k = cp - 0x100;
+    return k < 33 ? k : k < 67 ? k + 94 : 173;
+}
+
+fv_status fv_tokenizer_parse(const char *json, size_t n, const char *where, fv_tokenizer **out) {
+    json_t *root;
+    FV_TRY(fv_json_object(json, n, where, &root));
+    fv_status st = FV_OK;
+    fv_tokenizer *tok = calloc(1, sizeof *tok);
+    if (!tok)
+        st = FV_FAIL(FV_ENOMEM, "out of memory: a tokenizer");
+    else
+        st = fv_tok_load(tok, root, where);
+    json_decref(root);
+    if (st != FV_OK) {
+        fv_tokenizer_free(tok);
+        return st;
+    }
+    *out = tok;
+    return FV_OK;
+}
+
+static fv_status missing(const char *dir) {
+    char path[4096];
+    FV_TRY(fv_path_join(dir, "tokenizer.model", path, sizeof path));
+    if (fv_file_exists(path))
+        return FV_FAIL(FV_ENOTFOUND,
+                       "%s has tokenizer.model and no tokenizer.json, which fovea reads: write one "
+                       "with transformers, AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR)",
+                       dir);
+    return FV_FAIL(FV_ENOTFOUND, "%s has no tokenizer.json", dir);
+}
+
+fv_status fv_tokenizer_open(const char *dir, fv_tokenizer **out) {
+    enum { BYTES_MAX = 1 << 28 }; /* the largest files are near 2^25 */
+    char path[4096];
+    char *json;
+    size_t n;
+    FV_TRY(fv_path_join(dir, "tokenizer.json", path, sizeof path));
+    if (!fv_file_exists(path)) return missing(dir);
+    FV_TRY(fv_file_read(path, BYTES_MAX, &json, &n));
+    fv_status st = fv_tokenizer_parse(json, n, path, out);
+    free(json);
+    return st;
+}
+
+void fv_tokenizer_free(fv_tokenizer *tok) {
+    if (!tok) return;
+    fv_arena_fini(&tok->arena);
+    free(tok);
+}
+
+int32_t fv_tokenizer_vocab(const fv_tokenizer *tok) { return tok->vocab.n; }
+
+int32_t fv_tokenizer_id(const fv_tokenizer *tok, const char *token) {
+    return fv_tok_vocab_find(&tok->vocab, token, strlen(token));
+}
+
+bool fv_tokenizer_is_special(const fv_tokenizer *tok, int32_t id) {
+    return id >= 0 && id < tok->vocab.n && tok->vocab.tokens[id].flags & FV_TOK_SPECIAL;
+}
+
+const char *fv_tokenizer_special(const fv_tokenizer *tok, int32_t id) {
+    return fv_tokenizer_is_special(tok, id) ? tok->vocab.tokens[id].text : "";
+}

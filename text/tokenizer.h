@@ -1,0 +1,102 @@
+#ifndef FOVEA_TEXT_TOKENIZER_H
+#define FOVEA_TEXT_TOKENIZER_H
+
+/* tokenizer.json, as Hugging Face `tokenizers` reads it: text to ids and back, the same ids.
+ *
+ * Two kinds of BPE: Llama-2 style (scalars, byte fallback; prefix by normaliser or by
+ * Metaspace) and byte-level (GPT-2, Llama-3, Qwen2 patterns). What a file asks for beyond
+ * that is refused by name when it is opened. Its `truncation` and `padding` are not applied:
+ * the length of a prompt is the caller's business. A tokenizer is immutable: any thread may
+ * use it at once. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fv_tokenizer fv_tokenizer; /* opaque */
+
+/* Parses the text of tokenizer.json; `where` names the file in errors. FV_EDATA: broken
+ * JSON, merges that name unknown tokens, duplicate ids; FV_EUNSUPPORTED: a component or
+ * pattern this engine does not do, by name. */
+fv_status fv_tokenizer_parse(const char *json, size_t n, const char *where, fv_tokenizer **out);
+
+/* Opens <dir>/tokenizer.json; tokenizer_config.json, if present, is read for nothing but
+ * the chat template's owner (text/chat.h). */
+fv_status fv_tokenizer_open(const char *dir, fv_tokenizer **out);
+void fv_tokenizer_free(fv_tokenizer *tok); /* NULL is fine */
+
+/* Ids of n bytes of text, at most 256 MiB; NUL bytes are characters like others. Text that is
+ * not valid UTF-8 has each bad byte replaced by U+FFFD. add_special runs the post-processor
+ * (BOS and the like). Time is O(n log n). Gives *ids (free it) and *n_ids. */
+fv_status fv_tokenizer_encode(const fv_tokenizer *tok, const char *text, size_t n, bool add_special,
+                              int32_t **ids, int32_t *n_ids);
+
+/* Where an added token stands, for text that may spell it elsewhere too: `id` is taken as that
+ * token at these bytes of the text, and everywhere else its letters are text like others. */
+typedef struct fv_token_places {
+    int32_t id;
+    const size_t *at; /* [n] ascending */
+    int32_t n;
+} fv_token_places;
+
+/* The same with one added token at its places only. A file whose normaliser runs ahead of the
+ * search for this token (`normalized`, which image tokens are not) has it taken everywhere. */
+fv_status fv_tokenizer_encode_at(const fv_tokenizer *tok, const char *text, size_t n,
+                                 bool add_special, const fv_token_places *places, int32_t **ids,
+                                 int32_t *n_ids);
+
+/* The same for text behind an id, in the middle of a whole: nothing is put in front of it. Ids
+ * joined with those before are the ids of the joined text wherever a token ends at the border:
+ * always behind a special token, and between words; a word that is cut there is not healed. */
+fv_status fv_tokenizer_encode_behind(const fv_tokenizer *tok, int32_t before, const char *text,
+                                     size_t n, int32_t **ids, int32_t *n_ids);
+
+/* And with the letters of the added token `literal` as text, wherever they stand. */
+fv_status fv_tokenizer_encode_behind_as_text(const fv_tokenizer *tok, int32_t before,
+                                             const char *text, size_t n, int32_t literal,
+                                             int32_t **ids, int32_t *n_ids);
+
+/* Text of n ids, as `tokenizers` decodes it. Unknown ids are FV_EINVAL. Gives *text (free
+ * it), NUL behind it, and *bytes. */
+fv_status fv_tokenizer_decode(const fv_tokenizer *tok, const int32_t *ids, int32_t n,
+                              bool skip_special, char **text, size_t *bytes);
+
+int32_t fv_tokenizer_vocab(const fv_tokenizer *tok);                 /* largest id + 1 */
+int32_t fv_tokenizer_id(const fv_tokenizer *tok, const char *token); /* -1: no such token */
+bool fv_tokenizer_is_special(const fv_tokenizer *tok, int32_t id);
+/* A special token as it is written, borrowed; "" for ids that are none. */
+const char *fv_tokenizer_special(const fv_tokenizer *tok, int32_t id);
+
+/* Bytes of text that one token stands for, at most, so that a text of more than n times as many is
+ * more than n tokens. Where steps of the tokenizer shorten text without a bound (Unicode forms,
+ * white space that an added token takes along, characters that no token stands for), it is four
+ * times the longest token, which text that was meant to be read stays far below. */
+size_t fv_tokenizer_token_bytes(const fv_tokenizer *tok);
+
+/* FV_EINVAL when n_bytes of text are more than n_tokens, the context, can stand for: a sentence for
+ * the user, before any time is spent on the text. */
+fv_status fv_tokenizer_check_length(const fv_tokenizer *tok, size_t n_bytes, int32_t n_tokens);
+
+/* Streaming detokenisation: what push and flush return, joined, equals decode of all ids; a
+ * character is held back until all its bytes are there, so that every piece is whole UTF-8.
+ * A Llama-2 tokenizer's run of byte tokens (<0xE4><0xBD><0xA0>...) is held back to its end: one
+ * bad byte there turns the whole run into U+FFFD, one per byte. */
+typedef struct fv_detokenizer fv_detokenizer; /* opaque; borrows the tokenizer */
+
+fv_status fv_detokenizer_open(const fv_tokenizer *tok, bool skip_special, fv_detokenizer **out);
+void fv_detokenizer_close(fv_detokenizer *d);
+/* Adds one id. *text, *bytes: what can be shown now, possibly nothing; borrowed until the next
+ * call on d. An unknown id is FV_EINVAL and changes nothing. */
+fv_status fv_detokenizer_push(fv_detokenizer *d, int32_t id, const char **text, size_t *bytes);
+/* The end of the stream: whatever was held back, as decode would show it. d then starts anew. */
+fv_status fv_detokenizer_flush(fv_detokenizer *d, const char **text, size_t *bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,243 @@
+/* Ids -> text, as a stream.
+ *
+ * The reference's decoders are functions from a list of tokens to a list of tokens. Here each is
+ * a stage that gets its tokens one by one and passes on what can no longer change:
+ *
+ *   push(id) --token--> stage 0 --fragments--> stage 1 --> ... --> out
+ *
+ * Fuse and ByteLevel make one endless token out of all; it travels in fragments, each of whole
+ * characters, and `more` says that its end is still to come. What a stage holds back is what the
+ * reference would still change: ByteFallback a run of byte tokens (one bad byte at its end turns
+ * all of it into U+FFFD), ByteLevel a character whose bytes are not all there, Strip the
+ * characters that it would cut if the text ended here.
+ *
+ * Decoding a whole list is pushing all of it: the two cannot differ. One thread per stream. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/tokenizer_internal.h"
+
+typedef struct stage {
+    fv_tok_bytes held;
+    int32_t count;   /* JOIN, METASPACE: tokens so far; STRIP: characters cut at the start */
+    int32_t waiting; /* STRIP: characters that are cut if the token ends */
+    bool inside;     /* STRIP: nothing more is cut at the start */
+} stage;
+
+struct fv_detokenizer {
+    const fv_tokenizer *tok;
+    stage stages[FV_TOK_STEPS_MAX];
+    fv_tok_bytes out;
+    bool skip_special;
+};
+
+/* Hands stage k a token, or a fragment of one that goes on. */
+static fv_status pass(fv_detokenizer *d, int32_t k, const char *s, size_t n, bool more);
+
+static fv_status join(fv_detokenizer *d, int32_t k, const char *s, size_t n, bool more) {
+    if (d->stages[k].count) FV_TRY(pass(d, k + 1, " ", 1, true));
+    d->stages[k].count = 1;
+    return pass(d, k + 1, s, n, more);
+}
+
+static fv_status replace(fv_detokenizer *d, int32_t k, const char *s, size_t n, bool more) {
+    const fv_tok_dec *p = &d->tok->dec[k];
+    fv_tok_bytes *b = &d->stages[k].held;
+    b->n = 0;
+    FV_TRY(fv_tok_replace(s, n, p->a, p->n_a, p->b, p->n_b, SIZE_MAX, b));
+    return pass(d, k + 1, b->data, b->n, more);
+}
+
+static int hex(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    c |= 0x20;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* A run of byte tokens is one token when it is UTF-8, otherwise one U+FFFD per byte. */
+static fv_status end_byte_run(fv_detokenizer *d, int32_t k) {
+    fv_tok_bytes *run = &d->stages[k].held;
+    size_t n = run->n;
+    run->n = 0;
+    if (n == 0) return FV_OK;
+    if (fv_utf8_valid(run->data, n) == n) return pass(d, k + 1, run->data, n, false);
+    for (size_t i = 0; i < n; i++) FV_TRY(pass(d, k + 1, "\xEF\xBF\xBD", 3, false));
+    return FV_OK;
+}
+
+static fv_status byte_fallback(fv_detokenizer *d, int32_t k, const char *s, size_t n) {
+    bool shape = n == 6 && memcmp(s, "<0x", 3) == 0 && s[5] == '>';
+    int high = shape ? hex(s[3]) : -1, low = shape ? hex(s[4]) : -1;
+    if (high >= 0 && low >= 0) {
+        char byte = (char)(high << 4 | low);
+        return fv_tok_put(&d->stages[k].held, &byte, 1);
+    }
+    FV_TRY(end_byte_run(d, k));
+    return pass(d, k + 1, s, n, false);
+}
+
+/* The token's bytes, or its text as it is when one character of it stands for no byte. */
+static fv_status token_bytes(const char *s, size_t n, fv_tok_bytes *out) {
+    size_t before = out->n;
+    for (size_t at = 0, len; at < n; at += len) {
+        int32_t cp;
+        fv_utf8_next(s + at, n - at, &cp, &len);
+        int32_t byte = fv_tok_cp_byte(cp);
+        if (byte < 0) {
+            out->n = before;
+            return fv_tok_put(out, s, n);
+        }
+        char c = (char)byte;
+        FV_TRY(fv_tok_put(out, &c, 1));
+    }
+    return FV_OK;
+}
+
+/* Passes on all whole characters, U+FFFD for each longest beginning of one that is not; an
+ * unfinished one at the end stays, or is bad as well when `last`. */
+static fv_status drain(fv_detokenizer *d, int32_t k, bool last) {
+    fv_tok_bytes *b = &d->stages[k].held;
+    size_t at = 0, len;
+    int32_t cp;
+    while (at < b->n) {
+        size_t good = fv_utf8_valid(b->data + at, b->n - at);
+        if (good) FV_TRY(pass(d, k + 1, b->data + at, good, true));
+        at += good;
+        if (at == b->n) break;
+        if (fv_utf8_next(b->data + at, b->n - at, &cp, &len) == FV_UTF8_SHORT && !last) break;
+        FV_TRY(pass(d, k + 1, "\xEF\xBF\xBD", 3, true));
+        at += len;
+    }
+    if (at) memmove(b->data, b->data + at, b->n - at);
+    b->n -= at;
+    return FV_OK;
+}
+
+static fv_status byte_level(fv_detokenizer *d, int32_t k, const char *s, size_t n) {
+    FV_TRY(token_bytes(s, n, &d->stages[k].held));
+    return drain(d, k, false);
+}
+
+/* Characters `a`: up to `start` go at the start of a token, up to `stop` at its end. */
+static fv_status strip(fv_detokenizer *d, int32_t k, const char *s, size_t n, bool more) {
+    const fv_tok_dec *p = &d->tok->dec[k];
+    stage *st = &d->stages[k];
+    for (size_t at = 0, len; at < n; at += len) {
+        int32_t cp;
+        fv_utf8_next(s + at, n - at, &cp, &len);
+        bool match = len == p->n_a && memcmp(s + at, p->a, len) == 0;
+        if (match && !st->inside && st->count < p->start) {
+            st->count++;
+            continue;
+        }
+        st->inside = true;
+        if (match && st->waiting < p->stop) {
+            st->waiting++;
+            continue;
+        }
+        /* With as many waiting as may go, one more match frees one of them: itself. */
+        for (; !match && st->waiting; st->waiting--) FV_TRY(pass(d, k + 1, p->a, p->n_a, true));
+        FV_TRY(pass(d, k + 1, s + at, len, true));
+    }
+    if (more) return FV_OK;
+    st->count = st->waiting = 0;
+    st->inside = false;
+    return pass(d, k + 1, "", 0, false);
+}
+
+static fv_status metaspace(fv_detokenizer *d, int32_t k, const char *s, size_t n, bool more) {
+    const fv_tok_dec *p = &d->tok->dec[k];
+    stage *st = &d->stages[k];
+    bool keep = st->count || p->keep_first;
+    st->held.n = 0;
+    FV_TRY(fv_tok_replace(s, n, p->a, p->n_a, " ", keep ? 1 : 0, SIZE_MAX, &st->held));
+    if (!more) st->count = 1;
+    return pass(d, k + 1, st->held.data, st->held.n, more);
+}
+
+static fv_status pass(fv_detokenizer *d, int32_t k, const char *s, size_t n, bool more) {
+    if (k == d->tok->n_dec) return fv_tok_put(&d->out, s, n);
+    switch (d->tok->dec[k].kind) {
+    case FV_TOK_DEC_JOIN: return join(d, k, s, n, more);
+    case FV_TOK_DEC_REPLACE: return replace(d, k, s, n, more);
+    case FV_TOK_DEC_BYTE_FALLBACK: return byte_fallback(d, k, s, n);
+    case FV_TOK_DEC_FUSE: return n ? pass(d, k + 1, s, n, true) : FV_OK;
+    case FV_TOK_DEC_STRIP: return strip(d, k, s, n, more);
+    case FV_TOK_DEC_BYTE_LEVEL: return byte_level(d, k, s, n);
+    case FV_TOK_DEC_METASPACE: return metaspace(d, k, s, n, more);
+    }
+    return FV_OK;
+}
+
+fv_status fv_detokenizer_open(const fv_tokenizer *tok, bool skip_special, fv_detokenizer **out) {
+    fv_detokenizer *d = calloc(1, sizeof *d);
+    if (!d) return FV_FAIL(FV_ENOMEM, "out of memory: a detokenizer");
+    d->tok = tok;
+    d->skip_special = skip_special;
+    *out = d;
+    return FV_OK;
+}
+
+void fv_detokenizer_close(fv_detokenizer *d) {
+    if (!d) return;
+    for (int32_t k = 0; k < FV_TOK_STEPS_MAX; k++) free(d->stages[k].held.data);
+    free(d->out.data);
+    free(d);
+}
+
+static fv_status push_id(fv_detokenizer *d, int32_t id) {
+    const fv_tok_vocab *v = &d->tok->vocab;
+    if (id < 0 || id >= v->n || !(v->tokens[id].flags & FV_TOK_USED))
+        return FV_FAIL(FV_EINVAL, "id %d is not in the vocabulary", id);
+    const fv_tok_entry *t = &v->tokens[id];
+    if (d->skip_special && t->flags & FV_TOK_SKIP) return FV_OK;
+    return pass(d, 0, t->shown, t->n_shown, false);
+}
+
+/* Ends the stages in order: what one lets go may still change in the next. */
+static fv_status end_stream(fv_detokenizer *d) {
+    for (int32_t k = 0; k < d->tok->n_dec; k++) {
+        fv_tok_dec_kind kind = d->tok->dec[k].kind;
+        if (kind == FV_TOK_DEC_BYTE_FALLBACK) FV_TRY(end_byte_run(d, k));
+        if (kind == FV_TOK_DEC_BYTE_LEVEL) FV_TRY(drain(d, k, true));
+        if (kind == FV_TOK_DEC_BYTE_LEVEL || kind == FV_TOK_DEC_FUSE)
+            FV_TRY(pass(d, k + 1, "", 0, false));
+        d->stages[k].count = 0;
+    }
+    return FV_OK;
+}
+
+static fv_status give(fv_detokenizer *d, fv_status st, const char **text, size_t *bytes) {
+    if (st == FV_OK) st = fv_tok_put(&d->out, "", 0);
+    if (st != FV_OK) return st;
+    *text = d->out.data;
+    *bytes = d->out.n;
+    return FV_OK;
+}
+
+fv_status fv_detokenizer_push(fv_detokenizer *d, int32_t id, const char **text, size_t *bytes) {
+    d->out.n = 0;
+    return give(d, push_id(d, id), text, bytes);
+}
+
+fv_status fv_detokenizer_flush(fv_detokenizer *d, const char **text, size_t *bytes) {
+    d->out.n = 0;
+    return give(d, end_stream(d), text, bytes);
+}
+
+fv_status fv_tokenizer_decode(const fv_tokenizer *tok, const int32_t *ids, int32_t n,
+                              bool skip_special, char **text, size_t *bytes) {
+    fv_detokenizer *d;
+    FV_TRY(fv_detokenizer_open(tok, skip_special, &d));
+    fv_status st = FV_OK;
+    for (int32_t i = 0; i < n && st == FV_OK; i++) st = push_id(d, ids[i]);
+    if (st == FV_OK) st = end_stream(d);
+    if (st == FV_OK) st = fv_tok_put(&d->out, "", 1);
+    if (st == FV_OK) {
+        *text = d->out.data;
+        *bytes = d->out.n - 1;
+        d->out = (fv_tok_bytes){0};
+    }
+    fv_detokenizer_close(d);
+    return st;
+}

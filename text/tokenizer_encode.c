@@ -1,0 +1,331 @@
+/* Text -> ids, as a pipeline of the reference's stages:
+ *
+ *   text --(repair UTF-8)--> added tokens of the raw text --> normaliser --> added tokens of the
+ *   normalised text --> pre-tokeniser steps --> BPE of each word --> ids around it all
+ *
+ * The pre-tokeniser runs depth first: each step hands its pieces, one by one, to the next step
+ * and the last hands words to BPE, so nothing is kept but one buffer per step that rewrites its
+ * text. The reference runs it breadth first, over lists of pieces; the order of the words is the
+ * same. One encoder per call: any thread. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "text/tokenizer_internal.h"
+
+typedef struct encoder {
+    const fv_tokenizer *tok;
+    const fv_token_places *places; /* NULL: none are given */
+    fv_token_places moved;         /* the same in repaired text; its list is owned */
+    fv_tok_ids ids;
+    fv_tok_bpe_scratch bpe;
+    fv_tok_bytes repaired, normalized, tmp;
+    fv_tok_bytes step[FV_TOK_STEPS_MAX];
+} encoder;
+
+static bool is_ascii(const char *s, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)s[i] >= 0x80) return false;
+    return true;
+}
+
+/* What a normaliser may make of n bytes. Steps that lengthen the text can be chained without end
+ * in a hostile file; real ones stay far below: NFKC makes 33 bytes of 3, Prepend adds 3. */
+static size_t growth_max(size_t n) {
+    return n < FV_TOK_TEXT_BYTES_MAX / 64 ? 64 * n + 4096 : FV_TOK_TEXT_BYTES_MAX;
+}
+
+static fv_status check_growth(size_t n, size_t max) {
+    if (n <= max) return FV_OK;
+    return FV_FAIL(FV_EINVAL,
+                   "the tokenizer's normalizer makes more than %zu bytes of a text: shorten the "
+                   "text, or the replacements in tokenizer.json",
+                   max);
+}
+
+fv_status fv_tok_replace(const char *s, size_t n, const char *a, size_t n_a, const char *b,
+                         size_t n_b, size_t max, fv_tok_bytes *out) {
+    FV_TRY(fv_tok_put(out, "", 0)); /* even nothing has an address */
+    const char *end = s + n;
+    while (s < end) {
+        const char *hit = memmem(s, (size_t)(end - s), a, n_a);
+        FV_TRY(fv_tok_put(out, s, (size_t)((hit ? hit : end) - s)));
+        if (!hit) break;
+        FV_TRY(fv_tok_put(out, b, n_b));
+        FV_TRY(check_growth(out->n, max));
+        s = hit + n_a;
+    }
+    return FV_OK;
+}
+
+static fv_status normalize_step(const fv_tok_norm *step, const fv_tok_bytes *in, size_t max,
+                                fv_tok_bytes *out) {
+    if (step->kind == FV_TOK_NORM_REPLACE)
+        return fv_tok_replace(in->data, in->n, step->a, step->n_a, step->b, step->n_b, max, out);
+    if (step->kind == FV_TOK_NORM_PREPEND) {
+        if (in->n) FV_TRY(fv_tok_put(out, step->a, step->n_a));
+        return fv_tok_put(out, in->data, in->n);
+    }
+    if (is_ascii(in->data, in->n)) return fv_tok_put(out, in->data, in->n);
+    char *text;
+    size_t n;
+    FV_TRY(fv_uni_normalize(step->form, in->data, in->n, &text, &n));
+    fv_status st = fv_tok_put(out, text, n);
+    free(text);
+    return st;
+}
+
+fv_status fv_tok_normalize(const fv_tokenizer *tok, const char *s, size_t n, fv_tok_bytes *out,
+                           fv_tok_bytes *tmp) {
+    out->n = 0;
+    FV_TRY(fv_tok_put(out, s, n));
+    for (int32_t i = 0; i < tok->n_norm; i++) {
+        tmp->n = 0;
+        FV_TRY(normalize_step(&tok->norm[i], out, growth_max(n), tmp));
+        FV_TRY(check_growth(tmp->n, growth_max(n)));
+        fv_tok_bytes swap = *out;
+        *out = *tmp;
+        *tmp = swap;
+    }
+    return FV_OK;
+}
+
+static bool starts_with(const char *s, size_t n, const char *prefix, size_t n_prefix) {
+    return n >= n_prefix && memcmp(s, prefix, n_prefix) == 0;
+}
+
+/* `first`: the piece begins where the text as given began. */
+static fv_status pre_tokenize(encoder *e, int32_t k, const char *s, size_t n, bool first);
+
+static fv_status split(encoder *e, int32_t k, const char *s, size_t n, bool first) {
+    for (size_t at = 0, len; at < n; at += len) {
+        len = fv_tok_pattern_match(e->tok->pre[k].pattern, s + at, n - at);
+        FV_TRY(pre_tokenize(e, k + 1, s + at, len, first && at == 0));
+    }
+    return FV_OK;
+}
+
+static fv_status digits(encoder *e, int32_t k, const char *s, size_t n, bool first) {
+    size_t from = 0, at = 0, len;
+    bool was_number = false;
+    for (; at < n; at += len) {
+        int32_t cp;
+        fv_utf8_next(s + at, n - at, &cp, &len);
+        bool number = fv_uni_number(cp);
+        if (at > from && (number != was_number || (number && e->tok->pre[k].individual))) {
+            FV_TRY(pre_tokenize(e, k + 1, s + from, at - from, first && from == 0));
+            from = at;
+        }
+        was_number = number;
+    }
+    return pre_tokenize(e, k + 1, s + from, n - from, first && from == 0);
+}
+
+static fv_status metaspace(encoder *e, int32_t k, const char *s, size_t n, bool first) {
+    const fv_tok_pre *p = &e->tok->pre[k];
+    fv_tok_bytes *b = &e->step[k];
+    bool prepend =
+        p->scheme == FV_TOK_PREPEND_ALWAYS || (p->scheme == FV_TOK_PREPEND_FIRST && first);
+    b->n = 0;
+    if (prepend && s[0] != ' ' && !starts_with(s, n, p->mark, p->n_mark))
+        FV_TRY(fv_tok_put(b, p->mark, p->n_mark));
+    FV_TRY(fv_tok_replace(s, n, " ", 1, p->mark, p->n_mark, SIZE_MAX, b));
+    return pre_tokenize(e, k + 1, b->data, b->n, first);
+}
+
+static fv_status cut(encoder *e, int32_t k, const char *s, size_t n, bool first) {
+    const fv_tok_pre *p = &e->tok->pre[k];
+    for (size_t at = 0, end; at < n; at = end) {
+        size_t from = at + (starts_with(s + at, n - at, p->mark, p->n_mark) ? p->n_mark : 0);
+        const char *hit = memmem(s + from, n - from, p->mark, p->n_mark);
+        end = hit ? (size_t)(hit - s) : n;
+        FV_TRY(pre_tokenize(e, k + 1, s + at, end - at, first && at == 0));
+    }
+    return FV_OK;
+}
+
+static fv_status lead_space(encoder *e, int32_t k, const char *s, size_t n, bool first) {
+    if (s[0] == ' ') return pre_tokenize(e, k + 1, s, n, first);
+    fv_tok_bytes *b = &e->step[k];
+    b->n = 0;
+    FV_TRY(fv_tok_put(b, " ", 1));
+    FV_TRY(fv_tok_put(b, s, n));
+    return pre_tokenize(e, k + 1, b->data, b->n, first);
+}
+
+static fv_status byte_level(encoder *e, int32_t k, const char *s, size_t n, bool first) {
+    fv_tok_bytes *b = &e->step[k];
+    b->n = 0;
+    FV_TRY(fv_tok_grow((void **)&b->data, &b->cap, 0, 2 * n, 1));
+    for (size_t i = 0; i < n; i++)
+        b->n += fv_utf8_put(fv_tok_byte_cp((unsigned char)s[i]), b->data + b->n);
+    return pre_tokenize(e, k + 1, b->data, b->n, first);
+}
+
+static fv_status pre_tokenize(encoder *e, int32_t k, const char *s, size_t n, bool first) {
+    if (n == 0) return FV_OK;
+    if (k == e->tok->n_pre) return fv_tok_bpe(e->tok, s, n, &e->bpe, &e->ids);
+    switch (e->tok->pre[k].kind) {
+    case FV_TOK_PRE_SPLIT: return split(e, k, s, n, first);
+    case FV_TOK_PRE_DROP: return FV_OK;
+    case FV_TOK_PRE_DIGITS: return digits(e, k, s, n, first);
+    case FV_TOK_PRE_METASPACE: return metaspace(e, k, s, n, first);
+    case FV_TOK_PRE_CUT: return cut(e, k, s, n, first);
+    case FV_TOK_PRE_SPACE: return lead_space(e, k, s, n, first);
+    case FV_TOK_PRE_BYTE_LEVEL: return byte_level(e, k, s, n, first);
+    }
+    return FV_OK;
+}
+
+static fv_status encode_piece(encoder *e, const char *s, size_t n, bool first) {
+    FV_TRY(fv_tok_normalize(e->tok, s, n, &e->normalized, &e->tmp));
+    const char *text = e->normalized.data;
+    fv_tok_added_iter it = {0};
+    fv_tok_piece p;
+    while (fv_tok_added_next(&e->tok->normalized, text, e->normalized.n, &it, &p)) {
+        if (p.added)
+            FV_TRY(fv_tok_put_id(&e->ids, p.added->id));
+        else
+            FV_TRY(pre_tokenize(e, 0, text + p.start, p.end - p.start, first && p.start == 0));
+    }
+    return FV_OK;
+}
+
+static fv_status encode_text(encoder *e, const char *s, size_t n) {
+    fv_tok_added_iter it = {.places = e->places};
+    fv_tok_piece p;
+    while (fv_tok_added_next(&e->tok->raw, s, n, &it, &p)) {
+        if (p.added)
+            FV_TRY(fv_tok_put_id(&e->ids, p.added->id));
+        else
+            FV_TRY(encode_piece(e, s + p.start, p.end - p.start, p.start == 0));
+    }
+    return FV_OK;
+}
+
+/* U+FFFD for each byte that is part of no character. */
+static fv_status repair(const char *s, size_t n, fv_tok_bytes *out) {
+    for (size_t at = 0; at < n;) {
+        size_t good = fv_utf8_valid(s + at, n - at);
+        FV_TRY(fv_tok_put(out, s + at, good));
+        at += good;
+        if (at == n) break;
+        FV_TRY(fv_tok_put(out, "\xEF\xBF\xBD", 3));
+        at++;
+    }
+    return FV_OK;
+}
+
+/* Places in text that grows by two bytes for each bad one. */
+static fv_status move_places(encoder *e, const char *s, size_t n) {
+    const fv_token_places *p = e->places;
+    size_t *at = malloc(((size_t)p->n + 1) * sizeof *at), good = 0, bad = 0;
+    if (!at) return FV_FAIL(FV_ENOMEM, "no memory for a prompt");
+    for (int32_t i = 0; i < p->n; i++) {
+        for (; good < p->at[i] && good < n; good += good < p->at[i]) {
+            good += fv_utf8_valid(s + good, p->at[i] - good);
+            bad += good < p->at[i];
+        }
+        at[i] = p->at[i] + 2 * bad;
+    }
+    e->moved = (fv_token_places){.id = p->id, .at = at, .n = p->n};
+    e->places = &e->moved;
+    return FV_OK;
+}
+
+static fv_status encode(encoder *e, const char *text, size_t n, bool add_special) {
+    if (n > FV_TOK_TEXT_BYTES_MAX)
+        return FV_FAIL(FV_EINVAL, "a text of %zu bytes: a tokenizer takes at most %d", n,
+                       FV_TOK_TEXT_BYTES_MAX);
+    if (fv_utf8_valid(text, n) != n) {
+        FV_TRY(repair(text, n, &e->repaired));
+        if (e->places) FV_TRY(move_places(e, text, n));
+        text = e->repaired.data;
+        n = e->repaired.n;
+    }
+    const fv_tokenizer *tok = e->tok;
+    for (int32_t i = 0; i < tok->n_post; i++) {
+        if (tok->post[i] < 0)
+            FV_TRY(encode_text(e, text, n));
+        else if (add_special)
+            FV_TRY(fv_tok_put_id(&e->ids, tok->post[i]));
+    }
+    if (e->ids.n > INT32_MAX) return FV_FAIL(FV_EINVAL, "a text of %zu ids", e->ids.n);
+    return FV_OK;
+}
+
+fv_status fv_tokenizer_encode(const fv_tokenizer *tok, const char *text, size_t n, bool add_special,
+                              int32_t **ids, int32_t *n_ids) {
+    return fv_tokenizer_encode_at(tok, text, n, add_special, NULL, ids, n_ids);
+}
+
+fv_status fv_tokenizer_encode_at(const fv_tokenizer *tok, const char *text, size_t n,
+                                 bool add_special, const fv_token_places *places, int32_t **ids,
+                                 int32_t *n_ids) {
+    encoder e = {.tok = tok, .places = places};
+    fv_status st = fv_tok_grow((void **)&e.ids.data, &e.ids.cap, 0, 16, sizeof *e.ids.data);
+    if (st == FV_OK) st = encode(&e, text, n, add_special);
+    fv_tok_bpe_scratch_fini(&e.bpe);
+    free(e.repaired.data);
+    free((size_t *)(uintptr_t)e.moved.at);
+    free(e.normalized.data);
+    free(e.tmp.data);
+    for (int32_t i = 0; i < FV_TOK_STEPS_MAX; i++) free(e.step[i].data);
+    if (st != FV_OK) {
+        free(e.ids.data);
+        return st;
+    }
+    *ids = e.ids.data;
+    *n_ids = (int32_t)e.ids.n;
+    return FV_OK;
+}
+
+/* Something before `text` that no token reaches across: the special token that is there, else a
+ * letter before white space and a line's end before letters. */
+static const char *anchor_for(const fv_tokenizer *tok, int32_t before, const char *text, size_t n) {
+    const char *special = fv_tokenizer_special(tok, before);
+    if (special[0]) return special;
+    return n > 0 && strchr(" \t\r\n", text[0]) ? "a" : "\n";
+}
+
+/* The ids of anchor and text without the anchor's own; of the text alone where these would change.
+ */
+static fv_status encode_anchored(const fv_tokenizer *tok, const char *anchor, const char *joined,
+                                 size_t n, const fv_token_places *none, int32_t **ids,
+                                 int32_t *n_ids) {
+    size_t n_anchor = strlen(anchor);
+    int32_t *own, n_own;
+    FV_TRY(fv_tokenizer_encode(tok, anchor, n_anchor, false, &own, &n_own));
+    fv_status st = fv_tokenizer_encode_at(tok, joined, n_anchor + n, false, none, ids, n_ids);
+    if (st == FV_OK && *n_ids >= n_own && !memcmp(*ids, own, (size_t)n_own * sizeof *own)) {
+        *n_ids -= n_own;
+        memmove(*ids, *ids + n_own, (size_t)*n_ids * sizeof *own);
+    } else if (st == FV_OK) {
+        free(*ids);
+        st = fv_tokenizer_encode_at(tok, joined + n_anchor, n, false, none, ids, n_ids);
+    }
+    free(own);
+    return st;
+}
+
+static fv_status encode_behind(const fv_tokenizer *tok, int32_t before, const char *text, size_t n,
+                               const fv_token_places *none, int32_t **ids, int32_t *n_ids) {
+    const char *anchor = anchor_for(tok, before, text, n);
+    fv_tok_bytes joined = {0};
+    fv_status st = fv_tok_put(&joined, anchor, strlen(anchor));
+    if (st == FV_OK) st = fv_tok_put(&joined, text, n);
+    if (st == FV_OK) st = encode_anchored(tok, anchor, joined.data, n, none, ids, n_ids);
+    free(joined.data);
+    return st;
+}
+
+fv_status fv_tokenizer_encode_behind(const fv_tokenizer *tok, int32_t before, const char *text,
+                                     size_t n, int32_t **ids, int32_t *n_ids) {
+    return encode_behind(tok, before, text, n, NULL, ids, n_ids);
+}
+
+fv_status fv_tokenizer_encode_behind_as_text(const fv_tokenizer *tok, int32_t before,
+                                             const char *text, size_t n, int32_t literal,
+                                             int32_t **ids, int32_t *n_ids) {
+    const fv_token_places none = {.id = literal};
+    return encode_behind(tok, before, text, n, &none, ids, n_ids);
+}

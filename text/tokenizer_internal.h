@@ -1,0 +1,273 @@
+#ifndef FOVEA_TEXT_TOKENIZER_INTERNAL_H
+#define FOVEA_TEXT_TOKENIZER_INTERNAL_H
+
+/* What the files text/tokenizer*.c share; nobody else includes it. "The reference" in them is
+ * Hugging Face `tokenizers` 0.23: where it is odd, so are we, or ids would differ.
+ *
+ *   tokenizer_json.c     tokenizer.json -> struct fv_tokenizer: model, added tokens
+ *   tokenizer_steps.c    the same: normalizer, pre_tokenizer, post_processor, decoder
+ *   tokenizer_vocab.c    tokens by id and by text; merges by pair
+ *   tokenizer_added.c    added tokens inside text
+ *   tokenizer_split.c    the regular expressions of pre-tokenisers, by hand
+ *   tokenizer_bpe.c      one word -> ids
+ *   tokenizer_encode.c   text -> ids: all of the above in order
+ *   tokenizer_decode.c   ids -> text, as a stream
+ *   tokenizer_length.c   how much text one token can stand for
+ *   tokenizer.c          open, free, small questions; growable arrays */
+#include <jansson.h>
+
+#include "common/arena.h"
+#include "text/tokenizer.h"
+#include "text/unicode.h"
+
+enum {
+    FV_TOK_STEPS_MAX = 16,          /* steps of a pipeline once Sequences are unrolled */
+    FV_TOK_NESTING_MAX = 8,         /* Sequence in Sequence in ... */
+    FV_TOK_ID_MAX = (1 << 22) - 1,  /* vocabularies end near 2^18; tables are this long */
+    FV_TOK_ADDED_BYTES_MAX = 1024,  /* one added token; bounds the search for them */
+    FV_TOK_LITERAL_BYTES_MAX = 256, /* one string of a Replace or Prepend */
+    FV_TOK_TEXT_BYTES_MAX = 1 << 28 /* one text; keeps positions in 32 bits */
+};
+
+/* Growable arrays; {0} is empty. */
+typedef struct fv_tok_bytes {
+    char *data;
+    size_t n, cap;
+} fv_tok_bytes;
+
+typedef struct fv_tok_ids {
+    int32_t *data;
+    size_t n, cap;
+} fv_tok_ids;
+
+/* Makes room for `more` elements of `size` bytes behind the first n. */
+fv_status fv_tok_grow(void **data, size_t *cap, size_t n, size_t more, size_t size);
+fv_status fv_tok_put(fv_tok_bytes *b, const char *s, size_t n);
+fv_status fv_tok_put_id(fv_tok_ids *ids, int32_t id);
+
+/* ---- vocabulary ---- */
+
+enum {
+    FV_TOK_USED = 1,    /* this id has a token */
+    FV_TOK_MODEL = 2,   /* the BPE model knows it; otherwise only the added tokens do */
+    FV_TOK_SPECIAL = 4, /* as marked in added_tokens */
+    FV_TOK_SKIP = 8,    /* what skip_special leaves out: shown, it reads like a special token */
+};
+
+typedef struct fv_tok_entry {
+    const char *text;  /* as written in the file; NUL behind it */
+    const char *shown; /* as the decoder gets it: an added token may be shown normalised */
+    uint32_t n, n_shown;
+    uint8_t flags;
+} fv_tok_entry;
+
+typedef struct fv_tok_merge {
+    uint64_t pair; /* left << 32 | right */
+    int32_t rank;  /* -1: an empty slot */
+} fv_tok_merge;
+
+typedef struct fv_tok_vocab {
+    fv_tok_entry *tokens; /* [n] by id */
+    int32_t n;            /* largest id + 1 */
+    int32_t *slots;       /* [mask + 1] ids by hash of the text, -1 empty */
+    size_t mask;
+    fv_tok_merge *merges; /* [merge_mask + 1] by hash of the pair */
+    size_t merge_mask;
+    int32_t *merged; /* by rank: the id that a merge makes */
+} fv_tok_vocab;      /* memory belongs to an arena */
+
+/* An empty vocabulary for ids 0..n-1 and n_merge merges. */
+fv_status fv_tok_vocab_init(fv_tok_vocab *v, fv_arena *arena, int32_t n, size_t n_merge);
+/* Adds a token; borrows text. FV_EDATA when its id or its text is taken. */
+fv_status fv_tok_vocab_add(fv_tok_vocab *v, const char *text, size_t n, int32_t id, uint8_t flags);
+int32_t fv_tok_vocab_find(const fv_tok_vocab *v, const char *text, size_t n); /* -1: none */
+/* As above, of the tokens that the BPE model knows. */
+int32_t fv_tok_vocab_model(const fv_tok_vocab *v, const char *text, size_t n);
+/* The later of two merges of one pair counts, as in the reference. */
+void fv_tok_merge_put(fv_tok_vocab *v, int32_t left, int32_t right, int32_t rank, int32_t made);
+int32_t fv_tok_merge_rank(const fv_tok_vocab *v, int32_t left, int32_t right); /* -1: none */
+
+/* ---- added tokens ---- */
+
+typedef struct fv_tok_added {
+    const char *text; /* what is looked for in the text */
+    size_t n;
+    int32_t id;
+    bool lstrip, rstrip; /* take the white space on that side along */
+    bool single_word;    /* only where no word character is next to it */
+} fv_tok_added;
+
+typedef struct fv_tok_added_set {
+    fv_tok_added *tokens; /* [n], sorted by bytes */
+    size_t n;
+    size_t first[257]; /* tokens[first[b]..first[b + 1]) begin with byte b */
+} fv_tok_added_set;
+
+/* Sorts and indexes set->tokens. FV_EDATA: empty, too long or twice the same. */
+fv_status fv_tok_added_init(fv_tok_added_set *set, const char *where);
+/* The leftmost, then longest token in s[from..n). */
+const fv_tok_added *fv_tok_added_find(const fv_tok_added_set *set, const char *s, size_t n,
+                                      size_t from, size_t *start);
+
+typedef struct fv_tok_piece {
+    size_t start, end;
+    const fv_tok_added *added; /* NULL: ordinary text */
+} fv_tok_piece;
+
+typedef struct fv_tok_added_iter {
+    size_t from;      /* where to look for the next match */
+    size_t done;      /* pieces up to here were given out */
+    size_t space_end; /* white space behind the last rstrip token ends here */
+    fv_tok_piece up;  /* a match that waits behind the text before it */
+    bool has_up;
+    const fv_token_places *places; /* NULL: every match counts */
+    int32_t place;                 /* the next of them */
+} fv_tok_added_iter;               /* {0} at the start, but for the places */
+
+/* Cuts s into text and added tokens, in order. False: the end. */
+bool fv_tok_added_next(const fv_tok_added_set *set, const char *s, size_t n, fv_tok_added_iter *it,
+                       fv_tok_piece *piece);
+
+/* ---- pipelines ---- */
+
+typedef enum fv_tok_norm_kind {
+    FV_TOK_NORM_PREPEND = 0, /* a before text that is not empty */
+    FV_TOK_NORM_REPLACE,     /* every a by b */
+    FV_TOK_NORM_FORM,        /* Unicode normal form */
+} fv_tok_norm_kind;
+
+typedef struct fv_tok_norm {
+    fv_tok_norm_kind kind;
+    const char *a, *b;
+    size_t n_a, n_b;
+    fv_uni_form form;
+} fv_tok_norm;
+
+typedef enum fv_tok_pattern {
+    FV_TOK_GPT2 = 0,
+    FV_TOK_LLAMA3,
+    FV_TOK_QWEN2,
+    FV_TOK_N_PATTERN
+} fv_tok_pattern;
+
+typedef enum fv_tok_scheme {
+    FV_TOK_PREPEND_ALWAYS = 0,
+    FV_TOK_PREPEND_FIRST, /* only at the very beginning of the text */
+    FV_TOK_PREPEND_NEVER,
+} fv_tok_scheme;
+
+typedef enum fv_tok_pre_kind {
+    FV_TOK_PRE_SPLIT = 0,  /* into the matches of a pattern */
+    FV_TOK_PRE_DROP,       /* nothing is left: matches cover the text and are removed */
+    FV_TOK_PRE_DIGITS,     /* numbers apart */
+    FV_TOK_PRE_METASPACE,  /* ' ' -> mark, and a mark in front */
+    FV_TOK_PRE_CUT,        /* before each mark */
+    FV_TOK_PRE_SPACE,      /* ' ' in front unless there is one */
+    FV_TOK_PRE_BYTE_LEVEL, /* bytes -> printable characters */
+} fv_tok_pre_kind;
+
+typedef struct fv_tok_pre {
+    fv_tok_pre_kind kind;
+    fv_tok_pattern pattern;
+    bool individual; /* DIGITS: each number character by itself */
+    fv_tok_scheme scheme;
+    const char *mark; /* METASPACE, CUT: one character */
+    size_t n_mark;
+} fv_tok_pre;
+
+typedef enum fv_tok_dec_kind {
+    FV_TOK_DEC_JOIN = 0, /* no decoder: a space between tokens */
+    FV_TOK_DEC_REPLACE,
+    FV_TOK_DEC_BYTE_FALLBACK,
+    FV_TOK_DEC_FUSE,
+    FV_TOK_DEC_STRIP,
+    FV_TOK_DEC_BYTE_LEVEL,
+    FV_TOK_DEC_METASPACE,
+} fv_tok_dec_kind;
+
+typedef struct fv_tok_dec {
+    fv_tok_dec_kind kind;
+    const char *a, *b; /* REPLACE a by b; STRIP, METASPACE: the character a */
+    size_t n_a, n_b;
+    int32_t start, stop; /* STRIP: at most so many at either end */
+    bool keep_first;     /* METASPACE: the first token's marks are spaces, too */
+} fv_tok_dec;
+
+struct fv_tokenizer {
+    fv_arena arena; /* owns all below */
+    fv_tok_vocab vocab;
+    fv_tok_added_set raw;        /* added tokens looked for in the text as given */
+    fv_tok_added_set normalized; /* and in the normalised text */
+    fv_tok_norm norm[FV_TOK_STEPS_MAX];
+    fv_tok_pre pre[FV_TOK_STEPS_MAX];
+    fv_tok_dec dec[FV_TOK_STEPS_MAX];
+    int32_t n_norm, n_pre, n_dec;
+    int32_t byte_ids[256]; /* <0x00>.. of the model, -1: none */
+    int32_t unk;           /* -1: none is named; -2: one is named that does not exist */
+    bool byte_fallback, fuse_unk, ignore_merges;
+    int32_t *post; /* [n_post] ids around the text; -1 stands for the text */
+    int32_t n_post;
+    size_t token_bytes; /* fv_tokenizer_token_bytes */
+};
+
+/* Runs the normaliser: *out is replaced, *tmp is scratch. */
+fv_status fv_tok_normalize(const fv_tokenizer *tok, const char *s, size_t n, fv_tok_bytes *out,
+                           fv_tok_bytes *tmp);
+/* Appends s with every `a` (not empty) replaced by `b`; FV_EINVAL as soon as *out has more than
+ * `max` bytes. */
+fv_status fv_tok_replace(const char *s, size_t n, const char *a, size_t n_a, const char *b,
+                         size_t n_b, size_t max, fv_tok_bytes *out);
+
+/* The pattern whose regular expression is `regex`; FV_TOK_N_PATTERN: none of ours. */
+fv_tok_pattern fv_tok_pattern_of(const char *regex);
+/* Bytes of the match at the front of s; n >= 1 and the answer is 1..n, as every pattern matches
+ * everywhere. */
+size_t fv_tok_pattern_match(fv_tok_pattern p, const char *s, size_t n);
+
+/* Scratch of fv_tok_bpe, kept between words; {0} at the start. */
+typedef struct fv_tok_bpe_scratch {
+    struct fv_tok_symbol *symbols;
+    uint64_t *heap;
+    size_t cap, heap_n, heap_cap;
+} fv_tok_bpe_scratch;
+
+void fv_tok_bpe_scratch_fini(fv_tok_bpe_scratch *scratch);
+/* Appends the ids of one word of n <= FV_TOK_TEXT_BYTES_MAX bytes, in O(n log n). */
+fv_status fv_tok_bpe(const fv_tokenizer *tok, const char *s, size_t n, fv_tok_bpe_scratch *scratch,
+                     fv_tok_ids *out);
+
+/* Byte -> the code point that stands for it in byte-level vocabularies (GPT-2's table), all
+ * below FV_TOK_BYTE_CPS; and back, -1 for other code points. */
+enum { FV_TOK_BYTE_CPS = 324 };
+int32_t fv_tok_byte_cp(unsigned char byte);
+int32_t fv_tok_cp_byte(int32_t cp);
+
+/* ---- loading ---- */
+
+typedef struct fv_tok_loader {
+    fv_tokenizer *tok;
+    const char *where; /* names the file in errors */
+    int32_t n_model;   /* tokens of the model */
+    bool has_template;
+} fv_tok_loader;
+
+typedef struct fv_tok_str {
+    const char *s; /* NUL behind it */
+    size_t n;
+} fv_tok_str;
+
+/* tokenizer_json.c: fills *tok, which is zero. On failure its arena is the caller's to free. */
+fv_status fv_tok_load(fv_tokenizer *tok, const json_t *root, const char *where);
+
+/* tokenizer_length.c: sets token_bytes, when all else is loaded. */
+void fv_tok_measure(fv_tokenizer *tok);
+
+/* tokenizer_steps.c */
+fv_status fv_tok_load_normalizer(fv_tok_loader *l, const json_t *root);
+fv_status fv_tok_load_steps(fv_tok_loader *l, const json_t *root); /* the other three */
+/* The string `key` of obj, copied into the arena; FV_EDATA when there is none. */
+fv_status fv_tok_text_at(fv_tok_loader *l, const json_t *obj, const char *key, fv_tok_str *out);
+fv_status fv_tok_unsupported(const fv_tok_loader *l, const char *section, const char *type,
+                             const char *known);
+
+#endif

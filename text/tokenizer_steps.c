@@ -1,0 +1,376 @@
+/* The steps of a tokenizer.json: normalizer, pre_tokenizer, post_processor, decoder.
+ *
+ * In: the parsed file. Each section is a component or a Sequence of components; Sequences are
+ * unrolled into a flat list of steps, so that running a tokenizer needs no tree. A component
+ * that this engine does not do is refused here, by name: ids that are almost right would only
+ * show as a model that answers strangely. Runs once per file. */
+#include <string.h>
+
+#include "text/json.h"
+#include "text/tokenizer_internal.h"
+
+fv_status fv_tok_text_at(fv_tok_loader *l, const json_t *obj, const char *key, fv_tok_str *out) {
+    const json_t *v = json_object_get(obj, key);
+    if (!json_is_string(v)) return FV_FAIL(FV_EDATA, "%s: a string '%s' is missing", l->where, key);
+    char *copy;
+    out->n = json_string_length(v);
+    FV_TRY(fv_arena_strndup(&l->tok->arena, json_string_value(v), out->n, &copy));
+    out->s = copy;
+    return FV_OK;
+}
+
+static bool is_char(fv_tok_str t) {
+    int32_t cp;
+    size_t len;
+    return t.n && fv_utf8_next(t.s, t.n, &cp, &len) == FV_UTF8_OK && len == t.n;
+}
+
+static fv_status char_at(fv_tok_loader *l, const json_t *obj, const char *key, fv_tok_str *out) {
+    FV_TRY(fv_tok_text_at(l, obj, key, out));
+    if (is_char(*out)) return FV_OK;
+    return FV_FAIL(FV_EDATA, "%s: '%s' is '%.40s'; it must be one character", l->where, key,
+                   out->s);
+}
+
+/* {"String": literal}; kind gets "String" or "Regex". */
+static fv_status pattern_at(fv_tok_loader *l, const json_t *obj, fv_tok_str *literal,
+                            const char **kind) {
+    const json_t *p = json_object_get(obj, "pattern");
+    *kind = json_object_get(p, "Regex") ? "Regex" : "String";
+    if (!json_is_object(p))
+        return FV_FAIL(FV_EDATA, "%s: a pattern must be {\"String\": ...} or {\"Regex\": ...}",
+                       l->where);
+    return fv_tok_text_at(l, p, *kind, literal);
+}
+
+fv_status fv_tok_unsupported(const fv_tok_loader *l, const char *section, const char *type,
+                             const char *known) {
+    return FV_FAIL(FV_EUNSUPPORTED,
+                   "%s: %s '%.60s' is not supported; this engine does %s. Use a checkpoint whose "
+                   "tokenizer is BPE of the Llama-2, GPT-2, Llama-3 or Qwen2 form",
+                   l->where, section, type, known);
+}
+
+/* ---- sections and their steps ---- */
+
+typedef struct section {
+    const char *name, *list; /* the key in the file; the key of a Sequence's list */
+    fv_status (*step)(fv_tok_loader *l, const json_t *step, const char *type);
+} section;
+
+static fv_status load_steps(fv_tok_loader *l, const section *sec, const json_t *node, int depth) {
+    const char *type = json_string_value(json_object_get(node, "type"));
+    if (!type) return FV_FAIL(FV_EDATA, "%s: a %s without a type", l->where, sec->name);
+    if (strcmp(type, "Sequence") != 0) return sec->step(l, node, type);
+    const json_t *list = json_object_get(node, sec->list), *item;
+    if (!json_is_array(list))
+        return FV_FAIL(FV_EDATA, "%s: %s Sequence without a list '%s'", l->where, sec->name,
+                       sec->list);
+    if (depth == FV_TOK_NESTING_MAX)
+        return FV_FAIL(FV_EDATA, "%s: %s nests Sequences more than %d deep", l->where, sec->name,
+                       FV_TOK_NESTING_MAX);
+    size_t i;
+    json_array_foreach(list, i, item) FV_TRY(load_steps(l, sec, item, depth + 1));
+    return FV_OK;
+}
+
+static fv_status load_section(fv_tok_loader *l, const section *sec, const json_t *root) {
+    const json_t *node = json_object_get(root, sec->name);
+    return !node || json_is_null(node) ? FV_OK : load_steps(l, sec, node, 0);
+}
+
+static fv_status check_room(const fv_tok_loader *l, const char *what, int32_t n) {
+    if (n < FV_TOK_STEPS_MAX) return FV_OK;
+    return FV_FAIL(FV_EUNSUPPORTED, "%s: %s has more than %d steps", l->where, what,
+                   FV_TOK_STEPS_MAX);
+}
+
+static fv_status check_literal(const fv_tok_loader *l, fv_tok_str t) {
+    if (t.n <= FV_TOK_LITERAL_BYTES_MAX) return FV_OK;
+    return FV_FAIL(FV_EUNSUPPORTED, "%s: a string of %zu bytes to insert or replace; at most %d",
+                   l->where, t.n, FV_TOK_LITERAL_BYTES_MAX);
+}
+
+static fv_status literal_replace(fv_tok_loader *l, const json_t *step, const char *what,
+                                 fv_tok_str *a, fv_tok_str *b) {
+    const char *kind;
+    FV_TRY(pattern_at(l, step, a, &kind));
+    FV_TRY(fv_tok_text_at(l, step, "content", b));
+    FV_TRY(check_literal(l, *a));
+    FV_TRY(check_literal(l, *b));
+    if (strcmp(kind, "String") == 0 && a->n) return FV_OK;
+    return FV_FAIL(FV_EUNSUPPORTED,
+                   "%s: %s Replace of the pattern '%.200s' (%s) is not supported; this engine "
+                   "replaces literal strings that are not empty",
+                   l->where, what, a->s, kind);
+}
+
+static fv_status norm_step(fv_tok_loader *l, const json_t *step, const char *type) {
+    static const char *const forms[] = {"NFC", "NFD", "NFKC", "NFKD"};
+    fv_tokenizer *tok = l->tok;
+    FV_TRY(check_room(l, "the normalizer", tok->n_norm));
+    fv_tok_norm *p = &tok->norm[tok->n_norm];
+    fv_tok_str a = {0}, b = {0};
+    if (strcmp(type, "Prepend") == 0) {
+        FV_TRY(fv_tok_text_at(l, step, "prepend", &a));
+        FV_TRY(check_literal(l, a));
+        p->kind = FV_TOK_NORM_PREPEND;
+    } else if (strcmp(type, "Replace") == 0) {
+        FV_TRY(literal_replace(l, step, "the normalizer's", &a, &b));
+        p->kind = FV_TOK_NORM_REPLACE;
+    } else {
+        int f = 0;
+        while (f < 4 && strcmp(type, forms[f]) != 0) f++;
+        if (f == 4)
+            return fv_tok_unsupported(l, "normalizer", type,
+                                      "Prepend, Replace, NFC, NFD, NFKC, NFKD and Sequence");
+        p->kind = FV_TOK_NORM_FORM;
+        p->form = (fv_uni_form)f;
+    }
+    p->a = a.s;
+    p->n_a = a.n;
+    p->b = b.s;
+    p->n_b = b.n;
+    tok->n_norm++;
+    return FV_OK;
+}
+
+static fv_status add_pre(fv_tok_loader *l, fv_tok_pre step) {
+    FV_TRY(check_room(l, "the pre_tokenizer", l->tok->n_pre));
+    l->tok->pre[l->tok->n_pre++] = step;
+    return FV_OK;
+}
+
+/* Files of before `prepend_scheme` say add_prefix_space: false. */
+static fv_status scheme_of(fv_tok_loader *l, const json_t *step, fv_tok_scheme *out) {
+    static const char *const names[] = {"always", "first", "never"};
+    bool prefix = true;
+    const char *name = NULL;
+    FV_TRY(fv_json_bool(step, "add_prefix_space", l->where, &prefix));
+    FV_TRY(fv_json_str(step, "prepend_scheme", l->where, &name));
+    if (!name) name = prefix ? "always" : "never";
+    int s = 0;
+    while (s < 3 && strcmp(name, names[s]) != 0) s++;
+    if (s == 3 || (!prefix && s != FV_TOK_PREPEND_NEVER))
+        return FV_FAIL(FV_EDATA, "%s: Metaspace with prepend_scheme '%.40s'%s", l->where, name,
+                       prefix ? "; it must be always, first or never" : " but no prefix space");
+    *out = (fv_tok_scheme)s;
+    return FV_OK;
+}
+
+static fv_status pre_metaspace(fv_tok_loader *l, const json_t *step) {
+    fv_tok_pre p = {.kind = FV_TOK_PRE_METASPACE};
+    fv_tok_str mark;
+    bool cut = true;
+    FV_TRY(char_at(l, step, "replacement", &mark));
+    FV_TRY(scheme_of(l, step, &p.scheme));
+    FV_TRY(fv_json_bool(step, "split", l->where, &cut));
+    if (l->tok->n_pre)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: Metaspace is supported as the first pre_tokenizer only", l->where);
+    p.mark = mark.s;
+    p.n_mark = mark.n;
+    FV_TRY(add_pre(l, p));
+    p.kind = FV_TOK_PRE_CUT;
+    return cut ? add_pre(l, p) : FV_OK;
+}
+
+static fv_status pre_split(fv_tok_loader *l, const json_t *step) {
+    fv_tok_str regex;
+    const char *kind, *behavior = "";
+    bool invert = false;
+    FV_TRY(pattern_at(l, step, &regex, &kind));
+    FV_TRY(fv_json_str(step, "behavior", l->where, &behavior));
+    FV_TRY(fv_json_bool(step, "invert", l->where, &invert));
+    bool known = strcmp(kind, "Regex") == 0 && strlen(regex.s) == regex.n;
+    fv_tok_pattern pattern = known ? fv_tok_pattern_of(regex.s) : FV_TOK_N_PATTERN;
+    if (pattern == FV_TOK_N_PATTERN)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: pre_tokenizer Split by %s '%.400s' is not supported; this engine knows "
+                       "the expressions of GPT-2, Llama-3 and Qwen2",
+                       l->where, kind, regex.s);
+    bool removed = strcmp(behavior, "Removed") == 0;
+    if (!removed && strcmp(behavior, "Isolated") != 0)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: pre_tokenizer Split with behavior '%.40s' is not supported; this "
+                       "engine does Isolated and Removed",
+                       l->where, behavior);
+    /* The matches leave no gap, so Removed keeps all (inverted) or nothing. */
+    bool drop = removed && !invert;
+    return add_pre(
+        l, (fv_tok_pre){.kind = drop ? FV_TOK_PRE_DROP : FV_TOK_PRE_SPLIT, .pattern = pattern});
+}
+
+static fv_status pre_byte_level(fv_tok_loader *l, const json_t *step) {
+    bool prefix = true, regex = true;
+    FV_TRY(fv_json_bool(step, "add_prefix_space", l->where, &prefix));
+    FV_TRY(fv_json_bool(step, "use_regex", l->where, &regex));
+    for (int32_t i = 0; i < l->tok->n_pre; i++)
+        if (l->tok->pre[i].kind == FV_TOK_PRE_BYTE_LEVEL)
+            return FV_FAIL(FV_EUNSUPPORTED, "%s: ByteLevel is supported once per pre_tokenizer",
+                           l->where);
+    if (prefix) FV_TRY(add_pre(l, (fv_tok_pre){.kind = FV_TOK_PRE_SPACE}));
+    if (regex) FV_TRY(add_pre(l, (fv_tok_pre){.kind = FV_TOK_PRE_SPLIT, .pattern = FV_TOK_GPT2}));
+    return add_pre(l, (fv_tok_pre){.kind = FV_TOK_PRE_BYTE_LEVEL});
+}
+
+static fv_status pre_step(fv_tok_loader *l, const json_t *step, const char *type) {
+    if (strcmp(type, "Metaspace") == 0) return pre_metaspace(l, step);
+    if (strcmp(type, "Split") == 0) return pre_split(l, step);
+    if (strcmp(type, "ByteLevel") == 0) return pre_byte_level(l, step);
+    if (strcmp(type, "Digits") == 0) {
+        fv_tok_pre p = {.kind = FV_TOK_PRE_DIGITS};
+        FV_TRY(fv_json_bool(step, "individual_digits", l->where, &p.individual));
+        return add_pre(l, p);
+    }
+    return fv_tok_unsupported(l, "pre_tokenizer", type,
+                              "Metaspace, Split, ByteLevel, Digits and Sequence");
+}
+
+/* Stages that look at whole tokens cannot come behind one that hands on fragments. */
+static fv_status check_whole(const fv_tok_loader *l, const char *type) {
+    for (int32_t i = 0; i < l->tok->n_dec; i++) {
+        fv_tok_dec_kind k = l->tok->dec[i].kind;
+        if (k == FV_TOK_DEC_FUSE || k == FV_TOK_DEC_BYTE_LEVEL || k == FV_TOK_DEC_STRIP)
+            return FV_FAIL(FV_EUNSUPPORTED,
+                           "%s: decoder %s is not supported behind Fuse, ByteLevel or Strip",
+                           l->where, type);
+    }
+    return FV_OK;
+}
+
+static fv_status dec_step(fv_tok_loader *l, const json_t *step, const char *type) {
+    fv_tok_dec p = {0};
+    fv_tok_str a = {0}, b = {0};
+    if (strcmp(type, "Replace") == 0) {
+        p.kind = FV_TOK_DEC_REPLACE;
+        FV_TRY(check_whole(l, type));
+        FV_TRY(literal_replace(l, step, "the decoder's", &a, &b));
+    } else if (strcmp(type, "ByteFallback") == 0) {
+        p.kind = FV_TOK_DEC_BYTE_FALLBACK;
+        FV_TRY(check_whole(l, type));
+    } else if (strcmp(type, "Fuse") == 0) {
+        p.kind = FV_TOK_DEC_FUSE;
+    } else if (strcmp(type, "ByteLevel") == 0) {
+        p.kind = FV_TOK_DEC_BYTE_LEVEL;
+        FV_TRY(check_whole(l, type));
+    } else if (strcmp(type, "Strip") == 0) {
+        p.kind = FV_TOK_DEC_STRIP;
+        FV_TRY(char_at(l, step, "content", &a));
+        FV_TRY(fv_json_i32(step, "start", l->where, 0, INT32_MAX, &p.start));
+        FV_TRY(fv_json_i32(step, "stop", l->where, 0, INT32_MAX, &p.stop));
+    } else if (strcmp(type, "Metaspace") == 0) {
+        fv_tok_scheme scheme;
+        p.kind = FV_TOK_DEC_METASPACE;
+        FV_TRY(char_at(l, step, "replacement", &a));
+        FV_TRY(scheme_of(l, step, &scheme));
+        p.keep_first = scheme == FV_TOK_PREPEND_NEVER;
+    } else {
+        return fv_tok_unsupported(
+            l, "decoder", type,
+            "Replace, ByteFallback, Fuse, Strip, ByteLevel, Metaspace and Sequence");
+    }
+    p.a = a.s;
+    p.n_a = a.n;
+    p.b = b.s;
+    p.n_b = b.n;
+    FV_TRY(check_room(l, "the decoder", l->tok->n_dec));
+    l->tok->dec[l->tok->n_dec++] = p;
+    return FV_OK;
+}
+
+/* ---- post-processor ---- */
+
+/* Appends the ids of one piece of a template; NULL: counts them only. */
+static fv_status template_piece(fv_tok_loader *l, const json_t *step, const json_t *piece,
+                                int32_t *post, int32_t *n) {
+    const json_t *seq = json_object_get(piece, "Sequence"), *item;
+    const json_t *special = json_object_get(piece, "SpecialToken");
+    const char *id = json_string_value(json_object_get(seq ? seq : special, "id"));
+    if (!id) return FV_FAIL(FV_EDATA, "%s: TemplateProcessing with a piece of no kind", l->where);
+    if (seq) {
+        if (strcmp(id, "A") != 0)
+            return FV_FAIL(FV_EDATA,
+                           "%s: TemplateProcessing's single template asks for sequence "
+                           "'%.40s'",
+                           l->where, id);
+        if (post) post[*n] = -1;
+        ++*n;
+        return FV_OK;
+    }
+    const json_t *token = json_object_get(json_object_get(step, "special_tokens"), id);
+    const json_t *ids = json_object_get(token, "ids");
+    if (!json_is_array(ids))
+        return FV_FAIL(FV_EDATA, "%s: TemplateProcessing does not say which ids '%.60s' has",
+                       l->where, id);
+    size_t i;
+    json_array_foreach(ids, i, item) {
+        json_int_t v = json_is_integer(item) ? json_integer_value(item) : -1;
+        if (v < 0 || v >= l->tok->vocab.n || !(l->tok->vocab.tokens[v].flags & FV_TOK_USED))
+            return FV_FAIL(FV_EDATA, "%s: TemplateProcessing gives '%.60s' an id that no token has",
+                           l->where, id);
+        if (post) post[*n] = (int32_t)v;
+        ++*n;
+    }
+    return FV_OK;
+}
+
+static fv_status post_step(fv_tok_loader *l, const json_t *step, const char *type) {
+    if (strcmp(type, "ByteLevel") == 0) return FV_OK; /* offsets only */
+    if (strcmp(type, "TemplateProcessing") != 0)
+        return fv_tok_unsupported(l, "post_processor", type,
+                                  "TemplateProcessing, ByteLevel and Sequence");
+    if (l->has_template)
+        return FV_FAIL(FV_EUNSUPPORTED, "%s: two TemplateProcessing are not supported", l->where);
+    l->has_template = true;
+    const json_t *single = json_object_get(step, "single"), *piece;
+    if (!json_is_array(single))
+        return FV_FAIL(FV_EDATA, "%s: TemplateProcessing without a list 'single'", l->where);
+    size_t i;
+    int32_t n = 0, texts = 0;
+    json_array_foreach(single, i, piece) FV_TRY(template_piece(l, step, piece, NULL, &n));
+    FV_TRY(FV_ARENA_NEW(&l->tok->arena, n, l->tok->post));
+    l->tok->n_post = 0;
+    json_array_foreach(single, i, piece)
+        FV_TRY(template_piece(l, step, piece, l->tok->post, &l->tok->n_post));
+    for (int32_t k = 0; k < n; k++) texts += l->tok->post[k] < 0;
+    if (texts != 1)
+        return FV_FAIL(FV_EUNSUPPORTED, "%s: TemplateProcessing has the text %d times, not once",
+                       l->where, texts);
+    return FV_OK;
+}
+
+/* "first" asks whether a piece starts where the text did; behind a step that may insert or
+ * delete at the front, the reference's answer depends on how it aligns the two. */
+static fv_status check_first(const fv_tok_loader *l) {
+    const fv_tokenizer *tok = l->tok;
+    if (!tok->n_pre || tok->pre[0].scheme != FV_TOK_PREPEND_FIRST) return FV_OK;
+    for (int32_t i = 0; i < tok->n_norm; i++) {
+        const fv_tok_norm *p = &tok->norm[i];
+        bool plain = p->kind == FV_TOK_NORM_REPLACE && is_char((fv_tok_str){p->a, p->n_a}) &&
+                     is_char((fv_tok_str){p->b, p->n_b});
+        if (!plain && !(p->kind == FV_TOK_NORM_FORM && p->form == FV_UNI_NFC))
+            return FV_FAIL(FV_EUNSUPPORTED,
+                           "%s: Metaspace with prepend_scheme 'first' is supported behind NFC and "
+                           "Replace of one character by one; other normalizers need 'always'",
+                           l->where);
+    }
+    return FV_OK;
+}
+
+fv_status fv_tok_load_normalizer(fv_tok_loader *l, const json_t *root) {
+    static const section norm = {"normalizer", "normalizers", norm_step};
+    return load_section(l, &norm, root);
+}
+
+fv_status fv_tok_load_steps(fv_tok_loader *l, const json_t *root) {
+    static const section pre = {"pre_tokenizer", "pretokenizers", pre_step};
+    static const section post = {"post_processor", "processors", post_step};
+    static const section dec = {"decoder", "decoders", dec_step};
+    FV_TRY(load_section(l, &pre, root));
+    FV_TRY(check_first(l));
+    FV_TRY(load_section(l, &post, root));
+    const json_t *decoder = json_object_get(root, dec.name);
+    if (!decoder || json_is_null(decoder)) l->tok->dec[l->tok->n_dec++].kind = FV_TOK_DEC_JOIN;
+    return load_section(l, &dec, root);
+}

@@ -1,0 +1,60 @@
+#ifndef FOVEA_TRANSPORT_FRAME_H
+#define FOVEA_TRANSPORT_FRAME_H
+
+/* FRAME: fovea.handoff.v1.Frame, written and read by hand so that its data is not copied: sent
+ * from where it lies, read where it came to lie. */
+#include "handoff/grant.h"
+#include "rpc/message.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Bytes of a message beside its data, at most: Push takes FV_FRAME_MAX + this. */
+enum { FV_RPC_FRAME_HEAD = 80 };
+
+/* Messages of a hand-off that may come behind a frame that goes beside the stream and is not taken
+ * yet; those that bring one after all do not count. */
+enum { FV_RPC_FRAME_AHEAD = 32 };
+
+/* Frame `seq`: n pieces, which are lent as in fv_rpc_lend. */
+fv_status fv_rpc_frame_lend(const fv_ticket *ticket, uint64_t seq, const fv_piece *piece, int32_t n,
+                            void (*release)(void *user), void *user, grpc_byte_buffer **out);
+
+/* The message behind the last frame: n_frame came before it, and that is all. */
+fv_status fv_rpc_frame_commit(const fv_ticket *ticket, uint64_t n_frame, grpc_byte_buffer **out);
+
+/* A message without data that says that the sender is there, and will send. */
+fv_status fv_rpc_frame_alive(const fv_ticket *ticket, grpc_byte_buffer **out);
+
+/* Frame `seq`, which goes beside the stream: as this turn of this pair. */
+fv_status fv_rpc_frame_beside(const fv_ticket *ticket, uint64_t seq, uint64_t pair, uint64_t turn,
+                              grpc_byte_buffer **out);
+
+/* The same frame after all, its bytes lent; pair = 0: it has not been said of it that it would come
+ * another way. */
+fv_status fv_rpc_frame_after_all(const fv_ticket *ticket, uint64_t seq, uint64_t pair,
+                                 fv_piece bytes, void (*release)(void *user), void *user,
+                                 grpc_byte_buffer **out);
+
+typedef struct fv_rpc_frame {
+    fv_ticket ticket;
+    uint64_t seq;
+    uint64_t commit; /* above 0: the end, and no data */
+    bool alive;      /* a sign of life, and no data */
+    uint64_t pair;   /* above 0: without data, it goes beside the stream; with it, after all */
+    uint64_t turn;   /* of a frame beside */
+    size_t bytes;    /* of data */
+    int32_t n_piece;
+    fv_piece piece[FV_FRAME_PIECES]; /* the data; borrowed from the message */
+} fv_rpc_frame;
+
+/* FV_REFUSED_MALFORMED: this is no frame, or its data is not the last field; FV_REFUSED_FRAME_SIZE:
+ * not exactly one of data, commit, sign of life and a frame beside, or more pieces than
+ * FV_FRAME_PIECES. */
+fv_refusal fv_rpc_frame_read(grpc_byte_buffer *message, fv_rpc_frame *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
