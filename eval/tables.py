@@ -3,7 +3,7 @@ import re
 import sys
 
 ENOUGH = 220  # items, for intervals to say anything
-FACTS_BYTES = 62  # that all facts of a picture fit, at most: tests/unit/test_scene_code.c
+FACTS_BYTES = 62  # that all facts of a picture fit, at most: tests/unit/eval/scenes/test_scene_code.c
 
 
 def percent(s):
@@ -44,7 +44,7 @@ def no_ranking(exact_bytes):
     """Beside every table of scores; of one picture's visual KV under exact."""
     times = int(float(f"{exact_bytes / FACTS_BYTES:.2g}"))
     return (f"**This is no ranking.** All that the exam asks of a picture fits {FACTS_BYTES} bytes: a coder that knew its world would "
-            f"keep {times} times less than `exact`, and pass ([proof]({{root}}tests/unit/test_scene_code.c)). A row says what a policy "
+            f"keep {times} times less than `exact`, and pass ([proof]({{root}}tests/unit/eval/scenes/test_scene_code.c)). A row says what a policy "
             "damages in one small checkpoint that sees drawn scenes; it says nothing of photographs.")
 
 

@@ -21,7 +21,7 @@ FV_RULE int32_t fv_factor_oversample(int32_t rank) { return 16 + rank / 8; }
 
 /* The iteration ends when what it can still gain is less than this share of the square of the
  * error, which is half of it of the error; that is estimated, and what is kept is better: 0.33 % at
- * most over the spectra of tests/unit/test_factor.c. */
+ * most over the spectra of tests/unit/kernels/test_factor.c. */
 #define FV_FACTOR_GAIN_SHARE 0.01
 
 /* The last products, which gain much themselves, are tried when that much is left. */

@@ -26,7 +26,7 @@ function(put path text)
 endfunction()
 
 file(READ ${page} text)
-foreach(path prefill-worker/prune/stride.c policy/methods.def tests/unit/test_stride.c)
+foreach(path prefill-worker/prune/stride.c policy/methods.def tests/unit/prefill-worker/prune/test_stride.c)
   between("${text}" "<!-- example: ${path} -->\n```c\n" "```" block)
   if(path STREQUAL policy/methods.def)
     # Behind the stage's methods: ahead of the next stage.
@@ -42,7 +42,7 @@ list(TRANSFORM expanded PREPEND ${CMAKE_SOURCE_DIR}/)
 add_library(example_method OBJECT ${expanded} ${example}/prefill-worker/prune/stride.c)
 target_link_libraries(example_method PRIVATE test_support fovea_flags)
 
-foreach(source ${example}/tests/unit/test_stride.c ${CMAKE_CURRENT_SOURCE_DIR}/unit/test_every_policy.c)
+foreach(source ${example}/tests/unit/prefill-worker/prune/test_stride.c ${CMAKE_CURRENT_SOURCE_DIR}/unit/policy/test_every_policy.c)
   get_filename_component(name ${source} NAME_WE)
   add_executable(example_${name} ${source} $<TARGET_OBJECTS:example_method>)
   target_link_libraries(example_${name} PRIVATE test_support fovea_flags PkgConfig::CRITERION)

@@ -1,5 +1,5 @@
 /* The chat templates that are known, as checkpoints have them. One is here only when its form
- * (text/chat.c) renders every conversation as the template does: tests/unit/test_chat.c holds
+ * (text/chat.c) renders every conversation as the template does: tests/unit/text/test_chat.c holds
  * renderings made by transformers against ours. */
 #include "text/chat_known.h"
 

@@ -52,7 +52,7 @@ function ticks(low, high, most) {
 
 // ---- score against bytes: one kind of figure on both pages ------------------------------------------
 
-// All that is asked of a picture, at most: tests/unit/test_scene_code.c.
+// All that is asked of a picture, at most: tests/unit/eval/scenes/test_scene_code.c.
 const FACTS_BYTES = 62;
 function noRanking(exactBytes) {
   const times = Number((exactBytes / FACTS_BYTES).toPrecision(2));

@@ -25,7 +25,7 @@ expect() {
 
 expect "upward path" kernels/a.c 'no "../"' '#include "../model/config.h"'
 expect "environment" model/a.c 'environment' 'const char *s = getenv("HOME");'
-expect "environment in a test" tests/unit/test_a.c '' 'const char *s = getenv("HOME");'
+expect "environment in a test" tests/unit/rpc/test_a.c '' 'const char *s = getenv("HOME");'
 expect "environment in options" common/options.c '' 'const char *s = getenv("HOME");'
 expect "wall clock" rpc/a.c 'clock on the wall' 'static long f(void) { return time(NULL); }'
 expect "wall clock in seconds" rpc/a.c 'clock on the wall' 'clock_gettime(CLOCK_REALTIME, &ts);'
@@ -38,7 +38,7 @@ expect "exit in a comment" common/a.c '' ' * the program may exit(1) then */'
 expect "a name that ends in exit" common/a.c '' 'static void on_exit_wanted(void) { loop_exit(); }'
 expect "unfinished" model/a.c 'finish it' "/* TO""DO: more */"
 expect "status" router/a.c 'fv_status_grpc_name' 'const char *s = fv_status_name(st);'
-expect "status in a test" tests/unit/test_a.c '' 'const char *s = fv_status_name(st);'
+expect "status in a test" tests/unit/rpc/test_a.c '' 'const char *s = fv_status_name(st);'
 expect "log sentence" rpc/a.c 'key=value' 'FV_LOG(WARN, WIRE, "it is late");'
 expect "log pair behind a sentence" rpc/a.c 'key=value' 'FV_LOG(WARN, WIRE, "it is late: n=%d", n);'
 expect "log pairs" rpc/a.c '' 'FV_LOG(WARN, WIRE, "event=late why=\"it is late\"");'

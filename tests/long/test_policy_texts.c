@@ -1,4 +1,4 @@
-/* policy/: a million policies through their text form; tests/unit/test_policy.c has a few of them.
+/* policy/: a million policies through their text form; tests/unit/policy/test_policy.c has a few of them.
  */
 #include <criterion/criterion.h>
 

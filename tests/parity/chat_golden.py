@@ -2,7 +2,7 @@
 """Chat prompts as transformers renders them from Jinja templates.
 
 Writes tests/golden/chat/: one NAME.jinja per template that the engine knows, in the form that
-checkpoints ship it, and cases.json, which tests/unit/test_chat.c replays:
+checkpoints ship it, and cases.json, which tests/unit/text/test_chat.c replays:
   {"cases": [{"template": NAME, "turns": [{"role", "text", "n_image"}], "rendered": TEXT}, ...]}
 """
 import json

@@ -8,7 +8,7 @@
     NN/logits.f32    [16, vocab]; all three little-endian float32 and nothing else
     hf_*/checkpoint  written by transformers, weights and all
 
-tests/unit/test_golden.c reads all of it.
+tests/unit/prefill-worker/job/test_golden.c reads all of it.
 """
 import json
 import pathlib

@@ -2,7 +2,7 @@
 """Images and their expected pixels, from Pillow and transformers' CLIPImageProcessorPil.
 
   image_golden.py            writes tests/golden/image/: encoded files of every kind, and
-                             golden.txt, which tests/unit/test_image.c replays
+                             golden.txt, which tests/unit/prefill-worker/image/test_image.c replays
   image_golden.py --live N   compares N random decodes, resizes and preprocessings with
                              tests/parity/image_dump.c, which it compiles; exits 1 on a difference
 

@@ -5,7 +5,7 @@
                                and the scripts beside this one: tokenizers, pictures, methods
     run.py --answers 500       items of the exam: greedy answers of checkpoints/nano
     run.py --methods           the compression methods in NumPy alone (methods/goldens.py)
-    run.py --write-golden      writes tests/golden/engine again, for tests/unit/test_golden.c
+    run.py --write-golden      writes tests/golden/engine again, for tests/unit/prefill-worker/job/test_golden.c
 
 For each network: the prompt's ids and the pixel values must be equal, the tower's output and the
 projected rows within 2e-5 (relative L2), the logits of 16 greedy steps within 1e-4 (greatest

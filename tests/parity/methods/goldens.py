@@ -6,7 +6,7 @@
 
 Each <method>.py beside this file renders one method from its equations, and says what it does with
 them: render() gives what the golden holds. "networks" in it (network.case) are prompts through a
-whole small model under a policy; tests/unit/test_methods.c runs them all. What else stands there is
+whole small model under a policy; tests/unit/prefill-worker/job/test_methods.c runs them all. What else stands there is
 for the method's own test, which draws the same numbers (tests/support/rendered.h).
 """
 import argparse
