@@ -102,23 +102,23 @@ static void measure_gemm(bench *b) {
 static double attention_s(bench *b, int n_seq, int rows, int len, int H, int Hkv, int D) {
     int n_block = (len + FV_KV_BLOCK - 1) / FV_KV_BLOCK, n_run = n_seq * Hkv;
     fv_kv_block *blocks = malloc((size_t)(n_run * n_block) * sizeof *blocks);
-    fv_kv_run *runs = malloc((size_t)n_run * sizeof *runs);
+    fv_block_table *runs = malloc((size_t)n_run * sizeof *runs);
     fv_attn_seq *seqs = malloc((size_t)n_seq * sizeof *seqs);
-    int32_t *hidden = malloc((size_t)rows * sizeof *hidden);
-    if (!blocks || !runs || !seqs || !hidden) exit(1);
+    int32_t *masked_tail = malloc((size_t)rows * sizeof *masked_tail);
+    if (!blocks || !runs || !seqs || !masked_tail) exit(1);
     for (int i = 0; i < n_run * n_block; i++) {
         blocks[i].k = bench_weight(b, FV_BF16, FV_KV_BLOCK, D).data;
         blocks[i].v = bench_weight(b, FV_BF16, FV_KV_BLOCK, D).data;
     }
     for (int i = 0; i < n_run; i++)
-        runs[i] = (fv_kv_run){.block = blocks + (ptrdiff_t)i * n_block, .len = len};
-    for (int i = 0; i < rows; i++) hidden[i] = rows - 1 - i;
+        runs[i] = (fv_block_table){.block = blocks + (ptrdiff_t)i * n_block, .len = len};
+    for (int i = 0; i < rows; i++) masked_tail[i] = rows - 1 - i;
     for (int i = 0; i < n_seq; i++)
         seqs[i] = (fv_attn_seq){.row0 = i * rows,
                                 .n_rows = rows,
                                 .n_seg = 1,
-                                .runs = runs + (ptrdiff_t)i * Hkv,
-                                .hidden = hidden};
+                                .tables = runs + (ptrdiff_t)i * Hkv,
+                                .masked_tail = masked_tail};
     fv_attn_args a = {.q = bench_activations(n_seq * rows, H * D),
                       .o = bench_activations(n_seq * rows, H * D),
                       .kv_dtype = FV_BF16,
@@ -133,7 +133,7 @@ static double attention_s(bench *b, int n_seq, int rows, int len, int H, int Hkv
     double s = bench_now_s() - t0;
     free(a.q.data);
     free(a.o.data);
-    free(hidden);
+    free(masked_tail);
     free(seqs);
     free(runs);
     free(blocks);

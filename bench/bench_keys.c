@@ -123,7 +123,7 @@ static void made_up_step(bench *b, fv_tensor keys, double apart, int step, table
                 kept += u * u;
             }
         fv_packed_shape s = {ROWS,        ranks[i], ranks[i],          CASE_HEADS, CASE_D, FV_BF16,
-                             FV_PACKED_K, 16,       FV_PACKED_FACTORS, 0,          false};
+                             FV_PACKED_K, 16,       FV_PACKED_LOWRANK, 0,          false};
         t->line[t->n++] = (line){.step = step,
                                  .rank = ranks[i],
                                  .energy = kept / all,
@@ -208,7 +208,7 @@ static void real_line(real *r, int32_t item, const float *whole, line *x) {
         double error = (double)report.packed.layer[l].error[FV_PACKED_K];
         fv_packed_shape s = {report.n_visual,   x->rank, x->rank,     text->n_kv,
                              text->d_head,      FV_BF16, FV_PACKED_K, 16,
-                             FV_PACKED_FACTORS, 0,       false};
+                             FV_PACKED_LOWRANK, 0,       false};
         energy += 1 - error * error;
         x->bytes += (double)fv_packed_bytes(&s) / ITEMS;
     }

@@ -76,27 +76,27 @@ enum { REBUILT = 48 }; /* rows at a time: 768 KiB, half of L2 with what makes th
 /* What rebuilding needs beside the factors. */
 typedef struct rebuild {
     fv_tensor u, y, cos, sin, q, o; /* u [n, R]; y, cos, sin: of some rows */
-    fv_kv_run runs[H];
+    fv_block_table tables[H];
     int32_t slot[REBUILT];
     uint8_t seg[REBUILT];
     double product_s;
 } rebuild;
 
-static void make_runs(fv_kv_run *runs, int n) {
+static void make_tables(fv_block_table *tables, int n) {
     int n_block = (n + FV_KV_BLOCK - 1) / FV_KV_BLOCK;
     for (int g = 0; g < H; g++) {
-        runs[g] = (fv_kv_run){case_room((size_t)n_block * sizeof(fv_kv_block)), 0};
+        tables[g] = (fv_block_table){case_room((size_t)n_block * sizeof(fv_kv_block)), 0};
         for (int x = 0; x < n_block; x++) {
             char *rows = case_room((size_t)4 * FV_KV_BLOCK * D);
-            runs[g].block[x] = (fv_kv_block){rows, rows + (ptrdiff_t)2 * FV_KV_BLOCK * D};
+            tables[g].block[x] = (fv_kv_block){rows, rows + (ptrdiff_t)2 * FV_KV_BLOCK * D};
         }
     }
 }
 
-static void free_runs(fv_kv_run *runs, int n) {
+static void free_tables(fv_block_table *tables, int n) {
     for (int g = 0; g < H; g++) {
-        for (int x = 0; x < (n + FV_KV_BLOCK - 1) / FV_KV_BLOCK; x++) free(runs[g].block[x].k);
-        free(runs[g].block);
+        for (int x = 0; x < (n + FV_KV_BLOCK - 1) / FV_KV_BLOCK; x++) free(tables[g].block[x].k);
+        free(tables[g].block);
     }
 }
 
@@ -108,26 +108,27 @@ static rebuild rebuild_open(int n) {
                  .q = bench_activations(1, W),
                  .o = bench_activations(1, W)};
     for (int j = 0; j < REBUILT; j++) r.slot[j] = j;
-    make_runs(r.runs, n);
+    make_tables(r.tables, n);
     return r;
 }
 
 static void rebuild_close(rebuild *r, int n) {
     fv_tensor *all[] = {&r->u, &r->y, &r->cos, &r->sin, &r->q, &r->o};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]->data);
-    free_runs(r->runs, n);
+    free_tables(r->tables, n);
 }
 
 /* Keys or values of rows [j, j + n) from their factors, into the cache. */
 static void rebuild_rows(bench *b, rebuild *r, fv_tensor basis, bool value, int j, int n) {
     fv_tensor y = fv_tensor_rows(r->y, 0, n);
-    fv_combine_args product = {fv_tensor_rows(r->u, j, n), basis, y};
+    fv_matmul_nn_args product = {fv_tensor_rows(r->u, j, n), basis, y};
     double t0 = bench_now_s();
-    bench_must(b->be.ops->combine(&b->be, &product));
+    bench_must(b->be.ops->matmul_nn(&b->be, &product));
     r->product_s += bench_now_s() - t0;
     fv_rope_args rope = {y, fv_tensor_rows(r->cos, 0, n), fv_tensor_rows(r->sin, 0, n), H};
     if (!value) bench_must(b->be.ops->rope(&b->be, &rope));
-    fv_kv_write_seq to = {.n_rows = n, .n_seg = 1, .runs = r->runs, .seg = r->seg, .slot = r->slot};
+    fv_kv_write_seq to = {
+        .n_rows = n, .n_seg = 1, .tables = r->tables, .seg = r->seg, .slot = r->slot};
     fv_kv_write_args write = {.k = value ? (fv_tensor){0} : y,
                               .v = value ? y : (fv_tensor){0},
                               .kv_dtype = FV_BF16,
@@ -135,14 +136,14 @@ static void rebuild_rows(bench *b, rebuild *r, fv_tensor basis, bool value, int 
                               .d_head = D,
                               .n_seq = 1,
                               .seqs = &to};
-    for (int g = 0; g < H; g++) r->runs[g].len = j;
+    for (int g = 0; g < H; g++) r->tables[g].len = j;
     bench_must(b->be.ops->kv_write(&b->be, &write));
 }
 
 /* All of it, and one row's attention; the factors are cold. Seconds. */
 static double rebuild_s(bench *b, rebuild *r, int n) {
     fv_tensor basis[2] = {bench_weight(b, FV_BF16, R, W), bench_weight(b, FV_BF16, R, W)};
-    fv_attn_seq seq = {.n_rows = 1, .n_seg = 1, .runs = r->runs};
+    fv_attn_seq seq = {.n_rows = 1, .n_seg = 1, .tables = r->tables};
     fv_attn_args a = {.q = r->q,
                       .o = r->o,
                       .kv_dtype = FV_BF16,
@@ -156,7 +157,7 @@ static double rebuild_s(bench *b, rebuild *r, int n) {
     for (int j = 0; j < n; j += REBUILT)
         for (int value = 0; value < 2; value++)
             rebuild_rows(b, r, basis[value], value, j, n - j < REBUILT ? n - j : REBUILT);
-    for (int g = 0; g < H; g++) r->runs[g].len = n;
+    for (int g = 0; g < H; g++) r->tables[g].len = n;
     bench_must(b->be.ops->attention(&b->be, &a));
     return bench_now_s() - t0;
 }
@@ -184,7 +185,7 @@ static void measure_rebuild(bench *b) {
 static double compact_s(bench *b, fv_arena *arena, const fv_tensor *m, fv_packed_kind kind,
                         void *to, int *steps) {
     fv_factor_goal goal = {.rank = R, .seed = 1};
-    fv_packed_shape s = {m->rows, R, R, H, D, FV_BF16, kind, 16, FV_PACKED_FACTORS, 0, false};
+    fv_packed_shape s = {m->rows, R, R, H, D, FV_BF16, kind, 16, FV_PACKED_LOWRANK, 0, false};
     fv_factor f;
     double t0 = bench_now_s();
     bench_must(fv_factorise(&b->be, arena, m, &goal, &f));
@@ -201,12 +202,12 @@ static double prefill_s(bench *b, int M) {
                                     {11008, W}, {11008, W}, {W, 11008}};
     fv_tensor x = bench_activations(M, 11008), y = bench_activations(M, 11008);
     fv_tensor q = bench_activations(M, W), o = bench_activations(M, W);
-    fv_kv_run runs[H];
-    make_runs(runs, M);
-    int32_t *hidden = case_room((size_t)M * sizeof *hidden);
-    for (int i = 0; i < M; i++) hidden[i] = M - 1 - i;
-    for (int g = 0; g < H; g++) runs[g].len = M;
-    fv_attn_seq seq = {.n_rows = M, .n_seg = 1, .runs = runs, .hidden = hidden};
+    fv_block_table tables[H];
+    make_tables(tables, M);
+    int32_t *masked_tail = case_room((size_t)M * sizeof *masked_tail);
+    for (int i = 0; i < M; i++) masked_tail[i] = M - 1 - i;
+    for (int g = 0; g < H; g++) tables[g].len = M;
+    fv_attn_seq seq = {.n_rows = M, .n_seg = 1, .tables = tables, .masked_tail = masked_tail};
     fv_attn_args attn = {.q = q,
                          .o = o,
                          .kv_dtype = FV_BF16,
@@ -226,8 +227,8 @@ static double prefill_s(bench *b, int M) {
     }
     bench_must(b->be.ops->attention(&b->be, &attn));
     double s = bench_now_s() - t0;
-    free_runs(runs, M);
-    free(hidden);
+    free_tables(tables, M);
+    free(masked_tail);
     free(q.data);
     free(o.data);
     free(x.data);
@@ -240,7 +241,7 @@ static void measure_compact(bench *b) {
     fv_tensor keys = case_keys(b, N), local = case_rotated(b, keys, case_default_step());
     fv_arena arena = {0};
     void *to = case_room(fv_packed_bytes(
-        &(fv_packed_shape){N, R, R, H, D, FV_BF16, FV_PACKED_K, 16, FV_PACKED_FACTORS, 0, false}));
+        &(fv_packed_shape){N, R, R, H, D, FV_BF16, FV_PACKED_K, 16, FV_PACKED_LOWRANK, 0, false}));
     int steps_k, steps_v;
     compact_s(b, &arena, &local, FV_PACKED_K, to, &steps_k); /* the arena has its memory now */
     double k = compact_s(b, &arena, &local, FV_PACKED_K, to, &steps_k);

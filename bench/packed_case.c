@@ -24,8 +24,8 @@ int case_default_step(void) {
 double case_raw_s(bench *b, int n, int calls) {
     int n_block = (n + FV_KV_BLOCK - 1) / FV_KV_BLOCK;
     fv_kv_block *blocks = case_room((size_t)(H * n_block) * sizeof *blocks);
-    fv_kv_run runs[H];
-    fv_attn_seq seq = {.n_rows = 1, .n_seg = 1, .runs = runs};
+    fv_block_table runs[H];
+    fv_attn_seq seq = {.n_rows = 1, .n_seg = 1, .tables = runs};
     fv_attn_args a = {.q = bench_activations(1, W),
                       .o = bench_activations(1, W),
                       .kv_dtype = FV_BF16,
@@ -35,7 +35,7 @@ double case_raw_s(bench *b, int n, int calls) {
                       .n_seq = 1,
                       .scale = 0.1f,
                       .seqs = &seq};
-    for (int g = 0; g < H; g++) runs[g] = (fv_kv_run){blocks + (ptrdiff_t)g * n_block, n};
+    for (int g = 0; g < H; g++) runs[g] = (fv_block_table){blocks + (ptrdiff_t)g * n_block, n};
     double sum = 0;
     for (int i = 0; i < calls; i++) {
         for (int x = 0; x < H * n_block; x++) {
@@ -119,7 +119,7 @@ double case_packed_s(bench *b, packed_case c, int calls) {
         k = next_part(b, &c, FV_PACKED_K);
         v = next_part(b, &c, FV_PACKED_V);
         double t0 = bench_now_s();
-        bench_must(b->be.ops->attn_packed(&b->be, &a));
+        bench_must(b->be.ops->attn_lowrank(&b->be, &a));
         sum += bench_now_s() - t0;
     }
     free(a.q.data);
@@ -135,7 +135,7 @@ static fv_packed_part next_codes(bench *b, int n, int bits, fv_packed_kind kind)
                                   .dtype = FV_BF16,
                                   .kind = kind,
                                   .bits = (uint8_t)bits,
-                                  .form = FV_PACKED_CODES}};
+                                  .form = FV_PACKED_QUANTIZED}};
     p.data = bench_memory(b, fv_packed_bytes(&p.shape));
     return p;
 }
@@ -163,7 +163,7 @@ double case_codes_s(bench *b, int n, int bits, bool turned, int calls) {
         k = next_codes(b, n, bits, FV_PACKED_K);
         v = next_codes(b, n, bits, FV_PACKED_V);
         double t0 = bench_now_s();
-        bench_must(b->be.ops->attn_codes(&b->be, &a));
+        bench_must(b->be.ops->attn_quantized(&b->be, &a));
         sum += bench_now_s() - t0;
     }
     free(a.q.data);
@@ -194,7 +194,7 @@ fv_tensor case_keys(bench *b, int n) {
                 (float)(pow(i + 1, -0.8) * (random_bits(&state) >> 63 ? 1 : -1));
     for (int i = 0; i < DIRECTIONS * W; i++)
         ((float *)c.data)[i] = random_bits(&state) >> 63 ? 1.0f : -1.0f;
-    bench_must(b->be.ops->combine(&b->be, &(fv_combine_args){a, c, keys}));
+    bench_must(b->be.ops->matmul_nn(&b->be, &(fv_matmul_nn_args){a, c, keys}));
     float mean = (float)sqrt(left * 0.6 / 0.4);
     for (int d = 0; d < W; d++) {
         float m = random_bits(&state) >> 63 ? mean : -mean;

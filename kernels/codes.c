@@ -18,7 +18,7 @@
 
 static bool bits_fit(const fv_packed_shape *s) {
     if (s->form == FV_PACKED_MERGED) return s->bits == 16;
-    return s->form == FV_PACKED_CODES && (s->bits == 8 || s->bits == 4) && !s->borrows;
+    return s->form == FV_PACKED_QUANTIZED && (s->bits == 8 || s->bits == 4) && !s->borrows;
 }
 
 fv_status fv_codes_check(const fv_packed_shape *s) {
@@ -178,7 +178,7 @@ fv_status fv_codes_write(const fv_packed_shape *s, const float *m, void *data, d
     bool key = s->kind == FV_PACKED_K;
     size_t lines = key ? W : n, n_out = lines ? (size_t)s->n_outlier / lines / 2 : 0;
     FV_TRY(check_finite(s, m));
-    writer w = {.s = s, .l = fv_codes_lay(s), .data = data};
+    writer w = {.s = s, .l = fv_codes_layout_of(s), .data = data};
     memset(data, 0, w.l.bytes);
     w.is_out = calloc(n * W + 1, 1);
     w.best = malloc((n_out + 1) * sizeof *w.best);
@@ -264,6 +264,6 @@ void fv_codes_keep(const fv_packed_part *src, const int32_t *idx, const fv_packe
         at = keep_outliers(&a, &b, to, (size_t)idx[j], at);
         first[j + 1] = at;
     }
-    if (a.s.form == FV_PACKED_CODES && a.s.kind == FV_PACKED_K)
+    if (a.s.form == FV_PACKED_QUANTIZED && a.s.kind == FV_PACKED_K)
         memcpy(to + b.l.pair, a.data + a.l.pair, fv_packed_width(&a.s) * 8);
 }

@@ -2,7 +2,7 @@
 #define FOVEA_KERNELS_CODES_H
 
 /* CODES: visual keys or values of one layer with each number as 8 or 4 bits, but for a few that are
- * kept as they are (dense and sparse, KVQuant, arXiv 2401.18079; ops.h: attn_codes).
+ * kept as they are (dense and sparse, KVQuant, arXiv 2401.18079; ops.h: attn_quantized).
  *
  *     m[j, c] ~= fma(step, q, lo)     M [n, W] of n rows, W = Hkv * D channels of all heads; q =
  *                                     0 .. 2^bits - 1, to nearest
@@ -57,7 +57,7 @@ static inline size_t fv_codes_pair_bytes(const fv_packed_shape *s) {
     return (s->kind == FV_PACKED_K ? fv_packed_width(s) : (size_t)s->n) * 8;
 }
 
-static inline fv_codes_layout fv_codes_lay(const fv_packed_shape *s) {
+static inline fv_codes_layout fv_codes_layout_of(const fv_packed_shape *s) {
     bool key = s->kind == FV_PACKED_K;
     size_t n = (size_t)s->n, D = (size_t)s->d_head, out = (size_t)s->n_outlier;
     fv_codes_layout l;

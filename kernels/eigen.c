@@ -73,7 +73,7 @@ static void accumulate(double *a, size_t n, double *d) {
     }
 }
 
-/* QL with implicit shifts on the tridiagonal matrix (d, e); each rotation of planes i, i + 1 mixes
+/* QL with implicit shifts on the tridiagonal matrix (d, e); each rotation of tiers i, i + 1 mixes
  * rows i and i + 1 of z. */
 static bool diagonal(double *d, double *e, double *z, size_t n) {
     double size = 0;

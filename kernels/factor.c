@@ -1,5 +1,5 @@
 /* Subspace iteration on a tall matrix. Everything is rows: Q [p, T] and Q M [p, W] hold vectors as
- * rows, so both directions are products that the backend has (linear contracts along rows, combine
+ * rows, so both directions are products that the backend has (linear contracts along rows, matmul_nn
  * across them) and nothing is transposed. */
 #include "kernels/factor.h"
 
@@ -40,8 +40,8 @@ static fv_status times_rows(work *k, fv_tensor x, fv_tensor w, fv_tensor y) {
 
 /* y = x w */
 static fv_status times(work *k, fv_tensor x, fv_tensor w, fv_tensor y) {
-    fv_combine_args a = {.x = x, .w = w, .y = y};
-    return k->in->be->ops->combine(k->in->be, &a);
+    fv_matmul_nn_args a = {.x = x, .w = w, .y = y};
+    return k->in->be->ops->matmul_nn(k->in->be, &a);
 }
 
 static size_t count_of(const fv_tensor *x) { return (size_t)x->rows * (size_t)x->cols; }
@@ -114,7 +114,7 @@ static fv_status scaled(work *k, const fv_tensor *m, float top, float **numbers)
 static fv_status make_gram(work *k) {
     int32_t T = k->m.rows;
     FV_TRY(fv_matrix_new(k->in, T, T, &k->gram));
-    if (!fv_matrices_at_home(k->in)) return times_rows(k, k->m, k->m, k->gram);
+    if (!fv_matrices_on_host(k->in)) return times_rows(k, k->m, k->m, k->gram);
     for (int32_t j = 0; j < T; j += GRAM_ROWS) {
         int32_t n = T - j < GRAM_ROWS ? T - j : GRAM_ROWS;
         fv_tensor y = fv_tensor_rows(k->gram, j, n);

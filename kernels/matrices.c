@@ -13,7 +13,7 @@ void fv_matrices_fini(fv_matrices *m) {
     m->piece = NULL;
 }
 
-bool fv_matrices_at_home(const fv_matrices *m) { return m->be->device == fv_device_host(); }
+bool fv_matrices_on_host(const fv_matrices *m) { return m->be->device == fv_device_host(); }
 
 static size_t bytes_of(int32_t rows, int32_t cols) {
     return (size_t)rows * (size_t)cols * sizeof(float);
@@ -21,7 +21,7 @@ static size_t bytes_of(int32_t rows, int32_t cols) {
 
 fv_status fv_matrix_new(fv_matrices *m, int32_t rows, int32_t cols, fv_tensor *out) {
     void *data;
-    if (fv_matrices_at_home(m)) {
+    if (fv_matrices_on_host(m)) {
         FV_TRY(fv_arena_alloc(m->home, bytes_of(rows, cols), &data));
     } else {
         piece *p;
@@ -37,7 +37,7 @@ fv_status fv_matrix_new(fv_matrices *m, int32_t rows, int32_t cols, fv_tensor *o
 
 fv_status fv_matrix_send(fv_matrices *m, const float *numbers, int32_t rows, int32_t cols,
                          fv_tensor *out) {
-    if (fv_matrices_at_home(m)) {
+    if (fv_matrices_on_host(m)) {
         *out = fv_tensor_of((void *)(uintptr_t)numbers, FV_F32, rows, cols);
         return FV_OK;
     }
@@ -48,7 +48,7 @@ fv_status fv_matrix_send(fv_matrices *m, const float *numbers, int32_t rows, int
 
 fv_status fv_matrix_fetch(fv_matrices *m, const fv_tensor *t, float **numbers) {
     assert(t->dtype == FV_F32 && t->ld == t->cols);
-    if (fv_matrices_at_home(m)) {
+    if (fv_matrices_on_host(m)) {
         *numbers = t->data;
         return m->be->ops->sync(m->be);
     }

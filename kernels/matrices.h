@@ -24,7 +24,7 @@ typedef struct fv_matrices {
 void fv_matrices_fini(fv_matrices *m);
 
 /* Whether the backend reads the host's memory. */
-bool fv_matrices_at_home(const fv_matrices *m);
+bool fv_matrices_on_host(const fv_matrices *m);
 
 /* *out [rows, cols], contiguous, contents undefined. */
 fv_status fv_matrix_new(fv_matrices *m, int32_t rows, int32_t cols, fv_tensor *out);

@@ -138,7 +138,7 @@ static fv_status check_finite(const fv_packed_shape *s, const float *m) {
 fv_status fv_merged_write(const fv_packed_shape s[2], const float *const m[2], double t,
                           const uint8_t *kept, void *const data[2], double error[2]) {
     size_t D = (size_t)s->d_head, H = (size_t)s->n_kv;
-    fv_codes_layout l[2] = {fv_codes_lay(&s[0]), fv_codes_lay(&s[1])};
+    fv_codes_layout l[2] = {fv_codes_layout_of(&s[0]), fv_codes_layout_of(&s[1])};
     for (int i = 0; i < 2; i++) {
         FV_TRY(check_finite(&s[i], m[i]));
         memset(data[i], 0, l[i].bytes);

@@ -66,21 +66,21 @@ typedef struct fv_linear_args {
  * Not the canonical dot product: K runs along the rows of w, and each y is one chain,
  *     y[m,n] = 0;   for k = 0, 1, ...: y[m,n] = fma(x[m,k], w[k,n], y[m,n])
  * as attention sums its values. No forward pass has weights that lie so; factors do. */
-typedef struct fv_combine_args {
+typedef struct fv_matmul_nn_args {
     fv_tensor x; /* [M, K] */
     fv_tensor w; /* [K, N], any dtype */
     fv_tensor y; /* [M, N] */
-} fv_combine_args;
+} fv_matmul_nn_args;
 
 /* g = x x^T in double, of rows that are nearly dependent           [M, M] = [M, K] x [M, K]^T
  * Products of two f32 are exact in double, and each sum has 8 lanes:
  *     acc[i] = 0, i < 8;   for k = 0, 8, ...: acc[i] = acc[i] + x[m,k+i] x[n,k+i]
  *     for s = 4, 2, 1:     acc[i] += acc[i + s], i < s;      the result is acc[0]
  * with zeros behind K. */
-typedef struct fv_gram_args {
+typedef struct fv_syrk_args {
     fv_tensor x; /* [M, K] */
     double *g;   /* [M, M] on the host, row-major: the part on and below the diagonal is written */
-} fv_gram_args;
+} fv_syrk_args;
 
 /* ---- row-wise -------------------------------------------------------------------------- */
 
@@ -124,10 +124,10 @@ typedef struct fv_rope_args {
 
 /* y[i] = table[ids[i]], widened. table [vocab, K] any dtype; y [n, K]; ids on the host,
  * checked by the caller. */
-typedef struct fv_gather_args {
+typedef struct fv_index_select_args {
     fv_tensor table, y;
     const int32_t *ids; /* [y.rows] */
-} fv_gather_args;
+} fv_index_select_args;
 
 /* ---- KV and attention ------------------------------------------------------------------ */
 
@@ -141,10 +141,10 @@ typedef struct fv_kv_block {
 
 /* The rows of one (layer, KV head, segment): row j is row j % FV_KV_BLOCK of block
  * j / FV_KV_BLOCK. len = 0 needs no blocks. */
-typedef struct fv_kv_run {
+typedef struct fv_block_table {
     fv_kv_block *block; /* [ceil(len / FV_KV_BLOCK)] at least */
     int32_t len;
-} fv_kv_run;
+} fv_block_table;
 
 /* Appends rows to runs. Row r of sequence s goes, for every KV head g, to row
  * runs[g * n_seg + seg[r]].len + slot[r] of that run; the caller has provided the blocks and
@@ -153,9 +153,9 @@ typedef struct fv_kv_run {
 typedef struct fv_kv_write_seq {
     int32_t row0, n_rows; /* rows of k and v that belong to this sequence */
     int32_t n_seg;
-    fv_kv_run *runs;     /* [Hkv, n_seg] */
-    const uint8_t *seg;  /* [n_rows] */
-    const int32_t *slot; /* [n_rows] */
+    fv_block_table *tables; /* [Hkv, n_seg] */
+    const uint8_t *seg;     /* [n_rows] */
+    const int32_t *slot;    /* [n_rows] */
 } fv_kv_write_seq;
 
 typedef struct fv_kv_write_args {
@@ -175,13 +175,13 @@ typedef enum fv_attn_share {
 } fv_attn_share;
 
 /* One sequence's part of an attention call. Query row i sees, of segment s and KV head g,
- * the first runs[g * n_seg + s].len - hidden[s * n_rows + i] rows: `hidden` counts the rows
+ * the first runs[g * n_seg + s].len - masked_tail[s * n_rows + i] rows: `masked_tail` counts the rows
  * at the segment's end that come after the query (causality). Lengths may differ per head. */
 typedef struct fv_attn_seq {
-    int32_t row0, n_rows;  /* rows of q and o */
-    int32_t n_seg;         /* 1..FV_ATTN_MAX_SEG */
-    const fv_kv_run *runs; /* [Hkv, n_seg] */
-    const int32_t *hidden; /* [n_seg, n_rows] on the host; NULL: nothing is hidden */
+    int32_t row0, n_rows;         /* rows of q and o */
+    int32_t n_seg;                /* 1..FV_ATTN_MAX_SEG */
+    const fv_block_table *tables; /* [Hkv, n_seg] */
+    const int32_t *masked_tail;   /* [n_seg, n_rows] on the host; NULL: nothing is masked_tail */
     const uint8_t
         *share;      /* [n_rows] fv_attn_share on the host; NULL: kept in all; only with n = 0 */
     int32_t n_first; /* of FV_SHARE_WITHOUT_FIRST */
@@ -215,7 +215,7 @@ typedef struct fv_attn_args {
 } fv_attn_args;
 
 /* What the last rows of a sequence pay to each key, summed over them, by kind of row. */
-typedef struct fv_attn_sum {
+typedef struct fv_score_sum {
     int32_t seq;                     /* number of the sequence among attn->seqs */
     int32_t n_row;                   /* its last rows, as many as are summed */
     float n;                         /* of n-softmax, for these sums alone */
@@ -226,9 +226,10 @@ typedef struct fv_attn_sum {
     int32_t column[FV_ATTN_MAX_SEG]; /* key j of segment s stands at column[s] + j */
     /* [n_row, ld] what a row's probability counts for, column by column; NULL: 1 */
     const float *weight;
-    bool peak;  /* the largest of all heads is added, where heads hold the same keys; no weight */
-    float *sum; /* [H, n_kind, ld] F32, of peaks [n_kind, ld]; in and out */
-} fv_attn_sum;
+    bool
+        head_max; /* the largest of all heads is added, where heads hold the same keys; no weight */
+    float *sum;   /* [H, n_kind, ld] F32, of peaks [n_kind, ld]; in and out */
+} fv_score_sum;
 
 /* The second pass over q K^T, with the lse that attention has left (without shares: what was
  * computed before any of them was dropped).
@@ -241,11 +242,11 @@ typedef struct fv_attn_sum {
  *     sum[h, kind[r], j] += 1 where exp(s_rj - lse'_r) < 1 / n_r,  n_r the keys that row r sees
  * The rows of two calls in order sum to the bits of one call of all of them. One row alone, into
  * zeros, gives that row's probabilities. */
-typedef struct fv_attn_sums_args {
+typedef struct fv_score_sums_args {
     const fv_attn_args *attn; /* as it was given to attention, lse present; o is not read */
     int32_t n_sum;
-    const fv_attn_sum *sums; /* [n_sum] no two write to the same memory */
-} fv_attn_sums_args;
+    const fv_score_sum *sums; /* [n_sum] no two write to the same memory */
+} fv_score_sums_args;
 
 /* ---- packed blocks --------------------------------------------------------------------- */
 
@@ -287,7 +288,7 @@ typedef struct fv_attn_packed_args {
     const fv_packed_seq *seqs; /* [n_seq] */
 } fv_attn_packed_args;
 
-/* Attention on rows that are codes (codes.h), which are read as they are: attn_codes, with the same
+/* Attention on rows that are codes (codes.h), which are read as they are: attn_quantized, with the same
  * arguments, but that no scores are left. With k_j, v_j the D numbers that codes and outliers of
  * row j and KV head g stand for:
  *
@@ -295,7 +296,7 @@ typedef struct fv_attn_packed_args {
  *     k_j[i + D/2] = fma(k_j[i + D/2], cos_j, k_j[i] sin_j)         i < D/2 (k_j itself where there
  *                                                                   are no angles)
  *     s_j = scale * (s_j = fma(q[d], k_j[d], s_j))    one chain over d = 0 .. D - 1 from 0
- *     m, l, p_j, c as in attn_packed
+ *     m, l, p_j, c as in attn_lowrank
  *     o[d] = o[d] * c, then for alive j in order: o[d] = fma(p_j, v_j[d], o[d])
  * and at the end o[d] = o[d] / l, lse = m + log(l). Keys are turned, and not queries: a row's turn
  * serves all query rows and heads that read it.
@@ -317,7 +318,7 @@ typedef struct fv_merge_args {
 /* What packed rows mean to the answer, followed as it grows (AttentionPack, its equation 4):
  *     I_j = fma(keep, I_j, (1 - keep) mean_j),   mean_j = (sum of exp(s_ij - lse_i)) / (H n_rows)
  * the sum over heads, in each over query rows, in order. keep = alpha^n_rows; 0: I is not read.
- * score as attn_packed leaves it; lse [n_rows, H] of the same rows over all keys, after merge;
+ * score as attn_lowrank leaves it; lse [n_rows, H] of the same rows over all keys, after merge;
  * importance [1, n]. */
 typedef struct fv_importance_args {
     const float *score; /* [H, n_rows, score_ld] */
@@ -376,17 +377,17 @@ typedef struct fv_backend_ops {
     fv_status (*step_end)(fv_backend *be);
     /* operations; a NULL entry means "not supported here" */
     fv_status (*linear)(fv_backend *be, const fv_linear_args *a);
-    fv_status (*combine)(fv_backend *be, const fv_combine_args *a);
-    fv_status (*gram)(fv_backend *be, const fv_gram_args *a); /* has been done on return */
+    fv_status (*matmul_nn)(fv_backend *be, const fv_matmul_nn_args *a);
+    fv_status (*syrk)(fv_backend *be, const fv_syrk_args *a); /* has been done on return */
     fv_status (*norm)(fv_backend *be, const fv_norm_args *a);
     fv_status (*activate)(fv_backend *be, const fv_activate_args *a);
     fv_status (*rope)(fv_backend *be, const fv_rope_args *a);
-    fv_status (*gather)(fv_backend *be, const fv_gather_args *a);
+    fv_status (*index_select)(fv_backend *be, const fv_index_select_args *a);
     fv_status (*kv_write)(fv_backend *be, const fv_kv_write_args *a);
     fv_status (*attention)(fv_backend *be, const fv_attn_args *a);
-    fv_status (*attention_sums)(fv_backend *be, const fv_attn_sums_args *a);
-    fv_status (*attn_packed)(fv_backend *be, const fv_attn_packed_args *a);
-    fv_status (*attn_codes)(fv_backend *be, const fv_attn_packed_args *a);
+    fv_status (*score_sums)(fv_backend *be, const fv_score_sums_args *a);
+    fv_status (*attn_lowrank)(fv_backend *be, const fv_attn_packed_args *a);
+    fv_status (*attn_quantized)(fv_backend *be, const fv_attn_packed_args *a);
     fv_status (*attn_merged)(fv_backend *be, const fv_attn_packed_args *a);
     fv_status (*merge)(fv_backend *be, const fv_merge_args *a);
     fv_status (*importance)(fv_backend *be, const fv_importance_args *a);

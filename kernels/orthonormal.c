@@ -82,7 +82,7 @@ static fv_status pass(fv_matrices *in, const fv_tensor *y, double share, void *t
     FV_TRY(FV_ARENA_NEW(room, p, kept));
     FV_TRY(FV_ARENA_NEW(room, p * p, g));
     FV_TRY(FV_ARENA_NEW(room, p * p, l));
-    FV_TRY(in->be->ops->gram(in->be, &(fv_gram_args){*y, g}));
+    FV_TRY(in->be->ops->syrk(in->be, &(fv_syrk_args){*y, g}));
     size_t n = cholesky(g, p, share, l, kept);
     FV_TRY(FV_ARENA_NEW(room, n * n, inverse));
     FV_TRY(FV_ARENA_NEW(room, n * p, c));
@@ -90,8 +90,8 @@ static fv_status pass(fv_matrices *in, const fv_tensor *y, double share, void *t
     *left = (int32_t)n;
     *added = added_up(g, p, c, n);
     FV_TRY(fv_matrix_send(in, c, *left, y->rows, &inverted));
-    fv_combine_args a = {.x = inverted, .w = *y, .y = fv_tensor_of(to, FV_F32, *left, y->cols)};
-    return in->be->ops->combine(in->be, &a);
+    fv_matmul_nn_args a = {.x = inverted, .w = *y, .y = fv_tensor_of(to, FV_F32, *left, y->cols)};
+    return in->be->ops->matmul_nn(in->be, &a);
 }
 
 fv_status fv_orthonormal(fv_matrices *in, fv_tensor *y, void **spare) {

@@ -15,7 +15,7 @@
 #include "kernels/scales.inc"
 
 fv_status fv_packed_check(const fv_packed_shape *s) {
-    if (s->form != FV_PACKED_FACTORS) return fv_codes_check(s);
+    if (s->form != FV_PACKED_LOWRANK) return fv_codes_check(s);
     if (s->bits != 16 && s->bits != 8 && s->bits != 4)
         return FV_FAIL(FV_EINVAL, "packed block with %d bits: 16, 8 or 4", s->bits);
     if ((unsigned)s->dtype >= FV_N_DTYPE || (unsigned)s->kind > FV_PACKED_V)
@@ -62,16 +62,16 @@ static void put_pair_f16(char *to, scale s) {
 
 /* ---- U ---------------------------------------------------------------------------------- */
 
-/* Where element r of row j stands: its row in a plane (of keys, its line of a tile), and the
+/* Where element r of row j stands: its row in a tier (of keys, its line of a tile), and the
  * element's number there. */
 static char *element(char *data, const fv_packed_layout *l, const fv_packed_shape *s, size_t j,
                      size_t r, size_t *i) {
-    int plane = r >= (size_t)s->rank2;
-    char *at = data + l->plane[plane];
-    r -= plane ? (size_t)s->rank2 : 0;
+    int tier = r >= (size_t)s->rank2;
+    char *at = data + l->tier[tier];
+    r -= tier ? (size_t)s->rank2 : 0;
     *i = s->kind == FV_PACKED_K ? j % FV_PACKED_TILE : r;
-    if (s->kind == FV_PACKED_V) return at + j * l->stride[plane];
-    return at + j / FV_PACKED_TILE * l->stride[plane] + r * fv_packed_row_bytes(s, FV_PACKED_TILE);
+    if (s->kind == FV_PACKED_V) return at + j * l->stride[tier];
+    return at + j / FV_PACKED_TILE * l->stride[tier] + r * fv_packed_row_bytes(s, FV_PACKED_TILE);
 }
 
 static void write_u_plain(const fv_packed_shape *s, const fv_packed_layout *l, const float *u,
@@ -124,9 +124,9 @@ void fv_packed_read_u(const fv_packed_part *p, int32_t row0, int32_t n, float *u
     packed_view v = packed_view_of(p);
     assert(row0 >= 0 && n >= 0 && row0 + n <= v.s.n);
     for (int32_t j = row0; j < row0 + n; j++, u += v.s.rank)
-        for (int plane = 0; plane < 2; plane++)
-            (v.s.kind == FV_PACKED_K ? packed_k_row : packed_v_row)(&v, plane, (size_t)j,
-                                                                    u + (plane ? v.s.rank2 : 0));
+        for (int tier = 0; tier < 2; tier++)
+            (v.s.kind == FV_PACKED_K ? packed_k_row : packed_v_row)(&v, tier, (size_t)j,
+                                                                    u + (tier ? v.s.rank2 : 0));
 }
 
 /* ---- basis ------------------------------------------------------------------------------ */
@@ -185,7 +185,7 @@ void fv_packed_read_rows(const fv_packed_part *p, int32_t row0, int32_t n, float
 /* ---- parts ------------------------------------------------------------------------------ */
 
 void fv_packed_write(const fv_packed_shape *s, const float *u, const float *basis, void *data) {
-    fv_packed_layout l = fv_packed_lay(s);
+    fv_packed_layout l = fv_packed_layout_of(s);
     memset(data, 0, l.bytes);
     if (fv_packed_is_rows(s)) {
         write_rows(s, &l, u, data);
@@ -215,13 +215,13 @@ static void keep_element(const packed_view *src, const packed_view *dst, const i
 
 fv_packed_shape fv_packed_kept(const fv_packed_part *src, const int32_t *idx, int32_t n) {
     fv_packed_shape s = src->shape;
-    if (s.form != FV_PACKED_FACTORS) s.n_outlier = fv_codes_count(src, idx, n);
+    if (s.form != FV_PACKED_LOWRANK) s.n_outlier = fv_codes_count(src, idx, n);
     s.n = n;
     return s;
 }
 
 void fv_packed_keep(const fv_packed_part *src, const int32_t *idx, const fv_packed_part *dst) {
-    if (src->shape.form != FV_PACKED_FACTORS) {
+    if (src->shape.form != FV_PACKED_LOWRANK) {
         fv_codes_keep(src, idx, dst);
         return;
     }

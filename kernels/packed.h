@@ -2,7 +2,7 @@
 #define FOVEA_KERNELS_PACKED_H
 
 /* FACTORS: the visual keys and values of one layer as low-rank factors, as they are held, shipped
- * and read by kernels (AttentionPack, CVPR 2026; ops.h: attn_packed). What factors share with the
+ * and read by kernels (AttentionPack, CVPR 2026; ops.h: attn_lowrank). What factors share with the
  * other forms of packed rows: kernels/packed_part.h; the sizes of each are here.
  *
  *     M ~= U B      M [n, Hkv * D] keys or values of n visual rows, all heads side by side
@@ -10,8 +10,8 @@
  *                   B [R, Hkv * D] basis: right singular vectors, orthonormal rows
  *
  * Rank r < R is the first r columns of U and rows of B. Rows of low importance are read at rank
- * R2: U lies in two planes, [n, R2] and [n, R - R2], so that what is not read is not touched. A
- * plane of values is row-major. One of keys is laid in tiles of 16 rows, each [R, 16]: scores are
+ * R2: U lies in two tiers, [n, R2] and [n, R - R2], so that what is not read is not touched. A
+ * tier of values is row-major. One of keys is laid in tiles of 16 rows, each [R, 16]: scores are
  * computed for 16 rows at once, and lanes of rows that a tile lacks are 0.
  *
  * The basis lies head by head, each in the order in which products read it: of values [R, D] (o =
@@ -37,7 +37,7 @@
  *                                                      of all sizes share a row's pair
  *     B              lo[g,r] + step[g,r] c             a pair per KV head and row of B, F16
  * Each is fma(step, c, lo), in f32. Codes of 4 bits: element i of a line is bits 4 (i % 2) of byte
- * i / 2; lines (rows of a plane or of a head's basis, as they lie) begin at a byte.
+ * i / 2; lines (rows of a tier or of a head's basis, as they lie) begin at a byte.
  *
  * Pure functions of any thread. */
 #include "kernels/codes.h"
@@ -50,33 +50,33 @@ extern "C" {
 
 /* Where the arrays of a part begin; an array that it lacks has no bytes. */
 typedef struct fv_packed_layout {
-    size_t plane[2];     /* [n, R2] and [n, R - R2] elements; of keys, in tiles */
+    size_t tier[2];      /* [n, R2] and [n, R - R2] elements; of keys, in tiles */
     size_t pair;         /* of U: keys [R][2] F32; values [n][2] F16 */
     size_t column;       /* values: [R] F32 */
     size_t basis;        /* [Hkv, R, D] elements; of keys [Hkv, D, R] */
     size_t basis_pair;   /* [Hkv, R][2] F16 */
     size_t rows;         /* values as rows: [Hkv, n, D] elements */
     size_t bytes;        /* of all */
-    size_t stride[2];    /* bytes from row to row of a plane; of keys, from tile to tile */
+    size_t stride[2];    /* bytes from row to row of a tier; of keys, from tile to tile */
     size_t basis_stride; /* bytes from line to line of the basis */
     size_t basis_head;   /* bytes from head to head */
 } fv_packed_layout;
 
-/* Elements per row of a plane. */
-static inline size_t fv_packed_plane_rank(const fv_packed_shape *s, int plane) {
-    return (size_t)(plane ? s->rank - s->rank2 : s->rank2);
+/* Elements per row of a tier. */
+static inline size_t fv_packed_tier_rank(const fv_packed_shape *s, int tier) {
+    return (size_t)(tier ? s->rank - s->rank2 : s->rank2);
 }
 
-/* Bytes from row to row of a plane of values, from tile to tile of one of keys. */
-static inline size_t fv_packed_stride(const fv_packed_shape *s, int plane) {
-    size_t rank = fv_packed_plane_rank(s, plane);
+/* Bytes from row to row of a tier of values, from tile to tile of one of keys. */
+static inline size_t fv_packed_stride(const fv_packed_shape *s, int tier) {
+    size_t rank = fv_packed_tier_rank(s, tier);
     if (s->kind == FV_PACKED_V) return fv_packed_row_bytes(s, rank);
     return rank * fv_packed_row_bytes(s, FV_PACKED_TILE);
 }
 
-/* Bytes of n rows of a plane. */
-static inline size_t fv_packed_plane_bytes(const fv_packed_shape *s, int plane, size_t n) {
-    return (s->kind == FV_PACKED_K ? fv_packed_tiles(n) : n) * fv_packed_stride(s, plane);
+/* Bytes of n rows of a tier. */
+static inline size_t fv_packed_tier_bytes(const fv_packed_shape *s, int tier, size_t n) {
+    return (s->kind == FV_PACKED_K ? fv_packed_tiles(n) : n) * fv_packed_stride(s, tier);
 }
 
 /* Lines of one head's basis, and elements of each. */
@@ -110,17 +110,17 @@ static inline size_t fv_packed_basis_pair_bytes(const fv_packed_shape *s) {
 }
 
 static inline bool fv_packed_is_rows(const fv_packed_shape *s) {
-    return s->form == FV_PACKED_FACTORS && s->rank == 0;
+    return s->form == FV_PACKED_LOWRANK && s->rank == 0;
 }
 
-static inline fv_packed_layout fv_packed_lay(const fv_packed_shape *s) {
+static inline fv_packed_layout fv_packed_layout_of(const fv_packed_shape *s) {
     fv_packed_layout l;
     for (int p = 0; p < 2; p++) l.stride[p] = fv_packed_stride(s, p);
     l.basis_stride = fv_packed_row_bytes(s, fv_packed_basis_line(s));
     l.basis_head = fv_packed_basis_head_bytes(s);
-    l.plane[0] = 0;
-    l.plane[1] = fv_packed_aligned(fv_packed_plane_bytes(s, 0, (size_t)s->n));
-    l.pair = l.plane[1] + fv_packed_aligned(fv_packed_plane_bytes(s, 1, (size_t)s->n));
+    l.tier[0] = 0;
+    l.tier[1] = fv_packed_aligned(fv_packed_tier_bytes(s, 0, (size_t)s->n));
+    l.pair = l.tier[1] + fv_packed_aligned(fv_packed_tier_bytes(s, 1, (size_t)s->n));
     l.column = l.pair + fv_packed_aligned(fv_packed_pair_bytes(s));
     l.basis = l.column + fv_packed_aligned(fv_packed_column_bytes(s));
     l.basis_pair = l.basis + fv_packed_aligned(fv_packed_basis_bytes(s));
@@ -131,13 +131,14 @@ static inline fv_packed_layout fv_packed_lay(const fv_packed_shape *s) {
 
 /* Bytes of a part of any form: what it holds in memory and on the wire. */
 static inline size_t fv_packed_bytes(const fv_packed_shape *s) {
-    return s->form == FV_PACKED_FACTORS ? fv_packed_lay(s).bytes : fv_codes_lay(s).bytes;
+    return s->form == FV_PACKED_LOWRANK ? fv_packed_layout_of(s).bytes
+                                        : fv_codes_layout_of(s).bytes;
 }
 
-/* Bytes that one step reads: all of it, less what n_low rows of group 1 leave in plane 1. */
+/* Bytes that one step reads: all of it, less what n_low rows of group 1 leave in tier 1. */
 static inline size_t fv_packed_read_bytes(const fv_packed_shape *s, int32_t n_low) {
-    return fv_packed_plane_bytes(s, 0, (size_t)s->n) +
-           fv_packed_plane_bytes(s, 1, (size_t)(s->n - n_low)) + fv_packed_pair_bytes(s) +
+    return fv_packed_tier_bytes(s, 0, (size_t)s->n) +
+           fv_packed_tier_bytes(s, 1, (size_t)(s->n - n_low)) + fv_packed_pair_bytes(s) +
            fv_packed_column_bytes(s) + fv_packed_basis_bytes(s) + fv_packed_basis_pair_bytes(s) +
            (fv_packed_is_rows(s) ? fv_packed_raw_bytes(s) : 0);
 }

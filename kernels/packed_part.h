@@ -35,8 +35,8 @@ enum { FV_PACKED_BLOCK_FIXED = 640, FV_PACKED_SET_FIXED = 256 };
 typedef enum fv_packed_kind { FV_PACKED_K = 0, FV_PACKED_V } fv_packed_kind;
 
 typedef enum fv_packed_form {
-    FV_PACKED_FACTORS = 0,
-    FV_PACKED_CODES,
+    FV_PACKED_LOWRANK = 0,
+    FV_PACKED_QUANTIZED,
     FV_PACKED_MERGED,
     FV_N_PACKED_FORM
 } fv_packed_form;
@@ -44,7 +44,7 @@ typedef enum fv_packed_form {
 /* What a part's bytes mean. */
 typedef struct fv_packed_shape {
     int32_t n; /* rows that are laid */
-    /* Of factors: 1 <= R2 <= R; R2 = R: one plane; both 0: values as rows, of 16 bits. Of other
+    /* Of factors: 1 <= R2 <= R; R2 = R: one tier; both 0: values as rows, of 16 bits. Of other
      * forms 0 */
     int32_t rank, rank2;
     int32_t n_kv, d_head; /* a row is Hkv * D wide */
@@ -69,7 +69,7 @@ typedef struct fv_packed_rows {
     int32_t n, n_anchor;
     const int32_t *pos;   /* [n] positions in the prompt */
     const int32_t *first; /* [n_anchor + 1] the first row of each block; first[n_anchor] = n */
-    const int32_t *alive; /* [n_anchor] rows of each block that count, from its first; NULL: all */
+    const int32_t *valid; /* [n_anchor] rows of each block that count, from its first; NULL: all */
     /* Angles of the anchors' positions, F32; NULL: all are 0. For factors [n_anchor, D / 2]; for
      * other forms each row's own, in tiles of rows as keys lie: [tiles, D / 2, FV_PACKED_TILE] */
     const float *cos, *sin;

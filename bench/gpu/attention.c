@@ -7,9 +7,9 @@
 typedef struct attention {
     fv_attn_args a[2]; /* two caches by turns */
     fv_attn_seq *seqs;
-    fv_kv_run *runs;
+    fv_block_table *tables;
     fv_kv_block *blocks;
-    int32_t *hidden;
+    int32_t *masked_tail;
 } attention;
 
 /* B sequences with n_rows query rows each over L keys, of which the rows' own come last. */
@@ -28,17 +28,18 @@ static void lay_side(attention *t, const attention_shape *s, int32_t side, fv_bu
     int32_t per_run = (s->L + FV_KV_BLOCK - 1) / FV_KV_BLOCK, n_run = s->B * s->Hkv;
     fv_tensor kv = bench_tensor(FV_BF16, 2 * n_run * per_run * FV_KV_BLOCK, s->D, buf);
     fv_kv_block *block = t->blocks + (size_t)side * (size_t)(n_run * per_run);
-    fv_kv_run *run = t->runs + side * n_run;
+    fv_block_table *run = t->tables + side * n_run;
     for (int32_t i = 0; i < n_run * per_run; i++)
         block[i] = (fv_kv_block){fv_tensor_rows(kv, 2 * i * FV_KV_BLOCK, 1).data,
                                  fv_tensor_rows(kv, (2 * i + 1) * FV_KV_BLOCK, 1).data};
-    for (int32_t i = 0; i < n_run; i++) run[i] = (fv_kv_run){block + i * per_run, s->L};
+    for (int32_t i = 0; i < n_run; i++) run[i] = (fv_block_table){block + i * per_run, s->L};
     for (int32_t i = 0; i < s->B; i++)
-        t->seqs[side * s->B + i] = (fv_attn_seq){.row0 = i * s->n_rows,
-                                                 .n_rows = s->n_rows,
-                                                 .n_seg = 1,
-                                                 .runs = run + i * s->Hkv,
-                                                 .hidden = s->n_rows > 1 ? t->hidden : NULL};
+        t->seqs[side * s->B + i] =
+            (fv_attn_seq){.row0 = i * s->n_rows,
+                          .n_rows = s->n_rows,
+                          .n_seg = 1,
+                          .tables = run + i * s->Hkv,
+                          .masked_tail = s->n_rows > 1 ? t->masked_tail : NULL};
 }
 
 static void measure(attention_shape s) {
@@ -51,10 +52,10 @@ static void measure(attention_shape s) {
     fv_buf cache[2], q_buf, o_buf;
     size_t n_run = (size_t)(s.B * s.Hkv), per_run = (size_t)(s.L / FV_KV_BLOCK + 1);
     attention t = {.seqs = room((size_t)(2 * s.B), sizeof *t.seqs),
-                   .runs = room(2 * n_run, sizeof *t.runs),
+                   .tables = room(2 * n_run, sizeof *t.tables),
                    .blocks = room(2 * n_run * per_run, sizeof *t.blocks),
-                   .hidden = room((size_t)s.n_rows, sizeof *t.hidden)};
-    for (int32_t i = 0; i < s.n_rows; i++) t.hidden[i] = s.n_rows - 1 - i;
+                   .masked_tail = room((size_t)s.n_rows, sizeof *t.masked_tail)};
+    for (int32_t i = 0; i < s.n_rows; i++) t.masked_tail[i] = s.n_rows - 1 - i;
     fv_tensor q = bench_tensor(FV_F32, s.B * s.n_rows, s.H * s.D, &q_buf);
     fv_tensor o = bench_tensor(FV_F32, s.B * s.n_rows, s.H * s.D, &o_buf);
     for (int32_t side = 0; side < 2; side++) {
@@ -77,9 +78,9 @@ static void measure(attention_shape s) {
     fv_buf_free(&q_buf);
     fv_buf_free(&o_buf);
     free(t.seqs);
-    free(t.runs);
+    free(t.tables);
     free(t.blocks);
-    free(t.hidden);
+    free(t.masked_tail);
 }
 
 void bench_attention(void) {

@@ -21,7 +21,7 @@ typedef struct packed_shape {
 
 static fv_status do_packed(void *arg, int32_t call) {
     packed *t = arg;
-    return rig.be.ops->attn_packed(&rig.be, &t->a[call % 2]);
+    return rig.be.ops->attn_lowrank(&rig.be, &t->a[call % 2]);
 }
 
 /* n rows in anchor blocks of 64, all alive. */

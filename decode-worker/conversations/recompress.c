@@ -151,12 +151,12 @@ static fv_status copy_values(const block *b, int32_t layer, const fv_packed_shap
     const fv_kv_packed *old = fv_kv_packed_text(b->kv, layer);
     size_t row = (size_t)shape->d_head * fv_dtype_bytes(shape->dtype);
     FV_TRY(fv_arena_alloc(room, fv_packed_bytes(shape), out));
-    char *to = (char *)*out + fv_packed_lay(shape).rows;
+    char *to = (char *)*out + fv_packed_layout_of(shape).rows;
     for (int32_t g = 0; g < shape->n_kv; g++) {
         size_t part = (size_t)b->n_old * row;
         if (old) {
             const fv_packed_part *v = &old->part[FV_PACKED_V];
-            const char *from = (const char *)v->data + fv_packed_lay(&v->shape).rows;
+            const char *from = (const char *)v->data + fv_packed_layout_of(&v->shape).rows;
             FV_TRY(dev->ops->copy_async(dev, to, from + (size_t)g * part, part));
         }
         to += part;

@@ -142,7 +142,7 @@ static fv_refusal check_text_bytes(const fv_landing *l, int32_t n, uint64_t byte
 
 static fv_packed_form form_of(const fv_wire_packed *w) {
     if (w->merged) return FV_PACKED_MERGED;
-    return w->coded ? FV_PACKED_CODES : FV_PACKED_FACTORS;
+    return w->coded ? FV_PACKED_QUANTIZED : FV_PACKED_LOWRANK;
 }
 
 static fv_packed_shape shape_of(const fv_landing *l, const fv_wire_packed *w, int kind) {
@@ -205,7 +205,7 @@ fv_refusal fv_landing_end_factor(fv_landing *l) {
     fv_arena arena = {0};
     fv_packed_part home;
     fv_refusal why = FV_REFUSED_NONE;
-    if (part->shape.form == FV_PACKED_FACTORS) return why;
+    if (part->shape.form == FV_PACKED_LOWRANK) return why;
     fv_status st = fv_kv_packed_home(l->got.kv, part, &arena, &home);
     if (st != FV_OK)
         why = fv_refusal_of(st);

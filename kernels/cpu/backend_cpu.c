@@ -140,19 +140,19 @@ static fv_status cpu_linear(fv_backend *be, const fv_linear_args *a) {
     return run_plan(c, c->path->linear_plan(a), c->path->linear, a);
 }
 
-static fv_status cpu_combine(fv_backend *be, const fv_combine_args *a) {
+static fv_status cpu_matmul_nn(fv_backend *be, const fv_matmul_nn_args *a) {
     cpu *c = be->impl;
-    FV_TRY(need_f32(&a->x, "combine's x"));
-    FV_TRY(need_f32(&a->y, "combine's y"));
+    FV_TRY(need_f32(&a->x, "matmul_nn's x"));
+    FV_TRY(need_f32(&a->y, "matmul_nn's y"));
     assert(a->w.rows == a->x.cols && a->w.cols == a->y.cols && a->x.rows == a->y.rows);
     if (a->y.rows == 0 || a->y.cols == 0) return FV_OK;
-    return run_plan(c, c->path->combine_plan(a), c->path->combine, a);
+    return run_plan(c, c->path->matmul_nn_plan(a), c->path->matmul_nn, a);
 }
 
-static fv_status cpu_gram(fv_backend *be, const fv_gram_args *a) {
+static fv_status cpu_syrk(fv_backend *be, const fv_syrk_args *a) {
     cpu *c = be->impl;
-    FV_TRY(need_f32(&a->x, "gram's x"));
-    return run_plan(c, c->path->gram_plan(a), c->path->gram, a);
+    FV_TRY(need_f32(&a->x, "syrk's x"));
+    return run_plan(c, c->path->syrk_plan(a), c->path->syrk, a);
 }
 
 /* ---- row-wise -------------------------------------------------------------------------- */
@@ -186,11 +186,11 @@ static fv_status cpu_rope(fv_backend *be, const fv_rope_args *a) {
     return run_rows(c, a->x.rows, a->x.cols, c->path->rope, a);
 }
 
-static fv_status cpu_gather(fv_backend *be, const fv_gather_args *a) {
+static fv_status cpu_index_select(fv_backend *be, const fv_index_select_args *a) {
     cpu *c = be->impl;
-    FV_TRY(need_f32(&a->y, "gather's y"));
+    FV_TRY(need_f32(&a->y, "index_select's y"));
     assert(a->table.cols == a->y.cols);
-    return run_rows(c, a->y.rows, a->y.cols, c->path->gather, a);
+    return run_rows(c, a->y.rows, a->y.cols, c->path->index_select, a);
 }
 
 /* ---- KV and attention ------------------------------------------------------------------ */
@@ -222,19 +222,19 @@ static fv_status cpu_attention(fv_backend *be, const fv_attn_args *a) {
     return run_plan(c, c->path->attention_plan(a), c->path->attention, a);
 }
 
-static fv_status cpu_attention_sums(fv_backend *be, const fv_attn_sums_args *a) {
+static fv_status cpu_score_sums(fv_backend *be, const fv_score_sums_args *a) {
     cpu *c = be->impl;
-    FV_TRY(need_f32(&a->attn->q, "attention_sums' q"));
-    FV_TRY(need_f32(&a->attn->lse, "attention_sums' lse"));
+    FV_TRY(need_f32(&a->attn->q, "score_sums' q"));
+    FV_TRY(need_f32(&a->attn->lse, "score_sums' lse"));
     assert(a->attn->lse.data && a->attn->lse.rows == a->attn->q.rows);
     for (int32_t i = 0; i < a->n_sum; i++) {
-        const fv_attn_sum *q = &a->sums[i];
+        const fv_score_sum *q = &a->sums[i];
         assert(q->seq >= 0 && q->seq < a->attn->n_seq && q->n_kind >= 1 && q->n >= 0.0f);
         assert(q->n_row >= 0 && q->n_row <= a->attn->seqs[q->seq].n_rows);
-        assert(!q->peak + !q->weight + !q->low >= 2); /* at most one of them */
+        assert(!q->head_max + !q->weight + !q->low >= 2); /* at most one of them */
         (void)q;
     }
-    return run_plan(c, c->path->attention_sums_plan(a), c->path->attention_sums, a);
+    return run_plan(c, c->path->score_sums_plan(a), c->path->score_sums, a);
 }
 
 /* ---- packed blocks --------------------------------------------------------------------- */
@@ -242,7 +242,7 @@ static fv_status cpu_attention_sums(fv_backend *be, const fv_attn_sums_args *a) 
 static void check_packed(const fv_attn_packed_args *a, const fv_packed_seq *seq,
                          fv_packed_form form) {
     const fv_packed_shape *k = &seq->k->shape, *v = &seq->v->shape;
-    assert(k->form == form && v->form == form && (form == FV_PACKED_FACTORS || !seq->score));
+    assert(k->form == form && v->form == form && (form == FV_PACKED_LOWRANK || !seq->score));
     assert(k->borrows == (seq->k->base != NULL) && v->borrows == (seq->v->base != NULL));
     assert(fv_packed_check(k) == FV_OK && fv_packed_check(v) == FV_OK);
     assert(k->kind == FV_PACKED_K && v->kind == FV_PACKED_V);
@@ -265,22 +265,22 @@ static fv_status check_packed_call(const fv_attn_packed_args *a, fv_packed_form 
     return FV_OK;
 }
 
-static fv_status cpu_attn_packed(fv_backend *be, const fv_attn_packed_args *a) {
+static fv_status cpu_attn_lowrank(fv_backend *be, const fv_attn_packed_args *a) {
     cpu *c = be->impl;
-    FV_TRY(check_packed_call(a, FV_PACKED_FACTORS));
-    return run_plan(c, c->path->attn_packed_plan(a), c->path->attn_packed, a);
+    FV_TRY(check_packed_call(a, FV_PACKED_LOWRANK));
+    return run_plan(c, c->path->attn_lowrank_plan(a), c->path->attn_lowrank, a);
 }
 
-static fv_status cpu_attn_codes(fv_backend *be, const fv_attn_packed_args *a) {
+static fv_status cpu_attn_quantized(fv_backend *be, const fv_attn_packed_args *a) {
     cpu *c = be->impl;
-    FV_TRY(check_packed_call(a, FV_PACKED_CODES));
-    return run_plan(c, c->path->attn_codes_plan(a), c->path->attn_codes, a);
+    FV_TRY(check_packed_call(a, FV_PACKED_QUANTIZED));
+    return run_plan(c, c->path->attn_quantized_plan(a), c->path->attn_quantized, a);
 }
 
 static fv_status cpu_attn_merged(fv_backend *be, const fv_attn_packed_args *a) {
     cpu *c = be->impl;
     FV_TRY(check_packed_call(a, FV_PACKED_MERGED));
-    return run_plan(c, c->path->attn_codes_plan(a), c->path->attn_codes, a);
+    return run_plan(c, c->path->attn_quantized_plan(a), c->path->attn_quantized, a);
 }
 
 static fv_status cpu_merge(fv_backend *be, const fv_merge_args *a) {
@@ -345,17 +345,17 @@ const fv_backend_ops fv_backend_cpu = {
     .weight = cpu_weight,
     .sync = cpu_sync,
     .linear = cpu_linear,
-    .combine = cpu_combine,
-    .gram = cpu_gram,
+    .matmul_nn = cpu_matmul_nn,
+    .syrk = cpu_syrk,
     .norm = cpu_norm,
     .activate = cpu_activate,
     .rope = cpu_rope,
-    .gather = cpu_gather,
+    .index_select = cpu_index_select,
     .kv_write = cpu_kv_write,
     .attention = cpu_attention,
-    .attention_sums = cpu_attention_sums,
-    .attn_packed = cpu_attn_packed,
-    .attn_codes = cpu_attn_codes,
+    .score_sums = cpu_score_sums,
+    .attn_lowrank = cpu_attn_lowrank,
+    .attn_quantized = cpu_attn_quantized,
     .attn_merged = cpu_attn_merged,
     .merge = cpu_merge,
     .importance = cpu_importance,

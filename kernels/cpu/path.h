@@ -27,36 +27,36 @@ typedef struct fv_cpu_path {
     fv_cpu_plan (*linear_plan)(const fv_linear_args *a);
     fv_cpu_items *linear;
 
-    /* fv_combine_args; items: rows or bands of columns of the output, as the path cuts it */
-    fv_cpu_plan (*combine_plan)(const fv_combine_args *a);
-    fv_cpu_items *combine;
+    /* fv_matmul_nn_args; items: rows or bands of columns of the output, as the path cuts it */
+    fv_cpu_plan (*matmul_nn_plan)(const fv_matmul_nn_args *a);
+    fv_cpu_items *matmul_nn;
 
-    /* fv_gram_args; items: blocks of rows of the result, as the path cuts it */
-    fv_cpu_plan (*gram_plan)(const fv_gram_args *a);
-    fv_cpu_items *gram;
+    /* fv_syrk_args; items: blocks of rows of the result, as the path cuts it */
+    fv_cpu_plan (*syrk_plan)(const fv_syrk_args *a);
+    fv_cpu_items *syrk;
 
     /* fv_attn_args; items: blocks of query rows, of some or all heads */
     fv_cpu_plan (*attention_plan)(const fv_attn_args *a);
     fv_cpu_items *attention;
 
-    /* fv_attn_sums_args; items: keys of a KV head, of one sum */
-    fv_cpu_plan (*attention_sums_plan)(const fv_attn_sums_args *a);
-    fv_cpu_items *attention_sums;
+    /* fv_score_sums_args; items: keys of a KV head, of one sum */
+    fv_cpu_plan (*score_sums_plan)(const fv_score_sums_args *a);
+    fv_cpu_items *score_sums;
 
     /* fv_attn_packed_args; items: blocks of query rows and heads */
-    fv_cpu_plan (*attn_packed_plan)(const fv_attn_packed_args *a);
-    fv_cpu_items *attn_packed;
+    fv_cpu_plan (*attn_lowrank_plan)(const fv_attn_packed_args *a);
+    fv_cpu_items *attn_lowrank;
 
     /* the same args, of codes or of directions; items: blocks of query rows of a KV head */
-    fv_cpu_plan (*attn_codes_plan)(const fv_attn_packed_args *a);
-    fv_cpu_items *attn_codes;
+    fv_cpu_plan (*attn_quantized_plan)(const fv_attn_packed_args *a);
+    fv_cpu_items *attn_quantized;
 
     /* fv_importance_args; items: rows of the block */
     fv_cpu_items *importance;
 
     /* The args of that operation; items: rows, and no scratch. kv_write counts the rows of its
      * sequences, one sequence after another. */
-    fv_cpu_items *norm, *activate, *rope, *gather, *kv_write, *merge;
+    fv_cpu_items *norm, *activate, *rope, *index_select, *kv_write, *merge;
 } fv_cpu_path;
 
 extern const fv_cpu_path fv_cpu_path_plain, fv_cpu_path_avx2, fv_cpu_path_avx512;

@@ -12,13 +12,13 @@
 
 #include "kernels/cpu/linear.inc"
 
-#include "kernels/cpu/combine.inc"
+#include "kernels/cpu/matmul_nn.inc"
 
-#include "kernels/cpu/gram.inc"
+#include "kernels/cpu/syrk.inc"
 
 #include "kernels/cpu/attention.inc"
 
-#include "kernels/cpu/attention_sums.inc"
+#include "kernels/cpu/score_sums.inc"
 
 #include "kernels/cpu/packed_lanes.inc"
 
@@ -30,23 +30,23 @@ const fv_cpu_path fv_cpu_path_avx512 = {
     .isa = "avx512",
     .linear_plan = linear_plan,
     .linear = linear,
-    .combine_plan = combine_plan,
-    .combine = combine,
-    .gram_plan = gram_plan,
-    .gram = gram,
+    .matmul_nn_plan = matmul_nn_plan,
+    .matmul_nn = matmul_nn,
+    .syrk_plan = syrk_plan,
+    .syrk = syrk,
     .attention_plan = attention_plan,
     .attention = attention,
-    .attention_sums_plan = attention_sums_plan,
-    .attention_sums = attention_sums,
-    .attn_packed_plan = attn_packed_plan,
-    .attn_packed = attn_packed,
-    .attn_codes_plan = attn_codes_plan,
-    .attn_codes = attn_codes,
+    .score_sums_plan = score_sums_plan,
+    .score_sums = score_sums,
+    .attn_lowrank_plan = attn_lowrank_plan,
+    .attn_lowrank = attn_lowrank,
+    .attn_quantized_plan = attn_quantized_plan,
+    .attn_quantized = attn_quantized,
     .importance = importance_rows,
     .norm = norm_rows,
     .activate = activate_rows,
     .rope = rope_rows,
-    .gather = gather_rows,
+    .index_select = index_select_rows,
     .kv_write = kv_write_rows,
     .merge = merge_rows,
 };

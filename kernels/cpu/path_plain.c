@@ -54,14 +54,14 @@ static void linear(const void *args, void *scratch, int64_t begin, int64_t end) 
     }
 }
 
-/* ---- combine: an item is one output row ------------------------------------------------- */
+/* ---- matmul_nn: an item is one output row ------------------------------------------------- */
 
-static fv_cpu_plan combine_plan(const fv_combine_args *a) {
+static fv_cpu_plan matmul_nn_plan(const fv_matmul_nn_args *a) {
     return (fv_cpu_plan){.n_item = a->y.rows, .grain = 1};
 }
 
-static void combine(const void *args, void *scratch, int64_t begin, int64_t end) {
-    const fv_combine_args *a = args;
+static void matmul_nn(const void *args, void *scratch, int64_t begin, int64_t end) {
+    const fv_matmul_nn_args *a = args;
     (void)scratch;
     for (int64_t m = begin; m < end; m++) {
         const float *x = row_f32(&a->x, m);
@@ -75,13 +75,13 @@ static void combine(const void *args, void *scratch, int64_t begin, int64_t end)
     }
 }
 
-/* ---- gram: an item is one row of the result --------------------------------------------- */
+/* ---- syrk: an item is one row of the result --------------------------------------------- */
 
-static fv_cpu_plan gram_plan(const fv_gram_args *a) {
+static fv_cpu_plan syrk_plan(const fv_syrk_args *a) {
     return (fv_cpu_plan){.n_item = a->x.rows, .grain = 1};
 }
 
-static double gram_one(const float *x, const float *y, size_t K) {
+static double syrk_one(const float *x, const float *y, size_t K) {
     double acc[8] = {0};
     for (size_t k = 0; k < K; k++) acc[k % 8] += (double)x[k] * (double)y[k];
     for (size_t s = 4; s > 0; s /= 2)
@@ -89,13 +89,13 @@ static double gram_one(const float *x, const float *y, size_t K) {
     return acc[0];
 }
 
-static void gram(const void *args, void *scratch, int64_t begin, int64_t end) {
-    const fv_gram_args *a = args;
+static void syrk(const void *args, void *scratch, int64_t begin, int64_t end) {
+    const fv_syrk_args *a = args;
     (void)scratch;
     for (int64_t m = begin; m < end; m++)
         for (int64_t n = 0; n <= m; n++)
             a->g[m * a->x.rows + n] =
-                gram_one(row_f32(&a->x, m), row_f32(&a->x, n), (size_t)a->x.cols);
+                syrk_one(row_f32(&a->x, m), row_f32(&a->x, n), (size_t)a->x.cols);
 }
 
 /* ---- attention: an item is one query row, all its heads -------------------------------- */
@@ -110,15 +110,15 @@ static fv_cpu_plan attention_plan(const fv_attn_args *a) {
 typedef struct query {
     const fv_attn_args *a;
     const fv_attn_seq *seq;
-    const float *q;        /* [D] */
-    const fv_kv_run *runs; /* [n_seg] */
-    int32_t row;           /* of the sequence */
+    const float *q;               /* [D] */
+    const fv_block_table *tables; /* [n_seg] */
+    int32_t row;                  /* of the sequence */
 } query;
 
 /* How many rows of segment s it sees. */
 static int32_t visible(const query *u, int s) {
-    const int32_t *hidden = u->seq->hidden;
-    int32_t n = u->runs[s].len - (hidden ? hidden[s * u->seq->n_rows + u->row] : 0);
+    const int32_t *masked_tail = u->seq->masked_tail;
+    int32_t n = u->tables[s].len - (masked_tail ? masked_tail[s * u->seq->n_rows + u->row] : 0);
     return n < 0 ? 0 : n;
 }
 
@@ -128,7 +128,7 @@ static const void *kv_row(const query *u, const void *base, int32_t j) {
 }
 
 static float score(const query *u, int s, int32_t j) {
-    const void *k = kv_row(u, u->runs[s].block[j / FV_KV_BLOCK].k, j);
+    const void *k = kv_row(u, u->tables[s].block[j / FV_KV_BLOCK].k, j);
     return u->a->scale * dot(u->q, k, u->a->kv_dtype, (size_t)u->a->d_head);
 }
 
@@ -146,7 +146,7 @@ static void drop_first(const query *u, int32_t j0, int32_t nb, float *p) {
 static void edit_share(const query *u, float l, float *o) {
     uint8_t share = share_of(u);
     if (share == FV_SHARE_KEPT || share == FV_SHARE_WITHOUT_FIRST || visible(u, 0) == 0) return;
-    const void *v = u->runs[0].block[0].v;
+    const void *v = u->tables[0].block[0].v;
     for (int32_t d = 0; d < u->a->d_head; d++)
         o[d] = share == FV_SHARE_ON_FIRST ? l * widened(v, u->a->kv_dtype, (size_t)d) : 0.0f;
 }
@@ -169,7 +169,7 @@ static float attend(const query *u, float *o) {
             float c = first ? 0.0f : exp_f32(m - m_new);
             l = fmaf(l, c, sum_row(p, (size_t)nb));
             if (s == 0) drop_first(u, j0, nb, p);
-            const void *v = u->runs[s].block[j0 / FV_KV_BLOCK].v;
+            const void *v = u->tables[s].block[j0 / FV_KV_BLOCK].v;
             for (int32_t d = 0; d < D; d++) {
                 o[d] *= c;
                 for (int32_t j = 0; j < nb; j++)
@@ -191,7 +191,7 @@ static query query_of(const fv_attn_args *a, const fv_attn_seq *seq, int32_t i, 
                    .seq = seq,
                    .row = i,
                    .q = row_f32(&a->q, (int64_t)seq->row0 + i) + (size_t)h * (size_t)a->d_head,
-                   .runs = seq->runs + (ptrdiff_t)(h / group) * seq->n_seg};
+                   .tables = seq->tables + (ptrdiff_t)(h / group) * seq->n_seg};
 }
 
 static void attention_row(const fv_attn_args *a, const fv_attn_seq *seq, int32_t i) {
@@ -215,9 +215,9 @@ static void attention(const void *args, void *scratch, int64_t begin, int64_t en
     }
 }
 
-/* ---- attention_sums: an item is one query head of one sum ------------------------------- */
+/* ---- score_sums: an item is one query head of one sum ------------------------------- */
 
-static fv_cpu_plan attention_sums_plan(const fv_attn_sums_args *a) {
+static fv_cpu_plan score_sums_plan(const fv_score_sums_args *a) {
     return (fv_cpu_plan){.grain = 1, .n_item = (int64_t)a->n_sum * a->attn->n_head};
 }
 
@@ -228,7 +228,7 @@ static float even_share(const query *u) {
     return 1.0f / (float)n;
 }
 
-static void attention_sum(const fv_attn_args *a, const fv_attn_sum *q, int32_t h) {
+static void attention_sum(const fv_attn_args *a, const fv_score_sum *q, int32_t h) {
     const fv_attn_seq *seq = &a->seqs[q->seq];
     for (int32_t i = 0; i < q->n_row; i++) {
         query u = query_of(a, seq, seq->n_rows - q->n_row + i, h);
@@ -248,7 +248,7 @@ static void attention_sum(const fv_attn_args *a, const fv_attn_sum *q, int32_t h
 }
 
 /* The largest that any head of row i pays to key j of segment s. */
-static float peak_of(const fv_attn_args *a, const fv_attn_sum *q, int32_t i, int s, int32_t j) {
+static float peak_of(const fv_attn_args *a, const fv_score_sum *q, int32_t i, int s, int32_t j) {
     const fv_attn_seq *seq = &a->seqs[q->seq];
     float most = 0.0f;
     for (int32_t h = 0; h < a->n_head; h++) {
@@ -260,7 +260,7 @@ static float peak_of(const fv_attn_args *a, const fv_attn_sum *q, int32_t i, int
     return most;
 }
 
-static void attention_peaks(const fv_attn_args *a, const fv_attn_sum *q) {
+static void attention_peaks(const fv_attn_args *a, const fv_score_sum *q) {
     const fv_attn_seq *seq = &a->seqs[q->seq];
     for (int32_t i = 0; i < q->n_row; i++) {
         query u = query_of(a, seq, seq->n_rows - q->n_row + i, 0);
@@ -272,13 +272,13 @@ static void attention_peaks(const fv_attn_args *a, const fv_attn_sum *q) {
     }
 }
 
-static void attention_sums(const void *args, void *scratch, int64_t begin, int64_t end) {
-    const fv_attn_sums_args *a = args;
+static void score_sums(const void *args, void *scratch, int64_t begin, int64_t end) {
+    const fv_score_sums_args *a = args;
     (void)scratch;
     for (int64_t i = begin; i < end; i++) {
-        const fv_attn_sum *q = &a->sums[i / a->attn->n_head];
+        const fv_score_sum *q = &a->sums[i / a->attn->n_head];
         int32_t h = (int32_t)(i % a->attn->n_head);
-        if (!q->peak)
+        if (!q->head_max)
             attention_sum(a->attn, q, h);
         else if (h == 0)
             attention_peaks(a->attn, q);
@@ -291,23 +291,23 @@ const fv_cpu_path fv_cpu_path_plain = {
     .isa = "plain",
     .linear_plan = linear_plan,
     .linear = linear,
-    .combine_plan = combine_plan,
-    .combine = combine,
-    .gram_plan = gram_plan,
-    .gram = gram,
+    .matmul_nn_plan = matmul_nn_plan,
+    .matmul_nn = matmul_nn,
+    .syrk_plan = syrk_plan,
+    .syrk = syrk,
     .attention_plan = attention_plan,
     .attention = attention,
-    .attention_sums_plan = attention_sums_plan,
-    .attention_sums = attention_sums,
-    .attn_packed_plan = attn_packed_plan,
-    .attn_packed = attn_packed,
-    .attn_codes_plan = attn_packed_plan,
-    .attn_codes = attn_codes,
+    .score_sums_plan = score_sums_plan,
+    .score_sums = score_sums,
+    .attn_lowrank_plan = attn_lowrank_plan,
+    .attn_lowrank = attn_lowrank,
+    .attn_quantized_plan = attn_lowrank_plan,
+    .attn_quantized = attn_quantized,
     .importance = importance_rows,
     .norm = norm_rows,
     .activate = activate_rows,
     .rope = rope_rows,
-    .gather = gather_rows,
+    .index_select = index_select_rows,
     .kv_write = kv_write_rows,
     .merge = merge_rows,
 };

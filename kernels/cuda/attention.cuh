@@ -36,9 +36,9 @@ static __host__ __device__ __forceinline__ size_t bytes_of(fv_dtype t) {
 struct attn_view {
     const fv_cuda_attn_table *table;
     const fv_cuda_attn_seq *seqs;
-    const fv_cuda_run *runs;
+    const fv_cuda_table *tables;
     const fv_kv_block *blocks;
-    const int32_t *hidden;
+    const int32_t *masked_tail;
     const uint8_t *bytes;
 };
 
@@ -47,23 +47,23 @@ static __device__ __forceinline__ attn_view attn_view_of(const char *table) {
     attn_view v;
     v.table = t;
     v.seqs = reinterpret_cast<const fv_cuda_attn_seq *>(table + t->seq);
-    v.runs = reinterpret_cast<const fv_cuda_run *>(table + t->run);
+    v.tables = reinterpret_cast<const fv_cuda_table *>(table + t->run);
     v.blocks = reinterpret_cast<const fv_kv_block *>(table + t->block);
-    v.hidden = reinterpret_cast<const int32_t *>(table + t->hidden);
+    v.masked_tail = reinterpret_cast<const int32_t *>(table + t->masked_tail);
     v.bytes = reinterpret_cast<const uint8_t *>(table + t->bytes);
     return v;
 }
 
-static __device__ __forceinline__ const fv_cuda_run *
+static __device__ __forceinline__ const fv_cuda_table *
 run_of(const attn_view &v, const fv_cuda_attn_seq &q, int32_t g, int32_t s) {
-    return v.runs + q.run + g * q.n_seg + s;
+    return v.tables + q.run + g * q.n_seg + s;
 }
 
 /* How many rows of segment s and KV head g the sequence's query row i sees. */
 static __device__ __forceinline__ int32_t visible(const attn_view &v, const fv_cuda_attn_seq &q,
                                                   int32_t g, int32_t s, int32_t i) {
     int32_t n = run_of(v, q, g, s)->len;
-    if (q.hidden >= 0) n -= v.hidden[q.hidden + s * q.n_rows + i];
+    if (q.masked_tail >= 0) n -= v.masked_tail[q.masked_tail + s * q.n_rows + i];
     return n < 0 ? 0 : n;
 }
 
@@ -77,7 +77,7 @@ static __device__ __forceinline__ bool has_values(uint8_t share) {
     return share == FV_SHARE_KEPT || share == FV_SHARE_WITHOUT_FIRST;
 }
 
-/* lse with the key of n-softmax (fv_attn_sums_args). */
+/* lse with the key of n-softmax (fv_score_sums_args). */
 static __device__ __forceinline__ float lse_of(float lse, float n) {
     if (n == 0.0f) return lse;
     float ln_n = log_f32(n), a = lse > ln_n ? lse : ln_n;

@@ -18,16 +18,16 @@ extern "C" {
 enum { FV_CUDA_SPLIT = 2 * FV_KV_BLOCK };
 
 /* A run: `len` rows, whose addresses begin at number `block`. */
-typedef struct fv_cuda_run {
+typedef struct fv_cuda_table {
     int32_t len, block;
-} fv_cuda_run;
+} fv_cuda_table;
 
 /* One sequence; numbers are places in the table's arrays, -1 where the call has none. */
 typedef struct fv_cuda_attn_seq {
     int32_t row0, n_rows, n_seg, n_first;
-    int32_t run;    /* [Hkv, n_seg] */
-    int32_t hidden; /* [n_seg, n_rows] */
-    int32_t share;  /* [n_rows], among the bytes */
+    int32_t run;         /* [Hkv, n_seg] */
+    int32_t masked_tail; /* [n_seg, n_rows] */
+    int32_t share;       /* [n_rows], among the bytes */
     float n;
     int32_t split, n_split; /* its splits */
     int32_t part;           /* where their results lie, in units of (row, head) */
@@ -44,15 +44,15 @@ typedef struct fv_cuda_attn_split {
     int32_t seq, seg, j0, split;
 } fv_cuda_attn_split;
 
-/* A sum (fv_attn_sum) as kernels see it. */
-typedef struct fv_cuda_attn_sum {
+/* A sum (fv_score_sum) as kernels see it. */
+typedef struct fv_cuda_score_sum {
     const float *weight;
     float *sum;
     int32_t seq, n_row, n_kind, ld, column[FV_ATTN_MAX_SEG];
     int32_t kind; /* [n_row], among the bytes; -1: none */
     float n;
-    int32_t low, peak;
-} fv_cuda_attn_sum;
+    int32_t low, head_max;
+} fv_cuda_score_sum;
 
 /* A KV block of a segment, to whose keys a sum's rows pay. */
 typedef struct fv_cuda_sum_item {
@@ -62,7 +62,7 @@ typedef struct fv_cuda_sum_item {
 /* The piece begins with this; its arrays lie at these offsets. */
 typedef struct fv_cuda_attn_table {
     int32_t n_rows, n_split, n_few, n_item; /* of rows, split, few, item */
-    uint32_t seq, run, block, hidden, bytes;
+    uint32_t seq, run, block, masked_tail, bytes;
     uint32_t rows, split, few; /* few [n_few] int32: the sequences that are split */
     uint32_t sum, item;
 } fv_cuda_attn_table;
@@ -83,7 +83,7 @@ typedef struct fv_cuda_attn {
 typedef struct fv_cuda_attn_cut {
     int32_t rows; /* query rows of an item */
     int32_t few;  /* sequences of at most as many rows are split along their keys instead */
-    const fv_attn_sums_args *sums; /* the sums over it; NULL: none */
+    const fv_score_sums_args *sums; /* the sums over it; NULL: none */
 } fv_cuda_attn_cut;
 
 /* What the grids must cover, and the scratch that splits need, in units of (row, head). What grows

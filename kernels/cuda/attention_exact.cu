@@ -120,7 +120,7 @@ static __device__ void exact_edit(const exact_item &t, const fv_cuda_attn &a) {
 }
 
 static __device__ void exact_segment(const exact_item &t, const fv_cuda_attn &a, int32_t s) {
-    const fv_cuda_run run = *run_of(t.view, t.q, t.g, s);
+    const fv_cuda_table run = *run_of(t.view, t.q, t.g, s);
     int32_t longest = 0;
     for (int32_t i = row_of(t, 0); i <= row_of(t, t.R - 1); i++) {
         int32_t n = visible(t.view, t.q, t.g, s, i);

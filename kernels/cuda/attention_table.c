@@ -11,7 +11,7 @@
 static int32_t longest(const fv_attn_args *a, const fv_attn_seq *q, int s) {
     int32_t most = 0;
     for (int32_t g = 0; g < a->n_kv; g++) {
-        int32_t len = q->runs[g * q->n_seg + s].len;
+        int32_t len = q->tables[g * q->n_seg + s].len;
         most = len > most ? len : most;
     }
     return most;
@@ -29,19 +29,19 @@ static size_t count_blocks(const fv_attn_args *a) {
     size_t n = 0;
     for (int i = 0; i < a->n_seq; i++)
         for (int32_t r = 0; r < a->n_kv * a->seqs[i].n_seg; r++)
-            n += (size_t)fv_div_up(a->seqs[i].runs[r].len, FV_KV_BLOCK);
+            n += (size_t)fv_div_up(a->seqs[i].tables[r].len, FV_KV_BLOCK);
     return n;
 }
 
 static void lay_runs(const fv_attn_args *a, fv_laying *l, fv_cuda_attn_table *t) {
-    fv_cuda_run *run = fv_lay(l, count_runs(a), sizeof *run, &t->run);
+    fv_cuda_table *run = fv_lay(l, count_runs(a), sizeof *run, &t->run);
     fv_kv_block *block = fv_lay(l, count_blocks(a), sizeof *block, &t->block);
     int32_t at = 0;
     for (int i = 0; run && i < a->n_seq; i++)
         for (int32_t r = 0; r < a->n_kv * a->seqs[i].n_seg; r++, run++) {
-            const fv_kv_run *from = &a->seqs[i].runs[r];
+            const fv_block_table *from = &a->seqs[i].tables[r];
             int32_t n = fv_div_up(from->len, FV_KV_BLOCK);
-            *run = (fv_cuda_run){from->len, at};
+            *run = (fv_cuda_table){from->len, at};
             if (n) memcpy(block + at, from->block, (size_t)n * sizeof *block);
             at += n;
         }
@@ -49,15 +49,15 @@ static void lay_runs(const fv_attn_args *a, fv_laying *l, fv_cuda_attn_table *t)
 
 /* ---- queries --------------------------------------------------------------------------- */
 
-static size_t count_hidden(const fv_attn_args *a) {
+static size_t count_masked(const fv_attn_args *a) {
     size_t n = 0;
     for (int i = 0; i < a->n_seq; i++)
-        if (a->seqs[i].hidden) n += (size_t)a->seqs[i].n_seg * (size_t)a->seqs[i].n_rows;
+        if (a->seqs[i].masked_tail) n += (size_t)a->seqs[i].n_seg * (size_t)a->seqs[i].n_rows;
     return n;
 }
 
 /* Shares of rows, then kinds of sums. */
-static size_t count_bytes(const fv_attn_args *a, const fv_attn_sums_args *sums) {
+static size_t count_bytes(const fv_attn_args *a, const fv_score_sums_args *sums) {
     size_t n = 0;
     for (int i = 0; i < a->n_seq; i++)
         if (a->seqs[i].share) n += (size_t)a->seqs[i].n_rows;
@@ -75,21 +75,21 @@ static int32_t put_bytes(uint8_t *bytes, int32_t *at, const uint8_t *from, int32
     return first;
 }
 
-static void lay_sums(const fv_attn_sums_args *sums, fv_laying *l, uint8_t *bytes, int32_t at,
+static void lay_sums(const fv_score_sums_args *sums, fv_laying *l, uint8_t *bytes, int32_t at,
                      fv_cuda_attn_table *t) {
-    fv_cuda_attn_sum *to = fv_lay(l, sums ? (size_t)sums->n_sum : 0, sizeof *to, &t->sum);
+    fv_cuda_score_sum *to = fv_lay(l, sums ? (size_t)sums->n_sum : 0, sizeof *to, &t->sum);
     for (int i = 0; to && sums && i < sums->n_sum; i++, to++) {
-        const fv_attn_sum *s = &sums->sums[i];
-        *to = (fv_cuda_attn_sum){.weight = s->weight,
-                                 .sum = s->sum,
-                                 .seq = s->seq,
-                                 .n_row = s->n_row,
-                                 .n_kind = s->n_kind,
-                                 .ld = s->ld,
-                                 .kind = put_bytes(bytes, &at, s->kind, s->n_row),
-                                 .n = s->n,
-                                 .low = s->low,
-                                 .peak = s->peak};
+        const fv_score_sum *s = &sums->sums[i];
+        *to = (fv_cuda_score_sum){.weight = s->weight,
+                                  .sum = s->sum,
+                                  .seq = s->seq,
+                                  .n_row = s->n_row,
+                                  .n_kind = s->n_kind,
+                                  .ld = s->ld,
+                                  .kind = put_bytes(bytes, &at, s->kind, s->n_row),
+                                  .n = s->n,
+                                  .low = s->low,
+                                  .head_max = s->head_max};
         memcpy(to->column, s->column, sizeof to->column);
     }
 }
@@ -97,22 +97,22 @@ static void lay_sums(const fv_attn_sums_args *sums, fv_laying *l, uint8_t *bytes
 static void lay_seqs(const fv_attn_args *a, const fv_cuda_attn_cut *cut, fv_laying *l,
                      fv_cuda_attn_table *t) {
     fv_cuda_attn_seq *seq = fv_lay(l, (size_t)a->n_seq, sizeof *seq, &t->seq);
-    int32_t *hidden = fv_lay(l, count_hidden(a), sizeof *hidden, &t->hidden);
+    int32_t *masked_tail = fv_lay(l, count_masked(a), sizeof *masked_tail, &t->masked_tail);
     uint8_t *bytes = fv_lay(l, count_bytes(a, cut->sums), 1, &t->bytes);
-    int32_t run = 0, at_hidden = 0, at_byte = 0;
+    int32_t run = 0, at_masked = 0, at_byte = 0;
     for (int i = 0; seq && i < a->n_seq; i++, seq++) {
         const fv_attn_seq *q = &a->seqs[i];
-        int32_t n = q->hidden ? q->n_seg * q->n_rows : 0;
+        int32_t n = q->masked_tail ? q->n_seg * q->n_rows : 0;
         *seq = (fv_cuda_attn_seq){.row0 = q->row0,
                                   .n_rows = q->n_rows,
                                   .n_seg = q->n_seg,
                                   .n_first = q->n_first,
                                   .run = run,
-                                  .hidden = q->hidden ? at_hidden : -1,
+                                  .masked_tail = q->masked_tail ? at_masked : -1,
                                   .share = put_bytes(bytes, &at_byte, q->share, q->n_rows),
                                   .n = q->n};
-        if (n) memcpy(hidden + at_hidden, q->hidden, (size_t)n * sizeof *hidden);
-        at_hidden += n;
+        if (n) memcpy(masked_tail + at_masked, q->masked_tail, (size_t)n * sizeof *masked_tail);
+        at_masked += n;
         run += a->n_kv * q->n_seg;
     }
     lay_sums(cut->sums, l, bytes, at_byte, t);
@@ -177,7 +177,7 @@ static void lay_splits(const fv_attn_args *a, const fv_cuda_attn_cut *cut, fv_la
     }
 }
 
-static void lay_sum_items(const fv_attn_args *a, const fv_attn_sums_args *sums, fv_laying *l,
+static void lay_sum_items(const fv_attn_args *a, const fv_score_sums_args *sums, fv_laying *l,
                           fv_cuda_attn_table *t) {
     t->n_item = 0;
     for (int i = 0; sums && i < sums->n_sum; i++) {

@@ -104,7 +104,8 @@ fv_status fv_blas_gemm(fv_blas *b, const fv_tensor *x, const fv_tensor *w, const
     return product(b, CUBLAS_OP_T, CUBLAS_COMPUTE_32F, x, w, y, beta);
 }
 
-fv_status fv_blas_combine(fv_blas *b, const fv_tensor *x, const fv_tensor *w, const fv_tensor *y) {
+fv_status fv_blas_matmul_nn(fv_blas *b, const fv_tensor *x, const fv_tensor *w,
+                            const fv_tensor *y) {
     return product(b, CUBLAS_OP_N, CUBLAS_COMPUTE_32F, x, w, y, 0.0f);
 }
 

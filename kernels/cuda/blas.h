@@ -25,7 +25,7 @@ fv_status fv_blas_gemm(fv_blas *b, const fv_tensor *x, const fv_tensor *w, const
                        float beta);
 
 /* y = x w      x [M, K], w [K, N], y [M, N], all F32; likewise. */
-fv_status fv_blas_combine(fv_blas *b, const fv_tensor *x, const fv_tensor *w, const fv_tensor *y);
+fv_status fv_blas_matmul_nn(fv_blas *b, const fv_tensor *x, const fv_tensor *w, const fv_tensor *y);
 
 /* y = x x^T    x [M, K], y [M, M], F32; products are of TF32, which holds bf16 as it is. */
 fv_status fv_blas_gram(fv_blas *b, const fv_tensor *x, const fv_tensor *y);

@@ -1,4 +1,4 @@
-/* Attention on codes, and on directions that two layers share (kernels/ops.h: attn_codes,
+/* Attention on codes, and on directions that two layers share (kernels/ops.h: attn_quantized,
  * attn_merged), in the order of the CPU, whose bits it gives.
  *
  * A block of threads has one query row and the query heads of one KV head, up to HEADS at a time.
@@ -306,7 +306,7 @@ static __global__ void __launch_bounds__(THREADS) codes_kernel(codes_call a, int
 
 static codes_part part_of(const fv_packed_part *p, fv_packed_form form) {
     const fv_packed_shape *s = &p->shape;
-    codes_part to = {static_cast<const char *>(p->data), nullptr, *s, fv_codes_lay(s), 0, 0};
+    codes_part to = {static_cast<const char *>(p->data), nullptr, *s, fv_codes_layout_of(s), 0, 0};
     assert(s->form == form && s->borrows == (p->base != nullptr));
     (void)form;
     to.code = (p->base ? static_cast<const char *>(p->base) : to.data) + to.l.code;
@@ -318,7 +318,7 @@ static codes_part part_of(const fv_packed_part *p, fv_packed_form form) {
 static codes_seq seq_of(const fv_packed_seq *q, fv_packed_form form) {
     const fv_packed_rows *rows = q->rows;
     assert(!q->score && q->k->shape.n == rows->n && q->v->shape.n == rows->n);
-    codes_seq s = {part_of(q->k, form), part_of(q->v, form), rows->first, rows->alive,
+    codes_seq s = {part_of(q->k, form), part_of(q->v, form), rows->first, rows->valid,
                    rows->cos,           rows->sin,           q->row0,     rows->n,
                    rows->n_anchor};
     return s;
@@ -344,7 +344,7 @@ static size_t lay(const fv_attn_packed_args *a, fv_packed_form form, char *base,
 }
 
 template <bool MERGED> static fv_status attend(fv_cuda *c, const fv_attn_packed_args *a) {
-    const fv_packed_form form = MERGED ? FV_PACKED_MERGED : FV_PACKED_CODES;
+    const fv_packed_form form = MERGED ? FV_PACKED_MERGED : FV_PACKED_QUANTIZED;
     void *host, *device;
     uint32_t items;
     int32_t n, group = a->n_head / a->n_kv, heads = group < HEADS ? group : HEADS;
@@ -369,10 +369,10 @@ template <bool MERGED> static fv_status attend(fv_cuda *c, const fv_attn_packed_
                        a->scale};
     FV_LAUNCH(codes_kernel<MERGED>, dim3((unsigned)n, (unsigned)a->n_kv), dim3(THREADS), room,
               c->stream, call, heads);
-    return fv_cuda_launched(MERGED ? "attn_merged" : "attn_codes");
+    return fv_cuda_launched(MERGED ? "attn_merged" : "attn_quantized");
 }
 
-extern "C" fv_status fv_cuda_attn_codes(fv_backend *be, const fv_attn_packed_args *a) {
+extern "C" fv_status fv_cuda_attn_quantized(fv_backend *be, const fv_attn_packed_args *a) {
     return attend<false>(fv_cuda_of(be), a);
 }
 

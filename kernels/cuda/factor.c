@@ -126,7 +126,7 @@ static fv_status times_rows(batch *b, fv_tensor x, fv_tensor w, fv_tensor y) {
 
 /* y = x w */
 static fv_status times(batch *b, fv_tensor x, fv_tensor w, fv_tensor y) {
-    return fv_blas_combine(b->c->blas, &x, &w, &y);
+    return fv_blas_matmul_nn(b->c->blas, &x, &w, &y);
 }
 
 /* y = x G */
@@ -224,7 +224,7 @@ static fv_status orthonormal_pass(batch *b, subject what, double share) {
         work *k = &b->k[i];
         if (k->done || (what == OF_BASIS && !k->tries)) continue;
         fv_tensor *y = subject_of(k, what);
-        FV_TRY(fv_cuda_gram_there(b->c, y, k->g));
+        FV_TRY(fv_cuda_syrk_there(b->c, y, k->g));
         item[n++] = (fv_cuda_cholesky){k->g, k->e, k->h.data, y->rows};
     }
     if (n == 0) return FV_OK;

@@ -142,7 +142,7 @@ fv_status fv_cuda_cholesky_invert(fv_cuda *c, const fv_cuda_cholesky *items, int
 
 /* ---- eigenvectors ------------------------------------------------------------------------- */
 
-/* The two planes that rotation `pair` of round `round` turns, of n (even): each pair meets once in
+/* The two tiers that rotation `pair` of round `round` turns, of n (even): each pair meets once in
  * n - 1 rounds. */
 static __device__ void planes_of(int32_t n, int32_t round, int32_t pair, int32_t *a, int32_t *b) {
     int32_t x = pair == 0 ? n - 1 : (round + pair) % (n - 1);
@@ -163,7 +163,7 @@ static __device__ void rotation_of(double aa, double bb, double ab, double *c, d
     *s = t * *c;
 }
 
-/* One round: rotations of planes that do not meet, rows first and then columns. */
+/* One round: rotations of tiers that do not meet, rows first and then columns. */
 static __device__ void rotate(double *h, double *z, int32_t p, int32_t n, int32_t round,
                               double *turn) {
     int32_t me = (int32_t)threadIdx.x, a, b;

@@ -21,7 +21,7 @@ typedef struct run_entry {
 
 typedef struct tables {
     row_entry *rows;
-    run_entry *runs;
+    run_entry *tables;
     fv_kv_block *blocks;
     size_t n_row, n_run, n_block;
 } tables;
@@ -47,7 +47,7 @@ static void count(const fv_kv_write_args *a, tables *t) {
         for (int32_t s = 0; s < q->n_seg; s++) {
             int32_t last = last_slot(q, s);
             for (int32_t g = 0; g < a->n_kv && last >= 0; g++)
-                t->n_block += blocks_touched(q->runs[g * q->n_seg + s].len, last);
+                t->n_block += blocks_touched(q->tables[g * q->n_seg + s].len, last);
         }
     }
 }
@@ -59,9 +59,9 @@ static void fill(const fv_kv_write_args *a, const tables *t) {
         for (int32_t r = 0; r < q->n_rows; r++)
             t->rows[row++] = {q->row0 + r, (int32_t)run + q->seg[r], q->n_seg, q->slot[r]};
         for (int32_t k = 0; k < a->n_kv * q->n_seg; k++) {
-            const fv_kv_run *from = &q->runs[k];
+            const fv_block_table *from = &q->tables[k];
             int32_t last = last_slot(q, k % q->n_seg);
-            t->runs[run++] = {from->len, (int32_t)block};
+            t->tables[run++] = {from->len, (int32_t)block};
             size_t n = last < 0 ? 0 : blocks_touched(from->len, last);
             for (size_t b = 0; b < n; b++)
                 t->blocks[block++] = from->block[(size_t)(from->len / FV_KV_BLOCK) + b];
@@ -100,13 +100,13 @@ extern "C" fv_status fv_cuda_kv_write(fv_backend *be, const fv_kv_write_args *a)
     count(a, &t);
     if (t.n_row == 0 || (!a->k.data && !a->v.data)) return FV_OK;
     size_t off_runs = aligned(t.n_row * sizeof *t.rows);
-    size_t off_blocks = off_runs + aligned(t.n_run * sizeof *t.runs);
+    size_t off_blocks = off_runs + aligned(t.n_run * sizeof *t.tables);
     size_t bytes = off_blocks + t.n_block * sizeof *t.blocks;
     void *host, *device;
     FV_TRY(fv_cuda_stage(c, bytes, &host, &device));
     char *h = static_cast<char *>(host), *d = static_cast<char *>(device);
     t.rows = reinterpret_cast<row_entry *>(h);
-    t.runs = reinterpret_cast<run_entry *>(h + off_runs);
+    t.tables = reinterpret_cast<run_entry *>(h + off_runs);
     t.blocks = reinterpret_cast<fv_kv_block *>(h + off_blocks);
     fill(a, &t);
     FV_TRY(fv_cuda_stage_send(c, host, device, bytes));

@@ -11,7 +11,8 @@ enum { TILE = 16, MOST_D = 256 }; /* vectors of a tensor cores' tile; columns of
 static int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
 
 static fv_cuda_packed_part part_of(const fv_packed_part *p) {
-    return (fv_cuda_packed_part){.data = p->data, .s = p->shape, .l = fv_packed_lay(&p->shape)};
+    return (fv_cuda_packed_part){
+        .data = p->data, .s = p->shape, .l = fv_packed_layout_of(&p->shape)};
 }
 
 /* Where a sequence's vectors lie follows from what stands before it in `size`. */
@@ -22,7 +23,7 @@ static fv_cuda_packed_seq seq_of(const fv_attn_packed_args *a, const fv_packed_s
         .k = part_of(q->k),
         .v = part_of(q->v),
         .first = rows->first,
-        .alive = rows->alive,
+        .alive = rows->valid,
         .cos = rows->cos,
         .sin = rows->sin,
         .group = rows->group,
@@ -48,7 +49,7 @@ static bool is_tiled(const fv_packed_shape *s) {
     return (s->bits != 16 || s->dtype == FV_BF16) && s->rank > 0 && s->rank <= MOST_RANK;
 }
 
-/* Of keys, planes lie in tiles of rows, so only the basis has lines of R numbers. */
+/* Of keys, tiers lie in tiles of rows, so only the basis has lines of R numbers. */
 static bool is_odd(const fv_packed_shape *k, const fv_packed_shape *v) {
     enum { RANK_UNIT = 8 };
     return k->rank % RANK_UNIT || v->rank % RANK_UNIT || v->rank2 % RANK_UNIT;
@@ -179,7 +180,7 @@ static void check_seq(const fv_attn_packed_args *a, const fv_packed_seq *seq) {
     (void)a, (void)k, (void)v;
 }
 
-fv_status fv_cuda_attn_packed(fv_backend *be, const fv_attn_packed_args *a) {
+fv_status fv_cuda_attn_lowrank(fv_backend *be, const fv_attn_packed_args *a) {
     fv_cuda *c = fv_cuda_of(be);
     assert(a->n_kv > 0 && a->n_head % a->n_kv == 0 && a->d_head > 0 && a->scale > 0);
     for (int i = 0; i < a->n_seq; i++) check_seq(a, &a->seqs[i]);

@@ -20,10 +20,10 @@ static __device__ __forceinline__ size_t packed_line(const fv_packed_shape &s, i
 
 /* Element r of row j of keys' U. */
 static __device__ float packed_k_number(const fv_cuda_packed_part &p, int32_t j, int32_t r) {
-    int plane = r >= p.s.rank2;
-    int32_t at = plane ? r - p.s.rank2 : r, i = j % FV_PACKED_TILE;
-    const char *line = p.data + p.l.plane[plane] +
-                       (size_t)(j / FV_PACKED_TILE) * p.l.stride[plane] +
+    int tier = r >= p.s.rank2;
+    int32_t at = tier ? r - p.s.rank2 : r, i = j % FV_PACKED_TILE;
+    const char *line = p.data + p.l.tier[tier] +
+                       (size_t)(j / FV_PACKED_TILE) * p.l.stride[tier] +
                        (size_t)at * packed_line(p.s, FV_PACKED_TILE);
     if (p.s.bits == 16) return widened(line, p.s.dtype, (size_t)i);
     const float *pair = reinterpret_cast<const float *>(p.data + p.l.pair) + 2 * r;
@@ -32,9 +32,9 @@ static __device__ float packed_k_number(const fv_cuda_packed_part &p, int32_t j,
 
 /* Element r of row j of values' U. */
 static __device__ float packed_v_number(const fv_cuda_packed_part &p, int32_t j, int32_t r) {
-    int plane = r >= p.s.rank2;
-    int32_t at = plane ? r - p.s.rank2 : r;
-    const char *row = p.data + p.l.plane[plane] + (size_t)j * p.l.stride[plane];
+    int tier = r >= p.s.rank2;
+    int32_t at = tier ? r - p.s.rank2 : r;
+    const char *row = p.data + p.l.tier[tier] + (size_t)j * p.l.stride[tier];
     if (p.s.bits == 16) return widened(row, p.s.dtype, (size_t)at);
     float lo, step;
     packed_pair(p.data + p.l.pair + (size_t)j * 4, &lo, &step);
@@ -205,5 +205,5 @@ fv_status fv_cuda_packed_exact(fv_cuda *c, const fv_cuda_packed *call,
     FV_TRY(shared_memory(c, packed_exact, room));
     FV_LAUNCH(packed_exact, dim3((unsigned)size->n_item[FV_WORK_ROW], (unsigned)call->n_head),
               THREADS, room, c->stream, *call, size->rank_k);
-    return fv_cuda_launched("attn_packed");
+    return fv_cuda_launched("attn_lowrank");
 }

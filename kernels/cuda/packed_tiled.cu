@@ -13,7 +13,7 @@
  * once per KV head, and B_v once per query head.
  *
  * CODES. What a code c stands for is never formed. With c' = c - middle, lo' = lo + middle step:
- *     keys     s_j = sum_r (t_r step_r) c'_jr + sum_r t_r lo'_r           one constant per plane
+ *     keys     s_j = sum_r (t_r step_r) c'_jr + sum_r t_r lo'_r           one constant per tier
  *     values   z_r = column_r (sum_j (p_j step_j) c'_jr + sum_j p_j lo'_j)
  *     bases    alike, with the pair of row r of the KV head
  * c' is exact in bf16; the factors in front of it are rounded as p and t are.
@@ -35,9 +35,9 @@ enum {
 /* Scratch of a call. */
 struct tiled_room {
     uint16_t *t;      /* latent queries as operands: of 16 vectors [ldk / 16][32 lanes][8] */
-    float *constant;  /* [vectors][2] sum_r t_r lo'_r, per plane */
+    float *constant;  /* [vectors][2] sum_r t_r lo'_r, per tier */
     float *z;         /* [parts][ldz] */
-    float4 *state;    /* [parts] m (of log2), l, sum_j p_j lo'_j of both planes */
+    float4 *state;    /* [parts] m (of log2), l, sum_j p_j lo'_j of both tiers */
     int32_t ldk, ldz; /* ranks, up to whole tiles */
 };
 
@@ -189,7 +189,7 @@ static __global__ void __launch_bounds__(THREADS) packed_latent(fv_cuda_packed a
 template <int GROUPS> struct tiled_warp {
     int32_t v0, tiles;                  /* its first vector, and tiles of them */
     float m[M_TILES][2], l[M_TILES][2]; /* of rows i and i + 8; l of this lane's columns */
-    float low[M_TILES][2][2];           /* sum_j p_j lo'_j of this lane's columns, per plane */
+    float low[M_TILES][2][2];           /* sum_j p_j lo'_j of this lane's columns, per tier */
     float z[M_TILES][GROUPS * 8][4];
 };
 
@@ -198,13 +198,13 @@ struct granule {
     int32_t j0;
     int32_t anchor;       /* of the row that is the lane's number */
     uint32_t alive, half; /* rows that count; rows that are read at the lower rank */
-    const char *shared;   /* K plane 0, K plane 1, V plane 0, V plane 1 */
+    const char *shared;   /* K tier 0, K tier 1, V tier 0, V tier 1 */
 };
 
-/* Bytes of GRANULE rows of a plane. */
+/* Bytes of GRANULE rows of a tier. */
 static __host__ __device__ __forceinline__ int32_t granule_bytes(const fv_cuda_packed_part &p,
-                                                                 int plane) {
-    return (int32_t)p.l.stride[plane] *
+                                                                 int tier) {
+    return (int32_t)p.l.stride[tier] *
            (p.s.kind == FV_PACKED_K ? GRANULE / FV_PACKED_TILE : GRANULE);
 }
 
@@ -213,14 +213,14 @@ static __host__ __device__ __forceinline__ int32_t stage_bytes(const fv_cuda_pac
            granule_bytes(s.v, 1);
 }
 
-/* Fetches one plane of the rows from j0 on; zeros behind the block's last. Returns its end. */
-static __device__ char *fetch_plane(const fv_cuda_packed_part &p, int plane, int32_t j0, char *to) {
-    int32_t n = p.s.n - j0, bytes = granule_bytes(p, plane), lane = (int32_t)threadIdx.x % FV_WARP;
+/* Fetches one tier of the rows from j0 on; zeros behind the block's last. Returns its end. */
+static __device__ char *fetch_plane(const fv_cuda_packed_part &p, int tier, int32_t j0, char *to) {
+    int32_t n = p.s.n - j0, bytes = granule_bytes(p, tier), lane = (int32_t)threadIdx.x % FV_WARP;
     bool key = p.s.kind == FV_PACKED_K;
     int32_t units = key ? (n + FV_PACKED_TILE - 1) / FV_PACKED_TILE : n;
-    int64_t left = (int64_t)units * (int64_t)p.l.stride[plane];
+    int64_t left = (int64_t)units * (int64_t)p.l.stride[tier];
     const char *from =
-        p.data + p.l.plane[plane] + (size_t)(key ? j0 / FV_PACKED_TILE : j0) * p.l.stride[plane];
+        p.data + p.l.tier[tier] + (size_t)(key ? j0 / FV_PACKED_TILE : j0) * p.l.stride[tier];
     for (int32_t i = lane * 16; i < bytes; i += FV_WARP * 16) {
         int64_t more = left - i;
         int32_t take = more < 0 ? 0 : more < 16 ? (int32_t)more : 16;
@@ -434,15 +434,15 @@ static __device__ void scale_values(const fv_cuda_packed_seq &s, const granule &
         }
 }
 
-/* Row j of a plane of the values. */
+/* Row j of a tier of the values. */
 static __device__ __forceinline__ const char *value_line(const fv_cuda_packed_seq &s,
-                                                         const granule &g, int plane, int32_t j) {
+                                                         const granule &g, int tier, int32_t j) {
     return g.shared + granule_bytes(s.k, 0) + granule_bytes(s.k, 1) +
-           (plane ? granule_bytes(s.v, 0) : 0) + (int64_t)j * (int64_t)s.v.l.stride[plane];
+           (tier ? granule_bytes(s.v, 0) : 0) + (int64_t)j * (int64_t)s.v.l.stride[tier];
 }
 
 /* Columns [r, r + 8) of row j of the values, 0 where they do not count. ODD: some may be of one
- * plane and some of the other. */
+ * tier and some of the other. */
 template <int BITS, bool ODD>
 static __device__ __forceinline__ eight value_row(const fv_cuda_packed_seq &s, const granule &g,
                                                   int32_t j, int32_t r) {
@@ -714,7 +714,7 @@ static fv_status launch(fv_cuda *c, const fv_cuda_packed *call, const fv_cuda_pa
     }
     FV_LAUNCH(packed_output<BITS>, dim3((unsigned)n[FV_WORK_ROW], (unsigned)call->n_head), THREADS,
               output_room(room.ldz), c->stream, *call, room);
-    return fv_cuda_launched("attn_packed");
+    return fv_cuda_launched("attn_lowrank");
 }
 
 template <int BITS, bool ODD>

@@ -86,8 +86,8 @@ fv_status fv_decoder_embed(fv_decoder *dec, const int32_t *ids, int32_t n, fv_te
         if (ids[i] < 0 || ids[i] >= dec->cfg->vocab)
             return FV_FAIL(FV_EINVAL, "token id %d at %d: the vocabulary has %d", ids[i], i,
                            dec->cfg->vocab);
-    fv_gather_args a = {.table = dec->w.embed, .y = y, .ids = ids};
-    return dec->be->ops->gather(dec->be, &a);
+    fv_index_select_args a = {.table = dec->w.embed, .y = y, .ids = ids};
+    return dec->be->ops->index_select(dec->be, &a);
 }
 
 /* ---- scratch --------------------------------------------------------------------------- */
@@ -150,7 +150,7 @@ static fv_status make_room(const fv_pass *pass, const fv_pass_tables *t, int32_t
     for (int32_t b = 0; b < pass->n_seq; b++) {
         fv_kv *kv = pass->seq[b].kv;
         FV_TRY(fv_kv_reserve(kv, l, t->seg_rows[b][FV_SEG_TEXT]));
-        write[b].runs = fv_kv_runs(kv, l);
+        write[b].tables = fv_kv_runs(kv, l);
     }
     return FV_OK;
 }
@@ -180,9 +180,9 @@ static fv_status project_some(fv_decoder *dec, const fv_row_set *set, const laye
                               fv_tensor w, fv_tensor bias, fv_tensor *y) {
     fv_tensor h = fv_tensor_rows(s->some_h, 0, set->n);
     *y = fv_tensor_of(s->some.data, s->some.dtype, set->n, w.rows);
-    fv_gather_args rows = {.table = s->h, .y = h, .ids = set->row};
+    fv_index_select_args rows = {.table = s->h, .y = h, .ids = set->row};
     fv_linear_args a = {.x = h, .n_part = 1, .part = {{w, bias, *y, false}}};
-    FV_TRY(dec->be->ops->gather(dec->be, &rows));
+    FV_TRY(dec->be->ops->index_select(dec->be, &rows));
     FV_TRY(dec->be->ops->linear(dec->be, &a));
     return rope(dec, *y, set->cos, set->sin, w.rows / dec->cfg->d_head);
 }
@@ -241,7 +241,7 @@ static fv_status attend(fv_decoder *dec, const fv_pass *pass, const fv_pass_tabl
     for (int32_t b = 0; b < pass->n_seq; b++) {
         const fv_pass_seq *seq = &pass->seq[b];
         const uint8_t *share = seq->share ? seq->share[l] : NULL;
-        seqs[b].runs = fv_kv_runs(seq->kv, l);
+        seqs[b].tables = fv_kv_runs(seq->kv, l);
         seqs[b].share = share ? share + seq->n_rows - seqs[b].n_rows : NULL;
         seqs[b].n_first = seq->share_first;
         seqs[b].n = seq->n;
@@ -301,10 +301,10 @@ static fv_status layer_wanted_rows(fv_decoder *dec, fv_pass *pass, fv_pass_table
     pass->out = fv_workspace_cut(&dec->ws, FV_F32, n, dec->cfg->d_model);
     if (n == 0) return FV_OK;
     layer_scratch few = cut_scratch(dec, n);
-    fv_gather_args rows = {.table = pass->x, .y = pass->out, .ids = t->wanted};
-    fv_gather_args queries = {.table = s->q, .y = few.q, .ids = t->wanted};
-    FV_TRY(dec->be->ops->gather(dec->be, &rows));
-    FV_TRY(dec->be->ops->gather(dec->be, &queries));
+    fv_index_select_args rows = {.table = pass->x, .y = pass->out, .ids = t->wanted};
+    fv_index_select_args queries = {.table = s->q, .y = few.q, .ids = t->wanted};
+    FV_TRY(dec->be->ops->index_select(dec->be, &rows));
+    FV_TRY(dec->be->ops->index_select(dec->be, &queries));
     FV_TRY(attend(dec, pass, t, t->attn_wanted, at.l, few.q, few.o));
     FV_TRY(linear_add(dec, few.o, w->o, w->o_bias, pass->out));
     return ffn(dec, w, &few, pass->out);

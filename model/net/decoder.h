@@ -51,10 +51,10 @@ typedef struct fv_pass_tap {
     int32_t n_key;   /* columns */
     /* [n_row, n_key] what each row counts for, key by key; NULL: 1. On the host. */
     const float *weight;
-    bool peak; /* the largest of all heads is summed, not each */
-    float *p;  /* [H unless peak, FV_N_SEG if by_segment, n_key] on the host, in and out; read it
+    bool head_max; /* the largest of all heads is summed, not each */
+    float *p; /* [H unless head_max, FV_N_SEG if by_segment, n_key] on the host, in and out; read it
                 * when  the backend has synced */
-    float *o;  /* NULL, or [H D] on the host: attention's output for the last row, ahead of Wo */
+    float *o; /* NULL, or [H D] on the host: attention's output for the last row, ahead of Wo */
 } fv_pass_tap;
 
 /* The rows of one sequence in a pass. In layers that have no visual extent yet, the store
@@ -63,7 +63,7 @@ typedef struct fv_pass_seq {
     fv_kv *kv;
     int32_t n_rows;      /* they follow the rows of the sequence before */
     const int32_t *pos;  /* [n_rows] ascending original positions, after all that kv holds; or any
-                          * ones, where `hidden` says what each row sees */
+                          * ones, where `masked_tail` says what each row sees */
     const int32_t *turn; /* [n_rows] positions that queries and keys are rotated by; NULL: pos */
     const uint8_t *seg;  /* [n_rows] fv_kv_segment */
     int32_t wanted;      /* how many of its last rows are wanted out of the last layer */
@@ -80,7 +80,7 @@ typedef struct fv_pass_seq {
     int32_t share_first; /* n_first of it */
     /* [FV_N_SEG, n_rows] how many rows at the end of each segment, with those of this pass, a row
      * does not see; NULL: those that stand behind it in the pass. */
-    const int32_t *hidden;
+    const int32_t *masked_tail;
 } fv_pass_seq;
 
 typedef struct fv_pass {

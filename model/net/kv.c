@@ -92,7 +92,9 @@ float fv_kv_n(const fv_kv *kv) { return kv->n; }
 
 fv_device *fv_kv_get_device(const fv_kv *kv) { return kv->pool->device; }
 
-fv_kv_run *fv_kv_runs(fv_kv *kv, int32_t layer) { return &kv->run[fv_kv_run_at(kv, layer, 0, 0)]; }
+fv_block_table *fv_kv_runs(fv_kv *kv, int32_t layer) {
+    return &kv->run[fv_kv_run_at(kv, layer, 0, 0)];
+}
 
 int32_t fv_kv_len(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg) {
     return kv->run[fv_kv_run_at(kv, layer, head, seg)].len;

@@ -64,7 +64,7 @@ fv_device *fv_kv_get_device(const fv_kv *kv); /* where its rows lie */
 
 /* Runs of one layer, [Hkv, FV_N_SEG]: what kernels are given. Borrowed; valid until the layer is
  * changed by a call below. */
-fv_kv_run *fv_kv_runs(fv_kv *kv, int32_t layer);
+fv_block_table *fv_kv_runs(fv_kv *kv, int32_t layer);
 int32_t fv_kv_len(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg);
 /* Positions of those rows, [len]; borrowed likewise. */
 const int32_t *fv_kv_positions(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg);

@@ -45,7 +45,7 @@ typedef struct fv_kv_packed_set {
 
 struct fv_kv {
     fv_kv_pool *pool;
-    fv_kv_run *run;         /* [N, Hkv, FV_N_SEG] */
+    fv_block_table *run;    /* [N, Hkv, FV_N_SEG] */
     fv_kv_run_state *state; /* likewise */
     fv_buf *extent;         /* [N] */
     int32_t *ranked;        /* [N, Hkv] visual rows when they were put in order; 0: they are not */

@@ -58,7 +58,7 @@ static size_t host_bytes(const fv_kv_packed *p) {
 }
 
 /* Of either part that is the layer's own: both have one form. */
-static bool tiled(const fv_packed_shape *s) { return s->form != FV_PACKED_FACTORS; }
+static bool tiled(const fv_packed_shape *s) { return s->form != FV_PACKED_LOWRANK; }
 
 size_t fv_kv_packed_tables(const fv_kv *kv) {
     size_t bytes = 0;
@@ -112,9 +112,9 @@ static bool on_host(const fv_kv *kv) { return fv_kv_get_device(kv) == fv_device_
  * made now. */
 static fv_status there_alive(fv_kv *kv, fv_kv_packed *p) {
     fv_device *dev = fv_kv_get_device(kv);
-    p->rows.alive = p->alive;
+    p->rows.valid = p->alive;
     if (on_host(kv)) return FV_OK;
-    p->rows.alive = p->rows_buf.data;
+    p->rows.valid = p->rows_buf.data;
     return dev->ops->copy_async(dev, p->rows_buf.data, p->alive,
                                 (size_t)p->rows.n_anchor * sizeof *p->alive);
 }

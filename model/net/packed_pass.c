@@ -66,7 +66,7 @@ static bool ask(const fv_packed_pass *p, int32_t b, const fv_kv_packed *packed, 
                            .k = &packed->part[FV_PACKED_K],
                            .v = &packed->part[FV_PACKED_V],
                            .rows = &packed->rows};
-    if (p->n_score[b] == 0 || packed->seg == FV_SEG_TEXT || form != FV_PACKED_FACTORS) return true;
+    if (p->n_score[b] == 0 || packed->seg == FV_SEG_TEXT || form != FV_PACKED_LOWRANK) return true;
     out->score = p->score[b].data;
     out->score_rows = at->n_rows;
     out->score_ld = packed->rows.n;
@@ -105,8 +105,9 @@ static fv_status merge(fv_backend *be, const fv_packed_pass *p, const fv_packed_
 
 static fv_status attend_packed(fv_backend *be, fv_packed_form form, const fv_attn_packed_args *a) {
     bool merged = form == FV_PACKED_MERGED;
-    if (form == FV_PACKED_FACTORS) return be->ops->attn_packed(be, a);
-    if (form == FV_PACKED_CODES && be->ops->attn_codes) return be->ops->attn_codes(be, a);
+    if (form == FV_PACKED_LOWRANK) return be->ops->attn_lowrank(be, a);
+    if (form == FV_PACKED_QUANTIZED && be->ops->attn_quantized)
+        return be->ops->attn_quantized(be, a);
     if (merged && be->ops->attn_merged) return be->ops->attn_merged(be, a);
     return FV_FAIL(FV_EUNSUPPORTED, "the %s backend does not attend to %s: leave pack=%s out",
                    be->ops->name, merged ? "merged layers" : "codes",
@@ -149,7 +150,7 @@ static fv_status attend(const fv_packed_pass *p, fv_backend *be, const fv_rope *
 fv_status fv_packed_pass_attend(const fv_packed_pass *p, fv_backend *be, const fv_rope *rope,
                                 const fv_pass *pass, int32_t l, const fv_attn_args *a) {
     if (!p->any) return FV_OK;
-    FV_TRY(attend(p, be, rope, pass, l, FV_SEG_TEXT, FV_PACKED_FACTORS, a));
+    FV_TRY(attend(p, be, rope, pass, l, FV_SEG_TEXT, FV_PACKED_LOWRANK, a));
     for (int form = 0; form < FV_N_PACKED_FORM; form++)
         FV_TRY(attend(p, be, rope, pass, l, FV_SEG_VISUAL, (fv_packed_form)form, a));
     return FV_OK;

@@ -24,25 +24,28 @@ static fv_status seq_slots(const fv_pass_seq *seq, int32_t b, int32_t row0, fv_a
     return FV_OK;
 }
 
-/* hidden[s][i]: rows of segment s that stand behind query i in this pass, unless it says itself. */
+/* masked_tail[s][i]: rows of segment s that stand behind query i in this pass, unless it says itself. */
 static fv_status seq_queries(const fv_pass_seq *seq, int32_t b, int32_t row0, fv_arena *arena,
                              fv_pass_tables *t) {
-    int32_t n = seq->n_rows, w = seq->wanted, *hidden, *hidden_wanted;
+    int32_t n = seq->n_rows, w = seq->wanted, *masked_tail, *masked_wanted;
     assert(w >= 0 && w <= n);
-    FV_TRY(FV_ARENA_NEW(arena, (size_t)n * FV_N_SEG, hidden));
-    FV_TRY(FV_ARENA_NEW(arena, (size_t)w * FV_N_SEG, hidden_wanted));
+    FV_TRY(FV_ARENA_NEW(arena, (size_t)n * FV_N_SEG, masked_tail));
+    FV_TRY(FV_ARENA_NEW(arena, (size_t)w * FV_N_SEG, masked_wanted));
     int32_t behind[FV_N_SEG] = {0};
     for (int32_t r = n - 1; r >= 0; r--) {
-        for (int s = 0; s < FV_N_SEG; s++) hidden[(size_t)s * (size_t)n + (size_t)r] = behind[s];
+        for (int s = 0; s < FV_N_SEG; s++)
+            masked_tail[(size_t)s * (size_t)n + (size_t)r] = behind[s];
         behind[seq->seg[r]]++;
     }
-    if (seq->hidden) memcpy(hidden, seq->hidden, (size_t)n * FV_N_SEG * sizeof *hidden);
+    if (seq->masked_tail)
+        memcpy(masked_tail, seq->masked_tail, (size_t)n * FV_N_SEG * sizeof *masked_tail);
     for (int s = 0; s < FV_N_SEG; s++)
         for (int32_t i = 0; i < w; i++)
-            hidden_wanted[s * w + i] = hidden[(size_t)s * (size_t)n + (size_t)(n - w + i)];
-    t->attn[b] = (fv_attn_seq){.row0 = row0, .n_rows = n, .n_seg = FV_N_SEG, .hidden = hidden};
-    t->attn_wanted[b] =
-        (fv_attn_seq){.row0 = t->n_wanted, .n_rows = w, .n_seg = FV_N_SEG, .hidden = hidden_wanted};
+            masked_wanted[s * w + i] = masked_tail[(size_t)s * (size_t)n + (size_t)(n - w + i)];
+    t->attn[b] =
+        (fv_attn_seq){.row0 = row0, .n_rows = n, .n_seg = FV_N_SEG, .masked_tail = masked_tail};
+    t->attn_wanted[b] = (fv_attn_seq){
+        .row0 = t->n_wanted, .n_rows = w, .n_seg = FV_N_SEG, .masked_tail = masked_wanted};
     for (int32_t i = 0; i < w; i++) t->wanted[t->n_wanted++] = row0 + n - w + i;
     return FV_OK;
 }
@@ -180,10 +183,10 @@ static fv_status put_set(const fv_pass_tables *t, const fv_rope *rope, fv_row_se
     if (set->all) return FV_OK;
     set->cos = fv_workspace_cut(ws, FV_F32, set->n, rope->half);
     set->sin = fv_workspace_cut(ws, FV_F32, set->n, rope->half);
-    fv_gather_args cosines = {.table = t->cos, .y = set->cos, .ids = set->row};
-    fv_gather_args sines = {.table = t->sin, .y = set->sin, .ids = set->row};
-    FV_TRY(ws->be->ops->gather(ws->be, &cosines));
-    return ws->be->ops->gather(ws->be, &sines);
+    fv_index_select_args cosines = {.table = t->cos, .y = set->cos, .ids = set->row};
+    fv_index_select_args sines = {.table = t->sin, .y = set->sin, .ids = set->row};
+    FV_TRY(ws->be->ops->index_select(ws->be, &cosines));
+    return ws->be->ops->index_select(ws->be, &sines);
 }
 
 fv_status fv_pass_tables_put(const fv_text_config *cfg, const fv_pass *pass, fv_pass_tables *t,

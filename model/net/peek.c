@@ -73,9 +73,10 @@ static fv_status put_angles(fv_decoder *dec, const fv_peek *peek, const peeked *
 }
 
 /* Runs of one segment over s->kv, whose values are the keys again: nobody asks for the output. */
-static fv_status make_runs(fv_decoder *dec, const fv_peek *peek, const peeked *s, fv_kv_run **out) {
+static fv_status make_runs(fv_decoder *dec, const fv_peek *peek, const peeked *s,
+                           fv_block_table **out) {
     int32_t n = peek->x.rows, n_block = (n + FV_KV_BLOCK - 1) / FV_KV_BLOCK;
-    fv_kv_run *runs;
+    fv_block_table *runs;
     FV_TRY(FV_ARENA_NEW(&dec->host, dec->cfg->n_kv, runs));
     for (int32_t g = 0; g < dec->cfg->n_kv; g++) {
         FV_TRY(FV_ARENA_NEW(&dec->host, n_block, runs[g].block));
@@ -90,13 +91,13 @@ static fv_status make_runs(fv_decoder *dec, const fv_peek *peek, const peeked *s
 
 /* Keys into the runs, which are as long as there are rows from then on. */
 static fv_status write_keys(fv_decoder *dec, const fv_peek *peek, const peeked *s,
-                            fv_kv_run *runs) {
+                            fv_block_table *runs) {
     int32_t n = peek->x.rows, *slot;
     uint8_t *seg;
     FV_TRY(FV_ARENA_NEW(&dec->host, n, slot));
     FV_TRY(FV_ARENA_NEW(&dec->host, n, seg));
     for (int32_t r = 0; r < n; r++) slot[r] = r;
-    fv_kv_write_seq seq = {.n_rows = n, .n_seg = 1, .runs = runs, .seg = seg, .slot = slot};
+    fv_kv_write_seq seq = {.n_rows = n, .n_seg = 1, .tables = runs, .seg = seg, .slot = slot};
     fv_kv_write_args a = {.k = s->k,
                           .v = s->k,
                           .kv_dtype = s->kv.dtype,
@@ -110,11 +111,11 @@ static fv_status write_keys(fv_decoder *dec, const fv_peek *peek, const peeked *
 }
 
 static fv_status attend(fv_decoder *dec, const fv_peek *peek, const peeked *s,
-                        const fv_kv_run *runs) {
+                        const fv_block_table *runs) {
     fv_device *dev = dec->be->device;
     int32_t n = peek->x.rows;
     size_t bytes = (size_t)dec->cfg->n_head * (size_t)n * sizeof(float);
-    fv_attn_seq seq = {.n_rows = 1, .n_seg = 1, .runs = runs};
+    fv_attn_seq seq = {.n_rows = 1, .n_seg = 1, .tables = runs};
     fv_attn_args a = {.q = s->q,
                       .o = s->o,
                       .lse = s->lse,
@@ -125,18 +126,18 @@ static fv_status attend(fv_decoder *dec, const fv_peek *peek, const peeked *s,
                       .n_seq = 1,
                       .scale = 1.0f / sqrtf((float)dec->cfg->d_head),
                       .seqs = &seq};
-    fv_attn_sum sum = {.n_row = 1, .n_kind = 1, .ld = n, .sum = s->sum.data};
-    fv_attn_sums_args sums = {.attn = &a, .n_sum = 1, .sums = &sum};
+    fv_score_sum sum = {.n_row = 1, .n_kind = 1, .ld = n, .sum = s->sum.data};
+    fv_score_sums_args sums = {.attn = &a, .n_sum = 1, .sums = &sum};
     memset(peek->p, 0, bytes);
     FV_TRY(dev->ops->copy_async(dev, s->sum.data, peek->p, bytes));
     FV_TRY(dec->be->ops->attention(dec->be, &a));
-    FV_TRY(dec->be->ops->attention_sums(dec->be, &sums));
+    FV_TRY(dec->be->ops->score_sums(dec->be, &sums));
     FV_TRY(dev->ops->copy_async(dev, peek->p, s->sum.data, bytes));
     return dec->be->ops->sync(dec->be);
 }
 
 fv_status fv_decoder_peek(fv_decoder *dec, const fv_peek *peek) {
-    fv_kv_run *runs;
+    fv_block_table *runs;
     if (peek->x.rows == 0) return FV_OK;
     fv_arena_reset(&dec->host);
     FV_TRY(fv_workspace_reset(&dec->ws, peek_bytes(dec->cfg, dec->be->ops->act, peek)));

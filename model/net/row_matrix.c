@@ -11,10 +11,10 @@ static fv_status gather_head(fv_kv *kv, fv_backend *be, const fv_row_set *x, int
         void *at;
         rows = fv_kv_stretch(kv, x->layer, head, x->seg, x->value, row, x->n, &at);
         assert(rows == x->n || (x->seg == FV_SEG_TEXT && x->row[row] == row));
-        fv_gather_args a = {.table = fv_tensor_of(at, s->dtype, rows, s->d_head),
-                            .y = fv_tensor_rows(y, row, rows),
-                            .ids = x->row};
-        FV_TRY(be->ops->gather(be, &a));
+        fv_index_select_args a = {.table = fv_tensor_of(at, s->dtype, rows, s->d_head),
+                                  .y = fv_tensor_rows(y, row, rows),
+                                  .ids = x->row};
+        FV_TRY(be->ops->index_select(be, &a));
     }
     return FV_OK;
 }
@@ -58,14 +58,14 @@ static fv_status read_codes(fv_matrices *in, const fv_packed_part *part, const i
 fv_status fv_rows_rebuild(fv_matrices *in, const fv_packed_part *part, const int32_t *row,
                           fv_tensor m) {
     size_t rank = (size_t)part->shape.rank, width = fv_packed_width(&part->shape);
-    fv_combine_args a = {.y = m};
+    fv_matmul_nn_args a = {.y = m};
     float *u, *basis;
-    if (part->shape.form != FV_PACKED_FACTORS) return read_codes(in, part, row, m);
+    if (part->shape.form != FV_PACKED_LOWRANK) return read_codes(in, part, row, m);
     FV_TRY(FV_ARENA_NEW(in->home, (size_t)m.rows * rank, u));
     FV_TRY(FV_ARENA_NEW(in->home, rank * width, basis));
     for (int32_t i = 0; i < m.rows; i++) fv_packed_read_u(part, row[i], 1, u + (size_t)i * rank);
     fv_packed_read_basis(part, basis);
     FV_TRY(fv_matrix_send(in, u, m.rows, (int32_t)rank, &a.x));
     FV_TRY(fv_matrix_send(in, basis, (int32_t)rank, (int32_t)width, &a.w));
-    return in->be->ops->combine(in->be, &a);
+    return in->be->ops->matmul_nn(in->be, &a);
 }

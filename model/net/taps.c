@@ -5,7 +5,7 @@
 #include <assert.h>
 
 static int32_t lines_of(const fv_pass_tap *tap, int32_t n_head) {
-    return (tap->peak ? 1 : n_head) * (tap->by_segment ? FV_N_SEG : 1);
+    return (tap->head_max ? 1 : n_head) * (tap->by_segment ? FV_N_SEG : 1);
 }
 
 /* The largest of the layers: how many taps and how many floats they hold. */
@@ -67,33 +67,33 @@ fv_tensor fv_taps_lse(const fv_taps *t, const fv_pass *pass, int32_t l, int32_t 
     return taps_layer(pass, l) ? fv_tensor_rows(t->lse, 0, rows) : (fv_tensor){0};
 }
 
-static fv_attn_sum sum_of(const fv_pass_seq *seq, int32_t b, const fv_pass_tap *tap, float *at) {
-    return (fv_attn_sum){.seq = b,
-                         .n_row = tap->n_row,
-                         .n = tap->n,
-                         .low = tap->low,
-                         .n_kind = tap->by_segment ? FV_N_SEG : 1,
-                         .kind = tap->by_segment ? seq->seg + seq->n_rows - tap->n_row : NULL,
-                         .ld = tap->n_key,
-                         .weight = tap->weight,
-                         .peak = tap->peak,
-                         .column = {[FV_SEG_VISUAL] = 0, [FV_SEG_TEXT] = tap->text},
-                         .sum = at};
+static fv_score_sum sum_of(const fv_pass_seq *seq, int32_t b, const fv_pass_tap *tap, float *at) {
+    return (fv_score_sum){.seq = b,
+                          .n_row = tap->n_row,
+                          .n = tap->n,
+                          .low = tap->low,
+                          .n_kind = tap->by_segment ? FV_N_SEG : 1,
+                          .kind = tap->by_segment ? seq->seg + seq->n_rows - tap->n_row : NULL,
+                          .ld = tap->n_key,
+                          .weight = tap->weight,
+                          .head_max = tap->head_max,
+                          .column = {[FV_SEG_VISUAL] = 0, [FV_SEG_TEXT] = tap->text},
+                          .sum = at};
 }
 
 /* The last row's output of attention, [H D], as F32 on the host. */
 static fv_status bring_o(const fv_taps *t, fv_backend *be, const fv_attn_args *attn, int32_t b,
                          float *o) {
     int32_t row = attn->seqs[b].row0 + attn->seqs[b].n_rows - 1;
-    fv_gather_args gather = {.table = attn->o, .y = t->o, .ids = &row};
-    FV_TRY(be->ops->gather(be, &gather));
+    fv_index_select_args pick = {.table = attn->o, .y = t->o, .ids = &row};
+    FV_TRY(be->ops->index_select(be, &pick));
     return be->device->ops->copy_async(be->device, o, t->o.data, (size_t)t->o.cols * sizeof(float));
 }
 
 fv_status fv_taps_read(const fv_taps *t, fv_backend *be, const fv_pass *pass, int32_t l,
                        const fv_attn_args *attn) {
     fv_device *dev = be->device;
-    fv_attn_sums_args args = {.attn = attn, .sums = t->sum};
+    fv_score_sums_args args = {.attn = attn, .sums = t->sum};
     float *at = t->sums.data;
     const fv_pass_tap *tap;
     if (!taps_layer(pass, l)) return FV_OK;
@@ -108,7 +108,7 @@ fv_status fv_taps_read(const fv_taps *t, fv_backend *be, const fv_pass *pass, in
             at += n;
             if (tap->o) FV_TRY(bring_o(t, be, attn, b, tap->o));
         }
-    FV_TRY(be->ops->attention_sums(be, &args));
+    FV_TRY(be->ops->score_sums(be, &args));
     at = t->sums.data;
     for (int32_t b = 0; b < pass->n_seq; b++)
         for (int32_t i = 0; i < pass->seq[b].n_tap; i++) {

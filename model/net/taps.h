@@ -8,10 +8,10 @@
 #include "model/net/workspace.h"
 
 typedef struct fv_taps {
-    fv_tensor lse;    /* [rows, H] */
-    fv_tensor sums;   /* [1, floats] what the taps of one layer hold, one after another */
-    fv_tensor o;      /* [1, H D] */
-    fv_attn_sum *sum; /* [as many as one layer has] */
+    fv_tensor lse;     /* [rows, H] */
+    fv_tensor sums;    /* [1, floats] what the taps of one layer hold, one after another */
+    fv_tensor o;       /* [1, H D] */
+    fv_score_sum *sum; /* [as many as one layer has] */
 } fv_taps;
 
 /* Bytes that fv_taps_cut takes; none when nobody taps. */

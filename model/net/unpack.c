@@ -93,7 +93,7 @@ static fv_status write_rows(fv_kv *kv, fv_backend *be, int32_t layer, fv_tensor 
     for (int32_t i = 0; i < v.rows; i++) slot[i] = i;
     fv_kv_write_seq seq = {.n_rows = v.rows,
                            .n_seg = FV_N_SEG,
-                           .runs = fv_kv_runs(kv, layer),
+                           .tables = fv_kv_runs(kv, layer),
                            .seg = seg,
                            .slot = slot};
     fv_kv_write_args a = {.k = k,

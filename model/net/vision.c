@@ -139,8 +139,8 @@ static fv_status embed(fv_vision *v, const float *pixels, int32_t n, tower_scrat
     FV_TRY(dev->ops->copy_async(dev, s->patches.data, unfolded, bytes));
     static const float one = 1;
     FV_TRY(dev->ops->copy_async(dev, s->one.data, &one, sizeof one));
-    fv_gather_args positions = {.table = v->w.position, .y = s->x, .ids = ids};
-    FV_TRY(v->be->ops->gather(v->be, &positions));
+    fv_index_select_args positions = {.table = v->w.position, .y = s->x, .ids = ids};
+    FV_TRY(v->be->ops->index_select(v->be, &positions));
     fv_tensor cls = v->w.cls;
     cls.rows = cls.cols;
     cls.cols = cls.ld = 1;
@@ -153,11 +153,11 @@ static fv_status embed(fv_vision *v, const float *pixels, int32_t n, tower_scrat
     return norm(v, s->x, v->w.pre_norm, v->w.pre_norm_bias, s->x);
 }
 
-/* Full attention inside each image: one segment, nothing hidden. */
+/* Full attention inside each image: one segment, nothing masked. */
 static fv_status attend(fv_vision *v, int32_t n, tower_scratch *s) {
     const fv_vision_config *c = v->cfg;
     for (int32_t i = 0; i < n; i++)
-        for (int32_t h = 0; h < c->n_head; h++) s->write[i].runs[h].len = 0;
+        for (int32_t h = 0; h < c->n_head; h++) s->write[i].tables[h].len = 0;
     fv_kv_write_args put = {.k = s->k,
                             .v = s->v,
                             .kv_dtype = FV_F32,
@@ -167,7 +167,7 @@ static fv_status attend(fv_vision *v, int32_t n, tower_scratch *s) {
                             .seqs = s->write};
     FV_TRY(v->be->ops->kv_write(v->be, &put));
     for (int32_t i = 0; i < n; i++)
-        for (int32_t h = 0; h < c->n_head; h++) s->write[i].runs[h].len = tokens(v);
+        for (int32_t h = 0; h < c->n_head; h++) s->write[i].tables[h].len = tokens(v);
     fv_attn_args a = {.q = s->q,
                       .o = s->o,
                       .kv_dtype = FV_F32,
@@ -230,8 +230,9 @@ static fv_status ask_layer(fv_vision *v, const fv_vision_layer *w, tower_scratch
 static fv_status bring_rows(fv_vision *v, fv_tensor x, const int32_t *ids, int32_t n, float *room,
                             float *to) {
     fv_device *dev = v->be->device;
-    fv_gather_args gather = {.table = x, .y = fv_tensor_of(room, FV_F32, n, x.cols), .ids = ids};
-    FV_TRY(v->be->ops->gather(v->be, &gather));
+    fv_index_select_args pick = {
+        .table = x, .y = fv_tensor_of(room, FV_F32, n, x.cols), .ids = ids};
+    FV_TRY(v->be->ops->index_select(v->be, &pick));
     return dev->ops->copy_async(dev, to, room, (size_t)n * (size_t)x.cols * sizeof *to);
 }
 
@@ -264,7 +265,7 @@ static fv_status make_runs(fv_vision *v, int32_t n, tower_scratch *s) {
     FV_TRY(FV_ARENA_NEW(&v->host, T, slot));
     for (int32_t r = 0; r < T; r++) slot[r] = r;
     for (int32_t i = 0; i < n; i++) {
-        fv_kv_run *runs;
+        fv_block_table *runs;
         FV_TRY(FV_ARENA_NEW(&v->host, c->n_head, runs));
         for (int32_t h = 0; h < c->n_head; h++, base += 2 * (size_t)T * row) {
             FV_TRY(FV_ARENA_NEW(&v->host, n_block, runs[h].block));
@@ -273,9 +274,9 @@ static fv_status make_runs(fv_vision *v, int32_t n, tower_scratch *s) {
                 runs[h].block[b] = (fv_kv_block){k, k + (size_t)T * row};
             }
         }
-        s->attn[i] = (fv_attn_seq){.row0 = i * T, .n_rows = T, .n_seg = 1, .runs = runs};
+        s->attn[i] = (fv_attn_seq){.row0 = i * T, .n_rows = T, .n_seg = 1, .tables = runs};
         s->write[i] = (fv_kv_write_seq){
-            .row0 = i * T, .n_rows = T, .n_seg = 1, .runs = runs, .seg = seg, .slot = slot};
+            .row0 = i * T, .n_rows = T, .n_seg = 1, .tables = runs, .seg = seg, .slot = slot};
     }
     return FV_OK;
 }

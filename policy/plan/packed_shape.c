@@ -12,7 +12,7 @@ static fv_dtype dtype_of(const fv_plan *plan) {
 
 static fv_packed_form form_of(const fv_plan *plan) {
     if (plan->pack_merged) return FV_PACKED_MERGED;
-    return plan->pack_coded ? FV_PACKED_CODES : FV_PACKED_FACTORS;
+    return plan->pack_coded ? FV_PACKED_QUANTIZED : FV_PACKED_LOWRANK;
 }
 
 fv_packed_shape fv_plan_packed_shape(const fv_plan *plan, int32_t layer, fv_packed_kind kind,

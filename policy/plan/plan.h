@@ -105,7 +105,7 @@ typedef int32_t (*fv_plan_rows_fn)(const fv_plan *plan, int32_t layer, int32_t h
 /* How a layer's visual rows are stored: raw, or as the factors, codes or merged rows of
  * kernels/packed_part.h. */
 typedef struct fv_plan_pack {
-    /* Of keys and values, at most; 0: raw. R2 = R: one plane. Of codes and of merged rows: their
+    /* Of keys and values, at most; 0: raw. R2 = R: one tier. Of codes and of merged rows: their
      * width */
     int32_t rank[2], rank2[2];
     bool second; /* of two layers that are merged: this one, and the one before */

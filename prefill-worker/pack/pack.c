@@ -159,7 +159,7 @@ static void note(const fv_pack_job *job, const fv_packed_shape *shape, fv_packed
         layer->rank[k] = job->rank[k];
         layer->error[k] = job->error[k];
     }
-    layer->code = shape->form == FV_PACKED_CODES ? shape->bits : 0;
+    layer->code = shape->form == FV_PACKED_QUANTIZED ? shape->bits : 0;
     layer->merged = shape->form == FV_PACKED_MERGED;
 }
 

@@ -221,14 +221,14 @@ static fv_status gather_states(fv_prefill *p, const going *to) {
     fv_prefill_rows *rows = &p->rows;
     fv_backend *be = fv_decoder_backend(p->dec);
     fv_buf *other = rows->x.data == p->x[0].data ? &p->x[1] : &p->x[0];
-    fv_gather_args gather = {
+    fv_index_select_args pick = {
         .table = rows->x, .y = fv_tensor_of(other->data, FV_F32, to->n, p->d), .ids = to->row};
-    FV_TRY(be->ops->gather(be, &gather));
+    FV_TRY(be->ops->index_select(be, &pick));
     for (int32_t r = 0; r < to->n; r++)
         if (to->become[r])
-            FV_TRY(be->device->ops->copy_async(be->device, fv_tensor_rows(gather.y, r, 1).data,
+            FV_TRY(be->device->ops->copy_async(be->device, fv_tensor_rows(pick.y, r, 1).data,
                                                to->become[r], (size_t)p->d * sizeof(float)));
-    rows->x = gather.y;
+    rows->x = pick.y;
     return FV_OK;
 }
 

@@ -107,7 +107,7 @@ fv_status fv_prefill_row_sums_tap(fv_prefill *p, int32_t b, int32_t layer, int32
     *tap = (fv_pass_tap){.layer = layer,
                          .n_row = e > a ? e - a : 0,
                          .by_segment = peaks,
-                         .peak = peaks,
+                         .head_max = peaks,
                          .text = v->n,
                          .n_key = v->n_key,
                          .p = v->sums};

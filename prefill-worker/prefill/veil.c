@@ -14,18 +14,18 @@ fv_status fv_prefill_veil_rows(fv_prefill *p, int32_t b, int32_t layer, const in
                                int32_t n) {
     fv_prefill_veil *veil = &p->veil[b];
     fv_backend *be = fv_decoder_backend(p->dec);
-    fv_gather_args gather = {.table = p->rows.x, .ids = row};
+    fv_index_select_args pick = {.table = p->rows.x, .ids = row};
     assert(veil->n == 0 && n > 0);
     FV_TRY(FV_ARENA_NEW(&p->arena, n, veil->pos));
     for (int32_t i = 0; i < n; i++) veil->pos[i] = p->rows.pos[row[i]];
     FV_TRY(fv_buf_alloc(be->device, (size_t)n * (size_t)p->d * sizeof(float), FV_BUF_DEVICE,
                         &veil->x));
     veil->n = n;
-    gather.y = fv_tensor_of(veil->x.data, FV_F32, n, p->d);
+    pick.y = fv_tensor_of(veil->x.data, FV_F32, n, p->d);
     snprintf(p->visual[b].pruner.said, FV_PLAN_NOTE_MAX,
              "%d of %d image rows are masked from layer %d on: they are held, and nobody sees them",
              n, p->visual[b].n, layer);
-    return be->ops->gather(be, &gather);
+    return be->ops->index_select(be, &pick);
 }
 
 /* Of the n positions, which ascend, those ahead of `pos`. */
@@ -39,17 +39,17 @@ static int32_t ahead(const int32_t *of, int32_t n, int32_t pos) {
 static fv_status hide(fv_prefill *p, int32_t b, int32_t layer, int32_t a, int32_t e,
                       const int32_t **out) {
     const fv_kv *kv = p->req[b].kv;
-    int32_t n = e - a, *hidden;
-    FV_TRY(FV_ARENA_NEW(&p->group, (size_t)n * FV_N_SEG, hidden));
+    int32_t n = e - a, *masked_tail;
+    FV_TRY(FV_ARENA_NEW(&p->group, (size_t)n * FV_N_SEG, masked_tail));
     for (int seg = 0; seg < FV_N_SEG; seg++) {
         const int32_t *pos = fv_kv_positions(kv, layer, 0, (fv_kv_segment)seg);
         int32_t len = fv_kv_len(kv, layer, 0, (fv_kv_segment)seg);
         int32_t seen = seg == FV_SEG_VISUAL ? p->visual[b].n : len;
         for (int32_t i = 0; i < n; i++)
-            hidden[seg * n + i] =
+            masked_tail[seg * n + i] =
                 len + (seg == FV_SEG_VISUAL ? n : 0) - ahead(pos, seen, p->veil[b].pos[a + i]);
     }
-    *out = hidden;
+    *out = masked_tail;
     return FV_OK;
 }
 
@@ -62,7 +62,7 @@ static fv_status run_some(fv_prefill *p, int32_t b, int32_t l0, int32_t l1, int3
     FV_TRY(FV_ARENA_NEW(&p->group, e - a, image));
     memset(image, FV_SEG_VISUAL, (size_t)(e - a));
     seq.seg = image;
-    FV_TRY(hide(p, b, l0, a, e, &seq.hidden));
+    FV_TRY(hide(p, b, l0, a, e, &seq.masked_tail));
     return fv_decoder_layers(p->dec, &pass, l0, l1);
 }
 

@@ -12,10 +12,10 @@ static fv_status read_through(fv_backend *be, const fv_kv *kv, int32_t layer, in
     for (int32_t row = 0, rows; row < n; row += rows) {
         void *at;
         rows = fv_kv_stretch(kv, layer, head, seg, value, row, n, &at);
-        fv_gather_args gather = {.table = fv_tensor_of(at, s->dtype, rows, s->d_head),
-                                 .y = fv_tensor_of(room, FV_F32, rows, s->d_head),
-                                 .ids = ids};
-        FV_TRY(be->ops->gather(be, &gather));
+        fv_index_select_args pick = {.table = fv_tensor_of(at, s->dtype, rows, s->d_head),
+                                     .y = fv_tensor_of(room, FV_F32, rows, s->d_head),
+                                     .ids = ids};
+        FV_TRY(be->ops->index_select(be, &pick));
         FV_TRY(be->device->ops->copy_async(be->device, out + (size_t)row * (size_t)s->d_head, room,
                                            (size_t)rows * (size_t)s->d_head * sizeof *out));
         FV_TRY(be->ops->sync(be));
@@ -54,12 +54,12 @@ fv_status fv_write_rows(fv_backend *be, fv_kv *kv, int32_t layer, int32_t head, 
                         const int32_t *at, int32_t n, const float *k, const float *v) {
     const fv_kv_shape *s = fv_kv_get_shape(kv);
     size_t bytes = (size_t)n * (size_t)s->d_head * sizeof *k;
-    fv_kv_run run = {.block = fv_kv_runs(kv, layer)[head * FV_N_SEG + seg].block};
+    fv_block_table run = {.block = fv_kv_runs(kv, layer)[head * FV_N_SEG + seg].block};
     fv_buf room[2] = {{0}, {0}};
     if (n == 0) return FV_OK;
     uint8_t *first = calloc((size_t)n, 1); /* of one segment there is */
     if (!first) return FV_FAIL(FV_ENOMEM, "out of memory to write %d KV rows", n);
-    fv_kv_write_seq seq = {.n_rows = n, .n_seg = 1, .runs = &run, .seg = first, .slot = at};
+    fv_kv_write_seq seq = {.n_rows = n, .n_seg = 1, .tables = &run, .seg = first, .slot = at};
     fv_status st = fv_buf_alloc(be->device, bytes, FV_BUF_DEVICE, &room[0]);
     if (st == FV_OK) st = fv_buf_alloc(be->device, bytes, FV_BUF_DEVICE, &room[1]);
     fv_kv_write_args a = {.k = fv_tensor_of(room[0].data, FV_F32, n, s->d_head),

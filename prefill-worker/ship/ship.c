@@ -400,7 +400,7 @@ static fv_wire_packed describe(const fv_kv_packed *p) {
         w.part[k].rank2 = (uint32_t)shape->rank2;
         w.part[k].bits = shape->bits;
         w.part[k].n_outlier = (uint32_t)shape->n_outlier;
-        w.coded = shape->form == FV_PACKED_CODES;
+        w.coded = shape->form == FV_PACKED_QUANTIZED;
         w.merged = shape->form == FV_PACKED_MERGED;
     }
     return w;

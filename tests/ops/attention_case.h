@@ -1,7 +1,7 @@
 #ifndef FOVEA_TESTS_OPS_ATTENTION_CASE_H
 #define FOVEA_TESTS_OPS_ATTENTION_CASE_H
 
-/* A random attention call: sequences with ragged runs, hidden rows, shares and n; and sums of what
+/* A random attention call: sequences with ragged runs, masked_tail rows, shares and n; and sums of what
  * it paid.
  *
  * All outputs (o, lse, the sums) lie in one array, so that one comparison sees everything.
@@ -14,9 +14,9 @@ enum { CASE_MAX_SEQ = 4 };
 typedef struct attention_case {
     fv_attn_args args;
     fv_attn_seq seqs[CASE_MAX_SEQ];
-    fv_attn_sums_args sums_args;
-    fv_attn_sum sums[CASE_MAX_SEQ]; /* of each sequence one, if any */
-    fv_tensor out;                  /* [1, all outputs] */
+    fv_score_sums_args sums_args;
+    fv_score_sum sums[CASE_MAX_SEQ]; /* of each sequence one, if any */
+    fv_tensor out;                   /* [1, all outputs] */
     int n_run;
     void **memory; /* everything to free */
     int n_memory;
@@ -43,7 +43,7 @@ static inline void case_fill_row(const attention_shape *s, void *block, int j, b
     for (int d = 0; d < s->D; d++) put(&row, j, d, numbers ? random_normal() : NAN);
 }
 
-static inline void case_fill_run(attention_case *c, const attention_shape *s, fv_kv_run *run,
+static inline void case_fill_run(attention_case *c, const attention_shape *s, fv_block_table *run,
                                  int len, int seen) {
     int n_block = (len + FV_KV_BLOCK - 1) / FV_KV_BLOCK;
     size_t bytes = (size_t)FV_KV_BLOCK * (size_t)s->D * fv_dtype_bytes(s->dtype);
@@ -63,17 +63,17 @@ static inline void case_fill_run(attention_case *c, const attention_shape *s, fv
 
 /* A sum over the last rows; segments stand apart and out of order. Of peaks, or some with weights.
  */
-static inline void case_fill_sum(attention_case *c, const fv_attn_seq *q, fv_attn_sum *sum,
+static inline void case_fill_sum(attention_case *c, const fv_attn_seq *q, fv_score_sum *sum,
                                  int longest, bool peak) {
-    *sum = (fv_attn_sum){.n_row = random_int(0, q->n_rows),
-                         .n = (float)random_int(0, 2),
-                         .n_kind = random_int(1, 2),
-                         .low = random_int(0, 3) == 0,
-                         .ld = q->n_seg * (longest + 2)};
+    *sum = (fv_score_sum){.n_row = random_int(0, q->n_rows),
+                          .n = (float)random_int(0, 2),
+                          .n_kind = random_int(1, 2),
+                          .low = random_int(0, 3) == 0,
+                          .ld = q->n_seg * (longest + 2)};
     uint8_t *kind = case_room(c, (size_t)sum->n_row);
     for (int i = 0; i < sum->n_row; i++) kind[i] = (uint8_t)random_int(0, sum->n_kind - 1);
     if (random_int(0, 2)) sum->kind = kind;
-    sum->peak = peak;
+    sum->head_max = peak;
     if (peak) sum->low = false;
     size_t n = (size_t)sum->n_row * (size_t)sum->ld;
     float *weight = case_room(c, n * sizeof *weight);
@@ -83,24 +83,24 @@ static inline void case_fill_sum(attention_case *c, const fv_attn_seq *q, fv_att
 }
 
 static inline void case_fill_seq(attention_case *c, const attention_shape *s, fv_attn_seq *q,
-                                 fv_attn_sum *sum) {
+                                 fv_score_sum *sum) {
     int n_seg = q->n_seg;
-    fv_kv_run *runs = case_room(c, (size_t)(s->n_kv * n_seg) * sizeof *runs);
-    int32_t *hidden = case_room(c, (size_t)(n_seg * q->n_rows) * sizeof *hidden);
+    fv_block_table *runs = case_room(c, (size_t)(s->n_kv * n_seg) * sizeof *runs);
+    int32_t *masked_tail = case_room(c, (size_t)(n_seg * q->n_rows) * sizeof *masked_tail);
     int longest = 0;                              /* rows of a head, all segments together */
     bool peak = s->sums && random_int(0, 2) == 0; /* of heads that hold the same */
     for (int seg = 0; seg < n_seg; seg++) {
-        int len = random_int(0, s->max_len), least_hidden = q->n_rows ? len + 9 : 0;
+        int len = random_int(0, s->max_len), least_masked = q->n_rows ? len + 9 : 0;
         for (int i = 0; i < q->n_rows; i++) {
             int causal = seg == n_seg - 1 ? q->n_rows - 1 - i : 0;
-            hidden[seg * q->n_rows + i] = random_int(0, 9) ? causal : random_int(0, len + 3);
-            int h = hidden[seg * q->n_rows + i];
-            least_hidden = h < least_hidden ? h : least_hidden;
+            masked_tail[seg * q->n_rows + i] = random_int(0, 9) ? causal : random_int(0, len + 3);
+            int h = masked_tail[seg * q->n_rows + i];
+            least_masked = h < least_masked ? h : least_masked;
         }
-        if (!s->causal) least_hidden = 0;
+        if (!s->causal) least_masked = 0;
         for (int g = 0; g < s->n_kv; g++) {
             int ragged = peak || random_int(0, 3) ? len : random_int(0, s->max_len);
-            case_fill_run(c, s, &runs[g * n_seg + seg], ragged, ragged - least_hidden);
+            case_fill_run(c, s, &runs[g * n_seg + seg], ragged, ragged - least_masked);
         }
     }
     for (int g = 0; g < s->n_kv; g++) {
@@ -108,8 +108,8 @@ static inline void case_fill_seq(attention_case *c, const attention_shape *s, fv
         for (int seg = 0; seg < n_seg; seg++) total += runs[g * n_seg + seg].len;
         longest = total > longest ? total : longest;
     }
-    q->runs = runs;
-    q->hidden = s->causal ? hidden : NULL;
+    q->tables = runs;
+    q->masked_tail = s->causal ? masked_tail : NULL;
     uint8_t *share = case_room(c, (size_t)q->n_rows);
     for (int i = 0; i < q->n_rows; i++) share[i] = (uint8_t)random_int(0, FV_SHARE_WITHOUT_FIRST);
     if (s->n && random_int(0, 2)) q->n = random_int(0, 1) ? 1.0f : 37.5f;
@@ -180,7 +180,7 @@ static inline const fv_attn_args *attention_case_args(attention_case *c) {
 /* Attention, and the sums that the case asks for. */
 static inline fv_status attention_case_run(fv_backend *be, attention_case *c) {
     fv_status st = be->ops->attention(be, attention_case_args(c));
-    if (st == FV_OK && c->sums_args.n_sum) st = be->ops->attention_sums(be, &c->sums_args);
+    if (st == FV_OK && c->sums_args.n_sum) st = be->ops->score_sums(be, &c->sums_args);
     return st;
 }
 

@@ -35,7 +35,7 @@ typedef struct block {
 static inline bool is_alive(const block *b, int32_t j) {
     int32_t a = 0;
     while (j >= b->first[a + 1]) a++;
-    return !b->rows.alive || j - b->first[a] < b->alive[a];
+    return !b->rows.valid || j - b->first[a] < b->alive[a];
 }
 
 /* Where a tile has the angle i of row j. */
@@ -107,14 +107,14 @@ static inline fv_packed_part make_merged_part(fv_packed_shape s, double gamma, b
 }
 
 static inline void poison_norms(fv_packed_part *p, int32_t j) {
-    float *norm = (float *)((char *)p->data + fv_codes_lay(&p->shape).pair);
+    float *norm = (float *)((char *)p->data + fv_codes_layout_of(&p->shape).pair);
     size_t head = fv_packed_tiles((size_t)p->shape.n) * FV_PACKED_TILE;
     for (size_t g = 0; g < (size_t)p->shape.n_kv; g++) norm[g * head + (size_t)j] = NAN;
 }
 
 /* NaN where rows are that do not count: norms, the pair of values, and outliers of any. */
 static inline void poison(const block *b, fv_packed_part *p) {
-    fv_codes_layout l = fv_codes_lay(&p->shape);
+    fv_codes_layout l = fv_codes_layout_of(&p->shape);
     const uint32_t *first = (const uint32_t *)((char *)p->data + l.first);
     size_t size = fv_codes_unit(&p->shape) * fv_dtype_bytes(p->shape.dtype);
     for (int32_t j = 0; j < p->shape.n; j++) {
@@ -151,14 +151,14 @@ static inline block_shape random_shape(int n_kv, int D, bool merged) {
 static inline block *make_block_of(const block_shape *s, bool second) {
     block *b = room(sizeof *b);
     make_rows(b, s->n, s->anchor, s->D);
-    b->rows.alive = s->alive ? b->alive : NULL;
+    b->rows.valid = s->alive ? b->alive : NULL;
     fv_packed_shape k = {.n = s->n,
                          .n_kv = s->n_kv,
                          .d_head = s->D,
                          .dtype = s->dtype,
                          .kind = FV_PACKED_K,
                          .bits = (uint8_t)s->bits,
-                         .form = s->merged ? FV_PACKED_MERGED : FV_PACKED_CODES};
+                         .form = s->merged ? FV_PACKED_MERGED : FV_PACKED_QUANTIZED};
     fv_packed_shape v = k;
     v.kind = FV_PACKED_V;
     b->other[0] = b->other[1] = NULL;
@@ -225,7 +225,7 @@ static inline call make_call(int n_seq, int n_kv, int group, int D, int max_rows
 }
 
 static inline fv_status attend(const call *c, fv_backend *be, const fv_attn_packed_args *a) {
-    return c->merged ? be->ops->attn_merged(be, a) : be->ops->attn_codes(be, a);
+    return c->merged ? be->ops->attn_merged(be, a) : be->ops->attn_quantized(be, a);
 }
 
 static inline void run_call(call *c, fv_backend *be) {

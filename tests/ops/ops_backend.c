@@ -81,7 +81,8 @@ static void test_refusals(void) {
           "linear");
     check(be.ops->norm(&be, &(fv_norm_args){.x = none, .w = w1, .y = none}) == FV_OK, "norm");
     check(be.ops->activate(&be, &(fv_activate_args){.x = none, .y = none}) == FV_OK, "activate");
-    check(be.ops->gather(&be, &(fv_gather_args){w1, none, &id}) == FV_OK, "gather");
+    check(be.ops->index_select(&be, &(fv_index_select_args){w1, none, &id}) == FV_OK,
+          "index_select");
     check(be.ops->kv_write(
               &be, &(fv_kv_write_args){.k = none, .v = none, .n_kv = 1, .d_head = 1}) == FV_OK,
           "kv_write");

@@ -1,4 +1,4 @@
-/* Rows as codes, and as directions that two layers share: attn_codes and attn_merged, and the parts
+/* Rows as codes, and as directions that two layers share: attn_quantized and attn_merged, and the parts
  * themselves.
  *
  * Every path gives the bits of the plain one; the plain one is what attending in double to the
@@ -49,7 +49,7 @@ static void check_head(const call *c, const block *b, int row, int h) {
 }
 
 static void test_reference(void) {
-    group("attn_codes, attn_merged: what attending to the numbers gives");
+    group("attn_quantized, attn_merged: what attending to the numbers gives");
     for (int i = 0; i < 100; i++) {
         call c = make_call(random_int(1, MAX_SEQ), PICK(1, 2, 3), PICK(1, 2, 5),
                            PICK(1, 4, 8, 16, 20, 64), PICK(1, 1, 4));
@@ -65,7 +65,7 @@ static void test_reference(void) {
 /* ---- paths, neighbours --------------------------------------------------------------------- */
 
 static void test_paths(void) {
-    group("attn_codes, attn_merged: every path gives the bits of the plain path");
+    group("attn_quantized, attn_merged: every path gives the bits of the plain path");
     for (int i = 0; i < 250; i++) {
         call c = make_call(random_int(1, MAX_SEQ), PICK(1, 2, 4), PICK(1, 2, 3, 7, 50),
                            PICK(1, 2, 8, 16, 17, 20, 32, 64, 128), PICK(1, 1, 2, 5, 9));
@@ -85,7 +85,7 @@ static void test_paths(void) {
 }
 
 static void test_alone(void) {
-    group("attn_codes, attn_merged: a row alone has the bits that it has among others");
+    group("attn_quantized, attn_merged: a row alone has the bits that it has among others");
     for (int i = 0; i < 50; i++) {
         call c = make_call(2, 2, PICK(1, 4), 32, 7);
         fv_backend *be = &variants[i % n_variant].be;

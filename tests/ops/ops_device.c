@@ -55,37 +55,37 @@ static void test_linear(device_test *d) {
         linear_once(d, any_size(40), at_least_1(any_size(300)), random_int(1, 3), random_int(0, 1));
 }
 
-static void combine_once(device_test *d, int M, int K, int N) {
+static void matmul_nn_once(device_test *d, int M, int K, int N) {
     both x = both_normal(d, FV_F32, M, K, random_int(0, 3));
     both w = both_normal(d, any_dtype(), K, N, random_int(0, 3));
     both y = both_new(d, FV_F32, M, N, random_int(0, 3));
-    must(d->plain.ops->combine(&d->plain, &(fv_combine_args){x.host, w.host, y.host}));
-    must(d->gpu.ops->combine(&d->gpu, &(fv_combine_args){x.there, w.there, y.there}));
-    check(same_bits(d, &y, "combine"), "combine %d x %d x %d", M, K, N);
+    must(d->plain.ops->matmul_nn(&d->plain, &(fv_matmul_nn_args){x.host, w.host, y.host}));
+    must(d->gpu.ops->matmul_nn(&d->gpu, &(fv_matmul_nn_args){x.there, w.there, y.there}));
+    check(same_bits(d, &y, "matmul_nn"), "matmul_nn %d x %d x %d", M, K, N);
     both_free(&x);
     both_free(&w);
     both_free(&y);
 }
 
-static void gram_once(device_test *d, int M, int K) {
+static void syrk_once(device_test *d, int M, int K) {
     both x = both_normal(d, FV_F32, M, K, random_int(0, 3));
     size_t bytes = (size_t)M * (size_t)M * sizeof(double);
     double *g = room(bytes), *there = room(bytes);
     memset(g, 0xff, bytes);
     memset(there, 0xff, bytes);
-    must(d->plain.ops->gram(&d->plain, &(fv_gram_args){x.host, g}));
-    must(d->gpu.ops->gram(&d->gpu, &(fv_gram_args){x.there, there}));
-    check(memcmp(g, there, bytes) == 0, "gram %d x %d", M, K);
+    must(d->plain.ops->syrk(&d->plain, &(fv_syrk_args){x.host, g}));
+    must(d->gpu.ops->syrk(&d->gpu, &(fv_syrk_args){x.there, there}));
+    check(memcmp(g, there, bytes) == 0, "syrk %d x %d", M, K);
     both_free(&x);
     free(g);
     free(there);
 }
 
 static void test_products(device_test *d) {
-    group("combine and gram: the bits of the CPU, and nothing above the diagonal");
+    group("matmul_nn and syrk: the bits of the CPU, and nothing above the diagonal");
     for (int i = 0; i < 30; i++) {
-        combine_once(d, any_size(40), any_size(80), any_size(300));
-        gram_once(d, any_size(40), any_size(200));
+        matmul_nn_once(d, any_size(40), any_size(80), any_size(300));
+        syrk_once(d, any_size(40), any_size(200));
     }
 }
 
@@ -140,27 +140,27 @@ static void rope_once(device_test *d, int M, int n_head, int half) {
     both_free(&s);
 }
 
-static void gather_once(device_test *d, int vocab, int n, int K) {
+static void index_select_once(device_test *d, int vocab, int n, int K) {
     both table = both_normal(d, any_dtype(), vocab, K, random_int(0, 2));
     both y = both_new(d, FV_F32, n, K, random_int(0, 2));
     int32_t *ids = room((size_t)n * sizeof *ids);
     for (int i = 0; i < n; i++) ids[i] = random_int(0, vocab - 1);
-    must(d->plain.ops->gather(&d->plain, &(fv_gather_args){table.host, y.host, ids}));
-    must(d->gpu.ops->gather(&d->gpu, &(fv_gather_args){table.there, y.there, ids}));
+    must(d->plain.ops->index_select(&d->plain, &(fv_index_select_args){table.host, y.host, ids}));
+    must(d->gpu.ops->index_select(&d->gpu, &(fv_index_select_args){table.there, y.there, ids}));
     for (int i = 0; i < n; i++) ids[i] = 1 << 30; /* it has been taken */
-    check(same_bits(d, &y, "gather"), "gather %d of %d x %d", n, vocab, K);
+    check(same_bits(d, &y, "index_select"), "index_select %d of %d x %d", n, vocab, K);
     both_free(&table);
     both_free(&y);
     free(ids);
 }
 
 static void test_rowwise(device_test *d) {
-    group("norm, activate, rope, gather: the bits of the CPU");
+    group("norm, activate, rope, index_select: the bits of the CPU");
     for (int i = 0; i < 40; i++) {
         norm_once(d, any_size(20), at_least_1(any_size(700)), random_int(0, 1), random_int(0, 1));
         activate_once(d, (fv_activation)random_int(0, FV_N_ACT - 1), any_size(20), any_size(300));
         rope_once(d, any_size(20), random_int(1, 5), random_int(1, 40));
-        gather_once(d, at_least_1(any_size(50)), any_size(20), any_size(200));
+        index_select_once(d, at_least_1(any_size(50)), any_size(20), any_size(200));
     }
     norm_once(d, 2, 8192, true, true); /* the longest row that shared memory holds, and a longer */
     norm_once(d, 2, 8193, false, false);
@@ -175,7 +175,7 @@ static void kv_write_once(device_test *d, int n_seq, int n_kv, int D) {
     static uint8_t seg[MAX_SEQ][MAX_ROWS];
     static int32_t slot[MAX_SEQ][MAX_ROWS];
     static fv_kv_block block[2][MAX_RUN * BLOCKS]; /* here, there */
-    static fv_kv_run run[2][MAX_RUN];
+    static fv_block_table run[2][MAX_RUN];
     fv_kv_write_seq seqs[2][MAX_SEQ];
     fv_dtype dtype = any_dtype();
     both kv = both_new(d, dtype, MAX_RUN * BLOCKS * 2 * FV_KV_BLOCK, D, 0);
@@ -198,7 +198,7 @@ static void kv_write_once(device_test *d, int n_seq, int n_kv, int D) {
         for (int k = 0; k < n_kv * n_seg; k++, n_run++) {
             int32_t len = random_int(0, BLOCKS * FV_KV_BLOCK - MAX_ROWS);
             for (int side = 0; side < 2; side++)
-                run[side][n_run] = (fv_kv_run){&block[side][n_run * BLOCKS], len};
+                run[side][n_run] = (fv_block_table){&block[side][n_run * BLOCKS], len};
         }
         rows += n;
     }

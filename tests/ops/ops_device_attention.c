@@ -32,17 +32,17 @@ static void near(const float *got, const float *want, const float *before, size_
 /* ---- attention ------------------------------------------------------------------------- */
 
 /* The runs of a sequence with blocks of the device's. */
-static fv_kv_run *runs_there(mirror *m, const attention_case *c, const fv_attn_seq *q) {
+static fv_block_table *runs_there(mirror *m, const attention_case *c, const fv_attn_seq *q) {
     int n = c->args.n_kv * q->n_seg;
     size_t bytes = FV_KV_BLOCK * (size_t)c->args.d_head * fv_dtype_bytes(c->args.kv_dtype);
-    fv_kv_run *runs = room((size_t)n * sizeof *runs);
+    fv_block_table *runs = room((size_t)n * sizeof *runs);
     for (int r = 0; r < n; r++) {
-        int blocks = (q->runs[r].len + FV_KV_BLOCK - 1) / FV_KV_BLOCK;
-        runs[r].len = q->runs[r].len;
+        int blocks = (q->tables[r].len + FV_KV_BLOCK - 1) / FV_KV_BLOCK;
+        runs[r].len = q->tables[r].len;
         runs[r].block = room((size_t)blocks * sizeof *runs[r].block);
         for (int b = 0; b < blocks; b++) {
-            runs[r].block[b].k = there(m, q->runs[r].block[b].k, bytes);
-            runs[r].block[b].v = there(m, q->runs[r].block[b].v, bytes);
+            runs[r].block[b].k = there(m, q->tables[r].block[b].k, bytes);
+            runs[r].block[b].v = there(m, q->tables[r].block[b].v, bytes);
         }
     }
     return runs;
@@ -59,18 +59,18 @@ static void run_case(fv_backend *be, attention_case *c, float *out) {
     d.args.o.data = moved(a->o.data, c->out.data, d.out.data);
     if (a->lse.data) d.args.lse.data = moved(a->lse.data, c->out.data, d.out.data);
     for (int i = 0; i < a->n_seq; i++) {
-        d.seqs[i].runs = runs_there(&m, c, &c->seqs[i]);
+        d.seqs[i].tables = runs_there(&m, c, &c->seqs[i]);
         if (!c->sums_args.n_sum) continue;
-        const fv_attn_sum *s = &c->sums[i];
+        const fv_score_sum *s = &c->sums[i];
         d.sums[i].sum = moved(s->sum, c->out.data, d.out.data);
         d.sums[i].weight = there_if(&m, s->weight, (size_t)s->n_row * (size_t)s->ld * 4);
     }
     must(be->ops->attention(be, attention_case_args(&d)));
-    if (d.sums_args.n_sum) must(be->ops->attention_sums(be, &d.sums_args));
+    if (d.sums_args.n_sum) must(be->ops->score_sums(be, &d.sums_args));
     back(&m, out, d.out.data, n * 4);
     for (int i = 0; i < a->n_seq; i++) {
-        for (int r = 0; r < a->n_kv * c->seqs[i].n_seg; r++) free(d.seqs[i].runs[r].block);
-        free((void *)(uintptr_t)d.seqs[i].runs);
+        for (int r = 0; r < a->n_kv * c->seqs[i].n_seg; r++) free(d.seqs[i].tables[r].block);
+        free((void *)(uintptr_t)d.seqs[i].tables);
     }
     mirror_free(&m);
 }
@@ -126,12 +126,13 @@ static void test_attention_tiled(device_test *d) {
 }
 
 /* Row i of a sequence as a sequence of its own. */
-static fv_attn_seq row_alone(const fv_attn_seq *q, int i, int32_t hidden[FV_ATTN_MAX_SEG]) {
+static fv_attn_seq row_alone(const fv_attn_seq *q, int i, int32_t masked_tail[FV_ATTN_MAX_SEG]) {
     fv_attn_seq one = *q;
     one.row0 += i;
     one.n_rows = 1;
-    for (int s = 0; q->hidden && s < q->n_seg; s++) hidden[s] = q->hidden[s * q->n_rows + i];
-    if (q->hidden) one.hidden = hidden;
+    for (int s = 0; q->masked_tail && s < q->n_seg; s++)
+        masked_tail[s] = q->masked_tail[s * q->n_rows + i];
+    if (q->masked_tail) one.masked_tail = masked_tail;
     if (q->share) one.share = q->share + i;
     return one;
 }
@@ -146,10 +147,10 @@ static void test_attention_alone(device_test *d) {
         run_case(&d->gpu, &c, all);
         for (int b = 0; b < c.args.n_seq; b++)
             for (int row = 0; row < c.seqs[b].n_rows; row += random_int(1, 9)) {
-                int32_t hidden[FV_ATTN_MAX_SEG];
+                int32_t masked_tail[FV_ATTN_MAX_SEG];
                 attention_case one = c;
                 one.args.n_seq = 1;
-                one.seqs[0] = row_alone(&c.seqs[b], row, hidden);
+                one.seqs[0] = row_alone(&c.seqs[b], row, masked_tail);
                 run_case(&d->gpu, &one, alone);
                 long at = (long)(c.seqs[b].row0 + row) * c.args.o.ld;
                 same(alone + at, all + at, (size_t)c.args.o.cols, "a row alone");
@@ -177,7 +178,7 @@ static void put_block(mirror *m, const block *b, block_there *to) {
     to->rows = b->rows;
     to->rows.pos = there_if(m, b->rows.pos, (size_t)b->rows.n * 4);
     to->rows.first = there_if(m, b->rows.first, (anchors + 1) * 4);
-    to->rows.alive = there_if(m, b->rows.alive, anchors * 4);
+    to->rows.valid = there_if(m, b->rows.valid, anchors * 4);
     to->rows.cos = there_if(m, b->rows.cos, anchors * half * 4);
     to->rows.sin = there_if(m, b->rows.sin, anchors * half * 4);
     to->rows.group = there_if(m, b->rows.group, (size_t)b->rows.n);
@@ -200,7 +201,7 @@ static float *begin_packed(fv_backend *be, const call *c, mirror *m) {
         if (c->seqs[i].score) d.seqs[i].score = moved(c->seqs[i].score, c->out, d.out);
     }
     d.args.seqs = d.seqs;
-    must(be->ops->attn_packed(be, &d.args));
+    must(be->ops->attn_lowrank(be, &d.args));
     return d.out;
 }
 
@@ -220,7 +221,7 @@ static void test_packed_exact(device_test *d) {
         float *got = room(c.n_out * 4);
         run_packed(&d->gpu, &c, got);
         run_call(&c, &d->plain);
-        same(got, c.out, c.n_out, "attn_packed");
+        same(got, c.out, c.n_out, "attn_lowrank");
         free(got);
         free_call(&c);
     }

@@ -26,7 +26,7 @@ static void put_block(mirror *m, const block *b, block_there *to) {
     put_part(m, &to->v);
     to->rows.pos = there_if(m, b->rows.pos, n * 4);
     to->rows.first = there_if(m, b->rows.first, (anchors + 1) * 4);
-    to->rows.alive = there_if(m, b->rows.alive, anchors * 4);
+    to->rows.valid = there_if(m, b->rows.valid, anchors * 4);
     to->rows.cos = there_if(m, b->rows.cos, angles);
     to->rows.sin = there_if(m, b->rows.sin, angles);
 }
@@ -59,7 +59,7 @@ static void compare(device_test *d, call *c, bool lse) {
     run_there(&d->gpu, c, lse, got);
     if (!lse) c->args.lse.data = NULL;
     run_call(c, &d->plain);
-    same(got, c->out, c->n_out, c->merged ? "attn_merged" : "attn_codes");
+    same(got, c->out, c->n_out, c->merged ? "attn_merged" : "attn_quantized");
     free(got);
     free_call(c);
 }

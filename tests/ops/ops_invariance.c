@@ -92,25 +92,26 @@ static void attention_rows(fv_backend *be, attention_case *c, int s, int i0, int
     fv_attn_args a = c->args;
     fv_attn_seq q = c->seqs[s];
     int n = i1 - i0;
-    int32_t *hidden = room((size_t)(q.n_seg * n) * sizeof *hidden);
-    for (int seg = 0; q.hidden && seg < q.n_seg; seg++)
-        memcpy(hidden + seg * n, q.hidden + seg * q.n_rows + i0, (size_t)n * sizeof *hidden);
-    q.hidden = q.hidden ? hidden : NULL;
+    int32_t *masked_tail = room((size_t)(q.n_seg * n) * sizeof *masked_tail);
+    for (int seg = 0; q.masked_tail && seg < q.n_seg; seg++)
+        memcpy(masked_tail + seg * n, q.masked_tail + seg * q.n_rows + i0,
+               (size_t)n * sizeof *masked_tail);
+    q.masked_tail = q.masked_tail ? masked_tail : NULL;
     q.row0 += i0;
     q.n_rows = n;
     q.share = q.share ? q.share + i0 : NULL;
     a.n_seq = 1;
     a.seqs = &q;
     must(be->ops->attention(be, &a));
-    fv_attn_sum sum = c->sums[s];
+    fv_score_sum sum = c->sums[s];
     int first = c->seqs[s].n_rows - sum.n_row, skipped = i0 < first ? 0 : i0 - first;
     sum.seq = 0;
     sum.n_row = i1 - first - skipped;
     sum.kind = sum.kind ? sum.kind + skipped : NULL;
     if (sum.weight) sum.weight += (ptrdiff_t)skipped * sum.ld;
     if (c->sums_args.n_sum && sum.n_row > 0)
-        must(be->ops->attention_sums(be, &(fv_attn_sums_args){&a, 1, &sum}));
-    free(hidden);
+        must(be->ops->score_sums(be, &(fv_score_sums_args){&a, 1, &sum}));
+    free(masked_tail);
 }
 
 static void test_attention(void) {
@@ -149,19 +150,19 @@ enum { PROMPT_T = 150, PROMPT_H = 6, PROMPT_HKV = 2, PROMPT_D = 24, PROMPT_BLOCK
 typedef struct prompt {
     fv_tensor q, k, v;
     fv_kv_block blocks[PROMPT_HKV][PROMPT_BLOCKS];
-    fv_kv_run runs[PROMPT_HKV];
+    fv_block_table tables[PROMPT_HKV];
 } prompt;
 
 /* Rows [r0, r1) go into the cache and attend to all before them and themselves. */
 static void prompt_chunk(fv_backend *be, prompt *p, fv_dtype t, int r0, int r1, fv_tensor o) {
     int n = r1 - r0;
     uint8_t seg[PROMPT_T] = {0};
-    int32_t slot[PROMPT_T], hidden[PROMPT_T];
+    int32_t slot[PROMPT_T], masked_tail[PROMPT_T];
     for (int i = 0; i < n; i++) {
         slot[i] = i;
-        hidden[i] = n - 1 - i;
+        masked_tail[i] = n - 1 - i;
     }
-    fv_kv_write_seq w = {.n_rows = n, .n_seg = 1, .runs = p->runs, .seg = seg, .slot = slot};
+    fv_kv_write_seq w = {.n_rows = n, .n_seg = 1, .tables = p->tables, .seg = seg, .slot = slot};
     fv_kv_write_args wa = {.k = fv_tensor_rows(p->k, r0, n),
                            .v = fv_tensor_rows(p->v, r0, n),
                            .kv_dtype = t,
@@ -170,8 +171,8 @@ static void prompt_chunk(fv_backend *be, prompt *p, fv_dtype t, int r0, int r1, 
                            .n_seq = 1,
                            .seqs = &w};
     must(be->ops->kv_write(be, &wa));
-    for (int g = 0; g < PROMPT_HKV; g++) p->runs[g].len += n;
-    fv_attn_seq s = {.n_rows = n, .n_seg = 1, .runs = p->runs, .hidden = hidden};
+    for (int g = 0; g < PROMPT_HKV; g++) p->tables[g].len += n;
+    fv_attn_seq s = {.n_rows = n, .n_seg = 1, .tables = p->tables, .masked_tail = masked_tail};
     fv_attn_args a = {.q = fv_tensor_rows(p->q, r0, n),
                       .o = fv_tensor_rows(o, r0, n),
                       .kv_dtype = t,
@@ -204,7 +205,7 @@ static void test_chunks(void) {
         for (fv_dtype t = FV_F32; t < FV_N_DTYPE; t++)
             for (int c = 0; c < 5; c++) {
                 for (int g = 0; g < PROMPT_HKV; g++) {
-                    p.runs[g] = (fv_kv_run){.block = p.blocks[g]};
+                    p.tables[g] = (fv_block_table){.block = p.blocks[g]};
                     for (int b = 0; b < PROMPT_BLOCKS; b++) {
                         memset(p.blocks[g][b].k, 0xff, bytes); /* NaN in every type */
                         memset(p.blocks[g][b].v, 0xff, bytes);

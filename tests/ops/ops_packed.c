@@ -1,9 +1,9 @@
-/* Packed blocks: attn_packed, merge and importance.
+/* Packed blocks: attn_lowrank, merge and importance.
  *
  * Every path gives the bits of the plain one; the plain one is what rebuilding keys and values from
  * the same factors and attending to them in double gives, for every way in which keys may meet
  * rotation, for mixed ranks, for rows that were let go and for 16, 8 and 4 bits. What must not be
- * read holds NaN: rows that are not alive, and the second plane of rows at the lower rank. */
+ * read holds NaN: rows that are not alive, and the second tier of rows at the lower rank. */
 #include "tests/ops/ops_test.h"
 #include "tests/ops/packed_case.h"
 
@@ -100,7 +100,7 @@ static void check_call(const call *c) {
 }
 
 static void test_reference(void) {
-    group("attn_packed: what rebuilding and attending gives");
+    group("attn_lowrank: what rebuilding and attending gives");
     for (int i = 0; i < 60; i++) {
         int D = PICK(1, 4, 8, 16, 20, 64);
         call c =
@@ -129,15 +129,15 @@ static void compare_call(call *c, const char *what) {
 }
 
 static void test_paths(void) {
-    group("attn_packed: every path gives the bits of the plain path");
+    group("attn_lowrank: every path gives the bits of the plain path");
     for (int i = 0; i < 150; i++) {
         int D = PICK(1, 2, 8, 16, 17, 20, 32, 64, 128);
         call c = make_call(random_int(1, MAX_SEQ), PICK(1, 2, 4), PICK(1, 2, 3, 7, 20), D,
                            PICK(1, 1, 2, 5, 9), NULL);
-        compare_call(&c, "attn_packed");
+        compare_call(&c, "attn_lowrank");
         free_call(&c);
     }
-    group("attn_packed: more anchor blocks than are held at once");
+    group("attn_lowrank: more anchor blocks than are held at once");
     for (int i = 0; i < 4; i++) {
         block_shape s = {200, 1 + i, 2, 32, 40, 33, 40, 16, 16, FV_BF16, i % 2, true};
         call c = make_call(1, 2, 3, 32, 3, &s);
@@ -149,7 +149,7 @@ static void test_paths(void) {
 /* ---- neighbours ------------------------------------------------------------------------- */
 
 static void test_alone(void) {
-    group("attn_packed: a row alone has the bits that it has among others");
+    group("attn_lowrank: a row alone has the bits that it has among others");
     for (int i = 0; i < 30; i++) {
         call c = make_call(2, 2, PICK(1, 4), 32, 7, NULL);
         for (int v = 0; v < n_variant; v++) {
@@ -167,7 +167,7 @@ static void test_alone(void) {
                     a.lse = (fv_tensor){0};
                     a.n_seq = 1;
                     a.seqs = &one;
-                    must(be->ops->attn_packed(be, &a));
+                    must(be->ops->attn_lowrank(be, &a));
                     long at = first_difference((float *)a.o.data + one.row0 * a.o.ld,
                                                (float *)c.args.o.data + one.row0 * c.args.o.ld,
                                                (size_t)a.o.cols);
@@ -207,9 +207,9 @@ static float *identity(int n) {
 static void raw_attention(fv_backend *be, const call *c, const float *k, const float *v, int n,
                           fv_tensor o, fv_tensor lse) {
     int n_kv = c->args.n_kv, D = c->args.d_head, n_block = (n + FV_KV_BLOCK - 1) / FV_KV_BLOCK;
-    fv_kv_run *runs = room((size_t)n_kv * sizeof *runs);
+    fv_block_table *runs = room((size_t)n_kv * sizeof *runs);
     for (int g = 0; g < n_kv; g++) {
-        runs[g] = (fv_kv_run){room((size_t)n_block * sizeof(fv_kv_block)), n};
+        runs[g] = (fv_block_table){room((size_t)n_block * sizeof(fv_kv_block)), n};
         for (int b = 0; b < n_block; b++) {
             float *rows = room((size_t)(2 * FV_KV_BLOCK * D) * 4);
             runs[g].block[b] = (fv_kv_block){rows, rows + FV_KV_BLOCK * D};
@@ -220,7 +220,7 @@ static void raw_attention(fv_backend *be, const call *c, const float *k, const f
             }
         }
     }
-    fv_attn_seq seq = {.n_rows = c->q.rows, .n_seg = 1, .runs = runs};
+    fv_attn_seq seq = {.n_rows = c->q.rows, .n_seg = 1, .tables = runs};
     fv_attn_args a = {.q = c->q,
                       .o = o,
                       .lse = lse,

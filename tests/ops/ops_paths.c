@@ -186,34 +186,36 @@ static void test_rope(void) {
     }
 }
 
-static fv_status run_gather(fv_backend *be, const void *args) { return be->ops->gather(be, args); }
+static fv_status run_index_select(fv_backend *be, const void *args) {
+    return be->ops->index_select(be, args);
+}
 
-static void test_gather(void) {
-    group("gather: every path gives the bits of the plain path");
+static void test_index_select(void) {
+    group("index_select: every path gives the bits of the plain path");
     for (int i = 0; i < 40; i++) {
         int vocab = PICK(1, 5, 300), K = PICK(1, 15, 16, 33, 600), n = PICK(0, 1, 4, 50);
         int32_t *ids = room((size_t)n * sizeof *ids);
-        fv_gather_args a = {.table = tensor_new(random_dtype(), vocab, K, 0),
-                            .y = tensor_new(FV_F32, n, K, random_int(0, 1)),
-                            .ids = ids};
+        fv_index_select_args a = {.table = tensor_new(random_dtype(), vocab, K, 0),
+                                  .y = tensor_new(FV_F32, n, K, random_int(0, 1)),
+                                  .ids = ids};
         for (int j = 0; j < n; j++) ids[j] = random_int(0, vocab - 1);
         fill_normal(&a.table, 1);
         fill_specials(&a.table, 20);
         for (size_t j = 0; j < tensor_bytes(&a.y) / 4; j++)
             ((float *)a.y.data)[j] = random_normal();
-        compare(run_gather, &a, &a.y, "gather");
+        compare(run_index_select, &a, &a.y, "index_select");
         free(ids);
         free(a.table.data);
         free(a.y.data);
     }
-    group("gather: all 65536 bf16 and f16 patterns");
+    group("index_select: all 65536 bf16 and f16 patterns");
     for (fv_dtype t = FV_BF16; t <= FV_F16; t++) {
         int32_t id = 0;
-        fv_gather_args a = {
+        fv_index_select_args a = {
             .table = tensor_new(t, 1, 65536, 0), .y = tensor_new(FV_F32, 1, 65536, 0), .ids = &id};
         memset(a.y.data, 0, tensor_bytes(&a.y));
         for (int j = 0; j < 65536; j++) ((uint16_t *)a.table.data)[j] = (uint16_t)j;
-        compare(run_gather, &a, &a.y, "gather of all patterns");
+        compare(run_index_select, &a, &a.y, "index_select of all patterns");
         free(a.table.data);
         free(a.y.data);
     }
@@ -260,9 +262,9 @@ static void test_kv_write(void) {
             blocks[b].k = (char *)store.data + 2 * b * bytes;
             blocks[b].v = (char *)store.data + (2 * b + 1) * bytes;
         }
-        fv_kv_run *runs = room((size_t)(2 * n_kv * n_seg) * sizeof *runs);
+        fv_block_table *runs = room((size_t)(2 * n_kv * n_seg) * sizeof *runs);
         for (int r = 0; r < 2 * n_kv * n_seg; r++)
-            runs[r] = (fv_kv_run){.block = blocks + r * N_BLOCK, .len = random_int(0, 70)};
+            runs[r] = (fv_block_table){.block = blocks + r * N_BLOCK, .len = random_int(0, 70)};
         int n_rows[2] = {random_int(0, 50), random_int(0, 50)};
         int M = n_rows[0] + n_rows[1] + 1;
         uint8_t seg[102];
@@ -277,7 +279,7 @@ static void test_kv_write(void) {
             seqs[q] = (fv_kv_write_seq){.row0 = q * (n_rows[0] + 1),
                                         .n_rows = n_rows[q],
                                         .n_seg = n_seg,
-                                        .runs = runs + q * n_kv * n_seg,
+                                        .tables = runs + q * n_kv * n_seg,
                                         .seg = seg + q * n_rows[0],
                                         .slot = slot + q * n_rows[0]};
         fv_kv_write_args a = {.k = tensor_new(FV_F32, M, n_kv * D, 2),
@@ -305,7 +307,7 @@ int main(void) {
     test_norm();
     test_activate();
     test_rope();
-    test_gather();
+    test_index_select();
     test_attention();
     test_kv_write();
     variants_close(variants, n_variant);

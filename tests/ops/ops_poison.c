@@ -103,10 +103,10 @@ static void test_empty(void) {
         for (int i = 0; i < 4; i++) {
             int len = i % 2 * 70, n = i / 2;
             enum { H = 2, D = 20, ROWS = 3 };
-            int32_t hidden[ROWS] = {len, len + 4, len};
+            int32_t masked_tail[ROWS] = {len, len + 4, len};
             fv_kv_block blocks[2];
             memset(blocks, 0, sizeof blocks); /* nobody may follow these */
-            fv_kv_run run = {.block = len ? blocks : NULL, .len = len};
+            fv_block_table run = {.block = len ? blocks : NULL, .len = len};
             float sum[H * 71];
             uint8_t share[ROWS] = {FV_SHARE_KEPT, FV_SHARE_ON_FIRST, FV_SHARE_DROPPED};
             fv_tensor q = tensor_new(FV_F32, ROWS, H * D, 0),
@@ -116,7 +116,8 @@ static void test_empty(void) {
             fill_pattern(&o);
             fill_pattern(&lse);
             for (int j = 0; j < H * 71; j++) sum[j] = PATTERN;
-            fv_attn_seq s = {.n_rows = ROWS, .n_seg = 1, .runs = &run, .hidden = hidden};
+            fv_attn_seq s = {
+                .n_rows = ROWS, .n_seg = 1, .tables = &run, .masked_tail = masked_tail};
             if (n == 0) s.share = share;
             s.n = (float)n;
             fv_attn_args a = {.q = q,
@@ -135,8 +136,8 @@ static void test_empty(void) {
             for (int j = 0; j < ROWS * H * D; j++) ok &= ((float *)o.data)[j] == 0.0f;
             for (int j = 0; j < ROWS * H; j++)
                 ok &= ((float *)lse.data)[j] == (n ? 0.0f : -INFINITY);
-            fv_attn_sum to = {.n_row = ROWS, .n_kind = 1, .n = 1, .ld = 71, .sum = sum};
-            must(be.ops->attention_sums(&be, &(fv_attn_sums_args){&a, 1, &to}));
+            fv_score_sum to = {.n_row = ROWS, .n_kind = 1, .n = 1, .ld = 71, .sum = sum};
+            must(be.ops->score_sums(&be, &(fv_score_sums_args){&a, 1, &to}));
             for (int j = 0; j < H * 71; j++) ok &= sum[j] == PATTERN;
             check(ok, "%s len=%d n=%d", variants[v].name, len, n);
             free(q.data);
@@ -146,7 +147,7 @@ static void test_empty(void) {
 }
 
 static void test_rowwise(void) {
-    group("norm, activate, rope, gather: read and write their own columns only");
+    group("norm, activate, rope, index_select: read and write their own columns only");
     for (int v = 0; v < n_variant; v++) {
         enum { M = 5, K = 70 };
         fv_backend be = variants[v].be;
@@ -167,8 +168,9 @@ static void test_rowwise(void) {
         table.data = room(sizeof(float) * M * K);
         table.ld = K;
         fill_normal(&table, 1);
-        must(be.ops->gather(&be, &(fv_gather_args){.table = table, .y = y, .ids = ids}));
-        check(written_exactly(&y), "%s gather", variants[v].name);
+        must(
+            be.ops->index_select(&be, &(fv_index_select_args){.table = table, .y = y, .ids = ids}));
+        check(written_exactly(&y), "%s index_select", variants[v].name);
         fill_pattern(&y);
         for (int r = 0; r < M; r++)
             for (int c = 0; c < K; c++) put(&y, r, c, 1.0f);

@@ -337,15 +337,15 @@ static void test_rope(void) {
     }
 }
 
-static void test_gather(void) {
-    group("gather: rows of the table, widened");
+static void test_index_select(void) {
+    group("index_select: rows of the table, widened");
     for (int v = 0; v < n_variant; v++)
         for (fv_dtype t = FV_F32; t < FV_N_DTYPE; t++) {
             int32_t ids[] = {3, 0, 3, 6};
-            fv_gather_args a = {
+            fv_index_select_args a = {
                 .table = tensor_new(t, 7, 37, 0), .y = tensor_new(FV_F32, 4, 37, 2), .ids = ids};
             fill_normal(&a.table, 1);
-            must(variants[v].be.ops->gather(&variants[v].be, &a));
+            must(variants[v].be.ops->index_select(&variants[v].be, &a));
             bool same = true;
             for (int r = 0; r < 4; r++)
                 for (int c = 0; c < 37; c++) same &= get(&a.y, r, c) == get(&a.table, ids[r], c);
@@ -364,15 +364,15 @@ static void test_kv_write(void) {
             enum { HKV = 2, D = 12, SEG = 2, ROWS = 5 };
             size_t bytes = (size_t)FV_KV_BLOCK * D * fv_dtype_bytes(t);
             fv_kv_block blocks[HKV * SEG][2];
-            fv_kv_run runs[HKV * SEG];
+            fv_block_table runs[HKV * SEG];
             for (int r = 0; r < HKV * SEG; r++) {
                 for (int b = 0; b < 2; b++) blocks[r][b] = (fv_kv_block){room(bytes), room(bytes)};
-                runs[r] = (fv_kv_run){.block = blocks[r], .len = 62 - r}; /* crosses a block */
+                runs[r] = (fv_block_table){.block = blocks[r], .len = 62 - r}; /* crosses a block */
             }
             uint8_t seg[ROWS] = {0, 1, 1, 0, 1};
             int32_t slot[ROWS] = {1, 0, 2, 0, 3};
             fv_kv_write_seq s = {
-                .row0 = 2, .n_rows = ROWS, .n_seg = SEG, .runs = runs, .seg = seg, .slot = slot};
+                .row0 = 2, .n_rows = ROWS, .n_seg = SEG, .tables = runs, .seg = seg, .slot = slot};
             fv_kv_write_args a = {.k = tensor_new(FV_F32, ROWS + 2, HKV * D, 0),
                                   .v = tensor_new(FV_F32, ROWS + 2, HKV * D, 3),
                                   .kv_dtype = t,
@@ -387,7 +387,7 @@ static void test_kv_write(void) {
             for (int r = 0; r < ROWS; r++)
                 for (int g = 0; g < HKV; g++)
                     for (int d = 0; d < D; d++) {
-                        const fv_kv_run *run = &runs[g * SEG + seg[r]];
+                        const fv_block_table *run = &runs[g * SEG + seg[r]];
                         int j = run->len + slot[r];
                         fv_kv_block *b = &run->block[j / FV_KV_BLOCK];
                         fv_tensor kt = fv_tensor_of(b->k, t, FV_KV_BLOCK, D);
@@ -417,9 +417,9 @@ static void test_kv_write_halves(void) {
             uint8_t seg[ROWS] = {0};
             int32_t slot[ROWS] = {0, 1, 2};
             fv_kv_block block = {k, w};
-            fv_kv_run run = {.block = &block, .len = 5};
+            fv_block_table run = {.block = &block, .len = 5};
             fv_kv_write_seq s = {
-                .n_rows = ROWS, .n_seg = 1, .runs = &run, .seg = seg, .slot = slot};
+                .n_rows = ROWS, .n_seg = 1, .tables = &run, .seg = seg, .slot = slot};
             fv_tensor x = tensor_new(FV_F32, ROWS, D, 0), none = {0};
             fv_kv_write_args a = {.k = absent ? x : none,
                                   .v = absent ? none : x,
@@ -443,16 +443,17 @@ static void test_kv_write_halves(void) {
 
 enum { MAX_KEY = 1024, MAX_D = 256 };
 
-/* exp(score) of every key for query row i and head h, hidden ones 0, segment after segment; and
+/* exp(score) of every key for query row i and head h, masked_tail ones 0, segment after segment; and
  * their sum with n. */
 static double weights(const attention_case *c, const fv_attn_seq *q, int i, int h, double *w) {
     const fv_attn_args *a = &c->args;
-    const fv_kv_run *runs = q->runs + h / (a->n_head / a->n_kv) * q->n_seg;
+    const fv_block_table *runs = q->tables + h / (a->n_head / a->n_kv) * q->n_seg;
     double sum = (double)q->n;
     for (int seg = 0; seg < q->n_seg; seg++)
         for (int j = 0; j < runs[seg].len; j++, w++) {
             *w = 0;
-            if (j >= runs[seg].len - (q->hidden ? q->hidden[seg * q->n_rows + i] : 0)) continue;
+            if (j >= runs[seg].len - (q->masked_tail ? q->masked_tail[seg * q->n_rows + i] : 0))
+                continue;
             fv_tensor k = fv_tensor_of(runs[seg].block[j / FV_KV_BLOCK].k, a->kv_dtype, FV_KV_BLOCK,
                                        a->d_head);
             double dot = 0;
@@ -468,7 +469,7 @@ static double attention_error(const attention_case *c, int s, int i, int h) {
     static double w[MAX_KEY], o[MAX_D];
     const fv_attn_args *a = &c->args;
     const fv_attn_seq *q = &c->seqs[s];
-    const fv_kv_run *runs = q->runs + h / (a->n_head / a->n_kv) * q->n_seg;
+    const fv_block_table *runs = q->tables + h / (a->n_head / a->n_kv) * q->n_seg;
     int row = q->row0 + i, D = a->d_head, column = 0;
     uint8_t share = q->share ? q->share[i] : FV_SHARE_KEPT;
     double sum = weights(c, q, i, h, w), of_first = 0, worst = 0;
@@ -522,13 +523,16 @@ static void test_shares(void) {
     float v[(V + T) * D] = {0}, o[FV_SHARE_ON_FIRST + 1][Q][H][D];
     for (int j = 0; j < V + T; j++) v[j * D + j] = 1;
     fv_kv_block block[] = {{k.data, v}, {(float *)k.data + V * D, v + V * D}};
-    fv_kv_run runs[] = {{.block = &block[0], .len = V}, {.block = &block[1], .len = T}};
-    static const int32_t hidden[] = {0, 0, 0, 2, 1, 0};
+    fv_block_table runs[] = {{.block = &block[0], .len = V}, {.block = &block[1], .len = T}};
+    static const int32_t masked_tail[] = {0, 0, 0, 2, 1, 0};
     for (int way = 0; way < n_variant; way++) {
         for (int s = FV_SHARE_KEPT; s <= FV_SHARE_ON_FIRST; s++) {
             uint8_t share[] = {(uint8_t)s, (uint8_t)s, (uint8_t)s};
-            fv_attn_seq seq = {
-                .n_rows = Q, .n_seg = 2, .runs = runs, .hidden = hidden, .share = share};
+            fv_attn_seq seq = {.n_rows = Q,
+                               .n_seg = 2,
+                               .tables = runs,
+                               .masked_tail = masked_tail,
+                               .share = share};
             fv_attn_args a = {.q = q,
                               .o = fv_tensor_of(o[s], FV_F32, Q, H * D),
                               .kv_dtype = FV_F32,
@@ -559,10 +563,10 @@ static void test_shares(void) {
 }
 
 /* Keys that row i of a sequence sees in all segments of a head. */
-static int keys_seen(const fv_attn_seq *q, const fv_kv_run *runs, int i) {
+static int keys_seen(const fv_attn_seq *q, const fv_block_table *runs, int i) {
     int n = 0;
     for (int s = 0; s < q->n_seg; s++) {
-        int seen = runs[s].len - (q->hidden ? q->hidden[s * q->n_rows + i] : 0);
+        int seen = runs[s].len - (q->masked_tail ? q->masked_tail[s * q->n_rows + i] : 0);
         n += seen > 0 ? seen : 0;
     }
     return n;
@@ -570,14 +574,14 @@ static int keys_seen(const fv_attn_seq *q, const fv_kv_run *runs, int i) {
 
 /* What a probability adds: itself, or 1 when it is below an even share. *open grows where rounding
  * decides that. */
-static double added(const fv_attn_sum *to, double p, int n_seen, double *open) {
+static double added(const fv_score_sum *to, double p, int n_seen, double *open) {
     if (!to->low) return p;
     *open += fabs(p * n_seen - 1) < 1e-4;
     return p * n_seen < 1;
 }
 
 /* Of peaks, whose sums are the first [n_kind, ld] of what is there. */
-static double peak_error(const attention_case *c, const fv_attn_sum *to, const float *before) {
+static double peak_error(const attention_case *c, const fv_score_sum *to, const float *before) {
     static double w[MAX_KEY];
     const fv_attn_seq *q = &c->seqs[to->seq];
     size_t n = (size_t)to->n_kind * (size_t)to->ld, ld = (size_t)to->ld;
@@ -586,7 +590,7 @@ static double peak_error(const attention_case *c, const fv_attn_sum *to, const f
     for (int i = 0; i < to->n_row; i++) {
         memset(most, 0, ld * sizeof *most);
         for (int h = 0; h < c->args.n_head; h++) {
-            const fv_kv_run *runs = q->runs + h / (c->args.n_head / c->args.n_kv) * q->n_seg;
+            const fv_block_table *runs = q->tables + h / (c->args.n_head / c->args.n_kv) * q->n_seg;
             double sum = weights(c, q, q->n_rows - to->n_row + i, h, w) + (double)to->n;
             for (int s = 0, column = 0; s < q->n_seg; column += runs[s++].len)
                 for (int j = 0; j < runs[s].len; j++) {
@@ -605,12 +609,12 @@ static double peak_error(const attention_case *c, const fv_attn_sum *to, const f
 }
 
 /* before: what the sums held, [H, n_kind, ld]. Returns the largest error of head h. */
-static double sum_error(const attention_case *c, const fv_attn_sum *to, const float *before,
+static double sum_error(const attention_case *c, const fv_score_sum *to, const float *before,
                         int h) {
     static double w[MAX_KEY];
-    if (to->peak) return peak_error(c, to, before);
+    if (to->head_max) return peak_error(c, to, before);
     const fv_attn_seq *q = &c->seqs[to->seq];
-    const fv_kv_run *runs = q->runs + h / (c->args.n_head / c->args.n_kv) * q->n_seg;
+    const fv_block_table *runs = q->tables + h / (c->args.n_head / c->args.n_kv) * q->n_seg;
     size_t n = (size_t)to->n_kind * (size_t)to->ld, at = (size_t)h * n;
     double *want = room(n * sizeof *want), *open = room(n * sizeof *open), worst = 0;
     for (size_t j = 0; j < n; j++) want[j] = (double)before[at + j], open[j] = 0;
@@ -636,7 +640,7 @@ static double sum_error(const attention_case *c, const fv_attn_sum *to, const fl
 }
 
 static void test_attention_sums(void) {
-    group("attention_sums: what rows pay to keys, by kind of row, with n");
+    group("score_sums: what rows pay to keys, by kind of row, with n");
     for (int i = 0; i < 40; i++)
         for (int v = 0; v < n_variant; v++) {
             attention_shape s = attention_shape_random();
@@ -667,7 +671,7 @@ int main(void) {
     test_norm();
     test_activate();
     test_rope();
-    test_gather();
+    test_index_select();
     test_kv_write();
     test_kv_write_halves();
     test_attention();

@@ -4,7 +4,7 @@
 /* A random call of attention on packed rows: blocks of any rank, anchors, bits and rows alive.
  *
  * All outputs (o, lse, scores) lie in one array, so that one comparison sees everything. What must
- * not be read holds NaN: rows that are not alive, and the second plane of rows at the lower rank.
+ * not be read holds NaN: rows that are not alive, and the second tier of rows at the lower rank.
  */
 #include "tests/ops/ops_test.h"
 
@@ -34,7 +34,7 @@ typedef struct block {
 static inline bool is_alive(const block *b, int32_t j) {
     int32_t a = 0;
     while (j >= b->first[a + 1]) a++;
-    return !b->rows.alive || j - b->first[a] < b->alive[a];
+    return !b->rows.valid || j - b->first[a] < b->alive[a];
 }
 
 static inline void make_rows(block *b, int n, int anchor, int D) {
@@ -65,7 +65,7 @@ static inline void thin(block *b, bool alive, bool group) {
         b->alive[a] = random_int(0, 2) ? random_int(0, b->first[a + 1] - b->first[a])
                                        : b->first[a + 1] - b->first[a];
     for (int j = 0; j < b->rows.n; j++) b->group[j] = (uint8_t)random_int(0, 1);
-    b->rows.alive = alive ? b->alive : NULL;
+    b->rows.valid = alive ? b->alive : NULL;
     b->rows.group = group ? b->group : NULL;
 }
 
@@ -93,26 +93,26 @@ static inline fv_packed_part make_part(fv_packed_shape s, float **u, float **bas
     return p;
 }
 
-/* NaN into what must not count: rows that are not alive, the second plane of rows at the lower
+/* NaN into what must not count: rows that are not alive, the second tier of rows at the lower
  * rank. Codes have no NaN; the pair of a row of values has. */
-static inline void poison_row(const fv_packed_part *p, int32_t j, int plane) {
-    fv_packed_layout l = fv_packed_lay(&p->shape);
-    char *at = (char *)p->data + l.plane[plane];
+static inline void poison_row(const fv_packed_part *p, int32_t j, int tier) {
+    fv_packed_layout l = fv_packed_layout_of(&p->shape);
+    char *at = (char *)p->data + l.tier[tier];
     size_t bytes = (size_t)p->shape.d_head * fv_dtype_bytes(p->shape.dtype);
     for (int32_t g = 0; fv_packed_is_rows(&p->shape) && g < p->shape.n_kv; g++)
         memset((char *)p->data + l.rows + (size_t)(g * p->shape.n + j) * bytes, 0xff, bytes);
     if (p->shape.kind == FV_PACKED_V) {
-        memset(at + (size_t)j * l.stride[plane], 0xff, l.stride[plane]);
+        memset(at + (size_t)j * l.stride[tier], 0xff, l.stride[tier]);
         return;
     }
     size_t size = fv_dtype_bytes(p->shape.dtype), line = FV_PACKED_TILE * size;
-    at += (size_t)(j / FV_PACKED_TILE) * l.stride[plane] + (size_t)(j % FV_PACKED_TILE) * size;
-    for (size_t r = 0; p->shape.bits == 16 && r < fv_packed_plane_rank(&p->shape, plane); r++)
+    at += (size_t)(j / FV_PACKED_TILE) * l.stride[tier] + (size_t)(j % FV_PACKED_TILE) * size;
+    for (size_t r = 0; p->shape.bits == 16 && r < fv_packed_tier_rank(&p->shape, tier); r++)
         memset(at + r * line, 0xff, size);
 }
 
 static inline void poison(const block *b, fv_packed_part *p) {
-    fv_packed_layout l = fv_packed_lay(&p->shape);
+    fv_packed_layout l = fv_packed_layout_of(&p->shape);
     for (int32_t j = 0; j < p->shape.n; j++) {
         bool alive = is_alive(b, j), low = b->rows.group && b->group[j];
         if (!alive) poison_row(p, j, 0);
@@ -229,7 +229,7 @@ static inline call make_call(int n_seq, int n_kv, int group, int D, int max_rows
 
 static inline void run_call(call *c, fv_backend *be) {
     c->args.seqs = c->seqs;
-    must(be->ops->attn_packed(be, &c->args));
+    must(be->ops->attn_lowrank(be, &c->args));
 }
 
 static inline void free_call(call *c) {

@@ -11,7 +11,7 @@ typedef struct factors {
 
 /* The rows themselves, where they are codes. */
 static bool read_codes(const fv_packed_part *p, factors *f) {
-    if (p->shape.form == FV_PACKED_FACTORS) return false;
+    if (p->shape.form == FV_PACKED_LOWRANK) return false;
     f->rank = f->width;
     f->u = malloc((size_t)(p->shape.n * f->width) * sizeof *f->u);
     f->basis = calloc((size_t)(f->width * f->width), sizeof *f->basis);

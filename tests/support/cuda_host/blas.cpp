@@ -54,7 +54,7 @@ extern "C" fv_status fv_blas_gemm(fv_blas *b, const fv_tensor *x, const fv_tenso
     return FV_OK;
 }
 
-static void combine(fv_tensor x, fv_tensor w, fv_tensor y) {
+static void matmul_nn(fv_tensor x, fv_tensor w, fv_tensor y) {
     int n = (int)(blockIdx.x * blockDim.x + threadIdx.x), m = (int)blockIdx.y;
     if (n >= y.cols) return;
     const float *a = static_cast<const float *>(x.data) + (size_t)m * (size_t)x.ld;
@@ -64,9 +64,9 @@ static void combine(fv_tensor x, fv_tensor w, fv_tensor y) {
     static_cast<float *>(y.data)[(size_t)m * (size_t)y.ld + n] = sum;
 }
 
-extern "C" fv_status fv_blas_combine(fv_blas *b, const fv_tensor *x, const fv_tensor *w,
-                                     const fv_tensor *y) {
-    FV_LAUNCH(combine, dim3((unsigned)(y->cols + 63) / 64, (unsigned)y->rows), dim3(64), 0,
+extern "C" fv_status fv_blas_matmul_nn(fv_blas *b, const fv_tensor *x, const fv_tensor *w,
+                                       const fv_tensor *y) {
+    FV_LAUNCH(matmul_nn, dim3((unsigned)(y->cols + 63) / 64, (unsigned)y->rows), dim3(64), 0,
               b->stream, *x, *w, *y);
     return FV_OK;
 }

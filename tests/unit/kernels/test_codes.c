@@ -14,7 +14,7 @@ static const fv_packed_shape vicuna = {.n = 576,
                                        .dtype = FV_BF16,
                                        .kind = FV_PACKED_K,
                                        .bits = 4,
-                                       .form = FV_PACKED_CODES};
+                                       .form = FV_PACKED_QUANTIZED};
 
 static fv_packed_shape shape(fv_packed_kind kind, int bits, int32_t n, double share) {
     fv_packed_shape s = {.n = n,
@@ -23,7 +23,7 @@ static fv_packed_shape shape(fv_packed_kind kind, int bits, int32_t n, double sh
                          .dtype = FV_F32,
                          .kind = kind,
                          .bits = (uint8_t)bits,
-                         .form = FV_PACKED_CODES};
+                         .form = FV_PACKED_QUANTIZED};
     s.n_outlier = (int32_t)fv_codes_all_outliers(&s, share);
     return s;
 }
@@ -79,7 +79,7 @@ static void assert_rendered(const json_t *c) {
                          .dtype = FV_F32,
                          .kind = keys ? FV_PACKED_K : FV_PACKED_V,
                          .bits = (uint8_t)rendered_int(c, "bits"),
-                         .form = FV_PACKED_CODES};
+                         .form = FV_PACKED_QUANTIZED};
     s.n_outlier = (int32_t)fv_codes_all_outliers(&s, json_number_value(rendered_at(c, "outliers")));
     trip t = travel(s, (uint64_t)rendered_int(c, "seed"));
     cr_expect_eq((int32_t)fv_packed_bytes(&s), rendered_int(c, "bytes"));
@@ -104,7 +104,7 @@ Test(codes, no_number_is_off_by_more_than_half_a_step_and_outliers_by_nothing) {
             for (int share = 0; share < 50; share += 10) {
                 fv_packed_shape s = shape((fv_packed_kind)kind, bits, 83, share / 100.0);
                 trip t = travel(s, 3);
-                fv_codes_layout l = fv_codes_lay(&s);
+                fv_codes_layout l = fv_codes_layout_of(&s);
                 const float *pair = (const float *)((char *)t.part.data + l.pair);
                 double off = 0, all = 0;
                 int32_t exact = 0;
@@ -238,7 +238,7 @@ Test(codes, shapes_that_nothing_has_are_refused) {
 
 Test(codes, outliers_that_point_elsewhere_are_refused) {
     trip t = travel(shape(FV_PACKED_K, 4, 20, 0.2), 4);
-    fv_codes_layout l = fv_codes_lay(&t.part.shape);
+    fv_codes_layout l = fv_codes_layout_of(&t.part.shape);
     uint32_t *first = (uint32_t *)((char *)t.part.data + l.first);
     uint16_t *channel = (uint16_t *)((char *)t.part.data + l.channel);
     uint32_t busy = 0;

@@ -240,10 +240,10 @@ Test(merged, shapes_that_no_part_has_are_refused) {
     bad[1].n_outlier = 11; /* of 10 vectors */
     bad[2].rank = 1;
     bad[3].form = FV_N_PACKED_FORM;
-    bad[4].form = FV_PACKED_CODES;
+    bad[4].form = FV_PACKED_QUANTIZED;
     bad[4].bits = 8;
     bad[4].borrows = true;
-    bad[5].form = FV_PACKED_FACTORS;
+    bad[5].form = FV_PACKED_LOWRANK;
     bad[5].rank = bad[5].rank2 = 1;
     bad[5].borrows = true;
     cr_assert_eq(fv_packed_check(&good), FV_OK, "%s", fv_last_error());

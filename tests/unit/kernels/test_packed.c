@@ -184,24 +184,24 @@ Test(packed, eight_and_four_bits_count_their_scales) {
         s.kind = FV_PACKED_V;
         cr_expect_eq(fv_packed_bytes(&s), codes + basis_pairs + 576 * 4 + 64 * 4);
     }
-    s = (fv_packed_shape){3, 5,    2, 1, 7, FV_BF16, FV_PACKED_V, 4, FV_PACKED_FACTORS,
+    s = (fv_packed_shape){3, 5,    2, 1, 7, FV_BF16, FV_PACKED_V, 4, FV_PACKED_LOWRANK,
                           0, false}; /* odd everywhere */
-    fv_packed_layout l = fv_packed_lay(&s);
+    fv_packed_layout l = fv_packed_layout_of(&s);
     cr_expect_eq(l.stride[0], 1);
     cr_expect_eq(l.stride[1], 2);
     cr_expect_eq(l.basis_stride, 4);
     cr_expect_eq(l.bytes, 6 * 64);
     s.kind = FV_PACKED_K; /* keys in tiles of 16 rows: one here */
     s.rank = 33;
-    l = fv_packed_lay(&s);
+    l = fv_packed_layout_of(&s);
     cr_expect_eq(l.stride[0], 2 * 8);
     cr_expect_eq(l.stride[1], 31 * 8);
-    cr_expect_eq(l.plane[1], 64);
+    cr_expect_eq(l.tier[1], 64);
     cr_expect_eq(l.pair, 64 + 256);
 }
 
 Test(packed, sixteen_bits_keep_what_the_type_can_hold) {
-    fv_packed_shape s = {77, 24, 10, 3, 20, FV_F32, FV_PACKED_V, 16, FV_PACKED_FACTORS, 0, false};
+    fv_packed_shape s = {77, 24, 10, 3, 20, FV_F32, FV_PACKED_V, 16, FV_PACKED_LOWRANK, 0, false};
     static const double worst[FV_N_DTYPE] = {0, 0x1p-8, 0x1p-11};
     for (int t = FV_F32; t < FV_N_DTYPE; t++) {
         s.dtype = (fv_dtype)t;
@@ -228,7 +228,7 @@ Test(packed, codes_are_as_near_as_their_step_allows) {
                                  FV_BF16,
                                  (fv_packed_kind)kind,
                                  (uint8_t)bits,
-                                 FV_PACKED_FACTORS,
+                                 FV_PACKED_LOWRANK,
                                  0,
                                  false};
             trip x = travel(s);
@@ -283,7 +283,7 @@ Test(packed, codes_stand_for_what_numpy_says) {
 
 Test(packed, constant_and_empty_groups_are_exact) {
     for (int kind = FV_PACKED_K; kind <= FV_PACKED_V; kind++) {
-        fv_packed_shape s = {5, 3,    1, 2, 4, FV_F32, (fv_packed_kind)kind, 4, FV_PACKED_FACTORS,
+        fv_packed_shape s = {5, 3,    1, 2, 4, FV_F32, (fv_packed_kind)kind, 4, FV_PACKED_LOWRANK,
                              0, false};
         float u[15] = {0}, basis[24], u2[15], basis2[24];
         for (int i = 0; i < 24; i++) basis[i] = 0.25f;
@@ -308,7 +308,7 @@ Test(packed, kept_rows_keep_their_bits) {
     for (int bits = 16; bits >= 4; bits /= 2)
         for (int kind = FV_PACKED_K; kind <= FV_PACKED_V; kind++) {
             fv_packed_shape s = {
-                20, 9,    4, 2, 6, FV_BF16, (fv_packed_kind)kind, (uint8_t)bits, FV_PACKED_FACTORS,
+                20, 9,    4, 2, 6, FV_BF16, (fv_packed_kind)kind, (uint8_t)bits, FV_PACKED_LOWRANK,
                 0,  false};
             trip x = travel(s);
             fv_packed_part kept = {s, NULL, NULL};

@@ -21,7 +21,7 @@ static fv_kv *open_kv(fv_kv_pool *pool) {
 
 static float *row(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg, int32_t j,
                   bool value) {
-    fv_kv_run *run = &fv_kv_runs(kv, layer)[head * FV_N_SEG + seg];
+    fv_block_table *run = &fv_kv_runs(kv, layer)[head * FV_N_SEG + seg];
     fv_kv_block *b = &run->block[j / FV_KV_BLOCK];
     return (float *)(value ? b->v : b->k) + (j % FV_KV_BLOCK) * D;
 }

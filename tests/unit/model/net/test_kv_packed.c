@@ -141,11 +141,11 @@ Test(kv_packed, rows_can_be_let_go_without_moving) {
     tiny_prompt p;
     start(&rig, &p, FV_F32, 16);
     int32_t alive[BLOCKS] = {16, 0, 3, 16, 1};
-    cr_assert_null(fv_kv_packed_at(p.kv, 1)->rows.alive);
+    cr_assert_null(fv_kv_packed_at(p.kv, 1)->rows.valid);
     cr_assert_eq(fv_kv_packed_shorten(p.kv, 1, alive), FV_OK);
     for (int32_t l = 1; l < 3; l++) {
         cr_assert_eq(fv_kv_packed_at(p.kv, l)->n_alive, 36);
-        cr_assert_eq(memcmp(fv_kv_packed_at(p.kv, l)->rows.alive, alive, sizeof alive), 0);
+        cr_assert_eq(memcmp(fv_kv_packed_at(p.kv, l)->rows.valid, alive, sizeof alive), 0);
     }
     finish(&rig, &p);
 }

@@ -306,7 +306,7 @@ Test(csp, a_row_held_twice_weighs_twice) {
     for (int32_t i = 0; i < HEADS * D; i++) q[i] = sinf((float)(i * i));
     int32_t doubled = 0;
     for (int32_t l = 0; l < LAYERS; l++) {
-        fv_attn_seq seq = {.n_rows = 1, .n_seg = FV_N_SEG, .runs = fv_kv_runs(p.kv, l)};
+        fv_attn_seq seq = {.n_rows = 1, .n_seg = FV_N_SEG, .tables = fv_kv_runs(p.kv, l)};
         fv_attn_args a = {.q = fv_tensor_of(q, FV_F32, 1, HEADS * D),
                           .o = fv_tensor_of(o, FV_F32, 1, HEADS * D),
                           .lse = fv_tensor_of(lse, FV_F32, 1, HEADS),

@@ -385,7 +385,8 @@ Test(minicache, pairs_that_are_none_are_refused) {
                   fv_refusal_name(why));
     }
     for (int part = 0; part < 4; part++) {
-        fv_codes_layout l = fv_codes_lay(&fv_kv_packed_at(p.kv, part / 2)->part[part % 2].shape);
+        fv_codes_layout l =
+            fv_codes_layout_of(&fv_kv_packed_at(p.kv, part / 2)->part[part % 2].shape);
         uint8_t *at = section_at(&s, FV_SECTION_FACTOR, part) + FV_SECTION_HEADER;
         cr_assert_gt(l.value, l.first, "something is kept");
         cr_assert_eq(deliver_changed(&rig, &s, at + l.first + 4 * 7, 1u << 30),

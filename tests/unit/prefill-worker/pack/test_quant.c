@@ -79,7 +79,7 @@ Test(quant, codes_are_those_of_the_rows_and_the_error_is_what_is_said) {
             for (int k = 0; k < 2; k++) {
                 double err = packed_error(raw.kv, at, l, k, &net.cfg.rope);
                 double said = (double)p.packed.layer[l].error[k];
-                cr_assert_eq(at->part[k].shape.form, FV_PACKED_CODES);
+                cr_assert_eq(at->part[k].shape.form, FV_PACKED_QUANTIZED);
                 cr_assert_float_eq(err, said, 1e-4, "%s, layer %d, part %d: %g and not %g",
                                    policies[i], l, k, err, said);
                 cr_assert(said > 0 && said < (strstr(policies[i], "bits=4") ? 0.2 : 0.01));
@@ -216,7 +216,7 @@ Test(quant, outliers_that_point_elsewhere_are_refused) {
             memcpy(&length, at + 40, 4);
             if (type == FV_SECTION_FACTOR && seen++ == part) break;
         }
-        fv_codes_layout l = fv_codes_lay(&fv_kv_packed_at(p.kv, 0)->part[part].shape);
+        fv_codes_layout l = fv_codes_layout_of(&fv_kv_packed_at(p.kv, 0)->part[part].shape);
         at += FV_SECTION_HEADER + l.first + 4 * 7;
         uint32_t was, lie = 1u << 30;
         memcpy(&was, at, 4);

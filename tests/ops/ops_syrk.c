@@ -1,4 +1,4 @@
-/* gram: x x^T on every path equals, bit for bit, the sums of kernels/ops.h written out beside the
+/* syrk: x x^T on every path equals, bit for bit, the sums of kernels/ops.h written out beside the
  * test; gaps between rows hold NaN, and what lies above the diagonal must stay as it is. And items
  * of fv_backend_each: each runs once, with a backend that gives the bits of the whole one. */
 #include <stdatomic.h>
@@ -25,12 +25,12 @@ static fv_tensor rows_of(int M, int K) {
     return x;
 }
 
-static void gram_case(int M, int K) {
+static void syrk_case(int M, int K) {
     fv_tensor x = rows_of(M, K);
     double *g = malloc(sizeof *g * (size_t)(M * M + 1));
     for (int v = 0; v < n_variant; v++) {
         for (int i = 0; i < M * M; i++) g[i] = -7;
-        must(variants[v].be.ops->gram(&variants[v].be, &(fv_gram_args){x, g}));
+        must(variants[v].be.ops->syrk(&variants[v].be, &(fv_syrk_args){x, g}));
         int wrong = 0;
         for (int m = 0; m < M; m++)
             for (int n = 0; n < M; n++) wrong += g[m * M + n] != (n > m ? -7 : expected(&x, m, n));
@@ -47,11 +47,11 @@ typedef struct items {
     atomic_int shared; /* two items had the same slot at the same time */
 } items;
 
-static void gram_item(void *arg, fv_backend *be, int32_t slot, int32_t i) {
+static void syrk_item(void *arg, fv_backend *be, int32_t slot, int32_t i) {
     items *t = arg;
     size_t M = (size_t)t->x.rows;
     if (atomic_fetch_add(&t->in_slot[slot], 1)) atomic_fetch_add(&t->shared, 1);
-    must(be->ops->gram(be, &(fv_gram_args){t->x, t->g + (size_t)i * M * M}));
+    must(be->ops->syrk(be, &(fv_syrk_args){t->x, t->g + (size_t)i * M * M}));
     atomic_fetch_add(&t->n_run[i], 1);
     atomic_fetch_sub(&t->in_slot[slot], 1);
 }
@@ -62,7 +62,7 @@ static void each_case(const variant *v, int n) {
     t.x = rows_of(9, 50);
     t.g = calloc((size_t)N_ITEM * 9 * 9, sizeof *t.g);
     fv_backend be = v->be;
-    must(fv_backend_each(&be, n, gram_item, &t));
+    must(fv_backend_each(&be, n, syrk_item, &t));
     int wrong = t.shared;
     for (int i = 0; i < N_ITEM; i++) {
         wrong += t.n_run[i] != (i < n);
@@ -76,10 +76,10 @@ static void each_case(const variant *v, int n) {
 
 int main(void) {
     n_variant = variants_open(variants, (const int[]){1, 2, 3}, 3);
-    group("gram: every path gives the sums of the definition");
+    group("syrk: every path gives the sums of the definition");
     for (int M = 0; M <= 9; M++)
-        for (int K = 0; K <= 34; K += K < 9 ? 1 : 5) gram_case(M, K);
-    gram_case(37, 1001);
+        for (int K = 0; K <= 34; K += K < 9 ? 1 : 5) syrk_case(M, K);
+    syrk_case(37, 1001);
     group("each: items run once, alone in their slot, and give the same bits");
     for (int v = 0; v < n_variant; v++)
         for (int n = 0; n <= N_ITEM; n += n < 3 ? 1 : 10) each_case(&variants[v], n);

@@ -14,7 +14,7 @@ enum { ROWS = 8, THREADS = 256, HALVES = THREADS / FV_LANES };
 struct sum_item {
     attn_view view;
     fv_cuda_attn_seq q;
-    const fv_cuda_attn_sum *sum;
+    const fv_cuda_score_sum *sum;
     int32_t seg, j0, first; /* first: the sum's first row of the sequence */
     int32_t D, Dp;
     float *x, *p; /* [ROWS, Dp] queries, [ROWS, FV_KV_BLOCK] */
@@ -70,7 +70,7 @@ static __device__ float even_share(const sum_item &t, int32_t g, int32_t i) {
 /* Adds rows [row0, row0 + n) of p to the sums of key j; h: 0 of peaks. */
 static __device__ void add_rows(const sum_item &t, int32_t g, int32_t h, int32_t row0, int32_t n,
                                 int32_t j) {
-    const fv_cuda_attn_sum *to = t.sum;
+    const fv_cuda_score_sum *to = t.sum;
     int32_t column = to->column[t.seg] + t.j0 + j;
     for (int32_t i = 0; i < n; i++) {
         int32_t row = row0 + i;
@@ -84,14 +84,14 @@ static __device__ void add_rows(const sum_item &t, int32_t g, int32_t h, int32_t
 }
 
 /* Grid: (items, query heads); of peaks the first head's blocks do all of them. */
-static __global__ void __launch_bounds__(THREADS) attention_sums(fv_cuda_attn a) {
+static __global__ void __launch_bounds__(THREADS) score_sums(fv_cuda_attn a) {
     FV_SHARED(float, room);
     sum_item t;
     t.view = attn_view_of(a.table);
     if ((int32_t)blockIdx.x >= t.view.table->n_item) return;
     const fv_cuda_sum_item item =
         reinterpret_cast<const fv_cuda_sum_item *>(a.table + t.view.table->item)[blockIdx.x];
-    t.sum = reinterpret_cast<const fv_cuda_attn_sum *>(a.table + t.view.table->sum) + item.sum;
+    t.sum = reinterpret_cast<const fv_cuda_score_sum *>(a.table + t.view.table->sum) + item.sum;
     t.q = t.view.seqs[t.sum->seq];
     t.seg = item.seg;
     t.j0 = item.j0;
@@ -100,8 +100,8 @@ static __global__ void __launch_bounds__(THREADS) attention_sums(fv_cuda_attn a)
     t.Dp = (t.D + FV_LANES - 1) / FV_LANES * FV_LANES;
     t.x = room;
     t.p = t.x + ROWS * t.Dp;
-    int32_t h0 = (int32_t)blockIdx.y, end = t.sum->peak ? a.n_head : h0 + 1;
-    if (t.sum->peak && h0 > 0) return;
+    int32_t h0 = (int32_t)blockIdx.y, end = t.sum->head_max ? a.n_head : h0 + 1;
+    if (t.sum->head_max && h0 > 0) return;
     for (int32_t row0 = t.first; row0 < t.q.n_rows; row0 += ROWS) {
         int32_t n = t.q.n_rows - row0 < ROWS ? t.q.n_rows - row0 : ROWS;
         for (int32_t i = (int32_t)threadIdx.x; i < n * FV_KV_BLOCK; i += THREADS) t.p[i] = 0.0f;
@@ -109,7 +109,7 @@ static __global__ void __launch_bounds__(THREADS) attention_sums(fv_cuda_attn a)
             __syncthreads(); /* the head before has used x */
             take_queries(t, a, h, row0, n);
             __syncthreads();
-            pay(t, a, h, row0, n, t.sum->peak != 0);
+            pay(t, a, h, row0, n, t.sum->head_max != 0);
         }
         __syncthreads();
         if (threadIdx.x < FV_KV_BLOCK)
@@ -118,7 +118,7 @@ static __global__ void __launch_bounds__(THREADS) attention_sums(fv_cuda_attn a)
     }
 }
 
-fv_status fv_cuda_attention_sums(fv_backend *be, const fv_attn_sums_args *a) {
+fv_status fv_cuda_score_sums(fv_backend *be, const fv_score_sums_args *a) {
     fv_cuda *c = fv_cuda_of(be);
     fv_cuda_attn_cut cut = {};
     cut.rows = 1;
@@ -128,8 +128,8 @@ fv_status fv_cuda_attention_sums(fv_backend *be, const fv_attn_sums_args *a) {
     FV_TRY(fv_cuda_attn_send(c, a->attn, &cut, &call, &size));
     if (size.n_item == 0) return FV_OK;
     size_t room = sum_room(a->attn->d_head);
-    FV_TRY(shared_memory(c, attention_sums, room));
-    FV_LAUNCH(attention_sums, dim3((unsigned)size.n_item, (unsigned)a->attn->n_head), THREADS, room,
+    FV_TRY(shared_memory(c, score_sums, room));
+    FV_LAUNCH(score_sums, dim3((unsigned)size.n_item, (unsigned)a->attn->n_head), THREADS, room,
               c->stream, call);
-    return fv_cuda_launched("attention_sums");
+    return fv_cuda_launched("score_sums");
 }

@@ -1,4 +1,4 @@
-/* combine: y = x w on every path equals, bit for bit, the chain of fused multiply-adds that
+/* matmul_nn: y = x w on every path equals, bit for bit, the chain of fused multiply-adds that
  * kernels/ops.h words, written out beside the test; so a row or column alone has the bits that it
  * has among others. Gaps between rows hold NaN and must stay as they are. */
 #include "tests/ops/ops_test.h"
@@ -14,10 +14,10 @@ static fv_tensor poisoned(fv_dtype t, int rows, int cols, int gap) {
     return m;
 }
 
-static void combine_case(int M, int K, int N, fv_dtype t, int one_in) {
-    fv_combine_args a = {.x = poisoned(FV_F32, M, K, random_int(0, 3)),
-                         .w = poisoned(t, K, N, random_int(0, 5)),
-                         .y = poisoned(FV_F32, M, N, random_int(0, 2))};
+static void matmul_nn_case(int M, int K, int N, fv_dtype t, int one_in) {
+    fv_matmul_nn_args a = {.x = poisoned(FV_F32, M, K, random_int(0, 3)),
+                           .w = poisoned(t, K, N, random_int(0, 5)),
+                           .y = poisoned(FV_F32, M, N, random_int(0, 2))};
     fill_normal(&a.x, 1);
     fill_normal(&a.w, 0.5f);
     if (one_in) {
@@ -34,7 +34,7 @@ static void combine_case(int M, int K, int N, fv_dtype t, int one_in) {
         }
     for (int v = 0; v < n_variant; v++) {
         memset(a.y.data, 0xff, tensor_bytes(&a.y));
-        must(variants[v].be.ops->combine(&variants[v].be, &a));
+        must(variants[v].be.ops->matmul_nn(&variants[v].be, &a));
         long at = first_difference(a.y.data, expected.data, tensor_bytes(&a.y) / 4);
         check(at < 0, "[%d, %d] x [%d, %d] %s on %s: element %ld", M, K, K, N, fv_dtype_name(t),
               variants[v].name, at);
@@ -50,14 +50,14 @@ static void combine_case(int M, int K, int N, fv_dtype t, int one_in) {
 
 int main(void) {
     n_variant = variants_open(variants, (const int[]){1, 2, 3}, 3);
-    group("combine: every path gives the chain of the definition");
+    group("matmul_nn: every path gives the chain of the definition");
     for (int i = 0; i < 120; i++)
-        combine_case(PICK(0, 1, 2, 3, 5, 6, 7, 12, 40), PICK(0, 1, 2, 15, 16, 64, 127, 128, 129),
-                     PICK(0, 1, 3, 16, 31, 32, 33, 63, 64, 65, 100, 192),
-                     (fv_dtype)(i % FV_N_DTYPE), i % 4 == 0 ? PICK(5, 100) : 0);
-    group("combine: chains that span several blocks of K");
-    combine_case(80, 600, 200, FV_F32, 0);
-    combine_case(7, 1000, 64, FV_BF16, 0);
+        matmul_nn_case(PICK(0, 1, 2, 3, 5, 6, 7, 12, 40), PICK(0, 1, 2, 15, 16, 64, 127, 128, 129),
+                       PICK(0, 1, 3, 16, 31, 32, 33, 63, 64, 65, 100, 192),
+                       (fv_dtype)(i % FV_N_DTYPE), i % 4 == 0 ? PICK(5, 100) : 0);
+    group("matmul_nn: chains that span several blocks of K");
+    matmul_nn_case(80, 600, 200, FV_F32, 0);
+    matmul_nn_case(7, 1000, 64, FV_BF16, 0);
     variants_close(variants, n_variant);
     return summary();
 }
