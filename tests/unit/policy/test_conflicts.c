@@ -31,7 +31,7 @@ Test(conflicts, a_selection_may_be_packed_when_all_heads_keep_the_same) {
     fv_policy p;
     parse("select=csp,heads=shared;pack=svd");
     cr_assert_eq(fv_policy_parse("select=csp;pack=svd", &p), FV_EINVAL);
-    cr_assert(strstr(fv_last_error(), "choose heads=shared"), "%s", fv_last_error());
+    cr_assert(strstr(fv_last_error(), "use heads=shared"), "%s", fv_last_error());
     cr_assert_eq(fv_policy_parse("select=streaming;pack=svd", &p), FV_EINVAL);
     cr_assert_eq(fv_policy_parse("select=csp,heads=shared,dup=official;pack=svd", &p), FV_EINVAL);
     cr_assert(strstr(fv_last_error(), "dup=union"), "%s", fv_last_error());
@@ -97,7 +97,7 @@ Test(conflicts, parameters_of_one_method_may_not_meet_either) {
     parse("pack=svd,compress_text=keys");
     parse("pack=svd");
     cr_assert_eq(fv_policy_parse("pack=svd,recompress=64", &p), FV_EINVAL);
-    cr_assert(strstr(fv_last_error(), "write compress_text=keys, or leave recompress out"), "%s",
+    cr_assert(strstr(fv_last_error(), "add compress_text=keys, or remove recompress"), "%s",
               fv_last_error());
     cr_assert_eq(fv_policy_parse("pack=svd,compress_text=keys,recompress=-1", &p), FV_EINVAL);
     cr_assert_eq(fv_policy_parse("pack=svd,compress_text=keys,recompress=1.5", &p), FV_EINVAL);

@@ -52,7 +52,7 @@ Test(pruners, pdrop_halves_what_each_picture_has_after_every_quarter) {
     cr_assert(!plan.renumbers && plan.note[FV_STAGE_PRUNE][0]);
     refuses("prune=pdrop,second=9,third=8", "must ascend");
     refuses("prune=pdrop;lazy=vla", "rotated differently");
-    refuses("prune=pdrop;pack=svd", "original ones");
+    refuses("prune=pdrop;pack=svd", "original positions");
 }
 
 Test(pruners, sparsevlm_has_the_authors_numbers) {
@@ -81,7 +81,7 @@ Test(pruners, sparsevlm_has_the_authors_numbers) {
     ok("prune=sparsevlm", 32, 1, 1);
     cr_assert_eq(plan.n_edit, 0, "one row would be merged into itself");
     refuses("prune=sparsevlm,first=7", "must ascend");
-    refuses("prune=sparsevlm;select=csp", "order of the prompt");
+    refuses("prune=sparsevlm;select=csp", "prompt order");
     refuses("prune=sparsevlm;evict=vta", "no rank");
 }
 

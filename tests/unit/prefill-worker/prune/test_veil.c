@@ -248,7 +248,7 @@ Test(veil, rows_that_leave_or_are_shared_do_not_meet_a_mask) {
         fv_policy policy;
         snprintf(text, sizeof text, "prune=fastv,mode=mask;%s", others[i]);
         cr_assert_eq(fv_policy_parse(text, &policy), FV_EINVAL, "%s", text);
-        cr_assert(strstr(fv_last_error(), "choose mode=drop"), "%s: %s", text, fv_last_error());
+        cr_assert(strstr(fv_last_error(), "use mode=drop"), "%s: %s", text, fv_last_error());
         snprintf(text, sizeof text, "prune=fastv,mode=drop;%s", others[i]);
         ok(fv_policy_parse(text, &policy));
     }
