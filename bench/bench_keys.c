@@ -239,7 +239,7 @@ static void real_lines(real *r, table *t) {
 static void real_keys(const bench *b, table *t) {
     fv_local_options opt = {.checkpoint = CHECKPOINT,
                             .backend = "cpu",
-                            .isa = fv_backend_isa(&b->be),
+                            .isa = b->be.isa,
                             .threads = fv_threads_count(b->threads),
                             .kv_dtype = FV_F32};
     real r = {0};
@@ -318,8 +318,8 @@ int main(int argc, char **argv) {
         return 0;
     if (bench_wants(&b, "made")) made_up(&b, &made);
     if (bench_wants(&b, "nano")) real_keys(&b, &nano);
-    printf("isa=%s threads=%d; the default block: %d\n", fv_backend_isa(&b.be),
-           fv_threads_count(b.threads), case_default_step());
+    printf("isa=%s threads=%d; the default block: %d\n", b.be.isa, fv_threads_count(b.threads),
+           case_default_step());
     if (made.n > 0) {
         int step = shortest_fast(&made);
         printf("raw rows: %.0f us, 576 of them; %.0f us, 4096\n", made.raw_us, made.raw_us_long);

@@ -136,7 +136,7 @@ __attribute__((target("avx2,fma"))) static void fma_avx2(void *arg, int thread, 
 }
 
 void bench_measure_fma(bench *b) {
-    bool wide = strcmp(fv_backend_isa(&b->be), "avx512") == 0;
+    bool wide = strcmp(b->be.isa, "avx512") == 0;
     double flops = (double)FMA_ITEMS * FMA_STEPS * 2 * (wide ? 16 * FMA_CHAINS : 8 * 12);
     double t0 = bench_now_s();
     fv_threads_for(b->threads, FMA_ITEMS, 1, wide ? fma_avx512 : fma_avx2, NULL);
@@ -171,7 +171,7 @@ __attribute__((target("avx2"))) static void read_avx2(void *arg, int thread, int
 void bench_measure_read(bench *b) {
     void *from = bench_memory(b, BENCH_READ_BYTES);
     double t0 = bench_now_s();
-    bool wide = strcmp(fv_backend_isa(&b->be), "avx512") == 0;
+    bool wide = strcmp(b->be.isa, "avx512") == 0;
     int64_t chunks = BENCH_READ_BYTES / READ_CHUNK;
     fv_threads_for(b->threads, chunks, 1, wide ? read_avx512 : read_avx2, from);
     b->read_rate = BENCH_READ_BYTES / (bench_now_s() - t0);
@@ -197,12 +197,12 @@ void bench_report(const bench *b) {
         fprintf(stderr, "cannot write %s\n", json);
         exit(1);
     }
-    printf("isa=%s threads=%d rounds=%d weights=%zu MiB clock=%s\n", fv_backend_isa(&b->be),
+    printf("isa=%s threads=%d rounds=%d weights=%zu MiB clock=%s\n", b->be.isa,
            fv_threads_count(b->threads), b->n_round, b->weights_bytes >> 20,
            fv_options_string(b->options, "clock"));
     if (f)
-        fprintf(f, "{\"isa\": \"%s\", \"threads\": %d, \"rounds\": %d, \"rows\": [",
-                fv_backend_isa(&b->be), fv_threads_count(b->threads), b->n_round);
+        fprintf(f, "{\"isa\": \"%s\", \"threads\": %d, \"rounds\": %d, \"rows\": [", b->be.isa,
+                fv_threads_count(b->threads), b->n_round);
     for (int i = 0; i < b->n_row; i++) {
         bench_row r = b->rows[i];
         double value = bench_median(r.value, b->n_round);

@@ -64,7 +64,7 @@ fv_status fv_local_open(const fv_local_options *opt, fv_local **out) {
     int32_t vocab = fv_checkpoint_config(l->ck)->text.vocab;
     l->n_vocab = fv_tokenizer_vocab(l->tok) < vocab ? fv_tokenizer_vocab(l->tok) : vocab;
     FV_LOG(INFO, MODEL, "checkpoint=%s fingerprint=%s bytes=%zu isa=%s", opt->checkpoint,
-           l->fingerprint, fv_checkpoint_bytes(l->ck), fv_backend_isa(&l->be));
+           l->fingerprint, fv_checkpoint_bytes(l->ck), l->be.isa);
     *out = l;
     return FV_OK;
 fail:
@@ -98,7 +98,7 @@ const fv_generation_config *fv_local_generation(const fv_local *l) {
     return fv_checkpoint_generation(l->ck);
 }
 
-const char *fv_local_isa(const fv_local *l) { return fv_backend_isa(&l->be); }
+const char *fv_local_isa(const fv_local *l) { return l->be.isa; }
 
 const char *fv_local_fingerprint(const fv_local *l) { return l->fingerprint; }
 

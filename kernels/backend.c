@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "kernels/cpu/path.h"
 #include "kernels/ops.h"
 #include "kernels/plugin.h"
 
@@ -50,8 +49,4 @@ fv_status fv_backend_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg) 
 
 const char *fv_backend_lost(const fv_backend *be) {
     return be->ops && be->ops->lost ? be->ops->lost(be) : NULL;
-}
-
-const char *fv_backend_isa(const fv_backend *be) {
-    return be->ops == &fv_backend_cpu ? fv_cpu_backend_isa(be) : be->ops->name;
 }

@@ -8,13 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cpu/convert.inc"
-
-#include "kernels/packed.h"
-
-#include "kernels/cpu/packed_rows.inc"
-
-#include "kernels/scales.inc"
+#include "kernels/packed_read.h"
+#include "kernels/scales.h"
 
 static bool bits_fit(const fv_packed_shape *s) {
     if (s->form == FV_PACKED_MERGED) return s->bits == 16;

@@ -7,11 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/convert.inc"
-
-#include "kernels/packed.h"
-
-#include "kernels/cpu/packed_rows.inc"
+#include "kernels/packed_read.h"
 
 static double norm_of(const float *x, size_t D) {
     double sum = 0;

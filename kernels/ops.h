@@ -407,6 +407,7 @@ typedef struct fv_backend_ops {
 struct fv_backend {
     const fv_backend_ops *ops;
     fv_device *device; /* where its memory is; borrowed */
+    const char *isa;   /* "plain", "avx2" or "avx512" on the CPU, "cuda" */
     void *impl;        /* private to the backend */
 };
 
@@ -433,9 +434,6 @@ fv_status fv_backend_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg);
 /* Why the backend's device is lost: every further call fails, and only a new process helps. NULL:
  * it is not. Any thread. */
 const char *fv_backend_lost(const fv_backend *be);
-
-/* The path that a CPU backend took: "plain", "avx2" or "avx512"; its name for others. */
-const char *fv_backend_isa(const fv_backend *be);
 
 #ifdef __cplusplus
 }

@@ -8,11 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/convert.inc"
-
-#include "kernels/cpu/packed_rows.inc"
-
-#include "kernels/scales.inc"
+#include "kernels/packed_read.h"
+#include "kernels/scales.h"
 
 fv_status fv_packed_check(const fv_packed_shape *s) {
     if (s->form != FV_PACKED_LOWRANK) return fv_codes_check(s);

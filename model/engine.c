@@ -44,7 +44,7 @@ fv_status fv_engine_open(const fv_engine_options *opt, fv_engine *out) {
     int32_t vocab = fv_checkpoint_config(e.ck)->text.vocab, known = fv_tokenizer_vocab(e.tok);
     out->n_vocab = known < vocab ? known : vocab;
     FV_LOG(INFO, MODEL, "checkpoint=%s fingerprint=%s bytes=%zu isa=%s", opt->checkpoint,
-           out->fingerprint, fv_checkpoint_bytes(out->ck), fv_backend_isa(&out->be));
+           out->fingerprint, fv_checkpoint_bytes(out->ck), out->be.isa);
     return FV_OK;
 fail:
     fv_engine_close(&e);

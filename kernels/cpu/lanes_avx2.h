@@ -56,7 +56,7 @@ static inline f32x16 f32x16_fma(f32x16 a, f32x16 b, f32x16 c) {
     return (f32x16){_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }
 
-/* p 2^n, rounded once; n whole numbers, p and n as exp_f32 (math.inc) has them: the first of two
+/* p 2^n, rounded once; n whole numbers, p and n as exp_f32 (mathf.h) has them: the first of two
  * products is exact. */
 static inline __m256 f32x8_scale(__m256 p, __m256 n) {
     const __m256i bias = _mm256_set1_epi32(127);
@@ -118,7 +118,7 @@ static inline void f32x16_tree4(f32x16 a, f32x16 b, f32x16 c, f32x16 d, float ou
 }
 
 /* One step of 16 along K of an MR x NR tile: x MR rows at a distance of ldx, w NR rows of a panel
- * (dots.inc). Half of the lanes first, then the other: the registers do not hold all of w.
+ * (dots_lanes.h). Half of the lanes first, then the other: the registers do not hold all of w.
  * KEEP stops the compiler from loading each x once per use, 16 loads instead of 10; with it the
  * tile runs at 54 % of the FMA rate instead of 48 % (640 x 1024 x 1024, Sapphire Rapids). */
 #define KEEP(v) __asm__("" : "+x"(v))

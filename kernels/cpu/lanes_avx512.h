@@ -76,7 +76,7 @@ static inline void f32x16_tree4(f32x16 a, f32x16 b, f32x16 c, f32x16 d, float ou
 }
 
 /* One step of 16 along K of an MR x NR tile: x MR rows at a distance of ldx, w NR rows of a panel
- * (dots.inc). */
+ * (dots_lanes.h). */
 static ALWAYS_INLINE void tile_step(f32x16 *acc, const float *x, size_t ldx, const float *w) {
     f32x16 wk[NR];
     UNROLL for (int j = 0; j < NR; j++) wk[j] = f32x16_load(w + (size_t)j * 16);

@@ -1,52 +1,7 @@
-/* The AVX2 path: AVX2, FMA and F16C, the instructions of CMakeLists.txt for this file. The bits
- * of the plain path. */
-#include "kernels/cpu/lanes_avx2.h"
-#include "kernels/cpu/path.h"
-#include "kernels/cpu/rowwise.inc"
-
-#include "kernels/cpu/packed_rows.inc"
-
-#include "kernels/cpu/merge.inc"
-
-#include "kernels/cpu/dots.inc"
-
-#include "kernels/cpu/linear.inc"
-
-#include "kernels/cpu/matmul_nn.inc"
-
-#include "kernels/cpu/syrk.inc"
-
-#include "kernels/cpu/attention.inc"
-
-#include "kernels/cpu/score_sums.inc"
-
-#include "kernels/cpu/packed_lanes.inc"
-
-#include "kernels/cpu/packed.inc"
-
-#include "kernels/cpu/codes.inc"
+/* The AVX2 path: AVX2, FMA and F16C, the instructions that CMakeLists.txt has for this file. */
+#include "kernels/cpu/path_lanes.h"
 
 const fv_cpu_path fv_cpu_path_avx2 = {
     .isa = "avx2",
-    .linear_plan = linear_plan,
-    .linear = linear,
-    .matmul_nn_plan = matmul_nn_plan,
-    .matmul_nn = matmul_nn,
-    .syrk_plan = syrk_plan,
-    .syrk = syrk,
-    .attention_plan = attention_plan,
-    .attention = attention,
-    .score_sums_plan = score_sums_plan,
-    .score_sums = score_sums,
-    .attn_lowrank_plan = attn_lowrank_plan,
-    .attn_lowrank = attn_lowrank,
-    .attn_quantized_plan = attn_quantized_plan,
-    .attn_quantized = attn_quantized,
-    .importance = importance_rows,
-    .norm = norm_rows,
-    .activate = activate_rows,
-    .rope = rope_rows,
-    .index_select = index_select_rows,
-    .kv_write = kv_write_rows,
-    .merge = merge_rows,
+#include "kernels/cpu/ops.def"
 };

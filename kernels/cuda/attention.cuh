@@ -77,13 +77,6 @@ static __device__ __forceinline__ bool has_values(uint8_t share) {
     return share == FV_SHARE_KEPT || share == FV_SHARE_WITHOUT_FIRST;
 }
 
-/* lse with the key of n-softmax (fv_score_sums_args). */
-static __device__ __forceinline__ float lse_of(float lse, float n) {
-    if (n == 0.0f) return lse;
-    float ln_n = log_f32(n), a = lse > ln_n ? lse : ln_n;
-    return a + log_f32(exp_f32(lse - a) + exp_f32(ln_n - a));
-}
-
 /* Half a warp: its lanes are those of the canonical sums. */
 struct half_warp {
     int32_t lane, number; /* 0..15; of the block's */

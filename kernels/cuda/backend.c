@@ -70,7 +70,7 @@ static fv_status cuda_open(fv_backend *be, const fv_backend_options *opt) {
     c->n_sm = prop.multiProcessorCount;
     c->shared_max = prop.sharedMemPerBlockOptin;
     c->exact = exact;
-    fv_backend b = {.ops = &cuda_ops, .device = &c->device, .impl = c};
+    fv_backend b = {.ops = &cuda_ops, .device = &c->device, .isa = "cuda", .impl = c};
     fv_status st = fv_cuda_device_open(c);
     if (st == FV_OK && !exact) st = fv_blas_open(c->stream, &c->blas);
     if (st == FV_OK && opt->trace) {
@@ -141,7 +141,8 @@ static fv_status cuda_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg)
     fv_cuda *c = fv_cuda_of(be);
     fv_backend side = *be;
     if (open_side(c) == FV_OK)
-        side = (fv_backend){.ops = be->ops, .device = &c->side->device, .impl = c->side};
+        side = (fv_backend){
+            .ops = be->ops, .device = &c->side->device, .isa = be->isa, .impl = c->side};
     for (int32_t i = 0; i < n; i++) fn(arg, &side, 0, i);
     return cuda_sync(&side);
 }

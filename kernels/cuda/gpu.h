@@ -9,7 +9,7 @@
  * copies that run behind the threads, and the tensor cores.
  *
  * nvcc compiles with -fmad=false: multiply and add are fused where the source says fmaf, as on the
- * CPU. With the same functions (kernels/cpu/math.inc, convert.inc) in the same order a kernel
+ * CPU. With the same functions (kernels/mathf.h, convert.h) in the same order a kernel
  * gives the bits of the CPU. */
 #include <cuda_runtime.h>
 #include <math.h>
@@ -20,8 +20,8 @@
 #include <utility>
 
 #define FV_ANYWHERE __host__ __device__
-#include "kernels/cpu/convert.inc"
-#include "kernels/cpu/math.inc"
+#include "kernels/convert.h"
+#include "kernels/mathf.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/ops.h"
 

@@ -1,4 +1,4 @@
-/* Parts of one attention put together, and what follows from their scores: as kernels/cpu/merge.inc
+/* Parts of one attention put together, and what follows from their scores: as kernels/ops.h
  * does it, bit for bit. */
 #include "kernels/cuda/gpu.h"
 

@@ -9,7 +9,7 @@
 
 enum { THREADS = 128 };
 
-/* ---- numbers, as kernels/cpu/packed_rows.inc has them --------------------------------------- */
+/* ---- numbers, as kernels/packed_read.h has them --------------------------------------- */
 
 /* Bytes of a line of n elements. */
 static __device__ __forceinline__ size_t packed_line(const fv_packed_shape &s, int32_t n) {
@@ -22,8 +22,7 @@ static __device__ __forceinline__ size_t packed_line(const fv_packed_shape &s, i
 static __device__ float packed_k_number(const fv_cuda_packed_part &p, int32_t j, int32_t r) {
     int tier = r >= p.s.rank2;
     int32_t at = tier ? r - p.s.rank2 : r, i = j % FV_PACKED_TILE;
-    const char *line = p.data + p.l.tier[tier] +
-                       (size_t)(j / FV_PACKED_TILE) * p.l.stride[tier] +
+    const char *line = p.data + p.l.tier[tier] + (size_t)(j / FV_PACKED_TILE) * p.l.stride[tier] +
                        (size_t)at * packed_line(p.s, FV_PACKED_TILE);
     if (p.s.bits == 16) return widened(line, p.s.dtype, (size_t)i);
     const float *pair = reinterpret_cast<const float *>(p.data + p.l.pair) + 2 * r;

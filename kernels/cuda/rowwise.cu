@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/gpu.h"
 
-#include "kernels/cpu/activations.inc"
+#include "kernels/activations.h"
 
 enum { BLOCK = 256, MOST_HELD = 32 << 10 }; /* bytes of a row in shared memory */
 static const unsigned MAX_GRID = 1 << 20;
@@ -158,7 +158,7 @@ extern "C" fv_status fv_cuda_index_select(fv_backend *be, const fv_index_select_
     assert(a->table.cols == a->y.cols);
     if (a->y.rows == 0 || a->y.cols == 0) return FV_OK;
     FV_TRY(fv_cuda_stage_copy(c, a->ids, (size_t)a->y.rows * sizeof *a->ids, &ids));
-    FV_LAUNCH(index_select_kernel, dim3((unsigned)a->y.rows), dim3(BLOCK), 0, c->stream, a->table, a->y,
-              static_cast<const int32_t *>(ids));
+    FV_LAUNCH(index_select_kernel, dim3((unsigned)a->y.rows), dim3(BLOCK), 0, c->stream, a->table,
+              a->y, static_cast<const int32_t *>(ids));
     return fv_cuda_launched("index_select");
 }

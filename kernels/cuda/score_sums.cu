@@ -54,7 +54,7 @@ static __device__ void pay(const sum_item &t, const fv_cuda_attn &a, int32_t h, 
         const void *key = static_cast<const char *>(block->k) + (size_t)j * bytes_row;
         float s = half_dot(w, t.x + i / FV_KV_BLOCK * t.Dp, key, a.kv_dtype, t.D);
         if (w.lane) continue;
-        float lse = lse_of(a.lse[(int64_t)(t.q.row0 + row) * a.ldl + h], t.sum->n);
+        float lse = lse_with(a.lse[(int64_t)(t.q.row0 + row) * a.ldl + h], t.sum->n);
         float p = exp_f32(a.scale * s - lse);
         t.p[i] = !raise || p > t.p[i] ? p : t.p[i];
     }

@@ -126,7 +126,7 @@ fv_status fv_describe(const fv_engine *e, const fv_describe_options *opt, fv_are
     FV_TRY(describe_model(e, opt, a, &in->model));
     in->compat_hash = compat.hash;
     FV_TRY(copy(a, compat.text, &in->compat));
-    FV_TRY(copy(a, fv_backend_isa(&e->be), &in->isa));
+    FV_TRY(copy(a, e->be.isa, &in->isa));
     *out = in;
     return FV_OK;
 }

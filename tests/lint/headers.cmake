@@ -13,6 +13,8 @@ set(c -x c -std=c11 -Wstrict-prototypes -Wmissing-prototypes)
 set(c++ -x c++ -std=c++17)
 set(avx2 -mavx2 -mfma -mf16c)
 set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512vl -mavx512dq)
+list(APPEND avx2 -Wno-unused-function) # operations of a path are static, for its table alone
+list(APPEND avx512 -Wno-unused-function)
 
 set(languages c)
 execute_process(COMMAND ${COMPILER} -x c++ -fsyntax-only /dev/null RESULT_VARIABLE missing
@@ -40,6 +42,9 @@ foreach(layer IN LISTS layers)
   file(GLOB headers RELATIVE ${SOURCE} ${SOURCE}/${layer}/*.h)
   foreach(header IN LISTS headers)
     string(REGEX MATCH "avx[0-9]+" instructions ${header})
+    if(NOT instructions AND header MATCHES "lanes\\.h$")
+      set(instructions avx512)
+    endif()
     # It is included twice: its guard is part of what is checked.
     file(WRITE ${alone} "#include \"${header}\"\n#include \"${header}\"\ntypedef int header_alone;\n")
     foreach(language IN LISTS languages)

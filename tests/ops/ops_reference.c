@@ -6,8 +6,8 @@
 #include "tests/ops/attention_case.h"
 #include "tests/ops/ops_test.h"
 
-#include "kernels/cpu/convert.inc"
-#include "kernels/cpu/math.inc"
+#include "kernels/convert.h"
+#include "kernels/mathf.h"
 
 enum { MAX_VARIANT = 3 };
 

@@ -1,8 +1,43 @@
-/* Numbers of a packed part in 16-lane vectors: what packed_rows.inc reads one by one, in lines that
+#ifndef FOVEA_KERNELS_CPU_PACKED_LANES_H
+#define FOVEA_KERNELS_CPU_PACKED_LANES_H
+
+/* Numbers of a packed part in 16-lane vectors: what packed_read.h reads one by one, in lines that
  * end in zeros. The same fma and product for each element, so the same bits.
  *
  * Codes are read in whole vectors: behind a line of codes there are always as many bytes of the
  * part, for its last array is that of the basis' pairs. */
+#include "kernels/cpu/lanes.h"
+#include "kernels/ops.h"
+#include "kernels/packed_read.h"
+
+enum { PACKED_VECTORS = 48 }; /* of an item, at most, unless one row has more heads */
+
+/* ---- an item's memory ------------------------------------------------------------------ */
+
+/* Scratch of an item, taken piece by piece; without a base the pieces are only measured. */
+typedef struct scratch_bump {
+    char *base;
+    size_t bytes;
+} scratch_bump;
+
+static float *scratch_take(scratch_bump *at, size_t n) {
+    char *p = at->base ? at->base + at->bytes : NULL;
+    at->bytes += padded(n) * sizeof(float);
+    return (float *)p;
+}
+
+/* Of p [R, 64], the rows of a list next to each other: where they lie, if the list has no gap, or
+ * copied to `copy`. */
+static const float *listed(const float *p, float *copy, int32_t R, int32_t j0, const int32_t *list,
+                           int32_t n) {
+    if (n == 0 || list[n - 1] == j0 + n - 1) return p;
+    for (int32_t v = 0; v < R; v++)
+        for (int32_t i = 0; i < n; i++)
+            copy[v * FV_KV_BLOCK + i] = p[v * FV_KV_BLOCK + list[i] - j0];
+    return copy;
+}
+
+/* ---- lines ----------------------------------------------------------------------------- */
 
 /* n stored numbers. */
 static ALWAYS_INLINE void numbers_line(const char *p, const fv_dtype t, size_t n, float *y) {
@@ -126,3 +161,5 @@ static void lanes_basis(const packed_view *v, size_t g, size_t k, size_t n, cons
     else
         basis_lines(v, g, k, n, 16, v->s.dtype, lo, step, y, ld);
 }
+
+#endif

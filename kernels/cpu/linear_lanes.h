@@ -1,4 +1,7 @@
-/* y = x w^T + bias (+ y), for a path with 16-lane vectors (dots.inc).
+#ifndef FOVEA_KERNELS_CPU_LINEAR_LANES_H
+#define FOVEA_KERNELS_CPU_LINEAR_LANES_H
+
+/* y = x w^T + bias (+ y), for a path with 16-lane vectors (dots_lanes.h).
  *
  * Few rows (decode): an item is a handful of weight rows; they stream by once, in the type in
  * which they are stored, and meet all rows of x while they are in the cache.
@@ -8,6 +11,9 @@
  * split: the 16 lane accumulators of every output wait in scratch between two blocks of K,
  * exactly where they stopped, and behind the last one the tree is formed. That is what keeps
  * GEMM and GEMV the same bits. */
+#include "kernels/convert.h"
+#include "kernels/cpu/dots_lanes.h"
+#include "kernels/cpu/path.h"
 
 /* Sizes in f32. L2 (2 MiB): accumulators 128 x 128 x 16 = 1 MiB, w 128 x 1024 = 512 KiB. L1
  * (48 KiB): STRIP rows of x, 24 KiB, stay while w's panels of 16 KiB pass. Reading x comes from L3
@@ -30,10 +36,6 @@ enum { FEW_N = 16, FEW_K = 512 };
 /* Weights that a thread takes at a time when rows are few: some 50 us of reading. */
 enum { FEW_GRAIN = 1 << 18 };
 
-static int min_int(int64_t a, int64_t b) { return (int)(a < b ? a : b); }
-
-static int64_t div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 /* ---- the cut into items ---------------------------------------------------------------- */
 
 static bool is_few(const fv_tensor *x) { return x->rows <= FEW_ROWS || x->cols == 0; }
@@ -50,7 +52,8 @@ static int64_t items_of_part(const fv_linear_args *a, int p) {
     return div_up(N, MANY_N) * div_up(M, many_rows(a));
 }
 
-static fv_cpu_plan linear_plan(const fv_linear_args *a) {
+static fv_cpu_plan linear_plan(const void *args) {
+    const fv_linear_args *a = args;
     fv_cpu_plan plan = {.grain = 1};
     for (int p = 0; p < a->n_part; p++) plan.n_item += items_of_part(a, p);
     if (is_few(&a->x)) {
@@ -224,3 +227,5 @@ static void linear(const void *args, void *scratch, int64_t begin, int64_t end) 
         end -= n;
     }
 }
+
+#endif

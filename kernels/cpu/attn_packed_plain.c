@@ -1,5 +1,11 @@
-/* Attention in rank space, on codes and on directions as kernels/ops.h words them, for
- * path_plain.c: an item is one query row and head; one row of the block after the other. */
+/* Attention in rank space (attn_lowrank), and on quantized and depth-merged rows (attn_quantized), as
+ * kernels/ops.h words them: an item is one query row and head; one row of the block after the
+ * other. */
+#include <string.h>
+
+#include "kernels/cpu/plain.h"
+#include "kernels/packed_read.h"
+
 typedef struct packed_query {
     const fv_attn_packed_args *a;
     const fv_packed_seq *seq;
@@ -11,7 +17,7 @@ typedef struct packed_query {
     float *u, *z;      /* [R], of codes [D] */
 } packed_query;
 
-static fv_cpu_plan attn_lowrank_plan(const fv_attn_packed_args *a) {
+static fv_cpu_plan plan_of(const fv_attn_packed_args *a) {
     fv_cpu_plan plan = {.grain = 1};
     size_t most = (size_t)a->d_head;
     for (int i = 0; i < a->n_seq; i++) {
@@ -139,7 +145,7 @@ static float packed_attend(packed_query *x, float *tap, float *l_out) {
         float c = exp_f32(m - m_new);
         for (size_t r = 0; r < R; r++) x->z[r] *= c;
         for (int32_t j = 0; j < nb; j++) p[j] = exp_f32(p[j] - m_new);
-        l = fmaf(l, c, sum_row(p, (size_t)nb));
+        l = fmaf(l, c, plain_sum(p, (size_t)nb));
         for (int32_t j = 0; j < nb; j++) {
             if (!alive[j]) continue;
             size_t rank = packed_value(x, j0 + j, x->u);
@@ -179,7 +185,7 @@ static void packed_query_row(packed_query *x) {
 
 static void attend_rows(const fv_attn_packed_args *a, bool coded, void *scratch, int64_t begin,
                         int64_t end) {
-    size_t room = attn_lowrank_plan(a).scratch_bytes / sizeof(float) / 4;
+    size_t room = plan_of(a).scratch_bytes / sizeof(float) / 4;
     packed_query x = {.a = a, .coded = coded, .q = scratch};
     x.t = x.q + room;
     x.u = x.t + room;
@@ -205,11 +211,15 @@ static void attend_rows(const fv_attn_packed_args *a, bool coded, void *scratch,
     }
 }
 
-static void attn_lowrank(const void *args, void *scratch, int64_t begin, int64_t end) {
+fv_cpu_plan fv_plain_attn_lowrank_plan(const void *args) { return plan_of(args); }
+
+void fv_plain_attn_lowrank(const void *args, void *scratch, int64_t begin, int64_t end) {
     attend_rows(args, false, scratch, begin, end);
 }
 
 /* Codes have no rank: the same plan serves, with what a head needs. */
-static void attn_quantized(const void *args, void *scratch, int64_t begin, int64_t end) {
+fv_cpu_plan fv_plain_attn_quantized_plan(const void *args) { return plan_of(args); }
+
+void fv_plain_attn_quantized(const void *args, void *scratch, int64_t begin, int64_t end) {
     attend_rows(args, true, scratch, begin, end);
 }

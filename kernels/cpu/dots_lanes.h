@@ -1,5 +1,7 @@
-/* Tiles of canonical dot products, written once over the 16-lane vector of the path that
- * includes this file (lanes_avx2.h, lanes_avx512.h).
+#ifndef FOVEA_KERNELS_CPU_DOTS_LANES_H
+#define FOVEA_KERNELS_CPU_DOTS_LANES_H
+
+/* Tiles of canonical dot products, over 16-lane vectors (lanes.h).
  *
  * A tile is some rows of x times some rows of w. Every output has 16 lane accumulators of its
  * own that run along K, so x and w need no transposition, and every output gets the bits that it
@@ -12,12 +14,13 @@
  * A panel of w is NR rows, stored [ceil(K / 16)][NR][16] f32: what one step reads lies in one
  * piece, rows and columns beyond the matrix are zero, and the inner loop knows no edge. */
 #include <assert.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
-enum { TILE = MR * NR, TILE_OUT = (TILE + 3) / 4 * 4 }; /* a tile, with room for tree4 */
+#include "kernels/cpu/lanes.h"
 
-static inline size_t steps_of(size_t K) { return (K + LANES - 1) / LANES; }
+enum { TILE = MR * NR, TILE_OUT = (TILE + 3) / 4 * 4 }; /* a tile, with room for tree4 */
 
 /* out[i] = tree(acc[i]), i < n; out has room for n rounded up to 4. */
 static ALWAYS_INLINE void trees(const f32x16 *acc, const int n, float *out) {
@@ -147,3 +150,5 @@ static void dots_few(const few *a, float *out) {
         }
     }
 }
+
+#endif

@@ -1,14 +1,17 @@
+#ifndef FOVEA_KERNELS_CPU_ATTN_LOWRANK_LANES_H
+#define FOVEA_KERNELS_CPU_ATTN_LOWRANK_LANES_H
+
 /* Attention in rank space in the order of summation of kernels/ops.h, for a path with 16-lane
  * vectors.
  *
  * An item is some query heads times some query rows: up to V vectors, which share every row of the
- * block. All five steps are chains of matmul_nn.inc against a panel of f32, in which what is stored
+ * block. All five steps are chains of chains_lanes.h against a panel of f32, in which what is stored
  * is taken apart once and used by all vectors:
  *
  *     latent   t [V, anchors, R] = q_a B^T   a head's basis [D, R], for as many anchor blocks as
  *                                            fit the cache
  *     scores   S [V, 64] = t U^T             keys' U lies in tiles of 16 rows
- *     softmax                                that of attention.inc
+ *     softmax                                that of softmax_lanes.h
  *     values   z [V, R] = z c + P W          each tier of U by itself: rows at the lower rank are
  *                                            missing from the second
  *     output   o [V, D] = z B                a head's basis [R, D]
@@ -17,10 +20,15 @@
  *
  * Each basis is read once, from front to back. Rows that are not alive are not read, nor is the
  * second tier of rows at the lower rank. */
+#include <string.h>
+
+#include "kernels/cpu/chains_lanes.h"
+#include "kernels/cpu/packed_lanes.h"
+#include "kernels/cpu/path.h"
+#include "kernels/cpu/softmax_lanes.h"
 
 enum {
     PACKED_HEADS = 16,   /* query heads of an item: two items for the 32 of a 7B network */
-    PACKED_VECTORS = 48, /* at most, unless one row has more heads */
     PACKED_ANCHORS = 64, /* blocks whose latent queries are held: 64 x 16 x 64 are 256 KiB */
     PACKED_LINES = 128   /* of a basis in a panel: 128 x 64 are 32 KiB */
 };
@@ -50,8 +58,6 @@ typedef struct packed_item {
     int32_t n_list[2], list[2][FV_KV_BLOCK]; /* rows of the block: alive; alive and of full rank */
 } packed_item;
 
-static size_t padded(size_t n) { return steps_of(n) * LANES; }
-
 static int32_t packed_heads(const fv_attn_packed_args *a) {
     return min_int(PACKED_HEADS, a->n_head);
 }
@@ -61,18 +67,6 @@ static int32_t packed_rows(const fv_attn_packed_args *a) {
 }
 
 /* ---- scratch --------------------------------------------------------------------------- */
-
-/* A piece of scratch that is being laid, or only measured while there is none. */
-typedef struct packed_room {
-    char *base;
-    size_t bytes;
-} packed_room;
-
-static float *packed_take(packed_room *room, size_t n) {
-    char *p = room->base ? room->base + room->bytes : NULL;
-    room->bytes += padded(n) * sizeof(float);
-    return (float *)p;
-}
 
 /* The largest that any sequence of the call needs. */
 static void packed_widths(const fv_attn_packed_args *a, packed_item *t) {
@@ -90,29 +84,29 @@ static void packed_widths(const fv_attn_packed_args *a, packed_item *t) {
     }
 }
 
-/* Lays the item's arrays in `scratch`, NULL to learn how many bytes they take. */
+/* The item's arrays in `scratch`; NULL: only counts the bytes. */
 static size_t packed_scratch(const fv_attn_packed_args *a, packed_item *t, void *scratch) {
-    packed_room at = {.base = scratch};
+    scratch_bump at = {.base = scratch};
     packed_widths(a, t);
     size_t rows = (size_t)packed_rows(a), V = (size_t)packed_heads(a) * rows + MR;
     size_t rank = t->Rk > t->Rv ? t->Rk : t->Rv, line = t->Rk > t->Dp ? t->Rk : t->Dp;
-    t->q = packed_take(&at, PACKED_ANCHORS * rows * t->Dp);
-    t->t = packed_take(&at, PACKED_ANCHORS * V * t->Rk);
-    t->panel = packed_take(&at, PACKED_LINES * line);
-    t->lo = packed_take(&at, rank);
-    t->step = packed_take(&at, rank);
-    t->keys = packed_take(&at, t->Rk * FV_KV_BLOCK);
-    t->part = packed_take(&at, V * FV_KV_BLOCK);
-    t->s = packed_take(&at, V * FV_KV_BLOCK);
-    t->p = packed_take(&at, V * FV_KV_BLOCK);
+    t->q = scratch_take(&at, PACKED_ANCHORS * rows * t->Dp);
+    t->t = scratch_take(&at, PACKED_ANCHORS * V * t->Rk);
+    t->panel = scratch_take(&at, PACKED_LINES * line);
+    t->lo = scratch_take(&at, rank);
+    t->step = scratch_take(&at, rank);
+    t->keys = scratch_take(&at, t->Rk * FV_KV_BLOCK);
+    t->part = scratch_take(&at, V * FV_KV_BLOCK);
+    t->s = scratch_take(&at, V * FV_KV_BLOCK);
+    t->p = scratch_take(&at, V * FV_KV_BLOCK);
     size_t wide = t->P[0] > t->P[1] ? t->P[0] : t->P[1];
-    t->w = packed_take(&at, FV_KV_BLOCK * (wide > t->Dp ? wide : t->Dp));
-    for (int p = 0; p < 2; p++) t->z[p] = packed_take(&at, V * t->P[p]);
-    t->o = packed_take(&at, V * t->Dp);
-    t->m = packed_take(&at, V);
-    t->l = packed_take(&at, V);
-    t->c = packed_take(&at, V);
-    t->n_seen = (int32_t *)packed_take(&at, V);
+    t->w = scratch_take(&at, FV_KV_BLOCK * (wide > t->Dp ? wide : t->Dp));
+    for (int p = 0; p < 2; p++) t->z[p] = scratch_take(&at, V * t->P[p]);
+    t->o = scratch_take(&at, V * t->Dp);
+    t->m = scratch_take(&at, V);
+    t->l = scratch_take(&at, V);
+    t->c = scratch_take(&at, V);
+    t->n_seen = (int32_t *)scratch_take(&at, V);
     return at.bytes;
 }
 
@@ -120,7 +114,8 @@ static int64_t packed_items(const fv_attn_packed_args *a, const fv_packed_seq *s
     return div_up(a->n_head, packed_heads(a)) * div_up(seq->n_rows, packed_rows(a));
 }
 
-static fv_cpu_plan attn_lowrank_plan(const fv_attn_packed_args *a) {
+static fv_cpu_plan attn_lowrank_plan(const void *args) {
+    const fv_attn_packed_args *a = args;
     packed_item t;
     fv_cpu_plan plan = {.grain = 1, .scratch_bytes = packed_scratch(a, &t, NULL)};
     for (int i = 0; i < a->n_seq; i++) plan.n_item += packed_items(a, &a->seqs[i]);
@@ -153,16 +148,16 @@ static void meet_basis(packed_item *t, const packed_view *v, int32_t h, size_t k
                        const float *x, size_t ldx, int32_t M, float *y, size_t ldy) {
     size_t registers = ldy / LANES;
     if (M <= STORED_ROWS && v->s.bits == 16 && fv_packed_basis_line(&v->s) == ldy) {
-        combine_stored(x, ldx, packed_basis_at(v, kv_head(t, h), k), v->s.dtype, end - k, M,
-                       registers, k ? GOES_ON : NULL, y, ldy);
+        chains_stored(x, ldx, packed_basis_at(v, kv_head(t, h), k), v->s.dtype, end - k, M,
+                      registers, k ? GOES_ON : NULL, y, ldy);
         return;
     }
     for (size_t n; k < end; k += n, x += n) {
         n = end - k < PACKED_LINES ? end - k : PACKED_LINES;
         take_basis(t, v, h, k, n, ldy);
         const char *next = packed_basis_at(v, kv_head(t, h), k + n); /* or the next head's */
-        combine_all((chains){x, ldx, t->panel, ldy, n, registers, k ? GOES_ON : NULL, y, ldy, next},
-                    M, n * v->l.basis_stride);
+        chains_all((chains){x, ldx, t->panel, ldy, n, registers, k ? GOES_ON : NULL, y, ldy, next},
+                   M, n * v->l.basis_stride);
     }
 }
 
@@ -244,10 +239,10 @@ static void packed_scores(packed_item *t, const float *x, size_t ld, int32_t j0,
     bool whole = j0 % FV_PACKED_TILE == 0 && j1 % FV_PACKED_TILE == 0;
     size_t ahead;
     const char *next = tiles_ahead(t, first, end, &ahead);
-    combine_all((chains){x, ld, t->keys + at, FV_KV_BLOCK, (size_t)t->k.s.rank,
-                         (size_t)(end - first), NULL, (whole ? t->s : t->part) + at, FV_KV_BLOCK,
-                         next},
-                t->R, ahead);
+    chains_all((chains){x, ld, t->keys + at, FV_KV_BLOCK, (size_t)t->k.s.rank,
+                        (size_t)(end - first), NULL, (whole ? t->s : t->part) + at, FV_KV_BLOCK,
+                        next},
+               t->R, ahead);
     for (size_t v = from; !whole && v < (size_t)t->R * FV_KV_BLOCK; v += FV_KV_BLOCK)
         memcpy(t->s + v, t->part + v, bytes);
 }
@@ -269,17 +264,6 @@ static void block_rows(packed_item *t, const float *x, size_t ld, int32_t j0, in
 
 /* ---- values ---------------------------------------------------------------------------- */
 
-/* Of p [R, 64], the rows of a list next to each other: where they lie, if the list has no gap, or
- * copied to `copy`. */
-static const float *listed(const float *p, float *copy, int32_t R, int32_t j0, const int32_t *list,
-                           int32_t n) {
-    if (n == 0 || list[n - 1] == j0 + n - 1) return p;
-    for (int32_t v = 0; v < R; v++)
-        for (int32_t i = 0; i < n; i++)
-            copy[v * FV_KV_BLOCK + i] = p[v * FV_KV_BLOCK + list[i] - j0];
-    return copy;
-}
-
 /* z = z c + sum_j p_j w_j in one tier. The rows behind these are asked for meanwhile, where most
  * of these were wanted. */
 static void packed_values(packed_item *t, int32_t j0, int tier) {
@@ -289,10 +273,10 @@ static void packed_values(packed_item *t, int32_t j0, int tier) {
     lanes_v_rows(&t->v, tier, list, rows, t->w, P);
     int32_t next = min_int(j0 + FV_KV_BLOCK, t->v.s.n), end = min_int(next + FV_KV_BLOCK, t->v.s.n);
     size_t ahead = rows > FV_KV_BLOCK / 2 ? (size_t)(end - next) * stride : 0;
-    combine_all((chains){listed(t->s, t->p, t->R, j0, list, rows), FV_KV_BLOCK, t->w, P,
-                         (size_t)rows, P / LANES, t->c, t->z[tier], P,
-                         t->v.data + t->v.l.tier[tier] + (size_t)next * stride},
-                t->R, ahead);
+    chains_all((chains){listed(t->s, t->p, t->R, j0, list, rows), FV_KV_BLOCK, t->w, P,
+                        (size_t)rows, P / LANES, t->c, t->z[tier], P,
+                        t->v.data + t->v.l.tier[tier] + (size_t)next * stride},
+               t->R, ahead);
 }
 
 /* o = o c + sum_j p_j v_j of values that are rows, for the heads that share them. */
@@ -303,9 +287,9 @@ static void packed_row_values(packed_item *t, int32_t j0) {
         heads = heads_alike(t, h);
         size_t v = (size_t)h * (size_t)t->n_row;
         lanes_rows(&t->v, kv_head(t, h), list, rows, t->w, t->Dp);
-        combine_all((chains){p + v * FV_KV_BLOCK, FV_KV_BLOCK, t->w, t->Dp, (size_t)rows,
-                             t->Dp / LANES, t->c + v, t->o + v * t->Dp, t->Dp, NULL},
-                    heads * t->n_row, 0);
+        chains_all((chains){p + v * FV_KV_BLOCK, FV_KV_BLOCK, t->w, t->Dp, (size_t)rows,
+                            t->Dp / LANES, t->c + v, t->o + v * t->Dp, t->Dp, NULL},
+                   heads * t->n_row, 0);
     }
 }
 
@@ -424,3 +408,5 @@ static void attn_lowrank(const void *args, void *scratch, int64_t begin, int64_t
         end -= n;
     }
 }
+
+#endif

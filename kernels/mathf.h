@@ -1,5 +1,7 @@
-/* exp, log, erf and tanh of our own; included behind convert.inc by each path, and by the kernels
- * of a GPU.
+#ifndef FOVEA_KERNELS_MATHF_H
+#define FOVEA_KERNELS_MATHF_H
+
+/* exp, log, erf and tanh of our own, for CPU and GPU code.
  *
  * A library's versions differ from machine to machine and do not become vector code. These are
  * a fixed series of correctly rounded operations, an fma only where fmaf stands, so that every
@@ -8,6 +10,8 @@
  * first. Errors: largest over a sweep of the whole range, as tests/ops/ops_reference.c measures
  * and bounds them. */
 #include <math.h>
+
+#include "kernels/convert.h"
 
 static const float LN2_HI = 0x1.62e430p-1f, LN2_LO = -0x1.05c610p-29f; /* sum: ln 2 + 2^-58 */
 
@@ -102,3 +106,12 @@ FV_ANYWHERE static inline float tanh_f32(float x) {
     float large = copysignf(1.0f - 2.0f / (exp_f32(2.0f * t) + 1.0f), x);
     return t > 0.6f ? large : small;
 }
+
+/* ln(e^lse + n): the log-sum-exp of a row under n-softmax (fv_score_sums_args). */
+FV_ANYWHERE static inline float lse_with(float lse, float n) {
+    if (n == 0.0f) return lse;
+    float ln = log_f32(n), top = lse > ln ? lse : ln;
+    return top + log_f32(exp_f32(lse - top) + exp_f32(ln - top));
+}
+
+#endif

@@ -1,16 +1,24 @@
+#ifndef FOVEA_KERNELS_CPU_SYRK_LANES_H
+#define FOVEA_KERNELS_CPU_SYRK_LANES_H
+
 /* g = x x^T in double (kernels/ops.h), for a path whose compiler makes vectors of 8 doubles of what
  * the machine has.
  *
  * An item is SYRK_BLOCK rows of the result. They meet the rows above and their own in tiles of
  * SYRK_BLOCK x SYRK_BLOCK sums: 8 rows that are loaded and widened for 16 products. Whether a
  * product and its addition are fused or not is the same, for the product is exact. */
+#include <string.h>
+
+#include "kernels/cpu/inline.h"
+#include "kernels/cpu/path.h"
 
 enum { SYRK_BLOCK = 4, SYRK_LANES = 8 };
 
 typedef double f64x8 __attribute__((vector_size(8 * sizeof(double))));
 typedef float f32x8 __attribute__((vector_size(8 * sizeof(float))));
 
-static fv_cpu_plan syrk_plan(const fv_syrk_args *a) {
+static fv_cpu_plan syrk_plan(const void *args) {
+    const fv_syrk_args *a = args;
     return (fv_cpu_plan){.n_item = div_up(a->x.rows, SYRK_BLOCK), .grain = 1};
 }
 
@@ -62,3 +70,5 @@ static void syrk(const void *args, void *scratch, int64_t begin, int64_t end) {
     for (int64_t m = begin * SYRK_BLOCK; m < end * SYRK_BLOCK; m += SYRK_BLOCK)
         for (int64_t n = 0; n <= m; n += SYRK_BLOCK) syrk_tile(a, m, n);
 }
+
+#endif

@@ -1,4 +1,7 @@
-/* Attention on codes, and on directions that two layers share, in the order of summation of
+#ifndef FOVEA_KERNELS_CPU_ATTN_QUANTIZED_LANES_H
+#define FOVEA_KERNELS_CPU_ATTN_QUANTIZED_LANES_H
+
+/* Attention on quantized and on depth-merged rows, in the order of summation of
  * kernels/ops.h, for a path with 16-lane vectors.
  *
  * An item is a KV head times some query rows: the R vectors of its query heads share every row.
@@ -6,10 +9,16 @@
  * the cache, and used by all of them; nothing is kept behind the block:
  *
  *     keys     [D, 64]   a tile of codes is 16 rows wide; outliers are put in, then it is turned
- *     scores   S [R, 64] = q K        chains of matmul_nn.inc
- *     softmax                         that of attention.inc
+ *     scores   S [R, 64] = q K        chains of chains_lanes.h
+ *     softmax                         that of softmax_lanes.h
  *     values   o [R, D] = o c + P V   rows that are alive
  */
+#include <string.h>
+
+#include "kernels/cpu/chains_lanes.h"
+#include "kernels/cpu/packed_lanes.h"
+#include "kernels/cpu/path.h"
+#include "kernels/cpu/softmax_lanes.h"
 
 typedef struct codes_item {
     const fv_attn_packed_args *a;
@@ -34,22 +43,22 @@ static int32_t codes_rows(const fv_attn_packed_args *a) {
     return rows > 0 ? rows : 1;
 }
 
-/* Lays the item's arrays in `scratch`, NULL to learn how many bytes they take. */
+/* The item's arrays in `scratch`; NULL: only counts the bytes. */
 static size_t codes_scratch(const fv_attn_packed_args *a, codes_item *t, void *scratch) {
-    packed_room at = {.base = scratch};
+    scratch_bump at = {.base = scratch};
     size_t R = (size_t)(codes_rows(a) * (a->n_head / a->n_kv)) + MR;
     t->D = (size_t)a->d_head;
     t->Dp = padded(t->D);
-    t->q = packed_take(&at, R * t->Dp);
-    t->keys = packed_take(&at, t->D * FV_KV_BLOCK);
-    t->s = packed_take(&at, R * FV_KV_BLOCK);
-    t->p = packed_take(&at, R * FV_KV_BLOCK);
-    t->w = packed_take(&at, FV_KV_BLOCK * t->Dp);
-    t->o = packed_take(&at, R * t->Dp);
-    t->m = packed_take(&at, R);
-    t->l = packed_take(&at, R);
-    t->c = packed_take(&at, R);
-    t->n_seen = (int32_t *)packed_take(&at, R);
+    t->q = scratch_take(&at, R * t->Dp);
+    t->keys = scratch_take(&at, t->D * FV_KV_BLOCK);
+    t->s = scratch_take(&at, R * FV_KV_BLOCK);
+    t->p = scratch_take(&at, R * FV_KV_BLOCK);
+    t->w = scratch_take(&at, FV_KV_BLOCK * t->Dp);
+    t->o = scratch_take(&at, R * t->Dp);
+    t->m = scratch_take(&at, R);
+    t->l = scratch_take(&at, R);
+    t->c = scratch_take(&at, R);
+    t->n_seen = (int32_t *)scratch_take(&at, R);
     return at.bytes;
 }
 
@@ -57,7 +66,8 @@ static int64_t codes_items(const fv_attn_packed_args *a, const fv_packed_seq *se
     return a->n_kv * div_up(seq->n_rows, codes_rows(a));
 }
 
-static fv_cpu_plan attn_quantized_plan(const fv_attn_packed_args *a) {
+static fv_cpu_plan attn_quantized_plan(const void *args) {
+    const fv_attn_packed_args *a = args;
     codes_item t;
     fv_cpu_plan plan = {.grain = 1, .scratch_bytes = codes_scratch(a, &t, NULL)};
     for (int i = 0; i < a->n_seq; i++) plan.n_item += codes_items(a, &a->seqs[i]);
@@ -136,9 +146,9 @@ static void list_alive(codes_item *t, int32_t j0, int32_t n) {
 /* Lanes of rows that are not alive hold anything, and become -inf. */
 static void coded_scores(codes_item *t, int32_t j0, int32_t n) {
     take_keys(t, j0, n);
-    combine_all((chains){t->q, t->Dp, t->keys, FV_KV_BLOCK, t->D, fv_packed_tiles((size_t)n), NULL,
-                         t->s, FV_KV_BLOCK, NULL},
-                t->R, 0);
+    chains_all((chains){t->q, t->Dp, t->keys, FV_KV_BLOCK, t->D, fv_packed_tiles((size_t)n), NULL,
+                        t->s, FV_KV_BLOCK, NULL},
+               t->R, 0);
     for (int32_t v = 0; v < t->R; v++) {
         float *s = t->s + v * FV_KV_BLOCK;
         for (int32_t j = 0, i = 0; j < FV_KV_BLOCK; j++)
@@ -189,9 +199,9 @@ static void take_values(const codes_item *t) {
 
 static void coded_values(codes_item *t, int32_t j0) {
     take_values(t);
-    combine_all((chains){listed(t->s, t->p, t->R, j0, t->list, t->n_alive), FV_KV_BLOCK, t->w,
-                         t->Dp, (size_t)t->n_alive, t->Dp / LANES, t->c, t->o, t->Dp, NULL},
-                t->R, 0);
+    chains_all((chains){listed(t->s, t->p, t->R, j0, t->list, t->n_alive), FV_KV_BLOCK, t->w, t->Dp,
+                        (size_t)t->n_alive, t->Dp / LANES, t->c, t->o, t->Dp, NULL},
+               t->R, 0);
 }
 
 /* ---- one item --------------------------------------------------------------------------- */
@@ -263,3 +273,5 @@ static void attn_quantized(const void *args, void *scratch, int64_t begin, int64
         end -= n;
     }
 }
+
+#endif

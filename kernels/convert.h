@@ -1,4 +1,7 @@
-/* Between the storage types and f32; included by each path, and by the kernels of a GPU.
+#ifndef FOVEA_KERNELS_CONVERT_H
+#define FOVEA_KERNELS_CONVERT_H
+
+/* Conversion between the storage types and f32, for CPU and GPU code.
  *
  * Widening is exact. Narrowing rounds to nearest, ties to even; NaN stays NaN, and what is too
  * large becomes infinity. Without branches, so that compilers turn loops over these functions
@@ -9,7 +12,7 @@
 #include "kernels/tensor.h"
 
 #ifndef FV_ANYWHERE
-#define FV_ANYWHERE /* what a GPU's compiler needs before a function that runs there too */
+#define FV_ANYWHERE /* __host__ __device__ for nvcc */
 #endif
 
 FV_ANYWHERE static inline float f32_of_bits(uint32_t u) {
@@ -61,9 +64,9 @@ FV_ANYWHERE static inline float widened(const void *p, fv_dtype t, size_t i) {
     }
 }
 
-#ifndef __cplusplus
-static inline void widen_row(const void *p, fv_dtype t, size_t n, float *restrict y) {
-    const uint16_t *h = p;
+/* n elements of an array of any type, widened; the arrays do not overlap. */
+static inline void widen_row(const void *p, fv_dtype t, size_t n, float *__restrict y) {
+    const uint16_t *h = (const uint16_t *)p;
     switch (t) {
     case FV_BF16:
         for (size_t i = 0; i < n; i++) y[i] = f32_of_bf16(h[i]);
@@ -75,8 +78,9 @@ static inline void widen_row(const void *p, fv_dtype t, size_t n, float *restric
     }
 }
 
-static inline void narrow_row(const float *restrict x, size_t n, fv_dtype t, void *p) {
-    uint16_t *restrict h = p;
+/* n numbers, narrowed; the arrays do not overlap. */
+static inline void narrow_row(const float *__restrict x, size_t n, fv_dtype t, void *p) {
+    uint16_t *__restrict h = (uint16_t *)p;
     switch (t) {
     case FV_BF16:
         for (size_t i = 0; i < n; i++) h[i] = bf16_of_f32(x[i]);
@@ -87,4 +91,5 @@ static inline void narrow_row(const float *restrict x, size_t n, fv_dtype t, voi
     default: memcpy(p, x, n * sizeof *x);
     }
 }
+
 #endif

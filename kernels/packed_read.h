@@ -1,10 +1,13 @@
-/* Numbers of a packed part (kernels/packed.h) as f32; included behind convert.inc by each path and
- * by packed.c.
+#ifndef FOVEA_KERNELS_PACKED_READ_H
+#define FOVEA_KERNELS_PACKED_READ_H
+
+/* The numbers of a packed part (packed.h, codes.h, merged.h) as f32, on the host.
  *
- * What a code stands for is one fma (and one product for values), element by element, so compilers
- * make vector code of the loops and every path gets the same bits. */
+ * What a code stands for is one fma (and one product for values), element by element: compilers
+ * vectorize the loops, and every path gets the same bits. */
 #include <math.h>
 
+#include "kernels/convert.h"
 #include "kernels/packed.h"
 
 /* A part, and where its arrays lie. */
@@ -15,12 +18,13 @@ typedef struct packed_view {
 } packed_view;
 
 static inline packed_view packed_view_of(const fv_packed_part *p) {
-    return (packed_view){.s = p->shape, .l = fv_packed_layout_of(&p->shape), .data = p->data};
+    packed_view v = {p->shape, fv_packed_layout_of(&p->shape), (const char *)p->data};
+    return v;
 }
 
 /* n codes from element 0 of a row on. */
-static inline void packed_codes(const uint8_t *restrict row, uint8_t bits, size_t n,
-                                float *restrict y) {
+static inline void packed_codes(const uint8_t *__restrict row, uint8_t bits, size_t n,
+                                float *__restrict y) {
     if (bits == 8) {
         for (size_t i = 0; i < n; i++) y[i] = (float)row[i];
         return;
@@ -44,7 +48,7 @@ static inline void packed_pair_f16(const char *p, float *lo, float *step) {
 }
 
 /* Row j of keys' U in one tier: y [fv_packed_tier_rank]. */
-static inline void packed_k_row(const packed_view *v, int tier, size_t j, float *restrict y) {
+static inline void packed_k_row(const packed_view *v, int tier, size_t j, float *__restrict y) {
     size_t n = fv_packed_tier_rank(&v->s, tier), r0 = tier ? (size_t)v->s.rank2 : 0;
     size_t bytes = fv_packed_row_bytes(&v->s, FV_PACKED_TILE), i = j % FV_PACKED_TILE;
     const char *line = v->data + v->l.tier[tier] + j / FV_PACKED_TILE * v->l.stride[tier];
@@ -57,7 +61,7 @@ static inline void packed_k_row(const packed_view *v, int tier, size_t j, float 
 }
 
 /* Row j of values' U in one tier: y [fv_packed_tier_rank]. */
-static inline void packed_v_row(const packed_view *v, int tier, size_t j, float *restrict y) {
+static inline void packed_v_row(const packed_view *v, int tier, size_t j, float *__restrict y) {
     const char *row = v->data + v->l.tier[tier] + j * v->l.stride[tier];
     size_t n = fv_packed_tier_rank(&v->s, tier), r0 = tier ? (size_t)v->s.rank2 : 0;
     if (v->s.bits == 16) {
@@ -77,7 +81,7 @@ static inline const char *packed_row_at(const packed_view *v, size_t g, size_t j
     return v->data + v->l.rows + (g * (size_t)v->s.n + j) * row;
 }
 
-static inline void packed_row(const packed_view *v, size_t g, size_t j, float *restrict y) {
+static inline void packed_row(const packed_view *v, size_t g, size_t j, float *__restrict y) {
     widen_row(packed_row_at(v, g, j), v->s.dtype, (size_t)v->s.d_head, y);
 }
 
@@ -107,8 +111,9 @@ typedef struct codes_view {
 } codes_view;
 
 static inline codes_view codes_view_of(const fv_packed_part *p) {
-    codes_view v = {.s = p->shape, .l = fv_codes_layout_of(&p->shape), .data = p->data};
-    v.code = (p->base ? (const char *)p->base : v.data) + v.l.code;
+    const char *data = (const char *)p->data, *base = p->base ? (const char *)p->base : data;
+    fv_codes_layout l = fv_codes_layout_of(&p->shape);
+    codes_view v = {p->shape, l, data, base + l.code};
     return v;
 }
 
@@ -159,7 +164,7 @@ static inline void codes_put_outliers(const codes_view *v, size_t g, size_t j, f
 }
 
 /* Row j of head g: y [D]. */
-static inline void codes_row(const codes_view *v, size_t g, size_t j, float *restrict y) {
+static inline void codes_row(const codes_view *v, size_t g, size_t j, float *__restrict y) {
     const uint8_t *at = codes_at(v, g, j);
     size_t D = (size_t)v->s.d_head, tile = fv_packed_row_bytes(&v->s, FV_PACKED_TILE);
     if (v->s.form == FV_PACKED_MERGED) {
@@ -179,3 +184,5 @@ static inline void codes_row(const codes_view *v, size_t g, size_t j, float *res
     }
     codes_put_outliers(v, g, j, y, 1);
 }
+
+#endif

@@ -1,4 +1,8 @@
-/* The activations of ops.h; included behind math.inc by each path, and by the kernels of a GPU. */
+#ifndef FOVEA_KERNELS_ACTIVATIONS_H
+#define FOVEA_KERNELS_ACTIVATIONS_H
+
+/* The activations of kernels/ops.h, for the fast CPU paths and the GPU. */
+#include "kernels/mathf.h"
 
 FV_ANYWHERE static inline float act_silu(float x) { return x / (1.0f + exp_f32(-x)); }
 
@@ -16,3 +20,5 @@ FV_ANYWHERE static inline float act_quick_gelu(float x) {
 }
 
 FV_ANYWHERE static inline float act_relu(float x) { return x > 0.0f || x != x ? x : 0.0f; }
+
+#endif

@@ -1,16 +1,13 @@
-/* y = x w with w [K, N] as it lies (kernels/ops.h), for a path with 16-lane vectors.
- *
- * An item is a band of NR vectors of columns. K goes by in blocks: the block's rows of the band
- * are widened into scratch once and used by all rows of x, whose chains wait in y between two
- * blocks. Lanes run along N and every step is one fma, so there is no tree. */
+#ifndef FOVEA_KERNELS_CPU_CHAINS_LANES_H
+#define FOVEA_KERNELS_CPU_CHAINS_LANES_H
 
-enum { BAND = NR * LANES, BAND_K = 128 };
+/* Sums of rows weighted by numbers, y = y * c + x w with w [K, N] as it lies: lanes run along N,
+ * and each lane is one chain of fused multiply-adds over K, so there is no tree. */
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
 
-static fv_cpu_plan matmul_nn_plan(const fv_matmul_nn_args *a) {
-    return (fv_cpu_plan){.n_item = div_up(a->y.cols, BAND),
-                         .grain = 1,
-                         .scratch_bytes = sizeof(float) * (BAND_K + MR) * BAND};
-}
+#include "kernels/cpu/dots_lanes.h"
 
 /* One row of w: nv registers of it times x. */
 static ALWAYS_INLINE void value_step(f32x16 *acc, const int nv, float x, const f32x16 *v) {
@@ -36,8 +33,8 @@ _Static_assert(sizeof GOES_ON / sizeof *GOES_ON >= MR, "a factor for each row of
 
 /* Rows of x and y are those of the chains, at x and y; nv registers of columns from column d on.
  * mr and nv are constants after inlining. */
-static ALWAYS_INLINE void combine_tile(const chains *a, const float *x, const float *c, float *y,
-                                       size_t d, const int mr, const int nv) {
+static ALWAYS_INLINE void chains_tile(const chains *a, const float *x, const float *c, float *y,
+                                      size_t d, const int mr, const int nv) {
     const float *panel = a->panel + d;
     const size_t ldx = a->ldx, ldy = a->ldy, ldp = a->ldp;
     /* Where nothing is wanted the panel itself is asked for, which costs nothing. */
@@ -64,33 +61,33 @@ static ALWAYS_INLINE void combine_tile(const chains *a, const float *x, const fl
 }
 
 /* The same for any number of registers. */
-static ALWAYS_INLINE void combine_columns(const chains *a, const float *x, const float *c, float *y,
-                                          const int mr) {
+static ALWAYS_INLINE void chains_columns(const chains *a, const float *x, const float *c, float *y,
+                                         const int mr) {
     size_t v = 0;
-    for (; v + NR <= a->registers; v += NR) combine_tile(a, x, c, y, v * LANES, mr, NR);
-    for (; v < a->registers; v++) combine_tile(a, x, c, y, v * LANES, mr, 1);
+    for (; v + NR <= a->registers; v += NR) chains_tile(a, x, c, y, v * LANES, mr, NR);
+    for (; v < a->registers; v++) chains_tile(a, x, c, y, v * LANES, mr, 1);
 }
 
 /* M <= MR rows. */
-static void combine_rows(const chains *a, const float *x, const float *c, float *y, int M) {
+static void chains_rows(const chains *a, const float *x, const float *c, float *y, int M) {
     switch (M) {
-    case 1: combine_columns(a, x, c, y, 1); break;
-    case 2: combine_columns(a, x, c, y, 2); break;
-    case 3: combine_columns(a, x, c, y, 3); break;
-    case 4: MR < 4 ? assert(0) : combine_columns(a, x, c, y, 4); break;
-    case 5: MR < 5 ? assert(0) : combine_columns(a, x, c, y, 5); break;
-    case 6: MR < 6 ? assert(0) : combine_columns(a, x, c, y, 6); break;
+    case 1: chains_columns(a, x, c, y, 1); break;
+    case 2: chains_columns(a, x, c, y, 2); break;
+    case 3: chains_columns(a, x, c, y, 3); break;
+    case 4: MR < 4 ? assert(0) : chains_columns(a, x, c, y, 4); break;
+    case 5: MR < 5 ? assert(0) : chains_columns(a, x, c, y, 5); break;
+    case 6: MR < 6 ? assert(0) : chains_columns(a, x, c, y, 6); break;
     default: assert(0);
     }
 }
 
 /* M rows, tile by tile; of `next`, `bytes` are asked for, as far as the steps suffice. */
-static void combine_all(chains a, int64_t M, size_t bytes) {
+static void chains_all(chains a, int64_t M, size_t bytes) {
     const float *x = a.x, *c = a.c;
     float *y = a.y;
     for (int64_t m = 0; m < M; m += MR) {
         if (bytes == 0) a.next = NULL;
-        combine_rows(&a, x, c, y, min_int(MR, M - m));
+        chains_rows(&a, x, c, y, min_int(MR, M - m));
         x += MR * a.ldx;
         y += MR * a.ldy;
         c += c && c != GOES_ON ? MR : 0;
@@ -152,11 +149,11 @@ static ALWAYS_INLINE void stored_rows(const float *x, size_t ldx, const char *w,
     }
 }
 
-enum { STORED_ROWS = 3 }; /* of x, at most, that combine_stored takes */
+enum { STORED_ROWS = 3 }; /* of x, at most, that chains_stored takes */
 _Static_assert((int)STORED_ROWS <= (int)MR && 2 * NR <= TILE, "tiles fit the registers");
 
-static void combine_stored(const float *x, size_t ldx, const char *w, fv_dtype t, size_t K, int M,
-                           size_t registers, const float *c, float *y, size_t ldy) {
+static void chains_stored(const float *x, size_t ldx, const char *w, fv_dtype t, size_t K, int M,
+                          size_t registers, const float *c, float *y, size_t ldy) {
     size_t stride = registers * LANES * fv_dtype_bytes(t);
     switch (t) {
     case FV_BF16: stored_rows(x, ldx, w, stride, K, FV_BF16, M, registers, c, y, ldy); break;
@@ -165,43 +162,4 @@ static void combine_stored(const float *x, size_t ldx, const char *w, fv_dtype t
     }
 }
 
-/* Rows [k0, k0 + K) of columns [n0, n0 + N) of w, widened; columns that lack become zero. */
-static void matmul_nn_pack(const fv_tensor *w, size_t k0, size_t K, size_t n0, int N, float *panel) {
-    size_t size = fv_dtype_bytes(w->dtype), stride = (size_t)w->ld * size;
-    const char *row = (const char *)w->data + k0 * stride + n0 * size;
-    for (size_t k = 0; k < K; k++, row += stride, panel += BAND) {
-        pack_panel(row, w->dtype, 0, 1, (size_t)N, 1, panel);
-        for (int j = (int)steps_of((size_t)N) * LANES; j < BAND; j++) panel[j] = 0.0f;
-    }
-}
-
-/* Columns [n0, n0 + N) of all rows of y; a band that is not full is summed in scratch. */
-static void matmul_nn_band(const fv_matmul_nn_args *a, size_t n0, int N, float *scratch) {
-    float *panel = scratch, *room = scratch + (size_t)BAND_K * BAND;
-    size_t K = (size_t)a->w.rows, ldy = (size_t)a->y.ld, k = 0;
-    chains to = {.ldx = (size_t)a->x.ld, .panel = panel, .ldp = BAND, .registers = NR, .ldy = ldy};
-    do { /* once even if K = 0: then y is 0 */
-        to.K = K - k < BAND_K ? K - k : BAND_K;
-        to.c = k ? GOES_ON : NULL;
-        to.x = row_f32(&a->x, 0) + k;
-        to.y = row_f32(&a->y, 0) + n0;
-        matmul_nn_pack(&a->w, k, to.K, n0, N, panel);
-        if (N == BAND) combine_all(to, a->y.rows, 0);
-        to.ldy = N == BAND ? ldy : BAND;
-        for (int64_t m = 0; N < BAND && m < a->y.rows; m += MR) {
-            size_t bytes = (size_t)N * sizeof(float);
-            float *y = row_f32(&a->y, m) + n0;
-            int M = min_int(MR, a->y.rows - m);
-            for (int i = 0; k && i < M; i++) memcpy(room + i * BAND, y + (size_t)i * ldy, bytes);
-            combine_rows(&to, row_f32(&a->x, m) + k, to.c, room, M);
-            for (int i = 0; i < M; i++) memcpy(y + (size_t)i * ldy, room + i * BAND, bytes);
-        }
-        k += BAND_K;
-    } while (k < K);
-}
-
-static void matmul_nn(const void *args, void *scratch, int64_t begin, int64_t end) {
-    const fv_matmul_nn_args *a = args;
-    for (int64_t i = begin; i < end; i++)
-        matmul_nn_band(a, (size_t)i * BAND, min_int(BAND, a->y.cols - i * BAND), scratch);
-}
+#endif

@@ -38,7 +38,8 @@ static fv_status cpu_open(fv_backend *be, const fv_backend_options *opt) {
         free(c);
         return s;
     }
-    *be = (fv_backend){.ops = &fv_backend_cpu, .device = fv_device_host(), .impl = c};
+    *be = (fv_backend){
+        .ops = &fv_backend_cpu, .device = fv_device_host(), .isa = path->isa, .impl = c};
     FV_LOG(INFO, KERNELS, "backend=cpu isa=%s threads=%d", path->isa, fv_threads_count(c->threads));
     return FV_OK;
 }
@@ -314,7 +315,8 @@ typedef struct each {
 static void run_each(void *arg, int thread, int64_t begin, int64_t end) {
     const each *e = arg;
     cpu *c = e->be->impl;
-    fv_backend part = {.ops = e->be->ops, .device = e->be->device, .impl = &c->part[thread]};
+    fv_backend part = {
+        .ops = e->be->ops, .device = e->be->device, .isa = e->be->isa, .impl = &c->part[thread]};
     for (int64_t i = begin; i < end; i++) e->fn(e->arg, &part, thread, (int32_t)i);
 }
 
@@ -330,11 +332,6 @@ static fv_status cpu_each(fv_backend *be, int32_t n, fv_each_fn *fn, void *arg) 
     else
         for (int32_t i = 0; i < n; i++) fn(arg, be, 0, i);
     return FV_OK;
-}
-
-const char *fv_cpu_backend_isa(const fv_backend *be) {
-    const cpu *c = be->impl;
-    return c->path->isa;
 }
 
 const fv_backend_ops fv_backend_cpu = {

@@ -1,10 +1,12 @@
-/* Sums of attention probabilities over rows, in the order of kernels/ops.h, for a path with
- * 16-lane vectors.
+#ifndef FOVEA_KERNELS_CPU_SCORE_SUMS_LANES_H
+#define FOVEA_KERNELS_CPU_SCORE_SUMS_LANES_H
+
+/* Sums of attention scores over rows, in the order of kernels/ops.h, over 16-lane vectors.
  *
- * An item is one block of keys of one KV head and one sum (of peaks, of all KV heads, and those of
- * the first do it): it alone adds to those columns, so rows are added in order whatever the threads
- * do. Rows walk past it in the blocks that attention
- * (attention.inc, included before) knows, and their scores are computed as they were there. */
+ * An item is one block of keys of one KV head and one sum (of head_max, of all KV heads, and those
+ * of the first do it): it alone adds to those columns, so rows are added in order whatever the
+ * threads do. Rows pass in the blocks of attention_lanes.h, which computes their scores. */
+#include "kernels/cpu/attention_lanes.h"
 
 /* What an item adds to: block j0 of segment s, of KV head g. */
 typedef struct sum_item {
@@ -13,17 +15,18 @@ typedef struct sum_item {
     int32_t j0;
 } sum_item;
 
-static int32_t blocks_of_run(const fv_block_table *run) {
-    return (int32_t)div_up(run->len, FV_KV_BLOCK);
+static int32_t blocks_of_table(const fv_block_table *table) {
+    return (int32_t)div_up(table->len, FV_KV_BLOCK);
 }
 
 static int64_t blocks_of_head(const fv_attn_seq *seq, int32_t g) {
     int64_t n = 0;
-    for (int s = 0; s < seq->n_seg; s++) n += blocks_of_run(&seq->tables[g * seq->n_seg + s]);
+    for (int s = 0; s < seq->n_seg; s++) n += blocks_of_table(&seq->tables[g * seq->n_seg + s]);
     return n;
 }
 
-static fv_cpu_plan score_sums_plan(const fv_score_sums_args *a) {
+static fv_cpu_plan score_sums_plan(const void *args) {
+    const fv_score_sums_args *a = args;
     fv_cpu_plan plan = attention_plan(a->attn);
     plan.n_item = 0;
     for (int32_t i = 0; i < a->n_sum; i++)
@@ -44,7 +47,7 @@ static void add_low(const float *p, int32_t n, float even, float *sum) {
     for (int32_t j = 0; j < n; j++) sum[j] += p[j] < even ? 1.0f : 0.0f;
 }
 
-/* Adds what the rows of t, scored, pay to the item's keys. */
+/* Adds the probabilities that the rows of t, scored, have for the item's keys. */
 static void add_rows(const attn_item *t, const sum_item *b) {
     int32_t first = t->seq->n_rows - b->q->n_row;
     for (int32_t v = 0; v < t->R; v++) {
@@ -70,8 +73,8 @@ static void add_rows(const attn_item *t, const sum_item *b) {
     }
 }
 
-/* The largest so far of what the rows of t, scored, pay to the item's keys: most [rows, block]. */
-static void raise_peaks(const attn_item *t, const sum_item *b, float *most) {
+/* The largest so far of the probabilities that the rows of t, scored, have for the item's keys: most [rows, block]. */
+static void raise_head_max(const attn_item *t, const sum_item *b, float *most) {
     for (int32_t v = 0; v < t->R; v++) {
         int32_t row = t->row0 + v / t->group, head = t->head0 + v % t->group;
         float *s = t->s + (size_t)v * FV_KV_BLOCK;
@@ -85,7 +88,7 @@ static void raise_peaks(const attn_item *t, const sum_item *b, float *most) {
 }
 
 /* All KV heads of the rows that t stands on; they hold the same keys. */
-static void add_peaks(attn_item *t, const sum_item *b, float *most) {
+static void add_head_max(attn_item *t, const sum_item *b, float *most) {
     int32_t first = t->seq->n_rows - b->q->n_row, n = 0;
     memset(most, 0, (size_t)t->n_row * FV_KV_BLOCK * sizeof *most);
     for (int32_t g = 0; g < t->a->n_kv; g++) {
@@ -95,7 +98,7 @@ static void add_peaks(attn_item *t, const sum_item *b, float *most) {
         if (n <= 0) continue;
         copy_queries(t);
         scores(t, b->s, b->j0, &t->tables[b->s].block[b->j0 / FV_KV_BLOCK], n);
-        raise_peaks(t, b, most);
+        raise_head_max(t, b, most);
     }
     for (int32_t i = 0; i < t->n_row; i++) {
         int32_t line = b->q->kind ? b->q->kind[t->row0 + i - first] : 0;
@@ -113,7 +116,7 @@ static void sum_block(attn_item *t, const sum_item *b) {
         t->n_row = min_int(rows, n_rows - t->row0);
         t->R = t->n_row * t->group;
         if (b->q->head_max) {
-            add_peaks(t, b, (float *)(t->n_seen + vectors_per_item(t->a)));
+            add_head_max(t, b, (float *)(t->n_seen + vectors_per_item(t->a)));
             continue;
         }
         int32_t n = min_int(FV_KV_BLOCK, longest_visible(t, b->s) - b->j0);
@@ -127,7 +130,7 @@ static void sum_block(attn_item *t, const sum_item *b) {
 /* Items [begin, end) of one head, counted over its segments. */
 static void sum_head(attn_item *t, const fv_score_sum *q, int64_t begin, int64_t end) {
     for (int s = 0; s < t->seq->n_seg; s++) {
-        int32_t n = blocks_of_run(&t->tables[s]);
+        int32_t n = blocks_of_table(&t->tables[s]);
         for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++)
             sum_block(t, &(sum_item){q, s, (int32_t)i * FV_KV_BLOCK});
         begin -= n;
@@ -139,7 +142,7 @@ static void score_sums(const void *args, void *scratch, int64_t begin, int64_t e
     const fv_score_sums_args *a = args;
     attn_item t = {
         .a = a->attn, .group = a->attn->n_head / a->attn->n_kv, .D = (size_t)a->attn->d_head};
-    t.Dp = steps_of(t.D) * LANES;
+    t.Dp = padded(t.D);
     item_scratch(&t, scratch);
     for (int32_t i = 0; i < a->n_sum; i++)
         for (int32_t g = 0; g < a->attn->n_kv; g++) {
@@ -152,3 +155,5 @@ static void score_sums(const void *args, void *scratch, int64_t begin, int64_t e
             end -= n;
         }
 }
+
+#endif

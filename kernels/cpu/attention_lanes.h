@@ -1,15 +1,25 @@
+#ifndef FOVEA_KERNELS_CPU_ATTENTION_LANES_H
+#define FOVEA_KERNELS_CPU_ATTENTION_LANES_H
+
 /* Attention in the order of summation of kernels/ops.h, for a path with 16-lane vectors.
  *
  * An item is a block of query rows of one sequence and one KV head. Its rows times the query
  * heads of the group are R vectors that walk through the KV blocks together: each KV row is
  * widened once and used R times. For every block of FV_KV_BLOCK rows:
  *
- *     scores   S [R, 64] = dot(q, k)     tiles of dots.inc
+ *     scores   S [R, 64] = dot(q, k)     tiles of dots_lanes.h
  *     softmax  each row: scale, running maximum m, p = exp(s - m), running sum l
  *     values   o [R, D] = o * c + P V    lanes along D, one fma after another over j
  *
  * Rows may see different numbers of keys. What one row does not see gets p = 0 in its sums, and
  * no fma at all in o, so that a row's bits are those it has alone. */
+#include <assert.h>
+#include <string.h>
+
+#include "kernels/cpu/chains_lanes.h"
+#include "kernels/cpu/dots_lanes.h"
+#include "kernels/cpu/path.h"
+#include "kernels/cpu/softmax_lanes.h"
 
 /* Query vectors per item: their q, o and scores stay in L2 next to one block of K and V. */
 enum { ITEM_VECTORS = 48 };
@@ -21,10 +31,10 @@ typedef struct attn_item {
     const fv_attn_args *a;
     const fv_attn_seq *seq;
     const fv_block_table *tables; /* [n_seg] of this KV head */
-    int32_t head0, group;  /* first query head, number of them */
-    int32_t row0, n_row;   /* query rows of the sequence */
-    int32_t R;             /* n_row * group vectors: vector v is row v / group, head v % group */
-    size_t D, Dp;          /* head dim, and rounded up to LANES */
+    int32_t head0, group;         /* first query head, number of them */
+    int32_t row0, n_row;          /* query rows of the sequence */
+    int32_t R;    /* n_row * group vectors: vector v is row v / group, head v % group */
+    size_t D, Dp; /* head dim, and rounded up to LANES */
 
     /* scratch */
     float *q, *k, *v; /* [R, Dp] queries, a panel of NR keys, [64, Dp] values */
@@ -42,8 +52,9 @@ static size_t vectors_per_item(const fv_attn_args *a) {
     return (size_t)rows_per_item(a) * (size_t)(a->n_head / a->n_kv) + MR;
 }
 
-static fv_cpu_plan attention_plan(const fv_attn_args *a) {
-    size_t R = vectors_per_item(a), Dp = steps_of((size_t)a->d_head) * LANES;
+static fv_cpu_plan attention_plan(const void *args) {
+    const fv_attn_args *a = args;
+    size_t R = vectors_per_item(a), Dp = padded((size_t)a->d_head);
     fv_cpu_plan plan = {.grain = 1};
     for (int i = 0; i < a->n_seq; i++)
         plan.n_item += div_up(a->seqs[i].n_rows, rows_per_item(a)) * a->n_kv;
@@ -73,7 +84,8 @@ static const float *query_of(const attn_item *t, int32_t v) {
 /* How many rows of segment s the item's query row i sees. */
 static int32_t visible(const attn_item *t, int s, int32_t i) {
     const int32_t *masked_tail = t->seq->masked_tail;
-    int32_t n = t->tables[s].len - (masked_tail ? masked_tail[s * t->seq->n_rows + t->row0 + i] : 0);
+    int32_t n =
+        t->tables[s].len - (masked_tail ? masked_tail[s * t->seq->n_rows + t->row0 + i] : 0);
     return n < 0 ? 0 : n;
 }
 
@@ -137,72 +149,6 @@ static void scores(attn_item *t, int s, int32_t j0, const fv_kv_block *block, in
     for (int32_t v = 0; v < t->R; v++) {
         int32_t seen = visible(t, s, v / t->group) - j0;
         t->n_seen[v] = seen < 0 ? 0 : min_int(seen, FV_KV_BLOCK);
-    }
-}
-
-/* ---- softmax --------------------------------------------------------------------------- */
-
-/* exp_f32 (math.inc) of 16 numbers that are not above 0, the same operations one by one. */
-static ALWAYS_INLINE f32x16 exp_lanes(f32x16 x) {
-    const f32x16 round = f32x16_all(0x1.8p23f);
-    x = f32x16_max(f32x16_all(-104.0f), x);
-    f32x16 n = f32x16_add(f32x16_fma(x, f32x16_all(0x1.715476p+0f), round), f32x16_all(-0x1.8p23f));
-    f32x16 r = f32x16_fma(n, f32x16_all(-LN2_HI), x);
-    r = f32x16_fma(n, f32x16_all(-LN2_LO), r);
-    f32x16 p = f32x16_fma(f32x16_all(0x1.6a4b98p-10f), r, f32x16_all(0x1.123e5cp-7f));
-    p = f32x16_fma(p, r, f32x16_all(0x1.5558bap-5f));
-    p = f32x16_fma(p, r, f32x16_all(0x1.55548cp-3f));
-    p = f32x16_fma(p, r, f32x16_all(0x1.fffffcp-2f));
-    p = f32x16_add(f32x16_fma(p, f32x16_mul(r, r), r), f32x16_all(1.0f));
-    return f32x16_scale(p, n);
-}
-
-/* Scales a row of scores, n of which count; the others become -inf, so that their p is 0.
- * Returns the largest, or m if that is larger. */
-static ALWAYS_INLINE float scale_row(float *s, int32_t n, float scale, float m) {
-    f32x16 top = f32x16_all(m), by = f32x16_all(scale);
-    UNROLL for (int j = 0; j < FV_KV_BLOCK; j += LANES) {
-        f32x16_store(s + j, f32x16_mul(f32x16_load(s + j), by));
-    }
-    for (int j = n; j < FV_KV_BLOCK; j++) s[j] = -INFINITY;
-    UNROLL for (int j = 0; j < FV_KV_BLOCK; j += LANES) top = f32x16_max(top, f32x16_load(s + j));
-    return f32x16_largest(top);
-}
-
-/* p = exp(s - m); returns the lanes of their sum. */
-static ALWAYS_INLINE f32x16 exp_row(float *s, float m) {
-    f32x16 less = f32x16_all(-m), sum = f32x16_zero();
-    UNROLL for (int j = 0; j < FV_KV_BLOCK; j += LANES) {
-        f32x16 p = exp_lanes(f32x16_add(f32x16_load(s + j), less));
-        f32x16_store(s + j, p);
-        sum = j ? f32x16_add(sum, p) : p;
-    }
-    return sum;
-}
-
-/* R rows of scores, n_seen of each, become p; m and l move on; c = exp(m - m') is the factor by
- * which o shrinks, 0 for the first block, where m = -inf. Four rows at a time share the trees of
- * their sums, and none waits for another's largest. */
-static void softmax(int32_t R, float scale, const int32_t *n_seen, float *rows, float *m_of,
-                    float *l_of, float *c_of) {
-    for (int32_t v0 = 0; v0 < R; v0 += 4) {
-        int count = min_int(4, R - v0);
-        f32x16 lanes[4] = {f32x16_zero(), f32x16_zero(), f32x16_zero(), f32x16_zero()};
-        float m[4], sum[4], c[LANES] = {0}, *s = rows + (size_t)v0 * FV_KV_BLOCK;
-        for (int i = 0; i < count; i++) {
-            m[i] = scale_row(s + i * FV_KV_BLOCK, n_seen[v0 + i], scale, m_of[v0 + i]);
-            c[i] = m_of[v0 + i] - m[i];
-        }
-        for (int i = 0; i < count; i++) lanes[i] = exp_row(s + i * FV_KV_BLOCK, m[i]);
-        f32x16_tree4(lanes[0], lanes[1], lanes[2], lanes[3], sum);
-        f32x16_store(c, exp_lanes(f32x16_load(c)));
-        for (int i = 0; i < count; i++) {
-            int32_t v = v0 + i;
-            bool sees = n_seen[v] > 0; /* if not, the block is not there for this row */
-            c_of[v] = sees ? c[i] : 1.0f;
-            l_of[v] = sees ? fmaf(l_of[v], c[i], sum[i]) : l_of[v];
-            m_of[v] = m[i];
-        }
     }
 }
 
@@ -374,7 +320,7 @@ static void attention(const void *args, void *scratch, int64_t begin, int64_t en
     const fv_attn_args *a = args;
     attn_item t = {.a = a, .group = a->n_head / a->n_kv, .D = (size_t)a->d_head};
     int32_t rows = rows_per_item(a);
-    t.Dp = steps_of(t.D) * LANES;
+    t.Dp = padded(t.D);
     item_scratch(&t, scratch);
     for (int q = 0; q < a->n_seq; q++) {
         t.seq = &a->seqs[q];
@@ -393,3 +339,5 @@ static void attention(const void *args, void *scratch, int64_t begin, int64_t en
         end -= n;
     }
 }
+
+#endif

@@ -1,0 +1,83 @@
+/* Attention: an item is one query row, all its heads. */
+#include "kernels/cpu/plain_query.h"
+
+fv_cpu_plan fv_plain_attention_plan(const void *args) {
+    const fv_attn_args *a = args;
+    fv_cpu_plan plan = {.grain = 1};
+    for (int i = 0; i < a->n_seq; i++) plan.n_item += a->seqs[i].n_rows;
+    return plan;
+}
+
+static uint8_t share_of(const query *u) {
+    return u->seq->share ? u->seq->share[u->row] : FV_SHARE_KEPT;
+}
+
+/* Of nb probabilities of segment 0 from row j0 on, those of rows that are dropped. */
+static void drop_first(const query *u, int32_t j0, int32_t nb, float *p) {
+    for (int32_t j = 0; j < nb && share_of(u) == FV_SHARE_WITHOUT_FIRST; j++)
+        if (j0 + j < u->seq->n_first) p[j] = 0.0f;
+}
+
+/* What a share that is not kept leaves of o behind segment 0. */
+static void edit_share(const query *u, float l, float *o) {
+    uint8_t share = share_of(u);
+    if (share == FV_SHARE_KEPT || share == FV_SHARE_WITHOUT_FIRST || visible(u, 0) == 0) return;
+    const void *v = u->tables[0].block[0].v;
+    for (int32_t d = 0; d < u->a->d_head; d++)
+        o[d] = share == FV_SHARE_ON_FIRST ? l * widened(v, u->a->kv_dtype, (size_t)d) : 0.0f;
+}
+
+/* Online softmax over blocks. o [D]; returns lse. */
+static float attend(const query *u, float *o) {
+    int32_t D = u->a->d_head;
+    bool first = u->seq->n == 0.0f;
+    float m = log_f32(u->seq->n), l = first ? 0.0f : 1.0f;
+    for (int32_t d = 0; d < D; d++) o[d] = 0.0f;
+    for (int s = 0; s < u->seq->n_seg; s++) {
+        for (int32_t j0 = 0, n = visible(u, s); j0 < n; j0 += FV_KV_BLOCK) {
+            int32_t nb = n - j0 < FV_KV_BLOCK ? n - j0 : FV_KV_BLOCK;
+            float p[FV_KV_BLOCK], m_new = m;
+            for (int32_t j = 0; j < nb; j++) {
+                p[j] = score(u, s, j0 + j);
+                m_new = p[j] > m_new ? p[j] : m_new;
+            }
+            for (int32_t j = 0; j < nb; j++) p[j] = exp_f32(p[j] - m_new);
+            float c = first ? 0.0f : exp_f32(m - m_new);
+            l = fmaf(l, c, plain_sum(p, (size_t)nb));
+            if (s == 0) drop_first(u, j0, nb, p);
+            const void *v = u->tables[s].block[j0 / FV_KV_BLOCK].v;
+            for (int32_t d = 0; d < D; d++) {
+                o[d] *= c;
+                for (int32_t j = 0; j < nb; j++)
+                    o[d] = fmaf(p[j], widened(kv_row(u, v, j), u->a->kv_dtype, (size_t)d), o[d]);
+            }
+            m = m_new;
+            first = false;
+        }
+        if (s == 0) edit_share(u, l, o);
+    }
+    if (first) return -INFINITY;
+    for (int32_t d = 0; d < D; d++) o[d] /= l;
+    return m + log_f32(l);
+}
+
+static void attention_row(const fv_attn_args *a, const fv_attn_seq *seq, int32_t i) {
+    int64_t row = (int64_t)seq->row0 + i;
+    for (int32_t h = 0; h < a->n_head; h++) {
+        query u = query_of(a, seq, i, h);
+        float lse = attend(&u, row_f32(&a->o, row) + (size_t)h * (size_t)a->d_head);
+        if (a->lse.data) row_f32(&a->lse, row)[h] = lse;
+    }
+}
+
+void fv_plain_attention(const void *args, void *scratch, int64_t begin, int64_t end) {
+    const fv_attn_args *a = args;
+    (void)scratch;
+    for (int s = 0; s < a->n_seq; s++) {
+        int32_t n = a->seqs[s].n_rows;
+        for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++)
+            attention_row(a, &a->seqs[s], (int32_t)i);
+        begin -= n;
+        end -= n;
+    }
+}

@@ -1,0 +1,19 @@
+/* What compressed rows mean to the answer, row by row. */
+#include "kernels/cpu/plain.h"
+
+void fv_plain_importance(const void *args, void *scratch, int64_t begin, int64_t end) {
+    const fv_importance_args *a = args;
+    (void)scratch;
+    for (int64_t j = begin; j < end; j++) {
+        float sum = 0.0f, *importance = row_f32(&a->importance, 0) + j;
+        for (int64_t h = 0; h < a->n_head; h++)
+            for (int64_t r = 0; r < a->n_rows; r++) {
+                float lse = row_f32(&a->lse, r)[h];
+                if (lse == -INFINITY) continue; /* the row sees nothing */
+                sum += exp_f32(a->score[(h * a->n_rows + r) * a->score_ld + j] - lse);
+            }
+        float mean = sum / ((float)a->n_head * (float)a->n_rows);
+        float old = a->keep == 0.0f ? 0.0f : *importance;
+        *importance = fmaf(a->keep, old, (1.0f - a->keep) * mean);
+    }
+}

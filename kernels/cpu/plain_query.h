@@ -1,0 +1,40 @@
+#ifndef FOVEA_KERNELS_CPU_PLAIN_QUERY_H
+#define FOVEA_KERNELS_CPU_PLAIN_QUERY_H
+
+/* One query vector of a plain attention: what it sees, and its scores. */
+#include "kernels/cpu/plain.h"
+
+/* A query vector, and the block tables of its KV head. */
+typedef struct query {
+    const fv_attn_args *a;
+    const fv_attn_seq *seq;
+    const float *q;               /* [D] */
+    const fv_block_table *tables; /* [n_seg] */
+    int32_t row;                  /* of the sequence */
+} query;
+
+/* How many keys of segment s it sees. */
+static inline int32_t visible(const query *u, int s) {
+    const int32_t *masked_tail = u->seq->masked_tail;
+    int32_t n = u->tables[s].len - (masked_tail ? masked_tail[s * u->seq->n_rows + u->row] : 0);
+    return n < 0 ? 0 : n;
+}
+
+static inline const void *kv_row(const query *u, const void *base, int32_t j) {
+    size_t bytes = (size_t)u->a->d_head * fv_dtype_bytes(u->a->kv_dtype);
+    return (const char *)base + (size_t)(j % FV_KV_BLOCK) * bytes;
+}
+
+static inline float score(const query *u, int s, int32_t j) {
+    const void *k = kv_row(u, u->tables[s].block[j / FV_KV_BLOCK].k, j);
+    return u->a->scale * plain_dot(u->q, k, u->a->kv_dtype, (size_t)u->a->d_head);
+}
+
+static inline query query_of(const fv_attn_args *a, const fv_attn_seq *seq, int32_t i, int32_t h) {
+    int32_t group = a->n_head / a->n_kv;
+    const float *q = row_f32(&a->q, (int64_t)seq->row0 + i) + (size_t)h * (size_t)a->d_head;
+    query u = {a, seq, q, seq->tables + (ptrdiff_t)(h / group) * seq->n_seg, i};
+    return u;
+}
+
+#endif

@@ -1,0 +1,30 @@
+#ifndef FOVEA_KERNELS_SCALES_H
+#define FOVEA_KERNELS_SCALES_H
+
+/* Uniform quantization of one group of numbers: x ~= lo + step c, c to nearest. packed_read.h has the
+ * way back, fma(step, c, lo). */
+#include <stddef.h>
+#include <stdint.h>
+
+/* c = 0 .. top */
+typedef struct scale {
+    float lo, step;
+} scale;
+
+static inline int top_code(int bits) { return bits == 4 ? 15 : 255; }
+
+static inline int code_of(float x, scale s, int top) {
+    float c = s.step > 0 ? (x - s.lo) / s.step + 0.5f : 0;
+    return !(c > 0) ? 0 : c > (float)top ? top : (int)c;
+}
+
+/* Into a line of zeros. */
+static inline void put_code(char *row, int bits, size_t i, int code) {
+    uint8_t *p = (uint8_t *)row;
+    if (bits == 8)
+        p[i] = (uint8_t)code;
+    else
+        p[i / 2] = (uint8_t)(p[i / 2] | code << i % 2 * 4);
+}
+
+#endif
