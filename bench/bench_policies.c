@@ -32,7 +32,7 @@ typedef struct row {
     const char *name, *policy;
     double mark; /* of exact's prefill time it is to need no more; 0: none */
     fv_samples wall, cpu, wall_ratio, cpu_ratio, ttft, ttft_ratio;
-    double visual_rows; /* that a layer runs, in the mean */
+    double visual_tokens; /* that a layer runs, in the mean */
 } row;
 
 #define ST3 "prune=pvtp,layer=3/32,stride=7/32,first=0.5,ratio=0.1225"
@@ -173,15 +173,15 @@ static times prefill_once(bench *b, row *r) {
         .embeds = fv_tensor_of(encoded.embeds.data, FV_F32, b->prompt.n_visual, cfg->text.d_model),
         .plan = &plan,
         .kv = kv,
-        .visual_rows = ran};
+        .visual_tokens = ran};
     double wall = fv_clock_s(), cpu = cpu_time_s(getpid());
     prefill(b, &req);
     t.wall = fv_clock_s() - wall;
     t.cpu = cpu_time_s(getpid()) - cpu;
     t.ttft = fv_clock_s() - begin_s;
-    r->visual_rows = 0;
+    r->visual_tokens = 0;
     for (int32_t l = 0; l < cfg->text.n_layer; l++)
-        r->visual_rows += (double)ran[l] / cfg->text.n_layer;
+        r->visual_tokens += (double)ran[l] / cfg->text.n_layer;
     fv_kv_close(kv);
     fv_encoded_free(&encoded);
     fv_image_free(&image);
@@ -237,14 +237,14 @@ static void print_rows(bench *b, const char *what, row *rows, int n) {
                1e3 * middle(&r->wall), 1e3 * middle(&r->cpu), middle(&r->wall_ratio),
                fv_samples_quantile(&r->wall_ratio, 0), fv_samples_quantile(&r->wall_ratio, 1),
                middle(&r->cpu_ratio), mark, 1e3 * middle(&r->ttft), middle(&r->ttft_ratio),
-               r->visual_rows);
+               r->visual_tokens);
         json_array_append_new(
             list,
             json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f}", "name", r->name,
                       "policy", r->policy, "wall_s", spread(&r->wall), "cpu_s", spread(&r->cpu),
                       "wall_of_exact", spread(&r->wall_ratio), "cpu_of_exact",
                       spread(&r->cpu_ratio), "ttft_s", spread(&r->ttft), "ttft_of_exact",
-                      spread(&r->ttft_ratio), "mark", r->mark, "visual_rows", r->visual_rows));
+                      spread(&r->ttft_ratio), "mark", r->mark, "visual_tokens", r->visual_tokens));
     }
     fflush(stdout);
     json_object_set_new(b->json, what, list);

@@ -65,7 +65,7 @@ static fv_status note_transfer(fv_bench_row *row, const Fovea__Inference__V1__Tr
     FV_TRY(fv_samples_add(&row->send_s, t->seconds_send));
     FV_TRY(fv_samples_add(&row->exposed_s, t->seconds_exposed));
     FV_TRY(fv_samples_add(&row->commit_s, t->seconds_commit));
-    return fv_samples_add(&row->claim_s, t->seconds_claim);
+    return fv_samples_add(&row->claim_s, t->seconds_attach);
 }
 
 static fv_status on_finished(void *user, const Fovea__Inference__V1__Finished *f) {

@@ -113,13 +113,13 @@ typedef struct fv_report {
     int32_t n_image_cached; /* of n_image, encoded for an earlier request */
     int32_t
         n_encoded; /* image rows that the vision tower made: n_visual unless they were condensed */
-    int32_t n_layer, visual_rows[FV_PLAN_MAX_LAYERS]; /* processed in each layer */
-    size_t bytes_raw;                                 /* what `exact` holds after prefill */
-    size_t bytes_bound;                               /* what the plan said before prefill */
-    size_t bytes_visual, bytes_text;                  /* held after prefill */
-    size_t bytes_visual_end, bytes_text_end;          /* held after the last token, */
+    int32_t n_layer, visual_tokens[FV_PLAN_MAX_LAYERS]; /* processed in each layer */
+    size_t bytes_raw;                                   /* what `exact` holds after prefill */
+    size_t bytes_bound;                                 /* what the plan said before prefill */
+    size_t bytes_visual, bytes_text;                    /* held after prefill */
+    size_t bytes_visual_end, bytes_text_end;            /* held after the last token, */
     size_t bytes_tables_end;           /* and beside them, of packed layers (fv_kv_packed_tables) */
-    uint64_t rows_evicted;             /* rows of a KV head that went as the answer grew */
+    uint64_t entries_evicted;          /* rows of a KV head that went as the answer grew */
     fv_recompress_report recompressed; /* at the end of a kept turn; {0}: nothing was */
     const char *transport;             /* "inproc"; "none" when the first token ended the answer */
     uint64_t bytes_sent, sections, frames; /* of the hand-off, headers included */

@@ -32,7 +32,7 @@ struct fv_local_run {
     char pruned[FV_PLAN_NOTE_MAX];  /* what a method that decides by data says */
     float *attention;               /* [n_layer, prompt rows] in the arena, if somebody asks */
     float mass[FV_PLAN_MAX_LAYERS]; /* attention on visual rows, if somebody asks */
-    int32_t visual_rows[FV_PLAN_MAX_LAYERS];
+    int32_t visual_tokens[FV_PLAN_MAX_LAYERS];
     fv_kept_watch *watch; /* if somebody asks; in the arena */
     fv_arena arena;
     fv_pack_report packed;
@@ -213,7 +213,7 @@ static fv_status prefill(fv_local *l, run *const *who, int32_t n) {
             .kv = r->kv,
             .attention = r->attention,
             .visual_mass = r->hooks.visual_mass ? r->mass : NULL,
-            .visual_rows = r->visual_rows,
+            .visual_tokens = r->visual_tokens,
             .ranked = r->watch ? fv_kept_ranked : NULL,
             .ranked_user = r->watch,
             .packed = &r->packed,
@@ -232,7 +232,7 @@ static fv_status prefill(fv_local *l, run *const *who, int32_t n) {
 static fv_status note_prefilled(run *r) {
     r->report.bytes_visual = fv_kv_bytes(r->kv, FV_SEG_VISUAL);
     r->report.bytes_text = fv_kv_bytes(r->kv, FV_SEG_TEXT);
-    fv_account_take(&r->plan, r->visual_rows, r->kv, &r->report.account);
+    fv_account_take(&r->plan, r->visual_tokens, r->kv, &r->report.account);
     const fv_ask_hooks *h = &r->hooks;
     if (h->prefilled) FV_TRY(h->prefilled(h->user, r->kv));
     if (h->kept) {
@@ -454,7 +454,7 @@ static void fill_follow_up(run *r) {
     out->bytes_visual_end = fv_kv_bytes(kv, FV_SEG_VISUAL);
     out->bytes_text_end = fv_kv_bytes(kv, FV_SEG_TEXT);
     out->bytes_tables_end = fv_kv_packed_tables(kv);
-    out->rows_evicted = fv_evict_rows(kv);
+    out->entries_evicted = fv_evict_rows(kv);
 }
 
 static void fill_mapped(const fv_plan *plan, fv_report *out) {
@@ -495,13 +495,13 @@ static void fill_report(run *r) {
     out->n_image = r->prompt.n_image;
     out->n_image_cached = r->encoded.n_cached;
     out->n_layer = s->n_layer;
-    memcpy(out->visual_rows, r->visual_rows, sizeof out->visual_rows);
+    memcpy(out->visual_tokens, r->visual_tokens, sizeof out->visual_tokens);
     out->bytes_raw = bytes.raw;
     out->bytes_bound = bytes.held;
     out->bytes_visual_end = fv_kv_bytes(kv, FV_SEG_VISUAL);
     out->bytes_text_end = fv_kv_bytes(kv, FV_SEG_TEXT);
     out->bytes_tables_end = fv_kv_packed_tables(kv);
-    out->rows_evicted = fv_evict_rows(kv);
+    out->entries_evicted = fv_evict_rows(kv);
     out->s_preprocess = r->encoded.s_preprocess;
     out->s_vision = r->encoded.s_vision;
 }

@@ -42,8 +42,8 @@ static void take_stages(const report_message *m, fv_report *out) {
     for (size_t i = 0; i < m->n_stages; i++) {
         int s = stage_of(m->stages[i]->stage);
         if (s < FV_N_STAGE)
-            out->account.stage[s] = (fv_account_stage){.rows_in = m->stages[i]->rows_in,
-                                                       .rows_out = m->stages[i]->rows_out,
+            out->account.stage[s] = (fv_account_stage){.entries_in = m->stages[i]->entries_in,
+                                                       .entries_out = m->stages[i]->entries_out,
                                                        .n_layer = (int32_t)m->stages[i]->n_layer};
     }
 }
@@ -82,25 +82,26 @@ static fv_status take_packed(const report_message *m, fv_report *out) {
 static fv_recompress_report recompressed_of(const Fovea__Inference__V1__Recompressed *m) {
     if (!m) return (fv_recompress_report){0};
     return (fv_recompress_report){.n_layer = (int32_t)m->n_layer,
-                                  .rows = m->rows,
+                                  .rows = m->tokens,
                                   .bytes = m->bytes_freed,
                                   .error = m->error,
                                   .seconds = m->seconds};
 }
 
 static fv_status take_lists(const report_message *m, fv_report *out) {
-    if (m->n_visual_rows > FV_PLAN_MAX_LAYERS)
-        return FV_FAIL(FV_EDATA, "the fleet reports %zu layers", m->n_visual_rows);
+    if (m->n_visual_tokens > FV_PLAN_MAX_LAYERS)
+        return FV_FAIL(FV_EDATA, "the fleet reports %zu layers", m->n_visual_tokens);
     if (m->n_digests != m->n_generated)
         return FV_FAIL(FV_EDATA, "the fleet reports %zu digests for %u tokens", m->n_digests,
                        m->n_generated);
-    if (m->n_visual_held > m->n_visual_rows)
-        return FV_FAIL(FV_EDATA, "the fleet reports %zu layers that hold and %zu", m->n_visual_held,
-                       m->n_visual_rows);
-    for (size_t l = 0; l < m->n_visual_held; l++)
-        out->account.visual_held[l] = (int32_t)m->visual_held[l];
-    out->n_layer = (int32_t)m->n_visual_rows;
-    for (size_t l = 0; l < m->n_visual_rows; l++) out->visual_rows[l] = (int32_t)m->visual_rows[l];
+    if (m->n_visual_tokens_held > m->n_visual_tokens)
+        return FV_FAIL(FV_EDATA, "the fleet reports %zu layers that hold and %zu",
+                       m->n_visual_tokens_held, m->n_visual_tokens);
+    for (size_t l = 0; l < m->n_visual_tokens_held; l++)
+        out->account.visual_tokens_held[l] = (int32_t)m->visual_tokens_held[l];
+    out->n_layer = (int32_t)m->n_visual_tokens;
+    for (size_t l = 0; l < m->n_visual_tokens; l++)
+        out->visual_tokens[l] = (int32_t)m->visual_tokens[l];
     out->digest = calloc(m->n_digests + 1, sizeof *out->digest);
     if (!out->digest) return FV_FAIL(FV_ENOMEM, "out of memory for the report");
     if (m->n_digests) memcpy(out->digest, m->digests, m->n_digests * sizeof *m->digests);
@@ -112,7 +113,7 @@ fv_status fv_kept_from_message(const report_message *m, fv_arena *arena, fv_kept
     uint32_t next = 0;
     FV_TRY(FV_ARENA_NEW(arena, m->n_kept, kept.group));
     for (size_t i = 0; i < m->n_kept; i++) {
-        const Fovea__Inference__V1__KeptRows *k = m->kept[i];
+        const Fovea__Inference__V1__KeptTokens *k = m->kept[i];
         bool scored = k->score.len > 0;
         if (k->layer != next || k->n_layer == 0 || k->n_layer > FV_PLAN_MAX_LAYERS ||
             k->heads.len != m->n_encoded || (scored && k->score.len != m->n_encoded))
@@ -123,9 +124,9 @@ fv_status fv_kept_from_message(const report_message *m, fv_arena *arena, fv_kept
                                                      .heads = k->heads.data,
                                                      .score = scored ? k->score.data : NULL};
     }
-    if (next != m->n_visual_rows)
+    if (next != m->n_visual_tokens)
         return FV_FAIL(FV_EDATA, "the fleet reports kept rows of %u layers, and it has %zu", next,
-                       m->n_visual_rows);
+                       m->n_visual_tokens);
     *out = kept;
     return FV_OK;
 }
@@ -147,7 +148,7 @@ fv_status fv_report_from_message(const report_message *m, Fovea__Inference__V1__
                    .bytes_visual_end = m->bytes_visual_end,
                    .bytes_text_end = m->bytes_text_end,
                    .bytes_tables_end = m->bytes_tables_end,
-                   .rows_evicted = m->rows_evicted,
+                   .entries_evicted = m->entries_evicted,
                    .recompressed = recompressed_of(m->recompressed),
                    .transport = transport_name(m->transfer),
                    .s_preprocess = m->seconds_preprocess,

@@ -15,14 +15,14 @@ static json_t *bytes_json(const fv_report *r) {
 static json_t *rows_json(const fv_report *r) {
     json_t *rows = json_array();
     for (int32_t l = 0; l < r->n_layer; l++)
-        json_array_append_new(rows, json_integer(r->visual_rows[l]));
+        json_array_append_new(rows, json_integer(r->visual_tokens[l]));
     return rows;
 }
 
 static json_t *held_json(const fv_report *r) {
     json_t *rows = json_array();
     for (int32_t l = 0; l < r->n_layer; l++)
-        json_array_append_new(rows, json_integer(r->account.visual_held[l]));
+        json_array_append_new(rows, json_integer(r->account.visual_tokens_held[l]));
     return rows;
 }
 
@@ -61,8 +61,8 @@ static json_t *stages_json(const fv_report *r) {
         if (a->n_layer == 0) continue;
         json_array_append_new(list,
                               json_pack("{s:s, s:I, s:I, s:i}", "stage", fv_stage_name((fv_stage)s),
-                                        "rows_in", (json_int_t)a->rows_in, "rows_out",
-                                        (json_int_t)a->rows_out, "layers", a->n_layer));
+                                        "entries_in", (json_int_t)a->entries_in, "entries_out",
+                                        (json_int_t)a->entries_out, "layers", a->n_layer));
     }
     return list;
 }
@@ -110,12 +110,12 @@ json_t *fv_report_json(const fv_report_source *source, const fv_report *r) {
         "checkpoint", source->checkpoint, "policy", r->policy[0] ? r->policy : "exact", "isa",
         source->isa, "tokens", "prompt", r->n_prompt, "visual", r->n_visual, "encoded",
         r->n_encoded, "text", r->n_text, "images", r->n_image, "generated", r->n_generated,
-        "visual_rows", rows_json(r), "rows_evicted", (json_int_t)r->rows_evicted, "bytes",
+        "visual_tokens", rows_json(r), "entries_evicted", (json_int_t)r->entries_evicted, "bytes",
         bytes_json(r), "handoff", handoff_json(r), "seconds", "preprocess", r->s_preprocess,
         "vision", r->s_vision, "prefill", r->s_prefill, "first_token", r->s_first_token, "handoff",
         r->s_handoff, "decode", r->s_decode, "bypassed", notes_json(r->note), "digests",
         digest_json(r));
-    if (json) json_object_set_new(json, "visual_held", held_json(r));
+    if (json) json_object_set_new(json, "visual_tokens_held", held_json(r));
     if (json) json_object_set_new(json, "images_cached", json_integer(r->n_image_cached));
     if (json) json_object_set_new(json, "stages", stages_json(r));
     if (json) json_object_set_new(json, "decided", notes_json(r->decided));
@@ -155,9 +155,9 @@ static void print_each(FILE *f, const int32_t *number, int32_t n_layer) {
 static void print_visual(FILE *f, const fv_report *r) {
     if (r->n_visual == 0) return;
     fputs("visual   tokens processed: ", f);
-    print_each(f, r->visual_rows, r->n_layer);
+    print_each(f, r->visual_tokens, r->n_layer);
     fputs("         tokens held (mean over KV heads): ", f);
-    print_each(f, r->account.visual_held, r->n_layer);
+    print_each(f, r->account.visual_tokens_held, r->n_layer);
 }
 
 static void print_tokens(FILE *f, const fv_report *r) {
@@ -197,9 +197,9 @@ static void print_stages(FILE *f, const fv_report *r) {
         const fv_account_stage *a = &r->account.stage[s];
         if (a->n_layer == 0) continue;
         fprintf(f, "%s%s", lead, fv_stage_name((fv_stage)s));
-        if (a->rows_in != a->rows_out)
+        if (a->entries_in != a->entries_out)
             fprintf(f, " kept %.1f %% of %" PRIu64 " KV entries",
-                    100.0 * (double)a->rows_out / (double)a->rows_in, a->rows_in);
+                    100.0 * (double)a->entries_out / (double)a->entries_in, a->entries_in);
         fprintf(f, " in %d of %d layers", a->n_layer, r->n_layer);
         lead = ", ";
     }
@@ -283,12 +283,12 @@ void fv_report_print(FILE *f, const fv_report_source *source, const fv_report *r
     if (r->bytes_tables_end)
         fprintf(f, ", and %zu bytes of tables that say which rows these are", r->bytes_tables_end);
     fputc('\n', f);
-    if (r->rows_evicted)
+    if (r->entries_evicted)
         fprintf(f,
                 "evicted  %" PRIu64
                 " KV entries, each of one KV head, as the answer grew; visual KV "
                 "went from %zu bytes to %zu\n",
-                r->rows_evicted, r->bytes_visual, r->bytes_visual_end);
+                r->entries_evicted, r->bytes_visual, r->bytes_visual_end);
     print_recompressed(f, &r->recompressed);
     print_handoff(f, r);
     fprintf(f, "seconds  preprocess %.3f, vision %.3f, prefill %.3f, first token at %.3f",

@@ -131,14 +131,14 @@ static fv_status make_request(fv_talk *t, int32_t from, bool more, request_messa
     *out = t->base;
     FV_TRY(FV_ARENA_NEW(&t->arena, 1, out->prompt));
     fovea__inference__v1__prompt__init(out->prompt);
-    out->kept_rows = t->hooks->kept != NULL;
+    out->kept_tokens = t->hooks->kept != NULL;
     if (more) out->keep_ms = KEEP_MS < max ? KEEP_MS : max;
     return t->raw ? make_text(t, from, out->prompt) : make_chat(t, from, out->prompt);
 }
 
 static fv_status ask(fv_talk *t, const request_message *request, fv_report *report) {
     fv_ask_hooks hooks = {.user = t, .text = hear_text, .token = hear_token};
-    if (request->kept_rows) hooks.kept = hear_kept;
+    if (request->kept_tokens) hooks.kept = hear_kept;
     t->n_said = 0;
     return fv_remote_ask(t->remote, request, &hooks, &t->last, report);
 }

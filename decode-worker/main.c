@@ -103,8 +103,8 @@ static void measure(void *user, Fovea__Inference__V1__Load *load) {
     load->n_done = l.n_done;
     load->n_failed = l.n_failed;
     load->tokens_out = l.tokens_out;
-    load->rows_evicted = l.rows_evicted;
-    load->rows_recompressed = l.rows_recompressed;
+    load->entries_evicted = l.entries_evicted;
+    load->tokens_recompressed = l.tokens_recompressed;
     load->seconds_busy = l.seconds_busy;
 }
 

@@ -79,7 +79,7 @@ void fv_hello_put(const fv_hello *h, uint8_t *out) {
     fv_put_u32(&out, h->n_text);
     fv_put_u32(&out, h->n_visual);
     fv_put_u32(&out, h->max_tokens);
-    fv_put_u32(&out, h->n_lent_text);
+    fv_put_u32(&out, h->n_reused_text);
     fv_put_u32(&out, (uint32_t)strlen(h->policy));
     fv_put_bytes(&out, h->policy, strlen(h->policy));
 }
@@ -93,7 +93,7 @@ fv_refusal fv_hello_get(const uint8_t *p, size_t n, fv_hello *out, size_t *n_pol
     h.n_text = fv_get_u32(&p);
     h.n_visual = fv_get_u32(&p);
     h.max_tokens = fv_get_u32(&p);
-    h.n_lent_text = fv_get_u32(&p);
+    h.n_reused_text = fv_get_u32(&p);
     uint32_t policy = fv_get_u32(&p);
     if (policy != n - HELLO_FIXED)
         return FV_REFUSE(MALFORMED, "section HELO has %zu bytes with a policy of %u", n, policy);

@@ -41,7 +41,7 @@ typedef struct fv_hello {
     fv_compat compat;          /* in the stream only its hash travels */
     uint32_t n_text, n_visual; /* prompt rows */
     uint32_t max_tokens;       /* rows that the answer may add */
-    uint32_t n_lent_text;      /* layers whose text keys are another layer's */
+    uint32_t n_reused_text;    /* layers whose text keys are another layer's */
     uint64_t bytes_visual;     /* visual KV of all layers, as it lies in a store, at most */
     uint64_t bytes_tables;     /* beside it, tables of packed layers, at most */
     const char *policy;        /* text form; "" is exact */

@@ -213,11 +213,11 @@ static int32_t read_schedules(const model_message *m, fv_schedule out[FV_SCHEDUL
     for (size_t i = 0; i < m->n_fitprune && n < FV_SCHEDULES; i++) {
         const Fovea__Inference__V1__Schedule *s = m->fitprune[i];
         uint32_t left = FV_SCHEDULE_OF;
-        bool good = s->n_leave == m->n_layer && s->n_leave <= FV_SCHEDULE_LAYERS;
+        bool good = s->n_dropped == m->n_layer && s->n_dropped <= FV_SCHEDULE_LAYERS;
         for (uint32_t l = 0; good && l < m->n_layer; l++) {
-            good = s->leave[l] <= left;
-            left -= good ? s->leave[l] : 0;
-            out[n].leave[l] = good ? (int32_t)s->leave[l] : 0;
+            good = s->dropped[l] <= left;
+            left -= good ? s->dropped[l] : 0;
+            out[n].leave[l] = good ? (int32_t)s->dropped[l] : 0;
         }
         out[n].target = (int32_t)s->target;
         n += good;
@@ -231,9 +231,9 @@ static fv_status make_plan(const request_message *r, const model_message *m, con
     fv_schedule fitted[FV_SCHEDULES];
     int32_t leaders[FV_PLAN_MAX_LAYERS] = {0};
     bool ids = r->prompt->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_IDS;
-    bool calibrated = m->n_lazy_leaders == m->n_layer; /* of a worker that measured */
+    bool calibrated = m->n_lazy_source_layers == m->n_layer; /* of a worker that measured */
     for (uint32_t l = 0; calibrated && l < m->n_layer; l++)
-        leaders[l] = (int32_t)m->lazy_leaders[l];
+        leaders[l] = (int32_t)m->lazy_source_layers[l];
     fv_plan_shape shape = {.n_layer = (int32_t)m->n_layer,
                            .n_kv = (int32_t)m->n_kv,
                            .d_head = (int32_t)m->d_head,
@@ -284,7 +284,7 @@ static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static fv_status bound_bytes(const request_message *r, const model_message *m, size_t text_rows,
                              fv_need *need) {
     uint32_t limit = m->limits ? m->limits->max_positions : 0;
-    uint64_t visual = (uint64_t)r->n_images * m->n_image_rows, taken;
+    uint64_t visual = (uint64_t)r->n_images * m->n_image_tokens, taken;
     bool exact = r->prompt->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_IDS;
     if (visual > TEXT_ROWS_MAX) return FV_FAIL(FV_EINVAL, "%zu images are too many", r->n_images);
     FV_TRY(count_positions(r, m, visual, &taken));

@@ -22,7 +22,7 @@ static fv_status fill_params(const fv_method_info *in, fv_arena *a, method_messa
         fovea__inference__v1__method_param__init(&p[i]);
         p[i].name = (char *)q->name;
         p[i].type = (char *)fv_param_type_name(q->type);
-        p[i].fallback = q->fallback;
+        p[i].default_value = q->fallback;
         p[i].min = q->min;
         p[i].max = q->max;
         p[i].unit = (char *)q->unit;
@@ -125,7 +125,7 @@ fv_status fv_describe_fleet(fv_rpc_call *c, const fv_members *members, const fv_
         m->load = &w->load;
         m->seconds_since_report = now_s - w->reported_s;
         m->n_failed = (uint32_t)w->breaker.n_failed;
-        m->seconds_resting = fv_breaker_rest_s(&w->breaker, now_s);
+        m->seconds_backoff = fv_breaker_rest_s(&w->breaker, now_s);
         state.workers[state.n_workers++] = m;
     }
     state.n_queued = (uint32_t)fv_relay_queued(relay);

@@ -11,7 +11,7 @@ static fv_status join_transfer(const report_message *b, fv_arena *arena, report_
     Fovea__Inference__V1__Transfer *t;
     FV_TRY(FV_ARENA_NEW(arena, 1, t));
     *t = *out->transfer;
-    t->seconds_claim = b->transfer->seconds_claim;
+    t->seconds_attach = b->transfer->seconds_attach;
     out->transfer = t;
     return FV_OK;
 }
@@ -21,7 +21,7 @@ static fv_status add_decode(const report_message *b, fv_arena *arena, report_mes
     out->bytes_visual_end = b->bytes_visual_end;
     out->bytes_text_end = b->bytes_text_end;
     out->bytes_tables_end = b->bytes_tables_end;
-    out->rows_evicted = b->rows_evicted;
+    out->entries_evicted = b->entries_evicted;
     out->recompressed = b->recompressed;
     out->seconds_decode = b->seconds_decode;
     return FV_OK;

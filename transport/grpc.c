@@ -291,7 +291,7 @@ static void on_begin(fv_rpc_op *op, bool ok) {
     m.max_tokens = x->hello.max_tokens;
     m.bytes_visual = x->hello.bytes_visual;
     m.bytes_tables = x->hello.bytes_tables;
-    m.n_lent_text = x->hello.n_lent_text;
+    m.n_reused_text = x->hello.n_reused_text;
     m.policy = x->policy;
     m.request_id = x->request_id;
     m.age_ms = x->asking.age_ms;

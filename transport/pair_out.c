@@ -11,7 +11,7 @@
 #include "common/log.h"
 #include "handoff.pb-c.h"
 
-typedef Fovea__Handoff__V1__PairWord word_message;
+typedef Fovea__Handoff__V1__PairRequest word_message;
 typedef Fovea__Handoff__V1__PairReply reply_message;
 
 enum { CALL_MS = 24 * 3600 * 1000, RETRY_MOST = 60, TICK_MS_MAX = 500 };
@@ -131,8 +131,8 @@ static fv_status say(fv_pair_way *w, word_message *m) {
 }
 
 static fv_status announce(fv_pair_way *w, uint64_t bytes) {
-    word_message m = FOVEA__HANDOFF__V1__PAIR_WORD__INIT;
-    m.word_case = FOVEA__HANDOFF__V1__PAIR_WORD__WORD_BYTES;
+    word_message m = FOVEA__HANDOFF__V1__PAIR_REQUEST__INIT;
+    m.request_case = FOVEA__HANDOFF__V1__PAIR_REQUEST__REQUEST_BYTES;
     m.bytes = bytes;
     return say(w, &m);
 }
@@ -193,12 +193,12 @@ void fv_pair_way_send(fv_pair_way *w, fv_pair_turn *t) {
 }
 
 void fv_pair_way_forget(fv_pair_way *w, fv_pair_turn *t) {
-    word_message m = FOVEA__HANDOFF__V1__PAIR_WORD__INIT;
+    word_message m = FOVEA__HANDOFF__V1__PAIR_REQUEST__INIT;
     if (t->sent_s == 0) {
         t->left_out = true;
         return;
     }
-    m.word_case = FOVEA__HANDOFF__V1__PAIR_WORD__WORD_FORGET;
+    m.request_case = FOVEA__HANDOFF__V1__PAIR_REQUEST__REQUEST_FORGET;
     m.forget = t->number;
     if (w->phase == JOINED && say(w, &m) != FV_OK) part(w, "its call takes no more words");
 }
@@ -248,9 +248,9 @@ static fv_status on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     if (w->phase == PARTING) return FV_OK;
     switch (m->reply_case) {
     case FOVEA__HANDOFF__V1__PAIR_REPLY__REPLY_OFFER:
-        if (w->number || m->offer->number == 0 || m->offer->places == 0) break;
+        if (w->number || m->offer->number == 0 || m->offer->slots == 0) break;
         w->number = m->offer->number;
-        w->places = m->offer->places;
+        w->places = m->offer->slots;
         return FV_OK;
     case FOVEA__HANDOFF__V1__PAIR_REPLY__REPLY_JOINED:
         if (w->number == 0) break;
@@ -280,14 +280,14 @@ static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
 static fv_status begin_call(fv_pair_way *w, const fv_pair_permit *permit,
                             uint8_t id[FV_PAIR_ID_BYTES]) {
     static const fv_rpc_events events = {.on_message = on_message, .on_end = on_end};
-    word_message m = FOVEA__HANDOFF__V1__PAIR_WORD__INIT;
+    word_message m = FOVEA__HANDOFF__V1__PAIR_REQUEST__INIT;
     Fovea__Handoff__V1__PairJoin join = FOVEA__HANDOFF__V1__PAIR_JOIN__INIT;
     join.kind = (char *)(uintptr_t)w->all->opt.ops->name;
     uint8_t device[FV_PAIR_DEVICE_BYTES];
     w->all->opt.ops->identity(w->all->opt.device, device);
     join.id = (ProtobufCBinaryData){FV_PAIR_ID_BYTES, id};
     join.device = (ProtobufCBinaryData){sizeof device, device};
-    m.word_case = FOVEA__HANDOFF__V1__PAIR_WORD__WORD_JOIN;
+    m.request_case = FOVEA__HANDOFF__V1__PAIR_REQUEST__REQUEST_JOIN;
     m.join = &join;
     fv_rpc_metadata token = {FV_CALL_TOKEN_KEY, permit->token};
     fv_rpc_call_options opt = {.path = "/fovea.handoff.v1.Handoff/Pair",

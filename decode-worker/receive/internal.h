@@ -43,7 +43,7 @@ typedef struct fv_landing {
     uint8_t *seen;  /* [prompt rows] which positions of a head in any order came; or NULL */
     uint64_t n_rows, bytes_visual; /* announced so far */
     fv_text_keys text_keys;        /* as the policy has them */
-    int32_t n_lent_text;           /* layers that LEAD gave another's text keys */
+    int32_t n_reused_text;         /* layers that LEAD gave another's text keys */
     uint8_t *payload;              /* of a section that is not rows, while it comes */
     size_t cap_payload;
     fv_kv_segment packed_seg; /* of the packed rows that are coming */

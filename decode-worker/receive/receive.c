@@ -71,9 +71,9 @@ fv_refusal fv_receiver_check(const fv_receiver *r, const fv_hello *h) {
                          "can come to",
                          (unsigned long long)h->bytes_tables, (unsigned long long)most,
                          (unsigned long long)rows);
-    if (h->n_lent_text >= (uint32_t)shape->n_layer)
+    if (h->n_reused_text >= (uint32_t)shape->n_layer)
         return FV_REFUSE(INVALID, "%u of %d layers cannot have another layer's keys",
-                         h->n_lent_text, shape->n_layer);
+                         h->n_reused_text, shape->n_layer);
     if (strlen(h->policy) >= FV_POLICY_TEXT_MAX)
         return FV_REFUSE(INVALID, "the policy's text is too long");
     fv_policy policy;

@@ -73,8 +73,8 @@ static size_t text_most(const fv_kv_shape *s, const fv_hello *h, const fv_text_k
 size_t fv_landing_pool_bytes(const fv_kv_shape *s, const fv_hello *h) {
     fv_policy policy = policy_of(h);
     fv_text_keys keys = fv_text_keys_of(&policy);
-    return ((size_t)s->n_layer - h->n_lent_text) * text_most(s, h, &keys, true) +
-           h->n_lent_text * text_most(s, h, &keys, false) + (size_t)h->bytes_visual +
+    return ((size_t)s->n_layer - h->n_reused_text) * text_most(s, h, &keys, true) +
+           h->n_reused_text * text_most(s, h, &keys, false) + (size_t)h->bytes_visual +
            (size_t)h->bytes_tables;
 }
 
@@ -328,7 +328,7 @@ static fv_refusal take_hello(fv_landing *l, const fv_section *s) {
     fv_hello h;
     size_t n_policy;
     FV_ADMIT(fv_hello_get(l->payload, (size_t)s->length, &h, &n_policy));
-    if (h.compat.hash != l->hello.compat.hash || h.n_lent_text != l->hello.n_lent_text ||
+    if (h.compat.hash != l->hello.compat.hash || h.n_reused_text != l->hello.n_reused_text ||
         h.bytes_visual != l->hello.bytes_visual || h.bytes_tables != l->hello.bytes_tables ||
         h.n_text != l->hello.n_text || h.n_visual != l->hello.n_visual ||
         h.max_tokens != l->hello.max_tokens || memcmp(h.policy, l->hello.policy, n_policy) != 0)
@@ -428,7 +428,7 @@ static fv_refusal take_lead(fv_landing *l) {
         return FV_REFUSE(MALFORMED, "layer %d cannot have the keys of layer %u", l->layer,
                          w.leader);
     fv_kv_borrow(kv, l->layer, (int32_t)w.leader, w.text);
-    l->n_lent_text += w.text;
+    l->n_reused_text += w.text;
     return FV_REFUSED_NONE;
 }
 
@@ -454,8 +454,8 @@ static uint32_t text_packed(const fv_landing *l, int32_t layer) {
 
 /* Text pages of a layer, for prompt and answer. No more layers have their own than was said. */
 static fv_refusal make_text(fv_landing *l, int32_t layer) {
-    int32_t own = layer + 1 - l->n_lent_text,
-            most = l->shape->n_layer - (int32_t)l->hello.n_lent_text;
+    int32_t own = layer + 1 - l->n_reused_text,
+            most = l->shape->n_layer - (int32_t)l->hello.n_reused_text;
     if (own > most)
         return FV_REFUSE(OVER_BUDGET, "%d layers have text keys of their own and %d were announced",
                          own, most);

@@ -121,7 +121,7 @@ static void report_answer(const fv_answer *x, fv_answer_report *r) {
     r->bytes_visual_end = fv_kv_bytes(x->talk->kv, FV_SEG_VISUAL);
     r->bytes_text_end = fv_kv_bytes(x->talk->kv, FV_SEG_TEXT);
     r->bytes_tables_end = fv_kv_packed_tables(x->talk->kv);
-    r->rows_evicted = fv_evict_rows(x->talk->kv) - x->rows_gone;
+    r->entries_evicted = fv_evict_rows(x->talk->kv) - x->rows_gone;
     r->s_claim = x->t_joined - x->t_claimed;
     r->s_decode = x->t_last - x->t_claimed;
     r->recompressed = x->again.report;

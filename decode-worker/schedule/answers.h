@@ -45,7 +45,7 @@ typedef struct fv_answer_report {
     int32_t n_generated;                     /* of the whole answer */
     size_t bytes_visual_end, bytes_text_end; /* held at the end, */
     size_t bytes_tables_end;                 /* and beside them (fv_kv_packed_tables) */
-    uint64_t rows_evicted;                   /* that went as the answer grew */
+    uint64_t entries_evicted;                /* that went as the answer grew */
     double s_claim, s_decode;
     fv_recompress_report recompressed; /* {0}: nothing was */
 

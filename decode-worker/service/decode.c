@@ -107,8 +107,8 @@ static void answer_over(fv_answer *x, fv_status st, const fv_answer_report *r) {
         atomic_fetch_add(&d->w->load.n_done, 1);
     else if (!fv_status_is_callers(st))
         atomic_fetch_add(&d->w->load.n_failed, 1);
-    atomic_fetch_add(&d->w->load.rows_evicted, r->rows_evicted);
-    atomic_fetch_add(&d->w->load.rows_recompressed, r->recompressed.rows);
+    atomic_fetch_add(&d->w->load.entries_evicted, r->entries_evicted);
+    atomic_fetch_add(&d->w->load.tokens_recompressed, r->recompressed.rows);
     fv_bridge_post(d->w->bridge, &d->over, true); /* d may be gone after this */
 }
 
@@ -168,7 +168,7 @@ static void fill_follow_up(decode *d, Fovea__Inference__V1__Report *r) {
 
 static void fill_recompressed(const fv_recompress_report *in,
                               Fovea__Inference__V1__Recompressed *out) {
-    out->rows = in->rows;
+    out->tokens = in->rows;
     out->n_layer = (uint32_t)in->n_layer;
     out->bytes_freed = in->bytes;
     out->error = in->error;
@@ -185,12 +185,12 @@ static fv_status send_finished(decode *d) {
     r.bytes_visual_end = d->report.bytes_visual_end;
     r.bytes_text_end = d->report.bytes_text_end;
     r.bytes_tables_end = d->report.bytes_tables_end;
-    r.rows_evicted = d->report.rows_evicted;
+    r.entries_evicted = d->report.entries_evicted;
     r.seconds_decode = d->report.s_decode;
     r.decode_worker = (char *)(uintptr_t)d->w->opt.name;
     fill_recompressed(&d->report.recompressed, &again);
-    if (again.rows > 0) r.recompressed = &again;
-    t.seconds_claim = d->report.s_claim;
+    if (again.tokens > 0) r.recompressed = &again;
+    t.seconds_attach = d->report.s_claim;
     if (d->answer.follows)
         fill_follow_up(d, &r);
     else

@@ -159,7 +159,7 @@ static fv_status open_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     hello->max_tokens = q->max_tokens;
     hello->bytes_visual = q->bytes_visual;
     hello->bytes_tables = q->bytes_tables;
-    hello->n_lent_text = q->n_lent_text;
+    hello->n_reused_text = q->n_reused_text;
     hello->policy = r->policy;
     r->open.age_s = 1e-3 * q->age_ms;
     r->open.wait_s = 1e-3 * q->wait_ms;

@@ -14,7 +14,7 @@
 #include "common/log.h"
 #include "decode-worker/service/internal.h"
 
-typedef Fovea__Handoff__V1__PairWord word_message;
+typedef Fovea__Handoff__V1__PairRequest word_message;
 typedef Fovea__Handoff__V1__PairReply reply_message;
 
 enum { PLACES = 32 };
@@ -166,7 +166,7 @@ static fv_status join(fv_pair_in *p, const Fovea__Handoff__V1__PairJoin *join) {
     reply_message m = FOVEA__HANDOFF__V1__PAIR_REPLY__INIT;
     Fovea__Handoff__V1__PairOffer offer = FOVEA__HANDOFF__V1__PAIR_OFFER__INIT;
     offer.number = p->number;
-    offer.places = PLACES;
+    offer.slots = PLACES;
     m.reply_case = FOVEA__HANDOFF__V1__PAIR_REPLY__REPLY_OFFER;
     m.offer = &offer;
     return fv_rpc_call_send(p->call, &m.base);
@@ -201,14 +201,14 @@ static void forget(fv_pair_in *p, uint64_t turn) {
 fv_status fv_pair_on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     fv_pair_in *p = fv_rpc_call_user(c);
     ProtobufCMessage *base;
-    FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__pair_word__descriptor, message, &base));
+    FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__pair_request__descriptor, message, &base));
     const word_message *m = (const word_message *)base;
-    switch (m->word_case) {
-    case FOVEA__HANDOFF__V1__PAIR_WORD__WORD_JOIN:
+    switch (m->request_case) {
+    case FOVEA__HANDOFF__V1__PAIR_REQUEST__REQUEST_JOIN:
         if (p->number) break;
         return join(p, m->join);
-    case FOVEA__HANDOFF__V1__PAIR_WORD__WORD_BYTES: return receive(p, m->bytes);
-    case FOVEA__HANDOFF__V1__PAIR_WORD__WORD_FORGET: forget(p, m->forget); return FV_OK;
+    case FOVEA__HANDOFF__V1__PAIR_REQUEST__REQUEST_BYTES: return receive(p, m->bytes);
+    case FOVEA__HANDOFF__V1__PAIR_REQUEST__REQUEST_FORGET: forget(p, m->forget); return FV_OK;
     default: break;
     }
     return FV_FAIL(FV_EINVAL, "a word that a pair does not have, or not now");

@@ -272,8 +272,8 @@ fv_decode_load fv_decode_worker_load(const fv_decode_worker *w) {
                             .n_done = atomic_load(&w->load.n_done),
                             .n_failed = atomic_load(&w->load.n_failed),
                             .tokens_out = atomic_load(&w->load.tokens_out),
-                            .rows_evicted = atomic_load(&w->load.rows_evicted),
-                            .rows_recompressed = atomic_load(&w->load.rows_recompressed),
+                            .entries_evicted = atomic_load(&w->load.entries_evicted),
+                            .tokens_recompressed = atomic_load(&w->load.tokens_recompressed),
                             .seconds_busy = fv_jobs_busy_s(w->jobs)};
 }
 

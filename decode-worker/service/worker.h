@@ -16,8 +16,8 @@
  * request held, without a word from anybody else.
  *
  * What a Finished of Decode reports: n_generated (of the whole answer), bytes_visual_end,
- * bytes_text_end, bytes_tables_end, rows_evicted, recompressed, seconds_decode,
- * transfer.seconds_claim and decode_worker. The prefill worker reports the rest. A follow-up has no
+ * bytes_text_end, bytes_tables_end, entries_evicted, recompressed, seconds_decode,
+ * transfer.seconds_attach and decode_worker. The prefill worker reports the rest. A follow-up has no
  * prefill worker: its report also says n_prompt = n_text (the rows that ran before its first token:
  * the new ones, and the last answer's last token, which had been chosen and not run), bytes_raw,
  * bytes_bound, bytes_visual and bytes_text when they had run, seconds_prefill, seconds_queued for a
@@ -75,7 +75,7 @@ typedef struct fv_decode_load {
     uint64_t bytes_grpc, bytes_nccl, n_fallback; /* of hand-offs; from device to device; not so */
     uint32_t n_pairs;
     uint64_t n_pairs_failed;
-    uint64_t n_done, n_failed, tokens_out, rows_evicted, rows_recompressed;
+    uint64_t n_done, n_failed, tokens_out, entries_evicted, tokens_recompressed;
     double seconds_busy;
 } fv_decode_load;
 fv_decode_load fv_decode_worker_load(const fv_decode_worker *w);

@@ -14,7 +14,7 @@
 /* After a failed open some of the arrays may be missing. */
 static bool has_arrays(const fv_kv *kv) {
     return kv->run && kv->state && kv->extent && kv->ranked && kv->veiled && kv->packed &&
-           kv->leader && kv->lent_text;
+           kv->leader && kv->reused_text;
 }
 
 fv_status fv_kv_open(fv_kv_pool *pool, fv_kv **out) {
@@ -29,7 +29,7 @@ fv_status fv_kv_open(fv_kv_pool *pool, fv_kv **out) {
         kv->veiled = calloc((size_t)pool->shape.n_layer, sizeof *kv->veiled);
         kv->packed = calloc((size_t)pool->shape.n_layer * FV_N_SEG, sizeof(fv_kv_packed *));
         kv->leader = calloc((size_t)pool->shape.n_layer, sizeof *kv->leader);
-        kv->lent_text = calloc((size_t)pool->shape.n_layer, sizeof *kv->lent_text);
+        kv->reused_text = calloc((size_t)pool->shape.n_layer, sizeof *kv->reused_text);
     }
     if (!kv || !has_arrays(kv)) {
         fv_kv_close(kv);
@@ -46,7 +46,7 @@ void fv_kv_text_give(fv_kv *kv, int32_t layer, int32_t head, int32_t rows) {
     while (kv->state[run].n_block > fv_kv_blocks_for(rows)) {
         fv_kv_block *b = &kv->run[run].block[--kv->state[run].n_block];
         fv_kv_pool_page_give(kv->pool, b->v);
-        if (!kv->lent_text[layer]) fv_kv_pool_page_give(kv->pool, b->k);
+        if (!kv->reused_text[layer]) fv_kv_pool_page_give(kv->pool, b->k);
     }
 }
 
@@ -73,7 +73,7 @@ void fv_kv_close(fv_kv *kv) {
     free(kv->veiled);
     free(kv->packed);
     free(kv->leader);
-    free(kv->lent_text);
+    free(kv->reused_text);
     free(kv);
 }
 
@@ -126,13 +126,13 @@ void fv_kv_borrow(fv_kv *kv, int32_t layer, int32_t leader, bool text) {
     assert(leader >= 0 && (leader == layer || (leader < layer && kv->leader[leader] == leader)));
     assert(!kv->extent[layer].data && !kv->run[fv_kv_run_at(kv, layer, 0, FV_SEG_TEXT)].block);
     kv->leader[layer] = leader;
-    kv->lent_text[layer] = text && leader != layer;
+    kv->reused_text[layer] = text && leader != layer;
 }
 
 int32_t fv_kv_leader(const fv_kv *kv, int32_t layer) { return kv->leader[layer]; }
 
 bool fv_kv_borrows(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
-    return seg == FV_SEG_TEXT ? kv->lent_text[layer] : kv->leader[layer] != layer;
+    return seg == FV_SEG_TEXT ? kv->reused_text[layer] : kv->leader[layer] != layer;
 }
 
 /* Rows of a head's own memory per row that it holds: a key and a value, or a value. */
@@ -258,7 +258,7 @@ fv_status fv_kv_text_take(fv_kv *kv, int32_t layer, int32_t head) {
     size_t run = fv_kv_run_at(kv, layer, head, FV_SEG_TEXT);
     int32_t at = kv->state[run].n_block;
     fv_kv_block b = {NULL, NULL};
-    if (kv->lent_text[layer]) {
+    if (kv->reused_text[layer]) {
         b.k = lent_keys(kv, layer, head, FV_SEG_TEXT, at);
         FV_TRY(page_take(kv, &b.v));
     } else {

@@ -53,7 +53,7 @@ struct fv_kv {
     fv_kv_packed **packed;  /* [N, FV_N_SEG] NULL: the layer is raw */
     fv_kv_packed_set *sets; /* of the packed blocks */
     int32_t *leader;        /* [N] whose visual keys a layer uses */
-    bool *lent_text;        /* [N] and its text keys too */
+    bool *reused_text;      /* [N] and its text keys too */
     size_t aside;           /* bytes charged to the pool and not yet used */
     fv_tally_kind tally;    /* what rows write down, */
     int32_t width;          /* in so many numbers each */

@@ -71,14 +71,14 @@ static fv_status keep_text_head(fv_kv *kv, int32_t layer, int32_t head, const in
     for (int32_t j = 0; j < n; j++)
         if (j == 0 || idx[j] != idx[j - 1]) once[n_once++] = idx[j];
     fv_kv_block *block = kv->run[run].block;
-    fv_status st = rows_move(kv, block, block, once, n_once, kv->lent_text[layer]);
+    fv_status st = rows_move(kv, block, block, once, n_once, kv->reused_text[layer]);
     if (st == FV_OK) positions_keep(kv, run, once, n_once);
     free(once);
     if (st != FV_OK || n_once == n) return st;
     FV_TRY(fv_kv_blocks_grow(kv, run, fv_kv_blocks_for(n)));
     while (kv->state[run].n_block < fv_kv_blocks_for(n)) FV_TRY(fv_kv_text_take(kv, layer, head));
     FV_TRY(fv_kv_positions_grow(kv, &kv->state[run], n));
-    return rows_spread(kv, run, idx, n, kv->lent_text[layer]);
+    return rows_spread(kv, run, idx, n, kv->reused_text[layer]);
 }
 
 static fv_status keep_text(fv_kv *kv, int32_t layer, const int32_t *const *idx, const int32_t *n) {

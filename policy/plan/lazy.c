@@ -102,7 +102,7 @@ fv_status fv_plan_lazy(fv_plan *plan, bool text) {
     int32_t map[FV_PLAN_MAX_LAYERS], n_lazy = 0;
     FV_TRY(read_map(plan, map));
     if (!text && fv_plan_text_only(plan, FV_STAGE_LAZY)) return FV_OK;
-    plan->lent_text = text;
+    plan->reused_text = text;
     for (int32_t l = 1; l < plan->shape.n_layer; l++) {
         bool nothing = !text && plan->visual[l] == 0;
         if (map[l] == l || nothing || rows_change(plan, l)) continue;

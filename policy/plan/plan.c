@@ -40,6 +40,7 @@ fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_p
 
 int32_t fv_plan_lent_text(const fv_plan *plan) {
     int32_t n = 0;
-    for (int32_t l = 0; l < plan->shape.n_layer; l++) n += plan->lent_text && plan->leader[l] != l;
+    for (int32_t l = 0; l < plan->shape.n_layer; l++)
+        n += plan->reused_text && plan->leader[l] != l;
     return n > plan->splits ? n - plan->splits : 0;
 }

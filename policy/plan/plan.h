@@ -139,11 +139,11 @@ struct fv_plan {
     bool forget[FV_PLAN_MAX_LAYERS];    /* visual rows of layer l leave the store behind prefill */
     int32_t leader[FV_PLAN_MAX_LAYERS]; /* whose queries and keys layer l uses: itself, or one
                                          * before it that uses its own */
-    bool condenses; /* pictures come to fewer rows, or to others, ahead of the prompt:
+    bool condenses;   /* pictures come to fewer rows, or to others, ahead of the prompt:
                      * shape.n_visual is what they come to, and until they were encoded a bound */
-    bool renumbers; /* rows that are left take positions without gaps, for rotation only */
-    bool lent_text; /* those of text rows too */
-    int32_t splits; /* lazy layers that come to lead, at most, as rows leave where data say so */
+    bool renumbers;   /* rows that are left take positions without gaps, for rotation only */
+    bool reused_text; /* those of text rows too */
+    int32_t splits;   /* lazy layers that come to lead, at most, as rows leave where data say so */
     fv_plan_rows_fn select; /* what each head keeps at the end of prefill; NULL: everything */
     fv_plan_window window;
     fv_plan_budget budget; /* of methods that keep the same number in every head */

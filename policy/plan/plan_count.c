@@ -8,7 +8,7 @@
 
 /* Keys of its own among the `rows` of a head of a layer that borrows. */
 static int32_t own_keys(const fv_plan *plan, int32_t rows) {
-    if (plan->lent_text) return 0;
+    if (plan->reused_text) return 0;
     int32_t text = plan->shape.n_text, most = text + (text < plan->twice ? text : plan->twice);
     return rows < most ? rows : most;
 }
@@ -56,7 +56,7 @@ static uint64_t packed_text(const fv_plan *plan, int32_t text, int32_t last, boo
     const fv_plan_shape *s = &plan->shape;
     fv_dtype dtype = s->bytes_value == 4 ? FV_F32 : FV_BF16;
     uint64_t row = part_bytes(plan) * (uint64_t)s->n_kv;
-    bool keys = own || !plan->lent_text;
+    bool keys = own || !plan->reused_text;
     int32_t n = text - s->n_answer - last;
     return fv_text_keys_bytes(&plan->text_keys, n, s->n_kv, s->d_head, dtype, keys) +
            row * (uint64_t)(text - n) * (keys ? 2 : 1);

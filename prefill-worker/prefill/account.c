@@ -28,20 +28,20 @@ static uint64_t packed_rows(const fv_kv *kv, int32_t layer) {
 }
 
 static void add(fv_account_stage *s, uint64_t in, uint64_t out, bool acted) {
-    s->rows_in += in;
-    s->rows_out += out;
+    s->entries_in += in;
+    s->entries_out += out;
     s->n_layer += acted;
 }
 
-void fv_account_take(const fv_plan *plan, const int32_t *visual_rows, const fv_kv *kv,
+void fv_account_take(const fv_plan *plan, const int32_t *visual_tokens, const fv_kv *kv,
                      fv_account *out) {
     fv_account a = {.stage = {{0}}};
     const fv_choice *stage = plan->policy.stage;
     uint64_t encoded = (uint64_t)plan->shape.n_kv * (uint64_t)plan->shape.n_encoded;
     uint64_t n_kv = (uint64_t)plan->shape.n_kv, all = n_kv * (uint64_t)plan->shape.n_visual;
     for (int32_t l = 0; l < plan->shape.n_layer; l++) {
-        uint64_t visual = n_kv * (uint64_t)visual_rows[l], kept = held(kv, l);
-        a.visual_held[l] = (int32_t)((held_of(kv, l, FV_SEG_VISUAL) + n_kv / 2) / n_kv);
+        uint64_t visual = n_kv * (uint64_t)visual_tokens[l], kept = held(kv, l);
+        a.visual_tokens_held[l] = (int32_t)((held_of(kv, l, FV_SEG_VISUAL) + n_kv / 2) / n_kv);
         uint64_t ran = visual + n_kv * (uint64_t)plan->shape.n_text;
         if (plan->condenses) add(&a.stage[FV_STAGE_CONDENSE], encoded, all, true);
         if (stage[FV_STAGE_PRUNE].method) add(&a.stage[FV_STAGE_PRUNE], all, visual, visual < all);

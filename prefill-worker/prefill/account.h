@@ -7,18 +7,19 @@
 #include "policy/plan/plan.h"
 
 typedef struct fv_account_stage {
-    uint64_t rows_in, rows_out; /* that it could take from, and that it left; equal: it took none */
-    int32_t n_layer;            /* layers in which it did something; 0: it did nothing */
+    uint64_t entries_in,
+        entries_out; /* that it could take from, and that it left; equal: it took none */
+    int32_t n_layer; /* layers in which it did something; 0: it did nothing */
 } fv_account_stage;
 
 typedef struct fv_account {
     fv_account_stage stage[FV_N_STAGE];
-    int32_t
-        visual_held[FV_PLAN_MAX_LAYERS]; /* image tokens in each layer's KV, mean over KV heads */
+    int32_t visual_tokens_held
+        [FV_PLAN_MAX_LAYERS]; /* image tokens in each layer's KV, mean over KV heads */
 } fv_account;
 
-/* visual_rows [N]: image rows that each layer ran; `kv` as prefill left it. */
-void fv_account_take(const fv_plan *plan, const int32_t *visual_rows, const fv_kv *kv,
+/* visual_tokens [N]: image rows that each layer ran; `kv` as prefill left it. */
+void fv_account_take(const fv_plan *plan, const int32_t *visual_tokens, const fv_kv *kv,
                      fv_account *out);
 
 #endif

@@ -23,7 +23,7 @@ static bool cuts_block(const fv_prefill *p, int32_t b, int32_t layer) {
 static void borrow_keys(const fv_prefill_request *req, int32_t n_layer) {
     for (int32_t l = 0; l < n_layer; l++)
         if (req->plan->leader[l] != l)
-            fv_kv_borrow(req->kv, l, req->plan->leader[l], req->plan->lent_text);
+            fv_kv_borrow(req->kv, l, req->plan->leader[l], req->plan->reused_text);
 }
 
 /* Layers below `layer`, but for those of a block that goes on, or of a pair that is merged. */
@@ -227,7 +227,7 @@ static int32_t visual_of(const fv_prefill *p, int32_t b) { return p->visual[b].n
 
 /* Rows of request b that layers [l0, l1) run. */
 static void count_visual(const fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
-    int32_t *out = p->req[b].visual_rows;
+    int32_t *out = p->req[b].visual_tokens;
     for (int32_t l = l0; out && l < l1; l++) out[l] = visual_of(p, b);
 }
 

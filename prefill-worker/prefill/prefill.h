@@ -27,7 +27,7 @@ typedef struct fv_prefill_request {
     /* The share of its attention that the prompt's last row pays to visual rows, per layer, mean
      * over heads: [N] on the host, or NULL when nobody wants to know. Not for n_answer > 0. */
     float *visual_mass;
-    int32_t *visual_rows; /* [N] image rows that each layer ran, or NULL */
+    int32_t *visual_tokens; /* [N] image rows that each layer ran, or NULL */
     /* Told what a layer that the plan taps pays to its n image rows, at prompt positions pos[n]
      * (prefill-worker/prefill/kept.h); NULL when nobody wants to know. */
     fv_status (*ranked)(void *user, int32_t layer, const float *attention, const int32_t *pos,

@@ -128,12 +128,12 @@ static void cut_plan(fv_prefill *p, int32_t b, int32_t layer) {
     const fv_plan *plan = p->req[b].plan;
     fv_kv *kv = p->req[b].kv;
     int32_t leader = fv_kv_leader(kv, layer);
-    bool nothing = p->visual[b].n == 0 && !plan->lent_text;
+    bool nothing = p->visual[b].n == 0 && !plan->reused_text;
     for (int32_t l = layer; l < plan->shape.n_layer; l++) {
         if (nothing)
             fv_kv_borrow(kv, l, l, false);
         else if (leader < layer && fv_kv_leader(kv, l) == leader)
-            fv_kv_borrow(kv, l, layer, plan->lent_text);
+            fv_kv_borrow(kv, l, layer, plan->reused_text);
         if (p->visual[b].rank_from[l] >= 0) p->visual[b].rank_from[l] = layer - 1;
     }
 }

@@ -126,7 +126,7 @@ typedef struct fv_task {
     fv_ship_report sent;
     char pruned[FV_PLAN_NOTE_MAX]; /* with `first`: what a method that decides by data says */
     size_t bytes_visual, bytes_text, bytes_tables;
-    int32_t visual_rows[FV_PLAN_MAX_LAYERS]; /* that each layer ran */
+    int32_t visual_tokens[FV_PLAN_MAX_LAYERS]; /* that each layer ran */
     fv_account account;
     fv_kept_watch *watch; /* in the arena; NULL: nobody asked */
     fv_kept kept;
@@ -166,7 +166,7 @@ struct fv_prefill_worker {
     atomic_bool nudged;
     /* what others may ask while it computes */
     atomic_int n_started;
-    _Atomic uint64_t bytes_held, rows_in, pixels_held;
+    _Atomic uint64_t bytes_held, entries_in, pixels_held;
     atomic_ullong n_good, n_bad; /* batches, for fv_vital_signs */
     atomic_ullong n_read;        /* pictures */
     fv_pulse *pulse;

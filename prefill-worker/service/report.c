@@ -59,12 +59,13 @@ static fv_status fill_mapped(fv_task *t, fv_report_message *r) {
 static fv_status fill_rows(fv_task *t, fv_report_message *r) {
     int32_t n_layer = t->plan.shape.n_layer;
     fv_plan_bytes bytes = fv_plan_count(&t->plan);
-    FV_TRY(FV_ARENA_NEW(&t->arena, n_layer, r->visual_rows));
-    for (int32_t l = 0; l < n_layer; l++) r->visual_rows[l] = (uint32_t)t->visual_rows[l];
-    r->n_visual_rows = (size_t)n_layer;
-    FV_TRY(FV_ARENA_NEW(&t->arena, n_layer, r->visual_held));
-    for (int32_t l = 0; l < n_layer; l++) r->visual_held[l] = (uint32_t)t->account.visual_held[l];
-    r->n_visual_held = (size_t)n_layer;
+    FV_TRY(FV_ARENA_NEW(&t->arena, n_layer, r->visual_tokens));
+    for (int32_t l = 0; l < n_layer; l++) r->visual_tokens[l] = (uint32_t)t->visual_tokens[l];
+    r->n_visual_tokens = (size_t)n_layer;
+    FV_TRY(FV_ARENA_NEW(&t->arena, n_layer, r->visual_tokens_held));
+    for (int32_t l = 0; l < n_layer; l++)
+        r->visual_tokens_held[l] = (uint32_t)t->account.visual_tokens_held[l];
+    r->n_visual_tokens_held = (size_t)n_layer;
     uint32_t n_replay = (uint32_t)t->msg->n_replay; /* of the answer, not of the prompt */
     r->n_prompt = (uint32_t)t->prompt.n - n_replay;
     r->n_visual = (uint32_t)t->prompt.n_visual;
@@ -85,14 +86,14 @@ static fv_status fill_stages(fv_task *t, fv_report_message *r) {
     FV_TRY(FV_ARENA_NEW(&t->arena, FV_N_STAGE, r->stages));
     for (int s = 0; s < FV_N_STAGE; s++) {
         const fv_account_stage *a = &t->account.stage[s];
-        Fovea__Inference__V1__StageRows *m;
+        Fovea__Inference__V1__StageStats *m;
         if (a->n_layer == 0) continue;
         FV_TRY(FV_ARENA_NEW(&t->arena, 1, m));
-        fovea__inference__v1__stage_rows__init(m);
+        fovea__inference__v1__stage_stats__init(m);
         m->stage = (char *)(uintptr_t)fv_stage_name((fv_stage)s);
         m->method = (char *)(uintptr_t)t->policy.stage[s].method->name;
-        m->rows_in = a->rows_in;
-        m->rows_out = a->rows_out;
+        m->entries_in = a->entries_in;
+        m->entries_out = a->entries_out;
         m->n_layer = (uint32_t)a->n_layer;
         r->stages[r->n_stages++] = m;
     }
@@ -129,9 +130,9 @@ static fv_status fill_kept(fv_task *t, fv_report_message *r) {
     FV_TRY(FV_ARENA_NEW(&t->arena, t->kept.n_group, r->kept));
     for (int32_t i = 0; i < t->kept.n_group; i++) {
         const fv_kept_group *g = &t->kept.group[i];
-        Fovea__Inference__V1__KeptRows *k;
+        Fovea__Inference__V1__KeptTokens *k;
         FV_TRY(FV_ARENA_NEW(&t->arena, 1, k));
-        fovea__inference__v1__kept_rows__init(k);
+        fovea__inference__v1__kept_tokens__init(k);
         k->layer = (uint32_t)g->layer;
         k->n_layer = (uint32_t)g->n_layer;
         k->heads = (ProtobufCBinaryData){n, g->heads};

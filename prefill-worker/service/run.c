@@ -276,7 +276,7 @@ static fv_status prefill(fv_prefill_worker *w, fv_task **batch, int32_t n) {
             .embeds = fv_tensor_of(t->encoded.embeds.data, FV_F32, t->prompt.n_visual, d),
             .plan = &t->plan,
             .kv = t->kv,
-            .visual_rows = t->visual_rows,
+            .visual_tokens = t->visual_tokens,
             .ranked = t->watch ? fv_kept_ranked : NULL,
             .ranked_user = t->watch,
             .packed = &t->packed,
@@ -292,7 +292,7 @@ static fv_status prefill(fv_prefill_worker *w, fv_task **batch, int32_t n) {
         batch[i]->s_prefill = batch[i]->prefilled_s - t0;
     }
     free(req);
-    if (st == FV_OK) atomic_fetch_add(&w->rows_in, rows);
+    if (st == FV_OK) atomic_fetch_add(&w->entries_in, rows);
     atomic_store(&w->bytes_held, fv_kv_pool_used(w->line.pool));
     return st;
 }
@@ -313,7 +313,7 @@ static fv_status take_token(fv_task *t, const float *logits) {
     t->bytes_visual = fv_kv_bytes(t->kv, FV_SEG_VISUAL);
     t->bytes_text = fv_kv_bytes(t->kv, FV_SEG_TEXT);
     t->bytes_tables = fv_kv_packed_tables(t->kv);
-    fv_account_take(&t->plan, t->visual_rows, t->kv, &t->account);
+    fv_account_take(&t->plan, t->visual_tokens, t->kv, &t->account);
     if (t->watch) FV_TRY(fv_kept_end(t->watch, t->kv, &t->kept));
     t->has_token = true;
     say(t, &t->first);

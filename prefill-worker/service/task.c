@@ -206,7 +206,7 @@ static fv_status condense(fv_task *t) {
 
 static fv_status watch_rows(fv_task *t) {
     fv_kept_rows rows = {t->n_encoded, t->n_encoded ? t->encoded.source : NULL};
-    if (!t->msg->request->kept_rows) return FV_OK;
+    if (!t->msg->request->kept_tokens) return FV_OK;
     return fv_kept_begin(&t->arena, t->prompt.seg, t->prompt.n, &rows, &t->watch);
 }
 

@@ -411,7 +411,7 @@ void fv_prefill_worker_load(const fv_prefill_worker *w, Fovea__Inference__V1__Lo
     }
     load->n_done = w->n_done;
     load->n_failed = w->n_failed;
-    load->tokens_in = atomic_load(&w->rows_in);
+    load->tokens_in = atomic_load(&w->entries_in);
     load->tokens_out = w->n_tokens;
     load->seconds_busy = fv_jobs_busy_s(w->jobs);
 }

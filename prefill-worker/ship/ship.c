@@ -68,7 +68,7 @@ static fv_status make_hello(fv_ship *s) {
     fv_plan_bytes bytes = fv_plan_count(plan);
     s->hello.bytes_visual = bytes.visual;
     s->hello.bytes_tables = bytes.tables;
-    s->hello.n_lent_text = (uint32_t)fv_plan_lent_text(plan);
+    s->hello.n_reused_text = (uint32_t)fv_plan_lent_text(plan);
     return FV_OK;
 }
 

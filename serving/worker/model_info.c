@@ -47,9 +47,9 @@ static fv_status describe_schedules(const fv_checkpoint *ck, fv_arena *a, model_
     for (int32_t i = 0; i < n; i++) {
         fovea__inference__v1__schedule__init(&s[i]);
         s[i].target = (uint32_t)fitted[i].target;
-        s[i].n_leave = m->n_layer;
-        FV_TRY(FV_ARENA_NEW(a, m->n_layer, s[i].leave));
-        for (uint32_t l = 0; l < m->n_layer; l++) s[i].leave[l] = (uint32_t)fitted[i].leave[l];
+        s[i].n_dropped = m->n_layer;
+        FV_TRY(FV_ARENA_NEW(a, m->n_layer, s[i].dropped));
+        for (uint32_t l = 0; l < m->n_layer; l++) s[i].dropped[l] = (uint32_t)fitted[i].leave[l];
         m->fitprune[i] = &s[i];
     }
     m->n_fitprune = (size_t)n;
@@ -64,9 +64,9 @@ static fv_status describe_calibration(const fv_checkpoint *ck, fv_arena *a, mode
     m->vtw_layer = (uint32_t)fv_checkpoint_withdraw(ck);
     FV_TRY(describe_schedules(ck, a, m));
     if (!leader) return FV_OK;
-    FV_TRY(FV_ARENA_NEW(a, m->n_layer, m->lazy_leaders));
-    m->n_lazy_leaders = m->n_layer;
-    for (uint32_t l = 0; l < m->n_layer; l++) m->lazy_leaders[l] = (uint32_t)leader[l];
+    FV_TRY(FV_ARENA_NEW(a, m->n_layer, m->lazy_source_layers));
+    m->n_lazy_source_layers = m->n_layer;
+    for (uint32_t l = 0; l < m->n_layer; l++) m->lazy_source_layers[l] = (uint32_t)leader[l];
     return FV_OK;
 }
 
@@ -96,7 +96,7 @@ static fv_status describe_model(const fv_engine *e, const fv_describe_options *o
         m->image_token = (uint32_t)cfg->image_token;
         FV_TRY(describe_fit(fv_checkpoint_image(e->ck), a, &m->image_fit));
     }
-    m->n_image_rows = (uint32_t)fv_vision_tokens(&cfg->vision);
+    m->n_image_tokens = (uint32_t)fv_vision_tokens(&cfg->vision);
     limits->max_positions = (uint32_t)cfg->text.max_position;
     limits->keep_ms_max = opt->keep_ms_max;
     limits->bytes_text = (uint64_t)fv_tokenizer_token_bytes(e->tok) * limits->max_positions;

@@ -304,10 +304,10 @@ static fv_status on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     a->report.n_images = r->n_images;
     a->report.bytes_raw = r->bytes_raw;
     a->report.bytes = r->bytes_visual + r->bytes_text;
-    a->report.rows_evicted = r->rows_evicted;
+    a->report.entries_evicted = r->entries_evicted;
     a->report.transfer = r->transfer != NULL;
     if (r->recompressed) {
-        a->report.recompressed.rows = r->recompressed->rows;
+        a->report.recompressed.rows = r->recompressed->tokens;
         a->report.recompressed.bytes_freed = r->recompressed->bytes_freed;
         a->report.recompressed.n_layer = r->recompressed->n_layer;
         a->report.recompressed.error = r->recompressed->error;

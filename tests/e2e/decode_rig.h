@@ -127,7 +127,7 @@ typedef struct answer {
         uint64_t bytes_raw, bytes;
         bool transfer;
         char policy[64];
-        uint64_t rows_evicted;
+        uint64_t entries_evicted;
         struct {
             uint64_t rows, bytes_freed;
             uint32_t n_layer;

@@ -142,7 +142,7 @@ def bad_requests_end_with_a_code_and_a_sentence():
 
 def the_model_says_what_may_be_asked():
     m = router.GetModel(inference.GetModelRequest(), timeout=WAIT_S)
-    assert m.name and m.n_layer > 0 and m.n_image_rows > 0 and m.limits.max_positions > 0
+    assert m.name and m.n_layer > 0 and m.n_image_tokens > 0 and m.limits.max_positions > 0
     assert {(x.stage, x.name) for x in m.methods} >= {("prune", "vtw"), ("select", "streaming")}
     first = router.Generate(question(2, model=m.fingerprint), timeout=WAIT_S)
     assert [e.WhichOneof("event") for e in first][-1] == "finished"
@@ -222,7 +222,7 @@ def strangers_cannot_call_workers():
         asked = Handoff.PrefillRequest(request=question(4, request_id="x"), decode_address=decode_address)
         calls = [lambda m: list(prefill.Prefill(asked, timeout=WAIT_S, metadata=m)),
                  lambda m: handoff.Open(Handoff.OpenRequest(request_id="x"), timeout=WAIT_S, metadata=m),
-                 lambda m: list(handoff.Pair(iter([Handoff.PairWord()]), timeout=WAIT_S, metadata=m)),
+                 lambda m: list(handoff.Pair(iter([Handoff.PairRequest()]), timeout=WAIT_S, metadata=m)),
                  lambda m: decode.Forget(Handoff.ForgetRequest(conversation=bytes(16)), timeout=WAIT_S, metadata=m),
                  lambda m: list(decode.Decode(Handoff.DecodeRequest(conversation=bytes(16)), timeout=WAIT_S, metadata=m))]
         forged = "1 " + "0" * 32 + " 1000 30000 x  " + "0" * 64

@@ -55,7 +55,7 @@ static void call_with(const char *path, const ProtobufCMessage *m, const char *t
 static void call_method(const char *path, const char *token) {
     static asking a;
     Fovea__Handoff__V1__OpenRequest open = FOVEA__HANDOFF__V1__OPEN_REQUEST__INIT;
-    Fovea__Handoff__V1__PairWord word = FOVEA__HANDOFF__V1__PAIR_WORD__INIT;
+    Fovea__Handoff__V1__PairRequest word = FOVEA__HANDOFF__V1__PAIR_REQUEST__INIT;
     Fovea__Handoff__V1__DecodeRequest on = FOVEA__HANDOFF__V1__DECODE_REQUEST__INIT;
     Fovea__Handoff__V1__ForgetRequest forget = FOVEA__HANDOFF__V1__FORGET_REQUEST__INIT;
     uint8_t name[16] = {0};

@@ -174,7 +174,7 @@ static void assert_rows_go_on_leaving(const char *policy) {
     static answer first, want;
     open_all(NULL);
     begin_talk_under(t, policy, 60000);
-    cr_assert_gt(t->got.report.rows_evicted, 0);
+    cr_assert_gt(t->got.report.entries_evicted, 0);
     expect(&t->h, TOKENS, &first);
     t->h.evict.before += TOKENS;
     uint64_t gone = fv_evict_rows(t->h.kv);
@@ -189,8 +189,8 @@ static void assert_rows_go_on_leaving(const char *policy) {
     cr_assert_arr_eq(t->got.ids, want.ids, TOKENS * sizeof *want.ids);
     cr_assert_arr_eq(t->got.digest, want.digest, TOKENS * sizeof *want.digest);
     cr_assert_eq(t->got.bytes_end, want.bytes_end);
-    cr_assert_eq(t->got.report.rows_evicted, fv_evict_rows(t->h.kv) - gone);
-    cr_assert_gt(t->got.report.rows_evicted, 0);
+    cr_assert_eq(t->got.report.entries_evicted, fv_evict_rows(t->h.kv) - gone);
+    cr_assert_gt(t->got.report.entries_evicted, 0);
     note_kept(t);
     end_talks(1);
 }
@@ -259,7 +259,7 @@ Test(decode_conversations, text_keys_are_factored_anew_in_the_turns_that_follow)
         times += t->got.report.recompressed.rows > 0;
     }
     cr_assert(times >= 2 && times < 5, "%lu times", times);
-    cr_assert_eq(fv_decode_worker_load(rig.worker).rows_recompressed, rows);
+    cr_assert_eq(fv_decode_worker_load(rig.worker).tokens_recompressed, rows);
     end_talks(1);
 }
 

@@ -38,15 +38,15 @@ Test(decode_worker, an_answer_is_that_of_one_process_under_every_policy) {
         cr_assert_eq(got[i].n, TOKENS - 1);
         cr_assert_eq(got[i].n_generated, TOKENS);
         cr_assert_eq(got[i].reason, FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_LENGTH);
-        cr_assert_eq(got[i].report.rows_evicted, fv_evict_rows(h[i].kv));
-        cr_assert_eq(got[i].report.rows_evicted > 0, i >= N - 2);
-        evicted += got[i].report.rows_evicted;
+        cr_assert_eq(got[i].report.entries_evicted, fv_evict_rows(h[i].kv));
+        cr_assert_eq(got[i].report.entries_evicted > 0, i >= N - 2);
+        evicted += got[i].report.entries_evicted;
         handoff_free(&h[i]);
     }
     fv_decode_load load = fv_decode_worker_load(rig.worker);
     cr_assert_eq(load.n_done, N);
     cr_assert_eq(load.tokens_out, N * (TOKENS - 1));
-    cr_assert_eq(load.rows_evicted, evicted, "%lu of %lu", load.rows_evicted, evicted);
+    cr_assert_eq(load.entries_evicted, evicted, "%lu of %lu", load.entries_evicted, evicted);
     close_all();
 }
 

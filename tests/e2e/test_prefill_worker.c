@@ -77,7 +77,7 @@ Test(prefill_worker, its_half_of_the_report_is_that_of_one_process) {
     cr_assert_eq(r->bytes_bound, t.report.bytes_bound);
     cr_assert_eq(r->bytes_visual, t.report.bytes_visual);
     cr_assert_eq(r->bytes_text, t.report.bytes_text);
-    cr_assert_eq(r->n_visual_rows, (size_t)t.report.n_layer);
+    cr_assert_eq(r->n_visual_tokens, (size_t)t.report.n_layer);
     cr_assert_str_eq(r->transfer->transport, "grpc");
     cr_assert_eq(r->transfer->bytes_sent, t.report.bytes_sent);
     cr_assert_str_eq(r->prefill_worker, "p0");
@@ -110,7 +110,7 @@ Test(prefill_worker, a_policy_is_carried_out_and_reported) {
     cr_assert_str_eq(p.report->policy, t.report.policy);
     cr_assert_eq(first_digest(&p), t.report.digest[0]);
     for (int32_t l = 0; l < t.report.n_layer; l++)
-        cr_assert_eq(p.report->visual_rows[l], (uint32_t)t.report.visual_rows[l]);
+        cr_assert_eq(p.report->visual_tokens[l], (uint32_t)t.report.visual_tokens[l]);
     cr_assert_lt(p.report->bytes_visual, p.report->bytes_raw);
     close_workers();
 }

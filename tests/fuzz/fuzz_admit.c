@@ -31,7 +31,7 @@ static model_message model_of(unsigned choice, Fovea__Inference__V1__Limits *lim
     m.d_head = choice & 2 ? 65536 : 16;
     m.n_vocab = choice & 4 ? 0 : 1000;
     m.image_token = choice & 8 ? 0 : 999;
-    m.n_image_rows = choice & 16 ? UINT32_MAX : 16;
+    m.n_image_tokens = choice & 16 ? UINT32_MAX : 16;
     if (choice & 32) return m;
     limits->n_images = 8;
     limits->bytes_image = 1 << 20;
@@ -47,7 +47,7 @@ static model_message model_of(unsigned choice, Fovea__Inference__V1__Limits *lim
 /* What nothing dropped would hold, with as many rows as the message has bytes, at most. */
 static double bytes_most(const model_message *m, const request_message *r, size_t n,
                          uint32_t max_tokens) {
-    double rows = (double)r->n_images * m->n_image_rows + 64.0 * (double)(n + 1) + max_tokens;
+    double rows = (double)r->n_images * m->n_image_tokens + 64.0 * (double)(n + 1) + max_tokens;
     return rows * m->n_layer * m->n_kv * m->d_head * 2 * 4;
 }
 

@@ -288,7 +288,7 @@ int main(void) {
         open_pair(&p);
         open_pictures(&p);
         for (int i = 0; i < ROUNDS; i++) round_of_calls(&p);
-        NET_CHECK(fv_decode_worker_load(p.decode).rows_recompressed > 0);
+        NET_CHECK(fv_decode_worker_load(p.decode).tokens_recompressed > 0);
         close_pair(&p);
         for (int i = 0; i < N_PICTURE; i++) free(p.picture[i]);
     }

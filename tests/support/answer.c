@@ -21,9 +21,9 @@ json_t *answer_report(const json_t *answer, const char *key) {
 }
 
 void answer_assert_same(json_t *a, json_t *b, bool report, const char *what) {
-    static const char *const same[] = {"digests",      "checkpoint", "policy",   "tokens",
-                                       "visual_rows",  "bytes",      "bypassed", "decided",
-                                       "rows_evicted", "mapped"};
+    static const char *const same[] = {"digests",         "checkpoint", "policy",   "tokens",
+                                       "visual_tokens",   "bytes",      "bypassed", "decided",
+                                       "entries_evicted", "mapped"};
     size_t n = report ? sizeof same / sizeof same[0] : 1;
     cr_assert_gt(json_array_size(answer_report(a, "digests")), 0);
     for (size_t i = 0; i < n; i++) {

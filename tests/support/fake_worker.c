@@ -364,7 +364,7 @@ static void introduce(fake_worker *w) {
     model.d_head = 8;
     model.n_vocab = 1000;
     model.dtype = model.kv_dtype = (char *)"f32";
-    model.n_image_rows = 16;
+    model.n_image_tokens = 16;
     model.image_token = 999;
     model.limits = &limits;
     in.name = (char *)w->name;

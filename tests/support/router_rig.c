@@ -248,7 +248,7 @@ static void on_fleet(void *user, const fv_rpc_end *end, fv_rpc_call *call,
     for (size_t i = 0; i < s->n_workers && i < 8; i++, f->n_worker++) {
         f->state[i] = s->workers[i]->state;
         f->n_failed[i] = s->workers[i]->n_failed;
-        f->resting[i] = s->workers[i]->seconds_resting;
+        f->resting[i] = s->workers[i]->seconds_backoff;
     }
 }
 

@@ -181,7 +181,7 @@ fv_status tiny_prefill(tiny_net *net, tiny_prompt *p, int32_t n, int32_t chunk) 
             .plan = &p[b].plan,
             .kv = p[b].kv,
             .visual_mass = p[b].visual_mass,
-            .visual_rows = p[b].visual_rows,
+            .visual_tokens = p[b].visual_tokens,
             .pruned = p[b].pruned,
             .ranked = p[b].watch ? fv_kept_ranked : NULL,
             .ranked_user = p[b].watch,

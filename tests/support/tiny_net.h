@@ -43,10 +43,10 @@ typedef struct tiny_prompt {
     fv_kv *kv;
     float *logits; /* [vocab] */
     fv_pack_report packed;
-    float *visual_mass;   /* [N] where it goes, or NULL; the test's */
-    int32_t *visual_rows; /* [N] likewise */
-    fv_kept_watch *watch; /* told of rankings, or NULL; the test's */
-    char *pruned;         /* [FV_PLAN_NOTE_MAX] likewise */
+    float *visual_mass;     /* [N] where it goes, or NULL; the test's */
+    int32_t *visual_tokens; /* [N] likewise */
+    fv_kept_watch *watch;   /* told of rankings, or NULL; the test's */
+    char *pruned;           /* [FV_PLAN_NOTE_MAX] likewise */
 } tiny_prompt;
 
 void tiny_prompt_make(const tiny_net *net, tiny_prompt *p, int32_t before, int32_t visual,

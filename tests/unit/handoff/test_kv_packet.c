@@ -419,7 +419,7 @@ Test(kv_packet, hello_comes_back_and_wrong_lengths_do_not) {
                   .n_text = 5,
                   .n_visual = 600,
                   .max_tokens = 7,
-                  .n_lent_text = 23,
+                  .n_reused_text = 23,
                   .bytes_visual = 1ull << 40,
                   .bytes_tables = 1ull << 33,
                   .policy = "prune=vtw"};
@@ -430,7 +430,7 @@ Test(kv_packet, hello_comes_back_and_wrong_lengths_do_not) {
     fv_hello got;
     cr_assert_eq(fv_hello_get(bytes, n, &got, &n_policy), FV_REFUSED_NONE);
     cr_assert(got.compat.hash == h.compat.hash && got.n_text == 5 && got.n_visual == 600 &&
-              got.max_tokens == 7 && got.n_lent_text == 23 && got.bytes_visual == 1ull << 40 &&
+              got.max_tokens == 7 && got.n_reused_text == 23 && got.bytes_visual == 1ull << 40 &&
               got.bytes_tables == 1ull << 33);
     cr_assert(n_policy == 9 && memcmp(got.policy, "prune=vtw", 9) == 0);
     for (size_t wrong = 0; wrong < n; wrong++)

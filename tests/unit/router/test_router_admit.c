@@ -40,7 +40,7 @@ static void setup(void) {
     model.n_vocab = 1000;
     model.kv_dtype = (char *)"bf16";
     model.image_token = 999;
-    model.n_image_rows = 16;
+    model.n_image_tokens = 16;
     model.limits = &limits;
     fovea__inference__v1__token_ids__init(&ids);
     ids.n_id = 4;
@@ -149,14 +149,14 @@ Test(router_admit, the_bound_of_a_calibrated_map_is_that_of_the_map) {
     model.uncalibrated = (char *)"it is of other weights";
     refused(FV_EINVAL, "it is of other weights");
     model.uncalibrated = (char *)"";
-    model.n_lazy_leaders = 4;
-    model.lazy_leaders = leaders;
+    model.n_lazy_source_layers = 4;
+    model.lazy_source_layers = leaders;
     admitted();
     cr_assert_eq(need.bytes, ((3 + 16 + 10) * 8 - 16 * 2) * part, "keys of image rows");
     req.policy = gla;
     admitted();
     cr_assert_eq(need.bytes, (3 + 16 + 10) * (8 - 2) * part, "and of text rows");
-    model.n_lazy_leaders = 3; /* of another depth: as if there were none */
+    model.n_lazy_source_layers = 3; /* of another depth: as if there were none */
     refused(FV_EINVAL, "fovea calibrate");
     fv_arena_fini(&arena);
 }
@@ -184,8 +184,8 @@ Test(router_admit, the_bound_of_what_was_calibrated_is_that_of_the_checkpoint) {
     admitted();
     uint64_t published = need.bytes;
     fitted.target = 70;
-    fitted.n_leave = 4;
-    fitted.leave = leave;
+    fitted.n_dropped = 4;
+    fitted.dropped = leave;
     model.n_fitprune = 1;
     model.fitprune = &list;
     admitted();
@@ -194,7 +194,7 @@ Test(router_admit, the_bound_of_what_was_calibrated_is_that_of_the_checkpoint) {
     admitted();
     cr_assert_eq(need.bytes, published);
     leave[3] = 144;
-    fitted.n_leave = 3;
+    fitted.n_dropped = 3;
     admitted();
     cr_assert_eq(need.bytes, published);
     fv_arena_fini(&arena);

@@ -91,7 +91,7 @@ static void pay_of_row(tiny_net *net, const tiny_prompt *p, int32_t row, int32_t
     cut.n = row + 1;
     ok(fv_kv_open(net->pool, &kv));
     for (int32_t l = 1; l <= layer; l++)
-        if (p->plan.leader[l] != l) fv_kv_borrow(kv, l, p->plan.leader[l], p->plan.lent_text);
+        if (p->plan.leader[l] != l) fv_kv_borrow(kv, l, p->plan.leader[l], p->plan.reused_text);
     for (int32_t i = 0, v = 0; i <= row; i++) {
         pos[i] = i;
         if (p->seg[i] == FV_SEG_VISUAL)
@@ -171,7 +171,7 @@ static void brute(const tiny_prompt *p, double pay[LAYERS][ROWS][HEADS][ROWS], c
             if (p->seg[j] == FV_SEG_VISUAL) own[same][j] = -1;
         }
         best(own[same], end, n_text, text);
-        bool apart = in_block > 1 && !p->plan.lent_text;
+        bool apart = in_block > 1 && !p->plan.reused_text;
         for (int32_t j = 0; j < end; j++)
             times[j] += apart && p->seg[j] == FV_SEG_TEXT ? text[j] : list[j];
     }

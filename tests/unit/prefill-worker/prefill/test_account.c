@@ -13,7 +13,7 @@ static fv_account account(const char *policy, int32_t ran[N]) {
     fv_account a;
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);
     tiny_prompt_make(&net, &p, 5, VISUAL, 9, 11, policy);
-    p.visual_rows = ran;
+    p.visual_tokens = ran;
     cr_assert_eq(tiny_prefill(&net, &p, 1, 7), FV_OK, "%s", fv_last_error());
     fv_account_take(&p.plan, ran, p.kv, &a);
     uint64_t rows = 0; /* that the store holds */
@@ -21,15 +21,15 @@ static fv_account account(const char *policy, int32_t ran[N]) {
         for (int32_t g = 0; g < KV; g++)
             for (int s = 0; s < FV_N_SEG; s++)
                 rows += (uint64_t)fv_kv_len(p.kv, l, g, (fv_kv_segment)s);
-    if (a.stage[FV_STAGE_SELECT].n_layer) cr_assert_eq(a.stage[FV_STAGE_SELECT].rows_out, rows);
+    if (a.stage[FV_STAGE_SELECT].n_layer) cr_assert_eq(a.stage[FV_STAGE_SELECT].entries_out, rows);
     tiny_prompt_free(&p);
     tiny_net_close(&net);
     return a;
 }
 
 static void is(const fv_account *a, fv_stage s, uint64_t in, uint64_t out, int32_t n_layer) {
-    cr_assert_eq(a->stage[s].rows_in, in);
-    cr_assert_eq(a->stage[s].rows_out, out);
+    cr_assert_eq(a->stage[s].entries_in, in);
+    cr_assert_eq(a->stage[s].entries_out, out);
     cr_assert_eq(a->stage[s].n_layer, n_layer);
 }
 

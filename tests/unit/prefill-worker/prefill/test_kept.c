@@ -157,8 +157,8 @@ Test(kept, rows_that_were_condensed_are_shown_where_they_came_from) {
 Test(kept, sets_that_do_not_fit_together_are_broken_messages) {
     uint8_t bytes[4] = {1, 2, 2, 1};
     uint32_t rows[3] = {4, 4, 4};
-    Fovea__Inference__V1__KeptRows a = FOVEA__INFERENCE__V1__KEPT_ROWS__INIT, b = a;
-    Fovea__Inference__V1__KeptRows *list[2] = {&a, &b};
+    Fovea__Inference__V1__KeptTokens a = FOVEA__INFERENCE__V1__KEPT_TOKENS__INIT, b = a;
+    Fovea__Inference__V1__KeptTokens *list[2] = {&a, &b};
     Fovea__Inference__V1__Report m = FOVEA__INFERENCE__V1__REPORT__INIT;
     fv_arena arena = {0};
     fv_kept kept;
@@ -168,8 +168,8 @@ Test(kept, sets_that_do_not_fit_together_are_broken_messages) {
     a.heads = b.heads = b.score = (ProtobufCBinaryData){4, bytes};
     m.n_visual = 2;
     m.n_encoded = 4;
-    m.n_visual_rows = 3;
-    m.visual_rows = rows;
+    m.n_visual_tokens = 3;
+    m.visual_tokens = rows;
     m.n_kept = 2;
     m.kept = list;
     cr_assert_eq(fv_kept_from_message(&m, &arena, &kept), FV_OK, "%s", fv_last_error());

@@ -297,7 +297,7 @@ static void run(const char *policy, int32_t before, int32_t visual, int32_t chun
     tiny_prompt p;
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);
     tiny_prompt_make(&net, &p, before, visual, 9, 11, policy);
-    p.visual_rows = out->ran;
+    p.visual_tokens = out->ran;
     p.pruned = out->said;
     ok(tiny_prefill(&net, &p, 1, chunk));
     memcpy(out->logits, p.logits, sizeof out->logits);
