@@ -228,7 +228,7 @@ int main(int argc, char **argv) {
         for (int side = 0; side < N_SIDE; side++)
             b.results[level][side] =
                 (fv_bench_result){.policy = sides[side], .concurrency = levels[level]};
-    run_level(&b, 0, 1, false); /* pages of the weights, and the picture, are there after this */
+    run_level(&b, 0, 1, false); /* pages of the weights, and the image, are there after this */
     for (int32_t i = 0; i < rounds; i++)
         for (int level = 0; level < b.n_level; level++) run_level(&b, level, n_request, true);
     print(&b);

@@ -28,7 +28,7 @@
 #include "common/options.h"
 #include "decode-worker/service/worker.h"
 #include "model/synth/synth.h"
-#include "prefill-worker/ship/ship.h"
+#include "prefill-worker/export/export.h"
 #include "transport/grpc.h"
 
 enum { MAX_ROUND = 1001, PIECE = 1 << 20 };
@@ -189,9 +189,9 @@ typedef struct sender {
     fv_plan plan;
     /* of a round */
     fv_job job;
-    fv_ship *ship;
+    fv_export *ship;
     bool sent, over; /* over: the loop's */
-    fv_ship_report report;
+    fv_export_report report;
     fv_rpc_op told;
 } sender;
 
@@ -210,17 +210,17 @@ static void begin(fv_job *job) {
     sender *s = job->owner;
     char token[FV_CALL_TOKEN_MAX];
     make_token(token);
-    fv_ship_request req = {.model = s->engine.fingerprint,
-                           .kv = s->kv,
-                           .plan = &s->plan,
-                           .n = s->n,
-                           .ids = s->ids,
-                           .seg = s->seg,
-                           .max_tokens = 64,
-                           .sampling = {.repetition_penalty = 1, .top_p = 1},
-                           .asking = {.open_token = token}};
+    fv_export_request req = {.model = s->engine.fingerprint,
+                             .kv = s->kv,
+                             .plan = &s->plan,
+                             .n = s->n,
+                             .ids = s->ids,
+                             .seg = s->seg,
+                             .max_tokens = 64,
+                             .sampling = {.repetition_penalty = 1, .top_p = 1},
+                             .asking = {.open_token = token}};
     s->sent = false;
-    must(fv_ship_begin(s->transport, &req, &s->ship));
+    must(fv_export_begin(s->transport, &req, &s->ship));
 }
 
 /* What the answers since have made possible. */
@@ -228,18 +228,18 @@ static double go_on(void *user) {
     sender *s = user;
     bool granted = false, done = false;
     if (!s->ship) return -1;
-    must(fv_ship_granted(s->ship, &granted));
+    must(fv_export_granted(s->ship, &granted));
     if (granted && !s->sent) {
         s->sent = true;
-        must(fv_ship_layers(s->ship, s->plan.shape.n_layer));
-        must(fv_ship_end(s->ship, &(fv_first_token){.id = 5, .step = 1}));
+        must(fv_export_layers(s->ship, s->plan.shape.n_layer));
+        must(fv_export_end(s->ship, &(fv_first_token){.id = 5, .step = 1}));
     }
-    must(fv_ship_done(s->ship, &done));
+    must(fv_export_done(s->ship, &done));
     if (!done) return -1;
-    fv_ship *ship = s->ship;
-    s->report = fv_ship_get_report(ship);
+    fv_export *ship = s->ship;
+    s->report = fv_export_get_report(ship);
     s->ship = NULL;
-    fv_ship_close(ship, false, on_gone, s); /* the worker lets it go */
+    fv_export_close(ship, false, on_gone, s); /* the worker lets it go */
     return -1;
 }
 
@@ -252,7 +252,7 @@ static double handoff_round(sender *s) {
     return s->report.committed_s - t;
 }
 
-/* A filled store: three quarters of its rows are those of pictures. */
+/* A filled store: three quarters of its rows are those of images. */
 static void fill_store(sender *s, fv_dtype dtype, size_t bytes) {
     fv_kv_shape shape = fv_engine_kv_shape(&s->engine, dtype);
     size_t heads = (size_t)shape.n_layer * (size_t)shape.n_kv;

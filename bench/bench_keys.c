@@ -9,12 +9,12 @@
  *             that is kept; the error of scores q k_j for queries of all directions alike, against
  *             how far keys are from their mean; bytes of the keys' part; microseconds of one row's
  *             attention, values of rank 64 included, for 576 rows and for 4096
- *   nano      keys of checkpoints/nano, of pictures of the exam: energy, mean over layers and
+ *   nano      keys of checkpoints/nano, of images of the exam: energy, mean over layers and
  * items; how far the answer's first token, computed from factors, is from what it is with all of
  * the keys and the same values (Kullback-Leibler, nats); bytes of all layers' keys
  *
  * A line is marked when no other of its table keeps more for no more bytes and no more time. K3,
- * one block for each axis of a picture, is for checkpoints with rotations of several sections,
+ * one block for each axis of an image, is for checkpoints with rotations of several sections,
  * which fovea does not serve.
  *
  *     bench_keys --json bench/results/keys.json          in the project's folder */
@@ -24,7 +24,7 @@
 #include <string.h>
 
 #include "bench/packed_case.h"
-#include "cli/eval_seat.h"
+#include "cli/eval_session.h"
 #include "kernels/factor.h"
 
 enum { ROWS = 576, LONG = 4096, FAST = 4, ITEMS = 8, SEED = 3 };
@@ -150,7 +150,7 @@ static void made_up(bench *b, table *t) {
 
 typedef struct real {
     fv_local *local;
-    fv_exam exam;
+    fv_suite exam;
     int32_t side;
     float *logits; /* [n_vocab] owned: of the request that runs */
 } real;
@@ -162,8 +162,8 @@ static fv_status on_logits(void *user, const float *logits, int32_t n_vocab) {
 
 /* The first token of an item's answer under a policy: its logits, and what packing says. */
 static void real_ask(real *r, int32_t item, const char *policy, fv_report *report) {
-    fv_seat seat;
-    bench_must(fv_seat_take(&r->exam, r->side, 0, item, &seat));
+    fv_eval_session seat;
+    bench_must(fv_eval_session_take(&r->exam, r->side, 0, item, &seat));
     fv_ask ask = {.n_image = seat.item.n_image,
                   .images = seat.image,
                   .n_turn = seat.n_chat,
@@ -173,7 +173,7 @@ static void real_ask(real *r, int32_t item, const char *policy, fv_report *repor
     bench_must(fv_policy_parse(policy, &ask.policy));
     fv_ask_hooks hooks = {.user = r, .logits = on_logits};
     bench_must(fv_local_ask(r->local, &ask, &hooks, report));
-    fv_seat_leave(&seat);
+    fv_eval_session_leave(&seat);
 }
 
 /* KL(p || q) of softmaxes, in nats. */
@@ -244,8 +244,8 @@ static void real_keys(const bench *b, table *t) {
                             .kv_dtype = FV_F32};
     real r = {0};
     bench_must(fv_local_open(&opt, &r.local));
-    bench_must(fv_exam_make(NULL, 0, 4 * FV_N_TASK, SEED, &r.exam));
-    r.side = fv_seat_side(fv_local_config(r.local));
+    bench_must(fv_suite_make(NULL, 0, 4 * FV_N_TASK, SEED, &r.exam));
+    r.side = fv_eval_session_side(fv_local_config(r.local));
     real_lines(&r, t);
     fv_local_close(r.local);
 }

@@ -1,6 +1,6 @@
 /* Memory of each process of a fleet over many short requests: it should not grow. Starts a fleet of
  * one worker of each kind with a tiny checkpoint, sends the requests in portions over one
- * connection, every second portion with a picture, and reads the resident memory of each process
+ * connection, every second portion with an image, and reads the resident memory of each process
  * after each portion. What the straight line through the second half rises by says whether memory
  * is lost; in the first half (the router: in some 15,000 requests) pools, caches and the allocator
  * find their size.

@@ -1,4 +1,4 @@
-/* Packed visual rows at the dimensions of a 7B network (packed_case.h; rank 64), beside raw ones.
+/* Packed visual tokens at the dimensions of a 7B network (packed_case.h; rank 64), beside raw ones.
  *
  *   attend    attention on packed rows against attention on the same rows raw, in pairs:
  *             V side: with keys of rank 1, softmax included, against half of the raw one

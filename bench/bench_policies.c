@@ -1,6 +1,6 @@
 /* What compression policies do to speed, against `exact` in the same run.
  *
- *   prefill   one picture and a question, alone: the text model's prefill, and from the picture's
+ *   prefill   one image and a question, alone: the text model's prefill, and from the image's
  *             bytes to the first token (TTFT), in this process and without a network
  *   slice     the same of two layers of 7B dimensions, exact and pack=svd: what compaction costs
  *   decode    tokens per second with as much KV memory as 8 exact requests need, the batch as large
@@ -72,9 +72,9 @@ typedef struct bench {
     fv_engine e;
     fv_dtype kv_dtype;
     fv_kv_pool *pool;
-    char *picture;
-    size_t picture_bytes;
-    fv_prompt prompt; /* of the picture and a question */
+    char *image;
+    size_t image_bytes;
+    fv_prompt prompt; /* of the image and a question */
     float *logits;    /* [vocab] */
     json_t *json;
 } bench;
@@ -162,7 +162,7 @@ static times prefill_once(bench *b, row *r) {
     times t;
     make_plan(b, r->policy, b->prompt.n_visual, b->prompt.n_text, &plan);
     double begin_s = fv_clock_s();
-    must(fv_image_decode(b->picture, b->picture_bytes, NULL, &image));
+    must(fv_image_decode(b->image, b->image_bytes, NULL, &image));
     must(fv_encode_images(b->e.vision, cfg, fv_checkpoint_image(b->e.ck),
                           &(fv_encode_job){.n = 1, .images = &image}, b->e.be.device, &encoded));
     must(fv_kv_open(b->pool, &kv));
@@ -259,7 +259,7 @@ static void bench_rows(bench *b, const char *what, const char *checkpoint, row *
 
 /* ---- decode ------------------------------------------------------------------------------- */
 
-/* Text, made-up image rows, text. */
+/* Text, made-up image tokens, text. */
 typedef struct long_prompt {
     int32_t n, n_visual;
     int32_t *ids;
@@ -416,7 +416,7 @@ int main(int argc, char **argv) {
         return fv_options_help_wanted(b.options) ? 0 : 2;
     }
     must(fv_engine_kv_dtype(fv_options_string(b.options, "kv-dtype"), &b.kv_dtype));
-    must(fv_file_read(image, fv_image_limits_default().bytes_max, &b.picture, &b.picture_bytes));
+    must(fv_file_read(image, fv_image_limits_default().bytes_max, &b.image, &b.image_bytes));
     b.json = json_object();
     if (wants(&b, "prefill"))
         bench_rows(&b, "prefill", checkpoint, prefill_rows,
@@ -427,7 +427,7 @@ int main(int argc, char **argv) {
     if (json && json_dump_file(b.json, json, JSON_INDENT(2)) != 0)
         must(FV_FAIL(FV_EIO, "cannot write %s", json));
     json_decref(b.json);
-    free(b.picture);
+    free(b.image);
     fv_options_free(b.options);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* How many pictures with their questions one core makes in a second: what training can draw on.
+/* How many images with their questions one core makes in a second: what training can draw on.
  *
  * Each row makes `--images` scenes of the training split with all their facts, paints them, labels
  * their patches and asks seven questions about each, as a training step would; the last rows make
@@ -27,7 +27,7 @@ static void must(fv_status s) {
     exit(1);
 }
 
-/* One picture as training takes it: facts, and what `side` (0: no pixels), `grid` (0: no labels)
+/* One image as training takes it: facts, and what `side` (0: no pixels), `grid` (0: no labels)
  * and `n_ask` ask for. */
 static void make(uint64_t index, int32_t side, int32_t grid, int32_t n_ask, uint8_t *rgb) {
     static fv_patch patches[FV_PATCH_GRID_MAX * FV_PATCH_GRID_MAX];

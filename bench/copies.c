@@ -6,7 +6,7 @@
 /* An answer, on the decode side. */
 typedef struct copy {
     fv_received received;
-    fv_sequence *seq;
+    fv_generation *seq;
     fv_evict evict;
 } copy;
 
@@ -39,24 +39,24 @@ static fv_status open_side(const fv_engine *e, fv_dtype dtype, size_t bytes, int
 /* *fits: there was room. */
 static fv_status hand_off(copies *c, const fv_engine *e, const prefilled *from,
                           const fv_first_token *first, fv_received *out, bool *fits) {
-    fv_ship_request req = {.model = e->fingerprint,
-                           .kv = from->kv,
-                           .plan = from->plan,
-                           .n = from->n,
-                           .ids = from->ids,
-                           .seg = from->seg,
-                           .max_tokens = from->max_tokens,
-                           .sampling = {.repetition_penalty = 1, .top_p = 1}};
-    fv_ship *ship = NULL;
-    fv_status st = fv_ship_begin(c->transport, &req, &ship);
+    fv_export_request req = {.model = e->fingerprint,
+                             .kv = from->kv,
+                             .plan = from->plan,
+                             .n = from->n,
+                             .ids = from->ids,
+                             .seg = from->seg,
+                             .max_tokens = from->max_tokens,
+                             .sampling = {.repetition_penalty = 1, .top_p = 1}};
+    fv_export *ship = NULL;
+    fv_status st = fv_export_begin(c->transport, &req, &ship);
     *fits = st != FV_EBUSY;
     if (!*fits) return FV_OK;
     FV_TRY(st);
-    FV_TRY_GOTO(fv_ship_layers(ship, fv_kv_get_shape(from->kv)->n_layer), st, out);
-    FV_TRY_GOTO(fv_ship_end(ship, first), st, out);
-    st = fv_refusal_status(fv_receiver_claim(c->receiver, fv_ship_ticket(ship), out));
+    FV_TRY_GOTO(fv_export_layers(ship, fv_kv_get_shape(from->kv)->n_layer), st, out);
+    FV_TRY_GOTO(fv_export_end(ship, first), st, out);
+    st = fv_refusal_status(fv_receiver_attach(c->receiver, fv_export_ticket(ship), out));
 out:
-    fv_ship_close(ship, true, NULL, NULL);
+    fv_export_close(ship, true, NULL, NULL);
     return st;
 }
 
@@ -65,17 +65,17 @@ static fv_status add(copies *c, const fv_engine *e, const prefilled *from, bool 
     const fv_sampled *token;
     const char *text;
     size_t n_text;
-    fv_sequence_options opt = {.sampling = fv_sampling_default(),
-                               .max_tokens = from->max_tokens,
-                               .context = fv_checkpoint_config(e->ck)->text.max_position,
-                               .n_vocab = e->n_vocab};
-    FV_TRY(fv_sequence_open(&opt, e->tok, from->ids, from->n, from->n, &x->seq));
+    fv_generation_options opt = {.sampling = fv_sampling_default(),
+                                 .max_tokens = from->max_tokens,
+                                 .context = fv_checkpoint_config(e->ck)->text.max_position,
+                                 .n_vocab = e->n_vocab};
+    FV_TRY(fv_generation_open(&opt, e->tok, from->ids, from->n, from->n, &x->seq));
     c->n++;
-    FV_TRY(fv_sequence_take(x->seq, from->logits, &token, &text, &n_text));
+    FV_TRY(fv_generation_take(x->seq, from->logits, &token, &text, &n_text));
     fv_first_token first = {.id = token->id, .logprob = token->logprob, .step = 1};
     FV_TRY(hand_off(c, e, from, &first, &x->received, fits));
     if (!*fits) {
-        fv_sequence_close(x->seq);
+        fv_generation_close(x->seq);
         x->seq = NULL;
         c->n--;
         return FV_OK;
@@ -104,7 +104,7 @@ void copies_close(copies *c) {
     for (int32_t i = 0; i < c->n; i++) {
         fv_batch_leave(c->batch, c->copy[i].seq);
         fv_received_free(&c->copy[i].received);
-        fv_sequence_close(c->copy[i].seq);
+        fv_generation_close(c->copy[i].seq);
     }
     free(c->copy);
     fv_batch_close(c->batch);

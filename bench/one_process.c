@@ -17,7 +17,7 @@ struct one_process {
     fv_engine engine;
     fv_kv_pool *pool;
     fv_batch *batch;
-    fv_encoded encoded; /* of the picture */
+    fv_encoded encoded; /* of the image */
     int32_t n_image;
     fv_chat_template chat;
     float *logits; /* [PREFILL_BATCH, vocab] */
@@ -32,7 +32,7 @@ typedef struct client {
     fv_prompt prompt;
     fv_plan plan;
     fv_kv *kv;
-    fv_sequence *seq;
+    fv_generation *seq;
 } client;
 
 typedef struct run {
@@ -132,15 +132,15 @@ static fv_status begin(client *c) {
                            .n_text = c->prompt.n_text,
                            .n_image = c->prompt.n_image};
     FV_TRY(fv_plan_make(&exact, &shape, &c->plan));
-    fv_sequence_options opt = {.sampling = fv_sampling_default(),
-                               .max_tokens = r->load->max_tokens,
-                               .context = text->max_position,
-                               .n_vocab = e->n_vocab};
-    return fv_sequence_open(&opt, e->tok, c->prompt.ids, c->prompt.n, c->prompt.n, &c->seq);
+    fv_generation_options opt = {.sampling = fv_sampling_default(),
+                                 .max_tokens = r->load->max_tokens,
+                                 .context = text->max_position,
+                                 .n_vocab = e->n_vocab};
+    return fv_generation_open(&opt, e->tok, c->prompt.ids, c->prompt.n, c->prompt.n, &c->seq);
 }
 
 static void end(client *c) {
-    fv_sequence_close(c->seq);
+    fv_generation_close(c->seq);
     fv_kv_close(c->kv);
     fv_prompt_free(&c->prompt);
     c->seq = NULL;
@@ -179,10 +179,10 @@ static fv_status first_token(client *c, const float *logits) {
     const fv_sampled *token;
     const char *text;
     size_t n;
-    FV_TRY(fv_sequence_take(c->seq, logits, &token, &text, &n));
+    FV_TRY(fv_generation_take(c->seq, logits, &token, &text, &n));
     FV_TRY(note_token(c));
     c->waiting = false;
-    if (fv_sequence_finish(c->seq) != FV_FINISH_NOT) return finish(c);
+    if (fv_generation_finish(c->seq) != FV_FINISH_NOT) return finish(c);
     return fv_batch_join(c->run->p->batch, c->seq, c->kv, NULL, c->prompt.n, c);
 }
 
@@ -220,7 +220,8 @@ static fv_status step(run *r) {
     FV_TRY(r->status);
     for (int32_t i = 0; i < r->load->concurrency; i++) {
         client *c = &r->clients[i];
-        if (c->seq && !c->waiting && fv_sequence_finish(c->seq) != FV_FINISH_NOT) FV_TRY(finish(c));
+        if (c->seq && !c->waiting && fv_generation_finish(c->seq) != FV_FINISH_NOT)
+            FV_TRY(finish(c));
     }
     return FV_OK;
 }

@@ -13,7 +13,7 @@
 
 typedef struct one_process one_process; /* opaque */
 
-/* `image` is the picture of all requests, or NULL; it is encoded once, as a prefill worker's cache
+/* `image` is the image of all requests, or NULL; it is encoded once, as a prefill worker's cache
  * does. */
 fv_status one_process_open(const char *checkpoint, const char *image, one_process **out);
 void one_process_close(one_process *p); /* NULL is fine */

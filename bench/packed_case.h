@@ -1,7 +1,7 @@
 #ifndef FOVEA_BENCH_PACKED_CASE_H
 #define FOVEA_BENCH_PACKED_CASE_H
 
-/* One query row of one sequence against visual rows at the dimensions of a 7B network (H = Hkv =
+/* One query row of one sequence against visual tokens at the dimensions of a 7B network (H = Hkv =
  * 32, D = 128, bf16), raw or packed, in KV that comes from memory: every call takes the next piece
  * of a buffer far beyond any cache. */
 #include "bench/machine.h"

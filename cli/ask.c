@@ -1,4 +1,4 @@
-/* fovea ask: questions about pictures, each answered as it is made; then its report. */
+/* fovea ask: questions about images, each answered as it is made; then its report. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "cli/overlay.h"
 #include "cli/report.h"
 #include "cli/request.h"
-#include "cli/talk.h"
+#include "cli/session.h"
 
 static const fv_option table[] = {
     FV_REQUEST_OPTIONS,
@@ -79,13 +79,13 @@ static json_t *answer_json(const fv_report_source *source, const answer *a,
 /* ---- the overlay ------------------------------------------------------------------------ */
 
 /* Tiles are told in words too: the sheet has room for numbers only. */
-static fv_status describe_kept(const fv_kept *kept, const char *path, char **out) {
+static fv_status describe_kept(const fv_kept_map *kept, const char *path, char **out) {
     size_t bytes;
     FILE *f = open_memstream(out, &bytes);
     if (!f) return FV_FAIL(FV_ENOMEM, "out of memory for the overlay");
     fprintf(f, "overlay  %s: ", path);
     for (int32_t i = 0; i < kept->n_group; i++) {
-        const fv_kept_group *g = &kept->group[i];
+        const fv_kept_map_group *g = &kept->group[i];
         int32_t rows = 0, last = g->layer + g->n_layer - 1;
         for (int32_t r = 0; r < kept->n_visual; r++) rows += g->heads[r] > 0;
         if (g->layer == last)
@@ -97,7 +97,7 @@ static fv_status describe_kept(const fv_kept *kept, const char *path, char **out
     return fclose(f) == 0 ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for the overlay");
 }
 
-static fv_status on_kept(void *user, const fv_kept *kept, const fv_image_config *fit) {
+static fv_status on_kept(void *user, const fv_kept_map *kept, const fv_image_config *fit) {
     answer *a = user;
     fv_overlay overlay = {.fit = fit, .kept = kept};
     fv_image *images;
@@ -125,11 +125,11 @@ static fv_status check_overlay(const fv_options *o) {
 /* Who answers: an engine here, or a fleet. */
 typedef struct place {
     fv_local *local;
-    fv_talk *talk;
+    fv_session *session;
 } place;
 
 static fv_status open_place(const fv_options *o, bool alone, place *p) {
-    if (fv_options_string(o, "to")) return fv_talk_open(o, &p->talk);
+    if (fv_options_string(o, "to")) return fv_session_open(o, &p->session);
     if (!alone)
         return FV_FAIL(FV_EINVAL, "--then needs --to HOST:PORT: a fleet keeps the conversation "
                                   "(`fovea up` starts one here)");
@@ -137,7 +137,7 @@ static fv_status open_place(const fv_options *o, bool alone, place *p) {
 }
 
 static void close_place(place *p) {
-    fv_talk_close(p->talk);
+    fv_session_close(p->session);
     fv_local_close(p->local);
 }
 
@@ -198,8 +198,8 @@ static fv_status ask(const fv_options *o, place *p, const char *question, bool f
                           .kept = a.overlay ? on_kept : NULL};
     fv_report report = {0};
     fv_report_source source;
-    fv_status st = p->talk ? fv_talk_ask(p->talk, question, more, &hooks, &source, &report)
-                           : ask_here(o, p->local, question, &hooks, &source, &report);
+    fv_status st = p->session ? fv_session_ask(p->session, question, more, &hooks, &source, &report)
+                              : ask_here(o, p->local, question, &hooks, &source, &report);
     if (st == FV_OK) st = show(o, &a, &source, &report, list);
     fv_report_free(&report);
     json_decref(a.tokens);

@@ -7,7 +7,7 @@
 
 #include "cli/calibrate.h"
 #include "cli/commands.h"
-#include "cli/eval_seat.h"
+#include "cli/eval_session.h"
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/request.h"
@@ -83,9 +83,9 @@ static fv_status on_attention(void *user, const float *attention, int32_t n_laye
 
 static fv_status ask_item(const fv_calibrate *c, const fv_policy *policy, const fv_item *item,
                           fv_image *image, const fv_ask_hooks *hooks) {
-    int32_t side = fv_seat_side(fv_local_config(c->local));
+    int32_t side = fv_eval_session_side(fv_local_config(c->local));
     for (int32_t i = 0; i < item->n_image; i++)
-        FV_TRY(fv_seat_paint(&item->scene[i], side, &image[i]));
+        FV_TRY(fv_eval_session_paint(&item->scene[i], side, &image[i]));
     fv_report report = {0};
     fv_ask ask = {.n_image = item->n_image,
                   .images = image,
@@ -147,32 +147,32 @@ static fv_status choose_epsilon(const calibration *c, const fv_options *o, doubl
     if (*epsilon > 0) return FV_OK;
     FV_TRY(fv_policy_parse("lazy=gla,map=training_free", &policy));
     FV_TRY(fv_plan_make(&policy, &shape, &plan));
-    for (int32_t l = 0; l < c->n_layer; l++) n += plan.leader[l] != l;
+    for (int32_t l = 0; l < c->n_layer; l++) n += plan.source_layer[l] != l;
     *epsilon = fv_alike_epsilon(c->s, c->n_layer, wanted < 0 ? n : wanted,
                                 (int32_t)fv_options_int(o, "cap"));
     return FV_OK;
 }
 
 static json_t *to_json(const calibration *c, const fv_options *o, double epsilon,
-                       const int32_t *leader) {
-    json_t *leaders = json_array(), *rows = json_array();
+                       const int32_t *source_layer) {
+    json_t *source_layers = json_array(), *rows = json_array();
     for (int32_t l = 0; l < c->n_layer; l++) {
         json_t *row = json_array();
-        json_array_append_new(leaders, json_integer(leader[l]));
+        json_array_append_new(source_layers, json_integer(source_layer[l]));
         for (int32_t k = 0; k < c->n_layer; k++)
             json_array_append_new(row, json_real(*at(c, l, k)));
         json_array_append_new(rows, row);
     }
-    return json_pack("{s:o, s:f, s:i, s:i, s:o}", "leaders", leaders, "epsilon", epsilon, "cap",
-                     (int)fv_options_int(o, "cap"), "items", c->n_item, "divergence", rows);
+    return json_pack("{s:o, s:f, s:i, s:i, s:o}", "leaders", source_layers, "epsilon", epsilon,
+                     "cap", (int)fv_options_int(o, "cap"), "items", c->n_item, "divergence", rows);
 }
 
-static void print_found(const calibration *c, double epsilon, const int32_t *leader) {
+static void print_found(const calibration *c, double epsilon, const int32_t *source_layer) {
     int32_t n_lazy = 0;
     printf("layer  leader  divergence from the layer before (nats)\n");
     for (int32_t l = 0; l < c->n_layer; l++) {
-        n_lazy += leader[l] != l;
-        printf("%5d  %6d", l, leader[l]);
+        n_lazy += source_layer[l] != l;
+        printf("%5d  %6d", l, source_layer[l]);
         if (l > 0) printf("  %.4f", *at(c, l - 1, l));
         printf("\n");
     }
@@ -182,16 +182,16 @@ static void print_found(const calibration *c, double epsilon, const int32_t *lea
 }
 
 static fv_status write_found(const calibration *c, const fv_options *o, const char *fingerprint) {
-    int32_t leader[FV_PLAN_MAX_LAYERS];
+    int32_t source_layer[FV_PLAN_MAX_LAYERS];
     double epsilon;
     FV_TRY(choose_epsilon(c, o, &epsilon));
-    fv_alike_blocks(c->s, c->n_layer, epsilon, (int32_t)fv_options_int(o, "cap"), leader);
-    json_t *json = to_json(c, o, epsilon, leader);
+    fv_alike_blocks(c->s, c->n_layer, epsilon, (int32_t)fv_options_int(o, "cap"), source_layer);
+    json_t *json = to_json(c, o, epsilon, source_layer);
     if (!json) return FV_FAIL(FV_ENOMEM, "out of memory for the calibration");
     fv_status st =
         fv_calibration_write(fv_options_string(o, "checkpoint"), fingerprint, "lazy", json);
     json_decref(json);
-    if (st == FV_OK) print_found(c, epsilon, leader);
+    if (st == FV_OK) print_found(c, epsilon, source_layer);
     return st;
 }
 

@@ -1,5 +1,5 @@
 /* Schedules of prune=fitprune for a checkpoint, one for each target that may be asked for: what
- * image rows are paid at most in a run that lets none leave, and what follows from it
+ * image tokens are paid at most in a run that lets none leave, and what follows from it
  * (eval/scenes/fit.h).
  */
 #include <jansson.h>
@@ -31,8 +31,8 @@ static fv_status on_prompt(void *user, const char *text, const fv_prompt *prompt
     return FV_OK;
 }
 
-static fv_status on_peaks(void *user, int32_t layer, const float *text, const float *visual,
-                          int32_t n) {
+static fv_status on_head_max(void *user, int32_t layer, const float *text, const float *visual,
+                             int32_t n) {
     seen *s = user;
     size_t at = (size_t)layer * (size_t)n, bytes = (size_t)n * sizeof(float);
     if (n == 0) return FV_OK;
@@ -73,7 +73,7 @@ static void print_found(const fv_calibrate *c, const fv_fitted *f) {
 }
 
 static fv_status look(const fv_calibrate *c, seen *s) {
-    fv_ask_hooks hooks = {.user = s, .prompt = on_prompt, .peaks = on_peaks};
+    fv_ask_hooks hooks = {.user = s, .prompt = on_prompt, .head_max = on_head_max};
     *s = (seen){.n_layer = c->n_layer, .item = -1};
     FV_TRY(FV_ARENA_NEW(&s->arena, c->n_item, s->prompt));
     FV_TRY(FV_ARENA_NEW(&s->arena, c->n_item, s->x));

@@ -1,4 +1,4 @@
-/* Thresholds of prune=visipruner for a checkpoint: what image rows mean to the prompt's last row,
+/* Thresholds of prune=visipruner for a checkpoint: what image tokens mean to the prompt's last row,
  * measured twice. First with VisiPruner's masks and no filter, for the cosine of the test and the
  * norm of rows that stay; then with that filter, for the cosine of the exit. */
 #include <jansson.h>
@@ -40,8 +40,8 @@ static fv_status on_prompt(void *user, const char *text, const fv_prompt *prompt
     return FV_OK;
 }
 
-static fv_status on_influence(void *user, int32_t layer, const float *l2, const float *cos,
-                              int32_t n) {
+static fv_status on_ablation(void *user, int32_t layer, const float *l2, const float *cos,
+                             int32_t n) {
     seen *s = user;
     size_t i = at(s, s->item, layer);
     s->least[i] = 1;
@@ -65,7 +65,7 @@ static fv_status has_layers(const fv_calibrate *c, bool *out) {
 }
 
 static fv_status look(const fv_calibrate *c, const char *policy, const char *what, seen *s) {
-    fv_ask_hooks hooks = {.user = s, .prompt = on_prompt, .influence = on_influence};
+    fv_ask_hooks hooks = {.user = s, .prompt = on_prompt, .ablation = on_ablation};
     FV_TRY(open_seen(c, s));
     return fv_calibrate_look(c, policy, &hooks, what);
 }
@@ -93,7 +93,7 @@ static fv_status choose_l2(const fv_calibrate *c, seen *s, found *f) {
         n += (size_t)s->rows[at(s, i, l)];
         items++;
     }
-    FV_TRY(fv_kept_l2(all, n, fv_options_float(c->options, "keep"), &f->l2));
+    FV_TRY(fv_kept_map_l2(all, n, fv_options_float(c->options, "keep"), &f->l2));
     f->rows = (double)n / (double)items;
     return FV_OK;
 }

@@ -4,7 +4,7 @@
 
 #include "cli/commands.h"
 #include "cli/eval_print.h"
-#include "cli/eval_sit.h"
+#include "cli/eval_run.h"
 #include "cli/eval_spectra.h"
 #include "cli/output.h"
 #include "cli/request.h"
@@ -25,9 +25,9 @@ static const fv_option table[] = {
      "none: exact",
      0, 0},
     {"items", NULL, FV_OPTION_INT, "N", "440", "items over all tasks, the same for each policy", 1,
-     FV_EXAM_ITEMS_MAX},
+     FV_SUITE_ITEMS_MAX},
     {"task", NULL, FV_OPTION_LIST, "NAME", NULL, "only this task; may be repeated", 0, 0},
-    {"seed", NULL, FV_OPTION_INT, "S", "0", "another seed, other items", 0, FV_EXAM_SEED_MAX},
+    {"seed", NULL, FV_OPTION_INT, "S", "0", "another seed, other items", 0, FV_SUITE_SEED_MAX},
     {"out", NULL, FV_OPTION_STRING, "DIR", "fovea-eval",
      "folder for items.jsonl, results.json and report.html; what is there already is not asked "
      "again",
@@ -72,9 +72,9 @@ typedef struct eval {
     char sheet_path[PATH_CAP], results_path[PATH_CAP], page_path[PATH_CAP];
     fv_local *local;   /* or */
     fv_remote *remote; /* this */
-    fv_sheet_head head;
-    fv_sheet sheet;
-    fv_sitting sitting;
+    fv_results_log_head head;
+    fv_results_log sheet;
+    fv_eval_run sitting;
     json_t *spectra; /* NULL: not asked for */
 } eval;
 
@@ -111,7 +111,7 @@ static fv_status read_policies(eval *e) {
     return FV_OK;
 }
 
-static fv_status read_spectra(const fv_options *o, const fv_exam *exam) {
+static fv_status read_spectra(const fv_options *o, const fv_suite *exam) {
     int64_t n = fv_options_int(o, "spectra");
     if (n == 0) return FV_OK;
     if (fv_options_string(o, "to"))
@@ -157,8 +157,8 @@ static fv_status read_options(eval *e) {
     FV_TRY(read_policies(e));
     FV_TRY(read_ways(e));
     int n_task = fv_options_list(o, "task", &tasks);
-    FV_TRY(fv_exam_make(tasks, n_task, (int32_t)fv_options_int(o, "items"),
-                        (int32_t)fv_options_int(o, "seed"), &e->head.exam));
+    FV_TRY(fv_suite_make(tasks, n_task, (int32_t)fv_options_int(o, "items"),
+                         (int32_t)fv_options_int(o, "seed"), &e->head.exam));
     FV_TRY(read_spectra(o, &e->head.exam));
     FV_TRY(fv_path_join(out, "items.jsonl", e->sheet_path, sizeof e->sheet_path));
     FV_TRY(fv_path_join(out, "results.json", e->results_path, sizeof e->results_path));
@@ -174,7 +174,7 @@ static fv_status know(eval *e, const fv_model_config *cfg, const char *fingerpri
                        fv_options_string(e->o, "checkpoint"));
     snprintf(e->fingerprint, sizeof e->fingerprint, "%s", fingerprint);
     e->head.checkpoint = e->fingerprint;
-    e->sitting.side = fv_seat_side(cfg);
+    e->sitting.side = fv_eval_session_side(cfg);
     return FV_OK;
 }
 
@@ -230,10 +230,10 @@ static fv_status open_sheet(eval *e) {
     const char *const *dirs;
     char path[PATH_CAP];
     int n = fv_options_list(e->o, "reuse", &dirs);
-    FV_TRY(fv_sheet_open(e->sheet_path, &e->head, &e->sheet));
+    FV_TRY(fv_results_log_open(e->sheet_path, &e->head, &e->sheet));
     for (int i = 0; i < n; i++) {
         FV_TRY(fv_path_join(dirs[i], "items.jsonl", path, sizeof path));
-        FV_TRY(fv_sheet_reuse(&e->sheet, path));
+        FV_TRY(fv_results_log_reuse(&e->sheet, path));
     }
     return FV_OK;
 }
@@ -285,7 +285,7 @@ int fv_cli_eval(int argc, char **argv) {
     e = (eval){.o = o};
     fv_status st = run(&e);
     json_decref(e.spectra);
-    fv_sheet_close(&e.sheet);
+    fv_results_log_close(&e.sheet);
     fv_local_close(e.local);
     fv_remote_close(e.remote);
     fv_options_free(o);

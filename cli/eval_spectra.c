@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "cli/eval_seat.h"
+#include "cli/eval_session.h"
 #include "cli/progress.h"
 #include "eval/suite/spectrum.h"
 
@@ -16,7 +16,7 @@ typedef struct spectra {
     double rows;            /* of all of them, per head and layer 0 */
     double *sum;            /* [n_layer, 2, d_head] of relative values: keys, then values */
     double *rank;           /* [n_layer, 2] */
-    double *mass, *squares; /* [n_layer] attention on visual rows, summed up */
+    double *mass, *squares; /* [n_layer] attention on visual tokens, summed up */
     double share;           /* of rows that are visual, summed up */
     double *gram, *value;   /* [d_head, d_head], [d_head] */
 } spectra;
@@ -68,11 +68,11 @@ static fv_status on_mass(void *user, const float *mass, int32_t n_layer) {
     return FV_OK;
 }
 
-static fv_status add_item(spectra *s, fv_local *local, const fv_exam *exam, int32_t side,
+static fv_status add_item(spectra *s, fv_local *local, const fv_suite *exam, int32_t side,
                           int32_t item) {
-    fv_seat seat;
+    fv_eval_session seat;
     fv_report report = {0};
-    FV_TRY(fv_seat_take(exam, side, 0, item, &seat));
+    FV_TRY(fv_eval_session_take(exam, side, 0, item, &seat));
     fv_ask ask = {.n_image = seat.item.n_image,
                   .images = seat.image,
                   .n_turn = seat.n_chat,
@@ -83,7 +83,7 @@ static fv_status add_item(spectra *s, fv_local *local, const fv_exam *exam, int3
         .user = s, .prompt = on_prompt, .prefilled = on_prefilled, .visual_mass = on_mass};
     fv_status st = fv_local_ask(local, &ask, &hooks, &report);
     fv_report_free(&report);
-    fv_seat_leave(&seat);
+    fv_eval_session_leave(&seat);
     return st;
 }
 
@@ -117,8 +117,8 @@ static json_t *to_json(const spectra *s) {
 
 /* ---- the whole -------------------------------------------------------------------------- */
 
-static fv_status run(spectra *s, fv_local *local, const fv_exam *exam, int32_t side, int32_t n_item,
-                     json_t **out) {
+static fv_status run(spectra *s, fv_local *local, const fv_suite *exam, int32_t side,
+                     int32_t n_item, json_t **out) {
     size_t d = (size_t)s->shape.d_head, n = 2 * (size_t)s->shape.n_layer;
     fv_progress progress;
     s->sum = calloc(n * d, sizeof *s->sum);
@@ -141,7 +141,7 @@ static fv_status run(spectra *s, fv_local *local, const fv_exam *exam, int32_t s
     return *out ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for spectra");
 }
 
-fv_status fv_eval_spectra(fv_local *local, const fv_exam *exam, int32_t side, int32_t n_item,
+fv_status fv_eval_spectra(fv_local *local, const fv_suite *exam, int32_t side, int32_t n_item,
                           json_t **out) {
     const fv_text_config *text = &fv_local_config(local)->text;
     spectra s = {.shape = {.n_layer = text->n_layer, .n_kv = text->n_kv, .d_head = text->d_head}};

@@ -6,14 +6,14 @@
 #include <jansson.h>
 
 #include "cli/local.h"
-#include "eval/scenes/exam.h"
+#include "eval/scenes/suite.h"
 
 /* Prefills the first items of the exam under `exact` and takes the singular values of each layer's
  * and KV head's visual keys [rows, d_head], rotated as they are kept, and values: relative to the
  * largest, mean over items and heads; and the share of its attention that the last row of the
- * prompt pays to visual rows, mean over query heads. Gives *out (eval/README.md: "spectra").
+ * prompt pays to visual tokens, mean over query heads. Gives *out (eval/README.md: "spectra").
  * `local` has nothing else under way, and keeps rows as f32. */
-fv_status fv_eval_spectra(fv_local *local, const fv_exam *exam, int32_t side, int32_t n_item,
+fv_status fv_eval_spectra(fv_local *local, const fv_suite *exam, int32_t side, int32_t n_item,
                           json_t **out);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "common/log.h"
 
-/* Of pictures and their rows: some 300 pictures of 144 pixels, or 7 of 336 at 4096 columns. */
+/* Of images and their rows: some 300 images of 144 pixels, or 7 of 336 at 4096 columns. */
 static const size_t IMAGES_BYTES = (size_t)64 << 20;
 
 /* ---- opening --------------------------------------------------------------------------- */

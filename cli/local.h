@@ -1,7 +1,7 @@
 #ifndef FOVEA_CLI_LOCAL_H
 #define FOVEA_CLI_LOCAL_H
 
-/* THE WHOLE PATH IN ONE PROCESS: checkpoint, picture and question in; tokens and a report out.
+/* THE WHOLE PATH IN ONE PROCESS: checkpoint, image and question in; tokens and a report out.
  * It calls the stages of both workers one after the other (prefill-worker/job/stages.h,
  * decode-worker/schedule/stages.h). Each side has a KV pool of its own, and a request crosses from
  * one to the other as it would between machines, through the in-process transport. Several requests
@@ -11,8 +11,8 @@
 #include "decode-worker/schedule/stages.h"
 #include "model/checkpoint.h"
 #include "prefill-worker/job/stages.h"
-#include "prefill-worker/prefill/account.h"
-#include "prefill-worker/prefill/kept.h"
+#include "prefill-worker/prefill/kept_map.h"
+#include "prefill-worker/prefill/stage_stats.h"
 #include "text/chat.h"
 
 typedef struct fv_local_options {
@@ -61,7 +61,7 @@ typedef struct fv_ask {
     bool first_held;
     bool keep; /* what is held at the end stays, under the name that the report has */
     /* [16] the conversation that this goes on with, which is gone then; NULL: a new one. `turns`
-     * are what is new; pictures, system turn and policy are the conversation's. */
+     * are what is new; images, system turn and policy are the conversation's. */
     const uint8_t *conversation;
 } fv_ask;
 
@@ -74,21 +74,21 @@ typedef struct fv_ask_hooks {
     fv_status (*prompt)(void *user, const char *text, const fv_prompt *prompt);
     fv_status (*encoded)(void *user, const fv_encoded *encoded);
     fv_status (*prefilled)(void *user, const fv_kv *kv);
-    /* behind it: the share of its attention that the prompt's last row pays to visual rows, in
+    /* behind it: the share of its attention that the prompt's last row pays to visual tokens, in
      * each layer, mean over heads; computed only for whoever asks */
     fv_status (*visual_mass)(void *user, const float *mass, int32_t n_layer);
-    /* which image rows each layer holds behind prefill; `fit`: how pictures became squares */
-    fv_status (*kept)(void *user, const fv_kept *kept, const fv_image_config *fit);
+    /* which image tokens each layer holds behind prefill; `fit`: how images became squares */
+    fv_status (*kept)(void *user, const fv_kept_map *kept, const fv_image_config *fit);
     /* likewise: what that row pays to each key, [n_layer, n] with visual keys first, mean over
      * heads; for `exact` */
     fv_status (*attention)(void *user, const float *attention, int32_t n_layer, int32_t n);
-    /* in layers where prune=visipruner looks: what each of n image rows means to that row
-     * (prefill-worker/prefill/influence.h) */
-    fv_status (*influence)(void *user, int32_t layer, const float *l2, const float *cos, int32_t n);
-    /* of every layer: what any head pays n image rows at most, summed over rows of text and over
-     * image rows; for `exact` */
-    fv_status (*peaks)(void *user, int32_t layer, const float *text, const float *visual,
-                       int32_t n);
+    /* in layers where prune=visipruner looks: what each of n image tokens means to that row
+     * (prefill-worker/prefill/ablation.h) */
+    fv_status (*ablation)(void *user, int32_t layer, const float *l2, const float *cos, int32_t n);
+    /* of every layer: what any head pays n image tokens at most, summed over rows of text and over
+     * image tokens; for `exact` */
+    fv_status (*head_max)(void *user, int32_t layer, const float *text, const float *visual,
+                          int32_t n);
     /* logits [n_vocab] behind the last row, before each token is chosen */
     fv_status (*logits)(void *user, const float *logits, int32_t n_vocab);
 } fv_ask_hooks;
@@ -107,12 +107,12 @@ typedef struct fv_report {
                 [FV_PLAN_NOTE_MAX]; /* of stages that decide by data, what; else empty */
     int32_t n_mapped;
     fv_report_mapped mapped[FV_PLAN_MAX_MAPPED];
-    fv_pack_report packed; /* ranks and errors of packed layers */
-    fv_account account;    /* what the other stages of prefill did */
+    fv_pack_report packed;  /* ranks and errors of packed layers */
+    fv_stage_stats account; /* what the other stages of prefill did */
     int32_t n_prompt, n_visual, n_text, n_image, n_generated;
     int32_t n_image_cached; /* of n_image, encoded for an earlier request */
     int32_t
-        n_encoded; /* image rows that the vision tower made: n_visual unless they were condensed */
+        n_encoded; /* image tokens that the vision tower made: n_visual unless they were condensed */
     int32_t n_layer, visual_tokens[FV_PLAN_MAX_LAYERS]; /* processed in each layer */
     size_t bytes_raw;                                   /* what `exact` holds after prefill */
     size_t bytes_bound;                                 /* what the plan said before prefill */
@@ -138,7 +138,7 @@ void fv_report_free(fv_report *r);
  * status than FV_OK it is not complete. Another request may begin here. */
 typedef void (*fv_local_over)(void *user, fv_status st, fv_report *report);
 
-/* Begins a request. Pictures, questions and what else `ask` points to must stay until it is over.
+/* Begins a request. Images, questions and what else `ask` points to must stay until it is over.
  * On failure nothing began, and a conversation stays as it was. FV_EBUSY: as many as there may be
  * are under way. FV_ENOTFOUND: no conversation of this name is kept. */
 fv_status fv_local_begin(fv_local *local, const fv_ask *ask, const fv_ask_hooks *hooks,

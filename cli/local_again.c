@@ -1,4 +1,4 @@
-/* Text rows of a store by their position; nothing is said of their order, which evict methods do
+/* Text tokens of a store by their position; nothing is said of their order, which evict methods do
  * not keep. */
 #include "cli/local_again.h"
 

@@ -1,4 +1,4 @@
-/* Pictures of a request -> rows of the text model. A picture that came before is not encoded again:
+/* Images of a request -> rows of the text model. An image that came before is not encoded again:
  * an exam asks about the same one under each policy, and in each turn of a dialog. The thread of
  * the engine. */
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "cli/local_internal.h"
 
-/* What a picture is known by: its sides, then its pixels. */
+/* What an image is known by: its sides, then its pixels. */
 static fv_status key_of(const fv_image *image, uint8_t **key, size_t *n) {
     int32_t sides[2] = {image->w, image->h};
     size_t pixels = (size_t)image->w * (size_t)image->h * 3;

@@ -33,7 +33,7 @@ struct fv_local {
     char fingerprint[17];
 };
 
-/* The rows of n pictures, condensed unless that is NULL; those that came before are not encoded
+/* The rows of n images, condensed unless that is NULL; those that came before are not encoded
  * again, and their seconds are 0. */
 fv_status fv_local_encode(fv_local *l, const fv_image *images, int32_t n, const fv_choice *condense,
                           fv_encoded *out);

@@ -1,4 +1,4 @@
-/* Requests from text and pictures to tokens, in this process. The order of the functions is that of
+/* Requests from text and images to tokens, in this process. The order of the functions is that of
  * the pipeline.
  *
  *   begin -> WAITING --up to FV_LOCAL_TOGETHER at a time--> prefill -> DECODING -> OVER -> over()
@@ -31,19 +31,19 @@ struct fv_local_run {
     fv_plan plan;
     char pruned[FV_PLAN_NOTE_MAX];  /* what a method that decides by data says */
     float *attention;               /* [n_layer, prompt rows] in the arena, if somebody asks */
-    float mass[FV_PLAN_MAX_LAYERS]; /* attention on visual rows, if somebody asks */
+    float mass[FV_PLAN_MAX_LAYERS]; /* attention on visual tokens, if somebody asks */
     int32_t visual_tokens[FV_PLAN_MAX_LAYERS];
-    fv_kept_watch *watch; /* if somebody asks; in the arena */
+    fv_kept_map_watch *watch; /* if somebody asks; in the arena */
     fv_arena arena;
     fv_pack_report packed;
-    fv_kv *kv;             /* on the prefill side, until it was sent */
-    fv_received received;  /* on the decode side, after that; or */
-    fv_conversation *talk; /* what it goes on with, in use */
-    fv_evict evict;        /* of a new one */
+    fv_kv *kv;                /* on the prefill side, until it was sent */
+    fv_received received;     /* on the decode side, after that; or */
+    fv_conversation *session; /* what it goes on with, in use */
+    fv_evict evict;           /* of a new one */
     fv_local_again again;
     bool runs_again; /* the prompt's last row does: until the first token is there */
-    int32_t n_held;  /* rows of the prompt that had run before it joined the batch */
-    fv_sequence *seq;
+    int32_t n_held;  /* tokens of the prompt that had run before it joined the batch */
+    fv_generation *seq;
     fv_first_token first;
     fv_status status; /* what ended it */
 };
@@ -52,12 +52,12 @@ typedef fv_local_run run;
 
 /* A conversation to which nothing was added stays as it was. */
 static void part(run *r) {
-    if (!r->talk) return;
+    if (!r->session) return;
     if (r->state == WAITING)
-        fv_conversations_pause(r->l->conversations, r->talk);
+        fv_conversations_pause(r->l->conversations, r->session);
     else
-        fv_conversations_end(r->l->conversations, r->talk);
-    r->talk = NULL;
+        fv_conversations_end(r->l->conversations, r->session);
+    r->session = NULL;
 }
 
 static void run_free(run *r) {
@@ -70,7 +70,7 @@ static void run_free(run *r) {
     fv_encoded_free(&r->encoded);
     fv_kv_close(r->kv);
     fv_received_free(&r->received);
-    fv_sequence_close(r->seq);
+    fv_generation_close(r->seq);
     fv_report_free(&r->report);
     fv_arena_fini(&r->arena);
     free(r);
@@ -120,7 +120,7 @@ static fv_status plan_for(run *r, const fv_plan_shape *shape) {
     return FV_OK;
 }
 
-/* What pictures are condensed to is part of the prompt: they are encoded first then. */
+/* What images are condensed to is part of the prompt: they are encoded first then. */
 static fv_status make_plan(run *r) {
     const fv_model_config *cfg = fv_checkpoint_config(r->l->ck);
     fv_plan_shape shape = {.n_layer = cfg->text.n_layer,
@@ -148,7 +148,7 @@ static fv_status make_plan(run *r) {
 /* The prefill runs the last row again by itself where all that rows behind it see is packed. */
 static fv_status plan_again(run *r) {
     const fv_plan *plan = &r->plan;
-    bool evicts = plan->evict || plan->tally.kind || plan->keeps_packed < 1;
+    bool evicts = plan->evict || plan->accum.kind || plan->keeps_packed < 1;
     r->runs_again = r->ask.first_held && fv_plan_sees_less(plan) && (evicts || !plan->first_packed);
     if (r->runs_again && r->prompt.seg[r->prompt.n - 1] != FV_SEG_TEXT)
         return FV_FAIL(FV_EINVAL, "the prompt ends with an image, and its last row is to run again "
@@ -158,15 +158,15 @@ static fv_status plan_again(run *r) {
 
 static fv_status open_sequence(run *r, const int32_t *ids, int32_t n) {
     const fv_model_config *cfg = fv_checkpoint_config(r->l->ck);
-    fv_sequence_options opt = {.sampling = r->ask.sampling,
-                               .max_tokens = r->ask.max_tokens,
-                               .context = cfg->text.max_position,
-                               .n_vocab = r->l->n_vocab,
-                               .n_eos = r->ask.ignore_eos ? 0 : cfg->n_eos,
-                               .eos = cfg->eos,
-                               .n_stop = r->ask.n_stop,
-                               .stop = r->ask.stop};
-    FV_TRY(fv_sequence_open(&opt, r->l->tok, ids, n, n, &r->seq));
+    fv_generation_options opt = {.sampling = r->ask.sampling,
+                                 .max_tokens = r->ask.max_tokens,
+                                 .context = cfg->text.max_position,
+                                 .n_vocab = r->l->n_vocab,
+                                 .n_eos = r->ask.ignore_eos ? 0 : cfg->n_eos,
+                                 .eos = cfg->eos,
+                                 .n_stop = r->ask.n_stop,
+                                 .stop = r->ask.stop};
+    FV_TRY(fv_generation_open(&opt, r->l->tok, ids, n, n, &r->seq));
     r->report.digest = malloc((size_t)r->ask.max_tokens * sizeof *r->report.digest);
     if (!r->report.digest)
         return FV_FAIL(FV_ENOMEM, "out of memory for %d tokens", r->ask.max_tokens);
@@ -177,7 +177,7 @@ static fv_status prepare(run *r) {
     fv_local *l = r->l;
     const fv_model_config *cfg = fv_checkpoint_config(l->ck);
     FV_TRY(render(r));
-    /* Pictures that are condensed may come to fewer rows than they have now. */
+    /* Images that are condensed may come to fewer rows than they have now. */
     bool condense = r->ask.policy.stage[FV_STAGE_CONDENSE].method;
     int32_t context = condense ? INT32_MAX : cfg->text.max_position;
     FV_TRY(r->image_at ? fv_prompt_make_at(l->tok, cfg, r->text, r->image_at, r->n_image_at,
@@ -201,9 +201,9 @@ static fv_status prefill(fv_local *l, run *const *who, int32_t n) {
         run *r = who[i];
         FV_TRY(fv_kv_open(l->prefill_pool, &r->kv));
         bool condensed = r->plan.condenses;
-        fv_kept_rows rows = {r->plan.shape.n_encoded, condensed ? r->encoded.source : NULL};
+        fv_kept_map_rows rows = {r->plan.shape.n_encoded, condensed ? r->encoded.source : NULL};
         if (r->hooks.kept)
-            FV_TRY(fv_kept_begin(&r->arena, r->prompt.seg, r->prompt.n, &rows, &r->watch));
+            FV_TRY(fv_kept_map_begin(&r->arena, r->prompt.seg, r->prompt.n, &rows, &r->watch));
         req[i] = (fv_prefill_request){
             .n = r->prompt.n,
             .ids = r->prompt.ids,
@@ -214,13 +214,13 @@ static fv_status prefill(fv_local *l, run *const *who, int32_t n) {
             .attention = r->attention,
             .visual_mass = r->hooks.visual_mass ? r->mass : NULL,
             .visual_tokens = r->visual_tokens,
-            .ranked = r->watch ? fv_kept_ranked : NULL,
+            .ranked = r->watch ? fv_kept_map_ranked : NULL,
             .ranked_user = r->watch,
             .packed = &r->packed,
-            .influence = r->hooks.influence,
-            .influence_user = r->hooks.user,
-            .peaks = r->hooks.peaks,
-            .peaks_user = r->hooks.user,
+            .ablation = r->hooks.ablation,
+            .ablation_user = r->hooks.user,
+            .head_max = r->hooks.head_max,
+            .head_max_user = r->hooks.user,
             .pruned = r->pruned};
     }
     fv_prefill_options opt = {.chunk = l->opt.chunk};
@@ -232,12 +232,12 @@ static fv_status prefill(fv_local *l, run *const *who, int32_t n) {
 static fv_status note_prefilled(run *r) {
     r->report.bytes_visual = fv_kv_bytes(r->kv, FV_SEG_VISUAL);
     r->report.bytes_text = fv_kv_bytes(r->kv, FV_SEG_TEXT);
-    fv_account_take(&r->plan, r->visual_tokens, r->kv, &r->report.account);
+    fv_stage_stats_take(&r->plan, r->visual_tokens, r->kv, &r->report.account);
     const fv_ask_hooks *h = &r->hooks;
     if (h->prefilled) FV_TRY(h->prefilled(h->user, r->kv));
     if (h->kept) {
-        fv_kept kept;
-        FV_TRY(fv_kept_end(r->watch, r->kv, &kept));
+        fv_kept_map kept;
+        FV_TRY(fv_kept_map_end(r->watch, r->kv, &kept));
         FV_TRY(h->kept(h->user, &kept, fv_checkpoint_image(r->l->ck)));
     }
     if (h->attention)
@@ -278,7 +278,7 @@ static fv_status send(run *r) {
     const fv_sampling *s = &r->ask.sampling;
     int32_t context = fv_checkpoint_config(r->l->ck)->text.max_position;
     int32_t room = context - r->prompt.n;
-    fv_ship_request req = {
+    fv_export_request req = {
         .model = r->l->fingerprint,
         .kv = r->kv,
         .plan = &r->plan,
@@ -293,18 +293,19 @@ static fv_status send(run *r) {
                      .n_logprobs = s->n_logprobs,
                      .seed = s->seed},
     };
-    fv_ship *ship;
+    fv_export *ship;
     fv_status st;
-    FV_TRY(fv_ship_begin(r->l->transport, &req, &ship));
-    FV_TRY_GOTO(fv_ship_layers(ship, fv_kv_get_shape(r->kv)->n_layer), st, out);
-    FV_TRY_GOTO(fv_ship_end(ship, &r->first), st, out);
-    st = fv_refusal_status(fv_receiver_claim(r->l->receiver, fv_ship_ticket(ship), &r->received));
-    fv_ship_report sent = fv_ship_get_report(ship);
+    FV_TRY(fv_export_begin(r->l->transport, &req, &ship));
+    FV_TRY_GOTO(fv_export_layers(ship, fv_kv_get_shape(r->kv)->n_layer), st, out);
+    FV_TRY_GOTO(fv_export_end(ship, &r->first), st, out);
+    st =
+        fv_refusal_status(fv_receiver_attach(r->l->receiver, fv_export_ticket(ship), &r->received));
+    fv_export_report sent = fv_export_get_report(ship);
     r->report.bytes_sent = sent.bytes;
     r->report.sections = sent.sections;
     r->report.frames = sent.frames;
 out:
-    fv_ship_close(ship, true, NULL, NULL);
+    fv_export_close(ship, true, NULL, NULL);
     return st;
 }
 
@@ -322,7 +323,7 @@ static fv_status first_token(run *r, const float *logits) {
     const fv_sampled *token;
     const char *text;
     size_t n;
-    FV_TRY(fv_sequence_take(r->seq, logits, &token, &text, &n));
+    FV_TRY(fv_generation_take(r->seq, logits, &token, &text, &n));
     r->first = (fv_first_token){.id = token->id, .logprob = token->logprob, .step = 1};
     return note_token(r, logits, token, text, n);
 }
@@ -348,7 +349,7 @@ static fv_status begin_answer(run *r, const float *logits) {
         r->first = (fv_first_token){.id = r->prompt.ids[r->prompt.n - 1], .step = 1};
     else
         FV_TRY(first_token(r, logits));
-    if (fv_sequence_finish(r->seq) != FV_FINISH_NOT) return FV_OK;
+    if (fv_generation_finish(r->seq) != FV_FINISH_NOT) return FV_OK;
     FV_TRY(handoff(r));
     r->decode_s = fv_clock_s();
     r->state = DECODING;
@@ -363,26 +364,26 @@ static fv_status begin_answer(run *r, const float *logits) {
 /* What is new, behind what is held: ids [n] in *all. */
 static fv_status join_ids(const run *r, int32_t **all, int32_t *n) {
     const fv_local *l = r->l;
-    const fv_conversation *talk = r->talk;
+    const fv_conversation *session = r->session;
     const fv_engine engine = {.ck = l->ck, .tok = l->tok}; /* what a follow-up is read with */
-    fv_follow follow = {.form = FV_FOLLOW_CHAT,
-                        .chat_template = r->ask.chat ? r->ask.chat : "",
-                        .n_turn = r->ask.n_turn,
-                        .turn = r->ask.turns};
+    fv_follow_up follow = {.form = FV_FOLLOW_UP_CHAT,
+                           .chat_template = r->ask.chat ? r->ask.chat : "",
+                           .n_turn = r->ask.n_turn,
+                           .turn = r->ask.turns};
     int32_t context = fv_checkpoint_config(l->ck)->text.max_position, n_new, *ids;
-    FV_TRY(fv_follow_ids(&engine, &follow, talk->ids[talk->n - 1], &ids, &n_new));
-    int64_t total = (int64_t)talk->n + n_new;
+    FV_TRY(fv_follow_up_ids(&engine, &follow, session->ids[session->n - 1], &ids, &n_new));
+    int64_t total = (int64_t)session->n + n_new;
     int32_t *joined = total > context ? NULL : malloc((size_t)total * sizeof *joined);
     if (joined) {
-        memcpy(joined, talk->ids, (size_t)talk->n * sizeof *joined);
-        memcpy(joined + talk->n, ids, (size_t)n_new * sizeof *joined);
+        memcpy(joined, session->ids, (size_t)session->n * sizeof *joined);
+        memcpy(joined + session->n, ids, (size_t)n_new * sizeof *joined);
     }
     free(ids);
     if (total > context)
         return FV_FAIL(FV_EINVAL,
                        "the conversation has %d tokens and %d come with this question; the "
                        "checkpoint's context is %d",
-                       talk->n, n_new, context);
+                       session->n, n_new, context);
     if (!joined) return FV_FAIL(FV_ENOMEM, "out of memory for a prompt");
     *all = joined;
     *n = (int32_t)total;
@@ -392,34 +393,34 @@ static fv_status join_ids(const run *r, int32_t **all, int32_t *n) {
 /* Its new rows run on what is held, in the batch of all answers. */
 static fv_status resume(run *r) {
     int32_t *ids, n;
-    FV_TRY(fv_conversations_resume(r->l->conversations, r->ask.conversation, &r->talk));
-    r->n_held = r->talk->n - 1; /* the last token was chosen and has not run */
+    FV_TRY(fv_conversations_resume(r->l->conversations, r->ask.conversation, &r->session));
+    r->n_held = r->session->n - 1; /* the last token was chosen and has not run */
     FV_TRY(join_ids(r, &ids, &n));
     fv_status st = open_sequence(r, ids, n);
     free(ids);
     FV_TRY(st);
-    FV_TRY(fv_batch_join(r->l->batch, r->seq, r->talk->kv, &r->talk->evict, r->n_held, r));
+    FV_TRY(fv_batch_join(r->l->batch, r->seq, r->session->kv, &r->session->evict, r->n_held, r));
     r->state = DECODING;
     r->report.transport = "none";
     r->decode_s = fv_clock_s();
     return FV_OK;
 }
 
-static fv_status begin_talk(run *r) {
-    FV_TRY(fv_conversations_begin(r->l->conversations, &r->talk));
-    r->talk->kv = r->received.kv;
+static fv_status begin_session(run *r) {
+    FV_TRY(fv_conversations_begin(r->l->conversations, &r->session));
+    r->session->kv = r->received.kv;
     r->received.kv = NULL;
-    memcpy(r->talk->policy, r->received.policy, sizeof r->talk->policy);
-    r->talk->evict = r->evict;
-    r->talk->text_keys = fv_text_keys_of(&r->ask.policy);
+    memcpy(r->session->policy, r->received.policy, sizeof r->session->policy);
+    r->session->evict = r->evict;
+    r->session->text_keys = fv_text_keys_of(&r->ask.policy);
     return FV_OK;
 }
 
 /* Keys of its text are factored anew at the end of a kept turn, as on a decode worker. */
 static fv_status settle(run *r) {
     fv_recompress again;
-    bool more = fv_recompress_begin(&again, &r->talk->text_keys, r->talk->kv);
-    while (more) FV_TRY(fv_recompress_next(&again, r->l->dec, r->talk->kv, &more));
+    bool more = fv_recompress_begin(&again, &r->session->text_keys, r->session->kv);
+    while (more) FV_TRY(fv_recompress_next(&again, r->l->dec, r->session->kv, &more));
     r->report.recompressed = again.report;
     return FV_OK;
 }
@@ -427,14 +428,15 @@ static fv_status settle(run *r) {
 /* The answer is complete, and what is held stays. */
 static fv_status keep(run *r) {
     int32_t n, n_prompt;
-    const int32_t *ids = fv_sequence_ids(r->seq, &n, &n_prompt);
-    if (!r->talk) FV_TRY(begin_talk(r));
-    r->talk->evict.before += n - n_prompt;
+    const int32_t *ids = fv_generation_ids(r->seq, &n, &n_prompt);
+    if (!r->session) FV_TRY(begin_session(r));
+    r->session->evict.before += n - n_prompt;
     FV_TRY(settle(r));
-    fv_conversation *talk = r->talk;
-    r->talk = NULL;
-    r->report.kept = fv_conversations_keep(r->l->conversations, talk, ids, n, FV_LOCAL_KEEP_S) > 0;
-    if (r->report.kept) memcpy(r->report.conversation, talk->id, sizeof talk->id);
+    fv_conversation *session = r->session;
+    r->session = NULL;
+    r->report.kept =
+        fv_conversations_keep(r->l->conversations, session, ids, n, FV_LOCAL_KEEP_S) > 0;
+    if (r->report.kept) memcpy(r->report.conversation, session->id, sizeof session->id);
     return FV_OK;
 }
 
@@ -443,14 +445,14 @@ static fv_status keep(run *r) {
 /* Of an answer in a conversation: what ran for it, and what is held in the end. */
 static void fill_follow_up(run *r) {
     fv_report *out = &r->report;
-    const fv_kv *kv = r->talk->kv;
+    const fv_kv *kv = r->session->kv;
     int32_t n, n_prompt;
-    fv_sequence_ids(r->seq, &n, &n_prompt);
-    memcpy(out->policy, r->talk->policy, sizeof out->policy);
+    fv_generation_ids(r->seq, &n, &n_prompt);
+    memcpy(out->policy, r->session->policy, sizeof out->policy);
     out->n_prompt = out->n_text = n_prompt - r->n_held;
     out->n_layer = fv_kv_get_shape(kv)->n_layer;
     out->s_decode = fv_clock_s() - r->decode_s;
-    out->finish = fv_sequence_finish(r->seq);
+    out->finish = fv_generation_finish(r->seq);
     out->bytes_visual_end = fv_kv_bytes(kv, FV_SEG_VISUAL);
     out->bytes_text_end = fv_kv_bytes(kv, FV_SEG_TEXT);
     out->bytes_tables_end = fv_kv_packed_tables(kv);
@@ -477,7 +479,7 @@ static void fill_mapped(const fv_plan *plan, fv_report *out) {
 static void fill_report(run *r) {
     fv_report *out = &r->report;
     if (r->decode_s > 0) out->s_decode = fv_clock_s() - r->decode_s;
-    out->finish = fv_sequence_finish(r->seq);
+    out->finish = fv_generation_finish(r->seq);
     const fv_kv *kv = r->kv ? r->kv : r->received.kv;
     const fv_kv_shape *s = fv_kv_get_shape(kv);
     fv_plan_bytes bytes = fv_plan_count(&r->plan);
@@ -573,7 +575,7 @@ static void end(fv_local *l, int32_t at) {
         fill_follow_up(r);
     else if (r->status == FV_OK)
         fill_report(r);
-    bool held = r->talk || r->received.kv; /* not where prefill's own token ended the answer */
+    bool held = r->session || r->received.kv; /* not where prefill's own token ended the answer */
     if (r->status == FV_OK && r->ask.keep && held) r->status = keep(r);
     if (r->status == FV_EDATA) r->status = explain_nonfinite(l, r->status);
     r->over(r->user, r->status, &r->report);

@@ -1,7 +1,7 @@
-/* Sets of image rows -> a contact sheet. Rows of an image are a square of patches in raster order;
- * what stands ahead of the square, such as a class token, has no place in the picture.
+/* Sets of image tokens -> a contact sheet. Rows of an image are a square of patches in raster order;
+ * what stands ahead of the square, such as a class token, has no place in the image.
  *
- *   | 0-2 576/576 | 3-9 288/576 | ...      a band for each picture, of at most WRAP tiles a line
+ *   | 0-2 576/576 | 3-9 288/576 | ...      a band for each image, of at most WRAP tiles a line
  *   | clear, dim  | clear, dim  |
  *   | heat        | heat        |
  */
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/picture.h"
+#include "cli/image.h"
 #include "common/file.h"
 #include "eval/scenes/font.h"
 
@@ -22,7 +22,7 @@ enum {
     LABEL = FV_FONT_HEIGHT * DOT + 6,
     WRAP = 8,
     GROUND = 24,        /* of the sheet, in all colours */
-    OUTSIDE = 64,       /* where a picture was padded */
+    OUTSIDE = 64,       /* where an image was padded */
     SHEET_MAX = 1 << 26 /* pixels */
 };
 
@@ -33,10 +33,10 @@ typedef struct sheet {
     int32_t columns, lines;         /* of tiles, in a band */
     bool heat;
     fv_image out;
-    fv_image seen; /* [tile, tile] the picture as the model has it */
+    fv_image seen; /* [tile, tile] the image as the model has it */
 } sheet;
 
-static fv_status picture(int32_t w, int32_t h, uint8_t ground, fv_image *out) {
+static fv_status image(int32_t w, int32_t h, uint8_t ground, fv_image *out) {
     if ((int64_t)w * h > SHEET_MAX)
         return FV_FAIL(FV_EINVAL, "the overlay would have %d x %d pixels: ask about fewer pictures",
                        w, h);
@@ -51,7 +51,7 @@ static uint8_t *pixel(const fv_image *image, int32_t x, int32_t y) {
     return image->rgb + ((size_t)y * (size_t)image->w + (size_t)x) * 3;
 }
 
-/* ---- the picture as the model has it ----------------------------------------------------- */
+/* ---- the image as the model has it ----------------------------------------------------- */
 
 static int32_t within(double v, int32_t most) { return v < 0 ? 0 : v > most ? most : (int32_t)v; }
 
@@ -92,7 +92,7 @@ static void paint_kept(const uint8_t *in, double share, uint8_t *out) {
     for (int c = 0; c < 3; c++) out[c] = (uint8_t)(share * in[c] + (1 - share) * 0.2 * grey(in));
 }
 
-/* Black, red, yellow, white over a faint picture. */
+/* Black, red, yellow, white over a faint image. */
 static void paint_heat(const uint8_t *in, double heat, uint8_t *out) {
     for (int c = 0; c < 3; c++)
         out[c] = (uint8_t)(0.25 * grey(in) + 0.75 * 255 * unit(3 * heat - c));
@@ -134,7 +134,7 @@ static int32_t held(const uint8_t *heads, int32_t n) {
 }
 
 static void draw_group(const sheet *s, int32_t image, int32_t index) {
-    const fv_kept_group *g = &s->o->kept->group[index];
+    const fv_kept_map_group *g = &s->o->kept->group[index];
     int32_t first = image * s->per_image, full = s->o->kept->n_kv < 255 ? s->o->kept->n_kv : 255;
     int32_t cell = LABEL + (s->tile + GAP) * (s->heat ? 2 : 1);
     int32_t left = GAP + index % s->columns * (s->tile + GAP);
@@ -152,7 +152,7 @@ static void draw_group(const sheet *s, int32_t image, int32_t index) {
 /* ---- the sheet -------------------------------------------------------------------------- */
 
 static fv_status measure(sheet *s) {
-    const fv_kept *kept = s->o->kept;
+    const fv_kept_map *kept = s->o->kept;
     if (s->o->n_image < 1 || kept->n_visual < s->o->n_image ||
         kept->n_visual % s->o->n_image != 0 || kept->n_group < 1)
         return FV_FAIL(FV_EUNSUPPORTED, "%d rows of %d pictures cannot be drawn", kept->n_visual,
@@ -175,8 +175,8 @@ static fv_status draw(sheet *s) {
     int32_t cell = LABEL + (s->tile + GAP) * (s->heat ? 2 : 1);
     int64_t h = GAP + (int64_t)cell * s->lines * s->o->n_image;
     if (h > SHEET_MAX) h = SHEET_MAX;
-    FV_TRY(picture(s->tile, s->tile, OUTSIDE, &s->seen));
-    FV_TRY(picture(GAP + s->columns * (s->tile + GAP), (int32_t)h, GROUND, &s->out));
+    FV_TRY(image(s->tile, s->tile, OUTSIDE, &s->seen));
+    FV_TRY(image(GAP + s->columns * (s->tile + GAP), (int32_t)h, GROUND, &s->out));
     for (int32_t i = 0; i < s->o->n_image; i++) {
         FV_TRY(look(s, &s->o->image[i]));
         for (int32_t g = 0; g < s->o->kept->n_group; g++) draw_group(s, i, g);
@@ -201,7 +201,7 @@ fv_status fv_overlay_write(const fv_overlay *o, const char *path) {
     uint8_t *png;
     size_t n;
     FV_TRY(fv_overlay_draw(o, &image));
-    fv_status st = fv_picture_png(&image, &png, &n);
+    fv_status st = fv_image_png(&image, &png, &n);
     fv_image_free(&image);
     FV_TRY(st);
     st = fv_file_write(path, png, n);

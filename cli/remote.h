@@ -18,7 +18,7 @@ typedef struct fv_remote_model {
     char fingerprint[64];
     uint32_t keep_ms_max; /* longest time that a conversation may be kept; 0: none is */
     int32_t n_kv;
-    fv_image_config fit; /* what it says of how pictures become squares; the rest is 0 */
+    fv_image_config fit; /* what it says of how images become squares; the rest is 0 */
 } fv_remote_model;
 fv_status fv_remote_get_model(fv_remote *r, fv_remote_model *out);
 
@@ -64,9 +64,9 @@ fv_status fv_remote_ask(fv_remote *r, const Fovea__Inference__V1__GenerateReques
                         const fv_ask_hooks *hooks, fv_remote_outcome *outcome, fv_report *report);
 
 /* Report.kept, without n_kv; *out lies in the arena and borrows from the message.
- * FV_EDATA: groups that are not the layers in their order, or not of the prompt's image rows. */
-fv_status fv_kept_from_message(const Fovea__Inference__V1__Report *m, fv_arena *arena,
-                               fv_kept *out);
+ * FV_EDATA: groups that are not the layers in their order, or not of the prompt's image tokens. */
+fv_status fv_kept_map_from_message(const Fovea__Inference__V1__Report *m, fv_arena *arena,
+                                   fv_kept_map *out);
 
 /* What a fleet reports, as one process would have (cli/report.h prints it). */
 fv_status fv_report_from_message(const Fovea__Inference__V1__Report *m,

@@ -38,9 +38,9 @@ static fv_status on_tokens(void *user, const Fovea__Inference__V1__Tokens *t) {
 
 static fv_status take_kept(const answer *a, const Fovea__Inference__V1__Report *m) {
     fv_arena arena = {0};
-    fv_kept kept;
+    fv_kept_map kept;
     if (!a->hooks->kept || !m) return FV_OK;
-    fv_status st = fv_kept_from_message(m, &arena, &kept);
+    fv_status st = fv_kept_map_from_message(m, &arena, &kept);
     if (st == FV_OK) st = a->hooks->kept(a->hooks->user, &kept, NULL);
     fv_arena_fini(&arena);
     return st;

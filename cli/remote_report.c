@@ -42,9 +42,10 @@ static void take_stages(const report_message *m, fv_report *out) {
     for (size_t i = 0; i < m->n_stages; i++) {
         int s = stage_of(m->stages[i]->stage);
         if (s < FV_N_STAGE)
-            out->account.stage[s] = (fv_account_stage){.entries_in = m->stages[i]->entries_in,
-                                                       .entries_out = m->stages[i]->entries_out,
-                                                       .n_layer = (int32_t)m->stages[i]->n_layer};
+            out->account.stage[s] =
+                (fv_stage_stats_stage){.entries_in = m->stages[i]->entries_in,
+                                       .entries_out = m->stages[i]->entries_out,
+                                       .n_layer = (int32_t)m->stages[i]->n_layer};
     }
 }
 
@@ -108,8 +109,8 @@ static fv_status take_lists(const report_message *m, fv_report *out) {
     return FV_OK;
 }
 
-fv_status fv_kept_from_message(const report_message *m, fv_arena *arena, fv_kept *out) {
-    fv_kept kept = {.n_visual = (int32_t)m->n_encoded};
+fv_status fv_kept_map_from_message(const report_message *m, fv_arena *arena, fv_kept_map *out) {
+    fv_kept_map kept = {.n_visual = (int32_t)m->n_encoded};
     uint32_t next = 0;
     FV_TRY(FV_ARENA_NEW(arena, m->n_kept, kept.group));
     for (size_t i = 0; i < m->n_kept; i++) {
@@ -119,10 +120,10 @@ fv_status fv_kept_from_message(const report_message *m, fv_arena *arena, fv_kept
             k->heads.len != m->n_encoded || (scored && k->score.len != m->n_encoded))
             return FV_FAIL(FV_EDATA, "the fleet reports kept rows that do not fit together");
         next += k->n_layer;
-        kept.group[kept.n_group++] = (fv_kept_group){.layer = (int32_t)k->layer,
-                                                     .n_layer = (int32_t)k->n_layer,
-                                                     .heads = k->heads.data,
-                                                     .score = scored ? k->score.data : NULL};
+        kept.group[kept.n_group++] = (fv_kept_map_group){.layer = (int32_t)k->layer,
+                                                         .n_layer = (int32_t)k->n_layer,
+                                                         .heads = k->heads.data,
+                                                         .score = scored ? k->score.data : NULL};
     }
     if (next != m->n_visual_tokens)
         return FV_FAIL(FV_EDATA, "the fleet reports kept rows of %u layers, and it has %zu", next,

@@ -57,7 +57,7 @@ static json_t *mapped_json(const fv_report *r) {
 static json_t *stages_json(const fv_report *r) {
     json_t *list = json_array();
     for (int s = 0; s < FV_N_STAGE; s++) {
-        const fv_account_stage *a = &r->account.stage[s];
+        const fv_stage_stats_stage *a = &r->account.stage[s];
         if (a->n_layer == 0) continue;
         json_array_append_new(list,
                               json_pack("{s:s, s:I, s:I, s:i}", "stage", fv_stage_name((fv_stage)s),
@@ -194,7 +194,7 @@ static void print_mapped(FILE *f, const fv_report *r) {
 static void print_stages(FILE *f, const fv_report *r) {
     const char *lead = "stages   ";
     for (int s = 0; s < FV_N_STAGE; s++) {
-        const fv_account_stage *a = &r->account.stage[s];
+        const fv_stage_stats_stage *a = &r->account.stage[s];
         if (a->n_layer == 0) continue;
         fprintf(f, "%s%s", lead, fv_stage_name((fv_stage)s));
         if (a->entries_in != a->entries_out)

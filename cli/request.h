@@ -114,28 +114,28 @@ typedef struct fv_request {
  * --checkpoint is missing. */
 fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out);
 
-/* The bytes of a picture's file; "-" is standard input, which is read once and kept. Gives *data
+/* The bytes of an image's file; "-" is standard input, which is read once and kept. Gives *data
  * (free it) and *n. */
 fv_status fv_request_file(const char *path, char **data, size_t *n);
 
 /* FV_EINVAL when there is nothing to answer: an empty question. */
 fv_status fv_request_check_question(const char *question);
 
-/* The pictures that the options name, decoded. Gives *images [*n]; free them with fv_image_free,
+/* The images that the options name, decoded. Gives *images [*n]; free them with fv_image_free,
  * the list with free. */
 fv_status fv_request_images(const fv_options *o, fv_image **images, int32_t *n);
 
-/* Reads and decodes the pictures and fills the request; `question` is borrowed. */
+/* Reads and decodes the images and fills the request; `question` is borrowed. */
 fv_status fv_request_open(const fv_options *o, const fv_local *local, const char *question,
                           fv_request *out);
 void fv_request_close(fv_request *r);
 
-/* What the options say of a request to a fleet, all but its prompt (cli/talk.h). It lies in the
+/* What the options say of a request to a fleet, all but its prompt (cli/session.h). It lies in the
  * arena and borrows from the options. */
 fv_status fv_request_message(const fv_options *o, fv_arena *arena,
                              Fovea__Inference__V1__GenerateRequest *out);
 
-/* A picture's file as it is sent; it lies in the arena. */
+/* An image's file as it is sent; it lies in the arena. */
 fv_status fv_request_image(const char *path, fv_arena *arena, Fovea__Inference__V1__Image **out);
 
 #endif

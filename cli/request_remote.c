@@ -1,4 +1,4 @@
-/* Options -> a request over the network. Pictures go as the files they are: the prefill worker
+/* Options -> a request over the network. Images go as the files they are: the prefill worker
  * decodes them. */
 #include <stdlib.h>
 #include <string.h>

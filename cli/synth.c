@@ -66,7 +66,7 @@ static fv_status read_options(const fv_options *o, fv_synth_options *s) {
         return FV_FAIL(FV_EINVAL, "--key-form is '%s'; v4 and v5 exist", form);
     s->config_v5 = !strcmp(form, "v5");
     FV_TRY(dtype_by_name(fv_options_string(o, "dtype"), &s->dtype));
-    return fv_dialect_by_name(fv_options_string(o, "dialect"), &s->dialect);
+    return fv_name_mapping_by_name(fv_options_string(o, "dialect"), &s->name_mapping);
 }
 
 int fv_cli_synth(int argc, char **argv) {

@@ -2,7 +2,7 @@
  *
  *   prompt.txt  input_ids.npy [L]  pixel_values.npy [n, 3, S, S]  vision_features.npy [rows, w]
  *   image_embeds.npy [rows, d]  kept_<layer>.npy [Hkv, most rows] (positions, -1 behind the last)
- *   visual_mass.npy [N] (share of its attention that the prompt's last row pays to visual rows)
+ *   visual_mass.npy [N] (share of its attention that the prompt's last row pays to visual tokens)
  *   logits.npy [tokens, vocab]  tokens.npy [tokens]  report.json  answer.txt
  *
  * A fleet (--to) gives what it sends to its clients: tokens, answer and report, with a digest of
@@ -18,7 +18,7 @@
 #include "cli/output.h"
 #include "cli/report.h"
 #include "cli/request.h"
-#include "cli/talk.h"
+#include "cli/session.h"
 #include "common/file.h"
 
 static const fv_option table[] = {
@@ -209,20 +209,20 @@ out:
 }
 
 static fv_status trace_there(const fv_options *o, evidence *e) {
-    fv_talk *talk = NULL;
+    fv_session *session = NULL;
     fv_report_source source;
     fv_report report = {0};
     fv_ask_hooks hooks = {.user = e, .text = on_text, .token = on_token};
     const char *prompt = fv_options_string(o, "prompt");
-    fv_status st = fv_talk_open(o, &talk);
-    if (st == FV_OK) st = fv_talk_ask(talk, prompt, false, &hooks, &source, &report);
+    fv_status st = fv_session_open(o, &session);
+    if (st == FV_OK) st = fv_session_ask(session, prompt, false, &hooks, &source, &report);
     if (st == FV_OK) st = put_results(e, &source, &report);
     fv_report_free(&report);
-    fv_talk_close(talk);
+    fv_session_close(session);
     return st;
 }
 
-/* Only one process sees what stands between pictures and logits. */
+/* Only one process sees what stands between images and logits. */
 static void say_files(const fv_options *o, const evidence *e) {
     if (fv_options_string(o, "to"))
         printf(

@@ -1,7 +1,7 @@
 #ifndef FOVEA_COMMON_SCHEDULE_H
 #define FOVEA_COMMON_SCHEDULE_H
 
-/* SCHEDULE: how many image rows leave behind each layer of a checkpoint, as it was fitted to save
+/* SCHEDULE: how many image tokens leave behind each layer of a checkpoint, as it was fitted to save
  * so much of their work. `fovea calibrate` writes it, a plan reads it. */
 #include <stdint.h>
 

@@ -2,15 +2,15 @@
 #include "decode-worker/service/worker.h"
 #include "kernels/plugin.h"
 #include "serving/worker/model_info.h"
-#include "serving/worker/place.h"
-#include "transport/pair_option.h"
+#include "serving/worker/registration.h"
+#include "transport/peer_option.h"
 
 static const fv_option table[] = {
     FV_DAEMON_OPTIONS,
     FV_DAEMON_WORKER_OPTIONS,
     {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,
      "Hugging Face checkpoint directory", 0, 0},
-    FV_PLACE_OPTIONS,
+    FV_REGISTRATION_OPTIONS,
     {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", "f32",
      "keys and values are kept as f32, bf16 or f16, the same in the whole fleet", 0, 0},
     {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", "0",
@@ -40,7 +40,7 @@ static const fv_option table[] = {
      "write the GPU's time by kernel to FILE at the end; steps run without graphs then", 0, 0},
     {"plugin-dir", "FOVEA_PLUGIN_DIR", FV_OPTION_STRING, "DIR", NULL,
      "directory containing libfovea_cuda.so; default: that of the program", 0, 0},
-    FV_PAIR_OPTIONS,
+    FV_PEER_OPTIONS,
     {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", "auto",
      "CPU: auto, plain, avx2, avx512, all the same result; CUDA: auto, exact", 0, 0},
 };
@@ -48,7 +48,7 @@ enum { N_TABLE = sizeof table / sizeof table[0] };
 
 typedef struct program {
     const fv_options *options;
-    fv_place place;
+    fv_registration place;
     fv_daemon *daemon;
     fv_engine engine;
     fv_dtype kv_dtype;
@@ -72,7 +72,7 @@ static void on_left(void *user) {
 static void drain(void *user) {
     program *p = user;
     fv_decode_worker_drain(p->worker);
-    fv_place_drain(&p->place);
+    fv_registration_drain(&p->place);
 }
 
 static bool idle(void *user) {
@@ -80,7 +80,7 @@ static bool idle(void *user) {
     return load.n_running == 0 && load.n_queued == 0 && load.bytes_granted + load.bytes_held == 0;
 }
 
-static void stopped(void *user) { fv_place_leave(&((program *)user)->place, on_left); }
+static void stopped(void *user) { fv_registration_leave(&((program *)user)->place, on_left); }
 
 /* ---- the fleet -------------------------------------------------------------------------- */
 
@@ -110,12 +110,13 @@ static void measure(void *user, Fovea__Inference__V1__Load *load) {
 
 static fv_status introduce(void *user, const char *address, Fovea__Fleet__V1__Introduction **out) {
     program *p = user;
-    fv_describe_options opt = {.name = p->name,
-                               .role = FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE,
-                               .address = address,
-                               .kv_dtype = p->kv_dtype,
-                               .keep_ms_max = (uint32_t)fv_options_int(p->options, "keep-ms-max")};
-    return fv_describe(&p->engine, &opt, &p->arena, out);
+    fv_model_info_options opt = {.name = p->name,
+                                 .role = FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE,
+                                 .address = address,
+                                 .kv_dtype = p->kv_dtype,
+                                 .keep_ms_max =
+                                     (uint32_t)fv_options_int(p->options, "keep-ms-max")};
+    return fv_info(&p->engine, &opt, &p->arena, out);
 }
 
 static fv_vital_signs signs(void *user) {
@@ -123,14 +124,14 @@ static fv_vital_signs signs(void *user) {
 }
 
 static void on_lost(void *user, const char *why) {
-    fv_place_device_lost(&((program *)user)->place, why);
+    fv_registration_device_lost(&((program *)user)->place, why);
 }
 
 static void on_health(void *user, bool healthy) {
-    fv_place_health(&((program *)user)->place, healthy);
+    fv_registration_health(&((program *)user)->place, healthy);
 }
 
-static void on_change(void *user) { fv_place_touch(&((program *)user)->place); }
+static void on_change(void *user) { fv_registration_touch(&((program *)user)->place); }
 
 /* ---- the beginning ---------------------------------------------------------------------- */
 
@@ -146,17 +147,17 @@ static fv_status open_worker(program *p) {
     if (!engine.checkpoint)
         return FV_FAIL(FV_EINVAL,
                        "--checkpoint DIR is needed: a Hugging Face checkpoint directory");
-    FV_TRY(fv_place_open(&p->place));
+    FV_TRY(fv_registration_open(&p->place));
     FV_TRY(fv_engine_kv_dtype(fv_options_string(o, "kv-dtype"), &p->kv_dtype));
     FV_TRY(fv_engine_open(&engine, &p->engine));
-    fv_pair_choice pairs;
-    FV_TRY(fv_pair_choose(o, p->engine.be.ops->name, p->engine.be.ops->pairs, &pairs));
+    fv_peer_choice pairs;
+    FV_TRY(fv_peer_choose(o, p->engine.be.ops->name, p->engine.be.ops->pairs, &pairs));
     fv_decode_options opt = fv_decode_options_default();
     opt.pairs = pairs.ops;
     opt.pairs_most = pairs.most;
     opt.engine = &p->engine;
     opt.name = p->name;
-    opt.callers = fv_place_callers(&p->place);
+    opt.callers = fv_registration_callers(&p->place);
     opt.kv_dtype = p->kv_dtype;
     opt.kv_bytes = (size_t)fv_options_int(o, "kv-bytes");
     opt.batch_max = (int32_t)fv_options_int(o, "batch");
@@ -197,19 +198,19 @@ static fv_status run(const fv_options *o) {
                              .on_health = on_health,
                              .on_lost = on_lost};
     FV_TRY(fv_daemon_open(o, &hooks, &p.daemon));
-    p.place = (fv_place){
+    p.place = (fv_registration){
         .o = o, .daemon = p.daemon, .introduce = introduce, .measure = measure, .user = &p};
     fv_status st = open_worker(&p);
     if (st == FV_OK) {
         st = serve(&p);
-        if (st != FV_OK) fv_place_give_up(&p.place, st);
+        if (st != FV_OK) fv_registration_give_up(&p.place, st);
         fv_daemon_run(p.daemon); /* also when it does not serve: to close all that was opened */
     }
     fv_daemon_close(p.daemon);
-    fv_place_close(&p.place);
+    fv_registration_close(&p.place);
     fv_arena_fini(&p.arena);
     fv_engine_close(&p.engine);
-    return p.place.status == FV_OK ? st : fv_place_verdict(&p.place);
+    return p.place.status == FV_OK ? st : fv_registration_verdict(&p.place);
 }
 
 int main(int argc, char **argv) {

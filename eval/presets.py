@@ -19,7 +19,7 @@ from tables import asked, filled, head, held, line, no_ranking, points, put, sco
 
 RESULT = ROOT / "eval/results/presets.json"
 TABLES = {ROOT / "README.md": "summary", ROOT / "eval/RESULTS.md": "tasks"}
-TOKENS_MAX = 320  # of a caption, the longest answer (fv_exam_max_tokens)
+TOKENS_MAX = 320  # of a caption, the longest answer (fv_suite_max_tokens)
 BESIDE = [f"evict=vta,tau={TOKENS_MAX}", "evict=vta,tau=50"]
 CLOSER = "quality"
 SEED = 2  # the search that chose CLOSER saw the items of 0 and 1 (search.py)

@@ -186,7 +186,7 @@ fv_refusal fv_grants_commit(fv_grants *t, const fv_ticket *ticket, uint64_t n_fr
     return FV_REFUSED_NONE;
 }
 
-fv_refusal fv_grants_claim(fv_grants *t, const fv_ticket *ticket, void **owner) {
+fv_refusal fv_grants_attach(fv_grants *t, const fv_ticket *ticket, void **owner) {
     place *p;
     FV_ADMIT(find_live(t, ticket, &p));
     if (p->state != COMMITTED) return FV_REFUSE(PENDING, "the hand-off is not committed yet");

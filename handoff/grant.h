@@ -82,7 +82,7 @@ fv_refusal fv_grants_commit(fv_grants *t, const fv_ticket *ticket, uint64_t n_fr
                             uint64_t *surplus);
 
 /* Takes the owner of a committed grant out of the table. PENDING: it may still be committed. */
-fv_refusal fv_grants_claim(fv_grants *t, const fv_ticket *ticket, void **owner);
+fv_refusal fv_grants_attach(fv_grants *t, const fv_ticket *ticket, void **owner);
 
 /* Ends a grant in whatever state; the owner that must now be freed, or NULL when none is. */
 void *fv_grants_drop(fv_grants *t, const fv_ticket *ticket);

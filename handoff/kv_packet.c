@@ -115,7 +115,7 @@ fv_status fv_packet_write(fv_packet_writer *w, fv_section s, const fv_piece *pay
     return FV_OK;
 }
 
-fv_status fv_packet_write_beside(fv_packet_writer *w, fv_section s, uint64_t length, uint32_t crc) {
+fv_status fv_packet_write_oob(fv_packet_writer *w, fv_section s, uint64_t length, uint32_t crc) {
     s.length = length;
     FV_TRY(add_header(w, s, crc));
     return fv_packet_flush(w);
@@ -248,13 +248,13 @@ static fv_refusal take_payload(fv_packet_reader *r, const uint8_t *p, size_t n) 
     return FV_REFUSED_NONE;
 }
 
-fv_refusal fv_packet_read_beside(fv_packet_reader *r, const void *bytes, size_t n, uint32_t crc) {
+fv_refusal fv_packet_read_oob(fv_packet_reader *r, const void *bytes, size_t n, uint32_t crc) {
     bool payload = !r->done && r->n_head == FV_SECTION_HEADER && !r->skipping &&
-                   r->section.type != FV_SECTION_END && r->hooks.beside;
+                   r->section.type != FV_SECTION_END && r->hooks.oob;
     if (!payload || n > r->section.length - r->offset)
         return FV_REFUSE(MALFORMED, "%zu bytes came beside the stream where none were due", n);
     r->crc = fv_crc32c_join(r->crc, crc, n);
-    FV_ADMIT(r->hooks.beside(r->hooks.user, &r->section, r->offset, bytes, n));
+    FV_ADMIT(r->hooks.oob(r->hooks.user, &r->section, r->offset, bytes, n));
     r->offset += n;
     return r->offset == r->section.length ? end_section(r) : FV_REFUSED_NONE;
 }

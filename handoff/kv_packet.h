@@ -14,8 +14,8 @@
  *   stream:   HELO PRMT
  *             { LEAD? RANK? VEIL? packed? ROWS { POSN? TALY? DATA* } per layer and segment }
  *             per layer or more  TOKN END
- *   packed:   PACK FACT FACT? IMPO?     image rows of one layer as factors, codes or directions;
- * its ROWS has none then; and text rows likewise, with the segment of text: keys as factors, values
+ *   packed:   PACK FACT FACT? IMPO?     image tokens of one layer as factors, codes or directions;
+ * its ROWS has none then; and text tokens likewise, with the segment of text: keys as factors, values
  * as rows
  *
  * END counts sections, bytes and rows, and holds a digest over all headers before it; as headers
@@ -23,11 +23,11 @@
  * frame may hold several sections or a part of one. Neither side ever holds it as a whole: the
  * writer's frames point into memory where it lies, the reader hands payloads on as they come.
  *
- * A layer behind RANK has its image rows in rank order, the first to be let go last, not in the
+ * A layer behind RANK has its image tokens in rank order, the first to be let go last, not in the
  * order of their positions. They are sent so, rather than with a permutation, because rows are
  * copied to their final places as they come: nobody has to move them again.
  *
- * Behind VEIL the last image rows of a layer's heads are held and seen by nobody.
+ * Behind VEIL the last image tokens of a layer's heads are held and seen by nobody.
  *
  * A type is four letters. One that the reader does not know refuses the hand-off by name if it
  * is critical and is skipped if not; new methods add sections, not versions.
@@ -55,11 +55,11 @@ enum {
 #define FV_SECTIONS(X)                                                                             \
     X(HELLO, 'H', 'E', 'L', 'O')     /* what was agreed when the grant was given */                \
     X(PROMPT, 'P', 'R', 'M', 'T')    /* token ids, segments, next position, sampling */            \
-    X(RANK, 'R', 'A', 'N', 'K')      /* u32 [Hkv]: image rows at first, of a ranked layer */       \
-    X(VEIL, 'V', 'E', 'I', 'L')      /* u32: image rows of each head that nobody sees */           \
+    X(RANK, 'R', 'A', 'N', 'K')      /* u32 [Hkv]: image tokens at first, of a ranked layer */     \
+    X(MASK, 'V', 'E', 'I', 'L')      /* u32: image tokens of each head that nobody sees */         \
     X(ROWS, 'R', 'O', 'W', 'S')      /* u32 [layers, Hkv, segments]: lengths */                    \
     X(POSITIONS, 'P', 'O', 'S', 'N') /* i32 [lists, len]: one list for all heads, or Hkv */        \
-    X(TALLY, 'T', 'A', 'L', 'Y')     /* f32 [rows of all heads, dims 1]: what they were paid */    \
+    X(ACCUM, 'T', 'A', 'L', 'Y')     /* f32 [rows of all heads, dims 1]: what they were paid */    \
     X(DATA, 'D', 'A', 'T', 'A')   /* per head part0 <= g < part1: K [len, D] unless LEAD said */   \
                                   /* that they are another layer's, V [len, D] */                  \
     X(LEAD, 'L', 'E', 'A', 'D')   /* u32 [2]: the layer whose image keys this one uses; 1: its */  \
@@ -146,7 +146,7 @@ fv_status fv_packet_write(fv_packet_writer *w, fv_section s, const fv_piece *pay
 /* The same of a payload that lies where it cannot be read, as `length` bytes with this checksum:
  * the header goes out with all that was before it, and the payload is for the caller to send, in
  * frames of its own. */
-fv_status fv_packet_write_beside(fv_packet_writer *w, fv_section s, uint64_t length, uint32_t crc);
+fv_status fv_packet_write_oob(fv_packet_writer *w, fv_section s, uint64_t length, uint32_t crc);
 
 /* Lets the bytes that fill no frame yet go out. */
 fv_status fv_packet_flush(fv_packet_writer *w);
@@ -165,7 +165,7 @@ typedef struct fv_packet_hooks {
     /* The payload's bytes [offset, offset + n), in order. Not checked yet. */
     fv_refusal (*bytes)(void *user, const fv_section *s, uint64_t offset, const void *p, size_t n);
     /* The same of bytes that lie where they cannot be read. NULL: it takes none. */
-    fv_refusal (*beside)(void *user, const fv_section *s, uint64_t offset, const void *p, size_t n);
+    fv_refusal (*oob)(void *user, const fv_section *s, uint64_t offset, const void *p, size_t n);
     /* The payload was whole and its checksum right. */
     fv_refusal (*end)(void *user, const fv_section *s);
     /* END came and its totals agree. */
@@ -194,7 +194,7 @@ fv_refusal fv_packet_read(fv_packet_reader *r, const void *bytes, size_t n);
 
 /* The same, when they lie where they cannot be read and crc is their checksum: n bytes of one
  * payload. */
-fv_refusal fv_packet_read_beside(fv_packet_reader *r, const void *bytes, size_t n, uint32_t crc);
+fv_refusal fv_packet_read_oob(fv_packet_reader *r, const void *bytes, size_t n, uint32_t crc);
 
 #ifdef __cplusplus
 }

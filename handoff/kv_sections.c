@@ -106,12 +106,12 @@ fv_refusal fv_hello_get(const uint8_t *p, size_t n, fv_hello *out, size_t *n_pol
 /* ---- LEAD ------------------------------------------------------------------------------ */
 
 void fv_wire_lead_put(const fv_wire_lead *w, uint8_t *out) {
-    fv_put_u32(&out, w->leader);
+    fv_put_u32(&out, w->source_layer);
     fv_put_u32(&out, w->text);
 }
 
 fv_refusal fv_wire_lead_get(const uint8_t *p, fv_wire_lead *out) {
-    fv_wire_lead w = {.leader = fv_get_u32(&p)};
+    fv_wire_lead w = {.source_layer = fv_get_u32(&p)};
     uint32_t text = fv_get_u32(&p);
     if (text > 1) return FV_REFUSE(MALFORMED, "section LEAD says %u where 0 or 1 may stand", text);
     w.text = text;
@@ -186,7 +186,7 @@ static void put_or_zero(uint8_t **out, const void *from, uint32_t n) {
 void fv_wire_packed_put(const fv_wire_packed *w, uint8_t *out) {
     fv_put_u32(&out, w->n);
     fv_put_u32(&out, w->n_anchor);
-    fv_put_u32(&out, w->leader);
+    fv_put_u32(&out, w->source_layer);
     fv_put_u32(&out, (w->anchored ? PACKED_ANCHORED : 0) | (w->importance ? PACKED_IMPORTANCE : 0) |
                          (w->ranked ? PACKED_RANKED : 0) | (w->coded ? PACKED_CODED : 0) |
                          (w->merged ? PACKED_MERGED : 0));
@@ -207,7 +207,7 @@ fv_refusal fv_wire_packed_get(const uint8_t *p, size_t n, fv_wire_packed *out) {
     fv_wire_packed w = {0};
     w.n = fv_get_u32(&p);
     w.n_anchor = fv_get_u32(&p);
-    w.leader = fv_get_u32(&p);
+    w.source_layer = fv_get_u32(&p);
     uint32_t flags = fv_get_u32(&p);
     for (int k = 0; k < 2; k++) {
         w.part[k].rank = fv_get_u32(&p);

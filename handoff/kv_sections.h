@@ -56,7 +56,7 @@ fv_refusal fv_hello_get(const uint8_t *p, size_t n, fv_hello *out, size_t *n_pol
 
 /* A lazy layer: its image keys, and with `text` its text keys, are those of an earlier one. */
 typedef struct fv_wire_lead {
-    uint32_t leader;
+    uint32_t source_layer;
     bool text;
 } fv_wire_lead;
 
@@ -86,16 +86,16 @@ fv_refusal fv_wire_prompt_get(const uint8_t *p, size_t n, fv_wire_prompt *out);
 
 /* ---- PACK ------------------------------------------------------------------------------ */
 
-/* Image rows of a layer as factors, codes or directions: what kernels/packed_part.h needs of them.
- * Elements have the stores' type, heads and widths are the checkpoint's. Of text rows keys alone
+/* Image tokens of a layer as factors, codes or directions: what kernels/packed_part.h needs of them.
+ * Elements have the stores' type, heads and widths are the checkpoint's. Of text tokens keys alone
  * are factors: their values have rank 0, and are rows. */
 typedef struct fv_wire_packed {
-    uint32_t n, n_anchor; /* rows, and the blocks that they lie in */
-    uint32_t leader;      /* whose keys, or directions: this layer, or one before */
-    bool anchored;        /* keys are rotated to their block's anchor */
-    bool importance;      /* IMPO follows */
-    bool ranked;          /* rows are let go in the order of their rank */
-    bool coded, merged;   /* codes, or directions that two layers share; not factors */
+    uint32_t n, n_anchor;  /* rows, and the blocks that they lie in */
+    uint32_t source_layer; /* whose keys, or directions: this layer, or one before */
+    bool anchored;         /* keys are rotated to their block's anchor */
+    bool importance;       /* IMPO follows */
+    bool ranked;           /* rows are let go in the order of their rank */
+    bool coded, merged;    /* codes, or directions that two layers share; not factors */
     struct {
         uint32_t rank, rank2, bits;
         uint32_t n_outlier; /* of codes and directions */

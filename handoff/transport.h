@@ -3,7 +3,7 @@
 
 /* TRANSPORTS: how frames get from a prefill worker to a decode worker.
  *
- *   prefill-worker/ship/ship.c ---- fv_transport_ops ----> in-process: a call; else: a network
+ *   prefill-worker/export/export.c ---- fv_transport_ops ----> in-process: a call; else: a network
  *                               open, push, commit, end                 |
  *   decode-worker/receive/receive.c <-- fv_sink_ops ------------------------- <-+
  *                               offer, frame, commit, abort
@@ -14,11 +14,11 @@
  * another thread, and a peer that says nothing holds nobody up.
  *
  * What lies on a device may go to the other side's device beside the stream, where both have a way
- * for that (common/pair.h); should that fail, the transport brings it over all the same.
+ * for that (common/peer.h); should that fail, the transport brings it over all the same.
  *
  * In a hand-off: open; then, with the grant, push frames in order; then commit; end in any case.
  * Until end has said that it is gone, what the frames point to stays untouched. */
-#include "common/pair.h"
+#include "common/peer.h"
 #include "handoff/grant.h"
 #include "handoff/kv_sections.h"
 
@@ -39,8 +39,8 @@ typedef struct fv_sink_ops {
     fv_refusal (*frame)(fv_sink *sink, const fv_ticket *ticket, uint64_t seq, const fv_piece *piece,
                         int32_t n_piece);
     /* The same of a frame that lies on the sink's device, n bytes with this CRC32C. */
-    fv_refusal (*beside)(fv_sink *sink, const fv_ticket *ticket, uint64_t seq, const void *bytes,
-                         size_t n, uint32_t crc);
+    fv_refusal (*oob)(fv_sink *sink, const fv_ticket *ticket, uint64_t seq, const void *bytes,
+                      size_t n, uint32_t crc);
     fv_refusal (*commit)(fv_sink *sink, const fv_ticket *ticket, uint64_t n_frame);
     fv_refusal (*renew)(fv_sink *sink, const fv_ticket *ticket); /* the sender is still there */
     /* Also of one that is committed, unless it was claimed. */
@@ -64,8 +64,8 @@ typedef struct fv_reply {
 
 /* What has gone which way, so far. */
 typedef struct fv_transfer_ways {
-    uint64_t bytes_beside; /* from device to device */
-    uint64_t n_fallback;   /* frames that were to go so, and did not */
+    uint64_t bytes_oob;  /* from device to device */
+    uint64_t n_fallback; /* frames that were to go so, and did not */
 } fv_transfer_ways;
 
 /* Called once, unless the transfer is ended before. `reply` is borrowed for the call. */
@@ -93,11 +93,11 @@ typedef struct fv_transport_ops {
     fv_status (*push)(fv_transfer *x, uint64_t seq, const fv_piece *piece, int32_t n_piece);
     /* (optional) How frames that lie on a device can be sent from there now; NULL: not at all, so
      * bring them home. */
-    const fv_pair_ops *(*beside)(fv_transfer *x);
+    const fv_peer_ops *(*oob)(fv_transfer *x);
     /* (with it) Takes frame number seq, which the buffer on that device is, at most
-     * FV_PAIR_BYTES_MAX bytes; its contents are there. The buffer is the transport's, also when it
+     * FV_PEER_BYTES_MAX bytes; its contents are there. The buffer is the transport's, also when it
      * fails, which is as with push. */
-    fv_status (*push_beside)(fv_transfer *x, uint64_t seq, fv_buf buf);
+    fv_status (*push_oob)(fv_transfer *x, uint64_t seq, fv_buf buf);
     fv_transfer_ways (*ways)(const fv_transfer *x); /* (with it) */
     void (*commit)(fv_transfer *x, uint64_t n_frame, fv_on_reply done, void *user);
     /* Gives the hand-off up; with `keep` not one that is committed. No answer comes after it.

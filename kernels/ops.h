@@ -30,7 +30,7 @@
 #include <stdint.h>
 
 #include "common/buf.h"
-#include "common/pair.h"
+#include "common/peer.h"
 #include "common/status.h"
 #include "kernels/packed.h"
 #include "kernels/tensor.h"
@@ -401,7 +401,7 @@ typedef struct fv_backend_ops {
      * NULL entry: a backend that cannot be lost. */
     const char *(*lost)(const fv_backend *be);
     /* How its memory goes to the device of another process; NULL: through the host. */
-    const fv_pair_ops *pairs;
+    const fv_peer_ops *pairs;
 } fv_backend_ops;
 
 struct fv_backend {

@@ -5,7 +5,7 @@
  * and read by kernels (AttentionPack, CVPR 2026; ops.h: attn_lowrank). What factors share with the
  * other forms of packed rows: kernels/packed_part.h; the sizes of each are here.
  *
- *     M ~= U B      M [n, Hkv * D] keys or values of n visual rows, all heads side by side
+ *     M ~= U B      M [n, Hkv * D] keys or values of n visual tokens, all heads side by side
  *                   U [n, R]       rows: left singular vectors times singular values
  *                   B [R, Hkv * D] basis: right singular vectors, orthonormal rows
  *
@@ -23,7 +23,7 @@
  * the head's columns of B, and one latent query per block and head serves all its rows, exactly.
  * One block with a = 0: keys as the cache holds them (K1); blocks of one row: keys before rotation
  * (K0); between them: K2. (K3, keys before rotation and a latent query for each row and column of a
- * picture, needs a rotation that has sections of its own for these, M-RoPE; no checkpoint that
+ * image, needs a rotation that has sections of its own for these, M-RoPE; no checkpoint that
  * fovea serves has one. What K0, K1 and K2 keep and cost: bench/bench_keys.c.)
  *
  * VALUES AS ROWS. A part of values may have no factors (rank 0): it holds the rows as they are,

@@ -4,7 +4,7 @@
 /* CALIBRATION: what was measured on a checkpoint, kept beside its weights in calibration.json.
  *
  *   {"fingerprint": "0123456789abcdef",
- *    "lazy": {"leaders": [0, 1, 2, 2, ...], "epsilon": 0.05, "cap": 5, "items": 110,
+ *    "lazy": {"source layers": [0, 1, 2, 2, ...], "epsilon": 0.05, "cap": 5, "items": 110,
  *             "divergence": [[0.0, 0.31, ...], ...]},
  *    "visipruner": {"cos": 0.997, "l2": 0.31, "exit_cos": 0.9993, "items": 110, ...},
  *    "vtw": {"layer": 17, "eta": 0.003, "items": 20, "kl": [0.4, ...]},
@@ -23,10 +23,10 @@
 extern "C" {
 #endif
 
-/* The block map of lazy attention: leader[l] is l, or a layer before it that leads itself. */
+/* The block map of lazy attention: source layer[l] is l, or a layer before it that leads itself. */
 typedef struct fv_calibrated_blocks {
     int32_t n_layer; /* 0: was not measured */
-    int32_t leader[256];
+    int32_t source_layer[256];
 } fv_calibrated_blocks;
 
 typedef struct fv_calibration {

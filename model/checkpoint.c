@@ -19,14 +19,14 @@
 #include "common/file.h"
 #include "common/log.h"
 #include "model/calibration.h"
-#include "model/manifest.h"
 #include "model/shards.h"
+#include "model/tensor_specs.h"
 #include "text/json.h"
 
 enum { PATH_CAP = 4096, CONFIG_MAX = 1 << 20, FINGERPRINT_EDGE = 4096 };
 
 typedef struct used_tensor {
-    const fv_manifest_entry *expected;
+    const fv_tensor_spec *expected;
     const fv_shard_tensor *found;
     fv_tensor view;
 } used_tensor;
@@ -39,7 +39,7 @@ struct fv_checkpoint {
     fv_generation_config gen;
     fv_image_config image;
     fv_shards *shards;
-    fv_manifest_entry *manifest; /* [n_manifest] */
+    fv_tensor_spec *manifest; /* [n_manifest] */
     int32_t n_manifest;
     used_tensor *used; /* [n_used], in the manifest's order */
     int32_t n_used;
@@ -140,7 +140,7 @@ static void print_shape(const int64_t *shape, int32_t n, char *out, size_t cap) 
     if (at < cap) snprintf(out + at, cap - at, "]");
 }
 
-static fv_status check_shape(const fv_shard_tensor *t, const fv_manifest_entry *e) {
+static fv_status check_shape(const fv_shard_tensor *t, const fv_tensor_spec *e) {
     bool same = t->entry->n_dim == e->n_dim;
     for (int32_t i = 0; same && i < e->n_dim; i++) same = t->entry->shape[i] == e->shape[i];
     if (same) return FV_OK;
@@ -156,7 +156,7 @@ static fv_status check_shape(const fv_shard_tensor *t, const fv_manifest_entry *
 }
 
 /* Checks t against e and makes the view; copies bytes that are not aligned. */
-static fv_status make_view(fv_checkpoint *ck, const fv_shard_tensor *t, const fv_manifest_entry *e,
+static fv_status make_view(fv_checkpoint *ck, const fv_shard_tensor *t, const fv_tensor_spec *e,
                            fv_tensor *out) {
     FV_TRY(check_shape(t, e));
     fv_dtype dtype;
@@ -170,12 +170,12 @@ static fv_status make_view(fv_checkpoint *ck, const fv_shard_tensor *t, const fv
         memcpy(data, t->entry->data, t->entry->bytes);
     }
     int32_t rows, cols;
-    fv_manifest_view(e, &rows, &cols);
+    fv_tensor_specs_view(e, &rows, &cols);
     *out = fv_tensor_of(data, dtype, rows, cols);
     return FV_OK;
 }
 
-static fv_tensor *slot_of(fv_checkpoint *ck, const fv_manifest_entry *e) {
+static fv_tensor *slot_of(fv_checkpoint *ck, const fv_tensor_spec *e) {
     char *base = NULL;
     switch (e->part) {
     case FV_PART_TEXT: base = (char *)&ck->text; break;
@@ -188,9 +188,9 @@ static fv_tensor *slot_of(fv_checkpoint *ck, const fv_manifest_entry *e) {
     return (fv_tensor *)(void *)(base + e->offset);
 }
 
-static fv_status fail_missing(const fv_checkpoint *ck, const fv_manifest_entry *e) {
+static fv_status fail_missing(const fv_checkpoint *ck, const fv_tensor_spec *e) {
     char key[FV_TENSOR_NAME_MAX];
-    fv_dialect_key(fv_shards_dialect(ck->shards), e->name, key);
+    fv_name_mapping_key(fv_shards_name_mapping(ck->shards), e->name, key);
     if (e->role == FV_ROLE_HEAD)
         return FV_FAIL(FV_ENOTFOUND,
                        "%s: tensor '%s' is missing, and config.json does not tie it to the "
@@ -210,13 +210,13 @@ static void tie_head(fv_checkpoint *ck) {
 
 static fv_status open_tensors(fv_checkpoint *ck) {
     const fv_model_config *cfg = &ck->cfg;
-    FV_TRY(fv_manifest_build(cfg, false, &ck->manifest, &ck->n_manifest));
+    FV_TRY(fv_tensor_specs_build(cfg, false, &ck->manifest, &ck->n_manifest));
     FV_TRY(FV_ARENA_NEW(&ck->arena, ck->n_manifest, ck->used));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->text.n_layer, ck->text.layer));
     FV_TRY(FV_ARENA_NEW(&ck->arena, cfg->vision.n_layer, ck->vision.layer));
-    const fv_manifest_entry *absent_half = NULL; /* of the tied pair */
+    const fv_tensor_spec *absent_half = NULL; /* of the tied pair */
     for (int32_t i = 0; i < ck->n_manifest; i++) {
-        const fv_manifest_entry *e = &ck->manifest[i];
+        const fv_tensor_spec *e = &ck->manifest[i];
         const fv_shard_tensor *t = fv_shards_find(ck->shards, e->name);
         bool in_pair = e->role == FV_ROLE_HEAD || !strcmp(e->name, "text.embed_tokens.weight");
         if (!t && e->optional) continue;
@@ -245,8 +245,8 @@ static fv_status open_all(fv_checkpoint *ck, const char *dir) {
     FV_TRY(fv_shards_open(dir, &ck->shards));
     FV_TRY(open_tensors(ck));
     FV_LOG(INFO, MODEL, "checkpoint=%s dialect=%s files=%d tensors=%d extra=%d bytes=%zu", dir,
-           fv_dialect_name(fv_shards_dialect(ck->shards)), fv_shards_files(ck->shards), ck->n_used,
-           fv_shards_tensors(ck->shards) - ck->n_used, ck->bytes);
+           fv_name_mapping_name(fv_shards_name_mapping(ck->shards)), fv_shards_files(ck->shards),
+           ck->n_used, fv_shards_tensors(ck->shards) - ck->n_used, ck->bytes);
     fv_shards_populate(ck->shards);
     return FV_OK;
 }
@@ -297,7 +297,7 @@ const fv_projector_weights *fv_checkpoint_projector(const fv_checkpoint *ck) {
 }
 const char *fv_checkpoint_dir(const fv_checkpoint *ck) { return ck->dir; }
 const int32_t *fv_checkpoint_blocks(const fv_checkpoint *ck) {
-    return ck->calibration.blocks.n_layer ? ck->calibration.blocks.leader : NULL;
+    return ck->calibration.blocks.n_layer ? ck->calibration.blocks.source_layer : NULL;
 }
 const double *fv_checkpoint_thresholds(const fv_checkpoint *ck) {
     return ck->calibration.has_thresholds ? ck->calibration.thresholds : NULL;
@@ -317,7 +317,7 @@ void fv_checkpoint_fingerprint(const fv_checkpoint *ck, char out[17]) {
     XXH64_reset(&state, 0);
     XXH64_update(&state, ck->config_text, ck->config_bytes);
     for (int32_t i = 0; i < ck->n_used; i++) {
-        const fv_manifest_entry *e = ck->used[i].expected;
+        const fv_tensor_spec *e = ck->used[i].expected;
         const fv_safetensors_entry *t = ck->used[i].found->entry;
         XXH64_update(&state, e->name, strlen(e->name) + 1);
         XXH64_update(&state, t->dtype, strlen(t->dtype) + 1);

@@ -5,7 +5,7 @@
  * canonical name, its shape checked, its bytes mapped and borrowed.
  *
  * Directories are read as people have them: one safetensors file or an index with shards,
- * F32, F16 or BF16 (mixed is fine), and key names in any of five dialects (MODEL.md). */
+ * F32, F16 or BF16 (mixed is fine), and key names in any of five name mappings (MODEL.md). */
 #include "common/schedule.h"
 #include "kernels/ops.h"
 #include "model/config.h"
@@ -33,7 +33,7 @@ const fv_projector_weights *fv_checkpoint_projector(const fv_checkpoint *ck);
 const char *fv_checkpoint_dir(const fv_checkpoint *ck);
 
 /* What its calibration holds (model/calibration.h); NULL: it was not measured. */
-const int32_t *fv_checkpoint_blocks(const fv_checkpoint *ck);    /* leaders, [n_layer] */
+const int32_t *fv_checkpoint_blocks(const fv_checkpoint *ck);    /* source layers, [n_layer] */
 const double *fv_checkpoint_thresholds(const fv_checkpoint *ck); /* [3] cos, l2, exit_cos */
 int32_t fv_checkpoint_withdraw(const fv_checkpoint *ck);         /* of prune=vtw; 0: not measured */
 const fv_schedule *fv_checkpoint_schedules(const fv_checkpoint *ck, int32_t *n); /* [*n] */

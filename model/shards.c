@@ -124,7 +124,7 @@ static fv_status index_tensors(fv_shards *sh) {
             fv_shard_tensor *t = &sh->tensor[sh->n_known];
             t->entry = fv_safetensors_at(s->st, i);
             t->file = s->name;
-            if (fv_dialect_canonical(t->entry->name, t->canonical)) sh->n_known++;
+            if (fv_name_mapping_canonical(t->entry->name, t->canonical)) sh->n_known++;
         }
     }
     qsort(sh->tensor, (size_t)sh->n_known, sizeof(*sh->tensor), by_canonical);
@@ -174,18 +174,18 @@ const fv_shard_tensor *fv_shards_find(const fv_shards *sh, const char *canonical
 int32_t fv_shards_tensors(const fv_shards *sh) { return sh->n_tensor; }
 int32_t fv_shards_files(const fv_shards *sh) { return sh->n_file; }
 
-fv_dialect fv_shards_dialect(const fv_shards *sh) {
-    fv_dialect best = FV_DIALECT_HUB;
+fv_name_mapping fv_shards_name_mapping(const fv_shards *sh) {
+    fv_name_mapping best = FV_NAME_MAPPING_HUB;
     int32_t best_hits = -1;
-    for (int d = 0; d < FV_N_DIALECT; d++) {
+    for (int d = 0; d < FV_N_NAME_MAPPING; d++) {
         int32_t hits = 0;
         for (int32_t i = 0; i < sh->n_known; i++) {
             char key[FV_TENSOR_NAME_MAX];
-            fv_dialect_key((fv_dialect)d, sh->tensor[i].canonical, key);
+            fv_name_mapping_key((fv_name_mapping)d, sh->tensor[i].canonical, key);
             hits += !strcmp(key, sh->tensor[i].entry->name);
         }
         if (hits > best_hits) {
-            best = (fv_dialect)d;
+            best = (fv_name_mapping)d;
             best_hits = hits;
         }
     }

@@ -4,7 +4,7 @@
 /* The safetensors files of one checkpoint directory, mapped, and one table of their tensors.
  *
  * Either model.safetensors alone, or model.safetensors.index.json and the shards it names. */
-#include "model/dialect.h"
+#include "model/name_mapping.h"
 #include "model/safetensors.h"
 
 #ifdef __cplusplus
@@ -34,8 +34,8 @@ const fv_shard_tensor *fv_shards_find(const fv_shards *sh, const char *canonical
 int32_t fv_shards_tensors(const fv_shards *sh); /* all in the files, known to us or not */
 int32_t fv_shards_files(const fv_shards *sh);
 
-/* The dialect that most keys are written in. */
-fv_dialect fv_shards_dialect(const fv_shards *sh);
+/* The name mapping that most keys are written in. */
+fv_name_mapping fv_shards_name_mapping(const fv_shards *sh);
 
 #ifdef __cplusplus
 }

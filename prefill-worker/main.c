@@ -4,8 +4,8 @@
 #include "prefill-worker/image/image.h"
 #include "prefill-worker/service/worker.h"
 #include "serving/worker/model_info.h"
-#include "serving/worker/place.h"
-#include "transport/pair_option.h"
+#include "serving/worker/registration.h"
+#include "transport/peer_option.h"
 
 /* clang-format off */
 static const fv_option table[] = {
@@ -13,7 +13,7 @@ static const fv_option table[] = {
     FV_DAEMON_WORKER_OPTIONS,
     {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,
      "Hugging Face checkpoint directory", 0, 0},
-    FV_PLACE_OPTIONS,
+    FV_REGISTRATION_OPTIONS,
     {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", "f32",
      "keys and values are kept and sent as f32, bf16 or f16", 0, 0},
     {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", "0",
@@ -39,7 +39,7 @@ static const fv_option table[] = {
      "write the GPU's time by kernel to FILE at the end; steps run without graphs then", 0, 0},
     {"plugin-dir", "FOVEA_PLUGIN_DIR", FV_OPTION_STRING, "DIR", NULL,
      "directory containing libfovea_cuda.so; default: that of the program", 0, 0},
-    FV_PAIR_OPTIONS,
+    FV_PEER_OPTIONS,
     {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", "auto",
      "CPU: auto, plain, avx2, avx512, all the same result; CUDA: auto, exact", 0, 0},
 };
@@ -48,7 +48,7 @@ enum { N_OPTION = sizeof table / sizeof *table };
 
 typedef struct server {
     const fv_options *o;
-    fv_place place;
+    fv_registration place;
     fv_daemon *daemon;
     fv_engine engine;
     fv_prefill_worker *worker;
@@ -58,7 +58,7 @@ typedef struct server {
 
 /* ---- in the fleet ----------------------------------------------------------------------- */
 
-static void on_change(void *user) { fv_place_touch(&((server *)user)->place); }
+static void on_change(void *user) { fv_registration_touch(&((server *)user)->place); }
 
 static void measure(void *user, Fovea__Inference__V1__Load *load) {
     fv_prefill_worker_load(((server *)user)->worker, load);
@@ -66,10 +66,10 @@ static void measure(void *user, Fovea__Inference__V1__Load *load) {
 
 static fv_status introduce(void *user, const char *address, Fovea__Fleet__V1__Introduction **out) {
     server *s = user;
-    fv_describe_options opt = {
+    fv_model_info_options opt = {
         .name = s->name, .role = FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL, .address = address};
     FV_TRY(fv_engine_kv_dtype(fv_options_string(s->o, "kv-dtype"), &opt.kv_dtype));
-    FV_TRY(fv_describe(&s->engine, &opt, &s->arena, out));
+    FV_TRY(fv_info(&s->engine, &opt, &s->arena, out));
     fv_image_limits lim = fv_image_limits_default();
     Fovea__Inference__V1__Limits *said = (*out)->model->limits;
     said->bytes_image = lim.bytes_max;
@@ -84,16 +84,16 @@ static fv_vital_signs signs(void *user) {
 }
 
 static void on_lost(void *user, const char *why) {
-    fv_place_device_lost(&((server *)user)->place, why);
+    fv_registration_device_lost(&((server *)user)->place, why);
 }
 
 static void on_health(void *user, bool healthy) {
-    fv_place_health(&((server *)user)->place, healthy);
+    fv_registration_health(&((server *)user)->place, healthy);
 }
 
 /* ---- the end ---------------------------------------------------------------------------- */
 
-static void on_drain(void *user) { fv_place_drain(&((server *)user)->place); }
+static void on_drain(void *user) { fv_registration_drain(&((server *)user)->place); }
 
 static void on_worker_closed(void *user) {
     server *s = user;
@@ -106,7 +106,7 @@ static void on_left(void *user) {
     fv_prefill_worker_close(s->worker, on_worker_closed, s);
 }
 
-static void on_stopped(void *user) { fv_place_leave(&((server *)user)->place, on_left); }
+static void on_stopped(void *user) { fv_registration_leave(&((server *)user)->place, on_left); }
 
 /* ---- the beginning ---------------------------------------------------------------------- */
 
@@ -123,10 +123,10 @@ static fv_status open_worker(server *s) {
     if (!engine.checkpoint)
         return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed: a Hugging Face checkpoint directory "
                                   "(`fovea synth` makes one to try with)");
-    FV_TRY(fv_place_open(&s->place));
+    FV_TRY(fv_registration_open(&s->place));
     fv_prefill_worker_options opt = {.bridge = fv_daemon_bridge(s->daemon),
                                      .engine = &s->engine,
-                                     .callers = fv_place_callers(&s->place),
+                                     .callers = fv_registration_callers(&s->place),
                                      .name = s->name,
                                      .kv_bytes = (size_t)fv_options_int(o, "kv-bytes"),
                                      .cache_bytes = (size_t)fv_options_int(o, "cache-bytes"),
@@ -141,9 +141,9 @@ static fv_status open_worker(server *s) {
                                      .user = s};
     FV_TRY(fv_engine_kv_dtype(fv_options_string(o, "kv-dtype"), &opt.kv_dtype));
     FV_TRY(fv_engine_open(&engine, &s->engine));
-    fv_pair_choice pairs;
-    FV_TRY(fv_pair_choose(o, s->engine.be.ops->name, s->engine.be.ops->pairs, &pairs));
-    opt.pairs = (fv_pairs_options){.ops = pairs.ops,
+    fv_peer_choice pairs;
+    FV_TRY(fv_peer_choose(o, s->engine.be.ops->name, s->engine.be.ops->pairs, &pairs));
+    opt.pairs = (fv_peers_options){.ops = pairs.ops,
                                    .most = pairs.most,
                                    .join_s = pairs.join_s,
                                    .late_s = pairs.late_s,
@@ -170,7 +170,7 @@ static fv_status open_daemon(server *s) {
                              .on_health = on_health,
                              .on_lost = on_lost};
     FV_TRY(fv_daemon_open(s->o, &hooks, &s->daemon));
-    s->place = (fv_place){
+    s->place = (fv_registration){
         .o = s->o, .daemon = s->daemon, .introduce = introduce, .measure = measure, .user = s};
     return FV_OK;
 }
@@ -179,13 +179,13 @@ static fv_status run(const fv_options *o) {
     server s = {.o = o};
     FV_TRY(open_daemon(&s));
     fv_status st = serve(&s);
-    if (st != FV_OK) fv_place_give_up(&s.place, st);
+    if (st != FV_OK) fv_registration_give_up(&s.place, st);
     fv_daemon_run(s.daemon);
     fv_daemon_close(s.daemon);
-    fv_place_close(&s.place);
+    fv_registration_close(&s.place);
     fv_engine_close(&s.engine);
     fv_arena_fini(&s.arena);
-    return fv_place_verdict(&s.place);
+    return fv_registration_verdict(&s.place);
 }
 
 int main(int argc, char **argv) {

@@ -74,7 +74,7 @@ static fv_status read_ids(const Fovea__Inference__V1__TokenIds *ids, const model
     return ids->n_id ? FV_OK : FV_FAIL(FV_EINVAL, "the prompt has no ids");
 }
 
-/* *rows: text rows at most. A token stands for one byte or more. */
+/* *rows: text tokens at most. A token stands for one byte or more. */
 static fv_status read_prompt(const request_message *r, const model_message *model, size_t *n_image,
                              size_t *rows) {
     const prompt_message *p = r->prompt;
@@ -229,11 +229,11 @@ static fv_status make_plan(const request_message *r, const model_message *m, con
                            fv_plan *plan) {
     fv_policy policy;
     fv_schedule fitted[FV_SCHEDULES];
-    int32_t leaders[FV_PLAN_MAX_LAYERS] = {0};
+    int32_t source_layers[FV_PLAN_MAX_LAYERS] = {0};
     bool ids = r->prompt->form_case == FOVEA__INFERENCE__V1__PROMPT__FORM_IDS;
     bool calibrated = m->n_lazy_source_layers == m->n_layer; /* of a worker that measured */
     for (uint32_t l = 0; calibrated && l < m->n_layer; l++)
-        leaders[l] = (int32_t)m->lazy_source_layers[l];
+        source_layers[l] = (int32_t)m->lazy_source_layers[l];
     fv_plan_shape shape = {.n_layer = (int32_t)m->n_layer,
                            .n_kv = (int32_t)m->n_kv,
                            .d_head = (int32_t)m->d_head,
@@ -242,7 +242,7 @@ static fv_status make_plan(const request_message *r, const model_message *m, con
                            .n_text = (int32_t)x->text,
                            .text_bound = !ids,
                            .n_image = (int32_t)r->n_images,
-                           .calibrated = calibrated ? leaders : NULL,
+                           .calibrated = calibrated ? source_layers : NULL,
                            .withdraw = m->vtw_layer <= m->n_layer ? (int32_t)m->vtw_layer : 0,
                            .n_fitted = read_schedules(m, fitted),
                            .fitted = fitted,
@@ -261,14 +261,14 @@ static fv_status count_bytes(const request_message *r, const model_message *m, c
     fv_plan plan;
     FV_TRY(make_plan(r, m, x, &plan));
     uint64_t part = (uint64_t)plan.shape.d_head * (uint64_t)plan.shape.bytes_value;
-    uint64_t parts = 2 * (uint64_t)m->n_layer - (uint64_t)fv_plan_lent_text(&plan);
+    uint64_t parts = 2 * (uint64_t)m->n_layer - (uint64_t)fv_plan_reused_text(&plan);
     fv_plan_bytes bytes = fv_plan_count(&plan);
     *prompt = bytes.held + bytes.tables;
     *answer = parts * part * m->n_kv * x->answer;
     return FV_OK;
 }
 
-/* Positions that image rows take at most, once they were condensed. */
+/* Positions that image tokens take at most, once they were condensed. */
 static fv_status count_positions(const request_message *r, const model_message *m, uint64_t visual,
                                  uint64_t *taken) {
     extent one = {visual, 1, 0};

@@ -2,7 +2,7 @@
 #define FOVEA_ROUTER_ADMIT_H
 
 /* ADMIT: is a request right, and how much KV may it take? What needs a tokenizer or a decoder of
- * pictures is left to the prefill worker. Pure functions. */
+ * images is left to the prefill worker. Pure functions. */
 #include "inference.pb-c.h"
 #include "policy/policy.h"
 

@@ -16,7 +16,7 @@
 
 #include "common/clock.h"
 #include "handoff/refusal.h"
-#include "router/choose.h"
+#include "router/balancer.h"
 #include "router/relay_internal.h"
 #include "rpc/message.h"
 
@@ -56,8 +56,8 @@ static void part(fv_attempt *a, fv_outcome p, fv_outcome d) {
     double now_s = fv_clock_s();
     a->req->attempt = NULL;
     a->req = NULL;
-    fv_place_give(&a->p, p, now_s);
-    fv_place_give(&a->d, d, now_s);
+    fv_reservation_give(&a->p, p, now_s);
+    fv_reservation_give(&a->d, d, now_s);
     if (a->prefill) fv_rpc_call_cancel(a->prefill);
     if (a->decode) fv_rpc_call_cancel(a->decode);
 }
@@ -67,7 +67,7 @@ static void part(fv_attempt *a, fv_outcome p, fv_outcome d) {
 static void note_unfinished(const fv_attempt *a) {
     double now_s = fv_clock_s();
     fv_estimate *e = &a->relay->estimate;
-    fv_member *p = a->p.worker;
+    fv_registered_worker *p = a->p.worker;
     if (a->finish || a->finished) return;
     if (p && !a->first) fv_estimate_late(e, &p->pace, a->p.ahead, now_s - a->p.taken_s, now_s);
     if (!a->req->msg->ignore_eos) fv_estimate_answer(e, a->req->n_token, false, now_s);
@@ -86,7 +86,8 @@ static void fail(fv_attempt *a, fv_status st, bool blame_p, bool blame_d) {
     char p_name[sizeof a->p.name], d_name[sizeof a->d.name];
     snprintf(p_name, sizeof p_name, "%s", a->p.name);
     snprintf(d_name, sizeof d_name, "%s", a->d.name);
-    fv_failure f = {.status = st, .p = p_name, .d = d_name, .shun_p = blame_p, .shun_d = blame_d};
+    fv_failure f = {
+        .status = st, .p = p_name, .d = d_name, .exclude_p = blame_p, .exclude_d = blame_d};
     /* A worker that ends what has no time left is well. */
     bool late = st == FV_EDEADLINE && fv_request_left_ms(r, fv_clock_s()) <= 0;
     if (late) note_unfinished(a);
@@ -114,7 +115,7 @@ static fv_status client_status(fv_request *r, fv_status st) {
 /* ---- decode ----------------------------------------------------------------------------- */
 
 static void note_tokens(fv_attempt *a, uint32_t n) {
-    fv_member *d = a->d.worker;
+    fv_registered_worker *d = a->d.worker;
     double now_s = fv_clock_s();
     if (d && a->token_s > 0)
         fv_estimate_tokens(&a->relay->estimate, &d->pace, d->n_taken + d->n_foreign, n,
@@ -169,7 +170,7 @@ static void note_room(fv_attempt *a, const fv_rpc_call *c, bool by_decode, fv_st
     size_t n = 0;
     (void)fv_rpc_call_metadata(c, FV_REFUSAL_KEY, &name, &n);
     fv_refusal why = fv_refusal_named(name, n);
-    if (*st == FV_EBUSY) fv_place_full(by_decode || why != FV_REFUSED_NONE ? &a->d : &a->p);
+    if (*st == FV_EBUSY) fv_reservation_full(by_decode || why != FV_REFUSED_NONE ? &a->d : &a->p);
     if (why != FV_REFUSED_TOO_LARGE || !a->d.worker) return;
     uint64_t capacity = a->d.worker->load.bytes_capacity;
     if (capacity >= need->bytes_least) need->bytes_least = capacity + 1;
@@ -185,7 +186,7 @@ static void decode_over(fv_attempt *a, const fv_rpc_call *c, const fv_rpc_end *e
     if (st == FV_OK && !a->finished)
         st = FV_FAIL(FV_EDATA, "decode worker %s ended before the answer did", a->d.name);
     if (st == FV_OK) {
-        fv_place_give(&a->d, FV_OUTCOME_WORKED, fv_clock_s());
+        fv_reservation_give(&a->d, FV_OUTCOME_WORKED, fv_clock_s());
         fv_answer_maybe_finish(a->req);
     } else {
         /* Where the hand-off did not come, who had to bring it is at fault. */
@@ -239,8 +240,8 @@ static fv_status start_decode(fv_attempt *a) {
     m.n_replay = a->n_replay;
     m.replay = r->id_of;
     if (!a->ticket)
-        FV_TRY(fv_members_token(a->relay->opt.members, a->d.worker, method, r->fleet_id, "",
-                                FV_CALL_VALID_MS, token));
+        FV_TRY(fv_registry_token(a->relay->opt.members, a->d.worker, method, r->fleet_id, "",
+                                 FV_CALL_VALID_MS, token));
     fv_rpc_call_options opt = {.path = method,
                                .metadata = &metadata,
                                .n_metadata = !a->ticket,
@@ -260,8 +261,8 @@ static fv_status on_begun(fv_attempt *a, grpc_byte_buffer *message) {
     FV_TRY(fv_rpc_unpack(&fovea__handoff__v1__prefill_event__descriptor, message, &a->arena, &m));
     const Fovea__Handoff__V1__Begun *b = ((const prefill_event *)m)->begun;
     a->ticket = b->ticket;
-    fv_place_resize(&a->d, b->bytes_bound);
-    fv_place_decoded(&a->p); /* it says so when it has them */
+    fv_reservation_resize(&a->d, b->bytes_bound);
+    fv_reservation_decoded(&a->p); /* it says so when it has them */
     return client_status(a->req, fv_answer_accept(a->req));
 }
 
@@ -271,12 +272,12 @@ static bool had_ended(const fv_attempt *a, const first_message *first) {
 }
 
 static void note_prefilled(fv_attempt *a) {
-    fv_member *p = a->p.worker;
+    fv_registered_worker *p = a->p.worker;
     double now_s = fv_clock_s();
     if (!a->waited) /* for room, which says nothing of prefill */
         fv_estimate_prefilled(&a->relay->estimate, p ? &p->pace : NULL, a->p.ahead,
                               now_s - a->p.taken_s, now_s);
-    fv_place_prefilled(&a->p);
+    fv_reservation_prefilled(&a->p);
     a->token_s = now_s;
 }
 
@@ -290,11 +291,11 @@ static fv_status on_first_token(fv_attempt *a, const first_message *first) {
         return FV_FAIL(FV_EDATA, "the answer goes on without room at a decode worker");
     a->first = true;
     a->finish = first->finish;
-    fv_place_decoded(&a->p);
+    fv_reservation_decoded(&a->p);
     fv_status st = fv_answer_accept(r);
     if (st == FV_OK && !a->ended) st = fv_answer_tokens(r, first->tokens);
     if (st == FV_OK && !first->finish) st = start_decode(a);
-    if (first->finish) fv_place_give(&a->d, FV_OUTCOME_UNKNOWN, fv_clock_s());
+    if (first->finish) fv_reservation_give(&a->d, FV_OUTCOME_UNKNOWN, fv_clock_s());
     return client_status(r, st);
 }
 
@@ -335,7 +336,7 @@ static void prefill_over(fv_attempt *a, const fv_rpc_call *c, const fv_rpc_end *
         st = FV_FAIL(FV_EDATA, "prefill worker %s ended before the first token", a->p.name);
     if (st == FV_OK || may_go_on(a, st)) {
         a->prefill_done = true;
-        fv_place_give(&a->p, outcome_of(st), fv_clock_s());
+        fv_reservation_give(&a->p, outcome_of(st), fv_clock_s());
         fv_answer_maybe_finish(a->req);
     } else {
         /* It may be the way to the decode worker: both are kept away from. Whoever is well soon has
@@ -366,15 +367,15 @@ static uint32_t age_ms(const fv_request *r) {
  * turn first: so they are good until the request's time is over. */
 static fv_status make_tokens(fv_attempt *a, char open[FV_CALL_TOKEN_MAX],
                              char pair[FV_CALL_TOKEN_MAX]) {
-    const fv_members *m = a->relay->opt.members;
-    const fv_member *d = a->d.worker;
+    const fv_registry *m = a->relay->opt.members;
+    const fv_registered_worker *d = a->d.worker;
     int64_t ms = deadline_ms(a->req) + FV_CALL_VALID_MS;
     uint32_t valid_ms = ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX;
     open[0] = pair[0] = '\0';
     if (!d) return FV_OK;
-    FV_TRY(fv_members_token(m, d, "/fovea.handoff.v1.Handoff/Open", a->req->fleet_id, "", valid_ms,
-                            open));
-    return fv_members_token(m, d, "/fovea.handoff.v1.Handoff/Pair", "", "", valid_ms, pair);
+    FV_TRY(fv_registry_token(m, d, "/fovea.handoff.v1.Handoff/Open", a->req->fleet_id, "", valid_ms,
+                             open));
+    return fv_registry_token(m, d, "/fovea.handoff.v1.Handoff/Pair", "", "", valid_ms, pair);
 }
 
 static fv_status start_prefill(fv_attempt *a) {
@@ -394,8 +395,8 @@ static fv_status start_prefill(fv_attempt *a) {
     FV_TRY(make_tokens(a, open, pair));
     m.open_token = open;
     m.pair_token = pair;
-    FV_TRY(fv_members_token(a->relay->opt.members, a->p.worker, method, r->fleet_id,
-                            m.decode_address, FV_CALL_VALID_MS, token));
+    FV_TRY(fv_registry_token(a->relay->opt.members, a->p.worker, method, r->fleet_id,
+                             m.decode_address, FV_CALL_VALID_MS, token));
     fv_rpc_call_options opt = {.path = method,
                                .metadata = &metadata,
                                .n_metadata = 1,
@@ -410,33 +411,34 @@ static fv_status start_prefill(fv_attempt *a) {
 
 /* ---- from outside ----------------------------------------------------------------------- */
 
-fv_status fv_attempt_start(fv_request *r, fv_member *p, fv_member *d) {
+fv_status fv_attempt_start(fv_request *r, fv_registered_worker *p, fv_registered_worker *d) {
     fv_attempt *a;
     FV_TRY(attempt_open(r, &a));
     fv_portion of_p = {.pixels = r->need.pixels, .suspect = r->n_lost > 0};
     fv_portion of_d = {.bytes = r->need.bytes, .suspect = r->n_lost > 0};
-    fv_place_take(&a->p, p, &of_p, fv_clock_s());
-    fv_place_queue(&a->p, r->work.prompt);
-    bool waits = d && !fv_member_has_room(d, &(fv_wish){.bytes = r->need.bytes,
-                                                        .bytes_least = r->need.bytes_least});
-    if (d) fv_place_take(&a->d, d, &of_d, fv_clock_s());
-    if (waits) fv_place_wait(&a->d);
+    fv_reservation_take(&a->p, p, &of_p, fv_clock_s());
+    fv_reservation_queue(&a->p, r->work.prompt);
+    bool waits =
+        d && !fv_registered_worker_has_room(
+                 d, &(fv_constraints){.bytes = r->need.bytes, .bytes_least = r->need.bytes_least});
+    if (d) fv_reservation_take(&a->d, d, &of_d, fv_clock_s());
+    if (waits) fv_reservation_wait(&a->d);
     a->waited = waits;
     return start_prefill(a);
 }
 
 bool fv_attempt_waits(const fv_attempt *a) { return a->d.waits && a->d.worker && !a->ticket; }
 
-fv_status fv_attempt_follow(fv_request *r, fv_member *d) {
+fv_status fv_attempt_follow(fv_request *r, fv_registered_worker *d) {
     fv_attempt *a;
     FV_TRY(attempt_open(r, &a));
-    fv_place_take(&a->d, d, &(fv_portion){.bytes = r->need.bytes}, fv_clock_s());
+    fv_reservation_take(&a->d, d, &(fv_portion){.bytes = r->need.bytes}, fv_clock_s());
     a->first = a->prefill_done = true;
     return start_decode(a);
 }
 
 /* Behind the first token the prefill worker is needed until the decode worker has all. */
-void fv_attempt_hung(fv_attempt *a, const fv_member *w) {
+void fv_attempt_hung(fv_attempt *a, const fv_registered_worker *w) {
     bool p = a->p.worker == w && !a->report && !a->decoding && !a->finish;
     bool d = a->d.worker == w && !a->finished;
     if (p || d)
@@ -447,7 +449,7 @@ void fv_attempt_hung(fv_attempt *a, const fv_member *w) {
              p, d);
 }
 
-void fv_attempt_lost(fv_attempt *a, const fv_member *w) {
+void fv_attempt_lost(fv_attempt *a, const fv_registered_worker *w) {
     bool p = a->p.worker == w, d = a->d.worker == w;
     if (d && fv_attempt_waits(a)) { /* it has promised nothing, and nothing is lost with it */
         fv_request *r = a->req;

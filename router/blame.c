@@ -26,20 +26,20 @@
  * first is chance. */
 static const double same_loss_s = 2;
 
-static bool works_for(const fv_attempt *a, const fv_member *w) {
+static bool works_for(const fv_attempt *a, const fv_registered_worker *w) {
     if (a->p.worker == w) return !a->first && !a->p.others;
     return a->d.worker == w && a->decode && !a->finished && !a->d.others;
 }
 
 void fv_blame_note(fv_request *r, const fv_attempt *a) {
-    const fv_member *p = a->p.worker, *d = a->d.worker;
+    const fv_registered_worker *p = a->p.worker, *d = a->d.worker;
     snprintf(r->broken_p, sizeof r->broken_p, "%s", p && works_for(a, p) ? a->p.name : "");
     snprintf(r->broken_d, sizeof r->broken_d, "%s", d && works_for(a, d) ? a->d.name : "");
     r->broken_s = fv_clock_s();
 }
 
 /* Was w working on it, now or when its last attempt broke? */
-static bool is_hit(const fv_request *r, const fv_member *w, double now_s) {
+static bool is_hit(const fv_request *r, const fv_registered_worker *w, double now_s) {
     if (r->state == FV_REQUEST_OVER) return false;
     if (r->attempt && works_for(r->attempt, w)) return true;
     return now_s - r->broken_s < same_loss_s &&
@@ -54,13 +54,13 @@ fv_status fv_blame_sentence(const fv_request *r) {
         r->lost_at[0], r->lost_at[1]);
 }
 
-static void count(fv_request *r, const fv_member *w) {
+static void count(fv_request *r, const fv_registered_worker *w) {
     snprintf(r->lost_at[r->n_lost > 0], sizeof r->lost_at[0], "%s", w->intro->name);
     r->n_lost++;
     r->broken_p[0] = r->broken_d[0] = '\0';
 }
 
-void fv_blame_lost(fv_relay *relay, const fv_member *w) {
+void fv_blame_lost(fv_relay *relay, const fv_registered_worker *w) {
     double now_s = fv_clock_s();
     int32_t n_suspect = 0;
     for (const fv_request *r = relay->first; r; r = r->next)

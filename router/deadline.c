@@ -11,12 +11,13 @@ static const double SPARE_ADMIT = 1.25, SPARE_START = 1.1;
 static const double RETRY_LEAST_S = 0.1;
 
 /* Requests of other routers are taken to be as large as this one. */
-double fv_deadline_prefill_s(const fv_estimate *e, const fv_member *p, const fv_work *w) {
+double fv_deadline_prefill_s(const fv_estimate *e, const fv_registered_worker *p,
+                             const fv_work *w) {
     uint64_t foreign = (uint64_t)p->n_foreign * w->prompt;
     return fv_estimate_prefill_s(e, &p->pace, p->prompt_taken + foreign + w->prompt);
 }
 
-double fv_deadline_decode_s(const fv_estimate *e, const fv_member *d, const fv_work *w) {
+double fv_deadline_decode_s(const fv_estimate *e, const fv_registered_worker *d, const fv_work *w) {
     return fv_estimate_decode_s(e, &d->pace, d->n_taken + d->n_foreign + 1, w->answer);
 }
 
@@ -25,11 +26,11 @@ typedef struct two_times {
     double now_s, alone_s;
 } two_times;
 
-static two_times fastest(const fv_estimate *e, const fv_member *first, const fv_work *w,
+static two_times fastest(const fv_estimate *e, const fv_registered_worker *first, const fv_work *w,
                          Fovea__Inference__V1__Role role) {
     two_times best = {HUGE_VAL, HUGE_VAL};
     bool prefill = role == FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL;
-    for (const fv_member *m = first; m; m = m->next) {
+    for (const fv_registered_worker *m = first; m; m = m->next) {
         if (m->role != role || m->state != FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY)
             continue;
         double now_s = prefill ? fv_deadline_prefill_s(e, m, w) : fv_deadline_decode_s(e, m, w);
@@ -41,8 +42,8 @@ static two_times fastest(const fv_estimate *e, const fv_member *first, const fv_
     return isinf(best.now_s) ? (two_times){0, 0} : best;
 }
 
-fv_outlook fv_deadline_look(const fv_estimate *e, const fv_member *first, const fv_work *ahead,
-                            const fv_work *w) {
+fv_outlook fv_deadline_look(const fv_estimate *e, const fv_registered_worker *first,
+                            const fv_work *ahead, const fv_work *w) {
     two_times p = fastest(e, first, w, FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL);
     two_times d = fastest(e, first, w, FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE);
     return (fv_outlook){.queue_s = fv_estimate_queue_s(e, ahead),

@@ -15,7 +15,7 @@
  *
  * Pure functions of the members and of what was measured (router/estimate.h). */
 #include "router/estimate.h"
-#include "router/members.h"
+#include "router/registry.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,12 +29,12 @@ typedef struct fv_outlook {
 } fv_outlook;
 
 /* What w has ahead of it at a worker of its role, and its own. */
-double fv_deadline_prefill_s(const fv_estimate *e, const fv_member *p, const fv_work *w);
-double fv_deadline_decode_s(const fv_estimate *e, const fv_member *d, const fv_work *w);
+double fv_deadline_prefill_s(const fv_estimate *e, const fv_registered_worker *p, const fv_work *w);
+double fv_deadline_decode_s(const fv_estimate *e, const fv_registered_worker *d, const fv_work *w);
 
 /* Behind the work `ahead` in the queue, then on the fastest of the ready workers. */
-fv_outlook fv_deadline_look(const fv_estimate *e, const fv_member *first, const fv_work *ahead,
-                            const fv_work *w);
+fv_outlook fv_deadline_look(const fv_estimate *e, const fv_registered_worker *first,
+                            const fv_work *ahead, const fv_work *w);
 
 /* FV_OK; FV_EBUSY, and in how many seconds it would do; FV_ENOMEM when it never would. */
 fv_status fv_deadline_admit(const fv_outlook *o, double left_s, double *retry_s);

@@ -8,7 +8,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/random.h"
-#include "router/choose.h"
+#include "router/balancer.h"
 #include "router/relay_internal.h"
 #include "rpc/message.h"
 
@@ -34,7 +34,7 @@ static fv_status check_full(fv_rpc_call *c, const fv_relay *relay, size_t bytes)
 
 /* Too much now and later, so without a hint when to come again. */
 static fv_status check_fits(const fv_request *r) {
-    const fv_members *m = r->relay->opt.members;
+    const fv_registry *m = r->relay->opt.members;
     const fv_need *need = &r->need;
     uint64_t p = fv_choose_largest(m, FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL);
     uint64_t d = fv_choose_largest(m, FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE);
@@ -101,9 +101,9 @@ static fv_status on_request(fv_rpc_call *c, grpc_byte_buffer *message) {
     if (st != FV_OK) return st == FV_EDATA ? FV_EINVAL : st;
     r->msg = (const fv_request_message *)m;
     r->arrived_s = fv_clock_s();
-    const fv_model_message *model = fv_members_model(relay->opt.members);
+    const fv_model_message *model = fv_registry_model(relay->opt.members);
     if (!model) return FV_FAIL(FV_EIO, "no prefill worker has joined the fleet; try again later");
-    FV_TRY(fv_admit(r->msg, model, fv_members_keep_ms_max(relay->opt.members), &r->need));
+    FV_TRY(fv_admit(r->msg, model, fv_registry_keep_ms_max(relay->opt.members), &r->need));
     FV_TRY(check_fits(r));
     r->work = fv_estimate_work(&relay->estimate, r->need.tokens_known, r->need.tokens_text,
                                r->need.max_tokens, r->msg->ignore_eos);

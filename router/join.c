@@ -14,7 +14,7 @@
 #include "common/random.h"
 #include "handoff/kv_sections.h"
 #include "policy/plan/plan.h"
-#include "router/members_internal.h"
+#include "router/registry_internal.h"
 #include "rpc/message.h"
 
 enum {
@@ -31,10 +31,10 @@ typedef Fovea__Fleet__V1__WorkerReport report_message;
 typedef Fovea__Fleet__V1__Command command_message;
 
 struct fv_join {
-    fv_members *members;
+    fv_registry *members;
     fv_rpc_call *call;
-    fv_member *worker; /* NULL: not yet, or not any more */
-    fv_join *next;     /* of the unproven */
+    fv_registered_worker *worker; /* NULL: not yet, or not any more */
+    fv_join *next;                /* of the unproven */
     double began_s;
     bool challenged, proven, finished;
     fv_join_said said;
@@ -49,7 +49,7 @@ static fv_status stranger(void) {
 
 /* Why, for whoever runs the router; strangers must not fill the log. */
 static void log_stranger(fv_join *j, const char *why) {
-    fv_members *m = j->members;
+    fv_registry *m = j->members;
     double now = fv_clock_s();
     if (m->warned_s > 0 && now - m->warned_s < WARN_S) {
         m->n_unsaid++;
@@ -62,7 +62,7 @@ static void log_stranger(fv_join *j, const char *why) {
 }
 
 static void leave_unproven(fv_join *j) {
-    fv_members *m = j->members;
+    fv_registry *m = j->members;
     fv_join **at = &m->unproven;
     while (*at && *at != j) at = &(*at)->next;
     if (!*at) return;
@@ -77,7 +77,7 @@ static void turn_away(fv_join *j, const char *why) {
     fv_rpc_call_finish(j->call, stranger());
 }
 
-void fv_joins_tick(fv_members *m, double now_s) {
+void fv_joins_tick(fv_registry *m, double now_s) {
     for (fv_join *j = m->unproven, *next; j; j = next) {
         next = j->next;
         if (now_s - j->began_s > UNPROVEN_S) turn_away(j, "it proved nothing in time");
@@ -85,7 +85,7 @@ void fv_joins_tick(fv_members *m, double now_s) {
 }
 
 /* The newest stay: a worker needs milliseconds, one who only holds places has had its time. */
-static void make_place(fv_members *m) {
+static void make_place(fv_registry *m) {
     fv_join *oldest = m->unproven;
     if (m->n_unproven < UNPROVEN_MAX) return;
     while (oldest->next) oldest = oldest->next;
@@ -93,7 +93,7 @@ static void make_place(fv_members *m) {
 }
 
 static fv_status on_start(fv_rpc_call *c) {
-    fv_members *m = fv_rpc_call_service(c);
+    fv_registry *m = fv_rpc_call_service(c);
     fv_join *j;
     if (m->stopping) return FV_FAIL(FV_EIO, "the router stops");
     FV_TRY(FV_ARENA_NEW(fv_rpc_call_arena(c), 1, j));
@@ -108,7 +108,7 @@ static fv_status on_start(fv_rpc_call *c) {
 /* ---- Hello: the router proves itself ----------------------------------------------------- */
 
 static fv_status challenge(fv_join *j, const report_message *r) {
-    const fv_members *m = j->members;
+    const fv_registry *m = j->members;
     Fovea__Fleet__V1__Challenge out = FOVEA__FLEET__V1__CHALLENGE__INIT;
     command_message cmd = FOVEA__FLEET__V1__COMMAND__INIT;
     uint8_t proof[FV_MAC_BYTES];
@@ -153,8 +153,8 @@ static fv_status compat_of(const fv_introduction *in, fv_compat *out) {
     return FV_OK;
 }
 
-static fv_status check_fits(const fv_members *m, const fv_introduction *in) {
-    for (const fv_member *w = m->first; w; w = w->next) {
+static fv_status check_fits(const fv_registry *m, const fv_introduction *in) {
+    for (const fv_registered_worker *w = m->first; w; w = w->next) {
         fv_compat mine, theirs;
         if (w->state == FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST) continue;
         FV_TRY(compat_of(w->intro, &mine));
@@ -184,7 +184,7 @@ static fv_status check_introduction(const fv_introduction *in) {
 /* Its holder would lose its requests, and two workers of one name would expel each other for ever.
  */
 static fv_status check_name(fv_join *j, const fv_introduction *in) {
-    if (fv_members_free(j->members, in->name)) return FV_OK;
+    if (fv_registry_free(j->members, in->name)) return FV_OK;
     fv_rpc_call_retry_after(j->call, RETRY_MS);
     return FV_FAIL(FV_EBUSY,
                    "a worker with the name %s is connected: give this one another --name, or "
@@ -193,7 +193,7 @@ static fv_status check_name(fv_join *j, const fv_introduction *in) {
 }
 
 static fv_status welcome(const fv_join *j) {
-    const fv_members *m = j->members;
+    const fv_registry *m = j->members;
     Fovea__Fleet__V1__Welcome w = FOVEA__FLEET__V1__WELCOME__INIT;
     command_message cmd = FOVEA__FLEET__V1__COMMAND__INIT;
     uint8_t proof[FV_MAC_BYTES];
@@ -207,8 +207,8 @@ static fv_status welcome(const fv_join *j) {
 }
 
 /* `r` lies in w's arena. */
-static fv_status let_in(fv_join *j, fv_member *w, const report_message *r) {
-    fv_members *m = j->members;
+static fv_status let_in(fv_join *j, fv_registered_worker *w, const report_message *r) {
+    fv_registry *m = j->members;
     const fv_introduction *in = r->introduction;
     FV_TRY(check_introduction(in));
     FV_TRY(check_fits(m, in));
@@ -219,19 +219,19 @@ static fv_status let_in(fv_join *j, fv_member *w, const report_message *r) {
     w->role = in->role;
     w->join = j;
     j->worker = w;
-    fv_members_add(m, w, r);
+    fv_registry_add(m, w, r);
     return FV_OK;
 }
 
 static fv_status introduce(fv_join *j, grpc_byte_buffer *message) {
     ProtobufCMessage *p;
-    fv_member *w = calloc(1, sizeof *w);
+    fv_registered_worker *w = calloc(1, sizeof *w);
     if (!w) return FV_FAIL(FV_ENOMEM, "no memory for another worker");
     fv_status st =
         fv_rpc_unpack(&fovea__fleet__v1__worker_report__descriptor, message, &w->arena, &p);
     if (st != FV_OK || !proves(j, ((const report_message *)p)->introduction)) {
         turn_away(j, "its introduction proves nothing");
-        fv_member_free(w);
+        fv_registered_worker_free(w);
         return FV_OK;
     }
     leave_unproven(j);
@@ -241,7 +241,7 @@ static fv_status introduce(fv_join *j, grpc_byte_buffer *message) {
     if (st == FV_OK) return FV_OK;
     FV_LOG(WARN, ROUTER, "peer=%s event=join-refused reason=\"%s\"", fv_rpc_call_peer(j->call),
            fv_last_error());
-    fv_member_free(w);
+    fv_registered_worker_free(w);
     return st;
 }
 
@@ -249,7 +249,7 @@ static fv_status introduce(fv_join *j, grpc_byte_buffer *message) {
 
 static fv_status on_report(fv_rpc_call *c, grpc_byte_buffer *message) {
     fv_join *j = fv_rpc_call_user(c);
-    fv_members *m = j->members;
+    fv_registry *m = j->members;
     ProtobufCMessage *p;
     if (m->stopping || j->finished) return FV_OK;
     if (j->challenged && !j->proven) {
@@ -269,7 +269,7 @@ static fv_status on_report(fv_rpc_call *c, grpc_byte_buffer *message) {
     if (r->introduction)
         return FV_FAIL(FV_EINVAL, "worker %s has introduced itself before", j->worker->intro->name);
     if (m->opt.on_report) m->opt.on_report(m->opt.user, j->worker, r);
-    fv_member_keep_report(j->worker, r);
+    fv_registered_worker_keep_report(j->worker, r);
     m->opt.on_change(m->opt.user);
     return FV_OK;
 }
@@ -282,19 +282,19 @@ static fv_status on_leave(fv_rpc_call *c) {
 static void on_end(fv_rpc_call *c, const fv_rpc_end *end) {
     fv_join *j = fv_rpc_call_user(c);
     if (!j) return;
-    fv_member *w = j->worker;
+    fv_registered_worker *w = j->worker;
     leave_unproven(j);
     j->worker = NULL;
     if (w && !j->members->stopping)
-        fv_members_part(j->members, w, *end->text ? end->text : "its connection has ended");
+        fv_registry_part(j->members, w, *end->text ? end->text : "its connection has ended");
 }
 
-void fv_members_farewell(fv_members *m) {
+void fv_registry_farewell(fv_registry *m) {
     Fovea__Fleet__V1__Farewell f = FOVEA__FLEET__V1__FAREWELL__INIT;
     command_message cmd = FOVEA__FLEET__V1__COMMAND__INIT;
     cmd.command_case = FOVEA__FLEET__V1__COMMAND__COMMAND_FAREWELL;
     cmd.farewell = &f;
-    for (fv_member *w = m->first; w; w = w->next)
+    for (fv_registered_worker *w = m->first; w; w = w->next)
         if (w->join && fv_rpc_call_send(w->join->call, &cmd.base) != FV_OK)
             FV_LOG(WARN, ROUTER, "worker=%s event=farewell-failed reason=\"%s\"", w->intro->name,
                    fv_last_error());
@@ -307,18 +307,18 @@ void fv_join_finish(fv_join *j, fv_status st) {
 }
 
 static void on_stop(void *state) {
-    fv_members *m = state;
+    fv_registry *m = state;
     while (m->unproven) {
         fv_join *j = m->unproven;
         leave_unproven(j);
         fv_join_finish(j, FV_FAIL(FV_EIO, "the router stops"));
     }
-    for (fv_member *w = m->first; w; w = w->next)
+    for (fv_registered_worker *w = m->first; w; w = w->next)
         if (w->join) fv_join_finish(w->join, FV_FAIL(FV_EIO, "the router stops"));
-    fv_members_freeze(m);
+    fv_registry_freeze(m);
 }
 
-fv_rpc_service fv_members_service(fv_members *m) {
+fv_rpc_service fv_registry_service(fv_registry *m) {
     static const fv_rpc_method methods[] = {
         {.path = "/fovea.fleet.v1.Fleet/Join",
          .kind = FV_RPC_BIDI,

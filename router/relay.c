@@ -11,7 +11,7 @@
 #include "auth/mac.h"
 #include "common/clock.h"
 #include "common/log.h"
-#include "router/choose.h"
+#include "router/balancer.h"
 #include "router/relay_internal.h"
 
 enum { LOG_EVERY_S = 10 };
@@ -114,7 +114,7 @@ fv_status fv_relay_check_time(fv_relay *relay, fv_rpc_call *client, const fv_wor
     double left_ms = fmin((double)fv_rpc_call_left_ms(client), (double)opt->deadline_ms), retry_s;
     if (relay->n_queued + relay->n_running == 0) return FV_OK;
     fv_outlook o =
-        fv_deadline_look(&relay->estimate, fv_members_first(opt->members), &relay->queued, w);
+        fv_deadline_look(&relay->estimate, fv_registry_first(opt->members), &relay->queued, w);
     fv_status st = fv_deadline_admit(&o, 1e-3 * left_ms, &retry_s);
     relay->n_refused += st != FV_OK;
     if (st == FV_EBUSY) fv_rpc_call_retry_after(client, (int64_t)ceil(1e3 * retry_s));
@@ -140,7 +140,7 @@ static bool end_hopeless(fv_request *r, double seconds, double now_s) {
 static bool end_if_hopeless(fv_request *r, double now_s) {
     static const fv_work nothing = {0, 0};
     const fv_relay *relay = r->relay;
-    fv_outlook o = fv_deadline_look(&relay->estimate, fv_members_first(relay->opt.members),
+    fv_outlook o = fv_deadline_look(&relay->estimate, fv_registry_first(relay->opt.members),
                                     &nothing, &r->work);
     return end_hopeless(r, o.fleet_s, now_s);
 }
@@ -176,32 +176,33 @@ static uint32_t tokens_left(const fv_request *r) {
 /* The prefill worker's token is the rest of the answer. */
 static bool needs_decode(const fv_request *r) { return tokens_left(r) > 1; }
 
-static bool choose_pair(const fv_request *r, bool wake, double now_s, fv_member **p,
-                        fv_member **d) {
+static bool choose_pair(const fv_request *r, bool wake, double now_s, fv_registered_worker **p,
+                        fv_registered_worker **d) {
     fv_relay *relay = r->relay;
-    const fv_members *m = relay->opt.members;
-    fv_wish wish = {.role = DECODE_ROLE,
-                    .bytes = r->need.bytes,
-                    .bytes_least = r->need.bytes_least,
-                    .pixels = r->need.pixels,
-                    .suspect = r->n_lost > 0,
-                    .alone = r->n_lost > 1,
-                    .shun = r->shun_d ? r->last_d : "",
-                    .shun_strictly = now_s < r->shun_until_s,
-                    .wake = wake,
-                    .now_s = now_s,
-                    .estimate = &relay->estimate,
-                    .work = &r->work};
+    const fv_registry *m = relay->opt.members;
+    fv_constraints constraints = {.role = DECODE_ROLE,
+                                  .bytes = r->need.bytes,
+                                  .bytes_least = r->need.bytes_least,
+                                  .pixels = r->need.pixels,
+                                  .suspect = r->n_lost > 0,
+                                  .alone = r->n_lost > 1,
+                                  .exclude = r->exclude_d ? r->last_d : "",
+                                  .exclude_strictly = now_s < r->exclude_until_s,
+                                  .wake = wake,
+                                  .now_s = now_s,
+                                  .estimate = &relay->estimate,
+                                  .work = &r->work};
     *d = NULL;
-    if (needs_decode(r) && !(*d = fv_choose(m, &wish)) && !(*d = fv_choose_to_wait(m, &wish)))
+    if (needs_decode(r) && !(*d = fv_balance(m, &constraints)) &&
+        !(*d = fv_balance_to_wait(m, &constraints)))
         return false;
-    wish.role = PREFILL_ROLE;
-    wish.shun = r->shun_p ? r->last_p : "";
-    return (*p = fv_choose(m, &wish)) != NULL;
+    constraints.role = PREFILL_ROLE;
+    constraints.exclude = r->exclude_p ? r->last_p : "";
+    return (*p = fv_balance(m, &constraints)) != NULL;
 }
 
-static fv_status nobody_there(const fv_request *r, fv_supply p) {
-    const char *role = p == FV_SUPPLY_SOME ? "decode" : "prefill";
+static fv_status nobody_there(const fv_request *r, fv_availability p) {
+    const char *role = p == FV_AVAILABILITY_SOME ? "decode" : "prefill";
     if (!*r->why)
         return FV_FAIL(FV_EIO, "there is no %s worker in the fleet now; try again later", role);
     return FV_FAIL(FV_EIO,
@@ -222,25 +223,25 @@ static void note_drained(fv_request *r, double now_s) {
  * nobody may overtake it. */
 static bool try_start(fv_request *r, double now_s) {
     const fv_relay_options *opt = &r->relay->opt;
-    fv_supply p = fv_choose_supply(opt->members, PREFILL_ROLE, now_s);
-    fv_supply d =
-        needs_decode(r) ? fv_choose_supply(opt->members, DECODE_ROLE, now_s) : FV_SUPPLY_SOME;
-    bool lonely = p != FV_SUPPLY_SOME || d != FV_SUPPLY_SOME, wake = false;
-    if (!lonely) r->lonely_s = 0;
-    if (lonely && r->lonely_s == 0) r->lonely_s = now_s;
-    if (lonely) {
-        if (1e3 * (now_s - r->lonely_s) < (double)opt->wait_ms) return true;
-        wake = p != FV_SUPPLY_NONE && d != FV_SUPPLY_NONE;
+    fv_availability p = fv_balance_availability(opt->members, PREFILL_ROLE, now_s);
+    fv_availability d = needs_decode(r) ? fv_balance_availability(opt->members, DECODE_ROLE, now_s)
+                                        : FV_AVAILABILITY_SOME;
+    bool no_worker = p != FV_AVAILABILITY_SOME || d != FV_AVAILABILITY_SOME, wake = false;
+    if (!no_worker) r->no_worker_s = 0;
+    if (no_worker && r->no_worker_s == 0) r->no_worker_s = now_s;
+    if (no_worker) {
+        if (1e3 * (now_s - r->no_worker_s) < (double)opt->wait_ms) return true;
+        wake = p != FV_AVAILABILITY_NONE && d != FV_AVAILABILITY_NONE;
     }
     /* A client that has not read what came before gets the rest when it has. */
     if (fv_rpc_call_bytes_queued(r->client) > FV_RELAY_QUEUE_BYTES / 2) return true;
-    fv_member *to_p, *to_d;
-    if (lonely && !(wake && choose_pair(r, true, now_s, &to_p, &to_d))) {
+    fv_registered_worker *to_p, *to_d;
+    if (no_worker && !(wake && choose_pair(r, true, now_s, &to_p, &to_d))) {
         fv_request_finish(r, nobody_there(r, p));
         return true;
     }
-    if (!lonely && !choose_pair(r, false, now_s, &to_p, &to_d))
-        return now_s < r->shun_until_s || r->n_lost > 1;
+    if (!no_worker && !choose_pair(r, false, now_s, &to_p, &to_d))
+        return now_s < r->exclude_until_s || r->n_lost > 1;
     const fv_estimate *e = &r->relay->estimate;
     double seconds = fv_deadline_prefill_s(e, to_p, &r->work);
     if (to_d) seconds += fv_deadline_decode_s(e, to_d, &r->work);
@@ -264,12 +265,12 @@ static fv_status conversation_gone(const char *name, const char *how) {
 }
 
 /* The worker that has it: NULL and FV_OK while there is hope that it comes. */
-static fv_status find_keeper(fv_request *r, double now_s, fv_member **out) {
+static fv_status find_keeper(fv_request *r, double now_s, fv_registered_worker **out) {
     const ProtobufCBinaryData *c = &r->msg->conversation;
     const fv_relay_options *opt = &r->relay->opt;
     char name[FV_CONVERSATION_BYTES_MAX + 1] = "";
     memcpy(name, c->data + FV_CONVERSATION_ID_BYTES, c->len - FV_CONVERSATION_ID_BYTES);
-    fv_member *w = fv_members_find(opt->members, name);
+    fv_registered_worker *w = fv_registry_find(opt->members, name);
     bool young = 1e3 * (now_s - r->relay->opened_s) < (double)opt->wait_ms;
     *out = NULL;
     if (!w && young) return FV_OK; /* workers are about to join a router that was started again */
@@ -280,12 +281,12 @@ static fv_status find_keeper(fv_request *r, double now_s, fv_member **out) {
         return conversation_gone(name, "is about to leave");
     bool well = w->state == FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY;
     if (well && fv_breaker_admits(&w->breaker, now_s)) {
-        r->lonely_s = 0;
+        r->no_worker_s = 0;
         *out = w;
         return FV_OK;
     }
-    if (r->lonely_s == 0) r->lonely_s = now_s;
-    if (1e3 * (now_s - r->lonely_s) < (double)opt->wait_ms) return FV_OK;
+    if (r->no_worker_s == 0) r->no_worker_s = now_s;
+    if (1e3 * (now_s - r->no_worker_s) < (double)opt->wait_ms) return FV_OK;
     if (!well || w->breaker.trial)
         return FV_FAIL(FV_EIO,
                        "decode worker %s, which keeps the conversation, is not well now: try again "
@@ -296,10 +297,10 @@ static fv_status find_keeper(fv_request *r, double now_s, fv_member **out) {
 }
 
 static void try_follow(fv_request *r, double now_s) {
-    fv_member *w;
+    fv_registered_worker *w;
     fv_status st = find_keeper(r, now_s, &w);
-    fv_wish wish = {.bytes = r->need.bytes, .bytes_least = r->need.bytes_least};
-    if (st == FV_OK && w && fv_member_has_room(w, &wish)) {
+    fv_constraints constraints = {.bytes = r->need.bytes, .bytes_least = r->need.bytes_least};
+    if (st == FV_OK && w && fv_registered_worker_has_room(w, &constraints)) {
         if (end_hopeless(r, fv_deadline_decode_s(&r->relay->estimate, w, &r->work), now_s)) return;
         st = fv_attempt_follow(r, w);
     }
@@ -308,13 +309,13 @@ static void try_follow(fv_request *r, double now_s) {
 
 /* It waits for room at one decode worker while another one has some. */
 static void move_on(fv_request *r, double now_s) {
-    fv_wish wish = {.role = DECODE_ROLE,
-                    .bytes = r->need.bytes,
-                    .bytes_least = r->need.bytes_least,
-                    .shun = r->attempt->d.name,
-                    .shun_strictly = true,
-                    .now_s = now_s};
-    if (!fv_choose(r->relay->opt.members, &wish)) return;
+    fv_constraints constraints = {.role = DECODE_ROLE,
+                                  .bytes = r->need.bytes,
+                                  .bytes_least = r->need.bytes_least,
+                                  .exclude = r->attempt->d.name,
+                                  .exclude_strictly = true,
+                                  .now_s = now_s};
+    if (!fv_balance(r->relay->opt.members, &constraints)) return;
     fv_attempt_abandon(r->attempt);
     fv_request_set_state(r, FV_REQUEST_QUEUED);
 }
@@ -359,7 +360,7 @@ void fv_relay_drain(fv_relay *relay, int32_t again_ms) {
     snprintf(relay->again_ms, sizeof relay->again_ms, "%d", again_ms);
 }
 
-void fv_relay_gone(fv_relay *relay, fv_member *w) {
+void fv_relay_gone(fv_relay *relay, fv_registered_worker *w) {
     bool lost = w->state == FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST;
     if (lost) fv_blame_lost(relay, w);
     for (fv_request *r = relay->first; r; r = r->next)

@@ -21,7 +21,7 @@
  * worker where it is known how old it is, and none overtakes it; one that was broken off is older
  * than those behind it, and so the next. Those that
  * go on with a conversation wait for its worker alone, and for nobody else. Loop thread. */
-#include "router/members.h"
+#include "router/registry.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -31,7 +31,7 @@ typedef struct fv_relay fv_relay; /* all requests; opaque */
 
 typedef struct fv_relay_options {
     const char *router_id; /* unlike any other router's; borrowed */
-    fv_members *members;   /* borrowed */
+    fv_registry *members;  /* borrowed */
     int32_t queue_max;     /* requests that wait */
     size_t bytes_max;      /* of all requests together, as they came */
     int64_t deadline_ms;   /* for a request, when its client gives it no less */
@@ -57,10 +57,11 @@ void fv_relay_dispatch(fv_relay *r);
 void fv_relay_tick(fv_relay *r);
 
 /* A worker is gone: another one takes over its requests. */
-void fv_relay_gone(fv_relay *relay, fv_member *w);
+void fv_relay_gone(fv_relay *relay, fv_registered_worker *w);
 
 /* What a worker reports of the requests that it works on (router/watch.c). */
-void fv_watch_report(fv_relay *r, fv_member *w, const Fovea__Fleet__V1__WorkerReport *report);
+void fv_watch_report(fv_relay *r, fv_registered_worker *w,
+                     const Fovea__Fleet__V1__WorkerReport *report);
 
 /* FV_ENOTFOUND when no such request runs here, or its token is another one: who asks learns nothing
  * of which it was. */

@@ -14,8 +14,8 @@
 #include "inference.pb-c.h"
 #include "router/admit.h"
 #include "router/deadline.h"
-#include "router/place.h"
 #include "router/relay.h"
+#include "router/reservation.h"
 
 typedef Fovea__Inference__V1__GenerateRequest fv_request_message;
 typedef Fovea__Inference__V1__Tokens fv_tokens_message;
@@ -36,7 +36,7 @@ typedef struct fv_attempt {
     fv_request *req; /* NULL: abandoned */
     fv_relay *relay;
     fv_rpc_call *prefill, *decode; /* borrowed; NULL before and after */
-    fv_place p, d;
+    fv_reservation p, d;
     uint32_t n_replay;                         /* tokens that the client had before it */
     fv_arena arena;                            /* what the workers said */
     const Fovea__Handoff__V1__Ticket *ticket;  /* from Begun */
@@ -74,8 +74,8 @@ struct fv_request {
     fv_attempt *attempt; /* RUNNING; else NULL */
 
     double arrived_s, started_s, first_s; /* started: the first attempt. 0: not yet */
-    double shun_until_s; /* so long not by who has failed, even if nobody else is */
-    double lonely_s;     /* since then there is no worker for it; 0: there is */
+    double exclude_until_s; /* so long not by who has failed, even if nobody else is */
+    double no_worker_s;     /* since then there is no worker for it; 0: there is */
 
     /* What the client has got. */
     bool accepted;
@@ -86,7 +86,7 @@ struct fv_request {
     /* The last attempt that failed, and whom to keep away from for it. */
     uint32_t n_replay;
     char last_p[FV_WORKER_NAME_MAX + 1], last_d[FV_WORKER_NAME_MAX + 1];
-    bool shun_p, shun_d;
+    bool exclude_p, exclude_d;
     char why[FV_RPC_TEXT_MAX];
 
     /* Workers that were lost while they worked on it, and those of the attempt that has just
@@ -140,10 +140,10 @@ fv_status fv_request_timed_out(const fv_request *r, double now_s); /* FV_EDEADLI
 /* ---- attempt.c -------------------------------------------------------------------------- */
 
 /* Begins to prefill; RUNNING. No decode worker (NULL) for an answer of one token. */
-fv_status fv_attempt_start(fv_request *r, fv_member *p, fv_member *d);
+fv_status fv_attempt_start(fv_request *r, fv_registered_worker *p, fv_registered_worker *d);
 
 /* Goes on with a conversation that is kept at d; RUNNING. */
-fv_status fv_attempt_follow(fv_request *r, fv_member *d);
+fv_status fv_attempt_follow(fv_request *r, fv_registered_worker *d);
 
 /* Takes it from its request: gives everything back, cancels the calls. */
 void fv_attempt_abandon(fv_attempt *a);
@@ -154,19 +154,19 @@ void fv_attempt_resume(fv_attempt *a);
 /* It waits for room at its decode worker, which has not promised any. */
 bool fv_attempt_waits(const fv_attempt *a);
 
-/* A worker is gone (on_gone in router/members.h), which may be one of its two. */
-void fv_attempt_lost(fv_attempt *a, const fv_member *w);
+/* A worker is gone (on_gone in router/registry.h), which may be one of its two. */
+void fv_attempt_lost(fv_attempt *a, const fv_registered_worker *w);
 
 /* It hangs, or the request does there: as if it were lost, but that it is there yet. */
-void fv_attempt_hung(fv_attempt *a, const fv_member *w);
+void fv_attempt_hung(fv_attempt *a, const fv_registered_worker *w);
 
 /* ---- replay.c --------------------------------------------------------------------------- */
 
 /* Why an attempt failed; the sentence is in fv_last_error. */
 typedef struct fv_failure {
     fv_status status;
-    const char *p, *d;   /* names of its workers; "" none */
-    bool shun_p, shun_d; /* keep away from them for now */
+    const char *p, *d;         /* names of its workers; "" none */
+    bool exclude_p, exclude_d; /* keep away from them for now */
 } fv_failure;
 
 /* Does such a failure say that a worker is not well? */
@@ -185,7 +185,7 @@ void fv_watch_tick(fv_relay *relay, double now_s);
 /* An attempt has broken, perhaps because a worker is lost: remembers who worked on it. */
 void fv_blame_note(fv_request *r, const fv_attempt *a);
 /* It is lost: ends those requests that have lost a second worker by this. */
-void fv_blame_lost(fv_relay *relay, const fv_member *w);
+void fv_blame_lost(fv_relay *relay, const fv_registered_worker *w);
 fv_status fv_blame_sentence(const fv_request *r); /* FV_EFATAL; it has lost two */
 
 /* ---- answer.c --------------------------------------------------------------------------- */

@@ -14,7 +14,7 @@
 #include "common/log.h"
 #include "router/relay_internal.h"
 
-enum { SHUN_MS = 250 }; /* so long a worker that failed is not tried again, at the first time */
+enum { EXCLUDE_MS = 250 }; /* so long a worker that failed is not tried again, at the first time */
 
 typedef enum remedy { TELL, WAIT, REPLAY } remedy;
 
@@ -38,8 +38,8 @@ bool fv_failure_counts(fv_status st) {
 static void note(fv_request *r, const fv_failure *f) {
     snprintf(r->last_p, sizeof r->last_p, "%s", f->p);
     snprintf(r->last_d, sizeof r->last_d, "%s", f->d);
-    r->shun_p = f->shun_p;
-    r->shun_d = f->shun_d;
+    r->exclude_p = f->exclude_p;
+    r->exclude_d = f->exclude_d;
     snprintf(r->why, sizeof r->why, "%s", fv_last_error());
 }
 
@@ -76,7 +76,7 @@ static void replay(fv_request *r) {
                                      r->why));
         return;
     }
-    r->shun_until_s = fv_clock_s() + 1e-3 * (SHUN_MS << (r->n_replay < 4 ? r->n_replay : 4));
+    r->exclude_until_s = fv_clock_s() + 1e-3 * (EXCLUDE_MS << (r->n_replay < 4 ? r->n_replay : 4));
     r->n_replay++;
     FV_LOG(WARN, ROUTER,
            "req=%s event=replay n=%" PRIu32 " tokens=%" PRIu32 " prefill=%s decode=%s why=\"%s\"",

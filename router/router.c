@@ -13,7 +13,7 @@ enum { TICK_MS = 50 };
 
 struct fv_router {
     fv_relay *relay; /* first: fv_generate_events finds it here */
-    fv_members *members;
+    fv_registry *members;
     fv_router_options opt;
     uv_timer_t tick;
     double opened_s;
@@ -40,13 +40,13 @@ static fv_status on_abort(fv_rpc_call *c, grpc_byte_buffer *message) {
 static fv_status on_get_model(fv_rpc_call *c, grpc_byte_buffer *message) {
     const fv_router *r = fv_rpc_call_service(c);
     (void)message;
-    return fv_describe_model(c, r->members);
+    return fv_model_info(c, r->members);
 }
 
 static fv_status on_get_fleet(fv_rpc_call *c, grpc_byte_buffer *message) {
     const fv_router *r = fv_rpc_call_service(c);
     (void)message;
-    return fv_describe_fleet(c, r->members, r->relay, fv_clock_s() - r->opened_s);
+    return fv_fleet_info(c, r->members, r->relay, fv_clock_s() - r->opened_s);
 }
 
 fv_rpc_service fv_router_clients_service(fv_router *r) {
@@ -69,13 +69,13 @@ fv_rpc_service fv_router_clients_service(fv_router *r) {
     return (fv_rpc_service){methods, sizeof methods / sizeof methods[0], r, NULL};
 }
 
-fv_rpc_service fv_router_fleet_service(fv_router *r) { return fv_members_service(r->members); }
+fv_rpc_service fv_router_fleet_service(fv_router *r) { return fv_registry_service(r->members); }
 
 /* ---- what happens ----------------------------------------------------------------------- */
 
 static void tell_serving(fv_router *r) {
-    bool serving = fv_members_ready(r->members, FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL) &&
-                   fv_members_ready(r->members, FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE);
+    bool serving = fv_registry_ready(r->members, FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL) &&
+                   fv_registry_ready(r->members, FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE);
     if (serving == r->serving) return;
     r->serving = serving;
     if (r->opt.on_serving) r->opt.on_serving(r->opt.user, serving);
@@ -87,13 +87,14 @@ static void on_change(void *user) {
     fv_relay_dispatch(r->relay);
 }
 
-static void on_gone(void *user, fv_member *member) {
+static void on_gone(void *user, fv_registered_worker *member) {
     fv_router *r = user;
     tell_serving(r);
     fv_relay_gone(r->relay, member);
 }
 
-static void on_report(void *user, fv_member *w, const Fovea__Fleet__V1__WorkerReport *report) {
+static void on_report(void *user, fv_registered_worker *w,
+                      const Fovea__Fleet__V1__WorkerReport *report) {
     fv_watch_report(((fv_router *)user)->relay, w, report);
 }
 
@@ -102,14 +103,14 @@ static void on_tick_closed(uv_handle_t *h) {
     void (*done)(void *) = r->done;
     void *user = r->user;
     fv_relay_close(r->relay);
-    fv_members_close(r->members);
+    fv_registry_close(r->members);
     free(r);
     if (done) done(user);
 }
 
 static void on_tick(uv_timer_t *t) {
     fv_router *r = t->data;
-    fv_members_tick(r->members, fv_clock_s());
+    fv_registry_tick(r->members, fv_clock_s());
     fv_relay_tick(r->relay);
     if (r->closing && fv_relay_alive(r->relay) == 0) uv_close((uv_handle_t *)t, on_tick_closed);
 }
@@ -130,16 +131,16 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
     r->opt = *opt;
     r->opened_s = fv_clock_s();
     FV_TRY_GOTO(draw_id(r->id), st, free_router);
-    fv_members_options members = {.router_id = r->id,
-                                  .bridge = bridge,
-                                  .fleet = opt->fleet,
-                                  .report_ms = opt->report_ms,
-                                  .silence_ms = opt->silence_ms,
-                                  .on_change = on_change,
-                                  .on_gone = on_gone,
-                                  .on_report = on_report,
-                                  .user = r};
-    FV_TRY_GOTO(fv_members_open(&members, &r->members), st, free_router);
+    fv_registry_options members = {.router_id = r->id,
+                                   .bridge = bridge,
+                                   .fleet = opt->fleet,
+                                   .report_ms = opt->report_ms,
+                                   .silence_ms = opt->silence_ms,
+                                   .on_change = on_change,
+                                   .on_gone = on_gone,
+                                   .on_report = on_report,
+                                   .user = r};
+    FV_TRY_GOTO(fv_registry_open(&members, &r->members), st, free_router);
     fv_relay_options relay = {.router_id = r->id,
                               .members = r->members,
                               .queue_max = opt->queue_max,
@@ -155,7 +156,7 @@ fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_rou
     *out = r;
     return FV_OK;
 close_members:
-    fv_members_close(r->members);
+    fv_registry_close(r->members);
 free_router:
     free(r);
     return st;
@@ -163,7 +164,7 @@ free_router:
 
 void fv_router_drain(fv_router *r) { fv_relay_drain(r->relay, 2 * FV_ROUTER_REFUSE_MS); }
 
-void fv_router_farewell(fv_router *r) { fv_members_farewell(r->members); }
+void fv_router_farewell(fv_router *r) { fv_registry_farewell(r->members); }
 
 bool fv_router_idle(const fv_router *r) { return fv_relay_alive(r->relay) == 0; }
 

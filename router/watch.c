@@ -1,5 +1,5 @@
 /* Which requests stand still? Workers report those that they are working on, each with a count that
- * grows with every layer, picture and step. Slow is not hung: a prefill of minutes grows layer by
+ * grows with every layer, image and step. Slow is not hung: a prefill of minutes grows layer by
  * layer. One whose count stands still for stall_ms is taken away and replayed, as after a death.
  *
  * Where nothing at all moves that a worker says it is working on, for whichever router, the worker
@@ -18,8 +18,8 @@
 #define UNHEALTHY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_UNHEALTHY
 #define LOST FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST
 
-static void note_place(fv_place *x, const char *id, const Fovea__Fleet__V1__WorkerReport *report,
-                       double now_s) {
+static void note_place(fv_reservation *x, const char *id,
+                       const Fovea__Fleet__V1__WorkerReport *report, double now_s) {
     const Fovea__Fleet__V1__Work *found = NULL;
     for (size_t i = 0; i < report->n_work && !found; i++)
         if (strcmp(report->work[i]->request_id, id) == 0) found = report->work[i];
@@ -31,7 +31,8 @@ static void note_place(fv_place *x, const char *id, const Fovea__Fleet__V1__Work
     x->works = found != NULL;
 }
 
-void fv_watch_report(fv_relay *relay, fv_member *w, const Fovea__Fleet__V1__WorkerReport *report) {
+void fv_watch_report(fv_relay *relay, fv_registered_worker *w,
+                     const Fovea__Fleet__V1__WorkerReport *report) {
     double now_s = fv_clock_s();
     uint64_t sum = 0;
     for (size_t i = 0; i < report->n_work; i++) sum += report->work[i]->count;
@@ -51,14 +52,14 @@ void fv_watch_report(fv_relay *relay, fv_member *w, const Fovea__Fleet__V1__Work
     }
 }
 
-static bool hangs(const fv_member *w, double stall_s, double now_s) {
+static bool hangs(const fv_registered_worker *w, double stall_s, double now_s) {
     if (w->state == LOST || w->hung) return false;
     bool at_work = w->n_work > 0 || (w->unwell && w->n_taken > 0);
     return at_work && now_s - w->moved_s > stall_s;
 }
 
 /* No request is freed in here; those that are replayed may go to a worker at once. */
-static void take_all(fv_relay *relay, fv_member *w) {
+static void take_all(fv_relay *relay, fv_registered_worker *w) {
     FV_LOG(WARN, ROUTER, "worker=%s event=hung working_on=%d", w->intro->name, (int)w->n_work);
     w->hung = true;
     if (w->state != FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_DRAINING) w->state = UNHEALTHY;
@@ -67,7 +68,7 @@ static void take_all(fv_relay *relay, fv_member *w) {
         if (r->attempt) fv_attempt_hung(r->attempt, w);
 }
 
-static fv_member *stands_still(const fv_attempt *a, double stall_s, double now_s) {
+static fv_registered_worker *stands_still(const fv_attempt *a, double stall_s, double now_s) {
     if (a->p.worker && a->p.works && now_s - a->p.moved_s > stall_s) return a->p.worker;
     if (a->d.worker && a->d.works && now_s - a->d.moved_s > stall_s) return a->d.worker;
     return NULL;
@@ -75,10 +76,10 @@ static fv_member *stands_still(const fv_attempt *a, double stall_s, double now_s
 
 void fv_watch_tick(fv_relay *relay, double now_s) {
     double stall_s = 1e-3 * (double)relay->opt.stall_ms;
-    for (fv_member *w = fv_members_first(relay->opt.members); w; w = w->next)
+    for (fv_registered_worker *w = fv_registry_first(relay->opt.members); w; w = w->next)
         if (hangs(w, stall_s, now_s)) take_all(relay, w);
     for (fv_request *r = relay->first; r; r = r->next) {
-        fv_member *w = r->attempt ? stands_still(r->attempt, stall_s, now_s) : NULL;
+        fv_registered_worker *w = r->attempt ? stands_still(r->attempt, stall_s, now_s) : NULL;
         if (w) fv_attempt_hung(r->attempt, w);
     }
 }

@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/failpoint.h"
 #include "common/heap.h"
 #include "common/log.h"
-#include "common/moment.h"
 #include "common/version.h"
 #include "fovea_proto.h"
 #include "rpc/health.h"
@@ -39,7 +39,7 @@ struct fv_daemon {
     uv_timer_t patience; /* while draining */
     uint64_t until_ms;   /* of the loop's clock */
     uv_timer_t look;     /* at the vital signs */
-    fv_vitals vitals;
+    fv_liveness liveness;
     uv_timer_t heap_look;
     fv_heap_watch heap;
     fv_health *health;
@@ -84,7 +84,7 @@ static void watch_signals(fv_daemon *d) {
 fv_status fv_daemon_open(const fv_options *o, const fv_daemon_hooks *hooks, fv_daemon **out) {
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
 #ifndef FV_NO_FAULTS
-    if (hooks->signs) FV_TRY(fv_moment_hang_at(fv_options_string(o, "hang-at")));
+    if (hooks->signs) FV_TRY(fv_failpoint_hang_at(fv_options_string(o, "hang-at")));
 #endif
     fv_daemon *d = calloc(1, sizeof *d);
     if (!d) return FV_FAIL(FV_ENOMEM, "no memory to start");
@@ -139,21 +139,21 @@ static void on_look(uv_timer_t *t) {
         d->hooks.on_lost(d->hooks.user, signs.lost);
         return;
     }
-    bool healthy = fv_vitals_look(&d->vitals, &signs, fv_clock_s());
+    bool healthy = fv_liveness_look(&d->liveness, &signs, fv_clock_s());
     if (healthy == d->healthy) return;
     d->healthy = healthy;
     if (healthy)
         FV_LOG(INFO, WIRE, "event=healthy");
     else
         FV_LOG(ERROR, WIRE, "event=unhealthy reason=\"nothing went through for %.1f s\"",
-               d->vitals.unhealthy_s);
+               d->liveness.unhealthy_s);
     /* Every name is known since serve: nothing is allocated, and this cannot fail. */
     (void)say_all(d, healthy ? FV_HEALTH_SERVING : FV_HEALTH_NOT_SERVING);
     if (d->hooks.on_health) d->hooks.on_health(d->hooks.user, healthy);
 }
 
-static void watch_vitals(fv_daemon *d) {
-    fv_vitals_init(&d->vitals, 1e-3 * (double)fv_options_int(d->options, "unhealthy-ms"));
+static void watch_liveness(fv_daemon *d) {
+    fv_liveness_init(&d->liveness, 1e-3 * (double)fv_options_int(d->options, "unhealthy-ms"));
     uv_timer_start(&d->look, on_look, 0, LOOK_MS);
 }
 
@@ -199,7 +199,7 @@ static fv_status serve(fv_daemon *d, const fv_daemon_listener *in, int32_t n) {
     for (int32_t i = n - 1; i >= 0; i--) FV_TRY(listen_at(d, &d->listeners[i], &in[i]));
     for (int32_t i = n - 1; i >= 0; i--) printf("%s %s\n", in[i].words, d->listeners[i].address);
     fflush(stdout);
-    if (d->hooks.signs) watch_vitals(d);
+    if (d->hooks.signs) watch_liveness(d);
     return FV_OK;
 }
 

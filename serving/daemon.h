@@ -26,8 +26,8 @@
  * When it listens, a line per listener goes to stdout, for whoever started the program; the last
  * one is "listening on HOST:PORT". Everything else that is said goes to the log. Loop thread. */
 #include "auth/fleet_name.h"
+#include "common/liveness.h"
 #include "common/options.h"
-#include "common/vitals.h"
 #include "rpc/server.h"
 
 #ifdef __cplusplus
@@ -52,7 +52,7 @@ extern "C" {
      "when no request went through for so long, it is NOT_SERVING until one does", 100, 86400000}   \
     FV_DAEMON_FAULT_OPTIONS
 
-/* Only where faults are tested (common/moment.h). */
+/* Only where faults are tested (common/failpoint.h). */
 #ifndef FV_NO_FAULTS
 #define FV_DAEMON_FAULT_OPTIONS                                                                    \
     , {"hang-at", "FOVEA_HANG_AT", FV_OPTION_STRING, "MOMENT", NULL,                               \
@@ -78,7 +78,7 @@ typedef struct fv_daemon_hooks {
     /* No call runs any more. Close channels, the computing thread, handles on the loop; when all
      * that is over, call fv_daemon_end. NULL: there is nothing, the daemon ends by itself. */
     void (*stopped)(void *user);
-    /* What the computing thread has counted, for the judgement of common/vitals.h: all services are
+    /* What the computing thread has counted, for the judgement of common/liveness.h: all services are
      * SERVING while it is healthy. NULL: they are from the start, and until the program says
      * otherwise. The options are then those of FV_DAEMON_WORKER_OPTIONS too. */
     fv_vital_signs (*signs)(void *user);

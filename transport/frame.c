@@ -51,8 +51,8 @@ fv_status fv_rpc_frame_after_all(const fv_ticket *ticket, uint64_t seq, uint64_t
 
 static void nothing(void *user) { (void)user; }
 
-fv_status fv_rpc_frame_beside(const fv_ticket *ticket, uint64_t seq, uint64_t pair, uint64_t turn,
-                              grpc_byte_buffer **out) {
+fv_status fv_rpc_frame_oob(const fv_ticket *ticket, uint64_t seq, uint64_t pair, uint64_t turn,
+                           grpc_byte_buffer **out) {
     uint8_t head[FV_RPC_FRAME_HEAD], *at = head;
     put_ticket(&at, ticket);
     put_fixed(&at, SEQ, seq);
@@ -113,8 +113,8 @@ static fv_refusal read_head(const uint8_t *p, size_t n, size_t message, fv_rpc_f
         *used = (size_t)(c.at - p);
     }
     if (!ticket) return FV_REFUSE(MALFORMED, "a frame without a ticket");
-    bool beside = out->pair && out->bytes == 0;
-    if ((out->bytes > 0) + (out->commit > 0) + out->alive + beside != 1)
+    bool oob = out->pair && out->bytes == 0;
+    if ((out->bytes > 0) + (out->commit > 0) + out->alive + oob != 1)
         return FV_REFUSE(FRAME_SIZE, "a frame is data, or beside the stream, or commit, or a sign "
                                      "of life: one of them");
     if (*used + out->bytes != message)

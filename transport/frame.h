@@ -28,8 +28,8 @@ fv_status fv_rpc_frame_commit(const fv_ticket *ticket, uint64_t n_frame, grpc_by
 fv_status fv_rpc_frame_alive(const fv_ticket *ticket, grpc_byte_buffer **out);
 
 /* Frame `seq`, which goes beside the stream: as this turn of this pair. */
-fv_status fv_rpc_frame_beside(const fv_ticket *ticket, uint64_t seq, uint64_t pair, uint64_t turn,
-                              grpc_byte_buffer **out);
+fv_status fv_rpc_frame_oob(const fv_ticket *ticket, uint64_t seq, uint64_t pair, uint64_t turn,
+                           grpc_byte_buffer **out);
 
 /* The same frame after all, its bytes lent; pair = 0: it has not been said of it that it would come
  * another way. */

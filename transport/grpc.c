@@ -32,8 +32,8 @@
 #include "common/log.h"
 #include "handoff.pb-c.h"
 #include "rpc/client.h"
-#include "transport/beside_internal.h"
 #include "transport/frame.h"
+#include "transport/out_of_band_internal.h"
 
 enum {
     OPEN_MS = 10000,
@@ -48,8 +48,8 @@ typedef struct way {
     fv_bridge *bridge;
     fv_jobs *jobs;
     fv_rpc_channel *channel;
-    fv_pairs *pairs;   /* borrowed; NULL: none */
-    fv_pair_way *pair; /* NULL: likewise */
+    fv_peers *pairs;     /* borrowed; NULL: none */
+    fv_peer_route *pair; /* NULL: likewise */
     char *target;
     int32_t open_ms;
     int32_t live; /* loop: transfers that are not over */
@@ -67,7 +67,7 @@ typedef struct frame {
     transfer *x;
     struct frame *next;
     grpc_byte_buffer *message; /* owned */
-    fv_beside_frame *beside;   /* owned, instead: until it is put, it has no message */
+    fv_oob_frame *oob;         /* owned, instead: until it is put, it has no message */
     bool last;
 } frame;
 
@@ -89,7 +89,7 @@ struct transfer {
     fv_hello hello;   /* its policy is `policy` */
     fv_asking asking; /* its texts are the next ones */
     char *policy, *request_id, *open_token, *pair_token;
-    fv_pair_permit permit; /* `pair_token` */
+    fv_peer_permit permit; /* `pair_token` */
     answer opened, closed;
     /* computing thread */
     bool ended;
@@ -104,8 +104,8 @@ struct transfer {
     fv_rpc_call *call; /* Open's, then Push's */
     fv_grant grant;
     frame *first, **tail; /* frames that wait for the call */
-    fv_beside_set beside;
-    fv_pair_wait wait; /* for a pair, with the grant in hand */
+    fv_oob_set oob;
+    fv_peer_wait wait; /* for a pair, with the grant in hand */
     fv_reply broken;   /* why this side has cancelled the call, when its status is not FV_OK */
     uv_timer_t clock;
     uint64_t bytes_given, bytes_moved; /* to the call; by it, at the last tick */
@@ -157,11 +157,11 @@ static void drop_frames(transfer *x) {
         frame *f = x->first;
         x->first = f->next;
         if (f->message) grpc_byte_buffer_destroy(f->message);
-        if (f->beside) fv_beside_frame_free(&x->beside, f->beside);
+        if (f->oob) fv_oob_frame_free(&x->oob, f->oob);
         free(f);
     }
     x->tail = &x->first;
-    fv_beside_drop(&x->beside);
+    fv_oob_drop(&x->oob);
 }
 
 /* Nothing is under way for it any more. */
@@ -188,7 +188,7 @@ static void lose(transfer *x, const fv_reply *why) {
     become_over(x);
     x->why = *why;
     atomic_store(&x->lost, true);
-    if (x->way->pair) fv_pair_way_unwait(x->way->pair, &x->wait);
+    if (x->way->pair) fv_peer_route_unwait(x->way->pair, &x->wait);
     give_answer(x, &x->opened, why);
     if (x->last_came) give_answer(x, &x->closed, why);
     settle(x);
@@ -244,16 +244,16 @@ static fv_status begin_push(transfer *x);
 
 static void say_granted(transfer *x) {
     fv_reply r = {.grant = x->grant};
-    if (x->way->pair) atomic_store(&x->beside.usable, fv_pair_way_joined(x->way->pair));
+    if (x->way->pair) atomic_store(&x->oob.usable, fv_peer_route_joined(x->way->pair));
     give_answer(x, &x->opened, &r);
 }
 
-static void on_pair_known(fv_pair_wait *wait) { say_granted(wait->owner); }
+static void on_pair_known(fv_peer_wait *wait) { say_granted(wait->owner); }
 
 /* At once, or when it is known whether frames can go from device to device. */
 static void answer_grant(transfer *x) {
-    x->wait = (fv_pair_wait){.known = on_pair_known, .owner = x};
-    if (!x->way->pair || fv_pair_way_want(x->way->pair, &x->permit, &x->wait)) say_granted(x);
+    x->wait = (fv_peer_wait){.known = on_pair_known, .owner = x};
+    if (!x->way->pair || fv_peer_route_want(x->way->pair, &x->permit, &x->wait)) say_granted(x);
 }
 
 static void on_opened(void *user, const fv_rpc_end *end, fv_rpc_call *c, grpc_byte_buffer *reply) {
@@ -282,7 +282,7 @@ static void on_begin(fv_rpc_op *op, bool ok) {
     way *w = x->way;
     (void)ok;
     w->live++;
-    if (w->pair) (void)fv_pair_way_want(w->pair, &x->permit, NULL);
+    if (w->pair) (void)fv_peer_route_want(w->pair, &x->permit, NULL);
     Fovea__Handoff__V1__OpenRequest m = FOVEA__HANDOFF__V1__OPEN_REQUEST__INIT;
     m.compat_hash = x->hello.compat.hash;
     m.compat = x->hello.compat.text;
@@ -325,12 +325,12 @@ static fv_status send_message(transfer *x, grpc_byte_buffer *message) {
  * later; the commit waits until all of those have arrived. */
 static bool first_is_due(transfer *x) {
     frame *f = x->first;
-    if (f->last) return !fv_beside_pending(&x->beside);
-    if (!fv_beside_may_send(&x->beside)) return false;
-    if (f->beside) {
-        fv_beside_frame *b = f->beside;
-        f->beside = NULL;
-        if (fv_beside_put(&x->beside, b, &f->message) != FV_OK) break_off(x);
+    if (f->last) return !fv_oob_pending(&x->oob);
+    if (!fv_oob_may_send(&x->oob)) return false;
+    if (f->oob) {
+        fv_oob_frame *b = f->oob;
+        f->oob = NULL;
+        if (fv_oob_put(&x->oob, b, &f->message) != FV_OK) break_off(x);
     }
     return f->message != NULL;
 }
@@ -339,7 +339,7 @@ static void send_frames(transfer *x) {
     while (x->first && x->call && fv_rpc_call_writable(x->call) && first_is_due(x)) {
         frame *f = x->first;
         bool last = f->last;
-        fv_beside_sent(&x->beside);
+        fv_oob_sent(&x->oob);
         x->first = f->next;
         if (!x->first) x->tail = &x->first;
         fv_status st = send_message(x, f->message);
@@ -352,8 +352,8 @@ static void send_frames(transfer *x) {
     }
 }
 
-/* Of fv_beside_set. A frame that was to go beside the stream comes on it. */
-static void on_beside_message(void *user, grpc_byte_buffer *message, bool in_turn) {
+/* Of fv_oob_set. A frame that was to go beside the stream comes on it. */
+static void on_oob_message(void *user, grpc_byte_buffer *message, bool in_turn) {
     transfer *x = user;
     if (in_turn && x->first)
         x->first->message = message;
@@ -362,9 +362,9 @@ static void on_beside_message(void *user, grpc_byte_buffer *message, bool in_tur
     send_frames(x);
 }
 
-static void on_beside_changed(void *user) { send_frames(user); }
+static void on_oob_changed(void *user) { send_frames(user); }
 
-static void on_beside_failed(void *user) { break_off(user); }
+static void on_oob_failed(void *user) { break_off(user); }
 
 static void push_writable(fv_rpc_call *c) { send_frames(fv_rpc_call_user(c)); }
 
@@ -414,7 +414,7 @@ static void on_tick(uv_timer_t *clock) {
     if (!x->call) return;
     size_t queued = fv_rpc_call_bytes_queued(x->call);
     /* What goes beside the stream has its own deadline, and until then the stream is alive. */
-    bool waits = !fv_beside_pending(&x->beside) && (x->first || x->last_came || queued > 0);
+    bool waits = !fv_oob_pending(&x->oob) && (x->first || x->last_came || queued > 0);
     x->n_still = waits && x->bytes_given - queued == x->bytes_moved ? x->n_still + 1 : 0;
     x->bytes_moved = x->bytes_given - queued;
     if (!waits) {
@@ -544,13 +544,13 @@ static fv_status grpc_open(fv_transport *t, const fv_hello *hello, const fv_aski
     x->asking.pair_token = x->permit.token = x->pair_token;
     x->hello.policy = x->policy;
     x->tail = &x->first;
-    x->beside = (fv_beside_set){.way = w->pair,
-                                .bridge = w->bridge,
-                                .jobs = w->jobs,
-                                .user = x,
-                                .send = on_beside_message,
-                                .changed = on_beside_changed,
-                                .failed = on_beside_failed};
+    x->oob = (fv_oob_set){.way = w->pair,
+                          .bridge = w->bridge,
+                          .jobs = w->jobs,
+                          .user = x,
+                          .send = on_oob_message,
+                          .changed = on_oob_changed,
+                          .failed = on_oob_failed};
     x->opened.done = done;
     x->opened.user = user;
     atomic_init(&x->refs, 2); /* both sides */
@@ -601,34 +601,34 @@ static fv_status grpc_push(fv_transfer *t, uint64_t seq, const fv_piece *piece, 
     return FV_OK;
 }
 
-static const fv_pair_ops *grpc_beside(fv_transfer *t) {
+static const fv_peer_ops *grpc_beside(fv_transfer *t) {
     transfer *x = (transfer *)t;
-    return atomic_load(&x->beside.usable) ? fv_pairs_ops(x->way->pairs) : NULL;
+    return atomic_load(&x->oob.usable) ? fv_peers_ops(x->way->pairs) : NULL;
 }
 
 static fv_status grpc_push_beside(fv_transfer *t, uint64_t seq, fv_buf buf) {
     transfer *x = (transfer *)t;
-    fv_beside_frame *b;
+    fv_oob_frame *b;
     frame *f = atomic_load(&x->lost) ? NULL : malloc(sizeof *f);
     if (!f) {
         fv_buf_free(&buf);
         return atomic_load(&x->lost) ? FV_FAIL(x->why.status, "%s", x->why.text)
                                      : FV_FAIL(FV_ENOMEM, "out of memory for a frame");
     }
-    fv_status st = fv_beside_frame_new(&x->beside, &x->ticket, seq, buf, &b);
+    fv_status st = fv_oob_frame_new(&x->oob, &x->ticket, seq, buf, &b);
     if (st != FV_OK) {
         free(f);
         return st;
     }
-    *f = (frame){.op = {.done = on_frame, .owner = f}, .x = x, .beside = b};
+    *f = (frame){.op = {.done = on_frame, .owner = f}, .x = x, .oob = b};
     fv_bridge_post(x->way->bridge, &f->op, true);
     return FV_OK;
 }
 
 static fv_transfer_ways grpc_ways(const fv_transfer *t) {
     const transfer *x = (const transfer *)t;
-    return (fv_transfer_ways){.bytes_beside = atomic_load(&x->beside.bytes),
-                              .n_fallback = atomic_load(&x->beside.n_fallback)};
+    return (fv_transfer_ways){.bytes_oob = atomic_load(&x->oob.bytes),
+                              .n_fallback = atomic_load(&x->oob.n_fallback)};
 }
 
 static void grpc_commit(fv_transfer *t, uint64_t n_frame, fv_on_reply done, void *user) {
@@ -674,7 +674,7 @@ static void on_gone(fv_rpc_op *op, bool ok) {
     way *w = op->owner;
     (void)ok;
     if (w->pair)
-        fv_pair_way_close(w->pair, on_pair_closed, w);
+        fv_peer_route_close(w->pair, on_pair_closed, w);
     else
         on_pair_closed(w);
 }
@@ -698,8 +698,8 @@ fv_status fv_transport_grpc(const fv_transport_grpc_options *opt, fv_transport *
     static const fv_transport_ops ops = {.name = "grpc",
                                          .open = grpc_open,
                                          .push = grpc_push,
-                                         .beside = grpc_beside,
-                                         .push_beside = grpc_push_beside,
+                                         .oob = grpc_beside,
+                                         .push_oob = grpc_push_beside,
                                          .ways = grpc_ways,
                                          .commit = grpc_commit,
                                          .end = grpc_end,
@@ -710,7 +710,8 @@ fv_status fv_transport_grpc(const fv_transport_grpc_options *opt, fv_transport *
     if (st == FV_OK)
         st = fv_rpc_channel_open(opt->bridge, target,
                                  &(fv_rpc_channel_options){.ping_ms = opt->ping_ms}, &w->channel);
-    if (st == FV_OK && opt->pairs) st = fv_pair_way_open(opt->pairs, w->channel, target, &w->pair);
+    if (st == FV_OK && opt->pairs)
+        st = fv_peer_route_open(opt->pairs, w->channel, target, &w->pair);
     if (st != FV_OK) {
         if (w) fv_rpc_channel_close(w->channel);
         free(target);

@@ -26,7 +26,7 @@
 #include "common/jobs.h"
 #include "handoff/transport.h"
 #include "rpc/bridge.h"
-#include "transport/pair_out.h"
+#include "transport/peer_out.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -40,7 +40,7 @@ typedef struct fv_transport_grpc_options {
     int32_t ping_ms;    /* as in rpc/client.h */
     /* Pairs of devices, by which frames go beside the stream where the other side has one too;
      * borrowed; NULL: there are none. `jobs` is then the thread that computes on the device. */
-    fv_pairs *pairs;
+    fv_peers *pairs;
 } fv_transport_grpc_options;
 
 /* Loop thread. A transport is one connection: one per decode worker serves any number of

@@ -30,7 +30,7 @@ typedef struct network {
     fv_projector_weights projector;
     fv_decoder *dec;
     fv_vision *vision;
-    fv_stepper *stepper;
+    fv_model_runner *runner;
     fv_kv_pool *pool;
     int32_t *ids, *pos; /* [MAX_ROWS] */
     uint8_t *seg;       /* [MAX_ROWS] all text */
@@ -144,7 +144,7 @@ static void open_network(network *n) {
     make_vision(n);
     must(fv_decoder_open(be, c, &n->text, &n->dec));
     must(fv_vision_open(be, &n->cfg.vision, &n->tower, &n->projector, &n->vision));
-    must(fv_stepper_open(n->dec, &n->stepper));
+    must(fv_model_runner_open(n->dec, &n->runner));
     must(fv_kv_pool_open(be->device, &kv, 0, &n->pool));
     n->ids = room(MAX_ROWS, sizeof *n->ids);
     n->pos = room(MAX_ROWS, sizeof *n->pos);
@@ -166,7 +166,7 @@ static void free_fields(void *tensors, size_t bytes) {
 
 static void close_network(network *n) {
     fv_kv_pool_close(n->pool);
-    fv_stepper_close(n->stepper);
+    fv_model_runner_close(n->runner);
     fv_decoder_close(n->dec);
     fv_vision_close(n->vision);
     fv_buf_free(&n->x);
@@ -195,8 +195,8 @@ static double multiply_adds(const network *n, double rows) {
 
 /* Rows of n->x through all layers into kv, and the logits behind the last. */
 static fv_status run_prompt(network *n, fv_kv *kv, int32_t rows) {
-    fv_pass_seq seq = {.kv = kv, .n_rows = rows, .pos = n->pos, .seg = n->seg, .wanted = 1};
-    fv_pass pass = {
+    fv_forward_seq seq = {.kv = kv, .n_rows = rows, .pos = n->pos, .seg = n->seg, .wanted = 1};
+    fv_forward_batch pass = {
         .x = fv_tensor_of(n->x.data, FV_F32, rows, n->cfg.text.d_model), .n_seq = 1, .seq = &seq};
     FV_TRY(fv_decoder_layers(n->dec, &pass, 0, n->cfg.text.n_layer));
     return fv_decoder_logits(n->dec, pass.out, n->logits.data);
@@ -210,7 +210,7 @@ static fv_status embed(network *n, int32_t rows) {
 typedef struct prompt {
     network *n;
     int32_t rows;
-    float *pixels; /* of a picture; NULL: text alone */
+    float *pixels; /* of an image; NULL: text alone */
 } prompt;
 
 static fv_status do_prompt(void *arg, int32_t call) {
@@ -263,7 +263,7 @@ typedef struct packing {
     fv_plan plan;
 } packing;
 
-/* `visual` rows of a picture and some of text, as the prefill worker runs them: a group of layers
+/* `visual` rows of an image and some of text, as the prefill worker runs them: a group of layers
  * is packed while the next is computed. */
 static fv_status do_stages(void *arg, int32_t call) {
     packing *p = arg;
@@ -329,7 +329,7 @@ typedef struct steps {
 static fv_status do_step(steps *s) {
     for (int32_t b = 0; b < s->B; b++) s->seq[b].pos = s->pos;
     s->pos++;
-    return fv_stepper_run(s->n->stepper, s->seq, s->B, s->n->logits.data);
+    return fv_model_runner_run(s->n->runner, s->seq, s->B, s->n->logits.data);
 }
 
 /* Median over steps, each from event to event. */

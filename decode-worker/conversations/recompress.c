@@ -14,15 +14,15 @@
 typedef struct block {
     const fv_text_keys *keys;
     fv_kv *kv;
-    int32_t leader;
-    const fv_kv_packed *old; /* the leader's factors; NULL: there are none */
+    int32_t source_layer;
+    const fv_kv_packed *old; /* the source layer's factors; NULL: there are none */
     int32_t n_old, n_wait, n;
 } block;
 
-static block block_of(const fv_text_keys *keys, fv_kv *kv, int32_t leader) {
-    block b = {keys, kv, leader, fv_kv_packed_text(kv, leader), 0, 0, 0};
+static block block_of(const fv_text_keys *keys, fv_kv *kv, int32_t source_layer) {
+    block b = {keys, kv, source_layer, fv_kv_packed_text(kv, source_layer), 0, 0, 0};
     b.n_old = b.old ? b.old->rows.n : 0;
-    b.n_wait = fv_kv_len(kv, leader, 0, FV_SEG_TEXT);
+    b.n_wait = fv_kv_len(kv, source_layer, 0, FV_SEG_TEXT);
     b.n = b.n_old + b.n_wait;
     return b;
 }
@@ -30,7 +30,8 @@ static block block_of(const fv_text_keys *keys, fv_kv *kv, int32_t leader) {
 /* The next layer of the block behind l, or -1. */
 static int32_t next_layer(const block *b, int32_t l) {
     for (l++; l < fv_kv_get_shape(b->kv)->n_layer; l++)
-        if (fv_kv_borrows(b->kv, l, FV_SEG_TEXT) && fv_kv_leader(b->kv, l) == b->leader) return l;
+        if (fv_kv_borrows(b->kv, l, FV_SEG_TEXT) && fv_kv_source_layer(b->kv, l) == b->source_layer)
+            return l;
     return -1;
 }
 
@@ -38,13 +39,13 @@ static int32_t next_layer(const block *b, int32_t l) {
 
 /* A packed row is of all heads together, and of all layers of the block. */
 static bool same_rows(const block *b) {
-    for (int32_t l = b->leader; l >= 0; l = next_layer(b, l)) {
+    for (int32_t l = b->source_layer; l >= 0; l = next_layer(b, l)) {
         const fv_kv_packed *p = fv_kv_packed_text(b->kv, l);
         if ((p ? p->rows.n : 0) != b->n_old) return false;
         for (int32_t g = 0; g < fv_kv_get_shape(b->kv)->n_kv; g++)
             if (fv_kv_len(b->kv, l, g, FV_SEG_TEXT) != b->n_wait ||
                 memcmp(fv_kv_positions(b->kv, l, g, FV_SEG_TEXT),
-                       fv_kv_positions(b->kv, b->leader, 0, FV_SEG_TEXT),
+                       fv_kv_positions(b->kv, b->source_layer, 0, FV_SEG_TEXT),
                        (size_t)b->n_wait * sizeof(int32_t)) != 0)
                 return false;
     }
@@ -70,7 +71,7 @@ static int32_t next_due(const fv_text_keys *keys, fv_kv *kv, int32_t l) {
 
 /* Old blocks of positions stay; rows that waited go on from the last of them. */
 static fv_status lay_rows(const block *b, fv_arena *room, fv_kv_packed_form *form) {
-    const int32_t *wait = fv_kv_positions(b->kv, b->leader, 0, FV_SEG_TEXT);
+    const int32_t *wait = fv_kv_positions(b->kv, b->source_layer, 0, FV_SEG_TEXT);
     bool anchored = b->old ? b->old->anchor != NULL : b->keys->block > 0;
     int32_t size = anchored ? b->keys->block : 0, *pos, *first, *anchor;
     FV_TRY(FV_ARENA_NEW(room, b->n, pos));
@@ -94,7 +95,7 @@ static fv_status lay_rows(const block *b, fv_arena *room, fv_kv_packed_form *for
                                 .pos = pos,
                                 .first = first,
                                 .anchor = anchored ? anchor : NULL,
-                                .leader = b->leader,
+                                .source_layer = b->source_layer,
                                 .seg = FV_SEG_TEXT};
     return FV_OK;
 }
@@ -117,11 +118,11 @@ static fv_status key_matrix(const block *b, fv_matrices *in, const fv_rope *rope
     FV_TRY(fv_matrix_new(in, b->n, s->n_kv * s->d_head, m));
     if (b->old) {
         fv_packed_part part;
-        FV_TRY(fv_kv_packed_home(b->kv, &b->old->part[FV_PACKED_K], in->home, &part));
+        FV_TRY(fv_kv_packed_on_host(b->kv, &b->old->part[FV_PACKED_K], in->home, &part));
         FV_TRY(fv_rows_rebuild(in, &part, each, fv_tensor_rows(*m, 0, b->n_old)));
     }
     fv_tensor wait = fv_tensor_rows(*m, b->n_old, b->n_wait);
-    fv_row_set rows = {b->leader, FV_SEG_TEXT, false, b->n_wait, each};
+    fv_row_set rows = {b->source_layer, FV_SEG_TEXT, false, b->n_wait, each};
     FV_TRY(fv_rows_gather(b->kv, in->be, &rows, wait));
     if (!form->anchor) return FV_OK;
     FV_TRY(anchors_of_rows(form, in->home, &anchor));
@@ -181,7 +182,7 @@ typedef struct made {
 static fv_status make(const block *b, fv_matrices *in, const fv_rope *rope, made *x) {
     const fv_kv_shape *s = fv_kv_get_shape(b->kv);
     fv_arena *room = in->home;
-    fv_factor_part what = {.layer = b->leader, .segment = FV_SEG_TEXT};
+    fv_factor_part what = {.layer = b->source_layer, .segment = FV_SEG_TEXT};
     fv_tensor m;
     FV_TRY(lay_rows(b, room, &x->form));
     for (int k = 0; k < 2; k++)
@@ -190,7 +191,7 @@ static fv_status make(const block *b, fv_matrices *in, const fv_rope *rope, made
     fv_packed_shape *keys = &x->form.part[FV_PACKED_K];
     FV_TRY(FV_ARENA_NEW(room, s->n_layer, x->values));
     FV_TRY(fv_arena_alloc(room, fv_packed_bytes(keys), &x->keys));
-    for (int32_t l = b->leader; l >= 0; l = next_layer(b, l))
+    for (int32_t l = b->source_layer; l >= 0; l = next_layer(b, l))
         FV_TRY(copy_values(b, l, &x->form.part[FV_PACKED_V], room, &x->values[l]));
     FV_TRY(key_matrix(b, in, rope, &x->form, &m));
     FV_TRY(energy_for(b, in, &m, &what.energy));
@@ -201,9 +202,9 @@ static bool is_smaller(const block *b, const made *x, uint64_t *saved) {
     fv_kv_shape layer = *fv_kv_get_shape(b->kv);
     uint64_t now = 0, then = fv_packed_bytes(&x->form.part[FV_PACKED_K]);
     layer.n_layer = 1;
-    for (int32_t l = b->leader; l >= 0; l = next_layer(b, l)) {
+    for (int32_t l = b->source_layer; l >= 0; l = next_layer(b, l)) {
         now += fv_kv_packed_bytes(b->kv, l, FV_SEG_TEXT) +
-               fv_kv_text_bytes(&layer, b->n_wait, l == b->leader ? 0 : 1);
+               fv_kv_text_bytes(&layer, b->n_wait, l == b->source_layer ? 0 : 1);
         then += fv_packed_bytes(&x->form.part[FV_PACKED_V]);
     }
     *saved = then < now ? now - then : 0;
@@ -214,9 +215,9 @@ static bool is_smaller(const block *b, const made *x, uint64_t *saved) {
  * the difference, rows go on as they are. */
 static bool has_room(const block *b, const made *x, uint64_t saved) {
     uint64_t need = 0;
-    for (int32_t l = b->leader; l >= 0; l = next_layer(b, l)) {
+    for (int32_t l = b->source_layer; l >= 0; l = next_layer(b, l)) {
         const fv_kv_packed *p = fv_kv_packed_text(b->kv, l);
-        need += fv_kv_packed_cost(b->kv, &x->form, l == b->leader);
+        need += fv_kv_packed_cost(b->kv, &x->form, l == b->source_layer);
         saved += p ? p->paid : 0;
     }
     return need <= saved || fv_kv_set_aside(b->kv, need - saved) == FV_OK;
@@ -225,14 +226,15 @@ static bool has_room(const block *b, const made *x, uint64_t saved) {
 /* The old rows leave, all of them before any new part comes: only together do they pay for it. */
 static fv_status put(const block *b, fv_backend *be, const made *x) {
     fv_device *dev = be->device;
-    for (int32_t l = b->leader; l >= 0; l = next_layer(b, l)) FV_TRY(fv_kv_clear_text(b->kv, l));
-    for (int32_t l = b->leader; l >= 0; l = next_layer(b, l)) {
+    for (int32_t l = b->source_layer; l >= 0; l = next_layer(b, l))
+        FV_TRY(fv_kv_clear_text(b->kv, l));
+    for (int32_t l = b->source_layer; l >= 0; l = next_layer(b, l)) {
         fv_kv_packed *p;
         FV_TRY(fv_kv_pack(b->kv, l, &x->form, &p));
         const fv_packed_part *part = p->part;
         FV_TRY(dev->ops->copy_async(dev, part[FV_PACKED_V].data, x->values[l],
                                     fv_packed_bytes(&part[FV_PACKED_V].shape)));
-        if (l == b->leader)
+        if (l == b->source_layer)
             FV_TRY(dev->ops->copy_async(dev, part[FV_PACKED_K].data, x->keys,
                                         fv_packed_bytes(&part[FV_PACKED_K].shape)));
     }
@@ -240,7 +242,7 @@ static fv_status put(const block *b, fv_backend *be, const made *x) {
 }
 
 static void note(const block *b, const made *x, size_t bytes, fv_recompress_report *r) {
-    for (int32_t l = b->leader; l >= 0; l = next_layer(b, l)) {
+    for (int32_t l = b->source_layer; l >= 0; l = next_layer(b, l)) {
         r->n_layer++;
         r->rows += (uint64_t)b->n_wait;
     }
@@ -263,7 +265,7 @@ static fv_status run(const block *b, fv_decoder *dec, fv_arena *room, fv_recompr
     fv_status st = make(b, &in, &rope, &x);
     fv_matrices_fini(&in);
     if (st == FV_EINVAL) {
-        FV_LOG(WARN, DECODE, "event=not-recompressed layer=%d reason=\"%s\"", b->leader,
+        FV_LOG(WARN, DECODE, "event=not-recompressed layer=%d reason=\"%s\"", b->source_layer,
                fv_last_error());
         return FV_OK;
     }
@@ -271,7 +273,7 @@ static fv_status run(const block *b, fv_decoder *dec, fv_arena *room, fv_recompr
     uint64_t saved;
     if (!is_smaller(b, &x, &saved)) return FV_OK;
     if (!has_room(b, &x, saved)) {
-        FV_LOG(WARN, DECODE, "event=not-recompressed layer=%d reason=\"%s\"", b->leader,
+        FV_LOG(WARN, DECODE, "event=not-recompressed layer=%d reason=\"%s\"", b->source_layer,
                fv_last_error());
         return FV_OK;
     }

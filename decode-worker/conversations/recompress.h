@@ -33,7 +33,7 @@
  * is recompressed as it would have been; a conversation that is sent again as a whole is a new
  * prompt, whose text keys are factored at once, from rows.
  *
- * Visual rows stay as they are: a kept conversation goes on without new images.
+ * Visual tokens stay as they are: a kept conversation goes on without new images.
  *
  * The computing thread. */
 #include "model/net/decoder.h"

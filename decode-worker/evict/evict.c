@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "model/net/kv_packed.h"
-#include "policy/plan/tally.h"
+#include "policy/plan/accum.h"
 #include "policy/stage_rows.h"
 
 #undef EVICT
@@ -31,7 +31,7 @@ static const fv_evict_method *find(const char *name) {
 fv_status fv_evict_init(fv_evict *e, const char *policy, int32_t n_prompt) {
     fv_policy p;
     FV_TRY(fv_policy_parse(policy, &p));
-    *e = (fv_evict){.choice = p.stage[FV_STAGE_EVICT], .tally = fv_tally_of(&p, n_prompt)};
+    *e = (fv_evict){.choice = p.stage[FV_STAGE_EVICT], .accum = fv_accum_of(&p, n_prompt)};
     if (e->choice.method) e->method = find(e->choice.method->name);
     return FV_OK;
 }

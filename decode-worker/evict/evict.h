@@ -11,7 +11,7 @@
  * held. A conversation that is sent again as a whole is a new prompt, and begins at 1.
  *
  * The computing thread. */
-#include "common/tally.h"
+#include "common/accum.h"
 #include "model/net/kv.h"
 #include "policy/policy.h"
 
@@ -26,7 +26,7 @@ typedef struct fv_evict_method {
 struct fv_evict {
     const fv_evict_method *method; /* NULL: everything stays */
     fv_choice choice;
-    fv_tally_rule tally; /* of methods whose rows write down what they are paid */
+    fv_accum_rule accum; /* of methods whose rows write down what they are paid */
     bool answers;        /* the row of a token runs next, and not those of a question */
     int32_t before;      /* tokens of the answers before this one, on the same rows */
     int32_t t;           /* of the last step */

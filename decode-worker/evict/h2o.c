@@ -4,11 +4,11 @@
  * of lowest s_j ahead of the last ones, and their sums with them: behind the prompt many, and from
  * then on one for each token. Rows keep their positions. */
 #include "decode-worker/evict/evict.h"
-#include "model/net/tally.h"
+#include "model/net/accum.h"
 
 static fv_status step(const fv_evict *e, fv_kv *kv, int32_t t) {
     (void)t;
-    return fv_tally_let_go(kv, &e->tally, e->answers);
+    return fv_accum_let_go(kv, &e->accum, e->answers);
 }
 
 extern const fv_evict_method fv_evict_h2o;

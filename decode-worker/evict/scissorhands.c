@@ -9,11 +9,11 @@
  * and without a budget: in layers 5 to 35 row i sees j when one of the last 100 rows paid j more
  * than the 90th percentile of what it paid, or j is one of the last 10. */
 #include "decode-worker/evict/evict.h"
-#include "model/net/tally.h"
+#include "model/net/accum.h"
 
 static fv_status step(const fv_evict *e, fv_kv *kv, int32_t t) {
     (void)t;
-    return fv_tally_let_go(kv, &e->tally, e->answers);
+    return fv_accum_let_go(kv, &e->accum, e->answers);
 }
 
 extern const fv_evict_method fv_evict_scissorhands;

@@ -3,11 +3,11 @@
  * as the budget has, and from then on one leaves for each token, which may be any but a later one.
  */
 #include "decode-worker/evict/evict.h"
-#include "model/net/tally.h"
+#include "model/net/accum.h"
 
 static fv_status step(const fv_evict *e, fv_kv *kv, int32_t t) {
     (void)t;
-    return fv_tally_let_go(kv, &e->tally, e->answers);
+    return fv_accum_let_go(kv, &e->accum, e->answers);
 }
 
 extern const fv_evict_method fv_evict_tova;

@@ -3,9 +3,9 @@
  *
  *   keep_l(t) = floor(v_l0 beta(t) + 1e-9)
  *
- * of its v_l0 visual rows, which lie in the order of the prefill's attention; with order=ema, of
+ * of its v_l0 visual tokens, which lie in the order of the prefill's attention; with order=ema, of
  * packed layers those that have been paid most up to now. beta falls, so rows leave from the end;
- * text rows stay. */
+ * text tokens stay. */
 #include "policy/plan/vta.h"
 #include "decode-worker/evict/evict.h"
 #include "model/net/anneal.h"

@@ -8,23 +8,23 @@
 #include "policy/plan/packed_shape.h"
 
 /* What must come next. */
-typedef enum fv_landing_due {
+typedef enum fv_import_due {
     FV_DUE_HELLO = 0,
     FV_DUE_PROMPT,
     FV_DUE_ROWS, /* or a packed layer, before its ROWS */
-    FV_DUE_LEAD, /* or its leader, before both */
+    FV_DUE_LEAD, /* or its source layer, before both */
     FV_DUE_PACKED,
     FV_DUE_FACTOR,
     FV_DUE_IMPORTANCE,
     FV_DUE_POSITIONS,
-    FV_DUE_TALLY,
+    FV_DUE_ACCUM,
     FV_DUE_DATA,
     FV_DUE_TOKEN,
     FV_DUE_END,
     FV_DUE_NOTHING
-} fv_landing_due;
+} fv_import_due;
 
-typedef struct fv_landing {
+typedef struct fv_import {
     const fv_receiver_options *opt; /* borrowed */
     const fv_kv_shape *shape;
     size_t row_bytes;
@@ -33,13 +33,13 @@ typedef struct fv_landing {
     uint32_t twice; /* rows of a segment that a head may hold twice, by its policy */
     fv_received got;
     fv_packet_reader reader;
-    fv_landing_due due;
+    fv_import_due due;
     int32_t layer, layer_end; /* of the group that ROWS began */
     fv_kv_segment seg;
     int32_t head;   /* whose rows come next */
     uint32_t *rows; /* [N, Hkv, FV_N_SEG] as ROWS said */
     bool ranked;    /* RANK came for the layer whose ROWS are due */
-    int32_t *veil;  /* [N] as VEIL said: image rows of each head that nobody sees */
+    int32_t *mask;  /* [N] as VEIL said: image tokens of each head that nobody sees */
     uint8_t *seen;  /* [prompt rows] which positions of a head in any order came; or NULL */
     uint64_t n_rows, bytes_visual; /* announced so far */
     fv_text_keys text_keys;        /* as the policy has them */
@@ -51,49 +51,49 @@ typedef struct fv_landing {
     bool importance;          /* IMPO follows */
     int32_t head_at;          /* of the DATA section: the head that is being filled, */
     size_t head_off;          /* and the bytes of it that are there */
-} fv_landing;
+} fv_import;
 
 /* ---- receive_packed.c ------------------------------------------------------------------ */
 
-/* PACK begins: of image rows, or of text rows where the policy has factors of their keys. */
-fv_refusal fv_landing_begin_packed(fv_landing *l, const fv_section *s);
+/* PACK begins: of image tokens, or of text tokens where the policy has factors of their keys. */
+fv_refusal fv_import_begin_packed(fv_import *l, const fv_section *s);
 
 /* How long the packed layer's section that is due must be. */
-fv_refusal fv_landing_packed_length(const fv_landing *l, const fv_section *s, uint64_t *want);
+fv_refusal fv_import_packed_length(const fv_import *l, const fv_section *s, uint64_t *want);
 
 /* PACK came: it is checked against prompt and grant, and the layer gets room for its factors. */
-fv_refusal fv_landing_take_packed(fv_landing *l, const fv_section *s);
+fv_refusal fv_import_take_packed(fv_import *l, const fv_section *s);
 
 /* The next bytes of a factor, to their place. */
-fv_refusal fv_landing_fill_factor(fv_landing *l, uint64_t offset, const void *p, size_t n);
+fv_refusal fv_import_fill_factor(fv_import *l, uint64_t offset, const void *p, size_t n);
 
 /* It is whole: what kernels follow in it stays inside it. */
-fv_refusal fv_landing_end_factor(fv_landing *l);
+fv_refusal fv_import_end_factor(fv_import *l);
 
-fv_refusal fv_landing_take_importance(fv_landing *l);
+fv_refusal fv_import_take_importance(fv_import *l);
 
 /* ---- receive_stream.c ------------------------------------------------------------------ */
 
-/* What n_visual image rows in every layer can come to at most. */
-uint64_t fv_landing_most_visual(const fv_kv_shape *shape, uint32_t n_visual);
+/* What n_visual image tokens in every layer can come to at most. */
+uint64_t fv_import_most_visual(const fv_kv_shape *shape, uint32_t n_visual);
 
 /* What tables of packed layers can come to at most. */
-uint64_t fv_landing_most_tables(const fv_kv_shape *shape, const fv_hello *hello);
+uint64_t fv_import_most_tables(const fv_kv_shape *shape, const fv_hello *hello);
 
 /* Bytes of the pool, and of the stream, that a request of this kind may need. */
-size_t fv_landing_pool_bytes(const fv_kv_shape *shape, const fv_hello *hello);
-uint64_t fv_landing_wire_bytes(const fv_kv_shape *shape, const fv_hello *hello, int32_t n_group);
+size_t fv_import_pool_bytes(const fv_kv_shape *shape, const fv_hello *hello);
+uint64_t fv_import_wire_bytes(const fv_kv_shape *shape, const fv_hello *hello, int32_t n_group);
 
 /* Reserves everything. `hello` was checked. */
-fv_refusal fv_landing_open(const fv_receiver_options *opt, const fv_hello *hello, fv_landing **out);
-void fv_landing_close(fv_landing *l); /* NULL is fine */
+fv_refusal fv_import_open(const fv_receiver_options *opt, const fv_hello *hello, fv_import **out);
+void fv_import_close(fv_import *l); /* NULL is fine */
 
-fv_refusal fv_landing_read(fv_landing *l, const fv_piece *piece, int32_t n);
+fv_refusal fv_import_read(fv_import *l, const fv_piece *piece, int32_t n);
 
 /* The same of bytes that lie on the store's device. */
-fv_refusal fv_landing_read_beside(fv_landing *l, const void *bytes, size_t n, uint32_t crc);
+fv_refusal fv_import_read_oob(fv_import *l, const void *bytes, size_t n, uint32_t crc);
 
 /* The stream is whole: gives back what was too much. */
-fv_refusal fv_landing_finish(fv_landing *l);
+fv_refusal fv_import_finish(fv_import *l);
 
 #endif

@@ -7,11 +7,11 @@
 #include "decode-worker/receive/internal.h"
 
 /* The block that is being filled. */
-static fv_kv_packed *block_of(const fv_landing *l) {
+static fv_kv_packed *block_of(const fv_import *l) {
     return fv_kv_packed_of(l->got.kv, l->layer, l->packed_seg);
 }
 
-fv_refusal fv_landing_begin_packed(fv_landing *l, const fv_section *s) {
+fv_refusal fv_import_begin_packed(fv_import *l, const fv_section *s) {
     bool text = s->segment == FV_SEG_TEXT && l->text_keys.rank > 0;
     if (s->segment != FV_SEG_VISUAL && !text)
         return FV_REFUSE(MALFORMED, "layer %d has packed rows of segment %d", l->layer, s->segment);
@@ -23,7 +23,7 @@ fv_refusal fv_landing_begin_packed(fv_landing *l, const fv_section *s) {
     return FV_REFUSED_NONE;
 }
 
-fv_refusal fv_landing_packed_length(const fv_landing *l, const fv_section *s, uint64_t *want) {
+fv_refusal fv_import_packed_length(const fv_import *l, const fv_section *s, uint64_t *want) {
     const fv_kv_packed *p = block_of(l);
     uint32_t most = l->packed_seg == FV_SEG_TEXT ? l->hello.n_text : l->hello.n_visual;
     if (l->due == FV_DUE_FACTOR) {
@@ -42,12 +42,12 @@ fv_refusal fv_landing_packed_length(const fv_landing *l, const fv_section *s, ui
 
 /* ---- PACK ------------------------------------------------------------------------------ */
 
-static fv_refusal malformed(const fv_landing *l, const char *what) {
+static fv_refusal malformed(const fv_import *l, const char *what) {
     return FV_REFUSE(MALFORMED, "section PACK of layer %d: %s", l->layer, what);
 }
 
 /* Blocks follow one another and none is empty. */
-static fv_refusal check_blocks(const fv_landing *l, const fv_kv_packed_form *f) {
+static fv_refusal check_blocks(const fv_import *l, const fv_kv_packed_form *f) {
     for (int32_t a = 0; a < f->n_anchor; a++)
         if (f->first[a] >= f->first[a + 1]) return malformed(l, "its blocks do not ascend");
     if (f->first[0] != 0 || f->first[f->n_anchor] != f->n)
@@ -60,7 +60,7 @@ static fv_refusal check_blocks(const fv_landing *l, const fv_kv_packed_form *f) 
 
 /* RANK says how many rows there were, which is the same for all heads and no less than now. The
  * rows are in the order of their rank inside each block. */
-static fv_refusal check_ranks(const fv_landing *l, const fv_kv_packed_form *f) {
+static fv_refusal check_ranks(const fv_import *l, const fv_kv_packed_form *f) {
     bool ranked = l->ranked && f->seg == FV_SEG_VISUAL;
     int32_t had = ranked ? fv_kv_ranked(l->got.kv, l->layer, 0) : f->n;
     for (int32_t g = 0; ranked && g < l->shape->n_kv; g++)
@@ -75,7 +75,7 @@ static fv_refusal check_ranks(const fv_landing *l, const fv_kv_packed_form *f) {
 }
 
 /* Each is a row of the prompt and of its segment, and none comes twice; text in its order. */
-static fv_refusal check_rows(const fv_landing *l, const fv_kv_packed_form *f) {
+static fv_refusal check_rows(const fv_import *l, const fv_kv_packed_form *f) {
     uint8_t *seen = calloc(1, (size_t)l->got.n);
     if (!seen) return FV_REFUSE(NO_ROOM, "out of memory for a packed layer");
     fv_refusal why = FV_REFUSED_NONE;
@@ -94,25 +94,25 @@ static fv_refusal check_rows(const fv_landing *l, const fv_kv_packed_form *f) {
 
 /* Keys are its own, or those of a packed layer before it with as many rows, which has its own; of
  * merged layers so are directions, and keys are lent to nobody. */
-static fv_refusal check_leader(const fv_landing *l, const fv_kv_packed_form *f) {
+static fv_refusal check_source_layer(const fv_import *l, const fv_kv_packed_form *f) {
     int32_t due = fv_kv_borrows(l->got.kv, l->layer, FV_SEG_TEXT)
-                      ? fv_kv_leader(l->got.kv, l->layer)
+                      ? fv_kv_source_layer(l->got.kv, l->layer)
                       : l->layer;
-    if (f->seg == FV_SEG_TEXT && f->leader != due)
+    if (f->seg == FV_SEG_TEXT && f->source_layer != due)
         return malformed(l, "its text keys are not those of the layer that leads it");
-    if (f->leader == l->layer) return FV_REFUSED_NONE;
-    const fv_kv_packed *lead = f->leader >= 0 && f->leader < l->layer
-                                   ? fv_kv_packed_of(l->got.kv, f->leader, f->seg)
+    if (f->source_layer == l->layer) return FV_REFUSED_NONE;
+    const fv_kv_packed *lead = f->source_layer >= 0 && f->source_layer < l->layer
+                                   ? fv_kv_packed_of(l->got.kv, f->source_layer, f->seg)
                                    : NULL;
-    if (!lead || lead->leader != f->leader || lead->rows.n != f->n ||
+    if (!lead || lead->source_layer != f->source_layer || lead->rows.n != f->n ||
         lead->rows.n_anchor != f->n_anchor ||
         lead->part[FV_PACKED_K].shape.form != f->part[FV_PACKED_V].form ||
-        (f->part[FV_PACKED_V].borrows && fv_kv_leader(l->got.kv, l->layer) != l->layer))
+        (f->part[FV_PACKED_V].borrows && fv_kv_source_layer(l->got.kv, l->layer) != l->layer))
         return malformed(l, "it names a leader that has no such keys");
     return FV_REFUSED_NONE;
 }
 
-static fv_refusal check_form(const fv_landing *l, const fv_kv_packed_form *f, uint64_t *bytes) {
+static fv_refusal check_form(const fv_import *l, const fv_kv_packed_form *f, uint64_t *bytes) {
     *bytes = 0;
     bool text = f->seg == FV_SEG_TEXT;
     if (fv_packed_is_rows(&f->part[FV_PACKED_V]) != text)
@@ -120,19 +120,19 @@ static fv_refusal check_form(const fv_landing *l, const fv_kv_packed_form *f, ui
     if (text && (f->rank || l->importance))
         return malformed(l, "its text rows are ranked, or have an importance");
     for (int k = 0; k < 2; k++) {
-        if (k == FV_PACKED_K && f->leader != l->layer && !f->part[k].borrows) continue;
+        if (k == FV_PACKED_K && f->source_layer != l->layer && !f->part[k].borrows) continue;
         if (fv_packed_check(&f->part[k]) != FV_OK || f->part[k].rank > f->n)
             return malformed(l, "its parts have no such shape");
         *bytes += fv_packed_bytes(&f->part[k]);
     }
-    FV_ADMIT(check_leader(l, f));
+    FV_ADMIT(check_source_layer(l, f));
     FV_ADMIT(check_blocks(l, f));
     FV_ADMIT(check_ranks(l, f));
     return check_rows(l, f);
 }
 
 /* No more than was set aside for so many rows. */
-static fv_refusal check_text_bytes(const fv_landing *l, int32_t n, uint64_t bytes, bool own) {
+static fv_refusal check_text_bytes(const fv_import *l, int32_t n, uint64_t bytes, bool own) {
     const fv_kv_shape *s = l->shape;
     uint64_t most = fv_text_keys_bytes(&l->text_keys, n, s->n_kv, s->d_head, s->dtype, own);
     if (bytes <= most) return FV_REFUSED_NONE;
@@ -145,7 +145,7 @@ static fv_packed_form form_of(const fv_wire_packed *w) {
     return w->coded ? FV_PACKED_QUANTIZED : FV_PACKED_LOWRANK;
 }
 
-static fv_packed_shape shape_of(const fv_landing *l, const fv_wire_packed *w, int kind) {
+static fv_packed_shape shape_of(const fv_import *l, const fv_wire_packed *w, int kind) {
     return (fv_packed_shape){
         .n = (int32_t)w->n,
         .rank = (int32_t)w->part[kind].rank,
@@ -156,11 +156,11 @@ static fv_packed_shape shape_of(const fv_landing *l, const fv_wire_packed *w, in
         .kind = (fv_packed_kind)kind,
         .bits = w->part[kind].bits > 16 ? 0 : (uint8_t)w->part[kind].bits,
         .form = form_of(w),
-        .borrows = w->merged && w->leader != (uint32_t)l->layer,
+        .borrows = w->merged && w->source_layer != (uint32_t)l->layer,
         .n_outlier = w->part[kind].n_outlier > INT32_MAX ? -1 : (int32_t)w->part[kind].n_outlier};
 }
 
-fv_refusal fv_landing_take_packed(fv_landing *l, const fv_section *s) {
+fv_refusal fv_import_take_packed(fv_import *l, const fv_section *s) {
     fv_wire_packed w;
     FV_ADMIT(fv_wire_packed_get(l->payload, (size_t)s->length, &w));
     fv_kv_packed_form f = {.part = {shape_of(l, &w, FV_PACKED_K), shape_of(l, &w, FV_PACKED_V)},
@@ -170,13 +170,14 @@ fv_refusal fv_landing_take_packed(fv_landing *l, const fv_section *s) {
                            .first = w.first,
                            .anchor = w.anchored ? w.anchor : NULL,
                            .rank = w.ranked ? w.rank : NULL,
-                           .leader = w.leader > INT32_MAX ? -1 : (int32_t)w.leader,
+                           .source_layer =
+                               w.source_layer > INT32_MAX ? -1 : (int32_t)w.source_layer,
                            .seg = l->packed_seg};
     uint64_t bytes;
     l->importance = w.importance;
     FV_ADMIT(check_form(l, &f, &bytes));
     if (f.seg == FV_SEG_TEXT)
-        FV_ADMIT(check_text_bytes(l, f.n, bytes, f.leader == l->layer));
+        FV_ADMIT(check_text_bytes(l, f.n, bytes, f.source_layer == l->layer));
     else
         l->bytes_visual += bytes;
     if (l->bytes_visual > l->hello.bytes_visual)
@@ -194,19 +195,19 @@ fv_refusal fv_landing_take_packed(fv_landing *l, const fv_section *s) {
 
 /* ---- FACT, IMPO ------------------------------------------------------------------------ */
 
-fv_refusal fv_landing_fill_factor(fv_landing *l, uint64_t offset, const void *p, size_t n) {
+fv_refusal fv_import_fill_factor(fv_import *l, uint64_t offset, const void *p, size_t n) {
     fv_device *dev = fv_kv_get_device(l->got.kv);
     const fv_packed_part *part = &block_of(l)->part[l->kind];
     return fv_refusal_of(dev->ops->copy_async(dev, (char *)part->data + offset, p, n));
 }
 
-fv_refusal fv_landing_end_factor(fv_landing *l) {
+fv_refusal fv_import_end_factor(fv_import *l) {
     const fv_packed_part *part = &block_of(l)->part[l->kind];
     fv_arena arena = {0};
     fv_packed_part home;
     fv_refusal why = FV_REFUSED_NONE;
     if (part->shape.form == FV_PACKED_LOWRANK) return why;
-    fv_status st = fv_kv_packed_home(l->got.kv, part, &arena, &home);
+    fv_status st = fv_kv_packed_on_host(l->got.kv, part, &arena, &home);
     if (st != FV_OK)
         why = fv_refusal_of(st);
     else if (fv_codes_check_outliers(&home) != FV_OK)
@@ -215,7 +216,7 @@ fv_refusal fv_landing_end_factor(fv_landing *l) {
     return why;
 }
 
-fv_refusal fv_landing_take_importance(fv_landing *l) {
+fv_refusal fv_import_take_importance(fv_import *l) {
     fv_kv_packed *p = block_of(l);
     fv_status st = fv_kv_packed_observe(l->got.kv, p);
     if (st != FV_OK) return fv_refusal_of(st);

@@ -28,10 +28,10 @@ fv_grants_options fv_grants_options_default(void) {
 int32_t fv_receiver_expire(fv_receiver *r) {
     int32_t n = 0;
     double now = fv_grants_now(r->grants);
-    for (fv_landing *l; (l = fv_grants_expire(r->grants, now)) != NULL; n++) {
+    for (fv_import *l; (l = fv_grants_expire(r->grants, now)) != NULL; n++) {
         FV_LOG(INFO, WIRE, "handoff=expired rows=%llu bytes=%llu", (unsigned long long)l->n_rows,
                (unsigned long long)l->reader.totals.bytes);
-        fv_landing_close(l);
+        fv_import_close(l);
     }
     r->count.expired += (uint64_t)n;
     return n;
@@ -57,14 +57,14 @@ fv_refusal fv_receiver_check(const fv_receiver *r, const fv_hello *h) {
                          "%llu prompt rows and %u tokens do not fit the model's context "
                          "of %d",
                          (unsigned long long)rows, h->max_tokens, r->opt.max_position);
-    uint64_t most = fv_landing_most_visual(shape, h->n_visual);
+    uint64_t most = fv_import_most_visual(shape, h->n_visual);
     if (h->bytes_visual > most)
         return FV_REFUSE(INVALID,
                          "%llu bytes of image rows are more than the %llu that %u rows in each "
                          "layer can come to",
                          (unsigned long long)h->bytes_visual, (unsigned long long)most,
                          h->n_visual);
-    most = fv_landing_most_tables(shape, h);
+    most = fv_import_most_tables(shape, h);
     if (h->bytes_tables > most)
         return FV_REFUSE(INVALID,
                          "%llu bytes of tables are more than the %llu that %llu rows in each layer "
@@ -83,21 +83,21 @@ fv_refusal fv_receiver_check(const fv_receiver *r, const fv_hello *h) {
 }
 
 fv_refusal fv_receiver_offer(fv_receiver *r, const fv_hello *h, fv_grant *out) {
-    fv_landing *l;
+    fv_import *l;
     fv_receiver_expire(r);
     FV_ADMIT(fv_receiver_check(r, h));
-    FV_ADMIT(fv_landing_open(&r->opt, h, &l));
-    uint64_t bytes = fv_landing_wire_bytes(fv_kv_pool_shape(r->opt.pool), h, r->opt.n_group);
+    FV_ADMIT(fv_import_open(&r->opt, h, &l));
+    uint64_t bytes = fv_import_wire_bytes(fv_kv_pool_shape(r->opt.pool), h, r->opt.n_group);
     fv_refusal why = fv_grants_issue(r->grants, bytes, l, out);
     if (why != FV_REFUSED_NONE)
-        fv_landing_close(l);
+        fv_import_close(l);
     else
         r->count.granted++;
     return why;
 }
 
 uint64_t fv_receiver_bytes(const fv_receiver *r, const fv_hello *h) {
-    return fv_landing_pool_bytes(fv_kv_pool_shape(r->opt.pool), h);
+    return fv_import_pool_bytes(fv_kv_pool_shape(r->opt.pool), h);
 }
 
 void fv_receiver_count_refusal(fv_receiver *r, fv_refusal why) { (void)count(r, why); }
@@ -118,26 +118,26 @@ static fv_refusal sink_frame(fv_sink *sink, const fv_ticket *ticket, uint64_t se
     fv_refusal why = fv_grants_accept(r->grants, ticket, seq, bytes, &owner);
     if (why == FV_REFUSED_NONE) {
         r->count.bytes += bytes;
-        why = fv_landing_read(owner, piece, n_piece);
+        why = fv_import_read(owner, piece, n_piece);
         fv_grants_consumed(r->grants, ticket);
     }
-    if (why != FV_REFUSED_NONE && owner) fv_landing_close(fv_grants_drop(r->grants, ticket));
+    if (why != FV_REFUSED_NONE && owner) fv_import_close(fv_grants_drop(r->grants, ticket));
     return count(r, why);
 }
 
-static fv_refusal sink_beside(fv_sink *sink, const fv_ticket *ticket, uint64_t seq,
-                              const void *bytes, size_t n, uint32_t crc) {
+static fv_refusal sink_oob(fv_sink *sink, const fv_ticket *ticket, uint64_t seq, const void *bytes,
+                           size_t n, uint32_t crc) {
     fv_receiver *r = (fv_receiver *)sink;
     void *owner;
     fv_receiver_expire(r);
     fv_refusal why = fv_grants_accept(r->grants, ticket, seq, n, &owner);
     if (why == FV_REFUSED_NONE) {
         r->count.bytes += n;
-        r->count.bytes_beside += n;
-        why = fv_landing_read_beside(owner, bytes, n, crc);
+        r->count.bytes_oob += n;
+        why = fv_import_read_oob(owner, bytes, n, crc);
         fv_grants_consumed(r->grants, ticket);
     }
-    if (why != FV_REFUSED_NONE && owner) fv_landing_close(fv_grants_drop(r->grants, ticket));
+    if (why != FV_REFUSED_NONE && owner) fv_import_close(fv_grants_drop(r->grants, ticket));
     return count(r, why);
 }
 
@@ -147,11 +147,11 @@ static fv_refusal sink_commit(fv_sink *sink, const fv_ticket *ticket, uint64_t n
     uint64_t surplus;
     fv_receiver_expire(r);
     fv_refusal why = fv_grants_commit(r->grants, ticket, n_frame, &owner, &surplus);
-    if (why == FV_REFUSED_NONE) why = fv_landing_finish(owner);
+    if (why == FV_REFUSED_NONE) why = fv_import_finish(owner);
     if (why == FV_REFUSED_NONE)
         r->count.committed++;
     else if (owner)
-        fv_landing_close(fv_grants_drop(r->grants, ticket));
+        fv_import_close(fv_grants_drop(r->grants, ticket));
     return count(r, why);
 }
 
@@ -164,9 +164,9 @@ static fv_refusal sink_renew(fv_sink *sink, const fv_ticket *ticket) {
 static void sink_abort(fv_sink *sink, const fv_ticket *ticket) {
     fv_receiver *r = (fv_receiver *)sink;
     fv_receiver_expire(r);
-    fv_landing *l = fv_grants_drop(r->grants, ticket);
+    fv_import *l = fv_grants_drop(r->grants, ticket);
     if (l) r->count.aborted++;
-    fv_landing_close(l);
+    fv_import_close(l);
 }
 
 /* ---- the receiver ---------------------------------------------------------------------- */
@@ -174,7 +174,7 @@ static void sink_abort(fv_sink *sink, const fv_ticket *ticket) {
 fv_status fv_receiver_open(const fv_receiver_options *opt, fv_receiver **out) {
     static const fv_sink_ops ops = {.offer = sink_offer,
                                     .frame = sink_frame,
-                                    .beside = sink_beside,
+                                    .oob = sink_oob,
                                     .commit = sink_commit,
                                     .renew = sink_renew,
                                     .abort = sink_abort};
@@ -200,8 +200,8 @@ fail:
 
 void fv_receiver_close(fv_receiver *r) {
     if (!r) return;
-    for (fv_landing *l; r->grants && (l = fv_grants_expire(r->grants, HUGE_VAL)) != NULL;)
-        fv_landing_close(l);
+    for (fv_import *l; r->grants && (l = fv_grants_expire(r->grants, HUGE_VAL)) != NULL;)
+        fv_import_close(l);
     fv_grants_close(r->grants);
     free(r);
 }
@@ -222,14 +222,14 @@ int32_t fv_receiver_live(const fv_receiver *r) { return fv_grants_live(r->grants
 
 /* ---- claim ----------------------------------------------------------------------------- */
 
-fv_refusal fv_receiver_claim(fv_receiver *r, const fv_ticket *ticket, fv_received *out) {
+fv_refusal fv_receiver_attach(fv_receiver *r, const fv_ticket *ticket, fv_received *out) {
     void *owner;
     fv_receiver_expire(r);
-    FV_ADMIT(count(r, fv_grants_claim(r->grants, ticket, &owner)));
-    fv_landing *l = owner;
+    FV_ADMIT(count(r, fv_grants_attach(r->grants, ticket, &owner)));
+    fv_import *l = owner;
     *out = l->got;
     l->got = (fv_received){0};
-    fv_landing_close(l);
+    fv_import_close(l);
     r->count.claimed++;
     return FV_REFUSED_NONE;
 }

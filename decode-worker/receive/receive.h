@@ -4,7 +4,7 @@
 /* RECEIVE: hand-offs from prefill workers become requests that can be decoded.
  *
  *   offer  checks that the sender fits this worker, reserves pages for prompt and answer and sets
- *          the image rows' bytes aside, then gives a grant
+ *          the image tokens' bytes aside, then gives a grant
  *   frame  is checked against the grant, then its sections are checked and copied to their places
  *   commit gives back what was reserved and not needed; the request waits for its ticket
  *   claim  gives it to whoever brings the ticket
@@ -22,7 +22,7 @@
 typedef struct fv_receiver_options {
     fv_kv_pool *pool;     /* borrowed; where requests come to lie */
     const char *model;    /* fingerprint of the checkpoint; borrowed */
-    int32_t n_vocab;      /* ids that a text row may have */
+    int32_t n_vocab;      /* ids that a text token may have */
     int32_t n_group;      /* query heads of a KV head */
     int32_t max_position; /* of the checkpoint */
     fv_grants_options grants;
@@ -35,7 +35,7 @@ typedef struct fv_receiver_counters {
     uint64_t granted, committed, claimed, aborted, expired;
     uint64_t refused[FV_N_REFUSAL]; /* offers, frames, commits and claims, by reason */
     uint64_t bytes;                 /* of frames that were accepted */
-    uint64_t bytes_beside;          /* of those, from device to device */
+    uint64_t bytes_oob;             /* of those, from device to device */
 } fv_receiver_counters;
 enum { FV_N_HANDOFF_COUNT = sizeof(fv_receiver_counters) / sizeof(uint64_t) };
 
@@ -69,7 +69,7 @@ uint64_t fv_receiver_granted(const fv_receiver *r); /* bytes promised and not ye
 typedef struct fv_received {
     fv_kv *kv;    /* owned, until it is taken out */
     int32_t n;    /* prompt rows */
-    int32_t *ids; /* [n] owned; at image rows whatever the sender had */
+    int32_t *ids; /* [n] owned; at image tokens whatever the sender had */
     uint8_t *seg; /* [n] owned; fv_kv_segment */
     int32_t next; /* position of the first generated token */
     int32_t max_tokens;
@@ -83,6 +83,6 @@ void fv_received_free(fv_received *r);
 
 /* Takes the committed request of this ticket; it can be claimed once. PENDING: ask again after the
  * commit. */
-fv_refusal fv_receiver_claim(fv_receiver *r, const fv_ticket *ticket, fv_received *out);
+fv_refusal fv_receiver_attach(fv_receiver *r, const fv_ticket *ticket, fv_received *out);
 
 #endif

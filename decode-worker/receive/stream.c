@@ -7,9 +7,9 @@
 
 #include "decode-worker/receive/internal.h"
 #include "handoff/bytes.h"
+#include "policy/plan/accum.h"
 #include "policy/plan/attention.h"
 #include "policy/plan/csp.h"
-#include "policy/plan/tally.h"
 
 enum {
     SKIP_MAX = 64 << 10, /* bytes of sections that we do not know, in a stream */
@@ -35,12 +35,12 @@ static uint32_t rows_twice(const fv_hello *h) {
 }
 
 /* What rows write down under it. How many may stay is nothing that a hand-off asks for. */
-static fv_tally_rule tally_of(const fv_hello *h) {
+static fv_accum_rule accum_of(const fv_hello *h) {
     fv_policy policy = policy_of(h);
-    return fv_tally_of(&policy, (int32_t)(h->n_text + h->n_visual));
+    return fv_accum_of(&policy, (int32_t)(h->n_text + h->n_visual));
 }
 
-uint64_t fv_landing_most_visual(const fv_kv_shape *s, uint32_t n_visual) {
+uint64_t fv_import_most_visual(const fv_kv_shape *s, uint32_t n_visual) {
     uint64_t raw = (uint64_t)s->n_kv * n_visual * 2 * row_bytes(s);
     /* Rows held twice, or two factors of full rank, are no more than twice the rows, but for
      * padding and scales. */
@@ -48,7 +48,7 @@ uint64_t fv_landing_most_visual(const fv_kv_shape *s, uint32_t n_visual) {
 }
 
 /* Every layer with blocks of one row, each with angles of its own. */
-uint64_t fv_landing_most_tables(const fv_kv_shape *s, const fv_hello *h) {
+uint64_t fv_import_most_tables(const fv_kv_shape *s, const fv_hello *h) {
     uint64_t rows = 2 * ((uint64_t)h->n_visual + h->n_text), row = 80 + 4 * (uint64_t)s->d_head;
     return (uint64_t)s->n_layer * (rows * row + 2 * (FV_PACKED_BLOCK_FIXED + FV_PACKED_SET_FIXED) +
                                    2 * FV_PACKED_TILE * row);
@@ -70,7 +70,7 @@ static size_t text_most(const fv_kv_shape *s, const fv_hello *h, const fv_text_k
     return most;
 }
 
-size_t fv_landing_pool_bytes(const fv_kv_shape *s, const fv_hello *h) {
+size_t fv_import_pool_bytes(const fv_kv_shape *s, const fv_hello *h) {
     fv_policy policy = policy_of(h);
     fv_text_keys keys = fv_text_keys_of(&policy);
     return ((size_t)s->n_layer - h->n_reused_text) * text_most(s, h, &keys, true) +
@@ -88,8 +88,8 @@ static uint64_t text_wire_bytes(const fv_kv_shape *s, const fv_hello *h) {
             fv_wire_packed_bytes(h->n_text, h->n_text) + PACKED_MOST * FV_SECTION_HEADER);
 }
 
-uint64_t fv_landing_wire_bytes(const fv_kv_shape *s, const fv_hello *h, int32_t n_group) {
-    uint64_t tally = tally_of(h).kind ? 4 * (uint64_t)n_group : 0; /* of a row */
+uint64_t fv_import_wire_bytes(const fv_kv_shape *s, const fv_hello *h, int32_t n_group) {
+    uint64_t accum = accum_of(h).kind ? 4 * (uint64_t)n_group : 0; /* of a row */
     uint64_t heads = (uint64_t)s->n_layer * (uint64_t)s->n_kv, twice = rows_twice(h);
     /* Per layer LEAD, RANK, VEIL and ROWS, and per segment POSN, TALY and at most a DATA for each
      * head. */
@@ -101,7 +101,7 @@ uint64_t fv_landing_wire_bytes(const fv_kv_shape *s, const fv_hello *h, int32_t 
            (uint64_t)s->n_layer * (FV_WIRE_LEAD_BYTES + 4) +
            heads * (h->n_text + twice) * 2 * row_bytes(s) + text_wire_bytes(s, h) +
            h->bytes_visual +
-           heads * (h->n_text + h->n_visual + 2 * twice) * (4 /* position */ + tally) + packed +
+           heads * (h->n_text + h->n_visual + 2 * twice) * (4 /* position */ + accum) + packed +
            FV_FIRST_TOKEN_BYTES + 32 + SKIP_MAX;
 }
 
@@ -112,7 +112,7 @@ static const uint32_t type_due[] = {
     [FV_DUE_PROMPT] = FV_SECTION_PROMPT,
     [FV_DUE_ROWS] = FV_SECTION_ROWS,
     [FV_DUE_POSITIONS] = FV_SECTION_POSITIONS,
-    [FV_DUE_TALLY] = FV_SECTION_TALLY,
+    [FV_DUE_ACCUM] = FV_SECTION_ACCUM,
     [FV_DUE_DATA] = FV_SECTION_DATA,
     [FV_DUE_TOKEN] = FV_SECTION_TOKEN,
     [FV_DUE_END] = FV_SECTION_END,
@@ -123,24 +123,24 @@ static const uint32_t type_due[] = {
     [FV_DUE_IMPORTANCE] = FV_SECTION_IMPORTANCE,
 };
 
-static uint32_t rows_of(const fv_landing *l, int32_t layer, int32_t head, fv_kv_segment seg) {
+static uint32_t rows_of(const fv_import *l, int32_t layer, int32_t head, fv_kv_segment seg) {
     return l->rows[((size_t)layer * (size_t)l->shape->n_kv + (size_t)head) * FV_N_SEG + seg];
 }
 
 /* Rows of heads [h0, h1) of the layer and segment that are due. */
-static uint64_t rows_due(const fv_landing *l, int32_t h0, int32_t h1) {
+static uint64_t rows_due(const fv_import *l, int32_t h0, int32_t h1) {
     uint64_t rows = 0;
     for (int32_t g = h0; g < h1; g++) rows += rows_of(l, l->layer, g, l->seg);
     return rows;
 }
 
 /* 2: keys and values come; 1: the keys are another layer's. */
-static uint64_t parts_of(const fv_landing *l, int32_t layer, fv_kv_segment seg) {
+static uint64_t parts_of(const fv_import *l, int32_t layer, fv_kv_segment seg) {
     return fv_kv_borrows(l->got.kv, layer, seg) ? 1 : 2;
 }
 
 /* Stops at the next segment that has rows, from the current one on. */
-static void seek_rows(fv_landing *l) {
+static void seek_rows(fv_import *l) {
     while (l->layer < l->layer_end && rows_due(l, 0, l->shape->n_kv) == 0) {
         l->seg = l->seg == FV_SEG_VISUAL ? FV_SEG_TEXT : FV_SEG_VISUAL;
         if (l->seg == FV_SEG_VISUAL) l->layer++;
@@ -151,7 +151,7 @@ static void seek_rows(fv_landing *l) {
                                              : FV_DUE_ROWS;
 }
 
-static void next_segment(fv_landing *l) {
+static void next_segment(fv_import *l) {
     l->seg = l->seg == FV_SEG_VISUAL ? FV_SEG_TEXT : FV_SEG_VISUAL;
     if (l->seg == FV_SEG_VISUAL) l->layer++;
     seek_rows(l);
@@ -167,7 +167,7 @@ static fv_refusal wrong_length(const fv_section *s, uint64_t want) {
 }
 
 /* How long the due section must be; its place must be the one that is due. */
-static fv_refusal check_section(const fv_landing *l, const fv_section *s, uint64_t *want) {
+static fv_refusal check_section(const fv_import *l, const fv_section *s, uint64_t *want) {
     int32_t n_kv = l->shape->n_kv;
     bool placed = s->layer0 == l->layer && s->layer1 == l->layer + 1 && s->segment == l->seg;
     switch (l->due) {
@@ -185,10 +185,10 @@ static fv_refusal check_section(const fv_landing *l, const fv_section *s, uint64
             placed && s->dtype == FV_WIRE_I32 && (s->dims[0] == 1 || s->dims[0] == (uint32_t)n_kv);
         *want = 4 * rows_due(l, 0, s->dims[0] == 1 ? 1 : n_kv);
         break;
-    case FV_DUE_TALLY:
+    case FV_DUE_ACCUM:
         placed = placed && s->dtype == FV_WIRE_F32 &&
-                 s->dims[1] == (uint32_t)fv_kv_tally_width(l->got.kv);
-        *want = 4 * rows_due(l, 0, n_kv) * (uint64_t)fv_kv_tally_width(l->got.kv);
+                 s->dims[1] == (uint32_t)fv_kv_accum_width(l->got.kv);
+        *want = 4 * rows_due(l, 0, n_kv) * (uint64_t)fv_kv_accum_width(l->got.kv);
         break;
     case FV_DUE_DATA:
         placed = placed && s->dtype == l->dtype && s->part0 == l->head && s->part1 > s->part0 &&
@@ -206,7 +206,7 @@ static fv_refusal check_section(const fv_landing *l, const fv_section *s, uint64
     case FV_DUE_IMPORTANCE:
         placed = s->layer0 == l->layer && s->layer1 == l->layer + 1 &&
                  s->segment == l->packed_seg && (l->due != FV_DUE_FACTOR || s->part0 == l->kind);
-        if (placed) FV_ADMIT(fv_landing_packed_length(l, s, want));
+        if (placed) FV_ADMIT(fv_import_packed_length(l, s, want));
         break;
     default: *want = FV_FIRST_TOKEN_BYTES; break;
     }
@@ -219,7 +219,7 @@ static fv_refusal check_section(const fv_landing *l, const fv_section *s, uint64
     return FV_REFUSED_NONE;
 }
 
-static fv_refusal payload_for(fv_landing *l, size_t n) {
+static fv_refusal payload_for(fv_import *l, size_t n) {
     if (n <= l->cap_payload) return FV_REFUSED_NONE;
     uint8_t *grown = realloc(l->payload, n);
     if (!grown) return FV_REFUSE(NO_ROOM, "out of memory for a section of %zu bytes", n);
@@ -229,16 +229,16 @@ static fv_refusal payload_for(fv_landing *l, size_t n) {
 }
 
 /* RANK may stand before the ROWS of its layer, or VEIL. */
-static bool is_rank(const fv_landing *l, const fv_section *s) {
+static bool is_rank(const fv_import *l, const fv_section *s) {
     return l->due == FV_DUE_ROWS && s->type == FV_SECTION_RANK && !l->ranked;
 }
 
-static bool is_veil(const fv_landing *l, const fv_section *s) {
-    return l->due == FV_DUE_ROWS && s->type == FV_SECTION_VEIL && l->veil[l->layer] == 0 &&
+static bool is_mask(const fv_import *l, const fv_section *s) {
+    return l->due == FV_DUE_ROWS && s->type == FV_SECTION_MASK && l->mask[l->layer] == 0 &&
            !l->ranked;
 }
 
-static fv_refusal begin_before_rows(fv_landing *l, const fv_section *s, uint64_t want) {
+static fv_refusal begin_before_rows(fv_import *l, const fv_section *s, uint64_t want) {
     char name[5];
     fv_section_name(s->type, name);
     if (s->layer0 != l->layer || s->layer1 != l->layer + 1)
@@ -249,16 +249,16 @@ static fv_refusal begin_before_rows(fv_landing *l, const fv_section *s, uint64_t
 }
 
 static fv_refusal on_begin(void *user, const fv_section *s) {
-    fv_landing *l = user;
+    fv_import *l = user;
     uint64_t want = 0;
     if (is_rank(l, s)) return begin_before_rows(l, s, 4 * (uint64_t)l->shape->n_kv);
-    if (is_veil(l, s)) return begin_before_rows(l, s, 4);
+    if (is_mask(l, s)) return begin_before_rows(l, s, 4);
     if (l->due == FV_DUE_ROWS && s->type == FV_SECTION_LEAD &&
-        fv_kv_leader(l->got.kv, l->layer) == l->layer && !l->ranked &&
+        fv_kv_source_layer(l->got.kv, l->layer) == l->layer && !l->ranked &&
         !fv_kv_packed_at(l->got.kv, l->layer) && !fv_kv_packed_text(l->got.kv, l->layer))
         l->due = FV_DUE_LEAD;
     if (l->due == FV_DUE_ROWS && s->type == FV_SECTION_PACKED)
-        FV_ADMIT(fv_landing_begin_packed(l, s));
+        FV_ADMIT(fv_import_begin_packed(l, s));
     if (s->type != type_due[l->due]) {
         char name[5], due[5];
         fv_section_name(s->type, name);
@@ -277,7 +277,7 @@ static fv_refusal on_begin(void *user, const fv_section *s) {
 
 /* The next bytes of heads, each K [len, D] unless they are borrowed and then V [len, D], to where
  * their rows lie. */
-static fv_refusal fill_rows(fv_landing *l, const uint8_t *p, size_t n) {
+static fv_refusal fill_rows(fv_import *l, const uint8_t *p, size_t n) {
     fv_device *dev = fv_kv_get_device(l->got.kv);
     while (n > 0) {
         int32_t len = (int32_t)rows_of(l, l->layer, l->head_at, l->seg);
@@ -305,26 +305,26 @@ static fv_refusal fill_rows(fv_landing *l, const uint8_t *p, size_t n) {
 
 static fv_refusal on_bytes(void *user, const fv_section *s, uint64_t offset, const void *p,
                            size_t n) {
-    fv_landing *l = user;
+    fv_import *l = user;
     (void)s;
     if (l->due == FV_DUE_DATA) return fill_rows(l, p, n);
-    if (l->due == FV_DUE_FACTOR) return fv_landing_fill_factor(l, offset, p, n);
+    if (l->due == FV_DUE_FACTOR) return fv_import_fill_factor(l, offset, p, n);
     memcpy(l->payload + offset, p, n);
     return FV_REFUSED_NONE;
 }
 
 /* Rows and factors are copied on the device itself; nothing else comes so. */
-static fv_refusal on_beside(void *user, const fv_section *s, uint64_t offset, const void *p,
-                            size_t n) {
-    fv_landing *l = user;
+static fv_refusal on_oob(void *user, const fv_section *s, uint64_t offset, const void *p,
+                         size_t n) {
+    fv_import *l = user;
     if (l->due == FV_DUE_DATA) return fill_rows(l, p, n);
-    if (l->due == FV_DUE_FACTOR) return fv_landing_fill_factor(l, offset, p, n);
+    if (l->due == FV_DUE_FACTOR) return fv_import_fill_factor(l, offset, p, n);
     char name[5];
     fv_section_name(s->type, name);
     return FV_REFUSE(MALFORMED, "section %s came from device to device", name);
 }
 
-static fv_refusal take_hello(fv_landing *l, const fv_section *s) {
+static fv_refusal take_hello(fv_import *l, const fv_section *s) {
     fv_hello h;
     size_t n_policy;
     FV_ADMIT(fv_hello_get(l->payload, (size_t)s->length, &h, &n_policy));
@@ -336,7 +336,7 @@ static fv_refusal take_hello(fv_landing *l, const fv_section *s) {
     return FV_REFUSED_NONE;
 }
 
-static fv_refusal take_sampling(fv_landing *l, const fv_wire_sampling *w) {
+static fv_refusal take_sampling(fv_import *l, const fv_wire_sampling *w) {
     l->got.sampling = (fv_sampling){.repetition_penalty = w->repetition_penalty,
                                     .temperature = w->temperature,
                                     .top_k = w->top_k,
@@ -346,7 +346,7 @@ static fv_refusal take_sampling(fv_landing *l, const fv_wire_sampling *w) {
     return fv_refusal_of(fv_sampling_check(&l->got.sampling));
 }
 
-static fv_refusal take_prompt(fv_landing *l, const fv_section *s) {
+static fv_refusal take_prompt(fv_import *l, const fv_section *s) {
     fv_wire_prompt w;
     FV_ADMIT(fv_wire_prompt_get(l->payload, (size_t)s->length, &w));
     FV_ADMIT(take_sampling(l, &w.sampling));
@@ -376,7 +376,7 @@ static fv_refusal take_prompt(fv_landing *l, const fv_section *s) {
     return FV_REFUSED_NONE;
 }
 
-static fv_refusal take_rank(fv_landing *l) {
+static fv_refusal take_rank(fv_import *l) {
     int32_t *rows = (int32_t *)(void *)l->payload;
     const uint8_t *at = l->payload;
     for (int32_t g = 0; g < l->shape->n_kv; g++) {
@@ -391,28 +391,28 @@ static fv_refusal take_rank(fv_landing *l) {
     return FV_REFUSED_NONE;
 }
 
-static fv_refusal take_veil(fv_landing *l) {
+static fv_refusal take_mask(fv_import *l) {
     const uint8_t *at = l->payload;
     uint32_t n = fv_get_u32(&at);
     if (n == 0 || n > l->hello.n_visual)
         return FV_REFUSE(MALFORMED, "layer %d veils %u image rows of %u", l->layer, n,
                          l->hello.n_visual);
-    l->veil[l->layer] = (int32_t)n;
+    l->mask[l->layer] = (int32_t)n;
     return FV_REFUSED_NONE;
 }
 
 /* Rows that nobody sees are among those that come, and none of them ever leaves. */
-static fv_refusal check_veil(const fv_landing *l, int32_t layer) {
-    bool leave = fv_kv_tally_kind(l->got.kv) || l->ranked;
-    for (int32_t g = 0; l->veil[layer] && g < l->shape->n_kv; g++)
-        if (leave || rows_of(l, layer, g, FV_SEG_VISUAL) < (uint32_t)l->veil[layer])
+static fv_refusal check_mask(const fv_import *l, int32_t layer) {
+    bool leave = fv_kv_accum_kind(l->got.kv) || l->ranked;
+    for (int32_t g = 0; l->mask[layer] && g < l->shape->n_kv; g++)
+        if (leave || rows_of(l, layer, g, FV_SEG_VISUAL) < (uint32_t)l->mask[layer])
             return FV_REFUSE(MALFORMED, "layer %d veils %d image rows that it has not or may lose",
-                             layer, l->veil[layer]);
+                             layer, l->mask[layer]);
     return FV_REFUSED_NONE;
 }
 
 /* What is left of ranked rows is no more than there were. */
-static fv_refusal check_ranked(const fv_landing *l) {
+static fv_refusal check_ranked(const fv_import *l) {
     for (int32_t g = 0; l->ranked && g < l->shape->n_kv; g++)
         if (rows_of(l, l->layer, g, FV_SEG_VISUAL) > (uint32_t)fv_kv_ranked(l->got.kv, l->layer, g))
             return FV_REFUSE(MALFORMED, "head %d of layer %d has more image rows than were ranked",
@@ -420,40 +420,41 @@ static fv_refusal check_ranked(const fv_landing *l) {
     return FV_REFUSED_NONE;
 }
 
-static fv_refusal take_lead(fv_landing *l) {
+static fv_refusal take_lead(fv_import *l) {
     fv_wire_lead w;
     fv_kv *kv = l->got.kv;
     FV_ADMIT(fv_wire_lead_get(l->payload, &w));
-    if (w.leader >= (uint32_t)l->layer || fv_kv_leader(kv, (int32_t)w.leader) != (int32_t)w.leader)
+    if (w.source_layer >= (uint32_t)l->layer ||
+        fv_kv_source_layer(kv, (int32_t)w.source_layer) != (int32_t)w.source_layer)
         return FV_REFUSE(MALFORMED, "layer %d cannot have the keys of layer %u", l->layer,
-                         w.leader);
-    fv_kv_borrow(kv, l->layer, (int32_t)w.leader, w.text);
+                         w.source_layer);
+    fv_kv_borrow(kv, l->layer, (int32_t)w.source_layer, w.text);
     l->n_reused_text += w.text;
     return FV_REFUSED_NONE;
 }
 
 /* Where keys are another layer's the rows must be that layer's, in number. */
-static fv_refusal check_lent(const fv_landing *l, int32_t layer) {
-    int32_t leader = fv_kv_leader(l->got.kv, layer);
+static fv_refusal check_reused(const fv_import *l, int32_t layer) {
+    int32_t source_layer = fv_kv_source_layer(l->got.kv, layer);
     for (int32_t g = 0; g < l->shape->n_kv; g++)
         for (int seg = 0; seg < FV_N_SEG; seg++)
             if (fv_kv_borrows(l->got.kv, layer, (fv_kv_segment)seg) &&
                 rows_of(l, layer, g, (fv_kv_segment)seg) !=
-                    rows_of(l, leader, g, (fv_kv_segment)seg))
+                    rows_of(l, source_layer, g, (fv_kv_segment)seg))
                 return FV_REFUSE(MALFORMED,
                                  "layer %d has the keys of layer %d and another number of rows",
-                                 layer, leader);
+                                 layer, source_layer);
     return FV_REFUSED_NONE;
 }
 
-/* Text rows of a layer that came as a block. */
-static uint32_t text_packed(const fv_landing *l, int32_t layer) {
+/* Text tokens of a layer that came as a block. */
+static uint32_t text_packed(const fv_import *l, int32_t layer) {
     const fv_kv_packed *p = fv_kv_packed_text(l->got.kv, layer);
     return p ? (uint32_t)p->rows.n : 0;
 }
 
 /* Text pages of a layer, for prompt and answer. No more layers have their own than was said. */
-static fv_refusal make_text(fv_landing *l, int32_t layer) {
+static fv_refusal make_text(fv_import *l, int32_t layer) {
     int32_t own = layer + 1 - l->n_reused_text,
             most = l->shape->n_layer - (int32_t)l->hello.n_reused_text;
     if (own > most)
@@ -464,8 +465,8 @@ static fv_refusal make_text(fv_landing *l, int32_t layer) {
     return fv_refusal_of(fv_kv_reserve(l->got.kv, layer, rows));
 }
 
-/* Lengths of a layer group: checked against the grant, then its image rows get their extents. */
-static fv_refusal take_rows(fv_landing *l, const fv_section *s) {
+/* Lengths of a layer group: checked against the grant, then its image tokens get their extents. */
+static fv_refusal take_rows(fv_import *l, const fv_section *s) {
     const uint8_t *at = l->payload;
     int32_t n_kv = l->shape->n_kv;
     uint32_t *first = l->rows + (size_t)s->layer0 * (size_t)n_kv * FV_N_SEG;
@@ -496,8 +497,8 @@ static fv_refusal take_rows(fv_landing *l, const fv_section *s) {
     FV_ADMIT(payload_for(l, (size_t)n_kv * sizeof(int32_t)));
     int32_t *each = (int32_t *)(void *)l->payload; /* what it held has been read */
     for (int32_t layer = s->layer0; layer < s->layer1; layer++) {
-        FV_ADMIT(check_lent(l, layer));
-        FV_ADMIT(check_veil(l, layer));
+        FV_ADMIT(check_reused(l, layer));
+        FV_ADMIT(check_mask(l, layer));
         FV_ADMIT(make_text(l, layer));
         for (int32_t g = 0; g < n_kv; g++) each[g] = (int32_t)rows_of(l, layer, g, FV_SEG_VISUAL);
         fv_status st = fv_kv_extent_ragged(l->got.kv, layer, each);
@@ -508,18 +509,18 @@ static fv_refusal take_rows(fv_landing *l, const fv_section *s) {
     return FV_REFUSED_NONE;
 }
 
-static fv_refusal room_for_seen(fv_landing *l) {
+static fv_refusal room_for_seen(fv_import *l) {
     if (!l->seen && !(l->seen = calloc((size_t)l->got.n, 1)))
         return FV_REFUSE(NO_ROOM, "out of memory for a hand-off");
     return FV_REFUSED_NONE;
 }
 
 /* Inside the prompt, of the right segment, none more often than may be; ascending but in rank
- * order, where rows leave one by one, and where some are veiled, which come last. */
-static fv_refusal check_positions(fv_landing *l, int32_t head, const int32_t *pos, int32_t n) {
+ * order, where rows leave one by one, and where some are masked, which come last. */
+static fv_refusal check_positions(fv_import *l, int32_t head, const int32_t *pos, int32_t n) {
     bool ranked = l->seg == FV_SEG_VISUAL && fv_kv_ranked(l->got.kv, l->layer, head) > 0;
-    bool veiled = l->seg == FV_SEG_VISUAL && l->veil[l->layer];
-    bool any_order = ranked || veiled || fv_kv_tally_kind(l->got.kv);
+    bool masked = l->seg == FV_SEG_VISUAL && l->mask[l->layer];
+    bool any_order = ranked || masked || fv_kv_accum_kind(l->got.kv);
     int32_t least = l->twice ? 0 : 1; /* from one to the next */
     uint32_t before = l->seg == FV_SEG_TEXT ? text_packed(l, l->layer) : 0;
     if (before && n > 0 && pos[0] <= fv_kv_packed_text(l->got.kv, l->layer)->pos[before - 1])
@@ -538,7 +539,7 @@ static fv_refusal check_positions(fv_landing *l, int32_t head, const int32_t *po
     return FV_REFUSED_NONE;
 }
 
-static fv_refusal take_positions(fv_landing *l, const fv_section *s) {
+static fv_refusal take_positions(fv_import *l, const fv_section *s) {
     const int32_t *pos = (const int32_t *)(const void *)l->payload;
     int32_t len0 = (int32_t)rows_of(l, l->layer, 0, l->seg);
     bool shared = s->dims[0] == 1;
@@ -557,16 +558,16 @@ static fv_refusal take_positions(fv_landing *l, const fv_section *s) {
     return FV_REFUSED_NONE;
 }
 
-static void take_tally(fv_landing *l) {
+static void take_accum(fv_import *l) {
     const float *from = (const float *)(const void *)l->payload;
     for (int32_t g = 0; g < l->shape->n_kv; g++) {
-        size_t n = rows_of(l, l->layer, g, l->seg) * (size_t)fv_kv_tally_width(l->got.kv);
-        if (n > 0) memcpy(fv_kv_tally(l->got.kv, l->layer, g, l->seg), from, n * sizeof *from);
+        size_t n = rows_of(l, l->layer, g, l->seg) * (size_t)fv_kv_accum_width(l->got.kv);
+        if (n > 0) memcpy(fv_kv_accum(l->got.kv, l->layer, g, l->seg), from, n * sizeof *from);
         from += n;
     }
 }
 
-static fv_refusal take_token(fv_landing *l) {
+static fv_refusal take_token(fv_import *l) {
     l->got.first = fv_first_token_get(l->payload);
     if (l->got.first.id < 0 || l->got.first.id >= l->opt->n_vocab)
         return FV_REFUSE(MALFORMED, "the first token's id is %d, outside the vocabulary",
@@ -575,7 +576,7 @@ static fv_refusal take_token(fv_landing *l) {
 }
 
 static fv_refusal on_end(void *user, const fv_section *s) {
-    fv_landing *l = user;
+    fv_import *l = user;
     switch (l->due) {
     case FV_DUE_HELLO:
         FV_ADMIT(take_hello(l, s));
@@ -587,7 +588,7 @@ static fv_refusal on_end(void *user, const fv_section *s) {
         break;
     case FV_DUE_ROWS:
         if (s->type == FV_SECTION_RANK) return take_rank(l);
-        if (s->type == FV_SECTION_VEIL) return take_veil(l);
+        if (s->type == FV_SECTION_MASK) return take_mask(l);
         FV_ADMIT(take_rows(l, s));
         seek_rows(l);
         break;
@@ -595,24 +596,24 @@ static fv_refusal on_end(void *user, const fv_section *s) {
         FV_ADMIT(take_lead(l));
         l->due = FV_DUE_ROWS;
         break;
-    case FV_DUE_PACKED: FV_ADMIT(fv_landing_take_packed(l, s)); break;
+    case FV_DUE_PACKED: FV_ADMIT(fv_import_take_packed(l, s)); break;
     case FV_DUE_FACTOR:
-        FV_ADMIT(fv_landing_end_factor(l));
+        FV_ADMIT(fv_import_end_factor(l));
         if (l->kind == FV_PACKED_K)
             l->kind = FV_PACKED_V;
         else
             l->due = l->importance ? FV_DUE_IMPORTANCE : FV_DUE_ROWS;
         break;
     case FV_DUE_IMPORTANCE:
-        FV_ADMIT(fv_landing_take_importance(l));
+        FV_ADMIT(fv_import_take_importance(l));
         l->due = FV_DUE_ROWS;
         break;
     case FV_DUE_POSITIONS:
         FV_ADMIT(take_positions(l, s));
-        l->due = fv_kv_tally_kind(l->got.kv) ? FV_DUE_TALLY : FV_DUE_DATA;
+        l->due = fv_kv_accum_kind(l->got.kv) ? FV_DUE_ACCUM : FV_DUE_DATA;
         break;
-    case FV_DUE_TALLY:
-        take_tally(l);
+    case FV_DUE_ACCUM:
+        take_accum(l);
         l->due = FV_DUE_DATA;
         break;
     case FV_DUE_DATA:
@@ -628,7 +629,7 @@ static fv_refusal on_end(void *user, const fv_section *s) {
 }
 
 static fv_refusal on_finish(void *user, const fv_packet_totals *said) {
-    fv_landing *l = user;
+    fv_import *l = user;
     if (l->due != FV_DUE_END || said->rows != l->n_rows)
         return FV_REFUSE(MALFORMED, "END came after %llu rows of %llu",
                          (unsigned long long)l->n_rows, (unsigned long long)said->rows);
@@ -639,24 +640,23 @@ static fv_refusal on_finish(void *user, const fv_packet_totals *said) {
 /* ---- a landing ------------------------------------------------------------------------- */
 
 /* Rows get their places as their layers come: until then nobody knows whose keys they have. */
-static fv_status reserve(fv_landing *l) {
+static fv_status reserve(fv_import *l) {
     fv_policy policy = policy_of(&l->hello);
     FV_TRY(fv_kv_open(l->opt->pool, &l->got.kv));
     fv_expand_rule rule;
     fv_kv_set_n(l->got.kv, fv_csp_decode_n(&policy));
-    fv_kv_set_tally(l->got.kv, tally_of(&l->hello).kind, l->opt->n_group);
+    fv_kv_set_accum(l->got.kv, accum_of(&l->hello).kind, l->opt->n_group);
     if (fv_attention_reads(&policy, &rule.full, &rule.alpha)) fv_kv_set_expand(l->got.kv, &rule);
-    return fv_kv_set_aside(l->got.kv, fv_landing_pool_bytes(l->shape, &l->hello));
+    return fv_kv_set_aside(l->got.kv, fv_import_pool_bytes(l->shape, &l->hello));
 }
 
-fv_refusal fv_landing_open(const fv_receiver_options *opt, const fv_hello *hello,
-                           fv_landing **out) {
+fv_refusal fv_import_open(const fv_receiver_options *opt, const fv_hello *hello, fv_import **out) {
     const fv_kv_shape *s = fv_kv_pool_shape(opt->pool);
-    fv_landing *l = calloc(1, sizeof *l);
+    fv_import *l = calloc(1, sizeof *l);
     if (l) l->rows = calloc((size_t)s->n_layer * (size_t)s->n_kv * FV_N_SEG, sizeof *l->rows);
-    if (l) l->veil = calloc((size_t)s->n_layer, sizeof *l->veil);
-    if (!l || !l->rows || !l->veil) {
-        fv_landing_close(l);
+    if (l) l->mask = calloc((size_t)s->n_layer, sizeof *l->mask);
+    if (!l || !l->rows || !l->mask) {
+        fv_import_close(l);
         return FV_REFUSE(NO_ROOM, "out of memory for a hand-off");
     }
     l->opt = opt;
@@ -673,24 +673,24 @@ fv_refusal fv_landing_open(const fv_receiver_options *opt, const fv_hello *hello
     fv_packet_hooks hooks = {.user = l,
                              .begin = on_begin,
                              .bytes = on_bytes,
-                             .beside = on_beside,
+                             .oob = on_oob,
                              .end = on_end,
                              .finish = on_finish};
     fv_packet_reader_init(&l->reader, &hooks, SKIP_MAX);
     fv_status st = reserve(l);
     if (st != FV_OK) {
-        fv_landing_close(l);
+        fv_import_close(l);
         return fv_refusal_of(st);
     }
     *out = l;
     return FV_REFUSED_NONE;
 }
 
-void fv_landing_close(fv_landing *l) {
+void fv_import_close(fv_import *l) {
     if (!l) return;
     fv_received_free(&l->got);
     free(l->rows);
-    free(l->veil);
+    free(l->mask);
     free(l->seen);
     free(l->payload);
     free(l);
@@ -705,23 +705,23 @@ static fv_status wait_for_copies(fv_device *dev) {
     return st;
 }
 
-fv_refusal fv_landing_read(fv_landing *l, const fv_piece *piece, int32_t n) {
+fv_refusal fv_import_read(fv_import *l, const fv_piece *piece, int32_t n) {
     for (int32_t i = 0; i < n; i++)
         FV_ADMIT(fv_packet_read(&l->reader, piece[i].data, piece[i].bytes));
     return fv_refusal_of(wait_for_copies(fv_kv_get_device(l->got.kv)));
 }
 
-fv_refusal fv_landing_read_beside(fv_landing *l, const void *bytes, size_t n, uint32_t crc) {
-    FV_ADMIT(fv_packet_read_beside(&l->reader, bytes, n, crc));
+fv_refusal fv_import_read_oob(fv_import *l, const void *bytes, size_t n, uint32_t crc) {
+    FV_ADMIT(fv_packet_read_oob(&l->reader, bytes, n, crc));
     return fv_refusal_of(wait_for_copies(fv_kv_get_device(l->got.kv)));
 }
 
-fv_refusal fv_landing_finish(fv_landing *l) {
+fv_refusal fv_import_finish(fv_import *l) {
     if (!l->reader.done)
         return FV_REFUSE(TRUNCATED, "the stream ended after %llu bytes, before END",
                          (unsigned long long)l->reader.totals.bytes);
     for (int32_t layer = 0; layer < l->shape->n_layer; layer++)
-        if (l->veil[layer]) fv_kv_veil(l->got.kv, layer, l->veil[layer]);
+        if (l->mask[layer]) fv_kv_mask(l->got.kv, layer, l->mask[layer]);
     l->got.bytes_surplus = fv_kv_settle(l->got.kv, l->got.max_tokens);
     return FV_REFUSED_NONE;
 }

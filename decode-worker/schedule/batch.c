@@ -5,7 +5,7 @@
 #include <string.h>
 
 typedef struct member {
-    fv_sequence *seq;
+    fv_generation *seq;
     fv_kv *kv;
     fv_evict *evict; /* or NULL */
     int32_t n_held;  /* of its ids, those that have run */
@@ -15,7 +15,7 @@ typedef struct member {
 } member;
 
 struct fv_batch {
-    fv_stepper *stepper;
+    fv_model_runner *runner;
     fv_device *device;
     int32_t n, n_max, prompt_rows;
     size_t vocab;
@@ -34,7 +34,7 @@ fv_status fv_batch_open(fv_decoder *dec, int32_t n_max, int32_t prompt_rows, fv_
     b->vocab = (size_t)fv_decoder_config(dec)->vocab;
     b->list = calloc((size_t)n_max, sizeof *b->list);
     b->step = calloc((size_t)n_max, sizeof *b->step);
-    fv_status st = b->list && b->step ? fv_stepper_open(dec, &b->stepper)
+    fv_status st = b->list && b->step ? fv_model_runner_open(dec, &b->runner)
                                       : FV_FAIL(FV_ENOMEM, "out of memory for a batch");
     if (st != FV_OK) {
         fv_batch_close(b);
@@ -46,7 +46,7 @@ fv_status fv_batch_open(fv_decoder *dec, int32_t n_max, int32_t prompt_rows, fv_
 
 void fv_batch_close(fv_batch *b) {
     if (!b) return;
-    fv_stepper_close(b->stepper);
+    fv_model_runner_close(b->runner);
     free(b->list);
     free(b->step);
     fv_buf_free(&b->logits);
@@ -55,7 +55,7 @@ void fv_batch_close(fv_batch *b) {
 
 int32_t fv_batch_count(const fv_batch *b) { return b->n; }
 
-fv_status fv_batch_join(fv_batch *b, fv_sequence *seq, fv_kv *kv, fv_evict *evict, int32_t n_held,
+fv_status fv_batch_join(fv_batch *b, fv_generation *seq, fv_kv *kv, fv_evict *evict, int32_t n_held,
                         void *user) {
     if (b->n == b->n_max)
         return FV_FAIL(FV_EBUSY, "the batch is full: %d answers are running", b->n);
@@ -73,7 +73,7 @@ fv_status fv_batch_join(fv_batch *b, fv_sequence *seq, fv_kv *kv, fv_evict *evic
     return FV_OK;
 }
 
-void fv_batch_leave(fv_batch *b, const fv_sequence *seq) {
+void fv_batch_leave(fv_batch *b, const fv_generation *seq) {
     for (int32_t i = 0; i < b->n; i++) {
         if (b->list[i].seq != seq) continue;
         memmove(&b->list[i], &b->list[i + 1], (size_t)(b->n - i - 1) * sizeof *b->list);
@@ -85,7 +85,7 @@ void fv_batch_leave(fv_batch *b, const fv_sequence *seq) {
 static fv_status evict(const member *m) {
     int32_t n_ids, n_prompt;
     if (!m->evict) return FV_OK;
-    fv_sequence_ids(m->seq, &n_ids, &n_prompt);
+    fv_generation_ids(m->seq, &n_ids, &n_prompt);
     return fv_evict_step(m->evict, m->kv, n_ids - n_prompt);
 }
 
@@ -109,7 +109,7 @@ static int32_t plan_step(fv_batch *b) {
     for (int32_t i = 0; i < b->n; i++) {
         member *m = &b->list[i];
         int32_t n_ids, n_prompt;
-        const int32_t *ids = fv_sequence_ids(m->seq, &n_ids, &n_prompt);
+        const int32_t *ids = fv_generation_ids(m->seq, &n_ids, &n_prompt);
         int32_t pending = n_ids - m->n_held;
         m->n_now = pending == 1 || pending < left ? pending : left;
         m->last = m->n_now == pending;
@@ -126,8 +126,8 @@ static int32_t plan_step(fv_batch *b) {
 
 static fv_batch_event choose(const member *m, const float *logits) {
     fv_batch_event e = {.user = m->user, .seq = m->seq, .logits = logits};
-    e.status = fv_sequence_take(e.seq, logits, &e.token, &e.text, &e.n_text);
-    e.finish = fv_sequence_finish(e.seq);
+    e.status = fv_generation_take(e.seq, logits, &e.token, &e.text, &e.n_text);
+    e.finish = fv_generation_finish(e.seq);
     return e;
 }
 
@@ -136,7 +136,7 @@ fv_status fv_batch_step(fv_batch *b, fv_batch_told on_event, void *ctx) {
     int32_t n = b->n, n_seq = plan_step(b), stay = 0;
     const float *logits = b->logits.data;
     b->n = 0;
-    FV_TRY(fv_stepper_run(b->stepper, b->step, n_seq, b->logits.data));
+    FV_TRY(fv_model_runner_run(b->runner, b->step, n_seq, b->logits.data));
     for (int32_t i = 0; i < n; i++) {
         member m = b->list[i];
         m.n_held += m.n_now;

@@ -8,9 +8,9 @@
  * nor on how its prompt was cut. The compute thread. */
 #include "decode-worker/evict/evict.h"
 #include "model/net/step.h"
-#include "text/sequence.h"
+#include "text/generation.h"
 
-typedef struct fv_batch fv_batch; /* opaque; borrows the stepper's decoder */
+typedef struct fv_batch fv_batch; /* opaque; borrows the model runner's decoder */
 
 /* For at most n_max answers at a time, and at least 1 prompt row in a step. */
 fv_status fv_batch_open(fv_decoder *dec, int32_t n_max, int32_t prompt_rows, fv_batch **out);
@@ -19,18 +19,18 @@ void fv_batch_close(fv_batch *b); /* every answer must have left; NULL is fine *
 /* An answer joins, of whose ids the first n_held have run through the network and the others, at
  * least one, not yet. Before each step `evict` lets go of the store what it does not see any more;
  * NULL: nothing. All are borrowed until it leaves. FV_EBUSY when the batch is full. */
-fv_status fv_batch_join(fv_batch *b, fv_sequence *seq, fv_kv *kv, fv_evict *evict, int32_t n_held,
+fv_status fv_batch_join(fv_batch *b, fv_generation *seq, fv_kv *kv, fv_evict *evict, int32_t n_held,
                         void *user);
 
 /* Takes an answer out, whatever its state; one that is not there is fine. */
-void fv_batch_leave(fv_batch *b, const fv_sequence *seq);
+void fv_batch_leave(fv_batch *b, const fv_generation *seq);
 
 int32_t fv_batch_count(const fv_batch *b);
 
 /* The token that a step chose for an answer. Borrowed during the callback. */
 typedef struct fv_batch_event {
     void *user; /* as given to join */
-    fv_sequence *seq;
+    fv_generation *seq;
     fv_status status;    /* not FV_OK: this answer failed and has left; fv_last_error() says why */
     const float *logits; /* [vocab] the token was chosen from */
     const fv_sampled *token;

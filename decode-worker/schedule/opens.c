@@ -7,7 +7,7 @@
 
 /* ---- the list --------------------------------------------------------------------------- */
 
-static void enlist(fv_opens *a, fv_open *o) {
+static void enqueue(fv_opens *a, fv_open *o) {
     fv_open **at = &a->first;
     while (*at && (*at)->arrived_s <= o->arrived_s) at = &(*at)->next;
     o->next = *at;
@@ -83,7 +83,7 @@ static void wait_for_room(fv_opens *a, fv_open *o) {
     else if (a->n >= a->most)
         settle(a, o, FV_REFUSE(NO_ROOM, "%d requests wait for room here already", a->n), NULL);
     else
-        enlist(a, o);
+        enqueue(a, o);
 }
 
 /* The oldest may have what there is. */

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/failpoint.h"
 #include "common/log.h"
-#include "common/moment.h"
 #include "decode-worker/service/internal.h"
 
 enum { MESSAGE_MAX = 1 << 20, CALLS_MAX = 4096 };
@@ -58,14 +58,14 @@ static void unref(decode *d) {
 
 static void run_begin(fv_job *job) {
     decode *d = job->owner;
-    fv_answers_add(d->w->answers, &d->answer);
+    fv_scheduler_add(d->w->answers, &d->answer);
 }
 
 static void run_drop(fv_job *job) {
     decode *d = job->owner;
     if (d->answer.phase != FV_ANSWER_NONE) {
-        fv_answers_drop(d->w->answers, &d->answer);
-        fv_answers_changed(d->w->answers);
+        fv_scheduler_drop(d->w->answers, &d->answer);
+        fv_scheduler_changed(d->w->answers);
         d->verdict = (fv_verdict){.status = FV_ECANCELLED, .text = "the client has gone"};
         fv_bridge_post(d->w->bridge, &d->over, true);
     }
@@ -94,13 +94,13 @@ static fv_status token_chosen(fv_answer *x, uint32_t index, const fv_sampled *sa
     copy_text(t->text, text, n_text);
     atomic_fetch_add(&d->w->load.tokens_out, 1);
     fv_bridge_post(d->w->bridge, &t->op, true);
-    if (index >= 3) fv_moment_reached(FV_MOMENT_DECODE_RUNNING);
+    if (index >= 3) fv_failpoint_reached(FV_FAILPOINT_DECODE_RUNNING);
     return FV_OK;
 }
 
 static void answer_over(fv_answer *x, fv_status st, const fv_answer_report *r) {
     decode *d = (decode *)x;
-    if (st == FV_OK) fv_moment_reached(FV_MOMENT_DECODE_OVER);
+    if (st == FV_OK) fv_failpoint_reached(FV_FAILPOINT_DECODE_OVER);
     d->verdict = fv_verdict_take(st, r->refusal);
     d->report = *r;
     if (st == FV_OK)
@@ -112,7 +112,7 @@ static void answer_over(fv_answer *x, fv_status st, const fv_answer_report *r) {
     fv_bridge_post(d->w->bridge, &d->over, true); /* d may be gone after this */
 }
 
-const fv_answers_hooks fv_decode_hooks = {.token = token_chosen, .over = answer_over};
+const fv_scheduler_hooks fv_decode_hooks = {.token = token_chosen, .over = answer_over};
 
 /* ---- messages --------------------------------------------------------------------------- */
 

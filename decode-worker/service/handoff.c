@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/failpoint.h"
 #include "common/log.h"
-#include "common/moment.h"
 #include "decode-worker/service/internal.h"
 #include "decode-worker/service/push_take.h"
 #include "handoff.pb-c.h"
@@ -63,7 +63,7 @@ static fv_status request_new(fv_rpc_call *c, void (*run)(fv_job *), fv_rpc_done 
 static void run_abort(fv_job *job) {
     request *r = job->owner;
     sink_of(r->w)->ops->abort(sink_of(r->w), &r->ticket);
-    fv_answers_changed(r->w->answers);
+    fv_scheduler_changed(r->w->answers);
     fv_bridge_post(r->w->bridge, &r->back, true);
 }
 
@@ -91,7 +91,7 @@ static void on_settled(fv_open *o, fv_refusal why, const fv_grant *grant) {
     r->granted = granted;
     if (granted) r->grant = *grant;
     fv_bridge_post(r->w->bridge, &r->back, true);
-    if (granted) fv_moment_reached(FV_MOMENT_DECODE_GRANTED);
+    if (granted) fv_failpoint_reached(FV_FAILPOINT_DECODE_GRANTED);
 }
 
 static void run_ask(fv_job *job) {
@@ -240,9 +240,9 @@ typedef struct frame {
     push *p;
     grpc_byte_buffer *message; /* a reference, owned */
     bool broken;               /* the end: nobody is there any more */
-    bool beside;               /* its bytes come over a pair, as this turn */
+    bool oob;                  /* its bytes come over a pair, as this turn */
     uint64_t seq, pair, turn;
-    fv_pair_place *place; /* where they have arrived */
+    fv_peer_place *place; /* where they have arrived */
     struct frame *next;   /* among those held */
     fv_verdict verdict;
     uint64_t committed; /* frames, when this was the commit and all is well */
@@ -260,12 +260,12 @@ static fv_refusal take(frame *f) {
     push *p = f->p;
     uint64_t before = p->state.bytes;
     if (!f->message) return fv_push_end(sink_of(p->w), &p->state, f->broken);
-    const fv_line_move *move = f->place ? &f->place->move : NULL;
+    const fv_link_thread_move *move = f->place ? &f->place->move : NULL;
     fv_push_came came = {0};
     if (move) came = (fv_push_came){move->data, move->bytes, move->crc};
     fv_refusal why =
         fv_push_take(sink_of(p->w), &p->state, f->message, move ? &came : NULL, &f->committed);
-    if (p->state.bytes > before) fv_moment_reached(FV_MOMENT_DECODE_RECEIVING);
+    if (p->state.bytes > before) fv_failpoint_reached(FV_FAILPOINT_DECODE_RECEIVING);
     return why;
 }
 
@@ -274,10 +274,10 @@ static void run_frame(fv_job *job) {
     push *p = f->p;
     fv_refusal why = take(f);
     f->verdict = fv_verdict_take(fv_refusal_status(why), why);
-    if (p->state.over) fv_answers_changed(p->w->answers);
+    if (p->state.over) fv_scheduler_changed(p->w->answers);
     bool committed = f->committed != 0;
     fv_bridge_post(p->w->bridge, &f->back, true);
-    if (committed) fv_moment_reached(FV_MOMENT_DECODE_COMMITTED);
+    if (committed) fv_failpoint_reached(FV_FAILPOINT_DECODE_COMMITTED);
 }
 
 static void frame_free(frame *f) {
@@ -309,7 +309,7 @@ static void on_frame_done(fv_rpc_op *op, bool ok) {
         p->paused = false;
         fv_rpc_call_resume(p->call);
     }
-    if (f->place) fv_pair_give(f->place);
+    if (f->place) fv_peer_give(f->place);
     frame_free(f);
 }
 
@@ -324,8 +324,8 @@ static void follow(frame *f) {
 static void follow_held(push *p) {
     while (p->held) {
         frame *f = p->held;
-        if (f->beside) f->place = fv_pair_take(&p->w->pairs, f->pair, f->turn);
-        if (f->beside && !f->place) return;
+        if (f->oob) f->place = fv_peer_take(&p->w->pairs, f->pair, f->turn);
+        if (f->oob && !f->place) return;
         p->held = f->next;
         if (!p->held) p->last_held = &p->held;
         p->n_held--;
@@ -369,11 +369,11 @@ static void add_frame(push *p, frame *f) {
  * passed on then. */
 static void take_after_all(push *p, grpc_byte_buffer *message, uint64_t seq) {
     frame *f = p->held;
-    while (f && (!f->beside || f->seq != seq)) f = f->next;
+    while (f && (!f->oob || f->seq != seq)) f = f->next;
     if (!f) return;
     grpc_byte_buffer_destroy(f->message);
     f->message = grpc_byte_buffer_copy(message);
-    f->beside = false;
+    f->oob = false;
     atomic_fetch_add(&p->w->n_fallback, 1);
     follow_held(p);
 }
@@ -393,7 +393,7 @@ static fv_status sort_message(push *p, grpc_byte_buffer *message) {
         follow(f);
         return FV_OK;
     }
-    f->beside = in.pair != 0;
+    f->oob = in.pair != 0;
     f->seq = in.seq;
     f->pair = in.pair;
     f->turn = in.turn;
@@ -451,7 +451,7 @@ static void push_end(fv_rpc_call *c, const fv_rpc_end *end) {
 
 /* ---- the table -------------------------------------------------------------------------- */
 
-static void on_stop(void *w) { fv_pairs_end(&((fv_decode_worker *)w)->pairs); }
+static void on_stop(void *w) { fv_peers_end(&((fv_decode_worker *)w)->pairs); }
 
 fv_rpc_service fv_handoff_service(fv_decode_worker *w) {
     static const fv_rpc_method methods[] = {
@@ -476,10 +476,10 @@ fv_rpc_service fv_handoff_service(fv_decode_worker *w) {
         {.path = "/fovea.handoff.v1.Handoff/Pair",
          .kind = FV_RPC_BIDI,
          .message_max = OPEN_MAX,
-         .events = {.on_start = fv_pair_on_start,
-                    .on_message = fv_pair_on_message,
-                    .on_half_close = fv_pair_on_half_close,
-                    .on_end = fv_pair_on_end}},
+         .events = {.on_start = fv_peer_on_start,
+                    .on_message = fv_peer_on_message,
+                    .on_half_close = fv_peer_on_half_close,
+                    .on_end = fv_peer_on_end}},
     };
     return (fv_rpc_service){methods, sizeof methods / sizeof methods[0], w, on_stop};
 }

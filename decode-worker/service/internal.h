@@ -5,8 +5,8 @@
 #include <stdatomic.h>
 
 #include "common/jobs.h"
-#include "decode-worker/schedule/answers.h"
 #include "decode-worker/schedule/opens.h"
+#include "decode-worker/schedule/scheduler.h"
 #include "decode-worker/service/pair.h"
 #include "decode-worker/service/worker.h"
 #include "handoff.pb-c.h"
@@ -22,7 +22,7 @@ struct fv_decode_worker {
     fv_receiver *receiver;
     fv_opens opens;
     fv_conversations *conversations;
-    fv_answers *answers;
+    fv_scheduler *answers;
     /* written by the computing thread, read by the loop */
     struct {
         atomic_uint n_running, n_queued, n_kept, n_waiting;
@@ -33,7 +33,7 @@ struct fv_decode_worker {
     atomic_ullong n_good, n_bad;
     fv_pulse *pulse;
     /* loop thread */
-    fv_pairs_in pairs;
+    fv_peers_in pairs;
     fv_rpc_op changed; /* says on_change; on its way while `changing` */
     atomic_bool changing;
     struct fv_push *pushes;   /* service_handoff.c: all streams of frames */
@@ -48,7 +48,7 @@ struct fv_decode_worker {
 /* service_handoff.c: streams that wait for what comes over a pair look again. */
 void fv_pushes_look(fv_decode_worker *w);
 
-extern const fv_answers_hooks fv_decode_hooks; /* service_decode.c */
+extern const fv_scheduler_hooks fv_decode_hooks; /* service_decode.c */
 fv_rpc_service fv_handoff_service(fv_decode_worker *w);
 fv_rpc_service fv_decode_service(fv_decode_worker *w);
 

@@ -19,24 +19,24 @@ typedef Fovea__Handoff__V1__PairReply reply_message;
 
 enum { PLACES = 32 };
 
-struct fv_pair_in {
+struct fv_peer_in {
     fv_decode_worker *w;
-    fv_pair_in *next;
-    fv_rpc_call *call; /* NULL: over */
-    fv_line *line;     /* NULL: it never began, or is closed */
+    fv_peer_in *next;
+    fv_rpc_call *call;    /* NULL: over */
+    fv_link_thread *line; /* NULL: it never began, or is closed */
     uint64_t number, n_turn;
     bool joined, finished, line_closing;
-    int32_t n_lent;
+    int32_t n_reused;
     double used_s;
-    fv_pair_place place[PLACES];
+    fv_peer_place place[PLACES];
 };
 
 /* ---- its end --------------------------------------------------------------------------- */
 
-static void pair_free(fv_pair_in *p) {
-    fv_pairs_in *all = &p->w->pairs;
+static void pair_free(fv_peer_in *p) {
+    fv_peers_in *all = &p->w->pairs;
     fv_decode_worker *w = p->w;
-    fv_pair_in **at = &all->first;
+    fv_peer_in **at = &all->first;
     while (*at != p) at = &(*at)->next;
     *at = p->next;
     all->n_now--;
@@ -45,38 +45,38 @@ static void pair_free(fv_pair_in *p) {
 }
 
 static void on_line_closed(void *user) {
-    fv_pair_in *p = user;
+    fv_peer_in *p = user;
     p->line = NULL;
     pair_free(p);
 }
 
-static void maybe_over(fv_pair_in *p) {
-    if (p->call || p->n_lent > 0 || p->line_closing) return;
+static void maybe_over(fv_peer_in *p) {
+    if (p->call || p->n_reused > 0 || p->line_closing) return;
     p->line_closing = true;
     if (p->line)
-        fv_line_close(p->line);
+        fv_link_thread_close(p->line);
     else
         pair_free(p);
 }
 
-static void finish(fv_pair_in *p, fv_status st) {
+static void finish(fv_peer_in *p, fv_status st) {
     if (p->call && !p->finished) fv_rpc_call_finish(p->call, st);
     p->finished = true;
 }
 
-void fv_pairs_end(fv_pairs_in *p) {
-    for (fv_pair_in *q = p->first; q; q = q->next) finish(q, FV_OK);
+void fv_peers_end(fv_peers_in *p) {
+    for (fv_peer_in *q = p->first; q; q = q->next) finish(q, FV_OK);
 }
 
 /* ---- places ---------------------------------------------------------------------------- */
 
-static void say(fv_pair_in *p, reply_message *m) {
+static void say(fv_peer_in *p, reply_message *m) {
     if (!p->call || p->finished) return;
     fv_status st = fv_rpc_call_send(p->call, &m->base);
     if (st != FV_OK) finish(p, st);
 }
 
-static void place_free(fv_pair_place *place) {
+static void place_free(fv_peer_place *place) {
     reply_message m = FOVEA__HANDOFF__V1__PAIR_REPLY__INIT;
     m.reply_case = FOVEA__HANDOFF__V1__PAIR_REPLY__REPLY_TAKEN;
     m.taken = place->turn;
@@ -85,30 +85,30 @@ static void place_free(fv_pair_place *place) {
     say(place->pair, &m);
 }
 
-fv_pair_place *fv_pair_take(fv_pairs_in *all, uint64_t number, uint64_t turn) {
-    fv_pair_in *p = all->first;
+fv_peer_place *fv_peer_take(fv_peers_in *all, uint64_t number, uint64_t turn) {
+    fv_peer_in *p = all->first;
     while (p && p->number != number) p = p->next;
     for (int i = 0; p && p->call && i < PLACES; i++) {
-        fv_pair_place *place = &p->place[i];
-        if (!place->used || !place->arrived || place->lent || place->turn != turn) continue;
-        place->lent = true;
-        p->n_lent++;
+        fv_peer_place *place = &p->place[i];
+        if (!place->used || !place->arrived || place->reused || place->turn != turn) continue;
+        place->reused = true;
+        p->n_reused++;
         return place;
     }
     return NULL;
 }
 
-void fv_pair_give(fv_pair_place *place) {
-    fv_pair_in *p = place->pair;
-    place->lent = false;
-    p->n_lent--;
+void fv_peer_give(fv_peer_place *place) {
+    fv_peer_in *p = place->pair;
+    place->reused = false;
+    p->n_reused--;
     place_free(place);
     maybe_over(p);
 }
 
-static void on_line_over(void *user, fv_line_move *m) {
-    fv_pair_place *place = m->owner;
-    fv_pair_in *p = user;
+static void on_line_over(void *user, fv_link_thread_move *m) {
+    fv_peer_place *place = m->owner;
+    fv_peer_in *p = user;
     place->arrived = true;
     if (place->forgotten)
         place_free(place);
@@ -119,7 +119,7 @@ static void on_line_over(void *user, fv_line_move *m) {
 /* ---- words ----------------------------------------------------------------------------- */
 
 static void on_line_joined(void *user) {
-    fv_pair_in *p = user;
+    fv_peer_in *p = user;
     reply_message m = FOVEA__HANDOFF__V1__PAIR_REPLY__INIT;
     p->joined = true;
     m.reply_case = FOVEA__HANDOFF__V1__PAIR_REPLY__REPLY_JOINED;
@@ -128,28 +128,28 @@ static void on_line_joined(void *user) {
 }
 
 static void on_line_failed(void *user, const char *text) {
-    fv_pair_in *p = user;
+    fv_peer_in *p = user;
     p->w->pairs.n_failed++;
     FV_LOG(WARN, DECODE, "event=pair-failed reason=\"%s\"", text);
     finish(p, FV_FAIL(FV_EDEVICE, "%s", text));
 }
 
-static fv_status join(fv_pair_in *p, const Fovea__Handoff__V1__PairJoin *join) {
-    const fv_pairs_in *all = &p->w->pairs;
-    fv_line_options opt = {.bridge = p->w->bridge,
-                           .ops = all->ops,
-                           .device = all->device,
-                           .rank = 1,
-                           .room_bytes = (size_t)PLACES * FV_PAIR_BYTES_MAX,
-                           .user = p,
-                           .joined = on_line_joined,
-                           .over = on_line_over,
-                           .failed = on_line_failed,
-                           .closed = on_line_closed};
+static fv_status join(fv_peer_in *p, const Fovea__Handoff__V1__PairJoin *join) {
+    const fv_peers_in *all = &p->w->pairs;
+    fv_link_thread_options opt = {.bridge = p->w->bridge,
+                                  .ops = all->ops,
+                                  .device = all->device,
+                                  .rank = 1,
+                                  .room_bytes = (size_t)PLACES * FV_PEER_BYTES_MAX,
+                                  .user = p,
+                                  .joined = on_line_joined,
+                                  .over = on_line_over,
+                                  .failed = on_line_failed,
+                                  .closed = on_line_closed};
     if (strcmp(join->kind, all->ops->name) != 0)
         return FV_FAIL(FV_EUNSUPPORTED, "this worker's device is joined by %s, not by %s",
                        all->ops->name, join->kind);
-    uint8_t device[FV_PAIR_DEVICE_BYTES];
+    uint8_t device[FV_PEER_DEVICE_BYTES];
     all->ops->identity(all->device, device);
     if (join->device.len == sizeof device && memcmp(join->device.data, device, sizeof device) == 0)
         return FV_FAIL(FV_EUNSUPPORTED,
@@ -157,12 +157,12 @@ static fv_status join(fv_pair_in *p, const Fovea__Handoff__V1__PairJoin *join) {
                        "(--gpu N), or leave it at gRPC",
                        all->ops->name);
     if (join->id.len != sizeof opt.id)
-        return FV_FAIL(FV_EINVAL, "the id of a pair has %d bytes", FV_PAIR_ID_BYTES);
+        return FV_FAIL(FV_EINVAL, "the id of a pair has %d bytes", FV_PEER_ID_BYTES);
     memcpy(opt.id, join->id.data, sizeof opt.id);
     if (getrandom(&p->number, sizeof p->number, 0) != (ssize_t)sizeof p->number)
         return FV_FAIL(FV_EIO, "no random numbers here");
     p->number |= 1; /* never 0 */
-    FV_TRY(fv_line_open(&opt, &p->line));
+    FV_TRY(fv_link_thread_open(&opt, &p->line));
     reply_message m = FOVEA__HANDOFF__V1__PAIR_REPLY__INIT;
     Fovea__Handoff__V1__PairOffer offer = FOVEA__HANDOFF__V1__PAIR_OFFER__INIT;
     offer.number = p->number;
@@ -172,34 +172,34 @@ static fv_status join(fv_pair_in *p, const Fovea__Handoff__V1__PairJoin *join) {
     return fv_rpc_call_send(p->call, &m.base);
 }
 
-static fv_status receive(fv_pair_in *p, uint64_t bytes) {
+static fv_status receive(fv_peer_in *p, uint64_t bytes) {
     uint64_t turn = p->n_turn++;
     int i = 0;
     if (bytes == 0) return FV_OK;
     while (i < PLACES && p->place[i].used) i++;
-    if (!p->joined || bytes > FV_PAIR_BYTES_MAX || i == PLACES)
+    if (!p->joined || bytes > FV_PEER_BYTES_MAX || i == PLACES)
         return FV_FAIL(FV_EINVAL, "turn %llu of %llu bytes, which a pair cannot take now",
                        (unsigned long long)turn, (unsigned long long)bytes);
-    fv_pair_place *place = &p->place[i];
-    *place = (fv_pair_place){.pair = p, .turn = turn, .used = true};
-    place->move.data = fv_line_room(p->line) + (size_t)i * FV_PAIR_BYTES_MAX;
+    fv_peer_place *place = &p->place[i];
+    *place = (fv_peer_place){.pair = p, .turn = turn, .used = true};
+    place->move.data = fv_link_thread_room(p->line) + (size_t)i * FV_PEER_BYTES_MAX;
     place->move.bytes = bytes;
     place->move.owner = place;
-    fv_line_begin(p->line, &place->move);
+    fv_link_thread_begin(p->line, &place->move);
     return FV_OK;
 }
 
-static void forget(fv_pair_in *p, uint64_t turn) {
+static void forget(fv_peer_in *p, uint64_t turn) {
     for (int i = 0; i < PLACES; i++) {
-        fv_pair_place *place = &p->place[i];
-        if (!place->used || place->turn != turn || place->lent) continue;
+        fv_peer_place *place = &p->place[i];
+        if (!place->used || place->turn != turn || place->reused) continue;
         place->forgotten = true;
         if (place->arrived) place_free(place);
     }
 }
 
-fv_status fv_pair_on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
-    fv_pair_in *p = fv_rpc_call_user(c);
+fv_status fv_peer_on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
+    fv_peer_in *p = fv_rpc_call_user(c);
     ProtobufCMessage *base;
     FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__pair_request__descriptor, message, &base));
     const word_message *m = (const word_message *)base;
@@ -215,9 +215,9 @@ fv_status fv_pair_on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
 }
 
 /* The one that was idle for longest makes place for one that will come again. */
-static void end_idle(fv_pairs_in *all) {
-    fv_pair_in *oldest = NULL;
-    for (fv_pair_in *p = all->first; p; p = p->next) {
+static void end_idle(fv_peers_in *all) {
+    fv_peer_in *oldest = NULL;
+    for (fv_peer_in *p = all->first; p; p = p->next) {
         bool idle = p->call && p->joined;
         for (int i = 0; i < PLACES; i++) idle = idle && !p->place[i].used;
         if (idle && (!oldest || p->used_s < oldest->used_s)) oldest = p;
@@ -225,9 +225,9 @@ static void end_idle(fv_pairs_in *all) {
     if (oldest) finish(oldest, FV_OK);
 }
 
-fv_status fv_pair_on_start(fv_rpc_call *c) {
+fv_status fv_peer_on_start(fv_rpc_call *c) {
     fv_decode_worker *w = fv_rpc_call_service(c);
-    fv_pairs_in *all = &w->pairs;
+    fv_peers_in *all = &w->pairs;
     fv_caller who;
     FV_TRY(fv_caller_of(w->opt.callers, c, &who));
     if (!all->ops)
@@ -236,7 +236,7 @@ fv_status fv_pair_on_start(fv_rpc_call *c) {
         end_idle(all);
         return FV_FAIL(FV_EBUSY, "%u pairs are here already", all->n_now);
     }
-    fv_pair_in *p = calloc(1, sizeof *p);
+    fv_peer_in *p = calloc(1, sizeof *p);
     if (!p) return FV_FAIL(FV_ENOMEM, "out of memory for a pair");
     p->w = w;
     p->call = c;
@@ -248,14 +248,14 @@ fv_status fv_pair_on_start(fv_rpc_call *c) {
     return FV_OK;
 }
 
-fv_status fv_pair_on_half_close(fv_rpc_call *c) {
-    fv_pair_in *p = fv_rpc_call_user(c);
+fv_status fv_peer_on_half_close(fv_rpc_call *c) {
+    fv_peer_in *p = fv_rpc_call_user(c);
     if (p) finish(p, FV_OK);
     return FV_OK;
 }
 
-void fv_pair_on_end(fv_rpc_call *c, const fv_rpc_end *end) {
-    fv_pair_in *p = fv_rpc_call_user(c);
+void fv_peer_on_end(fv_rpc_call *c, const fv_rpc_end *end) {
+    fv_peer_in *p = fv_rpc_call_user(c);
     (void)end;
     if (!p) return;
     p->call = NULL;

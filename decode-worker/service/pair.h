@@ -4,45 +4,45 @@
 /* PAIRS, the receiving side: what prefill workers send from device to device arrives in places, and
  * waits there until the stream of its hand-off (service_handoff.c) asks for it. Inside the worker;
  * loop thread. */
-#include "common/pair.h"
+#include "common/peer.h"
 #include "rpc/server.h"
-#include "transport/pair_line.h"
+#include "transport/link_thread.h"
 
 struct fv_decode_worker;
-typedef struct fv_pair_in fv_pair_in; /* opaque: one pair */
+typedef struct fv_peer_in fv_peer_in; /* opaque: one pair */
 
 /* What has arrived, in memory of this worker's device. */
-typedef struct fv_pair_place {
-    fv_line_move move; /* data, bytes and crc, when it has arrived */
+typedef struct fv_peer_place {
+    fv_link_thread_move move; /* data, bytes and crc, when it has arrived */
     /* private */
-    fv_pair_in *pair;
+    fv_peer_in *pair;
     uint64_t turn;
-    bool used, arrived, forgotten, lent;
-} fv_pair_place;
+    bool used, arrived, forgotten, reused;
+} fv_peer_place;
 
 /* All of a worker. */
-typedef struct fv_pairs_in {
-    const fv_pair_ops *ops; /* NULL: it offers none */
+typedef struct fv_peers_in {
+    const fv_peer_ops *ops; /* NULL: it offers none */
     fv_device *device;
     int32_t most;
-    fv_pair_in *first;
+    fv_peer_in *first;
     uint32_t n_now;
     uint64_t n_failed;
     void (*arrived)(struct fv_decode_worker *w); /* something has */
     void (*none_left)(struct fv_decode_worker *w);
-} fv_pairs_in;
+} fv_peers_in;
 
 /* This turn of this pair, if it has arrived; it stays until it is given back. */
-fv_pair_place *fv_pair_take(fv_pairs_in *p, uint64_t number, uint64_t turn);
-void fv_pair_give(fv_pair_place *place);
+fv_peer_place *fv_peer_take(fv_peers_in *p, uint64_t number, uint64_t turn);
+void fv_peer_give(fv_peer_place *place);
 
 /* Ends all pairs, in peace. */
-void fv_pairs_end(fv_pairs_in *p);
+void fv_peers_end(fv_peers_in *p);
 
 /* What happens to a call of Handoff.Pair. */
-fv_status fv_pair_on_start(fv_rpc_call *c);
-fv_status fv_pair_on_message(fv_rpc_call *c, grpc_byte_buffer *message);
-fv_status fv_pair_on_half_close(fv_rpc_call *c);
-void fv_pair_on_end(fv_rpc_call *c, const fv_rpc_end *end);
+fv_status fv_peer_on_start(fv_rpc_call *c);
+fv_status fv_peer_on_message(fv_rpc_call *c, grpc_byte_buffer *message);
+fv_status fv_peer_on_half_close(fv_rpc_call *c);
+void fv_peer_on_end(fv_rpc_call *c, const fv_rpc_end *end);
 
 #endif

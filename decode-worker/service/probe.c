@@ -5,7 +5,7 @@
 
 static void on_event(void *ctx, const fv_batch_event *e) { *(fv_status *)ctx = e->status; }
 
-static fv_status step(fv_batch *batch, fv_sequence *seq, fv_kv *kv) {
+static fv_status step(fv_batch *batch, fv_generation *seq, fv_kv *kv) {
     fv_status took = FV_OK;
     FV_TRY(fv_batch_join(batch, seq, kv, NULL, 0, NULL));
     FV_TRY(fv_batch_step(batch, on_event, &took));
@@ -17,18 +17,18 @@ fv_status fv_probe(const fv_engine *e, fv_kv_pool *pool, fv_batch *batch) {
     assert(fv_batch_count(batch) == 0);
     const fv_text_config *text = &fv_checkpoint_config(e->ck)->text;
     int32_t id = text->bos >= 0 ? text->bos : 0;
-    fv_sequence_options opt = {.sampling = fv_sampling_default(),
-                               .max_tokens = 1,
-                               .context = text->max_position,
-                               .n_vocab = e->n_vocab};
-    fv_sequence *seq = NULL;
+    fv_generation_options opt = {.sampling = fv_sampling_default(),
+                                 .max_tokens = 1,
+                                 .context = text->max_position,
+                                 .n_vocab = e->n_vocab};
+    fv_generation *seq = NULL;
     fv_kv *kv = NULL;
     fv_status st;
-    FV_TRY_GOTO(fv_sequence_open(&opt, e->tok, &id, 1, 1, &seq), st, out);
+    FV_TRY_GOTO(fv_generation_open(&opt, e->tok, &id, 1, 1, &seq), st, out);
     FV_TRY_GOTO(fv_kv_open(pool, &kv), st, out);
     st = step(batch, seq, kv);
 out:
     fv_kv_close(kv);
-    fv_sequence_close(seq);
+    fv_generation_close(seq);
     return st;
 }

@@ -2,7 +2,7 @@
 #define FOVEA_DECODE_WORKER_SERVICE_PROBE_H
 
 /* PROBE: a request of the worker's own, one token long, by the way that everybody's tokens go: the
- * network, the batch, the choice of a token. For common/vitals.h. The computing thread. */
+ * network, the batch, the choice of a token. For common/liveness.h. The computing thread. */
 #include "decode-worker/schedule/batch.h"
 #include "model/engine.h"
 

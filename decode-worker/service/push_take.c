@@ -29,7 +29,7 @@ static fv_refusal take(fv_sink *sink, fv_push_state *p, grpc_byte_buffer *messag
     }
     if (in.alive) return sink->ops->renew(sink, &in.ticket);
     if (came) {
-        FV_ADMIT(sink->ops->beside(sink, &in.ticket, in.seq, came->data, came->bytes, came->crc));
+        FV_ADMIT(sink->ops->oob(sink, &in.ticket, in.seq, came->data, came->bytes, came->crc));
         p->bytes += came->bytes;
         return FV_REFUSED_NONE;
     }

@@ -38,30 +38,30 @@ static fv_status read_handoff(const request_message *q, fv_arena *a, fv_answer *
     return FV_OK;
 }
 
-static fv_status read_chat(const Fovea__Inference__V1__Chat *m, fv_arena *a, fv_follow *out) {
+static fv_status read_chat(const Fovea__Inference__V1__Chat *m, fv_arena *a, fv_follow_up *out) {
     fv_chat_turn *turn;
     FV_TRY(fv_request_turns(m, 0, a, &turn));
     for (size_t i = 0; i < m->n_turns; i++) {
         FV_TRY(copy_text(a, turn[i].role, &turn[i].role));
         FV_TRY(copy_text(a, turn[i].text, &turn[i].text));
     }
-    out->form = FV_FOLLOW_CHAT;
+    out->form = FV_FOLLOW_UP_CHAT;
     out->n_turn = (int32_t)m->n_turns;
     out->turn = turn;
     return copy_text(a, m->template_, &out->chat_template);
 }
 
 static fv_status read_prompt(const Fovea__Inference__V1__Prompt *m, int32_t context, fv_arena *a,
-                             fv_follow *out) {
+                             fv_follow_up *out) {
     int32_t *ids;
     switch (m ? m->form_case : FOVEA__INFERENCE__V1__PROMPT__FORM__NOT_SET) {
     case FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT: return read_chat(m->chat, a, out);
     case FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT:
-        out->form = FV_FOLLOW_TEXT;
+        out->form = FV_FOLLOW_UP_TEXT;
         return copy_text(a, m->text, &out->text);
     case FOVEA__INFERENCE__V1__PROMPT__FORM_IDS:
         FV_TRY(fv_request_ids(m->ids->id, m->ids->n_id, context, a, &ids));
-        out->form = FV_FOLLOW_IDS;
+        out->form = FV_FOLLOW_UP_IDS;
         out->n_id = (int32_t)m->ids->n_id;
         out->id = ids;
         return FV_OK;

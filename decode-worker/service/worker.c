@@ -79,11 +79,12 @@ static void note_load(fv_decode_worker *w) {
     atomic_store(&w->load.n_waiting, (unsigned)w->opens.n);
     atomic_store(&w->load.bytes_kept, fv_conversations_bytes(w->conversations));
     atomic_store(&w->load.n_kept, (unsigned)fv_conversations_kept(w->conversations));
-    atomic_store(&w->load.n_running, (unsigned)(fv_answers_count(w->answers, FV_ANSWER_RUNNING) +
-                                                fv_answers_count(w->answers, FV_ANSWER_SETTLING)));
+    atomic_store(&w->load.n_running,
+                 (unsigned)(fv_scheduler_count(w->answers, FV_ANSWER_RUNNING) +
+                            fv_scheduler_count(w->answers, FV_ANSWER_SETTLING)));
     atomic_store(&w->load.n_queued,
-                 (unsigned)(fv_answers_count(w->answers, FV_ANSWER_WAITING) +
-                            fv_answers_count(w->answers, FV_ANSWER_READY) + w->opens.n));
+                 (unsigned)(fv_scheduler_count(w->answers, FV_ANSWER_WAITING) +
+                            fv_scheduler_count(w->answers, FV_ANSWER_READY) + w->opens.n));
 }
 
 /* For those who look from another thread: each number is whole, all together are of about now. */
@@ -104,7 +105,7 @@ fv_receiver_counters fv_decode_worker_handoffs(const fv_decode_worker *w) {
 /* A step for all that run; true: there is more. A token of any of them is a sign of life. */
 static bool step(fv_decode_worker *w) {
     uint64_t tokens = atomic_load(&w->load.tokens_out), failed = atomic_load(&w->load.n_failed);
-    bool more = fv_answers_step(w->answers);
+    bool more = fv_scheduler_step(w->answers);
     if (atomic_load(&w->load.tokens_out) != tokens) {
         atomic_fetch_add(&w->n_good, 1);
         fv_probe_clock_reset(&w->probe, fv_clock_s());
@@ -115,7 +116,7 @@ static bool step(fv_decode_worker *w) {
 }
 
 static void probe(fv_decode_worker *w) {
-    fv_status st = fv_probe(w->opt.engine, w->probe_pool, fv_answers_batch(w->answers));
+    fv_status st = fv_probe(w->opt.engine, w->probe_pool, fv_scheduler_batch(w->answers));
     atomic_fetch_add(st == FV_OK ? &w->n_good : &w->n_bad, 1);
     fv_probe_clock_reset(&w->probe, fv_clock_s());
     if (st == FV_OK)
@@ -126,7 +127,7 @@ static void probe(fv_decode_worker *w) {
 
 static double work(void *user) {
     fv_decode_worker *w = user;
-    if (fv_receiver_expire(w->receiver) > 0) fv_answers_changed(w->answers);
+    if (fv_receiver_expire(w->receiver) > 0) fv_scheduler_changed(w->answers);
     fv_conversations_expire(w->conversations);
     bool more = step(w);
     fv_opens_look(&w->opens);
@@ -150,7 +151,7 @@ static void run_drain(fv_job *job) {
 /* ---- open and close --------------------------------------------------------------------- */
 
 static void free_worker(fv_decode_worker *w) {
-    fv_answers_close(w->answers);
+    fv_scheduler_close(w->answers);
     fv_pulse_close(w->pulse);
     fv_conversations_close(w->conversations);
     fv_receiver_close(w->receiver);
@@ -182,10 +183,10 @@ static fv_status open_stages(fv_decode_worker *w) {
                                                                     : w->opt.kv_bytes / 2,
                                      .keep_s_max = w->opt.keep_s_max};
     FV_TRY(fv_conversations_open(&keep, &w->conversations));
-    FV_TRY(fv_answers_open(e, w->receiver, w->conversations, w->opt.batch_max, w->opt.prompt_rows,
-                           &fv_decode_hooks, &w->answers));
+    FV_TRY(fv_scheduler_open(e, w->receiver, w->conversations, w->opt.batch_max, w->opt.prompt_rows,
+                             &fv_decode_hooks, &w->answers));
     FV_TRY(fv_pulse_open(&w->pulse));
-    fv_answers_follow(w->answers, w->pulse);
+    fv_scheduler_follow(w->answers, w->pulse);
     return FV_OK;
 }
 
@@ -212,7 +213,7 @@ fv_status fv_decode_worker_open(fv_bridge *bridge, const fv_decode_options *opt,
     w->opt = *opt;
     w->bridge = bridge;
     w->drain = (fv_job){.run = run_drain, .owner = w};
-    w->pairs = (fv_pairs_in){.ops = opt->pairs,
+    w->pairs = (fv_peers_in){.ops = opt->pairs,
                              .device = opt->engine->be.device,
                              .most = opt->pairs_most,
                              .arrived = fv_pushes_look,
@@ -252,8 +253,8 @@ void fv_decode_worker_services(fv_decode_worker *w, fv_rpc_service out[FV_DECODE
 
 fv_decode_load fv_decode_worker_load(const fv_decode_worker *w) {
     fv_receiver_counters handoffs = fv_decode_worker_handoffs(w);
-    uint64_t beside = handoffs.bytes_beside;
-    uint64_t bytes = handoffs.bytes > beside ? handoffs.bytes : beside; /* not of one moment */
+    uint64_t oob = handoffs.bytes_oob;
+    uint64_t bytes = handoffs.bytes > oob ? handoffs.bytes : oob; /* not of one moment */
     return (fv_decode_load){.n_running = atomic_load(&w->load.n_running),
                             .n_queued =
                                 atomic_load(&w->load.n_queued) + (uint32_t)fv_jobs_waiting(w->jobs),
@@ -264,8 +265,8 @@ fv_decode_load fv_decode_worker_load(const fv_decode_worker *w) {
                             .n_waiting = atomic_load(&w->load.n_waiting),
                             .bytes_kept = atomic_load(&w->load.bytes_kept),
                             .n_kept = atomic_load(&w->load.n_kept),
-                            .bytes_grpc = bytes - beside,
-                            .bytes_nccl = beside,
+                            .bytes_grpc = bytes - oob,
+                            .bytes_nccl = oob,
                             .n_fallback = atomic_load(&w->n_fallback),
                             .n_pairs = w->pairs.n_now,
                             .n_pairs_failed = w->pairs.n_failed,

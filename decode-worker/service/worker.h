@@ -22,8 +22,8 @@
  * the new ones, and the last answer's last token, which had been chosen and not run), bytes_raw,
  * bytes_bound, bytes_visual and bytes_text when they had run, seconds_prefill, seconds_queued for a
  * place in the batch, and the conversation's policy. */
+#include "common/liveness.h"
 #include "common/pulse.h"
-#include "common/vitals.h"
 #include "decode-worker/receive/receive.h"
 #include "model/engine.h"
 #include "rpc/server.h"
@@ -41,7 +41,7 @@ typedef struct fv_decode_options {
     size_t keep_bytes;        /* of the pool, for conversations kept; 0: half of kv_bytes */
     double keep_s_max;        /* longest time that one is kept; 0: none is */
     double probe_s;           /* without a token for so long, it makes one itself; 0: never */
-    const fv_pair_ops *pairs; /* how rows may come from device to device; NULL: they do not */
+    const fv_peer_ops *pairs; /* how rows may come from device to device; NULL: they do not */
     int32_t pairs_most;       /* at a time */
     fv_grants_options grants; /* fv_grants_options_default() */
     int32_t waiting_max;      /* Opens that wait for room; more are refused */

@@ -15,19 +15,20 @@
 #include "eval/scenes/random.h"
 #include "eval/scenes/tasks.h"
 
-typedef bool (*fv_ask)(const fv_scene *scene, fv_random wish, fv_random *pick, fv_turn *turn);
+typedef bool (*fv_ask)(const fv_scene *scene, fv_random constraints, fv_random *pick,
+                       fv_turn *turn);
 
-bool fv_ask_shape(const fv_scene *scene, fv_random wish, fv_random *pick, fv_turn *turn);
-bool fv_ask_color(const fv_scene *scene, fv_random wish, fv_random *pick, fv_turn *turn);
-bool fv_ask_count(const fv_scene *scene, fv_random wish, fv_random *pick, fv_turn *turn);
-bool fv_ask_exists(const fv_scene *scene, fv_random wish, fv_random *pick, fv_turn *turn);
-bool fv_ask_relation(const fv_scene *scene, fv_random wish, fv_random *pick, fv_turn *turn);
-bool fv_ask_cell(const fv_scene *scene, fv_random wish, fv_random *pick, fv_turn *turn);
-bool fv_ask_number(const fv_scene *scene, fv_random wish, fv_random *pick, fv_turn *turn);
-bool fv_ask_written(const fv_scene *scene, fv_random wish, fv_random *pick, fv_turn *turn);
-bool fv_ask_compare(const fv_scene *scene, fv_random wish, fv_random *pick, fv_turn *turn);
-bool fv_ask_dialog(const fv_scene *scene, fv_random wish, fv_random *pick, fv_turn *turn);
-bool fv_ask_caption(const fv_scene *scene, fv_random wish, fv_random *pick, fv_turn *turn);
+bool fv_ask_shape(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn);
+bool fv_ask_color(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn);
+bool fv_ask_count(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn);
+bool fv_ask_exists(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn);
+bool fv_ask_relation(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn);
+bool fv_ask_cell(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn);
+bool fv_ask_number(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn);
+bool fv_ask_written(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn);
+bool fv_ask_compare(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn);
+bool fv_ask_dialog(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn);
+bool fv_ask_caption(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn);
 
 /* ---- attributes ------------------------------------------------------------------------- */
 
@@ -41,12 +42,12 @@ typedef enum fv_attribute {
 int32_t fv_attribute_values(fv_attribute a);
 int32_t fv_attribute_of(const fv_scene_object *o, fv_attribute a);
 int32_t fv_attribute_count(const fv_scene *s, fv_attribute a, int32_t value);
-int32_t fv_pair_count(const fv_scene *s, int32_t shape, int32_t color);
+int32_t fv_peer_count(const fv_scene *s, int32_t shape, int32_t color);
 
 /* The shape of an object that is the only one of its colour (asked FV_ATTRIBUTE_SHAPE), or the
  * other way round. Gives the object's index, -1 when there is none. */
-int32_t fv_ask_attribute(const fv_scene *s, fv_attribute asked, fv_random *wish, fv_random *pick,
-                         fv_turn *turn);
+int32_t fv_ask_attribute(const fv_scene *s, fv_attribute asked, fv_random *constraints,
+                         fv_random *pick, fv_turn *turn);
 
 /* ---- words ------------------------------------------------------------------------------ */
 

@@ -6,9 +6,9 @@
 
 /* ---- three turns ------------------------------------------------------------------------ */
 
-/* "it" is what the turn before spoke of: a model that no longer sees the picture, or has lost the
+/* "it" is what the turn before spoke of: a model that no longer sees the image, or has lost the
  * turn before, cannot tell. */
-static bool ask_where_it_is(const fv_scene_object *o, fv_attribute asked, fv_random *wish,
+static bool ask_where_it_is(const fv_scene_object *o, fv_attribute asked, fv_random *constraints,
                             fv_random *pick, fv_turn *turn) {
     static const char *const wordings[] = {
         "Where is it?",
@@ -16,7 +16,7 @@ static bool ask_where_it_is(const fv_scene_object *o, fv_attribute asked, fv_ran
         "And where is it?",
         "Where in the picture do you see it?",
     };
-    const int32_t column = fv_random_below(wish, 3), line = fv_random_below(wish, 3);
+    const int32_t column = fv_random_below(constraints, 3), line = fv_random_below(constraints, 3);
     if (fv_scene_third(o->x) != column || fv_scene_third(o->y) != line) return false;
     char name[FV_NAME_MAX], cell[FV_NAME_MAX];
     if (asked == FV_ATTRIBUTE_SHAPE)
@@ -28,19 +28,20 @@ static bool ask_where_it_is(const fv_scene_object *o, fv_attribute asked, fv_ran
     FV_SAY(turn->answer, "{a}", cell, "");
     FV_SAY(turn->restated, "The {a} is at the {b}.", name, cell);
     turn->task = FV_TASK_CELL;
-    turn->held_back = fv_pair_held_back(o->shape, o->color);
+    turn->held_back = fv_peer_held_back(o->shape, o->color);
     return true;
 }
 
-bool fv_ask_dialog(const fv_scene *scene, fv_random wish, fv_random *pick, fv_turn *turn) {
-    const fv_attribute asked = fv_random_below(&wish, 2) ? FV_ATTRIBUTE_SHAPE : FV_ATTRIBUTE_COLOR;
-    const bool last_counts = fv_random_below(&wish, 2) == 1;
-    const int32_t it = fv_ask_attribute(scene, asked, &wish, pick, &turn[0]);
+bool fv_ask_dialog(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn) {
+    const fv_attribute asked =
+        fv_random_below(&constraints, 2) ? FV_ATTRIBUTE_SHAPE : FV_ATTRIBUTE_COLOR;
+    const bool last_counts = fv_random_below(&constraints, 2) == 1;
+    const int32_t it = fv_ask_attribute(scene, asked, &constraints, pick, &turn[0]);
     if (it < 0) return false;
-    if (!ask_where_it_is(&scene->object[it], asked, &wish, pick, &turn[1])) return false;
+    if (!ask_where_it_is(&scene->object[it], asked, &constraints, pick, &turn[1])) return false;
     turn[2].task = last_counts ? FV_TASK_COUNT : FV_TASK_EXISTS;
-    return last_counts ? fv_ask_count(scene, wish, pick, &turn[2])
-                       : fv_ask_exists(scene, wish, pick, &turn[2]);
+    return last_counts ? fv_ask_count(scene, constraints, pick, &turn[2])
+                       : fv_ask_exists(scene, constraints, pick, &turn[2]);
 }
 
 /* ---- the caption ------------------------------------------------------------------------ */
@@ -69,14 +70,14 @@ static void append_digits(char text[FV_ANSWER_MAX], int32_t x, int32_t y, const 
 }
 
 /* Objects, then numbers, then handwriting; each kind row by row, from left to right. */
-bool fv_ask_caption(const fv_scene *scene, fv_random wish, fv_random *pick, fv_turn *turn) {
+bool fv_ask_caption(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn) {
     static const char *const wordings[] = {
         "Describe the picture: every object, row by row, from left to right.",
         "List all objects with place, size, color and shape.",
         "What do you see? Name every object and where it is.",
         "Give a full description of the picture, object by object.",
     };
-    (void)wish;
+    (void)constraints;
     char digits[FV_NAME_MAX], *text = turn->answer;
     FV_SAY(turn->question, FV_ONE_OF(pick, wordings), "", "");
     snprintf(digits, sizeof digits, "%d", (int)scene->n_object);
@@ -86,7 +87,7 @@ bool fv_ask_caption(const fv_scene *scene, fv_random wish, fv_random *pick, fv_t
     for (int32_t i = 0; i < scene->n_object; i++) {
         const fv_scene_object *o = &scene->object[i];
         append_object(text, o);
-        turn->held_back |= fv_pair_held_back(o->shape, o->color);
+        turn->held_back |= fv_peer_held_back(o->shape, o->color);
     }
     for (int32_t i = 0; i < scene->n_number; i++) {
         fv_name_number(digits, &scene->number[i]);

@@ -28,14 +28,14 @@ static bool is_extreme(const fv_scene *s, int32_t i, extreme e) {
 
 /* The wish is a length: each as likely as the other, though long numbers find a place less often.
  */
-bool fv_ask_number(const fv_scene *scene, fv_random wish, fv_random *pick, fv_turn *turn) {
+bool fv_ask_number(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn) {
     static const char *const wordings[] = {
         "What is the {a}printed number?",
         "Read the {a}printed number.",
         "Which number does the {a}sign show?",
         "What does the {a}sign say?",
     };
-    const int32_t n_digit = fv_random_between(&wish, 1, FV_NUMBER_DIGITS);
+    const int32_t n_digit = fv_random_between(&constraints, 1, FV_NUMBER_DIGITS);
     int32_t found[FV_SCENE_NUMBERS * N_EXTREME], n = 0;
     extreme by[FV_SCENE_NUMBERS * N_EXTREME];
     for (int32_t i = 0; i < scene->n_number; i++)
@@ -56,14 +56,14 @@ bool fv_ask_number(const fv_scene *scene, fv_random wish, fv_random *pick, fv_tu
     return true;
 }
 
-bool fv_ask_written(const fv_scene *scene, fv_random wish, fv_random *pick, fv_turn *turn) {
+bool fv_ask_written(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn) {
     static const char *const wordings[] = {
         "Which digit is written by hand?",
         "What is the handwritten digit?",
         "Read the handwritten digit.",
         "Which digit did somebody write?",
     };
-    const int32_t wanted = fv_random_below(&wish, 10);
+    const int32_t wanted = fv_random_below(&constraints, 10);
     if (!scene->n_written || scene->written.digit != wanted) return false;
     const char digit[2] = {(char)('0' + wanted), 0};
     FV_SAY(turn->question, FV_ONE_OF(pick, wordings), "", "");

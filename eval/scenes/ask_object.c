@@ -5,7 +5,7 @@
 /* A tenth of the side: which of two objects is further left is then no matter of taste. */
 enum { RELATION_CLEAR = FV_SCENE_UNIT / 10 };
 
-static bool is_held_back(const fv_scene_object *o) { return fv_pair_held_back(o->shape, o->color); }
+static bool is_held_back(const fv_scene_object *o) { return fv_peer_held_back(o->shape, o->color); }
 
 /* ---- the other attribute ---------------------------------------------------------------- */
 
@@ -37,11 +37,11 @@ static void say_color(const fv_scene_object *o, fv_random *pick, fv_turn *turn) 
     FV_SAY(turn->restated, "The {a} is {b}.", shape, color);
 }
 
-int32_t fv_ask_attribute(const fv_scene *s, fv_attribute asked, fv_random *wish, fv_random *pick,
-                         fv_turn *turn) {
+int32_t fv_ask_attribute(const fv_scene *s, fv_attribute asked, fv_random *constraints,
+                         fv_random *pick, fv_turn *turn) {
     const fv_attribute given =
         asked == FV_ATTRIBUTE_SHAPE ? FV_ATTRIBUTE_COLOR : FV_ATTRIBUTE_SHAPE;
-    const int32_t wanted = fv_random_below(wish, fv_attribute_values(asked));
+    const int32_t wanted = fv_random_below(constraints, fv_attribute_values(asked));
     int32_t found[FV_SCENE_OBJECTS], n = 0;
     for (int32_t i = 0; i < s->n_object; i++) {
         const fv_scene_object *o = &s->object[i];
@@ -60,24 +60,25 @@ int32_t fv_ask_attribute(const fv_scene *s, fv_attribute asked, fv_random *wish,
     return i;
 }
 
-bool fv_ask_shape(const fv_scene *scene, fv_random wish, fv_random *pick, fv_turn *turn) {
-    return fv_ask_attribute(scene, FV_ATTRIBUTE_SHAPE, &wish, pick, turn) >= 0;
+bool fv_ask_shape(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn) {
+    return fv_ask_attribute(scene, FV_ATTRIBUTE_SHAPE, &constraints, pick, turn) >= 0;
 }
 
-bool fv_ask_color(const fv_scene *scene, fv_random wish, fv_random *pick, fv_turn *turn) {
-    return fv_ask_attribute(scene, FV_ATTRIBUTE_COLOR, &wish, pick, turn) >= 0;
+bool fv_ask_color(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn) {
+    return fv_ask_attribute(scene, FV_ATTRIBUTE_COLOR, &constraints, pick, turn) >= 0;
 }
 
 /* ---- the cell --------------------------------------------------------------------------- */
 
-bool fv_ask_cell(const fv_scene *scene, fv_random wish, fv_random *pick, fv_turn *turn) {
+bool fv_ask_cell(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn) {
     static const char *const wordings[] = {
         "Where is the {a}?",
         "In which part of the picture is the {a}?",
         "Where in the picture do you see the {a}?",
         "Where is the {a}: which row, which column?",
     };
-    const int32_t column = fv_random_below(&wish, 3), line = fv_random_below(&wish, 3);
+    const int32_t column = fv_random_below(&constraints, 3),
+                  line = fv_random_below(&constraints, 3);
     int32_t found[FV_SCENE_OBJECTS], n = 0;
     char names[FV_SCENE_OBJECTS][FV_NAME_MAX], cell[FV_NAME_MAX];
     for (int32_t i = 0; i < scene->n_object; i++) {
@@ -132,8 +133,8 @@ static void say_relation(side s, const char *a, const char *b, fv_random *pick, 
     FV_SAY(turn->restated, "{a} is {b}.", head, answers[s]);
 }
 
-bool fv_ask_relation(const fv_scene *scene, fv_random wish, fv_random *pick, fv_turn *turn) {
-    const side s = (side)fv_random_below(&wish, N_SIDE);
+bool fv_ask_relation(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn) {
+    const side s = (side)fv_random_below(&constraints, N_SIDE);
     char names[FV_SCENE_OBJECTS][FV_NAME_MAX];
     bool named[FV_SCENE_OBJECTS];
     int32_t first[FV_SCENE_OBJECTS * FV_SCENE_OBJECTS];

@@ -21,9 +21,9 @@ static void say_count(const char *what, int32_t n, fv_random *pick, fv_turn *tur
     FV_SAY(turn->restated, "The number of {a} is {b}.", what, digits);
 }
 
-bool fv_ask_count(const fv_scene *scene, fv_random wish, fv_random *pick, fv_turn *turn) {
-    const fv_attribute a = (fv_attribute)fv_random_below(&wish, FV_N_ATTRIBUTE);
-    const int32_t wanted = fv_random_below(&wish, COUNT_MAX + 1);
+bool fv_ask_count(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn) {
+    const fv_attribute a = (fv_attribute)fv_random_below(&constraints, FV_N_ATTRIBUTE);
+    const int32_t wanted = fv_random_below(&constraints, COUNT_MAX + 1);
     int32_t found[FV_N_COLOR], n = 0;
     for (int32_t v = 0; v < fv_attribute_values(a); v++)
         if (fv_attribute_count(scene, a, v) == wanted) found[n++] = v;
@@ -54,15 +54,15 @@ static void say_exists(const char *what, bool yes, fv_random *pick, fv_turn *tur
 
 /* Both attributes are always there; only whether one object has both differs. Training is not
  * asked for pairs that are held back, or it would learn that they never occur. */
-bool fv_ask_exists(const fv_scene *scene, fv_random wish, fv_random *pick, fv_turn *turn) {
-    const bool yes = fv_random_below(&wish, 2) == 1;
+bool fv_ask_exists(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn) {
+    const bool yes = fv_random_below(&constraints, 2) == 1;
     int32_t shapes[FV_N_SHAPE * FV_N_COLOR], colors[FV_N_SHAPE * FV_N_COLOR], n = 0;
     for (int32_t shape = 0; shape < FV_N_SHAPE; shape++)
         for (int32_t color = 0; color < FV_N_COLOR; color++) {
             if (fv_attribute_count(scene, FV_ATTRIBUTE_SHAPE, shape) == 0 ||
                 fv_attribute_count(scene, FV_ATTRIBUTE_COLOR, color) == 0 ||
-                (fv_pair_count(scene, shape, color) > 0) != yes ||
-                (scene->split != FV_SPLIT_EXAM && fv_pair_held_back(shape, color)))
+                (fv_peer_count(scene, shape, color) > 0) != yes ||
+                (scene->split != FV_SPLIT_EXAM && fv_peer_held_back(shape, color)))
                 continue;
             shapes[n] = shape;
             colors[n++] = color;
@@ -73,11 +73,11 @@ bool fv_ask_exists(const fv_scene *scene, fv_random wish, fv_random *pick, fv_tu
     fv_name_pair(name, shapes[k], colors[k]);
     fv_name_with_article(what, name);
     say_exists(what, yes, pick, turn);
-    turn->held_back = fv_pair_held_back(shapes[k], colors[k]);
+    turn->held_back = fv_peer_held_back(shapes[k], colors[k]);
     return true;
 }
 
-/* ---- two pictures ----------------------------------------------------------------------- */
+/* ---- two images ----------------------------------------------------------------------- */
 
 typedef enum more { FIRST, SECOND, SAME, N_MORE } more;
 
@@ -101,11 +101,11 @@ static void say_compare(const char *what, more m, fv_random *pick, fv_turn *turn
     FV_SAY(turn->restated, heads[m], what, "");
 }
 
-/* All objects in one of four questions, else those of an attribute. Two pictures that both have
+/* All objects in one of four questions, else those of an attribute. Two images that both have
  * none of something are not asked about. */
-bool fv_ask_compare(const fv_scene *scene, fv_random wish, fv_random *pick, fv_turn *turn) {
-    const fv_attribute a = (fv_attribute)fv_random_below(&wish, FV_N_ATTRIBUTE + 1);
-    const more wanted = (more)fv_random_below(&wish, N_MORE);
+bool fv_ask_compare(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn) {
+    const fv_attribute a = (fv_attribute)fv_random_below(&constraints, FV_N_ATTRIBUTE + 1);
+    const more wanted = (more)fv_random_below(&constraints, N_MORE);
     char what[FV_NAME_MAX] = "objects";
     turn->held_back = false;
     if (a == FV_N_ATTRIBUTE) {

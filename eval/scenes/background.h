@@ -1,7 +1,7 @@
 #ifndef FOVEA_EVAL_SCENES_BACKGROUND_H
 #define FOVEA_EVAL_SCENES_BACKGROUND_H
 
-/* THE BACKGROUND of a picture, and what else of its look carries no fact.
+/* THE BACKGROUND of an image, and what else of its look carries no fact.
  *
  * Three textures over a dim colour: soft clouds of another hue in each channel, finer clouds
  * without hue, and stripes. Value noise: random numbers on a lattice, blended smoothly. */
@@ -31,7 +31,7 @@ typedef struct fv_background {
     fv_cloud_step in_coarse[FV_RENDER_SIDE_MAX], in_fine[FV_RENDER_SIDE_MAX]; /* [side] used */
 } fv_background;
 
-/* Draws what `look` stands for, for a picture of `side` pixels (render.h has the range). */
+/* Draws what `look` stands for, for an image of `side` pixels (render.h has the range). */
 void fv_background_init(fv_background *b, uint64_t look, int32_t side);
 
 /* Writes row `y` of the background: channel[3] of [side] floats, about 0 to 1. */

@@ -18,19 +18,19 @@ double fv_js_divergence(const float *a, const float *b, int32_t n) {
 }
 
 void fv_alike_blocks(const double *s, int32_t n_layer, double epsilon, int32_t cap,
-                     int32_t *leader) {
-    if (n_layer > 0) leader[0] = 0;
+                     int32_t *source_layer) {
+    if (n_layer > 0) source_layer[0] = 0;
     for (int32_t l = 1; l < n_layer; l++) {
         double apart = s[(size_t)(l - 1) * (size_t)n_layer + (size_t)l];
-        int32_t size = l - leader[l - 1];
-        leader[l] = apart < epsilon && size < cap ? leader[l - 1] : l;
+        int32_t size = l - source_layer[l - 1];
+        source_layer[l] = apart < epsilon && size < cap ? source_layer[l - 1] : l;
     }
 }
 
 static int32_t lazy_layers(const double *s, int32_t n_layer, double epsilon, int32_t cap) {
-    int32_t leader[256], n = 0;
-    fv_alike_blocks(s, n_layer, epsilon, cap, leader);
-    for (int32_t l = 0; l < n_layer; l++) n += leader[l] != l;
+    int32_t source_layer[256], n = 0;
+    fv_alike_blocks(s, n_layer, epsilon, cap, source_layer);
+    for (int32_t l = 0; l < n_layer; l++) n += source_layer[l] != l;
     return n;
 }
 

@@ -17,9 +17,9 @@ double fv_js_divergence(const float *a, const float *b, int32_t n);
 
 /* Blocks of neighbours that are alike, greedily from the first layer on: layer l joins the block of
  * l - 1 when S(l-1, l) < epsilon and the block has fewer than `cap` layers; else it leads one.
- * s [n_layer, n_layer]; leader [n_layer] is written. Q Cache publishes neither number. */
+ * s [n_layer, n_layer]; source layer [n_layer] is written. Q Cache publishes neither number. */
 void fv_alike_blocks(const double *s, int32_t n_layer, double epsilon, int32_t cap,
-                     int32_t *leader);
+                     int32_t *source_layer);
 
 /* The smallest epsilon with which at least n_lazy layers join another's block; where `cap` does not
  * allow so many, one with which as many do as can. */

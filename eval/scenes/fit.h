@@ -1,10 +1,10 @@
 #ifndef FOVEA_EVAL_SCENES_FIT_H
 #define FOVEA_EVAL_SCENES_FIT_H
 
-/* FIT: a schedule of FitPrune (arXiv 2409.10197, its recipe), from what image rows are paid at most
+/* FIT: a schedule of FitPrune (arXiv 2409.10197, its recipe), from what image tokens are paid at most
  * on some prompts. Pure functions: any thread.
  *
- * With x_lj = sum over text rows i of max_h A_l[h, i, j] and y_lj the same over image rows, a
+ * With x_lj = sum over text tokens i of max_h A_l[h, i, j] and y_lj the same over image tokens, a
  * budget a, and for each prompt the rows j that are left: layer l lets go of j when both sums of
  * what is gone by then, sum_{k gone or before j, ascending} x_lk <= a sum_k x_lk,   and with y
  * likewise, until the work of all prompts is down to 1 - target of what it is with every row The
@@ -21,11 +21,11 @@ extern "C" {
 #endif
 
 typedef struct fv_fit_prompt {
-    int32_t n;          /* image rows; 0: it says nothing */
+    int32_t n;          /* image tokens; 0: it says nothing */
     const float *x, *y; /* [n_layer, n] */
 } fv_fit_prompt;
 
-/* Multiply-adds that n image rows of a layer cost, of which `left` are left behind it:
+/* Multiply-adds that n image tokens of a layer cost, of which `left` are left behind it:
  *   n row_in + n^2 pair + left row_out
  * projections to queries, keys and values; attention; output projection and FFN. The authors count
  * so: rows leave between attention and output projection. */

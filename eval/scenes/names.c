@@ -20,7 +20,7 @@ int32_t fv_attribute_count(const fv_scene *s, fv_attribute a, int32_t value) {
     return n;
 }
 
-int32_t fv_pair_count(const fv_scene *s, int32_t shape, int32_t color) {
+int32_t fv_peer_count(const fv_scene *s, int32_t shape, int32_t color) {
     int32_t n = 0;
     for (int32_t i = 0; i < s->n_object; i++)
         n += s->object[i].shape == shape && s->object[i].color == color;
@@ -67,7 +67,7 @@ bool fv_name_unique(const fv_scene *s, int32_t i, fv_random *pick, char out[FV_N
         snprintf(names[n++], FV_NAME_MAX, "%s object", fv_color_word(o->color));
     if (fv_attribute_count(s, FV_ATTRIBUTE_SHAPE, o->shape) == 1)
         snprintf(names[n++], FV_NAME_MAX, "%s", fv_shape_word(o->shape));
-    if (fv_pair_count(s, o->shape, o->color) == 1) fv_name_pair(names[n++], o->shape, o->color);
+    if (fv_peer_count(s, o->shape, o->color) == 1) fv_name_pair(names[n++], o->shape, o->color);
     if (n == 0) return false;
     memcpy(out, names[fv_random_below(pick, n)], FV_NAME_MAX);
     return true;

@@ -2,7 +2,7 @@
 #define FOVEA_EVAL_SCENES_PATCHES_H
 
 /* scene -> WHAT EACH PATCH SHOWS: labels for a dense loss on the vision tower, and the measure of
- * how much of a picture is covered.
+ * how much of an image is covered.
  *
  * A patch shows the thing that covers most of it, if that is at least a sixth of it. Each digit of
  * a printed number is a thing of its own. Labels do not depend on the resolution.

@@ -144,7 +144,7 @@ static void paint_written(const strip *row, const fv_scene_written *w, const uin
     }
 }
 
-/* ---- the picture ------------------------------------------------------------------------ */
+/* ---- the image ------------------------------------------------------------------------ */
 
 /* Noise of pixel value `i`: the sum of two even ones, -1 to 1, by a hash, for it needs no order. */
 static float noise_at(uint32_t seed, uint32_t i) {

@@ -10,7 +10,7 @@
  * and computed as such (asserted at compile time), whatever compiler and optimisation, as long as
  * it neither reorders nor fuses float arithmetic (the build says -ffp-contract=off): only sums,
  * products, quotients, square roots and comparisons are used, all of which IEEE 754 rounds exactly.
- * At another side the noise per pixel is another one; all else is the same picture.
+ * At another side the noise per pixel is another one; all else is the same image.
  *
  * Pure functions: any thread. */
 #include "eval/scenes/scene.h"

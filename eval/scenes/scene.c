@@ -16,7 +16,7 @@
 
 enum {
     TRIES = 40,        /* places tried for one thing */
-    EDGE = 120,        /* between a thing and the edge of the picture */
+    EDGE = 120,        /* between a thing and the edge of the image */
     LINE_CLEAR = 400,  /* between a centre and a line of the 3 x 3 grid: 2.4 % of the side */
     ORDER_CLEAR = 400, /* between the x of two things of one kind in one row of cells */
     GAP = 160,         /* between numbers or handwriting and anything else */
@@ -160,7 +160,7 @@ static int32_t draw_objects(fv_random *r, int32_t split, int32_t n, fv_scene_obj
         do {
             o[i].color = colors[fv_random_below(r, n_color)];
             o[i].shape = shapes[fv_random_below(r, n_shape)];
-        } while (split != FV_SPLIT_EXAM && fv_pair_held_back(o[i].shape, o[i].color));
+        } while (split != FV_SPLIT_EXAM && fv_peer_held_back(o[i].shape, o[i].color));
     }
     return n;
 }

@@ -1,7 +1,7 @@
 #ifndef FOVEA_EVAL_SCENES_SCENE_H
 #define FOVEA_EVAL_SCENES_SCENE_H
 
-/* SCENES: what a picture of the exam shows, as facts.
+/* SCENES: what an image of the exam shows, as facts.
  *
  *   key (split, stream, index, ...) -> seed -> [fv_scene] -> render.h: pixels
  *                                                        -> tasks.h: questions, answers
@@ -14,7 +14,7 @@
  * What training may see and what the exam keeps for itself is decided here:
  *   - the split is part of the key, and a key becomes a seed by a bijection: no two splits share
  *     a seed;
- *   - six pairs of a colour and a shape (fv_pair_held_back) occur in the exam only;
+ *   - six pairs of a colour and a shape (fv_peer_held_back) occur in the exam only;
  *   - so do the digits of the second half of the handwriting (handwriting.h).
  *
  * What the questions rely on holds for every scene: centres keep clear of the lines between the
@@ -73,7 +73,7 @@ const char *fv_size_word(int32_t size);
 const char *fv_split_word(int32_t split);
 
 /* Pairs that only the exam shows: one per shape, each of another colour. */
-static inline bool fv_pair_held_back(int32_t shape, int32_t color) {
+static inline bool fv_peer_held_back(int32_t shape, int32_t color) {
     return color == (3 * shape + 1) % FV_N_COLOR;
 }
 
@@ -115,7 +115,7 @@ static inline int32_t fv_scene_third(int32_t coordinate) { return coordinate * 3
 typedef struct fv_scene_key {
     fv_split split;
     uint32_t stream;  /* below 64: 0 scenes for their own sake, 1 + task for items of a task */
-    uint32_t image;   /* below 2: which picture of an item */
+    uint32_t image;   /* below 2: which image of an item */
     uint32_t attempt; /* below 32768: tasks draw scenes until one suits the question */
     uint64_t index;   /* below 2^40 */
 } fv_scene_key;

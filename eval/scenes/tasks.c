@@ -71,16 +71,16 @@ fv_status fv_item_make(fv_split split, fv_task t, uint64_t index, const fv_scene
     fv_random words = fv_random_seeded(fv_scene_seed(&key));
     *out = (fv_item){.task = t, .n_image = tasks[t].info.n_image, .n_turn = tasks[t].info.n_turn};
     name_turns(t, out->turn);
-    fv_random wish = {0};
+    fv_random constraints = {0};
     for (key.attempt = 0; key.attempt < WISHES * SCENES; key.attempt++) {
-        if (key.attempt % SCENES == 0) wish = fv_random_seeded(fv_random_next(&words));
+        if (key.attempt % SCENES == 0) constraints = fv_random_seeded(fv_random_next(&words));
         bool full = true;
         for (int32_t i = 0; i < out->n_image; i++) {
             key.image = (uint32_t)i;
             FV_TRY(fv_scene_make(&key, &k, &out->scene[i]));
             full &= out->scene[i].n_object >= k.object_min;
         }
-        if (full && tasks[t].ask(out->scene, wish, &words, out->turn)) return FV_OK;
+        if (full && tasks[t].ask(out->scene, constraints, &words, out->turn)) return FV_OK;
     }
     return FV_FAIL(FV_EINVAL, "task %s finds no scene with %d to %d objects: allow more",
                    tasks[t].info.name, k.object_min, k.object_max);
@@ -90,8 +90,8 @@ bool fv_task_ask(fv_task t, const fv_scene *scene, uint64_t seed, fv_turn *turn)
     fv_random words = fv_random_seeded(fv_random_mix(seed));
     name_turns(t, turn);
     for (int i = 0; i < WISHES; i++) {
-        fv_random wish = fv_random_seeded(fv_random_next(&words));
-        if (tasks[t].ask(scene, wish, &words, turn)) return true;
+        fv_random constraints = fv_random_seeded(fv_random_next(&words));
+        if (tasks[t].ask(scene, constraints, &words, turn)) return true;
     }
     return false;
 }

@@ -39,8 +39,8 @@ typedef enum fv_task {
     FV_TASK_CELL,      /* where an object is, in a grid of 3 x 3 */
     FV_TASK_NUMBER,    /* a printed number of 1 to 3 digits */
     FV_TASK_WRITTEN,   /* a handwritten digit */
-    FV_TASK_COMPARE,   /* two pictures: which has more of something */
-    FV_TASK_DIALOG,    /* three turns about one picture; the second says "it" */
+    FV_TASK_COMPARE,   /* two images: which has more of something */
+    FV_TASK_DIALOG,    /* three turns about one image; the second says "it" */
     FV_TASK_CAPTION,   /* every object, in raster order, in a sentence each */
     FV_N_TASK
 } fv_task;

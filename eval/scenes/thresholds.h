@@ -4,10 +4,10 @@
 /* THRESHOLDS of VisiPruner for a checkpoint. They are published for LLaVA-1.5 alone, and the norms
  * they are compared with are each network's own. What a reader can carry over is what they do: rows
  * are filtered about the middle of the depth, few of them stay, and those leave in the last third.
- * So thresholds are chosen from what was measured, such that on the same pictures the mean layer of
+ * So thresholds are chosen from what was measured, such that on the same images the mean layer of
  * the filter, the share of rows that stay and the mean layer of the exit are what is asked for.
  *
- * Measured values stand in least [n_item, n_layer]: the smallest cosine over image rows of an item
+ * Measured values stand in least [n_item, n_layer]: the smallest cosine over image tokens of an item
  * in a layer; FV_NOT_LOOKED where there is none. Layers count from 0; n_layer stands for never.
  * Pure functions: any thread. */
 #include <stddef.h>
@@ -37,7 +37,7 @@ fv_status fv_exit_cos(const float *least, int32_t n_item, int32_t n_layer, int32
 
 /* The norm that a share of n values is above, one of them at least; the values are sorted. FV_EDATA
  * when there are none. */
-fv_status fv_kept_l2(float *l2, size_t n, double share, double *least);
+fv_status fv_kept_map_l2(float *l2, size_t n, double share, double *least);
 
 #ifdef __cplusplus
 }

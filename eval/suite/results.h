@@ -7,7 +7,7 @@
  * read) and "all". A group's value is the mean score of its items: accuracy, F1 for captions, the
  * share of right turns for dialogs. Pure function of the marks that are there. */
 #include "eval/scenes/score.h"
-#include "eval/suite/sheet.h"
+#include "eval/suite/results_log.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -43,13 +43,13 @@ typedef struct fv_policy_result {
 } fv_policy_result;
 
 typedef struct fv_results {
-    const fv_sheet *sheet; /* borrowed */
+    const fv_results_log *sheet; /* borrowed */
     int32_t n_group;
     fv_group group[FV_GROUPS_MAX];
     fv_policy_result *policy; /* [n_policy] owned */
 } fv_results;
 
-fv_status fv_results_make(const fv_sheet *sheet, fv_results *out);
+fv_status fv_results_make(const fv_results_log *sheet, fv_results *out);
 void fv_results_free(fv_results *r);
 
 /* As results.json has it (eval/README.md); NULL when memory runs out. */

@@ -4,7 +4,7 @@
 /* Attention in the order of summation of kernels/ops.h, for a path with 16-lane vectors.
  *
  * An item is a block of query rows of one sequence and one KV head. Its rows times the query
- * heads of the group are R vectors that walk through the KV blocks together: each KV row is
+ * heads of the group are R vectors that walk through the KV blocks together: each KV entry is
  * widened once and used R times. For every block of FV_KV_BLOCK rows:
  *
  *     scores   S [R, 64] = dot(q, k)     tiles of dots_lanes.h

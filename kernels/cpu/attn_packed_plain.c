@@ -130,7 +130,7 @@ static bool packed_scores(packed_query *x, int32_t j0, int32_t j1, int32_t *anch
 }
 
 /* Online softmax over the block; z, returns lse, *l_out the sum to divide by. */
-static float packed_attend(packed_query *x, float *tap, float *l_out) {
+static float packed_attend(packed_query *x, float *capture, float *l_out) {
     size_t R = packed_summed(x);
     float m = -INFINITY, l = 0.0f, p[FV_KV_BLOCK];
     int32_t anchor = -1, n = x->seq->rows->n;
@@ -139,7 +139,7 @@ static float packed_attend(packed_query *x, float *tap, float *l_out) {
         int32_t nb = n - j0 < FV_KV_BLOCK ? n - j0 : FV_KV_BLOCK;
         float m_new = m;
         bool alive[FV_KV_BLOCK], any = packed_scores(x, j0, j0 + nb, &anchor, p, alive);
-        if (tap) memcpy(tap + j0, p, (size_t)nb * sizeof *p);
+        if (capture) memcpy(capture + j0, p, (size_t)nb * sizeof *p);
         if (!any) continue;
         for (int32_t j = 0; j < nb; j++) m_new = p[j] > m_new ? p[j] : m_new;
         float c = exp_f32(m - m_new);
@@ -171,14 +171,14 @@ static void packed_output(packed_query *x, float l, float *o) {
 static void packed_query_row(packed_query *x) {
     const fv_attn_packed_args *a = x->a;
     int64_t row = (int64_t)x->seq->row0 + x->row;
-    int32_t tapped = x->row - (x->seq->n_rows - x->seq->score_rows);
-    float l, *tap = NULL;
-    if (x->seq->score && tapped >= 0) {
-        tap = x->seq->score + ((size_t)x->h * (size_t)x->seq->score_rows + (size_t)tapped) *
-                                  (size_t)x->seq->score_ld;
-        for (int32_t j = 0; j < x->seq->score_ld; j++) tap[j] = -INFINITY;
+    int32_t captured = x->row - (x->seq->n_rows - x->seq->score_rows);
+    float l, *capture = NULL;
+    if (x->seq->score && captured >= 0) {
+        capture = x->seq->score + ((size_t)x->h * (size_t)x->seq->score_rows + (size_t)captured) *
+                                      (size_t)x->seq->score_ld;
+        for (int32_t j = 0; j < x->seq->score_ld; j++) capture[j] = -INFINITY;
     }
-    float lse = packed_attend(x, tap, &l);
+    float lse = packed_attend(x, capture, &l);
     packed_output(x, l, row_f32(&a->o, row) + (size_t)x->h * (size_t)a->d_head);
     if (a->lse.data) row_f32(&a->lse, row)[x->h] = lse;
 }

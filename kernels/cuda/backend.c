@@ -179,7 +179,7 @@ static const fv_backend_ops cuda_ops = {
     .factorise = fv_cuda_factorise,
     .each = cuda_each,
     .lost = cuda_lost,
-    .pairs = &fv_cuda_pairs,
+    .pairs = &fv_cuda_peers,
 };
 
 const fv_plugin fv_plugin_v1 = {

@@ -217,10 +217,10 @@ static __global__ void __launch_bounds__(THREADS)
     }
     all = block_sum(room, all);
     for (int sweep = 0; sweep < MAX_SWEEPS; sweep++) {
-        double beside = 0;
+        double oob = 0;
         for (int32_t i = me; i < p * p; i += THREADS)
-            if (i % (p + 1)) beside += h[i] * h[i];
-        if (block_sum(room, beside) <= 0x1p-80 * all) break;
+            if (i % (p + 1)) oob += h[i] * h[i];
+        if (block_sum(room, oob) <= 0x1p-80 * all) break;
         for (int32_t round = 0; round < n - 1; round++) rotate(h, z, p, n, round, turn);
     }
     for (int32_t i = me; i < p; i += THREADS) {

@@ -18,7 +18,7 @@
 #include "kernels/cuda/nccl_api.h"
 
 enum {
-    CHUNKS_MAX = FV_PAIR_BYTES_MAX / FV_CRC_CHUNK,
+    CHUNKS_MAX = FV_PEER_BYTES_MAX / FV_CRC_CHUNK,
     CTAS_MAX = 4, /* each takes memory for its channel, and an SM while it moves something */
 };
 
@@ -29,16 +29,16 @@ typedef struct op {
     cudaEvent_t over;
 } op;
 
-struct fv_pair {
+struct fv_peer {
     const fv_nccl *nccl;
     ncclComm_t comm;
     cudaStream_t stream;
     int number, rank;
     bool joined;
     void *room;
-    op ring[FV_PAIR_DEPTH]; /* the oldest under way is ring[first] */
+    op ring[FV_PEER_DEPTH]; /* the oldest under way is ring[first] */
     int first, n;
-    uint32_t *sums, *sums_home; /* [FV_PAIR_DEPTH, CHUNKS_MAX] on the device, and pinned */
+    uint32_t *sums, *sums_home; /* [FV_PEER_DEPTH, CHUNKS_MAX] on the device, and pinned */
 };
 
 static fv_status nccl_check(void) {
@@ -52,16 +52,16 @@ static fv_status failed(const fv_nccl *nccl, ncclComm_t comm, ncclResult_t e, co
                    why ? why : "");
 }
 
-static void nccl_identity(fv_device *dev, uint8_t out[FV_PAIR_DEVICE_BYTES]) {
+static void nccl_identity(fv_device *dev, uint8_t out[FV_PEER_DEVICE_BYTES]) {
     const fv_cuda *c = dev->impl;
-    _Static_assert(sizeof c->uuid == FV_PAIR_DEVICE_BYTES, "an identity is a GPU's UUID");
+    _Static_assert(sizeof c->uuid == FV_PEER_DEVICE_BYTES, "an identity is a GPU's UUID");
     memcpy(out, c->uuid, sizeof c->uuid);
 }
 
-static fv_status nccl_new_id(uint8_t id[FV_PAIR_ID_BYTES]) {
+static fv_status nccl_new_id(uint8_t id[FV_PEER_ID_BYTES]) {
     const fv_nccl *nccl;
     ncclUniqueId made;
-    _Static_assert(sizeof made == FV_PAIR_ID_BYTES, "an id is NCCL's");
+    _Static_assert(sizeof made == FV_PEER_ID_BYTES, "an id is NCCL's");
     FV_TRY(fv_nccl_load(&nccl));
     ncclResult_t e = nccl->unique_id(&made);
     if (e != ncclSuccess) return failed(nccl, NULL, e, "ncclGetUniqueId");
@@ -71,14 +71,14 @@ static fv_status nccl_new_id(uint8_t id[FV_PAIR_ID_BYTES]) {
 
 /* ---- open and close -------------------------------------------------------------------- */
 
-static void nccl_close(fv_pair *p) {
+static void nccl_close(fv_peer *p) {
     if (!p) return;
     if (p->number >= 0) (void)cudaSetDevice(p->number);
     if (p->comm) (void)p->nccl->abort(p->comm);
     if (p->stream) (void)cudaStreamSynchronize(p->stream); /* nothing touches memory any more */
     if (p->room) (void)cudaFreeAsync(p->room, p->stream);
     if (p->sums) (void)cudaFreeAsync(p->sums, p->stream);
-    for (int i = 0; i < FV_PAIR_DEPTH; i++)
+    for (int i = 0; i < FV_PEER_DEPTH; i++)
         if (p->ring[i].over) (void)cudaEventDestroy(p->ring[i].over);
     if (p->stream) (void)cudaStreamDestroy(p->stream);
     (void)cudaFreeHost(p->sums_home);
@@ -87,13 +87,13 @@ static void nccl_close(fv_pair *p) {
 
 /* Transfers wait behind no product that the computing stream has under way: the highest priority.
  */
-static fv_status take_memory(fv_pair *p, size_t room_bytes) {
-    const size_t sums = (size_t)FV_PAIR_DEPTH * CHUNKS_MAX * sizeof *p->sums;
+static fv_status take_memory(fv_peer *p, size_t room_bytes) {
+    const size_t sums = (size_t)FV_PEER_DEPTH * CHUNKS_MAX * sizeof *p->sums;
     void *memory;
     int least, greatest;
     FV_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     FV_CUDA(cudaStreamCreateWithPriority(&p->stream, cudaStreamNonBlocking, greatest));
-    for (int i = 0; i < FV_PAIR_DEPTH; i++)
+    for (int i = 0; i < FV_PEER_DEPTH; i++)
         FV_CUDA(cudaEventCreateWithFlags(&p->ring[i].over, cudaEventDisableTiming));
     if (room_bytes == 0) return FV_OK;
     FV_CUDA(cudaMallocAsync(&p->room, room_bytes, p->stream));
@@ -104,7 +104,7 @@ static fv_status take_memory(fv_pair *p, size_t room_bytes) {
     return FV_OK;
 }
 
-static fv_status join(fv_pair *p, const uint8_t id[FV_PAIR_ID_BYTES]) {
+static fv_status join(fv_peer *p, const uint8_t id[FV_PEER_ID_BYTES]) {
     ncclConfig_t config = FV_NCCL_CONFIG;
     ncclUniqueId theirs;
     memcpy(&theirs, id, sizeof theirs);
@@ -115,12 +115,12 @@ static fv_status join(fv_pair *p, const uint8_t id[FV_PAIR_ID_BYTES]) {
     return failed(p->nccl, NULL, e, "ncclCommInitRankConfig");
 }
 
-static fv_status nccl_open(fv_device *dev, const uint8_t id[FV_PAIR_ID_BYTES], int rank,
-                           size_t room_bytes, fv_pair **out) {
+static fv_status nccl_open(fv_device *dev, const uint8_t id[FV_PEER_ID_BYTES], int rank,
+                           size_t room_bytes, fv_peer **out) {
     const fv_cuda *c = fv_cuda_of_device(dev);
     const fv_nccl *nccl;
     FV_TRY(fv_nccl_load(&nccl));
-    fv_pair *p = calloc(1, sizeof *p);
+    fv_peer *p = calloc(1, sizeof *p);
     if (!p) return FV_FAIL(FV_ENOMEM, "out of memory for a pair");
     p->nccl = nccl;
     p->rank = rank;
@@ -134,19 +134,19 @@ static fv_status nccl_open(fv_device *dev, const uint8_t id[FV_PAIR_ID_BYTES], i
     return st;
 }
 
-static void *nccl_room(const fv_pair *p) { return p->room; }
+static void *nccl_room(const fv_peer *p) { return p->room; }
 
 /* ---- operations ------------------------------------------------------------------------ */
 
-static int place(const fv_pair *p, int i) { return (p->first + i) % FV_PAIR_DEPTH; }
+static int place(const fv_peer *p, int i) { return (p->first + i) % FV_PEER_DEPTH; }
 
 /* One at a time may be on its way to the stream. */
-static bool issuing(const fv_pair *p) { return p->n > 0 && !p->ring[place(p, p->n - 1)].on_stream; }
+static bool issuing(const fv_peer *p) { return p->n > 0 && !p->ring[place(p, p->n - 1)].on_stream; }
 
-static fv_status begin(fv_pair *p, bool in, void *data, size_t bytes) {
+static fv_status begin(fv_peer *p, bool in, void *data, size_t bytes) {
     const fv_nccl *nccl = p->nccl;
     int peer = 1 - p->rank;
-    if (!p->joined || issuing(p) || p->n == FV_PAIR_DEPTH)
+    if (!p->joined || issuing(p) || p->n == FV_PEER_DEPTH)
         return FV_FAIL(FV_EBUSY, "the pair has enough to do");
     ncclResult_t e = in ? nccl->recv(data, bytes, ncclUint8, peer, p->comm, p->stream)
                         : nccl->send(data, bytes, ncclUint8, peer, p->comm, p->stream);
@@ -159,16 +159,16 @@ static fv_status begin(fv_pair *p, bool in, void *data, size_t bytes) {
     return FV_OK;
 }
 
-static fv_status nccl_send(fv_pair *p, const void *data, size_t bytes) {
+static fv_status nccl_send(fv_peer *p, const void *data, size_t bytes) {
     return begin(p, false, (void *)(uintptr_t)data, bytes);
 }
 
-static fv_status nccl_recv(fv_pair *p, void *data, size_t bytes) {
+static fv_status nccl_recv(fv_peer *p, void *data, size_t bytes) {
     return begin(p, true, data, bytes);
 }
 
 /* Behind what NCCL has issued: checksums of what came, and the event that says that it is over. */
-static fv_status follow(fv_pair *p, int i) {
+static fv_status follow(fv_peer *p, int i) {
     op *o = &p->ring[i];
     size_t at = (size_t)i * CHUNKS_MAX;
     if (o->in) {
@@ -188,9 +188,9 @@ static uint32_t join_sums(const uint32_t *sums, size_t bytes) {
     return bytes ? fv_crc32c_join(crc, *sums, bytes) : crc;
 }
 
-static fv_status nccl_poll(fv_pair *p, fv_pair_news *out) {
+static fv_status nccl_poll(fv_peer *p, fv_peer_news *out) {
     ncclResult_t state;
-    *out = (fv_pair_news){.joined = p->joined};
+    *out = (fv_peer_news){.joined = p->joined};
     ncclResult_t e = p->nccl->async_error(p->comm, &state);
     if (e == ncclSuccess) e = state;
     if (e != ncclSuccess && e != ncclInProgress)
@@ -227,7 +227,7 @@ static fv_status nccl_crc32c(fv_device *dev, const void *data, size_t bytes, uin
     uint32_t crc = 0, part;
     const char *at = data;
     for (size_t n; bytes > 0; at += n, bytes -= n) {
-        n = bytes < FV_PAIR_BYTES_MAX ? bytes : FV_PAIR_BYTES_MAX;
+        n = bytes < FV_PEER_BYTES_MAX ? bytes : FV_PEER_BYTES_MAX;
         FV_TRY(crc32c_part(fv_cuda_of_device(dev), at, n, &part));
         crc = fv_crc32c_join(crc, part, n);
     }
@@ -235,7 +235,7 @@ static fv_status nccl_crc32c(fv_device *dev, const void *data, size_t bytes, uin
     return FV_OK;
 }
 
-const fv_pair_ops fv_cuda_pairs = {.name = "nccl",
+const fv_peer_ops fv_cuda_peers = {.name = "nccl",
                                    .check = nccl_check,
                                    .identity = nccl_identity,
                                    .new_id = nccl_new_id,

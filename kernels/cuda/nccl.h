@@ -1,16 +1,16 @@
 #ifndef FOVEA_KERNELS_CUDA_NCCL_H
 #define FOVEA_KERNELS_CUDA_NCCL_H
 
-/* Pairs of GPUs (common/pair.h) by NCCL, and checksums on the GPU that go with them. */
+/* Pairs of GPUs (common/peer.h) by NCCL, and checksums on the GPU that go with them. */
 #include <cuda_runtime.h>
 
-#include "common/pair.h"
+#include "common/peer.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-extern const fv_pair_ops fv_cuda_pairs; /* nccl.c */
+extern const fv_peer_ops fv_cuda_peers; /* nccl.c */
 
 /* crc32c.cu: sums[i] is the CRC32C of the i-th FV_CRC_CHUNK bytes of data; data and sums [chunks]
  * on the device, data aligned to 4 bytes. Issued on the stream. */

@@ -165,7 +165,7 @@ static __global__ void __launch_bounds__(THREADS) packed_exact(fv_cuda_packed a,
     const fv_cuda_packed_seq &s = *seq;
     int32_t h = (int32_t)blockIdx.y, g = h / (a.n_head / a.n_kv), anchor = 0;
     const float *q = a.q + (int64_t)(s.row0 + row) * a.ldq + h * a.d_head;
-    float *tap = packed_score_line(s, row, h);
+    float *capture = packed_score_line(s, row, h);
     exact_query x;
     x.p = room;
     x.t = x.p + FV_KV_BLOCK;
@@ -174,14 +174,14 @@ static __global__ void __launch_bounds__(THREADS) packed_exact(fv_cuda_packed a,
     x.at.m = -INFINITY;
     x.at.l = x.at.c = 0.0f;
     for (int32_t r = (int32_t)threadIdx.x; r < exact_sums(s); r += THREADS) x.z[r] = 0.0f;
-    for (int32_t j = (int32_t)threadIdx.x; tap && j < s.score_ld; j += THREADS)
-        if (j >= s.n) tap[j] = -INFINITY;
+    for (int32_t j = (int32_t)threadIdx.x; capture && j < s.score_ld; j += THREADS)
+        if (j >= s.n) capture[j] = -INFINITY;
     for (int32_t j0 = 0; j0 < s.n; j0 += FV_KV_BLOCK) {
         int32_t end = s.n - j0 < FV_KV_BLOCK ? s.n : j0 + FV_KV_BLOCK;
         int32_t i = (int32_t)threadIdx.x;
         bool alive, any = exact_scores(a, s, x, q, g, j0, end, &anchor, &alive);
         if (i < FV_KV_BLOCK) lives[i] = alive;
-        if (tap && j0 + i < end && i < FV_KV_BLOCK) tap[j0 + i] = x.p[i];
+        if (capture && j0 + i < end && i < FV_KV_BLOCK) capture[j0 + i] = x.p[i];
         __syncthreads();
         if (!any) continue;
         if (threadIdx.x < FV_LANES) {

@@ -635,9 +635,9 @@ static __global__ void __launch_bounds__(THREADS) packed_output(fv_cuda_packed a
     int32_t row, h = (int32_t)blockIdx.y, g = h / (a.n_head / a.n_kv), D = a.d_head;
     if (!packed_item(a, FV_WORK_ROW, blockIdx.x, &seq, &row)) return;
     const fv_cuda_packed_seq &s = *seq;
-    float *tap = packed_score_line(s, row, h);
-    for (int32_t j = s.n + (int32_t)threadIdx.x; tap && j < s.score_ld; j += THREADS)
-        tap[j] = -INFINITY;
+    float *capture = packed_score_line(s, row, h);
+    for (int32_t j = s.n + (int32_t)threadIdx.x; capture && j < s.score_ld; j += THREADS)
+        capture[j] = -INFINITY;
     float4 all = output_merge<BITS>(s, room, row * a.n_head + h, z);
     float *sum = z + room.ldz;
     __syncthreads();

@@ -11,7 +11,8 @@ static int32_t share_of(double share, int32_t n) { return (int32_t)floor(share *
 
 static fv_status anneal_packed(fv_kv *kv, int32_t layer, double share, fv_anneal_order order) {
     const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
-    if (!p->rank || p->leader != layer) return FV_OK; /* the second of a pair goes with the first */
+    if (!p->rank || p->source_layer != layer)
+        return FV_OK; /* the second of a pair goes with the first */
     int32_t v = share_of(share, p->n_first);
     if (order == FV_ANNEAL_IMPORTANCE && p->observed) return fv_expand_least(kv, layer, v);
     return fv_kv_packed_shrink(kv, layer, v);
@@ -31,7 +32,7 @@ static fv_status anneal_raw(fv_kv *kv, int32_t layer, double share) {
 
 fv_status fv_anneal(fv_kv *kv, double share, fv_anneal_order order) {
     for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer; l++) {
-        if (fv_kv_borrows(kv, l, FV_SEG_VISUAL)) continue; /* goes with its leader */
+        if (fv_kv_borrows(kv, l, FV_SEG_VISUAL)) continue; /* goes with its source layer */
         if (fv_kv_packed_at(kv, l))
             FV_TRY(anneal_packed(kv, l, share, order));
         else

@@ -1,7 +1,7 @@
 #ifndef FOVEA_MODEL_NET_ANNEAL_H
 #define FOVEA_MODEL_NET_ANNEAL_H
 
-/* ANNEAL: image rows of a store are let go, layer by layer, down to a share of what each layer had
+/* ANNEAL: image tokens of a store are let go, layer by layer, down to a share of what each layer had
  * (visual token annealing of ST3, arXiv 2412.20105). Both workers do it, with the same numbers: one
  * as the answer grows, the other when it takes an answer up again.
  *

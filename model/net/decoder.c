@@ -2,15 +2,15 @@
  * (pass_tables.h); per layer it only fills argument structs.
  *
  * LAZY LAYERS (Q Cache, lazy attention). Layers of a block share rotated queries and keys of its
- * first layer, the leader c: all of them (GLA), or those of image rows (VLA).
+ * first layer, the source layer c: all of them (GLA), or those of image tokens (VLA).
  *
  *   O_l = softmax(Q K^T / sqrt(D) + causal) V_l,   V_l = X_l Wv_l^T
  *   GLA: Q, K = Q_c, K_c
- *   VLA: Q, K = Q_c, K_c in image rows, RoPE(X_l Wq_l^T), RoPE(X_l Wk_l^T) in text rows
+ *   VLA: Q, K = Q_c, K_c in image tokens, RoPE(X_l Wq_l^T), RoPE(X_l Wk_l^T) in text tokens
  *
- * Keys are the store's affair: the runs of a lazy layer point to the leader's. The Q cache is the
+ * Keys are the store's affair: the runs of a lazy layer point to the source layer's. The Q cache is the
  * matrix of queries itself: layers run one after the other, and a lazy one writes only the rows
- * of it that are its own, so the others still hold what the leader wrote. Only where a block is cut
+ * of it that are its own, so the others still hold what the source layer wrote. Only where a block is cut
  * by the calls' layers are its queries carried from one call to the next. */
 #include "model/net/decoder_internal.h"
 
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/net/pass_tables.h"
+#include "model/net/forward_tables.h"
 
 /* Activations of one layer. */
 typedef struct layer_scratch {
@@ -145,7 +145,7 @@ static fv_status linear_add(fv_decoder *dec, fv_tensor x, fv_tensor w, fv_tensor
 }
 
 /* Where the rows of a layer go. */
-static fv_status make_room(const fv_pass *pass, const fv_pass_tables *t, int32_t l,
+static fv_status make_room(const fv_forward_batch *pass, const fv_forward_tables *t, int32_t l,
                            fv_kv_write_seq *write) {
     for (int32_t b = 0; b < pass->n_seq; b++) {
         fv_kv *kv = pass->seq[b].kv;
@@ -155,7 +155,7 @@ static fv_status make_room(const fv_pass *pass, const fv_pass_tables *t, int32_t
     return FV_OK;
 }
 
-static fv_status write_rows(fv_decoder *dec, const fv_pass *pass, fv_kv_write_seq *write,
+static fv_status write_rows(fv_decoder *dec, const fv_forward_batch *pass, fv_kv_write_seq *write,
                             fv_tensor k, fv_tensor v) {
     fv_kv_write_args a = {.k = k,
                           .v = v,
@@ -167,7 +167,7 @@ static fv_status write_rows(fv_decoder *dec, const fv_pass *pass, fv_kv_write_se
     return dec->be->ops->kv_write(dec->be, &a);
 }
 
-static fv_status declare_rows(const fv_pass *pass, const fv_pass_tables *t, int32_t l) {
+static fv_status declare_rows(const fv_forward_batch *pass, const fv_forward_tables *t, int32_t l) {
     for (int32_t b = 0; b < pass->n_seq; b++)
         for (int seg = 0; seg < FV_N_SEG; seg++)
             FV_TRY(fv_kv_append(pass->seq[b].kv, l, (fv_kv_segment)seg, t->seg_pos[seg][b],
@@ -202,8 +202,8 @@ static fv_status spread(fv_decoder *dec, const fv_row_set *set, fv_tensor x, fv_
 
 /* Keys of those rows that have their own, values of all, into the stores. s->k and s->v hold them
  * where a set is all. */
-static fv_status write_kv(fv_decoder *dec, const fv_pass *pass, fv_pass_tables *t, int32_t l,
-                          const fv_row_set *keys, const layer_scratch *s) {
+static fv_status write_kv(fv_decoder *dec, const fv_forward_batch *pass, fv_forward_tables *t,
+                          int32_t l, const fv_row_set *keys, const layer_scratch *s) {
     const fv_text_layer *w = &dec->w.layer[l];
     fv_tensor k, none = {0};
     FV_TRY(make_room(pass, t, l, t->write));
@@ -217,9 +217,9 @@ static fv_status write_kv(fv_decoder *dec, const fv_pass *pass, fv_pass_tables *
 }
 
 /* Values of all rows and keys and queries of those that have their own: the latter into s->q, whose
- * other rows stay as the leader left them. */
-static fv_status project(fv_decoder *dec, const fv_pass *pass, fv_pass_tables *t, int32_t l,
-                         const fv_row_set *queries, const fv_row_set *keys,
+ * other rows stay as the source layer left them. */
+static fv_status project(fv_decoder *dec, const fv_forward_batch *pass, fv_forward_tables *t,
+                         int32_t l, const fv_row_set *queries, const fv_row_set *keys,
                          const layer_scratch *s) {
     const fv_text_layer *w = &dec->w.layer[l];
     fv_linear_args a = {.x = s->h, .n_part = 1, .part = {{w->v, w->v_bias, s->v, false}}};
@@ -236,10 +236,10 @@ static fv_status project(fv_decoder *dec, const fv_pass *pass, fv_pass_tables *t
 }
 
 /* seqs: all rows, or the wanted ones, which are the last. */
-static fv_status attend(fv_decoder *dec, const fv_pass *pass, const fv_pass_tables *t,
+static fv_status attend(fv_decoder *dec, const fv_forward_batch *pass, const fv_forward_tables *t,
                         fv_attn_seq *seqs, int32_t l, fv_tensor q, fv_tensor o) {
     for (int32_t b = 0; b < pass->n_seq; b++) {
-        const fv_pass_seq *seq = &pass->seq[b];
+        const fv_forward_seq *seq = &pass->seq[b];
         const uint8_t *share = seq->share ? seq->share[l] : NULL;
         seqs[b].tables = fv_kv_runs(seq->kv, l);
         seqs[b].share = share ? share + seq->n_rows - seqs[b].n_rows : NULL;
@@ -248,7 +248,7 @@ static fv_status attend(fv_decoder *dec, const fv_pass *pass, const fv_pass_tabl
     }
     fv_attn_args a = {.q = q,
                       .o = o,
-                      .lse = fv_taps_lse(&t->taps, pass, l, q.rows),
+                      .lse = fv_captures_lse(&t->captures, pass, l, q.rows),
                       .kv_dtype = fv_kv_get_shape(pass->seq[0].kv)->dtype,
                       .n_head = dec->cfg->n_head,
                       .n_kv = dec->cfg->n_kv,
@@ -258,8 +258,8 @@ static fv_status attend(fv_decoder *dec, const fv_pass *pass, const fv_pass_tabl
                       .seqs = seqs};
     if (!a.lse.data && t->packed.any) a.lse = fv_tensor_rows(t->packed.lse, 0, q.rows);
     FV_TRY(dec->be->ops->attention(dec->be, &a));
-    FV_TRY(fv_taps_read(&t->taps, dec->be, pass, l, &a));
-    return fv_packed_pass_attend(&t->packed, dec->be, &dec->rope, pass, l, &a);
+    FV_TRY(fv_captures_read(&t->captures, dec->be, pass, l, &a));
+    return fv_packed_forward_attend(&t->packed, dec->be, &dec->rope, pass, l, &a);
 }
 
 static fv_status ffn(fv_decoder *dec, const fv_text_layer *w, const layer_scratch *s, fv_tensor x) {
@@ -280,7 +280,7 @@ typedef struct layer_of_pass {
     const fv_row_set *queries, *keys;
 } layer_of_pass;
 
-static fv_status layer_all_rows(fv_decoder *dec, const fv_pass *pass, fv_pass_tables *t,
+static fv_status layer_all_rows(fv_decoder *dec, const fv_forward_batch *pass, fv_forward_tables *t,
                                 layer_of_pass at, const layer_scratch *s) {
     const fv_text_layer *w = &dec->w.layer[at.l];
     FV_TRY(norm(dec, pass->x, w->attn_norm, s->h));
@@ -292,7 +292,7 @@ static fv_status layer_all_rows(fv_decoder *dec, const fv_pass *pass, fv_pass_ta
 
 /* The last layer: every row leaves its key and value, only the wanted ones go on. For a prompt
  * of L rows this saves nearly all of the layer's queries, output projection and FFN. */
-static fv_status layer_wanted_rows(fv_decoder *dec, fv_pass *pass, fv_pass_tables *t,
+static fv_status layer_wanted_rows(fv_decoder *dec, fv_forward_batch *pass, fv_forward_tables *t,
                                    layer_of_pass at, const layer_scratch *s) {
     const fv_text_layer *w = &dec->w.layer[at.l];
     int32_t n = t->n_wanted;
@@ -310,22 +310,23 @@ static fv_status layer_wanted_rows(fv_decoder *dec, fv_pass *pass, fv_pass_table
     return ffn(dec, w, &few, pass->out);
 }
 
-static size_t pass_bytes(const fv_decoder *dec, const fv_pass *pass, const fv_pass_tables *t) {
+static size_t pass_bytes(const fv_decoder *dec, const fv_forward_batch *pass,
+                         const fv_forward_tables *t) {
     const fv_text_config *c = dec->cfg;
     fv_dtype act = dec->be->ops->act;
     return scratch_bytes(c, act, t->n_rows) + scratch_bytes(c, act, t->n_wanted) +
            some_bytes(c, act, t->most) + fv_workspace_need(FV_F32, t->n_wanted, c->d_model) +
-           fv_pass_tables_bytes(c, pass, t, &dec->rope);
+           fv_forward_tables_bytes(c, pass, t, &dec->rope);
 }
 
 /* Queries of blocks that lie on both sides of layer l: into the pass's matrix, or out of it. */
-static fv_status carry_queries(fv_decoder *dec, const fv_pass *pass, int32_t l, fv_tensor q,
-                               bool in) {
+static fv_status carry_queries(fv_decoder *dec, const fv_forward_batch *pass, int32_t l,
+                               fv_tensor q, bool in) {
     fv_device *dev = dec->be->device;
     if (l == dec->cfg->n_layer) return FV_OK;
     for (int32_t b = 0, row = 0; b < pass->n_seq; row += pass->seq[b++].n_rows) {
-        const fv_pass_seq *seq = &pass->seq[b];
-        if (fv_kv_leader(seq->kv, l) == l || !seq->queries.data) continue;
+        const fv_forward_seq *seq = &pass->seq[b];
+        if (fv_kv_source_layer(seq->kv, l) == l || !seq->queries.data) continue;
         fv_tensor here = fv_tensor_rows(q, row, seq->n_rows);
         size_t bytes = (size_t)here.rows * (size_t)here.cols * fv_dtype_bytes(here.dtype);
         FV_TRY(dev->ops->copy_async(dev, in ? here.data : seq->queries.data,
@@ -334,16 +335,16 @@ static fv_status carry_queries(fv_decoder *dec, const fv_pass *pass, int32_t l, 
     return FV_OK;
 }
 
-fv_status fv_decoder_layers(fv_decoder *dec, fv_pass *pass, int32_t l0, int32_t l1) {
+fv_status fv_decoder_layers(fv_decoder *dec, fv_forward_batch *pass, int32_t l0, int32_t l1) {
     const fv_text_config *c = dec->cfg;
-    fv_pass_tables t;
+    fv_forward_tables t;
     assert(l0 >= 0 && l0 <= l1 && l1 <= c->n_layer);
     pass->out = (fv_tensor){0};
     if (pass->x.rows == 0) return FV_OK;
     fv_arena_reset(&dec->host);
-    FV_TRY(fv_pass_tables_make(pass, l0, l1, c->n_layer, &dec->host, &t));
+    FV_TRY(fv_forward_tables_make(pass, l0, l1, c->n_layer, &dec->host, &t));
     FV_TRY(fv_workspace_reset(&dec->ws, pass_bytes(dec, pass, &t)));
-    FV_TRY(fv_pass_tables_put(c, pass, &t, &dec->rope, &dec->host, &dec->ws));
+    FV_TRY(fv_forward_tables_put(c, pass, &t, &dec->rope, &dec->host, &dec->ws));
     layer_scratch s = cut_scratch(dec, t.n_rows);
     cut_some(dec, t.most, &s);
     FV_TRY(carry_queries(dec, pass, l0, s.q, true));

@@ -13,11 +13,11 @@
  *   x = x + (act(h' Wg^T) * (h' Wu^T)) Wd^T,   h' = RMSNorm(x)
  *
  * A layer whose store borrows keys (fv_kv_borrow) is lazy for that sequence: rows of a segment that
- * borrows use the queries and keys that the same rows had in the leader, and compute values only. A
- * pass may carry sequences of different leaders.
+ * borrows use the queries and keys that the same rows had in the source layer, and compute values only. A
+ * pass may carry sequences of different source layers.
  *
  * A layer whose store is packed (kv_packed.h) adds what its factors contribute to the attention on
- * raw rows; such a layer can have no taps and no shares.
+ * raw rows; such a layer can have no captures and no shares.
  *
  * One thread owns a decoder. */
 #include "model/net/config.h"
@@ -36,11 +36,11 @@ fv_backend *fv_decoder_backend(const fv_decoder *dec);
 /* Embeddings of n token ids into y [n, d]. FV_EINVAL for an id outside the vocabulary. */
 fv_status fv_decoder_embed(fv_decoder *dec, const int32_t *ids, int32_t n, fv_tensor y);
 
-/* A tap: what the last rows of a sequence pay to each key in one layer, per query head, summed over
- * those rows: one row alone, into zeros, gives its attention probabilities. Taps are read beside
+/* A capture: what the last rows of a sequence pay to each key in one layer, per query head, summed over
+ * those rows: one row alone, into zeros, gives its attention probabilities. Captures are read beside
  * the softmax and change no bit of what the layer computes. A window of rows that lies in several
  * passes gives the bits of one pass: each pass goes on with what `p` holds. */
-typedef struct fv_pass_tap {
+typedef struct fv_forward_capture {
     int32_t layer;   /* in the network's last layer the rows must be wanted ones */
     int32_t n_row;   /* last rows of the sequence in this pass */
     float n;         /* of n-softmax: probabilities are exp(s_j) / (n + sum_j exp(s_j)) */
@@ -55,11 +55,11 @@ typedef struct fv_pass_tap {
     float *p; /* [H unless head_max, FV_N_SEG if by_segment, n_key] on the host, in and out; read it
                 * when  the backend has synced */
     float *o; /* NULL, or [H D] on the host: attention's output for the last row, ahead of Wo */
-} fv_pass_tap;
+} fv_forward_capture;
 
 /* The rows of one sequence in a pass. In layers that have no visual extent yet, the store
- * must get one (fv_kv_extent) before a pass brings visual rows; text pages are taken here. */
-typedef struct fv_pass_seq {
+ * must get one (fv_kv_extent) before a pass brings visual tokens; text pages are taken here. */
+typedef struct fv_forward_seq {
     fv_kv *kv;
     int32_t n_rows;      /* they follow the rows of the sequence before */
     const int32_t *pos;  /* [n_rows] ascending original positions, after all that kv holds; or any
@@ -67,10 +67,10 @@ typedef struct fv_pass_seq {
     const int32_t *turn; /* [n_rows] positions that queries and keys are rotated by; NULL: pos */
     const uint8_t *seg;  /* [n_rows] fv_kv_segment */
     int32_t wanted;      /* how many of its last rows are wanted out of the last layer */
-    int32_t n_tap;
-    const fv_pass_tap *tap; /* [n_tap] */
-    bool observe;           /* packed rows note what the rows of this pass pay them (expand.h) */
-    float n;                /* of n-softmax in every layer, 0: the softmax */
+    int32_t n_capture;
+    const fv_forward_capture *capture; /* [n_capture] */
+    bool observe; /* packed rows note what the rows of this pass pay them (expand.h) */
+    float n;      /* of n-softmax in every layer, 0: the softmax */
     /* [n_rows, H D] of the backend's act type, or absent: queries of a block that is cut by the
      * calls' layers. Read when layer l0 is lazy, written when layer l1 will be. */
     fv_tensor queries;
@@ -81,21 +81,21 @@ typedef struct fv_pass_seq {
     /* [FV_N_SEG, n_rows] how many rows at the end of each segment, with those of this pass, a row
      * does not see; NULL: those that stand behind it in the pass. */
     const int32_t *masked_tail;
-} fv_pass_seq;
+} fv_forward_seq;
 
-typedef struct fv_pass {
+typedef struct fv_forward_batch {
     fv_tensor x; /* [sum of n_rows, d] residual stream, F32; in and out */
     int32_t n_seq;
-    const fv_pass_seq *seq; /* [n_seq] */
-    fv_tensor out;          /* set by a pass that ends with the last layer: the wanted rows of all
+    const fv_forward_seq *seq; /* [n_seq] */
+    fv_tensor out; /* set by a pass that ends with the last layer: the wanted rows of all
                              * sequences in order, [sum of wanted, d]; valid until the next call */
-} fv_pass;
+} fv_forward_batch;
 
 /* Carries pass->x through layers l0 <= l < l1 and appends to every store. In the network's last
  * layer rows that nobody wants stop after their keys and values; what pass->x holds after
- * that layer is undefined, pass->out is what counts. A lazy layer and its leader are in the same
+ * that layer is undefined, pass->out is what counts. A lazy layer and its source layer are in the same
  * call, or the sequence has `queries`. On failure the stores are inconsistent: close them. */
-fv_status fv_decoder_layers(fv_decoder *dec, fv_pass *pass, int32_t l0, int32_t l1);
+fv_status fv_decoder_layers(fv_decoder *dec, fv_forward_batch *pass, int32_t l0, int32_t l1);
 
 /* Layers that were run so far, whatever became of them: it grows while a pass gets on. Any thread.
  */

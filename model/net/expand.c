@@ -1,4 +1,4 @@
-/* Importance to groups, and to rows that leave. Choices are made on the host: a few hundred numbers
+/* Importance to groups, and to tokens that are pruned. Choices are made on the host: a few hundred numbers
  * per layer. */
 #include "model/net/expand.h"
 
@@ -88,7 +88,7 @@ static fv_status keep(fv_kv *kv, int32_t layer, int32_t n) {
 fv_status fv_expand_keep(fv_kv *kv, double share) {
     for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer; l++) {
         const fv_kv_packed *p = fv_kv_packed_at(kv, l);
-        if (!p || p->leader != l || !p->importance || !p->observed) continue;
+        if (!p || p->source_layer != l || !p->importance || !p->observed) continue;
         int32_t n = share_up(share, p->n_first);
         if (n < p->n_alive) FV_TRY(keep(kv, l, n));
     }
@@ -128,7 +128,7 @@ static fv_status least(fv_kv *kv, int32_t layer, int32_t v, fv_arena *arena) {
     FV_TRY(fv_kv_packed_keep(kv, layer, idx, v));
     for (int32_t l = layer; v > 0 && l < fv_kv_get_shape(kv)->n_layer; l++) {
         const fv_kv_packed *with = fv_kv_packed_at(kv, l);
-        if (with && with->leader == layer) memcpy(with->rank, rank, (size_t)v * sizeof *rank);
+        if (with && with->source_layer == layer) memcpy(with->rank, rank, (size_t)v * sizeof *rank);
     }
     return FV_OK;
 }

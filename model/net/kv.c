@@ -13,8 +13,8 @@
 
 /* After a failed open some of the arrays may be missing. */
 static bool has_arrays(const fv_kv *kv) {
-    return kv->run && kv->state && kv->extent && kv->ranked && kv->veiled && kv->packed &&
-           kv->leader && kv->reused_text;
+    return kv->run && kv->state && kv->extent && kv->ranked && kv->masked && kv->packed &&
+           kv->source_layer && kv->reused_text;
 }
 
 fv_status fv_kv_open(fv_kv_pool *pool, fv_kv **out) {
@@ -26,16 +26,16 @@ fv_status fv_kv_open(fv_kv_pool *pool, fv_kv **out) {
         kv->state = calloc(n, sizeof *kv->state);
         kv->extent = calloc((size_t)pool->shape.n_layer, sizeof *kv->extent);
         kv->ranked = calloc(n / FV_N_SEG, sizeof *kv->ranked);
-        kv->veiled = calloc((size_t)pool->shape.n_layer, sizeof *kv->veiled);
+        kv->masked = calloc((size_t)pool->shape.n_layer, sizeof *kv->masked);
         kv->packed = calloc((size_t)pool->shape.n_layer * FV_N_SEG, sizeof(fv_kv_packed *));
-        kv->leader = calloc((size_t)pool->shape.n_layer, sizeof *kv->leader);
+        kv->source_layer = calloc((size_t)pool->shape.n_layer, sizeof *kv->source_layer);
         kv->reused_text = calloc((size_t)pool->shape.n_layer, sizeof *kv->reused_text);
     }
     if (!kv || !has_arrays(kv)) {
         fv_kv_close(kv);
         return FV_FAIL(FV_ENOMEM, "out of memory for a KV store");
     }
-    for (int32_t l = 0; l < pool->shape.n_layer; l++) kv->leader[l] = l;
+    for (int32_t l = 0; l < pool->shape.n_layer; l++) kv->source_layer[l] = l;
     *out = kv;
     return FV_OK;
 }
@@ -61,7 +61,7 @@ void fv_kv_close(fv_kv *kv) {
     for (size_t i = 0; has_arrays(kv) && i < n; i++) {
         free(kv->run[i].block);
         free(kv->state[i].pos);
-        free(kv->state[i].tally);
+        free(kv->state[i].accum);
     }
     for (int32_t l = 0; kv->packed && l < s->n_layer; l++)
         for (int seg = 0; seg < FV_N_SEG; seg++) fv_kv_packed_drop(kv, l, (fv_kv_segment)seg);
@@ -70,9 +70,9 @@ void fv_kv_close(fv_kv *kv) {
     free(kv->state);
     free(kv->extent);
     free(kv->ranked);
-    free(kv->veiled);
+    free(kv->masked);
     free(kv->packed);
-    free(kv->leader);
+    free(kv->source_layer);
     free(kv->reused_text);
     free(kv);
 }
@@ -104,10 +104,10 @@ const int32_t *fv_kv_positions(const fv_kv *kv, int32_t layer, int32_t head, fv_
     return kv->state[fv_kv_run_at(kv, layer, head, seg)].pos;
 }
 
-int32_t fv_kv_veiled(const fv_kv *kv, int32_t layer) { return kv->veiled[layer]; }
+int32_t fv_kv_masked(const fv_kv *kv, int32_t layer) { return kv->masked[layer]; }
 
 int32_t fv_kv_held(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg) {
-    return fv_kv_len(kv, layer, head, seg) + (seg == FV_SEG_VISUAL ? kv->veiled[layer] : 0);
+    return fv_kv_len(kv, layer, head, seg) + (seg == FV_SEG_VISUAL ? kv->masked[layer] : 0);
 }
 
 fv_status fv_kv_blocks_grow(fv_kv *kv, size_t run, int32_t n_block) {
@@ -122,17 +122,19 @@ fv_status fv_kv_blocks_grow(fv_kv *kv, size_t run, int32_t n_block) {
 
 /* ---- whose keys ------------------------------------------------------------------------ */
 
-void fv_kv_borrow(fv_kv *kv, int32_t layer, int32_t leader, bool text) {
-    assert(leader >= 0 && (leader == layer || (leader < layer && kv->leader[leader] == leader)));
+void fv_kv_borrow(fv_kv *kv, int32_t layer, int32_t source_layer, bool text) {
+    assert(source_layer >= 0 &&
+           (source_layer == layer ||
+            (source_layer < layer && kv->source_layer[source_layer] == source_layer)));
     assert(!kv->extent[layer].data && !kv->run[fv_kv_run_at(kv, layer, 0, FV_SEG_TEXT)].block);
-    kv->leader[layer] = leader;
-    kv->reused_text[layer] = text && leader != layer;
+    kv->source_layer[layer] = source_layer;
+    kv->reused_text[layer] = text && source_layer != layer;
 }
 
-int32_t fv_kv_leader(const fv_kv *kv, int32_t layer) { return kv->leader[layer]; }
+int32_t fv_kv_source_layer(const fv_kv *kv, int32_t layer) { return kv->source_layer[layer]; }
 
 bool fv_kv_borrows(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
-    return seg == FV_SEG_TEXT ? kv->reused_text[layer] : kv->leader[layer] != layer;
+    return seg == FV_SEG_TEXT ? kv->reused_text[layer] : kv->source_layer[layer] != layer;
 }
 
 /* Rows of a head's own memory per row that it holds: a key and a value, or a value. */
@@ -140,9 +142,10 @@ static size_t own_parts(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
     return fv_kv_borrows(kv, layer, seg) ? 1 : 2;
 }
 
-/* The keys of block b of a head, at the layer's leader. */
-static void *lent_keys(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg, int32_t b) {
-    size_t run = fv_kv_run_at(kv, kv->leader[layer], head, seg);
+/* The keys of block b of a head, at the layer's source layer. */
+static void *reused_keys(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
+                         int32_t b) {
+    size_t run = fv_kv_run_at(kv, kv->source_layer[layer], head, seg);
     assert(b < kv->state[run].cap_block);
     return kv->run[run].block[b].k;
 }
@@ -227,8 +230,8 @@ fv_status fv_kv_extent_map(fv_kv *kv, int32_t layer, int32_t head, char **base, 
     FV_TRY(fv_kv_blocks_grow(kv, run, fv_kv_blocks_for(rows)));
     for (int32_t b = 0; b < fv_kv_blocks_for(rows); b++) {
         size_t at = (size_t)b * FV_KV_BLOCK * bytes;
-        kv->run[run].block[b] =
-            (fv_kv_block){own == 2 ? k + at : lent_keys(kv, layer, head, FV_SEG_VISUAL, b), v + at};
+        kv->run[run].block[b] = (fv_kv_block){
+            own == 2 ? k + at : reused_keys(kv, layer, head, FV_SEG_VISUAL, b), v + at};
     }
     *base += own * part;
     return FV_OK;
@@ -253,13 +256,13 @@ fv_status fv_kv_extent(fv_kv *kv, int32_t layer, int32_t rows) {
     return fv_kv_extent_ragged(kv, layer, each);
 }
 
-/* One more block for a head's text rows; its place in `block` is there. */
+/* One more block for a head's text tokens; its place in `block` is there. */
 fv_status fv_kv_text_take(fv_kv *kv, int32_t layer, int32_t head) {
     size_t run = fv_kv_run_at(kv, layer, head, FV_SEG_TEXT);
     int32_t at = kv->state[run].n_block;
     fv_kv_block b = {NULL, NULL};
     if (kv->reused_text[layer]) {
-        b.k = lent_keys(kv, layer, head, FV_SEG_TEXT, at);
+        b.k = reused_keys(kv, layer, head, FV_SEG_TEXT, at);
         FV_TRY(page_take(kv, &b.v));
     } else {
         FV_TRY(page_take(kv, &b.k));
@@ -284,20 +287,20 @@ fv_status fv_kv_reserve(fv_kv *kv, int32_t layer, int32_t rows) {
     return FV_OK;
 }
 
-/* Tallies stand beside positions: their places are made, and rows move, together. */
-static fv_status tallies_grow(const fv_kv *kv, fv_kv_run_state *st, int32_t cap) {
+/* Accumulators stand beside positions: their places are made, and rows move, together. */
+static fv_status accums_grow(const fv_kv *kv, fv_kv_run_state *st, int32_t cap) {
     size_t width = (size_t)kv->width;
     if (width == 0) return FV_OK;
-    float *grown = realloc(st->tally, (size_t)cap * width * sizeof *grown);
+    float *grown = realloc(st->accum, (size_t)cap * width * sizeof *grown);
     if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for tallies of KV rows");
-    st->tally = grown;
+    st->accum = grown;
     return FV_OK;
 }
 
 fv_status fv_kv_positions_grow(const fv_kv *kv, fv_kv_run_state *st, int32_t n) {
     if (n <= st->cap_pos) return FV_OK;
     int32_t cap = st->cap_pos * 2 > n ? st->cap_pos * 2 : n;
-    FV_TRY(tallies_grow(kv, st, cap));
+    FV_TRY(accums_grow(kv, st, cap));
     int32_t *grown = realloc(st->pos, (size_t)cap * sizeof *grown);
     if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for KV positions");
     st->pos = grown;
@@ -313,7 +316,7 @@ fv_status fv_kv_append_head(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segmen
     int32_t len = kv->run[run].len;
     FV_TRY(fv_kv_positions_grow(kv, st, len + n));
     memcpy(st->pos + len, pos, (size_t)n * sizeof *pos);
-    for (int32_t i = len * kv->width; i < (len + n) * kv->width; i++) st->tally[i] = 0;
+    for (int32_t i = len * kv->width; i < (len + n) * kv->width; i++) st->accum[i] = 0;
     kv->run[run].len = len + n;
     return FV_OK;
 }

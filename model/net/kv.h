@@ -3,26 +3,26 @@
 
 /* THE KV STORE of one request: ragged rows per layer and KV head, in two segments.
  *
- *   FV_SEG_VISUAL   image rows: one contiguous extent per layer, of exactly the rows it holds;
+ *   FV_SEG_VISUAL   image tokens: one contiguous extent per layer, of exactly the rows it holds;
  *                   written during prefill, then only ever shortened
  *   FV_SEG_TEXT     prompt text and generated tokens: pages of FV_KV_BLOCK rows per layer and
  *                   head, taken from a pool as the sequence grows
  *
  * Every (layer, head, segment) has its own length: pruning takes rows from whole layers,
- * selection from single heads. Rows are in ascending position inside a segment, image rows of a
+ * selection from single heads. Rows are in ascending position inside a segment, image tokens of a
  * ranked layer in the order of their rank instead, and those of a store that lets rows go one by
  * one (fv_kv_remove) in any; positions are the original ones of the prompt and never change (keys
- * are stored rotated). A layer may hold image rows that nobody sees (fv_kv_veil) behind those that
+ * are stored rotated). A layer may hold image tokens that nobody sees (fv_kv_mask) behind those that
  * are.
  *
- * A lazy layer (lazy attention) borrows the keys of an earlier layer, its leader: its own memory
- * holds values, its runs point to the leader's keys, and what reads runs need not know. Rows of a
- * leader and of those that borrow from it are the same, in number and order.
+ * A lazy layer (lazy attention) borrows the keys of an earlier layer, its source layer: its own memory
+ * holds values, its runs point to the source layer's keys, and what reads runs need not know. Rows of a
+ * source layer and of those that borrow from it are the same, in number and order.
  *
  * A store belongs to one thread at a time; a pool to the thread that computes. */
+#include "common/accum.h"
 #include "common/buf.h"
 #include "common/status.h"
-#include "common/tally.h"
 #include "kernels/ops.h"
 
 #ifdef __cplusplus
@@ -69,14 +69,14 @@ int32_t fv_kv_len(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment se
 /* Positions of those rows, [len]; borrowed likewise. */
 const int32_t *fv_kv_positions(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg);
 
-/* From now on the layer's visual keys, and with `text` its text keys too, are those of `leader`, a
+/* From now on the layer's visual keys, and with `text` its text keys too, are those of `source layer`, a
  * layer before it that owns its keys; of the layer itself, they are its own again. To be called
- * before the layer gets any room; from then on what makes room or appends is called for the leader
+ * before the layer gets any room; from then on what makes room or appends is called for the source layer
  * first, with the same numbers. */
-void fv_kv_borrow(fv_kv *kv, int32_t layer, int32_t leader, bool text);
+void fv_kv_borrow(fv_kv *kv, int32_t layer, int32_t source_layer, bool text);
 
 /* The layer whose visual keys a layer uses: itself unless it borrows. */
-int32_t fv_kv_leader(const fv_kv *kv, int32_t layer);
+int32_t fv_kv_source_layer(const fv_kv *kv, int32_t layer);
 bool fv_kv_borrows(const fv_kv *kv, int32_t layer, fv_kv_segment seg);
 
 /* The visual extent of a layer, once, for up to `rows` rows per head; rows = 0 is fine. FV_EBUSY
@@ -86,7 +86,7 @@ fv_status fv_kv_extent(fv_kv *kv, int32_t layer, int32_t rows);
 /* The same with each head's own number, rows [Hkv]. */
 fv_status fv_kv_extent_ragged(fv_kv *kv, int32_t layer, const int32_t *rows);
 
-/* Makes room for `rows` more text rows in every head of a layer. Errors as above; what was
+/* Makes room for `rows` more text tokens in every head of a layer. Errors as above; what was
  * there stays. */
 fv_status fv_kv_reserve(fv_kv *kv, int32_t layer, int32_t rows);
 
@@ -97,7 +97,7 @@ fv_status fv_kv_append(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_
 fv_status fv_kv_append_head(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
                             const int32_t *pos, int32_t n);
 
-/* Shortens a segment of a layer: head g keeps rows idx[g][0 .. n[g]), ascending (image rows: in any
+/* Shortens a segment of a layer: head g keeps rows idx[g][0 .. n[g]), ascending (image tokens: in any
  * order). A row whose index stands there twice is held twice, and counts twice in attention; the
  * segment may become longer by that, which can fail as fv_kv_reserve does. Rows move inside the
  * device, surplus pages return to the pool, and the visual extent is laid anew at its exact size.
@@ -108,11 +108,11 @@ fv_status fv_kv_keep(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t 
 
 /* ---- rows that nobody sees --------------------------------------------------------------- */
 
-/* From now on nobody sees the last n image rows of any head of a layer: they stay where they are,
+/* From now on nobody sees the last n image tokens of any head of a layer: they stay where they are,
  * behind the end of its runs, and fv_kv_len does not count them. Once, and not where keys are
  * borrowed or lent, or rows leave. */
-void fv_kv_veil(fv_kv *kv, int32_t layer, int32_t n);
-int32_t fv_kv_veiled(const fv_kv *kv, int32_t layer);
+void fv_kv_mask(fv_kv *kv, int32_t layer, int32_t n);
+int32_t fv_kv_masked(const fv_kv *kv, int32_t layer);
 
 /* Rows of a head's segment with those, which whoever copies a store must copy; so many have
  * positions. */
@@ -120,7 +120,7 @@ int32_t fv_kv_held(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment s
 
 /* ---- rank order ------------------------------------------------------------------------- */
 
-/* Puts the image rows of a layer in rank order: row j of head g becomes what was row order[g][j],
+/* Puts the image tokens of a layer in rank order: row j of head g becomes what was row order[g][j],
  * for all of its rows. From then on the layer is ranked: its rows are let go from the end. */
 fv_status fv_kv_rank(fv_kv *kv, int32_t layer, const int32_t *const *order);
 
@@ -131,21 +131,21 @@ int32_t fv_kv_ranked(const fv_kv *kv, int32_t layer, int32_t head);
 /* Declares a layer ranked whose rows come in that order, rows [Hkv] of them at first. */
 void fv_kv_set_ranked(fv_kv *kv, int32_t layer, const int32_t *rows);
 
-/* Lets image rows go from the end: head g keeps the first n[g], if it has more. That is a length,
+/* Lets image tokens go from the end: head g keeps the first n[g], if it has more. That is a length,
  * and no row moves; when a quarter of the extent lies idle it is laid anew, and when no row is left
  * it goes back to the pool. What is idle until then counts as held. */
 fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n);
 
-/* ---- tallies ----------------------------------------------------------------------------- */
+/* ---- accumulators ----------------------------------------------------------------------------- */
 
-/* From now on each row has `width` numbers that go where it goes, 0 to begin with: its tally, which
- * model/net/tally.h keeps. Before the store has rows. FV_TALLY_NONE: rows have none. */
-void fv_kv_set_tally(fv_kv *kv, fv_tally_kind kind, int32_t width);
-fv_tally_kind fv_kv_tally_kind(const fv_kv *kv);
-int32_t fv_kv_tally_width(const fv_kv *kv);
+/* From now on each row has `width` numbers that go where it goes, 0 to begin with: its accumulator, which
+ * model/net/accumulator.h keeps. Before the store has rows. FV_ACCUM_NONE: rows have none. */
+void fv_kv_set_accum(fv_kv *kv, fv_accum_kind kind, int32_t width);
+fv_accum_kind fv_kv_accum_kind(const fv_kv *kv);
+int32_t fv_kv_accum_width(const fv_kv *kv);
 
 /* Of the rows of a head's segment, [len, width]; borrowed as positions are, and may be written. */
-float *fv_kv_tally(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg);
+float *fv_kv_accum(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg);
 
 /* Rows idx[n], ascending, of one head leave: the last rows of the segment take their places, so
  * that few rows move. Not where keys are borrowed or lent. Memory stays as it is until fv_kv_fit.
@@ -154,7 +154,7 @@ fv_status fv_kv_remove(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg
                        const int32_t *idx, int32_t n);
 
 /* Behind that: the layer's extent is laid anew when a quarter of it lies idle, and pages beyond
- * those of `text` text rows a head, or of more where it has more, go back to the pool. */
+ * those of `text` text tokens a head, or of more where it has more, go back to the pool. */
 fv_status fv_kv_fit(fv_kv *kv, int32_t layer, int32_t text);
 
 /* Rows of KV heads that fv_kv_remove let go. */
@@ -179,7 +179,7 @@ const fv_expand_rule *fv_kv_expand(const fv_kv *kv); /* NULL: at full rank */
 
 /* Where rows lie, for whoever copies a store as it is: *at becomes the address of row `row` of a
  * head's keys (or values), and the result is how many of the rows [row, end) follow one another
- * there; at least 1 when row < end. `end` is at most fv_kv_held. Borrowed keys are the leader's. */
+ * there; at least 1 when row < end. `end` is at most fv_kv_held. Borrowed keys are the source layer's. */
 int32_t fv_kv_stretch(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg, bool value,
                       int32_t row, int32_t end, void **at);
 
@@ -187,16 +187,16 @@ int32_t fv_kv_stretch(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segmen
  * are paid from them first. FV_EBUSY when the pool has not so many left. */
 fv_status fv_kv_set_aside(fv_kv *kv, size_t bytes);
 
-/* Gives back what was set aside and not used, and the pages beyond those of `rows` more text rows
+/* Gives back what was set aside and not used, and the pages beyond those of `rows` more text tokens
  * in each head. Returns the bytes given back. */
 size_t fv_kv_settle(fv_kv *kv, int32_t rows);
 
-/* Bytes of the pages of `rows` text rows in every head of every layer, when n_borrow of the layers
+/* Bytes of the pages of `rows` text tokens in every head of every layer, when n_borrow of the layers
  * borrow text keys. */
 size_t fv_kv_text_bytes(const fv_kv_shape *shape, int32_t rows, int32_t n_borrow);
 
 /* Bytes of the rows that are held (keys and values, borrowed keys once), by segment: what a report
- * calls resident. Image rows: of their extents, idle ends included. */
+ * calls resident. Image tokens: of their extents, idle ends included. */
 size_t fv_kv_bytes(const fv_kv *kv, fv_kv_segment seg);
 
 /* Bytes of the pool that it holds: extents, whole pages, tables of packed layers, what was set

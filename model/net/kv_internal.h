@@ -27,7 +27,7 @@ typedef struct fv_kv_run_state {
     int32_t cap_block, n_block; /* of `block`; blocks that have pages (text) */
     int32_t *pos;               /* [cap_pos], positions of the rows */
     int32_t cap_pos;
-    float *tally; /* [cap_pos, width], or NULL */
+    float *accum; /* [cap_pos, width], or NULL */
 } fv_kv_run_state;
 
 /* What packed blocks of the same rows have in common (kv_packed_set.c). */
@@ -48,14 +48,14 @@ struct fv_kv {
     fv_block_table *run;    /* [N, Hkv, FV_N_SEG] */
     fv_kv_run_state *state; /* likewise */
     fv_buf *extent;         /* [N] */
-    int32_t *ranked;        /* [N, Hkv] visual rows when they were put in order; 0: they are not */
-    int32_t *veiled;        /* [N] visual rows of each head behind those of its run */
-    fv_kv_packed **packed;  /* [N, FV_N_SEG] NULL: the layer is raw */
+    int32_t *ranked;       /* [N, Hkv] visual tokens when they were put in order; 0: they are not */
+    int32_t *masked;       /* [N] visual tokens of each head behind those of its run */
+    fv_kv_packed **packed; /* [N, FV_N_SEG] NULL: the layer is raw */
     fv_kv_packed_set *sets; /* of the packed blocks */
-    int32_t *leader;        /* [N] whose visual keys a layer uses */
+    int32_t *source_layer;  /* [N] whose visual keys a layer uses */
     bool *reused_text;      /* [N] and its text keys too */
     size_t aside;           /* bytes charged to the pool and not yet used */
-    fv_tally_kind tally;    /* what rows write down, */
+    fv_accum_kind accum;    /* what rows write down, */
     int32_t width;          /* in so many numbers each */
     uint64_t n_removed;     /* rows of heads */
     float n;                /* of n-softmax in steps */
@@ -81,12 +81,12 @@ static inline size_t fv_kv_run_at(const fv_kv *kv, int32_t layer, int32_t head, 
     return ((size_t)layer * (size_t)kv->pool->shape.n_kv + (size_t)head) * FV_N_SEG + seg;
 }
 
-static inline void fv_kv_tally_move(const fv_kv *kv, fv_kv_run_state *st, int32_t to,
+static inline void fv_kv_accum_move(const fv_kv *kv, fv_kv_run_state *st, int32_t to,
                                     int32_t from) {
     size_t width = (size_t)kv->width;
     if (width > 0 && to != from)
-        memcpy(st->tally + (size_t)to * width, st->tally + (size_t)from * width,
-               width * sizeof *st->tally);
+        memcpy(st->accum + (size_t)to * width, st->accum + (size_t)from * width,
+               width * sizeof *st->accum);
 }
 
 static inline char *fv_kv_row_of(const fv_kv_block *block, int32_t row, bool value, size_t bytes) {
@@ -108,7 +108,7 @@ void fv_kv_pool_count(fv_kv_pool *p, size_t bytes);
 void fv_kv_pool_discount(fv_kv_pool *p, size_t bytes);
 
 /* Memory of the host that the device copies into, until the next call. */
-fv_status fv_kv_pool_home(fv_kv_pool *p, size_t bytes, void **out);
+fv_status fv_kv_pool_on_host(fv_kv_pool *p, size_t bytes, void **out);
 
 /* A page of FV_KV_BLOCK keys, or values; likewise. */
 fv_status fv_kv_pool_page_take(fv_kv_pool *p, void **out);
@@ -124,11 +124,11 @@ void fv_kv_memory_give(fv_kv *kv, fv_buf *buf); /* empties it */
  * first, or given back. Errors as above, with *paid as it was. */
 fv_status fv_kv_tables_pay(fv_kv *kv, size_t bytes, size_t *paid);
 
-/* Places for a run's blocks, and for positions and tallies of its rows. */
+/* Places for a run's blocks, and for positions and accumulators of its rows. */
 fv_status fv_kv_blocks_grow(fv_kv *kv, size_t run, int32_t n_block);
 fv_status fv_kv_positions_grow(const fv_kv *kv, fv_kv_run_state *st, int32_t n);
 
-/* One more block for a head's text rows, whose place is there; and back what lies behind `rows`. */
+/* One more block for a head's text tokens, whose place is there; and back what lies behind `rows`. */
 fv_status fv_kv_text_take(fv_kv *kv, int32_t layer, int32_t head);
 void fv_kv_text_give(fv_kv *kv, int32_t layer, int32_t head, int32_t rows);
 
@@ -141,10 +141,10 @@ fv_status fv_kv_extent_map(fv_kv *kv, int32_t layer, int32_t head, char **base, 
 
 /* ---- factors (kv_packed.c) ------------------------------------------------------------------ */
 
-/* A layer is without raw visual rows from now on. */
+/* A layer is without raw visual tokens from now on. */
 void fv_kv_drop_visual(fv_kv *kv, int32_t layer);
 
-/* The first n text rows, if there are so many, leave this layer alone, without those who borrow its
+/* The first n text tokens, if there are so many, leave this layer alone, without those who borrow its
  * keys. (kv_rows.c) */
 fv_status fv_kv_drop_text(fv_kv *kv, int32_t layer, int32_t n);
 

@@ -25,7 +25,7 @@ fv_kv_packed *fv_kv_packed_text(const fv_kv *kv, int32_t layer) {
 }
 
 bool fv_kv_packed_owns_keys(const fv_kv_packed *p, int32_t layer) {
-    return p->leader == layer || p->part[FV_PACKED_V].shape.form == FV_PACKED_MERGED;
+    return p->source_layer == layer || p->part[FV_PACKED_V].shape.form == FV_PACKED_MERGED;
 }
 
 size_t fv_kv_packed_bytes(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
@@ -150,10 +150,10 @@ static fv_status take_part(fv_kv *kv, fv_kv_packed *p, int kind, const fv_packed
     return FV_OK;
 }
 
-/* Where that lies which is its leader's: keys, or directions. */
-static void follow_leader(const fv_kv *kv, fv_kv_packed *p, int32_t layer) {
-    if (p->leader == layer) return;
-    const fv_kv_packed *lead = fv_kv_packed_of(kv, p->leader, p->seg);
+/* Where that lies which is its source layer's: keys, or directions. */
+static void follow_source_layer(const fv_kv *kv, fv_kv_packed *p, int32_t layer) {
+    if (p->source_layer == layer) return;
+    const fv_kv_packed *lead = fv_kv_packed_of(kv, p->source_layer, p->seg);
     if (!fv_kv_packed_owns_keys(p, layer)) p->part[FV_PACKED_K] = lead->part[FV_PACKED_K];
     for (int k = 0; k < 2; k++)
         if (p->part[k].shape.borrows) p->part[k].base = lead->part[k].data;
@@ -172,7 +172,7 @@ static fv_status fill(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_k
     int32_t had = f->seg == FV_SEG_VISUAL ? fv_kv_ranked(kv, layer, 0) : 0;
     p->n_alive = f->n;
     p->n_first = had > f->n ? had : f->n;
-    p->leader = f->leader;
+    p->source_layer = f->source_layer;
     p->seg = f->seg;
     p->n_small = -1;
     FV_TRY(fv_kv_packed_set_take(kv, &like, &set));
@@ -181,13 +181,14 @@ static fv_status fill(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_k
     FV_TRY(take_part(kv, p, FV_PACKED_V, &f->part[FV_PACKED_V]));
     if (fv_kv_packed_owns_keys(p, layer))
         FV_TRY(take_part(kv, p, FV_PACKED_K, &f->part[FV_PACKED_K]));
-    follow_leader(kv, p, layer);
+    follow_source_layer(kv, p, layer);
     return FV_OK;
 }
 
 fv_status fv_kv_pack(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_kv_packed **out) {
     assert(!fv_kv_packed_of(kv, layer, f->seg) && f->n > 0 && f->first[f->n_anchor] == f->n);
-    assert(f->leader == layer || fv_kv_packed_of(kv, f->leader, f->seg)->rows.n == f->n);
+    assert(f->source_layer == layer ||
+           fv_kv_packed_of(kv, f->source_layer, f->seg)->rows.n == f->n);
     fv_kv_packed *p = calloc(1, sizeof *p);
     if (!p) return FV_FAIL(FV_ENOMEM, "out of memory for a packed layer");
     fv_status st = FV_OK;
@@ -246,7 +247,7 @@ fv_status fv_kv_packed_turns(fv_kv *kv, const float **out) {
     for (int32_t l = 0; l < n_layer; l++) n += turn_rows(fv_kv_packed_at(kv, l));
     *out = NULL;
     if (n == 0) return FV_OK;
-    FV_TRY(fv_kv_pool_home(kv->pool, n * sizeof(float), &home));
+    FV_TRY(fv_kv_pool_on_host(kv->pool, n * sizeof(float), &home));
     float *to = home;
     *out = home;
     for (int32_t l = 0; l < n_layer; l++) {
@@ -270,8 +271,8 @@ static fv_status base_home(fv_device *dev, const fv_packed_part *part, fv_arena 
     return fv_device_copy(dev, base, part->base, fv_packed_bytes(&own));
 }
 
-fv_status fv_kv_packed_home(const fv_kv *kv, const fv_packed_part *part, fv_arena *arena,
-                            fv_packed_part *out) {
+fv_status fv_kv_packed_on_host(const fv_kv *kv, const fv_packed_part *part, fv_arena *arena,
+                               fv_packed_part *out) {
     fv_device *dev = fv_kv_get_device(kv);
     size_t bytes = fv_packed_bytes(&part->shape);
     *out = *part;
@@ -311,7 +312,7 @@ static fv_status shorten(fv_kv *kv, fv_kv_packed *p, const int32_t *alive) {
 fv_status fv_kv_packed_shorten(fv_kv *kv, int32_t layer, const int32_t *alive) {
     for (int32_t l = layer; l < fv_kv_get_shape(kv)->n_layer; l++) {
         fv_kv_packed *p = fv_kv_packed_at(kv, l);
-        if (!p || p->leader != layer) continue;
+        if (!p || p->source_layer != layer) continue;
         note_first(kv, l);
         FV_TRY(shorten(kv, p, alive));
     }
@@ -438,15 +439,15 @@ static fv_status layer_keep(fv_kv *kv, int32_t layer, const int32_t *idx, int32_
     fv_kv_packed *p = fv_kv_packed_at(kv, layer);
     if (fv_kv_packed_owns_keys(p, layer)) FV_TRY(part_keep(kv, p, FV_PACKED_K, idx, n));
     FV_TRY(part_keep(kv, p, FV_PACKED_V, idx, n));
-    follow_leader(kv, p, layer);
+    follow_source_layer(kv, p, layer);
     return rows_keep(kv, p, idx, n);
 }
 
 fv_status fv_kv_packed_keep(fv_kv *kv, int32_t layer, const int32_t *idx, int32_t n) {
-    assert(fv_kv_packed_at(kv, layer)->leader == layer);
+    assert(fv_kv_packed_at(kv, layer)->source_layer == layer);
     for (int32_t l = layer; l < fv_kv_get_shape(kv)->n_layer; l++) {
         const fv_kv_packed *p = fv_kv_packed_at(kv, l);
-        if (!p || p->leader != layer) continue;
+        if (!p || p->source_layer != layer) continue;
         note_first(kv, l);
         if (n == 0)
             fv_kv_packed_end(kv, l);

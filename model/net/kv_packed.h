@@ -1,9 +1,9 @@
 #ifndef FOVEA_MODEL_NET_KV_PACKED_H
 #define FOVEA_MODEL_NET_KV_PACKED_H
 
-/* PACKED LAYERS of a KV store: a layer's visual rows as low-rank factors (kernels/packed.h), as
+/* PACKED LAYERS of a KV store: a layer's visual tokens as low-rank factors (kernels/packed.h), as
  * codes (kernels/codes.h) or as directions that two layers share (kernels/merged.h) instead of raw
- * rows. Its visual runs have no rows then. Its text rows are
+ * rows. Its visual runs have no rows then. Its text tokens are
  * raw, and grow as ever; where their keys are factors as well (pack=svd,compress_text=keys) those
  * of the prompt are a block of their own, whose values are rows, and its text runs begin with the
  * answer.
@@ -11,8 +11,8 @@
  *   raw extent --fv_kv_pack--> packed --fv_kv_packed_keep--> fewer rows --> none
  *                                                                 '--fv_unpack--> few raw rows
  *
- * Keys and values are two parts. The keys of a lazy layer are its leader's: such a layer has
- * memory for values only, and goes before its leader does. So does the second of two merged layers,
+ * Keys and values are two parts. The keys of a lazy layer are its source layer's: such a layer has
+ * memory for values only, and goes before its source layer does. So does the second of two merged layers,
  * whose parts are its own but for the directions. Parts are paid from the pool, to the byte, and so
  * are the tables that say which rows they are (fv_kv_packed_tables).
  *
@@ -35,7 +35,7 @@ typedef struct fv_kv_packed_form {
     const int32_t *anchor; /* [n_anchor] the blocks' anchor positions; NULL: all are 0 (K1) */
     const int32_t *rank;   /* [n] the order in which rows are let go: a row's rank is below v while
                             * v rows are left; ascending inside a block. NULL: they are not ranked */
-    int32_t leader;        /* whose keys, or directions: the layer itself, or a packed layer before
+    int32_t source_layer;  /* whose keys, or directions: the layer itself, or a packed layer before
                             * it */
     fv_kv_segment seg;     /* of text: its first n rows, in their order; values as rows, no ranks */
 } fv_kv_packed_form;
@@ -57,7 +57,7 @@ typedef struct fv_kv_packed {
     int32_t n_turn;    /* so many of which have run */
     bool observed;     /* importance holds something */
     bool stale;        /* and is newer than the groups */
-    int32_t leader;
+    int32_t source_layer;
     fv_kv_segment seg;
     int32_t n_small; /* model/net/unpack.c: with so many rows or fewer they are smaller as raw ones;
                       * -1: not known yet */
@@ -70,11 +70,11 @@ typedef struct fv_kv_packed {
     bool pays_observed; /* importance and turn too, there or to come */
 } fv_kv_packed;
 
-/* The packed block of a layer's visual rows, or NULL: it is raw. Borrowed, until the layer is
+/* The packed block of a layer's visual tokens, or NULL: it is raw. Borrowed, until the layer is
  * changed by a call below or the store closes. */
 fv_kv_packed *fv_kv_packed_at(const fv_kv *kv, int32_t layer);
 
-/* The same of its text rows, or of either segment. */
+/* The same of its text tokens, or of either segment. */
 fv_kv_packed *fv_kv_packed_text(const fv_kv *kv, int32_t layer);
 fv_kv_packed *fv_kv_packed_of(const fv_kv *kv, int32_t layer, fv_kv_segment seg);
 
@@ -99,18 +99,18 @@ fv_status fv_kv_packed_turns(fv_kv *kv, const float **out);
 
 /* A part whose bytes are on the host: the part itself where the store is there, or a copy in
  * `arena`. */
-fv_status fv_kv_packed_home(const fv_kv *kv, const fv_packed_part *part, fv_arena *arena,
-                            fv_packed_part *out);
+fv_status fv_kv_packed_on_host(const fv_kv *kv, const fv_packed_part *part, fv_arena *arena,
+                               fv_packed_part *out);
 
 /* group[] was changed on the host: brings it to the device. */
 fv_status fv_kv_packed_regroup(fv_kv *kv, fv_kv_packed *p);
 
-/* All text rows of a layer leave, packed and raw: for whoever holds a copy and packs them together
+/* All text tokens of a layer leave, packed and raw: for whoever holds a copy and packs them together
  * (decode-worker/conversations/recompress.h). Those that borrow its keys are to follow before the
  * next pass. */
 fv_status fv_kv_clear_text(fv_kv *kv, int32_t layer);
 
-/* What follows is of visual rows. */
+/* What follows is of visual tokens. */
 
 /* Rows are let go without anything moving: the first alive[a] of each anchor block [n_anchor]
  * still count. None may come back. */
@@ -121,9 +121,9 @@ fv_status fv_kv_packed_shorten(fv_kv *kv, int32_t layer, const int32_t *alive);
 fv_status fv_kv_packed_shrink(fv_kv *kv, int32_t layer, int32_t v);
 
 /* Lays the parts anew with rows idx[0 .. n) of those that count, block by block and in any order
- * inside a block; they keep their bits. n = 0 leaves the layer without visual rows. Memory of the
+ * inside a block; they keep their bits. n = 0 leaves the layer without visual tokens. Memory of the
  * others goes back to the pool. Lazy layers keep the same rows, which is why this is asked of the
- * leader. */
+ * source layer. */
 fv_status fv_kv_packed_keep(fv_kv *kv, int32_t layer, const int32_t *idx, int32_t n);
 
 /* Lays the parts anew with the rows that count. */

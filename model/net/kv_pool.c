@@ -50,7 +50,7 @@ fv_status fv_kv_pool_charge(fv_kv_pool *p, size_t bytes) {
     return FV_OK;
 }
 
-fv_status fv_kv_pool_home(fv_kv_pool *p, size_t bytes, void **out) {
+fv_status fv_kv_pool_on_host(fv_kv_pool *p, size_t bytes, void **out) {
     if (bytes > p->home.bytes) {
         fv_buf_free(&p->home);
         FV_TRY(fv_buf_alloc(p->device, 2 * bytes, FV_BUF_PINNED, &p->home));
@@ -62,7 +62,7 @@ fv_status fv_kv_pool_home(fv_kv_pool *p, size_t bytes, void **out) {
 /* ---- extents that are used again --------------------------------------------------------- */
 
 /* Memory that was touched before costs no page faults, which take longer than the copy into it. As
- * sizes follow from the pictures' they come again, exactly. What is spare is let go before there
+ * sizes follow from the images' they come again, exactly. What is spare is let go before there
  * would be more of it than was ever held at a time. */
 
 static void spare_free(fv_kv_pool *p, int32_t n) {

@@ -38,7 +38,7 @@ static fv_status rows_move(fv_kv *kv, const fv_kv_block *dst, const fv_kv_block 
 static void positions_keep(fv_kv *kv, size_t run, const int32_t *idx, int32_t n) {
     for (int32_t j = 0; j < n; j++) {
         kv->state[run].pos[j] = kv->state[run].pos[idx[j]];
-        fv_kv_tally_move(kv, &kv->state[run], j, idx[j]);
+        fv_kv_accum_move(kv, &kv->state[run], j, idx[j]);
     }
     kv->run[run].len = n;
 }
@@ -56,7 +56,7 @@ static fv_status rows_spread(fv_kv *kv, size_t run, const int32_t *idx, int32_t 
             FV_TRY(dev->ops->copy_async(dev, fv_kv_row_of(block, j, value, bytes),
                                         fv_kv_row_of(block, from, value, bytes), bytes));
         kv->state[run].pos[j] = kv->state[run].pos[from];
-        fv_kv_tally_move(kv, &kv->state[run], j, from);
+        fv_kv_accum_move(kv, &kv->state[run], j, from);
         from -= j > 0 && idx[j] != idx[j - 1];
     }
     kv->run[run].len = n;
@@ -106,17 +106,16 @@ fv_status fv_kv_drop_text(fv_kv *kv, int32_t layer, int32_t n) {
     return st;
 }
 
-static fv_status tallies_order(const fv_kv *kv, fv_kv_run_state *st, const int32_t *idx,
-                               int32_t n) {
+static fv_status accums_order(const fv_kv *kv, fv_kv_run_state *st, const int32_t *idx, int32_t n) {
     size_t width = (size_t)kv->width;
     if (width == 0) return FV_OK;
-    float *tally = malloc((size_t)(n ? n : 1) * width * sizeof *tally);
-    if (!tally) return FV_FAIL(FV_ENOMEM, "out of memory for tallies of KV rows");
+    float *accum = malloc((size_t)(n ? n : 1) * width * sizeof *accum);
+    if (!accum) return FV_FAIL(FV_ENOMEM, "out of memory for tallies of KV rows");
     for (int32_t j = 0; j < n; j++)
-        memcpy(tally + (size_t)j * width, st->tally + (size_t)idx[j] * width,
-               width * sizeof *tally);
-    free(st->tally);
-    st->tally = tally;
+        memcpy(accum + (size_t)j * width, st->accum + (size_t)idx[j] * width,
+               width * sizeof *accum);
+    free(st->accum);
+    st->accum = accum;
     return FV_OK;
 }
 
@@ -125,7 +124,7 @@ static fv_status positions_order(fv_kv *kv, size_t run, const int32_t *idx, int3
     fv_kv_run_state *st = &kv->state[run];
     int32_t *pos = malloc((size_t)(n ? n : 1) * sizeof *pos);
     if (!pos) return FV_FAIL(FV_ENOMEM, "out of memory for KV positions");
-    fv_status status = tallies_order(kv, st, idx, n);
+    fv_status status = accums_order(kv, st, idx, n);
     if (status != FV_OK) {
         free(pos);
         return status;
@@ -153,7 +152,7 @@ static fv_status keep_visual(fv_kv *kv, int32_t layer, const int32_t *const *idx
                              const int32_t *n) {
     const fv_kv_shape *s = &kv->pool->shape;
     fv_buf buf;
-    assert(kv->veiled[layer] == 0);
+    assert(kv->masked[layer] == 0);
     FV_TRY(extent_lay_again(kv, layer, n, &buf));
     char *base = buf.data;
     for (int32_t g = 0; g < s->n_kv; g++) {
@@ -163,7 +162,8 @@ static fv_status keep_visual(fv_kv *kv, int32_t layer, const int32_t *const *idx
         kv->state[run].cap_block = 0;
         fv_status st = fv_kv_extent_map(kv, layer, g, &base, n[g]);
         if (st == FV_OK)
-            st = rows_move(kv, kv->run[run].block, old, idx[g], n[g], kv->leader[layer] != layer);
+            st = rows_move(kv, kv->run[run].block, old, idx[g], n[g],
+                           kv->source_layer[layer] != layer);
         if (st == FV_OK) st = positions_order(kv, run, idx[g], n[g]);
         free(old);
         if (st != FV_OK) { /* the request is lost; leave it so that close still works */
@@ -178,11 +178,12 @@ static fv_status keep_visual(fv_kv *kv, int32_t layer, const int32_t *const *idx
 }
 
 /* The layers of a block: the one whose keys these are, and those that borrow them. */
-static bool shares_keys(const fv_kv *kv, int32_t layer, int32_t leader, fv_kv_segment seg) {
-    return layer == leader || (kv->leader[layer] == leader && fv_kv_borrows(kv, layer, seg));
+static bool shares_keys(const fv_kv *kv, int32_t layer, int32_t source_layer, fv_kv_segment seg) {
+    return layer == source_layer ||
+           (kv->source_layer[layer] == source_layer && fv_kv_borrows(kv, layer, seg));
 }
 
-/* The leader first: the others point to its new keys. */
+/* The source layer first: the others point to its new keys. */
 fv_status fv_kv_keep(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t *const *idx,
                      const int32_t *n) {
     assert(!fv_kv_borrows(kv, layer, seg));
@@ -194,13 +195,13 @@ fv_status fv_kv_keep(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t 
 
 /* ---- rows that nobody sees --------------------------------------------------------------- */
 
-void fv_kv_veil(fv_kv *kv, int32_t layer, int32_t n) {
-    assert(kv->veiled[layer] == 0 && !fv_kv_packed_at(kv, layer) && kv->width == 0);
+void fv_kv_mask(fv_kv *kv, int32_t layer, int32_t n) {
+    assert(kv->masked[layer] == 0 && !fv_kv_packed_at(kv, layer) && kv->width == 0);
     for (int32_t g = 0; g < kv->pool->shape.n_kv; g++) {
         assert(fv_kv_len(kv, layer, g, FV_SEG_VISUAL) >= n && fv_kv_ranked(kv, layer, g) == 0);
         kv->run[fv_kv_run_at(kv, layer, g, FV_SEG_VISUAL)].len -= n;
     }
-    kv->veiled[layer] = n;
+    kv->masked[layer] = n;
 }
 
 /* ---- rank order ------------------------------------------------------------------------- */
@@ -266,19 +267,19 @@ fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n) {
     return rows > 0 && loose ? extent_fit(kv, layer, most) : FV_OK;
 }
 
-/* ---- tallies ----------------------------------------------------------------------------- */
+/* ---- accumulators ----------------------------------------------------------------------------- */
 
-void fv_kv_set_tally(fv_kv *kv, fv_tally_kind kind, int32_t width) {
-    kv->tally = kind;
+void fv_kv_set_accum(fv_kv *kv, fv_accum_kind kind, int32_t width) {
+    kv->accum = kind;
     kv->width = kind ? width : 0;
 }
 
-fv_tally_kind fv_kv_tally_kind(const fv_kv *kv) { return kv->tally; }
+fv_accum_kind fv_kv_accum_kind(const fv_kv *kv) { return kv->accum; }
 
-int32_t fv_kv_tally_width(const fv_kv *kv) { return kv->width; }
+int32_t fv_kv_accum_width(const fv_kv *kv) { return kv->width; }
 
-float *fv_kv_tally(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg) {
-    return kv->state[fv_kv_run_at(kv, layer, head, seg)].tally;
+float *fv_kv_accum(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg) {
+    return kv->state[fv_kv_run_at(kv, layer, head, seg)].accum;
 }
 
 uint64_t fv_kv_rows_removed(const fv_kv *kv) { return kv->n_removed; }
@@ -291,7 +292,7 @@ static fv_status row_move(fv_kv *kv, size_t run, int32_t to, int32_t from) {
         FV_TRY(dev->ops->copy_async(dev, fv_kv_row_of(block, to, value, bytes),
                                     fv_kv_row_of(block, from, value, bytes), bytes));
     kv->state[run].pos[to] = kv->state[run].pos[from];
-    fv_kv_tally_move(kv, &kv->state[run], to, from);
+    fv_kv_accum_move(kv, &kv->state[run], to, from);
     return FV_OK;
 }
 

@@ -7,19 +7,19 @@
 #include <string.h>
 
 #include "common/arena.h"
+#include "model/net/accum.h"
 #include "model/net/expand.h"
-#include "model/net/tally.h"
 #include "model/net/unpack.h"
 
-struct fv_stepper {
+struct fv_model_runner {
     fv_decoder *dec;
     fv_rope rope;
     fv_buf x; /* [rows, d] */
     fv_arena arena;
 };
 
-fv_status fv_stepper_open(fv_decoder *dec, fv_stepper **out) {
-    fv_stepper *st = calloc(1, sizeof *st);
+fv_status fv_model_runner_open(fv_decoder *dec, fv_model_runner **out) {
+    fv_model_runner *st = calloc(1, sizeof *st);
     if (!st) return FV_FAIL(FV_ENOMEM, "out of memory for the decode step");
     st->dec = dec;
     fv_rope_init(&st->rope, &fv_decoder_config(dec)->rope, fv_decoder_config(dec)->d_head);
@@ -27,14 +27,14 @@ fv_status fv_stepper_open(fv_decoder *dec, fv_stepper **out) {
     return FV_OK;
 }
 
-void fv_stepper_close(fv_stepper *st) {
+void fv_model_runner_close(fv_model_runner *st) {
     if (!st) return;
     fv_buf_free(&st->x);
     fv_arena_fini(&st->arena);
     free(st);
 }
 
-static fv_status rows_for(fv_stepper *st, int32_t rows, fv_tensor *out) {
+static fv_status rows_for(fv_model_runner *st, int32_t rows, fv_tensor *out) {
     int32_t d = fv_decoder_config(st->dec)->d_model;
     size_t bytes = (size_t)rows * (size_t)d * sizeof(float);
     if (bytes > st->x.bytes) {
@@ -45,10 +45,10 @@ static fv_status rows_for(fv_stepper *st, int32_t rows, fv_tensor *out) {
     return FV_OK;
 }
 
-/* Of all rows that left the last layer, where tallies wanted more, those behind which a token is
+/* Of all rows that left the last layer, where accumulators wanted more, those behind which a token is
  * chosen: together, ahead of the others. */
-static fv_status last_rows(fv_stepper *st, const fv_step_seq *seq, const fv_pass *pass,
-                           fv_tensor *out) {
+static fv_status last_rows(fv_model_runner *st, const fv_step_seq *seq,
+                           const fv_forward_batch *pass, fv_tensor *out) {
     fv_device *dev = fv_decoder_backend(st->dec)->device;
     int32_t n = 0, end = 0;
     for (int32_t b = 0; b < pass->n_seq; b++) {
@@ -63,21 +63,21 @@ static fv_status last_rows(fv_stepper *st, const fv_step_seq *seq, const fv_pass
     return FV_OK;
 }
 
-static fv_status read_tallies(fv_stepper *st, const fv_pass *pass) {
+static fv_status read_accums(fv_model_runner *st, const fv_forward_batch *pass) {
     fv_backend *be = fv_decoder_backend(st->dec);
     bool any = false;
-    for (int32_t b = 0; b < pass->n_seq; b++) any |= pass->seq[b].n_tap > 0;
+    for (int32_t b = 0; b < pass->n_seq; b++) any |= pass->seq[b].n_capture > 0;
     if (any) FV_TRY(be->ops->sync(be));
-    for (int32_t b = 0; any && b < pass->n_seq; b++) fv_tally_read(&pass->seq[b]);
+    for (int32_t b = 0; any && b < pass->n_seq; b++) fv_accum_read(&pass->seq[b]);
     return FV_OK;
 }
 
-static fv_status run(fv_stepper *st, const fv_step_seq *seq, int32_t n_seq, int32_t rows,
+static fv_status run(fv_model_runner *st, const fv_step_seq *seq, int32_t n_seq, int32_t rows,
                      float *logits) {
     fv_arena_reset(&st->arena);
     int32_t n_whole = 0, *ids, *pos;
     uint8_t *seg;
-    fv_pass_seq *pass_seq;
+    fv_forward_seq *pass_seq;
     FV_TRY(FV_ARENA_NEW(&st->arena, rows, ids));
     FV_TRY(FV_ARENA_NEW(&st->arena, rows, pos));
     FV_TRY(FV_ARENA_NEW(&st->arena, rows, seg));
@@ -87,18 +87,18 @@ static fv_status run(fv_stepper *st, const fv_step_seq *seq, int32_t n_seq, int3
         assert(seq[b].n > 0);
         memcpy(ids + at, seq[b].ids, (size_t)seq[b].n * sizeof *ids);
         for (int32_t i = 0; i < seq[b].n; i++) pos[at + i] = seq[b].pos + i;
-        pass_seq[b] = (fv_pass_seq){.kv = seq[b].kv,
-                                    .n_rows = seq[b].n,
-                                    .pos = pos + at,
-                                    .seg = seg + at,
-                                    .wanted = seq[b].partial ? 0 : 1,
-                                    .observe = fv_kv_expand(seq[b].kv) != NULL,
-                                    .n = fv_kv_n(seq[b].kv)};
+        pass_seq[b] = (fv_forward_seq){.kv = seq[b].kv,
+                                       .n_rows = seq[b].n,
+                                       .pos = pos + at,
+                                       .seg = seg + at,
+                                       .wanted = seq[b].partial ? 0 : 1,
+                                       .observe = fv_kv_expand(seq[b].kv) != NULL,
+                                       .n = fv_kv_n(seq[b].kv)};
         n_whole += !seq[b].partial;
-        FV_TRY(fv_tally_ask(&st->arena, fv_decoder_config(st->dec)->n_head, !seq[b].partial,
+        FV_TRY(fv_accum_ask(&st->arena, fv_decoder_config(st->dec)->n_head, !seq[b].partial,
                             &pass_seq[b]));
     }
-    fv_pass pass = {.n_seq = n_seq, .seq = pass_seq};
+    fv_forward_batch pass = {.n_seq = n_seq, .seq = pass_seq};
     FV_TRY(rows_for(st, rows, &pass.x));
     FV_TRY(fv_decoder_embed(st->dec, ids, rows, pass.x));
     const fv_text_config *cfg = fv_decoder_config(st->dec);
@@ -107,7 +107,7 @@ static fv_status run(fv_stepper *st, const fv_step_seq *seq, int32_t n_seq, int3
         FV_TRY(fv_expand_regroup(seq[b].kv));
     }
     FV_TRY(fv_decoder_layers(st->dec, &pass, 0, cfg->n_layer));
-    FV_TRY(read_tallies(st, &pass));
+    FV_TRY(read_accums(st, &pass));
     for (int32_t b = 0; b < n_seq; b++)
         if (!seq[b].partial) FV_TRY(fv_expand_end_turn(seq[b].kv));
     if (n_whole == 0) return FV_OK;
@@ -116,7 +116,8 @@ static fv_status run(fv_stepper *st, const fv_step_seq *seq, int32_t n_seq, int3
     return fv_decoder_logits(st->dec, last, logits);
 }
 
-fv_status fv_stepper_run(fv_stepper *st, const fv_step_seq *seq, int32_t n_seq, float *logits) {
+fv_status fv_model_runner_run(fv_model_runner *st, const fv_step_seq *seq, int32_t n_seq,
+                              float *logits) {
     fv_backend *be = fv_decoder_backend(st->dec);
     int32_t rows = 0;
     for (int32_t b = 0; b < n_seq; b++) rows += seq[b].n;

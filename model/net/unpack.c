@@ -15,12 +15,12 @@ typedef struct block_bytes {
     size_t raw;   /* and the rows */
 } block_bytes;
 
-/* Of the layers that share the keys or directions of `leader`, for v rows. */
-static block_bytes bytes_for(const fv_kv *kv, int32_t leader, int32_t v) {
+/* Of the layers that share the keys or directions of `source layer`, for v rows. */
+static block_bytes bytes_for(const fv_kv *kv, int32_t source_layer, int32_t v) {
     block_bytes b = {0, 0, 0};
-    for (int32_t l = leader; l < fv_kv_get_shape(kv)->n_layer; l++) {
+    for (int32_t l = source_layer; l < fv_kv_get_shape(kv)->n_layer; l++) {
         const fv_kv_packed *p = fv_kv_packed_at(kv, l);
-        if (!p || p->leader != leader) continue;
+        if (!p || p->source_layer != source_layer) continue;
         b.held += fv_kv_packed_bytes(kv, l, FV_SEG_VISUAL);
         for (int k = fv_kv_packed_owns_keys(p, l) ? FV_PACKED_K : FV_PACKED_V; k < 2; k++) {
             fv_packed_shape s = p->part[k].shape;
@@ -34,9 +34,9 @@ static block_bytes bytes_for(const fv_kv *kv, int32_t leader, int32_t v) {
 }
 
 /* The most rows that are smaller raw, of those that there ever were. */
-static int32_t small_of(const fv_kv *kv, int32_t leader) {
-    for (int32_t v = fv_kv_packed_at(kv, leader)->n_first; v > 0; v--) {
-        block_bytes b = bytes_for(kv, leader, v);
+static int32_t small_of(const fv_kv *kv, int32_t source_layer) {
+    for (int32_t v = fv_kv_packed_at(kv, source_layer)->n_first; v > 0; v--) {
+        block_bytes b = bytes_for(kv, source_layer, v);
         if (b.raw <= b.tight) return v;
     }
     return 0;
@@ -63,7 +63,7 @@ static fv_status alive_rows(const fv_kv_packed *p, fv_arena *room, int32_t **row
 static fv_status rebuild(const fv_kv *kv, fv_matrices *in, const fv_packed_part *there,
                          const int32_t *row, int32_t n, fv_tensor *m) {
     fv_packed_part part;
-    FV_TRY(fv_kv_packed_home(kv, there, in->home, &part));
+    FV_TRY(fv_kv_packed_on_host(kv, there, in->home, &part));
     FV_TRY(fv_matrix_new(in, n, (int32_t)fv_packed_width(&part.shape), m));
     return fv_rows_rebuild(in, &part, row, *m);
 }
@@ -133,17 +133,18 @@ static fv_status lay_rows(fv_kv *kv, fv_backend *be, const layer_rows *x, fv_are
 }
 
 /* All parts go before any rows come: only together do they pay for them, in a pool that is full. */
-static fv_status unpack_block(fv_kv *kv, fv_matrices *in, const fv_rope *rope, int32_t leader) {
+static fv_status unpack_block(fv_kv *kv, fv_matrices *in, const fv_rope *rope,
+                              int32_t source_layer) {
     fv_backend *be = in->be;
     fv_arena *room = in->home;
     int32_t n_layer = fv_kv_get_shape(kv)->n_layer, n_x = 0, *row;
-    const fv_kv_packed *p = fv_kv_packed_at(kv, leader);
+    const fv_kv_packed *p = fv_kv_packed_at(kv, source_layer);
     layer_rows *x;
     FV_TRY(FV_ARENA_NEW(room, n_layer, x));
     FV_TRY(alive_rows(p, room, &row));
-    for (int32_t l = leader, n = p->n_alive; l < n_layer; l++) {
+    for (int32_t l = source_layer, n = p->n_alive; l < n_layer; l++) {
         const fv_kv_packed *at = fv_kv_packed_at(kv, l);
-        if (!at || at->leader != leader) continue;
+        if (!at || at->source_layer != source_layer) continue;
         x[n_x].layer = l;
         FV_TRY(rebuild_layer(kv, in, rope, at, row, n, &x[n_x++]));
     }
@@ -157,7 +158,7 @@ fv_status fv_unpack(fv_kv *kv, fv_backend *be, const fv_rope *rope) {
     fv_status st = FV_OK;
     for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer && st == FV_OK; l++) {
         fv_kv_packed *p = fv_kv_packed_at(kv, l);
-        if (!p || p->leader != l || p->n_alive == p->n_first) continue;
+        if (!p || p->source_layer != l || p->n_alive == p->n_first) continue;
         if (p->n_small < 0) p->n_small = small_of(kv, l);
         block_bytes b = bytes_for(kv, l, p->n_alive);
         if (p->n_alive > p->n_small) {

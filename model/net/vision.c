@@ -237,16 +237,16 @@ static fv_status bring_rows(fv_vision *v, fv_tensor x, const int32_t *ids, int32
 }
 
 /* What the layer that was run last left in q and k. */
-static fv_status take_tap(fv_vision *v, int32_t n, const tower_scratch *s,
-                          const fv_vision_tap *tap) {
+static fv_status take_capture(fv_vision *v, int32_t n, const tower_scratch *s,
+                              const fv_vision_capture *capture) {
     int32_t rows = n * tokens(v), *ids, *cls;
     float *room = s->kv.data; /* that layer has done with it */
     FV_TRY(FV_ARENA_NEW(&v->host, rows, ids));
     FV_TRY(FV_ARENA_NEW(&v->host, n, cls));
     for (int32_t r = 0; r < rows; r++) ids[r] = r;
     for (int32_t i = 0; i < n; i++) cls[i] = i * tokens(v);
-    FV_TRY(bring_rows(v, s->k, ids, rows, room, tap->k));
-    return bring_rows(v, s->q, cls, n, room + (size_t)rows * (size_t)s->k.cols, tap->q);
+    FV_TRY(bring_rows(v, s->k, ids, rows, room, capture->k));
+    return bring_rows(v, s->q, cls, n, room + (size_t)rows * (size_t)s->k.cols, capture->q);
 }
 
 /* ---- scratch --------------------------------------------------------------------------- */
@@ -331,30 +331,31 @@ static fv_status give_features(fv_vision *v, int32_t n, const tower_scratch *s,
     return v->be->ops->sync(v->be);
 }
 
-static fv_status run_layers(fv_vision *v, int32_t n, tower_scratch *s, const fv_vision_tap *tap) {
+static fv_status run_layers(fv_vision *v, int32_t n, tower_scratch *s,
+                            const fv_vision_capture *capture) {
     for (int32_t l = 0; l < v->n_layer; l++) {
         FV_TRY(layer(v, &v->w.layer[l], n, s));
         FV_TRY(take_features(v, l + 1, s));
-        if (tap && tap->layer == l) FV_TRY(take_tap(v, n, s, tap));
+        if (capture && capture->layer == l) FV_TRY(take_capture(v, n, s, capture));
         atomic_fetch_add_explicit(&v->n_layer_run, 1, memory_order_relaxed);
     }
-    if (!tap || tap->layer < v->n_layer) return FV_OK;
+    if (!capture || capture->layer < v->n_layer) return FV_OK;
     FV_TRY(ask_layer(v, &v->w.layer[v->n_layer], s));
-    return take_tap(v, n, s, tap);
+    return take_capture(v, n, s, capture);
 }
 
 int32_t fv_vision_layers(const fv_vision *v) { return v->n_layer; }
 
 fv_status fv_vision_encode(fv_vision *v, const float *pixels, int32_t n, const fv_vision_out *out) {
     assert(!out->embeds.data || out->embeds.rows == n * fv_vision_tokens(v->cfg));
-    assert(!out->tap || (out->tap->layer >= 0 && out->tap->layer <= v->n_layer));
+    assert(!out->capture || (out->capture->layer >= 0 && out->capture->layer <= v->n_layer));
     if (n == 0) return FV_OK;
     fv_arena_reset(&v->host);
     tower_scratch s;
     FV_TRY(make_scratch(v, n, &s));
     FV_TRY(embed(v, pixels, n, &s));
     FV_TRY(take_features(v, 0, &s));
-    FV_TRY(run_layers(v, n, &s, out->tap));
+    FV_TRY(run_layers(v, n, &s, out->capture));
     return give_features(v, n, &s, out);
 }
 

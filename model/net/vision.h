@@ -1,7 +1,7 @@
 #ifndef FOVEA_MODEL_NET_VISION_H
 #define FOVEA_MODEL_NET_VISION_H
 
-/* THE EYE: pixel values -> CLIP tower -> features -> projector -> rows for the text model.
+/* THE VISION TOWER: pixel values -> CLIP tower -> features -> projector -> rows for the text model.
  *
  *   x = [cls; conv(patches)] + position;  x = LayerNorm(x)
  *   x = x + Wo attention(LayerNorm(x));   x = x + fc2(act(fc1(LayerNorm(x))))      per layer
@@ -21,23 +21,23 @@ void fv_vision_close(fv_vision *v); /* NULL is fine */
 
 /* What a layer shows of its attention: what the class row asks, and what every row has for it,
  * heads side by side. softmax(q k^T / sqrt(D)) is what the class row pays to each row. */
-typedef struct fv_vision_tap {
+typedef struct fv_vision_capture {
     int32_t layer; /* 0..fv_vision_layers, the last of which is not run but for this */
     float *q;      /* [n, d_vision] on the host */
     float *k;      /* [n, 1 + P, d_vision] likewise, the class row first */
-} fv_vision_tap;
+} fv_vision_capture;
 
 /* Where results go; what nobody asks for is absent. */
 typedef struct fv_vision_out {
-    fv_tensor features;       /* [n * visual tokens, feature width] F32 on the device */
-    fv_tensor embeds;         /* [n * visual tokens, d_text] F32 on the device */
-    const fv_vision_tap *tap; /* or NULL */
+    fv_tensor features;               /* [n * visual tokens, feature width] F32 on the device */
+    fv_tensor embeds;                 /* [n * visual tokens, d_text] F32 on the device */
+    const fv_vision_capture *capture; /* or NULL */
 } fv_vision_out;
 
 /* Layers that are run. */
 int32_t fv_vision_layers(const fv_vision *v);
 
-/* pixels [n, 3, S, S] F32 on the host. FV_EUNSUPPORTED when the checkpoint lacks what the tap asks
+/* pixels [n, 3, S, S] F32 on the host. FV_EUNSUPPORTED when the checkpoint lacks what the capture asks
  * for: the tower ends with the layers that are run. */
 fv_status fv_vision_encode(fv_vision *v, const float *pixels, int32_t n, const fv_vision_out *out);
 

@@ -126,7 +126,7 @@ static fv_status apply_options(const fv_synth_options *opt, json_t *json) {
         [FV_F32] = "float32", [FV_BF16] = "bfloat16", [FV_F16] = "float16"};
     FV_TRY(set_layers(json, "text_config", opt->n_layer));
     FV_TRY(set_layers(json, "vision_config", opt->n_vision_layer));
-    if (opt->dialect == FV_DIALECT_BASE || opt->dialect == FV_DIALECT_BARE)
+    if (opt->name_mapping == FV_NAME_MAPPING_BASE || opt->name_mapping == FV_NAME_MAPPING_BARE)
         json_object_set_new(json, "tie_word_embeddings", json_true());
     json_object_del(json, "torch_dtype");
     json_object_del(json, "dtype");

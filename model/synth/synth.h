@@ -5,11 +5,11 @@
  * load like real ones, for tests and for measuring speed where real weights are not at hand.
  *
  * Every value depends on (seed, canonical tensor name, element index) and nothing else, then it
- * is rounded to the dtype. So the same network can be written in every dialect, in any number
+ * is rounded to the dtype. So the same network can be written in every name mapping, in any number
  * of shards, and cut to fewer layers, and stays the same. */
 #include "kernels/tensor.h"
 #include "model/config.h"
-#include "model/dialect.h"
+#include "model/name_mapping.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -24,9 +24,9 @@ typedef struct fv_synth_options {
     int32_t n_vision_layer;  /* likewise */
     int32_t n_shard;         /* 0 or 1: one file and no index */
     fv_dtype dtype;
-    fv_dialect dialect; /* base and bare have no head, so they tie it to the embedding */
-    bool config_v5;     /* config files as transformers 5 writes them; false: as 4 does */
-    bool force;         /* write into a directory that is not empty, over what is there */
+    fv_name_mapping name_mapping; /* base and bare have no head, so they tie it to the embedding */
+    bool config_v5;               /* config files as transformers 5 writes them; false: as 4 does */
+    bool force;                   /* write into a directory that is not empty, over what is there */
     uint64_t seed;
 } fv_synth_options;
 

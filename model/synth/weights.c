@@ -18,8 +18,8 @@
 #include <xxhash.h>
 
 #include "common/file.h"
-#include "model/manifest.h"
 #include "model/synth/internal.h"
+#include "model/tensor_specs.h"
 
 enum { PATH_CAP = 4096, NAME_CAP = 64, FILES_MAX = 1000 };
 enum { CHUNK = 1 << 18 /* elements */, THREADS_MAX = 3 /* beside the caller's */ };
@@ -70,7 +70,7 @@ static inline uint16_t f16_of(float x) {
 }
 
 /* Means and spreads that keep activations near 1 through any depth. */
-static void spread_of(const fv_manifest_entry *e, float *mean, float *std) {
+static void spread_of(const fv_tensor_spec *e, float *mean, float *std) {
     int64_t fan_in = 1;
     for (int32_t i = 1; i < e->n_dim; i++) fan_in *= e->shape[i];
     float linear = (float)(1 / sqrt((double)fan_in));
@@ -92,10 +92,10 @@ static void spread_of(const fv_manifest_entry *e, float *mean, float *std) {
  * its place, so that making values and waiting for the disk overlap. */
 typedef struct writer {
     const fv_synth_options *opt;
-    const fv_manifest_entry *entry; /* [n], in the order of the files */
-    uint64_t *off;                  /* [n], where the tensor's bytes are in its file */
+    const fv_tensor_spec *entry; /* [n], in the order of the files */
+    uint64_t *off;               /* [n], where the tensor's bytes are in its file */
     int32_t n;
-    fv_dialect dialect;
+    fv_name_mapping name_mapping;
     int fd;
     char path[PATH_CAP]; /* of fd */
     atomic_int next;     /* the tensor to be taken next ... */
@@ -108,7 +108,7 @@ typedef struct chunk {
     uint16_t halves[CHUNK];
 } chunk;
 
-static uint64_t bytes_of(const writer *w, const fv_manifest_entry *e) {
+static uint64_t bytes_of(const writer *w, const fv_tensor_spec *e) {
     uint64_t n = fv_dtype_bytes(w->opt->dtype);
     for (int32_t i = 0; i < e->n_dim; i++) n *= (uint64_t)e->shape[i];
     return n;
@@ -129,7 +129,7 @@ static int put(int fd, const void *data, size_t n, uint64_t off) {
 }
 
 static int put_tensor(const writer *w, int32_t i, chunk *c) {
-    const fv_manifest_entry *e = &w->entry[i];
+    const fv_tensor_spec *e = &w->entry[i];
     fv_dtype dtype = w->opt->dtype;
     size_t size = fv_dtype_bytes(dtype);
     uint64_t key = XXH64(e->name, strlen(e->name), w->opt->seed), n = bytes_of(w, e) / size;
@@ -180,9 +180,9 @@ static fv_status put_header(writer *w, int32_t first, int32_t last) {
     json_t *header = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
     uint64_t at = 0;
     for (int32_t i = first; i < last; i++) {
-        const fv_manifest_entry *e = &w->entry[i];
+        const fv_tensor_spec *e = &w->entry[i];
         char key[FV_TENSOR_NAME_MAX];
-        fv_dialect_key(w->dialect, e->name, key);
+        fv_name_mapping_key(w->name_mapping, e->name, key);
         json_t *shape = json_array();
         for (int32_t k = 0; k < e->n_dim; k++)
             json_array_append_new(shape, json_integer(e->shape[k]));
@@ -239,7 +239,7 @@ static fv_status write_shards(writer *w, int32_t n_shard, uint64_t total, json_t
         FV_TRY(write_file(w, name, first, last));
         for (int32_t i = first; i < last; i++) {
             char key[FV_TENSOR_NAME_MAX];
-            fv_dialect_key(w->dialect, w->entry[i].name, key);
+            fv_name_mapping_key(w->name_mapping, w->entry[i].name, key);
             json_object_set_new(map, key, json_string(name));
         }
         first = last;
@@ -272,18 +272,19 @@ static fv_status write_all(writer *w, fv_synth_report *out) {
 
 fv_status fv_synth_write_weights(const fv_synth_options *opt, const fv_model_config *cfg,
                                  fv_synth_report *out) {
-    fv_manifest_entry *entry = NULL;
+    fv_tensor_spec *entry = NULL;
     int32_t n = 0;
-    FV_TRY(fv_manifest_build(cfg, true, &entry, &n));
+    FV_TRY(fv_tensor_specs_build(cfg, true, &entry, &n));
     if (cfg->text.tied_head) { /* left out of the file */
         int32_t kept = 0;
         for (int32_t i = 0; i < n; i++)
             if (entry[i].role != FV_ROLE_HEAD) entry[kept++] = entry[i];
         n = kept;
     }
-    writer w = {.opt = opt, .entry = entry, .n = n, .dialect = opt->dialect};
+    writer w = {.opt = opt, .entry = entry, .n = n, .name_mapping = opt->name_mapping};
     /* A model without vision has no hub names of its own. */
-    if (!cfg->has_vision && opt->dialect != FV_DIALECT_BARE) w.dialect = FV_DIALECT_ORIGINAL;
+    if (!cfg->has_vision && opt->name_mapping != FV_NAME_MAPPING_BARE)
+        w.name_mapping = FV_NAME_MAPPING_ORIGINAL;
     w.off = calloc((size_t)n + 1, sizeof *w.off);
     fv_status st = w.off ? write_all(&w, out) : FV_FAIL(FV_ENOMEM, "no memory to write weights");
     free(w.off);

@@ -23,7 +23,7 @@ fv_status fv_plan_expand_attention(fv_plan *plan) {
     plan->observes = true;
     for (int32_t l = 0; l < plan->shape.n_layer; l++) {
         if (!plan->pack[l].rank[FV_PACKED_V]) continue;
-        plan->tap[l] |= FV_TAP_LAST_ROW;
+        plan->capture[l] |= FV_CAPTURE_LAST_ROW;
         for (int k = fv_choice_is(c, "parts", "both") ? FV_PACKED_K : FV_PACKED_V; k < 2; k++) {
             int32_t rank = plan->pack[l].rank[k];
             int32_t low = fv_plan_share(fv_choice_value(c, "rank"), rank);

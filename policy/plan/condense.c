@@ -1,5 +1,5 @@
 /* What the condense methods' files share. The stage changes the shape that later stages see: at
- * first to what pictures come to at most, and once it has run to what they came to. */
+ * first to what images come to at most, and once it has run to what they came to. */
 #include "policy/plan/condense.h"
 
 #include <assert.h>

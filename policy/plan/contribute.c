@@ -75,8 +75,8 @@ void fv_plan_drop(fv_plan *plan, int32_t layer, int32_t keep) {
     for (int32_t l = layer; l < plan->shape.n_layer; l++) plan->visual[l] = keep;
 }
 
-void fv_plan_veil(fv_plan *plan, int32_t layer, int32_t keep) {
-    add_edit(plan, (fv_plan_edit){.layer = layer, .keep = keep, .veils = true});
+void fv_plan_mask_after(fv_plan *plan, int32_t layer, int32_t keep) {
+    add_edit(plan, (fv_plan_edit){.layer = layer, .keep = keep, .masks = true});
 }
 
 void fv_plan_select(fv_plan *plan, fv_plan_rows_fn rows) {

@@ -4,7 +4,7 @@
 /* What a method adds to a plan: one function per row of methods.def, in a file of policy/plan/
  * that is named after the method, or after what several methods add alike (FV_METHOD_AS):
  *
- *   prune: share    from layer `layer` on, `keep` of the visual rows; no attention is asked for
+ *   prune: share    from layer `layer` on, `keep` of the visual tokens; no attention is asked for
  *
  * They run in the order of the stages, each on what the earlier
  * ones left: a plan of `exact` to begin with. */
@@ -42,12 +42,12 @@ void fv_plan_forget_mapped(fv_plan *plan, fv_stage stage);
 /* How many of n a share is, rounded down. */
 int32_t fv_plan_share(double share, int32_t n);
 
-/* From `layer` on, `keep` visual rows are left. Layers ascend from call to call. When that is all
- * there are, the stage is noted to keep every visual row, unless it has dropped some before. */
+/* From `layer` on, `keep` visual tokens are left. Layers ascend from call to call. When that is all
+ * there are, the stage is noted to keep every visual token, unless it has dropped some before. */
 void fv_plan_drop(fv_plan *plan, int32_t layer, int32_t keep);
 
 /* The same, but that the others run on and are held, and nobody sees them. */
-void fv_plan_veil(fv_plan *plan, int32_t layer, int32_t keep);
+void fv_plan_mask_after(fv_plan *plan, int32_t layer, int32_t keep);
 
 /* The select stage leaves `rows` to each KV head: pure, at most what prune leaves to the layer.
  * When that is everything everywhere, the stage is left out and noted. */

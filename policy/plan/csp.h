@@ -12,7 +12,7 @@
  */
 typedef struct fv_csp_sizes {
     int32_t budget;      /* a layer with fewer rows keeps all; INT32_MAX: all layers do */
-    int32_t window;      /* last rows of the prompt whose attention counts */
+    int32_t window;      /* last tokens of the prompt whose attention counts */
     int32_t recent;      /* last rows that stay in any case */
     int32_t self, cross; /* of the others, chosen within a modality and across */
 } fv_csp_sizes;

@@ -1,6 +1,6 @@
 /* prune=fitprune: a schedule c_0, c_1, ... of n numbers, rows of 576 that leave behind each of n
  * layers. With C(i) = (c_0 + ... + c_(i-1)) / 576, and layer l of N standing at i = round((l + 1) n
- * / N), V - floor(C(i) V + 1e-9) of V visual rows are left behind layer l, which on N = n layers
+ * / N), V - floor(C(i) V + 1e-9) of V visual tokens are left behind layer l, which on N = n layers
  * and 576 rows is the schedule itself. Behind the last layer nobody is left to see it. A schedule
  * that was fitted for the checkpoint (eval/scenes/fit.h) comes before the authors'. */
 #include <stdio.h>
@@ -94,7 +94,7 @@ fv_status fv_plan_prune_fitprune(fv_plan *plan) {
     for (int32_t l = 0; l < N - 1; l++) {
         int32_t i = (2 * (l + 1) * n + N) / (2 * N), n_edit = plan->n_edit;
         fv_plan_drop(plan, l + 1, V - fv_plan_share((double)sum[i] / OF, V));
-        if (plan->n_edit > n_edit) plan->tap[l] |= FV_TAP_PEAKS;
+        if (plan->n_edit > n_edit) plan->capture[l] |= FV_CAPTURE_HEAD_MAX;
     }
     if (plan->n_edit == 0)
         fv_plan_note(plan, FV_STAGE_PRUNE, "every visual row is kept");

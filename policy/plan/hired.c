@@ -1,4 +1,4 @@
-/* condense=hired: a share of each picture's rows. */
+/* condense=hired: a share of each image's rows. */
 #include "policy/plan/condense.h"
 #include "policy/plan/contribute.h"
 

@@ -13,6 +13,6 @@ fv_status fv_plan_evict_importance(fv_plan *plan) {
     }
     plan->observes = true;
     for (int32_t l = 0; l < plan->shape.n_layer; l++)
-        if (plan->pack[l].rank[1]) plan->tap[l] |= FV_TAP_LAST_ROW;
+        if (plan->pack[l].rank[1]) plan->capture[l] |= FV_CAPTURE_LAST_ROW;
     return FV_OK;
 }

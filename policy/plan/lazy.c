@@ -1,4 +1,4 @@
-/* Block maps of lazy attention: runs of neighbouring layers of which the first is the leader.
+/* Block maps of lazy attention: runs of neighbouring layers of which the first is the source layer.
  *
  *   paper_like     layers 0, 1 and the last on their own, the others in blocks of 5 from layer 2
  *                  on: of 32 layers 23 are lazy, which is the share that Q Cache reports
@@ -21,8 +21,8 @@ static fv_status bad_blocks(const fv_plan *plan, const char *why) {
 }
 
 /* Layers [from, end) in blocks of `size`. */
-static void even_blocks(int32_t from, int32_t end, int32_t size, int32_t *leader) {
-    for (int32_t l = from; l < end; l++) leader[l] = from + (l - from) / size * size;
+static void even_blocks(int32_t from, int32_t end, int32_t size, int32_t *source_layer) {
+    for (int32_t l = from; l < end; l++) source_layer[l] = from + (l - from) / size * size;
 }
 
 static fv_status read_layer(const fv_plan *plan, const char **at, int32_t *layer) {
@@ -38,7 +38,7 @@ static fv_status read_layer(const fv_plan *plan, const char **at, int32_t *layer
     return FV_OK;
 }
 
-static fv_status given_blocks(const fv_plan *plan, int32_t *leader) {
+static fv_status given_blocks(const fv_plan *plan, int32_t *source_layer) {
     const char *at = fv_choice_text(choice_of(plan), "blocks");
     for (int32_t behind = 0;; at++) {
         int32_t first, last;
@@ -47,14 +47,14 @@ static fv_status given_blocks(const fv_plan *plan, int32_t *leader) {
         FV_TRY(read_layer(plan, &at, &last));
         if (first < behind || last < first)
             return bad_blocks(plan, "blocks ascend and do not overlap");
-        for (int32_t l = first; l <= last; l++) leader[l] = first;
+        for (int32_t l = first; l <= last; l++) source_layer[l] = first;
         behind = last + 1;
         if (*at == '\0') return FV_OK;
         if (*at != '/') return bad_blocks(plan, "write it as 2-6/7-11");
     }
 }
 
-static fv_status calibrated_blocks(const fv_plan *plan, int32_t *leader) {
+static fv_status calibrated_blocks(const fv_plan *plan, int32_t *source_layer) {
     if (plan->shape.uncalibrated)
         return FV_FAIL(FV_EINVAL, "policy: lazy=%s,map=calibrated: %s",
                        choice_of(plan)->method->name, plan->shape.uncalibrated);
@@ -63,23 +63,24 @@ static fv_status calibrated_blocks(const fv_plan *plan, int32_t *leader) {
                        "policy: lazy=%s,map=calibrated: the checkpoint has no calibration; run "
                        "`fovea calibrate --checkpoint DIR`, or choose another map",
                        choice_of(plan)->method->name);
-    memcpy(leader, plan->shape.calibrated, (size_t)plan->shape.n_layer * sizeof *leader);
+    memcpy(source_layer, plan->shape.calibrated,
+           (size_t)plan->shape.n_layer * sizeof *source_layer);
     return FV_OK;
 }
 
-static fv_status read_map(const fv_plan *plan, int32_t *leader) {
+static fv_status read_map(const fv_plan *plan, int32_t *source_layer) {
     const fv_choice *c = choice_of(plan);
     int32_t n = plan->shape.n_layer;
     bool given = fv_choice_is(c, "map", "given");
-    for (int32_t l = 0; l < n; l++) leader[l] = l;
+    for (int32_t l = 0; l < n; l++) source_layer[l] = l;
     if (!given && strcmp(fv_choice_text(c, "blocks"), "-") != 0)
         return bad_blocks(plan, "blocks are for map=given");
-    if (given) return given_blocks(plan, leader);
-    if (fv_choice_is(c, "map", "calibrated")) return calibrated_blocks(plan, leader);
+    if (given) return given_blocks(plan, source_layer);
+    if (fv_choice_is(c, "map", "calibrated")) return calibrated_blocks(plan, source_layer);
     if (fv_choice_is(c, "map", "paper_like"))
-        even_blocks(2, n - 1, 5, leader);
+        even_blocks(2, n - 1, 5, source_layer);
     else
-        even_blocks(fv_layer_of_32(15, n), n - 1, 4, leader);
+        even_blocks(fv_layer_of_32(15, n), n - 1, 4, source_layer);
     return FV_OK;
 }
 
@@ -94,7 +95,7 @@ static bool rows_change(const fv_plan *plan, int32_t layer) {
 static void count_splits(fv_plan *plan) {
     for (int32_t e = 0; e < plan->n_edit; e++)
         plan->splits +=
-            plan->edit[e].by_data && plan->leader[plan->edit[e].layer] != plan->edit[e].layer;
+            plan->edit[e].by_data && plan->source_layer[plan->edit[e].layer] != plan->edit[e].layer;
     if (plan->splits > plan->most_edits) plan->splits = plan->most_edits;
 }
 
@@ -106,7 +107,7 @@ fv_status fv_plan_lazy(fv_plan *plan, bool text) {
     for (int32_t l = 1; l < plan->shape.n_layer; l++) {
         bool nothing = !text && plan->visual[l] == 0;
         if (map[l] == l || nothing || rows_change(plan, l)) continue;
-        plan->leader[l] = plan->leader[l - 1];
+        plan->source_layer[l] = plan->source_layer[l - 1];
         n_lazy++;
     }
     count_splits(plan);

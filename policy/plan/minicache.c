@@ -1,5 +1,5 @@
 /* pack=minicache: which layers are merged: (2p, 2p + 1) from `start` on, where both have the same
- * visual rows. How much of them is kept as it is depends on data; where that leaves nothing to
+ * visual tokens. How much of them is kept as it is depends on data; where that leaves nothing to
  * gain, both stay raw, so the rows themselves are the bound. */
 #include "policy/plan/contribute.h"
 #include "policy/plan/packed_shape.h"

@@ -36,7 +36,7 @@ fv_packed_shape fv_plan_packed_shape(const fv_plan *plan, int32_t layer, fv_pack
     return s;
 }
 
-/* Of a layer's n visual rows, its values, and its keys if they are its own: packed, and raw. */
+/* Of a layer's n visual tokens, its values, and its keys if they are its own: packed, and raw. */
 static uint64_t bytes_of(const fv_plan *plan, int32_t layer, int32_t n, bool leads, bool packs) {
     uint64_t bytes = 0;
     for (int k = leads ? FV_PACKED_K : FV_PACKED_V; k < 2; k++) {

@@ -6,12 +6,12 @@
 #include "kernels/packed.h"
 #include "policy/plan/plan.h"
 
-/* What a packed layer's keys or values are laid as when it has n visual rows: with the plan's
+/* What a packed layer's keys or values are laid as when it has n visual tokens: with the plan's
  * ranks, as far as so few rows have them, as codes, or merged, with nothing kept. */
 fv_packed_shape fv_plan_packed_shape(const fv_plan *plan, int32_t layer, fv_packed_kind kind,
                                      int32_t n, fv_dtype dtype);
 
-/* Bytes of n visual rows of a layer that the plan packs, or leaves raw when n is too small: of its
+/* Bytes of n visual tokens of a layer that the plan packs, or leaves raw when n is too small: of its
  * values, and of its keys if they are its own (`leads`). What merged layers keep depends on data:
  * never more than their rows. */
 uint64_t fv_plan_packed_bytes(const fv_plan *plan, int32_t layer, int32_t n, bool leads);
@@ -19,7 +19,7 @@ uint64_t fv_plan_packed_bytes(const fv_plan *plan, int32_t layer, int32_t n, boo
 /* What a policy says of text keys, for both workers. */
 fv_text_keys fv_text_keys_of(const fv_policy *policy);
 
-/* Their block when a layer has n text rows of this width; values are rows. */
+/* Their block when a layer has n text tokens of this width; values are rows. */
 fv_packed_shape fv_text_keys_shape(const fv_text_keys *keys, fv_packed_kind kind, int32_t n,
                                    int32_t n_kv, int32_t d_head, fv_dtype dtype);
 
@@ -31,7 +31,7 @@ uint64_t fv_text_keys_bytes(const fv_text_keys *keys, int32_t n, int32_t n_kv, i
 /* Whether it is as much smaller than the keys as the policy wants it. */
 bool fv_text_keys_pack(const fv_text_keys *keys, int32_t n, int32_t width);
 
-/* Whether n visual rows are as much smaller packed as the policy wants them: factors by its gain,
+/* Whether n visual tokens are as much smaller packed as the policy wants them: factors by its gain,
  * codes at all, and so two merged layers of which nothing is kept. */
 bool fv_plan_packs(const fv_plan *plan, int32_t layer, int32_t n);
 

@@ -1,4 +1,4 @@
-/* prune=pdrop: three steps, each a share of what every picture had at first. What ranks a step is
+/* prune=pdrop: three steps, each a share of what every image had at first. What ranks a step is
  * asked of the layer that it stands before, so no layer is tapped. */
 #include "policy/plan/contribute.h"
 
@@ -22,7 +22,7 @@ fv_status fv_plan_prune_pdrop(fv_plan *plan) {
         fv_plan_drop(plan, layer[s],
                      n_image * fv_plan_share(share, plan->shape.n_visual / n_image));
     }
-    for (int32_t e = 0; e < plan->n_edit; e++) plan->edit[e].peek = true;
+    for (int32_t e = 0; e < plan->n_edit; e++) plan->edit[e].lookahead = true;
     plan->renumbers = plan->n_edit > 0;
     return FV_OK;
 }

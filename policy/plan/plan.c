@@ -28,7 +28,7 @@ fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_p
     for (int32_t l = 0; l < shape->n_layer; l++) {
         plan.visual[l] = shape->n_visual;
         plan.rank_from[l] = -1;
-        plan.leader[l] = l;
+        plan.source_layer[l] = l;
     }
     for (int s = 0; s < FV_N_STAGE; s++)
         if (policy->stage[s].method) FV_TRY(contributions[policy->stage[s].method - first](&plan));
@@ -38,9 +38,9 @@ fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_p
     return FV_OK;
 }
 
-int32_t fv_plan_lent_text(const fv_plan *plan) {
+int32_t fv_plan_reused_text(const fv_plan *plan) {
     int32_t n = 0;
     for (int32_t l = 0; l < plan->shape.n_layer; l++)
-        n += plan->reused_text && plan->leader[l] != l;
+        n += plan->reused_text && plan->source_layer[l] != l;
     return n > plan->splits ? n - plan->splits : 0;
 }

@@ -4,10 +4,10 @@
 /* THE PLAN: a policy compiled once per request, for one checkpoint and one prompt.
  *
  * Kernels and the decoder see what stands here (layers, counts), never methods. Sizes are in
- * rows: the plan says how many visual and text rows each layer runs and each KV head holds, so
+ * rows: the plan says how many visual and text tokens each layer runs and each KV head holds, so
  * that the bytes of a request are known before prefill. */
+#include "common/accum.h"
 #include "common/schedule.h"
-#include "common/tally.h"
 #include "policy/policy.h"
 
 #ifdef __cplusplus
@@ -27,11 +27,11 @@ typedef struct fv_plan_shape {
     int32_t n_visual, n_text; /* prompt rows */
     bool text_bound;          /* n_text is not known yet: at most so many */
     int32_t n_image; /* images of n_visual / n_image rows each, unless they were condensed */
-    /* Image rows ahead of the condense stage, once it has run and n_visual is what it left; 0: it
+    /* Image tokens ahead of the condense stage, once it has run and n_visual is what it left; 0: it
      * has not. */
     int32_t n_encoded;
     int32_t n_answer; /* of n_text, rows at the end that are an answer taken up again */
-    /* What the checkpoint's calibration holds, borrowed: [n_layer] leaders of map=calibrated, and
+    /* What the checkpoint's calibration holds, borrowed: [n_layer] source layers of map=calibrated, and
      * thresholds; NULL: not measured. Or why a calibration that is there cannot be used; NULL: it
      * can, or there is none. */
     const int32_t *calibrated;
@@ -44,33 +44,36 @@ typedef struct fv_plan_shape {
 
 /* What a layer must tell of its attention, as flags. */
 enum {
-    FV_TAP_LAST_ROW = 1, /* what the prompt's last row pays to each visual row, mean over heads */
-    FV_TAP_INFLUENCE =
-        2, /* what each visual row means to the last row (prefill-worker/prefill/influence.h) */
-    FV_TAP_RATERS =
-        4, /* what chosen text rows pay to each visual row (prefill-worker/prefill/raters.h) */
-    FV_TAP_PEAKS = 8,   /* the most any head pays, summed over rows of text and of images apart */
-    FV_TAP_TURNED = 16, /* with raters: divided by what rotation alone would make them score */
+    FV_CAPTURE_LAST_ROW =
+        1, /* what the prompt's last row pays to each visual token, mean over heads */
+    FV_CAPTURE_ABLATION =
+        2, /* what each visual token means to the last row (prefill-worker/prefill/ablation.h) */
+    FV_CAPTURE_SCORERS =
+        4, /* what chosen text tokens pay to each visual token (prefill-worker/prefill/scorers.h) */
+    FV_CAPTURE_HEAD_MAX =
+        8, /* the most any head pays, summed over rows of text and of images apart */
+    FV_CAPTURE_TURNED = 16, /* with raters: divided by what rotation alone would make them score */
 };
 
-/* Before `layer` runs, `keep` of the visual rows that are left stay; veiled, the others do too, and
+/* Before `layer` runs, `keep` of the visual tokens that are left stay; masked, the others do too, and
  * nobody sees them any more. */
 typedef struct fv_plan_edit {
     int32_t layer, keep;
     int32_t merged; /* of those that stay, the last so many are made of rows that do not */
     bool by_data;   /* at most so many: the method decides when it is there */
-    bool peek; /* by what the prompt's last row would pay in `layer` itself (model/net/peek.h) */
-    bool veils;
+    bool
+        lookahead; /* by what the prompt's last row would pay in `layer` itself (model/net/lookahead.h) */
+    bool masks;
 } fv_plan_edit;
 
-/* What becomes of the prompt's attention on visual rows in a layer, behind the softmax, which is
- * not taken again. Rows that stand ahead of every visual row have none. */
+/* What becomes of the prompt's attention on visual tokens in a layer, behind the softmax, which is
+ * not taken again. Rows that stand ahead of every visual token have none. */
 typedef enum fv_plan_mask {
     FV_MASK_NONE = 0,
-    FV_MASK_TEXT,  /* text rows' is dropped */
+    FV_MASK_TEXT,  /* text tokens' is dropped */
     FV_MASK_ALL,   /* every row's is dropped */
-    FV_MASK_MERGE, /* text rows' goes to the first visual row, other visual rows' is dropped */
-    FV_MASK_HALF,  /* text rows' on the first half of the prompt's visual rows, all of visual rows'
+    FV_MASK_MERGE, /* text tokens' goes to the first visual token, other visual tokens' is dropped */
+    FV_MASK_HALF, /* text tokens' on the first half of the prompt's visual tokens, all of visual tokens'
                     */
 } fv_plan_mask;
 
@@ -79,7 +82,7 @@ typedef enum fv_plan_mask {
 typedef struct fv_plan_window {
     int32_t rows;    /* of each layer, as far as it has them; 0: none is asked for */
     float n;         /* of n-softmax */
-    bool by_segment; /* rows of text and image rows are summed apart */
+    bool by_segment; /* rows of text and image tokens are summed apart */
     bool shared;     /* all query heads of a layer come to one, or those of each KV head: */
     bool max;        /* to the largest of them, or to their mean */
 } fv_plan_window;
@@ -102,7 +105,7 @@ typedef struct fv_plan fv_plan;
  * other layer that ran so many. */
 typedef int32_t (*fv_plan_rows_fn)(const fv_plan *plan, int32_t layer, int32_t head);
 
-/* How a layer's visual rows are stored: raw, or as the factors, codes or merged rows of
+/* How a layer's visual tokens are stored: raw, or as the factors, codes or merged rows of
  * kernels/packed_part.h. */
 typedef struct fv_plan_pack {
     /* Of keys and values, at most; 0: raw. R2 = R: one tier. Of codes and of merged rows: their
@@ -111,7 +114,7 @@ typedef struct fv_plan_pack {
     bool second; /* of two layers that are merged: this one, and the one before */
 } fv_plan_pack;
 
-/* Keys of the prompt's text rows as factors, values as they are: in every layer whose rows they
+/* Keys of the prompt's text tokens as factors, values as they are: in every layer whose rows they
  * make `gain` times smaller. */
 typedef struct fv_text_keys {
     double gain, energy;
@@ -121,7 +124,7 @@ typedef struct fv_text_keys {
     int32_t again; /* so many rows that came later make a kept turn factor them anew; 0: none do */
 } fv_text_keys;
 
-/* The share of a ranked layer's visual rows that is left when t tokens of the answer are there; it
+/* The share of a ranked layer's visual tokens that is left when t tokens of the answer are there; it
  * falls with t. */
 typedef double (*fv_plan_share_fn)(const fv_plan *plan, int32_t t);
 
@@ -131,18 +134,18 @@ struct fv_plan {
     int32_t n_edit;
     fv_plan_edit edit[FV_PLAN_MAX_LAYERS]; /* ascending layers */
     int32_t most_edits;                    /* of those by data, how many let rows leave at most */
-    int32_t visual[FV_PLAN_MAX_LAYERS];    /* visual rows that layer l runs and writes */
-    uint8_t tap[FV_PLAN_MAX_LAYERS];       /* FV_TAP_...; 0: nothing is asked of layer l */
-    uint8_t mask[FV_PLAN_MAX_LAYERS];      /* fv_plan_mask of layer l, for rows of the prompt */
+    int32_t visual[FV_PLAN_MAX_LAYERS];    /* visual tokens that layer l runs and writes */
+    uint8_t capture[FV_PLAN_MAX_LAYERS];   /* FV_CAPTURE_...; 0: nothing is asked of layer l */
+    uint8_t mask[FV_PLAN_MAX_LAYERS];      /* fv_plan_mask of layer l, for tokens of the prompt */
     fv_plan_thresholds thresholds;         /* of prune=visipruner, */
     const char *thresholds_of;             /* and whose; NULL: the request gives all of them */
-    bool forget[FV_PLAN_MAX_LAYERS];    /* visual rows of layer l leave the store behind prefill */
-    int32_t leader[FV_PLAN_MAX_LAYERS]; /* whose queries and keys layer l uses: itself, or one
+    bool forget[FV_PLAN_MAX_LAYERS]; /* visual tokens of layer l leave the store behind prefill */
+    int32_t source_layer[FV_PLAN_MAX_LAYERS]; /* whose queries and keys layer l uses: itself, or one
                                          * before it that uses its own */
-    bool condenses;   /* pictures come to fewer rows, or to others, ahead of the prompt:
+    bool condenses;   /* images come to fewer rows, or to others, ahead of the prompt:
                      * shape.n_visual is what they come to, and until they were encoded a bound */
     bool renumbers;   /* rows that are left take positions without gaps, for rotation only */
-    bool reused_text; /* those of text rows too */
+    bool reused_text; /* those of text tokens too */
     int32_t splits;   /* lazy layers that come to lead, at most, as rows leave where data say so */
     fv_plan_rows_fn select; /* what each head keeps at the end of prefill; NULL: everything */
     fv_plan_window window;
@@ -155,20 +158,20 @@ struct fv_plan {
     bool pack_coded;      /* packed layers are codes, not factors, */
     double pack_outliers; /* with this share of a line's numbers kept as they are; */
     bool pack_merged;     /* or directions that two layers share */
-    bool packs;           /* some layer's visual rows are packed */
+    bool packs;           /* some layer's visual tokens are packed */
     fv_text_keys text_keys;
     bool first_packed;   /* something is packed, and the first token comes from it as well */
     double keeps_packed; /* share of their rows that decoding begins with */
     bool observes; /* packed rows have an importance, which begins with the prompt's last row */
-    /* The layer whose attention ranks the visual rows of layer l, so that they can be let go one by
+    /* The layer whose attention ranks the visual tokens of layer l, so that they can be let go one by
      * one; -1: they are not ranked. */
     int32_t rank_from[FV_PLAN_MAX_LAYERS];
     fv_plan_share_fn evict; /* how ranked rows are let go; NULL: they stay */
     bool evicts_least;      /* packed ones by their importance then, and not by rank */
     /* What rows write down from their first attention on, and which leave by it as the answer
-     * grows; kind NONE: nothing. It begins with the attention of the prompt's last tally_rows. */
-    fv_tally_rule tally;
-    int32_t tally_rows;
+     * grows; kind NONE: nothing. It begins with the attention of the prompt's last accum_rows. */
+    fv_accum_rule accum;
+    int32_t accum_rows;
     /* What the prune stage has from the checkpoint's calibration, or that it has none; or empty. */
     char chose[FV_PLAN_NOTE_MAX];
     int32_t n_mapped;
@@ -187,7 +190,7 @@ typedef struct fv_plan_bytes {
     uint64_t raw;    /* what `exact` holds */
     uint64_t held;   /* what this plan does: a bound, met with exact_counts, unless a select method
                       * meets lazy layers */
-    uint64_t visual; /* of that, image rows: a bound, met where positions do not matter either */
+    uint64_t visual; /* of that, image tokens: a bound, met where positions do not matter either */
     uint64_t tables; /* beside that, what says which rows packed layers have: a bound, for hosts and
                       * devices, which is not met */
 } fv_plan_bytes;
@@ -203,7 +206,7 @@ static inline bool fv_plan_packs_any(const fv_plan *plan) {
  * what is made of them. */
 static inline bool fv_plan_sees_less(const fv_plan *plan) {
     bool less = plan->evict || fv_plan_packs_any(plan) || plan->select || plan->decode_n > 0;
-    less |= plan->tally.kind != FV_TALLY_NONE;
+    less |= plan->accum.kind != FV_ACCUM_NONE;
     for (int32_t l = 0; l < plan->shape.n_layer; l++) less |= plan->forget[l];
     return less;
 }
@@ -214,7 +217,7 @@ static inline int32_t fv_plan_pair(const fv_plan *plan, int32_t l) {
 }
 
 /* Layers whose text keys are another layer's, at least. */
-int32_t fv_plan_lent_text(const fv_plan *plan);
+int32_t fv_plan_reused_text(const fv_plan *plan);
 
 #ifdef __cplusplus
 }

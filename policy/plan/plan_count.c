@@ -13,7 +13,7 @@ static int32_t own_keys(const fv_plan *plan, int32_t rows) {
     return rows < most ? rows : most;
 }
 
-/* Bytes of a layer: of all its rows, and of its image rows. */
+/* Bytes of a layer: of all its rows, and of its image tokens. */
 typedef struct layer_bytes {
     uint64_t held, visual;
 } layer_bytes;
@@ -43,7 +43,7 @@ static layer_bytes raw_layer(const fv_plan *plan, int32_t l, bool leads) {
     return (layer_bytes){part_bytes(plan) * held, part_bytes(plan) * visual};
 }
 
-/* ---- text rows of packed layers --------------------------------------------------------- */
+/* ---- text tokens of packed layers --------------------------------------------------------- */
 
 /* As pages. */
 static uint64_t raw_text(const fv_plan *plan, int32_t text, bool own) {
@@ -62,7 +62,7 @@ static uint64_t packed_text(const fv_plan *plan, int32_t text, int32_t last, boo
            row * (uint64_t)(text - n) * (keys ? 2 : 1);
 }
 
-/* The most that any number of text rows from `from` to `to` comes to. A number that is only a bound
+/* The most that any number of text tokens from `from` to `to` comes to. A number that is only a bound
  * may come to fewer rows, which may be too few to be packed. */
 static uint64_t text_bytes(const fv_plan *plan, int32_t from, int32_t to, int32_t last, bool own) {
     const fv_plan_shape *s = &plan->shape;
@@ -90,7 +90,7 @@ static uint64_t most_text(const fv_plan *plan, int32_t from, int32_t to, bool ow
 
 /* ---- packed layers ---------------------------------------------------------------------- */
 
-/* A layer of which heads hold the same `kept` rows; how many of them are image rows may depend on
+/* A layer of which heads hold the same `kept` rows; how many of them are image tokens may depend on
  * data. With i of them it holds f(i) = image(i) + text(kept - i) bytes, of which the first part
  * grows with i, but where rows become so many that they are packed, and the second falls. */
 typedef struct packed_layer {
@@ -230,7 +230,7 @@ static uint64_t set_tables(const fv_plan *plan, const packed_rows *r) {
 /* Layers choose their rows, or the order of them, each for itself. */
 static bool chooses(const fv_plan *plan, int32_t l) {
     return plan->select || plan->evict || plan->keeps_packed < 1 ||
-           plan->tally.kind != FV_TALLY_NONE || plan->rank_from[l] >= 0;
+           plan->accum.kind != FV_ACCUM_NONE || plan->rank_from[l] >= 0;
 }
 
 static int32_t visual_packed(const fv_plan *plan, int32_t l) {
@@ -272,7 +272,7 @@ static uint64_t text_tables(const fv_plan *plan) {
     int32_t n = s->n_text + (s->n_text < plan->twice ? s->n_text : plan->twice);
     if (plan->text_keys.rank == 0 || n == 0) return 0;
     packed_rows r = rows_in_blocks(plan, n, s->n_text, s->n_image + 1);
-    uint64_t sets = plan->select || plan->tally.kind != FV_TALLY_NONE ? (uint64_t)s->n_layer : 1;
+    uint64_t sets = plan->select || plan->accum.kind != FV_ACCUM_NONE ? (uint64_t)s->n_layer : 1;
     return (uint64_t)s->n_layer * block_tables(&r) + sets * set_tables(plan, &r);
 }
 
@@ -289,7 +289,7 @@ fv_plan_bytes fv_plan_count(const fv_plan *plan) {
     layer_bytes sum = {0, 0}, more = {0, 0}; /* more: what a lazy layer that comes to lead adds */
     counted last[2] = {{0}};                 /* that borrow keys, and that do not */
     for (int32_t l = 0; l < s->n_layer; l++) {
-        layer_bytes b = count_again(plan, l, plan->leader[l] == l, last);
+        layer_bytes b = count_again(plan, l, plan->source_layer[l] == l, last);
         layer_bytes leads = plan->splits ? count_again(plan, l, true, last) : b;
         sum.held += b.held;
         sum.visual += b.visual;

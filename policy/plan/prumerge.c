@@ -1,4 +1,4 @@
-/* condense=prumerge: how many rows stand out is known when the picture was encoded. */
+/* condense=prumerge: how many rows stand out is known when the image was encoded. */
 #include "policy/plan/condense.h"
 #include "policy/plan/contribute.h"
 

@@ -1,4 +1,4 @@
-/* prune=pvtp: from one layer on, and again after every stride, fewer visual rows.
+/* prune=pvtp: from one layer on, and again after every stride, fewer visual tokens.
  *
  *   p_k = layer + k S,  k = 0, 1, ... while p_k < N        K = floor((N - 1 - layer) / S)
  *   G_k = floor(|V0| (1 - P - k R) + 1e-9), at least 0     rows that layers p_k.. see
@@ -19,7 +19,7 @@ fv_status fv_plan_prune_pvtp(fv_plan *plan) {
         int32_t keep = fv_plan_share(1 - first - k * ratio, plan->shape.n_visual);
         int32_t n_edit = plan->n_edit;
         fv_plan_drop(plan, layer, keep > 0 ? keep : 0);
-        if (plan->n_edit > n_edit) plan->tap[layer - 1] |= FV_TAP_LAST_ROW;
+        if (plan->n_edit > n_edit) plan->capture[layer - 1] |= FV_CAPTURE_LAST_ROW;
     }
     return FV_OK;
 }

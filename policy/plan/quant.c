@@ -1,4 +1,4 @@
-/* pack=quant: which layers' visual rows become codes: all that have so many that codes, with the
+/* pack=quant: which layers' visual tokens become codes: all that have so many that codes, with the
  * pairs of their channels and what is kept as it is, are smaller than the rows. */
 #include "policy/plan/contribute.h"
 #include "policy/plan/packed_shape.h"

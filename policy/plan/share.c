@@ -1,4 +1,4 @@
-/* A share of the visual rows from one layer on, for methods of prune= that choose without looking
+/* A share of the visual tokens from one layer on, for methods of prune= that choose without looking
  * at attention. */
 #include "policy/plan/contribute.h"
 

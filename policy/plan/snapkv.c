@@ -1,5 +1,5 @@
 /* select=snapkv: a window of last rows looks at the rows ahead of it. Its sizes are shares of the
- * prompt, as ports for pictures have them, or rows, as the authors do. */
+ * prompt, as ports for images have them, or rows, as the authors do. */
 #include "policy/plan/budget.h"
 #include "policy/plan/contribute.h"
 

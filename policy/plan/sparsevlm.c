@@ -1,4 +1,4 @@
-/* prune=sparsevlm: behind each of three layers a share of the visual rows stays, and one fewer than
+/* prune=sparsevlm: behind each of three layers a share of the visual tokens stays, and one fewer than
  * there are at most. Shares are the authors' numbers for 576 rows (score.py). In version 1 rows
  * that leave come back in part: of n that leave, m = floor(0.3 n) + 1 are merged into floor(m / 10)
  * + 1. */
@@ -32,7 +32,7 @@ static void step(fv_plan *plan, int32_t layer, int32_t share, int32_t *n) {
     fv_plan_drop(plan, layer + 1, keep + merged);
     if (plan->n_edit == n_edit) return; /* each row would be merged into itself */
     plan->edit[n_edit].merged = merged;
-    plan->tap[layer] |= merges ? FV_TAP_RATERS : FV_TAP_RATERS | FV_TAP_TURNED;
+    plan->capture[layer] |= merges ? FV_CAPTURE_SCORERS : FV_CAPTURE_SCORERS | FV_CAPTURE_TURNED;
     plan->renumbers = merges;
     *n = keep + merged;
 }

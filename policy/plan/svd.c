@@ -1,4 +1,4 @@
-/* pack=svd: which layers' visual rows are factored, and at what rank.
+/* pack=svd: which layers' visual tokens are factored, and at what rank.
  *
  * A layer is worth it when two factors are smaller than their matrix by `gain`:
  *     C = n HD / (R (n + HD))        AttentionPack, table 1; R the larger of the two ranks

@@ -1,13 +1,13 @@
 /* evict=tova: a budget, and what the last row paid. */
+#include "policy/plan/accum.h"
 #include "policy/plan/budget.h"
 #include "policy/plan/contribute.h"
-#include "policy/plan/tally.h"
 
-fv_tally_rule fv_tally_tova(const fv_choice *c, int32_t n_prompt) {
+fv_accum_rule fv_accum_tova(const fv_choice *c, int32_t n_prompt) {
     double keep = fv_choice_value(c, "keep");
     int32_t rows = fv_plan_share(keep, n_prompt);
-    if (keep >= 1) return (fv_tally_rule){0};
-    return (fv_tally_rule){.kind = FV_TALLY_LAST, .most = rows, .left = rows, .shared = true};
+    if (keep >= 1) return (fv_accum_rule){0};
+    return (fv_accum_rule){.kind = FV_ACCUM_LAST, .most = rows, .left = rows, .shared = true};
 }
 
-fv_status fv_plan_evict_tova(fv_plan *plan) { return fv_plan_tally(plan, 1); }
+fv_status fv_plan_evict_tova(fv_plan *plan) { return fv_plan_accum(plan, 1); }

@@ -86,7 +86,7 @@ fv_status fv_plan_prune_visipruner(fv_plan *plan) {
     plan->thresholds_of = whose;
     mask_layers(plan, c, shallow);
     for (int32_t l = filter >= 0 ? filter : detect; l < n - 1; l++) {
-        plan->tap[l] |= FV_TAP_INFLUENCE;
+        plan->capture[l] |= FV_CAPTURE_ABLATION;
         plan->edit[plan->n_edit++] =
             (fv_plan_edit){.layer = l + 1, .keep = plan->shape.n_visual, .by_data = true};
     }

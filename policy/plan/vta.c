@@ -3,15 +3,15 @@
  * A layer is ranked in the layer before the one where its rows were chosen by attention, as T[l] of
  * ST3 (arXiv 2412.20105, algorithm 3): between two such points the last ranking holds. When nobody
  * prunes by attention, vta has its own point, `layer`. Layers before the first point have no
- * ranking, and keep their rows; or, with rank_by_first_tap, they take the first there is.
+ * ranking, and keep their rows; or, with rank_by_first_capture, they take the first there is.
  *
  * A pruner that decides by data ranks first in the first layer that it looks at, and again in the
  * layer behind which rows leave (prefill-worker/prefill/rows.c): by what VisiPruner's masks leave
  * of the layers before, nobody would be wanted.
  *
- * Layers that share keys hold the same rows, so a block has one clock: its leader's. It never lies
+ * Layers that share keys hold the same rows, so a block has one clock: its source layer's. It never lies
  * across a point where rows are chosen anew; where it lies across the first point, it keeps its
- * rows as its leader does. So do two layers that are merged, as the first of them. */
+ * rows as its source layer does. So do two layers that are merged, as the first of them. */
 #include "policy/plan/vta.h"
 
 #include <math.h>
@@ -40,7 +40,7 @@ static int32_t chosen_behind(const fv_plan *plan, int32_t layer) {
     for (int32_t e = 0; e < plan->n_edit && plan->edit[e].layer <= layer; e++) {
         int32_t before = plan->edit[e].layer - 1;
         if (plan->edit[e].by_data) continue;
-        if (before >= 0 && plan->tap[before] & FV_TAP_LAST_ROW) behind = before;
+        if (before >= 0 && plan->capture[before] & FV_CAPTURE_LAST_ROW) behind = before;
     }
     return behind;
 }
@@ -73,10 +73,10 @@ static fv_status check_order(const fv_plan *plan) {
                    "order=prefill");
 }
 
-static void tap_rankings(fv_plan *plan, int32_t first) {
-    plan->tap[first] |= FV_TAP_LAST_ROW;
+static void capture_rankings(fv_plan *plan, int32_t first) {
+    plan->capture[first] |= FV_CAPTURE_LAST_ROW;
     for (int32_t e = 0; e < plan->n_edit; e++)
-        if (plan->edit[e].by_data) plan->tap[plan->edit[e].layer - 1] |= FV_TAP_LAST_ROW;
+        if (plan->edit[e].by_data) plan->capture[plan->edit[e].layer - 1] |= FV_CAPTURE_LAST_ROW;
 }
 
 fv_status fv_plan_evict_vta(fv_plan *plan) {
@@ -86,14 +86,17 @@ fv_status fv_plan_evict_vta(fv_plan *plan) {
     FV_TRY(first_rank(plan, &first));
     if (fv_plan_text_only(plan, FV_STAGE_EVICT)) return FV_OK;
     for (int32_t l = all ? 0 : first + 1; l < plan->shape.n_layer; l++) {
-        int32_t behind = chosen_behind(plan, l), leader = plan->leader[fv_plan_pair(plan, l)];
+        int32_t behind = chosen_behind(plan, l),
+                source_layer = plan->source_layer[fv_plan_pair(plan, l)];
         if (plan->visual[l] == 0 || plan->forget[l]) continue;
-        plan->rank_from[l] = leader < l ? plan->rank_from[leader] : behind >= 0 ? behind : first;
+        plan->rank_from[l] = source_layer < l ? plan->rank_from[source_layer]
+                             : behind >= 0    ? behind
+                                              : first;
         if (plan->rank_from[l] >= 0) plan->evict = share;
     }
     plan->evicts_least = plan->evict && fv_vta_by_importance(&plan->policy.stage[FV_STAGE_EVICT]);
     if (plan->evict)
-        tap_rankings(plan, first);
+        capture_rankings(plan, first);
     else
         fv_plan_note(plan, FV_STAGE_EVICT, "no layer that is ranked holds visual rows");
     return FV_OK;

@@ -5,7 +5,7 @@
  * up an answer again. */
 #include "policy/policy.h"
 
-/* The share of a layer's visual rows that is left when t tokens of the answer are there, beta(t);
+/* The share of a layer's visual tokens that is left when t tokens of the answer are there, beta(t);
  * 1 at t = 0, falling, 0 from tau on (but in the exponential form). */
 double fv_vta_share(const fv_choice *c, int32_t t);
 

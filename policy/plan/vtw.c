@@ -1,4 +1,4 @@
-/* prune=vtw: no visual row is left behind one layer, which is given, or was measured: the first
+/* prune=vtw: no visual token is left behind one layer, which is given, or was measured: the first
  * from which on the last row's distribution does not miss them (cli/calibrate_vtw.c). */
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* The stage: the tower with a tap, the method picture by picture on the host, the projector on what
+/* The stage: the tower with a capture, the method image by image on the host, the projector on what
  * is left. Methods merge features, so the projector comes behind them; its rows are computed each
  * by itself, so a row that was only chosen has the bits that it has in `exact`. */
 #include "prefill-worker/condense/condense.h"
@@ -74,10 +74,10 @@ fv_status fv_condense_take(const fv_condense_context *ctx, const int32_t *source
 
 /* ---- the stage -------------------------------------------------------------------------- */
 
-/* What the tower says of n pictures, on the host. */
+/* What the tower says of n images, on the host. */
 typedef struct seen {
-    fv_vision_tap tap;
-    int32_t n_key, n_row; /* of a picture: rows in the tower, rows that it gives */
+    fv_vision_capture capture;
+    int32_t n_key, n_row; /* of an image: rows in the tower, rows that it gives */
     float *feature;       /* [n, n_row, width] */
 } seen;
 
@@ -99,31 +99,31 @@ static fv_status look(fv_vision *v, const fv_vision_config *cfg, const fv_conden
     if (last >= cfg->n_layer) last = cfg->n_layer - 1;
     s->n_key = 1 + side * side;
     s->n_row = fv_vision_tokens(cfg);
-    s->tap.layer = last > 0 ? last : 0;
+    s->capture.layer = last > 0 ? last : 0;
     size_t d = (size_t)cfg->d_model, rows = (size_t)n * (size_t)s->n_row;
-    FV_TRY(FV_ARENA_NEW(arena, (size_t)n * d, s->tap.q));
-    FV_TRY(FV_ARENA_NEW(arena, (size_t)n * (size_t)s->n_key * d, s->tap.k));
+    FV_TRY(FV_ARENA_NEW(arena, (size_t)n * d, s->capture.q));
+    FV_TRY(FV_ARENA_NEW(arena, (size_t)n * (size_t)s->n_key * d, s->capture.k));
     FV_TRY(FV_ARENA_NEW(arena, rows * (size_t)width, s->feature));
     size_t bytes = rows * (size_t)width * sizeof *s->feature;
     FV_TRY(fv_buf_alloc(dev, bytes, FV_BUF_DEVICE, &features));
     fv_vision_out to = {.features = fv_tensor_of(features.data, FV_F32, (int32_t)rows, width),
-                        .tap = &s->tap};
+                        .capture = &s->capture};
     fv_status st = fv_vision_encode(v, pixels, n, &to);
     if (st == FV_OK) st = copy(dev, s->feature, features.data, bytes);
     fv_buf_free(&features);
     return st;
 }
 
-/* The method on picture i. */
+/* The method on image i. */
 static fv_status condense_one(const fv_vision_config *cfg, const fv_choice *choice, const seen *s,
                               int32_t i, fv_arena *arena, fv_condensed *out) {
     const fv_condense_method *method = fv_condense_find(choice->method->name);
     int32_t d = cfg->d_model, width = fv_vision_feature_width(cfg);
     size_t skip = (size_t)(s->n_key - s->n_row);
-    const float *key = s->tap.k + (size_t)i * (size_t)s->n_key * (size_t)d;
+    const float *key = s->capture.k + (size_t)i * (size_t)s->n_key * (size_t)d;
     float *score;
     FV_TRY(FV_ARENA_NEW(arena, s->n_key, score));
-    FV_TRY(fv_condense_score(s->tap.q + (ptrdiff_t)i * d, key, s->n_key, d,
+    FV_TRY(fv_condense_score(s->capture.q + (ptrdiff_t)i * d, key, s->n_key, d,
                              method->whole ? 1 : cfg->n_head, arena, score));
     fv_condense_context ctx = {.choice = choice,
                                .n = s->n_row,
@@ -136,7 +136,7 @@ static fv_status condense_one(const fv_vision_config *cfg, const fv_choice *choi
     return method->run(&ctx, out);
 }
 
-/* Rows of all pictures in one matrix, and where they came from. */
+/* Rows of all images in one matrix, and where they came from. */
 static fv_status join(const fv_condensed *one, int32_t n, int32_t n_row, int32_t width,
                       fv_arena *arena, float **feature, fv_condensed_rows *out) {
     size_t row = (size_t)width;

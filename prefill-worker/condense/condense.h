@@ -4,14 +4,14 @@
 /* CONDENSE: the vision tower's features -> fewer rows of the text model. One file per method in
  * condense/, one row each in policy/methods.def; condense.c makes the table from those rows.
  *
- * Methods choose by what the tower's class row pays to the others, picture by picture: what becomes
- * of one does not depend on its neighbours, nor on the question. The prompt is as if the pictures
+ * Methods choose by what the tower's class row pays to the others, image by image: what becomes
+ * of one does not depend on its neighbours, nor on the question. The prompt is as if the images
  * had had so few rows from the start: positions follow one another. */
 #include "common/arena.h"
 #include "model/net/vision.h"
 #include "policy/policy.h"
 
-/* One picture. */
+/* One image. */
 typedef struct fv_condense_context {
     const fv_choice *choice;
     int32_t n;            /* rows: patches, and the class row ahead where the text model sees it */
@@ -49,11 +49,11 @@ fv_status fv_condense_score(const float *q, const float *k, int32_t n, int32_t d
 fv_status fv_condense_take(const fv_condense_context *ctx, const int32_t *source, int32_t n,
                            fv_condensed *out);
 
-/* What n pictures come to. */
+/* What n images come to. */
 typedef struct fv_condensed_rows {
     int32_t n;       /* rows of all */
-    int32_t *each;   /* [pictures] of them */
-    int32_t *source; /* [n] which of all pictures' rows each was, -1: made of several */
+    int32_t *each;   /* [images] of them */
+    int32_t *source; /* [n] which of all images' rows each was, -1: made of several */
     fv_buf embeds;   /* [n, d_text] F32 on the device, owned by the caller */
 } fv_condensed_rows;
 

@@ -99,7 +99,7 @@ static void put(const double *y, int32_t n, float *to) {
     for (int32_t c = 0; c < n; c++) to[c] = (float)y[c];
 }
 
-/* Room that a picture's rows go through. */
+/* Room that an image's rows go through. */
 typedef struct merge {
     double *norm, *sum; /* [n] of keys, [width] */
     float *near;        /* [n] */

@@ -81,7 +81,7 @@ void fv_encoded_free(fv_encoded *e) {
     *e = (fv_encoded){0};
 }
 
-/* ---- picture by picture ------------------------------------------------------------------ */
+/* ---- image by image ------------------------------------------------------------------ */
 
 fv_status fv_encoded_open(const fv_model_config *cfg, int32_t n, fv_device *dev, fv_encoded *out) {
     size_t rows = (size_t)n * (size_t)fv_vision_tokens(&cfg->vision);
@@ -113,7 +113,7 @@ fv_status fv_encoded_add(fv_encoded *e, const fv_model_config *cfg, const fv_ima
     return dev->ops->copy_async(dev, to, rows->rows.data, (size_t)rows->n * row);
 }
 
-/* Takes the embeddings of a picture that was encoded. */
+/* Takes the embeddings of an image that was encoded. */
 static fv_status take_rows(fv_encoded *e, fv_image_rows *out) {
     fv_image_rows rows = {.n = e->n_row};
     if (e->source) {

@@ -1,4 +1,4 @@
-/* A short list, most recently used first: a cache of this size holds tens of pictures, whose hashes
+/* A short list, most recently used first: a cache of this size holds tens of images, whose hashes
  * are compared in less time than one of them takes to arrive. */
 #include "prefill-worker/image/cache.h"
 

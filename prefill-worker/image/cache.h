@@ -1,13 +1,13 @@
 #ifndef FOVEA_PREFILL_WORKER_IMAGE_CACHE_H
 #define FOVEA_PREFILL_WORKER_IMAGE_CACHE_H
 
-/* IMAGE CACHE: encoded bytes of a picture -> its rows of the text model, so that a picture that
+/* IMAGE CACHE: encoded bytes of an image -> its rows of the text model, so that an image that
  * comes again does not run through the vision tower again. One cache belongs to one checkpoint and
  * its preprocessing, which do not change while it lives. Rows that were condensed are other rows,
  * and kept as such: under what was done to them.
  *
- * A hit is never a guess: the cache keeps the picture's bytes beside its rows and compares them.
- * The pictures used longest ago leave first. The thread that computes. */
+ * A hit is never a guess: the cache keeps the image's bytes beside its rows and compares them.
+ * The images used longest ago leave first. The thread that computes. */
 #include "common/buf.h"
 
 typedef struct fv_image_key {
@@ -16,11 +16,11 @@ typedef struct fv_image_key {
     const char *condense; /* the stage's text form, "" without one */
 } fv_image_key;
 
-/* A picture's rows. Owned by whoever holds them. */
+/* An image's rows. Owned by whoever holds them. */
 typedef struct fv_image_rows {
     fv_buf rows; /* [n, d_text] */
     int32_t n;
-    int32_t *source; /* [n] which of the picture's rows each was, -1: made of several; malloc'ed;
+    int32_t *source; /* [n] which of the image's rows each was, -1: made of several; malloc'ed;
                       * NULL: each is its own */
 } fv_image_rows;
 
@@ -28,14 +28,14 @@ void fv_image_rows_free(fv_image_rows *r);
 
 typedef struct fv_image_cache fv_image_cache; /* opaque */
 
-/* Holds at most bytes_max of pictures and rows together; 0: nothing. */
+/* Holds at most bytes_max of images and rows together; 0: nothing. */
 fv_status fv_image_cache_open(size_t bytes_max, fv_image_cache **out);
 void fv_image_cache_close(fv_image_cache *c); /* NULL is fine */
 
-/* The rows of this picture, or NULL; borrowed until the next call of fv_image_cache_put. */
+/* The rows of this image, or NULL; borrowed until the next call of fv_image_cache_put. */
 const fv_image_rows *fv_image_cache_get(fv_image_cache *c, const fv_image_key *key);
 
-/* Keeps the rows of a picture; the key is copied. Takes the rows, which are emptied; what does not
+/* Keeps the rows of an image; the key is copied. Takes the rows, which are emptied; what does not
  * fit is not kept. */
 void fv_image_cache_put(fv_image_cache *c, const fv_image_key *key, fv_image_rows *rows);
 

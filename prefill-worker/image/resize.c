@@ -54,7 +54,7 @@ static const struct filter {
     [LANCZOS] = {lanczos, 3.0}, [BILINEAR] = {bilinear, 1.0}, [BICUBIC] = {bicubic, 2.0}};
 
 /* The sums of one axis: output j adds k[j * k_max + t] x sample[first[j] + t], t < count[j]. */
-struct taps {
+struct captures {
     int32_t n;      /* outputs; 0 = this axis keeps its size */
     int32_t lo, hi; /* samples [lo, hi) are read; `first` counts from lo */
     int32_t k_max;
@@ -68,17 +68,17 @@ struct view {
     int32_t w, h;
 };
 
-static void taps_free(struct taps *t) {
+static void captures_free(struct captures *t) {
     free(t->first);
     free(t->count);
     free(t->k);
-    *t = (struct taps){0};
+    *t = (struct captures){0};
 }
 
-/* Taps for outputs [begin, begin + n) of an axis that goes from `in` to `out` samples. */
-static fv_status taps_make(int32_t in, int32_t out, int32_t begin, int32_t n, struct filter f,
-                           struct taps *t) {
-    *t = (struct taps){.lo = begin, .hi = begin + n};
+/* Captures for outputs [begin, begin + n) of an axis that goes from `in` to `out` samples. */
+static fv_status captures_make(int32_t in, int32_t out, int32_t begin, int32_t n, struct filter f,
+                               struct captures *t) {
+    *t = (struct captures){.lo = begin, .hi = begin + n};
     if (in == out) return FV_OK;
     const double scale = (double)in / out, stretch = scale < 1.0 ? 1.0 : scale;
     const double support = f.support * stretch, per_stretch = 1.0 / stretch;
@@ -90,7 +90,7 @@ static fv_status taps_make(int32_t in, int32_t out, int32_t begin, int32_t n, st
     double *weight = malloc((size_t)t->k_max * sizeof *weight);
     if (!t->first || !t->count || !t->k || !weight) {
         free(weight);
-        taps_free(t);
+        captures_free(t);
         return FV_FAIL(FV_ENOMEM, "no memory to resize an axis from %" PRId32 " to %" PRId32, in,
                        out);
     }
@@ -126,7 +126,7 @@ static uint8_t narrow(int32_t sum) {
 }
 
 /* Along rows: in [h, w], out [h, n]. */
-static void pass_across(struct view in, const struct taps *t, uint8_t *out) {
+static void pass_across(struct view in, const struct captures *t, uint8_t *out) {
     for (int32_t y = 0; y < in.h; y++) {
         const uint8_t *row = in.px + (size_t)y * in.stride;
         for (int32_t j = 0; j < t->n; j++, out += 3) {
@@ -145,7 +145,7 @@ static void pass_across(struct view in, const struct taps *t, uint8_t *out) {
 
 /* Along columns: in [h, w], out [n, w]. A strip of columns at a time, whose sums stay in the
  * nearest cache; the innermost loop has no dependence and becomes vector code. */
-static void pass_down(struct view in, const struct taps *t, uint8_t *out) {
+static void pass_down(struct view in, const struct captures *t, uint8_t *out) {
     enum { STRIP = 1024 };
     const size_t row_bytes = (size_t)in.w * 3;
     for (int32_t j = 0; j < t->n; j++, out += row_bytes) {
@@ -169,11 +169,11 @@ static struct view view_of(const fv_image *img) {
 }
 
 /* Runs the passes in order; gives *img, and the view moves to it. */
-static fv_status run(struct view *v, const struct taps *across, const struct taps *down,
+static fv_status run(struct view *v, const struct captures *across, const struct captures *down,
                      bool down_first, fv_image *img) {
     for (int i = 0; i < 2; i++) {
         const bool is_down = (i == 0) == down_first;
-        const struct taps *t = is_down ? down : across;
+        const struct captures *t = is_down ? down : across;
         if (t->n == 0) continue;
         fv_image next = {0};
         FV_TRY(fv_image_alloc(is_down ? v->w : t->n, is_down ? t->n : v->h, &next));
@@ -191,10 +191,10 @@ static fv_status run(struct view *v, const struct taps *across, const struct tap
 static fv_status resample_part(const fv_image *in, int32_t w, int32_t h, struct filter f,
                                fv_image_rect part, fv_image *out) {
     fv_image img = {0};
-    struct taps across = {0}, down = {0};
+    struct captures across = {0}, down = {0};
     fv_status st;
-    FV_TRY_GOTO(taps_make(in->w, w, part.x, part.w, f, &across), st, end);
-    FV_TRY_GOTO(taps_make(in->h, h, part.y, part.h, f, &down), st, end);
+    FV_TRY_GOTO(captures_make(in->w, w, part.x, part.w, f, &across), st, end);
+    FV_TRY_GOTO(captures_make(in->h, h, part.y, part.h, f, &down), st, end);
 
     struct view v = view_of(in);
     v.px += (size_t)down.lo * v.stride + (size_t)across.lo * 3;
@@ -212,8 +212,8 @@ static fv_status resample_part(const fv_image *in, int32_t w, int32_t h, struct 
     img = (fv_image){0};
 end:
     fv_image_free(&img);
-    taps_free(&across);
-    taps_free(&down);
+    captures_free(&across);
+    captures_free(&down);
     return st;
 }
 

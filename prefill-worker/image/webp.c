@@ -1,5 +1,5 @@
 /* WebP to RGB through libwebp: lossy and lossless; alpha is dropped, not composited. Of an
- * animation there is no one picture, so it is refused. Any thread. */
+ * animation there is no one image, so it is refused. Any thread. */
 #include "prefill-worker/image/internal.h"
 
 #include <webp/decode.h>

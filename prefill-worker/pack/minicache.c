@@ -4,7 +4,7 @@
  *   rows of layers 2p and 2p + 1 --pack_layer.h--> two M [n, Hkv D] --kernels/merged.h--> 4 parts
  *
  * How much is kept as it is depends on data: where the four parts take no less than the rows, both
- * layers stay raw. The paper merges all rows; here image rows alone, as AttentionPack compares it.
+ * layers stay raw. The paper merges all rows; here image tokens alone, as AttentionPack compares it.
  */
 #include <string.h>
 

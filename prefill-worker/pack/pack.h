@@ -1,7 +1,7 @@
 #ifndef FOVEA_PREFILL_WORKER_PACK_PACK_H
 #define FOVEA_PREFILL_WORKER_PACK_PACK_H
 
-/* PACK: visual rows of prefilled layers, and keys of text rows, become packed blocks
+/* PACK: visual tokens of prefilled layers, and keys of text tokens, become packed blocks
  * (model/net/kv_packed.h), where the plan says so. It runs behind each group of layers, so that a
  * group is packed and sent before later ones are computed. One file per method in pack/, one row
  * each in policy/methods.def; pack.c makes the table from those rows.
@@ -38,7 +38,7 @@ typedef struct fv_pack_report {
     fv_packed_layer layer[FV_PLAN_MAX_LAYERS];
 } fv_pack_report; /* {0} to begin with */
 
-/* A layer's visual rows, or its text rows, on their way. */
+/* A layer's visual tokens, or its text tokens, on their way. */
 typedef struct fv_pack_job {
     int32_t layer;
     fv_kv_segment seg;
@@ -84,7 +84,7 @@ typedef struct fv_pack_method {
 } fv_pack_method;
 
 /* Packs the layers below n_layer that are not packed yet. paid[l]: what the prompt's last row paid
- * to layer l's visual rows, by prompt position; NULL: it was not asked. What is wrong with this
+ * to layer l's visual tokens, by prompt position; NULL: it was not asked. What is wrong with this
  * request's rows is noted in the report, and ends nothing; errors are those of the backend and of
  * memory. */
 fv_status fv_pack_run(const fv_plan *plan, fv_backend *be, const fv_rope *rope, fv_kv *kv,

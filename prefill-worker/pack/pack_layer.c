@@ -110,10 +110,10 @@ fv_status fv_pack_layer_fail(fv_status st, const fv_pack_job *job, fv_packed_kin
 }
 
 /* Whose keys the block reads, or whose directions. */
-static int32_t leader_of(const fv_pack_context *ctx, const fv_pack_job *job) {
+static int32_t source_layer_of(const fv_pack_context *ctx, const fv_pack_job *job) {
     if (job->first) return job->first->layer;
     bool own = !fv_kv_borrows(ctx->kv, job->layer, job->seg);
-    return own ? job->layer : fv_kv_leader(ctx->kv, job->layer);
+    return own ? job->layer : fv_kv_source_layer(ctx->kv, job->layer);
 }
 
 fv_status fv_pack_layer_end(const fv_pack_context *ctx, fv_pack_job *job) {
@@ -126,7 +126,7 @@ fv_status fv_pack_layer_end(const fv_pack_context *ctx, fv_pack_job *job) {
                               .first = l->first,
                               .anchor = l->anchored ? l->anchor : NULL,
                               .rank = ranked ? l->row : NULL,
-                              .leader = leader_of(ctx, job),
+                              .source_layer = source_layer_of(ctx, job),
                               .seg = job->seg};
     fv_kv_packed *p;
     FV_TRY(fv_kv_pack(ctx->kv, job->layer, &form, &p));

@@ -1,5 +1,5 @@
 /* pack=svd: a layer's visual keys and values as low-rank factors (AttentionPack, CVPR 2026, section
- * 3.2), all heads side by side and all images together, never with text rows.
+ * 3.2), all heads side by side and all images together, never with text tokens.
  *
  *   rows of the store --pack_layer.h--> M [n, Hkv D] --factor_part.h: U, B, rounded--> parts
  *
@@ -7,7 +7,7 @@
  * side of the rotation it factors on, and its code takes keys before it, which attention then has
  * to rebuild row by row.
  *
- * Of text rows only keys are factored, values are laid as they are. */
+ * Of text tokens only keys are factored, values are laid as they are. */
 #include "kernels/factor_part.h"
 #include "prefill-worker/pack/pack_layer.h"
 

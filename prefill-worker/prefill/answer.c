@@ -2,10 +2,10 @@
  * thread that owns the decoder. */
 #include "prefill-worker/prefill/internal.h"
 
+#include "model/net/accum.h"
 #include "model/net/anneal.h"
 #include "model/net/expand.h"
 #include "model/net/step.h"
-#include "model/net/tally.h"
 
 /* Rows of an answer that is taken up again run behind the prompt, as they did the first time, if
  * what they saw was not what the prompt's rows see: factors, or fewer rows from token to token. */
@@ -16,10 +16,10 @@ int32_t fv_prefill_rows_behind(const fv_prefill_request *req) {
 /* One row after another, and what the stages on the other side had let go before each is let go
  * here: so it finds the store as it was. The prompt's first token was chosen then, and t counts it.
  */
-static fv_status run_answer(fv_stepper *stepper, const fv_prefill_request *req, float *logits) {
+static fv_status run_answer(fv_model_runner *runner, const fv_prefill_request *req, float *logits) {
     const fv_plan *plan = req->plan;
     int32_t n_prompt = req->n - req->n_answer;
-    bool observes = plan->observes || plan->tally.kind;
+    bool observes = plan->observes || plan->accum.kind;
     if (plan->keeps_packed < 1) FV_TRY(fv_expand_keep(req->kv, plan->keeps_packed));
     for (int32_t i = 0; i < req->n_answer; i++) {
         fv_step_seq row = {.kv = req->kv,
@@ -27,16 +27,16 @@ static fv_status run_answer(fv_stepper *stepper, const fv_prefill_request *req, 
                            .ids = req->ids + n_prompt + i,
                            .pos = n_prompt + i,
                            .partial = !observes && i + 1 < req->n_answer};
-        FV_TRY(fv_tally_let_go(req->kv, &plan->tally, false));
+        FV_TRY(fv_accum_let_go(req->kv, &plan->accum, false));
         if (plan->evict)
             FV_TRY(fv_anneal(req->kv, plan->evict(plan, i + 1),
                              plan->evicts_least ? FV_ANNEAL_IMPORTANCE : FV_ANNEAL_RANK));
-        FV_TRY(fv_stepper_run(stepper, &row, 1, logits));
+        FV_TRY(fv_model_runner_run(runner, &row, 1, logits));
     }
     return FV_OK;
 }
 
-/* The text row at position `last` leaves a layer whose last one it is, and others keep theirs. */
+/* The text token at position `last` leaves a layer whose last one it is, and others keep theirs. */
 static fv_status drop_last(fv_kv *kv, int32_t layer, int32_t last, fv_arena *arena) {
     int32_t n_kv = fv_kv_get_shape(kv)->n_kv, *n, *same;
     const int32_t **idx;
@@ -61,8 +61,8 @@ static bool holds_last(const fv_kv *kv, int32_t layer, int32_t last) {
 /* The prompt's last row leaves every layer again, and runs as the first row of decoding does: so
  * that the first token, too, comes from factors. Layers that had let it go do so once more. (Where
  * there are factors, heads hold the same rows.) */
-static fv_status run_last_again(fv_stepper *stepper, const fv_prefill_request *req, fv_arena *arena,
-                                float *logits) {
+static fv_status run_last_again(fv_model_runner *runner, const fv_prefill_request *req,
+                                fv_arena *arena, float *logits) {
     int32_t n_layer = fv_kv_get_shape(req->kv)->n_layer, last = req->n - req->n_answer - 1;
     bool *had;
     FV_TRY(FV_ARENA_NEW(arena, n_layer, had));
@@ -71,7 +71,7 @@ static fv_status run_last_again(fv_stepper *stepper, const fv_prefill_request *r
         FV_TRY(drop_last(req->kv, l, last, arena));
     }
     fv_step_seq row = {.kv = req->kv, .n = 1, .ids = req->ids + last, .pos = last};
-    FV_TRY(fv_stepper_run(stepper, &row, 1, logits));
+    FV_TRY(fv_model_runner_run(runner, &row, 1, logits));
     for (int32_t l = 0; l < n_layer; l++)
         if (!had[l]) FV_TRY(drop_last(req->kv, l, last, arena));
     return FV_OK;
@@ -83,17 +83,17 @@ static bool packed_well(const fv_prefill_request *req) {
 
 fv_status fv_prefill_run_answers(fv_prefill *p, float *logits) {
     size_t vocab = (size_t)fv_decoder_config(p->dec)->vocab;
-    fv_stepper *stepper;
+    fv_model_runner *runner;
     fv_status st = FV_OK;
-    FV_TRY(fv_stepper_open(p->dec, &stepper));
+    FV_TRY(fv_model_runner_open(p->dec, &runner));
     for (int32_t b = 0; b < p->n_req && st == FV_OK; b++) {
         const fv_prefill_request *req = &p->req[b];
         if (!packed_well(req)) continue;
         if (req->plan->first_packed)
-            st = run_last_again(stepper, req, &p->arena, logits + (size_t)b * vocab);
+            st = run_last_again(runner, req, &p->arena, logits + (size_t)b * vocab);
         if (st == FV_OK && fv_prefill_rows_behind(req))
-            st = run_answer(stepper, req, logits + (size_t)b * vocab);
+            st = run_answer(runner, req, logits + (size_t)b * vocab);
     }
-    fv_stepper_close(stepper);
+    fv_model_runner_close(runner);
     return st;
 }

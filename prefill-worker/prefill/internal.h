@@ -4,10 +4,10 @@
 /* What the files of the prefill loop share; nobody else includes it.
  *
  *   prefill.c         the loop: embeddings, groups of layers, chunks of rows
- *   prefill_taps.c    what the prompt's last rows attend to, layer by layer
- *   prefill_sums.c    what many rows of the prompt attend to, where the prune stage asks
- *   prefill_rows.c    between phases: visual rows leave
- *   prefill_veil.c    beside them: rows that run on and are seen by nobody
+ *   prefill_captures.c    what the prompt's last rows attend to, layer by layer
+ *   prefill_sums.c    what many tokens of the prompt attend to, where the prune stage asks
+ *   prefill_rows.c    between phases: visual tokens leave
+ *   prefill_mask.c    beside them: rows that run on and are seen by nobody
  *   prefill_answer.c  behind the prompt: an answer that is taken up again
  *
  * Layers are [l0, l1), rows of a chunk [a, e) in the list of all rows, b is a request. */
@@ -27,29 +27,29 @@ typedef struct fv_prefill_rows {
     fv_tensor x;    /* [n, d] residual stream */
 } fv_prefill_rows;
 
-/* The visual rows of a request, as far as it has come. */
+/* The visual tokens of a request, as far as it has come. */
 typedef struct fv_prefill_visual {
     int32_t n;        /* that are still running */
     int32_t first;    /* position of the prompt's first; behind the prompt when it has none */
     float *attention; /* [n] in a tapped layer, the last row's, mean over heads */
     float *l2, *cos;  /* [n] their influence there */
-    int32_t *image;   /* [n] which picture each is of */
-    float *sums;      /* what the prune stage's tap of many rows summed; of the group */
+    int32_t *image;   /* [n] which image each is of */
+    float *sums;      /* what the prune stage's capture of many rows summed; of the group */
     int32_t n_key;    /* columns of that */
-    /* Text rows behind the pictures, and which of them are raters
-     * (prefill-worker/prefill/raters.h). */
-    int32_t n_behind, n_rater;
-    uint8_t *rater;        /* [n_behind] */
+    /* Text tokens behind the images, and which of them are raters
+     * (prefill-worker/prefill/scorers.h). */
+    int32_t n_behind, n_scorer;
+    uint8_t *scorer;       /* [n_behind] */
     fv_prune_state pruner; /* of a method that decides by data */
     int32_t *rank_from;    /* [N] as the plan has it, until rows leave where data say so */
 } fv_prefill_visual;
 
-/* Image rows of a request that nobody sees any more. */
-typedef struct fv_prefill_veil {
+/* Image tokens of a request that nobody sees any more. */
+typedef struct fv_prefill_mask {
     int32_t n;
     int32_t *pos; /* [n] ascending */
     fv_buf x;     /* [n, d] their residual stream */
-} fv_prefill_veil;
+} fv_prefill_mask;
 
 typedef struct fv_prefill {
     fv_decoder *dec;
@@ -60,59 +60,59 @@ typedef struct fv_prefill {
     fv_prefill_rows rows;
     fv_buf last;               /* [n_req, d] hidden states behind the last rows */
     fv_prefill_visual *visual; /* [n_req] */
-    fv_prefill_veil *veil;     /* [n_req] */
+    fv_prefill_mask *mask;     /* [n_req] */
     /* [n_req] [N] what rows are ranked by, and importance begins with, by position */
     float ***paid;
-    fv_buf *queries;          /* [n_req] of blocks that phases of others cut: [rows, H D] */
-    int32_t *ready;           /* [n_req] layers whose rows are there in their order, */
-    int32_t *packed;          /* [n_req] and those that are packed, or have nothing to be */
-    int32_t *settled;         /* [n_req] layers that are done and in no open block */
-    fv_select_sums **sums;    /* [n_req] [N] what the select stage chooses by: of the group, and of
+    fv_buf *queries;         /* [n_req] of blocks that phases of others cut: [rows, H D] */
+    int32_t *ready;          /* [n_req] layers whose rows are there in their order, */
+    int32_t *packed;         /* [n_req] and those that are packed, or have nothing to be */
+    int32_t *settled;        /* [n_req] layers that are done and in no open block */
+    fv_select_sums **sums;   /* [n_req] [N] what the select stage chooses by: of the group, and of
                                * blocks that were open before it */
-    fv_select_sums **tallies; /* [n_req] [N] what tallies begin with, likewise */
+    fv_select_sums **accums; /* [n_req] [N] what accumulators begin with, likewise */
     fv_rope rope;
     int32_t n_final; /* layers that were said to be final */
     fv_arena arena;
     fv_arena group; /* what a group of layers leaves for its end, and for that of its blocks */
 } fv_prefill;
 
-/* ---- prefill_taps.c --------------------------------------------------------------------- */
+/* ---- prefill_captures.c --------------------------------------------------------------------- */
 
 /* Behind the prompt's last row of request b. Rows that leave are all before it. */
 int32_t fv_prefill_prompt_end(const fv_prefill *p, int32_t b);
 
-bool fv_prefill_taps_any(const fv_prefill *p, int32_t b, int32_t l0, int32_t l1);
+bool fv_prefill_captures_any(const fv_prefill *p, int32_t b, int32_t l0, int32_t l1);
 
 /* Room for the sums that the select stage asks of these layers; lives until no block that they
  * begin is open. */
 fv_status fv_prefill_open_sums(fv_prefill *p, int32_t l0, int32_t l1);
 
-/* Taps of request b for its rows of a chunk; the first *n_last are those of the last row. */
-fv_status fv_prefill_ask_taps(fv_prefill *p, int32_t b, int32_t l0, int32_t l1, int32_t a,
-                              int32_t e, fv_pass_seq *seq, int32_t *n_last);
+/* Captures of request b for its rows of a chunk; the first *n_last are those of the last row. */
+fv_status fv_prefill_ask_captures(fv_prefill *p, int32_t b, int32_t l0, int32_t l1, int32_t a,
+                                  int32_t e, fv_forward_seq *seq, int32_t *n_last);
 
-/* The first n taps have been filled. */
-fv_status fv_prefill_read_taps(fv_prefill *p, int32_t b, const fv_pass_seq *seq, int32_t n);
+/* The first n captures have been filled. */
+fv_status fv_prefill_read_captures(fv_prefill *p, int32_t b, const fv_forward_seq *seq, int32_t n);
 
 /* ---- prefill_sums.c --------------------------------------------------------------------- */
 
-/* Whether the prune stage asks for a tap of many rows in the layer. */
+/* Whether the prune stage asks for a capture of many rows in the layer. */
 bool fv_prefill_sums_rows(const fv_prefill *p, int32_t b, int32_t layer);
 
 /* A layer has run: tells what it pays at most to whoever wants to know. */
-fv_status fv_prefill_tell_peaks(const fv_prefill *p, int32_t b, int32_t layer);
+fv_status fv_prefill_tell_head_max(const fv_prefill *p, int32_t b, int32_t layer);
 
 /* On input embeddings, before the first layer runs. Nothing where the plan does not ask. */
-fv_status fv_prefill_find_raters(fv_prefill *p, int32_t b);
+fv_status fv_prefill_find_scorers(fv_prefill *p, int32_t b);
 
-/* Room for that tap's sums; and the tap of rows [a, e), of none when n_row is 0. */
+/* Room for that capture's sums; and the capture of rows [a, e), of none when n_row is 0. */
 fv_status fv_prefill_open_row_sums(fv_prefill *p, int32_t b, int32_t layer);
-fv_status fv_prefill_row_sums_tap(fv_prefill *p, int32_t b, int32_t layer, int32_t a, int32_t e,
-                                  fv_pass_tap *tap);
+fv_status fv_prefill_row_sums_capture(fv_prefill *p, int32_t b, int32_t layer, int32_t a, int32_t e,
+                                      fv_forward_capture *capture);
 
 /* ---- prefill_rows.c --------------------------------------------------------------------- */
 
-/* Image rows of request b that are still running: their positions, in memory of the run. */
+/* Image tokens of request b that are still running: their positions, in memory of the run. */
 fv_status fv_prefill_visual_rows(fv_prefill *p, int32_t b, int32_t **pos, int32_t *n);
 
 /* The edit before `layer`, unless its method has nothing more to decide; NULL: none. */
@@ -123,15 +123,15 @@ fv_status fv_prefill_drop_rows(fv_prefill *p, int32_t layer);
 /* Layers [l0, l1) have run: those with rows that were merged hold them in an order of their own. */
 fv_status fv_prefill_mark_order(fv_prefill *p, int32_t b, int32_t l0, int32_t l1);
 
-/* ---- prefill_veil.c --------------------------------------------------------------------- */
+/* ---- prefill_mask.c --------------------------------------------------------------------- */
 
-/* Rows row[n] of the list, image rows of request b, are taken out of it to run beside it from
+/* Rows row[n] of the list, image tokens of request b, are taken out of it to run beside it from
  * `layer` on. */
-fv_status fv_prefill_veil_rows(fv_prefill *p, int32_t b, int32_t layer, const int32_t *row,
+fv_status fv_prefill_mask_rows(fv_prefill *p, int32_t b, int32_t layer, const int32_t *row,
                                int32_t n);
 
 /* Runs them through layers [l0, l1), which all other rows of the request have gone through. */
-fv_status fv_prefill_run_veiled(fv_prefill *p, int32_t b, int32_t l0, int32_t l1);
+fv_status fv_prefill_run_masked(fv_prefill *p, int32_t b, int32_t l0, int32_t l1);
 
 /* ---- prefill_answer.c ------------------------------------------------------------------- */
 

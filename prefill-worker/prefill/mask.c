@@ -1,8 +1,8 @@
 /* VisiPruner's shallow stage (its code, for one image in front of the question):
- *     layer 0:  A[i, V] = 0 for rows i behind the first visual row v0;  text rows: A[i, v0] = what
+ *     layer 0:  A[i, V] = 0 for rows i behind the first visual token v0;  text tokens: A[i, v0] = what
  *               they paid to V in all, so that they still sum to 1
- *               or, in the code for 13B: A[i, V] = 0 for visual rows i, and for text rows on the
- * first half of V, rounded down next:     A[i, V] = 0 for text rows i;  in the paper for visual
+ *               or, in the code for 13B: A[i, V] = 0 for visual tokens i, and for text tokens on the
+ * first half of V, rounded down next:     A[i, V] = 0 for text tokens i;  in the paper for visual
  * rows, too With several images, text between them is treated as the text behind. */
 #include "prefill-worker/prefill/mask.h"
 

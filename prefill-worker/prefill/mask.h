@@ -1,7 +1,7 @@
 #ifndef FOVEA_PREFILL_WORKER_PREFILL_MASK_H
 #define FOVEA_PREFILL_WORKER_PREFILL_MASK_H
 
-/* MASKS: what becomes of each row's attention on visual rows in the layers that the plan masks
+/* MASKS: what becomes of each row's attention on visual tokens in the layers that the plan masks
  * (fv_plan.mask), as the decoder is told. */
 #include "common/arena.h"
 #include "model/net/kv.h"
@@ -12,7 +12,7 @@ typedef struct fv_mask_rows {
     int32_t n;
     const int32_t *pos; /* [n] */
     const uint8_t *seg; /* [n] */
-    int32_t visual0;    /* position of the prompt's first visual row */
+    int32_t visual0;    /* position of the prompt's first visual token */
     int32_t n_prompt;   /* rows from here on are an answer's, and see everything */
 } fv_mask_rows;
 

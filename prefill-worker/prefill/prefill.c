@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "model/net/tally.h"
+#include "model/net/accum.h"
 #include "policy/plan/attention.h"
 #include "prefill-worker/prefill/internal.h"
 #include "prefill-worker/prefill/mask.h"
@@ -17,20 +17,20 @@ static fv_tensor matrix(const fv_buf *buf, int32_t rows, int32_t d) {
 
 /* Whether a block of request b lies on both sides of `layer`. */
 static bool cuts_block(const fv_prefill *p, int32_t b, int32_t layer) {
-    return fv_kv_leader(p->req[b].kv, layer) != layer;
+    return fv_kv_source_layer(p->req[b].kv, layer) != layer;
 }
 
 static void borrow_keys(const fv_prefill_request *req, int32_t n_layer) {
     for (int32_t l = 0; l < n_layer; l++)
-        if (req->plan->leader[l] != l)
-            fv_kv_borrow(req->kv, l, req->plan->leader[l], req->plan->reused_text);
+        if (req->plan->source_layer[l] != l)
+            fv_kv_borrow(req->kv, l, req->plan->source_layer[l], req->plan->reused_text);
 }
 
 /* Layers below `layer`, but for those of a block that goes on, or of a pair that is merged. */
 static int32_t settled_of(const fv_prefill *p, int32_t b, int32_t layer) {
     if (layer == fv_decoder_config(p->dec)->n_layer) return layer;
     if (fv_plan_pair(p->req[b].plan, layer) < layer) return layer - 1;
-    return fv_kv_leader(p->req[b].kv, layer);
+    return fv_kv_source_layer(p->req[b].kv, layer);
 }
 
 /* The same for all requests. */
@@ -77,7 +77,7 @@ static fv_status start_visual(fv_prefill *p, int32_t b) {
     FV_TRY(FV_ARENA_NEW(&p->arena, v->n, v->image));
     int32_t n_image = req->plan->shape.n_image;
     for (int32_t j = 0; j < v->n; j++) v->image[j] = (int32_t)((int64_t)j * n_image / v->n);
-    return fv_prefill_find_raters(p, b);
+    return fv_prefill_find_scorers(p, b);
 }
 
 static fv_status start(fv_prefill *p) {
@@ -88,7 +88,7 @@ static fv_status start(fv_prefill *p) {
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->paid));
     for (int32_t b = 0; b < p->n_req; b++) FV_TRY(FV_ARENA_NEW(&p->arena, n_layer, p->paid[b]));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->visual));
-    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->veil));
+    FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->mask));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->queries));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->settled));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, p->ready));
@@ -109,7 +109,7 @@ static fv_status start(fv_prefill *p) {
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_text_config *c = fv_decoder_config(p->dec);
         borrow_keys(&p->req[b], c->n_layer);
-        fv_kv_set_tally(p->req[b].kv, p->req[b].plan->tally.kind, c->n_head / c->n_kv);
+        fv_kv_set_accum(p->req[b].kv, p->req[b].plan->accum.kind, c->n_head / c->n_kv);
     }
     for (int32_t b = 0, at = 0; b < p->n_req; at = rows->first[++b]) {
         const fv_prefill_request *req = &p->req[b];
@@ -129,14 +129,15 @@ static fv_status start(fv_prefill *p) {
 
 /* How many of a chunk's rows must go through the last layer as a whole: the prompt's last, and
  * those that are tapped there. */
-static int32_t rows_wanted(const fv_pass_seq *seq, int32_t n_layer, bool last) {
+static int32_t rows_wanted(const fv_forward_seq *seq, int32_t n_layer, bool last) {
     int32_t n = last ? 1 : 0;
-    for (int32_t i = 0; i < seq->n_tap; i++)
-        if (seq->tap[i].layer == n_layer - 1 && seq->tap[i].n_row > n) n = seq->tap[i].n_row;
+    for (int32_t i = 0; i < seq->n_capture; i++)
+        if (seq->capture[i].layer == n_layer - 1 && seq->capture[i].n_row > n)
+            n = seq->capture[i].n_row;
     return n;
 }
 
-static fv_status ask_masks(fv_prefill *p, int32_t b, int32_t l0, int32_t l1, fv_pass_seq *seq) {
+static fv_status ask_masks(fv_prefill *p, int32_t b, int32_t l0, int32_t l1, fv_forward_seq *seq) {
     fv_mask_rows rows = {.n = seq->n_rows,
                          .pos = seq->pos,
                          .seg = seq->seg,
@@ -171,7 +172,7 @@ static fv_status keep_queries(fv_prefill *p, int32_t layer) {
 
 static fv_status run_chunk(fv_prefill *p, int32_t from, int32_t to, int32_t l0, int32_t l1) {
     const fv_prefill_rows *rows = &p->rows;
-    fv_pass_seq *seq;
+    fv_forward_seq *seq;
     int32_t *request, *n_last, *out, n_seq = 0, n_out = 0;
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, request));
     FV_TRY(FV_ARENA_NEW(&p->arena, p->n_req, n_last));
@@ -183,23 +184,24 @@ static fv_status run_chunk(fv_prefill *p, int32_t from, int32_t to, int32_t l0, 
         int32_t e = rows->first[b + 1] < to ? rows->first[b + 1] : to;
         if (a >= e) continue;
         bool last = l1 == n_layer && e == rows->first[b + 1];
-        seq[n_seq] = (fv_pass_seq){.kv = p->req[b].kv,
-                                   .n_rows = e - a,
-                                   .pos = rows->pos + a,
-                                   .turn = rows->turn + a,
-                                   .seg = rows->seg + a,
-                                   .queries = carried_queries(p, b, a, e)};
-        FV_TRY(fv_prefill_ask_taps(p, b, l0, l1, a, e, &seq[n_seq], &n_last[n_seq]));
+        seq[n_seq] = (fv_forward_seq){.kv = p->req[b].kv,
+                                      .n_rows = e - a,
+                                      .pos = rows->pos + a,
+                                      .turn = rows->turn + a,
+                                      .seg = rows->seg + a,
+                                      .queries = carried_queries(p, b, a, e)};
+        FV_TRY(fv_prefill_ask_captures(p, b, l0, l1, a, e, &seq[n_seq], &n_last[n_seq]));
         FV_TRY(ask_masks(p, b, l0, l1, &seq[n_seq]));
         seq[n_seq].wanted = rows_wanted(&seq[n_seq], n_layer, last);
         n_out += seq[n_seq].wanted;
         out[n_seq] = last ? n_out - 1 : -1;
         request[n_seq++] = b;
     }
-    fv_pass pass = {.x = fv_tensor_rows(rows->x, from, to - from), .n_seq = n_seq, .seq = seq};
+    fv_forward_batch pass = {
+        .x = fv_tensor_rows(rows->x, from, to - from), .n_seq = n_seq, .seq = seq};
     FV_TRY(fv_decoder_layers(p->dec, &pass, l0, l1));
     for (int32_t i = 0; i < n_seq; i++)
-        FV_TRY(fv_prefill_read_taps(p, request[i], &seq[i], n_last[i]));
+        FV_TRY(fv_prefill_read_captures(p, request[i], &seq[i], n_last[i]));
     fv_device *dev = fv_decoder_backend(p->dec)->device;
     size_t bytes = (size_t)p->d * sizeof(float);
     for (int32_t i = 0; i < n_seq; i++)
@@ -209,21 +211,21 @@ static fv_status run_chunk(fv_prefill *p, int32_t from, int32_t to, int32_t l0, 
     return FV_OK;
 }
 
-/* A tap is of a pass's last rows: where an answer follows the prompt, the chunk ends between them.
+/* A capture is of a pass's last rows: where an answer follows the prompt, the chunk ends between them.
  */
 static int32_t chunk_end(const fv_prefill *p, int32_t from, int32_t l0, int32_t l1) {
     int32_t n = p->rows.n, step = p->opt->chunk > 0 ? p->opt->chunk : n;
     int32_t to = from + step < n ? from + step : n;
     for (int32_t b = 0; b < p->n_req; b++) {
         int32_t end = fv_prefill_prompt_end(p, b);
-        if (p->req[b].n_answer && end > from && end < to && fv_prefill_taps_any(p, b, l0, l1))
+        if (p->req[b].n_answer && end > from && end < to && fv_prefill_captures_any(p, b, l0, l1))
             to = end;
     }
     return to;
 }
 
-/* Visual rows of request b that are running, and held. */
-static int32_t visual_of(const fv_prefill *p, int32_t b) { return p->visual[b].n + p->veil[b].n; }
+/* Visual tokens of request b that are running, and held. */
+static int32_t visual_of(const fv_prefill *p, int32_t b) { return p->visual[b].n + p->mask[b].n; }
 
 /* Rows of request b that layers [l0, l1) run. */
 static void count_visual(const fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
@@ -268,8 +270,8 @@ static fv_status end_layers(fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
     FV_TRY(FV_ARENA_NEW(&p->group, n_kv, rows));
     FV_TRY(FV_ARENA_NEW(&p->group, n_kv, none));
     for (int32_t l = l0; l < l1; l++) {
-        const fv_select_sums *s = &p->tallies[b][l];
-        fv_tally_put(req->kv, l, s->p, s->text, s->n_key);
+        const fv_select_sums *s = &p->accums[b][l];
+        fv_accum_put(req->kv, l, s->p, s->text, s->n_key);
         if (req->plan->forget[l] && !fv_kv_borrows(req->kv, l, FV_SEG_VISUAL))
             FV_TRY(fv_kv_keep(req->kv, l, FV_SEG_VISUAL, rows, none));
     }
@@ -286,7 +288,7 @@ static fv_status run_group(fv_prefill *p, int32_t l0, int32_t l1) {
         to = chunk_end(p, from, l0, l1);
         FV_TRY(run_chunk(p, from, to, l0, l1));
     }
-    for (int32_t b = 0; b < p->n_req; b++) FV_TRY(fv_prefill_run_veiled(p, b, l0, l1));
+    for (int32_t b = 0; b < p->n_req; b++) FV_TRY(fv_prefill_run_masked(p, b, l0, l1));
     FV_TRY(pack_ready(p)); /* of the group before, while this one is under way */
     fv_backend *be = fv_decoder_backend(p->dec);
     FV_TRY(be->ops->sync(be));
@@ -297,7 +299,7 @@ static fv_status run_group(fv_prefill *p, int32_t l0, int32_t l1) {
         FV_TRY(end_layers(p, b, from, p->settled[b]));
         FV_TRY(fv_prefill_mark_order(p, b, l0, l1));
         FV_TRY(fv_rank_run(p->visual[b].rank_from, req->kv, l1, (const float *const *)p->paid[b]));
-        FV_TRY(fv_prefill_tell_peaks(p, b, l1 - 1));
+        FV_TRY(fv_prefill_tell_head_max(p, b, l1 - 1));
         p->ready[b] = ready_of(p, b, l1);
     }
     FV_TRY(be->ops->sync(be)); /* rows have moved; packing reads them beside whatever follows */
@@ -329,9 +331,9 @@ static bool phase_starts(const fv_prefill *p, int32_t layer) {
 }
 
 /* A layer whose peaks somebody wants to know is a group of its own: there is room for one's. */
-static bool tells_peaks(const fv_prefill *p) {
+static bool tells_head_max(const fv_prefill *p) {
     for (int32_t b = 0; b < p->n_req; b++)
-        if (p->req[b].peaks) return true;
+        if (p->req[b].head_max) return true;
     return false;
 }
 
@@ -339,7 +341,7 @@ static bool tells_peaks(const fv_prefill *p) {
  * end inside a lazy block goes on to the block's end. */
 static int32_t group_end(const fv_prefill *p, int32_t l0, int32_t n_layer) {
     int32_t l1 = l0 + 1;
-    while (l1 < n_layer && !phase_starts(p, l1) && !tells_peaks(p) &&
+    while (l1 < n_layer && !phase_starts(p, l1) && !tells_head_max(p) &&
            (p->opt->group == 0 || l1 - l0 < p->opt->group || settled_below(p, l1) < l1))
         l1++;
     return l1;
@@ -350,7 +352,7 @@ static fv_status check_requests(const fv_prefill *p) {
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_prefill_request *req = &p->req[b];
         assert(req->n_answer == 0 || (req->n_answer < req->n && !req->visual_mass));
-        assert(!req->peaks || (req->plan->n_edit == 0 && req->n_answer == 0));
+        assert(!req->head_max || (req->plan->n_edit == 0 && req->n_answer == 0));
         if (req->n == 0) return FV_FAIL(FV_EINVAL, "the prompt is empty: write a question");
         bool ends_with_image = req->seg[req->n - req->n_answer - 1] == FV_SEG_VISUAL;
         if (req->plan->first_packed && ends_with_image)
@@ -404,7 +406,7 @@ fv_status fv_prefill_run(fv_decoder *dec, const fv_prefill_request *req, int32_t
     fv_buf_free(&p.last);
     fv_arena_fini(&p.group);
     for (int32_t b = 0; p.queries && b < n; b++) fv_buf_free(&p.queries[b]);
-    for (int32_t b = 0; p.veil && b < n; b++) fv_buf_free(&p.veil[b].x);
+    for (int32_t b = 0; p.mask && b < n; b++) fv_buf_free(&p.mask[b].x);
     fv_arena_fini(&p.arena);
     return st;
 }

@@ -16,32 +16,32 @@ typedef struct fv_prefill_request {
     int32_t n_answer;    /* of them, rows at the end that are an answer that was broken off: they
                           * choose nothing, and see no more than they did (fv_plan.evict), so that
                           * the answer goes on as it would have gone on */
-    const int32_t *ids;  /* [n]; ignored at visual rows */
+    const int32_t *ids;  /* [n]; ignored at visual tokens */
     const uint8_t *seg;  /* [n] fv_kv_segment */
-    fv_tensor embeds;    /* [visual rows, d] F32 on the device, in prompt order */
+    fv_tensor embeds;    /* [visual tokens, d] F32 on the device, in prompt order */
     const fv_plan *plan; /* made for this prompt */
     fv_kv *kv;           /* open and empty; filled */
     /* What the prompt's last row pays to each key, [N, n] on the host, visual keys first, mean over
      * heads; or NULL. For a plan that lets no row leave, and not for n_answer > 0. */
     float *attention;
-    /* The share of its attention that the prompt's last row pays to visual rows, per layer, mean
+    /* The share of its attention that the prompt's last row pays to visual tokens, per layer, mean
      * over heads: [N] on the host, or NULL when nobody wants to know. Not for n_answer > 0. */
     float *visual_mass;
-    int32_t *visual_tokens; /* [N] image rows that each layer ran, or NULL */
-    /* Told what a layer that the plan taps pays to its n image rows, at prompt positions pos[n]
-     * (prefill-worker/prefill/kept.h); NULL when nobody wants to know. */
+    int32_t *visual_tokens; /* [N] image tokens that each layer ran, or NULL */
+    /* Told what a layer that the plan captures pays to its n image tokens, at prompt positions pos[n]
+     * (prefill-worker/prefill/kept_map.h); NULL when nobody wants to know. */
     fv_status (*ranked)(void *user, int32_t layer, const float *attention, const int32_t *pos,
                         int32_t n);
     void *ranked_user;
-    /* Told what its n image rows mean to the prompt's last row in a layer where the plan asks for
-     * it (prefill-worker/prefill/influence.h); NULL when nobody wants to know. */
-    fv_status (*influence)(void *user, int32_t layer, const float *l2, const float *cos, int32_t n);
-    void *influence_user;
-    /* Told of every layer what any head pays its n image rows at most, summed over rows of text and
-     * over image rows; NULL when nobody wants to know. For a plan that lets no row leave. */
-    fv_status (*peaks)(void *user, int32_t layer, const float *text, const float *visual,
-                       int32_t n);
-    void *peaks_user;
+    /* Told what its n image tokens mean to the prompt's last row in a layer where the plan asks for
+     * it (prefill-worker/prefill/ablation.h); NULL when nobody wants to know. */
+    fv_status (*ablation)(void *user, int32_t layer, const float *l2, const float *cos, int32_t n);
+    void *ablation_user;
+    /* Told of every layer what any head pays its n image tokens at most, summed over rows of text and
+     * over image tokens; NULL when nobody wants to know. For a plan that lets no row leave. */
+    fv_status (*head_max)(void *user, int32_t layer, const float *text, const float *visual,
+                          int32_t n);
+    void *head_max_user;
     /* What the pack stage did; the caller's, {0}, and needed where the plan packs. A request whose
      * rows cannot be packed says so there, and is to be given up; the others go on. */
     fv_pack_report *packed;

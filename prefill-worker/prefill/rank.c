@@ -51,7 +51,7 @@ static fv_status rank_layer(fv_kv *kv, int32_t layer, const float *score, fv_are
 static int32_t last_needed(const fv_kv *kv, int32_t layer, int32_t from) {
     int32_t last = from;
     for (int32_t l = layer; l < fv_kv_get_shape(kv)->n_layer; l++)
-        if (fv_kv_leader(kv, l) == layer && l > last) last = l;
+        if (fv_kv_source_layer(kv, l) == layer && l > last) last = l;
     return last;
 }
 

@@ -1,7 +1,7 @@
 #ifndef FOVEA_PREFILL_WORKER_PREFILL_RANK_H
 #define FOVEA_PREFILL_WORKER_PREFILL_RANK_H
 
-/* RANK: the visual rows of a prefilled layer in the order of what the prompt's last row paid to
+/* RANK: the visual tokens of a prefilled layer in the order of what the prompt's last row paid to
  * them, most first, where the plan says so (fv_plan.rank_from). The decode worker then lets go of a
  * layer's least wanted rows by a length. Rows move here rather than there because they are in this
  * worker's cache anyway, and cross the wire in the order in which they will lie. */

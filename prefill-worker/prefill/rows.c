@@ -1,10 +1,10 @@
-/* Between phases of a prefill visual rows leave: which, and the residual stream without them. The
+/* Between phases of a prefill visual tokens leave: which, and the residual stream without them. The
  * thread that owns the decoder. */
 #include "prefill-worker/prefill/internal.h"
 
-#include "model/net/peek.h"
+#include "model/net/lookahead.h"
 
-/* Image rows of request b that are still running: their positions, in memory of the run. */
+/* Image tokens of request b that are still running: their positions, in memory of the run. */
 fv_status fv_prefill_visual_rows(fv_prefill *p, int32_t b, int32_t **pos, int32_t *n) {
     const fv_prefill_rows *rows = &p->rows;
     FV_TRY(FV_ARENA_NEW(&p->arena, rows->first[b + 1] - rows->first[b], *pos));
@@ -23,26 +23,26 @@ const fv_plan_edit *fv_prefill_edit_at(const fv_prefill *p, int32_t b, int32_t l
     return NULL;
 }
 
-/* What the prompt's last row would pay to visual rows in `layer`, mean over heads. */
-static fv_status peek(fv_prefill *p, int32_t b, int32_t layer) {
+/* What the prompt's last row would pay to visual tokens in `layer`, mean over heads. */
+static fv_status lookahead(fv_prefill *p, int32_t b, int32_t layer) {
     const fv_prefill_rows *rows = &p->rows;
     int32_t first = rows->first[b], n = fv_prefill_prompt_end(p, b) - first;
     int32_t n_head = fv_decoder_config(p->dec)->n_head;
     float *mean, *at = p->visual[b].attention;
-    fv_peek ask = {.layer = layer,
-                   .x = fv_tensor_rows(rows->x, first, n),
-                   .turn = rows->turn + first,
-                   .kv = p->req[b].kv};
+    fv_lookahead ask = {.layer = layer,
+                        .x = fv_tensor_rows(rows->x, first, n),
+                        .turn = rows->turn + first,
+                        .kv = p->req[b].kv};
     FV_TRY(FV_ARENA_NEW(&p->group, (size_t)n_head * (size_t)n, ask.p));
     FV_TRY(FV_ARENA_NEW(&p->group, n, mean));
-    FV_TRY(fv_decoder_peek(p->dec, &ask));
+    FV_TRY(fv_decoder_lookahead(p->dec, &ask));
     fv_prune_head_mean(ask.p, n_head, n, n, mean);
     for (int32_t r = 0; r < n; r++)
         if (rows->seg[first + r] == FV_SEG_VISUAL) *at++ = mean[r];
     return FV_OK;
 }
 
-/* Hidden states of the visual rows of request b, on the host. */
+/* Hidden states of the visual tokens of request b, on the host. */
 static fv_status bring_visual(fv_prefill *p, int32_t b, float **x) {
     const fv_prefill_rows *rows = &p->rows;
     fv_backend *be = fv_decoder_backend(p->dec);
@@ -62,7 +62,7 @@ static fv_status bring_visual(fv_prefill *p, int32_t b, float **x) {
 /* What an edit leaves: kept[n], and behind them rows that are made of others. */
 typedef struct edited {
     int32_t n, *kept;
-    int32_t n_merged, *centre; /* [n_merged] the visual rows whose place they take */
+    int32_t n_merged, *centre; /* [n_merged] the visual tokens whose place they take */
     float *mean;               /* [n_merged, d] */
 } edited;
 
@@ -84,36 +84,37 @@ static fv_status merge_rows(fv_prefill *p, const fv_prune_method *method,
     return FV_OK;
 }
 
-/* Which of n visual rows, at pos[n], go on into the edit's layer. Phases end where rows leave, so
+/* Which of n visual tokens, at pos[n], go on into the edit's layer. Phases end where rows leave, so
  * the last layer of a phase is the last that was tapped. */
 static fv_status edit_rows(fv_prefill *p, int32_t b, const fv_plan_edit *edit, const int32_t *pos,
                            edited *e) {
     const fv_plan *plan = p->req[b].plan;
     fv_prefill_visual *v = &p->visual[b];
-    uint8_t tap = edit->layer > 0 ? plan->tap[edit->layer - 1] : 0;
-    bool sums = tap & (FV_TAP_RATERS | FV_TAP_PEAKS);
+    uint8_t capture = edit->layer > 0 ? plan->capture[edit->layer - 1] : 0;
+    bool sums = capture & (FV_CAPTURE_SCORERS | FV_CAPTURE_HEAD_MAX);
     float *x = NULL;
-    if (edit->peek) FV_TRY(peek(p, b, edit->layer));
+    if (edit->lookahead) FV_TRY(lookahead(p, b, edit->layer));
     if (edit->merged) FV_TRY(bring_visual(p, b, &x));
-    fv_prune_context ctx = {.choice = &plan->policy.stage[FV_STAGE_PRUNE],
-                            .layer = edit->layer,
-                            .n_layer = plan->shape.n_layer,
-                            .n_visual = v->n,
-                            .pos = pos,
-                            .keep = edit->keep - edit->merged,
-                            .merged = edit->merged,
-                            .x = x,
-                            .d = p->d,
-                            .n_image = plan->shape.n_image,
-                            .thresholds = plan->thresholds,
-                            .thresholds_of = plan->thresholds_of,
-                            .image = v->image,
-                            .attention = edit->peek || tap & FV_TAP_LAST_ROW ? v->attention : NULL,
-                            .sums = sums ? v->sums : NULL,
-                            .n_head = fv_decoder_config(p->dec)->n_head,
-                            .n_key = v->n_key,
-                            .l2 = tap & FV_TAP_INFLUENCE ? v->l2 : NULL,
-                            .cos = tap & FV_TAP_INFLUENCE ? v->cos : NULL};
+    fv_prune_context ctx = {
+        .choice = &plan->policy.stage[FV_STAGE_PRUNE],
+        .layer = edit->layer,
+        .n_layer = plan->shape.n_layer,
+        .n_visual = v->n,
+        .pos = pos,
+        .keep = edit->keep - edit->merged,
+        .merged = edit->merged,
+        .x = x,
+        .d = p->d,
+        .n_image = plan->shape.n_image,
+        .thresholds = plan->thresholds,
+        .thresholds_of = plan->thresholds_of,
+        .image = v->image,
+        .attention = edit->lookahead || capture & FV_CAPTURE_LAST_ROW ? v->attention : NULL,
+        .sums = sums ? v->sums : NULL,
+        .n_head = fv_decoder_config(p->dec)->n_head,
+        .n_key = v->n_key,
+        .l2 = capture & FV_CAPTURE_ABLATION ? v->l2 : NULL,
+        .cos = capture & FV_CAPTURE_ABLATION ? v->cos : NULL};
     const fv_prune_method *method = fv_prune_find(ctx.choice->method->name);
     e->n = ctx.keep;
     FV_TRY(edit->by_data ? method->decide(&ctx, &v->pruner, e->kept, &e->n)
@@ -127,18 +128,18 @@ static fv_status edit_rows(fv_prefill *p, int32_t b, const fv_plan_edit *edit, c
 static void cut_plan(fv_prefill *p, int32_t b, int32_t layer) {
     const fv_plan *plan = p->req[b].plan;
     fv_kv *kv = p->req[b].kv;
-    int32_t leader = fv_kv_leader(kv, layer);
+    int32_t source_layer = fv_kv_source_layer(kv, layer);
     bool nothing = p->visual[b].n == 0 && !plan->reused_text;
     for (int32_t l = layer; l < plan->shape.n_layer; l++) {
         if (nothing)
             fv_kv_borrow(kv, l, l, false);
-        else if (leader < layer && fv_kv_leader(kv, l) == leader)
+        else if (source_layer < layer && fv_kv_source_layer(kv, l) == source_layer)
             fv_kv_borrow(kv, l, layer, plan->reused_text);
         if (p->visual[b].rank_from[l] >= 0) p->visual[b].rank_from[l] = layer - 1;
     }
 }
 
-/* Which pictures the rows that are left are of. */
+/* Which images the rows that are left are of. */
 static fv_status keep_images(fv_prefill *p, fv_prefill_visual *v, const edited *e) {
     int32_t *image;
     FV_TRY(FV_ARENA_NEW(&p->group, e->n_merged, image));
@@ -149,8 +150,8 @@ static fv_status keep_images(fv_prefill *p, fv_prefill_visual *v, const edited *
     return FV_OK;
 }
 
-/* Visual rows at[n] of the list that are not among those that an edit keeps run beside it. */
-static fv_status veil_rows(fv_prefill *p, int32_t b, int32_t layer, const int32_t *at, int32_t n,
+/* Visual tokens at[n] of the list that are not among those that an edit keeps run beside it. */
+static fv_status mask_rows(fv_prefill *p, int32_t b, int32_t layer, const int32_t *at, int32_t n,
                            const edited *e) {
     int32_t *row, n_row = 0;
     FV_TRY(FV_ARENA_NEW(&p->group, n, row));
@@ -160,7 +161,7 @@ static fv_status veil_rows(fv_prefill *p, int32_t b, int32_t layer, const int32_
         else
             row[n_row++] = at[v];
     }
-    return fv_prefill_veil_rows(p, b, layer, row, n_row);
+    return fv_prefill_mask_rows(p, b, layer, row, n_row);
 }
 
 /* Rows that go on, of all requests: row[n] of those that are there, and what some become. */
@@ -175,7 +176,7 @@ static void add(going *to, int32_t row, const float *become) {
 }
 
 /* Adds the rows of request b that go on into `layer`. Those that are made of others stand behind
- * the last visual row that was there. */
+ * the last visual token that was there. */
 static fv_status choose_rows(fv_prefill *p, int32_t b, int32_t layer, going *to) {
     const fv_prefill_rows *rows = &p->rows;
     const fv_plan_edit *edit = fv_prefill_edit_at(p, b, layer);
@@ -201,7 +202,7 @@ static fv_status choose_rows(fv_prefill *p, int32_t b, int32_t layer, going *to)
         for (int32_t i = 0; i < e.n_merged; i++)
             add(to, at[e.centre[i]], e.mean + (ptrdiff_t)i * p->d);
     }
-    if (edit && edit->veils) FV_TRY(veil_rows(p, b, layer, at, n_visual, &e));
+    if (edit && edit->masks) FV_TRY(mask_rows(p, b, layer, at, n_visual, &e));
     FV_TRY(keep_images(p, &p->visual[b], &e));
     if (edit && edit->by_data && e.n < n_visual) cut_plan(p, b, layer);
     return FV_OK;

@@ -1,30 +1,30 @@
-/* Taps that sum many rows of the prompt for the prune stage: what raters paid, and peaks. A layer
+/* Captures that sum many tokens of the prompt for the prune stage: what raters paid, and peaks. A layer
  * that is asked is the last of its group, since rows leave behind it. The thread that owns the
  * decoder. */
 #include "prefill-worker/prefill/internal.h"
 
-#include "prefill-worker/prefill/raters.h"
+#include "prefill-worker/prefill/scorers.h"
 
 /* Whoever wants to know peaks is told of all layers. */
-static bool wants_peaks(const fv_prefill *p, int32_t b, int32_t layer) {
-    return p->req[b].peaks || p->req[b].plan->tap[layer] & FV_TAP_PEAKS;
+static bool wants_head_max(const fv_prefill *p, int32_t b, int32_t layer) {
+    return p->req[b].head_max || p->req[b].plan->capture[layer] & FV_CAPTURE_HEAD_MAX;
 }
 
 bool fv_prefill_sums_rows(const fv_prefill *p, int32_t b, int32_t layer) {
-    return wants_peaks(p, b, layer) || p->req[b].plan->tap[layer] & FV_TAP_RATERS;
+    return wants_head_max(p, b, layer) || p->req[b].plan->capture[layer] & FV_CAPTURE_SCORERS;
 }
 
-fv_status fv_prefill_tell_peaks(const fv_prefill *p, int32_t b, int32_t layer) {
+fv_status fv_prefill_tell_head_max(const fv_prefill *p, int32_t b, int32_t layer) {
     const fv_prefill_request *req = &p->req[b];
     const fv_prefill_visual *v = &p->visual[b];
-    if (!req->peaks) return FV_OK;
-    return req->peaks(req->peaks_user, layer, v->sums + (ptrdiff_t)FV_SEG_TEXT * v->n_key,
-                      v->sums + (ptrdiff_t)FV_SEG_VISUAL * v->n_key, v->n);
+    if (!req->head_max) return FV_OK;
+    return req->head_max(req->head_max_user, layer, v->sums + (ptrdiff_t)FV_SEG_TEXT * v->n_key,
+                         v->sums + (ptrdiff_t)FV_SEG_VISUAL * v->n_key, v->n);
 }
 
 /* ---- raters ----------------------------------------------------------------------------- */
 
-/* dot [n, n_text] of visual rows [r, r + n) and the text rows behind the pictures. */
+/* dot [n, n_text] of visual tokens [r, r + n) and the text tokens behind the images. */
 static fv_status dot_span(fv_prefill *p, int32_t r, int32_t n, fv_tensor text, float *dot) {
     fv_backend *be = fv_decoder_backend(p->dec);
     size_t bytes = (size_t)n * (size_t)text.rows * sizeof *dot;
@@ -40,23 +40,23 @@ static fv_status dot_span(fv_prefill *p, int32_t r, int32_t n, fv_tensor text, f
     return st;
 }
 
-static bool asks_raters(const fv_plan *plan) {
+static bool asks_scorers(const fv_plan *plan) {
     for (int32_t l = 0; l < plan->shape.n_layer; l++)
-        if (plan->tap[l] & FV_TAP_RATERS) return true;
+        if (plan->capture[l] & FV_CAPTURE_SCORERS) return true;
     return false;
 }
 
-fv_status fv_prefill_find_raters(fv_prefill *p, int32_t b) {
+fv_status fv_prefill_find_scorers(fv_prefill *p, int32_t b) {
     const fv_prefill_rows *rows = &p->rows;
     fv_prefill_visual *v = &p->visual[b];
     int32_t first = rows->first[b], end = fv_prefill_prompt_end(p, b), behind = end;
     float *dot;
     double *m;
-    if (!asks_raters(p->req[b].plan)) return FV_OK;
+    if (!asks_scorers(p->req[b].plan)) return FV_OK;
     while (behind > first && rows->seg[behind - 1] == FV_SEG_TEXT) behind--;
     v->n_behind = end - behind;
     fv_tensor text = fv_tensor_rows(rows->x, behind, v->n_behind);
-    FV_TRY(FV_ARENA_NEW(&p->arena, v->n_behind, v->rater));
+    FV_TRY(FV_ARENA_NEW(&p->arena, v->n_behind, v->scorer));
     FV_TRY(FV_ARENA_NEW(&p->group, v->n_behind, m));
     FV_TRY(FV_ARENA_NEW(&p->group, (size_t)v->n * (size_t)v->n_behind, dot));
     for (int32_t r = first, at = 0, n; r < behind; r += n) {
@@ -66,11 +66,11 @@ fv_status fv_prefill_find_raters(fv_prefill *p, int32_t b) {
         FV_TRY(dot_span(p, r, n, text, dot + (size_t)at * (size_t)v->n_behind));
         at += n;
     }
-    v->n_rater = fv_raters_choose(dot, v->n, v->n_behind, m, v->rater);
+    v->n_scorer = fv_scorers_choose(dot, v->n, v->n_behind, m, v->scorer);
     return FV_OK;
 }
 
-/* What row r of request b counts for, if it is a rater: 1 / raters for visual rows; `turned`,
+/* What row r of request b counts for, if it is a rater: 1 / raters for visual tokens; `turned`,
  * divided by what rotation makes it score. */
 static fv_status weigh_row(fv_prefill *p, int32_t b, int32_t r, bool turned, float *weight) {
     const fv_prefill_rows *rows = &p->rows;
@@ -79,44 +79,44 @@ static fv_status weigh_row(fv_prefill *p, int32_t b, int32_t r, bool turned, flo
     double *turn;
     FV_TRY(FV_ARENA_NEW(&p->group, n, turn));
     for (int32_t i = 0; i < n; i++) turn[i] = 1;
-    if (turned) fv_raters_turn(&p->rope, rows->turn + first, n, turn);
+    if (turned) fv_scorers_turn(&p->rope, rows->turn + first, n, turn);
     for (int32_t i = 0, j = 0; i < n; i++)
         if (rows->seg[first + i] == FV_SEG_VISUAL)
-            weight[j++] = turn[i] != 0 ? (float)(1 / (turn[i] * v->n_rater)) : 0;
+            weight[j++] = turn[i] != 0 ? (float)(1 / (turn[i] * v->n_scorer)) : 0;
     return FV_OK;
 }
 
-/* ---- taps ------------------------------------------------------------------------------- */
+/* ---- captures ------------------------------------------------------------------------------- */
 
 fv_status fv_prefill_open_row_sums(fv_prefill *p, int32_t b, int32_t layer) {
     fv_prefill_visual *v = &p->visual[b];
-    bool peaks = wants_peaks(p, b, layer);
-    int32_t lines = peaks ? FV_N_SEG : fv_decoder_config(p->dec)->n_head;
+    bool head_max = wants_head_max(p, b, layer);
+    int32_t lines = head_max ? FV_N_SEG : fv_decoder_config(p->dec)->n_head;
     v->n_key = fv_prefill_prompt_end(p, b) - p->rows.first[b];
     return FV_ARENA_NEW(&p->group, (size_t)lines * (size_t)v->n_key, v->sums);
 }
 
-fv_status fv_prefill_row_sums_tap(fv_prefill *p, int32_t b, int32_t layer, int32_t a, int32_t e,
-                                  fv_pass_tap *tap) {
+fv_status fv_prefill_row_sums_capture(fv_prefill *p, int32_t b, int32_t layer, int32_t a, int32_t e,
+                                      fv_forward_capture *capture) {
     const fv_prefill_visual *v = &p->visual[b];
-    bool peaks = wants_peaks(p, b, layer);
+    bool head_max = wants_head_max(p, b, layer);
     int32_t end = fv_prefill_prompt_end(p, b), behind = end - v->n_behind;
     float *weight;
     if (e > end) e = end;
-    if (!peaks && a < behind) a = behind;
-    *tap = (fv_pass_tap){.layer = layer,
-                         .n_row = e > a ? e - a : 0,
-                         .by_segment = peaks,
-                         .head_max = peaks,
-                         .text = v->n,
-                         .n_key = v->n_key,
-                         .p = v->sums};
-    if (peaks || e <= a) return FV_OK;
+    if (!head_max && a < behind) a = behind;
+    *capture = (fv_forward_capture){.layer = layer,
+                                    .n_row = e > a ? e - a : 0,
+                                    .by_segment = head_max,
+                                    .head_max = head_max,
+                                    .text = v->n,
+                                    .n_key = v->n_key,
+                                    .p = v->sums};
+    if (head_max || e <= a) return FV_OK;
     FV_TRY(FV_ARENA_NEW(&p->group, (size_t)(e - a) * (size_t)v->n_key, weight));
-    bool turned = p->req[b].plan->tap[layer] & FV_TAP_TURNED;
+    bool turned = p->req[b].plan->capture[layer] & FV_CAPTURE_TURNED;
     for (int32_t r = a; r < e; r++)
-        if (v->rater[r - behind])
+        if (v->scorer[r - behind])
             FV_TRY(weigh_row(p, b, r, turned, weight + (size_t)(r - a) * (size_t)v->n_key));
-    tap->weight = weight;
+    capture->weight = weight;
     return FV_OK;
 }

@@ -6,7 +6,7 @@
 #include "text/tokenizer.h"
 
 typedef struct fv_prompt {
-    int32_t *ids; /* [n] owned; image rows hold the image token's id */
+    int32_t *ids; /* [n] owned; image tokens hold the image token's id */
     uint8_t *seg; /* [n] owned; fv_kv_segment */
     int32_t n, n_visual, n_text, n_image;
 } fv_prompt; /* {0} is empty and may be freed */
@@ -33,7 +33,7 @@ fv_status fv_prompt_of_ids(const fv_model_config *cfg, const int32_t *ids, int32
 /* Adds n ids of an answer, as text. */
 fv_status fv_prompt_append(fv_prompt *p, const int32_t *ids, int32_t n);
 
-/* Leaves picture i each[i] of its rows, at most as many as it has; NULL: all. The prompt was made
+/* Leaves image i each[i] of its rows, at most as many as it has; NULL: all. The prompt was made
  * for any context then: FV_EINVAL when it does not fit this one. */
 fv_status fv_prompt_condense(fv_prompt *p, const int32_t *each, int32_t context);
 

@@ -1,5 +1,5 @@
 /* prune=fitprune: FitPrune (arXiv 2409.10197). Behind a layer those rows j leave first whose
- * product x_j y_j,   x_j = sum over text rows i of max_h A[h, i, j],  y_j = the same over visual
+ * product x_j y_j,   x_j = sum over text tokens i of max_h A[h, i, j],  y_j = the same over visual
  * rows / n is smallest. The authors take them away between attention and the output projection of
  * the same layer; whose outputs nobody reads may as well be computed, so here they leave behind it,
  * and what is left has the same bits. The layer's own KV holds them both ways. */

@@ -1,16 +1,16 @@
 #ifndef FOVEA_PREFILL_WORKER_PRUNE_PRUNE_H
 #define FOVEA_PREFILL_WORKER_PRUNE_PRUNE_H
 
-/* PRUNE: which visual rows go on, where the plan lets some leave. One file per method in
+/* PRUNE: which visual tokens go on, where the plan lets some leave. One file per method in
  * prune/, one row each in policy/methods.def; prune.c makes the table from those rows. */
 #include "common/top.h"
 #include "policy/plan/plan.h"
 
 typedef struct fv_prune_context {
     const fv_choice *choice;
-    int32_t layer;      /* the first layer that will not see the rows that leave */
+    int32_t layer;      /* the first layer that will not see the tokens that are pruned */
     int32_t n_layer;    /* of the network */
-    int32_t n_visual;   /* visual rows present */
+    int32_t n_visual;   /* visual tokens present */
     const int32_t *pos; /* [n_visual] their prompt positions, ascending */
     int32_t keep;       /* how many go on, 0..n_visual: the plan's number */
     int32_t merged;     /* how many more rows are made of those that do not */
@@ -18,13 +18,13 @@ typedef struct fv_prune_context {
     int32_t d;
     int32_t n_image; /* images of the prompt, all of the same number of rows */
     /* [n_visual] what the prompt's last row paid to them in the layer before, mean over heads;
-     * NULL unless the plan taps that layer. */
+     * NULL unless the plan captures that layer. */
     const float *attention; /* where the plan peeks, in the layer itself */
-    /* What the plan's taps of rows summed in the layer before, NULL without them: of raters
-     * [n_head, n_key], of peaks [FV_N_SEG, n_key]; visual rows stand first. */
+    /* What the plan's captures of rows summed in the layer before, NULL without them: of raters
+     * [n_head, n_key], of peaks [FV_N_SEG, n_key]; visual tokens stand first. */
     const float *sums;
     int32_t n_head, n_key;
-    const int32_t *image; /* [n_visual] which picture each is of */
+    const int32_t *image; /* [n_visual] which image each is of */
     /* [n_visual] their influence on that row in the layer before (influence.h); NULL likewise. */
     const float *l2, *cos;
     fv_plan_thresholds thresholds; /* the plan's, */
@@ -55,7 +55,7 @@ typedef struct fv_prune_method {
 /* The method of that name in methods.def. */
 const fv_prune_method *fv_prune_find(const char *name);
 
-/* mean[j] = sum_h p[h, j] / H for the first n of n_key columns: p [H, n_key] as a tap gives it,
+/* mean[j] = sum_h p[h, j] / H for the first n of n_key columns: p [H, n_key] as a capture gives it,
  * mean [n]. Heads are summed in order, in double. */
 void fv_prune_head_mean(const float *p, int32_t n_head, int32_t n_key, int32_t n, float *mean);
 

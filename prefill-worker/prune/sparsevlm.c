@@ -11,7 +11,7 @@
 #include "prefill-worker/prune/clusters.h"
 #include "prefill-worker/prune/prune.h"
 
-/* chosen[*n]: heads by what they pay to all visual rows. */
+/* chosen[*n]: heads by what they pay to all visual tokens. */
 static fv_status choose_heads(const fv_prune_context *ctx, fv_arena *arena, int32_t **chosen,
                               int32_t *n) {
     float *mass;

@@ -1,5 +1,5 @@
 /* prune=visipruner: VisiPruner (Fan et al. 2025), its middle and deep stages; the shallow one is
- * masks, which the plan states. With the influence of visual rows j on the prompt's last row in
+ * masks, which the plan states. With the influence of visual tokens j on the prompt's last row in
  * layer l:
  *
  *     DETECT --- l >= detect and some cos_j < cos (or l is the filter layer asked for) --> TRACK

@@ -1,5 +1,5 @@
-/* prune=vtw: Visual Tokens Withdrawal (arXiv 2405.05803). Before layer k every visual row
- * leaves, since by then the text rows have taken from them what they need. Positions of the rest
+/* prune=vtw: Visual Tokens Withdrawal (arXiv 2405.05803). Before layer k every visual token
+ * leaves, since by then the text tokens have taken from them what they need. Positions of the rest
  * stay. The plan's count is 0, so there is nothing to choose. */
 #include <assert.h>
 

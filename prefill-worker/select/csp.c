@@ -6,13 +6,13 @@
  * The paper takes the mean over all heads (heads=shared) and holds a row once; the authors' code
  * chooses per head, and holds a row that stands in both lists twice (dup=official).
  *
- * Layers that share keys choose by the mean over them; where they share those of image rows only,
- * each gives the places of text rows in both lists to the text rows that it paid most itself. */
+ * Layers that share keys choose by the mean over them; where they share those of image tokens only,
+ * each gives the places of text tokens in both lists to the text tokens that it paid most itself. */
 #include "policy/plan/csp.h"
 #include "common/top.h"
 #include "prefill-worker/select/select_rows.h"
 
-/* Where a layer chooses its text rows by itself: of n rows, as many text rows as stand in
+/* Where a layer chooses its text tokens by itself: of n rows, as many text tokens as stand in
  * kept[n_kept] take their places there by what this layer paid them. */
 static fv_status choose_text(const fv_select_context *ctx, const fv_select_row *rows, int32_t n,
                              bool cross, fv_arena *arena, int32_t *kept, int32_t n_kept) {

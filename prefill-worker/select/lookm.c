@@ -1,4 +1,4 @@
-/* select=lookm: LOOK-M (arXiv 2406.18139). With s_j the attention of all rows of the prompt on row
+/* select=lookm: LOOK-M (arXiv 2406.18139). With s_j the attention of all tokens of the prompt on row
  * j, as select=h2o has it, of the rows ahead of the last ones
  *     prior=text   all text stays, and of the images the best where text leaves room in the budget
  *     prior=none   the best stay, the first four rows among them where rows are merged

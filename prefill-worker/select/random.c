@@ -1,4 +1,4 @@
-/* select=random: the baseline that every other choice of KV rows must beat. Each KV head of each
+/* select=random: the baseline that every other choice of KV entries must beat. Each KV head of each
  * layer draws a subset of its own, or each layer one for all of its heads. */
 #include "common/subset.h"
 #include "prefill-worker/select/select_rows.h"

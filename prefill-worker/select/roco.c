@@ -1,7 +1,7 @@
 /* select=roco: the mean attention that a row gets (RoCo, arXiv 2402.06262), over the rows i >= j
  * that see it:
  *     m_j = 1 / (n_prompt - j) sum of A_ij over all rows i of the prompt
- * The code that comparisons with pictures have of it ("mean_h2o") divides by the length of the
+ * The code that comparisons with images have of it ("mean_h2o") divides by the length of the
  * prompt instead, for every row alike, and so orders rows as select=h2o does: over=all. The paper's
  * second part, rows that the eviction passes over for the spread of their attention, is in
  * neither. */

@@ -35,7 +35,7 @@ bool fv_select_asks(const fv_plan *plan, int32_t layer) {
     return false;
 }
 
-/* Layers [first, end) share keys: of image rows, and with `text` of text rows too. */
+/* Layers [first, end) share keys: of image tokens, and with `text` of text tokens too. */
 typedef struct block {
     int32_t first, end;
     bool text;
@@ -43,7 +43,7 @@ typedef struct block {
 
 static block block_at(const fv_kv *kv, int32_t layer, int32_t n_layer) {
     block b = {.first = layer, .end = layer + 1};
-    while (b.end < n_layer && fv_kv_leader(kv, b.end) == layer) b.end++;
+    while (b.end < n_layer && fv_kv_source_layer(kv, b.end) == layer) b.end++;
     b.text = b.end - layer > 1 && fv_kv_borrows(kv, layer + 1, FV_SEG_TEXT);
     return b;
 }
@@ -172,7 +172,7 @@ static fv_status merge_layer(const fv_select_method *method, const fv_plan *plan
     fv_select_kept kept = {
         .choice = &plan->policy.stage[FV_STAGE_SELECT], .be = be, .kv = kv, .layer = layer};
     if (!method->merge) return FV_OK;
-    assert(fv_kv_leader(kv, layer) == layer);
+    assert(fv_kv_source_layer(kv, layer) == layer);
     for (int seg = 0; seg < FV_N_SEG; seg++) {
         kept.kept[seg] = choice->kept[seg];
         kept.n_kept[seg] = choice->n_kept[seg];
@@ -180,12 +180,12 @@ static fv_status merge_layer(const fv_select_method *method, const fv_plan *plan
     return method->merge(&kept, arena);
 }
 
-/* Whether each layer of a block chooses its own text rows; if not, its leader chooses for all. */
+/* Whether each layer of a block chooses its own text tokens; if not, its source layer chooses for all. */
 static bool each_chooses(const fv_plan *plan, block b) {
     return plan->window.by_segment && !b.text;
 }
 
-/* All layers choose before rows of one move: what the leader lets go is gone for the others. */
+/* All layers choose before rows of one move: what the source layer lets go is gone for the others. */
 static fv_status select_block(const fv_select_method *method, const fv_plan *plan, fv_backend *be,
                               fv_kv *kv, const fv_select_sums *sums, block b, fv_arena *arena) {
     int32_t n_choose = each_chooses(plan, b) ? b.end - b.first : 1;
@@ -199,7 +199,7 @@ static fv_status select_block(const fv_select_method *method, const fv_plan *pla
     for (int32_t l = b.first; l < b.end; l++)
         for (int seg = 0; seg < FV_N_SEG; seg++) {
             const layer_choice *made = &choice[n_choose > 1 ? l - b.first : 0];
-            if (fv_kv_borrows(kv, l, (fv_kv_segment)seg)) continue; /* its leader's */
+            if (fv_kv_borrows(kv, l, (fv_kv_segment)seg)) continue; /* its source layer's */
             FV_TRY(fv_kv_keep(kv, l, (fv_kv_segment)seg, (const int32_t *const *)made->kept[seg],
                               made->n_kept[seg]));
         }

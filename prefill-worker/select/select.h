@@ -8,18 +8,19 @@
 #include "model/net/kv.h"
 #include "policy/plan/plan.h"
 
-/* What a layer's window paid, as a tap leaves it (model/net/decoder.h). */
+/* What a layer's window paid, as a capture leaves it (model/net/decoder.h). */
 typedef struct fv_select_sums {
     int32_t n_head, n_kind; /* n_kind: FV_N_SEG where rows of each segment are summed apart, or 1 */
     int32_t text, n_key;
-    float *p; /* [H, n_kind, n_key]; NULL: the layer was not asked, or pays what its leader pays */
+    float *
+        p; /* [H, n_kind, n_key]; NULL: the layer was not asked, or pays what its source layer pays */
 } fv_select_sums;
 
 typedef struct fv_select_context {
     const fv_choice *choice;
     fv_plan_budget budget; /* of methods that have one */
     int32_t layer, head, n_kv;
-    int32_t n_prompt;             /* rows of the prompt before any left */
+    int32_t n_prompt;             /* tokens of the prompt before any left */
     int32_t n[FV_N_SEG];          /* rows that this head holds */
     const int32_t *pos[FV_N_SEG]; /* their prompt positions, ascending */
     /* paid[from][to][j]: what the window's rows of segment `from` paid to this head's row j of
@@ -27,8 +28,8 @@ typedef struct fv_select_context {
      * share keys, the mean. NULL unless the plan asks for it (fv_plan_window), and where the layer
      * keeps all its rows, and where rows of all segments are summed together: */
     const float *paid[FV_N_SEG][FV_N_SEG];
-    /* Where layers share keys of image rows only: own[from][j], what was paid to text row j in this
-     * layer alone. Image rows must be chosen by `paid`, so that each layer chooses the same. Else
+    /* Where layers share keys of image tokens only: own[from][j], what was paid to text token j in this
+     * layer alone. Image tokens must be chosen by `paid`, so that each layer chooses the same. Else
      * NULL. */
     const float *own[FV_N_SEG];
     /* The same by query head, of this layer; NULL unless the plan asks. */
@@ -56,7 +57,7 @@ typedef struct fv_select_method {
      * takes from the arena is gone when the layer is done. */
     fv_status (*keep)(const fv_select_context *ctx, fv_arena *arena, int32_t *const kept[FV_N_SEG],
                       int32_t n_kept[FV_N_SEG]);
-    /* Or NULL. What rows that leave are to those that stay, which it may write to (store_rows.h).
+    /* Or NULL. What tokens that are pruned are to those that stay, which it may write to (store_rows.h).
      */
     fv_status (*merge)(const fv_select_kept *kept, fv_arena *arena);
 } fv_select_method;
@@ -67,7 +68,7 @@ bool fv_select_asks(const fv_plan *plan, int32_t layer);
 /* Runs the plan's select stage on layers [l0, l1) of a store, which are prefilled and cut no lazy
  * block; sums [N]. Layers of a block hold the same of what they share. A method that sums segments
  * apart (Q Cache with CSP) chooses by the mean over the block, and where text keys are each layer's
- * own, text rows again by what that layer pays; any other asks the leader alone, and the block
+ * own, text tokens again by what that layer pays; any other asks the source layer alone, and the block
  * holds what it chose, text too. */
 fv_status fv_select_run(const fv_plan *plan, fv_backend *be, fv_kv *kv, int32_t l0, int32_t l1,
                         const fv_select_sums *sums);

@@ -35,7 +35,7 @@ fv_status fv_select_heavy(const fv_select_context *ctx, const fv_select_rows *ro
                           const float *score, fv_arena *arena, int32_t *const kept[FV_N_SEG],
                           int32_t n_kept[FV_N_SEG]);
 
-/* That by what all rows of the prompt paid: sums, or means over the rows that see a row, which are
+/* That by what all tokens of the prompt paid: sums, or means over the rows that see a row, which are
  * n_prompt less its position. */
 fv_status fv_select_hitters(const fv_select_context *ctx, bool mean, fv_arena *arena,
                             int32_t *const kept[FV_N_SEG], int32_t n_kept[FV_N_SEG]);

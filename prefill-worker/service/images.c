@@ -1,9 +1,9 @@
-/* The pictures of a task: counted, read, unless the cache has their rows; encoded; condensed, where
+/* The images of a task: counted, read, unless the cache has their rows; encoded; condensed, where
  * the plan says so.
  *
- * One thread reads, one picture after the other: bytes -> pixels -> pixel values, and the pixels
- * are gone before the next one is decoded. So the memory that pictures take does not grow with
- * their number, and the computing thread goes on with those who have none. A picture of each task
+ * One thread reads, one image after the other: bytes -> pixels -> pixel values, and the pixels
+ * are gone before the next one is decoded. So the memory that images take does not grow with
+ * their number, and the computing thread goes on with those who have none. An image of each task
  * in turn: nobody waits for all of somebody else's. The thread has the tasks that the line has
  * prepared, at most a batch; that bounds the pixel values that wait. */
 #include <inttypes.h>
@@ -19,7 +19,7 @@ static fv_image_key key_of(const fv_task *t, size_t i) {
     return (fv_image_key){data->data, data->len, t->condense};
 }
 
-/* A broken picture is the client's, and would be as broken the next time. */
+/* A broken image is the client's, and would be as broken the next time. */
 static fv_status blame_client(fv_status st, size_t i) {
     if (st == FV_EDATA || st == FV_EUNSUPPORTED) st = FV_EINVAL;
     return fv_fail_prefix(st, "image %zu", i);
@@ -67,7 +67,7 @@ void fv_task_give_pixels(fv_task *t) {
 
 /* ---- the reading thread --------------------------------------------------------------------- */
 
-static fv_status read_picture(fv_task *t, size_t i) {
+static fv_status read_image(fv_task *t, size_t i) {
     const fv_image_config *fit = fv_checkpoint_image(t->worker->line.engine->ck);
     const ProtobufCBinaryData *data = &t->msg->request->images[i]->data;
     double t0 = fv_clock_s();
@@ -79,30 +79,30 @@ static fv_status read_picture(fv_task *t, size_t i) {
         st = fv_image_preprocess(&image, fit, pixels);
         fv_image_free(&image);
     }
-    t->pictures.seconds += fv_clock_s() - t0;
+    t->images.seconds += fv_clock_s() - t0;
     if (st != FV_OK) {
         free(pixels);
         return blame_client(st, i);
     }
-    t->pictures.pixels[i] = pixels;
+    t->images.pixels[i] = pixels;
     return FV_OK;
 }
 
 /* The next one that is wanted, or as many as there are. */
 static size_t next_wanted(const fv_task *t) {
     size_t i = 0, n = t->msg->request->n_images;
-    while (i < n && !t->pictures.wanted[i]) i++;
+    while (i < n && !t->images.wanted[i]) i++;
     return i;
 }
 
-/* One picture; then the others' turn, or back. */
+/* One image; then the others' turn, or back. */
 static void read_next(fv_job *job) {
     fv_task *t = job->owner;
-    fv_task_pictures *p = &t->pictures;
+    fv_task_images *p = &t->images;
     fv_prefill_worker *w = t->worker;
     size_t i = next_wanted(t);
     p->wanted[i] = false;
-    if (!atomic_load(&t->cancelled)) p->status = read_picture(t, i);
+    if (!atomic_load(&t->cancelled)) p->status = read_image(t, i);
     if (p->status != FV_OK) snprintf(p->text, sizeof p->text, "%s", fv_last_error());
     atomic_fetch_add_explicit(&w->n_read, 1, memory_order_relaxed);
     bool more = p->status == FV_OK && !atomic_load(&t->cancelled) &&
@@ -116,15 +116,15 @@ static void read_next(fv_job *job) {
 /* ---- the computing thread ------------------------------------------------------------------- */
 
 /* The thread reads for all in turn: while it gets on, so do those whose turn is yet to come. */
-static uint64_t pictures_read(const void *worker) {
+static uint64_t images_read(const void *worker) {
     const fv_prefill_worker *w = worker;
     return atomic_load_explicit(&w->n_read, memory_order_relaxed);
 }
 
 /* The line looks at the task behind this. */
-static void on_back(fv_job *job) { ((fv_task *)job->owner)->pictures.away = false; }
+static void on_back(fv_job *job) { ((fv_task *)job->owner)->images.away = false; }
 
-/* What is done to the rows of this task's pictures, as the cache knows it. */
+/* What is done to the rows of this task's images, as the cache knows it. */
 static fv_status name_condense(fv_task *t) {
     char text[FV_POLICY_TEXT_MAX] = "";
     fv_policy only = {0};
@@ -133,8 +133,8 @@ static fv_status name_condense(fv_task *t) {
     return fv_arena_strndup(&t->arena, text, strlen(text), &t->condense);
 }
 
-static fv_status open_pictures(fv_task *t) {
-    fv_task_pictures *p = &t->pictures;
+static fv_status open_images(fv_task *t) {
+    fv_task_images *p = &t->images;
     size_t n = t->msg->request->n_images;
     if (p->pixels) return FV_OK;
     p->job = (fv_job){.run = read_next, .owner = t};
@@ -145,10 +145,10 @@ static fv_status open_pictures(fv_task *t) {
 }
 
 fv_status fv_task_read_images(fv_task *t) {
-    fv_task_pictures *p = &t->pictures;
+    fv_task_images *p = &t->images;
     size_t n = t->msg->request->n_images, n_wanted = 0;
     if (n == 0) return FV_OK;
-    FV_TRY(open_pictures(t));
+    FV_TRY(open_images(t));
     for (size_t i = (size_t)t->encoded.n_added; i < n; i++) {
         fv_image_key key = key_of(t, i);
         p->wanted[i] = !p->pixels[i] && !fv_image_cache_get(t->worker->line.cache, &key);
@@ -161,13 +161,13 @@ fv_status fv_task_read_images(fv_task *t) {
     t->state = FV_TASK_READING;
     t->reading_s = fv_clock_s();
     p->away = true;
-    fv_task_works(t, pictures_read);
+    fv_task_works(t, images_read);
     fv_jobs_follow(t->worker->reader, &p->job);
     return FV_OK;
 }
 
-fv_status fv_task_pictures_read(fv_task *t) {
-    fv_task_pictures *p = &t->pictures;
+fv_status fv_task_images_read(fv_task *t) {
+    fv_task_images *p = &t->images;
     fv_task_waits(t);
     fv_task_give_pixels(t);
     t->s_preprocess = p->seconds;
@@ -181,7 +181,7 @@ static fv_status encode_next(fv_task *t, size_t i, bool *there) {
     fv_image_cache *cache = t->worker->line.cache;
     fv_image_key key = key_of(t, i);
     const fv_image_rows *known = fv_image_cache_get(cache, &key);
-    float **pixels = &t->pictures.pixels[i];
+    float **pixels = &t->images.pixels[i];
     *there = known || *pixels;
     if (known) {
         t->encoded.n_cached++;

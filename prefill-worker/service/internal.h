@@ -4,10 +4,10 @@
 /* What the files of the worker share; nobody else includes it.
  *
  * A TASK is one request. The loop thread makes it and frees it; between posting it and its last
- * word it is the computing thread's, but for what stands under "loop thread", and for its pictures
+ * word it is the computing thread's, but for what stands under "loop thread", and for its images
  * while they are on the reading thread.
  *
- *     posted --> QUEUED --prepare--> OPENING --granted--> READING --pictures--> READY
+ *     posted --> QUEUED --prepare--> OPENING --granted--> READING --images--> READY
  *                                       |  refused                                |  prefilled
  *                                       v                                         v
  *                                     over <--first token was the last, or <-- SHIPPING
@@ -15,12 +15,12 @@
  *
  *     QUEUED    has its place in the line, nothing else
  *     OPENING   prompt and plan are there; room was asked for at the decode worker
- *     READING   room is granted, or none is needed; its pictures are on the reading thread
+ *     READING   room is granted, or none is needed; its images are on the reading thread
  *     READY     all is there; while its batch is computed, rows leave
  *     SHIPPING  the first token was said; the last rows are on their way
  *     over      everything is given back, the outcome is in status, text and refusal
  *
- * Pictures that the cache has are not read. Those that are condensed are read before OPENING: how
+ * Images that the cache has are not read. Those that are condensed are read before OPENING: how
  * many rows they come to decides about the room.
  *
  * A task that is to be handed to nobody (one token, no decode worker) leaves OPENING out. */
@@ -28,16 +28,16 @@
 
 #include "common/arena.h"
 #include "common/jobs.h"
-#include "common/vitals.h"
+#include "common/liveness.h"
 #include "handoff.pb-c.h"
 #include "handoff/transport.h"
 #include "prefill-worker/image/cache.h"
 #include "prefill-worker/job/stages.h"
-#include "prefill-worker/prefill/account.h"
-#include "prefill-worker/prefill/kept.h"
+#include "prefill-worker/prefill/kept_map.h"
+#include "prefill-worker/prefill/stage_stats.h"
 #include "prefill-worker/service/worker.h"
 #include "rpc/bridge.h"
-#include "text/sequence.h"
+#include "text/generation.h"
 
 typedef Fovea__Handoff__V1__PrefillRequest fv_prefill_message;
 typedef Fovea__Inference__V1__GenerateRequest fv_generate_message;
@@ -59,8 +59,8 @@ typedef struct fv_decode_peer {
     int32_t n_task; /* that go there */
 } fv_decode_peer;
 
-/* Pictures on their way through the reading thread. */
-typedef struct fv_task_pictures {
+/* Images on their way through the reading thread. */
+typedef struct fv_task_images {
     fv_job job, back; /* to the reading thread, and to the computing thread again */
     bool away;        /* computing thread: it is there; what follows is the reading thread's then */
     float **pixels;   /* [n_image] in the arena, each owned; NULL: not read, or encoded already */
@@ -68,7 +68,7 @@ typedef struct fv_task_pictures {
     double seconds;
     fv_status status; /* of the one that could not be read */
     char text[512];
-} fv_task_pictures;
+} fv_task_images;
 
 typedef struct fv_task {
     fv_prefill_worker *worker;
@@ -94,18 +94,18 @@ typedef struct fv_task {
     fv_policy policy;
     fv_prompt prompt; /* with the replayed tokens */
     fv_plan plan;
-    uint64_t n_pixels; /* of its pictures, counted in pixels_held; 0: none, or they were read */
-    fv_task_pictures pictures;
+    uint64_t n_pixels; /* of its images, counted in pixels_held; 0: none, or they were read */
+    fv_task_images images;
     char *condense; /* what is done to their rows, in the arena; "": nothing; NULL: not known */
     fv_encoded encoded;
-    int32_t n_encoded; /* image rows ahead of the condense stage; 0: there is none */
-    fv_sequence *seq;
+    int32_t n_encoded; /* image tokens ahead of the condense stage; 0: there is none */
+    fv_generation *seq;
     int32_t max_tokens; /* of the answer, what was replayed included */
     fv_status lost;     /* its hand-off, while the batch was computed: `text` says why */
     fv_kv *kv;
     fv_pack_report packed;
     size_t bytes_peak; /* of KV, until its rows have left */
-    fv_ship *ship;
+    fv_export *ship;
     fv_transport *transport; /* borrowed from the peer; NULL: handed to nobody */
     bool begun_said;
     int32_t at_work; /* its place in `pulse`; 0: none */
@@ -123,13 +123,13 @@ typedef struct fv_task {
     fv_status status; /* with `over` */
     char text[512];
     fv_refusal refusal;
-    fv_ship_report sent;
+    fv_export_report sent;
     char pruned[FV_PLAN_NOTE_MAX]; /* with `first`: what a method that decides by data says */
     size_t bytes_visual, bytes_text, bytes_tables;
     int32_t visual_tokens[FV_PLAN_MAX_LAYERS]; /* that each layer ran */
-    fv_account account;
-    fv_kept_watch *watch; /* in the arena; NULL: nobody asked */
-    fv_kept kept;
+    fv_stage_stats account;
+    fv_kept_map_watch *watch; /* in the arena; NULL: nobody asked */
+    fv_kept_map kept;
     int32_t n_cached; /* images that an earlier request had encoded */
     double s_preprocess, s_vision, s_prefill;
 } fv_task;
@@ -162,17 +162,17 @@ struct fv_prefill_worker {
     fv_prefill_worker_options opt;
     fv_jobs *jobs, *reader;
     fv_prefill_line line;
-    fv_job nudge; /* makes the computing thread look at its tasks */
-    atomic_bool nudged;
+    fv_job wake; /* makes the computing thread look at its tasks */
+    atomic_bool woken;
     /* what others may ask while it computes */
     atomic_int n_started;
     _Atomic uint64_t bytes_held, entries_in, pixels_held;
     atomic_ullong n_good, n_bad; /* batches, for fv_vital_signs */
-    atomic_ullong n_read;        /* pictures */
+    atomic_ullong n_read;        /* images */
     fv_pulse *pulse;
 
     /* loop thread */
-    fv_pairs *pairs;                             /* NULL: there are none */
+    fv_peers *pairs;                             /* NULL: there are none */
     uint64_t bytes_grpc, bytes_nccl, n_fallback; /* of hand-offs that went well */
     fv_decode_peer *peers;
     int32_t n_peer, n_task;
@@ -183,7 +183,7 @@ struct fv_prefill_worker {
 };
 
 /* worker_task.c: a message becomes a prompt, a plan and a request for room. Where the task is
- * READING behind either of the first two, its pictures come first: it goes on with the second. What
+ * READING behind either of the first two, its images come first: it goes on with the second. What
  * it took is given back by fv_task_release, also after a failure; with `keep` a hand-off that is
  * done stays. */
 fv_status fv_task_prepare(fv_task *t);
@@ -191,18 +191,18 @@ fv_status fv_task_prepare_rest(fv_task *t);
 void fv_task_release(fv_task *t, bool keep);
 void fv_task_fini(fv_task *t); /* what the report was made of goes too */
 
-/* worker_images.c: pictures become rows. */
+/* worker_images.c: images become rows. */
 
-/* Loop thread: counts the pixels of a request by the headers of its pictures, and takes them of the
+/* Loop thread: counts the pixels of a request by the headers of its images, and takes them of the
  * worker's. FV_EINVAL: one cannot be read, or they are too many; FV_EBUSY: too many for now. */
 fv_status fv_task_take_pixels(fv_task *t);
 void fv_task_give_pixels(fv_task *t); /* whoever has the task; again is fine */
 
-/* Sends the pictures that the cache does not have to the reading thread: READING then. When they
- * are back, fv_task_pictures_read says how it went; until then (pictures.away) the task must stay.
+/* Sends the images that the cache does not have to the reading thread: READING then. When they
+ * are back, fv_task_images_read says how it went; until then (images.away) the task must stay.
  */
 fv_status fv_task_read_images(fv_task *t);
-fv_status fv_task_pictures_read(fv_task *t);
+fv_status fv_task_images_read(fv_task *t);
 
 /* Runs them through the tower. READING behind this: the cache has let go of one meanwhile. Does
  * nothing when it was done before. */
@@ -216,7 +216,7 @@ void fv_task_waits(fv_task *t);
 
 fv_status fv_prefill_line_open(fv_prefill_worker *w);
 void fv_prefill_line_close(fv_prefill_worker *w); /* the thread has ended, or never began */
-void fv_task_enlist(fv_job *job);                 /* a task's job */
+void fv_task_enqueue(fv_job *job);                /* a task's job */
 double fv_prefill_line_work(void *worker);        /* fv_jobs_options.work */
 
 /* worker_probe.c: the probe's way in and out of the line. */

@@ -53,8 +53,8 @@ void fv_prefill_probe_begin(fv_prefill_worker *w) {
     p->under_way = true;
     fv_probe_clock_reset(&p->clock, fv_clock_s());
     p->task = (fv_task){.worker = w, .msg = &p->msg, .probe = true, .arrived_s = fv_clock_s()};
-    p->task.job = (fv_job){.run = fv_task_enlist, .owner = &p->task};
-    fv_task_enlist(&p->task.job);
+    p->task.job = (fv_job){.run = fv_task_enqueue, .owner = &p->task};
+    fv_task_enqueue(&p->task.job);
 }
 
 void fv_prefill_probe_over(fv_task *t) {

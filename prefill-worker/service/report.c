@@ -85,7 +85,7 @@ static fv_status fill_rows(fv_task *t, fv_report_message *r) {
 static fv_status fill_stages(fv_task *t, fv_report_message *r) {
     FV_TRY(FV_ARENA_NEW(&t->arena, FV_N_STAGE, r->stages));
     for (int s = 0; s < FV_N_STAGE; s++) {
-        const fv_account_stage *a = &t->account.stage[s];
+        const fv_stage_stats_stage *a = &t->account.stage[s];
         Fovea__Inference__V1__StageStats *m;
         if (a->n_layer == 0) continue;
         FV_TRY(FV_ARENA_NEW(&t->arena, 1, m));
@@ -129,7 +129,7 @@ static fv_status fill_kept(fv_task *t, fv_report_message *r) {
     size_t n = (size_t)t->kept.n_visual;
     FV_TRY(FV_ARENA_NEW(&t->arena, t->kept.n_group, r->kept));
     for (int32_t i = 0; i < t->kept.n_group; i++) {
-        const fv_kept_group *g = &t->kept.group[i];
+        const fv_kept_map_group *g = &t->kept.group[i];
         Fovea__Inference__V1__KeptTokens *k;
         FV_TRY(FV_ARENA_NEW(&t->arena, 1, k));
         fovea__inference__v1__kept_tokens__init(k);
@@ -147,10 +147,10 @@ static fv_status fill_transfer(fv_task *t, fv_report_message *r) {
     if (t->sent.frames == 0) return FV_OK;
     FV_TRY(FV_ARENA_NEW(&t->arena, 1, x));
     fovea__inference__v1__transfer__init(x);
-    const char *beside = t->worker->pairs ? fv_pairs_ops(t->worker->pairs)->name : "";
-    const char *name = t->sent.ways.bytes_beside ? beside : t->transport->ops->name;
+    const char *oob = t->worker->pairs ? fv_peers_ops(t->worker->pairs)->name : "";
+    const char *name = t->sent.ways.bytes_oob ? oob : t->transport->ops->name;
     x->transport = (char *)(uintptr_t)name;
-    x->bytes_pair = t->sent.ways.bytes_beside;
+    x->bytes_pair = t->sent.ways.bytes_oob;
     x->n_fallback = t->sent.ways.n_fallback;
     x->bytes_sent = t->sent.bytes;
     x->n_frames = t->sent.frames;

@@ -1,5 +1,5 @@
 /* The computing thread of the prefill worker: a line of tasks, and the next piece of work for them.
- * A piece is a batch of those that have room granted and their pictures, or the preparation of one
+ * A piece is a batch of those that have room granted and their images, or the preparation of one
  * that waits: preparing comes first until a batch is full, so that what waits together runs
  * together, and what waits behind it holds no grant. Answers of decode workers and cancellations
  * come as jobs between the pieces, and are looked at before each.
@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "common/clock.h"
-#include "common/moment.h"
+#include "common/failpoint.h"
 #include "prefill-worker/service/internal.h"
 
 enum { GROUPS = 8 }; /* that the layers are cut into, unless told otherwise */
@@ -56,7 +56,7 @@ static void end_task(fv_task *t, fv_status st) {
     t->status = st;
     if (st != FV_OK) {
         snprintf(t->text, sizeof t->text, "%s", fv_last_error());
-        if (t->ship) t->refusal = fv_ship_refusal(t->ship);
+        if (t->ship) t->refusal = fv_export_refusal(t->ship);
     }
     if (t->state != FV_TASK_QUEUED) count_started(t, -1);
     fv_task_waits(t);
@@ -83,16 +83,16 @@ static void end_unwanted(fv_task *t) {
 
 /* ---- first steps ------------------------------------------------------------------------ */
 
-void fv_task_enlist(fv_job *job) {
+void fv_task_enqueue(fv_job *job) {
     fv_task *t = job->owner;
     fv_prefill_line *l = &t->worker->line;
     t->next = NULL;
     *l->tail = t;
     l->tail = &t->next;
-    if (!t->probe) fv_moment_reached(FV_MOMENT_PREFILL_QUEUED);
+    if (!t->probe) fv_failpoint_reached(FV_FAILPOINT_PREFILL_QUEUED);
 }
 
-/* Pictures first, unless they are there. */
+/* Images first, unless they are there. */
 static void make_ready(fv_task *t) {
     t->state = FV_TASK_READY;
     fv_status st = fv_task_read_images(t);
@@ -101,7 +101,7 @@ static void make_ready(fv_task *t) {
     } else if (t->state == FV_TASK_READY && t->ship && !t->begun_said) {
         t->begun_said = true;
         say(t, &t->begun);
-        fv_moment_reached(FV_MOMENT_PREFILL_READY);
+        fv_failpoint_reached(FV_FAILPOINT_PREFILL_READY);
     }
 }
 
@@ -114,7 +114,7 @@ static void prepared(fv_task *t, fv_status st) {
     } else if (st != FV_OK) {
         end_task(t, st);
     } else if (t->state == FV_TASK_OPENING) {
-        fv_moment_reached(FV_MOMENT_PREFILL_OPENING);
+        fv_failpoint_reached(FV_FAILPOINT_PREFILL_OPENING);
     } else if (t->state == FV_TASK_READY) {
         make_ready(t);
     }
@@ -133,17 +133,17 @@ static void prepare(fv_task *t) {
 
 static void settle_opening(fv_task *t) {
     bool granted;
-    fv_status st = fv_ship_granted(t->ship, &granted);
+    fv_status st = fv_export_granted(t->ship, &granted);
     if (st != FV_OK) {
         end_task(t, st);
     } else if (granted) {
-        t->ticket = *fv_ship_ticket(t->ship);
+        t->ticket = *fv_export_ticket(t->ship);
         make_ready(t);
     }
 }
 
 static void settle_reading(fv_task *t) {
-    fv_status st = fv_task_pictures_read(t);
+    fv_status st = fv_task_images_read(t);
     if (st != FV_OK) {
         end_task(t, st);
     } else if (t->kv) {
@@ -156,12 +156,12 @@ static void settle_reading(fv_task *t) {
 
 static void settle_shipping(fv_task *t) {
     bool done;
-    fv_status st = fv_ship_done(t->ship, &done);
+    fv_status st = fv_export_done(t->ship, &done);
     if (st != FV_OK) {
         end_task(t, st);
     } else if (done) {
-        fv_moment_reached(FV_MOMENT_PREFILL_COMMITTED);
-        t->sent = fv_ship_get_report(t->ship);
+        fv_failpoint_reached(FV_FAILPOINT_PREFILL_COMMITTED);
+        t->sent = fv_export_get_report(t->ship);
         end_task(t, FV_OK);
     }
 }
@@ -169,7 +169,7 @@ static void settle_shipping(fv_task *t) {
 static void settle(fv_prefill_line *l) {
     for (fv_task *t = l->first, *next; t; t = next) {
         next = t->next;
-        if (t->state == FV_TASK_READING && t->pictures.away)
+        if (t->state == FV_TASK_READING && t->images.away)
             continue; /* wanted or not: it is soon back */
         if (!wanted(t))
             end_unwanted(t);
@@ -201,7 +201,7 @@ static int32_t pick(const fv_prefill_worker *w, fv_task **batch) {
 }
 
 /* Those that could be encoded, and are still wanted when all have been; not those of which the
- * cache has let a picture go: they are READING again. */
+ * cache has let an image go: they are READING again. */
 static int32_t keep_encoded(fv_task **batch, int32_t n) {
     int32_t n_encoded = 0, kept = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -229,7 +229,7 @@ typedef struct batch_tasks {
 
 static fv_status send_layers(fv_task *t, int32_t n_layer) {
     if (t->sending_s == 0) t->sending_s = fv_clock_s();
-    return fv_ship_layers(t->ship, n_layer);
+    return fv_export_layers(t->ship, n_layer);
 }
 
 /* Whether its rows could be packed, as far as that was tried. */
@@ -245,7 +245,7 @@ static fv_status send_final(void *user, int32_t n_layer) {
     for (int32_t i = 0; i < b->n; i++) {
         fv_task *t = b->task[i];
         if (!wanted(t) || t->lost != FV_OK) continue;
-        if (t->ship) fv_moment_reached(FV_MOMENT_PREFILL_COMPUTING);
+        if (t->ship) fv_failpoint_reached(FV_FAILPOINT_PREFILL_COMPUTING);
         t->lost = packed_well(t);
         if (t->lost == FV_OK && t->ship) t->lost = send_layers(t, n_layer);
         if (t->lost != FV_OK) snprintf(t->text, sizeof t->text, "%s", fv_last_error());
@@ -277,7 +277,7 @@ static fv_status prefill(fv_prefill_worker *w, fv_task **batch, int32_t n) {
             .plan = &t->plan,
             .kv = t->kv,
             .visual_tokens = t->visual_tokens,
-            .ranked = t->watch ? fv_kept_ranked : NULL,
+            .ranked = t->watch ? fv_kept_map_ranked : NULL,
             .ranked_user = t->watch,
             .packed = &t->packed,
             .pruned = t->pruned};
@@ -302,19 +302,19 @@ static fv_status take_token(fv_task *t, const float *logits) {
     const char *text;
     size_t n;
     int32_t vocab = fv_checkpoint_config(t->worker->line.engine->ck)->text.vocab;
-    FV_TRY(fv_sequence_take(t->seq, logits, &token, &text, &n));
+    FV_TRY(fv_generation_take(t->seq, logits, &token, &text, &n));
     t->token_text = malloc(n + 1);
     if (!t->token_text) return FV_FAIL(FV_ENOMEM, "out of memory for the answer");
     if (n) memcpy(t->token_text, text, n);
     t->token_text[n] = '\0';
     t->token = *token;
-    t->finish = fv_sequence_finish(t->seq);
+    t->finish = fv_generation_finish(t->seq);
     if (t->msg->request->digests) t->digest = fv_logits_digest(logits, vocab);
     t->bytes_visual = fv_kv_bytes(t->kv, FV_SEG_VISUAL);
     t->bytes_text = fv_kv_bytes(t->kv, FV_SEG_TEXT);
     t->bytes_tables = fv_kv_packed_tables(t->kv);
-    fv_account_take(&t->plan, t->visual_tokens, t->kv, &t->account);
-    if (t->watch) FV_TRY(fv_kept_end(t->watch, t->kv, &t->kept));
+    fv_stage_stats_take(&t->plan, t->visual_tokens, t->kv, &t->account);
+    if (t->watch) FV_TRY(fv_kept_map_end(t->watch, t->kv, &t->kept));
     t->has_token = true;
     say(t, &t->first);
     return FV_OK;
@@ -325,8 +325,8 @@ static fv_status ship(fv_task *t) {
         .id = t->token.id, .logprob = t->token.logprob, .step = (uint64_t)t->msg->n_replay + 1};
     t->state = FV_TASK_SHIPPING;
     FV_TRY(send_layers(t, fv_kv_get_shape(t->kv)->n_layer));
-    fv_moment_reached(FV_MOMENT_PREFILL_SHIPPING);
-    FV_TRY(fv_ship_end(t->ship, &first));
+    fv_failpoint_reached(FV_FAILPOINT_PREFILL_SHIPPING);
+    FV_TRY(fv_export_end(t->ship, &first));
     t->sent_s = fv_clock_s();
     fv_task_waits(t); /* for the decode worker's word */
     return FV_OK;
@@ -369,7 +369,7 @@ static bool run_batch(fv_prefill_worker *w) {
     else if (n > 0 && st != FV_ECANCELLED)
         atomic_fetch_add(&w->n_bad, 1);
     for (int32_t i = 0; i < n_token; i++) {
-        if (batch[i]->ship) fv_moment_reached(FV_MOMENT_PREFILL_TOKEN);
+        if (batch[i]->ship) fv_failpoint_reached(FV_FAILPOINT_PREFILL_TOKEN);
         go_on(batch[i]);
     }
     return true;
@@ -380,7 +380,7 @@ static bool run_batch(fv_prefill_worker *w) {
 /* A decode worker that is well answers within this time: so long a batch waits for it. One that is
  * not keeps no place in a batch, and holds nobody up. */
 static const double open_soon_s = 0.02;
-/* And for pictures of the usual size, which are read in less than this. */
+/* And for images of the usual size, which are read in less than this. */
 static const double read_soon_s = 0.05;
 
 /* Whether the batch waits for this one. */

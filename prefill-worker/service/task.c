@@ -15,7 +15,7 @@ typedef Fovea__Inference__V1__Chat chat_message;
 
 /* ---- the prompt ------------------------------------------------------------------------- */
 
-/* Pictures that are condensed may come to fewer rows than they have now. */
+/* Images that are condensed may come to fewer rows than they have now. */
 static int32_t context_of(const fv_task *t) {
     const fv_text_config *cfg = &fv_checkpoint_config(t->worker->line.engine->ck)->text;
     return t->policy.stage[FV_STAGE_CONDENSE].method ? INT32_MAX : cfg->max_position;
@@ -96,18 +96,18 @@ static fv_status open_sequence(fv_task *t, const fv_sampling *sampling, int32_t 
     const fv_engine *e = t->worker->line.engine;
     const fv_model_config *cfg = fv_checkpoint_config(e->ck);
     const fv_generate_message *r = t->msg->request;
-    fv_sequence_options opt = {.sampling = *sampling,
-                               .max_tokens = t->max_tokens,
-                               .context = cfg->text.max_position,
-                               .n_vocab = e->n_vocab,
-                               .n_eos = r->ignore_eos ? 0 : cfg->n_eos,
-                               .eos = cfg->eos,
-                               .n_stop = (int32_t)r->n_stop,
-                               .stop = (const char *const *)r->stop};
+    fv_generation_options opt = {.sampling = *sampling,
+                                 .max_tokens = t->max_tokens,
+                                 .context = cfg->text.max_position,
+                                 .n_vocab = e->n_vocab,
+                                 .n_eos = r->ignore_eos ? 0 : cfg->n_eos,
+                                 .eos = cfg->eos,
+                                 .n_stop = (int32_t)r->n_stop,
+                                 .stop = (const char *const *)r->stop};
     const fv_prompt *p = &t->prompt;
-    FV_TRY(fv_sequence_ended(&opt, e->tok, p->ids, p->n, n_prompt, &t->finish));
+    FV_TRY(fv_generation_ended(&opt, e->tok, p->ids, p->n, n_prompt, &t->finish));
     if (t->finish != FV_FINISH_NOT) return FV_OK;
-    return fv_sequence_open(&opt, e->tok, p->ids, p->n, n_prompt, &t->seq);
+    return fv_generation_open(&opt, e->tok, p->ids, p->n, n_prompt, &t->seq);
 }
 
 /* ---- room ------------------------------------------------------------------------------- */
@@ -158,18 +158,18 @@ static fv_status ask_for_room(fv_task *t, const fv_sampling *sampling, int32_t l
                      fv_kv_text_bytes(s, n_text + (left > 0 ? left : 0), 0);
     t->state = FV_TASK_READY;
     if (!t->transport || left < 2) return FV_OK;
-    fv_ship_request req = {.model = e->fingerprint,
-                           .kv = t->kv,
-                           .plan = &t->plan,
-                           .n = t->prompt.n,
-                           .ids = t->prompt.ids,
-                           .seg = t->prompt.seg,
-                           .max_tokens = left,
-                           .sampling = wire_sampling(sampling),
-                           .asking = asking_of(t, fv_clock_s())};
+    fv_export_request req = {.model = e->fingerprint,
+                             .kv = t->kv,
+                             .plan = &t->plan,
+                             .n = t->prompt.n,
+                             .ids = t->prompt.ids,
+                             .seg = t->prompt.seg,
+                             .max_tokens = left,
+                             .sampling = wire_sampling(sampling),
+                             .asking = asking_of(t, fv_clock_s())};
     t->opened_s = fv_clock_s();
     t->state = FV_TASK_OPENING;
-    return fv_ship_begin(t->transport, &req, &t->ship);
+    return fv_export_begin(t->transport, &req, &t->ship);
 }
 
 static fv_status make_plan(fv_task *t, int32_t n_answer) {
@@ -192,7 +192,7 @@ static fv_status make_plan(fv_task *t, int32_t n_answer) {
     return fv_plan_make(&t->policy, &shape, &t->plan);
 }
 
-/* How many rows pictures are condensed to is part of the prompt, and known when they were encoded:
+/* How many rows images are condensed to is part of the prompt, and known when they were encoded:
  * ahead of the grant, then, and of the others of the batch. READING behind this: not yet. */
 static fv_status condense(fv_task *t) {
     int32_t context = fv_checkpoint_config(t->worker->line.engine->ck)->text.max_position;
@@ -205,9 +205,9 @@ static fv_status condense(fv_task *t) {
 }
 
 static fv_status watch_rows(fv_task *t) {
-    fv_kept_rows rows = {t->n_encoded, t->n_encoded ? t->encoded.source : NULL};
+    fv_kept_map_rows rows = {t->n_encoded, t->n_encoded ? t->encoded.source : NULL};
     if (!t->msg->request->kept_tokens) return FV_OK;
-    return fv_kept_begin(&t->arena, t->prompt.seg, t->prompt.n, &rows, &t->watch);
+    return fv_kept_map_begin(&t->arena, t->prompt.seg, t->prompt.n, &rows, &t->watch);
 }
 
 fv_status fv_task_prepare_rest(fv_task *t) {
@@ -250,15 +250,15 @@ static void on_gone(void *kv) { fv_kv_close(kv); }
 
 /* The store goes when the network has let go of its rows: nobody waits for a peer that is mute. */
 void fv_task_release(fv_task *t, bool keep) {
-    fv_ship_close(t->ship, keep, on_gone, t->kv);
-    fv_sequence_close(t->seq);
+    fv_export_close(t->ship, keep, on_gone, t->kv);
+    fv_generation_close(t->seq);
     fv_encoded_free(&t->encoded);
-    for (size_t i = 0; t->pictures.pixels && i < t->msg->request->n_images; i++)
-        free(t->pictures.pixels[i]);
+    for (size_t i = 0; t->images.pixels && i < t->msg->request->n_images; i++)
+        free(t->images.pixels[i]);
     t->ship = NULL;
     t->kv = NULL;
     t->seq = NULL;
-    t->pictures.pixels = NULL;
+    t->images.pixels = NULL;
 }
 
 void fv_task_fini(fv_task *t) {

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/failpoint.h"
 #include "common/log.h"
-#include "common/moment.h"
 #include "prefill-worker/service/internal.h"
 #include "rpc/message.h"
 #include "transport/grpc.h"
@@ -98,9 +98,9 @@ static void task_free(fv_task *t) {
     maybe_closed(w);
 }
 
-static void on_nudge(fv_job *job) {
+static void on_wake(fv_job *job) {
     fv_prefill_worker *w = job->owner;
-    atomic_store(&w->nudged, false); /* the look at the tasks comes behind this */
+    atomic_store(&w->woken, false); /* the look at the tasks comes behind this */
 }
 
 /* Nobody waits for it any more. */
@@ -109,7 +109,7 @@ static void abandon(fv_task *t) {
     t->call = NULL;
     if (!t->posted) return;
     atomic_store(&t->cancelled, true);
-    if (!atomic_exchange(&w->nudged, true)) fv_jobs_follow(w->jobs, &w->nudge);
+    if (!atomic_exchange(&w->woken, true)) fv_jobs_follow(w->jobs, &w->wake);
 }
 
 /* ---- what tasks say --------------------------------------------------------------------- */
@@ -188,7 +188,7 @@ static void send_report(fv_task *t) {
     e.handed_off = &done;
     if (st == FV_OK) st = fv_rpc_call_send(t->call, &e.base);
     fv_rpc_call_finish(t->call, st);
-    fv_moment_reached(FV_MOMENT_PREFILL_OVER);
+    fv_failpoint_reached(FV_FAILPOINT_PREFILL_OVER);
 }
 
 static void send_failure(fv_task *t) {
@@ -225,8 +225,8 @@ static void on_over(fv_rpc_op *op, bool ok) {
         w->n_done++;
     else if (!fv_status_is_callers(t->status))
         w->n_failed++;
-    w->bytes_nccl += t->sent.ways.bytes_beside;
-    w->bytes_grpc += t->sent.bytes - t->sent.ways.bytes_beside;
+    w->bytes_nccl += t->sent.ways.bytes_oob;
+    w->bytes_grpc += t->sent.bytes - t->sent.ways.bytes_oob;
     w->n_fallback += t->sent.ways.n_fallback;
     log_over(t);
     if (t->call && t->status == FV_OK)
@@ -255,7 +255,7 @@ static fv_status on_start(fv_rpc_call *c) {
     t->arrived_s = fv_clock_s();
     int64_t left_ms = fv_rpc_call_left_ms(c);
     if (left_ms < INT64_MAX) t->deadline_s = t->arrived_s + 1e-3 * (double)left_ms;
-    t->job = (fv_job){.run = fv_task_enlist, .owner = t};
+    t->job = (fv_job){.run = fv_task_enqueue, .owner = t};
     t->begun = (fv_rpc_op){.done = on_begun, .owner = t};
     t->first = (fv_rpc_op){.done = on_first, .owner = t};
     t->over = (fv_rpc_op){.done = on_over, .owner = t};
@@ -331,11 +331,11 @@ static fv_status check_options(const fv_prefill_worker_options *opt) {
 }
 
 static fv_status open_pairs(fv_prefill_worker *w) {
-    fv_pairs_options pairs = w->opt.pairs;
+    fv_peers_options pairs = w->opt.pairs;
     if (!pairs.ops) return FV_OK;
     pairs.bridge = w->opt.bridge;
     pairs.device = w->opt.engine->be.device;
-    return fv_pairs_open(&pairs, &w->pairs);
+    return fv_peers_open(&pairs, &w->pairs);
 }
 
 fv_status fv_prefill_worker_open(const fv_prefill_worker_options *opt, fv_prefill_worker **out) {
@@ -343,7 +343,7 @@ fv_status fv_prefill_worker_open(const fv_prefill_worker_options *opt, fv_prefil
     fv_prefill_worker *w = calloc(1, sizeof *w);
     if (!w) return FV_FAIL(FV_ENOMEM, "out of memory for a prefill worker");
     w->opt = *opt;
-    w->nudge = (fv_job){.run = on_nudge, .owner = w};
+    w->wake = (fv_job){.run = on_wake, .owner = w};
     fv_jobs_options jobs = {.limit = (size_t)opt->queue, .work = fv_prefill_line_work, .user = w};
     fv_status st;
     FV_TRY_GOTO(fv_prefill_line_open(w), st, fail);
@@ -379,7 +379,7 @@ static void on_pairs_closed(void *user) {
 static void maybe_closed(fv_prefill_worker *w) {
     if (!w->closing || w->n_task > 0) return;
     while (w->peers) close_peer(w, w->peers);
-    if (w->n_peer == 0) fv_pairs_close(w->pairs, on_pairs_closed, w);
+    if (w->n_peer == 0) fv_peers_close(w->pairs, on_pairs_closed, w);
 }
 
 void fv_prefill_worker_close(fv_prefill_worker *w, void (*closed)(void *user), void *user) {
@@ -405,7 +405,7 @@ void fv_prefill_worker_load(const fv_prefill_worker *w, Fovea__Inference__V1__Lo
     load->bytes_nccl = w->bytes_nccl;
     load->n_fallback = w->n_fallback;
     if (w->pairs) {
-        fv_pairs_counters pairs = fv_pairs_count(w->pairs);
+        fv_peers_counters pairs = fv_peers_count(w->pairs);
         load->n_pairs = pairs.n_now;
         load->n_pairs_failed = pairs.n_failed;
     }

@@ -10,24 +10,24 @@
  *   [computing thread]  worker_run.c   prepare -> (grant) -> encode -> prefill -> sample -> ship
  *        |                                   ^                            '--> ship, group by group
  *        v                                   |
- *   [reading thread]    worker_images.c   pictures, one at a time: decode, preprocess
+ *   [reading thread]    worker_images.c   images, one at a time: decode, preprocess
  *
  * A request is prefilled when the decode worker has granted room, together with the others that
- * have got theirs by then. Nothing is decoded or computed for one that is refused, but for pictures
- * whose number of rows decides about the room (the condense stage). A decoded picture is reduced to
- * its pixel values before the next one is decoded, of whatever request: what pictures take is one
+ * have got theirs by then. Nothing is decoded or computed for one that is refused, but for images
+ * whose number of rows decides about the room (the condense stage). A decoded image is reduced to
+ * its pixel values before the next one is decoded, of whatever request: what images take is one
  * that is decoded, and the pixel values of requests about to be prefilled. Layers leave when they
  * are final, while later ones are computed; the last ones behind the first token. When a call ends
  * early, for whatever reason, everything behind it is given back, the grant too.
  *
  * Loop thread. */
+#include "common/liveness.h"
 #include "common/pulse.h"
-#include "common/vitals.h"
 #include "inference.pb-c.h"
 #include "model/engine.h"
 #include "rpc/server.h"
 #include "serving/caller.h"
-#include "transport/pair_out.h"
+#include "transport/peer_out.h"
 
 enum { FV_PREFILL_BATCH_MAX = 64 };
 
@@ -38,14 +38,14 @@ typedef struct fv_prefill_worker_options {
     const char *name;        /* in reports; borrowed */
     fv_dtype kv_dtype;
     size_t kv_bytes;    /* limit of the KV pool; 0: none */
-    size_t cache_bytes; /* limit of the cache of encoded pictures; 0: there is none */
-    int64_t pixels; /* of pictures that wait here to be decoded; more are FV_EBUSY; 0: no limit */
-    int64_t pixels_request; /* of all pictures of a request; more are FV_EINVAL; 0: no limit */
+    size_t cache_bytes; /* limit of the cache of encoded images; 0: there is none */
+    int64_t pixels;     /* of images that wait here to be decoded; more are FV_EBUSY; 0: no limit */
+    int64_t pixels_request; /* of all images of a request; more are FV_EINVAL; 0: no limit */
     int32_t queue;       /* requests here at a time, those that run included; more are FV_EBUSY */
     int32_t batch;       /* requests prefilled together, 1..FV_PREFILL_BATCH_MAX */
     int32_t chunk;       /* rows per pass; 0: all at once */
     int32_t ship_layers; /* that leave together, while later ones are computed; 0: an eighth */
-    fv_pairs_options pairs; /* bridge and device are filled in; without ops there are none */
+    fv_peers_options pairs; /* bridge and device are filled in; without ops there are none */
     double probe_s;         /* without a request for so long, it runs a tiny one itself; 0: never */
     /* Requests have come or gone. May be NULL. */
     void (*on_change)(void *user);
@@ -67,7 +67,7 @@ fv_rpc_service fv_prefill_worker_service(fv_prefill_worker *w);
 /* What it is doing now. */
 void fv_prefill_worker_load(const fv_prefill_worker *w, Fovea__Inference__V1__Load *load);
 
-/* The requests that it works on now: prepares, reads pictures of, prefills. Until `closed`. */
+/* The requests that it works on now: prepares, reads images of, prefills. Until `closed`. */
 fv_pulse *fv_prefill_worker_pulse(const fv_prefill_worker *w);
 
 /* Batches that made tokens, those that failed, and layers. */

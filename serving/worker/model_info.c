@@ -58,19 +58,19 @@ static fv_status describe_schedules(const fv_checkpoint *ck, fv_arena *a, model_
 
 /* What bounds on bytes depend on. */
 static fv_status describe_calibration(const fv_checkpoint *ck, fv_arena *a, model_message *m) {
-    const int32_t *leader = fv_checkpoint_blocks(ck);
+    const int32_t *source_layer = fv_checkpoint_blocks(ck);
     const char *why = fv_checkpoint_uncalibrated(ck);
     if (why) FV_TRY(copy(a, why, &m->uncalibrated));
     m->vtw_layer = (uint32_t)fv_checkpoint_withdraw(ck);
     FV_TRY(describe_schedules(ck, a, m));
-    if (!leader) return FV_OK;
+    if (!source_layer) return FV_OK;
     FV_TRY(FV_ARENA_NEW(a, m->n_layer, m->lazy_source_layers));
     m->n_lazy_source_layers = m->n_layer;
-    for (uint32_t l = 0; l < m->n_layer; l++) m->lazy_source_layers[l] = (uint32_t)leader[l];
+    for (uint32_t l = 0; l < m->n_layer; l++) m->lazy_source_layers[l] = (uint32_t)source_layer[l];
     return FV_OK;
 }
 
-static fv_status describe_model(const fv_engine *e, const fv_describe_options *opt, fv_arena *a,
+static fv_status describe_model(const fv_engine *e, const fv_model_info_options *opt, fv_arena *a,
                                 model_message **out) {
     const fv_model_config *cfg = fv_checkpoint_config(e->ck);
     model_message *m;
@@ -107,8 +107,8 @@ static fv_status describe_model(const fv_engine *e, const fv_describe_options *o
     return FV_OK;
 }
 
-fv_status fv_describe(const fv_engine *e, const fv_describe_options *opt, fv_arena *a,
-                      introduction_message **out) {
+fv_status fv_info(const fv_engine *e, const fv_model_info_options *opt, fv_arena *a,
+                  introduction_message **out) {
     fv_kv_shape shape = fv_engine_kv_shape(e, opt->kv_dtype);
     fv_compat_fields fields = {.model = e->fingerprint,
                                .n_layer = shape.n_layer,

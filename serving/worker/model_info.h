@@ -9,17 +9,17 @@
 
 enum { FV_MAX_TOKENS_DEFAULT = 128 }; /* of an answer, when a request does not say */
 
-typedef struct fv_describe_options {
+typedef struct fv_model_info_options {
     const char *name;
     Fovea__Inference__V1__Role role;
     const char *address; /* "HOST:PORT" */
     fv_dtype kv_dtype;
     uint32_t keep_ms_max; /* a decode worker's; 0 */
-} fv_describe_options;
+} fv_model_info_options;
 
 /* *out lies in the arena, strings too. Its model has the limits that the checkpoint sets; those of
- * pictures are the prefill worker's to add. */
-fv_status fv_describe(const fv_engine *e, const fv_describe_options *opt, fv_arena *arena,
-                      Fovea__Fleet__V1__Introduction **out);
+ * images are the prefill worker's to add. */
+fv_status fv_info(const fv_engine *e, const fv_model_info_options *opt, fv_arena *arena,
+                  Fovea__Fleet__V1__Introduction **out);
 
 #endif

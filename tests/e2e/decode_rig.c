@@ -130,33 +130,33 @@ void close_all(void) {
 static void on_gone(void *user) { atomic_store(&((handoff *)user)->state, 2); }
 
 static void ship_over(handoff *h, fv_status st) {
-    fv_ship *ship = h->ship;
+    fv_export *ship = h->ship;
     h->status = st;
-    if (ship) h->n_frame = fv_ship_get_report(ship).frames;
+    if (ship) h->n_frame = fv_export_get_report(ship).frames;
     if (st != FV_OK) snprintf(h->why, sizeof h->why, "%s", fv_last_error());
     h->ship = NULL;
     h->at = STOPPED;
-    fv_ship_close(ship, st == FV_OK && !h->abandon, on_gone, h);
+    fv_export_close(ship, st == FV_OK && !h->abandon, on_gone, h);
 }
 
 static void ship_on(handoff *h) {
     fv_status st = FV_OK;
     bool done = false;
     if (h->at == LAYERS && !h->hold && !h->abandon) {
-        st = fv_ship_layers(h->ship, h->plan.shape.n_layer);
+        st = fv_export_layers(h->ship, h->plan.shape.n_layer);
         if (st == FV_EBUSY && strstr(fv_last_error(), "has not answered")) return;
-        if (st == FV_OK) st = fv_ship_end(h->ship, &h->first);
+        if (st == FV_OK) st = fv_export_end(h->ship, &h->first);
         h->at = COMMIT;
     }
-    if (st == FV_OK) st = fv_ship_done(h->ship, &done);
+    if (st == FV_OK) st = fv_export_done(h->ship, &done);
     if (st != FV_OK || done || h->abandon) {
-        h->ticket = *fv_ship_ticket(h->ship);
+        h->ticket = *fv_export_ticket(h->ship);
         ship_over(h, st);
         return;
     }
     static const uint8_t none[16];
-    if (atomic_load(&h->state) == 0 && memcmp(fv_ship_ticket(h->ship)->id, none, 16) != 0) {
-        h->ticket = *fv_ship_ticket(h->ship);
+    if (atomic_load(&h->state) == 0 && memcmp(fv_export_ticket(h->ship)->id, none, 16) != 0) {
+        h->ticket = *fv_export_ticket(h->ship);
         atomic_store(&h->state, 1);
     }
 }
@@ -170,7 +170,7 @@ static double p_work(void *user) {
 
 void run_ship(fv_job *job) {
     handoff *h = (handoff *)job;
-    fv_ship_request req = {
+    fv_export_request req = {
         .model = rig.p_engine.fingerprint,
         .kv = h->kv,
         .plan = &h->plan,
@@ -182,7 +182,7 @@ void run_ship(fv_job *job) {
         .asking = {.age_ms = h->age_ms, .wait_ms = h->wait_ms, .open_token = h->open_token}};
     h->next = rig.shipping;
     rig.shipping = h;
-    fv_status st = fv_ship_begin(rig.transport, &req, &h->ship);
+    fv_status st = fv_export_begin(rig.transport, &req, &h->ship);
     if (st != FV_OK) ship_over(h, st);
 }
 
@@ -197,7 +197,7 @@ void tell(handoff *h, void (*what)(fv_job *)) {
     cr_assert_eq(fv_jobs_post(p_jobs, &h->job), FV_OK);
 }
 
-/* Prompt of TEXT text rows around VISUAL image rows, and n_more ids behind it; prefilled here, on
+/* Prompt of TEXT text tokens around VISUAL image tokens, and n_more ids behind it; prefilled here, on
  * the loop's thread, before anything of it is sent. */
 void prefill(handoff *h, const char *policy, int32_t max_tokens, int32_t n_more,
              const int32_t *more) {
@@ -373,33 +373,33 @@ void ask(answer *a, const handoff *h, int32_t max_tokens) {
 
 void expect_behind(handoff *h, const int32_t *ids, int32_t n, int32_t n_prompt, int32_t n_held,
                    int32_t max_tokens, answer *out) {
-    fv_sequence_options opt = {.sampling = fv_sampling_default(),
-                               .max_tokens = max_tokens,
-                               .context = 4096,
-                               .n_vocab = rig.p_engine.n_vocab};
-    fv_sequence *seq;
-    fv_stepper *stepper;
+    fv_generation_options opt = {.sampling = fv_sampling_default(),
+                                 .max_tokens = max_tokens,
+                                 .context = 4096,
+                                 .n_vocab = rig.p_engine.n_vocab};
+    fv_generation *seq;
+    fv_model_runner *runner;
     int32_t vocab = fv_checkpoint_config(rig.p_engine.ck)->text.vocab;
     float *logits = malloc((size_t)vocab * sizeof *logits);
-    need(fv_sequence_open(&opt, rig.p_engine.tok, ids, n, n_prompt, &seq));
-    need(fv_stepper_open(rig.p_engine.dec, &stepper));
-    while (fv_sequence_finish(seq) == FV_FINISH_NOT) {
-        const int32_t *all = fv_sequence_ids(seq, &n, &n_prompt);
+    need(fv_generation_open(&opt, rig.p_engine.tok, ids, n, n_prompt, &seq));
+    need(fv_model_runner_open(rig.p_engine.dec, &runner));
+    while (fv_generation_finish(seq) == FV_FINISH_NOT) {
+        const int32_t *all = fv_generation_ids(seq, &n, &n_prompt);
         fv_step_seq step = {.kv = h->kv, .n = n - n_held, .ids = &all[n_held], .pos = n_held};
         const fv_sampled *token;
         const char *text;
         size_t n_text;
         need(fv_evict_step(&h->evict, h->kv, n - n_prompt));
-        need(fv_stepper_run(stepper, &step, 1, logits));
+        need(fv_model_runner_run(runner, &step, 1, logits));
         n_held = n;
-        need(fv_sequence_take(seq, logits, &token, &text, &n_text));
+        need(fv_generation_take(seq, logits, &token, &text, &n_text));
         out->digest[out->n] = fv_logits_digest(logits, vocab);
         out->ids[out->n++] = (uint32_t)token->id;
         if (n_text) strncat(out->text, text, n_text);
     }
     out->bytes_end = fv_kv_bytes(h->kv, FV_SEG_VISUAL) + fv_kv_bytes(h->kv, FV_SEG_TEXT);
-    fv_stepper_close(stepper);
-    fv_sequence_close(seq);
+    fv_model_runner_close(runner);
+    fv_generation_close(seq);
     free(logits);
 }
 

@@ -32,7 +32,7 @@ typedef struct handoff {
     fv_first_token first;
     uint64_t first_digest;
     /* on its way; the computing thread's, but for `state` and what is set before it changes */
-    fv_ship *ship;
+    fv_export *ship;
     uint32_t age_ms, wait_ms; /* of the request; for room */
     bool hold;                /* sends nothing, once there is room */
     bool abandon;
@@ -88,7 +88,7 @@ fv_rpc_metadata token_for(const char *method, const char *request_id);
 
 /* ---- a request on the prefill side -------------------------------------------------------- */
 
-/* Prompt of TEXT text rows around VISUAL image rows, and n_more ids behind it; prefilled here, on
+/* Prompt of TEXT text tokens around VISUAL image tokens, and n_more ids behind it; prefilled here, on
  * the loop's thread, before anything of it is sent. */
 void prefill(handoff *h, const char *policy, int32_t max_tokens, int32_t n_more,
              const int32_t *more);

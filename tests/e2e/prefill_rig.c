@@ -11,11 +11,11 @@
 #include "tests/support/command.h"
 #include "tests/support/tokens.h"
 
-#define PICTURE FOVEA_TEST_DATA "/golden/demo.png"
+#define IMAGE FOVEA_TEST_DATA "/golden/demo.png"
 
 char checkpoint[512];
-char *picture;
-size_t n_picture;
+char *test_image;
+size_t n_test_image;
 prefill_rig rig = {
     .p = {.name = "p0", .kv_dtype = FV_F32, .cache_bytes = 1 << 20, .queue = 32, .batch = 4}};
 
@@ -24,12 +24,12 @@ void make_checkpoint(void) {
     snprintf(checkpoint, sizeof checkpoint, "%s/prefill-%d", FOVEA_TEST_TMP, (int)getpid());
     fv_synth_options opt = {.dir = checkpoint, .shape = "tiny", .dtype = FV_F32, .seed = 5};
     cr_assert_eq(fv_synth_write(&opt, &report), FV_OK, "%s", fv_last_error());
-    cr_assert_eq(fv_file_read(PICTURE, 1 << 24, &picture, &n_picture), FV_OK);
+    cr_assert_eq(fv_file_read(IMAGE, 1 << 24, &test_image, &n_test_image), FV_OK);
 }
 
 void drop_checkpoint(void) {
     static command_result r;
-    free(picture);
+    free(test_image);
     command_run(&r, "rm -rf '%s'", checkpoint);
 }
 
@@ -116,8 +116,8 @@ void wait_for_nothing_held(void) {
 
 /* ---- a request -------------------------------------------------------------------------- */
 
-/* The demo picture and a question about it. */
-void ask_about_picture(asking *a, const char *decode_address) {
+/* The demo image and a question about it. */
+void ask_about_image(asking *a, const char *decode_address) {
     fovea__handoff__v1__prefill_request__init(&a->m);
     fovea__inference__v1__generate_request__init(&a->g);
     fovea__inference__v1__prompt__init(&a->prompt);
@@ -128,7 +128,7 @@ void ask_about_picture(asking *a, const char *decode_address) {
     a->g.prompt = &a->prompt;
     a->prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT;
     a->prompt.text = (char *)QUESTION;
-    a->image.data = (ProtobufCBinaryData){n_picture, (uint8_t *)picture};
+    a->image.data = (ProtobufCBinaryData){n_test_image, (uint8_t *)test_image};
     a->images[0] = &a->image;
     a->g.images = a->images;
     a->g.n_images = 1;
@@ -258,7 +258,7 @@ void ask_one_process(truth *t, const char *policy) {
     fv_local_options opt = {
         .checkpoint = checkpoint, .backend = "cpu", .isa = "auto", .threads = 1};
     cr_assert_eq(fv_local_open(&opt, &local), FV_OK, "%s", fv_last_error());
-    cr_assert_eq(fv_image_decode(picture, n_picture, NULL, &image), FV_OK);
+    cr_assert_eq(fv_image_decode(test_image, n_test_image, NULL, &image), FV_OK);
     fv_ask ask = {.n_image = 1,
                   .images = &image,
                   .question = QUESTION,

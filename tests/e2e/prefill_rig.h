@@ -18,11 +18,11 @@ enum { N_TOKEN = 6 };
 typedef Fovea__Handoff__V1__PrefillRequest prefill_request;
 typedef Fovea__Inference__V1__GenerateRequest generate_request;
 
-/* ---- a checkpoint and a picture of the test's own ---------------------------------------- */
+/* ---- a checkpoint and an image of the test's own ---------------------------------------- */
 
 extern char checkpoint[512]; /* a directory */
-extern char *picture;
-extern size_t n_picture;
+extern char *test_image;
+extern size_t n_test_image;
 void make_checkpoint(void); /* begin and end of a suite */
 void drop_checkpoint(void);
 
@@ -58,7 +58,7 @@ typedef struct asking {
     Fovea__Inference__V1__Image image, *images[1];
 } asking;
 
-void ask_about_picture(asking *a, const char *decode_address); /* the demo's, with QUESTION */
+void ask_about_image(asking *a, const char *decode_address); /* the demo's, with QUESTION */
 
 /* What a call of either worker said. */
 typedef struct heard {

@@ -8,7 +8,7 @@
 #include "tests/support/crew.h"
 #include "tests/support/sanitized.h"
 
-#define PICTURE FOVEA_TEST_DATA "/golden/demo.png"
+#define IMAGE FOVEA_TEST_DATA "/golden/demo.png"
 
 /* Memory may differ by what caches, slabs and arenas have come to hold: 2 to 7 MiB were seen, and
  * no more behind four times as many requests. */
@@ -33,7 +33,7 @@ static void leave_nothing(const char *name, int n_prefill, int n_decode, int rou
     crew_open(&c, name, "tiny");
     crew_start(&c, n_prefill, n_decode);
     for (int i = 0; i < rounds; i++) {
-        abuse_run(c.f.address, PICTURE, (uint64_t)i + 1, ROUND, PARALLEL, &sum);
+        abuse_run(c.f.address, IMAGE, (uint64_t)i + 1, ROUND, PARALLEL, &sum);
         if (i == rounds / 4)
             for (int k = 0; k < n; k++) before[k] = memory_of(k);
     }
@@ -56,7 +56,7 @@ static void leave_nothing(const char *name, int n_prefill, int n_decode, int rou
                      before[k]);
     }
     answer_assert_one_process(c.f.dir, c.f.address,
-                              "--image " PICTURE " --ignore-eos --max-tokens 12 'and now?'");
+                              "--image " IMAGE " --ignore-eos --max-tokens 12 'and now?'");
     crew_wait_idle(&c, n_prefill, n_decode);
     crew_stop(&c); /* with a sanitizer: nothing has leaked either */
 }

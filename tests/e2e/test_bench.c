@@ -7,7 +7,7 @@
 #include "tests/support/fleet.h"
 
 #define BENCH FOVEA_BIN "/fovea bench"
-#define PICTURE FOVEA_TEST_DATA "/golden/demo.png"
+#define IMAGE FOVEA_TEST_DATA "/golden/demo.png"
 
 static command_result r;
 static fleet f;
@@ -66,7 +66,7 @@ static void assert_row(const json_t *row, int n, int n_token) {
 Test(bench, counts_add_up_and_percentiles_are_in_order) {
     fleet_synth(&f, "tiny");
     fleet_start(&f, "");
-    json_t *root = bench_json("--concurrency 1,4 --requests 12 --image " PICTURE
+    json_t *root = bench_json("--concurrency 1,4 --requests 12 --image " IMAGE
                               " --max-tokens 5 --ignore-eos --ttft-ms 1e8 --itl-ms 1e8");
     json_t *rows = json_object_get(root, "rows");
     cr_assert_eq(json_array_size(rows), 2);
@@ -92,8 +92,8 @@ Test(bench, each_policy_has_its_rows_and_nothing_is_good_when_all_came_too_late)
     fleet_synth(&f, "tiny");
     fleet_start(&f, "");
     json_t *root = bench_json(
-        "--policy '' --policy prune=vtw,layer=1 --concurrency 2 --requests 6 --image " PICTURE
-        " --image " PICTURE " --max-tokens 4 --ignore-eos --ttft-ms 0.001");
+        "--policy '' --policy prune=vtw,layer=1 --concurrency 2 --requests 6 --image " IMAGE
+        " --image " IMAGE " --max-tokens 4 --ignore-eos --ttft-ms 0.001");
     json_t *rows = json_object_get(root, "rows");
     cr_assert_eq(json_array_size(rows), 2);
     double resident[2], raw[2];

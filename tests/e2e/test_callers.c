@@ -59,7 +59,7 @@ static void call_method(const char *path, const char *token) {
     Fovea__Handoff__V1__DecodeRequest on = FOVEA__HANDOFF__V1__DECODE_REQUEST__INIT;
     Fovea__Handoff__V1__ForgetRequest forget = FOVEA__HANDOFF__V1__FORGET_REQUEST__INIT;
     uint8_t name[16] = {0};
-    ask_about_picture(&a, "");
+    ask_about_image(&a, "");
     open.request_id = on.request_id = (char *)"r";
     on.source_case = FOVEA__HANDOFF__V1__DECODE_REQUEST__SOURCE_CONVERSATION;
     on.conversation = forget.conversation = (ProtobufCBinaryData){sizeof name, name};
@@ -205,7 +205,7 @@ Test(callers, a_token_is_for_its_request_and_its_decode_worker) {
         refused(&methods[i], make(&methods[i], &f), "for another request");
     }
     /* Whoever has seen a request cannot have its KV sent elsewhere. */
-    ask_about_picture(&a, "127.0.0.1:9");
+    ask_about_image(&a, "127.0.0.1:9");
     forged f = right(&methods[0]);
     f.address = rig.target;
     call_with(PREFILL, &a.m.base, make(&methods[0], &f));
@@ -218,7 +218,7 @@ Test(callers, a_token_is_for_its_request_and_its_decode_worker) {
 Test(callers, a_decode_address_is_host_and_port) {
     static asking a;
     open_workers();
-    ask_about_picture(&a, "unix:/tmp/somewhere");
+    ask_about_image(&a, "unix:/tmp/somewhere");
     forged f = right(&methods[0]);
     f.address = "unix:/tmp/somewhere";
     call_with(PREFILL, &a.m.base, make(&methods[0], &f));
@@ -231,7 +231,7 @@ Test(callers, a_decode_address_is_host_and_port) {
 Test(callers, a_prefill_worker_asks_for_room_on_the_routers_orders_only) {
     static asking a;
     open_workers();
-    ask_about_picture(&a, rig.target);
+    ask_about_image(&a, rig.target);
     forged f = right(&methods[0]);
     f.address = rig.target;
     call_with(PREFILL, &a.m.base, make(&methods[0], &f));

@@ -9,7 +9,7 @@
 #include "tests/support/command.h"
 
 #define FOVEA FOVEA_BIN "/fovea"
-#define PICTURE FOVEA_TEST_DATA "/golden/demo.png"
+#define IMAGE FOVEA_TEST_DATA "/golden/demo.png"
 
 #ifdef __SANITIZE_ADDRESS__
 #define LIMITED /* AddressSanitizer's shadow memory does not fit under any limit */
@@ -60,7 +60,7 @@ static json_int_t number(const json_t *root, const char *group, const char *key)
 
 Test(cli, an_answer_streams_to_stdout_and_the_report_to_stderr) {
     command_run(&r, FOVEA " ask --checkpoint %s --image %s --ignore-eos --max-tokens 8 hello", dir,
-                PICTURE);
+                IMAGE);
     cr_assert_eq(r.status, 0, "%s", r.err);
     cr_assert(strstr(r.err, "8 out, finish: length"), "%s", r.err);
     cr_assert(strstr(r.err, "policy   exact"), "%s", r.err);
@@ -68,7 +68,7 @@ Test(cli, an_answer_streams_to_stdout_and_the_report_to_stderr) {
 }
 
 Test(cli, json_holds_text_tokens_finish_reason_and_report) {
-    json_t *root = ask_json("--image " PICTURE " --logprobs 2 'what is it?'");
+    json_t *root = ask_json("--image " IMAGE " --logprobs 2 'what is it?'");
     cr_assert(json_is_string(json_object_get(root, "text")));
     json_t *tokens = json_object_get(root, "tokens");
     cr_assert_eq(json_array_size(tokens), 6);
@@ -80,8 +80,8 @@ Test(cli, json_holds_text_tokens_finish_reason_and_report) {
 }
 
 Test(cli, chunk_threads_and_path_change_no_digest) {
-    json_t *a = ask_json("--image " PICTURE " --threads 1 --chunk 0 hi");
-    json_t *b = ask_json("--image " PICTURE " --threads 2 --chunk 5 --isa plain hi");
+    json_t *a = ask_json("--image " IMAGE " --threads 1 --chunk 0 hi");
+    json_t *b = ask_json("--image " IMAGE " --threads 2 --chunk 5 --isa plain hi");
     json_t *one = json_object_get(json_object_get(a, "report"), "digests");
     json_t *two = json_object_get(json_object_get(b, "report"), "digests");
     cr_assert_gt(json_array_size(one), 0);
@@ -91,8 +91,8 @@ Test(cli, chunk_threads_and_path_change_no_digest) {
 }
 
 Test(cli, a_policy_makes_the_kv_smaller_and_the_report_says_by_how_much) {
-    json_t *exact = ask_json("--image " PICTURE " hi");
-    json_t *vtw = ask_json("--image " PICTURE " --policy prune=vtw,layer=1 hi");
+    json_t *exact = ask_json("--image " IMAGE " hi");
+    json_t *vtw = ask_json("--image " IMAGE " --policy prune=vtw,layer=1 hi");
     cr_assert_lt(number(vtw, "bytes", "bound"), number(exact, "bytes", "bound"));
     cr_assert_eq(number(vtw, "bytes", "raw"), number(exact, "bytes", "raw"));
     json_t *start =
@@ -105,19 +105,19 @@ Test(cli, a_policy_makes_the_kv_smaller_and_the_report_says_by_how_much) {
 }
 
 Test(cli, a_calibrated_map_is_measured_kept_and_used) {
-    ask_fails("--image " PICTURE " --policy lazy=vla,map=calibrated hi", 2, "fovea calibrate");
+    ask_fails("--image " IMAGE " --policy lazy=vla,map=calibrated hi", 2, "fovea calibrate");
     command_run(&r, FOVEA " calibrate --checkpoint %s --items 2 --epsilon 1 --cap 2", dir);
     cr_assert_eq(r.status, 0, "%s", r.err);
     cr_assert(strstr(r.out, "layers can follow another"), "%s", r.out);
-    json_t *exact = ask_json("--image " PICTURE " hi");
-    json_t *lazy = ask_json("--image " PICTURE " --policy lazy=vla,map=calibrated hi");
+    json_t *exact = ask_json("--image " IMAGE " hi");
+    json_t *lazy = ask_json("--image " IMAGE " --policy lazy=vla,map=calibrated hi");
     cr_assert_lt(number(lazy, "bytes", "bound"), number(exact, "bytes", "bound"));
     json_decref(exact);
     json_decref(lazy);
 }
 
 Test(cli, a_report_says_how_layers_of_32_were_mapped) {
-    command_run(&r, FOVEA " ask --checkpoint %s --image " PICTURE " --policy preset=paper-st3 hi",
+    command_run(&r, FOVEA " ask --checkpoint %s --image " IMAGE " --policy preset=paper-st3 hi",
                 dir);
     cr_assert_eq(r.status, 0, "%s", r.err);
     const char *line = "\nmapped   to 3 layers: prune.layer=3/32+ is 1, in proportion; "
@@ -135,7 +135,7 @@ static const char *decided(json_t *root) {
 }
 
 Test(cli, visipruner_uses_thresholds_that_were_measured_on_its_checkpoint_only) {
-    static const char ask[] = "--image " PICTURE " --policy prune=visipruner,shallow=0,detect=0 hi";
+    static const char ask[] = "--image " IMAGE " --policy prune=visipruner,shallow=0,detect=0 hi";
     char path[600];
     json_t *root = ask_json(ask);
     cr_assert(strstr(decided(root), "thresholds of LLaVA-1.5"), "%s", decided(root));
@@ -167,9 +167,9 @@ Test(cli, visipruner_uses_thresholds_that_were_measured_on_its_checkpoint_only) 
 /* A network of 3 layers with random weights: its last one sees little that the answer needs, or it
  * does; what was found is what both say. */
 Test(cli, what_was_measured_for_vtw_and_fitprune_is_used) {
-    static const char fitprune[] = "--image " PICTURE " --policy prune=fitprune hi";
+    static const char fitprune[] = "--image " IMAGE " --policy prune=fitprune hi";
     command_run(
-        &r, FOVEA " ask --checkpoint %s --image " PICTURE " --policy prune=vtw,from=calibrated hi",
+        &r, FOVEA " ask --checkpoint %s --image " IMAGE " --policy prune=vtw,from=calibrated hi",
         dir);
     cr_assert_eq(r.status, 2);
     cr_assert(strstr(r.err, "fovea calibrate"), "%s", r.err);
@@ -184,7 +184,7 @@ Test(cli, what_was_measured_for_vtw_and_fitprune_is_used) {
     cr_assert(strstr(decided(root), "schedule of the checkpoint's calibration"), "%s",
               decided(root));
     json_decref(root);
-    root = ask_json("--image " PICTURE " --policy prune=vtw,from=calibrated hi");
+    root = ask_json("--image " IMAGE " --policy prune=vtw,from=calibrated hi");
     cr_assert(strstr(decided(root), "ahead of layer 1"), "%s", decided(root));
     json_decref(root);
     command_run(&r, FOVEA " calibrate --checkpoint %s --items 2 --eta 0", dir);
@@ -194,7 +194,7 @@ Test(cli, what_was_measured_for_vtw_and_fitprune_is_used) {
 }
 
 Test(cli, packed_layers_are_in_the_report_with_rank_and_error) {
-    json_t *root = ask_json("--image " PICTURE " --policy pack=svd,rank_k=4,rank_v=3,gain=1 hi");
+    json_t *root = ask_json("--image " IMAGE " --policy pack=svd,rank_k=4,rank_v=3,gain=1 hi");
     json_t *packed = json_object_get(json_object_get(root, "report"), "packed");
     json_t *layers = json_object_get(packed, "layers");
     cr_assert_eq(json_array_size(layers), 3);
@@ -210,7 +210,7 @@ Test(cli, packed_layers_are_in_the_report_with_rank_and_error) {
         }
     }
     json_decref(root);
-    root = ask_json("--image " PICTURE " hi");
+    root = ask_json("--image " IMAGE " hi");
     cr_assert_null(json_object_get(json_object_get(root, "report"), "packed"));
     json_decref(root);
 }
@@ -219,7 +219,7 @@ Test(cli, an_overlay_shows_what_was_kept) {
     command_run(&r,
                 FOVEA " ask --checkpoint %s --image %s --ignore-eos --max-tokens 2 --policy "
                       "prune=fastv,layer=1,keep=0.5 --overlay %s/kept.png hello",
-                dir, PICTURE, dir);
+                dir, IMAGE, dir);
     cr_assert_eq(r.status, 0, "%s", r.err);
     cr_assert(strstr(r.err, "layer 0 holds 16, layers 1-2 hold 8 of 16 image tokens"), "%s", r.err);
     static const unsigned char size[] = {0, 0, 0x01, 0xf8, 0, 0, 0x02, 0x0c}; /* 504 x 524 */
@@ -234,9 +234,9 @@ Test(cli, an_overlay_shows_what_was_kept) {
     cr_assert_eq(memcmp(head + 16, size, 8), 0, "two tiles of 240, and their heat below");
 }
 
-Test(cli, an_overlay_needs_a_picture_and_a_place) {
+Test(cli, an_overlay_needs_a_image_and_a_place) {
     ask_fails("--overlay /tmp/kept.png hello", 2, "give one with --image");
-    ask_fails("--image " PICTURE " --overlay /nowhere/kept.png hello", 1, "/nowhere/kept.png");
+    ask_fails("--image " IMAGE " --overlay /nowhere/kept.png hello", 1, "/nowhere/kept.png");
 }
 
 Test(cli, a_policy_that_can_do_nothing_says_so) {
@@ -248,8 +248,7 @@ Test(cli, a_policy_that_can_do_nothing_says_so) {
 }
 
 Test(cli, several_images_and_raw_prompts_work) {
-    json_t *root =
-        ask_json("--raw --image " PICTURE " --image " PICTURE " 'a <image> b <image> c'");
+    json_t *root = ask_json("--raw --image " IMAGE " --image " IMAGE " 'a <image> b <image> c'");
     cr_assert_eq(number(root, "tokens", "images"), 2);
     json_decref(root);
 }
@@ -293,8 +292,7 @@ Test(cli, wrong_usage_ends_with_2) {
     ask_fails("--max-tokens 0 hi", 2, "max-tokens");
     ask_fails("--max-tokens many hi", 2, "not a whole number");
     ask_fails("--policy prune=magic hi", 2, "has no method 'magic'");
-    ask_fails("--policy prune=vtw,layer=99 --image " PICTURE " hi", 2,
-              "this checkpoint has layers");
+    ask_fails("--policy prune=vtw,layer=99 --image " IMAGE " hi", 2, "this checkpoint has layers");
     ask_fails("--top-p 0 hi", 2, "top-p");
     ask_fails("--isa neon hi", 2, "neon");
     ask_fails("--kv-dtype f64 hi", 2, "f32, bf16 or f16");
@@ -317,8 +315,8 @@ Test(cli, an_empty_question_is_refused) {
 }
 
 Test(cli, an_image_tag_in_a_question_is_text) {
-    json_t *plain = ask_json("--image " PICTURE " 'a tag'");
-    json_t *tag = ask_json("--image " PICTURE " 'a <image> tag'");
+    json_t *plain = ask_json("--image " IMAGE " 'a tag'");
+    json_t *tag = ask_json("--image " IMAGE " 'a <image> tag'");
     json_t *alone = ask_json("'a <image> tag'");
     cr_assert_eq(number(tag, "tokens", "images"), 1);
     cr_assert_eq(number(tag, "tokens", "visual"), number(plain, "tokens", "visual"));
@@ -331,7 +329,7 @@ Test(cli, an_image_tag_in_a_question_is_text) {
 
 Test(cli, an_image_comes_from_standard_input) {
     command_run(&r,
-                "cat " PICTURE " | " FOVEA " ask --checkpoint %s --image - --overlay %s/k.png "
+                "cat " IMAGE " | " FOVEA " ask --checkpoint %s --image - --overlay %s/k.png "
                 "--max-tokens 2 hello",
                 dir, dir);
     cr_assert_eq(r.status, 0, "%s", r.err);
@@ -354,7 +352,7 @@ Test(cli, logprobs_are_shown_without_json_too) {
 
 Test(cli, tokens_processed_and_held_are_two_lines) {
     command_run(&r,
-                FOVEA " ask --checkpoint %s --image " PICTURE " --max-tokens 2 --policy "
+                FOVEA " ask --checkpoint %s --image " IMAGE " --max-tokens 2 --policy "
                       "'select=streaming,sink=1,recent=0.1' hi",
                 dir);
     cr_assert_eq(r.status, 0, "%s", r.err);
@@ -389,7 +387,7 @@ Test(cli, help_lists_every_option) {
 
 Test(cli, image_counts_must_match) {
     ask_fails("--raw 'two <image> and <image>'", 2, "names 2 images with <image> and 0 are given");
-    ask_fails("--raw --image " PICTURE " 'none'", 2, "names 0 images with <image> and 1 is given");
+    ask_fails("--raw --image " IMAGE " 'none'", 2, "names 0 images with <image> and 1 is given");
 }
 
 Test(cli, a_prompt_longer_than_the_context_is_refused) {
@@ -404,10 +402,10 @@ Test(cli, a_missing_checkpoint_is_named) {
     cr_assert(strstr(r.err, "/nonexistent/x"), "%s", r.err);
 }
 
-Test(cli, broken_pictures_are_refused) {
+Test(cli, broken_images_are_refused) {
     char args[1024], file[600];
     snprintf(file, sizeof file, "%s/cut.png", dir);
-    command_run(&r, "head -c 3000 " PICTURE " > %s", file);
+    command_run(&r, "head -c 3000 " IMAGE " > %s", file);
     snprintf(args, sizeof args, "--image %s hi", file);
     ask_fails(args, 1, "cut.png");
     command_run(&r, "echo hello > %s", file);
@@ -495,7 +493,7 @@ Test(cli, nan_weights_are_found_and_named) {
     /* One f32 in the middle of the file becomes NaN: it lies in a weight of the text model. */
     damage("model.safetensors", "printf '\\000\\000\\300\\177' | dd of=\"$F\" bs=4 conv=notrunc "
                                 "seek=$(($(stat -c %s \"$F\") / 8)) 2>/dev/null");
-    command_run(&r, FOVEA " ask --checkpoint %s --image %s hi", dir, PICTURE);
+    command_run(&r, FOVEA " ask --checkpoint %s --image %s hi", dir, IMAGE);
     cr_assert_eq(r.status, 1, "%s", r.err);
     cr_assert(strstr(r.err, "holds NaN or infinity"), "%s", r.err);
 }
@@ -506,7 +504,7 @@ Test(cli, trace_leaves_every_piece_of_evidence) {
     command_run(&r,
                 FOVEA " trace --checkpoint %s --image %s --prompt hi --max-tokens 3 --ignore-eos "
                       "--policy 'select=streaming,sink=1,recent=0.1' --out %s/out && ls %s/out",
-                dir, PICTURE, dir, dir);
+                dir, IMAGE, dir, dir);
     cr_assert_eq(r.status, 0, "%s", r.err);
     static const char *const files[] = {
         "answer.txt",   "image_embeds.npy", "input_ids.npy",       "kept_000.npy",
@@ -527,7 +525,7 @@ static void trace_kept(const char *policy, const char *kept) {
                       "grep -aq '(4,27,)' kept_001.npy && "
                       "od -An -td4 -w4 -j128 -N108 kept_001.npy | tr -d '\\n' | tr -s ' ' && "
                       "rm *",
-                dir, PICTURE, policy, dir, dir);
+                dir, IMAGE, policy, dir, dir);
     cr_assert_eq(r.status, 0, "%s%s", r.out, r.err);
     cr_assert(strstr(r.out, kept), "%s kept%s", policy, r.out);
 }
@@ -538,7 +536,7 @@ Test(cli, trace_says_what_each_layer_pays_to_visual_rows) {
                 FOVEA " trace --checkpoint %s --image %s --prompt hi --max-tokens 1 "
                       "--policy prune=vtw,layer=1 --out %s/mass && "
                       "od -An -tf4 -j128 -N8 %s/mass/visual_mass.npy",
-                dir, PICTURE, dir, dir);
+                dir, IMAGE, dir, dir);
     cr_assert_eq(r.status, 0, "%s%s", r.out, r.err);
     cr_assert_eq(sscanf(r.out, "%f %f", &first, &second), 2, "%s", r.out);
     cr_assert(first > 0 && first < 1, "%s", r.out);

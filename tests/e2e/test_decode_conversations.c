@@ -11,28 +11,28 @@
 TestSuite(decode_conversations, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 120);
 
 /* A conversation and its measure: all its ids, the prefilled prompt's first. */
-typedef struct talk {
+typedef struct session {
     handoff h;
     answer got, want;
     int32_t n, ids[MORE]; /* behind the prompt */
     uint8_t name[16];
     uint32_t new_ids[64];
-} talk;
+} session;
 
-static void note(talk *t, int32_t id) {
+static void note(session *t, int32_t id) {
     cr_assert_lt(t->n, MORE);
     t->ids[t->n++] = id;
 }
 
 /* The answer was kept: it can be gone on from. */
-static void note_kept(talk *t) {
+static void note_kept(session *t) {
     cr_assert_eq(t->got.status, FV_OK, "%s", t->got.why);
     cr_assert_eq(t->got.kept.n_name, 16);
     memcpy(t->name, t->got.kept.name, sizeof t->name);
     for (int32_t i = 0; i < t->got.n; i++) note(t, (int32_t)t->got.ids[i]);
 }
 
-static void begin_talk_under(talk *t, const char *policy, uint32_t keep_ms) {
+static void begin_session_under(session *t, const char *policy, uint32_t keep_ms) {
     prefill_and_send(&t->h, policy, TOKENS);
     request m = request_for(&t->h.ticket, TOKENS);
     m.keep_ms = keep_ms;
@@ -43,13 +43,13 @@ static void begin_talk_under(talk *t, const char *policy, uint32_t keep_ms) {
     note_kept(t);
 }
 
-static void begin_talk(talk *t, uint32_t keep_ms) { begin_talk_under(t, "", keep_ms); }
+static void begin_session(session *t, uint32_t keep_ms) { begin_session_under(t, "", keep_ms); }
 
 static Fovea__Inference__V1__Prompt prompt_message;
 static Fovea__Inference__V1__TokenIds ids_message;
 
 /* A follow-up of n new ids, which are a function of `seed`. */
-static request follow_up(talk *t, int32_t n, int32_t seed) {
+static request follow_up(session *t, int32_t n, int32_t seed) {
     request m = FOVEA__HANDOFF__V1__DECODE_REQUEST__INIT;
     fovea__inference__v1__prompt__init(&prompt_message);
     fovea__inference__v1__token_ids__init(&ids_message);
@@ -68,19 +68,19 @@ static request follow_up(talk *t, int32_t n, int32_t seed) {
     return m;
 }
 
-static void send_follow_up(talk *t, const request *m) {
+static void send_follow_up(session *t, const request *m) {
     memset(&t->got, 0, sizeof t->got);
     ask_with(&t->got, m, 20000);
 }
 
-static void ask_on(talk *t, int32_t n, int32_t seed) {
+static void ask_on(session *t, int32_t n, int32_t seed) {
     request m = follow_up(t, n, seed);
     send_follow_up(t, &m);
     for (int32_t i = 0; i < n; i++) note(t, (int32_t)t->new_ids[i]);
 }
 
 /* What a full prefill of all ids, and decoding behind it, says at this point of the talk. */
-static void measure(const talk *t, answer *want) {
+static void measure(const session *t, answer *want) {
     static handoff whole;
     memset(&whole, 0, sizeof whole);
     memset(want, 0, sizeof *want);
@@ -92,7 +92,7 @@ static void measure(const talk *t, answer *want) {
 }
 
 /* The follow-up has come to its end, and is what a full prefill gives. */
-static void check_on(talk *t, int32_t n_new) {
+static void check_on(session *t, int32_t n_new) {
     UNTIL(t->got.over);
     cr_assert_eq(t->got.status, FV_OK, "%s", t->got.why);
     measure(t, &t->want);
@@ -109,7 +109,7 @@ static void check_on(talk *t, int32_t n_new) {
     note_kept(t);
 }
 
-static void fails(talk *t, grpc_status_code code, const char *words) {
+static void fails(session *t, grpc_status_code code, const char *words) {
     UNTIL(t->got.over);
     cr_assert_eq(t->got.code, code, "%s", t->got.why);
     cr_assert(strstr(t->got.why, words), "%s", t->got.why);
@@ -117,7 +117,7 @@ static void fails(talk *t, grpc_status_code code, const char *words) {
 }
 
 /* It says the same as if nothing had happened to it. */
-static void goes_on_well(talk *t) {
+static void goes_on_well(session *t) {
     ask_on(t, 5, 99);
     check_on(t, 5);
 }
@@ -144,36 +144,36 @@ static void forget(const uint8_t name[16]) {
     UNTIL(over);
 }
 
-static talk talks[3];
+static session sessions[3];
 
-static void end_talks(int n) {
+static void end_sessions(int n) {
     for (int i = 0; i < n; i++) {
-        forget(talks[i].name);
-        handoff_free(&talks[i].h);
+        forget(sessions[i].name);
+        handoff_free(&sessions[i].h);
     }
     close_all(); /* waits until the pool is empty */
 }
 
-Test(decode_conversations, five_turns_on_a_kept_picture_are_those_of_a_full_prefill) {
+Test(decode_conversations, five_turns_on_a_kept_image_are_those_of_a_full_prefill) {
     static const int32_t news[] = {9, 1, 30, 2}; /* ids that come with each turn */
     open_all(NULL);
-    begin_talk(&talks[0], 60000);
-    cr_assert_eq(talks[0].got.kept.keep_ms, 60000);
+    begin_session(&sessions[0], 60000);
+    cr_assert_eq(sessions[0].got.kept.keep_ms, 60000);
     for (int turn = 0; turn < 4; turn++) {
-        ask_on(&talks[0], news[turn], turn);
-        check_on(&talks[0], news[turn]);
+        ask_on(&sessions[0], news[turn], turn);
+        check_on(&sessions[0], news[turn]);
         UNTIL(fv_decode_worker_load(rig.worker).n_kept == 1);
     }
-    end_talks(1);
+    end_sessions(1);
 }
 
 /* The clock goes on behind the first answer: by hand, on the store that was sent. */
 static void assert_rows_go_on_leaving(const char *policy) {
     enum { NEW = 7 };
-    talk *t = &talks[0];
+    session *t = &sessions[0];
     static answer first, want;
     open_all(NULL);
-    begin_talk_under(t, policy, 60000);
+    begin_session_under(t, policy, 60000);
     cr_assert_gt(t->got.report.entries_evicted, 0);
     expect(&t->h, TOKENS, &first);
     t->h.evict.before += TOKENS;
@@ -192,7 +192,7 @@ static void assert_rows_go_on_leaving(const char *policy) {
     cr_assert_eq(t->got.report.entries_evicted, fv_evict_rows(t->h.kv) - gone);
     cr_assert_gt(t->got.report.entries_evicted, 0);
     note_kept(t);
-    end_talks(1);
+    end_sessions(1);
 }
 
 Test(decode_conversations, rows_go_on_leaving_in_the_turns_that_follow) {
@@ -212,7 +212,7 @@ Test(decode_conversations, the_last_row_chooses_in_the_turns_that_follow) {
 }
 
 /* By hand, on the store that was sent: all that was said so far is in it, but for the last id. */
-static void follow_by_hand(talk *t, int32_t n_new, answer *want) {
+static void follow_by_hand(session *t, int32_t n_new, answer *want) {
     int32_t ids[ROWS + MORE], n = ROWS + t->n;
     memset(want, 0, sizeof *want);
     memcpy(ids, t->h.ids, ROWS * sizeof *ids);
@@ -221,7 +221,7 @@ static void follow_by_hand(talk *t, int32_t n_new, answer *want) {
 }
 
 /* The turn's end, by hand; what the worker held and reported is that. */
-static void assert_settled(talk *t, const char *policy) {
+static void assert_settled(session *t, const char *policy) {
     fv_recompress_report r = settle_turn(rig.p_engine.dec, t->h.kv, policy);
     cr_assert_eq(t->got.report.recompressed.rows, r.rows);
     cr_assert_eq(t->got.report.recompressed.n_layer, (uint32_t)r.n_layer);
@@ -238,11 +238,11 @@ Test(decode_conversations, text_keys_are_factored_anew_in_the_turns_that_follow)
     static const char policy[] =
         "pack=svd,rank_k=4,rank_v=4,gain=0.5,recompress=30,compress_text=keys,rank_text=6";
     static const int32_t news[] = {9, 18, 1, 20, 25};
-    talk *t = &talks[0];
+    session *t = &sessions[0];
     static answer want;
     uint64_t rows = 0, times = 0;
     open_all(NULL);
-    begin_talk_under(t, policy, 60000);
+    begin_session_under(t, policy, 60000);
     expect(&t->h, TOKENS, &want);
     assert_settled(t, policy);
     for (int turn = 0; turn < 5; turn++) {
@@ -260,19 +260,19 @@ Test(decode_conversations, text_keys_are_factored_anew_in_the_turns_that_follow)
     }
     cr_assert(times >= 2 && times < 5, "%lu times", times);
     cr_assert_eq(fv_decode_worker_load(rig.worker).tokens_recompressed, rows);
-    end_talks(1);
+    end_sessions(1);
 }
 
 Test(decode_conversations, conversations_that_go_on_side_by_side_in_small_steps_do_not_meet) {
     fv_decode_options opt = fv_decode_options_default();
     opt.prompt_rows = 3;
     open_all(&opt);
-    for (int i = 0; i < 3; i++) begin_talk(&talks[i], 60000);
+    for (int i = 0; i < 3; i++) begin_session(&sessions[i], 60000);
     for (int turn = 0; turn < 3; turn++) {
-        for (int i = 0; i < 3; i++) ask_on(&talks[i], 11 + 4 * i, 10 * i + turn);
-        for (int i = 0; i < 3; i++) check_on(&talks[i], 11 + 4 * i);
+        for (int i = 0; i < 3; i++) ask_on(&sessions[i], 11 + 4 * i, 10 * i + turn);
+        for (int i = 0; i < 3; i++) check_on(&sessions[i], 11 + 4 * i);
     }
-    end_talks(3);
+    end_sessions(3);
 }
 
 Test(decode_conversations, a_chat_goes_on_with_the_users_turn_and_a_text_as_it_is) {
@@ -280,14 +280,14 @@ Test(decode_conversations, a_chat_goes_on_with_the_users_turn_and_a_text_as_it_i
     Fovea__Inference__V1__Chat chat = FOVEA__INFERENCE__V1__CHAT__INIT;
     static const char *const said[] = {"</s>USER: What now? ASSISTANT:", " And then?"};
     open_all(NULL);
-    begin_talk(&talks[0], 60000);
+    begin_session(&sessions[0], 60000);
     turn.role = (char *)"user";
     turn.text = (char *)"What now?";
     chat.template_ = (char *)"vicuna";
     chat.turns = turns;
     chat.n_turns = 1;
     for (int form = 0; form < 2; form++) {
-        talk *t = &talks[0];
+        session *t = &sessions[0];
         int32_t *ids, n;
         request m = follow_up(t, 0, 0);
         prompt_message.form_case = form ? FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT
@@ -303,14 +303,14 @@ Test(decode_conversations, a_chat_goes_on_with_the_users_turn_and_a_text_as_it_i
         free(ids);
         check_on(t, n);
     }
-    end_talks(1);
+    end_sessions(1);
 }
 
 Test(decode_conversations, a_follow_up_that_is_refused_leaves_its_conversation_as_it_was) {
     open_all(NULL);
     uint32_t image = (uint32_t)fv_checkpoint_config(rig.p_engine.ck)->image_token;
-    talk *t = &talks[0];
-    begin_talk(t, 60000);
+    session *t = &sessions[0];
+    begin_session(t, 60000);
     request m = follow_up(t, 0, 0);
     send_follow_up(t, &m);
     fails(t, GRPC_STATUS_INVALID_ARGUMENT, "the prompt is empty");
@@ -344,14 +344,14 @@ Test(decode_conversations, a_follow_up_that_is_refused_leaves_its_conversation_a
     send_follow_up(t, &m);
     fails(t, GRPC_STATUS_INVALID_ARGUMENT, "temperature");
     goes_on_well(t);
-    end_talks(1);
+    end_sessions(1);
 }
 
 Test(decode_conversations, a_conversation_that_is_not_there_is_not_found) {
     uint8_t old[16];
     open_all(NULL);
-    talk *t = &talks[0];
-    begin_talk(t, 60000);
+    session *t = &sessions[0];
+    begin_session(t, 60000);
     memcpy(old, t->name, sizeof old);
     goes_on_well(t);
     cr_assert_neq(memcmp(old, t->name, sizeof old), 0, "each answer's end has its own name");
@@ -363,27 +363,27 @@ Test(decode_conversations, a_conversation_that_is_not_there_is_not_found) {
     m = follow_up(t, 3, 0);
     send_follow_up(t, &m);
     fails(t, GRPC_STATUS_NOT_FOUND, "send the whole of it again");
-    end_talks(1);
+    end_sessions(1);
 }
 
 Test(decode_conversations, what_is_kept_lasts_for_its_lease_and_no_longer) {
     fv_decode_options opt = fv_decode_options_default();
     opt.keep_s_max = 0.3;
     open_all(&opt);
-    talk *t = &talks[0];
-    begin_talk(t, 60000);
+    session *t = &sessions[0];
+    begin_session(t, 60000);
     cr_assert_eq(t->got.kept.keep_ms, 300, "no longer than the worker allows");
     UNTIL(worker_is_empty());
     request m = follow_up(t, 3, 0);
     send_follow_up(t, &m);
     fails(t, GRPC_STATUS_NOT_FOUND, "not kept any more");
-    end_talks(1);
+    end_sessions(1);
 }
 
 Test(decode_conversations, without_keep_ms_nothing_is_kept_after_a_follow_up_either) {
     open_all(NULL);
-    talk *t = &talks[0];
-    begin_talk(t, 60000);
+    session *t = &sessions[0];
+    begin_session(t, 60000);
     request m = follow_up(t, 3, 0);
     m.keep_ms = 0;
     send_follow_up(t, &m);
@@ -392,14 +392,14 @@ Test(decode_conversations, without_keep_ms_nothing_is_kept_after_a_follow_up_eit
     cr_assert_eq(t->got.kept.n_name, 0);
     cr_assert_eq(t->got.kept.keep_ms, 0);
     UNTIL(worker_is_empty());
-    end_talks(1);
+    end_sessions(1);
 }
 
 Test(decode_conversations, one_call_at_a_time_goes_on_with_a_conversation) {
     open_all(NULL);
-    talk *t = &talks[0];
-    static talk other;
-    begin_talk(t, 60000);
+    session *t = &sessions[0];
+    static session other;
+    begin_session(t, 60000);
     request m = follow_up(t, 3, 1);
     m.max_tokens = MANY;
     send_follow_up(t, &m);
@@ -411,13 +411,13 @@ Test(decode_conversations, one_call_at_a_time_goes_on_with_a_conversation) {
     cr_assert_eq(t->got.status, FV_OK, "%s", t->got.why);
     cr_assert_eq(t->got.n, MANY);
     memcpy(t->name, t->got.kept.name, sizeof t->name);
-    end_talks(1);
+    end_sessions(1);
 }
 
 Test(decode_conversations, a_follow_up_cancelled_in_the_middle_ends_its_conversation) {
     open_all(NULL);
-    talk *t = &talks[0];
-    begin_talk(t, 60000);
+    session *t = &sessions[0];
+    begin_session(t, 60000);
     request m = follow_up(t, 3, 1);
     m.max_tokens = MANY;
     send_follow_up(t, &m);
@@ -428,7 +428,7 @@ Test(decode_conversations, a_follow_up_cancelled_in_the_middle_ends_its_conversa
     m = follow_up(t, 3, 1);
     send_follow_up(t, &m);
     fails(t, GRPC_STATUS_NOT_FOUND, "not kept any more");
-    end_talks(1);
+    end_sessions(1);
 }
 
 Test(decode_conversations, a_follow_up_cancelled_before_it_began_leaves_its_conversation) {
@@ -437,8 +437,8 @@ Test(decode_conversations, a_follow_up_cancelled_before_it_began_leaves_its_conv
     fv_decode_options opt = fv_decode_options_default();
     opt.batch_max = 1;
     open_all(&opt);
-    talk *t = &talks[0];
-    begin_talk(t, 60000);
+    session *t = &sessions[0];
+    begin_session(t, 60000);
     prefill_and_send(&busy, "", MANY);
     ask(&a, &busy, MANY);
     UNTIL(a.n > 0);
@@ -453,7 +453,7 @@ Test(decode_conversations, a_follow_up_cancelled_before_it_began_leaves_its_conv
     UNTIL(a.over);
     goes_on_well(t);
     handoff_free(&busy);
-    end_talks(1);
+    end_sessions(1);
 }
 
 Test(decode_conversations, a_follow_up_without_room_is_refused_for_now_and_loses_nothing) {
@@ -465,8 +465,8 @@ Test(decode_conversations, a_follow_up_without_room_is_refused_for_now_and_loses
     rig.shipping = NULL;
     opt.kv_bytes = 2 * fv_kv_text_bytes(&shape, ROWS + TOKENS + FV_KV_BLOCK, 0);
     open_all(&opt);
-    talk *t = &talks[0];
-    begin_talk(t, 60000);
+    session *t = &sessions[0];
+    begin_session(t, 60000);
     UNTIL(fv_decode_worker_load(rig.worker).n_kept == 1);
     uint64_t kept = fv_decode_worker_load(rig.worker).bytes_kept;
     request m = follow_up(t, 3, 1);
@@ -475,22 +475,22 @@ Test(decode_conversations, a_follow_up_without_room_is_refused_for_now_and_loses
     fails(t, GRPC_STATUS_RESOURCE_EXHAUSTED, "the KV pool is full");
     UNTIL(fv_decode_worker_load(rig.worker).bytes_held == kept);
     goes_on_well(t);
-    end_talks(1);
+    end_sessions(1);
 }
 
 Test(decode_conversations, a_worker_that_is_about_to_leave_lets_conversations_go) {
     open_all(NULL);
-    talk *t = &talks[0];
-    begin_talk(t, 60000);
+    session *t = &sessions[0];
+    begin_session(t, 60000);
     fv_decode_worker_drain(rig.worker);
     fv_decode_worker_drain(rig.worker);
     UNTIL(worker_is_empty());
-    prefill_and_send(&talks[1].h, "", TOKENS);
-    request m = request_for(&talks[1].h.ticket, TOKENS);
+    prefill_and_send(&sessions[1].h, "", TOKENS);
+    request m = request_for(&sessions[1].h.ticket, TOKENS);
     m.keep_ms = 60000;
-    ask_with(&talks[1].got, &m, 20000);
-    UNTIL(talks[1].got.over);
-    cr_assert_eq(talks[1].got.status, FV_OK, "%s", talks[1].got.why);
-    cr_assert_eq(talks[1].got.kept.n_name, 0);
-    end_talks(2);
+    ask_with(&sessions[1].got, &m, 20000);
+    UNTIL(sessions[1].got.over);
+    cr_assert_eq(sessions[1].got.status, FV_OK, "%s", sessions[1].got.why);
+    cr_assert_eq(sessions[1].got.kept.n_name, 0);
+    end_sessions(2);
 }

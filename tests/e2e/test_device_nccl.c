@@ -15,11 +15,11 @@
 #include "tests/support/fleet_token.h"
 
 #define FOVEA FOVEA_BIN "/fovea"
-#define PICTURE FOVEA_TEST_DATA "/golden/demo.png"
+#define IMAGE FOVEA_TEST_DATA "/golden/demo.png"
 #define ON_DEVICE "--device cuda --isa exact --plugin-dir " FOVEA_EMULATED
 #define ON_GPU_0 ON_DEVICE " --gpu 0"
 #define ON_GPU_1 ON_DEVICE " --gpu 1"
-#define ASK "--image " PICTURE " --max-tokens 4 --json \"what is here\""
+#define ASK "--image " IMAGE " --max-tokens 4 --json \"what is here\""
 
 static crew c;
 static command_result r;

@@ -11,7 +11,7 @@
 #include "tests/support/fleet.h"
 
 #define FOVEA FOVEA_BIN "/fovea"
-#define PICTURE FOVEA_TEST_DATA "/golden/demo.png"
+#define IMAGE FOVEA_TEST_DATA "/golden/demo.png"
 
 static command_result r;
 static fleet f;
@@ -36,17 +36,17 @@ static void ask_fails(const char *args, int status, const char *words) {
 Test(fleet, answers_are_those_of_one_process) {
     fleet_synth(&f, "tiny");
     fleet_start(&f, "");
-    assert_same("--image " PICTURE " --ignore-eos --max-tokens 16 'what is it?'");
+    assert_same("--image " IMAGE " --ignore-eos --max-tokens 16 'what is it?'");
     assert_same("--ignore-eos --max-tokens 5 'no picture'");
-    assert_same("--image " PICTURE " --image " PICTURE " --max-tokens 9 'compare'");
-    assert_same("--image " PICTURE " --image " PICTURE " --max-tokens 9 --ignore-eos --policy "
+    assert_same("--image " IMAGE " --image " IMAGE " --max-tokens 9 'compare'");
+    assert_same("--image " IMAGE " --image " IMAGE " --max-tokens 9 --ignore-eos --policy "
                 "'pack=svd,rank_k=6,rank_v=5,gain=0;expand=attention' 'compare'");
-    assert_same("--image " PICTURE " --max-tokens 1 --logprobs 3 'one token'");
-    assert_same("--image " PICTURE " --max-tokens 2 --ignore-eos 'two tokens'");
-    assert_same("--raw --image " PICTURE " --max-tokens 4 'look: <image> well?'");
-    assert_same("--system 'be brief' --chat chatml --max-tokens 4 --image " PICTURE " hello");
+    assert_same("--image " IMAGE " --max-tokens 1 --logprobs 3 'one token'");
+    assert_same("--image " IMAGE " --max-tokens 2 --ignore-eos 'two tokens'");
+    assert_same("--raw --image " IMAGE " --max-tokens 4 'look: <image> well?'");
+    assert_same("--system 'be brief' --chat chatml --max-tokens 4 --image " IMAGE " hello");
     assert_same("--temperature 0.9 --top-k 40 --top-p 0.9 --repetition-penalty 1.2 --seed 7 "
-                "--logprobs 5 --ignore-eos --max-tokens 24 --image " PICTURE " hello");
+                "--logprobs 5 --ignore-eos --max-tokens 24 --image " IMAGE " hello");
     fleet_wait_idle(&f);
     fleet_stop(&f);
 }
@@ -113,8 +113,7 @@ static void assert_same_under_each_policy(void) {
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
         char args[500];
         snprintf(args, sizeof args,
-                 "--policy '%s' --image " PICTURE " --ignore-eos --max-tokens 12 hello",
-                 policies[i]);
+                 "--policy '%s' --image " IMAGE " --ignore-eos --max-tokens 12 hello", policies[i]);
         assert_same(args);
     }
 }
@@ -126,16 +125,16 @@ Test(fleet, answers_are_those_of_one_process_under_each_policy) {
     fleet_stop(&f);
 }
 
-Test(fleet, a_calibration_beside_the_checkpoint_is_the_fleets) {
+Test(fleet, a_calibration_oob_the_checkpoint_is_the_fleets) {
     fleet_synth(&f, "tiny-gqa");
     command_run(&r, FOVEA " calibrate --checkpoint %s/ck --items 2 --lazy 1 --eta 100", f.dir);
     cr_assert_eq(r.status, 0, "%s", r.err);
     fleet_start(&f, "");
-    assert_same("--policy lazy=vla,map=calibrated --image " PICTURE " --max-tokens 4 hello");
+    assert_same("--policy lazy=vla,map=calibrated --image " IMAGE " --max-tokens 4 hello");
     assert_same("--policy 'prune=visipruner,shallow=0,detect=0;lazy=gla,map=calibrated' "
-                "--image " PICTURE " --ignore-eos --max-tokens 4 hello");
-    assert_same("--policy prune=vtw,from=calibrated --image " PICTURE " --max-tokens 4 hello");
-    assert_same("--policy prune=fitprune,target=90 --image " PICTURE " --max-tokens 4 hello");
+                "--image " IMAGE " --ignore-eos --max-tokens 4 hello");
+    assert_same("--policy prune=vtw,from=calibrated --image " IMAGE " --max-tokens 4 hello");
+    assert_same("--policy prune=fitprune,target=90 --image " IMAGE " --max-tokens 4 hello");
     fleet_stop(&f);
 }
 
@@ -149,7 +148,7 @@ static void keep_line(const char *report, const char *start, char line[300]) {
 }
 
 static void assert_same_report(const char *policy, const char *start) {
-    static const char args[] = "--image " PICTURE " --image " PICTURE " --max-tokens 2";
+    static const char args[] = "--image " IMAGE " --image " IMAGE " --max-tokens 2";
     char there[300], here[300];
     command_run(&r, FOVEA " ask --to %s %s --policy '%s' --overlay %s/there.png hello", f.address,
                 args, policy, f.dir);
@@ -181,10 +180,9 @@ Test(fleet, answers_are_those_of_one_process_also_among_sixteen_others) {
     fleet_synth(&f, "tiny-gqa");
     fleet_start(&f, "");
     command_run(&r,
-                FOVEA
-                " bench --to %s --concurrency 16 --requests 1000000 --warmup 0 --image " PICTURE
-                " --ignore-eos --max-tokens 24 --json >/dev/null 2>%s/bench.err"
-                " & echo $!",
+                FOVEA " bench --to %s --concurrency 16 --requests 1000000 --warmup 0 --image " IMAGE
+                      " --ignore-eos --max-tokens 24 --json >/dev/null 2>%s/bench.err"
+                      " & echo $!",
                 f.address, f.dir);
     cr_assert_eq(sscanf(r.out, "%d", &pid), 1);
     for (int i = 0; i < 600 && fleet_count(&f).n_running < 16; i++) usleep(50000);
@@ -203,7 +201,7 @@ Test(fleet, many_workers_and_a_half_precision_cache_change_nothing) {
     for (int i = 0; i < 6; i++) {
         char args[300];
         snprintf(args, sizeof args,
-                 "--kv-dtype bf16 --image " PICTURE " --ignore-eos --max-tokens 8 'number %d'", i);
+                 "--kv-dtype bf16 --image " IMAGE " --ignore-eos --max-tokens 8 'number %d'", i);
         assert_same(args);
     }
     fleet_wait_idle(&f);
@@ -214,9 +212,9 @@ Test(fleet, trace_keeps_what_a_fleet_sends) {
     fleet_synth(&f, "tiny");
     fleet_start(&f, "");
     command_run(&r,
-                FOVEA " trace --to %s --image " PICTURE
+                FOVEA " trace --to %s --image " IMAGE
                       " --ignore-eos --max-tokens 5 --prompt hello --out %s/there && " FOVEA
-                      " trace --checkpoint %s/ck --image " PICTURE
+                      " trace --checkpoint %s/ck --image " IMAGE
                       " --ignore-eos --max-tokens 5 --prompt hello --out %s/here && "
                       "cmp %s/here/tokens.npy %s/there/tokens.npy && "
                       "cmp %s/here/answer.txt %s/there/answer.txt",
@@ -228,7 +226,7 @@ Test(fleet, trace_keeps_what_a_fleet_sends) {
 Test(fleet, a_report_names_the_workers_and_the_bytes_that_were_sent) {
     fleet_synth(&f, "tiny");
     fleet_start(&f, "");
-    command_run(&r, FOVEA " ask --to %s --image " PICTURE " --ignore-eos --max-tokens 5 hello",
+    command_run(&r, FOVEA " ask --to %s --image " IMAGE " --ignore-eos --max-tokens 5 hello",
                 f.address);
     cr_assert_eq(r.status, 0, "%s", r.err);
     cr_assert(strstr(r.err, "prefill prefill-0, decode decode-0"), "%s", r.err);
@@ -243,7 +241,7 @@ Test(fleet, bad_requests_end_with_a_code_and_a_sentence) {
     char args[600];
     fleet_synth(&f, "tiny");
     fleet_start(&f, "");
-    command_run(&r, "head -c 300 " PICTURE " > %s/cut.png; : > %s/empty.png", f.dir, f.dir);
+    command_run(&r, "head -c 300 " IMAGE " > %s/cut.png; : > %s/empty.png", f.dir, f.dir);
     snprintf(args, sizeof args, "--image %s/cut.png hello", f.dir);
     ask_fails(args, 2, "INVALID_ARGUMENT");
     snprintf(args, sizeof args, "--image %s/empty.png hello", f.dir);
@@ -251,13 +249,13 @@ Test(fleet, bad_requests_end_with_a_code_and_a_sentence) {
     ask_fails("--raw 'two of <image> <image>'", 2, "INVALID_ARGUMENT");
     ask_fails("--chat nonesuch hello", 2, "INVALID_ARGUMENT");
     ask_fails("--top-p 0.5 --stop '' hello", 2, "stop string");
-    ask_fails("--policy prune=vtw,layer=99 --image " PICTURE " hello", 2, "layer");
+    ask_fails("--policy prune=vtw,layer=99 --image " IMAGE " hello", 2, "layer");
     snprintf(args, sizeof args, "--raw \"$(head -c 5000 /dev/zero | tr '\\0' z)\"");
     ask_fails(args, 2, "INVALID_ARGUMENT");
     fleet_wait_idle(&f);
     command_run(&r, "grep -E \"^[^ ]+ (warn|error) \" %s/up.err", f.dir);
     cr_assert_str_empty(r.out, "whose fault is it? %s", r.out);
-    assert_same("--image " PICTURE " --max-tokens 4 'and it still answers'");
+    assert_same("--image " IMAGE " --max-tokens 4 'and it still answers'");
     fleet_stop(&f);
 }
 
@@ -274,10 +272,10 @@ Test(fleet, nobody_there_is_unavailable) {
 Test(fleet, an_image_tag_in_a_chat_is_text) {
     fleet_synth(&f, "tiny");
     fleet_start(&f, "");
-    assert_same("--image " PICTURE " --max-tokens 4 'is <image> a tag?'");
+    assert_same("--image " IMAGE " --max-tokens 4 'is <image> a tag?'");
     assert_same("--max-tokens 4 'is <image> a tag?'");
     command_run(&r,
-                FOVEA " ask --to %s --image " PICTURE " --max-tokens 2 --ignore-eos "
+                FOVEA " ask --to %s --image " IMAGE " --max-tokens 2 --ignore-eos "
                       "'one <image>' --then 'and <image> again'",
                 f.address);
     cr_assert_eq(r.status, 0, "%s", r.err);
@@ -290,7 +288,7 @@ Test(fleet, an_image_that_was_encoded_before_says_so) {
     fleet_synth(&f, "tiny");
     fleet_start(&f, "");
     for (int i = 0; i < 2; i++) {
-        command_run(&r, FOVEA " ask --to %s --image - --max-tokens 2 hello < " PICTURE, f.address);
+        command_run(&r, FOVEA " ask --to %s --image - --max-tokens 2 hello < " IMAGE, f.address);
         cr_assert_eq(r.status, 0, "%s", r.err);
         cr_assert_eq(strstr(r.err, "of 1 image (cached),") != NULL, i == 1, "%s", r.err);
     }
@@ -310,7 +308,7 @@ Test(fleet, a_checkpoint_that_is_not_there_ends_up_with_a_sentence) {
 static int ask_long(int n_token) {
     int pid = 0;
     command_run(&r,
-                FOVEA " ask --to %s --image " PICTURE
+                FOVEA " ask --to %s --image " IMAGE
                       " --ignore-eos --max-tokens %d hello >%s/long.out 2>%s/long.err & echo $!; "
                       "for i in $(seq 6000); do test -s %s/long.out && break; sleep 0.01; done",
                 f.address, n_token, f.dir, f.dir, f.dir);
@@ -363,13 +361,13 @@ Test(fleet, a_dead_worker_is_started_again_and_takes_up_its_answer) {
     command_run(&r, "cat %s/long.err", f.dir);
     cr_assert(strstr(r.out, "1500 out, finish: length"), "%s", r.out);
     command_run(&r,
-                FOVEA " ask --checkpoint %s/ck --image " PICTURE
+                FOVEA " ask --checkpoint %s/ck --image " IMAGE
                       " --ignore-eos --max-tokens 1500 hello >%s/here.out && cmp %s/here.out "
                       "%s/long.out",
                 f.dir, f.dir, f.dir, f.dir);
     cr_assert_eq(r.status, 0, "%s%s", r.out, r.err);
     for (int i = 0; i < 2400 && fleet_count(&f).n_decode < 1; i++) usleep(50000);
     fleet_wait_idle(&f);
-    assert_same("--image " PICTURE " --max-tokens 4 'again'");
+    assert_same("--image " IMAGE " --max-tokens 4 'again'");
     fleet_stop(&f);
 }

@@ -10,7 +10,7 @@
 #include "tests/support/fleet.h"
 #include "tests/support/tensor_file.h"
 
-#define PICTURE FOVEA_TEST_DATA "/golden/demo.png"
+#define IMAGE FOVEA_TEST_DATA "/golden/demo.png"
 
 static fleet f;
 
@@ -44,7 +44,7 @@ static void make_checkpoint(void) {
 static json_t *ask(const char *where, const char *preset) {
     char args[300];
     snprintf(args, sizeof args,
-             "--policy preset=%s --image " PICTURE " --ignore-eos --max-tokens 4 'what is it?'",
+             "--policy preset=%s --image " IMAGE " --ignore-eos --max-tokens 4 'what is it?'",
              preset);
     return answer_ask(where, args);
 }

@@ -2,7 +2,7 @@
  * of one process, or hears at once that nobody is left, and the survivors hold nothing afterwards.
  *
  * The worker to be killed is alone at first and was told to hang when a request comes to the moment
- * (common/moment.h), so that the moment is certain; then a second one joins, and the first dies. */
+ * (common/failpoint.h), so that the moment is certain; then a second one joins, and the first dies. */
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
@@ -75,18 +75,18 @@ static void assert_unavailable(void) {
 
 /* ---- a worker dies ------------------------------------------------------------------------- */
 
-static void wait_moment(const program *p, const char *moment) {
+static void wait_failpoint(const program *p, const char *failpoint) {
     char words[100];
-    snprintf(words, sizeof words, "event=moment name=%s", moment);
+    snprintf(words, sizeof words, "event=moment name=%s", failpoint);
     program_wait_said(p, words);
     cr_assert_not(answered(), "it was answered before anybody died");
 }
 
-static void prefill_dies(const char *moment) {
-    snprintf(c.prefill_args, sizeof c.prefill_args, "--hang-at %s", moment);
+static void prefill_dies(const char *failpoint) {
+    snprintf(c.prefill_args, sizeof c.prefill_args, "--hang-at %s", failpoint);
     crew_start(&c, 1, 1);
     ask(ASK);
-    wait_moment(&c.prefill[0], moment);
+    wait_failpoint(&c.prefill[0], failpoint);
     c.prefill_args[0] = '\0';
     c.n_prefill = 2;
     crew_start_prefill(&c, 1);
@@ -106,12 +106,12 @@ Test(kill, prefill_that_sends_the_rows) { prefill_dies("prefill-shipping"); }
 Test(kill, prefill_when_the_decode_worker_has_all) { prefill_dies("prefill-committed"); }
 Test(kill, prefill_that_was_done) { prefill_dies("prefill-over"); }
 
-static void decode_dies_asked(const char *moment, const char *args) {
+static void decode_dies_asked(const char *failpoint, const char *args) {
     snprintf(c.decode_args, sizeof c.decode_args, "--lease-ms 2000 --claim-ms 2000 --hang-at %s",
-             moment);
+             failpoint);
     crew_start(&c, 1, 1);
     ask(args);
-    wait_moment(&c.decode[0], moment);
+    wait_failpoint(&c.decode[0], failpoint);
     strcpy(c.decode_args, "--lease-ms 2000 --claim-ms 2000");
     c.n_decode = 2;
     crew_start_decode(&c, 1);
@@ -122,7 +122,7 @@ static void decode_dies_asked(const char *moment, const char *args) {
     crew_stop(&c);
 }
 
-static void decode_dies(const char *moment) { decode_dies_asked(moment, ASK); }
+static void decode_dies(const char *failpoint) { decode_dies_asked(failpoint, ASK); }
 
 Test(kill, decode_that_has_promised_room) { decode_dies("decode-granted"); }
 Test(kill, decode_that_receives) { decode_dies("decode-receiving"); }
@@ -142,14 +142,14 @@ Test(kill, decode_that_has_not_said_that_the_answer_is_over) { decode_dies("deco
 
 /* It is there, goes on to report, and gets on with nothing: its request is replayed. Where it is
  * not at work on the request then, it is found when its own requests do not go through either. */
-static void worker_hangs(program *hung, const char *moment) {
+static void worker_hangs(program *hung, const char *failpoint) {
     bool p = hung == &c.prefill[0];
     snprintf(c.router_args, sizeof c.router_args, "--stall-ms 3000");
     snprintf(p ? c.prefill_args : c.decode_args, sizeof c.prefill_args,
-             "--hang-at %s --probe-ms 300 --unhealthy-ms 1000", moment);
+             "--hang-at %s --probe-ms 300 --unhealthy-ms 1000", failpoint);
     crew_start(&c, 1, 1);
     ask(ASK);
-    wait_moment(hung, moment);
+    wait_failpoint(hung, failpoint);
     (p ? c.prefill_args : c.decode_args)[0] = '\0';
     if (p) {
         c.n_prefill = 2;
@@ -180,7 +180,7 @@ Test(kill, the_only_prefill_worker) {
     strcpy(c.prefill_args, "--hang-at prefill-computing");
     crew_start(&c, 1, 1);
     ask(ASK);
-    wait_moment(&c.prefill[0], "prefill-computing");
+    wait_failpoint(&c.prefill[0], "prefill-computing");
     program_kill(&c.prefill[0], SIGKILL);
     assert_unavailable();
     crew_wait_idle(&c, 0, 1);
@@ -196,7 +196,7 @@ Test(kill, the_only_decode_worker) {
     strcat(c.decode_args, " --hang-at decode-running");
     crew_start(&c, 1, 1);
     ask(ASK);
-    wait_moment(&c.decode[0], "decode-running");
+    wait_failpoint(&c.decode[0], "decode-running");
     program_kill(&c.decode[0], SIGKILL);
     assert_unavailable();
     crew_wait_idle(&c, 1, 0);
@@ -211,9 +211,9 @@ Test(kill, the_only_decode_worker) {
 /* ---- the router ----------------------------------------------------------------------------- */
 
 /* With a request at this moment, which hangs a worker; that one is killed and started anew. */
-static void router_dies(program *worker, void (*start)(crew *c, int i), const char *moment) {
+static void router_dies(program *worker, void (*start)(crew *c, int i), const char *failpoint) {
     ask(ASK);
-    wait_moment(worker, moment);
+    wait_failpoint(worker, failpoint);
     program_kill(&c.router, SIGKILL);
     assert_unavailable();
     program_kill(worker, SIGKILL);

@@ -5,7 +5,7 @@
 
 #include "tests/support/fleet.h"
 
-#define PICTURE FOVEA_TEST_DATA "/golden/demo.png"
+#define IMAGE FOVEA_TEST_DATA "/golden/demo.png"
 
 #ifdef __SANITIZE_ADDRESS__
 enum { N_CALL = 300 };
@@ -55,7 +55,7 @@ Test(load, a_thousand_calls_at_once_are_answered_or_refused_and_leave_nothing) {
     burst("", &ok, &refused);
     cr_assert_gt(ok, 0);
     fleet_wait_idle(&f);
-    burst("--image " PICTURE, &ok, &refused);
+    burst("--image " IMAGE, &ok, &refused);
     cr_assert_gt(ok, 0);
     fleet_wait_idle(&f);
     fleet_stop(&f);

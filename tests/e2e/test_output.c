@@ -8,7 +8,7 @@
 #include "tests/support/fleet.h"
 
 #define FOVEA FOVEA_BIN "/fovea"
-#define PICTURE FOVEA_TEST_DATA "/golden/demo.png"
+#define IMAGE FOVEA_TEST_DATA "/golden/demo.png"
 
 static command_result r;
 static fleet f;
@@ -51,7 +51,7 @@ Test(output, a_full_disk_behind_standard_output_is_a_failure) {
 
 Test(output, a_full_disk_behind_a_file_is_a_failure) {
     command_run(
-        &r, FOVEA " ask --checkpoint %s --image " PICTURE " --max-tokens 2 --overlay /dev/full hi",
+        &r, FOVEA " ask --checkpoint %s --image " IMAGE " --max-tokens 2 --overlay /dev/full hi",
         ck);
     lost("--overlay");
     command_run(&r,
@@ -73,12 +73,11 @@ Test(output, over_a_fleet_it_is_a_failure_too_and_known_before_anything_is_asked
     command_run(&r, FOVEA " bench --to %s --requests 1 --out %s", f.address, f.dir);
     cr_assert_eq(r.status, 1, "%s", r.err);
     cr_assert(strstr(r.err, "Is a directory"), "%s", r.err);
-    command_run(&r, FOVEA " ask --to %s --image " PICTURE " --overlay /nowhere/k.png hi",
-                f.address);
+    command_run(&r, FOVEA " ask --to %s --image " IMAGE " --overlay /nowhere/k.png hi", f.address);
     cr_assert_eq(r.status, 1, "%s", r.err);
     cr_assert(strstr(r.err, "cannot write /nowhere/k.png"), "%s", r.err);
     cr_assert_eq(count_requests(), 0, "%s", fleet_said.out);
-    command_run(&r, FOVEA " ask --to %s --image " PICTURE " --max-tokens 2 --overlay /dev/full hi",
+    command_run(&r, FOVEA " ask --to %s --image " IMAGE " --max-tokens 2 --overlay /dev/full hi",
                 f.address);
     lost("ask --to --overlay");
     cr_assert_null(strstr(r.err, f.address), "no failure of the fleet's: %s", r.err);
@@ -93,20 +92,20 @@ Test(output, over_a_fleet_it_is_a_failure_too_and_known_before_anything_is_asked
 
 Test(output, an_output_that_was_only_looked_at_is_not_left_behind) {
     command_run(&r,
-                FOVEA " ask --checkpoint /nonexistent --image " PICTURE
+                FOVEA " ask --checkpoint /nonexistent --image " IMAGE
                       " --overlay %s/new.png hi; ls %s/new.png",
                 f.dir, f.dir);
     cr_assert_neq(r.status, 0);
     cr_assert_str_empty(r.out);
     command_run(&r,
-                "echo old > %s/old.png; " FOVEA " ask --checkpoint /nonexistent --image " PICTURE
+                "echo old > %s/old.png; " FOVEA " ask --checkpoint /nonexistent --image " IMAGE
                 " --overlay %s/old.png hi; cat %s/old.png",
                 f.dir, f.dir, f.dir);
     cr_assert_str_eq(r.out, "old\n");
 }
 
 Test(output, an_overlay_is_a_png_and_its_name_says_so) {
-    command_run(&r, FOVEA " ask --checkpoint %s --image " PICTURE " --overlay %s/k.jpg hi", ck,
+    command_run(&r, FOVEA " ask --checkpoint %s --image " IMAGE " --overlay %s/k.jpg hi", ck,
                 f.dir);
     cr_assert_eq(r.status, 2, "%s", r.err);
     cr_assert(strstr(r.err, "a PNG is written; name it FILE.png"), "%s", r.err);

@@ -18,8 +18,8 @@
 #include "tests/support/sanitized.h"
 
 #define FOVEA FOVEA_BIN "/fovea"
-#define PICTURE FOVEA_TEST_DATA "/golden/demo.png"
-#define ASK "--image " PICTURE " --ignore-eos --max-tokens 12 'what is it?'"
+#define IMAGE FOVEA_TEST_DATA "/golden/demo.png"
+#define ASK "--image " IMAGE " --ignore-eos --max-tokens 12 'what is it?'"
 
 static crew c;
 static command_result r;
@@ -160,7 +160,7 @@ Test(peers, in_a_full_pool_requests_wait_or_are_asked_to_come_back_and_none_is_l
     strcpy(c.decode_args, "--kv-bytes 400000 --lease-ms 2000 --claim-ms 2000");
     strcpy(c.router_args, "--queue 4");
     crew_start(&c, 1, 1);
-    abuse_run(c.f.address, PICTURE, 7, SANITIZED ? 100 : 600, 24, &sum);
+    abuse_run(c.f.address, IMAGE, 7, SANITIZED ? 100 : 600, 24, &sum);
     cr_assert_eq(sum.other, 0);
     cr_assert_gt(sum.busy, 0, "the pool was never full");
     cr_assert_gt(sum.done + sum.cancelled, 0);
@@ -188,14 +188,14 @@ static int wait_answer(void) {
 }
 
 /* It stops, with its connections open, when a request is there; nobody tells the router. */
-static void goes_mute(program *worker, const char *moment, void (*start)(crew *c, int i)) {
+static void goes_mute(program *worker, const char *failpoint, void (*start)(crew *c, int i)) {
     char path[500], words[100];
     json_error_t err;
     crew_start(&c, 1, 1);
     c.prefill_args[0] = '\0';
     strcpy(c.decode_args, "--lease-ms 2000 --claim-ms 2000");
     ask_in_background(c.f.address);
-    snprintf(words, sizeof words, "event=moment name=%s", moment);
+    snprintf(words, sizeof words, "event=moment name=%s", failpoint);
     program_wait_said(worker, words);
     program_kill(worker, SIGSTOP);
     *(worker == c.prefill ? &c.n_prefill : &c.n_decode) = 2;

@@ -1,4 +1,4 @@
-/* The prefill worker and many large pictures: what they take of its memory, how many of them may
+/* The prefill worker and many large images: what they take of its memory, how many of them may
  * wait, and who waits for them. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,7 +62,7 @@ TestSuite(prefill_images, .init = setup, .fini = drop, .timeout = 120);
 /* A request about the first n of them. */
 static void ask_about_large(asking *x, int n) {
     static char text[256] = "USER: ";
-    ask_about_picture(x, rig.target);
+    ask_about_image(x, rig.target);
     strcpy(text, "USER: ");
     for (int i = 0; i < n; i++) {
         strcat(text, "<image>");
@@ -77,7 +77,7 @@ static void ask_about_large(asking *x, int n) {
 }
 
 static void ask_in_words(asking *x) {
-    ask_about_picture(x, rig.target);
+    ask_about_image(x, rig.target);
     x->prompt.text = (char *)"what is it?";
     x->g.n_images = 0;
 }
@@ -185,7 +185,7 @@ Test(prefill_images, a_client_that_goes_while_they_are_read_leaves_nothing) {
     close_workers();
 }
 
-/* Both pictures look alike, and are different files. A cache without room for both lets go of one
+/* Both images look alike, and are different files. A cache without room for both lets go of one
  * that a request behind it counts on. */
 static void same_rows_with_cache(size_t bytes) {
     static const int second[] = {0, 1, 1, 0};

@@ -28,22 +28,22 @@ static void fails_with(fv_status st, const char *words) {
 
 static void prepare(void) {
     open_workers();
-    ask_about_picture(&a, rig.target);
+    ask_about_image(&a, rig.target);
 }
 
-Test(prefill_refusals, a_broken_picture_is_the_clients_mistake_and_named) {
+Test(prefill_refusals, a_broken_image_is_the_clients_mistake_and_named) {
     prepare();
-    a.image.data.len = n_picture / 2;
+    a.image.data.len = n_test_image / 2;
     fails_with(FV_EINVAL, "image 0");
 }
 
-Test(prefill_refusals, bytes_that_are_no_picture_are_the_clients_mistake) {
+Test(prefill_refusals, bytes_that_are_no_image_are_the_clients_mistake) {
     prepare();
     a.image.data = (ProtobufCBinaryData){4, (uint8_t *)"what"};
     fails_with(FV_EINVAL, "image 0");
 }
 
-Test(prefill_refusals, a_picture_that_the_prompt_does_not_mention_is_refused) {
+Test(prefill_refusals, a_image_that_the_prompt_does_not_mention_is_refused) {
     prepare();
     a.prompt.text = (char *)"no picture here";
     fails_with(FV_EINVAL, "<image>");
@@ -272,7 +272,7 @@ Test(prefill_refusals, a_mute_decode_worker_holds_up_nobody_else_and_fails_by_it
     rig.net.services[rig.net.n_service++] =
         (fv_rpc_service){mute, sizeof mute / sizeof mute[0], NULL, NULL};
     open_workers();
-    ask_about_picture(&a, rig.net.target);
+    ask_about_image(&a, rig.net.target);
     for (int i = 0; i < 3; i++) begin(&stuck[i], &a);
     for (int i = 0; i < 3; i++) net_wait_for(&rig.net, &stuck[i].n_event, 2); /* first tokens */
     a.m.decode_address = rig.target;

@@ -18,7 +18,7 @@ TestSuite(prefill_worker, .init = make_checkpoint, .fini = drop_checkpoint, .tim
 Test(prefill_worker, an_answer_over_two_workers_is_that_of_one_process) {
     open_workers();
     ask_one_process(&t, "");
-    ask_about_picture(&a, rig.target);
+    ask_about_image(&a, rig.target);
     run_well(&p, &a);
     cr_assert_str_eq(p.order, "BFH");
     cr_assert_eq(p.first->tokens->tokens[0]->id, t.id[0]);
@@ -44,7 +44,7 @@ Test(prefill_worker, layers_leave_in_groups_while_later_ones_are_computed) {
         rig.p = opt;
         rig.p.ship_layers = i == 0 ? 1 : 256;
         open_workers();
-        ask_about_picture(&a, rig.target);
+        ask_about_image(&a, rig.target);
         run_well(&p, &a);
         decode(&d, p.begun->ticket);
         cr_assert_arr_eq(d.id, t.id + 1, sizeof d.id[0] * (N_TOKEN - 1));
@@ -66,7 +66,7 @@ Test(prefill_worker, layers_leave_in_groups_while_later_ones_are_computed) {
 Test(prefill_worker, its_half_of_the_report_is_that_of_one_process) {
     open_workers();
     ask_one_process(&t, "");
-    ask_about_picture(&a, rig.target);
+    ask_about_image(&a, rig.target);
     run_well(&p, &a);
     const Fovea__Inference__V1__Report *r = p.report;
     cr_assert_eq(r->n_prompt, (uint32_t)t.report.n_prompt);
@@ -104,7 +104,7 @@ Test(prefill_worker, a_policy_is_carried_out_and_reported) {
     policy.n_stages = 1;
     open_workers();
     ask_one_process(&t, "prune=random,layer=1,keep=0.5");
-    ask_about_picture(&a, rig.target);
+    ask_about_image(&a, rig.target);
     a.g.policy = &policy;
     run_well(&p, &a);
     cr_assert_str_eq(p.report->policy, t.report.policy);
@@ -122,7 +122,7 @@ Test(prefill_worker, requests_that_come_together_do_not_change_each_other) {
     open_workers();
     ask_one_process(&t, "");
     for (int i = 0; i < N; i++) {
-        ask_about_picture(&asks[i], rig.target);
+        ask_about_image(&asks[i], rig.target);
         if (i % 2) asks[i].prompt.text = (char *)"<image> something else, and longer: why?";
         begin(&many[i], &asks[i]);
     }
@@ -142,7 +142,7 @@ Test(prefill_worker, a_pool_with_room_for_one_prompt_serves_many_in_turn) {
     enum { N = 5 };
     static heard many[N];
     open_workers();
-    ask_about_picture(&a, rig.target);
+    ask_about_image(&a, rig.target);
     run_well(&p, &a);
     size_t one = p.report->bytes_raw;
     close_workers();
@@ -159,10 +159,10 @@ Test(prefill_worker, a_pool_with_room_for_one_prompt_serves_many_in_turn) {
     close_workers();
 }
 
-Test(prefill_worker, a_picture_that_comes_again_is_not_encoded_again) {
+Test(prefill_worker, a_image_that_comes_again_is_not_encoded_again) {
     static heard again;
     open_workers();
-    ask_about_picture(&a, rig.target);
+    ask_about_image(&a, rig.target);
     run_well(&p, &a);
     run_well(&again, &a);
     cr_assert_gt(p.report->seconds_vision, 0);
@@ -174,7 +174,7 @@ Test(prefill_worker, a_picture_that_comes_again_is_not_encoded_again) {
 Test(prefill_worker, an_answer_of_one_token_is_handed_to_nobody) {
     open_workers();
     ask_one_process(&t, "");
-    ask_about_picture(&a, "");
+    ask_about_image(&a, "");
     a.g.max_tokens = 1;
     a.g.n_logprobs = 3;
     run_well(&p, &a);
@@ -191,7 +191,7 @@ Test(prefill_worker, an_answer_of_one_token_is_handed_to_nobody) {
 
 Test(prefill_worker, for_one_token_no_room_is_asked_for) {
     open_workers();
-    ask_about_picture(&a, "127.0.0.1:1"); /* nobody is there */
+    ask_about_image(&a, "127.0.0.1:1"); /* nobody is there */
     a.g.max_tokens = 1;
     run_well(&p, &a);
     cr_assert_str_eq(p.order, "FH");
@@ -201,7 +201,7 @@ Test(prefill_worker, for_one_token_no_room_is_asked_for) {
 Test(prefill_worker, a_replay_goes_on_where_the_client_was) {
     open_workers();
     ask_one_process(&t, "");
-    ask_about_picture(&a, rig.target);
+    ask_about_image(&a, rig.target);
     a.m.replay = t.id;
     a.m.n_replay = 3;
     run_well(&p, &a);
@@ -218,7 +218,7 @@ Test(prefill_worker, a_replay_keeps_the_rows_that_its_question_chose) {
     open_workers();
     ask_one_process(&t, "preset=paper-fastv");
     for (size_t n = 1; n < N_TOKEN; n++) {
-        ask_about_picture(&a, rig.target);
+        ask_about_image(&a, rig.target);
         a.g.policy = &policy;
         a.m.replay = t.id;
         a.m.n_replay = n;
@@ -232,7 +232,7 @@ Test(prefill_worker, a_replay_keeps_the_rows_that_its_question_chose) {
 Test(prefill_worker, a_replay_of_a_whole_answer_says_how_it_ended) {
     open_workers();
     ask_one_process(&t, "");
-    ask_about_picture(&a, rig.target);
+    ask_about_image(&a, rig.target);
     a.m.replay = t.id;
     a.m.n_replay = N_TOKEN;
     run_well(&p, &a);
@@ -248,7 +248,7 @@ Test(prefill_worker, ids_say_the_same_as_their_text) {
     Fovea__Inference__V1__TokenIds m = FOVEA__INFERENCE__V1__TOKEN_IDS__INIT;
     static heard by_ids;
     open_workers();
-    ask_about_picture(&a, rig.target);
+    ask_about_image(&a, rig.target);
     run_well(&p, &a);
     cr_assert_eq(fv_tokenizer_encode(rig.engine.tok, QUESTION, strlen(QUESTION), true, &ids, &n),
                  FV_OK);

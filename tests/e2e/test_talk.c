@@ -10,11 +10,11 @@
 #include <unistd.h>
 
 #include "cli/request.h"
-#include "cli/talk.h"
+#include "cli/session.h"
 #include "tests/support/fleet.h"
 
 #define FOVEA FOVEA_BIN "/fovea"
-#define PICTURE FOVEA_TEST_DATA "/golden/demo.png"
+#define IMAGE FOVEA_TEST_DATA "/golden/demo.png"
 
 static command_result r;
 static fleet f;
@@ -22,7 +22,7 @@ static fleet f;
 static void open_fleet(void) { fleet_open(&f, "talk"); }
 static void close_fleet(void) { fleet_close(&f); }
 
-TestSuite(talk, .init = open_fleet, .fini = close_fleet, .timeout = 300);
+TestSuite(session, .init = open_fleet, .fini = close_fleet, .timeout = 300);
 
 static void need(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
 
@@ -48,10 +48,10 @@ static const char *transport_of(const json_t *list, size_t i) {
     return json_string_value(json_object_get(json_object_get(report, "handoff"), "transport"));
 }
 
-Test(talk, a_question_that_follows_brings_only_itself) {
+Test(session, a_question_that_follows_brings_only_itself) {
     fleet_synth(&f, "tiny");
     fleet_start(&f, "--decode 2");
-    json_t *list = ask_many("--image " PICTURE " 'what is it?' --then 'and then?' --then 'why?'");
+    json_t *list = ask_many("--image " IMAGE " 'what is it?' --then 'and then?' --then 'why?'");
     cr_assert_eq(json_array_size(list), 3);
     cr_assert_eq(tokens_of(list, 0, "images"), 1);
     cr_assert_str_eq(transport_of(list, 0), "grpc");
@@ -77,11 +77,11 @@ Test(talk, a_question_that_follows_brings_only_itself) {
     fleet_stop(&f);
 }
 
-Test(talk, where_nothing_is_kept_the_whole_conversation_goes_again) {
+Test(session, where_nothing_is_kept_the_whole_conversation_goes_again) {
     setenv("FOVEA_KEEP_MS_MAX", "0", 1);
     fleet_synth(&f, "tiny");
     fleet_start(&f, "");
-    json_t *list = ask_many("--image " PICTURE " 'what is it?' --then 'and then?' --then 'why?'");
+    json_t *list = ask_many("--image " IMAGE " 'what is it?' --then 'and then?' --then 'why?'");
     for (size_t i = 0; i < 3; i++) {
         cr_assert_eq(tokens_of(list, i, "images"), 1);
         cr_assert_str_eq(transport_of(list, i), "grpc");
@@ -92,11 +92,11 @@ Test(talk, where_nothing_is_kept_the_whole_conversation_goes_again) {
     fleet_stop(&f);
 }
 
-Test(talk, answers_are_streamed_one_after_the_other) {
+Test(session, answers_are_streamed_one_after_the_other) {
     fleet_synth(&f, "tiny");
     fleet_start(&f, "");
     command_run(&r,
-                FOVEA " ask --to %s --ignore-eos --max-tokens 4 --raw --image " PICTURE
+                FOVEA " ask --to %s --ignore-eos --max-tokens 4 --raw --image " IMAGE
                       " '<image> a' --then ' b' --then ' c'",
                 f.address);
     cr_assert_eq(r.status, 0, "%s", r.err);
@@ -107,7 +107,7 @@ Test(talk, answers_are_streamed_one_after_the_other) {
     fleet_stop(&f);
 }
 
-Test(talk, then_needs_a_fleet) {
+Test(session, then_needs_a_fleet) {
     fleet_synth(&f, "tiny");
     command_run(&r, FOVEA " ask --checkpoint %s/ck hello --then again", f.dir);
     cr_assert_eq(r.status, 2);
@@ -132,7 +132,7 @@ typedef struct reply {
 
 static fv_remote *remote;
 static fv_arena arena;
-static Fovea__Inference__V1__Image *picture;
+static Fovea__Inference__V1__Image *test_image;
 
 static fv_status on_token(void *user, const fv_sampled *token) {
     reply *a = user;
@@ -158,7 +158,7 @@ static fv_status ask_ids(chat *c, uint32_t *ids, size_t n, bool goes_on, uint32_
     m.ignore_eos = true;
     m.digests = true;
     m.keep_ms = keep_ms;
-    m.images = &picture;
+    m.images = &test_image;
     m.n_images = goes_on ? 0 : 1;
     if (goes_on) m.conversation = (ProtobufCBinaryData){before.n_conversation, before.conversation};
     *out = (reply){0};
@@ -217,7 +217,7 @@ static uint32_t image_token(void) {
 }
 
 static void connect_client(void) {
-    need(fv_request_image(PICTURE, &arena, &picture));
+    need(fv_request_image(IMAGE, &arena, &test_image));
     need(fv_remote_open(f.address, &remote));
 }
 
@@ -226,7 +226,7 @@ static void disconnect_client(void) {
     fv_arena_fini(&arena);
 }
 
-Test(talk, two_chats_of_five_turns_on_kept_pictures_are_those_of_full_prefills) {
+Test(session, two_chats_of_five_turns_on_kept_images_are_those_of_full_prefills) {
     static chat chats[2];
     fleet_synth(&f, "tiny");
     fleet_start(&f, "--prefill 1 --decode 2");
@@ -257,7 +257,7 @@ static void lose_decode_worker(void) {
     cr_assert_eq(fleet_count(&f).n_decode, 1);
 }
 
-Test(talk, what_is_lost_with_its_worker_is_not_found) {
+Test(session, what_is_lost_with_its_worker_is_not_found) {
     static chat c;
     static reply a;
     uint32_t id = 7;
@@ -272,32 +272,32 @@ Test(talk, what_is_lost_with_its_worker_is_not_found) {
     fleet_stop(&f);
 }
 
-static void ask_in(fv_talk *t, const char *question, int32_t n_image) {
+static void ask_in(fv_session *t, const char *question, int32_t n_image) {
     static const fv_ask_hooks none;
     fv_report_source source;
     fv_report report = {0};
-    need(fv_talk_ask(t, question, true, &none, &source, &report));
+    need(fv_session_ask(t, question, true, &none, &source, &report));
     cr_assert_eq(report.n_image, n_image);
     cr_assert_eq(report.n_generated, 6);
     fv_report_free(&report);
 }
 
-Test(talk, a_client_whose_conversation_is_lost_sends_the_whole_of_it_and_goes_on) {
+Test(session, a_client_whose_conversation_is_lost_sends_the_whole_of_it_and_goes_on) {
     static const fv_option table[] = {FV_REQUEST_OPTIONS};
     fv_options *o;
-    fv_talk *t;
+    fv_session *t;
     fleet_synth(&f, "tiny");
     fleet_start(&f, "");
-    char *argv[] = {(char *)"ask",   (char *)"--to",         f.address,   (char *)"--image",
-                    (char *)PICTURE, (char *)"--max-tokens", (char *)"6", (char *)"--ignore-eos"};
+    char *argv[] = {(char *)"ask", (char *)"--to",         f.address,   (char *)"--image",
+                    (char *)IMAGE, (char *)"--max-tokens", (char *)"6", (char *)"--ignore-eos"};
     need(fv_options_parse(table, sizeof table / sizeof *table, 8, argv, &o));
-    need(fv_talk_open(o, &t));
+    need(fv_session_open(o, &t));
     ask_in(t, "what is it?", 1);
     ask_in(t, "and then?", 0);
     lose_decode_worker();
     ask_in(t, "why?", 1);
     ask_in(t, "since when?", 0);
-    fv_talk_close(t);
+    fv_session_close(t);
     fv_options_free(o);
     fleet_stop(&f);
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "common/log.h"
-#include "model/manifest.h"
+#include "model/tensor_specs.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
@@ -14,12 +14,12 @@ static void expect(bool holds) {
 }
 
 static void check_manifest(const fv_model_config *cfg) {
-    fv_manifest_entry *entry = NULL;
+    fv_tensor_spec *entry = NULL;
     int32_t n = 0;
-    expect(fv_manifest_build(cfg, true, &entry, &n) == FV_OK && n > 0);
+    expect(fv_tensor_specs_build(cfg, true, &entry, &n) == FV_OK && n > 0);
     for (int32_t i = 0; i < n; i++) {
         int32_t rows, cols;
-        fv_manifest_view(&entry[i], &rows, &cols);
+        fv_tensor_specs_view(&entry[i], &rows, &cols);
         expect(rows > 0 && cols > 0);
         int64_t product = 1;
         for (int32_t k = 0; k < entry[i].n_dim; k++) product *= entry[i].shape[k];

@@ -42,7 +42,7 @@ static grpc_byte_buffer *write_frame(const fv_rpc_frame *f, uint8_t **flat) {
     } else if (f->alive) {
         st = fv_rpc_frame_alive(&f->ticket, &b);
     } else if (f->bytes == 0) {
-        st = fv_rpc_frame_beside(&f->ticket, f->seq, f->pair, f->turn, &b);
+        st = fv_rpc_frame_oob(&f->ticket, f->seq, f->pair, f->turn, &b);
     } else if (f->pair) {
         size_t at = 0;
         expect((*flat = malloc(f->bytes)) != NULL);

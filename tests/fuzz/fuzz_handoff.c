@@ -111,7 +111,7 @@ static granted *grant_of(world *w, const fv_ticket *t) {
 
 static void nothing(void *user) { (void)user; }
 
-typedef enum frame_kind { DATA, BESIDE, ALIVE, COMMIT } frame_kind;
+typedef enum frame_kind { DATA, OOB, ALIVE, COMMIT } frame_kind;
 
 typedef struct message {
     frame_kind kind;
@@ -128,7 +128,7 @@ static grpc_byte_buffer *write_message(const message *m) {
     fv_status st = FV_OK;
     switch (m->kind) {
     case DATA: st = fv_rpc_frame_lend(&m->ticket, m->seq, &piece, 1, nothing, NULL, &b); break;
-    case BESIDE: st = fv_rpc_frame_beside(&m->ticket, m->seq, 7, m->seq, &b); break;
+    case OOB: st = fv_rpc_frame_oob(&m->ticket, m->seq, 7, m->seq, &b); break;
     case ALIVE: st = fv_rpc_frame_alive(&m->ticket, &b); break;
     default: st = fv_rpc_frame_commit(&m->ticket, m->n_frame, &b);
     }
@@ -145,14 +145,14 @@ static int outcome(const granted *g, const message *m) {
         if (m->n_frame != g->seq || m->n_frame == 0 || g->sent != stream_n) return 0;
         return g->spoiled ? -1 : 1;
     }
-    if (m->seq != g->seq || (m->kind == BESIDE && !m->arrived)) return 0;
-    return g->spoiled || m->kind == BESIDE ? -1 : 1;
+    if (m->seq != g->seq || (m->kind == OOB && !m->arrived)) return 0;
+    return g->spoiled || m->kind == OOB ? -1 : 1;
 }
 
 static void take(world *w, granted *g, const message *m) {
     g->until = w->now + (m->kind == COMMIT ? CLAIM_S : LEASE_S);
     if (m->kind == COMMIT) g->state = COMMITTED;
-    if (m->kind == DATA || m->kind == BESIDE) {
+    if (m->kind == DATA || m->kind == OOB) {
         g->seq++;
         g->sent += m->n;
     }
@@ -165,7 +165,7 @@ static void deliver(world *w, fv_push_state *p, const message *m) {
     uint64_t committed;
     grpc_byte_buffer *b = write_message(m);
     fv_refusal why =
-        fv_push_take(w->sink, p, b, m->kind == BESIDE && m->arrived ? &came : NULL, &committed);
+        fv_push_take(w->sink, p, b, m->kind == OOB && m->arrived ? &came : NULL, &committed);
     grpc_byte_buffer_destroy(b);
     if (before.over) {
         expect(why == FV_REFUSED_NONE && committed == 0);
@@ -199,7 +199,7 @@ static void offer(world *w, int i) {
 
 static void claim(world *w, granted *g) {
     fv_received got;
-    fv_refusal why = fv_receiver_claim(w->receiver, &g->ticket, &got);
+    fv_refusal why = fv_receiver_attach(w->receiver, &g->ticket, &got);
     expect((why == FV_REFUSED_NONE) == (g->state == COMMITTED));
     expect((why == FV_REFUSED_PENDING) == (g->state == LIVE));
     if (why != FV_REFUSED_NONE) return;
@@ -262,7 +262,7 @@ static void event(world *w, const uint8_t *e) {
         m.kind = COMMIT;
         deliver(w, p, &m);
         break;
-    case 8: next_frame(w, p, g, BESIDE, how, 1 + (size_t)e[2]); break;
+    case 8: next_frame(w, p, g, OOB, how, 1 + (size_t)e[2]); break;
     default: next_frame(w, p, g, DATA, how, 1 + (size_t)e[2]);
     }
 }

@@ -62,7 +62,7 @@ static void feed(fv_receiver *r, const fv_hello *hello, const uint8_t *bytes, si
     }
     if (why == FV_REFUSED_NONE) why = sink->ops->commit(sink, &grant.ticket, seq);
     if (why == FV_REFUSED_NONE) {
-        if (fv_receiver_claim(r, &grant.ticket, &got) != FV_REFUSED_NONE) abort();
+        if (fv_receiver_attach(r, &grant.ticket, &got) != FV_REFUSED_NONE) abort();
         check_received(&got);
         fv_received_free(&got);
     }

@@ -77,7 +77,7 @@ static void check_plan(const fv_policy *p, unsigned choice) {
         expect(plan.edit[i].layer >= (i ? plan.edit[i - 1].layer : 0));
     }
     for (int32_t l = 0; l < shape.n_layer; l++)
-        expect(!plan.tap[l] || plan.observes || edits(&plan, l + 1));
+        expect(!plan.capture[l] || plan.observes || edits(&plan, l + 1));
     for (int32_t l = 0; l < shape.n_layer; l++)
         expect(plan.visual[l] >= 0 && plan.visual[l] <= shape.n_visual);
     fv_plan_bytes bytes = fv_plan_count(&plan);

@@ -8,7 +8,7 @@
  *   items_head
  *   char [n_file][ITEMS_NAME]         the checkpoint's weight files; they stay where they are
  *   items_tensor [n_tensor]           where each tensor lies, in the order of items_tensors
- *   n_item times: items_item, then n ids (int32), then n_image pictures of [3, S, S] bytes */
+ *   n_item times: items_item, then n ids (int32), then n_image images of [3, S, S] bytes */
 #include <string.h>
 
 #include "model/config.h"

@@ -1,4 +1,4 @@
-/* Questions about pictures, by a trained checkpoint, on a device beside the CPU: greedy tokens, and
+/* Questions about images, by a trained checkpoint, on a device beside the CPU: greedy tokens, and
  * the logits that they were taken from.
  *
  *     FOVEA_ITEMS=FILE FOVEA_ITEMS_CHECKPOINT=DIR [FOVEA_ITEMS_COUNT=N] ops_device_nano
@@ -136,7 +136,7 @@ typedef struct network {
     const fv_model_config *cfg;
     fv_decoder *dec;
     fv_vision *vision;
-    fv_stepper *stepper;
+    fv_model_runner *runner;
     fv_kv_pool *pool;
 } network;
 
@@ -146,19 +146,19 @@ static network network_open(fv_backend *be, items *x) {
     fv_kv_shape shape = {c->n_layer, c->n_kv, c->d_head, FV_BF16};
     must(fv_decoder_open(be, c, &x->w.text, &n.dec));
     must(fv_vision_open(be, &n.cfg->vision, &x->w.tower, &x->w.projector, &n.vision));
-    must(fv_stepper_open(n.dec, &n.stepper));
+    must(fv_model_runner_open(n.dec, &n.runner));
     must(fv_kv_pool_open(be->device, &shape, 0, &n.pool));
     return n;
 }
 
 static void network_close(network *n) {
     fv_kv_pool_close(n->pool);
-    fv_stepper_close(n->stepper);
+    fv_model_runner_close(n->runner);
     fv_vision_close(n->vision);
     fv_decoder_close(n->dec);
 }
 
-/* Rows of the prompt: embeddings of its ids, those of pictures in their places. */
+/* Rows of the prompt: embeddings of its ids, those of images in their places. */
 static void embed(network *n, const question *q, const uint8_t *seg, fv_tensor x) {
     const fv_model_config *c = n->cfg;
     fv_device *dev = n->be->device;
@@ -192,8 +192,9 @@ static fv_kv *prefill(network *n, const question *q, float *logits) {
     must(fv_kv_open(n->pool, &kv));
     for (int32_t l = 0; l < c->n_layer; l++) must(fv_kv_extent(kv, l, n_visual));
     must(fv_buf_alloc(n->be->device, (size_t)rows * (size_t)c->d_model * 4, FV_BUF_DEVICE, &x));
-    fv_pass_seq seq = {.kv = kv, .n_rows = rows, .pos = pos, .seg = seg, .wanted = 1};
-    fv_pass pass = {.x = fv_tensor_of(x.data, FV_F32, rows, c->d_model), .n_seq = 1, .seq = &seq};
+    fv_forward_seq seq = {.kv = kv, .n_rows = rows, .pos = pos, .seg = seg, .wanted = 1};
+    fv_forward_batch pass = {
+        .x = fv_tensor_of(x.data, FV_F32, rows, c->d_model), .n_seq = 1, .seq = &seq};
     embed(n, q, seg, pass.x);
     must(fv_decoder_layers(n->dec, &pass, 0, c->n_layer));
     must(fv_decoder_logits(n->dec, pass.out, logits));
@@ -234,7 +235,7 @@ static void answer_all(network *n, const question *q, answer *a, int32_t count) 
                                                .ids = &a[i].token[a[i].n - 1],
                                                .pos = q[i].head.n + a[i].n - 1};
         if (n_step == 0) break;
-        must(fv_stepper_run(n->stepper, step, n_step, logits));
+        must(fv_model_runner_run(n->runner, step, n_step, logits));
         for (int32_t i = 0, at = 0; i < count; i++)
             if (runs[i]) runs[i] = choose(n, &q[i], &a[i], logits + vocab * (size_t)at++);
     }

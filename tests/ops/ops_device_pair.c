@@ -1,4 +1,4 @@
-/* Two processes with a device each, joined as a pair (common/pair.h): memory goes from one to the
+/* Two processes with a device each, joined as a pair (common/peer.h): memory goes from one to the
  * other, with its checksum; whoever is left alone, or meets a failure, closes the pair and goes on.
  *
  * On one GPU two processes can be joined when NCCL takes them for two machines, each with a name of
@@ -26,8 +26,8 @@ static bool emulated(void) {
 
 typedef struct side {
     device_test d;
-    const fv_pair_ops *ops;
-    fv_pair *pair;
+    const fv_peer_ops *ops;
+    fv_peer *pair;
     int rank, from, to; /* a pipe from the other, and to it */
 } side;
 
@@ -57,7 +57,7 @@ static urgent_fn *urgent_streams(void) {
 }
 
 static void begin(side *s, size_t room_bytes) {
-    uint8_t id[FV_PAIR_ID_BYTES];
+    uint8_t id[FV_PEER_ID_BYTES];
     if (s->rank == 0) {
         must(s->ops->new_id(id));
         tell(s, id, sizeof id);
@@ -70,7 +70,7 @@ static void begin(side *s, size_t room_bytes) {
 }
 
 /* Until it has joined, or (done) an operation is over. FV_EDEADLINE: not within ms. */
-static fv_status await(side *s, bool done, double ms, fv_pair_news *news) {
+static fv_status await(side *s, bool done, double ms, fv_peer_news *news) {
     for (double end = now_ms() + ms; now_ms() < end; nap()) {
         FV_TRY(s->ops->poll(s->pair, news));
         if (done ? news->done : news->joined) return FV_OK;
@@ -79,12 +79,12 @@ static fv_status await(side *s, bool done, double ms, fv_pair_news *news) {
 }
 
 static void join(side *s, size_t room_bytes) {
-    fv_pair_news news;
+    fv_peer_news news;
     begin(s, room_bytes);
     must(await(s, false, DEADLINE_MS, &news));
 }
 
-static void must_issue(side *s, void *at, size_t bytes, fv_pair_news *news, int *n_done,
+static void must_issue(side *s, void *at, size_t bytes, fv_peer_news *news, int *n_done,
                        void (*on_done)(side *s, int n, uint32_t crc)) {
     double end = now_ms() + DEADLINE_MS;
     for (fv_status st = FV_EBUSY; st != FV_OK; nap()) {
@@ -114,7 +114,7 @@ static uint32_t crc_of(const uint8_t *p, size_t n) {
 }
 
 static char *room_of(const side *s, int n) {
-    return (char *)s->ops->room(s->pair) + (size_t)(n % FV_PAIR_DEPTH) * BUF;
+    return (char *)s->ops->room(s->pair) + (size_t)(n % FV_PEER_DEPTH) * BUF;
 }
 
 static void sent(side *s, int n, uint32_t crc) { (void)s, (void)n, (void)crc; }
@@ -138,10 +138,10 @@ static void came(side *s, int n, uint32_t crc) {
 static void moves(side *s) {
     fv_device *dev = s->d.gpu.device;
     fv_buf buf[N_SIZE] = {0};
-    fv_pair_news news;
+    fv_peer_news news;
     int n_done = 0;
     uint8_t *bytes = room(BUF);
-    join(s, s->rank ? (size_t)FV_PAIR_DEPTH * BUF : 0);
+    join(s, s->rank ? (size_t)FV_PEER_DEPTH * BUF : 0);
     for (int n = 0; n < N_SIZE; n++) {
         if (s->rank == 0) {
             fill(bytes, sizes[n], (uint64_t)n);
@@ -170,8 +170,8 @@ static void moves_again(side *s) {
 
 /* The other hears of it and does not come. */
 static void alone(side *s) {
-    fv_pair_news news;
-    uint8_t id[FV_PAIR_ID_BYTES];
+    fv_peer_news news;
+    uint8_t id[FV_PEER_ID_BYTES];
     if (s->rank == 1) {
         (void)hear(s, id, sizeof id);
         return;
@@ -183,7 +183,7 @@ static void alone(side *s) {
 
 /* The receiver ends when it has joined; the sender sees a failure, or that nothing moves. */
 static void left(side *s) {
-    fv_pair_news news;
+    fv_peer_news news;
     fv_buf buf;
     char word = 0;
     join(s, s->rank ? BUF : 0);
@@ -209,7 +209,7 @@ static void left(side *s) {
 
 /* Operation 0 goes well, operation 1 does not; rank 0 has the fault. */
 static void second_fails(side *s) {
-    fv_pair_news news;
+    fv_peer_news news;
     fv_buf buf;
     join(s, s->rank ? BUF : 0);
     must(fv_buf_alloc(s->d.gpu.device, BUF, FV_BUF_DEVICE, &buf));

@@ -58,7 +58,7 @@ static void free_weights(void) {
 /* ---- a story: answers that come, go on and end ------------------------------------------- */
 
 typedef struct story {
-    fv_stepper *stepper;
+    fv_model_runner *runner;
     fv_kv_pool *pool;
     fv_kv *kv[ANSWERS];
     int32_t pos[ANSWERS];
@@ -83,7 +83,7 @@ static void step(story *s, const char *who, int32_t n) {
         seq[count] = (fv_step_seq){.kv = s->kv[a], .n = n, .ids = ids[a], .pos = s->pos[a]};
         s->pos[a] += n;
     }
-    must(fv_stepper_run(s->stepper, seq, count, s->logits + s->n));
+    must(fv_model_runner_run(s->runner, seq, count, s->logits + s->n));
     s->n += (size_t)count * VOCAB;
 }
 
@@ -98,7 +98,7 @@ static float *tell(fv_backend *be, size_t *n) {
     fv_kv_shape shape = {N_LAYER, 1, D_HEAD, FV_BF16};
     fv_decoder *dec;
     must(fv_decoder_open(be, &config, &weights, &dec));
-    must(fv_stepper_open(dec, &s.stepper));
+    must(fv_model_runner_open(dec, &s.runner));
     must(fv_kv_pool_open(be->device, &shape, 0, &s.pool));
     step(&s, "A", 60); /* prompts */
     step(&s, "B", 3);
@@ -116,7 +116,7 @@ static float *tell(fv_backend *be, size_t *n) {
     for (int a = 0; a < ANSWERS; a++)
         if (s.kv[a]) fv_kv_close(s.kv[a]);
     fv_kv_pool_close(s.pool);
-    fv_stepper_close(s.stepper);
+    fv_model_runner_close(s.runner);
     fv_decoder_close(dec);
     *n = s.n;
     return s.logits;

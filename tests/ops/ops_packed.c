@@ -67,9 +67,9 @@ static void check_head(const call *c, int i, int row, int h, double *const *keys
     double lse = l > 0 ? top + log(l) : (double)-INFINITY,
            got = get(&c->args.lse, seq->row0 + row, h);
     check(lse == got || fabs(lse - got) < 2e-5 * (1 + fabs(lse)), "lse: %g not %g", got, lse);
-    int tapped = row - (seq->n_rows - seq->score_rows);
+    int captured = row - (seq->n_rows - seq->score_rows);
     const float *line =
-        tapped < 0 ? NULL : seq->score + (h * seq->score_rows + tapped) * seq->score_ld;
+        captured < 0 ? NULL : seq->score + (h * seq->score_rows + captured) * seq->score_ld;
     for (int j = 0; line && j < seq->score_ld; j++) {
         double expected = j < n ? s[j] : (double)-INFINITY, is = (double)line[j];
         check(expected == is || fabs(expected - is) < 2e-5 * (1 + fabs(expected)),

@@ -196,17 +196,17 @@ static inline call make_call(int n_seq, int n_kv, int group, int D, int max_rows
     for (int i = 0; i < n_seq; i++) {
         block_shape s = fixed ? *fixed : random_shape(n_kv, D);
         block *b = c.blocks[i] = make_block(&s);
-        int rows = random_int(max_rows > 1 ? 0 : 1, max_rows), tapped = random_int(0, rows);
+        int rows = random_int(max_rows > 1 ? 0 : 1, max_rows), captured = random_int(0, rows);
         M += random_int(0, 1); /* rows of q that no sequence owns */
         c.seqs[i] = (fv_packed_seq){.row0 = M,
                                     .n_rows = rows,
                                     .k = &b->k,
                                     .v = &b->v,
                                     .rows = &b->rows,
-                                    .score_rows = tapped,
+                                    .score_rows = captured,
                                     .score_ld = s.n + random_int(0, 3)};
         M += rows;
-        c.n_out += (size_t)(H * tapped * c.seqs[i].score_ld);
+        c.n_out += (size_t)(H * captured * c.seqs[i].score_ld);
     }
     c.q = tensor_new(FV_F32, M, H * D, random_int(0, 3));
     fill_normal(&c.q, 1.5f);

@@ -13,7 +13,7 @@ import compare
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHECKPOINT = ROOT / "checkpoints" / "nano"
 sys.path.insert(0, str(ROOT / "eval"))
-MAX_TOKENS = {"caption": 320}  # as fv_exam_max_tokens has them
+MAX_TOKENS = {"caption": 320}  # as fv_suite_max_tokens has them
 MAX_TOKENS_ELSE = 32
 LIMIT = 0.995  # share of items whose answers must be equal
 

@@ -3,15 +3,15 @@
  *
  *     nano_items CHECKPOINT ITEMS OUT
  *
- * One turn of each item is asked, pictures are painted at the tower's own size. */
+ * One turn of each item is asked, images are painted at the tower's own size. */
 #include <inttypes.h>
 #include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/eval_seat.h"
-#include "eval/scenes/exam.h"
+#include "cli/eval_session.h"
+#include "eval/scenes/suite.h"
 #include "model/engine.h"
 #include "prefill-worker/image/image.h"
 #include "prefill-worker/prompt/prompt.h"
@@ -81,39 +81,39 @@ static void find(void *arg, fv_tensor *t) {
 /* ---- items ------------------------------------------------------------------------------- */
 
 /* The bytes by channel. */
-static void put_picture(writer *w, const fv_image *image) {
+static void put_image(writer *w, const fv_image *image) {
     size_t n = (size_t)image->w * (size_t)image->h;
     for (size_t c = 0; c < 3; c++)
         for (size_t i = 0; i < n; i++) put(w, image->rgb + 3 * i + c, 1);
 }
 
-static void put_item(writer *w, const fv_exam *exam, int32_t number) {
+static void put_item(writer *w, const fv_suite *exam, int32_t number) {
     const fv_model_config *cfg = fv_checkpoint_config(w->engine.ck);
     static fv_item item;
     char *text;
     fv_prompt prompt;
-    must(fv_exam_item(exam, number, &item));
-    fv_task task = fv_exam_task_of(exam, number);
+    must(fv_suite_item(exam, number, &item));
+    fv_task task = fv_suite_task_of(exam, number);
     fv_chat_turn turn = {"user", item.turn[0].question, item.n_image};
     must(fv_chat_render(w->chat, &turn, 1, &text));
     must(fv_prompt_make(w->engine.tok, cfg, text, item.n_image, cfg->text.max_position, &prompt));
     items_item head = {.n = prompt.n,
                        .n_image = item.n_image,
-                       .max_tokens = fv_exam_max_tokens(item.turn[0].task)};
+                       .max_tokens = fv_suite_max_tokens(item.turn[0].task)};
     snprintf(head.task, sizeof head.task, "%s", fv_task_describe((int32_t)task)->name);
     put(w, &head, sizeof head);
     put(w, prompt.ids, (size_t)prompt.n * sizeof *prompt.ids);
     for (int32_t i = 0; i < item.n_image; i++) {
         fv_image image;
-        must(fv_seat_paint(&item.scene[i], cfg->vision.image, &image));
-        put_picture(w, &image);
+        must(fv_eval_session_paint(&item.scene[i], cfg->vision.image, &image));
+        put_image(w, &image);
         fv_image_free(&image);
     }
     fv_prompt_free(&prompt);
     free(text);
 }
 
-/* What becomes of each byte: a picture of 256 colours, as the preprocessor sees it. */
+/* What becomes of each byte: an image of 256 colours, as the preprocessor sees it. */
 static void fill_values(writer *w, items_head *head) {
     fv_image_config fit = *fv_checkpoint_image(w->engine.ck);
     uint8_t bytes[256 * 3];
@@ -129,7 +129,7 @@ static void fill_values(writer *w, items_head *head) {
 int main(int argc, char **argv) {
     static items_head head;
     static writer w;
-    fv_exam exam;
+    fv_suite exam;
     if (argc != 4) fail("usage: nano_items CHECKPOINT ITEMS OUT");
     fv_engine_options opt = {.checkpoint = argv[1], .backend = "cpu", .isa = "auto", .threads = 1};
     must(fv_engine_open(&opt, &w.engine));
@@ -137,7 +137,7 @@ int main(int argc, char **argv) {
     head.cfg = *fv_checkpoint_config(ck);
     head.cfg.n_vocab_used = w.engine.n_vocab;
     if (!head.cfg.has_vision) fail("the checkpoint has no eye");
-    must(fv_exam_make(NULL, 0, atoi(argv[2]), 0, &exam));
+    must(fv_suite_make(NULL, 0, atoi(argv[2]), 0, &exam));
     must(fv_chat_detect(fv_checkpoint_dir(ck), head.cfg.text.family, head.cfg.has_vision, &w.chat));
     fill_values(&w, &head);
     items_weights weights = {*fv_checkpoint_text(ck), *fv_checkpoint_vision(ck),

@@ -66,12 +66,12 @@ static void give_jobs(worker *w, int n) {
 
 /* ---- memory that is lent ---------------------------------------------------------------- */
 
-static char lent[64 << 10];
+static char reused[64 << 10];
 
 static void give_back(void *user) { __atomic_fetch_add((int *)user, 1, __ATOMIC_RELEASE); }
 
-static void send_lent(fv_rpc_call *c, int *released) {
-    fv_piece piece = {lent, sizeof lent};
+static void send_reused(fv_rpc_call *c, int *released) {
+    fv_piece piece = {reused, sizeof reused};
     grpc_byte_buffer *b;
     NET_CHECK(fv_rpc_lend("", 0, &piece, 1, give_back, released, &b) == FV_OK);
     NET_CHECK(fv_rpc_call_send_buffer(c, b) == FV_OK);
@@ -80,7 +80,7 @@ static void send_lent(fv_rpc_call *c, int *released) {
 /* ---- one lifetime ----------------------------------------------------------------------- */
 
 static void run(void) {
-    static const char *const paths[] = {NET_ECHO, NET_COUNT, NET_COLLECT, NET_TALK, NET_FAIL};
+    static const char *const paths[] = {NET_ECHO, NET_COUNT, NET_COLLECT, NET_SESSION, NET_FAIL};
     static net n;
     static net_heard heard[CALLS];
     memset(&n, 0, sizeof n);
@@ -95,7 +95,7 @@ static void run(void) {
         const char *path = paths[i % 5];
         if (path == paths[2]) {
             net_call(&n, &heard[i], path, 20000);
-            send_lent(heard[i].call, &released);
+            send_reused(heard[i].call, &released);
             sent++;
             fv_rpc_call_close_send(heard[i].call);
         } else {
@@ -112,7 +112,7 @@ static void run(void) {
             fprintf(stderr, "call %d: %d messages, %s: %s\n", i, heard[i].n,
                     fv_rpc_code_name(heard[i].end.code), heard[i].text);
         if (i % 5 == 1) NET_CHECK(heard[i].end.status == FV_OK && heard[i].n == 200);
-        if (i % 5 == 2) NET_CHECK(heard[i].numbers[1] == sizeof lent);
+        if (i % 5 == 2) NET_CHECK(heard[i].numbers[1] == sizeof reused);
         if (i % 5 == 4) NET_CHECK(heard[i].end.status != FV_OK);
     }
     fv_inbox_close(&w.inbox);

@@ -1,6 +1,6 @@
 /* Both workers under ThreadSanitizer: loop and computing threads, hand-offs between them over
  * loopback, answers, and conversations that go on, some with text keys that are factored anew at
- * each turn's end, pictures through the reading thread. Requests of these kinds at once; some are
+ * each turn's end, images through the reading thread. Requests of these kinds at once; some are
  * cancelled at once, some later, some are over before. What was handed off and not collected, and
  * what is kept and not asked for, is given up when the decode worker closes. */
 #include <stdio.h>
@@ -22,7 +22,7 @@
 const char *__tsan_default_options(void);
 const char *__tsan_default_options(void) { return "ignore_noninstrumented_modules=1"; }
 
-enum { CALLS = 16, ROUNDS = 3, TURNS = 2, N_PICTURE = 3 };
+enum { CALLS = 16, ROUNDS = 3, TURNS = 2, N_IMAGE = 3 };
 
 typedef struct pair {
     net net;
@@ -36,8 +36,8 @@ typedef struct pair {
     char target[64];
     fv_arena arena;
     Fovea__Inference__V1__Policy *packs; /* of every other request */
-    char *picture[N_PICTURE];            /* for others */
-    size_t n_picture[N_PICTURE];
+    char *image[N_IMAGE];                /* for others */
+    size_t n_image[N_IMAGE];
 } pair;
 
 typedef struct asked {
@@ -215,12 +215,12 @@ static void forget(asked *a) {
     NET_CHECK(fv_rpc_unary_with(a->p->channel, &opt, on_forgotten, a, NULL) == FV_OK);
 }
 
-static void open_pictures(pair *p) {
-    static const char *const names[N_PICTURE] = {"larger.jpg", "rgb_8.png", "lossy.webp"};
-    for (int i = 0; i < N_PICTURE; i++) {
+static void open_images(pair *p) {
+    static const char *const names[N_IMAGE] = {"larger.jpg", "rgb_8.png", "lossy.webp"};
+    for (int i = 0; i < N_IMAGE; i++) {
         char path[512];
         snprintf(path, sizeof path, FOVEA_TEST_DATA "/golden/image/%s", names[i]);
-        NET_CHECK(fv_file_read(path, 1 << 20, &p->picture[i], &p->n_picture[i]) == FV_OK);
+        NET_CHECK(fv_file_read(path, 1 << 20, &p->image[i], &p->n_image[i]) == FV_OK);
     }
 }
 
@@ -231,16 +231,16 @@ static void ask(pair *p, asked *a, bool hand_off, bool packs, bool looks) {
     Fovea__Inference__V1__Prompt prompt = FOVEA__INFERENCE__V1__PROMPT__INIT;
     prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT;
     prompt.text = (char *)"what is there to see?";
-    Fovea__Inference__V1__Image image[N_PICTURE], *images[N_PICTURE];
-    for (int i = 0; i < N_PICTURE; i++) {
+    Fovea__Inference__V1__Image image[N_IMAGE], *images[N_IMAGE];
+    for (int i = 0; i < N_IMAGE; i++) {
         fovea__inference__v1__image__init(&image[i]);
-        image[i].data = (ProtobufCBinaryData){p->n_picture[i], (uint8_t *)p->picture[i]};
+        image[i].data = (ProtobufCBinaryData){p->n_image[i], (uint8_t *)p->image[i]};
         images[i] = &image[i];
     }
     if (looks) {
         prompt.text = (char *)"<image><image><image>what is there to see?";
         g.images = images;
-        g.n_images = N_PICTURE;
+        g.n_images = N_IMAGE;
     }
     g.request_id = (char *)"r";
     g.prompt = &prompt;
@@ -286,11 +286,11 @@ int main(void) {
     for (int life = 0; life < 2; life++) {
         p = (pair){0};
         open_pair(&p);
-        open_pictures(&p);
+        open_images(&p);
         for (int i = 0; i < ROUNDS; i++) round_of_calls(&p);
         NET_CHECK(fv_decode_worker_load(p.decode).tokens_recompressed > 0);
         close_pair(&p);
-        for (int i = 0; i < N_PICTURE; i++) free(p.picture[i]);
+        for (int i = 0; i < N_IMAGE; i++) free(p.image[i]);
     }
     command_run(&r, "rm -rf '%s'", dir);
     printf("race_workers: %d calls\n", 2 * ROUNDS * CALLS);

@@ -31,8 +31,8 @@ typedef struct client {
     uv_loop_t loop;
     fv_bridge *bridge;
     fv_rpc_channel *channel[N_CHANNEL];
-    char *picture;
-    size_t n_picture;
+    char *image;
+    size_t n_image;
     uint64_t random;
     int32_t left;
     abuse sum;
@@ -86,7 +86,7 @@ static void fill_images(client *c, fv_arena *a, request_message *m) {
     for (size_t i = 0; i < m->n_images; i++) {
         check(FV_ARENA_NEW(a, 1, m->images[i]) == FV_OK, "memory");
         fovea__inference__v1__image__init(m->images[i]);
-        m->images[i]->data = (ProtobufCBinaryData){c->n_picture, (uint8_t *)c->picture};
+        m->images[i]->data = (ProtobufCBinaryData){c->n_image, (uint8_t *)c->image};
     }
 }
 
@@ -195,14 +195,14 @@ static void begin(slot *s) {
 
 /* ---- the process ------------------------------------------------------------------------- */
 
-static void run_client(const char *address, const char *picture, uint64_t seed, int32_t n,
+static void run_client(const char *address, const char *image, uint64_t seed, int32_t n,
                        int32_t n_parallel, int out) {
     static client c;
     c.random = seed;
     c.left = n;
     slot *slots = calloc((size_t)n_parallel, sizeof *slots);
     check(slots != NULL, "memory");
-    check(fv_file_read(picture, 1 << 24, &c.picture, &c.n_picture) == FV_OK, "picture");
+    check(fv_file_read(image, 1 << 24, &c.image, &c.n_image) == FV_OK, "picture");
     check(uv_loop_init(&c.loop) == 0 && fv_bridge_open(&c.loop, &c.bridge) == FV_OK, "loop");
     for (int i = 0; i < N_CHANNEL; i++)
         check(fv_rpc_channel_open(c.bridge, address, NULL, &c.channel[i]) == FV_OK, "channel");
@@ -229,14 +229,14 @@ static void add(abuse *sum, const abuse *x) {
     sum->other += x->other;
 }
 
-void abuse_run(const char *address, const char *picture, uint64_t seed, int32_t n,
-               int32_t n_parallel, abuse *sum) {
+void abuse_run(const char *address, const char *image, uint64_t seed, int32_t n, int32_t n_parallel,
+               abuse *sum) {
     int ends[2], status;
     abuse mine;
     if (pipe(ends) != 0) abort();
     pid_t pid = fork();
     if (pid < 0) abort();
-    if (pid == 0) run_client(address, picture, seed, n, n_parallel, ends[1]);
+    if (pid == 0) run_client(address, image, seed, n, n_parallel, ends[1]);
     close(ends[1]);
     bool reported = read(ends[0], &mine, sizeof mine) == sizeof mine;
     close(ends[0]);

@@ -1,7 +1,7 @@
 #ifndef FOVEA_TESTS_SUPPORT_ABUSER_H
 #define FOVEA_TESTS_SUPPORT_ABUSER_H
 
-/* A client that hardly ever lets a request come to its end. Requests are random (pictures, prompts,
+/* A client that hardly ever lets a request come to its end. Requests are random (images, prompts,
  * lengths, policies, sampling, conversations), and so is what becomes of each: cancelled after a
  * time or at a token, ended by its id or by a short deadline, or cut off with the connection,
  * because the client's process goes away in the middle of what it does. */
@@ -18,7 +18,7 @@ typedef struct abuse {
 /* Runs n requests, n_parallel at a time, in a process of its own, which leaves without a word when
  * the last one was begun. The caller must not have used gRPC yet. Adds to *sum; `other` ends are
  * printed. */
-void abuse_run(const char *address, const char *picture, uint64_t seed, int32_t n,
-               int32_t n_parallel, abuse *sum);
+void abuse_run(const char *address, const char *image, uint64_t seed, int32_t n, int32_t n_parallel,
+               abuse *sum);
 
 #endif

@@ -51,40 +51,40 @@ void rig_close(handoff_rig *rig) {
     tiny_net_close(&rig->net);
 }
 
-fv_ship_request rig_request(const handoff_rig *rig, const tiny_prompt *p, int32_t max_tokens) {
+fv_export_request rig_request(const handoff_rig *rig, const tiny_prompt *p, int32_t max_tokens) {
     (void)rig;
-    return (fv_ship_request){.model = "tiny",
-                             .kv = p->kv,
-                             .plan = &p->plan,
-                             .n = p->n,
-                             .ids = p->ids,
-                             .seg = p->seg,
-                             .max_tokens = max_tokens,
-                             .sampling = {.repetition_penalty = 1.25f, .top_p = 1, .seed = 99}};
+    return (fv_export_request){.model = "tiny",
+                               .kv = p->kv,
+                               .plan = &p->plan,
+                               .n = p->n,
+                               .ids = p->ids,
+                               .seg = p->seg,
+                               .max_tokens = max_tokens,
+                               .sampling = {.repetition_penalty = 1.25f, .top_p = 1, .seed = 99}};
 }
 
-static fv_status ship_all(fv_ship *ship, int32_t n_layer, int32_t group, bool *done) {
+static fv_status ship_all(fv_export *ship, int32_t n_layer, int32_t group, bool *done) {
     for (int32_t l = 0; l < n_layer; l += group) {
         int32_t end = l + group < n_layer ? l + group : n_layer;
-        FV_TRY(fv_ship_layers(ship, end));
+        FV_TRY(fv_export_layers(ship, end));
     }
-    FV_TRY(fv_ship_end(ship, &(fv_first_token){.id = 3, .logprob = -1.5f, .step = 1}));
-    return fv_ship_done(ship, done);
+    FV_TRY(fv_export_end(ship, &(fv_first_token){.id = 3, .logprob = -1.5f, .step = 1}));
+    return fv_export_done(ship, done);
 }
 
 fv_status rig_send(handoff_rig *rig, const tiny_prompt *p, int32_t max_tokens, int32_t group,
-                   fv_received *out, fv_ship_report *report) {
-    fv_ship_request req = rig_request(rig, p, max_tokens);
-    fv_ship *ship;
+                   fv_received *out, fv_export_report *report) {
+    fv_export_request req = rig_request(rig, p, max_tokens);
+    fv_export *ship;
     bool done = false;
     int32_t n_layer = rig->net.cfg.n_layer;
-    FV_TRY(fv_ship_begin(rig->transport, &req, &ship));
+    FV_TRY(fv_export_begin(rig->transport, &req, &ship));
     fv_status st = ship_all(ship, n_layer, group ? group : n_layer, &done);
     if (st == FV_OK && !done) st = FV_FAIL(FV_EIO, "the decode side never answered");
     if (st == FV_OK)
-        st = fv_refusal_status(fv_receiver_claim(rig->receiver, fv_ship_ticket(ship), out));
-    if (report) *report = fv_ship_get_report(ship);
-    fv_ship_close(ship, true, NULL, NULL);
+        st = fv_refusal_status(fv_receiver_attach(rig->receiver, fv_export_ticket(ship), out));
+    if (report) *report = fv_export_get_report(ship);
+    fv_export_close(ship, true, NULL, NULL);
     return st;
 }
 
@@ -139,14 +139,14 @@ void rig_capture(const handoff_rig *rig, const tiny_prompt *p, int32_t max_token
         .offer = tape_offer, .frame = tape_frame, .commit = tape_commit, .abort = tape_abort};
     tape t = {.base.ops = &ops, .stream = s};
     fv_transport *transport;
-    fv_ship *ship;
+    fv_export *ship;
     bool done;
     memset(s, 0, sizeof *s);
-    fv_ship_request req = rig_request(rig, p, max_tokens);
+    fv_export_request req = rig_request(rig, p, max_tokens);
     need(fv_transport_inproc(&t.base, &transport));
-    need(fv_ship_begin(transport, &req, &ship));
+    need(fv_export_begin(transport, &req, &ship));
     need(ship_all(ship, rig->net.cfg.n_layer, 1, &done));
-    fv_ship_close(ship, true, NULL, NULL);
+    fv_export_close(ship, true, NULL, NULL);
     fv_transport_close(transport, NULL, NULL);
 }
 
@@ -162,7 +162,7 @@ fv_refusal rig_deliver(fv_receiver *r, const fv_hello *hello, const uint8_t *byt
         why = sink->ops->frame(sink, &grant.ticket, seq++, &piece, 1);
     }
     if (why == FV_REFUSED_NONE) why = sink->ops->commit(sink, &grant.ticket, seq);
-    if (why == FV_REFUSED_NONE) why = fv_receiver_claim(r, &grant.ticket, out);
+    if (why == FV_REFUSED_NONE) why = fv_receiver_attach(r, &grant.ticket, out);
     sink->ops->abort(sink, &grant.ticket);
     return why;
 }
@@ -189,8 +189,8 @@ static bool same_packed(const fv_kv_packed *a, const fv_kv_packed *b) {
     if (!a || !b) return a == b;
     const fv_packed_rows *x = &a->rows, *y = &b->rows;
     size_t n = (size_t)x->n, blocks = (size_t)x->n_anchor;
-    if (x->n != y->n || x->n_anchor != y->n_anchor || a->leader != b->leader || a->seg != b->seg ||
-        !a->anchor != !b->anchor || a->observed != b->observed)
+    if (x->n != y->n || x->n_anchor != y->n_anchor || a->source_layer != b->source_layer ||
+        a->seg != b->seg || !a->anchor != !b->anchor || a->observed != b->observed)
         return false;
     for (int k = 0; k < 2; k++) {
         const fv_packed_shape *s = &a->part[k].shape;
@@ -208,7 +208,8 @@ bool same_store(fv_kv *a, fv_kv *b) {
     for (int32_t l = 0; l < s->n_layer; l++)
         if (!same_packed(fv_kv_packed_at(a, l), fv_kv_packed_at(b, l)) ||
             !same_packed(fv_kv_packed_text(a, l), fv_kv_packed_text(b, l)) ||
-            fv_kv_leader(a, l) != fv_kv_leader(b, l) || fv_kv_veiled(a, l) != fv_kv_veiled(b, l) ||
+            fv_kv_source_layer(a, l) != fv_kv_source_layer(b, l) ||
+            fv_kv_masked(a, l) != fv_kv_masked(b, l) ||
             fv_kv_borrows(a, l, FV_SEG_TEXT) != fv_kv_borrows(b, l, FV_SEG_TEXT))
             return false;
     for (int32_t l = 0; l < s->n_layer; l++)

@@ -37,13 +37,13 @@ void rig_finish(handoff_rig *rig, tiny_prompt *p);
 /* Nothing of a hand-off is left on the decode side. */
 void rig_assert_baseline(const handoff_rig *rig, const char *what);
 
-/* What fv_ship_begin is given for a prefilled prompt. */
-fv_ship_request rig_request(const handoff_rig *rig, const tiny_prompt *p, int32_t max_tokens);
+/* What fv_export_begin is given for a prefilled prompt. */
+fv_export_request rig_request(const handoff_rig *rig, const tiny_prompt *p, int32_t max_tokens);
 
 /* Sends a prefilled prompt, `group` layers at a time (0: all), and claims it. FV_EIO when the
  * transport never answers. report may be NULL. */
 fv_status rig_send(handoff_rig *rig, const tiny_prompt *p, int32_t max_tokens, int32_t group,
-                   fv_received *out, fv_ship_report *report);
+                   fv_received *out, fv_export_report *report);
 
 /* What was refused so far, for any reason. */
 uint64_t rig_refused(const handoff_rig *rig);

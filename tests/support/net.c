@@ -28,7 +28,7 @@ grpc_byte_buffer *net_zeros(size_t n) {
 }
 
 /* The first n bytes of a message; the rest of `out` is left alone. */
-static void peek(grpc_byte_buffer *b, void *out, size_t n) {
+static void lookahead(grpc_byte_buffer *b, void *out, size_t n) {
     grpc_byte_buffer_reader r;
     NET_CHECK(grpc_byte_buffer_reader_init(&r, b) != 0);
     grpc_slice all = grpc_byte_buffer_reader_readall(&r);
@@ -101,7 +101,7 @@ static void count_on(fv_rpc_call *c) {
 
 static fv_status count(fv_rpc_call *c, grpc_byte_buffer *m) {
     seen(c)->messages++;
-    peek(m, fv_rpc_call_user(c), sizeof(counting));
+    lookahead(m, fv_rpc_call_user(c), sizeof(counting));
     count_on(c);
     return FV_OK;
 }
@@ -121,7 +121,7 @@ static fv_status collected(fv_rpc_call *c) {
     return FV_OK;
 }
 
-static fv_status talk(fv_rpc_call *c, grpc_byte_buffer *m) {
+static fv_status session(fv_rpc_call *c, grpc_byte_buffer *m) {
     seen(c)->messages++;
     return fv_rpc_call_send_buffer(c, grpc_byte_buffer_copy(m));
 }
@@ -159,7 +159,7 @@ static fv_status relay_start(fv_rpc_call *c) {
 
 static fv_status fail(fv_rpc_call *c, grpc_byte_buffer *m) {
     uint8_t st = FV_EINVAL;
-    peek(m, &st, 1);
+    lookahead(m, &st, 1);
     if (st == FV_EBUSY) fv_rpc_call_retry_after(c, 1234);
     return FV_FAIL((fv_status)st, "it failed: 100%% \xc3\xa4");
 }
@@ -177,9 +177,9 @@ static const fv_rpc_method methods[] = {
      .kind = FV_RPC_CLIENT_STREAM,
      .message_max = NET_MESSAGE_MAX,
      .events = {on_start, collect, collected, NULL, on_cancel, on_end}},
-    {.path = NET_TALK,
+    {.path = NET_SESSION,
      .kind = FV_RPC_BIDI,
-     .events = {on_start, talk, talked, NULL, on_cancel, on_end}},
+     .events = {on_start, session, talked, NULL, on_cancel, on_end}},
     {.path = NET_STALL,
      .kind = FV_RPC_SERVER_STREAM,
      .calls_max = 1,
@@ -269,7 +269,7 @@ static fv_status hear(fv_rpc_call *c, grpc_byte_buffer *m) {
     net_heard *h = fv_rpc_call_user(c);
     h->n++;
     h->bytes += grpc_byte_buffer_length(m);
-    peek(m, h->numbers, sizeof h->numbers);
+    lookahead(m, h->numbers, sizeof h->numbers);
     if (h->pause_each) fv_rpc_call_pause(c);
     if (h->n == h->fail_at) return FV_FAIL(FV_EDATA, "that is enough");
     return FV_OK;

@@ -12,7 +12,7 @@ void net_check(bool good, const char *what, const char *file, int line);
 #define NET_ECHO "/test.Wire/Echo"       /* unary: the same bytes */
 #define NET_COUNT "/test.Wire/Count"     /* server stream: {u32 n, u32 bytes} -> n messages */
 #define NET_COLLECT "/test.Wire/Collect" /* client stream -> {u32 n, u32 bytes} */
-#define NET_TALK "/test.Wire/Talk"       /* both: each message back; a half-close ends it */
+#define NET_SESSION "/test.Wire/Talk"    /* both: each message back; a half-close ends it */
 #define NET_STALL "/test.Wire/Stall"     /* server stream that never answers; one at a time */
 #define NET_FAIL "/test.Wire/Fail"       /* unary: fails with the fv_status in the first byte */
 /* Bidi: makes a Stall on its own behalf, with a deadline of an hour, and ends with its half-close.

@@ -183,7 +183,7 @@ fv_status tiny_prefill(tiny_net *net, tiny_prompt *p, int32_t n, int32_t chunk) 
             .visual_mass = p[b].visual_mass,
             .visual_tokens = p[b].visual_tokens,
             .pruned = p[b].pruned,
-            .ranked = p[b].watch ? fv_kept_ranked : NULL,
+            .ranked = p[b].watch ? fv_kept_map_ranked : NULL,
             .ranked_user = p[b].watch,
             .packed = &p[b].packed};
     }
@@ -200,19 +200,19 @@ fv_status tiny_prefill(tiny_net *net, tiny_prompt *p, int32_t n, int32_t chunk) 
 fv_status tiny_step(tiny_net *net, tiny_prompt **p, int32_t n, const int32_t *ids, int32_t n_ids,
                     int32_t pos_offset) {
     size_t vocab = (size_t)net->cfg.vocab;
-    fv_stepper *stepper;
-    need(fv_stepper_open(net->dec, &stepper));
+    fv_model_runner *runner;
+    need(fv_model_runner_open(net->dec, &runner));
     fv_step_seq *seq = calloc((size_t)n, sizeof *seq);
     float *logits = malloc((size_t)n * vocab * sizeof *logits);
     if (!seq || !logits) abort();
     for (int32_t b = 0; b < n; b++)
         seq[b] = (fv_step_seq){.kv = p[b]->kv, .n = n_ids, .ids = ids, .pos = p[b]->n + pos_offset};
-    fv_status st = fv_stepper_run(stepper, seq, n, logits);
+    fv_status st = fv_model_runner_run(runner, seq, n, logits);
     for (int32_t b = 0; b < n && st == FV_OK; b++)
         memcpy(p[b]->logits, logits + (size_t)b * vocab, vocab * sizeof *logits);
     free(seq);
     free(logits);
-    fv_stepper_close(stepper);
+    fv_model_runner_close(runner);
     return st;
 }
 

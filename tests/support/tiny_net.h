@@ -5,7 +5,7 @@
  * decoder, prefill and the methods run on. Everything is a function of the seed. */
 #include "decode-worker/schedule/stages.h"
 #include "prefill-worker/job/stages.h"
-#include "prefill-worker/prefill/kept.h"
+#include "prefill-worker/prefill/kept_map.h"
 
 typedef struct tiny_net {
     fv_text_config cfg;
@@ -32,7 +32,7 @@ void tiny_net_open_on(tiny_net *net, tiny_shape shape, fv_dtype kv_dtype, const 
                       const char *isa, int32_t threads);
 void tiny_net_close(tiny_net *net);
 
-/* A prompt of `before` text rows, `visual` image rows and `after` text rows. */
+/* A prompt of `before` text tokens, `visual` image tokens and `after` text tokens. */
 typedef struct tiny_prompt {
     int32_t n, n_visual;
     int32_t n_answer; /* of n, rows of an answer that was broken off */
@@ -43,10 +43,10 @@ typedef struct tiny_prompt {
     fv_kv *kv;
     float *logits; /* [vocab] */
     fv_pack_report packed;
-    float *visual_mass;     /* [N] where it goes, or NULL; the test's */
-    int32_t *visual_tokens; /* [N] likewise */
-    fv_kept_watch *watch;   /* told of rankings, or NULL; the test's */
-    char *pruned;           /* [FV_PLAN_NOTE_MAX] likewise */
+    float *visual_mass;       /* [N] where it goes, or NULL; the test's */
+    int32_t *visual_tokens;   /* [N] likewise */
+    fv_kept_map_watch *watch; /* told of rankings, or NULL; the test's */
+    char *pruned;             /* [FV_PLAN_NOTE_MAX] likewise */
 } tiny_prompt;
 
 void tiny_prompt_make(const tiny_net *net, tiny_prompt *p, int32_t before, int32_t visual,

@@ -15,7 +15,7 @@
 #define CAPTION "Describe the picture."
 
 static fv_local *l;
-static fv_image picture;
+static fv_image image;
 
 static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
 
@@ -30,12 +30,12 @@ static void begin(void) {
     size_t n;
     ok(fv_local_open(&opt, &l));
     ok(fv_file_read(NANO "/picture.png", (size_t)1 << 20, &bytes, &n));
-    ok(fv_image_decode(bytes, n, NULL, &picture));
+    ok(fv_image_decode(bytes, n, NULL, &image));
     free(bytes);
 }
 
 static void end(void) {
-    fv_image_free(&picture);
+    fv_image_free(&image);
     fv_local_close(l);
 }
 
@@ -43,7 +43,7 @@ TestSuite(local, .init = begin, .fini = end, .timeout = 300);
 
 static fv_ask ask_of(const char *policy, const fv_chat_turn *turns, int32_t n, int32_t max_tokens) {
     fv_ask ask = {.n_image = 1,
-                  .images = &picture,
+                  .images = &image,
                   .n_turn = n,
                   .turns = turns,
                   .sampling = fv_sampling_default(),
@@ -129,7 +129,7 @@ Test(local, the_first_token_from_factors_is_that_of_first_packed) {
 
 Test(local, a_prompt_that_ends_with_an_image_has_no_row_to_run_again) {
     fv_ask ask = {.n_image = 1,
-                  .images = &picture,
+                  .images = &image,
                   .question = "What is this? <image>",
                   .raw = true,
                   .sampling = fv_sampling_default(),

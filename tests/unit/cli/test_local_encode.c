@@ -1,4 +1,4 @@
-/* cli/local_encode.c: a picture that comes again gets the rows it had, and no other does. */
+/* cli/local_encode.c: an image that comes again gets the rows it had, and no other does. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ TestSuite(local_encode, .init = begin, .fini = end, .timeout = 300);
 
 static uint8_t pixels[2][SIDE * SIDE * 3];
 
-/* Stripes: the same bytes with other sides are another picture. */
+/* Stripes: the same bytes with other sides are another image. */
 static fv_image stripes(int which, int32_t w, int32_t h) {
     for (size_t i = 0; i < sizeof pixels[which]; i++)
         pixels[which][i] = (uint8_t)((i / SIDE) * 7 * (size_t)(which + 1));
@@ -64,7 +64,7 @@ Test(local_encode, rows_are_those_of_the_tower_the_first_time_and_again) {
     same(&both, &both_anew);
 }
 
-Test(local_encode, the_same_bytes_with_other_sides_are_another_picture) {
+Test(local_encode, the_same_bytes_with_other_sides_are_another_image) {
     fv_image square = stripes(0, SIDE, SIDE), wide = stripes(0, 2 * SIDE, SIDE / 2);
     fv_encoded a = encode(&square, 1), b = encode(&wide, 1), anew = encode_anew(&wide, 1);
     cr_assert_eq(fv_image_cache_count(l->images).misses, 2);
@@ -73,14 +73,14 @@ Test(local_encode, the_same_bytes_with_other_sides_are_another_picture) {
     same(&b, &anew);
 }
 
-Test(local_encode, no_picture_has_no_rows) {
+Test(local_encode, no_image_has_no_rows) {
     fv_encoded e = encode(NULL, 0);
     cr_assert_eq(e.n_image, 0);
     cr_assert_null(e.embeds.data);
     fv_encoded_free(&e);
 }
 
-Test(local_encode, condensed_rows_are_kept_beside_the_others) {
+Test(local_encode, condensed_rows_are_kept_oob_the_others) {
     fv_policy p;
     fv_image images[2] = {stripes(0, SIDE, SIDE), stripes(1, SIDE, SIDE)};
     fv_encoded e[2], whole = encode(images, 2);

@@ -30,8 +30,8 @@ static const uint8_t *patch(const fv_image *sheet, int32_t tile, bool heat, int3
 
 Test(overlay, kept_is_clear_dropped_is_dim_and_a_part_of_the_heads_is_between) {
     uint8_t all[ROWS] = {2, 2, 2, 2}, some[ROWS] = {2, 1, 0, 2}, score[ROWS] = {255, 128, 1, 0};
-    fv_kept_group group[2] = {{0, 3, all, NULL}, {3, 5, some, score}};
-    fv_kept kept = {.n_visual = ROWS, .n_group = 2, .n_kv = 2, .group = group};
+    fv_kept_map_group group[2] = {{0, 3, all, NULL}, {3, 5, some, score}};
+    fv_kept_map kept = {.n_visual = ROWS, .n_group = 2, .n_kv = 2, .group = group};
     fv_image image = plain(40, 40, 200, 100, 50), sheet;
     fv_overlay o = {1, &image, &crop, &kept};
     cr_assert_eq(fv_overlay_draw(&o, &sheet), FV_OK, "%s", fv_last_error());
@@ -48,14 +48,14 @@ Test(overlay, kept_is_clear_dropped_is_dim_and_a_part_of_the_heads_is_between) {
     fv_image_free(&image);
 }
 
-Test(overlay, many_sets_go_on_in_the_next_line_and_pictures_have_bands) {
+Test(overlay, many_sets_go_on_in_the_next_line_and_images_have_bands) {
     uint8_t heads[9][2 * ROWS];
-    fv_kept_group group[9];
+    fv_kept_map_group group[9];
     for (int i = 0; i < 9; i++) {
         memset(heads[i], i % 2, sizeof heads[i]);
-        group[i] = (fv_kept_group){i, 1, heads[i], NULL};
+        group[i] = (fv_kept_map_group){i, 1, heads[i], NULL};
     }
-    fv_kept kept = {.n_visual = 2 * ROWS, .n_group = 9, .n_kv = 1, .group = group};
+    fv_kept_map kept = {.n_visual = 2 * ROWS, .n_group = 9, .n_kv = 1, .group = group};
     fv_image image[2] = {plain(8, 8, 9, 9, 9), plain(8, 8, 250, 250, 250)}, sheet;
     fv_overlay o = {2, image, &crop, &kept};
     cr_assert_eq(fv_overlay_draw(&o, &sheet), FV_OK, "%s", fv_last_error());
@@ -71,8 +71,8 @@ Test(overlay, many_sets_go_on_in_the_next_line_and_pictures_have_bands) {
 
 Test(overlay, rows_that_are_no_square_are_refused) {
     uint8_t heads[8] = {0};
-    fv_kept_group group = {0, 1, heads, NULL};
-    fv_kept kept = {.n_visual = 8, .n_group = 1, .n_kv = 1, .group = &group};
+    fv_kept_map_group group = {0, 1, heads, NULL};
+    fv_kept_map kept = {.n_visual = 8, .n_group = 1, .n_kv = 1, .group = &group};
     fv_image image = plain(4, 4, 0, 0, 0), sheet;
     fv_overlay o = {1, &image, &crop, &kept};
     cr_assert_eq(fv_overlay_draw(&o, &sheet), FV_EUNSUPPORTED);

@@ -66,7 +66,7 @@ Test(memory_limit, version_1_has_a_mount_for_memory) {
                  12345);
 }
 
-Test(memory_limit, both_versions_beside_each_other_count) {
+Test(memory_limit, both_versions_oob_each_other_count) {
     put("memory/memory.limit_in_bytes", "2000\n");
     put("unified/x/memory.max", "1500\n");
     cr_assert_eq(limit("5:memory:/\n0::/x\n"), 1500);

@@ -1,24 +1,24 @@
-/* common/vitals.c: what is alive, at times that the test chooses. */
+/* common/liveness.c: what is alive, at times that the test chooses. */
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "common/vitals.h"
+#include "common/liveness.h"
 
-static fv_vitals v;
+static fv_liveness v;
 static fv_vital_signs signs;
 
-static bool look(double now_s) { return fv_vitals_look(&v, &signs, now_s); }
+static bool look(double now_s) { return fv_liveness_look(&v, &signs, now_s); }
 
 static bool good_at(double now_s) {
     signs.n_good++;
     return look(now_s);
 }
 
-static void init(void) { fv_vitals_init(&v, 30); }
+static void init(void) { fv_liveness_init(&v, 30); }
 
-TestSuite(vitals, .init = init);
+TestSuite(liveness, .init = init);
 
-Test(vitals, nothing_is_healthy_before_something_went_through) {
+Test(liveness, nothing_is_healthy_before_something_went_through) {
     cr_assert_not(look(1000));
     signs.n_moved = 1;
     cr_assert_not(look(1001), "only computing is not enough");
@@ -27,7 +27,7 @@ Test(vitals, nothing_is_healthy_before_something_went_through) {
     cr_assert(good_at(1003));
 }
 
-Test(vitals, what_went_through_holds_for_its_time) {
+Test(liveness, what_went_through_holds_for_its_time) {
     good_at(1000);
     cr_assert(look(1000));
     cr_assert(look(1030));
@@ -35,7 +35,7 @@ Test(vitals, what_went_through_holds_for_its_time) {
     cr_assert_not(look(2000));
 }
 
-Test(vitals, it_recovers_when_something_goes_through) {
+Test(liveness, it_recovers_when_something_goes_through) {
     good_at(1000);
     cr_assert_not(look(1100));
     cr_assert(good_at(1101));
@@ -43,7 +43,7 @@ Test(vitals, it_recovers_when_something_goes_through) {
     cr_assert_not(look(1132));
 }
 
-Test(vitals, time_in_which_layers_are_computed_does_not_count) {
+Test(liveness, time_in_which_layers_are_computed_does_not_count) {
     good_at(1000);
     for (double t = 1001; t <= 1500; t++) {
         signs.n_moved += 3;
@@ -53,7 +53,7 @@ Test(vitals, time_in_which_layers_are_computed_does_not_count) {
     cr_assert_not(look(1531), "it has hung in the middle of its work");
 }
 
-Test(vitals, work_that_failed_was_no_sign_of_life) {
+Test(liveness, work_that_failed_was_no_sign_of_life) {
     good_at(1000);
     for (double t = 1001; t <= 1100; t++) {
         signs.n_moved++;
@@ -63,7 +63,7 @@ Test(vitals, work_that_failed_was_no_sign_of_life) {
     cr_assert_not(look(1101));
 }
 
-Test(vitals, failures_that_come_fast_are_forgiven_for_as_long_as_silence_is) {
+Test(liveness, failures_that_come_fast_are_forgiven_for_as_long_as_silence_is) {
     good_at(1000);
     for (double t = 1001; t <= 1030; t++) {
         signs.n_moved++, signs.n_bad++;
@@ -73,19 +73,19 @@ Test(vitals, failures_that_come_fast_are_forgiven_for_as_long_as_silence_is) {
     cr_assert_not(look(1031));
 }
 
-Test(vitals, good_counts_beside_bad) {
+Test(liveness, good_counts_oob_bad) {
     good_at(1000);
     signs.n_bad++, signs.n_good++;
     cr_assert(look(1100));
 }
 
-Test(vitals, a_long_time_between_two_looks_is_judged_by_what_happened_in_it) {
+Test(liveness, a_long_time_between_two_looks_is_judged_by_what_happened_in_it) {
     good_at(1000);
     cr_assert_not(look(5000));
     cr_assert(good_at(9000));
 }
 
-Test(vitals, a_probe_is_due_at_once_and_then_each_time_after_a_silence) {
+Test(liveness, a_probe_is_due_at_once_and_then_each_time_after_a_silence) {
     fv_probe_clock c;
     fv_probe_clock_init(&c, 5);
     cr_assert_eq(fv_probe_due_in(&c, 0), 0);

@@ -53,14 +53,14 @@ Test(grant, goes_from_open_to_claimed) {
     fv_grants_consumed(t, &g.ticket);
     cr_assert_eq(accept_frame(t, &g, 1, 20), FV_REFUSED_NONE);
     fv_grants_consumed(t, &g.ticket);
-    cr_assert_eq(fv_grants_claim(t, &g.ticket, &owner), FV_REFUSED_PENDING, "not yet");
+    cr_assert_eq(fv_grants_attach(t, &g.ticket, &owner), FV_REFUSED_PENDING, "not yet");
     cr_assert_eq(commit(t, &g, 2, &surplus), FV_REFUSED_NONE);
     cr_assert_eq(surplus, 30);
     cr_assert_eq(fv_grants_bytes(t), 0);
-    cr_assert_eq(fv_grants_claim(t, &g.ticket, &owner), FV_REFUSED_NONE);
+    cr_assert_eq(fv_grants_attach(t, &g.ticket, &owner), FV_REFUSED_NONE);
     cr_assert_eq(owner, &mine);
     cr_assert_eq(fv_grants_live(t), 0);
-    cr_assert_eq(fv_grants_claim(t, &g.ticket, &owner), FV_REFUSED_CLOSED, "once only");
+    cr_assert_eq(fv_grants_attach(t, &g.ticket, &owner), FV_REFUSED_CLOSED, "once only");
     fv_grants_close(t);
 }
 
@@ -142,7 +142,7 @@ Test(grant, a_deadline_ends_it_without_a_word_from_the_peer) {
     now = 114.9;
     cr_assert_null(fv_grants_expire(t, now));
     now = 115.1; /* five seconds to claim */
-    cr_assert_eq(fv_grants_claim(t, &gb.ticket, &owner), FV_REFUSED_EXPIRED);
+    cr_assert_eq(fv_grants_attach(t, &gb.ticket, &owner), FV_REFUSED_EXPIRED);
     cr_assert_eq(fv_grants_expire(t, now), &b);
     cr_assert_eq(fv_grants_next_deadline(t), HUGE_VAL);
     fv_grants_close(t);

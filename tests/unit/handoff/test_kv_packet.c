@@ -443,7 +443,7 @@ Test(kv_packet, a_lead_comes_back_and_says_nothing_else) {
     fv_wire_lead got;
     fv_wire_lead_put(&(fv_wire_lead){300, true}, bytes);
     cr_assert_eq(fv_wire_lead_get(bytes, &got), FV_REFUSED_NONE);
-    cr_assert(got.leader == 300 && got.text);
+    cr_assert(got.source_layer == 300 && got.text);
     bytes[4] = 2;
     cr_assert_eq(fv_wire_lead_get(bytes, &got), FV_REFUSED_MALFORMED);
 }
@@ -488,42 +488,42 @@ Test(kv_packet, checksums_of_parts_are_joined) {
 }
 
 /* The stream of a section whose payload goes beside it in two parts, as a reader meets it. */
-static fv_refusal read_beside(fv_packet_reader *r, seen *w, size_t first, uint32_t spoil) {
+static fv_refusal read_oob(fv_packet_reader *r, seen *w, size_t first, uint32_t spoil) {
     stream s = {.frame_max = FV_FRAME_MAX};
     fv_packet_writer out;
     const uint8_t *p = numbers();
     fv_section data = {.type = FV_SECTION_DATA, .critical = true};
     fv_packet_writer_init(&out, 0, keep_frame, &s);
-    cr_assert_eq(fv_packet_write_beside(&out, data, MANY, fv_crc32c(0, p, MANY)), FV_OK);
+    cr_assert_eq(fv_packet_write_oob(&out, data, MANY, fv_crc32c(0, p, MANY)), FV_OK);
     size_t head = s.n;
     cr_assert_eq(fv_packet_end(&out, 77), FV_OK);
     reader_init(r, w);
-    r->hooks.beside = on_bytes;
+    r->hooks.oob = on_bytes;
     fv_refusal why = fv_packet_read(r, s.bytes, head);
     cr_assert_eq(why, FV_REFUSED_NONE);
-    why = fv_packet_read_beside(r, p, first, fv_crc32c(0, p, first));
+    why = fv_packet_read_oob(r, p, first, fv_crc32c(0, p, first));
     if (why == FV_REFUSED_NONE && first < MANY)
-        why = fv_packet_read_beside(r, p + first, MANY - first,
-                                    fv_crc32c(0, p + first, MANY - first) ^ spoil);
+        why = fv_packet_read_oob(r, p + first, MANY - first,
+                                 fv_crc32c(0, p + first, MANY - first) ^ spoil);
     if (why == FV_REFUSED_NONE) why = fv_packet_read(r, s.bytes + head, s.n - head);
     fv_packet_writer_fini(&out);
     free(s.bytes);
     return why;
 }
 
-Test(kv_packet, a_payload_beside_the_stream_is_part_of_it) {
+Test(kv_packet, a_payload_oob_the_stream_is_part_of_it) {
     static seen w;
     fv_packet_reader r;
-    cr_expect_eq(read_beside(&r, &w, 300, 0), FV_REFUSED_NONE, "%s", fv_last_error());
+    cr_expect_eq(read_oob(&r, &w, 300, 0), FV_REFUSED_NONE, "%s", fv_last_error());
     cr_expect(r.done && w.n_end == 1 && memcmp(w.payload[0], numbers(), MANY) == 0);
-    cr_expect_eq(read_beside(&r, &w, MANY, 0), FV_REFUSED_NONE, "%s", fv_last_error());
+    cr_expect_eq(read_oob(&r, &w, MANY, 0), FV_REFUSED_NONE, "%s", fv_last_error());
 }
 
-Test(kv_packet, what_changed_beside_the_stream_is_refused_and_so_is_too_much) {
+Test(kv_packet, what_changed_oob_the_stream_is_refused_and_so_is_too_much) {
     static seen w;
     fv_packet_reader r;
-    cr_expect_eq(read_beside(&r, &w, 300, 1), FV_REFUSED_CHECKSUM);
-    cr_expect_eq(read_beside(&r, &w, MANY + 1, 0), FV_REFUSED_MALFORMED);
+    cr_expect_eq(read_oob(&r, &w, 300, 1), FV_REFUSED_CHECKSUM);
+    cr_expect_eq(read_oob(&r, &w, MANY + 1, 0), FV_REFUSED_MALFORMED);
     reader_init(&r, &w); /* no section has begun */
-    cr_expect_eq(fv_packet_read_beside(&r, numbers(), 1, 0), FV_REFUSED_MALFORMED);
+    cr_expect_eq(fv_packet_read_oob(&r, numbers(), 1, 0), FV_REFUSED_MALFORMED);
 }

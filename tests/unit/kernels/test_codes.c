@@ -193,7 +193,7 @@ Test(codes, four_bits_with_all_that_belongs_to_them_are_less_than_a_third_of_the
     cr_expect_float_eq(bits, 4.40, 0.01, "%g bits a number", bits);
 }
 
-/* ---- rows that leave ----------------------------------------------------------------------- */
+/* ---- tokens that are pruned ----------------------------------------------------------------------- */
 
 Test(codes, rows_that_stay_keep_their_bits_and_take_no_byte_more_than_they_need) {
     static const int32_t idx[] = {40, 3, 17, 16, 41};

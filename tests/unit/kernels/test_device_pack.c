@@ -56,7 +56,7 @@ static void same_part(const side *a, const side *b, int32_t layer, int kind) {
     const fv_packed_part *here = &fv_kv_packed_at(a->p.kv, layer)->part[kind];
     fv_packed_part there;
     cr_assert_eq(
-        fv_kv_packed_home(b->p.kv, &fv_kv_packed_at(b->p.kv, layer)->part[kind], &room, &there),
+        fv_kv_packed_on_host(b->p.kv, &fv_kv_packed_at(b->p.kv, layer)->part[kind], &room, &there),
         FV_OK);
     cr_assert_eq(memcmp(&here->shape, &there.shape, sizeof there.shape), 0, "layer %d", layer);
     cr_expect_eq(memcmp(here->data, there.data, fv_packed_bytes(&there.shape)), 0,

@@ -215,7 +215,7 @@ Test(merged, they_are_read_as_numpy_says_and_take_as_many_bytes) {
     json_decref(root);
 }
 
-/* ---- bytes, and rows that leave ----------------------------------------------------------------
+/* ---- bytes, and tokens that are pruned ----------------------------------------------------------------
  */
 
 /* 576 rows of a 7B network: one of two directions, and a norm for each of 128 numbers. */

@@ -32,8 +32,9 @@ Test(calibration, what_was_written_is_read) {
                  fv_last_error());
     json_decref(lazy);
     cr_assert_eq(read_back(&b), FV_OK, "%s", fv_last_error());
-    const int32_t *leader = b.blocks.leader;
-    cr_assert(b.blocks.n_layer == 4 && leader[1] == 1 && leader[2] == 1 && leader[3] == 3);
+    const int32_t *source_layer = b.blocks.source_layer;
+    cr_assert(b.blocks.n_layer == 4 && source_layer[1] == 1 && source_layer[2] == 1 &&
+              source_layer[3] == 3);
     cr_assert_not(b.has_thresholds);
     json_t *cosines =
         json_pack("{s:f, s:f, s:f}", "cos", 0.99731, "l2", 0.03, "exit_cos", 0.999931);
@@ -62,7 +63,7 @@ Test(calibration, other_measurements_stay_those_of_other_weights_do_not) {
     cr_assert_eq(fv_calibration_write(folder(), "00ff", "lazy", lazy), FV_OK);
     cr_assert_eq(fv_calibration_write(folder(), "00ff", "other", other), FV_OK);
     cr_assert_eq(read_back(&b), FV_OK);
-    cr_assert_eq(b.blocks.leader[3], 2);
+    cr_assert_eq(b.blocks.source_layer[3], 2);
     cr_assert_eq(fv_calibration_write(folder(), "1234", "other", other), FV_OK);
     cr_assert_eq(read_back(&b), FV_EDATA);
     cr_assert(strstr(fv_last_error(), "fovea calibrate"), "%s", fv_last_error());

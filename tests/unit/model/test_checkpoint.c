@@ -139,18 +139,18 @@ static bool same_network(const fv_checkpoint *a, const fv_checkpoint *b) {
     return same;
 }
 
-Test(checkpoint, every_dialect_and_shard_count_is_the_same_network) {
+Test(checkpoint, every_name_mapping_and_shard_count_is_the_same_network) {
     checkpoint hub = tiny();
     fv_checkpoint *a = opened(&hub);
     char fp_a[17], fp_b[17];
     fv_checkpoint_fingerprint(a, fp_a);
-    const fv_dialect dialects[] = {FV_DIALECT_HUB, FV_DIALECT_V4_52, FV_DIALECT_V5_6,
-                                   FV_DIALECT_ORIGINAL};
+    const fv_name_mapping name_mappings[] = {FV_NAME_MAPPING_HUB, FV_NAME_MAPPING_V4_52,
+                                             FV_NAME_MAPPING_V5_6, FV_NAME_MAPPING_ORIGINAL};
     for (size_t i = 0; i < 4; i++) {
         checkpoint other = made((fv_synth_options){
-            .dtype = FV_BF16, .dialect = dialects[i], .n_shard = 1 + 3 * (int32_t)i});
+            .dtype = FV_BF16, .name_mapping = name_mappings[i], .n_shard = 1 + 3 * (int32_t)i});
         fv_checkpoint *b = opened(&other);
-        cr_assert(same_network(a, b), "%s", fv_dialect_name(dialects[i]));
+        cr_assert(same_network(a, b), "%s", fv_name_mapping_name(name_mappings[i]));
         fv_checkpoint_fingerprint(b, fp_b);
         cr_assert_str_eq(fp_a, fp_b);
         cr_assert_eq(fv_checkpoint_bytes(a), fv_checkpoint_bytes(b));
@@ -160,9 +160,9 @@ Test(checkpoint, every_dialect_and_shard_count_is_the_same_network) {
 }
 
 Test(checkpoint, base_models_share_the_embedding_as_head) {
-    const fv_dialect dialects[] = {FV_DIALECT_BASE, FV_DIALECT_BARE};
+    const fv_name_mapping name_mappings[] = {FV_NAME_MAPPING_BASE, FV_NAME_MAPPING_BARE};
     for (size_t i = 0; i < 2; i++) {
-        checkpoint c = made((fv_synth_options){.dtype = FV_BF16, .dialect = dialects[i]});
+        checkpoint c = made((fv_synth_options){.dtype = FV_BF16, .name_mapping = name_mappings[i]});
         fv_checkpoint *ck = opened(&c);
         cr_assert(fv_checkpoint_config(ck)->text.tied_head);
         cr_assert_eq(fv_checkpoint_text(ck)->head.data, fv_checkpoint_text(ck)->embed.data);
@@ -254,10 +254,10 @@ Test(checkpoint, a_text_model_alone_has_no_vision) {
                "\"vocab_size\":300}");
     char config[PATH_CAP];
     path_of(&home, "text.json", config);
-    const fv_dialect dialects[] = {FV_DIALECT_HUB, FV_DIALECT_BARE};
+    const fv_name_mapping name_mappings[] = {FV_NAME_MAPPING_HUB, FV_NAME_MAPPING_BARE};
     for (size_t i = 0; i < 2; i++) {
-        checkpoint c = made(
-            (fv_synth_options){.config_file = config, .dtype = FV_F32, .dialect = dialects[i]});
+        checkpoint c = made((fv_synth_options){
+            .config_file = config, .dtype = FV_F32, .name_mapping = name_mappings[i]});
         fv_checkpoint *ck = opened(&c);
         cr_assert_not(fv_checkpoint_config(ck)->has_vision);
         cr_assert_null(fv_checkpoint_vision(ck));
@@ -404,18 +404,19 @@ Test(checkpoint, a_broken_config_is_named_by_its_path) {
 
 Test(checkpoint, a_missing_tensor_is_named_as_the_file_would_name_it) {
     static const struct {
-        fv_dialect d;
+        fv_name_mapping d;
         const char *name;
     } want[] = {
-        {FV_DIALECT_HUB, "language_model.model.layers.1.mlp.up_proj.weight"},
-        {FV_DIALECT_V4_52, "model.vision_tower.vision_model.encoder.layers.0.layer_norm1.bias"},
-        {FV_DIALECT_V5_6, "model.vision_tower.encoder.layers.0.layer_norm1.bias"},
-        {FV_DIALECT_ORIGINAL, "model.mm_projector.2.weight"},
-        {FV_DIALECT_BASE, "language_model.layers.0.self_attn.o_proj.weight"},
-        {FV_DIALECT_BARE, "norm.weight"},
+        {FV_NAME_MAPPING_HUB, "language_model.model.layers.1.mlp.up_proj.weight"},
+        {FV_NAME_MAPPING_V4_52,
+         "model.vision_tower.vision_model.encoder.layers.0.layer_norm1.bias"},
+        {FV_NAME_MAPPING_V5_6, "model.vision_tower.encoder.layers.0.layer_norm1.bias"},
+        {FV_NAME_MAPPING_ORIGINAL, "model.mm_projector.2.weight"},
+        {FV_NAME_MAPPING_BASE, "language_model.layers.0.self_attn.o_proj.weight"},
+        {FV_NAME_MAPPING_BARE, "norm.weight"},
     };
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-        checkpoint c = made((fv_synth_options){.dtype = FV_BF16, .dialect = want[i].d});
+        checkpoint c = made((fv_synth_options){.dtype = FV_BF16, .name_mapping = want[i].d});
         tensor_file_without(c.dir, weights, want[i].name);
         char words[256];
         snprintf(words, sizeof words, "tensor '%s' is missing", want[i].name);

@@ -1,21 +1,21 @@
-/* model/dialect: one tensor, many names. */
+/* model/name mapping: one tensor, many names. */
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "model/dialect.h"
+#include "model/name_mapping.h"
 
 static void is(const char *key, const char *canonical) {
     char out[FV_TENSOR_NAME_MAX] = "";
-    cr_assert(fv_dialect_canonical(key, out), "%s is not known", key);
+    cr_assert(fv_name_mapping_canonical(key, out), "%s is not known", key);
     cr_assert_str_eq(out, canonical);
 }
 
 static void is_unknown(const char *key) {
     char out[FV_TENSOR_NAME_MAX];
-    cr_assert_not(fv_dialect_canonical(key, out), "%s becomes %s", key, out);
+    cr_assert_not(fv_name_mapping_canonical(key, out), "%s becomes %s", key, out);
 }
 
-Test(dialect, text_tensors_have_one_canonical_name) {
+Test(name_mapping, text_tensors_have_one_canonical_name) {
     const char *want = "text.layers.31.self_attn.q_proj.weight";
     is("language_model.model.layers.31.self_attn.q_proj.weight", want);
     is("model.language_model.layers.31.self_attn.q_proj.weight", want);
@@ -27,13 +27,13 @@ Test(dialect, text_tensors_have_one_canonical_name) {
     is("model.norm.weight", "text.norm.weight");
 }
 
-Test(dialect, the_head_has_one_canonical_name) {
+Test(name_mapping, the_head_has_one_canonical_name) {
     is("lm_head.weight", "lm_head.weight");
     is("language_model.lm_head.weight", "lm_head.weight");
     is("model.language_model.lm_head.weight", "lm_head.weight");
 }
 
-Test(dialect, tower_and_projector_have_one_canonical_name) {
+Test(name_mapping, tower_and_projector_have_one_canonical_name) {
     is("vision_tower.vision_model.pre_layrnorm.bias", "vision.pre_layrnorm.bias");
     is("model.vision_tower.vision_model.pre_layrnorm.bias", "vision.pre_layrnorm.bias");
     is("model.vision_tower.pre_layrnorm.bias", "vision.pre_layrnorm.bias");
@@ -46,7 +46,7 @@ Test(dialect, tower_and_projector_have_one_canonical_name) {
     is("model.mm_projector.2.bias", "projector.linear_2.bias");
 }
 
-Test(dialect, buffers_and_strangers_are_unknown) {
+Test(name_mapping, buffers_and_strangers_are_unknown) {
     is_unknown("language_model.model.layers.0.self_attn.rotary_emb.inv_freq");
     is_unknown("vision_tower.vision_model.embeddings.position_ids");
     is_unknown("image_newline");
@@ -56,7 +56,7 @@ Test(dialect, buffers_and_strangers_are_unknown) {
     is_unknown("model.");
 }
 
-Test(dialect, a_name_that_is_too_long_is_unknown) {
+Test(name_mapping, a_name_that_is_too_long_is_unknown) {
     char key[400];
     memset(key, 'x', sizeof key);
     memcpy(key, "vision_tower.", 13);
@@ -66,7 +66,7 @@ Test(dialect, a_name_that_is_too_long_is_unknown) {
     is_unknown(key);
 }
 
-Test(dialect, what_a_dialect_writes_reads_back) {
+Test(name_mapping, what_a_name_mapping_writes_reads_back) {
     static const char *const names[] = {
         "text.embed_tokens.weight",
         "text.layers.0.mlp.up_proj.weight",
@@ -77,54 +77,55 @@ Test(dialect, what_a_dialect_writes_reads_back) {
         "projector.linear_1.weight",
         "projector.linear_2.bias",
     };
-    for (int d = 0; d < FV_N_DIALECT; d++)
+    for (int d = 0; d < FV_N_NAME_MAPPING; d++)
         for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
             char key[FV_TENSOR_NAME_MAX];
-            fv_dialect_key((fv_dialect)d, names[i], key);
+            fv_name_mapping_key((fv_name_mapping)d, names[i], key);
             is(key, names[i]);
         }
 }
 
-Test(dialect, keys_are_those_that_files_have) {
+Test(name_mapping, keys_are_those_that_files_have) {
     static const struct {
-        fv_dialect d;
+        fv_name_mapping d;
         const char *text, *head, *vision, *projector;
     } want[] = {
-        {FV_DIALECT_HUB, "language_model.model.norm.weight", "language_model.lm_head.weight",
+        {FV_NAME_MAPPING_HUB, "language_model.model.norm.weight", "language_model.lm_head.weight",
          "vision_tower.vision_model.pre_layrnorm.bias", "multi_modal_projector.linear_1.bias"},
-        {FV_DIALECT_V4_52, "model.language_model.norm.weight", "lm_head.weight",
+        {FV_NAME_MAPPING_V4_52, "model.language_model.norm.weight", "lm_head.weight",
          "model.vision_tower.vision_model.pre_layrnorm.bias",
          "model.multi_modal_projector.linear_1.bias"},
-        {FV_DIALECT_V5_6, "model.language_model.norm.weight", "lm_head.weight",
+        {FV_NAME_MAPPING_V5_6, "model.language_model.norm.weight", "lm_head.weight",
          "model.vision_tower.pre_layrnorm.bias", "model.multi_modal_projector.linear_1.bias"},
-        {FV_DIALECT_ORIGINAL, "model.norm.weight", "lm_head.weight",
+        {FV_NAME_MAPPING_ORIGINAL, "model.norm.weight", "lm_head.weight",
          "model.vision_tower.vision_tower.vision_model.pre_layrnorm.bias",
          "model.mm_projector.0.bias"},
-        {FV_DIALECT_BASE, "language_model.norm.weight", "lm_head.weight",
+        {FV_NAME_MAPPING_BASE, "language_model.norm.weight", "lm_head.weight",
          "vision_tower.vision_model.pre_layrnorm.bias", "multi_modal_projector.linear_1.bias"},
-        {FV_DIALECT_BARE, "norm.weight", "lm_head.weight",
+        {FV_NAME_MAPPING_BARE, "norm.weight", "lm_head.weight",
          "vision_tower.vision_model.pre_layrnorm.bias", "multi_modal_projector.linear_1.bias"},
     };
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         char key[FV_TENSOR_NAME_MAX];
-        fv_dialect_key(want[i].d, "text.norm.weight", key);
+        fv_name_mapping_key(want[i].d, "text.norm.weight", key);
         cr_assert_str_eq(key, want[i].text);
-        fv_dialect_key(want[i].d, "lm_head.weight", key);
+        fv_name_mapping_key(want[i].d, "lm_head.weight", key);
         cr_assert_str_eq(key, want[i].head);
-        fv_dialect_key(want[i].d, "vision.pre_layrnorm.bias", key);
+        fv_name_mapping_key(want[i].d, "vision.pre_layrnorm.bias", key);
         cr_assert_str_eq(key, want[i].vision);
-        fv_dialect_key(want[i].d, "projector.linear_1.bias", key);
+        fv_name_mapping_key(want[i].d, "projector.linear_1.bias", key);
         cr_assert_str_eq(key, want[i].projector);
     }
 }
 
-Test(dialect, names_of_dialects_go_both_ways) {
-    for (int d = 0; d < FV_N_DIALECT; d++) {
-        fv_dialect back;
-        cr_assert_eq(fv_dialect_by_name(fv_dialect_name((fv_dialect)d), &back), FV_OK);
-        cr_assert_eq(back, (fv_dialect)d);
+Test(name_mapping, names_of_name_mappings_go_both_ways) {
+    for (int d = 0; d < FV_N_NAME_MAPPING; d++) {
+        fv_name_mapping back;
+        cr_assert_eq(fv_name_mapping_by_name(fv_name_mapping_name((fv_name_mapping)d), &back),
+                     FV_OK);
+        cr_assert_eq(back, (fv_name_mapping)d);
     }
-    fv_dialect none;
-    cr_assert_eq(fv_dialect_by_name("v3", &none), FV_EINVAL);
+    fv_name_mapping none;
+    cr_assert_eq(fv_name_mapping_by_name("v3", &none), FV_EINVAL);
     cr_assert_not_null(strstr(fv_last_error(), "dialect 'v3' is unknown: hub, v4.52"));
 }

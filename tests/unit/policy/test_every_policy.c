@@ -117,7 +117,7 @@ static void count_rows(const tiny_prompt *p, int32_t layer, int32_t head, int32_
         const int32_t *pos = fv_kv_positions(p->kv, layer, head, (fv_kv_segment)s);
         for (int32_t i = 0; i < n; i++) {
             cr_assert(pos[i] >= 0 && pos[i] < p->n + t);
-            if (s == FV_SEG_TEXT && i && !fv_kv_tally_kind(p->kv))
+            if (s == FV_SEG_TEXT && i && !fv_kv_accum_kind(p->kv))
                 cr_assert_geq(pos[i], pos[i - 1]);
             if (pos[i] >= p->n) continue;
             cr_assert_eq(p->seg[pos[i]], s);
@@ -148,7 +148,7 @@ static int32_t missing(const tiny_prompt *p, int32_t t, int32_t *twice) {
 }
 
 static bool lets_rows_go(const fv_plan *plan) {
-    bool some = plan->select || plan->evict || plan->tally.kind || plan->keeps_packed < 1;
+    bool some = plan->select || plan->evict || plan->accum.kind || plan->keeps_packed < 1;
     for (int32_t l = 0; l < plan->shape.n_layer; l++)
         some |= plan->visual[l] < plan->shape.n_visual || plan->forget[l];
     return some;
@@ -162,7 +162,7 @@ static void assert_bytes(const tiny_prompt *p, const char *policy) {
     size_t visual = fv_kv_bytes(p->kv, FV_SEG_VISUAL);
     size_t held = visual + fv_kv_bytes(p->kv, FV_SEG_TEXT);
     bool lazy = false;
-    for (int32_t l = 0; l < p->plan.shape.n_layer; l++) lazy |= p->plan.leader[l] != l;
+    for (int32_t l = 0; l < p->plan.shape.n_layer; l++) lazy |= p->plan.source_layer[l] != l;
     cr_assert_leq(held, most.held, "%s holds %zu of %zu", policy, held, (size_t)most.held);
     cr_assert_leq(visual, most.visual, "%s", policy);
     cr_assert_leq(fv_kv_packed_tables(p->kv), most.tables, "%s", policy);
@@ -275,7 +275,7 @@ Test(every_policy, is_the_same_alone_and_in_a_ragged_batch) {
     tiny_net_close(&net);
 }
 
-/* A prompt without pictures: exact's bits wherever the plan has nothing left to do. */
+/* A prompt without images: exact's bits wherever the plan has nothing left to do. */
 Test(every_policy, is_exact_on_text_where_the_plan_says_so) {
     char policy[POLICIES_MAX][POLICY_MAX];
     answer exact;
@@ -299,7 +299,7 @@ Test(every_policy, is_exact_on_text_where_the_plan_says_so) {
     tiny_net_close(&net);
 }
 
-/* Two images beside one another are one image of as many rows, to whoever takes all image rows
+/* Two images beside one another are one image of as many rows, to whoever takes all image tokens
  * together. */
 Test(every_policy, pools_the_rows_of_images) {
     static const char *const pooled[] = {

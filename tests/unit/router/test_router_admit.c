@@ -25,7 +25,7 @@ static request_message req;
 static fv_need need;
 static uint32_t keep_ms_max;
 
-/* Four ids, one of them a picture's, for a model of 4 layers, 2 KV heads of 8 numbers. */
+/* Four ids, one of them an image's, for a model of 4 layers, 2 KV heads of 8 numbers. */
 static void setup(void) {
     fovea__inference__v1__limits__init(&limits);
     limits.max_positions = 256;
@@ -136,7 +136,7 @@ Test(router_admit, the_bound_follows_the_policy) {
 /* The map is the checkpoint's: prefill workers say it when they join. */
 Test(router_admit, the_bound_of_a_calibrated_map_is_that_of_the_map) {
     Fovea__Inference__V1__Policy *vla, *gla;
-    uint32_t leaders[4] = {0, 1, 1, 1};
+    uint32_t source_layers[4] = {0, 1, 1, 1};
     fv_policy p;
     fv_arena arena = {0};
     const uint64_t part = 2 * 8 * 2; /* keys, or values, of a row in a layer */
@@ -150,7 +150,7 @@ Test(router_admit, the_bound_of_a_calibrated_map_is_that_of_the_map) {
     refused(FV_EINVAL, "it is of other weights");
     model.uncalibrated = (char *)"";
     model.n_lazy_source_layers = 4;
-    model.lazy_source_layers = leaders;
+    model.lazy_source_layers = source_layers;
     admitted();
     cr_assert_eq(need.bytes, ((3 + 16 + 10) * 8 - 16 * 2) * part, "keys of image rows");
     req.policy = gla;

@@ -1,4 +1,4 @@
-/* router/breaker.c: the states over time. router/choose.c, router/relay.c: what they do to
+/* router/breaker.c: the states over time. router/balancer.c, router/relay.c: what they do to
  * requests. */
 #include <criterion/criterion.h>
 #include <string.h>

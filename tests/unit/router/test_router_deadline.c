@@ -6,9 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "router/choose.h"
+#include "router/balancer.h"
 #include "router/deadline.h"
-#include "router/place.h"
+#include "router/reservation.h"
 
 TestSuite(router_deadline, .timeout = 120);
 
@@ -35,11 +35,11 @@ typedef struct job {
     double came_s, left_at_s, token_s;
     fv_work work;
     uint32_t n_token;
-    fv_place p, d;
+    fv_reservation p, d;
 } job;
 
 typedef struct worker {
-    fv_member member;
+    fv_registered_worker member;
     fv_introduction intro;
     int32_t line[64], n_line, n_batch; /* jobs; the first n_batch are being prefilled */
     int32_t answers[4096], n_answer;
@@ -69,7 +69,7 @@ static double uniform(void) {
     return ((double)(w.random >> 11) + 1) * 0x1p-53;
 }
 
-static void open_worker(worker *x, Fovea__Inference__V1__Role role, fv_member **list) {
+static void open_worker(worker *x, Fovea__Inference__V1__Role role, fv_registered_worker **list) {
     fovea__fleet__v1__introduction__init(&x->intro);
     x->intro.name = (char *)"worker";
     x->member.intro = &x->intro;
@@ -80,7 +80,7 @@ static void open_worker(worker *x, Fovea__Inference__V1__Role role, fv_member **
     *list = &x->member;
 }
 
-static fv_member *first;
+static fv_registered_worker *first;
 
 static void open_world(const setup *s) {
     memset(&w, 0, sizeof w);
@@ -105,8 +105,8 @@ static void end_job(job *j, bool good) {
         w.n_running--;
         w.n_wasted += !good;
     }
-    fv_place_give(&j->p, FV_OUTCOME_UNKNOWN, w.now_s);
-    fv_place_give(&j->d, FV_OUTCOME_UNKNOWN, w.now_s);
+    fv_reservation_give(&j->p, FV_OUTCOME_UNKNOWN, w.now_s);
+    fv_reservation_give(&j->d, FV_OUTCOME_UNKNOWN, w.now_s);
     w.n_good += good;
     w.n_late += late;
     j->state = OVER;
@@ -155,9 +155,9 @@ static void dispatch(void) {
         }
         j->state = PREFILL;
         w.n_running++;
-        fv_place_take(&j->p, &p->member, &portion, w.now_s);
-        fv_place_queue(&j->p, j->work.prompt);
-        fv_place_take(&j->d, &d->member, &portion, w.now_s);
+        fv_reservation_take(&j->p, &p->member, &portion, w.now_s);
+        fv_reservation_queue(&j->p, j->work.prompt);
+        fv_reservation_take(&j->d, &d->member, &portion, w.now_s);
         p->line[p->n_line++] = (int32_t)(j - w.jobs);
     }
     w.blocked_s = 0;
@@ -236,8 +236,8 @@ static void end_batch(worker *p) {
         if (j->state != PREFILL) continue; /* computed in vain */
         fv_estimate_prefilled(&w.e, &j->p.worker->pace, j->p.ahead, w.now_s - j->p.taken_s,
                               w.now_s);
-        fv_place_prefilled(&j->p);
-        fv_place_give(&j->p, FV_OUTCOME_WORKED, w.now_s);
+        fv_reservation_prefilled(&j->p);
+        fv_reservation_give(&j->p, FV_OUTCOME_WORKED, w.now_s);
         j->state = DECODE;
         j->n_token = 1;
         j->token_s = w.now_s;

@@ -1,4 +1,4 @@
-/* router/members.c, router/choose.c, router/describe.c: who is in the fleet, who is not let in, who
+/* router/registry.c, router/balancer.c, router/fleet_info.c: who is in the fleet, who is not let in, who
  * is lost, and who gets the next request. */
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
-#include "router/choose.h"
+#include "router/balancer.h"
 #include "tests/support/router_rig.h"
 
 TestSuite(router_overload, .timeout = 60);

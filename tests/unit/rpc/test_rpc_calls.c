@@ -73,9 +73,9 @@ Test(rpc_calls, a_client_stream_may_be_empty) {
     net_close(&r, 1000);
 }
 
-Test(rpc_calls, both_sides_talk_in_turn) {
+Test(rpc_calls, both_sides_session_in_turn) {
     net_open(&r);
-    net_call(&r, &h, NET_TALK, 10000);
+    net_call(&r, &h, NET_SESSION, 10000);
     for (int i = 1; i <= 10; i++) {
         cr_assert_eq(fv_rpc_call_send_buffer(h.call, net_bytes("turn", 4)), FV_OK);
         net_wait_for(&r, &h.n, i);
@@ -88,7 +88,7 @@ Test(rpc_calls, both_sides_talk_in_turn) {
 
 Test(rpc_calls, nothing_can_be_sent_behind_a_half_close) {
     net_open(&r);
-    net_call(&r, &h, NET_TALK, 10000);
+    net_call(&r, &h, NET_SESSION, 10000);
     fv_rpc_call_close_send(h.call);
     cr_assert_eq(fv_rpc_call_send_buffer(h.call, net_zeros(1)), FV_ECANCELLED);
     net_wait(&r, &h.over);
@@ -151,7 +151,7 @@ Test(rpc_calls, cancelling_at_once_ends_the_call) {
 
 Test(rpc_calls, cancelling_before_anything_was_sent_ends_the_call) {
     net_open(&r);
-    net_call(&r, &h, NET_TALK, 10000);
+    net_call(&r, &h, NET_SESSION, 10000);
     fv_rpc_call_cancel(h.call);
     net_wait(&r, &h.over);
     cr_assert_eq(h.end.status, FV_ECANCELLED);

@@ -15,8 +15,8 @@ static net_heard h, second, third;
 static void three_at_a_time(int32_t streams) {
     r.limits.streams = streams;
     net_open(&r);
-    net_call(&r, &h, NET_TALK, 10000);
-    net_call(&r, &second, NET_TALK, 10000);
+    net_call(&r, &h, NET_SESSION, 10000);
+    net_call(&r, &second, NET_SESSION, 10000);
     net_wait_for(&r, &r.seen.started, 2);
     net_ask(&r, &third, NET_ECHO, 10000, "x", 1);
 }
@@ -90,9 +90,9 @@ Test(rpc_limits, a_call_whose_message_does_not_come_is_ended) {
 Test(rpc_limits, calls_are_ended_in_their_order_and_others_go_on) {
     r.limits.first_message_ms = 400;
     net_open(&r);
-    net_call(&r, &h, NET_TALK, 60000);
-    net_call(&r, &second, NET_TALK, 60000);
-    net_call(&r, &third, NET_TALK, 60000);
+    net_call(&r, &h, NET_SESSION, 60000);
+    net_call(&r, &second, NET_SESSION, 60000);
+    net_call(&r, &third, NET_SESSION, 60000);
     fv_rpc_call_send_buffer(second.call, net_zeros(1)); /* it leaves from the middle of the line */
     net_wait_for(&r, &second.n, 1);
     net_wait(&r, &h.over);
@@ -110,7 +110,7 @@ Test(rpc_limits, calls_are_ended_in_their_order_and_others_go_on) {
 Test(rpc_limits, a_client_that_goes_before_its_message_leaves_no_trace) {
     r.limits.first_message_ms = 300;
     net_open(&r);
-    net_call(&r, &h, NET_TALK, 60000);
+    net_call(&r, &h, NET_SESSION, 60000);
     net_wait_for(&r, &r.seen.started, 1);
     fv_rpc_call_cancel(h.call);
     net_wait_for(&r, &r.seen.ended, 1);
@@ -123,7 +123,7 @@ Test(rpc_limits, a_client_that_goes_before_its_message_leaves_no_trace) {
 Test(rpc_limits, a_server_that_stops_while_a_message_is_awaited_ends) {
     r.limits.first_message_ms = 60000;
     net_open(&r);
-    net_call(&r, &h, NET_TALK, 60000);
+    net_call(&r, &h, NET_SESSION, 60000);
     net_wait_for(&r, &r.seen.started, 1);
     net_close(&r, 50);
 }

@@ -140,7 +140,7 @@ Test(rpc_message, a_small_message_cannot_ask_for_much_memory) {
 
 static void count_release(void *user) { ++*(int *)user; }
 
-Test(rpc_message, lent_memory_is_released_once_with_the_last_reference) {
+Test(rpc_message, reused_memory_is_released_once_with_the_last_reference) {
     grpc_init();
     int released = 0;
     fv_piece pieces[] = {{"hello ", 6}, {"world", 5}};

@@ -155,11 +155,11 @@ Test(rpc_frame, a_ticket_of_another_length_is_refused) {
 
 /* ---- beside the stream ------------------------------------------------------------------ */
 
-Test(rpc_frame, one_that_goes_beside_the_stream_is_named_and_may_come_after_all) {
+Test(rpc_frame, one_that_goes_oob_the_stream_is_named_and_may_come_after_all) {
     static char data[50] = "these bytes";
     static fv_rpc_frame f;
     grpc_byte_buffer *b;
-    cr_assert_eq(fv_rpc_frame_beside(&ticket, 9, 77, 3, &b), FV_OK);
+    cr_assert_eq(fv_rpc_frame_oob(&ticket, 9, 77, 3, &b), FV_OK);
     cr_assert_eq(fv_rpc_frame_read(b, &f), FV_REFUSED_NONE, "%s", fv_last_error());
     cr_expect(f.seq == 9 && f.pair == 77 && f.turn == 3 && f.bytes == 0);
     grpc_byte_buffer_destroy(b);
@@ -170,7 +170,7 @@ Test(rpc_frame, one_that_goes_beside_the_stream_is_named_and_may_come_after_all)
     grpc_byte_buffer_destroy(b);
 }
 
-Test(rpc_frame, a_commit_is_nothing_that_goes_beside_the_stream) {
+Test(rpc_frame, a_commit_is_nothing_that_goes_oob_the_stream) {
     uint8_t bytes[128];
     grpc_byte_buffer *b;
     cr_assert_eq(fv_rpc_frame_commit(&ticket, 5, &b), FV_OK);

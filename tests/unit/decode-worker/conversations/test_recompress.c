@@ -126,7 +126,7 @@ static void note_rows(fv_kv *truth, fv_kv *kv) {
     }
 }
 
-/* ||K|| of a layer's text rows. */
+/* ||K|| of a layer's text tokens. */
 static double norm(fv_kv *kv, int32_t layer) {
     const fv_kv_shape *s = fv_kv_get_shape(kv);
     double sum = 0;
@@ -296,20 +296,20 @@ Test(recompress, the_same_turns_have_the_same_bits_wherever_they_run) {
     static const fv_dtype dtypes[] = {FV_F32, FV_BF16, FV_F16};
     for (int i = 0; i < MANY; i++) {
         handoff_rig rig;
-        tiny_prompt p, there, beside;
+        tiny_prompt p, there, oob;
         fv_received got;
         float logits[VOCAB];
         rig_open(&rig, &(rig_options){.dtype = dtypes[i % 3], .pool_bytes = LIMIT});
         start(&rig.net, &p, many[i]);
-        tiny_prompt_make(&rig.net, &beside, 3, 20, 9, 5, "prune=vtw,layer=1");
-        ok(tiny_prefill(&rig.net, &beside, 1, 0));
+        tiny_prompt_make(&rig.net, &oob, 3, 20, 9, 5, "prune=vtw,layer=1");
+        ok(tiny_prefill(&rig.net, &oob, 1, 0));
         ok(rig_send(&rig, &p, 200, 1, &got, NULL));
         there = p;
         there.kv = got.kv;
         there.logits = logits;
         for (int32_t turn = 0, at = 0; turn < 3; turn++, at += 50) {
             fv_kv *other;
-            tiny_prompt *both[2] = {&beside, &there};
+            tiny_prompt *both[2] = {&oob, &there};
             int32_t last = (5 + (at + 49) * 29) % VOCAB;
             say(&rig.net, &p, at, 49, 49);
             say(&rig.net, &there, at, 49,
@@ -333,7 +333,7 @@ Test(recompress, the_same_turns_have_the_same_bits_wherever_they_run) {
         fv_received_free(&got);
         cr_assert_eq(fv_kv_pool_used(rig.pool), 0);
         tiny_prompt_free(&p);
-        tiny_prompt_free(&beside);
+        tiny_prompt_free(&oob);
         cr_assert_eq(fv_kv_pool_used(rig.net.pool), 0);
         rig_close(&rig);
     }

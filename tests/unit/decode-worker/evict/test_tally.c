@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "decode-worker/evict/evict.h"
-#include "model/net/tally.h"
+#include "model/net/accum.h"
 #include "tests/support/handoff.h"
 #include "tests/support/planned.h"
 
@@ -63,31 +63,31 @@ static int32_t rows_of(const fv_kv *kv, int32_t layer, int32_t head) {
     return fv_kv_len(kv, layer, head, FV_SEG_VISUAL) + fv_kv_len(kv, layer, head, FV_SEG_TEXT);
 }
 
-static bool same_tallies(const fv_kv *a, const fv_kv *b) {
-    bool same = fv_kv_tally_kind(a) == fv_kv_tally_kind(b);
+static bool same_accums(const fv_kv *a, const fv_kv *b) {
+    bool same = fv_kv_accum_kind(a) == fv_kv_accum_kind(b);
     for (int32_t i = 0; i < LAYERS * KV_HEADS * FV_N_SEG && same; i++) {
         int32_t l = i / (KV_HEADS * FV_N_SEG), g = i / FV_N_SEG % KV_HEADS;
         fv_kv_segment seg = (fv_kv_segment)(i % FV_N_SEG);
         size_t n = (size_t)fv_kv_len(a, l, g, seg) * GROUP;
         same = fv_kv_len(a, l, g, seg) == fv_kv_len(b, l, g, seg) &&
-               (n == 0 || same_bits(fv_kv_tally(a, l, g, seg), fv_kv_tally(b, l, g, seg), n));
+               (n == 0 || same_bits(fv_kv_accum(a, l, g, seg), fv_kv_accum(b, l, g, seg), n));
     }
     return same;
 }
 
 /* ---- the plan --------------------------------------------------------------------------- */
 
-Test(tally, budgets_are_shares_of_the_prompt) {
-    fv_tally_rule h2o = planned("evict=h2o", 30).tally, tova = planned("evict=tova", 30).tally;
-    fv_tally_rule cut = planned("evict=scissorhands", 30).tally;
-    cr_assert(h2o.kind == FV_TALLY_SUM && h2o.most == 20 && h2o.left == 20 && h2o.recent == 10);
-    cr_assert(tova.kind == FV_TALLY_LAST && tova.most == 20 && tova.recent == 0 && tova.shared);
-    cr_assert(cut.kind == FV_TALLY_LOW && cut.most == 50 && cut.left == 25 && cut.recent == 10);
-    cr_assert_eq(planned("evict=scissorhands,keep=0.1", 30).tally.recent, 5);
-    cr_assert_eq(planned("evict=scissorhands,window=7", 30).tally_rows, 7);
+Test(accum, budgets_are_shares_of_the_prompt) {
+    fv_accum_rule h2o = planned("evict=h2o", 30).accum, tova = planned("evict=tova", 30).accum;
+    fv_accum_rule cut = planned("evict=scissorhands", 30).accum;
+    cr_assert(h2o.kind == FV_ACCUM_SUM && h2o.most == 20 && h2o.left == 20 && h2o.recent == 10);
+    cr_assert(tova.kind == FV_ACCUM_LAST && tova.most == 20 && tova.recent == 0 && tova.shared);
+    cr_assert(cut.kind == FV_ACCUM_LOW && cut.most == 50 && cut.left == 25 && cut.recent == 10);
+    cr_assert_eq(planned("evict=scissorhands,keep=0.1", 30).accum.recent, 5);
+    cr_assert_eq(planned("evict=scissorhands,window=7", 30).accum_rows, 7);
 }
 
-Test(tally, a_budget_of_the_whole_prompt_lets_nothing_go_and_says_so) {
+Test(accum, a_budget_of_the_whole_prompt_lets_nothing_go_and_says_so) {
     static const char *const whole[] = {"evict=h2o,heavy=0.9", "evict=scissorhands,keep=1",
                                         "evict=tova,keep=1"};
     tiny_net net;
@@ -113,7 +113,7 @@ Test(tally, a_budget_of_the_whole_prompt_lets_nothing_go_and_says_so) {
 
 /* ---- how many leave --------------------------------------------------------------------- */
 
-Test(tally, one_row_of_each_head_leaves_for_each_token) {
+Test(accum, one_row_of_each_head_leaves_for_each_token) {
     static const char *const one[] = {"evict=h2o,heavy=0.2", "evict=tova,keep=0.3"};
     for (int i = 0; i < 2; i++) {
         tiny_net net;
@@ -123,7 +123,7 @@ Test(tally, one_row_of_each_head_leaves_for_each_token) {
         init(&e, &p, p.n);
         for (int32_t t = 1; t <= TOKENS; t++) {
             uint64_t before = fv_evict_rows(p.kv);
-            int32_t most = p.plan.tally.most;
+            int32_t most = p.plan.accum.most;
             run_token(&net, &p, &e, p.n, t);
             for (int32_t l = 0; l < LAYERS; l++)
                 for (int32_t g = 0; g < KV_HEADS; g++)
@@ -135,14 +135,14 @@ Test(tally, one_row_of_each_head_leaves_for_each_token) {
     }
 }
 
-Test(tally, scissorhands_lets_many_go_at_a_time) {
+Test(accum, scissorhands_lets_many_go_at_a_time) {
     tiny_net net;
     tiny_prompt p;
     fv_evict e;
     int32_t cuts = 0, rows = ROWS;
     start(&net, &p, "evict=scissorhands,keep=0.5,drop=0.1", 0);
     init(&e, &p, p.n);
-    cr_assert(p.plan.tally.most == 42 && p.plan.tally.left == 38);
+    cr_assert(p.plan.accum.most == 42 && p.plan.accum.left == 38);
     for (int32_t t = 1; t <= 12; t++) {
         if (rows > 42) rows = 38, cuts++;
         rows++;
@@ -154,7 +154,7 @@ Test(tally, scissorhands_lets_many_go_at_a_time) {
 }
 
 /* What its text says, ahead of the first token and behind each. */
-Test(tally, the_preset_of_scissorhands_holds_half_of_the_prompt) {
+Test(accum, the_preset_of_scissorhands_holds_half_of_the_prompt) {
     tiny_net net;
     tiny_prompt p;
     fv_evict e;
@@ -167,7 +167,7 @@ Test(tally, the_preset_of_scissorhands_holds_half_of_the_prompt) {
     finish(&net, &p);
 }
 
-Test(tally, last_rows_stay_and_positions_are_kept) {
+Test(accum, last_rows_stay_and_positions_are_kept) {
     tiny_net net;
     tiny_prompt p;
     fv_evict e;
@@ -189,7 +189,7 @@ Test(tally, last_rows_stay_and_positions_are_kept) {
     finish(&net, &p);
 }
 
-Test(tally, no_rows_at_all_are_a_budget_too) {
+Test(accum, no_rows_at_all_are_a_budget_too) {
     tiny_net net;
     tiny_prompt p;
     fv_evict e;
@@ -204,7 +204,7 @@ Test(tally, no_rows_at_all_are_a_budget_too) {
 
 /* Bytes that are resident are those of the rows, but for idle ends of extents; pages are those that
  * the rows need, and the pool has the rest. */
-Test(tally, memory_of_rows_that_leave_goes_back_to_the_pool) {
+Test(accum, memory_of_rows_that_leave_goes_back_to_the_pool) {
     static const char *const policy = "evict=h2o,heavy=0.2";
     size_t row = 2 * 24 * sizeof(float), page = FV_KV_BLOCK * row;
     tiny_net net;
@@ -223,7 +223,7 @@ Test(tally, memory_of_rows_that_leave_goes_back_to_the_pool) {
             for (int32_t g = 0; g < KV_HEADS; g++) {
                 text += (size_t)fv_kv_len(p.kv, l, g, FV_SEG_TEXT) * row;
                 visual += (size_t)fv_kv_len(p.kv, l, g, FV_SEG_VISUAL) * row;
-                pages += (size_t)(p.plan.tally.most + 1 + FV_KV_BLOCK - 1) / FV_KV_BLOCK * page;
+                pages += (size_t)(p.plan.accum.most + 1 + FV_KV_BLOCK - 1) / FV_KV_BLOCK * page;
             }
         cr_assert_eq(fv_kv_bytes(p.kv, FV_SEG_TEXT), text, "at %d", t);
         size_t extents = fv_kv_bytes(p.kv, FV_SEG_VISUAL);
@@ -239,7 +239,7 @@ Test(tally, memory_of_rows_that_leave_goes_back_to_the_pool) {
 /* ---- sums go on ------------------------------------------------------------------------- */
 
 /* Without anything leaving, prompt and answer sum to what a longer prompt sums to. */
-Test(tally, tokens_add_to_the_sums_of_the_prompt_bit_for_bit) {
+Test(accum, tokens_add_to_the_sums_of_the_prompt_bit_for_bit) {
     static const char *const sums[] = {"evict=h2o", "evict=scissorhands", "evict=tova"};
     for (int i = 0; i < 3; i++)
         for (int32_t cut = 1; cut <= 4; cut += 3) {
@@ -255,40 +255,40 @@ Test(tally, tokens_add_to_the_sums_of_the_prompt_bit_for_bit) {
             ok(tiny_prefill(&net, &longer, 1, 9));
             cr_assert(same_store(p.kv, longer.kv));
             cr_assert(same_bits(p.logits, longer.logits, 97));
-            cr_assert(same_tallies(p.kv, longer.kv), "%s by %d", sums[i], cut);
+            cr_assert(same_accums(p.kv, longer.kv), "%s by %d", sums[i], cut);
             tiny_prompt_free(&longer);
             finish(&net, &p);
         }
 }
 
 /* A question's rows that come in passes of any size are rows of one turn. */
-Test(tally, how_a_question_is_cut_changes_no_bit) {
+Test(accum, how_a_question_is_cut_changes_no_bit) {
     for (int i = 0; i < N_POLICY; i++) {
         tiny_net net;
         tiny_prompt p, q;
         fv_evict here, there;
-        fv_stepper *stepper;
+        fv_model_runner *runner;
         float logits[2][97];
         start(&net, &p, policies[i], 0);
         tiny_prompt_make(&net, &q, 5, VISUAL, 9, 11, policies[i]);
         ok(tiny_prefill(&net, &q, 1, 0));
         init(&here, &p, p.n);
         init(&there, &q, q.n);
-        ok(fv_stepper_open(net.dec, &stepper));
+        ok(fv_model_runner_open(net.dec, &runner));
         static const int32_t ids[] = {3, 1, 4, 1, 5, 9, 2};
         ok(fv_evict_step(&here, p.kv, 1));
         ok(fv_evict_step(&there, q.kv, 1));
         fv_step_seq whole = {.kv = p.kv, .n = 7, .ids = ids, .pos = p.n};
-        ok(fv_stepper_run(stepper, &whole, 1, logits[0]));
+        ok(fv_model_runner_run(runner, &whole, 1, logits[0]));
         for (int32_t at = 0, n; at < 7; at += n) {
             n = at == 0 ? 4 : at == 4 ? 1 : 2;
             fv_step_seq part = {
                 .kv = q.kv, .n = n, .ids = ids + at, .pos = q.n + at, .partial = at + n < 7};
-            ok(fv_stepper_run(stepper, &part, 1, logits[1]));
+            ok(fv_model_runner_run(runner, &part, 1, logits[1]));
         }
         cr_assert(same_bits(logits[0], logits[1], 97), "%s", policies[i]);
-        cr_assert(same_store(p.kv, q.kv) && same_tallies(p.kv, q.kv), "%s", policies[i]);
-        fv_stepper_close(stepper);
+        cr_assert(same_store(p.kv, q.kv) && same_accums(p.kv, q.kv), "%s", policies[i]);
+        fv_model_runner_close(runner);
         tiny_prompt_free(&q);
         finish(&net, &p);
     }
@@ -296,7 +296,7 @@ Test(tally, how_a_question_is_cut_changes_no_bit) {
 
 /* ---- neighbours ------------------------------------------------------------------------- */
 
-Test(tally, neighbours_in_a_batch_change_no_bit) {
+Test(accum, neighbours_in_a_batch_change_no_bit) {
     tiny_net net;
     tiny_prompt p[N_POLICY], alone, *all[N_POLICY];
     fv_evict e[N_POLICY], single;
@@ -320,7 +320,7 @@ Test(tally, neighbours_in_a_batch_change_no_bit) {
             run_token(&net, &alone, &single, alone.n, t);
             cr_assert(same_bits(alone.logits, logits[i][t - 1], 97), "%s at %d", policies[i], t);
         }
-        cr_assert(same_store(alone.kv, p[i].kv) && same_tallies(alone.kv, p[i].kv));
+        cr_assert(same_store(alone.kv, p[i].kv) && same_accums(alone.kv, p[i].kv));
         tiny_prompt_free(&alone);
     }
     for (int i = 0; i < N_POLICY; i++) tiny_prompt_free(&p[i]);
@@ -329,7 +329,7 @@ Test(tally, neighbours_in_a_batch_change_no_bit) {
 
 /* ---- from one worker to the other --------------------------------------------------------- */
 
-Test(tally, rows_arrive_with_what_they_were_paid_and_leave_there) {
+Test(accum, rows_arrive_with_what_they_were_paid_and_leave_there) {
     for (int i = 0; i < N_POLICY; i++) {
         handoff_rig rig;
         tiny_prompt p, there;
@@ -339,7 +339,7 @@ Test(tally, rows_arrive_with_what_they_were_paid_and_leave_there) {
         tiny_prompt_make(&rig.net, &p, 5, VISUAL, 9, 11, policies[i]);
         ok(tiny_prefill(&rig.net, &p, 1, 0));
         ok(rig_send(&rig, &p, TOKENS, 1, &got, NULL));
-        cr_assert(same_store(p.kv, got.kv) && same_tallies(p.kv, got.kv), "%s", policies[i]);
+        cr_assert(same_store(p.kv, got.kv) && same_accums(p.kv, got.kv), "%s", policies[i]);
         tiny_prompt_make(&rig.net, &there, 5, VISUAL, 9, 11, policies[i]);
         there.kv = got.kv;
         init(&here, &p, p.n);
@@ -388,7 +388,7 @@ static void take_up(const char *policy, int32_t n_prompt, int32_t n) {
     with_answer(&rig.net, &p, n, policy, &again);
     ok(tiny_prefill(&rig.net, &again, 1, 16));
     cr_assert(same_bits(p.logits, again.logits, 97), "'%s' behind %d, %d", policy, n_prompt, n);
-    cr_assert(same_store(p.kv, again.kv) && same_tallies(p.kv, again.kv), "'%s' behind %d, %d",
+    cr_assert(same_store(p.kv, again.kv) && same_accums(p.kv, again.kv), "'%s' behind %d, %d",
               policy, n_prompt, n);
     ok(rig_send(&rig, &again, TOKENS, 0, &got, NULL));
     fv_kv *sent = again.kv;
@@ -406,34 +406,34 @@ static void take_up(const char *policy, int32_t n_prompt, int32_t n) {
     rig_close(&rig);
 }
 
-Test(tally, an_answer_that_is_taken_up_again_goes_on_as_it_would_have) {
+Test(accum, an_answer_that_is_taken_up_again_goes_on_as_it_would_have) {
     for (int i = 0; i < N_POLICY; i++)
         for (int32_t n = 1; n <= TOKENS; n += 4) take_up(policies[i], ROWS, n);
 }
 
 /* A third has as many digits as a double holds, and the decode worker counts by what is printed. */
-Test(tally, both_workers_count_the_rows_of_a_third_alike) {
+Test(accum, both_workers_count_the_rows_of_a_third_alike) {
     for (int32_t n_prompt = 150; n_prompt <= 165; n_prompt++)
         take_up("evict=h2o,heavy=0.33333333333333331", n_prompt, 2);
 }
 
 /* ---- the store -------------------------------------------------------------------------- */
 
-Test(tally, holes_are_filled_from_the_end_and_tallies_go_along) {
+Test(accum, holes_are_filled_from_the_end_and_accums_go_along) {
     static const int32_t pos[8] = {0, 1, 2, 3, 4, 5, 6, 7}, left[4] = {4, 1, 7, 3};
     fv_kv_shape shape = {.n_layer = 1, .n_kv = 1, .d_head = 4, .dtype = FV_F32};
     fv_kv_pool *pool;
     fv_kv *kv;
     ok(fv_kv_pool_open(fv_device_host(), &shape, 0, &pool));
     ok(fv_kv_open(pool, &kv));
-    fv_kv_set_tally(kv, FV_TALLY_SUM, 3);
+    fv_kv_set_accum(kv, FV_ACCUM_SUM, 3);
     ok(fv_kv_reserve(kv, 0, 8));
     ok(fv_kv_append(kv, 0, FV_SEG_TEXT, pos, 8));
     for (int32_t j = 0; j < 8; j++) {
         void *k;
         for (int q = 0; q < 3; q++) {
-            cr_assert_eq(fv_kv_tally(kv, 0, 0, FV_SEG_TEXT)[3 * j + q], 0);
-            fv_kv_tally(kv, 0, 0, FV_SEG_TEXT)[3 * j + q] = (float)(10 * j + q);
+            cr_assert_eq(fv_kv_accum(kv, 0, 0, FV_SEG_TEXT)[3 * j + q], 0);
+            fv_kv_accum(kv, 0, 0, FV_SEG_TEXT)[3 * j + q] = (float)(10 * j + q);
         }
         for (int value = 0; value < 2; value++) {
             fv_kv_stretch(kv, 0, 0, FV_SEG_TEXT, value, j, 8, &k);
@@ -451,7 +451,7 @@ Test(tally, holes_are_filled_from_the_end_and_tallies_go_along) {
         cr_assert_eq(fv_kv_positions(kv, 0, 0, FV_SEG_TEXT)[j], was);
         cr_assert(((float *)k)[1] == (float)(100 * was + 1));
         cr_assert(((float *)v)[3] == (float)(100 * was + 13));
-        cr_assert(fv_kv_tally(kv, 0, 0, FV_SEG_TEXT)[3 * j + 2] == (float)(10 * was + 2));
+        cr_assert(fv_kv_accum(kv, 0, 0, FV_SEG_TEXT)[3 * j + 2] == (float)(10 * was + 2));
     }
     fv_kv_close(kv);
     fv_kv_pool_close(pool);

@@ -91,7 +91,8 @@ static void assert_ranked(const char *policy, const char *want) {
         for (n = 1; l + n < 32 && plan.rank_from[l + n] == plan.rank_from[l]; n++) {
         }
         snprintf(got + strlen(got), 16, "%dx%d ", plan.rank_from[l], n);
-        if (plan.rank_from[l] >= 0) cr_assert(plan.tap[plan.rank_from[l]] & FV_TAP_LAST_ROW);
+        if (plan.rank_from[l] >= 0)
+            cr_assert(plan.capture[plan.rank_from[l]] & FV_CAPTURE_LAST_ROW);
     }
     cr_assert_str_eq(got, want, "%s: %s", policy, got);
     cr_assert_not_null(plan.evict);
@@ -121,10 +122,10 @@ Test(vta, a_pruner_that_decides_by_data_ranks_from_the_layer_it_first_looks_at) 
                   "-1x6 7x26 ");
     fv_plan plan = planned("prune=visipruner;evict=vta", 32, 576);
     for (int32_t l = 0; l < 32; l++)
-        cr_assert_eq((plan.tap[l] & FV_TAP_LAST_ROW) != 0, l >= 7 && l < 31, "layer %d", l);
+        cr_assert_eq((plan.capture[l] & FV_CAPTURE_LAST_ROW) != 0, l >= 7 && l < 31, "layer %d", l);
 }
 
-Test(vta, a_lazy_block_is_annealed_as_its_leader_is) {
+Test(vta, a_lazy_block_is_annealed_as_its_source_layer_is) {
     static const char first[] = "lazy=vla,map=given,blocks=1-6;evict=vta";
     static const char keeps[] = "lazy=gla,map=given,blocks=0-31;evict=vta";
     assert_ranked(first, "-1x7 2x25 "); /* layers 3..6 hold what layer 1 holds */
@@ -142,7 +143,7 @@ Test(vta, where_nothing_can_go_the_plan_says_why) {
     plan = planned("prune=vtw,layer=2;evict=vta", 32, 576);
     cr_assert(strstr(plan.note[FV_STAGE_EVICT], "no layer that is ranked"));
     cr_assert_null(plan.evict);
-    for (int32_t l = 0; l < 32; l++) cr_assert(plan.tap[l] == 0 && plan.rank_from[l] == -1);
+    for (int32_t l = 0; l < 32; l++) cr_assert(plan.capture[l] == 0 && plan.rank_from[l] == -1);
 }
 
 /* ---- ranked rows ------------------------------------------------------------------------ */
@@ -326,7 +327,7 @@ Test(vta, visual_rows_leave_by_the_clock_and_text_stays) {
     }
 }
 
-/* From tau on nobody sees an image: as in a store whose visual rows were taken out by hand. */
+/* From tau on nobody sees an image: as in a store whose visual tokens were taken out by hand. */
 Test(vta, behind_tau_attention_is_over_text_alone) {
     tiny_net net;
     tiny_prompt p, text, *other = &text;

@@ -1,4 +1,4 @@
-/* From a prefilled store to one that decodes elsewhere: prefill-worker/ship/ship.c, every transport
+/* From a prefilled store to one that decodes elsewhere: prefill-worker/export/export.c, every transport
  * fault, decode-worker/receive/receive.c. Streams that were tampered with: test_handoff_streams.c.
  */
 #include <criterion/criterion.h>
@@ -39,7 +39,7 @@ Test(handoff, a_store_arrives_bit_for_bit_however_it_is_cut) {
                   policy);
         for (int32_t group = 0; group <= 3; group++) { /* of layers; 0: all at once */
             fv_received got;
-            fv_ship_report sent;
+            fv_export_report sent;
             cr_assert_eq(rig_send(&rig, &p, MORE, group, &got, &sent), FV_OK, "%s: %s", policy,
                          fv_last_error());
             cr_assert(same_store(p.kv, got.kv), "%s, groups of %d", policy, group);
@@ -147,20 +147,20 @@ Test(handoff, room_for_prompt_and_answer_is_held_from_the_grant_on_and_the_rest_
     tiny_prompt p;
     fv_received got;
     rig_start(&rig, &(rig_options){.dtype = FV_F32}, &p, policies[3]);
-    fv_ship_request req = rig_request(&rig, &p, 200);
-    fv_ship *ship;
+    fv_export_request req = rig_request(&rig, &p, 200);
+    fv_export *ship;
     size_t row = 2 * 24 * sizeof(float);
-    cr_assert_eq(fv_ship_begin(rig.transport, &req, &ship), FV_OK);
+    cr_assert_eq(fv_export_begin(rig.transport, &req, &ship), FV_OK);
     size_t visual = (size_t)fv_plan_count(&p.plan).visual;
     size_t granted = visual + 4 * 2 * 4 * FV_KV_BLOCK * row; /* 14 + 200 rows: 4 pages */
     cr_assert_lt(visual, 4 * 2 * VISUAL * row, "one of two heads keeps fewer");
     cr_assert_eq(fv_kv_pool_used(rig.pool), granted);
-    fv_ship_close(ship, true, NULL, NULL);
+    fv_export_close(ship, true, NULL, NULL);
     rig_assert_baseline(&rig, "giving up");
     cr_assert_eq(fv_receiver_get_counters(rig.receiver)->aborted, 1);
 
     cr_assert_eq(rig_send(&rig, &p, 200, 1, &got, NULL), FV_OK);
-    /* Of 14 text rows one head keeps all and the other 12: 4 pages each, as was granted. */
+    /* Of 14 text tokens one head keeps all and the other 12: 4 pages each, as was granted. */
     size_t held = fv_kv_bytes(p.kv, FV_SEG_VISUAL) + 4 * 2 * 4 * FV_KV_BLOCK * row;
     cr_assert_eq(fv_kv_pool_used(rig.pool), held);
     cr_assert_eq(got.bytes_surplus, granted - held);
@@ -186,7 +186,7 @@ Test(handoff, no_frame_makes_the_decode_side_hold_more_than_it_granted) {
         size_t granted = fv_kv_pool_used(rig.pool), row = 2 * 24 * sizeof(uint16_t), at = 0;
         size_t slab = 64 * FV_KV_BLOCK * row;
         size_t text = fv_kv_text_bytes(fv_kv_pool_shape(rig.pool), 14 + p.plan.twice + MORE,
-                                       fv_plan_lent_text(&p.plan));
+                                       fv_plan_reused_text(&p.plan));
         size_t pages = (text + slab - 1) / slab;
         cr_assert_eq(granted, text + s.hello.bytes_visual + s.hello.bytes_tables);
         for (uint64_t seq = 0; at < s.n; seq++) {
@@ -198,7 +198,7 @@ Test(handoff, no_frame_makes_the_decode_side_hold_more_than_it_granted) {
             at += part.bytes;
         }
         cr_assert_eq(sink->ops->commit(sink, &grant.ticket, (s.n + 776) / 777), FV_REFUSED_NONE);
-        cr_assert_eq(fv_receiver_claim(rig.receiver, &grant.ticket, &got), FV_REFUSED_NONE);
+        cr_assert_eq(fv_receiver_attach(rig.receiver, &grant.ticket, &got), FV_REFUSED_NONE);
         size_t held = fv_kv_bytes(got.kv, FV_SEG_VISUAL) + fv_kv_packed_tables(got.kv);
         for (int32_t l = 0; l < 4; l++)
             for (int32_t g = 0; g < 2; g++)
@@ -233,14 +233,14 @@ Test(handoff, a_full_decode_side_says_so_before_anything_is_sent) {
 Test(handoff, all_grants_taken_gives_the_reserved_room_back) {
     handoff_rig rig;
     tiny_prompt p;
-    fv_ship *first, *second;
+    fv_export *first, *second;
     rig_start(&rig, &(rig_options){.dtype = FV_F32, .capacity = 1}, &p, "");
-    fv_ship_request req = rig_request(&rig, &p, MORE);
-    cr_assert_eq(fv_ship_begin(rig.transport, &req, &first), FV_OK);
+    fv_export_request req = rig_request(&rig, &p, MORE);
+    cr_assert_eq(fv_export_begin(rig.transport, &req, &first), FV_OK);
     size_t used = fv_kv_pool_used(rig.pool);
-    cr_assert_eq(fv_ship_begin(rig.transport, &req, &second), FV_EBUSY);
+    cr_assert_eq(fv_export_begin(rig.transport, &req, &second), FV_EBUSY);
     cr_assert_eq(fv_kv_pool_used(rig.pool), used);
-    fv_ship_close(first, true, NULL, NULL);
+    fv_export_close(first, true, NULL, NULL);
     rig_assert_baseline(&rig, "the first");
     rig_finish(&rig, &p);
 }
@@ -265,7 +265,7 @@ Test(handoff, bytes_beyond_the_grant_are_refused) {
     rig_start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
     rig_capture(&rig, &p, MORE, &s);
     fv_hello small = s.hello;
-    small.n_visual = 1; /* a grant for a small picture, and the frames of a large one */
+    small.n_visual = 1; /* a grant for a small image, and the frames of a large one */
     small.bytes_visual = 8 * 2 * 24 * sizeof(float);
     cr_assert_neq(rig_deliver(rig.receiver, &small, s.bytes, s.n, 4096, &got), FV_REFUSED_NONE);
     rig_assert_baseline(&rig, "another stream");
@@ -284,11 +284,11 @@ Test(handoff, bytes_beyond_the_grant_are_refused) {
 Test(handoff, another_model_is_refused_by_the_field_that_differs) {
     handoff_rig rig;
     tiny_prompt p;
-    fv_ship *ship;
+    fv_export *ship;
     rig_start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
-    fv_ship_request req = rig_request(&rig, &p, MORE);
+    fv_export_request req = rig_request(&rig, &p, MORE);
     req.model = "huge";
-    cr_assert_eq(fv_ship_begin(rig.transport, &req, &ship), FV_EUNSUPPORTED);
+    cr_assert_eq(fv_export_begin(rig.transport, &req, &ship), FV_EUNSUPPORTED);
     cr_assert(strstr(fv_last_error(), "model is huge, and must be tiny"), "%s", fv_last_error());
     cr_assert_eq(fv_receiver_get_counters(rig.receiver)->refused[FV_REFUSED_INCOMPATIBLE], 1);
     rig_assert_baseline(&rig, "another model");
@@ -325,7 +325,7 @@ Test(handoff, tokens_and_sampling_that_would_harm_the_decoder_are_refused) {
     handoff_rig rig;
     tiny_prompt p;
     fv_received got;
-    fv_ship *ship;
+    fv_export *ship;
     rig_start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
     int32_t id = p.ids[1];
     static const int32_t bad[] = {-1, 97, INT32_MAX};
@@ -338,11 +338,11 @@ Test(handoff, tokens_and_sampling_that_would_harm_the_decoder_are_refused) {
     p.ids[20] = 1 << 20; /* an image row: nobody reads its id as a token */
     cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK, "%s", fv_last_error());
     fv_received_free(&got);
-    fv_ship_request req = rig_request(&rig, &p, MORE);
+    fv_export_request req = rig_request(&rig, &p, MORE);
     req.sampling.temperature = NAN;
-    cr_assert_eq(fv_ship_begin(rig.transport, &req, &ship), FV_OK);
-    cr_assert_eq(fv_ship_layers(ship, 4), FV_EINVAL);
-    fv_ship_close(ship, true, NULL, NULL);
+    cr_assert_eq(fv_export_begin(rig.transport, &req, &ship), FV_OK);
+    cr_assert_eq(fv_export_layers(ship, 4), FV_EINVAL);
+    fv_export_close(ship, true, NULL, NULL);
     rig_assert_baseline(&rig, "a temperature");
     rig_finish(&rig, &p);
 }
@@ -354,7 +354,7 @@ static void with_fault(fv_fault fault, uint64_t seed, const char *policy) {
     handoff_rig rig;
     tiny_prompt p;
     fv_received got;
-    fv_ship_report clean;
+    fv_export_report clean;
     rig_options opt = {.dtype = FV_BF16, .frame_max = 4096};
     rig_start(&rig, &opt, &p, policy);
     cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, &clean), FV_OK);
@@ -437,52 +437,52 @@ Test(handoff, a_refused_frame_ends_the_hand_off_without_the_sender_giving_up) {
 Test(handoff, a_lease_that_runs_out_half_way_takes_everything_back) {
     handoff_rig rig;
     tiny_prompt p;
-    fv_ship *ship;
+    fv_export *ship;
     rig_start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
-    fv_ship_request req = rig_request(&rig, &p, MORE);
+    fv_export_request req = rig_request(&rig, &p, MORE);
     cr_assert_eq(fv_receiver_next_deadline(rig.receiver), HUGE_VAL);
-    cr_assert_eq(fv_ship_begin(rig.transport, &req, &ship), FV_OK);
-    cr_assert_eq(fv_ship_layers(ship, 2), FV_OK);
+    cr_assert_eq(fv_export_begin(rig.transport, &req, &ship), FV_OK);
+    cr_assert_eq(fv_export_layers(ship, 2), FV_OK);
     cr_assert_float_eq(fv_receiver_next_deadline(rig.receiver), 31, 1e-9);
     rig.now = 30.9;
     cr_assert_eq(fv_receiver_expire(rig.receiver), 0);
     rig.now = 31;
     cr_assert_eq(fv_receiver_expire(rig.receiver), 1);
     rig_assert_baseline(&rig, "the lease");
-    cr_assert_eq(fv_ship_layers(ship, 4), FV_ECANCELLED);
+    cr_assert_eq(fv_export_layers(ship, 4), FV_ECANCELLED);
     cr_assert_eq(fv_receiver_get_counters(rig.receiver)->refused[FV_REFUSED_EXPIRED], 1);
-    fv_ship_close(ship, true, NULL, NULL);
+    fv_export_close(ship, true, NULL, NULL);
     rig_finish(&rig, &p);
 }
 
 Test(handoff, what_nobody_claims_is_taken_back_and_what_is_claimed_is_gone) {
     handoff_rig rig;
     tiny_prompt p;
-    fv_ship *ship;
+    fv_export *ship;
     fv_received got;
     rig_start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
-    fv_ship_request req = rig_request(&rig, &p, MORE);
+    fv_export_request req = rig_request(&rig, &p, MORE);
     for (int claim = 0; claim < 2; claim++) {
         bool done = false;
-        cr_assert_eq(fv_ship_begin(rig.transport, &req, &ship), FV_OK);
-        cr_assert_eq(fv_ship_layers(ship, 4), FV_OK);
-        fv_ticket ticket = *fv_ship_ticket(ship), forged = ticket;
-        cr_assert_eq(fv_receiver_claim(rig.receiver, &ticket, &got), FV_REFUSED_PENDING);
-        cr_assert_eq(fv_ship_end(ship, &(fv_first_token){.id = 1}), FV_OK);
-        cr_assert_eq(fv_ship_done(ship, &done), FV_OK);
+        cr_assert_eq(fv_export_begin(rig.transport, &req, &ship), FV_OK);
+        cr_assert_eq(fv_export_layers(ship, 4), FV_OK);
+        fv_ticket ticket = *fv_export_ticket(ship), forged = ticket;
+        cr_assert_eq(fv_receiver_attach(rig.receiver, &ticket, &got), FV_REFUSED_PENDING);
+        cr_assert_eq(fv_export_end(ship, &(fv_first_token){.id = 1}), FV_OK);
+        cr_assert_eq(fv_export_done(ship, &done), FV_OK);
         cr_assert(done);
-        fv_ship_close(ship, true, NULL, NULL);
+        fv_export_close(ship, true, NULL, NULL);
         cr_assert_eq(fv_receiver_live(rig.receiver), 1, "the sender may go");
         forged.id[3] ^= 8;
-        cr_assert_eq(fv_receiver_claim(rig.receiver, &forged, &got), FV_REFUSED_UNKNOWN_GRANT);
+        cr_assert_eq(fv_receiver_attach(rig.receiver, &forged, &got), FV_REFUSED_UNKNOWN_GRANT);
         if (claim) {
-            cr_assert_eq(fv_receiver_claim(rig.receiver, &ticket, &got), FV_REFUSED_NONE);
+            cr_assert_eq(fv_receiver_attach(rig.receiver, &ticket, &got), FV_REFUSED_NONE);
             fv_received again;
-            cr_assert_eq(fv_receiver_claim(rig.receiver, &ticket, &again), FV_REFUSED_CLOSED);
+            cr_assert_eq(fv_receiver_attach(rig.receiver, &ticket, &again), FV_REFUSED_CLOSED);
             fv_received_free(&got);
         } else {
             rig.now += 31;
-            cr_assert_eq(fv_receiver_claim(rig.receiver, &ticket, &got), FV_REFUSED_EXPIRED);
+            cr_assert_eq(fv_receiver_attach(rig.receiver, &ticket, &got), FV_REFUSED_EXPIRED);
         }
         rig_assert_baseline(&rig, "the claim");
     }
@@ -492,27 +492,27 @@ Test(handoff, what_nobody_claims_is_taken_back_and_what_is_claimed_is_gone) {
 Test(handoff, ten_thousand_random_aborts_leave_no_byte) {
     handoff_rig rig;
     tiny_prompt p;
-    fv_ship *ship;
+    fv_export *ship;
     tiny_shape small = {
         .n_layer = 3, .n_head = 2, .n_kv = 2, .d_head = 8, .d_ffn = 16, .vocab = 97};
     rig_open(&rig, &(rig_options){.shape = small, .dtype = FV_F16, .frame_max = 1000});
     tiny_prompt_make(&rig.net, &p, 3, 20, 4, 1, "select=streaming,sink=2,recent=0.5");
     cr_assert_eq(tiny_prefill(&rig.net, &p, 1, 0), FV_OK);
-    fv_ship_request req = rig_request(&rig, &p, 4);
+    fv_export_request req = rig_request(&rig, &p, 4);
     uint32_t random = 12345;
     uint64_t committed = 0, granted = 0;
     for (int i = 0; i < 10000; i++) {
         random = random * 1664525u + 1013904223u;
         int32_t layers = (int32_t)(random >> 28) % 4;
-        cr_assert_eq(fv_ship_begin(rig.transport, &req, &ship), FV_OK);
+        cr_assert_eq(fv_export_begin(rig.transport, &req, &ship), FV_OK);
         granted++;
-        for (int32_t l = 0; l < layers; l++) cr_assert_eq(fv_ship_layers(ship, l + 1), FV_OK);
+        for (int32_t l = 0; l < layers; l++) cr_assert_eq(fv_export_layers(ship, l + 1), FV_OK);
         if (layers == 3 && (random >> 20 & 1)) {
             fv_received got;
-            cr_assert_eq(fv_ship_end(ship, &(fv_first_token){.id = 1}), FV_OK);
+            cr_assert_eq(fv_export_end(ship, &(fv_first_token){.id = 1}), FV_OK);
             committed++;
             if (random >> 21 & 1) {
-                cr_assert_eq(fv_receiver_claim(rig.receiver, fv_ship_ticket(ship), &got),
+                cr_assert_eq(fv_receiver_attach(rig.receiver, fv_export_ticket(ship), &got),
                              FV_REFUSED_NONE);
                 fv_received_free(&got);
             } else {
@@ -520,7 +520,7 @@ Test(handoff, ten_thousand_random_aborts_leave_no_byte) {
                 fv_receiver_expire(rig.receiver);
             }
         }
-        fv_ship_close(ship, true, NULL, NULL);
+        fv_export_close(ship, true, NULL, NULL);
         rig_assert_baseline(&rig, "an abort");
     }
     const fv_receiver_counters *count = fv_receiver_get_counters(rig.receiver);
@@ -533,32 +533,33 @@ Test(handoff, ten_thousand_random_aborts_leave_no_byte) {
 /* ---- layers that leave while others are computed ---------------------------------------- */
 
 static fv_status ship_final(void *user, int32_t n_layer) {
-    return fv_ship_layers(*(fv_ship **)user, n_layer);
+    return fv_export_layers(*(fv_export **)user, n_layer);
 }
 
 Test(handoff, layers_may_leave_while_later_ones_are_computed) {
     for (int i = 0; i < N_POLICY; i++) {
         handoff_rig rig;
         tiny_prompt whole, p;
-        fv_ship *ship = NULL;
+        fv_export *ship = NULL;
         fv_received got;
         bool done = false;
         rig_start(&rig, &(rig_options){.dtype = FV_BF16}, &whole, policies[i]);
         tiny_prompt_make(&rig.net, &p, 5, 70, 9, 11, policies[i]);
         cr_assert_eq(fv_kv_open(rig.net.pool, &p.kv), FV_OK);
-        fv_ship_request req = rig_request(&rig, &p, MORE);
-        cr_assert_eq(fv_ship_begin(rig.transport, &req, &ship), FV_OK);
+        fv_export_request req = rig_request(&rig, &p, MORE);
+        cr_assert_eq(fv_export_begin(rig.transport, &req, &ship), FV_OK);
         rig.net.prefill = (fv_prefill_options){.group = 1, .final = ship_final, .user = &ship};
         cr_assert_eq(tiny_prefill(&rig.net, &p, 1, 16), FV_OK);
-        cr_assert_eq(fv_ship_layers(ship, 4), FV_OK);
-        cr_assert_eq(fv_ship_end(ship, &(fv_first_token){.id = 1}), FV_OK);
-        cr_assert_eq(fv_ship_done(ship, &done), FV_OK);
+        cr_assert_eq(fv_export_layers(ship, 4), FV_OK);
+        cr_assert_eq(fv_export_end(ship, &(fv_first_token){.id = 1}), FV_OK);
+        cr_assert_eq(fv_export_done(ship, &done), FV_OK);
         cr_assert(done);
-        cr_assert_eq(fv_receiver_claim(rig.receiver, fv_ship_ticket(ship), &got), FV_REFUSED_NONE);
+        cr_assert_eq(fv_receiver_attach(rig.receiver, fv_export_ticket(ship), &got),
+                     FV_REFUSED_NONE);
         cr_assert(same_store(p.kv, got.kv), "'%s'", policies[i]);
         cr_assert(same_store(whole.kv, got.kv), "'%s'", policies[i]);
-        cr_assert_geq(fv_ship_get_report(ship).frames, 4, "each group leaves when it is there");
-        fv_ship_close(ship, true, NULL, NULL);
+        cr_assert_geq(fv_export_get_report(ship).frames, 4, "each group leaves when it is there");
+        fv_export_close(ship, true, NULL, NULL);
         fv_received_free(&got);
         tiny_prompt_free(&whole);
         rig_finish(&rig, &p);
@@ -591,23 +592,23 @@ Test(handoff, a_grant_may_come_later) {
     static const fv_transport_ops ops = {.name = "slow", .open = slow_open};
     handoff_rig rig;
     tiny_prompt p;
-    fv_ship *ship;
+    fv_export *ship;
     fv_received got;
     rig_start(&rig, &(rig_options){.dtype = FV_F32}, &p, "");
     slow_way = (slow){.base.ops = &ops, .inner = rig.transport};
-    fv_ship_request req = rig_request(&rig, &p, MORE);
+    fv_export_request req = rig_request(&rig, &p, MORE);
     bool done = true;
-    cr_assert_eq(fv_ship_begin(&slow_way.base, &req, &ship), FV_OK);
-    cr_assert_eq(fv_ship_layers(ship, 2), FV_EBUSY, "not yet, and nothing is lost");
-    cr_assert_eq(fv_ship_done(ship, &done), FV_OK);
+    cr_assert_eq(fv_export_begin(&slow_way.base, &req, &ship), FV_OK);
+    cr_assert_eq(fv_export_layers(ship, 2), FV_EBUSY, "not yet, and nothing is lost");
+    cr_assert_eq(fv_export_done(ship, &done), FV_OK);
     cr_assert_not(done);
     slow_way.done(slow_way.user, &slow_way.reply);
-    cr_assert_eq(fv_ship_layers(ship, 2), FV_OK, "%s", fv_last_error());
-    cr_assert_eq(fv_ship_layers(ship, 4), FV_OK);
-    cr_assert_eq(fv_ship_end(ship, &(fv_first_token){.id = 1}), FV_OK);
-    cr_assert_eq(fv_receiver_claim(rig.receiver, fv_ship_ticket(ship), &got), FV_REFUSED_NONE);
+    cr_assert_eq(fv_export_layers(ship, 2), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_export_layers(ship, 4), FV_OK);
+    cr_assert_eq(fv_export_end(ship, &(fv_first_token){.id = 1}), FV_OK);
+    cr_assert_eq(fv_receiver_attach(rig.receiver, fv_export_ticket(ship), &got), FV_REFUSED_NONE);
     cr_assert(same_store(p.kv, got.kv));
-    fv_ship_close(ship, true, NULL, NULL);
+    fv_export_close(ship, true, NULL, NULL);
     fv_received_free(&got);
     rig_finish(&rig, &p);
 }

@@ -172,7 +172,8 @@ Test(handoff_streams, sections_left_out_repeated_or_swapped_are_refused) {
 }
 
 /* A stream of lazy layers, whose LEAD sections are changed. */
-static fv_refusal with_lead(const char *policy, int32_t which, uint32_t leader, uint32_t text) {
+static fv_refusal with_lead(const char *policy, int32_t which, uint32_t source_layer,
+                            uint32_t text) {
     handoff_rig rig;
     tiny_prompt p;
     rig_stream s;
@@ -184,7 +185,7 @@ static fv_refusal with_lead(const char *policy, int32_t which, uint32_t leader, 
     for (int i = 0; i < all.n; i++) {
         list[i] = i;
         if (all.section[i].type != FV_SECTION_LEAD || seen++ != which) continue;
-        memcpy(all.payload[i], &leader, 4);
+        memcpy(all.payload[i], &source_layer, 4);
         memcpy(all.payload[i] + 4, &text, 4);
     }
     cr_assert_gt(seen, which);
@@ -272,11 +273,11 @@ Test(handoff_streams, positions_must_ascend_inside_the_prompt_and_their_segment)
     rig_finish(&rig, &p);
 }
 
-/* ---- veiled rows ------------------------------------------------------------------------- */
+/* ---- masked rows ------------------------------------------------------------------------- */
 
 static fv_refusal deliver_all(handoff_rig *rig, const rig_stream *s, const parts *all);
 
-Test(handoff_streams, a_veil_is_said_once_ahead_of_the_rows_that_it_covers) {
+Test(handoff_streams, a_mask_is_said_once_ahead_of_the_rows_that_it_covers) {
     static parts all;
     tiny_shape shape = {
         .n_layer = 2, .n_head = 2, .n_kv = 1, .d_head = 8, .d_ffn = 16, .vocab = 97};
@@ -289,9 +290,9 @@ Test(handoff_streams, a_veil_is_said_once_ahead_of_the_rows_that_it_covers) {
     cr_assert_eq(tiny_prefill(&rig.net, &p, 1, 0), FV_OK, "%s", fv_last_error());
     rig_capture(&rig, &p, 2, &s);
     take_apart(&s, &all);
-    while (all.section[at].type != FV_SECTION_VEIL) at++;
+    while (all.section[at].type != FV_SECTION_MASK) at++;
     cr_assert_eq(all.section[at].layer0, 1);
-    fv_section *veil = &all.section[at], was = *veil;
+    fv_section *mask = &all.section[at], was = *mask;
     uint32_t *rows = (uint32_t *)(void *)all.payload[at];
     cr_assert_eq(rows[0], 3);
     for (rows[0] = 0; rows[0] < 9; rows[0]++)
@@ -299,12 +300,12 @@ Test(handoff_streams, a_veil_is_said_once_ahead_of_the_rows_that_it_covers) {
                      "%u rows of 6 were veiled", rows[0]);
     rows[0] = 3;
     for (int what = 0; what < 4; what++) {
-        if (what == 0) veil->layer0 = 0;
-        if (what == 1) veil->layer1 = 3;
-        if (what == 2) veil->length = 0;
-        if (what == 3) veil->length = 8;
+        if (what == 0) mask->layer0 = 0;
+        if (what == 1) mask->layer1 = 3;
+        if (what == 2) mask->length = 0;
+        if (what == 3) mask->length = 8;
         cr_assert_eq(deliver_all(&rig, &s, &all), FV_REFUSED_MALFORMED, "change %d", what);
-        *veil = was;
+        *mask = was;
     }
     for (int i = 0; i < all.n; i++) {
         list[n++] = i;
@@ -318,7 +319,7 @@ Test(handoff_streams, a_veil_is_said_once_ahead_of_the_rows_that_it_covers) {
 
 /* ---- ranked layers ----------------------------------------------------------------------- */
 
-/* A stream whose layer 1 alone is ranked: RANK, ROWS, and the positions of its image rows. */
+/* A stream whose layer 1 alone is ranked: RANK, ROWS, and the positions of its image tokens. */
 static void ranked_stream(handoff_rig *rig, tiny_prompt *p, rig_stream *s, parts *all, int at[3]) {
     tiny_shape shape = {
         .n_layer = 2, .n_head = 2, .n_kv = 1, .d_head = 8, .d_ffn = 16, .vocab = 97};

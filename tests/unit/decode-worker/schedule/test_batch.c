@@ -1,4 +1,4 @@
-/* text/sequence.c and batch.c: answers end as they should, and joining, leaving and
+/* text/generation.c and batch.c: answers end as they should, and joining, leaving and
  * failing neighbours change nothing. */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -28,28 +28,29 @@ TestSuite(batch, .init = open_tokenizer, .fini = close_tokenizer);
 
 enum { VOCAB = 400, NET_VOCAB = 97 };
 
-static fv_sequence_options options(int32_t max_tokens) {
-    return (fv_sequence_options){.sampling = fv_sampling_default(),
-                                 .max_tokens = max_tokens,
-                                 .context = 4096,
-                                 .n_vocab = VOCAB};
+static fv_generation_options options(int32_t max_tokens) {
+    return (fv_generation_options){.sampling = fv_sampling_default(),
+                                   .max_tokens = max_tokens,
+                                   .context = 4096,
+                                   .n_vocab = VOCAB};
 }
 
-static fv_sequence *open_sequence(const fv_sequence_options *opt, const int32_t *ids, int32_t n) {
-    fv_sequence *s;
-    cr_assert_eq(fv_sequence_open(opt, tok, ids, n, n, &s), FV_OK, "%s", fv_last_error());
+static fv_generation *open_sequence(const fv_generation_options *opt, const int32_t *ids,
+                                    int32_t n) {
+    fv_generation *s;
+    cr_assert_eq(fv_generation_open(opt, tok, ids, n, n, &s), FV_OK, "%s", fv_last_error());
     return s;
 }
 
 /* Makes the sequence choose `id`; returns what it shows. */
-static const char *choose(fv_sequence *s, int32_t id) {
+static const char *choose(fv_generation *s, int32_t id) {
     static char shown[256];
     float logits[VOCAB] = {0};
     const fv_sampled *token;
     const char *text;
     size_t n;
     logits[id] = 5;
-    cr_assert_eq(fv_sequence_take(s, logits, &token, &text, &n), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_generation_take(s, logits, &token, &text, &n), FV_OK, "%s", fv_last_error());
     cr_assert_eq(token->id, id);
     snprintf(shown, sizeof shown, "%.*s", (int)n, text);
     return shown;
@@ -65,76 +66,76 @@ static int32_t char_id(const char *c) {
 /* Over the wire a text ends at its first NUL. */
 Test(sequence, shows_no_nul) {
     int32_t prompt[] = {1, 5, 6};
-    fv_sequence_options opt = options(8);
-    fv_sequence *s = open_sequence(&opt, prompt, 3);
+    fv_generation_options opt = options(8);
+    fv_generation *s = open_sequence(&opt, prompt, 3);
     cr_assert_str_eq(choose(s, char_id("a")), "a");
     cr_assert_str_eq(choose(s, char_id("<0x00>")), "");
     cr_assert_str_eq(choose(s, char_id("b")), "\xEF\xBF\xBD"
                                               "b");
-    fv_sequence_close(s);
+    fv_generation_close(s);
 }
 
 Test(sequence, ends_at_max_tokens_at_the_context_and_at_eos) {
     int32_t prompt[] = {1, 5, 6}, eos[] = {9, 11};
-    fv_sequence_options opt = options(2);
-    fv_sequence *s = open_sequence(&opt, prompt, 3);
+    fv_generation_options opt = options(2);
+    fv_generation *s = open_sequence(&opt, prompt, 3);
     choose(s, char_id("a"));
-    cr_assert_eq(fv_sequence_finish(s), FV_FINISH_NOT);
+    cr_assert_eq(fv_generation_finish(s), FV_FINISH_NOT);
     choose(s, char_id("a"));
-    cr_assert_eq(fv_sequence_finish(s), FV_FINISH_LENGTH);
-    fv_sequence_close(s);
+    cr_assert_eq(fv_generation_finish(s), FV_FINISH_LENGTH);
+    fv_generation_close(s);
     opt.max_tokens = 100;
     opt.context = 4;
     s = open_sequence(&opt, prompt, 3);
     choose(s, char_id("a"));
-    cr_assert_eq(fv_sequence_finish(s), FV_FINISH_LENGTH);
-    fv_sequence_close(s);
+    cr_assert_eq(fv_generation_finish(s), FV_FINISH_LENGTH);
+    fv_generation_close(s);
     opt.context = 100;
     opt.eos = eos;
     opt.n_eos = 2;
     s = open_sequence(&opt, prompt, 3);
     choose(s, char_id("a"));
     cr_assert_str_empty(choose(s, 11), "the end is not shown");
-    cr_assert_eq(fv_sequence_finish(s), FV_FINISH_EOS);
-    fv_sequence_close(s);
+    cr_assert_eq(fv_generation_finish(s), FV_FINISH_EOS);
+    fv_generation_close(s);
 }
 
 Test(sequence, a_stop_string_over_two_tokens_is_never_shown) {
     const char *stop = "bc";
     int32_t prompt[] = {1};
-    fv_sequence_options opt = options(10);
+    fv_generation_options opt = options(10);
     opt.stop = &stop;
     opt.n_stop = 1;
-    fv_sequence *s = open_sequence(&opt, prompt, 1);
+    fv_generation *s = open_sequence(&opt, prompt, 1);
     choose(s, char_id("a"));
     cr_assert_null(strchr(choose(s, char_id("b")), 'b'), "it may become the stop string");
     cr_assert_null(strchr(choose(s, char_id("c")), 'c'));
-    cr_assert_eq(fv_sequence_finish(s), FV_FINISH_STOP);
-    fv_sequence_close(s);
+    cr_assert_eq(fv_generation_finish(s), FV_FINISH_STOP);
+    fv_generation_close(s);
 }
 
 Test(sequence, text_held_back_is_shown_when_the_answer_ends) {
     const char *stop = "bc";
     int32_t prompt[] = {1};
-    fv_sequence_options opt = options(2);
+    fv_generation_options opt = options(2);
     opt.stop = &stop;
     opt.n_stop = 1;
-    fv_sequence *s = open_sequence(&opt, prompt, 1);
+    fv_generation *s = open_sequence(&opt, prompt, 1);
     choose(s, char_id("a"));
     cr_assert_not_null(strchr(choose(s, char_id("b")), 'b'));
-    fv_sequence_close(s);
+    fv_generation_close(s);
 }
 
 Test(sequence, another_worker_goes_on_where_one_stopped) {
     const char *stop = "bc";
     int32_t prompt[] = {1}, so_far[] = {1, char_id("a"), char_id("b")};
-    fv_sequence_options opt = options(10);
+    fv_generation_options opt = options(10);
     opt.stop = &stop;
     opt.n_stop = 1;
     opt.sampling.temperature = 2;
     opt.sampling.seed = 4;
-    fv_sequence *whole = open_sequence(&opt, prompt, 1), *rest;
-    cr_assert_eq(fv_sequence_open(&opt, tok, so_far, 3, 1, &rest), FV_OK);
+    fv_generation *whole = open_sequence(&opt, prompt, 1), *rest;
+    cr_assert_eq(fv_generation_open(&opt, tok, so_far, 3, 1, &rest), FV_OK);
     /* Random choice goes on with the right step, and half a stop string is remembered. */
     float even[VOCAB] = {0};
     const fv_sampled *a, *b;
@@ -142,33 +143,33 @@ Test(sequence, another_worker_goes_on_where_one_stopped) {
     size_t n;
     float first[VOCAB] = {0}, second[VOCAB] = {0};
     first[so_far[1]] = second[so_far[2]] = 1e4f;
-    cr_assert_eq(fv_sequence_take(whole, first, &a, &text, &n), FV_OK);
-    cr_assert_eq(fv_sequence_take(whole, second, &a, &text, &n), FV_OK);
+    cr_assert_eq(fv_generation_take(whole, first, &a, &text, &n), FV_OK);
+    cr_assert_eq(fv_generation_take(whole, second, &a, &text, &n), FV_OK);
     for (int i = 0; i < 3; i++) {
-        cr_assert_eq(fv_sequence_take(whole, even, &a, &text, &n), FV_OK);
-        cr_assert_eq(fv_sequence_take(rest, even, &b, &text, &n), FV_OK);
+        cr_assert_eq(fv_generation_take(whole, even, &a, &text, &n), FV_OK);
+        cr_assert_eq(fv_generation_take(rest, even, &b, &text, &n), FV_OK);
         cr_assert_eq(a->id, b->id);
     }
-    fv_sequence_close(whole);
-    fv_sequence_close(rest);
-    cr_assert_eq(fv_sequence_open(&opt, tok, so_far, 3, 1, &rest), FV_OK);
+    fv_generation_close(whole);
+    fv_generation_close(rest);
+    cr_assert_eq(fv_generation_open(&opt, tok, so_far, 3, 1, &rest), FV_OK);
     float hash[VOCAB] = {0};
     hash[char_id("c")] = 1e4f;
-    cr_assert_eq(fv_sequence_take(rest, hash, &b, &text, &n), FV_OK);
-    cr_assert_eq(fv_sequence_finish(rest), FV_FINISH_STOP);
-    fv_sequence_close(rest);
+    cr_assert_eq(fv_generation_take(rest, hash, &b, &text, &n), FV_OK);
+    cr_assert_eq(fv_generation_finish(rest), FV_FINISH_STOP);
+    fv_generation_close(rest);
 }
 
-static fv_finish ended(const fv_sequence_options *opt, const int32_t *ids, int32_t n) {
+static fv_finish ended(const fv_generation_options *opt, const int32_t *ids, int32_t n) {
     fv_finish f;
-    cr_assert_eq(fv_sequence_ended(opt, tok, ids, n, 1, &f), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_generation_ended(opt, tok, ids, n, 1, &f), FV_OK, "%s", fv_last_error());
     return f;
 }
 
 Test(sequence, who_has_only_the_tokens_can_ask_how_they_ended) {
     const char *stop = "bc";
     int32_t eos = char_id("d"), ids[] = {1, char_id("a"), char_id("b"), char_id("c"), eos};
-    fv_sequence_options opt = options(4);
+    fv_generation_options opt = options(4);
     cr_assert_eq(ended(&opt, ids, 1), FV_FINISH_NOT);
     cr_assert_eq(ended(&opt, ids, 4), FV_FINISH_NOT);
     cr_assert_eq(ended(&opt, ids, 5), FV_FINISH_LENGTH);
@@ -183,30 +184,30 @@ Test(sequence, who_has_only_the_tokens_can_ask_how_they_ended) {
     cr_assert_eq(ended(&opt, ids, 3), FV_FINISH_LENGTH);
     opt.max_tokens = 1;
     fv_finish f;
-    cr_assert_eq(fv_sequence_ended(&opt, tok, ids, 3, 1, &f), FV_EINVAL);
+    cr_assert_eq(fv_generation_ended(&opt, tok, ids, 3, 1, &f), FV_EINVAL);
 }
 
 Test(sequence, logits_that_are_not_finite_end_it_with_an_error) {
     int32_t prompt[] = {1};
-    fv_sequence_options opt = options(10);
-    fv_sequence *s = open_sequence(&opt, prompt, 1);
+    fv_generation_options opt = options(10);
+    fv_generation *s = open_sequence(&opt, prompt, 1);
     float logits[VOCAB] = {0};
     const fv_sampled *token;
     const char *text;
     size_t n;
     logits[VOCAB - 1] = NAN;
-    cr_assert_eq(fv_sequence_take(s, logits, &token, &text, &n), FV_EDATA);
+    cr_assert_eq(fv_generation_take(s, logits, &token, &text, &n), FV_EDATA);
     cr_assert(strstr(fv_last_error(), "not finite"));
-    fv_sequence_close(s);
+    fv_generation_close(s);
 }
 
 Test(sequence, options_out_of_range_are_refused) {
     int32_t ids[] = {1, 2, 3};
-    fv_sequence *s;
-    fv_sequence_options opt = options(0);
-    cr_assert_eq(fv_sequence_open(&opt, tok, ids, 1, 1, &s), FV_EINVAL);
+    fv_generation *s;
+    fv_generation_options opt = options(0);
+    cr_assert_eq(fv_generation_open(&opt, tok, ids, 1, 1, &s), FV_EINVAL);
     opt = options(2);
-    cr_assert_eq(fv_sequence_open(&opt, tok, ids, 3, 1, &s), FV_EINVAL, "already complete");
+    cr_assert_eq(fv_generation_open(&opt, tok, ids, 3, 1, &s), FV_EINVAL, "already complete");
 }
 
 /* ---- batch ----------------------------------------------------------------------------- */
@@ -231,7 +232,7 @@ static void on_event(void *ctx, const fv_batch_event *e) {
 static void answer(const bool *which, const int32_t *join, int32_t poison, answers *out) {
     tiny_net net;
     tiny_prompt p[N];
-    fv_sequence *seq[N];
+    fv_generation *seq[N];
     fv_batch *batch;
     int32_t index[N];
     *out = (answers){0};
@@ -242,7 +243,7 @@ static void answer(const bool *which, const int32_t *join, int32_t poison, answe
         index[i] = i;
         tiny_prompt_make(&net, &p[i], 3 + i, i % 2 ? 30 : 0, 4, 50 + (uint64_t)i, "");
         cr_assert_eq(tiny_prefill(&net, &p[i], 1, 0), FV_OK);
-        fv_sequence_options opt = options(TOKENS - 2 * i);
+        fv_generation_options opt = options(TOKENS - 2 * i);
         opt.n_vocab = NET_VOCAB;
         opt.sampling.temperature = 1;
         opt.sampling.seed = (uint64_t)i;
@@ -250,7 +251,7 @@ static void answer(const bool *which, const int32_t *join, int32_t poison, answe
         const fv_sampled *token;
         const char *text;
         size_t n;
-        cr_assert_eq(fv_sequence_take(seq[i], p[i].logits, &token, &text, &n), FV_OK);
+        cr_assert_eq(fv_generation_take(seq[i], p[i].logits, &token, &text, &n), FV_OK);
         out->id[i][out->n[i]++] = token->id;
     }
     for (int32_t step = 0; step < 30; step++) {
@@ -264,7 +265,7 @@ static void answer(const bool *which, const int32_t *join, int32_t poison, answe
     cr_assert_eq(fv_batch_count(batch), 0);
     for (int32_t i = 0; i < N; i++) {
         if (!which[i]) continue;
-        fv_sequence_close(seq[i]);
+        fv_generation_close(seq[i]);
         tiny_prompt_free(&p[i]);
     }
     fv_batch_close(batch);
@@ -306,18 +307,18 @@ Test(batch, a_full_batch_says_so_and_leaving_makes_room) {
     tiny_net net;
     fv_batch *batch;
     int32_t prompt[] = {1};
-    fv_sequence_options opt = options(4);
+    fv_generation_options opt = options(4);
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
     cr_assert_eq(fv_batch_open(net.dec, 1, 1, &batch), FV_OK);
-    fv_sequence *a = open_sequence(&opt, prompt, 1), *b = open_sequence(&opt, prompt, 1);
+    fv_generation *a = open_sequence(&opt, prompt, 1), *b = open_sequence(&opt, prompt, 1);
     cr_assert_eq(fv_batch_join(batch, a, NULL, NULL, 0, NULL), FV_OK);
     cr_assert_eq(fv_batch_join(batch, b, NULL, NULL, 0, NULL), FV_EBUSY);
     fv_batch_leave(batch, b); /* not there */
     fv_batch_leave(batch, a);
     cr_assert_eq(fv_batch_join(batch, b, NULL, NULL, 0, NULL), FV_OK);
     fv_batch_leave(batch, b);
-    fv_sequence_close(a);
-    fv_sequence_close(b);
+    fv_generation_close(a);
+    fv_generation_close(b);
     fv_batch_close(batch);
     tiny_net_close(&net);
 }
@@ -340,20 +341,20 @@ static void on_witness(void *ctx, const fv_batch_event *e) {
 }
 
 /* Prefills the first n rows of a prompt and opens a sequence of all of them. */
-static fv_sequence *hold(tiny_net *net, const tiny_prompt *whole, int32_t n, tiny_prompt *part) {
+static fv_generation *hold(tiny_net *net, const tiny_prompt *whole, int32_t n, tiny_prompt *part) {
     *part = *whole;
     part->n = n;
     part->kv = NULL;
     part->logits = malloc(NET_VOCAB * sizeof *part->logits);
     cr_assert(part->logits);
     cr_assert_eq(tiny_prefill(net, part, 1, 0), FV_OK, "%s", fv_last_error());
-    fv_sequence_options opt = options(TOKENS);
+    fv_generation_options opt = options(TOKENS);
     opt.n_vocab = NET_VOCAB;
     return open_sequence(&opt, whole->ids, whole->n);
 }
 
-static void let_go(tiny_prompt *part, fv_sequence *seq) {
-    fv_sequence_close(seq);
+static void let_go(tiny_prompt *part, fv_generation *seq) {
+    fv_generation_close(seq);
     fv_kv_close(part->kv);
     free(part->logits);
 }
@@ -363,7 +364,7 @@ static void let_go(tiny_prompt *part, fv_sequence *seq) {
 static void go_on(tiny_net *net, const tiny_prompt *whole, int32_t prompt_rows, bool alone,
                   witness *out) {
     tiny_prompt part[3];
-    fv_sequence *seq[3];
+    fv_generation *seq[3];
     fv_batch *batch;
     witness neighbour[2] = {0};
     *out = (witness){0};
@@ -386,7 +387,7 @@ static void go_on(tiny_net *net, const tiny_prompt *whole, int32_t prompt_rows, 
     fv_batch_close(batch);
 }
 
-Test(batch, rows_of_a_prompt_give_the_same_bits_however_they_are_cut_and_beside_whom) {
+Test(batch, rows_of_a_prompt_give_the_same_bits_however_they_are_cut_and_oob_whom) {
     static const int32_t cut[] = {1, 2, 7, NEW - 1, NEW, 256};
     tiny_net net;
     tiny_prompt whole;

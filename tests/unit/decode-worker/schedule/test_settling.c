@@ -1,4 +1,4 @@
-/* Answers that are complete and settle (decode-worker/schedule/answers.c): a layer of text keys is
+/* Answers that are complete and settle (decode-worker/schedule/scheduler.c): a layer of text keys is
  * factored anew between two steps, so that others go on meanwhile; and whoever leaves then leaves
  * nothing.
  */
@@ -27,7 +27,7 @@ static struct {
     fv_receiver *receiver;
     fv_transport *transport;
     fv_conversations *conversations;
-    fv_answers *answers;
+    fv_scheduler *answers;
 } rig;
 
 /* What became of an answer. */
@@ -54,7 +54,7 @@ static void on_over(fv_answer *x, fv_status st, const fv_answer_report *r) {
 }
 
 static void open_rig(void) {
-    static const fv_answers_hooks hooks = {.token = on_token, .over = on_over};
+    static const fv_scheduler_hooks hooks = {.token = on_token, .over = on_over};
     fv_synth_report report;
     snprintf(rig.dir, sizeof rig.dir, "%s/settling-%d", FOVEA_TEST_TMP, (int)getpid());
     ok(fv_synth_write(
@@ -75,13 +75,14 @@ static void open_rig(void) {
                         &rig.receiver));
     ok(fv_transport_inproc(fv_receiver_sink(rig.receiver), &rig.transport));
     ok(fv_conversations_open(&(fv_conversations_options){.keep_s_max = 600}, &rig.conversations));
-    ok(fv_answers_open(&rig.engine, rig.receiver, rig.conversations, 8, 64, &hooks, &rig.answers));
+    ok(fv_scheduler_open(&rig.engine, rig.receiver, rig.conversations, 8, 64, &hooks,
+                         &rig.answers));
 }
 
 /* Nothing is held but what is kept, which goes too. */
 static void close_rig(void) {
     static command_result r;
-    fv_answers_close(rig.answers);
+    fv_scheduler_close(rig.answers);
     cr_assert_eq(fv_kv_pool_used(rig.pool), fv_conversations_bytes(rig.conversations));
     fv_conversations_close(rig.conversations);
     fv_transport_close(rig.transport, NULL, NULL);
@@ -115,33 +116,33 @@ static void ask(asked *a, const char *policy, int32_t max_tokens, double keep_s)
         .packed = &packed, .n = PROMPT, .ids = ids, .seg = seg, .plan = &plan};
     ok(fv_kv_open(rig.p_pool, &req.kv));
     ok(fv_prefill_run(rig.engine.dec, &req, 1, &(fv_prefill_options){0}, logits));
-    fv_ship_request out = {.model = rig.engine.fingerprint,
-                           .kv = req.kv,
-                           .plan = &plan,
-                           .n = PROMPT,
-                           .ids = ids,
-                           .seg = seg,
-                           .max_tokens = max_tokens,
-                           .sampling = {.repetition_penalty = 1, .top_p = 1}};
-    fv_ship *ship;
+    fv_export_request out = {.model = rig.engine.fingerprint,
+                             .kv = req.kv,
+                             .plan = &plan,
+                             .n = PROMPT,
+                             .ids = ids,
+                             .seg = seg,
+                             .max_tokens = max_tokens,
+                             .sampling = {.repetition_penalty = 1, .top_p = 1}};
+    fv_export *ship;
     bool done;
-    ok(fv_ship_begin(rig.transport, &out, &ship));
-    ok(fv_ship_layers(ship, kv.n_layer));
-    ok(fv_ship_end(ship, &(fv_first_token){.id = 9, .step = 1}));
-    ok(fv_ship_done(ship, &done));
+    ok(fv_export_begin(rig.transport, &out, &ship));
+    ok(fv_export_layers(ship, kv.n_layer));
+    ok(fv_export_end(ship, &(fv_first_token){.id = 9, .step = 1}));
+    ok(fv_export_done(ship, &done));
     cr_assert(done);
-    *a = (asked){.answer = {.ticket = *fv_ship_ticket(ship),
+    *a = (asked){.answer = {.ticket = *fv_export_ticket(ship),
                             .keep_s = keep_s,
                             .max_tokens = max_tokens,
                             .ignore_eos = true}};
-    fv_ship_close(ship, true, NULL, NULL);
+    fv_export_close(ship, true, NULL, NULL);
     fv_kv_close(req.kv);
     free(logits);
-    fv_answers_add(rig.answers, &a->answer);
+    fv_scheduler_add(rig.answers, &a->answer);
 }
 
 static void run_until(const asked *a, fv_answer_phase phase) {
-    for (int i = 0; i < 1000 && a->answer.phase != phase; i++) fv_answers_step(rig.answers);
+    for (int i = 0; i < 1000 && a->answer.phase != phase; i++) fv_scheduler_step(rig.answers);
     cr_assert_eq(a->answer.phase, phase);
 }
 
@@ -156,7 +157,7 @@ Test(settling, a_kept_answer_ends_when_its_layers_are_done_and_others_go_on_mean
     for (int32_t l = 0; l < n_layer; l++) {
         int32_t n = other.n;
         cr_assert_eq(one.over, 0, "layer %d", l);
-        cr_assert(fv_answers_step(rig.answers));
+        cr_assert(fv_scheduler_step(rig.answers));
         cr_assert_eq(other.n, n + 1, "a token and a layer, turn by turn");
     }
     cr_assert_eq(one.over, 1);
@@ -173,7 +174,7 @@ Test(settling, a_kept_answer_ends_when_its_layers_are_done_and_others_go_on_mean
 Test(settling, what_is_not_to_be_kept_ends_at_once) {
     ask(&one, POLICY, TOKENS, 0);
     ask(&other, "pack=svd,gain=0,compress_text=keys,rank_text=6", TOKENS, KEEP_S);
-    for (int i = 0; i < TOKENS - 1; i++) fv_answers_step(rig.answers);
+    for (int i = 0; i < TOKENS - 1; i++) fv_scheduler_step(rig.answers);
     cr_assert_eq(one.over, 1);
     cr_assert_eq(one.report.recompressed.n_layer, 0);
     cr_assert_eq(other.over, 1, "it waits for no rows");
@@ -184,9 +185,9 @@ Test(settling, one_that_is_dropped_in_the_middle_leaves_nothing) {
     ask(&one, POLICY, TOKENS, KEEP_S);
     ask(&other, POLICY, TOKENS + 3, KEEP_S);
     run_until(&one, FV_ANSWER_SETTLING);
-    cr_assert(fv_answers_step(rig.answers), "one layer of it");
+    cr_assert(fv_scheduler_step(rig.answers), "one layer of it");
     cr_assert_eq(one.answer.phase, FV_ANSWER_SETTLING);
-    fv_answers_drop(rig.answers, &one.answer);
+    fv_scheduler_drop(rig.answers, &one.answer);
     cr_assert_eq(one.over, 0, "without a word");
     cr_assert_eq(one.answer.phase, FV_ANSWER_NONE);
     run_until(&other, FV_ANSWER_NONE);
@@ -201,15 +202,15 @@ Test(settling, a_follow_up_that_is_dropped_then_ends_its_conversation) {
     ask(&one, POLICY, TOKENS, KEEP_S);
     run_until(&one, FV_ANSWER_NONE);
     other = (asked){.answer = {.follows = true,
-                               .prompt = {.form = FV_FOLLOW_IDS, .n_id = 3, .id = ids},
+                               .prompt = {.form = FV_FOLLOW_UP_IDS, .n_id = 3, .id = ids},
                                .sampling = fv_sampling_default(),
                                .keep_s = KEEP_S,
                                .max_tokens = TOKENS,
                                .ignore_eos = true}};
     memcpy(other.answer.conversation, one.report.conversation, sizeof other.answer.conversation);
-    fv_answers_add(rig.answers, &other.answer);
+    fv_scheduler_add(rig.answers, &other.answer);
     run_until(&other, FV_ANSWER_SETTLING);
-    fv_answers_drop(rig.answers, &other.answer);
+    fv_scheduler_drop(rig.answers, &other.answer);
     cr_assert_eq(fv_conversations_kept(rig.conversations), 0);
     cr_assert_eq(fv_kv_pool_used(rig.pool), 0);
 }

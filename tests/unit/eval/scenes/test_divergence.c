@@ -32,32 +32,33 @@ static void neighbours(const double *d, int32_t n, double *s) {
 Test(divergence, blocks_are_runs_of_alike_neighbours_up_to_a_cap) {
     static const double d[] = {0.5, 0.01, 0.02, 0.05, 0.01, 0.01, 0.01};
     double s[64];
-    int32_t leader[8];
+    int32_t source_layer[8];
     neighbours(d, 8, s);
-    fv_alike_blocks(s, 8, 0.05, 3, leader);
+    fv_alike_blocks(s, 8, 0.05, 3, source_layer);
     static const int32_t want[] = {0, 1, 1, 1, 4, 4, 4, 7};
-    for (int l = 0; l < 8; l++) cr_assert_eq(leader[l], want[l], "layer %d", l);
-    fv_alike_blocks(s, 8, 1, 1, leader);
-    for (int l = 0; l < 8; l++) cr_assert_eq(leader[l], l, "a cap of 1 makes no block");
-    fv_alike_blocks(s, 8, 1, 8, leader);
-    for (int l = 0; l < 8; l++) cr_assert_eq(leader[l], 0);
+    for (int l = 0; l < 8; l++) cr_assert_eq(source_layer[l], want[l], "layer %d", l);
+    fv_alike_blocks(s, 8, 1, 1, source_layer);
+    for (int l = 0; l < 8; l++) cr_assert_eq(source_layer[l], l, "a cap of 1 makes no block");
+    fv_alike_blocks(s, 8, 1, 8, source_layer);
+    for (int l = 0; l < 8; l++) cr_assert_eq(source_layer[l], 0);
 }
 
 Test(divergence, an_epsilon_is_found_for_a_number_of_lazy_layers) {
     enum { N = 6 };
     static const double next[N - 1] = {0.5, 0.01, 0.02, 0.3, 0.02};
     double s[N * N] = {0};
-    int32_t leader[N];
+    int32_t source_layer[N];
     for (int l = 1; l < N; l++) s[(l - 1) * N + l] = next[l - 1];
     static const int want[] = {0, 1, 3, 3, 4, 5, 5};
     for (int n = 0; n <= N; n++) {
         int32_t lazy = 0;
-        fv_alike_blocks(s, N, fv_alike_epsilon(s, N, n, N), N, leader);
-        for (int l = 0; l < N; l++) lazy += leader[l] != l;
+        fv_alike_blocks(s, N, fv_alike_epsilon(s, N, n, N), N, source_layer);
+        for (int l = 0; l < N; l++) lazy += source_layer[l] != l;
         cr_assert_eq(lazy, want[n], "%d asked for: %d", n, lazy);
     }
-    fv_alike_blocks(s, N, fv_alike_epsilon(s, N, N, 2), 2, leader);
-    cr_assert(leader[1] == 0 && leader[3] == 2 && leader[5] == 4, "as many as a cap of 2 allows");
+    fv_alike_blocks(s, N, fv_alike_epsilon(s, N, N, 2), 2, source_layer);
+    cr_assert(source_layer[1] == 0 && source_layer[3] == 2 && source_layer[5] == 4,
+              "as many as a cap of 2 allows");
 }
 
 Test(divergence, tokens_differ_by_what_the_one_says_of_the_other) {

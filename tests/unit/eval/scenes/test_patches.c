@@ -1,4 +1,4 @@
-/* eval/scenes/patches.c: labels say what lies where, and pictures are as full as they are meant to
+/* eval/scenes/patches.c: labels say what lies where, and images are as full as they are meant to
  * be. */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -27,7 +27,7 @@ static double share_covered(int32_t grid) {
     return (double)covered / (SCENES * grid * grid);
 }
 
-Test(patches, a_fifth_to_two_fifths_of_a_picture_are_covered) {
+Test(patches, a_fifth_to_two_fifths_of_a_image_are_covered) {
     double coarse = share_covered(12), fine = share_covered(24);
     cr_log_info("covered: %.3f of 12 x 12 patches, %.3f of 24 x 24", coarse, fine);
     cr_assert(coarse > 0.2 && coarse < 0.4, "%f", coarse);

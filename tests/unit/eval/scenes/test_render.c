@@ -1,4 +1,4 @@
-/* eval/scenes/render.c: pictures show what the facts say, and are the same to the bit everywhere.
+/* eval/scenes/render.c: images show what the facts say, and are the same to the bit everywhere.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static fv_scene make(fv_split split, uint64_t index) {
     return s;
 }
 
-/* Digest of the first `n` pictures of the exam. */
+/* Digest of the first `n` images of the exam. */
 static uint64_t digest_of(int32_t side, int32_t n) {
     const size_t bytes = (size_t)side * (size_t)side * 3;
     uint8_t *rgb = malloc(bytes);
@@ -38,7 +38,7 @@ Test(render, pixels_are_those_of_the_day_they_were_fixed) {
     expect_digest(97, UINT64_C(0xd7df73f8e7e8fd2a)); /* odd, and no multiple of anything */
 }
 
-Test(render, writes_the_whole_picture_and_no_more) {
+Test(render, writes_the_whole_image_and_no_more) {
     enum { SIDE = 96, BYTES = SIDE * SIDE * 3 };
     static uint8_t a[BYTES + 64], b[BYTES + 64];
     fv_scene s = make(FV_SPLIT_TRAIN, 3);
@@ -83,7 +83,7 @@ Test(render, objects_have_their_colour_at_their_place) {
     cr_assert_gt(objects, 200);
 }
 
-Test(render, a_picture_at_another_side_is_the_same_picture) {
+Test(render, a_image_at_another_side_is_the_same_image) {
     static uint8_t small[144 * 144 * 3], large[288 * 288 * 3];
     fv_scene s = make(FV_SPLIT_TRAIN, 11);
     cr_assert_eq(fv_render(&s, 144, small), FV_OK);

@@ -22,7 +22,7 @@ static fv_scene make(fv_split split, uint64_t index) {
 static int32_t pairs_held_back(const fv_scene *s) {
     int32_t n = 0;
     for (int32_t i = 0; i < s->n_object; i++)
-        n += fv_pair_held_back(s->object[i].shape, s->object[i].color);
+        n += fv_peer_held_back(s->object[i].shape, s->object[i].color);
     return n;
 }
 
@@ -30,7 +30,7 @@ Test(scene, six_pairs_are_held_back_one_of_each_shape) {
     int32_t of_shape[FV_N_SHAPE] = {0}, of_color[FV_N_COLOR] = {0}, n = 0;
     for (int32_t shape = 0; shape < FV_N_SHAPE; shape++)
         for (int32_t color = 0; color < FV_N_COLOR; color++)
-            if (fv_pair_held_back(shape, color)) {
+            if (fv_peer_held_back(shape, color)) {
                 of_shape[shape]++;
                 of_color[color]++;
                 n++;

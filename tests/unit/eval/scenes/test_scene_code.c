@@ -1,7 +1,7 @@
-/* How little the exam asks for. A coder that knows the world of its pictures writes down what one
+/* How little the exam asks for. A coder that knows the world of its images writes down what one
  * shows in FACTS_BYTES at most, and from that alone every question is asked and answered as from
  * the scene itself. So an exam that is passed says what a policy damages, and not how small a
- * picture's KV can be: eval/tables.py says so beside its tables. */
+ * image's KV can be: eval/tables.py says so beside its tables. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,7 +76,7 @@ static fv_scene through_the_coder(const fv_scene *scene) {
     return out;
 }
 
-Test(scene_code, what_a_picture_shows_fits_few_bytes_and_answers_every_question) {
+Test(scene_code, what_a_image_shows_fits_few_bytes_and_answers_every_question) {
     for (int32_t t = 0; t < FV_N_TASK; t++)
         for (uint64_t i = 0; i < ITEMS; i++) {
             fv_item item;

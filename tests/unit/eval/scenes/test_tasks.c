@@ -318,14 +318,14 @@ Test(tasks, a_caption_of_one_object_is_grammatical) {
 /* ---- balance ------------------------------------------------------------------------------ */
 
 /* How often each answer was right, apart by kind of question: what a guesser sees that reads the
- * question but not the picture. */
-typedef struct tally {
+ * question but not the image. */
+typedef struct accum {
     int32_t n, n_answer;
     char answer[1200][16];
     int32_t times[1200];
-} tally;
+} accum;
 
-static void note(tally *t, const char *answer) {
+static void note(accum *t, const char *answer) {
     int32_t i = 0;
     t->n++;
     while (i < t->n_answer && strcmp(t->answer[i], answer) != 0) i++;
@@ -347,7 +347,7 @@ static int32_t kind_of(const fv_turn *turn) {
 
 enum { KINDS = 4, ITEMS = 4000 };
 
-static void check_balance(const char *name, double chance, const tally *t) {
+static void check_balance(const char *name, double chance, const accum *t) {
     int32_t best = 0;
     for (int32_t i = 1; i < t->n_answer; i++)
         if (t->times[i] > t->times[best]) best = i;
@@ -358,7 +358,7 @@ static void check_balance(const char *name, double chance, const tally *t) {
 }
 
 Test(tasks, no_constant_answer_beats_chance, .timeout = 300) {
-    static tally all[FV_N_TASK], by_kind[FV_N_TASK][KINDS];
+    static accum all[FV_N_TASK], by_kind[FV_N_TASK][KINDS];
     for (int task = 0; task < FV_TASK_CAPTION; task++) {
         memset(all, 0, sizeof all);
         memset(by_kind, 0, sizeof by_kind);

@@ -6,43 +6,43 @@
 #include "eval/suite/results.h"
 
 static const char *const policies[] = {"exact", "prune=random"};
-static fv_sheet_head head;
-static fv_sheet sheet;
+static fv_results_log_head head;
+static fv_results_log sheet;
 static fv_results r;
 
 /* 20 items, of shape and of count in turn: what is asked in `right` says how many of ten of each
  * task each policy has right. */
 static void make(const int32_t right[2][2]) {
     const char *const names[] = {"shape", "count"};
-    head = (fv_sheet_head){.checkpoint = "0123456789abcdef",
-                           .by = "process",
-                           .dialog = "whole",
-                           .first = "held",
-                           .n_policy = 2,
-                           .policy = policies};
-    cr_assert_eq(fv_exam_make(names, 2, 20, 0, &head.exam), FV_OK);
-    cr_assert_eq(fv_sheet_init(&head, &sheet), FV_OK);
+    head = (fv_results_log_head){.checkpoint = "0123456789abcdef",
+                                 .by = "process",
+                                 .dialog = "whole",
+                                 .first = "held",
+                                 .n_policy = 2,
+                                 .policy = policies};
+    cr_assert_eq(fv_suite_make(names, 2, 20, 0, &head.exam), FV_OK);
+    cr_assert_eq(fv_results_log_init(&head, &sheet), FV_OK);
     for (int32_t p = 0; p < 2; p++)
         for (int32_t i = 0; i < 20; i++) {
-            fv_mark m = {.policy = p,
-                         .item = i,
-                         .n_turn = 1,
-                         .said = {strdup("x")},
-                         .score = {i / 2 < right[p][i % 2] ? 1 : 0},
-                         .bytes_exact = 1000,
-                         .bytes_visual = p ? 400 : 1000,
-                         .bytes_visual_end = p ? 300 : 1000,
-                         .bytes_sent = i % 4 ? 2000 : 0,
-                         .ttft_s = 0.001 * i,
-                         .tpot_s = i < 10 ? -1 : 0.002};
-            cr_assert_eq(fv_sheet_add(&sheet, &m), FV_OK);
+            fv_item_score m = {.policy = p,
+                               .item = i,
+                               .n_turn = 1,
+                               .said = {strdup("x")},
+                               .score = {i / 2 < right[p][i % 2] ? 1 : 0},
+                               .bytes_exact = 1000,
+                               .bytes_visual = p ? 400 : 1000,
+                               .bytes_visual_end = p ? 300 : 1000,
+                               .bytes_sent = i % 4 ? 2000 : 0,
+                               .ttft_s = 0.001 * i,
+                               .tpot_s = i < 10 ? -1 : 0.002};
+            cr_assert_eq(fv_results_log_add(&sheet, &m), FV_OK);
         }
     cr_assert_eq(fv_results_make(&sheet, &r), FV_OK);
 }
 
 static void drop(void) {
     fv_results_free(&r);
-    fv_sheet_close(&sheet);
+    fv_results_log_close(&sheet);
 }
 
 TestSuite(results, .fini = drop);
@@ -109,7 +109,7 @@ Test(results, json_says_the_same) {
 Test(results, of_nothing_are_empty) {
     make((const int32_t[2][2]){{10, 8}, {5, 8}});
     drop();
-    cr_assert_eq(fv_sheet_init(&head, &sheet), FV_OK);
+    cr_assert_eq(fv_results_log_init(&head, &sheet), FV_OK);
     cr_assert_eq(fv_results_make(&sheet, &r), FV_OK);
     cr_assert_eq(r.policy[0].group[0].n, 0);
     json_t *json = fv_results_json(&r);

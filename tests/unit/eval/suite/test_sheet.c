@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "common/file.h"
-#include "eval/suite/sheet.h"
+#include "eval/suite/results_log.h"
 
 static const char *const policies[] = {"exact", "prune=random"};
 static char path[512];
@@ -19,42 +19,43 @@ static void drop_file(void) { unlink(path); }
 
 TestSuite(sheet, .init = name_file, .fini = drop_file);
 
-static fv_sheet_head head_of(int32_t n_item) {
-    fv_sheet_head h = {.checkpoint = "0123456789abcdef",
-                       .by = "process",
-                       .dialog = "whole",
-                       .first = "prefill",
-                       .n_policy = 2,
-                       .policy = policies};
-    cr_assert_eq(fv_exam_make(NULL, 0, n_item, 3, &h.exam), FV_OK);
+static fv_results_log_head head_of(int32_t n_item) {
+    fv_results_log_head h = {.checkpoint = "0123456789abcdef",
+                             .by = "process",
+                             .dialog = "whole",
+                             .first = "prefill",
+                             .n_policy = 2,
+                             .policy = policies};
+    cr_assert_eq(fv_suite_make(NULL, 0, n_item, 3, &h.exam), FV_OK);
     return h;
 }
 
-static fv_sheet open_sheet(const fv_sheet_head *head) {
-    fv_sheet s;
-    cr_assert_eq(fv_sheet_open(path, head, &s), FV_OK, "%s", fv_last_error());
+static fv_results_log open_sheet(const fv_results_log_head *head) {
+    fv_results_log s;
+    cr_assert_eq(fv_results_log_open(path, head, &s), FV_OK, "%s", fv_last_error());
     return s;
 }
 
-static void add(fv_sheet *s, int32_t policy, int32_t item, const char *said) {
-    fv_mark m = {.policy = policy,
-                 .item = item,
-                 .n_turn = fv_task_describe((int32_t)fv_exam_task_of(&s->head->exam, item))->n_turn,
-                 .n_prompt = 70,
-                 .n_visual = 16,
-                 .n_token = 5,
-                 .bytes_exact = 4096,
-                 .bytes_visual = 2048,
-                 .bytes_visual_end = 1024,
-                 .bytes_sent = 9999,
-                 .ttft_s = 0.1,
-                 .tpot_s = -1};
+static void add(fv_results_log *s, int32_t policy, int32_t item, const char *said) {
+    fv_item_score m = {
+        .policy = policy,
+        .item = item,
+        .n_turn = fv_task_describe((int32_t)fv_suite_task_of(&s->head->exam, item))->n_turn,
+        .n_prompt = 70,
+        .n_visual = 16,
+        .n_token = 5,
+        .bytes_exact = 4096,
+        .bytes_visual = 2048,
+        .bytes_visual_end = 1024,
+        .bytes_sent = 9999,
+        .ttft_s = 0.1,
+        .tpot_s = -1};
     for (int32_t t = 0; t < m.n_turn; t++) {
         m.said[t] = strdup(said);
         m.score[t] = 1.0 / (t + 1);
     }
     if (policy == 1) m.note = strdup("prune: nothing to do");
-    cr_assert_eq(fv_sheet_add(s, &m), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_results_log_add(s, &m), FV_OK, "%s", fv_last_error());
 }
 
 static void append(const char *text) {
@@ -63,69 +64,70 @@ static void append(const char *text) {
     fclose(f);
 }
 
-static void fails(const fv_sheet_head *head, fv_status status, const char *words) {
-    fv_sheet s;
-    cr_assert_eq(fv_sheet_open(path, head, &s), status, "%s", fv_last_error());
+static void fails(const fv_results_log_head *head, fv_status status, const char *words) {
+    fv_results_log s;
+    cr_assert_eq(fv_results_log_open(path, head, &s), status, "%s", fv_last_error());
     cr_assert(strstr(fv_last_error(), words), "%s", fv_last_error());
 }
 
 Test(sheet, marks_are_there_again_with_all_they_hold) {
-    fv_sheet_head head = head_of(11);
-    fv_sheet s = open_sheet(&head);
+    fv_results_log_head head = head_of(11);
+    fv_results_log s = open_sheet(&head);
     add(&s, 0, 3, "yes\n\"quoted\" \xc3\xa9 \x01");
     add(&s, 1, FV_TASK_DIALOG, "ring");
-    fv_sheet_close(&s);
+    fv_results_log_close(&s);
 
     s = open_sheet(&head);
     cr_assert_eq(s.n_done, 2);
-    cr_assert(s.done[fv_sheet_at(&s, 0, 3)] && s.done[fv_sheet_at(&s, 1, FV_TASK_DIALOG)]);
-    cr_assert_not(s.done[fv_sheet_at(&s, 1, 3)]);
-    const fv_mark *a = &s.mark[fv_sheet_at(&s, 0, 3)];
+    cr_assert(s.done[fv_results_log_at(&s, 0, 3)] &&
+              s.done[fv_results_log_at(&s, 1, FV_TASK_DIALOG)]);
+    cr_assert_not(s.done[fv_results_log_at(&s, 1, 3)]);
+    const fv_item_score *a = &s.mark[fv_results_log_at(&s, 0, 3)];
     cr_assert_str_eq(a->said[0], "yes\n\"quoted\" \xc3\xa9 \x01");
     cr_assert_null(a->note);
     cr_assert_float_eq(a->tpot_s, -1, 0);
-    const fv_mark *b = &s.mark[fv_sheet_at(&s, 1, FV_TASK_DIALOG)];
+    const fv_item_score *b = &s.mark[fv_results_log_at(&s, 1, FV_TASK_DIALOG)];
     cr_assert_eq(b->n_turn, 3);
-    cr_assert_float_eq(fv_mark_score(b), (1 + 0.5 + 1.0 / 3) / 3, 1e-15);
+    cr_assert_float_eq(fv_item_score_score(b), (1 + 0.5 + 1.0 / 3) / 3, 1e-15);
     cr_assert(b->n_prompt == 70 && b->n_visual == 16 && b->n_token == 5);
     cr_assert(b->bytes_exact == 4096 && b->bytes_visual == 2048 && b->bytes_visual_end == 1024 &&
               b->bytes_sent == 9999 && b->ttft_s == 0.1);
     cr_assert_str_eq(b->note, "prune: nothing to do");
-    fv_sheet_close(&s);
+    fv_results_log_close(&s);
 }
 
 Test(sheet, drops_a_line_that_was_not_finished_and_goes_on_behind_the_others) {
-    fv_sheet_head head = head_of(11);
-    fv_sheet s = open_sheet(&head);
+    fv_results_log_head head = head_of(11);
+    fv_results_log s = open_sheet(&head);
     add(&s, 0, 0, "ring");
-    fv_sheet_close(&s);
+    fv_results_log_close(&s);
     append("{\"policy\":0,\"item\":1,\"ans");
 
     s = open_sheet(&head);
     cr_assert_eq(s.n_done, 1);
     add(&s, 0, 1, "red");
-    fv_sheet_close(&s);
+    fv_results_log_close(&s);
 
     s = open_sheet(&head);
     cr_assert_eq(s.n_done, 2);
-    fv_sheet_close(&s);
+    fv_results_log_close(&s);
 }
 
 Test(sheet, begins_anew_when_not_even_the_first_line_was_finished) {
-    fv_sheet_head head = head_of(11);
+    fv_results_log_head head = head_of(11);
     append("{\"form\":1,");
-    fv_sheet s = open_sheet(&head);
+    fv_results_log s = open_sheet(&head);
     add(&s, 0, 0, "ring");
-    fv_sheet_close(&s);
+    fv_results_log_close(&s);
     s = open_sheet(&head);
     cr_assert_eq(s.n_done, 1);
-    fv_sheet_close(&s);
+    fv_results_log_close(&s);
 }
 
 Test(sheet, refuses_another_exam_by_the_name_of_what_differs) {
-    fv_sheet_head head = head_of(11), other = head_of(22);
-    fv_sheet s = open_sheet(&head);
-    fv_sheet_close(&s);
+    fv_results_log_head head = head_of(11), other = head_of(22);
+    fv_results_log s = open_sheet(&head);
+    fv_results_log_close(&s);
     fails(&other, FV_EINVAL, "another 'items'");
     other = head_of(11);
     other.n_policy = 1;
@@ -150,56 +152,56 @@ Test(sheet, one_that_does_not_say_where_first_tokens_are_from_has_the_prefills) 
                                "\"dialog\":\"whole\",\"items\":1,\"seed\":3,\"tasks\":[\"cell\"],"
                                "\"policies\":[\"exact\",\"prune=random\"]}\n";
     static const char *const cell[] = {"cell"};
-    fv_sheet_head head = head_of(11);
-    cr_assert_eq(fv_exam_make(cell, 1, 1, 3, &head.exam), FV_OK);
+    fv_results_log_head head = head_of(11);
+    cr_assert_eq(fv_suite_make(cell, 1, 1, 3, &head.exam), FV_OK);
     FILE *f = fopen(path, "w");
     cr_assert(f && fputs(line, f) >= 0 && fclose(f) == 0);
-    fv_sheet s = open_sheet(&head);
-    fv_sheet_close(&s);
+    fv_results_log s = open_sheet(&head);
+    fv_results_log_close(&s);
     head.first = "held";
     fails(&head, FV_EINVAL, "another 'first'");
 }
 
 /* As those were that were written before the first line said it. */
 Test(sheet, one_that_does_not_say_how_kv_is_stored_has_f32) {
-    fv_sheet_head head = head_of(11);
-    fv_sheet s = open_sheet(&head);
+    fv_results_log_head head = head_of(11);
+    fv_results_log s = open_sheet(&head);
     add(&s, 0, 0, "ring");
-    fv_sheet_close(&s);
+    fv_results_log_close(&s);
     head.kv_dtype = "bf16";
     fails(&head, FV_EINVAL, "another 'kv_dtype'");
     head.kv_dtype = "f32";
     s = open_sheet(&head);
     cr_assert_eq(s.n_done, 1);
-    fv_sheet_close(&s);
+    fv_results_log_close(&s);
 }
 
 Test(sheet, takes_over_what_another_exam_has_answered_of_this_one) {
     static const char *const others[] = {"prune=random", "prune=vtw"};
-    fv_sheet_head head = head_of(11), other = head_of(22);
+    fv_results_log_head head = head_of(11), other = head_of(22);
     other.policy = others;
-    fv_sheet s = open_sheet(&other), mine;
+    fv_results_log s = open_sheet(&other), mine;
     add(&s, 0, 3, "ring");  /* asked here too, as policy 1 */
     add(&s, 1, 4, "blue");  /* no policy of this exam */
     add(&s, 0, 14, "cone"); /* no item of this exam */
     add(&s, 0, 5, "late");
-    fv_sheet_close(&s);
+    fv_results_log_close(&s);
 
-    cr_assert_eq(fv_sheet_init(&head, &mine), FV_OK);
+    cr_assert_eq(fv_results_log_init(&head, &mine), FV_OK);
     add(&mine, 1, 5, "mine");
-    cr_assert_eq(fv_sheet_reuse(&mine, path), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_results_log_reuse(&mine, path), FV_OK, "%s", fv_last_error());
     cr_assert_eq(mine.n_done, 2);
-    cr_assert_str_eq(mine.mark[fv_sheet_at(&mine, 1, 3)].said[0], "ring");
-    cr_assert_str_eq(mine.mark[fv_sheet_at(&mine, 1, 5)].said[0], "mine");
-    fv_sheet_close(&mine);
+    cr_assert_str_eq(mine.mark[fv_results_log_at(&mine, 1, 3)].said[0], "ring");
+    cr_assert_str_eq(mine.mark[fv_results_log_at(&mine, 1, 5)].said[0], "mine");
+    fv_results_log_close(&mine);
 
     head.exam.seed = 4;
-    cr_assert_eq(fv_sheet_init(&head, &mine), FV_OK);
-    cr_assert_eq(fv_sheet_reuse(&mine, path), FV_EINVAL);
+    cr_assert_eq(fv_results_log_init(&head, &mine), FV_OK);
+    cr_assert_eq(fv_results_log_reuse(&mine, path), FV_EINVAL);
     cr_assert(strstr(fv_last_error(), "another 'seed'"), "%s", fv_last_error());
-    cr_assert_neq(fv_sheet_reuse(&mine, "/nowhere/items.jsonl"), FV_OK);
+    cr_assert_neq(fv_results_log_reuse(&mine, "/nowhere/items.jsonl"), FV_OK);
     cr_assert_eq(mine.n_done, 0);
-    fv_sheet_close(&mine);
+    fv_results_log_close(&mine);
 }
 
 Test(sheet, says_which_line_is_broken) {
@@ -212,11 +214,11 @@ Test(sheet, says_which_line_is_broken) {
         "{\"policy\":0,\"item\":0,\"answers\":[1],\"scores\":[1]}\n",
         "{\"policy\":0,\"item\":0,\"answers\":[\"a\"],\"scores\":[1.5]}\n",
     };
-    fv_sheet_head head = head_of(11);
+    fv_results_log_head head = head_of(11);
     for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
         unlink(path);
-        fv_sheet s = open_sheet(&head);
-        fv_sheet_close(&s);
+        fv_results_log s = open_sheet(&head);
+        fv_results_log_close(&s);
         append(broken[i]);
         fails(&head, FV_EDATA, "line 2");
     }

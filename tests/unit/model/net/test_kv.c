@@ -318,7 +318,7 @@ Test(kv, a_pool_with_a_limit_takes_no_more_for_spare_extents) {
 
 /* ---- keys that are borrowed -------------------------------------------------------------- */
 
-/* Values of a layer that borrows: their own, while its keys are the leader's. */
+/* Values of a layer that borrows: their own, while its keys are the source layer's. */
 static void fill_values(fv_kv *kv, int32_t layer, fv_kv_segment seg, int32_t from, int32_t n) {
     int32_t pos[512];
     for (int32_t i = 0; i < n; i++) pos[i] = 1000 + from + i;
@@ -332,9 +332,9 @@ Test(kv, borrowed_image_keys_are_held_and_counted_once) {
     size_t bytes = D * sizeof(float), page = FV_KV_BLOCK * bytes;
     fv_kv_pool *pool = open_pool(0);
     fv_kv *kv = open_kv(pool);
-    void *mine, *leaders;
+    void *mine, *source_layers;
     fv_kv_borrow(kv, 1, 0, false);
-    cr_assert_eq(fv_kv_leader(kv, 1), 0);
+    cr_assert_eq(fv_kv_source_layer(kv, 1), 0);
     cr_assert(fv_kv_borrows(kv, 1, FV_SEG_VISUAL) && !fv_kv_borrows(kv, 1, FV_SEG_TEXT));
     cr_assert_eq(fv_kv_extent(kv, 0, 150), FV_OK);
     cr_assert_eq(fv_kv_extent(kv, 1, 150), FV_OK);
@@ -344,8 +344,8 @@ Test(kv, borrowed_image_keys_are_held_and_counted_once) {
     for (int32_t g = 0; g < HKV; g++) {
         for (int32_t j = 0; j < 150; j++) expect(kv, 1, g, FV_SEG_VISUAL, j, j);
         cr_assert_eq(fv_kv_stretch(kv, 1, g, FV_SEG_VISUAL, false, 3, 150, &mine), 147);
-        fv_kv_stretch(kv, 0, g, FV_SEG_VISUAL, false, 3, 150, &leaders);
-        cr_assert_eq(mine, leaders);
+        fv_kv_stretch(kv, 0, g, FV_SEG_VISUAL, false, 3, 150, &source_layers);
+        cr_assert_eq(mine, source_layers);
     }
     cr_assert_eq(fv_kv_reserve(kv, 1, 70), FV_OK);
     cr_assert_eq(fv_kv_bytes_held(kv), HKV * (150 * 3 * bytes + 2 * 2 * page), "its own text");
@@ -355,7 +355,7 @@ Test(kv, borrowed_image_keys_are_held_and_counted_once) {
     fv_kv_pool_close(pool);
 }
 
-Test(kv, who_borrows_is_shortened_with_its_leader) {
+Test(kv, who_borrows_is_shortened_with_its_source_layer) {
     static const fv_kv_segment segs[] = {FV_SEG_VISUAL, FV_SEG_TEXT};
     size_t bytes = D * sizeof(float), page = FV_KV_BLOCK * bytes;
     for (int s = 0; s < 2; s++) {

@@ -19,8 +19,8 @@ typedef struct rows_form {
 } rows_form;
 
 /* Rows of a layer in blocks of 16, backwards inside each. */
-static void make_form(const fv_kv *kv, int32_t layer, int32_t leader, bool anchored, uint8_t bits,
-                      rows_form *f) {
+static void make_form(const fv_kv *kv, int32_t layer, int32_t source_layer, bool anchored,
+                      uint8_t bits, rows_form *f) {
     const fv_kv_shape *s = fv_kv_get_shape(kv);
     for (int32_t a = 0; a <= BLOCKS; a++) f->first[a] = a < BLOCKS ? a * BLOCK : VISUAL;
     for (int32_t a = 0; a < BLOCKS; a++) {
@@ -42,24 +42,25 @@ static void make_form(const fv_kv *kv, int32_t layer, int32_t leader, bool ancho
                                   .pos = f->pos,
                                   .first = f->first,
                                   .anchor = anchored ? f->anchor : NULL,
-                                  .leader = leader};
+                                  .source_layer = source_layer};
     f->form.part[FV_PACKED_V].kind = FV_PACKED_V;
     (void)layer;
 }
 
 static float number(int i) { return (float)((i * 37 + 11) % 64) / 32 - 1; }
 
-static fv_kv_packed *pack(fv_kv *kv, int32_t layer, int32_t leader, bool anchored, uint8_t bits) {
+static fv_kv_packed *pack(fv_kv *kv, int32_t layer, int32_t source_layer, bool anchored,
+                          uint8_t bits) {
     rows_form f;
     fv_kv_packed *p;
-    make_form(kv, layer, leader, anchored, bits, &f);
+    make_form(kv, layer, source_layer, anchored, bits, &f);
     cr_assert_eq(fv_kv_pack(kv, layer, &f.form, &p), FV_OK, "%s", fv_last_error());
     size_t width = fv_packed_width(&f.form.part[0]);
     float *u = malloc(VISUAL * RANK * sizeof *u), *basis = malloc(RANK * width * sizeof *basis);
     for (int i = 0; i < VISUAL * RANK; i++) u[i] = number(i + layer);
     for (size_t i = 0; i < RANK * width; i++) basis[i] = number((int)i * 3 + layer);
     for (int k = 0; k < 2; k++)
-        if (k == FV_PACKED_V || leader == layer)
+        if (k == FV_PACKED_V || source_layer == layer)
             fv_packed_write(&p->part[k].shape, u, basis, p->part[k].data);
     free(u);
     free(basis);
@@ -170,7 +171,7 @@ Test(kv_packed, a_full_pool_still_lets_rows_go) {
     cr_assert_eq(fv_kv_packed_keep(kv, 0, idx, 8), FV_OK, "%s", fv_last_error());
     cr_assert_lt(fv_kv_pool_used(pool), bytes);
     cr_assert_eq(fv_kv_pool_used(pool), fv_kv_bytes_held(kv));
-    f.form.leader = 1;
+    f.form.source_layer = 1;
     cr_assert_eq(fv_kv_pack(kv, 1, &f.form, NULL), FV_EBUSY, "and says when there is no room");
     fv_kv_close(kv);
     cr_assert_eq(fv_kv_pool_used(pool), 0);
@@ -260,7 +261,7 @@ static fv_refusal deliver_changed(handoff_rig *rig, const rig_stream *s, size_t 
 }
 
 Test(kv_packed, sections_that_lie_about_factors_are_refused) {
-    enum { N_AT = 0, ANCHORS_AT = 4, LEADER_AT = 8, FLAGS_AT = 12, K_AT = 16, V_AT = 32 };
+    enum { N_AT = 0, ANCHORS_AT = 4, SOURCE_LAYER_AT = 8, FLAGS_AT = 12, K_AT = 16, V_AT = 32 };
     enum {
         FIRST_AT = 48,
         ANCHOR_AT = FIRST_AT + 4 * (BLOCKS + 1),
@@ -273,9 +274,9 @@ Test(kv_packed, sections_that_lie_about_factors_are_refused) {
         {N_AT, VISUAL - 1},
         {N_AT, VISUAL + 1},
         {ANCHORS_AT, BLOCKS + 1},
-        {LEADER_AT, 0},
-        {LEADER_AT, 2},
-        {LEADER_AT, UINT32_MAX},
+        {SOURCE_LAYER_AT, 0},
+        {SOURCE_LAYER_AT, 2},
+        {SOURCE_LAYER_AT, UINT32_MAX},
         {FLAGS_AT, 8},  /* codes have no rank */
         {FLAGS_AT, 16}, /* nor have directions */
         {FLAGS_AT, 24},
@@ -414,7 +415,7 @@ Test(kv_packed, tables_are_what_the_allocator_gave_for_them) {
             watched = true;
             for (int32_t l = 0; l < 4; l++) {
                 const fv_kv_packed *at = fv_kv_packed_at(p.kv, l);
-                if (at && at->leader == l) fv_kv_packed_keep(p.kv, l, NULL, 0);
+                if (at && at->source_layer == l) fv_kv_packed_keep(p.kv, l, NULL, 0);
             }
             watched = false;
             size_t freed = came_back - (pool - tables - fv_kv_pool_memory(net.pool));

@@ -5,7 +5,7 @@
 
 #include "tests/support/handoff.h"
 
-enum { VISUAL = 70, ROWS = 84, HEADS = 4, LAYERS = 4, LEADER = 1, LAZY = 2 };
+enum { VISUAL = 70, ROWS = 84, HEADS = 4, LAYERS = 4, SOURCE_LAYER = 1, LAZY = 2 };
 
 typedef enum sharing { DENSE, VLA, GLA } sharing;
 
@@ -13,7 +13,7 @@ static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
 
 /* What the last row paid in each layer, and the logits behind it. */
 typedef struct outcome {
-    float tap[LAYERS][HEADS * ROWS];
+    float capture[LAYERS][HEADS * ROWS];
     float logits[97];
 } outcome;
 
@@ -24,7 +24,7 @@ static void run(tiny_net *net, const tiny_prompt *p, sharing how, outcome *out) 
     fv_kv *kv;
     cr_assert(x);
     ok(fv_kv_open(net->pool, &kv));
-    if (how != DENSE) fv_kv_borrow(kv, LAZY, LEADER, how == GLA);
+    if (how != DENSE) fv_kv_borrow(kv, LAZY, SOURCE_LAYER, how == GLA);
     for (int32_t i = 0, v = 0; i < n; i++) {
         float *row = x + (size_t)i * (size_t)d;
         pos[i] = i;
@@ -33,21 +33,21 @@ static void run(tiny_net *net, const tiny_prompt *p, sharing how, outcome *out) 
         else
             ok(fv_decoder_embed(net->dec, &p->ids[i], 1, fv_tensor_of(row, FV_F32, 1, d)));
     }
-    fv_pass_tap taps[LAYERS];
+    fv_forward_capture captures[LAYERS];
     memset(out, 0, sizeof *out);
     for (int32_t l = 0; l < LAYERS; l++) {
         ok(fv_kv_extent(kv, l, p->n_visual));
-        taps[l] = (fv_pass_tap){
-            .layer = l, .n_row = 1, .text = p->n_visual, .n_key = n, .p = out->tap[l]};
+        captures[l] = (fv_forward_capture){
+            .layer = l, .n_row = 1, .text = p->n_visual, .n_key = n, .p = out->capture[l]};
     }
-    fv_pass_seq seq = {.kv = kv,
-                       .n_rows = n,
-                       .pos = pos,
-                       .seg = p->seg,
-                       .wanted = 1,
-                       .n_tap = LAYERS,
-                       .tap = taps};
-    fv_pass pass = {.x = fv_tensor_of(x, FV_F32, n, d), .n_seq = 1, .seq = &seq};
+    fv_forward_seq seq = {.kv = kv,
+                          .n_rows = n,
+                          .pos = pos,
+                          .seg = p->seg,
+                          .wanted = 1,
+                          .n_capture = LAYERS,
+                          .capture = captures};
+    fv_forward_batch pass = {.x = fv_tensor_of(x, FV_F32, n, d), .n_seq = 1, .seq = &seq};
     ok(fv_decoder_layers(net->dec, &pass, 0, LAYERS));
     ok(fv_decoder_logits(net->dec, pass.out, out->logits));
     fv_kv_close(kv);
@@ -72,30 +72,30 @@ static void zero(fv_tensor t) {
     memset(t.data, 0, (size_t)t.rows * (size_t)t.cols * sizeof(float));
 }
 
-/* A leader that adds nothing to what it is given, and a lazy layer with the leader's projections:
+/* A source layer that adds nothing to what it is given, and a lazy layer with the source layer's projections:
  * what it borrows is what it would have computed. */
 Test(lazy, borrowing_from_a_layer_of_the_same_weights_and_inputs_changes_no_bit) {
     static outcome dense, lazy;
     tiny_net net;
     tiny_prompt p;
     make(&net, &p);
-    fv_text_layer *leader = &net.w.layer[LEADER], *follower = &net.w.layer[LAZY];
-    zero(leader->o);
-    zero(leader->down);
-    copy(follower->attn_norm, leader->attn_norm);
-    copy(follower->q, leader->q);
-    copy(follower->k, leader->k);
+    fv_text_layer *source_layer = &net.w.layer[SOURCE_LAYER], *follower = &net.w.layer[LAZY];
+    zero(source_layer->o);
+    zero(source_layer->down);
+    copy(follower->attn_norm, source_layer->attn_norm);
+    copy(follower->q, source_layer->q);
+    copy(follower->k, source_layer->k);
     run(&net, &p, DENSE, &dense);
     for (sharing how = VLA; how <= GLA; how++) {
         run(&net, &p, how, &lazy);
         cr_assert(same_bits(dense.logits, lazy.logits, 97));
         for (int l = 0; l < LAYERS; l++)
-            cr_assert(same_bits(dense.tap[l], lazy.tap[l], HEADS * ROWS), "layer %d", l);
+            cr_assert(same_bits(dense.capture[l], lazy.capture[l], HEADS * ROWS), "layer %d", l);
     }
     done(&net, &p);
 }
 
-Test(lazy, gla_attends_as_its_leader_and_vla_to_other_texts) {
+Test(lazy, gla_attends_as_its_source_layer_and_vla_to_other_texts) {
     static outcome dense, vla, gla;
     tiny_net net;
     tiny_prompt p;
@@ -103,10 +103,10 @@ Test(lazy, gla_attends_as_its_leader_and_vla_to_other_texts) {
     run(&net, &p, DENSE, &dense);
     run(&net, &p, VLA, &vla);
     run(&net, &p, GLA, &gla);
-    cr_assert(same_bits(gla.tap[LAZY], gla.tap[LEADER], HEADS * ROWS));
-    cr_assert(same_bits(dense.tap[LEADER], gla.tap[LEADER], HEADS * ROWS));
-    cr_assert_not(same_bits(vla.tap[LAZY], vla.tap[LEADER], HEADS * ROWS));
-    cr_assert_not(same_bits(vla.tap[LAZY], dense.tap[LAZY], HEADS * ROWS));
+    cr_assert(same_bits(gla.capture[LAZY], gla.capture[SOURCE_LAYER], HEADS * ROWS));
+    cr_assert(same_bits(dense.capture[SOURCE_LAYER], gla.capture[SOURCE_LAYER], HEADS * ROWS));
+    cr_assert_not(same_bits(vla.capture[LAZY], vla.capture[SOURCE_LAYER], HEADS * ROWS));
+    cr_assert_not(same_bits(vla.capture[LAZY], dense.capture[LAZY], HEADS * ROWS));
     cr_assert_not(same_bits(vla.logits, gla.logits, 97));
     cr_assert_not(same_bits(vla.logits, dense.logits, 97));
     done(&net, &p);

@@ -74,21 +74,21 @@ Test(vision, strategy_full_keeps_the_class_row_in_front) {
     cr_assert_eq(memcmp(with.embeds + TEXT, without.embeds, P * TEXT * 4), 0);
 }
 
-/* ---- taps ------------------------------------------------------------------------------- */
+/* ---- captures ------------------------------------------------------------------------------- */
 
-typedef struct tapped {
+typedef struct captured {
     float q[3 * D], k[3 * (P + 1) * D];
-} tapped;
+} captured;
 
-static fv_status tap(const tower *t, const float *pixels, int32_t n, int32_t layer, const char *isa,
-                     tapped *out) {
+static fv_status capture(const tower *t, const float *pixels, int32_t n, int32_t layer,
+                         const char *isa, captured *out) {
     fv_backend be;
     fv_vision *v;
     fv_backend_options opt = {.n_threads = 2, .isa = isa};
-    fv_vision_tap to = {.layer = layer, .q = out->q, .k = out->k};
+    fv_vision_capture to = {.layer = layer, .q = out->q, .k = out->k};
     cr_assert_eq(fv_backend_open(&be, "cpu", &opt), FV_OK, "%s", fv_last_error());
     cr_assert_eq(fv_vision_open(&be, &t->cfg, &t->w, &t->p, &v), FV_OK);
-    fv_status st = fv_vision_encode(v, pixels, n, &(fv_vision_out){.tap = &to});
+    fv_status st = fv_vision_encode(v, pixels, n, &(fv_vision_out){.capture = &to});
     fv_vision_close(v);
     fv_backend_close(&be);
     return st;
@@ -96,25 +96,25 @@ static fv_status tap(const tower *t, const float *pixels, int32_t n, int32_t lay
 
 Test(vision, a_layer_behind_the_features_shows_what_it_would_if_it_ran) {
     static const int32_t one[] = {1}, all[] = {3};
-    static tapped behind, inside;
+    static captured behind, inside;
     float pixels[3 * TOWER_PIXELS];
     tiny_tower_pixels(pixels, 3);
     tower t = tiny_tower_make(1, all, false), shorter = t;
     memcpy(shorter.cfg.feature_layer, one, sizeof one);
-    cr_assert_eq(tap(&t, pixels, 3, 1, NULL, &inside), FV_OK);
-    cr_assert_eq(tap(&shorter, pixels, 3, 1, "plain", &behind), FV_OK);
+    cr_assert_eq(capture(&t, pixels, 3, 1, NULL, &inside), FV_OK);
+    cr_assert_eq(capture(&shorter, pixels, 3, 1, "plain", &behind), FV_OK);
     cr_assert_eq(memcmp(&inside, &behind, sizeof inside), 0);
-    cr_assert_eq(tap(&shorter, pixels + TOWER_PIXELS, 1, 1, NULL, &behind), FV_OK);
+    cr_assert_eq(capture(&shorter, pixels + TOWER_PIXELS, 1, 1, NULL, &behind), FV_OK);
     cr_assert_eq(memcmp(behind.q, inside.q + D, D * 4), 0, "an image alone");
     cr_assert_eq(memcmp(behind.k, inside.k + (P + 1) * D, (P + 1) * D * 4), 0);
 }
 
 Test(vision, a_layer_that_the_checkpoint_does_not_have_is_refused) {
     static const int32_t all[] = {3};
-    static tapped out;
+    static captured out;
     float pixels[3 * TOWER_PIXELS];
     tiny_tower_pixels(pixels, 3);
     tower t = tiny_tower_make(1, all, false);
-    cr_assert_eq(tap(&t, pixels, 1, 3, NULL, &out), FV_EUNSUPPORTED);
+    cr_assert_eq(capture(&t, pixels, 1, 3, NULL, &out), FV_EUNSUPPORTED);
     cr_assert(strstr(fv_last_error(), "does not have"), "%s", fv_last_error());
 }

@@ -78,12 +78,12 @@ static void kept_of(const fv_kv *kv, int32_t layer, int32_t head, kept *out) {
     }
 }
 
-/* What one row pays in one layer, per query head and prompt position: the tap of a pass that ends
+/* What one row pays in one layer, per query head and prompt position: the capture of a pass that ends
  * with it. */
 static void pay_of_row(tiny_net *net, const tiny_prompt *p, int32_t row, int32_t layer, float n,
                        double pay[HEADS][ROWS]) {
     tiny_prompt cut = *p;
-    float tap[HEADS * ROWS] = {0};
+    float capture[HEADS * ROWS] = {0};
     int32_t column[FV_N_SEG] = {0}, pos[ROWS], d = net->cfg.d_model;
     float *x = calloc((size_t)(ROWS * d), sizeof *x);
     fv_kv *kv;
@@ -91,7 +91,8 @@ static void pay_of_row(tiny_net *net, const tiny_prompt *p, int32_t row, int32_t
     cut.n = row + 1;
     ok(fv_kv_open(net->pool, &kv));
     for (int32_t l = 1; l <= layer; l++)
-        if (p->plan.leader[l] != l) fv_kv_borrow(kv, l, p->plan.leader[l], p->plan.reused_text);
+        if (p->plan.source_layer[l] != l)
+            fv_kv_borrow(kv, l, p->plan.source_layer[l], p->plan.reused_text);
     for (int32_t i = 0, v = 0; i <= row; i++) {
         pos[i] = i;
         if (p->seg[i] == FV_SEG_VISUAL)
@@ -100,14 +101,20 @@ static void pay_of_row(tiny_net *net, const tiny_prompt *p, int32_t row, int32_t
             ok(fv_decoder_embed(net->dec, &p->ids[i], 1, fv_tensor_of(x + i * d, FV_F32, 1, d)));
     }
     for (int32_t l = 0; l <= layer; l++) ok(fv_kv_extent(kv, l, VISUAL));
-    fv_pass_tap one = {.layer = layer, .n_row = 1, .n = n, .text = VISUAL, .n_key = ROWS, .p = tap};
-    fv_pass_seq seq = {
-        .kv = kv, .n_rows = cut.n, .pos = pos, .seg = p->seg, .wanted = 1, .n_tap = 1, .tap = &one};
-    fv_pass pass = {.x = fv_tensor_of(x, FV_F32, cut.n, d), .n_seq = 1, .seq = &seq};
+    fv_forward_capture one = {
+        .layer = layer, .n_row = 1, .n = n, .text = VISUAL, .n_key = ROWS, .p = capture};
+    fv_forward_seq seq = {.kv = kv,
+                          .n_rows = cut.n,
+                          .pos = pos,
+                          .seg = p->seg,
+                          .wanted = 1,
+                          .n_capture = 1,
+                          .capture = &one};
+    fv_forward_batch pass = {.x = fv_tensor_of(x, FV_F32, cut.n, d), .n_seq = 1, .seq = &seq};
     ok(fv_decoder_layers(net->dec, &pass, 0, layer + 1));
     for (int32_t i = 0; i <= row; i++) {
         int32_t at = p->seg[i] == FV_SEG_TEXT ? VISUAL + column[1]++ : column[0]++;
-        for (int32_t h = 0; h < HEADS; h++) pay[h][i] = (double)tap[h * ROWS + at];
+        for (int32_t h = 0; h < HEADS; h++) pay[h][i] = (double)capture[h * ROWS + at];
     }
     fv_kv_close(kv);
     free(x);
@@ -157,7 +164,7 @@ static void brute(const tiny_prompt *p, double pay[LAYERS][ROWS][HEADS][ROWS], c
     uint8_t times[ROWS] = {0};
     int32_t end = ROWS - r->s.recent, in_block = 0;
     for (int32_t k = 0; k < LAYERS; k++) {
-        if (p->plan.leader[k] != p->plan.leader[l]) continue;
+        if (p->plan.source_layer[k] != p->plan.source_layer[l]) continue;
         add_scores(p, pay[k], r, head, block);
         in_block++;
     }
@@ -234,7 +241,7 @@ Test(csp, layers_that_share_keys_choose_by_their_mean_and_keep_texts_of_their_ow
     assert_brute("lazy=gla,map=given,blocks=0-2;select=csp,heavy=0.2,heads=shared,share=0.8", 29);
 }
 
-/* A block under vla has one set of image rows, and not all of its layers the same text. */
+/* A block under vla has one set of image tokens, and not all of its layers the same text. */
 Test(csp, a_block_shares_image_rows_and_its_texts_differ) {
     tiny_net net;
     tiny_prompt p;

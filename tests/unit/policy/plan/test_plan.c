@@ -73,7 +73,7 @@ Test(plan, random_counts_round_down) {
     cr_assert_eq(plan.visual[3], 1);
 }
 
-Test(plan, fastv_counts_halves_to_even_and_taps_the_layer_before) {
+Test(plan, fastv_counts_halves_to_even_and_captures_the_layer_before) {
     fv_plan plan;
     fv_plan_shape shape = {.d_head = 8,
                            .bytes_value = 2,
@@ -85,13 +85,13 @@ Test(plan, fastv_counts_halves_to_even_and_taps_the_layer_before) {
     cr_assert_eq(try_plan("prune=fastv,layer=3,keep=0.5", shape, &plan), FV_OK);
     cr_assert_eq(plan.visual[2], 5);
     cr_assert_eq(plan.visual[3], 2, "round(2.5) is 2");
-    for (int32_t l = 0; l < 4; l++) cr_assert_eq(plan.tap[l], l == 2 ? FV_TAP_LAST_ROW : 0);
+    for (int32_t l = 0; l < 4; l++) cr_assert_eq(plan.capture[l], l == 2 ? FV_CAPTURE_LAST_ROW : 0);
     shape.n_visual = 7;
     cr_assert_eq(try_plan("prune=fastv,layer=1,keep=0.5", shape, &plan), FV_OK);
     cr_assert_eq(plan.visual[1], 4, "round(3.5) is 4");
     cr_assert_eq(try_plan("preset=paper-fastv", llava, &plan), FV_OK);
     cr_assert_eq(rows(&plan), 32 * (32 * 50 + 2 * 576 + 30 * 288));
-    cr_assert_eq(plan.tap[1], FV_TAP_LAST_ROW);
+    cr_assert_eq(plan.capture[1], FV_CAPTURE_LAST_ROW);
 }
 
 Test(plan, fastv_leaves_a_layer_to_rank_in_however_shallow_the_network_is) {
@@ -144,7 +144,7 @@ Test(plan, pvtp_counts_are_those_of_the_paper) {
     cr_assert_eq(try_plan("prune=pvtp", llava, &plan), FV_OK);
     assert_layers(&plan, "576x3 288x7 217x7 146x7 76x7 5x1 ");
     for (int32_t l = 0; l < 32; l++)
-        cr_assert_eq(plan.tap[l], (l + 1) % 7 == 3 ? FV_TAP_LAST_ROW : 0, "layer %d", l);
+        cr_assert_eq(plan.capture[l], (l + 1) % 7 == 3 ? FV_CAPTURE_LAST_ROW : 0, "layer %d", l);
     cr_assert_eq(try_plan("prune=pvtp,layer=3,stride=4,ratio=0.05", large, &plan), FV_OK);
     assert_layers(&plan, "576x3 288x4 259x4 230x4 201x4 172x4 144x4 115x4 86x4 57x4 28x1 ");
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -161,14 +161,14 @@ Test(plan, pvtp_steps_until_the_layers_or_the_rows_end) {
     assert_layers(&plan, "10x3 5x6 "); /* 3 + 6 is no layer */
     cr_assert_eq(try_plan("prune=fastv,layer=3,keep=0.5", shape, &one), FV_OK);
     cr_assert_arr_eq(plan.visual, one.visual, sizeof plan.visual);
-    cr_assert_arr_eq(plan.tap, one.tap, sizeof plan.tap);
+    cr_assert_arr_eq(plan.capture, one.capture, sizeof plan.capture);
     cr_assert_eq(try_plan("prune=pvtp,layer=2,stride=1,first=0.1,ratio=0.4", shape, &plan), FV_OK);
     assert_layers(&plan, "10x2 9x1 5x1 1x1 0x4 ");
     cr_assert_eq(plan.n_edit, 4, "what is gone does not leave again");
-    cr_assert_eq(plan.tap[5], 0);
+    cr_assert_eq(plan.capture[5], 0);
     cr_assert_eq(try_plan("prune=pvtp,layer=2,stride=3,first=0,ratio=0.2", shape, &plan), FV_OK);
     assert_layers(&plan, "10x5 8x3 6x1 "); /* the first step lets nothing go */
-    cr_assert_eq(plan.tap[1], 0);
+    cr_assert_eq(plan.capture[1], 0);
     cr_assert_str_empty(plan.note[FV_STAGE_PRUNE]);
     cr_assert_eq(try_plan("prune=pvtp,first=0,ratio=0", shape, &plan), FV_OK);
     cr_assert(strstr(plan.note[FV_STAGE_PRUNE], "every visual row"));
@@ -188,7 +188,7 @@ Test(plan, pvtp_takes_as_many_steps_in_another_depth) {
     }
 }
 
-Test(plan, nothing_is_tapped_for_methods_that_do_not_look) {
+Test(plan, nothing_is_captured_for_methods_that_do_not_look) {
     static const char *const policies[] = {"",
                                            "prune=vtw",
                                            "prune=random",
@@ -199,7 +199,7 @@ Test(plan, nothing_is_tapped_for_methods_that_do_not_look) {
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
         fv_plan plan;
         cr_assert_eq(try_plan(policies[i], llava, &plan), FV_OK);
-        for (int32_t l = 0; l < 32; l++) cr_assert_eq(plan.tap[l], 0, "%s", policies[i]);
+        for (int32_t l = 0; l < 32; l++) cr_assert_eq(plan.capture[l], 0, "%s", policies[i]);
     }
 }
 
@@ -246,8 +246,8 @@ Test(plan, streaming_counts_whole_heads_sinks_and_recent_rows) {
 
 /* ---- bytes of packed layers ---------------------------------------------------------------- */
 
-/* The most that any number of image rows among those that are kept comes to, one by one: for plans
- * whose text rows stay rows and whose layers have keys of their own. */
+/* The most that any number of image tokens among those that are kept comes to, one by one: for plans
+ * whose text tokens stay rows and whose layers have keys of their own. */
 static fv_plan_bytes one_by_one(const fv_plan *plan) {
     fv_plan_bytes sum = {0};
     uint64_t row = 2 * (uint64_t)(plan->shape.n_kv * plan->shape.d_head * plan->shape.bytes_value);

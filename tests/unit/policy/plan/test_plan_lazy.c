@@ -28,48 +28,50 @@ static fv_plan plan_of(const char *text, int32_t n_layer) {
 
 static int32_t n_lazy(const fv_plan *plan) {
     int32_t n = 0;
-    for (int32_t l = 0; l < plan->shape.n_layer; l++) n += plan->leader[l] != l;
+    for (int32_t l = 0; l < plan->shape.n_layer; l++) n += plan->source_layer[l] != l;
     return n;
 }
 
-/* Leaders as digits and letters: 0..9, a.. */
-static const char *leaders(const fv_plan *plan) {
+/* Source layers as digits and letters: 0..9, a.. */
+static const char *source_layers(const fv_plan *plan) {
     static char text[64];
     for (int32_t l = 0; l < plan->shape.n_layer; l++)
-        text[l] = "0123456789abcdefghijklmnopqrstuv"[plan->leader[l]];
+        text[l] = "0123456789abcdefghijklmnopqrstuv"[plan->source_layer[l]];
     text[plan->shape.n_layer] = 0;
     return text;
 }
 
 Test(plan_lazy, paper_like_has_23_lazy_layers_of_32) {
     fv_plan plan = plan_of("lazy=vla,map=paper_like", 32);
-    cr_assert_str_eq(leaders(&plan), "012222277777ccccchhhhhmmmmmrrrrv", "%s", leaders(&plan));
+    cr_assert_str_eq(source_layers(&plan), "012222277777ccccchhhhhmmmmmrrrrv", "%s",
+                     source_layers(&plan));
     cr_assert_eq(n_lazy(&plan), 23);
 }
 
 Test(plan_lazy, training_free_leaves_the_first_layers_and_the_last_alone) {
     fv_plan plan = plan_of("lazy=vla", 32);
-    cr_assert_str_eq(leaders(&plan), "0123456789abcdeffffjjjjnnnnrrrrv", "%s", leaders(&plan));
+    cr_assert_str_eq(source_layers(&plan), "0123456789abcdeffffjjjjnnnnrrrrv", "%s",
+                     source_layers(&plan));
     cr_assert_eq(n_lazy(&plan), 12);
 }
 
 Test(plan_lazy, maps_fit_networks_of_any_depth) {
     fv_plan plan = plan_of("lazy=vla,map=paper_like", 8);
-    cr_assert_str_eq(leaders(&plan), "01222227");
+    cr_assert_str_eq(source_layers(&plan), "01222227");
     plan = plan_of("lazy=gla", 8);
-    cr_assert_str_eq(leaders(&plan), "01234447");
+    cr_assert_str_eq(source_layers(&plan), "01234447");
     for (int32_t n = 1; n <= 3; n++) {
         plan = plan_of("lazy=vla,map=paper_like", n);
         cr_assert_eq(n_lazy(&plan), 0);
         cr_assert(plan.note[FV_STAGE_LAZY][0], "and says so");
     }
     plan = plan_of("lazy=gla,map=paper_like", 256);
-    cr_assert_eq(plan.leader[255], 255);
+    cr_assert_eq(plan.source_layer[255], 255);
 }
 
 Test(plan_lazy, given_blocks_are_checked_against_the_checkpoint) {
     fv_plan plan = plan_of("lazy=vla,map=given,blocks=1-2/4-7", 8);
-    cr_assert_str_eq(leaders(&plan), "01134444");
+    cr_assert_str_eq(source_layers(&plan), "01134444");
     static const char *const bad[] = {"2-8", "3-2", "1-3/3-4", "1-3/", "1", "x", "-1-2", "1-2-3"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         char text[64];
@@ -87,7 +89,7 @@ Test(plan_lazy, a_calibrated_map_is_the_checkpoints_own) {
     static const int32_t map[] = {0, 0, 2, 2, 2, 5};
     fv_plan plan;
     cr_assert_eq(make("lazy=vla,map=calibrated", 6, 576, map, &plan), FV_OK);
-    cr_assert_str_eq(leaders(&plan), "002225");
+    cr_assert_str_eq(source_layers(&plan), "002225");
     cr_assert_eq(make("lazy=vla,map=calibrated", 6, 576, NULL, &plan), FV_EINVAL);
     cr_assert(strstr(fv_last_error(), "fovea calibrate"), "%s", fv_last_error());
     fv_policy p;
@@ -100,14 +102,14 @@ Test(plan_lazy, a_calibrated_map_is_the_checkpoints_own) {
 
 Test(plan_lazy, a_block_is_cut_where_rows_leave) {
     fv_plan plan = plan_of("prune=fastv,layer=3,keep=0.5;lazy=vla,map=given,blocks=1-6", 8);
-    cr_assert_str_eq(leaders(&plan), "01133337");
+    cr_assert_str_eq(source_layers(&plan), "01133337");
     plan = plan_of("prune=vtw,layer=3;lazy=vla,map=given,blocks=1-6", 8);
-    cr_assert_str_eq(leaders(&plan), "01134567", "nothing to borrow where no image row is");
+    cr_assert_str_eq(source_layers(&plan), "01134567", "nothing to borrow where no image row is");
     plan = plan_of("prune=vtw,layer=3;lazy=gla,map=given,blocks=1-6", 8);
-    cr_assert_str_eq(leaders(&plan), "01133337");
+    cr_assert_str_eq(source_layers(&plan), "01133337");
 }
 
-Test(plan_lazy, a_prompt_without_pictures_has_nothing_for_vla) {
+Test(plan_lazy, a_prompt_without_images_has_nothing_for_vla) {
     fv_plan plan;
     cr_assert_eq(make("lazy=vla", 32, 0, NULL, &plan), FV_OK);
     cr_assert_eq(n_lazy(&plan), 0);
@@ -116,7 +118,7 @@ Test(plan_lazy, a_prompt_without_pictures_has_nothing_for_vla) {
     cr_assert_eq(n_lazy(&plan), 12);
 }
 
-/* Savings of the whole KV: n / 2N, times the share of image rows under VLA. */
+/* Savings of the whole KV: n / 2N, times the share of image tokens under VLA. */
 Test(plan_lazy, bytes_are_those_of_the_paper) {
     fv_plan gla = plan_of("lazy=gla,map=paper_like", 32),
             vla = plan_of("lazy=vla,map=paper_like", 32);
@@ -137,6 +139,6 @@ Test(plan_lazy, bytes_are_those_of_the_paper) {
         cr_assert_float_eq(1 - (double)b.held / (double)b.raw, vla_rows[i].saved, 5e-5);
     }
     cr_assert_float_eq(1 - (double)fv_plan_count(&gla).held / raw, 0.3594, 5e-5);
-    cr_assert_eq(fv_plan_lent_text(&gla), 23);
-    cr_assert_eq(fv_plan_lent_text(&vla), 0);
+    cr_assert_eq(fv_plan_reused_text(&gla), 23);
+    cr_assert_eq(fv_plan_reused_text(&vla), 0);
 }

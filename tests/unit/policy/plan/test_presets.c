@@ -6,7 +6,7 @@
 
 #include "policy/plan/plan.h"
 
-/* LLaVA-1.5's shape with one picture, and a small checkpoint's with fewer layers and rows. */
+/* LLaVA-1.5's shape with one image, and a small checkpoint's with fewer layers and rows. */
 static const fv_plan_shape shapes[] = {{.n_layer = 32,
                                         .n_kv = 32,
                                         .d_head = 128,
@@ -166,5 +166,5 @@ Test(presets, attentionpack_factors_keys_before_rotation) {
 Test(presets, scissorhands_holds_half_of_the_prompt) {
     fv_plan plan;
     make("preset=paper-scissorhands", &shapes[1], &plan);
-    cr_assert(plan.tally.most == 92 && plan.tally.left == 92, "of 184 rows, at any time");
+    cr_assert(plan.accum.most == 92 && plan.accum.left == 92, "of 184 rows, at any time");
 }

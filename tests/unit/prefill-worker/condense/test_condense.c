@@ -1,4 +1,4 @@
-/* condense: what NumPy renders of its methods, and pictures through a tower. */
+/* condense: what NumPy renders of its methods, and images through a tower. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static float *drawn(uint64_t *state, fv_arena *arena, int32_t n) {
     return x;
 }
 
-static void check_picture(const json_t *g) {
+static void check_image(const json_t *g) {
     fv_arena arena = {0};
     fv_condensed got;
     const char *policy = rendered_text(g, "policy");
@@ -61,10 +61,9 @@ static void check_picture(const json_t *g) {
 
 static void check_method(const char *name) {
     json_t *root = rendered_read(name);
-    const json_t *pictures = rendered_at(root, "pictures");
-    cr_assert_gt(json_array_size(pictures), 0);
-    for (size_t i = 0; i < json_array_size(pictures); i++)
-        check_picture(json_array_get(pictures, i));
+    const json_t *images = rendered_at(root, "pictures");
+    cr_assert_gt(json_array_size(images), 0);
+    for (size_t i = 0; i < json_array_size(images); i++) check_image(json_array_get(images, i));
     json_decref(root);
 }
 
@@ -85,7 +84,7 @@ Test(condense, rows_stand_out_behind_the_fences_of_the_quartiles) {
     cr_assert_eq(n, 0);
 }
 
-/* ---- pictures through a tower ------------------------------------------------------------ */
+/* ---- images through a tower ------------------------------------------------------------ */
 
 typedef struct rows {
     int32_t n, each[N], source[N * (P + 2)];
@@ -148,7 +147,7 @@ Test(condense, rows_that_are_only_chosen_keep_their_bits) {
     }
 }
 
-Test(condense, a_picture_among_others_comes_to_the_same_rows_as_alone) {
+Test(condense, a_image_among_others_comes_to_the_same_rows_as_alone) {
     static const char *const policies[] = {"condense=hired,keep=0.4", "condense=prumerge",
                                            "condense=prumerge_plus,neighbours=2"};
     static const int32_t two[] = {2};
@@ -170,10 +169,10 @@ Test(condense, a_picture_among_others_comes_to_the_same_rows_as_alone) {
 
 /* ---- the prompt and the plan -------------------------------------------------------------- */
 
-Test(condense, pictures_of_a_prompt_lose_rows_and_text_stays) {
+Test(condense, images_of_a_prompt_lose_rows_and_text_stays) {
     int32_t each[] = {1, 0, 3};
     fv_prompt p = {.n = 14, .n_visual = 9, .n_text = 5, .n_image = 3};
-    const char *layout = "tvvvtvvvvvvttt"; /* the second and third picture have no text between */
+    const char *layout = "tvvvtvvvvvvttt"; /* the second and third image have no text between */
     p.ids = malloc(14 * sizeof *p.ids);
     p.seg = malloc(14);
     for (int32_t i = 0; i < 14; i++) {
@@ -202,10 +201,10 @@ static void plan_of(const char *policy, int32_t encoded, int32_t visual, fv_plan
     cr_assert_eq(fv_plan_make(&p, &shape, plan), FV_OK, "%s", fv_last_error());
 }
 
-Test(condense, the_plan_bounds_what_pictures_come_to_until_it_is_known) {
+Test(condense, the_plan_bounds_what_images_come_to_until_it_is_known) {
     static const struct {
         const char *policy;
-        int32_t most; /* of 2 pictures of 576 rows */
+        int32_t most; /* of 2 images of 576 rows */
         bool exact;
     } c[] = {{"condense=hired", 2 * 115, true},
              {"condense=hired,keep=0", 0, true},

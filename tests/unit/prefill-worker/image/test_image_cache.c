@@ -5,7 +5,7 @@
 
 #include "prefill-worker/image/cache.h"
 
-enum { ROWS = 64 }; /* bytes of a picture's rows here */
+enum { ROWS = 64 }; /* bytes of an image's rows here */
 
 static fv_image_cache *c;
 
@@ -21,7 +21,7 @@ static void put_condensed(const char *image, const char *condense, uint8_t value
 
 static void put(const char *image, uint8_t value) { put_condensed(image, "", value, NULL); }
 
-/* The value that was put with the picture; -1: it is not there. */
+/* The value that was put with the image; -1: it is not there. */
 static int get_condensed(const char *image, const char *condense) {
     fv_image_key key = {image, strlen(image), condense};
     const fv_image_rows *rows = fv_image_cache_get(c, &key);
@@ -36,7 +36,7 @@ static void close_cache(void) { fv_image_cache_close(c); }
 
 TestSuite(image_cache, .fini = close_cache);
 
-Test(image_cache, a_picture_is_found_by_its_bytes) {
+Test(image_cache, a_image_is_found_by_its_bytes) {
     open_for(1000);
     put("one", 1);
     put("two", 2);
@@ -95,7 +95,7 @@ Test(image_cache, a_cache_of_nothing_keeps_nothing) {
     cr_assert_eq(fv_image_cache_count(c).bytes, 0);
 }
 
-Test(image_cache, an_empty_picture_is_like_any_other) {
+Test(image_cache, an_empty_image_is_like_any_other) {
     open_for(1000);
     put("", 1);
     cr_assert_eq(get(""), 1);

@@ -105,7 +105,7 @@ static void make_checkpoint(const golden *g, const json_t *synth, uint64_t shift
                           .seed =
                               (uint64_t)json_integer_value(json_object_get(synth, "seed")) + shift,
                           .force = true};
-    ok(g, fv_dialect_by_name(text_in(synth, "dialect"), &o.dialect));
+    ok(g, fv_name_mapping_by_name(text_in(synth, "dialect"), &o.name_mapping));
     while (strcmp(fv_dtype_name(o.dtype), text_in(synth, "dtype")) != 0) o.dtype++;
     fv_synth_report made;
     ok(g, fv_synth_write(&o, &made));
@@ -352,7 +352,7 @@ GOLDEN_TEST(the_seed_gives_the_weights_that_transformers_had) {
     json_decref(json);
 }
 
-GOLDEN_TEST(the_prompt_becomes_the_same_ids_and_the_pictures_the_same_pixels) {
+GOLDEN_TEST(the_prompt_becomes_the_same_ids_and_the_images_the_same_pixels) {
     json_t *json = case_of(g);
     outcome o;
     run_case(g, json, 0, &o);

@@ -128,7 +128,7 @@ Test(minicache, directions_are_those_of_the_rows_and_the_error_is_what_is_said) 
         for (int32_t l = 0; l < 4; l++) {
             const fv_kv_packed *at = fv_kv_packed_at(p.kv, l);
             cr_assert(at && at->rows.n == VISUAL && !fv_kv_len(p.kv, l, 0, FV_SEG_VISUAL));
-            cr_assert(at->leader == l - l % 2 && p.packed.layer[l].merged && !p.packed.said);
+            cr_assert(at->source_layer == l - l % 2 && p.packed.layer[l].merged && !p.packed.said);
             for (int k = 0; k < 2; k++) {
                 double err = packed_error(raw.kv, at, l, k, &net.cfg.rope);
                 double said = (double)p.packed.layer[l].error[k];
@@ -219,7 +219,7 @@ Test(minicache, one_image_row_stays_as_it_is) {
 }
 
 /* Others drop rows between two layers that are merged here, so groups of layers end there. */
-Test(minicache, who_is_beside_it_changes_no_bit_of_an_answer) {
+Test(minicache, who_is_oob_it_changes_no_bit_of_an_answer) {
     static const char *const policies[] = {"pack=minicache,start=0", "prune=fastv,layer=1,keep=0.5",
                                            "",
                                            "prune=fastv,layer=3,keep=0.5;pack=minicache,start=0",
@@ -360,16 +360,16 @@ static fv_refusal deliver_changed(handoff_rig *rig, const rig_stream *s, uint8_t
 }
 
 Test(minicache, pairs_that_are_none_are_refused) {
-    enum { LEADER_AT = 8, FLAGS_AT = 12, K_AT = 16, V_AT = 32 };
+    enum { SOURCE_LAYER_AT = 8, FLAGS_AT = 12, K_AT = 16, V_AT = 32 };
     static const struct {
         int section;
         size_t at;
         uint32_t x;
-    } lies[] = {{1, LEADER_AT, 1},  {1, LEADER_AT, 2}, {1, LEADER_AT, UINT32_MAX},
-                {3, LEADER_AT, 1}, /* which borrows itself */
-                {3, LEADER_AT, 3},  {0, LEADER_AT, 1}, {1, FLAGS_AT, 1 + 8},
-                {1, FLAGS_AT, 1},   {0, FLAGS_AT, 25}, {1, K_AT, 1},
-                {1, V_AT + 8, 8},   {0, V_AT + 8, 4},  {1, K_AT + 12, 10000},
+    } lies[] = {{1, SOURCE_LAYER_AT, 1}, {1, SOURCE_LAYER_AT, 2}, {1, SOURCE_LAYER_AT, UINT32_MAX},
+                {3, SOURCE_LAYER_AT, 1}, /* which borrows itself */
+                {3, SOURCE_LAYER_AT, 3}, {0, SOURCE_LAYER_AT, 1}, {1, FLAGS_AT, 1 + 8},
+                {1, FLAGS_AT, 1},        {0, FLAGS_AT, 25},       {1, K_AT, 1},
+                {1, V_AT + 8, 8},        {0, V_AT + 8, 4},        {1, K_AT + 12, 10000},
                 {0, V_AT + 12, 141}};
     handoff_rig rig;
     tiny_prompt p;
@@ -399,7 +399,7 @@ Test(minicache, pairs_that_are_none_are_refused) {
     rig_close(&rig);
 }
 
-/* ---- rows that leave ------------------------------------------------------------------------ */
+/* ---- tokens that are pruned ------------------------------------------------------------------------ */
 
 static int32_t rows_left(const fv_kv *kv, int32_t layer) {
     const fv_kv_packed *at = fv_kv_packed_at(kv, layer);

@@ -26,7 +26,7 @@ static const fv_plan_shape llava = {.n_layer = 32,
                                     .d_head = 128,
                                     .bytes_value = 2};
 
-/* AttentionPack, table 1: 576 visual and 50 text rows of LLaVA-1.5-7B and 13B, and 256 of Qwen-VL.
+/* AttentionPack, table 1: 576 visual and 50 text tokens of LLaVA-1.5-7B and 13B, and 256 of Qwen-VL.
  */
 Test(pack, the_plan_has_the_sizes_of_the_paper) {
     static const struct {
@@ -222,34 +222,34 @@ Test(pack, factors_of_full_rank_answer_as_exact_does) {
 
 #define READS "pack=svd,rank_k=20,rank_v=24,gain=0;expand=attention"
 
-Test(pack, who_is_beside_it_changes_no_bit_of_an_answer_packed_or_raw) {
+Test(pack, who_is_oob_it_changes_no_bit_of_an_answer_packed_or_raw) {
     static const char *const policies[] = {"", READS, "pack=svd,rank_k=12,rank_v=12,gain=0,bits=8",
                                            "prune=vtw,layer=2;pack=svd,rank_k=9,rank_v=9,gain=0"};
     tiny_net net;
-    tiny_prompt alone[4], beside[4], *one, *all[4];
+    tiny_prompt alone[4], oob[4], *one, *all[4];
     tiny_net_open(&net, tiny_shape_default(), FV_BF16, NULL, 2);
     for (int b = 0; b < 4; b++) {
         tiny_prompt_make(&net, &alone[b], BEFORE, VISUAL - 9 * b, AFTER, 5 + (uint64_t)b,
                          policies[b]);
-        tiny_prompt_make(&net, &beside[b], BEFORE, VISUAL - 9 * b, AFTER, 5 + (uint64_t)b,
+        tiny_prompt_make(&net, &oob[b], BEFORE, VISUAL - 9 * b, AFTER, 5 + (uint64_t)b,
                          policies[b]);
         cr_assert_eq(tiny_prefill(&net, &alone[b], 1, 0), FV_OK, "%s", fv_last_error());
-        all[b] = &beside[b];
+        all[b] = &oob[b];
     }
-    cr_assert_eq(tiny_prefill(&net, beside, 4, 13), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(tiny_prefill(&net, oob, 4, 13), FV_OK, "%s", fv_last_error());
     for (int step = 0; step < STEPS; step++) {
         int32_t id = 7 + step;
         cr_assert_eq(tiny_step(&net, all, 4, &id, 1, step), FV_OK, "%s", fv_last_error());
         for (int b = 0; b < 4; b++) {
             one = &alone[b];
             cr_assert_eq(tiny_step(&net, &one, 1, &id, 1, step), FV_OK);
-            cr_assert(same_bits(alone[b].logits, beside[b].logits, 97), "%s, step %d", policies[b],
+            cr_assert(same_bits(alone[b].logits, oob[b].logits, 97), "%s, step %d", policies[b],
                       step);
         }
     }
     for (int b = 0; b < 4; b++) {
         tiny_prompt_free(&alone[b]);
-        tiny_prompt_free(&beside[b]);
+        tiny_prompt_free(&oob[b]);
     }
     tiny_net_close(&net);
 }
@@ -324,9 +324,9 @@ Test(pack, a_turn_that_is_cut_ends_with_the_same_bits_and_groups) {
                          cuts[][3] = {{5, 0, 0}, {2, 3, 0}, {1, 1, 3}};
     tiny_net net;
     tiny_prompt p[3];
-    fv_stepper *stepper;
+    fv_model_runner *runner;
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
-    cr_assert_eq(fv_stepper_open(net.dec, &stepper), FV_OK);
+    cr_assert_eq(fv_model_runner_open(net.dec, &runner), FV_OK);
     for (int i = 0; i < 3; i++) {
         prefill(&net, &p[i], READS, 0);
         for (int32_t c = 0, at = 0; c < 3; at += cuts[i][c++]) {
@@ -335,10 +335,10 @@ Test(pack, a_turn_that_is_cut_ends_with_the_same_bits_and_groups) {
                                .ids = ids + at,
                                .pos = p[i].n + at,
                                .partial = at + cuts[i][c] < 5};
-            if (seq.n) cr_assert_eq(fv_stepper_run(stepper, &seq, 1, p[i].logits), FV_OK);
+            if (seq.n) cr_assert_eq(fv_model_runner_run(runner, &seq, 1, p[i].logits), FV_OK);
         }
         fv_step_seq next = {.kv = p[i].kv, .n = 1, .ids = ids + 5, .pos = p[i].n + 5};
-        cr_assert_eq(fv_stepper_run(stepper, &next, 1, p[i].logits), FV_OK);
+        cr_assert_eq(fv_model_runner_run(runner, &next, 1, p[i].logits), FV_OK);
         cr_assert(same_bits(p[i].logits, p[0].logits, 97), "cut %d", i);
         for (int32_t l = 0; l < 4; l++)
             cr_assert_eq(memcmp(fv_kv_packed_at(p[i].kv, l)->importance,
@@ -346,7 +346,7 @@ Test(pack, a_turn_that_is_cut_ends_with_the_same_bits_and_groups) {
                          0);
     }
     for (int i = 0; i < 3; i++) tiny_prompt_free(&p[i]);
-    fv_stepper_close(stepper);
+    fv_model_runner_close(runner);
     tiny_net_close(&net);
 }
 
@@ -454,7 +454,7 @@ Test(pack, the_first_token_comes_from_factors_where_that_is_asked) {
     tiny_net_close(&net);
 }
 
-/* ---- rows that leave ------------------------------------------------------------------------ */
+/* ---- tokens that are pruned ------------------------------------------------------------------------ */
 
 static void anneal_packed(const char *lazy) {
     char policy[200];

@@ -1,4 +1,4 @@
-/* pack=svd of rows that are not one plain picture: several images of different sizes, images of one
+/* pack=svd of rows that are not one plain image: several images of different sizes, images of one
  * token, zeros, numbers of all sizes, and numbers that are none. */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -51,7 +51,7 @@ Test(pack_images, all_images_share_their_factors) {
                 cr_assert_eq(p.seg[at->pos[j]], FV_SEG_VISUAL);
                 cr_assert_eq(seen[at->pos[j]]++, 0);
             }
-            for (int k = at->leader == l ? FV_PACKED_K : FV_PACKED_V; k < 2; k++) {
+            for (int k = at->source_layer == l ? FV_PACKED_K : FV_PACKED_V; k < 2; k++) {
                 double err = packed_error(raw.kv, at, l, k, &net.cfg.rope);
                 double said = (double)p.packed.layer[l].error[k];
                 cr_assert(err > 0.01 && err < 1, "%g", err);

@@ -143,17 +143,17 @@ Test(pack_select, an_answer_has_the_same_bits_wherever_it_runs) {
     static const int32_t more[] = {14, 15, 16};
     for (int i = 0; i < 6; i++) {
         handoff_rig rig;
-        tiny_prompt p, beside[2], again, there, *one;
+        tiny_prompt p, oob[2], again, there, *one;
         fv_evict e[2];
         fv_received got;
         float logits[97];
         rig_open(&rig, &(rig_options){.dtype = FV_F16});
         start(&rig.net, &p, policies[i], 0);
-        tiny_prompt_make(&rig.net, &beside[0], 3, 20, 9, 5, "prune=vtw,layer=1");
-        tiny_prompt_make(&rig.net, &beside[1], BEFORE, VISUAL, AFTER, 11, policies[i]);
-        ok(tiny_prefill(&rig.net, beside, 2, 16));
-        cr_assert(same_store(p.kv, beside[1].kv), "%s", policies[i]);
-        cr_assert(same_bits(p.logits, beside[1].logits, 97), "%s", policies[i]);
+        tiny_prompt_make(&rig.net, &oob[0], 3, 20, 9, 5, "prune=vtw,layer=1");
+        tiny_prompt_make(&rig.net, &oob[1], BEFORE, VISUAL, AFTER, 11, policies[i]);
+        ok(tiny_prefill(&rig.net, oob, 2, 16));
+        cr_assert(same_store(p.kv, oob[1].kv), "%s", policies[i]);
+        cr_assert(same_bits(p.logits, oob[1].logits, 97), "%s", policies[i]);
         ok(rig_send(&rig, &p, MORE, 1, &got, NULL));
         there = p;
         there.kv = got.kv;
@@ -175,7 +175,7 @@ Test(pack_select, an_answer_has_the_same_bits_wherever_it_runs) {
         fv_received_free(&got);
         tiny_prompt_free(&p);
         tiny_prompt_free(&again);
-        for (int b = 0; b < 2; b++) tiny_prompt_free(&beside[b]);
+        for (int b = 0; b < 2; b++) tiny_prompt_free(&oob[b]);
         rig_close(&rig);
     }
 }

@@ -1,4 +1,4 @@
-/* pack=svd,compress_text=keys: keys of the prompt's text rows as factors, their values as rows.
+/* pack=svd,compress_text=keys: keys of the prompt's text tokens as factors, their values as rows.
  * What the plan says, what prefill leaves, what crosses the wire and what decoding makes of it. */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -16,7 +16,7 @@
 enum { BEFORE = 60, VISUAL = 40, AFTER = 70, TEXT = BEFORE + AFTER, LAYERS = 4, MORE = 12 };
 
 #define TEXT_KEYS ",compress_text=keys,rank_text="
-/* Everything there is: text keys only (40 image rows are too few), and image rows as well. */
+/* Everything there is: text keys only (40 image tokens are too few), and image tokens as well. */
 #define WHOLE "pack=svd,rank_k=48,rank_v=48,gain=0.6" TEXT_KEYS "48"
 #define BOTH "pack=svd,rank_k=48,rank_v=48,gain=0,block=16" TEXT_KEYS "48"
 #define LOW "pack=svd,rank_k=9,rank_v=9,gain=0,block=16" TEXT_KEYS "12"
@@ -93,7 +93,7 @@ Test(pack_text, keys_are_factors_and_values_keep_every_bit) {
         cr_assert(same_bits(raw.logits, p.logits, 97), "the first token comes from the rows");
         for (int32_t l = 0; l < LAYERS; l++) {
             const fv_kv_packed *at = fv_kv_packed_text(p.kv, l);
-            cr_assert(at && at->rows.n == TEXT && at->leader == l, "%s", policies[i]);
+            cr_assert(at && at->rows.n == TEXT && at->source_layer == l, "%s", policies[i]);
             cr_assert_eq(fv_kv_len(p.kv, l, 1, FV_SEG_TEXT), 0);
             cr_assert_eq(packed_error(raw.kv, at, l, FV_PACKED_V, &net.cfg.rope), 0);
             double err = packed_error(raw.kv, at, l, FV_PACKED_K, &net.cfg.rope);
@@ -218,25 +218,25 @@ Test(pack_text, an_answer_has_the_same_bits_wherever_it_runs, .timeout = 120) {
     static const int32_t more[] = {14, 15, 16};
     for (int i = 0; i < MANY; i++) {
         handoff_rig rig;
-        tiny_prompt p, beside[3], again, there, *one;
+        tiny_prompt p, oob[3], again, there, *one;
         fv_evict e[2];
         fv_received got;
         float logits[97];
         int32_t visual = i % 2 ? VISUAL : VISUAL - 9;
         rig_open(&rig, &(rig_options){.dtype = FV_BF16});
         start(&rig.net, &p, visual, many[i], 0);
-        tiny_prompt_make(&rig.net, &beside[0], 3, 20, 9, 5, "prune=vtw,layer=1");
-        tiny_prompt_make(&rig.net, &beside[1], BEFORE, visual, AFTER, 11, many[i]);
-        tiny_prompt_make(&rig.net, &beside[2], 40, 30, 50, 6, "pack=svd,rank_k=7,gain=0");
-        ok(tiny_prefill(&rig.net, beside, 3, 16));
-        cr_assert(same_store(p.kv, beside[1].kv), "%s", many[i]);
-        cr_assert(same_bits(p.logits, beside[1].logits, 97), "%s", many[i]);
+        tiny_prompt_make(&rig.net, &oob[0], 3, 20, 9, 5, "prune=vtw,layer=1");
+        tiny_prompt_make(&rig.net, &oob[1], BEFORE, visual, AFTER, 11, many[i]);
+        tiny_prompt_make(&rig.net, &oob[2], 40, 30, 50, 6, "pack=svd,rank_k=7,gain=0");
+        ok(tiny_prefill(&rig.net, oob, 3, 16));
+        cr_assert(same_store(p.kv, oob[1].kv), "%s", many[i]);
+        cr_assert(same_bits(p.logits, oob[1].logits, 97), "%s", many[i]);
         ok(rig_send(&rig, &p, MORE, 1, &got, NULL));
         there = p;
         there.kv = got.kv;
         there.logits = logits;
         for (int b = 0; b < 2; b++) ok(fv_evict_init(&e[b], many[i], p.n));
-        tiny_prompt *all[3] = {&beside[0], &there, &beside[2]};
+        tiny_prompt *all[3] = {&oob[0], &there, &oob[2]};
         for (int32_t t = 1; t <= 3; t++) {
             ok(fv_evict_step(&e[0], p.kv, t));
             ok(fv_evict_step(&e[1], got.kv, t));
@@ -252,7 +252,7 @@ Test(pack_text, an_answer_has_the_same_bits_wherever_it_runs, .timeout = 120) {
         fv_received_free(&got);
         tiny_prompt_free(&p);
         tiny_prompt_free(&again);
-        for (int b = 0; b < 3; b++) tiny_prompt_free(&beside[b]);
+        for (int b = 0; b < 3; b++) tiny_prompt_free(&oob[b]);
         rig_close(&rig);
     }
 }
@@ -286,7 +286,7 @@ static fv_refusal deliver_changed(handoff_rig *rig, const rig_stream *s, size_t 
 }
 
 Test(pack_text, sections_that_lie_about_text_are_refused) {
-    enum { N_AT = 0, LEADER_AT = 8, FLAGS_AT = 12, K_AT = 16, V_AT = 32, FIRST_AT = 48 };
+    enum { N_AT = 0, SOURCE_LAYER_AT = 8, FLAGS_AT = 12, K_AT = 16, V_AT = 32, FIRST_AT = 48 };
     handoff_rig rig;
     tiny_prompt p;
     rig_stream s;
@@ -297,7 +297,7 @@ Test(pack_text, sections_that_lie_about_text_are_refused) {
     const struct {
         size_t at;
         uint32_t x;
-    } lies[] = {{N_AT, TEXT - 1}, {N_AT, TEXT + 1},     {LEADER_AT, 1},
+    } lies[] = {{N_AT, TEXT - 1}, {N_AT, TEXT + 1},     {SOURCE_LAYER_AT, 1},
                 {FLAGS_AT, 3},    {FLAGS_AT, 5},        {FLAGS_AT, 9},
                 {K_AT, 0},        {K_AT, 13},           {K_AT + 8, 7},
                 {V_AT, 4},        {V_AT + 8, 8},        {pos_at, 1},

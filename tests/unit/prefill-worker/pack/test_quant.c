@@ -140,7 +140,7 @@ Test(quant, more_bits_and_more_outliers_come_closer_to_exact) {
     tiny_net_close(&net);
 }
 
-Test(quant, who_is_beside_it_changes_no_bit_of_an_answer) {
+Test(quant, who_is_oob_it_changes_no_bit_of_an_answer) {
     static const char *const policies[] = {
         "preset=paper-kvquant", "pack=svd,rank_k=9,rank_v=9,gain=0", "", "pack=quant,block=0"};
     tiny_net net;
@@ -235,7 +235,7 @@ Test(quant, outliers_that_point_elsewhere_are_refused) {
     rig_close(&rig);
 }
 
-/* ---- rows that leave ------------------------------------------------------------------------ */
+/* ---- tokens that are pruned ------------------------------------------------------------------------ */
 
 /* Behind a hand-off as in one process, bit for bit, and bytes fall to nothing. */
 static void anneal(const char *before) {

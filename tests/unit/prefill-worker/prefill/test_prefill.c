@@ -122,7 +122,7 @@ static size_t rows_below(const tiny_prompt *p, int32_t n_layer) {
 static int32_t joined_layers(const fv_plan *plan) {
     int32_t n = 0;
     for (int32_t l = 0; l < plan->shape.n_layer; l++)
-        n += plan->leader[l] != l || fv_plan_pair(plan, l) != l;
+        n += plan->source_layer[l] != l || fv_plan_pair(plan, l) != l;
     return n;
 }
 
@@ -350,7 +350,7 @@ static size_t parts_held(const char *policy, int32_t visual) {
     return bytes / (24 * sizeof(float));
 }
 
-/* KV that is saved: n / 2N of all under GLA, and of the image rows' share under VLA. */
+/* KV that is saved: n / 2N of all under GLA, and of the image tokens' share under VLA. */
 Test(prefill, lazy_layers_hold_the_bytes_of_the_formula) {
     size_t all = (size_t)2 * 4 * 2 * (VISUAL + 14), n = 2;
     cr_assert_eq(parts_held("", VISUAL), all);
@@ -359,7 +359,7 @@ Test(prefill, lazy_layers_hold_the_bytes_of_the_formula) {
                  all - all * n / 8 * VISUAL / (VISUAL + 14));
 }
 
-Test(prefill, a_prompt_without_pictures_is_exact_under_vla_and_not_under_gla) {
+Test(prefill, a_prompt_without_images_is_exact_under_vla_and_not_under_gla) {
     tiny_net net;
     tiny_prompt p[3];
     static const char *const text[] = {"", "lazy=vla,map=given,blocks=1-3",

@@ -1,4 +1,4 @@
-/* Attention taps: what the decoder tells of a prompt's last row, what it costs the result
+/* Attention captures: what the decoder tells of a prompt's last row, what it costs the result
  * (nothing), and what fastv makes of it. */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -22,9 +22,9 @@ static void two_images(const tiny_net *net, tiny_prompt *p, const char *policy) 
     p->plan.shape.n_image = 2;
 }
 
-/* Runs layers [0, layer] over the whole prompt at once; tap [HEADS, p->n] is that layer's. Gives
+/* Runs layers [0, layer] over the whole prompt at once; capture [HEADS, p->n] is that layer's. Gives
  * the store. */
-static fv_kv *tap_layer(tiny_net *net, const tiny_prompt *p, int32_t layer, float *tap) {
+static fv_kv *capture_layer(tiny_net *net, const tiny_prompt *p, int32_t layer, float *capture) {
     int32_t d = net->cfg.d_model, n = p->n, *pos = malloc((size_t)n * sizeof *pos);
     float *x = malloc((size_t)n * (size_t)d * sizeof *x);
     fv_kv *kv;
@@ -39,11 +39,17 @@ static fv_kv *tap_layer(tiny_net *net, const tiny_prompt *p, int32_t layer, floa
             ok(fv_decoder_embed(net->dec, &p->ids[i], 1, fv_tensor_of(row, FV_F32, 1, d)));
     }
     for (int32_t l = 0; l <= layer; l++) ok(fv_kv_extent(kv, l, p->n_visual));
-    memset(tap, 0, sizeof *tap * HEADS * (size_t)n);
-    fv_pass_tap one = {.layer = layer, .n_row = 1, .text = p->n_visual, .n_key = n, .p = tap};
-    fv_pass_seq seq = {
-        .kv = kv, .n_rows = n, .pos = pos, .seg = p->seg, .wanted = 1, .n_tap = 1, .tap = &one};
-    fv_pass pass = {.x = fv_tensor_of(x, FV_F32, n, d), .n_seq = 1, .seq = &seq};
+    memset(capture, 0, sizeof *capture * HEADS * (size_t)n);
+    fv_forward_capture one = {
+        .layer = layer, .n_row = 1, .text = p->n_visual, .n_key = n, .p = capture};
+    fv_forward_seq seq = {.kv = kv,
+                          .n_rows = n,
+                          .pos = pos,
+                          .seg = p->seg,
+                          .wanted = 1,
+                          .n_capture = 1,
+                          .capture = &one};
+    fv_forward_batch pass = {.x = fv_tensor_of(x, FV_F32, n, d), .n_seq = 1, .seq = &seq};
     ok(fv_decoder_layers(net->dec, &pass, 0, layer + 1));
     ok(net->be.ops->sync(&net->be));
     free(x);
@@ -51,7 +57,7 @@ static fv_kv *tap_layer(tiny_net *net, const tiny_prompt *p, int32_t layer, floa
     return kv;
 }
 
-/* ---- what a tap holds ------------------------------------------------------------------ */
+/* ---- what a capture holds ------------------------------------------------------------------ */
 
 /* The last row's query of head h in layer 0, rotated, from the weights, in double. */
 static void query(const tiny_net *net, const tiny_prompt *p, int32_t h, double *q) {
@@ -94,33 +100,37 @@ static void probabilities(const fv_kv *kv, int32_t head, int32_t D, const double
 }
 
 /* A network of one layer takes the way of the last layer, where most rows stop early. */
-static void assert_tap_is_softmax(int32_t n_layer) {
+static void assert_capture_is_softmax(int32_t n_layer) {
     tiny_net net;
     tiny_prompt p;
     tiny_shape shape = tiny_shape_default();
-    float tap[HEADS * ROWS];
+    float capture[HEADS * ROWS];
     double q[64], want[ROWS];
     shape.n_layer = n_layer;
     tiny_net_open(&net, shape, FV_F32, NULL, 2);
     two_images(&net, &p, "");
-    fv_kv *kv = tap_layer(&net, &p, 0, tap);
+    fv_kv *kv = capture_layer(&net, &p, 0, capture);
     for (int32_t h = 0; h < HEADS; h++) {
         query(&net, &p, h, q);
         probabilities(kv, h / 2, shape.d_head, q, want);
         for (int32_t j = 0; j < ROWS; j++)
-            cr_assert_float_eq(tap[h * ROWS + j], want[j], 2e-6, "head %d key %d: %g, not %g", h, j,
-                               (double)tap[h * ROWS + j], want[j]);
+            cr_assert_float_eq(capture[h * ROWS + j], want[j], 2e-6, "head %d key %d: %g, not %g",
+                               h, j, (double)capture[h * ROWS + j], want[j]);
     }
     fv_kv_close(kv);
     tiny_prompt_free(&p);
     tiny_net_close(&net);
 }
 
-Test(taps, a_tap_is_the_softmax_of_the_last_row_per_head) { assert_tap_is_softmax(LAYERS); }
+Test(captures, a_capture_is_the_softmax_of_the_last_row_per_head) {
+    assert_capture_is_softmax(LAYERS);
+}
 
-Test(taps, the_last_layer_gives_the_same_though_most_rows_stop_there) { assert_tap_is_softmax(1); }
+Test(captures, the_last_layer_gives_the_same_though_most_rows_stop_there) {
+    assert_capture_is_softmax(1);
+}
 
-/* ---- the share of attention on visual rows ---------------------------------------------- */
+/* ---- the share of attention on visual tokens ---------------------------------------------- */
 
 typedef struct answer {
     float logits[97], mass[LAYERS];
@@ -141,7 +151,7 @@ static answer prefill_with_mass(const char *policy, int32_t chunk, int32_t group
     return a;
 }
 
-Test(taps, asking_changes_no_bit_of_the_logits_and_chunks_no_bit_of_the_taps) {
+Test(captures, asking_changes_no_bit_of_the_logits_and_chunks_no_bit_of_the_captures) {
     static const char *const policies[] = {"",
                                            "prune=fastv,layer=2,keep=0.3",
                                            "prune=vtw,layer=2",
@@ -161,18 +171,18 @@ Test(taps, asking_changes_no_bit_of_the_logits_and_chunks_no_bit_of_the_taps) {
     }
 }
 
-Test(taps, the_share_on_visual_rows_is_the_sum_over_their_columns) {
+Test(captures, the_share_on_visual_rows_is_the_sum_over_their_columns) {
     tiny_net net;
     tiny_prompt p;
-    float tap[HEADS * ROWS];
+    float capture[HEADS * ROWS];
     answer a = prefill_with_mass("", 13, 2, true);
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
     two_images(&net, &p, "");
     for (int32_t l = 0; l < LAYERS; l++) {
         double mass = 0;
-        fv_kv_close(tap_layer(&net, &p, l, tap));
+        fv_kv_close(capture_layer(&net, &p, l, capture));
         for (int32_t h = 0; h < HEADS; h++)
-            for (int32_t j = 0; j < VISUAL; j++) mass += (double)tap[h * ROWS + j] / HEADS;
+            for (int32_t j = 0; j < VISUAL; j++) mass += (double)capture[h * ROWS + j] / HEADS;
         cr_assert_float_eq(a.mass[l], mass, 1e-6, "layer %d: %g, not %g", l, (double)a.mass[l],
                            mass);
         cr_assert(mass > 0.1 && mass < 1);
@@ -181,12 +191,12 @@ Test(taps, the_share_on_visual_rows_is_the_sum_over_their_columns) {
     tiny_net_close(&net);
 }
 
-Test(taps, layers_without_visual_rows_pay_them_nothing) {
+Test(captures, layers_without_visual_rows_pay_them_nothing) {
     answer a = prefill_with_mass("prune=vtw,layer=2", 0, 0, true);
     cr_assert(a.mass[0] > 0 && a.mass[1] > 0 && a.mass[2] == 0 && a.mass[3] == 0);
 }
 
-Test(taps, neighbours_in_a_batch_change_no_bit_of_a_tap) {
+Test(captures, neighbours_in_a_batch_change_no_bit_of_a_capture) {
     enum { N = 5 };
     tiny_net net;
     tiny_prompt p[N];
@@ -222,15 +232,15 @@ static int ascending(const void *a, const void *b) {
     return *(const int32_t *)a - *(const int32_t *)b;
 }
 
-/* Prompt positions of the `keep` visual rows that the tapped layer's last row likes best. */
-static void best(const tiny_prompt *p, const float *tap, int32_t keep, int32_t *pos) {
+/* Prompt positions of the `keep` visual tokens that the tapped layer's last row likes best. */
+static void best(const tiny_prompt *p, const float *capture, int32_t keep, int32_t *pos) {
     float mean[VISUAL];
     int32_t order[VISUAL], at[VISUAL];
     for (int32_t i = 0, v = 0; i < p->n; i++)
         if (p->seg[i] == FV_SEG_VISUAL) at[v++] = i;
     for (int32_t j = 0; j < VISUAL; j++) {
         double sum = 0;
-        for (int32_t h = 0; h < HEADS; h++) sum += (double)tap[h * p->n + j];
+        for (int32_t h = 0; h < HEADS; h++) sum += (double)capture[h * p->n + j];
         mean[j] = (float)(sum / HEADS);
         order[j] = j;
     }
@@ -240,9 +250,9 @@ static void best(const tiny_prompt *p, const float *tap, int32_t keep, int32_t *
     for (int32_t k = 0; k < keep; k++) pos[k] = at[order[k]];
 }
 
-Test(taps, fastv_keeps_what_the_layer_before_it_attends_to_most) {
+Test(captures, fastv_keeps_what_the_layer_before_it_attends_to_most) {
     tiny_net net;
-    float tap[HEADS * ROWS];
+    float capture[HEADS * ROWS];
     int32_t want[VISUAL];
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);
     for (int32_t layer = 1; layer < LAYERS; layer++) {
@@ -251,8 +261,8 @@ Test(taps, fastv_keeps_what_the_layer_before_it_attends_to_most) {
         snprintf(policy, sizeof policy, "prune=fastv,layer=%d,keep=0.35", layer);
         two_images(&net, &p, policy);
         ok(tiny_prefill(&net, &p, 1, 17));
-        fv_kv_close(tap_layer(&net, &p, layer - 1, tap));
-        best(&p, tap, 24, want);
+        fv_kv_close(capture_layer(&net, &p, layer - 1, capture));
+        best(&p, capture, 24, want);
         for (int32_t l = 0; l < LAYERS; l++)
             for (int32_t g = 0; g < 2; g++) {
                 int32_t n = fv_kv_len(p.kv, l, g, FV_SEG_VISUAL);
@@ -268,7 +278,7 @@ Test(taps, fastv_keeps_what_the_layer_before_it_attends_to_most) {
 }
 
 /* The last 6 rows stand for an answer; without them the prompt ends behind row 77. */
-Test(taps, an_answer_that_goes_on_keeps_the_rows_that_its_prompt_chose) {
+Test(captures, an_answer_that_goes_on_keeps_the_rows_that_its_prompt_chose) {
     enum { ANSWER = 6 };
     static const int32_t chunks[] = {0, 1, 10, 79};
     for (size_t c = 0; c < sizeof chunks / sizeof chunks[0]; c++) {
@@ -295,7 +305,7 @@ Test(taps, an_answer_that_goes_on_keeps_the_rows_that_its_prompt_chose) {
     }
 }
 
-Test(taps, fastv_follows_the_question_and_grid_does_not) {
+Test(captures, fastv_follows_the_question_and_grid_does_not) {
     static const char *const policies[] = {"prune=fastv,layer=2,keep=0.35", "prune=grid,layer=2"};
     tiny_net net;
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
@@ -317,7 +327,7 @@ Test(taps, fastv_follows_the_question_and_grid_does_not) {
     tiny_net_close(&net);
 }
 
-Test(taps, nan_in_a_prompt_leaves_as_many_rows_as_the_plan_says) {
+Test(captures, nan_in_a_prompt_leaves_as_many_rows_as_the_plan_says) {
     tiny_net net;
     tiny_prompt p;
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "policy/plan/plan.h"
-#include "prefill-worker/prefill/raters.h"
+#include "prefill-worker/prefill/scorers.h"
 #include "prefill-worker/prune/clusters.h"
 #include "prefill-worker/prune/prune.h"
 
@@ -37,11 +37,11 @@ static void refuses(const char *policy, const char *words) {
     cr_assert(strstr(fv_last_error(), words), "%s: %s", policy, fv_last_error());
 }
 
-Test(pruners, pdrop_halves_what_each_picture_has_after_every_quarter) {
+Test(pruners, pdrop_halves_what_each_image_has_after_every_quarter) {
     static const int32_t want[] = {576, 288, 144, 72};
     ok("prune=pdrop", 32, 576, 1);
     for (int32_t l = 0; l < 32; l++) cr_assert_eq(plan.visual[l], want[l / 8]);
-    cr_assert(plan.renumbers && plan.n_edit == 3 && plan.edit[0].peek);
+    cr_assert(plan.renumbers && plan.n_edit == 3 && plan.edit[0].lookahead);
     ok("prune=pdrop", 12, 2 * 145, 2);
     cr_assert_eq(plan.visual[2], 290);
     cr_assert_eq(plan.visual[3], 2 * 72, "of each picture, rounded down");
@@ -71,7 +71,7 @@ Test(pruners, sparsevlm_has_the_authors_numbers) {
             cr_assert_eq(plan.visual[l], l < 3 ? 576 : c[i].rows[(l >= 7) + (l >= 16)],
                          "%s, layer %d: %d", c[i].policy, l, plan.visual[l]);
         cr_assert_eq(plan.renumbers, i < 2);
-        cr_assert(plan.tap[2] & plan.tap[6] & plan.tap[15] & FV_TAP_RATERS);
+        cr_assert(plan.capture[2] & plan.capture[6] & plan.capture[15] & FV_CAPTURE_SCORERS);
     }
     ok("prune=sparsevlm,version=v2", 12, 144, 1);
     cr_assert(plan.visual[1] == 144 && plan.visual[2] == 75 && plan.visual[7] == 29);
@@ -90,9 +90,9 @@ Test(pruners, fitprune_follows_its_schedule) {
     ok("prune=fitprune", 32, 576, 1);
     for (int32_t l = 0; l < 4; l++) cr_assert_eq(plan.visual[l] - plan.visual[l + 1], first[l]);
     cr_assert_eq(plan.visual[31], 576 - 449);
-    cr_assert_eq(plan.tap[0], FV_TAP_PEAKS);
-    cr_assert_eq(plan.tap[31], 0, "behind the last layer there is nobody");
-    cr_assert_eq(plan.tap[24], 0, "where none leaves nothing is asked");
+    cr_assert_eq(plan.capture[0], FV_CAPTURE_HEAD_MAX);
+    cr_assert_eq(plan.capture[31], 0, "behind the last layer there is nobody");
+    cr_assert_eq(plan.capture[24], 0, "where none leaves nothing is asked");
     ok("prune=fitprune,target=90", 32, 576, 1);
     cr_assert(plan.visual[1] == 576 - 262 && plan.visual[31] == 576 - 539);
     ok("prune=fitprune", 16, 2 * 576, 2);
@@ -154,7 +154,7 @@ Test(pruners, fitprune_takes_what_was_fitted_before_what_is_published) {
 
 /* ---- choices ---------------------------------------------------------------------------- */
 
-Test(pruners, pdrop_chooses_within_each_picture) {
+Test(pruners, pdrop_chooses_within_each_image) {
     static const float paid[] = {9, 8, 7, 1, 2, 3};
     static const int32_t image[] = {0, 0, 0, 1, 1, 1};
     int32_t kept[4];
@@ -164,15 +164,15 @@ Test(pruners, pdrop_chooses_within_each_picture) {
     cr_assert_eq(memcmp(kept, (int32_t[]){0, 1, 4, 5}, sizeof kept), 0);
 }
 
-Test(pruners, text_rows_of_more_than_the_mean_are_raters) {
-    static const float dot[] = {5, 0, 0, 5, 0, 0}; /* 2 visual rows, 3 text rows */
-    uint8_t rater[3];
+Test(pruners, text_rows_of_more_than_the_mean_are_scorers) {
+    static const float dot[] = {5, 0, 0, 5, 0, 0}; /* 2 visual tokens, 3 text tokens */
+    uint8_t scorer[3];
     double m[3];
-    cr_assert_eq(fv_raters_choose(dot, 2, 3, m, rater), 1);
-    cr_assert(rater[0] == 1 && rater[1] == 0 && rater[2] == 0);
+    cr_assert_eq(fv_scorers_choose(dot, 2, 3, m, scorer), 1);
+    cr_assert(scorer[0] == 1 && scorer[1] == 0 && scorer[2] == 0);
     static const float flat[] = {1, 1, 1};
-    cr_assert_eq(fv_raters_choose(flat, 1, 3, m, rater), 3, "where none stands out all are");
-    cr_assert_eq(fv_raters_choose(flat, 1, 1, m, rater), 1);
+    cr_assert_eq(fv_scorers_choose(flat, 1, 3, m, scorer), 3, "where none stands out all are");
+    cr_assert_eq(fv_scorers_choose(flat, 1, 1, m, scorer), 1);
 }
 
 /* Two heaps and a row between them, nearer to the second. */

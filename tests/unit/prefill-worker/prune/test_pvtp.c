@@ -49,29 +49,30 @@ static int32_t n_visual(const stream *s) {
     return n;
 }
 
-/* One layer over all rows; tap [H, n]. */
-static void run_layer(tiny_net *net, fv_kv *kv, stream *s, int32_t layer, float *tap) {
-    fv_pass_tap one = {.layer = layer, .n_row = 1, .text = n_visual(s), .n_key = s->n, .p = tap};
-    fv_pass_seq seq = {.kv = kv,
-                       .n_rows = s->n,
-                       .pos = s->pos,
-                       .seg = s->seg,
-                       .wanted = s->n,
-                       .n_tap = 1,
-                       .tap = &one};
-    fv_pass pass = {
+/* One layer over all rows; capture [H, n]. */
+static void run_layer(tiny_net *net, fv_kv *kv, stream *s, int32_t layer, float *capture) {
+    fv_forward_capture one = {
+        .layer = layer, .n_row = 1, .text = n_visual(s), .n_key = s->n, .p = capture};
+    fv_forward_seq seq = {.kv = kv,
+                          .n_rows = s->n,
+                          .pos = s->pos,
+                          .seg = s->seg,
+                          .wanted = s->n,
+                          .n_capture = 1,
+                          .capture = &one};
+    fv_forward_batch pass = {
         .x = fv_tensor_of(s->x, FV_F32, s->n, net->cfg.d_model), .n_seq = 1, .seq = &seq};
-    memset(tap, 0, sizeof(float) * HEADS * (size_t)s->n);
+    memset(capture, 0, sizeof(float) * HEADS * (size_t)s->n);
     ok(fv_kv_extent(kv, layer, n_visual(s)));
     ok(fv_decoder_layers(net->dec, &pass, layer, layer + 1));
     ok(net->be.ops->sync(&net->be));
 }
 
-/* Of the visual rows, the `keep` of the highest mean over heads go on, and every text row. */
-static void drop(stream *s, const float *tap, int32_t keep, int32_t d) {
+/* Of the visual tokens, the `keep` of the highest mean over heads go on, and every text token. */
+static void drop(stream *s, const float *capture, int32_t keep, int32_t d) {
     int32_t kept[ROWS], to = 0, n = n_visual(s);
     float mean[ROWS];
-    fv_prune_head_mean(tap, HEADS, s->n, n, mean);
+    fv_prune_head_mean(capture, HEADS, s->n, n, mean);
     fv_prune_top(mean, n, keep, kept);
     for (int32_t i = 0, v = 0, k = 0; i < s->n; i++) {
         bool visual = s->seg[i] == FV_SEG_VISUAL;
@@ -93,7 +94,7 @@ static void assert_steps(const char *policy, int32_t chunk) {
     tiny_prompt p;
     stream s;
     fv_kv *kv;
-    float tap[HEADS * ROWS];
+    float capture[HEADS * ROWS];
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);
     two_images(&net, &p, policy);
     ok(tiny_prefill(&net, &p, 1, chunk));
@@ -101,8 +102,8 @@ static void assert_steps(const char *policy, int32_t chunk) {
     embed(&net, &p, &s);
     for (int32_t l = 0, e = 0; l < LAYERS; l++) {
         if (e < p.plan.n_edit && p.plan.edit[e].layer == l)
-            drop(&s, tap, p.plan.edit[e++].keep, net.cfg.d_model);
-        run_layer(&net, kv, &s, l, tap);
+            drop(&s, capture, p.plan.edit[e++].keep, net.cfg.d_model);
+        run_layer(&net, kv, &s, l, capture);
         cr_assert_eq(n_visual(&s), p.plan.visual[l]);
         for (int32_t g = 0; g < net.cfg.n_kv; g++) {
             int32_t n = fv_kv_len(p.kv, l, g, FV_SEG_VISUAL);

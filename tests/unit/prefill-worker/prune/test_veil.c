@@ -52,7 +52,7 @@ static const float *row_of(const fv_kv *kv, int32_t layer, int32_t head, bool va
 
 /* ---- what is seen ------------------------------------------------------------------------ */
 
-Test(veil, a_masked_row_changes_nothing_and_is_one_that_left) {
+Test(mask, a_masked_row_changes_nothing_and_is_one_that_left) {
     static const tiny_shape shapes[] = {
         {.n_layer = 4, .n_head = 4, .n_kv = 2, .d_head = 24, .d_ffn = 70, .vocab = VOCAB},
         {.n_layer = 3, .n_head = 6, .n_kv = 1, .d_head = 20, .d_ffn = 40, .vocab = VOCAB},
@@ -76,14 +76,14 @@ Test(veil, a_masked_row_changes_nothing_and_is_one_that_left) {
             for (int32_t g = 0; g < s.n_kv; g++) {
                 int32_t n = fv_kv_len(a.p.kv, l, g, FV_SEG_VISUAL);
                 cr_assert_eq(fv_kv_len(b.p.kv, l, g, FV_SEG_VISUAL), n);
-                cr_assert_eq(n + fv_kv_veiled(b.p.kv, l), b.p.n_visual);
+                cr_assert_eq(n + fv_kv_masked(b.p.kv, l), b.p.n_visual);
             }
         end(&a);
         end(&b);
     }
 }
 
-Test(veil, every_row_kept_is_exact) {
+Test(mask, every_row_kept_is_exact) {
     request a, b;
     trail exact, all;
     prefill(&a, tiny_shape_default(), two, "", 0);
@@ -97,7 +97,7 @@ Test(veil, every_row_kept_is_exact) {
 }
 
 /* NaN in a key or a value would show in everything that looks at it. */
-Test(veil, what_nobody_sees_may_hold_anything) {
+Test(mask, what_nobody_sees_may_hold_anything) {
     request a, b;
     trail clean, poisoned;
     prefill(&a, tiny_shape_default(), two, "prune=fastv,layer=2,keep=0.3,mode=mask", 0);
@@ -116,7 +116,7 @@ Test(veil, what_nobody_sees_may_hold_anything) {
 
 /* ---- what is held ------------------------------------------------------------------------ */
 
-Test(veil, bytes_are_those_of_exact) {
+Test(mask, bytes_are_those_of_exact) {
     request a, b;
     prefill(&a, tiny_shape_default(), two, "", 0);
     prefill(&b, tiny_shape_default(), two, "prune=fastv,layer=1,keep=0.3,mode=mask", 0);
@@ -129,7 +129,7 @@ Test(veil, bytes_are_those_of_exact) {
 }
 
 /* What a mask of layer K hides can show in the rows of layer K + 1 at the earliest. */
-Test(veil, the_first_layer_that_masks_holds_the_rows_of_exact) {
+Test(mask, the_first_layer_that_masks_holds_the_rows_of_exact) {
     request a, b;
     prefill(&a, tiny_shape_default(), two, "", 0);
     prefill(&b, tiny_shape_default(), two, "prune=fastv,layer=2,keep=0.3,mode=mask", 13);
@@ -155,7 +155,7 @@ Test(veil, the_first_layer_that_masks_holds_the_rows_of_exact) {
 /* ---- what they see themselves ------------------------------------------------------------ */
 
 /* Text ahead of them and rows ahead of them that are seen: as NumPy renders a mask. */
-Test(veil, masked_rows_see_what_the_mask_leaves) {
+Test(mask, masked_rows_see_what_the_mask_leaves) {
     tiny_shape shape = {
         .n_layer = 4, .n_head = 4, .n_kv = 2, .d_head = 24, .d_ffn = 70, .vocab = 31};
     json_t *root = rendered_read("fastv");
@@ -164,7 +164,7 @@ Test(veil, masked_rows_see_what_the_mask_leaves) {
     float sums[71] = {0};
     cr_assert_eq(rendered_int(view, "seed"), 11);
     prefill(&r, shape, rendered_text(view, "layout"), rendered_text(view, "policy"), 10);
-    int32_t seen = fv_kv_len(r.p.kv, 3, 0, FV_SEG_VISUAL), n = fv_kv_veiled(r.p.kv, 3);
+    int32_t seen = fv_kv_len(r.p.kv, 3, 0, FV_SEG_VISUAL), n = fv_kv_masked(r.p.kv, 3);
     cr_assert_eq(seen, 21);
     for (int32_t j = 0; j < n; j++)
         for (int32_t d = 0; d < 24; d++)
@@ -176,7 +176,7 @@ Test(veil, masked_rows_see_what_the_mask_leaves) {
     json_decref(root);
 }
 
-Test(veil, chunks_change_no_bit_of_rows_that_nobody_sees) {
+Test(mask, chunks_change_no_bit_of_rows_that_nobody_sees) {
     static const int32_t chunks[] = {1, 2, 9, 64};
     request all;
     prefill(&all, tiny_shape_default(), two, "prune=fastv,layer=1,keep=0.3,mode=mask", 0);
@@ -190,7 +190,7 @@ Test(veil, chunks_change_no_bit_of_rows_that_nobody_sees) {
     end(&all);
 }
 
-Test(veil, a_batch_changes_no_bit) {
+Test(mask, a_batch_changes_no_bit) {
     request alone[2];
     tiny_net net;
     tiny_prompt p[4];
@@ -213,18 +213,18 @@ Test(veil, a_batch_changes_no_bit) {
 
 /* ---- across the wire --------------------------------------------------------------------- */
 
-Test(veil, what_is_masked_crosses_the_wire_and_stays_masked) {
+Test(mask, what_is_masked_crosses_the_wire_and_stays_masked) {
     handoff_rig rig;
     tiny_prompt p;
     fv_received got = {0};
-    fv_ship_report report, exact;
+    fv_export_report report, exact;
     rig_open(&rig, &(rig_options){0});
     tiny_prompt_lay(&rig.net, &p, two, 11, "prune=fastv,layer=2,keep=0.3,mode=mask");
     ok(tiny_prefill(&rig.net, &p, 1, 0));
     ok(rig_send(&rig, &p, 4, 1, &got, &report));
     cr_assert(same_store(p.kv, got.kv));
-    cr_assert_eq(fv_kv_veiled(got.kv, 1), 0);
-    cr_assert_eq(fv_kv_veiled(got.kv, 2), 50);
+    cr_assert_eq(fv_kv_masked(got.kv, 1), 0);
+    cr_assert_eq(fv_kv_masked(got.kv, 2), 50);
     cr_assert_eq(fv_kv_bytes(got.kv, FV_SEG_VISUAL), fv_kv_bytes(p.kv, FV_SEG_VISUAL));
     fv_received_free(&got);
     tiny_prompt_free(&p);
@@ -239,7 +239,7 @@ Test(veil, what_is_masked_crosses_the_wire_and_stays_masked) {
 
 /* ---- what a mask does not meet ----------------------------------------------------------- */
 
-Test(veil, rows_that_leave_or_are_shared_do_not_meet_a_mask) {
+Test(mask, rows_that_leave_or_are_shared_do_not_meet_a_mask) {
     static const char *const others[] = {"lazy=vla",         "lazy=gla",   "select=csp",
                                          "select=streaming", "pack=svd",   "evict=vta",
                                          "evict=h2o",        "evict=tova", "select=lookm"};

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "prefill-worker/prefill/influence.h"
+#include "prefill-worker/prefill/ablation.h"
 #include "prefill-worker/prefill/mask.h"
 #include "prefill-worker/prune/prune.h"
 #include "tests/support/handoff.h"
@@ -23,7 +23,7 @@ static float draw(uint64_t *state) {
     return (float)((double)(*state >> 33) * 0x1p-30 - 1);
 }
 
-/* A store whose layer 1 has n visual rows of random values; a [HEADS, KEYS], and o as it follows.
+/* A store whose layer 1 has n visual tokens of random values; a [HEADS, KEYS], and o as it follows.
  */
 static fv_kv *random_layer(tiny_net *net, int32_t n, float *a, float *o, float *v) {
     uint64_t state = 5;
@@ -65,15 +65,15 @@ static void by_definition(const float *a, const float *o, const float *v, int32_
     *cosine = or / sqrt(oo * rr);
 }
 
-Test(visipruner, influence_is_what_the_output_without_a_row_says) {
+Test(visipruner, ablation_is_what_the_output_without_a_row_says) {
     static float a[HEADS * KEYS], o[HEADS * D], v[KV_HEADS * KEYS * D], l2[KEYS], cosine[KEYS];
     for (int32_t n = 0; n <= VISUAL; n += 35) {
         tiny_net net;
         fv_arena arena = {0};
         tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);
         fv_kv *kv = random_layer(&net, n, a, o, v);
-        ok(fv_influence(
-            &(fv_influence_args){
+        ok(fv_ablation(
+            &(fv_ablation_args){
                 .be = &net.be, .kv = kv, .layer = 1, .n_head = HEADS, .a = a, .ld = KEYS, .o = o},
             &arena, l2, cosine));
         for (int32_t j = 0; j < n; j++) {
@@ -95,14 +95,14 @@ Test(visipruner, a_row_that_is_all_of_the_output_turns_it_to_nothing_and_no_outp
     fv_arena arena = {0};
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
     fv_kv *kv = random_layer(&net, 1, a, o, v);
-    fv_influence_args x = {
+    fv_ablation_args x = {
         .be = &net.be, .kv = kv, .layer = 1, .n_head = HEADS, .a = a, .ld = KEYS, .o = o};
     for (int32_t i = 0; i < HEADS * D; i++)
         o[i] = a[i / D * KEYS] * v[i / D / 2 * KEYS * D + i % D];
-    ok(fv_influence(&x, &arena, l2, cosine));
+    ok(fv_ablation(&x, &arena, l2, cosine));
     cr_assert_eq(cosine[0], 0);
     memset(o, 0, sizeof o);
-    ok(fv_influence(&x, &arena, l2, cosine));
+    ok(fv_ablation(&x, &arena, l2, cosine));
     cr_assert_eq(cosine[0], 1);
     cr_assert_gt(l2[0], 0);
     fv_arena_fini(&arena);
@@ -151,7 +151,7 @@ Test(visipruner, layers_of_the_paper_are_mapped_to_the_depth) {
     for (int32_t l = 0; l < 32; l++) {
         cr_assert_eq(p.mask[l], l == 0 ? FV_MASK_MERGE : l < 6 ? FV_MASK_TEXT : FV_MASK_NONE);
         cr_assert(!p.forget[l]);
-        cr_assert_eq(p.tap[l], l >= 7 && l < 31 ? FV_TAP_INFLUENCE : 0);
+        cr_assert_eq(p.capture[l], l >= 7 && l < 31 ? FV_CAPTURE_ABLATION : 0);
         cr_assert_eq(p.visual[l], 576);
     }
     cr_assert_eq(p.n_edit, 24);
@@ -251,7 +251,7 @@ static int32_t exit_layer(const char *exit, const float *cosines, int32_t n) {
     return -1;
 }
 
-Test(visipruner, layers_without_influence_add_up_or_must_follow_one_another) {
+Test(visipruner, layers_without_ablation_add_up_or_must_follow_one_another) {
     static const float mixed[] = {1, 0.99f, 1, 0.99f, 0.9991f, 0.9995f}, busy[] = {0.99f, 1, 0.5f};
     cr_assert_eq(exit_layer("cumulative", mixed, 6), 10);
     cr_assert_eq(exit_layer("consecutive", mixed, 6), 13);
@@ -289,7 +289,7 @@ typedef struct result {
     float logits[97];
     int32_t ran[FV_PLAN_MAX_LAYERS];
     char said[FV_PLAN_NOTE_MAX];
-    int32_t kept[LAYERS]; /* visual rows in the store */
+    int32_t kept[LAYERS]; /* visual tokens in the store */
 } result;
 
 static void run(const char *policy, int32_t before, int32_t visual, int32_t chunk, result *out) {
@@ -364,9 +364,9 @@ Test(visipruner, rows_leave_behind_the_filter_layer_and_behind_the_exit) {
     cr_assert(strstr(r.said, "leave behind layer 1"), "%s", r.said);
 }
 
-/* Leaders of the layers of a filled store, as digits; bytes are within the bound, and no more
+/* Source layers of the layers of a filled store, as digits; bytes are within the bound, and no more
  * layers were announced to borrow text keys than do. */
-static const char *leaders(const char *policy, result *out) {
+static const char *source_layers(const char *policy, result *out) {
     static char text[LAYERS + 1];
     tiny_net net;
     tiny_prompt p;
@@ -374,16 +374,16 @@ static const char *leaders(const char *policy, result *out) {
     tiny_prompt_make(&net, &p, 5, VISUAL, 9, 11, policy);
     ok(tiny_prefill(&net, &p, 1, 0));
     memcpy(out->logits, p.logits, sizeof out->logits);
-    int32_t lent = 0;
+    int32_t reused = 0;
     for (int32_t l = 0; l < LAYERS; l++) {
-        text[l] = (char)('0' + fv_kv_leader(p.kv, l));
-        lent += fv_kv_borrows(p.kv, l, FV_SEG_TEXT);
+        text[l] = (char)('0' + fv_kv_source_layer(p.kv, l));
+        reused += fv_kv_borrows(p.kv, l, FV_SEG_TEXT);
     }
     fv_plan_bytes most = fv_plan_count(&p.plan);
     size_t visual = fv_kv_bytes(p.kv, FV_SEG_VISUAL);
     cr_assert_leq(visual, most.visual, "%s", policy);
     cr_assert_leq(visual + fv_kv_bytes(p.kv, FV_SEG_TEXT), most.held, "%s", policy);
-    cr_assert_leq(fv_plan_lent_text(&p.plan), lent, "%s", policy);
+    cr_assert_leq(fv_plan_reused_text(&p.plan), reused, "%s", policy);
     tiny_prompt_free(&p);
     tiny_net_close(&net);
     return text;
@@ -393,27 +393,27 @@ static const char *leaders(const char *policy, result *out) {
 
 Test(visipruner, a_lazy_block_is_cut_where_rows_leave_and_only_there) {
     result cut, whole, masked;
-    cr_assert_str_eq(leaders("prune=visipruner,filter=1,l2=0.05" BLOCK("vla"), &cut), "0022");
-    cr_assert_str_eq(leaders("prune=visipruner,filter=1,l2=0.05" BLOCK("gla"), &cut), "0022");
-    cr_assert_str_eq(leaders("prune=visipruner,filter=1,l2=0" BLOCK("vla"), &whole), "0000");
-    cr_assert_str_eq(leaders("prune=visipruner,cos=-1" BLOCK("vla"), &masked), "0000");
+    cr_assert_str_eq(source_layers("prune=visipruner,filter=1,l2=0.05" BLOCK("vla"), &cut), "0022");
+    cr_assert_str_eq(source_layers("prune=visipruner,filter=1,l2=0.05" BLOCK("gla"), &cut), "0022");
+    cr_assert_str_eq(source_layers("prune=visipruner,filter=1,l2=0" BLOCK("vla"), &whole), "0000");
+    cr_assert_str_eq(source_layers("prune=visipruner,cos=-1" BLOCK("vla"), &masked), "0000");
     cr_assert(same(&whole, &masked), "no row has left");
     static const char gone[] = "prune=visipruner,filter=0,l2=0.05,exit_cos=-1,exit_count=1";
     char policy[200];
     snprintf(policy, sizeof policy, "%s" BLOCK("gla"), gone);
-    cr_assert_str_eq(leaders(policy, &cut), "0122");
+    cr_assert_str_eq(source_layers(policy, &cut), "0122");
     snprintf(policy, sizeof policy, "%s" BLOCK("vla"), gone);
-    cr_assert_str_eq(leaders(policy, &cut), "0123", "nothing to share where no image row is");
+    cr_assert_str_eq(source_layers(policy, &cut), "0123", "nothing to share where no image row is");
 }
 
 /* A layer that comes to lead computes queries and keys of its own again. */
 Test(visipruner, a_block_cut_by_data_is_one_that_was_given_so) {
     result cut, given;
-    leaders("prune=visipruner,filter=1,l2=0.05" BLOCK("vla"), &cut);
-    leaders("prune=visipruner,filter=1,l2=0.05;lazy=vla,map=given,blocks=0-1/2-3", &given);
+    source_layers("prune=visipruner,filter=1,l2=0.05" BLOCK("vla"), &cut);
+    source_layers("prune=visipruner,filter=1,l2=0.05;lazy=vla,map=given,blocks=0-1/2-3", &given);
     cr_assert(same(&cut, &given));
-    leaders("prune=visipruner,filter=1,l2=0.05" BLOCK("gla"), &cut);
-    leaders("prune=visipruner,filter=1,l2=0.05;lazy=gla,map=given,blocks=0-1/2-3", &given);
+    source_layers("prune=visipruner,filter=1,l2=0.05" BLOCK("gla"), &cut);
+    source_layers("prune=visipruner,filter=1,l2=0.05;lazy=gla,map=given,blocks=0-1/2-3", &given);
     cr_assert(same(&cut, &given));
 }
 
@@ -425,9 +425,10 @@ Test(visipruner, a_plan_bounds_the_layers_that_may_come_to_lead) {
     cr_assert_eq(fv_plan_count(&whole).held, fv_plan_count(&none).held + 2 * keys);
     static const char across[] = "prune=visipruner,kv_shallow=drop;lazy=vla,map=given,blocks=4-8";
     whole = planned(across, 32, 576); /* of the masked layers nothing is kept */
-    cr_assert(whole.leader[5] == 4 && whole.leader[6] == 6 && whole.leader[8] == 6);
+    cr_assert(whole.source_layer[5] == 4 && whole.source_layer[6] == 6 &&
+              whole.source_layer[8] == 6);
     fv_plan gla = planned("prune=visipruner;lazy=gla,map=paper_like", 32, 576);
-    cr_assert_eq(fv_plan_lent_text(&gla), 23 - 2);
+    cr_assert_eq(fv_plan_reused_text(&gla), 23 - 2);
     gla = planned("prune=visipruner,filter=30;lazy=gla,map=paper_like", 32, 576);
     cr_assert_eq(gla.splits, 0, "layer 31 is alone");
 }

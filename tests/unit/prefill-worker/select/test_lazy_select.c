@@ -1,4 +1,4 @@
-/* lazy x select: layers of a block hold the rows that their leader chose. */
+/* lazy x select: layers of a block hold the rows that their source layer chose. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static const char *const selections[] = {
 };
 enum { SELECTIONS = sizeof selections / sizeof selections[0] };
 
-/* One block, or two of two; in the first the leader of layers 1-3 sees what exact's layer 1 sees.
+/* One block, or two of two; in the first the source layer of layers 1-3 sees what exact's layer 1 sees.
  */
 static const char *const lazies[] = {
     "lazy=vla,map=given,blocks=1-3;", "lazy=gla,map=given,blocks=1-3;",
@@ -52,7 +52,7 @@ static bool same_positions(fv_kv *a, int32_t la, fv_kv *b, int32_t lb) {
     return true;
 }
 
-Test(lazy_select, a_block_holds_what_its_leader_chose, .timeout = 120) {
+Test(lazy_select, a_block_holds_what_its_source_layer_chose, .timeout = 120) {
     for (int i = 0; i < 4 * SELECTIONS; i++) {
         tiny_net net;
         tiny_prompt p, alone;
@@ -63,10 +63,10 @@ Test(lazy_select, a_block_holds_what_its_leader_chose, .timeout = 120) {
         start(&net, &p, policy, i % 3 ? 0 : 13);
         start(&net, &alone, select, 0);
         for (int32_t l = 0; l < LAYERS; l++)
-            cr_assert(same_positions(p.kv, l, p.kv, fv_kv_leader(p.kv, l)), "%s: layer %d", policy,
-                      l);
-        cr_assert_eq(fv_kv_leader(p.kv, 3), i % 4 < 2 ? 1 : 2);
-        /* Layers up to the first leader compute what they compute without lazy ones. */
+            cr_assert(same_positions(p.kv, l, p.kv, fv_kv_source_layer(p.kv, l)), "%s: layer %d",
+                      policy, l);
+        cr_assert_eq(fv_kv_source_layer(p.kv, 3), i % 4 < 2 ? 1 : 2);
+        /* Layers up to the first source layer compute what they compute without lazy ones. */
         for (int32_t l = 0; l <= (i % 4 < 2 ? 1 : 0); l++)
             cr_assert(same_positions(p.kv, l, alone.kv, l), "%s: layer %d", policy, l);
         cr_assert_lt(fv_kv_len(p.kv, 2, 1, FV_SEG_VISUAL), 70, "%s", policy);
@@ -76,7 +76,7 @@ Test(lazy_select, a_block_holds_what_its_leader_chose, .timeout = 120) {
     }
 }
 
-/* What is bounded is what a layer of its own would hold; the leader's counts are the block's. */
+/* What is bounded is what a layer of its own would hold; the source layer's counts are the block's. */
 Test(lazy_select, bytes_are_bounded_and_the_same_in_pool_wire_and_where_they_arrive,
      .timeout = 120) {
     static const fv_dtype dtypes[] = {FV_F32, FV_BF16};
@@ -111,7 +111,7 @@ Test(lazy_select, an_answer_has_the_same_bits_wherever_it_runs, .timeout = 120) 
     static const int32_t more[] = {14, 15, 16};
     for (int i = 0; i < 4 * SELECTIONS; i++) {
         handoff_rig rig;
-        tiny_prompt p, beside[2], again, there, *one;
+        tiny_prompt p, oob[2], again, there, *one;
         fv_received got;
         float logits[97];
         char policy[POLICY_MAX];
@@ -119,11 +119,11 @@ Test(lazy_select, an_answer_has_the_same_bits_wherever_it_runs, .timeout = 120) 
         rig_open(&rig, &(rig_options){.dtype = FV_F16});
         tiny_prompt_make(&rig.net, &p, 9, 70, 20, 11, policy);
         ok(tiny_prefill(&rig.net, &p, 1, 0), policy);
-        tiny_prompt_make(&rig.net, &beside[0], 3, 20, 9, 5, "prune=vtw,layer=2");
-        tiny_prompt_make(&rig.net, &beside[1], 9, 70, 20, 11, policy);
-        ok(tiny_prefill(&rig.net, beside, 2, 16), policy);
-        cr_assert(same_store(p.kv, beside[1].kv), "%s", policy);
-        cr_assert(same_bits(p.logits, beside[1].logits, 97), "%s", policy);
+        tiny_prompt_make(&rig.net, &oob[0], 3, 20, 9, 5, "prune=vtw,layer=2");
+        tiny_prompt_make(&rig.net, &oob[1], 9, 70, 20, 11, policy);
+        ok(tiny_prefill(&rig.net, oob, 2, 16), policy);
+        cr_assert(same_store(p.kv, oob[1].kv), "%s", policy);
+        cr_assert(same_bits(p.logits, oob[1].logits, 97), "%s", policy);
         ok(rig_send(&rig, &p, MORE, 1, &got, NULL), policy);
         there = p;
         there.kv = got.kv;
@@ -142,7 +142,7 @@ Test(lazy_select, an_answer_has_the_same_bits_wherever_it_runs, .timeout = 120) 
         fv_received_free(&got);
         tiny_prompt_free(&p);
         tiny_prompt_free(&again);
-        for (int b = 0; b < 2; b++) tiny_prompt_free(&beside[b]);
+        for (int b = 0; b < 2; b++) tiny_prompt_free(&oob[b]);
         rig_close(&rig);
     }
 }

@@ -1,0 +1,39 @@
+#ifndef FOVEA_CLI_EVAL_RUN_H
+#define FOVEA_CLI_EVAL_RUN_H
+
+/* SITTING AN EXAM: every item that has no mark yet is asked under its policy, several at a time.
+ *
+ *   sheet --next--> seat --asked of this process, or of a fleet--> mark --> sheet
+ *
+ * Items come in order, each under all policies before the next: whenever an exam is broken off,
+ * nearly all answers so far are in pairs. One thread. */
+#include "cli/eval_session.h"
+#include "cli/progress.h"
+#include "cli/remote.h"
+#include "eval/suite/results_log.h"
+
+typedef struct fv_eval_run {
+    fv_results_log *sheet;
+    const fv_policy *policy; /* [n_policy] */
+    int32_t side;            /* of images */
+    int32_t at_once;
+    int32_t keep_ms; /* dialogs are kept between turns, by a fleet for so long; 0: whole chats are
+                      * sent */
+    bool first_held; /* the first token comes from what is held (fv_ask); not with a fleet */
+    /* private */
+    int64_t next;
+    fv_progress progress;
+} fv_eval_run;
+
+fv_status fv_sit_local(fv_eval_run *s, fv_local *local);
+fv_status fv_sit_remote(fv_eval_run *s, fv_remote *remote);
+
+/* ---- for these two ----------------------------------------------------------------------- */
+
+/* Takes the next item that has no mark; *got is false when there is none left. */
+fv_status fv_eval_run_next(fv_eval_run *s, fv_eval_session *seat, bool *got);
+
+/* The seat's mark is complete: it goes to the sheet, and the seat is left. */
+fv_status fv_eval_run_add(fv_eval_run *s, fv_eval_session *seat);
+
+#endif

@@ -1,0 +1,239 @@
+/* The exam over a fleet: `at_once` seats, each with one call under way.
+ *
+ *   first turn    images and question under the policy; a dialog asks to be kept
+ *   later turns   the question alone, to where the dialog is kept; when it is not (any more), the
+ *                 whole chat with its images
+ *
+ * "Full for now" waits as long as the fleet says and asks again; any other failure ends the
+ * sitting. Loop thread. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/eval_run.h"
+#include "cli/image.h"
+#include "common/arena.h"
+#include "common/log.h"
+#include "serving/policy_message.h"
+
+typedef Fovea__Inference__V1__GenerateRequest request_message;
+typedef Fovea__Inference__V1__Image image_message;
+typedef Fovea__Inference__V1__Turn turn_message;
+typedef Fovea__Inference__V1__Finished finished_message;
+
+enum { DEADLINE_MS = 3600000, NAME_MAX_BYTES = 512 };
+
+typedef struct room room;
+
+typedef struct place {
+    room *room;
+    fv_eval_session seat;
+    bool taken;
+    uv_timer_t timer;                                             /* until it asks again */
+    image_message image[FV_ITEM_IMAGES], *images[FV_ITEM_IMAGES]; /* own their files */
+    uint8_t kept[NAME_MAX_BYTES]; /* [n_kept] name of the dialog; 0: it is not kept */
+    size_t n_kept;
+    fv_report report;
+} place;
+
+struct room {
+    fv_eval_run *sitting;
+    fv_remote *remote;
+    fv_arena arena;                          /* of the policies */
+    Fovea__Inference__V1__Policy **policies; /* [n_policy] */
+    place *places;                           /* [at_once] */
+    int32_t n_handle;                        /* timers not yet closed */
+    int32_t n_call;                          /* under way */
+    fv_status status;                        /* nothing more is asked */
+};
+
+/* ---- what is asked ------------------------------------------------------------------------ */
+
+typedef struct asking {
+    Fovea__Inference__V1__Prompt prompt;
+    Fovea__Inference__V1__Chat chat;
+    turn_message turn[FV_EVAL_SESSION_CHAT], *turns[FV_EVAL_SESSION_CHAT];
+} asking;
+
+/* The chat from turn `first` on. */
+static void fill_chat(const fv_eval_session *s, int32_t first, asking *a) {
+    fovea__inference__v1__prompt__init(&a->prompt);
+    fovea__inference__v1__chat__init(&a->chat);
+    for (int32_t i = first; i < s->n_chat; i++) {
+        size_t at = a->chat.n_turns++;
+        fovea__inference__v1__turn__init(&a->turn[at]);
+        a->turn[at].role = (char *)(uintptr_t)s->chat[i].role;
+        a->turn[at].text = (char *)(uintptr_t)s->chat[i].text;
+        a->turn[at].n_images = (uint32_t)s->chat[i].n_image;
+        a->turns[at] = &a->turn[at];
+    }
+    a->chat.turns = a->turns;
+    a->prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT;
+    a->prompt.chat = &a->chat;
+}
+
+static fv_status on_tokens(void *user, const Fovea__Inference__V1__Tokens *t);
+static fv_status on_finished(void *user, const finished_message *f);
+static void on_over(void *user, fv_status st, const fv_rpc_end *end);
+
+static fv_status ask(place *p) {
+    static const fv_remote_events events = {
+        .tokens = on_tokens, .finished = on_finished, .over = on_over};
+    const fv_eval_run *sitting = p->room->sitting;
+    const fv_eval_session *s = &p->seat;
+    request_message m = FOVEA__INFERENCE__V1__GENERATE_REQUEST__INIT;
+    asking a = {0};
+    fill_chat(s, p->n_kept ? s->n_chat - 1 : 0, &a);
+    m.prompt = &a.prompt;
+    m.max_tokens = (uint32_t)fv_suite_max_tokens(s->item.turn[s->turn].task);
+    m.digests = true;
+    if (s->turn + 1 < s->item.n_turn) m.keep_ms = (uint32_t)sitting->keep_ms;
+    if (p->n_kept) {
+        m.conversation = (ProtobufCBinaryData){p->n_kept, p->kept};
+    } else {
+        m.n_images = (size_t)s->item.n_image;
+        m.images = p->images;
+        m.policy = p->room->policies[s->mark.policy];
+    }
+    FV_TRY(fv_remote_begin(p->room->remote, &m, DEADLINE_MS, &events, p));
+    p->room->n_call++;
+    return FV_OK;
+}
+
+/* ---- what is answered --------------------------------------------------------------------- */
+
+static fv_status on_tokens(void *user, const Fovea__Inference__V1__Tokens *t) {
+    place *p = user;
+    return t->text[0] ? fv_eval_session_hear(&p->seat, t->text, strlen(t->text)) : FV_OK;
+}
+
+static fv_status on_finished(void *user, const finished_message *f) {
+    place *p = user;
+    if (f->conversation.len > sizeof p->kept)
+        return FV_FAIL(FV_EDATA, "the fleet names a conversation in %zu bytes",
+                       f->conversation.len);
+    p->n_kept = f->conversation.len;
+    if (p->n_kept) memcpy(p->kept, f->conversation.data, p->n_kept);
+    return fv_report_from_message(f->report, f->reason, &p->report);
+}
+
+static void leave(place *p) {
+    for (int32_t i = 0; i < FV_ITEM_IMAGES; i++) {
+        free(p->image[i].data.data);
+        p->image[i].data = (ProtobufCBinaryData){0};
+    }
+    fv_eval_session_leave(&p->seat);
+    p->taken = false;
+    p->n_kept = 0;
+}
+
+static fv_status take(place *p) {
+    bool got;
+    FV_TRY(fv_eval_run_next(p->room->sitting, &p->seat, &got));
+    if (!got) return FV_OK;
+    p->taken = true;
+    for (int32_t i = 0; i < p->seat.item.n_image; i++) {
+        fovea__inference__v1__image__init(&p->image[i]);
+        p->images[i] = &p->image[i];
+        FV_TRY(fv_image_png(&p->seat.image[i], &p->image[i].data.data, &p->image[i].data.len));
+    }
+    return ask(p);
+}
+
+static fv_status go_on(place *p) {
+    bool more;
+    FV_TRY(fv_eval_session_answered(&p->seat, &p->report, &more));
+    if (more) return ask(p);
+    FV_TRY(fv_eval_run_add(p->room->sitting, &p->seat));
+    leave(p);
+    return take(p);
+}
+
+static void on_due(uv_timer_t *t);
+
+/* Asks once more where that helps; else the failure is the sitting's. */
+static fv_status again(place *p, fv_status st, const fv_rpc_end *end) {
+    fv_eval_session_again(&p->seat);
+    if (end->code == GRPC_STATUS_RESOURCE_EXHAUSTED && end->retry_ms >= 0) {
+        uv_timer_start(&p->timer, on_due, (uint64_t)end->retry_ms, 0);
+        return FV_OK;
+    }
+    if (st != FV_ENOTFOUND || p->n_kept == 0) return st;
+    FV_LOG(INFO, GENERAL, "event=sent-again why=\"%s\"", fv_last_error());
+    p->n_kept = 0;
+    return ask(p);
+}
+
+static void on_closed(uv_handle_t *timer) { ((place *)timer->data)->room->n_handle--; }
+
+/* Every place has nothing to do, or nothing more may be done: the timers go. */
+static void end_when_idle(room *r) {
+    bool idle = r->n_call == 0;
+    for (int32_t i = 0; i < r->sitting->at_once && r->status == FV_OK; i++)
+        idle &= !r->places[i].taken;
+    if (!idle) return;
+    for (int32_t i = 0; i < r->sitting->at_once; i++) {
+        uv_handle_t *timer = (uv_handle_t *)&r->places[i].timer;
+        if (!uv_is_closing(timer)) uv_close(timer, on_closed);
+    }
+}
+
+static void note(room *r, fv_status st) {
+    if (st != FV_OK && r->status == FV_OK) r->status = st;
+    end_when_idle(r);
+}
+
+static void on_over(void *user, fv_status st, const fv_rpc_end *end) {
+    place *p = user;
+    p->room->n_call--;
+    if (p->room->status == FV_OK)
+        note(p->room, st == FV_OK ? go_on(p) : again(p, st, end));
+    else
+        end_when_idle(p->room);
+    fv_report_free(&p->report);
+}
+
+static void on_due(uv_timer_t *t) {
+    place *p = t->data;
+    if (p->room->status == FV_OK) note(p->room, ask(p));
+}
+
+/* ---- the whole ---------------------------------------------------------------------------- */
+
+static void on_begin(uv_timer_t *t) {
+    place *p = t->data;
+    if (p->room->status == FV_OK) note(p->room, take(p));
+}
+
+static void start_timers(room *r) {
+    uv_loop_t *loop = fv_remote_loop(r->remote);
+    for (int32_t i = 0; i < r->sitting->at_once; i++) {
+        place *p = &r->places[i];
+        p->room = r;
+        p->timer.data = p;
+        uv_timer_init(loop, &p->timer);
+        uv_timer_start(&p->timer, on_begin, 0, 0);
+    }
+    r->n_handle = r->sitting->at_once;
+}
+
+static fv_status sit(room *r) {
+    int32_t n = r->sitting->sheet->head->n_policy;
+    FV_TRY(FV_ARENA_NEW(&r->arena, n, r->policies));
+    for (int32_t i = 0; i < n; i++)
+        FV_TRY(fv_policy_to_message(&r->sitting->policy[i], &r->arena, &r->policies[i]));
+    r->places = calloc((size_t)r->sitting->at_once, sizeof *r->places);
+    if (!r->places) return FV_FAIL(FV_ENOMEM, "out of memory for %d items", r->sitting->at_once);
+    start_timers(r);
+    while (r->n_handle > 0) uv_run(fv_remote_loop(r->remote), UV_RUN_ONCE);
+    return r->status;
+}
+
+fv_status fv_sit_remote(fv_eval_run *s, fv_remote *remote) {
+    room r = {.sitting = s, .remote = remote};
+    fv_status st = sit(&r);
+    fv_progress_end(&s->progress);
+    for (int32_t i = 0; r.places && i < s->at_once; i++) leave(&r.places[i]);
+    free(r.places);
+    fv_arena_fini(&r.arena);
+    return st;
+}

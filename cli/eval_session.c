@@ -1,0 +1,120 @@
+/* Item -> chat -> mark. */
+#include "cli/eval_session.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "eval/scenes/render.h"
+#include "eval/scenes/score.h"
+
+static void ask_turn(fv_eval_session *s) {
+    int32_t images = s->turn == 0 ? s->item.n_image : 0;
+    s->chat[s->n_chat++] = (fv_chat_turn){"user", s->item.turn[s->turn].question, images};
+}
+
+fv_status fv_eval_session_paint(const fv_scene *scene, int32_t side, fv_image *out) {
+    fv_image image = {malloc((size_t)side * (size_t)side * 3), side, side};
+    if (!image.rgb) return FV_FAIL(FV_ENOMEM, "out of memory for a picture");
+    fv_status st = fv_render(scene, side, image.rgb);
+    if (st == FV_OK)
+        *out = image;
+    else
+        fv_image_free(&image);
+    return st;
+}
+
+int32_t fv_eval_session_side(const fv_model_config *cfg) {
+    int32_t side = cfg->vision.image;
+    if (side < FV_RENDER_SIDE_MIN) return FV_RENDER_SIDE_MIN;
+    return side > FV_RENDER_SIDE_MAX ? FV_RENDER_SIDE_MAX : side;
+}
+
+fv_status fv_eval_session_take(const fv_suite *exam, int32_t side, int32_t policy, int32_t item,
+                               fv_eval_session *out) {
+    fv_eval_session *s = out;
+    *s = (fv_eval_session){.mark = {.policy = policy, .item = item}};
+    fv_status st = fv_suite_item(exam, item, &s->item);
+    for (int32_t i = 0; i < s->item.n_image && st == FV_OK; i++)
+        st = fv_eval_session_paint(&s->item.scene[i], side, &s->image[i]);
+    if (st == FV_OK)
+        ask_turn(s);
+    else
+        fv_eval_session_leave(s);
+    return st;
+}
+
+void fv_eval_session_again(fv_eval_session *s) {
+    if (s->hears) fclose(s->hears);
+    free(s->heard);
+    s->hears = NULL;
+    s->heard = NULL;
+    s->n_heard = 0;
+}
+
+void fv_eval_session_leave(fv_eval_session *s) {
+    fv_eval_session_again(s);
+    for (int32_t i = 0; i < FV_ITEM_IMAGES; i++) fv_image_free(&s->image[i]);
+    fv_item_score_free(&s->mark);
+}
+
+fv_status fv_eval_session_hear(void *seat, const char *text, size_t n) {
+    fv_eval_session *s = seat;
+    if (!s->hears) s->hears = open_memstream(&s->heard, &s->n_heard);
+    bool good = s->hears != NULL;
+    for (size_t i = 0; i < n && good; i++) good = text[i] == 0 || fputc(text[i], s->hears) != EOF;
+    return good ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for an answer");
+}
+
+/* What was said, without the space in front, which templates write themselves. */
+static fv_status take_answer(fv_eval_session *s) {
+    if (s->hears && fclose(s->hears) != 0) {
+        s->hears = NULL;
+        return FV_FAIL(FV_ENOMEM, "out of memory for an answer");
+    }
+    s->hears = NULL;
+    const char *said = s->heard ? s->heard : "";
+    while (isspace((unsigned char)*said)) said++;
+    char *kept = strdup(said);
+    if (!kept) return FV_FAIL(FV_ENOMEM, "out of memory for an answer");
+    s->mark.said[s->turn] = kept;
+    s->mark.score[s->turn] = fv_score_turn(&s->item.turn[s->turn], kept);
+    s->mark.n_turn = s->turn + 1;
+    fv_eval_session_again(s);
+    return FV_OK;
+}
+
+static fv_status take_notes(const fv_report *r, fv_item_score *m) {
+    char all[FV_N_STAGE * (FV_PLAN_NOTE_MAX + 2)] = "";
+    for (int i = 0; i < FV_N_STAGE; i++) {
+        if (!r->note[i][0]) continue;
+        if (all[0]) strcat(all, "; ");
+        strcat(all, r->note[i]);
+    }
+    if (!all[0]) return FV_OK;
+    m->note = strdup(all);
+    return m->note ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for a note");
+}
+
+static fv_status take_report(const fv_report *r, fv_item_score *m) {
+    m->n_prompt = r->n_prompt;
+    m->n_visual = r->n_visual;
+    m->n_token = r->n_generated;
+    m->bytes_exact = (double)r->bytes_raw * r->n_encoded / (r->n_encoded + r->n_text);
+    m->bytes_visual = (double)r->bytes_visual;
+    m->bytes_visual_end = (double)r->bytes_visual_end;
+    m->bytes_sent = (double)r->bytes_sent;
+    m->ttft_s = r->s_first_token;
+    m->tpot_s = r->n_generated > 1 ? r->s_decode / (r->n_generated - 1) : -1;
+    return take_notes(r, m);
+}
+
+fv_status fv_eval_session_answered(fv_eval_session *s, const fv_report *report, bool *more) {
+    if (s->turn == 0) FV_TRY(take_report(report, &s->mark));
+    FV_TRY(take_answer(s));
+    *more = ++s->turn < s->item.n_turn;
+    if (!*more) return FV_OK;
+    s->chat[s->n_chat++] = (fv_chat_turn){"assistant", s->mark.said[s->turn - 1], 0};
+    ask_turn(s);
+    return FV_OK;
+}

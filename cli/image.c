@@ -1,0 +1,27 @@
+/* libpng's simplified interface: no callbacks, errors as a sentence. */
+#include "cli/image.h"
+
+#include <png.h>
+#include <stdlib.h>
+
+static fv_status failed(const png_image *p) {
+    return FV_FAIL(FV_ENOMEM, "a picture cannot be written: %s", p->message);
+}
+
+fv_status fv_image_png(const fv_image *image, uint8_t **png, size_t *n) {
+    png_image p = {.version = PNG_IMAGE_VERSION,
+                   .width = (png_uint_32)image->w,
+                   .height = (png_uint_32)image->h,
+                   .format = PNG_FORMAT_RGB,
+                   .flags = PNG_IMAGE_FLAG_FAST};
+    png_alloc_size_t room = PNG_IMAGE_PNG_SIZE_MAX(p);
+    uint8_t *out = malloc(room);
+    if (!out) return FV_FAIL(FV_ENOMEM, "out of memory for a picture");
+    if (!png_image_write_to_memory(&p, out, &room, 0, image->rgb, 0, NULL)) {
+        free(out);
+        return failed(&p);
+    }
+    *png = out;
+    *n = room;
+    return FV_OK;
+}

@@ -1,0 +1,78 @@
+/* Turns, text or ids of a follow-up, as ids. Pure functions of the checkpoint. */
+#include "decode-worker/conversations/follow_up.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Text of more bytes than the context has room for is not tokenised. The token `literal` is text
+ * wherever it is spelled; -1: none is. */
+static fv_status encode(const fv_engine *e, int32_t last, const char *text, int32_t literal,
+                        int32_t **ids, int32_t *n) {
+    size_t bytes = strlen(text);
+    FV_TRY(
+        fv_tokenizer_check_length(e->tok, bytes, fv_checkpoint_config(e->ck)->text.max_position));
+    if (literal < 0) return fv_tokenizer_encode_behind(e->tok, last, text, bytes, ids, n);
+    return fv_tokenizer_encode_behind_as_text(e->tok, last, text, bytes, literal, ids, n);
+}
+
+static fv_status chat_ids(const fv_engine *e, const fv_follow_up *q, int32_t last, int32_t **ids,
+                          int32_t *n) {
+    fv_chat_template t;
+    char *text;
+    FV_TRY(fv_chat_choose(q->chat_template, fv_checkpoint_dir(e->ck),
+                          fv_checkpoint_config(e->ck)->text.family,
+                          fv_checkpoint_config(e->ck)->has_vision, &t));
+    FV_TRY(fv_chat_check_question(q->turn, q->n_turn));
+    FV_TRY(fv_chat_continue(t, q->turn, q->n_turn, fv_tokenizer_special(e->tok, last), &text));
+    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
+    fv_status st = encode(e, last, text, cfg->has_vision ? cfg->image_token : -1, ids, n);
+    free(text);
+    return st;
+}
+
+static fv_status copy_ids(const fv_follow_up *q, int32_t **ids, int32_t *n) {
+    int32_t *copy = malloc(((size_t)q->n_id + 1) * sizeof *copy);
+    if (!copy) return FV_FAIL(FV_ENOMEM, "out of memory for a prompt of %d", q->n_id);
+    if (q->n_id) memcpy(copy, q->id, (size_t)q->n_id * sizeof *copy);
+    *ids = copy;
+    *n = q->n_id;
+    return FV_OK;
+}
+
+static fv_status check_ids(const fv_engine *e, const int32_t *ids, int32_t n) {
+    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
+    if (n == 0) return FV_FAIL(FV_EINVAL, "the prompt is empty: write a question");
+    for (int32_t i = 0; i < n; i++) {
+        if (cfg->has_vision && ids[i] == cfg->image_token)
+            return FV_FAIL(FV_EINVAL, "a kept conversation goes on without new images: send the "
+                                      "whole of it again to add one");
+        if (ids[i] < 0 || ids[i] >= cfg->text.vocab)
+            return FV_FAIL(FV_EINVAL, "prompt id %d is %d; the model has ids 0..%d", i, ids[i],
+                           cfg->text.vocab - 1);
+    }
+    return FV_OK;
+}
+
+static fv_status make_ids(const fv_engine *e, const fv_follow_up *q, int32_t last, int32_t **ids,
+                          int32_t *n) {
+    switch (q->form) {
+    case FV_FOLLOW_UP_CHAT: return chat_ids(e, q, last, ids, n);
+    case FV_FOLLOW_UP_TEXT: return encode(e, last, q->text, -1, ids, n);
+    case FV_FOLLOW_UP_IDS: return copy_ids(q, ids, n);
+    }
+    return FV_FAIL(FV_EINVAL, "a prompt is a chat, a text or ids");
+}
+
+fv_status fv_follow_up_ids(const fv_engine *e, const fv_follow_up *q, int32_t last, int32_t **ids,
+                           int32_t *n) {
+    int32_t *made, n_made;
+    FV_TRY(make_ids(e, q, last, &made, &n_made));
+    fv_status st = check_ids(e, made, n_made);
+    if (st != FV_OK) {
+        free(made);
+        return st;
+    }
+    *ids = made;
+    *n = n_made;
+    return FV_OK;
+}

@@ -1,0 +1,409 @@
+/* The list of requests that this worker answers, from their tickets to their last tokens. Batch and
+ * sequence do the work; here is who is in which phase, and that nothing stays behind. The computing
+ * thread. */
+#include "decode-worker/schedule/scheduler.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "model/net/kv_packed.h"
+
+struct fv_scheduler {
+    const fv_engine *engine;
+    fv_receiver *receiver;
+    fv_conversations *conversations;
+    fv_batch *batch;
+    fv_scheduler_hooks hooks;
+    fv_answer *first; /* all, in the order in which they came */
+    int32_t count[FV_ANSWER_SETTLING + 1];
+    fv_pulse *pulse; /* borrowed; NULL: nobody asks */
+    int32_t batch_max;
+    bool changed;
+};
+
+fv_status fv_scheduler_open(const fv_engine *engine, fv_receiver *receiver,
+                            fv_conversations *conversations, int32_t batch_max, int32_t prompt_rows,
+                            const fv_scheduler_hooks *hooks, fv_scheduler **out) {
+    fv_scheduler *a = calloc(1, sizeof *a);
+    if (!a) return FV_FAIL(FV_ENOMEM, "out of memory for answers");
+    *a = (fv_scheduler){.engine = engine,
+                        .receiver = receiver,
+                        .conversations = conversations,
+                        .batch_max = batch_max,
+                        .hooks = *hooks};
+    fv_status st = fv_batch_open(engine->dec, batch_max, prompt_rows, &a->batch);
+    if (st != FV_OK) {
+        free(a);
+        return st;
+    }
+    *out = a;
+    return FV_OK;
+}
+
+void fv_scheduler_close(fv_scheduler *a) {
+    if (!a) return;
+    fv_batch_close(a->batch);
+    free(a);
+}
+
+int32_t fv_scheduler_count(const fv_scheduler *a, fv_answer_phase phase) { return a->count[phase]; }
+
+fv_batch *fv_scheduler_batch(fv_scheduler *a) { return a->batch; }
+
+/* ---- phases ---------------------------------------------------------------------------- */
+
+/* Of the whole step: a layer that is computed is one of each answer in it. */
+static uint64_t layers_run(const void *engine) { return fv_engine_layers_run(engine); }
+
+static void note_work(fv_scheduler *a, fv_answer *x, fv_answer_phase phase) {
+    bool works = phase == FV_ANSWER_RUNNING || phase == FV_ANSWER_SETTLING;
+    if (!a->pulse || !x->request_id) return;
+    if (works && x->at_work == 0)
+        x->at_work = fv_pulse_begin(a->pulse, x->request_id, layers_run, a->engine);
+    if (works) return;
+    fv_pulse_end(a->pulse, x->at_work);
+    x->at_work = 0;
+}
+
+void fv_scheduler_follow(fv_scheduler *a, fv_pulse *pulse) { a->pulse = pulse; }
+
+static void set_phase(fv_scheduler *a, fv_answer *x, fv_answer_phase phase) {
+    note_work(a, x, phase);
+    a->count[x->phase]--;
+    a->count[phase]++;
+    x->phase = phase;
+}
+
+/* Its conversation is kept, if nothing was added to it, or ends. */
+static void part(fv_scheduler *a, fv_answer *x) {
+    if (!x->session) return;
+    if (x->follows && x->phase < FV_ANSWER_RUNNING)
+        fv_conversations_pause(a->conversations, x->session);
+    else
+        fv_conversations_end(a->conversations, x->session);
+    x->session = NULL;
+}
+
+/* Takes it off the list and frees what it holds. */
+static void leave(fv_scheduler *a, fv_answer *x) {
+    if (x->phase == FV_ANSWER_RUNNING) fv_batch_leave(a->batch, x->seq);
+    part(a, x);
+    set_phase(a, x, FV_ANSWER_NONE);
+    for (fv_answer **at = &a->first; *at; at = &(*at)->next)
+        if (*at == x) {
+            *at = x->next;
+            break;
+        }
+    fv_generation_close(x->seq);
+    x->seq = NULL;
+}
+
+/* ---- the end of an answer --------------------------------------------------------------- */
+
+static void report_follow_up(const fv_answer *x, int32_t n_prompt, fv_answer_report *r) {
+    fv_kv_shape s = *fv_kv_get_shape(x->session->kv);
+    r->n_prompt = n_prompt - x->n_held;
+    r->bytes_raw = 2 * (size_t)s.d_head * fv_dtype_bytes(s.dtype) * (size_t)s.n_layer *
+                   (size_t)s.n_kv * (size_t)n_prompt;
+    r->bytes_visual = x->bytes_visual;
+    r->bytes_text = x->bytes_text;
+    r->s_prefill = x->t_token - x->t_joined;
+    r->s_decode = x->t_last - x->t_token;
+}
+
+static void report_answer(const fv_answer *x, fv_answer_report *r) {
+    int32_t n, n_prompt;
+    fv_generation_ids(x->seq, &n, &n_prompt);
+    r->finish = fv_generation_finish(x->seq);
+    r->n_generated = n - n_prompt;
+    r->bytes_visual_end = fv_kv_bytes(x->session->kv, FV_SEG_VISUAL);
+    r->bytes_text_end = fv_kv_bytes(x->session->kv, FV_SEG_TEXT);
+    r->bytes_tables_end = fv_kv_packed_tables(x->session->kv);
+    r->entries_evicted = fv_evict_rows(x->session->kv) - x->rows_gone;
+    r->s_claim = x->t_joined - x->t_claimed;
+    r->s_decode = x->t_last - x->t_claimed;
+    r->recompressed = x->again.report;
+    memcpy(r->policy, x->session->policy, sizeof r->policy);
+    if (x->follows) report_follow_up(x, n_prompt, r);
+}
+
+static void keep(fv_scheduler *a, fv_answer *x, fv_answer_report *r) {
+    int32_t n, n_prompt;
+    const int32_t *ids = fv_generation_ids(x->seq, &n, &n_prompt);
+    fv_conversation *session = x->session;
+    x->session = NULL;
+    session->evict.before += n - n_prompt;
+    r->keep_s = fv_conversations_keep(a->conversations, session, ids, n, x->keep_s);
+    if (r->keep_s > 0) memcpy(r->conversation, session->id, sizeof r->conversation);
+}
+
+static void end(fv_scheduler *a, fv_answer *x, fv_status st, fv_refusal refusal) {
+    fv_answer_report r = {.refusal = refusal};
+    if (st == FV_OK) {
+        report_answer(x, &r);
+        if (x->keep_s > 0) keep(a, x, &r);
+    }
+    leave(a, x);
+    a->hooks.over(x, st, &r); /* x may be gone after this */
+}
+
+/* Its last token is out, and it has left the batch. */
+static void complete(fv_scheduler *a, fv_answer *x) {
+    x->t_last = fv_clock_s();
+    if (x->keep_s > 0 && fv_recompress_begin(&x->again, &x->session->text_keys, x->session->kv))
+        set_phase(a, x, FV_ANSWER_SETTLING);
+    else
+        end(a, x, FV_OK, FV_REFUSED_NONE);
+}
+
+/* One that cannot be kept as it should be is not kept; the answer itself is whole. */
+static void settle(fv_scheduler *a, fv_answer *x) {
+    bool more = false;
+    if (a->pulse) fv_pulse_step(a->pulse, x->at_work);
+    fv_status st = fv_recompress_next(&x->again, a->engine->dec, x->session->kv, &more);
+    if (st != FV_OK) {
+        FV_LOG(WARN, DECODE, "event=not-kept status=%s reason=\"%s\"", fv_status_grpc_name(st),
+               fv_last_error());
+        x->keep_s = 0;
+    }
+    if (st != FV_OK || !more) end(a, x, FV_OK, FV_REFUSED_NONE);
+}
+
+/* The first that settles, by a layer. */
+static void settle_one(fv_scheduler *a) {
+    fv_answer *x = a->first;
+    while (x && x->phase != FV_ANSWER_SETTLING) x = x->next;
+    if (x) settle(a, x);
+}
+
+/* ---- from the ticket, or a kept conversation, to the batch -------------------------------- */
+
+static fv_status open_sequence(fv_scheduler *a, fv_answer *x, const int32_t *ids, int32_t n,
+                               int32_t n_prompt) {
+    const fv_model_config *cfg = fv_checkpoint_config(a->engine->ck);
+    fv_generation_options opt = {.sampling = x->sampling,
+                                 .max_tokens = x->max_tokens,
+                                 .context = cfg->text.max_position,
+                                 .n_vocab = a->engine->n_vocab,
+                                 .n_eos = x->ignore_eos ? 0 : cfg->n_eos,
+                                 .eos = cfg->eos,
+                                 .n_stop = x->n_stop,
+                                 .stop = x->stop};
+    return fv_generation_open(&opt, a->engine->tok, ids, n, n_prompt, &x->seq);
+}
+
+/* The prompt as it came ends with what is replayed, and the hand-off's token comes behind it. */
+static fv_status check_replay(const fv_answer *x, const fv_received *got) {
+    int32_t at = got->n - x->n_replay;
+    bool same = at > 0 && got->first.step == (uint64_t)x->n_replay + 1;
+    for (int32_t i = 0; same && i < x->n_replay; i++)
+        same = got->ids[at + i] == (int32_t)x->replay[i];
+    return same ? FV_OK
+                : FV_FAIL(FV_EINVAL, "the hand-off does not end with the %d tokens to be replayed",
+                          x->n_replay);
+}
+
+/* Its rows and ids, the first token behind them, become a conversation. */
+static fv_status take_over(fv_scheduler *a, fv_answer *x, fv_received *got) {
+    fv_policy policy;
+    int32_t *ids = realloc(got->ids, ((size_t)got->n + 1) * sizeof *ids);
+    if (!ids) return FV_FAIL(FV_ENOMEM, "out of memory for %d prompt rows", got->n);
+    got->ids = ids;
+    FV_TRY(fv_conversations_begin(a->conversations, &x->session));
+    ids[got->n] = got->first.id;
+    x->session->kv = got->kv;
+    x->session->ids = ids;
+    x->session->n = got->n + 1;
+    memcpy(x->session->policy, got->policy, sizeof x->session->policy);
+    got->kv = NULL;
+    got->ids = NULL;
+    FV_TRY(fv_policy_parse(x->session->policy, &policy));
+    x->session->text_keys = fv_text_keys_of(&policy);
+    return fv_evict_init(&x->session->evict, x->session->policy, got->n - x->n_replay);
+}
+
+static fv_status begin(fv_scheduler *a, fv_answer *x, fv_received *got) {
+    int32_t n_logprobs = x->sampling.n_logprobs;
+    /* Pages are there for what was granted; an answer never asks for more. */
+    int32_t room = got->max_tokens + x->n_replay;
+    FV_TRY(check_replay(x, got));
+    FV_TRY(take_over(a, x, got));
+    x->sampling = got->sampling;
+    x->sampling.n_logprobs = n_logprobs;
+    x->max_tokens = x->max_tokens < room ? x->max_tokens : room;
+    x->n_held = got->n;
+    return open_sequence(a, x, x->session->ids, x->session->n, got->n - x->n_replay);
+}
+
+static void ready(fv_scheduler *a, fv_answer *x, fv_status st) {
+    if (st != FV_OK)
+        end(a, x, st, FV_REFUSED_NONE);
+    else
+        set_phase(a, x, FV_ANSWER_READY);
+}
+
+/* Tries the ticket. */
+static void claim(fv_scheduler *a, fv_answer *x) {
+    bool waited = x->phase == FV_ANSWER_WAITING;
+    fv_received got = {0};
+    fv_refusal why = fv_receiver_attach(a->receiver, &x->ticket, &got);
+    if (why == FV_REFUSED_PENDING) {
+        if (!waited) set_phase(a, x, FV_ANSWER_WAITING);
+        return;
+    }
+    if (why != FV_REFUSED_NONE) {
+        end(a, x,
+            waited ? FV_FAIL(FV_EIO, "the hand-off was lost before it was complete: %s",
+                             fv_refusal_text(why))
+                   : FV_FAIL(FV_ENOTFOUND, "there is no hand-off for this ticket: %s",
+                             fv_refusal_text(why)),
+            why);
+        return;
+    }
+    x->t_claimed = fv_clock_s();
+    fv_status st = begin(a, x, &got);
+    fv_received_free(&got);
+    ready(a, x, st);
+}
+
+/* Room for rows that are to come, in all layers or in none. */
+static fv_status reserve(fv_kv *kv, int32_t rows) {
+    fv_status st = FV_OK;
+    for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer && st == FV_OK; l++)
+        st = fv_kv_reserve(kv, l, rows);
+    if (st != FV_OK) fv_kv_settle(kv, 0);
+    return st;
+}
+
+/* What is held and what is new, ids [n] in *all; the answer gets no longer than the context. */
+static fv_status join_ids(fv_scheduler *a, fv_answer *x, int32_t **all, int32_t *n) {
+    const fv_conversation *session = x->session;
+    int32_t context = fv_checkpoint_config(a->engine->ck)->text.max_position, n_new, *ids;
+    FV_TRY(fv_follow_up_ids(a->engine, &x->prompt, session->ids[session->n - 1], &ids, &n_new));
+    int64_t total = (int64_t)session->n + n_new;
+    int32_t *joined = total > context ? NULL : malloc((size_t)total * sizeof *joined);
+    if (!joined) {
+        free(ids);
+        return total > context ? FV_FAIL(FV_EINVAL,
+                                         "the conversation has %d tokens and %d come with this "
+                                         "prompt; the checkpoint's context is %d",
+                                         session->n, n_new, context)
+                               : FV_FAIL(FV_ENOMEM, "out of memory for a prompt");
+    }
+    memcpy(joined, session->ids, (size_t)session->n * sizeof *joined);
+    memcpy(joined + session->n, ids, (size_t)n_new * sizeof *joined);
+    free(ids);
+    int32_t most = context - (int32_t)total + 1; /* one more can be chosen than can be run */
+    x->max_tokens = x->max_tokens < most ? x->max_tokens : most;
+    *all = joined;
+    *n = (int32_t)total;
+    return FV_OK;
+}
+
+static fv_status resume(fv_scheduler *a, fv_answer *x) {
+    int32_t *ids, n;
+    FV_TRY(fv_conversations_resume(a->conversations, x->conversation, &x->session));
+    x->rows_gone = fv_evict_rows(x->session->kv);
+    FV_TRY(join_ids(a, x, &ids, &n));
+    x->n_held = x->session->n - 1;
+    fv_status st = open_sequence(a, x, ids, n, n);
+    free(ids);
+    FV_TRY(st);
+    return reserve(x->session->kv, n - x->n_held + x->max_tokens - 1); /* the last one never runs */
+}
+
+static void follow(fv_scheduler *a, fv_answer *x) {
+    x->t_claimed = fv_clock_s();
+    ready(a, x, resume(a, x));
+}
+
+void fv_scheduler_add(fv_scheduler *a, fv_answer *x) {
+    fv_answer **at = &a->first;
+    while (*at) at = &(*at)->next;
+    *at = x;
+    x->next = NULL;
+    x->phase = FV_ANSWER_NONE;
+    a->count[FV_ANSWER_NONE]++;
+    if (x->follows)
+        follow(a, x);
+    else
+        claim(a, x);
+}
+
+void fv_scheduler_drop(fv_scheduler *a, fv_answer *x) {
+    if (x->phase == FV_ANSWER_NONE) return;
+    fv_sink *sink = fv_receiver_sink(a->receiver);
+    if (x->phase == FV_ANSWER_WAITING) sink->ops->abort(sink, &x->ticket);
+    leave(a, x);
+}
+
+void fv_scheduler_changed(fv_scheduler *a) { a->changed = true; }
+
+/* ---- steps ----------------------------------------------------------------------------- */
+
+static fv_status take_token(fv_scheduler *a, fv_answer *x, const fv_batch_event *e) {
+    int32_t n, n_prompt;
+    FV_TRY(e->status);
+    uint64_t digest =
+        x->digests ? fv_logits_digest(e->logits, fv_decoder_config(a->engine->dec)->vocab) : 0;
+    fv_generation_ids(x->seq, &n, &n_prompt);
+    if (x->t_token == 0) {
+        x->t_token = fv_clock_s();
+        x->bytes_visual = fv_kv_bytes(x->session->kv, FV_SEG_VISUAL);
+        x->bytes_text = fv_kv_bytes(x->session->kv, FV_SEG_TEXT);
+    }
+    return a->hooks.token(x, (uint32_t)(n - n_prompt - 1), e->token, digest, e->text, e->n_text);
+}
+
+static void on_event(void *ctx, const fv_batch_event *e) {
+    fv_answer *x = e->user;
+    fv_status st = take_token(ctx, x, e);
+    if (st == FV_OK && e->finish != FV_FINISH_NOT)
+        complete(ctx, x);
+    else if (e->status != FV_OK || e->finish != FV_FINISH_NOT)
+        end(ctx, x, st, FV_REFUSED_NONE);
+    else
+        x->failed = st; /* it is still in the batch, which must not change now */
+}
+
+/* Ends those that run and have failed: all of them, when the step itself did. */
+static void end_failed(fv_scheduler *a, fv_status step) {
+    for (fv_answer *x = a->first, *next; x; x = next) {
+        next = x->next;
+        if (x->phase != FV_ANSWER_RUNNING) continue;
+        if (step != FV_OK)
+            end(a, x, step, FV_REFUSED_NONE);
+        else if (x->failed != FV_OK)
+            end(a, x, FV_FAIL(x->failed, "out of memory for the answer"), FV_REFUSED_NONE);
+    }
+}
+
+static void advance(fv_scheduler *a) {
+    bool changed = a->changed;
+    a->changed = false;
+    for (fv_answer *x = a->first, *next; x; x = next) {
+        next = x->next;
+        if (changed && x->phase == FV_ANSWER_WAITING) claim(a, x);
+    }
+    for (fv_answer *x = a->first, *next; x; x = next) {
+        next = x->next;
+        if (x->phase != FV_ANSWER_READY || fv_batch_count(a->batch) == a->batch_max) continue;
+        fv_status st =
+            fv_batch_join(a->batch, x->seq, x->session->kv, &x->session->evict, x->n_held, x);
+        if (st == FV_OK) {
+            x->t_joined = fv_clock_s();
+            set_phase(a, x, FV_ANSWER_RUNNING);
+        } else
+            end(a, x, st, FV_REFUSED_NONE);
+    }
+}
+
+bool fv_scheduler_step(fv_scheduler *a) {
+    settle_one(a);
+    advance(a);
+    if (fv_batch_count(a->batch) > 0) end_failed(a, fv_batch_step(a->batch, on_event, a));
+    return a->count[FV_ANSWER_RUNNING] + a->count[FV_ANSWER_READY] + a->count[FV_ANSWER_SETTLING] >
+           0;
+}

@@ -1,0 +1,132 @@
+#ifndef FOVEA_DECODE_WORKER_SCHEDULE_SCHEDULER_H
+#define FOVEA_DECODE_WORKER_SCHEDULE_SCHEDULER_H
+
+/* ANSWERS: from a ticket, or from a kept conversation, to the end of the answer, for all requests
+ * of a worker.
+ *
+ *   fv_scheduler_add --> WAITING -------> READY -------> RUNNING -------> SETTLING ---> over
+ *                         |  committed    |  room in     |  last token     |  done
+ *                         |  and claimed  |  the batch   |                 |
+ *                         |               |              +-- it failed, or is not kept --> over
+ *                         '---------------'--------------'-----------------'--> over, by drop,
+ *                                                                               without a word
+ *
+ *   WAITING   its hand-off is under way: whenever hand-offs have changed, the ticket is tried again
+ *   READY     it has its conversation, and room for its rows; the batch is full
+ *   RUNNING   it is in the batch
+ *   SETTLING  it is complete and to be kept, and keys of its text are factored anew (recompress.h):
+ *             a layer between two steps, so that the others' tokens wait for no more than that
+ *
+ * A follow-up skips WAITING. Until it runs, its conversation is as it was, and stays kept if the
+ * request ends; from then on the conversation ends with it, unless the answer is complete and is to
+ * be kept.
+ *
+ * The computing thread. */
+#include "common/pulse.h"
+#include "decode-worker/conversations/conversations.h"
+#include "decode-worker/conversations/follow_up.h"
+#include "decode-worker/conversations/recompress.h"
+#include "decode-worker/receive/receive.h"
+#include "decode-worker/schedule/batch.h"
+#include "model/engine.h"
+
+typedef enum fv_answer_phase {
+    FV_ANSWER_NONE = 0,
+    FV_ANSWER_WAITING,
+    FV_ANSWER_READY,
+    FV_ANSWER_RUNNING,
+    FV_ANSWER_SETTLING
+} fv_answer_phase;
+
+/* What an answer came to. */
+typedef struct fv_answer_report {
+    fv_finish finish;
+    fv_refusal refusal;                      /* why the ticket was not honoured, if that was it */
+    int32_t n_generated;                     /* of the whole answer */
+    size_t bytes_visual_end, bytes_text_end; /* held at the end, */
+    size_t bytes_tables_end;                 /* and beside them (fv_kv_packed_tables) */
+    uint64_t entries_evicted;                /* that went as the answer grew */
+    double s_claim, s_decode;
+    fv_recompress_report recompressed; /* {0}: nothing was */
+
+    /* A follow-up's; else 0, because the prefill worker reports it. */
+    int32_t n_prompt;                /* rows that ran before the first token: the new ones, and the
+                                      * last answer's last token */
+    size_t bytes_raw;                /* of all its rows, had none been dropped or packed */
+    size_t bytes_visual, bytes_text; /* held when they had run */
+    double s_prefill;
+    char policy[FV_POLICY_TEXT_MAX]; /* the conversation's own */
+
+    double keep_s;            /* for how long it is kept; 0: it is not */
+    uint8_t conversation[16]; /* by this name */
+} fv_answer_report;
+
+/* Made by whoever asks, and theirs: it must stay until `over` was called or it was dropped. What it
+ * points to likewise. */
+typedef struct fv_answer {
+    const char *request_id; /* "": it is nobody's */
+    bool follows;           /* a conversation that is kept; else a hand-off */
+    fv_ticket ticket;
+    int32_t n_replay; /* tokens before the first one of the hand-off, at the prompt's end */
+    const uint32_t *replay;
+    uint8_t conversation[16];
+    fv_follow_up prompt;  /* that goes on with it */
+    fv_sampling sampling; /* a hand-off brings its own; alternatives are always asked for here */
+    double keep_s;        /* 0: nothing is kept afterwards */
+    int32_t max_tokens;   /* of the whole answer */
+    int32_t n_stop;
+    const char *const *stop; /* [n_stop] */
+    bool ignore_eos, digests;
+    /* private */
+    struct fv_answer *next;
+    fv_answer_phase phase;
+    fv_status failed;
+    fv_conversation *session; /* in use; the table's */
+    fv_generation *seq;
+    int32_t n_held; /* rows of the sequence that have run before it joins */
+    double t_claimed, t_joined, t_token, t_last;
+    size_t bytes_visual, bytes_text; /* at the first token */
+    uint64_t rows_gone;              /* that the answers before it had let go */
+    int32_t at_work;                 /* its place in the worker's pulse; 0: none */
+    fv_recompress again;             /* while it settles */
+} fv_answer;
+
+typedef struct fv_scheduler_hooks {
+    /* A token was chosen: number `index` of the answer, from logits of this digest (0: not asked
+     * for). Everything is borrowed for the call. A failure (for want of memory) ends the answer. */
+    fv_status (*token)(fv_answer *x, uint32_t index, const fv_sampled *token, uint64_t digest,
+                       const char *text, size_t n_text);
+    /* The answer is over, well or (fv_last_error says why) not. Last. */
+    void (*over)(fv_answer *x, fv_status st, const fv_answer_report *r);
+} fv_scheduler_hooks;
+
+typedef struct fv_scheduler fv_scheduler; /* opaque */
+
+/* Borrows engine, receiver and conversations; hooks are copied. At most batch_max run at a time,
+ * and at most prompt_rows rows of their prompts in a step. */
+fv_status fv_scheduler_open(const fv_engine *engine, fv_receiver *receiver,
+                            fv_conversations *conversations, int32_t batch_max, int32_t prompt_rows,
+                            const fv_scheduler_hooks *hooks, fv_scheduler **out);
+void fv_scheduler_close(fv_scheduler *a); /* none is left; NULL is fine */
+
+/* Begins an answer; `over` may be called before this returns. */
+void fv_scheduler_add(fv_scheduler *a, fv_answer *x);
+
+/* Ends one, in whatever phase, with everything it holds, its hand-off included. One that is over
+ * already is fine. */
+void fv_scheduler_drop(fv_scheduler *a, fv_answer *x);
+
+/* A hand-off was committed or has ended. */
+void fv_scheduler_changed(fv_scheduler *a);
+
+/* A step for all that run. True: call again at once, somebody is still running. */
+bool fv_scheduler_step(fv_scheduler *a);
+
+int32_t fv_scheduler_count(const fv_scheduler *a, fv_answer_phase phase);
+
+/* Those that run have a place there from now on. Borrowed; before the first is added. */
+void fv_scheduler_follow(fv_scheduler *a, fv_pulse *pulse);
+
+fv_batch *fv_scheduler_batch(fv_scheduler *a); /* borrowed; for a probe, while none runs */
+
+#endif

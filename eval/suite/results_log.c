@@ -1,0 +1,223 @@
+/* Lines of JSON: read once at the beginning, then only added to. */
+#include "eval/suite/results_log.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/file.h"
+#include "text/json.h"
+
+enum { FORM = 1 }; /* of the lines */
+
+static const size_t BYTES_MAX = (size_t)1 << 30;
+
+json_t *fv_results_log_head_json(const fv_results_log_head *h) {
+    json_t *tasks = json_array(), *policies = json_array();
+    for (int32_t i = 0; i < h->exam.n_task; i++)
+        json_array_append_new(tasks, json_string(fv_task_describe((int32_t)h->exam.task[i])->name));
+    for (int32_t i = 0; i < h->n_policy; i++)
+        json_array_append_new(policies, json_string(h->policy[i]));
+    return json_pack("{s:i, s:s, s:s, s:s, s:s, s:s*, s:i, s:i, s:o, s:o}", "form", FORM,
+                     "checkpoint", h->checkpoint, "by", h->by, "dialog", h->dialog, "first",
+                     h->first, "kv_dtype", h->kv_dtype, "items", h->exam.n_item, "seed",
+                     h->exam.seed, "tasks", tasks, "policies", policies);
+}
+
+fv_status fv_results_log_init(const fv_results_log_head *head, fv_results_log *out) {
+    size_t n = (size_t)head->n_policy * (size_t)head->exam.n_item;
+    fv_results_log s = {.head = head, .mark = calloc(n, sizeof *s.mark), .done = calloc(n, 1)};
+    if (!s.mark || !s.done) {
+        fv_results_log_close(&s);
+        return FV_FAIL(FV_ENOMEM, "out of memory for %zu answers", n);
+    }
+    *out = s;
+    return FV_OK;
+}
+
+void fv_results_log_close(fv_results_log *s) {
+    for (int32_t i = 0; s->mark && i < s->head->n_policy * s->head->exam.n_item; i++)
+        fv_item_score_free(&s->mark[i]);
+    if (s->file) fclose(s->file);
+    free(s->mark);
+    free(s->done);
+    *s = (fv_results_log){0};
+}
+
+int32_t fv_results_log_at(const fv_results_log *s, int32_t policy, int32_t item) {
+    return policy * s->head->exam.n_item + item;
+}
+
+static void keep(fv_results_log *s, fv_item_score *mark) {
+    int32_t at = fv_results_log_at(s, mark->policy, mark->item);
+    fv_item_score_free(&s->mark[at]);
+    s->mark[at] = *mark;
+    s->n_done += !s->done[at];
+    s->done[at] = true;
+}
+
+/* ---- reading ---------------------------------------------------------------------------- */
+
+/* Lines of a sheet as they are read: of this exam, or of another, whose marks have policies and
+ * items of their own. */
+typedef struct reading {
+    fv_results_log *s;
+    bool other;
+    fv_suite exam;
+    int32_t n_policy;
+    int32_t *policy; /* [n_policy] which one of the sheet's each is, or -1; other only, owned */
+} reading;
+
+static bool may_differ(const reading *r, const char *key) {
+    return r->other && (strcmp(key, "items") == 0 || strcmp(key, "policies") == 0);
+}
+
+static bool agrees(const json_t *found, const char *key, const json_t *value) {
+    const json_t *there = json_object_get(found, key);
+    if (!there && strcmp(key, "kv_dtype") == 0) return strcmp(json_string_value(value), "f32") == 0;
+    if (!there && strcmp(key, "first") == 0)
+        return strcmp(json_string_value(value), "prefill") == 0;
+    return json_equal(value, there);
+}
+
+static fv_status check_head(const reading *r, const json_t *found, const char *where) {
+    json_t *head = fv_results_log_head_json(r->s->head);
+    const char *key, *differs = NULL;
+    json_t *value;
+    json_object_foreach(head, key, value) {
+        if (!differs && !may_differ(r, key) && !agrees(found, key, value)) differs = key;
+    }
+    fv_status st = head ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for the exam");
+    if (differs)
+        st = FV_FAIL(FV_EINVAL, "%s is of an exam with another '%s': %s", where, differs,
+                     r->other ? "its answers are none to this one"
+                              : "give the arguments that it began with, or another --out");
+    json_decref(head);
+    return st;
+}
+
+static int32_t policy_of(const fv_results_log_head *head, const json_t *text) {
+    for (int32_t i = 0; i < head->n_policy; i++)
+        if (json_is_string(text) && strcmp(head->policy[i], json_string_value(text)) == 0) return i;
+    return -1;
+}
+
+/* What the other exam asked, and which of its policies are asked for here. */
+static fv_status read_other(reading *r, const json_t *found, const char *where) {
+    const json_t *texts = json_object_get(found, "policies"), *text;
+    size_t i;
+    r->exam = r->s->head->exam;
+    r->n_policy = (int32_t)json_array_size(texts);
+    FV_TRY(fv_json_i32(found, "items", where, 1, FV_SUITE_ITEMS_MAX, &r->exam.n_item));
+    r->policy = calloc(json_array_size(texts) + 1, sizeof *r->policy);
+    if (!r->policy) return FV_FAIL(FV_ENOMEM, "out of memory for policies");
+    json_array_foreach(texts, i, text) r->policy[i] = policy_of(r->s->head, text);
+    return FV_OK;
+}
+
+static fv_status read_head(reading *r, const json_t *found, const char *where) {
+    FV_TRY(check_head(r, found, where));
+    return r->other ? read_other(r, found, where) : FV_OK;
+}
+
+/* Takes the mark. */
+static fv_status take_mark(reading *r, fv_item_score *mark) {
+    if (!r->other) {
+        keep(r->s, mark);
+        return FV_OK;
+    }
+    mark->policy = r->policy[mark->policy];
+    bool wanted = mark->policy >= 0 && mark->item < r->s->head->exam.n_item;
+    if (wanted && !r->s->done[fv_results_log_at(r->s, mark->policy, mark->item)])
+        return fv_results_log_add(r->s, mark);
+    fv_item_score_free(mark);
+    return FV_OK;
+}
+
+static fv_status read_line(reading *r, const char *line, size_t n, bool first, const char *where) {
+    json_t *json;
+    fv_item_score mark;
+    FV_TRY(fv_json_object(line, n, where, &json));
+    fv_status st = first ? read_head(r, json, where)
+                         : fv_item_score_read(json, &r->exam, r->n_policy, where, &mark);
+    if (st == FV_OK && !first) st = take_mark(r, &mark);
+    json_decref(json);
+    return st;
+}
+
+/* *whole: bytes of complete lines. */
+static fv_status read_lines(reading *r, const char *path, const char *text, size_t *whole) {
+    int number = 0;
+    char where[600];
+    const char *at = text;
+    for (const char *end; (end = strchr(at, '\n')); at = end + 1) {
+        number++;
+        snprintf(where, sizeof where, number == 1 ? "%.500s" : "%.500s line %d", path, number);
+        FV_TRY(read_line(r, at, (size_t)(end - at), number == 1, where));
+    }
+    *whole = (size_t)(at - text);
+    return FV_OK;
+}
+
+static fv_status read_file(reading *r, const char *path, size_t *whole) {
+    char *text;
+    size_t n;
+    FV_TRY(fv_file_read(path, BYTES_MAX, &text, &n));
+    fv_status st = read_lines(r, path, text, whole);
+    free(text);
+    return st;
+}
+
+static fv_status read_own(fv_results_log *s, const char *path, size_t *whole) {
+    reading r = {.s = s, .exam = s->head->exam, .n_policy = s->head->n_policy};
+    *whole = 0;
+    return fv_file_exists(path) ? read_file(&r, path, whole) : FV_OK;
+}
+
+fv_status fv_results_log_reuse(fv_results_log *s, const char *path) {
+    reading r = {.s = s, .other = true};
+    size_t whole;
+    fv_status st = read_file(&r, path, &whole);
+    free(r.policy);
+    return st;
+}
+
+/* ---- writing ---------------------------------------------------------------------------- */
+
+/* Takes the JSON. */
+static fv_status write_line(fv_results_log *s, json_t *json) {
+    if (!json) return FV_FAIL(FV_ENOMEM, "out of memory for an answer");
+    bool good = json_dumpf(json, s->file, JSON_COMPACT) == 0 && fputc('\n', s->file) != EOF &&
+                fflush(s->file) == 0;
+    json_decref(json);
+    return good ? FV_OK : FV_FAIL(FV_EIO, "an answer cannot be written: %s", strerror(errno));
+}
+
+static fv_status open_file(fv_results_log *s, const char *path, size_t whole) {
+    s->file = fopen(path, "a");
+    if (!s->file || ftruncate(fileno(s->file), (off_t)whole) != 0)
+        return FV_FAIL(FV_EIO, "%s: %s", path, strerror(errno));
+    return whole ? FV_OK : write_line(s, fv_results_log_head_json(s->head));
+}
+
+fv_status fv_results_log_add(fv_results_log *s, fv_item_score *mark) {
+    json_t *json = s->file ? fv_item_score_json(mark, &s->head->exam) : NULL;
+    keep(s, mark);
+    return s->file ? write_line(s, json) : FV_OK;
+}
+
+fv_status fv_results_log_open(const char *path, const fv_results_log_head *head,
+                              fv_results_log *out) {
+    size_t whole;
+    fv_results_log s;
+    fv_status st;
+    FV_TRY(fv_results_log_init(head, &s));
+    FV_TRY_GOTO(read_own(&s, path, &whole), st, fail);
+    FV_TRY_GOTO(open_file(&s, path, whole), st, fail);
+    *out = s;
+    return FV_OK;
+fail:
+    fv_results_log_close(&s);
+    return st;
+}

@@ -1,0 +1,53 @@
+#ifndef FOVEA_MODEL_NAME_MAPPING_H
+#define FOVEA_MODEL_NAME_MAPPING_H
+
+/* KEY DIALECTS: the names that one and the same tensor has had over the years.
+ *
+ *            LLM                       head                     tower, projector
+ *   hub      language_model.model.     language_model.lm_head.  vision_tower.vision_model.
+ *   v4.52    model.language_model.     lm_head.                 model.vision_tower.vision_model.
+ *   v5.6     model.language_model.     lm_head.                 model.vision_tower.
+ *   original model.                    lm_head.                 model.vision_tower.vision_tower.
+ *                                                               vision_model., mm_projector.0
+ *   base     language_model.           (none)                   vision_tower.vision_model.
+ *   bare     (nothing)                 (none)                   (a text model's base model)
+ *
+ * A text-only checkpoint uses the names of `original`. Inside the engine each tensor has one
+ * canonical name: text.layers.0.mlp.up_proj.weight, lm_head.weight,
+ * vision.encoder.layers.0..., projector.linear_1.weight. */
+#include <stddef.h>
+
+#include "common/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { FV_TENSOR_NAME_MAX = 128 };
+
+typedef enum fv_name_mapping {
+    FV_NAME_MAPPING_HUB =
+        0,                 /* llava-hf on the hub, written by transformers 4 before 4.52 and by 5 */
+    FV_NAME_MAPPING_V4_52, /* written by transformers 4.52 and near it */
+    FV_NAME_MAPPING_V5_6,  /* in memory since transformers 5.6 */
+    FV_NAME_MAPPING_ORIGINAL, /* the LLaVA repository; text-only checkpoints */
+    FV_NAME_MAPPING_BASE,     /* LlavaModel without a head */
+    FV_NAME_MAPPING_BARE,     /* LlamaModel without a head */
+    FV_N_NAME_MAPPING
+} fv_name_mapping;
+
+/* "hub", "v4.52", "v5.6", "original", "base", "bare". */
+const char *fv_name_mapping_name(fv_name_mapping d);
+fv_status fv_name_mapping_by_name(const char *name, fv_name_mapping *out);
+
+/* Canonical name of a key in any name mapping; false when the network never uses such a tensor
+ * (buffers, other projectors) or the name is too long to be one of ours. */
+bool fv_name_mapping_canonical(const char *key, char out[FV_TENSOR_NAME_MAX]);
+
+/* The key that name mapping `d` has for a canonical name. */
+void fv_name_mapping_key(fv_name_mapping d, const char *canonical, char out[FV_TENSOR_NAME_MAX]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

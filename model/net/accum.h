@@ -1,0 +1,35 @@
+#ifndef FOVEA_MODEL_NET_ACCUM_H
+#define FOVEA_MODEL_NET_ACCUM_H
+
+/* A store whose rows keep a TALLY of the attention that they are paid (common/accumulator.h), and let go
+ * of those that matter least, head by head.
+ *
+ *   prefill --fv_accum_put--> accumulator of the prompt --> with its rows over the wire
+ *   step    --fv_accum_ask--> captures --fv_accum_read--> accumulator        before each: fv_accum_let_go
+ *
+ * A accumulator has a number for each query head of the row's KV head, so that sums go on row after row
+ * in the order of kernels/ops.h, however passes are cut; query heads come together when rows are
+ * chosen, as their mean. It is about a hundredth of the row's own bytes, and bookkeeping, as
+ * positions are. Raw rows only, and no lazy layers.
+ *
+ * The thread that owns the store. Of a store without a accumulator, nothing changes below. */
+#include "common/arena.h"
+#include "model/net/decoder.h"
+
+/* What a capture over the prompt's rows summed in a layer becomes its rows' accumulator: p [H, n_key], visual
+ * keys at column 0 and text keys at `text`, in the order of the store. */
+void fv_accum_put(fv_kv *kv, int32_t layer, const float *p, int32_t text, int32_t n_key);
+
+/* Adds to a step's sequence, whose kv, n_rows and wanted are set, one capture per layer; and wants as
+ * many rows as are tapped. `last`: the last row of a turn is among them. */
+fv_status fv_accum_ask(fv_arena *arena, int32_t n_head, bool last, fv_forward_seq *seq);
+
+/* Behind the pass, when the backend has synced. */
+void fv_accum_read(const fv_forward_seq *seq);
+
+/* Before a token runs: heads that hold more than rule->most rows let go of all but rule->left.
+ * Among equals the row of the lower position stays. With `pages`, those that the rule leaves no use
+ * for go back to the pool as well: at most one row is to come before the next call. */
+fv_status fv_accum_let_go(fv_kv *kv, const fv_accum_rule *rule, bool pages);
+
+#endif

@@ -1,0 +1,201 @@
+/* Tables of a pass, worked out once for all its layers: first on the host, so that the scratch area
+ * can be given its size, then what the device needs of them. The thread that owns the decoder. */
+#include "model/net/forward_tables.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* ---- rows ------------------------------------------------------------------------------ */
+
+/* slot[r]: how many rows of r's segment stand before r. */
+static fv_status seq_slots(const fv_forward_seq *seq, int32_t b, int32_t row0, fv_arena *arena,
+                           fv_forward_tables *t) {
+    int32_t n = seq->n_rows, *slot, *count = t->seg_rows[b];
+    FV_TRY(FV_ARENA_NEW(arena, n, slot));
+    for (int s = 0; s < FV_N_SEG; s++) FV_TRY(FV_ARENA_NEW(arena, n, t->seg_pos[s][b]));
+    for (int32_t r = 0; r < n; r++) {
+        assert(seq->seg[r] < FV_N_SEG);
+        slot[r] = count[seq->seg[r]]++;
+        t->seg_pos[seq->seg[r]][b][slot[r]] = seq->pos[r];
+    }
+    t->write[b] = (fv_kv_write_seq){
+        .row0 = row0, .n_rows = n, .n_seg = FV_N_SEG, .seg = seq->seg, .slot = slot};
+    memcpy(t->turn + row0, seq->turn ? seq->turn : seq->pos, (size_t)n * sizeof *t->turn);
+    return FV_OK;
+}
+
+/* masked_tail[s][i]: rows of segment s that stand behind query i in this pass, unless it says itself. */
+static fv_status seq_queries(const fv_forward_seq *seq, int32_t b, int32_t row0, fv_arena *arena,
+                             fv_forward_tables *t) {
+    int32_t n = seq->n_rows, w = seq->wanted, *masked_tail, *masked_wanted;
+    assert(w >= 0 && w <= n);
+    FV_TRY(FV_ARENA_NEW(arena, (size_t)n * FV_N_SEG, masked_tail));
+    FV_TRY(FV_ARENA_NEW(arena, (size_t)w * FV_N_SEG, masked_wanted));
+    int32_t behind[FV_N_SEG] = {0};
+    for (int32_t r = n - 1; r >= 0; r--) {
+        for (int s = 0; s < FV_N_SEG; s++)
+            masked_tail[(size_t)s * (size_t)n + (size_t)r] = behind[s];
+        behind[seq->seg[r]]++;
+    }
+    if (seq->masked_tail)
+        memcpy(masked_tail, seq->masked_tail, (size_t)n * FV_N_SEG * sizeof *masked_tail);
+    for (int s = 0; s < FV_N_SEG; s++)
+        for (int32_t i = 0; i < w; i++)
+            masked_wanted[s * w + i] = masked_tail[(size_t)s * (size_t)n + (size_t)(n - w + i)];
+    t->attn[b] =
+        (fv_attn_seq){.row0 = row0, .n_rows = n, .n_seg = FV_N_SEG, .masked_tail = masked_tail};
+    t->attn_wanted[b] = (fv_attn_seq){
+        .row0 = t->n_wanted, .n_rows = w, .n_seg = FV_N_SEG, .masked_tail = masked_wanted};
+    for (int32_t i = 0; i < w; i++) t->wanted[t->n_wanted++] = row0 + n - w + i;
+    return FV_OK;
+}
+
+/* ---- whose queries and keys ------------------------------------------------------------- */
+
+enum { OWN_ALL, OWN_TEXT, OWN_NONE };
+
+/* A sequence whose rows are all text computes all of them where only image tokens borrow. */
+static uint8_t own_rows(const fv_forward_tables *t, const fv_forward_seq *seq, int32_t b,
+                        int32_t l) {
+    if (fv_kv_borrows(seq->kv, l, FV_SEG_TEXT)) return OWN_NONE;
+    bool lazy = fv_kv_borrows(seq->kv, l, FV_SEG_VISUAL) && t->seg_rows[b][FV_SEG_VISUAL] > 0;
+    return lazy ? OWN_TEXT : OWN_ALL;
+}
+
+static fv_status fill_set(const fv_forward_batch *pass, const fv_forward_tables *t, fv_arena *arena,
+                          fv_row_set *set) {
+    uint8_t *seg;
+    int32_t *slot;
+    FV_TRY(FV_ARENA_NEW(arena, t->n_rows, set->row));
+    FV_TRY(FV_ARENA_NEW(arena, t->n_rows, seg));
+    FV_TRY(FV_ARENA_NEW(arena, t->n_rows, slot));
+    FV_TRY(FV_ARENA_NEW(arena, pass->n_seq, set->write));
+    for (int32_t b = 0; b < pass->n_seq; b++) {
+        const fv_kv_write_seq *from = &t->write[b];
+        int32_t n = from->n_rows, first = set->wanted ? n - pass->seq[b].wanted : 0, at = set->n;
+        for (int32_t r = first; r < n && set->own[b] != OWN_NONE; r++) {
+            if (set->own[b] == OWN_TEXT && from->seg[r] != FV_SEG_TEXT) continue;
+            set->row[set->n] = from->row0 + r;
+            seg[set->n] = from->seg[r];
+            slot[set->n++] = from->slot[r];
+        }
+        set->write[b] = (fv_kv_write_seq){.row0 = at,
+                                          .n_rows = set->n - at,
+                                          .n_seg = FV_N_SEG,
+                                          .seg = seg + at,
+                                          .slot = slot + at};
+    }
+    set->all = set->n == t->n_rows;
+    return FV_OK;
+}
+
+static fv_status find_set(const fv_forward_batch *pass, fv_forward_tables *t, const uint8_t *own,
+                          bool wanted, fv_arena *arena, const fv_row_set **out) {
+    size_t bytes = (size_t)pass->n_seq;
+    for (int32_t i = 0; i < t->n_set; i++)
+        if (t->set[i].wanted == wanted && memcmp(t->set[i].own, own, bytes) == 0) {
+            *out = &t->set[i];
+            return FV_OK;
+        }
+    fv_row_set *set = &t->set[t->n_set];
+    *set = (fv_row_set){.own = own, .wanted = wanted};
+    FV_TRY(fill_set(pass, t, arena, set));
+    if (!set->all && set->n > t->most) t->most = set->n;
+    t->n_set++;
+    *out = set;
+    return FV_OK;
+}
+
+/* Layers that share what they borrow share a set. */
+static fv_status make_sets(const fv_forward_batch *pass, int32_t l0, int32_t l1, int32_t n_layer,
+                           fv_arena *arena, fv_forward_tables *t) {
+    int32_t n = l1 - l0;
+    uint8_t *own;
+    FV_TRY(FV_ARENA_NEW(arena, (size_t)n * (size_t)pass->n_seq, own));
+    FV_TRY(FV_ARENA_NEW(arena, n + 1, t->set));
+    FV_TRY(FV_ARENA_NEW(arena, n, t->keys));
+    FV_TRY(FV_ARENA_NEW(arena, n, t->queries));
+    for (int32_t i = 0; i < n; i++, own += pass->n_seq) {
+        for (int32_t b = 0; b < pass->n_seq; b++) {
+            assert(fv_kv_source_layer(pass->seq[b].kv, l0 + i) >= l0 || pass->seq[b].queries.data);
+            own[b] = own_rows(t, &pass->seq[b], b, l0 + i);
+        }
+        FV_TRY(find_set(pass, t, own, false, arena, &t->keys[i]));
+        bool few = l0 + i == n_layer - 1 && t->n_wanted < t->n_rows;
+        FV_TRY(find_set(pass, t, own, few, arena, &t->queries[i]));
+    }
+    return FV_OK;
+}
+
+fv_status fv_forward_tables_make(const fv_forward_batch *pass, int32_t l0, int32_t l1,
+                                 int32_t n_layer, fv_arena *arena, fv_forward_tables *t) {
+    int32_t n_wanted = 0, n = pass->n_seq;
+    *t = (fv_forward_tables){0};
+    for (int32_t b = 0; b < n; b++) {
+        t->n_rows += pass->seq[b].n_rows;
+        n_wanted += pass->seq[b].wanted;
+    }
+    assert(t->n_rows == pass->x.rows);
+    FV_TRY(FV_ARENA_NEW(arena, n, t->write));
+    FV_TRY(FV_ARENA_NEW(arena, n, t->attn));
+    FV_TRY(FV_ARENA_NEW(arena, n, t->attn_wanted));
+    FV_TRY(FV_ARENA_NEW(arena, n, t->seg_rows));
+    for (int s = 0; s < FV_N_SEG; s++) FV_TRY(FV_ARENA_NEW(arena, n, t->seg_pos[s]));
+    FV_TRY(FV_ARENA_NEW(arena, n_wanted, t->wanted));
+    FV_TRY(FV_ARENA_NEW(arena, t->n_rows, t->turn));
+    for (int32_t b = 0, row0 = 0; b < n; row0 += pass->seq[b++].n_rows) {
+        FV_TRY(seq_slots(&pass->seq[b], b, row0, arena, t));
+        FV_TRY(seq_queries(&pass->seq[b], b, row0, arena, t));
+    }
+    FV_TRY(fv_packed_forward_make(pass, l0, l1, arena, &t->packed));
+    return make_sets(pass, l0, l1, n_layer, arena, t);
+}
+
+/* ---- on the device ---------------------------------------------------------------------- */
+
+size_t fv_forward_tables_bytes(const fv_text_config *cfg, const fv_forward_batch *pass,
+                               const fv_forward_tables *t, const fv_rope *rope) {
+    size_t bytes = 2 * fv_workspace_need(FV_F32, t->n_rows, rope->half) +
+                   fv_captures_bytes(cfg, pass) +
+                   fv_packed_forward_bytes(cfg, pass, &t->packed, t->n_rows);
+    for (int32_t i = 0; i < t->n_set; i++)
+        bytes += 2 * fv_workspace_need(FV_F32, t->set[i].n, rope->half);
+    return bytes;
+}
+
+static fv_status put_angles(fv_forward_tables *t, const fv_rope *rope, fv_arena *arena,
+                            fv_workspace *ws) {
+    float *c, *s;
+    int32_t n = t->n_rows;
+    FV_TRY(FV_ARENA_NEW(arena, (size_t)n * (size_t)rope->half, c));
+    FV_TRY(FV_ARENA_NEW(arena, (size_t)n * (size_t)rope->half, s));
+    fv_rope_angles(rope, t->turn, n, c, s);
+    t->cos = fv_workspace_cut(ws, FV_F32, n, rope->half);
+    t->sin = fv_workspace_cut(ws, FV_F32, n, rope->half);
+    fv_device *dev = ws->be->device;
+    size_t bytes = (size_t)n * (size_t)rope->half * sizeof *c;
+    FV_TRY(dev->ops->copy_async(dev, t->cos.data, c, bytes));
+    return dev->ops->copy_async(dev, t->sin.data, s, bytes);
+}
+
+static fv_status put_set(const fv_forward_tables *t, const fv_rope *rope, fv_row_set *set,
+                         fv_workspace *ws) {
+    set->cos = t->cos;
+    set->sin = t->sin;
+    if (set->all) return FV_OK;
+    set->cos = fv_workspace_cut(ws, FV_F32, set->n, rope->half);
+    set->sin = fv_workspace_cut(ws, FV_F32, set->n, rope->half);
+    fv_index_select_args cosines = {.table = t->cos, .y = set->cos, .ids = set->row};
+    fv_index_select_args sines = {.table = t->sin, .y = set->sin, .ids = set->row};
+    FV_TRY(ws->be->ops->index_select(ws->be, &cosines));
+    return ws->be->ops->index_select(ws->be, &sines);
+}
+
+fv_status fv_forward_tables_put(const fv_text_config *cfg, const fv_forward_batch *pass,
+                                fv_forward_tables *t, const fv_rope *rope, fv_arena *arena,
+                                fv_workspace *ws) {
+    FV_TRY(put_angles(t, rope, arena, ws));
+    for (int32_t i = 0; i < t->n_set; i++) FV_TRY(put_set(t, rope, &t->set[i], ws));
+    fv_packed_forward_put(cfg, pass, &t->packed, t->n_rows, ws);
+    return fv_captures_cut(ws, arena, cfg, pass, &t->captures);
+}

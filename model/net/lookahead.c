@@ -1,0 +1,151 @@
+/* A layer's own norm, queries, keys and rotation, one row of attention, and the sums of that row.
+ * The thread that owns the decoder. */
+#include "model/net/lookahead.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "model/net/decoder_internal.h"
+
+typedef struct peeked {
+    fv_tensor h, k, q, o, lse, sum, cos, sin;
+    fv_tensor kv; /* [n Hkv, D] of the store's type: keys by head */
+} peeked;
+
+static size_t lookahead_bytes(const fv_text_config *c, fv_dtype act,
+                              const fv_lookahead *lookahead) {
+    int32_t n = lookahead->x.rows, half = c->d_head / 2;
+    return fv_workspace_need(act, n, c->d_model) + fv_workspace_need(act, n, c->n_kv * c->d_head) +
+           2 * fv_workspace_need(act, 1, c->n_head * c->d_head) +
+           fv_workspace_need(FV_F32, 1, c->n_head) + fv_workspace_need(FV_F32, c->n_head, n) +
+           2 * fv_workspace_need(FV_F32, n, half) +
+           fv_workspace_need(fv_kv_get_shape(lookahead->kv)->dtype, n * c->n_kv, c->d_head);
+}
+
+static peeked cut(fv_decoder *dec, const fv_lookahead *lookahead) {
+    const fv_text_config *c = dec->cfg;
+    fv_workspace *ws = &dec->ws;
+    fv_dtype act = dec->be->ops->act;
+    int32_t n = lookahead->x.rows;
+    peeked s;
+    s.h = fv_workspace_cut(ws, act, n, c->d_model);
+    s.k = fv_workspace_cut(ws, act, n, c->n_kv * c->d_head);
+    s.q = fv_workspace_cut(ws, act, 1, c->n_head * c->d_head);
+    s.o = fv_workspace_cut(ws, act, 1, c->n_head * c->d_head);
+    s.lse = fv_workspace_cut(ws, FV_F32, 1, c->n_head);
+    s.sum = fv_workspace_cut(ws, FV_F32, c->n_head, n);
+    s.cos = fv_workspace_cut(ws, FV_F32, n, c->d_head / 2);
+    s.sin = fv_workspace_cut(ws, FV_F32, n, c->d_head / 2);
+    s.kv = fv_workspace_cut(ws, fv_kv_get_shape(lookahead->kv)->dtype, n * c->n_kv, c->d_head);
+    return s;
+}
+
+/* q and k as the layer makes them. */
+static fv_status project(fv_decoder *dec, const fv_lookahead *lookahead, const peeked *s) {
+    const fv_text_layer *w = &dec->w.layer[lookahead->layer];
+    const fv_backend_ops *ops = dec->be->ops;
+    int32_t last = lookahead->x.rows - 1;
+    fv_norm_args norm = {
+        .x = lookahead->x, .w = w->attn_norm, .y = s->h, .eps = dec->cfg->rms_eps, .rms = true};
+    fv_linear_args keys = {.x = s->h, .n_part = 1, .part = {{w->k, w->k_bias, s->k, false}}};
+    fv_linear_args query = {
+        .x = fv_tensor_rows(s->h, last, 1), .n_part = 1, .part = {{w->q, w->q_bias, s->q, false}}};
+    fv_rope_args turn_keys = {.x = s->k, .cos = s->cos, .sin = s->sin, .n_head = dec->cfg->n_kv};
+    fv_rope_args turn_query = {.x = s->q,
+                               .cos = fv_tensor_rows(s->cos, last, 1),
+                               .sin = fv_tensor_rows(s->sin, last, 1),
+                               .n_head = dec->cfg->n_head};
+    FV_TRY(ops->norm(dec->be, &norm));
+    FV_TRY(ops->linear(dec->be, &keys));
+    FV_TRY(ops->linear(dec->be, &query));
+    FV_TRY(ops->rope(dec->be, &turn_keys));
+    return ops->rope(dec->be, &turn_query);
+}
+
+static fv_status put_angles(fv_decoder *dec, const fv_lookahead *lookahead, const peeked *s) {
+    fv_device *dev = dec->be->device;
+    size_t n = (size_t)lookahead->x.rows * (size_t)dec->rope.half;
+    float *cosine, *sine;
+    FV_TRY(FV_ARENA_NEW(&dec->host, n, cosine));
+    FV_TRY(FV_ARENA_NEW(&dec->host, n, sine));
+    fv_rope_angles(&dec->rope, lookahead->turn, lookahead->x.rows, cosine, sine);
+    FV_TRY(dev->ops->copy_async(dev, s->cos.data, cosine, n * sizeof *cosine));
+    return dev->ops->copy_async(dev, s->sin.data, sine, n * sizeof *sine);
+}
+
+/* Runs of one segment over s->kv, whose values are the keys again: nobody asks for the output. */
+static fv_status make_runs(fv_decoder *dec, const fv_lookahead *lookahead, const peeked *s,
+                           fv_block_table **out) {
+    int32_t n = lookahead->x.rows, n_block = (n + FV_KV_BLOCK - 1) / FV_KV_BLOCK;
+    fv_block_table *runs;
+    FV_TRY(FV_ARENA_NEW(&dec->host, dec->cfg->n_kv, runs));
+    for (int32_t g = 0; g < dec->cfg->n_kv; g++) {
+        FV_TRY(FV_ARENA_NEW(&dec->host, n_block, runs[g].block));
+        for (int32_t b = 0; b < n_block; b++) {
+            void *at = fv_tensor_rows(s->kv, g * n + b * FV_KV_BLOCK, 1).data;
+            runs[g].block[b] = (fv_kv_block){at, at};
+        }
+    }
+    *out = runs;
+    return FV_OK;
+}
+
+/* Keys into the runs, which are as long as there are rows from then on. */
+static fv_status write_keys(fv_decoder *dec, const fv_lookahead *lookahead, const peeked *s,
+                            fv_block_table *runs) {
+    int32_t n = lookahead->x.rows, *slot;
+    uint8_t *seg;
+    FV_TRY(FV_ARENA_NEW(&dec->host, n, slot));
+    FV_TRY(FV_ARENA_NEW(&dec->host, n, seg));
+    for (int32_t r = 0; r < n; r++) slot[r] = r;
+    fv_kv_write_seq seq = {.n_rows = n, .n_seg = 1, .tables = runs, .seg = seg, .slot = slot};
+    fv_kv_write_args a = {.k = s->k,
+                          .v = s->k,
+                          .kv_dtype = s->kv.dtype,
+                          .n_kv = dec->cfg->n_kv,
+                          .d_head = dec->cfg->d_head,
+                          .n_seq = 1,
+                          .seqs = &seq};
+    FV_TRY(dec->be->ops->kv_write(dec->be, &a));
+    for (int32_t g = 0; g < dec->cfg->n_kv; g++) runs[g].len = n;
+    return FV_OK;
+}
+
+static fv_status attend(fv_decoder *dec, const fv_lookahead *lookahead, const peeked *s,
+                        const fv_block_table *runs) {
+    fv_device *dev = dec->be->device;
+    int32_t n = lookahead->x.rows;
+    size_t bytes = (size_t)dec->cfg->n_head * (size_t)n * sizeof(float);
+    fv_attn_seq seq = {.n_rows = 1, .n_seg = 1, .tables = runs};
+    fv_attn_args a = {.q = s->q,
+                      .o = s->o,
+                      .lse = s->lse,
+                      .kv_dtype = s->kv.dtype,
+                      .n_head = dec->cfg->n_head,
+                      .n_kv = dec->cfg->n_kv,
+                      .d_head = dec->cfg->d_head,
+                      .n_seq = 1,
+                      .scale = 1.0f / sqrtf((float)dec->cfg->d_head),
+                      .seqs = &seq};
+    fv_score_sum sum = {.n_row = 1, .n_kind = 1, .ld = n, .sum = s->sum.data};
+    fv_score_sums_args sums = {.attn = &a, .n_sum = 1, .sums = &sum};
+    memset(lookahead->p, 0, bytes);
+    FV_TRY(dev->ops->copy_async(dev, s->sum.data, lookahead->p, bytes));
+    FV_TRY(dec->be->ops->attention(dec->be, &a));
+    FV_TRY(dec->be->ops->score_sums(dec->be, &sums));
+    FV_TRY(dev->ops->copy_async(dev, lookahead->p, s->sum.data, bytes));
+    return dec->be->ops->sync(dec->be);
+}
+
+fv_status fv_decoder_lookahead(fv_decoder *dec, const fv_lookahead *lookahead) {
+    fv_block_table *runs;
+    if (lookahead->x.rows == 0) return FV_OK;
+    fv_arena_reset(&dec->host);
+    FV_TRY(fv_workspace_reset(&dec->ws, lookahead_bytes(dec->cfg, dec->be->ops->act, lookahead)));
+    peeked s = cut(dec, lookahead);
+    FV_TRY(put_angles(dec, lookahead, &s));
+    FV_TRY(project(dec, lookahead, &s));
+    FV_TRY(make_runs(dec, lookahead, &s, &runs));
+    FV_TRY(write_keys(dec, lookahead, &s, runs));
+    return attend(dec, lookahead, &s, runs);
+}

@@ -1,0 +1,157 @@
+/* Which sequences of a pass have packed rows in a layer, and what is done for them behind the
+ * attention on raw rows. The thread that owns the decoder. */
+#include "model/net/packed_forward.h"
+
+#include <assert.h>
+
+/* Most packed rows of a segment in a sequence's layers. */
+static int32_t most_rows(const fv_kv *kv, fv_kv_segment seg, int32_t l0, int32_t l1) {
+    int32_t most = 0;
+    for (int32_t l = l0; l < l1; l++) {
+        const fv_kv_packed *p = fv_kv_packed_of(kv, l, seg);
+        if (p && p->rows.n > most) most = p->rows.n;
+    }
+    return most;
+}
+
+static fv_status observe_all(fv_kv *kv, int32_t l0, int32_t l1) {
+    for (int32_t l = l0; l < l1; l++)
+        if (fv_kv_packed_at(kv, l)) FV_TRY(fv_kv_packed_observe(kv, fv_kv_packed_at(kv, l)));
+    return FV_OK;
+}
+
+fv_status fv_packed_forward_make(const fv_forward_batch *pass, int32_t l0, int32_t l1,
+                                 fv_arena *arena, fv_packed_forward *p) {
+    *p = (fv_packed_forward){0};
+    FV_TRY(FV_ARENA_NEW(arena, pass->n_seq, p->n_score));
+    FV_TRY(FV_ARENA_NEW(arena, pass->n_seq, p->score));
+    FV_TRY(FV_ARENA_NEW(arena, pass->n_seq, p->seq));
+    FV_TRY(FV_ARENA_NEW(arena, pass->n_seq, p->owner));
+    for (int32_t b = 0; b < pass->n_seq; b++) {
+        int32_t most = most_rows(pass->seq[b].kv, FV_SEG_VISUAL, l0, l1);
+        p->any |= most > 0 || most_rows(pass->seq[b].kv, FV_SEG_TEXT, l0, l1) > 0;
+        p->n_score[b] = pass->seq[b].observe ? most : 0;
+        if (p->n_score[b]) FV_TRY(observe_all(pass->seq[b].kv, l0, l1));
+    }
+    return FV_OK;
+}
+
+size_t fv_packed_forward_bytes(const fv_text_config *c, const fv_forward_batch *pass,
+                               const fv_packed_forward *p, int32_t rows) {
+    if (!p->any) return 0;
+    size_t bytes = fv_workspace_need(FV_F32, rows, c->n_head * c->d_head) +
+                   2 * fv_workspace_need(FV_F32, rows, c->n_head);
+    for (int32_t b = 0; b < pass->n_seq; b++)
+        bytes += fv_workspace_need(FV_F32, c->n_head * pass->seq[b].n_rows, p->n_score[b]);
+    return bytes;
+}
+
+void fv_packed_forward_put(const fv_text_config *c, const fv_forward_batch *pass,
+                           fv_packed_forward *p, int32_t rows, fv_workspace *ws) {
+    if (!p->any) return;
+    p->o2 = fv_workspace_cut(ws, FV_F32, rows, c->n_head * c->d_head);
+    p->lse = fv_workspace_cut(ws, FV_F32, rows, c->n_head);
+    p->lse2 = fv_workspace_cut(ws, FV_F32, rows, c->n_head);
+    for (int32_t b = 0; b < pass->n_seq; b++)
+        p->score[b] = fv_workspace_cut(ws, FV_F32, c->n_head * pass->seq[b].n_rows, p->n_score[b]);
+}
+
+/* The part of one sequence; false when it has none of that form in this layer. */
+static bool ask(const fv_packed_forward *p, int32_t b, const fv_kv_packed *packed,
+                fv_packed_form form, const fv_attn_seq *at, fv_packed_seq *out) {
+    if (!packed || at->n_rows == 0 || packed->n_alive == 0) return false;
+    if (packed->part[FV_PACKED_V].shape.form != form) return false;
+    *out = (fv_packed_seq){.row0 = at->row0,
+                           .n_rows = at->n_rows,
+                           .k = &packed->part[FV_PACKED_K],
+                           .v = &packed->part[FV_PACKED_V],
+                           .rows = &packed->rows};
+    if (p->n_score[b] == 0 || packed->seg == FV_SEG_TEXT || form != FV_PACKED_LOWRANK) return true;
+    out->score = p->score[b].data;
+    out->score_rows = at->n_rows;
+    out->score_ld = packed->rows.n;
+    return true;
+}
+
+/* What the rows of this pass paid joins the mean over the rows of their turn:
+ *     mean <- k / (k + 1) mean + 1 / (k + 1) row      behind k rows
+ * row by row, so that the turn may be cut anywhere. */
+static fv_status observe(fv_backend *be, fv_kv_packed *packed, const fv_packed_seq *s,
+                         const fv_attn_args *a) {
+    for (int32_t i = 0; i < s->n_rows; i++) {
+        float k = (float)packed->n_turn++;
+        fv_importance_args args = {.score = s->score + (size_t)i * (size_t)s->score_ld,
+                                   .n_head = a->n_head,
+                                   .n_rows = 1,
+                                   .score_ld = s->n_rows * s->score_ld, /* from head to head */
+                                   .lse = fv_tensor_rows(a->lse, s->row0 + i, 1),
+                                   .importance =
+                                       fv_tensor_of(packed->turn, FV_F32, 1, packed->rows.n),
+                                   .keep = k / (k + 1)};
+        FV_TRY(be->ops->importance(be, &args));
+    }
+    return FV_OK;
+}
+
+static fv_status merge(fv_backend *be, const fv_packed_forward *p, const fv_packed_seq *s,
+                       const fv_attn_args *a) {
+    fv_merge_args m = {.o = fv_tensor_rows(a->o, s->row0, s->n_rows),
+                       .lse = fv_tensor_rows(a->lse, s->row0, s->n_rows),
+                       .o2 = fv_tensor_rows(p->o2, s->row0, s->n_rows),
+                       .lse2 = fv_tensor_rows(p->lse2, s->row0, s->n_rows),
+                       .n_head = a->n_head};
+    return be->ops->merge(be, &m);
+}
+
+static fv_status attend_packed(fv_backend *be, fv_packed_form form, const fv_attn_packed_args *a) {
+    bool merged = form == FV_PACKED_MERGED;
+    if (form == FV_PACKED_LOWRANK) return be->ops->attn_lowrank(be, a);
+    if (form == FV_PACKED_QUANTIZED && be->ops->attn_quantized)
+        return be->ops->attn_quantized(be, a);
+    if (merged && be->ops->attn_merged) return be->ops->attn_merged(be, a);
+    return FV_FAIL(FV_EUNSUPPORTED, "the %s backend does not attend to %s: leave pack=%s out",
+                   be->ops->name, merged ? "merged layers" : "codes",
+                   merged ? "minicache" : "quant");
+}
+
+/* What a segment's rows of one form contribute. */
+static fv_status attend(const fv_packed_forward *p, fv_backend *be, const fv_rope *rope,
+                        const fv_forward_batch *pass, int32_t l, fv_kv_segment seg,
+                        fv_packed_form form, const fv_attn_args *a) {
+    int32_t n = 0;
+    for (int32_t b = 0; b < pass->n_seq; b++) {
+        fv_kv *kv = pass->seq[b].kv;
+        fv_kv_packed *packed = fv_kv_packed_of(kv, l, seg);
+        if (!ask(p, b, packed, form, &a->seqs[b], &p->seq[n])) continue;
+        FV_TRY(fv_kv_packed_angles(kv, packed, rope));
+        p->owner[n++] = b;
+    }
+    if (n == 0) return FV_OK;
+    assert(a->lse.data);
+    fv_attn_packed_args args = {.q = a->q,
+                                .o = fv_tensor_rows(p->o2, 0, a->q.rows),
+                                .lse = fv_tensor_rows(p->lse2, 0, a->q.rows),
+                                .n_head = a->n_head,
+                                .n_kv = a->n_kv,
+                                .d_head = a->d_head,
+                                .n_seq = n,
+                                .scale = a->scale,
+                                .seqs = p->seq};
+    FV_TRY(attend_packed(be, form, &args));
+    for (int32_t i = 0; i < n; i++) {
+        FV_TRY(merge(be, p, &p->seq[i], a));
+        fv_kv_packed *packed = fv_kv_packed_of(pass->seq[p->owner[i]].kv, l, seg);
+        if (p->seq[i].score) FV_TRY(observe(be, packed, &p->seq[i], a));
+    }
+    return FV_OK;
+}
+
+/* Text first: what image tokens are paid is a share of all that there is. */
+fv_status fv_packed_forward_attend(const fv_packed_forward *p, fv_backend *be, const fv_rope *rope,
+                                   const fv_forward_batch *pass, int32_t l, const fv_attn_args *a) {
+    if (!p->any) return FV_OK;
+    FV_TRY(attend(p, be, rope, pass, l, FV_SEG_TEXT, FV_PACKED_LOWRANK, a));
+    for (int form = 0; form < FV_N_PACKED_FORM; form++)
+        FV_TRY(attend(p, be, rope, pass, l, FV_SEG_VISUAL, (fv_packed_form)form, a));
+    return FV_OK;
+}

@@ -1,0 +1,36 @@
+#ifndef FOVEA_MODEL_NET_PACKED_FORWARD_H
+#define FOVEA_MODEL_NET_PACKED_FORWARD_H
+
+/* Packed layers in a pass: attention on raw rows comes first, as for any layer; then that on packed
+ * rows, for the sequences that have some; then the two are merged (kernels/ops.h). A sequence that
+ * is raw keeps its bits, whoever is beside it. Inside model/net only. */
+#include "common/arena.h"
+#include "model/net/decoder.h"
+#include "model/net/kv_packed.h"
+#include "model/net/workspace.h"
+
+typedef struct fv_packed_forward {
+    bool any;           /* some sequence has a packed layer among those of the pass */
+    fv_tensor lse;      /* [rows, H] over raw rows; absent: attention need not leave it */
+    fv_tensor o2, lse2; /* [rows, H D], [rows, H] over packed rows */
+    int32_t *n_score;   /* [n_seq] columns of its scores; 0: nobody asks what rows are paid */
+    fv_tensor *score;   /* [n_seq] [H * rows, columns] */
+    fv_packed_seq *seq; /* [n_seq] */
+    int32_t *owner;     /* [n_seq] number of the sequence in the pass */
+} fv_packed_forward;
+
+/* The host's part, in `arena`, for layers [l0, l1). */
+fv_status fv_packed_forward_make(const fv_forward_batch *pass, int32_t l0, int32_t l1,
+                                 fv_arena *arena, fv_packed_forward *p);
+
+/* Bytes of scratch that the next call cuts, for `rows` rows in the pass. */
+size_t fv_packed_forward_bytes(const fv_text_config *cfg, const fv_forward_batch *pass,
+                               const fv_packed_forward *p, int32_t rows);
+void fv_packed_forward_put(const fv_text_config *cfg, const fv_forward_batch *pass,
+                           fv_packed_forward *p, int32_t rows, fv_workspace *ws);
+
+/* Behind `attention`, which was given `a` with lse: adds what packed rows of layer l contribute. */
+fv_status fv_packed_forward_attend(const fv_packed_forward *p, fv_backend *be, const fv_rope *rope,
+                                   const fv_forward_batch *pass, int32_t l, const fv_attn_args *a);
+
+#endif

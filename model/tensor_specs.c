@@ -1,0 +1,250 @@
+/* The tables of tensors, and their expansion for one config.
+ *
+ * A row holds a name, the member of weights.h it fills, its sizes in symbols, and the condition
+ * under which it exists. Sizes are symbols so that an error can say which config keys a shape
+ * was expected from. */
+#include "model/tensor_specs.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef enum dim {
+    DIM_NONE = 0,
+    DIM_D, /* the text model */
+    DIM_M,
+    DIM_VOCAB,
+    DIM_Q,
+    DIM_KV,
+    DIM_VD, /* the tower */
+    DIM_VM,
+    DIM_VPOSITION,
+    DIM_VCHANNEL,
+    DIM_VPATCH,
+    DIM_FEATURE, /* the projector's input */
+} dim;
+
+typedef enum when {
+    ALWAYS = 0,
+    BIAS_QKV,
+    BIAS_O,
+    BIAS_MLP,
+    BIAS_PROJECTOR,
+    WHOLE_ONLY,
+} when;
+
+typedef struct row {
+    const char *name;
+    size_t offset;
+    dim dims[FV_TENSOR_SPECS_MAX_DIMS];
+    fv_tensor_role role;
+    when when;
+} row;
+
+#define T(m) offsetof(fv_text_weights, m)
+#define L(m) offsetof(fv_text_layer, m)
+#define V(m) offsetof(fv_vision_weights, m)
+#define E(m) offsetof(fv_vision_layer, m)
+#define P(m) offsetof(fv_projector_weights, m)
+
+static const row text_front[] = {
+    {"embed_tokens.weight", T(embed), {DIM_VOCAB, DIM_D}, FV_ROLE_EMBEDDING, ALWAYS},
+};
+
+static const row text_layer[] = {
+    {"input_layernorm.weight", L(attn_norm), {DIM_D}, FV_ROLE_NORM, ALWAYS},
+    {"self_attn.q_proj.weight", L(q), {DIM_Q, DIM_D}, FV_ROLE_QUERY, ALWAYS},
+    {"self_attn.k_proj.weight", L(k), {DIM_KV, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
+    {"self_attn.v_proj.weight", L(v), {DIM_KV, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
+    {"self_attn.o_proj.weight", L(o), {DIM_D, DIM_Q}, FV_ROLE_LINEAR, ALWAYS},
+    {"self_attn.q_proj.bias", L(q_bias), {DIM_Q}, FV_ROLE_BIAS, BIAS_QKV},
+    {"self_attn.k_proj.bias", L(k_bias), {DIM_KV}, FV_ROLE_BIAS, BIAS_QKV},
+    {"self_attn.v_proj.bias", L(v_bias), {DIM_KV}, FV_ROLE_BIAS, BIAS_QKV},
+    {"self_attn.o_proj.bias", L(o_bias), {DIM_D}, FV_ROLE_BIAS, BIAS_O},
+    {"post_attention_layernorm.weight", L(mlp_norm), {DIM_D}, FV_ROLE_NORM, ALWAYS},
+    {"mlp.gate_proj.weight", L(gate), {DIM_M, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
+    {"mlp.up_proj.weight", L(up), {DIM_M, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
+    {"mlp.down_proj.weight", L(down), {DIM_D, DIM_M}, FV_ROLE_LINEAR, ALWAYS},
+    {"mlp.gate_proj.bias", L(gate_bias), {DIM_M}, FV_ROLE_BIAS, BIAS_MLP},
+    {"mlp.up_proj.bias", L(up_bias), {DIM_M}, FV_ROLE_BIAS, BIAS_MLP},
+    {"mlp.down_proj.bias", L(down_bias), {DIM_D}, FV_ROLE_BIAS, BIAS_MLP},
+};
+
+static const row text_back[] = {
+    {"norm.weight", T(norm), {DIM_D}, FV_ROLE_NORM, ALWAYS},
+};
+
+static const row text_head[] = {
+    {"weight", T(head), {DIM_VOCAB, DIM_D}, FV_ROLE_HEAD, ALWAYS},
+};
+
+static const row projector[] = {
+    {"linear_1.weight", P(fc1), {DIM_D, DIM_FEATURE}, FV_ROLE_LINEAR, ALWAYS},
+    {"linear_1.bias", P(fc1_bias), {DIM_D}, FV_ROLE_BIAS, BIAS_PROJECTOR},
+    {"linear_2.weight", P(fc2), {DIM_D, DIM_D}, FV_ROLE_LINEAR, ALWAYS},
+    {"linear_2.bias", P(fc2_bias), {DIM_D}, FV_ROLE_BIAS, BIAS_PROJECTOR},
+};
+
+static const row vision_front[] = {
+    {"embeddings.class_embedding", V(cls), {DIM_VD}, FV_ROLE_EMBEDDING, ALWAYS},
+    {"embeddings.patch_embedding.weight",
+     V(patch),
+     {DIM_VD, DIM_VCHANNEL, DIM_VPATCH, DIM_VPATCH},
+     FV_ROLE_LINEAR,
+     ALWAYS},
+    {"embeddings.position_embedding.weight",
+     V(position),
+     {DIM_VPOSITION, DIM_VD},
+     FV_ROLE_EMBEDDING,
+     ALWAYS},
+    /* The missing letters are in every file. */
+    {"pre_layrnorm.weight", V(pre_norm), {DIM_VD}, FV_ROLE_NORM, ALWAYS},
+    {"pre_layrnorm.bias", V(pre_norm_bias), {DIM_VD}, FV_ROLE_BIAS, ALWAYS},
+};
+
+/* The first ASKED of them are what a layer's attention probabilities are made of. */
+enum { ASKED = 6 };
+static const row vision_layer[] = {
+    {"layer_norm1.weight", E(norm1), {DIM_VD}, FV_ROLE_NORM, ALWAYS},
+    {"layer_norm1.bias", E(norm1_bias), {DIM_VD}, FV_ROLE_BIAS, ALWAYS},
+    {"self_attn.q_proj.weight", E(q), {DIM_VD, DIM_VD}, FV_ROLE_LINEAR, ALWAYS},
+    {"self_attn.q_proj.bias", E(q_bias), {DIM_VD}, FV_ROLE_BIAS, ALWAYS},
+    {"self_attn.k_proj.weight", E(k), {DIM_VD, DIM_VD}, FV_ROLE_LINEAR, ALWAYS},
+    {"self_attn.k_proj.bias", E(k_bias), {DIM_VD}, FV_ROLE_BIAS, ALWAYS},
+    {"self_attn.v_proj.weight", E(v), {DIM_VD, DIM_VD}, FV_ROLE_LINEAR, ALWAYS},
+    {"self_attn.v_proj.bias", E(v_bias), {DIM_VD}, FV_ROLE_BIAS, ALWAYS},
+    {"self_attn.out_proj.weight", E(o), {DIM_VD, DIM_VD}, FV_ROLE_LINEAR, ALWAYS},
+    {"self_attn.out_proj.bias", E(o_bias), {DIM_VD}, FV_ROLE_BIAS, ALWAYS},
+    {"layer_norm2.weight", E(norm2), {DIM_VD}, FV_ROLE_NORM, ALWAYS},
+    {"layer_norm2.bias", E(norm2_bias), {DIM_VD}, FV_ROLE_BIAS, ALWAYS},
+    {"mlp.fc1.weight", E(fc1), {DIM_VM, DIM_VD}, FV_ROLE_LINEAR, ALWAYS},
+    {"mlp.fc1.bias", E(fc1_bias), {DIM_VM}, FV_ROLE_BIAS, ALWAYS},
+    {"mlp.fc2.weight", E(fc2), {DIM_VD, DIM_VM}, FV_ROLE_LINEAR, ALWAYS},
+    {"mlp.fc2.bias", E(fc2_bias), {DIM_VD}, FV_ROLE_BIAS, ALWAYS},
+};
+
+static const row vision_back[] = {
+    {"post_layernorm.weight", 0, {DIM_VD}, FV_ROLE_NORM, WHOLE_ONLY},
+    {"post_layernorm.bias", 0, {DIM_VD}, FV_ROLE_BIAS, WHOLE_ONLY},
+};
+
+typedef struct builder {
+    const fv_model_config *cfg;
+    bool whole;
+    fv_tensor_spec *entry;
+    int32_t n;
+} builder;
+
+static int64_t size_of(const fv_model_config *cfg, dim d, const char **key) {
+    const fv_text_config *t = &cfg->text;
+    const fv_vision_config *v = &cfg->vision;
+    int64_t side = v->patch ? v->image / v->patch : 0;
+    switch (d) {
+    case DIM_NONE: break;
+    case DIM_D: *key = "hidden_size"; return t->d_model;
+    case DIM_M: *key = "intermediate_size"; return t->d_ffn;
+    case DIM_VOCAB: *key = "vocab_size"; return t->vocab;
+    case DIM_Q: *key = "num_attention_heads * head_dim"; return (int64_t)t->n_head * t->d_head;
+    case DIM_KV: *key = "num_key_value_heads * head_dim"; return (int64_t)t->n_kv * t->d_head;
+    case DIM_VD: *key = "vision_config.hidden_size"; return v->d_model;
+    case DIM_VM: *key = "vision_config.intermediate_size"; return v->d_ffn;
+    case DIM_VPOSITION: *key = "vision_config.image_size / patch_size"; return side * side + 1;
+    case DIM_VCHANNEL: *key = "vision_config.num_channels"; return 3;
+    case DIM_VPATCH: *key = "vision_config.patch_size"; return v->patch;
+    case DIM_FEATURE:
+        *key = "vision_config.hidden_size * vision_feature_layer's length";
+        return (int64_t)v->d_model * cfg->vision.n_feature_layer;
+    }
+    return 0;
+}
+
+static bool exists(const builder *b, when w) {
+    switch (w) {
+    case ALWAYS: return true;
+    case BIAS_QKV: return b->cfg->text.bias_qkv;
+    case BIAS_O: return b->cfg->text.bias_o;
+    case BIAS_MLP: return b->cfg->text.bias_mlp;
+    case BIAS_PROJECTOR: return b->cfg->vision.projector_bias;
+    case WHOLE_ONLY: return b->whole;
+    }
+    return false;
+}
+
+static void add_rows(builder *b, const row *rows, size_t n, fv_tensor_part part, int32_t layer,
+                     const char *prefix) {
+    for (size_t i = 0; i < n; i++) {
+        const row *r = &rows[i];
+        if (!exists(b, r->when)) continue;
+        fv_tensor_spec *e = &b->entry[b->n++];
+        *e = (fv_tensor_spec){.role = r->role, .part = part, .layer = layer, .offset = r->offset};
+        snprintf(e->name, sizeof e->name, "%s%s", prefix, r->name);
+        while (e->n_dim < FV_TENSOR_SPECS_MAX_DIMS && r->dims[e->n_dim]) {
+            e->shape[e->n_dim] = size_of(b->cfg, r->dims[e->n_dim], &e->shape_keys[e->n_dim]);
+            e->n_dim++;
+        }
+    }
+}
+
+#define ADD(b, rows, part, layer, prefix)                                                          \
+    add_rows((b), (rows), sizeof(rows) / sizeof *(rows), (part), (layer), (prefix))
+
+int32_t fv_tensor_specs_vision_layers(const fv_model_config *cfg) {
+    int32_t last = 0;
+    for (int32_t i = 0; i < cfg->vision.n_feature_layer; i++)
+        if (cfg->vision.feature_layer[i] > last) last = cfg->vision.feature_layer[i];
+    return last;
+}
+
+static void build_vision(builder *b) {
+    const fv_model_config *cfg = b->cfg;
+    char prefix[64];
+    ADD(b, projector, FV_PART_PROJECTOR, 0, "projector.");
+    ADD(b, vision_front, FV_PART_VISION, 0, "vision.");
+    int32_t run = fv_tensor_specs_vision_layers(cfg);
+    for (int32_t i = 0; i < (b->whole ? cfg->vision.n_layer : run); i++) {
+        snprintf(prefix, sizeof prefix, "vision.encoder.layers.%d.", i);
+        ADD(b, vision_layer, i < run ? FV_PART_VISION_LAYER : FV_PART_UNUSED, i, prefix);
+    }
+    if (!b->whole && run < cfg->vision.n_layer) {
+        int32_t from = b->n;
+        snprintf(prefix, sizeof prefix, "vision.encoder.layers.%d.", run);
+        add_rows(b, vision_layer, ASKED, FV_PART_VISION_LAYER, run, prefix);
+        for (int32_t i = from; i < b->n; i++) b->entry[i].optional = true;
+    }
+    ADD(b, vision_back, FV_PART_UNUSED, 0, "vision.");
+}
+
+fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tensor_spec **out,
+                                int32_t *n) {
+    enum { PER_LAYER = 16, OTHERS = 16 };
+    _Static_assert(sizeof text_layer / sizeof *text_layer <= PER_LAYER, "rows of a text layer");
+    _Static_assert(sizeof vision_layer / sizeof *vision_layer <= PER_LAYER,
+                   "rows of a tower layer");
+    builder b = {.cfg = cfg, .whole = whole};
+    int32_t most = OTHERS + PER_LAYER * (cfg->text.n_layer + cfg->vision.n_layer);
+    b.entry = calloc((size_t)most, sizeof(*b.entry));
+    if (!b.entry) return FV_FAIL(FV_ENOMEM, "no memory for a list of %d tensors", most);
+    char prefix[64];
+    ADD(&b, text_front, FV_PART_TEXT, 0, "text.");
+    for (int32_t i = 0; i < cfg->text.n_layer; i++) {
+        snprintf(prefix, sizeof prefix, "text.layers.%d.", i);
+        ADD(&b, text_layer, FV_PART_TEXT_LAYER, i, prefix);
+    }
+    ADD(&b, text_back, FV_PART_TEXT, 0, "text.");
+    ADD(&b, text_head, FV_PART_TEXT, 0, "lm_head.");
+    if (cfg->has_vision) build_vision(&b);
+    *out = b.entry;
+    *n = b.n;
+    return FV_OK;
+}
+
+void fv_tensor_specs_view(const fv_tensor_spec *e, int32_t *rows, int32_t *cols) {
+    if (e->n_dim == 1) {
+        *rows = 1;
+        *cols = (int32_t)e->shape[0];
+        return;
+    }
+    int64_t c = 1;
+    for (int32_t i = 1; i < e->n_dim; i++) c *= e->shape[i];
+    *rows = (int32_t)e->shape[0];
+    *cols = (int32_t)c;
+}

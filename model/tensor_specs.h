@@ -1,0 +1,64 @@
+#ifndef FOVEA_MODEL_TENSOR_SPECS_H
+#define FOVEA_MODEL_TENSOR_SPECS_H
+
+/* THE MANIFEST: every tensor of a network, listed from its config: canonical name, shape, what
+ * it is for, and where in weights.h it belongs. Reading a checkpoint and writing a synthetic
+ * one walk the same list. */
+#include "model/config.h"
+#include "model/name_mapping.h"
+#include "model/net/weights.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum fv_tensor_role {
+    FV_ROLE_LINEAR = 0, /* [out, in]; a convolution kernel [out, c, y, x] as well */
+    FV_ROLE_QUERY,      /* a linear layer that makes the text model's queries */
+    FV_ROLE_BIAS,       /* [n], of a linear layer or a LayerNorm */
+    FV_ROLE_NORM,       /* [n], the scale of a norm */
+    FV_ROLE_EMBEDDING,  /* [n, d], or [d] for a single row */
+    FV_ROLE_HEAD,       /* lm_head.weight; may be absent when tied */
+} fv_tensor_role;
+
+/* Where the view of a tensor goes. */
+typedef enum fv_tensor_part {
+    FV_PART_TEXT = 0,
+    FV_PART_TEXT_LAYER,
+    FV_PART_VISION,
+    FV_PART_VISION_LAYER,
+    FV_PART_PROJECTOR,
+    FV_PART_UNUSED, /* in files, never read */
+} fv_tensor_part;
+
+enum { FV_TENSOR_SPECS_MAX_DIMS = 4 };
+
+typedef struct fv_tensor_spec {
+    char name[FV_TENSOR_NAME_MAX]; /* canonical */
+    int32_t n_dim;
+    int64_t shape[FV_TENSOR_SPECS_MAX_DIMS];
+    const char *shape_keys[FV_TENSOR_SPECS_MAX_DIMS]; /* config keys that each size comes from */
+    fv_tensor_role role;
+    fv_tensor_part part;
+    int32_t layer;
+    bool optional; /* the network computes without it */
+    size_t offset; /* of the fv_tensor in the part's struct */
+} fv_tensor_spec;
+
+/* Lists the tensors that the network computes with, and of the tower layer behind those that run
+ * what its attention probabilities are made of (optional: the condense stage asks). With `whole`
+ * also those that files have although LLaVA never uses them (tower layers behind the last feature
+ * layer, post_layernorm). Gives *out (free it). Order: text, projector, vision. */
+fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tensor_spec **out,
+                                int32_t *n);
+
+/* Tower layers that run: the last feature layer's index. */
+int32_t fv_tensor_specs_vision_layers(const fv_model_config *cfg);
+
+/* Sizes of the view: the first dimension is rows, the rest columns; a vector is one row. */
+void fv_tensor_specs_view(const fv_tensor_spec *e, int32_t *rows, int32_t *cols);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

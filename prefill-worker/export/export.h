@@ -1,0 +1,69 @@
+#ifndef FOVEA_PREFILL_WORKER_EXPORT_EXPORT_H
+#define FOVEA_PREFILL_WORKER_EXPORT_EXPORT_H
+
+/* SHIP: a prefilled request goes to a decode worker, layer group by layer group, through a
+ * transport (handoff/transport.h), as a KV packet (handoff/kv_packet.h).
+ *
+ *   begin  asks the other side for a grant
+ *   layers sends layers that are final: group after group while later ones are computed, and the
+ *          last behind prefill. Frames point into the store where its rows lie.
+ *   end    sends the first token and commits; done says how it went
+ *
+ * Until a ship that was closed is gone the store's layers that were sent must not change. The
+ * thread that owns the store. */
+#include "handoff/transport.h"
+#include "model/net/kv.h"
+#include "policy/plan/plan.h"
+
+/* All borrowed until close, the store until `gone`. */
+typedef struct fv_export_request {
+    const char *model; /* fingerprint of the checkpoint */
+    const fv_kv *kv;
+    const fv_plan *plan;
+    int32_t n;          /* prompt rows */
+    const int32_t *ids; /* [n] */
+    const uint8_t *seg; /* [n] fv_kv_segment */
+    int32_t max_tokens; /* rows that the answer may add on the other side */
+    fv_wire_sampling sampling;
+    fv_asking asking;
+} fv_export_request;
+
+typedef struct fv_export_report {
+    uint64_t bytes, sections, frames, rows;
+    fv_transfer_ways ways;
+    double granted_s, committed_s; /* when the answers came, by fv_clock_s; 0: not yet */
+} fv_export_report;
+
+typedef struct fv_export fv_export; /* opaque */
+
+/* A refusal that is known at once is returned here with the other side's sentence. */
+fv_status fv_export_begin(fv_transport *t, const fv_export_request *req, fv_export **out);
+
+/* *granted: the other side has set room aside, and rows may be sent. A refusal is returned with its
+ * sentence. */
+fv_status fv_export_granted(const fv_export *s, bool *granted);
+
+/* Sends the layers below n_layer that were not sent yet. FV_EBUSY while the grant has not come:
+ * call again later. Any other failure means that the hand-off is lost: close it. */
+fv_status fv_export_layers(fv_export *s, int32_t n_layer);
+
+/* All layers were sent. Errors as above. */
+fv_status fv_export_end(fv_export *s, const fv_first_token *first);
+
+/* *done: the other side has everything, verified, and waits for its ticket to be claimed. A
+ * refusal is returned with its sentence. */
+fv_status fv_export_done(const fv_export *s, bool *done);
+
+const fv_ticket *fv_export_ticket(const fv_export *s); /* when it was granted */
+
+/* Why the other side does not want it; FV_REFUSED_NONE: it has not said so. */
+fv_refusal fv_export_refusal(const fv_export *s);
+
+fv_export_report fv_export_get_report(const fv_export *s);
+
+/* Gives the hand-off up; with `keep` not one that is done. `gone` (or NULL) is called, perhaps at
+ * once, when nothing points into the store any more; the rest of the request is free before. NULL
+ * is fine. */
+void fv_export_close(fv_export *s, bool keep, void (*gone)(void *user), void *user);
+
+#endif

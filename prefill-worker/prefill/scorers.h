@@ -1,0 +1,23 @@
+#ifndef FOVEA_PREFILL_WORKER_PREFILL_SCORERS_H
+#define FOVEA_PREFILL_WORKER_PREFILL_SCORERS_H
+
+/* RATERS (SparseVLM, arXiv 2410.04417): the text tokens that concern the images, and what their
+ * attention on visual tokens counts for. Pure functions. */
+#include <stdint.h>
+
+#include "model/net/rope.h"
+
+/* dot [n_visual, n_text]: input embeddings of visual tokens on those of text tokens. With
+ *     m = mean over visual tokens of softmax over text tokens,
+ * raters are text tokens of more than the mean of m; where none is, all are. rater [n_text] becomes 1
+ * or 0, m [n_text] is scratch; returns their number. */
+int32_t fv_scorers_choose(const float *dot, int32_t n_visual, int32_t n_text, double *m,
+                          uint8_t *scorer);
+
+/* What rotation alone, queries and keys of ones, would make a row score each row at its place or
+ * before it: 2 sum_f cos((p - p_j) f) / sqrt(D), greatest for the row itself. The authors divide by
+ * it as it is, no softmax taken, so where it comes to less than 0 so does the quotient. p is
+ * pos[n - 1]; out [n], pos ascend. */
+void fv_scorers_turn(const fv_rope *rope, const int32_t *pos, int32_t n, double *out);
+
+#endif

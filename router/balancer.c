@@ -1,0 +1,162 @@
+/* The choice of workers: filter by room, draw two, compare. */
+#include "router/balancer.h"
+
+#include <string.h>
+
+#include "common/random.h"
+
+#define READY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY
+#define LOST FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST
+#define DECODE FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE
+
+uint64_t fv_registered_worker_bytes_used(const fv_registered_worker *w) {
+    uint64_t said = w->load.bytes_granted + w->load.bytes_held + w->load.bytes_waiting;
+    return said > w->bytes_taken ? said : w->bytes_taken;
+}
+
+/* What it says, or what we gave it since: as with bytes. */
+static bool can_decode(const fv_registered_worker *w, uint64_t pixels) {
+    uint64_t said = w->load.pixels_held, capacity = w->load.pixels_capacity;
+    uint64_t held = said > w->pixels_taken ? said : w->pixels_taken;
+    if (capacity == 0 || pixels == 0 || held == 0) return true;
+    return held <= capacity && pixels <= capacity - held;
+}
+
+bool fv_registered_worker_has_room(const fv_registered_worker *w,
+                                   const fv_constraints *constraints) {
+    if (w->full) return false;
+    if (w->role != DECODE) return w->n_taken < FV_PREFILL_MAX && can_decode(w, constraints->pixels);
+    uint64_t bytes = constraints->bytes, bytes_least = constraints->bytes_least;
+    uint64_t used = fv_registered_worker_bytes_used(w), capacity = w->load.bytes_capacity;
+    if (capacity == 0) return true; /* it does not say */
+    if (bytes > capacity) bytes = bytes_least;
+    return used <= capacity && bytes <= capacity - used;
+}
+
+/* Part of its KV that would be taken; workers that do not say how much they have are all alike. */
+static double fullness(const fv_registered_worker *w, uint64_t bytes) {
+    if (w->role != DECODE || w->load.bytes_capacity == 0) return 0;
+    return ((double)fv_registered_worker_bytes_used(w) + (double)bytes) /
+           (double)w->load.bytes_capacity;
+}
+
+/* Of all routers. */
+static int32_t requests(const fv_registered_worker *w) { return w->n_taken + w->n_foreign; }
+
+static double prefill_s(const fv_registered_worker *w, const fv_constraints *constraints) {
+    if (w->role == DECODE || !constraints->estimate) return 0;
+    return fv_deadline_prefill_s(constraints->estimate, w, constraints->work);
+}
+
+static fv_registered_worker *better(fv_registered_worker *a, fv_registered_worker *b,
+                                    const fv_constraints *constraints) {
+    double fa = fullness(a, constraints->bytes), fb = fullness(b, constraints->bytes);
+    double sa = prefill_s(a, constraints), sb = prefill_s(b, constraints);
+    if (fa != fb) return fa < fb ? a : b;
+    if (sa > 2 * sb || sb > 2 * sa) return sa < sb ? a : b;
+    return requests(b) < requests(a) ? b : a;
+}
+
+static bool in_question(const fv_registered_worker *w, const fv_constraints *constraints) {
+    return w->state == READY && w->role == constraints->role &&
+           !(constraints->alone && w->n_suspect) && fv_registered_worker_has_room(w, constraints);
+}
+
+/* Without numbers of the system's the first ones are taken, which is no mistake. */
+static uint64_t drawn(void) {
+    uint64_t x = 0;
+    (void)fv_random_bytes(&x, sizeof x);
+    return x;
+}
+
+/* Two at random in one pass: the n-th comes in with probability 2/n, for either of them. */
+static fv_registered_worker *better_of_two(const fv_registry *m,
+                                           const fv_constraints *constraints) {
+    fv_registered_worker *a = NULL, *b = NULL;
+    uint64_t n = 0;
+    for (fv_registered_worker *w = fv_registry_first(m); w; w = w->next) {
+        if (!in_question(w, constraints) || !fv_breaker_admits(&w->breaker, constraints->now_s))
+            continue;
+        if (strcmp(w->intro->name, constraints->exclude) == 0) continue;
+        uint64_t i = drawn() % ++n;
+        if (!a) {
+            a = w;
+        } else if (!b) {
+            b = i ? w : a; /* in either order: equals are taken as they stand */
+            if (!i) a = w;
+        } else if (i < 2) {
+            *(i ? &a : &b) = w;
+        }
+    }
+    return a && b ? better(a, b, constraints) : a;
+}
+
+static fv_registered_worker *first_awake(const fv_registry *m, const fv_constraints *constraints) {
+    fv_registered_worker *best = NULL;
+    for (fv_registered_worker *w = fv_registry_first(m); w; w = w->next)
+        if (in_question(w, constraints) && !w->breaker.trial &&
+            (!best || w->breaker.until_s < best->breaker.until_s))
+            best = w;
+    return best;
+}
+
+static fv_registered_worker *choose(const fv_registry *m, const fv_constraints *constraints) {
+    fv_constraints any = *constraints;
+    any.exclude = "";
+    fv_registered_worker *w = better_of_two(m, constraints);
+    if (!w && *constraints->exclude && !constraints->exclude_strictly) w = better_of_two(m, &any);
+    if (!w && constraints->wake) w = first_awake(m, &any);
+    return w;
+}
+
+/* Could it ever have room? */
+static bool is_large_enough(const fv_registered_worker *w, const fv_constraints *constraints) {
+    uint64_t capacity = w->load.bytes_capacity;
+    return capacity == 0 || constraints->bytes_least <= capacity;
+}
+
+fv_registered_worker *fv_balance_to_wait(const fv_registry *m, const fv_constraints *constraints) {
+    fv_registered_worker *best = NULL;
+    for (fv_registered_worker *w = fv_registry_first(m); w; w = w->next) {
+        if (w->state != READY || w->role != DECODE || w->full || w->n_waiting > 0) continue;
+        if (!fv_breaker_admits(&w->breaker, constraints->now_s) || !is_large_enough(w, constraints))
+            continue;
+        if (constraints->alone && w->n_suspect) continue;
+        if (constraints->exclude_strictly && strcmp(w->intro->name, constraints->exclude) == 0)
+            continue;
+        if (!best ||
+            fullness(w, constraints->bytes_least) < fullness(best, constraints->bytes_least))
+            best = w;
+    }
+    return best;
+}
+
+fv_registered_worker *fv_balance(const fv_registry *m, const fv_constraints *constraints) {
+    fv_constraints apart = *constraints;
+    fv_registered_worker *w = NULL;
+    apart.alone = true;
+    apart.wake = false;
+    if (constraints->suspect) w = choose(m, &apart);
+    return w ? w : choose(m, constraints);
+}
+
+uint64_t fv_choose_largest(const fv_registry *m, Fovea__Inference__V1__Role role) {
+    uint64_t largest = 0;
+    for (const fv_registered_worker *w = fv_registry_first(m); w; w = w->next) {
+        if (w->state == LOST || w->role != role) continue;
+        if (w->load.bytes_capacity == 0) return 0;
+        if (w->load.bytes_capacity > largest) largest = w->load.bytes_capacity;
+    }
+    return largest;
+}
+
+fv_availability fv_balance_availability(const fv_registry *m, Fovea__Inference__V1__Role role,
+                                        double now_s) {
+    fv_availability s = FV_AVAILABILITY_NONE;
+    for (const fv_registered_worker *w = fv_registry_first(m); w; w = w->next) {
+        if (w->state != READY || w->role != role) continue;
+        if (fv_breaker_admits(&w->breaker, now_s)) return FV_AVAILABILITY_SOME;
+        s = FV_AVAILABILITY_RESTING;
+    }
+    return s;
+}

@@ -1,0 +1,141 @@
+/* What is served here and by whom, as messages. The model is a prefill worker's word, completed by
+ * the router's own: its limits, and the table of compression methods. Loop thread. */
+#include "router/fleet_info.h"
+
+#include "common/clock.h"
+#include "common/version.h"
+#include "policy/conflicts.h"
+#include "router/admit.h"
+
+typedef Fovea__Inference__V1__Method method_message;
+typedef Fovea__Inference__V1__MethodParam param_message;
+typedef Fovea__Inference__V1__Preset preset_message;
+typedef Fovea__Inference__V1__Conflict conflict_message;
+typedef Fovea__Inference__V1__Worker worker_message;
+
+static fv_status fill_params(const fv_method_info *in, fv_arena *a, method_message *out) {
+    param_message *p;
+    FV_TRY(FV_ARENA_NEW(a, in->n_param, p));
+    FV_TRY(FV_ARENA_NEW(a, in->n_param, out->params));
+    for (int32_t i = 0; i < in->n_param; i++) {
+        const fv_param_info *q = &in->param[i];
+        fovea__inference__v1__method_param__init(&p[i]);
+        p[i].name = (char *)q->name;
+        p[i].type = (char *)fv_param_type_name(q->type);
+        p[i].default_value = q->fallback;
+        p[i].min = q->min;
+        p[i].max = q->max;
+        p[i].unit = (char *)q->unit;
+        p[i].meaning = (char *)q->meaning;
+        if (q->text) p[i].text = (char *)q->text;
+        while (q->word[p[i].n_words]) p[i].n_words++;
+        p[i].words = (char **)q->word;
+        out->params[out->n_params++] = &p[i];
+    }
+    return FV_OK;
+}
+
+static fv_status fill_methods(fv_arena *a, fv_model_message *out) {
+    int32_t n;
+    const fv_method_info *in = fv_policy_methods(&n);
+    method_message *m;
+    FV_TRY(FV_ARENA_NEW(a, n, m));
+    FV_TRY(FV_ARENA_NEW(a, n, out->methods));
+    for (int32_t i = 0; i < n; i++) {
+        fovea__inference__v1__method__init(&m[i]);
+        m[i].stage = (char *)fv_stage_name(in[i].stage);
+        m[i].name = (char *)in[i].name;
+        m[i].source = (char *)in[i].source;
+        m[i].summary = (char *)in[i].summary;
+        FV_TRY(fill_params(&in[i], a, &m[i]));
+        out->methods[i] = &m[i];
+    }
+    out->n_methods = (size_t)n;
+    return FV_OK;
+}
+
+static fv_status fill_presets(fv_arena *a, fv_model_message *out) {
+    int32_t n;
+    const fv_preset_info *in = fv_policy_presets(&n);
+    preset_message *p;
+    FV_TRY(FV_ARENA_NEW(a, n, p));
+    FV_TRY(FV_ARENA_NEW(a, n, out->presets));
+    for (int32_t i = 0; i < n; i++) {
+        fovea__inference__v1__preset__init(&p[i]);
+        p[i].name = (char *)in[i].name;
+        p[i].text = (char *)in[i].text;
+        p[i].meaning = (char *)in[i].meaning;
+        out->presets[i] = &p[i];
+    }
+    out->n_presets = (size_t)n;
+    return FV_OK;
+}
+
+static fv_status fill_conflicts(fv_arena *a, fv_model_message *out) {
+    int32_t n;
+    const fv_conflict *in = fv_conflicts(&n);
+    conflict_message *c;
+    FV_TRY(FV_ARENA_NEW(a, n, c));
+    FV_TRY(FV_ARENA_NEW(a, n, out->conflicts));
+    for (int32_t i = 0; i < n; i++) {
+        fovea__inference__v1__conflict__init(&c[i]);
+        c[i].a = (char *)in[i].a;
+        c[i].b = (char *)in[i].b;
+        c[i].why = (char *)in[i].why;
+        out->conflicts[i] = &c[i];
+    }
+    out->n_conflicts = (size_t)n;
+    return FV_OK;
+}
+
+fv_status fv_model_info(fv_rpc_call *c, const fv_registry *members) {
+    const fv_model_message *said = fv_registry_model(members);
+    if (!said) return FV_FAIL(FV_EIO, "no prefill worker has joined the fleet; try again later");
+    fv_arena *a = fv_rpc_call_arena(c);
+    fv_model_message m = *said;
+    Fovea__Inference__V1__Limits limits = FOVEA__INFERENCE__V1__LIMITS__INIT;
+    if (said->limits) limits = *said->limits;
+    limits.bytes_request = FV_REQUEST_BYTES_MAX;
+    if (!limits.max_tokens_default) limits.max_tokens_default = FV_REQUEST_TOKENS_DEFAULT;
+    limits.keep_ms_max = fv_registry_keep_ms_max(members);
+    m.limits = &limits;
+    FV_TRY(fill_methods(a, &m));
+    FV_TRY(fill_presets(a, &m));
+    FV_TRY(fill_conflicts(a, &m));
+    m.version = (char *)fv_version();
+    FV_TRY(fv_rpc_call_send(c, &m.base));
+    fv_rpc_call_finish(c, FV_OK);
+    return FV_OK;
+}
+
+fv_status fv_fleet_info(fv_rpc_call *c, const fv_registry *members, const fv_relay *relay,
+                        double up_s) {
+    Fovea__Inference__V1__FleetState state = FOVEA__INFERENCE__V1__FLEET_STATE__INIT;
+    fv_arena *a = fv_rpc_call_arena(c);
+    double now_s = fv_clock_s();
+    size_t n = 0;
+    for (fv_registered_worker *w = fv_registry_first(members); w; w = w->next) n++;
+    FV_TRY(FV_ARENA_NEW(a, n, state.workers));
+    for (fv_registered_worker *w = fv_registry_first(members); w; w = w->next) {
+        worker_message *m;
+        FV_TRY(FV_ARENA_NEW(a, 1, m));
+        fovea__inference__v1__worker__init(m);
+        m->role = w->role;
+        m->state = w->state;
+        m->load = &w->load;
+        m->seconds_since_report = now_s - w->reported_s;
+        m->n_failed = (uint32_t)w->breaker.n_failed;
+        m->seconds_backoff = fv_breaker_rest_s(&w->breaker, now_s);
+        state.workers[state.n_workers++] = m;
+    }
+    state.n_queued = (uint32_t)fv_relay_queued(relay);
+    state.n_running = (uint32_t)fv_relay_running(relay);
+    state.seconds_up = up_s;
+    fv_relay_counts counts = fv_relay_count(relay);
+    state.seconds_queue = counts.queue_s;
+    state.n_refused = counts.n_refused;
+    state.n_expired = counts.n_expired;
+    FV_TRY(fv_rpc_call_send(c, &state.base));
+    fv_rpc_call_finish(c, FV_OK);
+    return FV_OK;
+}

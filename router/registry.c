@@ -1,0 +1,207 @@
+/* The list of workers: who is in, how each is, and who is there no more. router/join.c lets them
+ * in. Loop thread. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/random.h"
+#include "router/registry_internal.h"
+
+enum {
+    FORGET_S = 60,         /* how long a lost worker is still shown */
+    FOREIGN_MAX = 1 << 20, /* a worker says what it likes */
+};
+
+#define READY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY
+#define UNHEALTHY FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_UNHEALTHY
+#define DRAINING FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_DRAINING
+#define LOST FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST
+#define PREFILL FOVEA__INFERENCE__V1__ROLE__ROLE_PREFILL
+#define DECODE FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE
+
+typedef Fovea__Fleet__V1__WorkerReport report_message;
+
+/* ---- leaving ---------------------------------------------------------------------------- */
+
+void fv_registered_worker_free(fv_registered_worker *w) {
+    fv_rpc_channel_close(w->channel);
+    fv_arena_fini(&w->arena);
+    free(w);
+}
+
+static void forget(fv_registry *m, fv_registered_worker *w) {
+    fv_registered_worker **at = &m->first;
+    while (*at != w) at = &(*at)->next;
+    *at = w->next;
+    fv_registered_worker_free(w);
+}
+
+void fv_registry_part(fv_registry *m, fv_registered_worker *w, const char *why) {
+    bool left = w->state == DRAINING;
+    FV_LOG(WARN, ROUTER, "worker=%s event=%s reason=\"%s\"", w->intro->name, left ? "left" : "lost",
+           why);
+    if (!left) w->state = LOST;
+    w->reported_s = fv_clock_s();
+    w->join = NULL;
+    m->opt.on_gone(m->opt.user, w);
+    fv_rpc_channel_close(w->channel);
+    w->channel = NULL;
+    if (left) forget(m, w);
+}
+
+/* Ends a worker's call from this side. */
+static void dismiss(fv_registry *m, fv_registered_worker *w, fv_status st) {
+    char why[256];
+    snprintf(why, sizeof why, "%s", fv_last_error());
+    fv_join_finish(w->join, st);
+    fv_registry_part(m, w, why);
+}
+
+/* ---- joining ---------------------------------------------------------------------------- */
+
+void fv_registered_worker_keep_report(fv_registered_worker *w, const report_message *r) {
+    w->reported_s = fv_clock_s();
+    w->full = false;
+    w->ahead_ms = (double)r->clock_ms - 1e3 * w->reported_s;
+    if (r->load) {
+        w->load = *r->load;
+        /* Fields of a later version lie in the report, which goes; the numbers are all in here. */
+        w->load.base.n_unknown_fields = 0;
+        w->load.base.unknown_fields = NULL;
+        int64_t n = (int64_t)w->load.n_running + w->load.n_queued - w->n_taken;
+        w->n_foreign = n < 0 ? 0 : n > FOREIGN_MAX ? FOREIGN_MAX : (int32_t)n;
+    }
+    w->unwell = r->unhealthy;
+    Fovea__Inference__V1__WorkerState to = r->unhealthy || w->hung ? UNHEALTHY : READY;
+    if (r->draining || w->state == DRAINING) to = DRAINING;
+    if (to != w->state && (to == UNHEALTHY || w->state == UNHEALTHY))
+        FV_LOG(WARN, ROUTER, "worker=%s event=%s", w->intro->name,
+               to == UNHEALTHY ? "unhealthy" : "healthy");
+    w->state = to;
+}
+
+fv_registered_worker *fv_registry_find(const fv_registry *m, const char *name) {
+    fv_registered_worker *w = m->first;
+    while (w && strcmp(w->intro->name, name) != 0) w = w->next;
+    return w;
+}
+
+bool fv_registry_free(fv_registry *m, const char *name) {
+    fv_registered_worker *w = fv_registry_find(m, name);
+    if (!w) return true;
+    if (w->state != LOST) return false;
+    forget(m, w);
+    return true;
+}
+
+void fv_registry_add(fv_registry *m, fv_registered_worker *w, const report_message *r) {
+    uint64_t seed = 0;
+    (void)fv_random_bytes(&seed, sizeof seed); /* for the jitter of its rests alone */
+    fv_breaker_init(&w->breaker, seed);
+    fovea__inference__v1__load__init(&w->load);
+    w->state = READY;
+    fv_registered_worker_keep_report(w, r);
+    fv_registered_worker **tail = &m->first;
+    while (*tail) tail = &(*tail)->next;
+    *tail = w;
+    FV_LOG(INFO, ROUTER, "worker=%s event=joined role=%s address=%s model=%s", w->intro->name,
+           w->role == PREFILL ? "prefill" : "decode", w->intro->address, w->intro->model->name);
+}
+
+/* A stopping router finishes what it has with the members as they are. */
+void fv_registry_freeze(fv_registry *m) {
+    m->stopping = true;
+    for (fv_registered_worker *w = m->first; w; w = w->next) w->join = NULL;
+}
+
+/* ---- tokens ----------------------------------------------------------------------------- */
+
+fv_status fv_registry_token(const fv_registry *m, const fv_registered_worker *w, const char *method,
+                            const char *request_id, const char *address, uint32_t valid_ms,
+                            char out[FV_CALL_TOKEN_MAX]) {
+    double now_ms = 1e3 * fv_clock_s() + w->ahead_ms; /* on its clock */
+    fv_call_to to = {method, w->intro->name, w->intro->incarnation.data};
+    fv_call_token t = {.made_ms = now_ms > 0 ? (uint64_t)now_ms : 0, .valid_ms = valid_ms};
+    if ((size_t)snprintf(t.request_id, sizeof t.request_id, "%s", request_id) >=
+            sizeof t.request_id ||
+        (size_t)snprintf(t.address, sizeof t.address, "%s", address) >= sizeof t.address)
+        return FV_FAIL(FV_EINVAL, "a request id of %zu characters is too long", strlen(request_id));
+    return fv_call_token_write(&m->call_key, &to, &t, out);
+}
+
+/* ---- the rest --------------------------------------------------------------------------- */
+
+void fv_registry_tick(fv_registry *m, double now_s) {
+    if (!m->stopping) fv_joins_tick(m, now_s);
+    for (fv_registered_worker *w = m->first, *next; w && !m->stopping; w = next) {
+        next = w->next;
+        double silent_s = now_s - w->reported_s;
+        if (w->state == LOST) {
+            if (silent_s > FORGET_S) forget(m, w);
+        } else if (silent_s * 1000 > m->opt.silence_ms) {
+            dismiss(m, w,
+                    FV_FAIL(FV_EIO, "worker %s was silent for %.1f s", w->intro->name, silent_s));
+        }
+    }
+}
+
+fv_registered_worker *fv_registry_first(const fv_registry *m) { return m->first; }
+
+bool fv_registry_ready(const fv_registry *m, Fovea__Inference__V1__Role role) {
+    const fv_registered_worker *w = m->first;
+    while (w && !(w->state == READY && w->role == role)) w = w->next;
+    return w != NULL;
+}
+
+const fv_model_message *fv_registry_model(const fv_registry *m) {
+    const fv_model_message *lost = NULL;
+    for (const fv_registered_worker *w = m->first; w; w = w->next) {
+        if (w->role != PREFILL) continue;
+        if (w->state != LOST) return w->intro->model;
+        lost = w->intro->model;
+    }
+    return lost;
+}
+
+static uint32_t least_keep_ms(const fv_registry *m, bool lost, bool *any) {
+    uint32_t least = UINT32_MAX;
+    for (const fv_registered_worker *w = m->first; w; w = w->next) {
+        if (w->role != DECODE || (w->state == LOST) != lost) continue;
+        uint32_t ms = w->intro->model->limits ? w->intro->model->limits->keep_ms_max : 0;
+        if (ms < least) least = ms;
+        *any = true;
+    }
+    return *any ? least : 0;
+}
+
+/* While there is none, those that were lost say what there will be again. */
+uint32_t fv_registry_keep_ms_max(const fv_registry *m) {
+    bool any = false;
+    uint32_t ms = least_keep_ms(m, false, &any);
+    return any ? ms : least_keep_ms(m, true, &any);
+}
+
+fv_status fv_registry_open(const fv_registry_options *opt, fv_registry **out) {
+    fv_registry *m = calloc(1, sizeof *m);
+    if (!m) return FV_FAIL(FV_ENOMEM, "no memory for the fleet");
+    m->opt = *opt;
+    fv_status st = fv_join_key(&opt->fleet, &m->join_key);
+    if (st == FV_OK) st = fv_call_key(&opt->fleet, &m->call_key);
+    if (st != FV_OK) {
+        free(m);
+        return st;
+    }
+    *out = m;
+    return FV_OK;
+}
+
+void fv_registry_close(fv_registry *m) {
+    if (!m) return;
+    for (fv_registered_worker *w = m->first, *next; w; w = next) {
+        next = w->next;
+        fv_registered_worker_free(w);
+    }
+    free(m);
+}

@@ -1,0 +1,118 @@
+#ifndef FOVEA_ROUTER_REGISTRY_H
+#define FOVEA_ROUTER_REGISTRY_H
+
+/* MEMBERS: the workers of the fleet. Each holds a Join call open; the call is its membership.
+ *
+ *                 joined                    report says so
+ *     (none) ----------------> READY <--------------------> UNHEALTHY
+ *                                |  \----------> DRAINING <---'
+ *                                |                  |
+ *                                |  the call ended, |  the call ended: it has left
+ *                                |  or silence      |
+ *                                v                  v
+ *                               LOST -FORGET_S-> (none)
+ *
+ * Who joins has proved that it knows the fleet's secret (auth/join_proof.h), and nobody gets a name
+ * that a connected worker has. Loop thread. */
+#include "auth/call_token.h"
+#include "fleet.pb-c.h"
+#include "router/breaker.h"
+#include "router/estimate.h"
+#include "rpc/client.h"
+#include "rpc/server.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef Fovea__Fleet__V1__Introduction fv_introduction;
+typedef Fovea__Inference__V1__Model fv_model_message;
+
+typedef struct fv_registered_worker {
+    struct fv_registered_worker *next;
+    fv_arena arena;               /* owns what it said of itself */
+    const fv_introduction *intro; /* in the arena */
+    Fovea__Inference__V1__Role role;
+    Fovea__Inference__V1__WorkerState state;
+    Fovea__Inference__V1__Load load; /* as it last reported */
+    double reported_s;               /* when that was */
+    double ahead_ms;                 /* of our clock (fv_clock_s) is its own, as far as we know */
+    fv_rpc_channel *channel;         /* owned; NULL when lost */
+    struct fv_join *join;            /* the call; borrowed; NULL when it is over */
+    /* What the requests that run now have taken of it, and how its calls go: theirs to keep
+     * (router/reservation.h). */
+    int32_t n_taken;
+    uint64_t bytes_taken, prompt_taken; /* bytes of KV; prompt tokens whose prefill is not over */
+    uint64_t pixels_taken;
+    /* Whether it gets on: router/watch.c. */
+    int32_t n_work;    /* requests, of all routers, that it works on, as it last said */
+    uint64_t work;     /* sum of their counts */
+    double moved_s;    /* when that last changed */
+    bool hung, unwell; /* found to hang: UNHEALTHY until it moves; its own word */
+    int32_t n_suspect; /* of those requests, that have lost a worker before (router/blame.c) */
+    fv_breaker breaker;
+    /* Requests that it had besides ours when it last reported: other routers' */
+    int32_t n_foreign;
+    fv_pace pace;      /* as our requests measured it */
+    int32_t n_waiting; /* requests of ours that wait there for room (fv_balance_to_wait) */
+    bool full;         /* it refused one for want of room, and has not reported since */
+} fv_registered_worker;
+
+typedef struct fv_registry fv_registry; /* opaque */
+
+typedef struct fv_registry_options {
+    fv_bridge *bridge;     /* borrowed */
+    fv_key fleet;          /* of the fleet's secret */
+    const char *router_id; /* unlike any other router's; borrowed */
+    uint32_t report_ms;    /* workers report this often */
+    uint32_t silence_ms;   /* and are lost after so long without */
+    /* A worker came, or has reported: there may be room now. */
+    void (*on_change)(void *user);
+    /* It is not there any more: forget it, its memory goes after this. Everything on it is lost if
+     * it is LOST; one that is DRAINING has left by itself, and says elsewhere how its calls end. */
+    void (*on_gone)(void *user, fv_registered_worker *member);
+    /* What it has just reported; ahead of its state. May be NULL. */
+    void (*on_report)(void *user, fv_registered_worker *w, const Fovea__Fleet__V1__WorkerReport *r);
+    void *user;
+} fv_registry_options;
+
+fv_status fv_registry_open(const fv_registry_options *opt, fv_registry **out);
+void fv_registry_close(fv_registry *m); /* the server has stopped; NULL is fine */
+
+/* Fleet.Join, for a listener that clients do not reach. From its on_stop on the members stay as
+ * they are. */
+fv_rpc_service fv_registry_service(fv_registry *m);
+
+/* Tells all workers that this router ends when its requests have: they stay until then, and join
+ * another one at its address. */
+void fv_registry_farewell(fv_registry *m);
+
+/* Finds those that are silent for too long, forgets those that were lost long ago, and ends joins
+ * that have proved nothing for too long. */
+void fv_registry_tick(fv_registry *m, double now_s);
+
+fv_registered_worker *
+fv_registry_first(const fv_registry *m); /* ... ->next; lost ones among them */
+bool fv_registry_ready(const fv_registry *m, Fovea__Inference__V1__Role role); /* is one ready? */
+
+/* By its name; NULL when there is none, not even a lost one. */
+fv_registered_worker *fv_registry_find(const fv_registry *m, const char *name);
+
+/* A token for one call of this worker (auth/call_token.h), good for valid_ms, about this request
+ * and this address ("": none). */
+fv_status fv_registry_token(const fv_registry *m, const fv_registered_worker *w, const char *method,
+                            const char *request_id, const char *address, uint32_t valid_ms,
+                            char out[FV_CALL_TOKEN_MAX]);
+
+/* How long conversations may be kept: what the most careful of the decode workers says. 0: not at
+ * all. */
+uint32_t fv_registry_keep_ms_max(const fv_registry *m);
+
+/* What the fleet serves, as a prefill worker says, or as the last one said that was lost not long
+ * ago; NULL when there is none. */
+const fv_model_message *fv_registry_model(const fv_registry *m);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

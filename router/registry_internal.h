@@ -1,0 +1,52 @@
+#ifndef FOVEA_ROUTER_REGISTRY_INTERNAL_H
+#define FOVEA_ROUTER_REGISTRY_INTERNAL_H
+
+/* The fleet, as its two files share it; nobody else includes this.
+ *
+ *   join.c       the calls of Fleet.Join: proofs, introductions, who may come in
+ *   members.c    the list of those who are in */
+#include "router/registry.h"
+
+typedef struct fv_join fv_join; /* a call of Fleet.Join; join.c's own, lives as long as the call */
+
+struct fv_registry {
+    fv_registry_options opt;
+    fv_key join_key; /* that joins are proved with */
+    fv_key call_key; /* and calls of workers */
+    fv_registered_worker *first;
+    fv_join *unproven; /* joins whose worker has not proved itself yet, the newest first */
+    int32_t n_unproven;
+    double warned_s; /* when a refusal was last logged */
+    uint32_t n_unsaid;
+    bool stopping;
+};
+
+/* ---- join.c ----------------------------------------------------------------------------- */
+
+/* Ends a member's call, with fv_last_error. */
+void fv_join_finish(fv_join *j, fv_status st);
+
+/* Ends those that have proved nothing for too long. */
+void fv_joins_tick(fv_registry *m, double now_s);
+
+/* ---- members.c -------------------------------------------------------------------------- */
+
+/* Is the name free? A lost worker that had it is forgotten. */
+bool fv_registry_free(fv_registry *m, const char *name);
+
+/* A worker with its introduction, channel and join comes in; the list owns it from now on. */
+void fv_registry_add(fv_registry *m, fv_registered_worker *w,
+                     const Fovea__Fleet__V1__WorkerReport *r);
+void fv_registered_worker_free(fv_registered_worker *w); /* one that was not added */
+
+void fv_registered_worker_keep_report(fv_registered_worker *w,
+                                      const Fovea__Fleet__V1__WorkerReport *r);
+
+/* Its call is over. Its requests end; it is shown as lost for a while, unless it has left by
+ * itself. */
+void fv_registry_part(fv_registry *m, fv_registered_worker *w, const char *why);
+
+/* The router stops: the members stay as they are, and their calls are over. */
+void fv_registry_freeze(fv_registry *m);
+
+#endif

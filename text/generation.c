@@ -1,0 +1,202 @@
+/* The life of one answer. */
+#include "text/generation.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct fv_generation {
+    fv_generation_options opt; /* stop and eos are not read after open */
+    int32_t *eos;
+    int32_t *ids, n, n_prompt;
+    fv_detokenizer *detok;
+    fv_stop *stop;
+    fv_logprob *scratch; /* [n_vocab] */
+    fv_sampled token;
+    fv_finish finish;
+    char *shown; /* text of the last token that may be shown */
+    size_t n_shown, cap_shown;
+};
+
+const char *fv_finish_name(fv_finish f) {
+    static const char *const names[] = {"running", "length", "eos", "stop"};
+    return names[f];
+}
+
+static fv_status check(const fv_generation_options *opt, int32_t n, int32_t n_prompt) {
+    FV_TRY(fv_sampling_check(&opt->sampling));
+    if (opt->max_tokens < 1)
+        return FV_FAIL(FV_EINVAL, "max-tokens is %d; it must be at least 1", opt->max_tokens);
+    if (n - n_prompt >= opt->max_tokens)
+        return FV_FAIL(FV_EINVAL, "the answer already has %d tokens of %d", n - n_prompt,
+                       opt->max_tokens);
+    return FV_OK;
+}
+
+static fv_status append(fv_generation *s, const char *text, size_t n) {
+    if (s->n_shown + n > s->cap_shown) {
+        size_t cap = 2 * (s->n_shown + n);
+        char *grown = realloc(s->shown, cap);
+        if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for the answer");
+        s->shown = grown;
+        s->cap_shown = cap;
+    }
+    if (n) memcpy(s->shown + s->n_shown, text, n);
+    s->n_shown += n;
+    return FV_OK;
+}
+
+/* A NUL, which a byte token can stand for, becomes U+FFFD: strings end there for many who read
+ * them. */
+static fv_status show(fv_generation *s, const char *text, size_t n) {
+    const char *nul;
+    while (n && (nul = memchr(text, 0, n))) {
+        size_t before = (size_t)(nul - text);
+        FV_TRY(append(s, text, before));
+        FV_TRY(append(s, "\xEF\xBF\xBD", 3));
+        text += before + 1;
+        n -= before + 1;
+    }
+    return append(s, text, n);
+}
+
+/* Text of a token, as far as stop strings let it through. */
+static fv_status pass_text(fv_generation *s, const char *piece, size_t n_piece) {
+    const char *text;
+    size_t n;
+    bool hit;
+    FV_TRY(fv_stop_push(s->stop, piece, n_piece, &text, &n, &hit));
+    if (hit) s->finish = FV_FINISH_STOP;
+    return show(s, text, n);
+}
+
+static fv_status push_token(fv_generation *s, int32_t id) {
+    const char *piece;
+    size_t n;
+    FV_TRY(fv_detokenizer_push(s->detok, id, &piece, &n));
+    return pass_text(s, piece, n);
+}
+
+static fv_status allocate(fv_generation *s, const fv_generation_options *opt, const int32_t *ids) {
+    size_t most = (size_t)s->n_prompt + (size_t)opt->max_tokens;
+    s->ids = malloc(most * sizeof *s->ids);
+    s->eos = malloc(((size_t)opt->n_eos + 1) * sizeof *s->eos);
+    s->scratch = malloc((size_t)opt->n_vocab * sizeof *s->scratch);
+    if (!s->ids || !s->eos || !s->scratch)
+        return FV_FAIL(FV_ENOMEM, "out of memory for %zu tokens", most);
+    memcpy(s->ids, ids, (size_t)s->n * sizeof *ids);
+    if (opt->n_eos) memcpy(s->eos, opt->eos, (size_t)opt->n_eos * sizeof *s->eos);
+    return FV_OK;
+}
+
+static fv_status start(fv_generation *s, const fv_generation_options *opt, const fv_tokenizer *tok,
+                       const int32_t *ids) {
+    FV_TRY(allocate(s, opt, ids));
+    FV_TRY(fv_detokenizer_open(tok, true, &s->detok));
+    FV_TRY(fv_stop_open(opt->stop, opt->n_stop, &s->stop));
+    /* What was shown by another worker puts the detokeniser and the stops where they were. */
+    for (int32_t i = s->n_prompt; i < s->n; i++) FV_TRY(push_token(s, s->ids[i]));
+    s->n_shown = 0;
+    return FV_OK;
+}
+
+fv_status fv_generation_open(const fv_generation_options *opt, const fv_tokenizer *tok,
+                             const int32_t *ids, int32_t n, int32_t n_prompt, fv_generation **out) {
+    FV_TRY(check(opt, n, n_prompt));
+    fv_generation *s = calloc(1, sizeof *s);
+    if (!s) return FV_FAIL(FV_ENOMEM, "out of memory for an answer");
+    s->opt = *opt;
+    s->n = n;
+    s->n_prompt = n_prompt;
+    fv_status st = start(s, opt, tok, ids);
+    if (st != FV_OK) {
+        fv_generation_close(s);
+        return st;
+    }
+    *out = s;
+    return FV_OK;
+}
+
+void fv_generation_close(fv_generation *s) {
+    if (!s) return;
+    fv_detokenizer_close(s->detok);
+    fv_stop_close(s->stop);
+    free(s->ids);
+    free(s->eos);
+    free(s->scratch);
+    free(s->shown);
+    free(s);
+}
+
+static bool is_eos(const fv_generation *s, int32_t id) {
+    for (int32_t i = 0; i < s->opt.n_eos; i++)
+        if (s->eos[i] == id) return true;
+    return false;
+}
+
+fv_status fv_generation_ended(const fv_generation_options *opt, const fv_tokenizer *tok,
+                              const int32_t *ids, int32_t n, int32_t n_prompt, fv_finish *out) {
+    fv_generation_options longer = *opt;
+    fv_generation *s;
+    int32_t n_answer = n - n_prompt;
+    *out = FV_FINISH_NOT;
+    if (n_answer == 0) return FV_OK;
+    if (n_answer > opt->max_tokens)
+        return FV_FAIL(FV_EINVAL, "the answer already has %d tokens of %d", n_answer,
+                       opt->max_tokens);
+    if (n_answer == opt->max_tokens) longer.max_tokens++;
+    FV_TRY(fv_generation_open(&longer, tok, ids, n, n_prompt, &s));
+    bool full = n_answer == opt->max_tokens || n >= opt->context;
+    *out = is_eos(s, ids[n - 1]) ? FV_FINISH_EOS : s->finish;
+    if (*out == FV_FINISH_NOT && full) *out = FV_FINISH_LENGTH;
+    fv_generation_close(s);
+    return FV_OK;
+}
+
+/* The answer ends without a stop string: shows what was held back for one. */
+static fv_status let_go(fv_generation *s) {
+    const char *text;
+    size_t n;
+    FV_TRY(fv_detokenizer_flush(s->detok, &text, &n));
+    FV_TRY(pass_text(s, text, n));
+    if (s->finish == FV_FINISH_STOP) return FV_OK;
+    fv_stop_flush(s->stop, &text, &n);
+    return show(s, text, n);
+}
+
+/* A network that has overflowed must not go on talking. */
+static fv_status check_finite(const float *logits, int32_t n) {
+    for (int32_t i = 0; i < n; i++)
+        if (!isfinite(logits[i]))
+            return FV_FAIL(FV_EDATA, "the model's logits are not finite: its weights hold NaN or "
+                                     "infinity, or overflow in the KV dtype (try --kv-dtype f32)");
+    return FV_OK;
+}
+
+fv_status fv_generation_take(fv_generation *s, const float *logits, const fv_sampled **token,
+                             const char **text, size_t *n_text) {
+    s->n_shown = 0;
+    FV_TRY(check_finite(logits, s->opt.n_vocab));
+    fv_sample(&s->opt.sampling, logits, s->opt.n_vocab, s->ids, s->n,
+              (uint64_t)(s->n - s->n_prompt), s->scratch, &s->token);
+    s->ids[s->n++] = s->token.id;
+    if (is_eos(s, s->token.id))
+        s->finish = FV_FINISH_EOS;
+    else
+        FV_TRY(push_token(s, s->token.id));
+    bool full = s->n - s->n_prompt == s->opt.max_tokens || s->n >= s->opt.context;
+    if (s->finish == FV_FINISH_NOT && full) s->finish = FV_FINISH_LENGTH;
+    if (s->finish == FV_FINISH_EOS || s->finish == FV_FINISH_LENGTH) FV_TRY(let_go(s));
+    *token = &s->token;
+    *text = s->shown;
+    *n_text = s->n_shown;
+    return FV_OK;
+}
+
+fv_finish fv_generation_finish(const fv_generation *s) { return s->finish; }
+
+const int32_t *fv_generation_ids(const fv_generation *s, int32_t *n, int32_t *n_prompt) {
+    *n = s->n;
+    *n_prompt = s->n_prompt;
+    return s->ids;
+}

@@ -1,0 +1,57 @@
+#ifndef FOVEA_TEXT_GENERATION_H
+#define FOVEA_TEXT_GENERATION_H
+
+/* ONE ANSWER: from logits to shown text, token by token, until it ends.
+ *
+ *   logits --sample--> token --detokenise--> text --stop strings--> text that may be shown
+ *
+ * A sequence knows everything that choosing tokens depends on and nothing of the network, so the
+ * worker that prefilled can take the first token and another one can go on. One thread. */
+#include "text/sample.h"
+#include "text/stop.h"
+#include "text/tokenizer.h"
+
+typedef struct fv_generation_options {
+    fv_sampling sampling;
+    int32_t max_tokens; /* of the answer, at least 1 */
+    int32_t context;    /* rows that the checkpoint can hold: the answer ends there */
+    int32_t n_vocab;    /* ids that may be chosen */
+    int32_t n_eos;
+    const int32_t *eos; /* [n_eos] ids that end the answer; copied */
+    int32_t n_stop;
+    const char *const *stop; /* [n_stop] copied */
+} fv_generation_options;
+
+typedef enum fv_finish {
+    FV_FINISH_NOT = 0, /* it goes on */
+    FV_FINISH_LENGTH,  /* max_tokens or the context is reached */
+    FV_FINISH_EOS,
+    FV_FINISH_STOP,
+} fv_finish;
+const char *fv_finish_name(fv_finish f); /* "running", "length", "eos", "stop" */
+
+typedef struct fv_generation fv_generation; /* opaque; borrows the tokenizer */
+
+/* ids [n]: the prompt's n_prompt ids, then tokens of the answer that were chosen before (they
+ * are not shown again). FV_EINVAL names an option out of range. */
+fv_status fv_generation_open(const fv_generation_options *opt, const fv_tokenizer *tok,
+                             const int32_t *ids, int32_t n, int32_t n_prompt, fv_generation **out);
+/* How an answer with these tokens has ended: FV_FINISH_NOT when it goes on, or has none yet. For
+ * who has the tokens and no word of their end. FV_EINVAL: it has more than max_tokens. */
+fv_status fv_generation_ended(const fv_generation_options *opt, const fv_tokenizer *tok,
+                              const int32_t *ids, int32_t n, int32_t n_prompt, fv_finish *out);
+void fv_generation_close(fv_generation *s); /* NULL is fine */
+
+/* Chooses the next token from logits [n_vocab or more]. *token and *text [*n_text] (what may be
+ * shown now; no NUL is in it, U+FFFD stands for one) are borrowed until the next call. When the
+ * answer ends here, fv_generation_finish says why, and text that was held back is in *text. FV_EDATA
+ * when a logit is not finite: the answer cannot go on. */
+fv_status fv_generation_take(fv_generation *s, const float *logits, const fv_sampled **token,
+                             const char **text, size_t *n_text);
+
+fv_finish fv_generation_finish(const fv_generation *s);
+
+/* Prompt and answer so far. */
+const int32_t *fv_generation_ids(const fv_generation *s, int32_t *n, int32_t *n_prompt);
+
+#endif

@@ -1,0 +1,65 @@
+#ifndef FOVEA_TRANSPORT_LINK_THREAD_H
+#define FOVEA_TRANSPORT_LINK_THREAD_H
+
+/* PAIR LINE: one end of a pair (common/peer.h) with a thread of its own, for a loop that must not
+ * wait.
+ *
+ *   [loop thread]  fv_link_thread_open, fv_link_thread_move -->  [the line's thread]  begins, and looks again
+ *        ^                                              |               and again
+ *        '---- joined, over (per move), failed ---------'
+ *
+ * A thread per pair, and not one for all: a call into the library that hangs holds up nobody else.
+ * Moves are begun and are over in their order. Time is nobody's affair here: whoever waits closes
+ * the line when it has waited long enough. Loop thread. */
+#include "common/jobs.h"
+#include "common/peer.h"
+#include "rpc/bridge.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fv_link_thread fv_link_thread; /* opaque */
+
+/* Memory to send (rank 0) or to receive into (rank 1). Embedded in whoever waits for it. */
+typedef struct fv_link_thread_move {
+    void *data; /* of the device, the line's until it is over or the line is closed */
+    size_t bytes;
+    uint32_t crc; /* of what was received, when it is over */
+    void *owner;  /* borrowed; for `over` */
+    /* private */
+    fv_link_thread *line;
+    fv_job there;
+    fv_rpc_op back;
+    struct fv_link_thread_move *next;
+} fv_link_thread_move;
+
+typedef struct fv_link_thread_options {
+    fv_bridge *bridge;
+    const fv_peer_ops *ops; /* borrowed, as is the device */
+    fv_device *device;
+    uint8_t id[FV_PEER_ID_BYTES];
+    int rank;
+    size_t room_bytes;
+    void *user;
+    void (*joined)(void *user);
+    void (*over)(void *user, fv_link_thread_move *m);
+    /* The first failure, once; nothing but `closed` comes behind it. Moves that are not over are
+     * the line's until then. */
+    void (*failed)(void *user, const char *text);
+    /* Behind fv_link_thread_close: moves that were not over are their owners' again. */
+    void (*closed)(void *user);
+} fv_link_thread_options;
+
+/* Begins to join. */
+fv_status fv_link_thread_open(const fv_link_thread_options *opt, fv_link_thread **out);
+char *
+fv_link_thread_room(const fv_link_thread *l); /* once it has joined; [room_bytes] of the device */
+void fv_link_thread_begin(fv_link_thread *l, fv_link_thread_move *m); /* once it has joined */
+/* Ends it, without waiting for the other side. Nothing but `closed` is called any more. */
+void fv_link_thread_close(fv_link_thread *l);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

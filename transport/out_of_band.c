@@ -1,0 +1,172 @@
+/* Frames beside the stream. A frame lives longer than its hand-off when the pair still reads its
+ * buffer: then it belongs to nobody, and goes when the turn is over. */
+#include "transport/out_of_band_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "transport/frame.h"
+
+struct fv_oob_frame {
+    fv_peer_turn turn;
+    fv_oob_set *set; /* NULL: its hand-off is over */
+    fv_oob_frame *next;
+    fv_bridge *bridge;
+    fv_jobs *jobs;
+    fv_ticket ticket;
+    uint64_t seq, at_message;
+    fv_buf buf;
+    bool in_turn; /* brought home before it was named */
+    fv_job job;   /* home, or the buffer's end */
+    fv_rpc_op back;
+    void *bytes; /* home; owned */
+    fv_status status;
+    char text[256];
+};
+
+/* ---- the computing thread --------------------------------------------------------------- */
+
+fv_status fv_oob_frame_new(fv_oob_set *s, const fv_ticket *ticket, uint64_t seq, fv_buf buf,
+                           fv_oob_frame **out) {
+    fv_oob_frame *f = calloc(1, sizeof *f);
+    if (!f) {
+        fv_buf_free(&buf);
+        return FV_FAIL(FV_ENOMEM, "out of memory for a frame");
+    }
+    f->set = s;
+    f->bridge = s->bridge;
+    f->jobs = s->jobs;
+    f->ticket = *ticket;
+    f->seq = seq;
+    f->buf = buf;
+    *out = f;
+    return FV_OK;
+}
+
+static fv_status bring_home(fv_oob_frame *f) {
+    fv_device *dev = f->buf.device;
+    fv_event there = {0};
+    f->bytes = malloc(f->buf.bytes);
+    if (!f->bytes) return FV_FAIL(FV_ENOMEM, "out of memory for a frame");
+    FV_TRY(dev->ops->copy_async(dev, f->bytes, f->buf.data, f->buf.bytes));
+    fv_status st = dev->ops->event_record(dev, &there);
+    if (st == FV_OK) st = dev->ops->event_wait(dev, &there);
+    dev->ops->event_free(dev, &there);
+    return st;
+}
+
+static void run_home(fv_job *job) {
+    fv_oob_frame *f = job->owner;
+    f->status = bring_home(f);
+    if (f->status != FV_OK) snprintf(f->text, sizeof f->text, "%s", fv_last_error());
+    fv_bridge_post(f->bridge, &f->back, true);
+}
+
+static void run_free(fv_job *job) {
+    fv_oob_frame *f = job->owner;
+    fv_buf_free(&f->buf);
+    free(f->bytes);
+    free(f);
+}
+
+/* ---- the loop thread -------------------------------------------------------------------- */
+
+static void post(fv_oob_frame *f, void (*run)(fv_job *)) {
+    f->job = (fv_job){.run = run, .owner = f};
+    fv_jobs_follow(f->jobs, &f->job);
+}
+
+void fv_oob_frame_free(fv_oob_set *s, fv_oob_frame *f) {
+    (void)s;
+    post(f, run_free);
+}
+
+static void leave_set(fv_oob_frame *f) {
+    fv_oob_frame **at = &f->set->frames;
+    while (*at != f) at = &(*at)->next;
+    *at = f->next;
+    f->set = NULL;
+}
+
+/* Its message, which has the bytes then. */
+static fv_status after_all(fv_oob_frame *f, grpc_byte_buffer **out) {
+    fv_piece bytes = {f->bytes, f->buf.bytes};
+    if (f->status != FV_OK) return FV_FAIL(f->status, "%s", f->text);
+    FV_TRY(fv_rpc_frame_after_all(&f->ticket, f->seq, f->in_turn ? 0 : f->turn.pair, bytes, free,
+                                  f->bytes, out));
+    f->bytes = NULL;
+    return FV_OK;
+}
+
+static void on_home(fv_rpc_op *op, bool ok) {
+    fv_oob_frame *f = op->owner;
+    fv_oob_set *s = f->set;
+    grpc_byte_buffer *message = NULL;
+    (void)ok;
+    if (s) {
+        fv_status st = after_all(f, &message);
+        leave_set(f);
+        if (st == FV_OK)
+            s->send(s->user, message, f->in_turn);
+        else
+            s->failed(s->user);
+    }
+    post(f, run_free);
+}
+
+static void go_home(fv_oob_frame *f) {
+    atomic_fetch_add(&f->set->n_fallback, 1);
+    f->back = (fv_rpc_op){.done = on_home, .owner = f};
+    post(f, run_home);
+}
+
+static void on_over(fv_peer_turn *t, bool taken) {
+    fv_oob_frame *f = t->owner;
+    fv_oob_set *s = f->set;
+    if (s && !taken) {
+        atomic_store(&s->usable, false); /* the rest of this hand-off goes through the host */
+        go_home(f);
+        return;
+    }
+    if (s) {
+        atomic_fetch_add(&s->bytes, f->buf.bytes);
+        leave_set(f);
+    }
+    post(f, run_free);
+    if (s) s->changed(s->user);
+}
+
+fv_status fv_oob_put(fv_oob_set *s, fv_oob_frame *f, grpc_byte_buffer **message) {
+    *message = NULL;
+    fv_oob_frame **at = &s->frames;
+    while (*at) at = &(*at)->next;
+    *at = f;
+    if (!fv_peer_route_joined(s->way)) {
+        f->in_turn = true;
+        go_home(f);
+        return FV_OK;
+    }
+    f->turn = (fv_peer_turn){
+        .move = {.data = f->buf.data, .bytes = f->buf.bytes}, .over = on_over, .owner = f};
+    f->at_message = s->n_message;
+    fv_peer_route_send(s->way, &f->turn);
+    return fv_rpc_frame_oob(&f->ticket, f->seq, f->turn.pair, f->turn.number, message);
+}
+
+bool fv_oob_pending(const fv_oob_set *s) { return s->frames != NULL; }
+
+bool fv_oob_may_send(const fv_oob_set *s) {
+    return !s->frames || s->n_message - s->frames->at_message < FV_RPC_FRAME_AHEAD;
+}
+
+void fv_oob_sent(fv_oob_set *s) { s->n_message++; }
+
+void fv_oob_drop(fv_oob_set *s) {
+    while (s->frames) {
+        fv_oob_frame *f = s->frames;
+        bool flies = f->turn.over && !f->back.done; /* not one that is on its way home */
+        leave_set(f);
+        if (flies) fv_peer_route_forget(s->way, &f->turn);
+    }
+}

@@ -1,0 +1,62 @@
+#ifndef FOVEA_TRANSPORT_OUT_OF_BAND_INTERNAL_H
+#define FOVEA_TRANSPORT_OUT_OF_BAND_INTERNAL_H
+
+/* FRAMES BESIDE THE STREAM, of one hand-off that is being sent: those that go from device to device
+ * over a pair (transport/peer_out.h). Part of transport/grpc.c.
+ *
+ *   [computing thread]  new: a buffer with its place in the stream
+ *   [loop thread]       put, when its turn on the stream has come:
+ *                          the pair is there    a message that names it goes on the stream, the
+ *                                               bytes beside it; kept until they are taken
+ *                          it is not            brought home, and on the stream as any frame is
+ *                       the pair ends           those not taken are brought home, and sent "after
+ *                                               all", whatever has gone since
+ *
+ * Bringing home, and giving buffers back, is the computing thread's, which owns the device. */
+#include <stdatomic.h>
+
+#include "common/jobs.h"
+#include "handoff/grant.h"
+#include "handoff/transport.h"
+#include "transport/peer_out.h"
+
+typedef struct fv_oob_frame fv_oob_frame; /* opaque */
+
+/* All of one hand-off. Embedded in it. */
+typedef struct fv_oob_set {
+    fv_peer_route *way; /* borrowed; NULL: nothing goes beside */
+    fv_bridge *bridge;
+    fv_jobs *jobs;
+    void *user;
+    /* Loop thread. A message for the stream, to be sent at once (taken); `in_turn`: it is the
+     * frame that was put and had to be brought home. */
+    void (*send)(void *user, grpc_byte_buffer *message, bool in_turn);
+    void (*changed)(void *user); /* what the stream waited for may have come */
+    void (*failed)(void *user);  /* a frame is lost: fv_last_error */
+    /* read by both threads */
+    atomic_bool usable;
+    atomic_ullong bytes, n_fallback;
+    /* private; loop thread */
+    fv_oob_frame *frames; /* named on the stream and not taken, or on their way home */
+    uint64_t n_message;
+} fv_oob_set;
+
+/* Computing thread. Takes the buffer, also when it fails. */
+fv_status fv_oob_frame_new(fv_oob_set *s, const fv_ticket *ticket, uint64_t seq, fv_buf buf,
+                           fv_oob_frame **out);
+
+/* Loop thread, all that follows. The frame is next on the stream: *message is to be sent now, or
+ * NULL, and `send` brings it in time. Takes the frame. */
+fv_status fv_oob_put(fv_oob_set *s, fv_oob_frame *f, grpc_byte_buffer **message);
+void fv_oob_frame_free(fv_oob_set *s, fv_oob_frame *f); /* one that was not put */
+
+/* Frames were put and have not arrived: no commit yet. */
+bool fv_oob_pending(const fv_oob_set *s);
+/* A message more may go on the stream now; and it has. */
+bool fv_oob_may_send(const fv_oob_set *s);
+void fv_oob_sent(fv_oob_set *s);
+
+/* The hand-off is over, in whatever way: nothing is called any more. */
+void fv_oob_drop(fv_oob_set *s);
+
+#endif

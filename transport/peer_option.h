@@ -1,0 +1,39 @@
+#ifndef FOVEA_TRANSPORT_PEER_OPTION_H
+#define FOVEA_TRANSPORT_PEER_OPTION_H
+
+/* OPTIONS OF PAIRS, the same on both kinds of workers. */
+#include "common/options.h"
+#include "common/peer.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* clang-format off */
+#define FV_PEER_OPTIONS                                                                            \
+    {"transport", "FOVEA_TRANSPORT", FV_OPTION_STRING, "NAME", "auto",                             \
+     "how KV leaves a GPU: grpc; nccl, which must be there; auto: nccl where both sides can", 0, 0}, \
+    {"pairs", "FOVEA_PAIRS", FV_OPTION_INT, "N", "8",                                              \
+     "workers that this one is joined with by NCCL at a time; each takes memory of the GPU", 1, 64}, \
+    {"pair-join-ms", "FOVEA_PAIR_JOIN_MS", FV_OPTION_INT, "MS", "20000",                           \
+     "time for NCCL to join two workers; then gRPC does", 10, 600000},                             \
+    {"pair-ms", "FOVEA_PAIR_MS", FV_OPTION_INT, "MS", "10000",                                     \
+     "time for NCCL to bring a frame over; then gRPC does", 10, 600000}
+/* clang-format on */
+
+typedef struct fv_peer_choice {
+    const fv_peer_ops *ops; /* NULL: gRPC alone */
+    bool wait;              /* hand-offs wait to see whether it works */
+    int32_t most;
+    double join_s, late_s;
+} fv_peer_choice;
+
+/* What the options say for a backend called `device`, whose pairs are `ops` (NULL: it has none).
+ * FV_EUNSUPPORTED: nccl was asked for, and what is missing. */
+fv_status fv_peer_choose(const fv_options *o, const char *device, const fv_peer_ops *ops,
+                         fv_peer_choice *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
