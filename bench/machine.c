@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "kernels/backends/open.h"
+
 static clockid_t time_of = CLOCK_MONOTONIC;
 
 double bench_now_s(void) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/log.h"
+#include "kernels/backends/open.h"
 
 /* Of images and their rows: some 300 images of 144 pixels, or 7 of 336 at 4096 columns. */
 static const size_t IMAGES_BYTES = (size_t)64 << 20;

@@ -8,7 +8,7 @@
 
 #include "common/file.h"
 #include "common/log.h"
-#include "kernels/plugin.h"
+#include "kernels/backends/open.h"
 
 static fv_status parse_dtype(const char *name, fv_dtype *out) {
     for (int t = 0; t < FV_N_DTYPE; t++) {

@@ -5,7 +5,7 @@
 #   FOVEA_CUDA        AUTO, ON (an error without nvcc) or OFF
 #   FOVEA_CUDA_ARCHS  what it is compiled for, as in CMAKE_CUDA_ARCHITECTURES
 #
-# fovea_kernels is the layer below; a digest of the headers that program and plugin must share is
+# A digest of the headers that program and plugin must share is
 # compiled into both (kernels/plugin.h).
 set(FOVEA_CUDA AUTO CACHE STRING "The CUDA plugin: AUTO, ON, OFF")
 set(FOVEA_CUDA_ARCHS "80-real;90a-real;100" CACHE STRING "GPU architectures of the plugin")
@@ -20,13 +20,11 @@ foreach(header IN LISTS shared_headers)
 endforeach()
 string(SHA256 contract "${contract}")
 set(FOVEA_PLUGIN_CONTRACT "FV_PLUGIN_CONTRACT=\"${contract}\"")
-set_source_files_properties(${CMAKE_SOURCE_DIR}/kernels/plugin.c DIRECTORY ${CMAKE_SOURCE_DIR}/kernels
-  PROPERTIES COMPILE_DEFINITIONS ${FOVEA_PLUGIN_CONTRACT})
-target_link_libraries(fovea_kernels PRIVATE ${CMAKE_DL_LIBS})
+target_compile_definitions(fovea_kernels_backends PRIVATE ${FOVEA_PLUGIN_CONTRACT})
 # What the plugin's sources may include.
-fovea_view(${CMAKE_BINARY_DIR}/layers/cuda "common;kernels;kernels/cpu;kernels/cuda")
+fovea_view(${CMAKE_BINARY_DIR}/layers/cuda "common;kernels;kernels/cuda;kernels/cuda/library")
 # What a plugin takes from the program that loads it.
-target_link_options(fovea_kernels INTERFACE
+target_link_options(fovea_kernels_backends INTERFACE
   -Wl,--export-dynamic-symbol=fv_fail -Wl,--export-dynamic-symbol=fv_fail_prefix
   -Wl,--export-dynamic-symbol=fv_buf_alloc -Wl,--export-dynamic-symbol=fv_buf_free
   -Wl,--export-dynamic-symbol=fv_last_error -Wl,--export-dynamic-symbol=fv_log_enabled
@@ -55,7 +53,7 @@ set(CMAKE_CUDA_STANDARD 17)
 enable_language(CUDA)
 
 file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.c
-     ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu)
+     ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu ${CMAKE_SOURCE_DIR}/kernels/cuda/library/*.c)
 add_library(fovea_cuda MODULE ${cuda_sources})
 set_target_properties(fovea_cuda PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin
   CUDA_ARCHITECTURES "${FOVEA_CUDA_ARCHS}" CUDA_STANDARD_REQUIRED ON)

@@ -1,6 +1,6 @@
 /* fovea-decode: options, the daemon, the decode worker in it, and its place in a fleet. */
 #include "decode-worker/service/worker.h"
-#include "kernels/plugin.h"
+#include "kernels/backends/open.h"
 #include "serving/worker/model_info.h"
 #include "serving/worker/registration.h"
 #include "transport/peer_option.h"

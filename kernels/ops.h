@@ -411,12 +411,7 @@ struct fv_backend {
     void *impl;        /* private to the backend */
 };
 
-extern const fv_backend_ops fv_backend_cpu;
-
-/* Opens the backend called `name`; "auto" takes the first that opens, the CPU last unless a
- * device's number or a trace is asked for. FV_EINVAL names an unknown backend or ISA;
- * FV_EUNSUPPORTED one that this machine lacks. */
-fv_status fv_backend_open(fv_backend *be, const char *name, const fv_backend_options *opt);
+/* Backends are opened by name: kernels/backends/open.h. */
 void fv_backend_close(fv_backend *be);
 
 /* A step of `rows` rows begins, or ends: in between the backend may hold back what is issued, and

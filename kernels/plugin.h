@@ -2,7 +2,7 @@
 #define FOVEA_KERNELS_PLUGIN_H
 
 /* A backend in a shared library of its own, libfovea_<name>.so, which is loaded when it is asked
- * for: the same programs run with and without its toolkit and driver.
+ * for (kernels/backends): the same programs run with and without its toolkit and driver.
  *
  * The library exports one variable, fv_plugin_v1, and takes fv_fail and the log from the program.
  * A library that was built from other headers than the program would read arguments wrongly; each
@@ -23,14 +23,6 @@ typedef struct fv_plugin {
 } fv_plugin;
 
 extern const fv_plugin fv_plugin_v1; /* in the library */
-
-/* Where plugins lie; NULL, as at first: beside the program. Borrowed. Before backends are opened.
- */
-void fv_plugin_set_dir(const char *dir);
-
-/* The table of libfovea_<name>.so; it stays loaded. FV_EUNSUPPORTED says what is not there or does
- * not fit. */
-fv_status fv_plugin_load(const char *name, const fv_backend_ops **out);
 
 #ifdef __cplusplus
 }

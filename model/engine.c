@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "kernels/backends/open.h"
 
 /* The folder's own name, for people: ".../llava-1.5-7b/" is llava-1.5-7b. */
 static void take_name(fv_engine *e, const char *dir) {

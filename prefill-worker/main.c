@@ -1,6 +1,6 @@
 /* fovea-prefill: options -> a prefill worker that serves, and a member of a fleet. Loop thread. */
 #include "common/arena.h"
-#include "kernels/plugin.h"
+#include "kernels/backends/open.h"
 #include "prefill-worker/image/image.h"
 #include "prefill-worker/service/worker.h"
 #include "serving/worker/model_info.h"

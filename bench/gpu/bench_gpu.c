@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "bench/gpu/rig.h"
-#include "kernels/plugin.h"
+#include "kernels/backends/open.h"
 
 enum { ROUNDS = 9, MOST_ROUNDS = 99 };
 

@@ -8,9 +8,9 @@
 #include <stdlib.h>
 
 #include "common/log.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels/cpu/path.h"
 #include "kernels/cpu/threads.h"
-#include "kernels/ops.h"
 
 /* Row-wise operations on fewer elements than this stay on the calling thread, and a thread
  * takes that many at a time: below it, waking another costs more than it saves. */

@@ -15,7 +15,7 @@
 
 #include "common/crc32c_join.h"
 #include "kernels/cuda/cuda.h"
-#include "kernels/cuda/nccl_api.h"
+#include "kernels/cuda/library/nccl_api.h"
 
 enum {
     CHUNKS_MAX = FV_PEER_BYTES_MAX / FV_CRC_CHUNK,

@@ -6,7 +6,7 @@
  * The device is the one of the plugin in FOVEA_PLUGIN_DIR, or, where that is not set, the same
  * plugin emulated on the CPU (tests/support/cuda_host). Its memory cannot be touched from here; a
  * tensor lives twice, as `host` and as `there`, and send() and fetch() copy. */
-#include "kernels/plugin.h"
+#include "kernels/backends/open.h"
 #include "tests/ops/ops_test.h"
 
 typedef struct device_test {

@@ -2,7 +2,7 @@
  * "auto" goes on with the CPU. */
 #include <unistd.h>
 
-#include "kernels/plugin.h"
+#include "kernels/backends/open.h"
 #include "tests/ops/ops_test.h"
 
 static fv_status open_in(const char *dir, const char *name, const fv_backend_options *opt,
@@ -32,7 +32,7 @@ static void test_refusals(void) {
     refused("/nowhere", "/nowhere/libfovea_cuda.so is not there");
     refused(FOVEA_ODD "/abi", "interface 3, this program 2");
     refused(FOVEA_ODD "/contract", "other headers");
-    refused(FOVEA_ODD "/none", "is no plugin");
+    refused(FOVEA_ODD "/none", "is not a fovea plugin");
 
     const char *path = FOVEA_TEST_TMP "/libfovea_cuda.so";
     FILE *f = fopen(path, "w");

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/ops.h"
+#include "kernels/backends/open.h"
 
 /* ---- counting -------------------------------------------------------------------------- */
 

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/backends/open.h"
+
 static void need(fv_status st) {
     if (st == FV_OK) return;
     fprintf(stderr, "tiny_net: %s\n", fv_last_error());

@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #include "cuda_runtime.h"
-#include "kernels/cuda/nccl_api.h"
+#include "kernels/cuda/library/nccl_api.h"
 #include "run.h"
 
 namespace {

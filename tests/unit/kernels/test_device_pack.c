@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kernels/plugin.h"
+#include "kernels/backends/open.h"
 #include "tests/support/tiny_net.h"
 
 TestSuite(device_pack, .timeout = 300);

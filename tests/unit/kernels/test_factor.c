@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/backends/open.h"
 #include "kernels/eigen.h"
 #include "kernels/factor.h"
 #include "tests/support/rendered.h"

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/backends/open.h"
 #include "tests/support/tiny_tower.h"
 
 enum { D = TOWER_D, P = TOWER_P, SIDE = TOWER_SIDE, TEXT = TOWER_TEXT, MAX_ROWS = 3 * (P + 1) };

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/backends/open.h"
 #include "model/net/kv.h"
 #include "policy/plan/plan.h"
 #include "prefill-worker/condense/condense.h"

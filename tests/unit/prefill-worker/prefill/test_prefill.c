@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/backends/open.h"
 #include "tests/support/handoff.h"
 
 static const char *const policies[] = {

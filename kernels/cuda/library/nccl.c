@@ -3,8 +3,8 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#include "kernels/cuda/library.h"
-#include "kernels/cuda/nccl_api.h"
+#include "kernels/cuda/library/library.h"
+#include "kernels/cuda/library/nccl_api.h"
 
 static fv_nccl nccl;
 static char missing[256]; /* ""; or why it cannot be used */

@@ -1,5 +1,5 @@
-#ifndef FOVEA_KERNELS_CUDA_NCCL_API_H
-#define FOVEA_KERNELS_CUDA_NCCL_API_H
+#ifndef FOVEA_KERNELS_CUDA_LIBRARY_NCCL_API_H
+#define FOVEA_KERNELS_CUDA_LIBRARY_NCCL_API_H
 
 /* The few functions of NCCL that pairs use. The toolkit does not bring NCCL's header, so what is
  * needed of it stands here as version 2.18 has it, which all later ones take. */

@@ -4,8 +4,8 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
-#include "kernels/cuda/blas_api.h"
-#include "kernels/cuda/library.h"
+#include "kernels/cuda/library/blas_api.h"
+#include "kernels/cuda/library/library.h"
 
 struct fv_blas {
     void *library;

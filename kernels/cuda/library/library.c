@@ -1,5 +1,5 @@
 /* NVIDIA's libraries through dlopen: where the loader looks, and where the toolkit puts them. */
-#include "kernels/cuda/library.h"
+#include "kernels/cuda/library/library.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-#ifndef FOVEA_KERNELS_CUDA_BLAS_API_H
-#define FOVEA_KERNELS_CUDA_BLAS_API_H
+#ifndef FOVEA_KERNELS_CUDA_LIBRARY_BLAS_API_H
+#define FOVEA_KERNELS_CUDA_LIBRARY_BLAS_API_H
 
 /* What products use of cuBLAS's interface, as versions 11 to 13 have it: many machines have the
  * library, which PyTorch brings, and not its header. */

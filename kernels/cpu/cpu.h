@@ -1,0 +1,16 @@
+#ifndef FOVEA_KERNELS_CPU_CPU_H
+#define FOVEA_KERNELS_CPU_CPU_H
+
+/* The CPU backend. Its table is complete and is the specification of every operation. */
+#include "kernels/ops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+extern const fv_backend_ops fv_backend_cpu;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
