@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Every method at every budget on the same items, beside what six policies take in time: one file, one page.
+"""Every method at every budget on the same items, and the latency of six policies: one file, one page.
 
-    eval/compare.py [--items N] [--budgets 1/8,1/4]   ./dev compare: asks (or goes on), writes eval/results/compare.json
-                                                      and compare.html, fills the tables of README.md and RESULTS.md
+    eval/compare.py [--items N] [--budgets 1/8,1/4]   ./dev compare: runs (or resumes), writes eval/results/compare.json
+                                                      and compare.html, fills the tables of docs/PRESETS.md and RESULTS.md
     eval/compare.py --no-timings, --timings-only      one half of it; the other stays as it was
     eval/compare.py --tables                          only the page and the tables, from that file
     eval/compare.py --check                           ends with 1 when they say anything else
@@ -26,7 +26,7 @@ from tables import asked, filled, front, head, held, line, no_ranking, put, scor
 RESULT = ROOT / "eval/results/compare.json"
 PAGE = ROOT / "eval/results/compare.html"
 TEMPLATE = ROOT / "eval/suite/compare.html"
-README, TASKS = ROOT / "README.md", ROOT / "eval/RESULTS.md"
+PRESETS, TASKS = ROOT / "docs/PRESETS.md", ROOT / "eval/RESULTS.md"
 SCRIPT = "eval/compare.py"
 BASELINES = ["prune=random", "prune=grid"]
 ON_PACKED = {"expand=full", "expand=attention", "evict=importance"}  # do nothing alone
@@ -100,7 +100,7 @@ def told_row(asked, listed, result, budget):
 
 def written():
     """What this script writes itself is no change of the sources."""
-    return [RESULT.parent, README, TASKS]
+    return [RESULT.parent, PRESETS, TASKS]
 
 
 def write(report):
@@ -156,7 +156,7 @@ def examine(args):
 def measure(args):
     report = read()
     if not report:
-        sys.exit("compare.py: the times stand beside an exam: run it without --timings-only first")
+        sys.exit("compare.py: timings are added to an evaluation: run it without --timings-only first")
     write({**report, "timings": {**timings.take(args), **stamp(args, written())}})
     tables(False)
 
@@ -181,14 +181,14 @@ def named(row):
     return ", ".join(f"`{n}`" for n in row["names"]) if row["preset"] else f"`{row['asked']}`"
 
 
-def about(report, root):
+def about(report, eval_folder):
     e = report["exam"]
     picture = of_group(report, "shape")[0][1]["visual"]
     yield (f"`./dev compare --items {e['items']}`, commit `{e['commit']}`, seed {e['seed']}: {len(report['rows'])} policies, {e['items']} "
-           f"items, the same for all, checkpoint `{e['checkpoint']}`, all KV in {e['kv_dtype']}. "
-           + asked(e).format(eval="" if root else "eval/") + too_few(e["items"]))
+           f"items, the same for all; checkpoint `{e['checkpoint']}`, all KV in {e['kv_dtype']}. "
+           + asked(e).format(eval=eval_folder) + too_few(e["items"]))
     yield ""
-    yield no_ranking(picture).format(root=root)
+    yield no_ranking(picture).format(root="../")
 
 
 def bounds(g):
@@ -203,7 +203,7 @@ def exam_lines(report):
     whole = rows[0][1]["visual"]
     best = front(rows, lambda r: bounds(r[1]), lambda r: held(r[1]))
     plain = [r for r in rows if r[0]["method"] in BASELINES and r not in best and r[0]["budget"] in report["exam"]["budgets"][:2]]
-    yield from head(["policy", "visual KV held, of `exact`'s", "after prefill", "sent, text too", "points to `exact`"])
+    yield from head(["policy", "visual KV held, % of `exact`", "after prefill", "sent, including text", "difference from `exact`, points"])
     for row, g in [rows[0]] + [r for r in reversed(best) if r != rows[0]] + plain:
         mark = " (baseline)" if (row, g) in plain else ""
         yield line([named(row) + mark, share(held(g), whole), share(g["visual"], whole),
@@ -223,12 +223,12 @@ def timing_lines(report):
     names = [r["name"] for r in t["rows"] if r["concurrency"] == at_once[0]]
     rows = by[names[0], at_once[0]]["prompt_rows"]
     yield ""
-    yield (f"Times over a fleet of one prefill and one decode worker, `{t['network']}` (random weights): a question about a "
-           f"picture that is encoded once, {rows:.0f} rows in, {t['max_tokens']} tokens out, "
-           f"{' / '.join(map(str, at_once))} clients at once. Medians of `exact`, and what the others take of that. With the presets "
-           f"of commit `{t['commit']}`, {t['machine']}, load {t['load_before']:.1f} before.")
+    yield (f"Latency on a fleet of one prefill and one decode worker, `{t['network']}` (random weights): a question about an "
+           f"image that is encoded once, {rows:.0f} prompt tokens, {t['max_tokens']} generated tokens, "
+           f"{' / '.join(map(str, at_once))} concurrent clients. Medians for `exact`, ratios to them for the others. Presets of "
+           f"commit `{t['commit']}`, {t['machine']}, load {t['load_before']:.1f} before the run.")
     yield ""
-    yield from head(["policy", "TTFT", "time per later token", "KV sent, MiB", "resident, MiB"])
+    yield from head(["policy", "TTFT", "TPOT", "KV sent, MiB", "resident, MiB"])
     for name in names:
         def cells(key, unit):
             first = [by[names[0], n][key] for n in at_once]
@@ -241,11 +241,10 @@ def timing_lines(report):
 
 
 def summary(report):
-    yield from about(report, "")
+    yield from about(report, "../eval/")
     yield ""
-    yield "Behind `exact` the front: from the smallest up, each policy whose interval lies above that of the one before it; what intervals do " \
-          "not separate is not on it. `random` and `grid` choose nothing. All of it as figures, task by task: " \
-          "[compare.html](eval/results/compare.html)."
+    yield "After `exact`, the Pareto front: from the smallest up, each policy whose interval is above that of the one before; policies that " \
+          "intervals do not separate are left out. `random` and `grid` are baselines. Figures by task: [compare.html](../eval/results/compare.html)."
     yield ""
     yield from exam_lines(report)
     yield from timing_lines(report)
@@ -257,7 +256,7 @@ def by_budget(report):
     whole = rows[0][1]["visual"]
     columns = [b for b in ["1/2", "1/4", "1/8", "1/16", "1/32"] if b in report["exam"]["budgets"]]
     cells = {(r["method"], r["budget"]): f"{number(g)} at {share(held(g), whole)}" for r, g in rows if r["budget"]}
-    yield from about(report, "../")
+    yield from about(report, "")
     yield ""
     yield from head(["method"] + columns)
     for method in sorted({method for method, budget in cells if budget in columns}, key=list(budgets.METHODS).index):
@@ -277,28 +276,28 @@ def page(report):
 
 def tables(check):
     report = read()
-    put(README, filled(README, "comparison", SCRIPT, summary(report)), check, SCRIPT)
-    put(TASKS, filled(TASKS, "comparison", SCRIPT, by_budget(report)), check, SCRIPT)
-    put(PAGE, page(report), check, SCRIPT)
+    put(PRESETS, filled(PRESETS, "comparison", SCRIPT, summary(report)), check, f"{SCRIPT} --tables")
+    put(TASKS, filled(TASKS, "comparison", SCRIPT, by_budget(report)), check, f"{SCRIPT} --tables")
+    put(PAGE, page(report), check, f"{SCRIPT} --tables")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser, "build/compare")
     parser.add_argument("--items", type=int, default=2200, help="items of every policy")
-    parser.add_argument("--budgets", default=",".join(budgets.SHARES), help="shares of exact's visual KV, in the order of asking")
-    parser.add_argument("--reuse", type=Path, action="append", default=[], help="folder of an exam whose answers are taken over")
+    parser.add_argument("--budgets", default=",".join(budgets.SHARES), help="shares of exact's visual KV, in the order in which they run")
+    parser.add_argument("--reuse", type=Path, action="append", default=[], help="folder of an evaluation whose answers are reused")
     parser.add_argument("--seed", type=int, default=presets.SEED)
     only = parser.add_mutually_exclusive_group()
-    only.add_argument("--no-timings", action="store_true", help="the exam only")
-    only.add_argument("--timings-only", action="store_true", help="the times only")
-    only.add_argument("--tables", action="store_true", help="page and tables only")
-    only.add_argument("--check", action="store_true", help="compare page and tables only")
+    only.add_argument("--no-timings", action="store_true", help="the evaluation only")
+    only.add_argument("--timings-only", action="store_true", help="the timings only")
+    only.add_argument("--tables", action="store_true", help="only write page and tables")
+    only.add_argument("--check", action="store_true", help="only compare page and tables")
     args = parser.parse_args()
     args.budgets = args.budgets.split(",")
     unknown = [b for b in args.budgets if b not in budgets.SHARES]
     if unknown:
-        parser.error(f"--budgets {unknown[0]}: there are {', '.join(budgets.SHARES)}")
+        parser.error(f"unknown budget {unknown[0]}; available: {', '.join(budgets.SHARES)}")
     if args.tables or args.check:
         return tables(args.check)
     if not args.timings_only:

@@ -1,24 +1,26 @@
 #!/usr/bin/env python3
-"""What every preset costs: one exam of them all, and the tables that README.md and eval/RESULTS.md have of it.
+"""What every preset costs: one evaluation of all of them, the tables in docs/PRESETS.md and eval/RESULTS.md, and the figure.
 
-    eval/presets.py [--items N,N2]  ./dev exam: asks (or goes on), writes eval/results/presets.json, fills the tables;
-                                    of several numbers each in turn, so that there are tables before the last is through
-    eval/presets.py --reuse DIR     takes over what an exam there has answered
-    eval/presets.py --tables        only fills them from that file
-    eval/presets.py --check         ends with 1 when they say anything else
+    eval/presets.py [--items N,N2]  ./dev exam: runs (or resumes), writes eval/results/presets.json, fills tables and figure;
+                                    several numbers run in turn, so there are tables before the last one ends
+    eval/presets.py --reuse DIR     reuses the answers of an evaluation there
+    eval/presets.py --tables        only fills tables and figure from that file
+    eval/presets.py --check         ends with 1 when they differ from it
 
-Beside the presets: annealing alone, over 50 tokens and over as many as an answer may have. The preset that is meant
-for use is asked more (--closer), for what it costs task by task.
+Besides the presets: annealing alone, over 50 tokens and over the longest answer. The recommended preset gets more items
+(--closer), to show its cost by task.
 """
 import argparse
 import json
 from pathlib import Path
 
 from sitting import ROOT, add_arguments, group, policies, rows_of, sit, stamp
+from figure import svg
 from tables import asked, filled, head, held, line, no_ranking, points, put, score, too_few
 
 RESULT = ROOT / "eval/results/presets.json"
-TABLES = {ROOT / "README.md": "summary", ROOT / "eval/RESULTS.md": "tasks"}
+TABLES = {ROOT / "docs/PRESETS.md": "summary", ROOT / "eval/RESULTS.md": "tasks"}
+FIGURE = ROOT / "docs/presets.svg"
 TOKENS_MAX = 320  # of a caption, the longest answer (fv_suite_max_tokens)
 BESIDE = [f"evict=vta,tau={TOKENS_MAX}", "evict=vta,tau=50"]
 CLOSER = "quality"
@@ -29,14 +31,14 @@ SEVERAL = ("two-hop", "all")  # groups of several tasks
 # ---- the exam ------------------------------------------------------------------------------
 
 def wanted(args):
-    """What the table has beside exact: (name, policy)."""
+    """The policies besides exact: (name, policy)."""
     presets = [p["name"] for p in policies(args)["presets"] if p["name"] != "exact"]
     yield from ((name, f"preset={name}") for name in presets)
     yield from ((text, text) for text in BESIDE)
 
 
 def examine(args, items, smaller):
-    """An exam takes over what the smaller ones have answered."""
+    """Reuses the answers of the smaller evaluations."""
     rows = rows_of(args, wanted(args))
     reuse = smaller + [str(p.resolve()) for p in args.reuse]
     report = sit(args, f"{items}", [r["policy"] for r in rows], items, args.seed, reuse)
@@ -44,7 +46,7 @@ def examine(args, items, smaller):
         report["closer"] = sit(args, f"closer-{args.closer}", ["exact", f"preset={CLOSER}"], args.closer, args.seed,
                                [f"{items}", *reuse])
     RESULT.parent.mkdir(parents=True, exist_ok=True)
-    RESULT.write_text(json.dumps({"rows": rows, "by": stamp(args, [RESULT.parent, *TABLES]), **report}, indent=1) + "\n")
+    RESULT.write_text(json.dumps({"rows": rows, "by": stamp(args, [RESULT.parent, FIGURE, *TABLES]), **report}, indent=1) + "\n")
 
 
 # ---- tables --------------------------------------------------------------------------------
@@ -53,16 +55,16 @@ def name_of(row):
     return ", ".join(f"`{n}`" for n in row["names"])
 
 
-def about(report, root):
+def about(report, eval_folder):
     exam, all_items = report["exam"], group(report["results"][0], "all")
     picture = group(report["results"][0], "shape")["kv_bytes"]["visual_exact"]
     yield (f"`./dev exam --items {exam['items']}`, commit `{report['by']['commit']}`, seed {exam['seed']}, which no search has seen: "
-           f"{exam['items']} items, {exam['items'] // len(exam['tasks'])} of each task, the same for every row; checkpoint "
-           f"`{exam['checkpoint']}`, all KV in {exam['kv_dtype']}, {all_items['kv_bytes']['visual_exact'] / 1024:.0f} KiB of visual KV an "
-           "item under `exact`. " + asked(exam).format(eval="" if root else "eval/") +
-           " `exact`: percent right; the others: difference to it in points, with paired 95 % intervals." + too_few(exam["items"]))
+           f"{exam['items']} items, {exam['items'] // len(exam['tasks'])} per task, the same for every policy; checkpoint "
+           f"`{exam['checkpoint']}`, all KV in {exam['kv_dtype']}, {all_items['kv_bytes']['visual_exact'] / 1024:.0f} KiB of visual KV per "
+           "item under `exact`. " + asked(exam).format(eval=eval_folder) +
+           " `exact`: percent correct; the others: difference from it in points, with paired 95 % intervals." + too_few(exam["items"]))
     yield ""
-    yield no_ranking(picture).format(root=root)
+    yield no_ranking(picture).format(root="../")
 
 
 def loss(g):
@@ -87,13 +89,13 @@ def smaller(result):
 
 
 def by_task(report):
-    """The preset that is meant for use, task by task, from the larger exam where there is one."""
+    """The recommended preset by task, from the larger evaluation where there is one."""
     rows = report.get("closer") or report
     at = next(i for i, row in enumerate(report["rows"]) if CLOSER in row["names"])
     result = rows["results"][1 if "closer" in report else at]
     exam = rows["exam"]
-    yield (f"`{CLOSER}` by task, worst first, {exam['items']} items of seed {exam['seed']}, {exam['items'] // len(exam['tasks'])} of each "
-           f"task; over all {points(group(result, 'all')['difference'])}, {smaller(result)} smaller than `exact`:")
+    yield (f"`{CLOSER}` by task, worst first, {exam['items']} items of seed {exam['seed']}, {exam['items'] // len(exam['tasks'])} per "
+           f"task; overall {points(group(result, 'all')['difference'])}, {smaller(result)} smaller than `exact`:")
     yield ""
     found = tasks_of(result)
     yield from head([g["group"] for g in found])
@@ -101,11 +103,11 @@ def by_task(report):
 
 
 def summary(report):
-    yield from about(report, "")
+    yield from about(report, "../eval/")
     yield ""
-    yield "Smaller: visual KV of `exact` over what is held, mean of after prefill and after the last token."
+    yield "Compression: visual KV of `exact` divided by what is held, the mean of after prefill and after the last token."
     yield ""
-    yield from head(["policy", "all", "worst task", "KiB after prefill", "at the end", "smaller"])
+    yield from head(["policy", "all tasks", "worst task", "KiB after prefill", "KiB at the end", "compression"])
     for row, result in zip(report["rows"], report["results"]):
         kv = group(result, "all")["kv_bytes"]
         yield line([name_of(row), score(group(result, "all")), worst(result), f"{kv['visual'] / 1024:.0f}",
@@ -116,7 +118,7 @@ def summary(report):
 
 def tasks(report):
     names = [g["group"] for g in report["results"][0]["groups"]]
-    yield from about(report, "../")
+    yield from about(report, "")
     yield ""
     yield from head(["policy", *names])
     for row, result in zip(report["rows"], report["results"]):
@@ -129,22 +131,33 @@ def tasks(report):
             yield f"- {name_of(row)}, on {result['items_with_note']} items: {result['note']}"
 
 
+def points_of(report):
+    """(name, share of exact's visual KV in percent, percent correct as value, low, high) of every preset."""
+    exact = group(report["results"][0], "all")
+    for row, result in zip(report["rows"], report["results"]):
+        g = group(result, "all")
+        d = g["difference"] or {"value": 0, "low": 0, "high": 0}
+        score = exact["score"]["value"]
+        yield (row["names"][0], 100 * held(g["kv_bytes"]) / g["kv_bytes"]["visual_exact"], *(100 * (score + d[k]) for k in ("value", "low", "high")))
+
+
 def tables(check):
     report = json.loads(RESULT.read_text())
     for path, which in TABLES.items():
         lines = {"summary": summary, "tasks": tasks}[which](report)
-        put(path, filled(path, "exam of the presets", "eval/presets.py", lines), check, "eval/presets.py")
+        put(path, filled(path, "exam of the presets", "eval/presets.py", lines), check, "eval/presets.py --tables")
+    put(FIGURE, svg(points_of(report)), check, "eval/presets.py --tables")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser, "build/exam")
-    parser.add_argument("--items", default="220,2200", help="items of each exam, the smaller first")
+    parser.add_argument("--items", default="220,2200", help="items of each evaluation, the smaller first [%(default)s]")
     parser.add_argument("--closer", type=int, default=2200, help=f"items of {CLOSER}, where that is more")
-    parser.add_argument("--reuse", type=Path, action="append", default=[], help="folder of an exam whose answers are taken over")
+    parser.add_argument("--reuse", type=Path, action="append", default=[], help="folder of an evaluation whose answers are reused")
     parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--tables", action="store_true", help="fill the tables only")
-    parser.add_argument("--check", action="store_true", help="compare the tables only")
+    parser.add_argument("--tables", action="store_true", help="only fill tables and figure")
+    parser.add_argument("--check", action="store_true", help="only compare tables and figure")
     args = parser.parse_args()
     if args.tables or args.check:
         return tables(args.check)

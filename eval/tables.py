@@ -1,9 +1,9 @@
-"""What scripts tell of an exam in Markdown: numbers with their intervals, tables, and where they stand in a file."""
+"""Evaluation results as Markdown: numbers with intervals, tables, and the marked parts of files that hold them."""
 import re
 import sys
 
 ENOUGH = 220  # items, for intervals to say anything
-FACTS_BYTES = 62  # that all facts of a picture fit, at most: tests/unit/eval/scenes/test_scene_code.c
+FACTS_BYTES = 62  # at most, for all facts of an image: tests/unit/eval/scenes/test_scene_code.c
 
 
 def percent(s):
@@ -15,7 +15,7 @@ def points(d):
 
 
 def score(g):
-    """Of the first policy itself, of the others the difference to it."""
+    """The first policy's own score; of the others the difference from it."""
     return points(g["difference"]) if g["difference"] else percent(g["score"])
 
 
@@ -29,23 +29,23 @@ def head(cells):
 
 
 def too_few(items):
-    return f" **{items} items show the form of the table and rank nothing.**" if items < ENOUGH else ""
+    return f" **{items} items are too few for a comparison.**" if items < ENOUGH else ""
 
 
 def asked(exam):
-    """How an exam was asked, in a sentence or two."""
+    """How the evaluation was run, in a sentence or two."""
     dialogs = "Dialogs are kept conversations" if exam["dialog"] == "kept" else "Each turn of a dialog sends the whole chat"
-    first = ("every token, the first one too, comes from what is held" if exam["first"] == "held"
-             else "the first token is the prefill's, where all rows are there")
+    first = ("every token, including the first, is computed from the compressed KV" if exam["first"] == "held"
+             else "the first token is computed in the prefill, from the full KV")
     return f"{dialogs}, and {first} ([what is scored]({{eval}}README.md))."
 
 
 def no_ranking(exact_bytes):
-    """Beside every table of scores; of one picture's visual KV under exact."""
+    """Accompanies every table of scores; exact_bytes: one image's visual KV under exact."""
     times = int(float(f"{exact_bytes / FACTS_BYTES:.2g}"))
-    return (f"**This is no ranking.** All that the exam asks of a picture fits {FACTS_BYTES} bytes: a coder that knew its world would "
-            f"keep {times} times less than `exact`, and pass ([proof]({{root}}tests/unit/eval/scenes/test_scene_code.c)). A row says what a policy "
-            "damages in one small checkpoint that sees drawn scenes; it says nothing of photographs.")
+    return (f"**This is not a ranking of methods.** Everything the questions ask about an image fits in {FACTS_BYTES} bytes, {times} times less "
+            f"than `exact` holds ([proof]({{root}}tests/unit/eval/scenes/test_scene_code.c)). A row shows what a policy "
+            "costs one small checkpoint on drawn scenes; it says nothing about photographs.")
 
 
 def held(kv):
@@ -54,8 +54,8 @@ def held(kv):
 
 
 def front(some, interval, size):
-    """Those that are worth their size, from small to large: the smallest, and whoever's interval (low, high; more is
-    better) lies above that of the one before. What intervals do not separate makes no step."""
+    """The Pareto front, from small to large: the smallest, and each whose interval (low, high; higher is better) is above
+    the interval of the one before. Those that intervals do not separate are left out."""
     best = []
     for a in sorted(some, key=lambda a: (size(a), -interval(a)[0])):
         if not best or interval(a)[0] > interval(best[-1])[1]:
@@ -64,17 +64,17 @@ def front(some, interval, size):
 
 
 def filled(path, name, script, lines):
-    """The text of `path` with these lines between the marks of that name."""
+    """The text of `path` with these lines between its marks of that name."""
     marked = re.compile(f"(<!-- {name}: made by {script} -->\n).*?(<!-- end of {name.split()[0]} -->)", re.DOTALL)
     text, n = marked.subn(lambda m: m[1] + "\n" + "\n".join(lines).rstrip() + "\n\n" + m[2], path.read_text())
     if n != 1:
-        sys.exit(f"{path}: wants the marks of the {name} once, has them {n} times")
+        sys.exit(f"{path}: expected the marks of {name} once, found them {n} times")
     return text
 
 
 def put(path, text, check, script):
-    """Writes the file, or ends when it says anything else."""
+    """Writes the file; with check, ends with an error when it differs."""
     if check and (not path.exists() or text != path.read_text()):
-        sys.exit(f"{path} is not what the results say: run {script} --tables")
+        sys.exit(f"{path} differs from the results: run {script}")
     if not check:
         path.write_text(text)

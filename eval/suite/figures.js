@@ -52,17 +52,17 @@ function ticks(low, high, most) {
 
 // ---- score against bytes: one kind of figure on both pages ------------------------------------------
 
-// All that is asked of a picture, at most: tests/unit/eval/scenes/test_scene_code.c.
+// Bytes that all facts of an image need, at most: tests/unit/eval/scenes/test_scene_code.c.
 const FACTS_BYTES = 62;
 function noRanking(exactBytes) {
   const times = Number((exactBytes / FACTS_BYTES).toPrecision(2));
-  return `This is no ranking. All that the exam asks of a picture fits ${FACTS_BYTES} bytes: a coder that knew its world would keep ` +
-    `${times} times less than exact, and pass. What is shown is what a policy damages in one checkpoint.`;
+  return `This is not a ranking of methods. Everything the questions ask about an image fits in ${FACTS_BYTES} bytes, ` +
+    `${times} times less than exact holds. The page shows what each policy costs one checkpoint.`;
 }
 
-// How an exam was asked.
+// How the evaluation was run.
 const ASKED = {kept: "Dialogs are kept conversations", whole: "Each turn of a dialog sends the whole chat",
-  held: "every token, the first one too, comes from what is held", prefill: "the first token is the prefill's, where all rows are there"};
+  held: "every token, including the first, is computed from the compressed KV", prefill: "the first token is computed in the prefill, from the full KV"};
 
 // How many pixels a figure may be wide, so that its text is as large as the page's.
 const roomFor = most => Math.max(280, Math.min(most, document.documentElement.clientWidth - 32));

@@ -85,7 +85,7 @@ const checks = {
       const svg = figures(open(template, made(ROWS, 0.01), 1280).page)[0], said = texts(svg);
       for (const name of ["quality", "paper-tova", "csp"]) assert(said.some(t => t.includes(name)), `${template}: ${name} of ${said}`);
     }
-    const times = open("eval/suite/page.html", exam(ROWS, 0.01), 1280).page.all("svg").find(s => s.attributes["aria-label"] === "Time to first token");
+    const times = open("eval/suite/page.html", exam(ROWS, 0.01), 1280).page.all("svg").find(s => s.attributes["aria-label"] === "TTFT");
     for (const [name] of ROWS) assert(texts(times).includes(name), name);
   },
   "names cover no mark and no other name"() {
@@ -118,7 +118,7 @@ const checks = {
     }
   },
   "times are too"() {
-    const svg = open("eval/suite/page.html", exam(ROWS, 0.01), 1280).page.all("svg").find(s => s.attributes["aria-label"] === "Time to first token");
+    const svg = open("eval/suite/page.html", exam(ROWS, 0.01), 1280).page.all("svg").find(s => s.attributes["aria-label"] === "TTFT");
     const x = v => +svg.all("text").find(t => t.text === String(v)).attributes.x;
     assert(Math.abs((x(50) - x(5)) - (x(20) - x(2))) < 0.01);
   },
@@ -139,8 +139,8 @@ const checks = {
     const bytes = /^FACTS_BYTES = (\d+) /m.exec(read("eval/tables.py"))[1];
     for (const [template, made] of PAGES) {
       const said = open(template, made(ROWS, 0.01), 1280).page.text;
-      assert(said.includes("This is no ranking") && said.includes(`fits ${bytes} bytes`) && said.includes("16000 times"), said.slice(0, 900));
-      assert(said.includes("Dialogs are kept conversations, and every token, the first one too, comes from what is held"), template);
+      assert(said.includes("This is not a ranking") && said.includes(`fits in ${bytes} bytes`) && said.includes("16000 times"), said.slice(0, 900));
+      assert(said.includes("Dialogs are kept conversations, and every token, including the first, is computed from the compressed KV"), template);
     }
   },
   "policies that look alike do not"() {

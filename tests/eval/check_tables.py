@@ -49,7 +49,7 @@ def one_ratio_is_quoted_and_it_is_of_the_same_width():
     lines = list(presets.summary(report()))
     text = "\n".join(lines)
     head = next(x for x in lines if x.startswith("| policy"))
-    assert head.split("|")[-2].strip() == "smaller" and "than" not in head, head
+    assert head.split("|")[-2].strip() == "compression", head
     assert "16.0x |" in next(x for x in lines if x.startswith("| `quality`")), text
     assert "1.6x |" in next(x for x in lines if x.startswith("| `paper-tova`")), "mean of after prefill and at the end"
     assert "all KV in bf16" in text and "f32" not in text, text
@@ -68,12 +68,12 @@ def the_preset_for_use_is_told_by_task_worst_first():
     at = next(i for i, x in enumerate(lines) if x.startswith("`quality` by task, worst first, 330 items of seed 2"))
     assert lines[at + 2] == "| number | caption | shape |", lines[at:]
     assert lines[at + 4].startswith("| -4.0 (-6.0 to -2.0) | -1.0 "), lines[at:]
-    assert "over all -1.7 (-3.7 to +0.3), 16.0x smaller" in lines[at], lines[at]
+    assert "overall -1.7 (-3.7 to +0.3), 16.0x smaller" in lines[at], lines[at]
     larger = report()
     larger["closer"] = {"exam": {**larger["exam"], "items": 1650}, "results": [result(None, 1, 1), result([3, 2, 1], 100_000, 100_000)]}
     lines = list(presets.summary(larger))
     at = next(i for i, x in enumerate(lines) if x.startswith("`quality` by task"))
-    assert "1650 items of seed 2, 550 of each" in lines[at] and lines[at + 2] == "| shape | number | caption |", lines[at:]
+    assert "1650 items of seed 2, 550 per task" in lines[at] and lines[at + 2] == "| shape | number | caption |", lines[at:]
 
 
 def it_is_asked_with_items_that_the_search_has_not_seen():
@@ -86,21 +86,21 @@ def it_is_asked_with_items_that_the_search_has_not_seen():
 
 def tables_say_how_it_was_asked_and_that_they_are_no_ranking():
     made = report()
-    for lines, base in ((presets.summary(made), root), (presets.tasks(made), root / "eval")):
+    for lines, base in ((presets.summary(made), root / "docs"), (presets.tasks(made), root / "eval")):
         text = "\n".join(lines)
-        assert "This is no ranking" in text and f"fits {tables.FACTS_BYTES} bytes" in text and "32000 times less" in text, text
-        assert "Dialogs are kept conversations, and every token, the first one too, comes from what is held" in text, text
-        assert "seed 2" in text and "commit `abc`" in text and "110 of each task" in text, text
+        assert "This is not a ranking" in text and f"fits in {tables.FACTS_BYTES} bytes" in text and "32000 times less" in text, text
+        assert "Dialogs are kept conversations, and every token, including the first, is computed from the compressed KV" in text, text
+        assert "seed 2" in text and "commit `abc`" in text and "110 per task" in text, text
         for link in [part.split(")")[0] for part in text.split("](")[1:]]:
             assert (base / link).exists(), link
     made["exam"].update(dialog="whole", first="prefill")
     text = "\n".join(presets.summary(made))
-    assert "Each turn of a dialog sends the whole chat, and the first token is the prefill's" in text, text
+    assert "Each turn of a dialog sends the whole chat, and the first token is computed in the prefill" in text, text
 
 
 def few_items_rank_nothing():
-    assert "11 items show the form of the table and rank nothing" in "\n".join(presets.summary(report(11)))
-    assert "rank nothing.**" not in "\n".join(presets.summary(report(330)))
+    assert "11 items are too few for a comparison" in "\n".join(presets.summary(report(11)))
+    assert "too few" not in "\n".join(presets.summary(report(330)))
 
 
 def the_comparison_has_no_step_that_intervals_do_not_make():
@@ -114,7 +114,7 @@ def the_comparison_has_no_step_that_intervals_do_not_make():
     text = "\n".join(compare.summary(made))
     names = [x.split("`")[1] for x in text.splitlines() if x.startswith("| `")]
     assert names == ["exact", "better", "small"], text
-    assert "This is no ranking" in text and "what intervals do not separate is not on it" in text, text
+    assert "This is not a ranking" in text and "policies that intervals do not separate are left out" in text, text
     assert compare.bounds(rows[1]["groups"][1]) == (0.875, 0.885)
 
 
