@@ -24,7 +24,6 @@
 #include "common/clock.h"
 #include "common/file.h"
 #include "common/options.h"
-#include "text/chat.h"
 
 enum { CHUNK = 512, GROUPS = 8, EXACT_REQUESTS = 8, MAX_ROUND = 99, TOKENS = 64 };
 
@@ -74,8 +73,9 @@ typedef struct bench {
     fv_kv_pool *pool;
     char *image;
     size_t image_bytes;
-    fv_prompt prompt; /* of the image and a question */
-    float *logits;    /* [vocab] */
+    fv_image_cache *cache;    /* which keeps nothing */
+    int32_t n_visual, n_text; /* tokens of the image and a question */
+    float *logits;            /* [vocab] */
     json_t *json;
 } bench;
 
@@ -98,39 +98,27 @@ static void open_engine(bench *b, const char *checkpoint) {
                              .isa = "auto",
                              .threads = (int32_t)fv_options_int(b->options, "threads"),
                              .vision = true};
-    fv_chat_template chat;
-    char *text;
     must(fv_engine_open(&opt, &b->e));
     const fv_model_config *cfg = fv_checkpoint_config(b->e.ck);
     fv_kv_shape shape = fv_engine_kv_shape(&b->e, b->kv_dtype);
     must(fv_kv_pool_open(b->e.be.device, &shape, 0, &b->pool));
-    must(fv_chat_detect(fv_checkpoint_dir(b->e.ck), cfg->text.family, cfg->has_vision, &chat));
-    fv_chat_turn turn = {"user", "What is in the picture?", 1};
-    must(fv_chat_render(chat, &turn, 1, &text));
-    must(fv_prompt_make(b->e.tok, cfg, text, 1, cfg->text.max_position, &b->prompt));
-    free(text);
+    must(fv_image_cache_open(0, &b->cache));
     b->logits = malloc((size_t)cfg->text.vocab * sizeof *b->logits);
     if (!b->logits) must(FV_FAIL(FV_ENOMEM, "out of memory for logits"));
 }
 
 static void close_engine(bench *b) {
     free(b->logits);
-    fv_prompt_free(&b->prompt);
+    fv_image_cache_close(b->cache);
     fv_kv_pool_close(b->pool);
     fv_engine_close(&b->e);
 }
 
 static void make_plan(const bench *b, const char *policy, int32_t n_visual, int32_t n_text,
                       fv_plan *out) {
-    const fv_text_config *text = &fv_checkpoint_config(b->e.ck)->text;
+    fv_prompt prompt = {.n_visual = n_visual, .n_text = n_text, .n_image = 1};
+    fv_plan_shape shape = fv_plan_shape_of(&b->e, b->kv_dtype, &prompt);
     fv_policy p;
-    fv_plan_shape shape = {.n_layer = text->n_layer,
-                           .n_kv = text->n_kv,
-                           .d_head = text->d_head,
-                           .bytes_value = (int32_t)fv_dtype_bytes(b->kv_dtype),
-                           .n_visual = n_visual,
-                           .n_text = n_text,
-                           .n_image = 1};
     must(fv_policy_parse(policy, &p));
     must(fv_plan_make(&p, &shape, out));
 }
@@ -153,38 +141,38 @@ typedef struct times {
 } times;
 
 static times prefill_once(bench *b, row *r) {
-    static fv_plan plan;
-    static int32_t ran[FV_PLAN_MAX_LAYERS];
-    const fv_model_config *cfg = fv_checkpoint_config(b->e.ck);
-    fv_image image = {0};
-    fv_encoded encoded;
-    fv_kv *kv;
+    static const fv_chat_turn turn = {"user", "What is in the picture?", 1};
+    static fv_prefill_job job;
+    fv_prefill_job *j = &job;
+    int32_t n_layer = fv_checkpoint_config(b->e.ck)->text.n_layer;
+    fv_job_image image = {.bytes = b->image, .n = b->image_bytes};
+    fv_prefill_options opt = {.chunk = CHUNK, .group = (n_layer + GROUPS - 1) / GROUPS};
     times t;
-    make_plan(b, r->policy, b->prompt.n_visual, b->prompt.n_text, &plan);
+    job = (fv_prefill_job){.engine = &b->e,
+                           .cache = b->cache,
+                           .pool = b->pool,
+                           .form = {.chat_template = "", .n_turn = 1, .turn = &turn},
+                           .n_image = 1,
+                           .image = &image,
+                           .generation = fv_engine_generation_options(&b->e, true)};
+    job.generation.max_tokens = TOKENS;
+    must(fv_policy_parse(r->policy, &job.policy));
+    must(fv_prefill_job_open(j));
     double begin_s = fv_clock_s();
-    must(fv_image_decode(b->image, b->image_bytes, NULL, &image));
-    must(fv_encode_images(b->e.vision, cfg, fv_checkpoint_image(b->e.ck),
-                          &(fv_encode_job){.n = 1, .images = &image}, b->e.be.device, &encoded));
-    must(fv_kv_open(b->pool, &kv));
-    fv_prefill_request req = {
-        .n = b->prompt.n,
-        .ids = b->prompt.ids,
-        .seg = b->prompt.seg,
-        .embeds = fv_tensor_of(encoded.embeds.data, FV_F32, b->prompt.n_visual, cfg->text.d_model),
-        .plan = &plan,
-        .kv = kv,
-        .visual_tokens = ran};
+    must(fv_prefill_job_encode_all(j));
+    must(fv_prefill_job_begin(j));
     double wall = fv_clock_s(), cpu = cpu_time_s(getpid());
-    prefill(b, &req);
+    must(fv_prefill_jobs_run(&j, 1, &opt, b->logits));
     t.wall = fv_clock_s() - wall;
     t.cpu = cpu_time_s(getpid()) - cpu;
     t.ttft = fv_clock_s() - begin_s;
+    must(fv_prefill_job_packed(j));
     r->visual_tokens = 0;
-    for (int32_t l = 0; l < cfg->text.n_layer; l++)
-        r->visual_tokens += (double)ran[l] / cfg->text.n_layer;
-    fv_kv_close(kv);
-    fv_encoded_free(&encoded);
-    fv_image_free(&image);
+    for (int32_t l = 0; l < n_layer; l++)
+        r->visual_tokens += (double)job.visual_tokens[l] / n_layer;
+    b->n_visual = job.prompt.n_visual;
+    b->n_text = job.prompt.n_text;
+    fv_prefill_job_free(j);
     return t;
 }
 
@@ -226,7 +214,7 @@ static json_t *spread(fv_samples *s) {
 static void print_rows(bench *b, const char *what, row *rows, int n) {
     json_t *list = json_array();
     printf("\n%s: %d layers, %d visual and %d text rows\n", what,
-           fv_checkpoint_config(b->e.ck)->text.n_layer, b->prompt.n_visual, b->prompt.n_text);
+           fv_checkpoint_config(b->e.ck)->text.n_layer, b->n_visual, b->n_text);
     printf("%-32s %9s %9s %21s %8s %6s %9s %8s %10s\n", "", "wall ms", "cpu ms", "of exact, wall",
            "cpu", "mark", "TTFT ms", "of exact", "image rows");
     for (int i = 0; i < n; i++) {

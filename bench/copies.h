@@ -4,9 +4,10 @@
 /* COPIES of one prefilled prompt on a decode side that has so many bytes for KV: the prompt is
  * handed off in this process again and again, as a prefill worker would hand it off, until the pool
  * is full. What answers then hold, and how many fit, is what a decode worker would hold. */
-#include "decode-worker/schedule/stages.h"
+#include "decode-worker/receive/receive.h"
+#include "decode-worker/schedule/batch.h"
 #include "model/engine.h"
-#include "prefill-worker/job/stages.h"
+#include "prefill-worker/job/job.h"
 
 /* A prompt behind its prefill. */
 typedef struct prefilled {

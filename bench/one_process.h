@@ -1,7 +1,7 @@
 #ifndef FOVEA_BENCH_ONE_PROCESS_H
 #define FOVEA_BENCH_ONE_PROCESS_H
 
-/* ONE PROCESS that serves many clients with the stages of both workers and no network: what a fleet
+/* ONE PROCESS that serves many clients with both workers' parts and no network: what a fleet
  * of one prefill and one decode worker is measured against.
  *
  *   who waits --up to 4 together--> prefill --first token--> batch --step by step--> answer

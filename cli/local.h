@@ -2,18 +2,13 @@
 #define FOVEA_CLI_LOCAL_H
 
 /* THE WHOLE PATH IN ONE PROCESS: checkpoint, image and question in; tokens and a report out.
- * It calls the stages of both workers one after the other (prefill-worker/job/stages.h,
- * decode-worker/schedule/stages.h). Each side has a KV pool of its own, and a request crosses from
- * one to the other as it would between machines, through the in-process transport. Several requests
- * may be under way at once: what each of them answers does not depend on the others. An answer may
- * be kept as a conversation, as on a decode worker, and gone on with. One thread. */
-#include "decode-worker/conversations/conversations.h"
-#include "decode-worker/schedule/stages.h"
-#include "model/checkpoint.h"
-#include "prefill-worker/job/stages.h"
-#include "prefill-worker/prefill/kept_map.h"
-#include "prefill-worker/prefill/stage_stats.h"
-#include "text/chat.h"
+ * It runs the prefill worker's jobs and the decode worker's scheduler. Each side has a KV pool of its
+ * own, and a request crosses from one to the other as it would between machines, through the
+ * in-process transport. Several requests may be under way at once: what each of them answers does
+ * not depend on the others. An answer may be kept as a conversation, as on a decode worker, and gone
+ * on with. One thread. */
+#include "decode-worker/schedule/scheduler.h"
+#include "prefill-worker/job/job.h"
 
 typedef struct fv_local_options {
     const char *checkpoint; /* directory */

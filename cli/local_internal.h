@@ -14,29 +14,19 @@ typedef struct fv_local_run fv_local_run; /* a request on its way */
 
 struct fv_local {
     fv_local_options opt;
-    fv_checkpoint *ck;
-    fv_tokenizer *tok;
-    fv_backend be;
-    bool be_open;
-    fv_decoder *dec;
-    fv_vision *vision;      /* NULL for a text-only checkpoint */
+    fv_engine engine;
     fv_image_cache *images; /* encoded */
     fv_kv_pool *prefill_pool, *decode_pool;
     fv_receiver *receiver; /* of the decode side */
     fv_transport *transport;
-    fv_batch *batch;
     fv_conversations *conversations;
+    fv_scheduler *scheduler;
     fv_local_run **runs; /* [n_run_max], n_run used: in the order in which they began */
     int32_t n_run, n_run_max;
-    float *logits;   /* [FV_LOCAL_TOGETHER, vocab] behind prompts */
-    int32_t n_vocab; /* ids that may be sampled: behind them are padding rows */
-    char fingerprint[17];
+    float *logits; /* [FV_LOCAL_TOGETHER, vocab] behind prompts */
 };
 
-/* The rows of n images, condensed unless that is NULL; those that came before are not encoded
- * again, and their seconds are 0. */
-fv_status fv_local_encode(fv_local *l, const fv_image *images, int32_t n, const fv_choice *condense,
-                          fv_encoded *out);
+extern const fv_scheduler_hooks fv_local_scheduler_hooks; /* its answers are runs */
 
 /* Ends all requests without a word. */
 void fv_local_drop(fv_local *l);

@@ -1,5 +1,5 @@
-/* Requests from text and images to tokens, in this process. The order of the functions is that of
- * the pipeline.
+/* Requests from text and images to tokens, in this process: prefill jobs
+ * (prefill-worker/job/job.h), a hand-off in memory, the decode worker's scheduler.
  *
  *   begin -> WAITING --up to FV_LOCAL_TOGETHER at a time--> prefill -> DECODING -> OVER -> over()
  *      '---- a kept conversation goes on -------------------------------^
@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/local_again.h"
 #include "cli/local_internal.h"
 #include "common/clock.h"
 
 struct fv_local_run {
+    fv_answer answer; /* first, so that an answer is its run */
     fv_local *l;
     fv_ask ask;
     fv_ask_hooks hooks;
@@ -21,286 +21,151 @@ struct fv_local_run {
     void *user;
     enum { WAITING, DECODING, OVER } state;
     fv_report report;
-    double t0, decode_s; /* it began; its first step began */
-    char *text;
-    size_t
-        *image_at; /* [n_image_at] where the text places images; NULL: wherever it says <image> */
-    int32_t n_image_at;
-    fv_prompt prompt;
-    fv_encoded encoded;
-    fv_plan plan;
-    char pruned[FV_PLAN_NOTE_MAX];  /* what a method that decides by data says */
-    float *attention;               /* [n_layer, prompt rows] in the arena, if somebody asks */
+    double begin_s;
+    fv_chat_turn turn[2];           /* of a question */
+    float *attention;               /* [n_layer, prompt tokens] in the arena, if somebody asks */
     float mass[FV_PLAN_MAX_LAYERS]; /* attention on visual tokens, if somebody asks */
-    int32_t visual_tokens[FV_PLAN_MAX_LAYERS];
-    fv_kept_map_watch *watch; /* if somebody asks; in the arena */
+    fv_prefill_job job;
     fv_arena arena;
-    fv_pack_report packed;
-    fv_kv *kv;                /* on the prefill side, until it was sent */
-    fv_received received;     /* on the decode side, after that; or */
-    fv_conversation *session; /* what it goes on with, in use */
-    fv_evict evict;           /* of a new one */
-    fv_local_again again;
-    bool runs_again; /* the prompt's last row does: until the first token is there */
-    int32_t n_held;  /* tokens of the prompt that had run before it joined the batch */
-    fv_generation *seq;
-    fv_first_token first;
-    fv_status status; /* what ended it */
+    fv_status status; /* what ended it, */
+    char text[512];   /* and why */
 };
 
 typedef fv_local_run run;
 
-/* A conversation to which nothing was added stays as it was. */
-static void part(run *r) {
-    if (!r->session) return;
-    if (r->state == WAITING)
-        fv_conversations_pause(r->l->conversations, r->session);
-    else
-        fv_conversations_end(r->l->conversations, r->session);
-    r->session = NULL;
-}
-
 static void run_free(run *r) {
-    fv_batch_leave(r->l->batch, r->seq);
-    part(r);
-    fv_local_again_free(&r->again);
-    free(r->text);
-    free(r->image_at);
-    fv_prompt_free(&r->prompt);
-    fv_encoded_free(&r->encoded);
-    fv_kv_close(r->kv);
-    fv_received_free(&r->received);
-    fv_generation_close(r->seq);
+    fv_scheduler_drop(r->l->scheduler, &r->answer);
+    fv_prefill_job_free(&r->job);
     fv_report_free(&r->report);
     fv_arena_fini(&r->arena);
     free(r);
 }
 
-static fv_status render(run *r) {
+static void fail(run *r, fv_status st) {
+    r->state = OVER;
+    r->status = st;
+    if (!r->text[0]) snprintf(r->text, sizeof r->text, "%s", fv_last_error());
+}
+
+static int32_t n_layer_of(const run *r) {
+    return fv_checkpoint_config(r->l->engine.ck)->text.n_layer;
+}
+
+/* ---- the request -------------------------------------------------------------------------- */
+
+static fv_prompt_form form_of(run *r) {
     const fv_ask *ask = &r->ask;
-    if (ask->raw) {
-        r->text = strdup(ask->question);
-        return r->text ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for the prompt");
-    }
-    const fv_model_config *cfg = fv_checkpoint_config(r->l->ck);
-    fv_chat_template chat;
-    const char *name = ask->chat ? ask->chat : "";
-    FV_TRY(fv_chat_choose(name, fv_checkpoint_dir(r->l->ck), cfg->text.family, cfg->has_vision,
-                          &chat));
-    if (ask->n_turn > 0)
-        return fv_chat_render_at(chat, ask->turns, ask->n_turn, &r->text, &r->image_at,
-                                 &r->n_image_at);
-    fv_chat_turn turns[2] = {{"system", ask->system, 0}, {"user", ask->question, ask->n_image}};
-    int32_t first = ask->system ? 0 : 1;
-    FV_TRY(fv_chat_check_question(turns, 2));
-    return fv_chat_render_at(chat, turns + first, 2 - first, &r->text, &r->image_at,
-                             &r->n_image_at);
+    fv_prompt_form form = {
+        .chat_template = ask->chat ? ask->chat : "", .n_turn = ask->n_turn, .turn = ask->turns};
+    if (ask->raw) return (fv_prompt_form){.kind = FV_PROMPT_TEXT, .text = ask->question};
+    if (ask->n_turn > 0) return form;
+    int32_t n = 0;
+    if (ask->system) r->turn[n++] = (fv_chat_turn){"system", ask->system, 0};
+    r->turn[n++] = (fv_chat_turn){"user", ask->question, ask->n_image};
+    form.n_turn = n;
+    form.turn = r->turn;
+    return form;
 }
 
-/* Whoever wants to see what the tower makes sees it made. */
-static fv_status encode(run *r) {
-    fv_local *l = r->l;
-    const fv_choice *condense = r->plan.condenses ? &r->ask.policy.stage[FV_STAGE_CONDENSE] : NULL;
-    if (r->encoded.n_image > 0) return FV_OK;
-    if (!r->hooks.encoded)
-        return fv_local_encode(l, r->ask.images, r->ask.n_image, condense, &r->encoded);
-    fv_encode_job job = {.n = r->ask.n_image,
-                         .images = r->ask.images,
-                         .condense = condense,
-                         .want_features = !condense};
-    FV_TRY(fv_encode_images(l->vision, fv_checkpoint_config(l->ck), fv_checkpoint_image(l->ck),
-                            &job, l->be.device, &r->encoded));
-    return r->hooks.encoded(r->hooks.user, &r->encoded);
+static fv_generation_options generation_of(const run *r) {
+    const fv_ask *ask = &r->ask;
+    fv_generation_options opt = fv_engine_generation_options(&r->l->engine, ask->ignore_eos);
+    opt.sampling = ask->sampling;
+    opt.max_tokens = ask->max_tokens;
+    opt.n_stop = ask->n_stop;
+    opt.stop = ask->stop;
+    return opt;
 }
 
-/* Where the first token comes from what is packed, the row that runs again must not be. */
-static fv_status plan_for(run *r, const fv_plan_shape *shape) {
-    FV_TRY(fv_plan_make(&r->ask.policy, shape, &r->plan));
-    if (r->ask.first_held && fv_plan_packs_any(&r->plan)) r->plan.first_packed = true;
-    return FV_OK;
+static fv_status open_job(run *r) {
+    const fv_ask *ask = &r->ask;
+    const fv_ask_hooks *h = &r->hooks;
+    fv_job_image *image;
+    FV_TRY(FV_ARENA_NEW(&r->arena, ask->n_image, image));
+    for (int32_t i = 0; i < ask->n_image; i++) image[i].decoded = &ask->images[i];
+    r->job = (fv_prefill_job){.engine = &r->l->engine,
+                              .cache = r->l->images,
+                              .pool = r->l->prefill_pool,
+                              .policy = ask->policy,
+                              .form = form_of(r),
+                              .n_image = ask->n_image,
+                              .image = image,
+                              .generation = generation_of(r),
+                              .first_packed = ask->first_held,
+                              .want_features = h->encoded != NULL,
+                              .want_kept = h->kept != NULL,
+                              .want_digest = true,
+                              .prefill = {.visual_mass = h->visual_mass ? r->mass : NULL,
+                                          .ablation = h->ablation,
+                                          .ablation_user = h->user,
+                                          .head_max = h->head_max,
+                                          .head_max_user = h->user}};
+    return fv_prefill_job_prepare(&r->job);
 }
 
-/* What images are condensed to is part of the prompt: they are encoded first then. */
-static fv_status make_plan(run *r) {
-    const fv_model_config *cfg = fv_checkpoint_config(r->l->ck);
-    fv_plan_shape shape = {.n_layer = cfg->text.n_layer,
-                           .n_kv = cfg->text.n_kv,
-                           .d_head = cfg->text.d_head,
-                           .bytes_value = (int32_t)fv_dtype_bytes(r->l->opt.kv_dtype),
-                           .n_visual = r->prompt.n_visual,
-                           .n_text = r->prompt.n_text,
-                           .n_image = r->prompt.n_image,
-                           .calibrated = fv_checkpoint_blocks(r->l->ck),
-                           .thresholds = fv_checkpoint_thresholds(r->l->ck),
-                           .withdraw = fv_checkpoint_withdraw(r->l->ck),
-                           .uncalibrated = fv_checkpoint_uncalibrated(r->l->ck)};
-    shape.fitted = fv_checkpoint_schedules(r->l->ck, &shape.n_fitted);
-    FV_TRY(plan_for(r, &shape));
-    int32_t context = cfg->text.max_position;
-    if (!r->plan.condenses) return fv_prompt_condense(&r->prompt, NULL, context);
-    FV_TRY(encode(r));
-    FV_TRY(fv_prompt_condense(&r->prompt, r->encoded.each, context));
-    shape.n_encoded = shape.n_visual;
-    shape.n_visual = r->prompt.n_visual;
-    return plan_for(r, &shape);
-}
-
-/* The prefill runs the last row again by itself where all that rows behind it see is packed. */
-static fv_status plan_again(run *r) {
-    const fv_plan *plan = &r->plan;
+/* The prefill runs the last token again by itself where all that tokens after it see is packed. */
+static fv_status plan_rerun(run *r) {
+    const fv_plan *plan = &r->job.plan;
+    const fv_prompt *prompt = &r->job.prompt;
     bool evicts = plan->evict || plan->accum.kind || plan->keeps_packed < 1;
-    r->runs_again = r->ask.first_held && fv_plan_sees_less(plan) && (evicts || !plan->first_packed);
-    if (r->runs_again && r->prompt.seg[r->prompt.n - 1] != FV_SEG_TEXT)
-        return FV_FAIL(FV_EINVAL, "the prompt ends with an image, and its last row is to run again "
-                                  "for the first token: put the question behind the image");
-    return FV_OK;
-}
-
-static fv_status open_sequence(run *r, const int32_t *ids, int32_t n) {
-    const fv_model_config *cfg = fv_checkpoint_config(r->l->ck);
-    fv_generation_options opt = {.sampling = r->ask.sampling,
-                                 .max_tokens = r->ask.max_tokens,
-                                 .context = cfg->text.max_position,
-                                 .n_vocab = r->l->n_vocab,
-                                 .n_eos = r->ask.ignore_eos ? 0 : cfg->n_eos,
-                                 .eos = cfg->eos,
-                                 .n_stop = r->ask.n_stop,
-                                 .stop = r->ask.stop};
-    FV_TRY(fv_generation_open(&opt, r->l->tok, ids, n, n, &r->seq));
-    r->report.digest = malloc((size_t)r->ask.max_tokens * sizeof *r->report.digest);
-    if (!r->report.digest)
-        return FV_FAIL(FV_ENOMEM, "out of memory for %d tokens", r->ask.max_tokens);
+    r->answer.first_held =
+        r->ask.first_held && fv_plan_sees_less(plan) && (evicts || !plan->first_packed);
+    if (r->answer.first_held && prompt->seg[prompt->n - 1] != FV_SEG_TEXT)
+        return FV_FAIL(FV_EINVAL,
+                       "the prompt ends with an image, and its last token is to run again "
+                       "for the first token: put the question behind the image");
     return FV_OK;
 }
 
 static fv_status prepare(run *r) {
-    fv_local *l = r->l;
-    const fv_model_config *cfg = fv_checkpoint_config(l->ck);
-    FV_TRY(render(r));
-    /* Images that are condensed may come to fewer rows than they have now. */
-    bool condense = r->ask.policy.stage[FV_STAGE_CONDENSE].method;
-    int32_t context = condense ? INT32_MAX : cfg->text.max_position;
-    FV_TRY(r->image_at ? fv_prompt_make_at(l->tok, cfg, r->text, r->image_at, r->n_image_at,
-                                           r->ask.n_image, context, &r->prompt)
-                       : fv_prompt_make(l->tok, cfg, r->text, r->ask.n_image, context, &r->prompt));
-    FV_TRY(make_plan(r));
-    size_t attention = (size_t)cfg->text.n_layer * (size_t)r->prompt.n;
+    const fv_prefill_job *j = &r->job;
+    FV_TRY(open_job(r));
+    FV_TRY(plan_rerun(r));
+    size_t attention = (size_t)n_layer_of(r) * (size_t)j->prompt.n;
     if (r->hooks.attention) FV_TRY(FV_ARENA_NEW(&r->arena, attention, r->attention));
-    FV_TRY(plan_again(r));
-    FV_TRY(open_sequence(r, r->prompt.ids, r->prompt.n));
-    if (r->hooks.prompt) FV_TRY(r->hooks.prompt(r->hooks.user, r->text, &r->prompt));
+    r->job.prefill.attention = r->attention;
+    if (r->hooks.prompt) FV_TRY(r->hooks.prompt(r->hooks.user, j->text, &j->prompt));
     return FV_OK;
 }
 
-/* Prompts of n requests in one pass. */
-static fv_status prefill(fv_local *l, run *const *who, int32_t n) {
-    int32_t d = fv_checkpoint_config(l->ck)->text.d_model;
-    fv_prefill_request req[FV_LOCAL_TOGETHER];
-    double t = fv_clock_s();
-    for (int32_t i = 0; i < n; i++) {
-        run *r = who[i];
-        FV_TRY(fv_kv_open(l->prefill_pool, &r->kv));
-        bool condensed = r->plan.condenses;
-        fv_kept_map_rows rows = {r->plan.shape.n_encoded, condensed ? r->encoded.source : NULL};
-        if (r->hooks.kept)
-            FV_TRY(fv_kept_map_begin(&r->arena, r->prompt.seg, r->prompt.n, &rows, &r->watch));
-        req[i] = (fv_prefill_request){
-            .n = r->prompt.n,
-            .ids = r->prompt.ids,
-            .seg = r->prompt.seg,
-            .embeds = fv_tensor_of(r->encoded.embeds.data, FV_F32, r->prompt.n_visual, d),
-            .plan = &r->plan,
-            .kv = r->kv,
-            .attention = r->attention,
-            .visual_mass = r->hooks.visual_mass ? r->mass : NULL,
-            .visual_tokens = r->visual_tokens,
-            .ranked = r->watch ? fv_kept_map_ranked : NULL,
-            .ranked_user = r->watch,
-            .packed = &r->packed,
-            .ablation = r->hooks.ablation,
-            .ablation_user = r->hooks.user,
-            .head_max = r->hooks.head_max,
-            .head_max_user = r->hooks.user,
-            .pruned = r->pruned};
-    }
-    fv_prefill_options opt = {.chunk = l->opt.chunk};
-    FV_TRY(fv_prefill_run(l->dec, req, n, &opt, l->logits));
-    for (int32_t i = 0; i < n; i++) who[i]->report.s_prefill = fv_clock_s() - t;
-    return FV_OK;
+/* ---- prefill ------------------------------------------------------------------------------ */
+
+static fv_status encode(run *r) {
+    FV_TRY(fv_prefill_job_encode_all(&r->job));
+    return r->hooks.encoded ? r->hooks.encoded(r->hooks.user, &r->job.encoded) : FV_OK;
 }
 
-static fv_status note_prefilled(run *r) {
-    r->report.bytes_visual = fv_kv_bytes(r->kv, FV_SEG_VISUAL);
-    r->report.bytes_text = fv_kv_bytes(r->kv, FV_SEG_TEXT);
-    fv_stage_stats_take(&r->plan, r->visual_tokens, r->kv, &r->report.account);
+static fv_status show_prefilled(run *r) {
     const fv_ask_hooks *h = &r->hooks;
-    if (h->prefilled) FV_TRY(h->prefilled(h->user, r->kv));
-    if (h->kept) {
-        fv_kept_map kept;
-        FV_TRY(fv_kept_map_end(r->watch, r->kv, &kept));
-        FV_TRY(h->kept(h->user, &kept, fv_checkpoint_image(r->l->ck)));
-    }
-    if (h->attention)
-        FV_TRY(h->attention(h->user, r->attention, r->plan.shape.n_layer, r->prompt.n));
-    return h->visual_mass ? h->visual_mass(h->user, r->mass, r->plan.shape.n_layer) : FV_OK;
+    const fv_prefill_job *j = &r->job;
+    if (h->prefilled) FV_TRY(h->prefilled(h->user, j->kv));
+    if (h->kept) FV_TRY(h->kept(h->user, &j->kept, fv_checkpoint_image(r->l->engine.ck)));
+    if (h->attention) FV_TRY(h->attention(h->user, r->attention, n_layer_of(r), j->prompt.n));
+    return h->visual_mass ? h->visual_mass(h->user, r->mass, n_layer_of(r)) : FV_OK;
 }
 
 /* A token was chosen from `logits`: records and shows it. */
-static fv_status note_token(run *r, const float *logits, const fv_sampled *token, const char *text,
-                            size_t n_text) {
+static fv_status note_token(run *r, const float *logits, uint64_t digest, const fv_sampled *token,
+                            const char *text, size_t n_text) {
     const fv_ask_hooks *h = &r->hooks;
-    int32_t vocab = fv_checkpoint_config(r->l->ck)->text.vocab, at = r->report.n_generated++;
-    if (at == 0) r->report.s_first_token = fv_clock_s() - r->t0;
-    r->report.digest[at] = fv_logits_digest(logits, vocab);
+    int32_t vocab = fv_checkpoint_config(r->l->engine.ck)->text.vocab;
+    if (r->report.n_generated == 0) r->report.s_first_token = fv_clock_s() - r->begin_s;
+    r->report.digest[r->report.n_generated++] = digest;
     if (h->logits) FV_TRY(h->logits(h->user, logits, vocab));
     if (h->token) FV_TRY(h->token(h->user, token));
     return n_text && h->text ? h->text(h->user, text, n_text) : FV_OK;
 }
 
-/* The first token is there that another row than the prefill's came to. */
-static fv_status end_again(run *r) {
-    r->runs_again = false;
-    r->decode_s = fv_clock_s();
-    return fv_local_again_put_back(&r->again, r->received.kv);
-}
-
-static void on_step(void *ctx, const fv_batch_event *e) {
-    run *r = e->user;
-    (void)ctx;
-    r->status = e->status;
-    if (r->status == FV_OK && r->runs_again) r->status = end_again(r);
-    if (r->status == FV_OK) r->status = note_token(r, e->logits, e->token, e->text, e->n_text);
-    if (r->status != FV_OK || e->finish != FV_FINISH_NOT) r->state = OVER;
-}
-
 /* What was prefilled leaves that side and arrives on the other. */
-static fv_status send(run *r) {
-    const fv_sampling *s = &r->ask.sampling;
-    int32_t context = fv_checkpoint_config(r->l->ck)->text.max_position;
-    int32_t room = context - r->prompt.n;
-    fv_export_request req = {
-        .model = r->l->fingerprint,
-        .kv = r->kv,
-        .plan = &r->plan,
-        .n = r->prompt.n,
-        .ids = r->prompt.ids,
-        .seg = r->prompt.seg,
-        .max_tokens = r->ask.max_tokens < room ? r->ask.max_tokens : room,
-        .sampling = {.repetition_penalty = s->repetition_penalty,
-                     .temperature = s->temperature,
-                     .top_p = s->top_p,
-                     .top_k = s->top_k,
-                     .n_logprobs = s->n_logprobs,
-                     .seed = s->seed},
-    };
+static fv_status send(run *r, const fv_first_token *first) {
+    fv_export_request req = fv_prefill_job_export(&r->job);
     fv_export *ship;
     fv_status st;
     FV_TRY(fv_export_begin(r->l->transport, &req, &ship));
-    FV_TRY_GOTO(fv_export_layers(ship, fv_kv_get_shape(r->kv)->n_layer), st, out);
-    FV_TRY_GOTO(fv_export_end(ship, &r->first), st, out);
-    st =
-        fv_refusal_status(fv_receiver_attach(r->l->receiver, fv_export_ticket(ship), &r->received));
+    FV_TRY_GOTO(fv_export_layers(ship, n_layer_of(r)), st, out);
+    FV_TRY_GOTO(fv_export_end(ship, first), st, out);
     fv_export_report sent = fv_export_get_report(ship);
+    r->answer.ticket = *fv_export_ticket(ship);
     r->report.bytes_sent = sent.bytes;
     r->report.sections = sent.sections;
     r->report.frames = sent.frames;
@@ -309,155 +174,104 @@ out:
     return st;
 }
 
-static fv_status handoff(run *r) {
-    double t = fv_clock_s();
-    FV_TRY(send(r));
-    fv_kv_close(r->kv);
-    r->kv = NULL;
+static fv_status hand_off(run *r) {
+    fv_prefill_job *j = &r->job;
+    fv_first_token first = {.id = j->token.id, .logprob = j->token.logprob, .step = 1};
+    double begin_s = fv_clock_s();
+    if (r->answer.first_held) first.id = j->prompt.ids[j->prompt.n - 1];
+    FV_TRY(send(r, &first));
+    fv_kv_close(j->kv);
+    j->kv = NULL;
     r->report.transport = r->l->transport->ops->name;
-    r->report.s_handoff = fv_clock_s() - t;
-    return FV_OK;
-}
-
-static fv_status first_token(run *r, const float *logits) {
-    const fv_sampled *token;
-    const char *text;
-    size_t n;
-    FV_TRY(fv_generation_take(r->seq, logits, &token, &text, &n));
-    r->first = (fv_first_token){.id = token->id, .logprob = token->logprob, .step = 1};
-    return note_token(r, logits, token, text, n);
-}
-
-/* The decode side is given the prompt's last row as what runs next; what leaves from token to token
- * leaves ahead of it, and its clock counts it. */
-static fv_status begin_again(run *r) {
-    int32_t last = r->prompt.n - 1;
-    FV_TRY(fv_local_again_take_out(&r->again, r->received.kv, last));
-    r->evict.before = 1;
-    r->n_held = last;
+    r->report.s_handoff = fv_clock_s() - begin_s;
+    r->state = DECODING;
+    fv_scheduler_add(r->l->scheduler, &r->answer);
     return FV_OK;
 }
 
 /* The first token is the prefill side's, unless it was asked for otherwise; the others come from
  * what the decode side received. */
 static fv_status begin_answer(run *r, const float *logits) {
-    r->report.transport = "none";
-    if (r->packed.status != FV_OK) return FV_FAIL(r->packed.status, "%s", r->packed.text);
-    FV_TRY(note_prefilled(r));
+    fv_prefill_job *j = &r->job;
+    FV_TRY(fv_prefill_job_end(j));
+    FV_TRY(show_prefilled(r));
+    if (r->answer.first_held) return hand_off(r);
+    FV_TRY(fv_prefill_job_first(j, logits));
+    FV_TRY(note_token(r, logits, j->digest, &j->token, j->token_text, j->n_token_text));
+    if (j->finish == FV_FINISH_NOT) return hand_off(r);
+    r->report.finish = j->finish;
+    r->report.bytes_visual_end = j->bytes_visual;
+    r->report.bytes_text_end = j->bytes_text;
+    r->report.bytes_tables_end = j->bytes_tables;
     r->state = OVER;
-    if (r->runs_again)
-        r->first = (fv_first_token){.id = r->prompt.ids[r->prompt.n - 1], .step = 1};
-    else
-        FV_TRY(first_token(r, logits));
-    if (fv_generation_finish(r->seq) != FV_FINISH_NOT) return FV_OK;
-    FV_TRY(handoff(r));
-    r->decode_s = fv_clock_s();
-    r->state = DECODING;
-    r->n_held = r->prompt.n;
-    FV_TRY(fv_evict_init(&r->evict, r->received.policy, r->prompt.n));
-    if (r->runs_again) FV_TRY(begin_again(r));
-    return fv_batch_join(r->l->batch, r->seq, r->received.kv, &r->evict, r->n_held, r);
+    return FV_OK;
 }
 
-/* ---- conversations ------------------------------------------------------------------------ */
-
-/* What is new, behind what is held: ids [n] in *all. */
-static fv_status join_ids(const run *r, int32_t **all, int32_t *n) {
-    const fv_local *l = r->l;
-    const fv_conversation *session = r->session;
-    const fv_engine engine = {.ck = l->ck, .tok = l->tok}; /* what a follow-up is read with */
-    fv_follow_up follow = {.form = FV_FOLLOW_UP_CHAT,
-                           .chat_template = r->ask.chat ? r->ask.chat : "",
-                           .n_turn = r->ask.n_turn,
-                           .turn = r->ask.turns};
-    int32_t context = fv_checkpoint_config(l->ck)->text.max_position, n_new, *ids;
-    FV_TRY(fv_follow_up_ids(&engine, &follow, session->ids[session->n - 1], &ids, &n_new));
-    int64_t total = (int64_t)session->n + n_new;
-    int32_t *joined = total > context ? NULL : malloc((size_t)total * sizeof *joined);
-    if (joined) {
-        memcpy(joined, session->ids, (size_t)session->n * sizeof *joined);
-        memcpy(joined + session->n, ids, (size_t)n_new * sizeof *joined);
+/* Prompts of n requests in one batch. */
+static fv_status prefill(fv_local *l, run *const *who, int32_t n) {
+    fv_prefill_job *job[FV_LOCAL_TOGETHER];
+    fv_prefill_options opt = {.chunk = l->opt.chunk};
+    for (int32_t i = 0; i < n; i++) {
+        job[i] = &who[i]->job;
+        FV_TRY(encode(who[i]));
     }
-    free(ids);
-    if (total > context)
-        return FV_FAIL(FV_EINVAL,
-                       "the conversation has %d tokens and %d come with this question; the "
-                       "checkpoint's context is %d",
-                       session->n, n_new, context);
-    if (!joined) return FV_FAIL(FV_ENOMEM, "out of memory for a prompt");
-    *all = joined;
-    *n = (int32_t)total;
-    return FV_OK;
+    return fv_prefill_jobs_run(job, n, &opt, l->logits);
 }
 
-/* Its new rows run on what is held, in the batch of all answers. */
-static fv_status resume(run *r) {
-    int32_t *ids, n;
-    FV_TRY(fv_conversations_resume(r->l->conversations, r->ask.conversation, &r->session));
-    r->n_held = r->session->n - 1; /* the last token was chosen and has not run */
-    FV_TRY(join_ids(r, &ids, &n));
-    fv_status st = open_sequence(r, ids, n);
-    free(ids);
-    FV_TRY(st);
-    FV_TRY(fv_batch_join(r->l->batch, r->seq, r->session->kv, &r->session->evict, r->n_held, r));
+/* A batch that fails loses all that were in it. */
+static void prefill_some(fv_local *l, run *const *who, int32_t n) {
+    int32_t vocab = fv_checkpoint_config(l->engine.ck)->text.vocab;
+    fv_status st = prefill(l, who, n);
+    for (int32_t i = 0; i < n; i++) {
+        fv_status mine = st;
+        if (st == FV_OK) mine = begin_answer(who[i], l->logits + (size_t)i * (size_t)vocab);
+        if (mine != FV_OK) fail(who[i], mine);
+    }
+}
+
+/* ---- decode ------------------------------------------------------------------------------- */
+
+static fv_status on_token(fv_answer *x, uint32_t index, const fv_batch_event *e, uint64_t digest) {
+    run *r = (run *)x;
+    (void)index;
+    fv_status st = note_token(r, e->logits, digest, e->token, e->text, e->n_text);
+    if (st != FV_OK) snprintf(r->text, sizeof r->text, "%s", fv_last_error());
+    return st;
+}
+
+static void on_answered(fv_answer *x, fv_status st, const fv_answer_report *a) {
+    run *r = (run *)x;
+    fv_report *out = &r->report;
+    r->state = OVER;
+    if (st != FV_OK) fail(r, st);
+    out->finish = a->finish;
+    out->bytes_visual_end = a->bytes_visual_end;
+    out->bytes_text_end = a->bytes_text_end;
+    out->bytes_tables_end = a->bytes_tables_end;
+    out->entries_evicted = a->entries_evicted;
+    out->s_decode = a->s_decode;
+    out->recompressed = a->recompressed;
+    out->kept = a->keep_s > 0;
+    memcpy(out->conversation, a->conversation, sizeof out->conversation);
+    if (!x->follows) return;
+    memcpy(out->policy, a->policy, sizeof out->policy);
+    out->n_prompt = out->n_text = a->n_prompt;
+    out->n_layer = n_layer_of(r);
+}
+
+const fv_scheduler_hooks fv_local_scheduler_hooks = {.token = on_token, .over = on_answered};
+
+/* Its new tokens run on what is held, in the batch of all answers. */
+static fv_status go_on(run *r) {
+    r->answer.follows = true;
+    r->answer.prompt = form_of(r);
+    memcpy(r->answer.conversation, r->ask.conversation, sizeof r->answer.conversation);
     r->state = DECODING;
-    r->report.transport = "none";
-    r->decode_s = fv_clock_s();
-    return FV_OK;
-}
-
-static fv_status begin_session(run *r) {
-    FV_TRY(fv_conversations_begin(r->l->conversations, &r->session));
-    r->session->kv = r->received.kv;
-    r->received.kv = NULL;
-    memcpy(r->session->policy, r->received.policy, sizeof r->session->policy);
-    r->session->evict = r->evict;
-    r->session->text_keys = fv_text_keys_of(&r->ask.policy);
-    return FV_OK;
-}
-
-/* Keys of its text are factored anew at the end of a kept turn, as on a decode worker. */
-static fv_status settle(run *r) {
-    fv_recompress again;
-    bool more = fv_recompress_begin(&again, &r->session->text_keys, r->session->kv);
-    while (more) FV_TRY(fv_recompress_next(&again, r->l->dec, r->session->kv, &more));
-    r->report.recompressed = again.report;
-    return FV_OK;
-}
-
-/* The answer is complete, and what is held stays. */
-static fv_status keep(run *r) {
-    int32_t n, n_prompt;
-    const int32_t *ids = fv_generation_ids(r->seq, &n, &n_prompt);
-    if (!r->session) FV_TRY(begin_session(r));
-    r->session->evict.before += n - n_prompt;
-    FV_TRY(settle(r));
-    fv_conversation *session = r->session;
-    r->session = NULL;
-    r->report.kept =
-        fv_conversations_keep(r->l->conversations, session, ids, n, FV_LOCAL_KEEP_S) > 0;
-    if (r->report.kept) memcpy(r->report.conversation, session->id, sizeof session->id);
-    return FV_OK;
+    fv_scheduler_add(r->l->scheduler, &r->answer);
+    return r->status == FV_OK ? FV_OK : FV_FAIL(r->status, "%s", r->text);
 }
 
 /* ---- the report --------------------------------------------------------------------------- */
-
-/* Of an answer in a conversation: what ran for it, and what is held in the end. */
-static void fill_follow_up(run *r) {
-    fv_report *out = &r->report;
-    const fv_kv *kv = r->session->kv;
-    int32_t n, n_prompt;
-    fv_generation_ids(r->seq, &n, &n_prompt);
-    memcpy(out->policy, r->session->policy, sizeof out->policy);
-    out->n_prompt = out->n_text = n_prompt - r->n_held;
-    out->n_layer = fv_kv_get_shape(kv)->n_layer;
-    out->s_decode = fv_clock_s() - r->decode_s;
-    out->finish = fv_generation_finish(r->seq);
-    out->bytes_visual_end = fv_kv_bytes(kv, FV_SEG_VISUAL);
-    out->bytes_text_end = fv_kv_bytes(kv, FV_SEG_TEXT);
-    out->bytes_tables_end = fv_kv_packed_tables(kv);
-    out->entries_evicted = fv_evict_rows(kv);
-}
 
 static void fill_mapped(const fv_plan *plan, fv_report *out) {
     out->n_mapped = plan->n_mapped;
@@ -478,44 +292,41 @@ static void fill_mapped(const fv_plan *plan, fv_report *out) {
 
 static void fill_report(run *r) {
     fv_report *out = &r->report;
-    if (r->decode_s > 0) out->s_decode = fv_clock_s() - r->decode_s;
-    out->finish = fv_generation_finish(r->seq);
-    const fv_kv *kv = r->kv ? r->kv : r->received.kv;
-    const fv_kv_shape *s = fv_kv_get_shape(kv);
-    fv_plan_bytes bytes = fv_plan_count(&r->plan);
-    fv_policy_print(&r->ask.policy, out->policy);
-    memcpy(out->note, r->plan.note, sizeof out->note);
-    fill_mapped(&r->plan, out);
-    out->packed = r->packed;
-    memcpy(out->decided[FV_STAGE_PRUNE], r->pruned, sizeof r->pruned);
-    if (r->packed.said)
-        snprintf(out->decided[FV_STAGE_PACK], FV_PLAN_NOTE_MAX, "%s", r->packed.said);
-    out->n_prompt = r->prompt.n;
-    out->n_visual = r->prompt.n_visual;
-    out->n_encoded = r->plan.condenses ? r->plan.shape.n_encoded : r->prompt.n_visual;
-    out->n_text = r->prompt.n_text;
-    out->n_image = r->prompt.n_image;
-    out->n_image_cached = r->encoded.n_cached;
-    out->n_layer = s->n_layer;
-    memcpy(out->visual_tokens, r->visual_tokens, sizeof out->visual_tokens);
+    const fv_prefill_job *j = &r->job;
+    fv_plan_bytes bytes = fv_plan_count(&j->plan);
+    fv_policy_print(&j->policy, out->policy);
+    memcpy(out->note, j->plan.note, sizeof out->note);
+    fill_mapped(&j->plan, out);
+    out->packed = j->packed;
+    out->account = j->stats;
+    memcpy(out->decided[FV_STAGE_PRUNE], j->pruned, sizeof j->pruned);
+    if (j->packed.said)
+        snprintf(out->decided[FV_STAGE_PACK], FV_PLAN_NOTE_MAX, "%s", j->packed.said);
+    out->n_prompt = j->prompt.n;
+    out->n_visual = j->prompt.n_visual;
+    out->n_encoded = j->plan.condenses ? j->plan.shape.n_encoded : j->prompt.n_visual;
+    out->n_text = j->prompt.n_text;
+    out->n_image = j->prompt.n_image;
+    out->n_image_cached = j->n_cached;
+    out->n_layer = n_layer_of(r);
+    memcpy(out->visual_tokens, j->visual_tokens, sizeof out->visual_tokens);
     out->bytes_raw = bytes.raw;
     out->bytes_bound = bytes.held;
-    out->bytes_visual_end = fv_kv_bytes(kv, FV_SEG_VISUAL);
-    out->bytes_text_end = fv_kv_bytes(kv, FV_SEG_TEXT);
-    out->bytes_tables_end = fv_kv_packed_tables(kv);
-    out->entries_evicted = fv_evict_rows(kv);
-    out->s_preprocess = r->encoded.s_preprocess;
-    out->s_vision = r->encoded.s_vision;
+    out->bytes_visual = j->bytes_visual;
+    out->bytes_text = j->bytes_text;
+    out->s_preprocess = j->s_preprocess;
+    out->s_vision = j->s_vision;
+    out->s_prefill = j->s_prefill;
 }
 
 /* Logits that are not finite: says which tensor is to blame, when one is. */
 static fv_status explain_nonfinite(const fv_local *l, fv_status st) {
-    const char *name = fv_checkpoint_find_nonfinite(l->ck);
+    const char *name = fv_checkpoint_find_nonfinite(l->engine.ck);
     if (!name) return st;
     return FV_FAIL(st,
                    "tensor %s of %s holds NaN or infinity: the checkpoint is damaged, fetch it "
                    "again",
-                   name, fv_checkpoint_dir(l->ck));
+                   name, fv_checkpoint_dir(l->engine.ck));
 }
 
 /* ---- several at a time ----------------------------------------------------------------- */
@@ -527,13 +338,25 @@ fv_status fv_local_begin(fv_local *l, const fv_ask *ask, const fv_ask_hooks *hoo
         return FV_FAIL(FV_EBUSY, "%d requests are under way already", l->n_run);
     run *r = calloc(1, sizeof *r);
     if (!r) return FV_FAIL(FV_ENOMEM, "out of memory for a request");
-    *r = (run){.l = l,
+    *r = (run){.answer = {.sampling = ask->sampling,
+                          .keep_s = ask->keep ? FV_LOCAL_KEEP_S : 0,
+                          .max_tokens = ask->max_tokens,
+                          .n_stop = ask->n_stop,
+                          .stop = ask->stop,
+                          .ignore_eos = ask->ignore_eos,
+                          .digests = true},
+               .l = l,
                .ask = *ask,
                .hooks = hooks ? *hooks : none,
                .over = over,
                .user = user,
-               .t0 = fv_clock_s()};
-    fv_status st = ask->conversation ? resume(r) : prepare(r);
+               .report = {.transport = "none"},
+               .begin_s = fv_clock_s()};
+    r->report.digest = malloc((size_t)ask->max_tokens * sizeof *r->report.digest);
+    fv_status st = !r->report.digest
+                       ? FV_FAIL(FV_ENOMEM, "out of memory for %d tokens", ask->max_tokens)
+                   : ask->conversation ? go_on(r)
+                                       : prepare(r);
     if (st != FV_OK)
         run_free(r);
     else
@@ -541,42 +364,13 @@ fv_status fv_local_begin(fv_local *l, const fv_ask *ask, const fv_ask_hooks *hoo
     return st;
 }
 
-static void fail(run *r, fv_status st) {
-    r->state = OVER;
-    r->status = st;
-}
-
-/* A pass that fails loses all that were in it. */
-static void prefill_some(fv_local *l, run *const *who, int32_t n) {
-    int32_t vocab = fv_checkpoint_config(l->ck)->text.vocab;
-    fv_status st = FV_OK;
-    for (int32_t i = 0; i < n && st == FV_OK; i++) st = encode(who[i]);
-    if (st == FV_OK) st = prefill(l, who, n);
-    for (int32_t i = 0; i < n; i++) {
-        fv_status mine = st;
-        if (st == FV_OK) mine = begin_answer(who[i], l->logits + (size_t)i * (size_t)vocab);
-        if (mine != FV_OK) fail(who[i], mine);
-    }
-}
-
-static void step_all(fv_local *l) {
-    fv_status st = fv_batch_step(l->batch, on_step, NULL);
-    for (int32_t i = 0; i < l->n_run && st != FV_OK; i++)
-        if (l->runs[i]->state == DECODING) fail(l->runs[i], st);
-}
-
 /* Takes the run out before it is told, so that another may begin there. */
 static void end(fv_local *l, int32_t at) {
     run *r = l->runs[at];
     l->n_run--;
     memmove(&l->runs[at], &l->runs[at + 1], (size_t)(l->n_run - at) * sizeof(run *));
-    fv_batch_leave(l->batch, r->seq);
-    if (r->status == FV_OK && r->ask.conversation)
-        fill_follow_up(r);
-    else if (r->status == FV_OK)
-        fill_report(r);
-    bool held = r->session || r->received.kv; /* not where prefill's own token ended the answer */
-    if (r->status == FV_OK && r->ask.keep && held) r->status = keep(r);
+    if (r->status == FV_OK && !r->ask.conversation) fill_report(r);
+    if (r->status != FV_OK) r->status = FV_FAIL(r->status, "%s", r->text);
     if (r->status == FV_EDATA) r->status = explain_nonfinite(l, r->status);
     r->over(r->user, r->status, &r->report);
     run_free(r);
@@ -589,8 +383,8 @@ void fv_local_step(fv_local *l) {
         if (l->runs[i]->state == WAITING) who[n++] = l->runs[i];
     if (n > 0)
         prefill_some(l, who, n);
-    else if (fv_batch_count(l->batch) > 0)
-        step_all(l);
+    else
+        fv_scheduler_step(l->scheduler);
     for (int32_t i = 0; i < l->n_run;)
         if (l->runs[i]->state == OVER)
             end(l, i);

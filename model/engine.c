@@ -65,6 +65,15 @@ uint64_t fv_engine_layers_run(const fv_engine *e) {
     return fv_decoder_layers_run(e->dec) + (e->vision ? fv_vision_layers_run(e->vision) : 0);
 }
 
+fv_generation_options fv_engine_generation_options(const fv_engine *e, bool ignore_eos) {
+    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
+    return (fv_generation_options){.sampling = fv_sampling_default(),
+                                   .context = cfg->text.max_position,
+                                   .n_vocab = e->n_vocab,
+                                   .n_eos = ignore_eos ? 0 : cfg->n_eos,
+                                   .eos = cfg->eos};
+}
+
 fv_kv_shape fv_engine_kv_shape(const fv_engine *e, fv_dtype dtype) {
     const fv_text_config *text = &fv_checkpoint_config(e->ck)->text;
     return (fv_kv_shape){

@@ -7,7 +7,7 @@
 #include "model/net/decoder.h"
 #include "model/net/kv.h"
 #include "model/net/vision.h"
-#include "text/tokenizer.h"
+#include "text/generation.h"
 
 typedef struct fv_engine_options {
     const char *checkpoint; /* directory */
@@ -37,6 +37,10 @@ void fv_engine_close(fv_engine *e);
 /* Layers run so far, of the text model and the tower: it grows while something is computed. Any
  * thread. */
 uint64_t fv_engine_layers_run(const fv_engine *e);
+
+/* Of an answer that this checkpoint gives: greedy; max_tokens and stop strings are left to set. The
+ * list of EOS ids is the checkpoint's. */
+fv_generation_options fv_engine_generation_options(const fv_engine *e, bool ignore_eos);
 
 /* Of rows kept as `dtype`, for fv_kv_pool_open. */
 fv_kv_shape fv_engine_kv_shape(const fv_engine *e, fv_dtype dtype);

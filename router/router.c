@@ -8,6 +8,10 @@
 
 #include "common/clock.h"
 #include "common/random.h"
+#include "router/admit.h"
+#include "router/fleet_info.h"
+#include "router/generate.h"
+#include "router/relay.h"
 
 enum { TICK_MS = 50 };
 

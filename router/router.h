@@ -2,8 +2,11 @@
 #define FOVEA_ROUTER_ROUTER_H
 
 /* THE ROUTER: the Inference service for clients and the Fleet service for workers, with what stands
- * behind both (stages.h). Loop thread. */
-#include "router/stages.h"
+ * behind both: registry.h (the workers), admit.h (is the request right), deadline.h (in time), relay.h
+ * (the queue), balancer.h and breaker.h (which workers), reservation.h (what is taken of them),
+ * generate.h (the client's call), merge.h (the report). Loop thread. */
+#include "auth/mac.h"
+#include "rpc/server.h"
 
 #ifdef __cplusplus
 extern "C" {

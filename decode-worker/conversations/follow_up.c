@@ -15,7 +15,7 @@ static fv_status encode(const fv_engine *e, int32_t last, const char *text, int3
     return fv_tokenizer_encode_behind_as_text(e->tok, last, text, bytes, literal, ids, n);
 }
 
-static fv_status chat_ids(const fv_engine *e, const fv_follow_up *q, int32_t last, int32_t **ids,
+static fv_status chat_ids(const fv_engine *e, const fv_prompt_form *q, int32_t last, int32_t **ids,
                           int32_t *n) {
     fv_chat_template t;
     char *text;
@@ -30,7 +30,7 @@ static fv_status chat_ids(const fv_engine *e, const fv_follow_up *q, int32_t las
     return st;
 }
 
-static fv_status copy_ids(const fv_follow_up *q, int32_t **ids, int32_t *n) {
+static fv_status copy_ids(const fv_prompt_form *q, int32_t **ids, int32_t *n) {
     int32_t *copy = malloc(((size_t)q->n_id + 1) * sizeof *copy);
     if (!copy) return FV_FAIL(FV_ENOMEM, "out of memory for a prompt of %d", q->n_id);
     if (q->n_id) memcpy(copy, q->id, (size_t)q->n_id * sizeof *copy);
@@ -53,17 +53,17 @@ static fv_status check_ids(const fv_engine *e, const int32_t *ids, int32_t n) {
     return FV_OK;
 }
 
-static fv_status make_ids(const fv_engine *e, const fv_follow_up *q, int32_t last, int32_t **ids,
+static fv_status make_ids(const fv_engine *e, const fv_prompt_form *q, int32_t last, int32_t **ids,
                           int32_t *n) {
-    switch (q->form) {
-    case FV_FOLLOW_UP_CHAT: return chat_ids(e, q, last, ids, n);
-    case FV_FOLLOW_UP_TEXT: return encode(e, last, q->text, -1, ids, n);
-    case FV_FOLLOW_UP_IDS: return copy_ids(q, ids, n);
+    switch (q->kind) {
+    case FV_PROMPT_CHAT: return chat_ids(e, q, last, ids, n);
+    case FV_PROMPT_TEXT: return encode(e, last, q->text, -1, ids, n);
+    case FV_PROMPT_IDS: return copy_ids(q, ids, n);
     }
     return FV_FAIL(FV_EINVAL, "a prompt is a chat, a text or ids");
 }
 
-fv_status fv_follow_up_ids(const fv_engine *e, const fv_follow_up *q, int32_t last, int32_t **ids,
+fv_status fv_follow_up_ids(const fv_engine *e, const fv_prompt_form *q, int32_t last, int32_t **ids,
                            int32_t *n) {
     int32_t *made, n_made;
     FV_TRY(make_ids(e, q, last, &made, &n_made));

@@ -97,6 +97,7 @@ static void leave(fv_scheduler *a, fv_answer *x) {
             break;
         }
     fv_generation_close(x->seq);
+    fv_rerun_free(&x->rerun);
     x->seq = NULL;
 }
 
@@ -110,7 +111,6 @@ static void report_follow_up(const fv_answer *x, int32_t n_prompt, fv_answer_rep
     r->bytes_visual = x->bytes_visual;
     r->bytes_text = x->bytes_text;
     r->s_prefill = x->t_token - x->t_joined;
-    r->s_decode = x->t_last - x->t_token;
 }
 
 static void report_answer(const fv_answer *x, fv_answer_report *r) {
@@ -123,7 +123,7 @@ static void report_answer(const fv_answer *x, fv_answer_report *r) {
     r->bytes_tables_end = fv_kv_packed_tables(x->session->kv);
     r->entries_evicted = fv_evict_rows(x->session->kv) - x->rows_gone;
     r->s_claim = x->t_joined - x->t_claimed;
-    r->s_decode = x->t_last - x->t_claimed;
+    r->s_decode = x->t_last - (x->follows || x->first_held ? x->t_token : x->t_claimed);
     r->recompressed = x->again.report;
     memcpy(r->policy, x->session->policy, sizeof r->policy);
     if (x->follows) report_follow_up(x, n_prompt, r);
@@ -182,15 +182,11 @@ static void settle_one(fv_scheduler *a) {
 
 static fv_status open_sequence(fv_scheduler *a, fv_answer *x, const int32_t *ids, int32_t n,
                                int32_t n_prompt) {
-    const fv_model_config *cfg = fv_checkpoint_config(a->engine->ck);
-    fv_generation_options opt = {.sampling = x->sampling,
-                                 .max_tokens = x->max_tokens,
-                                 .context = cfg->text.max_position,
-                                 .n_vocab = a->engine->n_vocab,
-                                 .n_eos = x->ignore_eos ? 0 : cfg->n_eos,
-                                 .eos = cfg->eos,
-                                 .n_stop = x->n_stop,
-                                 .stop = x->stop};
+    fv_generation_options opt = fv_engine_generation_options(a->engine, x->ignore_eos);
+    opt.sampling = x->sampling;
+    opt.max_tokens = x->max_tokens;
+    opt.n_stop = x->n_stop;
+    opt.stop = x->stop;
     return fv_generation_open(&opt, a->engine->tok, ids, n, n_prompt, &x->seq);
 }
 
@@ -205,7 +201,7 @@ static fv_status check_replay(const fv_answer *x, const fv_received *got) {
                           x->n_replay);
 }
 
-/* Its rows and ids, the first token behind them, become a conversation. */
+/* Its tokens, the first one of the answer after them, become a conversation. */
 static fv_status take_over(fv_scheduler *a, fv_answer *x, fv_received *got) {
     fv_policy policy;
     int32_t *ids = realloc(got->ids, ((size_t)got->n + 1) * sizeof *ids);
@@ -215,13 +211,21 @@ static fv_status take_over(fv_scheduler *a, fv_answer *x, fv_received *got) {
     ids[got->n] = got->first.id;
     x->session->kv = got->kv;
     x->session->ids = ids;
-    x->session->n = got->n + 1;
+    x->session->n = got->n + !x->first_held;
     memcpy(x->session->policy, got->policy, sizeof x->session->policy);
     got->kv = NULL;
     got->ids = NULL;
     FV_TRY(fv_policy_parse(x->session->policy, &policy));
     x->session->text_keys = fv_text_keys_of(&policy);
     return fv_evict_init(&x->session->evict, x->session->policy, got->n - x->n_replay);
+}
+
+/* The prompt's last token is what runs next; what is evicted from token to token goes before it,
+ * and counts it. */
+static fv_status begin_rerun(fv_answer *x) {
+    x->n_held--;
+    x->session->evict.before = 1;
+    return fv_rerun_take_out(&x->rerun, x->session->kv, x->n_held);
 }
 
 static fv_status begin(fv_scheduler *a, fv_answer *x, fv_received *got) {
@@ -234,6 +238,7 @@ static fv_status begin(fv_scheduler *a, fv_answer *x, fv_received *got) {
     x->sampling.n_logprobs = n_logprobs;
     x->max_tokens = x->max_tokens < room ? x->max_tokens : room;
     x->n_held = got->n;
+    if (x->first_held) FV_TRY(begin_rerun(x));
     return open_sequence(a, x, x->session->ids, x->session->n, got->n - x->n_replay);
 }
 
@@ -353,8 +358,9 @@ static fv_status take_token(fv_scheduler *a, fv_answer *x, const fv_batch_event 
         x->t_token = fv_clock_s();
         x->bytes_visual = fv_kv_bytes(x->session->kv, FV_SEG_VISUAL);
         x->bytes_text = fv_kv_bytes(x->session->kv, FV_SEG_TEXT);
+        if (x->first_held) FV_TRY(fv_rerun_put_back(&x->rerun, x->session->kv));
     }
-    return a->hooks.token(x, (uint32_t)(n - n_prompt - 1), e->token, digest, e->text, e->n_text);
+    return a->hooks.token(x, (uint32_t)(n - n_prompt - 1), e, digest);
 }
 
 static void on_event(void *ctx, const fv_batch_event *e) {

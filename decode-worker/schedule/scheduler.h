@@ -28,6 +28,7 @@
 #include "decode-worker/conversations/recompress.h"
 #include "decode-worker/receive/receive.h"
 #include "decode-worker/schedule/batch.h"
+#include "decode-worker/schedule/rerun.h"
 #include "model/engine.h"
 
 typedef enum fv_answer_phase {
@@ -70,13 +71,16 @@ typedef struct fv_answer {
     int32_t n_replay; /* tokens before the first one of the hand-off, at the prompt's end */
     const uint32_t *replay;
     uint8_t conversation[16];
-    fv_follow_up prompt;  /* that goes on with it */
-    fv_sampling sampling; /* a hand-off brings its own; alternatives are always asked for here */
-    double keep_s;        /* 0: nothing is kept afterwards */
-    int32_t max_tokens;   /* of the whole answer */
+    fv_prompt_form prompt; /* that goes on with it */
+    fv_sampling sampling;  /* a hand-off brings its own; alternatives are always asked for here */
+    double keep_s;         /* 0: nothing is kept afterwards */
+    int32_t max_tokens;    /* of the whole answer */
     int32_t n_stop;
     const char *const *stop; /* [n_stop] */
     bool ignore_eos, digests;
+    /* Of a hand-off whose first token is the prompt's last: that token runs again, on what is held,
+     * and the answer's first token comes from it (rerun.h). */
+    bool first_held;
     /* private */
     struct fv_answer *next;
     fv_answer_phase phase;
@@ -88,14 +92,14 @@ typedef struct fv_answer {
     size_t bytes_visual, bytes_text; /* at the first token */
     uint64_t rows_gone;              /* that the answers before it had let go */
     int32_t at_work;                 /* its place in the worker's pulse; 0: none */
-    fv_recompress again;             /* while it settles */
+    fv_rerun rerun;
+    fv_recompress again; /* while it settles */
 } fv_answer;
 
 typedef struct fv_scheduler_hooks {
     /* A token was chosen: number `index` of the answer, from logits of this digest (0: not asked
-     * for). Everything is borrowed for the call. A failure (for want of memory) ends the answer. */
-    fv_status (*token)(fv_answer *x, uint32_t index, const fv_sampled *token, uint64_t digest,
-                       const char *text, size_t n_text);
+     * for). Everything is borrowed for the call. A failure ends the answer. */
+    fv_status (*token)(fv_answer *x, uint32_t index, const fv_batch_event *e, uint64_t digest);
     /* The answer is over, well or (fv_last_error says why) not. Last. */
     void (*over)(fv_answer *x, fv_status st, const fv_answer_report *r);
 } fv_scheduler_hooks;

@@ -12,6 +12,7 @@
 #include "common/failpoint.h"
 #include "common/log.h"
 #include "decode-worker/service/internal.h"
+#include "rpc/message.h"
 
 enum { MESSAGE_MAX = 1 << 20, CALLS_MAX = 4096 };
 
@@ -28,8 +29,8 @@ typedef struct token {
 typedef struct decode {
     fv_answer answer; /* first, so that an answer is its request */
     fv_decode_worker *w;
-    fv_arena arena; /* what the answer points to */
-    char *id;       /* the request's name, in the arena */
+    fv_arena arena; /* the message, to which the answer points */
+    const char *id; /* the request's name, in the arena */
     fv_job begin, drop;
     fv_rpc_op over, dropped;
     /* written by the computing thread before `over` was posted */
@@ -81,17 +82,17 @@ static void copy_text(char *out, const char *text, size_t n) {
     *out = '\0';
 }
 
-static fv_status token_chosen(fv_answer *x, uint32_t index, const fv_sampled *sampled,
-                              uint64_t digest, const char *text, size_t n_text) {
+static fv_status token_chosen(fv_answer *x, uint32_t index, const fv_batch_event *e,
+                              uint64_t digest) {
     decode *d = (decode *)x;
-    token *t = malloc(sizeof *t + n_text + 1);
+    token *t = malloc(sizeof *t + e->n_text + 1);
     if (!t) return FV_FAIL(FV_ENOMEM, "out of memory for a token");
     *t = (token){.op = {.done = on_token, .owner = t},
                  .d = d,
                  .index = index,
                  .digest = digest,
-                 .sampled = *sampled};
-    copy_text(t->text, text, n_text);
+                 .sampled = *e->token};
+    copy_text(t->text, e->text, e->n_text);
     atomic_fetch_add(&d->w->load.tokens_out, 1);
     fv_bridge_post(d->w->bridge, &t->op, true);
     if (index >= 3) fv_failpoint_reached(FV_FAILPOINT_DECODE_RUNNING);
@@ -267,10 +268,20 @@ static fv_status check_caller(fv_rpc_call *c, const fv_decode_message *q) {
     return fv_caller_asks(&who, q->request_id, NULL);
 }
 
-static fv_status on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
+static fv_status read_request(decode *d, grpc_byte_buffer *message) {
+    int32_t context = fv_checkpoint_config(d->w->opt.engine->ck)->text.max_position;
     ProtobufCMessage *m;
-    FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__decode_request__descriptor, message, &m));
-    FV_TRY(check_caller(c, (const fv_decode_message *)m));
+    fv_status st =
+        fv_rpc_unpack(&fovea__handoff__v1__decode_request__descriptor, message, &d->arena, &m);
+    if (st != FV_OK) return st == FV_EDATA ? FV_EINVAL : st;
+    const fv_decode_message *q = (const fv_decode_message *)m;
+    FV_TRY(check_caller(d->call, q));
+    FV_TRY(fv_decode_request_read(q, context, &d->arena, &d->answer));
+    d->answer.request_id = d->id = q->request_id;
+    return fv_jobs_post(d->w->jobs, &d->begin);
+}
+
+static fv_status on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     decode *d = calloc(1, sizeof *d);
     if (!d) return FV_FAIL(FV_ENOMEM, "out of memory for a request");
     d->w = fv_rpc_call_service(c);
@@ -281,12 +292,7 @@ static fv_status on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     d->drop = (fv_job){.run = run_drop, .owner = d};
     d->over = (fv_rpc_op){.done = on_over, .owner = d};
     d->dropped = (fv_rpc_op){.done = on_dropped, .owner = d};
-    const fv_decode_message *q = (const fv_decode_message *)m;
-    int32_t context = fv_checkpoint_config(d->w->opt.engine->ck)->text.max_position;
-    fv_status st = fv_decode_request_read(q, context, &d->arena, &d->answer);
-    if (st == FV_OK) st = fv_arena_strndup(&d->arena, q->request_id, strlen(q->request_id), &d->id);
-    d->answer.request_id = d->id;
-    if (st == FV_OK) st = fv_jobs_post(d->w->jobs, &d->begin);
+    fv_status st = read_request(d, message);
     if (st != FV_OK) {
         d->refs = 1;
         unref(d);

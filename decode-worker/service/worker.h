@@ -2,7 +2,7 @@
 #define FOVEA_DECODE_WORKER_SERVICE_WORKER_H
 
 /* DECODE WORKER: the services Handoff and Decode of proto/handoff.proto over the stages of
- * decode-worker/schedule/stages.h.
+ * decode-worker/schedule/scheduler.h.
  *
  *   [loop thread]                     jobs            [computing thread]
  *   service_handoff.c  Open           ------------->  opens: room now, or in its turn

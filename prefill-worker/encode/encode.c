@@ -1,4 +1,4 @@
-/* Preprocessing and the vision tower, for the images of one prompt. The thread that owns the
+/* The vision tower, for the images of one prompt. The thread that owns the
  * tower. */
 #include "prefill-worker/encode/encode.h"
 
@@ -37,18 +37,15 @@ static fv_status encode_all(fv_vision *v, const fv_model_config *cfg, bool want_
 
 static fv_status encode(fv_vision *v, const fv_model_config *cfg, const fv_image_config *image,
                         const fv_encode_job *job, fv_device *dev, fv_encoded *e) {
-    double t0 = fv_clock_s();
+    double begin_s = fv_clock_s();
     size_t each = fv_image_pixels_count(image);
     e->pixels = malloc((size_t)e->n_image * each * sizeof *e->pixels);
     if (!e->pixels) return FV_FAIL(FV_ENOMEM, "out of memory for %d images", e->n_image);
-    if (job->pixels) memcpy(e->pixels, job->pixels, (size_t)e->n_image * each * sizeof *e->pixels);
-    for (int32_t i = 0; i < e->n_image && !job->pixels; i++)
-        FV_TRY(fv_image_preprocess(&job->images[i], image, e->pixels + (size_t)i * each));
-    double t1 = fv_clock_s();
+    for (int32_t i = 0; i < e->n_image; i++)
+        memcpy(e->pixels + (size_t)i * each, job->pixels[i], each * sizeof *e->pixels);
     FV_TRY(job->condense ? condense(v, cfg, job, dev, e)
                          : encode_all(v, cfg, job->want_features, dev, e));
-    e->s_preprocess = t1 - t0;
-    e->s_vision = fv_clock_s() - t1;
+    e->s_vision = fv_clock_s() - begin_s;
     return FV_OK;
 }
 
@@ -134,7 +131,6 @@ fv_status fv_encode_keep(fv_vision *v, const fv_model_config *cfg, const fv_imag
     fv_encoded one;
     fv_image_rows rows = {0};
     FV_TRY(fv_encode_images(v, cfg, fit, job, out->embeds.device, &one));
-    out->s_preprocess += one.s_preprocess;
     out->s_vision += one.s_vision;
     fv_status st = take_rows(&one, &rows);
     fv_encoded_free(&one);

@@ -1,7 +1,7 @@
 #ifndef FOVEA_PREFILL_WORKER_ENCODE_ENCODE_H
 #define FOVEA_PREFILL_WORKER_ENCODE_ENCODE_H
 
-/* ENCODE: decoded images -> rows of the text model. */
+/* ENCODE: pixel values of images -> tokens of the text model. */
 #include "prefill-worker/condense/condense.h"
 #include "prefill-worker/image/cache.h"
 #include "prefill-worker/image/image.h"
@@ -18,19 +18,18 @@ typedef struct fv_encoded {
     int32_t *source;  /* [n_row] which of all images' rows each was, -1: made of several; both are
                        * NULL where images are not condensed */
     fv_arena arena;   /* of these lists */
-    double s_preprocess, s_vision; /* seconds */
-} fv_encoded;                      /* {0} is empty and may be freed */
+    double s_vision;  /* seconds */
+} fv_encoded;         /* {0} is empty and may be freed */
 
 /* What is encoded, and how. */
 typedef struct fv_encode_job {
     int32_t n;
-    const fv_image *images;    /* [n] decoded; or NULL, and */
-    const float *pixels;       /* [n, 3, S, S] what fv_image_preprocess made of them */
-    const fv_choice *condense; /* NULL: images keep their rows */
-    bool want_features;        /* not with condense */
+    const float *const *pixels; /* [n] of [3, S, S] each, from fv_image_preprocess */
+    const fv_choice *condense;  /* NULL: images keep their rows */
+    bool want_features;         /* not with condense */
 } fv_encode_job;
 
-/* Preprocesses and encodes images in one batch; none give an empty result. FV_EINVAL when the
+/* Encodes images in one batch; none give an empty result. FV_EINVAL when the
  * preprocessor's crop is not the size that the tower was built for. */
 fv_status fv_encode_images(fv_vision *v, const fv_model_config *cfg, const fv_image_config *image,
                            const fv_encode_job *job, fv_device *dev, fv_encoded *out);

@@ -14,17 +14,6 @@
 #include "common/clock.h"
 #include "prefill-worker/service/internal.h"
 
-static fv_image_key key_of(const fv_task *t, size_t i) {
-    const ProtobufCBinaryData *data = &t->msg->request->images[i]->data;
-    return (fv_image_key){data->data, data->len, t->condense};
-}
-
-/* A broken image is the client's, and would be as broken the next time. */
-static fv_status blame_client(fv_status st, size_t i) {
-    if (st == FV_EDATA || st == FV_EUNSUPPORTED) st = FV_EINVAL;
-    return fv_fail_prefix(st, "image %zu", i);
-}
-
 /* ---- room for pixels: the loop thread, but for giving back ---------------------------------- */
 
 static fv_status count_pixels(const fv_generate_message *r, uint64_t *out) {
@@ -33,7 +22,9 @@ static fv_status count_pixels(const fv_generate_message *r, uint64_t *out) {
         fv_image_size size;
         fv_status st =
             fv_image_size_check(r->images[i]->data.data, r->images[i]->data.len, NULL, &size);
-        if (st != FV_OK) return blame_client(st, i);
+        if (st != FV_OK)
+            return fv_fail_prefix(st == FV_EDATA || st == FV_EUNSUPPORTED ? FV_EINVAL : st,
+                                  "image %zu", i);
         n += (uint64_t)fv_image_size_pixels(&size);
     }
     *out = n;
@@ -67,47 +58,16 @@ void fv_task_give_pixels(fv_task *t) {
 
 /* ---- the reading thread --------------------------------------------------------------------- */
 
-static fv_status read_image(fv_task *t, size_t i) {
-    const fv_image_config *fit = fv_checkpoint_image(t->worker->line.engine->ck);
-    const ProtobufCBinaryData *data = &t->msg->request->images[i]->data;
-    double t0 = fv_clock_s();
-    fv_image image;
-    float *pixels = malloc(fv_image_pixels_count(fit) * sizeof *pixels);
-    fv_status st = pixels ? fv_image_decode(data->data, data->len, NULL, &image)
-                          : FV_FAIL(FV_ENOMEM, "out of memory for a picture");
-    if (st == FV_OK) {
-        st = fv_image_preprocess(&image, fit, pixels);
-        fv_image_free(&image);
-    }
-    t->images.seconds += fv_clock_s() - t0;
-    if (st != FV_OK) {
-        free(pixels);
-        return blame_client(st, i);
-    }
-    t->images.pixels[i] = pixels;
-    return FV_OK;
-}
-
-/* The next one that is wanted, or as many as there are. */
-static size_t next_wanted(const fv_task *t) {
-    size_t i = 0, n = t->msg->request->n_images;
-    while (i < n && !t->images.wanted[i]) i++;
-    return i;
-}
-
 /* One image; then the others' turn, or back. */
 static void read_next(fv_job *job) {
     fv_task *t = job->owner;
     fv_task_images *p = &t->images;
     fv_prefill_worker *w = t->worker;
-    size_t i = next_wanted(t);
-    p->wanted[i] = false;
-    if (!atomic_load(&t->cancelled)) p->status = read_image(t, i);
+    bool more = false;
+    if (!atomic_load(&t->cancelled)) p->status = fv_prefill_job_read(&t->prefill, &more);
     if (p->status != FV_OK) snprintf(p->text, sizeof p->text, "%s", fv_last_error());
     atomic_fetch_add_explicit(&w->n_read, 1, memory_order_relaxed);
-    bool more = p->status == FV_OK && !atomic_load(&t->cancelled) &&
-                next_wanted(t) < t->msg->request->n_images;
-    if (more)
+    if (more && !atomic_load(&t->cancelled))
         fv_jobs_follow(w->reader, job);
     else
         fv_jobs_follow(w->jobs, &p->back); /* the task is not ours any more */
@@ -124,40 +84,16 @@ static uint64_t images_read(const void *worker) {
 /* The line looks at the task behind this. */
 static void on_back(fv_job *job) { ((fv_task *)job->owner)->images.away = false; }
 
-/* What is done to the rows of this task's images, as the cache knows it. */
-static fv_status name_condense(fv_task *t) {
-    char text[FV_POLICY_TEXT_MAX] = "";
-    fv_policy only = {0};
-    only.stage[FV_STAGE_CONDENSE] = t->policy.stage[FV_STAGE_CONDENSE];
-    if (t->plan.condenses) fv_policy_print(&only, text);
-    return fv_arena_strndup(&t->arena, text, strlen(text), &t->condense);
-}
-
-static fv_status open_images(fv_task *t) {
-    fv_task_images *p = &t->images;
-    size_t n = t->msg->request->n_images;
-    if (p->pixels) return FV_OK;
-    p->job = (fv_job){.run = read_next, .owner = t};
-    p->back = (fv_job){.run = on_back, .owner = t};
-    FV_TRY(name_condense(t));
-    FV_TRY(FV_ARENA_NEW(&t->arena, n, p->wanted));
-    return FV_ARENA_NEW(&t->arena, n, p->pixels);
-}
-
 fv_status fv_task_read_images(fv_task *t) {
     fv_task_images *p = &t->images;
-    size_t n = t->msg->request->n_images, n_wanted = 0;
-    if (n == 0) return FV_OK;
-    FV_TRY(open_images(t));
-    for (size_t i = (size_t)t->encoded.n_added; i < n; i++) {
-        fv_image_key key = key_of(t, i);
-        p->wanted[i] = !p->pixels[i] && !fv_image_cache_get(t->worker->line.cache, &key);
-        n_wanted += p->wanted[i];
-    }
-    if (n_wanted == 0) {
+    int32_t n;
+    FV_TRY(fv_prefill_job_unread(&t->prefill, &n));
+    if (n == 0) {
         fv_task_give_pixels(t);
         return FV_OK;
     }
+    p->job = (fv_job){.run = read_next, .owner = t};
+    p->back = (fv_job){.run = on_back, .owner = t};
     t->state = FV_TASK_READING;
     t->reading_s = fv_clock_s();
     p->away = true;
@@ -167,48 +103,14 @@ fv_status fv_task_read_images(fv_task *t) {
 }
 
 fv_status fv_task_images_read(fv_task *t) {
-    fv_task_images *p = &t->images;
+    const fv_task_images *p = &t->images;
     fv_task_waits(t);
     fv_task_give_pixels(t);
-    t->s_preprocess = p->seconds;
     return p->status == FV_OK ? FV_OK : FV_FAIL(p->status, "%s", p->text);
 }
 
-/* *there: false when it must be read again. */
-static fv_status encode_next(fv_task *t, size_t i, bool *there) {
-    const fv_engine *e = t->worker->line.engine;
-    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
-    fv_image_cache *cache = t->worker->line.cache;
-    fv_image_key key = key_of(t, i);
-    const fv_image_rows *known = fv_image_cache_get(cache, &key);
-    float **pixels = &t->images.pixels[i];
-    *there = known || *pixels;
-    if (known) {
-        t->encoded.n_cached++;
-        return fv_encoded_add(&t->encoded, cfg, known);
-    }
-    if (!*pixels) return FV_OK;
-    fv_encode_job job = {.n = 1,
-                         .pixels = *pixels,
-                         .condense =
-                             t->plan.condenses ? &t->policy.stage[FV_STAGE_CONDENSE] : NULL};
-    fv_status st =
-        fv_encode_keep(e->vision, cfg, fv_checkpoint_image(e->ck), &job, cache, &key, &t->encoded);
-    free(*pixels);
-    *pixels = NULL;
-    return st;
-}
-
 fv_status fv_task_encode(fv_task *t) {
-    const fv_engine *e = t->worker->line.engine;
-    size_t n = t->msg->request->n_images;
-    bool there = true;
-    if (n == 0) return FV_OK;
-    if (t->encoded.n_image == 0)
-        FV_TRY(fv_encoded_open(fv_checkpoint_config(e->ck), (int32_t)n, e->be.device, &t->encoded));
-    while (there && (size_t)t->encoded.n_added < n)
-        FV_TRY(encode_next(t, (size_t)t->encoded.n_added, &there));
-    t->s_vision = t->encoded.s_vision;
-    t->n_cached = t->encoded.n_cached;
-    return there ? FV_OK : fv_task_read_images(t);
+    bool done;
+    FV_TRY(fv_prefill_job_encode(&t->prefill, &done));
+    return done ? FV_OK : fv_task_read_images(t);
 }

@@ -31,13 +31,9 @@
 #include "common/liveness.h"
 #include "handoff.pb-c.h"
 #include "handoff/transport.h"
-#include "prefill-worker/image/cache.h"
-#include "prefill-worker/job/stages.h"
-#include "prefill-worker/prefill/kept_map.h"
-#include "prefill-worker/prefill/stage_stats.h"
+#include "prefill-worker/job/job.h"
 #include "prefill-worker/service/worker.h"
 #include "rpc/bridge.h"
-#include "text/generation.h"
 
 typedef Fovea__Handoff__V1__PrefillRequest fv_prefill_message;
 typedef Fovea__Inference__V1__GenerateRequest fv_generate_message;
@@ -62,10 +58,7 @@ typedef struct fv_decode_peer {
 /* Images on their way through the reading thread. */
 typedef struct fv_task_images {
     fv_job job, back; /* to the reading thread, and to the computing thread again */
-    bool away;        /* computing thread: it is there; what follows is the reading thread's then */
-    float **pixels;   /* [n_image] in the arena, each owned; NULL: not read, or encoded already */
-    bool *wanted;     /* [n_image] in the arena: to be read */
-    double seconds;
+    bool away;        /* it is there: what `prefill` says of images is the reading thread's then */
     fv_status status; /* of the one that could not be read */
     char text[512];
 } fv_task_images;
@@ -91,19 +84,10 @@ typedef struct fv_task {
     /* computing thread */
     struct fv_task *next;
     fv_task_state state;
-    fv_policy policy;
-    fv_prompt prompt; /* with the replayed tokens */
-    fv_plan plan;
+    fv_prefill_job prefill;
     uint64_t n_pixels; /* of its images, counted in pixels_held; 0: none, or they were read */
     fv_task_images images;
-    char *condense; /* what is done to their rows, in the arena; "": nothing; NULL: not known */
-    fv_encoded encoded;
-    int32_t n_encoded; /* image tokens ahead of the condense stage; 0: there is none */
-    fv_generation *seq;
-    int32_t max_tokens; /* of the answer, what was replayed included */
-    fv_status lost;     /* its hand-off, while the batch was computed: `text` says why */
-    fv_kv *kv;
-    fv_pack_report packed;
+    fv_status lost;    /* its hand-off, while the batch was computed: `text` says why */
     size_t bytes_peak; /* of KV, until its rows have left */
     fv_export *ship;
     fv_transport *transport; /* borrowed from the peer; NULL: handed to nobody */
@@ -111,27 +95,14 @@ typedef struct fv_task {
     int32_t at_work; /* its place in `pulse`; 0: none */
     double arrived_s, opened_s, reading_s, began_s, sending_s, prefilled_s, sent_s;
 
-    /* outcome: the loop thread reads it when it was told so */
+    /* outcome: the loop thread reads it when it was told so; `prefill` likewise, its token with
+     * `first`, the rest with `over` */
     fv_ticket ticket;     /* with `begun` */
     uint64_t bytes_bound; /* what room was asked for */
-    fv_sampled token;     /* with `first` */
-    char *token_text;     /* [n_token_text] owned */
-    size_t n_token_text;
-    fv_finish finish;
-    bool has_token;
-    uint64_t digest;  /* of the token's logits; 0: not asked for */
-    fv_status status; /* with `over` */
+    fv_status status;     /* with `over` */
     char text[512];
     fv_refusal refusal;
     fv_export_report sent;
-    char pruned[FV_PLAN_NOTE_MAX]; /* with `first`: what a method that decides by data says */
-    size_t bytes_visual, bytes_text, bytes_tables;
-    int32_t visual_tokens[FV_PLAN_MAX_LAYERS]; /* that each layer ran */
-    fv_stage_stats account;
-    fv_kept_map_watch *watch; /* in the arena; NULL: nobody asked */
-    fv_kept_map kept;
-    int32_t n_cached; /* images that an earlier request had encoded */
-    double s_preprocess, s_vision, s_prefill;
 } fv_task;
 
 /* The worker's own tiny request, and when it is due. It has its own pool: one that is full of

@@ -26,17 +26,17 @@ static fv_status add_note(fv_task *t, fv_report_message *r, fv_stage stage, cons
 
 static fv_status fill_policy(fv_task *t, fv_report_message *r) {
     char text[FV_POLICY_TEXT_MAX];
-    fv_policy_print(&t->policy, text);
+    fv_policy_print(&t->prefill.policy, text);
     FV_TRY(copy(&t->arena, text, &r->policy));
     FV_TRY(FV_ARENA_NEW(&t->arena, FV_N_STAGE + 2, r->notes));
     for (int s = 0; s < FV_N_STAGE; s++)
-        FV_TRY(add_note(t, r, (fv_stage)s, t->plan.note[s], false));
-    FV_TRY(add_note(t, r, FV_STAGE_PRUNE, t->pruned, true));
-    return add_note(t, r, FV_STAGE_PACK, t->packed.said, true);
+        FV_TRY(add_note(t, r, (fv_stage)s, t->prefill.plan.note[s], false));
+    FV_TRY(add_note(t, r, FV_STAGE_PRUNE, t->prefill.pruned, true));
+    return add_note(t, r, FV_STAGE_PACK, t->prefill.packed.said, true);
 }
 
 static fv_status fill_mapped(fv_task *t, fv_report_message *r) {
-    const fv_plan *plan = &t->plan;
+    const fv_plan *plan = &t->prefill.plan;
     FV_TRY(FV_ARENA_NEW(&t->arena, plan->n_mapped, r->mapped));
     for (int32_t i = 0; i < plan->n_mapped; i++) {
         const fv_plan_mapped *from = &plan->mapped[i];
@@ -57,41 +57,43 @@ static fv_status fill_mapped(fv_task *t, fv_report_message *r) {
 }
 
 static fv_status fill_rows(fv_task *t, fv_report_message *r) {
-    int32_t n_layer = t->plan.shape.n_layer;
-    fv_plan_bytes bytes = fv_plan_count(&t->plan);
+    int32_t n_layer = t->prefill.plan.shape.n_layer;
+    fv_plan_bytes bytes = fv_plan_count(&t->prefill.plan);
     FV_TRY(FV_ARENA_NEW(&t->arena, n_layer, r->visual_tokens));
-    for (int32_t l = 0; l < n_layer; l++) r->visual_tokens[l] = (uint32_t)t->visual_tokens[l];
+    for (int32_t l = 0; l < n_layer; l++)
+        r->visual_tokens[l] = (uint32_t)t->prefill.visual_tokens[l];
     r->n_visual_tokens = (size_t)n_layer;
     FV_TRY(FV_ARENA_NEW(&t->arena, n_layer, r->visual_tokens_held));
     for (int32_t l = 0; l < n_layer; l++)
-        r->visual_tokens_held[l] = (uint32_t)t->account.visual_tokens_held[l];
+        r->visual_tokens_held[l] = (uint32_t)t->prefill.stats.visual_tokens_held[l];
     r->n_visual_tokens_held = (size_t)n_layer;
     uint32_t n_replay = (uint32_t)t->msg->n_replay; /* of the answer, not of the prompt */
-    r->n_prompt = (uint32_t)t->prompt.n - n_replay;
-    r->n_visual = (uint32_t)t->prompt.n_visual;
-    r->n_encoded = t->plan.condenses ? (uint32_t)t->plan.shape.n_encoded : r->n_visual;
-    r->n_text = (uint32_t)t->prompt.n_text - n_replay;
-    r->n_images = (uint32_t)t->prompt.n_image;
-    r->n_images_cached = (uint32_t)t->n_cached;
-    r->n_generated = t->has_token;
+    r->n_prompt = (uint32_t)t->prefill.prompt.n - n_replay;
+    r->n_visual = (uint32_t)t->prefill.prompt.n_visual;
+    r->n_encoded =
+        t->prefill.plan.condenses ? (uint32_t)t->prefill.plan.shape.n_encoded : r->n_visual;
+    r->n_text = (uint32_t)t->prefill.prompt.n_text - n_replay;
+    r->n_images = (uint32_t)t->prefill.prompt.n_image;
+    r->n_images_cached = (uint32_t)t->prefill.n_cached;
+    r->n_generated = t->prefill.has_token;
     r->bytes_raw = bytes.raw;
     r->bytes_bound = bytes.held;
-    r->bytes_visual = r->bytes_visual_end = t->bytes_visual;
-    r->bytes_text = r->bytes_text_end = t->bytes_text;
-    r->bytes_tables_end = t->bytes_tables;
+    r->bytes_visual = r->bytes_visual_end = t->prefill.bytes_visual;
+    r->bytes_text = r->bytes_text_end = t->prefill.bytes_text;
+    r->bytes_tables_end = t->prefill.bytes_tables;
     return FV_OK;
 }
 
 static fv_status fill_stages(fv_task *t, fv_report_message *r) {
     FV_TRY(FV_ARENA_NEW(&t->arena, FV_N_STAGE, r->stages));
     for (int s = 0; s < FV_N_STAGE; s++) {
-        const fv_stage_stats_stage *a = &t->account.stage[s];
+        const fv_stage_stats_stage *a = &t->prefill.stats.stage[s];
         Fovea__Inference__V1__StageStats *m;
         if (a->n_layer == 0) continue;
         FV_TRY(FV_ARENA_NEW(&t->arena, 1, m));
         fovea__inference__v1__stage_stats__init(m);
         m->stage = (char *)(uintptr_t)fv_stage_name((fv_stage)s);
-        m->method = (char *)(uintptr_t)t->policy.stage[s].method->name;
+        m->method = (char *)(uintptr_t)t->prefill.policy.stage[s].method->name;
         m->entries_in = a->entries_in;
         m->entries_out = a->entries_out;
         m->n_layer = (uint32_t)a->n_layer;
@@ -101,7 +103,7 @@ static fv_status fill_stages(fv_task *t, fv_report_message *r) {
 }
 
 static fv_status fill_packed(fv_task *t, fv_report_message *r) {
-    const fv_pack_report *packed = &t->packed;
+    const fv_pack_report *packed = &t->prefill.packed;
     if (packed->bytes == 0) return FV_OK;
     FV_TRY(FV_ARENA_NEW(&t->arena, packed->n_layer, r->packed));
     for (int32_t l = 0; l < packed->n_layer; l++) {
@@ -126,10 +128,10 @@ static fv_status fill_packed(fv_task *t, fv_report_message *r) {
 }
 
 static fv_status fill_kept(fv_task *t, fv_report_message *r) {
-    size_t n = (size_t)t->kept.n_visual;
-    FV_TRY(FV_ARENA_NEW(&t->arena, t->kept.n_group, r->kept));
-    for (int32_t i = 0; i < t->kept.n_group; i++) {
-        const fv_kept_map_group *g = &t->kept.group[i];
+    size_t n = (size_t)t->prefill.kept.n_visual;
+    FV_TRY(FV_ARENA_NEW(&t->arena, t->prefill.kept.n_group, r->kept));
+    for (int32_t i = 0; i < t->prefill.kept.n_group; i++) {
+        const fv_kept_map_group *g = &t->prefill.kept.group[i];
         Fovea__Inference__V1__KeptTokens *k;
         FV_TRY(FV_ARENA_NEW(&t->arena, 1, k));
         fovea__inference__v1__kept_tokens__init(k);
@@ -174,9 +176,9 @@ fv_status fv_task_report(fv_task *t, fv_report_message **out) {
     FV_TRY(fill_packed(t, r));
     FV_TRY(fill_kept(t, r));
     FV_TRY(fill_transfer(t, r));
-    r->seconds_preprocess = t->s_preprocess;
-    r->seconds_vision = t->s_vision;
-    r->seconds_prefill = t->s_prefill;
+    r->seconds_preprocess = t->prefill.s_preprocess;
+    r->seconds_vision = t->prefill.s_vision;
+    r->seconds_prefill = t->prefill.s_prefill;
     r->seconds_queued = t->began_s - t->arrived_s;
     FV_TRY(copy(&t->arena, w->opt.name, &r->prefill_worker));
     *out = r;

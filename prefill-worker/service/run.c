@@ -107,7 +107,7 @@ static void make_ready(fv_task *t) {
 
 /* Behind the steps that prepare it. */
 static void prepared(fv_task *t, fv_status st) {
-    if (st == FV_OK && t->finish != FV_FINISH_NOT) { /* what is to be replayed was all */
+    if (st == FV_OK && t->prefill.finish != FV_FINISH_NOT) { /* what is to be replayed was all */
         t->began_s = fv_clock_s();
         say(t, &t->first);
         end_task(t, FV_OK);
@@ -146,7 +146,7 @@ static void settle_reading(fv_task *t) {
     fv_status st = fv_task_images_read(t);
     if (st != FV_OK) {
         end_task(t, st);
-    } else if (t->kv) {
+    } else if (t->prefill.kv) {
         make_ready(t);
     } else { /* the plan waited for them */
         t->state = FV_TASK_OPENING;
@@ -232,11 +232,6 @@ static fv_status send_layers(fv_task *t, int32_t n_layer) {
     return fv_export_layers(t->ship, n_layer);
 }
 
-/* Whether its rows could be packed, as far as that was tried. */
-static fv_status packed_well(const fv_task *t) {
-    return t->packed.status == FV_OK ? FV_OK : FV_FAIL(t->packed.status, "%s", t->packed.text);
-}
-
 /* Layers below n_layer are final. A hand-off that is lost now ends with its batch, and a batch that
  * nobody waits for any more ends at once. */
 static fv_status send_final(void *user, int32_t n_layer) {
@@ -246,7 +241,7 @@ static fv_status send_final(void *user, int32_t n_layer) {
         fv_task *t = b->task[i];
         if (!wanted(t) || t->lost != FV_OK) continue;
         if (t->ship) fv_failpoint_reached(FV_FAILPOINT_PREFILL_COMPUTING);
-        t->lost = packed_well(t);
+        t->lost = fv_prefill_job_packed(&t->prefill);
         if (t->lost == FV_OK && t->ship) t->lost = send_layers(t, n_layer);
         if (t->lost != FV_OK) snprintf(t->text, sizeof t->text, "%s", fv_last_error());
         n_wanted += t->lost == FV_OK;
@@ -261,70 +256,35 @@ static int32_t group_of(const fv_prefill_worker *w) {
 }
 
 static fv_status prefill(fv_prefill_worker *w, fv_task **batch, int32_t n) {
-    int32_t d = fv_checkpoint_config(w->line.engine->ck)->text.d_model;
-    fv_prefill_request *req = calloc((size_t)n, sizeof *req);
-    if (!req) return FV_FAIL(FV_ENOMEM, "out of memory for a batch of %d", n);
-    double t0 = fv_clock_s();
+    fv_prefill_job *job[FV_PREFILL_BATCH_MAX];
     uint64_t rows = 0;
     for (int32_t i = 0; i < n; i++) {
-        fv_task *t = batch[i];
-        req[i] = (fv_prefill_request){
-            .n = t->prompt.n,
-            .n_answer = (int32_t)t->msg->n_replay,
-            .ids = t->prompt.ids,
-            .seg = t->prompt.seg,
-            .embeds = fv_tensor_of(t->encoded.embeds.data, FV_F32, t->prompt.n_visual, d),
-            .plan = &t->plan,
-            .kv = t->kv,
-            .visual_tokens = t->visual_tokens,
-            .ranked = t->watch ? fv_kept_map_ranked : NULL,
-            .ranked_user = t->watch,
-            .packed = &t->packed,
-            .pruned = t->pruned};
-        if (!t->probe) rows += (uint64_t)t->prompt.n;
+        job[i] = &batch[i]->prefill;
+        if (!batch[i]->probe) rows += (uint64_t)job[i]->prompt.n;
     }
     batch_tasks tasks = {batch, n};
     fv_prefill_options opt = {
         .chunk = w->opt.chunk, .group = group_of(w), .final = send_final, .user = &tasks};
-    fv_status st = fv_prefill_run(w->line.engine->dec, req, n, &opt, w->line.logits);
-    for (int32_t i = 0; i < n; i++) {
-        batch[i]->prefilled_s = fv_clock_s();
-        batch[i]->s_prefill = batch[i]->prefilled_s - t0;
-    }
-    free(req);
+    fv_status st = fv_prefill_jobs_run(job, n, &opt, w->line.logits);
+    for (int32_t i = 0; i < n; i++) batch[i]->prefilled_s = fv_clock_s();
     if (st == FV_OK) atomic_fetch_add(&w->entries_in, rows);
     atomic_store(&w->bytes_held, fv_kv_pool_used(w->line.pool));
     return st;
 }
 
 static fv_status take_token(fv_task *t, const float *logits) {
-    const fv_sampled *token;
-    const char *text;
-    size_t n;
-    int32_t vocab = fv_checkpoint_config(t->worker->line.engine->ck)->text.vocab;
-    FV_TRY(fv_generation_take(t->seq, logits, &token, &text, &n));
-    t->token_text = malloc(n + 1);
-    if (!t->token_text) return FV_FAIL(FV_ENOMEM, "out of memory for the answer");
-    if (n) memcpy(t->token_text, text, n);
-    t->token_text[n] = '\0';
-    t->token = *token;
-    t->finish = fv_generation_finish(t->seq);
-    if (t->msg->request->digests) t->digest = fv_logits_digest(logits, vocab);
-    t->bytes_visual = fv_kv_bytes(t->kv, FV_SEG_VISUAL);
-    t->bytes_text = fv_kv_bytes(t->kv, FV_SEG_TEXT);
-    t->bytes_tables = fv_kv_packed_tables(t->kv);
-    fv_stage_stats_take(&t->plan, t->visual_tokens, t->kv, &t->account);
-    if (t->watch) FV_TRY(fv_kept_map_end(t->watch, t->kv, &t->kept));
-    t->has_token = true;
+    FV_TRY(fv_prefill_job_end(&t->prefill));
+    FV_TRY(fv_prefill_job_first(&t->prefill, logits));
     say(t, &t->first);
     return FV_OK;
 }
 
 static fv_status ship(fv_task *t) {
+    const fv_prefill_job *j = &t->prefill;
     fv_first_token first = {
-        .id = t->token.id, .logprob = t->token.logprob, .step = (uint64_t)t->msg->n_replay + 1};
+        .id = j->token.id, .logprob = j->token.logprob, .step = (uint64_t)j->n_replay + 1};
     t->state = FV_TASK_SHIPPING;
-    FV_TRY(send_layers(t, fv_kv_get_shape(t->kv)->n_layer));
+    FV_TRY(send_layers(t, fv_kv_get_shape(j->kv)->n_layer));
     fv_failpoint_reached(FV_FAILPOINT_PREFILL_SHIPPING);
     FV_TRY(fv_export_end(t->ship, &first));
     t->sent_s = fv_clock_s();
@@ -336,7 +296,7 @@ static fv_status ship(fv_task *t) {
 static void go_on(fv_task *t) {
     if (!wanted(t)) {
         end_unwanted(t);
-    } else if (!t->ship || t->finish != FV_FINISH_NOT) {
+    } else if (!t->ship || t->prefill.finish != FV_FINISH_NOT) {
         end_task(t, FV_OK);
     } else {
         fv_status st = ship(t);
@@ -357,7 +317,6 @@ static bool run_batch(fv_prefill_worker *w) {
     for (int32_t i = 0; i < n; i++) {
         fv_task *t = batch[i];
         fv_status mine = t->lost == FV_OK ? st : FV_FAIL(t->lost, "%s", t->text);
-        if (mine == FV_OK) mine = packed_well(t);
         if (mine == FV_OK) mine = take_token(t, w->line.logits + (size_t)i * vocab);
         if (mine != FV_OK)
             end_task(t, mine);

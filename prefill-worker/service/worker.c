@@ -131,7 +131,7 @@ static void on_begun(fv_rpc_op *op, bool ok) {
     ticket.id = (ProtobufCBinaryData){sizeof t->ticket.id, t->ticket.id};
     ticket.epoch = t->ticket.epoch;
     b.ticket = &ticket;
-    b.n_prompt = (uint32_t)t->prompt.n;
+    b.n_prompt = (uint32_t)t->prefill.prompt.n;
     b.bytes_bound = t->bytes_bound;
     e.event_case = FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_BEGUN;
     e.begun = &b;
@@ -156,26 +156,26 @@ static void on_first(fv_rpc_op *op, bool ok) {
     Fovea__Inference__V1__Tokens tokens = FOVEA__INFERENCE__V1__TOKENS__INIT;
     Fovea__Inference__V1__Token token = FOVEA__INFERENCE__V1__TOKEN__INIT, *list[] = {&token};
     Fovea__Inference__V1__Alternative top[FV_MAX_LOGPROBS], *tops[FV_MAX_LOGPROBS];
-    token.id = (uint32_t)t->token.id;
-    token.logprob = t->token.logprob;
-    token.digest = t->digest;
-    for (int32_t i = 0; i < t->token.n_top; i++) {
+    token.id = (uint32_t)t->prefill.token.id;
+    token.logprob = t->prefill.token.logprob;
+    token.digest = t->prefill.digest;
+    for (int32_t i = 0; i < t->prefill.token.n_top; i++) {
         fovea__inference__v1__alternative__init(&top[i]);
-        top[i].id = (uint32_t)t->token.top[i].id;
-        top[i].logprob = t->token.top[i].logprob;
+        top[i].id = (uint32_t)t->prefill.token.top[i].id;
+        top[i].logprob = t->prefill.token.top[i].logprob;
         tops[i] = &top[i];
     }
     token.alternatives = tops;
-    token.n_alternatives = (size_t)t->token.n_top;
+    token.n_alternatives = (size_t)t->prefill.token.n_top;
     tokens.index = (uint32_t)t->msg->n_replay;
     tokens.tokens = list;
     tokens.n_tokens = 1;
-    tokens.text = t->token_text;
-    if (t->has_token) first.tokens = &tokens;
-    first.finish = finish_reason(t->finish);
+    tokens.text = t->prefill.token_text;
+    if (t->prefill.has_token) first.tokens = &tokens;
+    first.finish = finish_reason(t->prefill.finish);
     e.event_case = FOVEA__HANDOFF__V1__PREFILL_EVENT__EVENT_FIRST_TOKEN;
     e.first_token = &first;
-    t->worker->n_tokens += t->has_token;
+    t->worker->n_tokens += t->prefill.has_token;
     send_event(t, &e);
 }
 
@@ -203,8 +203,9 @@ static void log_over(const fv_task *t) {
         FV_LOG(INFO, PREFILL,
                "req=%s event=done rows=%d visual=%d queued_s=%.4f vision_s=%.4f prefill_s=%.4f "
                "bytes=%" PRIu64 " to=%s",
-               id, t->prompt.n, t->prompt.n_visual, t->began_s - t->arrived_s, t->s_vision,
-               t->s_prefill, t->sent.bytes, t->peer ? t->peer->address : "nobody");
+               id, t->prefill.prompt.n, t->prefill.prompt.n_visual, t->began_s - t->arrived_s,
+               t->prefill.s_vision, t->prefill.s_prefill, t->sent.bytes,
+               t->peer ? t->peer->address : "nobody");
     else if (t->call && fv_status_is_callers(t->status))
         FV_LOG(INFO, PREFILL, "req=%s event=%s status=%s reason=\"%s\"", id,
                t->status == FV_ECANCELLED ? "cancelled" : "refused", fv_status_grpc_name(t->status),

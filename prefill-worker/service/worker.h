@@ -1,8 +1,8 @@
 #ifndef FOVEA_PREFILL_WORKER_SERVICE_WORKER_H
 #define FOVEA_PREFILL_WORKER_SERVICE_WORKER_H
 
-/* THE PREFILL WORKER as a service: fovea.handoff.v1.Prefill around the stages of
- * prefill-worker/job/stages.h.
+/* THE PREFILL WORKER as a service: fovea.handoff.v1.Prefill around the jobs of
+ * prefill-worker/job/job.h.
  *
  *   [loop thread]  worker.c            call -> task; what the task has to say -> the call
  *        |  a task is one request       ^

@@ -13,21 +13,6 @@ fv_sampling fv_request_sampling(const Fovea__Inference__V1__Sampling *m, uint32_
     return s;
 }
 
-fv_status fv_request_turns(const Fovea__Inference__V1__Chat *m, int32_t n_image, fv_arena *arena,
-                           fv_chat_turn **turns) {
-    fv_chat_turn *list;
-    FV_TRY(FV_ARENA_NEW(arena, m->n_turns, list));
-    for (size_t i = 0; i < m->n_turns; i++) {
-        const Fovea__Inference__V1__Turn *turn = m->turns[i];
-        if (turn->n_images > (uint32_t)n_image)
-            return FV_FAIL(FV_EINVAL, "turn %zu has %u images and the request has %d", i,
-                           turn->n_images, n_image);
-        list[i] = (fv_chat_turn){turn->role, turn->text, (int32_t)turn->n_images};
-    }
-    *turns = list;
-    return FV_OK;
-}
-
 fv_status fv_request_ids(const uint32_t *in, size_t n, int32_t most, fv_arena *arena,
                          int32_t **ids) {
     int32_t *list;
@@ -39,4 +24,38 @@ fv_status fv_request_ids(const uint32_t *in, size_t n, int32_t most, fv_arena *a
     }
     *ids = list;
     return FV_OK;
+}
+
+static fv_status read_chat(const Fovea__Inference__V1__Chat *m, int32_t n_image, fv_arena *arena,
+                           fv_prompt_form *out) {
+    fv_chat_turn *list;
+    FV_TRY(FV_ARENA_NEW(arena, m->n_turns, list));
+    for (size_t i = 0; i < m->n_turns; i++) {
+        const Fovea__Inference__V1__Turn *turn = m->turns[i];
+        if (turn->n_images > (uint32_t)n_image)
+            return FV_FAIL(FV_EINVAL, "turn %zu has %u images and the request has %d", i,
+                           turn->n_images, n_image);
+        list[i] = (fv_chat_turn){turn->role, turn->text, (int32_t)turn->n_images};
+    }
+    *out = (fv_prompt_form){.kind = FV_PROMPT_CHAT,
+                            .chat_template = m->template_,
+                            .n_turn = (int32_t)m->n_turns,
+                            .turn = list};
+    return FV_OK;
+}
+
+fv_status fv_request_prompt(const Fovea__Inference__V1__Prompt *m, int32_t n_image, int32_t context,
+                            fv_arena *arena, fv_prompt_form *out) {
+    int32_t *ids;
+    switch (m ? m->form_case : FOVEA__INFERENCE__V1__PROMPT__FORM__NOT_SET) {
+    case FOVEA__INFERENCE__V1__PROMPT__FORM_CHAT: return read_chat(m->chat, n_image, arena, out);
+    case FOVEA__INFERENCE__V1__PROMPT__FORM_TEXT:
+        *out = (fv_prompt_form){.kind = FV_PROMPT_TEXT, .text = m->text};
+        return FV_OK;
+    case FOVEA__INFERENCE__V1__PROMPT__FORM_IDS:
+        FV_TRY(fv_request_ids(m->ids->id, m->ids->n_id, context, arena, &ids));
+        *out = (fv_prompt_form){.kind = FV_PROMPT_IDS, .n_id = (int32_t)m->ids->n_id, .id = ids};
+        return FV_OK;
+    default: return FV_FAIL(FV_EINVAL, "the request has no prompt");
+    }
 }

@@ -214,13 +214,8 @@ void prefill(handoff *h, const char *policy, int32_t max_tokens, int32_t n_more,
         h->seg[i] = i >= 4 && i < 4 + VISUAL ? FV_SEG_VISUAL : FV_SEG_TEXT;
         if (i >= ROWS) h->ids[i] = more[i - ROWS];
     }
-    fv_plan_shape shape = {.n_layer = fv_checkpoint_config(rig.p_engine.ck)->text.n_layer,
-                           .n_kv = fv_checkpoint_config(rig.p_engine.ck)->text.n_kv,
-                           .d_head = fv_checkpoint_config(rig.p_engine.ck)->text.d_head,
-                           .bytes_value = 4,
-                           .n_visual = VISUAL,
-                           .n_text = TEXT + n_more,
-                           .n_image = 1};
+    fv_prompt prompt = {.n_visual = VISUAL, .n_text = TEXT + n_more, .n_image = 1};
+    fv_plan_shape shape = fv_plan_shape_of(&rig.p_engine, FV_F32, &prompt);
     fv_policy p;
     need(fv_policy_parse(policy, &p));
     need(fv_plan_make(&p, &shape, &h->plan));

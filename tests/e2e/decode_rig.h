@@ -8,10 +8,10 @@
 #include <stdatomic.h>
 
 #include "common/jobs.h"
-#include "decode-worker/schedule/stages.h"
+#include "decode-worker/schedule/scheduler.h"
 #include "decode-worker/service/worker.h"
 #include "handoff.pb-c.h"
-#include "prefill-worker/job/stages.h"
+#include "prefill-worker/job/job.h"
 #include "tests/support/net.h"
 #include "tests/support/tokens.h"
 

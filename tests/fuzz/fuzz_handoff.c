@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/file.h"
+#include "decode-worker/receive/receive.h"
 #include "decode-worker/service/push_take.h"
 #include "handoff/crc32c.h"
 #include "tests/support/fuzzed_handoff.h"

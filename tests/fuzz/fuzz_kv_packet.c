@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "decode-worker/receive/receive.h"
 #include "model/net/kv_packed.h"
 #include "tests/support/fuzzed_handoff.h"
 #include "tests/support/stream.h"

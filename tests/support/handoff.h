@@ -3,6 +3,7 @@
 
 /* Both ends of a hand-off in one process, with a clock that stands still: what tests of the wire
  * and of the way from prefill to decode run on. */
+#include "decode-worker/receive/receive.h"
 #include "tests/support/tiny_net.h"
 
 enum { RIG_POSITIONS = 4096, RIG_VISUAL = 70 };

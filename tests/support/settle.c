@@ -1,4 +1,5 @@
 #include "tests/support/settle.h"
+#include "decode-worker/conversations/recompress.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -110,15 +110,10 @@ static void draw_prompt(const tiny_net *net, tiny_prompt *p, int32_t n_rows, int
 static void make_plan(const tiny_net *net, tiny_prompt *p, int32_t n_image, const char *policy) {
     fv_policy parsed;
     need(fv_policy_parse(policy, &parsed));
-    fv_plan_shape shape = {.n_layer = net->cfg.n_layer,
-                           .n_kv = net->cfg.n_kv,
-                           .d_head = net->cfg.d_head,
-                           .bytes_value =
-                               (int32_t)fv_dtype_bytes(fv_kv_pool_shape(net->pool)->dtype),
-                           .n_visual = p->n_visual,
-                           .n_text = p->n - p->n_visual,
-                           .n_answer = p->n_answer,
-                           .n_image = n_image};
+    fv_prompt prompt = {.n_visual = p->n_visual, .n_text = p->n - p->n_visual, .n_image = n_image};
+    fv_plan_shape shape =
+        fv_plan_shape_of_net(&net->cfg, fv_kv_pool_shape(net->pool)->dtype, &prompt);
+    shape.n_answer = p->n_answer;
     need(fv_plan_make(&parsed, &shape, &p->plan));
 }
 

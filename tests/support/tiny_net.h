@@ -3,9 +3,8 @@
 
 /* A text model with random weights in memory, and requests against it: what tests of the
  * decoder, prefill and the methods run on. Everything is a function of the seed. */
-#include "decode-worker/schedule/stages.h"
-#include "prefill-worker/job/stages.h"
-#include "prefill-worker/prefill/kept_map.h"
+#include "model/net/step.h"
+#include "prefill-worker/job/job.h"
 
 typedef struct tiny_net {
     fv_text_config cfg;

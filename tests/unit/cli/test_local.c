@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/local_again.h"
 #include "cli/local_internal.h"
 #include "common/file.h"
+#include "decode-worker/conversations/conversations.h"
 #include "tests/support/tiny_net.h"
 
 #define NANO FOVEA_TEST_DATA "/../checkpoints/nano"
@@ -146,7 +146,7 @@ static void comes_back(const char *policy) {
     enum { LAYERS = 4, HEADS = 2, ROWS = 5 + 30 + 9, VOCAB = 97 };
     tiny_net net;
     tiny_prompt p, *one = &p;
-    fv_local_again again = {0};
+    fv_rerun again = {0};
     int32_t before[LAYERS][HEADS];
     float logits[VOCAB];
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
@@ -155,25 +155,25 @@ static void comes_back(const char *policy) {
     memcpy(logits, p.logits, sizeof logits);
     for (int32_t i = 0; i < LAYERS; i++)
         for (int32_t g = 0; g < HEADS; g++) before[i][g] = fv_kv_len(p.kv, i, g, FV_SEG_TEXT);
-    ok(fv_local_again_take_out(&again, p.kv, ROWS - 1));
+    ok(fv_rerun_take_out(&again, p.kv, ROWS - 1));
     for (int32_t i = 0; i < LAYERS; i++)
         for (int32_t g = 0; g < HEADS; g++)
             for (int32_t j = 0; j < fv_kv_len(p.kv, i, g, FV_SEG_TEXT); j++)
                 cr_assert_lt(fv_kv_positions(p.kv, i, g, FV_SEG_TEXT)[j], ROWS - 1);
     ok(tiny_step(&net, &one, 1, &p.ids[ROWS - 1], 1, -1));
-    ok(fv_local_again_put_back(&again, p.kv));
+    ok(fv_rerun_put_back(&again, p.kv));
     for (int32_t i = 0; i < LAYERS; i++)
         for (int32_t g = 0; g < HEADS; g++)
             cr_assert_eq(fv_kv_len(p.kv, i, g, FV_SEG_TEXT), before[i][g], "%s: layer %d", policy,
                          i);
     cr_assert_eq(same_bits(logits, p.logits, VOCAB), !p.plan.select, "%s", policy);
-    fv_local_again_free(&again);
+    fv_rerun_free(&again);
     tiny_prompt_free(&p);
     cr_assert_eq(fv_kv_pool_used(net.pool), 0);
     tiny_net_close(&net);
 }
 
-Test(local_again, a_row_that_runs_again_is_held_as_often_as_before) {
+Test(rerun, a_row_that_runs_again_is_held_as_often_as_before) {
     comes_back("");
     comes_back("prune=fastv,layer=2,keep=0.5");
     comes_back("lazy=gla,map=given,blocks=0-1/2-3");

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "router/admit.h"
 #include "tests/support/router_rig.h"
 
 TestSuite(router_generate, .timeout = 60);

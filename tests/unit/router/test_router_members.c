@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "router/admit.h"
 #include "tests/support/router_rig.h"
 
 TestSuite(router_members, .timeout = 60);

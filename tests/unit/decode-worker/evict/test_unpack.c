@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "decode-worker/evict/evict.h"
 #include "model/net/anneal.h"
 #include "model/net/kv_packed.h"
 #include "tests/support/handoff.h"

@@ -8,11 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "decode-worker/schedule/stages.h"
+#include "decode-worker/schedule/scheduler.h"
 #include "model/synth/synth.h"
-#include "prefill-worker/job/stages.h"
+#include "prefill-worker/job/job.h"
 #include "tests/support/command.h"
-#include "tests/support/planned.h"
 
 enum { PROMPT = 40, TOKENS = 12, KEEP_S = 60 };
 
@@ -39,9 +38,8 @@ typedef struct asked {
     fv_answer_report report;
 } asked;
 
-static fv_status on_token(fv_answer *x, uint32_t index, const fv_sampled *token, uint64_t digest,
-                          const char *text, size_t n_text) {
-    (void)index, (void)token, (void)digest, (void)text, (void)n_text;
+static fv_status on_token(fv_answer *x, uint32_t index, const fv_batch_event *e, uint64_t digest) {
+    (void)index, (void)e, (void)digest;
     ((asked *)x)->n++;
     return FV_OK;
 }
@@ -98,36 +96,24 @@ TestSuite(settling, .init = open_rig, .fini = close_rig, .timeout = 60);
 
 /* A prompt of text, prefilled, sent and asked to be answered with so many tokens. */
 static void ask(asked *a, const char *policy, int32_t max_tokens, double keep_s) {
-    const fv_text_config *text = &fv_checkpoint_config(rig.engine.ck)->text;
-    fv_kv_shape kv = fv_engine_kv_shape(&rig.engine, FV_F32);
-    float *logits = malloc((size_t)text->vocab * sizeof *logits);
+    float *logits =
+        malloc((size_t)fv_checkpoint_config(rig.engine.ck)->text.vocab * sizeof *logits);
     int32_t ids[PROMPT];
-    uint8_t seg[PROMPT];
-    fv_plan plan;
-    fv_pack_report packed = {0};
     for (int32_t i = 0; i < PROMPT; i++) ids[i] = 5 + i * 3 % 100;
-    memset(seg, FV_SEG_TEXT, sizeof seg);
-    plan = plan_of(policy, (fv_plan_shape){.n_layer = kv.n_layer,
-                                           .n_kv = kv.n_kv,
-                                           .d_head = kv.d_head,
-                                           .bytes_value = 4,
-                                           .n_text = PROMPT});
-    fv_prefill_request req = {
-        .packed = &packed, .n = PROMPT, .ids = ids, .seg = seg, .plan = &plan};
-    ok(fv_kv_open(rig.p_pool, &req.kv));
-    ok(fv_prefill_run(rig.engine.dec, &req, 1, &(fv_prefill_options){0}, logits));
-    fv_export_request out = {.model = rig.engine.fingerprint,
-                             .kv = req.kv,
-                             .plan = &plan,
-                             .n = PROMPT,
-                             .ids = ids,
-                             .seg = seg,
-                             .max_tokens = max_tokens,
-                             .sampling = {.repetition_penalty = 1, .top_p = 1}};
+    fv_prefill_job job = {.engine = &rig.engine,
+                          .pool = rig.p_pool,
+                          .form = {.kind = FV_PROMPT_IDS, .n_id = PROMPT, .id = ids},
+                          .generation = fv_engine_generation_options(&rig.engine, true)},
+                   *one_job = &job;
+    job.generation.max_tokens = max_tokens;
+    ok(fv_policy_parse(policy, &job.policy));
+    ok(fv_prefill_job_prepare(&job));
+    ok(fv_prefill_jobs_run(&one_job, 1, &(fv_prefill_options){0}, logits));
+    fv_export_request out = fv_prefill_job_export(&job);
     fv_export *ship;
     bool done;
     ok(fv_export_begin(rig.transport, &out, &ship));
-    ok(fv_export_layers(ship, kv.n_layer));
+    ok(fv_export_layers(ship, fv_kv_get_shape(job.kv)->n_layer));
     ok(fv_export_end(ship, &(fv_first_token){.id = 9, .step = 1}));
     ok(fv_export_done(ship, &done));
     cr_assert(done);
@@ -136,7 +122,7 @@ static void ask(asked *a, const char *policy, int32_t max_tokens, double keep_s)
                             .max_tokens = max_tokens,
                             .ignore_eos = true}};
     fv_export_close(ship, true, NULL, NULL);
-    fv_kv_close(req.kv);
+    fv_prefill_job_free(&job);
     free(logits);
     fv_scheduler_add(rig.answers, &a->answer);
 }
@@ -202,7 +188,7 @@ Test(settling, a_follow_up_that_is_dropped_then_ends_its_conversation) {
     ask(&one, POLICY, TOKENS, KEEP_S);
     run_until(&one, FV_ANSWER_NONE);
     other = (asked){.answer = {.follows = true,
-                               .prompt = {.form = FV_FOLLOW_UP_IDS, .n_id = 3, .id = ids},
+                               .prompt = {.kind = FV_PROMPT_IDS, .n_id = 3, .id = ids},
                                .sampling = fv_sampling_default(),
                                .keep_s = KEEP_S,
                                .max_tokens = TOKENS,

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "decode-worker/evict/evict.h"
 #include "tests/support/handoff.h"
 
 enum { HEADS = 4, D = 24, VOCAB = 97, STEPS = 3 };

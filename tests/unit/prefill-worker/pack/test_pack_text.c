@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "decode-worker/evict/evict.h"
 #include "model/net/kv_packed.h"
 #include "policy/plan/packed_shape.h"
 #include "tests/support/handoff.h"

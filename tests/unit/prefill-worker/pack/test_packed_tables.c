@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "decode-worker/evict/evict.h"
 #include "model/net/kv_packed.h"
 #include "tests/support/handoff.h"
 

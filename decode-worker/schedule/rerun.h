@@ -1,5 +1,5 @@
-#ifndef FOVEA_CLI_LOCAL_AGAIN_H
-#define FOVEA_CLI_LOCAL_AGAIN_H
+#ifndef FOVEA_DECODE_WORKER_SCHEDULE_RERUN_H
+#define FOVEA_DECODE_WORKER_SCHEDULE_RERUN_H
 
 /* THE LAST ROW AGAIN: the prompt's last row leaves a store that is ready to be decoded from, and
  * runs as the first row of decoding does. So the first token comes from what is held: fewer rows,
@@ -12,19 +12,19 @@
 #include "common/arena.h"
 #include "model/net/kv.h"
 
-typedef struct fv_local_again {
+typedef struct fv_rerun {
     int32_t pos;    /* of the row in the prompt */
     uint8_t *times; /* [N, Hkv] how often a head held it: not at all, or twice, where rows were
                      * selected */
     fv_arena arena; /* private */
-} fv_local_again;
+} fv_rerun;
 
 /* Takes the row at `pos` out of every head. */
-fv_status fv_local_again_take_out(fv_local_again *a, fv_kv *kv, int32_t pos);
+fv_status fv_rerun_take_out(fv_rerun *a, fv_kv *kv, int32_t pos);
 
 /* Behind its run, which wrote it to every head: each holds it as often as it did. */
-fv_status fv_local_again_put_back(fv_local_again *a, fv_kv *kv);
+fv_status fv_rerun_put_back(fv_rerun *a, fv_kv *kv);
 
-void fv_local_again_free(fv_local_again *a); /* {0} is fine */
+void fv_rerun_free(fv_rerun *a); /* {0} is fine */
 
 #endif

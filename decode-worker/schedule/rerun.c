@@ -1,6 +1,6 @@
 /* Text tokens of a store by their position; nothing is said of their order, which evict methods do
  * not keep. */
-#include "cli/local_again.h"
+#include "decode-worker/schedule/rerun.h"
 
 /* A layer's heads hold the row at `pos` want[g] times from now on, and all others as they do. */
 static fv_status hold_with(fv_kv *kv, int32_t layer, int32_t pos, const uint8_t *want,
@@ -37,7 +37,7 @@ static uint8_t times_held(const fv_kv *kv, int32_t layer, int32_t head, int32_t 
     return times;
 }
 
-fv_status fv_local_again_take_out(fv_local_again *a, fv_kv *kv, int32_t pos) {
+fv_status fv_rerun_take_out(fv_rerun *a, fv_kv *kv, int32_t pos) {
     const fv_kv_shape *s = fv_kv_get_shape(kv);
     uint8_t *none;
     a->pos = pos;
@@ -50,7 +50,7 @@ fv_status fv_local_again_take_out(fv_local_again *a, fv_kv *kv, int32_t pos) {
     return FV_OK;
 }
 
-fv_status fv_local_again_put_back(fv_local_again *a, fv_kv *kv) {
+fv_status fv_rerun_put_back(fv_rerun *a, fv_kv *kv) {
     const fv_kv_shape *s = fv_kv_get_shape(kv);
     for (int32_t l = 0; l < s->n_layer; l++) {
         const uint8_t *times = a->times + (size_t)l * (size_t)s->n_kv;
@@ -61,7 +61,7 @@ fv_status fv_local_again_put_back(fv_local_again *a, fv_kv *kv) {
     return FV_OK;
 }
 
-void fv_local_again_free(fv_local_again *a) {
+void fv_rerun_free(fv_rerun *a) {
     fv_arena_fini(&a->arena);
-    *a = (fv_local_again){0};
+    *a = (fv_rerun){0};
 }

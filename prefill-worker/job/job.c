@@ -1,0 +1,235 @@
+/* The steps of a job but for its images (images.c). What is wrong with a request is found before
+ * anything is computed for it. */
+#include "prefill-worker/job/job.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/clock.h"
+
+static const fv_model_config *config(const fv_prefill_job *j) {
+    return fv_checkpoint_config(j->engine->ck);
+}
+
+static bool may_condense(const fv_prefill_job *j) {
+    return j->policy.stage[FV_STAGE_CONDENSE].method != NULL;
+}
+
+/* ---- the prompt ------------------------------------------------------------------------- */
+
+/* Images that are condensed may come to fewer tokens than they have now. */
+static int32_t context_of(const fv_prefill_job *j) {
+    return may_condense(j) ? INT32_MAX : config(j)->text.max_position;
+}
+
+static fv_status make_chat(fv_prefill_job *j) {
+    const fv_engine *e = j->engine;
+    const fv_model_config *cfg = config(j);
+    const fv_prompt_form *f = &j->form;
+    fv_chat_template kind;
+    size_t *at;
+    int32_t n_at;
+    FV_TRY(fv_chat_choose(f->chat_template, fv_checkpoint_dir(e->ck), cfg->text.family,
+                          cfg->has_vision, &kind));
+    FV_TRY(fv_chat_check_question(f->turn, f->n_turn));
+    FV_TRY(fv_chat_render_at(kind, f->turn, f->n_turn, &j->text, &at, &n_at));
+    fv_status st =
+        fv_prompt_make_at(e->tok, cfg, j->text, at, n_at, j->n_image, context_of(j), &j->prompt);
+    free(at);
+    return st;
+}
+
+static fv_status make_text(fv_prefill_job *j) {
+    j->text = strdup(j->form.text);
+    if (!j->text) return FV_FAIL(FV_ENOMEM, "out of memory for a prompt");
+    return fv_prompt_make(j->engine->tok, config(j), j->text, j->n_image, context_of(j),
+                          &j->prompt);
+}
+
+static fv_status make_prompt(fv_prefill_job *j) {
+    switch (j->form.kind) {
+    case FV_PROMPT_CHAT: return make_chat(j);
+    case FV_PROMPT_TEXT: return make_text(j);
+    case FV_PROMPT_IDS: break;
+    }
+    return fv_prompt_of_ids(config(j), j->form.id, j->form.n_id, j->n_image, context_of(j),
+                            &j->prompt);
+}
+
+static fv_status make_plan(fv_prefill_job *j) {
+    fv_plan_shape shape = fv_plan_shape_of(j->engine, fv_kv_pool_shape(j->pool)->dtype, &j->prompt);
+    shape.n_encoded = j->n_encoded;
+    shape.n_answer = j->n_replay;
+    FV_TRY(fv_plan_make(&j->policy, &shape, &j->plan));
+    j->plan.first_packed |= j->first_packed && fv_plan_packs_any(&j->plan);
+    return FV_OK;
+}
+
+fv_status fv_prefill_job_open(fv_prefill_job *j) {
+    FV_TRY(make_prompt(j));
+    if (j->prompt.n == 0) return FV_FAIL(FV_EINVAL, "the prompt is empty");
+    return may_condense(j) ? make_plan(j) : FV_OK;
+}
+
+bool fv_prefill_job_condenses(const fv_prefill_job *j) { return j->plan.condenses; }
+
+/* ---- as it runs ------------------------------------------------------------------------- */
+
+static fv_status condense(fv_prefill_job *j) {
+    const int32_t *each = j->plan.condenses ? j->encoded.each : NULL;
+    if (!may_condense(j)) return FV_OK;
+    j->n_encoded = j->plan.condenses ? j->prompt.n_visual : 0;
+    return fv_prompt_condense(&j->prompt, each, config(j)->text.max_position);
+}
+
+/* The answer gets no longer than the context lets it become. */
+static fv_status add_replay(fv_prefill_job *j) {
+    int32_t context = config(j)->text.max_position;
+    int32_t most = context - j->prompt.n + 1; /* one more can be chosen than can be run */
+    for (int32_t i = 0; i < j->n_replay; i++)
+        if (j->replay[i] < 0 || j->replay[i] >= j->engine->n_vocab)
+            return FV_FAIL(FV_EINVAL, "replay: id %d is none that can have been chosen",
+                           j->replay[i]);
+    if (j->n_replay > most)
+        return FV_FAIL(FV_EINVAL, "%d tokens to go on from, and the context has room for %d",
+                       j->n_replay, most);
+    fv_generation_options *g = &j->generation;
+    if (g->max_tokens > most) g->max_tokens = most;
+    FV_TRY(fv_prompt_append(&j->prompt, j->replay, j->n_replay));
+    j->n_left = g->max_tokens - j->n_replay;
+    if (j->n_left > context - j->prompt.n) j->n_left = context - j->prompt.n;
+    return FV_OK;
+}
+
+/* It goes on after what the client has already got, unless that is all. */
+static fv_status open_generation(fv_prefill_job *j) {
+    const fv_prompt *p = &j->prompt;
+    const fv_tokenizer *tok = j->engine->tok;
+    int32_t n_prompt = p->n - j->n_replay;
+    FV_TRY(fv_generation_ended(&j->generation, tok, p->ids, p->n, n_prompt, &j->finish));
+    if (j->finish != FV_FINISH_NOT) return FV_OK;
+    return fv_generation_open(&j->generation, tok, p->ids, p->n, n_prompt, &j->seq);
+}
+
+static fv_status watch_kept(fv_prefill_job *j) {
+    fv_kept_map_rows rows = {j->n_encoded, j->n_encoded ? j->encoded.source : NULL};
+    if (!j->want_kept) return FV_OK;
+    return fv_kept_map_begin(&j->arena, j->prompt.seg, j->prompt.n, &rows, &j->watch);
+}
+
+fv_status fv_prefill_job_begin(fv_prefill_job *j) {
+    FV_TRY(condense(j));
+    FV_TRY(add_replay(j));
+    FV_TRY(open_generation(j));
+    if (j->finish != FV_FINISH_NOT) return FV_OK;
+    FV_TRY(make_plan(j));
+    FV_TRY(watch_kept(j));
+    return fv_kv_open(j->pool, &j->kv);
+}
+
+fv_status fv_prefill_job_prepare(fv_prefill_job *j) {
+    FV_TRY(fv_prefill_job_open(j));
+    if (fv_prefill_job_condenses(j)) FV_TRY(fv_prefill_job_encode_all(j));
+    return fv_prefill_job_begin(j);
+}
+
+/* ---- the run ------------------------------------------------------------------------------ */
+
+/* What the caller wants to see is in the request already. */
+static fv_prefill_request request_of(fv_prefill_job *j) {
+    fv_prefill_request r = j->prefill;
+    r.n = j->prompt.n;
+    r.n_answer = j->n_replay;
+    r.ids = j->prompt.ids;
+    r.seg = j->prompt.seg;
+    r.embeds =
+        fv_tensor_of(j->encoded.embeds.data, FV_F32, j->prompt.n_visual, config(j)->text.d_model);
+    r.plan = &j->plan;
+    r.kv = j->kv;
+    r.visual_tokens = j->visual_tokens;
+    r.ranked = j->watch ? fv_kept_map_ranked : NULL;
+    r.ranked_user = j->watch;
+    r.packed = &j->packed;
+    r.pruned = j->pruned;
+    return r;
+}
+
+fv_status fv_prefill_jobs_run(fv_prefill_job *const *job, int32_t n, const fv_prefill_options *opt,
+                              float *logits) {
+    fv_prefill_request *req = calloc((size_t)n, sizeof *req);
+    if (!req) return FV_FAIL(FV_ENOMEM, "out of memory for a batch of %d", n);
+    double begin_s = fv_clock_s();
+    for (int32_t i = 0; i < n; i++) req[i] = request_of(job[i]);
+    fv_status st = fv_prefill_run(job[0]->engine->dec, req, n, opt, logits);
+    for (int32_t i = 0; i < n; i++) job[i]->s_prefill = fv_clock_s() - begin_s;
+    free(req);
+    return st;
+}
+
+fv_status fv_prefill_job_packed(const fv_prefill_job *j) {
+    return j->packed.status == FV_OK ? FV_OK : FV_FAIL(j->packed.status, "%s", j->packed.text);
+}
+
+fv_status fv_prefill_job_end(fv_prefill_job *j) {
+    FV_TRY(fv_prefill_job_packed(j));
+    j->bytes_visual = fv_kv_bytes(j->kv, FV_SEG_VISUAL);
+    j->bytes_text = fv_kv_bytes(j->kv, FV_SEG_TEXT);
+    j->bytes_tables = fv_kv_packed_tables(j->kv);
+    fv_stage_stats_take(&j->plan, j->visual_tokens, j->kv, &j->stats);
+    return j->watch ? fv_kept_map_end(j->watch, j->kv, &j->kept) : FV_OK;
+}
+
+fv_status fv_prefill_job_first(fv_prefill_job *j, const float *logits) {
+    const fv_sampled *token;
+    const char *text;
+    size_t n;
+    FV_TRY(fv_generation_take(j->seq, logits, &token, &text, &n));
+    j->token_text = malloc(n + 1);
+    if (!j->token_text) return FV_FAIL(FV_ENOMEM, "out of memory for the answer");
+    if (n) memcpy(j->token_text, text, n);
+    j->token_text[n] = '\0';
+    j->n_token_text = n;
+    j->token = *token;
+    j->finish = fv_generation_finish(j->seq);
+    if (j->want_digest) j->digest = fv_logits_digest(logits, config(j)->text.vocab);
+    j->has_token = true;
+    return FV_OK;
+}
+
+fv_export_request fv_prefill_job_export(const fv_prefill_job *j) {
+    const fv_sampling *s = &j->generation.sampling;
+    return (fv_export_request){.model = j->engine->fingerprint,
+                               .kv = j->kv,
+                               .plan = &j->plan,
+                               .n = j->prompt.n,
+                               .ids = j->prompt.ids,
+                               .seg = j->prompt.seg,
+                               .max_tokens = j->n_left,
+                               .sampling = {.repetition_penalty = s->repetition_penalty,
+                                            .temperature = s->temperature,
+                                            .top_p = s->top_p,
+                                            .top_k = s->top_k,
+                                            .n_logprobs = s->n_logprobs,
+                                            .seed = s->seed}};
+}
+
+/* ---- the end ------------------------------------------------------------------------------ */
+
+void fv_prefill_job_release(fv_prefill_job *j) {
+    for (int32_t i = 0; j->pixels && i < j->n_image; i++) free(j->pixels[i]);
+    j->pixels = NULL;
+    fv_encoded_free(&j->encoded);
+    fv_generation_close(j->seq);
+    j->seq = NULL;
+    fv_kv_close(j->kv);
+    j->kv = NULL;
+}
+
+void fv_prefill_job_free(fv_prefill_job *j) {
+    fv_prefill_job_release(j);
+    free(j->text);
+    free(j->token_text);
+    fv_prompt_free(&j->prompt);
+    fv_arena_fini(&j->arena);
+    *j = (fv_prefill_job){0};
+}

@@ -1,0 +1,25 @@
+/* The one place that fills a plan's shape from a network, a checkpoint and a prompt. */
+#include "prefill-worker/job/job.h"
+
+fv_plan_shape fv_plan_shape_of_net(const fv_text_config *net, fv_dtype kv_dtype,
+                                   const fv_prompt *prompt) {
+    return (fv_plan_shape){.n_layer = net->n_layer,
+                           .n_kv = net->n_kv,
+                           .d_head = net->d_head,
+                           .bytes_value = (int32_t)fv_dtype_bytes(kv_dtype),
+                           .n_visual = prompt->n_visual,
+                           .n_text = prompt->n_text,
+                           .n_image = prompt->n_image};
+}
+
+fv_plan_shape fv_plan_shape_of(const fv_engine *engine, fv_dtype kv_dtype,
+                               const fv_prompt *prompt) {
+    const fv_checkpoint *ck = engine->ck;
+    fv_plan_shape s = fv_plan_shape_of_net(&fv_checkpoint_config(ck)->text, kv_dtype, prompt);
+    s.calibrated = fv_checkpoint_blocks(ck);
+    s.thresholds = fv_checkpoint_thresholds(ck);
+    s.withdraw = fv_checkpoint_withdraw(ck);
+    s.uncalibrated = fv_checkpoint_uncalibrated(ck);
+    s.fitted = fv_checkpoint_schedules(ck, &s.n_fitted);
+    return s;
+}
