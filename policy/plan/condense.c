@@ -16,6 +16,7 @@ void fv_plan_condense(fv_plan *plan, int32_t most, bool exact) {
     if (s->n_encoded == 0) {
         s->n_encoded = s->n_visual;
         s->n_visual = most * s->n_image;
+        s->image = NULL;
         if (!exact) plan->exact_counts = false;
     }
     assert(s->n_visual <= most * s->n_image);

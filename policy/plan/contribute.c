@@ -57,6 +57,13 @@ fv_status fv_plan_layer(fv_plan *plan, fv_stage stage, const char *param, int32_
 /* 1e-9: shares are not exact in binary, and 0.7 * 10 must be 7. */
 int32_t fv_plan_share(double share, int32_t n) { return (int32_t)floor(share * n + 1e-9); }
 
+int32_t fv_plan_share_of_images(const fv_plan_shape *s, double share) {
+    int32_t n = 0;
+    if (!s->image) return s->n_image * fv_plan_share(share, s->n_visual / s->n_image);
+    for (int32_t i = 0; i < s->n_image; i++) n += fv_plan_share(share, s->image[i].n);
+    return n;
+}
+
 /* False: every row is kept, and there is no edit. */
 static bool add_edit(fv_plan *plan, fv_plan_edit edit) {
     assert(edit.keep >= 0 && plan->n_edit < FV_PLAN_MAX_LAYERS);

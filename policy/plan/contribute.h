@@ -39,8 +39,9 @@ int32_t fv_plan_stride(fv_plan *plan, fv_stage stage, const char *param);
 /* The stage's layers of 32 are not used on this request. */
 void fv_plan_forget_mapped(fv_plan *plan, fv_stage stage);
 
-/* How many of n a share is, rounded down. */
+/* How many of n a share is, rounded down; and of every image's tokens, together. */
 int32_t fv_plan_share(double share, int32_t n);
+int32_t fv_plan_share_of_images(const fv_plan_shape *shape, double share);
 
 /* From `layer` on, `keep` visual tokens are left. Layers ascend from call to call. When that is all
  * there are, the stage is noted to keep every visual token, unless it has dropped some before. */

@@ -5,7 +5,7 @@
 fv_status fv_plan_prune_pdrop(fv_plan *plan) {
     static const char *const stages[] = {"second", "third", "fourth"};
     double ratio = fv_choice_value(&plan->policy.stage[FV_STAGE_PRUNE], "ratio"), share = 1;
-    int32_t n_image = plan->shape.n_image, layer[3];
+    int32_t layer[3];
     for (int s = 0; s < 3; s++) {
         FV_TRY(fv_plan_layer(plan, FV_STAGE_PRUNE, stages[s], &layer[s]));
         if (s > 0 && layer[s] < layer[s - 1])
@@ -19,8 +19,9 @@ fv_status fv_plan_prune_pdrop(fv_plan *plan) {
         share *= ratio;
         if (s < 2 && layer[s + 1] == layer[s])
             continue; /* on few layers stages may fall together */
-        fv_plan_drop(plan, layer[s],
-                     n_image * fv_plan_share(share, plan->shape.n_visual / n_image));
+        int32_t n = plan->n_edit;
+        fv_plan_drop(plan, layer[s], fv_plan_share_of_images(&plan->shape, share));
+        if (plan->n_edit > n) plan->edit[n].share = share;
     }
     for (int32_t e = 0; e < plan->n_edit; e++) plan->edit[e].lookahead = true;
     plan->renumbers = plan->n_edit > 0;

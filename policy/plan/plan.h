@@ -8,6 +8,7 @@
  * that the bytes of a request are known before prefill. */
 #include "common/accum.h"
 #include "common/schedule.h"
+#include "common/token_span.h"
 #include "policy/policy.h"
 
 #ifdef __cplusplus
@@ -26,7 +27,10 @@ typedef struct fv_plan_shape {
     int32_t bytes_value;      /* of a number in the KV store: 2 or 4 */
     int32_t n_visual, n_text; /* prompt rows */
     bool text_bound;          /* n_text is not known yet: at most so many */
-    int32_t n_image; /* images of n_visual / n_image rows each, unless they were condensed */
+    int32_t n_image;
+    /* [n_image] where they stand in the prompt, borrowed for as long as the plan is used; NULL: not
+     * known, and all have the same number of tokens. */
+    const fv_token_span *image;
     /* Image tokens ahead of the condense stage, once it has run and n_visual is what it left; 0: it
      * has not. */
     int32_t n_encoded;
@@ -59,6 +63,7 @@ enum {
  * nobody sees them any more. */
 typedef struct fv_plan_edit {
     int32_t layer, keep;
+    double share;   /* of each image's own tokens, `keep` in all; 0: images count together */
     int32_t merged; /* of those that stay, the last so many are made of rows that do not */
     bool by_data;   /* at most so many: the method decides when it is there */
     bool

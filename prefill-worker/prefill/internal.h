@@ -33,7 +33,6 @@ typedef struct fv_prefill_visual {
     int32_t first;    /* position of the prompt's first; behind the prompt when it has none */
     float *attention; /* [n] in a tapped layer, the last row's, mean over heads */
     float *l2, *cos;  /* [n] their influence there */
-    int32_t *image;   /* [n] which image each is of */
     float *sums;      /* what the prune stage's capture of many rows summed; of the group */
     int32_t n_key;    /* columns of that */
     /* Text tokens behind the images, and which of them are raters

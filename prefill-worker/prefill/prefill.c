@@ -74,9 +74,6 @@ static fv_status start_visual(fv_prefill *p, int32_t b) {
     FV_TRY(FV_ARENA_NEW(&p->arena, v->n, v->attention));
     FV_TRY(FV_ARENA_NEW(&p->arena, v->n, v->l2));
     FV_TRY(FV_ARENA_NEW(&p->arena, v->n, v->cos));
-    FV_TRY(FV_ARENA_NEW(&p->arena, v->n, v->image));
-    int32_t n_image = req->plan->shape.n_image;
-    for (int32_t j = 0; j < v->n; j++) v->image[j] = (int32_t)((int64_t)j * n_image / v->n);
     return fv_prefill_find_scorers(p, b);
 }
 

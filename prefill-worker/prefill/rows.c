@@ -106,9 +106,10 @@ static fv_status edit_rows(fv_prefill *p, int32_t b, const fv_plan_edit *edit, c
         .x = x,
         .d = p->d,
         .n_image = plan->shape.n_image,
+        .image = plan->shape.image,
+        .share = edit->share,
         .thresholds = plan->thresholds,
         .thresholds_of = plan->thresholds_of,
-        .image = v->image,
         .attention = edit->lookahead || capture & FV_CAPTURE_LAST_ROW ? v->attention : NULL,
         .sums = sums ? v->sums : NULL,
         .n_head = fv_decoder_config(p->dec)->n_head,
@@ -137,17 +138,6 @@ static void cut_plan(fv_prefill *p, int32_t b, int32_t layer) {
             fv_kv_borrow(kv, l, layer, plan->reused_text);
         if (p->visual[b].rank_from[l] >= 0) p->visual[b].rank_from[l] = layer - 1;
     }
-}
-
-/* Which images the rows that are left are of. */
-static fv_status keep_images(fv_prefill *p, fv_prefill_visual *v, const edited *e) {
-    int32_t *image;
-    FV_TRY(FV_ARENA_NEW(&p->group, e->n_merged, image));
-    for (int32_t i = 0; i < e->n_merged; i++) image[i] = v->image[e->centre[i]];
-    for (int32_t i = 0; i < e->n; i++) v->image[i] = v->image[e->kept[i]];
-    for (int32_t i = 0; i < e->n_merged; i++) v->image[e->n + i] = image[i];
-    v->n = e->n + e->n_merged;
-    return FV_OK;
 }
 
 /* Visual tokens at[n] of the list that are not among those that an edit keeps run beside it. */
@@ -203,7 +193,7 @@ static fv_status choose_rows(fv_prefill *p, int32_t b, int32_t layer, going *to)
             add(to, at[e.centre[i]], e.mean + (ptrdiff_t)i * p->d);
     }
     if (edit && edit->masks) FV_TRY(mask_rows(p, b, layer, at, n_visual, &e));
-    FV_TRY(keep_images(p, &p->visual[b], &e));
+    p->visual[b].n = e.n + e.n_merged;
     if (edit && edit->by_data && e.n < n_visual) cut_plan(p, b, layer);
     return FV_OK;
 }

@@ -9,11 +9,17 @@
 static fv_status expand(const fv_model_config *cfg, const int32_t *ids, int32_t n, fv_prompt *p) {
     int32_t per_image = p->n_image ? fv_vision_tokens(&cfg->vision) : 0;
     size_t total = (size_t)(n - p->n_image) + (size_t)p->n_image * (size_t)per_image;
+    int32_t side = p->n_image ? cfg->vision.image / cfg->vision.patch : 0, n_seen = 0;
     p->ids = malloc((total + 1) * sizeof *p->ids);
     p->seg = malloc(total + 1);
-    if (!p->ids || !p->seg) return FV_FAIL(FV_ENOMEM, "out of memory for a prompt of %zu", total);
+    p->image = malloc(((size_t)p->n_image + 1) * sizeof *p->image);
+    if (!p->ids || !p->seg || !p->image)
+        return FV_FAIL(FV_ENOMEM, "out of memory for a prompt of %zu", total);
     for (int32_t i = 0; i < n; i++) {
         bool image = p->n_image && ids[i] == cfg->image_token;
+        if (image)
+            p->image[n_seen++] =
+                (fv_token_span){.first = p->n, .n = per_image, .t = 1, .h = side, .w = side};
         for (int32_t k = 0; k < (image ? per_image : 1); k++) {
             p->ids[p->n] = ids[i];
             p->seg[p->n++] = image ? FV_SEG_VISUAL : FV_SEG_TEXT;
@@ -102,23 +108,33 @@ fv_status fv_prompt_append(fv_prompt *p, const int32_t *ids, int32_t n) {
     return FV_OK;
 }
 
+/* Tokens [from, to) move to p->n. */
+static void move_tokens(fv_prompt *p, int32_t from, int32_t to) {
+    size_t n = (size_t)(to - from);
+    memmove(p->ids + p->n, p->ids + from, n * sizeof *p->ids);
+    memmove(p->seg + p->n, p->seg + from, n);
+    p->n += to - from;
+}
+
 fv_status fv_prompt_condense(fv_prompt *p, const int32_t *each, int32_t context) {
-    int32_t per_image = p->n_image ? p->n_visual / p->n_image : 0, seen = 0, n = 0;
-    for (int32_t i = 0; i < p->n; i++) {
-        if (p->seg[i] == FV_SEG_VISUAL) {
-            int32_t image = seen / per_image, row = seen++ % per_image;
-            if (each && row >= each[image]) continue;
-        }
-        p->ids[n] = p->ids[i];
-        p->seg[n++] = p->seg[i];
+    int32_t n = p->n, from = 0;
+    p->n = 0;
+    for (int32_t i = 0; i < p->n_image; i++) {
+        fv_token_span old = p->image[i], *image = &p->image[i];
+        move_tokens(p, from, old.first);
+        image->first = p->n;
+        if (each) image->n = each[i];
+        move_tokens(p, old.first, old.first + image->n);
+        from = old.first + old.n;
     }
-    p->n_visual -= p->n - n;
-    p->n = n;
-    return check_context(n, p->n_image, context);
+    move_tokens(p, from, n);
+    p->n_visual -= n - p->n;
+    return check_context(p->n, p->n_image, context);
 }
 
 void fv_prompt_free(fv_prompt *p) {
     free(p->ids);
     free(p->seg);
+    free(p->image);
     *p = (fv_prompt){0};
 }

@@ -2,6 +2,7 @@
 #define FOVEA_PREFILL_WORKER_PROMPT_PROMPT_H
 
 /* PROMPT: text with "<image>" in it -> token ids with every image expanded to its rows. */
+#include "common/token_span.h"
 #include "model/config.h"
 #include "text/tokenizer.h"
 
@@ -9,7 +10,8 @@ typedef struct fv_prompt {
     int32_t *ids; /* [n] owned; image tokens hold the image token's id */
     uint8_t *seg; /* [n] owned; fv_kv_segment */
     int32_t n, n_visual, n_text, n_image;
-} fv_prompt; /* {0} is empty and may be freed */
+    fv_token_span *image; /* [n_image] owned; where each stands */
+} fv_prompt;              /* {0} is empty and may be freed */
 
 /* Tokenises `text` (special tokens added as the tokenizer's post-processor says) and expands
  * each image token to the rows of one image: the same ids as expanding in the text first.

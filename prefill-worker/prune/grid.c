@@ -18,29 +18,27 @@ static int32_t dither(int32_t row, int32_t col) {
     return place;
 }
 
-static int32_t whole_root(int32_t n) {
-    int32_t side = 0;
-    while ((int64_t)(side + 1) * (side + 1) <= n) side++;
-    return side;
-}
-
-/* Rows of an image are a square of patches in raster order; what stands ahead of the square, such
- * as a class token, is taken first. */
-static void score_image(float *score, int32_t n) {
-    int32_t side = whole_root(n), ahead = n - side * side;
+/* Tokens of an image are its patches in raster order; what stands ahead of them, such as a class
+ * token, is taken first. */
+static void score_image(float *score, const fv_token_span *image) {
+    int32_t patches = image->h * image->w, ahead = image->n - image->t * patches;
     for (int32_t i = 0; i < ahead; i++) score[i] = 1;
-    for (int32_t i = ahead; i < n; i++)
-        score[i] = -(float)dither((i - ahead) / side, (i - ahead) % side);
+    for (int32_t i = ahead; i < image->n; i++) {
+        int32_t at = (i - ahead) % patches;
+        score[i] = -(float)dither(at / image->w, at % image->w);
+    }
 }
 
 static fv_status keep(const fv_prune_context *ctx, int32_t *kept) {
-    assert(ctx->n_image > 0 && ctx->n_visual % ctx->n_image == 0);
-    int32_t n = ctx->n_visual / ctx->n_image;
     fv_arena arena = {0};
-    float *score;
+    float *score, *at;
     fv_status st = FV_ARENA_NEW(&arena, ctx->n_visual, score);
+    assert(ctx->image || ctx->n_image == 0);
     if (st == FV_OK) {
-        for (int32_t i = 0; i < ctx->n_image; i++) score_image(score + (ptrdiff_t)i * n, n);
+        at = score;
+        for (int32_t i = 0; i < ctx->n_image; at += ctx->image[i++].n)
+            score_image(at, &ctx->image[i]);
+        assert(at == score + ctx->n_visual);
         fv_prune_top(score, ctx->n_visual, ctx->keep, kept);
     }
     fv_arena_fini(&arena);

@@ -16,7 +16,9 @@ typedef struct fv_prune_context {
     int32_t merged;     /* how many more rows are made of those that do not */
     const float *x;     /* [n_visual, d] their hidden states, where rows are merged */
     int32_t d;
-    int32_t n_image; /* images of the prompt, all of the same number of rows */
+    int32_t n_image;
+    const fv_token_span *image; /* [n_image] of the prompt */
+    double share;               /* fv_plan_edit.share */
     /* [n_visual] what the prompt's last row paid to them in the layer before, mean over heads;
      * NULL unless the plan captures that layer. */
     const float *attention; /* where the plan peeks, in the layer itself */
@@ -24,7 +26,6 @@ typedef struct fv_prune_context {
      * [n_head, n_key], of peaks [FV_N_SEG, n_key]; visual tokens stand first. */
     const float *sums;
     int32_t n_head, n_key;
-    const int32_t *image; /* [n_visual] which image each is of */
     /* [n_visual] their influence on that row in the layer before (influence.h); NULL likewise. */
     const float *l2, *cos;
     fv_plan_thresholds thresholds; /* the plan's, */

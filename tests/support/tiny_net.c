@@ -107,38 +107,50 @@ static void draw_prompt(const tiny_net *net, tiny_prompt *p, int32_t n_rows, int
     for (size_t i = 0; i < (size_t)visual * d; i++) p->embeds[i] = draw(&seed);
 }
 
-static void make_plan(const tiny_net *net, tiny_prompt *p, int32_t n_image, const char *policy) {
+static void make_plan(const tiny_net *net, tiny_prompt *p, const char *policy) {
     fv_policy parsed;
     need(fv_policy_parse(policy, &parsed));
-    fv_prompt prompt = {.n_visual = p->n_visual, .n_text = p->n - p->n_visual, .n_image = n_image};
+    fv_prompt prompt = {.n_visual = p->n_visual,
+                        .n_text = p->n - p->n_visual,
+                        .n_image = p->n_image,
+                        .image = p->image};
     fv_plan_shape shape =
         fv_plan_shape_of_net(&net->cfg, fv_kv_pool_shape(net->pool)->dtype, &prompt);
     shape.n_answer = p->n_answer;
     need(fv_plan_make(&parsed, &shape, &p->plan));
 }
 
-void tiny_prompt_make(const tiny_net *net, tiny_prompt *p, int32_t before, int32_t visual,
-                      int32_t after, uint64_t seed, const char *policy) {
-    draw_prompt(net, p, before + visual + after, visual, seed);
-    for (int32_t i = 0; i < p->n; i++)
-        p->seg[i] = i >= before && i < before + visual ? FV_SEG_VISUAL : FV_SEG_TEXT;
-    make_plan(net, p, visual > 0, policy);
+/* A square of patches, and what is left over ahead of it. */
+static fv_token_span square(int32_t first, int32_t n) {
+    int32_t side = 0;
+    while ((side + 1) * (side + 1) <= n) side++;
+    return (fv_token_span){.first = first, .n = n, .t = 1, .h = side, .w = side};
 }
 
 void tiny_prompt_lay(const tiny_net *net, tiny_prompt *p, const char *layout, uint64_t seed,
                      const char *policy) {
-    int32_t n = 0, n_visual = 0, n_image = 0, length, read, at = 0;
+    int32_t n = 0, n_visual = 0, length, read, at = 0;
     char kind;
     for (const char *s = layout; sscanf(s, " %c%d%n", &kind, &length, &read) == 2; s += read) {
         n += length;
         n_visual += kind == 'v' ? length : 0;
-        n_image += kind == 'v';
     }
     draw_prompt(net, p, n, n_visual, seed);
-    for (const char *s = layout; sscanf(s, " %c%d%n", &kind, &length, &read) == 2; s += read)
+    p->image = malloc((strlen(layout) + 1) * sizeof *p->image);
+    if (!p->image) abort();
+    for (const char *s = layout; sscanf(s, " %c%d%n", &kind, &length, &read) == 2; s += read) {
+        if (kind == 'v' && length > 0) p->image[p->n_image++] = square(at, length);
         for (int32_t end = at + length; at < end; at++)
             p->seg[at] = kind == 'v' ? FV_SEG_VISUAL : FV_SEG_TEXT;
-    make_plan(net, p, n_image, policy);
+    }
+    make_plan(net, p, policy);
+}
+
+void tiny_prompt_make(const tiny_net *net, tiny_prompt *p, int32_t before, int32_t visual,
+                      int32_t after, uint64_t seed, const char *policy) {
+    char layout[64];
+    snprintf(layout, sizeof layout, "t%d v%d t%d", before, visual, after);
+    tiny_prompt_lay(net, p, layout, seed, policy);
 }
 
 void tiny_prompt_again(const tiny_net *net, tiny_prompt *q, const tiny_prompt *p,
@@ -147,7 +159,7 @@ void tiny_prompt_again(const tiny_net *net, tiny_prompt *q, const tiny_prompt *p
     while (before < p->n && p->seg[before] == FV_SEG_TEXT) before++;
     tiny_prompt_make(net, q, before, p->n_visual, p->n - before - p->n_visual + n_more, 1, policy);
     q->n_answer = n_more;
-    make_plan(net, q, p->n_visual > 0, policy);
+    make_plan(net, q, policy);
     memcpy(q->ids, p->ids, (size_t)p->n * sizeof *q->ids);
     memcpy(q->ids + p->n, more, (size_t)n_more * sizeof *more);
     memcpy(q->embeds, p->embeds, (size_t)(p->n_visual * net->cfg.d_model) * sizeof *q->embeds);
@@ -157,6 +169,7 @@ void tiny_prompt_free(tiny_prompt *p) {
     fv_kv_close(p->kv);
     free(p->ids);
     free(p->seg);
+    free(p->image);
     free(p->embeds);
     free(p->logits);
 }

@@ -33,8 +33,9 @@ void tiny_net_close(tiny_net *net);
 
 /* A prompt of `before` text tokens, `visual` image tokens and `after` text tokens. */
 typedef struct tiny_prompt {
-    int32_t n, n_visual;
-    int32_t n_answer; /* of n, rows of an answer that was broken off */
+    int32_t n, n_visual, n_image;
+    fv_token_span *image; /* [n_image] owned; a row of patches each */
+    int32_t n_answer;     /* of n, rows of an answer that was broken off */
     int32_t *ids;
     uint8_t *seg;
     float *embeds; /* [n_visual, d] */

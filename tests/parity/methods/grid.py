@@ -36,7 +36,7 @@ class Grid(network.Method):
     def layer_begins(self, run, layer):
         if layer == self.layer:
             visual = np.flatnonzero(run.modality == VISUAL)
-            n = run.prompt.n_image
+            n = len(run.prompt.images)
             best = visual[choose(n, len(visual) // n, self.share)]
             run.keep(np.sort(np.concatenate([np.flatnonzero(run.modality != VISUAL), best])))
 

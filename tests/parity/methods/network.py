@@ -136,7 +136,7 @@ class Prompt:
         self.layout, self.seed = layout, seed
         self.modality = np.array([VISUAL if kind == "v" else TEXT for kind, n in spans
                                   for _ in range(n)])
-        self.n_image = sum(kind == "v" for kind, _ in spans)
+        self.images = [n for kind, n in spans if kind == "v"]  # tokens of each
         draws = Draws(seed)
         n, n_visual = len(self.modality), int((self.modality == VISUAL).sum())
         share = (draws.uniform(n) + np.float32(1)) / np.float32(2)

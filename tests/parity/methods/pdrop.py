@@ -32,11 +32,11 @@ class PDrop(network.Method):
         n = len(run.prompt.ids)
         if layer in self.steps(run):
             paid = self.attention(run, layer, np.arange(len(run.x)))
-            each = int((run.prompt.modality == VISUAL).sum()) // run.prompt.n_image
             first = np.flatnonzero(run.prompt.modality == VISUAL)
-            image = np.searchsorted(first, run.pos) // each
+            ends = np.cumsum(run.prompt.images)
+            image = np.searchsorted(ends, np.searchsorted(first, run.pos), side="right")
             stay = [np.flatnonzero(run.modality != VISUAL)]
-            for i in range(run.prompt.n_image):
+            for i, each in enumerate(run.prompt.images):
                 rows = np.flatnonzero((run.modality == VISUAL) & (image == i))
                 stay.append(rows[top(paid[rows], floor(each * self.steps(run)[layer]))])
             run.keep(np.sort(np.concatenate(stay)))
@@ -61,6 +61,7 @@ def render():
         case("prune=pdrop", methods, answer=3),
         case("prune=pdrop,ratio=0.7", methods, two, answer=3),
         case("prune=pdrop,second=1,third=3,fourth=3,ratio=0.6", methods, "t2 v9 v9 t4", answer=2),
+        case("prune=pdrop,ratio=0.7", methods, "t2 v23 v7 t3 v12 t5", answer=2),
         case("prune=pdrop,ratio=0.3", methods, "t1 v129 t65", answer=2,
              shape=Shape(n_layer=4, n_head=6, n_kv=1, d_head=20)),
         case("prune=pdrop,ratio=0.5", methods, "t1 v1 t1", answer=1)]}

@@ -176,6 +176,10 @@ Test(condense, images_of_a_prompt_lose_rows_and_text_stays) {
     const char *layout = "tvvvtvvvvvvttt"; /* the second and third image have no text between */
     p.ids = malloc(14 * sizeof *p.ids);
     p.seg = malloc(14);
+    p.image = malloc(3 * sizeof *p.image);
+    for (int32_t i = 0; i < 3; i++)
+        p.image[i] =
+            (fv_token_span){.first = (int32_t[]){1, 5, 8}[i], .n = 3, .t = 1, .h = 1, .w = 3};
     for (int32_t i = 0; i < 14; i++) {
         p.ids[i] = i;
         p.seg[i] = layout[i] == 'v' ? FV_SEG_VISUAL : FV_SEG_TEXT;
@@ -185,6 +189,11 @@ Test(condense, images_of_a_prompt_lose_rows_and_text_stays) {
     static const int32_t left[] = {0, 1, 4, 8, 9, 10, 11, 12, 13};
     cr_assert(p.n == 9 && p.n_visual == 4 && p.n_text == 5);
     cr_assert_eq(memcmp(p.ids, left, sizeof left), 0);
+    for (int32_t i = 0; i < 3; i++) {
+        cr_assert_eq(p.image[i].first, ((int32_t[]){1, 3, 3})[i], "%d", i);
+        cr_assert_eq(p.image[i].n, each[i]);
+        cr_assert_eq(p.image[i].w, 3, "the grid is the tower's");
+    }
     fv_prompt_free(&p);
 }
 

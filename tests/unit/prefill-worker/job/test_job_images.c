@@ -116,6 +116,32 @@ Test(job_images, condensed_tokens_are_kept_beside_the_others) {
     fv_prefill_job_free(&whole);
 }
 
+/* What an adaptive method leaves of two images differs, and pdrop keeps a share of each. */
+Test(job_images, images_that_were_condensed_to_different_sizes_are_pruned_each_by_itself) {
+    static float logits[1 << 16];
+    static uint8_t grey[SIDE * SIDE * 3];
+    fv_image images[2] = {stripes(0, SIDE, SIDE), {.rgb = grey, .w = SIDE, .h = SIDE}};
+    fv_prefill_job job = encoded(images, 2, "condense=prumerge;prune=pdrop", cache), *one = &job;
+    cr_assert_leq(fv_checkpoint_config(engine.ck)->text.vocab, 1 << 16);
+    ok(fv_prefill_job_begin(&job));
+    const fv_token_span *at = job.prompt.image;
+    cr_assert(at[0].n == job.encoded.each[0] && at[1].n == job.encoded.each[1]);
+    cr_assert_neq(at[0].n, at[1].n);
+    cr_assert_eq(at[0].n + at[1].n, job.prompt.n_visual);
+    for (int i = 0; i < 2; i++)
+        for (int32_t r = 0; r < at[i].n; r++)
+            cr_assert_eq(job.prompt.seg[at[i].first + r], FV_SEG_VISUAL);
+    ok(fv_prefill_jobs_run(&one, 1, &(fv_prefill_options){0}, logits));
+    ok(fv_prefill_job_end(&job));
+    int32_t last = job.plan.shape.n_layer - 1, held[2] = {0};
+    const int32_t *pos = fv_kv_positions(job.kv, last, 0, FV_SEG_VISUAL);
+    for (int32_t r = 0; r < fv_kv_len(job.kv, last, 0, FV_SEG_VISUAL); r++)
+        held[pos[r] >= at[1].first]++;
+    cr_assert(held[0] == at[0].n / 8 && held[1] == at[1].n / 8, "%d of %d, %d of %d", held[0],
+              at[0].n, held[1], at[1].n);
+    fv_prefill_job_free(&job);
+}
+
 /* With features nothing comes from the cache, and the tokens are the same. */
 Test(job_images, features_come_from_the_tower_itself) {
     fv_image images[2] = {stripes(0, SIDE, SIDE), stripes(1, SIDE, SIDE)};

@@ -156,12 +156,61 @@ Test(pruners, fitprune_takes_what_was_fitted_before_what_is_published) {
 
 Test(pruners, pdrop_chooses_within_each_image) {
     static const float paid[] = {9, 8, 7, 1, 2, 3};
-    static const int32_t image[] = {0, 0, 0, 1, 1, 1};
+    static const int32_t pos[] = {1, 2, 3, 4, 5, 6};
+    static const fv_token_span image[] = {{.first = 1, .n = 3}, {.first = 4, .n = 3}};
     int32_t kept[4];
-    fv_prune_context ctx = {
-        .n_visual = 6, .keep = 4, .n_image = 2, .attention = paid, .image = image};
+    fv_prune_context ctx = {.n_visual = 6,
+                            .pos = pos,
+                            .keep = 4,
+                            .share = 0.67,
+                            .n_image = 2,
+                            .image = image,
+                            .attention = paid};
     cr_assert_eq(fv_prune_find("pdrop")->keep(&ctx, kept), FV_OK);
     cr_assert_eq(memcmp(kept, (int32_t[]){0, 1, 4, 5}, sizeof kept), 0);
+}
+
+/* Each has a share of what it had itself at first, also in later steps and where nothing is left of
+ * one; the plan counts as the method does. */
+Test(pruners, pdrop_keeps_a_share_of_images_that_differ) {
+    static const fv_token_span image[] = {
+        {.first = 1, .n = 7}, {.first = 8, .n = 0}, {.first = 10, .n = 4}, {.first = 14, .n = 1}};
+    static const int32_t pos[] = {1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 14};
+    static const float paid[] = {9, 8, 7, 6, 5, 4, 3, 1, 2, 3, 4, 0};
+    fv_plan_shape shape = {.n_layer = 4,
+                           .n_kv = 2,
+                           .d_head = 8,
+                           .bytes_value = 4,
+                           .n_visual = 12,
+                           .n_text = 40,
+                           .n_image = 4,
+                           .image = image};
+    fv_policy p;
+    int32_t first[5], kept[3], left[5];
+    float now[5];
+    cr_assert_eq(fv_policy_parse("prune=pdrop", &p), FV_OK);
+    cr_assert_eq(fv_plan_make(&p, &shape, &plan), FV_OK, "%s", fv_last_error());
+    cr_assert(plan.n_edit == 3 && plan.edit[0].keep == 3 + 0 + 2 + 0 && plan.edit[1].keep == 1 + 1);
+    fv_prune_context ctx = {.n_visual = 12,
+                            .pos = pos,
+                            .keep = plan.edit[0].keep,
+                            .share = plan.edit[0].share,
+                            .n_image = 4,
+                            .image = image,
+                            .attention = paid};
+    cr_assert_eq(fv_prune_find("pdrop")->keep(&ctx, first), FV_OK);
+    cr_assert_eq(memcmp(first, (int32_t[]){0, 1, 2, 9, 10}, sizeof first), 0);
+    for (int i = 0; i < 5; i++) {
+        left[i] = pos[first[i]];
+        now[i] = paid[first[i]];
+    }
+    ctx.n_visual = 5;
+    ctx.pos = left;
+    ctx.attention = now;
+    ctx.keep = plan.edit[1].keep;
+    ctx.share = plan.edit[1].share;
+    cr_assert_eq(fv_prune_find("pdrop")->keep(&ctx, kept), FV_OK);
+    cr_assert_eq(memcmp(kept, (int32_t[]){0, 4}, 2 * sizeof *kept), 0);
 }
 
 Test(pruners, text_rows_of_more_than_the_mean_are_scorers) {
