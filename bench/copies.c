@@ -54,7 +54,7 @@ static fv_status hand_off(copies *c, const fv_engine *e, const prefilled *from,
     FV_TRY(st);
     FV_TRY_GOTO(fv_export_layers(ship, fv_kv_get_shape(from->kv)->n_layer), st, out);
     FV_TRY_GOTO(fv_export_end(ship, first), st, out);
-    st = fv_refusal_status(fv_receiver_attach(c->receiver, fv_export_ticket(ship), out));
+    st = fv_receiver_attach(c->receiver, fv_export_ticket(ship), out);
 out:
     fv_export_close(ship, true, NULL, NULL);
     return st;

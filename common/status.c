@@ -1,4 +1,4 @@
-/* Status codes and the per-thread sentence of the last failure. Any thread. */
+/* Status codes and the per-thread record of the last failure. Any thread. */
 #include "common/status.h"
 
 #include <stdarg.h>
@@ -7,55 +7,46 @@
 
 static _Thread_local char sentence[1024];
 static _Thread_local char where[128];
+static _Thread_local int last_reason;
 
 const char *fv_last_error(void) { return sentence; }
 
 const char *fv_last_error_where(void) { return where; }
 
-const char *fv_status_name(fv_status s) {
-    static const char *const names[FV_N_STATUS] = {
-        [FV_OK] = "OK",
-        [FV_EINVAL] = "EINVAL",
-        [FV_EDATA] = "EDATA",
-        [FV_EUNSUPPORTED] = "EUNSUPPORTED",
-        [FV_ENOTFOUND] = "ENOTFOUND",
-        [FV_ENOMEM] = "ENOMEM",
-        [FV_EIO] = "EIO",
-        [FV_EDEVICE] = "EDEVICE",
-        [FV_ECANCELLED] = "ECANCELLED",
-        [FV_EBUSY] = "EBUSY",
-        [FV_EDEADLINE] = "EDEADLINE",
-        [FV_EAUTH] = "EAUTH",
-        [FV_EFATAL] = "EFATAL",
-    };
-    return (unsigned)s < FV_N_STATUS ? names[s] : "UNKNOWN";
+int fv_last_reason(void) { return last_reason; }
+
+fv_status fv_fail_reason(fv_status s, int reason) {
+    last_reason = reason;
+    return s;
 }
 
-bool fv_status_is_callers(fv_status s) {
-    return s == FV_EINVAL || s == FV_EUNSUPPORTED || s == FV_ENOTFOUND || s == FV_ECANCELLED;
+typedef struct status_row {
+    const char *name, *grpc_name;
+    int grpc_code;
+    bool callers;
+} status_row;
+
+static const status_row *row_of(fv_status s) {
+    static const status_row rows[] = {
+#define X(name, code, grpc_name, callers) {#name, grpc_name, code, callers},
+        FV_STATUSES(X)
+#undef X
+    };
+    static const status_row unknown = {"UNKNOWN", "UNKNOWN", 2, false};
+    return (unsigned)s < FV_N_STATUS ? &rows[s] : &unknown;
 }
 
-const char *fv_status_grpc_name(fv_status s) {
-    static const char *const names[FV_N_STATUS] = {
-        [FV_OK] = "OK",
-        [FV_EINVAL] = "INVALID_ARGUMENT",
-        [FV_EDATA] = "DATA_LOSS",
-        [FV_EUNSUPPORTED] = "UNIMPLEMENTED",
-        [FV_ENOTFOUND] = "NOT_FOUND",
-        [FV_ENOMEM] = "RESOURCE_EXHAUSTED",
-        [FV_EIO] = "UNAVAILABLE",
-        [FV_EDEVICE] = "INTERNAL",
-        [FV_ECANCELLED] = "ABORTED",
-        [FV_EBUSY] = "RESOURCE_EXHAUSTED",
-        [FV_EDEADLINE] = "DEADLINE_EXCEEDED",
-        [FV_EAUTH] = "UNAUTHENTICATED",
-        [FV_EFATAL] = "FAILED_PRECONDITION",
-    };
-    return (unsigned)s < FV_N_STATUS ? names[s] : "UNKNOWN";
-}
+const char *fv_status_name(fv_status s) { return row_of(s)->name; }
+
+bool fv_status_is_callers(fv_status s) { return row_of(s)->callers; }
+
+int fv_status_grpc_code(fv_status s) { return row_of(s)->grpc_code; }
+
+const char *fv_status_grpc_name(fv_status s) { return row_of(s)->grpc_name; }
 
 fv_status fv_fail(fv_status s, const char *file, int line, const char *fmt, ...) {
     snprintf(where, sizeof where, "%s:%d", file, line);
+    last_reason = 0;
     /* The arguments may borrow the previous sentence, so it is formatted aside. */
     char text[sizeof sentence];
     va_list ap;

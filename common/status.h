@@ -15,32 +15,39 @@
 extern "C" {
 #endif
 
+/* The statuses: name, code and name of the gRPC status that each has outside of this process
+ * (rpc/status.h), and whether the caller caused it (fv_status_is_callers). */
+#define FV_STATUSES(X)                                                                             \
+    X(OK, 0, "OK", false)                                                                          \
+    X(EINVAL, 3, "INVALID_ARGUMENT", true)     /* the request or an option is wrong */             \
+    X(EDATA, 15, "DATA_LOSS", false)           /* a file or message is corrupt or inconsistent */  \
+    X(EUNSUPPORTED, 12, "UNIMPLEMENTED", true) /* well-formed, but not supported by this build */  \
+    X(ENOTFOUND, 5, "NOT_FOUND", true)         /* no such file, tensor, key or handle */           \
+    X(ENOMEM, 8, "RESOURCE_EXHAUSTED", false) /* host or device memory, or a pool, is exhausted */ \
+    X(EIO, 14, "UNAVAILABLE", false)          /* reading, writing or a peer failed */              \
+    X(EDEVICE, 13, "INTERNAL", false)         /* CUDA, cuBLAS or NCCL failed */                    \
+    X(ECANCELLED, 10, "ABORTED", true)        /* the client went away */                           \
+    X(EBUSY, 8, "RESOURCE_EXHAUSTED", false)  /* full for now: retry later, or elsewhere */        \
+    X(EDEADLINE, 4, "DEADLINE_EXCEEDED", false) /* the deadline has passed */                      \
+    X(EAUTH, 16, "UNAUTHENTICATED", false)      /* the peer has not authenticated */               \
+    X(EFATAL, 9, "FAILED_PRECONDITION", false)  /* it crashes workers: never retry it */
+
 typedef enum fv_status {
-    FV_OK = 0,
-    FV_EINVAL,       /* the request or an option is wrong: the caller can mend it */
-    FV_EDATA,        /* a file or message is corrupt, truncated or inconsistent */
-    FV_EUNSUPPORTED, /* well-formed, but something that this build does not do */
-    FV_ENOTFOUND,    /* a file, tensor, key or handle that does not exist */
-    FV_ENOMEM,       /* host or device memory, or a pool, is exhausted */
-    FV_EIO,          /* reading, writing or a peer failed */
-    FV_EDEVICE,      /* CUDA, cuBLAS or NCCL failed */
-    FV_ECANCELLED,   /* the client went away */
-    FV_EBUSY,        /* full for now: another worker, or later, may serve it */
-    FV_EDEADLINE,    /* the time that was given for it is over */
-    FV_EAUTH,        /* the peer has not proved who it is */
-    FV_EFATAL,       /* workers are lost over it: it must not be tried again */
-    FV_N_STATUS
+#define X(name, code, grpc_name, callers) FV_##name,
+    FV_STATUSES(X)
+#undef X
+        FV_N_STATUS
 } fv_status;
 
 /* "EINVAL" and so on; never NULL. */
 const char *fv_status_name(fv_status s);
 
-/* Whether it is the request that cannot be served, or its caller who has left, and not a failure of
- * whoever was asked: such ends are counted and logged as what is normal. */
+/* Whether the caller caused it: the request cannot be served, or the caller has left. Counted and
+ * logged as normal, not as a failure of the server. */
 bool fv_status_is_callers(fv_status s);
 
-/* The name of the gRPC status that it has outside of this process, for logs: "INVALID_ARGUMENT" and
- * so on; never NULL. The table of codes is that of rpc/status.c. */
+/* Its gRPC status: 3 and "INVALID_ARGUMENT" and so on; 2 and "UNKNOWN" of an unknown status. */
+int fv_status_grpc_code(fv_status s);
 const char *fv_status_grpc_name(fv_status s);
 
 /* The sentence of the last FV_FAIL on this thread, without file and line: what a
@@ -58,6 +65,12 @@ fv_status fv_fail(fv_status s, const char *file, int line, const char *fmt, ...)
  * for a caller that knows which file or key was at fault. Returns `s`. */
 fv_status fv_fail_prefix(fv_status s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3), cold));
+
+/* A reason finer than the status, of a kind that a higher layer defines (handoff/refusal.h): the last
+ * failure's, 0 if it has none. fv_fail_reason gives it to the failure just recorded and returns `s`;
+ * a prefix keeps it. */
+int fv_last_reason(void);
+fv_status fv_fail_reason(fv_status s, int reason);
 
 /* Inline, so that the compiler sees that a failure is not FV_OK and out-parameters of a
  * function that failed are not read. */

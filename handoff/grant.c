@@ -66,7 +66,7 @@ void fv_grants_close(fv_grants *t) {
 
 /* ---- finding --------------------------------------------------------------------------- */
 
-static fv_refusal find(const fv_grants *t, const fv_ticket *ticket, place **out) {
+static fv_status find(const fv_grants *t, const fv_ticket *ticket, place **out) {
     place *p = &t->place[ticket->epoch % (uint64_t)t->opt.capacity];
     if (p->state != FREE && ticket->epoch < p->ticket.epoch)
         return FV_REFUSE(STALE_EPOCH, "the grant of epoch %llu is long over",
@@ -74,18 +74,18 @@ static fv_refusal find(const fv_grants *t, const fv_ticket *ticket, place **out)
     if (p->state == FREE || memcmp(&p->ticket, ticket, sizeof *ticket) != 0)
         return FV_REFUSE(UNKNOWN_GRANT, "no grant has this ticket");
     *out = p;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 /* A live grant within its time. */
-static fv_refusal find_live(const fv_grants *t, const fv_ticket *ticket, place **out) {
+static fv_status find_live(const fv_grants *t, const fv_ticket *ticket, place **out) {
     place *p;
-    FV_ADMIT(find(t, ticket, &p));
+    FV_TRY(find(t, ticket, &p));
     if (p->state == EXPIRED || (live(p) && fv_grants_now(t) >= p->deadline_s))
         return FV_REFUSE(EXPIRED, "the grant's lease has run out: ask for a new one");
     if (!live(p)) return FV_REFUSE(CLOSED, "the grant was given back");
     *out = p;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 /* ---- the ways between states ----------------------------------------------------------- */
@@ -102,7 +102,7 @@ static double first_lease_s(const fv_grants *t) {
     return first > 0 && first < lease ? first : lease;
 }
 
-fv_refusal fv_grants_issue(fv_grants *t, uint64_t bytes, void *owner, fv_grant *out) {
+fv_status fv_grants_issue(fv_grants *t, uint64_t bytes, void *owner, fv_grant *out) {
     if (t->n_live == t->opt.capacity)
         return FV_REFUSE(NO_ROOM, "%d hand-offs are under way, and no more are taken",
                          t->opt.capacity);
@@ -125,14 +125,14 @@ fv_refusal fv_grants_issue(fv_grants *t, uint64_t bytes, void *owner, fv_grant *
                       .frame_max = t->opt.frame_max,
                       .credits = t->opt.credits,
                       .lease_s = t->opt.lease_s};
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-fv_refusal fv_grants_accept(fv_grants *t, const fv_ticket *ticket, uint64_t seq, uint64_t bytes,
-                            void **owner) {
+fv_status fv_grants_accept(fv_grants *t, const fv_ticket *ticket, uint64_t seq, uint64_t bytes,
+                           void **owner) {
     place *p;
     *owner = NULL;
-    FV_ADMIT(find_live(t, ticket, &p));
+    FV_TRY(find_live(t, ticket, &p));
     if (p->state == COMMITTED) return FV_REFUSE(CLOSED, "the hand-off is already committed");
     *owner = p->owner;
     if (seq < p->next)
@@ -153,15 +153,15 @@ fv_refusal fv_grants_accept(fv_grants *t, const fv_ticket *ticket, uint64_t seq,
     p->next++;
     p->in_flight++;
     p->bytes_left -= bytes;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-fv_refusal fv_grants_renew(fv_grants *t, const fv_ticket *ticket) {
+fv_status fv_grants_renew(fv_grants *t, const fv_ticket *ticket) {
     place *p;
-    FV_ADMIT(find_live(t, ticket, &p));
+    FV_TRY(find_live(t, ticket, &p));
     if (p->state == COMMITTED) return FV_REFUSE(CLOSED, "the hand-off is already committed");
     p->deadline_s = fv_grants_now(t) + t->opt.lease_s;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 void fv_grants_consumed(fv_grants *t, const fv_ticket *ticket) {
@@ -169,11 +169,11 @@ void fv_grants_consumed(fv_grants *t, const fv_ticket *ticket) {
     if (memcmp(&p->ticket, ticket, sizeof *ticket) == 0 && p->in_flight > 0) p->in_flight--;
 }
 
-fv_refusal fv_grants_commit(fv_grants *t, const fv_ticket *ticket, uint64_t n_frame, void **owner,
-                            uint64_t *surplus) {
+fv_status fv_grants_commit(fv_grants *t, const fv_ticket *ticket, uint64_t n_frame, void **owner,
+                           uint64_t *surplus) {
     place *p;
     *owner = NULL;
-    FV_ADMIT(find_live(t, ticket, &p));
+    FV_TRY(find_live(t, ticket, &p));
     if (p->state == COMMITTED) return FV_REFUSE(CLOSED, "the hand-off is already committed");
     *owner = p->owner;
     if (n_frame != p->next || p->in_flight > 0)
@@ -183,16 +183,16 @@ fv_refusal fv_grants_commit(fv_grants *t, const fv_ticket *ticket, uint64_t n_fr
     p->deadline_s = fv_grants_now(t) + t->opt.claim_s;
     t->bytes -= p->bytes;
     *surplus = p->bytes_left;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-fv_refusal fv_grants_attach(fv_grants *t, const fv_ticket *ticket, void **owner) {
+fv_status fv_grants_attach(fv_grants *t, const fv_ticket *ticket, void **owner) {
     place *p;
-    FV_ADMIT(find_live(t, ticket, &p));
+    FV_TRY(find_live(t, ticket, &p));
     if (p->state != COMMITTED) return FV_REFUSE(PENDING, "the hand-off is not committed yet");
     *owner = p->owner;
     end_grant(t, p, RELEASED);
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 void *fv_grants_drop(fv_grants *t, const fv_ticket *ticket) {

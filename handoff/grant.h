@@ -63,26 +63,26 @@ fv_status fv_grants_open(const fv_grants_options *opt, fv_grants **out);
 void fv_grants_close(fv_grants *t); /* owners are forgotten, not freed; NULL is fine */
 
 /* A grant for `bytes`, on behalf of `owner` (borrowed). NO_ROOM when all places are taken. */
-fv_refusal fv_grants_issue(fv_grants *t, uint64_t bytes, void *owner, fv_grant *out);
+fv_status fv_grants_issue(fv_grants *t, uint64_t bytes, void *owner, fv_grant *out);
 
 /* A frame arrived: number `seq` of this grant, `bytes` long. Takes a credit and budget. *owner is
  * set when the ticket names a live grant, also if the frame is refused. */
-fv_refusal fv_grants_accept(fv_grants *t, const fv_ticket *ticket, uint64_t seq, uint64_t bytes,
-                            void **owner);
+fv_status fv_grants_accept(fv_grants *t, const fv_ticket *ticket, uint64_t seq, uint64_t bytes,
+                           void **owner);
 
 /* The sender is still there: its lease begins anew. */
-fv_refusal fv_grants_renew(fv_grants *t, const fv_ticket *ticket);
+fv_status fv_grants_renew(fv_grants *t, const fv_ticket *ticket);
 
 /* The frame's memory is free again: its credit returns. */
 void fv_grants_consumed(fv_grants *t, const fv_ticket *ticket);
 
 /* The sender says that it sent n_frame frames, and all were good: the grant now waits to be
  * claimed, and `surplus` is what it did not need of its bytes. */
-fv_refusal fv_grants_commit(fv_grants *t, const fv_ticket *ticket, uint64_t n_frame, void **owner,
-                            uint64_t *surplus);
+fv_status fv_grants_commit(fv_grants *t, const fv_ticket *ticket, uint64_t n_frame, void **owner,
+                           uint64_t *surplus);
 
 /* Takes the owner of a committed grant out of the table. PENDING: it may still be committed. */
-fv_refusal fv_grants_attach(fv_grants *t, const fv_ticket *ticket, void **owner);
+fv_status fv_grants_attach(fv_grants *t, const fv_ticket *ticket, void **owner);
 
 /* Ends a grant in whatever state; the owner that must now be freed, or NULL when none is. */
 void *fv_grants_drop(fv_grants *t, const fv_ticket *ticket);

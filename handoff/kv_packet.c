@@ -141,7 +141,7 @@ void fv_packet_reader_init(fv_packet_reader *r, const fv_packet_hooks *hooks, ui
     *r = (fv_packet_reader){.hooks = *hooks, .skip_max = skip_max};
 }
 
-static fv_refusal take_header(fv_packet_reader *r) {
+static fv_status take_header(fv_packet_reader *r) {
     const uint8_t *at = r->head, *crc = r->head + CRC_AT;
     fv_section *s = &r->section;
     if (fv_get_u32(&crc) != fv_crc32c(0, r->head, CRC_AT))
@@ -172,11 +172,11 @@ static fv_refusal take_header(fv_packet_reader *r) {
                          "section %s says that it is number %u with flags %d, and %llu "
                          "came before it",
                          name, s->index, flags, (unsigned long long)r->totals.sections);
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-static fv_refusal begin_section(fv_packet_reader *r) {
-    FV_ADMIT(take_header(r));
+static fv_status begin_section(fv_packet_reader *r) {
+    FV_TRY(take_header(r));
     const fv_section *s = &r->section;
     char name[5];
     fv_section_name(s->type, name);
@@ -193,13 +193,13 @@ static fv_refusal begin_section(fv_packet_reader *r) {
                          "section %s is unknown and has %llu bytes; at most %llu are "
                          "skipped",
                          name, (unsigned long long)s->length, (unsigned long long)r->skip_max);
-    if (r->skipping) return FV_REFUSED_NONE;
+    if (r->skipping) return FV_OK;
     if (s->type == FV_SECTION_END && s->length != END_BYTES)
         return FV_REFUSE(MALFORMED, "section END has %llu bytes", (unsigned long long)s->length);
-    return s->type == FV_SECTION_END ? FV_REFUSED_NONE : r->hooks.begin(r->hooks.user, s);
+    return s->type == FV_SECTION_END ? FV_OK : r->hooks.begin(r->hooks.user, s);
 }
 
-static fv_refusal take_end(fv_packet_reader *r) {
+static fv_status take_end(fv_packet_reader *r) {
     const uint8_t *at = r->tail;
     fv_packet_totals said;
     said.sections = fv_get_u64(&at);
@@ -214,13 +214,13 @@ static fv_refusal take_end(fv_packet_reader *r) {
                          (unsigned long long)said.sections, (unsigned long long)said.bytes,
                          (unsigned long long)r->totals.sections,
                          (unsigned long long)r->totals.bytes);
-    FV_ADMIT(r->hooks.finish(r->hooks.user, &said));
+    FV_TRY(r->hooks.finish(r->hooks.user, &said));
     r->totals.rows = said.rows;
     r->done = true;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-static fv_refusal end_section(fv_packet_reader *r) {
+static fv_status end_section(fv_packet_reader *r) {
     const fv_section *s = &r->section;
     if (r->crc != r->crc_want) {
         char name[5];
@@ -228,38 +228,38 @@ static fv_refusal end_section(fv_packet_reader *r) {
         return FV_REFUSE(CHECKSUM, "section %s (layer %d) changed on the way", name, s->layer0);
     }
     if (s->type == FV_SECTION_END)
-        FV_ADMIT(take_end(r));
+        FV_TRY(take_end(r));
     else if (!r->skipping)
-        FV_ADMIT(r->hooks.end(r->hooks.user, s));
+        FV_TRY(r->hooks.end(r->hooks.user, s));
     r->totals.sections++;
     r->totals.bytes += FV_SECTION_HEADER + s->length;
     r->totals.digest = XXH64(r->head, FV_SECTION_HEADER, r->totals.digest);
     r->n_head = 0;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-static fv_refusal take_payload(fv_packet_reader *r, const uint8_t *p, size_t n) {
+static fv_status take_payload(fv_packet_reader *r, const uint8_t *p, size_t n) {
     r->crc = fv_crc32c(r->crc, p, n);
     if (r->section.type == FV_SECTION_END)
         memcpy(r->tail + r->offset, p, n);
     else if (!r->skipping)
-        FV_ADMIT(r->hooks.bytes(r->hooks.user, &r->section, r->offset, p, n));
+        FV_TRY(r->hooks.bytes(r->hooks.user, &r->section, r->offset, p, n));
     r->offset += n;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-fv_refusal fv_packet_read_oob(fv_packet_reader *r, const void *bytes, size_t n, uint32_t crc) {
+fv_status fv_packet_read_oob(fv_packet_reader *r, const void *bytes, size_t n, uint32_t crc) {
     bool payload = !r->done && r->n_head == FV_SECTION_HEADER && !r->skipping &&
                    r->section.type != FV_SECTION_END && r->hooks.oob;
     if (!payload || n > r->section.length - r->offset)
         return FV_REFUSE(MALFORMED, "%zu bytes came beside the stream where none were due", n);
     r->crc = fv_crc32c_join(r->crc, crc, n);
-    FV_ADMIT(r->hooks.oob(r->hooks.user, &r->section, r->offset, bytes, n));
+    FV_TRY(r->hooks.oob(r->hooks.user, &r->section, r->offset, bytes, n));
     r->offset += n;
-    return r->offset == r->section.length ? end_section(r) : FV_REFUSED_NONE;
+    return r->offset == r->section.length ? end_section(r) : FV_OK;
 }
 
-fv_refusal fv_packet_read(fv_packet_reader *r, const void *bytes, size_t n) {
+fv_status fv_packet_read(fv_packet_reader *r, const void *bytes, size_t n) {
     const uint8_t *p = bytes;
     while (n > 0) {
         if (r->done) return FV_REFUSE(MALFORMED, "%zu bytes stand behind END", n);
@@ -268,17 +268,17 @@ fv_refusal fv_packet_read(fv_packet_reader *r, const void *bytes, size_t n) {
             take = FV_SECTION_HEADER - r->n_head < n ? FV_SECTION_HEADER - r->n_head : n;
             memcpy(r->head + r->n_head, p, take);
             r->n_head += take;
-            if (r->n_head == FV_SECTION_HEADER) FV_ADMIT(begin_section(r));
+            if (r->n_head == FV_SECTION_HEADER) FV_TRY(begin_section(r));
         } else {
             uint64_t left = r->section.length - r->offset;
             take = left < n ? (size_t)left : n;
             if (take > READ_STEP) take = READ_STEP;
-            FV_ADMIT(take_payload(r, p, take));
+            FV_TRY(take_payload(r, p, take));
         }
         p += take;
         n -= take;
         if (r->n_head == FV_SECTION_HEADER && r->offset == r->section.length)
-            FV_ADMIT(end_section(r));
+            FV_TRY(end_section(r));
     }
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }

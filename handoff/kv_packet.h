@@ -161,15 +161,15 @@ typedef struct fv_packet_hooks {
     void *user;
     /* A header that was checked, before any byte of its payload: the place to check lengths and
      * only then to take memory. */
-    fv_refusal (*begin)(void *user, const fv_section *s);
+    fv_status (*begin)(void *user, const fv_section *s);
     /* The payload's bytes [offset, offset + n), in order. Not checked yet. */
-    fv_refusal (*bytes)(void *user, const fv_section *s, uint64_t offset, const void *p, size_t n);
+    fv_status (*bytes)(void *user, const fv_section *s, uint64_t offset, const void *p, size_t n);
     /* The same of bytes that lie where they cannot be read. NULL: it takes none. */
-    fv_refusal (*oob)(void *user, const fv_section *s, uint64_t offset, const void *p, size_t n);
+    fv_status (*oob)(void *user, const fv_section *s, uint64_t offset, const void *p, size_t n);
     /* The payload was whole and its checksum right. */
-    fv_refusal (*end)(void *user, const fv_section *s);
+    fv_status (*end)(void *user, const fv_section *s);
     /* END came and its totals agree. */
-    fv_refusal (*finish)(void *user, const fv_packet_totals *totals);
+    fv_status (*finish)(void *user, const fv_packet_totals *totals);
 } fv_packet_hooks;
 
 typedef struct fv_packet_reader {
@@ -190,11 +190,11 @@ typedef struct fv_packet_reader {
 void fv_packet_reader_init(fv_packet_reader *r, const fv_packet_hooks *hooks, uint64_t skip_max);
 
 /* The next n bytes of the stream, however cut. After a refusal the reader must not be fed again. */
-fv_refusal fv_packet_read(fv_packet_reader *r, const void *bytes, size_t n);
+fv_status fv_packet_read(fv_packet_reader *r, const void *bytes, size_t n);
 
 /* The same, when they lie where they cannot be read and crc is their checksum: n bytes of one
  * payload. */
-fv_refusal fv_packet_read_oob(fv_packet_reader *r, const void *bytes, size_t n, uint32_t crc);
+fv_status fv_packet_read_oob(fv_packet_reader *r, const void *bytes, size_t n, uint32_t crc);
 
 #ifdef __cplusplus
 }

@@ -51,8 +51,8 @@ static bool same_line(const char *a, const char *b) {
     return n == strcspn(b, "\n") && memcmp(a, b, n) == 0;
 }
 
-fv_refusal fv_compat_check(const fv_compat *mine, const fv_compat *theirs) {
-    if (mine->hash == theirs->hash) return FV_REFUSED_NONE;
+fv_status fv_compat_check(const fv_compat *mine, const fv_compat *theirs) {
+    if (mine->hash == theirs->hash) return FV_OK;
     const char *lists[2] = {mine->text, theirs->text};
     for (int side = 0; side < 2; side++)
         for (const char *line = lists[side]; *line; line = next_line(line)) {
@@ -84,7 +84,7 @@ void fv_hello_put(const fv_hello *h, uint8_t *out) {
     fv_put_bytes(&out, h->policy, strlen(h->policy));
 }
 
-fv_refusal fv_hello_get(const uint8_t *p, size_t n, fv_hello *out, size_t *n_policy) {
+fv_status fv_hello_get(const uint8_t *p, size_t n, fv_hello *out, size_t *n_policy) {
     if (n < HELLO_FIXED) return FV_REFUSE(MALFORMED, "section HELO has %zu bytes", n);
     fv_hello h = {0};
     h.compat.hash = fv_get_u64(&p);
@@ -100,7 +100,7 @@ fv_refusal fv_hello_get(const uint8_t *p, size_t n, fv_hello *out, size_t *n_pol
     h.policy = (const char *)p;
     *n_policy = policy;
     *out = h;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 /* ---- LEAD ------------------------------------------------------------------------------ */
@@ -110,13 +110,13 @@ void fv_wire_lead_put(const fv_wire_lead *w, uint8_t *out) {
     fv_put_u32(&out, w->text);
 }
 
-fv_refusal fv_wire_lead_get(const uint8_t *p, fv_wire_lead *out) {
+fv_status fv_wire_lead_get(const uint8_t *p, fv_wire_lead *out) {
     fv_wire_lead w = {.source_layer = fv_get_u32(&p)};
     uint32_t text = fv_get_u32(&p);
     if (text > 1) return FV_REFUSE(MALFORMED, "section LEAD says %u where 0 or 1 may stand", text);
     w.text = text;
     *out = w;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 /* ---- PRMT ------------------------------------------------------------------------------ */
@@ -138,7 +138,7 @@ void fv_wire_prompt_put(const fv_wire_prompt *p, uint8_t *out) {
     fv_put_bytes(&out, p->seg, p->n);
 }
 
-fv_refusal fv_wire_prompt_get(const uint8_t *p, size_t n, fv_wire_prompt *out) {
+fv_status fv_wire_prompt_get(const uint8_t *p, size_t n, fv_wire_prompt *out) {
     if (n < PROMPT_FIXED) return FV_REFUSE(MALFORMED, "section PRMT has %zu bytes", n);
     fv_wire_prompt w = {0};
     w.n = fv_get_u32(&p);
@@ -155,7 +155,7 @@ fv_refusal fv_wire_prompt_get(const uint8_t *p, size_t n, fv_wire_prompt *out) {
     w.ids = p;
     w.seg = p + (size_t)w.n * 4;
     *out = w;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 /* ---- PACK ------------------------------------------------------------------------------ */
@@ -202,7 +202,7 @@ void fv_wire_packed_put(const fv_wire_packed *w, uint8_t *out) {
     put_or_zero(&out, w->ranked ? w->rank : NULL, w->n);
 }
 
-fv_refusal fv_wire_packed_get(const uint8_t *p, size_t n, fv_wire_packed *out) {
+fv_status fv_wire_packed_get(const uint8_t *p, size_t n, fv_wire_packed *out) {
     if (n < PACKED_FIXED) return FV_REFUSE(MALFORMED, "section PACK has %zu bytes", n);
     fv_wire_packed w = {0};
     w.n = fv_get_u32(&p);
@@ -229,7 +229,7 @@ fv_refusal fv_wire_packed_get(const uint8_t *p, size_t n, fv_wire_packed *out) {
     w.pos = p + (2 * (size_t)w.n_anchor + 1) * 4;
     w.rank = p + (2 * (size_t)w.n_anchor + 1 + w.n) * 4;
     *out = w;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 /* ---- TOKN ------------------------------------------------------------------------------ */

@@ -33,7 +33,7 @@ typedef struct fv_compat_fields {
 fv_status fv_compat_make(const fv_compat_fields *f, fv_compat *out);
 
 /* FV_REFUSED_INCOMPATIBLE names the first line that differs, with both values. */
-fv_refusal fv_compat_check(const fv_compat *mine, const fv_compat *theirs);
+fv_status fv_compat_check(const fv_compat *mine, const fv_compat *theirs);
 
 /* ---- HELO: what a grant is asked for ---------------------------------------------------- */
 
@@ -50,7 +50,7 @@ typedef struct fv_hello {
 size_t fv_hello_bytes(const fv_hello *h);
 void fv_hello_put(const fv_hello *h, uint8_t *out);
 /* *policy is not terminated: n_policy bytes. */
-fv_refusal fv_hello_get(const uint8_t *p, size_t n, fv_hello *out, size_t *n_policy);
+fv_status fv_hello_get(const uint8_t *p, size_t n, fv_hello *out, size_t *n_policy);
 
 /* ---- LEAD ------------------------------------------------------------------------------ */
 
@@ -62,7 +62,7 @@ typedef struct fv_wire_lead {
 
 enum { FV_WIRE_LEAD_BYTES = 8 };
 void fv_wire_lead_put(const fv_wire_lead *w, uint8_t *out);
-fv_refusal fv_wire_lead_get(const uint8_t *p, fv_wire_lead *out); /* FV_WIRE_LEAD_BYTES of them */
+fv_status fv_wire_lead_get(const uint8_t *p, fv_wire_lead *out); /* FV_WIRE_LEAD_BYTES of them */
 
 /* ---- PRMT ------------------------------------------------------------------------------ */
 
@@ -82,7 +82,7 @@ typedef struct fv_wire_prompt {
 
 size_t fv_wire_prompt_bytes(uint32_t n);
 void fv_wire_prompt_put(const fv_wire_prompt *p, uint8_t *out);
-fv_refusal fv_wire_prompt_get(const uint8_t *p, size_t n, fv_wire_prompt *out);
+fv_status fv_wire_prompt_get(const uint8_t *p, size_t n, fv_wire_prompt *out);
 
 /* ---- PACK ------------------------------------------------------------------------------ */
 
@@ -109,7 +109,7 @@ typedef struct fv_wire_packed {
 /* Of one with so many rows and blocks; they stand in the section's dims 0 and 1. */
 size_t fv_wire_packed_bytes(uint32_t n, uint32_t n_anchor);
 void fv_wire_packed_put(const fv_wire_packed *w, uint8_t *out);
-fv_refusal fv_wire_packed_get(const uint8_t *p, size_t n, fv_wire_packed *out);
+fv_status fv_wire_packed_get(const uint8_t *p, size_t n, fv_wire_packed *out);
 
 /* ---- TOKN ------------------------------------------------------------------------------ */
 

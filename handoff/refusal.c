@@ -1,8 +1,6 @@
 /* Names, words and statuses of refusals, all from the one table. Any thread. */
 #include "handoff/refusal.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 static const struct {
@@ -27,16 +25,8 @@ fv_refusal fv_refusal_named(const char *name, size_t n) {
 }
 
 fv_refusal fv_refusal_of(fv_status st) {
+    int reason = fv_last_reason();
     if (st == FV_OK) return FV_REFUSED_NONE;
+    if (reason != FV_REFUSED_NONE && table[reason].status == st) return (fv_refusal)reason;
     return st == FV_EBUSY || st == FV_ENOMEM ? FV_REFUSED_NO_ROOM : FV_REFUSED_INVALID;
-}
-
-fv_refusal fv_refuse(fv_refusal r, const char *file, int line, const char *fmt, ...) {
-    char text[512];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    fv_fail(table[r].status, file, line, "%s", text);
-    return r;
 }

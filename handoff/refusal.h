@@ -1,11 +1,9 @@
 #ifndef FOVEA_HANDOFF_REFUSAL_H
 #define FOVEA_HANDOFF_REFUSAL_H
 
-/* WHY A HAND-OFF WAS REFUSED: the receiving side's own kind of error. Every reason is counted, and
- * each maps to one fv_status for those who only ask what to do.
- *
- * A function that can refuse returns fv_refusal; where the refusal is born it gets a sentence
- * (FV_REFUSE, kept in fv_last_error), and on the way up it is passed on (FV_ADMIT). */
+/* WHY A HAND-OFF WAS REFUSED: a reason beside the fv_status of a failure, for counters, logs and the
+ * peer. Each reason has one status. A function that refuses returns FV_REFUSE(REASON, sentence),
+ * which records both; whoever needs the reason asks fv_refusal_of before the next failure. */
 #include "common/status.h"
 
 #ifdef __cplusplus
@@ -40,6 +38,12 @@ typedef enum fv_refusal {
         FV_N_REFUSAL
 } fv_refusal;
 
+enum {
+#define X(reason, name, status, text) FV_REFUSAL_STATUS_##reason = status,
+    FV_REFUSALS(X)
+#undef X
+};
+
 const char *fv_refusal_name(fv_refusal r); /* "checksum"; for metrics and logs */
 const char *fv_refusal_text(fv_refusal r); /* a few words */
 
@@ -50,27 +54,15 @@ fv_refusal fv_refusal_named(const char *name, size_t n);
 
 fv_status fv_refusal_status(fv_refusal r);
 
-/* The refusal for a failure of our own on the receiving side: its sentence stays. */
+/* The reason of the failure that was just returned: the recorded one, or for a failure of our own
+ * NO_ROOM (FV_EBUSY, FV_ENOMEM) or INVALID. FV_OK: NONE. */
 fv_refusal fv_refusal_of(fv_status st);
 
-/* Records the sentence; call it through FV_REFUSE. Returns `r`. */
-fv_refusal fv_refuse(fv_refusal r, const char *file, int line, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5), cold));
-
-/* Inline for the same reason as fv_failed. */
-static inline fv_refusal fv_refused(fv_refusal r, fv_refusal recorded) {
-    (void)recorded;
-    return r;
-}
-
+#define FV_REFUSE_AS(status, reason, ...)                                                          \
+    fv_failed((status),                                                                            \
+              fv_fail_reason(fv_fail((status), __FILE__, __LINE__, __VA_ARGS__), (reason)))
 #define FV_REFUSE(reason, ...)                                                                     \
-    fv_refused(FV_REFUSED_##reason, fv_refuse(FV_REFUSED_##reason, __FILE__, __LINE__, __VA_ARGS__))
-
-#define FV_ADMIT(expr)                                                                             \
-    do {                                                                                           \
-        fv_refusal fv_r_ = (expr);                                                                 \
-        if (fv_r_ != FV_REFUSED_NONE) return fv_r_;                                                \
-    } while (0)
+    FV_REFUSE_AS((fv_status)FV_REFUSAL_STATUS_##reason, FV_REFUSED_##reason, __VA_ARGS__)
 
 #ifdef __cplusplus
 }

@@ -34,15 +34,15 @@ typedef struct fv_sink fv_sink;
 
 /* Where a function refuses, the sentence is in fv_last_error. */
 typedef struct fv_sink_ops {
-    fv_refusal (*offer)(fv_sink *sink, const fv_hello *hello, fv_grant *out);
+    fv_status (*offer)(fv_sink *sink, const fv_hello *hello, fv_grant *out);
     /* Consumes the frame before it returns. A refusal ends the hand-off that it belongs to. */
-    fv_refusal (*frame)(fv_sink *sink, const fv_ticket *ticket, uint64_t seq, const fv_piece *piece,
-                        int32_t n_piece);
+    fv_status (*frame)(fv_sink *sink, const fv_ticket *ticket, uint64_t seq, const fv_piece *piece,
+                       int32_t n_piece);
     /* The same of a frame that lies on the sink's device, n bytes with this CRC32C. */
-    fv_refusal (*oob)(fv_sink *sink, const fv_ticket *ticket, uint64_t seq, const void *bytes,
-                      size_t n, uint32_t crc);
-    fv_refusal (*commit)(fv_sink *sink, const fv_ticket *ticket, uint64_t n_frame);
-    fv_refusal (*renew)(fv_sink *sink, const fv_ticket *ticket); /* the sender is still there */
+    fv_status (*oob)(fv_sink *sink, const fv_ticket *ticket, uint64_t seq, const void *bytes,
+                     size_t n, uint32_t crc);
+    fv_status (*commit)(fv_sink *sink, const fv_ticket *ticket, uint64_t n_frame);
+    fv_status (*renew)(fv_sink *sink, const fv_ticket *ticket); /* the sender is still there */
     /* Also of one that is committed, unless it was claimed. */
     void (*abort)(fv_sink *sink, const fv_ticket *ticket);
 } fv_sink_ops;

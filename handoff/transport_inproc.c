@@ -18,12 +18,11 @@ typedef struct inproc_transfer {
     bool granted, committed;
 } inproc_transfer;
 
-static void answer(fv_refusal refusal, fv_reply *reply, fv_on_reply done, void *user) {
-    reply->refusal = refusal;
-    reply->status = fv_refusal_status(refusal);
+static void answer(fv_status st, fv_reply *reply, fv_on_reply done, void *user) {
+    reply->refusal = fv_refusal_of(st);
+    reply->status = st;
     reply->at_s = fv_clock_s();
-    if (refusal != FV_REFUSED_NONE)
-        snprintf(reply->text, sizeof reply->text, "%s", fv_last_error());
+    if (st != FV_OK) snprintf(reply->text, sizeof reply->text, "%s", fv_last_error());
     done(user, reply);
 }
 
@@ -35,27 +34,25 @@ static fv_status inproc_open(fv_transport *t, const fv_hello *hello, const fv_as
     fv_reply reply = {0};
     inproc_transfer *x = malloc(sizeof *x);
     if (!x) return FV_FAIL(FV_ENOMEM, "out of memory for a hand-off");
-    fv_refusal refusal = sink->ops->offer(sink, hello, &reply.grant);
-    *x = (inproc_transfer){.base.ops = t->ops,
-                           .sink = sink,
-                           .ticket = reply.grant.ticket,
-                           .granted = refusal == FV_REFUSED_NONE};
+    fv_status st = sink->ops->offer(sink, hello, &reply.grant);
+    *x = (inproc_transfer){
+        .base.ops = t->ops, .sink = sink, .ticket = reply.grant.ticket, .granted = st == FV_OK};
     *out = &x->base;
-    answer(refusal, &reply, done, user);
+    answer(st, &reply, done, user);
     return FV_OK;
 }
 
 static fv_status inproc_push(fv_transfer *t, uint64_t seq, const fv_piece *piece, int32_t n_piece) {
     inproc_transfer *x = (inproc_transfer *)t;
-    return fv_refusal_status(x->sink->ops->frame(x->sink, &x->ticket, seq, piece, n_piece));
+    return x->sink->ops->frame(x->sink, &x->ticket, seq, piece, n_piece);
 }
 
 static void inproc_commit(fv_transfer *t, uint64_t n_frame, fv_on_reply done, void *user) {
     inproc_transfer *x = (inproc_transfer *)t;
     fv_reply reply = {0};
-    fv_refusal refusal = x->sink->ops->commit(x->sink, &x->ticket, n_frame);
-    x->committed = refusal == FV_REFUSED_NONE;
-    answer(refusal, &reply, done, user);
+    fv_status st = x->sink->ops->commit(x->sink, &x->ticket, n_frame);
+    x->committed = st == FV_OK;
+    answer(st, &reply, done, user);
 }
 
 static void inproc_end(fv_transfer *t, bool keep, void (*gone)(void *), void *user) {

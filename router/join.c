@@ -159,7 +159,7 @@ static fv_status check_fits(const fv_registry *m, const fv_introduction *in) {
         if (w->state == FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST) continue;
         FV_TRY(compat_of(w->intro, &mine));
         FV_TRY(compat_of(in, &theirs));
-        if (fv_compat_check(&mine, &theirs) != FV_REFUSED_NONE) {
+        if (fv_compat_check(&mine, &theirs) != FV_OK) {
             fv_fail_prefix(FV_EINVAL, "worker %s does not fit the fleet (%s)", in->name,
                            w->intro->name);
             return FV_EINVAL;

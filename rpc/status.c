@@ -1,24 +1,7 @@
-/* The table between fv_status and gRPC's codes, both ways. Pure functions; any thread. */
+/* fv_status to gRPC's codes and back. Pure functions; any thread. */
 #include "rpc/status.h"
 
-grpc_status_code fv_rpc_code(fv_status st) {
-    static const grpc_status_code codes[FV_N_STATUS] = {
-        [FV_OK] = GRPC_STATUS_OK,
-        [FV_EINVAL] = GRPC_STATUS_INVALID_ARGUMENT,
-        [FV_EDATA] = GRPC_STATUS_DATA_LOSS,
-        [FV_EUNSUPPORTED] = GRPC_STATUS_UNIMPLEMENTED,
-        [FV_ENOTFOUND] = GRPC_STATUS_NOT_FOUND,
-        [FV_ENOMEM] = GRPC_STATUS_RESOURCE_EXHAUSTED,
-        [FV_EIO] = GRPC_STATUS_UNAVAILABLE,
-        [FV_EDEVICE] = GRPC_STATUS_INTERNAL,
-        [FV_ECANCELLED] = GRPC_STATUS_ABORTED, /* CANCELLED is the caller's own word */
-        [FV_EDEADLINE] = GRPC_STATUS_DEADLINE_EXCEEDED,
-        [FV_EAUTH] = GRPC_STATUS_UNAUTHENTICATED,
-        [FV_EFATAL] = GRPC_STATUS_FAILED_PRECONDITION,
-        [FV_EBUSY] = GRPC_STATUS_RESOURCE_EXHAUSTED, /* with a retry hint */
-    };
-    return (unsigned)st < FV_N_STATUS ? codes[st] : GRPC_STATUS_UNKNOWN;
-}
+grpc_status_code fv_rpc_code(fv_status st) { return (grpc_status_code)fv_status_grpc_code(st); }
 
 /* The codes in their order, with what they are to us. */
 static const struct {

@@ -1,7 +1,7 @@
 #ifndef FOVEA_RPC_STATUS_H
 #define FOVEA_RPC_STATUS_H
 
-/* fv_status <-> gRPC status codes: the one table. Nothing else turns one into the other.
+/* fv_status <-> gRPC status codes (the table: common/status.h).
  *
  * A failure crosses the wire as its code and its sentence. FV_EBUSY and FV_ENOMEM share
  * RESOURCE_EXHAUSTED: with the trailer grpc-retry-pushback-ms it means "full for now", without it

@@ -76,8 +76,8 @@ fv_status fv_rpc_frame_commit(const fv_ticket *ticket, uint64_t n_frame, grpc_by
 }
 
 /* Reads the fields before the data. *used: bytes of the message that are not data. */
-static fv_refusal read_head(const uint8_t *p, size_t n, size_t message, fv_rpc_frame *out,
-                            size_t *used) {
+static fv_status read_head(const uint8_t *p, size_t n, size_t message, fv_rpc_frame *out,
+                           size_t *used) {
     fv_pb_cursor c = {p, p + n};
     fv_pb_field f;
     bool ticket = false;
@@ -119,11 +119,11 @@ static fv_refusal read_head(const uint8_t *p, size_t n, size_t message, fv_rpc_f
                                      "of life: one of them");
     if (*used + out->bytes != message)
         return FV_REFUSE(MALFORMED, "a frame with something behind it");
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 /* What lies behind the first `skip` bytes of the message, as pieces. */
-static fv_refusal collect(grpc_byte_buffer *message, size_t skip, fv_rpc_frame *out) {
+static fv_status collect(grpc_byte_buffer *message, size_t skip, fv_rpc_frame *out) {
     fv_rpc_slices it;
     const uint8_t *p;
     size_t n;
@@ -138,10 +138,10 @@ static fv_refusal collect(grpc_byte_buffer *message, size_t skip, fv_rpc_frame *
     }
     fv_rpc_slices_end(&it);
     if (!room) return FV_REFUSE(FRAME_SIZE, "a frame in more than %d pieces", FV_FRAME_PIECES);
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-fv_refusal fv_rpc_frame_read(grpc_byte_buffer *message, fv_rpc_frame *out) {
+fv_status fv_rpc_frame_read(grpc_byte_buffer *message, fv_rpc_frame *out) {
     uint8_t head[FV_RPC_FRAME_HEAD];
     size_t n_head = 0, n, used = 0;
     const uint8_t *p;
@@ -154,6 +154,6 @@ fv_refusal fv_rpc_frame_read(grpc_byte_buffer *message, fv_rpc_frame *out) {
     }
     fv_rpc_slices_end(&it);
     *out = (fv_rpc_frame){0};
-    FV_ADMIT(read_head(head, n_head, grpc_byte_buffer_length(message), out, &used));
-    return out->bytes ? collect(message, used, out) : FV_REFUSED_NONE;
+    FV_TRY(read_head(head, n_head, grpc_byte_buffer_length(message), out, &used));
+    return out->bytes ? collect(message, used, out) : FV_OK;
 }

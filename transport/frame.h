@@ -52,7 +52,7 @@ typedef struct fv_rpc_frame {
 /* FV_REFUSED_MALFORMED: this is no frame, or its data is not the last field; FV_REFUSED_FRAME_SIZE:
  * not exactly one of data, commit, sign of life and a frame beside, or more pieces than
  * FV_FRAME_PIECES. */
-fv_refusal fv_rpc_frame_read(grpc_byte_buffer *message, fv_rpc_frame *out);
+fv_status fv_rpc_frame_read(grpc_byte_buffer *message, fv_rpc_frame *out);
 
 #ifdef __cplusplus
 }

@@ -56,21 +56,21 @@ typedef struct fv_import {
 /* ---- receive_packed.c ------------------------------------------------------------------ */
 
 /* PACK begins: of image tokens, or of text tokens where the policy has factors of their keys. */
-fv_refusal fv_import_begin_packed(fv_import *l, const fv_section *s);
+fv_status fv_import_begin_packed(fv_import *l, const fv_section *s);
 
 /* How long the packed layer's section that is due must be. */
-fv_refusal fv_import_packed_length(const fv_import *l, const fv_section *s, uint64_t *want);
+fv_status fv_import_packed_length(const fv_import *l, const fv_section *s, uint64_t *want);
 
 /* PACK came: it is checked against prompt and grant, and the layer gets room for its factors. */
-fv_refusal fv_import_take_packed(fv_import *l, const fv_section *s);
+fv_status fv_import_take_packed(fv_import *l, const fv_section *s);
 
 /* The next bytes of a factor, to their place. */
-fv_refusal fv_import_fill_factor(fv_import *l, uint64_t offset, const void *p, size_t n);
+fv_status fv_import_fill_factor(fv_import *l, uint64_t offset, const void *p, size_t n);
 
 /* It is whole: what kernels follow in it stays inside it. */
-fv_refusal fv_import_end_factor(fv_import *l);
+fv_status fv_import_end_factor(fv_import *l);
 
-fv_refusal fv_import_take_importance(fv_import *l);
+fv_status fv_import_take_importance(fv_import *l);
 
 /* ---- receive_stream.c ------------------------------------------------------------------ */
 
@@ -85,15 +85,15 @@ size_t fv_import_pool_bytes(const fv_kv_shape *shape, const fv_hello *hello);
 uint64_t fv_import_wire_bytes(const fv_kv_shape *shape, const fv_hello *hello, int32_t n_group);
 
 /* Reserves everything. `hello` was checked. */
-fv_refusal fv_import_open(const fv_receiver_options *opt, const fv_hello *hello, fv_import **out);
+fv_status fv_import_open(const fv_receiver_options *opt, const fv_hello *hello, fv_import **out);
 void fv_import_close(fv_import *l); /* NULL is fine */
 
-fv_refusal fv_import_read(fv_import *l, const fv_piece *piece, int32_t n);
+fv_status fv_import_read(fv_import *l, const fv_piece *piece, int32_t n);
 
 /* The same of bytes that lie on the store's device. */
-fv_refusal fv_import_read_oob(fv_import *l, const void *bytes, size_t n, uint32_t crc);
+fv_status fv_import_read_oob(fv_import *l, const void *bytes, size_t n, uint32_t crc);
 
 /* The stream is whole: gives back what was too much. */
-fv_refusal fv_import_finish(fv_import *l);
+fv_status fv_import_finish(fv_import *l);
 
 #endif

@@ -11,7 +11,7 @@ static fv_kv_packed *block_of(const fv_import *l) {
     return fv_kv_packed_of(l->got.kv, l->layer, l->packed_seg);
 }
 
-fv_refusal fv_import_begin_packed(fv_import *l, const fv_section *s) {
+fv_status fv_import_begin_packed(fv_import *l, const fv_section *s) {
     bool text = s->segment == FV_SEG_TEXT && l->text_keys.rank > 0;
     if (s->segment != FV_SEG_VISUAL && !text)
         return FV_REFUSE(MALFORMED, "layer %d has packed rows of segment %d", l->layer, s->segment);
@@ -20,10 +20,10 @@ fv_refusal fv_import_begin_packed(fv_import *l, const fv_section *s) {
         return FV_REFUSE(MALFORMED, "layer %d has packed rows of segment %d twice", l->layer,
                          s->segment);
     l->due = FV_DUE_PACKED;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-fv_refusal fv_import_packed_length(const fv_import *l, const fv_section *s, uint64_t *want) {
+fv_status fv_import_packed_length(const fv_import *l, const fv_section *s, uint64_t *want) {
     const fv_kv_packed *p = block_of(l);
     uint32_t most = l->packed_seg == FV_SEG_TEXT ? l->hello.n_text : l->hello.n_visual;
     if (l->due == FV_DUE_FACTOR) {
@@ -37,17 +37,17 @@ fv_refusal fv_import_packed_length(const fv_import *l, const fv_section *s, uint
                              l->layer, s->dims[0], s->dims[1], most);
         *want = fv_wire_packed_bytes(s->dims[0], s->dims[1]);
     }
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 /* ---- PACK ------------------------------------------------------------------------------ */
 
-static fv_refusal malformed(const fv_import *l, const char *what) {
+static fv_status malformed(const fv_import *l, const char *what) {
     return FV_REFUSE(MALFORMED, "section PACK of layer %d: %s", l->layer, what);
 }
 
 /* Blocks follow one another and none is empty. */
-static fv_refusal check_blocks(const fv_import *l, const fv_kv_packed_form *f) {
+static fv_status check_blocks(const fv_import *l, const fv_kv_packed_form *f) {
     for (int32_t a = 0; a < f->n_anchor; a++)
         if (f->first[a] >= f->first[a + 1]) return malformed(l, "its blocks do not ascend");
     if (f->first[0] != 0 || f->first[f->n_anchor] != f->n)
@@ -55,12 +55,12 @@ static fv_refusal check_blocks(const fv_import *l, const fv_kv_packed_form *f) {
     for (int32_t a = 0; f->anchor && a < f->n_anchor; a++)
         if (f->anchor[a] < 0 || f->anchor[a] >= l->opt->max_position)
             return malformed(l, "an anchor lies outside the model's context");
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 /* RANK says how many rows there were, which is the same for all heads and no less than now. The
  * rows are in the order of their rank inside each block. */
-static fv_refusal check_ranks(const fv_import *l, const fv_kv_packed_form *f) {
+static fv_status check_ranks(const fv_import *l, const fv_kv_packed_form *f) {
     bool ranked = l->ranked && f->seg == FV_SEG_VISUAL;
     int32_t had = ranked ? fv_kv_ranked(l->got.kv, l->layer, 0) : f->n;
     for (int32_t g = 0; ranked && g < l->shape->n_kv; g++)
@@ -71,36 +71,36 @@ static fv_refusal check_ranks(const fv_import *l, const fv_kv_packed_form *f) {
             if (f->rank[j] < 0 || f->rank[j] >= had ||
                 (j > f->first[a] && f->rank[j] <= f->rank[j - 1]))
                 return malformed(l, "its rows are not in the order of their rank");
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 /* Each is a row of the prompt and of its segment, and none comes twice; text in its order. */
-static fv_refusal check_rows(const fv_import *l, const fv_kv_packed_form *f) {
+static fv_status check_rows(const fv_import *l, const fv_kv_packed_form *f) {
     uint8_t *seen = calloc(1, (size_t)l->got.n);
-    if (!seen) return FV_REFUSE(NO_ROOM, "out of memory for a packed layer");
-    fv_refusal why = FV_REFUSED_NONE;
-    for (int32_t j = 0; j < f->n && why == FV_REFUSED_NONE; j++) {
+    if (!seen) return FV_FAIL(FV_ENOMEM, "out of memory for a packed layer");
+    fv_status st = FV_OK;
+    for (int32_t j = 0; j < f->n && st == FV_OK; j++) {
         int32_t p = f->pos[j];
         if (p < 0 || p >= l->got.n || l->got.seg[p] != f->seg || seen[p])
-            why = malformed(l, "a row has the position of no such row, or of another's");
+            st = malformed(l, "a row has the position of no such row, or of another's");
         else if (f->seg == FV_SEG_TEXT && j > 0 && p < f->pos[j - 1])
-            why = malformed(l, "its text rows do not ascend");
+            st = malformed(l, "its text rows do not ascend");
         else
             seen[p] = 1;
     }
     free(seen);
-    return why;
+    return st;
 }
 
 /* Keys are its own, or those of a packed layer before it with as many rows, which has its own; of
  * merged layers so are directions, and keys are lent to nobody. */
-static fv_refusal check_source_layer(const fv_import *l, const fv_kv_packed_form *f) {
+static fv_status check_source_layer(const fv_import *l, const fv_kv_packed_form *f) {
     int32_t due = fv_kv_borrows(l->got.kv, l->layer, FV_SEG_TEXT)
                       ? fv_kv_source_layer(l->got.kv, l->layer)
                       : l->layer;
     if (f->seg == FV_SEG_TEXT && f->source_layer != due)
         return malformed(l, "its text keys are not those of the layer that leads it");
-    if (f->source_layer == l->layer) return FV_REFUSED_NONE;
+    if (f->source_layer == l->layer) return FV_OK;
     const fv_kv_packed *lead = f->source_layer >= 0 && f->source_layer < l->layer
                                    ? fv_kv_packed_of(l->got.kv, f->source_layer, f->seg)
                                    : NULL;
@@ -109,10 +109,10 @@ static fv_refusal check_source_layer(const fv_import *l, const fv_kv_packed_form
         lead->part[FV_PACKED_K].shape.form != f->part[FV_PACKED_V].form ||
         (f->part[FV_PACKED_V].borrows && fv_kv_source_layer(l->got.kv, l->layer) != l->layer))
         return malformed(l, "it names a leader that has no such keys");
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-static fv_refusal check_form(const fv_import *l, const fv_kv_packed_form *f, uint64_t *bytes) {
+static fv_status check_form(const fv_import *l, const fv_kv_packed_form *f, uint64_t *bytes) {
     *bytes = 0;
     bool text = f->seg == FV_SEG_TEXT;
     if (fv_packed_is_rows(&f->part[FV_PACKED_V]) != text)
@@ -125,17 +125,17 @@ static fv_refusal check_form(const fv_import *l, const fv_kv_packed_form *f, uin
             return malformed(l, "its parts have no such shape");
         *bytes += fv_packed_bytes(&f->part[k]);
     }
-    FV_ADMIT(check_source_layer(l, f));
-    FV_ADMIT(check_blocks(l, f));
-    FV_ADMIT(check_ranks(l, f));
+    FV_TRY(check_source_layer(l, f));
+    FV_TRY(check_blocks(l, f));
+    FV_TRY(check_ranks(l, f));
     return check_rows(l, f);
 }
 
 /* No more than was set aside for so many rows. */
-static fv_refusal check_text_bytes(const fv_import *l, int32_t n, uint64_t bytes, bool own) {
+static fv_status check_text_bytes(const fv_import *l, int32_t n, uint64_t bytes, bool own) {
     const fv_kv_shape *s = l->shape;
     uint64_t most = fv_text_keys_bytes(&l->text_keys, n, s->n_kv, s->d_head, s->dtype, own);
-    if (bytes <= most) return FV_REFUSED_NONE;
+    if (bytes <= most) return FV_OK;
     return FV_REFUSE(OVER_BUDGET, "layer %d has %llu bytes of %d text rows, and its policy %llu",
                      l->layer, (unsigned long long)bytes, n, (unsigned long long)most);
 }
@@ -160,9 +160,9 @@ static fv_packed_shape shape_of(const fv_import *l, const fv_wire_packed *w, int
         .n_outlier = w->part[kind].n_outlier > INT32_MAX ? -1 : (int32_t)w->part[kind].n_outlier};
 }
 
-fv_refusal fv_import_take_packed(fv_import *l, const fv_section *s) {
+fv_status fv_import_take_packed(fv_import *l, const fv_section *s) {
     fv_wire_packed w;
-    FV_ADMIT(fv_wire_packed_get(l->payload, (size_t)s->length, &w));
+    FV_TRY(fv_wire_packed_get(l->payload, (size_t)s->length, &w));
     fv_kv_packed_form f = {.part = {shape_of(l, &w, FV_PACKED_K), shape_of(l, &w, FV_PACKED_V)},
                            .n = (int32_t)w.n,
                            .n_anchor = (int32_t)w.n_anchor,
@@ -175,9 +175,9 @@ fv_refusal fv_import_take_packed(fv_import *l, const fv_section *s) {
                            .seg = l->packed_seg};
     uint64_t bytes;
     l->importance = w.importance;
-    FV_ADMIT(check_form(l, &f, &bytes));
+    FV_TRY(check_form(l, &f, &bytes));
     if (f.seg == FV_SEG_TEXT)
-        FV_ADMIT(check_text_bytes(l, f.n, bytes, f.source_layer == l->layer));
+        FV_TRY(check_text_bytes(l, f.n, bytes, f.source_layer == l->layer));
     else
         l->bytes_visual += bytes;
     if (l->bytes_visual > l->hello.bytes_visual)
@@ -185,42 +185,37 @@ fv_refusal fv_import_take_packed(fv_import *l, const fv_section *s) {
                          "layers up to %d have %llu bytes of image rows and %llu were granted",
                          l->layer, (unsigned long long)l->bytes_visual,
                          (unsigned long long)l->hello.bytes_visual);
-    fv_status st = fv_kv_pack(l->got.kv, l->layer, &f, NULL);
-    if (st != FV_OK) return fv_refusal_of(st);
+    FV_TRY(fv_kv_pack(l->got.kv, l->layer, &f, NULL));
     l->n_rows += w.n;
     l->kind = fv_kv_packed_owns_keys(block_of(l), l->layer) ? FV_PACKED_K : FV_PACKED_V;
     l->due = FV_DUE_FACTOR;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 /* ---- FACT, IMPO ------------------------------------------------------------------------ */
 
-fv_refusal fv_import_fill_factor(fv_import *l, uint64_t offset, const void *p, size_t n) {
+fv_status fv_import_fill_factor(fv_import *l, uint64_t offset, const void *p, size_t n) {
     fv_device *dev = fv_kv_get_device(l->got.kv);
     const fv_packed_part *part = &block_of(l)->part[l->kind];
-    return fv_refusal_of(dev->ops->copy_async(dev, (char *)part->data + offset, p, n));
+    return dev->ops->copy_async(dev, (char *)part->data + offset, p, n);
 }
 
-fv_refusal fv_import_end_factor(fv_import *l) {
+fv_status fv_import_end_factor(fv_import *l) {
     const fv_packed_part *part = &block_of(l)->part[l->kind];
     fv_arena arena = {0};
     fv_packed_part home;
-    fv_refusal why = FV_REFUSED_NONE;
-    if (part->shape.form == FV_PACKED_LOWRANK) return why;
+    if (part->shape.form == FV_PACKED_LOWRANK) return FV_OK;
     fv_status st = fv_kv_packed_on_host(l->got.kv, part, &arena, &home);
-    if (st != FV_OK)
-        why = fv_refusal_of(st);
-    else if (fv_codes_check_outliers(&home) != FV_OK)
-        why = FV_REFUSE(MALFORMED, "section FACT of layer %d: %s", l->layer, fv_last_error());
+    if (st == FV_OK && fv_codes_check_outliers(&home) != FV_OK)
+        st = FV_REFUSE(MALFORMED, "section FACT of layer %d: %s", l->layer, fv_last_error());
     fv_arena_fini(&arena);
-    return why;
+    return st;
 }
 
-fv_refusal fv_import_take_importance(fv_import *l) {
+fv_status fv_import_take_importance(fv_import *l) {
     fv_kv_packed *p = block_of(l);
-    fv_status st = fv_kv_packed_observe(l->got.kv, p);
-    if (st != FV_OK) return fv_refusal_of(st);
+    FV_TRY(fv_kv_packed_observe(l->got.kv, p));
     memcpy(p->importance, l->payload, (size_t)p->rows.n * sizeof *p->importance);
     p->observed = p->stale = true;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }

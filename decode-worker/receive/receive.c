@@ -37,19 +37,20 @@ int32_t fv_receiver_expire(fv_receiver *r) {
     return n;
 }
 
-static fv_refusal count(fv_receiver *r, fv_refusal why) {
-    if (why == FV_REFUSED_NONE) return why;
+static fv_status count(fv_receiver *r, fv_status st) {
+    fv_refusal why = fv_refusal_of(st);
+    if (st == FV_OK) return st;
     r->count.refused[why]++;
     FV_LOG(DEBUG, WIRE, "handoff=refused reason=%s text=\"%s\"", fv_refusal_name(why),
            fv_last_error());
-    return why;
+    return st;
 }
 
 /* ---- offer ----------------------------------------------------------------------------- */
 
-fv_refusal fv_receiver_check(const fv_receiver *r, const fv_hello *h) {
+fv_status fv_receiver_check(const fv_receiver *r, const fv_hello *h) {
     const fv_kv_shape *shape = fv_kv_pool_shape(r->opt.pool);
-    FV_ADMIT(fv_compat_check(&r->compat, &h->compat));
+    FV_TRY(fv_compat_check(&r->compat, &h->compat));
     uint64_t rows = (uint64_t)h->n_text + h->n_visual;
     if (rows == 0) return FV_REFUSE(INVALID, "the hand-off has no prompt rows");
     if (rows + h->max_tokens > (uint64_t)r->opt.max_position)
@@ -79,83 +80,83 @@ fv_refusal fv_receiver_check(const fv_receiver *r, const fv_hello *h) {
     fv_policy policy;
     if (fv_policy_parse(h->policy, &policy) != FV_OK)
         return FV_REFUSE(INVALID, "this worker does not know the policy: %s", fv_last_error());
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-fv_refusal fv_receiver_offer(fv_receiver *r, const fv_hello *h, fv_grant *out) {
+fv_status fv_receiver_offer(fv_receiver *r, const fv_hello *h, fv_grant *out) {
     fv_import *l;
     fv_receiver_expire(r);
-    FV_ADMIT(fv_receiver_check(r, h));
-    FV_ADMIT(fv_import_open(&r->opt, h, &l));
+    FV_TRY(fv_receiver_check(r, h));
+    FV_TRY(fv_import_open(&r->opt, h, &l));
     uint64_t bytes = fv_import_wire_bytes(fv_kv_pool_shape(r->opt.pool), h, r->opt.n_group);
-    fv_refusal why = fv_grants_issue(r->grants, bytes, l, out);
-    if (why != FV_REFUSED_NONE)
+    fv_status st = fv_grants_issue(r->grants, bytes, l, out);
+    if (st != FV_OK)
         fv_import_close(l);
     else
         r->count.granted++;
-    return why;
+    return st;
 }
 
 uint64_t fv_receiver_bytes(const fv_receiver *r, const fv_hello *h) {
     return fv_import_pool_bytes(fv_kv_pool_shape(r->opt.pool), h);
 }
 
-void fv_receiver_count_refusal(fv_receiver *r, fv_refusal why) { (void)count(r, why); }
+void fv_receiver_count_refusal(fv_receiver *r, fv_status st) { (void)count(r, st); }
 
-static fv_refusal sink_offer(fv_sink *sink, const fv_hello *hello, fv_grant *out) {
+static fv_status sink_offer(fv_sink *sink, const fv_hello *hello, fv_grant *out) {
     fv_receiver *r = (fv_receiver *)sink;
     return count(r, fv_receiver_offer(r, hello, out));
 }
 
 /* ---- frames, commit, abort ------------------------------------------------------------- */
 
-static fv_refusal sink_frame(fv_sink *sink, const fv_ticket *ticket, uint64_t seq,
-                             const fv_piece *piece, int32_t n_piece) {
+static fv_status sink_frame(fv_sink *sink, const fv_ticket *ticket, uint64_t seq,
+                            const fv_piece *piece, int32_t n_piece) {
     fv_receiver *r = (fv_receiver *)sink;
     void *owner;
     fv_receiver_expire(r);
     size_t bytes = fv_pieces_bytes(piece, n_piece);
-    fv_refusal why = fv_grants_accept(r->grants, ticket, seq, bytes, &owner);
-    if (why == FV_REFUSED_NONE) {
+    fv_status st = fv_grants_accept(r->grants, ticket, seq, bytes, &owner);
+    if (st == FV_OK) {
         r->count.bytes += bytes;
-        why = fv_import_read(owner, piece, n_piece);
+        st = fv_import_read(owner, piece, n_piece);
         fv_grants_consumed(r->grants, ticket);
     }
-    if (why != FV_REFUSED_NONE && owner) fv_import_close(fv_grants_drop(r->grants, ticket));
-    return count(r, why);
+    if (st != FV_OK && owner) fv_import_close(fv_grants_drop(r->grants, ticket));
+    return count(r, st);
 }
 
-static fv_refusal sink_oob(fv_sink *sink, const fv_ticket *ticket, uint64_t seq, const void *bytes,
-                           size_t n, uint32_t crc) {
+static fv_status sink_oob(fv_sink *sink, const fv_ticket *ticket, uint64_t seq, const void *bytes,
+                          size_t n, uint32_t crc) {
     fv_receiver *r = (fv_receiver *)sink;
     void *owner;
     fv_receiver_expire(r);
-    fv_refusal why = fv_grants_accept(r->grants, ticket, seq, n, &owner);
-    if (why == FV_REFUSED_NONE) {
+    fv_status st = fv_grants_accept(r->grants, ticket, seq, n, &owner);
+    if (st == FV_OK) {
         r->count.bytes += n;
         r->count.bytes_oob += n;
-        why = fv_import_read_oob(owner, bytes, n, crc);
+        st = fv_import_read_oob(owner, bytes, n, crc);
         fv_grants_consumed(r->grants, ticket);
     }
-    if (why != FV_REFUSED_NONE && owner) fv_import_close(fv_grants_drop(r->grants, ticket));
-    return count(r, why);
+    if (st != FV_OK && owner) fv_import_close(fv_grants_drop(r->grants, ticket));
+    return count(r, st);
 }
 
-static fv_refusal sink_commit(fv_sink *sink, const fv_ticket *ticket, uint64_t n_frame) {
+static fv_status sink_commit(fv_sink *sink, const fv_ticket *ticket, uint64_t n_frame) {
     fv_receiver *r = (fv_receiver *)sink;
     void *owner;
     uint64_t surplus;
     fv_receiver_expire(r);
-    fv_refusal why = fv_grants_commit(r->grants, ticket, n_frame, &owner, &surplus);
-    if (why == FV_REFUSED_NONE) why = fv_import_finish(owner);
-    if (why == FV_REFUSED_NONE)
+    fv_status st = fv_grants_commit(r->grants, ticket, n_frame, &owner, &surplus);
+    if (st == FV_OK) st = fv_import_finish(owner);
+    if (st == FV_OK)
         r->count.committed++;
     else if (owner)
         fv_import_close(fv_grants_drop(r->grants, ticket));
-    return count(r, why);
+    return count(r, st);
 }
 
-static fv_refusal sink_renew(fv_sink *sink, const fv_ticket *ticket) {
+static fv_status sink_renew(fv_sink *sink, const fv_ticket *ticket) {
     fv_receiver *r = (fv_receiver *)sink;
     fv_receiver_expire(r);
     return count(r, fv_grants_renew(r->grants, ticket));
@@ -222,16 +223,16 @@ int32_t fv_receiver_live(const fv_receiver *r) { return fv_grants_live(r->grants
 
 /* ---- claim ----------------------------------------------------------------------------- */
 
-fv_refusal fv_receiver_attach(fv_receiver *r, const fv_ticket *ticket, fv_received *out) {
+fv_status fv_receiver_attach(fv_receiver *r, const fv_ticket *ticket, fv_received *out) {
     void *owner;
     fv_receiver_expire(r);
-    FV_ADMIT(count(r, fv_grants_attach(r->grants, ticket, &owner)));
+    FV_TRY(count(r, fv_grants_attach(r->grants, ticket, &owner)));
     fv_import *l = owner;
     *out = l->got;
     l->got = (fv_received){0};
     fv_import_close(l);
     r->count.claimed++;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 void fv_received_free(fv_received *r) {

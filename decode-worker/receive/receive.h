@@ -49,10 +49,10 @@ fv_sink *fv_receiver_sink(fv_receiver *r); /* borrowed, lives as long as the rec
 /* The sink's offer in parts, for those who let others wait (decode-worker/schedule/opens.h):
  * whether it could be granted at all; room for it now, or NO_ROOM; its bytes of the pool. None
  * counts a refusal. */
-fv_refusal fv_receiver_check(const fv_receiver *r, const fv_hello *hello);
-fv_refusal fv_receiver_offer(fv_receiver *r, const fv_hello *hello, fv_grant *out);
+fv_status fv_receiver_check(const fv_receiver *r, const fv_hello *hello);
+fv_status fv_receiver_offer(fv_receiver *r, const fv_hello *hello, fv_grant *out);
 uint64_t fv_receiver_bytes(const fv_receiver *r, const fv_hello *hello);
-void fv_receiver_count_refusal(fv_receiver *r, fv_refusal why); /* NONE is fine */
+void fv_receiver_count_refusal(fv_receiver *r, fv_status st); /* FV_OK is fine */
 
 /* Ends what is past its deadline and says how many. Every call does so first; a timer for the
  * rest. */
@@ -83,6 +83,6 @@ void fv_received_free(fv_received *r);
 
 /* Takes the committed request of this ticket; it can be claimed once. PENDING: ask again after the
  * commit. */
-fv_refusal fv_receiver_attach(fv_receiver *r, const fv_ticket *ticket, fv_received *out);
+fv_status fv_receiver_attach(fv_receiver *r, const fv_ticket *ticket, fv_received *out);
 
 #endif

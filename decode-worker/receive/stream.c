@@ -159,7 +159,7 @@ static void next_segment(fv_import *l) {
 
 /* ---- headers --------------------------------------------------------------------------- */
 
-static fv_refusal wrong_length(const fv_section *s, uint64_t want) {
+static fv_status wrong_length(const fv_section *s, uint64_t want) {
     char name[5];
     fv_section_name(s->type, name);
     return FV_REFUSE(MALFORMED, "section %s of layer %d has %llu bytes where %llu were due", name,
@@ -167,7 +167,7 @@ static fv_refusal wrong_length(const fv_section *s, uint64_t want) {
 }
 
 /* How long the due section must be; its place must be the one that is due. */
-static fv_refusal check_section(const fv_import *l, const fv_section *s, uint64_t *want) {
+static fv_status check_section(const fv_import *l, const fv_section *s, uint64_t *want) {
     int32_t n_kv = l->shape->n_kv;
     bool placed = s->layer0 == l->layer && s->layer1 == l->layer + 1 && s->segment == l->seg;
     switch (l->due) {
@@ -206,7 +206,7 @@ static fv_refusal check_section(const fv_import *l, const fv_section *s, uint64_
     case FV_DUE_IMPORTANCE:
         placed = s->layer0 == l->layer && s->layer1 == l->layer + 1 &&
                  s->segment == l->packed_seg && (l->due != FV_DUE_FACTOR || s->part0 == l->kind);
-        if (placed) FV_ADMIT(fv_import_packed_length(l, s, want));
+        if (placed) FV_TRY(fv_import_packed_length(l, s, want));
         break;
     default: *want = FV_FIRST_TOKEN_BYTES; break;
     }
@@ -216,16 +216,16 @@ static fv_refusal check_section(const fv_import *l, const fv_section *s, uint64_
                          "a section is for layer %d, segment %d, head %d, and layer %d, "
                          "segment %d, head %d is due",
                          s->layer0, s->segment, s->part0, l->layer, (int)l->seg, l->head);
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-static fv_refusal payload_for(fv_import *l, size_t n) {
-    if (n <= l->cap_payload) return FV_REFUSED_NONE;
+static fv_status payload_for(fv_import *l, size_t n) {
+    if (n <= l->cap_payload) return FV_OK;
     uint8_t *grown = realloc(l->payload, n);
-    if (!grown) return FV_REFUSE(NO_ROOM, "out of memory for a section of %zu bytes", n);
+    if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for a section of %zu bytes", n);
     l->payload = grown;
     l->cap_payload = n;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 /* RANK may stand before the ROWS of its layer, or VEIL. */
@@ -238,7 +238,7 @@ static bool is_mask(const fv_import *l, const fv_section *s) {
            !l->ranked;
 }
 
-static fv_refusal begin_before_rows(fv_import *l, const fv_section *s, uint64_t want) {
+static fv_status begin_before_rows(fv_import *l, const fv_section *s, uint64_t want) {
     char name[5];
     fv_section_name(s->type, name);
     if (s->layer0 != l->layer || s->layer1 != l->layer + 1)
@@ -248,7 +248,7 @@ static fv_refusal begin_before_rows(fv_import *l, const fv_section *s, uint64_t 
     return payload_for(l, (size_t)want);
 }
 
-static fv_refusal on_begin(void *user, const fv_section *s) {
+static fv_status on_begin(void *user, const fv_section *s) {
     fv_import *l = user;
     uint64_t want = 0;
     if (is_rank(l, s)) return begin_before_rows(l, s, 4 * (uint64_t)l->shape->n_kv);
@@ -257,27 +257,26 @@ static fv_refusal on_begin(void *user, const fv_section *s) {
         fv_kv_source_layer(l->got.kv, l->layer) == l->layer && !l->ranked &&
         !fv_kv_packed_at(l->got.kv, l->layer) && !fv_kv_packed_text(l->got.kv, l->layer))
         l->due = FV_DUE_LEAD;
-    if (l->due == FV_DUE_ROWS && s->type == FV_SECTION_PACKED)
-        FV_ADMIT(fv_import_begin_packed(l, s));
+    if (l->due == FV_DUE_ROWS && s->type == FV_SECTION_PACKED) FV_TRY(fv_import_begin_packed(l, s));
     if (s->type != type_due[l->due]) {
         char name[5], due[5];
         fv_section_name(s->type, name);
         fv_section_name(type_due[l->due], due);
         return FV_REFUSE(MALFORMED, "section %s came where %s was due", name, due);
     }
-    FV_ADMIT(check_section(l, s, &want));
+    FV_TRY(check_section(l, s, &want));
     if (s->length != want) return wrong_length(s, want);
     l->head_at = s->part0;
     l->head_off = 0;
     bool copied = l->due == FV_DUE_DATA || l->due == FV_DUE_FACTOR; /* to its place as it comes */
-    return copied ? FV_REFUSED_NONE : payload_for(l, (size_t)want);
+    return copied ? FV_OK : payload_for(l, (size_t)want);
 }
 
 /* ---- payloads -------------------------------------------------------------------------- */
 
 /* The next bytes of heads, each K [len, D] unless they are borrowed and then V [len, D], to where
  * their rows lie. */
-static fv_refusal fill_rows(fv_import *l, const uint8_t *p, size_t n) {
+static fv_status fill_rows(fv_import *l, const uint8_t *p, size_t n) {
     fv_device *dev = fv_kv_get_device(l->got.kv);
     while (n > 0) {
         int32_t len = (int32_t)rows_of(l, l->layer, l->head_at, l->seg);
@@ -294,28 +293,26 @@ static fv_refusal fill_rows(fv_import *l, const uint8_t *p, size_t n) {
         int32_t rows = fv_kv_stretch(l->got.kv, l->layer, l->head_at, l->seg, value, row, len, &at);
         size_t take = (size_t)rows * l->row_bytes - in_row;
         if (take > n) take = n;
-        fv_status st = dev->ops->copy_async(dev, (char *)at + in_row, p, take);
-        if (st != FV_OK) return fv_refusal_of(st);
+        FV_TRY(dev->ops->copy_async(dev, (char *)at + in_row, p, take));
         l->head_off += take;
         p += take;
         n -= take;
     }
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-static fv_refusal on_bytes(void *user, const fv_section *s, uint64_t offset, const void *p,
-                           size_t n) {
+static fv_status on_bytes(void *user, const fv_section *s, uint64_t offset, const void *p,
+                          size_t n) {
     fv_import *l = user;
     (void)s;
     if (l->due == FV_DUE_DATA) return fill_rows(l, p, n);
     if (l->due == FV_DUE_FACTOR) return fv_import_fill_factor(l, offset, p, n);
     memcpy(l->payload + offset, p, n);
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 /* Rows and factors are copied on the device itself; nothing else comes so. */
-static fv_refusal on_oob(void *user, const fv_section *s, uint64_t offset, const void *p,
-                         size_t n) {
+static fv_status on_oob(void *user, const fv_section *s, uint64_t offset, const void *p, size_t n) {
     fv_import *l = user;
     if (l->due == FV_DUE_DATA) return fill_rows(l, p, n);
     if (l->due == FV_DUE_FACTOR) return fv_import_fill_factor(l, offset, p, n);
@@ -324,32 +321,32 @@ static fv_refusal on_oob(void *user, const fv_section *s, uint64_t offset, const
     return FV_REFUSE(MALFORMED, "section %s came from device to device", name);
 }
 
-static fv_refusal take_hello(fv_import *l, const fv_section *s) {
+static fv_status take_hello(fv_import *l, const fv_section *s) {
     fv_hello h;
     size_t n_policy;
-    FV_ADMIT(fv_hello_get(l->payload, (size_t)s->length, &h, &n_policy));
+    FV_TRY(fv_hello_get(l->payload, (size_t)s->length, &h, &n_policy));
     if (h.compat.hash != l->hello.compat.hash || h.n_reused_text != l->hello.n_reused_text ||
         h.bytes_visual != l->hello.bytes_visual || h.bytes_tables != l->hello.bytes_tables ||
         h.n_text != l->hello.n_text || h.n_visual != l->hello.n_visual ||
         h.max_tokens != l->hello.max_tokens || memcmp(h.policy, l->hello.policy, n_policy) != 0)
         return FV_REFUSE(MALFORMED, "the stream is not the one that the grant was given for");
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-static fv_refusal take_sampling(fv_import *l, const fv_wire_sampling *w) {
+static fv_status take_sampling(fv_import *l, const fv_wire_sampling *w) {
     l->got.sampling = (fv_sampling){.repetition_penalty = w->repetition_penalty,
                                     .temperature = w->temperature,
                                     .top_k = w->top_k,
                                     .top_p = w->top_p,
                                     .seed = w->seed,
                                     .n_logprobs = w->n_logprobs};
-    return fv_refusal_of(fv_sampling_check(&l->got.sampling));
+    return fv_sampling_check(&l->got.sampling);
 }
 
-static fv_refusal take_prompt(fv_import *l, const fv_section *s) {
+static fv_status take_prompt(fv_import *l, const fv_section *s) {
     fv_wire_prompt w;
-    FV_ADMIT(fv_wire_prompt_get(l->payload, (size_t)s->length, &w));
-    FV_ADMIT(take_sampling(l, &w.sampling));
+    FV_TRY(fv_wire_prompt_get(l->payload, (size_t)s->length, &w));
+    FV_TRY(take_sampling(l, &w.sampling));
     if (w.next < (int32_t)w.n || (int64_t)w.next + l->hello.max_tokens > l->opt->max_position)
         return FV_REFUSE(MALFORMED, "the answer starts at position %d behind %u rows", w.next, w.n);
     l->got.n = (int32_t)w.n;
@@ -357,7 +354,7 @@ static fv_refusal take_prompt(fv_import *l, const fv_section *s) {
     l->got.ids = malloc((size_t)w.n * 4);
     l->got.seg = malloc(w.n);
     if (!l->got.ids || !l->got.seg)
-        return FV_REFUSE(NO_ROOM, "out of memory for a prompt of %u rows", w.n);
+        return FV_FAIL(FV_ENOMEM, "out of memory for a prompt of %u rows", w.n);
     memcpy(l->got.ids, w.ids, (size_t)w.n * 4);
     memcpy(l->got.seg, w.seg, w.n);
     uint32_t n[FV_N_SEG] = {0};
@@ -373,10 +370,10 @@ static fv_refusal take_prompt(fv_import *l, const fv_section *s) {
     if (n[FV_SEG_TEXT] != l->hello.n_text)
         return FV_REFUSE(MALFORMED, "the prompt has %u text rows and %u were announced",
                          n[FV_SEG_TEXT], l->hello.n_text);
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-static fv_refusal take_rank(fv_import *l) {
+static fv_status take_rank(fv_import *l) {
     int32_t *rows = (int32_t *)(void *)l->payload;
     const uint8_t *at = l->payload;
     for (int32_t g = 0; g < l->shape->n_kv; g++) {
@@ -388,53 +385,53 @@ static fv_refusal take_rank(fv_import *l) {
     }
     fv_kv_set_ranked(l->got.kv, l->layer, rows);
     l->ranked = true;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-static fv_refusal take_mask(fv_import *l) {
+static fv_status take_mask(fv_import *l) {
     const uint8_t *at = l->payload;
     uint32_t n = fv_get_u32(&at);
     if (n == 0 || n > l->hello.n_visual)
         return FV_REFUSE(MALFORMED, "layer %d veils %u image rows of %u", l->layer, n,
                          l->hello.n_visual);
     l->mask[l->layer] = (int32_t)n;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 /* Rows that nobody sees are among those that come, and none of them ever leaves. */
-static fv_refusal check_mask(const fv_import *l, int32_t layer) {
+static fv_status check_mask(const fv_import *l, int32_t layer) {
     bool leave = fv_kv_accum_kind(l->got.kv) || l->ranked;
     for (int32_t g = 0; l->mask[layer] && g < l->shape->n_kv; g++)
         if (leave || rows_of(l, layer, g, FV_SEG_VISUAL) < (uint32_t)l->mask[layer])
             return FV_REFUSE(MALFORMED, "layer %d veils %d image rows that it has not or may lose",
                              layer, l->mask[layer]);
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 /* What is left of ranked rows is no more than there were. */
-static fv_refusal check_ranked(const fv_import *l) {
+static fv_status check_ranked(const fv_import *l) {
     for (int32_t g = 0; l->ranked && g < l->shape->n_kv; g++)
         if (rows_of(l, l->layer, g, FV_SEG_VISUAL) > (uint32_t)fv_kv_ranked(l->got.kv, l->layer, g))
             return FV_REFUSE(MALFORMED, "head %d of layer %d has more image rows than were ranked",
                              g, l->layer);
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-static fv_refusal take_lead(fv_import *l) {
+static fv_status take_lead(fv_import *l) {
     fv_wire_lead w;
     fv_kv *kv = l->got.kv;
-    FV_ADMIT(fv_wire_lead_get(l->payload, &w));
+    FV_TRY(fv_wire_lead_get(l->payload, &w));
     if (w.source_layer >= (uint32_t)l->layer ||
         fv_kv_source_layer(kv, (int32_t)w.source_layer) != (int32_t)w.source_layer)
         return FV_REFUSE(MALFORMED, "layer %d cannot have the keys of layer %u", l->layer,
                          w.source_layer);
     fv_kv_borrow(kv, l->layer, (int32_t)w.source_layer, w.text);
     l->n_reused_text += w.text;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 /* Where keys are another layer's the rows must be that layer's, in number. */
-static fv_refusal check_reused(const fv_import *l, int32_t layer) {
+static fv_status check_reused(const fv_import *l, int32_t layer) {
     int32_t source_layer = fv_kv_source_layer(l->got.kv, layer);
     for (int32_t g = 0; g < l->shape->n_kv; g++)
         for (int seg = 0; seg < FV_N_SEG; seg++)
@@ -444,7 +441,7 @@ static fv_refusal check_reused(const fv_import *l, int32_t layer) {
                 return FV_REFUSE(MALFORMED,
                                  "layer %d has the keys of layer %d and another number of rows",
                                  layer, source_layer);
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 /* Text tokens of a layer that came as a block. */
@@ -454,7 +451,7 @@ static uint32_t text_packed(const fv_import *l, int32_t layer) {
 }
 
 /* Text pages of a layer, for prompt and answer. No more layers have their own than was said. */
-static fv_refusal make_text(fv_import *l, int32_t layer) {
+static fv_status make_text(fv_import *l, int32_t layer) {
     int32_t own = layer + 1 - l->n_reused_text,
             most = l->shape->n_layer - (int32_t)l->hello.n_reused_text;
     if (own > most)
@@ -462,11 +459,11 @@ static fv_refusal make_text(fv_import *l, int32_t layer) {
                          own, most);
     int32_t rows =
         (int32_t)(l->hello.n_text - text_packed(l, layer) + l->twice + l->hello.max_tokens);
-    return fv_refusal_of(fv_kv_reserve(l->got.kv, layer, rows));
+    return fv_kv_reserve(l->got.kv, layer, rows);
 }
 
 /* Lengths of a layer group: checked against the grant, then its image tokens get their extents. */
-static fv_refusal take_rows(fv_import *l, const fv_section *s) {
+static fv_status take_rows(fv_import *l, const fv_section *s) {
     const uint8_t *at = l->payload;
     int32_t n_kv = l->shape->n_kv;
     uint32_t *first = l->rows + (size_t)s->layer0 * (size_t)n_kv * FV_N_SEG;
@@ -493,31 +490,30 @@ static fv_refusal take_rows(fv_import *l, const fv_section *s) {
                          "layers up to %d have %llu bytes of image rows and %llu were granted",
                          s->layer1 - 1, (unsigned long long)l->bytes_visual,
                          (unsigned long long)l->hello.bytes_visual);
-    FV_ADMIT(check_ranked(l));
-    FV_ADMIT(payload_for(l, (size_t)n_kv * sizeof(int32_t)));
+    FV_TRY(check_ranked(l));
+    FV_TRY(payload_for(l, (size_t)n_kv * sizeof(int32_t)));
     int32_t *each = (int32_t *)(void *)l->payload; /* what it held has been read */
     for (int32_t layer = s->layer0; layer < s->layer1; layer++) {
-        FV_ADMIT(check_reused(l, layer));
-        FV_ADMIT(check_mask(l, layer));
-        FV_ADMIT(make_text(l, layer));
+        FV_TRY(check_reused(l, layer));
+        FV_TRY(check_mask(l, layer));
+        FV_TRY(make_text(l, layer));
         for (int32_t g = 0; g < n_kv; g++) each[g] = (int32_t)rows_of(l, layer, g, FV_SEG_VISUAL);
-        fv_status st = fv_kv_extent_ragged(l->got.kv, layer, each);
-        if (st != FV_OK) return fv_refusal_of(st);
+        FV_TRY(fv_kv_extent_ragged(l->got.kv, layer, each));
     }
     l->layer_end = s->layer1;
     l->ranked = false;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-static fv_refusal room_for_seen(fv_import *l) {
+static fv_status room_for_seen(fv_import *l) {
     if (!l->seen && !(l->seen = calloc((size_t)l->got.n, 1)))
-        return FV_REFUSE(NO_ROOM, "out of memory for a hand-off");
-    return FV_REFUSED_NONE;
+        return FV_FAIL(FV_ENOMEM, "out of memory for a hand-off");
+    return FV_OK;
 }
 
 /* Inside the prompt, of the right segment, none more often than may be; ascending but in rank
  * order, where rows leave one by one, and where some are masked, which come last. */
-static fv_refusal check_positions(fv_import *l, int32_t head, const int32_t *pos, int32_t n) {
+static fv_status check_positions(fv_import *l, int32_t head, const int32_t *pos, int32_t n) {
     bool ranked = l->seg == FV_SEG_VISUAL && fv_kv_ranked(l->got.kv, l->layer, head) > 0;
     bool masked = l->seg == FV_SEG_VISUAL && l->mask[l->layer];
     bool any_order = ranked || masked || fv_kv_accum_kind(l->got.kv);
@@ -526,7 +522,7 @@ static fv_refusal check_positions(fv_import *l, int32_t head, const int32_t *pos
     if (before && n > 0 && pos[0] <= fv_kv_packed_text(l->got.kv, l->layer)->pos[before - 1])
         return FV_REFUSE(MALFORMED, "text rows of layer %d stand ahead of those that are packed",
                          l->layer);
-    if (any_order) FV_ADMIT(room_for_seen(l));
+    if (any_order) FV_TRY(room_for_seen(l));
     if (any_order) memset(l->seen, 0, (size_t)l->got.n);
     for (int32_t i = 0; i < n; i++) {
         bool good =
@@ -536,10 +532,10 @@ static fv_refusal check_positions(fv_import *l, int32_t head, const int32_t *pos
             return FV_REFUSE(MALFORMED, "row %d of a head of layer %d has position %d", i, l->layer,
                              pos[i]);
     }
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-static fv_refusal take_positions(fv_import *l, const fv_section *s) {
+static fv_status take_positions(fv_import *l, const fv_section *s) {
     const int32_t *pos = (const int32_t *)(const void *)l->payload;
     int32_t len0 = (int32_t)rows_of(l, l->layer, 0, l->seg);
     bool shared = s->dims[0] == 1;
@@ -550,12 +546,11 @@ static fv_refusal take_positions(fv_import *l, const fv_section *s) {
                              "the heads of layer %d differ in length and share "
                              "positions",
                              l->layer);
-        if (!shared || g == 0) FV_ADMIT(check_positions(l, g, pos, n));
-        fv_status st = fv_kv_append_head(l->got.kv, l->layer, g, l->seg, pos, n);
-        if (st != FV_OK) return fv_refusal_of(st);
+        if (!shared || g == 0) FV_TRY(check_positions(l, g, pos, n));
+        FV_TRY(fv_kv_append_head(l->got.kv, l->layer, g, l->seg, pos, n));
         if (!shared) pos += n;
     }
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 static void take_accum(fv_import *l) {
@@ -567,49 +562,49 @@ static void take_accum(fv_import *l) {
     }
 }
 
-static fv_refusal take_token(fv_import *l) {
+static fv_status take_token(fv_import *l) {
     l->got.first = fv_first_token_get(l->payload);
     if (l->got.first.id < 0 || l->got.first.id >= l->opt->n_vocab)
         return FV_REFUSE(MALFORMED, "the first token's id is %d, outside the vocabulary",
                          l->got.first.id);
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-static fv_refusal on_end(void *user, const fv_section *s) {
+static fv_status on_end(void *user, const fv_section *s) {
     fv_import *l = user;
     switch (l->due) {
     case FV_DUE_HELLO:
-        FV_ADMIT(take_hello(l, s));
+        FV_TRY(take_hello(l, s));
         l->due = FV_DUE_PROMPT;
         break;
     case FV_DUE_PROMPT:
-        FV_ADMIT(take_prompt(l, s));
+        FV_TRY(take_prompt(l, s));
         l->due = FV_DUE_ROWS;
         break;
     case FV_DUE_ROWS:
         if (s->type == FV_SECTION_RANK) return take_rank(l);
         if (s->type == FV_SECTION_MASK) return take_mask(l);
-        FV_ADMIT(take_rows(l, s));
+        FV_TRY(take_rows(l, s));
         seek_rows(l);
         break;
     case FV_DUE_LEAD:
-        FV_ADMIT(take_lead(l));
+        FV_TRY(take_lead(l));
         l->due = FV_DUE_ROWS;
         break;
-    case FV_DUE_PACKED: FV_ADMIT(fv_import_take_packed(l, s)); break;
+    case FV_DUE_PACKED: FV_TRY(fv_import_take_packed(l, s)); break;
     case FV_DUE_FACTOR:
-        FV_ADMIT(fv_import_end_factor(l));
+        FV_TRY(fv_import_end_factor(l));
         if (l->kind == FV_PACKED_K)
             l->kind = FV_PACKED_V;
         else
             l->due = l->importance ? FV_DUE_IMPORTANCE : FV_DUE_ROWS;
         break;
     case FV_DUE_IMPORTANCE:
-        FV_ADMIT(fv_import_take_importance(l));
+        FV_TRY(fv_import_take_importance(l));
         l->due = FV_DUE_ROWS;
         break;
     case FV_DUE_POSITIONS:
-        FV_ADMIT(take_positions(l, s));
+        FV_TRY(take_positions(l, s));
         l->due = fv_kv_accum_kind(l->got.kv) ? FV_DUE_ACCUM : FV_DUE_DATA;
         break;
     case FV_DUE_ACCUM:
@@ -621,20 +616,20 @@ static fv_refusal on_end(void *user, const fv_section *s) {
         if (l->head == l->shape->n_kv) next_segment(l);
         break;
     default:
-        FV_ADMIT(take_token(l));
+        FV_TRY(take_token(l));
         l->due = FV_DUE_END;
         break;
     }
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-static fv_refusal on_finish(void *user, const fv_packet_totals *said) {
+static fv_status on_finish(void *user, const fv_packet_totals *said) {
     fv_import *l = user;
     if (l->due != FV_DUE_END || said->rows != l->n_rows)
         return FV_REFUSE(MALFORMED, "END came after %llu rows of %llu",
                          (unsigned long long)l->n_rows, (unsigned long long)said->rows);
     l->due = FV_DUE_NOTHING;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 /* ---- a landing ------------------------------------------------------------------------- */
@@ -650,14 +645,14 @@ static fv_status reserve(fv_import *l) {
     return fv_kv_set_aside(l->got.kv, fv_import_pool_bytes(l->shape, &l->hello));
 }
 
-fv_refusal fv_import_open(const fv_receiver_options *opt, const fv_hello *hello, fv_import **out) {
+fv_status fv_import_open(const fv_receiver_options *opt, const fv_hello *hello, fv_import **out) {
     const fv_kv_shape *s = fv_kv_pool_shape(opt->pool);
     fv_import *l = calloc(1, sizeof *l);
     if (l) l->rows = calloc((size_t)s->n_layer * (size_t)s->n_kv * FV_N_SEG, sizeof *l->rows);
     if (l) l->mask = calloc((size_t)s->n_layer, sizeof *l->mask);
     if (!l || !l->rows || !l->mask) {
         fv_import_close(l);
-        return FV_REFUSE(NO_ROOM, "out of memory for a hand-off");
+        return FV_FAIL(FV_ENOMEM, "out of memory for a hand-off");
     }
     l->opt = opt;
     l->shape = s;
@@ -680,10 +675,10 @@ fv_refusal fv_import_open(const fv_receiver_options *opt, const fv_hello *hello,
     fv_status st = reserve(l);
     if (st != FV_OK) {
         fv_import_close(l);
-        return fv_refusal_of(st);
+        return st;
     }
     *out = l;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 void fv_import_close(fv_import *l) {
@@ -705,23 +700,23 @@ static fv_status wait_for_copies(fv_device *dev) {
     return st;
 }
 
-fv_refusal fv_import_read(fv_import *l, const fv_piece *piece, int32_t n) {
+fv_status fv_import_read(fv_import *l, const fv_piece *piece, int32_t n) {
     for (int32_t i = 0; i < n; i++)
-        FV_ADMIT(fv_packet_read(&l->reader, piece[i].data, piece[i].bytes));
-    return fv_refusal_of(wait_for_copies(fv_kv_get_device(l->got.kv)));
+        FV_TRY(fv_packet_read(&l->reader, piece[i].data, piece[i].bytes));
+    return wait_for_copies(fv_kv_get_device(l->got.kv));
 }
 
-fv_refusal fv_import_read_oob(fv_import *l, const void *bytes, size_t n, uint32_t crc) {
-    FV_ADMIT(fv_packet_read_oob(&l->reader, bytes, n, crc));
-    return fv_refusal_of(wait_for_copies(fv_kv_get_device(l->got.kv)));
+fv_status fv_import_read_oob(fv_import *l, const void *bytes, size_t n, uint32_t crc) {
+    FV_TRY(fv_packet_read_oob(&l->reader, bytes, n, crc));
+    return wait_for_copies(fv_kv_get_device(l->got.kv));
 }
 
-fv_refusal fv_import_finish(fv_import *l) {
+fv_status fv_import_finish(fv_import *l) {
     if (!l->reader.done)
         return FV_REFUSE(TRUNCATED, "the stream ended after %llu bytes, before END",
                          (unsigned long long)l->reader.totals.bytes);
     for (int32_t layer = 0; layer < l->shape->n_layer; layer++)
         if (l->mask[layer]) fv_kv_mask(l->got.kv, layer, l->mask[layer]);
     l->got.bytes_surplus = fv_kv_settle(l->got.kv, l->got.max_tokens);
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }

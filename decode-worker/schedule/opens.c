@@ -28,15 +28,15 @@ static void take_out(fv_opens *a, fv_open *o) {
     a->bytes -= o->bytes;
 }
 
-static void settle(fv_opens *a, fv_open *o, fv_refusal why, const fv_grant *grant) {
+static void settle(fv_opens *a, fv_open *o, fv_status st, const fv_grant *grant) {
     if (o->waiting) take_out(a, o);
-    fv_receiver_count_refusal(a->receiver, why);
-    o->settled(o, why, grant);
+    fv_receiver_count_refusal(a->receiver, st);
+    o->settled(o, st, grant);
 }
 
 /* ---- room ------------------------------------------------------------------------------- */
 
-static fv_refusal too_large(const fv_opens *a, const fv_open *o) {
+static fv_status too_large(const fv_opens *a, const fv_open *o) {
     return FV_REFUSE(
         TOO_LARGE,
         "prompt and answer take %llu bytes of KV, and this worker has %llu: shorten the "
@@ -45,10 +45,10 @@ static fv_refusal too_large(const fv_opens *a, const fv_open *o) {
 }
 
 /* NO_ROOM: later, perhaps. */
-static fv_refusal try_now(fv_opens *a, const fv_open *o, fv_grant *grant) {
-    fv_refusal why = fv_receiver_offer(a->receiver, &o->hello, grant);
+static fv_status try_now(fv_opens *a, const fv_open *o, fv_grant *grant) {
+    fv_status st = fv_receiver_offer(a->receiver, &o->hello, grant);
     bool empty = fv_kv_pool_used(a->pool) == 0 && fv_receiver_live(a->receiver) == 0;
-    return why == FV_REFUSED_NO_ROOM && empty && a->bytes_max ? too_large(a, o) : why;
+    return fv_refusal_of(st) == FV_REFUSED_NO_ROOM && empty && a->bytes_max ? too_large(a, o) : st;
 }
 
 /* Has anything been given back since the first one was refused? */
@@ -66,11 +66,11 @@ static void note_full(fv_opens *a) {
 static void serve(fv_opens *a) {
     while (a->first && may_fit(a)) {
         fv_grant grant;
-        fv_refusal why = try_now(a, a->first, &grant);
-        if (why == FV_REFUSED_NO_ROOM)
+        fv_status st = try_now(a, a->first, &grant);
+        if (fv_refusal_of(st) == FV_REFUSED_NO_ROOM)
             note_full(a);
         else
-            settle(a, a->first, why, &grant);
+            settle(a, a->first, st, &grant);
     }
 }
 
@@ -87,8 +87,8 @@ static void wait_for_room(fv_opens *a, fv_open *o) {
 }
 
 /* The oldest may have what there is. */
-static fv_refusal admit(fv_opens *a, fv_open *o, bool oldest, fv_grant *grant) {
-    FV_ADMIT(fv_receiver_check(a->receiver, &o->hello));
+static fv_status admit(fv_opens *a, fv_open *o, bool oldest, fv_grant *grant) {
+    FV_TRY(fv_receiver_check(a->receiver, &o->hello));
     o->bytes = fv_receiver_bytes(a->receiver, &o->hello);
     if (a->bytes_max && o->bytes > a->bytes_max) return too_large(a, o);
     if (!oldest) return FV_REFUSE(NO_ROOM, "%d older requests wait for room", a->n);
@@ -102,12 +102,12 @@ void fv_opens_ask(fv_opens *a, fv_open *o) {
     o->until_s = now + fmin(o->wait_s, a->wait_s_max);
     serve(a);
     bool first = !a->first || o->arrived_s < a->first->arrived_s;
-    fv_refusal why = admit(a, o, first, &grant);
-    if (why == FV_REFUSED_NO_ROOM && o->wait_s > 0) {
+    fv_status st = admit(a, o, first, &grant);
+    if (fv_refusal_of(st) == FV_REFUSED_NO_ROOM && o->wait_s > 0) {
         wait_for_room(a, o);
         if (first && o->waiting) note_full(a);
     } else {
-        settle(a, o, why, &grant);
+        settle(a, o, st, &grant);
     }
 }
 

@@ -24,9 +24,9 @@ struct fv_open {
     fv_hello hello; /* its texts likewise */
     double age_s;   /* of the request */
     double wait_s;  /* for room, at most; 0: not at all */
-    /* Once: `refusal` is NONE and `grant` is there, or fv_last_error says why not. `o` may be gone
+    /* Once: `st` is FV_OK and `grant` is there, or fv_last_error says why not. `o` may be gone
      * after this. */
-    void (*settled)(fv_open *o, fv_refusal refusal, const fv_grant *grant);
+    void (*settled)(fv_open *o, fv_status st, const fv_grant *grant);
     /* private */
     fv_open *next;
     double arrived_s, until_s; /* of this machine's clock */

@@ -139,8 +139,8 @@ static void keep(fv_scheduler *a, fv_answer *x, fv_answer_report *r) {
     if (r->keep_s > 0) memcpy(r->conversation, session->id, sizeof r->conversation);
 }
 
-static void end(fv_scheduler *a, fv_answer *x, fv_status st, fv_refusal refusal) {
-    fv_answer_report r = {.refusal = refusal};
+static void end(fv_scheduler *a, fv_answer *x, fv_status st) {
+    fv_answer_report r = {.refusal = x->refusal};
     if (st == FV_OK) {
         report_answer(x, &r);
         if (x->keep_s > 0) keep(a, x, &r);
@@ -155,7 +155,7 @@ static void complete(fv_scheduler *a, fv_answer *x) {
     if (x->keep_s > 0 && fv_recompress_begin(&x->again, &x->session->text_keys, x->session->kv))
         set_phase(a, x, FV_ANSWER_SETTLING);
     else
-        end(a, x, FV_OK, FV_REFUSED_NONE);
+        end(a, x, FV_OK);
 }
 
 /* One that cannot be kept as it should be is not kept; the answer itself is whole. */
@@ -168,7 +168,7 @@ static void settle(fv_scheduler *a, fv_answer *x) {
                fv_last_error());
         x->keep_s = 0;
     }
-    if (st != FV_OK || !more) end(a, x, FV_OK, FV_REFUSED_NONE);
+    if (st != FV_OK || !more) end(a, x, FV_OK);
 }
 
 /* The first that settles, by a layer. */
@@ -244,7 +244,7 @@ static fv_status begin(fv_scheduler *a, fv_answer *x, fv_received *got) {
 
 static void ready(fv_scheduler *a, fv_answer *x, fv_status st) {
     if (st != FV_OK)
-        end(a, x, st, FV_REFUSED_NONE);
+        end(a, x, st);
     else
         set_phase(a, x, FV_ANSWER_READY);
 }
@@ -253,22 +253,22 @@ static void ready(fv_scheduler *a, fv_answer *x, fv_status st) {
 static void claim(fv_scheduler *a, fv_answer *x) {
     bool waited = x->phase == FV_ANSWER_WAITING;
     fv_received got = {0};
-    fv_refusal why = fv_receiver_attach(a->receiver, &x->ticket, &got);
-    if (why == FV_REFUSED_PENDING) {
+    fv_status st = fv_receiver_attach(a->receiver, &x->ticket, &got);
+    x->refusal = fv_refusal_of(st);
+    if (x->refusal == FV_REFUSED_PENDING) {
         if (!waited) set_phase(a, x, FV_ANSWER_WAITING);
         return;
     }
-    if (why != FV_REFUSED_NONE) {
+    if (st != FV_OK) {
         end(a, x,
             waited ? FV_FAIL(FV_EIO, "the hand-off was lost before it was complete: %s",
-                             fv_refusal_text(why))
+                             fv_refusal_text(x->refusal))
                    : FV_FAIL(FV_ENOTFOUND, "there is no hand-off for this ticket: %s",
-                             fv_refusal_text(why)),
-            why);
+                             fv_refusal_text(x->refusal)));
         return;
     }
     x->t_claimed = fv_clock_s();
-    fv_status st = begin(a, x, &got);
+    st = begin(a, x, &got);
     fv_received_free(&got);
     ready(a, x, st);
 }
@@ -330,6 +330,7 @@ void fv_scheduler_add(fv_scheduler *a, fv_answer *x) {
     *at = x;
     x->next = NULL;
     x->phase = FV_ANSWER_NONE;
+    x->refusal = FV_REFUSED_NONE;
     a->count[FV_ANSWER_NONE]++;
     if (x->follows)
         follow(a, x);
@@ -369,7 +370,7 @@ static void on_event(void *ctx, const fv_batch_event *e) {
     if (st == FV_OK && e->finish != FV_FINISH_NOT)
         complete(ctx, x);
     else if (e->status != FV_OK || e->finish != FV_FINISH_NOT)
-        end(ctx, x, st, FV_REFUSED_NONE);
+        end(ctx, x, st);
     else
         x->failed = st; /* it is still in the batch, which must not change now */
 }
@@ -380,9 +381,9 @@ static void end_failed(fv_scheduler *a, fv_status step) {
         next = x->next;
         if (x->phase != FV_ANSWER_RUNNING) continue;
         if (step != FV_OK)
-            end(a, x, step, FV_REFUSED_NONE);
+            end(a, x, step);
         else if (x->failed != FV_OK)
-            end(a, x, FV_FAIL(x->failed, "out of memory for the answer"), FV_REFUSED_NONE);
+            end(a, x, FV_FAIL(x->failed, "out of memory for the answer"));
     }
 }
 
@@ -402,7 +403,7 @@ static void advance(fv_scheduler *a) {
             x->t_joined = fv_clock_s();
             set_phase(a, x, FV_ANSWER_RUNNING);
         } else
-            end(a, x, st, FV_REFUSED_NONE);
+            end(a, x, st);
     }
 }
 

@@ -85,6 +85,7 @@ typedef struct fv_answer {
     struct fv_answer *next;
     fv_answer_phase phase;
     fv_status failed;
+    fv_refusal refusal;       /* of its ticket */
     fv_conversation *session; /* in use; the table's */
     fv_generation *seq;
     int32_t n_held; /* rows of the sequence that have run before it joins */

@@ -84,10 +84,10 @@ static void take_back(request *r) {
 }
 
 /* Of fv_open: there is room, or there will be none. */
-static void on_settled(fv_open *o, fv_refusal why, const fv_grant *grant) {
+static void on_settled(fv_open *o, fv_status st, const fv_grant *grant) {
     request *r = (request *)o;
-    r->verdict = fv_verdict_take(fv_refusal_status(why), why);
-    bool granted = why == FV_REFUSED_NONE;
+    r->verdict = fv_verdict_of(st);
+    bool granted = st == FV_OK;
     r->granted = granted;
     if (granted) r->grant = *grant;
     fv_bridge_post(r->w->bridge, &r->back, true);
@@ -256,24 +256,24 @@ static void push_unref(push *p) {
     free(p);
 }
 
-static fv_refusal take(frame *f) {
+static fv_status take(frame *f) {
     push *p = f->p;
     uint64_t before = p->state.bytes;
     if (!f->message) return fv_push_end(sink_of(p->w), &p->state, f->broken);
     const fv_link_thread_move *move = f->place ? &f->place->move : NULL;
     fv_push_came came = {0};
     if (move) came = (fv_push_came){move->data, move->bytes, move->crc};
-    fv_refusal why =
+    fv_status st =
         fv_push_take(sink_of(p->w), &p->state, f->message, move ? &came : NULL, &f->committed);
     if (p->state.bytes > before) fv_failpoint_reached(FV_FAILPOINT_DECODE_RECEIVING);
-    return why;
+    return st;
 }
 
 static void run_frame(fv_job *job) {
     frame *f = job->owner;
     push *p = f->p;
-    fv_refusal why = take(f);
-    f->verdict = fv_verdict_take(fv_refusal_status(why), why);
+    fv_status st = take(f);
+    f->verdict = fv_verdict_of(st);
     if (p->state.over) fv_scheduler_changed(p->w->answers);
     bool committed = f->committed != 0;
     fv_bridge_post(p->w->bridge, &f->back, true);
@@ -382,7 +382,7 @@ static void take_after_all(push *p, grpc_byte_buffer *message, uint64_t seq) {
  * wrong with a message is found by the computing thread. */
 static fv_status sort_message(push *p, grpc_byte_buffer *message) {
     fv_rpc_frame in = {0};
-    bool read = p->w->pairs.ops && fv_rpc_frame_read(message, &in) == FV_REFUSED_NONE;
+    bool read = p->w->pairs.ops && fv_rpc_frame_read(message, &in) == FV_OK;
     if (read && in.pair && in.bytes) {
         take_after_all(p, message, in.seq);
         return FV_OK;

@@ -70,6 +70,7 @@ typedef struct fv_verdict {
 } fv_verdict;
 
 fv_verdict fv_verdict_take(fv_status st, fv_refusal refusal); /* of fv_last_error */
+fv_verdict fv_verdict_of(fv_status st);                       /* with its reason */
 /* Finishes a call with it, the refusal's name in the trailers. */
 void fv_verdict_finish(const fv_verdict *v, fv_rpc_call *call);
 

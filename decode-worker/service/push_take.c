@@ -6,49 +6,49 @@
 
 /* Ends the hand-off, whatever it has come to: also one that is committed and not yet claimed, when
  * its sender has not heard of that. */
-static fv_refusal give_up(fv_sink *sink, fv_push_state *p, fv_refusal why) {
+static fv_status give_up(fv_sink *sink, fv_push_state *p, fv_status st) {
     if (p->known) sink->ops->abort(sink, &p->ticket);
     p->over = true;
-    return why;
+    return st;
 }
 
-static fv_refusal take(fv_sink *sink, fv_push_state *p, grpc_byte_buffer *message,
-                       const fv_push_came *came, uint64_t *committed) {
+static fv_status take(fv_sink *sink, fv_push_state *p, grpc_byte_buffer *message,
+                      const fv_push_came *came, uint64_t *committed) {
     fv_rpc_frame in;
-    FV_ADMIT(fv_rpc_frame_read(message, &in));
+    FV_TRY(fv_rpc_frame_read(message, &in));
     if (p->known && (memcmp(p->ticket.id, in.ticket.id, sizeof in.ticket.id) != 0 ||
                      p->ticket.epoch != in.ticket.epoch))
         return FV_REFUSE(MALFORMED, "frames of two hand-offs in one stream");
     p->ticket = in.ticket;
     p->known = true;
     if (in.commit) {
-        FV_ADMIT(sink->ops->commit(sink, &in.ticket, in.commit));
+        FV_TRY(sink->ops->commit(sink, &in.ticket, in.commit));
         *committed = in.commit;
         p->over = true;
-        return FV_REFUSED_NONE;
+        return FV_OK;
     }
     if (in.alive) return sink->ops->renew(sink, &in.ticket);
     if (came) {
-        FV_ADMIT(sink->ops->oob(sink, &in.ticket, in.seq, came->data, came->bytes, came->crc));
+        FV_TRY(sink->ops->oob(sink, &in.ticket, in.seq, came->data, came->bytes, came->crc));
         p->bytes += came->bytes;
-        return FV_REFUSED_NONE;
+        return FV_OK;
     }
     if (in.bytes == 0) return FV_REFUSE(MALFORMED, "a frame over a pair, and this worker has none");
-    FV_ADMIT(sink->ops->frame(sink, &in.ticket, in.seq, in.piece, in.n_piece));
+    FV_TRY(sink->ops->frame(sink, &in.ticket, in.seq, in.piece, in.n_piece));
     p->bytes += in.bytes;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-fv_refusal fv_push_take(fv_sink *sink, fv_push_state *p, grpc_byte_buffer *message,
-                        const fv_push_came *came, uint64_t *committed) {
+fv_status fv_push_take(fv_sink *sink, fv_push_state *p, grpc_byte_buffer *message,
+                       const fv_push_came *came, uint64_t *committed) {
     *committed = 0;
-    if (p->over) return FV_REFUSED_NONE;
-    fv_refusal why = take(sink, p, message, came, committed);
-    return why == FV_REFUSED_NONE ? why : give_up(sink, p, why);
+    if (p->over) return FV_OK;
+    fv_status st = take(sink, p, message, came, committed);
+    return st == FV_OK ? st : give_up(sink, p, st);
 }
 
-fv_refusal fv_push_end(fv_sink *sink, fv_push_state *p, bool broken) {
-    if (broken) return give_up(sink, p, FV_REFUSED_NONE);
-    if (p->over) return FV_REFUSED_NONE;
+fv_status fv_push_end(fv_sink *sink, fv_push_state *p, bool broken) {
+    if (broken) return give_up(sink, p, FV_OK);
+    if (p->over) return FV_OK;
     return give_up(sink, p, FV_REFUSE(TRUNCATED, "the stream ended without a commit"));
 }

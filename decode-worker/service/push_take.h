@@ -24,11 +24,11 @@ typedef struct fv_push_came {
 
 /* One message, borrowed; `came`: of a frame beside the stream, or NULL. *committed: above 0, the
  * number of frames of a stream that is complete and was right. A refusal ends the hand-off. */
-fv_refusal fv_push_take(fv_sink *sink, fv_push_state *p, grpc_byte_buffer *message,
-                        const fv_push_came *came, uint64_t *committed);
+fv_status fv_push_take(fv_sink *sink, fv_push_state *p, grpc_byte_buffer *message,
+                       const fv_push_came *came, uint64_t *committed);
 
 /* The stream ends; `broken`: nobody is there any more. One that has not been committed is refused
  * (TRUNCATED) or given up; a broken one is given up even so, for its sender has not heard of it. */
-fv_refusal fv_push_end(fv_sink *sink, fv_push_state *p, bool broken);
+fv_status fv_push_end(fv_sink *sink, fv_push_state *p, bool broken);
 
 #endif

@@ -45,6 +45,11 @@ fv_verdict fv_verdict_take(fv_status st, fv_refusal refusal) {
     return v;
 }
 
+fv_verdict fv_verdict_of(fv_status st) {
+    fv_refusal why = fv_refusal_of(st);
+    return fv_verdict_take(fv_refusal_status(why), why);
+}
+
 void fv_verdict_finish(const fv_verdict *v, fv_rpc_call *call) {
     if (v->refusal != FV_REFUSED_NONE)
         fv_rpc_call_trailer(call, FV_REFUSAL_KEY, fv_refusal_name(v->refusal));

@@ -165,8 +165,8 @@ static void deliver(world *w, fv_push_state *p, const message *m) {
     granted *g = grant_of(w, &m->ticket);
     uint64_t committed;
     grpc_byte_buffer *b = write_message(m);
-    fv_refusal why =
-        fv_push_take(w->sink, p, b, m->kind == OOB && m->arrived ? &came : NULL, &committed);
+    fv_refusal why = fv_refusal_of(
+        fv_push_take(w->sink, p, b, m->kind == OOB && m->arrived ? &came : NULL, &committed));
     grpc_byte_buffer_destroy(b);
     if (before.over) {
         expect(why == FV_REFUSED_NONE && committed == 0);
@@ -191,7 +191,7 @@ static void deliver(world *w, fv_push_state *p, const message *m) {
 static void offer(world *w, int i) {
     fv_hello hello = fuzzed_hello();
     fv_grant grant;
-    fv_refusal why = w->sink->ops->offer(w->sink, &hello, &grant);
+    fv_refusal why = fv_refusal_of(w->sink->ops->offer(w->sink, &hello, &grant));
     expect(why == (n_live(w) == CAPACITY ? FV_REFUSED_NO_ROOM : FV_REFUSED_NONE));
     if (why != FV_REFUSED_NONE) return;
     if (w->grant[i].state != NEVER) w->sink->ops->abort(w->sink, &w->grant[i].ticket);
@@ -200,7 +200,7 @@ static void offer(world *w, int i) {
 
 static void claim(world *w, granted *g) {
     fv_received got;
-    fv_refusal why = fv_receiver_attach(w->receiver, &g->ticket, &got);
+    fv_refusal why = fv_refusal_of(fv_receiver_attach(w->receiver, &g->ticket, &got));
     expect((why == FV_REFUSED_NONE) == (g->state == COMMITTED));
     expect((why == FV_REFUSED_PENDING) == (g->state == LIVE));
     if (why != FV_REFUSED_NONE) return;
@@ -234,7 +234,7 @@ static void next_frame(world *w, fv_push_state *p, granted *g, frame_kind kind, 
 static void end_stream(world *w, fv_push_state *p, bool broken) {
     bool over = p->over;
     granted *mine = p->known ? grant_of(w, &p->ticket) : NULL;
-    fv_refusal why = fv_push_end(w->sink, p, broken);
+    fv_refusal why = fv_refusal_of(fv_push_end(w->sink, p, broken));
     expect(why == (broken || over ? FV_REFUSED_NONE : FV_REFUSED_TRUNCATED) && p->over);
     if (mine && (broken || !over)) end_grant(mine);
 }

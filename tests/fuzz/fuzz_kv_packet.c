@@ -47,23 +47,23 @@ static void feed(fv_receiver *r, const fv_hello *hello, const uint8_t *bytes, si
     fv_grant grant;
     fv_received got;
     uint64_t seq = 0;
-    fv_refusal why = FV_REFUSED_NONE;
-    if (sink->ops->offer(sink, hello, &grant) != FV_REFUSED_NONE) abort();
-    while (n > 0 && why == FV_REFUSED_NONE) {
+    fv_status st = FV_OK;
+    if (sink->ops->offer(sink, hello, &grant) != FV_OK) abort();
+    while (n > 0 && st == FV_OK) {
         size_t part = cut < n ? cut : n;
         uint8_t *own = malloc(part); /* a block of its own, so that reading past it is seen */
         if (!own) abort();
         memcpy(own, bytes, part);
         fv_piece piece = {own, part};
-        why = sink->ops->frame(sink, &grant.ticket, seq++, &piece, 1);
+        st = sink->ops->frame(sink, &grant.ticket, seq++, &piece, 1);
         free(own);
         bytes += part;
         n -= part;
         cut = cut * 5 % 131 + 1; /* cuts of many sizes in one stream */
     }
-    if (why == FV_REFUSED_NONE) why = sink->ops->commit(sink, &grant.ticket, seq);
-    if (why == FV_REFUSED_NONE) {
-        if (fv_receiver_attach(r, &grant.ticket, &got) != FV_REFUSED_NONE) abort();
+    if (st == FV_OK) st = sink->ops->commit(sink, &grant.ticket, seq);
+    if (st == FV_OK) {
+        if (fv_receiver_attach(r, &grant.ticket, &got) != FV_OK) abort();
         check_received(&got);
         fv_received_free(&got);
     }

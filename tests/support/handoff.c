@@ -81,8 +81,7 @@ fv_status rig_send(handoff_rig *rig, const tiny_prompt *p, int32_t max_tokens, i
     FV_TRY(fv_export_begin(rig->transport, &req, &ship));
     fv_status st = ship_all(ship, n_layer, group ? group : n_layer, &done);
     if (st == FV_OK && !done) st = FV_FAIL(FV_EIO, "the decode side never answered");
-    if (st == FV_OK)
-        st = fv_refusal_status(fv_receiver_attach(rig->receiver, fv_export_ticket(ship), out));
+    if (st == FV_OK) st = fv_receiver_attach(rig->receiver, fv_export_ticket(ship), out);
     if (report) *report = fv_export_get_report(ship);
     fv_export_close(ship, true, NULL, NULL);
     return st;
@@ -101,17 +100,17 @@ typedef struct tape {
     rig_stream *stream;
 } tape;
 
-static fv_refusal tape_offer(fv_sink *sink, const fv_hello *hello, fv_grant *out) {
+static fv_status tape_offer(fv_sink *sink, const fv_hello *hello, fv_grant *out) {
     rig_stream *s = ((tape *)sink)->stream;
     s->hello = *hello;
     snprintf(s->policy, sizeof s->policy, "%s", hello->policy);
     s->hello.policy = s->policy;
     *out = (fv_grant){.bytes = UINT64_MAX, .frame_max = FV_FRAME_MAX, .credits = 1};
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-static fv_refusal tape_frame(fv_sink *sink, const fv_ticket *ticket, uint64_t seq,
-                             const fv_piece *piece, int32_t n) {
+static fv_status tape_frame(fv_sink *sink, const fv_ticket *ticket, uint64_t seq,
+                            const fv_piece *piece, int32_t n) {
     rig_stream *s = ((tape *)sink)->stream;
     (void)ticket;
     (void)seq;
@@ -119,14 +118,14 @@ static fv_refusal tape_frame(fv_sink *sink, const fv_ticket *ticket, uint64_t se
     if (!s->bytes) abort();
     for (int32_t i = 0; i < n; s->n += piece[i++].bytes)
         memcpy(s->bytes + s->n, piece[i].data, piece[i].bytes);
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-static fv_refusal tape_commit(fv_sink *sink, const fv_ticket *ticket, uint64_t n_frame) {
+static fv_status tape_commit(fv_sink *sink, const fv_ticket *ticket, uint64_t n_frame) {
     (void)sink;
     (void)ticket;
     (void)n_frame;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 static void tape_abort(fv_sink *sink, const fv_ticket *ticket) {
@@ -150,21 +149,21 @@ void rig_capture(const handoff_rig *rig, const tiny_prompt *p, int32_t max_token
     fv_transport_close(transport, NULL, NULL);
 }
 
-fv_refusal rig_deliver(fv_receiver *r, const fv_hello *hello, const uint8_t *bytes, size_t n,
-                       size_t cut, fv_received *out) {
+fv_status rig_deliver(fv_receiver *r, const fv_hello *hello, const uint8_t *bytes, size_t n,
+                      size_t cut, fv_received *out) {
     fv_sink *sink = fv_receiver_sink(r);
     fv_grant grant;
     uint64_t seq = 0;
-    FV_ADMIT(sink->ops->offer(sink, hello, &grant));
-    fv_refusal why = FV_REFUSED_NONE;
-    for (size_t at = 0; at < n && why == FV_REFUSED_NONE; at += cut) {
+    FV_TRY(sink->ops->offer(sink, hello, &grant));
+    fv_status st = FV_OK;
+    for (size_t at = 0; at < n && st == FV_OK; at += cut) {
         fv_piece piece = {bytes + at, n - at < cut ? n - at : cut};
-        why = sink->ops->frame(sink, &grant.ticket, seq++, &piece, 1);
+        st = sink->ops->frame(sink, &grant.ticket, seq++, &piece, 1);
     }
-    if (why == FV_REFUSED_NONE) why = sink->ops->commit(sink, &grant.ticket, seq);
-    if (why == FV_REFUSED_NONE) why = fv_receiver_attach(r, &grant.ticket, out);
+    if (st == FV_OK) st = sink->ops->commit(sink, &grant.ticket, seq);
+    if (st == FV_OK) st = fv_receiver_attach(r, &grant.ticket, out);
     sink->ops->abort(sink, &grant.ticket);
-    return why;
+    return st;
 }
 
 /* ---- stores ---------------------------------------------------------------------------- */

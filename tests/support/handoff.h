@@ -62,8 +62,8 @@ void rig_capture(const handoff_rig *rig, const tiny_prompt *p, int32_t max_token
 
 /* Offers, feeds the bytes in frames of `cut`, commits and claims: FV_REFUSED_NONE when all of that
  * was taken. */
-fv_refusal rig_deliver(fv_receiver *r, const fv_hello *hello, const uint8_t *bytes, size_t n,
-                       size_t cut, fv_received *out);
+fv_status rig_deliver(fv_receiver *r, const fv_hello *hello, const uint8_t *bytes, size_t n,
+                      size_t cut, fv_received *out);
 
 /* True when both stores hold the same rows at the same positions, bit for bit. */
 bool same_store(fv_kv *a, fv_kv *b);

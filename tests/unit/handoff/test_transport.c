@@ -27,29 +27,29 @@ static void note(recorder *r, const char *fmt, ...) {
     va_end(args);
 }
 
-static fv_refusal rec_offer(fv_sink *sink, const fv_hello *hello, fv_grant *out) {
+static fv_status rec_offer(fv_sink *sink, const fv_hello *hello, fv_grant *out) {
     recorder *r = (recorder *)sink;
     note(r, "O%u ", hello->n_text);
     if (r->offer != FV_REFUSED_NONE) return FV_REFUSE(NO_ROOM, "the pool is full");
     *out = (fv_grant){.ticket.epoch = ++r->epoch, .bytes = 1000};
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-static fv_refusal rec_frame(fv_sink *sink, const fv_ticket *ticket, uint64_t seq,
-                            const fv_piece *piece, int32_t n) {
+static fv_status rec_frame(fv_sink *sink, const fv_ticket *ticket, uint64_t seq,
+                           const fv_piece *piece, int32_t n) {
     recorder *r = (recorder *)sink;
     note(r, "%sF%d:", ticket->epoch == r->epoch ? "" : "old-", (int)seq);
     for (int32_t i = 0; i < n; i++)
         note(r, "%.*s", (int)piece[i].bytes, (const char *)piece[i].data);
     note(r, " ");
-    return r->frame == FV_REFUSED_NONE ? r->frame : FV_REFUSE(CHECKSUM, "a bad frame");
+    return r->frame == FV_REFUSED_NONE ? FV_OK : FV_REFUSE(CHECKSUM, "a bad frame");
 }
 
-static fv_refusal rec_commit(fv_sink *sink, const fv_ticket *ticket, uint64_t n) {
+static fv_status rec_commit(fv_sink *sink, const fv_ticket *ticket, uint64_t n) {
     recorder *r = (recorder *)sink;
     (void)ticket;
     note(r, "C%d ", (int)n);
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 static void rec_abort(fv_sink *sink, const fv_ticket *ticket) {

@@ -39,12 +39,12 @@ static grpc_byte_buffer *cut(const uint8_t *p, size_t n, size_t step) {
     return b;
 }
 
-static fv_refusal read_bytes(const void *p, size_t n) {
+static fv_status read_bytes(const void *p, size_t n) {
     grpc_byte_buffer *b = cut(p, n, n ? n : 1);
     static fv_rpc_frame f;
-    fv_refusal r = fv_rpc_frame_read(b, &f);
+    fv_status st = fv_rpc_frame_read(b, &f);
     grpc_byte_buffer_destroy(b);
-    return r;
+    return st;
 }
 
 TestSuite(rpc_frame, .init = grpc_init, .fini = grpc_shutdown);
@@ -60,7 +60,7 @@ Test(rpc_frame, a_frame_reads_as_it_was_written_however_it_is_cut) {
     for (size_t step = 2; step < 80; step++) {
         b = cut(bytes, n, step);
         static fv_rpc_frame f;
-        cr_assert_eq(fv_rpc_frame_read(b, &f), FV_REFUSED_NONE, "%s", fv_last_error());
+        cr_assert_eq(fv_rpc_frame_read(b, &f), FV_OK, "%s", fv_last_error());
         cr_assert_eq(memcmp(f.ticket.id, ticket.id, 16), 0);
         cr_assert_eq(f.ticket.epoch, ticket.epoch);
         cr_assert_eq(f.seq, 7);
@@ -80,7 +80,7 @@ Test(rpc_frame, the_data_is_sent_from_where_it_lies) {
     static const char data[5000] = "d";
     grpc_byte_buffer *b = lend(0, &(fv_piece){data, sizeof data}, 1);
     static fv_rpc_frame f;
-    cr_assert_eq(fv_rpc_frame_read(b, &f), FV_REFUSED_NONE);
+    cr_assert_eq(fv_rpc_frame_read(b, &f), FV_OK);
     cr_assert_eq(f.n_piece, 1);
     cr_assert(f.piece[0].data == data);
     grpc_byte_buffer_destroy(b);
@@ -99,14 +99,14 @@ Test(rpc_frame, protobuf_reads_what_we_write_and_writes_what_we_read) {
     m->seq = 0; /* which protobuf leaves out */
     n = fovea__handoff__v1__frame__pack(m, bytes);
     fovea__handoff__v1__frame__free_unpacked(m, NULL);
-    cr_assert_eq(read_bytes(bytes, n), FV_REFUSED_NONE, "%s", fv_last_error());
+    cr_assert_eq(read_bytes(bytes, n), FV_OK, "%s", fv_last_error());
 }
 
 Test(rpc_frame, a_commit_says_how_many_came_before) {
     grpc_byte_buffer *b;
     static fv_rpc_frame f;
     cr_assert_eq(fv_rpc_frame_commit(&ticket, 12, &b), FV_OK);
-    cr_assert_eq(fv_rpc_frame_read(b, &f), FV_REFUSED_NONE, "%s", fv_last_error());
+    cr_assert_eq(fv_rpc_frame_read(b, &f), FV_OK, "%s", fv_last_error());
     cr_assert_eq(f.commit, 12);
     cr_assert_eq(f.bytes, 0);
     cr_assert_eq(f.n_piece, 0);
@@ -118,14 +118,14 @@ Test(rpc_frame, a_sign_of_life_has_a_ticket_and_nothing_else) {
     grpc_byte_buffer *b;
     static fv_rpc_frame f;
     cr_assert_eq(fv_rpc_frame_alive(&ticket, &b), FV_OK);
-    cr_assert_eq(fv_rpc_frame_read(b, &f), FV_REFUSED_NONE, "%s", fv_last_error());
+    cr_assert_eq(fv_rpc_frame_read(b, &f), FV_OK, "%s", fv_last_error());
     cr_assert(f.alive);
     cr_assert_eq(f.bytes + f.commit, 0);
     cr_assert_eq(memcmp(&f.ticket, &ticket, sizeof ticket), 0);
     size_t n = flatten(b, bytes);
     grpc_byte_buffer_destroy(b);
     memcpy(bytes + n, "\x2a\x01x", 3); /* with data it is none */
-    cr_assert_eq(read_bytes(bytes, n + 3), FV_REFUSED_FRAME_SIZE);
+    cr_assert_eq(fv_refusal_of(read_bytes(bytes, n + 3)), FV_REFUSED_FRAME_SIZE);
 }
 
 Test(rpc_frame, a_frame_with_neither_data_nor_commit_is_refused) {
@@ -133,7 +133,7 @@ Test(rpc_frame, a_frame_with_neither_data_nor_commit_is_refused) {
     grpc_byte_buffer *b = lend(1, NULL, 0);
     size_t n = flatten(b, bytes);
     grpc_byte_buffer_destroy(b);
-    cr_assert_eq(read_bytes(bytes, n), FV_REFUSED_FRAME_SIZE);
+    cr_assert_eq(fv_refusal_of(read_bytes(bytes, n)), FV_REFUSED_FRAME_SIZE);
 }
 
 Test(rpc_frame, every_truncation_and_a_byte_more_is_refused) {
@@ -142,15 +142,15 @@ Test(rpc_frame, every_truncation_and_a_byte_more_is_refused) {
     grpc_byte_buffer *b = lend(1, &(fv_piece){data, sizeof data}, 1);
     size_t n = flatten(b, bytes);
     grpc_byte_buffer_destroy(b);
-    for (size_t k = 0; k < n; k++) cr_assert_neq(read_bytes(bytes, k), FV_REFUSED_NONE, "%zu", k);
-    cr_assert_eq(read_bytes(bytes, n), FV_REFUSED_NONE);
+    for (size_t k = 0; k < n; k++) cr_assert_neq(read_bytes(bytes, k), FV_OK, "%zu", k);
+    cr_assert_eq(read_bytes(bytes, n), FV_OK);
     bytes[n] = 0;
-    cr_assert_neq(read_bytes(bytes, n + 1), FV_REFUSED_NONE);
+    cr_assert_neq(read_bytes(bytes, n + 1), FV_OK);
 }
 
 Test(rpc_frame, a_ticket_of_another_length_is_refused) {
-    cr_assert_eq(read_bytes("\x0a\x02zz\x2a\x01x", 7), FV_REFUSED_MALFORMED);
-    cr_assert_eq(read_bytes("\x2a\x01x", 3), FV_REFUSED_MALFORMED);
+    cr_assert_eq(fv_refusal_of(read_bytes("\x0a\x02zz\x2a\x01x", 7)), FV_REFUSED_MALFORMED);
+    cr_assert_eq(fv_refusal_of(read_bytes("\x2a\x01x", 3)), FV_REFUSED_MALFORMED);
 }
 
 /* ---- beside the stream ------------------------------------------------------------------ */
@@ -160,12 +160,12 @@ Test(rpc_frame, one_that_goes_oob_the_stream_is_named_and_may_come_after_all) {
     static fv_rpc_frame f;
     grpc_byte_buffer *b;
     cr_assert_eq(fv_rpc_frame_oob(&ticket, 9, 77, 3, &b), FV_OK);
-    cr_assert_eq(fv_rpc_frame_read(b, &f), FV_REFUSED_NONE, "%s", fv_last_error());
+    cr_assert_eq(fv_rpc_frame_read(b, &f), FV_OK, "%s", fv_last_error());
     cr_expect(f.seq == 9 && f.pair == 77 && f.turn == 3 && f.bytes == 0);
     grpc_byte_buffer_destroy(b);
     fv_piece piece = {data, sizeof data};
     cr_assert_eq(fv_rpc_frame_after_all(&ticket, 9, 77, piece, nothing, NULL, &b), FV_OK);
-    cr_assert_eq(fv_rpc_frame_read(b, &f), FV_REFUSED_NONE, "%s", fv_last_error());
+    cr_assert_eq(fv_rpc_frame_read(b, &f), FV_OK, "%s", fv_last_error());
     cr_expect(f.seq == 9 && f.pair == 77 && f.bytes == sizeof data);
     grpc_byte_buffer_destroy(b);
 }
@@ -178,5 +178,5 @@ Test(rpc_frame, a_commit_is_nothing_that_goes_oob_the_stream) {
     grpc_byte_buffer_destroy(b);
     bytes[n++] = 7 << 3 | 1; /* pair, a fixed64 */
     for (int i = 0; i < 8; i++) bytes[n++] = 1;
-    cr_expect_eq(read_bytes(bytes, n), FV_REFUSED_FRAME_SIZE);
+    cr_expect_eq(fv_refusal_of(read_bytes(bytes, n)), FV_REFUSED_FRAME_SIZE);
 }

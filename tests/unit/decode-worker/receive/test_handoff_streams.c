@@ -23,12 +23,12 @@ Test(handoff_streams, every_flipped_bit_of_a_hand_off_is_refused, .timeout = 300
     rig_stream s;
     fv_received got;
     small_stream(&rig, &p, &s);
-    cr_assert_eq(rig_deliver(rig.receiver, &s.hello, s.bytes, s.n, 100, &got), FV_REFUSED_NONE);
+    cr_assert_eq(rig_deliver(rig.receiver, &s.hello, s.bytes, s.n, 100, &got), FV_OK);
     cr_assert(same_store(p.kv, got.kv));
     fv_received_free(&got);
     for (size_t bit = 0; bit < s.n * 8; bit++) {
         s.bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
-        cr_assert_neq(rig_deliver(rig.receiver, &s.hello, s.bytes, s.n, 100, &got), FV_REFUSED_NONE,
+        cr_assert_neq(rig_deliver(rig.receiver, &s.hello, s.bytes, s.n, 100, &got), FV_OK,
                       "bit %zu of %zu bytes", bit, s.n);
         rig_assert_baseline(&rig, "a flipped bit");
         s.bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
@@ -45,7 +45,7 @@ Test(handoff_streams, a_hand_off_that_ends_at_any_byte_is_refused) {
     fv_received got;
     small_stream(&rig, &p, &s);
     for (size_t n = 1; n < s.n; n++) {
-        cr_assert_eq(rig_deliver(rig.receiver, &s.hello, s.bytes, n, 64, &got),
+        cr_assert_eq(fv_refusal_of(rig_deliver(rig.receiver, &s.hello, s.bytes, n, 64, &got)),
                      FV_REFUSED_TRUNCATED, "%zu of %zu bytes", n, s.n);
         rig_assert_baseline(&rig, "a short stream");
     }
@@ -60,34 +60,34 @@ typedef struct parts {
     uint8_t *payload[64];
 } parts;
 
-static fv_refusal part_begin(void *user, const fv_section *s) {
+static fv_status part_begin(void *user, const fv_section *s) {
     parts *p = user;
     cr_assert_lt(p->n, 64);
     p->section[p->n] = *s;
     p->payload[p->n++] = malloc(s->length + 8);
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-static fv_refusal part_bytes(void *user, const fv_section *s, uint64_t offset, const void *bytes,
-                             size_t n) {
+static fv_status part_bytes(void *user, const fv_section *s, uint64_t offset, const void *bytes,
+                            size_t n) {
     parts *p = user;
     (void)s;
     memcpy(p->payload[p->n - 1] + offset, bytes, n);
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
-static fv_refusal part_end(void *user, const fv_section *s) {
+static fv_status part_end(void *user, const fv_section *s) {
     (void)user;
     (void)s;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 static uint64_t part_rows;
 
-static fv_refusal part_finish(void *user, const fv_packet_totals *totals) {
+static fv_status part_finish(void *user, const fv_packet_totals *totals) {
     (void)user;
     part_rows = totals->rows;
-    return FV_REFUSED_NONE;
+    return FV_OK;
 }
 
 static void take_apart(const rig_stream *s, parts *p) {
@@ -99,7 +99,7 @@ static void take_apart(const rig_stream *s, parts *p) {
                              .finish = part_finish};
     p->n = 0;
     fv_packet_reader_init(&r, &hooks, 0);
-    cr_assert_eq(fv_packet_read(&r, s->bytes, s->n), FV_REFUSED_NONE);
+    cr_assert_eq(fv_packet_read(&r, s->bytes, s->n), FV_OK);
 }
 
 static void free_parts(parts *p) {
@@ -115,8 +115,8 @@ static fv_status tape_write(void *user, const fv_piece *piece, int32_t n, size_t
 }
 
 /* Sections in the order of `list`; `rows` for END. */
-static fv_refusal deliver_parts(handoff_rig *rig, const fv_hello *hello, const parts *p,
-                                const int *list, int n, uint64_t rows) {
+static fv_status deliver_parts(handoff_rig *rig, const fv_hello *hello, const parts *p,
+                               const int *list, int n, uint64_t rows) {
     rig_stream s = {0};
     fv_packet_writer w;
     fv_received got = {0};
@@ -126,12 +126,12 @@ static fv_refusal deliver_parts(handoff_rig *rig, const fv_hello *hello, const p
         cr_assert_eq(fv_packet_write(&w, p->section[list[i]], &whole, 1), FV_OK);
     }
     cr_assert_eq(fv_packet_end(&w, rows), FV_OK);
-    fv_refusal why = rig_deliver(rig->receiver, hello, s.bytes, s.n, 50, &got);
+    fv_status st = rig_deliver(rig->receiver, hello, s.bytes, s.n, 50, &got);
     fv_received_free(&got);
     fv_packet_writer_fini(&w);
     free(s.bytes);
     cr_assert_eq(fv_kv_pool_used(rig->pool), 0);
-    return why;
+    return st;
 }
 
 Test(handoff_streams, sections_left_out_repeated_or_swapped_are_refused) {
@@ -143,27 +143,27 @@ Test(handoff_streams, sections_left_out_repeated_or_swapped_are_refused) {
     take_apart(&s, &all);
     int list[65];
     for (int i = 0; i < all.n; i++) list[i] = i;
-    cr_assert_eq(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows), FV_REFUSED_NONE);
-    cr_assert_eq(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows + 1),
+    cr_assert_eq(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows), FV_OK);
+    cr_assert_eq(fv_refusal_of(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows + 1)),
                  FV_REFUSED_MALFORMED, "END counts other rows");
     for (int k = 0; k < all.n; k++) {
         int n = 0;
         for (int i = 0; i < all.n; i++)
             if (i != k) list[n++] = i;
-        cr_assert_neq(deliver_parts(&rig, &s.hello, &all, list, n, part_rows), FV_REFUSED_NONE,
+        cr_assert_neq(deliver_parts(&rig, &s.hello, &all, list, n, part_rows), FV_OK,
                       "without section %d", k);
         n = 0;
         for (int i = 0; i < all.n; i++) {
             list[n++] = i;
             if (i == k) list[n++] = i;
         }
-        cr_assert_neq(deliver_parts(&rig, &s.hello, &all, list, n, part_rows), FV_REFUSED_NONE,
+        cr_assert_neq(deliver_parts(&rig, &s.hello, &all, list, n, part_rows), FV_OK,
                       "section %d twice", k);
         for (int i = 0; i < all.n; i++) list[i] = i;
         if (k + 1 == all.n) continue;
         list[k] = k + 1;
         list[k + 1] = k;
-        cr_assert_neq(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows), FV_REFUSED_NONE,
+        cr_assert_neq(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows), FV_OK,
                       "section %d after its successor", k);
     }
     free_parts(&all);
@@ -172,8 +172,8 @@ Test(handoff_streams, sections_left_out_repeated_or_swapped_are_refused) {
 }
 
 /* A stream of lazy layers, whose LEAD sections are changed. */
-static fv_refusal with_lead(const char *policy, int32_t which, uint32_t source_layer,
-                            uint32_t text) {
+static fv_status with_lead(const char *policy, int32_t which, uint32_t source_layer,
+                           uint32_t text) {
     handoff_rig rig;
     tiny_prompt p;
     rig_stream s;
@@ -189,26 +189,28 @@ static fv_refusal with_lead(const char *policy, int32_t which, uint32_t source_l
         memcpy(all.payload[i] + 4, &text, 4);
     }
     cr_assert_gt(seen, which);
-    fv_refusal why = deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows);
+    fv_status st = deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows);
     free_parts(&all);
     free(s.bytes);
     rig_finish(&rig, &p);
-    return why;
+    return st;
 }
 
 Test(handoff_streams, a_layer_can_only_have_the_keys_of_one_before_it_that_has_its_own) {
     static const char vla[] = "lazy=vla,map=given,blocks=1-3";
     static const char gla[] = "lazy=gla,map=given,blocks=1-3";
-    cr_assert_eq(with_lead(vla, 1, 1, 0), FV_REFUSED_NONE);
-    cr_assert_eq(with_lead(gla, 1, 1, 1), FV_REFUSED_NONE);
+    cr_assert_eq(with_lead(vla, 1, 1, 0), FV_OK);
+    cr_assert_eq(with_lead(gla, 1, 1, 1), FV_OK);
     static const uint32_t bad[] = {2, 3, 4, 1u << 31, UINT32_MAX};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        cr_assert_eq(with_lead(vla, 1, bad[i], 0), FV_REFUSED_MALFORMED, "layer %u", bad[i]);
-    cr_assert_eq(with_lead(vla, 0, 1, 2), FV_REFUSED_MALFORMED);
-    cr_assert_neq(with_lead(vla, 0, 1, 1), FV_REFUSED_NONE, "its text keys come too");
-    cr_assert_neq(with_lead(gla, 1, 1, 0), FV_REFUSED_NONE, "there is no room for its text keys");
-    cr_assert_eq(with_lead("prune=vtw,layer=2;lazy=gla,map=given,blocks=2-3", 0, 1, 1),
-                 FV_REFUSED_MALFORMED, "another number of image rows");
+        cr_assert_eq(fv_refusal_of(with_lead(vla, 1, bad[i], 0)), FV_REFUSED_MALFORMED, "layer %u",
+                     bad[i]);
+    cr_assert_eq(fv_refusal_of(with_lead(vla, 0, 1, 2)), FV_REFUSED_MALFORMED);
+    cr_assert_neq(with_lead(vla, 0, 1, 1), FV_OK, "its text keys come too");
+    cr_assert_neq(with_lead(gla, 1, 1, 0), FV_OK, "there is no room for its text keys");
+    cr_assert_eq(
+        fv_refusal_of(with_lead("prune=vtw,layer=2;lazy=gla,map=given,blocks=2-3", 0, 1, 1)),
+        FV_REFUSED_MALFORMED, "another number of image rows");
 }
 
 Test(handoff_streams, sections_that_speak_of_other_rows_than_are_due_are_refused) {
@@ -234,8 +236,8 @@ Test(handoff_streams, sections_that_speak_of_other_rows_than_are_due_are_refused
             if (what == 7 && at->type == FV_SECTION_DATA) at->part0++;
             if (memcmp(at, &was, sizeof was) != 0) {
                 tried++;
-                cr_assert_neq(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows),
-                              FV_REFUSED_NONE, "section %d, change %d", k, what);
+                cr_assert_neq(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows), FV_OK,
+                              "section %d, change %d", k, what);
             }
             *at = was;
         }
@@ -262,8 +264,8 @@ Test(handoff_streams, positions_must_ascend_inside_the_prompt_and_their_segment)
             for (int w = 0; w < 4; w++, tried++) {
                 pos[i] = wrong[w];
                 if (all.section[k].segment == FV_SEG_TEXT && wrong[w] == 0 && i == 0) continue;
-                cr_assert_neq(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows),
-                              FV_REFUSED_NONE, "position %d in place of %d", wrong[w], was);
+                cr_assert_neq(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows), FV_OK,
+                              "position %d in place of %d", wrong[w], was);
             }
             pos[i] = was;
         }
@@ -275,7 +277,7 @@ Test(handoff_streams, positions_must_ascend_inside_the_prompt_and_their_segment)
 
 /* ---- masked rows ------------------------------------------------------------------------- */
 
-static fv_refusal deliver_all(handoff_rig *rig, const rig_stream *s, const parts *all);
+static fv_status deliver_all(handoff_rig *rig, const rig_stream *s, const parts *all);
 
 Test(handoff_streams, a_mask_is_said_once_ahead_of_the_rows_that_it_covers) {
     static parts all;
@@ -296,7 +298,7 @@ Test(handoff_streams, a_mask_is_said_once_ahead_of_the_rows_that_it_covers) {
     uint32_t *rows = (uint32_t *)(void *)all.payload[at];
     cr_assert_eq(rows[0], 3);
     for (rows[0] = 0; rows[0] < 9; rows[0]++)
-        cr_assert_eq(deliver_all(&rig, &s, &all) == FV_REFUSED_NONE, rows[0] > 0 && rows[0] < 7,
+        cr_assert_eq(deliver_all(&rig, &s, &all) == FV_OK, rows[0] > 0 && rows[0] < 7,
                      "%u rows of 6 were veiled", rows[0]);
     rows[0] = 3;
     for (int what = 0; what < 4; what++) {
@@ -304,14 +306,16 @@ Test(handoff_streams, a_mask_is_said_once_ahead_of_the_rows_that_it_covers) {
         if (what == 1) mask->layer1 = 3;
         if (what == 2) mask->length = 0;
         if (what == 3) mask->length = 8;
-        cr_assert_eq(deliver_all(&rig, &s, &all), FV_REFUSED_MALFORMED, "change %d", what);
+        cr_assert_eq(fv_refusal_of(deliver_all(&rig, &s, &all)), FV_REFUSED_MALFORMED, "change %d",
+                     what);
         *mask = was;
     }
     for (int i = 0; i < all.n; i++) {
         list[n++] = i;
         if (i == at) list[n++] = i;
     }
-    cr_assert_eq(deliver_parts(&rig, &s.hello, &all, list, n, part_rows), FV_REFUSED_MALFORMED);
+    cr_assert_eq(fv_refusal_of(deliver_parts(&rig, &s.hello, &all, list, n, part_rows)),
+                 FV_REFUSED_MALFORMED);
     free_parts(&all);
     free(s.bytes);
     rig_finish(&rig, &p);
@@ -337,7 +341,7 @@ static void ranked_stream(handoff_rig *rig, tiny_prompt *p, rig_stream *s, parts
     cr_assert_eq(all->section[at[2]].type, FV_SECTION_POSITIONS);
 }
 
-static fv_refusal deliver_all(handoff_rig *rig, const rig_stream *s, const parts *all) {
+static fv_status deliver_all(handoff_rig *rig, const rig_stream *s, const parts *all) {
     int list[64];
     for (int i = 0; i < all->n; i++) list[i] = i;
     return deliver_parts(rig, &s->hello, all, list, all->n, part_rows);
@@ -350,26 +354,28 @@ Test(handoff_streams, a_layer_is_ranked_once_before_its_rows_and_by_no_more_than
     static parts all;
     int at[3], list[65], n = 0;
     ranked_stream(&rig, &p, &s, &all, at);
-    cr_assert_eq(deliver_all(&rig, &s, &all), FV_REFUSED_NONE, "%s", fv_last_error());
+    cr_assert_eq(deliver_all(&rig, &s, &all), FV_OK, "%s", fv_last_error());
     fv_section *rank = &all.section[at[0]], was = *rank;
     uint32_t *rows = (uint32_t *)(void *)all.payload[at[0]];
     for (rows[0] = 0; rows[0] < 8; rows[0]++)
-        cr_assert_eq(deliver_all(&rig, &s, &all) == FV_REFUSED_NONE, rows[0] == 6,
-                     "%u rows were ranked", rows[0]);
+        cr_assert_eq(deliver_all(&rig, &s, &all) == FV_OK, rows[0] == 6, "%u rows were ranked",
+                     rows[0]);
     rows[0] = 6;
     for (int what = 0; what < 4; what++) {
         if (what == 0) rank->layer0 = 0;
         if (what == 1) rank->layer1 = 3;
         if (what == 2) rank->length = 0;
         if (what == 3) rank->length = 8;
-        cr_assert_eq(deliver_all(&rig, &s, &all), FV_REFUSED_MALFORMED, "change %d", what);
+        cr_assert_eq(fv_refusal_of(deliver_all(&rig, &s, &all)), FV_REFUSED_MALFORMED, "change %d",
+                     what);
         *rank = was;
     }
     for (int i = 0; i < all.n; i++) {
         list[n++] = i;
         if (i == at[0]) list[n++] = i;
     }
-    cr_assert_eq(deliver_parts(&rig, &s.hello, &all, list, n, part_rows), FV_REFUSED_MALFORMED);
+    cr_assert_eq(fv_refusal_of(deliver_parts(&rig, &s.hello, &all, list, n, part_rows)),
+                 FV_REFUSED_MALFORMED);
     free_parts(&all);
     free(s.bytes);
     rig_finish(&rig, &p);
@@ -384,19 +390,20 @@ Test(handoff_streams, positions_in_rank_order_come_each_once_and_only_with_a_ran
     ranked_stream(&rig, &p, &s, &all, at);
     int32_t *pos = (int32_t *)(void *)all.payload[at[2]], order[6] = {6, 1, 5, 2, 4, 3};
     memcpy(pos, order, sizeof order);
-    cr_assert_eq(deliver_all(&rig, &s, &all), FV_REFUSED_NONE, "%s", fv_last_error());
+    cr_assert_eq(deliver_all(&rig, &s, &all), FV_OK, "%s", fv_last_error());
     for (int32_t i = 0; i < 6; i++) {
         int32_t wrong[] = {order[(i + 1) % 6], 0, 7, -1, INT32_MAX};
         for (int w = 0; w < 5; w++) {
             pos[i] = wrong[w];
-            cr_assert_eq(deliver_all(&rig, &s, &all), FV_REFUSED_MALFORMED, "%d for %d", wrong[w],
-                         order[i]);
+            cr_assert_eq(fv_refusal_of(deliver_all(&rig, &s, &all)), FV_REFUSED_MALFORMED,
+                         "%d for %d", wrong[w], order[i]);
         }
         pos[i] = order[i];
     }
     for (int i = 0; i < all.n; i++)
         if (i != at[0]) list[n++] = i;
-    cr_assert_eq(deliver_parts(&rig, &s.hello, &all, list, n, part_rows), FV_REFUSED_MALFORMED);
+    cr_assert_eq(fv_refusal_of(deliver_parts(&rig, &s.hello, &all, list, n, part_rows)),
+                 FV_REFUSED_MALFORMED);
     free_parts(&all);
     free(s.bytes);
     rig_finish(&rig, &p);
@@ -417,7 +424,7 @@ Test(handoff_streams, heads_of_different_lengths_cannot_share_positions) {
         at->dims[0] = 1;
         at->length = 4 * (uint64_t)fv_kv_len(p.kv, 0, 0, (fv_kv_segment)at->segment);
         tried++;
-        cr_assert_eq(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows),
+        cr_assert_eq(fv_refusal_of(deliver_parts(&rig, &s.hello, &all, list, all.n, part_rows)),
                      FV_REFUSED_MALFORMED);
         cr_assert(strstr(fv_last_error(), "share positions"), "%s", fv_last_error());
         *at = was;
@@ -446,7 +453,7 @@ Test(handoff_streams, unknown_sections_are_skipped_or_refuse_by_name) {
                 if (i < extra) list[n++] = i;
             }
             all.section[extra].critical = critical;
-            cr_assert_eq(deliver_parts(&rig, &s.hello, &all, list, n, part_rows),
+            cr_assert_eq(fv_refusal_of(deliver_parts(&rig, &s.hello, &all, list, n, part_rows)),
                          critical ? FV_REFUSED_UNKNOWN_SECTION : FV_REFUSED_NONE, "%s",
                          fv_last_error());
             if (critical) cr_assert(strstr(fv_last_error(), "NEWS"), "%s", fv_last_error());

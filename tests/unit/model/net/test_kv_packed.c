@@ -205,12 +205,12 @@ Test(kv_packed, packed_layers_arrive_bit_for_bit_and_as_large_as_they_were) {
     }
 }
 
-static fv_refusal deliver(const handoff_rig *rig, const rig_stream *s) {
+static fv_status deliver(const handoff_rig *rig, const rig_stream *s) {
     fv_received got;
-    fv_refusal why = rig_deliver(rig->receiver, &s->hello, s->bytes, s->n, 500, &got);
-    if (why == FV_REFUSED_NONE) fv_received_free(&got);
+    fv_status st = rig_deliver(rig->receiver, &s->hello, s->bytes, s->n, 500, &got);
+    if (st == FV_OK) fv_received_free(&got);
     cr_assert_eq(fv_kv_pool_used(rig->pool), 0);
-    return why;
+    return st;
 }
 
 Test(kv_packed, every_flipped_byte_of_a_packed_hand_off_is_refused, .timeout = 300) {
@@ -219,10 +219,10 @@ Test(kv_packed, every_flipped_byte_of_a_packed_hand_off_is_refused, .timeout = 3
     rig_stream s;
     start(&rig, &p, FV_F16, 4);
     rig_capture(&rig, &p, MORE, &s);
-    cr_assert_eq(deliver(&rig, &s), FV_REFUSED_NONE);
+    cr_assert_eq(deliver(&rig, &s), FV_OK);
     for (size_t i = 0; i < s.n; i += 3) {
         s.bytes[i] ^= 0x10;
-        cr_assert_neq(deliver(&rig, &s), FV_REFUSED_NONE, "byte %zu", i);
+        cr_assert_neq(deliver(&rig, &s), FV_OK, "byte %zu", i);
         s.bytes[i] ^= 0x10;
     }
     free(s.bytes);
@@ -236,13 +236,13 @@ Test(kv_packed, factors_beyond_the_grant_are_refused_before_there_is_memory_for_
     start(&rig, &p, FV_F32, 16);
     for (int32_t l = 0; l < 4; l++) p.plan.visual[l] = l == 0 ? VISUAL : 0;
     rig_capture(&rig, &p, MORE, &s); /* its grant is for the first layer's rows */
-    cr_assert_eq(deliver(&rig, &s), FV_REFUSED_OVER_BUDGET, "%s", fv_last_error());
+    cr_assert_eq(fv_refusal_of(deliver(&rig, &s)), FV_REFUSED_OVER_BUDGET, "%s", fv_last_error());
     free(s.bytes);
     finish(&rig, &p);
 }
 
 /* PACK of the first packed layer, changed, with every checksum right. */
-static fv_refusal deliver_changed(handoff_rig *rig, const rig_stream *s, size_t at, uint32_t x) {
+static fv_status deliver_changed(handoff_rig *rig, const rig_stream *s, size_t at, uint32_t x) {
     rig_stream copy = *s;
     uint32_t type, length;
     copy.bytes = malloc(s->n);
@@ -255,9 +255,9 @@ static fv_refusal deliver_changed(handoff_rig *rig, const rig_stream *s, size_t 
     }
     memcpy(p + FV_SECTION_HEADER + at, &x, 4);
     rig_put_right(copy.bytes, copy.n, s->hello.compat.hash);
-    fv_refusal why = deliver(rig, &copy);
+    fv_status st = deliver(rig, &copy);
     free(copy.bytes);
-    return why;
+    return st;
 }
 
 Test(kv_packed, sections_that_lie_about_factors_are_refused) {
@@ -309,9 +309,9 @@ Test(kv_packed, sections_that_lie_about_factors_are_refused) {
     rig_stream s;
     start(&rig, &p, FV_F16, 16);
     rig_capture(&rig, &p, MORE, &s);
-    cr_assert_eq(deliver_changed(&rig, &s, POS_AT, 5 + 15), FV_REFUSED_NONE, "as it was");
+    cr_assert_eq(deliver_changed(&rig, &s, POS_AT, 5 + 15), FV_OK, "as it was");
     for (size_t i = 0; i < sizeof lies / sizeof lies[0]; i++) {
-        fv_refusal why = deliver_changed(&rig, &s, lies[i].at, lies[i].x);
+        fv_refusal why = fv_refusal_of(deliver_changed(&rig, &s, lies[i].at, lies[i].x));
         cr_assert(why == FV_REFUSED_MALFORMED || why == FV_REFUSED_OVER_BUDGET, "%zu at %zu: %s", i,
                   lies[i].at, fv_refusal_name(why));
     }
@@ -332,7 +332,8 @@ Test(kv_packed, a_layer_has_no_more_rows_than_were_ranked) {
         start(&rig, &p, FV_F16, 16);
         fv_kv_set_ranked(p.kv, 1, said[i].rows);
         rig_capture(&rig, &p, MORE, &s);
-        cr_assert_eq(deliver(&rig, &s), said[i].good ? FV_REFUSED_NONE : FV_REFUSED_MALFORMED);
+        cr_assert_eq(fv_refusal_of(deliver(&rig, &s)),
+                     said[i].good ? FV_REFUSED_NONE : FV_REFUSED_MALFORMED);
         free(s.bytes);
         finish(&rig, &p);
     }
