@@ -55,7 +55,7 @@ static int32_t gone(const fv_kv *kv, int32_t layer, int32_t head) {
 
 uint64_t fv_evict_rows(const fv_kv *kv) {
     const fv_kv_shape *s = fv_kv_get_shape(kv);
-    uint64_t rows = fv_kv_rows_removed(kv);
+    uint64_t rows = fv_kv_get_sequence(kv)->n_evicted;
     for (int32_t l = 0; l < s->n_layer; l++)
         for (int32_t g = 0; g < s->n_kv; g++) rows += (uint64_t)gone(kv, l, g);
     return rows;

@@ -7,6 +7,7 @@
 
 #include "decode-worker/receive/internal.h"
 #include "handoff/bytes.h"
+#include "model/net/accum.h"
 #include "policy/plan/accum.h"
 #include "policy/plan/attention.h"
 #include "policy/plan/csp.h"
@@ -186,9 +187,9 @@ static fv_status check_section(const fv_import *l, const fv_section *s, uint64_t
         *want = 4 * rows_due(l, 0, s->dims[0] == 1 ? 1 : n_kv);
         break;
     case FV_DUE_ACCUM:
-        placed = placed && s->dtype == FV_WIRE_F32 &&
-                 s->dims[1] == (uint32_t)fv_kv_accum_width(l->got.kv);
-        *want = 4 * rows_due(l, 0, n_kv) * (uint64_t)fv_kv_accum_width(l->got.kv);
+        placed =
+            placed && s->dtype == FV_WIRE_F32 && s->dims[1] == (uint32_t)fv_accum_width(l->got.kv);
+        *want = 4 * rows_due(l, 0, n_kv) * (uint64_t)fv_accum_width(l->got.kv);
         break;
     case FV_DUE_DATA:
         placed = placed && s->dtype == l->dtype && s->part0 == l->head && s->part1 > s->part0 &&
@@ -400,7 +401,7 @@ static fv_status take_mask(fv_import *l) {
 
 /* Rows that nobody sees are among those that come, and none of them ever leaves. */
 static fv_status check_mask(const fv_import *l, int32_t layer) {
-    bool leave = fv_kv_accum_kind(l->got.kv) || l->ranked;
+    bool leave = fv_accum_kind_of(l->got.kv) || l->ranked;
     for (int32_t g = 0; l->mask[layer] && g < l->shape->n_kv; g++)
         if (leave || rows_of(l, layer, g, FV_SEG_VISUAL) < (uint32_t)l->mask[layer])
             return FV_REFUSE(MALFORMED, "layer %d veils %d image rows that it has not or may lose",
@@ -516,7 +517,7 @@ static fv_status room_for_seen(fv_import *l) {
 static fv_status check_positions(fv_import *l, int32_t head, const int32_t *pos, int32_t n) {
     bool ranked = l->seg == FV_SEG_VISUAL && fv_kv_ranked(l->got.kv, l->layer, head) > 0;
     bool masked = l->seg == FV_SEG_VISUAL && l->mask[l->layer];
-    bool any_order = ranked || masked || fv_kv_accum_kind(l->got.kv);
+    bool any_order = ranked || masked || fv_accum_kind_of(l->got.kv);
     int32_t least = l->twice ? 0 : 1; /* from one to the next */
     uint32_t before = l->seg == FV_SEG_TEXT ? text_packed(l, l->layer) : 0;
     if (before && n > 0 && pos[0] <= fv_kv_packed_text(l->got.kv, l->layer)->pos[before - 1])
@@ -556,8 +557,8 @@ static fv_status take_positions(fv_import *l, const fv_section *s) {
 static void take_accum(fv_import *l) {
     const float *from = (const float *)(const void *)l->payload;
     for (int32_t g = 0; g < l->shape->n_kv; g++) {
-        size_t n = rows_of(l, l->layer, g, l->seg) * (size_t)fv_kv_accum_width(l->got.kv);
-        if (n > 0) memcpy(fv_kv_accum(l->got.kv, l->layer, g, l->seg), from, n * sizeof *from);
+        size_t n = rows_of(l, l->layer, g, l->seg) * (size_t)fv_accum_width(l->got.kv);
+        if (n > 0) memcpy(fv_accum_values(l->got.kv, l->layer, g, l->seg), from, n * sizeof *from);
         from += n;
     }
 }
@@ -605,7 +606,7 @@ static fv_status on_end(void *user, const fv_section *s) {
         break;
     case FV_DUE_POSITIONS:
         FV_TRY(take_positions(l, s));
-        l->due = fv_kv_accum_kind(l->got.kv) ? FV_DUE_ACCUM : FV_DUE_DATA;
+        l->due = fv_accum_kind_of(l->got.kv) ? FV_DUE_ACCUM : FV_DUE_DATA;
         break;
     case FV_DUE_ACCUM:
         take_accum(l);
@@ -638,10 +639,10 @@ static fv_status on_finish(void *user, const fv_packet_totals *said) {
 static fv_status reserve(fv_import *l) {
     fv_policy policy = policy_of(&l->hello);
     FV_TRY(fv_kv_open(l->opt->pool, &l->got.kv));
-    fv_expand_rule rule;
-    fv_kv_set_n(l->got.kv, fv_csp_decode_n(&policy));
-    fv_kv_set_accum(l->got.kv, accum_of(&l->hello).kind, l->opt->n_group);
-    if (fv_attention_reads(&policy, &rule.full, &rule.alpha)) fv_kv_set_expand(l->got.kv, &rule);
+    fv_kv_sequence *seq = fv_kv_get_sequence(l->got.kv);
+    seq->n = fv_csp_decode_n(&policy);
+    seq->expand.on = fv_attention_reads(&policy, &seq->expand.full, &seq->expand.alpha);
+    fv_accum_init(l->got.kv, accum_of(&l->hello).kind, l->opt->n_group);
     return fv_kv_set_aside(l->got.kv, fv_import_pool_bytes(l->shape, &l->hello));
 }
 

@@ -11,6 +11,11 @@
 
 /* ---- what is written down --------------------------------------------------------------- */
 
+void fv_accum_init(fv_kv *kv, fv_accum_kind kind, int32_t width) {
+    fv_kv_get_sequence(kv)->accum = kind;
+    if (kind) fv_kv_add_column(kv, FV_KV_ACCUM, (size_t)width * sizeof(float));
+}
+
 /* Columns of a layer's captures: visual tokens of the longest head, and text tokens likewise. */
 static int32_t longest(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
     int32_t n = 0;
@@ -21,10 +26,10 @@ static int32_t longest(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
 
 /* Between p [H, n_key] and the accumulators of a layer's rows. */
 static void copy(fv_kv *kv, int32_t layer, float *p, int32_t text, int32_t n_key, bool put) {
-    int32_t width = fv_kv_accum_width(kv);
+    int32_t width = fv_accum_width(kv);
     for (int32_t g = 0; g < fv_kv_get_shape(kv)->n_kv; g++)
         for (int seg = 0; seg < FV_N_SEG; seg++) {
-            float *accum = fv_kv_accum(kv, layer, g, (fv_kv_segment)seg);
+            float *accum = fv_accum_values(kv, layer, g, (fv_kv_segment)seg);
             int32_t n = fv_kv_len(kv, layer, g, (fv_kv_segment)seg);
             float *column = p + (seg == FV_SEG_TEXT ? text : 0);
             for (int32_t i = 0; i < n * width; i++) {
@@ -38,11 +43,11 @@ static void copy(fv_kv *kv, int32_t layer, float *p, int32_t text, int32_t n_key
 }
 
 void fv_accum_put(fv_kv *kv, int32_t layer, const float *p, int32_t text, int32_t n_key) {
-    if (fv_kv_accum_kind(kv)) copy(kv, layer, (float *)(uintptr_t)p, text, n_key, true);
+    if (fv_accum_kind_of(kv)) copy(kv, layer, (float *)(uintptr_t)p, text, n_key, true);
 }
 
 fv_status fv_accum_ask(fv_arena *arena, int32_t n_head, bool last, fv_forward_seq *seq) {
-    fv_accum_kind kind = fv_kv_accum_kind(seq->kv);
+    fv_accum_kind kind = fv_accum_kind_of(seq->kv);
     int32_t n_layer = fv_kv_get_shape(seq->kv)->n_layer, rows = seq->n_rows;
     fv_forward_capture *capture;
     if (!kind || (kind == FV_ACCUM_LAST && !last)) return FV_OK;
@@ -63,7 +68,7 @@ fv_status fv_accum_ask(fv_arena *arena, int32_t n_head, bool last, fv_forward_se
 }
 
 void fv_accum_read(const fv_forward_seq *seq) {
-    if (!fv_kv_accum_kind(seq->kv)) return;
+    if (!fv_accum_kind_of(seq->kv)) return;
     for (int32_t i = 0; i < seq->n_capture; i++) {
         const fv_forward_capture *capture = &seq->capture[i];
         copy(seq->kv, capture->layer, capture->p, capture->text, capture->n_key, true);
@@ -91,11 +96,12 @@ static int leaves_first(const void *a, const void *b) {
 /* The mean over the query heads of a row's KV head, or of all KV heads of the layer. */
 static float worth_of(const fv_kv *kv, const fv_accum_rule *rule, int32_t layer, int32_t head,
                       int seg, int32_t j, int32_t n_seen) {
-    int32_t width = fv_kv_accum_width(kv), n_kv = fv_kv_get_shape(kv)->n_kv;
+    int32_t width = fv_accum_width(kv), n_kv = fv_kv_get_shape(kv)->n_kv;
     int32_t g0 = rule->shared ? 0 : head, g1 = rule->shared ? n_kv : head + 1;
     double sum = 0;
     for (int32_t g = g0; g < g1; g++) {
-        const float *accum = fv_kv_accum(kv, layer, g, (fv_kv_segment)seg) + (size_t)(j * width);
+        const float *accum =
+            fv_accum_values(kv, layer, g, (fv_kv_segment)seg) + (size_t)(j * width);
         for (int32_t q = 0; q < width; q++) sum += (double)accum[q];
     }
     float mean = (float)(sum / (width * (g1 - g0)));
@@ -155,6 +161,7 @@ static fv_status remove_rows(fv_kv *kv, int32_t layer, int32_t head, const row *
             if (rows[i].seg == seg) idx[n_idx++] = rows[i].at;
         qsort(idx, (size_t)n_idx, sizeof *idx, ascending);
         FV_TRY(fv_kv_remove(kv, layer, head, (fv_kv_segment)seg, idx, n_idx));
+        fv_kv_get_sequence(kv)->n_evicted += (uint64_t)n_idx;
     }
     return FV_OK;
 }
@@ -162,8 +169,8 @@ static fv_status remove_rows(fv_kv *kv, int32_t layer, int32_t head, const row *
 /* Counts begin anew for those that are left. */
 static void start_again(fv_kv *kv, int32_t layer, int32_t head) {
     for (int seg = 0; seg < FV_N_SEG; seg++) {
-        float *accum = fv_kv_accum(kv, layer, head, (fv_kv_segment)seg);
-        int32_t n = fv_kv_len(kv, layer, head, (fv_kv_segment)seg) * fv_kv_accum_width(kv);
+        float *accum = fv_accum_values(kv, layer, head, (fv_kv_segment)seg);
+        int32_t n = fv_kv_len(kv, layer, head, (fv_kv_segment)seg) * fv_accum_width(kv);
         for (int32_t i = 0; i < n; i++) accum[i] = 0;
     }
 }
@@ -203,7 +210,7 @@ static fv_status let_go_layer(fv_kv *kv, const fv_accum_rule *rule, int32_t laye
 fv_status fv_accum_let_go(fv_kv *kv, const fv_accum_rule *rule, bool pages) {
     fv_arena arena = {0};
     fv_status st = FV_OK;
-    if (!fv_kv_accum_kind(kv)) return FV_OK;
+    if (!fv_accum_kind_of(kv)) return FV_OK;
     for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer && st == FV_OK; l++) {
         fv_arena_reset(&arena);
         st = let_go_layer(kv, rule, l, &arena);

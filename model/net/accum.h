@@ -16,6 +16,22 @@
 #include "common/arena.h"
 #include "model/net/decoder.h"
 
+/* Gives a store the column, `width` query heads per KV head; before it has tokens. NONE: nothing. */
+void fv_accum_init(fv_kv *kv, fv_accum_kind kind, int32_t width);
+
+static inline fv_accum_kind fv_accum_kind_of(const fv_kv *kv) {
+    return fv_kv_get_sequence(kv)->accum;
+}
+static inline int32_t fv_accum_width(const fv_kv *kv) {
+    return (int32_t)(fv_kv_column_bytes(kv, FV_KV_ACCUM) / sizeof(float));
+}
+
+/* Of a head's segment, [len, width]; borrowed as positions are, and may be written. */
+static inline float *fv_accum_values(const fv_kv *kv, int32_t layer, int32_t head,
+                                     fv_kv_segment seg) {
+    return (float *)fv_kv_values(kv, layer, head, seg, FV_KV_ACCUM);
+}
+
 /* What a capture over the prompt's rows summed in a layer becomes its rows' accumulator: p [H, n_key], visual
  * keys at column 0 and text keys at `text`, in the order of the store. */
 void fv_accum_put(fv_kv *kv, int32_t layer, const float *p, int32_t text, int32_t n_key);

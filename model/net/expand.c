@@ -43,8 +43,8 @@ static fv_status regroup(fv_kv *kv, fv_kv_packed *p, const fv_expand_rule *rule,
 }
 
 fv_status fv_expand_regroup(fv_kv *kv) {
-    const fv_expand_rule *rule = fv_kv_expand(kv);
-    for (int32_t l = 0; rule && l < fv_kv_get_shape(kv)->n_layer; l++) {
+    const fv_expand_rule *rule = &fv_kv_get_sequence(kv)->expand;
+    for (int32_t l = 0; rule->on && l < fv_kv_get_shape(kv)->n_layer; l++) {
         fv_kv_packed *p = fv_kv_packed_at(kv, l);
         if (!p || !p->stale || !p->importance) continue;
         int32_t *idx = malloc((size_t)p->rows.n * sizeof *idx);
@@ -57,9 +57,9 @@ fv_status fv_expand_regroup(fv_kv *kv) {
 }
 
 fv_status fv_expand_end_turn(fv_kv *kv) {
-    const fv_expand_rule *rule = fv_kv_expand(kv);
+    const fv_expand_rule *rule = &fv_kv_get_sequence(kv)->expand;
     const float *turn;
-    if (!rule) return FV_OK;
+    if (!rule->on) return FV_OK;
     FV_TRY(fv_kv_packed_turns(kv, &turn));
     for (int32_t l = 0; l < fv_kv_get_shape(kv)->n_layer; l++) {
         fv_kv_packed *p = fv_kv_packed_at(kv, l);

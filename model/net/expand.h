@@ -18,7 +18,7 @@
  * The thread that owns the store. */
 #include "model/net/kv_packed.h"
 
-/* Of a store that has no rule (fv_kv_expand), nothing changes below. */
+/* Nothing changes below where the store's rule (fv_kv_sequence) is off. */
 
 /* Groups of every packed layer whose importance has changed since. */
 fv_status fv_expand_regroup(fv_kv *kv);

@@ -11,29 +11,30 @@
 
 /* ---- store ----------------------------------------------------------------------------- */
 
-/* After a failed open some of the arrays may be missing. */
-static bool has_arrays(const fv_kv *kv) {
-    return kv->run && kv->state && kv->extent && kv->ranked && kv->masked && kv->packed &&
-           kv->source_layer && kv->reused_text;
+static fv_status take_arrays(fv_kv *kv) {
+    size_t n_layer = (size_t)kv->pool->shape.n_layer,
+           heads = n_layer * (size_t)kv->pool->shape.n_kv;
+    fv_arena *a = &kv->arena;
+    FV_TRY(FV_ARENA_NEW(a, heads * FV_N_SEG, kv->run));
+    FV_TRY(FV_ARENA_NEW(a, heads * FV_N_SEG, kv->state));
+    FV_TRY(FV_ARENA_NEW(a, n_layer, kv->extent));
+    FV_TRY(FV_ARENA_NEW(a, heads, kv->ranked));
+    FV_TRY(FV_ARENA_NEW(a, n_layer, kv->masked));
+    FV_TRY(FV_ARENA_NEW(a, n_layer * FV_N_SEG, kv->packed));
+    FV_TRY(FV_ARENA_NEW(a, n_layer, kv->source_layer));
+    FV_TRY(FV_ARENA_NEW(a, 1, kv->sequence));
+    return FV_ARENA_NEW(a, n_layer, kv->reused_text);
 }
 
 fv_status fv_kv_open(fv_kv_pool *pool, fv_kv **out) {
-    size_t n = (size_t)pool->shape.n_layer * (size_t)pool->shape.n_kv * FV_N_SEG;
-    fv_kv *kv = calloc(1, sizeof *kv);
-    if (kv) {
-        kv->pool = pool;
-        kv->run = calloc(n, sizeof *kv->run);
-        kv->state = calloc(n, sizeof *kv->state);
-        kv->extent = calloc((size_t)pool->shape.n_layer, sizeof *kv->extent);
-        kv->ranked = calloc(n / FV_N_SEG, sizeof *kv->ranked);
-        kv->masked = calloc((size_t)pool->shape.n_layer, sizeof *kv->masked);
-        kv->packed = calloc((size_t)pool->shape.n_layer * FV_N_SEG, sizeof(fv_kv_packed *));
-        kv->source_layer = calloc((size_t)pool->shape.n_layer, sizeof *kv->source_layer);
-        kv->reused_text = calloc((size_t)pool->shape.n_layer, sizeof *kv->reused_text);
-    }
-    if (!kv || !has_arrays(kv)) {
-        fv_kv_close(kv);
-        return FV_FAIL(FV_ENOMEM, "out of memory for a KV store");
+    fv_kv *kv = malloc(sizeof *kv);
+    if (!kv) return FV_FAIL(FV_ENOMEM, "out of memory for a KV store");
+    *kv = (fv_kv){.pool = pool, .column_bytes[FV_KV_POSITION] = sizeof(int32_t)};
+    fv_status st = take_arrays(kv);
+    if (st != FV_OK) {
+        fv_arena_fini(&kv->arena);
+        free(kv);
+        return st;
     }
     for (int32_t l = 0; l < pool->shape.n_layer; l++) kv->source_layer[l] = l;
     *out = kv;
@@ -54,41 +55,24 @@ void fv_kv_close(fv_kv *kv) {
     if (!kv) return;
     const fv_kv_shape *s = &kv->pool->shape;
     size_t n = (size_t)s->n_layer * (size_t)s->n_kv * FV_N_SEG;
-    for (int32_t l = 0; has_arrays(kv) && l < s->n_layer; l++) {
+    for (int32_t l = 0; l < s->n_layer; l++) {
         for (int32_t g = 0; g < s->n_kv; g++) fv_kv_text_give(kv, l, g, 0);
         fv_kv_pool_give(kv->pool, &kv->extent[l]);
     }
-    for (size_t i = 0; has_arrays(kv) && i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         free(kv->run[i].block);
-        free(kv->state[i].pos);
-        free(kv->state[i].accum);
+        fv_kv_columns_free(&kv->state[i]);
     }
-    for (int32_t l = 0; kv->packed && l < s->n_layer; l++)
+    for (int32_t l = 0; l < s->n_layer; l++)
         for (int seg = 0; seg < FV_N_SEG; seg++) fv_kv_packed_drop(kv, l, (fv_kv_segment)seg);
     kv->pool->bytes_used -= kv->aside;
-    free(kv->run);
-    free(kv->state);
-    free(kv->extent);
-    free(kv->ranked);
-    free(kv->masked);
-    free(kv->packed);
-    free(kv->source_layer);
-    free(kv->reused_text);
+    fv_arena_fini(&kv->arena);
     free(kv);
 }
 
 const fv_kv_shape *fv_kv_get_shape(const fv_kv *kv) { return &kv->pool->shape; }
 
-void fv_kv_set_expand(fv_kv *kv, const fv_expand_rule *rule) {
-    kv->expand = *rule;
-    kv->expands = true;
-}
-
-const fv_expand_rule *fv_kv_expand(const fv_kv *kv) { return kv->expands ? &kv->expand : NULL; }
-
-void fv_kv_set_n(fv_kv *kv, float n) { kv->n = n; }
-
-float fv_kv_n(const fv_kv *kv) { return kv->n; }
+fv_kv_sequence *fv_kv_get_sequence(const fv_kv *kv) { return kv->sequence; }
 
 fv_device *fv_kv_get_device(const fv_kv *kv) { return kv->pool->device; }
 
@@ -98,10 +82,6 @@ fv_block_table *fv_kv_runs(fv_kv *kv, int32_t layer) {
 
 int32_t fv_kv_len(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg) {
     return kv->run[fv_kv_run_at(kv, layer, head, seg)].len;
-}
-
-const int32_t *fv_kv_positions(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg) {
-    return kv->state[fv_kv_run_at(kv, layer, head, seg)].pos;
 }
 
 int32_t fv_kv_masked(const fv_kv *kv, int32_t layer) { return kv->masked[layer]; }
@@ -287,36 +267,14 @@ fv_status fv_kv_reserve(fv_kv *kv, int32_t layer, int32_t rows) {
     return FV_OK;
 }
 
-/* Accumulators stand beside positions: their places are made, and rows move, together. */
-static fv_status accums_grow(const fv_kv *kv, fv_kv_run_state *st, int32_t cap) {
-    size_t width = (size_t)kv->width;
-    if (width == 0) return FV_OK;
-    float *grown = realloc(st->accum, (size_t)cap * width * sizeof *grown);
-    if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for tallies of KV rows");
-    st->accum = grown;
-    return FV_OK;
-}
-
-fv_status fv_kv_positions_grow(const fv_kv *kv, fv_kv_run_state *st, int32_t n) {
-    if (n <= st->cap_pos) return FV_OK;
-    int32_t cap = st->cap_pos * 2 > n ? st->cap_pos * 2 : n;
-    FV_TRY(accums_grow(kv, st, cap));
-    int32_t *grown = realloc(st->pos, (size_t)cap * sizeof *grown);
-    if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for KV positions");
-    st->pos = grown;
-    st->cap_pos = cap;
-    return FV_OK;
-}
-
 fv_status fv_kv_append_head(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
                             const int32_t *pos, int32_t n) {
     if (n == 0) return FV_OK;
     size_t run = fv_kv_run_at(kv, layer, head, seg);
     fv_kv_run_state *st = &kv->state[run];
     int32_t len = kv->run[run].len;
-    FV_TRY(fv_kv_positions_grow(kv, st, len + n));
-    memcpy(st->pos + len, pos, (size_t)n * sizeof *pos);
-    for (int32_t i = len * kv->width; i < (len + n) * kv->width; i++) st->accum[i] = 0;
+    FV_TRY(fv_kv_columns_grow(kv, st, len + n));
+    fv_kv_columns_append(kv, st, len, pos, n);
     kv->run[run].len = len + n;
     return FV_OK;
 }

@@ -66,9 +66,6 @@ fv_device *fv_kv_get_device(const fv_kv *kv); /* where its rows lie */
  * changed by a call below. */
 fv_block_table *fv_kv_runs(fv_kv *kv, int32_t layer);
 int32_t fv_kv_len(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg);
-/* Positions of those rows, [len]; borrowed likewise. */
-const int32_t *fv_kv_positions(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg);
-
 /* From now on the layer's visual keys, and with `text` its text keys too, are those of `source layer`, a
  * layer before it that owns its keys; of the layer itself, they are its own again. To be called
  * before the layer gets any room; from then on what makes room or appends is called for the source layer
@@ -118,6 +115,36 @@ int32_t fv_kv_masked(const fv_kv *kv, int32_t layer);
  * positions. */
 int32_t fv_kv_held(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg);
 
+/* ---- columns: values beside the tokens ----------------------------------------------------- */
+
+/* A COLUMN has a value of fixed size for each token, in host memory, and every operation that moves,
+ * keeps or removes tokens does the same with all columns. To add one, for a new value per token:
+ *
+ *   1. its name below, before FV_N_KV_COLUMN, with type and meaning;
+ *   2. fv_kv_add_column where a request's store is opened: in prefill-worker/prefill/prefill.c, and if
+ *      it is needed behind the hand-off, in decode-worker/receive/stream.c. Values begin as zeros;
+ *   3. if it crosses, a section: FV_SECTION_ACCUM carries FV_KV_ACCUM (handoff/kv_packet.h,
+ *      prefill-worker/export/export.c, decode-worker/receive/stream.c). */
+typedef enum fv_kv_column {
+    FV_KV_POSITION = 0, /* int32_t, in the prompt and the answer; every store has it */
+    FV_KV_ACCUM,        /* float for each query head of the KV head: model/net/accum.h */
+    FV_N_KV_COLUMN
+} fv_kv_column;
+
+/* From now on each token has `bytes` more; before the store has tokens. */
+void fv_kv_add_column(fv_kv *kv, fv_kv_column column, size_t bytes);
+size_t fv_kv_column_bytes(const fv_kv *kv, fv_kv_column column); /* of a token; 0: no such column */
+
+/* The values of a head's segment, one for each of its fv_kv_held tokens. They may be written. Borrowed
+ * until the layer is changed. */
+void *fv_kv_values(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
+                   fv_kv_column column);
+
+static inline const int32_t *fv_kv_positions(const fv_kv *kv, int32_t layer, int32_t head,
+                                             fv_kv_segment seg) {
+    return (const int32_t *)fv_kv_values(kv, layer, head, seg, FV_KV_POSITION);
+}
+
 /* ---- rank order ------------------------------------------------------------------------- */
 
 /* Puts the image tokens of a layer in rank order: row j of head g becomes what was row order[g][j],
@@ -136,17 +163,6 @@ void fv_kv_set_ranked(fv_kv *kv, int32_t layer, const int32_t *rows);
  * it goes back to the pool. What is idle until then counts as held. */
 fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n);
 
-/* ---- accumulators ----------------------------------------------------------------------------- */
-
-/* From now on each row has `width` numbers that go where it goes, 0 to begin with: its accumulator, which
- * model/net/accumulator.h keeps. Before the store has rows. FV_ACCUM_NONE: rows have none. */
-void fv_kv_set_accum(fv_kv *kv, fv_accum_kind kind, int32_t width);
-fv_accum_kind fv_kv_accum_kind(const fv_kv *kv);
-int32_t fv_kv_accum_width(const fv_kv *kv);
-
-/* Of the rows of a head's segment, [len, width]; borrowed as positions are, and may be written. */
-float *fv_kv_accum(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg);
-
 /* Rows idx[n], ascending, of one head leave: the last rows of the segment take their places, so
  * that few rows move. Not where keys are borrowed or lent. Memory stays as it is until fv_kv_fit.
  */
@@ -157,23 +173,28 @@ fv_status fv_kv_remove(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg
  * those of `text` text tokens a head, or of more where it has more, go back to the pool. */
 fv_status fv_kv_fit(fv_kv *kv, int32_t layer, int32_t text);
 
-/* Rows of KV heads that fv_kv_remove let go. */
-uint64_t fv_kv_rows_removed(const fv_kv *kv);
+/* ---- the sequence -------------------------------------------------------------------------- */
 
-/* What stands for rows that were let go when a step attends to the others: n of n-softmax, an extra
- * key of score ln n and value 0 (kernels/ops.h). 0, as a store begins: nothing does. */
-void fv_kv_set_n(fv_kv *kv, float n);
-float fv_kv_n(const fv_kv *kv);
-
-/* How packed rows are read (model/net/expand.h): all at full rank, as a store begins, or those that
- * matter most. */
+/* How compressed tokens are read (model/net/expand.h). */
 typedef struct fv_expand_rule {
-    double full;  /* share of the rows that is read at full rank, rounded up */
-    double alpha; /* 0..1: how much of a row's importance stays from turn to turn */
+    bool on;      /* else all at full rank */
+    double full;  /* share of the tokens that is read at full rank, rounded up */
+    double alpha; /* 0..1: how much of a token's importance remains from turn to turn */
 } fv_expand_rule;
 
-void fv_kv_set_expand(fv_kv *kv, const fv_expand_rule *rule);
-const fv_expand_rule *fv_kv_expand(const fv_kv *kv); /* NULL: at full rank */
+/* What a sequence takes along from prefill to its last token. It is written and read by those who run
+ * tokens; of it the store uses `expand.on` alone, to charge for observations that will come. All zeros
+ * when a store is opened. */
+typedef struct fv_kv_sequence {
+    fv_accum_kind accum; /* what FV_KV_ACCUM counts; NONE: there is no such column */
+    float
+        n; /* n-softmax of its steps: an extra key of score ln n and value 0 stands for evicted tokens
+              * (kernels/ops.h); 0: none does */
+    fv_expand_rule expand;
+    uint64_t n_evicted; /* KV entries that were evicted one by one (fv_kv_remove) */
+} fv_kv_sequence;
+
+fv_kv_sequence *fv_kv_get_sequence(const fv_kv *kv);
 
 /* ---- from and to other memory ---------------------------------------------------------- */
 

@@ -24,10 +24,9 @@ struct fv_kv_pool {
 
 /* What a kernel need not see of a run. */
 typedef struct fv_kv_run_state {
-    int32_t cap_block, n_block; /* of `block`; blocks that have pages (text) */
-    int32_t *pos;               /* [cap_pos], positions of the rows */
-    int32_t cap_pos;
-    float *accum; /* [cap_pos, width], or NULL */
+    int32_t cap_block, n_block;   /* of `block`; blocks that have pages (text) */
+    void *column[FV_N_KV_COLUMN]; /* [cap] values, of fv_kv.column_bytes each; or NULL */
+    int32_t cap;
 } fv_kv_run_state;
 
 /* What packed blocks of the same rows have in common (kv_packed_set.c). */
@@ -55,12 +54,9 @@ struct fv_kv {
     int32_t *source_layer;  /* [N] whose visual keys a layer uses */
     bool *reused_text;      /* [N] and its text keys too */
     size_t aside;           /* bytes charged to the pool and not yet used */
-    fv_accum_kind accum;    /* what rows write down, */
-    int32_t width;          /* in so many numbers each */
-    uint64_t n_removed;     /* rows of heads */
-    float n;                /* of n-softmax in steps */
-    fv_expand_rule expand;  /* if `expands` */
-    bool expands;
+    size_t column_bytes[FV_N_KV_COLUMN];
+    fv_kv_sequence *sequence;
+    fv_arena arena; /* of the arrays above, and the sequence */
 };
 
 /* ---- sizes and places ------------------------------------------------------------------- */
@@ -79,14 +75,6 @@ static inline int32_t fv_kv_blocks_for(int32_t rows) {
 
 static inline size_t fv_kv_run_at(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg) {
     return ((size_t)layer * (size_t)kv->pool->shape.n_kv + (size_t)head) * FV_N_SEG + seg;
-}
-
-static inline void fv_kv_accum_move(const fv_kv *kv, fv_kv_run_state *st, int32_t to,
-                                    int32_t from) {
-    size_t width = (size_t)kv->width;
-    if (width > 0 && to != from)
-        memcpy(st->accum + (size_t)to * width, st->accum + (size_t)from * width,
-               width * sizeof *st->accum);
 }
 
 static inline char *fv_kv_row_of(const fv_kv_block *block, int32_t row, bool value, size_t bytes) {
@@ -124,9 +112,8 @@ void fv_kv_memory_give(fv_kv *kv, fv_buf *buf); /* empties it */
  * first, or given back. Errors as above, with *paid as it was. */
 fv_status fv_kv_tables_pay(fv_kv *kv, size_t bytes, size_t *paid);
 
-/* Places for a run's blocks, and for positions and accumulators of its rows. */
+/* Places for a run's blocks. */
 fv_status fv_kv_blocks_grow(fv_kv *kv, size_t run, int32_t n_block);
-fv_status fv_kv_positions_grow(const fv_kv *kv, fv_kv_run_state *st, int32_t n);
 
 /* One more block for a head's text tokens, whose place is there; and back what lies behind `rows`. */
 fv_status fv_kv_text_take(fv_kv *kv, int32_t layer, int32_t head);
@@ -138,6 +125,22 @@ void fv_kv_text_give(fv_kv *kv, int32_t layer, int32_t head, int32_t rows);
 size_t fv_kv_extent_bytes(const fv_kv *kv, int32_t layer, const int32_t *rows);
 fv_status fv_kv_extent_lay(fv_kv *kv, int32_t layer, const int32_t *rows, fv_buf *out);
 fv_status fv_kv_extent_map(fv_kv *kv, int32_t layer, int32_t head, char **base, int32_t rows);
+
+/* ---- columns (kv_columns.c) ----------------------------------------------------------------- */
+
+/* Room for n tokens in all columns of a run. */
+fv_status fv_kv_columns_grow(const fv_kv *kv, fv_kv_run_state *st, int32_t n);
+
+/* n tokens more behind the first `len`, at positions pos[n]; room is there. */
+void fv_kv_columns_append(const fv_kv *kv, fv_kv_run_state *st, int32_t len, const int32_t *pos,
+                          int32_t n);
+
+void fv_kv_columns_move(const fv_kv *kv, fv_kv_run_state *st, int32_t to, int32_t from);
+
+/* Token j becomes what was token idx[j] [n], in any order and also twice. */
+fv_status fv_kv_columns_order(const fv_kv *kv, fv_kv_run_state *st, const int32_t *idx, int32_t n);
+
+void fv_kv_columns_free(fv_kv_run_state *st);
 
 /* ---- factors (kv_packed.c) ------------------------------------------------------------------ */
 

@@ -76,7 +76,7 @@ size_t fv_kv_packed_cost(const fv_kv *kv, const fv_kv_packed_form *f, bool alone
     size_t there = fv_kv_get_device(kv) == fv_device_host() ? 0 : 1; /* copies */
     size_t bytes = sizeof(fv_kv_packed) + (1 + there) * (blocks * sizeof(int32_t) + n);
     if (f->rank) bytes += n * sizeof *f->rank;
-    if (kv->expands && f->seg == FV_SEG_VISUAL) bytes += 2 * n * sizeof(float);
+    if (kv->sequence->expand.on && f->seg == FV_SEG_VISUAL) bytes += 2 * n * sizeof(float);
     if (!alone) return bytes;
     fv_kv_packed_set like = {.n = f->n,
                              .n_anchor = f->n_anchor,
@@ -177,7 +177,7 @@ static fv_status fill(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_k
     p->n_small = -1;
     FV_TRY(fv_kv_packed_set_take(kv, &like, &set));
     FV_TRY(lay_rows(kv, p, set));
-    FV_TRY(pay_own(kv, p, kv->expands && f->seg == FV_SEG_VISUAL));
+    FV_TRY(pay_own(kv, p, kv->sequence->expand.on && f->seg == FV_SEG_VISUAL));
     FV_TRY(take_part(kv, p, FV_PACKED_V, &f->part[FV_PACKED_V]));
     if (fv_kv_packed_owns_keys(p, layer))
         FV_TRY(take_part(kv, p, FV_PACKED_K, &f->part[FV_PACKED_K]));

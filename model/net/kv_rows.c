@@ -35,11 +35,8 @@ static fv_status rows_move(fv_kv *kv, const fv_kv_block *dst, const fv_kv_block 
     return FV_OK;
 }
 
-static void positions_keep(fv_kv *kv, size_t run, const int32_t *idx, int32_t n) {
-    for (int32_t j = 0; j < n; j++) {
-        kv->state[run].pos[j] = kv->state[run].pos[idx[j]];
-        fv_kv_accum_move(kv, &kv->state[run], j, idx[j]);
-    }
+static void columns_keep(fv_kv *kv, size_t run, const int32_t *idx, int32_t n) {
+    for (int32_t j = 0; j < n; j++) fv_kv_columns_move(kv, &kv->state[run], j, idx[j]);
     kv->run[run].len = n;
 }
 
@@ -55,8 +52,7 @@ static fv_status rows_spread(fv_kv *kv, size_t run, const int32_t *idx, int32_t 
         for (int value = borrowed; value < 2; value++)
             FV_TRY(dev->ops->copy_async(dev, fv_kv_row_of(block, j, value, bytes),
                                         fv_kv_row_of(block, from, value, bytes), bytes));
-        kv->state[run].pos[j] = kv->state[run].pos[from];
-        fv_kv_accum_move(kv, &kv->state[run], j, from);
+        fv_kv_columns_move(kv, &kv->state[run], j, from);
         from -= j > 0 && idx[j] != idx[j - 1];
     }
     kv->run[run].len = n;
@@ -72,12 +68,12 @@ static fv_status keep_text_head(fv_kv *kv, int32_t layer, int32_t head, const in
         if (j == 0 || idx[j] != idx[j - 1]) once[n_once++] = idx[j];
     fv_kv_block *block = kv->run[run].block;
     fv_status st = rows_move(kv, block, block, once, n_once, kv->reused_text[layer]);
-    if (st == FV_OK) positions_keep(kv, run, once, n_once);
+    if (st == FV_OK) columns_keep(kv, run, once, n_once);
     free(once);
     if (st != FV_OK || n_once == n) return st;
     FV_TRY(fv_kv_blocks_grow(kv, run, fv_kv_blocks_for(n)));
     while (kv->state[run].n_block < fv_kv_blocks_for(n)) FV_TRY(fv_kv_text_take(kv, layer, head));
-    FV_TRY(fv_kv_positions_grow(kv, &kv->state[run], n));
+    FV_TRY(fv_kv_columns_grow(kv, &kv->state[run], n));
     return rows_spread(kv, run, idx, n, kv->reused_text[layer]);
 }
 
@@ -106,33 +102,8 @@ fv_status fv_kv_drop_text(fv_kv *kv, int32_t layer, int32_t n) {
     return st;
 }
 
-static fv_status accums_order(const fv_kv *kv, fv_kv_run_state *st, const int32_t *idx, int32_t n) {
-    size_t width = (size_t)kv->width;
-    if (width == 0) return FV_OK;
-    float *accum = malloc((size_t)(n ? n : 1) * width * sizeof *accum);
-    if (!accum) return FV_FAIL(FV_ENOMEM, "out of memory for tallies of KV rows");
-    for (int32_t j = 0; j < n; j++)
-        memcpy(accum + (size_t)j * width, st->accum + (size_t)idx[j] * width,
-               width * sizeof *accum);
-    free(st->accum);
-    st->accum = accum;
-    return FV_OK;
-}
-
-/* The same in any order, with memory of its own. */
-static fv_status positions_order(fv_kv *kv, size_t run, const int32_t *idx, int32_t n) {
-    fv_kv_run_state *st = &kv->state[run];
-    int32_t *pos = malloc((size_t)(n ? n : 1) * sizeof *pos);
-    if (!pos) return FV_FAIL(FV_ENOMEM, "out of memory for KV positions");
-    fv_status status = accums_order(kv, st, idx, n);
-    if (status != FV_OK) {
-        free(pos);
-        return status;
-    }
-    for (int32_t j = 0; j < n; j++) pos[j] = st->pos[idx[j]];
-    free(st->pos);
-    st->pos = pos;
-    st->cap_pos = n;
+static fv_status columns_order(fv_kv *kv, size_t run, const int32_t *idx, int32_t n) {
+    FV_TRY(fv_kv_columns_order(kv, &kv->state[run], idx, n));
     kv->run[run].len = n;
     return FV_OK;
 }
@@ -164,7 +135,7 @@ static fv_status keep_visual(fv_kv *kv, int32_t layer, const int32_t *const *idx
         if (st == FV_OK)
             st = rows_move(kv, kv->run[run].block, old, idx[g], n[g],
                            kv->source_layer[layer] != layer);
-        if (st == FV_OK) st = positions_order(kv, run, idx[g], n[g]);
+        if (st == FV_OK) st = columns_order(kv, run, idx[g], n[g]);
         free(old);
         if (st != FV_OK) { /* the request is lost; leave it so that close still works */
             kv->run[run].len = 0;
@@ -196,7 +167,7 @@ fv_status fv_kv_keep(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t 
 /* ---- rows that nobody sees --------------------------------------------------------------- */
 
 void fv_kv_mask(fv_kv *kv, int32_t layer, int32_t n) {
-    assert(kv->masked[layer] == 0 && !fv_kv_packed_at(kv, layer) && kv->width == 0);
+    assert(kv->masked[layer] == 0 && !fv_kv_packed_at(kv, layer) && !kv->column_bytes[FV_KV_ACCUM]);
     for (int32_t g = 0; g < kv->pool->shape.n_kv; g++) {
         assert(fv_kv_len(kv, layer, g, FV_SEG_VISUAL) >= n && fv_kv_ranked(kv, layer, g) == 0);
         kv->run[fv_kv_run_at(kv, layer, g, FV_SEG_VISUAL)].len -= n;
@@ -267,22 +238,7 @@ fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n) {
     return rows > 0 && loose ? extent_fit(kv, layer, most) : FV_OK;
 }
 
-/* ---- accumulators ----------------------------------------------------------------------------- */
-
-void fv_kv_set_accum(fv_kv *kv, fv_accum_kind kind, int32_t width) {
-    kv->accum = kind;
-    kv->width = kind ? width : 0;
-}
-
-fv_accum_kind fv_kv_accum_kind(const fv_kv *kv) { return kv->accum; }
-
-int32_t fv_kv_accum_width(const fv_kv *kv) { return kv->width; }
-
-float *fv_kv_accum(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg) {
-    return kv->state[fv_kv_run_at(kv, layer, head, seg)].accum;
-}
-
-uint64_t fv_kv_rows_removed(const fv_kv *kv) { return kv->n_removed; }
+/* ---- tokens that leave one by one --------------------------------------------------------- */
 
 static fv_status row_move(fv_kv *kv, size_t run, int32_t to, int32_t from) {
     fv_device *dev = kv->pool->device;
@@ -291,8 +247,7 @@ static fv_status row_move(fv_kv *kv, size_t run, int32_t to, int32_t from) {
     for (int value = 0; value < 2; value++)
         FV_TRY(dev->ops->copy_async(dev, fv_kv_row_of(block, to, value, bytes),
                                     fv_kv_row_of(block, from, value, bytes), bytes));
-    kv->state[run].pos[to] = kv->state[run].pos[from];
-    fv_kv_accum_move(kv, &kv->state[run], to, from);
+    fv_kv_columns_move(kv, &kv->state[run], to, from);
     return FV_OK;
 }
 
@@ -309,7 +264,6 @@ fv_status fv_kv_remove(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg
             FV_TRY(row_move(kv, run, idx[hole++], from));
     }
     kv->run[run].len = left;
-    kv->n_removed += (uint64_t)n;
     return FV_OK;
 }
 

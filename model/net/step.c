@@ -92,8 +92,8 @@ static fv_status run(fv_model_runner *st, const fv_step_seq *seq, int32_t n_seq,
                                        .pos = pos + at,
                                        .seg = seg + at,
                                        .wanted = seq[b].partial ? 0 : 1,
-                                       .observe = fv_kv_expand(seq[b].kv) != NULL,
-                                       .n = fv_kv_n(seq[b].kv)};
+                                       .observe = fv_kv_get_sequence(seq[b].kv)->expand.on,
+                                       .n = fv_kv_get_sequence(seq[b].kv)->n};
         n_whole += !seq[b].partial;
         FV_TRY(fv_accum_ask(&st->arena, fv_decoder_config(st->dec)->n_head, !seq[b].partial,
                             &pass_seq[b]));

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "handoff/bytes.h"
+#include "model/net/accum.h"
 #include "model/net/kv_packed.h"
 #include "prefill-worker/export/out_of_band.h"
 
@@ -260,12 +261,13 @@ static fv_status send_positions(fv_export *s, int32_t layer, fv_kv_segment seg) 
 /* What the rows of a segment were paid so far, head after head, where they write it down. */
 static fv_status send_accum(fv_export *s, int32_t layer, fv_kv_segment seg) {
     const fv_kv *kv = s->req.kv;
-    uint32_t width = (uint32_t)fv_kv_accum_width(kv), rows = 0;
+    uint32_t width = (uint32_t)fv_accum_width(kv), rows = 0;
     if (width == 0) return FV_OK;
     FV_TRY(pieces_for(s, s->shape->n_kv));
     for (int32_t g = 0; g < s->shape->n_kv; g++) {
         uint32_t n = (uint32_t)fv_kv_len(kv, layer, g, seg);
-        s->piece[g] = (fv_piece){fv_kv_accum(kv, layer, g, seg), (size_t)n * width * sizeof(float)};
+        s->piece[g] =
+            (fv_piece){fv_accum_values(kv, layer, g, seg), (size_t)n * width * sizeof(float)};
         rows += n;
     }
     fv_section section = rows_section(FV_SECTION_ACCUM, layer, seg, 0, s->shape->n_kv);

@@ -106,7 +106,7 @@ static fv_status start(fv_prefill *p) {
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_text_config *c = fv_decoder_config(p->dec);
         borrow_keys(&p->req[b], c->n_layer);
-        fv_kv_set_accum(p->req[b].kv, p->req[b].plan->accum.kind, c->n_head / c->n_kv);
+        fv_accum_init(p->req[b].kv, p->req[b].plan->accum.kind, c->n_head / c->n_kv);
     }
     for (int32_t b = 0, at = 0; b < p->n_req; at = rows->first[++b]) {
         const fv_prefill_request *req = &p->req[b];
@@ -366,12 +366,12 @@ static fv_status check_requests(const fv_prefill *p) {
 
 /* From here on rows see what stands for those that were let go. */
 static void end_prompts(fv_prefill *p) {
-    fv_expand_rule rule;
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_prefill_request *req = &p->req[b];
-        fv_kv_set_n(req->kv, req->plan->decode_n);
-        if (fv_attention_reads(&req->plan->policy, &rule.full, &rule.alpha))
-            fv_kv_set_expand(req->kv, &rule);
+        fv_kv_sequence *seq = fv_kv_get_sequence(req->kv);
+        seq->n = req->plan->decode_n;
+        seq->expand.on =
+            fv_attention_reads(&req->plan->policy, &seq->expand.full, &seq->expand.alpha);
         const char *said = p->visual[b].pruner.said;
         if (req->pruned) memcpy(req->pruned, said[0] ? said : req->plan->chose, FV_PLAN_NOTE_MAX);
     }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "decode-worker/evict/evict.h"
+#include "model/net/accum.h"
 #include "model/net/kv_packed.h"
 #include "tests/support/handoff.h"
 
@@ -118,7 +119,7 @@ static void count_rows(const tiny_prompt *p, int32_t layer, int32_t head, int32_
         const int32_t *pos = fv_kv_positions(p->kv, layer, head, (fv_kv_segment)s);
         for (int32_t i = 0; i < n; i++) {
             cr_assert(pos[i] >= 0 && pos[i] < p->n + t);
-            if (s == FV_SEG_TEXT && i && !fv_kv_accum_kind(p->kv))
+            if (s == FV_SEG_TEXT && i && !fv_accum_kind_of(p->kv))
                 cr_assert_geq(pos[i], pos[i - 1]);
             if (pos[i] >= p->n) continue;
             cr_assert_eq(p->seg[pos[i]], s);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "decode-worker/evict/evict.h"
+#include "model/net/accum.h"
 #include "model/net/kv_packed.h"
 #include "tests/support/rendered.h"
 #include "tests/support/settle.h"
@@ -69,7 +70,7 @@ static int32_t visual_of(const tiny_prompt *p, int32_t layer, int32_t head, int3
         memcpy(pos, fv_kv_positions(p->kv, layer, head, FV_SEG_VISUAL), (size_t)n * sizeof *pos);
     for (int32_t a = 0; packed && a < packed->rows.n_anchor; a++)
         for (int32_t j = 0; j < packed->alive[a]; j++) pos[n++] = packed->pos[packed->first[a] + j];
-    if (p->plan.pack[layer].rank[FV_PACKED_V] || fv_kv_accum_kind(p->kv))
+    if (p->plan.pack[layer].rank[FV_PACKED_V] || fv_accum_kind_of(p->kv))
         qsort(pos, (size_t)n, sizeof *pos, ascending);
     return n;
 }
@@ -85,7 +86,7 @@ static void held_of(const tiny_prompt *p, int32_t layer, int32_t head, char text
     for (int32_t j = 0; packed && j < packed->rows.n; j++) pos[n++] = packed->pos[j];
     for (int32_t j = 0; j < all; j++)
         if (of_text[j] < p->n) pos[n++] = of_text[j];
-    if (fv_kv_accum_kind(p->kv)) qsort(pos, (size_t)n, sizeof *pos, ascending);
+    if (fv_accum_kind_of(p->kv)) qsort(pos, (size_t)n, sizeof *pos, ascending);
     strcat(text, " | ");
     rendered_spans(pos, n, text + strlen(text), TEXT_MAX / 2 - 4);
 }
