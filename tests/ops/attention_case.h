@@ -29,6 +29,7 @@ typedef struct attention_shape {
     bool causal, lse;
     bool shares, n; /* some rows lose segment 0's share; some sequences have n-softmax */
     bool sums;      /* needs lse */
+    bool largest;   /* all sizes are the largest: to be timed */
 } attention_shape;
 
 static inline void *case_room(attention_case *c, size_t bytes) {
@@ -90,16 +91,18 @@ static inline void case_fill_seq(attention_case *c, const attention_shape *s, fv
     int longest = 0;                              /* rows of a head, all segments together */
     bool peak = s->sums && random_int(0, 2) == 0; /* of heads that hold the same */
     for (int seg = 0; seg < n_seg; seg++) {
-        int len = random_int(0, s->max_len), least_masked = q->n_rows ? len + 9 : 0;
+        int len = random_int(s->largest ? s->max_len : 0, s->max_len),
+            least_masked = q->n_rows ? len + 9 : 0;
         for (int i = 0; i < q->n_rows; i++) {
             int causal = seg == n_seg - 1 ? q->n_rows - 1 - i : 0;
-            masked_tail[seg * q->n_rows + i] = random_int(0, 9) ? causal : random_int(0, len + 3);
+            masked_tail[seg * q->n_rows + i] =
+                s->largest || random_int(0, 9) ? causal : random_int(0, len + 3);
             int h = masked_tail[seg * q->n_rows + i];
             least_masked = h < least_masked ? h : least_masked;
         }
         if (!s->causal) least_masked = 0;
         for (int g = 0; g < s->n_kv; g++) {
-            int ragged = peak || random_int(0, 3) ? len : random_int(0, s->max_len);
+            int ragged = peak || s->largest || random_int(0, 3) ? len : random_int(0, s->max_len);
             case_fill_run(c, s, &runs[g * n_seg + seg], ragged, ragged - least_masked);
         }
     }
@@ -126,7 +129,10 @@ static inline attention_case attention_case_new(const attention_shape *s) {
         fv_attn_seq *q = &c.seqs[i];
         M += random_int(0, 2); /* rows of q that no sequence owns */
         *q = (fv_attn_seq){.row0 = M,
-                           .n_rows = random_int(i ? 0 : 1, s->max_rows),
+                           .n_rows = random_int(s->largest ? s->max_rows
+                                                : i        ? 0
+                                                           : 1,
+                                                s->max_rows),
                            .n_seg = random_int(1, s->max_seg)};
         M += q->n_rows;
         case_fill_seq(&c, s, q, &c.sums[i]);

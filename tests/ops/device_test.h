@@ -10,19 +10,18 @@
 #include "tests/ops/ops_test.h"
 
 typedef struct device_test {
-    fv_backend plain, gpu;
+    fv_backend plain, be;
     bool exact; /* its products have the order of the CPU's */
 } device_test;
 
-/* Opens both. Exits with 77 where there is no device to test. */
-static inline device_test device_open(const char *isa) {
-    device_test d = {.exact = strcmp(isa, "exact") == 0};
+/* Opens the plain path, and `name` beside it. Exits with 77 where there is no such thing. */
+static inline device_test device_open_as(const char *name, fv_backend_options opt, bool exact) {
+    device_test d = {.exact = exact};
     const char *dir = getenv("FOVEA_PLUGIN_DIR");
     fv_backend_options plain = {.isa = "plain", .n_threads = 1};
-    fv_backend_options gpu = {.isa = isa};
     fv_plugin_set_dir(dir && *dir ? dir : FOVEA_EMULATED);
     must(fv_backend_open(&d.plain, "cpu", &plain));
-    if (fv_backend_open(&d.gpu, "cuda", &gpu) != FV_OK) {
+    if (fv_backend_open(&d.be, name, &opt) != FV_OK) {
         printf("skip: %s\n", fv_last_error());
         fv_backend_close(&d.plain);
         exit(77);
@@ -30,8 +29,13 @@ static inline device_test device_open(const char *isa) {
     return d;
 }
 
+/* A GPU; isa: auto or exact. */
+static inline device_test device_open(const char *isa) {
+    return device_open_as("cuda", (fv_backend_options){.isa = isa}, strcmp(isa, "exact") == 0);
+}
+
 static inline void device_close(device_test *d) {
-    fv_backend_close(&d->gpu);
+    fv_backend_close(&d->be);
     fv_backend_close(&d->plain);
 }
 
@@ -42,10 +46,10 @@ typedef struct both {
 } both;
 
 static inline void send(device_test *d, const both *b) {
-    fv_device *dev = d->gpu.device;
+    fv_device *dev = d->be.device;
     size_t n = tensor_bytes(&b->host);
     if (n) must(dev->ops->copy_async(dev, b->buf.data, b->host.data, n));
-    must(d->gpu.ops->sync(&d->gpu)); /* the host's may change behind this */
+    must(d->be.ops->sync(&d->be)); /* the host's may change behind this */
 }
 
 /* A tensor of both sides, with a gap between rows and NaN everywhere. */
@@ -53,7 +57,7 @@ static inline both both_new(device_test *d, fv_dtype dtype, int rows, int cols, 
     both b = {.host = tensor_new(dtype, rows, cols, gap)};
     size_t bytes = tensor_bytes(&b.host);
     memset(b.host.data, 0xff, bytes);
-    must(fv_buf_alloc(d->gpu.device, bytes, FV_BUF_DEVICE, &b.buf));
+    must(fv_buf_alloc(d->be.device, bytes, FV_BUF_DEVICE, &b.buf));
     b.there = b.host;
     b.there.data = bytes ? b.buf.data : (void *)256; /* present, though empty */
     send(d, &b);
@@ -78,11 +82,11 @@ static inline void both_free(both *b) {
 
 /* What the device has in b, gaps too; the caller frees it. */
 static inline char *fetch(device_test *d, const both *b) {
-    fv_device *dev = d->gpu.device;
+    fv_device *dev = d->be.device;
     size_t n = tensor_bytes(&b->host);
     char *p = room(n);
     if (n) must(dev->ops->copy_async(dev, p, b->buf.data, n));
-    must(d->gpu.ops->sync(&d->gpu));
+    must(d->be.ops->sync(&d->be));
     return p;
 }
 

@@ -1,8 +1,8 @@
 /* Rows as codes, and as directions that two layers share: attn_quantized and attn_merged, and the parts
  * themselves.
  *
- * Every path gives the bits of the plain one; the plain one is what attending in double to the
- * numbers that parts and outliers stand for gives, with keys turned to where their row stands. */
+ * The plain path is what attending in double to the numbers that parts and outliers stand for gives
+ * (the others have its bits: ops_run), with keys turned to where their row stands. */
 #include "tests/ops/codes_case.h"
 
 enum { MAX_VARIANT = 9 };
@@ -62,27 +62,7 @@ static void test_reference(void) {
     }
 }
 
-/* ---- paths, neighbours --------------------------------------------------------------------- */
-
-static void test_paths(void) {
-    group("attn_quantized, attn_merged: every path gives the bits of the plain path");
-    for (int i = 0; i < 250; i++) {
-        call c = make_call(random_int(1, MAX_SEQ), PICK(1, 2, 4), PICK(1, 2, 3, 7, 50),
-                           PICK(1, 2, 8, 16, 17, 20, 32, 64, 128), PICK(1, 1, 2, 5, 9));
-        float *before = room(c.n_out * 4), *expected = room(c.n_out * 4);
-        memcpy(before, c.out, c.n_out * 4);
-        for (int v = 0; v < n_variant; v++) {
-            memcpy(c.out, before, c.n_out * 4);
-            run_call(&c, &variants[v].be);
-            if (v == 0) memcpy(expected, c.out, c.n_out * 4);
-            long at = first_difference(c.out, expected, c.n_out);
-            check(at < 0, "%s: element %ld of %zu", variants[v].name, at, c.n_out);
-        }
-        free(before);
-        free(expected);
-        free_call(&c);
-    }
-}
+/* ---- neighbours --------------------------------------------------------------------- */
 
 static void test_alone(void) {
     group("attn_quantized, attn_merged: a row alone has the bits that it has among others");
@@ -114,7 +94,6 @@ static void test_alone(void) {
 int main(void) {
     n_variant = variants_open(variants, (const int[]){1, 2, 3}, 3);
     test_reference();
-    test_paths();
     test_alone();
     variants_close(variants, n_variant);
     return summary();

@@ -65,14 +65,14 @@ static double skew(const fv_factor *f, int W) {
 /* Factors of n matrices of the host's, made on the device. */
 static fv_status factors(device_test *d, fv_arena *room, const fv_tensor *m,
                          const fv_factor_goal *goal, int n, fv_factor *f, int *bad) {
-    mirror mir = {.be = &d->gpu};
+    mirror mir = {.be = &d->be};
     fv_tensor on[MAX_N];
     for (int i = 0; i < n; i++) {
         on[i] = m[i];
         on[i].data = there(&mir, m[i].data, tensor_bytes(&m[i]));
     }
     int32_t which = -1;
-    fv_status st = fv_factorise_all(&d->gpu, room, on, goal, n, f, &which);
+    fv_status st = fv_factorise_all(&d->be, room, on, goal, n, f, &which);
     *bad = which;
     mirror_free(&mir);
     return st;
@@ -198,7 +198,7 @@ static void test_odd(device_test *d) {
           f[1].rank, true_error(&m[1], &f[1]));
     must(fv_factorise(&d->plain, &room, &m[2], &goal[2], &here));
     check_near(&m[2], &f[2], &here, false, "small numbers");
-    must(fv_factorise_all(&d->gpu, &room, NULL, NULL, 0, NULL, &bad));
+    must(fv_factorise_all(&d->be, &room, NULL, NULL, 0, NULL, &bad));
     for (int i = 0; i < 3; i++) free(m[i].data);
     fv_arena_fini(&room);
 }

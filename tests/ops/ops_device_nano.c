@@ -302,7 +302,7 @@ int main(void) {
     fv_backend cpu;
     fv_backend_options opt = {.isa = "auto"};
     must(fv_backend_open(&cpu, "cpu", &opt));
-    network on[2] = {network_open(&cpu, &x), network_open(&d.gpu, &x)};
+    network on[2] = {network_open(&cpu, &x), network_open(&d.be, &x)};
     difference diff = {0};
     group("answers on the device: the CPU's tokens, logits near");
     for (int32_t i = 0; i < n; i += GROUP) run_group(&x, on, n - i < GROUP ? n - i : GROUP, &diff);

@@ -13,9 +13,9 @@ static void product(device_test *d, bool step, const char *what) {
     fv_linear_args a = {.x = x.host, .n_part = 1, .part = {{.w = w.host, .y = y.host}}};
     must(d->plain.ops->linear(&d->plain, &a));
     a = (fv_linear_args){.x = x.there, .n_part = 1, .part = {{.w = w.there, .y = y.there}}};
-    if (step) must(fv_backend_step_begin(&d->gpu, 1));
-    must(d->gpu.ops->linear(&d->gpu, &a));
-    if (step) must(fv_backend_step_end(&d->gpu));
+    if (step) must(fv_backend_step_begin(&d->be, 1));
+    must(d->be.ops->linear(&d->be, &a));
+    if (step) must(fv_backend_step_end(&d->be));
     check(same_bits(d, &y, what), "%s", what);
     both_free(&x);
     both_free(&w);
@@ -34,8 +34,8 @@ int main(void) {
     setenv("FOVEA_EMULATED_GPUS", "2", 1);
     device_test d[2] = {device_open("exact"), device_open("exact")};
     fv_backend_options second = {.isa = "exact", .device = 1};
-    fv_backend_close(&d[1].gpu);
-    if (fv_backend_open(&d[1].gpu, "cuda", &second) != FV_OK) {
+    fv_backend_close(&d[1].be);
+    if (fv_backend_open(&d[1].be, "cuda", &second) != FV_OK) {
         printf("skip: %s\n", fv_last_error());
         return 77;
     }

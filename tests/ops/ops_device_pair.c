@@ -64,7 +64,7 @@ static void begin(side *s, size_t room_bytes) {
     } else if (!hear(s, id, sizeof id)) {
         exit(1);
     }
-    must(s->ops->open(s->d.gpu.device, id, s->rank, room_bytes, &s->pair));
+    must(s->ops->open(s->d.be.device, id, s->rank, room_bytes, &s->pair));
     urgent_fn *urgent = urgent_streams();
     if (urgent && urgent() == 0) must(FV_FAIL(FV_EDATA, "a pair's stream has no priority"));
 }
@@ -121,10 +121,10 @@ static void sent(side *s, int n, uint32_t crc) { (void)s, (void)n, (void)crc; }
 
 static void came(side *s, int n, uint32_t crc) {
     uint8_t *want = room(sizes[n]), *got = room(sizes[n]);
-    fv_device *dev = s->d.gpu.device;
+    fv_device *dev = s->d.be.device;
     fill(want, sizes[n], (uint64_t)n);
     must(dev->ops->copy_async(dev, got, room_of(s, n), sizes[n]));
-    must(s->d.gpu.ops->sync(&s->d.gpu));
+    must(s->d.be.ops->sync(&s->d.be));
     if (memcmp(want, got, sizes[n]) != 0)
         must(FV_FAIL(FV_EDATA, "transfer %d of %zu bytes is not what was sent", n, sizes[n]));
     if (crc != crc_of(want, sizes[n]))
@@ -136,7 +136,7 @@ static void came(side *s, int n, uint32_t crc) {
 /* ---- cases: what each side does -------------------------------------------------------- */
 
 static void moves(side *s) {
-    fv_device *dev = s->d.gpu.device;
+    fv_device *dev = s->d.be.device;
     fv_buf buf[N_SIZE] = {0};
     fv_peer_news news;
     int n_done = 0;
@@ -147,7 +147,7 @@ static void moves(side *s) {
             fill(bytes, sizes[n], (uint64_t)n);
             must(fv_buf_alloc(dev, sizes[n], FV_BUF_DEVICE, &buf[n]));
             must(dev->ops->copy_async(dev, buf[n].data, bytes, sizes[n]));
-            must(s->d.gpu.ops->sync(&s->d.gpu));
+            must(s->d.be.ops->sync(&s->d.be));
         }
         must_issue(s, s->rank ? room_of(s, n) : buf[n].data, sizes[n], &news, &n_done,
                    s->rank ? came : sent);
@@ -192,8 +192,8 @@ static void left(side *s) {
         return;
     }
     tell(s, &word, 1);
-    must(fv_buf_alloc(s->d.gpu.device, BUF, FV_BUF_DEVICE, &buf));
-    must(s->d.gpu.ops->sync(&s->d.gpu));
+    must(fv_buf_alloc(s->d.be.device, BUF, FV_BUF_DEVICE, &buf));
+    must(s->d.be.ops->sync(&s->d.be));
     fv_status st = FV_OK;
     while (st == FV_OK && hear(s, &word, 1)) /* until the other's end of the pipe is closed */
         ;
@@ -212,7 +212,7 @@ static void second_fails(side *s) {
     fv_peer_news news;
     fv_buf buf;
     join(s, s->rank ? BUF : 0);
-    must(fv_buf_alloc(s->d.gpu.device, BUF, FV_BUF_DEVICE, &buf));
+    must(fv_buf_alloc(s->d.be.device, BUF, FV_BUF_DEVICE, &buf));
     for (int n = 0; n < 2; n++) {
         fv_status st = s->rank ? s->ops->recv(s->pair, s->ops->room(s->pair), BUF)
                                : s->ops->send(s->pair, buf.data, BUF);
@@ -230,7 +230,7 @@ static void second_fails(side *s) {
 }
 
 static void checksums(side *s) {
-    fv_device *dev = s->d.gpu.device;
+    fv_device *dev = s->d.be.device;
     static const size_t n[] = {0, 1, 4, 255, 256, 70000, (2 << 20) + 12345};
     for (size_t i = 0; i < sizeof n / sizeof *n; i++) {
         uint8_t *p = room(n[i]);
@@ -240,9 +240,9 @@ static void checksums(side *s) {
         must(fv_buf_alloc(dev, n[i], FV_BUF_DEVICE, &buf));
         if (n[i]) must(dev->ops->copy_async(dev, buf.data, p, n[i]));
         /* Within a step launches are held back: the sums must come all the same. */
-        if (i % 2) must(fv_backend_step_begin(&s->d.gpu, 1));
+        if (i % 2) must(fv_backend_step_begin(&s->d.be, 1));
         must(s->ops->crc32c(dev, buf.data, n[i], &crc));
-        if (i % 2) must(fv_backend_step_end(&s->d.gpu));
+        if (i % 2) must(fv_backend_step_end(&s->d.be));
         if (crc != crc_of(p, n[i])) must(FV_FAIL(FV_EDATA, "CRC of %zu bytes: %08x", n[i], crc));
         free(p);
         fv_buf_free(&buf);
@@ -262,7 +262,7 @@ static _Noreturn void run_side(const test_case *t, int rank, int from, int to) {
     setenv("NCCL_HOSTID", rank ? "fovea-test-1" : "fovea-test-0", 1);
     if (t->fault && rank == 0) setenv("FOVEA_NCCL_FAULT_0", t->fault, 1);
     s.d = device_open("exact");
-    s.ops = s.d.gpu.ops->pairs;
+    s.ops = s.d.be.ops->pairs;
     if (s.ops->check() != FV_OK) {
         printf("skip: %s\n", fv_last_error());
         exit(77);

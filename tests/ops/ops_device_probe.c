@@ -11,7 +11,7 @@ int main(void) {
     fv_norm_args a = {.x = x.host, .w = w.host, .y = x.host, .eps = 1e-5f, .rms = true};
     must(d.plain.ops->norm(&d.plain, &a));
     a.x = a.y = x.there, a.w = w.there;
-    must(d.gpu.ops->norm(&d.gpu, &a));
+    must(d.be.ops->norm(&d.be, &a));
     check(same_bits(&d, &x, "norm"), "the bits of the CPU");
     both_free(&x);
     both_free(&w);

@@ -149,17 +149,17 @@ static bool same(const float *x, const float *y, size_t n) {
 
 static void test_replay(const char *isa) {
     device_test d = device_open(isa);
-    fv_backend_ops plain_ops = *d.gpu.ops;
+    fv_backend_ops plain_ops = *d.be.ops;
     plain_ops.step_begin = NULL;
     plain_ops.step_end = NULL;
-    fv_backend plain = d.gpu;
+    fv_backend plain = d.be;
     plain.ops = &plain_ops;
     size_t n, n_plain;
     group(d.exact ? "steps in graphs, exact: the bits of the CPU"
                   : "steps in graphs: the bits of plain launches");
     float *by_launch = tell(&plain, &n_plain);
     uint64_t before = graphs();
-    float *by_graph = tell(&d.gpu, &n);
+    float *by_graph = tell(&d.be, &n);
     check(n == n_plain && same(by_graph, by_launch, n), "graphs against launches");
     if (emulated("fv_emu_graphs_launched"))
         check(graphs() > before + 10, "%d graphs ran", (int)(graphs() - before));
@@ -169,7 +169,7 @@ static void test_replay(const char *isa) {
         free(by_cpu);
     }
     free(by_graph);
-    by_graph = tell(&d.gpu, &n); /* another network, where the last one's memory was */
+    by_graph = tell(&d.be, &n); /* another network, where the last one's memory was */
     check(same(by_graph, by_launch, n), "graphs of a network that came later");
     free(by_graph);
     free(by_launch);
@@ -183,12 +183,12 @@ static void test_refused(void) {
     device_test d = device_open("auto");
     size_t n, n_refused;
     group("no graphs can be made: the same bits");
-    float *by_graph = tell(&d.gpu, &n);
+    float *by_graph = tell(&d.be, &n);
     device_close(&d);
     d = device_open("auto");
     refuse(true);
     uint64_t before = graphs();
-    float *refused = tell(&d.gpu, &n_refused);
+    float *refused = tell(&d.be, &n_refused);
     check(n == n_refused && same(by_graph, refused, n), "without graphs");
     check(graphs() == before, "a graph ran");
     refuse(false);
@@ -201,13 +201,13 @@ static void test_refused(void) {
 static void test_failure(void) {
     device_test d = device_open("auto");
     group("a step in which something failed has ended");
-    must(fv_backend_step_begin(&d.gpu, 1));
+    must(fv_backend_step_begin(&d.be, 1));
     fv_tensor bad = {.data = (void *)256, .dtype = FV_BF16, .rows = 1, .cols = 1, .ld = 1};
-    check(d.gpu.ops->norm(&d.gpu, &(fv_norm_args){.x = bad, .w = bad, .y = bad}) != FV_OK, "norm");
-    check(fv_backend_step_end(&d.gpu) == FV_OK, "%s", fv_last_error());
-    check(fv_backend_step_end(&d.gpu) == FV_OK, "ended twice");
+    check(d.be.ops->norm(&d.be, &(fv_norm_args){.x = bad, .w = bad, .y = bad}) != FV_OK, "norm");
+    check(fv_backend_step_end(&d.be) == FV_OK, "%s", fv_last_error());
+    check(fv_backend_step_end(&d.be) == FV_OK, "ended twice");
     size_t n, n_again;
-    float *first = tell(&d.gpu, &n), *again = tell(&d.gpu, &n_again);
+    float *first = tell(&d.be, &n), *again = tell(&d.be, &n_again);
     check(n == n_again && same(first, again, n), "steps behind it");
     free(first);
     free(again);

@@ -45,9 +45,6 @@ static void matmul_nn_case(int M, int K, int N, fv_dtype t, int one_in) {
     free(expected.data);
 }
 
-#define PICK(...)                                                                                  \
-    ((const int[]){__VA_ARGS__}[random_int(0, sizeof((int[]){__VA_ARGS__}) / sizeof(int) - 1)])
-
 int main(void) {
     n_variant = variants_open(variants, (const int[]){1, 2, 3}, 3);
     group("matmul_nn: every path gives the chain of the definition");

@@ -111,41 +111,6 @@ static void test_reference(void) {
     }
 }
 
-/* ---- paths ----------------------------------------------------------------------------- */
-
-static void compare_call(call *c, const char *what) {
-    float *before = room(c->n_out * 4), *expected = room(c->n_out * 4);
-    memcpy(before, c->out, c->n_out * 4);
-    for (int v = 0; v < n_variant; v++) {
-        memcpy(c->out, before, c->n_out * 4);
-        run_call(c, &variants[v].be);
-        if (v == 0) memcpy(expected, c->out, c->n_out * 4);
-        long at = first_difference(c->out, expected, c->n_out);
-        check(at < 0, "%s on %s: element %ld of %zu is %a, plain gives %a", what, variants[v].name,
-              at, c->n_out, at < 0 ? 0.0 : (double)c->out[at], at < 0 ? 0.0 : (double)expected[at]);
-    }
-    free(before);
-    free(expected);
-}
-
-static void test_paths(void) {
-    group("attn_lowrank: every path gives the bits of the plain path");
-    for (int i = 0; i < 150; i++) {
-        int D = PICK(1, 2, 8, 16, 17, 20, 32, 64, 128);
-        call c = make_call(random_int(1, MAX_SEQ), PICK(1, 2, 4), PICK(1, 2, 3, 7, 20), D,
-                           PICK(1, 1, 2, 5, 9), NULL);
-        compare_call(&c, "attn_lowrank");
-        free_call(&c);
-    }
-    group("attn_lowrank: more anchor blocks than are held at once");
-    for (int i = 0; i < 4; i++) {
-        block_shape s = {200, 1 + i, 2, 32, 40, 33, 40, 16, 16, FV_BF16, i % 2, true};
-        call c = make_call(1, 2, 3, 32, 3, &s);
-        compare_call(&c, "anchors");
-        free_call(&c);
-    }
-}
-
 /* ---- neighbours ------------------------------------------------------------------------- */
 
 static void test_alone(void) {
@@ -377,7 +342,6 @@ static void test_importance(void) {
 int main(void) {
     n_variant = variants_open(variants, (const int[]){1, 2, 3}, 3);
     test_reference();
-    test_paths();
     test_alone();
     test_dense();
     test_merge();

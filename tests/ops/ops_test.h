@@ -15,8 +15,9 @@
 
 /* ---- counting -------------------------------------------------------------------------- */
 
-static int n_passed, n_failed, group_passed, group_failed;
-static const char *group_name;
+/* Weak: one of each, however many files a program has. */
+__attribute__((weak)) int n_passed, n_failed, group_passed, group_failed;
+__attribute__((weak)) const char *group_name;
 
 static inline void group_end(void) {
     if (group_name)
@@ -65,7 +66,7 @@ static inline void must(fv_status s) {
 
 /* ---- random numbers (splitmix64) ------------------------------------------------------- */
 
-static uint64_t random_state = 1;
+__attribute__((weak)) uint64_t random_state = 1;
 
 static inline uint64_t random_bits(void) {
     uint64_t z = random_state += 0x9e3779b97f4a7c15;
@@ -85,6 +86,10 @@ static inline float random_normal(void) {
     for (int i = 0; i < 6; i++) sum += (double)(random_bits() >> 11) * 0x1p-53;
     return (float)((sum - 3) * sqrt(2));
 }
+
+/* One of a list of sizes. */
+#define PICK(...)                                                                                  \
+    ((const int[]){__VA_ARGS__}[random_int(0, sizeof((int[]){__VA_ARGS__}) / sizeof(int) - 1)])
 
 /* ---- memory ---------------------------------------------------------------------------- */
 

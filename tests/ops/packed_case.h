@@ -10,9 +10,6 @@
 
 enum { MAX_SEQ = 3 };
 
-#define PICK(...)                                                                                  \
-    ((const int[]){__VA_ARGS__}[random_int(0, sizeof((int[]){__VA_ARGS__}) / sizeof(int) - 1)])
-
 static inline float *random_numbers(size_t n, float scale) {
     float *x = room(n * sizeof *x);
     for (size_t i = 0; i < n; i++) x[i] = random_normal() * scale;

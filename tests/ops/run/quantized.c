@@ -1,7 +1,10 @@
-/* A device's attention on codes, and on directions that two layers share, against the plain one:
- * the same bits, in both modes. */
+/* Attention on quantized and on depth-merged rows: the bits of the plain path, on every backend. */
 #include "tests/ops/codes_case.h"
 #include "tests/ops/device_mirror.h"
+#include "tests/ops/run/run.h"
+
+/* While speed is measured: where the seconds of a call go. */
+static double *seconds;
 
 /* A block as the device has it. */
 typedef struct block_there {
@@ -48,6 +51,10 @@ static void run_there(fv_backend *be, const call *c, bool lse, float *out) {
     }
     d.args.seqs = d.seqs;
     must(attend(&d, be, &d.args));
+    device_test t = {.be = *be};
+    if (seconds)
+        *seconds =
+            seconds_of(&t, d.merged ? be->ops->attn_merged : be->ops->attn_quantized, d.args);
     memset(d.seqs, 0xff, sizeof d.seqs); /* they have been taken */
     back(&m, out, d.out, c->n_out * 4);
     mirror_free(&m);
@@ -56,7 +63,7 @@ static void run_there(fv_backend *be, const call *c, bool lse, float *out) {
 /* What no sequence owns stays: it is in the same array. */
 static void compare(device_test *d, call *c, bool lse) {
     float *got = room(c->n_out * 4);
-    run_there(&d->gpu, c, lse, got);
+    run_there(&d->be, c, lse, got);
     if (!lse) c->args.lse.data = NULL;
     run_call(c, &d->plain);
     same(got, c->out, c->n_out, c->merged ? "attn_merged" : "attn_quantized");
@@ -65,9 +72,9 @@ static void compare(device_test *d, call *c, bool lse) {
 }
 
 static void test_codes(device_test *d, bool merged) {
-    group(merged ? "attention on directions: the bits of the CPU, in both modes"
-                 : "attention on codes: the bits of the CPU, in both modes");
-    for (int i = 0; i < (d->exact ? 40 : 8); i++) {
+    group(merged ? "attn_merged: the bits of the plain path"
+                 : "attn_quantized: the bits of the plain path");
+    for (int i = 0; i < (on_cpu(d) ? 120 : d->exact ? 40 : 8); i++) {
         int D = PICK(1, 2, 8, 16, 17, 20, 32, 64, 128);
         call c = make_call_of(random_int(1, MAX_SEQ), PICK(1, 2, 4), PICK(1, 2, 3, 7), D,
                               PICK(1, 1, 2, 5), merged);
@@ -77,8 +84,8 @@ static void test_codes(device_test *d, bool merged) {
 
 /* In one case the queries of a KV head are more than a block holds at a time. */
 static void test_many_heads(device_test *d, bool merged) {
-    group(merged ? "attention on directions: more heads than fit, in turns"
-                 : "attention on codes: more heads than fit, in turns");
+    group(merged ? "attn_merged: more heads than fit, in turns"
+                 : "attn_quantized: more heads than fit, in turns");
     call c = make_call_of(1, 1, 50, 20, 2, merged);
     compare(d, &c, true);
 }
@@ -86,7 +93,7 @@ static void test_many_heads(device_test *d, bool merged) {
 /* Keys and values of a layer, which has its directions or borrows them: all vectors are kept but
  * the most alike, or none. */
 static void test_kept(device_test *d) {
-    group("attention on directions: of both layers, with all vectors kept but one, and with none");
+    group("attn_merged: of both layers, with all vectors kept but one, and with none");
     for (int i = 0; i < 4; i++) {
         call c = make_call_of(1, 2, 2, 16, 2, true);
         block_shape s = random_shape(2, 16, true);
@@ -106,12 +113,12 @@ static void test_kept(device_test *d) {
 }
 
 static void test_alone(device_test *d, bool merged) {
-    group(merged ? "attention on directions: a row alone has the bits it has among others"
-                 : "attention on codes: a row alone has the bits it has among others");
+    group(merged ? "attn_merged: a row alone has the bits it has among others"
+                 : "attn_quantized: a row alone has the bits it has among others");
     for (int i = 0; i < 4; i++) {
         call c = make_call_of(2, 2, PICK(1, 4), 32, 5, merged);
         float *all = room(c.n_out * 4), *one = room(c.n_out * 4);
-        run_there(&d->gpu, &c, true, all);
+        run_there(&d->be, &c, true, all);
         for (int s = 0; s < 2; s++)
             for (int row = 0; row < c.seqs[s].n_rows; row++) {
                 call alone = c;
@@ -120,7 +127,7 @@ static void test_alone(device_test *d, bool merged) {
                 alone.seqs[0] = c.seqs[s];
                 alone.seqs[0].row0 += row;
                 alone.seqs[0].n_rows = 1;
-                run_there(&d->gpu, &alone, true, one);
+                run_there(&d->be, &alone, true, one);
                 long at = (long)(c.seqs[s].row0 + row) * c.args.o.ld;
                 same(one + at, all + at, (size_t)c.args.o.cols, "a row alone");
             }
@@ -130,17 +137,44 @@ static void test_alone(device_test *d, bool merged) {
     }
 }
 
-int main(void) {
-    static const char *const isa[] = {"exact", "auto"};
-    for (int i = 0; i < 2; i++) {
-        device_test d = device_open(isa[i]);
-        for (int merged = 0; merged < 2; merged++) {
-            test_codes(&d, merged);
-            if (i == 0) test_many_heads(&d, merged);
-            if (i == 0) test_alone(&d, merged);
-        }
-        test_kept(&d);
-        device_close(&d);
-    }
-    return summary();
+static void test_form(device_test *d, bool merged) {
+    test_codes(d, merged);
+    if (d->exact) test_many_heads(d, merged);
+    if (d->exact) test_alone(d, merged);
+    if (merged) test_kept(d);
 }
+
+static void test_quantized(device_test *d) { test_form(d, false); }
+static void test_merged(device_test *d) { test_form(d, true); }
+
+/* ---- speed ------------------------------------------------------------------------------ */
+
+static void perf_form(device_test *d, block_shape s) {
+    call c = make_call_of(1, 32, 1, 128, 1, s.merged);
+    free_block(c.blocks[0]);
+    block *b = c.blocks[0] = make_block_of(&s, false);
+    c.seqs[0].k = &b->k, c.seqs[0].v = &b->v, c.seqs[0].rows = &b->rows;
+    float *out = room(c.n_out * 4);
+    double time = 0;
+    seconds = &time;
+    run_there(&d->be, &c, true, out);
+    seconds = NULL;
+    report(time, 4.0 * 32 * 128 * s.n,
+           (double)(fv_packed_bytes(&b->k.shape) + fv_packed_bytes(&b->v.shape)),
+           "%d rows, 32 heads of 128, %d bits", s.n, s.bits);
+    free(out);
+    free_call(&c);
+}
+
+static void perf_quantized(device_test *d) {
+    for (int bits = 8; bits >= 4; bits -= 4)
+        perf_form(d, (block_shape){2048, 1, 32, 128, bits, FV_BF16, 0.01, false, false});
+}
+
+static void perf_merged(device_test *d) {
+    perf_form(d, (block_shape){2048, 1, 32, 128, 16, FV_BF16, 0.05, false, true});
+}
+
+const op ops_quantized[] = {{"attn_quantized", "bits", test_quantized, perf_quantized},
+                            {"attn_merged", "bits", test_merged, perf_merged},
+                            {NULL, NULL, NULL, NULL}};

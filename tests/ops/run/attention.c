@@ -1,5 +1,5 @@
-/* A device's attention, sums of it, attention on packed rows, merge and importance against the
- * plain ones, on random calls.
+/* Attention, sums of its scores, attention on low-rank rows, merge and importance against the plain
+ * path, on random calls.
  *
  * In exact mode every bit of every output must be the plain path's, and what is nobody's must stay:
  * the outputs of a call lie in one array. */
@@ -8,6 +8,10 @@
 #include "tests/ops/attention_case.h"
 #include "tests/ops/device_mirror.h"
 #include "tests/ops/packed_case.h"
+#include "tests/ops/run/run.h"
+
+/* While speed is measured: where the seconds of a call go. */
+static double *seconds;
 
 /* got and want are within what products of bf16 cost; what the CPU left alone has its bits. */
 static void near(const float *got, const float *want, const float *before, size_t n,
@@ -31,7 +35,7 @@ static void near(const float *got, const float *want, const float *before, size_
 
 /* ---- attention ------------------------------------------------------------------------- */
 
-/* The runs of a sequence with blocks of the device's. */
+/* The block tables of a sequence, with blocks of the device's. */
 static fv_block_table *runs_there(mirror *m, const attention_case *c, const fv_attn_seq *q) {
     int n = c->args.n_kv * q->n_seg;
     size_t bytes = FV_KV_BLOCK * (size_t)c->args.d_head * fv_dtype_bytes(c->args.kv_dtype);
@@ -65,8 +69,12 @@ static void run_case(fv_backend *be, attention_case *c, float *out) {
         d.sums[i].sum = moved(s->sum, c->out.data, d.out.data);
         d.sums[i].weight = there_if(&m, s->weight, (size_t)s->n_row * (size_t)s->ld * 4);
     }
-    must(be->ops->attention(be, attention_case_args(&d)));
+    fv_attn_args args = *attention_case_args(&d);
+    device_test t = {.be = *be};
+    must(be->ops->attention(be, &args));
+    if (seconds && !d.sums_args.n_sum) *seconds = seconds_of(&t, be->ops->attention, args);
     if (d.sums_args.n_sum) must(be->ops->score_sums(be, &d.sums_args));
+    if (seconds && d.sums_args.n_sum) *seconds = seconds_of(&t, be->ops->score_sums, d.sums_args);
     back(&m, out, d.out.data, n * 4);
     for (int i = 0; i < a->n_seq; i++) {
         for (int r = 0; r < a->n_kv * c->seqs[i].n_seg; r++) free(d.seqs[i].tables[r].block);
@@ -75,22 +83,38 @@ static void run_case(fv_backend *be, attention_case *c, float *out) {
     mirror_free(&m);
 }
 
+static void attention_bits(device_test *d, attention_shape s, int i) {
+    if (!on_cpu(d) && s.max_rows > 20 && i % 4) s.max_rows = 5; /* emulation takes its time */
+    attention_case c = attention_case_new(&s);
+    if (i % 8 == 0) fill_specials(&c.args.q, 2000);
+    float *got = room(tensor_bytes(&c.out));
+    run_case(&d->be, &c, got);
+    must(attention_case_run(&d->plain, &c));
+    char what[128];
+    snprintf(what, sizeof what, "%s D=%d Hkv=%d G=%d rows<=%d len<=%d seg<=%d",
+             fv_dtype_name(s.dtype), s.D, s.n_kv, s.group, s.max_rows, s.max_len, s.max_seg);
+    same(got, c.out.data, (size_t)c.out.cols, what);
+    free(got);
+    attention_case_free(&c);
+}
+
 static void test_attention_exact(device_test *d) {
-    group("exact attention and its sums: the bits of the CPU");
-    for (int i = 0; i < 60; i++) {
+    group("attention: the bits of the plain path");
+    for (int i = 0; i < (on_cpu(d) ? 120 : 40); i++) {
         attention_shape s = attention_shape_random();
-        if (s.max_rows > 20 && i % 4) s.max_rows = 5; /* emulated dot products take their time */
-        attention_case c = attention_case_new(&s);
-        if (i % 8 == 0) fill_specials(&c.args.q, 2000);
-        float *got = room(tensor_bytes(&c.out));
-        run_case(&d->gpu, &c, got);
-        must(attention_case_run(&d->plain, &c));
-        char what[128];
-        snprintf(what, sizeof what, "%s D=%d Hkv=%d G=%d rows<=%d len<=%d seg<=%d",
-                 fv_dtype_name(s.dtype), s.D, s.n_kv, s.group, s.max_rows, s.max_len, s.max_seg);
-        same(got, c.out.data, (size_t)c.out.cols, what);
-        free(got);
-        attention_case_free(&c);
+        s.sums = false;
+        attention_bits(d, s, i);
+    }
+}
+
+/* With keys that no tensor core takes, so that attention's lse has the plain path's bits. */
+static void test_score_sums(device_test *d) {
+    group("score_sums: the bits of the plain path");
+    for (int i = 0; i < (on_cpu(d) ? 80 : 30); i++) {
+        attention_shape s = attention_shape_random();
+        if (!d->exact) s.dtype = FV_F32;
+        s.sums = true;
+        attention_bits(d, s, i);
     }
 }
 
@@ -113,7 +137,7 @@ static void test_attention_tiled(device_test *d) {
         attention_case c = attention_case_new(&s);
         float *got = room(tensor_bytes(&c.out)), *before = room(tensor_bytes(&c.out));
         memcpy(before, c.out.data, tensor_bytes(&c.out));
-        run_case(&d->gpu, &c, got);
+        run_case(&d->be, &c, got);
         must(attention_case_run(&d->plain, &c));
         char what[128];
         snprintf(what, sizeof what, "D=%d Hkv=%d G=%d rows<=%d len<=%d seg<=%d shares=%d n=%d", s.D,
@@ -144,14 +168,14 @@ static void test_attention_alone(device_test *d) {
         attention_shape s = attention_shape_tiled();
         attention_case c = attention_case_new(&s);
         float *all = room(tensor_bytes(&c.out)), *alone = room(tensor_bytes(&c.out));
-        run_case(&d->gpu, &c, all);
+        run_case(&d->be, &c, all);
         for (int b = 0; b < c.args.n_seq; b++)
             for (int row = 0; row < c.seqs[b].n_rows; row += random_int(1, 9)) {
                 int32_t masked_tail[FV_ATTN_MAX_SEG];
                 attention_case one = c;
                 one.args.n_seq = 1;
                 one.seqs[0] = row_alone(&c.seqs[b], row, masked_tail);
-                run_case(&d->gpu, &one, alone);
+                run_case(&d->be, &one, alone);
                 long at = (long)(c.seqs[b].row0 + row) * c.args.o.ld;
                 same(alone + at, all + at, (size_t)c.args.o.cols, "a row alone");
             }
@@ -202,6 +226,8 @@ static float *begin_packed(fv_backend *be, const call *c, mirror *m) {
     }
     d.args.seqs = d.seqs;
     must(be->ops->attn_lowrank(be, &d.args));
+    device_test t = {.be = *be};
+    if (seconds) *seconds = seconds_of(&t, be->ops->attn_lowrank, d.args);
     return d.out;
 }
 
@@ -213,13 +239,16 @@ static void run_packed(fv_backend *be, const call *c, float *out) {
 }
 
 static void test_packed_exact(device_test *d) {
-    group("exact attention on packed rows: the bits of the CPU");
-    for (int i = 0; i < 60; i++) {
+    group("attn_lowrank: the bits of the plain path");
+    for (int i = 0; i < (on_cpu(d) ? 150 : 60); i++) {
         int D = PICK(1, 2, 8, 16, 17, 20, 32, 64, 128);
-        call c = make_call(random_int(1, MAX_SEQ), PICK(1, 2, 4), PICK(1, 2, 3, 7), D,
-                           PICK(1, 1, 2, 5), NULL);
+        block_shape held = {200, 1 + i, 2, 32, 40, 33, 40, 16, 16, FV_BF16, i % 2, true};
+        bool many = on_cpu(d) && i < 4; /* anchor blocks: more than are held at once */
+        call c = many ? make_call(1, 2, 3, 32, 3, &held)
+                      : make_call(random_int(1, MAX_SEQ), PICK(1, 2, 4), PICK(1, 2, 3, 7, 20), D,
+                                  PICK(1, 1, 2, 5, 9), NULL);
         float *got = room(c.n_out * 4);
-        run_packed(&d->gpu, &c, got);
+        run_packed(&d->be, &c, got);
         run_call(&c, &d->plain);
         same(got, c.out, c.n_out, "attn_lowrank");
         free(got);
@@ -279,7 +308,7 @@ static void test_packed_tiled(device_test *d, const char *what_ranks,
         call c = make_call(random_int(1, 2), n_kv, PICK(1, 2, 3, 7), D, PICK(1, 1, 2, 5), &s);
         float *got = room(c.n_out * 4), *before = room(c.n_out * 4);
         memcpy(before, c.out, c.n_out * 4);
-        run_packed(&d->gpu, &c, got);
+        run_packed(&d->be, &c, got);
         run_call(&c, &d->plain);
         char what[128];
         snprintf(what, sizeof what, "n=%d anchor=%d Hkv=%d D=%d R=%d/%d, %d/%d bits=%d alive=%d",
@@ -308,9 +337,9 @@ static void test_packed_in_a_step(device_test *d) {
         s.rank_k = s.rank2_k = s.rank_v = s.rank2_v = ranks[i];
         c[i] = make_call(1, 2, 2, 128, 1, &s);
     }
-    must(fv_backend_step_begin(&d->gpu, 1));
-    for (int i = 0; i < N; i++) out[i] = begin_packed(&d->gpu, &c[i], &m[i]);
-    check(fv_backend_step_end(&d->gpu) == FV_OK, "%s", fv_last_error());
+    must(fv_backend_step_begin(&d->be, 1));
+    for (int i = 0; i < N; i++) out[i] = begin_packed(&d->be, &c[i], &m[i]);
+    check(fv_backend_step_end(&d->be) == FV_OK, "%s", fv_last_error());
     for (int i = 0; i < N; i++) {
         float *got = room(c[i].n_out * 4), *before = room(c[i].n_out * 4);
         memcpy(before, c[i].out, c[i].n_out * 4);
@@ -331,7 +360,7 @@ static void test_packed_alone(device_test *d) {
         block_shape tiled = tiled_shape(2, 32);
         call c = make_call(2, 2, PICK(1, 4), 32, 5, i % 2 ? &tiled : NULL);
         float *all = room(c.n_out * 4), *one = room(c.n_out * 4);
-        run_packed(&d->gpu, &c, all);
+        run_packed(&d->be, &c, all);
         for (int s = 0; s < 2; s++)
             for (int row = 0; row < c.seqs[s].n_rows; row++) {
                 call alone = c;
@@ -342,7 +371,7 @@ static void test_packed_alone(device_test *d) {
                 alone.seqs[0].n_rows = 1;
                 alone.seqs[0].score = NULL;
                 alone.seqs[0].score_rows = 0;
-                run_packed(&d->gpu, &alone, one);
+                run_packed(&d->be, &alone, one);
                 long at = (long)(c.seqs[s].row0 + row) * c.args.o.ld;
                 same(one + at, all + at, (size_t)c.args.o.cols, "a row alone");
             }
@@ -364,7 +393,7 @@ static void test_merge(device_test *d) {
         for (int x = 1; x < 4; x += 2)
             for (int r = 0; r < M * H; r++)
                 if (random_int(0, 3) == 0) put(&t[x], r / H, r % H, -INFINITY);
-        mirror m = {.be = &d->gpu};
+        mirror m = {.be = &d->be};
         fv_tensor t2[4];
         for (int x = 0; x < 4; x++) {
             t2[x] = t[x];
@@ -372,7 +401,7 @@ static void test_merge(device_test *d) {
         }
         fv_merge_args a = {t[0], t[1], t[2], t[3], H}, b = {t2[0], t2[1], t2[2], t2[3], H};
         must(d->plain.ops->merge(&d->plain, &a));
-        must(d->gpu.ops->merge(&d->gpu, &b));
+        must(d->be.ops->merge(&d->be, &b));
         for (int x = 0; x < 2; x++) {
             float *got = room(tensor_bytes(&t[x]));
             back(&m, got, t2[x].data, tensor_bytes(&t[x]));
@@ -401,7 +430,7 @@ static void test_importance(device_test *d) {
         if (i % 4 == 0) put(&lse, 0, 0, -INFINITY);
         float keep = i % 3 ? 0.9f : 0.0f;
         if (keep == 0.0f && n) put(&imp, 0, 0, NAN); /* it is not read */
-        mirror m = {.be = &d->gpu};
+        mirror m = {.be = &d->be};
         fv_tensor dl = lse, di = imp;
         dl.data = there(&m, lse.data, tensor_bytes(&lse));
         di.data = there(&m, imp.data, tensor_bytes(&imp));
@@ -410,7 +439,7 @@ static void test_importance(device_test *d) {
         b.lse = dl;
         b.importance = di;
         must(d->plain.ops->importance(&d->plain, &a));
-        must(d->gpu.ops->importance(&d->gpu, &b));
+        must(d->be.ops->importance(&d->be, &b));
         float *got = room(tensor_bytes(&imp));
         back(&m, got, di.data, tensor_bytes(&imp));
         same(got, imp.data, (size_t)n, "importance");
@@ -422,23 +451,107 @@ static void test_importance(device_test *d) {
     }
 }
 
-int main(void) {
-    device_test exact = device_open("exact");
-    test_merge(&exact);
-    test_importance(&exact);
-    test_packed_exact(&exact);
-    test_attention_exact(&exact);
-    device_close(&exact);
-    device_test fast = device_open("auto");
-    test_attention_tiled(&fast);
-    test_attention_alone(&fast);
-    test_packed_tiled(&fast, "attention on packed rows, tensor cores: within bf16 of the CPU",
-                      tiled_shape);
-    test_packed_tiled(&fast,
-                      "attention on packed rows of odd ranks, tensor cores: within bf16 of the CPU",
-                      odd_shape);
-    test_packed_in_a_step(&fast);
-    test_packed_alone(&fast);
-    device_close(&fast);
-    return summary();
+static void test_attention(device_test *d) {
+    if (d->exact) {
+        test_attention_exact(d);
+        return;
+    }
+    test_attention_tiled(d);
+    test_attention_alone(d);
 }
+
+static void test_lowrank(device_test *d) {
+    if (d->exact) {
+        test_packed_exact(d);
+        return;
+    }
+    test_packed_tiled(d, "attn_lowrank, tensor cores: within bf16 of the plain path", tiled_shape);
+    test_packed_tiled(d, "attn_lowrank of odd ranks, tensor cores: within bf16 of the plain path",
+                      odd_shape);
+    test_packed_in_a_step(d);
+    test_packed_alone(d);
+}
+
+/* ---- speed ------------------------------------------------------------------------------ */
+
+/* One query row of each of some sequences, then one long sequence; keys of a 7B network. */
+static void perf_of_attention(device_test *d, bool sums) {
+    for (int decode = 1; decode >= 0; decode--) {
+        attention_shape s = {.dtype = FV_BF16,
+                             .n_kv = 32,
+                             .group = 1,
+                             .D = 128,
+                             .n_seq = 1,
+                             .max_rows = decode ? 1 : 640,
+                             .max_seg = 1,
+                             .max_len = decode ? 2048 : 640,
+                             .causal = !decode,
+                             .lse = true,
+                             .sums = sums,
+                             .largest = true};
+        attention_case c = attention_case_new(&s);
+        float *out = room(tensor_bytes(&c.out));
+        const fv_attn_seq *q = &c.seqs[0];
+        fv_score_sum *sum = &c.sums[0]; /* of all rows, as captures ask for it */
+        sum->n_row = q->n_rows;
+        sum->kind = NULL;
+        sum->weight = NULL;
+        sum->head_max = sum->low = false;
+        double pairs = 0, entries = 0, time = 0;
+        for (int g = 0; g < 32; g++) {
+            entries += q->tables[g].len;
+            for (int i = 0; i < q->n_rows; i++) {
+                int seen = q->tables[g].len - (q->masked_tail ? q->masked_tail[i] : 0);
+                pairs += seen > 0 ? seen : 0;
+            }
+        }
+        seconds = &time;
+        run_case(&d->be, &c, out);
+        seconds = NULL;
+        report(time, (sums ? 2.0 : 4.0) * 128 * pairs, (sums ? 2.0 : 4.0) * 128 * entries,
+               "%d rows, %.0f keys, 32 heads of 128, bf16", q->n_rows, entries / 32);
+        free(out);
+        attention_case_free(&c);
+    }
+}
+
+static void perf_attention(device_test *d) { perf_of_attention(d, false); }
+static void perf_score_sums(device_test *d) { perf_of_attention(d, true); }
+
+static void perf_lowrank(device_test *d) {
+    block_shape s = {.n = 2048,
+                     .anchor = 64,
+                     .n_kv = 32,
+                     .D = 128,
+                     .rank_k = 64,
+                     .rank_v = 64,
+                     .rank2_k = 64,
+                     .rank2_v = 64,
+                     .dtype = FV_BF16};
+    for (s.bits = 16; s.bits >= 4; s.bits /= 2) {
+        call c = make_call(1, 32, 1, 128, 1, &s);
+        float *out = room(c.n_out * 4);
+        double time = 0;
+        seconds = &time;
+        run_packed(&d->be, &c, out);
+        seconds = NULL;
+        const fv_packed_shape *k = &c.blocks[0]->k.shape, *v = &c.blocks[0]->v.shape;
+        report(time,
+               (double)(fv_packed_flops_k(k, 32, c.blocks[0]->rows.n_anchor) +
+                        fv_packed_flops_v(v, 32, 0)),
+               (double)(fv_packed_read_bytes(k, 0) + fv_packed_read_bytes(v, 0)),
+               "%d rows, 32 heads of 128, rank 64, %d bits", s.n, s.bits);
+        free(out);
+        free_call(&c);
+    }
+}
+
+const op ops_attention[] = {
+    {"attention", "exact: bits; tensor cores: 6e-3 of the norm, 0.04 of an element", test_attention,
+     perf_attention},
+    {"score_sums", "bits", test_score_sums, perf_score_sums},
+    {"attn_lowrank", "exact: bits; tensor cores: 6e-3 of the norm, 0.04 of an element",
+     test_lowrank, perf_lowrank},
+    {"merge", "bits", test_merge, NULL},
+    {"importance", "bits", test_importance, NULL},
+    {NULL, NULL, NULL, NULL}};

@@ -1,0 +1,89 @@
+/* Tests and times operations of a backend.
+ *
+ *     ops_run                          lists operations, and how near they must come to the plain path
+ *     ops_run [-o OP] -b BACKEND test|perf
+ *
+ * BACKEND: plain, avx2, avx512, cuda (tensor cores and cuBLAS) or cuda-exact. `test` compares with
+ * the plain path on one thread, on the CPU with 3 threads and with 1; `perf` takes all cores. The
+ * CUDA plugin is the one in FOVEA_PLUGIN_DIR, or the emulated one. Exits with 77 where the machine
+ * lacks the backend. */
+#include "tests/ops/run/run.h"
+
+static const char *current;
+
+void report(double seconds, double flops, double bytes, const char *fmt, ...) {
+    char shape[96], rate[32] = "";
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(shape, sizeof shape, fmt, ap);
+    va_end(ap);
+    if (flops > 0) snprintf(rate, sizeof rate, "%10.2f GFLOP/s", flops / seconds * 1e-9);
+    printf("%-15s %-48s %12.1f us %9.2f GB/s%s\n", current, shape, seconds * 1e6,
+           bytes / seconds * 1e-9, rate);
+    fflush(stdout);
+}
+
+static const op *const all[] = {ops_dense, ops_attention, ops_quantized};
+
+/* fn(arg) is called for each operation called `only`, NULL: for all. Returns how many. */
+static int for_each(const char *only, void (*fn)(const op *o, void *arg), void *arg) {
+    int n = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        for (const op *o = all[i]; o->name; o++) {
+            if (only && strcmp(only, o->name) != 0) continue;
+            n++;
+            current = o->name;
+            fn(o, arg);
+        }
+    return n;
+}
+
+static void list(const op *o, void *arg) {
+    (void)arg;
+    printf("%-15s %s\n", o->name, o->bound);
+}
+
+static void test(const op *o, void *d) { o->test(d); }
+
+static void perf(const op *o, void *d) {
+    if (o->perf) o->perf(d);
+}
+
+static device_test open_backend(const char *name, int n_threads) {
+    if (strcmp(name, "cuda") == 0) return device_open("auto");
+    if (strcmp(name, "cuda-exact") == 0) return device_open("exact");
+    fv_backend_options opt = {.isa = name, .n_threads = n_threads};
+    return device_open_as("cpu", opt, true);
+}
+
+static int usage(void) {
+    printf("ops_run [-o OP] -b plain|avx2|avx512|cuda|cuda-exact test|perf\n\n");
+    for_each(NULL, list, NULL);
+    return 2;
+}
+
+int main(int argc, char **argv) {
+    const char *only = NULL, *backend = NULL, *mode = NULL;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "-o") == 0 && i + 1 < argc)
+            only = argv[++i];
+        else if (strcmp(argv[i], "-b") == 0 && i + 1 < argc)
+            backend = argv[++i];
+        else
+            mode = argv[i];
+    }
+    bool tests = mode && strcmp(mode, "test") == 0;
+    if (argc == 1) return usage(), 0;
+    if (!backend || !mode || (!tests && strcmp(mode, "perf") != 0)) return usage();
+    for (int n_threads = 3; n_threads > 0; n_threads -= 2) {
+        device_test d = open_backend(backend, tests ? n_threads : 0);
+        bool cpu = on_cpu(&d);
+        int n = for_each(only, tests ? test : perf, &d);
+        group_end();
+        device_close(&d);
+        if (n == 0) return usage();
+        if (!tests) return 0;
+        if (!cpu) break;
+    }
+    return summary();
+}
