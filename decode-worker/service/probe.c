@@ -17,10 +17,8 @@ fv_status fv_probe(const fv_engine *e, fv_kv_pool *pool, fv_batch *batch) {
     assert(fv_batch_count(batch) == 0);
     const fv_text_config *text = &fv_checkpoint_config(e->ck)->text;
     int32_t id = text->bos >= 0 ? text->bos : 0;
-    fv_generation_options opt = {.sampling = fv_sampling_default(),
-                                 .max_tokens = 1,
-                                 .context = text->max_position,
-                                 .n_vocab = e->n_vocab};
+    fv_generation_options opt = fv_engine_generation_options(e, true);
+    opt.max_tokens = 1;
     fv_generation *seq = NULL;
     fv_kv *kv = NULL;
     fv_status st;

@@ -1,84 +1,10 @@
-/* The vision tower, for the images of one prompt. The thread that owns the
- * tower. */
+/* The vision tower, image by image. The thread that owns the tower. */
 #include "prefill-worker/encode/encode.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/clock.h"
-
-static fv_status condense(fv_vision *v, const fv_model_config *cfg, const fv_encode_job *job,
-                          fv_device *dev, fv_encoded *e) {
-    fv_condensed_rows rows;
-    FV_TRY(fv_condense_run(v, &cfg->vision, job->condense, e->pixels, e->n_image, dev, &e->arena,
-                           &rows));
-    e->n_row = rows.n;
-    e->each = rows.each;
-    e->source = rows.source;
-    e->embeds = rows.embeds;
-    return FV_OK;
-}
-
-static fv_status encode_all(fv_vision *v, const fv_model_config *cfg, bool want_features,
-                            fv_device *dev, fv_encoded *e) {
-    int32_t d = cfg->text.d_model, width = fv_vision_feature_width(&cfg->vision);
-    fv_vision_out out = {0};
-    e->n_row = e->n_image * fv_vision_tokens(&cfg->vision);
-    if (want_features) {
-        FV_TRY(fv_buf_alloc(dev, (size_t)e->n_row * (size_t)width * sizeof(float), FV_BUF_DEVICE,
-                            &e->features));
-        out.features = fv_tensor_of(e->features.data, FV_F32, e->n_row, width);
-    }
-    FV_TRY(
-        fv_buf_alloc(dev, (size_t)e->n_row * (size_t)d * sizeof(float), FV_BUF_DEVICE, &e->embeds));
-    out.embeds = fv_tensor_of(e->embeds.data, FV_F32, e->n_row, d);
-    return fv_vision_encode(v, e->pixels, e->n_image, &out);
-}
-
-static fv_status encode(fv_vision *v, const fv_model_config *cfg, const fv_image_config *image,
-                        const fv_encode_job *job, fv_device *dev, fv_encoded *e) {
-    double begin_s = fv_clock_s();
-    size_t each = fv_image_pixels_count(image);
-    e->pixels = malloc((size_t)e->n_image * each * sizeof *e->pixels);
-    if (!e->pixels) return FV_FAIL(FV_ENOMEM, "out of memory for %d images", e->n_image);
-    for (int32_t i = 0; i < e->n_image; i++)
-        memcpy(e->pixels + (size_t)i * each, job->pixels[i], each * sizeof *e->pixels);
-    FV_TRY(job->condense ? condense(v, cfg, job, dev, e)
-                         : encode_all(v, cfg, job->want_features, dev, e));
-    e->s_vision = fv_clock_s() - begin_s;
-    return FV_OK;
-}
-
-fv_status fv_encode_images(fv_vision *v, const fv_model_config *cfg, const fv_image_config *image,
-                           const fv_encode_job *job, fv_device *dev, fv_encoded *out) {
-    fv_encoded e = {.n_image = job->n};
-    if (job->n == 0) {
-        *out = e;
-        return FV_OK;
-    }
-    if (image->crop_h != cfg->vision.image || image->crop_w != cfg->vision.image)
-        return FV_FAIL(FV_EINVAL,
-                       "the preprocessor makes %dx%d pixels and the vision tower reads %dx%d: mend "
-                       "crop_size in preprocessor_config.json",
-                       image->crop_w, image->crop_h, cfg->vision.image, cfg->vision.image);
-    fv_status st = encode(v, cfg, image, job, dev, &e);
-    if (st != FV_OK) {
-        fv_encoded_free(&e);
-        return st;
-    }
-    *out = e;
-    return FV_OK;
-}
-
-void fv_encoded_free(fv_encoded *e) {
-    free(e->pixels);
-    fv_buf_free(&e->features);
-    fv_buf_free(&e->embeds);
-    fv_arena_fini(&e->arena);
-    *e = (fv_encoded){0};
-}
-
-/* ---- image by image ------------------------------------------------------------------ */
 
 fv_status fv_encoded_open(const fv_model_config *cfg, int32_t n, fv_device *dev, fv_encoded *out) {
     size_t rows = (size_t)n * (size_t)fv_vision_tokens(&cfg->vision);
@@ -93,6 +19,23 @@ fv_status fv_encoded_open(const fv_model_config *cfg, int32_t n, fv_device *dev,
     else
         fv_encoded_free(&e);
     return st;
+}
+
+fv_status fv_encoded_watch(fv_encoded *e, const fv_model_config *cfg, const fv_image_config *fit,
+                           bool features) {
+    size_t n = (size_t)e->n_image, rows = n * (size_t)fv_vision_tokens(&cfg->vision);
+    size_t width = (size_t)fv_vision_feature_width(&cfg->vision);
+    FV_TRY(FV_ARENA_NEW(&e->arena, n * fv_image_pixels_count(fit), e->pixels));
+    if (!features) return FV_OK;
+    return fv_buf_alloc(e->embeds.device, rows * width * sizeof(float), FV_BUF_DEVICE,
+                        &e->features);
+}
+
+void fv_encoded_free(fv_encoded *e) {
+    fv_buf_free(&e->features);
+    fv_buf_free(&e->embeds);
+    fv_arena_fini(&e->arena);
+    *e = (fv_encoded){0};
 }
 
 fv_status fv_encoded_add(fv_encoded *e, const fv_model_config *cfg, const fv_image_rows *rows) {
@@ -110,31 +53,57 @@ fv_status fv_encoded_add(fv_encoded *e, const fv_model_config *cfg, const fv_ima
     return dev->ops->copy_async(dev, to, rows->rows.data, (size_t)rows->n * row);
 }
 
-/* Takes the embeddings of an image that was encoded. */
-static fv_status take_rows(fv_encoded *e, fv_image_rows *out) {
-    fv_image_rows rows = {.n = e->n_row};
-    if (e->source) {
-        size_t bytes = (size_t)e->n_row * sizeof *rows.source;
-        rows.source = malloc(bytes + 1);
-        if (!rows.source) return FV_FAIL(FV_ENOMEM, "out of memory for a picture's rows");
-        if (bytes) memcpy(rows.source, e->source, bytes);
-    }
-    rows.rows = e->embeds;
-    e->embeds = (fv_buf){0};
-    *out = rows;
-    return FV_OK;
+/* ---- one image ---------------------------------------------------------------------------- */
+
+static fv_status encode(fv_vision *v, const fv_model_config *cfg, const float *pixels,
+                        const fv_encoded *e, fv_image_rows *out) {
+    int32_t n = fv_vision_tokens(&cfg->vision), d = cfg->text.d_model;
+    int32_t width = fv_vision_feature_width(&cfg->vision);
+    FV_TRY(fv_buf_alloc(e->embeds.device, (size_t)n * (size_t)d * sizeof(float), FV_BUF_DEVICE,
+                        &out->rows));
+    fv_vision_out to = {.embeds = fv_tensor_of(out->rows.data, FV_F32, n, d)};
+    if (e->features.data)
+        to.features = fv_tensor_rows(fv_tensor_of(e->features.data, FV_F32, e->n_image * n, width),
+                                     e->n_added * n, n);
+    out->n = n;
+    return fv_vision_encode(v, pixels, 1, &to);
 }
 
-fv_status fv_encode_keep(fv_vision *v, const fv_model_config *cfg, const fv_image_config *fit,
-                         const fv_encode_job *job, fv_image_cache *cache, const fv_image_key *key,
-                         fv_encoded *out) {
-    fv_encoded one;
+static fv_status condense(fv_vision *v, const fv_model_config *cfg, const float *pixels,
+                          const fv_choice *choice, const fv_encoded *e, fv_image_rows *out) {
+    fv_arena arena = {0};
+    fv_condensed_rows rows;
+    fv_status st =
+        fv_condense_run(v, &cfg->vision, choice, pixels, 1, e->embeds.device, &arena, &rows);
+    if (st == FV_OK) {
+        size_t bytes = (size_t)rows.n * sizeof *rows.source;
+        out->n = rows.n;
+        out->rows = rows.embeds;
+        out->source = malloc(bytes + 1);
+        if (!out->source) st = FV_FAIL(FV_ENOMEM, "out of memory for an image's tokens");
+        if (out->source && bytes) memcpy(out->source, rows.source, bytes);
+    }
+    fv_arena_fini(&arena);
+    return st;
+}
+
+fv_status fv_encode_image(fv_vision *v, const fv_model_config *cfg, const fv_image_config *fit,
+                          const float *pixels, const fv_choice *choice, fv_image_cache *cache,
+                          const fv_image_key *key, fv_encoded *e) {
+    double begin_s = fv_clock_s();
+    size_t n_pixel = fv_image_pixels_count(fit);
     fv_image_rows rows = {0};
-    FV_TRY(fv_encode_images(v, cfg, fit, job, out->embeds.device, &one));
-    out->s_vision += one.s_vision;
-    fv_status st = take_rows(&one, &rows);
-    fv_encoded_free(&one);
-    if (st == FV_OK) st = fv_encoded_add(out, cfg, &rows);
+    if (fit->crop_h != cfg->vision.image || fit->crop_w != cfg->vision.image)
+        return FV_FAIL(FV_EINVAL,
+                       "the preprocessor makes %dx%d pixels and the vision tower reads %dx%d: mend "
+                       "crop_size in preprocessor_config.json",
+                       fit->crop_w, fit->crop_h, cfg->vision.image, cfg->vision.image);
+    if (e->pixels)
+        memcpy(e->pixels + (size_t)e->n_added * n_pixel, pixels, n_pixel * sizeof *pixels);
+    fv_status st =
+        choice ? condense(v, cfg, pixels, choice, e, &rows) : encode(v, cfg, pixels, e, &rows);
+    e->s_vision += fv_clock_s() - begin_s;
+    if (st == FV_OK) st = fv_encoded_add(e, cfg, &rows);
     if (st == FV_OK)
         fv_image_cache_put(cache, key, &rows);
     else

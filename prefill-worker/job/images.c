@@ -119,38 +119,24 @@ static fv_status encode_next(fv_prefill_job *j, int32_t i, bool *there) {
         return fv_encoded_add(&j->encoded, cfg, known);
     }
     if (!pixels) return FV_OK;
-    fv_encode_job job = {.n = 1, .pixels = &pixels, .condense = condense_of(j)};
-    fv_status st = fv_encode_keep(e->vision, cfg, fit_of(j), &job, j->cache, &key, &j->encoded);
+    fv_status st = fv_encode_image(e->vision, cfg, fit_of(j), pixels, condense_of(j), j->cache,
+                                   &key, &j->encoded);
     free(j->pixels[i]);
     j->pixels[i] = NULL;
     return st;
 }
 
-/* All of them in one batch, past the cache. */
-static fv_status encode_features(fv_prefill_job *j) {
-    const fv_engine *e = j->engine;
-    fv_encode_job job = {.n = j->n_image,
-                         .pixels = (const float *const *)j->pixels,
-                         .condense = condense_of(j),
-                         .want_features = !condense_of(j)};
-    FV_TRY(fv_encode_images(e->vision, fv_checkpoint_config(e->ck), fit_of(j), &job, e->be.device,
-                            &j->encoded));
-    j->encoded.n_added = j->n_image;
-    return FV_OK;
-}
-
 fv_status fv_prefill_job_encode(fv_prefill_job *j, bool *done) {
     const fv_engine *e = j->engine;
+    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
     fv_encoded *out = &j->encoded;
     *done = true;
     if (out->n_added == j->n_image) return FV_OK;
-    if (j->want_features) {
-        FV_TRY(encode_features(j));
-    } else {
-        if (out->n_image == 0)
-            FV_TRY(fv_encoded_open(fv_checkpoint_config(e->ck), j->n_image, e->be.device, out));
-        while (*done && out->n_added < j->n_image) FV_TRY(encode_next(j, out->n_added, done));
+    if (out->n_image == 0) {
+        FV_TRY(fv_encoded_open(cfg, j->n_image, e->be.device, out));
+        if (j->want_features) FV_TRY(fv_encoded_watch(out, cfg, fit_of(j), !condense_of(j)));
     }
+    while (*done && out->n_added < j->n_image) FV_TRY(encode_next(j, out->n_added, done));
     j->s_vision = out->s_vision;
     j->n_cached = out->n_cached;
     return FV_OK;

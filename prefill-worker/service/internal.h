@@ -112,11 +112,7 @@ typedef struct fv_prefill_probe {
     fv_kv_pool *pool;
     bool under_way;
     fv_task task;
-    fv_prefill_message msg;
-    fv_generate_message request;
-    Fovea__Inference__V1__Prompt prompt;
-    Fovea__Inference__V1__TokenIds ids;
-    uint32_t id;
+    int32_t id; /* its prompt */
 } fv_prefill_probe;
 
 /* What the computing thread owns. */

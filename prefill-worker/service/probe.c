@@ -17,19 +17,7 @@ fv_status fv_prefill_probe_open(fv_prefill_worker *w) {
     fv_prefill_probe *p = &w->line.probe;
     fv_kv_shape shape = fv_engine_kv_shape(w->opt.engine, w->opt.kv_dtype);
     fv_probe_clock_init(&p->clock, w->opt.probe_s);
-    fovea__handoff__v1__prefill_request__init(&p->msg);
-    fovea__inference__v1__generate_request__init(&p->request);
-    fovea__inference__v1__prompt__init(&p->prompt);
-    fovea__inference__v1__token_ids__init(&p->ids);
-    p->id = (uint32_t)an_id(fv_checkpoint_config(w->opt.engine->ck));
-    p->ids.id = &p->id;
-    p->ids.n_id = 1;
-    p->prompt.form_case = FOVEA__INFERENCE__V1__PROMPT__FORM_IDS;
-    p->prompt.ids = &p->ids;
-    p->request.request_id = (char *)(uintptr_t) "probe";
-    p->request.prompt = &p->prompt;
-    p->request.max_tokens = 1;
-    p->msg.request = &p->request;
+    p->id = an_id(fv_checkpoint_config(w->opt.engine->ck));
     return fv_kv_pool_open(w->opt.engine->be.device, &shape, 0, &p->pool);
 }
 
@@ -52,7 +40,14 @@ void fv_prefill_probe_begin(fv_prefill_worker *w) {
     fv_prefill_probe *p = &w->line.probe;
     p->under_way = true;
     fv_probe_clock_reset(&p->clock, fv_clock_s());
-    p->task = (fv_task){.worker = w, .msg = &p->msg, .probe = true, .arrived_s = fv_clock_s()};
+    p->task = (fv_task){.worker = w, .probe = true, .arrived_s = fv_clock_s()};
+    p->task.prefill =
+        (fv_prefill_job){.engine = w->opt.engine,
+                         .cache = w->line.cache,
+                         .pool = p->pool,
+                         .form = {.kind = FV_PROMPT_IDS, .n_id = 1, .id = &p->id},
+                         .generation = fv_engine_generation_options(w->opt.engine, true)};
+    p->task.prefill.generation.max_tokens = 1;
     p->task.job = (fv_job){.run = fv_task_enqueue, .owner = &p->task};
     fv_task_enqueue(&p->task.job);
 }

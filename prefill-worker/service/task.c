@@ -36,7 +36,7 @@ static fv_status read_request(fv_task *t) {
                        "a kept conversation goes on where it is kept, on a decode worker");
     t->prefill = (fv_prefill_job){.engine = e,
                                   .cache = l->cache,
-                                  .pool = t->probe ? l->probe.pool : l->pool,
+                                  .pool = l->pool,
                                   .generation = fv_engine_generation_options(e, r->ignore_eos),
                                   .want_kept = r->kept_tokens,
                                   .want_digest = r->digests};
@@ -117,7 +117,7 @@ fv_status fv_task_prepare_rest(fv_task *t) {
 }
 
 fv_status fv_task_prepare(fv_task *t) {
-    FV_TRY(read_request(t));
+    if (!t->probe) FV_TRY(read_request(t));
     FV_TRY(fv_prefill_job_open(&t->prefill));
     if (fv_prefill_job_condenses(&t->prefill)) FV_TRY(fv_task_read_images(t));
     return t->state == FV_TASK_READING ? FV_OK : fv_task_prepare_rest(t);
