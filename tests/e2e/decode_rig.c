@@ -20,14 +20,14 @@ void run_loop_ms(uint64_t ms) {
     while (uv_now(&rig.loop) < until) uv_run(&rig.loop, UV_RUN_ONCE);
 }
 
-void make_checkpoint(void) {
+void write_checkpoint(void) {
     snprintf(rig.dir, sizeof rig.dir, "%s/decode-%d", FOVEA_TEST_TMP, (int)getpid());
     fv_synth_options opt = {.dir = rig.dir, .shape = "tiny", .dtype = FV_F32, .seed = 5};
     fv_synth_report report;
     need(fv_synth_write(&opt, &report));
 }
 
-void drop_checkpoint(void) {
+void remove_checkpoint(void) {
     static command_result r;
     command_run(&r, "rm -rf '%s'", rig.dir);
 }

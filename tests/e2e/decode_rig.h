@@ -68,8 +68,8 @@ extern decode_rig rig;
 void need(fv_status st); /* FV_OK */
 void run_loop_ms(uint64_t ms);
 
-void make_checkpoint(void); /* a suite's init and fini */
-void drop_checkpoint(void);
+void write_checkpoint(void); /* a suite's init and fini */
+void remove_checkpoint(void);
 
 void open_all(const fv_decode_options *with); /* NULL: the defaults */
 void close_all(void);                         /* once the worker holds nothing */

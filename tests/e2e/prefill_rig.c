@@ -16,7 +16,7 @@
 char checkpoint[512];
 char *test_image;
 size_t n_test_image;
-prefill_rig rig = {
+prefill_rig workers = {
     .p = {.name = "p0", .kv_dtype = FV_F32, .cache_bytes = 1 << 20, .queue = 32, .batch = 4}};
 
 void make_checkpoint(void) {
@@ -41,57 +41,60 @@ static void open_engine(fv_engine *e, bool vision) {
     cr_assert_eq(fv_engine_open(&opt, e), FV_OK, "%s", fv_last_error());
 }
 
-/* With the options that a test has put into rig.p and rig.d. */
+/* With the options that a test has put into workers.p and workers.d. */
 void open_workers(void) {
-    net_open(&rig.net);
-    open_engine(&rig.engine, true);
-    open_engine(&rig.decode_engine, false);
-    rig.p.bridge = rig.net.bridge;
-    rig.p.engine = &rig.engine;
-    rig.p.callers = rig.prefill_callers = test_callers("p0");
-    rig.decode_callers = test_callers("d0");
-    cr_assert_eq(fv_prefill_worker_open(&rig.p, &rig.prefill), FV_OK, "%s", fv_last_error());
+    net_open(&workers.net);
+    open_engine(&workers.engine, true);
+    open_engine(&workers.decode_engine, false);
+    workers.p.bridge = workers.net.bridge;
+    workers.p.engine = &workers.engine;
+    workers.p.callers = workers.prefill_callers = test_callers("p0");
+    workers.decode_callers = test_callers("d0");
+    cr_assert_eq(fv_prefill_worker_open(&workers.p, &workers.prefill), FV_OK, "%s",
+                 fv_last_error());
     fv_decode_options d = fv_decode_options_default();
-    d.engine = &rig.decode_engine;
+    d.engine = &workers.decode_engine;
     d.name = "d0";
-    d.callers = rig.decode_callers;
-    d.kv_dtype = rig.d.kv_dtype;
-    if (rig.d.grants.capacity) d.grants.capacity = rig.d.grants.capacity;
-    if (rig.d.grants.claim_s > 0) d.grants.claim_s = rig.d.grants.claim_s;
-    if (rig.d.wait_s_max > 0) d.wait_s_max = rig.d.wait_s_max;
-    cr_assert_eq(fv_decode_worker_open(rig.net.bridge, &d, &rig.decode), FV_OK, "%s",
+    d.callers = workers.decode_callers;
+    d.kv_dtype = workers.d.kv_dtype;
+    if (workers.d.grants.capacity) d.grants.capacity = workers.d.grants.capacity;
+    if (workers.d.grants.claim_s > 0) d.grants.claim_s = workers.d.grants.claim_s;
+    if (workers.d.wait_s_max > 0) d.wait_s_max = workers.d.wait_s_max;
+    cr_assert_eq(fv_decode_worker_open(workers.net.bridge, &d, &workers.decode), FV_OK, "%s",
                  fv_last_error());
-    rig.services[0] = fv_prefill_worker_service(rig.prefill);
-    fv_decode_worker_services(rig.decode, rig.services + 1);
+    workers.services[0] = fv_prefill_worker_service(workers.prefill);
+    fv_decode_worker_services(workers.decode, workers.services + 1);
     fv_rpc_server_options opt = {
-        .listen = "127.0.0.1:0", .services = rig.services, .n_service = 1 + FV_DECODE_SERVICES};
-    cr_assert_eq(fv_rpc_server_open(rig.net.bridge, &opt, &rig.server), FV_OK, "%s",
+        .listen = "127.0.0.1:0", .services = workers.services, .n_service = 1 + FV_DECODE_SERVICES};
+    cr_assert_eq(fv_rpc_server_open(workers.net.bridge, &opt, &workers.server), FV_OK, "%s",
                  fv_last_error());
-    snprintf(rig.target, sizeof rig.target, "127.0.0.1:%d", fv_rpc_server_port(rig.server));
-    cr_assert_eq(fv_rpc_channel_open(rig.net.bridge, rig.target, NULL, &rig.channel), FV_OK);
+    snprintf(workers.target, sizeof workers.target, "127.0.0.1:%d",
+             fv_rpc_server_port(workers.server));
+    cr_assert_eq(fv_rpc_channel_open(workers.net.bridge, workers.target, NULL, &workers.channel),
+                 FV_OK);
 }
 
 static void set(void *flag) { *(bool *)flag = true; }
 
 /* Nothing may be left of any request. */
 void close_workers(void) {
-    fv_rpc_channel_close(rig.channel);
-    fv_rpc_server_stop(rig.server, 5000, set, &rig.server_done);
-    net_wait(&rig.net, &rig.server_done);
-    fv_prefill_worker_close(rig.prefill, set, &rig.prefill_done);
-    net_wait(&rig.net, &rig.prefill_done);
-    fv_decode_worker_close(rig.decode, set, &rig.decode_done);
-    net_wait(&rig.net, &rig.decode_done);
-    net_close(&rig.net, 1000);
-    fv_callers_close(rig.prefill_callers);
-    fv_callers_close(rig.decode_callers);
-    fv_engine_close(&rig.engine);
-    fv_engine_close(&rig.decode_engine);
+    fv_rpc_channel_close(workers.channel);
+    fv_rpc_server_stop(workers.server, 5000, set, &workers.server_done);
+    net_wait(&workers.net, &workers.server_done);
+    fv_prefill_worker_close(workers.prefill, set, &workers.prefill_done);
+    net_wait(&workers.net, &workers.prefill_done);
+    fv_decode_worker_close(workers.decode, set, &workers.decode_done);
+    net_wait(&workers.net, &workers.decode_done);
+    net_close(&workers.net, 1000);
+    fv_callers_close(workers.prefill_callers);
+    fv_callers_close(workers.decode_callers);
+    fv_engine_close(&workers.engine);
+    fv_engine_close(&workers.decode_engine);
 }
 
 Fovea__Inference__V1__Load prefill_load(void) {
     Fovea__Inference__V1__Load load = FOVEA__INFERENCE__V1__LOAD__INIT;
-    fv_prefill_worker_load(rig.prefill, &load);
+    fv_prefill_worker_load(workers.prefill, &load);
     return load;
 }
 
@@ -102,11 +105,11 @@ void wait_for_nothing_held(void) {
     /* A cancellation may cross a grant, which its first lease then ends. */
     for (int i = 0; i < 1500; i++) {
         mine = prefill_load();
-        theirs = fv_decode_worker_load(rig.decode);
+        theirs = fv_decode_worker_load(workers.decode);
         if (mine.n_running + mine.n_queued == 0 && mine.bytes_held == 0 &&
             theirs.bytes_granted == 0 && theirs.bytes_held == 0)
             return;
-        net_sleep(&rig.net, 10);
+        net_sleep(&workers.net, 10);
     }
     cr_assert_fail("held after 15 seconds: %u running, %u queued, %zu bytes here; %zu granted, "
                    "%zu held there",
@@ -201,7 +204,7 @@ static void call(heard *h, const char *path,
                                .n_metadata = token != NULL,
                                .request = m,
                                .half_close = true};
-    cr_assert_eq(fv_rpc_call_open(rig.channel, &opt, &h->call), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(fv_rpc_call_open(workers.channel, &opt, &h->call), FV_OK, "%s", fv_last_error());
 }
 
 /* As the router does, with tokens for the calls that the prefill worker makes. */
@@ -209,12 +212,12 @@ void begin_within(heard *h, const asking *a, int64_t deadline_ms) {
     static const char path[] = "/fovea.handoff.v1.Prefill/Prefill";
     const char *id = a->g.request_id;
     prefill_request m = a->m;
-    m.open_token = (char *)(uintptr_t)test_token(rig.decode_callers, "d0",
+    m.open_token = (char *)(uintptr_t)test_token(workers.decode_callers, "d0",
                                                  "/fovea.handoff.v1.Handoff/Open", id, NULL);
-    m.pair_token = (char *)(uintptr_t)test_token(rig.decode_callers, "d0",
+    m.pair_token = (char *)(uintptr_t)test_token(workers.decode_callers, "d0",
                                                  "/fovea.handoff.v1.Handoff/Pair", NULL, NULL);
     fv_rpc_metadata token =
-        test_metadata(rig.prefill_callers, "p0", path, m.request ? id : NULL, m.decode_address);
+        test_metadata(workers.prefill_callers, "p0", path, m.request ? id : NULL, m.decode_address);
     call(h, path, on_prefilled, &m.base, &token, deadline_ms);
 }
 
@@ -222,7 +225,7 @@ void begin(heard *h, const asking *a) { begin_within(h, a, 20000); }
 
 void run(heard *h, const asking *a) {
     begin(h, a);
-    net_wait(&rig.net, &h->over);
+    net_wait(&workers.net, &h->over);
 }
 
 void run_well(heard *h, const asking *a) {
@@ -240,7 +243,7 @@ void decode(heard *h, const Fovea__Handoff__V1__Ticket *ticket) {
     m.ignore_eos = true;
     m.digests = true;
     call(h, "/fovea.handoff.v1.Decode/Decode", on_decoded, &m.base, NULL, 20000);
-    net_wait(&rig.net, &h->over);
+    net_wait(&workers.net, &h->over);
     cr_assert_eq(h->end.status, FV_OK, "%s", h->why);
 }
 

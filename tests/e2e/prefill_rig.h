@@ -42,9 +42,9 @@ typedef struct prefill_rig {
     fv_prefill_worker_options p;
     fv_decode_options d;
 } prefill_rig;
-extern prefill_rig rig;
+extern prefill_rig workers;
 
-void open_workers(void); /* with the options that a test has put into rig.p and rig.d */
+void open_workers(void); /* with the options that a test has put into workers.p and workers.d */
 void close_workers(void);
 Fovea__Inference__V1__Load prefill_load(void);
 void wait_for_nothing_held(void); /* by either worker, for anybody */

@@ -47,8 +47,8 @@ static void call_with(const char *path, const ProtobufCMessage *m, const char *t
                                .n_metadata = token != NULL};
     fv_rpc_call *call;
     last = (outcome){0};
-    cr_assert_eq(fv_rpc_call_open(rig.channel, &opt, &call), FV_OK);
-    net_wait(&rig.net, &last.over);
+    cr_assert_eq(fv_rpc_call_open(workers.channel, &opt, &call), FV_OK);
+    net_wait(&workers.net, &last.over);
 }
 
 /* One message for each method that needs a token, all about the request "r". */
@@ -81,7 +81,7 @@ static const struct method {
 enum { N_METHOD = sizeof methods / sizeof methods[0] };
 
 static fv_callers *callers_of(const struct method *m) {
-    return m->worker[0] == 'p' ? rig.prefill_callers : rig.decode_callers;
+    return m->worker[0] == 'p' ? workers.prefill_callers : workers.decode_callers;
 }
 
 /* With what is changed, UNAUTHENTICATED. */
@@ -178,7 +178,7 @@ Test(callers, a_token_for_anything_else_does_not_open) {
 
 Test(callers, a_token_is_good_for_its_time) {
     open_workers();
-    while (fv_callers_clock_ms(rig.decode_callers) < 100) net_sleep(&rig.net, 20);
+    while (fv_callers_clock_ms(workers.decode_callers) < 100) net_sleep(&workers.net, 20);
     for (int i = 0; i < N_METHOD; i++) {
         const struct method *m = &methods[i];
         forged f = right(m);
@@ -207,7 +207,7 @@ Test(callers, a_token_is_for_its_request_and_its_decode_worker) {
     /* Whoever has seen a request cannot have its KV sent elsewhere. */
     ask_about_image(&a, "127.0.0.1:9");
     forged f = right(&methods[0]);
-    f.address = rig.target;
+    f.address = workers.target;
     call_with(PREFILL, &a.m.base, make(&methods[0], &f));
     cr_assert_eq(last.end.code, GRPC_STATUS_UNAUTHENTICATED, "%s", last.text);
     cr_assert(strstr(last.text, "for another request"), "%s", last.text);
@@ -231,9 +231,9 @@ Test(callers, a_decode_address_is_host_and_port) {
 Test(callers, a_prefill_worker_asks_for_room_on_the_routers_orders_only) {
     static asking a;
     open_workers();
-    ask_about_image(&a, rig.target);
+    ask_about_image(&a, workers.target);
     forged f = right(&methods[0]);
-    f.address = rig.target;
+    f.address = workers.target;
     call_with(PREFILL, &a.m.base, make(&methods[0], &f));
     cr_assert_eq(last.end.code, GRPC_STATUS_UNAUTHENTICATED, "%s", last.text);
     cr_assert(strstr(last.text, stranger), "%s", last.text);

@@ -8,7 +8,8 @@
 #include "tests/e2e/decode_rig.h"
 #include "tests/support/settle.h"
 
-TestSuite(decode_conversations, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 120);
+TestSuite(decode_conversations, .init = write_checkpoint, .fini = remove_checkpoint,
+          .timeout = 120);
 
 /* A conversation and its measure: all its ids, the prefilled prompt's first. */
 typedef struct session {

@@ -11,7 +11,7 @@
 #include "transport/frame.h"
 #include "transport/grpc.h"
 
-TestSuite(decode_worker, .init = make_checkpoint, .fini = drop_checkpoint, .timeout = 120);
+TestSuite(decode_worker, .init = write_checkpoint, .fini = remove_checkpoint, .timeout = 120);
 
 /* ---- what goes well ----------------------------------------------------------------------- */
 

@@ -62,7 +62,7 @@ TestSuite(prefill_images, .init = setup, .fini = drop, .timeout = 120);
 /* A request about the first n of them. */
 static void ask_about_large(asking *x, int n) {
     static char text[256] = "USER: ";
-    ask_about_image(x, rig.target);
+    ask_about_image(x, workers.target);
     strcpy(text, "USER: ");
     for (int i = 0; i < n; i++) {
         strcat(text, "<image>");
@@ -77,7 +77,7 @@ static void ask_about_large(asking *x, int n) {
 }
 
 static void ask_in_words(asking *x) {
-    ask_about_image(x, rig.target);
+    ask_about_image(x, workers.target);
     x->prompt.text = (char *)"what is it?";
     x->g.n_images = 0;
 }
@@ -119,23 +119,23 @@ Test(prefill_images, who_brings_none_does_not_wait_for_them) {
     ask_about_large(&a, N_LARGE);
     ask_in_words(&b);
     begin(&p, &a);
-    while (prefill_load().n_running == 0) net_sleep(&rig.net, 1);
+    while (prefill_load().n_running == 0) net_sleep(&workers.net, 1);
     run_well(&q, &b);
     cr_assert_null(p.first, "the pictures came first");
-    net_wait(&rig.net, &p.over);
+    net_wait(&workers.net, &p.over);
     cr_assert_eq(p.end.status, FV_OK, "%s", p.why);
     close_workers();
 }
 
 Test(prefill_images, those_that_wait_are_bounded_and_more_go_elsewhere) {
-    rig.p.pixels = (N_LARGE + 1) * PIXELS;
-    rig.p.pixels_request = N_LARGE * PIXELS;
+    workers.p.pixels = (N_LARGE + 1) * PIXELS;
+    workers.p.pixels_request = N_LARGE * PIXELS;
     open_workers();
     ask_about_large(&a, N_LARGE);
     begin(&p, &a);
-    while (prefill_load().pixels_held == 0) net_sleep(&rig.net, 1);
+    while (prefill_load().pixels_held == 0) net_sleep(&workers.net, 1);
     cr_assert_eq(prefill_load().pixels_held, (uint64_t)(N_LARGE * PIXELS));
-    cr_assert_eq(prefill_load().pixels_capacity, (uint64_t)rig.p.pixels);
+    cr_assert_eq(prefill_load().pixels_capacity, (uint64_t)workers.p.pixels);
     b = a;
     b.m.request = &b.g;
     b.g.n_images = 2;
@@ -143,14 +143,14 @@ Test(prefill_images, those_that_wait_are_bounded_and_more_go_elsewhere) {
     cr_assert_eq(q.end.status, FV_EBUSY, "%s", q.why);
     cr_assert_geq(q.end.retry_ms, 0);
     cr_assert(strstr(q.why, "another worker"), "%s", q.why);
-    net_wait(&rig.net, &p.over);
+    net_wait(&workers.net, &p.over);
     cr_assert_eq(p.end.status, FV_OK, "%s", p.why);
     cr_assert_eq(prefill_load().pixels_held, 0);
     close_workers();
 }
 
 Test(prefill_images, more_than_a_request_may_bring_are_refused_for_good) {
-    rig.p.pixels_request = PIXELS;
+    workers.p.pixels_request = PIXELS;
     open_workers();
     ask_about_large(&a, 2);
     run(&p, &a);
@@ -177,9 +177,9 @@ Test(prefill_images, a_client_that_goes_while_they_are_read_leaves_nothing) {
     open_workers();
     ask_about_large(&a, N_LARGE);
     begin(&p, &a);
-    while (prefill_load().n_running == 0) net_sleep(&rig.net, 1);
+    while (prefill_load().n_running == 0) net_sleep(&workers.net, 1);
     fv_rpc_call_cancel(p.call);
-    net_wait(&rig.net, &p.over);
+    net_wait(&workers.net, &p.over);
     wait_for_nothing_held();
     cr_assert_eq(prefill_load().pixels_held, 0);
     close_workers();
@@ -190,7 +190,7 @@ Test(prefill_images, a_client_that_goes_while_they_are_read_leaves_nothing) {
 static void same_rows_with_cache(size_t bytes) {
     static const int second[] = {0, 1, 1, 0};
     uint64_t digest = 0;
-    rig.p.cache_bytes = bytes;
+    workers.p.cache_bytes = bytes;
     open_workers();
     for (int i = 0; i < 4; i++) {
         fv_arena_fini(&p.arena);

@@ -28,7 +28,7 @@ static void fails_with(fv_status st, const char *words) {
 
 static void prepare(void) {
     open_workers();
-    ask_about_image(&a, rig.target);
+    ask_about_image(&a, workers.target);
 }
 
 Test(prefill_refusals, a_broken_image_is_the_clients_mistake_and_named) {
@@ -119,7 +119,7 @@ Test(prefill_refusals, a_replay_longer_than_the_answer_is_refused) {
 }
 
 Test(prefill_refusals, a_prompt_that_never_fits_is_too_large_now_and_later) {
-    rig.p.kv_bytes = 1000;
+    workers.p.kv_bytes = 1000;
     prepare();
     fails_with(FV_ENOMEM, "--kv-bytes");
 }
@@ -133,7 +133,7 @@ Test(prefill_refusals, a_decode_worker_that_is_not_there_is_unavailable) {
 }
 
 Test(prefill_refusals, a_decode_worker_of_another_kind_is_named_with_what_differs) {
-    rig.d.kv_dtype = FV_BF16;
+    workers.d.kv_dtype = FV_BF16;
     prepare();
     run(&p, &a);
     cr_assert_eq(p.end.status, FV_EUNSUPPORTED, "%s", p.why);
@@ -145,8 +145,8 @@ Test(prefill_refusals, a_decode_worker_of_another_kind_is_named_with_what_differ
 
 Test(prefill_refusals, a_full_decode_worker_is_busy_and_nothing_was_computed) {
     static heard second;
-    rig.d.grants.capacity = 1;
-    rig.d.wait_s_max = 0.05;
+    workers.d.grants.capacity = 1;
+    workers.d.wait_s_max = 0.05;
     prepare();
     run_well(&p, &a); /* committed, and not collected */
     uint64_t rows = prefill_load().tokens_in;
@@ -163,14 +163,15 @@ Test(prefill_refusals, a_full_decode_worker_is_busy_and_nothing_was_computed) {
 
 Test(prefill_refusals, a_cancelled_call_gives_everything_back) {
     static heard many[8];
-    rig.d.grants.claim_s = 0.5; /* what is committed when its call ends waits so long for a claim */
+    workers.d.grants.claim_s =
+        0.5; /* what is committed when its call ends waits so long for a claim */
     prepare();
     for (int i = 0; i < 8; i++) begin(&many[i], &a);
     for (int i = 0; i < 8; i++) {
-        if (i % 2) net_sleep(&rig.net, 1); /* some of them have got further than others */
+        if (i % 2) net_sleep(&workers.net, 1); /* some of them have got further than others */
         if (many[i].call) fv_rpc_call_cancel(many[i].call);
     }
-    for (int i = 0; i < 8; i++) net_wait(&rig.net, &many[i].over);
+    for (int i = 0; i < 8; i++) net_wait(&workers.net, &many[i].over);
     for (int i = 0; i < 8; i++)
         if (many[i].end.status == FV_OK) decode(&d, many[i].begun->ticket), d = (heard){0};
     wait_for_nothing_held();
@@ -180,10 +181,11 @@ Test(prefill_refusals, a_cancelled_call_gives_everything_back) {
 
 Test(prefill_refusals, a_deadline_gives_everything_back) {
     static heard many[8];
-    rig.d.grants.claim_s = 0.5; /* what is committed when its call ends waits so long for a claim */
+    workers.d.grants.claim_s =
+        0.5; /* what is committed when its call ends waits so long for a claim */
     prepare();
     for (int i = 0; i < 8; i++) begin_within(&many[i], &a, 1 + i);
-    for (int i = 0; i < 8; i++) net_wait(&rig.net, &many[i].over);
+    for (int i = 0; i < 8; i++) net_wait(&workers.net, &many[i].over);
     for (int i = 0; i < 8; i++)
         if (many[i].end.status == FV_OK) decode(&d, many[i].begun->ticket), d = (heard){0};
     wait_for_nothing_held();
@@ -206,16 +208,17 @@ Test(prefill_refusals, what_has_expired_in_the_line_is_dropped_before_it_is_pref
     prepare();
     a.g.max_tokens = 1;
     sem_init(&held, 0, 0);
-    cr_assert_eq(fv_jobs_post(rig.prefill->jobs, &job), FV_OK);
-    while (fv_jobs_waiting(rig.prefill->jobs) > 0) usleep(1000);
+    cr_assert_eq(fv_jobs_post(workers.prefill->jobs, &job), FV_OK);
+    while (fv_jobs_waiting(workers.prefill->jobs) > 0) usleep(1000);
     begin_within(&p, &a, 1000);
-    for (int i = 0; i < 900 && fv_jobs_waiting(rig.prefill->jobs) == 0; i++) net_sleep(&rig.net, 1);
-    cr_assert_eq(fv_jobs_waiting(rig.prefill->jobs), 1);
+    for (int i = 0; i < 900 && fv_jobs_waiting(workers.prefill->jobs) == 0; i++)
+        net_sleep(&workers.net, 1);
+    cr_assert_eq(fv_jobs_waiting(workers.prefill->jobs), 1);
     usleep(1050000);
     sem_post(&held);
     usleep(300000); /* in which it would be computed */
     cr_assert_eq(prefill_load().tokens_in, 0);
-    net_wait(&rig.net, &p.over);
+    net_wait(&workers.net, &p.over);
     cr_assert_eq(p.end.code, GRPC_STATUS_DEADLINE_EXCEEDED, "%s", p.why);
     wait_for_nothing_held();
     cr_assert_eq(prefill_load().tokens_in, 0);
@@ -269,19 +272,19 @@ static const fv_rpc_method mute[] = {
 
 Test(prefill_refusals, a_mute_decode_worker_holds_up_nobody_else_and_fails_by_itself) {
     static heard stuck[3];
-    rig.net.services[rig.net.n_service++] =
+    workers.net.services[workers.net.n_service++] =
         (fv_rpc_service){mute, sizeof mute / sizeof mute[0], NULL, NULL};
     open_workers();
-    ask_about_image(&a, rig.net.target);
+    ask_about_image(&a, workers.net.target);
     for (int i = 0; i < 3; i++) begin(&stuck[i], &a);
-    for (int i = 0; i < 3; i++) net_wait_for(&rig.net, &stuck[i].n_event, 2); /* first tokens */
-    a.m.decode_address = rig.target;
+    for (int i = 0; i < 3; i++) net_wait_for(&workers.net, &stuck[i].n_event, 2); /* first tokens */
+    a.m.decode_address = workers.target;
     run_well(&p, &a);
     decode(&d, p.begun->ticket);
     cr_assert_eq(d.n_id, N_TOKEN - 1);
     for (int i = 0; i < 3; i++) {
         cr_assert_not(stuck[i].over && stuck[i].end.status == FV_OK);
-        net_wait(&rig.net, &stuck[i].over);
+        net_wait(&workers.net, &stuck[i].over);
         cr_assert_eq(stuck[i].end.status, FV_EIO, "%s", stuck[i].why);
         cr_assert(strstr(stuck[i].why, "taken nothing"), "%s", stuck[i].why);
     }
@@ -293,11 +296,11 @@ Test(prefill_refusals, one_request_too_many_is_asked_to_come_back) {
     enum { N = 12 };
     static heard many[N];
     int32_t done = 0, busy = 0;
-    rig.p.queue = 2;
+    workers.p.queue = 2;
     prepare();
     for (int i = 0; i < N; i++) begin(&many[i], &a);
     for (int i = 0; i < N; i++) {
-        net_wait(&rig.net, &many[i].over);
+        net_wait(&workers.net, &many[i].over);
         done += many[i].end.status == FV_OK;
         busy += many[i].end.status == FV_EBUSY;
         if (many[i].end.status == FV_EBUSY) cr_assert_geq(many[i].end.retry_ms, 0);

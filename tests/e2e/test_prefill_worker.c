@@ -18,7 +18,7 @@ TestSuite(prefill_worker, .init = make_checkpoint, .fini = drop_checkpoint, .tim
 Test(prefill_worker, an_answer_over_two_workers_is_that_of_one_process) {
     open_workers();
     ask_one_process(&t, "");
-    ask_about_image(&a, rig.target);
+    ask_about_image(&a, workers.target);
     run_well(&p, &a);
     cr_assert_str_eq(p.order, "BFH");
     cr_assert_eq(p.first->tokens->tokens[0]->id, t.id[0]);
@@ -39,12 +39,12 @@ Test(prefill_worker, layers_leave_in_groups_while_later_ones_are_computed) {
     ask_one_process(&t, "");
     for (int i = 0; i < 2; i++) {
         static const prefill_rig none;
-        fv_prefill_worker_options opt = rig.p;
-        rig = none;
-        rig.p = opt;
-        rig.p.ship_layers = i == 0 ? 1 : 256;
+        fv_prefill_worker_options opt = workers.p;
+        workers = none;
+        workers.p = opt;
+        workers.p.ship_layers = i == 0 ? 1 : 256;
         open_workers();
-        ask_about_image(&a, rig.target);
+        ask_about_image(&a, workers.target);
         run_well(&p, &a);
         decode(&d, p.begun->ticket);
         cr_assert_arr_eq(d.id, t.id + 1, sizeof d.id[0] * (N_TOKEN - 1));
@@ -66,7 +66,7 @@ Test(prefill_worker, layers_leave_in_groups_while_later_ones_are_computed) {
 Test(prefill_worker, its_half_of_the_report_is_that_of_one_process) {
     open_workers();
     ask_one_process(&t, "");
-    ask_about_image(&a, rig.target);
+    ask_about_image(&a, workers.target);
     run_well(&p, &a);
     const Fovea__Inference__V1__Report *r = p.report;
     cr_assert_eq(r->n_prompt, (uint32_t)t.report.n_prompt);
@@ -104,7 +104,7 @@ Test(prefill_worker, a_policy_is_carried_out_and_reported) {
     policy.n_stages = 1;
     open_workers();
     ask_one_process(&t, "prune=random,layer=1,keep=0.5");
-    ask_about_image(&a, rig.target);
+    ask_about_image(&a, workers.target);
     a.g.policy = &policy;
     run_well(&p, &a);
     cr_assert_str_eq(p.report->policy, t.report.policy);
@@ -122,12 +122,12 @@ Test(prefill_worker, requests_that_come_together_do_not_change_each_other) {
     open_workers();
     ask_one_process(&t, "");
     for (int i = 0; i < N; i++) {
-        ask_about_image(&asks[i], rig.target);
+        ask_about_image(&asks[i], workers.target);
         if (i % 2) asks[i].prompt.text = (char *)"<image> something else, and longer: why?";
         begin(&many[i], &asks[i]);
     }
     for (int i = 0; i < N; i++) {
-        net_wait(&rig.net, &many[i].over);
+        net_wait(&workers.net, &many[i].over);
         cr_assert_eq(many[i].end.status, FV_OK, "%s", many[i].why);
         cr_assert_str_eq(many[i].order, "BFH");
         cr_assert_eq(first_digest(&many[i]), first_digest(&many[i % 2]));
@@ -142,18 +142,18 @@ Test(prefill_worker, a_pool_with_room_for_one_prompt_serves_many_in_turn) {
     enum { N = 5 };
     static heard many[N];
     open_workers();
-    ask_about_image(&a, rig.target);
+    ask_about_image(&a, workers.target);
     run_well(&p, &a);
     size_t one = p.report->bytes_raw;
     close_workers();
 
-    rig = (prefill_rig){.p = rig.p};
-    rig.p.kv_bytes = 2 * one; /* pages are taken whole */
+    workers = (prefill_rig){.p = workers.p};
+    workers.p.kv_bytes = 2 * one; /* pages are taken whole */
     open_workers();
-    a.m.decode_address = rig.target;
+    a.m.decode_address = workers.target;
     for (int i = 0; i < N; i++) begin(&many[i], &a);
     for (int i = 0; i < N; i++) {
-        net_wait(&rig.net, &many[i].over);
+        net_wait(&workers.net, &many[i].over);
         cr_assert_eq(many[i].end.status, FV_OK, "%s", many[i].why);
     }
     close_workers();
@@ -162,7 +162,7 @@ Test(prefill_worker, a_pool_with_room_for_one_prompt_serves_many_in_turn) {
 Test(prefill_worker, a_image_that_comes_again_is_not_encoded_again) {
     static heard again;
     open_workers();
-    ask_about_image(&a, rig.target);
+    ask_about_image(&a, workers.target);
     run_well(&p, &a);
     run_well(&again, &a);
     cr_assert_gt(p.report->seconds_vision, 0);
@@ -201,7 +201,7 @@ Test(prefill_worker, for_one_token_no_room_is_asked_for) {
 Test(prefill_worker, a_replay_goes_on_where_the_client_was) {
     open_workers();
     ask_one_process(&t, "");
-    ask_about_image(&a, rig.target);
+    ask_about_image(&a, workers.target);
     a.m.replay = t.id;
     a.m.n_replay = 3;
     run_well(&p, &a);
@@ -218,7 +218,7 @@ Test(prefill_worker, a_replay_keeps_the_rows_that_its_question_chose) {
     open_workers();
     ask_one_process(&t, "preset=paper-fastv");
     for (size_t n = 1; n < N_TOKEN; n++) {
-        ask_about_image(&a, rig.target);
+        ask_about_image(&a, workers.target);
         a.g.policy = &policy;
         a.m.replay = t.id;
         a.m.n_replay = n;
@@ -232,7 +232,7 @@ Test(prefill_worker, a_replay_keeps_the_rows_that_its_question_chose) {
 Test(prefill_worker, a_replay_of_a_whole_answer_says_how_it_ended) {
     open_workers();
     ask_one_process(&t, "");
-    ask_about_image(&a, rig.target);
+    ask_about_image(&a, workers.target);
     a.m.replay = t.id;
     a.m.n_replay = N_TOKEN;
     run_well(&p, &a);
@@ -248,10 +248,10 @@ Test(prefill_worker, ids_say_the_same_as_their_text) {
     Fovea__Inference__V1__TokenIds m = FOVEA__INFERENCE__V1__TOKEN_IDS__INIT;
     static heard by_ids;
     open_workers();
-    ask_about_image(&a, rig.target);
+    ask_about_image(&a, workers.target);
     run_well(&p, &a);
-    cr_assert_eq(fv_tokenizer_encode(rig.engine.tok, QUESTION, strlen(QUESTION), true, &ids, &n),
-                 FV_OK);
+    cr_assert_eq(
+        fv_tokenizer_encode(workers.engine.tok, QUESTION, strlen(QUESTION), true, &ids, &n), FV_OK);
     for (int32_t i = 0; i < n; i++) said[i] = (uint32_t)ids[i];
     free(ids);
     m.id = said;

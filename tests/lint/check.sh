@@ -84,6 +84,17 @@ for f in "${headers[@]}"; do
     fi
 done
 
+# ctest runs a suite by the name of its file.
+suites=()
+for f in "${code[@]}"; do
+    case $f in tests/*/test_*.c) suites+=("$f") ;; esac
+done
+while IFS= read -r line; do say "$line"; done < <(
+    awk -F '[(,)]' '{ name = FILENAME; sub(/.*\/test_/, "", name); sub(/\.c$/, "", name) }
+        /^(Test|TestSuite|ParameterizedTestParameters)\(/ && $2 != name {
+            print FILENAME ":" FNR ": the suite must be called as its file, " name }' "${suites[@]}" /dev/null
+)
+
 # A clone stays small: models live under checkpoints/, everything else is text and small pictures.
 while read -r bytes f; do
     case $f in checkpoints/*) continue ;; esac

@@ -42,6 +42,8 @@ expect "status in a test" tests/unit/rpc/test_a.c '' 'const char *s = fv_status_
 expect "log sentence" rpc/a.c 'key=value' 'FV_LOG(WARN, WIRE, "it is late");'
 expect "log pair behind a sentence" rpc/a.c 'key=value' 'FV_LOG(WARN, WIRE, "it is late: n=%d", n);'
 expect "log pairs" rpc/a.c '' 'FV_LOG(WARN, WIRE, "event=late why=\"it is late\"");'
+expect "suite" tests/unit/rpc/test_a.c 'called as its file' 'Test(b, is_found) {}'
+expect "suite of its file" tests/unit/rpc/test_a.c '' 'Test(a, is_found) {}'
 expect "guard" model/net/a-b.h 'FOVEA_MODEL_NET_A_B_H' '#ifndef A_H'
 expect "guard as it should be" model/net/a-b.h '' \
     $'#ifndef FOVEA_MODEL_NET_A_B_H\n#define FOVEA_MODEL_NET_A_B_H\n#endif'

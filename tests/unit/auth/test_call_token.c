@@ -158,7 +158,7 @@ static fv_status take(fv_nonces *s, uint64_t x, uint64_t until, uint64_t now) {
     return fv_nonces_take(s, nonce, until, now);
 }
 
-Test(nonces, each_is_taken_once_until_its_time_is_over) {
+Test(call_token, nonces_each_is_taken_once_until_its_time_is_over) {
     fv_nonces *s;
     cr_assert_eq(fv_nonces_open(1000, &s), FV_OK);
     cr_assert_eq(take(s, 1, 100, 50), FV_OK);
@@ -171,7 +171,7 @@ Test(nonces, each_is_taken_once_until_its_time_is_over) {
     fv_nonces_close(NULL);
 }
 
-Test(nonces, many_are_remembered_and_those_whose_time_is_over_make_room) {
+Test(call_token, nonces_many_are_remembered_and_those_whose_time_is_over_make_room) {
     fv_nonces *s;
     cr_assert_eq(fv_nonces_open(5000, &s), FV_OK);
     for (uint64_t round = 0; round < 4; round++) {
@@ -187,7 +187,7 @@ Test(nonces, many_are_remembered_and_those_whose_time_is_over_make_room) {
 }
 
 /* Numbers that would all have the same place. */
-Test(nonces, places_that_are_taken_are_passed) {
+Test(call_token, nonces_places_that_are_taken_are_passed) {
     fv_nonces *s;
     cr_assert_eq(fv_nonces_open(100, &s), FV_OK);
     for (uint64_t i = 0; i < 30; i++) cr_assert_eq(take(s, i << 32, 100, 1), FV_OK);

@@ -17,7 +17,7 @@ static void hex(const uint8_t *p, size_t n, char *out) {
 /* ---- MAC -------------------------------------------------------------------------------- */
 
 /* Rendered with Python's hmac: hmac.new(key, len8(a) + a + len8(b) + b, sha256). */
-Test(mac, known_answers) {
+Test(join_proof, mac_known_answers) {
     fv_key key;
     uint8_t mac[FV_MAC_BYTES];
     char got[65];
@@ -31,7 +31,7 @@ Test(mac, known_answers) {
     cr_assert_str_eq(got, "d38b42096d80f45f826b44a9d5607de72496a415d3f4a1a8c88e3bb9da8dc1cb");
 }
 
-Test(mac, fields_do_not_run_together) {
+Test(join_proof, mac_fields_do_not_run_together) {
     fv_key key = {{1}};
     uint8_t a[FV_MAC_BYTES], b[FV_MAC_BYTES];
     fv_mac_field one[] = {{"ab", 2}, {"c", 1}}, other[] = {{"a", 1}, {"bc", 2}};
@@ -41,7 +41,7 @@ Test(mac, fields_do_not_run_together) {
     cr_assert(fv_mac_equal(a, a, sizeof a));
 }
 
-Test(mac, more_than_fits_is_refused) {
+Test(join_proof, mac_more_than_fits_is_refused) {
     static char many[FV_MAC_INPUT_MAX + 1];
     fv_key key = {{1}};
     uint8_t mac[FV_MAC_BYTES];
@@ -50,7 +50,7 @@ Test(mac, more_than_fits_is_refused) {
     cr_assert_eq(fv_mac(&key, &more, 1, mac), FV_EINVAL);
 }
 
-Test(mac, keys_for_two_purposes_differ) {
+Test(join_proof, mac_keys_for_two_purposes_differ) {
     fv_key from = {{7}}, a, b;
     cr_assert_eq(fv_key_derive(&from, "join", &a), FV_OK);
     cr_assert_eq(fv_key_derive(&from, "calls", &b), FV_OK);
@@ -62,7 +62,7 @@ Test(mac, keys_for_two_purposes_differ) {
 
 static const char secret[] = "0123456789abcdef0123456789abcdef";
 
-Test(fleet_secret, white_space_around_it_does_not_count) {
+Test(join_proof, fleet_secret_white_space_around_it_does_not_count) {
     fv_key a, b;
     char spaced[64];
     snprintf(spaced, sizeof spaced, " \t%s\r\n\n", secret);
@@ -73,7 +73,7 @@ Test(fleet_secret, white_space_around_it_does_not_count) {
     cr_assert_not(fv_mac_equal(&a, &b, sizeof a));
 }
 
-Test(fleet_secret, a_short_one_is_refused_and_the_sentence_says_how_to_make_one) {
+Test(join_proof, fleet_secret_a_short_one_is_refused_and_the_sentence_says_how_to_make_one) {
     fv_key key;
     char spaced[64];
     snprintf(spaced, sizeof spaced, "   %.31s   ", secret);
@@ -82,7 +82,7 @@ Test(fleet_secret, a_short_one_is_refused_and_the_sentence_says_how_to_make_one)
     cr_assert_eq(fv_fleet_secret_key("", 0, &key), FV_EINVAL);
 }
 
-Test(fleet_secret, of_a_file) {
+Test(join_proof, fleet_secret_of_a_file) {
     char path[500];
     fv_key a, b;
     snprintf(path, sizeof path, "%s/secret-%d", FOVEA_TEST_TMP, (int)getpid());

@@ -173,7 +173,7 @@ static void comes_back(const char *policy) {
     tiny_net_close(&net);
 }
 
-Test(rerun, a_row_that_runs_again_is_held_as_often_as_before) {
+Test(local, a_row_that_runs_again_is_held_as_often_as_before) {
     comes_back("");
     comes_back("prune=fastv,layer=2,keep=0.5");
     comes_back("lazy=gla,map=given,blocks=0-1/2-3");

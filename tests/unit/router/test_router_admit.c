@@ -419,9 +419,7 @@ Test(router_admit, ids_are_bounded_from_below_as_from_above_and_text_is_not) {
 
 /* ---- policies over the wire ------------------------------------------------------------- */
 
-TestSuite(policy_message);
-
-Test(policy_message, what_is_sent_reads_back_as_the_same_policy) {
+Test(router_admit, policy_message_what_is_sent_reads_back_as_the_same_policy) {
     static const char *const texts[] = {"",
                                         "prune=vtw",
                                         "prune=random,layer=3,keep=0.3",
@@ -449,7 +447,7 @@ Test(policy_message, what_is_sent_reads_back_as_the_same_policy) {
     }
 }
 
-Test(policy_message, none_takes_away_what_the_preset_said) {
+Test(router_admit, policy_message_none_takes_away_what_the_preset_said) {
     Fovea__Inference__V1__Policy m = FOVEA__INFERENCE__V1__POLICY__INIT;
     Fovea__Inference__V1__StagePolicy stage = FOVEA__INFERENCE__V1__STAGE_POLICY__INIT;
     Fovea__Inference__V1__StagePolicy *stages = &stage;
@@ -465,7 +463,7 @@ Test(policy_message, none_takes_away_what_the_preset_said) {
     cr_assert_eq(fv_policy_from_message(&m, &p), FV_EINVAL);
 }
 
-Test(policy_message, a_text_brings_no_separators) {
+Test(router_admit, policy_message_a_text_brings_no_separators) {
     Fovea__Inference__V1__Policy m = FOVEA__INFERENCE__V1__POLICY__INIT;
     Fovea__Inference__V1__StagePolicy stage = FOVEA__INFERENCE__V1__STAGE_POLICY__INIT;
     Fovea__Inference__V1__Param param = FOVEA__INFERENCE__V1__PARAM__INIT;

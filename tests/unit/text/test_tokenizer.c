@@ -156,7 +156,7 @@ static int32_t replay(const char *form, int32_t *n_decoded) {
     return n_text;
 }
 
-Test(tokenizer_golden, ids_text_and_stream_equal_those_of_huggingface) {
+Test(tokenizer, ids_text_and_stream_equal_those_of_huggingface) {
     int32_t n_text = 0, n_decoded = 0;
     for (int f = 0; f < N_FORM; f++) n_text += replay(forms[f], &n_decoded);
     cr_log_info("%d strings encoded, %d decoded", n_text, n_decoded);

@@ -23,7 +23,6 @@ static void open_tokenizer(void) {
 
 static void close_tokenizer(void) { fv_tokenizer_free(tok); }
 
-TestSuite(sequence, .init = open_tokenizer, .fini = close_tokenizer);
 TestSuite(batch, .init = open_tokenizer, .fini = close_tokenizer);
 
 enum { VOCAB = 400, NET_VOCAB = 97 };
@@ -64,7 +63,7 @@ static int32_t char_id(const char *c) {
 }
 
 /* Over the wire a text ends at its first NUL. */
-Test(sequence, shows_no_nul) {
+Test(batch, sequence_shows_no_nul) {
     int32_t prompt[] = {1, 5, 6};
     fv_generation_options opt = options(8);
     fv_generation *s = open_sequence(&opt, prompt, 3);
@@ -75,7 +74,7 @@ Test(sequence, shows_no_nul) {
     fv_generation_close(s);
 }
 
-Test(sequence, ends_at_max_tokens_at_the_context_and_at_eos) {
+Test(batch, sequence_ends_at_max_tokens_at_the_context_and_at_eos) {
     int32_t prompt[] = {1, 5, 6}, eos[] = {9, 11};
     fv_generation_options opt = options(2);
     fv_generation *s = open_sequence(&opt, prompt, 3);
@@ -100,7 +99,7 @@ Test(sequence, ends_at_max_tokens_at_the_context_and_at_eos) {
     fv_generation_close(s);
 }
 
-Test(sequence, a_stop_string_over_two_tokens_is_never_shown) {
+Test(batch, sequence_a_stop_string_over_two_tokens_is_never_shown) {
     const char *stop = "bc";
     int32_t prompt[] = {1};
     fv_generation_options opt = options(10);
@@ -114,7 +113,7 @@ Test(sequence, a_stop_string_over_two_tokens_is_never_shown) {
     fv_generation_close(s);
 }
 
-Test(sequence, text_held_back_is_shown_when_the_answer_ends) {
+Test(batch, sequence_text_held_back_is_shown_when_the_answer_ends) {
     const char *stop = "bc";
     int32_t prompt[] = {1};
     fv_generation_options opt = options(2);
@@ -126,7 +125,7 @@ Test(sequence, text_held_back_is_shown_when_the_answer_ends) {
     fv_generation_close(s);
 }
 
-Test(sequence, another_worker_goes_on_where_one_stopped) {
+Test(batch, sequence_another_worker_goes_on_where_one_stopped) {
     const char *stop = "bc";
     int32_t prompt[] = {1}, so_far[] = {1, char_id("a"), char_id("b")};
     fv_generation_options opt = options(10);
@@ -166,7 +165,7 @@ static fv_finish ended(const fv_generation_options *opt, const int32_t *ids, int
     return f;
 }
 
-Test(sequence, who_has_only_the_tokens_can_ask_how_they_ended) {
+Test(batch, sequence_who_has_only_the_tokens_can_ask_how_they_ended) {
     const char *stop = "bc";
     int32_t eos = char_id("d"), ids[] = {1, char_id("a"), char_id("b"), char_id("c"), eos};
     fv_generation_options opt = options(4);
@@ -187,7 +186,7 @@ Test(sequence, who_has_only_the_tokens_can_ask_how_they_ended) {
     cr_assert_eq(fv_generation_ended(&opt, tok, ids, 3, 1, &f), FV_EINVAL);
 }
 
-Test(sequence, logits_that_are_not_finite_end_it_with_an_error) {
+Test(batch, sequence_logits_that_are_not_finite_end_it_with_an_error) {
     int32_t prompt[] = {1};
     fv_generation_options opt = options(10);
     fv_generation *s = open_sequence(&opt, prompt, 1);
@@ -201,7 +200,7 @@ Test(sequence, logits_that_are_not_finite_end_it_with_an_error) {
     fv_generation_close(s);
 }
 
-Test(sequence, options_out_of_range_are_refused) {
+Test(batch, sequence_options_out_of_range_are_refused) {
     int32_t ids[] = {1, 2, 3};
     fv_generation *s;
     fv_generation_options opt = options(0);

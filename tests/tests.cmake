@@ -1,0 +1,35 @@
+# fovea_add_test(KIND NAME COMMAND...)
+#
+# The test KIND/NAME. What can test nothing here prints "skip: why" and exits with 77.
+set(sanitizer_words "(ERROR|SUMMARY): [A-Za-z]+Sanitizer|runtime error:")
+# A size that no machine has is FV_ENOMEM, also when AddressSanitizer allocates.
+set(sanitizer_options "ASAN_OPTIONS=allocator_may_return_null=1" "UBSAN_OPTIONS=print_stacktrace=1"
+    "TSAN_OPTIONS=halt_on_error=1")
+
+# A leak that LeakSanitizer finds in a Criterion test does not fail the program, nor does a filter that no
+# case passes: their words do.
+function(fovea_add_test kind name)
+  add_test(NAME ${kind}/${name} COMMAND ${ARGN})
+  set_tests_properties(${kind}/${name} PROPERTIES LABELS ${kind} TIMEOUT 600 SKIP_RETURN_CODE 77
+    FAIL_REGULAR_EXPRESSION "${sanitizer_words};Tested: 0 " ENVIRONMENT "${sanitizer_options}")
+  if(kind STREQUAL long)
+    set_tests_properties(${kind}/${name} PROPERTIES TIMEOUT 3600)
+  endif()
+endfunction()
+
+# fovea_suites(PROGRAM KIND BASE SOURCE...)
+#
+# One Criterion program. Each source test_SUITE.c has the suite SUITE, which is a test of its own: KIND/SUITE,
+# with the folders from BASE on between them.
+function(fovea_suites program kind base)
+  add_executable(${program} ${ARGN})
+  target_link_libraries(${program} PRIVATE test_support PkgConfig::CRITERION fovea_flags)
+  list(FILTER ARGN INCLUDE REGEX "/test_[^/]*$")
+  foreach(source IN LISTS ARGN)
+    file(RELATIVE_PATH name ${base} ${source})
+    string(REGEX REPLACE "test_([^/]*)\\.c$" "\\1" name ${name})
+    get_filename_component(suite ${name} NAME)
+    # Verbose, or Criterion says nothing of the cases that it skipped.
+    fovea_add_test(${kind} ${name} ${program} --verbose --filter ${suite}/*)
+  endforeach()
+endfunction()
