@@ -176,7 +176,7 @@ static fv_status declare_rows(const fv_forward_batch *pass, const fv_forward_tab
 }
 
 /* y = RoPE(h w^T + bias) for a set's rows, packed; y is cut from s->some. */
-static fv_status project_some(fv_decoder *dec, const fv_row_set *set, const layer_scratch *s,
+static fv_status project_some(fv_decoder *dec, const fv_query_rows *set, const layer_scratch *s,
                               fv_tensor w, fv_tensor bias, fv_tensor *y) {
     fv_tensor h = fv_tensor_rows(s->some_h, 0, set->n);
     *y = fv_tensor_of(s->some.data, s->some.dtype, set->n, w.rows);
@@ -188,7 +188,7 @@ static fv_status project_some(fv_decoder *dec, const fv_row_set *set, const laye
 }
 
 /* Row set->row[i] of y becomes row i of x; the others stay. */
-static fv_status spread(fv_decoder *dec, const fv_row_set *set, fv_tensor x, fv_tensor y) {
+static fv_status spread(fv_decoder *dec, const fv_query_rows *set, fv_tensor x, fv_tensor y) {
     fv_device *dev = dec->be->device;
     size_t bytes = (size_t)x.cols * fv_dtype_bytes(x.dtype);
     for (int32_t i = 0, n; i < set->n; i += n) {
@@ -203,7 +203,7 @@ static fv_status spread(fv_decoder *dec, const fv_row_set *set, fv_tensor x, fv_
 /* Keys of those rows that have their own, values of all, into the stores. s->k and s->v hold them
  * where a set is all. */
 static fv_status write_kv(fv_decoder *dec, const fv_forward_batch *pass, fv_forward_tables *t,
-                          int32_t l, const fv_row_set *keys, const layer_scratch *s) {
+                          int32_t l, const fv_query_rows *keys, const layer_scratch *s) {
     const fv_text_layer *w = &dec->w.layer[l];
     fv_tensor k, none = {0};
     FV_TRY(make_room(pass, t, l, t->write));
@@ -219,7 +219,7 @@ static fv_status write_kv(fv_decoder *dec, const fv_forward_batch *pass, fv_forw
 /* Values of all rows and keys and queries of those that have their own: the latter into s->q, whose
  * other rows stay as the source layer left them. */
 static fv_status project(fv_decoder *dec, const fv_forward_batch *pass, fv_forward_tables *t,
-                         int32_t l, const fv_row_set *queries, const fv_row_set *keys,
+                         int32_t l, const fv_query_rows *queries, const fv_query_rows *keys,
                          const layer_scratch *s) {
     const fv_text_layer *w = &dec->w.layer[l];
     fv_linear_args a = {.x = s->h, .n_part = 1, .part = {{w->v, w->v_bias, s->v, false}}};
@@ -277,7 +277,7 @@ static fv_status ffn(fv_decoder *dec, const fv_text_layer *w, const layer_scratc
 /* What one layer is given. */
 typedef struct layer_of_pass {
     int32_t l;
-    const fv_row_set *queries, *keys;
+    const fv_query_rows *queries, *keys;
 } layer_of_pass;
 
 static fv_status layer_all_rows(fv_decoder *dec, const fv_forward_batch *pass, fv_forward_tables *t,

@@ -63,7 +63,7 @@ static uint8_t own_rows(const fv_forward_tables *t, const fv_forward_seq *seq, i
 }
 
 static fv_status fill_set(const fv_forward_batch *pass, const fv_forward_tables *t, fv_arena *arena,
-                          fv_row_set *set) {
+                          fv_query_rows *set) {
     uint8_t *seg;
     int32_t *slot;
     FV_TRY(FV_ARENA_NEW(arena, t->n_rows, set->row));
@@ -90,15 +90,15 @@ static fv_status fill_set(const fv_forward_batch *pass, const fv_forward_tables 
 }
 
 static fv_status find_set(const fv_forward_batch *pass, fv_forward_tables *t, const uint8_t *own,
-                          bool wanted, fv_arena *arena, const fv_row_set **out) {
+                          bool wanted, fv_arena *arena, const fv_query_rows **out) {
     size_t bytes = (size_t)pass->n_seq;
     for (int32_t i = 0; i < t->n_set; i++)
         if (t->set[i].wanted == wanted && memcmp(t->set[i].own, own, bytes) == 0) {
             *out = &t->set[i];
             return FV_OK;
         }
-    fv_row_set *set = &t->set[t->n_set];
-    *set = (fv_row_set){.own = own, .wanted = wanted};
+    fv_query_rows *set = &t->set[t->n_set];
+    *set = (fv_query_rows){.own = own, .wanted = wanted};
     FV_TRY(fill_set(pass, t, arena, set));
     if (!set->all && set->n > t->most) t->most = set->n;
     t->n_set++;
@@ -178,7 +178,7 @@ static fv_status put_angles(fv_forward_tables *t, const fv_rope *rope, fv_arena 
     return dev->ops->copy_async(dev, t->sin.data, s, bytes);
 }
 
-static fv_status put_set(const fv_forward_tables *t, const fv_rope *rope, fv_row_set *set,
+static fv_status put_set(const fv_forward_tables *t, const fv_rope *rope, fv_query_rows *set,
                          fv_workspace *ws) {
     set->cos = t->cos;
     set->sin = t->sin;

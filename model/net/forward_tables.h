@@ -12,7 +12,7 @@
 
 /* Rows of a pass that compute what others borrow. A lazy layer runs fewer queries and keys than
  * it has rows: which, depends on each sequence's store. */
-typedef struct fv_row_set {
+typedef struct fv_query_rows {
     bool all;               /* every row of the pass: nothing is gathered */
     int32_t n;              /* number of rows */
     int32_t *row;           /* [n] ascending row numbers */
@@ -21,7 +21,7 @@ typedef struct fv_row_set {
     /* what it was made from */
     const uint8_t *own; /* [n_seq] */
     bool wanted;        /* of those rows, only the wanted ones */
-} fv_row_set;
+} fv_query_rows;
 
 typedef struct fv_forward_tables {
     int32_t n_rows, n_wanted;
@@ -35,10 +35,10 @@ typedef struct fv_forward_tables {
     int32_t **seg_pos[FV_N_SEG];   /* [n_seq] positions of those rows */
     fv_captures captures;
     fv_packed_forward packed;
-    fv_row_set *set;            /* [n_set] */
-    int32_t n_set, most;        /* most rows of a set that is not all */
-    const fv_row_set **keys;    /* [l1 - l0] whose keys a layer computes, */
-    const fv_row_set **queries; /* and whose queries */
+    fv_query_rows *set;            /* [n_set] */
+    int32_t n_set, most;           /* most rows of a set that is not all */
+    const fv_query_rows **keys;    /* [l1 - l0] whose keys a layer computes, */
+    const fv_query_rows **queries; /* and whose queries */
 } fv_forward_tables;
 
 /* The host's part, in `arena`: for layers [l0, l1) of n_layer. In the last of all layers only the
