@@ -80,7 +80,7 @@ static fv_status add(copies *c, const fv_engine *e, const prefilled *from, bool 
         c->n--;
         return FV_OK;
     }
-    FV_TRY(fv_evict_init(&x->evict, x->received.policy, from->n));
+    fv_evict_init(&x->evict, &x->received.plan, from->n);
     return fv_batch_join(c->batch, x->seq, x->received.kv, &x->evict, from->n, x);
 }
 

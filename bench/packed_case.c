@@ -17,8 +17,10 @@ void *case_room(size_t bytes) {
 
 int case_default_step(void) {
     fv_policy policy;
+    fv_params params;
     bench_must(fv_policy_parse("pack=svd", &policy));
-    return (int)fv_choice_value(&policy.stage[FV_STAGE_PACK], "block");
+    fv_choice_params(&policy.stage[FV_STAGE_PACK], 32, &params);
+    return params.pack_svd.block;
 }
 
 double case_raw_s(bench *b, int n, int calls) {

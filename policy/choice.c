@@ -26,8 +26,8 @@ static fv_status set_number(fv_choice *c, int32_t i, word value) {
     char text[64], *end;
     snprintf(text, sizeof text, "%.*s", (int)value.n, value.s);
     double v = strtod(text, &end);
-    bool early = p->type == FV_PARAM_LAYER && end > text && strcmp(end, "/32+") == 0;
-    bool of_32 = early || (p->type == FV_PARAM_LAYER && end > text && strcmp(end, "/32") == 0);
+    bool early = fv_param_is_layer(p->type) && end > text && strcmp(end, "/32+") == 0;
+    bool of_32 = early || (fv_param_is_layer(p->type) && end > text && strcmp(end, "/32") == 0);
     if (value.n == 0 || value.n >= sizeof text || (*end && !of_32) || !isfinite(v))
         return FV_FAIL(FV_EINVAL, "policy: %s.%s: '%s' is not a number", c->method->name, p->name,
                        text);
@@ -121,9 +121,9 @@ static void print_number(double v, const char *unit, char out[FV_PARAM_TEXT_MAX]
 
 void fv_choice_print(const fv_choice *c, int32_t i, char out[FV_PARAM_TEXT_MAX]) {
     const fv_param_info *p = &c->method->param[i];
-    const char *of_32 = p->type != FV_PARAM_LAYER || c->given[i] ? ""
-                        : c->early[i]                            ? "/32+"
-                                                                 : "/32";
+    const char *of_32 = !fv_param_is_layer(p->type) || c->given[i] ? ""
+                        : c->early[i]                              ? "/32+"
+                                                                   : "/32";
     switch (p->type) {
     case FV_PARAM_CHOICE:
         snprintf(out, FV_PARAM_TEXT_MAX, "%s", p->word[(int32_t)c->value[i]]);
@@ -133,31 +133,6 @@ void fv_choice_print(const fv_choice *c, int32_t i, char out[FV_PARAM_TEXT_MAX])
         break;
     default: print_number(c->value[i], of_32, out);
     }
-}
-
-static int32_t param_index(const fv_choice *c, const char *param) {
-    for (int32_t i = 0; i < c->method->n_param; i++)
-        if (strcmp(c->method->param[i].name, param) == 0) return i;
-    assert(!"a parameter that the method does not have");
-    return 0;
-}
-
-double fv_choice_value(const fv_choice *c, const char *param) {
-    return c->value[param_index(c, param)];
-}
-
-const char *fv_choice_text(const fv_choice *c, const char *param) {
-    int32_t i = param_index(c, param);
-    assert(c->method->param[i].type == FV_PARAM_TEXT);
-    return c->text[(int32_t)c->value[i]];
-}
-
-bool fv_choice_is(const fv_choice *c, const char *param, const char *value) {
-    int32_t i = param_index(c, param), w = 0;
-    const char *const *words = c->method->param[i].word;
-    while (words[w] && strcmp(words[w], value) != 0) w++;
-    assert(words[w]); /* a word that the choice does not have */
-    return (int32_t)c->value[i] == w;
 }
 
 int32_t fv_layer_of_32(double layer, int32_t n_layer) {
@@ -174,9 +149,25 @@ static int32_t layer_of(const fv_choice *c, int32_t i, int32_t n_layer, bool ear
     return early ? more(mapped, less(own, n_layer / 4)) : mapped;
 }
 
-int32_t fv_choice_layer(const fv_choice *c, const char *param, int32_t n_layer) {
-    int32_t i = param_index(c, param);
+int32_t fv_choice_layer(const fv_choice *c, int32_t i, int32_t n_layer) {
     return layer_of(c, i, n_layer, c->early[i]);
+}
+
+void fv_choice_params(const fv_choice *c, int32_t n_layer, fv_params *out) {
+    memset(out, 0, sizeof *out);
+    for (int32_t i = 0; i < c->method->n_param; i++) {
+        const fv_param_info *p = &c->method->param[i];
+        char *field = (char *)out + p->offset;
+        switch (p->type) {
+        case FV_PARAM_INT: *(int32_t *)(void *)field = (int32_t)c->value[i]; break;
+        case FV_PARAM_SEED: *(uint32_t *)(void *)field = (uint32_t)c->value[i]; break;
+        case FV_PARAM_FLOAT: *(double *)(void *)field = c->value[i]; break;
+        case FV_PARAM_LAYER:
+        case FV_PARAM_LAYERS: *(int32_t *)(void *)field = fv_choice_layer(c, i, n_layer); break;
+        case FV_PARAM_CHOICE: ((bool *)(void *)field)[(int32_t)c->value[i]] = true; break;
+        case FV_PARAM_TEXT: strcpy(field, c->text[(int32_t)c->value[i]]); break;
+        }
+    }
 }
 
 fv_layer_mapping fv_choice_layer_mapping(const fv_choice *c, int32_t i, int32_t n_layer) {

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "common/status.h"
+#include "policy/params.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,18 +29,26 @@ typedef enum fv_stage {
     FV_N_STAGE
 } fv_stage;
 
+/* FV_METHOD_PRUNE_fastv and so on: the index of a method in fv_policy_methods(). */
+typedef enum fv_method_id {
+#define FV_METHOD(stage, name, source, summary) FV_METHOD_##stage##_##name,
+#include "policy/methods.def"
+    FV_N_METHOD
+} fv_method_id;
+
 enum {
-    FV_MAX_PARAMS = 16,      /* of a method */
-    FV_MAX_TEXTS = 4,        /* of them, such that take a text */
-    FV_MAX_WORDS = 8,        /* of a choice */
-    FV_PARAM_TEXT_MAX = 128, /* bytes of a text with its end */
+    FV_MAX_PARAMS = 16, /* of a method */
+    FV_MAX_TEXTS = 4,   /* of them, such that take a text */
+    FV_MAX_WORDS = 8,   /* of a choice */
     FV_POLICY_TEXT_MAX = 2048
 };
 
 typedef enum fv_param_type {
     FV_PARAM_INT,
+    FV_PARAM_SEED, /* an INT of 32 bits without a sign */
     FV_PARAM_FLOAT,
     FV_PARAM_LAYER,
+    FV_PARAM_LAYERS, /* a number of layers, mapped to the checkpoint's depth as LAYER is */
     FV_PARAM_CHOICE, /* one of some words; its value is the word's index */
     FV_PARAM_TEXT    /* what it says is the method's business */
 } fv_param_type;
@@ -49,6 +58,8 @@ typedef struct fv_param_info {
     fv_param_type type;
     double fallback, min, max; /* of a choice, indices; of a text, 0 */
     bool quiet;                /* it is not written where it is at its default */
+    size_t
+        offset; /* of its field in the method's struct (policy/params.h); of a choice, the first */
     const char *unit, *meaning;
     const char *text;                   /* of a text, the default */
     const char *word[FV_MAX_WORDS + 1]; /* of a choice, up to a NULL */
@@ -56,6 +67,7 @@ typedef struct fv_param_info {
 
 typedef struct fv_method_info {
     fv_stage stage;
+    fv_method_id id;
     const char *name, *source, *summary;
     int32_t n_param;
     fv_param_info param[FV_MAX_PARAMS];
@@ -79,6 +91,7 @@ typedef struct fv_policy {
 
 const char *fv_stage_name(fv_stage s);
 const char *fv_param_type_name(fv_param_type t); /* "int", "choice" ... */
+bool fv_param_is_layer(fv_param_type t);         /* LAYER or LAYERS */
 const char *fv_stage_where(fv_stage s);
 
 /* All methods in table order, all presets; *n says how many. */
@@ -111,20 +124,19 @@ bool fv_choice_writes(const fv_choice *c, int32_t i);
 /* The value of parameter `i` as fv_choice_set takes it. */
 void fv_choice_print(const fv_choice *c, int32_t i, char out[FV_PARAM_TEXT_MAX]);
 
-/* The value of a parameter that the chosen method has (an unknown name is our own bug). */
-double fv_choice_value(const fv_choice *c, const char *param);
-const char *fv_choice_text(const fv_choice *c, const char *param);           /* of a text */
-bool fv_choice_is(const fv_choice *c, const char *param, const char *value); /* of a choice */
+/* Fills the method's struct in *out, LAYERs mapped to a network of n_layer layers. Other bytes of
+ * *out are 0. */
+void fv_choice_params(const fv_choice *c, int32_t n_layer, fv_params *out);
 
 /* Papers count 32 layers: where `layer` of them lies among n_layer, round(layer * n_layer / 32). */
 int32_t fv_layer_of_32(double layer, int32_t n_layer);
 
-/* A LAYER parameter for a network of n_layer layers. As given; or mapped from 32 layers, but no
+/* Parameter i, a LAYER, for a network of n_layer layers. As given; or mapped from 32 layers, but no
  * less than the parameter's minimum: k/32 to round(k n_layer / 32), and k/32+ to no less than k
  * either, as far as that lies in the first quarter of the network. What the first layers do depends
  * on how many there are before them, and not on how many follow: FastV's layer 2 of 32 is the first
  * behind two that see all rows. */
-int32_t fv_choice_layer(const fv_choice *c, const char *param, int32_t n_layer);
+int32_t fv_choice_layer(const fv_choice *c, int32_t i, int32_t n_layer);
 
 /* How a layer of 32 came to its number in a network of n_layer. */
 typedef enum fv_layer_mapping {

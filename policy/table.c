@@ -5,71 +5,51 @@
 #include <pthread.h>
 #include <string.h>
 
-/* methods.def lists a method's parameters behind it; the same walk counts and fills them. */
-typedef struct method_table {
-    fv_method_info row[64];
-    int32_t n;
-} method_table;
+static fv_method_info table[FV_N_METHOD];
 
-static void add_method(method_table *t, fv_stage stage, const char *name, const char *source,
-                       const char *summary) {
-    assert(t->n < (int32_t)(sizeof t->row / sizeof t->row[0]));
-    t->row[t->n++] =
-        (fv_method_info){.stage = stage, .name = name, .source = source, .summary = summary};
-}
-
-static void add_param(method_table *t, const char *method, fv_param_info param) {
-    fv_method_info *m = &t->row[t->n - 1];
+static void add_param(fv_method_info *m, const char *method, fv_param_info param) {
     assert(strcmp(m->name, method) == 0 && m->n_param < FV_MAX_PARAMS);
     while (param.type == FV_PARAM_CHOICE && param.word[(int32_t)param.max + 1]) param.max++;
     m->param[m->n_param++] = param;
 }
 
-static method_table build_table(void) {
-    method_table t = {.n = 0};
-#define FV_METHOD(stage, name, source, summary)                                                    \
-    add_method(&t, FV_STAGE_##stage, #name, source, summary);
-#define FV_PARAM_AS(method, param, kind, usual, from, to, of, about, hushed)                       \
-    add_param(&t, #method,                                                                         \
+/* methods.def lists a method's parameters after it. */
+static void init_table(void) {
+    fv_method_info *m = NULL;
+#define FV_METHOD(of_stage, of_name, from, about)                                                  \
+    m = &table[FV_METHOD_##of_stage##_##of_name];                                                  \
+    *m = (fv_method_info){.stage = FV_STAGE_##of_stage,                                            \
+                          .id = FV_METHOD_##of_stage##_##of_name,                                  \
+                          .name = #of_name,                                                        \
+                          .source = from,                                                          \
+                          .summary = about};
+#define ADD(stage, method, param, field, kind, ...)                                                \
+    add_param(m, #method,                                                                          \
               (fv_param_info){.name = #param,                                                      \
                               .type = FV_PARAM_##kind,                                             \
-                              .fallback = usual,                                                   \
-                              .min = from,                                                         \
-                              .max = to,                                                           \
-                              .quiet = hushed,                                                     \
-                              .unit = of,                                                          \
-                              .meaning = about});
+                              .offset = offsetof(FV_PARAMS(stage, method), field),                 \
+                              __VA_ARGS__});
 #define FV_PARAM(stage, method, param, kind, usual, from, to, of, about)                           \
-    FV_PARAM_AS(method, param, kind, usual, from, to, of, about, false)
+    ADD(stage, method, param, param, kind, .fallback = usual, .min = from, .max = to, .unit = of,  \
+        .meaning = about)
 #define FV_PARAM_QUIET(stage, method, param, kind, usual, from, to, of, about)                     \
-    FV_PARAM_AS(method, param, kind, usual, from, to, of, about, true)
+    ADD(stage, method, param, param, kind, .fallback = usual, .min = from, .max = to, .unit = of,  \
+        .meaning = about, .quiet = true)
+#define FIRST_FIELD(param, first, ...) FV_WORD_FIELD(param, first)
+#define WORD_TEXT(param, word_of) #word_of,
 #define FV_CHOICE(stage, method, param, about, ...)                                                \
-    add_param(&t, #method,                                                                         \
-              (fv_param_info){.name = #param,                                                      \
-                              .type = FV_PARAM_CHOICE,                                             \
-                              .unit = "",                                                          \
-                              .meaning = about,                                                    \
-                              .word = {__VA_ARGS__}});
-#define FV_TEXT(stage, method, param, fallback_text, about)                                        \
-    add_param(&t, #method,                                                                         \
-              (fv_param_info){.name = #param,                                                      \
-                              .type = FV_PARAM_TEXT,                                               \
-                              .unit = "",                                                          \
-                              .meaning = about,                                                    \
-                              .text = fallback_text});
+    ADD(stage, method, param, FIRST_FIELD(param, __VA_ARGS__, ), CHOICE, .unit = "",               \
+        .meaning = about, .word = {FV_EACH(WORD_TEXT, param, __VA_ARGS__)})
+#define FV_TEXT(stage, method, param, usual, about)                                                \
+    ADD(stage, method, param, param, TEXT, .unit = "", .meaning = about, .text = usual)
 #include "policy/methods.def"
-    return t;
 }
-
-static method_table table;
-
-static void init_table(void) { table = build_table(); }
 
 const fv_method_info *fv_policy_methods(int32_t *n) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, init_table);
-    *n = table.n;
-    return table.row;
+    *n = FV_N_METHOD;
+    return table;
 }
 
 const fv_preset_info *fv_policy_presets(int32_t *n) {
@@ -98,10 +78,11 @@ const char *fv_stage_where(fv_stage s) {
 }
 
 const char *fv_param_type_name(fv_param_type t) {
-    static const char *const names[] = {[FV_PARAM_INT] = "int",
-                                        [FV_PARAM_FLOAT] = "float",
-                                        [FV_PARAM_LAYER] = "layer",
-                                        [FV_PARAM_CHOICE] = "choice",
-                                        [FV_PARAM_TEXT] = "text"};
+    static const char *const names[] = {
+        [FV_PARAM_INT] = "int",     [FV_PARAM_SEED] = "int",     [FV_PARAM_FLOAT] = "float",
+        [FV_PARAM_LAYER] = "layer", [FV_PARAM_LAYERS] = "layer", [FV_PARAM_CHOICE] = "choice",
+        [FV_PARAM_TEXT] = "text"};
     return names[t];
 }
+
+bool fv_param_is_layer(fv_param_type t) { return t == FV_PARAM_LAYER || t == FV_PARAM_LAYERS; }

@@ -68,7 +68,7 @@ static fv_status param_message_of(const fv_choice *c, int32_t i, fv_arena *a, pa
     fovea__inference__v1__param__init(p);
     p->name = (char *)info->name;
     bool words = info->type == FV_PARAM_CHOICE || info->type == FV_PARAM_TEXT;
-    if (words || (info->type == FV_PARAM_LAYER && !c->given[i])) {
+    if (words || (fv_param_is_layer(info->type) && !c->given[i])) {
         FV_TRY(FV_ARENA_NEW(a, FV_PARAM_TEXT_MAX, p->text));
         fv_choice_print(c, i, p->text);
     } else {

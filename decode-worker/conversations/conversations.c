@@ -54,6 +54,7 @@ static void let_go(fv_conversations *t, fv_conversation *x) {
     take_out(t, x);
     fv_kv_close(x->kv);
     free(x->ids);
+    free(x->policy);
     free(x);
 }
 

@@ -21,15 +21,14 @@
  * One thread, that of the KV pool, owns a table. */
 #include "decode-worker/evict/evict.h"
 #include "model/net/kv.h"
-#include "policy/plan/plan.h"
 
 typedef struct fv_conversation {
     fv_kv *kv;    /* owned; rows of all ids but the last, which was chosen and has not run */
     int32_t n;    /* ids */
     int32_t *ids; /* [n] owned; prompts and answers in their order */
-    char policy[FV_POLICY_TEXT_MAX];
+    char *policy; /* its text, owned; for reports */
     fv_evict evict;
-    fv_text_keys text_keys; /* what the policy says of them: recompress.h */
+    fv_text_keys text_keys; /* recompress.h */
     uint8_t id[16];         /* once it is kept */
     /* private */
     struct fv_conversation *next;

@@ -3,10 +3,8 @@
 #include "decode-worker/evict/evict.h"
 
 #include <assert.h>
-#include <string.h>
 
 #include "model/net/kv_packed.h"
-#include "policy/plan/accum.h"
 #include "policy/stage_rows.h"
 
 #undef EVICT
@@ -16,24 +14,15 @@
 
 static const fv_evict_method *const methods[] = {
 #undef EVICT
-#define EVICT(name) &fv_evict_##name,
+#define EVICT(name) [FV_METHOD_EVICT_##name] = &fv_evict_##name,
 #define FV_METHOD(stage, name, source, summary) stage(name)
 #include "policy/methods.def"
 };
 
-static const fv_evict_method *find(const char *name) {
-    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
-        if (strcmp(methods[i]->name, name) == 0) return methods[i];
-    assert(!"an evict method without its file");
-    return NULL;
-}
-
-fv_status fv_evict_init(fv_evict *e, const char *policy, int32_t n_prompt) {
-    fv_policy p;
-    FV_TRY(fv_policy_parse(policy, &p));
-    *e = (fv_evict){.choice = p.stage[FV_STAGE_EVICT], .accum = fv_accum_of(&p, n_prompt)};
-    if (e->choice.method) e->method = find(e->choice.method->name);
-    return FV_OK;
+void fv_evict_init(fv_evict *e, const fv_decode_plan *plan, int32_t n_prompt) {
+    *e = (fv_evict){.method = plan->evict ? methods[plan->evict->id] : NULL,
+                    .params = plan->evict_params,
+                    .accum = fv_decode_accum(plan->evict, &plan->evict_params, n_prompt)};
 }
 
 fv_status fv_evict_step(fv_evict *e, fv_kv *kv, int32_t n_token) {

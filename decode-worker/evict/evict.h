@@ -11,30 +11,27 @@
  * held. A conversation that is sent again as a whole is a new prompt, and begins at 1.
  *
  * The computing thread. */
-#include "common/accum.h"
 #include "model/net/kv.h"
-#include "policy/policy.h"
+#include "policy/plan/decode.h"
 
 typedef struct fv_evict fv_evict;
 
 typedef struct fv_evict_method {
-    const char *name;
     /* Called before every step, with a t that never falls: lets go what is not to be seen at t. */
     fv_status (*step)(const fv_evict *e, fv_kv *kv, int32_t t);
 } fv_evict_method;
 
 struct fv_evict {
     const fv_evict_method *method; /* NULL: everything stays */
-    fv_choice choice;
-    fv_accum_rule accum; /* of methods whose rows write down what they are paid */
-    bool answers;        /* the row of a token runs next, and not those of a question */
-    int32_t before;      /* tokens of the answers before this one, on the same rows */
-    int32_t t;           /* of the last step */
-};                       /* {0} lets nothing go */
+    fv_params params;              /* the method's are its member */
+    fv_accum_rule accum;           /* of methods whose rows write down what they are paid */
+    bool answers;                  /* the row of a token runs next, and not those of a question */
+    int32_t before;                /* tokens of the answers before this one, on the same rows */
+    int32_t t;                     /* of the last step */
+};                                 /* {0} lets nothing go */
 
-/* The stage of a policy's text form, for a prompt of so many rows, of which an answer that was
- * taken up again is no part. */
-fv_status fv_evict_init(fv_evict *e, const char *policy, int32_t n_prompt);
+/* The plan's stage, for a prompt of n_prompt tokens; tokens of a resumed answer are not counted. */
+void fv_evict_init(fv_evict *e, const fv_decode_plan *plan, int32_t n_prompt);
 
 /* Lets go what is not to be seen by rows that run when this answer has n_token tokens. */
 fv_status fv_evict_step(fv_evict *e, fv_kv *kv, int32_t n_token);

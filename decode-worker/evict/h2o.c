@@ -12,4 +12,4 @@ static fv_status step(const fv_evict *e, fv_kv *kv, int32_t t) {
 }
 
 extern const fv_evict_method fv_evict_h2o;
-const fv_evict_method fv_evict_h2o = {.name = "h2o", .step = step};
+const fv_evict_method fv_evict_h2o = {.step = step};

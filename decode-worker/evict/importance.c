@@ -4,7 +4,7 @@
 
 static fv_status step(const fv_evict *e, fv_kv *kv, int32_t t) {
     (void)t;
-    return fv_expand_keep(kv, fv_choice_value(&e->choice, "keep"));
+    return fv_expand_keep(kv, e->params.evict_importance.keep);
 }
 
-const fv_evict_method fv_evict_importance = {.name = "importance", .step = step};
+const fv_evict_method fv_evict_importance = {.step = step};

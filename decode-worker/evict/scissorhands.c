@@ -17,4 +17,4 @@ static fv_status step(const fv_evict *e, fv_kv *kv, int32_t t) {
 }
 
 extern const fv_evict_method fv_evict_scissorhands;
-const fv_evict_method fv_evict_scissorhands = {.name = "scissorhands", .step = step};
+const fv_evict_method fv_evict_scissorhands = {.step = step};

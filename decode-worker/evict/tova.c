@@ -11,4 +11,4 @@ static fv_status step(const fv_evict *e, fv_kv *kv, int32_t t) {
 }
 
 extern const fv_evict_method fv_evict_tova;
-const fv_evict_method fv_evict_tova = {.name = "tova", .step = step};
+const fv_evict_method fv_evict_tova = {.step = step};

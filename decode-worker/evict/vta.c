@@ -11,10 +11,9 @@
 #include "model/net/anneal.h"
 
 static fv_status step(const fv_evict *e, fv_kv *kv, int32_t t) {
-    const fv_choice *choice = &e->choice;
-    return fv_anneal(kv, fv_vta_share(choice, t),
-                     fv_vta_by_importance(choice) ? FV_ANNEAL_IMPORTANCE : FV_ANNEAL_RANK);
+    const fv_evict_vta_params *p = &e->params.evict_vta;
+    return fv_anneal(kv, fv_vta_share(p, t), p->order_ema ? FV_ANNEAL_IMPORTANCE : FV_ANNEAL_RANK);
 }
 
 extern const fv_evict_method fv_evict_vta;
-const fv_evict_method fv_evict_vta = {.name = "vta", .step = step};
+const fv_evict_method fv_evict_vta = {.step = step};

@@ -29,9 +29,8 @@ typedef struct fv_import {
     const fv_kv_shape *shape;
     size_t row_bytes;
     fv_wire_dtype dtype;
-    fv_hello hello; /* as it was granted; its text is not used */
-    uint32_t twice; /* rows of a segment that a head may hold twice, by its policy */
-    fv_received got;
+    fv_hello hello;  /* as it was granted; its text is not used */
+    fv_received got; /* with the decode plan */
     fv_packet_reader reader;
     fv_import_due due;
     int32_t layer, layer_end; /* of the group that ROWS began */
@@ -42,7 +41,6 @@ typedef struct fv_import {
     int32_t *mask;  /* [N] as VEIL said: image tokens of each head that nobody sees */
     uint8_t *seen;  /* [prompt rows] which positions of a head in any order came; or NULL */
     uint64_t n_rows, bytes_visual; /* announced so far */
-    fv_text_keys text_keys;        /* as the policy has them */
     int32_t n_reused_text;         /* layers that LEAD gave another's text keys */
     uint8_t *payload;              /* of a section that is not rows, while it comes */
     size_t cap_payload;
@@ -81,11 +79,14 @@ uint64_t fv_import_most_visual(const fv_kv_shape *shape, uint32_t n_visual);
 uint64_t fv_import_most_tables(const fv_kv_shape *shape, const fv_hello *hello);
 
 /* Bytes of the pool, and of the stream, that a request of this kind may need. */
-size_t fv_import_pool_bytes(const fv_kv_shape *shape, const fv_hello *hello);
-uint64_t fv_import_wire_bytes(const fv_kv_shape *shape, const fv_hello *hello, int32_t n_group);
+size_t fv_import_pool_bytes(const fv_kv_shape *shape, const fv_hello *hello,
+                            const fv_decode_plan *plan);
+uint64_t fv_import_wire_bytes(const fv_kv_shape *shape, const fv_hello *hello,
+                              const fv_decode_plan *plan, int32_t n_group);
 
 /* Reserves everything. `hello` was checked. */
-fv_status fv_import_open(const fv_receiver_options *opt, const fv_hello *hello, fv_import **out);
+fv_status fv_import_open(const fv_receiver_options *opt, const fv_hello *hello,
+                         const fv_decode_plan *plan, fv_import **out);
 void fv_import_close(fv_import *l); /* NULL is fine */
 
 fv_status fv_import_read(fv_import *l, const fv_piece *piece, int32_t n);

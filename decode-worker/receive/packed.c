@@ -12,7 +12,7 @@ static fv_kv_packed *block_of(const fv_import *l) {
 }
 
 fv_status fv_import_begin_packed(fv_import *l, const fv_section *s) {
-    bool text = s->segment == FV_SEG_TEXT && l->text_keys.rank > 0;
+    bool text = s->segment == FV_SEG_TEXT && l->got.plan.text_keys.rank > 0;
     if (s->segment != FV_SEG_VISUAL && !text)
         return FV_REFUSE(MALFORMED, "layer %d has packed rows of segment %d", l->layer, s->segment);
     l->packed_seg = (fv_kv_segment)s->segment;
@@ -134,7 +134,8 @@ static fv_status check_form(const fv_import *l, const fv_kv_packed_form *f, uint
 /* No more than was set aside for so many rows. */
 static fv_status check_text_bytes(const fv_import *l, int32_t n, uint64_t bytes, bool own) {
     const fv_kv_shape *s = l->shape;
-    uint64_t most = fv_text_keys_bytes(&l->text_keys, n, s->n_kv, s->d_head, s->dtype, own);
+    uint64_t most =
+        fv_text_keys_bytes(&l->got.plan.text_keys, n, s->n_kv, s->d_head, s->dtype, own);
     if (bytes <= most) return FV_OK;
     return FV_REFUSE(OVER_BUDGET, "layer %d has %llu bytes of %d text rows, and its policy %llu",
                      l->layer, (unsigned long long)bytes, n, (unsigned long long)most);

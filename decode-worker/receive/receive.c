@@ -48,7 +48,7 @@ static fv_status count(fv_receiver *r, fv_status st) {
 
 /* ---- offer ----------------------------------------------------------------------------- */
 
-fv_status fv_receiver_check(const fv_receiver *r, const fv_hello *h) {
+fv_status fv_receiver_check(const fv_receiver *r, const fv_hello *h, fv_decode_plan *plan) {
     const fv_kv_shape *shape = fv_kv_pool_shape(r->opt.pool);
     FV_TRY(fv_compat_check(&r->compat, &h->compat));
     uint64_t rows = (uint64_t)h->n_text + h->n_visual;
@@ -80,15 +80,16 @@ fv_status fv_receiver_check(const fv_receiver *r, const fv_hello *h) {
     fv_policy policy;
     if (fv_policy_parse(h->policy, &policy) != FV_OK)
         return FV_REFUSE(INVALID, "this worker does not know the policy: %s", fv_last_error());
+    fv_decode_plan_make(&policy, (int32_t)rows, plan);
     return FV_OK;
 }
 
-fv_status fv_receiver_offer(fv_receiver *r, const fv_hello *h, fv_grant *out) {
+fv_status fv_receiver_offer(fv_receiver *r, const fv_hello *h, const fv_decode_plan *plan,
+                            fv_grant *out) {
     fv_import *l;
     fv_receiver_expire(r);
-    FV_TRY(fv_receiver_check(r, h));
-    FV_TRY(fv_import_open(&r->opt, h, &l));
-    uint64_t bytes = fv_import_wire_bytes(fv_kv_pool_shape(r->opt.pool), h, r->opt.n_group);
+    FV_TRY(fv_import_open(&r->opt, h, plan, &l));
+    uint64_t bytes = fv_import_wire_bytes(fv_kv_pool_shape(r->opt.pool), h, plan, r->opt.n_group);
     fv_status st = fv_grants_issue(r->grants, bytes, l, out);
     if (st != FV_OK)
         fv_import_close(l);
@@ -97,15 +98,17 @@ fv_status fv_receiver_offer(fv_receiver *r, const fv_hello *h, fv_grant *out) {
     return st;
 }
 
-uint64_t fv_receiver_bytes(const fv_receiver *r, const fv_hello *h) {
-    return fv_import_pool_bytes(fv_kv_pool_shape(r->opt.pool), h);
+uint64_t fv_receiver_bytes(const fv_receiver *r, const fv_hello *h, const fv_decode_plan *plan) {
+    return fv_import_pool_bytes(fv_kv_pool_shape(r->opt.pool), h, plan);
 }
 
 void fv_receiver_count_refusal(fv_receiver *r, fv_status st) { (void)count(r, st); }
 
 static fv_status sink_offer(fv_sink *sink, const fv_hello *hello, fv_grant *out) {
     fv_receiver *r = (fv_receiver *)sink;
-    return count(r, fv_receiver_offer(r, hello, out));
+    fv_decode_plan plan;
+    fv_status st = fv_receiver_check(r, hello, &plan);
+    return count(r, st == FV_OK ? fv_receiver_offer(r, hello, &plan, out) : st);
 }
 
 /* ---- frames, commit, abort ------------------------------------------------------------- */
@@ -239,5 +242,6 @@ void fv_received_free(fv_received *r) {
     fv_kv_close(r->kv);
     free(r->ids);
     free(r->seg);
+    free(r->policy);
     *r = (fv_received){0};
 }

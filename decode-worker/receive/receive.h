@@ -16,7 +16,7 @@
  * One thread, that of the pool, owns a receiver. */
 #include "handoff/transport.h"
 #include "model/net/kv.h"
-#include "policy/policy.h"
+#include "policy/plan/decode.h"
 #include "text/sample.h"
 
 typedef struct fv_receiver_options {
@@ -46,12 +46,13 @@ void fv_receiver_close(fv_receiver *r); /* ends what is under way; NULL is fine 
 
 fv_sink *fv_receiver_sink(fv_receiver *r); /* borrowed, lives as long as the receiver */
 
-/* The sink's offer in parts, for those who let others wait (decode-worker/schedule/opens.h):
- * whether it could be granted at all; room for it now, or NO_ROOM; its bytes of the pool. None
- * counts a refusal. */
-fv_status fv_receiver_check(const fv_receiver *r, const fv_hello *hello);
-fv_status fv_receiver_offer(fv_receiver *r, const fv_hello *hello, fv_grant *out);
-uint64_t fv_receiver_bytes(const fv_receiver *r, const fv_hello *hello);
+/* The sink's offer in parts, for those who let others wait (decode-worker/schedule/opens.h): whether
+ * it could be granted at all, and its decode plan; room for it now, or NO_ROOM; its bytes of the
+ * pool. None counts a refusal. */
+fv_status fv_receiver_check(const fv_receiver *r, const fv_hello *hello, fv_decode_plan *plan);
+fv_status fv_receiver_offer(fv_receiver *r, const fv_hello *hello, const fv_decode_plan *plan,
+                            fv_grant *out);
+uint64_t fv_receiver_bytes(const fv_receiver *r, const fv_hello *hello, const fv_decode_plan *plan);
 void fv_receiver_count_refusal(fv_receiver *r, fv_status st); /* FV_OK is fine */
 
 /* Ends what is past its deadline and says how many. Every call does so first; a timer for the
@@ -75,7 +76,8 @@ typedef struct fv_received {
     int32_t max_tokens;
     fv_first_token first;
     fv_sampling sampling;
-    char policy[FV_POLICY_TEXT_MAX];
+    fv_decode_plan plan;
+    char *policy;         /* its text as it came, owned; for reports */
     size_t bytes_surplus; /* reserved at grant time and given back */
 } fv_received;            /* {0} is empty and may be freed */
 

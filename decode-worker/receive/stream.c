@@ -8,9 +8,6 @@
 #include "decode-worker/receive/internal.h"
 #include "handoff/bytes.h"
 #include "model/net/accum.h"
-#include "policy/plan/accum.h"
-#include "policy/plan/attention.h"
-#include "policy/plan/csp.h"
 
 enum {
     SKIP_MAX = 64 << 10, /* bytes of sections that we do not know, in a stream */
@@ -21,24 +18,6 @@ enum {
 
 static size_t row_bytes(const fv_kv_shape *s) {
     return (size_t)s->d_head * fv_dtype_bytes(s->dtype);
-}
-
-/* What the sender's policy has this side do; one that this build cannot read leaves it nothing. */
-static fv_policy policy_of(const fv_hello *h) {
-    fv_policy policy;
-    return fv_policy_parse(h->policy, &policy) == FV_OK ? policy : (fv_policy){0};
-}
-
-/* Rows of a segment that a head may hold twice. */
-static uint32_t rows_twice(const fv_hello *h) {
-    fv_policy policy = policy_of(h);
-    return (uint32_t)fv_csp_twice(&policy, (int32_t)(h->n_text + h->n_visual));
-}
-
-/* What rows write down under it. How many may stay is nothing that a hand-off asks for. */
-static fv_accum_rule accum_of(const fv_hello *h) {
-    fv_policy policy = policy_of(h);
-    return fv_accum_of(&policy, (int32_t)(h->n_text + h->n_visual));
 }
 
 uint64_t fv_import_most_visual(const fv_kv_shape *s, uint32_t n_visual) {
@@ -57,11 +36,12 @@ uint64_t fv_import_most_tables(const fv_kv_shape *s, const fv_hello *h) {
 
 /* Text of a layer: pages for prompt and answer, and however many of the prompt's rows a policy has
  * as a block instead. */
-static size_t text_most(const fv_kv_shape *s, const fv_hello *h, const fv_text_keys *keys,
+static size_t text_most(const fv_kv_shape *s, const fv_hello *h, const fv_decode_plan *plan,
                         bool own) {
+    const fv_text_keys *keys = &plan->text_keys;
     fv_kv_shape one = *s;
     one.n_layer = 1;
-    size_t most = 0, answer = rows_twice(h) + h->max_tokens;
+    size_t most = 0, answer = (uint32_t)plan->dup_max + h->max_tokens;
     for (uint32_t packed = 0; packed <= (keys->rank ? h->n_text : 0); packed++) {
         size_t bytes =
             fv_kv_text_bytes(&one, (int32_t)(h->n_text - packed + answer), !own) +
@@ -71,27 +51,24 @@ static size_t text_most(const fv_kv_shape *s, const fv_hello *h, const fv_text_k
     return most;
 }
 
-size_t fv_import_pool_bytes(const fv_kv_shape *s, const fv_hello *h) {
-    fv_policy policy = policy_of(h);
-    fv_text_keys keys = fv_text_keys_of(&policy);
-    return ((size_t)s->n_layer - h->n_reused_text) * text_most(s, h, &keys, true) +
-           h->n_reused_text * text_most(s, h, &keys, false) + (size_t)h->bytes_visual +
+size_t fv_import_pool_bytes(const fv_kv_shape *s, const fv_hello *h, const fv_decode_plan *plan) {
+    return ((size_t)s->n_layer - h->n_reused_text) * text_most(s, h, plan, true) +
+           h->n_reused_text * text_most(s, h, plan, false) + (size_t)h->bytes_visual +
            (size_t)h->bytes_tables;
 }
 
 /* What blocks of text keys add to a stream. */
-static uint64_t text_wire_bytes(const fv_kv_shape *s, const fv_hello *h) {
-    fv_policy policy = policy_of(h);
-    fv_text_keys keys = fv_text_keys_of(&policy);
-    if (keys.rank == 0) return 0;
+static uint64_t text_wire_bytes(const fv_kv_shape *s, const fv_hello *h, const fv_text_keys *keys) {
+    if (keys->rank == 0) return 0;
     return (uint64_t)s->n_layer *
-           (fv_text_keys_bytes(&keys, (int32_t)h->n_text, s->n_kv, s->d_head, s->dtype, true) +
+           (fv_text_keys_bytes(keys, (int32_t)h->n_text, s->n_kv, s->d_head, s->dtype, true) +
             fv_wire_packed_bytes(h->n_text, h->n_text) + PACKED_MOST * FV_SECTION_HEADER);
 }
 
-uint64_t fv_import_wire_bytes(const fv_kv_shape *s, const fv_hello *h, int32_t n_group) {
-    uint64_t accum = accum_of(h).kind ? 4 * (uint64_t)n_group : 0; /* of a row */
-    uint64_t heads = (uint64_t)s->n_layer * (uint64_t)s->n_kv, twice = rows_twice(h);
+uint64_t fv_import_wire_bytes(const fv_kv_shape *s, const fv_hello *h, const fv_decode_plan *plan,
+                              int32_t n_group) {
+    uint64_t accum = plan->accum.kind ? 4 * (uint64_t)n_group : 0; /* of a row */
+    uint64_t heads = (uint64_t)s->n_layer * (uint64_t)s->n_kv, twice = (uint64_t)plan->dup_max;
     /* Per layer LEAD, RANK, VEIL and ROWS, and per segment POSN, TALY and at most a DATA for each
      * head. */
     uint64_t sections = 4 + (uint64_t)s->n_layer * (4 + 2 * (2 + (uint64_t)s->n_kv) + PACKED_MOST);
@@ -100,8 +77,8 @@ uint64_t fv_import_wire_bytes(const fv_kv_shape *s, const fv_hello *h, int32_t n
     return sections * FV_SECTION_HEADER + fv_hello_bytes(h) +
            fv_wire_prompt_bytes(h->n_text + h->n_visual) + heads * (1 + FV_N_SEG) * 4 +
            (uint64_t)s->n_layer * (FV_WIRE_LEAD_BYTES + 4) +
-           heads * (h->n_text + twice) * 2 * row_bytes(s) + text_wire_bytes(s, h) +
-           h->bytes_visual +
+           heads * (h->n_text + twice) * 2 * row_bytes(s) +
+           text_wire_bytes(s, h, &plan->text_keys) + h->bytes_visual +
            heads * (h->n_text + h->n_visual + 2 * twice) * (4 /* position */ + accum) + packed +
            FV_FIRST_TOKEN_BYTES + 32 + SKIP_MAX;
 }
@@ -458,8 +435,8 @@ static fv_status make_text(fv_import *l, int32_t layer) {
     if (own > most)
         return FV_REFUSE(OVER_BUDGET, "%d layers have text keys of their own and %d were announced",
                          own, most);
-    int32_t rows =
-        (int32_t)(l->hello.n_text - text_packed(l, layer) + l->twice + l->hello.max_tokens);
+    int32_t rows = (int32_t)(l->hello.n_text - text_packed(l, layer) +
+                             (uint32_t)l->got.plan.dup_max + l->hello.max_tokens);
     return fv_kv_reserve(l->got.kv, layer, rows);
 }
 
@@ -474,7 +451,7 @@ static fv_status take_rows(fv_import *l, const fv_section *s) {
         int32_t layer = s->layer0 + (int32_t)(i / FV_N_SEG) / n_kv;
         uint32_t most = visual ? l->hello.n_visual : l->hello.n_text - text_packed(l, layer);
         first[i] = fv_get_u32(&at);
-        if (first[i] > most + l->twice)
+        if (first[i] > most + (uint32_t)l->got.plan.dup_max)
             return FV_REFUSE(OVER_BUDGET,
                              "a head of layers %d to %d has %u rows, more than the prompt",
                              s->layer0, s->layer1 - 1, first[i]);
@@ -518,7 +495,7 @@ static fv_status check_positions(fv_import *l, int32_t head, const int32_t *pos,
     bool ranked = l->seg == FV_SEG_VISUAL && fv_kv_ranked(l->got.kv, l->layer, head) > 0;
     bool masked = l->seg == FV_SEG_VISUAL && l->mask[l->layer];
     bool any_order = ranked || masked || fv_accum_kind_of(l->got.kv);
-    int32_t least = l->twice ? 0 : 1; /* from one to the next */
+    int32_t least = l->got.plan.dup_max ? 0 : 1; /* from one to the next */
     uint32_t before = l->seg == FV_SEG_TEXT ? text_packed(l, l->layer) : 0;
     if (before && n > 0 && pos[0] <= fv_kv_packed_text(l->got.kv, l->layer)->pos[before - 1])
         return FV_REFUSE(MALFORMED, "text rows of layer %d stand ahead of those that are packed",
@@ -637,21 +614,23 @@ static fv_status on_finish(void *user, const fv_packet_totals *said) {
 
 /* Rows get their places as their layers come: until then nobody knows whose keys they have. */
 static fv_status reserve(fv_import *l) {
-    fv_policy policy = policy_of(&l->hello);
+    const fv_decode_plan *plan = &l->got.plan;
     FV_TRY(fv_kv_open(l->opt->pool, &l->got.kv));
     fv_kv_sequence *seq = fv_kv_get_sequence(l->got.kv);
-    seq->n = fv_csp_decode_n(&policy);
-    seq->expand.on = fv_attention_reads(&policy, &seq->expand.full, &seq->expand.alpha);
-    fv_accum_init(l->got.kv, accum_of(&l->hello).kind, l->opt->n_group);
-    return fv_kv_set_aside(l->got.kv, fv_import_pool_bytes(l->shape, &l->hello));
+    seq->n = plan->nsoftmax;
+    seq->expand = (fv_expand_rule){plan->read.by_importance, plan->read.full, plan->read.alpha};
+    fv_accum_init(l->got.kv, plan->accum.kind, l->opt->n_group);
+    return fv_kv_set_aside(l->got.kv, fv_import_pool_bytes(l->shape, &l->hello, plan));
 }
 
-fv_status fv_import_open(const fv_receiver_options *opt, const fv_hello *hello, fv_import **out) {
+fv_status fv_import_open(const fv_receiver_options *opt, const fv_hello *hello,
+                         const fv_decode_plan *plan, fv_import **out) {
     const fv_kv_shape *s = fv_kv_pool_shape(opt->pool);
     fv_import *l = calloc(1, sizeof *l);
     if (l) l->rows = calloc((size_t)s->n_layer * (size_t)s->n_kv * FV_N_SEG, sizeof *l->rows);
     if (l) l->mask = calloc((size_t)s->n_layer, sizeof *l->mask);
-    if (!l || !l->rows || !l->mask) {
+    if (l) l->got.policy = malloc(strlen(hello->policy) + 1);
+    if (!l || !l->rows || !l->mask || !l->got.policy) {
         fv_import_close(l);
         return FV_FAIL(FV_ENOMEM, "out of memory for a hand-off");
     }
@@ -660,12 +639,9 @@ fv_status fv_import_open(const fv_receiver_options *opt, const fv_hello *hello, 
     l->row_bytes = row_bytes(s);
     l->dtype = fv_wire_dtype_named(fv_dtype_name(s->dtype));
     l->hello = *hello;
-    memcpy(l->got.policy, hello->policy, strlen(hello->policy) + 1);
-    l->hello.policy = l->got.policy;
+    l->hello.policy = strcpy(l->got.policy, hello->policy);
+    l->got.plan = *plan;
     l->got.max_tokens = (int32_t)hello->max_tokens;
-    l->twice = rows_twice(hello);
-    fv_policy policy = policy_of(hello);
-    l->text_keys = fv_text_keys_of(&policy);
     fv_packet_hooks hooks = {.user = l,
                              .begin = on_begin,
                              .bytes = on_bytes,

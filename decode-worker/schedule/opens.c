@@ -46,7 +46,7 @@ static fv_status too_large(const fv_opens *a, const fv_open *o) {
 
 /* NO_ROOM: later, perhaps. */
 static fv_status try_now(fv_opens *a, const fv_open *o, fv_grant *grant) {
-    fv_status st = fv_receiver_offer(a->receiver, &o->hello, grant);
+    fv_status st = fv_receiver_offer(a->receiver, &o->hello, &o->plan, grant);
     bool empty = fv_kv_pool_used(a->pool) == 0 && fv_receiver_live(a->receiver) == 0;
     return fv_refusal_of(st) == FV_REFUSED_NO_ROOM && empty && a->bytes_max ? too_large(a, o) : st;
 }
@@ -88,8 +88,8 @@ static void wait_for_room(fv_opens *a, fv_open *o) {
 
 /* The oldest may have what there is. */
 static fv_status admit(fv_opens *a, fv_open *o, bool oldest, fv_grant *grant) {
-    FV_TRY(fv_receiver_check(a->receiver, &o->hello));
-    o->bytes = fv_receiver_bytes(a->receiver, &o->hello);
+    FV_TRY(fv_receiver_check(a->receiver, &o->hello, &o->plan));
+    o->bytes = fv_receiver_bytes(a->receiver, &o->hello, &o->plan);
     if (a->bytes_max && o->bytes > a->bytes_max) return too_large(a, o);
     if (!oldest) return FV_REFUSE(NO_ROOM, "%d older requests wait for room", a->n);
     return try_now(a, o, grant);

@@ -29,6 +29,7 @@ struct fv_open {
     void (*settled)(fv_open *o, fv_status st, const fv_grant *grant);
     /* private */
     fv_open *next;
+    fv_decode_plan plan;
     double arrived_s, until_s; /* of this machine's clock */
     uint64_t bytes;
     bool waiting;

@@ -105,6 +105,7 @@ static void leave(fv_scheduler *a, fv_answer *x) {
 
 static void report_follow_up(const fv_answer *x, int32_t n_prompt, fv_answer_report *r) {
     fv_kv_shape s = *fv_kv_get_shape(x->session->kv);
+    strcpy(r->policy, x->session->policy);
     r->n_prompt = n_prompt - x->n_held;
     r->bytes_raw = 2 * (size_t)s.d_head * fv_dtype_bytes(s.dtype) * (size_t)s.n_layer *
                    (size_t)s.n_kv * (size_t)n_prompt;
@@ -125,7 +126,6 @@ static void report_answer(const fv_answer *x, fv_answer_report *r) {
     r->s_claim = x->t_joined - x->t_claimed;
     r->s_decode = x->t_last - (x->follows || x->first_held ? x->t_token : x->t_claimed);
     r->recompressed = x->again.report;
-    memcpy(r->policy, x->session->policy, sizeof r->policy);
     if (x->follows) report_follow_up(x, n_prompt, r);
 }
 
@@ -203,7 +203,6 @@ static fv_status check_replay(const fv_answer *x, const fv_received *got) {
 
 /* Its tokens, the first one of the answer after them, become a conversation. */
 static fv_status take_over(fv_scheduler *a, fv_answer *x, fv_received *got) {
-    fv_policy policy;
     int32_t *ids = realloc(got->ids, ((size_t)got->n + 1) * sizeof *ids);
     if (!ids) return FV_FAIL(FV_ENOMEM, "out of memory for %d prompt rows", got->n);
     got->ids = ids;
@@ -212,12 +211,13 @@ static fv_status take_over(fv_scheduler *a, fv_answer *x, fv_received *got) {
     x->session->kv = got->kv;
     x->session->ids = ids;
     x->session->n = got->n + !x->first_held;
-    memcpy(x->session->policy, got->policy, sizeof x->session->policy);
+    x->session->policy = got->policy;
+    x->session->text_keys = got->plan.text_keys;
+    fv_evict_init(&x->session->evict, &got->plan, got->n - x->n_replay);
     got->kv = NULL;
     got->ids = NULL;
-    FV_TRY(fv_policy_parse(x->session->policy, &policy));
-    x->session->text_keys = fv_text_keys_of(&policy);
-    return fv_evict_init(&x->session->evict, x->session->policy, got->n - x->n_replay);
+    got->policy = NULL;
+    return FV_OK;
 }
 
 /* The prompt's last token is what runs next; what is evicted from token to token goes before it,

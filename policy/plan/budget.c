@@ -3,8 +3,7 @@
 
 #include "policy/plan/contribute.h"
 
-fv_plan_budget fv_budget_of(const fv_choice *c, int32_t n_prompt) {
-    double heavy = fv_choice_value(c, "heavy"), recent = fv_choice_value(c, "recent");
+fv_plan_budget fv_budget_of(double heavy, double recent, int32_t n_prompt) {
     /* 1e-9: shares are not exact in binary. */
     if (heavy + recent >= 1 - 1e-9) return (fv_plan_budget){.heavy = INT32_MAX};
     return (fv_plan_budget){.heavy = fv_plan_share(heavy, n_prompt),
@@ -30,4 +29,17 @@ void fv_budget_select(fv_plan *plan, fv_plan_budget budget, const fv_plan_window
         plan->budget = (fv_plan_budget){0};
     else if (window)
         plan->window = *window;
+}
+
+fv_status fv_plan_select_budget(fv_plan *plan, double heavy, double recent) {
+    fv_budget_select(plan, fv_budget_of(heavy, recent, fv_budget_prompt(plan)), NULL);
+    return FV_OK;
+}
+
+fv_status fv_plan_select_hitters(fv_plan *plan, double heavy, double recent, bool shared,
+                                 bool max) {
+    int32_t n = fv_budget_prompt(plan);
+    fv_plan_window all = {.rows = n, .shared = shared, .max = max};
+    fv_budget_select(plan, fv_budget_of(heavy, recent, n), &all);
+    return FV_OK;
 }

@@ -5,9 +5,9 @@
  * and of those ahead of them the ones of highest score. */
 #include "policy/plan/plan.h"
 
-/* floor(heavy L) and floor(recent L) of parameters `heavy` and `recent`; where they come to the
+/* floor(heavy L) and floor(recent L); where they come to the
  * whole prompt, no number of rows is too many. */
-fv_plan_budget fv_budget_of(const fv_choice *c, int32_t n_prompt);
+fv_plan_budget fv_budget_of(double heavy, double recent, int32_t n_prompt);
 
 /* Rows of the prompt, without an answer that is taken up again. */
 int32_t fv_budget_prompt(const fv_plan *plan);

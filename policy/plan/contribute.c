@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "policy/plan/budget.h"
+#include "policy/plan/decode.h"
+
 void fv_plan_note(fv_plan *plan, fv_stage stage, const char *why) {
     snprintf(plan->note[stage], sizeof plan->note[stage], "%s=%s does nothing here: %s",
              fv_stage_name(stage), plan->policy.stage[stage].method->name, why);
@@ -17,41 +20,12 @@ bool fv_plan_text_only(fv_plan *plan, fv_stage stage) {
     return true;
 }
 
-static void write_down(fv_plan *plan, fv_stage stage, const char *param, int32_t layer) {
-    const fv_choice *c = &plan->policy.stage[stage];
-    int32_t i = 0;
-    while (strcmp(c->method->param[i].name, param) != 0) i++;
-    if (c->given[i]) return;
-    assert(plan->n_mapped < FV_PLAN_MAX_MAPPED);
-    fv_plan_mapped *to = &plan->mapped[plan->n_mapped++];
-    to->stage = stage;
-    to->param = i;
-    to->layer = layer;
-}
-
 void fv_plan_forget_mapped(fv_plan *plan, fv_stage stage) {
     int32_t n = 0;
     for (int32_t i = 0; i < plan->n_mapped; i++)
         if (plan->mapped[i].stage != stage) plan->mapped[n++] = plan->mapped[i];
     memset(plan->mapped + n, 0, (size_t)(plan->n_mapped - n) * sizeof plan->mapped[0]);
     plan->n_mapped = n;
-}
-
-int32_t fv_plan_stride(fv_plan *plan, fv_stage stage, const char *param) {
-    int32_t n = fv_choice_layer(&plan->policy.stage[stage], param, plan->shape.n_layer);
-    write_down(plan, stage, param, n);
-    return n;
-}
-
-fv_status fv_plan_layer(fv_plan *plan, fv_stage stage, const char *param, int32_t *layer) {
-    const fv_choice *c = &plan->policy.stage[stage];
-    int32_t l = fv_choice_layer(c, param, plan->shape.n_layer);
-    if (l < 0 || l >= plan->shape.n_layer)
-        return FV_FAIL(FV_EINVAL, "policy: %s=%s,%s=%d: this checkpoint has layers 0..%d",
-                       fv_stage_name(stage), c->method->name, param, l, plan->shape.n_layer - 1);
-    write_down(plan, stage, param, l);
-    *layer = l;
-    return FV_OK;
 }
 
 /* 1e-9: shares are not exact in binary, and 0.7 * 10 must be 7. */
@@ -94,4 +68,14 @@ void fv_plan_select(fv_plan *plan, fv_plan_rows_fn rows) {
                 return;
             }
     fv_plan_note(plan, FV_STAGE_SELECT, "every head keeps every row of a prompt this short");
+}
+
+fv_status fv_plan_accumulate(fv_plan *plan, int32_t tokens) {
+    plan->accum = fv_decode_accum(plan->policy.stage[FV_STAGE_EVICT].method,
+                                  &plan->params[FV_STAGE_EVICT], fv_budget_prompt(plan));
+    if (plan->accum.kind)
+        plan->accum_rows = tokens;
+    else
+        fv_plan_note(plan, FV_STAGE_EVICT, "its budget is the whole prompt, and every row stays");
+    return FV_OK;
 }

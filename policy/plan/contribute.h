@@ -1,40 +1,35 @@
 #ifndef FOVEA_POLICY_PLAN_CONTRIBUTE_H
 #define FOVEA_POLICY_PLAN_CONTRIBUTE_H
 
-/* What a method adds to a plan: one function per row of methods.def, in a file of policy/plan/
- * that is named after the method, or after what several methods add alike (FV_METHOD_AS):
- *
- *   prune: share    from layer `layer` on, `keep` of the visual tokens; no attention is asked for
- *
- * They run in the order of the stages, each on what the earlier
- * ones left: a plan of `exact` to begin with. */
+/* What a method adds to a plan: fv_plan_<stage>_<method>, one function per row of methods.def, in a
+ * file of policy/plan/ named after the method, or one that several methods share (FV_METHOD_AS).
+ * They run in the order of the stages, each on what the earlier ones left: a plan of `exact` to
+ * begin with. The parameters' layers exist. FV_EINVAL when another value does not fit the
+ * checkpoint; a method that can change nothing calls fv_plan_note. */
 #include "policy/plan/plan.h"
 
-/* fv_status fv_plan_<stage>_<method>(fv_plan *plan), for every method there is. FV_EINVAL when a
- * value does not fit the checkpoint; one that can change nothing calls fv_plan_note. */
-#define FV_PLAN_CONDENSE(name) fv_plan_condense_##name
-#define FV_PLAN_PRUNE(name) fv_plan_prune_##name
-#define FV_PLAN_LAZY(name) fv_plan_lazy_##name
-#define FV_PLAN_SELECT(name) fv_plan_select_##name
-#define FV_PLAN_PACK(name) fv_plan_pack_##name
-#define FV_PLAN_EXPAND(name) fv_plan_expand_##name
-#define FV_PLAN_EVICT(name) fv_plan_evict_##name
-#define FV_METHOD(stage, name, source, summary) fv_status FV_PLAN_##stage(name)(fv_plan * plan);
-#define FV_METHOD_AS(stage, name, source, summary, plan) FV_METHOD(stage, plan, source, summary)
+#define FV_METHOD_AS(stage, name, source, summary, call)
+#define FV_METHOD(stage, name, source, summary)                                                    \
+    fv_status FV_NAME(fv_plan_, stage, name)(fv_plan * plan, const FV_PARAMS(stage, name) * p);
 #include "policy/methods.def"
+
+/* From `layer` on, `keep` of the visual tokens; no attention is asked for. */
+fv_status fv_plan_prune_share(fv_plan *plan, int32_t layer, double keep);
+
+/* Of a prompt of L tokens every KV head keeps the last floor(recent L), and of those before them
+ * floor(heavy L): chosen by no attention, or by what all tokens of the prompt attend to. All query
+ * heads of a layer are brought together (`shared`), or those of each KV head, to their largest
+ * (`max`) or to their mean. */
+fv_status fv_plan_select_budget(fv_plan *plan, double heavy, double recent);
+fv_status fv_plan_select_hitters(fv_plan *plan, double heavy, double recent, bool shared, bool max);
+
+/* ---- what their files call --------------------------------------------------------------- */
 
 /* "prune=vtw does nothing here: <why>", for the report. */
 void fv_plan_note(fv_plan *plan, fv_stage stage, const char *why);
 
 /* Whether the prompt has no image; notes it as the reason why the stage does nothing. */
 bool fv_plan_text_only(fv_plan *plan, fv_stage stage);
-
-/* A LAYER parameter of the stage's method, which the plan writes down if it was mapped; FV_EINVAL
- * when the checkpoint has no such layer. */
-fv_status fv_plan_layer(fv_plan *plan, fv_stage stage, const char *param, int32_t *layer);
-
-/* Likewise, of one that counts layers. */
-int32_t fv_plan_stride(fv_plan *plan, fv_stage stage, const char *param);
 
 /* The stage's layers of 32 are not used on this request. */
 void fv_plan_forget_mapped(fv_plan *plan, fv_stage stage);
@@ -53,5 +48,9 @@ void fv_plan_mask_after(fv_plan *plan, int32_t layer, int32_t keep);
 /* The select stage leaves `rows` to each KV head: pure, at most what prune leaves to the layer.
  * When that is everything everywhere, the stage is left out and noted. */
 void fv_plan_select(fv_plan *plan, fv_plan_rows_fn rows);
+
+/* Attention-score accumulators of an evict method: its rule (fv_decode_<stage>_<method>), which
+ * begins with the attention of the prompt's last `tokens`. */
+fv_status fv_plan_accumulate(fv_plan *plan, int32_t tokens);
 
 #endif

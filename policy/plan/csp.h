@@ -17,12 +17,6 @@ typedef struct fv_csp_sizes {
     int32_t self, cross; /* of the others, chosen within a modality and across */
 } fv_csp_sizes;
 
-fv_csp_sizes fv_csp_sizes_of(const fv_choice *csp, int32_t n_prompt);
-
-/* How many rows of a segment a KV head may hold twice, under any policy. */
-int32_t fv_csp_twice(const fv_policy *policy, int32_t n_prompt);
-
-/* n of n-softmax in the answer's attention, under any policy. */
-float fv_csp_decode_n(const fv_policy *policy);
+fv_csp_sizes fv_csp_sizes_of(const fv_select_csp_params *p, int32_t n_prompt);
 
 #endif

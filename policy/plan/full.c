@@ -1,7 +1,8 @@
 /* expand=full: what happens to packed rows anyway, said aloud. */
 #include "policy/plan/contribute.h"
 
-fv_status fv_plan_expand_full(fv_plan *plan) {
+fv_status fv_plan_expand_full(fv_plan *plan, const fv_expand_full_params *p) {
+    (void)p;
     if (!plan->packs) fv_plan_note(plan, FV_STAGE_EXPAND, "no layer is packed");
     return FV_OK;
 }

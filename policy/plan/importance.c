@@ -1,12 +1,12 @@
 /* evict=importance: packed rows go by what the prompt's last row paid to them, in each layer. */
 #include "policy/plan/contribute.h"
 
-fv_status fv_plan_evict_importance(fv_plan *plan) {
+fv_status fv_plan_evict_importance(fv_plan *plan, const fv_evict_importance_params *p) {
     if (!plan->packs) {
         fv_plan_note(plan, FV_STAGE_EVICT, "no layer is packed");
         return FV_OK;
     }
-    plan->keeps_packed = fv_choice_value(&plan->policy.stage[FV_STAGE_EVICT], "keep");
+    plan->keeps_packed = p->keep;
     if (plan->keeps_packed >= 1) {
         fv_plan_note(plan, FV_STAGE_EVICT, "every packed row is kept");
         return FV_OK;

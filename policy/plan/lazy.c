@@ -6,18 +6,24 @@
  *                  of 4: where sharing costs little without any training (ST3, table of layers)
  *   calibrated     as `fovea calibrate` measured it on this checkpoint
  *   given          `2-6/7-11`: first and last layer of each block */
-#include "policy/plan/lazy.h"
-
 #include <stdlib.h>
 #include <string.h>
 
-static const fv_choice *choice_of(const fv_plan *plan) {
-    return &plan->policy.stage[FV_STAGE_LAZY];
+#include "policy/plan/contribute.h"
+
+/* Of vla, and of gla, whose rows in methods.def are the same. */
+static const fv_lazy_vla_params *params_of(const fv_plan *plan) {
+    _Static_assert(sizeof(fv_lazy_vla_params) == sizeof(fv_lazy_gla_params), "the same fields");
+    return &plan->params[FV_STAGE_LAZY].lazy_vla;
+}
+
+static const char *name_of(const fv_plan *plan) {
+    return plan->policy.stage[FV_STAGE_LAZY].method->name;
 }
 
 static fv_status bad_blocks(const fv_plan *plan, const char *why) {
-    return FV_FAIL(FV_EINVAL, "policy: lazy=%s,blocks=%s: %s", choice_of(plan)->method->name,
-                   fv_choice_text(choice_of(plan), "blocks"), why);
+    return FV_FAIL(FV_EINVAL, "policy: lazy=%s,blocks=%s: %s", name_of(plan),
+                   params_of(plan)->blocks, why);
 }
 
 /* Layers [from, end) in blocks of `size`. */
@@ -31,17 +37,16 @@ static fv_status read_layer(const fv_plan *plan, const char **at, int32_t *layer
     long v = strtol(*at, &end, 10);
     if (v >= plan->shape.n_layer)
         return FV_FAIL(FV_EINVAL, "policy: lazy=%s,blocks=%s: this checkpoint has layers 0..%d",
-                       choice_of(plan)->method->name, fv_choice_text(choice_of(plan), "blocks"),
-                       plan->shape.n_layer - 1);
+                       name_of(plan), params_of(plan)->blocks, plan->shape.n_layer - 1);
     *at = end;
     *layer = (int32_t)v;
     return FV_OK;
 }
 
 static fv_status given_blocks(const fv_plan *plan, int32_t *source_layer) {
-    const char *at = fv_choice_text(choice_of(plan), "blocks");
+    const char *at = params_of(plan)->blocks;
     for (int32_t behind = 0;; at++) {
-        int32_t first, last;
+        int32_t first = 0, last = 0;
         FV_TRY(read_layer(plan, &at, &first));
         if (*at++ != '-') return bad_blocks(plan, "write it as 2-6/7-11");
         FV_TRY(read_layer(plan, &at, &last));
@@ -56,28 +61,27 @@ static fv_status given_blocks(const fv_plan *plan, int32_t *source_layer) {
 
 static fv_status calibrated_blocks(const fv_plan *plan, int32_t *source_layer) {
     if (plan->shape.uncalibrated)
-        return FV_FAIL(FV_EINVAL, "policy: lazy=%s,map=calibrated: %s",
-                       choice_of(plan)->method->name, plan->shape.uncalibrated);
+        return FV_FAIL(FV_EINVAL, "policy: lazy=%s,map=calibrated: %s", name_of(plan),
+                       plan->shape.uncalibrated);
     if (!plan->shape.calibrated)
         return FV_FAIL(FV_EINVAL,
                        "policy: lazy=%s,map=calibrated: the checkpoint has no calibration; run "
                        "`fovea calibrate --checkpoint DIR`, or choose another map",
-                       choice_of(plan)->method->name);
+                       name_of(plan));
     memcpy(source_layer, plan->shape.calibrated,
            (size_t)plan->shape.n_layer * sizeof *source_layer);
     return FV_OK;
 }
 
 static fv_status read_map(const fv_plan *plan, int32_t *source_layer) {
-    const fv_choice *c = choice_of(plan);
+    const fv_lazy_vla_params *p = params_of(plan);
     int32_t n = plan->shape.n_layer;
-    bool given = fv_choice_is(c, "map", "given");
     for (int32_t l = 0; l < n; l++) source_layer[l] = l;
-    if (!given && strcmp(fv_choice_text(c, "blocks"), "-") != 0)
+    if (!p->map_given && strcmp(p->blocks, "-") != 0)
         return bad_blocks(plan, "blocks are for map=given");
-    if (given) return given_blocks(plan, source_layer);
-    if (fv_choice_is(c, "map", "calibrated")) return calibrated_blocks(plan, source_layer);
-    if (fv_choice_is(c, "map", "paper_like"))
+    if (p->map_given) return given_blocks(plan, source_layer);
+    if (p->map_calibrated) return calibrated_blocks(plan, source_layer);
+    if (p->map_paper_like)
         even_blocks(2, n - 1, 5, source_layer);
     else
         even_blocks(fv_layer_of_32(15, n), n - 1, 4, source_layer);
@@ -99,7 +103,9 @@ static void count_splits(fv_plan *plan) {
     if (plan->splits > plan->most_edits) plan->splits = plan->most_edits;
 }
 
-fv_status fv_plan_lazy(fv_plan *plan, bool text) {
+/* Visual tokens of lazy layers reuse queries and keys; with `text`, text tokens too. A block is cut
+ * where visual tokens are pruned: its tokens must be its source layer's. */
+static fv_status share_attention(fv_plan *plan, bool text) {
     int32_t map[FV_PLAN_MAX_LAYERS], n_lazy = 0;
     FV_TRY(read_map(plan, map));
     if (!text && fv_plan_text_only(plan, FV_STAGE_LAZY)) return FV_OK;
@@ -113,4 +119,14 @@ fv_status fv_plan_lazy(fv_plan *plan, bool text) {
     count_splits(plan);
     if (n_lazy == 0) fv_plan_note(plan, FV_STAGE_LAZY, "no layer has one before it to follow");
     return FV_OK;
+}
+
+fv_status fv_plan_lazy_vla(fv_plan *plan, const fv_lazy_vla_params *p) {
+    (void)p;
+    return share_attention(plan, false);
+}
+
+fv_status fv_plan_lazy_gla(fv_plan *plan, const fv_lazy_gla_params *p) {
+    (void)p;
+    return share_attention(plan, true);
 }

@@ -6,23 +6,22 @@
 static int32_t head_rows(const fv_plan *plan, int32_t layer, int32_t head) {
     int32_t n_answer = plan->shape.n_answer, n_text = plan->shape.n_text - n_answer;
     int32_t rows = plan->visual[layer] + n_text, heavy = plan->budget.heavy;
-    bool text = fv_choice_is(&plan->policy.stage[FV_STAGE_SELECT], "prior", "text");
+    bool text = plan->params[FV_STAGE_SELECT].select_lookm.prior_text;
     if (text && heavy < n_text) heavy = n_text;
     (void)head;
     int64_t most = (int64_t)heavy + plan->budget.recent;
     return n_answer + (int32_t)(rows < most ? rows : most);
 }
 
-fv_status fv_plan_select_lookm(fv_plan *plan) {
-    const fv_choice *c = &plan->policy.stage[FV_STAGE_SELECT];
+fv_status fv_plan_select_lookm(fv_plan *plan, const fv_select_lookm_params *p) {
     int32_t n = fv_budget_prompt(plan);
-    plan->budget = fv_budget_of(c, n);
+    plan->budget = fv_budget_of(p->heavy, p->recent, n);
     fv_plan_select(plan, head_rows);
     if (!plan->select) {
         plan->budget = (fv_plan_budget){0};
         return FV_OK;
     }
     plan->window = (fv_plan_window){.rows = n};
-    if (fv_choice_is(c, "prior", "text")) plan->exact_counts = false;
+    if (p->prior_text) plan->exact_counts = false;
     return FV_OK;
 }

@@ -23,16 +23,16 @@ static void plan_pair(fv_plan *plan, int32_t l) {
         plan->pack[l] = plan->pack[l + 1] = (fv_plan_pack){0};
 }
 
-fv_status fv_plan_pack_minicache(fv_plan *plan) {
-    int32_t start;
-    FV_TRY(fv_plan_layer(plan, FV_STAGE_PACK, "start", &start));
+fv_status fv_plan_pack_minicache(fv_plan *plan, const fv_pack_minicache_params *p) {
+    int32_t start = p->start;
     if (fv_plan_text_only(plan, FV_STAGE_PACK)) return FV_OK;
     plan->pack_merged = true;
     plan->pack_bits = 16;
     for (int32_t l = start + start % 2; l + 1 < plan->shape.n_layer; l += 2) plan_pair(plan, l);
     if (plan->packs) {
         plan->exact_counts = false;
-        plan->first_packed = fv_choice_is(&plan->policy.stage[FV_STAGE_PACK], "first", "packed");
+        plan->pack_block = p->block;
+        plan->first_packed = p->first_packed;
         return FV_OK;
     }
     plan->pack_merged = false;

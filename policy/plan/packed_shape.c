@@ -85,16 +85,13 @@ static int32_t rank_of(const fv_plan *plan, int32_t layer) {
     return least(k > v ? k : v, width_of(plan));
 }
 
-static double gain_of(const fv_plan *plan) {
-    return fv_choice_value(&plan->policy.stage[FV_STAGE_PACK], "gain");
-}
-
 bool fv_plan_packs(const fv_plan *plan, int32_t layer, int32_t n) {
     int32_t v = plan->pack[layer].rank[FV_PACKED_V];
     if (plan->pack_coded) return v > 0 && codes_pay(plan, layer, n);
     if (plan->pack_merged) return v > 0 && merging_pays(plan, layer, n);
     int32_t rank = least(rank_of(plan, layer), n);
-    return rank > 0 && fv_packed_gain(n, rank, width_of(plan)) >= gain_of(plan);
+    return rank > 0 &&
+           fv_packed_gain(n, rank, width_of(plan)) >= plan->params[FV_STAGE_PACK].pack_svd.gain;
 }
 
 /* ---- of a range of numbers of rows ------------------------------------------------------- */
@@ -132,7 +129,8 @@ fv_packs fv_plan_packs_range(const fv_plan *plan, int32_t layer, int32_t from, i
     if (from < 1) from = 1;
     if (plan->pack_coded) return codes_pay_range(plan, layer, from, to);
     if (plan->pack_merged) return FV_PACKS_NONE; /* as for the bytes above */
-    return factors_pay_range(from, to, rank_of(plan, layer), width_of(plan), gain_of(plan));
+    return factors_pay_range(from, to, rank_of(plan, layer), width_of(plan),
+                             plan->params[FV_STAGE_PACK].pack_svd.gain);
 }
 
 uint64_t fv_plan_packed_most(const fv_plan *plan, int32_t layer, int32_t from, int32_t to,

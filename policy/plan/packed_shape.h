@@ -16,10 +16,7 @@ fv_packed_shape fv_plan_packed_shape(const fv_plan *plan, int32_t layer, fv_pack
  * never more than their rows. */
 uint64_t fv_plan_packed_bytes(const fv_plan *plan, int32_t layer, int32_t n, bool leads);
 
-/* What a policy says of text keys, for both workers. */
-fv_text_keys fv_text_keys_of(const fv_policy *policy);
-
-/* Their block when a layer has n text tokens of this width; values are rows. */
+/* The block of text keys when a layer has n text tokens of this width; values are rows. */
 fv_packed_shape fv_text_keys_shape(const fv_text_keys *keys, fv_packed_kind kind, int32_t n,
                                    int32_t n_kv, int32_t d_head, fv_dtype dtype);
 

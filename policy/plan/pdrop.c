@@ -2,21 +2,18 @@
  * asked of the layer that it stands before, so no layer is tapped. */
 #include "policy/plan/contribute.h"
 
-fv_status fv_plan_prune_pdrop(fv_plan *plan) {
-    static const char *const stages[] = {"second", "third", "fourth"};
-    double ratio = fv_choice_value(&plan->policy.stage[FV_STAGE_PRUNE], "ratio"), share = 1;
-    int32_t layer[3];
-    for (int s = 0; s < 3; s++) {
-        FV_TRY(fv_plan_layer(plan, FV_STAGE_PRUNE, stages[s], &layer[s]));
-        if (s > 0 && layer[s] < layer[s - 1])
+fv_status fv_plan_prune_pdrop(fv_plan *plan, const fv_prune_pdrop_params *p) {
+    const int32_t layer[3] = {p->second, p->third, p->fourth};
+    double share = 1;
+    for (int s = 1; s < 3; s++)
+        if (layer[s] < layer[s - 1])
             return FV_FAIL(FV_EINVAL,
                            "policy: prune=pdrop: stages begin at layers %d and %d: they "
                            "must ascend",
                            layer[s - 1], layer[s]);
-    }
     if (fv_plan_text_only(plan, FV_STAGE_PRUNE)) return FV_OK;
     for (int s = 0; s < 3; s++) {
-        share *= ratio;
+        share *= p->ratio;
         if (s < 2 && layer[s + 1] == layer[s])
             continue; /* on few layers stages may fall together */
         int32_t n = plan->n_edit;

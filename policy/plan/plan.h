@@ -6,10 +6,9 @@
  * Kernels and the decoder see what stands here (layers, counts), never methods. Sizes are in
  * rows: the plan says how many visual and text tokens each layer runs and each KV head holds, so
  * that the bytes of a request are known before prefill. */
-#include "common/accum.h"
 #include "common/schedule.h"
 #include "common/token_span.h"
-#include "policy/policy.h"
+#include "policy/plan/decode.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -119,23 +118,14 @@ typedef struct fv_plan_pack {
     bool second; /* of two layers that are merged: this one, and the one before */
 } fv_plan_pack;
 
-/* Keys of the prompt's text tokens as factors, values as they are: in every layer whose rows they
- * make `gain` times smaller. */
-typedef struct fv_text_keys {
-    double gain, energy;
-    int32_t rank; /* at most; 0: text is raw */
-    int32_t bits;
-    int32_t block; /* positions that share an anchor; 0: all */
-    int32_t again; /* so many rows that came later make a kept turn factor them anew; 0: none do */
-} fv_text_keys;
-
 /* The share of a ranked layer's visual tokens that is left when t tokens of the answer are there; it
  * falls with t. */
 typedef double (*fv_plan_share_fn)(const fv_plan *plan, int32_t t);
 
 struct fv_plan {
     fv_plan_shape shape;
-    fv_policy policy; /* what was asked for */
+    fv_policy policy;             /* what was asked for, */
+    fv_params params[FV_N_STAGE]; /* and its parameters, of stages that have a method */
     int32_t n_edit;
     fv_plan_edit edit[FV_PLAN_MAX_LAYERS]; /* ascending layers */
     int32_t most_edits;                    /* of those by data, how many let rows leave at most */
@@ -160,6 +150,7 @@ struct fv_plan {
     bool exact_counts; /* no count depends on data; if not, they are upper bounds */
     fv_plan_pack pack[FV_PLAN_MAX_LAYERS];
     uint8_t pack_bits;
+    int32_t pack_block;   /* positions that share an anchor; 0: all */
     bool pack_coded;      /* packed layers are codes, not factors, */
     double pack_outliers; /* with this share of a line's numbers kept as they are; */
     bool pack_merged;     /* or directions that two layers share */
@@ -167,6 +158,7 @@ struct fv_plan {
     fv_text_keys text_keys;
     bool first_packed;   /* something is packed, and the first token comes from it as well */
     double keeps_packed; /* share of their rows that decoding begins with */
+    fv_plan_read read;
     bool observes; /* packed rows have an importance, which begins with the prompt's last row */
     /* The layer whose attention ranks the visual tokens of layer l, so that they can be let go one by
      * one; -1: they are not ranked. */
@@ -189,6 +181,11 @@ struct fv_plan {
  * sentence says which. A stage that cannot change anything here (no image in the prompt, all
  * rows kept) is left out and says so in note[]. */
 fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_plan *out);
+
+/* What a stage's method kept is what the plan says: so many tokens, or with `by_data` at most so
+ * many. FV_EFATAL names the method otherwise: it counts in policy/plan/ other than it chooses. */
+fv_status fv_plan_check_kept(const fv_plan *plan, fv_stage stage, int32_t kept, int32_t planned,
+                             bool by_data);
 
 /* Bytes of keys and values behind prefill; pages have idle ends, which do not count. */
 typedef struct fv_plan_bytes {

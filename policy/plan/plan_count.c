@@ -206,7 +206,7 @@ typedef struct packed_rows {
 } packed_rows;
 
 static packed_rows rows_in_blocks(const fv_plan *plan, int32_t n, int32_t positions, int32_t runs) {
-    int32_t size = (int32_t)fv_choice_value(&plan->policy.stage[FV_STAGE_PACK], "block");
+    int32_t size = plan->pack_block;
     uint64_t most = size > 0 ? (uint64_t)(positions / size) + 2 * (uint64_t)runs : 1;
     return (packed_rows){
         .n = (uint64_t)n, .blocks = most < (uint64_t)n ? most : (uint64_t)n, .anchored = size > 0};

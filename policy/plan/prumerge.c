@@ -13,16 +13,14 @@ static int32_t most_outliers(int32_t n) {
     return above < 1 ? 1 : above;
 }
 
-fv_status fv_plan_condense_prumerge(fv_plan *plan) {
-    const fv_choice *c = &plan->policy.stage[FV_STAGE_CONDENSE];
-    double share = fv_choice_value(c, "keep");
+fv_status fv_plan_condense_prumerge(fv_plan *plan, const fv_condense_prumerge_params *p) {
     int32_t n = fv_plan_image_rows(plan);
-    int32_t keep = share > 0 ? fv_prumerge_share(share, n) : most_outliers(n);
+    int32_t keep = p->keep > 0 ? fv_prumerge_share(p->keep, n) : most_outliers(n);
     if (n == 0)
         fv_plan_note(plan, FV_STAGE_CONDENSE, "the prompt has no image");
-    else if (keep == n && fv_choice_value(c, "neighbours") == 0)
+    else if (keep == n && p->neighbours == 0)
         fv_plan_note(plan, FV_STAGE_CONDENSE, "every visual row is kept as it is");
     else
-        fv_plan_condense(plan, keep < n ? keep + 1 : n, share > 0);
+        return fv_plan_condense(plan, keep < n ? keep + 1 : n, p->keep > 0);
     return FV_OK;
 }

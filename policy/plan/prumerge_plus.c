@@ -3,14 +3,13 @@
 #include "policy/plan/condense.h"
 #include "policy/plan/contribute.h"
 
-fv_status fv_plan_condense_prumerge_plus(fv_plan *plan) {
-    const fv_choice *c = &plan->policy.stage[FV_STAGE_CONDENSE];
+fv_status fv_plan_condense_prumerge_plus(fv_plan *plan, const fv_condense_prumerge_plus_params *p) {
     int32_t n = fv_plan_image_rows(plan);
     if (n == 0)
         fv_plan_note(plan, FV_STAGE_CONDENSE, "the prompt has no image");
-    else if (fv_choice_value(c, "keep") * n >= n && fv_choice_value(c, "neighbours") == 0)
+    else if (p->keep * n >= n && p->neighbours == 0)
         fv_plan_note(plan, FV_STAGE_CONDENSE, "every visual row is kept as it is");
     else
-        fv_plan_condense(plan, n, false);
+        return fv_plan_condense(plan, n, false);
     return FV_OK;
 }

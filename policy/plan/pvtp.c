@@ -8,15 +8,10 @@
  * algorithm is printed, they give 4.96 T and more. A step is ranked in the layer before it. */
 #include "policy/plan/contribute.h"
 
-fv_status fv_plan_prune_pvtp(fv_plan *plan) {
-    const fv_choice *c = &plan->policy.stage[FV_STAGE_PRUNE];
-    double first = fv_choice_value(c, "first"), ratio = fv_choice_value(c, "ratio");
-    int32_t layer;
-    FV_TRY(fv_plan_layer(plan, FV_STAGE_PRUNE, "layer", &layer));
-    int32_t stride = fv_plan_stride(plan, FV_STAGE_PRUNE, "stride");
+fv_status fv_plan_prune_pvtp(fv_plan *plan, const fv_prune_pvtp_params *p) {
     if (fv_plan_text_only(plan, FV_STAGE_PRUNE)) return FV_OK;
-    for (int32_t k = 0; layer < plan->shape.n_layer; k++, layer += stride) {
-        int32_t keep = fv_plan_share(1 - first - k * ratio, plan->shape.n_visual);
+    for (int32_t k = 0, layer = p->layer; layer < plan->shape.n_layer; k++, layer += p->stride) {
+        int32_t keep = fv_plan_share(1 - p->first - k * p->ratio, plan->shape.n_visual);
         int32_t n_edit = plan->n_edit;
         fv_plan_drop(plan, layer, keep > 0 ? keep : 0);
         if (plan->n_edit > n_edit) plan->capture[layer - 1] |= FV_CAPTURE_LAST_ROW;

@@ -3,13 +3,12 @@
 #include "policy/plan/contribute.h"
 #include "policy/plan/packed_shape.h"
 
-fv_status fv_plan_pack_quant(fv_plan *plan) {
-    const fv_choice *c = &plan->policy.stage[FV_STAGE_PACK];
+fv_status fv_plan_pack_quant(fv_plan *plan, const fv_pack_quant_params *p) {
     int32_t width = plan->shape.n_kv * plan->shape.d_head;
     if (fv_plan_text_only(plan, FV_STAGE_PACK)) return FV_OK;
     plan->pack_coded = true;
-    plan->pack_outliers = fv_choice_value(c, "outliers");
-    plan->pack_bits = fv_choice_is(c, "bits", "4") ? 4 : 8;
+    plan->pack_outliers = p->outliers;
+    plan->pack_bits = p->bits_4 ? 4 : 8;
     for (int32_t l = 0; l < plan->shape.n_layer; l++) {
         plan->pack[l] = (fv_plan_pack){.rank = {width, width}, .rank2 = {width, width}};
         if (!plan->forget[l] && fv_plan_packs(plan, l, plan->visual[l]))
@@ -17,7 +16,8 @@ fv_status fv_plan_pack_quant(fv_plan *plan) {
         else
             plan->pack[l] = (fv_plan_pack){0};
     }
-    plan->first_packed = plan->packs && fv_choice_is(c, "first", "packed");
+    plan->pack_block = plan->packs ? p->block : 0;
+    plan->first_packed = plan->packs && p->first_packed;
     if (plan->packs) return FV_OK;
     plan->pack_coded = false;
     plan->pack_outliers = 0;

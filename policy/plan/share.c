@@ -2,11 +2,8 @@
  * at attention. */
 #include "policy/plan/contribute.h"
 
-fv_status fv_plan_prune_share(fv_plan *plan) {
-    double share = fv_choice_value(&plan->policy.stage[FV_STAGE_PRUNE], "keep");
-    int32_t layer;
-    FV_TRY(fv_plan_layer(plan, FV_STAGE_PRUNE, "layer", &layer));
+fv_status fv_plan_prune_share(fv_plan *plan, int32_t layer, double keep) {
     if (!fv_plan_text_only(plan, FV_STAGE_PRUNE))
-        fv_plan_drop(plan, layer, fv_plan_share(share, plan->shape.n_visual));
+        fv_plan_drop(plan, layer, fv_plan_share(keep, plan->shape.n_visual));
     return FV_OK;
 }

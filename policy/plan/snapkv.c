@@ -16,27 +16,24 @@ static fv_status check(int32_t window, int32_t capacity, int32_t kernel) {
 }
 
 /* A window that is no share takes its rows from the budget, all of them in a short prompt. */
-static fv_status budget_of(const fv_choice *c, int32_t n_prompt, fv_plan_budget *out) {
-    fv_plan_budget b = fv_budget_of(c, n_prompt);
-    int32_t window = (int32_t)fv_choice_value(c, "window");
-    int32_t capacity = (int32_t)fv_choice_value(c, "capacity");
-    FV_TRY(check(window, capacity, (int32_t)fv_choice_value(c, "kernel")));
+static fv_status budget_of(const fv_select_snapkv_params *p, int32_t n_prompt,
+                           fv_plan_budget *out) {
+    fv_plan_budget b = fv_budget_of(p->heavy, p->recent, n_prompt);
+    int32_t window = p->window, capacity = p->capacity;
+    FV_TRY(check(window, capacity, p->kernel));
     *out = b;
     if (capacity == 0 && b.heavy == INT32_MAX) return FV_OK;
     if (capacity == 0) capacity = b.heavy + b.recent;
-    if (window == 0) window = fv_plan_share(fv_choice_value(c, "recent"), n_prompt);
+    if (window == 0) window = fv_plan_share(p->recent, n_prompt);
     if (window > capacity) window = capacity;
     *out = (fv_plan_budget){.heavy = capacity - window, .recent = window};
     return FV_OK;
 }
 
-fv_status fv_plan_select_snapkv(fv_plan *plan) {
-    const fv_choice *c = &plan->policy.stage[FV_STAGE_SELECT];
+fv_status fv_plan_select_snapkv(fv_plan *plan, const fv_select_snapkv_params *p) {
     fv_plan_budget budget;
-    FV_TRY(budget_of(c, fv_budget_prompt(plan), &budget));
-    fv_plan_window last = {.rows = budget.recent,
-                           .shared = fv_choice_is(c, "heads", "shared"),
-                           .max = fv_choice_is(c, "group", "max")};
+    FV_TRY(budget_of(p, fv_budget_prompt(plan), &budget));
+    fv_plan_window last = {.rows = budget.recent, .shared = p->heads_shared, .max = p->group_max};
     fv_budget_select(plan, budget, &last);
     return FV_OK;
 }

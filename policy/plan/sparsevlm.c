@@ -8,25 +8,20 @@
 
 enum { STEPS = 3, OF = 576 };
 
-static const int32_t *counts_of(const fv_choice *c) {
-    static const struct {
-        const char *tokens;
-        int32_t keep[2][STEPS]; /* of v1 and v2 */
-    } list[] = {{"192", {{300, 200, 110}, {300, 200, 118}}},
-                {"128", {{303, 110, 36}, {238, 108, 60}}},
-                {"96", {{238, 48, 26}, {246, 54, 28}}},
-                {"64", {{66, 30, 17}, {66, 34, 20}}}};
-    size_t i = 0;
-    while (!fv_choice_is(c, "tokens", list[i].tokens)) i++;
-    return list[i].keep[fv_choice_is(c, "version", "v2")];
+/* Tokens of 576 that stay after each step. */
+static const int32_t *counts_of(const fv_prune_sparsevlm_params *p) {
+    static const int32_t keep[4][2][STEPS] = {{{300, 200, 110}, {300, 200, 118}}, /* v1, v2 */
+                                              {{303, 110, 36}, {238, 108, 60}},
+                                              {{238, 48, 26}, {246, 54, 28}},
+                                              {{66, 30, 17}, {66, 34, 20}}};
+    return keep[p->tokens_192 ? 0 : p->tokens_128 ? 1 : p->tokens_96 ? 2 : 3][p->version_v2];
 }
 
 /* Rows that `n` which leave are merged into. */
 static int32_t merged_of(int32_t n) { return (fv_plan_share(0.3, n) + 1) / 10 + 1; }
 
 /* One step behind `layer`, of *n rows that are there. */
-static void step(fv_plan *plan, int32_t layer, int32_t share, int32_t *n) {
-    bool merges = fv_choice_is(&plan->policy.stage[FV_STAGE_PRUNE], "version", "v1");
+static void step(fv_plan *plan, bool merges, int32_t layer, int32_t share, int32_t *n) {
     int32_t keep = share < *n ? share : *n - 1, merged = merges ? merged_of(*n - keep) : 0;
     int32_t n_edit = plan->n_edit;
     fv_plan_drop(plan, layer + 1, keep + merged);
@@ -37,23 +32,21 @@ static void step(fv_plan *plan, int32_t layer, int32_t share, int32_t *n) {
     *n = keep + merged;
 }
 
-fv_status fv_plan_prune_sparsevlm(fv_plan *plan) {
-    static const char *const steps[] = {"first", "second", "third"};
-    const int32_t *keep = counts_of(&plan->policy.stage[FV_STAGE_PRUNE]);
-    int32_t behind[STEPS], n = plan->shape.n_visual;
-    for (int s = 0; s < STEPS; s++) {
-        FV_TRY(fv_plan_layer(plan, FV_STAGE_PRUNE, steps[s], &behind[s]));
-        if (s > 0 && behind[s] < behind[s - 1])
+fv_status fv_plan_prune_sparsevlm(fv_plan *plan, const fv_prune_sparsevlm_params *p) {
+    const int32_t *keep = counts_of(p), behind[STEPS] = {p->first, p->second, p->third};
+    int32_t n = plan->shape.n_visual;
+    for (int s = 1; s < STEPS; s++)
+        if (behind[s] < behind[s - 1])
             return FV_FAIL(FV_EINVAL,
                            "policy: prune=sparsevlm: rows leave behind layers %d and %d: they must "
                            "ascend",
                            behind[s - 1], behind[s]);
-    }
     if (fv_plan_text_only(plan, FV_STAGE_PRUNE)) return FV_OK;
     for (int s = 0; s < STEPS; s++) {
         if (s < STEPS - 1 && behind[s + 1] == behind[s]) continue; /* of so few layers */
         if (behind[s] + 1 == plan->shape.n_layer || n == 0) break;
-        step(plan, behind[s], fv_plan_share((double)keep[s] / OF, plan->shape.n_visual), &n);
+        step(plan, p->version_v1, behind[s],
+             fv_plan_share((double)keep[s] / OF, plan->shape.n_visual), &n);
     }
     if (plan->n_edit == 0)
         fv_plan_note(plan, FV_STAGE_PRUNE, "there are too few visual rows, or too few layers");

@@ -7,11 +7,10 @@
 
 #include "policy/plan/contribute.h"
 
-fv_streaming_span fv_streaming_head(const fv_choice *c, int32_t head, int32_t n_kv,
+fv_streaming_span fv_streaming_head(const fv_select_streaming_params *p, int32_t head, int32_t n_kv,
                                     int32_t n_prompt) {
-    int32_t full = (int32_t)ceil(fv_choice_value(c, "full_heads") * n_kv - 1e-9);
-    int32_t sink = (int32_t)fv_choice_value(c, "sink");
-    int32_t recent = fv_plan_share(fv_choice_value(c, "recent"), n_prompt);
+    int32_t full = (int32_t)ceil(p->full_heads * n_kv - 1e-9), sink = p->sink;
+    int32_t recent = fv_plan_share(p->recent, n_prompt);
     if (recent < 1) recent = 1; /* the last prompt row is the one that decoding starts from */
     if (head < full || sink + (int64_t)recent >= n_prompt) return (fv_streaming_span){0, 0};
     return (fv_streaming_span){sink, n_prompt - recent};
@@ -20,13 +19,14 @@ fv_streaming_span fv_streaming_head(const fv_choice *c, int32_t head, int32_t n_
 static int32_t head_rows(const fv_plan *plan, int32_t layer, int32_t head) {
     int32_t n_answer = plan->shape.n_answer, n_text = plan->shape.n_text - n_answer;
     int32_t n_prompt = plan->shape.n_visual + n_text, rows = plan->visual[layer] + n_text;
-    fv_streaming_span span =
-        fv_streaming_head(&plan->policy.stage[FV_STAGE_SELECT], head, plan->shape.n_kv, n_prompt);
+    fv_streaming_span span = fv_streaming_head(&plan->params[FV_STAGE_SELECT].select_streaming,
+                                               head, plan->shape.n_kv, n_prompt);
     int32_t kept = span.sink + (n_prompt - span.recent_from);
     return n_answer + (kept < rows ? kept : rows);
 }
 
-fv_status fv_plan_select_streaming(fv_plan *plan) {
+fv_status fv_plan_select_streaming(fv_plan *plan, const fv_select_streaming_params *p) {
+    (void)p;
     fv_plan_select(plan, head_rows);
     return FV_OK;
 }

@@ -4,31 +4,29 @@
  *     C = n HD / (R (n + HD))        AttentionPack, table 1; R the larger of the two ranks
  * Layers that pruning has left few rows stay raw. Text is looked at by itself: the paper finds that
  * its values want a higher rank, and factors its keys alone (LongBench, R = 64). */
-#include <string.h>
-
 #include "policy/plan/contribute.h"
+#include "policy/plan/decode.h"
 #include "policy/plan/packed_shape.h"
 
 static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
 
 /* ---- text -------------------------------------------------------------------------------- */
 
-static uint8_t bits_of(const fv_choice *c) {
-    static const uint8_t bits[] = {16, 8, 4};
-    return bits[(int)fv_choice_value(c, "bits")];
+static uint8_t bits_of(const fv_pack_svd_params *p) { return p->bits_4 ? 4 : p->bits_8 ? 8 : 16; }
+
+static fv_text_keys text_keys_of(const fv_pack_svd_params *p) {
+    if (p->compress_text_no) return (fv_text_keys){0};
+    return (fv_text_keys){.rank = p->rank_text,
+                          .bits = bits_of(p),
+                          .block = p->block,
+                          .again = p->recompress,
+                          .gain = p->gain,
+                          .energy = p->energy};
 }
 
-fv_text_keys fv_text_keys_of(const fv_policy *policy) {
-    const fv_choice *c = &policy->stage[FV_STAGE_PACK];
-    if (!c->method || strcmp(c->method->name, "svd") != 0 ||
-        !fv_choice_is(c, "compress_text", "keys"))
-        return (fv_text_keys){0};
-    return (fv_text_keys){.rank = (int32_t)fv_choice_value(c, "rank_text"),
-                          .bits = bits_of(c),
-                          .block = (int32_t)fv_choice_value(c, "block"),
-                          .again = (int32_t)fv_choice_value(c, "recompress"),
-                          .gain = fv_choice_value(c, "gain"),
-                          .energy = fv_choice_value(c, "energy")};
+void fv_decode_pack_svd(fv_decode_plan *decode, const fv_pack_svd_params *p, int32_t n_prompt) {
+    (void)n_prompt;
+    decode->text_keys = text_keys_of(p);
 }
 
 fv_packed_shape fv_text_keys_shape(const fv_text_keys *keys, fv_packed_kind kind, int32_t n,
@@ -60,35 +58,34 @@ bool fv_text_keys_pack(const fv_text_keys *keys, int32_t n, int32_t width) {
 }
 
 /* How many rows a layer has may depend on data, and each decides when it is there. */
-static void plan_text(fv_plan *plan, bool last_again) {
+static void plan_text(fv_plan *plan, const fv_pack_svd_params *p) {
     const fv_plan_shape *s = &plan->shape;
-    fv_text_keys keys = fv_text_keys_of(&plan->policy);
+    fv_text_keys keys = text_keys_of(p);
     bool known = !plan->select && !s->text_bound;
     if (keys.rank == 0) return;
     if (!known ||
-        fv_text_keys_pack(&keys, s->n_text - s->n_answer - last_again, s->n_kv * s->d_head))
+        fv_text_keys_pack(&keys, s->n_text - s->n_answer - p->first_packed, s->n_kv * s->d_head))
         plan->text_keys = keys;
 }
 
 /* ---- the plan ---------------------------------------------------------------------------- */
 
-fv_status fv_plan_pack_svd(fv_plan *plan) {
-    const fv_choice *c = &plan->policy.stage[FV_STAGE_PACK];
-    bool first = fv_choice_is(c, "first", "packed");
-    plan_text(plan, first);
-    if (fv_choice_is(c, "compress_text", "no") && fv_plan_text_only(plan, FV_STAGE_PACK))
-        return FV_OK;
-    int32_t k = (int32_t)fv_choice_value(c, "rank_k"), v = (int32_t)fv_choice_value(c, "rank_v");
+fv_status fv_plan_pack_svd(fv_plan *plan, const fv_pack_svd_params *p) {
+    plan_text(plan, p);
+    if (p->compress_text_no && fv_plan_text_only(plan, FV_STAGE_PACK)) return FV_OK;
+    int32_t k = p->rank_k, v = p->rank_v;
     for (int32_t l = 0; l < plan->shape.n_layer; l++) {
         plan->pack[l] = (fv_plan_pack){.rank = {k, v}, .rank2 = {k, v}};
         if (!plan->forget[l] && fv_plan_packs(plan, l, plan->visual[l]))
-            plan->pack_bits = bits_of(c);
+            plan->pack_bits = bits_of(p);
         else
             plan->pack[l] = (fv_plan_pack){0};
     }
     plan->packs = plan->pack_bits > 0;
-    plan->first_packed = fv_plan_packs_any(plan) && first;
-    if (!fv_plan_packs_any(plan))
+    plan->first_packed = fv_plan_packs_any(plan) && p->first_packed;
+    if (fv_plan_packs_any(plan))
+        plan->pack_block = p->block;
+    else
         fv_plan_note(plan, FV_STAGE_PACK,
                      "no layer has so many visual rows that factors of this rank take less");
     return FV_OK;

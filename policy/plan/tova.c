@@ -1,13 +1,15 @@
-/* evict=tova: a budget, and what the last row paid. */
-#include "policy/plan/accum.h"
-#include "policy/plan/budget.h"
+/* evict=tova: a budget, and the last token's attention. */
 #include "policy/plan/contribute.h"
+#include "policy/plan/decode.h"
 
-fv_accum_rule fv_accum_tova(const fv_choice *c, int32_t n_prompt) {
-    double keep = fv_choice_value(c, "keep");
-    int32_t rows = fv_plan_share(keep, n_prompt);
-    if (keep >= 1) return (fv_accum_rule){0};
-    return (fv_accum_rule){.kind = FV_ACCUM_LAST, .most = rows, .left = rows, .shared = true};
+void fv_decode_evict_tova(fv_decode_plan *decode, const fv_evict_tova_params *p, int32_t n_prompt) {
+    int32_t n = fv_plan_share(p->keep, n_prompt);
+    if (p->keep < 1)
+        decode->accum =
+            (fv_accum_rule){.kind = FV_ACCUM_LAST, .most = n, .left = n, .shared = true};
 }
 
-fv_status fv_plan_evict_tova(fv_plan *plan) { return fv_plan_accum(plan, 1); }
+fv_status fv_plan_evict_tova(fv_plan *plan, const fv_evict_tova_params *p) {
+    (void)p;
+    return fv_plan_accumulate(plan, 1);
+}

@@ -6,8 +6,9 @@
 #include "policy/plan/contribute.h"
 #include "policy/plan/visipruner.h"
 
-fv_status fv_visipruner_filter(const fv_choice *c, int32_t n_layer, int32_t *layer) {
-    const char *text = fv_choice_text(c, "filter");
+fv_status fv_visipruner_filter(const fv_prune_visipruner_params *p, int32_t n_layer,
+                               int32_t *layer) {
+    const char *text = p->filter;
     char *end;
     if (strcmp(text, "auto") == 0) {
         *layer = -1;
@@ -28,9 +29,8 @@ fv_status fv_visipruner_filter(const fv_choice *c, int32_t n_layer, int32_t *lay
 }
 
 /* A threshold that the request gives; *given: it does. */
-static fv_status read_number(const fv_choice *c, const char *param, double min, double max,
+static fv_status read_number(const char *param, const char *text, double min, double max,
                              double *out, bool *given) {
-    const char *text = fv_choice_text(c, param);
     char *end;
     *given = strcmp(text, "auto") != 0;
     if (!*given) return FV_OK;
@@ -45,16 +45,16 @@ static fv_status read_number(const fv_choice *c, const char *param, double min, 
 
 /* Those that the request does not give are the checkpoint's; or LLaVA-1.5's, as VisiPruner
  * publishes no others. */
-static fv_status choose_thresholds(const fv_plan *plan, const fv_choice *c, fv_plan_thresholds *t,
-                                   const char **whose) {
+static fv_status choose_thresholds(const fv_plan *plan, const fv_prune_visipruner_params *p,
+                                   fv_plan_thresholds *t, const char **whose) {
     static const fv_plan_thresholds published = {.cos = 0.995, .l2 = 0.2, .exit_cos = 0.999};
     const double *measured = plan->shape.thresholds;
     bool given[3];
     *whose = NULL;
     *t = measured ? (fv_plan_thresholds){measured[0], measured[1], measured[2]} : published;
-    FV_TRY(read_number(c, "cos", -1, 1, &t->cos, &given[0]));
-    FV_TRY(read_number(c, "l2", 0, 1e6, &t->l2, &given[1]));
-    FV_TRY(read_number(c, "exit_cos", -1, 1, &t->exit_cos, &given[2]));
+    FV_TRY(read_number("cos", p->cos, -1, 1, &t->cos, &given[0]));
+    FV_TRY(read_number("l2", p->l2, 0, 1e6, &t->l2, &given[1]));
+    FV_TRY(read_number("exit_cos", p->exit_cos, -1, 1, &t->exit_cos, &given[2]));
     if (given[0] && given[1] && given[2]) return FV_OK;
     *whose = measured                   ? "the checkpoint's calibration"
              : plan->shape.uncalibrated ? "LLaVA-1.5, as the checkpoint's calibration "
@@ -63,36 +63,32 @@ static fv_status choose_thresholds(const fv_plan *plan, const fv_choice *c, fv_p
     return FV_OK;
 }
 
-static void mask_layers(fv_plan *plan, const fv_choice *c, int32_t shallow) {
-    bool self = fv_choice_is(c, "self", "keep"), keep = fv_choice_is(c, "kv_shallow", "keep");
-    fv_plan_mask first = fv_choice_is(c, "first", "merge") ? FV_MASK_MERGE : FV_MASK_HALF;
-    for (int32_t l = 0; l < shallow; l++) {
-        plan->mask[l] = l == 0 ? first : self ? FV_MASK_TEXT : FV_MASK_ALL;
-        plan->forget[l] = !keep;
+static void mask_layers(fv_plan *plan, const fv_prune_visipruner_params *p) {
+    fv_plan_mask first = p->first_merge ? FV_MASK_MERGE : FV_MASK_HALF;
+    for (int32_t l = 0; l < p->shallow; l++) {
+        plan->mask[l] = l == 0 ? first : p->self_keep ? FV_MASK_TEXT : FV_MASK_ALL;
+        plan->forget[l] = p->kv_shallow_drop;
     }
 }
 
-fv_status fv_plan_prune_visipruner(fv_plan *plan) {
-    const fv_choice *c = &plan->policy.stage[FV_STAGE_PRUNE];
-    int32_t shallow, detect, filter, n = plan->shape.n_layer;
+fv_status fv_plan_prune_visipruner(fv_plan *plan, const fv_prune_visipruner_params *p) {
+    int32_t filter, n = plan->shape.n_layer;
     fv_plan_thresholds thresholds;
     const char *whose;
-    FV_TRY(fv_plan_layer(plan, FV_STAGE_PRUNE, "shallow", &shallow));
-    FV_TRY(fv_plan_layer(plan, FV_STAGE_PRUNE, "detect", &detect));
-    FV_TRY(fv_visipruner_filter(c, n, &filter));
-    FV_TRY(choose_thresholds(plan, c, &thresholds, &whose));
+    FV_TRY(fv_visipruner_filter(p, n, &filter));
+    FV_TRY(choose_thresholds(plan, p, &thresholds, &whose));
     if (fv_plan_text_only(plan, FV_STAGE_PRUNE)) return FV_OK;
     plan->thresholds = thresholds;
     plan->thresholds_of = whose;
-    mask_layers(plan, c, shallow);
-    for (int32_t l = filter >= 0 ? filter : detect; l < n - 1; l++) {
+    mask_layers(plan, p);
+    for (int32_t l = filter >= 0 ? filter : p->detect; l < n - 1; l++) {
         plan->capture[l] |= FV_CAPTURE_ABLATION;
         plan->edit[plan->n_edit++] =
             (fv_plan_edit){.layer = l + 1, .keep = plan->shape.n_visual, .by_data = true};
     }
     if (plan->n_edit) plan->exact_counts = false;
     plan->most_edits = plan->n_edit < 2 ? plan->n_edit : 2; /* the filter, and the exit */
-    if (plan->n_edit == 0 && shallow == 0)
+    if (plan->n_edit == 0 && p->shallow == 0)
         fv_plan_note(plan, FV_STAGE_PRUNE, "no layer is left to decide in");
     return FV_OK;
 }

@@ -6,6 +6,7 @@
 
 /* The layer behind which rows are filtered in any case; -1: where the test finds it. FV_EINVAL when
  * the text is neither. */
-fv_status fv_visipruner_filter(const fv_choice *c, int32_t n_layer, int32_t *layer);
+fv_status fv_visipruner_filter(const fv_prune_visipruner_params *p, int32_t n_layer,
+                               int32_t *layer);
 
 #endif

@@ -3,7 +3,7 @@
  * A layer is ranked in the layer before the one where its rows were chosen by attention, as T[l] of
  * ST3 (arXiv 2412.20105, algorithm 3): between two such points the last ranking holds. When nobody
  * prunes by attention, vta has its own point, `layer`. Layers before the first point have no
- * ranking, and keep their rows; or, with rank_by_first_capture, they take the first there is.
+ * ranking, and keep their rows; or, with rank_by_first_tap, they take the first there is.
  *
  * A pruner that decides by data ranks first in the first layer that it looks at, and again in the
  * layer behind which rows leave (prefill-worker/prefill/rows.c): by what VisiPruner's masks leave
@@ -16,22 +16,19 @@
 
 #include <math.h>
 
-#include "policy/plan/attention.h"
 #include "policy/plan/contribute.h"
 
 /* beta(t), equation 7 of ST3: cosine cos(pi t / 2 tau) or linear 1 - t / tau, both 0 from tau on;
  * exponential exp(-t / sigma). */
-double fv_vta_share(const fv_choice *c, int32_t t) {
-    double tau = fv_choice_value(c, "tau");
-    if (fv_choice_is(c, "beta", "exponential")) return exp(-t / fv_choice_value(c, "sigma"));
-    if (t >= tau) return 0;
-    return fv_choice_is(c, "beta", "linear") ? 1 - t / tau : cos(acos(-1.0) / 2 * t / tau);
+double fv_vta_share(const fv_evict_vta_params *p, int32_t t) {
+    if (p->beta_exponential) return exp(-t / p->sigma);
+    if (t >= p->tau) return 0;
+    double part = (double)t / p->tau;
+    return p->beta_linear ? 1 - part : cos(acos(-1.0) / 2 * t / p->tau);
 }
 
-bool fv_vta_by_importance(const fv_choice *c) { return fv_choice_is(c, "order", "ema"); }
-
 static double share(const fv_plan *plan, int32_t t) {
-    return fv_vta_share(&plan->policy.stage[FV_STAGE_EVICT], t);
+    return fv_vta_share(&plan->params[FV_STAGE_EVICT].evict_vta, t);
 }
 
 /* The layer behind which rows were last chosen by attention, of those before `layer`; -1: none. */
@@ -45,10 +42,9 @@ static int32_t chosen_behind(const fv_plan *plan, int32_t layer) {
     return behind;
 }
 
-/* The first layer whose attention ranks; vta's own, when no pruner asks one: it must have rows. */
-static fv_status first_rank(fv_plan *plan, int32_t *layer) {
-    int32_t own, ranked = -1;
-    FV_TRY(fv_plan_layer(plan, FV_STAGE_EVICT, "layer", &own));
+/* The first layer whose attention ranks; vta's own, when no pruner asks one: it must have tokens. */
+static int32_t first_rank(fv_plan *plan, int32_t own) {
+    int32_t ranked = -1;
     if (plan->n_edit && plan->edit[0].by_data) ranked = plan->edit[0].layer - 1;
     for (int32_t l = plan->shape.n_layer - 1; l >= 0; l--) {
         int32_t behind = chosen_behind(plan, l);
@@ -57,16 +53,13 @@ static fv_status first_rank(fv_plan *plan, int32_t *layer) {
     for (own--; own > 0 && plan->visual[own] == 0; own--) {
     }
     if (ranked >= 0) fv_plan_forget_mapped(plan, FV_STAGE_EVICT);
-    *layer = ranked >= 0 ? ranked : own;
-    return FV_OK;
+    return ranked >= 0 ? ranked : own;
 }
 
 /* Importance is what expand=attention keeps. */
-static fv_status check_order(const fv_plan *plan) {
-    double full, alpha;
-    if (!fv_vta_by_importance(&plan->policy.stage[FV_STAGE_EVICT]) ||
-        fv_attention_reads(&plan->policy, &full, &alpha))
-        return FV_OK;
+static fv_status check_order(const fv_plan *plan, const fv_evict_vta_params *p) {
+    const fv_method_info *expand = plan->policy.stage[FV_STAGE_EXPAND].method;
+    if (p->order_prefill || (expand && expand->id == FV_METHOD_EXPAND_attention)) return FV_OK;
     return FV_FAIL(FV_EINVAL,
                    "policy: evict=vta,order=ema lets rows go by the importance that "
                    "expand=attention keeps of packed rows: add pack=svd;expand=attention, or write "
@@ -79,13 +72,11 @@ static void capture_rankings(fv_plan *plan, int32_t first) {
         if (plan->edit[e].by_data) plan->capture[plan->edit[e].layer - 1] |= FV_CAPTURE_LAST_ROW;
 }
 
-fv_status fv_plan_evict_vta(fv_plan *plan) {
-    FV_TRY(check_order(plan));
-    bool all = fv_choice_is(&plan->policy.stage[FV_STAGE_EVICT], "shallow", "rank_by_first_tap");
-    int32_t first;
-    FV_TRY(first_rank(plan, &first));
+fv_status fv_plan_evict_vta(fv_plan *plan, const fv_evict_vta_params *p) {
+    FV_TRY(check_order(plan, p));
+    int32_t first = first_rank(plan, p->layer);
     if (fv_plan_text_only(plan, FV_STAGE_EVICT)) return FV_OK;
-    for (int32_t l = all ? 0 : first + 1; l < plan->shape.n_layer; l++) {
+    for (int32_t l = p->shallow_keep ? first + 1 : 0; l < plan->shape.n_layer; l++) {
         int32_t behind = chosen_behind(plan, l),
                 source_layer = plan->source_layer[fv_plan_pair(plan, l)];
         if (plan->visual[l] == 0 || plan->forget[l]) continue;
@@ -94,7 +85,7 @@ fv_status fv_plan_evict_vta(fv_plan *plan) {
                                               : first;
         if (plan->rank_from[l] >= 0) plan->evict = share;
     }
-    plan->evicts_least = plan->evict && fv_vta_by_importance(&plan->policy.stage[FV_STAGE_EVICT]);
+    plan->evicts_least = plan->evict && p->order_ema;
     if (plan->evict)
         capture_rankings(plan, first);
     else

@@ -10,7 +10,7 @@ static fv_status calibrated_layer(const fv_plan *plan, int32_t *layer) {
         return FV_FAIL(FV_EINVAL,
                        "policy: prune=vtw: layer=%d and from=calibrated: write one of "
                        "them",
-                       (int)fv_choice_value(c, "layer"));
+                       plan->params[FV_STAGE_PRUNE].prune_vtw.layer);
     if (plan->shape.uncalibrated)
         return FV_FAIL(FV_EINVAL, "policy: prune=vtw,from=calibrated: %s",
                        plan->shape.uncalibrated);
@@ -22,11 +22,12 @@ static fv_status calibrated_layer(const fv_plan *plan, int32_t *layer) {
     return FV_OK;
 }
 
-fv_status fv_plan_prune_vtw(fv_plan *plan) {
-    bool given = fv_choice_is(&plan->policy.stage[FV_STAGE_PRUNE], "from", "layer");
-    int32_t layer;
-    FV_TRY(given ? fv_plan_layer(plan, FV_STAGE_PRUNE, "layer", &layer)
-                 : calibrated_layer(plan, &layer));
+fv_status fv_plan_prune_vtw(fv_plan *plan, const fv_prune_vtw_params *p) {
+    int32_t layer = p->layer;
+    if (p->from_calibrated) {
+        FV_TRY(calibrated_layer(plan, &layer));
+        fv_plan_forget_mapped(plan, FV_STAGE_PRUNE);
+    }
     if (fv_plan_text_only(plan, FV_STAGE_PRUNE)) return FV_OK;
     if (layer >= plan->shape.n_layer) {
         fv_plan_note(plan, FV_STAGE_PRUNE,
@@ -34,7 +35,7 @@ fv_status fv_plan_prune_vtw(fv_plan *plan) {
         return FV_OK;
     }
     fv_plan_drop(plan, layer, 0);
-    if (!given)
+    if (p->from_calibrated)
         snprintf(plan->chose, sizeof plan->chose,
                  "image rows leave ahead of layer %d, as this checkpoint's calibration has it",
                  layer);

@@ -16,17 +16,12 @@
 
 static const fv_condense_method *const methods[] = {
 #undef CONDENSE
-#define CONDENSE(name) &fv_condense_##name,
+#define CONDENSE(name) [FV_METHOD_CONDENSE_##name] = &fv_condense_##name,
 #define FV_METHOD(stage, name, source, summary) stage(name)
 #include "policy/methods.def"
 };
 
-const fv_condense_method *fv_condense_find(const char *name) {
-    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
-        if (strcmp(methods[i]->name, name) == 0) return methods[i];
-    assert(!"a condense method without its file");
-    return NULL;
-}
+const fv_condense_method *fv_condense_method_of(fv_method_id id) { return methods[id]; }
 
 /* ---- what methods share ----------------------------------------------------------------- */
 
@@ -117,15 +112,17 @@ static fv_status look(fv_vision *v, const fv_vision_config *cfg, const fv_conden
 /* The method on image i. */
 static fv_status condense_one(const fv_vision_config *cfg, const fv_choice *choice, const seen *s,
                               int32_t i, fv_arena *arena, fv_condensed *out) {
-    const fv_condense_method *method = fv_condense_find(choice->method->name);
+    const fv_condense_method *method = methods[choice->method->id];
+    fv_params params;
     int32_t d = cfg->d_model, width = fv_vision_feature_width(cfg);
     size_t skip = (size_t)(s->n_key - s->n_row);
     const float *key = s->capture.k + (size_t)i * (size_t)s->n_key * (size_t)d;
     float *score;
+    fv_choice_params(choice, 32, &params); /* no layer of the text model is asked for */
     FV_TRY(FV_ARENA_NEW(arena, s->n_key, score));
     FV_TRY(fv_condense_score(s->capture.q + (ptrdiff_t)i * d, key, s->n_key, d,
                              method->whole ? 1 : cfg->n_head, arena, score));
-    fv_condense_context ctx = {.choice = choice,
+    fv_condense_context ctx = {.params = &params,
                                .n = s->n_row,
                                .width = width,
                                .feature = s->feature + (size_t)i * (size_t)s->n_row * (size_t)width,
@@ -171,7 +168,7 @@ static fv_status project(fv_vision *v, const float *feature, int32_t n, int32_t 
 fv_status fv_condense_run(fv_vision *v, const fv_vision_config *cfg, const fv_choice *choice,
                           const float *pixels, int32_t n, fv_device *dev, fv_arena *arena,
                           fv_condensed_rows *out) {
-    const fv_condense_method *method = fv_condense_find(choice->method->name);
+    const fv_condense_method *method = methods[choice->method->id];
     int32_t width = fv_vision_feature_width(cfg), d = cfg->d_text;
     fv_condensed_rows rows = {0};
     fv_condensed *one;

@@ -13,7 +13,7 @@
 
 /* One image. */
 typedef struct fv_condense_context {
-    const fv_choice *choice;
+    const fv_params *params; /* the method's are its member */
     int32_t n;            /* rows: patches, and the class row ahead where the text model sees it */
     int32_t width;        /* of a feature */
     const float *feature; /* [n, width] */
@@ -30,15 +30,13 @@ typedef struct fv_condensed {
 } fv_condensed;
 
 typedef struct fv_condense_method {
-    const char *name;
     bool behind; /* asks the tower layer that would read the features, if there is one; else the one
                   * that made them */
     bool whole;  /* one softmax over heads side by side; else one for each, added */
     fv_status (*run)(const fv_condense_context *ctx, fv_condensed *out);
 } fv_condense_method;
 
-/* The method of that name in methods.def. */
-const fv_condense_method *fv_condense_find(const char *name);
+const fv_condense_method *fv_condense_method_of(fv_method_id id);
 
 /* score[j] = sum_h softmax_j(q_h k_jh / sqrt(d / H)) over all n keys k [n, d], heads side by side;
  * q [d]. Sums are in double. Scratch is the arena's. */

@@ -9,11 +9,11 @@
 #include "prefill-worker/condense/condense.h"
 
 static fv_status run(const fv_condense_context *ctx, fv_condensed *out) {
-    int32_t *source, keep = fv_hired_rows(ctx->choice, ctx->n);
+    int32_t *source, keep = fv_hired_rows(&ctx->params->condense_hired, ctx->n);
     FV_TRY(FV_ARENA_NEW(ctx->arena, keep, source));
     fv_top(ctx->score, ctx->n, keep, source);
     return fv_condense_take(ctx, source, keep, out);
 }
 
 extern const fv_condense_method fv_condense_hired;
-const fv_condense_method fv_condense_hired = {.name = "hired", .run = run};
+const fv_condense_method fv_condense_hired = {.run = run};

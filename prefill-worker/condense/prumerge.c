@@ -61,17 +61,16 @@ static int32_t add_spread(int32_t n_row, int32_t *list, int32_t n, bool *in) {
 }
 
 /* list[0 .. *n): the rows that stay, in the order in which they stand; in[j]: whether j does. */
-static fv_status choose(const fv_condense_context *ctx, bool spread, int32_t *list, bool *in,
-                        int32_t *n) {
-    double share = fv_choice_value(ctx->choice, "keep");
-    if (share > 0)
-        *n = fv_prumerge_share(share, ctx->n);
+static fv_status choose(const fv_condense_context *ctx, const fv_prumerge_rule *rule, int32_t *list,
+                        bool *in, int32_t *n) {
+    if (rule->keep > 0)
+        *n = fv_prumerge_share(rule->keep, ctx->n);
     else
         FV_TRY(fv_prumerge_outliers(ctx->score, ctx->n, n));
     if (*n < 1) *n = 1;
     FV_TRY(fv_top_sort(ctx->score, ctx->n, list));
     for (int32_t i = 0; i < *n; i++) in[list[i]] = true;
-    if (spread) *n = add_spread(ctx->n, list, *n, in);
+    if (rule->spread) *n = add_spread(ctx->n, list, *n, in);
     return FV_OK;
 }
 
@@ -119,9 +118,9 @@ static fv_status merge_open(const fv_condense_context *ctx, merge *m) {
     return FV_OK;
 }
 
-static void merge_row(const fv_condense_context *ctx, merge *m, int32_t i, float *to) {
-    int32_t most = ctx->n - 1, near = (int32_t)fv_choice_value(ctx->choice, "neighbours");
-    if (near > most) near = most;
+static void merge_row(const fv_condense_context *ctx, int32_t neighbours, merge *m, int32_t i,
+                      float *to) {
+    int32_t most = ctx->n - 1, near = neighbours < most ? neighbours : most;
     for (int32_t c = 0; c < ctx->width; c++)
         m->sum[c] = (double)ctx->feature[(size_t)i * (size_t)ctx->width + (size_t)c];
     cosines(ctx, m->norm, i, m->near);
@@ -138,7 +137,8 @@ static void merge_rest(const fv_condense_context *ctx, merge *m, const bool *in,
     put(m->sum, ctx->width, to);
 }
 
-fv_status fv_prumerge_run(const fv_condense_context *ctx, bool spread, fv_condensed *out) {
+fv_status fv_prumerge_run(const fv_condense_context *ctx, const fv_prumerge_rule *rule,
+                          fv_condensed *out) {
     size_t width = (size_t)ctx->width;
     int32_t n, *list;
     float *feature;
@@ -146,10 +146,11 @@ fv_status fv_prumerge_run(const fv_condense_context *ctx, bool spread, fv_conden
     merge m;
     FV_TRY(FV_ARENA_NEW(ctx->arena, ctx->n + 1, list));
     FV_TRY(FV_ARENA_NEW(ctx->arena, ctx->n, in));
-    FV_TRY(choose(ctx, spread, list, in, &n));
+    FV_TRY(choose(ctx, rule, list, in, &n));
     FV_TRY(FV_ARENA_NEW(ctx->arena, (size_t)(n + 1) * width, feature));
     FV_TRY(merge_open(ctx, &m));
-    for (int32_t i = 0; i < n; i++) merge_row(ctx, &m, list[i], feature + (size_t)i * width);
+    for (int32_t i = 0; i < n; i++)
+        merge_row(ctx, rule->neighbours, &m, list[i], feature + (size_t)i * width);
     *out = (fv_condensed){.n = n, .feature = feature, .source = list};
     if (n == ctx->n) return FV_OK;
     merge_rest(ctx, &m, in, feature + (size_t)n * width);
@@ -159,9 +160,9 @@ fv_status fv_prumerge_run(const fv_condense_context *ctx, bool spread, fv_conden
 }
 
 static fv_status run(const fv_condense_context *ctx, fv_condensed *out) {
-    return fv_prumerge_run(ctx, false, out);
+    const fv_condense_prumerge_params *p = &ctx->params->condense_prumerge;
+    return fv_prumerge_run(ctx, &(fv_prumerge_rule){p->keep, p->neighbours, false}, out);
 }
 
 extern const fv_condense_method fv_condense_prumerge;
-const fv_condense_method fv_condense_prumerge = {
-    .name = "prumerge", .behind = true, .whole = true, .run = run};
+const fv_condense_method fv_condense_prumerge = {.behind = true, .whole = true, .run = run};

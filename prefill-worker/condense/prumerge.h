@@ -8,7 +8,14 @@
  * as NumPy does. FV_ENOMEM. */
 fv_status fv_prumerge_outliers(const float *score, int32_t n, int32_t *count);
 
-/* The whole method. With `spread`, rows at even distances stay as well (PruMerge+). */
-fv_status fv_prumerge_run(const fv_condense_context *ctx, bool spread, fv_condensed *out);
+typedef struct fv_prumerge_rule {
+    double keep;        /* share of an image's tokens; 0: those that stand out */
+    int32_t neighbours; /* merged into each */
+    bool spread;        /* tokens at even distances stay as well (PruMerge+) */
+} fv_prumerge_rule;
+
+/* The whole method. */
+fv_status fv_prumerge_run(const fv_condense_context *ctx, const fv_prumerge_rule *rule,
+                          fv_condensed *out);
 
 #endif

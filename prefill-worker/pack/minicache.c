@@ -11,10 +11,6 @@
 #include "kernels/merged.h"
 #include "prefill-worker/pack/pack_layer.h"
 
-static double setting(const fv_pack_context *ctx, const char *param) {
-    return fv_choice_value(&ctx->plan->policy.stage[FV_STAGE_PACK], param);
-}
-
 /* Rows may have left between the two, or be ranked otherwise, where data said so. */
 static bool same_rows(const fv_pack_layer *a, const fv_pack_layer *b) {
     return a && b && a->n == b->n && memcmp(a->pos, b->pos, (size_t)a->n * sizeof *a->pos) == 0;
@@ -49,6 +45,7 @@ static fv_status part(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_ki
     fv_pack_job *jobs[2] = {job->first, job};
     fv_pack_layer *l[2] = {job->first->state, job->state};
     fv_packed_shape *s = &l[0]->shape[kind];
+    const fv_pack_minicache_params *p = &ctx->plan->params[FV_STAGE_PACK].pack_minicache;
     fv_tensor m[2];
     float *at[2];
     uint8_t *kept;
@@ -59,11 +56,10 @@ static fv_status part(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_ki
     }
     FV_TRY(FV_ARENA_NEW(ctx->room, (size_t)s->n * (size_t)s->n_kv, kept));
     const float *const rows[2] = {at[0], at[1]};
-    s->n_outlier = fv_merged_keep(s, rows, setting(ctx, "gamma"), kept);
+    s->n_outlier = fv_merged_keep(s, rows, p->gamma, kept);
     l[1]->shape[kind].n_outlier = s->n_outlier;
-    fv_status st =
-        fv_merged_write((fv_packed_shape[]){*s, l[1]->shape[kind]}, rows, setting(ctx, "t"), kept,
-                        (void *const[]){l[0]->data[kind], l[1]->data[kind]}, error);
+    fv_status st = fv_merged_write((fv_packed_shape[]){*s, l[1]->shape[kind]}, rows, p->t, kept,
+                                   (void *const[]){l[0]->data[kind], l[1]->data[kind]}, error);
     if (st != FV_OK) return fv_pack_layer_fail(st, job, kind);
     for (int i = 0; i < 2; i++) {
         jobs[i]->rank[kind] = (int32_t)fv_packed_width(s);
@@ -89,7 +85,6 @@ static fv_status end(const fv_pack_context *ctx, fv_pack_job *job) {
 }
 
 const fv_pack_method fv_pack_minicache = {
-    .name = "minicache",
     .begin = begin,
     .part = part,
     .end = end,

@@ -16,17 +16,10 @@
 
 static const fv_pack_method *const methods[] = {
 #undef PACK
-#define PACK(name) &fv_pack_##name,
+#define PACK(name) [FV_METHOD_PACK_##name] = &fv_pack_##name,
 #define FV_METHOD(stage, name, source, summary) stage(name)
 #include "policy/methods.def"
 };
-
-static const fv_pack_method *find(const char *name) {
-    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
-        if (strcmp(methods[i]->name, name) == 0) return methods[i];
-    assert(!"a pack method without its file");
-    return NULL;
-}
 
 /* A packed row is of all heads together. */
 static fv_status check_heads(const fv_kv *kv, int32_t layer, fv_kv_segment seg) {
@@ -212,7 +205,7 @@ fv_status fv_pack_run(const fv_plan *plan, fv_backend *be, const fv_rope *rope, 
     fv_arena room = {0};
     double t = fv_clock_s();
     run r = {.ctx = {.plan = plan, .be = be, .rope = rope, .kv = kv, .room = &room},
-             .method = find(plan->policy.stage[FV_STAGE_PACK].method->name)};
+             .method = methods[plan->policy.stage[FV_STAGE_PACK].method->id]};
     fv_status st = run_layers(&r, n_layer, paid, report);
     bool none = report->n_layer == plan->shape.n_layer && report->bytes == 0;
     report->said = none ? r.method->none : NULL;

@@ -68,7 +68,6 @@ typedef struct fv_pack_part {
 
 /* FV_EINVAL when rows are such that they cannot be packed. */
 typedef struct fv_pack_method {
-    const char *name;
     /* Looks at a layer's n rows of a segment and says what is to be done: job->part and job->state.
      */
     fv_status (*begin)(const fv_pack_context *ctx, fv_pack_job *job);

@@ -12,8 +12,7 @@ static int32_t block_of(int32_t pos, int32_t base, int32_t block) {
  * Blocks without rows have no place. */
 static fv_status make_order(const fv_pack_context *ctx, const fv_pack_job *job, fv_pack_layer *o) {
     const int32_t *pos = fv_kv_positions(ctx->kv, job->layer, 0, job->seg);
-    int32_t n = job->n;
-    int32_t block = (int32_t)fv_choice_value(&ctx->plan->policy.stage[FV_STAGE_PACK], "block");
+    int32_t n = job->n, block = ctx->plan->pack_block;
     int32_t base = pos[0], last = pos[0], *at;
     for (int32_t j = 0; j < n; j++) {
         base = pos[j] < base ? pos[j] : base;

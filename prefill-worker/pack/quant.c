@@ -24,4 +24,4 @@ static fv_status part(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_ki
 }
 
 const fv_pack_method fv_pack_quant = {
-    .name = "quant", .begin = fv_pack_layer_begin, .part = part, .end = fv_pack_layer_end};
+    .begin = fv_pack_layer_begin, .part = part, .end = fv_pack_layer_end};

@@ -12,9 +12,9 @@
 #include "prefill-worker/pack/pack_layer.h"
 
 static fv_factor_part part_of(const fv_pack_context *ctx, const fv_pack_job *job) {
-    const fv_choice *choice = &ctx->plan->policy.stage[FV_STAGE_PACK];
-    return (fv_factor_part){
-        .layer = job->layer, .segment = job->seg, .energy = fv_choice_value(choice, "energy")};
+    return (fv_factor_part){.layer = job->layer,
+                            .segment = job->seg,
+                            .energy = ctx->plan->params[FV_STAGE_PACK].pack_svd.energy};
 }
 
 static fv_status put_rows(const fv_pack_context *ctx, const fv_packed_shape *s, const fv_tensor *m,
@@ -69,8 +69,5 @@ static fv_status parts(const fv_pack_context *ctx, const fv_pack_part *part, int
     return st;
 }
 
-const fv_pack_method fv_pack_svd = {.name = "svd",
-                                    .begin = fv_pack_layer_begin,
-                                    .part = part,
-                                    .parts = parts,
-                                    .end = fv_pack_layer_end};
+const fv_pack_method fv_pack_svd = {
+    .begin = fv_pack_layer_begin, .part = part, .parts = parts, .end = fv_pack_layer_end};

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "model/net/accum.h"
-#include "policy/plan/attention.h"
 #include "prefill-worker/prefill/internal.h"
 #include "prefill-worker/prefill/mask.h"
 #include "prefill-worker/prefill/rank.h"
@@ -369,9 +368,9 @@ static void end_prompts(fv_prefill *p) {
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_prefill_request *req = &p->req[b];
         fv_kv_sequence *seq = fv_kv_get_sequence(req->kv);
+        const fv_plan_read *read = &req->plan->read;
         seq->n = req->plan->decode_n;
-        seq->expand.on =
-            fv_attention_reads(&req->plan->policy, &seq->expand.full, &seq->expand.alpha);
+        seq->expand = (fv_expand_rule){read->by_importance, read->full, read->alpha};
         const char *said = p->visual[b].pruner.said;
         if (req->pruned) memcpy(req->pruned, said[0] ? said : req->plan->chose, FV_PLAN_NOTE_MAX);
     }

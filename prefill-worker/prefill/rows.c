@@ -96,7 +96,7 @@ static fv_status edit_rows(fv_prefill *p, int32_t b, const fv_plan_edit *edit, c
     if (edit->lookahead) FV_TRY(lookahead(p, b, edit->layer));
     if (edit->merged) FV_TRY(bring_visual(p, b, &x));
     fv_prune_context ctx = {
-        .choice = &plan->policy.stage[FV_STAGE_PRUNE],
+        .params = &plan->params[FV_STAGE_PRUNE],
         .layer = edit->layer,
         .n_layer = plan->shape.n_layer,
         .n_visual = v->n,
@@ -116,10 +116,10 @@ static fv_status edit_rows(fv_prefill *p, int32_t b, const fv_plan_edit *edit, c
         .n_key = v->n_key,
         .l2 = capture & FV_CAPTURE_ABLATION ? v->l2 : NULL,
         .cos = capture & FV_CAPTURE_ABLATION ? v->cos : NULL};
-    const fv_prune_method *method = fv_prune_find(ctx.choice->method->name);
-    e->n = ctx.keep;
-    FV_TRY(edit->by_data ? method->decide(&ctx, &v->pruner, e->kept, &e->n)
-                         : method->keep(&ctx, e->kept));
+    const fv_prune_method *method =
+        fv_prune_method_of(plan->policy.stage[FV_STAGE_PRUNE].method->id);
+    FV_TRY(method->keep(&ctx, &v->pruner, e->kept, &e->n));
+    FV_TRY(fv_plan_check_kept(plan, FV_STAGE_PRUNE, e->n, ctx.keep, edit->by_data));
     return edit->merged ? merge_rows(p, method, &ctx, e) : FV_OK;
 }
 

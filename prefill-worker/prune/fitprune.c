@@ -9,8 +9,10 @@
 #include "model/net/kv.h"
 #include "prefill-worker/prune/prune.h"
 
-static fv_status keep(const fv_prune_context *ctx, int32_t *kept) {
+static fv_status keep(const fv_prune_context *ctx, fv_prune_state *state, int32_t *kept,
+                      int32_t *n_kept) {
     fv_arena arena = {0};
+    (void)state;
     float *score;
     assert(ctx->sums);
     const float *x = ctx->sums + (ptrdiff_t)FV_SEG_TEXT * ctx->n_key;
@@ -18,11 +20,11 @@ static fv_status keep(const fv_prune_context *ctx, int32_t *kept) {
     fv_status st = FV_ARENA_NEW(&arena, ctx->n_visual, score);
     if (st == FV_OK) {
         for (int32_t j = 0; j < ctx->n_visual; j++) score[j] = x[j] * (y[j] / (float)ctx->n_visual);
-        fv_prune_top(score, ctx->n_visual, ctx->keep, kept);
+        fv_prune_top(ctx, score, kept, n_kept);
     }
     fv_arena_fini(&arena);
     return st;
 }
 
 extern const fv_prune_method fv_prune_fitprune;
-const fv_prune_method fv_prune_fitprune = {.name = "fitprune", .keep = keep};
+const fv_prune_method fv_prune_fitprune = {.keep = keep};

@@ -29,9 +29,11 @@ static void score_image(float *score, const fv_token_span *image) {
     }
 }
 
-static fv_status keep(const fv_prune_context *ctx, int32_t *kept) {
+static fv_status keep(const fv_prune_context *ctx, fv_prune_state *state, int32_t *kept,
+                      int32_t *n_kept) {
     fv_arena arena = {0};
     float *score, *at;
+    (void)state;
     fv_status st = FV_ARENA_NEW(&arena, ctx->n_visual, score);
     assert(ctx->image || ctx->n_image == 0);
     if (st == FV_OK) {
@@ -39,11 +41,11 @@ static fv_status keep(const fv_prune_context *ctx, int32_t *kept) {
         for (int32_t i = 0; i < ctx->n_image; at += ctx->image[i++].n)
             score_image(at, &ctx->image[i]);
         assert(at == score + ctx->n_visual);
-        fv_prune_top(score, ctx->n_visual, ctx->keep, kept);
+        fv_prune_top(ctx, score, kept, n_kept);
     }
     fv_arena_fini(&arena);
     return st;
 }
 
 extern const fv_prune_method fv_prune_grid;
-const fv_prune_method fv_prune_grid = {.name = "grid", .keep = keep};
+const fv_prune_method fv_prune_grid = {.keep = keep};

@@ -6,20 +6,22 @@
 #include "policy/plan/contribute.h"
 #include "prefill-worker/prune/prune.h"
 
-static fv_status keep(const fv_prune_context *ctx, int32_t *kept) {
-    int32_t n_kept = 0, from = 0;
+static fv_status keep(const fv_prune_context *ctx, fv_prune_state *state, int32_t *kept,
+                      int32_t *n_kept) {
+    int32_t from = 0;
+    (void)state;
+    *n_kept = 0;
     assert(ctx->attention && (ctx->image || ctx->n_image == 0));
     for (int32_t i = 0; i < ctx->n_image; i++) {
         const fv_token_span *image = &ctx->image[i];
         int32_t end = from, n = fv_plan_share(ctx->share, image->n);
         while (end < ctx->n_visual && ctx->pos[end] < image->first + image->n) end++;
-        fv_prune_top(ctx->attention + from, end - from, n, kept + n_kept);
-        for (int32_t k = 0; k < n; k++) kept[n_kept++] += from;
+        fv_top(ctx->attention + from, end - from, n, kept + *n_kept);
+        for (int32_t k = 0; k < n; k++) kept[(*n_kept)++] += from;
         from = end;
     }
-    assert(n_kept == ctx->keep);
     return FV_OK;
 }
 
 extern const fv_prune_method fv_prune_pdrop;
-const fv_prune_method fv_prune_pdrop = {.name = "pdrop", .keep = keep};
+const fv_prune_method fv_prune_pdrop = {.keep = keep};

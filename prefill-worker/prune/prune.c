@@ -3,8 +3,6 @@
 #include "prefill-worker/prune/prune.h"
 
 #include <assert.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "policy/stage_rows.h"
 
@@ -15,17 +13,12 @@
 
 static const fv_prune_method *const methods[] = {
 #undef PRUNE
-#define PRUNE(name) &fv_prune_##name,
+#define PRUNE(name) [FV_METHOD_PRUNE_##name] = &fv_prune_##name,
 #define FV_METHOD(stage, name, source, summary) stage(name)
 #include "policy/methods.def"
 };
 
-const fv_prune_method *fv_prune_find(const char *name) {
-    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
-        if (strcmp(methods[i]->name, name) == 0) return methods[i];
-    assert(!"a prune method without its file");
-    return NULL;
-}
+const fv_prune_method *fv_prune_method_of(fv_method_id id) { return methods[id]; }
 
 void fv_prune_head_mean(const float *p, int32_t n_head, int32_t n_key, int32_t n, float *mean) {
     for (int32_t j = 0; j < n; j++) {
@@ -36,8 +29,10 @@ void fv_prune_head_mean(const float *p, int32_t n_head, int32_t n_key, int32_t n
     }
 }
 
-fv_status fv_prune_by_attention(const fv_prune_context *ctx, int32_t *kept) {
+fv_status fv_prune_by_attention(const fv_prune_context *ctx, fv_prune_state *state, int32_t *kept,
+                                int32_t *n_kept) {
+    (void)state;
     assert(ctx->attention);
-    fv_prune_top(ctx->attention, ctx->n_visual, ctx->keep, kept);
+    fv_prune_top(ctx, ctx->attention, kept, n_kept);
     return FV_OK;
 }

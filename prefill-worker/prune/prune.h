@@ -7,14 +7,14 @@
 #include "policy/plan/plan.h"
 
 typedef struct fv_prune_context {
-    const fv_choice *choice;
-    int32_t layer;      /* the first layer that will not see the tokens that are pruned */
-    int32_t n_layer;    /* of the network */
-    int32_t n_visual;   /* visual tokens present */
-    const int32_t *pos; /* [n_visual] their prompt positions, ascending */
-    int32_t keep;       /* how many go on, 0..n_visual: the plan's number */
-    int32_t merged;     /* how many more rows are made of those that do not */
-    const float *x;     /* [n_visual, d] their hidden states, where rows are merged */
+    const fv_params *params; /* the method's are its member */
+    int32_t layer;           /* the first layer that will not see the tokens that are pruned */
+    int32_t n_layer;         /* of the network */
+    int32_t n_visual;        /* visual tokens present */
+    const int32_t *pos;      /* [n_visual] their prompt positions, ascending */
+    int32_t keep;            /* how many go on, 0..n_visual: the plan's number */
+    int32_t merged;          /* how many more rows are made of those that do not */
+    const float *x;          /* [n_visual, d] their hidden states, where rows are merged */
     int32_t d;
     int32_t n_image;
     const fv_token_span *image; /* [n_image] of the prompt */
@@ -40,12 +40,10 @@ typedef struct fv_prune_state {  /* {0} to begin with */
 } fv_prune_state;
 
 typedef struct fv_prune_method {
-    const char *name;
-    /* Writes the indices of the rows that go on, kept[ctx->keep], ascending. */
-    fv_status (*keep)(const fv_prune_context *ctx, int32_t *kept);
-    /* The same for edits by data, of which `keep` is NULL: also how many they are. */
-    fv_status (*decide)(const fv_prune_context *ctx, fv_prune_state *state, int32_t *kept,
-                        int32_t *n_kept);
+    /* Writes the indices of the rows that go on, ascending, to kept[n_visual], and their number:
+     * ctx->keep, or at most so many where the method decides by data; then *state is its own. */
+    fv_status (*keep)(const fv_prune_context *ctx, fv_prune_state *state, int32_t *kept,
+                      int32_t *n_kept);
     /* Where ctx->merged rows are made of those that are not kept: group[n_visual] is which of them
      * a row goes into, -1: none; each is the mean of its own, and takes the place of centre[merged]
      * in the prompt, a row of its own. */
@@ -53,19 +51,21 @@ typedef struct fv_prune_method {
                        int32_t *centre);
 } fv_prune_method;
 
-/* The method of that name in methods.def. */
-const fv_prune_method *fv_prune_find(const char *name);
+const fv_prune_method *fv_prune_method_of(fv_method_id id);
 
 /* mean[j] = sum_h p[h, j] / H for the first n of n_key columns: p [H, n_key] as a capture gives it,
  * mean [n]. Heads are summed in order, in double. */
 void fv_prune_head_mean(const float *p, int32_t n_head, int32_t n_key, int32_t n, float *mean);
 
 /* The choice that most methods make: the `keep` rows of highest score (common/top.h). */
-static inline void fv_prune_top(const float *score, int32_t n, int32_t keep, int32_t *kept) {
-    fv_top(score, n, keep, kept);
+static inline void fv_prune_top(const fv_prune_context *ctx, const float *score, int32_t *kept,
+                                int32_t *n_kept) {
+    fv_top(score, ctx->n_visual, ctx->keep, kept);
+    *n_kept = ctx->keep;
 }
 
 /* The whole of such a method whose score is ctx->attention. */
-fv_status fv_prune_by_attention(const fv_prune_context *ctx, int32_t *kept);
+fv_status fv_prune_by_attention(const fv_prune_context *ctx, fv_prune_state *state, int32_t *kept,
+                                int32_t *n_kept);
 
 #endif

@@ -5,4 +5,4 @@
 #include "prefill-worker/prune/prune.h"
 
 extern const fv_prune_method fv_prune_pvtp;
-const fv_prune_method fv_prune_pvtp = {.name = "pvtp", .keep = fv_prune_by_attention};
+const fv_prune_method fv_prune_pvtp = {.keep = fv_prune_by_attention};

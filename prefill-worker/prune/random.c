@@ -3,10 +3,13 @@
 #include "common/subset.h"
 #include "prefill-worker/prune/prune.h"
 
-static fv_status keep(const fv_prune_context *ctx, int32_t *kept) {
-    fv_subset((uint64_t)fv_choice_value(ctx->choice, "seed"), ctx->n_visual, ctx->keep, kept);
+static fv_status keep(const fv_prune_context *ctx, fv_prune_state *state, int32_t *kept,
+                      int32_t *n_kept) {
+    (void)state;
+    fv_subset(ctx->params->prune_random.seed, ctx->n_visual, ctx->keep, kept);
+    *n_kept = ctx->keep;
     return FV_OK;
 }
 
 extern const fv_prune_method fv_prune_random;
-const fv_prune_method fv_prune_random = {.name = "random", .keep = keep};
+const fv_prune_method fv_prune_random = {.keep = keep};

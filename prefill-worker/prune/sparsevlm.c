@@ -15,8 +15,8 @@
 static fv_status choose_heads(const fv_prune_context *ctx, fv_arena *arena, int32_t **chosen,
                               int32_t *n) {
     float *mass;
-    bool all = fv_choice_is(ctx->choice, "version", "v1");
-    *n = all ? ctx->n_head : (int32_t)(fv_choice_value(ctx->choice, "heads") * ctx->n_head + 1e-9);
+    const fv_prune_sparsevlm_params *p = &ctx->params->prune_sparsevlm;
+    *n = p->version_v1 ? ctx->n_head : (int32_t)(p->heads * ctx->n_head + 1e-9);
     if (*n < 1) *n = 1;
     FV_TRY(FV_ARENA_NEW(arena, ctx->n_head, mass));
     FV_TRY(FV_ARENA_NEW(arena, *n, *chosen));
@@ -26,7 +26,7 @@ static fv_status choose_heads(const fv_prune_context *ctx, fv_arena *arena, int3
             sum += (double)ctx->sums[(ptrdiff_t)h * ctx->n_key + j];
         mass[h] = (float)sum;
     }
-    fv_prune_top(mass, ctx->n_head, *n, *chosen);
+    fv_top(mass, ctx->n_head, *n, *chosen);
     return FV_OK;
 }
 
@@ -43,12 +43,14 @@ static fv_status score_rows(const fv_prune_context *ctx, fv_arena *arena, float 
     return FV_OK;
 }
 
-static fv_status keep(const fv_prune_context *ctx, int32_t *kept) {
+static fv_status keep(const fv_prune_context *ctx, fv_prune_state *state, int32_t *kept,
+                      int32_t *n_kept) {
     fv_arena arena = {0};
     float *score;
+    (void)state;
     assert(ctx->sums);
     fv_status st = score_rows(ctx, &arena, &score);
-    if (st == FV_OK) fv_prune_top(score, ctx->n_visual, ctx->keep, kept);
+    if (st == FV_OK) fv_prune_top(ctx, score, kept, n_kept);
     fv_arena_fini(&arena);
     return st;
 }
@@ -103,4 +105,4 @@ static fv_status merge(const fv_prune_context *ctx, const int32_t *kept, int32_t
 }
 
 extern const fv_prune_method fv_prune_sparsevlm;
-const fv_prune_method fv_prune_sparsevlm = {.name = "sparsevlm", .keep = keep, .merge = merge};
+const fv_prune_method fv_prune_sparsevlm = {.keep = keep, .merge = merge};

@@ -46,23 +46,23 @@ static void filter(const fv_prune_context *ctx, fv_prune_state *s, int32_t *kept
 }
 
 static void track(const fv_prune_context *ctx, fv_prune_state *s, int32_t *n_kept) {
-    const fv_choice *c = ctx->choice;
+    const fv_prune_visipruner_params *p = &ctx->params->prune_visipruner;
     if (!any_below(ctx->cos, ctx->n_visual, ctx->thresholds.exit_cos))
         s->count++;
-    else if (fv_choice_is(c, "exit", "consecutive"))
+    else if (p->exit_consecutive)
         s->count = 0;
-    if (s->count < (int32_t)fv_choice_value(c, "exit_count")) return;
+    if (s->count < p->exit_count) return;
     *n_kept = 0;
     s->over = true;
     say(s, "they leave behind layer %d", ctx->layer - 1);
 }
 
-static fv_status decide(const fv_prune_context *ctx, fv_prune_state *s, int32_t *kept,
-                        int32_t *n_kept) {
-    const fv_choice *c = ctx->choice;
-    int32_t layer = ctx->layer - 1, forced, detect = fv_choice_layer(c, "detect", ctx->n_layer);
+static fv_status keep(const fv_prune_context *ctx, fv_prune_state *s, int32_t *kept,
+                      int32_t *n_kept) {
+    const fv_prune_visipruner_params *p = &ctx->params->prune_visipruner;
+    int32_t layer = ctx->layer - 1, forced, detect = p->detect;
     assert(ctx->n_visual == 0 || (ctx->l2 && ctx->cos));
-    FV_TRY(fv_visipruner_filter(c, ctx->n_layer, &forced));
+    FV_TRY(fv_visipruner_filter(p, ctx->n_layer, &forced));
     if (ctx->thresholds_of && !s->said[0])
         say(s, "cos %.6g, l2 %.4g, exit_cos %.6g, thresholds of %s", ctx->thresholds.cos,
             ctx->thresholds.l2, ctx->thresholds.exit_cos, ctx->thresholds_of);
@@ -79,4 +79,4 @@ static fv_status decide(const fv_prune_context *ctx, fv_prune_state *s, int32_t 
 }
 
 extern const fv_prune_method fv_prune_visipruner;
-const fv_prune_method fv_prune_visipruner = {.name = "visipruner", .decide = decide};
+const fv_prune_method fv_prune_visipruner = {.keep = keep};

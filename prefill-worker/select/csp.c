@@ -56,8 +56,8 @@ static fv_status choose(const fv_select_context *ctx, const fv_select_row *rows,
 static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *const kept[FV_N_SEG],
                       int32_t n_kept[FV_N_SEG]) {
     _Static_assert(FV_N_SEG == 2 && FV_SEG_VISUAL == 0, "the other modality of seg is !seg");
-    fv_csp_sizes s = fv_csp_sizes_of(ctx->choice, ctx->n_prompt);
-    bool twice = fv_choice_is(ctx->choice, "dup", "official");
+    fv_csp_sizes s = fv_csp_sizes_of(&ctx->params->select_csp, ctx->n_prompt);
+    bool twice = ctx->params->select_csp.dup_official;
     fv_select_rows rows;
     uint8_t *times;
     FV_TRY(fv_select_order(ctx, arena, &rows));
@@ -77,4 +77,4 @@ static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *co
 }
 
 extern const fv_select_method fv_select_csp;
-const fv_select_method fv_select_csp = {.name = "csp", .keep = keep};
+const fv_select_method fv_select_csp = {.keep = keep};

@@ -6,9 +6,8 @@
 
 static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *const kept[FV_N_SEG],
                       int32_t n_kept[FV_N_SEG]) {
-    bool mean = fv_choice_is(ctx->choice, "normalise", "seen");
-    return fv_select_hitters(ctx, mean, arena, kept, n_kept);
+    return fv_select_hitters(ctx, ctx->params->select_h2o.normalise_seen, arena, kept, n_kept);
 }
 
 extern const fv_select_method fv_select_h2o;
-const fv_select_method fv_select_h2o = {.name = "h2o", .keep = keep};
+const fv_select_method fv_select_h2o = {.keep = keep};

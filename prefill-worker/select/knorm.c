@@ -33,11 +33,11 @@ static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *co
     float *score, *of[FV_N_SEG];
     FV_TRY(fv_select_order(ctx, arena, &rows));
     FV_TRY(FV_ARENA_NEW(arena, rows.n, score));
-    bool shared = fv_choice_is(ctx->choice, "heads", "shared");
+    bool shared = ctx->params->select_knorm.heads_shared;
     FV_TRY(norms(ctx, shared ? 0 : ctx->head, shared ? ctx->n_kv : ctx->head + 1, arena, of));
     for (int32_t i = 0; i < rows.n; i++) score[i] = of[rows.row[i].seg][rows.row[i].at];
     return fv_select_heavy(ctx, &rows, score, arena, kept, n_kept);
 }
 
 extern const fv_select_method fv_select_knorm;
-const fv_select_method fv_select_knorm = {.name = "knorm", .keep = keep};
+const fv_select_method fv_select_knorm = {.keep = keep};

@@ -19,17 +19,15 @@
 
 enum { PINNED = 4 };
 
-static bool merges(const fv_choice *c) { return !fv_choice_is(c, "merge", "none"); }
-
 /* ---- what stays ------------------------------------------------------------------------- */
 
 /* Where text comes first it is worth more than any attention; so are the first rows otherwise. */
 static void put_first(const fv_select_context *ctx, const fv_select_rows *rows, float *score) {
-    bool text = fv_choice_is(ctx->choice, "prior", "text");
+    const fv_select_lookm_params *p = &ctx->params->select_lookm;
     for (int32_t i = 0; i < rows->n; i++) {
-        bool first =
-            text ? rows->row[i].seg == FV_SEG_TEXT
-                 : merges(ctx->choice) && ctx->pos[rows->row[i].seg][rows->row[i].at] < PINNED;
+        bool first = p->prior_text
+                         ? rows->row[i].seg == FV_SEG_TEXT
+                         : !p->merge_none && ctx->pos[rows->row[i].seg][rows->row[i].at] < PINNED;
         if (first) score[i] = HUGE_VALF;
     }
 }
@@ -38,7 +36,7 @@ static void put_first(const fv_select_context *ctx, const fv_select_rows *rows, 
 static int32_t heavy_of(const fv_select_context *ctx, const fv_select_rows *rows) {
     int32_t n_text = 0, ahead = rows->n - ctx->budget.recent;
     for (int32_t i = 0; i < ahead; i++) n_text += rows->row[i].seg == FV_SEG_TEXT;
-    bool text = fv_choice_is(ctx->choice, "prior", "text");
+    bool text = ctx->params->select_lookm.prior_text;
     return text && n_text > ctx->budget.heavy ? n_text : ctx->budget.heavy;
 }
 
@@ -147,11 +145,9 @@ static void pass_over_far(head *heads, int32_t n_kv) {
 }
 
 /* Row stay[j] of one side, from what comes to it; false: nothing does. */
-static bool merge_into(const head *h, const fv_choice *c, int32_t j, int value, int32_t d,
-                       double *sum, float *out) {
+static bool merge_into(const head *h, const fv_select_lookm_params *p, int32_t j, int value,
+                       int32_t d, double *sum, float *out) {
     const float *x = h->x[value] + (size_t)h->stay[j] * (size_t)d;
-    bool pivotal = fv_choice_is(c, "merge", "pivotal"),
-         weighted = fv_choice_is(c, "merge", "weighted");
     int32_t n = 1;
     for (int32_t i = 0; i < d; i++) sum[i] = (double)x[i];
     for (int32_t e = 0; e < h->n_leave; e++) {
@@ -159,9 +155,9 @@ static bool merge_into(const head *h, const fv_choice *c, int32_t j, int value, 
         if (h->to[e] != j) continue;
         n++;
         for (int32_t i = 0; i < d; i++)
-            sum[i] += pivotal    ? ((double)y[i] + (double)x[i]) / 2
-                      : weighted ? h->cosine[e] * (double)y[i]
-                                 : (double)y[i];
+            sum[i] += p->merge_pivotal    ? ((double)y[i] + (double)x[i]) / 2
+                      : p->merge_weighted ? h->cosine[e] * (double)y[i]
+                                          : (double)y[i];
     }
     for (int32_t i = 0; i < d; i++) out[i] = (float)(sum[i] / n);
     return n > 1;
@@ -180,9 +176,10 @@ static fv_status write_head(const fv_select_kept *k, int32_t g, const head *h, f
         for (int32_t j = 0; j < h->n_stay; j++) {
             fv_select_row row = h->rows.row[h->stay[j]];
             if (row.seg != seg) continue;
-            bool any = merge_into(h, k->choice, j, 0, d, sum, x[0] + (size_t)n * (size_t)d);
+            bool any =
+                merge_into(h, &k->params->select_lookm, j, 0, d, sum, x[0] + (size_t)n * (size_t)d);
             if (!any) continue;
-            merge_into(h, k->choice, j, 1, d, sum, x[1] + (size_t)n * (size_t)d);
+            merge_into(h, &k->params->select_lookm, j, 1, d, sum, x[1] + (size_t)n * (size_t)d);
             at[n++] = row.at;
         }
         FV_TRY(fv_write_rows(k->be, k->kv, k->layer, g, (fv_kv_segment)seg, at, n, x[0], x[1]));
@@ -193,17 +190,17 @@ static fv_status write_head(const fv_select_kept *k, int32_t g, const head *h, f
 static fv_status merge(const fv_select_kept *k, fv_arena *arena) {
     const fv_kv_shape *s = fv_kv_get_shape(k->kv);
     head *heads;
-    if (!merges(k->choice)) return FV_OK;
+    if (k->params->select_lookm.merge_none) return FV_OK;
     FV_TRY(FV_ARENA_NEW(arena, s->n_kv, heads));
     for (int32_t g = 0; g < s->n_kv; g++) {
         FV_TRY(open_head(k, g, arena, &heads[g]));
         if (heads[g].n_stay == 0 || heads[g].n_leave == 0) return FV_OK;
         find_nearest(&heads[g], s->d_head);
     }
-    if (fv_choice_is(k->choice, "merge", "weighted")) pass_over_far(heads, s->n_kv);
+    if (k->params->select_lookm.merge_weighted) pass_over_far(heads, s->n_kv);
     for (int32_t g = 0; g < s->n_kv; g++) FV_TRY(write_head(k, g, &heads[g], arena));
     return FV_OK;
 }
 
 extern const fv_select_method fv_select_lookm;
-const fv_select_method fv_select_lookm = {.name = "lookm", .keep = keep, .merge = merge};
+const fv_select_method fv_select_lookm = {.keep = keep, .merge = merge};

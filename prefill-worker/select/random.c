@@ -5,9 +5,10 @@
 
 static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *const kept[FV_N_SEG],
                       int32_t n_kept[FV_N_SEG]) {
-    int32_t head = fv_choice_is(ctx->choice, "heads", "shared") ? 0 : ctx->head;
+    const fv_select_random_params *p = &ctx->params->select_random;
+    int32_t head = p->heads_shared ? 0 : ctx->head;
     uint64_t which = (uint64_t)ctx->layer * (uint64_t)ctx->n_kv + (uint64_t)head + 1;
-    uint64_t seed = (uint64_t)fv_choice_value(ctx->choice, "seed") + (which << 32);
+    uint64_t seed = p->seed + (which << 32);
     fv_select_rows rows;
     float *score;
     int32_t *drawn;
@@ -22,4 +23,4 @@ static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *co
 }
 
 extern const fv_select_method fv_select_random;
-const fv_select_method fv_select_random = {.name = "random", .keep = keep};
+const fv_select_method fv_select_random = {.keep = keep};

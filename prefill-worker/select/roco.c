@@ -9,9 +9,8 @@
 
 static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *const kept[FV_N_SEG],
                       int32_t n_kept[FV_N_SEG]) {
-    bool mean = fv_choice_is(ctx->choice, "over", "seen");
-    return fv_select_hitters(ctx, mean, arena, kept, n_kept);
+    return fv_select_hitters(ctx, ctx->params->select_roco.over_seen, arena, kept, n_kept);
 }
 
 extern const fv_select_method fv_select_roco;
-const fv_select_method fv_select_roco = {.name = "roco", .keep = keep};
+const fv_select_method fv_select_roco = {.keep = keep};

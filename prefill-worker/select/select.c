@@ -15,17 +15,10 @@
 
 static const fv_select_method *const methods[] = {
 #undef SELECT
-#define SELECT(name) &fv_select_##name,
+#define SELECT(name) [FV_METHOD_SELECT_##name] = &fv_select_##name,
 #define FV_METHOD(stage, name, source, summary) stage(name)
 #include "policy/methods.def"
 };
-
-static const fv_select_method *find(const char *name) {
-    for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
-        if (strcmp(methods[i]->name, name) == 0) return methods[i];
-    assert(!"a select method without its file");
-    return NULL;
-}
 
 bool fv_select_asks(const fv_plan *plan, int32_t layer) {
     if (!plan->select || plan->window.rows == 0) return false;
@@ -101,12 +94,16 @@ typedef struct layer_choice {
     int32_t **kept[FV_N_SEG], *n_kept[FV_N_SEG]; /* [Hkv] */
 } layer_choice;
 
-static fv_status ask_method(const fv_select_method *method, const fv_select_context *ctx,
-                            int32_t twice, fv_arena *arena, layer_choice *out) {
+static fv_status ask_method(const fv_select_method *method, const fv_plan *plan,
+                            const fv_select_context *ctx, fv_arena *arena, layer_choice *out) {
     int32_t *kept[FV_N_SEG], n_kept[FV_N_SEG] = {0};
     for (int seg = 0; seg < FV_N_SEG; seg++)
-        FV_TRY(FV_ARENA_NEW(arena, ctx->n[seg] + twice, kept[seg]));
+        FV_TRY(FV_ARENA_NEW(arena, ctx->n[seg] + plan->twice, kept[seg]));
     FV_TRY(method->keep(ctx, arena, kept, n_kept));
+    bool pruned = plan->visual[ctx->layer] < plan->shape.n_visual; /* which may be any */
+    FV_TRY(fv_plan_check_kept(plan, FV_STAGE_SELECT, n_kept[FV_SEG_VISUAL] + n_kept[FV_SEG_TEXT],
+                              plan->select(plan, ctx->layer, ctx->head) - plan->shape.n_answer,
+                              !plan->exact_counts || pruned));
     for (int seg = 0; seg < FV_N_SEG; seg++) {
         out->kept[seg][ctx->head] = kept[seg];
         out->n_kept[seg][ctx->head] = n_kept[seg];
@@ -118,7 +115,7 @@ static fv_status ask_method(const fv_select_method *method, const fv_select_cont
 static fv_select_context context_of(const fv_plan *plan, fv_backend *be, const fv_kv *kv,
                                     int32_t layer, int32_t head) {
     const fv_plan_shape *s = &plan->shape;
-    fv_select_context ctx = {.choice = &plan->policy.stage[FV_STAGE_SELECT],
+    fv_select_context ctx = {.params = &plan->params[FV_STAGE_SELECT],
                              .budget = plan->budget,
                              .layer = layer,
                              .head = head,
@@ -152,7 +149,7 @@ static fv_status choose_head(const fv_select_method *method, const fv_plan *plan
     for (int32_t i = 0; i < n_choose; i++) {
         ctx.layer = b.first + i;
         if (asks && n_choose > 1) FV_TRY(bring_own(&sums[ctx.layer], arena, &ctx));
-        FV_TRY(ask_method(method, &ctx, plan->twice, arena, &choice[i]));
+        FV_TRY(ask_method(method, plan, &ctx, arena, &choice[i]));
     }
     return FV_OK;
 }
@@ -170,7 +167,7 @@ static fv_status merge_layer(const fv_select_method *method, const fv_plan *plan
                              fv_kv *kv, int32_t layer, const layer_choice *choice,
                              fv_arena *arena) {
     fv_select_kept kept = {
-        .choice = &plan->policy.stage[FV_STAGE_SELECT], .be = be, .kv = kv, .layer = layer};
+        .params = &plan->params[FV_STAGE_SELECT], .be = be, .kv = kv, .layer = layer};
     if (!method->merge) return FV_OK;
     assert(fv_kv_source_layer(kv, layer) == layer);
     for (int seg = 0; seg < FV_N_SEG; seg++) {
@@ -209,7 +206,7 @@ static fv_status select_block(const fv_select_method *method, const fv_plan *pla
 fv_status fv_select_run(const fv_plan *plan, fv_backend *be, fv_kv *kv, int32_t l0, int32_t l1,
                         const fv_select_sums *sums) {
     if (!plan->select) return FV_OK;
-    const fv_select_method *method = find(plan->policy.stage[FV_STAGE_SELECT].method->name);
+    const fv_select_method *method = methods[plan->policy.stage[FV_STAGE_SELECT].method->id];
     fv_arena arena = {0};
     fv_status st = FV_OK;
     for (int32_t l = l0; l < l1 && st == FV_OK;) {

@@ -17,8 +17,8 @@ typedef struct fv_select_sums {
 } fv_select_sums;
 
 typedef struct fv_select_context {
-    const fv_choice *choice;
-    fv_plan_budget budget; /* of methods that have one */
+    const fv_params *params; /* the method's are its member */
+    fv_plan_budget budget;   /* of methods that have one */
     int32_t layer, head, n_kv;
     int32_t n_prompt;             /* tokens of the prompt before any left */
     int32_t n[FV_N_SEG];          /* rows that this head holds */
@@ -42,7 +42,7 @@ typedef struct fv_select_context {
 
 /* A layer whose heads have chosen, and whose rows have not moved yet. */
 typedef struct fv_select_kept {
-    const fv_choice *choice;
+    const fv_params *params; /* the method's are its member */
     fv_backend *be;
     fv_kv *kv;
     int32_t layer;
@@ -51,7 +51,6 @@ typedef struct fv_select_kept {
 } fv_select_kept;
 
 typedef struct fv_select_method {
-    const char *name;
     /* Writes for each segment the indices of the rows that stay, ascending, and their number, 0 to
      * begin with. An index that stands there twice is held twice; at most fv_plan.twice do. What it
      * takes from the arena is gone when the layer is done. */

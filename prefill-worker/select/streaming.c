@@ -7,7 +7,8 @@
 static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *const kept[FV_N_SEG],
                       int32_t n_kept[FV_N_SEG]) {
     (void)arena;
-    fv_streaming_span span = fv_streaming_head(ctx->choice, ctx->head, ctx->n_kv, ctx->n_prompt);
+    fv_streaming_span span =
+        fv_streaming_head(&ctx->params->select_streaming, ctx->head, ctx->n_kv, ctx->n_prompt);
     for (int seg = 0; seg < FV_N_SEG; seg++) {
         for (int32_t i = 0; i < ctx->n[seg]; i++) {
             int32_t pos = ctx->pos[seg][i];
@@ -18,4 +19,4 @@ static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *co
 }
 
 extern const fv_select_method fv_select_streaming;
-const fv_select_method fv_select_streaming = {.name = "streaming", .keep = keep};
+const fv_select_method fv_select_streaming = {.keep = keep};

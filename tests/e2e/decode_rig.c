@@ -9,6 +9,7 @@
 
 #include "model/synth/synth.h"
 #include "tests/support/command.h"
+#include "tests/support/evict.h"
 #include "transport/grpc.h"
 
 decode_rig rig;
@@ -219,7 +220,7 @@ void prefill(handoff *h, const char *policy, int32_t max_tokens, int32_t n_more,
     fv_policy p;
     need(fv_policy_parse(policy, &p));
     need(fv_plan_make(&p, &shape, &h->plan));
-    need(fv_evict_init(&h->evict, policy, ROWS));
+    need(evict_init(&h->evict, policy, ROWS));
     need(fv_kv_open(p_pool, &h->kv));
     fv_pack_report packed = {0};
     fv_prefill_request req = {.packed = &packed,

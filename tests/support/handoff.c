@@ -149,6 +149,12 @@ void rig_capture(const handoff_rig *rig, const tiny_prompt *p, int32_t max_token
     fv_transport_close(transport, NULL, NULL);
 }
 
+size_t rig_room(const handoff_rig *rig, const rig_stream *s) {
+    fv_decode_plan plan;
+    if (fv_receiver_check(rig->receiver, &s->hello, &plan) != FV_OK) abort();
+    return (size_t)fv_receiver_bytes(rig->receiver, &s->hello, &plan);
+}
+
 fv_status rig_deliver(fv_receiver *r, const fv_hello *hello, const uint8_t *bytes, size_t n,
                       size_t cut, fv_received *out) {
     fv_sink *sink = fv_receiver_sink(r);

@@ -60,6 +60,9 @@ typedef struct rig_stream {
 /* The stream that rig_send would send. The caller frees s->bytes. */
 void rig_capture(const handoff_rig *rig, const tiny_prompt *p, int32_t max_tokens, rig_stream *s);
 
+/* Bytes of the pool that its offer asks for. */
+size_t rig_room(const handoff_rig *rig, const rig_stream *s);
+
 /* Offers, feeds the bytes in frames of `cut`, commits and claims: FV_REFUSED_NONE when all of that
  * was taken. */
 fv_status rig_deliver(fv_receiver *r, const fv_hello *hello, const uint8_t *bytes, size_t n,

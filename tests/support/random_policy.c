@@ -48,7 +48,7 @@ static void fill(fv_choice *c, uint64_t *state) {
                 if (strchr(",;", text[k])) text[k] = '=';
             }
             text[n] = '\0';
-        } else if (p->type == FV_PARAM_LAYER && below(state, 2)) {
+        } else if (fv_param_is_layer(p->type) && below(state, 2)) {
             c->value[i] = fmax(p->min, below(state, 32)); /* of 32 */
             c->given[i] = false;
             c->early[i] = below(state, 2);
@@ -84,7 +84,7 @@ bool same_policy(const fv_policy *a, const fv_policy *b) {
         for (int32_t i = 0; x->method && i < x->method->n_param; i++) {
             fv_param_type type = x->method->param[i].type;
             if (memcmp(&x->value[i], &y->value[i], sizeof x->value[i]) != 0) return false;
-            if (type == FV_PARAM_LAYER &&
+            if (fv_param_is_layer(type) &&
                 (x->given[i] != y->given[i] || x->early[i] != y->early[i]))
                 return false;
             if (type == FV_PARAM_TEXT &&

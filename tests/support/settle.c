@@ -12,10 +12,11 @@ static void need(fv_status st) {
 
 fv_recompress_report settle_turn(fv_decoder *dec, fv_kv *kv, const char *policy) {
     fv_policy parsed;
+    fv_decode_plan plan;
     fv_recompress r;
     need(fv_policy_parse(policy, &parsed));
-    fv_text_keys keys = fv_text_keys_of(&parsed);
-    bool more = fv_recompress_begin(&r, &keys, kv);
+    fv_decode_plan_make(&parsed, 1, &plan);
+    bool more = fv_recompress_begin(&r, &plan.text_keys, kv);
     while (more) need(fv_recompress_next(&r, dec, kv, &more));
     return r.report;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "policy/policy.h"
+#include "tests/support/choice.h"
 
 static const fv_method_info sample = {
     .stage = FV_STAGE_PRUNE,
@@ -41,11 +42,11 @@ static void prints(const fv_choice *c, int32_t param, const char *text) {
 
 Test(choice, what_is_not_written_has_its_default) {
     fv_choice c = defaults();
-    cr_assert_eq(fv_choice_value(&c, "count"), 4);
-    cr_assert_eq(fv_choice_value(&c, "order"), 0);
-    cr_assert(fv_choice_is(&c, "order", "first"));
-    cr_assert_str_eq(fv_choice_text(&c, "map"), "2-6/7-11");
-    cr_assert_str_eq(fv_choice_text(&c, "note"), "-");
+    cr_assert_eq(choice_value(&c, "count"), 4);
+    cr_assert_eq(choice_value(&c, "order"), 0);
+    cr_assert(choice_is(&c, "order", "first"));
+    cr_assert(choice_is(&c, "map", "2-6/7-11"));
+    cr_assert(choice_is(&c, "note", "-"));
     static const char *const printed[] = {"4", "0.5", "16/32", "first", "2-6/7-11", "-"};
     for (int32_t i = 0; i < sample.n_param; i++) prints(&c, i, printed[i]);
 }
@@ -53,9 +54,9 @@ Test(choice, what_is_not_written_has_its_default) {
 Test(choice, a_word_is_known_by_its_index) {
     fv_choice c = defaults();
     sets(&c, "order=any");
-    cr_assert_eq(fv_choice_value(&c, "order"), 2);
-    cr_assert(fv_choice_is(&c, "order", "any"));
-    cr_assert_not(fv_choice_is(&c, "order", "best"));
+    cr_assert_eq(choice_value(&c, "order"), 2);
+    cr_assert(choice_is(&c, "order", "any"));
+    cr_assert_not(choice_is(&c, "order", "best"));
     prints(&c, 3, "any");
     refuses("order=", "one of first, best, any");
     refuses("order=bes", "one of first, best, any");
@@ -65,10 +66,10 @@ Test(choice, a_word_is_known_by_its_index) {
 Test(choice, each_text_has_its_own_place) {
     fv_choice c = defaults();
     sets(&c, "note=a=b");
-    cr_assert_str_eq(fv_choice_text(&c, "note"), "a=b");
-    cr_assert_str_eq(fv_choice_text(&c, "map"), "2-6/7-11");
+    cr_assert(choice_is(&c, "note", "a=b"));
+    cr_assert(choice_is(&c, "map", "2-6/7-11"));
     sets(&c, "map=0-3");
-    cr_assert_str_eq(fv_choice_text(&c, "map"), "0-3");
+    cr_assert(choice_is(&c, "map", "0-3"));
     prints(&c, 4, "0-3");
     prints(&c, 5, "a=b");
 }
@@ -103,12 +104,12 @@ Test(choice, values_keep_to_their_type_and_range) {
 
 Test(choice, layers_of_32_are_mapped_and_others_are_not) {
     fv_choice c = defaults();
-    cr_assert_eq(fv_choice_layer(&c, "layer", 12), 6);
+    cr_assert_eq(choice_layer(&c, "layer", 12), 6);
     sets(&c, "layer=3");
-    cr_assert_eq(fv_choice_layer(&c, "layer", 12), 3);
+    cr_assert_eq(choice_layer(&c, "layer", 12), 3);
     sets(&c, "layer=3/32");
-    cr_assert_eq(fv_choice_layer(&c, "layer", 12), 1);
-    cr_assert_eq(fv_choice_layer(&c, "layer", 1), 1, "no less than may be written");
+    cr_assert_eq(choice_layer(&c, "layer", 12), 1);
+    cr_assert_eq(choice_layer(&c, "layer", 1), 1, "no less than may be written");
     prints(&c, 2, "3/32");
 }
 
@@ -134,7 +135,7 @@ Test(choice, an_early_layer_is_not_before_the_published_one_where_the_depth_allo
         snprintf(text, sizeof text, "layer=%s", list[i].written);
         sets(&c, text);
         prints(&c, 2, list[i].written);
-        cr_assert_eq(fv_choice_layer(&c, "layer", list[i].n_layer), list[i].layer, "%s of %d", text,
+        cr_assert_eq(choice_layer(&c, "layer", list[i].n_layer), list[i].layer, "%s of %d", text,
                      list[i].n_layer);
         const char *mapping =
             fv_layer_mapping_name(fv_choice_layer_mapping(&c, 2, list[i].n_layer));
@@ -152,6 +153,6 @@ Test(choice, layers_that_ascend_do_so_at_any_depth) {
             snprintf(text[1], sizeof text[1], "layer=%d/32+", k + 1);
             sets(&a, text[0]);
             sets(&b, text[1]);
-            cr_assert_leq(fv_choice_layer(&a, "layer", n), fv_choice_layer(&b, "layer", n));
+            cr_assert_leq(choice_layer(&a, "layer", n), choice_layer(&b, "layer", n));
         }
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "policy/conflicts.h"
+#include "tests/support/choice.h"
 
 static fv_policy parse(const char *text) {
     fv_policy p;
@@ -93,7 +94,7 @@ Test(conflicts, the_table_names_what_there_is_and_each_row_refuses) {
 
 Test(conflicts, parameters_of_one_method_may_not_meet_either) {
     fv_policy p = parse("pack=svd,compress_text=keys,recompress=64");
-    cr_assert_eq(fv_choice_value(&p.stage[FV_STAGE_PACK], "recompress"), 64);
+    cr_assert_eq(choice_value(&p.stage[FV_STAGE_PACK], "recompress"), 64);
     parse("pack=svd,compress_text=keys");
     parse("pack=svd");
     cr_assert_eq(fv_policy_parse("pack=svd,recompress=64", &p), FV_EINVAL);

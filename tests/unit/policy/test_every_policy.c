@@ -10,6 +10,7 @@
 #include "decode-worker/evict/evict.h"
 #include "model/net/accum.h"
 #include "model/net/kv_packed.h"
+#include "tests/support/evict.h"
 #include "tests/support/handoff.h"
 
 enum { POLICIES_MAX = 128, POLICY_MAX = 128, VOCAB = 97, STEPS = 2 };
@@ -35,6 +36,7 @@ static bool acts(const fv_plan *plan) {
     ok(fv_policy_parse("", &none), "exact");
     ok(fv_plan_make(&none, &plan->shape, &exact), "exact");
     memset(&same.policy, 0, sizeof same.policy);
+    memset(same.params, 0, sizeof same.params);
     memset(same.note, 0, sizeof same.note);
     exact.policy = same.policy;
     return memcmp(&same, &exact, sizeof exact) != 0;
@@ -96,7 +98,7 @@ static void prefill(tiny_net *net, request *r, const char *in_layout, const char
     tiny_prompt_lay(net, &r->p, in_layout, 11, policy);
     ok(tiny_prefill(net, &r->p, 1, 0), policy);
     fv_policy_print(&r->p.plan.policy, text);
-    ok(fv_evict_init(&r->evict, text, r->p.n), policy);
+    ok(evict_init(&r->evict, text, r->p.n), policy);
 }
 
 /* Token t of the answer, counted from 1. */
@@ -194,7 +196,7 @@ static bool run_both(handoff_rig *rig, request *here, const answer *exact, const
     float *logits = there.p.logits = malloc(VOCAB * sizeof *logits);
     cr_assert(logits);
     there.p.kv = got.kv;
-    ok(fv_evict_init(&there.evict, got.policy, got.n), policy);
+    ok(evict_init(&there.evict, got.policy, got.n), policy);
     for (int32_t t = 1; t <= STEPS; t++) {
         step(&rig->net, here, t);
         step(&rig->net, &there, t);

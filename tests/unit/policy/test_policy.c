@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "policy/policy.h"
+#include "tests/support/choice.h"
 #include "tests/support/random_policy.h"
 
 static fv_policy parse(const char *text) {
@@ -28,24 +29,24 @@ Test(policy, parameters_have_their_defaults) {
     fv_policy p = parse("prune=random,keep=0.25");
     const fv_choice *c = &p.stage[FV_STAGE_PRUNE];
     cr_assert_str_eq(c->method->name, "random");
-    cr_assert_eq(fv_choice_value(c, "keep"), 0.25);
-    cr_assert_eq(fv_choice_value(c, "seed"), 0);
+    cr_assert_eq(choice_value(c, "keep"), 0.25);
+    cr_assert_eq(choice_value(c, "seed"), 0);
     cr_assert_null(p.stage[FV_STAGE_SELECT].method);
 }
 
 Test(policy, a_default_layer_is_mapped_from_32_layers_and_a_given_one_is_not) {
     fv_policy p = parse("prune=vtw"), q = parse("prune=vtw,layer=7");
-    cr_assert_eq(fv_choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 32), 16);
-    cr_assert_eq(fv_choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 12), 6);
-    cr_assert_eq(fv_choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 40), 20);
-    cr_assert_eq(fv_choice_layer(&q.stage[FV_STAGE_PRUNE], "layer", 12), 7);
+    cr_assert_eq(choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 32), 16);
+    cr_assert_eq(choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 12), 6);
+    cr_assert_eq(choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 40), 20);
+    cr_assert_eq(choice_layer(&q.stage[FV_STAGE_PRUNE], "layer", 12), 7);
 }
 
 Test(policy, a_layer_of_32_is_mapped_and_stays_so_in_print) {
     char text[FV_POLICY_TEXT_MAX];
     fv_policy p = parse("prune=vtw,layer=8/32");
-    cr_assert_eq(fv_choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 32), 8);
-    cr_assert_eq(fv_choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 12), 3);
+    cr_assert_eq(choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 32), 8);
+    cr_assert_eq(choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 12), 3);
     fv_policy_print(&p, text);
     cr_assert_str_eq(text, "prune=vtw,layer=8/32,from=layer");
     fv_policy q = parse("preset=paper-vtw;prune=vtw,layer=5");
@@ -55,8 +56,8 @@ Test(policy, a_layer_of_32_is_mapped_and_stays_so_in_print) {
 
 Test(policy, a_mapped_layer_is_not_below_the_least_that_may_be_written) {
     fv_policy p = parse("prune=fastv");
-    cr_assert_eq(fv_choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 32), 2);
-    cr_assert_eq(fv_choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 4), 1);
+    cr_assert_eq(choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 32), 2);
+    cr_assert_eq(choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 4), 1);
 }
 
 Test(policy, every_method_prints_to_a_text_that_parses_to_the_same) {
@@ -86,7 +87,7 @@ Test(policy, a_quiet_parameter_is_printed_where_it_is_not_at_its_default) {
     fv_policy_print(&p, text);
     cr_assert_not_null(strstr(text, ",rank_text=64,recompress=128,first=raw"), "%s", text);
     p = parse(text);
-    cr_assert_eq(fv_choice_value(&p.stage[FV_STAGE_PACK], "recompress"), 128);
+    cr_assert_eq(choice_value(&p.stage[FV_STAGE_PACK], "recompress"), 128);
 }
 
 /* The longest text that any policy of one method per stage can print. */
@@ -147,7 +148,7 @@ Test(policy, every_preset_parses) {
 
 Test(policy, what_is_written_wins_over_the_preset) {
     fv_policy p = parse("preset=paper-vtw;prune=vtw,layer=3;select=streaming");
-    cr_assert_eq(fv_choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 32), 3);
+    cr_assert_eq(choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 32), 3);
     cr_assert_not_null(p.stage[FV_STAGE_SELECT].method);
     fv_policy q = parse("preset=paper-vtw;prune=random");
     cr_assert_str_eq(q.stage[FV_STAGE_PRUNE].method->name, "random");

@@ -8,6 +8,7 @@
 #include "policy/plan/plan.h"
 #include "router/admit.h"
 #include "serving/policy_message.h"
+#include "tests/support/choice.h"
 
 typedef Fovea__Inference__V1__GenerateRequest request_message;
 
@@ -441,7 +442,7 @@ Test(router_admit, policy_message_what_is_sent_reads_back_as_the_same_policy) {
         cr_assert_str_eq(x, y);
         for (int st = 0; st < FV_N_STAGE; st++)
             for (int32_t j = 0; a.stage[st].method && j < a.stage[st].method->n_param; j++)
-                if (a.stage[st].method->param[j].type == FV_PARAM_LAYER)
+                if (fv_param_is_layer(a.stage[st].method->param[j].type))
                     cr_assert_eq(a.stage[st].given[j], b.stage[st].given[j], "%s", texts[i]);
         fv_arena_fini(&arena);
     }
@@ -479,7 +480,7 @@ Test(router_admit, policy_message_a_text_brings_no_separators) {
     param.name = (char *)"layer";
     param.text = (char *)"9/32";
     cr_assert_eq(fv_policy_from_message(&m, &p), FV_OK, "%s", fv_last_error());
-    cr_assert_eq(fv_choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 64), 18);
+    cr_assert_eq(choice_layer(&p.stage[FV_STAGE_PRUNE], "layer", 64), 18);
     param.text = (char *)"9/32;select=streaming";
     cr_assert_eq(fv_policy_from_message(&m, &p), FV_EINVAL);
     cr_assert(strstr(fv_last_error(), "has no ','"), "%s", fv_last_error());

@@ -8,6 +8,7 @@
 
 #include "decode-worker/evict/evict.h"
 #include "model/net/accum.h"
+#include "tests/support/evict.h"
 #include "tests/support/handoff.h"
 #include "tests/support/planned.h"
 
@@ -49,7 +50,7 @@ static void finish(tiny_net *net, tiny_prompt *p) {
 static void init(fv_evict *e, const tiny_prompt *p, int32_t n_prompt) {
     char text[FV_POLICY_TEXT_MAX];
     fv_policy_print(&p->plan.policy, text);
-    ok(fv_evict_init(e, text, n_prompt));
+    ok(evict_init(e, text, n_prompt));
 }
 
 /* Token t of an answer, counted from 1, runs. */
@@ -344,7 +345,7 @@ Test(accum, rows_arrive_with_what_they_were_paid_and_leave_there) {
         tiny_prompt_make(&rig.net, &there, 5, VISUAL, 9, 11, policies[i]);
         there.kv = got.kv;
         init(&here, &p, p.n);
-        ok(fv_evict_init(&far, got.policy, got.n));
+        ok(evict_init(&far, got.policy, got.n));
         for (int32_t t = 1; t <= TOKENS; t++) {
             run_token(&rig.net, &p, &here, p.n, t);
             run_token(&rig.net, &there, &far, p.n, t);
@@ -394,7 +395,7 @@ static void take_up(const char *policy, int32_t n_prompt, int32_t n) {
     ok(rig_send(&rig, &again, TOKENS, 0, &got, NULL));
     fv_kv *sent = again.kv;
     again.kv = got.kv;
-    ok(fv_evict_init(&far, got.policy, got.n - n));
+    ok(evict_init(&far, got.policy, got.n - n));
     for (int32_t t = n + 1; t <= n + 3; t++) {
         run_token(&rig.net, &p, &e, p.n, t);
         run_token(&rig.net, &again, &far, p.n, t);

@@ -9,6 +9,7 @@
 #include "decode-worker/evict/evict.h"
 #include "model/net/anneal.h"
 #include "model/net/kv_packed.h"
+#include "tests/support/evict.h"
 #include "tests/support/handoff.h"
 
 enum { BEFORE = 5, VISUAL = 70, AFTER = 9, LAYERS = 4, HEADS = 2, WIDTH = 48, TOKENS = 10 };
@@ -75,7 +76,7 @@ Test(unpack, a_layer_is_raw_from_the_break_even_on_and_never_larger_than_its_row
                  cases[i].rank, cases[i].rank, cases[i].bits);
         tiny_net_open(&net, tiny_shape_default(), cases[i].dtype, NULL, 1);
         start(&net, &p, policy);
-        ok(fv_evict_init(&e, policy, 0));
+        ok(evict_init(&e, policy, 0));
         int32_t small = break_even(cases[i].rank, (uint8_t)atoi(cases[i].bits), cases[i].dtype);
         double formula = (double)cases[i].rank * WIDTH / (WIDTH - cases[i].rank);
         if (i < 2) /* a tile of keys has 16 rows */
@@ -125,14 +126,14 @@ Test(unpack, a_full_pool_does_not_stand_in_the_way) {
         size_t held = fv_kv_bytes_held(got.kv);
         fv_received_free(&got);
         rig_capture(&roomy, &p, TOKENS, &s);
-        size_t room = (size_t)fv_receiver_bytes(roomy.receiver, &s.hello);
+        size_t room = rig_room(&roomy, &s);
         free(s.bytes);
         rig_open(&tight, &(rig_options){.dtype = FV_F32, .pool_bytes = room});
         ok(rig_send(&tight, &p, TOKENS, 0, &got, NULL));
         cr_assert_eq(fv_kv_pool_used(tight.pool), held);
         there = p;
         there.kv = got.kv;
-        ok(fv_evict_init(&e, policies[i], 0));
+        ok(evict_init(&e, policies[i], 0));
         for (int32_t t = 1; t <= 6; t++) {
             /* Another request takes what is left, and not a byte is. */
             size_t left_over = room - fv_kv_pool_used(tight.pool);
@@ -174,7 +175,7 @@ Test(unpack, rebuilt_rows_say_what_the_factors_said) {
         tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
         start(&net, &p, policy);
         start(&net, &stays, policy);
-        for (int b = 0; b < 2; b++) ok(fv_evict_init(&e[b], policy, 0));
+        for (int b = 0; b < 2; b++) ok(evict_init(&e[b], policy, 0));
         for (int32_t l = 0; l < LAYERS; l++) fv_kv_packed_at(stays.kv, l)->n_small = 0;
         int32_t raw = 0;
         for (int32_t t = 1; t <= 9; t++) {
@@ -199,7 +200,7 @@ Test(unpack, factors_that_hold_everything_become_the_rows_that_they_were) {
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
     start(&net, &p, "pack=svd,rank_k=48,rank_v=48,gain=0;evict=vta,tau=8" ALL_LAYERS);
     start(&net, &raw, rest);
-    for (int b = 0; b < 2; b++) ok(fv_evict_init(&e[b], rest, 0));
+    for (int b = 0; b < 2; b++) ok(evict_init(&e[b], rest, 0));
     for (int32_t t = 1; t <= 8; t++) {
         run_token(&net, &p, &e[0], p.n, t);
         run_token(&net, &raw, &e[1], raw.n, t);
@@ -230,7 +231,7 @@ Test(unpack, what_matters_least_now_goes_first_where_importance_is_kept) {
     bool other = false;
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
     start(&net, &p, policy);
-    ok(fv_evict_init(&e, policy, 0));
+    ok(evict_init(&e, policy, 0));
     for (int32_t t = 1; t <= 7; t++) {
         float was[LAYERS][BEFORE + VISUAL];
         bool packed[LAYERS];
@@ -324,8 +325,8 @@ Test(unpack, an_answer_that_is_taken_up_again_goes_on_with_the_same_bits) {
             int32_t more[TOKENS];
             rig_open(&rig, &(rig_options){.dtype = FV_BF16});
             start(&rig.net, &p, policies[i]);
-            ok(fv_evict_init(&here, policies[i], 0));
-            ok(fv_evict_init(&far, policies[i], 0));
+            ok(evict_init(&here, policies[i], 0));
+            ok(evict_init(&far, policies[i], 0));
             for (int32_t t = 1; t <= n; t++) {
                 more[t - 1] = 13 + t;
                 run_token(&rig.net, &p, &here, p.n, t);
@@ -375,7 +376,7 @@ Test(unpack, rows_that_have_gone_are_counted_also_when_none_is_left) {
         ok(rig_send(&rig, &p, TOKENS, 0, &got, NULL));
         there = p;
         there.kv = got.kv;
-        ok(fv_evict_init(&e, got.policy, got.n));
+        ok(evict_init(&e, got.policy, got.n));
         for (int32_t t = 1; t <= 2; t++) {
             run_token(&rig.net, &there, &e, p.n, t);
             cr_assert_eq(fv_evict_rows(got.kv),

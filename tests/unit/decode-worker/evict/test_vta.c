@@ -9,6 +9,7 @@
 #include "decode-worker/evict/evict.h"
 #include "policy/plan/vta.h"
 #include "prefill-worker/prefill/rank.h"
+#include "tests/support/evict.h"
 #include "tests/support/handoff.h"
 #include "tests/support/planned.h"
 
@@ -285,7 +286,7 @@ Test(vta, a_layer_waits_for_those_that_borrow_its_keys) {
 static void init(fv_evict *e, const tiny_prompt *p) {
     char text[FV_POLICY_TEXT_MAX];
     fv_policy_print(&p->plan.policy, text);
-    ok(fv_evict_init(e, text, p->n));
+    ok(evict_init(e, text, p->n));
 }
 
 /* One token of an answer: number t, counted from 1, runs. */
@@ -422,7 +423,7 @@ Test(vta, ranked_rows_arrive_in_their_order_and_are_let_go_there) {
         tiny_prompt_make(&rig.net, &there, 5, VISUAL, 9, 11, policies[i]);
         there.kv = got.kv;
         init(&here, &p);
-        ok(fv_evict_init(&far, got.policy, got.n));
+        ok(evict_init(&far, got.policy, got.n));
         for (int32_t t = 1; t <= TOKENS; t++) {
             run_token(&rig.net, &p, &here, p.n, t);
             run_token(&rig.net, &there, &far, p.n, t);

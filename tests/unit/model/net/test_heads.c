@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "decode-worker/evict/evict.h"
+#include "tests/support/evict.h"
 #include "tests/support/handoff.h"
 
 enum { HEADS = 4, D = 24, VOCAB = 97, STEPS = 3 };
@@ -84,7 +85,7 @@ static void run(tiny_net *net, const char *policy, outcome *out) {
     tiny_prompt_lay(net, one, layout, 11, policy);
     ok(tiny_prefill(net, one, 1, 0));
     fv_policy_print(&one->plan.policy, text);
-    ok(fv_evict_init(&evict, text, one->n));
+    ok(evict_init(&evict, text, one->n));
     memcpy(out->logits[0], one->logits, sizeof out->logits[0]);
     for (int32_t t = 1; t <= STEPS; t++) {
         int32_t id = 13 + t;

@@ -14,10 +14,17 @@ static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
 
 /* ---- sizes ------------------------------------------------------------------------------ */
 
+static fv_select_csp_params params_of(const char *policy) {
+    fv_policy parsed;
+    fv_params params;
+    ok(fv_policy_parse(policy, &parsed));
+    fv_choice_params(&parsed.stage[FV_STAGE_SELECT], LAYERS, &params);
+    return params.select_csp;
+}
+
 static fv_csp_sizes sizes(const char *policy, int32_t n_prompt) {
-    fv_policy p;
-    ok(fv_policy_parse(policy, &p));
-    return fv_csp_sizes_of(&p.stage[FV_STAGE_SELECT], n_prompt);
+    fv_select_csp_params p = params_of(policy);
+    return fv_csp_sizes_of(&p, n_prompt);
 }
 
 static void assert_sizes(const char *policy, int32_t n_prompt, fv_csp_sizes want) {
@@ -193,16 +200,14 @@ static void assert_brute(const char *policy, int32_t chunk) {
     static double pay[LAYERS][ROWS][HEADS][ROWS];
     tiny_net net;
     tiny_prompt p;
-    fv_policy parsed;
     tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);
     two_images(&net, &p, policy);
-    ok(fv_policy_parse(policy, &parsed));
-    const fv_choice *c = &parsed.stage[FV_STAGE_SELECT];
-    rule r = {.s = fv_csp_sizes_of(c, ROWS),
-              .n = (float)fv_choice_value(c, "nsoftmax_select"),
-              .shared = fv_choice_is(c, "heads", "shared"),
-              .max = fv_choice_is(c, "group", "max"),
-              .twice = fv_choice_is(c, "dup", "official")};
+    fv_select_csp_params c = params_of(policy);
+    rule r = {.s = fv_csp_sizes_of(&c, ROWS),
+              .n = (float)c.nsoftmax_select,
+              .shared = c.heads_shared,
+              .max = c.group_max,
+              .twice = c.dup_official};
     ok(tiny_prefill(&net, &p, 1, chunk));
     for (int32_t l = 0; l < LAYERS; l++)
         for (int32_t i = ROWS - r.s.window; i < ROWS; i++)

@@ -34,14 +34,16 @@ static void check_image(const json_t *g) {
     fv_condensed got;
     const char *policy = rendered_text(g, "policy");
     fv_choice choice = condense_of(policy);
-    const fv_condense_method *method = fv_condense_find(choice.method->name);
+    fv_params params;
+    fv_choice_params(&choice, 32, &params);
+    const fv_condense_method *method = fv_condense_method_of(choice.method->id);
     uint64_t state = (uint64_t)rendered_int(g, "seed");
     int32_t n = rendered_int(g, "n"), d = rendered_int(g, "d"), width = rendered_int(g, "width");
     float *q = drawn(&state, &arena, d), *key = drawn(&state, &arena, (n + 1) * d), score[ROWS_MAX];
     for (int32_t i = 0; i < d; i++) q[i] *= (float)rendered_int(g, "sharp");
     cr_assert_eq(fv_condense_score(q, key, n + 1, d, rendered_int(g, "n_head"), &arena, score),
                  FV_OK);
-    fv_condense_context ctx = {.choice = &choice,
+    fv_condense_context ctx = {.params = &params,
                                .n = n,
                                .width = width,
                                .feature = drawn(&state, &arena, n * width),
@@ -197,7 +199,7 @@ Test(condense, images_of_a_prompt_lose_rows_and_text_stays) {
     fv_prompt_free(&p);
 }
 
-static void plan_of(const char *policy, int32_t encoded, int32_t visual, fv_plan *plan) {
+static fv_status try_plan(const char *policy, int32_t encoded, int32_t visual, fv_plan *plan) {
     fv_policy p;
     fv_plan_shape shape = {.n_layer = 4,
                            .n_kv = 2,
@@ -208,7 +210,11 @@ static void plan_of(const char *policy, int32_t encoded, int32_t visual, fv_plan
                            .n_text = 10,
                            .n_image = 2};
     cr_assert_eq(fv_policy_parse(policy, &p), FV_OK, "%s", fv_last_error());
-    cr_assert_eq(fv_plan_make(&p, &shape, plan), FV_OK, "%s", fv_last_error());
+    return fv_plan_make(&p, &shape, plan);
+}
+
+static void plan_of(const char *policy, int32_t encoded, int32_t visual, fv_plan *plan) {
+    cr_assert_eq(try_plan(policy, encoded, visual, plan), FV_OK, "%s", fv_last_error());
 }
 
 Test(condense, the_plan_bounds_what_images_come_to_until_it_is_known) {
@@ -231,10 +237,23 @@ Test(condense, the_plan_bounds_what_images_come_to_until_it_is_known) {
         cr_assert_eq(bound.exact_counts, c[i].exact, "%s", c[i].policy);
         cr_assert_eq(fv_plan_count(&bound).raw, row * (2 * 576 + 10));
         cr_assert_eq(fv_plan_count(&bound).held, row * (size_t)(c[i].most + 10));
-        plan_of(c[i].policy, 2 * 576, c[i].most / 2, &known);
-        cr_assert(known.condenses && known.exact_counts && known.visual[3] == c[i].most / 2);
+        int32_t came = c[i].exact ? c[i].most : c[i].most / 2;
+        plan_of(c[i].policy, 2 * 576, came, &known);
+        cr_assert(known.condenses && known.exact_counts && known.visual[3] == came);
         cr_assert_eq(fv_plan_count(&known).raw, row * (2 * 576 + 10));
-        cr_assert_eq(fv_plan_count(&known).held, row * (size_t)(c[i].most / 2 + 10));
+        cr_assert_eq(fv_plan_count(&known).held, row * (size_t)(came + 10));
+    }
+}
+
+Test(condense, a_method_that_keeps_other_than_its_plan_says_is_named) {
+    static const struct {
+        const char *policy;
+        int32_t came;
+    } wrong[] = {{"condense=hired", 229}, {"condense=hired", 231}, {"condense=prumerge", 291}};
+    for (int i = 0; i < 3; i++) {
+        fv_plan plan;
+        cr_assert_eq(try_plan(wrong[i].policy, 2 * 576, wrong[i].came, &plan), FV_EFATAL);
+        cr_assert(strstr(fv_last_error(), wrong[i].policy), "%s", fv_last_error());
     }
 }
 

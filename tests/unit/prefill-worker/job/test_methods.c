@@ -13,6 +13,7 @@
 #include "decode-worker/evict/evict.h"
 #include "model/net/accum.h"
 #include "model/net/kv_packed.h"
+#include "tests/support/evict.h"
 #include "tests/support/rendered.h"
 #include "tests/support/settle.h"
 #include "tests/support/tiny_net.h"
@@ -116,7 +117,7 @@ static void assert_logits(const tiny_prompt *p, const json_t *network, size_t ro
 static void init_evict(fv_evict *e, const tiny_prompt *p) {
     char text[FV_POLICY_TEXT_MAX];
     fv_policy_print(&p->plan.policy, text);
-    cr_assert_eq(fv_evict_init(e, text, p->n), FV_OK, "%s", fv_last_error());
+    cr_assert_eq(evict_init(e, text, p->n), FV_OK, "%s", fv_last_error());
 }
 
 /* A turn ends behind so many tokens of the answer, and others follow. */

@@ -8,6 +8,7 @@
 #include "decode-worker/evict/evict.h"
 #include "model/net/kv_packed.h"
 #include "policy/plan/packed_shape.h"
+#include "tests/support/evict.h"
 #include "tests/support/handoff.h"
 #include "tests/support/packed_error.h"
 #include "tests/support/planned.h"
@@ -419,7 +420,7 @@ Test(pack, an_answer_that_is_taken_up_again_goes_on_with_the_same_bits) {
         fv_evict evict;
         tiny_net_open(&net, tiny_shape_default(), FV_BF16, NULL, 1);
         prefill(&net, &p, policies[i], 0);
-        cr_assert_eq(fv_evict_init(&evict, policies[i], p.n), FV_OK);
+        cr_assert_eq(evict_init(&evict, policies[i], p.n), FV_OK);
         for (int step = 0; step < 3; step++) {
             cr_assert_eq(fv_evict_step(&evict, p.kv, step + 1), FV_OK, "%s", fv_last_error());
             cr_assert_eq(tiny_step(&net, &one, 1, &more[step], 1, step), FV_OK);
@@ -470,7 +471,7 @@ static void anneal_packed(const char *lazy) {
     rig_open(&rig, &(rig_options){.dtype = FV_F32});
     prefill(&rig.net, &p, policy, 0);
     cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK, "%s", fv_last_error());
-    cr_assert_eq(fv_evict_init(&evict, got.policy, got.n), FV_OK);
+    cr_assert_eq(evict_init(&evict, got.policy, got.n), FV_OK);
     fv_kv *here = p.kv;
     p.kv = got.kv;
     size_t bytes = fv_kv_bytes(p.kv, FV_SEG_VISUAL);
@@ -509,7 +510,7 @@ Test(pack, the_least_important_half_leaves_and_takes_its_bytes) {
     rig_open(&rig, &(rig_options){.dtype = FV_F32});
     prefill(&rig.net, &p, "pack=svd,rank_k=12,rank_v=12,gain=0;evict=importance", 0);
     cr_assert_eq(rig_send(&rig, &p, MORE, 0, &got, NULL), FV_OK, "%s", fv_last_error());
-    cr_assert_eq(fv_evict_init(&evict, got.policy, got.n), FV_OK);
+    cr_assert_eq(evict_init(&evict, got.policy, got.n), FV_OK);
     for (int32_t l = 0; l < 4; l++)
         memcpy(before[l], fv_kv_packed_at(got.kv, l)->importance, sizeof before[l]);
     for (int32_t t = 1; t < 3; t++) {

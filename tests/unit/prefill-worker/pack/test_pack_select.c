@@ -7,6 +7,7 @@
 
 #include "decode-worker/evict/evict.h"
 #include "model/net/kv_packed.h"
+#include "tests/support/evict.h"
 #include "tests/support/handoff.h"
 
 enum { BEFORE = 5, VISUAL = 70, AFTER = 25, LAYERS = 4, HEADS = 2, STEPS = 3, MORE = 8 };
@@ -159,7 +160,7 @@ Test(pack_select, an_answer_has_the_same_bits_wherever_it_runs) {
         there = p;
         there.kv = got.kv;
         there.logits = logits;
-        for (int b = 0; b < 2; b++) ok(fv_evict_init(&e[b], policies[i], p.n));
+        for (int b = 0; b < 2; b++) ok(evict_init(&e[b], policies[i], p.n));
         for (int32_t t = 1; t <= 3; t++) {
             ok(fv_evict_step(&e[0], p.kv, t));
             ok(fv_evict_step(&e[1], got.kv, t));

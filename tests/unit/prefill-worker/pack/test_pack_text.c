@@ -9,6 +9,7 @@
 #include "decode-worker/evict/evict.h"
 #include "model/net/kv_packed.h"
 #include "policy/plan/packed_shape.h"
+#include "tests/support/evict.h"
 #include "tests/support/handoff.h"
 #include "tests/support/packed_error.h"
 #include "tests/support/planned.h"
@@ -236,7 +237,7 @@ Test(pack_text, an_answer_has_the_same_bits_wherever_it_runs, .timeout = 120) {
         there = p;
         there.kv = got.kv;
         there.logits = logits;
-        for (int b = 0; b < 2; b++) ok(fv_evict_init(&e[b], many[i], p.n));
+        for (int b = 0; b < 2; b++) ok(evict_init(&e[b], many[i], p.n));
         tiny_prompt *all[3] = {&oob[0], &there, &oob[2]};
         for (int32_t t = 1; t <= 3; t++) {
             ok(fv_evict_step(&e[0], p.kv, t));

@@ -6,6 +6,7 @@
 
 #include "decode-worker/evict/evict.h"
 #include "model/net/kv_packed.h"
+#include "tests/support/evict.h"
 #include "tests/support/handoff.h"
 
 enum { STEPS = 6 };
@@ -35,7 +36,7 @@ static void run_steps(tiny_net *net, fv_kv_pool *pool, tiny_prompt *p, const cha
     fv_evict evict;
     fv_plan_bytes most = fv_plan_count(&p->plan);
     fv_policy_print(&p->plan.policy, text);
-    ok(fv_evict_init(&evict, text, p->n), policy);
+    ok(evict_init(&evict, text, p->n), policy);
     for (int32_t t = 1; t <= STEPS; t++) {
         int32_t id = 13 + t;
         ok(fv_evict_step(&evict, p->kv, t), policy);
@@ -61,7 +62,7 @@ static void assert_policy(const char *layout, const char *policy) {
 
     rig_capture(&roomy, &p, STEPS, &s);
     cr_assert_eq(s.hello.bytes_tables, most.tables);
-    size_t room = (size_t)fv_receiver_bytes(roomy.receiver, &s.hello);
+    size_t room = rig_room(&roomy, &s);
     rig_open(&tight, &(rig_options){.dtype = FV_F16, .pool_bytes = room - 1});
     cr_assert_neq(rig_send(&tight, &p, STEPS, 0, &got, NULL), FV_OK, "%s", policy);
     rig_close(&tight);

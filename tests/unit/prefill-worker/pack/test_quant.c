@@ -10,6 +10,7 @@
 #include "handoff/kv_packet.h"
 #include "model/net/kv_packed.h"
 #include "policy/plan/packed_shape.h"
+#include "tests/support/evict.h"
 #include "tests/support/handoff.h"
 #include "tests/support/packed_error.h"
 #include "tests/support/planned.h"
@@ -254,8 +255,8 @@ static void anneal(const char *before) {
     there = here;
     there.kv = got.kv;
     there.logits = malloc(97 * sizeof(float));
-    cr_assert_eq(fv_evict_init(&evict[0], policy, here.n), FV_OK);
-    cr_assert_eq(fv_evict_init(&evict[1], got.policy, got.n), FV_OK);
+    cr_assert_eq(evict_init(&evict[0], policy, here.n), FV_OK);
+    cr_assert_eq(evict_init(&evict[1], got.policy, got.n), FV_OK);
     size_t bytes = fv_kv_bytes(got.kv, FV_SEG_VISUAL);
     int32_t had[4];
     for (int32_t l = 0; l < 4; l++) had[l] = fv_kv_packed_at(got.kv, l)->rows.n;

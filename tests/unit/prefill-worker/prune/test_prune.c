@@ -16,7 +16,7 @@ enum { ROWS_MAX = 2048, TEXT_MAX = 8 * ROWS_MAX };
 static void keeps(const float *score, int32_t n, int32_t keep, const char *want) {
     int32_t kept[16];
     char got[64] = "";
-    fv_prune_top(score, n, keep, kept);
+    fv_top(score, n, keep, kept);
     for (int32_t k = 0; k < keep; k++) snprintf(got + strlen(got), 8, "%d ", kept[k]);
     cr_assert_str_eq(got, want, "%d of %d: %s", keep, n, got);
 }
@@ -45,8 +45,8 @@ Test(prune, what_stays_of_an_image_goes_with_it) {
     int32_t kept[KEEP], kept_swapped[KEEP], first = 0;
     for (int32_t i = 0; i < 2 * N; i++) score[i] = sinf((float)(i * i + 1));
     for (int32_t i = 0; i < 2 * N; i++) swapped[i] = score[(i + N) % (2 * N)];
-    fv_prune_top(score, 2 * N, KEEP, kept);
-    fv_prune_top(swapped, 2 * N, KEEP, kept_swapped);
+    fv_top(score, 2 * N, KEEP, kept);
+    fv_top(swapped, 2 * N, KEEP, kept_swapped);
     while (kept[first] < N) first++;
     cr_assert(first > 0 && first < KEEP && first != KEEP - first);
     for (int32_t k = 0; k < KEEP; k++)
@@ -84,15 +84,18 @@ static int32_t choose(const char *policy, int32_t n_visual, int32_t n_image, int
     for (int32_t i = 0; i < n_visual; i++) pos[i] = 2 + i;
     for (int32_t i = 0; i < n_image; i++)
         image[i] = (fv_token_span){.first = 2 + i * each, .n = each, .t = 1, .h = side, .w = side};
-    fv_prune_context ctx = {.choice = &p.stage[FV_STAGE_PRUNE],
+    fv_prune_context ctx = {.params = &plan.params[FV_STAGE_PRUNE],
                             .layer = 4,
                             .n_visual = n_visual,
                             .pos = pos,
                             .keep = plan.visual[4],
                             .n_image = n_image,
                             .image = image};
-    cr_assert_eq(fv_prune_find(ctx.choice->method->name)->keep(&ctx, kept), FV_OK);
-    return ctx.keep;
+    int32_t n_kept = -1;
+    const fv_prune_method *method = fv_prune_method_of(p.stage[FV_STAGE_PRUNE].method->id);
+    cr_assert_eq(method->keep(&ctx, NULL, kept, &n_kept), FV_OK);
+    cr_assert_eq(n_kept, ctx.keep);
+    return n_kept;
 }
 
 Test(prune, grid_spreads_rows_as_the_reference_does) {

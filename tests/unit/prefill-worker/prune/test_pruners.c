@@ -158,7 +158,7 @@ Test(pruners, pdrop_chooses_within_each_image) {
     static const float paid[] = {9, 8, 7, 1, 2, 3};
     static const int32_t pos[] = {1, 2, 3, 4, 5, 6};
     static const fv_token_span image[] = {{.first = 1, .n = 3}, {.first = 4, .n = 3}};
-    int32_t kept[4];
+    int32_t kept[4], n_kept;
     fv_prune_context ctx = {.n_visual = 6,
                             .pos = pos,
                             .keep = 4,
@@ -166,7 +166,7 @@ Test(pruners, pdrop_chooses_within_each_image) {
                             .n_image = 2,
                             .image = image,
                             .attention = paid};
-    cr_assert_eq(fv_prune_find("pdrop")->keep(&ctx, kept), FV_OK);
+    cr_assert_eq(fv_prune_method_of(FV_METHOD_PRUNE_pdrop)->keep(&ctx, NULL, kept, &n_kept), FV_OK);
     cr_assert_eq(memcmp(kept, (int32_t[]){0, 1, 4, 5}, sizeof kept), 0);
 }
 
@@ -186,7 +186,7 @@ Test(pruners, pdrop_keeps_a_share_of_images_that_differ) {
                            .n_image = 4,
                            .image = image};
     fv_policy p;
-    int32_t first[5], kept[3], left[5];
+    int32_t first[5], kept[3], left[5], n_kept;
     float now[5];
     cr_assert_eq(fv_policy_parse("prune=pdrop", &p), FV_OK);
     cr_assert_eq(fv_plan_make(&p, &shape, &plan), FV_OK, "%s", fv_last_error());
@@ -198,7 +198,8 @@ Test(pruners, pdrop_keeps_a_share_of_images_that_differ) {
                             .n_image = 4,
                             .image = image,
                             .attention = paid};
-    cr_assert_eq(fv_prune_find("pdrop")->keep(&ctx, first), FV_OK);
+    cr_assert_eq(fv_prune_method_of(FV_METHOD_PRUNE_pdrop)->keep(&ctx, NULL, first, &n_kept),
+                 FV_OK);
     cr_assert_eq(memcmp(first, (int32_t[]){0, 1, 2, 9, 10}, sizeof first), 0);
     for (int i = 0; i < 5; i++) {
         left[i] = pos[first[i]];
@@ -209,7 +210,7 @@ Test(pruners, pdrop_keeps_a_share_of_images_that_differ) {
     ctx.attention = now;
     ctx.keep = plan.edit[1].keep;
     ctx.share = plan.edit[1].share;
-    cr_assert_eq(fv_prune_find("pdrop")->keep(&ctx, kept), FV_OK);
+    cr_assert_eq(fv_prune_method_of(FV_METHOD_PRUNE_pdrop)->keep(&ctx, NULL, kept, &n_kept), FV_OK);
     cr_assert_eq(memcmp(kept, (int32_t[]){0, 4}, 2 * sizeof *kept), 0);
 }
 

@@ -73,7 +73,7 @@ static void drop(stream *s, const float *capture, int32_t keep, int32_t d) {
     int32_t kept[ROWS], to = 0, n = n_visual(s);
     float mean[ROWS];
     fv_prune_head_mean(capture, HEADS, s->n, n, mean);
-    fv_prune_top(mean, n, keep, kept);
+    fv_top(mean, n, keep, kept);
     for (int32_t i = 0, v = 0, k = 0; i < s->n; i++) {
         bool visual = s->seg[i] == FV_SEG_VISUAL;
         bool stays = !visual || (k < keep && kept[k] == v);

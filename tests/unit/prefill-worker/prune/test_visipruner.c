@@ -223,12 +223,14 @@ static const fv_plan_thresholds LLAVA = {.cos = 0.995, .l2 = 0.2, .exit_cos = 0.
 static int32_t exit_layer(const char *exit, const float *cosines, int32_t n) {
     char text[80];
     fv_policy p;
+    fv_params params;
     fv_prune_state state = {0};
     float l2[2] = {0.1f, 0.3f}, first[2] = {0.9f, 1.0f};
     int32_t kept[2], n_kept, pos[2] = {5, 6};
     snprintf(text, sizeof text, "prune=visipruner,exit=%s", exit);
     ok(fv_policy_parse(text, &p));
-    fv_prune_context ctx = {.choice = &p.stage[FV_STAGE_PRUNE],
+    fv_choice_params(&p.stage[FV_STAGE_PRUNE], 32, &params);
+    fv_prune_context ctx = {.params = &params,
                             .layer = 8,
                             .n_layer = 32,
                             .n_visual = 2,
@@ -237,14 +239,14 @@ static int32_t exit_layer(const char *exit, const float *cosines, int32_t n) {
                             .thresholds = LLAVA,
                             .l2 = l2,
                             .cos = first};
-    const fv_prune_method *m = fv_prune_find("visipruner");
-    ok(m->decide(&ctx, &state, kept, &n_kept));
+    const fv_prune_method *m = fv_prune_method_of(FV_METHOD_PRUNE_visipruner);
+    ok(m->keep(&ctx, &state, kept, &n_kept));
     cr_assert(n_kept == 1 && kept[0] == 1 && !state.over);
     ctx.n_visual = 1;
     for (int32_t i = 0; i < n; i++) {
         ctx.layer = 9 + i;
         ctx.cos = &cosines[i];
-        ok(m->decide(&ctx, &state, kept, &n_kept));
+        ok(m->keep(&ctx, &state, kept, &n_kept));
         cr_assert_eq(n_kept, state.over ? 0 : 1);
         if (state.over) return ctx.layer - 1;
     }
@@ -260,11 +262,13 @@ Test(visipruner, layers_without_ablation_add_up_or_must_follow_one_another) {
 
 Test(visipruner, nothing_leaves_while_no_row_turns_the_output_or_before_the_first_layer) {
     fv_policy p;
+    fv_params params;
     fv_prune_state state = {0};
     float l2[2] = {0, 0}, cosines[2] = {0.9951f, 0.996f};
     int32_t kept[2], n_kept, pos[2] = {5, 6};
     ok(fv_policy_parse("prune=visipruner", &p));
-    fv_prune_context ctx = {.choice = &p.stage[FV_STAGE_PRUNE],
+    fv_choice_params(&p.stage[FV_STAGE_PRUNE], 32, &params);
+    fv_prune_context ctx = {.params = &params,
                             .layer = 8,
                             .n_layer = 32,
                             .n_visual = 2,
@@ -273,12 +277,12 @@ Test(visipruner, nothing_leaves_while_no_row_turns_the_output_or_before_the_firs
                             .thresholds = LLAVA,
                             .l2 = l2,
                             .cos = cosines};
-    const fv_prune_method *m = fv_prune_find("visipruner");
-    ok(m->decide(&ctx, &state, kept, &n_kept));
+    const fv_prune_method *m = fv_prune_method_of(FV_METHOD_PRUNE_visipruner);
+    ok(m->keep(&ctx, &state, kept, &n_kept));
     cr_assert(n_kept == 2 && kept[1] == 1 && !state.said[0]);
     cosines[1] = 0.99f;
     ctx.layer = 9;
-    ok(m->decide(&ctx, &state, kept, &n_kept));
+    ok(m->keep(&ctx, &state, kept, &n_kept));
     cr_assert(n_kept == 0 && state.over, "no row is longer than the threshold: all leave at once");
     cr_assert(strstr(state.said, "behind layer 8: 0 of 2"), "%s", state.said);
 }

@@ -1,0 +1,58 @@
+#ifndef FOVEA_POLICY_PLAN_DECODE_H
+#define FOVEA_POLICY_PLAN_DECODE_H
+
+/* THE DECODE PLAN: what a policy asks of the decode side, compiled once when a hand-off is offered.
+ * A method that asks for something has a row FV_DECODE in methods.def and a function that adds it.
+ * Pure functions, any thread. */
+#include "common/accum.h"
+#include "policy/policy.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Keys of the prompt's text tokens as factors, values as they are: in every layer whose keys they
+ * make `gain` times smaller. */
+typedef struct fv_text_keys {
+    double gain, energy;
+    int32_t rank; /* at most; 0: text is raw */
+    int32_t bits;
+    int32_t block; /* positions that share an anchor; 0: all */
+    int32_t again; /* so many later tokens make a kept turn factor them anew; 0: none do */
+} fv_text_keys;
+
+/* Compressed tokens are read at full rank, or at a part of it, by importance. */
+typedef struct fv_plan_read {
+    bool by_importance;
+    double full;  /* share of the tokens that is read at full rank */
+    double alpha; /* how much of a token's importance stays from token to token */
+} fv_plan_read;
+
+typedef struct fv_decode_plan {
+    int32_t dup_max; /* tokens of a segment that a KV head may hold twice */
+    float nsoftmax;  /* n of n-softmax in the answer's attention; 0: softmax */
+    fv_plan_read read;
+    fv_text_keys text_keys;
+    fv_accum_rule accum;         /* for the prompt that the plan was made for */
+    const fv_method_info *evict; /* NULL: every token stays */
+    fv_params evict_params;
+} fv_decode_plan; /* {0}: exact */
+
+/* n_prompt: tokens of the hand-off. */
+void fv_decode_plan_make(const fv_policy *policy, int32_t n_prompt, fv_decode_plan *out);
+
+/* The rule of an evict method, which may be NULL, for a prompt of n_prompt tokens; tokens of a
+ * resumed answer are not counted. kind NONE: it has no accumulators, or evicts nothing. */
+fv_accum_rule fv_decode_accum(const fv_method_info *evict, const fv_params *params,
+                              int32_t n_prompt);
+
+/* fv_decode_<stage>_<method>, one per row FV_DECODE. */
+#define FV_DECODE(stage, name)                                                                     \
+    void FV_NAME(fv_decode_, stage, name)(fv_decode_plan * decode,                                 \
+                                          const FV_PARAMS(stage, name) * p, int32_t n_prompt);
+#include "policy/methods.def"
+
+#ifdef __cplusplus
+}
+#endif
+#endif
