@@ -376,21 +376,8 @@ typedef struct fv_backend_ops {
     fv_status (*step_begin)(fv_backend *be, int32_t rows);
     fv_status (*step_end)(fv_backend *be);
     /* operations; a NULL entry means "not supported here" */
-    fv_status (*linear)(fv_backend *be, const fv_linear_args *a);
-    fv_status (*matmul_nn)(fv_backend *be, const fv_matmul_nn_args *a);
-    fv_status (*syrk)(fv_backend *be, const fv_syrk_args *a); /* has been done on return */
-    fv_status (*norm)(fv_backend *be, const fv_norm_args *a);
-    fv_status (*activate)(fv_backend *be, const fv_activate_args *a);
-    fv_status (*rope)(fv_backend *be, const fv_rope_args *a);
-    fv_status (*index_select)(fv_backend *be, const fv_index_select_args *a);
-    fv_status (*kv_write)(fv_backend *be, const fv_kv_write_args *a);
-    fv_status (*attention)(fv_backend *be, const fv_attn_args *a);
-    fv_status (*score_sums)(fv_backend *be, const fv_score_sums_args *a);
-    fv_status (*attn_lowrank)(fv_backend *be, const fv_attn_packed_args *a);
-    fv_status (*attn_quantized)(fv_backend *be, const fv_attn_packed_args *a);
-    fv_status (*attn_merged)(fv_backend *be, const fv_attn_packed_args *a);
-    fv_status (*merge)(fv_backend *be, const fv_merge_args *a);
-    fv_status (*importance)(fv_backend *be, const fv_importance_args *a);
+#define FV_OP(name, args) fv_status (*name)(fv_backend * be, const args *a);
+#include "kernels/ops.def"
     /* Factors of n matrices beside each other; results are there on return. FV_EUNSUPPORTED where
      * sums have one order. */
     fv_status (*factorise)(fv_backend *be, fv_factor_task *tasks, int32_t n);

@@ -113,25 +113,14 @@ fv_status fv_cuda_stage_copy(fv_cuda *c, const void *from, size_t bytes, void **
 
 /* ---- operations ------------------------------------------------------------------------ */
 
-fv_status fv_cuda_linear(fv_backend *be, const fv_linear_args *a);              /* linear.cu */
-fv_status fv_cuda_matmul_nn(fv_backend *be, const fv_matmul_nn_args *a);        /* products.cu */
-fv_status fv_cuda_syrk(fv_backend *be, const fv_syrk_args *a);                  /* products.cu */
-fv_status fv_cuda_norm(fv_backend *be, const fv_norm_args *a);                  /* rowwise.cu */
-fv_status fv_cuda_activate(fv_backend *be, const fv_activate_args *a);          /* rowwise.cu */
-fv_status fv_cuda_rope(fv_backend *be, const fv_rope_args *a);                  /* rowwise.cu */
-fv_status fv_cuda_index_select(fv_backend *be, const fv_index_select_args *a);  /* rowwise.cu */
-fv_status fv_cuda_kv_write(fv_backend *be, const fv_kv_write_args *a);          /* kv_write.cu */
-fv_status fv_cuda_attention(fv_backend *be, const fv_attn_args *a);             /* attention.c */
-fv_status fv_cuda_score_sums(fv_backend *be, const fv_score_sums_args *a);      /* score_sums.cu */
-fv_status fv_cuda_attn_lowrank(fv_backend *be, const fv_attn_packed_args *a);   /* packed.c */
-fv_status fv_cuda_attn_quantized(fv_backend *be, const fv_attn_packed_args *a); /* codes.cu */
-fv_status fv_cuda_attn_merged(fv_backend *be, const fv_attn_packed_args *a);    /* codes.cu */
-fv_status fv_cuda_factorise(fv_backend *be, fv_factor_task *tasks, int32_t n);  /* factor.c */
-fv_status fv_cuda_merge(fv_backend *be, const fv_merge_args *a);                /* merge.cu */
-fv_status fv_cuda_importance(fv_backend *be, const fv_importance_args *a);      /* merge.cu */
+/* fv_cuda_<name>, each in <name>.cu; attention's are in attention.c, those of packed rows in packed.c
+ * and codes.cu. */
+#define FV_OP(name, args) fv_status fv_cuda_##name(fv_backend *be, const args *a);
+#include "kernels/ops.def"
+fv_status fv_cuda_factorise(fv_backend *be, fv_factor_task *tasks, int32_t n); /* factor.c */
 
 /* syrk's sums on the device: g [M, M] there, the part on and below the diagonal. */
-fv_status fv_cuda_syrk_there(fv_cuda *c, const fv_tensor *x, double *g); /* products.cu */
+fv_status fv_cuda_syrk_there(fv_cuda *c, const fv_tensor *x, double *g); /* syrk.cu */
 
 #ifdef __cplusplus
 }

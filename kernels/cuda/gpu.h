@@ -21,8 +21,8 @@
 
 #define FV_ANYWHERE __host__ __device__
 #include "kernels/convert.h"
-#include "kernels/mathf.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/mathf.h"
 #include "kernels/ops.h"
 
 enum { FV_WARP = 32, FV_LANES = 16 };
