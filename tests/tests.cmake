@@ -17,6 +17,15 @@ function(fovea_add_test kind name)
   endif()
 endfunction()
 
+# fovea_long(TEST...): these have the label `long` beside their own. `./dev test` leaves them out, `./dev test --long`
+# does not.
+function(fovea_long)
+  foreach(test IN LISTS ARGN)
+    set_property(TEST ${test} APPEND PROPERTY LABELS long)
+    set_property(TEST ${test} PROPERTY TIMEOUT 3600)
+  endforeach()
+endfunction()
+
 # fovea_suites(PROGRAM KIND BASE SOURCE...)
 #
 # One Criterion program. Each source test_SUITE.c has the suite SUITE, which is a test of its own: KIND/SUITE,
@@ -25,7 +34,11 @@ function(fovea_suites program kind base)
   add_executable(${program} ${ARGN})
   target_link_libraries(${program} PRIVATE test_support PkgConfig::CRITERION fovea_flags)
   # What Criterion's macros become takes the compiler twice as long when it is optimised as the product is.
-  target_compile_options(${program} PRIVATE -g1 $<IF:$<BOOL:${FOVEA_SANITIZE}>,-O0,-O1>)
+  if(FOVEA_SANITIZE)
+    target_compile_options(${program} PRIVATE -O0 -g1)
+  else()
+    target_compile_options(${program} PRIVATE -O1 -g1)
+  endif()
   list(FILTER ARGN INCLUDE REGEX "/test_[^/]*$")
   foreach(source IN LISTS ARGN)
     file(RELATIVE_PATH name ${base} ${source})
