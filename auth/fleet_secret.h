@@ -21,7 +21,7 @@ enum { FV_FLEET_SECRET_MIN = 32, FV_FLEET_SECRET_MAX = 1024 }; /* bytes */
 /* clang-format off */
 #define FV_FLEET_SECRET_OPTION                                                                     \
     {"fleet-token-file", "FOVEA_FLEET_TOKEN_FILE", FV_OPTION_STRING, "FILE", NULL,                 \
-     "the fleet's secret, the same for all its programs; make one with: "                          \
+     "file with the fleet's shared secret; create one with: "                                      \
      "head -c 32 /dev/urandom | base64", 0, 0}
 /* clang-format on */
 

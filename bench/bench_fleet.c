@@ -193,7 +193,7 @@ int main(int argc, char **argv) {
     static const fv_option table[] = {
         {"checkpoint", NULL, FV_OPTION_STRING, "DIR", NULL, "what both sides serve", 0, 0},
         {"image", NULL, FV_OPTION_STRING, "FILE", NULL, "picture of all requests", 0, 0},
-        {"prompt", NULL, FV_OPTION_STRING, "TEXT", "What is in the picture?", "the question", 0, 0},
+        {"prompt", NULL, FV_OPTION_STRING, "TEXT", "What is in the image?", "the question", 0, 0},
         {"requests", NULL, FV_OPTION_INT, "N", "2", "in each run, but one for each client at least",
          1, 100000},
         {"max-tokens", NULL, FV_OPTION_INT, "N", "16", "of each answer", 2, 4096},

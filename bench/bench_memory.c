@@ -50,7 +50,7 @@ static double resident(int pid) {
 static void run_portion(bench *b, Fovea__Inference__V1__Image **image, uint64_t *number) {
     fv_bench_row row = {0};
     fv_bench_load load = {.policy_text = "exact",
-                          .prompt = "What is in the picture?",
+                          .prompt = "What is in the image?",
                           .images = image,
                           .n_image = b->n % 2,
                           .max_tokens = TOKENS,

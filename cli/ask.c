@@ -15,18 +15,16 @@
 static const fv_option table[] = {
     FV_REQUEST_OPTIONS,
     {"then", NULL, FV_OPTION_LIST, "QUESTION", NULL,
-     "asked next, in the same conversation, which the fleet keeps meanwhile; repeatable; needs "
-     "--to",
-     0, 0},
+     "follow-up question in the same conversation; repeatable; needs --to", 0, 0},
     {"json", NULL, FV_OPTION_FLAG, NULL, NULL,
      "print one object {text, tokens, finish_reason, report} instead of streaming; with --then a "
      "list of them",
      0, 0},
     {"overlay", NULL, FV_OPTION_STRING, "FILE.png", NULL,
-     "write what was kept of the pictures as a picture: a tile for each set of patches that layers "
-     "hold, and the scores that chose them",
+     "draw which image patches were kept: one tile per group of layers, and the scores that ranked "
+     "them",
      0, 0},
-    {"no-report", NULL, FV_OPTION_FLAG, NULL, NULL, "the answer only", 0, 0},
+    {"no-report", NULL, FV_OPTION_FLAG, NULL, NULL, "print only the answer", 0, 0},
 };
 enum { N_TABLE = sizeof table / sizeof table[0] };
 
@@ -114,8 +112,7 @@ static fv_status check_overlay(const fv_options *o) {
     const char *const *files, *path = fv_options_string(o, "overlay");
     if (!path) return FV_OK;
     if (fv_options_list(o, "image", &files) == 0)
-        return FV_FAIL(FV_EINVAL,
-                       "--overlay shows what was kept of pictures: give one with --image");
+        return FV_FAIL(FV_EINVAL, "--overlay draws image patches: add an image with --image");
     const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
     if (dot && strcasecmp(dot, ".png") != 0)
         return FV_FAIL(FV_EINVAL, "--overlay %s: a PNG is written; name it FILE.png", path);
@@ -243,13 +240,12 @@ int fv_cli_ask(int argc, char **argv) {
     const char *const *question;
     int n = fv_options_positional(o, &question), rc = 0;
     if (fv_options_help_wanted(o)) {
-        fv_options_print_help(
-            stdout, usage,
-            "Answers a question about pictures, in this process or by a fleet. The "
-            "answer is streamed\nto stdout, the report goes to stderr.",
-            table, N_TABLE);
+        fv_options_print_help(stdout, usage,
+                              "Answers a question about images, in this process or on a fleet. The "
+                              "answer is streamed\nto stdout, the report goes to stderr.",
+                              table, N_TABLE);
     } else if (n != 1) {
-        (void)FV_FAIL(FV_EINVAL, "one question is needed, in quotes; there are %d", n);
+        (void)FV_FAIL(FV_EINVAL, "expected one question, in quotes, got %d", n);
         rc = fv_cli_usage("ask");
     } else {
         rc = run(o, question[0]);

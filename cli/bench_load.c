@@ -73,7 +73,7 @@ static fv_status on_finished(void *user, const Fovea__Inference__V1__Finished *f
     fv_bench_row *row = s->run->row;
     const Fovea__Inference__V1__Report *m = f->report;
     if (!m || m->n_generated != s->n_token || s->n_token == 0)
-        return FV_FAIL(FV_EDATA, "%u tokens came, and the report says %u", s->n_token,
+        return FV_FAIL(FV_EDATA, "received %u tokens, but the report says %u", s->n_token,
                        m ? m->n_generated : 0);
     row->n_prompt_row += m->n_prompt;
     FV_TRY(fv_samples_add(&row->bytes_raw, (double)m->bytes_raw));

@@ -91,7 +91,7 @@ static fv_status print_bytes(FILE *f, const char *first, fv_bench_result *result
         for (size_t s = 0; s < sizeof stages / sizeof stages[0]; s++)
             quantiles(&t, stages[s], MS, 2, 0.5, 0, 0);
     }
-    fprintf(f, "KV of a request, mean, in KiB; stages of its hand-off, p50, in ms\n");
+    fprintf(f, "KV per request, mean, in KiB; stages of its hand-off, p50, in ms\n");
     fv_status st = fv_table_print(f, &t);
     fv_table_fini(&t);
     return st;

@@ -19,27 +19,27 @@
 static const fv_option table[] = {
     {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,
      "Hugging Face checkpoint directory; calibration.json is written there", 0, 0},
-    {"items", NULL, FV_OPTION_INT, "N", "110", "questions to look at, of the split for training", 1,
-     100000},
+    {"items", NULL, FV_OPTION_INT, "N", "110", "number of training questions to run", 1, 100000},
     {"lazy", NULL, FV_OPTION_INT, "N", "-1",
-     "layers that shall follow another, where they differ least; -1: as many as map=training_free "
-     "has",
+     "number of lazy layers, chosen where attention differs least; -1: as many as "
+     "map=training_free has",
      -1, 255},
     {"epsilon", NULL, FV_OPTION_FLOAT, "E", "0",
-     "instead: layers whose attention differs by less, in nats (at most 0.693), may share it", 0,
-     1},
-    {"cap", NULL, FV_OPTION_INT, "N", "5", "layers that share at most", 1, 256},
+     "instead of --lazy: share attention between layers that differ by less than this (nats, at "
+     "most 0.693)",
+     0, 1},
+    {"cap", NULL, FV_OPTION_INT, "N", "5", "maximum number of layers in a block", 1, 256},
     {"filter-depth", NULL, FV_OPTION_FLOAT, "SHARE", "0.4375",
-     "where VisiPruner shall filter on average, of the depth: behind layer 14 of 0..31, as on "
+     "target depth of VisiPruner's filter, on average; default: after layer 14 of 32, as on "
      "LLaVA-1.5",
      0, 1},
     {"keep", NULL, FV_OPTION_FLOAT, "SHARE", "0.0179",
-     "image rows that shall stay then: 10.3 of 576, as there", 0, 1},
+     "share of visual tokens kept by the filter; default: 10.3 of 576, as on LLaVA-1.5", 0, 1},
     {"exit-depth", NULL, FV_OPTION_FLOAT, "SHARE", "0.7156",
-     "where those shall leave on average: behind layer 22.9", 0, 1},
+     "target depth of VisiPruner's exit, on average; default: after layer 22.9 of 32", 0, 1},
     {"eta", NULL, FV_OPTION_FLOAT, "NATS", "0.003",
-     "how far next tokens may differ on average where VTW withdraws the image; the authors have "
-     "0.003 for LLaVA-1.5-7B, 0.0005 for 13B, 0.0001 for NeXT-7B",
+     "VTW: maximum mean KL divergence of the next token; the authors use 0.003 for LLaVA-1.5-7B, "
+     "0.0005 for 13B, 0.0001 for NeXT-7B",
      0, 100},
     FV_ENGINE_OPTIONS,
 };
@@ -47,14 +47,13 @@ enum { N_TABLE = sizeof table / sizeof table[0] };
 
 static const char usage[] = "fovea calibrate --checkpoint DIR [--items N] [options]";
 static const char about[] =
-    "Measures which neighbouring layers attend alike, for the policy lazy=vla,map=calibrated, "
-    "with\n"
-    "what thresholds prune=visipruner does on this checkpoint what it does on LLaVA-1.5, from "
-    "which\n"
-    "layer on the image is not needed (prune=vtw,from=calibrated) and how many rows "
-    "prune=fitprune\n"
-    "shall let go behind each layer, and writes what it found beside the checkpoint. The pictures\n"
-    "are those for training; the exam's are never looked at.";
+    "Measures what some policies need to know about a checkpoint, and writes calibration.json "
+    "beside\n"
+    "the weights: layers that attend alike (lazy=vla,map=calibrated), thresholds at which\n"
+    "prune=visipruner behaves as on LLaVA-1.5, the first layer that needs no image\n"
+    "(prune=vtw,from=calibrated), and schedules of prune=fitprune. It uses training images, none "
+    "of\n"
+    "fovea eval.";
 
 typedef struct calibration {
     int32_t n_layer, n_item;
@@ -176,8 +175,7 @@ static void print_found(const calibration *c, double epsilon, const int32_t *sou
         if (l > 0) printf("  %.4f", *at(c, l - 1, l));
         printf("\n");
     }
-    printf("%d of %d layers can follow another, where they differ by less than %.4f: "
-           "lazy=vla,map=calibrated\n",
+    printf("%d of %d layers can be lazy, differing by less than %.4f: lazy=vla,map=calibrated\n",
            n_lazy, c->n_layer, epsilon);
 }
 

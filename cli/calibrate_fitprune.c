@@ -12,7 +12,7 @@
 
 static const int32_t targets[] = {40, 50, 60, 70, 80, 90};
 enum { N_TARGET = sizeof targets / sizeof targets[0] };
-_Static_assert((int)N_TARGET <= (int)FV_SCHEDULES, "what is written must be read again");
+_Static_assert((int)N_TARGET <= (int)FV_SCHEDULES, "the written file must be readable");
 
 typedef struct seen {
     fv_arena arena;
@@ -67,7 +67,8 @@ static fv_status write_found(const fv_calibrate *c, const fv_fitted fitted[N_TAR
 }
 
 static void print_found(const fv_calibrate *c, const fv_fitted *f) {
-    printf("prune=fitprune,target=%d: of 576 rows leave", f->schedule.target);
+    printf("prune=fitprune,target=%d: of 576 tokens, dropped after each layer:",
+           f->schedule.target);
     for (int32_t l = 0; l < c->n_layer; l++) printf("%c%d", l ? '/' : ' ', f->schedule.leave[l]);
     printf(" (budget %.3f)\n", f->alpha);
 }

@@ -169,8 +169,8 @@ fv_status fv_calibrate_visipruner(const fv_calibrate *c) {
     FV_TRY_GOTO(choose_exit(c, &s, &f), st, out);
     st = write_found(c, &f);
     if (st == FV_OK)
-        printf("prune=visipruner: cos %.6g, l2 %.4g, exit_cos %.6g; on these pictures filtered "
-               "behind layer %.1f of 0..%d, %.1f of %.0f rows stay, gone behind layer %.1f\n",
+        printf("prune=visipruner: cos %.6g, l2 %.4g, exit_cos %.6g; on these images filtered after "
+               "layer %.1f of 0..%d, %.1f of %.0f tokens kept, all dropped after layer %.1f\n",
                f.cos, f.l2, f.exit_cos, f.filter, c->n_layer - 1, f.kept, f.rows, f.exit);
 out:
     fv_arena_fini(&s.arena);

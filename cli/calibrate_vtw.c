@@ -77,12 +77,12 @@ static fv_status write_found(const fv_calibrate *c, double eta, const found *f) 
 
 static void print_found(const fv_calibrate *c, double eta, const found *f) {
     if (f->layer < c->n_layer)
-        printf("prune=vtw: without image rows from layer %d of 0..%d on, next tokens differ by "
+        printf("prune=vtw: without visual tokens from layer %d of 0..%d on, next tokens differ by "
                "%.2g nats on %d items: prune=vtw,from=calibrated\n",
                f->layer, c->n_layer - 1, f->kl[f->layer], c->n_item);
     else
-        printf("prune=vtw: image rows are needed in every layer: without them next tokens differ "
-               "by more than %g nats\n",
+        printf("prune=vtw: visual tokens are needed in every layer: without them next tokens "
+               "differ by more than %g nats\n",
                eta);
 }
 

@@ -17,38 +17,35 @@ enum { POLICIES_MAX = 64, AT_ONCE_MAX = 1024, PATH_CAP = 1024, KEEP_MS = 300000 
 
 static const fv_option table[] = {
     {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,
-     "Hugging Face checkpoint directory; with --to the one that the fleet serves", 0, 0},
+     "Hugging Face checkpoint directory; with --to, the one the fleet serves", 0, 0},
     {"to", "FOVEA_TO", FV_OPTION_STRING, "HOST:PORT", NULL,
-     "ask the fleet there; how it computes is then its own", 0, 0},
+     "address of a fleet to evaluate; options of the local engine do not apply", 0, 0},
     {"policy", NULL, FV_OPTION_LIST, "TEXT", NULL,
-     "compression policy, as for ask; may be repeated: the others are compared with the first; "
-     "none: exact",
+     "compression policy, as for ask; may be repeated, and is compared with the first; default: "
+     "exact",
      0, 0},
-    {"items", NULL, FV_OPTION_INT, "N", "440", "items over all tasks, the same for each policy", 1,
-     FV_SUITE_ITEMS_MAX},
+    {"items", NULL, FV_OPTION_INT, "N", "440",
+     "number of items over all tasks, the same for each policy", 1, FV_SUITE_ITEMS_MAX},
     {"task", NULL, FV_OPTION_LIST, "NAME", NULL, "only this task; may be repeated", 0, 0},
-    {"seed", NULL, FV_OPTION_INT, "S", "0", "another seed, other items", 0, FV_SUITE_SEED_MAX},
+    {"seed", NULL, FV_OPTION_INT, "S", "0", "random seed of the items", 0, FV_SUITE_SEED_MAX},
     {"out", NULL, FV_OPTION_STRING, "DIR", "fovea-eval",
-     "folder for items.jsonl, results.json and report.html; what is there already is not asked "
-     "again",
+     "output directory for items.jsonl, results.json and report.html; resumes an evaluation that "
+     "is there",
      0, 0},
     {"reuse", NULL, FV_OPTION_LIST, "DIR", NULL,
-     "takes what an exam there has answered already, of other items and policies too; may be "
-     "repeated",
-     0, 0},
+     "reuse the answers of the evaluation in this directory; may be repeated", 0, 0},
     {"dialogs", NULL, FV_OPTION_STRING, "HOW", "kept",
-     "kept: later turns go on with what is held of the earlier ones, as a kept conversation does; "
-     "whole: each turn sends the whole chat anew. A fleet that keeps nothing is sent whole chats",
+     "kept: later turns continue from the KV of earlier ones; whole: each turn sends the whole "
+     "chat, as with a fleet that keeps no conversations",
      0, 0},
     {"first", NULL, FV_OPTION_STRING, "FROM", NULL,
-     "held: the first token, too, comes from what decoding begins with, so that answers of one "
-     "token tell what selection, packing and eviction cost; prefill: as it is served. Default: "
-     "held, with --to prefill",
+     "held: compute the first token from the compressed KV too, so that one-token answers show its "
+     "cost; prefill: as served. Default: held; prefill with --to",
      0, 0},
-    {"concurrency", NULL, FV_OPTION_INT, "N", "8", "items at a time", 1, AT_ONCE_MAX},
+    {"concurrency", NULL, FV_OPTION_INT, "N", "8", "number of items in flight", 1, AT_ONCE_MAX},
     {"spectra", NULL, FV_OPTION_INT, "N", "0",
-     "also singular values of visual keys and values, and attention on visual rows, of the first "
-     "N items under exact; not with --to",
+     "also record singular values of visual keys and values, and attention on visual tokens, for "
+     "the first N items under exact; not with --to",
      0, 100000},
     FV_ENGINE_OPTIONS,
 };
@@ -56,10 +53,9 @@ enum { N_TABLE = sizeof table / sizeof table[0] };
 
 static const char usage[] =
     "fovea eval --checkpoint DIR [--to HOST:PORT] [--policy TEXT]... [options]";
-static const char about[] =
-    "Asks the questions of the exam about pictures made for it, and scores the answers: per task "
-    "and\npolicy with 95 % intervals, on the same items. An exam that is broken off goes on when "
-    "the\nsame command is given again.";
+static const char about[] = "Asks questions about generated scenes and scores the answers, per "
+                            "task and policy, with 95 %\nintervals, on the same items. An "
+                            "interrupted evaluation resumes when the same command is\nrepeated.";
 
 typedef struct eval {
     const fv_options *o;
@@ -114,8 +110,7 @@ static fv_status read_policies(eval *e) {
 static fv_status read_spectra(const fv_options *o, const fv_suite *exam) {
     int64_t n = fv_options_int(o, "spectra");
     if (n == 0) return FV_OK;
-    if (fv_options_string(o, "to"))
-        return FV_FAIL(FV_EINVAL, "--spectra looks into this process: leave --to out");
+    if (fv_options_string(o, "to")) return FV_FAIL(FV_EINVAL, "--spectra does not work with --to");
     if (strcmp(fv_options_string(o, "kv-dtype"), "f32") != 0)
         return FV_FAIL(FV_EINVAL, "--spectra needs --kv-dtype f32");
     if (n > exam->n_item)
@@ -142,8 +137,8 @@ static fv_status read_ways(eval *e) {
         return FV_FAIL(FV_EINVAL, "--first %s: write held or prefill", first);
     e->sitting.first_held = strcmp(first, "held") == 0;
     if (e->sitting.first_held && fleet)
-        return FV_FAIL(FV_EINVAL, "--first held is of this process; a fleet's first token is its "
-                                  "prefill worker's: leave --to out");
+        return FV_FAIL(FV_EINVAL, "--first held does not work with --to: a fleet computes the "
+                                  "first token in the prefill");
     e->head.first = e->sitting.first_held ? "held" : "prefill";
     return FV_OK;
 }
@@ -170,7 +165,7 @@ static fv_status read_options(eval *e) {
 
 static fv_status know(eval *e, const fv_model_config *cfg, const char *fingerprint) {
     if (!cfg->has_vision)
-        return FV_FAIL(FV_EINVAL, "%s has no vision tower: the exam asks about pictures",
+        return FV_FAIL(FV_EINVAL, "%s has no vision tower, and the questions are about images",
                        fv_options_string(e->o, "checkpoint"));
     snprintf(e->fingerprint, sizeof e->fingerprint, "%s", fingerprint);
     e->head.checkpoint = e->fingerprint;
@@ -196,7 +191,7 @@ static fv_status know_fleet(eval *e, const fv_checkpoint *ck) {
     FV_TRY(fv_remote_open(fv_options_string(e->o, "to"), &e->remote));
     FV_TRY(fv_remote_get_model(e->remote, &model));
     if (strcmp(model.fingerprint, fingerprint) != 0)
-        return FV_FAIL(FV_EINVAL, "--checkpoint %s is %s, and the fleet at %s serves %s",
+        return FV_FAIL(FV_EINVAL, "--checkpoint %s is %s, but the fleet at %s serves %s",
                        fv_options_string(e->o, "checkpoint"), fingerprint,
                        fv_options_string(e->o, "to"), model.fingerprint);
     if (e->kept)
@@ -210,8 +205,8 @@ static fv_status open_remote(eval *e) {
     fv_checkpoint *ck;
     const char *dir = fv_options_string(e->o, "checkpoint");
     if (!dir)
-        return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed with --to too: it says how large "
-                                  "pictures are, and what the fleet must serve");
+        return FV_FAIL(FV_EINVAL, "--checkpoint DIR is required with --to too, for the image size "
+                                  "and to check what the fleet serves");
     FV_TRY(fv_checkpoint_open(dir, &ck));
     fv_status st = know_fleet(e, ck);
     fv_checkpoint_close(ck);

@@ -63,8 +63,8 @@ static fv_status print_costs(FILE *f, const fv_results *r) {
         spread_cells(&t, &r->policy[p].ttft_s);
         spread_cells(&t, &r->policy[p].tpot_s);
     }
-    fprintf(f,
-            "visual KV of an item, mean, in KiB; sent: by the hand-off, text too; times in ms\n");
+    fprintf(f, "visual KV per item, mean, in KiB; sent: in the hand-off, including text; TTFT and "
+               "TPOT in ms\n");
     fv_status st = fv_table_print(f, &t);
     fv_table_fini(&t);
     return st;

@@ -15,7 +15,7 @@ static void ask_turn(fv_eval_session *s) {
 
 fv_status fv_eval_session_paint(const fv_scene *scene, int32_t side, fv_image *out) {
     fv_image image = {malloc((size_t)side * (size_t)side * 3), side, side};
-    if (!image.rgb) return FV_FAIL(FV_ENOMEM, "out of memory for a picture");
+    if (!image.rgb) return FV_FAIL(FV_ENOMEM, "out of memory for an image");
     fv_status st = fv_render(scene, side, image.rgb);
     if (st == FV_OK)
         *out = image;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 static fv_status failed(const png_image *p) {
-    return FV_FAIL(FV_ENOMEM, "a picture cannot be written: %s", p->message);
+    return FV_FAIL(FV_ENOMEM, "cannot write the image: %s", p->message);
 }
 
 fv_status fv_image_png(const fv_image *image, uint8_t **png, size_t *n) {
@@ -16,7 +16,7 @@ fv_status fv_image_png(const fv_image *image, uint8_t **png, size_t *n) {
                    .flags = PNG_IMAGE_FLAG_FAST};
     png_alloc_size_t room = PNG_IMAGE_PNG_SIZE_MAX(p);
     uint8_t *out = malloc(room);
-    if (!out) return FV_FAIL(FV_ENOMEM, "out of memory for a picture");
+    if (!out) return FV_FAIL(FV_ENOMEM, "out of memory for an image");
     if (!png_image_write_to_memory(&p, out, &room, 0, image->rgb, 0, NULL)) {
         free(out);
         return failed(&p);

@@ -112,8 +112,8 @@ static fv_status plan_rerun(run *r) {
         r->ask.first_held && fv_plan_sees_less(plan) && (evicts || !plan->first_packed);
     if (r->answer.first_held && prompt->seg[prompt->n - 1] != FV_SEG_TEXT)
         return FV_FAIL(FV_EINVAL,
-                       "the prompt ends with an image, and its last token is to run again "
-                       "for the first token: put the question behind the image");
+                       "the prompt ends with an image, but its last token must be text to run "
+                       "again for the first token: put the question after the image");
     return FV_OK;
 }
 

@@ -14,12 +14,12 @@ typedef struct command {
 } command;
 
 static const command commands[] = {
-    {"ask", fv_cli_ask, "answer a question about pictures"},
-    {"trace", fv_cli_trace, "the same, keeping every intermediate result as .npy files"},
+    {"ask", fv_cli_ask, "answer a question about images"},
+    {"trace", fv_cli_trace, "the same, and save intermediate results as .npy files"},
     {"up", fv_cli_up, "start a fleet on this machine: a router and workers"},
-    {"eval", fv_cli_eval, "examine a checkpoint under compression policies"},
-    {"calibrate", fv_cli_calibrate, "measure which layers of a checkpoint may share attention"},
-    {"bench", fv_cli_bench, "measure a fleet: times, throughput, bytes"},
+    {"eval", fv_cli_eval, "evaluate compression policies on a checkpoint"},
+    {"calibrate", fv_cli_calibrate, "measure what some policies need to know about a checkpoint"},
+    {"bench", fv_cli_bench, "benchmark a fleet: latency, throughput, bytes"},
     {"policies", fv_cli_policies, "list compression methods, their parameters, and presets"},
     {"synth", fv_cli_synth, "write a checkpoint with random weights"},
 };
@@ -48,7 +48,7 @@ static int unknown(const char *name) {
     for (int i = 0; i < N_COMMAND; i++) fv_suggest_try(&near, commands[i].name);
     fv_suggest_try(&near, "help");
     fv_suggest_try(&near, "version");
-    fprintf(stderr, "fovea: there is no command '%s'%s (`fovea help` lists them)\n", name,
+    fprintf(stderr, "fovea: unknown command '%s'%s (`fovea help` lists them)\n", name,
             fv_suggest_text(&near, hint));
     return 2;
 }
@@ -57,7 +57,7 @@ static int unknown(const char *name) {
 static int help(int argc, char **argv) {
     static char option[] = "--help";
     if (argc > 2) {
-        fprintf(stderr, "fovea help: one command at most; there are %d\n", argc - 1);
+        fprintf(stderr, "fovea help: expected at most one command, got %d\n", argc - 1);
         return 2;
     }
     if (argc < 2) {

@@ -38,8 +38,7 @@ typedef struct sheet {
 
 static fv_status image(int32_t w, int32_t h, uint8_t ground, fv_image *out) {
     if ((int64_t)w * h > SHEET_MAX)
-        return FV_FAIL(FV_EINVAL, "the overlay would have %d x %d pixels: ask about fewer pictures",
-                       w, h);
+        return FV_FAIL(FV_EINVAL, "the overlay would have %d x %d pixels: use fewer images", w, h);
     size_t n = (size_t)w * (size_t)h * 3;
     *out = (fv_image){.rgb = malloc(n), .w = w, .h = h};
     if (!out->rgb) return FV_FAIL(FV_ENOMEM, "out of memory for the overlay");
@@ -155,13 +154,14 @@ static fv_status measure(sheet *s) {
     const fv_kept_map *kept = s->o->kept;
     if (s->o->n_image < 1 || kept->n_visual < s->o->n_image ||
         kept->n_visual % s->o->n_image != 0 || kept->n_group < 1)
-        return FV_FAIL(FV_EUNSUPPORTED, "%d rows of %d pictures cannot be drawn", kept->n_visual,
+        return FV_FAIL(FV_EUNSUPPORTED, "cannot draw %d visual tokens of %d images", kept->n_visual,
                        s->o->n_image);
     s->per_image = kept->n_visual / s->o->n_image;
     while ((s->side + 1) * (s->side + 1) <= s->per_image) s->side++;
     s->ahead = s->per_image - s->side * s->side;
     if (s->side > TILE || s->ahead > 1)
-        return FV_FAIL(FV_EUNSUPPORTED, "%d rows of a picture are no square of patches",
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "the %d visual tokens of an image are not a square of patches",
                        s->per_image);
     s->patch = (TILE + s->side - 1) / s->side;
     s->tile = s->patch * s->side;

@@ -14,9 +14,8 @@ static const fv_option table[] = {
 enum { N_TABLE = sizeof table / sizeof table[0] };
 
 static const char usage[] = "fovea policies [--json]";
-static const char about[] =
-    "Lists what --policy and a request's policy may say: methods by stage, their parameters with\n"
-    "default and range, presets, and which methods exclude each other.";
+static const char about[] = "Lists what a policy can contain: methods by stage, their parameters "
+                            "with default and range,\npresets, and incompatible combinations.";
 
 /* ---- for people ------------------------------------------------------------------------- */
 
@@ -57,7 +56,7 @@ static void print_stage(fv_stage s) {
 static void print_presets(void) {
     int32_t n;
     const fv_preset_info *p = fv_policy_presets(&n);
-    puts("presets (preset=NAME first, then what differs; STAGE=none takes a stage away):");
+    puts("presets (preset=NAME first, then what differs; STAGE=none removes a stage):");
     for (int32_t i = 0; i < n; i++)
         printf("  %s: %s\n      %s\n", p[i].name, p[i].meaning, *p[i].text ? p[i].text : "(empty)");
 }
@@ -70,10 +69,9 @@ static void print_conflicts(void) {
 }
 
 static void print_all(void) {
-    puts("A policy: STAGE=METHOD,PARAMETER=VALUE,...;STAGE=... A layer 3/32 is the third of 32,\n"
-         "mapped to the checkpoint's depth; 3/32+ likewise, but not before layer 3, within the "
-         "first\n"
-         "quarter of the depth; 3 is the checkpoint's own.\n");
+    puts("A policy: STAGE=METHOD,PARAMETER=VALUE,...;STAGE=... A layer 3/32 is layer 3 of 32, "
+         "mapped to\nthe checkpoint's depth; 3/32+ likewise, but at least layer 3, within the "
+         "first quarter of the\ndepth; 3 is the checkpoint's own layer 3.\n");
     for (int s = 0; s < FV_N_STAGE; s++) print_stage((fv_stage)s);
     print_presets();
     print_conflicts();

@@ -85,9 +85,8 @@ static fv_status said(const fv_remote *r, const fv_rpc_end *end) {
     static const char no_connection[] = "failed to connect to all addresses";
     char who[320];
     if (strncmp(end->text, no_connection, sizeof no_connection - 1) == 0)
-        return FV_FAIL(end->status,
-                       "there is no fleet at %s (%s): nothing listens there; `fovea up` starts one",
-                       r->target, fv_rpc_code_name(end->code));
+        return FV_FAIL(end->status, "no fleet at %s (%s); start one with `fovea up`", r->target,
+                       fv_rpc_code_name(end->code));
     snprintf(who, sizeof who, "%s: %s", r->target, fv_rpc_code_name(end->code));
     return fv_rpc_end_status(end, who);
 }

@@ -118,7 +118,7 @@ fv_status fv_kept_map_from_message(const report_message *m, fv_arena *arena, fv_
         bool scored = k->score.len > 0;
         if (k->layer != next || k->n_layer == 0 || k->n_layer > FV_PLAN_MAX_LAYERS ||
             k->heads.len != m->n_encoded || (scored && k->score.len != m->n_encoded))
-            return FV_FAIL(FV_EDATA, "the fleet reports kept rows that do not fit together");
+            return FV_FAIL(FV_EDATA, "the fleet's report of kept tokens is inconsistent");
         next += k->n_layer;
         kept.group[kept.n_group++] = (fv_kept_map_group){.layer = (int32_t)k->layer,
                                                          .n_layer = (int32_t)k->n_layer,
@@ -126,7 +126,8 @@ fv_status fv_kept_map_from_message(const report_message *m, fv_arena *arena, fv_
                                                          .score = scored ? k->score.data : NULL};
     }
     if (next != m->n_visual_tokens)
-        return FV_FAIL(FV_EDATA, "the fleet reports kept rows of %u layers, and it has %zu", next,
+        return FV_FAIL(FV_EDATA,
+                       "the fleet reports kept tokens of %u layers, but the model has %zu", next,
                        m->n_visual_tokens);
     *out = kept;
     return FV_OK;

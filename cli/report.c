@@ -249,14 +249,14 @@ static void print_packed(FILE *f, const fv_pack_report *p) {
         lead = "; ";
     }
     print_text_keys(f, p, lead);
-    fprintf(f, "; %zu bytes of %zu, %.3f s\n", p->bytes, p->bytes_raw, p->seconds);
+    fprintf(f, "; %zu bytes instead of %zu, %.3f s\n", p->bytes, p->bytes_raw, p->seconds);
 }
 
 static void print_recompressed(FILE *f, const fv_recompress_report *r) {
     if (r->rows == 0) return;
     fprintf(f,
-            "factored keys of %" PRIu64 " more rows of text, in %d layers: %zu bytes freed, error "
-            "at most %.3f, %.3f s\n",
+            "compressed keys of %" PRIu64
+            " more text tokens, in %d layers: %zu bytes freed, error at most %.3f, %.3f s\n",
             r->rows, r->n_layer, r->bytes, (double)r->error, r->seconds);
 }
 
@@ -281,7 +281,7 @@ void fv_report_print(FILE *f, const fv_report_source *source, const fv_report *r
     fprintf(f, "KV       %zu bytes exact, %zu held after prefill (%.2fx smaller), %zu at the end",
             r->bytes_raw, start, start ? (double)r->bytes_raw / (double)start : 0.0, end);
     if (r->bytes_tables_end)
-        fprintf(f, ", and %zu bytes of tables that say which rows these are", r->bytes_tables_end);
+        fprintf(f, ", and %zu bytes of tables of compressed layers", r->bytes_tables_end);
     fputc('\n', f);
     if (r->entries_evicted)
         fprintf(f,

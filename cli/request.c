@@ -44,15 +44,15 @@ static fv_status read_standard_input(size_t most, char **data, size_t *n) {
     static size_t n_kept;
     if (!kept) {
         if (isatty(STDIN_FILENO))
-            return FV_FAIL(FV_EINVAL, "--image - reads standard input, which is a terminal: write "
-                                      "< FILE, or name the file");
+            return FV_FAIL(FV_EINVAL, "--image - reads standard input, which is a terminal: "
+                                      "redirect a file to it, or name the file");
         if (!(kept = malloc(most + 1))) return FV_FAIL(FV_ENOMEM, "out of memory for an image");
         n_kept = fread(kept, 1, most + 1, stdin);
     }
-    if (ferror(stdin)) return FV_FAIL(FV_EIO, "standard input cannot be read");
+    if (ferror(stdin)) return FV_FAIL(FV_EIO, "cannot read standard input");
     if (n_kept == 0) return FV_FAIL(FV_EINVAL, "--image -: standard input is empty");
     if (n_kept > most)
-        return FV_FAIL(FV_EDATA, "standard input has more than the %zu bytes of an image", most);
+        return FV_FAIL(FV_EDATA, "standard input exceeds the image limit of %zu bytes", most);
     char *copy = malloc(n_kept);
     if (!copy) return FV_FAIL(FV_ENOMEM, "out of memory for an image");
     memcpy(copy, kept, n_kept);

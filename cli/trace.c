@@ -225,16 +225,14 @@ static fv_status trace_there(const fv_options *o, evidence *e) {
 /* Only one process sees what stands between images and logits. */
 static void say_files(const fv_options *o, const evidence *e) {
     if (fv_options_string(o, "to"))
-        printf(
-            "wrote answer.txt, tokens.npy and report.json to %s: all that a fleet sends; without "
-            "--to also prompt, ids, pixels, features, kept positions and logits\n",
-            e->dir);
+        printf("wrote answer.txt, tokens.npy and report.json to %s; without --to also prompt, ids, "
+               "pixels, features, kept positions and logits\n",
+               e->dir);
     else
-        fprintf(
-            stderr,
-            "wrote answer.txt, tokens.npy, report.json, prompt, ids, kept positions, logits and "
-            "what there is of images to %s\n",
-            e->dir);
+        fprintf(stderr,
+                "wrote answer.txt, tokens.npy, report.json, prompt, ids, kept positions, logits "
+                "and image data to %s\n",
+                e->dir);
 }
 
 static fv_status trace(const fv_options *o) {
@@ -260,9 +258,9 @@ int fv_cli_trace(int argc, char **argv) {
     if (fv_options_help_wanted(o)) {
         fv_options_print_help(
             stdout, usage,
-            "Runs one request and keeps what each stage made: ids, pixels, "
-            "features, kept positions,\nattention on visual rows, logits, tokens and the report. "
-            "A fleet (--to) leaves answer, tokens\nand report: it sends nothing else.",
+            "Runs one request and saves the results of each stage: ids, pixels, features, kept "
+            "positions,\nattention on visual tokens, logits, tokens and the report. With --to only "
+            "the answer, the\ntokens and the report.",
             table, N_TABLE);
     } else if (fv_options_positional(o, &extra)) {
         (void)FV_FAIL(FV_EINVAL, "unexpected argument '%s'; the question goes after --prompt",

@@ -36,49 +36,50 @@ static const fv_option table[] = {
     {"prefill", NULL, FV_OPTION_INT, "N", "1", "prefill workers", 1, 64},
     {"decode", NULL, FV_OPTION_INT, "N", "1", "decode workers", 1, 64},
     {"listen", "FOVEA_LISTEN", FV_OPTION_STRING, "HOST:PORT", "127.0.0.1:8200",
-     "where clients find the router; port 0: any that is free", 0, 0},
+     "address for clients; port 0: any free port", 0, 0},
     {"grace-ms", "FOVEA_GRACE_MS", FV_OPTION_INT, "MS", "30000",
-     "when it is ended, time for running requests", 0, 3600000},
+     "time for running requests to finish on shutdown", 0, 3600000},
     {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "warn",
      "error, warn, info, debug; or per part, such as warn,router=info", 0, 0},
     /* passed on */
     {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", NULL,
-     "to the workers: f32, bf16 or f16", 0, 0},
-    {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", NULL, "to each worker: limit of its KV pool",
+     "for the workers: data type of keys and values: f32, bf16 or f16", 0, 0},
+    {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", NULL, "for each worker: size of its KV pool",
      0, 9e15},
-    {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", NULL, "to each worker: compute threads", 0,
-     1024},
-    {"device", "FOVEA_DEVICE", FV_OPTION_STRING, "NAME", NULL, "to the workers: auto, cpu or cuda",
+    {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", NULL,
+     "for each worker: number of compute threads", 0, 1024},
+    {"device", "FOVEA_DEVICE", FV_OPTION_STRING, "NAME", NULL, "for the workers: auto, cpu or cuda",
      0, 0},
     {"gpu", "FOVEA_GPU", FV_OPTION_INT, "N", NULL,
-     "to the workers: number of the GPU, with --device cuda", 0, 1023},
+     "for the workers: index of the GPU, with --device cuda", 0, 1023},
     {"plugin-dir", "FOVEA_PLUGIN_DIR", FV_OPTION_STRING, "DIR", NULL,
-     "to the workers: directory containing libfovea_cuda.so", 0, 0},
+     "for the workers: directory containing libfovea_cuda.so", 0, 0},
     {"transport", "FOVEA_TRANSPORT", FV_OPTION_STRING, "NAME", NULL,
-     "to the workers: how KV leaves a GPU: auto, grpc or nccl", 0, 0},
+     "for the workers: transport of KV between GPUs: auto, grpc or nccl", 0, 0},
     {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", NULL,
-     "to the workers: path of the CPU, or exact for CUDA", 0, 0},
-    {"chunk", "FOVEA_CHUNK", FV_OPTION_INT, "N", NULL, "to prefill workers: rows per pass", 0,
-     1 << 20},
+     "for the workers: instruction set of the CPU, or exact for CUDA", 0, 0},
+    {"chunk", "FOVEA_CHUNK", FV_OPTION_INT, "N", NULL,
+     "for prefill workers: prefill chunk size in tokens", 0, 1 << 20},
     {"cache-bytes", "FOVEA_CACHE_BYTES", FV_OPTION_INT, "N", NULL,
-     "to prefill workers: limit of the cache of encoded pictures", 0, 9e15},
+     "for prefill workers: size of the cache of encoded images", 0, 9e15},
     {"pixels", "FOVEA_PIXELS", FV_OPTION_INT, "N", NULL,
-     "to prefill workers: of images that may wait there to be decoded at a time", 1, 1e12},
+     "for prefill workers: limit of pixels waiting to be decoded", 1, 1e12},
     {"request-pixels", "FOVEA_REQUEST_PIXELS", FV_OPTION_INT, "N", NULL,
-     "to prefill workers: of all images of a request", 1, 1e12},
+     "for prefill workers: limit of pixels per request", 1, 1e12},
     {"lease-ms", "FOVEA_LEASE_MS", FV_OPTION_INT, "MS", NULL,
-     "to decode workers: silence after which a hand-off's room is taken back", 10, 3600000},
+     "for decode workers: silence after which a grant expires", 10, 3600000},
     {"claim-ms", "FOVEA_CLAIM_MS", FV_OPTION_INT, "MS", NULL,
-     "to decode workers: time for the router to fetch what was sent", 10, 3600000},
+     "for decode workers: time for the router to attach to a hand-off", 10, 3600000},
     {"keep-ms-max", "FOVEA_KEEP_MS_MAX", FV_OPTION_INT, "MS", NULL,
-     "to decode workers: longest time that a conversation is kept", 0, 86400000},
+     "for decode workers: maximum time a conversation is kept", 0, 86400000},
     {"deadline-ms", "FOVEA_DEADLINE_MS", FV_OPTION_INT, "MS", NULL,
-     "to the router: default and maximum request deadline", 1, 86400000},
+     "for the router: default and maximum request deadline", 1, 86400000},
     {"stall-ms", "FOVEA_STALL_MS", FV_OPTION_INT, "MS", NULL,
-     "to the router: a worker hangs when a request that it works on stands still for so long", 100,
-     86400000},
+     "for the router: a worker counts as hung when a running request makes no progress for this "
+     "long",
+     100, 86400000},
     {"silence-ms", "FOVEA_SILENCE_MS", FV_OPTION_INT, "MS", NULL,
-     "to the router: a worker that is silent for so long is lost", 100, 600000},
+     "for the router: a worker counts as lost after this long without a report", 100, 600000},
 };
 enum { N_TABLE = sizeof table / sizeof table[0] };
 
@@ -276,7 +277,9 @@ static bool wait_signal(fleet *f, int ms) {
 static fv_status find_programs(fleet *f) {
     ssize_t n = readlink("/proc/self/exe", f->bin, sizeof f->bin - 1);
     char *slash;
-    if (n <= 0) return FV_FAIL(FV_EIO, "cannot tell where fovea lies: %s", strerror(errno));
+    if (n <= 0)
+        return FV_FAIL(FV_EIO, "cannot find the directory of the fovea program: %s",
+                       strerror(errno));
     f->bin[n] = '\0';
     if ((slash = strrchr(f->bin, '/'))) *slash = '\0';
     return FV_OK;
@@ -300,7 +303,7 @@ static fv_status read_addresses(fleet *f, int in) {
     if (last && sscanf(text, "workers join on %255s", f->fleet) == 1 &&
         sscanf(last, "listening on %255s", f->address) == 1)
         return FV_OK;
-    return FV_FAIL(FV_EIO, "the router did not start; what it said stands above");
+    return FV_FAIL(FV_EIO, "the router did not start; see its messages above");
 }
 
 /* A secret of this run, in a file without a name: children inherit it, and nobody else finds it. */
@@ -355,7 +358,7 @@ static fv_status wait_ready(fleet *f, int32_t n_prefill, int32_t n_decode) {
             /* Status 2 is an option that it refuses: one that was given here. */
             bool usage = WIFEXITED(status) && WEXITSTATUS(status) == 2;
             st = FV_FAIL(usage ? FV_EINVAL : FV_EIO,
-                         "%s before the fleet was ready; its reason stands above", why);
+                         "%s before the fleet was ready; see its messages above", why);
             break;
         }
         FV_TRY_GOTO(fv_remote_fleet(r, &count), st, out);

@@ -35,7 +35,7 @@ static uint32_t le24(const uint8_t *p) { return (uint32_t)p[2] << 16 | le16(p); 
 static fv_status take_size(fv_image_kind kind, uint32_t w, uint32_t h, fv_image_size *out) {
     if (w < 1 || h < 1 || w > INT32_MAX || h > INT32_MAX)
         return FV_FAIL(w < 1 || h < 1 ? FV_EDATA : FV_EINVAL,
-                       "the %s says it is %" PRIu32 " x %" PRIu32 " pixels",
+                       "the %s header says %" PRIu32 " x %" PRIu32 " pixels",
                        fv_image_kind_name(kind), w, h);
     *out = (fv_image_size){kind, (int32_t)w, (int32_t)h};
     return FV_OK;

@@ -5,7 +5,7 @@
  * from the table.
  *
  *   static const fv_option table[] = {
- *       {"max-tokens", "FOVEA_MAX_TOKENS", FV_OPTION_INT, "N", "128", "longest answer", 1, 65536},
+ *       {"max-tokens", "FOVEA_MAX_TOKENS", FV_OPTION_INT, "N", "128", "maximum number of generated tokens", 1, 65536},
  *       {"json", NULL, FV_OPTION_FLAG, NULL, NULL, "one JSON object instead of text"},
  *   };
  *

@@ -45,7 +45,7 @@ static int lower_first(const void *a, const void *b) {
 
 fv_status fv_top_sort(const float *score, int32_t n, int32_t *order) {
     uint64_t *key = malloc((size_t)(n ? n : 1) * sizeof *key);
-    if (!key) return FV_FAIL(FV_ENOMEM, "out of memory to rank %d rows", n);
+    if (!key) return FV_FAIL(FV_ENOMEM, "out of memory to rank %d tokens", n);
     for (int32_t i = 0; i < n; i++) key[i] = (uint64_t)~order_of(score[i]) << 32 | (uint32_t)i;
     qsort(key, (size_t)n, sizeof *key, lower_first);
     for (int32_t i = 0; i < n; i++) order[i] = (int32_t)(uint32_t)key[i];

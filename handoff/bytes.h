@@ -7,7 +7,7 @@
 #include <string.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "KV rows travel as they lie in memory: this needs a little-endian machine"
+#error "KV entries are sent as they are in memory: this needs a little-endian machine"
 #endif
 
 /* Writes a number and steps over it. */

@@ -104,8 +104,7 @@ static double first_lease_s(const fv_grants *t) {
 
 fv_status fv_grants_issue(fv_grants *t, uint64_t bytes, void *owner, fv_grant *out) {
     if (t->n_live == t->opt.capacity)
-        return FV_REFUSE(NO_ROOM, "%d hand-offs are under way, and no more are taken",
-                         t->opt.capacity);
+        return FV_REFUSE(NO_ROOM, "%d hand-offs are running, the maximum", t->opt.capacity);
     while (live(&t->place[t->at])) t->at = (t->at + 1) % t->opt.capacity;
     place *p = &t->place[t->at];
     fv_ticket ticket = {.epoch = ++t->n_issue * (uint64_t)t->opt.capacity + (uint64_t)t->at};
@@ -141,7 +140,7 @@ fv_status fv_grants_accept(fv_grants *t, const fv_ticket *ticket, uint64_t seq, 
         return FV_REFUSE(OUT_OF_ORDER, "frame %llu came where %llu was due",
                          (unsigned long long)seq, (unsigned long long)p->next);
     if (bytes == 0 || bytes > t->opt.frame_max)
-        return FV_REFUSE(FRAME_SIZE, "a frame of %llu bytes: 1 to %u are taken",
+        return FV_REFUSE(FRAME_SIZE, "a frame of %llu bytes; must be 1 to %u",
                          (unsigned long long)bytes, t->opt.frame_max);
     if (p->in_flight == t->opt.credits)
         return FV_REFUSE(NO_CREDIT, "more than %u frames are under way", t->opt.credits);

@@ -169,8 +169,7 @@ static fv_status take_header(fv_packet_reader *r) {
     fv_section_name(s->type, name);
     if ((flags & ~CRITICAL) || reserved || s->index != r->totals.sections)
         return FV_REFUSE(MALFORMED,
-                         "section %s says that it is number %u with flags %d, and %llu "
-                         "came before it",
+                         "section %s claims to be number %u with flags %d, but %llu came before it",
                          name, s->index, flags, (unsigned long long)r->totals.sections);
     return FV_OK;
 }
@@ -252,7 +251,7 @@ fv_status fv_packet_read_oob(fv_packet_reader *r, const void *bytes, size_t n, u
     bool payload = !r->done && r->n_head == FV_SECTION_HEADER && !r->skipping &&
                    r->section.type != FV_SECTION_END && r->hooks.oob;
     if (!payload || n > r->section.length - r->offset)
-        return FV_REFUSE(MALFORMED, "%zu bytes came beside the stream where none were due", n);
+        return FV_REFUSE(MALFORMED, "%zu bytes came out of band where none were expected", n);
     r->crc = fv_crc32c_join(r->crc, crc, n);
     FV_TRY(r->hooks.oob(r->hooks.user, &r->section, r->offset, bytes, n));
     r->offset += n;
@@ -262,7 +261,7 @@ fv_status fv_packet_read_oob(fv_packet_reader *r, const void *bytes, size_t n, u
 fv_status fv_packet_read(fv_packet_reader *r, const void *bytes, size_t n) {
     const uint8_t *p = bytes;
     while (n > 0) {
-        if (r->done) return FV_REFUSE(MALFORMED, "%zu bytes stand behind END", n);
+        if (r->done) return FV_REFUSE(MALFORMED, "%zu bytes after END", n);
         size_t take;
         if (r->n_head < FV_SECTION_HEADER) {
             take = FV_SECTION_HEADER - r->n_head < n ? FV_SECTION_HEADER - r->n_head : n;

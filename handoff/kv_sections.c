@@ -113,7 +113,7 @@ void fv_wire_lead_put(const fv_wire_lead *w, uint8_t *out) {
 fv_status fv_wire_lead_get(const uint8_t *p, fv_wire_lead *out) {
     fv_wire_lead w = {.source_layer = fv_get_u32(&p)};
     uint32_t text = fv_get_u32(&p);
-    if (text > 1) return FV_REFUSE(MALFORMED, "section LEAD says %u where 0 or 1 may stand", text);
+    if (text > 1) return FV_REFUSE(MALFORMED, "section LEAD has %u where 0 or 1 is expected", text);
     w.text = text;
     *out = w;
     return FV_OK;
@@ -151,7 +151,7 @@ fv_status fv_wire_prompt_get(const uint8_t *p, size_t n, fv_wire_prompt *out) {
     uint32_t reserved = fv_get_u32(&p);
     w.sampling.seed = fv_get_u64(&p);
     if (reserved || n != fv_wire_prompt_bytes(w.n))
-        return FV_REFUSE(MALFORMED, "section PRMT has %zu bytes for %u rows", n, w.n);
+        return FV_REFUSE(MALFORMED, "section PRMT has %zu bytes for %u tokens", n, w.n);
     w.ids = p;
     w.seg = p + (size_t)w.n * 4;
     *out = w;
@@ -217,7 +217,7 @@ fv_status fv_wire_packed_get(const uint8_t *p, size_t n, fv_wire_packed *out) {
     }
     if (n != fv_wire_packed_bytes(w.n, w.n_anchor) || flags & ~(uint32_t)PACKED_FLAGS ||
         (flags & PACKED_CODED && flags & PACKED_MERGED))
-        return FV_REFUSE(MALFORMED, "section PACK has %zu bytes for %u rows in %u blocks", n, w.n,
+        return FV_REFUSE(MALFORMED, "section PACK has %zu bytes for %u tokens in %u blocks", n, w.n,
                          w.n_anchor);
     w.anchored = flags & PACKED_ANCHORED;
     w.importance = flags & PACKED_IMPORTANCE;

@@ -13,22 +13,22 @@ extern "C" {
 #define FV_REFUSALS(X)                                                                             \
     X(NONE, "none", FV_OK, "accepted")                                                             \
     X(INCOMPATIBLE, "incompatible", FV_EUNSUPPORTED, "the two sides differ")                       \
-    X(INVALID, "invalid", FV_EINVAL, "the request makes no sense")                                 \
+    X(INVALID, "invalid", FV_EINVAL, "the request is inconsistent")                                \
     X(NO_ROOM, "no_room", FV_EBUSY, "no memory, or no grant, is free")                             \
-    X(TOO_LARGE, "too_large", FV_ENOMEM, "more than there is altogether")                          \
+    X(TOO_LARGE, "too_large", FV_ENOMEM, "more than the worker's total memory")                    \
     X(PENDING, "pending", FV_EBUSY, "the hand-off is not committed yet")                           \
     X(UNKNOWN_GRANT, "unknown_grant", FV_ENOTFOUND, "no such grant")                               \
-    X(STALE_EPOCH, "stale_epoch", FV_ECANCELLED, "the grant's place belongs to a later one")       \
+    X(STALE_EPOCH, "stale_epoch", FV_ECANCELLED, "the grant was replaced by a later one")          \
     X(EXPIRED, "expired", FV_ECANCELLED, "the grant's deadline has passed")                        \
     X(CLOSED, "closed", FV_ECANCELLED, "the grant is committed or given up")                       \
     X(DUPLICATE, "duplicate", FV_EDATA, "a frame came twice")                                      \
     X(OUT_OF_ORDER, "out_of_order", FV_EDATA, "a frame is missing before this one")                \
     X(NO_CREDIT, "no_credit", FV_EDATA, "more frames in flight than granted")                      \
-    X(OVER_BUDGET, "over_budget", FV_EDATA, "more bytes or rows than granted")                     \
+    X(OVER_BUDGET, "over_budget", FV_EDATA, "more bytes or tokens than granted")                   \
     X(FRAME_SIZE, "frame_size", FV_EDATA, "an empty or oversized frame")                           \
-    X(CHECKSUM, "checksum", FV_EDATA, "bytes changed on the way")                                  \
+    X(CHECKSUM, "checksum", FV_EDATA, "bytes were corrupted in transfer")                          \
     X(MALFORMED, "malformed", FV_EDATA, "a section that contradicts the protocol")                 \
-    X(UNKNOWN_SECTION, "unknown_section", FV_EUNSUPPORTED, "a critical section that is not known") \
+    X(UNKNOWN_SECTION, "unknown_section", FV_EUNSUPPORTED, "an unknown critical section")          \
     X(TRUNCATED, "truncated", FV_EDATA, "the stream ended early")
 
 typedef enum fv_refusal {

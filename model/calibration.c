@@ -91,8 +91,8 @@ static fv_status read_schedule(const json_t *from, const char *path, int32_t n_l
     out->target = (int32_t)percent;
     if (good) return FV_OK;
     return FV_FAIL(FV_EDATA,
-                   "%s: fitprune.schedules must hold targets 1..99 and how many rows leave behind "
-                   "each of %d layers, %d at most in all",
+                   "%s: fitprune.schedules must have targets 1..99 and the number of tokens "
+                   "dropped after each of %d layers, at most %d in total",
                    path, n_layer, FV_SCHEDULE_OF);
 }
 

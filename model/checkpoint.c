@@ -110,8 +110,7 @@ static fv_status open_image_config(fv_checkpoint *ck, const char *dir) {
     if (st == FV_OK && !text)
         st = FV_FAIL(FV_ENOTFOUND,
                      "%s has neither preprocessor_config.json nor an image processor in "
-                     "processor_config.json, and the model has a vision tower: how its images are "
-                     "resized and normalized stands there",
+                     "processor_config.json, which say how images are resized and normalized",
                      dir);
     if (st == FV_OK) st = fv_image_config_parse(text, bytes, path, &ck->cfg, &ck->image);
     free(text);

@@ -145,7 +145,7 @@ static fv_status parse_vision(const json_t *obj, const char *where, fv_vision_co
         return FV_FAIL(FV_EUNSUPPORTED, "%s: key 'num_channels' is %d; images have 3 channels",
                        where, channels);
     if (!(v->ln_eps >= 0 && v->ln_eps < 1))
-        return FV_FAIL(FV_EDATA, "%s: key 'layer_norm_eps' must lie in [0, 1)", where);
+        return FV_FAIL(FV_EDATA, "%s: key 'layer_norm_eps' must be in [0, 1)", where);
     if (v->d_model % v->n_head)
         return FV_FAIL(FV_EDATA,
                        "%s: key 'hidden_size' (%d) is not a multiple of 'num_attention_heads' (%d)",
@@ -273,9 +273,7 @@ static fv_status parse_root(const json_t *root, const char *where, fv_model_conf
     FV_TRY(fv_json_str(root, "model_type", where, &type));
     if (!type) /* some hand-written files name the class only */
         type = json_string_value(json_array_get(json_object_get(root, "architectures"), 0));
-    if (!type)
-        return FV_FAIL(FV_EDATA, "%s: neither 'model_type' nor 'architectures' says what this is",
-                       where);
+    if (!type) return FV_FAIL(FV_EDATA, "%s: 'model_type' and 'architectures' are missing", where);
     int32_t eos_default = -1;
     const char *family = fv_config_text_family(type);
     if (!strcmp(type, "llava") || !strcmp(type, "LlavaForConditionalGeneration"))

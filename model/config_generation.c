@@ -36,7 +36,7 @@ static fv_status parse(const json_t *root, const char *where, fv_model_config *c
         return FV_FAIL(FV_EDATA, "%s: key 'temperature' is %g; it must be greater than 0", where,
                        (double)gen->temperature);
     if (!(gen->top_p > 0 && gen->top_p <= 1))
-        return FV_FAIL(FV_EDATA, "%s: key 'top_p' is %g; it must lie in (0, 1]", where,
+        return FV_FAIL(FV_EDATA, "%s: key 'top_p' is %g; it must be in (0, 1]", where,
                        (double)gen->top_p);
     if (!(gen->repetition_penalty > 0))
         return FV_FAIL(FV_EDATA, "%s: key 'repetition_penalty' is %g; it must be greater than 0",

@@ -110,7 +110,7 @@ static fv_status check_result(fv_image_config *c, int32_t image, const char *whe
     if (c->do_center_crop) {
         if (c->crop_h == image && c->crop_w == image) return FV_OK;
         return FV_FAIL(FV_EUNSUPPORTED,
-                       "%s: key 'crop_size' gives %dx%d; the vision tower takes %dx%d", where,
+                       "%s: key 'crop_size' is %dx%d, but the vision tower needs %dx%d", where,
                        c->crop_h, c->crop_w, image, image);
     }
     /* A square image resized by its shortest edge is as good as a box. */

@@ -177,7 +177,7 @@ fv_status fv_config_text_parse(const json_t *obj, const char *family, const char
     FV_TRY(fv_json_i32(obj, "max_position_embeddings", where, 1, POSITION_MAX, &t.max_position));
     FV_TRY(fv_json_f32(obj, "rms_norm_eps", where, &t.rms_eps));
     if (!(t.rms_eps >= 0 && t.rms_eps < 1))
-        return FV_FAIL(FV_EDATA, "%s: key 'rms_norm_eps' must lie in [0, 1)", where);
+        return FV_FAIL(FV_EDATA, "%s: key 'rms_norm_eps' must be in [0, 1)", where);
     FV_TRY(fv_config_activation(obj, "hidden_act", where, &t.act));
     FV_TRY(parse_rope(obj, where, t.max_position, &t.rope));
     FV_TRY(cap_by_window(obj, where, &t));

@@ -86,5 +86,5 @@ fv_status fv_engine_kv_dtype(const char *name, fv_dtype *out) {
         *out = (fv_dtype)t;
         return FV_OK;
     }
-    return FV_FAIL(FV_EINVAL, "KV rows cannot be kept as %s: write f32, bf16 or f16", name);
+    return FV_FAIL(FV_EINVAL, "invalid --kv-dtype '%s'; use f32, bf16 or f16", name);
 }

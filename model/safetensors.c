@@ -53,8 +53,8 @@ static fv_status read_offsets(const json_t *spec, size_t data_bytes, const char 
     json_int_t e = json_integer_value(json_array_get(pair, 1));
     if (b < 0 || e < b || (uint64_t)e > data_bytes)
         return FV_FAIL(FV_EDATA,
-                       "%s: tensor '%s': data_offsets [%lld, %lld] do not lie in the file's %zu "
-                       "bytes of data; is the file truncated?",
+                       "%s: tensor '%s': data_offsets [%lld, %lld] exceed the file's %zu bytes of "
+                       "data; is the file truncated?",
                        where, name, (long long)b, (long long)e, data_bytes);
     *begin = (size_t)b;
     *end = (size_t)e;
@@ -132,8 +132,7 @@ static fv_status check_tiling(fv_safetensors *st, const unsigned char *data, siz
         at = begin + e->bytes;
     }
     if (at != data_bytes)
-        return FV_FAIL(FV_EDATA, "%s: %zu bytes behind the last tensor belong to none", where,
-                       data_bytes - at);
+        return FV_FAIL(FV_EDATA, "%s: %zu bytes after the last tensor", where, data_bytes - at);
     return FV_OK;
 }
 

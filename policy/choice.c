@@ -59,7 +59,7 @@ static fv_status set_word(fv_choice *c, int32_t i, word value) {
         }
         names_add(&l, p->word[w]);
     }
-    return FV_FAIL(FV_EINVAL, "policy: %s.%s: there is no '%.*s'; write one of %s%s",
+    return FV_FAIL(FV_EINVAL, "policy: %s.%s: unknown value '%.*s'; use one of %s%s",
                    c->method->name, p->name, (int)value.n, value.s, l.all, names_hint(&l));
 }
 
@@ -68,7 +68,7 @@ static fv_status set_text(fv_choice *c, int32_t i, word value) {
     bool good = value.n > 0 && value.n < FV_PARAM_TEXT_MAX;
     for (size_t k = 0; k < value.n; k++) good &= value.s[k] > ' ' && value.s[k] <= '~';
     if (!good)
-        return FV_FAIL(FV_EINVAL, "policy: %s.%s takes 1..%d printable characters without spaces",
+        return FV_FAIL(FV_EINVAL, "policy: %s.%s must be 1..%d printable characters without spaces",
                        c->method->name, p->name, FV_PARAM_TEXT_MAX - 1);
     char *text = c->text[(int32_t)c->value[i]];
     memcpy(text, value.s, value.n);

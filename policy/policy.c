@@ -16,8 +16,8 @@ static fv_status find_stage(word name, fv_stage *out) {
         }
         names_add(&l, fv_stage_name((fv_stage)s));
     }
-    return FV_FAIL(FV_EINVAL, "policy: there is no stage '%.*s'; stages are %s%s", (int)name.n,
-                   name.s, l.all, names_hint(&l));
+    return FV_FAIL(FV_EINVAL, "policy: unknown stage '%.*s'; available: %s%s", (int)name.n, name.s,
+                   l.all, names_hint(&l));
 }
 
 static fv_status find_method(fv_stage stage, word name, const fv_method_info **out) {
@@ -52,7 +52,7 @@ static fv_status parse_stage(fv_policy *p, word clause, bool *seen) {
     if (word_is(method_name, "none")) {
         *c = (fv_choice){0};
         if (!next_word(&at, end, ',', &item)) return FV_OK;
-        return FV_FAIL(FV_EINVAL, "policy: %s=none has no parameters", fv_stage_name(stage));
+        return FV_FAIL(FV_EINVAL, "policy: %s=none takes no parameters", fv_stage_name(stage));
     }
     const fv_method_info *method = NULL;
     FV_TRY(find_method(stage, method_name, &method));
@@ -83,8 +83,8 @@ static void preset_names(names *l, word name) {
 static fv_status no_preset(word name) {
     names l;
     preset_names(&l, name);
-    return FV_FAIL(FV_EINVAL, "policy: there is no preset '%.*s'; presets are %s%s", (int)name.n,
-                   name.s, l.all, names_hint(&l));
+    return FV_FAIL(FV_EINVAL, "policy: unknown preset '%.*s'; available: %s%s", (int)name.n, name.s,
+                   l.all, names_hint(&l));
 }
 
 /* A lone word: the name of a method where its stage is missing, or a preset misspelled. */
@@ -109,7 +109,7 @@ static fv_status parse_clause(fv_policy *p, word clause, bool first, bool *seen)
     const fv_preset_info *preset = named ? find_preset(value) : pair ? NULL : find_preset(clause);
     if (named && !preset) return no_preset(value);
     if (preset && !first)
-        return FV_FAIL(FV_EINVAL, "policy: the preset '%s' must stand first", preset->name);
+        return FV_FAIL(FV_EINVAL, "policy: the preset '%s' must come first", preset->name);
     if (preset) return parse(preset->text, p);
     return pair ? parse_stage(p, clause, seen) : no_clause(clause);
 }

@@ -31,8 +31,8 @@ static fv_status check_names(const request_message *r, const model_message *mode
             return FV_FAIL(FV_EINVAL, "request_id must be printable ASCII without spaces");
     if (r->model[0] && strcmp(r->model, model->name) != 0 &&
         strcmp(r->model, model->fingerprint) != 0)
-        return FV_FAIL(FV_ENOTFOUND, "there is no model '%s' here; this fleet serves %s (%s)",
-                       r->model, model->name, model->fingerprint);
+        return FV_FAIL(FV_ENOTFOUND, "unknown model '%s'; this fleet serves %s (%s)", r->model,
+                       model->name, model->fingerprint);
     return FV_OK;
 }
 
@@ -51,8 +51,8 @@ static fv_status read_chat(const Fovea__Inference__V1__Chat *chat, size_t *n_ima
         const Fovea__Inference__V1__Turn *t = chat->turns[i];
         if (strcmp(t->role, "system") != 0 && strcmp(t->role, "user") != 0 &&
             strcmp(t->role, "assistant") != 0)
-            return FV_FAIL(FV_EINVAL, "turn %zu: role '%s' is none of system, user, assistant", i,
-                           t->role);
+            return FV_FAIL(FV_EINVAL, "turn %zu: unknown role '%s'; use system, user or assistant",
+                           i, t->role);
         *n_image += t->n_images;
         *rows += strlen(t->text) + TEMPLATE_ROWS;
     }
@@ -97,7 +97,7 @@ static fv_status read_image(const request_message *r, size_t i, const fv_image_l
     fv_image_size size;
     if (data->len == 0) return FV_FAIL(FV_EINVAL, "image %zu has no bytes", i);
     if (lim->bytes_max && data->len > lim->bytes_max)
-        return FV_FAIL(FV_EINVAL, "image %zu has %zu bytes; at most %zu are taken", i, data->len,
+        return FV_FAIL(FV_EINVAL, "image %zu has %zu bytes; the limit is %zu", i, data->len,
                        lim->bytes_max);
     if (fv_image_size_check(data->data, data->len, lim, &size) != FV_OK)
         return fv_fail_prefix(FV_EINVAL, "image %zu", i);
@@ -124,8 +124,8 @@ static fv_status check_text(const request_message *r, const model_message *model
         for (size_t i = 0; i < p->chat->n_turns; i++) bytes += strlen(p->chat->turns[i]->text);
     if (!most || bytes <= most) return FV_OK;
     return FV_FAIL(FV_EINVAL,
-                   "the text has %" PRIu64 " bytes, and the model's context is %" PRIu32
-                   " tokens, which are at most %" PRIu64 " bytes: shorten the text",
+                   "the text has %" PRIu64 " bytes, but the model's context of %" PRIu32
+                   " tokens holds at most %" PRIu64 " bytes: shorten the text",
                    bytes, model->limits->max_positions, most);
 }
 
@@ -137,13 +137,13 @@ static fv_status check_images(const request_message *r, const model_message *mod
         return FV_FAIL(FV_EINVAL, "the prompt places %zu image%s and the request has %zu", n_prompt,
                        n_prompt == 1 ? "" : "s", r->n_images);
     if (lim && lim->n_images && r->n_images > lim->n_images)
-        return FV_FAIL(FV_EINVAL, "%zu images; at most %" PRIu32 " are taken", r->n_images,
+        return FV_FAIL(FV_EINVAL, "%zu images; the limit is %" PRIu32 "", r->n_images,
                        lim->n_images);
     for (size_t i = 0; i < r->n_images; i++) FV_TRY(read_image(r, i, &each, pixels));
     if (lim && lim->pixels_request && *pixels > lim->pixels_request)
         return FV_FAIL(FV_EINVAL,
-                       "the images have %" PRIu64 " pixels together; at most %" PRIu64
-                       " are taken: send fewer or smaller ones",
+                       "the images have %" PRIu64 " pixels in total; the limit is %" PRIu64
+                       ": send fewer or smaller ones",
                        *pixels, lim->pixels_request);
     return FV_OK;
 }
@@ -166,7 +166,7 @@ static fv_status check_sampling(const Fovea__Inference__V1__Sampling *s) {
 static fv_status check_answer(const request_message *r) {
     FV_TRY(check_sampling(r->sampling));
     if (r->n_stop > STOP_MAX)
-        return FV_FAIL(FV_EINVAL, "%zu stop strings; at most %d are taken", r->n_stop, STOP_MAX);
+        return FV_FAIL(FV_EINVAL, "%zu stop strings; the limit is %d", r->n_stop, STOP_MAX);
     for (size_t i = 0; i < r->n_stop; i++)
         if (!r->stop[i][0] || strlen(r->stop[i]) > STOP_BYTES_MAX)
             return FV_FAIL(FV_EINVAL, "stop string %zu must have 1..%d bytes", i, STOP_BYTES_MAX);
@@ -192,12 +192,11 @@ static fv_status check_conversation(const request_message *r, uint32_t keep_ms_m
                        "came",
                        n);
     if (r->n_images)
-        return FV_FAIL(FV_EINVAL, "a conversation that is kept goes on without images: send the "
-                                  "whole one again");
-    if (r->policy)
         return FV_FAIL(FV_EINVAL,
-                       "a conversation that is kept has its policy: leave policy out, or "
-                       "send the whole one again");
+                       "a kept conversation cannot add images: send the whole conversation again");
+    if (r->policy)
+        return FV_FAIL(FV_EINVAL, "a kept conversation already has a policy: remove policy, or "
+                                  "send the whole conversation again");
     return FV_OK;
 }
 
@@ -290,12 +289,12 @@ static fv_status bound_bytes(const request_message *r, const model_message *m, s
     FV_TRY(count_positions(r, m, visual, &taken));
     if (limit && taken >= limit)
         return FV_FAIL(FV_EINVAL,
-                       "%zu images take %" PRIu64 " positions, and the model has %" PRIu32,
+                       "%zu images need %" PRIu64 " positions, but the model has %" PRIu32,
                        r->n_images, taken, limit);
     uint64_t left = limit ? limit - taken : TEXT_ROWS_MAX;
     if (exact && text_rows > left)
         return FV_FAIL(FV_EINVAL,
-                       "the prompt takes %" PRIu64 " positions, and the model has %" PRIu32,
+                       "the prompt needs %" PRIu64 " positions, but the model has %" PRIu32,
                        taken + text_rows, limit);
     extent most = {visual, least(text_rows, left), least(need->max_tokens, left)};
     extent fewest = {visual, exact ? text_rows : 1, 0};

@@ -70,10 +70,10 @@ static void name_missing_half(const fv_request *r, char *out, size_t size) {
     const fv_attempt *a = r->attempt;
     out[0] = '\0';
     if (a->ended)
-        snprintf(out, size,
-                 "decode worker %s was lost behind the last token, and with it its half "
-                 "of this report",
-                 r->last_d);
+        snprintf(
+            out, size,
+            "decode worker %s was lost after the last token, and with it its part of this report",
+            r->last_d);
     else if (!a->report && *a->p.name)
         snprintf(out, size, "prefill worker %s was lost, and with it its half of this report",
                  a->p.name);

@@ -288,7 +288,7 @@ static fv_status on_first_token(fv_attempt *a, const first_message *first) {
     a->ended = had_ended(a, first);
     if (!a->ended) FV_TRY(fv_answer_check(r, first->tokens));
     if (!first->finish && !(a->ticket && a->d.worker))
-        return FV_FAIL(FV_EDATA, "the answer goes on without room at a decode worker");
+        return FV_FAIL(FV_EDATA, "the answer continues, but no decode worker has memory for it");
     a->first = true;
     a->finish = first->finish;
     fv_reservation_decoded(&a->p);

@@ -56,12 +56,12 @@ fv_status fv_deadline_admit(const fv_outlook *o, double left_s, double *retry_s)
     if (takes_s * SPARE_ADMIT <= left_s) return FV_OK;
     if (o->alone_s > left_s)
         return FV_FAIL(FV_ENOMEM,
-                       "the answer takes about %.1f s even when nothing else is to be done, and "
-                       "the deadline leaves %.1f s: allow more time, or ask for fewer tokens",
+                       "the answer takes about %.1f s even on an idle fleet, but the deadline "
+                       "allows %.1f s: allow more time, or ask for fewer tokens",
                        o->alone_s, left_s);
     *retry_s = fmax(takes_s * SPARE_ADMIT - left_s, RETRY_LEAST_S);
     return FV_FAIL(FV_EBUSY,
-                   "the answer would take about %.1f s now, and the deadline leaves %.1f s: try "
+                   "the answer would take about %.1f s now, but the deadline allows %.1f s: try "
                    "again in %.1f s, or allow more time",
                    takes_s, left_s, *retry_s);
 }
@@ -69,7 +69,7 @@ fv_status fv_deadline_admit(const fv_outlook *o, double left_s, double *retry_s)
 fv_status fv_deadline_start(double seconds, double left_s, double waited_s) {
     if (seconds * SPARE_START <= left_s) return FV_OK;
     return FV_FAIL(FV_EDEADLINE,
-                   "after %.1f s in the queue the answer would take about %.1f s more, and the "
-                   "deadline leaves %.1f s; try again later",
+                   "after %.1f s in the queue the answer would take about %.1f s more, but the "
+                   "deadline allows %.1f s: try again later",
                    waited_s, seconds, left_s);
 }

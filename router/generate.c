@@ -22,8 +22,8 @@ static fv_status check_full(fv_rpc_call *c, const fv_relay *relay, size_t bytes)
     if (relay->n_queued >= opt->queue_max)
         return FV_FAIL(FV_EBUSY, "%d requests wait already; try again later", relay->n_queued);
     if (bytes > opt->bytes_max)
-        return FV_FAIL(FV_ENOMEM, "the request has %zu bytes, and this router takes at most %zu",
-                       bytes, opt->bytes_max);
+        return FV_FAIL(FV_ENOMEM, "the request has %zu bytes; the limit is %zu", bytes,
+                       opt->bytes_max);
     if (relay->bytes + bytes > opt->bytes_max)
         return FV_FAIL(FV_EBUSY,
                        "requests of %zu bytes are here already, and at most %zu fit; try again "
@@ -41,14 +41,15 @@ static fv_status check_fits(const fv_request *r) {
     bool follows = r->msg->conversation.len > 0;
     if (p && !follows && need->bytes_prompt > p)
         return FV_FAIL(FV_ENOMEM,
-                       "the prompt takes at least %" PRIu64 " bytes of KV, and the largest prefill "
-                       "worker has %" PRIu64 ": shorten it, or send fewer images",
+                       "the prompt needs at least %" PRIu64
+                       " bytes of KV, but the largest prefill worker has %" PRIu64
+                       ": shorten it, or send fewer images",
                        need->bytes_prompt, p);
     if (d && (follows || need->max_tokens > 1) && need->bytes_least > d)
         return FV_FAIL(FV_ENOMEM,
-                       "prompt and answer take at least %" PRIu64 " bytes of KV, and the largest "
-                       "decode worker has %" PRIu64 ": shorten the prompt, or ask for fewer than "
-                       "%" PRIu32 " tokens",
+                       "prompt and answer need at least %" PRIu64
+                       " bytes of KV, but the largest decode worker has %" PRIu64
+                       ": shorten the prompt, or ask for fewer than %" PRIu32 " tokens",
                        need->bytes_least, d, need->max_tokens);
     return FV_OK;
 }

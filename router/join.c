@@ -44,7 +44,7 @@ struct fv_join {
 
 /* All that a peer hears who has not proved itself: nothing to copy, nothing to learn from. */
 static fv_status stranger(void) {
-    return FV_FAIL(FV_EAUTH, "this is for members of the fleet, and they prove it");
+    return FV_FAIL(FV_EAUTH, "only workers that prove membership in the fleet may join");
 }
 
 /* Why, for whoever runs the router; strangers must not fill the log. */
@@ -177,7 +177,7 @@ static fv_status check_introduction(const fv_introduction *in) {
     const fv_model_message *model = in->model;
     if (!model || model->n_layer == 0 || model->n_layer > FV_PLAN_MAX_LAYERS || model->n_kv == 0 ||
         model->n_kv > 4096 || model->d_head == 0 || model->d_head > 65536)
-        return FV_FAIL(FV_EINVAL, "worker %s does not say what model it serves", in->name);
+        return FV_FAIL(FV_EINVAL, "worker %s does not report its model", in->name);
     return FV_OK;
 }
 

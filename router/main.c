@@ -10,19 +10,17 @@
 static const fv_option table[] = {
     FV_DAEMON_OPTIONS,
     {"fleet-listen", "FOVEA_FLEET_LISTEN", FV_OPTION_STRING, "HOST:PORT", "127.0.0.1:0",
-     "where workers join, apart from clients; port 0: any that is free", 0, 0},
+     "address for workers to join, separate from clients; port 0: any free port", 0, 0},
     FV_FLEET_SECRET_OPTION,
     {"queue", "FOVEA_QUEUE", FV_OPTION_INT, "N", "256",
      "maximum queue length; excess requests are rejected", 1, 1 << 20},
     {"memory-bytes", "FOVEA_MEMORY_BYTES", FV_OPTION_INT, "BYTES", "0",
-     "memory that the router may use, shared out from this; 0: the container's limit, or all of "
-     "the "
-     "machine's",
-     0, 1e15},
+     "memory limit, from which other limits are derived; 0: that of the container or machine", 0,
+     1e15},
     {"queue-bytes", "FOVEA_QUEUE_BYTES", FV_OPTION_INT, "BYTES", "0",
-     "of all requests that wait and run; 0: a quarter of the memory", 0, 1e15},
+     "maximum bytes of waiting and running requests; 0: a quarter of the memory limit", 0, 1e15},
     {"first-message-ms", "FOVEA_FIRST_MESSAGE_MS", FV_OPTION_INT, "MS", "30000",
-     "time for a client to send its request, from the beginning of the call", 1, 86400000},
+     "time for a client to send its request, from the start of the call", 1, 86400000},
     {"deadline-ms", "FOVEA_DEADLINE_MS", FV_OPTION_INT, "MS", "600000",
      "default and maximum request deadline", 1, 86400000},
     {"wait-ms", "FOVEA_WAIT_MS", FV_OPTION_INT, "MS", "5000",
@@ -31,13 +29,14 @@ static const fv_option table[] = {
      "after SIGTERM, how long to report not ready and still take requests before draining", 0,
      3600000},
     {"replays", "FOVEA_REPLAYS", FV_OPTION_INT, "N", "3",
-     "how often other workers may take over a request whose worker was lost", 0, 100},
-    {"report-ms", "FOVEA_REPORT_MS", FV_OPTION_INT, "MS", "500", "workers report this often", 10,
+     "how many times a request is replayed after losing a worker", 0, 100},
+    {"report-ms", "FOVEA_REPORT_MS", FV_OPTION_INT, "MS", "500", "interval of worker reports", 10,
      60000},
     {"stall-ms", "FOVEA_STALL_MS", FV_OPTION_INT, "MS", "30000",
-     "a worker hangs when a request that it works on stands still for so long", 100, 86400000},
+     "a worker counts as hung when a running request makes no progress for this long", 100,
+     86400000},
     {"silence-ms", "FOVEA_SILENCE_MS", FV_OPTION_INT, "MS", "5000",
-     "a worker that is silent for so long is lost", 100, 600000},
+     "a worker counts as lost after this long without a report", 100, 600000},
 };
 enum { N_TABLE = sizeof table / sizeof table[0] };
 
@@ -128,9 +127,8 @@ int main(int argc, char **argv) {
         .name = "fovea-router",
         .usage = "fovea-router --fleet-token-file FILE [--listen HOST:PORT] [--fleet-listen "
                  "HOST:PORT]",
-        .about = "Takes requests from clients, finds a prefill and a decode worker for "
-                 "each, and brings\nthe answer back. Workers join it by themselves, where "
-                 "--fleet-listen says.",
+        .about = "Accepts requests from clients, chooses a prefill and a decode worker for each, "
+                 "and returns\nthe answer. Workers join at the address of --fleet-listen.",
         .table = table,
         .n_option = N_TABLE,
         .run = run};

@@ -203,11 +203,9 @@ static bool choose_pair(const fv_request *r, bool wake, double now_s, fv_registe
 
 static fv_status nobody_there(const fv_request *r, fv_availability p) {
     const char *role = p == FV_AVAILABILITY_SOME ? "decode" : "prefill";
-    if (!*r->why)
-        return FV_FAIL(FV_EIO, "there is no %s worker in the fleet now; try again later", role);
+    if (!*r->why) return FV_FAIL(FV_EIO, "no %s worker is available; try again later", role);
     return FV_FAIL(FV_EIO,
-                   "%s, and there is no other %s worker in the fleet now; it is safe to send the "
-                   "request again",
+                   "%s, and no other %s worker is available; it is safe to send the request again",
                    r->why, role);
 }
 
@@ -278,7 +276,7 @@ static fv_status find_keeper(fv_request *r, double now_s, fv_registered_worker *
     if (w->state == FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST)
         return conversation_gone(name, "was lost");
     if (w->state == FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_DRAINING)
-        return conversation_gone(name, "is about to leave");
+        return conversation_gone(name, "is shutting down");
     bool well = w->state == FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_READY;
     if (well && fv_breaker_admits(&w->breaker, now_s)) {
         r->no_worker_s = 0;

@@ -201,8 +201,8 @@ fv_status fv_rpc_call_send(fv_rpc_call *c, const ProtobufCMessage *m) {
 static fv_status deliver(fv_rpc_call *c, grpc_byte_buffer *message) {
     size_t n = grpc_byte_buffer_length(message);
     if (n > c->message_max)
-        return FV_FAIL(FV_ENOMEM, "%s: a message of %zu bytes, and at most %zu are taken", c->path,
-                       n, c->message_max);
+        return FV_FAIL(FV_ENOMEM, "%s: a message of %zu bytes exceeds the limit of %zu", c->path, n,
+                       c->message_max);
     if (!c->events->on_message) return FV_OK;
     fv_status st = c->events->on_message(c, message);
     fv_arena_reset(&c->scratch);

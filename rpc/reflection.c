@@ -35,7 +35,7 @@ static response response_to(request *q) {
 
 static fv_status answer_error(fv_rpc_call *c, request *q, const char *what, const char *name) {
     char text[512];
-    snprintf(text, sizeof text, "there is no %s '%s' here", what, name);
+    snprintf(text, sizeof text, "unknown %s '%s'", what, name);
     Grpc__Reflection__V1alpha__ErrorResponse e = GRPC__REFLECTION__V1ALPHA__ERROR_RESPONSE__INIT;
     e.error_code = GRPC_STATUS_NOT_FOUND;
     e.error_message = text;

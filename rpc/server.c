@@ -177,7 +177,7 @@ static void read_done(fv_rpc_call *c) {
     server_call *sc = (server_call *)c;
     await_end(sc);
     if (c->one_message) {
-        fv_rpc_call_finish(c, FV_FAIL(FV_EINVAL, "%s takes one message, and none came", c->path));
+        fv_rpc_call_finish(c, FV_FAIL(FV_EINVAL, "%s needs one message, got none", c->path));
         return;
     }
     if (!c->events->on_half_close || sc->finished) return;
@@ -258,7 +258,7 @@ static void begin(server_call *sc) {
     method *m =
         bsearch(sc->path, s->methods, (size_t)s->n_method, sizeof *s->methods, compare_path);
     if (!m) {
-        fv_rpc_call_finish(c, FV_FAIL(FV_EUNSUPPORTED, "there is no method %s here", sc->path));
+        fv_rpc_call_finish(c, FV_FAIL(FV_EUNSUPPORTED, "unknown method %s", sc->path));
         return;
     }
     if (!admitted(sc)) {

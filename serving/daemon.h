@@ -38,25 +38,25 @@ extern "C" {
 /* clang-format off */
 #define FV_DAEMON_OPTIONS                                                                          \
     {"listen", "FOVEA_LISTEN", FV_OPTION_STRING, "HOST:PORT", "127.0.0.1:0",                       \
-     "where to serve; port 0: any that is free", 0, 0},                                            \
+     "address to listen on; port 0: any free port", 0, 0},                                         \
     {"grace-ms", "FOVEA_GRACE_MS", FV_OPTION_INT, "MS", "30000",                                   \
-     "after SIGTERM, time for running requests to end", 0, 3600000},                               \
+     "after SIGTERM, time for running requests to finish", 0, 3600000},                            \
     {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "info",                                         \
      "error, warn, info, debug; or per part, such as warn,wire=debug", 0, 0}
 
 /* And of a worker. */
 #define FV_DAEMON_WORKER_OPTIONS                                                                   \
     {"probe-ms", "FOVEA_PROBE_MS", FV_OPTION_INT, "MS", "5000",                                    \
-     "without requests for so long, it runs a tiny one of its own", 10, 3600000},                  \
+     "idle time after which the worker tests itself with a tiny request", 10, 3600000},            \
     {"unhealthy-ms", "FOVEA_UNHEALTHY_MS", FV_OPTION_INT, "MS", "30000",                           \
-     "when no request went through for so long, it is NOT_SERVING until one does", 100, 86400000}   \
+     "report NOT_SERVING when no request has succeeded for this long", 100, 86400000}              \
     FV_DAEMON_FAULT_OPTIONS
 
 /* Only where faults are tested (common/failpoint.h). */
 #ifndef FV_NO_FAULTS
 #define FV_DAEMON_FAULT_OPTIONS                                                                    \
     , {"hang-at", "FOVEA_HANG_AT", FV_OPTION_STRING, "MOMENT", NULL,                               \
-       "help for tests of faults: hang when a request is there, such as prefill-ready", 0, 0}
+       "fault injection for tests: hang at this point, such as prefill-ready", 0, 0}
 #else
 #define FV_DAEMON_FAULT_OPTIONS
 #endif

@@ -118,11 +118,11 @@ static fv_status recognise(const char *text, size_t bytes, const char *path, boo
         *out = found->form;
         return FV_OK;
     }
-    return FV_FAIL(FV_EUNSUPPORTED,
-                   "%s: this chat template is not one of those that fovea knows (templates are "
-                   "compared, not executed): name one with --chat vicuna, llava, chatml, mistral "
-                   "or none, or give the whole prompt with --raw",
-                   path);
+    return FV_FAIL(
+        FV_EUNSUPPORTED,
+        "%s: unknown chat template (templates are compared, not executed): choose one with --chat "
+        "vicuna, llava, chatml, mistral or none, or give the whole prompt with --raw",
+        path);
 }
 
 /* "chat_template" of a JSON file: a string, or a list of {name, template} with a default. One that
@@ -216,12 +216,12 @@ static fv_status check_turns(const fv_chat_turn *turns, int32_t n) {
         bool fits = r == SYSTEM ? i == 0 : r == USER ? before != USER : before == USER;
         if (!fits)
             return FV_FAIL(FV_EINVAL,
-                           "turn %d (%s) is out of order: a system turn may come first, then user "
-                           "and assistant take turns",
+                           "turn %d (%s) is out of order: an optional system turn comes first, "
+                           "then user and assistant alternate",
                            i, turns[i].role);
         if (turns[i].n_image < 0 || turns[i].n_image > (r == USER ? IMAGES_MAX : 0))
             return FV_FAIL(FV_EINVAL,
-                           "turn %d (%s) has %d images; a user turn takes 0..%d, others none", i,
+                           "turn %d (%s) has %d images; a user turn can have 0..%d, others none", i,
                            turns[i].role, turns[i].n_image, IMAGES_MAX);
         before = r;
     }
@@ -313,8 +313,7 @@ fv_status fv_chat_render_at(fv_chat_template t, const fv_chat_turn *turns, int32
 fv_status fv_chat_continue(fv_chat_template t, const fv_chat_turn *turns, int32_t n,
                            const char *ended, char **text) {
     if (n != 1 || strcmp(turns[0].role, role_names[USER]) != 0 || turns[0].n_image != 0)
-        return FV_FAIL(FV_EINVAL,
-                       "a conversation goes on with one user turn without images, and no other");
+        return FV_FAIL(FV_EINVAL, "a conversation continues with one user turn, without images");
     const char *end = or_empty(forms[t].after[ASSISTANT]);
     size_t n_ended = strlen(ended);
     if (strncmp(end, ended, n_ended) == 0) end += n_ended;

@@ -106,8 +106,8 @@ static fv_status spell(const fv_tokenizer *tok, const char *s, size_t n, fv_tok_
         if (tok->byte_fallback && append_bytes(tok, s + at, len, b, &k)) continue;
         if (tok->unk == -2)
             return FV_FAIL(FV_EDATA,
-                           "the text has a character (U+%04X) that the vocabulary lacks, "
-                           "and the tokenizer's unk_token is not in it either",
+                           "the text has a character (U+%04X) that is not in the vocabulary, and "
+                           "neither is the tokenizer's unk_token",
                            (unsigned)cp);
         if (tok->unk < 0) continue;
         if (pending && !tok->fuse_unk) append(b, &k, tok->unk);

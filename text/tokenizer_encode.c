@@ -234,7 +234,7 @@ static fv_status move_places(encoder *e, const char *s, size_t n) {
 
 static fv_status encode(encoder *e, const char *text, size_t n, bool add_special) {
     if (n > FV_TOK_TEXT_BYTES_MAX)
-        return FV_FAIL(FV_EINVAL, "a text of %zu bytes: a tokenizer takes at most %d", n,
+        return FV_FAIL(FV_EINVAL, "the text has %zu bytes; the tokenizer's limit is %d", n,
                        FV_TOK_TEXT_BYTES_MAX);
     if (fv_utf8_valid(text, n) != n) {
         FV_TRY(repair(text, n, &e->repaired));

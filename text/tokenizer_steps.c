@@ -233,7 +233,7 @@ static fv_status check_whole(const fv_tok_loader *l, const char *type) {
         fv_tok_dec_kind k = l->tok->dec[i].kind;
         if (k == FV_TOK_DEC_FUSE || k == FV_TOK_DEC_BYTE_LEVEL || k == FV_TOK_DEC_STRIP)
             return FV_FAIL(FV_EUNSUPPORTED,
-                           "%s: decoder %s is not supported behind Fuse, ByteLevel or Strip",
+                           "%s: decoder %s is not supported after Fuse, ByteLevel or Strip",
                            l->where, type);
     }
     return FV_OK;
@@ -301,8 +301,7 @@ static fv_status template_piece(fv_tok_loader *l, const json_t *step, const json
     const json_t *token = json_object_get(json_object_get(step, "special_tokens"), id);
     const json_t *ids = json_object_get(token, "ids");
     if (!json_is_array(ids))
-        return FV_FAIL(FV_EDATA, "%s: TemplateProcessing does not say which ids '%.60s' has",
-                       l->where, id);
+        return FV_FAIL(FV_EDATA, "%s: TemplateProcessing has no ids for '%.60s'", l->where, id);
     size_t i;
     json_array_foreach(ids, i, item) {
         json_int_t v = json_is_integer(item) ? json_integer_value(item) : -1;
@@ -351,7 +350,7 @@ static fv_status check_first(const fv_tok_loader *l) {
                      is_char((fv_tok_str){p->b, p->n_b});
         if (!plain && !(p->kind == FV_TOK_NORM_FORM && p->form == FV_UNI_NFC))
             return FV_FAIL(FV_EUNSUPPORTED,
-                           "%s: Metaspace with prepend_scheme 'first' is supported behind NFC and "
+                           "%s: Metaspace with prepend_scheme 'first' is supported after NFC and "
                            "Replace of one character by one; other normalizers need 'always'",
                            l->where);
     }

@@ -91,8 +91,8 @@ static fv_status read_head(const uint8_t *p, size_t n, size_t message, fv_rpc_fr
         } else if (f.number == DATA && f.type == FV_PB_BYTES) {
             *used = (size_t)(c.at - p);
             if (f.value != message - *used)
-                return FV_REFUSE(MALFORMED, "a frame of %zu bytes that says %llu", message - *used,
-                                 (unsigned long long)f.value);
+                return FV_REFUSE(MALFORMED, "a frame of %zu bytes that claims %llu",
+                                 message - *used, (unsigned long long)f.value);
             out->bytes = f.value;
             break;
         } else if (f.number == EPOCH && f.type == FV_PB_FIXED64) {
@@ -117,8 +117,7 @@ static fv_status read_head(const uint8_t *p, size_t n, size_t message, fv_rpc_fr
     if ((out->bytes > 0) + (out->commit > 0) + out->alive + oob != 1)
         return FV_REFUSE(FRAME_SIZE, "a frame is data, or beside the stream, or commit, or a sign "
                                      "of life: one of them");
-    if (*used + out->bytes != message)
-        return FV_REFUSE(MALFORMED, "a frame with something behind it");
+    if (*used + out->bytes != message) return FV_REFUSE(MALFORMED, "a frame with trailing bytes");
     return FV_OK;
 }
 

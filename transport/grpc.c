@@ -212,7 +212,7 @@ static fv_reply peer_failure(const transfer *x, const fv_rpc_call *c, const fv_r
     fv_rpc_end said = *end;
     if (end->status == FV_OK) {
         said.status = r.status = FV_EDATA;
-        said.text = "it ended the hand-off early and said that all was well";
+        said.text = "it ended the hand-off early, with status OK";
     }
     char who[128];
     snprintf(who, sizeof who, "decode worker at %s", x->way->target);
@@ -377,7 +377,7 @@ static fv_status push_reply(fv_rpc_call *c, grpc_byte_buffer *message) {
 }
 
 static fv_reply silence(const transfer *x) {
-    return own_failure(FV_FAIL(FV_EIO, "decode worker at %s: it has taken nothing for %.0f s",
+    return own_failure(FV_FAIL(FV_EIO, "decode worker at %s: it has read nothing for %.0f s",
                                x->way->target, x->grant.lease_s));
 }
 

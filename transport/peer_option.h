@@ -12,13 +12,13 @@ extern "C" {
 /* clang-format off */
 #define FV_PEER_OPTIONS                                                                            \
     {"transport", "FOVEA_TRANSPORT", FV_OPTION_STRING, "NAME", "auto",                             \
-     "how KV leaves a GPU: grpc; nccl, which must be there; auto: nccl where both sides can", 0, 0}, \
+     "transport of KV between GPUs: grpc; nccl (required); auto: nccl where both sides support it", 0, 0},\
     {"pairs", "FOVEA_PAIRS", FV_OPTION_INT, "N", "8",                                              \
-     "workers that this one is joined with by NCCL at a time; each takes memory of the GPU", 1, 64}, \
+     "maximum number of NCCL peers; each takes GPU memory", 1, 64},                                \
     {"pair-join-ms", "FOVEA_PAIR_JOIN_MS", FV_OPTION_INT, "MS", "20000",                           \
-     "time for NCCL to join two workers; then gRPC does", 10, 600000},                             \
+     "timeout for connecting two workers by NCCL; then gRPC is used", 10, 600000},                 \
     {"pair-ms", "FOVEA_PAIR_MS", FV_OPTION_INT, "MS", "10000",                                     \
-     "time for NCCL to bring a frame over; then gRPC does", 10, 600000}
+     "timeout for a frame over NCCL; then gRPC is used", 10, 600000}
 /* clang-format on */
 
 typedef struct fv_peer_choice {

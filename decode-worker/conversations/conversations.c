@@ -98,8 +98,8 @@ fv_status fv_conversations_resume(fv_conversations *t, const uint8_t id[16],
         return FV_FAIL(FV_ENOTFOUND,
                        "the conversation is not kept any more: send the whole of it again");
     if (x->in_use)
-        return FV_FAIL(FV_EINVAL, "another request goes on with this conversation: wait for its "
-                                  "end, and go on from there");
+        return FV_FAIL(FV_EINVAL, "another request is continuing this conversation: wait until it "
+                                  "ends, and continue from there");
     set_in_use(t, x, true);
     *out = x;
     return FV_OK;

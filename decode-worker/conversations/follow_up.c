@@ -44,8 +44,9 @@ static fv_status check_ids(const fv_engine *e, const int32_t *ids, int32_t n) {
     if (n == 0) return FV_FAIL(FV_EINVAL, "the prompt is empty: write a question");
     for (int32_t i = 0; i < n; i++) {
         if (cfg->has_vision && ids[i] == cfg->image_token)
-            return FV_FAIL(FV_EINVAL, "a kept conversation goes on without new images: send the "
-                                      "whole of it again to add one");
+            return FV_FAIL(
+                FV_EINVAL,
+                "a kept conversation cannot add images: send the whole conversation again");
         if (ids[i] < 0 || ids[i] >= cfg->text.vocab)
             return FV_FAIL(FV_EINVAL, "prompt id %d is %d; the model has ids 0..%d", i, ids[i],
                            cfg->text.vocab - 1);

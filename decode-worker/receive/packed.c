@@ -14,10 +14,11 @@ static fv_kv_packed *block_of(const fv_import *l) {
 fv_status fv_import_begin_packed(fv_import *l, const fv_section *s) {
     bool text = s->segment == FV_SEG_TEXT && l->got.plan.text_keys.rank > 0;
     if (s->segment != FV_SEG_VISUAL && !text)
-        return FV_REFUSE(MALFORMED, "layer %d has packed rows of segment %d", l->layer, s->segment);
+        return FV_REFUSE(MALFORMED, "layer %d has compressed tokens of segment %d", l->layer,
+                         s->segment);
     l->packed_seg = (fv_kv_segment)s->segment;
     if (block_of(l))
-        return FV_REFUSE(MALFORMED, "layer %d has packed rows of segment %d twice", l->layer,
+        return FV_REFUSE(MALFORMED, "layer %d has compressed tokens of segment %d twice", l->layer,
                          s->segment);
     l->due = FV_DUE_PACKED;
     return FV_OK;
@@ -32,9 +33,10 @@ fv_status fv_import_packed_length(const fv_import *l, const fv_section *s, uint6
         *want = 4 * (uint64_t)p->rows.n;
     } else {
         if (s->dims[0] == 0 || s->dims[0] > most || s->dims[1] == 0 || s->dims[1] > s->dims[0])
-            return FV_REFUSE(OVER_BUDGET,
-                             "layer %d has %u packed rows in %u blocks, and the prompt has %u",
-                             l->layer, s->dims[0], s->dims[1], most);
+            return FV_REFUSE(
+                OVER_BUDGET,
+                "layer %d has %u compressed tokens in %u blocks, but the prompt has %u", l->layer,
+                s->dims[0], s->dims[1], most);
         *want = fv_wire_packed_bytes(s->dims[0], s->dims[1]);
     }
     return FV_OK;
@@ -51,10 +53,10 @@ static fv_status check_blocks(const fv_import *l, const fv_kv_packed_form *f) {
     for (int32_t a = 0; a < f->n_anchor; a++)
         if (f->first[a] >= f->first[a + 1]) return malformed(l, "its blocks do not ascend");
     if (f->first[0] != 0 || f->first[f->n_anchor] != f->n)
-        return malformed(l, "its blocks are not its rows");
+        return malformed(l, "its blocks do not match its tokens");
     for (int32_t a = 0; f->anchor && a < f->n_anchor; a++)
         if (f->anchor[a] < 0 || f->anchor[a] >= l->opt->max_position)
-            return malformed(l, "an anchor lies outside the model's context");
+            return malformed(l, "an anchor is outside the model's context");
     return FV_OK;
 }
 
@@ -65,12 +67,12 @@ static fv_status check_ranks(const fv_import *l, const fv_kv_packed_form *f) {
     int32_t had = ranked ? fv_kv_ranked(l->got.kv, l->layer, 0) : f->n;
     for (int32_t g = 0; ranked && g < l->shape->n_kv; g++)
         if (fv_kv_ranked(l->got.kv, l->layer, g) != had || had < f->n)
-            return malformed(l, "its rows are not those that were ranked");
+            return malformed(l, "its tokens are not those that were ranked");
     for (int32_t a = 0; f->rank && a < f->n_anchor; a++)
         for (int32_t j = f->first[a]; j < f->first[a + 1]; j++)
             if (f->rank[j] < 0 || f->rank[j] >= had ||
                 (j > f->first[a] && f->rank[j] <= f->rank[j - 1]))
-                return malformed(l, "its rows are not in the order of their rank");
+                return malformed(l, "its tokens are not in the order of their rank");
     return FV_OK;
 }
 
@@ -82,9 +84,9 @@ static fv_status check_rows(const fv_import *l, const fv_kv_packed_form *f) {
     for (int32_t j = 0; j < f->n && st == FV_OK; j++) {
         int32_t p = f->pos[j];
         if (p < 0 || p >= l->got.n || l->got.seg[p] != f->seg || seen[p])
-            st = malformed(l, "a row has the position of no such row, or of another's");
+            st = malformed(l, "a token's position is invalid or used twice");
         else if (f->seg == FV_SEG_TEXT && j > 0 && p < f->pos[j - 1])
-            st = malformed(l, "its text rows do not ascend");
+            st = malformed(l, "its text tokens do not ascend");
         else
             seen[p] = 1;
     }
@@ -118,7 +120,7 @@ static fv_status check_form(const fv_import *l, const fv_kv_packed_form *f, uint
     if (fv_packed_is_rows(&f->part[FV_PACKED_V]) != text)
         return malformed(l, "its values have the form of another segment's");
     if (text && (f->rank || l->importance))
-        return malformed(l, "its text rows are ranked, or have an importance");
+        return malformed(l, "its text tokens are ranked, or have an importance");
     for (int k = 0; k < 2; k++) {
         if (k == FV_PACKED_K && f->source_layer != l->layer && !f->part[k].borrows) continue;
         if (fv_packed_check(&f->part[k]) != FV_OK || f->part[k].rank > f->n)
@@ -137,7 +139,8 @@ static fv_status check_text_bytes(const fv_import *l, int32_t n, uint64_t bytes,
     uint64_t most =
         fv_text_keys_bytes(&l->got.plan.text_keys, n, s->n_kv, s->d_head, s->dtype, own);
     if (bytes <= most) return FV_OK;
-    return FV_REFUSE(OVER_BUDGET, "layer %d has %llu bytes of %d text rows, and its policy %llu",
+    return FV_REFUSE(OVER_BUDGET,
+                     "layer %d has %llu bytes for %d text tokens, but its policy allows %llu",
                      l->layer, (unsigned long long)bytes, n, (unsigned long long)most);
 }
 
@@ -183,7 +186,7 @@ fv_status fv_import_take_packed(fv_import *l, const fv_section *s) {
         l->bytes_visual += bytes;
     if (l->bytes_visual > l->hello.bytes_visual)
         return FV_REFUSE(OVER_BUDGET,
-                         "layers up to %d have %llu bytes of image rows and %llu were granted",
+                         "layers up to %d have %llu bytes of visual KV, but %llu were granted",
                          l->layer, (unsigned long long)l->bytes_visual,
                          (unsigned long long)l->hello.bytes_visual);
     FV_TRY(fv_kv_pack(l->got.kv, l->layer, &f, NULL));

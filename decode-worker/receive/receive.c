@@ -52,26 +52,22 @@ fv_status fv_receiver_check(const fv_receiver *r, const fv_hello *h, fv_decode_p
     const fv_kv_shape *shape = fv_kv_pool_shape(r->opt.pool);
     FV_TRY(fv_compat_check(&r->compat, &h->compat));
     uint64_t rows = (uint64_t)h->n_text + h->n_visual;
-    if (rows == 0) return FV_REFUSE(INVALID, "the hand-off has no prompt rows");
+    if (rows == 0) return FV_REFUSE(INVALID, "the hand-off has no prompt tokens");
     if (rows + h->max_tokens > (uint64_t)r->opt.max_position)
         return FV_REFUSE(INVALID,
-                         "%llu prompt rows and %u tokens do not fit the model's context "
-                         "of %d",
+                         "%llu prompt tokens and %u new tokens exceed the model's context of %d",
                          (unsigned long long)rows, h->max_tokens, r->opt.max_position);
     uint64_t most = fv_import_most_visual(shape, h->n_visual);
     if (h->bytes_visual > most)
-        return FV_REFUSE(INVALID,
-                         "%llu bytes of image rows are more than the %llu that %u rows in each "
-                         "layer can come to",
-                         (unsigned long long)h->bytes_visual, (unsigned long long)most,
-                         h->n_visual);
+        return FV_REFUSE(
+            INVALID, "%llu bytes of visual KV exceed the maximum of %llu for %u tokens per layer",
+            (unsigned long long)h->bytes_visual, (unsigned long long)most, h->n_visual);
     most = fv_import_most_tables(shape, h);
     if (h->bytes_tables > most)
-        return FV_REFUSE(INVALID,
-                         "%llu bytes of tables are more than the %llu that %llu rows in each layer "
-                         "can come to",
-                         (unsigned long long)h->bytes_tables, (unsigned long long)most,
-                         (unsigned long long)rows);
+        return FV_REFUSE(
+            INVALID, "%llu bytes of tables exceed the maximum of %llu for %llu tokens per layer",
+            (unsigned long long)h->bytes_tables, (unsigned long long)most,
+            (unsigned long long)rows);
     if (h->n_reused_text >= (uint32_t)shape->n_layer)
         return FV_REFUSE(INVALID, "%u of %d layers cannot have another layer's keys",
                          h->n_reused_text, shape->n_layer);

@@ -326,27 +326,28 @@ static fv_status take_prompt(fv_import *l, const fv_section *s) {
     FV_TRY(fv_wire_prompt_get(l->payload, (size_t)s->length, &w));
     FV_TRY(take_sampling(l, &w.sampling));
     if (w.next < (int32_t)w.n || (int64_t)w.next + l->hello.max_tokens > l->opt->max_position)
-        return FV_REFUSE(MALFORMED, "the answer starts at position %d behind %u rows", w.next, w.n);
+        return FV_REFUSE(MALFORMED, "the answer starts at position %d after %u tokens", w.next,
+                         w.n);
     l->got.n = (int32_t)w.n;
     l->got.next = w.next;
     l->got.ids = malloc((size_t)w.n * 4);
     l->got.seg = malloc(w.n);
     if (!l->got.ids || !l->got.seg)
-        return FV_FAIL(FV_ENOMEM, "out of memory for a prompt of %u rows", w.n);
+        return FV_FAIL(FV_ENOMEM, "out of memory for a prompt of %u tokens", w.n);
     memcpy(l->got.ids, w.ids, (size_t)w.n * 4);
     memcpy(l->got.seg, w.seg, w.n);
     uint32_t n[FV_N_SEG] = {0};
     for (uint32_t i = 0; i < w.n; i++) {
         if (w.seg[i] >= FV_N_SEG)
-            return FV_REFUSE(MALFORMED, "prompt row %u is of segment %d", i, w.seg[i]);
+            return FV_REFUSE(MALFORMED, "prompt token %u is of segment %d", i, w.seg[i]);
         n[w.seg[i]]++;
         int32_t id = l->got.ids[i];
         if (w.seg[i] == FV_SEG_TEXT && (id < 0 || id >= l->opt->n_vocab))
-            return FV_REFUSE(MALFORMED, "prompt row %u has the id %d, outside the vocabulary", i,
+            return FV_REFUSE(MALFORMED, "prompt token %u has the id %d, outside the vocabulary", i,
                              id);
     }
     if (n[FV_SEG_TEXT] != l->hello.n_text)
-        return FV_REFUSE(MALFORMED, "the prompt has %u text rows and %u were announced",
+        return FV_REFUSE(MALFORMED, "the prompt has %u text tokens, but %u were announced",
                          n[FV_SEG_TEXT], l->hello.n_text);
     return FV_OK;
 }
@@ -357,8 +358,8 @@ static fv_status take_rank(fv_import *l) {
     for (int32_t g = 0; g < l->shape->n_kv; g++) {
         uint32_t n = fv_get_u32(&at);
         if (n > l->hello.n_visual)
-            return FV_REFUSE(MALFORMED, "head %d of layer %d ranked %u rows of %u", g, l->layer, n,
-                             l->hello.n_visual);
+            return FV_REFUSE(MALFORMED, "head %d of layer %d ranked %u tokens of %u", g, l->layer,
+                             n, l->hello.n_visual);
         rows[g] = (int32_t)n;
     }
     fv_kv_set_ranked(l->got.kv, l->layer, rows);
@@ -370,7 +371,7 @@ static fv_status take_mask(fv_import *l) {
     const uint8_t *at = l->payload;
     uint32_t n = fv_get_u32(&at);
     if (n == 0 || n > l->hello.n_visual)
-        return FV_REFUSE(MALFORMED, "layer %d veils %u image rows of %u", l->layer, n,
+        return FV_REFUSE(MALFORMED, "layer %d masks %u visual tokens of %u", l->layer, n,
                          l->hello.n_visual);
     l->mask[l->layer] = (int32_t)n;
     return FV_OK;
@@ -381,7 +382,8 @@ static fv_status check_mask(const fv_import *l, int32_t layer) {
     bool leave = fv_accum_kind_of(l->got.kv) || l->ranked;
     for (int32_t g = 0; l->mask[layer] && g < l->shape->n_kv; g++)
         if (leave || rows_of(l, layer, g, FV_SEG_VISUAL) < (uint32_t)l->mask[layer])
-            return FV_REFUSE(MALFORMED, "layer %d veils %d image rows that it has not or may lose",
+            return FV_REFUSE(MALFORMED,
+                             "layer %d masks %d visual tokens that it does not hold or may evict",
                              layer, l->mask[layer]);
     return FV_OK;
 }
@@ -390,8 +392,9 @@ static fv_status check_mask(const fv_import *l, int32_t layer) {
 static fv_status check_ranked(const fv_import *l) {
     for (int32_t g = 0; l->ranked && g < l->shape->n_kv; g++)
         if (rows_of(l, l->layer, g, FV_SEG_VISUAL) > (uint32_t)fv_kv_ranked(l->got.kv, l->layer, g))
-            return FV_REFUSE(MALFORMED, "head %d of layer %d has more image rows than were ranked",
-                             g, l->layer);
+            return FV_REFUSE(MALFORMED,
+                             "head %d of layer %d has more visual tokens than were ranked", g,
+                             l->layer);
     return FV_OK;
 }
 
@@ -416,9 +419,10 @@ static fv_status check_reused(const fv_import *l, int32_t layer) {
             if (fv_kv_borrows(l->got.kv, layer, (fv_kv_segment)seg) &&
                 rows_of(l, layer, g, (fv_kv_segment)seg) !=
                     rows_of(l, source_layer, g, (fv_kv_segment)seg))
-                return FV_REFUSE(MALFORMED,
-                                 "layer %d has the keys of layer %d and another number of rows",
-                                 layer, source_layer);
+                return FV_REFUSE(
+                    MALFORMED,
+                    "layer %d reuses the keys of layer %d but has a different number of tokens",
+                    layer, source_layer);
     return FV_OK;
 }
 
@@ -453,11 +457,12 @@ static fv_status take_rows(fv_import *l, const fv_section *s) {
         first[i] = fv_get_u32(&at);
         if (first[i] > most + (uint32_t)l->got.plan.dup_max)
             return FV_REFUSE(OVER_BUDGET,
-                             "a head of layers %d to %d has %u rows, more than the prompt",
+                             "a head of layers %d to %d has %u tokens, more than the prompt",
                              s->layer0, s->layer1 - 1, first[i]);
         l->n_rows += first[i];
         if (visual && first[i] && fv_kv_packed_at(l->got.kv, layer))
-            return FV_REFUSE(MALFORMED, "a layer of %d to %d is packed and has image rows as well",
+            return FV_REFUSE(MALFORMED,
+                             "a layer of %d to %d is compressed but also has raw visual tokens",
                              s->layer0, s->layer1 - 1);
         if (visual)
             l->bytes_visual +=
@@ -465,7 +470,7 @@ static fv_status take_rows(fv_import *l, const fv_section *s) {
     }
     if (l->bytes_visual > l->hello.bytes_visual)
         return FV_REFUSE(OVER_BUDGET,
-                         "layers up to %d have %llu bytes of image rows and %llu were granted",
+                         "layers up to %d have %llu bytes of visual KV, but %llu were granted",
                          s->layer1 - 1, (unsigned long long)l->bytes_visual,
                          (unsigned long long)l->hello.bytes_visual);
     FV_TRY(check_ranked(l));
@@ -498,7 +503,7 @@ static fv_status check_positions(fv_import *l, int32_t head, const int32_t *pos,
     int32_t least = l->got.plan.dup_max ? 0 : 1; /* from one to the next */
     uint32_t before = l->seg == FV_SEG_TEXT ? text_packed(l, l->layer) : 0;
     if (before && n > 0 && pos[0] <= fv_kv_packed_text(l->got.kv, l->layer)->pos[before - 1])
-        return FV_REFUSE(MALFORMED, "text rows of layer %d stand ahead of those that are packed",
+        return FV_REFUSE(MALFORMED, "raw text tokens of layer %d precede the compressed ones",
                          l->layer);
     if (any_order) FV_TRY(room_for_seen(l));
     if (any_order) memset(l->seen, 0, (size_t)l->got.n);
@@ -507,8 +512,8 @@ static fv_status check_positions(fv_import *l, int32_t head, const int32_t *pos,
             pos[i] >= 0 && pos[i] < l->got.n && l->got.seg[pos[i]] == l->seg &&
             (any_order ? l->seen[pos[i]]++ <= 1 - least : i == 0 || pos[i] - pos[i - 1] >= least);
         if (!good)
-            return FV_REFUSE(MALFORMED, "row %d of a head of layer %d has position %d", i, l->layer,
-                             pos[i]);
+            return FV_REFUSE(MALFORMED, "token %d of a head of layer %d has position %d", i,
+                             l->layer, pos[i]);
     }
     return FV_OK;
 }
@@ -604,7 +609,7 @@ static fv_status on_end(void *user, const fv_section *s) {
 static fv_status on_finish(void *user, const fv_packet_totals *said) {
     fv_import *l = user;
     if (l->due != FV_DUE_END || said->rows != l->n_rows)
-        return FV_REFUSE(MALFORMED, "END came after %llu rows of %llu",
+        return FV_REFUSE(MALFORMED, "END came after %llu tokens of %llu",
                          (unsigned long long)l->n_rows, (unsigned long long)said->rows);
     l->due = FV_DUE_NOTHING;
     return FV_OK;

@@ -37,11 +37,10 @@ static void settle(fv_opens *a, fv_open *o, fv_status st, const fv_grant *grant)
 /* ---- room ------------------------------------------------------------------------------- */
 
 static fv_status too_large(const fv_opens *a, const fv_open *o) {
-    return FV_REFUSE(
-        TOO_LARGE,
-        "prompt and answer take %llu bytes of KV, and this worker has %llu: shorten the "
-        "prompt, ask for fewer tokens, or start it with a larger --kv-bytes",
-        (unsigned long long)o->bytes, (unsigned long long)a->bytes_max);
+    return FV_REFUSE(TOO_LARGE,
+                     "prompt and answer need %llu bytes of KV, but this worker has %llu: shorten "
+                     "the prompt, ask for fewer tokens, or start it with a larger --kv-bytes",
+                     (unsigned long long)o->bytes, (unsigned long long)a->bytes_max);
 }
 
 /* NO_ROOM: later, perhaps. */
@@ -78,8 +77,10 @@ static void serve(fv_opens *a) {
 
 static void wait_for_room(fv_opens *a, fv_open *o) {
     if (a->refusing)
-        settle(a, o, FV_REFUSE(NO_ROOM, "this worker ends, and takes nothing that would wait"),
-               NULL);
+        settle(
+            a, o,
+            FV_REFUSE(NO_ROOM, "this worker is shutting down and accepts nothing that would wait"),
+            NULL);
     else if (a->n >= a->most)
         settle(a, o, FV_REFUSE(NO_ROOM, "%d requests wait for room here already", a->n), NULL);
     else
@@ -113,7 +114,7 @@ void fv_opens_ask(fv_opens *a, fv_open *o) {
 
 void fv_opens_drop(fv_opens *a, fv_open *o) {
     if (!o->waiting) return;
-    settle(a, o, FV_REFUSE(CLOSED, "nobody waits for this room any more"), NULL);
+    settle(a, o, FV_REFUSE(CLOSED, "the request for memory was cancelled"), NULL);
     serve(a);
 }
 

@@ -204,7 +204,7 @@ static fv_status check_replay(const fv_answer *x, const fv_received *got) {
 /* Its tokens, the first one of the answer after them, become a conversation. */
 static fv_status take_over(fv_scheduler *a, fv_answer *x, fv_received *got) {
     int32_t *ids = realloc(got->ids, ((size_t)got->n + 1) * sizeof *ids);
-    if (!ids) return FV_FAIL(FV_ENOMEM, "out of memory for %d prompt rows", got->n);
+    if (!ids) return FV_FAIL(FV_ENOMEM, "out of memory for %d prompt tokens", got->n);
     got->ids = ids;
     FV_TRY(fv_conversations_begin(a->conversations, &x->session));
     ids[got->n] = got->first.id;
@@ -263,7 +263,7 @@ static void claim(fv_scheduler *a, fv_answer *x) {
         end(a, x,
             waited ? FV_FAIL(FV_EIO, "the hand-off was lost before it was complete: %s",
                              fv_refusal_text(x->refusal))
-                   : FV_FAIL(FV_ENOTFOUND, "there is no hand-off for this ticket: %s",
+                   : FV_FAIL(FV_ENOTFOUND, "no hand-off for this ticket: %s",
                              fv_refusal_text(x->refusal)));
         return;
     }

@@ -145,8 +145,8 @@ static fv_status open_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     const Fovea__Handoff__V1__OpenRequest *q = (const Fovea__Handoff__V1__OpenRequest *)m;
     FV_TRY(fv_caller_asks(&who, q->request_id, NULL));
     if (strlen(q->compat) >= FV_COMPAT_MAX)
-        return FV_FAIL(FV_EINVAL, "compat has %zu bytes, and at most %d are taken",
-                       strlen(q->compat), FV_COMPAT_MAX - 1);
+        return FV_FAIL(FV_EINVAL, "compat has %zu bytes; the maximum is %d", strlen(q->compat),
+                       FV_COMPAT_MAX - 1);
     if (strlen(q->policy) > FV_POLICY_TEXT_MAX)
         return FV_FAIL(FV_EINVAL, "the policy's text is too long");
     FV_TRY(request_new(c, run_ask, on_offered, &r));
@@ -202,7 +202,7 @@ static fv_status release_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     ProtobufCMessage *m;
     FV_TRY(fv_rpc_call_unpack(c, &fovea__handoff__v1__release_request__descriptor, message, &m));
     const Fovea__Handoff__V1__ReleaseRequest *q = (const Fovea__Handoff__V1__ReleaseRequest *)m;
-    if (!q->ticket) return FV_FAIL(FV_EINVAL, "which ticket? none was given");
+    if (!q->ticket) return FV_FAIL(FV_EINVAL, "ticket is missing");
     FV_TRY(fv_ticket_read(&q->ticket->id, q->ticket->epoch, &ticket));
     FV_TRY(request_new(c, run_abort, on_released, &r));
     r->ticket = ticket;

@@ -153,8 +153,8 @@ static fv_status join(fv_peer_in *p, const Fovea__Handoff__V1__PairJoin *join) {
     all->ops->identity(all->device, device);
     if (join->device.len == sizeof device && memcmp(join->device.data, device, sizeof device) == 0)
         return FV_FAIL(FV_EUNSUPPORTED,
-                       "both workers compute on the same GPU, and %s joins two: give each its own "
-                       "(--gpu N), or leave it at gRPC",
+                       "both workers use the same GPU, but %s connects two: give each its own "
+                       "(--gpu N), or use gRPC",
                        all->ops->name);
     if (join->id.len != sizeof opt.id)
         return FV_FAIL(FV_EINVAL, "the id of a pair has %d bytes", FV_PEER_ID_BYTES);

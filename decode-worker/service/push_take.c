@@ -33,7 +33,8 @@ static fv_status take(fv_sink *sink, fv_push_state *p, grpc_byte_buffer *message
         p->bytes += came->bytes;
         return FV_OK;
     }
-    if (in.bytes == 0) return FV_REFUSE(MALFORMED, "a frame over a pair, and this worker has none");
+    if (in.bytes == 0)
+        return FV_REFUSE(MALFORMED, "frame sent over a peer link, but this worker has none");
     FV_TRY(sink->ops->frame(sink, &in.ticket, in.seq, in.piece, in.n_piece));
     p->bytes += in.bytes;
     return FV_OK;

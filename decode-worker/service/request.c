@@ -26,8 +26,9 @@ fv_status fv_conversation_read(const ProtobufCBinaryData *id, uint8_t out[16]) {
 static fv_status read_follow_up(const request_message *q, int32_t context, fv_arena *a,
                                 fv_answer *x) {
     if (q->n_replay > 0)
-        return FV_FAIL(FV_EINVAL, "an answer is replayed with the whole conversation, not behind "
-                                  "one that is kept");
+        return FV_FAIL(
+            FV_EINVAL,
+            "an answer cannot be replayed in a kept conversation: send the whole conversation");
     x->follows = true;
     x->sampling = fv_request_sampling(q->sampling, q->n_logprobs);
     FV_TRY(fv_conversation_read(&q->conversation, x->conversation));
@@ -41,8 +42,7 @@ fv_status fv_decode_request_read(const request_message *q, int32_t context, fv_a
     if (q->n_logprobs > FV_MAX_LOGPROBS)
         return FV_FAIL(FV_EINVAL, "n_logprobs is %u; at most %d", q->n_logprobs, FV_MAX_LOGPROBS);
     if (q->n_stop > FV_MAX_STOP)
-        return FV_FAIL(FV_EINVAL, "%zu stop strings, and at most %d are taken", q->n_stop,
-                       FV_MAX_STOP);
+        return FV_FAIL(FV_EINVAL, "%zu stop strings; the maximum is %d", q->n_stop, FV_MAX_STOP);
     x->n_stop = (int32_t)q->n_stop;
     x->stop = (const char *const *)q->stop;
     x->max_tokens = (int32_t)q->max_tokens;

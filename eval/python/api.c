@@ -77,7 +77,7 @@ static fv_status write_turns(const fv_turn *turn, int32_t n, char *text, size_t 
 int32_t fv_api_ask(const void *scenes, int32_t task, uint64_t seed, char *text, size_t cap) {
     const fv_task_info *t = fv_task_describe(task);
     fv_turn turn[FV_ITEM_TURNS];
-    if (!t) return result(FV_FAIL(FV_EINVAL, "there is no task %d", (int)task));
+    if (!t) return result(FV_FAIL(FV_EINVAL, "no task %d", (int)task));
     if (!fv_task_ask((fv_task)task, scenes, seed, turn)) return 1;
     return result(write_turns(turn, t->n_turn, text, cap));
 }

@@ -104,7 +104,7 @@ static fv_status open_fit(fit *f, fv_arena *arena) {
         f->all += f->n_layer * work_of(f->work, n, n);
         most = n > most ? n : most;
     }
-    if (most == 0) return FV_FAIL(FV_EDATA, "none of %d prompts has an image row", f->n);
+    if (most == 0) return FV_FAIL(FV_EDATA, "none of %d prompts has a visual token", f->n);
     for (int k = 0; k < 2; k++) FV_TRY(FV_ARENA_NEW(arena, most, f->order[k]));
     FV_TRY(FV_ARENA_NEW(arena, most, f->score));
     return FV_ARENA_NEW(arena, most, f->may);

@@ -170,8 +170,8 @@ static void finish_row(const strip *row, const fv_background *b, uint8_t *rgb) {
 
 fv_status fv_render(const fv_scene *scene, int32_t side, uint8_t *rgb) {
     if (side < FV_RENDER_SIDE_MIN || side > FV_RENDER_SIDE_MAX)
-        return FV_FAIL(FV_EINVAL, "picture of side %d: %d to %d can be painted", side,
-                       FV_RENDER_SIDE_MIN, FV_RENDER_SIDE_MAX);
+        return FV_FAIL(FV_EINVAL, "image size %d is out of range %d..%d", side, FV_RENDER_SIDE_MIN,
+                       FV_RENDER_SIDE_MAX);
     float pixels[3][FV_RENDER_SIDE_MAX];
     uint8_t ink[FV_HANDWRITING_SIDE * FV_HANDWRITING_SIDE];
     const float scale = (float)side / (float)FV_SCENE_UNIT; /* exact: the unit is a power of two */

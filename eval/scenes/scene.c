@@ -231,12 +231,12 @@ fv_scene_knobs fv_scene_knobs_default(void) {
 
 fv_status fv_scene_key_check(const fv_scene_key *key) {
     if ((uint32_t)key->split >= FV_N_SPLIT)
-        return FV_FAIL(FV_EINVAL, "scene: there is no split %d", (int)key->split);
+        return FV_FAIL(FV_EINVAL, "scene: no split %d", (int)key->split);
     if (key->stream >= 64 || key->image >= 2 || key->attempt >= 32768)
         return FV_FAIL(FV_EINVAL, "scene: stream %u, image %u, attempt %u: below 64, 2, 32768",
                        key->stream, key->image, key->attempt);
     if (key->index >> 40)
-        return FV_FAIL(FV_EINVAL, "scene: index %llu: there are 2^40 in a split",
+        return FV_FAIL(FV_EINVAL, "scene: index %llu is out of range: a split has 2^40",
                        (unsigned long long)key->index);
     return FV_OK;
 }

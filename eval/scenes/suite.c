@@ -16,7 +16,7 @@ fv_status fv_suite_task(const char *name, fv_task *out) {
         strncat(known, t ? ", " : "", sizeof known - strlen(known) - 1);
         strncat(known, is, sizeof known - strlen(known) - 1);
     }
-    return FV_FAIL(FV_EINVAL, "there is no task '%s'; there are %s", name, known);
+    return FV_FAIL(FV_EINVAL, "unknown task '%s'; available: %s", name, known);
 }
 
 fv_status fv_suite_make(const char *const *name, int32_t n_name, int32_t n_item, int32_t seed,

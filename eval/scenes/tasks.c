@@ -33,9 +33,9 @@ static const task tasks[FV_N_TASK] = {
     [FV_TASK_CELL]     = {{"cell",     "place of an object in a grid of 3 x 3",     1.0 / 9,       1, 1, true},  1, 0, false, fv_ask_cell},
     [FV_TASK_NUMBER]   = {{"number",   "a printed number of 1 to 3 digits",         1.0 / 30,      1, 1, false}, 1, 1, false, fv_ask_number},
     [FV_TASK_WRITTEN]  = {{"written",  "a handwritten digit",                       1.0 / 10,      1, 1, false}, 1, 0, true,  fv_ask_written},
-    [FV_TASK_COMPARE]  = {{"compare",  "which of two pictures has more",            1.0 / 3,       2, 1, false}, 1, 0, false, fv_ask_compare},
-    [FV_TASK_DIALOG]   = {{"dialog",   "three turns about one picture",             DIALOG_CHANCE, 1, 3, true},  1, 0, false, fv_ask_dialog},
-    [FV_TASK_CAPTION]  = {{"caption",  "F1 over everything in the picture",         0.0,           1, 1, false}, 5, 0, false, fv_ask_caption},
+    [FV_TASK_COMPARE]  = {{"compare",  "which of two images has more",            1.0 / 3,       2, 1, false}, 1, 0, false, fv_ask_compare},
+    [FV_TASK_DIALOG]   = {{"dialog",   "three turns about one image",             DIALOG_CHANCE, 1, 3, true},  1, 0, false, fv_ask_dialog},
+    [FV_TASK_CAPTION]  = {{"caption",  "F1 over everything in the image",         0.0,           1, 1, false}, 5, 0, false, fv_ask_caption},
 };
 /* clang-format on */
 
@@ -62,7 +62,7 @@ static void name_turns(fv_task t, fv_turn *turn) {
 
 fv_status fv_item_make(fv_split split, fv_task t, uint64_t index, const fv_scene_knobs *knobs,
                        fv_item *out) {
-    if (!fv_task_describe((int32_t)t)) return FV_FAIL(FV_EINVAL, "there is no task %d", (int)t);
+    if (!fv_task_describe((int32_t)t)) return FV_FAIL(FV_EINVAL, "no task %d", (int)t);
     if (knobs) FV_TRY(fv_scene_knobs_check(knobs));
     const fv_scene_knobs k = knobs_for(&tasks[t], knobs);
     fv_scene_key key = {.split = split, .stream = 1 + (uint32_t)t, .index = index};

@@ -82,7 +82,7 @@ fv_status fv_exit_cos(const float *least, int32_t n_item, int32_t n_layer, int32
 }
 
 fv_status fv_kept_map_l2(float *l2, size_t n, double share, double *least) {
-    if (n == 0) return FV_FAIL(FV_EDATA, "no image row's influence was measured");
+    if (n == 0) return FV_FAIL(FV_EDATA, "no visual token was ablated");
     qsort(l2, n, sizeof *l2, ascending);
     size_t kept = (size_t)(share * (double)n + 0.5);
     if (kept < 1) kept = 1;

@@ -91,7 +91,7 @@ static fv_status check_head(const reading *r, const json_t *found, const char *w
     fv_status st = head ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for the exam");
     if (differs)
         st = FV_FAIL(FV_EINVAL, "%s is of an exam with another '%s': %s", where, differs,
-                     r->other ? "its answers are none to this one"
+                     r->other ? "it has no answers for this evaluation"
                               : "give the arguments that it began with, or another --out");
     json_decref(head);
     return st;

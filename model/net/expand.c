@@ -26,7 +26,7 @@ static void scores_of(const fv_kv_packed *p, float *score) {
 /* idx[n_top]: the rows of highest importance among those that count, ascending. */
 static fv_status top_rows(const fv_kv_packed *p, int32_t n_top, int32_t *idx) {
     float *score = malloc((size_t)p->rows.n * sizeof *score);
-    if (!score) return FV_FAIL(FV_ENOMEM, "out of memory for %d packed rows", p->rows.n);
+    if (!score) return FV_FAIL(FV_ENOMEM, "out of memory for %d compressed tokens", p->rows.n);
     scores_of(p, score);
     fv_top(score, p->rows.n, n_top, idx);
     free(score);
@@ -48,8 +48,9 @@ fv_status fv_expand_regroup(fv_kv *kv) {
         fv_kv_packed *p = fv_kv_packed_at(kv, l);
         if (!p || !p->stale || !p->importance) continue;
         int32_t *idx = malloc((size_t)p->rows.n * sizeof *idx);
-        fv_status st = idx ? regroup(kv, p, rule, idx)
-                           : FV_FAIL(FV_ENOMEM, "out of memory for %d packed rows", p->rows.n);
+        fv_status st =
+            idx ? regroup(kv, p, rule, idx)
+                : FV_FAIL(FV_ENOMEM, "out of memory for %d compressed tokens", p->rows.n);
         free(idx);
         FV_TRY(st);
     }
@@ -78,7 +79,7 @@ fv_status fv_expand_end_turn(fv_kv *kv) {
 static fv_status keep(fv_kv *kv, int32_t layer, int32_t n) {
     const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
     int32_t *idx = malloc(((size_t)n + 1) * sizeof *idx);
-    if (!idx) return FV_FAIL(FV_ENOMEM, "out of memory for %d packed rows", n);
+    if (!idx) return FV_FAIL(FV_ENOMEM, "out of memory for %d compressed tokens", n);
     fv_status st = top_rows(p, n, idx);
     if (st == FV_OK) st = fv_kv_packed_keep(kv, layer, idx, n);
     free(idx);

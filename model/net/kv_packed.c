@@ -99,7 +99,7 @@ static fv_status own_arrays(fv_kv_packed *p, int32_t n, int32_t n_anchor, bool r
     size_t rows = (size_t)n, blocks = (size_t)n_anchor;
     size_t ints = blocks + (ranked ? rows : 0);
     p->host = calloc(1, ints * sizeof(int32_t) + rows);
-    if (!p->host) return FV_FAIL(FV_ENOMEM, "out of memory for %d packed rows", n);
+    if (!p->host) return FV_FAIL(FV_ENOMEM, "out of memory for %d compressed tokens", n);
     p->alive = p->host;
     p->rank = ranked ? p->alive + blocks : NULL;
     p->group = (uint8_t *)p->host + ints * sizeof(int32_t);
@@ -228,7 +228,8 @@ fv_status fv_kv_packed_observe(fv_kv *kv, fv_kv_packed *p) {
     if (!p->turn_buf.data) /* or it is there from a call that failed */
         FV_TRY(fv_buf_alloc(fv_kv_get_device(kv), n * sizeof(float), FV_BUF_DEVICE, &p->turn_buf));
     p->importance = calloc(n, sizeof *p->importance);
-    if (!p->importance) return FV_FAIL(FV_ENOMEM, "out of memory for %d packed rows", p->rows.n);
+    if (!p->importance)
+        return FV_FAIL(FV_ENOMEM, "out of memory for %d compressed tokens", p->rows.n);
     p->turn = p->turn_buf.data;
     return FV_OK;
 }
@@ -351,7 +352,7 @@ static fv_status turn_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32
     size_t had = turn_rows(p);
     if (had == 0) return FV_OK;
     float *turn = malloc((had + (size_t)n) * sizeof *turn);
-    if (!turn) return FV_FAIL(FV_ENOMEM, "out of memory to let packed rows go");
+    if (!turn) return FV_FAIL(FV_ENOMEM, "out of memory to evict compressed tokens");
     fv_status st = fv_device_copy(dev, turn, p->turn, had * sizeof *turn);
     for (int32_t j = 0; j < n; j++) turn[had + (size_t)j] = turn[idx[j]];
     if (st == FV_OK) st = dev->ops->copy_async(dev, p->turn, turn + had, (size_t)n * sizeof *turn);
@@ -363,7 +364,7 @@ static fv_status turn_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32
 static fv_status observed_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32_t n) {
     if (!p->importance) return FV_OK;
     float *seen = malloc((size_t)n * sizeof *seen);
-    if (!seen) return FV_FAIL(FV_ENOMEM, "out of memory to let packed rows go");
+    if (!seen) return FV_FAIL(FV_ENOMEM, "out of memory to evict compressed tokens");
     for (int32_t j = 0; j < n; j++) seen[j] = p->importance[idx[j]];
     fv_status st = turn_keep(kv, p, idx, n);
     free(p->importance);
@@ -460,7 +461,7 @@ fv_status fv_kv_packed_keep(fv_kv *kv, int32_t layer, const int32_t *idx, int32_
 fv_status fv_kv_packed_fit(fv_kv *kv, int32_t layer) {
     const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
     int32_t n = 0, *idx = malloc(((size_t)p->n_alive + 1) * sizeof *idx);
-    if (!idx) return FV_FAIL(FV_ENOMEM, "out of memory to let packed rows go");
+    if (!idx) return FV_FAIL(FV_ENOMEM, "out of memory to evict compressed tokens");
     for (int32_t a = 0; a < p->rows.n_anchor; a++)
         for (int32_t i = 0; i < p->alive[a]; i++) idx[n++] = p->first[a] + i;
     fv_status st = fv_kv_packed_keep(kv, layer, idx, n);
@@ -472,7 +473,7 @@ fv_status fv_kv_packed_shrink(fv_kv *kv, int32_t layer, int32_t v) {
     const fv_kv_packed *p = fv_kv_packed_at(kv, layer);
     assert(p->rank);
     int32_t *alive = malloc((size_t)p->rows.n_anchor * sizeof *alive);
-    if (!alive) return FV_FAIL(FV_ENOMEM, "out of memory to let packed rows go");
+    if (!alive) return FV_FAIL(FV_ENOMEM, "out of memory to evict compressed tokens");
     for (int32_t a = 0; a < p->rows.n_anchor; a++) {
         int32_t left = p->alive[a];
         while (left > 0 && p->rank[p->first[a] + left - 1] >= v) left--;

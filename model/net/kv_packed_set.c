@@ -24,7 +24,7 @@ static size_t host_ints(const fv_kv_packed_set *s) {
 static fv_status copy_host(const fv_kv_packed_set *like, fv_kv_packed_set *s) {
     size_t rows = (size_t)like->n, blocks = (size_t)like->n_anchor;
     int32_t *at = malloc(host_ints(like) * sizeof *at);
-    if (!at) return FV_FAIL(FV_ENOMEM, "out of memory for %d packed rows", like->n);
+    if (!at) return FV_FAIL(FV_ENOMEM, "out of memory for %d compressed tokens", like->n);
     s->host = at;
     memcpy(at, like->pos, rows * sizeof *at);
     memcpy(at + rows, like->first, (blocks + 1) * sizeof *at);
@@ -72,7 +72,7 @@ fv_status fv_kv_packed_set_take(fv_kv *kv, const fv_kv_packed_set *like, fv_kv_p
     while (s && !same_set(s, like)) s = s->next;
     if (!s) {
         s = calloc(1, sizeof *s);
-        if (!s) return FV_FAIL(FV_ENOMEM, "out of memory for packed rows");
+        if (!s) return FV_FAIL(FV_ENOMEM, "out of memory for compressed tokens");
         s->n = like->n;
         s->n_anchor = like->n_anchor;
         s->tiles = like->tiles;

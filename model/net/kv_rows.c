@@ -63,7 +63,7 @@ static fv_status keep_text_head(fv_kv *kv, int32_t layer, int32_t head, const in
                                 int32_t n) {
     size_t run = fv_kv_run_at(kv, layer, head, FV_SEG_TEXT);
     int32_t n_once = 0, *once = malloc((size_t)(n ? n : 1) * sizeof *once);
-    if (!once) return FV_FAIL(FV_ENOMEM, "out of memory to keep %d KV rows", n);
+    if (!once) return FV_FAIL(FV_ENOMEM, "out of memory for %d KV entries", n);
     for (int32_t j = 0; j < n; j++)
         if (j == 0 || idx[j] != idx[j - 1]) once[n_once++] = idx[j];
     fv_kv_block *block = kv->run[run].block;
@@ -94,7 +94,7 @@ fv_status fv_kv_drop_text(fv_kv *kv, int32_t layer, int32_t n) {
         left[g] = len > n ? len - n : 0;
     }
     same = malloc((size_t)(left[0] + 1) * sizeof *same); /* all heads hold the same rows */
-    if (!same) return FV_FAIL(FV_ENOMEM, "out of memory for KV rows");
+    if (!same) return FV_FAIL(FV_ENOMEM, "out of memory for KV entries");
     for (int32_t j = 0; j < left[0]; j++) same[j] = n + j;
     for (int32_t g = 0; g < n_kv; g++) idx[g] = same;
     fv_status st = keep_text(kv, layer, idx, left);
@@ -203,7 +203,7 @@ static fv_status extent_fit(fv_kv *kv, int32_t layer, int32_t most) {
     int32_t n_kv = kv->pool->shape.n_kv, n[1024], *same = malloc((size_t)most * sizeof *same);
     const int32_t *idx[1024];
     assert(n_kv <= 1024);
-    if (!same) return FV_FAIL(FV_ENOMEM, "out of memory for KV rows");
+    if (!same) return FV_FAIL(FV_ENOMEM, "out of memory for KV entries");
     for (int32_t j = 0; j < most; j++) same[j] = j;
     for (int32_t g = 0; g < n_kv; g++) {
         idx[g] = same;

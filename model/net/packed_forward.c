@@ -109,7 +109,7 @@ static fv_status attend_packed(fv_backend *be, fv_packed_form form, const fv_att
     if (form == FV_PACKED_QUANTIZED && be->ops->attn_quantized)
         return be->ops->attn_quantized(be, a);
     if (merged && be->ops->attn_merged) return be->ops->attn_merged(be, a);
-    return FV_FAIL(FV_EUNSUPPORTED, "the %s backend does not attend to %s: leave pack=%s out",
+    return FV_FAIL(FV_EUNSUPPORTED, "the %s backend cannot attend to %s: remove pack=%s",
                    be->ops->name, merged ? "merged layers" : "codes",
                    merged ? "minicache" : "quant");
 }

@@ -157,7 +157,7 @@ fv_status fv_synth_config_make(const fv_synth_options *opt, json_t **json, fv_mo
     if (!opt->shape == !opt->config_file)
         return FV_FAIL(FV_EINVAL, "either a shape or a config file must be given");
     if (opt->config_file && opt->text_family)
-        return FV_FAIL(FV_EINVAL, "the config file says which text family it is; leave it out");
+        return FV_FAIL(FV_EINVAL, "the text family comes from the config file: remove it");
     json_t *made = NULL;
     if (opt->config_file)
         FV_TRY(config_from_file(opt->config_file, &made));

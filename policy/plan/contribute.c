@@ -16,7 +16,8 @@ void fv_plan_note(fv_plan *plan, fv_stage stage, const char *why) {
 
 bool fv_plan_text_only(fv_plan *plan, fv_stage stage) {
     if (plan->shape.n_visual > 0) return false;
-    fv_plan_note(plan, stage, plan->condenses ? "no image row is left" : "the prompt has no image");
+    fv_plan_note(plan, stage,
+                 plan->condenses ? "no visual token is left" : "the prompt has no image");
     return true;
 }
 
@@ -43,7 +44,7 @@ static bool add_edit(fv_plan *plan, fv_plan_edit edit) {
     assert(edit.keep >= 0 && plan->n_edit < FV_PLAN_MAX_LAYERS);
     assert(plan->n_edit == 0 || plan->edit[plan->n_edit - 1].layer < edit.layer);
     if (edit.keep >= plan->visual[edit.layer]) {
-        if (plan->n_edit == 0) fv_plan_note(plan, FV_STAGE_PRUNE, "every visual row is kept");
+        if (plan->n_edit == 0) fv_plan_note(plan, FV_STAGE_PRUNE, "every visual token is kept");
         return false;
     }
     plan->note[FV_STAGE_PRUNE][0] = '\0';
@@ -67,7 +68,7 @@ void fv_plan_select(fv_plan *plan, fv_plan_rows_fn rows) {
                 plan->select = rows;
                 return;
             }
-    fv_plan_note(plan, FV_STAGE_SELECT, "every head keeps every row of a prompt this short");
+    fv_plan_note(plan, FV_STAGE_SELECT, "every head keeps every token of a prompt this short");
 }
 
 fv_status fv_plan_accumulate(fv_plan *plan, int32_t tokens) {
@@ -76,6 +77,7 @@ fv_status fv_plan_accumulate(fv_plan *plan, int32_t tokens) {
     if (plan->accum.kind)
         plan->accum_rows = tokens;
     else
-        fv_plan_note(plan, FV_STAGE_EVICT, "its budget is the whole prompt, and every row stays");
+        fv_plan_note(plan, FV_STAGE_EVICT,
+                     "its budget is the whole prompt, so every token is kept");
     return FV_OK;
 }

@@ -26,8 +26,9 @@ static fv_status read_schedule(const char *text, int32_t *sum, int32_t *n) {
         sum[*n + 1] = sum[*n] + (int32_t)c;
         *n += 1;
         if (sum[*n] > OF)
-            return FV_FAIL(FV_EINVAL, "policy: prune=fitprune,schedule=%s: more than %d rows leave",
-                           text, OF);
+            return FV_FAIL(FV_EINVAL,
+                           "policy: prune=fitprune,schedule=%s: drops more than %d tokens", text,
+                           OF);
         if (!*end) return FV_OK;
     }
 }
@@ -105,7 +106,7 @@ fv_status fv_plan_prune_fitprune(fv_plan *plan, const fv_prune_fitprune_params *
         if (plan->n_edit > n_edit) plan->capture[l] |= FV_CAPTURE_HEAD_MAX;
     }
     if (plan->n_edit == 0)
-        fv_plan_note(plan, FV_STAGE_PRUNE, "every visual row is kept");
+        fv_plan_note(plan, FV_STAGE_PRUNE, "every visual token is kept");
     else
         memcpy(plan->chose, chose, sizeof chose);
     return FV_OK;

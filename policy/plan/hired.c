@@ -11,7 +11,7 @@ fv_status fv_plan_condense_hired(fv_plan *plan, const fv_condense_hired_params *
     if (n == 0)
         fv_plan_note(plan, FV_STAGE_CONDENSE, "the prompt has no image");
     else if (keep == n)
-        fv_plan_note(plan, FV_STAGE_CONDENSE, "every visual row is kept");
+        fv_plan_note(plan, FV_STAGE_CONDENSE, "every visual token is kept");
     else
         return fv_plan_condense(plan, keep, true);
     return FV_OK;

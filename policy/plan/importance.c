@@ -8,7 +8,7 @@ fv_status fv_plan_evict_importance(fv_plan *plan, const fv_evict_importance_para
     }
     plan->keeps_packed = p->keep;
     if (plan->keeps_packed >= 1) {
-        fv_plan_note(plan, FV_STAGE_EVICT, "every packed row is kept");
+        fv_plan_note(plan, FV_STAGE_EVICT, "every compressed token is kept");
         return FV_OK;
     }
     plan->observes = true;

@@ -38,7 +38,7 @@ fv_status fv_plan_pack_minicache(fv_plan *plan, const fv_pack_minicache_params *
     plan->pack_merged = false;
     plan->pack_bits = 0;
     fv_plan_note(plan, FV_STAGE_PACK,
-                 "no two layers 2p and 2p + 1 from `start` on have the same visual rows, and so "
-                 "many that they are smaller merged");
+                 "no two layers 2p and 2p + 1 from `start` on have the same visual tokens and "
+                 "enough of them to be smaller merged");
     return FV_OK;
 }

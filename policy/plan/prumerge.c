@@ -19,7 +19,7 @@ fv_status fv_plan_condense_prumerge(fv_plan *plan, const fv_condense_prumerge_pa
     if (n == 0)
         fv_plan_note(plan, FV_STAGE_CONDENSE, "the prompt has no image");
     else if (keep == n && p->neighbours == 0)
-        fv_plan_note(plan, FV_STAGE_CONDENSE, "every visual row is kept as it is");
+        fv_plan_note(plan, FV_STAGE_CONDENSE, "every visual token is kept unchanged");
     else
         return fv_plan_condense(plan, keep < n ? keep + 1 : n, p->keep > 0);
     return FV_OK;

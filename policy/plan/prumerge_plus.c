@@ -8,7 +8,7 @@ fv_status fv_plan_condense_prumerge_plus(fv_plan *plan, const fv_condense_prumer
     if (n == 0)
         fv_plan_note(plan, FV_STAGE_CONDENSE, "the prompt has no image");
     else if (p->keep * n >= n && p->neighbours == 0)
-        fv_plan_note(plan, FV_STAGE_CONDENSE, "every visual row is kept as it is");
+        fv_plan_note(plan, FV_STAGE_CONDENSE, "every visual token is kept unchanged");
     else
         return fv_plan_condense(plan, n, false);
     return FV_OK;

@@ -22,6 +22,6 @@ fv_status fv_plan_pack_quant(fv_plan *plan, const fv_pack_quant_params *p) {
     plan->pack_coded = false;
     plan->pack_outliers = 0;
     plan->pack_bits = 0;
-    fv_plan_note(plan, FV_STAGE_PACK, "no layer has so many visual rows that codes take less");
+    fv_plan_note(plan, FV_STAGE_PACK, "no layer has enough visual tokens for codes to be smaller");
     return FV_OK;
 }

@@ -5,10 +5,10 @@
 
 static fv_status check(int32_t window, int32_t capacity, int32_t kernel) {
     if (capacity > 0 && window > capacity)
-        return FV_FAIL(FV_EINVAL,
-                       "policy: select=snapkv,capacity=%d,window=%d: the window's rows are part of "
-                       "the capacity",
-                       capacity, window);
+        return FV_FAIL(
+            FV_EINVAL,
+            "policy: select=snapkv,capacity=%d,window=%d: the capacity must include the window",
+            capacity, window);
     if (kernel % 2 == 0)
         return FV_FAIL(FV_EINVAL, "policy: select=snapkv,kernel=%d: an odd number has a middle",
                        kernel);

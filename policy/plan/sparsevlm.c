@@ -37,9 +37,7 @@ fv_status fv_plan_prune_sparsevlm(fv_plan *plan, const fv_prune_sparsevlm_params
     int32_t n = plan->shape.n_visual;
     for (int s = 1; s < STEPS; s++)
         if (behind[s] < behind[s - 1])
-            return FV_FAIL(FV_EINVAL,
-                           "policy: prune=sparsevlm: rows leave behind layers %d and %d: they must "
-                           "ascend",
+            return FV_FAIL(FV_EINVAL, "policy: prune=sparsevlm: layers %d and %d must ascend",
                            behind[s - 1], behind[s]);
     if (fv_plan_text_only(plan, FV_STAGE_PRUNE)) return FV_OK;
     for (int s = 0; s < STEPS; s++) {
@@ -49,6 +47,6 @@ fv_status fv_plan_prune_sparsevlm(fv_plan *plan, const fv_prune_sparsevlm_params
              fv_plan_share((double)keep[s] / OF, plan->shape.n_visual), &n);
     }
     if (plan->n_edit == 0)
-        fv_plan_note(plan, FV_STAGE_PRUNE, "there are too few visual rows, or too few layers");
+        fv_plan_note(plan, FV_STAGE_PRUNE, "there are too few visual tokens, or too few layers");
     return FV_OK;
 }

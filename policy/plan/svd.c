@@ -87,6 +87,6 @@ fv_status fv_plan_pack_svd(fv_plan *plan, const fv_pack_svd_params *p) {
         plan->pack_block = p->block;
     else
         fv_plan_note(plan, FV_STAGE_PACK,
-                     "no layer has so many visual rows that factors of this rank take less");
+                     "no layer has enough visual tokens for factors of this rank to be smaller");
     return FV_OK;
 }

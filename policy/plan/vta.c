@@ -61,9 +61,8 @@ static fv_status check_order(const fv_plan *plan, const fv_evict_vta_params *p) 
     const fv_method_info *expand = plan->policy.stage[FV_STAGE_EXPAND].method;
     if (p->order_prefill || (expand && expand->id == FV_METHOD_EXPAND_attention)) return FV_OK;
     return FV_FAIL(FV_EINVAL,
-                   "policy: evict=vta,order=ema lets rows go by the importance that "
-                   "expand=attention keeps of packed rows: add pack=svd;expand=attention, or write "
-                   "order=prefill");
+                   "policy: evict=vta,order=ema needs the importance from expand=attention: add "
+                   "pack=svd;expand=attention, or use order=prefill");
 }
 
 static void capture_rankings(fv_plan *plan, int32_t first) {
@@ -89,6 +88,6 @@ fv_status fv_plan_evict_vta(fv_plan *plan, const fv_evict_vta_params *p) {
     if (plan->evict)
         capture_rankings(plan, first);
     else
-        fv_plan_note(plan, FV_STAGE_EVICT, "no layer that is ranked holds visual rows");
+        fv_plan_note(plan, FV_STAGE_EVICT, "no ranked layer holds visual tokens");
     return FV_OK;
 }

@@ -37,7 +37,7 @@ fv_status fv_plan_prune_vtw(fv_plan *plan, const fv_prune_vtw_params *p) {
     fv_plan_drop(plan, layer, 0);
     if (p->from_calibrated)
         snprintf(plan->chose, sizeof plan->chose,
-                 "image rows leave ahead of layer %d, as this checkpoint's calibration has it",
+                 "visual tokens are dropped before layer %d, from this checkpoint's calibration",
                  layer);
     return FV_OK;
 }

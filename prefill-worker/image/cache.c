@@ -22,7 +22,7 @@ struct fv_image_cache {
 
 fv_status fv_image_cache_open(size_t bytes_max, fv_image_cache **out) {
     fv_image_cache *c = calloc(1, sizeof *c);
-    if (!c) return FV_FAIL(FV_ENOMEM, "out of memory for the cache of pictures");
+    if (!c) return FV_FAIL(FV_ENOMEM, "out of memory for the image cache");
     c->bytes_max = bytes_max;
     *out = c;
     return FV_OK;

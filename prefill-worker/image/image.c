@@ -11,7 +11,7 @@
 fv_status fv_image_size_agrees(const fv_image_size *said, int64_t w, int64_t h) {
     if (w == said->w && h == said->h) return FV_OK;
     return FV_FAIL(FV_EDATA,
-                   "the %s is %" PRId64 " x %" PRId64 " pixels, and its header says %" PRId32
+                   "the %s has %" PRId64 " x %" PRId64 " pixels, but its header says %" PRId32
                    " x %" PRId32,
                    fv_image_kind_name(said->kind), w, h, said->w, said->h);
 }

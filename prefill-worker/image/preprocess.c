@@ -71,7 +71,8 @@ static fv_status size_after_resize(const fv_image *in, const fv_image_config *cf
     const int64_t edge = cfg->shortest_edge;
     const int64_t other = (int64_t)((double)(edge * longer) / (double)shorter);
     if (other > INT32_MAX)
-        return FV_FAIL(FV_EINVAL, "an image of %" PRId32 " x %" PRId32 " is too narrow to resize",
+        return FV_FAIL(FV_EINVAL,
+                       "an image of %" PRId32 " x %" PRId32 " pixels is too narrow to resize",
                        in->w, in->h);
     *w = (int32_t)(upright ? edge : other);
     *h = (int32_t)(upright ? other : edge);
@@ -109,8 +110,8 @@ static fv_status preprocess(const fv_image *img, const fv_image_config *cfg, flo
     FV_TRY(size_after_resize(img, cfg, &w, &h));
     if (!cfg->do_center_crop && (w != cfg->crop_w || h != cfg->crop_h))
         return FV_FAIL(FV_EINVAL,
-                       "without a crop the image is %" PRId32 " x %" PRId32
-                       " pixels, but the model takes %" PRId32 " x %" PRId32,
+                       "without a crop the image has %" PRId32 " x %" PRId32
+                       " pixels, but the model needs %" PRId32 " x %" PRId32,
                        w, h, cfg->crop_w, cfg->crop_h);
     crop_axis(w, cfg->crop_w, &part.x, &part.w, &at_x);
     crop_axis(h, cfg->crop_h, &part.y, &part.h, &at_y);

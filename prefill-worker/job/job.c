@@ -88,10 +88,9 @@ static fv_status add_replay(fv_prefill_job *j) {
     int32_t most = context - j->prompt.n + 1; /* one more can be chosen than can be run */
     for (int32_t i = 0; i < j->n_replay; i++)
         if (j->replay[i] < 0 || j->replay[i] >= j->engine->n_vocab)
-            return FV_FAIL(FV_EINVAL, "replay: id %d is none that can have been chosen",
-                           j->replay[i]);
+            return FV_FAIL(FV_EINVAL, "replay: id %d cannot have been sampled", j->replay[i]);
     if (j->n_replay > most)
-        return FV_FAIL(FV_EINVAL, "%d tokens to go on from, and the context has room for %d",
+        return FV_FAIL(FV_EINVAL, "%d tokens to continue from, but the context has room for %d",
                        j->n_replay, most);
     fv_generation_options *g = &j->generation;
     if (g->max_tokens > most) g->max_tokens = most;

@@ -88,6 +88,5 @@ const fv_pack_method fv_pack_minicache = {
     .begin = begin,
     .part = part,
     .end = end,
-    .none =
-        "so much is kept as it is, or so few rows are the same in both layers of a pair, that no "
-        "two layers are smaller merged"};
+    .none = "too much is left unmerged, or too few tokens are the same in both layers of a pair, "
+            "for any two layers to be smaller merged"};

@@ -29,8 +29,8 @@ static fv_status check_heads(const fv_kv *kv, int32_t layer, fv_kv_segment seg) 
         if (fv_kv_len(kv, layer, g, seg) != n ||
             (n && memcmp(fv_kv_positions(kv, layer, g, seg), pos, (size_t)n * sizeof *pos) != 0))
             return FV_FAIL(FV_EINVAL,
-                           "KV heads of layer %d hold different %s rows, and packed rows are of "
-                           "all heads together: leave select out, or pack",
+                           "the KV heads of layer %d hold different %s tokens, and compression "
+                           "needs the same in all heads: remove select or pack",
                            layer, seg == FV_SEG_TEXT ? "text" : "visual");
     return FV_OK;
 }

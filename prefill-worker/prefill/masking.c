@@ -22,9 +22,10 @@ fv_status fv_prefill_mask_rows(fv_prefill *p, int32_t b, int32_t layer, const in
                         &mask->x));
     mask->n = n;
     pick.y = fv_tensor_of(mask->x.data, FV_F32, n, p->d);
-    snprintf(p->visual[b].pruner.said, FV_PLAN_NOTE_MAX,
-             "%d of %d image rows are masked from layer %d on: they are held, and nobody sees them",
-             n, p->visual[b].n, layer);
+    snprintf(
+        p->visual[b].pruner.said, FV_PLAN_NOTE_MAX,
+        "%d of %d visual tokens are masked from layer %d on: they are held but not attended to", n,
+        p->visual[b].n, layer);
     return be->ops->index_select(be, &pick);
 }
 

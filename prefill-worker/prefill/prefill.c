@@ -353,12 +353,12 @@ static fv_status check_requests(const fv_prefill *p) {
         bool ends_with_image = req->seg[req->n - req->n_answer - 1] == FV_SEG_VISUAL;
         if (req->plan->first_packed && ends_with_image)
             return FV_FAIL(FV_EINVAL,
-                           "the prompt ends with an image, and pack=%s,first=packed runs its last "
-                           "row again: put the question behind the image",
+                           "the prompt ends with an image, but pack=%s,first=packed runs its last "
+                           "token again: put the question after the image",
                            req->plan->policy.stage[FV_STAGE_PACK].method->name);
         if (req->plan->n_edit && req->seg[req->n - 1] == FV_SEG_VISUAL)
-            return FV_FAIL(FV_EINVAL, "the prompt ends with an image, and this policy lets visual "
-                                      "rows leave: put the question behind the image");
+            return FV_FAIL(FV_EINVAL, "the prompt ends with an image, but this policy drops visual "
+                                      "tokens: put the question after the image");
     }
     return FV_OK;
 }

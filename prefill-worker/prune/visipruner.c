@@ -41,7 +41,7 @@ static void filter(const fv_prune_context *ctx, fv_prune_state *s, int32_t *kept
         if ((double)ctx->l2[j] > ctx->thresholds.l2) kept[(*n_kept)++] = j;
     s->stage = TRACK;
     s->over = *n_kept == 0;
-    say(s, "filtered behind layer %d: %d of %d visual rows stay", ctx->layer - 1, *n_kept,
+    say(s, "filtered after layer %d: kept %d of %d visual tokens", ctx->layer - 1, *n_kept,
         ctx->n_visual);
 }
 
@@ -54,7 +54,7 @@ static void track(const fv_prune_context *ctx, fv_prune_state *s, int32_t *n_kep
     if (s->count < p->exit_count) return;
     *n_kept = 0;
     s->over = true;
-    say(s, "they leave behind layer %d", ctx->layer - 1);
+    say(s, "dropped after layer %d", ctx->layer - 1);
 }
 
 static fv_status keep(const fv_prune_context *ctx, fv_prune_state *s, int32_t *kept,

@@ -29,7 +29,7 @@ fv_status fv_read_rows(fv_backend *be, const fv_kv *kv, int32_t layer, int32_t h
     fv_buf room = {0};
     if (n == 0) return FV_OK;
     int32_t *ids = malloc((size_t)n * sizeof *ids);
-    if (!ids) return FV_FAIL(FV_ENOMEM, "out of memory to read %d KV rows", n);
+    if (!ids) return FV_FAIL(FV_ENOMEM, "out of memory to read %d KV entries", n);
     for (int32_t i = 0; i < n; i++) ids[i] = i;
     fv_status st =
         fv_buf_alloc(be->device, (size_t)n * (size_t)d * sizeof *out, FV_BUF_DEVICE, &room);
@@ -58,7 +58,7 @@ fv_status fv_write_rows(fv_backend *be, fv_kv *kv, int32_t layer, int32_t head, 
     fv_buf room[2] = {{0}, {0}};
     if (n == 0) return FV_OK;
     uint8_t *first = calloc((size_t)n, 1); /* of one segment there is */
-    if (!first) return FV_FAIL(FV_ENOMEM, "out of memory to write %d KV rows", n);
+    if (!first) return FV_FAIL(FV_ENOMEM, "out of memory to write %d KV entries", n);
     fv_kv_write_seq seq = {.n_rows = n, .n_seg = 1, .tables = &run, .seg = first, .slot = at};
     fv_status st = fv_buf_alloc(be->device, bytes, FV_BUF_DEVICE, &room[0]);
     if (st == FV_OK) st = fv_buf_alloc(be->device, bytes, FV_BUF_DEVICE, &room[1]);

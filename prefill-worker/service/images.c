@@ -38,8 +38,8 @@ fv_status fv_task_take_pixels(fv_task *t) {
     FV_TRY(count_pixels(t->msg->request, &n));
     if (each && n > each)
         return FV_FAIL(FV_EINVAL,
-                       "the images have %" PRIu64 " pixels together; at most %" PRIu64
-                       " are taken: send fewer or smaller ones",
+                       "the images have %" PRIu64 " pixels in total; the limit is %" PRIu64
+                       ": send fewer or smaller ones",
                        n, each);
     if (most && held && held + n > most)
         return FV_FAIL(FV_EBUSY,

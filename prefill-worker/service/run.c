@@ -77,7 +77,7 @@ static bool wanted(const fv_task *t) {
 
 static void end_unwanted(fv_task *t) {
     end_task(t, atomic_load(&t->cancelled)
-                    ? FV_FAIL(FV_ECANCELLED, "nobody waits for it any more")
+                    ? FV_FAIL(FV_ECANCELLED, "the request was cancelled")
                     : FV_FAIL(FV_EDEADLINE, "the request's deadline has passed"));
 }
 
@@ -246,7 +246,7 @@ static fv_status send_final(void *user, int32_t n_layer) {
         if (t->lost != FV_OK) snprintf(t->text, sizeof t->text, "%s", fv_last_error());
         n_wanted += t->lost == FV_OK;
     }
-    return n_wanted ? FV_OK : FV_FAIL(FV_ECANCELLED, "nobody waits for this batch any more");
+    return n_wanted ? FV_OK : FV_FAIL(FV_ECANCELLED, "all requests of the batch were cancelled");
 }
 
 /* Layers that leave together. */

@@ -33,7 +33,7 @@ static fv_status read_request(fv_task *t) {
     uint32_t tokens = r->max_tokens ? r->max_tokens : FV_MAX_TOKENS_DEFAULT;
     if (r->conversation.len)
         return FV_FAIL(FV_EINVAL,
-                       "a kept conversation goes on where it is kept, on a decode worker");
+                       "a kept conversation continues on the decode worker that holds it");
     t->prefill = (fv_prefill_job){.engine = e,
                                   .cache = l->cache,
                                   .pool = l->pool,
@@ -69,7 +69,7 @@ static fv_status check_room(fv_task *t) {
     t->bytes_peak += fv_plan_count(plan).tables;
     if (limit && t->bytes_peak > limit)
         return FV_FAIL(FV_ENOMEM,
-                       "the prompt's KV takes %zu bytes, and this worker has %zu: shorten the "
+                       "the prompt needs %zu bytes of KV, but this worker has %zu: shorten the "
                        "prompt, or start the worker with a larger --kv-bytes",
                        t->bytes_peak, limit);
     return FV_OK;

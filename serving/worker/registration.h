@@ -23,15 +23,15 @@ extern "C" {
 
 /* Table rows of a program that has one. */
 /* clang-format off */
-#define FV_REGISTRATION_OPTIONS                                                                           \
+#define FV_REGISTRATION_OPTIONS                                                                    \
     FV_FLEET_SECRET_OPTION,                                                                        \
     {"router", "FOVEA_ROUTER", FV_OPTION_STRING, "HOST:PORT,...", NULL,                            \
-     "the fleet to join: its routers' --fleet-listen; every address that a name stands for is "    \
-     "joined. Without it the worker waits for calls", 0, 0},                                                                                           \
+     "the fleet to join: the routers' --fleet-listen address; a name is resolved to all its "      \
+     "addresses. Without it the worker joins no fleet and serves direct calls", 0, 0},             \
     {"advertise", "FOVEA_ADVERTISE", FV_OPTION_STRING, "HOST:PORT", NULL,                          \
-     "where the others reach this worker; default: where it listens", 0, 0},                       \
+     "address at which the others reach this worker; default: the listen address", 0, 0},          \
     {"name", "FOVEA_NAME", FV_OPTION_STRING, "NAME", NULL,                                         \
-     "unique in the fleet; default: its role and its address", 0, 0}
+     "name, unique in the fleet; default: role and address", 0, 0}
 /* clang-format on */
 
 typedef struct fv_registration {

@@ -16,7 +16,7 @@ fv_sampling fv_request_sampling(const Fovea__Inference__V1__Sampling *m, uint32_
 fv_status fv_request_ids(const uint32_t *in, size_t n, int32_t most, fv_arena *arena,
                          int32_t **ids) {
     int32_t *list;
-    if (n > (size_t)most) return FV_FAIL(FV_EINVAL, "%zu ids, and the context has %d", n, most);
+    if (n > (size_t)most) return FV_FAIL(FV_EINVAL, "%zu ids exceed the context of %d", n, most);
     FV_TRY(FV_ARENA_NEW(arena, n, list));
     for (size_t i = 0; i < n; i++) {
         if (in[i] > INT32_MAX) return FV_FAIL(FV_EINVAL, "id %zu is %u: no model has it", i, in[i]);

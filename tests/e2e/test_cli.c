@@ -108,7 +108,7 @@ Test(cli, a_calibrated_map_is_measured_kept_and_used) {
     ask_fails("--image " IMAGE " --policy lazy=vla,map=calibrated hi", 2, "fovea calibrate");
     command_run(&r, FOVEA " calibrate --checkpoint %s --items 2 --epsilon 1 --cap 2", dir);
     cr_assert_eq(r.status, 0, "%s", r.err);
-    cr_assert(strstr(r.out, "layers can follow another"), "%s", r.out);
+    cr_assert(strstr(r.out, "layers can be lazy"), "%s", r.out);
     json_t *exact = ask_json("--image " IMAGE " hi");
     json_t *lazy = ask_json("--image " IMAGE " --policy lazy=vla,map=calibrated hi");
     cr_assert_lt(number(lazy, "bytes", "bound"), number(exact, "bytes", "bound"));
@@ -178,18 +178,20 @@ Test(cli, what_was_measured_for_vtw_and_fitprune_is_used) {
     json_decref(root);
     command_run(&r, FOVEA " calibrate --checkpoint %s --items 3 --eta 100", dir);
     cr_assert_eq(r.status, 0, "%s", r.err);
-    cr_assert(strstr(r.out, "prune=vtw: without image rows from layer 1 of 0..2 on"), "%s", r.out);
-    cr_assert(strstr(r.out, "prune=fitprune,target=60: of 576 rows leave "), "%s", r.out);
+    cr_assert(strstr(r.out, "prune=vtw: without visual tokens from layer 1 of 0..2 on"), "%s",
+              r.out);
+    cr_assert(strstr(r.out, "prune=fitprune,target=60: of 576 tokens, dropped after each layer: "),
+              "%s", r.out);
     root = ask_json(fitprune);
     cr_assert(strstr(decided(root), "schedule of the checkpoint's calibration"), "%s",
               decided(root));
     json_decref(root);
     root = ask_json("--image " IMAGE " --policy prune=vtw,from=calibrated hi");
-    cr_assert(strstr(decided(root), "ahead of layer 1"), "%s", decided(root));
+    cr_assert(strstr(decided(root), "before layer 1"), "%s", decided(root));
     json_decref(root);
     command_run(&r, FOVEA " calibrate --checkpoint %s --items 2 --eta 0", dir);
     cr_assert_eq(r.status, 0, "%s", r.err);
-    cr_assert(strstr(r.out, "image rows are needed in every layer"), "%s", r.out);
+    cr_assert(strstr(r.out, "visual tokens are needed in every layer"), "%s", r.out);
     command_run(&r, "rm %s/calibration.json", dir);
 }
 
@@ -235,7 +237,7 @@ Test(cli, an_overlay_shows_what_was_kept) {
 }
 
 Test(cli, an_overlay_needs_a_image_and_a_place) {
-    ask_fails("--overlay /tmp/kept.png hello", 2, "give one with --image");
+    ask_fails("--overlay /tmp/kept.png hello", 2, "add an image with --image");
     ask_fails("--image " IMAGE " --overlay /nowhere/kept.png hello", 1, "/nowhere/kept.png");
 }
 
@@ -287,7 +289,7 @@ Test(cli, a_stop_string_ends_the_answer_before_itself) {
 /* ---- bad input ------------------------------------------------------------------------- */
 
 Test(cli, wrong_usage_ends_with_2) {
-    ask_fails("", 2, "one question is needed");
+    ask_fails("", 2, "expected one question");
     ask_fails("--imag x hi", 2, "unknown option --imag");
     ask_fails("--max-tokens 0 hi", 2, "max-tokens");
     ask_fails("--max-tokens many hi", 2, "not a whole number");

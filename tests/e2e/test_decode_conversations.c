@@ -318,7 +318,7 @@ Test(decode_conversations, a_follow_up_that_is_refused_leaves_its_conversation_a
     m = follow_up(t, 3, 0);
     t->new_ids[1] = image;
     send_follow_up(t, &m);
-    fails(t, GRPC_STATUS_INVALID_ARGUMENT, "without new images");
+    fails(t, GRPC_STATUS_INVALID_ARGUMENT, "cannot add images");
     m = follow_up(t, 3, 0);
     t->new_ids[1] = 1u << 30;
     send_follow_up(t, &m);
@@ -407,7 +407,7 @@ Test(decode_conversations, one_call_at_a_time_goes_on_with_a_conversation) {
     UNTIL(t->got.n > 2);
     m.max_tokens = TOKENS;
     send_follow_up(&other, &m);
-    fails(&other, GRPC_STATUS_INVALID_ARGUMENT, "another request goes on");
+    fails(&other, GRPC_STATUS_INVALID_ARGUMENT, "another request is continuing");
     UNTIL(t->got.over);
     cr_assert_eq(t->got.status, FV_OK, "%s", t->got.why);
     cr_assert_eq(t->got.n, MANY);

@@ -198,7 +198,7 @@ Test(decode_worker, requests_that_make_no_sense_are_refused_by_name) {
                  {GRPC_STATUS_INVALID_ARGUMENT, "17 stop strings"},
                  {GRPC_STATUS_INVALID_ARGUMENT, "come with it"},
                  {GRPC_STATUS_INVALID_ARGUMENT, "has no prompt"},
-                 {GRPC_STATUS_INVALID_ARGUMENT, "is replayed with the whole"}};
+                 {GRPC_STATUS_INVALID_ARGUMENT, "cannot be replayed in a kept"}};
     open_all(NULL);
     for (int i = 0; i < N; i++) {
         fv_ticket t = {.epoch = 1};

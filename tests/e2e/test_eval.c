@@ -156,7 +156,7 @@ Test(eval, what_a_smaller_exam_has_answered_is_not_asked_again) {
     command_run(&r, "cd %s && sed -i 's/taken over //' more/items.jsonl", f.dir);
     same_answers("whole", "more");
     snprintf(args, sizeof args, TWO " --seed 1 --reuse %s/small", f.dir);
-    eval_fails("other", args, "another 'seed': its answers are none to this one");
+    eval_fails("other", args, "another 'seed': it has no answers for this evaluation");
 }
 
 /* Over the fleet, which runs already. */
@@ -294,15 +294,15 @@ Test(eval, bad_arguments_are_refused_with_a_sentence) {
     eval_fails("a", TWO " --kv-dtype bf16", "another 'kv_dtype'");
     eval_fails("b", "--items 10", "one for each task");
     eval_fails("b", "--items 0", "--items");
-    eval_fails("b", "--task smell", "there is no task 'smell'");
+    eval_fails("b", "--task smell", "unknown task 'smell'");
     eval_fails("b", "--policy prune=nothing", "nothing");
     eval_fails("b", "--policy '' --policy exact", "given twice");
     eval_fails("b", "--seed -1", "--seed");
     eval_fails("b", "--concurrency 0", "--concurrency");
     eval_fails("b", "--first now", "--first now: write held or prefill");
-    eval_fails("b", "--first held --to 127.0.0.1:9", "leave --to out");
+    eval_fails("b", "--first held --to 127.0.0.1:9", "does not work with --to");
     eval_fails("b", "--dialogs never", "--dialogs never: write kept or whole");
-    eval_fails("b", "--spectra 3 --to 127.0.0.1:9", "leave --to out");
+    eval_fails("b", "--spectra 3 --to 127.0.0.1:9", "does not work with --to");
     eval_fails("b", "--spectra 3 --kv-dtype f16", "--kv-dtype f32");
     eval_fails("b", "--spectra 23 --items 22", "more than the 22 items");
     eval_fails("b", "more", "'more' is not an option");

@@ -170,7 +170,8 @@ Test(fleet, reports_and_overlays_are_those_of_one_process) {
     assert_same_report("pack=svd,rank_k=4,rank_v=4,gain=1", "packed   layers ");
     assert_same_report("pack=quant,bits=4", "packed   layers ");
     assert_same_report("pack=minicache,start=0", " merged in pairs, error at most ");
-    assert_same_report("pack=minicache,start=0,gamma=1", "decided  pack: so much is kept ");
+    assert_same_report("pack=minicache,start=0,gamma=1",
+                       "decided  pack: too much is left unmerged");
     fleet_stop(&f);
 }
 
@@ -262,7 +263,7 @@ Test(fleet, bad_requests_end_with_a_code_and_a_sentence) {
 Test(fleet, nobody_there_is_unavailable) {
     snprintf(f.address, sizeof f.address, "127.0.0.1:1");
     ask_fails("hello", 1, "UNAVAILABLE");
-    ask_fails("hello", 1, "there is no fleet at 127.0.0.1:1");
+    ask_fails("hello", 1, "no fleet at 127.0.0.1:1");
     ask_fails("hello", 1, "`fovea up` starts one");
     ask_fails("--to nowhere hello", 2, "'nowhere' is no address of a server: the port is missing");
     ask_fails("--to 127.0.0.1:99999 hello", 2, "the port must be 0..65535");

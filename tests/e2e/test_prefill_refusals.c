@@ -101,7 +101,7 @@ Test(prefill_refusals, sampling_out_of_range_is_refused) {
 Test(prefill_refusals, a_kept_conversation_does_not_go_on_here) {
     prepare();
     a.g.conversation = (ProtobufCBinaryData){16, (uint8_t *)"0123456789abcdef"};
-    fails_with(FV_EINVAL, "on a decode worker");
+    fails_with(FV_EINVAL, "on the decode worker");
 }
 
 Test(prefill_refusals, a_decode_address_that_is_none_is_refused) {
@@ -286,7 +286,7 @@ Test(prefill_refusals, a_mute_decode_worker_holds_up_nobody_else_and_fails_by_it
         cr_assert_not(stuck[i].over && stuck[i].end.status == FV_OK);
         net_wait(&workers.net, &stuck[i].over);
         cr_assert_eq(stuck[i].end.status, FV_EIO, "%s", stuck[i].why);
-        cr_assert(strstr(stuck[i].why, "taken nothing"), "%s", stuck[i].why);
+        cr_assert(strstr(stuck[i].why, "read nothing"), "%s", stuck[i].why);
     }
     wait_for_nothing_held();
     close_workers();

@@ -138,7 +138,7 @@ Test(local, a_prompt_that_ends_with_an_image_has_no_row_to_run_again) {
     ok(fv_policy_parse("select=snapkv", &ask.policy));
     fv_report r = {0};
     cr_assert_eq(fv_local_ask(l, &ask, NULL, &r), FV_EINVAL);
-    cr_assert(strstr(fv_last_error(), "behind the image"), "%s", fv_last_error());
+    cr_assert(strstr(fv_last_error(), "after the image"), "%s", fv_last_error());
 }
 
 /* A row that leaves and runs again is the row that was there, for every head as often as before. */

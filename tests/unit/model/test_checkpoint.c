@@ -395,9 +395,9 @@ Test(checkpoint, a_broken_config_is_named_by_its_path) {
     refused(&d, FV_EDATA, "/generation_config.json: key 'top_p' is 7");
     checkpoint e = tiny();
     write_text(e.dir, "preprocessor_config.json", "{\"crop_size\":99}");
-    refused(&e, FV_EUNSUPPORTED, "/preprocessor_config.json: key 'crop_size' gives 99x99");
+    refused(&e, FV_EUNSUPPORTED, "/preprocessor_config.json: key 'crop_size' is 99x99");
     write_text(e.dir, "processor_config.json", "{\"image_processor\":{\"crop_size\":98}}");
-    refused(&e, FV_EUNSUPPORTED, "/processor_config.json: key 'crop_size' gives 98x98");
+    refused(&e, FV_EUNSUPPORTED, "/processor_config.json: key 'crop_size' is 98x98");
     write_text(e.dir, "processor_config.json", "[]");
     refused(&e, FV_EDATA, "/processor_config.json: a JSON object is expected");
 }

@@ -320,7 +320,7 @@ Test(config, broken_json_is_refused) {
 
 Test(config, families_that_we_do_not_have_are_named) {
     static const wrong list[] = {
-        {"{}", FV_EDATA, "neither 'model_type' nor 'architectures'"},
+        {"{}", FV_EDATA, "'model_type' and 'architectures' are missing"},
         {"{\"model_type\":7}", FV_EDATA, "key 'model_type' must be a string"},
         {"{\"model_type\":\"llava_next\"}", FV_EUNSUPPORTED, "key 'model_type' is 'llava_next'"},
         {"{\"architectures\":[\"BertModel\"]}", FV_EUNSUPPORTED, "is 'BertModel'"},
@@ -353,8 +353,8 @@ Test(config, text_sizes_out_of_range_are_named) {
         {TEXT("\"head_dim\":7"), FV_EDATA, "key 'head_dim' (7) is odd"},
         {TEXT("\"head_dim\":5000"), FV_EDATA, "key 'head_dim' is 5000"},
         {TEXT("\"max_position_embeddings\":0"), FV_EDATA, "key 'max_position_embeddings' is 0"},
-        {TEXT("\"rms_norm_eps\":-1"), FV_EDATA, "key 'rms_norm_eps' must lie in [0, 1)"},
-        {TEXT("\"rms_norm_eps\":1.5"), FV_EDATA, "key 'rms_norm_eps' must lie in [0, 1)"},
+        {TEXT("\"rms_norm_eps\":-1"), FV_EDATA, "key 'rms_norm_eps' must be in [0, 1)"},
+        {TEXT("\"rms_norm_eps\":1.5"), FV_EDATA, "key 'rms_norm_eps' must be in [0, 1)"},
         {TEXT("\"rms_norm_eps\":\"1e-5\""), FV_EDATA, "key 'rms_norm_eps' must be a number"},
         {TEXT("\"attention_bias\":1"), FV_EDATA, "key 'attention_bias' must be true or false"},
         {TEXT("\"hidden_act\":\"mish\""), FV_EUNSUPPORTED, "key 'hidden_act' is 'mish'"},
@@ -407,7 +407,7 @@ Test(config, vision_keys_that_cannot_be_are_named) {
         {VISION("\"image_size\":99999"), FV_EDATA, "key 'image_size' is 99999"},
         {VISION("\"patch_size\":0"), FV_EDATA, "key 'patch_size' is 0"},
         {VISION("\"num_channels\":4"), FV_EUNSUPPORTED, "key 'num_channels' is 4"},
-        {VISION("\"layer_norm_eps\":-1"), FV_EDATA, "key 'layer_norm_eps' must lie in [0, 1)"},
+        {VISION("\"layer_norm_eps\":-1"), FV_EDATA, "key 'layer_norm_eps' must be in [0, 1)"},
         {VISION("\"hidden_act\":\"gelu_10\""), FV_EUNSUPPORTED, "key 'hidden_act' is 'gelu_10'"},
         {"{\"model_type\":\"llava\",\"image_token_id\":1,"
          "\"vision_config\":{\"hidden_size\":30,\"num_attention_heads\":4}}",
@@ -593,7 +593,7 @@ Test(config, preprocessing_that_cannot_be_is_named) {
         {"{\"size\":0}", FV_EDATA, "key 'size' is 0"},
         {"{\"size\":{\"shortest_edge\":99999}}", FV_EDATA, "key 'shortest_edge' is 99999"},
         {"{\"crop_size\":224}", FV_EUNSUPPORTED,
-         "key 'crop_size' gives 224x224; the vision tower takes 336x336"},
+         "key 'crop_size' is 224x224, but the vision tower needs 336x336"},
         {"{\"crop_size\":{\"shortest_edge\":336}}", FV_EUNSUPPORTED, "key 'crop_size' must be"},
         {"{\"do_center_crop\":false}", FV_EUNSUPPORTED, "without 'do_center_crop'"},
         {"{\"do_center_crop\":false,\"size\":{\"height\":336,\"width\":300}}", FV_EUNSUPPORTED,

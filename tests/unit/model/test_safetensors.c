@@ -182,16 +182,16 @@ Test(safetensors, offsets_outside_the_data_are_refused) {
     refuse(ONE("\"F32\"", "[1]", "[0]"), 4, "data_offsets must be two integers");
     refuse(ONE("\"F32\"", "[1]", "[0,4,8]"), 4, "data_offsets must be two integers");
     refuse(ONE("\"F32\"", "[1]", "[0.0,4]"), 4, "data_offsets must be two integers");
-    refuse(ONE("\"F32\"", "[1]", "[-4,0]"), 4, "do not lie in the file's 4 bytes");
-    refuse(ONE("\"F32\"", "[1]", "[4,0]"), 4, "do not lie in the file's 4 bytes");
-    refuse(ONE("\"F32\"", "[1]", "[1,5]"), 4, "do not lie in the file's 4 bytes");
+    refuse(ONE("\"F32\"", "[1]", "[-4,0]"), 4, "exceed the file's 4 bytes");
+    refuse(ONE("\"F32\"", "[1]", "[4,0]"), 4, "exceed the file's 4 bytes");
+    refuse(ONE("\"F32\"", "[1]", "[1,5]"), 4, "exceed the file's 4 bytes");
     refuse(ONE("\"F32\"", "[1]", "[0,9223372036854775807]"), 4, "is the file truncated?");
 }
 
 Test(safetensors, holes_and_overlaps_are_refused) {
     refuse(ONE("\"F32\"", "[1]", "[4,8]"), 8, "tensor 't' leaves a hole");
-    refuse(ONE("\"F32\"", "[1]", "[0,4]"), 9, "5 bytes behind the last tensor");
-    refuse("{}", 1, "1 bytes behind the last tensor");
+    refuse(ONE("\"F32\"", "[1]", "[0,4]"), 9, "5 bytes after the last tensor");
+    refuse("{}", 1, "1 bytes after the last tensor");
     refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
            "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}",
            12, "tensor 'b' overlaps");

@@ -157,7 +157,7 @@ Test(policy, what_is_written_wins_over_the_preset) {
 }
 
 Test(policy, wrong_texts_are_refused_with_what_there_is) {
-    refuses("squeeze=vtw", "stages are condense, prune");
+    refuses("squeeze=vtw", "available: condense, prune");
     refuses("prune=fast", "it has vtw, random");
     refuses("condense=x", "it has hired, prumerge");
     refuses("prune=vtw,depth=3", "no parameter 'depth'; it has layer");
@@ -175,8 +175,8 @@ Test(policy, wrong_texts_are_refused_with_what_there_is) {
     refuses("prune=none,layer=3", "no parameters");
     refuses("prune=vtw,layer=8/31", "is not a number");
     refuses("prune=random,keep=1/32", "is not a number");
-    refuses("prune=vtw;preset=exact", "must stand first");
-    refuses("preset=best", "presets are exact");
+    refuses("prune=vtw;preset=exact", "must come first");
+    refuses("preset=best", "available: exact");
     refuses("prune", "STAGE=METHOD");
     refuses(",", "STAGE=METHOD");
 }
@@ -200,7 +200,7 @@ Test(policy, a_presets_name_alone_is_the_preset) {
     same("paper-vtw;prune=none", "exact");
     same(";quality", "quality");
     same("paper-vtw;prune=vtw,layer=3", "preset=paper-vtw;prune=vtw,layer=3");
-    refuses("prune=vtw;quality", "'quality' must stand first");
+    refuses("prune=vtw;quality", "'quality' must come first");
 }
 
 Test(policy, white_space_around_separators_is_allowed) {

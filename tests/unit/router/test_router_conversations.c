@@ -149,7 +149,7 @@ Test(router_conversations, one_whose_worker_drains_is_not_found) {
         router_rig_wait(&r, &k.over);
         if (k.end.status != FV_OK) break;
     }
-    gone("about to leave");
+    gone("shutting down");
     router_rig_close(&r);
 }
 

@@ -109,7 +109,7 @@ Test(router_members, a_name_is_free_when_its_holder_is_lost) {
 
 /* ---- strangers -------------------------------------------------------------------------- */
 
-static const char *const for_strangers = "this is for members of the fleet, and they prove it";
+static const char *const for_strangers = "only workers that prove membership in the fleet may join";
 
 static void is_turned_away(fake_worker *w) {
     try_join(w);

@@ -208,7 +208,7 @@ Test(router_replay, a_decode_worker_that_dies_after_the_last_token_costs_its_rep
     fake_die(d);
     answered(1);
     cr_assert_eq(k.reason, FOVEA__INFERENCE__V1__FINISH_REASON__FINISH_REASON_EOS);
-    cr_assert(strstr(k.notes, "behind the last token"), "%s", k.notes);
+    cr_assert(strstr(k.notes, "after the last token"), "%s", k.notes);
     cr_assert(strstr(k.notes, d->name), "%s", k.notes);
     cr_assert_eq(other_d->calls, 0);
     close_idle();

@@ -112,7 +112,7 @@ Test(conversations, one_in_use_stays_beyond_its_lease_and_serves_one_at_a_time) 
     name a = keep_new(1);
     fv_conversation *x = resume(&a);
     cr_assert_eq(resumes(&a), FV_EINVAL);
-    cr_assert_not_null(strstr(fv_last_error(), "another request goes on"));
+    cr_assert_not_null(strstr(fv_last_error(), "another request is continuing"));
     now += 11;
     cr_assert_eq(fv_conversations_expire(table), 0);
     fv_conversations_pause(table, x); /* nothing came of it: its lease has gone on meanwhile */

@@ -99,7 +99,7 @@ Test(accum, a_budget_of_the_whole_prompt_lets_nothing_go_and_says_so) {
         start(&net, &p, whole[i], 20);
         tiny_prompt_make(&net, &exact, 5, VISUAL, 9, 11, "");
         ok(tiny_prefill(&net, &exact, 1, 0));
-        cr_assert(strstr(p.plan.note[FV_STAGE_EVICT], "every row stays"));
+        cr_assert(strstr(p.plan.note[FV_STAGE_EVICT], "every token is kept"));
         init(&e, &p, p.n);
         for (int32_t t = 1; t <= TOKENS; t++) {
             run_token(&net, &p, &e, p.n, t);

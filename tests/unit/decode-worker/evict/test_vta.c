@@ -134,7 +134,7 @@ Test(vta, a_lazy_block_is_annealed_as_its_source_layer_is) {
     assert_ranked("prune=pvtp;lazy=vla,map=paper_like;evict=vta", "-1x3 2x7 9x7 16x7 23x7 30x1 ");
     fv_plan plan = planned(keeps, 32, 576);
     cr_assert_null(plan.evict);
-    cr_assert(strstr(plan.note[FV_STAGE_EVICT], "no layer that is ranked"));
+    cr_assert(strstr(plan.note[FV_STAGE_EVICT], "no ranked layer"));
 }
 
 Test(vta, where_nothing_can_go_the_plan_says_why) {
@@ -142,7 +142,7 @@ Test(vta, where_nothing_can_go_the_plan_says_why) {
     cr_assert(strstr(plan.note[FV_STAGE_EVICT], "no image"));
     cr_assert_null(plan.evict);
     plan = planned("prune=vtw,layer=2;evict=vta", 32, 576);
-    cr_assert(strstr(plan.note[FV_STAGE_EVICT], "no layer that is ranked"));
+    cr_assert(strstr(plan.note[FV_STAGE_EVICT], "no ranked layer"));
     cr_assert_null(plan.evict);
     for (int32_t l = 0; l < 32; l++) cr_assert(plan.capture[l] == 0 && plan.rank_from[l] == -1);
 }

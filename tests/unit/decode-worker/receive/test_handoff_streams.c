@@ -210,7 +210,7 @@ Test(handoff_streams, a_layer_can_only_have_the_keys_of_one_before_it_that_has_i
     cr_assert_neq(with_lead(gla, 1, 1, 0), FV_OK, "there is no room for its text keys");
     cr_assert_eq(
         fv_refusal_of(with_lead("prune=vtw,layer=2;lazy=gla,map=given,blocks=2-3", 0, 1, 1)),
-        FV_REFUSED_MALFORMED, "another number of image rows");
+        FV_REFUSED_MALFORMED, "different number of tokens");
 }
 
 Test(handoff_streams, sections_that_speak_of_other_rows_than_are_due_are_refused) {

@@ -378,7 +378,7 @@ Test(synth, options_that_make_no_sense_are_refused_before_anything_is_written) {
     refuse((fv_synth_options){.shape = "tiny", .text_family = "gemma"}, FV_EINVAL,
            "text family 'gemma' is unknown");
     refuse((fv_synth_options){.config_file = small_vocab, .text_family = "llama"}, FV_EINVAL,
-           "the config file says which text family it is");
+           "the text family comes from the config file");
     refuse((fv_synth_options){.config_file = small_vocab}, FV_EINVAL,
            "image_token_index is 259: a synthetic tokenizer needs 260 ids before it");
     refuse((fv_synth_options){.config_file = default_parts, .n_layer = 1}, FV_EINVAL,

@@ -171,7 +171,7 @@ Test(plan, pvtp_steps_until_the_layers_or_the_rows_end) {
     cr_assert_eq(plan.capture[1], 0);
     cr_assert_str_empty(plan.note[FV_STAGE_PRUNE]);
     cr_assert_eq(try_plan("prune=pvtp,first=0,ratio=0", shape, &plan), FV_OK);
-    cr_assert(strstr(plan.note[FV_STAGE_PRUNE], "every visual row"));
+    cr_assert(strstr(plan.note[FV_STAGE_PRUNE], "every visual token"));
     shape.n_layer = 2;
     cr_assert_eq(try_plan("prune=pvtp,layer=2", shape, &plan), FV_EINVAL);
 }
@@ -224,10 +224,10 @@ Test(plan, a_stage_that_changes_nothing_says_why) {
         .d_head = 8, .bytes_value = 2, .n_layer = 8, .n_kv = 2, .n_visual = 0, .n_text = 9};
     cr_assert_eq(try_plan("prune=vtw;select=streaming,sink=9", text_only, &plan), FV_OK);
     cr_assert(strstr(plan.note[FV_STAGE_PRUNE], "no image"), "%s", plan.note[FV_STAGE_PRUNE]);
-    cr_assert(strstr(plan.note[FV_STAGE_SELECT], "every row"), "%s", plan.note[FV_STAGE_SELECT]);
+    cr_assert(strstr(plan.note[FV_STAGE_SELECT], "every token"), "%s", plan.note[FV_STAGE_SELECT]);
     cr_assert_not(plan.select);
     cr_assert_eq(try_plan("prune=random,keep=1", llava, &plan), FV_OK);
-    cr_assert(strstr(plan.note[FV_STAGE_PRUNE], "every visual row"));
+    cr_assert(strstr(plan.note[FV_STAGE_PRUNE], "every visual token"));
     cr_assert_eq(try_plan("prune=vtw", llava, &plan), FV_OK);
     cr_assert_str_empty(plan.note[FV_STAGE_PRUNE]);
 }

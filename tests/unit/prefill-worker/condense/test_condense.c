@@ -265,7 +265,7 @@ Test(condense, what_keeps_every_row_as_it_is_does_nothing_and_says_so) {
         fv_plan plan;
         plan_of(policies[i], 0, 2 * 576, &plan);
         cr_assert_not(plan.condenses);
-        cr_assert(strstr(plan.note[FV_STAGE_CONDENSE], "every visual row is kept"));
+        cr_assert(strstr(plan.note[FV_STAGE_CONDENSE], "every visual token is kept"));
         cr_assert_eq(plan.visual[0], 2 * 576);
     }
 }
@@ -275,6 +275,6 @@ Test(condense, later_stages_count_what_is_left) {
     plan_of("condense=hired,keep=0.5;prune=fastv,layer=2,keep=0.5", 0, 2 * 100, &plan);
     cr_assert(plan.visual[1] == 100 && plan.visual[2] == 50);
     plan_of("condense=hired,keep=0;prune=fastv,layer=2,keep=0.5", 200, 0, &plan);
-    cr_assert(strstr(plan.note[FV_STAGE_PRUNE], "no image row is left"), "%s",
+    cr_assert(strstr(plan.note[FV_STAGE_PRUNE], "no visual token is left"), "%s",
               plan.note[FV_STAGE_PRUNE]);
 }

@@ -324,7 +324,7 @@ Test(minicache, a_backend_that_cannot_read_it_says_what_to_leave_out) {
     net.be.ops = &without;
     tiny_prompt_make(&net, &p, BEFORE, VISUAL, AFTER, 11, "pack=minicache,first=packed");
     cr_assert_eq(tiny_prefill(&net, &p, 1, 0), FV_EUNSUPPORTED);
-    cr_assert(strstr(fv_last_error(), "leave pack=minicache out"), "%s", fv_last_error());
+    cr_assert(strstr(fv_last_error(), "remove pack=minicache"), "%s", fv_last_error());
     tiny_prompt_free(&p);
     tiny_net_close(&net);
 }

@@ -116,7 +116,7 @@ Test(pack_images, an_image_of_one_token_stays_raw_where_packing_is_to_pay) {
     tiny_prompt p;
     tiny_net_open(&net, tiny_shape_default(), FV_BF16, NULL, 1);
     make_images(&net, &p, one, 1, "pack=svd;expand=attention;evict=importance");
-    cr_assert(strstr(p.plan.note[FV_STAGE_PACK], "no layer has so many visual rows"));
+    cr_assert(strstr(p.plan.note[FV_STAGE_PACK], "no layer has enough visual tokens"));
     cr_assert(strstr(p.plan.note[FV_STAGE_EXPAND], "no layer is packed"));
     ok(tiny_prefill(&net, &p, 1, 0));
     cr_assert_null(fv_kv_packed_at(p.kv, 0));

@@ -88,7 +88,7 @@ Test(mask, every_row_kept_is_exact) {
     trail exact, all;
     prefill(&a, tiny_shape_default(), two, "", 0);
     prefill(&b, tiny_shape_default(), two, "prune=fastv,keep=1,mode=mask", 0);
-    cr_assert(strstr(b.p.plan.note[FV_STAGE_PRUNE], "every visual row is kept"));
+    cr_assert(strstr(b.p.plan.note[FV_STAGE_PRUNE], "every visual token is kept"));
     answer(&a, &exact);
     answer(&b, &all);
     cr_assert_eq(memcmp(&exact, &all, sizeof all), 0);

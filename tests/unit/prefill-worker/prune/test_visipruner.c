@@ -284,7 +284,7 @@ Test(visipruner, nothing_leaves_while_no_row_turns_the_output_or_before_the_firs
     ctx.layer = 9;
     ok(m->keep(&ctx, &state, kept, &n_kept));
     cr_assert(n_kept == 0 && state.over, "no row is longer than the threshold: all leave at once");
-    cr_assert(strstr(state.said, "behind layer 8: 0 of 2"), "%s", state.said);
+    cr_assert(strstr(state.said, "after layer 8: kept 0 of 2"), "%s", state.said);
 }
 
 /* ---- a whole prompt --------------------------------------------------------------------- */
@@ -364,8 +364,8 @@ Test(visipruner, rows_leave_behind_the_filter_layer_and_behind_the_exit) {
     cr_assert(r.kept[1] > 0 && r.kept[1] < VISUAL, "%d", r.kept[1]);
     cr_assert(r.kept[2] == 0 && r.kept[3] == 0, "detect is layer 1 of 4: the exit is behind it");
     for (int32_t l = 0; l < LAYERS; l++) cr_assert_eq(r.ran[l], r.kept[l]);
-    cr_assert(strstr(r.said, "filtered behind layer 0"), "%s", r.said);
-    cr_assert(strstr(r.said, "leave behind layer 1"), "%s", r.said);
+    cr_assert(strstr(r.said, "filtered after layer 0"), "%s", r.said);
+    cr_assert(strstr(r.said, "dropped after layer 1"), "%s", r.said);
 }
 
 /* Source layers of the layers of a filled store, as digits; bytes are within the bound, and no more
