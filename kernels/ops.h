@@ -214,15 +214,15 @@ typedef struct fv_attn_args {
     const fv_attn_seq *seqs; /* [n_seq] */
 } fv_attn_args;
 
-/* What the last rows of a sequence pay to each key, summed over them, by kind of row. */
+/* Attention scores of the last rows of a sequence for each key, summed over rows, by kind of row. */
 typedef struct fv_score_sum {
-    int32_t seq;                     /* number of the sequence among attn->seqs */
-    int32_t n_row;                   /* its last rows, as many as are summed */
-    float n;                         /* of n-softmax, for these sums alone */
-    int32_t n_kind;                  /* at least 1 */
-    const uint8_t *kind;             /* [n_row] below n_kind, on the host; NULL: all are 0 */
-    bool low;                        /* counts instead, of rows that pay less than an even share */
-    int32_t ld;                      /* columns of sum */
+    int32_t seq;         /* number of the sequence among attn->seqs */
+    int32_t n_row;       /* its last rows, as many as are summed */
+    float n;             /* of n-softmax, for these sums alone */
+    int32_t n_kind;      /* at least 1 */
+    const uint8_t *kind; /* [n_row] below n_kind, on the host; NULL: all are 0 */
+    bool low;            /* counts instead, of rows whose score is below an even share */
+    int32_t ld;          /* columns of sum */
     int32_t column[FV_ATTN_MAX_SEG]; /* key j of segment s stands at column[s] + j */
     /* [n_row, ld] what a row's probability counts for, column by column; NULL: 1 */
     const float *weight;
@@ -250,13 +250,13 @@ typedef struct fv_score_sums_args {
 
 /* ---- packed blocks --------------------------------------------------------------------- */
 
-/* One sequence's part of a call: its query rows see all rows that are alive. */
+/* One sequence's part of a call: its query rows see all valid rows. */
 typedef struct fv_packed_seq {
     int32_t row0, n_rows;        /* rows of q and o */
     const fv_packed_part *k, *v; /* of the same rows */
     const fv_packed_rows *rows;
     /* Scores of the last score_rows query rows, or none (NULL): [H, score_rows, score_ld] F32,
-     * row j of the block at column j; rows that are not alive, and columns behind them, -inf. */
+     * row j of the block at column j; rows that are not valid, and columns behind them, -inf. */
     float *score;
     int32_t score_rows, score_ld;
 } fv_packed_seq;
@@ -271,8 +271,8 @@ typedef struct fv_packed_seq {
  *     s_j = scale * (s_j = fma(t_a[r], u_j[r], s_j))    one chain over r = 0 .. R - 1 from 0, a
  *         being the block of row j
  *     m, l, p_j, c as in attention, over blocks of FV_KV_BLOCK rows counted from row 0; rows that
- *         are not alive have p = 0, and a block in which none is does not count
- *     z[r] = z[r] * c, then for alive j in order, r < the rank of j: z[r] = fma(p_j, w_j[r], z[r])
+ *         are not valid have p = 0, and a block in which none is does not count
+ *     z[r] = z[r] * c, then for valid j in order, r < the rank of j: z[r] = fma(p_j, w_j[r], z[r])
  * and at the end, one chain over r = 0, 1, ... from 0, then a division:
  *     o[d] = (o[d] = fma(z[r], B_v[r, g, d], o[d])) / l;   lse = m + log(l)
  *
@@ -297,9 +297,9 @@ typedef struct fv_attn_packed_args {
  *                                                                   are no angles)
  *     s_j = scale * (s_j = fma(q[d], k_j[d], s_j))    one chain over d = 0 .. D - 1 from 0
  *     m, l, p_j, c as in attn_lowrank
- *     o[d] = o[d] * c, then for alive j in order: o[d] = fma(p_j, v_j[d], o[d])
- * and at the end o[d] = o[d] / l, lse = m + log(l). Keys are turned, and not queries: a row's turn
- * serves all query rows and heads that read it.
+ *     o[d] = o[d] * c, then for valid j in order: o[d] = fma(p_j, v_j[d], o[d])
+ * and at the end o[d] = o[d] / l, lse = m + log(l). Keys are rotated, not queries: one
+ * rotation serves all query rows and heads that read the row.
  *
  * attn_merged is the same on directions that two layers share (merged.h): k_j and v_j are norm_j
  * times the direction's D numbers, or the vector that is kept as it is. */

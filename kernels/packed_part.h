@@ -15,7 +15,7 @@
  * cache holds them; blocks of one row: keys before rotation. Values do not rotate.
  *
  * ORDER OF ROWS. By anchor block; inside a block in the order of their rank, best first. Letting
- * go of a block's last rows is to lower its number of rows alive; nothing moves.
+ * go of a block's last rows is to lower its number of rows valid; nothing moves.
  *
  * Nothing here is of the host: memory is one piece, at offsets that follow from the shape, each a
  * multiple of 64 bytes. */

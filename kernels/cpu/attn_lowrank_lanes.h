@@ -18,7 +18,7 @@
  *
  * Where values are rows the last two are one, head by head: o [V, D] = o c + P V.
  *
- * Each basis is read once, from front to back. Rows that are not alive are not read, nor is the
+ * Each basis is read once, from front to back. Rows that are not valid are not read, nor is the
  * second tier of rows at the lower rank. */
 #include <string.h>
 
@@ -55,7 +55,7 @@ typedef struct packed_item {
     int32_t *n_seen;    /* [R] */
 
     bool has_tile[FV_KV_BLOCK / FV_PACKED_TILE]; /* which tiles `keys` holds */
-    int32_t n_list[2], list[2][FV_KV_BLOCK]; /* rows of the block: alive; alive and of full rank */
+    int32_t n_list[2], list[2][FV_KV_BLOCK]; /* rows of the block: valid; valid and of full rank */
 } packed_item;
 
 static int32_t packed_heads(const fv_attn_packed_args *a) {
@@ -253,7 +253,7 @@ static void block_begin(packed_item *t) {
     memset(t->has_tile, 0, sizeof t->has_tile);
 }
 
-/* Rows [j0, j1) are alive, and all of one softmax block. */
+/* Rows [j0, j1) are valid, and all of one softmax block. */
 static void block_rows(packed_item *t, const float *x, size_t ld, int32_t j0, int32_t j1) {
     packed_scores(t, x, ld, j0, j1);
     for (int32_t j = j0; j < j1; j++) {
@@ -362,13 +362,13 @@ static void packed_begin(packed_item *t) {
 static void packed_anchor(packed_item *t, int32_t anchor, const float *x) {
     const fv_packed_rows *rows = t->seq->rows;
     size_t ld = (size_t)t->n_held * t->Rk;
-    int32_t end = rows->first[anchor + 1], alive = end;
-    if (rows->valid) alive = rows->first[anchor] + rows->valid[anchor];
+    int32_t end = rows->first[anchor + 1], valid = end;
+    if (rows->valid) valid = rows->first[anchor] + rows->valid[anchor];
     for (int32_t j = rows->first[anchor], next; j < end; j = next) {
         int32_t j0 = j - j % FV_KV_BLOCK;
         next = min_int(end, j0 + FV_KV_BLOCK);
         if (j == j0) block_begin(t);
-        if (j < alive) block_rows(t, x, ld, j, min_int(next, alive));
+        if (j < valid) block_rows(t, x, ld, j, min_int(next, valid));
         if (next == j0 + FV_KV_BLOCK || next == rows->n) block_end(t, j0, next - j0);
     }
 }

@@ -109,10 +109,10 @@ static size_t packed_value(const packed_query *x, int32_t j, float *u) {
     return packed_summed(x);
 }
 
-/* Scores of rows [j0, j1), -inf for those that are not alive; returns whether any is. anchor: the
+/* Scores of rows [j0, j1), -inf for those that are not valid; returns whether any is. anchor: the
  * block of the row before, whose latent query x holds; moves on. */
 static bool packed_scores(packed_query *x, int32_t j0, int32_t j1, int32_t *anchor, float *s,
-                          bool *alive) {
+                          bool *valid) {
     const fv_packed_rows *rows = x->seq->rows;
     bool any = false;
     for (int32_t j = j0; j < j1; j++) {
@@ -120,9 +120,9 @@ static bool packed_scores(packed_query *x, int32_t j0, int32_t j1, int32_t *anch
             ++*anchor;
             if (!x->coded) packed_latent(x, *anchor);
         }
-        alive[j - j0] = !rows->valid || j - rows->first[*anchor] < rows->valid[*anchor];
+        valid[j - j0] = !rows->valid || j - rows->first[*anchor] < rows->valid[*anchor];
         s[j - j0] = -INFINITY;
-        if (!alive[j - j0]) continue;
+        if (!valid[j - j0]) continue;
         s[j - j0] = x->a->scale * (x->coded ? coded_score(x, j) : ranked_score(x, j));
         any = true;
     }
@@ -138,7 +138,7 @@ static float packed_attend(packed_query *x, float *capture, float *l_out) {
     for (int32_t j0 = 0; j0 < n; j0 += FV_KV_BLOCK) {
         int32_t nb = n - j0 < FV_KV_BLOCK ? n - j0 : FV_KV_BLOCK;
         float m_new = m;
-        bool alive[FV_KV_BLOCK], any = packed_scores(x, j0, j0 + nb, &anchor, p, alive);
+        bool valid[FV_KV_BLOCK], any = packed_scores(x, j0, j0 + nb, &anchor, p, valid);
         if (capture) memcpy(capture + j0, p, (size_t)nb * sizeof *p);
         if (!any) continue;
         for (int32_t j = 0; j < nb; j++) m_new = p[j] > m_new ? p[j] : m_new;
@@ -147,7 +147,7 @@ static float packed_attend(packed_query *x, float *capture, float *l_out) {
         for (int32_t j = 0; j < nb; j++) p[j] = exp_f32(p[j] - m_new);
         l = fmaf(l, c, plain_sum(p, (size_t)nb));
         for (int32_t j = 0; j < nb; j++) {
-            if (!alive[j]) continue;
+            if (!valid[j]) continue;
             size_t rank = packed_value(x, j0 + j, x->u);
             for (size_t r = 0; r < rank; r++) x->z[r] = fmaf(p[j], x->u[r], x->z[r]);
         }

@@ -8,10 +8,10 @@
  * What a softmax block of 64 rows stands for is taken apart once, into panels of f32 that stay in
  * the cache, and used by all of them; nothing is kept behind the block:
  *
- *     keys     [D, 64]   a tile of codes is 16 rows wide; outliers are put in, then it is turned
+ *     keys     [D, 64]   a tile of codes is 16 rows wide; outliers are put in, then it is rotated
  *     scores   S [R, 64] = q K        chains of chains_lanes.h
  *     softmax                         that of softmax_lanes.h
- *     values   o [R, D] = o c + P V   rows that are alive
+ *     values   o [R, D] = o c + P V   valid rows
  */
 #include <string.h>
 
@@ -28,11 +28,11 @@ typedef struct codes_item {
     int32_t group, row0, n_row; /* query heads; rows of the sequence */
     int32_t R;                  /* vectors: v is row v / group, head v % group of the KV head's */
     int32_t anchor;             /* block of the row that was listed last */
-    int32_t n_alive, list[FV_KV_BLOCK]; /* rows of the softmax block that are alive */
+    int32_t n_valid, list[FV_KV_BLOCK]; /* rows of the softmax block that are valid */
 
     /* scratch */
     float *q, *keys;  /* [R, Dp], [D, 64] */
-    float *s, *p;     /* [R, 64] scores, then p; p of the rows that are alive */
+    float *s, *p;     /* [R, 64] scores, then p; p of the valid rows */
     float *w, *o;     /* [64, Dp] values, [R, Dp] */
     float *m, *l, *c; /* [R] */
     int32_t *n_seen;  /* [R] */
@@ -108,7 +108,7 @@ static void keys_of_tile(const codes_item *t, size_t j0, float *to) {
 }
 
 /* Rot(a) k for the 16 rows of a tile. */
-static void turn_tile(const codes_item *t, size_t tile, float *to) {
+static void rotate_tile(const codes_item *t, size_t tile, float *to) {
     size_t half = t->D / 2, at = tile * half * FV_PACKED_TILE;
     const float *cos = t->seq->rows->cos + at, *sin = t->seq->rows->sin + at;
     float *other = to + half * FV_KV_BLOCK;
@@ -128,22 +128,22 @@ static void take_keys(codes_item *t, int32_t j0, int32_t n) {
         keys_of_tile(t, (size_t)j, to);
         for (int32_t i = j; i < min_int(j + FV_PACKED_TILE, j0 + n); i++)
             codes_put_outliers(&t->k, t->g, (size_t)i, t->keys + (i - j0), FV_KV_BLOCK);
-        if (t->seq->rows->cos) turn_tile(t, (size_t)j / FV_PACKED_TILE, to);
+        if (t->seq->rows->cos) rotate_tile(t, (size_t)j / FV_PACKED_TILE, to);
     }
 }
 
-/* Which of the rows [j0, j0 + n) are alive. */
-static void list_alive(codes_item *t, int32_t j0, int32_t n) {
+/* Which of the rows [j0, j0 + n) are valid. */
+static void list_valid(codes_item *t, int32_t j0, int32_t n) {
     const fv_packed_rows *rows = t->seq->rows;
-    t->n_alive = 0;
+    t->n_valid = 0;
     for (int32_t j = j0; j < j0 + n; j++) {
         while (j >= rows->first[t->anchor + 1]) t->anchor++;
         if (!rows->valid || j - rows->first[t->anchor] < rows->valid[t->anchor])
-            t->list[t->n_alive++] = j;
+            t->list[t->n_valid++] = j;
     }
 }
 
-/* Lanes of rows that are not alive hold anything, and become -inf. */
+/* Lanes of rows that are not valid hold anything, and become -inf. */
 static void coded_scores(codes_item *t, int32_t j0, int32_t n) {
     take_keys(t, j0, n);
     chains_all((chains){t->q, t->Dp, t->keys, FV_KV_BLOCK, t->D, fv_packed_tiles((size_t)n), NULL,
@@ -152,7 +152,7 @@ static void coded_scores(codes_item *t, int32_t j0, int32_t n) {
     for (int32_t v = 0; v < t->R; v++) {
         float *s = t->s + v * FV_KV_BLOCK;
         for (int32_t j = 0, i = 0; j < FV_KV_BLOCK; j++)
-            if (i < t->n_alive && t->list[i] == j0 + j)
+            if (i < t->n_valid && t->list[i] == j0 + j)
                 i++;
             else
                 s[j] = -INFINITY;
@@ -163,7 +163,7 @@ static void coded_scores(codes_item *t, int32_t j0, int32_t n) {
 
 static ALWAYS_INLINE void coded_rows(const codes_item *t, const int bits) {
     float *to = t->w;
-    for (int32_t i = 0; i < t->n_alive; i++, to += t->Dp) {
+    for (int32_t i = 0; i < t->n_valid; i++, to += t->Dp) {
         size_t j = (size_t)t->list[i];
         const float *pair = codes_pair(&t->v, j);
         codes_line((const char *)codes_at(&t->v, t->g, j), bits, t->D,
@@ -174,7 +174,7 @@ static ALWAYS_INLINE void coded_rows(const codes_item *t, const int bits) {
 
 static ALWAYS_INLINE void merged_rows(const codes_item *t, const fv_dtype type) {
     float *to = t->w;
-    for (int32_t i = 0; i < t->n_alive; i++, to += t->Dp) {
+    for (int32_t i = 0; i < t->n_valid; i++, to += t->Dp) {
         size_t j = (size_t)t->list[i];
         f32x16 norm = f32x16_all(*merged_norms(&t->v, t->g, j));
         numbers_line((const char *)codes_at(&t->v, t->g, j), type, t->D, to);
@@ -199,8 +199,8 @@ static void take_values(const codes_item *t) {
 
 static void coded_values(codes_item *t, int32_t j0) {
     take_values(t);
-    chains_all((chains){listed(t->s, t->p, t->R, j0, t->list, t->n_alive), FV_KV_BLOCK, t->w, t->Dp,
-                        (size_t)t->n_alive, t->Dp / LANES, t->c, t->o, t->Dp, NULL},
+    chains_all((chains){listed(t->s, t->p, t->R, j0, t->list, t->n_valid), FV_KV_BLOCK, t->w, t->Dp,
+                        (size_t)t->n_valid, t->Dp / LANES, t->c, t->o, t->Dp, NULL},
                t->R, 0);
 }
 
@@ -244,8 +244,8 @@ static void codes_attend(codes_item *t) {
     codes_begin(t);
     for (int32_t j0 = 0, rows; j0 < n; j0 += rows) {
         rows = min_int(FV_KV_BLOCK, n - j0);
-        list_alive(t, j0, rows);
-        if (t->n_alive == 0) continue;
+        list_valid(t, j0, rows);
+        if (t->n_valid == 0) continue;
         coded_scores(t, j0, rows);
         softmax(t->R, t->a->scale, t->n_seen, t->s, t->m, t->l, t->c);
         coded_values(t, j0);

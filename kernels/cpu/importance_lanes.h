@@ -18,7 +18,7 @@ static void importance(const void *args, void *scratch, int64_t begin, int64_t e
         for (int64_t line = 0; line < (int64_t)a->n_head * a->n_rows; line++) {
             const float *s = a->score + line * a->score_ld + j0;
             float lse = row_f32(&a->lse, line % a->n_rows)[line / a->n_rows];
-            if (lse == -INFINITY) continue; /* nothing was seen, so nothing is paid */
+            if (lse == -INFINITY) continue; /* the row sees nothing */
             for (int64_t j = 0; j < n; j++) sum[j] += exp_f32(s[j] - lse);
         }
         float lines = (float)a->n_head * (float)a->n_rows, rest = 1.0f - a->keep;

@@ -54,7 +54,7 @@ typedef struct fv_cuda_score_sum {
     int32_t low, head_max;
 } fv_cuda_score_sum;
 
-/* A KV block of a segment, to whose keys a sum's rows pay. */
+/* A KV block of a segment, for whose keys scores are summed. */
 typedef struct fv_cuda_sum_item {
     int32_t sum, seg, j0;
 } fv_cuda_sum_item;

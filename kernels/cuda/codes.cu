@@ -3,7 +3,7 @@
  *
  * A block of threads has one query row and the query heads of one KV head, up to HEADS at a time.
  * What 64 rows stand for is taken apart once, into shared memory, and used by all of them: first
- * the keys, with what is kept as it is and turned by their anchors, then the values. No sum has a
+ * the keys, with what is kept as it is and rotated by their anchors, then the values. No sum has a
  * tree, but for the softmax's, so each number has a thread of its own: a score its chain over the
  * head's columns, an element of o its chain over the rows. */
 #include <assert.h>
@@ -24,7 +24,7 @@ struct codes_part {
 
 struct codes_seq {
     codes_part k, v;
-    const int32_t *first, *alive;
+    const int32_t *first, *valid;
     const float *cos, *sin;
     int32_t row0, n, n_anchor;
 };
@@ -45,9 +45,9 @@ struct codes_call {
 /* ---- rows ------------------------------------------------------------------------------- */
 
 /* Whether row j counts. Blocks may be as small as a row, so they are searched. */
-static __device__ bool row_is_alive(const codes_seq &s, int32_t j) {
+static __device__ bool row_is_valid(const codes_seq &s, int32_t j) {
     int32_t a = 0, end = s.n_anchor;
-    if (!s.alive) return true;
+    if (!s.valid) return true;
     while (end - a > 1) {
         int32_t mid = (a + end) / 2;
         if (s.first[mid] <= j)
@@ -55,7 +55,7 @@ static __device__ bool row_is_alive(const codes_seq &s, int32_t j) {
         else
             end = mid;
     }
-    return j - s.first[a] < s.alive[a];
+    return j - s.first[a] < s.valid[a];
 }
 
 /* Row j's outliers from head g's first on: [the result, *end), those of later heads behind its own.
@@ -163,18 +163,18 @@ static __device__ codes_room room_of(float *base, int32_t D, int32_t heads) {
     return r;
 }
 
-/* Which of the rows [j0, j0 + n) are alive; whether any is. */
+/* Which of the rows [j0, j0 + n) are valid; whether any is. */
 static __device__ bool find_alive(const codes_seq &s, const codes_room &r, int32_t j0, int32_t n) {
     bool any = false;
     if (threadIdx.x < FV_KV_BLOCK)
         r.lives[threadIdx.x] =
-            (int32_t)threadIdx.x < n && row_is_alive(s, j0 + (int32_t)threadIdx.x);
+            (int32_t)threadIdx.x < n && row_is_valid(s, j0 + (int32_t)threadIdx.x);
     __syncthreads();
     for (int32_t i = 0; i < n; i++) any = any || r.lives[i];
     return any;
 }
 
-/* Numbers of the rows that are alive; neighbouring threads read neighbours of a line. */
+/* Numbers of the valid rows; neighbouring threads read neighbours of a line. */
 template <bool MERGED, bool KEY>
 static __device__ void take(const codes_part &p, const codes_room &r, int32_t g, int32_t D,
                             int32_t j0) {
@@ -197,8 +197,8 @@ static __device__ void take(const codes_part &p, const codes_room &r, int32_t g,
     }
 }
 
-/* Keys are turned by their anchors. */
-static __device__ void turn(const codes_seq &s, const codes_room &r, int32_t D, int32_t j0) {
+/* Keys are rotated by their anchors. */
+static __device__ void rotate_keys(const codes_seq &s, const codes_room &r, int32_t D, int32_t j0) {
     int32_t half = D / 2;
     for (int32_t x = (int32_t)threadIdx.x; s.cos && x < FV_KV_BLOCK * half; x += THREADS) {
         int32_t i = x % FV_KV_BLOCK, d = x / FV_KV_BLOCK, j = j0 + i;
@@ -214,7 +214,7 @@ static __device__ void turn(const codes_seq &s, const codes_room &r, int32_t D, 
 
 /* ---- one query row ------------------------------------------------------------------------ */
 
-/* Lanes of rows that are not alive get -inf. */
+/* Lanes of rows that are not valid get -inf. */
 static __device__ void score_rows(const codes_room &r, int32_t D, int32_t heads, float scale) {
     for (int32_t x = (int32_t)threadIdx.x; x < heads * FV_KV_BLOCK; x += THREADS) {
         int32_t i = x % FV_KV_BLOCK;
@@ -290,13 +290,13 @@ static __global__ void __launch_bounds__(THREADS) codes_kernel(codes_call a, int
         for (int32_t j0 = 0; j0 < s.n; j0 += FV_KV_BLOCK) {
             if (find_alive(s, r, j0, min(FV_KV_BLOCK, s.n - j0))) {
                 take<MERGED, true>(s.k, r, g, D, j0);
-                turn(s, r, D, j0);
+                rotate_keys(s, r, D, j0);
                 score_rows(r, D, heads, a.scale);
                 softmax_rows(r, heads);
                 take<MERGED, false>(s.v, r, g, D, j0);
                 sum_values(r, D, heads);
             }
-            __syncthreads(); /* which rows are alive has been read */
+            __syncthreads(); /* which rows are valid has been read */
         }
         end_heads(a, r, item.row, g * group + h0, heads);
     }

@@ -20,7 +20,7 @@ static __global__ void __launch_bounds__(THREADS) importance(importance_call a) 
     for (int32_t h = 0; h < a.n_head; h++)
         for (int32_t i = 0; i < a.n_rows; i++) {
             float lse = a.lse[(int64_t)i * a.ldl + h];
-            if (lse == -INFINITY) continue; /* nothing was seen, so nothing is paid */
+            if (lse == -INFINITY) continue; /* the row sees nothing */
             sum += exp_f32(a.score[((int64_t)h * a.n_rows + i) * a.score_ld + j] - lse);
         }
     float mean = sum / ((float)a.n_head * (float)a.n_rows);

@@ -23,7 +23,7 @@ static fv_cuda_packed_seq seq_of(const fv_attn_packed_args *a, const fv_packed_s
         .k = part_of(q->k),
         .v = part_of(q->v),
         .first = rows->first,
-        .alive = rows->valid,
+        .valid = rows->valid,
         .cos = rows->cos,
         .sin = rows->sin,
         .group = rows->group,
@@ -132,7 +132,7 @@ static size_t lay(const chosen *x, char *base, fv_cuda_packed_size *size) {
     return l.bytes;
 }
 
-/* What changes with the rows that are alive (issue.h). */
+/* What changes with the valid rows (issue.h). */
 static void round_up(fv_cuda_packed_size *size) {
     for (int w = FV_WORK_LATENT; w < FV_N_WORK; w++)
         size->n_item[w] = (int32_t)fv_cuda_round(size->n_item[w]);

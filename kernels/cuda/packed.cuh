@@ -45,10 +45,10 @@ static __device__ __forceinline__ bool packed_item(const fv_cuda_packed &a, fv_c
     return true;
 }
 
-/* Rows of the block from its first that are alive: the end of them. */
+/* Rows of the block from its first that are valid: the end of them. */
 static __device__ __forceinline__ int32_t packed_alive_end(const fv_cuda_packed_seq &s,
                                                            int32_t anchor) {
-    return s.alive ? s.first[anchor] + s.alive[anchor] : s.first[anchor + 1];
+    return s.valid ? s.first[anchor] + s.valid[anchor] : s.first[anchor + 1];
 }
 
 static __device__ __forceinline__ bool packed_is_low(const fv_cuda_packed_seq &s, int32_t j) {

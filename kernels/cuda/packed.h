@@ -18,7 +18,7 @@ typedef struct fv_cuda_packed_part {
 
 typedef struct fv_cuda_packed_seq {
     fv_cuda_packed_part k, v;
-    const int32_t *first, *alive; /* fv_packed_rows */
+    const int32_t *first, *valid; /* fv_packed_rows */
     const float *cos, *sin;
     const uint8_t *group;
     float *score; /* fv_packed_seq */

@@ -89,14 +89,14 @@ static __device__ float exact_score(const fv_cuda_packed_seq &s, const float *t,
     return sum;
 }
 
-/* Scores of rows [j0, end), -inf for those that are not alive; alive: those that are. Whether any
+/* Scores of rows [j0, end), -inf for those that are not valid; valid: those that are. Whether any
  * is. *anchor: the block of row j0 or before. */
 static __device__ bool exact_scores(const fv_cuda_packed &a, const fv_cuda_packed_seq &s,
                                     exact_query &x, const float *q, int32_t g, int32_t j0,
-                                    int32_t end, int32_t *anchor, bool *alive) {
+                                    int32_t end, int32_t *anchor, bool *valid) {
     bool any = false;
     int32_t mine = j0 + (int32_t)threadIdx.x;
-    *alive = false;
+    *valid = false;
     for (int32_t j = j0; j < end;) {
         while (j >= s.first[*anchor + 1]) ++*anchor;
         int32_t next = s.first[*anchor + 1] < end ? s.first[*anchor + 1] : end;
@@ -108,8 +108,8 @@ static __device__ bool exact_scores(const fv_cuda_packed &a, const fv_cuda_packe
             __syncthreads();
         }
         if (mine >= j && mine < next) {
-            *alive = mine < lives;
-            x.p[mine - j0] = *alive ? a.scale * exact_score(s, x.t, mine) : -INFINITY;
+            *valid = mine < lives;
+            x.p[mine - j0] = *valid ? a.scale * exact_score(s, x.t, mine) : -INFINITY;
         }
         any = any || j < lives;
         j = next;
@@ -123,14 +123,14 @@ static __device__ __forceinline__ int32_t exact_sums(const fv_cuda_packed_seq &s
     return s.v.s.rank ? s.v.s.rank : s.v.s.d_head;
 }
 
-/* z = z c + sum_j p_j w_j over the rows of [j0, end) that are alive. */
+/* z = z c + sum_j p_j w_j over the rows of [j0, end) that are valid. */
 static __device__ void exact_values(const fv_cuda_packed_seq &s, const exact_query &x, int32_t g,
-                                    int32_t j0, int32_t end, const uint8_t *alive) {
+                                    int32_t j0, int32_t end, const uint8_t *valid) {
     for (int32_t r = (int32_t)threadIdx.x; r < exact_sums(s); r += THREADS) {
         float z = x.z[r] * x.at.c;
         for (int32_t j = j0; j < end; j++) {
             int32_t rank = packed_is_low(s, j) ? s.v.s.rank2 : s.v.s.rank;
-            if (!alive[j - j0]) continue;
+            if (!valid[j - j0]) continue;
             if (s.v.s.rank == 0)
                 z = fmaf(x.p[j - j0], packed_row_number(s.v, g, j, r), z);
             else if (r < rank)
@@ -179,8 +179,8 @@ static __global__ void __launch_bounds__(THREADS) packed_exact(fv_cuda_packed a,
     for (int32_t j0 = 0; j0 < s.n; j0 += FV_KV_BLOCK) {
         int32_t end = s.n - j0 < FV_KV_BLOCK ? s.n : j0 + FV_KV_BLOCK;
         int32_t i = (int32_t)threadIdx.x;
-        bool alive, any = exact_scores(a, s, x, q, g, j0, end, &anchor, &alive);
-        if (i < FV_KV_BLOCK) lives[i] = alive;
+        bool valid, any = exact_scores(a, s, x, q, g, j0, end, &anchor, &valid);
+        if (i < FV_KV_BLOCK) lives[i] = valid;
         if (capture && j0 + i < end && i < FV_KV_BLOCK) capture[j0 + i] = x.p[i];
         __syncthreads();
         if (!any) continue;

@@ -197,7 +197,7 @@ template <int GROUPS> struct tiled_warp {
 struct granule {
     int32_t j0;
     int32_t anchor;       /* of the row that is the lane's number */
-    uint32_t alive, half; /* rows that count; rows that are read at the lower rank */
+    uint32_t valid, half; /* rows that count; rows that are read at the lower rank */
     const char *shared;   /* K tier 0, K tier 1, V tier 0, V tier 1 */
 };
 
@@ -255,8 +255,8 @@ static __device__ granule granule_of(const fv_cuda_packed_seq &s, int32_t j0, co
     bool in = j < s.n;
     g.j0 = j0;
     g.shared = shared;
-    g.anchor = in && (s.cos || s.alive) ? anchor_of(s, j) : 0;
-    g.alive = __ballot_sync(FV_ALL_LANES, in && (!s.alive || j < packed_alive_end(s, g.anchor)));
+    g.anchor = in && (s.cos || s.valid) ? anchor_of(s, j) : 0;
+    g.valid = __ballot_sync(FV_ALL_LANES, in && (!s.valid || j < packed_alive_end(s, g.anchor)));
     g.half = __ballot_sync(FV_ALL_LANES, in && packed_is_low(s, j));
     if (!s.cos) g.anchor = 0;
     return g;
@@ -330,11 +330,11 @@ template <int BITS, int GROUPS>
 static __device__ void score_granule(const fv_cuda_packed_seq &s, const granule &g,
                                      const tiled_room &room, const tiled_warp<GROUPS> &w,
                                      float out[M_TILES][4][4]) {
-    uint32_t left = g.alive;
+    uint32_t left = g.valid;
     while (left) {
         int32_t anchor = __shfl_sync(FV_ALL_LANES, g.anchor, __ffs((int)left) - 1);
         uint32_t mine = __ballot_sync(FV_ALL_LANES, g.anchor == anchor);
-        if ((left & ~mine) == 0 && left == g.alive) { /* the one anchor of all */
+        if ((left & ~mine) == 0 && left == g.valid) { /* the one anchor of all */
             score_anchor<BITS>(s, g, room, w, anchor, out);
             return;
         }
@@ -370,7 +370,7 @@ static __device__ void scale_granule(const fv_cuda_packed &a, const fv_cuda_pack
 #pragma unroll
             for (int x = 0; x < 4; x++) {
                 int32_t j = 4 * (2 * lane_place() + e % 2) + x;
-                float score = g.alive >> j & 1 ? out[m][x][e] * a.scale : -INFINITY;
+                float score = g.valid >> j & 1 ? out[m][x][e] * a.scale : -INFINITY;
                 if (line && g.j0 + j < s.n) line[g.j0 + j] = score;
                 out[m][x][e] = score * FV_LOG2E;
             }
@@ -419,7 +419,7 @@ static __device__ void scale_values(const fv_cuda_packed_seq &s, const granule &
         for (int e = 0; e < 2; e++) {
             int32_t j = 4 * (2 * lane_place() + e) + x;
             float lo = 0.0f, step = 0.0f;
-            if (g.alive >> j & 1)
+            if (g.valid >> j & 1)
                 packed_pair(s.v.data + s.v.l.pair + (size_t)(g.j0 + j) * 4, &lo, &step);
             lo = fmaf((float)codes_of<BITS>::MIDDLE, step, lo);
 #pragma unroll
@@ -447,7 +447,7 @@ template <int BITS, bool ODD>
 static __device__ __forceinline__ eight value_row(const fv_cuda_packed_seq &s, const granule &g,
                                                   int32_t j, int32_t r) {
     int32_t R = s.v.s.rank, R2 = s.v.s.rank2;
-    if (r >= R || !(g.alive >> j & 1)) return eight_zeros();
+    if (r >= R || !(g.valid >> j & 1)) return eight_zeros();
     if (ODD) {
         eight x = gather_eight<BITS>(value_line(s, g, 0, j), r, R2);
         if (r + 8 <= R2 || (g.half >> j & 1)) return x;
@@ -589,7 +589,7 @@ static __global__ void __launch_bounds__(THREADS) packed_attend(fv_cuda_packed a
         float p[M_TILES][4][4] = {};
         score_granule<BITS>(s, g, room, w, p);
         scale_granule(a, s, g, w, p);
-        if (g.alive) {
+        if (g.valid) {
             softmax_granule(w, p);
             if (BITS != 16) scale_values<BITS>(s, g, w, p);
             mix_granule<BITS, ODD>(s, g, w, p);

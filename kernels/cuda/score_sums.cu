@@ -1,4 +1,4 @@
-/* Sums of what query rows pay to keys, in the order of kernels/ops.h: the bits of the CPU, given
+/* Sums of attention scores, in the order of kernels/ops.h: the bits of the CPU, given
  * its lse.
  *
  * A block of threads has one KV block of one sum, of one query head (of peaks: of all of them). It
@@ -39,10 +39,10 @@ static __device__ void take_queries(const sum_item &t, const fv_cuda_attn &a, in
     }
 }
 
-/* p[i][j] = what row row0 + i of head h pays to key j, where it sees it; with `raise`, the larger
+/* p[i][j] = the score of row row0 + i of head h for key j, where it sees it; with `raise`, the larger
  * of that and what stands there. */
-static __device__ void pay(const sum_item &t, const fv_cuda_attn &a, int32_t h, int32_t row0,
-                           int32_t n, bool raise) {
+static __device__ void score_rows(const sum_item &t, const fv_cuda_attn &a, int32_t h, int32_t row0,
+                                  int32_t n, bool raise) {
     half_warp w = half_warp_of();
     int32_t g = h / (a.n_head / a.n_kv);
     size_t bytes_row = (size_t)t.D * bytes_of(a.kv_dtype);
@@ -60,7 +60,7 @@ static __device__ void pay(const sum_item &t, const fv_cuda_attn &a, int32_t h, 
     }
 }
 
-/* The share of each key that row i of KV head g sees, were all paid alike. */
+/* The share of each key that row i of KV head g sees, were all attended to alike. */
 static __device__ float even_share(const sum_item &t, int32_t g, int32_t i) {
     int32_t n = 0;
     for (int32_t s = 0; s < t.q.n_seg; s++) n += visible(t.view, t.q, g, s, i);
@@ -109,7 +109,7 @@ static __global__ void __launch_bounds__(THREADS) score_sums(fv_cuda_attn a) {
             __syncthreads(); /* the head before has used x */
             take_queries(t, a, h, row0, n);
             __syncthreads();
-            pay(t, a, h, row0, n, t.sum->head_max != 0);
+            score_rows(t, a, h, row0, n, t.sum->head_max != 0);
         }
         __syncthreads();
         if (threadIdx.x < FV_KV_BLOCK)

@@ -639,7 +639,7 @@ static double sum_error(const attention_case *c, const fv_score_sum *to, const f
     return worst;
 }
 
-static void test_attention_sums(void) {
+static void test_score_sums(void) {
     group("score_sums: what rows pay to keys, by kind of row, with n");
     for (int i = 0; i < 40; i++)
         for (int v = 0; v < n_variant; v++) {
@@ -676,7 +676,7 @@ int main(void) {
     test_kv_write_halves();
     test_attention();
     test_shares();
-    test_attention_sums();
+    test_score_sums();
     variants_close(variants, n_variant);
     return summary();
 }
