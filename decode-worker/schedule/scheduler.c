@@ -3,6 +3,7 @@
  * thread. */
 #include "decode-worker/schedule/scheduler.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -407,10 +408,27 @@ static void advance(fv_scheduler *a) {
     }
 }
 
+/* Who is in which phase, and what each has there. */
+static void check(const fv_scheduler *a) {
+#ifndef FV_NO_CHECKS
+    int32_t n[FV_ANSWER_SETTLING + 1] = {0};
+    for (const fv_answer *x = a->first; x; x = x->next) {
+        bool runs = x->phase > FV_ANSWER_WAITING;
+        assert(x->phase != FV_ANSWER_NONE && runs == !!x->session && runs == !!x->seq);
+        n[x->phase]++;
+    }
+    for (int p = FV_ANSWER_WAITING; p <= FV_ANSWER_SETTLING; p++) assert(n[p] == a->count[p]);
+    assert(n[FV_ANSWER_RUNNING] == fv_batch_count(a->batch));
+#else
+    (void)a;
+#endif
+}
+
 bool fv_scheduler_step(fv_scheduler *a) {
     settle_one(a);
     advance(a);
     if (fv_batch_count(a->batch) > 0) end_failed(a, fv_batch_step(a->batch, on_event, a));
+    check(a);
     return a->count[FV_ANSWER_RUNNING] + a->count[FV_ANSWER_READY] + a->count[FV_ANSWER_SETTLING] >
            0;
 }

@@ -226,6 +226,7 @@ fv_status fv_kv_extent_ragged(fv_kv *kv, int32_t layer, const int32_t *rows) {
     char *base = buf.data;
     for (int32_t g = 0; g < s->n_kv; g++)
         if (rows[g] > 0) FV_TRY(fv_kv_extent_map(kv, layer, g, &base, rows[g]));
+    fv_kv_check(kv, layer);
     return FV_OK;
 }
 
@@ -264,6 +265,7 @@ fv_status fv_kv_reserve(fv_kv *kv, int32_t layer, int32_t rows) {
         FV_TRY(fv_kv_blocks_grow(kv, run, need));
         while (kv->state[run].n_block < need) FV_TRY(fv_kv_text_take(kv, layer, g));
     }
+    fv_kv_check(kv, layer);
     return FV_OK;
 }
 
@@ -276,6 +278,7 @@ fv_status fv_kv_append_head(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segmen
     FV_TRY(fv_kv_columns_grow(kv, st, len + n));
     fv_kv_columns_append(kv, st, len, pos, n);
     kv->run[run].len = len + n;
+    fv_kv_check(kv, layer);
     return FV_OK;
 }
 
@@ -314,6 +317,7 @@ size_t fv_kv_settle(fv_kv *kv, int32_t rows) {
     for (int32_t l = 0; l < s->n_layer; l++)
         for (int32_t g = 0; g < s->n_kv; g++)
             fv_kv_text_give(kv, l, g, fv_kv_len(kv, l, g, FV_SEG_TEXT) + rows);
+    fv_kv_check(kv, -1);
     return before - kv->pool->bytes_used;
 }
 

@@ -224,6 +224,10 @@ size_t fv_kv_bytes(const fv_kv *kv, fv_kv_segment seg);
  * aside. */
 size_t fv_kv_bytes_held(const fv_kv *kv);
 
+/* Asserts what holds for a layer, or with -1 for the store, after every operation: each ends with it.
+ * Does nothing in builds without tests (FOVEA_TESTS). */
+void fv_kv_check(const fv_kv *kv, int32_t layer);
+
 #ifdef __cplusplus
 }
 #endif

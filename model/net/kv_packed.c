@@ -203,6 +203,7 @@ fv_status fv_kv_pack(fv_kv *kv, int32_t layer, const fv_kv_packed_form *f, fv_kv
     }
     *fv_kv_packed_slot(kv, layer, f->seg) = p;
     if (out) *out = p;
+    fv_kv_check(kv, layer);
     return FV_OK;
 }
 
@@ -455,6 +456,7 @@ fv_status fv_kv_packed_keep(fv_kv *kv, int32_t layer, const int32_t *idx, int32_
         else
             FV_TRY(layer_keep(kv, l, idx, n));
     }
+    fv_kv_check(kv, -1);
     return FV_OK;
 }
 

@@ -161,6 +161,7 @@ fv_status fv_kv_keep(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t 
     for (int32_t l = layer; l < kv->pool->shape.n_layer; l++)
         if (shares_keys(kv, l, layer, seg))
             FV_TRY((seg == FV_SEG_TEXT ? keep_text : keep_visual)(kv, l, idx, n));
+    fv_kv_check(kv, -1);
     return FV_OK;
 }
 
@@ -173,6 +174,7 @@ void fv_kv_mask(fv_kv *kv, int32_t layer, int32_t n) {
         kv->run[fv_kv_run_at(kv, layer, g, FV_SEG_VISUAL)].len -= n;
     }
     kv->masked[layer] = n;
+    fv_kv_check(kv, layer);
 }
 
 /* ---- rank order ------------------------------------------------------------------------- */
@@ -234,6 +236,7 @@ fv_status fv_kv_truncate(fv_kv *kv, int32_t layer, const int32_t *n) {
     size_t rows = shorten(kv, layer, n, &most), row = 2 * fv_kv_row_bytes(&kv->pool->shape);
     for (int32_t l = layer + 1; l < kv->pool->shape.n_layer; l++)
         if (shares_keys(kv, l, layer, FV_SEG_VISUAL)) shorten(kv, l, n, &most);
+    fv_kv_check(kv, -1);
     bool loose = 4 * rows * row <= 3 * kv->extent[layer].bytes;
     return rows > 0 && loose ? extent_fit(kv, layer, most) : FV_OK;
 }
@@ -264,6 +267,7 @@ fv_status fv_kv_remove(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg
             FV_TRY(row_move(kv, run, idx[hole++], from));
     }
     kv->run[run].len = left;
+    fv_kv_check(kv, layer);
     return FV_OK;
 }
 

@@ -1,6 +1,10 @@
 /* model/net/kv.c: ragged lengths, pages, extents, compaction, limits. */
 #include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "model/net/kv.h"
 
@@ -406,4 +410,22 @@ Test(kv, text_of_who_borrows_takes_half_the_pages) {
     cr_assert_eq(fv_kv_settle(kv, 0), HKV * 3 * page, "300 rows are a block more than 200");
     fv_kv_close(kv);
     fv_kv_pool_close(pool);
+}
+
+Test(kv, a_store_that_contradicts_itself_is_found) {
+    for (int wrong = 0; wrong < 2; wrong++) {
+        pid_t child = fork();
+        if (child == 0) {
+            fv_kv *kv = open_kv(open_pool(0));
+            if (!freopen("/dev/null", "w", stderr)) _exit(1);
+            cr_assert_eq(fv_kv_reserve(kv, 0, 10), FV_OK);
+            fill(kv, 0, FV_SEG_TEXT, 0, 10);
+            if (wrong) fv_kv_runs(kv, 0)[FV_SEG_TEXT].len = 65; /* there is a block of 64 */
+            fv_kv_check(kv, -1);
+            _exit(0);
+        }
+        int status;
+        cr_assert_eq(waitpid(child, &status, 0), child);
+        cr_assert_eq(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT, wrong == 1);
+    }
 }
