@@ -37,7 +37,7 @@ static void make(uint64_t index, int32_t side, int32_t grid, int32_t n_ask, uint
     if (side > 0) must(fv_render(&scene, side, rgb));
     if (grid > 0) must(fv_scene_patches(&scene, grid, patches));
     for (int32_t i = 0; i < n_ask; i++)
-        fv_task_ask((fv_task)(i % FV_TASK_COMPARE), &scene, index * 16 + (uint64_t)i, turns);
+        fv_task_ask((fv_scene_task)(i % FV_TASK_COMPARE), &scene, index * 16 + (uint64_t)i, turns);
 }
 
 static void row(const char *name, int32_t n, int32_t side, int32_t grid, int32_t n_ask,
@@ -47,7 +47,7 @@ static void row(const char *name, int32_t n, int32_t side, int32_t grid, int32_t
     printf("%-44s %9.0f images/s\n", name, n / (now_s() - begin));
 }
 
-static void row_items(fv_task t, int32_t n) {
+static void row_items(fv_scene_task t, int32_t n) {
     static fv_item item;
     const double begin = now_s();
     for (int32_t i = 0; i < n; i++) must(fv_item_make(FV_SPLIT_EXAM, t, (uint64_t)i, NULL, &item));
@@ -76,6 +76,6 @@ int main(int argc, char **argv) {
     row("facts, 7 questions, 144 px, 12 x 12 labels", n, 144, 12, 7, rgb);
     row("facts, 7 questions, 336 px", n, 336, 0, 7, rgb);
     row("facts, 7 questions, 336 px, 24 x 24 labels", n, 336, 24, 7, rgb);
-    for (int t = 0; t < FV_N_TASK; t++) row_items((fv_task)t, n);
+    for (int t = 0; t < FV_N_TASK; t++) row_items((fv_scene_task)t, n);
     return 0;
 }

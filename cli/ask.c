@@ -140,7 +140,7 @@ static void close_place(place *p) {
 
 static fv_status ask_here(const fv_options *o, fv_local *local, const char *question,
                           const fv_ask_hooks *hooks, fv_report_source *source, fv_report *report) {
-    fv_request request;
+    fv_ask_request request;
     *source = fv_report_source_local(local);
     FV_TRY(fv_request_open(o, local, question, &request));
     fv_status st = fv_local_ask(local, &request.ask, hooks, report);

@@ -101,8 +101,8 @@ static fv_status look_at_item(const fv_calibrate *c, const fv_policy *policy, in
                               const fv_ask_hooks *hooks) {
     fv_item item;
     fv_image image[FV_ITEM_IMAGES] = {{0}};
-    FV_TRY(fv_item_make(FV_SPLIT_TRAIN, (fv_task)(i % FV_N_TASK), (uint64_t)(i / FV_N_TASK), NULL,
-                        &item));
+    FV_TRY(fv_item_make(FV_SPLIT_TRAIN, (fv_scene_task)(i % FV_N_TASK), (uint64_t)(i / FV_N_TASK),
+                        NULL, &item));
     fv_status st = ask_item(c, policy, &item, image, hooks);
     for (int32_t k = 0; k < item.n_image; k++) fv_image_free(&image[k]);
     return st;

@@ -115,14 +115,14 @@ static fv_sampling read_sampling(const fv_options *o, const fv_generation_config
 }
 
 fv_status fv_request_open(const fv_options *o, const fv_local *local, const char *question,
-                          fv_request *out) {
-    fv_request r = {.ask = {.question = question,
-                            .system = fv_options_string(o, "system"),
-                            .raw = fv_options_flag(o, "raw"),
-                            .chat = fv_options_string(o, "chat"),
-                            .sampling = read_sampling(o, fv_local_generation(local)),
-                            .max_tokens = (int32_t)fv_options_int(o, "max-tokens"),
-                            .ignore_eos = fv_options_flag(o, "ignore-eos")}};
+                          fv_ask_request *out) {
+    fv_ask_request r = {.ask = {.question = question,
+                                .system = fv_options_string(o, "system"),
+                                .raw = fv_options_flag(o, "raw"),
+                                .chat = fv_options_string(o, "chat"),
+                                .sampling = read_sampling(o, fv_local_generation(local)),
+                                .max_tokens = (int32_t)fv_options_int(o, "max-tokens"),
+                                .ignore_eos = fv_options_flag(o, "ignore-eos")}};
     FV_TRY(fv_policy_parse(fv_options_string(o, "policy"), &r.ask.policy));
     r.ask.n_stop = fv_options_list(o, "stop", &r.ask.stop);
     FV_TRY(fv_request_images(o, &r.images, &r.ask.n_image));
@@ -131,8 +131,8 @@ fv_status fv_request_open(const fv_options *o, const fv_local *local, const char
     return FV_OK;
 }
 
-void fv_request_close(fv_request *r) {
+void fv_request_close(fv_ask_request *r) {
     for (int32_t i = 0; i < r->ask.n_image; i++) fv_image_free(&r->images[i]);
     free(r->images);
-    *r = (fv_request){0};
+    *r = (fv_ask_request){0};
 }

@@ -126,10 +126,10 @@
         FV_ENGINE_OPTIONS
 
 /* A request read from options, with what it owns. */
-typedef struct fv_request {
+typedef struct fv_ask_request {
     fv_ask ask;
     fv_image *images;
-} fv_request;
+} fv_ask_request;
 
 /* Opens the engine that the options describe, for so many requests at a time. FV_EINVAL when
  * --checkpoint is missing. */
@@ -148,8 +148,8 @@ fv_status fv_request_images(const fv_options *o, fv_image **images, int32_t *n);
 
 /* Reads and decodes the images and fills the request; `question` is borrowed. */
 fv_status fv_request_open(const fv_options *o, const fv_local *local, const char *question,
-                          fv_request *out);
-void fv_request_close(fv_request *r);
+                          fv_ask_request *out);
+void fv_request_close(fv_ask_request *r);
 
 /* What the options say of a request to a fleet, all but its prompt (cli/session.h). It lies in the
  * arena and borrows from the options. */

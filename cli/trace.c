@@ -181,7 +181,7 @@ static fv_status make_dir(evidence *e) {
 
 static fv_status trace_here(const fv_options *o, evidence *e) {
     fv_local *local = NULL;
-    fv_request request = {0};
+    fv_ask_request request = {0};
     fv_report report = {0};
     fv_report_source source;
     fv_status st;

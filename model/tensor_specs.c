@@ -187,7 +187,8 @@ static void add_rows(builder *b, const row *rows, size_t n, fv_tensor_part part,
 #define ADD(b, rows, part, layer, prefix)                                                          \
     add_rows((b), (rows), sizeof(rows) / sizeof *(rows), (part), (layer), (prefix))
 
-int32_t fv_tensor_specs_vision_layers(const fv_model_config *cfg) {
+/* Tower layers that run: the last feature layer's index. */
+static int32_t vision_layers(const fv_model_config *cfg) {
     int32_t last = 0;
     for (int32_t i = 0; i < cfg->vision.n_feature_layer; i++)
         if (cfg->vision.feature_layer[i] > last) last = cfg->vision.feature_layer[i];
@@ -199,7 +200,7 @@ static void build_vision(builder *b) {
     char prefix[64];
     ADD(b, projector, FV_PART_PROJECTOR, 0, "projector.");
     ADD(b, vision_front, FV_PART_VISION, 0, "vision.");
-    int32_t run = fv_tensor_specs_vision_layers(cfg);
+    int32_t run = vision_layers(cfg);
     for (int32_t i = 0; i < (b->whole ? cfg->vision.n_layer : run); i++) {
         snprintf(prefix, sizeof prefix, "vision.encoder.layers.%d.", i);
         ADD(b, vision_layer, i < run ? FV_PART_VISION_LAYER : FV_PART_UNUSED, i, prefix);

@@ -9,7 +9,9 @@
 #define LOST FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST
 #define DECODE FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE
 
-uint64_t fv_registered_worker_bytes_used(const fv_registered_worker *w) {
+/* Bytes of a decode worker's KV that are spoken for: what it says (held, promised, and asked for by
+ * those who wait there), or what we gave it since. */
+static uint64_t bytes_used(const fv_registered_worker *w) {
     uint64_t said = w->load.bytes_granted + w->load.bytes_held + w->load.bytes_waiting;
     return said > w->bytes_taken ? said : w->bytes_taken;
 }
@@ -27,7 +29,7 @@ bool fv_registered_worker_has_room(const fv_registered_worker *w,
     if (w->full) return false;
     if (w->role != DECODE) return w->n_taken < FV_PREFILL_MAX && can_decode(w, constraints->pixels);
     uint64_t bytes = constraints->bytes, bytes_least = constraints->bytes_least;
-    uint64_t used = fv_registered_worker_bytes_used(w), capacity = w->load.bytes_capacity;
+    uint64_t used = bytes_used(w), capacity = w->load.bytes_capacity;
     if (capacity == 0) return true; /* it does not say */
     if (bytes > capacity) bytes = bytes_least;
     return used <= capacity && bytes <= capacity - used;
@@ -36,8 +38,7 @@ bool fv_registered_worker_has_room(const fv_registered_worker *w,
 /* Part of its KV that would be taken; workers that do not say how much they have are all alike. */
 static double fullness(const fv_registered_worker *w, uint64_t bytes) {
     if (w->role != DECODE || w->load.bytes_capacity == 0) return 0;
-    return ((double)fv_registered_worker_bytes_used(w) + (double)bytes) /
-           (double)w->load.bytes_capacity;
+    return ((double)bytes_used(w) + (double)bytes) / (double)w->load.bytes_capacity;
 }
 
 /* Of all routers. */

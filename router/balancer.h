@@ -41,10 +41,6 @@ typedef struct fv_constraints {
     const fv_work *work;
 } fv_constraints;
 
-/* Bytes of a decode worker's KV that are spoken for: what it says (held, promised, and asked for by
- * those who wait there), or what we gave it since. */
-uint64_t fv_registered_worker_bytes_used(const fv_registered_worker *w);
-
 /* Has it room for what is wished for? Bytes are a bound, and may be above all that there is: then
  * the least that they can be counts; and pixels may be, where none wait. Whether it can be done is
  * the worker's own word, which knows the exact number. */

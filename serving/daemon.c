@@ -109,8 +109,6 @@ free_daemon:
 
 fv_bridge *fv_daemon_bridge(const fv_daemon *d) { return d->bridge; }
 
-uv_loop_t *fv_daemon_loop(const fv_daemon *d) { return (uv_loop_t *)&d->loop; }
-
 /* "/package.Service/Method" belongs to "package.Service". */
 static fv_status say_service(const fv_daemon *d, const fv_rpc_service *s, fv_health_state state) {
     for (int32_t i = 0; i < s->n_method; i++) {
@@ -245,8 +243,6 @@ static void leave_early(fv_daemon *d) {
         if (d->listeners[i].leave_early && d->listeners[i].server)
             fv_rpc_server_leave(d->listeners[i].server);
 }
-
-bool fv_daemon_draining(const fv_daemon *d) { return d->draining; }
 
 /* Waits for what has begun. */
 static void on_patience(uv_timer_t *t) {

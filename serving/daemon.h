@@ -95,7 +95,6 @@ typedef struct fv_daemon fv_daemon; /* opaque */
 fv_status fv_daemon_open(const fv_options *o, const fv_daemon_hooks *hooks, fv_daemon **out);
 
 fv_bridge *fv_daemon_bridge(const fv_daemon *d);
-uv_loop_t *fv_daemon_loop(const fv_daemon *d);
 
 /* An address to serve on, for callers of one kind. Each has a gRPC server of its own: limits such
  * as a memory quota belong to a server, and those of one listener must not end another's
@@ -131,7 +130,6 @@ void fv_daemon_run(fv_daemon *d);
 
 /* Begins the end, as SIGTERM does; grace_ms below 0: as the options say. Again is fine. */
 void fv_daemon_drain(fv_daemon *d, int32_t grace_ms);
-bool fv_daemon_draining(const fv_daemon *d);
 
 void fv_daemon_end(fv_daemon *d); /* see hooks.stopped */
 

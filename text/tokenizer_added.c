@@ -62,7 +62,7 @@ static const fv_tok_added *longest_at(const fv_tok_added_set *set, const char *s
     return best;
 }
 
-const fv_tok_added *fv_tok_added_find(const fv_tok_added_set *set, const char *s, size_t n,
+static const fv_tok_added *added_find(const fv_tok_added_set *set, const char *s, size_t n,
                                       size_t from, size_t *start) {
     for (size_t i = from; set->n && i < n; i++) {
         const fv_tok_added *t = longest_at(set, s + i, n - i);
@@ -127,7 +127,7 @@ bool fv_tok_added_next(const fv_tok_added_set *set, const char *s, size_t n, fv_
     }
     size_t start;
     const fv_tok_added *t;
-    while ((t = fv_tok_added_find(set, s, n, it->from, &start))) {
+    while ((t = added_find(set, s, n, it->from, &start))) {
         size_t end = start + t->n;
         it->from = end;
         if (t->single_word && !is_single_word(s, n, start, end)) continue;

@@ -105,9 +105,6 @@ typedef struct fv_tok_added_set {
 
 /* Sorts and indexes set->tokens. FV_EDATA: empty, too long or twice the same. */
 fv_status fv_tok_added_init(fv_tok_added_set *set, const char *where);
-/* The leftmost, then longest token in s[from..n). */
-const fv_tok_added *fv_tok_added_find(const fv_tok_added_set *set, const char *s, size_t n,
-                                      size_t from, size_t *start);
 
 typedef struct fv_tok_piece {
     size_t start, end;

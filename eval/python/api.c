@@ -78,7 +78,7 @@ int32_t fv_api_ask(const void *scenes, int32_t task, uint64_t seed, char *text, 
     const fv_task_info *t = fv_task_describe(task);
     fv_turn turn[FV_ITEM_TURNS];
     if (!t) return result(FV_FAIL(FV_EINVAL, "no task %d", (int)task));
-    if (!fv_task_ask((fv_task)task, scenes, seed, turn)) return 1;
+    if (!fv_task_ask((fv_scene_task)task, scenes, seed, turn)) return 1;
     return result(write_turns(turn, t->n_turn, text, cap));
 }
 
@@ -86,7 +86,8 @@ int32_t fv_api_item(int32_t split, int32_t task, uint64_t index, const int32_t *
                     char *text, size_t cap) {
     fv_scene_knobs k;
     fv_item item;
-    if (fv_item_make((fv_split)split, (fv_task)task, index, read_knobs(knobs, &k), &item) != FV_OK)
+    if (fv_item_make((fv_split)split, (fv_scene_task)task, index, read_knobs(knobs, &k), &item) !=
+        FV_OK)
         return -1;
     memcpy(scenes, item.scene, sizeof(fv_scene) * (size_t)item.n_image);
     return result(write_turns(item.turn, item.n_turn, text, cap));
@@ -94,7 +95,7 @@ int32_t fv_api_item(int32_t split, int32_t task, uint64_t index, const int32_t *
 
 double fv_api_score(int32_t task, const char *answer, const char *said) {
     if (!fv_task_describe(task) || strlen(answer) >= FV_ANSWER_MAX) return -1;
-    fv_turn turn = {.task = (fv_task)task};
+    fv_turn turn = {.task = (fv_scene_task)task};
     strcpy(turn.answer, answer);
     return fv_score_turn(&turn, said);
 }

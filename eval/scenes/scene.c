@@ -28,7 +28,6 @@ static const char *const shape_words[FV_N_SHAPE] = {"circle",  "square", "triang
 static const char *const color_words[FV_N_COLOR] = {"red",    "green",  "blue", "yellow",
                                                     "purple", "orange", "cyan", "white"};
 static const char *const size_words[FV_N_SIZE] = {"small", "medium", "large"};
-static const char *const split_words[FV_N_SPLIT] = {"train", "check", "exam"};
 
 /* The ranges do not meet: no object is between two sizes. */
 static const int32_t radius_min[FV_N_SIZE] = {1040, 1500, 2120};
@@ -42,7 +41,6 @@ static const uint8_t paint[FV_N_COLOR][3] = {
 const char *fv_shape_word(int32_t shape) { return shape_words[shape]; }
 const char *fv_color_word(int32_t color) { return color_words[color]; }
 const char *fv_size_word(int32_t size) { return size_words[size]; }
-const char *fv_split_word(int32_t split) { return split_words[split]; }
 
 /* ---- where things lie ------------------------------------------------------------------ */
 

@@ -66,11 +66,10 @@ typedef enum fv_color {
 
 typedef enum fv_size { FV_SIZE_SMALL = 0, FV_SIZE_MEDIUM, FV_SIZE_LARGE, FV_N_SIZE } fv_size;
 
-/* The words for them: "circle", "red", "small", "exam". */
+/* The words for them: "circle", "red", "small". */
 const char *fv_shape_word(int32_t shape);
 const char *fv_color_word(int32_t color);
 const char *fv_size_word(int32_t size);
-const char *fv_split_word(int32_t split);
 
 /* Pairs that only the exam shows: one per shape, each of another colour. */
 static inline bool fv_peer_held_back(int32_t shape, int32_t color) {

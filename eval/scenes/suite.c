@@ -5,12 +5,13 @@
 
 enum { INDEX_BITS = 20 };
 
-fv_status fv_suite_task(const char *name, fv_task *out) {
+/* The task of this name. FV_EINVAL lists those that exist. */
+static fv_status find_task(const char *name, fv_scene_task *out) {
     char known[160] = "";
     for (int32_t t = 0; t < FV_N_TASK; t++) {
         const char *is = fv_task_describe(t)->name;
         if (strcmp(is, name) == 0) {
-            *out = (fv_task)t;
+            *out = (fv_scene_task)t;
             return FV_OK;
         }
         strncat(known, t ? ", " : "", sizeof known - strlen(known) - 1);
@@ -24,12 +25,12 @@ fv_status fv_suite_make(const char *const *name, int32_t n_name, int32_t n_item,
     bool wanted[FV_N_TASK] = {false};
     fv_suite e = {.n_item = n_item, .seed = seed};
     for (int32_t i = 0; i < n_name; i++) {
-        fv_task t;
-        FV_TRY(fv_suite_task(name[i], &t));
+        fv_scene_task t;
+        FV_TRY(find_task(name[i], &t));
         wanted[t] = true;
     }
     for (int32_t t = 0; t < FV_N_TASK; t++)
-        if (wanted[t] || n_name == 0) e.task[e.n_task++] = (fv_task)t;
+        if (wanted[t] || n_name == 0) e.task[e.n_task++] = (fv_scene_task)t;
     if (n_item < e.n_task || n_item > FV_SUITE_ITEMS_MAX)
         return FV_FAIL(FV_EINVAL, "%d items: write %d (one for each task) to %d", n_item, e.n_task,
                        FV_SUITE_ITEMS_MAX);
@@ -39,11 +40,13 @@ fv_status fv_suite_make(const char *const *name, int32_t n_name, int32_t n_item,
     return FV_OK;
 }
 
-fv_task fv_suite_task_of(const fv_suite *e, int32_t item) { return e->task[item % e->n_task]; }
+fv_scene_task fv_suite_task_of(const fv_suite *e, int32_t item) {
+    return e->task[item % e->n_task];
+}
 
 fv_status fv_suite_item(const fv_suite *e, int32_t item, fv_item *out) {
     uint64_t index = ((uint64_t)e->seed << INDEX_BITS) | (uint64_t)(item / e->n_task);
     return fv_item_make(FV_SPLIT_EXAM, fv_suite_task_of(e, item), index, NULL, out);
 }
 
-int32_t fv_suite_max_tokens(fv_task t) { return t == FV_TASK_CAPTION ? 320 : 32; }
+int32_t fv_suite_max_tokens(fv_scene_task t) { return t == FV_TASK_CAPTION ? 320 : 32; }

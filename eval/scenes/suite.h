@@ -18,27 +18,24 @@ enum { FV_SUITE_SEED_MAX = (1 << 20) - 1, FV_SUITE_ITEMS_MAX = 1 << 20 };
 
 typedef struct fv_suite {
     int32_t n_task;
-    fv_task task[FV_N_TASK]; /* ascending */
-    int32_t n_item;          /* over all tasks */
+    fv_scene_task task[FV_N_TASK]; /* ascending */
+    int32_t n_item;                /* over all tasks */
     int32_t seed;
 } fv_suite;
-
-/* The task of this name. FV_EINVAL lists those that exist. */
-fv_status fv_suite_task(const char *name, fv_task *out);
 
 /* An exam of some tasks (n_name 0: all; a name that comes twice counts once). FV_EINVAL when a
  * name, the seed or the number of items, of which each task must have one, is out of range. */
 fv_status fv_suite_make(const char *const *name, int32_t n_name, int32_t n_item, int32_t seed,
                         fv_suite *out);
 
-fv_task fv_suite_task_of(const fv_suite *exam, int32_t item);
+fv_scene_task fv_suite_task_of(const fv_suite *exam, int32_t item);
 
 /* Item [0, n_item). */
 fv_status fv_suite_item(const fv_suite *exam, int32_t item, fv_item *out);
 
 /* Tokens that an answer to a turn of this task may have: twice those of the longest right answer in
  * a tokenizer of whole words, and more; who says more than that says it wrong. */
-int32_t fv_suite_max_tokens(fv_task task);
+int32_t fv_suite_max_tokens(fv_scene_task task);
 
 #ifdef __cplusplus
 }

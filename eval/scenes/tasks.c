@@ -1,7 +1,7 @@
 /* The table of tasks, and how an item is found: a wish is drawn, then scene after scene until one
  * has what was wished for. Facts cost microseconds, so that hundreds of scenes may be thrown away.
  *
- * A new task is one row here, one value of fv_task, one function in ask_*.c, and a test that
+ * A new task is one row here, one value of fv_scene_task, one function in ask_*.c, and a test that
  * derives its answers another way. */
 #include "eval/scenes/tasks.h"
 
@@ -56,11 +56,11 @@ static fv_scene_knobs knobs_for(const task *t, const fv_scene_knobs *asked) {
     return k;
 }
 
-static void name_turns(fv_task t, fv_turn *turn) {
+static void name_turns(fv_scene_task t, fv_turn *turn) {
     for (int32_t i = 0; i < tasks[t].info.n_turn; i++) turn[i].task = t;
 }
 
-fv_status fv_item_make(fv_split split, fv_task t, uint64_t index, const fv_scene_knobs *knobs,
+fv_status fv_item_make(fv_split split, fv_scene_task t, uint64_t index, const fv_scene_knobs *knobs,
                        fv_item *out) {
     if (!fv_task_describe((int32_t)t)) return FV_FAIL(FV_EINVAL, "no task %d", (int)t);
     if (knobs) FV_TRY(fv_scene_knobs_check(knobs));
@@ -86,7 +86,7 @@ fv_status fv_item_make(fv_split split, fv_task t, uint64_t index, const fv_scene
                    tasks[t].info.name, k.object_min, k.object_max);
 }
 
-bool fv_task_ask(fv_task t, const fv_scene *scene, uint64_t seed, fv_turn *turn) {
+bool fv_task_ask(fv_scene_task t, const fv_scene *scene, uint64_t seed, fv_turn *turn) {
     fv_random words = fv_random_seeded(fv_random_mix(seed));
     name_turns(t, turn);
     for (int i = 0; i < WISHES; i++) {

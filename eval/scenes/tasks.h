@@ -30,7 +30,7 @@ enum {
     FV_ITEM_TURNS = 3,
 };
 
-typedef enum fv_task {
+typedef enum fv_scene_task {
     FV_TASK_SHAPE = 0, /* shape of the only object of a colour */
     FV_TASK_COLOR,     /* colour of the only object of a shape */
     FV_TASK_COUNT,     /* how many of a colour, shape or size: 0 to 5 */
@@ -43,7 +43,7 @@ typedef enum fv_task {
     FV_TASK_DIALOG,    /* three turns about one image; the second says "it" */
     FV_TASK_CAPTION,   /* every object, in raster order, in a sentence each */
     FV_N_TASK
-} fv_task;
+} fv_scene_task;
 
 typedef struct fv_task_info {
     const char *name;  /* "shape" */
@@ -54,15 +54,15 @@ typedef struct fv_task_info {
 } fv_task_info;
 
 typedef struct fv_turn {
-    fv_task task;   /* by whose rule it is scored; a dialog has turns of other tasks */
-    bool held_back; /* it speaks of an object whose colour and shape training never shows */
+    fv_scene_task task; /* by whose rule it is scored; a dialog has turns of other tasks */
+    bool held_back;     /* it speaks of an object whose colour and shape training never shows */
     char question[FV_QUESTION_MAX];
     char answer[FV_ANSWER_MAX];
     char restated[FV_ANSWER_MAX];
 } fv_turn;
 
 typedef struct fv_item {
-    fv_task task;
+    fv_scene_task task;
     int32_t n_image, n_turn;
     fv_scene scene[FV_ITEM_IMAGES]; /* [n_image], shown before the first turn */
     fv_turn turn[FV_ITEM_TURNS];    /* [n_turn] */
@@ -75,13 +75,13 @@ const fv_task_info *fv_task_describe(int32_t task);
  * default, and what an exam uses. Tasks raise them as far as they must (no relation of one
  * object), and here scenes keep to them. FV_EINVAL when task, split, index or knobs are out of
  * range, and when no scene that the knobs allow suits the task. */
-fv_status fv_item_make(fv_split split, fv_task task, uint64_t index, const fv_scene_knobs *knobs,
-                       fv_item *out);
+fv_status fv_item_make(fv_split split, fv_scene_task task, uint64_t index,
+                       const fv_scene_knobs *knobs, fv_item *out);
 
 /* Asks about scenes that are there already: writes turn[n_turn] about scene[n_image], as the task
  * has them. The same seed asks the same. False when the scenes do not suit the task; the turns
  * are then undefined. */
-bool fv_task_ask(fv_task task, const fv_scene *scene, uint64_t seed, fv_turn *turn);
+bool fv_task_ask(fv_scene_task task, const fv_scene *scene, uint64_t seed, fv_turn *turn);
 
 #ifdef __cplusplus
 }

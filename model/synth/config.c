@@ -30,10 +30,6 @@ static const shape shapes[] = {
 };
 enum { N_SHAPE = sizeof shapes / sizeof *shapes };
 
-const char *fv_synth_shapes(void) {
-    return "llava-1.5-7b, llava-1.5-13b, small, nano, tiny, tiny-gqa";
-}
-
 static const shape *find_shape(const char *name) {
     for (int i = 0; i < N_SHAPE; i++)
         if (!strcmp(name, shapes[i].name)) return &shapes[i];
@@ -92,7 +88,7 @@ static fv_status config_from_shape(const fv_synth_options *opt, json_t **out) {
     const shape *s = opt->shape ? find_shape(opt->shape) : NULL;
     if (!s)
         return FV_FAIL(FV_EINVAL, "shape '%s' is unknown: %s exist", opt->shape ? opt->shape : "",
-                       fv_synth_shapes());
+                       "llava-1.5-7b, llava-1.5-13b, small, nano, tiny, tiny-gqa");
     const char *family = opt->text_family ? opt->text_family : "llama";
     if (strcmp(family, "llama") != 0 && strcmp(family, "mistral") != 0 &&
         strcmp(family, "qwen2") != 0)

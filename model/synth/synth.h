@@ -16,8 +16,9 @@ extern "C" {
 #endif
 
 typedef struct fv_synth_options {
-    const char *dir;         /* made when it is not there */
-    const char *shape;       /* a name from fv_synth_shapes, or NULL with config_file */
+    const char *dir; /* made when it is not there */
+    const char
+        *shape; /* "llava-1.5-7b", "small", "nano" ... (config.c), or NULL with config_file */
     const char *config_file; /* a config.json to take the shapes from, or NULL */
     const char *text_family; /* "llama", "mistral", "qwen2"; NULL: llama (only with a shape) */
     int32_t n_layer;         /* text layers; 0: as the shape has */
@@ -34,9 +35,6 @@ typedef struct fv_synth_report {
     uint64_t bytes; /* of all tensors */
     int32_t n_tensor, n_file;
 } fv_synth_report;
-
-/* "llava-1.5-7b, llava-1.5-13b, small, nano, tiny, tiny-gqa". */
-const char *fv_synth_shapes(void);
 
 /* Writes config.json, generation_config.json, the processor's files, the tokenizer's, a chat
  * template and the weights. FV_EINVAL: unknown shape, options that contradict each other, or a

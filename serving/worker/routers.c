@@ -340,12 +340,6 @@ void fv_routers_close(fv_routers *r, void (*closed)(void *user), void *user) {
 
 /* ---- all of them ------------------------------------------------------------------------ */
 
-int32_t fv_routers_joined(const fv_routers *r) {
-    int32_t n = 0;
-    for (const seat *s = r->seats; s; s = s->next) n += fv_membership_joined(s->member);
-    return n;
-}
-
 void fv_routers_touch(fv_routers *r) {
     for (seat *s = r->seats; s; s = s->next) fv_membership_touch(s->member);
 }

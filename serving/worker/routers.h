@@ -37,8 +37,6 @@ fv_status fv_routers_check(const char *names);
 /* Begins to look and to join. FV_EINVAL as above. */
 fv_status fv_routers_open(const fv_routers_options *opt, fv_routers **out);
 
-int32_t fv_routers_joined(const fv_routers *r); /* that have said welcome */
-
 /* Of all memberships, now and later; see serving/worker/member.h. */
 void fv_routers_touch(fv_routers *r);
 void fv_routers_drain(fv_routers *r);

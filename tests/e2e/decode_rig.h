@@ -14,6 +14,7 @@
 #include "prefill-worker/job/job.h"
 #include "tests/support/net.h"
 #include "tests/support/tokens.h"
+#include "tests/support/transport_fault.h"
 
 enum { TEXT = 9, VISUAL = 20, ROWS = TEXT + VISUAL, TOKENS = 12, MANY = 400, MORE = 256 };
 

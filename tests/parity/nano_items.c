@@ -93,7 +93,7 @@ static void put_item(writer *w, const fv_suite *exam, int32_t number) {
     char *text;
     fv_prompt prompt;
     must(fv_suite_item(exam, number, &item));
-    fv_task task = fv_suite_task_of(exam, number);
+    fv_scene_task task = fv_suite_task_of(exam, number);
     fv_chat_turn turn = {"user", item.turn[0].question, item.n_image};
     must(fv_chat_render(w->chat, &turn, 1, &text));
     must(fv_prompt_make(w->engine.tok, cfg, text, item.n_image, cfg->text.max_position, &prompt));

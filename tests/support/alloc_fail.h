@@ -2,7 +2,7 @@
 #define FOVEA_TESTS_SUPPORT_ALLOC_FAIL_H
 
 /* ALLOCATION FAILURES: makes the n-th allocation of our own code return NULL. For programs linked with
- * --wrap for the functions below (tests/CMakeLists.txt, fovea_fail_allocations); libraries that are
+ * --wrap for the functions below (tests/unit/CMakeLists.txt); libraries that are
  * shared allocate as ever. One thread. */
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,6 +5,7 @@
  * and of the way from prefill to decode run on. */
 #include "decode-worker/receive/receive.h"
 #include "tests/support/tiny_net.h"
+#include "tests/support/transport_fault.h"
 
 enum { RIG_POSITIONS = 4096, RIG_VISUAL = 70 };
 

@@ -1,11 +1,10 @@
-/* A transport that errs on purpose, around another one: which frame and which bit follow from a
- * seed, so that a failure found once is found again. A frame that is changed is copied; the rest
- * passes through untouched. For tests, and for trying out how a fleet bears a bad network. */
+/* Frames that are changed are copied; the rest passes through untouched. */
+#include "tests/support/transport_fault.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/arena.h"
-#include "handoff/transport.h"
 
 /* A frame in one piece. */
 typedef struct frame {

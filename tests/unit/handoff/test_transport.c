@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "handoff/transport.h"
+#include "tests/support/transport_fault.h"
 
 enum { FRAMES = 5 };
 

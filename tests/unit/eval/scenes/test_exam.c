@@ -28,7 +28,7 @@ Test(exam, asks_one_item_of_each_task_in_turn) {
     for (int32_t i = 0; i < e.n_item; i++) {
         cr_assert_eq((int)fv_suite_task_of(&e, i), i % FV_N_TASK);
         fv_item want;
-        cr_assert_eq(fv_item_make(FV_SPLIT_EXAM, (fv_task)(i % FV_N_TASK),
+        cr_assert_eq(fv_item_make(FV_SPLIT_EXAM, (fv_scene_task)(i % FV_N_TASK),
                                   (uint64_t)(i / FV_N_TASK), NULL, &want),
                      FV_OK);
         expect_item(&e, i, &want);

@@ -82,10 +82,10 @@ Test(scene_code, what_a_image_shows_fits_few_bytes_and_answers_every_question) {
             fv_item item;
             fv_scene coded[FV_ITEM_IMAGES];
             fv_turn was[FV_ITEM_TURNS] = {0}, now[FV_ITEM_TURNS] = {0};
-            cr_assert_eq(fv_item_make(FV_SPLIT_EXAM, (fv_task)t, i, NULL, &item), FV_OK);
+            cr_assert_eq(fv_item_make(FV_SPLIT_EXAM, (fv_scene_task)t, i, NULL, &item), FV_OK);
             for (int32_t k = 0; k < item.n_image; k++) coded[k] = through_the_coder(&item.scene[k]);
-            bool asked = fv_task_ask((fv_task)t, item.scene, i, was);
-            cr_assert_eq(fv_task_ask((fv_task)t, coded, i, now), asked);
+            bool asked = fv_task_ask((fv_scene_task)t, item.scene, i, was);
+            cr_assert_eq(fv_task_ask((fv_scene_task)t, coded, i, now), asked);
             for (int32_t k = 0; k < item.n_turn && asked; k++) {
                 cr_assert_str_eq(now[k].question, was[k].question);
                 cr_assert_eq(fv_score_turn(&was[k], now[k].answer), 1, "%s", was[k].question);

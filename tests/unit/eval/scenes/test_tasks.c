@@ -22,7 +22,7 @@ static const char *const columns[] = {"left", "center", "right"};
 
 static fv_item make(fv_split split, int task, uint64_t index) {
     fv_item item;
-    cr_assert_eq(fv_item_make(split, (fv_task)task, index, NULL, &item), FV_OK, "%s",
+    cr_assert_eq(fv_item_make(split, (fv_scene_task)task, index, NULL, &item), FV_OK, "%s",
                  fv_last_error());
     return item;
 }
@@ -242,12 +242,12 @@ Test(tasks, questions_about_scenes_that_are_there_are_true_too) {
     int32_t asked[FV_N_TASK] = {0};
     for (uint64_t i = 0; i < 2000; i++)
         for (int task = 0; task < FV_TASK_CAPTION; task++) {
-            fv_item item = {.task = (fv_task)task, .n_turn = fv_task_describe(task)->n_turn};
+            fv_item item = {.task = (fv_scene_task)task, .n_turn = fv_task_describe(task)->n_turn};
             for (uint32_t k = 0; k < 2; k++) {
                 fv_scene_key key = {.split = FV_SPLIT_TRAIN, .image = k, .index = i};
                 cr_assert_eq(fv_scene_make(&key, NULL, &item.scene[k]), FV_OK);
             }
-            if (!fv_task_ask((fv_task)task, item.scene, i, item.turn)) continue;
+            if (!fv_task_ask((fv_scene_task)task, item.scene, i, item.turn)) continue;
             check_true(&item);
             asked[task]++;
         }
@@ -443,9 +443,9 @@ Test(tasks, questions_are_worded_in_several_ways) {
 Test(tasks, an_item_is_the_same_again_and_others_are_others) {
     for (int task = 0; task < FV_N_TASK; task++) {
         static fv_item a, b, c;
-        cr_assert_eq(fv_item_make(FV_SPLIT_EXAM, (fv_task)task, 5, NULL, &a), FV_OK);
-        cr_assert_eq(fv_item_make(FV_SPLIT_EXAM, (fv_task)task, 5, NULL, &b), FV_OK);
-        cr_assert_eq(fv_item_make(FV_SPLIT_EXAM, (fv_task)task, 6, NULL, &c), FV_OK);
+        cr_assert_eq(fv_item_make(FV_SPLIT_EXAM, (fv_scene_task)task, 5, NULL, &a), FV_OK);
+        cr_assert_eq(fv_item_make(FV_SPLIT_EXAM, (fv_scene_task)task, 5, NULL, &b), FV_OK);
+        cr_assert_eq(fv_item_make(FV_SPLIT_EXAM, (fv_scene_task)task, 6, NULL, &c), FV_OK);
         cr_assert_eq(memcmp(a.scene, b.scene, sizeof a.scene), 0);
         cr_assert_str_eq(a.turn[0].question, b.turn[0].question);
         cr_assert_neq(a.scene[0].look, c.scene[0].look);
@@ -458,8 +458,8 @@ Test(tasks, few_objects_suffice_for_all_but_captions) {
     for (int task = 0; task < FV_N_TASK; task++)
         for (uint64_t i = 0; i < 100; i++) {
             fv_item item;
-            cr_assert_eq(fv_item_make(FV_SPLIT_TRAIN, (fv_task)task, i, &knobs, &item), FV_OK, "%s",
-                         fv_last_error());
+            cr_assert_eq(fv_item_make(FV_SPLIT_TRAIN, (fv_scene_task)task, i, &knobs, &item), FV_OK,
+                         "%s", fv_last_error());
             if (task == FV_TASK_CAPTION) continue;
             for (int32_t k = 0; k < item.n_image; k++) cr_assert_leq(item.scene[k].n_object, 2);
             check_true(&item);
@@ -483,8 +483,8 @@ Test(tasks, what_is_out_of_range_is_refused) {
 Test(tasks, scenes_that_do_not_suit_are_not_asked_about) {
     fv_scene none = {.n_object = 0};
     fv_turn turn[FV_ITEM_TURNS];
-    fv_task tasks[] = {FV_TASK_SHAPE, FV_TASK_COLOR,  FV_TASK_EXISTS,  FV_TASK_RELATION,
-                       FV_TASK_CELL,  FV_TASK_NUMBER, FV_TASK_WRITTEN, FV_TASK_DIALOG};
+    fv_scene_task tasks[] = {FV_TASK_SHAPE, FV_TASK_COLOR,  FV_TASK_EXISTS,  FV_TASK_RELATION,
+                             FV_TASK_CELL,  FV_TASK_NUMBER, FV_TASK_WRITTEN, FV_TASK_DIALOG};
     for (size_t i = 0; i < sizeof tasks / sizeof tasks[0]; i++)
         cr_assert(!fv_task_ask(tasks[i], &none, 1, turn));
 }
