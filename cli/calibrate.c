@@ -146,7 +146,7 @@ static fv_status choose_epsilon(const calibration *c, const fv_options *o, doubl
     if (*epsilon > 0) return FV_OK;
     FV_TRY(fv_policy_parse("lazy=gla,map=training_free", &policy));
     FV_TRY(fv_plan_make(&policy, &shape, &plan));
-    for (int32_t l = 0; l < c->n_layer; l++) n += plan.source_layer[l] != l;
+    for (int32_t l = 0; l < c->n_layer; l++) n += plan.share.source_layer[l] != l;
     *epsilon = fv_alike_epsilon(c->s, c->n_layer, wanted < 0 ? n : wanted,
                                 (int32_t)fv_options_int(o, "cap"));
     return FV_OK;

@@ -60,7 +60,7 @@ static fv_status has_layers(const fv_calibrate *c, bool *out) {
     fv_plan_shape shape = {.n_layer = c->n_layer, .n_kv = 1, .n_visual = 1, .n_text = 1};
     FV_TRY(fv_policy_parse("prune=visipruner", &policy));
     FV_TRY(fv_plan_make(&policy, &shape, &plan));
-    *out = plan.n_edit > 0;
+    *out = plan.prune.n_edit > 0;
     return FV_OK;
 }
 

@@ -107,9 +107,9 @@ static fv_status open_job(run *r) {
 static fv_status plan_rerun(run *r) {
     const fv_plan *plan = &r->job.plan;
     const fv_prompt *prompt = &r->job.prompt;
-    bool evicts = plan->evict || plan->accum.kind || plan->keeps_packed < 1;
+    bool evicts = plan->evict.share || plan->evict.accum.kind || plan->evict.keep_packed < 1;
     r->answer.first_held =
-        r->ask.first_held && fv_plan_sees_less(plan) && (evicts || !plan->first_packed);
+        r->ask.first_held && fv_plan_sees_less(plan) && (evicts || !plan->pack.first_packed);
     if (r->answer.first_held && prompt->seg[prompt->n - 1] != FV_SEG_TEXT)
         return FV_FAIL(FV_EINVAL,
                        "the prompt ends with an image, but its last token must be text to run "
@@ -304,7 +304,7 @@ static void fill_report(run *r) {
         snprintf(out->decided[FV_STAGE_PACK], FV_PLAN_NOTE_MAX, "%s", j->packed.said);
     out->n_prompt = j->prompt.n;
     out->n_visual = j->prompt.n_visual;
-    out->n_encoded = j->plan.condenses ? j->plan.shape.n_encoded : j->prompt.n_visual;
+    out->n_encoded = j->plan.condense.acts ? j->plan.shape.n_encoded : j->prompt.n_visual;
     out->n_text = j->prompt.n_text;
     out->n_image = j->prompt.n_image;
     out->n_image_cached = j->n_cached;

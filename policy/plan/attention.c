@@ -14,18 +14,18 @@ void fv_decode_expand_attention(fv_decode_plan *decode, const fv_expand_attentio
 }
 
 fv_status fv_plan_expand_attention(fv_plan *plan, const fv_expand_attention_params *p) {
-    if (!plan->packs) {
+    if (!plan->pack.any) {
         fv_plan_note(plan, FV_STAGE_EXPAND, "no layer is packed");
         return FV_OK;
     }
     plan->read = read_of(p);
-    plan->observes = true;
+    plan->pack.observed = true;
     for (int32_t l = 0; l < plan->shape.n_layer; l++) {
-        if (!plan->pack[l].rank[FV_PACKED_V]) continue;
+        if (!plan->pack.layer[l].rank[FV_PACKED_V]) continue;
         plan->capture[l] |= FV_CAPTURE_LAST_ROW;
         for (int k = p->parts_both ? FV_PACKED_K : FV_PACKED_V; k < 2; k++) {
-            int32_t rank = plan->pack[l].rank[k], low = fv_plan_share(p->rank, rank);
-            plan->pack[l].rank2[k] = low < 1 ? 1 : low;
+            int32_t rank = plan->pack.layer[l].rank[k], low = fv_plan_share(p->rank, rank);
+            plan->pack.layer[l].rank2[k] = low < 1 ? 1 : low;
         }
     }
     return FV_OK;

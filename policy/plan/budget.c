@@ -17,18 +17,18 @@ int32_t fv_budget_prompt(const fv_plan *plan) {
 static int32_t head_rows(const fv_plan *plan, int32_t layer, int32_t head) {
     int32_t n_answer = plan->shape.n_answer;
     int64_t rows = plan->visual[layer] + plan->shape.n_text - n_answer;
-    int64_t most = (int64_t)plan->budget.heavy + plan->budget.recent;
+    int64_t most = (int64_t)plan->select.budget.heavy + plan->select.budget.recent;
     (void)head;
     return n_answer + (int32_t)(rows < most ? rows : most);
 }
 
 void fv_budget_select(fv_plan *plan, fv_plan_budget budget, const fv_plan_window *window) {
-    plan->budget = budget;
+    plan->select.budget = budget;
     fv_plan_select(plan, head_rows);
-    if (!plan->select)
-        plan->budget = (fv_plan_budget){0};
+    if (!plan->select.count)
+        plan->select.budget = (fv_plan_budget){0};
     else if (window)
-        plan->window = *window;
+        plan->select.window = *window;
 }
 
 fv_status fv_plan_select_budget(fv_plan *plan, double heavy, double recent) {

@@ -10,7 +10,7 @@ int32_t fv_plan_image_rows(const fv_plan *plan) {
 
 fv_status fv_plan_condense(fv_plan *plan, int32_t most, bool exact) {
     fv_plan_shape *s = &plan->shape;
-    plan->condenses = true;
+    plan->condense.acts = true;
     if (s->n_encoded == 0) {
         s->n_encoded = s->n_visual;
         s->n_visual = most * s->n_image;

@@ -17,7 +17,7 @@ void fv_plan_note(fv_plan *plan, fv_stage stage, const char *why) {
 bool fv_plan_text_only(fv_plan *plan, fv_stage stage) {
     if (plan->shape.n_visual > 0) return false;
     fv_plan_note(plan, stage,
-                 plan->condenses ? "no visual token is left" : "the prompt has no image");
+                 plan->condense.acts ? "no visual token is left" : "the prompt has no image");
     return true;
 }
 
@@ -41,14 +41,15 @@ int32_t fv_plan_share_of_images(const fv_plan_shape *s, double share) {
 
 /* False: every row is kept, and there is no edit. */
 static bool add_edit(fv_plan *plan, fv_plan_edit edit) {
-    assert(edit.keep >= 0 && plan->n_edit < FV_PLAN_MAX_LAYERS);
-    assert(plan->n_edit == 0 || plan->edit[plan->n_edit - 1].layer < edit.layer);
+    assert(edit.keep >= 0 && plan->prune.n_edit < FV_PLAN_MAX_LAYERS);
+    assert(plan->prune.n_edit == 0 || plan->prune.edit[plan->prune.n_edit - 1].layer < edit.layer);
     if (edit.keep >= plan->visual[edit.layer]) {
-        if (plan->n_edit == 0) fv_plan_note(plan, FV_STAGE_PRUNE, "every visual token is kept");
+        if (plan->prune.n_edit == 0)
+            fv_plan_note(plan, FV_STAGE_PRUNE, "every visual token is kept");
         return false;
     }
     plan->note[FV_STAGE_PRUNE][0] = '\0';
-    plan->edit[plan->n_edit++] = edit;
+    plan->prune.edit[plan->prune.n_edit++] = edit;
     return true;
 }
 
@@ -61,21 +62,21 @@ void fv_plan_mask_after(fv_plan *plan, int32_t layer, int32_t keep) {
     add_edit(plan, (fv_plan_edit){.layer = layer, .keep = keep, .masks = true});
 }
 
-void fv_plan_select(fv_plan *plan, fv_plan_rows_fn rows) {
+void fv_plan_select(fv_plan *plan, fv_plan_count_fn rows) {
     for (int32_t l = 0; l < plan->shape.n_layer; l++)
         for (int32_t g = 0; g < plan->shape.n_kv; g++)
             if (rows(plan, l, g) < plan->visual[l] + plan->shape.n_text) {
-                plan->select = rows;
+                plan->select.count = rows;
                 return;
             }
     fv_plan_note(plan, FV_STAGE_SELECT, "every head keeps every token of a prompt this short");
 }
 
 fv_status fv_plan_accumulate(fv_plan *plan, int32_t tokens) {
-    plan->accum = fv_decode_accum(plan->policy.stage[FV_STAGE_EVICT].method,
-                                  &plan->params[FV_STAGE_EVICT], fv_budget_prompt(plan));
-    if (plan->accum.kind)
-        plan->accum_rows = tokens;
+    plan->evict.accum = fv_decode_accum(plan->policy.stage[FV_STAGE_EVICT].method,
+                                        &plan->params[FV_STAGE_EVICT], fv_budget_prompt(plan));
+    if (plan->evict.accum.kind)
+        plan->evict.accum_tokens = tokens;
     else
         fv_plan_note(plan, FV_STAGE_EVICT,
                      "its budget is the whole prompt, so every token is kept");

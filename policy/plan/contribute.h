@@ -47,7 +47,7 @@ void fv_plan_mask_after(fv_plan *plan, int32_t layer, int32_t keep);
 
 /* The select stage leaves `rows` to each KV head: pure, at most what prune leaves to the layer.
  * When that is everything everywhere, the stage is left out and noted. */
-void fv_plan_select(fv_plan *plan, fv_plan_rows_fn rows);
+void fv_plan_select(fv_plan *plan, fv_plan_count_fn rows);
 
 /* Attention-score accumulators of an evict method: its rule (fv_decode_<stage>_<method>), which
  * begins with the attention of the prompt's last `tokens`. */

@@ -42,18 +42,19 @@ static int32_t head_rows(const fv_plan *plan, int32_t layer, int32_t head) {
 
 fv_status fv_plan_select_csp(fv_plan *plan, const fv_select_csp_params *p) {
     int32_t n_prompt = plan->shape.n_visual + plan->shape.n_text - plan->shape.n_answer;
-    plan->decode_n = (float)p->nsoftmax_decode;
+    plan->select.nsoftmax = (float)p->nsoftmax_decode;
     fv_plan_select(plan, head_rows);
-    if (!plan->select) {
-        if (plan->decode_n > 0) plan->note[FV_STAGE_SELECT][0] = '\0'; /* it changes the answer */
+    if (!plan->select.count) {
+        if (plan->select.nsoftmax > 0)
+            plan->note[FV_STAGE_SELECT][0] = '\0'; /* it changes the answer */
         return FV_OK;
     }
-    plan->twice = dup_max(p, n_prompt);
+    plan->select.dup_max = dup_max(p, n_prompt);
     if (p->dup_union) plan->exact_counts = false;
-    plan->window = (fv_plan_window){.rows = fv_csp_sizes_of(p, n_prompt).window,
-                                    .n = (float)p->nsoftmax_select,
-                                    .by_segment = true,
-                                    .shared = p->heads_shared,
-                                    .max = p->group_max};
+    plan->select.window = (fv_plan_window){.rows = fv_csp_sizes_of(p, n_prompt).window,
+                                           .n = (float)p->nsoftmax_select,
+                                           .by_segment = true,
+                                           .shared = p->heads_shared,
+                                           .max = p->group_max};
     return FV_OK;
 }

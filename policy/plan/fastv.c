@@ -8,6 +8,6 @@ fv_status fv_plan_prune_fastv(fv_plan *plan, const fv_prune_fastv_params *p) {
     int32_t keep = (int32_t)rint(p->keep * plan->shape.n_visual);
     if (fv_plan_text_only(plan, FV_STAGE_PRUNE)) return FV_OK;
     (p->mode_drop ? fv_plan_drop : fv_plan_mask_after)(plan, p->layer, keep);
-    if (plan->n_edit) plan->capture[p->layer - 1] |= FV_CAPTURE_LAST_ROW;
+    if (plan->prune.n_edit) plan->capture[p->layer - 1] |= FV_CAPTURE_LAST_ROW;
     return FV_OK;
 }

@@ -101,13 +101,13 @@ fv_status fv_plan_prune_fitprune(fv_plan *plan, const fv_prune_fitprune_params *
     FV_TRY(schedule_of(plan, p, sum, &n, chose));
     if (fv_plan_text_only(plan, FV_STAGE_PRUNE)) return FV_OK;
     for (int32_t l = 0; l < N - 1; l++) {
-        int32_t i = (2 * (l + 1) * n + N) / (2 * N), n_edit = plan->n_edit;
+        int32_t i = (2 * (l + 1) * n + N) / (2 * N), n_edit = plan->prune.n_edit;
         fv_plan_drop(plan, l + 1, V - fv_plan_share((double)sum[i] / OF, V));
-        if (plan->n_edit > n_edit) plan->capture[l] |= FV_CAPTURE_HEAD_MAX;
+        if (plan->prune.n_edit > n_edit) plan->capture[l] |= FV_CAPTURE_HEAD_MAX;
     }
-    if (plan->n_edit == 0)
+    if (plan->prune.n_edit == 0)
         fv_plan_note(plan, FV_STAGE_PRUNE, "every visual token is kept");
     else
-        memcpy(plan->chose, chose, sizeof chose);
+        memcpy(plan->prune.chose, chose, sizeof chose);
     return FV_OK;
 }

@@ -90,17 +90,19 @@ static fv_status read_map(const fv_plan *plan, int32_t *source_layer) {
 
 /* Whether the rows of `layer` are other ones than those of the layer before. */
 static bool rows_change(const fv_plan *plan, int32_t layer) {
-    for (int32_t e = 0; e < plan->n_edit; e++)
-        if (plan->edit[e].layer == layer && !plan->edit[e].by_data) return true;
-    return plan->forget[layer] != plan->forget[layer - 1];
+    for (int32_t e = 0; e < plan->prune.n_edit; e++)
+        if (plan->prune.edit[e].layer == layer && !plan->prune.edit[e].by_data) return true;
+    return plan->prune.drop_visual_kv[layer] != plan->prune.drop_visual_kv[layer - 1];
 }
 
 /* Where rows may leave by data, the block is cut when they do. */
 static void count_splits(fv_plan *plan) {
-    for (int32_t e = 0; e < plan->n_edit; e++)
-        plan->splits +=
-            plan->edit[e].by_data && plan->source_layer[plan->edit[e].layer] != plan->edit[e].layer;
-    if (plan->splits > plan->most_edits) plan->splits = plan->most_edits;
+    for (int32_t e = 0; e < plan->prune.n_edit; e++)
+        plan->share.split_max +=
+            plan->prune.edit[e].by_data &&
+            plan->share.source_layer[plan->prune.edit[e].layer] != plan->prune.edit[e].layer;
+    if (plan->share.split_max > plan->prune.most_edits)
+        plan->share.split_max = plan->prune.most_edits;
 }
 
 /* Visual tokens of lazy layers reuse queries and keys; with `text`, text tokens too. A block is cut
@@ -109,11 +111,11 @@ static fv_status share_attention(fv_plan *plan, bool text) {
     int32_t map[FV_PLAN_MAX_LAYERS], n_lazy = 0;
     FV_TRY(read_map(plan, map));
     if (!text && fv_plan_text_only(plan, FV_STAGE_LAZY)) return FV_OK;
-    plan->reused_text = text;
+    plan->share.text = text;
     for (int32_t l = 1; l < plan->shape.n_layer; l++) {
         bool nothing = !text && plan->visual[l] == 0;
         if (map[l] == l || nothing || rows_change(plan, l)) continue;
-        plan->source_layer[l] = plan->source_layer[l - 1];
+        plan->share.source_layer[l] = plan->share.source_layer[l - 1];
         n_lazy++;
     }
     count_splits(plan);

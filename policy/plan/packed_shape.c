@@ -11,24 +11,24 @@ static fv_dtype dtype_of(const fv_plan *plan) {
 }
 
 static fv_packed_form form_of(const fv_plan *plan) {
-    if (plan->pack_merged) return FV_PACKED_MERGED;
-    return plan->pack_coded ? FV_PACKED_QUANTIZED : FV_PACKED_LOWRANK;
+    if (plan->pack.merged) return FV_PACKED_MERGED;
+    return plan->pack.coded ? FV_PACKED_QUANTIZED : FV_PACKED_LOWRANK;
 }
 
 fv_packed_shape fv_plan_packed_shape(const fv_plan *plan, int32_t layer, fv_packed_kind kind,
                                      int32_t n, fv_dtype dtype) {
-    const fv_plan_pack *pack = &plan->pack[layer];
+    const fv_plan_pack *pack = &plan->pack.layer[layer];
     fv_packed_shape s = {.n = n,
                          .n_kv = plan->shape.n_kv,
                          .d_head = plan->shape.d_head,
                          .dtype = dtype,
                          .kind = kind,
-                         .bits = plan->pack_bits,
+                         .bits = plan->pack.bits,
                          .form = form_of(plan),
                          .borrows = pack->second};
-    if (plan->pack_merged) return s;
-    if (plan->pack_coded) {
-        s.n_outlier = (int32_t)fv_codes_all_outliers(&s, plan->pack_outliers);
+    if (plan->pack.merged) return s;
+    if (plan->pack.coded) {
+        s.n_outlier = (int32_t)fv_codes_all_outliers(&s, plan->pack.outliers);
     } else {
         s.rank = least(least(pack->rank[kind], n), width_of(plan));
         s.rank2 = least(pack->rank2[kind], s.rank);
@@ -47,7 +47,7 @@ static uint64_t bytes_of(const fv_plan *plan, int32_t layer, int32_t n, bool lea
 }
 
 uint64_t fv_plan_packed_bytes(const fv_plan *plan, int32_t layer, int32_t n, bool leads) {
-    bool packs = n > 0 && !plan->pack_merged && fv_plan_packs(plan, layer, n);
+    bool packs = n > 0 && !plan->pack.merged && fv_plan_packs(plan, layer, n);
     return bytes_of(plan, layer, n, leads, packs);
 }
 
@@ -55,7 +55,7 @@ uint64_t fv_plan_packed_bytes(const fv_plan *plan, int32_t layer, int32_t n, boo
 static bool codes_fit(const fv_plan *plan, int32_t layer, int32_t n) {
     for (int k = 0; k < 2; k++) {
         fv_packed_shape s = fv_plan_packed_shape(plan, layer, (fv_packed_kind)k, n, dtype_of(plan));
-        if (fv_codes_all_outliers(&s, plan->pack_outliers) > INT32_MAX) return false;
+        if (fv_codes_all_outliers(&s, plan->pack.outliers) > INT32_MAX) return false;
     }
     return true;
 }
@@ -81,14 +81,15 @@ static bool merging_pays(const fv_plan *plan, int32_t layer, int32_t n) {
 
 /* The larger of a layer's two ranks, as far as its width has it. */
 static int32_t rank_of(const fv_plan *plan, int32_t layer) {
-    int32_t k = plan->pack[layer].rank[FV_PACKED_K], v = plan->pack[layer].rank[FV_PACKED_V];
+    int32_t k = plan->pack.layer[layer].rank[FV_PACKED_K],
+            v = plan->pack.layer[layer].rank[FV_PACKED_V];
     return least(k > v ? k : v, width_of(plan));
 }
 
 bool fv_plan_packs(const fv_plan *plan, int32_t layer, int32_t n) {
-    int32_t v = plan->pack[layer].rank[FV_PACKED_V];
-    if (plan->pack_coded) return v > 0 && codes_pay(plan, layer, n);
-    if (plan->pack_merged) return v > 0 && merging_pays(plan, layer, n);
+    int32_t v = plan->pack.layer[layer].rank[FV_PACKED_V];
+    if (plan->pack.coded) return v > 0 && codes_pay(plan, layer, n);
+    if (plan->pack.merged) return v > 0 && merging_pays(plan, layer, n);
     int32_t rank = least(rank_of(plan, layer), n);
     return rank > 0 &&
            fv_packed_gain(n, rank, width_of(plan)) >= plan->params[FV_STAGE_PACK].pack_svd.gain;
@@ -125,10 +126,10 @@ static fv_packs codes_pay_range(const fv_plan *plan, int32_t layer, int32_t from
 }
 
 fv_packs fv_plan_packs_range(const fv_plan *plan, int32_t layer, int32_t from, int32_t to) {
-    if (to == 0 || plan->pack[layer].rank[FV_PACKED_V] == 0) return FV_PACKS_NONE;
+    if (to == 0 || plan->pack.layer[layer].rank[FV_PACKED_V] == 0) return FV_PACKS_NONE;
     if (from < 1) from = 1;
-    if (plan->pack_coded) return codes_pay_range(plan, layer, from, to);
-    if (plan->pack_merged) return FV_PACKS_NONE; /* as for the bytes above */
+    if (plan->pack.coded) return codes_pay_range(plan, layer, from, to);
+    if (plan->pack.merged) return FV_PACKS_NONE; /* as for the bytes above */
     return factors_pay_range(from, to, rank_of(plan, layer), width_of(plan),
                              plan->params[FV_STAGE_PACK].pack_svd.gain);
 }
@@ -139,7 +140,7 @@ uint64_t fv_plan_packed_most(const fv_plan *plan, int32_t layer, int32_t from, i
     uint64_t raw = bytes_of(plan, layer, to, leads, false), packed = 0;
     if (packs == FV_PACKS_NONE) return raw;
     /* Codes that do not fit are not taken, and those that fit take less than rows. */
-    if (plan->pack_coded && !codes_fit(plan, layer, to))
+    if (plan->pack.coded && !codes_fit(plan, layer, to))
         return bytes_of(plan, layer, to, true, false);
     packed = bytes_of(plan, layer, to, leads, true);
     return packs == FV_PACKS_SOME && raw > packed ? raw : packed;

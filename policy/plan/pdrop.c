@@ -16,11 +16,11 @@ fv_status fv_plan_prune_pdrop(fv_plan *plan, const fv_prune_pdrop_params *p) {
         share *= p->ratio;
         if (s < 2 && layer[s + 1] == layer[s])
             continue; /* on few layers stages may fall together */
-        int32_t n = plan->n_edit;
+        int32_t n = plan->prune.n_edit;
         fv_plan_drop(plan, layer[s], fv_plan_share_of_images(&plan->shape, share));
-        if (plan->n_edit > n) plan->edit[n].share = share;
+        if (plan->prune.n_edit > n) plan->prune.edit[n].share = share;
     }
-    for (int32_t e = 0; e < plan->n_edit; e++) plan->edit[e].lookahead = true;
-    plan->renumbers = plan->n_edit > 0;
+    for (int32_t e = 0; e < plan->prune.n_edit; e++) plan->prune.edit[e].lookahead = true;
+    plan->prune.renumbers = plan->prune.n_edit > 0;
     return FV_OK;
 }

@@ -58,11 +58,11 @@ fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_p
     plan.shape = *shape;
     plan.policy = *policy;
     plan.exact_counts = true;
-    plan.keeps_packed = 1;
+    plan.evict.keep_packed = 1;
     for (int32_t l = 0; l < shape->n_layer; l++) {
         plan.visual[l] = shape->n_visual;
-        plan.rank_from[l] = -1;
-        plan.source_layer[l] = l;
+        plan.evict.rank_from[l] = -1;
+        plan.share.source_layer[l] = l;
     }
     for (int s = 0; s < FV_N_STAGE; s++) FV_TRY(add_stage(&plan, (fv_stage)s));
     for (int s = 0; s < FV_N_STAGE; s++)
@@ -82,6 +82,6 @@ fv_status fv_plan_check_kept(const fv_plan *plan, fv_stage stage, int32_t kept, 
 int32_t fv_plan_reused_text(const fv_plan *plan) {
     int32_t n = 0;
     for (int32_t l = 0; l < plan->shape.n_layer; l++)
-        n += plan->reused_text && plan->source_layer[l] != l;
-    return n > plan->splits ? n - plan->splits : 0;
+        n += plan->share.text && plan->share.source_layer[l] != l;
+    return n > plan->share.split_max ? n - plan->share.split_max : 0;
 }

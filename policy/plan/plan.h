@@ -107,7 +107,7 @@ typedef struct fv_plan fv_plan;
 
 /* Rows that a KV head of a layer keeps; at most as many as the layer ran, and as many as in any
  * other layer that ran so many. */
-typedef int32_t (*fv_plan_rows_fn)(const fv_plan *plan, int32_t layer, int32_t head);
+typedef int32_t (*fv_plan_count_fn)(const fv_plan *plan, int32_t layer, int32_t head);
 
 /* How a layer's visual tokens are stored: raw, or as the factors, codes or merged rows of
  * kernels/packed_part.h. */
@@ -122,55 +122,83 @@ typedef struct fv_plan_pack {
  * falls with t. */
 typedef double (*fv_plan_share_fn)(const fv_plan *plan, int32_t t);
 
-struct fv_plan {
-    fv_plan_shape shape;
-    fv_policy policy;             /* what was asked for, */
-    fv_params params[FV_N_STAGE]; /* and its parameters, of stages that have a method */
+/* ---- what each stage adds ---------------------------------------------------------------- */
+
+typedef struct fv_plan_condense_stage {
+    /* Images come to fewer tokens, or to others, ahead of the prompt: shape.n_visual is what they
+     * come to, and until they were encoded a bound. */
+    bool acts;
+} fv_plan_condense_stage;
+
+typedef struct fv_plan_prune_stage {
     int32_t n_edit;
     fv_plan_edit edit[FV_PLAN_MAX_LAYERS]; /* ascending layers */
-    int32_t most_edits;                    /* of those by data, how many let rows leave at most */
-    int32_t visual[FV_PLAN_MAX_LAYERS];    /* visual tokens that layer l runs and writes */
-    uint8_t capture[FV_PLAN_MAX_LAYERS];   /* FV_CAPTURE_...; 0: nothing is asked of layer l */
-    uint8_t mask[FV_PLAN_MAX_LAYERS];      /* fv_plan_mask of layer l, for tokens of the prompt */
-    fv_plan_thresholds thresholds;         /* of prune=visipruner, */
-    const char *thresholds_of;             /* and whose; NULL: the request gives all of them */
-    bool forget[FV_PLAN_MAX_LAYERS]; /* visual tokens of layer l leave the store behind prefill */
-    int32_t source_layer[FV_PLAN_MAX_LAYERS]; /* whose queries and keys layer l uses: itself, or one
-                                         * before it that uses its own */
-    bool condenses;   /* images come to fewer rows, or to others, ahead of the prompt:
-                     * shape.n_visual is what they come to, and until they were encoded a bound */
-    bool renumbers;   /* rows that are left take positions without gaps, for rotation only */
-    bool reused_text; /* those of text tokens too */
-    int32_t splits;   /* lazy layers that come to lead, at most, as rows leave where data say so */
-    fv_plan_rows_fn select; /* what each head keeps at the end of prefill; NULL: everything */
+    int32_t most_edits;                    /* of those by data, how many prune tokens at most */
+    bool renumbers; /* tokens that are left take positions without gaps, for rotation only */
+    uint8_t mask[FV_PLAN_MAX_LAYERS];        /* fv_plan_mask of layer l, for tokens of the prompt */
+    bool drop_visual_kv[FV_PLAN_MAX_LAYERS]; /* visual KV of layer l is dropped after prefill */
+    fv_plan_thresholds thresholds;           /* of prune=visipruner, */
+    const char *thresholds_of;               /* and whose; NULL: the request gives all of them */
+    /* What the stage has from the checkpoint's calibration, or that it has none; or empty. */
+    char chose[FV_PLAN_NOTE_MAX];
+} fv_plan_prune_stage;
+
+/* Cross-layer attention sharing (lazy=...). */
+typedef struct fv_plan_share_stage {
+    int32_t source_layer[FV_PLAN_MAX_LAYERS]; /* whose queries and keys layer l uses: its own, or
+                                               * those of an earlier layer that uses its own */
+    bool text;                                /* those of text tokens too */
+    int32_t split_max; /* lazy layers that become source layers, at most, as data prune tokens */
+} fv_plan_share_stage;
+
+typedef struct fv_plan_select_stage {
+    fv_plan_count_fn count; /* what each head keeps at the end of prefill; NULL: everything */
     fv_plan_window window;
     fv_plan_budget budget; /* of methods that keep the same number in every head */
-    int32_t twice;     /* rows of a segment that a KV head may hold twice, by the select stage */
-    float decode_n;    /* n of n-softmax in the answer's attention; 0: softmax */
-    bool exact_counts; /* no count depends on data; if not, they are upper bounds */
-    fv_plan_pack pack[FV_PLAN_MAX_LAYERS];
-    uint8_t pack_bits;
-    int32_t pack_block;   /* positions that share an anchor; 0: all */
-    bool pack_coded;      /* packed layers are codes, not factors, */
-    double pack_outliers; /* with this share of a line's numbers kept as they are; */
-    bool pack_merged;     /* or directions that two layers share */
-    bool packs;           /* some layer's visual tokens are packed */
+    int32_t dup_max;       /* tokens of a segment that a KV head may hold twice */
+    float nsoftmax;        /* n of n-softmax in the answer's attention; 0: softmax */
+} fv_plan_select_stage;
+
+typedef struct fv_plan_pack_stage {
+    fv_plan_pack layer[FV_PLAN_MAX_LAYERS];
+    bool any;          /* some layer's visual tokens are packed */
+    uint8_t bits;      /* of a number in a compressed block */
+    int32_t block;     /* positions that share an anchor; 0: all */
+    bool coded;        /* packed layers are codes, not factors, */
+    double outliers;   /* with this share of a line's numbers kept as they are; */
+    bool merged;       /* or directions that two layers share */
+    bool first_packed; /* something is packed, and the first token comes from it as well */
+    bool observed; /* packed tokens have an importance, which begins with the prompt's last row */
     fv_text_keys text_keys;
-    bool first_packed;   /* something is packed, and the first token comes from it as well */
-    double keeps_packed; /* share of their rows that decoding begins with */
-    fv_plan_read read;
-    bool observes; /* packed rows have an importance, which begins with the prompt's last row */
-    /* The layer whose attention ranks the visual tokens of layer l, so that they can be let go one by
-     * one; -1: they are not ranked. */
+} fv_plan_pack_stage;
+
+typedef struct fv_plan_evict_stage {
+    /* The layer whose attention ranks the visual tokens of layer l, so that they can be evicted one
+     * by one; -1: they are not ranked. */
     int32_t rank_from[FV_PLAN_MAX_LAYERS];
-    fv_plan_share_fn evict; /* how ranked rows are let go; NULL: they stay */
-    bool evicts_least;      /* packed ones by their importance then, and not by rank */
-    /* What rows write down from their first attention on, and which leave by it as the answer
-     * grows; kind NONE: nothing. It begins with the attention of the prompt's last accum_rows. */
+    fv_plan_share_fn share; /* how ranked tokens are evicted; NULL: they stay */
+    bool by_importance;     /* packed ones by their importance then, and not by rank */
+    double keep_packed;     /* share of the packed tokens that decoding begins with */
+    /* Attention-score accumulators, and which tokens are evicted by them as the answer grows; kind
+     * NONE: none. They begin with the attention of the prompt's last accum_tokens. */
     fv_accum_rule accum;
-    int32_t accum_rows;
-    /* What the prune stage has from the checkpoint's calibration, or that it has none; or empty. */
-    char chose[FV_PLAN_NOTE_MAX];
+    int32_t accum_tokens;
+} fv_plan_evict_stage;
+
+struct fv_plan {
+    fv_plan_shape shape;
+    fv_policy policy;                    /* what was asked for, */
+    fv_params params[FV_N_STAGE];        /* and its parameters, of stages that have a method */
+    int32_t visual[FV_PLAN_MAX_LAYERS];  /* visual tokens that layer l runs and writes */
+    uint8_t capture[FV_PLAN_MAX_LAYERS]; /* FV_CAPTURE_...; 0: nothing is asked of layer l */
+    bool exact_counts; /* no count depends on data; if not, they are upper bounds */
+    fv_plan_condense_stage condense;
+    fv_plan_prune_stage prune;
+    fv_plan_share_stage share;
+    fv_plan_select_stage select;
+    fv_plan_pack_stage pack;
+    fv_plan_read read;
+    fv_plan_evict_stage evict;
     int32_t n_mapped;
     fv_plan_mapped mapped[FV_PLAN_MAX_MAPPED]; /* of stages that do something */
     /* Why a stage that was asked for does nothing on this request; empty when it does. */
@@ -201,21 +229,22 @@ fv_plan_bytes fv_plan_count(const fv_plan *plan);
 
 /* Whether anything is packed. */
 static inline bool fv_plan_packs_any(const fv_plan *plan) {
-    return plan->packs || plan->text_keys.rank > 0;
+    return plan->pack.any || plan->pack.text_keys.rank > 0;
 }
 
 /* Whether rows behind the prompt see something else of it than its own rows did: fewer rows, or
  * what is made of them. */
 static inline bool fv_plan_sees_less(const fv_plan *plan) {
-    bool less = plan->evict || fv_plan_packs_any(plan) || plan->select || plan->decode_n > 0;
-    less |= plan->accum.kind != FV_ACCUM_NONE;
-    for (int32_t l = 0; l < plan->shape.n_layer; l++) less |= plan->forget[l];
+    bool less = plan->evict.share || fv_plan_packs_any(plan) || plan->select.count ||
+                plan->select.nsoftmax > 0;
+    less |= plan->evict.accum.kind != FV_ACCUM_NONE;
+    for (int32_t l = 0; l < plan->shape.n_layer; l++) less |= plan->prune.drop_visual_kv[l];
     return less;
 }
 
 /* The layer that has the directions of merged layer l: itself, or the one before; of others l. */
 static inline int32_t fv_plan_pair(const fv_plan *plan, int32_t l) {
-    return l - plan->pack[l].second;
+    return l - plan->pack.layer[l].second;
 }
 
 /* Layers whose text keys are another layer's, at least. */

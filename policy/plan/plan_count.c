@@ -8,8 +8,9 @@
 
 /* Keys of its own among the `rows` of a head of a layer that borrows. */
 static int32_t own_keys(const fv_plan *plan, int32_t rows) {
-    if (plan->reused_text) return 0;
-    int32_t text = plan->shape.n_text, most = text + (text < plan->twice ? text : plan->twice);
+    if (plan->share.text) return 0;
+    int32_t text = plan->shape.n_text,
+            most = text + (text < plan->select.dup_max ? text : plan->select.dup_max);
     return rows < most ? rows : most;
 }
 
@@ -25,7 +26,7 @@ static uint64_t part_bytes(const fv_plan *plan) {
 
 /* Rows that a head keeps of those that ran. */
 static int32_t rows_kept(const fv_plan *plan, int32_t l, int32_t head, int32_t ran) {
-    int32_t kept = plan->select ? plan->select(plan, l, head) : ran;
+    int32_t kept = plan->select.count ? plan->select.count(plan, l, head) : ran;
     return kept < ran ? kept : ran;
 }
 
@@ -33,9 +34,9 @@ static int32_t rows_kept(const fv_plan *plan, int32_t l, int32_t head, int32_t r
 static layer_bytes raw_layer(const fv_plan *plan, int32_t l, bool leads) {
     uint64_t held = 0, visual = 0;
     for (int32_t g = 0; g < plan->shape.n_kv; g++) {
-        int32_t n = plan->forget[l] ? 0 : plan->visual[l];
+        int32_t n = plan->prune.drop_visual_kv[l] ? 0 : plan->visual[l];
         int32_t kept = rows_kept(plan, l, g, n + plan->shape.n_text);
-        int32_t most = n + (n < plan->twice ? n : plan->twice);
+        int32_t most = n + (n < plan->select.dup_max ? n : plan->select.dup_max);
         int32_t image = kept < most ? kept : most;
         held += (uint64_t)kept + (uint64_t)(leads ? kept : own_keys(plan, kept));
         visual += leads ? 2 * (uint64_t)image : (uint64_t)image;
@@ -56,9 +57,9 @@ static uint64_t packed_text(const fv_plan *plan, int32_t text, int32_t last, boo
     const fv_plan_shape *s = &plan->shape;
     fv_dtype dtype = s->bytes_value == 4 ? FV_F32 : FV_BF16;
     uint64_t row = part_bytes(plan) * (uint64_t)s->n_kv;
-    bool keys = own || !plan->reused_text;
+    bool keys = own || !plan->share.text;
     int32_t n = text - s->n_answer - last;
-    return fv_text_keys_bytes(&plan->text_keys, n, s->n_kv, s->d_head, dtype, keys) +
+    return fv_text_keys_bytes(&plan->pack.text_keys, n, s->n_kv, s->d_head, dtype, keys) +
            row * (uint64_t)(text - n) * (keys ? 2 : 1);
 }
 
@@ -70,7 +71,7 @@ static uint64_t text_bytes(const fv_plan *plan, int32_t from, int32_t to, int32_
     uint64_t raw = raw_text(plan, to, own);
     if (to <= raw_rows) return raw;
     fv_packs packs =
-        fv_text_keys_pack_range(&plan->text_keys, from > raw_rows ? from - raw_rows : 1,
+        fv_text_keys_pack_range(&plan->pack.text_keys, from > raw_rows ? from - raw_rows : 1,
                                 to - raw_rows, s->n_kv * s->d_head);
     if (packs == FV_PACKS_NONE) return raw;
     uint64_t packed = packed_text(plan, to, last, own);
@@ -81,7 +82,8 @@ static uint64_t text_bytes(const fv_plan *plan, int32_t from, int32_t to, int32_
 /* Where the select stage lets rows go, the last row may be among them. */
 static uint64_t most_text(const fv_plan *plan, int32_t from, int32_t to, bool own) {
     uint64_t most = 0;
-    for (int32_t last = plan->select ? 0 : plan->first_packed; last <= plan->first_packed; last++) {
+    for (int32_t last = plan->select.count ? 0 : plan->pack.first_packed;
+         last <= plan->pack.first_packed; last++) {
         uint64_t bytes = text_bytes(plan, from, to, last, own);
         most = bytes > most ? bytes : most;
     }
@@ -126,7 +128,7 @@ static range make_range(const packed_layer *x, int32_t from, uint64_t at_from, i
     if (to - from <= 1) return r;
     /* As rows f is linear. */
     if (fv_plan_packs_range(plan, x->layer, from, to) == FV_PACKS_NONE &&
-        (!x->with_text || (plan->text_keys.rank == 0 && !bends)))
+        (!x->with_text || (plan->pack.text_keys.rank == 0 && !bends)))
         return r;
     r.most = fv_plan_packed_most(plan, x->layer, from, to, x->leads);
     if (x->with_text) r.most += most_text(plan, text, text_from, x->leads);
@@ -159,9 +161,9 @@ static uint64_t most_held(const packed_layer *x, int32_t from, int32_t to) {
 }
 
 static layer_bytes count_packed(const fv_plan *plan, int32_t l, bool leads) {
-    int32_t n = plan->forget[l] ? 0 : plan->visual[l], n_text = plan->shape.n_text;
+    int32_t n = plan->prune.drop_visual_kv[l] ? 0 : plan->visual[l], n_text = plan->shape.n_text;
     int32_t kept = rows_kept(plan, l, 0, n + n_text), most = kept < n ? kept : n;
-    int32_t least = plan->exact_counts && !plan->select ? n : 0;
+    int32_t least = plan->exact_counts && !plan->select.count ? n : 0;
     packed_layer x = {.plan = plan, .layer = l, .kept = kept, .leads = leads};
     uint64_t visual = most_held(&x, least, most);
     x.with_text = true;
@@ -170,7 +172,7 @@ static layer_bytes count_packed(const fv_plan *plan, int32_t l, bool leads) {
 }
 
 static layer_bytes count_layer(const fv_plan *plan, int32_t l, bool leads) {
-    bool packs = plan->pack[l].rank[FV_PACKED_V] > 0 || plan->text_keys.rank > 0;
+    bool packs = plan->pack.layer[l].rank[FV_PACKED_V] > 0 || plan->pack.text_keys.rank > 0;
     return packs ? count_packed(plan, l, leads) : raw_layer(plan, l, leads);
 }
 
@@ -189,9 +191,9 @@ static bool same_pack(const fv_plan_pack *a, const fv_plan_pack *b) {
 
 static layer_bytes count_again(const fv_plan *plan, int32_t l, bool leads, counted last[2]) {
     counted *c = &last[leads];
-    if (!c->valid || c->visual != plan->visual[l] || c->forget != plan->forget[l] ||
-        !same_pack(&c->pack, &plan->pack[l]))
-        *c = (counted){true, plan->forget[l], plan->visual[l], plan->pack[l],
+    if (!c->valid || c->visual != plan->visual[l] || c->forget != plan->prune.drop_visual_kv[l] ||
+        !same_pack(&c->pack, &plan->pack.layer[l]))
+        *c = (counted){true, plan->prune.drop_visual_kv[l], plan->visual[l], plan->pack.layer[l],
                        count_layer(plan, l, leads)};
     return c->bytes;
 }
@@ -206,7 +208,7 @@ typedef struct packed_rows {
 } packed_rows;
 
 static packed_rows rows_in_blocks(const fv_plan *plan, int32_t n, int32_t positions, int32_t runs) {
-    int32_t size = plan->pack_block;
+    int32_t size = plan->pack.block;
     uint64_t most = size > 0 ? (uint64_t)(positions / size) + 2 * (uint64_t)runs : 1;
     return (packed_rows){
         .n = (uint64_t)n, .blocks = most < (uint64_t)n ? most : (uint64_t)n, .anchored = size > 0};
@@ -229,21 +231,21 @@ static uint64_t set_tables(const fv_plan *plan, const packed_rows *r) {
 
 /* Layers choose their rows, or the order of them, each for itself. */
 static bool chooses(const fv_plan *plan, int32_t l) {
-    return plan->select || plan->evict || plan->keeps_packed < 1 ||
-           plan->accum.kind != FV_ACCUM_NONE || plan->rank_from[l] >= 0;
+    return plan->select.count || plan->evict.share || plan->evict.keep_packed < 1 ||
+           plan->evict.accum.kind != FV_ACCUM_NONE || plan->evict.rank_from[l] >= 0;
 }
 
 static int32_t visual_packed(const fv_plan *plan, int32_t l) {
-    int32_t n = plan->forget[l] ? 0 : plan->visual[l];
-    int32_t most = n + (n < plan->twice ? n : plan->twice);
-    if (plan->pack[l].rank[FV_PACKED_V] == 0) return 0;
-    bool some = plan->pack_merged || fv_plan_packs_range(plan, l, 0, most) != FV_PACKS_NONE;
+    int32_t n = plan->prune.drop_visual_kv[l] ? 0 : plan->visual[l];
+    int32_t most = n + (n < plan->select.dup_max ? n : plan->select.dup_max);
+    if (plan->pack.layer[l].rank[FV_PACKED_V] == 0) return 0;
+    bool some = plan->pack.merged || fv_plan_packs_range(plan, l, 0, most) != FV_PACKS_NONE;
     return some ? most : 0;
 }
 
 static bool edits_between(const fv_plan *plan, int32_t from, int32_t to) {
-    for (int32_t i = 0; i < plan->n_edit; i++)
-        if (plan->edit[i].layer > from && plan->edit[i].layer <= to) return true;
+    for (int32_t i = 0; i < plan->prune.n_edit; i++)
+        if (plan->prune.edit[i].layer > from && plan->prune.edit[i].layer <= to) return true;
     return false;
 }
 
@@ -255,8 +257,8 @@ static uint64_t visual_tables(const fv_plan *plan) {
         int32_t n = visual_packed(plan, l);
         if (n == 0) continue;
         packed_rows r = rows_in_blocks(plan, n, s->n_visual, runs);
-        r.tiles = plan->pack_coded || plan->pack_merged;
-        r.ranked = plan->rank_from[l] >= 0;
+        r.tiles = plan->pack.coded || plan->pack.merged;
+        r.ranked = plan->evict.rank_from[l] >= 0;
         r.observed = true;
         bytes += block_tables(&r);
         if (before < 0 || chooses(plan, l) || plan->visual[before] != plan->visual[l] ||
@@ -269,10 +271,11 @@ static uint64_t visual_tables(const fv_plan *plan) {
 
 static uint64_t text_tables(const fv_plan *plan) {
     const fv_plan_shape *s = &plan->shape;
-    int32_t n = s->n_text + (s->n_text < plan->twice ? s->n_text : plan->twice);
-    if (plan->text_keys.rank == 0 || n == 0) return 0;
+    int32_t n = s->n_text + (s->n_text < plan->select.dup_max ? s->n_text : plan->select.dup_max);
+    if (plan->pack.text_keys.rank == 0 || n == 0) return 0;
     packed_rows r = rows_in_blocks(plan, n, s->n_text, s->n_image + 1);
-    uint64_t sets = plan->select || plan->accum.kind != FV_ACCUM_NONE ? (uint64_t)s->n_layer : 1;
+    uint64_t sets =
+        plan->select.count || plan->evict.accum.kind != FV_ACCUM_NONE ? (uint64_t)s->n_layer : 1;
     return (uint64_t)s->n_layer * block_tables(&r) + sets * set_tables(plan, &r);
 }
 
@@ -289,14 +292,14 @@ fv_plan_bytes fv_plan_count(const fv_plan *plan) {
     layer_bytes sum = {0, 0}, more = {0, 0}; /* more: what a lazy layer that comes to lead adds */
     counted last[2] = {{0}};                 /* that borrow keys, and that do not */
     for (int32_t l = 0; l < s->n_layer; l++) {
-        layer_bytes b = count_again(plan, l, plan->source_layer[l] == l, last);
-        layer_bytes leads = plan->splits ? count_again(plan, l, true, last) : b;
+        layer_bytes b = count_again(plan, l, plan->share.source_layer[l] == l, last);
+        layer_bytes leads = plan->share.split_max ? count_again(plan, l, true, last) : b;
         sum.held += b.held;
         sum.visual += b.visual;
         most_of(&more.held, leads.held, b.held);
         most_of(&more.visual, leads.visual, b.visual);
     }
-    uint64_t n = (uint64_t)plan->splits;
+    uint64_t n = (uint64_t)plan->share.split_max;
     return (fv_plan_bytes){2 * part_bytes(plan) * rows, sum.held + n * more.held,
                            sum.visual + n * more.visual, visual_tables(plan) + text_tables(plan)};
 }

@@ -12,9 +12,9 @@ fv_status fv_plan_prune_pvtp(fv_plan *plan, const fv_prune_pvtp_params *p) {
     if (fv_plan_text_only(plan, FV_STAGE_PRUNE)) return FV_OK;
     for (int32_t k = 0, layer = p->layer; layer < plan->shape.n_layer; k++, layer += p->stride) {
         int32_t keep = fv_plan_share(1 - p->first - k * p->ratio, plan->shape.n_visual);
-        int32_t n_edit = plan->n_edit;
+        int32_t n_edit = plan->prune.n_edit;
         fv_plan_drop(plan, layer, keep > 0 ? keep : 0);
-        if (plan->n_edit > n_edit) plan->capture[layer - 1] |= FV_CAPTURE_LAST_ROW;
+        if (plan->prune.n_edit > n_edit) plan->capture[layer - 1] |= FV_CAPTURE_LAST_ROW;
     }
     return FV_OK;
 }

@@ -23,12 +23,12 @@ static int32_t merged_of(int32_t n) { return (fv_plan_share(0.3, n) + 1) / 10 + 
 /* One step behind `layer`, of *n rows that are there. */
 static void step(fv_plan *plan, bool merges, int32_t layer, int32_t share, int32_t *n) {
     int32_t keep = share < *n ? share : *n - 1, merged = merges ? merged_of(*n - keep) : 0;
-    int32_t n_edit = plan->n_edit;
+    int32_t n_edit = plan->prune.n_edit;
     fv_plan_drop(plan, layer + 1, keep + merged);
-    if (plan->n_edit == n_edit) return; /* each row would be merged into itself */
-    plan->edit[n_edit].merged = merged;
+    if (plan->prune.n_edit == n_edit) return; /* each row would be merged into itself */
+    plan->prune.edit[n_edit].merged = merged;
     plan->capture[layer] |= merges ? FV_CAPTURE_SCORERS : FV_CAPTURE_SCORERS | FV_CAPTURE_TURNED;
-    plan->renumbers = merges;
+    plan->prune.renumbers = merges;
     *n = keep + merged;
 }
 
@@ -46,7 +46,7 @@ fv_status fv_plan_prune_sparsevlm(fv_plan *plan, const fv_prune_sparsevlm_params
         step(plan, p->version_v1, behind[s],
              fv_plan_share((double)keep[s] / OF, plan->shape.n_visual), &n);
     }
-    if (plan->n_edit == 0)
+    if (plan->prune.n_edit == 0)
         fv_plan_note(plan, FV_STAGE_PRUNE, "there are too few visual tokens, or too few layers");
     return FV_OK;
 }

@@ -61,11 +61,11 @@ bool fv_text_keys_pack(const fv_text_keys *keys, int32_t n, int32_t width) {
 static void plan_text(fv_plan *plan, const fv_pack_svd_params *p) {
     const fv_plan_shape *s = &plan->shape;
     fv_text_keys keys = text_keys_of(p);
-    bool known = !plan->select && !s->text_bound;
+    bool known = !plan->select.count && !s->text_bound;
     if (keys.rank == 0) return;
     if (!known ||
         fv_text_keys_pack(&keys, s->n_text - s->n_answer - p->first_packed, s->n_kv * s->d_head))
-        plan->text_keys = keys;
+        plan->pack.text_keys = keys;
 }
 
 /* ---- the plan ---------------------------------------------------------------------------- */
@@ -75,16 +75,16 @@ fv_status fv_plan_pack_svd(fv_plan *plan, const fv_pack_svd_params *p) {
     if (p->compress_text_no && fv_plan_text_only(plan, FV_STAGE_PACK)) return FV_OK;
     int32_t k = p->rank_k, v = p->rank_v;
     for (int32_t l = 0; l < plan->shape.n_layer; l++) {
-        plan->pack[l] = (fv_plan_pack){.rank = {k, v}, .rank2 = {k, v}};
-        if (!plan->forget[l] && fv_plan_packs(plan, l, plan->visual[l]))
-            plan->pack_bits = bits_of(p);
+        plan->pack.layer[l] = (fv_plan_pack){.rank = {k, v}, .rank2 = {k, v}};
+        if (!plan->prune.drop_visual_kv[l] && fv_plan_packs(plan, l, plan->visual[l]))
+            plan->pack.bits = bits_of(p);
         else
-            plan->pack[l] = (fv_plan_pack){0};
+            plan->pack.layer[l] = (fv_plan_pack){0};
     }
-    plan->packs = plan->pack_bits > 0;
-    plan->first_packed = fv_plan_packs_any(plan) && p->first_packed;
+    plan->pack.any = plan->pack.bits > 0;
+    plan->pack.first_packed = fv_plan_packs_any(plan) && p->first_packed;
     if (fv_plan_packs_any(plan))
-        plan->pack_block = p->block;
+        plan->pack.block = p->block;
     else
         fv_plan_note(plan, FV_STAGE_PACK,
                      "no layer has enough visual tokens for factors of this rank to be smaller");

@@ -66,8 +66,8 @@ static fv_status choose_thresholds(const fv_plan *plan, const fv_prune_visiprune
 static void mask_layers(fv_plan *plan, const fv_prune_visipruner_params *p) {
     fv_plan_mask first = p->first_merge ? FV_MASK_MERGE : FV_MASK_HALF;
     for (int32_t l = 0; l < p->shallow; l++) {
-        plan->mask[l] = l == 0 ? first : p->self_keep ? FV_MASK_TEXT : FV_MASK_ALL;
-        plan->forget[l] = p->kv_shallow_drop;
+        plan->prune.mask[l] = l == 0 ? first : p->self_keep ? FV_MASK_TEXT : FV_MASK_ALL;
+        plan->prune.drop_visual_kv[l] = p->kv_shallow_drop;
     }
 }
 
@@ -78,17 +78,18 @@ fv_status fv_plan_prune_visipruner(fv_plan *plan, const fv_prune_visipruner_para
     FV_TRY(fv_visipruner_filter(p, n, &filter));
     FV_TRY(choose_thresholds(plan, p, &thresholds, &whose));
     if (fv_plan_text_only(plan, FV_STAGE_PRUNE)) return FV_OK;
-    plan->thresholds = thresholds;
-    plan->thresholds_of = whose;
+    plan->prune.thresholds = thresholds;
+    plan->prune.thresholds_of = whose;
     mask_layers(plan, p);
     for (int32_t l = filter >= 0 ? filter : p->detect; l < n - 1; l++) {
         plan->capture[l] |= FV_CAPTURE_ABLATION;
-        plan->edit[plan->n_edit++] =
+        plan->prune.edit[plan->prune.n_edit++] =
             (fv_plan_edit){.layer = l + 1, .keep = plan->shape.n_visual, .by_data = true};
     }
-    if (plan->n_edit) plan->exact_counts = false;
-    plan->most_edits = plan->n_edit < 2 ? plan->n_edit : 2; /* the filter, and the exit */
-    if (plan->n_edit == 0 && p->shallow == 0)
+    if (plan->prune.n_edit) plan->exact_counts = false;
+    plan->prune.most_edits =
+        plan->prune.n_edit < 2 ? plan->prune.n_edit : 2; /* the filter, and the exit */
+    if (plan->prune.n_edit == 0 && p->shallow == 0)
         fv_plan_note(plan, FV_STAGE_PRUNE, "no layer is left to decide in");
     return FV_OK;
 }

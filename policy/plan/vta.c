@@ -34,9 +34,9 @@ static double share(const fv_plan *plan, int32_t t) {
 /* The layer behind which rows were last chosen by attention, of those before `layer`; -1: none. */
 static int32_t chosen_behind(const fv_plan *plan, int32_t layer) {
     int32_t behind = -1;
-    for (int32_t e = 0; e < plan->n_edit && plan->edit[e].layer <= layer; e++) {
-        int32_t before = plan->edit[e].layer - 1;
-        if (plan->edit[e].by_data) continue;
+    for (int32_t e = 0; e < plan->prune.n_edit && plan->prune.edit[e].layer <= layer; e++) {
+        int32_t before = plan->prune.edit[e].layer - 1;
+        if (plan->prune.edit[e].by_data) continue;
         if (before >= 0 && plan->capture[before] & FV_CAPTURE_LAST_ROW) behind = before;
     }
     return behind;
@@ -45,7 +45,7 @@ static int32_t chosen_behind(const fv_plan *plan, int32_t layer) {
 /* The first layer whose attention ranks; vta's own, when no pruner asks one: it must have tokens. */
 static int32_t first_rank(fv_plan *plan, int32_t own) {
     int32_t ranked = -1;
-    if (plan->n_edit && plan->edit[0].by_data) ranked = plan->edit[0].layer - 1;
+    if (plan->prune.n_edit && plan->prune.edit[0].by_data) ranked = plan->prune.edit[0].layer - 1;
     for (int32_t l = plan->shape.n_layer - 1; l >= 0; l--) {
         int32_t behind = chosen_behind(plan, l);
         if (behind >= 0) ranked = behind;
@@ -67,8 +67,9 @@ static fv_status check_order(const fv_plan *plan, const fv_evict_vta_params *p) 
 
 static void capture_rankings(fv_plan *plan, int32_t first) {
     plan->capture[first] |= FV_CAPTURE_LAST_ROW;
-    for (int32_t e = 0; e < plan->n_edit; e++)
-        if (plan->edit[e].by_data) plan->capture[plan->edit[e].layer - 1] |= FV_CAPTURE_LAST_ROW;
+    for (int32_t e = 0; e < plan->prune.n_edit; e++)
+        if (plan->prune.edit[e].by_data)
+            plan->capture[plan->prune.edit[e].layer - 1] |= FV_CAPTURE_LAST_ROW;
 }
 
 fv_status fv_plan_evict_vta(fv_plan *plan, const fv_evict_vta_params *p) {
@@ -77,15 +78,15 @@ fv_status fv_plan_evict_vta(fv_plan *plan, const fv_evict_vta_params *p) {
     if (fv_plan_text_only(plan, FV_STAGE_EVICT)) return FV_OK;
     for (int32_t l = p->shallow_keep ? first + 1 : 0; l < plan->shape.n_layer; l++) {
         int32_t behind = chosen_behind(plan, l),
-                source_layer = plan->source_layer[fv_plan_pair(plan, l)];
-        if (plan->visual[l] == 0 || plan->forget[l]) continue;
-        plan->rank_from[l] = source_layer < l ? plan->rank_from[source_layer]
-                             : behind >= 0    ? behind
-                                              : first;
-        if (plan->rank_from[l] >= 0) plan->evict = share;
+                source_layer = plan->share.source_layer[fv_plan_pair(plan, l)];
+        if (plan->visual[l] == 0 || plan->prune.drop_visual_kv[l]) continue;
+        plan->evict.rank_from[l] = source_layer < l ? plan->evict.rank_from[source_layer]
+                                   : behind >= 0    ? behind
+                                                    : first;
+        if (plan->evict.rank_from[l] >= 0) plan->evict.share = share;
     }
-    plan->evicts_least = plan->evict && p->order_ema;
-    if (plan->evict)
+    plan->evict.by_importance = plan->evict.share && p->order_ema;
+    if (plan->evict.share)
         capture_rankings(plan, first);
     else
         fv_plan_note(plan, FV_STAGE_EVICT, "no ranked layer holds visual tokens");

@@ -36,7 +36,7 @@ fv_status fv_plan_prune_vtw(fv_plan *plan, const fv_prune_vtw_params *p) {
     }
     fv_plan_drop(plan, layer, 0);
     if (p->from_calibrated)
-        snprintf(plan->chose, sizeof plan->chose,
+        snprintf(plan->prune.chose, sizeof plan->prune.chose,
                  "visual tokens are dropped before layer %d, from this checkpoint's calibration",
                  layer);
     return FV_OK;

@@ -13,7 +13,7 @@ static const fv_image_config *fit_of(const fv_prefill_job *j) {
 }
 
 static const fv_choice *condense_of(const fv_prefill_job *j) {
-    return j->plan.condenses ? &j->policy.stage[FV_STAGE_CONDENSE] : NULL;
+    return j->plan.condense.acts ? &j->policy.stage[FV_STAGE_CONDENSE] : NULL;
 }
 
 /* An image by its bytes; a decoded one by its pixels, of which the sides are no part. */

@@ -61,7 +61,7 @@ static fv_status make_plan(fv_prefill_job *j) {
     shape.n_encoded = j->n_encoded;
     shape.n_answer = j->n_replay;
     FV_TRY(fv_plan_make(&j->policy, &shape, &j->plan));
-    j->plan.first_packed |= j->first_packed && fv_plan_packs_any(&j->plan);
+    j->plan.pack.first_packed |= j->first_packed && fv_plan_packs_any(&j->plan);
     return FV_OK;
 }
 
@@ -71,14 +71,14 @@ fv_status fv_prefill_job_open(fv_prefill_job *j) {
     return may_condense(j) ? make_plan(j) : FV_OK;
 }
 
-bool fv_prefill_job_condenses(const fv_prefill_job *j) { return j->plan.condenses; }
+bool fv_prefill_job_condenses(const fv_prefill_job *j) { return j->plan.condense.acts; }
 
 /* ---- as it runs ------------------------------------------------------------------------- */
 
 static fv_status condense(fv_prefill_job *j) {
-    const int32_t *each = j->plan.condenses ? j->encoded.each : NULL;
+    const int32_t *each = j->plan.condense.acts ? j->encoded.each : NULL;
     if (!may_condense(j)) return FV_OK;
-    j->n_encoded = j->plan.condenses ? j->prompt.n_visual : 0;
+    j->n_encoded = j->plan.condense.acts ? j->prompt.n_visual : 0;
     return fv_prompt_condense(&j->prompt, each, config(j)->text.max_position);
 }
 

@@ -51,21 +51,22 @@ typedef struct run {
 } run;
 
 static bool wanted(const fv_plan *plan, int32_t layer, fv_kv_segment seg) {
-    return seg == FV_SEG_TEXT ? plan->text_keys.rank > 0 : plan->pack[layer].rank[FV_PACKED_V] > 0;
+    return seg == FV_SEG_TEXT ? plan->pack.text_keys.rank > 0
+                              : plan->pack.layer[layer].rank[FV_PACKED_V] > 0;
 }
 
 /* How many of a layer's rows: all, but for the prompt's last, where that is to run again. */
 static int32_t rows_of(const fv_pack_context *ctx, int32_t layer, fv_kv_segment seg) {
     const fv_plan_shape *s = &ctx->plan->shape;
     int32_t n = fv_kv_len(ctx->kv, layer, 0, seg), last = s->n_visual + s->n_text - s->n_answer - 1;
-    bool again = ctx->plan->first_packed && seg == FV_SEG_TEXT && n > 0;
+    bool again = ctx->plan->pack.first_packed && seg == FV_SEG_TEXT && n > 0;
     return again && fv_kv_positions(ctx->kv, layer, 0, seg)[n - 1] == last ? n - 1 : n;
 }
 
 /* That of the layer before, where the two are to be merged and it has rows. */
 static fv_pack_job *first_of(const run *r, int32_t layer) {
     fv_pack_job *before = r->n > 0 ? &r->job[r->n - 1] : NULL;
-    bool is = before && before->layer == layer - 1 && r->ctx.plan->pack[layer].second;
+    bool is = before && before->layer == layer - 1 && r->ctx.plan->pack.layer[layer].second;
     return is ? before : NULL;
 }
 

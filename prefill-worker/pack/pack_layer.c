@@ -12,7 +12,7 @@ static int32_t block_of(int32_t pos, int32_t base, int32_t block) {
  * Blocks without rows have no place. */
 static fv_status make_order(const fv_pack_context *ctx, const fv_pack_job *job, fv_pack_layer *o) {
     const int32_t *pos = fv_kv_positions(ctx->kv, job->layer, 0, job->seg);
-    int32_t n = job->n, block = ctx->plan->pack_block;
+    int32_t n = job->n, block = ctx->plan->pack.block;
     int32_t base = pos[0], last = pos[0], *at;
     for (int32_t j = 0; j < n; j++) {
         base = pos[j] < base ? pos[j] : base;
@@ -54,7 +54,7 @@ static fv_status anchors(const fv_pack_layer *o, fv_arena *room, int32_t **out) 
 static bool worth_it(const fv_pack_context *ctx, const fv_pack_job *job) {
     const fv_plan_shape *s = &ctx->plan->shape;
     if (job->seg == FV_SEG_TEXT)
-        return fv_text_keys_pack(&ctx->plan->text_keys, job->n, s->n_kv * s->d_head);
+        return fv_text_keys_pack(&ctx->plan->pack.text_keys, job->n, s->n_kv * s->d_head);
     return fv_plan_packs(ctx->plan, job->layer, job->n);
 }
 
@@ -62,7 +62,7 @@ static fv_packed_shape shape_of(const fv_pack_context *ctx, const fv_pack_job *j
                                 fv_packed_kind kind) {
     const fv_kv_shape *s = fv_kv_get_shape(ctx->kv);
     if (job->seg == FV_SEG_TEXT)
-        return fv_text_keys_shape(&ctx->plan->text_keys, kind, job->n, s->n_kv, s->d_head,
+        return fv_text_keys_shape(&ctx->plan->pack.text_keys, kind, job->n, s->n_kv, s->d_head,
                                   s->dtype);
     return fv_plan_packed_shape(ctx->plan, job->layer, kind, job->n, s->dtype);
 }

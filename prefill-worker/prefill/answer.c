@@ -19,18 +19,18 @@ int32_t fv_prefill_rows_behind(const fv_prefill_request *req) {
 static fv_status run_answer(fv_model_runner *runner, const fv_prefill_request *req, float *logits) {
     const fv_plan *plan = req->plan;
     int32_t n_prompt = req->n - req->n_answer;
-    bool observes = plan->observes || plan->accum.kind;
-    if (plan->keeps_packed < 1) FV_TRY(fv_expand_keep(req->kv, plan->keeps_packed));
+    bool observes = plan->pack.observed || plan->evict.accum.kind;
+    if (plan->evict.keep_packed < 1) FV_TRY(fv_expand_keep(req->kv, plan->evict.keep_packed));
     for (int32_t i = 0; i < req->n_answer; i++) {
         fv_step_seq row = {.kv = req->kv,
                            .n = 1,
                            .ids = req->ids + n_prompt + i,
                            .pos = n_prompt + i,
                            .partial = !observes && i + 1 < req->n_answer};
-        FV_TRY(fv_accum_let_go(req->kv, &plan->accum, false));
-        if (plan->evict)
-            FV_TRY(fv_anneal(req->kv, plan->evict(plan, i + 1),
-                             plan->evicts_least ? FV_ANNEAL_IMPORTANCE : FV_ANNEAL_RANK));
+        FV_TRY(fv_accum_let_go(req->kv, &plan->evict.accum, false));
+        if (plan->evict.share)
+            FV_TRY(fv_anneal(req->kv, plan->evict.share(plan, i + 1),
+                             plan->evict.by_importance ? FV_ANNEAL_IMPORTANCE : FV_ANNEAL_RANK));
         FV_TRY(fv_model_runner_run(runner, &row, 1, logits));
     }
     return FV_OK;
@@ -89,7 +89,7 @@ fv_status fv_prefill_run_answers(fv_prefill *p, float *logits) {
     for (int32_t b = 0; b < p->n_req && st == FV_OK; b++) {
         const fv_prefill_request *req = &p->req[b];
         if (!packed_well(req)) continue;
-        if (req->plan->first_packed)
+        if (req->plan->pack.first_packed)
             st = run_last_again(runner, req, &p->arena, logits + (size_t)b * vocab);
         if (st == FV_OK && fv_prefill_rows_behind(req))
             st = run_answer(runner, req, logits + (size_t)b * vocab);

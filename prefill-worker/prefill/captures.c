@@ -18,14 +18,14 @@ static bool wants_capture(const fv_prefill *p, int32_t b, int32_t layer) {
 /* A layer that borrows all of its keys pays what its source layer pays; and most methods ask the source layer
  * of a block alone. */
 static bool wants_window(const fv_prefill *p, int32_t b, int32_t layer) {
-    bool each = p->req[b].plan->window.by_segment;
+    bool each = p->req[b].plan->select.window.by_segment;
     return fv_select_asks(p->req[b].plan, layer) &&
            !fv_kv_borrows(p->req[b].kv, layer, each ? FV_SEG_TEXT : FV_SEG_VISUAL);
 }
 
 bool fv_prefill_captures_any(const fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
     for (int32_t l = l0; l < l1; l++)
-        if (wants_capture(p, b, l) || wants_window(p, b, l) || p->req[b].plan->accum.kind ||
+        if (wants_capture(p, b, l) || wants_window(p, b, l) || p->req[b].plan->evict.accum.kind ||
             fv_prefill_sums_rows(p, b, l))
             return true;
     return false;
@@ -64,9 +64,9 @@ static fv_status open_sums_at(fv_prefill *p, int32_t b, int32_t n_kind, fv_selec
 static fv_status open_sums_of(fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
     const fv_plan *plan = p->req[b].plan;
     for (int32_t l = l0; l < l1; l++) {
-        int32_t n_kind = plan->window.by_segment ? FV_N_SEG : 1;
+        int32_t n_kind = plan->select.window.by_segment ? FV_N_SEG : 1;
         if (wants_window(p, b, l)) FV_TRY(open_sums_at(p, b, n_kind, &p->sums[b][l]));
-        if (plan->accum.kind) FV_TRY(open_sums_at(p, b, 1, &p->accums[b][l]));
+        if (plan->evict.accum.kind) FV_TRY(open_sums_at(p, b, 1, &p->accums[b][l]));
         if (fv_prefill_sums_rows(p, b, l)) FV_TRY(fv_prefill_open_row_sums(p, b, l));
     }
     return FV_OK;
@@ -91,7 +91,7 @@ static fv_forward_capture window_capture(const fv_prefill *p, int32_t b, int32_t
     const fv_select_sums *s = &p->sums[b][l];
     return (fv_forward_capture){.layer = l,
                                 .n_row = n_row,
-                                .n = p->req[b].plan->window.n,
+                                .n = p->req[b].plan->select.window.n,
                                 .by_segment = s->n_kind > 1,
                                 .text = s->text,
                                 .n_key = s->n_key,
@@ -102,7 +102,7 @@ static fv_forward_capture accum_capture(const fv_prefill *p, int32_t b, int32_t 
     const fv_select_sums *s = &p->accums[b][l];
     return (fv_forward_capture){.layer = l,
                                 .n_row = n_row,
-                                .low = p->req[b].plan->accum.kind == FV_ACCUM_LOW,
+                                .low = p->req[b].plan->evict.accum.kind == FV_ACCUM_LOW,
                                 .text = s->text,
                                 .n_key = s->n_key,
                                 .p = s->p};
@@ -126,8 +126,9 @@ static fv_status last_row_capture(fv_prefill *p, int32_t b, int32_t l,
 fv_status fv_prefill_ask_captures(fv_prefill *p, int32_t b, int32_t l0, int32_t l1, int32_t a,
                                   int32_t e, fv_forward_seq *seq, int32_t *n_last) {
     const fv_plan *plan = p->req[b].plan;
-    int32_t n_row = window_rows(p, b, plan->window.rows, a, e);
-    int32_t n_accum = plan->accum.kind ? window_rows(p, b, plan->accum_rows, a, e) : 0;
+    int32_t n_row = window_rows(p, b, plan->select.window.rows, a, e);
+    int32_t n_accum =
+        plan->evict.accum.kind ? window_rows(p, b, plan->evict.accum_tokens, a, e) : 0;
     fv_forward_capture *capture;
     FV_TRY(FV_ARENA_NEW(&p->arena, 4 * (l1 - l0), capture));
     for (int32_t l = l0; l < l1 && e == fv_prefill_prompt_end(p, b); l++)
@@ -158,7 +159,7 @@ static fv_status tell_ranked(fv_prefill *p, int32_t b, int32_t layer) {
     const fv_prefill_request *req = &p->req[b];
     int32_t *pos, n;
     if (!(req->plan->capture[layer] & FV_CAPTURE_LAST_ROW)) return FV_OK;
-    if (req->plan->observes || req->plan->evict) FV_TRY(keep_paid(p, b, layer));
+    if (req->plan->pack.observed || req->plan->evict.share) FV_TRY(keep_paid(p, b, layer));
     if (!req->ranked) return FV_OK;
     FV_TRY(fv_prefill_visual_rows(p, b, &pos, &n));
     return req->ranked(req->ranked_user, layer, p->visual[b].attention, pos, n);

@@ -25,19 +25,19 @@ fv_status fv_mask_shares(const fv_plan *plan, int32_t l0, int32_t l1, const fv_m
     const uint8_t **layers;
     bool any = false;
     *share = NULL;
-    for (int32_t l = l0; l < l1; l++) any |= plan->mask[l] != FV_MASK_NONE;
+    for (int32_t l = l0; l < l1; l++) any |= plan->prune.mask[l] != FV_MASK_NONE;
     if (!any) return FV_OK;
     FV_TRY(FV_ARENA_NEW(arena, l1, layers));
     for (int32_t l = l0; l < l1; l++) {
         uint8_t *row;
-        if (plan->mask[l] == FV_MASK_NONE) continue;
-        if (l > l0 && plan->mask[l] == plan->mask[l - 1]) {
+        if (plan->prune.mask[l] == FV_MASK_NONE) continue;
+        if (l > l0 && plan->prune.mask[l] == plan->prune.mask[l - 1]) {
             layers[l] = layers[l - 1];
             continue;
         }
         FV_TRY(FV_ARENA_NEW(arena, rows->n, row));
         for (int32_t r = 0; r < rows->n; r++)
-            row[r] = share_of((fv_plan_mask)plan->mask[l], rows, r);
+            row[r] = share_of((fv_plan_mask)plan->prune.mask[l], rows, r);
         layers[l] = row;
     }
     *share = layers;

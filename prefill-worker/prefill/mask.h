@@ -2,7 +2,7 @@
 #define FOVEA_PREFILL_WORKER_PREFILL_MASK_H
 
 /* MASKS: what becomes of each row's attention on visual tokens in the layers that the plan masks
- * (fv_plan.mask), as the decoder is told. */
+ * (fv_plan_prune_stage.mask), as the decoder is told. */
 #include "common/arena.h"
 #include "model/net/kv.h"
 #include "policy/plan/plan.h"

@@ -21,8 +21,8 @@ static bool cuts_block(const fv_prefill *p, int32_t b, int32_t layer) {
 
 static void borrow_keys(const fv_prefill_request *req, int32_t n_layer) {
     for (int32_t l = 0; l < n_layer; l++)
-        if (req->plan->source_layer[l] != l)
-            fv_kv_borrow(req->kv, l, req->plan->source_layer[l], req->plan->reused_text);
+        if (req->plan->share.source_layer[l] != l)
+            fv_kv_borrow(req->kv, l, req->plan->share.source_layer[l], req->plan->share.text);
 }
 
 /* Layers below `layer`, but for those of a block that goes on, or of a pair that is merged. */
@@ -69,7 +69,7 @@ static fv_status start_visual(fv_prefill *p, int32_t b) {
     while (v->first < req->n && req->seg[v->first] != FV_SEG_VISUAL) v->first++;
     int32_t n_layer = fv_decoder_config(p->dec)->n_layer;
     FV_TRY(FV_ARENA_NEW(&p->arena, n_layer, v->rank_from));
-    memcpy(v->rank_from, req->plan->rank_from, (size_t)n_layer * sizeof *v->rank_from);
+    memcpy(v->rank_from, req->plan->evict.rank_from, (size_t)n_layer * sizeof *v->rank_from);
     FV_TRY(FV_ARENA_NEW(&p->arena, v->n, v->attention));
     FV_TRY(FV_ARENA_NEW(&p->arena, v->n, v->l2));
     FV_TRY(FV_ARENA_NEW(&p->arena, v->n, v->cos));
@@ -96,7 +96,7 @@ static fv_status start(fv_prefill *p) {
     fv_device *dev = fv_decoder_backend(p->dec)->device;
     size_t bytes = (size_t)rows->n * (size_t)p->d * sizeof(float);
     bool drops = false;
-    for (int32_t b = 0; b < p->n_req; b++) drops |= p->req[b].plan->n_edit > 0;
+    for (int32_t b = 0; b < p->n_req; b++) drops |= p->req[b].plan->prune.n_edit > 0;
     FV_TRY(fv_buf_alloc(dev, bytes, FV_BUF_DEVICE, &p->x[0]));
     if (drops) FV_TRY(fv_buf_alloc(dev, bytes, FV_BUF_DEVICE, &p->x[1]));
     FV_TRY(fv_buf_alloc(dev, (size_t)p->n_req * (size_t)p->d * sizeof(float), FV_BUF_DEVICE,
@@ -105,7 +105,7 @@ static fv_status start(fv_prefill *p) {
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_text_config *c = fv_decoder_config(p->dec);
         borrow_keys(&p->req[b], c->n_layer);
-        fv_accum_init(p->req[b].kv, p->req[b].plan->accum.kind, c->n_head / c->n_kv);
+        fv_accum_init(p->req[b].kv, p->req[b].plan->evict.accum.kind, c->n_head / c->n_kv);
     }
     for (int32_t b = 0, at = 0; b < p->n_req; at = rows->first[++b]) {
         const fv_prefill_request *req = &p->req[b];
@@ -268,7 +268,7 @@ static fv_status end_layers(fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
     for (int32_t l = l0; l < l1; l++) {
         const fv_select_sums *s = &p->accums[b][l];
         fv_accum_put(req->kv, l, s->p, s->text, s->n_key);
-        if (req->plan->forget[l] && !fv_kv_borrows(req->kv, l, FV_SEG_VISUAL))
+        if (req->plan->prune.drop_visual_kv[l] && !fv_kv_borrows(req->kv, l, FV_SEG_VISUAL))
             FV_TRY(fv_kv_keep(req->kv, l, FV_SEG_VISUAL, rows, none));
     }
     return fv_select_run(req->plan, fv_decoder_backend(p->dec), req->kv, l0, l1, p->sums[b]);
@@ -308,7 +308,7 @@ static fv_status say_final(fv_prefill *p) {
     int32_t n = fv_decoder_config(p->dec)->n_layer;
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_plan *plan = p->req[b].plan;
-        bool goes_on = fv_prefill_rows_behind(&p->req[b]) || plan->first_packed;
+        bool goes_on = fv_prefill_rows_behind(&p->req[b]) || plan->pack.first_packed;
         int32_t final = goes_on ? 0 : p->packed[b];
         if (final < n) n = final;
     }
@@ -348,15 +348,15 @@ static fv_status check_requests(const fv_prefill *p) {
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_prefill_request *req = &p->req[b];
         assert(req->n_answer == 0 || (req->n_answer < req->n && !req->visual_mass));
-        assert(!req->head_max || (req->plan->n_edit == 0 && req->n_answer == 0));
+        assert(!req->head_max || (req->plan->prune.n_edit == 0 && req->n_answer == 0));
         if (req->n == 0) return FV_FAIL(FV_EINVAL, "the prompt is empty: write a question");
         bool ends_with_image = req->seg[req->n - req->n_answer - 1] == FV_SEG_VISUAL;
-        if (req->plan->first_packed && ends_with_image)
+        if (req->plan->pack.first_packed && ends_with_image)
             return FV_FAIL(FV_EINVAL,
                            "the prompt ends with an image, but pack=%s,first=packed runs its last "
                            "token again: put the question after the image",
                            req->plan->policy.stage[FV_STAGE_PACK].method->name);
-        if (req->plan->n_edit && req->seg[req->n - 1] == FV_SEG_VISUAL)
+        if (req->plan->prune.n_edit && req->seg[req->n - 1] == FV_SEG_VISUAL)
             return FV_FAIL(FV_EINVAL, "the prompt ends with an image, but this policy drops visual "
                                       "tokens: put the question after the image");
     }
@@ -369,10 +369,11 @@ static void end_prompts(fv_prefill *p) {
         const fv_prefill_request *req = &p->req[b];
         fv_kv_sequence *seq = fv_kv_get_sequence(req->kv);
         const fv_plan_read *read = &req->plan->read;
-        seq->n = req->plan->decode_n;
+        seq->n = req->plan->select.nsoftmax;
         seq->expand = (fv_expand_rule){read->by_importance, read->full, read->alpha};
         const char *said = p->visual[b].pruner.said;
-        if (req->pruned) memcpy(req->pruned, said[0] ? said : req->plan->chose, FV_PLAN_NOTE_MAX);
+        if (req->pruned)
+            memcpy(req->pruned, said[0] ? said : req->plan->prune.chose, FV_PLAN_NOTE_MAX);
     }
 }
 

@@ -17,9 +17,10 @@ fv_status fv_prefill_visual_rows(fv_prefill *p, int32_t b, int32_t **pos, int32_
 /* The edit before `layer`, unless its method has nothing more to decide. */
 const fv_plan_edit *fv_prefill_edit_at(const fv_prefill *p, int32_t b, int32_t layer) {
     const fv_plan *plan = p->req[b].plan;
-    for (int32_t e = 0; e < plan->n_edit; e++)
-        if (plan->edit[e].layer == layer)
-            return plan->edit[e].by_data && p->visual[b].pruner.over ? NULL : &plan->edit[e];
+    for (int32_t e = 0; e < plan->prune.n_edit; e++)
+        if (plan->prune.edit[e].layer == layer)
+            return plan->prune.edit[e].by_data && p->visual[b].pruner.over ? NULL
+                                                                           : &plan->prune.edit[e];
     return NULL;
 }
 
@@ -108,8 +109,8 @@ static fv_status edit_rows(fv_prefill *p, int32_t b, const fv_plan_edit *edit, c
         .n_image = plan->shape.n_image,
         .image = plan->shape.image,
         .share = edit->share,
-        .thresholds = plan->thresholds,
-        .thresholds_of = plan->thresholds_of,
+        .thresholds = plan->prune.thresholds,
+        .thresholds_of = plan->prune.thresholds_of,
         .attention = edit->lookahead || capture & FV_CAPTURE_LAST_ROW ? v->attention : NULL,
         .sums = sums ? v->sums : NULL,
         .n_head = fv_decoder_config(p->dec)->n_head,
@@ -130,12 +131,12 @@ static void cut_plan(fv_prefill *p, int32_t b, int32_t layer) {
     const fv_plan *plan = p->req[b].plan;
     fv_kv *kv = p->req[b].kv;
     int32_t source_layer = fv_kv_source_layer(kv, layer);
-    bool nothing = p->visual[b].n == 0 && !plan->reused_text;
+    bool nothing = p->visual[b].n == 0 && !plan->share.text;
     for (int32_t l = layer; l < plan->shape.n_layer; l++) {
         if (nothing)
             fv_kv_borrow(kv, l, l, false);
         else if (source_layer < layer && fv_kv_source_layer(kv, l) == source_layer)
-            fv_kv_borrow(kv, l, layer, plan->reused_text);
+            fv_kv_borrow(kv, l, layer, plan->share.text);
         if (p->visual[b].rank_from[l] >= 0) p->visual[b].rank_from[l] = layer - 1;
     }
 }
@@ -203,7 +204,7 @@ static fv_status choose_rows(fv_prefill *p, int32_t b, int32_t layer, going *to)
 static void renumber(fv_prefill *p, int32_t b) {
     fv_prefill_rows *rows = &p->rows;
     int32_t end = rows->first[b + 1];
-    if (!p->req[b].plan->renumbers) return;
+    if (!p->req[b].plan->prune.renumbers) return;
     for (int32_t r = rows->first[b]; r < end; r++)
         rows->turn[r] = rows->pos[end - 1] - (end - 1 - r);
 }
@@ -259,8 +260,8 @@ fv_status fv_prefill_drop_rows(fv_prefill *p, int32_t layer) {
 }
 
 static bool merged_before(const fv_plan *plan, int32_t layer) {
-    for (int32_t e = 0; e < plan->n_edit && plan->edit[e].layer <= layer; e++)
-        if (plan->edit[e].merged) return true;
+    for (int32_t e = 0; e < plan->prune.n_edit && plan->prune.edit[e].layer <= layer; e++)
+        if (plan->prune.edit[e].merged) return true;
     return false;
 }
 

@@ -43,7 +43,7 @@ void fv_stage_stats_take(const fv_plan *plan, const int32_t *visual_tokens, cons
         uint64_t visual = n_kv * (uint64_t)visual_tokens[l], kept = held(kv, l);
         a.visual_tokens_held[l] = (int32_t)((held_of(kv, l, FV_SEG_VISUAL) + n_kv / 2) / n_kv);
         uint64_t ran = visual + n_kv * (uint64_t)plan->shape.n_text;
-        if (plan->condenses) add(&a.stage[FV_STAGE_CONDENSE], encoded, all, true);
+        if (plan->condense.acts) add(&a.stage[FV_STAGE_CONDENSE], encoded, all, true);
         if (stage[FV_STAGE_PRUNE].method) add(&a.stage[FV_STAGE_PRUNE], all, visual, visual < all);
         if (stage[FV_STAGE_LAZY].method)
             add(&a.stage[FV_STAGE_LAZY], visual, visual, fv_kv_borrows(kv, l, FV_SEG_VISUAL));

@@ -1,6 +1,6 @@
 /* prune=pdrop: PyramidDrop (arXiv 2410.17247). Before layer r, with that layer's own queries and
  * keys of the rows as they are: of each image the rows stay that the prompt's last row pays most
- * to, mean over heads. What is left is renumbered (fv_plan.renumbers). */
+ * to, mean over heads. What is left is renumbered (fv_plan_prune_stage.renumbers). */
 #include <assert.h>
 
 #include "policy/plan/contribute.h"

@@ -21,10 +21,10 @@ static const fv_select_method *const methods[] = {
 };
 
 bool fv_select_asks(const fv_plan *plan, int32_t layer) {
-    if (!plan->select || plan->window.rows == 0) return false;
+    if (!plan->select.count || plan->select.window.rows == 0) return false;
     int32_t rows = plan->visual[layer] + plan->shape.n_text;
     for (int32_t g = 0; g < plan->shape.n_kv; g++)
-        if (plan->select(plan, layer, g) < rows) return true;
+        if (plan->select.count(plan, layer, g) < rows) return true;
     return false;
 }
 
@@ -98,12 +98,13 @@ static fv_status ask_method(const fv_select_method *method, const fv_plan *plan,
                             const fv_select_context *ctx, fv_arena *arena, layer_choice *out) {
     int32_t *kept[FV_N_SEG], n_kept[FV_N_SEG] = {0};
     for (int seg = 0; seg < FV_N_SEG; seg++)
-        FV_TRY(FV_ARENA_NEW(arena, ctx->n[seg] + plan->twice, kept[seg]));
+        FV_TRY(FV_ARENA_NEW(arena, ctx->n[seg] + plan->select.dup_max, kept[seg]));
     FV_TRY(method->keep(ctx, arena, kept, n_kept));
     bool pruned = plan->visual[ctx->layer] < plan->shape.n_visual; /* which may be any */
-    FV_TRY(fv_plan_check_kept(plan, FV_STAGE_SELECT, n_kept[FV_SEG_VISUAL] + n_kept[FV_SEG_TEXT],
-                              plan->select(plan, ctx->layer, ctx->head) - plan->shape.n_answer,
-                              !plan->exact_counts || pruned));
+    FV_TRY(
+        fv_plan_check_kept(plan, FV_STAGE_SELECT, n_kept[FV_SEG_VISUAL] + n_kept[FV_SEG_TEXT],
+                           plan->select.count(plan, ctx->layer, ctx->head) - plan->shape.n_answer,
+                           !plan->exact_counts || pruned));
     for (int seg = 0; seg < FV_N_SEG; seg++) {
         out->kept[seg][ctx->head] = kept[seg];
         out->n_kept[seg][ctx->head] = n_kept[seg];
@@ -116,12 +117,12 @@ static fv_select_context context_of(const fv_plan *plan, fv_backend *be, const f
                                     int32_t layer, int32_t head) {
     const fv_plan_shape *s = &plan->shape;
     fv_select_context ctx = {.params = &plan->params[FV_STAGE_SELECT],
-                             .budget = plan->budget,
+                             .budget = plan->select.budget,
                              .layer = layer,
                              .head = head,
                              .n_kv = s->n_kv,
                              .n_prompt = s->n_visual + s->n_text - s->n_answer,
-                             .max = plan->window.max,
+                             .max = plan->select.window.max,
                              .be = be,
                              .kv = kv};
     for (int seg = 0; seg < FV_N_SEG; seg++) {
@@ -134,8 +135,8 @@ static fv_select_context context_of(const fv_plan *plan, fv_backend *be, const f
 static void bring_sums(const fv_plan *plan, const fv_select_sums *sums, fv_select_context *ctx) {
     int32_t group = sums->n_head / ctx->n_kv;
     ctx->sums = sums;
-    ctx->head0 = plan->window.shared ? 0 : ctx->head * group;
-    ctx->head1 = plan->window.shared ? sums->n_head : ctx->head0 + group;
+    ctx->head0 = plan->select.window.shared ? 0 : ctx->head * group;
+    ctx->head1 = plan->select.window.shared ? sums->n_head : ctx->head0 + group;
 }
 
 /* One head of all layers of a block that choose: n_choose of them. */
@@ -145,7 +146,7 @@ static fv_status choose_head(const fv_select_method *method, const fv_plan *plan
     bool asks = fv_select_asks(plan, b.first);
     fv_select_context ctx = context_of(plan, be, kv, b.first, head);
     if (asks) bring_sums(plan, &sums[b.first], &ctx);
-    if (asks && plan->window.by_segment) FV_TRY(bring_paid(sums, b, arena, &ctx));
+    if (asks && plan->select.window.by_segment) FV_TRY(bring_paid(sums, b, arena, &ctx));
     for (int32_t i = 0; i < n_choose; i++) {
         ctx.layer = b.first + i;
         if (asks && n_choose > 1) FV_TRY(bring_own(&sums[ctx.layer], arena, &ctx));
@@ -179,7 +180,7 @@ static fv_status merge_layer(const fv_select_method *method, const fv_plan *plan
 
 /* Whether each layer of a block chooses its own text tokens; if not, its source layer chooses for all. */
 static bool each_chooses(const fv_plan *plan, block b) {
-    return plan->window.by_segment && !b.text;
+    return plan->select.window.by_segment && !b.text;
 }
 
 /* All layers choose before rows of one move: what the source layer lets go is gone for the others. */
@@ -205,7 +206,7 @@ static fv_status select_block(const fv_select_method *method, const fv_plan *pla
 
 fv_status fv_select_run(const fv_plan *plan, fv_backend *be, fv_kv *kv, int32_t l0, int32_t l1,
                         const fv_select_sums *sums) {
-    if (!plan->select) return FV_OK;
+    if (!plan->select.count) return FV_OK;
     const fv_select_method *method = methods[plan->policy.stage[FV_STAGE_SELECT].method->id];
     fv_arena arena = {0};
     fv_status st = FV_OK;

@@ -52,7 +52,7 @@ typedef struct fv_select_kept {
 
 typedef struct fv_select_method {
     /* Writes for each segment the indices of the rows that stay, ascending, and their number, 0 to
-     * begin with. An index that stands there twice is held twice; at most fv_plan.twice do. What it
+     * begin with. An index that stands there twice is held twice; at most fv_plan_select_stage.dup_max do. What it
      * takes from the arena is gone when the layer is done. */
     fv_status (*keep)(const fv_select_context *ctx, fv_arena *arena, int32_t *const kept[FV_N_SEG],
                       int32_t n_kept[FV_N_SEG]);

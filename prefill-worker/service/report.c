@@ -71,7 +71,7 @@ static fv_status fill_rows(fv_task *t, fv_report_message *r) {
     r->n_prompt = (uint32_t)t->prefill.prompt.n - n_replay;
     r->n_visual = (uint32_t)t->prefill.prompt.n_visual;
     r->n_encoded =
-        t->prefill.plan.condenses ? (uint32_t)t->prefill.plan.shape.n_encoded : r->n_visual;
+        t->prefill.plan.condense.acts ? (uint32_t)t->prefill.plan.shape.n_encoded : r->n_visual;
     r->n_text = (uint32_t)t->prefill.prompt.n_text - n_replay;
     r->n_images = (uint32_t)t->prefill.prompt.n_image;
     r->n_images_cached = (uint32_t)t->prefill.n_cached;

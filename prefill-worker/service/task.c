@@ -62,9 +62,9 @@ static fv_status check_room(fv_task *t) {
     const fv_plan *plan = &t->prefill.plan;
     const fv_kv_shape *s = fv_kv_pool_shape(t->worker->line.pool);
     size_t row = 2 * (size_t)s->d_head * fv_dtype_bytes(s->dtype) * (size_t)s->n_kv;
-    t->bytes_peak = fv_kv_text_bytes(s, plan->shape.n_text + plan->twice, 0);
+    t->bytes_peak = fv_kv_text_bytes(s, plan->shape.n_text + plan->select.dup_max, 0);
     for (int32_t l = 0; l < s->n_layer; l++)
-        t->bytes_peak += row * (size_t)(plan->visual[l] + plan->twice);
+        t->bytes_peak += row * (size_t)(plan->visual[l] + plan->select.dup_max);
     size_t limit = t->probe ? 0 : t->worker->opt.kv_bytes;
     t->bytes_peak += fv_plan_count(plan).tables;
     if (limit && t->bytes_peak > limit)
@@ -92,7 +92,7 @@ static fv_asking asking_of(const fv_task *t, double now_s) {
 static fv_status ask_for_room(fv_task *t) {
     const fv_prefill_job *j = &t->prefill;
     const fv_kv_shape *s = fv_kv_get_shape(j->kv);
-    int32_t n_text = j->prompt.n_text + j->plan.twice;
+    int32_t n_text = j->prompt.n_text + j->plan.select.dup_max;
     t->bytes_bound = t->bytes_peak - fv_kv_text_bytes(s, n_text, 0) +
                      fv_kv_text_bytes(s, n_text + (j->n_left > 0 ? j->n_left : 0), 0);
     t->state = FV_TASK_READY;

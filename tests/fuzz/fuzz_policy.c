@@ -52,8 +52,8 @@ static void check_forms(const fv_policy *p) {
 }
 
 static bool edits(const fv_plan *plan, int32_t layer) {
-    for (int32_t e = 0; e < plan->n_edit; e++)
-        if (plan->edit[e].layer == layer) return true;
+    for (int32_t e = 0; e < plan->prune.n_edit; e++)
+        if (plan->prune.edit[e].layer == layer) return true;
     return false;
 }
 
@@ -72,12 +72,12 @@ static void check_plan(const fv_policy *p, unsigned choice) {
         expect(*fv_last_error());
         return;
     }
-    for (int32_t i = 0; i < plan.n_edit; i++) {
-        expect(plan.edit[i].layer < shape.n_layer && plan.edit[i].keep >= 0);
-        expect(plan.edit[i].layer >= (i ? plan.edit[i - 1].layer : 0));
+    for (int32_t i = 0; i < plan.prune.n_edit; i++) {
+        expect(plan.prune.edit[i].layer < shape.n_layer && plan.prune.edit[i].keep >= 0);
+        expect(plan.prune.edit[i].layer >= (i ? plan.prune.edit[i - 1].layer : 0));
     }
     for (int32_t l = 0; l < shape.n_layer; l++)
-        expect(!plan.capture[l] || plan.observes || edits(&plan, l + 1));
+        expect(!plan.capture[l] || plan.pack.observed || edits(&plan, l + 1));
     for (int32_t l = 0; l < shape.n_layer; l++)
         expect(plan.visual[l] >= 0 && plan.visual[l] <= shape.n_visual);
     fv_plan_bytes bytes = fv_plan_count(&plan);

@@ -29,9 +29,9 @@ static fv_status make(const char *policy, int32_t n_visual, int32_t n_text, fv_p
 static void assert_budget(const char *policy, int32_t heavy, int32_t recent) {
     fv_plan plan;
     ok(make(policy, 2800, 261, &plan));
-    cr_assert(plan.budget.heavy == heavy && plan.budget.recent == recent, "%s: %d and %d", policy,
-              plan.budget.heavy, plan.budget.recent);
-    cr_assert_eq(plan.select(&plan, 0, 0), heavy + recent);
+    cr_assert(plan.select.budget.heavy == heavy && plan.select.budget.recent == recent,
+              "%s: %d and %d", policy, plan.select.budget.heavy, plan.select.budget.recent);
+    cr_assert_eq(plan.select.count(&plan, 0, 0), heavy + recent);
     cr_assert(plan.exact_counts);
 }
 
@@ -53,10 +53,10 @@ Test(select, budgets_are_shares_of_the_prompt_or_numbers) {
 Test(select, layers_with_fewer_rows_keep_what_they_have) {
     fv_plan plan;
     ok(make("select=snapkv,window=32", 70, 14, &plan));
-    cr_assert(plan.budget.heavy == 0 && plan.budget.recent == 16);
+    cr_assert(plan.select.budget.heavy == 0 && plan.select.budget.recent == 16);
     ok(make("prune=vtw,layer=2;select=h2o,heavy=0.3", 70, 14, &plan));
-    cr_assert_eq(plan.select(&plan, 1, 0), 33);
-    cr_assert_eq(plan.select(&plan, 2, 0), 14);
+    cr_assert_eq(plan.select.count(&plan, 1, 0), 33);
+    cr_assert_eq(plan.select.count(&plan, 2, 0), 14);
 }
 
 Test(select, short_prompts_and_whole_budgets_are_exact_and_say_so) {
@@ -66,7 +66,8 @@ Test(select, short_prompts_and_whole_budgets_are_exact_and_say_so) {
     for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
         fv_plan plan;
         ok(make(policies[i], 70, 14, &plan));
-        cr_assert(!plan.select && plan.window.rows == 0 && plan.budget.heavy == 0);
+        cr_assert(!plan.select.count && plan.select.window.rows == 0 &&
+                  plan.select.budget.heavy == 0);
         cr_assert(strstr(plan.note[FV_STAGE_SELECT], "keeps every row"), "%s", policies[i]);
     }
 }
@@ -91,7 +92,7 @@ static void assert_held(const char *policy) {
     for (int32_t l = 0; l < LAYERS; l++)
         for (int32_t g = 0; g < KV_HEADS; g++)
             cr_assert_eq(fv_kv_len(p.kv, l, g, FV_SEG_VISUAL) + fv_kv_len(p.kv, l, g, FV_SEG_TEXT),
-                         p.plan.select(&p.plan, l, g), "%s", policy);
+                         p.plan.select.count(&p.plan, l, g), "%s", policy);
     cr_assert_eq(fv_kv_bytes(p.kv, FV_SEG_VISUAL) + fv_kv_bytes(p.kv, FV_SEG_TEXT), most.held);
     cr_assert_leq(fv_kv_bytes(p.kv, FV_SEG_VISUAL), most.visual);
     tiny_prompt_free(&p);
@@ -131,7 +132,7 @@ Test(select, lookm_keeps_all_text_and_no_more_rows_than_its_bound) {
                 int32_t n = fv_kv_len(p.kv, l, g, FV_SEG_VISUAL);
                 cr_assert_eq(fv_kv_len(p.kv, l, g, FV_SEG_TEXT), 14);
                 cr_assert_eq(n, cases[i].visual, "%s: %d", cases[i].policy, n);
-                cr_assert_leq(n + 14, p.plan.select(&p.plan, l, g));
+                cr_assert_leq(n + 14, p.plan.select.count(&p.plan, l, g));
             }
         cr_assert_leq(fv_kv_bytes(p.kv, FV_SEG_VISUAL) + fv_kv_bytes(p.kv, FV_SEG_TEXT), most.held);
         cr_assert_leq(fv_kv_bytes(p.kv, FV_SEG_VISUAL), most.visual);

@@ -152,9 +152,10 @@ static int32_t missing(const tiny_prompt *p, int32_t t, int32_t *twice) {
 }
 
 static bool lets_rows_go(const fv_plan *plan) {
-    bool some = plan->select || plan->evict || plan->accum.kind || plan->keeps_packed < 1;
+    bool some = plan->select.count || plan->evict.share || plan->evict.accum.kind ||
+                plan->evict.keep_packed < 1;
     for (int32_t l = 0; l < plan->shape.n_layer; l++)
-        some |= plan->visual[l] < plan->shape.n_visual || plan->forget[l];
+        some |= plan->visual[l] < plan->shape.n_visual || plan->prune.drop_visual_kv[l];
     return some;
 }
 
@@ -166,11 +167,11 @@ static void assert_bytes(const tiny_prompt *p, const char *policy) {
     size_t visual = fv_kv_bytes(p->kv, FV_SEG_VISUAL);
     size_t held = visual + fv_kv_bytes(p->kv, FV_SEG_TEXT);
     bool lazy = false;
-    for (int32_t l = 0; l < p->plan.shape.n_layer; l++) lazy |= p->plan.source_layer[l] != l;
+    for (int32_t l = 0; l < p->plan.shape.n_layer; l++) lazy |= p->plan.share.source_layer[l] != l;
     cr_assert_leq(held, most.held, "%s holds %zu of %zu", policy, held, (size_t)most.held);
     cr_assert_leq(visual, most.visual, "%s", policy);
     cr_assert_leq(fv_kv_packed_tables(p->kv), most.tables, "%s", policy);
-    if (p->plan.exact_counts && !(lazy && p->plan.select))
+    if (p->plan.exact_counts && !(lazy && p->plan.select.count))
         cr_assert_eq(held, most.held, "%s holds %zu, not %zu", policy, held, (size_t)most.held);
 }
 
@@ -182,7 +183,7 @@ static void assert_rows(const request *behind_prompt, int32_t gone, int32_t twic
         cr_assert_gt(gone, 0, "%s keeps the rows of exact", policy);
     else if (plan->exact_counts)
         cr_assert_eq(gone, 0, "%s lost rows", policy);
-    if (plan->twice == 0) cr_assert_eq(twice, 0, "%s holds rows twice", policy);
+    if (plan->select.dup_max == 0) cr_assert_eq(twice, 0, "%s holds rows twice", policy);
 }
 
 /* Behind the hand-off the same bits; returns whether any differs from exact's. */

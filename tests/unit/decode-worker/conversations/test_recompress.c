@@ -66,7 +66,7 @@ Test(recompress, at_full_rank_a_conversation_of_many_turns_stays_that_of_exact) 
         tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
         start(&net, &raw, policies[i][0]);
         start(&net, &p, policies[i][1]);
-        int32_t waits = p.plan.first_packed, at = 0;
+        int32_t waits = p.plan.pack.first_packed, at = 0;
         for (int turn = 0; turn < 6; turn++) {
             int32_t n = 20 + 9 * turn;
             say(&net, &raw, at, n, n);

@@ -80,13 +80,14 @@ static bool same_accums(const fv_kv *a, const fv_kv *b) {
 /* ---- the plan --------------------------------------------------------------------------- */
 
 Test(accum, budgets_are_shares_of_the_prompt) {
-    fv_accum_rule h2o = planned("evict=h2o", 30).accum, tova = planned("evict=tova", 30).accum;
-    fv_accum_rule cut = planned("evict=scissorhands", 30).accum;
+    fv_accum_rule h2o = planned("evict=h2o", 30).evict.accum,
+                  tova = planned("evict=tova", 30).evict.accum;
+    fv_accum_rule cut = planned("evict=scissorhands", 30).evict.accum;
     cr_assert(h2o.kind == FV_ACCUM_SUM && h2o.most == 20 && h2o.left == 20 && h2o.recent == 10);
     cr_assert(tova.kind == FV_ACCUM_LAST && tova.most == 20 && tova.recent == 0 && tova.shared);
     cr_assert(cut.kind == FV_ACCUM_LOW && cut.most == 50 && cut.left == 25 && cut.recent == 10);
-    cr_assert_eq(planned("evict=scissorhands,keep=0.1", 30).accum.recent, 5);
-    cr_assert_eq(planned("evict=scissorhands,window=7", 30).accum_rows, 7);
+    cr_assert_eq(planned("evict=scissorhands,keep=0.1", 30).evict.accum.recent, 5);
+    cr_assert_eq(planned("evict=scissorhands,window=7", 30).evict.accum_tokens, 7);
 }
 
 Test(accum, a_budget_of_the_whole_prompt_lets_nothing_go_and_says_so) {
@@ -125,7 +126,7 @@ Test(accum, one_row_of_each_head_leaves_for_each_token) {
         init(&e, &p, p.n);
         for (int32_t t = 1; t <= TOKENS; t++) {
             uint64_t before = fv_evict_rows(p.kv);
-            int32_t most = p.plan.accum.most;
+            int32_t most = p.plan.evict.accum.most;
             run_token(&net, &p, &e, p.n, t);
             for (int32_t l = 0; l < LAYERS; l++)
                 for (int32_t g = 0; g < KV_HEADS; g++)
@@ -144,7 +145,7 @@ Test(accum, scissorhands_lets_many_go_at_a_time) {
     int32_t cuts = 0, rows = ROWS;
     start(&net, &p, "evict=scissorhands,keep=0.5,drop=0.1", 0);
     init(&e, &p, p.n);
-    cr_assert(p.plan.accum.most == 42 && p.plan.accum.left == 38);
+    cr_assert(p.plan.evict.accum.most == 42 && p.plan.evict.accum.left == 38);
     for (int32_t t = 1; t <= 12; t++) {
         if (rows > 42) rows = 38, cuts++;
         rows++;
@@ -225,7 +226,8 @@ Test(accum, memory_of_rows_that_leave_goes_back_to_the_pool) {
             for (int32_t g = 0; g < KV_HEADS; g++) {
                 text += (size_t)fv_kv_len(p.kv, l, g, FV_SEG_TEXT) * row;
                 visual += (size_t)fv_kv_len(p.kv, l, g, FV_SEG_VISUAL) * row;
-                pages += (size_t)(p.plan.accum.most + 1 + FV_KV_BLOCK - 1) / FV_KV_BLOCK * page;
+                pages +=
+                    (size_t)(p.plan.evict.accum.most + 1 + FV_KV_BLOCK - 1) / FV_KV_BLOCK * page;
             }
         cr_assert_eq(fv_kv_bytes(p.kv, FV_SEG_TEXT), text, "at %d", t);
         size_t extents = fv_kv_bytes(p.kv, FV_SEG_VISUAL);

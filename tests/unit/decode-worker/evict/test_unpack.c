@@ -290,9 +290,9 @@ Test(unpack, an_order_without_importance_is_refused_with_what_to_add) {
     cr_assert(strstr(fv_last_error(), "expand=attention"), "%s", fv_last_error());
     cr_assert_eq(plan("pack=svd;expand=full;evict=vta,order=ema", &p), FV_EINVAL);
     ok(plan("pack=svd,rank_k=8,rank_v=8,gain=0;expand=attention;evict=vta,order=ema,layer=1", &p));
-    cr_assert(p.evicts_least);
+    cr_assert(p.evict.by_importance);
     ok(plan("evict=vta,layer=1", &p));
-    cr_assert(!p.evicts_least);
+    cr_assert(!p.evict.by_importance);
 }
 
 /* ---- taken up again, and what the report says ------------------------------------------------ */

@@ -50,7 +50,7 @@ static fv_plan planned(const char *policy, int32_t n_layer, int32_t n_visual) {
 /* Rows of v that are left at t. */
 static int32_t left(const char *policy, int32_t v, int32_t t) {
     fv_plan plan = planned(policy, 32, v);
-    return (int32_t)floor(plan.evict(&plan, t) * v + 1e-9);
+    return (int32_t)floor(plan.evict.share(&plan, t) * v + 1e-9);
 }
 
 Test(vta, as_many_rows_are_left_as_in_the_paper) {
@@ -78,7 +78,7 @@ Test(vta, no_row_comes_back_and_a_third_is_saved_over_the_answer) {
             had = has;
         }
     fv_plan plan = planned("evict=vta", 32, 576);
-    for (int32_t t = 0; t < 50; t++) sum += plan.evict(&plan, t);
+    for (int32_t t = 0; t < 50; t++) sum += plan.evict.share(&plan, t);
     cr_assert_lt(fabs(sum / 50 - 0.6466), 1e-4, "%g", sum / 50);
 }
 
@@ -89,14 +89,14 @@ static void assert_ranked(const char *policy, const char *want) {
     char got[256] = "";
     fv_plan plan = planned(policy, 32, 576);
     for (int32_t l = 0, n; l < 32; l += n) {
-        for (n = 1; l + n < 32 && plan.rank_from[l + n] == plan.rank_from[l]; n++) {
+        for (n = 1; l + n < 32 && plan.evict.rank_from[l + n] == plan.evict.rank_from[l]; n++) {
         }
-        snprintf(got + strlen(got), 16, "%dx%d ", plan.rank_from[l], n);
-        if (plan.rank_from[l] >= 0)
-            cr_assert(plan.capture[plan.rank_from[l]] & FV_CAPTURE_LAST_ROW);
+        snprintf(got + strlen(got), 16, "%dx%d ", plan.evict.rank_from[l], n);
+        if (plan.evict.rank_from[l] >= 0)
+            cr_assert(plan.capture[plan.evict.rank_from[l]] & FV_CAPTURE_LAST_ROW);
     }
     cr_assert_str_eq(got, want, "%s: %s", policy, got);
-    cr_assert_not_null(plan.evict);
+    cr_assert_not_null(plan.evict.share);
     cr_assert_str_empty(plan.note[FV_STAGE_EVICT]);
 }
 
@@ -133,18 +133,19 @@ Test(vta, a_lazy_block_is_annealed_as_its_source_layer_is) {
     assert_ranked("lazy=vla,map=given,blocks=1-6;evict=vta,shallow=rank_by_first_tap", "2x32 ");
     assert_ranked("prune=pvtp;lazy=vla,map=paper_like;evict=vta", "-1x3 2x7 9x7 16x7 23x7 30x1 ");
     fv_plan plan = planned(keeps, 32, 576);
-    cr_assert_null(plan.evict);
+    cr_assert_null(plan.evict.share);
     cr_assert(strstr(plan.note[FV_STAGE_EVICT], "no ranked layer"));
 }
 
 Test(vta, where_nothing_can_go_the_plan_says_why) {
     fv_plan plan = planned("evict=vta", 32, 0);
     cr_assert(strstr(plan.note[FV_STAGE_EVICT], "no image"));
-    cr_assert_null(plan.evict);
+    cr_assert_null(plan.evict.share);
     plan = planned("prune=vtw,layer=2;evict=vta", 32, 576);
     cr_assert(strstr(plan.note[FV_STAGE_EVICT], "no ranked layer"));
-    cr_assert_null(plan.evict);
-    for (int32_t l = 0; l < 32; l++) cr_assert(plan.capture[l] == 0 && plan.rank_from[l] == -1);
+    cr_assert_null(plan.evict.share);
+    for (int32_t l = 0; l < 32; l++)
+        cr_assert(plan.capture[l] == 0 && plan.evict.rank_from[l] == -1);
 }
 
 /* ---- ranked rows ------------------------------------------------------------------------ */
@@ -226,7 +227,7 @@ static fv_status note_final(void *user, int32_t n_layer) {
     finals *f = user;
     cr_assert_gt(n_layer, f->last);
     for (int32_t l = 0; l < n_layer; l++)
-        if (f->p->plan.rank_from[l] >= 0) cr_assert_gt(fv_kv_ranked(f->p->kv, l, 0), 0);
+        if (f->p->plan.evict.rank_from[l] >= 0) cr_assert_gt(fv_kv_ranked(f->p->kv, l, 0), 0);
     f->last = n_layer;
     f->n++;
     return FV_OK;
@@ -312,7 +313,8 @@ Test(vta, visual_rows_leave_by_the_clock_and_text_stays) {
             gone = 0;
             for (int32_t l = 0; l < LAYERS; l++)
                 for (int32_t g = 0; g < HEADS; g++) {
-                    double share = p.plan.rank_from[l] < 0 ? 1 : p.plan.evict(&p.plan, t);
+                    double share =
+                        p.plan.evict.rank_from[l] < 0 ? 1 : p.plan.evict.share(&p.plan, t);
                     int32_t want = (int32_t)floor(share * had[l][g] + 1e-9);
                     cr_assert_eq(fv_kv_len(p.kv, l, g, FV_SEG_VISUAL), want, "'%s' at %d, layer %d",
                                  policies[i], t, l);
@@ -366,7 +368,8 @@ Test(vta, what_is_left_is_attended_to_as_if_nothing_else_had_been_there) {
             const int32_t *idx[HEADS] = {same, same};
             for (int32_t j = 0; j < VISUAL; j++) same[j] = j;
             for (int32_t g = 0; g < HEADS; g++)
-                n[g] = (int32_t)floor(fv_kv_ranked(q.kv, l, g) * q.plan.evict(&q.plan, t) + 1e-9);
+                n[g] = (int32_t)floor(fv_kv_ranked(q.kv, l, g) * q.plan.evict.share(&q.plan, t) +
+                                      1e-9);
             ok(fv_kv_keep(q.kv, l, FV_SEG_VISUAL, idx, n));
         }
         run_token(&net, &p, &e, p.n, t);

@@ -185,8 +185,9 @@ Test(handoff, no_frame_makes_the_decode_side_hold_more_than_it_granted) {
         cr_assert_eq(sink->ops->offer(sink, &s.hello, &grant), FV_OK);
         size_t granted = fv_kv_pool_used(rig.pool), row = 2 * 24 * sizeof(uint16_t), at = 0;
         size_t slab = 64 * FV_KV_BLOCK * row;
-        size_t text = fv_kv_text_bytes(fv_kv_pool_shape(rig.pool), 14 + p.plan.twice + MORE,
-                                       fv_plan_reused_text(&p.plan));
+        size_t text =
+            fv_kv_text_bytes(fv_kv_pool_shape(rig.pool), 14 + p.plan.select.dup_max + MORE,
+                             fv_plan_reused_text(&p.plan));
         size_t pages = (text + slab - 1) / slab;
         cr_assert_eq(granted, text + s.hello.bytes_visual + s.hello.bytes_tables);
         for (uint64_t seq = 0; at < s.n; seq++) {

@@ -98,8 +98,8 @@ static void pay_of_row(tiny_net *net, const tiny_prompt *p, int32_t row, int32_t
     cut.n = row + 1;
     ok(fv_kv_open(net->pool, &kv));
     for (int32_t l = 1; l <= layer; l++)
-        if (p->plan.source_layer[l] != l)
-            fv_kv_borrow(kv, l, p->plan.source_layer[l], p->plan.reused_text);
+        if (p->plan.share.source_layer[l] != l)
+            fv_kv_borrow(kv, l, p->plan.share.source_layer[l], p->plan.share.text);
     for (int32_t i = 0, v = 0; i <= row; i++) {
         pos[i] = i;
         if (p->seg[i] == FV_SEG_VISUAL)
@@ -171,7 +171,7 @@ static void brute(const tiny_prompt *p, double pay[LAYERS][ROWS][HEADS][ROWS], c
     uint8_t times[ROWS] = {0};
     int32_t end = ROWS - r->s.recent, in_block = 0;
     for (int32_t k = 0; k < LAYERS; k++) {
-        if (p->plan.source_layer[k] != p->plan.source_layer[l]) continue;
+        if (p->plan.share.source_layer[k] != p->plan.share.source_layer[l]) continue;
         add_scores(p, pay[k], r, head, block);
         in_block++;
     }
@@ -185,7 +185,7 @@ static void brute(const tiny_prompt *p, double pay[LAYERS][ROWS][HEADS][ROWS], c
             if (p->seg[j] == FV_SEG_VISUAL) own[same][j] = -1;
         }
         best(own[same], end, n_text, text);
-        bool apart = in_block > 1 && !p->plan.reused_text;
+        bool apart = in_block > 1 && !p->plan.share.text;
         for (int32_t j = 0; j < end; j++)
             times[j] += apart && p->seg[j] == FV_SEG_TEXT ? text[j] : list[j];
     }
@@ -461,7 +461,7 @@ Test(csp, n_softmax_of_the_answer_travels_with_the_policy) {
     cr_assert_not(same_bits(every, exact, 97), "n does not depend on rows that were let go");
     ok(fv_policy_parse("select=csp,heavy=0.5,recent=0.5,nsoftmax_decode=2", &all));
     ok(fv_plan_make(&all, &shape, &plan));
-    cr_assert(!plan.select && plan.note[FV_STAGE_SELECT][0] == '\0');
+    cr_assert(!plan.select.count && plan.note[FV_STAGE_SELECT][0] == '\0');
     answer("select=csp,heavy=0.5,recent=0.5", true, every);
     cr_assert(same_bits(every, exact, 97));
 }

@@ -18,7 +18,7 @@ static const fv_plan_shape llava = {
 Test(plan, exact_holds_every_row_of_every_head) {
     fv_plan plan;
     cr_assert_eq(try_plan("", llava, &plan), FV_OK);
-    cr_assert_eq(plan.n_edit, 0);
+    cr_assert_eq(plan.prune.n_edit, 0);
     cr_assert_eq(fv_plan_count(&plan).raw, fv_plan_count(&plan).held);
     cr_assert_eq(fv_plan_count(&plan).visual, (uint64_t)ROW * 32 * 32 * 576);
     cr_assert_eq(rows(&plan), 32 * 32 * 626);
@@ -46,20 +46,20 @@ Test(plan, vtw_has_its_layer_from_the_calibration_where_asked) {
     shape.withdraw = 9;
     cr_assert_eq(try_plan("prune=vtw,from=calibrated", shape, &plan), FV_OK, "%s", fv_last_error());
     cr_assert(plan.visual[8] == 576 && plan.visual[9] == 0);
-    cr_assert(strstr(plan.chose, "layer 9"), "%s", plan.chose);
+    cr_assert(strstr(plan.prune.chose, "layer 9"), "%s", plan.prune.chose);
     cr_assert_eq(try_plan("preset=paper-vtw;prune=vtw,from=calibrated", shape, &plan), FV_OK);
     cr_assert_eq(plan.visual[9], 0);
     cr_assert_eq(try_plan("prune=vtw", shape, &plan), FV_OK);
-    cr_assert(plan.visual[15] == 576 && !plan.chose[0], "unless it is asked for");
+    cr_assert(plan.visual[15] == 576 && !plan.prune.chose[0], "unless it is asked for");
     cr_assert_eq(try_plan("prune=vtw,layer=4,from=calibrated", shape, &plan), FV_EINVAL);
     cr_assert(strstr(fv_last_error(), "one of them"), "%s", fv_last_error());
     shape.withdraw = 32;
     cr_assert_eq(try_plan("prune=vtw,from=calibrated", shape, &plan), FV_OK, "%s", fv_last_error());
-    cr_assert(plan.n_edit == 0 && !plan.chose[0]);
+    cr_assert(plan.prune.n_edit == 0 && !plan.prune.chose[0]);
     cr_assert(strstr(plan.note[FV_STAGE_PRUNE], "every layer needs the image"));
     shape = (fv_plan_shape){.n_layer = 4, .n_kv = 1, .n_text = 3, .withdraw = 2};
     cr_assert_eq(try_plan("prune=vtw,from=calibrated", shape, &plan), FV_OK, "%s", fv_last_error());
-    cr_assert(strstr(plan.note[FV_STAGE_PRUNE], "no image") && !plan.chose[0]);
+    cr_assert(strstr(plan.note[FV_STAGE_PRUNE], "no image") && !plan.prune.chose[0]);
 }
 
 Test(plan, random_counts_round_down) {
@@ -104,7 +104,7 @@ Test(plan, fastv_leaves_a_layer_to_rank_in_however_shallow_the_network_is) {
                            .n_text = 3,
                            .n_image = 1};
     cr_assert_eq(try_plan("prune=fastv", shape, &plan), FV_OK, "%s", fv_last_error());
-    cr_assert_eq(plan.edit[0].layer, 1);
+    cr_assert_eq(plan.prune.edit[0].layer, 1);
     shape.n_layer = 1;
     cr_assert_eq(try_plan("prune=fastv", shape, &plan), FV_EINVAL);
 }
@@ -164,7 +164,7 @@ Test(plan, pvtp_steps_until_the_layers_or_the_rows_end) {
     cr_assert_arr_eq(plan.capture, one.capture, sizeof plan.capture);
     cr_assert_eq(try_plan("prune=pvtp,layer=2,stride=1,first=0.1,ratio=0.4", shape, &plan), FV_OK);
     assert_layers(&plan, "10x2 9x1 5x1 1x1 0x4 ");
-    cr_assert_eq(plan.n_edit, 4, "what is gone does not leave again");
+    cr_assert_eq(plan.prune.n_edit, 4, "what is gone does not leave again");
     cr_assert_eq(plan.capture[5], 0);
     cr_assert_eq(try_plan("prune=pvtp,layer=2,stride=3,first=0,ratio=0.2", shape, &plan), FV_OK);
     assert_layers(&plan, "10x5 8x3 6x1 "); /* the first step lets nothing go */
@@ -183,7 +183,8 @@ Test(plan, pvtp_takes_as_many_steps_in_another_depth) {
         fv_plan_shape shape = llava;
         shape.n_layer = depths[i];
         cr_assert_eq(try_plan("prune=pvtp", shape, &plan), FV_OK);
-        cr_assert(plan.n_edit == 4 || plan.n_edit == 5, "%d in %d layers", plan.n_edit, depths[i]);
+        cr_assert(plan.prune.n_edit == 4 || plan.prune.n_edit == 5, "%d in %d layers",
+                  plan.prune.n_edit, depths[i]);
         cr_assert_leq(plan.visual[depths[i] - 1], 76);
     }
 }
@@ -225,7 +226,7 @@ Test(plan, a_stage_that_changes_nothing_says_why) {
     cr_assert_eq(try_plan("prune=vtw;select=streaming,sink=9", text_only, &plan), FV_OK);
     cr_assert(strstr(plan.note[FV_STAGE_PRUNE], "no image"), "%s", plan.note[FV_STAGE_PRUNE]);
     cr_assert(strstr(plan.note[FV_STAGE_SELECT], "every token"), "%s", plan.note[FV_STAGE_SELECT]);
-    cr_assert_not(plan.select);
+    cr_assert_not(plan.select.count);
     cr_assert_eq(try_plan("prune=random,keep=1", llava, &plan), FV_OK);
     cr_assert(strstr(plan.note[FV_STAGE_PRUNE], "every visual token"));
     cr_assert_eq(try_plan("prune=vtw", llava, &plan), FV_OK);
@@ -252,11 +253,14 @@ static fv_plan_bytes one_by_one(const fv_plan *plan) {
     fv_plan_bytes sum = {0};
     uint64_t row = 2 * (uint64_t)(plan->shape.n_kv * plan->shape.d_head * plan->shape.bytes_value);
     for (int32_t l = 0; l < plan->shape.n_layer; l++) {
-        int32_t n = plan->forget[l] ? 0 : plan->visual[l], n_text = plan->shape.n_text;
+        int32_t n = plan->prune.drop_visual_kv[l] ? 0 : plan->visual[l],
+                n_text = plan->shape.n_text;
         int32_t kept = n + n_text;
-        if (plan->select && plan->select(plan, l, 0) < kept) kept = plan->select(plan, l, 0);
+        if (plan->select.count && plan->select.count(plan, l, 0) < kept)
+            kept = plan->select.count(plan, l, 0);
         uint64_t held = 0, visual = 0;
-        for (int32_t i = plan->exact_counts && !plan->select ? n : 0; i <= n && i <= kept; i++) {
+        for (int32_t i = plan->exact_counts && !plan->select.count ? n : 0; i <= n && i <= kept;
+             i++) {
             uint64_t image = fv_plan_packed_bytes(plan, l, i, true);
             uint64_t both = image + row * (uint64_t)(kept - i < n_text ? kept - i : n_text);
             if (image > visual) visual = image;
@@ -287,13 +291,13 @@ Test(plan, bytes_of_packed_layers_bound_every_number_of_image_rows_closely) {
                                    .n_text = 7 * (k % 11),
                                    .n_image = k > 0};
             fv_plan plan = plan_of(policies[i], shape);
-            if (!plan.packs) continue;
+            if (!plan.pack.any) continue;
             fv_plan_bytes most = fv_plan_count(&plan), want = one_by_one(&plan);
             cr_assert_geq(most.held, want.held, "%s, %d", policies[i], k);
             cr_assert_geq(most.visual, want.visual, "%s, %d", policies[i], k);
             cr_assert_leq(most.held, want.held + want.held / 20, "%s, %d", policies[i], k);
             cr_assert_leq(most.visual, want.visual + want.visual / 20, "%s, %d", policies[i], k);
-            if (!plan.exact_counts || plan.select) continue;
+            if (!plan.exact_counts || plan.select.count) continue;
             cr_assert(most.held == want.held && most.visual == want.visual, "%s", policies[i]);
         }
 }

@@ -28,7 +28,7 @@ static fv_plan plan_of(const char *text, int32_t n_layer) {
 
 static int32_t n_lazy(const fv_plan *plan) {
     int32_t n = 0;
-    for (int32_t l = 0; l < plan->shape.n_layer; l++) n += plan->source_layer[l] != l;
+    for (int32_t l = 0; l < plan->shape.n_layer; l++) n += plan->share.source_layer[l] != l;
     return n;
 }
 
@@ -36,7 +36,7 @@ static int32_t n_lazy(const fv_plan *plan) {
 static const char *source_layers(const fv_plan *plan) {
     static char text[64];
     for (int32_t l = 0; l < plan->shape.n_layer; l++)
-        text[l] = "0123456789abcdefghijklmnopqrstuv"[plan->source_layer[l]];
+        text[l] = "0123456789abcdefghijklmnopqrstuv"[plan->share.source_layer[l]];
     text[plan->shape.n_layer] = 0;
     return text;
 }
@@ -66,7 +66,7 @@ Test(plan_lazy, maps_fit_networks_of_any_depth) {
         cr_assert(plan.note[FV_STAGE_LAZY][0], "and says so");
     }
     plan = plan_of("lazy=gla,map=paper_like", 256);
-    cr_assert_eq(plan.source_layer[255], 255);
+    cr_assert_eq(plan.share.source_layer[255], 255);
 }
 
 Test(plan_lazy, given_blocks_are_checked_against_the_checkpoint) {

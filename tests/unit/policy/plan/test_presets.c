@@ -120,8 +120,8 @@ static void leave_ahead_of(const char *policy, const fv_plan_shape *shape, const
     fv_plan plan;
     char got[256] = "";
     make(policy, shape, &plan);
-    for (int32_t e = 0; e < plan.n_edit; e++)
-        snprintf(got + strlen(got), 8, "%d ", plan.edit[e].layer);
+    for (int32_t e = 0; e < plan.prune.n_edit; e++)
+        snprintf(got + strlen(got), 8, "%d ", plan.prune.edit[e].layer);
     cr_assert_str_eq(got, want, "%s on %d layers: %s", policy, shape->n_layer, got);
 }
 
@@ -168,5 +168,6 @@ Test(presets, attentionpack_factors_keys_before_rotation) {
 Test(presets, scissorhands_holds_half_of_the_prompt) {
     fv_plan plan;
     make("preset=paper-scissorhands", &shapes[1], &plan);
-    cr_assert(plan.accum.most == 92 && plan.accum.left == 92, "of 184 rows, at any time");
+    cr_assert(plan.evict.accum.most == 92 && plan.evict.accum.left == 92,
+              "of 184 rows, at any time");
 }

@@ -232,14 +232,14 @@ Test(condense, the_plan_bounds_what_images_come_to_until_it_is_known) {
         fv_plan bound, known;
         size_t row = 2 * 8 * 4 * 4 * 2;
         plan_of(c[i].policy, 0, 2 * 576, &bound);
-        cr_assert(bound.condenses && bound.shape.n_encoded == 2 * 576, "%s", c[i].policy);
+        cr_assert(bound.condense.acts && bound.shape.n_encoded == 2 * 576, "%s", c[i].policy);
         cr_assert_eq(bound.shape.n_visual, c[i].most, "%s: %d", c[i].policy, bound.shape.n_visual);
         cr_assert_eq(bound.exact_counts, c[i].exact, "%s", c[i].policy);
         cr_assert_eq(fv_plan_count(&bound).raw, row * (2 * 576 + 10));
         cr_assert_eq(fv_plan_count(&bound).held, row * (size_t)(c[i].most + 10));
         int32_t came = c[i].exact ? c[i].most : c[i].most / 2;
         plan_of(c[i].policy, 2 * 576, came, &known);
-        cr_assert(known.condenses && known.exact_counts && known.visual[3] == came);
+        cr_assert(known.condense.acts && known.exact_counts && known.visual[3] == came);
         cr_assert_eq(fv_plan_count(&known).raw, row * (2 * 576 + 10));
         cr_assert_eq(fv_plan_count(&known).held, row * (size_t)(came + 10));
     }
@@ -264,7 +264,7 @@ Test(condense, what_keeps_every_row_as_it_is_does_nothing_and_says_so) {
     for (int i = 0; i < 3; i++) {
         fv_plan plan;
         plan_of(policies[i], 0, 2 * 576, &plan);
-        cr_assert_not(plan.condenses);
+        cr_assert_not(plan.condense.acts);
         cr_assert(strstr(plan.note[FV_STAGE_CONDENSE], "every visual token is kept"));
         cr_assert_eq(plan.visual[0], 2 * 576);
     }

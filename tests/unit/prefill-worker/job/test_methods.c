@@ -71,7 +71,7 @@ static int32_t visual_of(const tiny_prompt *p, int32_t layer, int32_t head, int3
         memcpy(pos, fv_kv_positions(p->kv, layer, head, FV_SEG_VISUAL), (size_t)n * sizeof *pos);
     for (int32_t a = 0; packed && a < packed->rows.n_anchor; a++)
         for (int32_t j = 0; j < packed->alive[a]; j++) pos[n++] = packed->pos[packed->first[a] + j];
-    if (p->plan.pack[layer].rank[FV_PACKED_V] || fv_accum_kind_of(p->kv))
+    if (p->plan.pack.layer[layer].rank[FV_PACKED_V] || fv_accum_kind_of(p->kv))
         qsort(pos, (size_t)n, sizeof *pos, ascending);
     return n;
 }

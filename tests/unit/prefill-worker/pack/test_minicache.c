@@ -33,11 +33,11 @@ static void assert_pairs(const char *policy, int32_t n_layer, int32_t from, int3
     fv_plan plan = plan_of(policy, s);
     for (int32_t l = 0; l < n_layer; l++) {
         bool is = l >= from && l < to;
-        cr_assert_eq(plan.pack[l].rank[FV_PACKED_V] > 0, is, "%s: layer %d", policy, l);
-        cr_assert_eq(plan.pack[l].second, is && l % 2, "%s: layer %d", policy, l);
+        cr_assert_eq(plan.pack.layer[l].rank[FV_PACKED_V] > 0, is, "%s: layer %d", policy, l);
+        cr_assert_eq(plan.pack.layer[l].second, is && l % 2, "%s: layer %d", policy, l);
         cr_assert_eq(fv_plan_pair(&plan, l), is ? l - l % 2 : l);
     }
-    cr_assert_eq(plan.packs, to > from);
+    cr_assert_eq(plan.pack.any, to > from);
     cr_assert_eq(plan.note[FV_STAGE_PACK][0] != 0, to == from, "%s", plan.note[FV_STAGE_PACK]);
 }
 
@@ -62,9 +62,9 @@ Test(minicache, layers_are_merged_two_and_two_from_an_even_one_on) {
 Test(minicache, two_layers_of_different_rows_are_not_merged) {
     fv_plan plan = plan_of("prune=fastv,layer=19,keep=0.5;pack=minicache", llava);
     for (int32_t l = 0; l < 32; l++)
-        cr_assert_eq(plan.pack[l].rank[0] > 0, l >= 16 && l != 18 && l != 19, "layer %d", l);
+        cr_assert_eq(plan.pack.layer[l].rank[0] > 0, l >= 16 && l != 18 && l != 19, "layer %d", l);
     plan = plan_of("prune=fastv,layer=20,keep=0.5;pack=minicache", llava);
-    for (int32_t l = 0; l < 32; l++) cr_assert_eq(plan.pack[l].rank[0] > 0, l >= 16);
+    for (int32_t l = 0; l < 32; l++) cr_assert_eq(plan.pack.layer[l].rank[0] > 0, l >= 16);
 }
 
 /* How much is kept is not known before, so the bound is what the rows take. */
@@ -80,10 +80,10 @@ Test(minicache, a_request_that_has_nothing_to_merge_says_so) {
     text.n_visual = text.n_image = 0;
     one.n_visual = 1;
     fv_plan plan = plan_of("pack=minicache", text);
-    cr_assert(!plan.packs && !plan.pack_merged && plan.pack_bits == 0);
+    cr_assert(!plan.pack.any && !plan.pack.merged && plan.pack.bits == 0);
     cr_assert(strstr(plan.note[FV_STAGE_PACK], "no image"));
     plan = plan_of("pack=minicache;expand=full", one);
-    cr_assert(!plan.packs && strstr(plan.note[FV_STAGE_PACK], "smaller merged"));
+    cr_assert(!plan.pack.any && strstr(plan.note[FV_STAGE_PACK], "smaller merged"));
     cr_assert(strstr(plan.note[FV_STAGE_EXPAND], "no layer is packed"));
 }
 

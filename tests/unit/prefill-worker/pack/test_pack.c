@@ -77,9 +77,9 @@ Test(pack, whole_requests_shrink_as_published) {
 
 Test(pack, layers_with_few_rows_stay_raw) {
     fv_plan plan = plan_of("prune=vtw,layer=20;pack=svd", llava);
-    for (int32_t l = 0; l < 32; l++) cr_assert_eq(plan.pack[l].rank[0] > 0, l < 20);
+    for (int32_t l = 0; l < 32; l++) cr_assert_eq(plan.pack.layer[l].rank[0] > 0, l < 20);
     plan = plan_of("prune=random,layer=16,keep=0.17;pack=svd", llava); /* 97 rows, C = 1.48 */
-    for (int32_t l = 0; l < 32; l++) cr_assert_eq(plan.pack[l].rank[1] > 0, l < 16);
+    for (int32_t l = 0; l < 32; l++) cr_assert_eq(plan.pack.layer[l].rank[1] > 0, l < 16);
     cr_assert_eq(fv_plan_count(&plan).visual,
                  16ull * 2 * 64 * (576 + 4096) * 2 + 16ull * 97 * 32 * 128 * 4);
 }
@@ -89,21 +89,21 @@ Test(pack, a_request_that_has_nothing_to_pack_says_so) {
     text.n_visual = text.n_image = 0;
     one.n_visual = 1;
     fv_plan plan = plan_of("pack=svd;expand=attention", text);
-    cr_assert(!plan.packs && strstr(plan.note[FV_STAGE_PACK], "no image"));
+    cr_assert(!plan.pack.any && strstr(plan.note[FV_STAGE_PACK], "no image"));
     cr_assert(strstr(plan.note[FV_STAGE_EXPAND], "no layer is packed"));
     plan = plan_of("pack=svd;expand=full", one);
-    cr_assert(!plan.packs && strstr(plan.note[FV_STAGE_PACK], "take less"));
+    cr_assert(!plan.pack.any && strstr(plan.note[FV_STAGE_PACK], "take less"));
     cr_assert(strstr(plan.note[FV_STAGE_EXPAND], "no layer is packed"));
     cr_assert_eq(fv_plan_count(&plan).held, 51ull * 32 * 32 * 128 * 4);
 }
 
 Test(pack, two_planes_are_laid_for_those_who_read_one) {
     fv_plan plan = plan_of("pack=svd,rank_k=32;expand=attention", llava);
-    cr_assert(plan.pack[3].rank2[0] == 32 && plan.pack[3].rank2[1] == 16);
+    cr_assert(plan.pack.layer[3].rank2[0] == 32 && plan.pack.layer[3].rank2[1] == 16);
     plan = plan_of("pack=svd,rank_k=32;expand=attention,parts=both,rank=0.01", llava);
-    cr_assert(plan.pack[3].rank2[0] == 1 && plan.pack[3].rank2[1] == 1);
+    cr_assert(plan.pack.layer[3].rank2[0] == 1 && plan.pack.layer[3].rank2[1] == 1);
     plan = plan_of("pack=svd", llava);
-    cr_assert(plan.pack[3].rank2[0] == 64 && plan.pack[3].rank2[1] == 64);
+    cr_assert(plan.pack.layer[3].rank2[0] == 64 && plan.pack.layer[3].rank2[1] == 64);
 }
 
 /* ---- in the store ------------------------------------------------------------------------ */

@@ -38,8 +38,8 @@ static const fv_plan_shape llava = {.n_layer = 32,
 Test(pack_text, the_plan_counts_keys_as_factors_and_values_as_rows) {
     const uint64_t width = 4096, keys = 64ull * (4000 + width) * 2, values = 4000 * width * 2;
     fv_plan off = plan_of("pack=svd", llava), on = plan_of("pack=svd,compress_text=keys", llava);
-    cr_assert_eq(off.text_keys.rank, 0);
-    cr_assert_eq(on.text_keys.rank, 64);
+    cr_assert_eq(off.pack.text_keys.rank, 0);
+    cr_assert_eq(on.pack.text_keys.rank, 64);
     cr_assert_eq(fv_plan_count(&on).held, fv_plan_count(&on).visual + 32 * (keys + values));
     cr_assert_eq(fv_plan_count(&on).visual, fv_plan_count(&off).visual);
     cr_assert_eq(fv_plan_count(&on).raw, fv_plan_count(&off).raw);
@@ -50,7 +50,7 @@ Test(pack_text, text_alone_is_packed_where_that_is_worth_it_and_else_says_so) {
     fv_plan_shape text = llava;
     text.n_visual = text.n_image = 0;
     fv_plan plan = plan_of("pack=svd,compress_text=keys;expand=attention", text);
-    cr_assert(!plan.packs && fv_plan_packs_any(&plan));
+    cr_assert(!plan.pack.any && fv_plan_packs_any(&plan));
     cr_assert(!plan.note[FV_STAGE_PACK][0]);
     cr_assert(strstr(plan.note[FV_STAGE_EXPAND], "no layer is packed"));
     text.n_text = 60; /* C = 0.98 */

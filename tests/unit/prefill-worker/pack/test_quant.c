@@ -43,13 +43,13 @@ Test(quant, a_request_that_has_nothing_to_pack_says_so) {
     text.n_visual = text.n_image = 0;
     one.n_visual = 1;
     fv_plan plan = plan_of("pack=quant", text);
-    cr_assert(!plan.packs && strstr(plan.note[FV_STAGE_PACK], "no image"));
+    cr_assert(!plan.pack.any && strstr(plan.note[FV_STAGE_PACK], "no image"));
     plan = plan_of("pack=quant,bits=4,outliers=0.01;expand=full", one);
-    cr_assert(!plan.packs && strstr(plan.note[FV_STAGE_PACK], "take less"));
+    cr_assert(!plan.pack.any && strstr(plan.note[FV_STAGE_PACK], "take less"));
     cr_assert(strstr(plan.note[FV_STAGE_EXPAND], "no layer is packed"));
     cr_assert_eq(fv_plan_count(&plan).held, 51ull * 32 * 32 * 128 * 4);
     plan = plan_of("prune=vtw,layer=20;pack=quant", llava);
-    for (int32_t l = 0; l < 32; l++) cr_assert_eq(plan.pack[l].rank[0] > 0, l < 20);
+    for (int32_t l = 0; l < 32; l++) cr_assert_eq(plan.pack.layer[l].rank[0] > 0, l < 20);
 }
 
 /* ---- in the store ------------------------------------------------------------------------ */

@@ -123,7 +123,7 @@ static size_t rows_below(const tiny_prompt *p, int32_t n_layer) {
 static int32_t joined_layers(const fv_plan *plan) {
     int32_t n = 0;
     for (int32_t l = 0; l < plan->shape.n_layer; l++)
-        n += plan->source_layer[l] != l || fv_plan_pair(plan, l) != l;
+        n += plan->share.source_layer[l] != l || fv_plan_pair(plan, l) != l;
     return n;
 }
 

@@ -41,15 +41,15 @@ Test(pruners, pdrop_halves_what_each_image_has_after_every_quarter) {
     static const int32_t want[] = {576, 288, 144, 72};
     ok("prune=pdrop", 32, 576, 1);
     for (int32_t l = 0; l < 32; l++) cr_assert_eq(plan.visual[l], want[l / 8]);
-    cr_assert(plan.renumbers && plan.n_edit == 3 && plan.edit[0].lookahead);
+    cr_assert(plan.prune.renumbers && plan.prune.n_edit == 3 && plan.prune.edit[0].lookahead);
     ok("prune=pdrop", 12, 2 * 145, 2);
     cr_assert_eq(plan.visual[2], 290);
     cr_assert_eq(plan.visual[3], 2 * 72, "of each picture, rounded down");
     cr_assert_eq(plan.visual[11], 2 * 18);
     ok("prune=pdrop,ratio=0", 32, 1, 1);
-    cr_assert(plan.visual[8] == 0 && plan.n_edit == 1);
+    cr_assert(plan.visual[8] == 0 && plan.prune.n_edit == 1);
     ok("prune=pdrop,ratio=1", 32, 576, 1);
-    cr_assert(!plan.renumbers && plan.note[FV_STAGE_PRUNE][0]);
+    cr_assert(!plan.prune.renumbers && plan.note[FV_STAGE_PRUNE][0]);
     refuses("prune=pdrop,second=9,third=8", "must ascend");
     refuses("prune=pdrop;lazy=vla", "rotated differently");
     refuses("prune=pdrop;pack=svd", "original positions");
@@ -70,16 +70,16 @@ Test(pruners, sparsevlm_has_the_authors_numbers) {
         for (int32_t l = 0; l < 32; l++)
             cr_assert_eq(plan.visual[l], l < 3 ? 576 : c[i].rows[(l >= 7) + (l >= 16)],
                          "%s, layer %d: %d", c[i].policy, l, plan.visual[l]);
-        cr_assert_eq(plan.renumbers, i < 2);
+        cr_assert_eq(plan.prune.renumbers, i < 2);
         cr_assert(plan.capture[2] & plan.capture[6] & plan.capture[15] & FV_CAPTURE_SCORERS);
     }
     ok("prune=sparsevlm,version=v2", 12, 144, 1);
     cr_assert(plan.visual[1] == 144 && plan.visual[2] == 75 && plan.visual[7] == 29);
     ok("prune=sparsevlm,version=v2", 32, 1, 1);
     cr_assert_eq(plan.visual[3], 0, "one fewer than there are");
-    cr_assert_eq(plan.n_edit, 1);
+    cr_assert_eq(plan.prune.n_edit, 1);
     ok("prune=sparsevlm", 32, 1, 1);
-    cr_assert_eq(plan.n_edit, 0, "one row would be merged into itself");
+    cr_assert_eq(plan.prune.n_edit, 0, "one row would be merged into itself");
     refuses("prune=sparsevlm,first=7", "must ascend");
     refuses("prune=sparsevlm;select=csp", "prompt order");
     refuses("prune=sparsevlm;evict=vta", "no rank");
@@ -100,7 +100,7 @@ Test(pruners, fitprune_follows_its_schedule) {
     ok("prune=fitprune,target=given,schedule=288", 4, 100, 1);
     cr_assert(plan.visual[1] == 100 && plan.visual[2] == 50 && plan.visual[3] == 50);
     ok("prune=fitprune,target=given,schedule=0/0", 4, 100, 1);
-    cr_assert(plan.n_edit == 0 && plan.note[FV_STAGE_PRUNE][0]);
+    cr_assert(plan.prune.n_edit == 0 && plan.note[FV_STAGE_PRUNE][0]);
     refuses("prune=fitprune,target=given", "go together");
     refuses("prune=fitprune,target=given,schedule=published", "go together");
     refuses("prune=fitprune,schedule=3", "go together");
@@ -141,15 +141,16 @@ Test(pruners, fitprune_takes_what_was_fitted_before_what_is_published) {
         for (int32_t l = 0; l < 4; l++)
             cr_assert_eq(plan.visual[l], list[i].visual[l], "%s, layer %d: %d", list[i].policy, l,
                          plan.visual[l]);
-        cr_assert(list[i].chose[0] ? strstr(plan.chose, list[i].chose) != NULL : !plan.chose[0],
-                  "%s: %s", list[i].policy, plan.chose);
+        cr_assert(list[i].chose[0] ? strstr(plan.prune.chose, list[i].chose) != NULL
+                                   : !plan.prune.chose[0],
+                  "%s: %s", list[i].policy, plan.prune.chose);
     }
     shape.n_fitted = 0;
     shape.uncalibrated = "it is of other weights";
     fv_policy p;
     cr_assert_eq(fv_policy_parse("prune=fitprune", &p), FV_OK);
     cr_assert_eq(fv_plan_make(&p, &shape, &plan), FV_OK);
-    cr_assert(strstr(plan.chose, "of other weights"), "%s", plan.chose);
+    cr_assert(strstr(plan.prune.chose, "of other weights"), "%s", plan.prune.chose);
 }
 
 /* ---- choices ---------------------------------------------------------------------------- */
@@ -190,11 +191,12 @@ Test(pruners, pdrop_keeps_a_share_of_images_that_differ) {
     float now[5];
     cr_assert_eq(fv_policy_parse("prune=pdrop", &p), FV_OK);
     cr_assert_eq(fv_plan_make(&p, &shape, &plan), FV_OK, "%s", fv_last_error());
-    cr_assert(plan.n_edit == 3 && plan.edit[0].keep == 3 + 0 + 2 + 0 && plan.edit[1].keep == 1 + 1);
+    cr_assert(plan.prune.n_edit == 3 && plan.prune.edit[0].keep == 3 + 0 + 2 + 0 &&
+              plan.prune.edit[1].keep == 1 + 1);
     fv_prune_context ctx = {.n_visual = 12,
                             .pos = pos,
-                            .keep = plan.edit[0].keep,
-                            .share = plan.edit[0].share,
+                            .keep = plan.prune.edit[0].keep,
+                            .share = plan.prune.edit[0].share,
                             .n_image = 4,
                             .image = image,
                             .attention = paid};
@@ -208,8 +210,8 @@ Test(pruners, pdrop_keeps_a_share_of_images_that_differ) {
     ctx.n_visual = 5;
     ctx.pos = left;
     ctx.attention = now;
-    ctx.keep = plan.edit[1].keep;
-    ctx.share = plan.edit[1].share;
+    ctx.keep = plan.prune.edit[1].keep;
+    ctx.share = plan.prune.edit[1].share;
     cr_assert_eq(fv_prune_method_of(FV_METHOD_PRUNE_pdrop)->keep(&ctx, NULL, kept, &n_kept), FV_OK);
     cr_assert_eq(memcmp(kept, (int32_t[]){0, 4}, 2 * sizeof *kept), 0);
 }

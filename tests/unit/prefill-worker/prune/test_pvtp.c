@@ -101,8 +101,8 @@ static void assert_steps(const char *policy, int32_t chunk) {
     ok(fv_kv_open(net.pool, &kv));
     embed(&net, &p, &s);
     for (int32_t l = 0, e = 0; l < LAYERS; l++) {
-        if (e < p.plan.n_edit && p.plan.edit[e].layer == l)
-            drop(&s, capture, p.plan.edit[e++].keep, net.cfg.d_model);
+        if (e < p.plan.prune.n_edit && p.plan.prune.edit[e].layer == l)
+            drop(&s, capture, p.plan.prune.edit[e++].keep, net.cfg.d_model);
         run_layer(&net, kv, &s, l, capture);
         cr_assert_eq(n_visual(&s), p.plan.visual[l]);
         for (int32_t g = 0; g < net.cfg.n_kv; g++) {

@@ -135,7 +135,7 @@ Test(visipruner, masks_say_what_becomes_of_each_row) {
     for (int m = 0; m < 5; m++) {
         static fv_plan plan;
         const uint8_t *const *share;
-        plan.mask[1] = masks[m];
+        plan.prune.mask[1] = masks[m];
         ok(fv_mask_shares(&plan, 0, 3, &rows, &arena, &share));
         cr_assert_eq(share != NULL, m > 0);
         if (!share) continue;
@@ -149,21 +149,22 @@ Test(visipruner, masks_say_what_becomes_of_each_row) {
 Test(visipruner, layers_of_the_paper_are_mapped_to_the_depth) {
     fv_plan p = planned("preset=paper-visipruner", 32, 576), q = planned("preset=aggressive", 8, 9);
     for (int32_t l = 0; l < 32; l++) {
-        cr_assert_eq(p.mask[l], l == 0 ? FV_MASK_MERGE : l < 6 ? FV_MASK_TEXT : FV_MASK_NONE);
-        cr_assert(!p.forget[l]);
+        cr_assert_eq(p.prune.mask[l], l == 0 ? FV_MASK_MERGE : l < 6 ? FV_MASK_TEXT : FV_MASK_NONE);
+        cr_assert(!p.prune.drop_visual_kv[l]);
         cr_assert_eq(p.capture[l], l >= 7 && l < 31 ? FV_CAPTURE_ABLATION : 0);
         cr_assert_eq(p.visual[l], 576);
     }
-    cr_assert_eq(p.n_edit, 24);
-    cr_assert(p.edit[0].layer == 8 && p.edit[23].layer == 31 && p.edit[0].by_data);
+    cr_assert_eq(p.prune.n_edit, 24);
+    cr_assert(p.prune.edit[0].layer == 8 && p.prune.edit[23].layer == 31 &&
+              p.prune.edit[0].by_data);
     cr_assert(!p.exact_counts);
     cr_assert_eq(fv_plan_count(&p).held, fv_plan_count(&p).raw);
-    for (int32_t l = 0; l < 8; l++) cr_assert_eq(q.forget[l], l < 2);
+    for (int32_t l = 0; l < 8; l++) cr_assert_eq(q.prune.drop_visual_kv[l], l < 2);
     cr_assert_eq(fv_plan_count(&q).held, fv_plan_count(&q).raw - 2 * KV_HEADS * 9 * 2 * D * 4);
     fv_plan half = planned("prune=visipruner,first=half", 32, 576);
-    cr_assert(half.mask[0] == FV_MASK_HALF && half.mask[1] == FV_MASK_TEXT);
+    cr_assert(half.prune.mask[0] == FV_MASK_HALF && half.prune.mask[1] == FV_MASK_TEXT);
     fv_plan all = planned("prune=visipruner,self=drop", 32, 1);
-    cr_assert(all.mask[0] == FV_MASK_MERGE && all.mask[5] == FV_MASK_ALL);
+    cr_assert(all.prune.mask[0] == FV_MASK_MERGE && all.prune.mask[5] == FV_MASK_ALL);
 }
 
 Test(visipruner, thresholds_are_the_requests_the_calibrations_or_those_that_are_published) {
@@ -174,17 +175,17 @@ Test(visipruner, thresholds_are_the_requests_the_calibrations_or_those_that_are_
     ok(fv_policy_parse("prune=visipruner,cos=0.5", &p));
     ok(fv_policy_parse("preset=paper-visipruner", &given));
     ok(fv_plan_make(&p, &shape, &plan));
-    cr_assert(plan.thresholds.cos == 0.5 && plan.thresholds.l2 == 0.2);
-    cr_assert_eq(plan.thresholds.exit_cos, 0.999);
-    cr_assert(strstr(plan.thresholds_of, "LLaVA"), "%s", plan.thresholds_of);
+    cr_assert(plan.prune.thresholds.cos == 0.5 && plan.prune.thresholds.l2 == 0.2);
+    cr_assert_eq(plan.prune.thresholds.exit_cos, 0.999);
+    cr_assert(strstr(plan.prune.thresholds_of, "LLaVA"), "%s", plan.prune.thresholds_of);
     shape.thresholds = measured;
     ok(fv_plan_make(&p, &shape, &plan));
-    cr_assert(plan.thresholds.cos == 0.5 && plan.thresholds.l2 == 0.03);
-    cr_assert_eq(plan.thresholds.exit_cos, 0.95);
-    cr_assert(strstr(plan.thresholds_of, "calibration"), "%s", plan.thresholds_of);
+    cr_assert(plan.prune.thresholds.cos == 0.5 && plan.prune.thresholds.l2 == 0.03);
+    cr_assert_eq(plan.prune.thresholds.exit_cos, 0.95);
+    cr_assert(strstr(plan.prune.thresholds_of, "calibration"), "%s", plan.prune.thresholds_of);
     ok(fv_plan_make(&given, &shape, &plan));
-    cr_assert(plan.thresholds.cos == 0.995 && plan.thresholds.l2 == 0.2);
-    cr_assert_null(plan.thresholds_of, "a preset of a paper is the paper's");
+    cr_assert(plan.prune.thresholds.cos == 0.995 && plan.prune.thresholds.l2 == 0.2);
+    cr_assert_null(plan.prune.thresholds_of, "a preset of a paper is the paper's");
     static const char *const bad[] = {"cos=2", "cos=x", "l2=-1", "l2=nan", "exit_cos=0.9x"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         char text[80];
@@ -208,9 +209,10 @@ Test(visipruner, a_filter_layer_is_checked_and_text_alone_is_left_as_it_is) {
         cr_assert(strstr(fv_last_error(), "filter"), "%s", fv_last_error());
     }
     plan = planned("prune=visipruner,filter=16/32", 8, 5);
-    cr_assert_eq(plan.edit[0].layer, 5);
+    cr_assert_eq(plan.prune.edit[0].layer, 5);
     plan = planned("prune=visipruner", 32, 0);
-    cr_assert(plan.n_edit == 0 && plan.mask[0] == FV_MASK_NONE && plan.note[FV_STAGE_PRUNE][0]);
+    cr_assert(plan.prune.n_edit == 0 && plan.prune.mask[0] == FV_MASK_NONE &&
+              plan.note[FV_STAGE_PRUNE][0]);
     cr_assert(plan.exact_counts);
 }
 
@@ -425,16 +427,16 @@ Test(visipruner, a_plan_bounds_the_layers_that_may_come_to_lead) {
     fv_plan whole = planned("prune=visipruner,cos=-1;lazy=vla,map=paper_like", 32, 576);
     fv_plan none = planned("lazy=vla,map=paper_like", 32, 576);
     uint64_t keys = KV_HEADS * 576 * D * 4;
-    cr_assert_eq(whole.splits, 2);
+    cr_assert_eq(whole.share.split_max, 2);
     cr_assert_eq(fv_plan_count(&whole).held, fv_plan_count(&none).held + 2 * keys);
     static const char across[] = "prune=visipruner,kv_shallow=drop;lazy=vla,map=given,blocks=4-8";
     whole = planned(across, 32, 576); /* of the masked layers nothing is kept */
-    cr_assert(whole.source_layer[5] == 4 && whole.source_layer[6] == 6 &&
-              whole.source_layer[8] == 6);
+    cr_assert(whole.share.source_layer[5] == 4 && whole.share.source_layer[6] == 6 &&
+              whole.share.source_layer[8] == 6);
     fv_plan gla = planned("prune=visipruner;lazy=gla,map=paper_like", 32, 576);
     cr_assert_eq(fv_plan_reused_text(&gla), 23 - 2);
     gla = planned("prune=visipruner,filter=30;lazy=gla,map=paper_like", 32, 576);
-    cr_assert_eq(gla.splits, 0, "layer 31 is alone");
+    cr_assert_eq(gla.share.split_max, 0, "layer 31 is alone");
 }
 
 Test(visipruner, visual_kv_of_the_masked_layers_can_go) {
