@@ -76,7 +76,7 @@ Test(overlay, rows_that_are_no_square_are_refused) {
     fv_image image = plain(4, 4, 0, 0, 0), sheet;
     fv_overlay o = {1, &image, &crop, &kept};
     cr_assert_eq(fv_overlay_draw(&o, &sheet), FV_EUNSUPPORTED);
-    cr_assert(strstr(fv_last_error(), "no square"), "%s", fv_last_error());
+    cr_assert(strstr(fv_last_error(), "not a square"), "%s", fv_last_error());
     kept.n_visual = 5; /* a class token and a square */
     cr_assert_eq(fv_overlay_draw(&o, &sheet), FV_OK, "%s", fv_last_error());
     fv_image_free(&sheet);
