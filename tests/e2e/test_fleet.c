@@ -264,7 +264,7 @@ Test(fleet, nobody_there_is_unavailable) {
     snprintf(f.address, sizeof f.address, "127.0.0.1:1");
     ask_fails("hello", 1, "UNAVAILABLE");
     ask_fails("hello", 1, "no fleet at 127.0.0.1:1");
-    ask_fails("hello", 1, "`fovea up` starts one");
+    ask_fails("hello", 1, "start one with `fovea up`");
     ask_fails("--to nowhere hello", 2, "'nowhere' is no address of a server: the port is missing");
     ask_fails("--to 127.0.0.1:99999 hello", 2, "the port must be 0..65535");
 }
