@@ -186,8 +186,9 @@ Test(fleet, answers_are_those_of_one_process_also_among_sixteen_others) {
                       " & echo $!",
                 f.address, f.dir);
     cr_assert_eq(sscanf(r.out, "%d", &pid), 1);
-    for (int i = 0; i < 600 && fleet_count(&f).n_running < 16; i++) usleep(50000);
-    cr_assert_geq(fleet_count(&f).n_running, 8, "the others do not run");
+    bool running = false;
+    for (int i = 0; i < 600 && !(running = fleet_count(&f).n_running >= 16); i++) usleep(50000);
+    cr_assert(running, "the others do not run");
     assert_same_under_each_policy();
     command_run(&r, "kill -0 %d", pid);
     cr_assert_eq(r.status, 0, "the others ended before the comparison did");
@@ -347,7 +348,8 @@ Test(fleet, a_router_that_drains_sends_new_requests_away_and_lets_the_running_on
         if (r.status != 0) break;
     }
     cr_assert(strstr(r.err, "UNAVAILABLE"), "%s", r.err);
-    cr_assert(strstr(r.err, "this router shuts down"), "%s", r.err);
+    /* Soon after the sentence it does not listen any more. */
+    cr_assert(strstr(r.err, "this router shuts down") || strstr(r.err, "no fleet at"), "%s", r.err);
     for (int i = 0; i < 2400 && kill(pid, 0) == 0; i++) usleep(50000);
     command_run(&r, "cat %s/long.err", f.dir);
     cr_assert(strstr(r.out, "1000 out, finish: length"), "%s", r.out);

@@ -155,7 +155,7 @@ Test(prefill_images, more_than_a_request_may_bring_are_refused_for_good) {
     ask_about_large(&a, 2);
     run(&p, &a);
     cr_assert_eq(p.end.status, FV_EINVAL, "%s", p.why);
-    cr_assert(strstr(p.why, "together"), "%s", p.why);
+    cr_assert(strstr(p.why, "in total"), "%s", p.why);
     cr_assert_eq(prefill_load().pixels_held, 0);
     close_workers();
 }

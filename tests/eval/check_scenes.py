@@ -66,7 +66,7 @@ def items_score_full_with_their_own_answers():
 
 def what_is_out_of_range_is_refused():
     raises("0 to 9 objects", library.scenes, "train", 0, 1, objects=(0, 9))
-    raises("96 to 1024", library.render, library.scenes("train", 0, 1), 20)
+    raises("out of range 96..1024", library.render, library.scenes("train", 0, 1), 20)
     raises("1 to 64", library.patches, library.scenes("train", 0, 1), 65)
     raises("2^40", library.item, "exam", "cell", 1 << 40)
 

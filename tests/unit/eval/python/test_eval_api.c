@@ -53,7 +53,7 @@ Test(eval_api, what_cannot_be_done_is_said) {
     uint8_t pixel[3];
     cr_assert_eq(fv_api_scenes(FV_SPLIT_TRAIN, 0, 1, NULL, scenes), 0);
     says(fv_api_scenes(7, 0, 1, NULL, scenes), "no split 7");
-    says(fv_api_render(scenes, 1, -4, pixel), "96 to 1024");
+    says(fv_api_render(scenes, 1, -4, pixel), "out of range 96..1024");
     says(fv_api_patches(scenes, 1, 0, pixel), "1 to 64");
     says(fv_api_ask(scenes, 99, 0, text, sizeof text), "no task 99");
     says(fv_api_ask(scenes, FV_TASK_CAPTION, 0, text, sizeof text), "16 bytes do not hold");

@@ -64,7 +64,7 @@ Test(exam, has_only_the_tasks_that_were_named_each_once) {
 }
 
 Test(exam, says_what_it_cannot_be) {
-    refused("smell", 10, 0, "there are shape, color,");
+    refused("smell", 10, 0, "available: shape, color,");
     refused(NULL, FV_N_TASK - 1, 0, "one for each task");
     refused(NULL, FV_SUITE_ITEMS_MAX + 1, 0, "items: write");
     refused(NULL, 100, FV_SUITE_SEED_MAX + 1, "seed");

@@ -53,7 +53,7 @@ static void same_as_store(const rig *r) {
     cr_assert_eq(next, fv_kv_get_shape(r->p.kv)->n_layer);
 }
 
-Test(kept, exact_is_one_set_of_all_rows_and_no_ranking) {
+Test(kept_map, exact_is_one_set_of_all_rows_and_no_ranking) {
     rig r;
     run(&r, "");
     same_as_store(&r);
@@ -64,7 +64,7 @@ Test(kept, exact_is_one_set_of_all_rows_and_no_ranking) {
     over(&r);
 }
 
-Test(kept, a_pruner_gives_a_set_for_each_phase_with_the_scores_that_chose_it) {
+Test(kept_map, a_pruner_gives_a_set_for_each_phase_with_the_scores_that_chose_it) {
     rig r;
     run(&r, "prune=fastv,layer=2,keep=0.5");
     same_as_store(&r);
@@ -84,7 +84,7 @@ Test(kept, a_pruner_gives_a_set_for_each_phase_with_the_scores_that_chose_it) {
     over(&r);
 }
 
-Test(kept, a_row_that_left_before_a_ranking_has_no_score_in_it) {
+Test(kept_map, a_row_that_left_before_a_ranking_has_no_score_in_it) {
     rig r;
     run(&r, "prune=pvtp,layer=1,stride=1,first=0.25,ratio=0.25");
     same_as_store(&r);
@@ -94,7 +94,7 @@ Test(kept, a_row_that_left_before_a_ranking_has_no_score_in_it) {
     over(&r);
 }
 
-Test(kept, heads_that_differ_are_counted) {
+Test(kept_map, heads_that_differ_are_counted) {
     rig r;
     run(&r, "select=streaming,sink=2,recent=0.5,full_heads=0.5");
     same_as_store(&r);
@@ -108,7 +108,7 @@ Test(kept, heads_that_differ_are_counted) {
     over(&r);
 }
 
-Test(kept, a_prompt_without_images_is_one_empty_set) {
+Test(kept_map, a_prompt_without_images_is_one_empty_set) {
     rig r = {.kept = {0}};
     tiny_net_open(&r.net, tiny_shape_default(), FV_F32, NULL, 1);
     tiny_prompt_make(&r.net, &r.p, 4, 0, 0, 3, "");
@@ -121,7 +121,7 @@ Test(kept, a_prompt_without_images_is_one_empty_set) {
 }
 
 /* Rows 3 and 1 of an image of four, and one made of the others: the overlay is of the four. */
-Test(kept, rows_that_were_condensed_are_shown_where_they_came_from) {
+Test(kept_map, rows_that_were_condensed_are_shown_where_they_came_from) {
     static const uint8_t seg[] = {FV_SEG_TEXT, FV_SEG_VISUAL, FV_SEG_VISUAL, FV_SEG_VISUAL,
                                   FV_SEG_TEXT};
     static const int32_t source[] = {3, 1, -1}, pos[] = {1, 2, 3};
@@ -154,7 +154,7 @@ Test(kept, rows_that_were_condensed_are_shown_where_they_came_from) {
 
 /* ---- over the network ------------------------------------------------------------------- */
 
-Test(kept, sets_that_do_not_fit_together_are_broken_messages) {
+Test(kept_map, sets_that_do_not_fit_together_are_broken_messages) {
     uint8_t bytes[4] = {1, 2, 2, 1};
     uint32_t rows[3] = {4, 4, 4};
     Fovea__Inference__V1__KeptTokens a = FOVEA__INFERENCE__V1__KEPT_TOKENS__INIT, b = a;

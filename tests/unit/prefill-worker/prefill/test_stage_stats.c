@@ -33,14 +33,14 @@ static void is(const fv_stage_stats *a, fv_stage s, uint64_t in, uint64_t out, i
     cr_assert_eq(a->stage[s].n_layer, n_layer);
 }
 
-Test(account, exact_has_nothing_to_tell) {
+Test(stage_stats, exact_has_nothing_to_tell) {
     int32_t ran[N];
     fv_stage_stats a = account("", ran);
     for (int s = 0; s < FV_N_STAGE; s++) is(&a, (fv_stage)s, 0, 0, 0);
     for (int32_t l = 0; l < N; l++) cr_assert_eq(ran[l], VISUAL);
 }
 
-Test(account, prune_tells_of_image_rows_and_select_of_what_is_left) {
+Test(stage_stats, prune_tells_of_image_rows_and_select_of_what_is_left) {
     int32_t ran[N];
     fv_stage_stats a =
         account("prune=vtw,layer=3;select=streaming,sink=2,recent=0.25,full_heads=0.5", ran);
@@ -52,13 +52,13 @@ Test(account, prune_tells_of_image_rows_and_select_of_what_is_left) {
        N);
 }
 
-Test(account, lazy_tells_in_how_many_layers_keys_are_borrowed) {
+Test(stage_stats, lazy_tells_in_how_many_layers_keys_are_borrowed) {
     int32_t ran[N];
     fv_stage_stats a = account("lazy=vla,map=given,blocks=1-3", ran);
     is(&a, FV_STAGE_LAZY, N * KV * VISUAL, N * KV * VISUAL, 2);
 }
 
-Test(account, a_stage_that_the_plan_left_out_is_not_there) {
+Test(stage_stats, a_stage_that_the_plan_left_out_is_not_there) {
     int32_t ran[N];
     fv_stage_stats a = account("prune=random,keep=1", ran);
     is(&a, FV_STAGE_PRUNE, N * KV * VISUAL, N * KV * VISUAL, 0);
