@@ -32,6 +32,11 @@ static void skip_if_sanitized(void) {
     if (SANITIZED) cr_skip("a sanitizer has its own allocator");
 }
 
+Test(heap, where_nothing_was_freed_nothing_goes_back) {
+    fv_heap_watch w = {0};
+    for (int i = 0; i < 2 * FV_HEAP_LOOKS; i++) cr_assert_eq(fv_heap_look(&w), 0);
+}
+
 Test(heap, memory_that_stays_free_goes_back_at_the_third_look) {
     fv_heap_watch w = {0};
     skip_if_sanitized();

@@ -14,12 +14,7 @@ static void ok(fv_status st) { cr_assert_eq(st, FV_OK, "%s", fv_last_error()); }
 
 /* 5 rows of text, 35 of an image, 3 of text, 35 of another image, 6 of text. */
 static void two_images(const tiny_net *net, tiny_prompt *p, const char *policy) {
-    tiny_prompt_make(net, p, 5, VISUAL, 9, 11, policy);
-    for (int32_t i = 0; i < 3; i++) {
-        p->seg[40 + i] = FV_SEG_TEXT;
-        p->seg[75 + i] = FV_SEG_VISUAL;
-    }
-    p->plan.shape.n_image = 2;
+    tiny_prompt_lay(net, p, "t5 v35 t3 v35 t6", 11, policy);
 }
 
 /* Runs layers [0, layer] over the whole prompt at once; capture [HEADS, p->n] is that layer's. Gives
