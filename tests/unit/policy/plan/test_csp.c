@@ -58,14 +58,8 @@ Test(csp, one_share_can_have_all_and_short_prompts_have_little) {
 
 /* ---- what is kept ----------------------------------------------------------------------- */
 
-/* 5 rows of text, 35 of an image, 3 of text, 35 of another image, 6 of text. */
 static void two_images(const tiny_net *net, tiny_prompt *p, const char *policy) {
-    tiny_prompt_make(net, p, 5, VISUAL, 9, 11, policy);
-    for (int32_t i = 0; i < 3; i++) {
-        p->seg[40 + i] = FV_SEG_TEXT;
-        p->seg[75 + i] = FV_SEG_VISUAL;
-    }
-    p->plan.shape.n_image = 2;
+    tiny_prompt_lay(net, p, "t5 v35 t3 v35 t6", 11, policy);
 }
 
 /* Per layer and KV head, the prompt positions that stay, ascending. */
