@@ -2,7 +2,7 @@
 #define FOVEA_COMMON_ACCUM_H
 
 /* TALLY: what is written down of the attention that rows of a KV store are paid, and which rows
- * leave by it. A policy says so (policy/plan/accumulator.h), a store does it (model/net/accumulator.h). */
+ * leave by it. A policy says so (policy/plan/plan.h), a store does it (model/net/accum.h). */
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -27,7 +27,7 @@
  * order of their positions. They are sent so, rather than with a permutation, because rows are
  * copied to their final places as they come: nobody has to move them again.
  *
- * Behind VEIL the last image tokens of a layer's heads are held and seen by nobody.
+ * VEIL: the last image tokens of a layer's heads are held but masked.
  *
  * A type is four letters. One that the reader does not know refuses the hand-off by name if it
  * is critical and is skipped if not; new methods add sections, not versions.
@@ -56,7 +56,7 @@ enum {
     X(HELLO, 'H', 'E', 'L', 'O')     /* what was agreed when the grant was given */                \
     X(PROMPT, 'P', 'R', 'M', 'T')    /* token ids, segments, next position, sampling */            \
     X(RANK, 'R', 'A', 'N', 'K')      /* u32 [Hkv]: image tokens at first, of a ranked layer */     \
-    X(MASK, 'V', 'E', 'I', 'L')      /* u32: image tokens of each head that nobody sees */         \
+    X(MASK, 'V', 'E', 'I', 'L')      /* u32: masked image tokens at the end of each head */        \
     X(ROWS, 'R', 'O', 'W', 'S')      /* u32 [layers, Hkv, segments]: lengths */                    \
     X(POSITIONS, 'P', 'O', 'S', 'N') /* i32 [lists, len]: one list for all heads, or Hkv */        \
     X(ACCUM, 'T', 'A', 'L', 'Y')     /* f32 [rows of all heads, dims 1]: what they were paid */    \

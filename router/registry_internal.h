@@ -4,7 +4,7 @@
 /* The fleet, as its two files share it; nobody else includes this.
  *
  *   join.c       the calls of Fleet.Join: proofs, introductions, who may come in
- *   members.c    the list of those who are in */
+ *   registry.c    the list of those who are in */
 #include "router/registry.h"
 
 typedef struct fv_join fv_join; /* a call of Fleet.Join; join.c's own, lives as long as the call */
@@ -29,7 +29,7 @@ void fv_join_finish(fv_join *j, fv_status st);
 /* Ends those that have proved nothing for too long. */
 void fv_joins_tick(fv_registry *m, double now_s);
 
-/* ---- members.c -------------------------------------------------------------------------- */
+/* ---- registry.c -------------------------------------------------------------------------- */
 
 /* Is the name free? A lost worker that had it is forgotten. */
 bool fv_registry_free(fv_registry *m, const char *name);

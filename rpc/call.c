@@ -1,5 +1,5 @@
 /* Calls: the queue of messages going out, the loop that reads messages coming in, and the count of
- * references that says when a call is over. Loop thread. rpc_internal.h draws the states. */
+ * references that says when a call is over. Loop thread. internal.h draws the states. */
 #include "rpc/call.h"
 
 #include <assert.h>

@@ -1,7 +1,7 @@
 #ifndef FOVEA_RPC_INTERNAL_H
 #define FOVEA_RPC_INTERNAL_H
 
-/* What rpc_call.c, rpc_server.c and rpc_client.c share; nobody else includes it.
+/* What call.c, server.c and client.c share; nobody else includes it.
  *
  * A call is a small state machine in two directions that know little of each other:
  *

@@ -233,7 +233,7 @@ static fv_status check_turns(const fv_chat_turn *turns, int32_t n) {
 typedef struct page {
     FILE *f;
     size_t n;
-    size_t *at; /* NULL: nobody asks */
+    size_t *at; /* NULL: not wanted */
     int32_t n_at;
 } page;
 

@@ -1,8 +1,8 @@
 #ifndef FOVEA_DECODE_WORKER_RECEIVE_INTERNAL_H
 #define FOVEA_DECODE_WORKER_RECEIVE_INTERNAL_H
 
-/* One hand-off that is being received: what receive.c (grants, the sink) and receive_stream.c
- * (sections to rows) and receive_packed.c (sections to factors) share, and nobody else. */
+/* One hand-off that is being received: what receive.c (grants, the sink) and stream.c
+ * (sections to rows) and packed.c (sections to factors) share, and nobody else. */
 #include "decode-worker/receive/receive.h"
 #include "model/net/kv_packed.h"
 #include "policy/plan/packed_shape.h"
@@ -38,7 +38,7 @@ typedef struct fv_import {
     int32_t head;   /* whose rows come next */
     uint32_t *rows; /* [N, Hkv, FV_N_SEG] as ROWS said */
     bool ranked;    /* RANK came for the layer whose ROWS are due */
-    int32_t *mask;  /* [N] as VEIL said: image tokens of each head that nobody sees */
+    int32_t *mask;  /* [N] as VEIL said: masked image tokens at the end of each head */
     uint8_t *seen;  /* [prompt rows] which positions of a head in any order came; or NULL */
     uint64_t n_rows, bytes_visual; /* announced so far */
     int32_t n_reused_text;         /* layers that LEAD gave another's text keys */
@@ -51,7 +51,7 @@ typedef struct fv_import {
     size_t head_off;          /* and the bytes of it that are there */
 } fv_import;
 
-/* ---- receive_packed.c ------------------------------------------------------------------ */
+/* ---- packed.c ------------------------------------------------------------------ */
 
 /* PACK begins: of image tokens, or of text tokens where the policy has factors of their keys. */
 fv_status fv_import_begin_packed(fv_import *l, const fv_section *s);
@@ -70,7 +70,7 @@ fv_status fv_import_end_factor(fv_import *l);
 
 fv_status fv_import_take_importance(fv_import *l);
 
-/* ---- receive_stream.c ------------------------------------------------------------------ */
+/* ---- stream.c ------------------------------------------------------------------ */
 
 /* What n_visual image tokens in every layer can come to at most. */
 uint64_t fv_import_most_visual(const fv_kv_shape *shape, uint32_t n_visual);

@@ -377,7 +377,7 @@ static fv_status take_mask(fv_import *l) {
     return FV_OK;
 }
 
-/* Rows that nobody sees are among those that come, and none of them ever leaves. */
+/* Masked tokens are among those received, and none of them is ever evicted. */
 static fv_status check_mask(const fv_import *l, int32_t layer) {
     bool leave = fv_accum_kind_of(l->got.kv) || l->ranked;
     for (int32_t g = 0; l->mask[layer] && g < l->shape->n_kv; g++)

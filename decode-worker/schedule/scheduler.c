@@ -19,7 +19,7 @@ struct fv_scheduler {
     fv_scheduler_hooks hooks;
     fv_answer *first; /* all, in the order in which they came */
     int32_t count[FV_ANSWER_SETTLING + 1];
-    fv_pulse *pulse; /* borrowed; NULL: nobody asks */
+    fv_pulse *pulse; /* borrowed; NULL: not wanted */
     int32_t batch_max;
     bool changed;
 };

@@ -36,7 +36,7 @@ struct fv_decode_worker {
     fv_peers_in pairs;
     fv_rpc_op changed; /* says on_change; on its way while `changing` */
     atomic_bool changing;
-    struct fv_push *pushes;   /* service_handoff.c: all streams of frames */
+    struct fv_push *pushes;   /* handoff.c: all streams of frames */
     atomic_ullong n_fallback; /* frames that were to come from device to device, and did not */
     fv_job drain;
     bool draining, is_drained;
@@ -45,10 +45,10 @@ struct fv_decode_worker {
     void *closed_user;
 };
 
-/* service_handoff.c: streams that wait for what comes over a pair look again. */
+/* handoff.c: streams that wait for what comes over a pair look again. */
 void fv_pushes_look(fv_decode_worker *w);
 
-extern const fv_scheduler_hooks fv_decode_hooks; /* service_decode.c */
+extern const fv_scheduler_hooks fv_decode_hooks; /* decode.c */
 fv_rpc_service fv_handoff_service(fv_decode_worker *w);
 fv_rpc_service fv_decode_service(fv_decode_worker *w);
 
@@ -56,7 +56,7 @@ fv_rpc_service fv_decode_service(fv_decode_worker *w);
 fv_status fv_ticket_read(const ProtobufCBinaryData *id, uint64_t epoch, fv_ticket *out);
 fv_status fv_conversation_read(const ProtobufCBinaryData *id, uint8_t out[16]);
 
-/* service_request.c: fills an answer that is {0}; what it points to lies in the arena. `context` is
+/* request.c: fills an answer that is {0}; what it points to lies in the arena. `context` is
  * the checkpoint's. */
 typedef Fovea__Handoff__V1__DecodeRequest fv_decode_message;
 fv_status fv_decode_request_read(const fv_decode_message *q, int32_t context, fv_arena *a,

@@ -2,7 +2,7 @@
 #define FOVEA_DECODE_WORKER_SERVICE_PAIR_H
 
 /* PAIRS, the receiving side: what prefill workers send from device to device arrives in places, and
- * waits there until the stream of its hand-off (service_handoff.c) asks for it. Inside the worker;
+ * waits there until the stream of its hand-off (handoff.c) asks for it. Inside the worker;
  * loop thread. */
 #include "common/peer.h"
 #include "rpc/server.h"

@@ -5,10 +5,10 @@
  * decode-worker/schedule/scheduler.h.
  *
  *   [loop thread]                     jobs            [computing thread]
- *   service_handoff.c  Open           ------------->  opens: room now, or in its turn
+ *   handoff.c  Open           ------------->  opens: room now, or in its turn
  *                      Push, frames   ------------->            frame ... commit
  *                      Release        ------------->            abort
- *   service_decode.c   Decode         ------------->  claim, sequence, batch: join
+ *   decode.c   Decode         ------------->  claim, sequence, batch: join
  *                      tokens        <-------------   batch: step, while anybody is in it
  *
  * Everything that computes, and the KV pool, belongs to the computing thread; every call belongs to

@@ -82,7 +82,7 @@ static __device__ __forceinline__ float fv_lanes_tree(float acc, unsigned mask =
 #pragma unroll
     for (int s = FV_LANES / 2; s > 0; s /= 2) {
         float other = __shfl_down_sync(mask, acc, (unsigned)s, FV_LANES);
-        acc += other; /* lanes beyond s hold sums that nobody asks for */
+        acc += other; /* lanes beyond s hold sums that are not used */
     }
     return acc;
 #else
@@ -92,7 +92,7 @@ static __device__ __forceinline__ float fv_lanes_tree(float acc, unsigned mask =
     for (int i = 0; i < FV_LANES; i++) memcpy(&lane[i], rooms + (first + i) * fv_emu::ROOM, 4);
     for (int s = FV_LANES / 2; s > 0; s /= 2)
         for (int i = 0; i < s; i++) lane[i] += lane[i + s];
-    return (int)fv_emu::self->lane == first ? lane[0] : NAN; /* which nobody asks for */
+    return (int)fv_emu::self->lane == first ? lane[0] : NAN; /* not used */
 #endif
 }
 

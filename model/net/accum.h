@@ -1,7 +1,7 @@
 #ifndef FOVEA_MODEL_NET_ACCUM_H
 #define FOVEA_MODEL_NET_ACCUM_H
 
-/* A store whose rows keep a TALLY of the attention that they are paid (common/accumulator.h), and let go
+/* A store whose rows keep a TALLY of the attention that they are paid (common/accum.h), and let go
  * of those that matter least, head by head.
  *
  *   prefill --fv_accum_put--> accumulator of the prompt --> with its rows over the wire

@@ -1,5 +1,5 @@
 /* Decoder layers over a ragged pass. Per pass the host works out once what every layer shares
- * (pass_tables.h); per layer it only fills argument structs.
+ * (forward_tables.h); per layer it only fills argument structs.
  *
  * LAZY LAYERS (Q Cache, lazy attention). Layers of a block share rotated queries and keys of its
  * first layer, the source layer c: all of them (GLA), or those of image tokens (VLA).

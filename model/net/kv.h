@@ -12,8 +12,8 @@
  * selection from single heads. Rows are in ascending position inside a segment, image tokens of a
  * ranked layer in the order of their rank instead, and those of a store that lets rows go one by
  * one (fv_kv_remove) in any; positions are the original ones of the prompt and never change (keys
- * are stored rotated). A layer may hold image tokens that nobody sees (fv_kv_mask) behind those that
- * are.
+ * are stored rotated). A layer may hold masked image tokens (fv_kv_mask): no query attends to
+ * them. They are the last ones of each head.
  *
  * A lazy layer (lazy attention) borrows the keys of an earlier layer, its source layer: its own memory
  * holds values, its runs point to the source layer's keys, and what reads runs need not know. Rows of a
@@ -103,10 +103,10 @@ fv_status fv_kv_append_head(fv_kv *kv, int32_t layer, int32_t head, fv_kv_segmen
 fv_status fv_kv_keep(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t *const *idx,
                      const int32_t *n);
 
-/* ---- rows that nobody sees --------------------------------------------------------------- */
+/* ---- masked tokens ----------------------------------------------------------------------- */
 
-/* From now on nobody sees the last n image tokens of any head of a layer: they stay where they are,
- * behind the end of its runs, and fv_kv_len does not count them. Once, and not where keys are
+/* Masks the last n image tokens of every head of a layer: no query attends to them any more. They stay
+ * in place, past the end of the layer's block tables, and fv_kv_len does not count them. Once, and not where keys are
  * borrowed or lent, or rows leave. */
 void fv_kv_mask(fv_kv *kv, int32_t layer, int32_t n);
 int32_t fv_kv_masked(const fv_kv *kv, int32_t layer);

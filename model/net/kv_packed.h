@@ -51,7 +51,7 @@ typedef struct fv_kv_packed {
     uint8_t *group;        /* [n] */
     int32_t n_alive;       /* rows that count */
     int32_t n_first;       /* rows there were before any was let go */
-    /* What the rows are paid (expand.h); NULL: nobody asks. */
+    /* What the rows are paid (expand.h); NULL: not wanted. */
     float *importance; /* [n] on the host */
     float *turn;       /* [n] on the store's device: the mean over the rows of this turn, */
     int32_t n_turn;    /* so many of which have run */

@@ -165,7 +165,7 @@ fv_status fv_kv_keep(fv_kv *kv, int32_t layer, fv_kv_segment seg, const int32_t 
     return FV_OK;
 }
 
-/* ---- rows that nobody sees --------------------------------------------------------------- */
+/* ---- masked tokens ----------------------------------------------------------------------- */
 
 void fv_kv_mask(fv_kv *kv, int32_t layer, int32_t n) {
     assert(kv->masked[layer] == 0 && !fv_kv_packed_at(kv, layer) && !kv->column_bytes[FV_KV_ACCUM]);

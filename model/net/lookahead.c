@@ -73,7 +73,7 @@ static fv_status put_angles(fv_decoder *dec, const fv_lookahead *lookahead, cons
     return dev->ops->copy_async(dev, s->sin.data, sine, n * sizeof *sine);
 }
 
-/* Runs of one segment over s->kv, whose values are the keys again: nobody asks for the output. */
+/* Runs of one segment over s->kv, whose values are the keys again: the output is not used. */
 static fv_status make_runs(fv_decoder *dec, const fv_lookahead *lookahead, const peeked *s,
                            fv_block_table **out) {
     int32_t n = lookahead->x.rows, n_block = (n + FV_KV_BLOCK - 1) / FV_KV_BLOCK;

@@ -13,7 +13,7 @@ typedef struct fv_packed_forward {
     bool any;           /* some sequence has a packed layer among those of the pass */
     fv_tensor lse;      /* [rows, H] over raw rows; absent: attention need not leave it */
     fv_tensor o2, lse2; /* [rows, H D], [rows, H] over packed rows */
-    int32_t *n_score;   /* [n_seq] columns of its scores; 0: nobody asks what rows are paid */
+    int32_t *n_score;   /* [n_seq] columns of its scores; 0: no scores wanted */
     fv_tensor *score;   /* [n_seq] [H * rows, columns] */
     fv_packed_seq *seq; /* [n_seq] */
     int32_t *owner;     /* [n_seq] number of the sequence in the pass */

@@ -27,7 +27,7 @@ typedef struct fv_vision_capture {
     float *k;      /* [n, 1 + P, d_vision] likewise, the class row first */
 } fv_vision_capture;
 
-/* Where results go; what nobody asks for is absent. */
+/* Where results go; what is not wanted is absent. */
 typedef struct fv_vision_out {
     fv_tensor features;               /* [n * visual tokens, feature width] F32 on the device */
     fv_tensor embeds;                 /* [n * visual tokens, d_text] F32 on the device */

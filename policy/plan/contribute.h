@@ -42,7 +42,7 @@ int32_t fv_plan_share_of_images(const fv_plan_shape *shape, double share);
  * there are, the stage is noted to keep every visual token, unless it has dropped some before. */
 void fv_plan_drop(fv_plan *plan, int32_t layer, int32_t keep);
 
-/* The same, but that the others run on and are held, and nobody sees them. */
+/* The same, but the other tokens run on and are held, masked. */
 void fv_plan_mask_after(fv_plan *plan, int32_t layer, int32_t keep);
 
 /* The select stage leaves `rows` to each KV head: pure, at most what prune leaves to the layer.

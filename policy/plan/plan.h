@@ -58,8 +58,8 @@ enum {
     FV_CAPTURE_TURNED = 16, /* with raters: divided by what rotation alone would make them score */
 };
 
-/* Before `layer` runs, `keep` of the visual tokens that are left stay; masked, the others do too, and
- * nobody sees them any more. */
+/* Before `layer` runs, all but `keep` of the remaining visual tokens are pruned, or masked: they run
+ * on, but nothing attends to them. */
 typedef struct fv_plan_edit {
     int32_t layer, keep;
     double share;   /* of each image's own tokens, `keep` in all; 0: images count together */

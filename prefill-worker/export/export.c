@@ -180,7 +180,7 @@ static fv_status send_rank(fv_export *s, int32_t l) {
     return fv_packet_write(&s->writer, section, &(fv_piece){bytes, n * 4}, 1);
 }
 
-/* Rows that nobody sees are sent with the others, and that they are not seen ahead of them. */
+/* Masked tokens are sent with the others; their number goes ahead of them. */
 static fv_status send_mask(fv_export *s, int32_t l) {
     uint32_t n = (uint32_t)fv_kv_masked(s->req.kv, l);
     void *bytes;

@@ -1,4 +1,4 @@
-/* The closed form of influence.h, in double: a row near a threshold must not depend on the order of
+/* The closed form of ablation.h, in double: a row near a threshold must not depend on the order of
  * sums. The thread that owns the store. */
 #include "prefill-worker/prefill/ablation.h"
 

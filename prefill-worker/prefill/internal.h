@@ -3,12 +3,12 @@
 
 /* What the files of the prefill loop share; nobody else includes it.
  *
- *   prefill.c         the loop: embeddings, groups of layers, chunks of rows
- *   prefill_captures.c    what the prompt's last rows attend to, layer by layer
- *   prefill_sums.c    what many tokens of the prompt attend to, where the prune stage asks
- *   prefill_rows.c    between phases: visual tokens leave
- *   prefill_mask.c    beside them: rows that run on and are seen by nobody
- *   prefill_answer.c  behind the prompt: an answer that is taken up again
+ *   prefill.c   the loop: embeddings, groups of layers, chunks of rows
+ *   captures.c  what the prompt's last rows attend to, layer by layer
+ *   sums.c      attention scores that many tokens of the prompt give, where the prune stage asks
+ *   rows.c      between phases: visual tokens are pruned
+ *   masking.c   visual tokens that run on but are masked
+ *   answer.c    after the prompt: an answer that is resumed
  *
  * Layers are [l0, l1), rows of a chunk [a, e) in the list of all rows, b is a request. */
 #include "common/arena.h"
@@ -43,7 +43,7 @@ typedef struct fv_prefill_visual {
     int32_t *rank_from;    /* [N] as the plan has it, until rows leave where data say so */
 } fv_prefill_visual;
 
-/* Image tokens of a request that nobody sees any more. */
+/* Masked image tokens of a request. */
 typedef struct fv_prefill_mask {
     int32_t n;
     int32_t *pos; /* [n] ascending */
@@ -75,7 +75,7 @@ typedef struct fv_prefill {
     fv_arena group; /* what a group of layers leaves for its end, and for that of its blocks */
 } fv_prefill;
 
-/* ---- prefill_captures.c --------------------------------------------------------------------- */
+/* ---- captures.c --------------------------------------------------------------------- */
 
 /* Behind the prompt's last row of request b. Rows that leave are all before it. */
 int32_t fv_prefill_prompt_end(const fv_prefill *p, int32_t b);
@@ -93,7 +93,7 @@ fv_status fv_prefill_ask_captures(fv_prefill *p, int32_t b, int32_t l0, int32_t 
 /* The first n captures have been filled. */
 fv_status fv_prefill_read_captures(fv_prefill *p, int32_t b, const fv_forward_seq *seq, int32_t n);
 
-/* ---- prefill_sums.c --------------------------------------------------------------------- */
+/* ---- sums.c --------------------------------------------------------------------- */
 
 /* Whether the prune stage asks for a capture of many rows in the layer. */
 bool fv_prefill_sums_rows(const fv_prefill *p, int32_t b, int32_t layer);
@@ -109,7 +109,7 @@ fv_status fv_prefill_open_row_sums(fv_prefill *p, int32_t b, int32_t layer);
 fv_status fv_prefill_row_sums_capture(fv_prefill *p, int32_t b, int32_t layer, int32_t a, int32_t e,
                                       fv_forward_capture *capture);
 
-/* ---- prefill_rows.c --------------------------------------------------------------------- */
+/* ---- rows.c --------------------------------------------------------------------- */
 
 /* Image tokens of request b that are still running: their positions, in memory of the run. */
 fv_status fv_prefill_visual_rows(fv_prefill *p, int32_t b, int32_t **pos, int32_t *n);
@@ -122,7 +122,7 @@ fv_status fv_prefill_drop_rows(fv_prefill *p, int32_t layer);
 /* Layers [l0, l1) have run: those with rows that were merged hold them in an order of their own. */
 fv_status fv_prefill_mark_order(fv_prefill *p, int32_t b, int32_t l0, int32_t l1);
 
-/* ---- prefill_mask.c --------------------------------------------------------------------- */
+/* ---- masking.c --------------------------------------------------------------------- */
 
 /* Rows row[n] of the list, image tokens of request b, are taken out of it to run beside it from
  * `layer` on. */
@@ -132,7 +132,7 @@ fv_status fv_prefill_mask_rows(fv_prefill *p, int32_t b, int32_t layer, const in
 /* Runs them through layers [l0, l1), which all other rows of the request have gone through. */
 fv_status fv_prefill_run_masked(fv_prefill *p, int32_t b, int32_t l0, int32_t l1);
 
-/* ---- prefill_answer.c ------------------------------------------------------------------- */
+/* ---- answer.c ------------------------------------------------------------------- */
 
 /* Rows of a broken-off answer that run behind the prompt instead of with it. */
 int32_t fv_prefill_rows_behind(const fv_prefill_request *req);

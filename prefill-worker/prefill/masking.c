@@ -1,9 +1,8 @@
-/* Rows that are masked: from a layer on nobody sees them, and they run on and are held as if
- * someone did. They run beside the list of rows, a group of layers behind it, so that all other
- * rows are run, and get bits, as if these had left; and their keys and values come to lie behind
- * those that are seen, where a length hides them. What such a row itself sees is what a mask leaves
- * to it: the rows ahead of it but for other masked ones, and not itself. The thread that owns the
- * decoder. */
+/* Masked tokens: from a layer on nothing attends to them, but they run on and are held. They run
+ * separately, one group of layers after the list of the other tokens, so that those are computed, bit
+ * for bit, as if the masked ones had been pruned. Their keys and values are stored after the others',
+ * past the length that attention reads. A masked token itself attends to the tokens before it that are
+ * not masked, and not to itself. The thread that owns the decoder. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>

@@ -26,7 +26,7 @@ typedef struct fv_prune_context {
      * [n_head, n_key], of peaks [FV_N_SEG, n_key]; visual tokens stand first. */
     const float *sums;
     int32_t n_head, n_key;
-    /* [n_visual] their influence on that row in the layer before (influence.h); NULL likewise. */
+    /* [n_visual] their influence on that row in the layer before (ablation.h); NULL likewise. */
     const float *l2, *cos;
     fv_plan_thresholds thresholds; /* the plan's, */
     const char *thresholds_of;     /* and whose; NULL: the request's */

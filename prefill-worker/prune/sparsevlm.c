@@ -1,5 +1,5 @@
 /* prune=sparsevlm: SparseVLM (arXiv 2410.04417; Gumpest/SparseVLMs). With s[h, j] what the raters
- * paid to row j in head h (raters.h), in version 2 divided by what rotation alone would make them
+ * paid to row j in head h (scorers.h), in version 2 divided by what rotation alone would make them
  * score:
  *     heads   v1: all; v2: those of greatest sum_j s[h, j], a share of all (14 of 32)
  *     score   sum over these heads of s[h, j]

@@ -149,7 +149,7 @@ struct fv_prefill_worker {
     void *closed_user;
 };
 
-/* worker_task.c: a message becomes a prompt, a plan and a request for room. Where the task is
+/* task.c: a message becomes a prompt, a plan and a request for room. Where the task is
  * READING behind either of the first two, its images come first: it goes on with the second. What
  * it took is given back by fv_task_release, also after a failure; with `keep` a hand-off that is
  * done stays. */
@@ -158,7 +158,7 @@ fv_status fv_task_prepare_rest(fv_task *t);
 void fv_task_release(fv_task *t, bool keep);
 void fv_task_fini(fv_task *t); /* what the report was made of goes too */
 
-/* worker_images.c: images become rows. */
+/* images.c: images become rows. */
 
 /* Loop thread: counts the pixels of a request by the headers of its images, and takes them of the
  * worker's. FV_EINVAL: one cannot be read, or they are too many; FV_EBUSY: too many for now. */
@@ -175,7 +175,7 @@ fv_status fv_task_images_read(fv_task *t);
  * nothing when it was done before. */
 fv_status fv_task_encode(fv_task *t);
 
-/* worker_run.c: the computing thread's part. */
+/* run.c: the computing thread's part. */
 
 /* From now on the task is worked on, and `shared` counts for it, too; or it waits again. */
 void fv_task_works(fv_task *t, uint64_t (*shared)(const void *worker));
@@ -186,7 +186,7 @@ void fv_prefill_line_close(fv_prefill_worker *w); /* the thread has ended, or ne
 void fv_task_enqueue(fv_job *job);                /* a task's job */
 double fv_prefill_line_work(void *worker);        /* fv_jobs_options.work */
 
-/* worker_probe.c: the probe's way in and out of the line. */
+/* probe.c: the probe's way in and out of the line. */
 fv_status fv_prefill_probe_open(fv_prefill_worker *w);
 void fv_prefill_probe_close(fv_prefill_worker *w);
 bool fv_prefill_probe_due(const fv_prefill_worker *w);
@@ -196,7 +196,7 @@ void fv_prefill_probe_begin(fv_prefill_worker *w);
 void fv_prefill_probe_over(fv_task *t);
 void fv_prefill_went_well(fv_prefill_worker *w); /* a request did: no probe is due for a while */
 
-/* worker_report.c: this worker's half of the report, for a task that is over. *out lies in the
+/* report.c: this worker's half of the report, for a task that is over. *out lies in the
  * task's arena. */
 fv_status fv_task_report(fv_task *t, fv_report_message **out);
 

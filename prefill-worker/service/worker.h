@@ -7,10 +7,10 @@
  *   [loop thread]  worker.c            call -> task; what the task has to say -> the call
  *        |  a task is one request       ^
  *        v                              | Begun, FirstToken, HandedOff, or the failure
- *   [computing thread]  worker_run.c   prepare -> (grant) -> encode -> prefill -> sample -> ship
+ *   [computing thread]  run.c   prepare -> (grant) -> encode -> prefill -> sample -> ship
  *        |                                   ^                            '--> ship, group by group
  *        v                                   |
- *   [reading thread]    worker_images.c   images, one at a time: decode, preprocess
+ *   [reading thread]    images.c   images, one at a time: decode, preprocess
  *
  * A request is prefilled when the decode worker has granted room, together with the others that
  * have got theirs by then. Nothing is decoded or computed for one that is refused, but for images

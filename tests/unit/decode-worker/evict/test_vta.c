@@ -330,7 +330,7 @@ Test(vta, visual_rows_leave_by_the_clock_and_text_stays) {
     }
 }
 
-/* From tau on nobody sees an image: as in a store whose visual tokens were taken out by hand. */
+/* From tau on images are masked: as in a store whose visual tokens were taken out by hand. */
 Test(vta, behind_tau_attention_is_over_text_alone) {
     tiny_net net;
     tiny_prompt p, text, *other = &text;

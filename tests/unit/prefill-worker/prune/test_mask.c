@@ -1,4 +1,4 @@
-/* prune=fastv,mode=mask: rows that run on, cross the wire and are held, and that nobody sees. */
+/* prune=fastv,mode=mask: tokens that run on, are handed off and held, but masked. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>
