@@ -9,7 +9,7 @@
  *             that is kept; the error of scores q k_j for queries of all directions alike, against
  *             how far keys are from their mean; bytes of the keys' part; microseconds of one row's
  *             attention, values of rank 64 included, for 576 rows and for 4096
- *   nano      keys of checkpoints/nano, of images of the exam: energy, mean over layers and
+ *   nano      keys of checkpoints/nano, of images of the evaluation: energy, mean over layers and
  * items; how far the answer's first token, computed from factors, is from what it is with all of
  * the keys and the same values (Kullback-Leibler, nats); bytes of all layers' keys
  *
@@ -162,18 +162,18 @@ static fv_status on_logits(void *user, const float *logits, int32_t n_vocab) {
 
 /* The first token of an item's answer under a policy: its logits, and what packing says. */
 static void real_ask(real *r, int32_t item, const char *policy, fv_report *report) {
-    fv_eval_session seat;
-    bench_must(fv_eval_session_take(&r->exam, r->side, 0, item, &seat));
-    fv_ask ask = {.n_image = seat.item.n_image,
-                  .images = seat.image,
-                  .n_turn = seat.n_chat,
-                  .turns = seat.chat,
+    fv_eval_session session;
+    bench_must(fv_eval_session_take(&r->exam, r->side, 0, item, &session));
+    fv_ask ask = {.n_image = session.item.n_image,
+                  .images = session.image,
+                  .n_turn = session.n_chat,
+                  .turns = session.chat,
                   .sampling = fv_sampling_default(),
                   .max_tokens = 1};
     bench_must(fv_policy_parse(policy, &ask.policy));
     fv_ask_hooks hooks = {.user = r, .logits = on_logits};
     bench_must(fv_local_ask(r->local, &ask, &hooks, report));
-    fv_eval_session_leave(&seat);
+    fv_eval_session_leave(&session);
 }
 
 /* KL(p || q) of softmaxes, in nats. */

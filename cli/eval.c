@@ -1,4 +1,4 @@
-/* fovea eval: the exam under any number of policies, here or over a fleet. */
+/* fovea eval: the evaluation under any number of policies, here or over a fleet. */
 #include <stdio.h>
 #include <string.h>
 
@@ -65,12 +65,12 @@ typedef struct eval {
     const char *name[POLICIES_MAX];              /* as they were given */
     bool kept;                                   /* dialogs are, where that can be */
     char fingerprint[17];
-    char sheet_path[PATH_CAP], results_path[PATH_CAP], page_path[PATH_CAP];
+    char results_log_path[PATH_CAP], results_path[PATH_CAP], page_path[PATH_CAP];
     fv_local *local;   /* or */
     fv_remote *remote; /* this */
     fv_results_log_head head;
-    fv_results_log sheet;
-    fv_eval_run sitting;
+    fv_results_log results_log;
+    fv_eval_run eval_run;
     json_t *spectra; /* NULL: not asked for */
 } eval;
 
@@ -120,7 +120,7 @@ static fv_status read_spectra(const fv_options *o, const fv_suite *exam) {
 
 static fv_status check_output(const eval *e) {
     FV_TRY(fv_dir_make(fv_options_string(e->o, "out")));
-    FV_TRY(fv_output_check(e->sheet_path));
+    FV_TRY(fv_output_check(e->results_log_path));
     FV_TRY(fv_output_check(e->results_path));
     return fv_output_check(e->page_path);
 }
@@ -135,11 +135,11 @@ static fv_status read_ways(eval *e) {
     if (!first) first = fleet ? "prefill" : "held";
     if (strcmp(first, "held") != 0 && strcmp(first, "prefill") != 0)
         return FV_FAIL(FV_EINVAL, "--first %s: write held or prefill", first);
-    e->sitting.first_held = strcmp(first, "held") == 0;
-    if (e->sitting.first_held && fleet)
+    e->eval_run.first_held = strcmp(first, "held") == 0;
+    if (e->eval_run.first_held && fleet)
         return FV_FAIL(FV_EINVAL, "--first held does not work with --to: a fleet computes the "
                                   "first token in the prefill");
-    e->head.first = e->sitting.first_held ? "held" : "prefill";
+    e->head.first = e->eval_run.first_held ? "held" : "prefill";
     return FV_OK;
 }
 
@@ -155,7 +155,7 @@ static fv_status read_options(eval *e) {
     FV_TRY(fv_suite_make(tasks, n_task, (int32_t)fv_options_int(o, "items"),
                          (int32_t)fv_options_int(o, "seed"), &e->head.exam));
     FV_TRY(read_spectra(o, &e->head.exam));
-    FV_TRY(fv_path_join(out, "items.jsonl", e->sheet_path, sizeof e->sheet_path));
+    FV_TRY(fv_path_join(out, "items.jsonl", e->results_log_path, sizeof e->results_log_path));
     FV_TRY(fv_path_join(out, "results.json", e->results_path, sizeof e->results_path));
     FV_TRY(fv_path_join(out, "report.html", e->page_path, sizeof e->page_path));
     return check_output(e);
@@ -169,14 +169,14 @@ static fv_status know(eval *e, const fv_model_config *cfg, const char *fingerpri
                        fv_options_string(e->o, "checkpoint"));
     snprintf(e->fingerprint, sizeof e->fingerprint, "%s", fingerprint);
     e->head.checkpoint = e->fingerprint;
-    e->sitting.side = fv_eval_session_side(cfg);
+    e->eval_run.side = fv_eval_session_side(cfg);
     return FV_OK;
 }
 
 static fv_status open_local(eval *e) {
-    FV_TRY(fv_request_engine(e->o, e->sitting.at_once, &e->local));
+    FV_TRY(fv_request_engine(e->o, e->eval_run.at_once, &e->local));
     e->head.by = "process";
-    e->sitting.keep_ms = e->kept ? KEEP_MS : 0;
+    e->eval_run.keep_ms = e->kept ? KEEP_MS : 0;
     e->head.dialog = e->kept ? "kept" : "whole";
     e->head.kv_dtype = fv_options_string(e->o, "kv-dtype");
     return know(e, fv_local_config(e->local), fv_local_fingerprint(e->local));
@@ -195,9 +195,9 @@ static fv_status know_fleet(eval *e, const fv_checkpoint *ck) {
                        fv_options_string(e->o, "checkpoint"), fingerprint,
                        fv_options_string(e->o, "to"), model.fingerprint);
     if (e->kept)
-        e->sitting.keep_ms = (int32_t)(model.keep_ms_max < KEEP_MS ? model.keep_ms_max : KEEP_MS);
+        e->eval_run.keep_ms = (int32_t)(model.keep_ms_max < KEEP_MS ? model.keep_ms_max : KEEP_MS);
     e->head.by = "fleet";
-    e->head.dialog = e->sitting.keep_ms ? "kept" : "whole";
+    e->head.dialog = e->eval_run.keep_ms ? "kept" : "whole";
     return FV_OK;
 }
 
@@ -214,29 +214,30 @@ static fv_status open_remote(eval *e) {
 }
 
 static fv_status open_party(eval *e) {
-    e->sitting.at_once = (int32_t)fv_options_int(e->o, "concurrency");
+    e->eval_run.at_once = (int32_t)fv_options_int(e->o, "concurrency");
     return fv_options_string(e->o, "to") ? open_remote(e) : open_local(e);
 }
 
-/* ---- the exam ----------------------------------------------------------------------------- */
+/* ---- the evaluation ----------------------------------------------------------------------------- */
 
-/* The sheet, with what earlier exams have answered of it. */
-static fv_status open_sheet(eval *e) {
+/* The results log, with what earlier evaluations have answered of it. */
+static fv_status open_results_log(eval *e) {
     const char *const *dirs;
     char path[PATH_CAP];
     int n = fv_options_list(e->o, "reuse", &dirs);
-    FV_TRY(fv_results_log_open(e->sheet_path, &e->head, &e->sheet));
+    FV_TRY(fv_results_log_open(e->results_log_path, &e->head, &e->results_log));
     for (int i = 0; i < n; i++) {
         FV_TRY(fv_path_join(dirs[i], "items.jsonl", path, sizeof path));
-        FV_TRY(fv_results_log_reuse(&e->sheet, path));
+        FV_TRY(fv_results_log_reuse(&e->results_log, path));
     }
     return FV_OK;
 }
 
 static fv_status sit(eval *e) {
-    e->sitting.sheet = &e->sheet;
-    e->sitting.policy = e->policy;
-    return e->local ? fv_sit_local(&e->sitting, e->local) : fv_sit_remote(&e->sitting, e->remote);
+    e->eval_run.results_log = &e->results_log;
+    e->eval_run.policy = e->policy;
+    return e->local ? fv_eval_run_local(&e->eval_run, e->local)
+                    : fv_eval_run_remote(&e->eval_run, e->remote);
 }
 
 static fv_status write_results(const eval *e, const fv_results *r) {
@@ -251,7 +252,7 @@ static fv_status write_results(const eval *e, const fv_results *r) {
 
 static fv_status tell(const eval *e) {
     fv_results r;
-    FV_TRY(fv_results_make(&e->sheet, &r));
+    FV_TRY(fv_results_make(&e->results_log, &r));
     fv_status st = write_results(e, &r);
     if (st == FV_OK) st = fv_eval_print(stdout, &r);
     fv_results_free(&r);
@@ -261,10 +262,10 @@ static fv_status tell(const eval *e) {
 static fv_status run(eval *e) {
     FV_TRY(read_options(e));
     FV_TRY(open_party(e));
-    FV_TRY(open_sheet(e));
+    FV_TRY(open_results_log(e));
     FV_TRY(sit(e));
     int32_t n = (int32_t)fv_options_int(e->o, "spectra");
-    if (n > 0) FV_TRY(fv_eval_spectra(e->local, &e->head.exam, e->sitting.side, n, &e->spectra));
+    if (n > 0) FV_TRY(fv_eval_spectra(e->local, &e->head.exam, e->eval_run.side, n, &e->spectra));
     return tell(e);
 }
 
@@ -280,7 +281,7 @@ int fv_cli_eval(int argc, char **argv) {
     e = (eval){.o = o};
     fv_status st = run(&e);
     json_decref(e.spectra);
-    fv_results_log_close(&e.sheet);
+    fv_results_log_close(&e.results_log);
     fv_local_close(e.local);
     fv_remote_close(e.remote);
     fv_options_free(o);

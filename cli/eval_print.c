@@ -23,7 +23,7 @@ static fv_status print_scores(FILE *f, const fv_results *r) {
     fv_table t;
     cells(&t, head, 6);
     for (int32_t g = 0; g < r->n_group; g++) {
-        for (int32_t p = 0; p < r->sheet->head->n_policy; p++) {
+        for (int32_t p = 0; p < r->results_log->head->n_policy; p++) {
             const fv_group_result *x = &r->policy[p].group[g];
             fv_table_cell(&t, "%s", p == 0 ? r->group[g].name : "");
             fv_table_cell(&t, "%d", p + 1);
@@ -53,7 +53,7 @@ static fv_status print_costs(FILE *f, const fv_results *r) {
                                        "TTFT p50", "TTFT p90", "TPOT p50", "TPOT p90"};
     fv_table t;
     cells(&t, head, 9);
-    for (int32_t p = 0; p < r->sheet->head->n_policy; p++) {
+    for (int32_t p = 0; p < r->results_log->head->n_policy; p++) {
         const fv_group_result *all = &r->policy[p].group[r->n_group - 1];
         fv_table_cell(&t, "%d", p + 1);
         fv_table_number(&t, KIB * all->bytes_exact, 1);
@@ -71,13 +71,13 @@ static fv_status print_costs(FILE *f, const fv_results *r) {
 }
 
 fv_status fv_eval_print(FILE *f, const fv_results *r) {
-    for (int32_t p = 0; p < r->sheet->head->n_policy; p++)
-        fprintf(f, "policy %d: %s\n", p + 1, r->sheet->head->policy[p]);
+    for (int32_t p = 0; p < r->results_log->head->n_policy; p++)
+        fprintf(f, "policy %d: %s\n", p + 1, r->results_log->head->policy[p]);
     fputc('\n', f);
     FV_TRY(print_scores(f, r));
     fputc('\n', f);
     FV_TRY(print_costs(f, r));
-    for (int32_t p = 0; p < r->sheet->head->n_policy; p++)
+    for (int32_t p = 0; p < r->results_log->head->n_policy; p++)
         if (r->policy[p].note)
             fprintf(f, "policy %d, on %d items: %s\n", p + 1, r->policy[p].n_note,
                     r->policy[p].note);

@@ -1,11 +1,11 @@
 #ifndef FOVEA_CLI_EVAL_RUN_H
 #define FOVEA_CLI_EVAL_RUN_H
 
-/* SITTING AN EXAM: every item that has no mark yet is asked under its policy, several at a time.
+/* RUNNING AN EVALUATION: every item that has no score yet is asked under its policy, several at a time.
  *
- *   sheet --next--> seat --asked of this process, or of a fleet--> mark --> sheet
+ *   results log --next--> session --asked of this process, or of a fleet--> score --> results log
  *
- * Items come in order, each under all policies before the next: whenever an exam is broken off,
+ * Items come in order, each under all policies before the next: whenever an evaluation is broken off,
  * nearly all answers so far are in pairs. One thread. */
 #include "cli/eval_session.h"
 #include "cli/progress.h"
@@ -13,7 +13,7 @@
 #include "eval/suite/results_log.h"
 
 typedef struct fv_eval_run {
-    fv_results_log *sheet;
+    fv_results_log *results_log;
     const fv_policy *policy; /* [n_policy] */
     int32_t side;            /* of images */
     int32_t at_once;
@@ -25,15 +25,15 @@ typedef struct fv_eval_run {
     fv_progress progress;
 } fv_eval_run;
 
-fv_status fv_sit_local(fv_eval_run *s, fv_local *local);
-fv_status fv_sit_remote(fv_eval_run *s, fv_remote *remote);
+fv_status fv_eval_run_local(fv_eval_run *s, fv_local *local);
+fv_status fv_eval_run_remote(fv_eval_run *s, fv_remote *remote);
 
 /* ---- for these two ----------------------------------------------------------------------- */
 
-/* Takes the next item that has no mark; *got is false when there is none left. */
-fv_status fv_eval_run_next(fv_eval_run *s, fv_eval_session *seat, bool *got);
+/* Takes the next item that has no score; *got is false when there is none left. */
+fv_status fv_eval_run_next(fv_eval_run *s, fv_eval_session *session, bool *got);
 
-/* The seat's mark is complete: it goes to the sheet, and the seat is left. */
-fv_status fv_eval_run_add(fv_eval_run *s, fv_eval_session *seat);
+/* The session's score is complete: it goes to the results log, and the session is left. */
+fv_status fv_eval_run_add(fv_eval_run *s, fv_eval_session *session);
 
 #endif

@@ -1,4 +1,4 @@
-/* The exam in this process: `at_once` seats, of which each asks as soon as it has something to ask.
+/* The evaluation in this process: `at_once` sessions, of which each asks as soon as it has something to ask.
  * Later turns of a dialog go on where it is kept, and send the question alone; where it is not, the
  * whole chat. */
 #include <stdlib.h>
@@ -10,14 +10,14 @@ typedef struct room room;
 
 typedef struct place {
     room *room;
-    fv_eval_session seat;
+    fv_eval_session session;
     bool taken;
     bool kept; /* the dialog so far is, under this name */
     uint8_t conversation[16];
 } place;
 
 struct room {
-    fv_eval_run *sitting;
+    fv_eval_run *eval_run;
     fv_local *local;
     place *places; /* [at_once] */
     int32_t n_taken;
@@ -27,17 +27,17 @@ struct room {
 static void on_over(void *user, fv_status st, fv_report *report);
 
 static fv_status ask(place *p) {
-    fv_eval_session *s = &p->seat;
-    const fv_eval_run *sitting = p->room->sitting;
+    fv_eval_session *s = &p->session;
+    const fv_eval_run *eval_run = p->room->eval_run;
     fv_ask ask = {.n_image = s->item.n_image,
                   .images = s->image,
                   .n_turn = s->n_chat,
                   .turns = s->chat,
-                  .policy = sitting->policy[s->mark.policy],
+                  .policy = eval_run->policy[s->item_score.policy],
                   .sampling = fv_sampling_default(),
                   .max_tokens = fv_suite_max_tokens(s->item.turn[s->turn].task),
-                  .first_held = sitting->first_held,
-                  .keep = sitting->keep_ms > 0 && s->turn + 1 < s->item.n_turn};
+                  .first_held = eval_run->first_held,
+                  .keep = eval_run->keep_ms > 0 && s->turn + 1 < s->item.n_turn};
     if (p->kept) {
         ask.conversation = p->conversation;
         ask.n_image = 0;
@@ -52,11 +52,11 @@ static fv_status go_on(place *p, const fv_report *report) {
     bool more;
     p->kept = report->kept;
     memcpy(p->conversation, report->conversation, sizeof p->conversation);
-    FV_TRY(fv_eval_session_answered(&p->seat, report, &more));
+    FV_TRY(fv_eval_session_answered(&p->session, report, &more));
     if (more) return ask(p);
     p->taken = false;
     p->room->n_taken--;
-    return fv_eval_run_add(p->room->sitting, &p->seat);
+    return fv_eval_run_add(p->room->eval_run, &p->session);
 }
 
 static void on_over(void *user, fv_status st, fv_report *report) {
@@ -67,10 +67,10 @@ static void on_over(void *user, fv_status st, fv_report *report) {
 
 static fv_status fill(room *r) {
     bool got = true;
-    for (int32_t i = 0; i < r->sitting->at_once && got; i++) {
+    for (int32_t i = 0; i < r->eval_run->at_once && got; i++) {
         place *p = &r->places[i];
         if (p->taken) continue;
-        FV_TRY(fv_eval_run_next(r->sitting, &p->seat, &got));
+        FV_TRY(fv_eval_run_next(r->eval_run, &p->session, &got));
         if (!got) continue;
         p->room = r;
         p->taken = true;
@@ -90,14 +90,14 @@ static fv_status sit(room *r) {
     return FV_OK;
 }
 
-fv_status fv_sit_local(fv_eval_run *s, fv_local *local) {
-    room r = {.sitting = s, .local = local};
+fv_status fv_eval_run_local(fv_eval_run *s, fv_local *local) {
+    room r = {.eval_run = s, .local = local};
     r.places = calloc((size_t)s->at_once, sizeof *r.places);
     if (!r.places) return FV_FAIL(FV_ENOMEM, "out of memory for %d items", s->at_once);
     fv_status st = sit(&r);
     fv_progress_end(&s->progress);
     for (int32_t i = 0; i < s->at_once; i++)
-        if (r.places[i].taken) fv_eval_session_leave(&r.places[i].seat);
+        if (r.places[i].taken) fv_eval_session_leave(&r.places[i].session);
     free(r.places);
     return st;
 }

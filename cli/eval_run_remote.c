@@ -1,11 +1,11 @@
-/* The exam over a fleet: `at_once` seats, each with one call under way.
+/* The evaluation over a fleet: `at_once` sessions, each with one call under way.
  *
  *   first turn    images and question under the policy; a dialog asks to be kept
  *   later turns   the question alone, to where the dialog is kept; when it is not (any more), the
  *                 whole chat with its images
  *
  * "Full for now" waits as long as the fleet says and asks again; any other failure ends the
- * sitting. Loop thread. */
+ * run. Loop thread. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +26,7 @@ typedef struct room room;
 
 typedef struct place {
     room *room;
-    fv_eval_session seat;
+    fv_eval_session session;
     bool taken;
     uv_timer_t timer;                                             /* until it asks again */
     image_message image[FV_ITEM_IMAGES], *images[FV_ITEM_IMAGES]; /* own their files */
@@ -36,7 +36,7 @@ typedef struct place {
 } place;
 
 struct room {
-    fv_eval_run *sitting;
+    fv_eval_run *eval_run;
     fv_remote *remote;
     fv_arena arena;                          /* of the policies */
     Fovea__Inference__V1__Policy **policies; /* [n_policy] */
@@ -78,21 +78,21 @@ static void on_over(void *user, fv_status st, const fv_rpc_end *end);
 static fv_status ask(place *p) {
     static const fv_remote_events events = {
         .tokens = on_tokens, .finished = on_finished, .over = on_over};
-    const fv_eval_run *sitting = p->room->sitting;
-    const fv_eval_session *s = &p->seat;
+    const fv_eval_run *eval_run = p->room->eval_run;
+    const fv_eval_session *s = &p->session;
     request_message m = FOVEA__INFERENCE__V1__GENERATE_REQUEST__INIT;
     asking a = {0};
     fill_chat(s, p->n_kept ? s->n_chat - 1 : 0, &a);
     m.prompt = &a.prompt;
     m.max_tokens = (uint32_t)fv_suite_max_tokens(s->item.turn[s->turn].task);
     m.digests = true;
-    if (s->turn + 1 < s->item.n_turn) m.keep_ms = (uint32_t)sitting->keep_ms;
+    if (s->turn + 1 < s->item.n_turn) m.keep_ms = (uint32_t)eval_run->keep_ms;
     if (p->n_kept) {
         m.conversation = (ProtobufCBinaryData){p->n_kept, p->kept};
     } else {
         m.n_images = (size_t)s->item.n_image;
         m.images = p->images;
-        m.policy = p->room->policies[s->mark.policy];
+        m.policy = p->room->policies[s->item_score.policy];
     }
     FV_TRY(fv_remote_begin(p->room->remote, &m, DEADLINE_MS, &events, p));
     p->room->n_call++;
@@ -103,7 +103,7 @@ static fv_status ask(place *p) {
 
 static fv_status on_tokens(void *user, const Fovea__Inference__V1__Tokens *t) {
     place *p = user;
-    return t->text[0] ? fv_eval_session_hear(&p->seat, t->text, strlen(t->text)) : FV_OK;
+    return t->text[0] ? fv_eval_session_hear(&p->session, t->text, strlen(t->text)) : FV_OK;
 }
 
 static fv_status on_finished(void *user, const finished_message *f) {
@@ -121,38 +121,38 @@ static void leave(place *p) {
         free(p->image[i].data.data);
         p->image[i].data = (ProtobufCBinaryData){0};
     }
-    fv_eval_session_leave(&p->seat);
+    fv_eval_session_leave(&p->session);
     p->taken = false;
     p->n_kept = 0;
 }
 
 static fv_status take(place *p) {
     bool got;
-    FV_TRY(fv_eval_run_next(p->room->sitting, &p->seat, &got));
+    FV_TRY(fv_eval_run_next(p->room->eval_run, &p->session, &got));
     if (!got) return FV_OK;
     p->taken = true;
-    for (int32_t i = 0; i < p->seat.item.n_image; i++) {
+    for (int32_t i = 0; i < p->session.item.n_image; i++) {
         fovea__inference__v1__image__init(&p->image[i]);
         p->images[i] = &p->image[i];
-        FV_TRY(fv_image_png(&p->seat.image[i], &p->image[i].data.data, &p->image[i].data.len));
+        FV_TRY(fv_image_png(&p->session.image[i], &p->image[i].data.data, &p->image[i].data.len));
     }
     return ask(p);
 }
 
 static fv_status go_on(place *p) {
     bool more;
-    FV_TRY(fv_eval_session_answered(&p->seat, &p->report, &more));
+    FV_TRY(fv_eval_session_answered(&p->session, &p->report, &more));
     if (more) return ask(p);
-    FV_TRY(fv_eval_run_add(p->room->sitting, &p->seat));
+    FV_TRY(fv_eval_run_add(p->room->eval_run, &p->session));
     leave(p);
     return take(p);
 }
 
 static void on_due(uv_timer_t *t);
 
-/* Asks once more where that helps; else the failure is the sitting's. */
+/* Asks once more where that helps; else the failure is the run's. */
 static fv_status again(place *p, fv_status st, const fv_rpc_end *end) {
-    fv_eval_session_again(&p->seat);
+    fv_eval_session_again(&p->session);
     if (end->code == GRPC_STATUS_RESOURCE_EXHAUSTED && end->retry_ms >= 0) {
         uv_timer_start(&p->timer, on_due, (uint64_t)end->retry_ms, 0);
         return FV_OK;
@@ -168,10 +168,10 @@ static void on_closed(uv_handle_t *timer) { ((place *)timer->data)->room->n_hand
 /* Every place has nothing to do, or nothing more may be done: the timers go. */
 static void end_when_idle(room *r) {
     bool idle = r->n_call == 0;
-    for (int32_t i = 0; i < r->sitting->at_once && r->status == FV_OK; i++)
+    for (int32_t i = 0; i < r->eval_run->at_once && r->status == FV_OK; i++)
         idle &= !r->places[i].taken;
     if (!idle) return;
-    for (int32_t i = 0; i < r->sitting->at_once; i++) {
+    for (int32_t i = 0; i < r->eval_run->at_once; i++) {
         uv_handle_t *timer = (uv_handle_t *)&r->places[i].timer;
         if (!uv_is_closing(timer)) uv_close(timer, on_closed);
     }
@@ -206,30 +206,30 @@ static void on_begin(uv_timer_t *t) {
 
 static void start_timers(room *r) {
     uv_loop_t *loop = fv_remote_loop(r->remote);
-    for (int32_t i = 0; i < r->sitting->at_once; i++) {
+    for (int32_t i = 0; i < r->eval_run->at_once; i++) {
         place *p = &r->places[i];
         p->room = r;
         p->timer.data = p;
         uv_timer_init(loop, &p->timer);
         uv_timer_start(&p->timer, on_begin, 0, 0);
     }
-    r->n_handle = r->sitting->at_once;
+    r->n_handle = r->eval_run->at_once;
 }
 
 static fv_status sit(room *r) {
-    int32_t n = r->sitting->sheet->head->n_policy;
+    int32_t n = r->eval_run->results_log->head->n_policy;
     FV_TRY(FV_ARENA_NEW(&r->arena, n, r->policies));
     for (int32_t i = 0; i < n; i++)
-        FV_TRY(fv_policy_to_message(&r->sitting->policy[i], &r->arena, &r->policies[i]));
-    r->places = calloc((size_t)r->sitting->at_once, sizeof *r->places);
-    if (!r->places) return FV_FAIL(FV_ENOMEM, "out of memory for %d items", r->sitting->at_once);
+        FV_TRY(fv_policy_to_message(&r->eval_run->policy[i], &r->arena, &r->policies[i]));
+    r->places = calloc((size_t)r->eval_run->at_once, sizeof *r->places);
+    if (!r->places) return FV_FAIL(FV_ENOMEM, "out of memory for %d items", r->eval_run->at_once);
     start_timers(r);
     while (r->n_handle > 0) uv_run(fv_remote_loop(r->remote), UV_RUN_ONCE);
     return r->status;
 }
 
-fv_status fv_sit_remote(fv_eval_run *s, fv_remote *remote) {
-    room r = {.sitting = s, .remote = remote};
+fv_status fv_eval_run_remote(fv_eval_run *s, fv_remote *remote) {
+    room r = {.eval_run = s, .remote = remote};
     fv_status st = sit(&r);
     fv_progress_end(&s->progress);
     for (int32_t i = 0; r.places && i < s->at_once; i++) leave(&r.places[i]);

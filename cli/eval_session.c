@@ -1,4 +1,4 @@
-/* Item -> chat -> mark. */
+/* Item -> chat -> score. */
 #include "cli/eval_session.h"
 
 #include <ctype.h>
@@ -33,7 +33,7 @@ int32_t fv_eval_session_side(const fv_model_config *cfg) {
 fv_status fv_eval_session_take(const fv_suite *exam, int32_t side, int32_t policy, int32_t item,
                                fv_eval_session *out) {
     fv_eval_session *s = out;
-    *s = (fv_eval_session){.mark = {.policy = policy, .item = item}};
+    *s = (fv_eval_session){.item_score = {.policy = policy, .item = item}};
     fv_status st = fv_suite_item(exam, item, &s->item);
     for (int32_t i = 0; i < s->item.n_image && st == FV_OK; i++)
         st = fv_eval_session_paint(&s->item.scene[i], side, &s->image[i]);
@@ -55,11 +55,11 @@ void fv_eval_session_again(fv_eval_session *s) {
 void fv_eval_session_leave(fv_eval_session *s) {
     fv_eval_session_again(s);
     for (int32_t i = 0; i < FV_ITEM_IMAGES; i++) fv_image_free(&s->image[i]);
-    fv_item_score_free(&s->mark);
+    fv_item_score_free(&s->item_score);
 }
 
-fv_status fv_eval_session_hear(void *seat, const char *text, size_t n) {
-    fv_eval_session *s = seat;
+fv_status fv_eval_session_hear(void *session, const char *text, size_t n) {
+    fv_eval_session *s = session;
     if (!s->hears) s->hears = open_memstream(&s->heard, &s->n_heard);
     bool good = s->hears != NULL;
     for (size_t i = 0; i < n && good; i++) good = text[i] == 0 || fputc(text[i], s->hears) != EOF;
@@ -77,9 +77,9 @@ static fv_status take_answer(fv_eval_session *s) {
     while (isspace((unsigned char)*said)) said++;
     char *kept = strdup(said);
     if (!kept) return FV_FAIL(FV_ENOMEM, "out of memory for an answer");
-    s->mark.said[s->turn] = kept;
-    s->mark.score[s->turn] = fv_score_turn(&s->item.turn[s->turn], kept);
-    s->mark.n_turn = s->turn + 1;
+    s->item_score.said[s->turn] = kept;
+    s->item_score.score[s->turn] = fv_score_turn(&s->item.turn[s->turn], kept);
+    s->item_score.n_turn = s->turn + 1;
     fv_eval_session_again(s);
     return FV_OK;
 }
@@ -110,11 +110,11 @@ static fv_status take_report(const fv_report *r, fv_item_score *m) {
 }
 
 fv_status fv_eval_session_answered(fv_eval_session *s, const fv_report *report, bool *more) {
-    if (s->turn == 0) FV_TRY(take_report(report, &s->mark));
+    if (s->turn == 0) FV_TRY(take_report(report, &s->item_score));
     FV_TRY(take_answer(s));
     *more = ++s->turn < s->item.n_turn;
     if (!*more) return FV_OK;
-    s->chat[s->n_chat++] = (fv_chat_turn){"assistant", s->mark.said[s->turn - 1], 0};
+    s->chat[s->n_chat++] = (fv_chat_turn){"assistant", s->item_score.said[s->turn - 1], 0};
     ask_turn(s);
     return FV_OK;
 }

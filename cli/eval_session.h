@@ -1,9 +1,9 @@
 #ifndef FOVEA_CLI_EVAL_SESSION_H
 #define FOVEA_CLI_EVAL_SESSION_H
 
-/* A SEAT: one item of the exam while it is answered under one policy.
+/* A SEAT: one item of the evaluation while it is answered under one policy.
  *
- *   take -> chat with images -> [hear, hear, ... answered] per turn -> mark
+ *   take -> chat with images -> [hear, hear, ... answered] per turn -> score
  *
  * A later turn follows on what the model itself has answered before, right or wrong, as it would
  * with a user: the whole chat is in `chat`, its last turn the one that is asked now. */
@@ -17,8 +17,8 @@ typedef struct fv_eval_session {
     fv_image image[FV_ITEM_IMAGES]; /* [item.n_image] owned */
     int32_t turn;                   /* that is asked now */
     fv_chat_turn chat[FV_EVAL_SESSION_CHAT];
-    int32_t n_chat;     /* used: borrows from item and mark */
-    fv_item_score mark; /* owned, until it is taken out */
+    int32_t n_chat;           /* used: borrows from item and score */
+    fv_item_score item_score; /* owned, until it is taken out */
     /* private */
     FILE *hears;
     char *heard;
@@ -37,11 +37,11 @@ fv_status fv_eval_session_paint(const fv_scene *scene, int32_t side, fv_image *o
 int32_t fv_eval_session_side(const fv_model_config *cfg);
 
 /* Text of the answer, as it comes. U+0000 is left out, as it is on its way from a fleet. */
-fv_status fv_eval_session_hear(void *seat, const char *text, size_t n);
+fv_status fv_eval_session_hear(void *session, const char *text, size_t n);
 /* Forgets what was heard of this answer: it is asked for again. */
 void fv_eval_session_again(fv_eval_session *s);
 
-/* The answer is complete: it is scored. *more: another turn is to be asked; else the mark is
+/* The answer is complete: it is scored. *more: another turn is to be asked; else the score is
  * complete. */
 fv_status fv_eval_session_answered(fv_eval_session *s, const fv_report *report, bool *more);
 

@@ -70,20 +70,20 @@ static fv_status on_mass(void *user, const float *mass, int32_t n_layer) {
 
 static fv_status add_item(spectra *s, fv_local *local, const fv_suite *exam, int32_t side,
                           int32_t item) {
-    fv_eval_session seat;
+    fv_eval_session session;
     fv_report report = {0};
-    FV_TRY(fv_eval_session_take(exam, side, 0, item, &seat));
-    fv_ask ask = {.n_image = seat.item.n_image,
-                  .images = seat.image,
-                  .n_turn = seat.n_chat,
-                  .turns = seat.chat,
+    FV_TRY(fv_eval_session_take(exam, side, 0, item, &session));
+    fv_ask ask = {.n_image = session.item.n_image,
+                  .images = session.image,
+                  .n_turn = session.n_chat,
+                  .turns = session.chat,
                   .sampling = fv_sampling_default(),
                   .max_tokens = 1};
     fv_ask_hooks hooks = {
         .user = s, .prompt = on_prompt, .prefilled = on_prefilled, .visual_mass = on_mass};
     fv_status st = fv_local_ask(local, &ask, &hooks, &report);
     fv_report_free(&report);
-    fv_eval_session_leave(&seat);
+    fv_eval_session_leave(&session);
     return st;
 }
 

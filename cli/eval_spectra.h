@@ -8,7 +8,7 @@
 #include "cli/local.h"
 #include "eval/scenes/suite.h"
 
-/* Prefills the first items of the exam under `exact` and takes the singular values of each layer's
+/* Prefills the first items of the evaluation under `exact` and takes the singular values of each layer's
  * and KV head's visual keys [rows, d_head], rotated as they are kept, and values: relative to the
  * largest, mean over items and heads; and the share of its attention that the last row of the
  * prompt pays to visual tokens, mean over query heads. Gives *out (eval/README.md: "spectra").

@@ -34,7 +34,7 @@ double fv_item_score_score(const fv_item_score *m);
 /* A new JSON object, or NULL when memory runs out. */
 json_t *fv_item_score_json(const fv_item_score *m, const fv_suite *exam);
 
-/* FV_EDATA: `json` is no mark of this exam with n_policy policies; the sentence says what is wrong,
+/* FV_EDATA: `json` is no score of this evaluation with n_policy policies; the sentence says what is wrong,
  * and where. */
 fv_status fv_item_score_read(const json_t *json, const fv_suite *exam, int32_t n_policy,
                              const char *where, fv_item_score *out);

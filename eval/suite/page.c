@@ -1,4 +1,4 @@
-/* The template with JSON where its mark stands. "</" in a text would end the script, so each "/"
+/* The template with JSON where its score stands. "</" in a text would end the script, so each "/"
  * behind a "<" is written as an escape; all other characters outside ASCII are escapes too. */
 #include "eval/suite/page.h"
 
@@ -22,10 +22,10 @@ static void write_json(FILE *f, const char *json) {
 
 static fv_status write_page(FILE *f, const char *json, const char *path) {
     const char *page = (const char *)fovea_page;
-    const char *mark = memmem(page, fovea_page_size, MARK, strlen(MARK));
-    if (!mark) return FV_FAIL(FV_EINVAL, "the page's template has no place for results");
-    const char *rest = mark + strlen(MARK);
-    fwrite(page, 1, (size_t)(mark - page), f);
+    const char *item_score = memmem(page, fovea_page_size, MARK, strlen(MARK));
+    if (!item_score) return FV_FAIL(FV_EINVAL, "the page's template has no place for results");
+    const char *rest = item_score + strlen(MARK);
+    fwrite(page, 1, (size_t)(item_score - page), f);
     write_json(f, json);
     fwrite(rest, 1, fovea_page_size - (size_t)(rest - page), f);
     return ferror(f) ? FV_FAIL(FV_EIO, "cannot write %s", path) : FV_OK;

@@ -1,4 +1,4 @@
-/* Sums over the sheet, group by group. */
+/* Sums over the results log, group by group. */
 #include "eval/suite/results.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static void add_group(fv_results *r, const char *name, bool one_task, const bool
 }
 
 static void make_groups(fv_results *r) {
-    const fv_suite *e = &r->sheet->head->exam;
+    const fv_suite *e = &r->results_log->head->exam;
     bool all[FV_N_TASK] = {false}, hops[FV_N_TASK] = {false};
     int32_t n_hop = 0;
     for (int32_t i = 0; i < e->n_task; i++) {
@@ -37,9 +37,9 @@ static void make_groups(fv_results *r) {
 
 /* ---- sums ------------------------------------------------------------------------------- */
 
-static const fv_item_score *mark_of(const fv_results_log *s, int32_t policy, int32_t item) {
+static const fv_item_score *item_score_of(const fv_results_log *s, int32_t policy, int32_t item) {
     int32_t at = fv_results_log_at(s, policy, item);
-    return s->done[at] ? &s->mark[at] : NULL;
+    return s->done[at] ? &s->item_score[at] : NULL;
 }
 
 typedef struct scratch {
@@ -48,11 +48,11 @@ typedef struct scratch {
 
 static void sum_group(const fv_results *r, const fv_group *g, int32_t policy, scratch *x,
                       fv_group_result *out) {
-    const fv_results_log *s = r->sheet;
+    const fv_results_log *s = r->results_log;
     double sum = 0;
     int32_t n_both = 0, n_sent = 0;
     for (int32_t i = 0; i < s->head->exam.n_item; i++) {
-        const fv_item_score *m = mark_of(s, policy, i), *first = mark_of(s, 0, i);
+        const fv_item_score *m = item_score_of(s, policy, i), *first = item_score_of(s, 0, i);
         if (!m || !g->has[fv_suite_task_of(&s->head->exam, i)]) continue;
         out->n++;
         sum += fv_item_score_score(m);
@@ -98,12 +98,12 @@ static fv_spread spread_of(double *v, int32_t n) {
 }
 
 static void sum_policy(const fv_results *r, int32_t policy, scratch *x) {
-    const fv_results_log *s = r->sheet;
+    const fv_results_log *s = r->results_log;
     fv_policy_result *out = &r->policy[policy];
     int32_t n_first = 0, n_other = 0;
     for (int32_t g = 0; g < r->n_group; g++) sum_group(r, &r->group[g], policy, x, &out->group[g]);
     for (int32_t i = 0; i < s->head->exam.n_item; i++) {
-        const fv_item_score *m = mark_of(s, policy, i);
+        const fv_item_score *m = item_score_of(s, policy, i);
         if (!m) continue;
         x->a[n_first++] = m->ttft_s;
         if (m->tpot_s >= 0) x->b[n_other++] = m->tpot_s;
@@ -114,15 +114,15 @@ static void sum_policy(const fv_results *r, int32_t policy, scratch *x) {
     out->tpot_s = spread_of(x->b, n_other);
 }
 
-fv_status fv_results_make(const fv_results_log *sheet, fv_results *out) {
-    size_t n = (size_t)sheet->head->exam.n_item;
-    fv_results r = {.sheet = sheet};
+fv_status fv_results_make(const fv_results_log *results_log, fv_results *out) {
+    size_t n = (size_t)results_log->head->exam.n_item;
+    fv_results r = {.results_log = results_log};
     scratch x = {malloc(n * sizeof(double)), malloc(n * sizeof(double))};
-    r.policy = calloc((size_t)sheet->head->n_policy, sizeof *r.policy);
+    r.policy = calloc((size_t)results_log->head->n_policy, sizeof *r.policy);
     bool good = x.a && x.b && r.policy;
     if (good) {
         make_groups(&r);
-        for (int32_t p = 0; p < sheet->head->n_policy; p++) sum_policy(&r, p, &x);
+        for (int32_t p = 0; p < results_log->head->n_policy; p++) sum_policy(&r, p, &x);
         *out = r;
     } else {
         free(r.policy);
@@ -170,7 +170,7 @@ static json_t *policy_json(const fv_results *r, int32_t p) {
     json_t *groups = json_array();
     for (int32_t g = 0; g < r->n_group; g++)
         json_array_append_new(groups, group_json(&r->group[g], &result->group[g], p == 0));
-    const fv_results_log_head *head = r->sheet->head;
+    const fv_results_log_head *head = r->results_log->head;
     return json_pack("{s:s, s:s, s:o, s:o, s:o, s:s?, s:i}", "policy", head->policy[p], "name",
                      head->name ? head->name[p] : head->policy[p], "groups", groups, "ttft_ms",
                      spread_json(&result->ttft_s), "tpot_ms", spread_json(&result->tpot_s), "note",
@@ -179,8 +179,8 @@ static json_t *policy_json(const fv_results *r, int32_t p) {
 
 json_t *fv_results_json(const fv_results *r) {
     json_t *policies = json_array();
-    for (int32_t p = 0; p < r->sheet->head->n_policy; p++)
+    for (int32_t p = 0; p < r->results_log->head->n_policy; p++)
         json_array_append_new(policies, policy_json(r, p));
-    return json_pack("{s:o, s:o}", "exam", fv_results_log_head_json(r->sheet->head), "results",
-                     policies);
+    return json_pack("{s:o, s:o}", "exam", fv_results_log_head_json(r->results_log->head),
+                     "results", policies);
 }

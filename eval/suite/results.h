@@ -1,11 +1,11 @@
 #ifndef FOVEA_EVAL_SUITE_RESULTS_H
 #define FOVEA_EVAL_SUITE_RESULTS_H
 
-/* RESULTS: marks -> what each policy reached, and what it cost.
+/* RESULTS: scores -> what each policy reached, and what it cost.
  *
  * Groups are the tasks, then "two-hop" (the tasks in which an object must be found before it can be
  * read) and "all". A group's value is the mean score of its items: accuracy, F1 for captions, the
- * share of right turns for dialogs. Pure function of the marks that are there. */
+ * share of right turns for dialogs. Pure function of the scores that are there. */
 #include "eval/scenes/score.h"
 #include "eval/suite/results_log.h"
 
@@ -43,13 +43,13 @@ typedef struct fv_policy_result {
 } fv_policy_result;
 
 typedef struct fv_results {
-    const fv_results_log *sheet; /* borrowed */
+    const fv_results_log *results_log; /* borrowed */
     int32_t n_group;
     fv_group group[FV_GROUPS_MAX];
     fv_policy_result *policy; /* [n_policy] owned */
 } fv_results;
 
-fv_status fv_results_make(const fv_results_log *sheet, fv_results *out);
+fv_status fv_results_make(const fv_results_log *results_log, fv_results *out);
 void fv_results_free(fv_results *r);
 
 /* As results.json has it (eval/README.md); NULL when memory runs out. */

@@ -27,8 +27,9 @@ json_t *fv_results_log_head_json(const fv_results_log_head *h) {
 
 fv_status fv_results_log_init(const fv_results_log_head *head, fv_results_log *out) {
     size_t n = (size_t)head->n_policy * (size_t)head->exam.n_item;
-    fv_results_log s = {.head = head, .mark = calloc(n, sizeof *s.mark), .done = calloc(n, 1)};
-    if (!s.mark || !s.done) {
+    fv_results_log s = {
+        .head = head, .item_score = calloc(n, sizeof *s.item_score), .done = calloc(n, 1)};
+    if (!s.item_score || !s.done) {
         fv_results_log_close(&s);
         return FV_FAIL(FV_ENOMEM, "out of memory for %zu answers", n);
     }
@@ -37,10 +38,10 @@ fv_status fv_results_log_init(const fv_results_log_head *head, fv_results_log *o
 }
 
 void fv_results_log_close(fv_results_log *s) {
-    for (int32_t i = 0; s->mark && i < s->head->n_policy * s->head->exam.n_item; i++)
-        fv_item_score_free(&s->mark[i]);
+    for (int32_t i = 0; s->item_score && i < s->head->n_policy * s->head->exam.n_item; i++)
+        fv_item_score_free(&s->item_score[i]);
     if (s->file) fclose(s->file);
-    free(s->mark);
+    free(s->item_score);
     free(s->done);
     *s = (fv_results_log){0};
 }
@@ -49,24 +50,25 @@ int32_t fv_results_log_at(const fv_results_log *s, int32_t policy, int32_t item)
     return policy * s->head->exam.n_item + item;
 }
 
-static void keep(fv_results_log *s, fv_item_score *mark) {
-    int32_t at = fv_results_log_at(s, mark->policy, mark->item);
-    fv_item_score_free(&s->mark[at]);
-    s->mark[at] = *mark;
+static void keep(fv_results_log *s, fv_item_score *item_score) {
+    int32_t at = fv_results_log_at(s, item_score->policy, item_score->item);
+    fv_item_score_free(&s->item_score[at]);
+    s->item_score[at] = *item_score;
     s->n_done += !s->done[at];
     s->done[at] = true;
 }
 
 /* ---- reading ---------------------------------------------------------------------------- */
 
-/* Lines of a sheet as they are read: of this exam, or of another, whose marks have policies and
+/* Lines of a results log as they are read: of this evaluation, or of another, whose scores have policies and
  * items of their own. */
 typedef struct reading {
     fv_results_log *s;
     bool other;
     fv_suite exam;
     int32_t n_policy;
-    int32_t *policy; /* [n_policy] which one of the sheet's each is, or -1; other only, owned */
+    int32_t
+        *policy; /* [n_policy] which one of the results log's each is, or -1; other only, owned */
 } reading;
 
 static bool may_differ(const reading *r, const char *key) {
@@ -103,7 +105,7 @@ static int32_t policy_of(const fv_results_log_head *head, const json_t *text) {
     return -1;
 }
 
-/* What the other exam asked, and which of its policies are asked for here. */
+/* What the other evaluation asked, and which of its policies are asked for here. */
 static fv_status read_other(reading *r, const json_t *found, const char *where) {
     const json_t *texts = json_object_get(found, "policies"), *text;
     size_t i;
@@ -121,27 +123,27 @@ static fv_status read_head(reading *r, const json_t *found, const char *where) {
     return r->other ? read_other(r, found, where) : FV_OK;
 }
 
-/* Takes the mark. */
-static fv_status take_mark(reading *r, fv_item_score *mark) {
+/* Takes the score. */
+static fv_status take_item_score(reading *r, fv_item_score *item_score) {
     if (!r->other) {
-        keep(r->s, mark);
+        keep(r->s, item_score);
         return FV_OK;
     }
-    mark->policy = r->policy[mark->policy];
-    bool wanted = mark->policy >= 0 && mark->item < r->s->head->exam.n_item;
-    if (wanted && !r->s->done[fv_results_log_at(r->s, mark->policy, mark->item)])
-        return fv_results_log_add(r->s, mark);
-    fv_item_score_free(mark);
+    item_score->policy = r->policy[item_score->policy];
+    bool wanted = item_score->policy >= 0 && item_score->item < r->s->head->exam.n_item;
+    if (wanted && !r->s->done[fv_results_log_at(r->s, item_score->policy, item_score->item)])
+        return fv_results_log_add(r->s, item_score);
+    fv_item_score_free(item_score);
     return FV_OK;
 }
 
 static fv_status read_line(reading *r, const char *line, size_t n, bool first, const char *where) {
     json_t *json;
-    fv_item_score mark;
+    fv_item_score item_score;
     FV_TRY(fv_json_object(line, n, where, &json));
     fv_status st = first ? read_head(r, json, where)
-                         : fv_item_score_read(json, &r->exam, r->n_policy, where, &mark);
-    if (st == FV_OK && !first) st = take_mark(r, &mark);
+                         : fv_item_score_read(json, &r->exam, r->n_policy, where, &item_score);
+    if (st == FV_OK && !first) st = take_item_score(r, &item_score);
     json_decref(json);
     return st;
 }
@@ -201,9 +203,9 @@ static fv_status open_file(fv_results_log *s, const char *path, size_t whole) {
     return whole ? FV_OK : write_line(s, fv_results_log_head_json(s->head));
 }
 
-fv_status fv_results_log_add(fv_results_log *s, fv_item_score *mark) {
-    json_t *json = s->file ? fv_item_score_json(mark, &s->head->exam) : NULL;
-    keep(s, mark);
+fv_status fv_results_log_add(fv_results_log *s, fv_item_score *item_score) {
+    json_t *json = s->file ? fv_item_score_json(item_score, &s->head->exam) : NULL;
+    keep(s, item_score);
     return s->file ? write_line(s, json) : FV_OK;
 }
 

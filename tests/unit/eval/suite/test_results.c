@@ -1,4 +1,4 @@
-/* What marks add up to. */
+/* What scores add up to. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 
 static const char *const policies[] = {"exact", "prune=random"};
 static fv_results_log_head head;
-static fv_results_log sheet;
+static fv_results_log results_log;
 static fv_results r;
 
 /* 20 items, of shape and of count in turn: what is asked in `right` says how many of ten of each
@@ -21,7 +21,7 @@ static void make(const int32_t right[2][2]) {
                                  .n_policy = 2,
                                  .policy = policies};
     cr_assert_eq(fv_suite_make(names, 2, 20, 0, &head.exam), FV_OK);
-    cr_assert_eq(fv_results_log_init(&head, &sheet), FV_OK);
+    cr_assert_eq(fv_results_log_init(&head, &results_log), FV_OK);
     for (int32_t p = 0; p < 2; p++)
         for (int32_t i = 0; i < 20; i++) {
             fv_item_score m = {.policy = p,
@@ -35,14 +35,14 @@ static void make(const int32_t right[2][2]) {
                                .bytes_sent = i % 4 ? 2000 : 0,
                                .ttft_s = 0.001 * i,
                                .tpot_s = i < 10 ? -1 : 0.002};
-            cr_assert_eq(fv_results_log_add(&sheet, &m), FV_OK);
+            cr_assert_eq(fv_results_log_add(&results_log, &m), FV_OK);
         }
-    cr_assert_eq(fv_results_make(&sheet, &r), FV_OK);
+    cr_assert_eq(fv_results_make(&results_log, &r), FV_OK);
 }
 
 static void drop(void) {
     fv_results_free(&r);
-    fv_results_log_close(&sheet);
+    fv_results_log_close(&results_log);
 }
 
 TestSuite(results, .fini = drop);
@@ -109,8 +109,8 @@ Test(results, json_says_the_same) {
 Test(results, of_nothing_are_empty) {
     make((const int32_t[2][2]){{10, 8}, {5, 8}});
     drop();
-    cr_assert_eq(fv_results_log_init(&head, &sheet), FV_OK);
-    cr_assert_eq(fv_results_make(&sheet, &r), FV_OK);
+    cr_assert_eq(fv_results_log_init(&head, &results_log), FV_OK);
+    cr_assert_eq(fv_results_make(&results_log, &r), FV_OK);
     cr_assert_eq(r.policy[0].group[0].n, 0);
     json_t *json = fv_results_json(&r);
     cr_assert_not_null(json);

@@ -1,4 +1,4 @@
-/* The answer sheet: what is written is read again, and nothing else. */
+/* The answer results log: what is written is read again, and nothing else. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static void name_file(void) {
 }
 static void drop_file(void) { unlink(path); }
 
-TestSuite(sheet, .init = name_file, .fini = drop_file);
+TestSuite(results_log, .init = name_file, .fini = drop_file);
 
 static fv_results_log_head head_of(int32_t n_item) {
     fv_results_log_head h = {.checkpoint = "0123456789abcdef",
@@ -30,7 +30,7 @@ static fv_results_log_head head_of(int32_t n_item) {
     return h;
 }
 
-static fv_results_log open_sheet(const fv_results_log_head *head) {
+static fv_results_log open_results_log(const fv_results_log_head *head) {
     fv_results_log s;
     cr_assert_eq(fv_results_log_open(path, head, &s), FV_OK, "%s", fv_last_error());
     return s;
@@ -70,23 +70,23 @@ static void fails(const fv_results_log_head *head, fv_status status, const char 
     cr_assert(strstr(fv_last_error(), words), "%s", fv_last_error());
 }
 
-Test(sheet, marks_are_there_again_with_all_they_hold) {
+Test(results_log, item_scores_are_there_again_with_all_they_hold) {
     fv_results_log_head head = head_of(11);
-    fv_results_log s = open_sheet(&head);
+    fv_results_log s = open_results_log(&head);
     add(&s, 0, 3, "yes\n\"quoted\" \xc3\xa9 \x01");
     add(&s, 1, FV_TASK_DIALOG, "ring");
     fv_results_log_close(&s);
 
-    s = open_sheet(&head);
+    s = open_results_log(&head);
     cr_assert_eq(s.n_done, 2);
     cr_assert(s.done[fv_results_log_at(&s, 0, 3)] &&
               s.done[fv_results_log_at(&s, 1, FV_TASK_DIALOG)]);
     cr_assert_not(s.done[fv_results_log_at(&s, 1, 3)]);
-    const fv_item_score *a = &s.mark[fv_results_log_at(&s, 0, 3)];
+    const fv_item_score *a = &s.item_score[fv_results_log_at(&s, 0, 3)];
     cr_assert_str_eq(a->said[0], "yes\n\"quoted\" \xc3\xa9 \x01");
     cr_assert_null(a->note);
     cr_assert_float_eq(a->tpot_s, -1, 0);
-    const fv_item_score *b = &s.mark[fv_results_log_at(&s, 1, FV_TASK_DIALOG)];
+    const fv_item_score *b = &s.item_score[fv_results_log_at(&s, 1, FV_TASK_DIALOG)];
     cr_assert_eq(b->n_turn, 3);
     cr_assert_float_eq(fv_item_score_score(b), (1 + 0.5 + 1.0 / 3) / 3, 1e-15);
     cr_assert(b->n_prompt == 70 && b->n_visual == 16 && b->n_token == 5);
@@ -96,37 +96,37 @@ Test(sheet, marks_are_there_again_with_all_they_hold) {
     fv_results_log_close(&s);
 }
 
-Test(sheet, drops_a_line_that_was_not_finished_and_goes_on_behind_the_others) {
+Test(results_log, drops_a_line_that_was_not_finished_and_goes_on_behind_the_others) {
     fv_results_log_head head = head_of(11);
-    fv_results_log s = open_sheet(&head);
+    fv_results_log s = open_results_log(&head);
     add(&s, 0, 0, "ring");
     fv_results_log_close(&s);
     append("{\"policy\":0,\"item\":1,\"ans");
 
-    s = open_sheet(&head);
+    s = open_results_log(&head);
     cr_assert_eq(s.n_done, 1);
     add(&s, 0, 1, "red");
     fv_results_log_close(&s);
 
-    s = open_sheet(&head);
+    s = open_results_log(&head);
     cr_assert_eq(s.n_done, 2);
     fv_results_log_close(&s);
 }
 
-Test(sheet, begins_anew_when_not_even_the_first_line_was_finished) {
+Test(results_log, begins_anew_when_not_even_the_first_line_was_finished) {
     fv_results_log_head head = head_of(11);
     append("{\"form\":1,");
-    fv_results_log s = open_sheet(&head);
+    fv_results_log s = open_results_log(&head);
     add(&s, 0, 0, "ring");
     fv_results_log_close(&s);
-    s = open_sheet(&head);
+    s = open_results_log(&head);
     cr_assert_eq(s.n_done, 1);
     fv_results_log_close(&s);
 }
 
-Test(sheet, refuses_another_exam_by_the_name_of_what_differs) {
+Test(results_log, refuses_another_exam_by_the_name_of_what_differs) {
     fv_results_log_head head = head_of(11), other = head_of(22);
-    fv_results_log s = open_sheet(&head);
+    fv_results_log s = open_results_log(&head);
     fv_results_log_close(&s);
     fails(&other, FV_EINVAL, "another 'items'");
     other = head_of(11);
@@ -147,7 +147,7 @@ Test(sheet, refuses_another_exam_by_the_name_of_what_differs) {
 }
 
 /* As those were that were written before there was another way. */
-Test(sheet, one_that_does_not_say_where_first_tokens_are_from_has_the_prefills) {
+Test(results_log, one_that_does_not_say_where_first_tokens_are_from_has_the_prefills) {
     static const char line[] = "{\"form\":1,\"checkpoint\":\"0123456789abcdef\",\"by\":\"process\","
                                "\"dialog\":\"whole\",\"items\":1,\"seed\":3,\"tasks\":[\"cell\"],"
                                "\"policies\":[\"exact\",\"prune=random\"]}\n";
@@ -156,34 +156,34 @@ Test(sheet, one_that_does_not_say_where_first_tokens_are_from_has_the_prefills) 
     cr_assert_eq(fv_suite_make(cell, 1, 1, 3, &head.exam), FV_OK);
     FILE *f = fopen(path, "w");
     cr_assert(f && fputs(line, f) >= 0 && fclose(f) == 0);
-    fv_results_log s = open_sheet(&head);
+    fv_results_log s = open_results_log(&head);
     fv_results_log_close(&s);
     head.first = "held";
     fails(&head, FV_EINVAL, "another 'first'");
 }
 
 /* As those were that were written before the first line said it. */
-Test(sheet, one_that_does_not_say_how_kv_is_stored_has_f32) {
+Test(results_log, one_that_does_not_say_how_kv_is_stored_has_f32) {
     fv_results_log_head head = head_of(11);
-    fv_results_log s = open_sheet(&head);
+    fv_results_log s = open_results_log(&head);
     add(&s, 0, 0, "ring");
     fv_results_log_close(&s);
     head.kv_dtype = "bf16";
     fails(&head, FV_EINVAL, "another 'kv_dtype'");
     head.kv_dtype = "f32";
-    s = open_sheet(&head);
+    s = open_results_log(&head);
     cr_assert_eq(s.n_done, 1);
     fv_results_log_close(&s);
 }
 
-Test(sheet, takes_over_what_another_exam_has_answered_of_this_one) {
+Test(results_log, takes_over_what_another_exam_has_answered_of_this_one) {
     static const char *const others[] = {"prune=random", "prune=vtw"};
     fv_results_log_head head = head_of(11), other = head_of(22);
     other.policy = others;
-    fv_results_log s = open_sheet(&other), mine;
+    fv_results_log s = open_results_log(&other), mine;
     add(&s, 0, 3, "ring");  /* asked here too, as policy 1 */
-    add(&s, 1, 4, "blue");  /* no policy of this exam */
-    add(&s, 0, 14, "cone"); /* no item of this exam */
+    add(&s, 1, 4, "blue");  /* no policy of this evaluation */
+    add(&s, 0, 14, "cone"); /* no item of this evaluation */
     add(&s, 0, 5, "late");
     fv_results_log_close(&s);
 
@@ -191,8 +191,8 @@ Test(sheet, takes_over_what_another_exam_has_answered_of_this_one) {
     add(&mine, 1, 5, "mine");
     cr_assert_eq(fv_results_log_reuse(&mine, path), FV_OK, "%s", fv_last_error());
     cr_assert_eq(mine.n_done, 2);
-    cr_assert_str_eq(mine.mark[fv_results_log_at(&mine, 1, 3)].said[0], "ring");
-    cr_assert_str_eq(mine.mark[fv_results_log_at(&mine, 1, 5)].said[0], "mine");
+    cr_assert_str_eq(mine.item_score[fv_results_log_at(&mine, 1, 3)].said[0], "ring");
+    cr_assert_str_eq(mine.item_score[fv_results_log_at(&mine, 1, 5)].said[0], "mine");
     fv_results_log_close(&mine);
 
     head.exam.seed = 4;
@@ -204,7 +204,7 @@ Test(sheet, takes_over_what_another_exam_has_answered_of_this_one) {
     fv_results_log_close(&mine);
 }
 
-Test(sheet, says_which_line_is_broken) {
+Test(results_log, says_which_line_is_broken) {
     static const char *const broken[] = {
         "no json\n",
         "{\"policy\":2,\"item\":0,\"answers\":[\"a\"],\"scores\":[1]}\n",
@@ -217,7 +217,7 @@ Test(sheet, says_which_line_is_broken) {
     fv_results_log_head head = head_of(11);
     for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
         unlink(path);
-        fv_results_log s = open_sheet(&head);
+        fv_results_log s = open_results_log(&head);
         fv_results_log_close(&s);
         append(broken[i]);
         fails(&head, FV_EDATA, "line 2");
