@@ -51,80 +51,6 @@ Test(fleet, answers_are_those_of_one_process) {
     fleet_stop(&f);
 }
 
-static void assert_same_under_each_policy(void) {
-    static const char *const policies[] = {
-        "preset=exact",
-        "prune=vtw,layer=1",
-        "prune=random,layer=1,keep=0.5",
-        "prune=grid,layer=1,keep=0.5",
-        "prune=fastv,layer=1,keep=0.3",
-        "prune=fastv,layer=1,keep=0.3,mode=mask",
-        "prune=pvtp,layer=1,stride=1;evict=vta,tau=8",
-        "evict=vta,tau=20,layer=1,shallow=rank_by_first_tap",
-        "select=streaming,sink=2",
-        "pack=svd,rank_k=6,rank_v=5,gain=0;expand=attention",
-        "prune=fastv,layer=1,keep=0.5;pack=svd,rank_k=3,rank_v=3,gain=0,bits=4;expand=full",
-        "pack=quant,bits=4,outliers=0.1,first=packed",
-        "select=csp,heads=shared,heavy=0.4;pack=quant,block=0;evict=vta,layer=1,tau=6",
-        "lazy=vla,map=given,blocks=0-1;pack=quant,bits=4,outliers=0.02",
-        "prune=visipruner,filter=0,l2=0.01;pack=quant,bits=4",
-        "pack=minicache,start=0,gamma=0.2,first=packed",
-        "prune=fastv,layer=1,keep=0.5;pack=minicache,start=0,block=0;evict=vta,layer=1,tau=6",
-        "select=csp,heavy=0.3,nsoftmax_decode=1",
-        "preset=paper-csp",
-        "preset=paper-snapkv",
-        "preset=paper-h2o",
-        "select=roco,heavy=0.3",
-        "select=knorm",
-        "preset=paper-lookm",
-        "select=random,heavy=0.3",
-        "evict=h2o,heavy=0.3",
-        "select=snapkv,heavy=0.3;evict=scissorhands,keep=0.3",
-        "prune=fastv,layer=1,keep=0.5;evict=tova",
-        "pack=svd,rank_k=4,rank_v=4,gain=0,first=packed;evict=importance",
-        "pack=svd,rank_k=4,rank_v=4,gain=0,bits=8;evict=vta,layer=1,tau=6",
-        "pack=svd,rank_k=6,rank_v=5,gain=0;expand=attention;evict=vta,order=ema,layer=1,tau=8",
-        "select=csp,heads=shared,heavy=0.4;pack=svd,rank_k=4,rank_v=5,gain=0;expand=attention",
-        "prune=visipruner,filter=0,l2=0.01",
-        "preset=aggressive",
-        "lazy=vla,map=given,blocks=0-1",
-        "lazy=gla,map=given,blocks=0-1",
-        "lazy=vla,map=given,blocks=0-1;select=streaming,sink=2",
-        "lazy=vla,map=given,blocks=0-1;pack=svd,rank_k=6,rank_v=5,gain=0;expand=attention",
-        "prune=visipruner,filter=0,l2=0.01;evict=h2o,heavy=0.3",
-        "prune=visipruner,filter=0,l2=0.01,kv_shallow=drop;evict=tova",
-        "prune=visipruner,filter=0,l2=0.01;pack=svd,rank_k=4,rank_v=4,gain=0;evict=importance",
-        "prune=visipruner,filter=0,l2=0.01;lazy=vla,map=given,blocks=0-1;evict=vta,tau=8,"
-        "shallow=rank_by_first_tap",
-        "prune=visipruner,filter=0,l2=0.01;lazy=gla,map=given,blocks=0-1;select=csp,heavy=0.3",
-        "lazy=vla,map=given,blocks=0-1;evict=vta,tau=8,layer=1,shallow=rank_by_first_tap",
-        "lazy=vla,map=given,blocks=0-1;select=csp,heavy=0.3,dup=official",
-        "lazy=gla,map=given,blocks=0-1;select=csp,heavy=0.3;evict=vta,layer=1,"
-        "shallow=rank_by_first_tap",
-        "prune=pdrop,second=1,third=1,fourth=1,ratio=0.8",
-        "prune=sparsevlm,version=v1,first=0,second=0,third=0",
-        "prune=sparsevlm,version=v2,tokens=64,first=0,second=0,third=0",
-        "prune=fitprune,target=given,schedule=200/300",
-        "condense=hired,keep=0.4",
-        "condense=prumerge",
-        "condense=prumerge_plus;prune=fastv,layer=1,keep=0.5",
-        "condense=hired,keep=0",
-        "prune=random,layer=1,keep=0.5;select=streaming,sink=2"};
-    for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
-        char args[500];
-        snprintf(args, sizeof args,
-                 "--policy '%s' --image " IMAGE " --ignore-eos --max-tokens 12 hello", policies[i]);
-        assert_same(args);
-    }
-}
-
-Test(fleet, answers_are_those_of_one_process_under_each_policy) {
-    fleet_synth(&f, "tiny-gqa");
-    fleet_start(&f, "");
-    assert_same_under_each_policy();
-    fleet_stop(&f);
-}
-
 Test(fleet, a_calibration_oob_the_checkpoint_is_the_fleets) {
     fleet_synth(&f, "tiny-gqa");
     command_run(&r, FOVEA " calibrate --checkpoint %s/ck --items 2 --lazy 1 --eta 100", f.dir);
@@ -172,28 +98,6 @@ Test(fleet, reports_and_overlays_are_those_of_one_process) {
     assert_same_report("pack=minicache,start=0", " merged in pairs, error at most ");
     assert_same_report("pack=minicache,start=0,gamma=1",
                        "decided  pack: too much is left unmerged");
-    fleet_stop(&f);
-}
-
-/* Sixteen clients that ask on and on, for as long as the comparison takes. */
-Test(fleet, answers_are_those_of_one_process_also_among_sixteen_others) {
-    int pid = 0;
-    fleet_synth(&f, "tiny-gqa");
-    fleet_start(&f, "");
-    command_run(&r,
-                FOVEA " bench --to %s --concurrency 16 --requests 1000000 --warmup 0 --image " IMAGE
-                      " --ignore-eos --max-tokens 24 --json >/dev/null 2>%s/bench.err"
-                      " & echo $!",
-                f.address, f.dir);
-    cr_assert_eq(sscanf(r.out, "%d", &pid), 1);
-    bool running = false;
-    for (int i = 0; i < 600 && !(running = fleet_count(&f).n_running >= 16); i++) usleep(50000);
-    cr_assert(running, "the others do not run");
-    assert_same_under_each_policy();
-    command_run(&r, "kill -0 %d", pid);
-    cr_assert_eq(r.status, 0, "the others ended before the comparison did");
-    kill(pid, SIGTERM);
-    fleet_wait_idle(&f);
     fleet_stop(&f);
 }
 

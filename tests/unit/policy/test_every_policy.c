@@ -12,8 +12,9 @@
 #include "model/net/kv_packed.h"
 #include "tests/support/evict.h"
 #include "tests/support/handoff.h"
+#include "tests/support/policies.h"
 
-enum { POLICIES_MAX = 128, POLICY_MAX = 128, VOCAB = 97, STEPS = 2 };
+enum { VOCAB = 97, STEPS = 2 };
 static const char *const layout = "t5 v100 t3 v100 t6";
 
 TestSuite(every_policy, .timeout = 600);
@@ -30,55 +31,23 @@ static tiny_shape shape(void) {
         .n_layer = 8, .n_head = 4, .n_kv = 2, .d_head = 96, .d_ffn = 40, .vocab = VOCAB};
 }
 
-static bool acts(const fv_plan *plan) {
-    fv_policy none;
-    fv_plan exact, same = *plan;
-    ok(fv_policy_parse("", &none), "exact");
-    ok(fv_plan_make(&none, &plan->shape, &exact), "exact");
-    memset(&same.policy, 0, sizeof same.policy);
-    memset(same.params, 0, sizeof same.params);
-    memset(same.note, 0, sizeof same.note);
-    exact.policy = same.policy;
-    return memcmp(&same, &exact, sizeof exact) != 0;
-}
-
-/* Whether a policy changes anything on the shape of these tests. */
-static bool acts_here(const char *text) {
-    fv_policy p;
-    fv_plan plan;
+static fv_plan_shape plan_shape(void) {
     tiny_shape s = shape();
-    fv_plan_shape on = {.n_layer = s.n_layer,
-                        .n_kv = s.n_kv,
-                        .d_head = s.d_head,
-                        .bytes_value = 4,
-                        .n_visual = 200,
-                        .n_text = 14,
-                        .n_image = 2};
-    ok(fv_policy_parse(text, &p), text);
-    ok(fv_plan_make(&p, &on, &plan), text);
-    return acts(&plan);
+    return (fv_plan_shape){.n_layer = s.n_layer,
+                           .n_kv = s.n_kv,
+                           .d_head = s.d_head,
+                           .bytes_value = 4,
+                           .n_visual = 200,
+                           .n_text = 14,
+                           .n_image = 2};
 }
 
-static int32_t list(char text[POLICIES_MAX][POLICY_MAX]) {
-    int32_t n = 0, n_preset, n_method;
-    const fv_preset_info *preset = fv_policy_presets(&n_preset);
-    const fv_method_info *m = fv_policy_methods(&n_method);
-    for (int32_t i = 0; i < n_preset; i++) {
-        fv_policy p;
-        ok(fv_policy_parse(preset[i].text, &p), preset[i].name);
-        if (p.stage[FV_STAGE_CONDENSE].method) continue;
-        snprintf(text[n++], POLICY_MAX, "preset=%s", preset[i].name);
-    }
-    for (int32_t i = 0; i < n_method; i++) {
-        if (m[i].stage == FV_STAGE_CONDENSE) continue;
-        cr_assert_lt(n, POLICIES_MAX);
-        const char *stage = fv_stage_name(m[i].stage);
-        snprintf(text[n], POLICY_MAX, "%s=%s", stage, m[i].name);
-        if (!acts_here(text[n])) snprintf(text[n], POLICY_MAX, "pack=svd;%s=%s", stage, m[i].name);
-        cr_assert(acts_here(text[n]), "%s does nothing", text[n]);
-        n++;
-    }
-    return n;
+static const policies *list(void) {
+    static policies all;
+    fv_plan_shape on = plan_shape();
+    policies_add_presets(&all, false);
+    policies_add_methods(&all, &on, false);
+    return &all;
 }
 
 /* Logits behind the prompt and behind each token of an answer. */
@@ -222,7 +191,7 @@ static void assert_policy(handoff_rig *rig, const char *policy, const answer *ex
     bool differs = run_both(rig, &r, exact, policy);
     gone += missing(&r.p, STEPS, &more);
     assert_rows(&r, gone, twice + more, policy);
-    cr_assert_eq(differs, acts(&r.p.plan), "%s: the answer %s", policy,
+    cr_assert_eq(differs, plan_acts(&r.p.plan), "%s: the answer %s", policy,
                  differs ? "differs" : "is that of exact");
     tiny_prompt_free(&r.p);
 }
@@ -240,13 +209,12 @@ static void answer_of(tiny_net *net, const char *in_layout, const char *policy, 
 /* Bytes as planned, positions as in the prompt, the same bits in another process's store, another
  * answer than exact's, and where rows go, other rows. */
 Test(every_policy, holds_what_its_plan_says_and_arrives_and_makes_a_difference) {
-    char policy[POLICIES_MAX][POLICY_MAX];
+    const policies *all = list();
     answer exact;
     handoff_rig rig;
-    int32_t n = list(policy);
     rig_open(&rig, &(rig_options){.shape = shape(), .dtype = FV_F32});
     answer_of(&rig.net, layout, "", &exact);
-    for (int32_t i = 0; i < n; i++) assert_policy(&rig, policy[i], &exact);
+    for (int32_t i = 0; i < all->n; i++) assert_policy(&rig, all->text[i], &exact);
     cr_assert_eq(fv_kv_pool_used(rig.net.pool), 0);
     rig_close(&rig);
 }
@@ -254,50 +222,51 @@ Test(every_policy, holds_what_its_plan_says_and_arrives_and_makes_a_difference) 
 /* One batch of all of them, with prompts of different lengths and images. */
 Test(every_policy, is_the_same_alone_and_in_a_ragged_batch) {
     static const char *const layouts[] = {"t4 v71 t5", "t1 v30 t2 v30 t9", "t3 v1 t2", "v60 t1"};
-    static char policy[POLICIES_MAX][POLICY_MAX];
     static tiny_prompt batch[POLICIES_MAX];
     tiny_prompt *all[POLICIES_MAX];
     tiny_net net;
-    int32_t n = list(policy), id = 5;
+    const policies *table = list();
+    int32_t n = table->n, id = 5;
     tiny_net_open(&net, shape(), FV_F16, NULL, 2);
     for (int32_t i = 0; i < n; i++) {
-        tiny_prompt_lay(&net, &batch[i], layouts[i % 4], (uint64_t)i, policy[i]);
+        tiny_prompt_lay(&net, &batch[i], layouts[i % 4], (uint64_t)i, table->text[i]);
         all[i] = &batch[i];
     }
     ok(tiny_prefill(&net, batch, n, 37), "all of them");
     for (int32_t i = 0; i < n; i++) {
         tiny_prompt p;
-        tiny_prompt_lay(&net, &p, layouts[i % 4], (uint64_t)i, policy[i]);
-        ok(tiny_prefill(&net, &p, 1, 0), policy[i]);
-        cr_assert(same_bits(p.logits, batch[i].logits, VOCAB), "%s", policy[i]);
-        cr_assert(same_store(p.kv, batch[i].kv), "%s", policy[i]);
+        tiny_prompt_lay(&net, &p, layouts[i % 4], (uint64_t)i, table->text[i]);
+        ok(tiny_prefill(&net, &p, 1, 0), table->text[i]);
+        cr_assert(same_bits(p.logits, batch[i].logits, VOCAB), "%s", table->text[i]);
+        cr_assert(same_store(p.kv, batch[i].kv), "%s", table->text[i]);
         tiny_prompt_free(&p);
     }
     ok(tiny_step(&net, all, n, &id, 1, 0), "all of them");
     for (int32_t i = 0; i < n; i++)
-        for (int v = 0; v < VOCAB; v++) cr_assert(isfinite(batch[i].logits[v]), "%s", policy[i]);
+        for (int v = 0; v < VOCAB; v++)
+            cr_assert(isfinite(batch[i].logits[v]), "%s", table->text[i]);
     for (int32_t i = 0; i < n; i++) tiny_prompt_free(&batch[i]);
     tiny_net_close(&net);
 }
 
 /* A prompt without images: exact's bits wherever the plan has nothing left to do. */
 Test(every_policy, is_exact_on_text_where_the_plan_says_so) {
-    char policy[POLICIES_MAX][POLICY_MAX];
+    const policies *table = list();
     answer exact;
     tiny_net net;
-    int32_t n = list(policy), same = 0;
+    int32_t n = table->n, same = 0;
     tiny_net_open(&net, shape(), FV_F32, NULL, 1);
     answer_of(&net, "t40", "", &exact);
     for (int32_t i = 0; i < n; i++) {
         request r;
-        prefill(&net, &r, "t40", policy[i]);
+        prefill(&net, &r, "t40", table->text[i]);
         bool equal = same_bits(r.p.logits, exact.logits[0], VOCAB);
         for (int32_t t = 1; t <= STEPS; t++) {
             step(&net, &r, t);
             equal &= same_bits(r.p.logits, exact.logits[t], VOCAB);
         }
-        if (!acts(&r.p.plan)) cr_assert(equal, "%s", policy[i]);
-        same += !acts(&r.p.plan);
+        if (!plan_acts(&r.p.plan)) cr_assert(equal, "%s", table->text[i]);
+        same += !plan_acts(&r.p.plan);
         tiny_prompt_free(&r.p);
     }
     cr_assert_gt(same, n / 2);
@@ -323,7 +292,7 @@ Test(every_policy, pools_the_rows_of_images) {
         answer_of(&net, "t5 v35 v35 t9", pooled[i], &two);
         cr_assert_eq(memcmp(&one, &two, sizeof one), 0, "%s", pooled[i]);
         prefill(&net, &r, "t5 v35 v35 t9", pooled[i]);
-        cr_assert(r.p.plan.shape.n_image == 2 && acts(&r.p.plan));
+        cr_assert(r.p.plan.shape.n_image == 2 && plan_acts(&r.p.plan));
         tiny_prompt_free(&r.p);
     }
     tiny_net_close(&net);

@@ -7,54 +7,41 @@
 
 #include "kernels/backends/open.h"
 #include "tests/support/handoff.h"
+#include "tests/support/policies.h"
 
-static const char *const policies[] = {
-    "",
-    "prune=vtw,layer=2",
-    "prune=random,layer=1,keep=0.4,seed=3",
-    "prune=grid,layer=1,keep=0.3",
-    "prune=fastv,layer=2,keep=0.3",
-    "prune=fastv,layer=2,keep=0.3,mode=mask",
-    "prune=pvtp,layer=1,stride=1,first=0.3,ratio=0.2",
-    "prune=fastv,layer=1,keep=0;select=streaming,sink=2,recent=0.3,full_heads=0",
-    "select=streaming,sink=3,recent=0.25,full_heads=0.5",
-    "prune=random,layer=2,keep=0.5;select=streaming,sink=2,recent=0.3,full_heads=0",
-    "pack=svd,rank_k=12,rank_v=9,gain=0,block=8;expand=full",
-    "prune=fastv,layer=2,keep=0.5;pack=svd,rank_k=5,rank_v=5,bits=8",
-    "pack=quant,bits=4,outliers=0.1",
-    "prune=fastv,layer=2,keep=0.5;pack=quant,block=16",
-    "pack=minicache,start=0,gamma=0.2",
-    "prune=fastv,layer=1,keep=0.5;pack=minicache,start=0",
-    "select=csp,heavy=0.2,recent=0.2,share=0.3",
-    "prune=visipruner,filter=1,l2=0.05,exit_cos=-1,exit_count=1,kv_shallow=drop",
-    "prune=visipruner,shallow=2,self=drop,cos=1,l2=0.05;select=csp,heavy=0.3",
-    "select=csp,heavy=0.4,recent=0.1,bias=0.5,dup=official,nsoftmax_decode=1",
-    "prune=fastv,layer=2,keep=0.5;select=csp,heads=shared,group=max",
-    "select=snapkv,heavy=0.2,recent=0.1,kernel=7",
-    "prune=fastv,layer=2,keep=0.5;select=h2o,heavy=0.2",
-    "prune=visipruner,shallow=2,self=drop,cos=1,l2=0.05;select=roco",
-    "select=knorm,heavy=0.3,recent=0.1",
-    "select=lookm,heavy=0.3,merge=weighted",
-    "select=random,heavy=0.3",
-    "prune=pdrop,second=1,third=2,fourth=3,ratio=0.6",
-    "prune=sparsevlm,version=v1,tokens=192,first=0,second=1,third=2",
-    "prune=sparsevlm,version=v2,tokens=96,first=0,second=1,third=2",
-    "prune=fitprune,target=given,schedule=100/0/200/0",
-    "prune=fitprune,target=90;select=streaming,sink=2,recent=0.3,full_heads=0",
-    "lazy=vla,map=given,blocks=1-2",
-    "lazy=gla,map=given,blocks=0-3",
-    "prune=fastv,layer=2,keep=0.3;lazy=vla,map=given,blocks=0-3",
-    "lazy=gla,map=given,blocks=1-2;select=streaming,sink=2,recent=0.3,full_heads=0",
-    "lazy=vla,map=given,blocks=0-1/2-3;select=streaming,sink=2,recent=0.3,full_heads=0.5",
-    "lazy=vla,map=given,blocks=1-3;select=csp,heavy=0.3,recent=0.2",
-    "prune=visipruner,filter=1,l2=0.05;lazy=vla,map=given,blocks=0-3",
-    "prune=visipruner,filter=0,l2=0.05,exit_cos=-1,exit_count=1;lazy=gla,map=given,blocks=0-3;"
-    "select=csp,heavy=0.3",
-    "prune=visipruner,shallow=2,first=half,filter=1,l2=0.05",
-    "prune=visipruner,shallow=2,cos=-1,kv_shallow=drop;lazy=vla,map=given,blocks=0-3",
-    "prune=fastv,layer=2,keep=0.5;lazy=gla,map=given,blocks=0-3;select=csp,heavy=0.2,dup=official",
-};
-enum { N_POLICY = sizeof policies / sizeof policies[0], VISUAL = 70, STEPS = 3 };
+enum { BEFORE = 5, VISUAL = 70, AFTER = 9, STEPS = 3 };
+
+/* exact, and policies of the whole table for these prompts. */
+static policies table;
+static int32_t n_method; /* of them, exact and each method by itself */
+
+/* So deep that layers form blocks under every map of the lazy stage. */
+static tiny_shape deep(void) {
+    tiny_shape s = tiny_shape_default();
+    s.n_layer = 8;
+    s.d_ffn = 24;
+    return s;
+}
+
+static void list_policies(void) {
+    tiny_shape s = deep();
+    fv_token_span image = {.first = BEFORE, .n = VISUAL, .t = 1, .h = 1, .w = VISUAL};
+    fv_plan_shape shape = {.n_layer = s.n_layer,
+                           .n_kv = s.n_kv,
+                           .d_head = s.d_head,
+                           .bytes_value = 4,
+                           .n_visual = VISUAL,
+                           .n_text = BEFORE + AFTER,
+                           .n_image = 1,
+                           .image = &image};
+    table.n = 1;
+    policies_add_methods(&table, &shape, false);
+    n_method = table.n;
+    policies_add_words(&table, &shape, false);
+    policies_add_together(&table, &shape, false);
+}
+
+TestSuite(prefill, .init = list_policies);
 
 /* Logits after prefill and after each of a few decode steps. */
 typedef struct trail {
@@ -65,7 +52,7 @@ static void run_alone(const char *policy, const char *isa, int32_t threads, int3
                       fv_dtype kv_dtype, trail *out) {
     tiny_net net;
     tiny_prompt p;
-    tiny_net_open(&net, tiny_shape_default(), kv_dtype, isa, threads);
+    tiny_net_open(&net, deep(), kv_dtype, isa, threads);
     tiny_prompt_make(&net, &p, 5, VISUAL, 9, 11, policy);
     cr_assert_eq(tiny_prefill(&net, &p, 1, chunk), FV_OK, "%s", fv_last_error());
     memcpy(out->logits[0], p.logits, sizeof out->logits[0]);
@@ -86,14 +73,12 @@ static void assert_same(const trail *a, const trail *b, const char *what, const 
 }
 
 Test(prefill, chunk_size_changes_no_bit) {
-    static const int32_t chunks[] = {1, 7, 64, 0};
-    for (int i = 0; i < N_POLICY; i++) {
-        trail all, cut;
-        run_alone(policies[i], NULL, 1, 0, FV_F32, &all);
-        for (size_t c = 0; c < sizeof chunks / sizeof chunks[0]; c++) {
-            run_alone(policies[i], NULL, 1, chunks[c], FV_F32, &cut);
-            assert_same(&all, &cut, "the chunk size", policies[i]);
-        }
+    static const int32_t chunks[] = {1, 7, 33, 64};
+    for (int i = 0; i < table.n; i++) {
+        trail whole, cut;
+        run_alone(table.text[i], NULL, 1, 0, FV_F32, &whole);
+        run_alone(table.text[i], NULL, 1, chunks[i % 4], FV_F32, &cut);
+        assert_same(&whole, &cut, "the chunk size", table.text[i]);
     }
 }
 
@@ -128,30 +113,34 @@ static int32_t joined_layers(const fv_plan *plan) {
 }
 
 Test(prefill, groups_of_layers_change_no_bit_and_are_final_when_they_are_said_to_be) {
-    for (int i = 0; i < N_POLICY; i++)
-        for (int32_t group = 1; group <= 3; group++) {
-            tiny_net net;
-            tiny_prompt whole, cut;
-            groups g = {.p = &cut};
-            tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);
-            tiny_prompt_make(&net, &whole, 5, VISUAL, 9, 11, policies[i]);
-            tiny_prompt_make(&net, &cut, 5, VISUAL, 9, 11, policies[i]);
-            cr_assert_eq(tiny_prefill(&net, &whole, 1, 0), FV_OK);
-            net.prefill = (fv_prefill_options){.group = group, .final = note_group, .user = &g};
-            cr_assert_eq(tiny_prefill(&net, &cut, 1, 16), FV_OK, "%s", fv_last_error());
-            cr_assert(same_bits(whole.logits, cut.logits, 97), "'%s' by %d", policies[i], group);
-            cr_assert(same_store(whole.kv, cut.kv), "'%s' by %d", policies[i], group);
-            cr_assert_geq(g.n, joined_layers(&cut.plan) > 1 ? 0 : group == 1 ? 2 : 1);
-            for (int32_t k = 0; k < g.n; k++) {
-                cr_assert(k == 0 || g.upto[k] > g.upto[k - 1]);
-                cr_assert_lt(g.upto[k], 4);
-                cr_assert_eq(fv_plan_pair(&cut.plan, g.upto[k]), g.upto[k], "a pair is cut");
-                cr_assert_eq(g.rows[k], rows_below(&cut, g.upto[k]));
-            }
-            tiny_prompt_free(&whole);
-            tiny_prompt_free(&cut);
-            tiny_net_close(&net);
+    for (int i = 0; i < table.n; i++) {
+        int32_t group = 1 + i % 3;
+        tiny_net net;
+        tiny_prompt whole, cut;
+        groups g = {.p = &cut};
+        tiny_net_open(&net, deep(), FV_F32, NULL, 2);
+        tiny_prompt_make(&net, &whole, 5, VISUAL, 9, 11, table.text[i]);
+        tiny_prompt_make(&net, &cut, 5, VISUAL, 9, 11, table.text[i]);
+        cr_assert_eq(tiny_prefill(&net, &whole, 1, 0), FV_OK);
+        net.prefill = (fv_prefill_options){.group = group, .final = note_group, .user = &g};
+        cr_assert_eq(tiny_prefill(&net, &cut, 1, 16), FV_OK, "%s", fv_last_error());
+        cr_assert(same_bits(whole.logits, cut.logits, 97), "'%s' by %d", table.text[i], group);
+        cr_assert(same_store(whole.kv, cut.kv), "'%s' by %d", table.text[i], group);
+        cr_assert_geq(g.n,
+                      cut.plan.pack.first_packed || joined_layers(&cut.plan) > 1 ? 0
+                      : group == 1                 ? 2
+                                                   : 1,
+                      "'%s' by %d", table.text[i], group);
+        for (int32_t k = 0; k < g.n; k++) {
+            cr_assert(k == 0 || g.upto[k] > g.upto[k - 1]);
+            cr_assert_lt(g.upto[k], net.cfg.n_layer);
+            cr_assert_eq(fv_plan_pair(&cut.plan, g.upto[k]), g.upto[k], "a pair is cut");
+            cr_assert_eq(g.rows[k], rows_below(&cut, g.upto[k]));
         }
+        tiny_prompt_free(&whole);
+        tiny_prompt_free(&cut);
+        tiny_net_close(&net);
+    }
 }
 
 static fv_status stop_at_two(void *user, int32_t n_layer) {
@@ -162,7 +151,7 @@ static fv_status stop_at_two(void *user, int32_t n_layer) {
 Test(prefill, whoever_hears_of_a_group_can_end_the_run) {
     tiny_net net;
     tiny_prompt p;
-    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    tiny_net_open(&net, deep(), FV_F32, NULL, 1);
     tiny_prompt_make(&net, &p, 5, VISUAL, 9, 11, "");
     net.prefill = (fv_prefill_options){.group = 1, .final = stop_at_two};
     cr_assert_eq(tiny_prefill(&net, &p, 1, 0), FV_ECANCELLED);
@@ -173,21 +162,19 @@ Test(prefill, whoever_hears_of_a_group_can_end_the_run) {
 }
 
 Test(prefill, threads_change_no_bit) {
-    for (int i = 0; i < N_POLICY; i++) {
+    for (int i = 0; i < table.n; i++) {
         trail one, many;
-        run_alone(policies[i], NULL, 1, 16, FV_F32, &one);
-        for (int32_t t = 2; t <= 3; t++) {
-            run_alone(policies[i], NULL, t, 16, FV_F32, &many);
-            assert_same(&one, &many, "the number of threads", policies[i]);
-        }
+        run_alone(table.text[i], NULL, 1, 16, FV_F32, &one);
+        run_alone(table.text[i], NULL, 2 + i % 2, 16, FV_F32, &many);
+        assert_same(&one, &many, "the number of threads", table.text[i]);
     }
 }
 
 Test(prefill, every_cpu_path_gives_the_same_bits) {
     static const char *const paths[] = {"avx2", "avx512"};
-    for (int i = 0; i < N_POLICY; i++) {
+    for (int i = 0; i < n_method; i++) {
         trail plain, fast;
-        run_alone(policies[i], "plain", 2, 32, FV_BF16, &plain);
+        run_alone(table.text[i], "plain", 2, 32, FV_BF16, &plain);
         for (int k = 0; k < 2; k++) {
             fv_backend be;
             fv_backend_options opt = {.n_threads = 1, .isa = paths[k]};
@@ -196,40 +183,47 @@ Test(prefill, every_cpu_path_gives_the_same_bits) {
                 continue;
             }
             fv_backend_close(&be);
-            run_alone(policies[i], paths[k], 2, 32, FV_BF16, &fast);
-            assert_same(&plain, &fast, paths[k], policies[i]);
+            run_alone(table.text[i], paths[k], 2, 32, FV_BF16, &fast);
+            assert_same(&plain, &fast, paths[k], table.text[i]);
         }
     }
 }
 
+/* Sixteen policies of the table, from the k-th on, each on a prompt of its own. */
+static void make_sixteen(const tiny_net *net, tiny_prompt p[16], int32_t k) {
+    for (int32_t b = 0; b < 16; b++)
+        tiny_prompt_make(net, &p[b], 1 + b, b == 9 ? 0 : 20 + 5 * b, 2 + b % 5, 100 + (uint64_t)b,
+                         table.text[(k + b) % table.n]);
+}
+
 Test(prefill, a_request_among_sixteen_gives_the_same_bits_as_alone) {
-    enum { N = 16 };
     tiny_net net;
-    tiny_prompt batch[N];
-    trail alone;
-    for (int i = 0; i < N_POLICY; i++) {
-        run_alone(policies[i], NULL, 2, 0, FV_F32, &alone);
-        tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);
-        for (int b = 0; b < N; b++) {
-            if (b == 6)
-                tiny_prompt_make(&net, &batch[b], 5, VISUAL, 9, 11, policies[i]);
-            else /* others differ in length, images and policy */
-                tiny_prompt_make(&net, &batch[b], 1 + b, b % 3 ? 20 * b : 0, 2 + b % 5,
-                                 100 + (uint64_t)b, policies[b % N_POLICY]);
-        }
-        cr_assert_eq(tiny_prefill(&net, batch, N, 50), FV_OK, "%s", fv_last_error());
-        cr_assert(same_bits(alone.logits[0], batch[6].logits, 97), "prefill of '%s'", policies[i]);
-        for (int s = 0; s < STEPS; s++) {
+    tiny_prompt batch[16], alone[16], *list[16];
+    for (int32_t b = 0; b < 16; b++) list[b] = &batch[b];
+    tiny_net_open(&net, deep(), FV_F32, NULL, 2);
+    for (int32_t k = 0; k < table.n; k += 16) {
+        make_sixteen(&net, batch, k);
+        make_sixteen(&net, alone, k);
+        cr_assert_eq(tiny_prefill(&net, batch, 16, 50), FV_OK, "%s", fv_last_error());
+        for (int s = 0; s <= STEPS; s++) {
             int32_t id = 13 + s;
-            tiny_prompt *list[N];
-            for (int b = 0; b < N; b++) list[b] = &batch[b];
-            cr_assert_eq(tiny_step(&net, list, N, &id, 1, s), FV_OK);
-            cr_assert(same_bits(alone.logits[s + 1], batch[6].logits, 97), "step %d of '%s'", s,
-                      policies[i]);
+            for (int32_t b = 0; b < 16; b++) {
+                tiny_prompt *one = &alone[b];
+                cr_assert_eq(s ? tiny_step(&net, &one, 1, &id, 1, s - 1)
+                               : tiny_prefill(&net, one, 1, 0),
+                             FV_OK, "%s", fv_last_error());
+            }
+            if (s) cr_assert_eq(tiny_step(&net, list, 16, &id, 1, s - 1), FV_OK);
+            for (int32_t b = 0; b < 16; b++)
+                cr_assert(same_bits(alone[b].logits, batch[b].logits, 97), "step %d of '%s'", s,
+                          table.text[(k + b) % table.n]);
         }
-        for (int b = 0; b < N; b++) tiny_prompt_free(&batch[b]);
-        tiny_net_close(&net);
+        for (int32_t b = 0; b < 16; b++) {
+            tiny_prompt_free(&batch[b]);
+            tiny_prompt_free(&alone[b]);
+        }
     }
+    tiny_net_close(&net);
 }
 
 Test(prefill, decoding_a_token_equals_a_prompt_that_is_one_longer) {
@@ -238,7 +232,7 @@ Test(prefill, decoding_a_token_equals_a_prompt_that_is_one_longer) {
     for (int i = 0; i < 3; i++) {
         tiny_net net;
         tiny_prompt longer, p, *one = &p;
-        tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 2);
+        tiny_net_open(&net, deep(), FV_F32, NULL, 2);
         tiny_prompt_make(&net, &longer, 5, VISUAL, 12, 11, whole[i]);
         tiny_prompt_make(&net, &p, 5, VISUAL, 12, 11, whole[i]);
         p.n -= 3;
@@ -255,18 +249,20 @@ Test(prefill, decoding_a_token_equals_a_prompt_that_is_one_longer) {
 }
 
 Test(prefill, a_step_of_several_tokens_equals_as_many_steps_of_one) {
-    for (int i = 0; i < N_POLICY; i++) {
+    for (int i = 0; i < table.n; i++) {
         tiny_net net;
         tiny_prompt p, q, *a = &p, *b = &q;
         int32_t ids[5] = {3, 1, 4, 1, 5};
-        tiny_net_open(&net, tiny_shape_default(), FV_F16, NULL, 2);
-        tiny_prompt_make(&net, &p, 5, VISUAL, 60, 11, policies[i]);
-        tiny_prompt_make(&net, &q, 5, VISUAL, 60, 11, policies[i]);
+        tiny_net_open(&net, deep(), FV_F16, NULL, 2);
+        tiny_prompt_make(&net, &p, 5, VISUAL, 60, 11, table.text[i]);
+        tiny_prompt_make(&net, &q, 5, VISUAL, 60, 11, table.text[i]);
         cr_assert_eq(tiny_prefill(&net, &p, 1, 0), FV_OK);
         cr_assert_eq(tiny_prefill(&net, &q, 1, 0), FV_OK);
         cr_assert_eq(tiny_step(&net, &a, 1, ids, 5, 0), FV_OK);
         for (int s = 0; s < 5; s++) cr_assert_eq(tiny_step(&net, &b, 1, &ids[s], 1, s), FV_OK);
-        cr_assert(same_bits(p.logits, q.logits, 97), "%s", policies[i]);
+        /* Attention is written down step by step where tokens are read or evicted by it. */
+        if (!p.plan.pack.observed && !p.plan.evict.accum.kind)
+            cr_assert(same_bits(p.logits, q.logits, 97), "%s", table.text[i]);
         tiny_prompt_free(&p);
         tiny_prompt_free(&q);
         tiny_net_close(&net);
@@ -405,7 +401,7 @@ Test(prefill, phases_of_others_may_cut_a_block_at_any_chunk) {
     tiny_net_close(&net);
 }
 
-Test(prefill, methods_change_the_answer_and_identity_settings_do_not) {
+Test(prefill, identity_settings_change_no_bit) {
     static const char *const identity[] = {"prune=random,layer=1,keep=1",
                                            "prune=grid,layer=0,keep=1",
                                            "prune=fastv,layer=1,keep=1",
@@ -432,10 +428,6 @@ Test(prefill, methods_change_the_answer_and_identity_settings_do_not) {
         run_alone(identity[i], NULL, 2, 0, FV_F32, &other);
         assert_same(&exact, &other, "an identity setting", identity[i]);
     }
-    for (int i = 1; i < N_POLICY; i++) {
-        run_alone(policies[i], NULL, 2, 0, FV_F32, &other);
-        cr_assert_not(same_bits(exact.logits[STEPS], other.logits[STEPS], 97), "%s", policies[i]);
-    }
 }
 
 Test(prefill, random_subset_follows_its_seed) {
@@ -450,7 +442,7 @@ Test(prefill, nan_in_one_prompt_stays_in_that_prompt) {
     tiny_prompt p[2];
     trail alone;
     run_alone("", NULL, 1, 0, FV_F32, &alone);
-    tiny_net_open(&net, tiny_shape_default(), FV_F32, NULL, 1);
+    tiny_net_open(&net, deep(), FV_F32, NULL, 1);
     tiny_prompt_make(&net, &p[0], 3, 20, 4, 1, "");
     tiny_prompt_make(&net, &p[1], 5, VISUAL, 9, 11, "");
     p[0].embeds[7] = NAN;

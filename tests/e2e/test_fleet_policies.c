@@ -1,25 +1,28 @@
-/* Every preset over a fleet, on a checkpoint so deep and wide that each has something to do: the
- * bits of one process, and others than exact's. */
+/* Every preset and every method over a fleet, on a checkpoint so deep and wide that each has something to do:
+ * the bits of one process, of presets others than exact's, and among other requests the same. */
 #include <criterion/criterion.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "policy/policy.h"
 #include "tests/support/answer.h"
 #include "tests/support/fleet.h"
+#include "tests/support/policies.h"
 #include "tests/support/tensor_file.h"
 
 #define IMAGE FOVEA_TEST_DATA "/golden/demo.png"
 
 static fleet f;
 
-static void open_fleet(void) { fleet_open(&f, "presets"); }
+static void open_fleet(void) { fleet_open(&f, "policies"); }
 static void close_fleet(void) { fleet_close(&f); }
 
-TestSuite(fleet_presets, .init = open_fleet, .fini = close_fleet, .timeout = 600);
+TestSuite(fleet_policies, .init = open_fleet, .fini = close_fleet, .timeout = 600);
 
 /* 256 rows of an image, of which factors of rank 64 take half. */
+enum { LAYERS = 12, KV_HEADS = 2, HEAD = 96, VISUAL = 256 };
 static const char config[] =
     "{\"model_type\": \"llava\", \"image_token_index\": 480, \"image_seq_length\": 256,"
     " \"vision_feature_layer\": -2, \"vision_feature_select_strategy\": \"default\","
@@ -63,7 +66,7 @@ static void says_how_it_was_mapped(const json_t *answer) {
     free(text);
 }
 
-Test(fleet_presets, each_gives_the_bits_of_one_process_and_other_bits_than_exact) {
+Test(fleet_policies, presets_give_the_bits_of_one_process_and_other_bits_than_exact) {
     char here[500], there[100], exact[200], digests[200];
     int32_t n;
     const fv_preset_info *preset = fv_policy_presets(&n);
@@ -86,6 +89,60 @@ Test(fleet_presets, each_gives_the_bits_of_one_process_and_other_bits_than_exact
         if (strcmp(name, "paper-fastv") == 0) says_how_it_was_mapped(fleet_answer);
         answer_assert_same(one, fleet_answer, true, name);
     }
+    fleet_wait_idle(&f);
+    fleet_stop(&f);
+}
+
+static void assert_same_under(const policies *list) {
+    for (int32_t i = 0; i < list->n; i++) {
+        char args[POLICIES_TEXT + 200];
+        snprintf(args, sizeof args,
+                 "--policy '%s' --image " IMAGE " --ignore-eos --max-tokens 6 hello",
+                 list->text[i]);
+        answer_assert_one_process(f.dir, f.address, args);
+    }
+}
+
+static const fv_plan_shape shape = {.n_layer = LAYERS,
+                                    .n_kv = KV_HEADS,
+                                    .d_head = HEAD,
+                                    .bytes_value = 4,
+                                    .n_visual = VISUAL,
+                                    .n_text = 8,
+                                    .n_image = 1};
+
+Test(fleet_policies, methods_give_the_bits_of_one_process_alone_and_together) {
+    static policies list;
+    policies_add_methods(&list, &shape, true);
+    policies_add_together(&list, &shape, true);
+    make_checkpoint();
+    fleet_start(&f, "");
+    assert_same_under(&list);
+    fleet_wait_idle(&f);
+    fleet_stop(&f);
+}
+
+/* Sixteen clients that ask on and on, for as long as the comparison takes. */
+Test(fleet_policies, presets_give_the_bits_of_one_process_also_among_sixteen_others) {
+    static policies list;
+    static command_result r;
+    int pid = 0;
+    policies_add_presets(&list, true);
+    fleet_synth(&f, "tiny");
+    fleet_start(&f, "");
+    command_run(&r,
+                FOVEA_BIN "/fovea bench --to %s --concurrency 16 --requests 1000000 --warmup 0 "
+                          "--image " IMAGE " --ignore-eos --max-tokens 24 --json >/dev/null "
+                          "2>%s/bench.err & echo $!",
+                f.address, f.dir);
+    cr_assert_eq(sscanf(r.out, "%d", &pid), 1);
+    bool running = false;
+    for (int i = 0; i < 600 && !(running = fleet_count(&f).n_running >= 16); i++) usleep(50000);
+    cr_assert(running, "the others do not run");
+    assert_same_under(&list);
+    command_run(&r, "kill -0 %d", pid);
+    cr_assert_eq(r.status, 0, "the others ended before the comparison did");
+    kill(pid, SIGTERM);
     fleet_wait_idle(&f);
     fleet_stop(&f);
 }
