@@ -26,7 +26,7 @@ void bench_must(fv_status s) {
 bool bench_open(bench *b, int argc, char **argv, const char *usage, const char *about) {
     static const fv_option table[] = {
         {"threads", NULL, FV_OPTION_INT, "N", "0", "threads; 0 = all cores", 0, 256},
-        {"isa", NULL, FV_OPTION_STRING, "NAME", "auto", "auto, avx2 or avx512", 0, 0},
+        {"isa", NULL, FV_OPTION_STRING, "NAME", "auto", "auto, avx2, avx512 or amx", 0, 0},
         {"rounds", NULL, FV_OPTION_INT, "N", "5", "rounds, of which the median", 1,
          BENCH_MAX_ROUND},
         {"weights", NULL, FV_OPTION_INT, "MIB", "1024", "size of the weight buffer", 256, 65536},
@@ -138,7 +138,7 @@ __attribute__((target("avx2,fma"))) static void fma_avx2(void *arg, int thread, 
 }
 
 void bench_measure_fma(bench *b) {
-    bool wide = strcmp(b->be.isa, "avx512") == 0;
+    bool wide = strcmp(b->be.isa, "avx2") != 0;
     double flops = (double)FMA_ITEMS * FMA_STEPS * 2 * (wide ? 16 * FMA_CHAINS : 8 * 12);
     double t0 = bench_now_s();
     fv_threads_for(b->threads, FMA_ITEMS, 1, wide ? fma_avx512 : fma_avx2, NULL);
@@ -173,7 +173,7 @@ __attribute__((target("avx2"))) static void read_avx2(void *arg, int thread, int
 void bench_measure_read(bench *b) {
     void *from = bench_memory(b, BENCH_READ_BYTES);
     double t0 = bench_now_s();
-    bool wide = strcmp(b->be.isa, "avx512") == 0;
+    bool wide = strcmp(b->be.isa, "avx2") != 0;
     int64_t chunks = BENCH_READ_BYTES / READ_CHUNK;
     fv_threads_for(b->threads, chunks, 1, wide ? read_avx512 : read_avx2, from);
     b->read_rate = BENCH_READ_BYTES / (bench_now_s() - t0);

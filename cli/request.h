@@ -27,7 +27,7 @@
     {"plugin-dir", "FOVEA_PLUGIN_DIR", FV_OPTION_STRING, "DIR", NULL,                              \
      "directory containing libfovea_cuda.so; default: the program's directory", 0, 0},             \
     {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", "auto",                                         \
-     "CPU: auto, plain, avx2 or avx512, with the same result; CUDA: auto or exact", 0, 0},         \
+     "CPU: auto, plain, avx2, avx512 or amx, with the same result; CUDA: auto or exact", 0, 0},         \
     {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "warn",                                         \
      "error, warn, info, debug; or per part, such as warn,model=debug", 0, 0}
 /* clang-format on */

@@ -5,7 +5,7 @@
  *
  * Model code calls operations through this table and includes nothing of a device. The
  * CPU table is complete and is the specification: its plain C version defines the bits,
- * its AVX2 and AVX-512 versions give the same bits, and other backends are compared to it.
+ * its AVX2, AVX-512 and AMX versions give the same bits, and other backends are compared to it.
  *
  * THE CANONICAL DOT PRODUCT. Every sum over a contracted dimension of length K is
  *     acc[i] = 0, i < 16;   for k = 0, 16, 32, ...: acc[i] = fma(x[k+i], w[k+i], acc[i])
@@ -15,6 +15,20 @@
  * threads: the same row gives the same bits alone and among others. Sums of one vector
  * (norms, softmax denominators) are the dot product with ones, formed in the same lanes
  * and the same tree with acc[i] = acc[i] + x[k+i].
+ *
+ * THE CANONICAL DOT PRODUCT IN BF16, of a backend that computes in FV_COMPUTE_BF16, has the order
+ * of the instruction TDPBF16PS. x and w are rounded to bf16, to nearest even, and padded with zeros
+ * to a multiple of 32; acc is f32:
+ *     acc = 0;   for k = 0, 32, 64, ...:
+ *         even = odd = 0
+ *         for i = 0, 2, ... 30:  even = fma(x[k+i], w[k+i], even)
+ *                                odd = fma(x[k+i+1], w[k+i+1], odd)
+ *         acc = acc + (even + odd)
+ * Each operation rounds to nearest even. Subnormal operands, acc among them, count as zeros of
+ * their sign, and a result becomes a zero of its sign where it is below 2^-126 after it was rounded
+ * to 24 bits with an unbounded exponent (x86: DAZ and FTZ). A NaN is like any other. acc may be
+ * stored and loaded between two steps. It depends on rows, chunks, neighbours and threads as
+ * little as the other.
  *
  * ATTENTION is summed over fixed blocks of FV_KV_BLOCK rows, counted from the start of each
  * segment, in the order of the segments (fv_attn_args says how).
@@ -41,12 +55,16 @@ extern "C" {
 
 typedef struct fv_backend fv_backend;
 
+/* What dot products are computed in: which of the two is canonical. */
+typedef enum fv_compute { FV_COMPUTE_F32 = 0, FV_COMPUTE_BF16 } fv_compute;
+
 /* ---- linear ---------------------------------------------------------------------------- */
 
 enum { FV_LINEAR_MAX_PARTS = 3 };
 
 /* y = x w^T + bias          [M, N] = [M, K] x [N, K]^T
- * accumulate:  y = (x w^T + bias) + y     (the residual sum) */
+ * accumulate:  y = (x w^T + bias) + y     (the residual sum)
+ * In bf16 bias and y are f32 all the same, with subnormal numbers. */
 typedef struct fv_linear_part {
     fv_tensor w;    /* [N, K], contiguous, any dtype */
     fv_tensor bias; /* [1, N] or absent */
@@ -351,8 +369,8 @@ typedef struct fv_factor_task {
 typedef struct fv_backend_options {
     int32_t n_threads; /* CPU: threads, the caller's included; 0 = all cores */
     int32_t device;    /* device number of a GPU backend */
-    const char *isa;   /* CPU: "auto", "plain", "avx2", "avx512"; CUDA: "auto", "exact" (the CPU's
-                        * bits, without tensor cores and cuBLAS); NULL = auto */
+    const char *isa;   /* CPU: "auto", "plain", "avx2", "avx512", "amx"; CUDA: "auto", "exact" (the
+                        * CPU's bits, without tensor cores and cuBLAS); NULL = auto */
     const char *trace; /* CUDA: file that gets the GPU's time by kernel at close; NULL: none */
 } fv_backend_options;
 
@@ -394,8 +412,10 @@ typedef struct fv_backend_ops {
 struct fv_backend {
     const fv_backend_ops *ops;
     fv_device *device; /* where its memory is; borrowed */
-    const char *isa;   /* "plain", "avx2" or "avx512" on the CPU, "cuda" */
-    void *impl;        /* private to the backend */
+    const char *isa;   /* "plain", "avx2", "avx512" or "amx" on the CPU, "cuda" */
+    /* Of linear. Who opened the backend sets it before the first operation. */
+    fv_compute compute;
+    void *impl; /* private to the backend */
 };
 
 /* Backends are opened by name: kernels/backends/open.h. */

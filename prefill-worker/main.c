@@ -41,7 +41,7 @@ static const fv_option table[] = {
      "directory containing libfovea_cuda.so; default: the program's directory", 0, 0},
     FV_PEER_OPTIONS,
     {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", "auto",
-     "CPU: auto, plain, avx2 or avx512, with the same result; CUDA: auto or exact", 0, 0},
+     "CPU: auto, plain, avx2, avx512 or amx, with the same result; CUDA: auto or exact", 0, 0},
 };
 /* clang-format on */
 enum { N_OPTION = sizeof table / sizeof *table };

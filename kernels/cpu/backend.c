@@ -22,6 +22,8 @@ struct cpu {
     const fv_cpu_path *path;
     char *scratch; /* owned; scratch_bytes for each thread */
     size_t scratch_bytes;
+    char *shared; /* owned; shared_bytes for all of them */
+    size_t shared_bytes;
     cpu *part; /* owned, one per thread: what items of cpu_each are given; NULL until then */
 };
 
@@ -46,10 +48,14 @@ static fv_status cpu_open(fv_backend *be, const fv_backend_options *opt) {
 
 static void cpu_close(fv_backend *be) {
     cpu *c = be->impl;
-    for (int i = 0; c->part && i < n_thread(c); i++) free(c->part[i].scratch);
+    for (int i = 0; c->part && i < n_thread(c); i++) {
+        free(c->part[i].scratch);
+        free(c->part[i].shared);
+    }
     free(c->part);
     fv_threads_close(c->threads);
     free(c->scratch);
+    free(c->shared);
     free(c);
 }
 
@@ -65,14 +71,15 @@ static fv_status cpu_sync(fv_backend *be) {
     return FV_OK;
 }
 
-static fv_status scratch_reserve(cpu *c, size_t bytes) {
-    if (bytes <= c->scratch_bytes) return FV_OK;
+/* At least `bytes` for each of n, at a multiple of 4096; what was there is lost if it grows. */
+static fv_status reserve(char **at, size_t *bytes_each, size_t bytes, int n) {
+    if (bytes <= *bytes_each) return FV_OK;
     size_t each = (bytes + 4095) / 4096 * 4096;
-    char *p = aligned_alloc(4096, each * (size_t)n_thread(c));
-    if (!p) return FV_FAIL(FV_ENOMEM, "out of memory: %zu bytes of scratch per thread", each);
-    free(c->scratch);
-    c->scratch = p;
-    c->scratch_bytes = each;
+    char *p = aligned_alloc(4096, each * (size_t)n);
+    if (!p) return FV_FAIL(FV_ENOMEM, "out of memory: scratch of %d times %zu bytes", n, each);
+    free(*at);
+    *at = p;
+    *bytes_each = each;
     return FV_OK;
 }
 
@@ -91,7 +98,7 @@ static void run_chunk(void *arg, int thread, int64_t begin, int64_t end) {
 }
 
 static fv_status run_plan(cpu *c, fv_cpu_plan plan, fv_cpu_items *items, const void *args) {
-    FV_TRY(scratch_reserve(c, plan.scratch_bytes));
+    FV_TRY(reserve(&c->scratch, &c->scratch_bytes, plan.scratch_bytes, n_thread(c)));
     if (!c->threads) {
         items(args, c->scratch, 0, plan.n_item);
         return FV_OK;
@@ -125,6 +132,15 @@ static bool is_vector_of(const fv_tensor *t, int32_t n) {
 
 /* ---- linear ---------------------------------------------------------------------------- */
 
+static fv_status linear_bf16(cpu *c, const fv_linear_args *a) {
+    fv_cpu_linear_bf16 b = {.a = a};
+    fv_cpu_plan pack = c->path->pack_bf16_plan(&b);
+    FV_TRY(reserve(&c->shared, &c->shared_bytes, pack.shared_bytes, 1));
+    b.x = c->shared;
+    FV_TRY(run_plan(c, pack, c->path->pack_bf16, &b));
+    return run_plan(c, c->path->linear_bf16_plan(&b), c->path->linear_bf16, &b);
+}
+
 static fv_status cpu_linear(fv_backend *be, const fv_linear_args *a) {
     cpu *c = be->impl;
     FV_TRY(need_f32(&a->x, "linear's x"));
@@ -138,6 +154,7 @@ static fv_status cpu_linear(fv_backend *be, const fv_linear_args *a) {
         (void)p;
     }
     if (a->x.rows == 0) return FV_OK;
+    if (be->compute == FV_COMPUTE_BF16) return linear_bf16(c, a);
     return run_plan(c, c->path->linear_plan(a), c->path->linear, a);
 }
 
@@ -315,8 +332,11 @@ typedef struct each {
 static void run_each(void *arg, int thread, int64_t begin, int64_t end) {
     const each *e = arg;
     cpu *c = e->be->impl;
-    fv_backend part = {
-        .ops = e->be->ops, .device = e->be->device, .isa = e->be->isa, .impl = &c->part[thread]};
+    fv_backend part = {.ops = e->be->ops,
+                       .device = e->be->device,
+                       .isa = e->be->isa,
+                       .compute = e->be->compute,
+                       .impl = &c->part[thread]};
     for (int64_t i = begin; i < end; i++) e->fn(e->arg, &part, thread, (int32_t)i);
 }
 

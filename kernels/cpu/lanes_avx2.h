@@ -91,6 +91,44 @@ static inline f32x16 f32x16_widen_tail(const void *p, fv_dtype t, size_t n) {
     return f32x16_widen(room, t);
 }
 
+/* 8 rows of 8 pairs, transposed: number j of register i is number i of register j. */
+static inline void i32x8_transpose(__m256i r[8]) {
+    __m256i t[8];
+    UNROLL for (int i = 0; i < 4; i++) {
+        t[2 * i] = _mm256_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = _mm256_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+    }
+    UNROLL for (int i = 0; i < 2; i++) {
+        r[4 * i] = _mm256_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
+        r[4 * i + 1] = _mm256_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
+        r[4 * i + 2] = _mm256_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
+        r[4 * i + 3] = _mm256_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
+    }
+    UNROLL for (int i = 0; i < 4; i++) {
+        t[i] = _mm256_permute2x128_si256(r[i], r[4 + i], 0x20);
+        t[4 + i] = _mm256_permute2x128_si256(r[i], r[4 + i], 0x31);
+    }
+    UNROLL for (int i = 0; i < 8; i++) r[i] = t[i];
+}
+
+/* 16 rows of 32 bf16, `stride` bytes apart, to [32, 16] f32: 8 rows and 16 columns at a time. */
+static inline void bf16x32_transpose(const void *rows, size_t stride, float *to) {
+    const __m256i upper = _mm256_set1_epi32((int)0xffff0000);
+    for (int part = 0; part < 4; part++) {
+        const char *from = (const char *)rows + (size_t)(part % 2 * 8) * stride + part / 2 * 32;
+        float *at = to + part / 2 * 256 + part % 2 * 8;
+        __m256i r[8];
+        UNROLL for (int i = 0; i < 8; i++) {
+            r[i] = _mm256_loadu_si256((const void *)(from + (size_t)i * stride));
+        }
+        i32x8_transpose(r);
+        UNROLL for (int i = 0; i < 8; i++) {
+            _mm256_storeu_ps(at + 32 * i, _mm256_castsi256_ps(_mm256_slli_epi32(r[i], 16)));
+            _mm256_storeu_ps(at + 32 * i + 16, _mm256_castsi256_ps(_mm256_and_si256(r[i], upper)));
+        }
+    }
+}
+
 /* 16 codes of 8 or 4 bits (kernels/packed.h) as numbers. */
 static ALWAYS_INLINE f32x16 f32x16_of_codes(const void *p, const int bits) {
     const __m128i low = _mm_set1_epi8(15);

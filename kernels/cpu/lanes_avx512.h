@@ -52,6 +52,47 @@ static inline f32x16 f32x16_widen_tail(const void *p, fv_dtype t, size_t n) {
     return t == FV_BF16 ? f32x16_of_bf16(h) : _mm512_cvtph_ps(h);
 }
 
+/* 16 rows of 16 pairs, transposed: number j of register i is number i of register j. */
+static inline void i32x16_transpose(__m512i r[16]) {
+    __m512i t[16];
+    UNROLL for (int i = 0; i < 8; i++) {
+        t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+        t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+    }
+    UNROLL for (int i = 0; i < 4; i++) {
+        r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
+        r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
+        r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
+        r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
+    }
+    UNROLL for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0x88);
+        t[4 + i] = _mm512_shuffle_i32x4(r[i], r[4 + i], 0xdd);
+        t[8 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0x88);
+        t[12 + i] = _mm512_shuffle_i32x4(r[8 + i], r[12 + i], 0xdd);
+    }
+    UNROLL for (int i = 0; i < 4; i++) {
+        r[i] = _mm512_shuffle_i32x4(t[i], t[8 + i], 0x88);
+        r[8 + i] = _mm512_shuffle_i32x4(t[i], t[8 + i], 0xdd);
+        r[4 + i] = _mm512_shuffle_i32x4(t[4 + i], t[12 + i], 0x88);
+        r[12 + i] = _mm512_shuffle_i32x4(t[4 + i], t[12 + i], 0xdd);
+    }
+}
+
+/* 16 rows of 32 bf16, `stride` bytes apart, to [32, 16] f32. */
+static inline void bf16x32_transpose(const void *rows, size_t stride, float *to) {
+    const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
+    __m512i r[16];
+    UNROLL for (int i = 0; i < 16; i++) {
+        r[i] = _mm512_loadu_si512((const char *)rows + (size_t)i * stride);
+    }
+    i32x16_transpose(r);
+    UNROLL for (int i = 0; i < 16; i++) {
+        f32x16_store(to + 32 * i, _mm512_castsi512_ps(_mm512_slli_epi32(r[i], 16)));
+        f32x16_store(to + 32 * i + 16, _mm512_castsi512_ps(_mm512_and_si512(r[i], upper)));
+    }
+}
+
 /* 16 codes of 8 or 4 bits (kernels/packed.h) as numbers. */
 static ALWAYS_INLINE f32x16 f32x16_of_codes(const void *p, const int bits) {
     const __m128i low = _mm_set1_epi8(15);

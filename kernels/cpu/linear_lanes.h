@@ -11,9 +11,8 @@
  * split: the 16 lane accumulators of every output wait in scratch between two blocks of K,
  * exactly where they stopped, and behind the last one the tree is formed. That is what keeps
  * GEMM and GEMV the same bits. */
-#include "kernels/convert.h"
 #include "kernels/cpu/dots_lanes.h"
-#include "kernels/cpu/path.h"
+#include "kernels/cpu/linear_parts.h"
 
 /* Sizes in f32. L2 (2 MiB): accumulators 128 x 128 x 16 = 1 MiB, w 128 x 1024 = 512 KiB. L1
  * (48 KiB): STRIP rows of x, 24 KiB, stay while w's panels of 16 KiB pass. Reading x comes from L3
@@ -68,13 +67,6 @@ static fv_cpu_plan linear_plan(const void *args) {
 }
 
 /* ---- the end of a tile ----------------------------------------------------------------- */
-
-/* Elements [n0, n0 + n) of the bias as f32 in `room`, or NULL when there is none. */
-static const float *bias_f32(const fv_tensor *bias, int64_t n0, int n, float *room) {
-    if (!bias->data) return NULL;
-    for (int j = 0; j < n; j++) room[j] = widened(bias->data, bias->dtype, (size_t)(n0 + j));
-    return room;
-}
 
 /* Puts the dot products out [rows, ld] at [m0, n0] of y; bias [cols] or NULL. */
 static ALWAYS_INLINE void store_rows(const fv_linear_part *p, int64_t m0, int64_t n0, int rows,

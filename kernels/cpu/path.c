@@ -2,7 +2,12 @@
 #include "kernels/cpu/path.h"
 
 #include <cpuid.h>
+#include <errno.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/log.h"
 
 /* Each of these also asks whether the operating system saves the registers. */
 static bool has_avx2(void) {
@@ -17,13 +22,26 @@ static bool has_avx512(void) {
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 
+/* AMX for bf16, and the kernel's leave to use its registers, which all threads have from then on. */
+static bool has_amx(void) {
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18 };
+    unsigned a, b, c, d = 0;
+    if (!has_avx512() || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    if (!(d & (1u << 22)) || !(d & (1u << 24))) return false; /* AMX-BF16, AMX-TILE */
+    if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0) return true;
+    FV_LOG(WARN, KERNELS, "event=no-amx reason=\"the kernel refuses its registers: %s\"",
+           strerror(errno));
+    return false;
+}
+
 static bool has_anything(void) { return true; }
 
 static const struct {
     const fv_cpu_path *path;
     bool (*runs_here)(void);
 } paths[] = {
-    {&fv_cpu_path_avx512, has_avx512}, /* best first */
+    {&fv_cpu_path_amx, has_amx}, /* best first */
+    {&fv_cpu_path_avx512, has_avx512},
     {&fv_cpu_path_avx2, has_avx2},
     {&fv_cpu_path_plain, has_anything},
 };
@@ -40,5 +58,5 @@ fv_status fv_cpu_path_find(const char *isa, const fv_cpu_path **out) {
         }
         if (!any) return FV_FAIL(FV_EUNSUPPORTED, "this CPU cannot run the %s path", isa);
     }
-    return FV_FAIL(FV_EINVAL, "isa '%s': choose auto, plain, avx2 or avx512", isa);
+    return FV_FAIL(FV_EINVAL, "isa '%s': choose auto, plain, avx2, avx512 or amx", isa);
 }

@@ -3,8 +3,9 @@
 
 /* The CPU backend's operations for one instruction set.
  *
- * There are three tables with the same bits: "plain" is the specification (<operation>_plain.c),
- * "avx2" and "avx512" are fast (<operation>_lanes.h). A function does the items [begin, end) of an
+ * There are four tables with the same bits: "plain" is the specification (<operation>_plain.c),
+ * "avx2" and "avx512" are fast (<operation>_lanes.h), and "amx" is avx512 with products in bf16 of
+ * its own (<operation>_amx.c). A function does the items [begin, end) of an
  * operation on the calling thread and touches nothing else, so backend.c may spread them over
  * threads as it likes. Arguments have been checked. */
 #include <stdint.h>
@@ -15,7 +16,15 @@
 typedef struct fv_cpu_plan {
     int64_t n_item, grain; /* grain: items that one thread takes at a time */
     size_t scratch_bytes;  /* per thread */
+    size_t shared_bytes;   /* of pack_bf16: x as linear_bf16 reads it */
 } fv_cpu_plan;
+
+/* linear in bf16 is two operations: x is rounded, and laid as the path's products read it; then
+ * come the products. */
+typedef struct fv_cpu_linear_bf16 {
+    const fv_linear_args *a;
+    void *x; /* at a multiple of 64; NULL while pack_bf16_plan is asked */
+} fv_cpu_linear_bf16;
 
 /* `args` is the fv_..._args of the operation. */
 typedef fv_cpu_plan fv_cpu_plan_fn(const void *args);
@@ -26,14 +35,24 @@ typedef struct fv_cpu_path {
 #define FV_CPU_OP(op)                                                                              \
     fv_cpu_plan_fn *op##_plan;                                                                     \
     fv_cpu_items *op;
+#define FV_CPU_BF16_OP FV_CPU_OP
 #define FV_CPU_ROW_OP(op) fv_cpu_items *op;
 #include "kernels/cpu/ops.def"
 } fv_cpu_path;
 
-extern const fv_cpu_path fv_cpu_path_plain, fv_cpu_path_avx2, fv_cpu_path_avx512;
+/* Of the AMX path. */
+#define FV_CPU_OP(op)
+#define FV_CPU_ROW_OP(op)
+#define FV_CPU_BF16_OP(op)                                                                         \
+    fv_cpu_plan_fn fv_amx_##op##_plan;                                                             \
+    fv_cpu_items fv_amx_##op;
+#include "kernels/cpu/ops.def"
+
+extern const fv_cpu_path fv_cpu_path_plain, fv_cpu_path_avx2, fv_cpu_path_avx512, fv_cpu_path_amx;
 
 /* The best path of this machine, or the one called `isa`. FV_EINVAL for an unknown name,
- * FV_EUNSUPPORTED for one that this machine cannot run. */
+ * FV_EUNSUPPORTED for one that this machine cannot run. The kernel is asked for AMX here: before the
+ * threads start that will use it. */
 fv_status fv_cpu_path_find(const char *isa, const fv_cpu_path **out);
 
 static inline float *row_f32(const fv_tensor *t, int64_t row) {

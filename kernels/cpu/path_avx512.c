@@ -1,7 +1,19 @@
-/* The AVX-512 path: F, BW, VL and DQ, the instructions that CMakeLists.txt has for this file. */
+/* The AVX-512 path: F, BW, VL and DQ, the instructions that CMakeLists.txt has for this file. And the
+ * AMX path, which is the same but for the products in bf16. */
 #include "kernels/cpu/path_lanes.h"
+
+#define FV_CPU_BF16_OP FV_CPU_OP
 
 const fv_cpu_path fv_cpu_path_avx512 = {
     .isa = "avx512",
+#include "kernels/cpu/ops.def"
+};
+
+#define FV_CPU_OP(op) .op##_plan = op##_plan, .op = op,
+#define FV_CPU_ROW_OP(op) .op = op,
+#define FV_CPU_BF16_OP(op) .op##_plan = fv_amx_##op##_plan, .op = fv_amx_##op,
+
+const fv_cpu_path fv_cpu_path_amx = {
+    .isa = "amx",
 #include "kernels/cpu/ops.def"
 };

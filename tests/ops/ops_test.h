@@ -183,7 +183,8 @@ typedef struct variant {
 } variant;
 
 /* Opens every ISA of this machine with every number of threads of the list, "plain" with one
- * thread first. Returns how many; says which ISA is skipped. */
+ * thread first; not amx, whose operations in f32 are avx512's. Returns how many; says which ISA is
+ * skipped. */
 static inline int variants_open(variant *v, const int *threads, int n_threads) {
     static const char *const isa[] = {"plain", "avx2", "avx512"};
     int n = 0;

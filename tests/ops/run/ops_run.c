@@ -3,7 +3,7 @@
  *     ops_run                          lists operations, and how near they must come to the plain path
  *     ops_run [-o OP] -b BACKEND test|perf
  *
- * BACKEND: plain, avx2, avx512, cuda (tensor cores and cuBLAS) or cuda-exact. `test` compares with
+ * BACKEND: plain, avx2, avx512, amx, cuda (tensor cores and cuBLAS) or cuda-exact. `test` compares with
  * the plain path on one thread, on the CPU with 3 threads and with 1; `perf` takes all cores. The
  * CUDA plugin is the one in FOVEA_PLUGIN_DIR, or the emulated one. Exits with 77 where the machine
  * lacks the backend. */
@@ -23,7 +23,7 @@ void report(double seconds, double flops, double bytes, const char *fmt, ...) {
     fflush(stdout);
 }
 
-static const op *const all[] = {ops_dense, ops_attention, ops_quantized};
+static const op *const all[] = {ops_dense, ops_bf16, ops_attention, ops_quantized};
 
 /* fn(arg) is called for each operation called `only`, NULL: for all. Returns how many. */
 static int for_each(const char *only, void (*fn)(const op *o, void *arg), void *arg) {
@@ -57,7 +57,7 @@ static device_test open_backend(const char *name, int n_threads) {
 }
 
 static int usage(void) {
-    printf("ops_run [-o OP] -b plain|avx2|avx512|cuda|cuda-exact test|perf\n\n");
+    printf("ops_run [-o OP] -b plain|avx2|avx512|amx|cuda|cuda-exact test|perf\n\n");
     for_each(NULL, list, NULL);
     return 2;
 }

@@ -12,8 +12,8 @@ typedef struct op {
     void (*perf)(device_test *d); /* prints lines with report(); NULL: a copy, not measured */
 } op;
 
-/* dense.c, attention.c, quantized.c; the last has no name. */
-extern const op ops_dense[], ops_attention[], ops_quantized[];
+/* dense.c, bf16.c, attention.c, quantized.c; the last has no name. */
+extern const op ops_dense[], ops_bf16[], ops_attention[], ops_quantized[];
 
 static inline bool on_cpu(const device_test *d) { return strcmp(d->be.ops->name, "cpu") == 0; }
 

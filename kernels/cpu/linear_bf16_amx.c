@@ -1,0 +1,388 @@
+/* y = x w^T + bias (+ y) in bf16 with AMX (amx.h).
+ *
+ * Rows of w are operand A as they lie in the checkpoint: 32 of their numbers are a row of a tile,
+ * and nothing is rearranged. x is operand B: it is small, and packed once for all of w (pack_bf16).
+ * Sums come out transposed, [rows of w, rows of x].
+ *
+ * Few rows (decode): w is read where it is mapped, 64 rows of it at a time.
+ *
+ * Many rows (prefill): an item is MANY_N rows of w and some rows of x. K goes by in blocks of KB
+ * columns; a panel of 32 rows and KB columns of w, 16 KiB, is copied to where lines begin at
+ * multiples of 64, which a checkpoint's tensors do not, and meets all the item's rows of x, while
+ * the next panel is fetched. Sums wait in scratch between two blocks of K.
+ *
+ * What is not whole - the last columns of K, the last rows of w, weights of another type - goes
+ * through a copy with zeros behind it: nothing behind a tensor is read. */
+#include "kernels/cpu/amx.h"
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/linear_parts.h"
+
+/* KB: the steps of a block of K. A panel stays in L1, and the rows of x of one block of K (640 of
+ * them are 320 KiB) in L2, with the sums. */
+enum { KB = 8, PANEL_ROWS = 32, MANY_N = 128, MANY_M = 768, FEW = 32 };
+
+/* How x lies: [block of K][32 rows of x][step][one or two tiles], numbers of 32 bits. */
+typedef struct layout {
+    size_t K, steps;
+    int M, cols, tiles; /* columns of a tile, tiles of a step and of 32 rows of x */
+    int blocks;         /* of 32 rows */
+} layout;
+
+static layout layout_of(const fv_tensor *x) {
+    layout l = {.K = (size_t)x->cols, .steps = bf16_steps((size_t)x->cols), .M = x->rows};
+    l.cols = min_int(TILE_ROWS, l.M);
+    l.tiles = l.M > TILE_ROWS ? 2 : 1;
+    l.blocks = (int)div_up(l.M, 2 * TILE_ROWS);
+    return l;
+}
+
+static size_t tile_words(const layout *l) { return (size_t)TILE_ROWS * (size_t)l->cols; }
+
+static size_t steps_in(const layout *l, size_t k) {
+    size_t left = l->steps - k * KB;
+    return left < KB ? left : KB;
+}
+
+/* The first step of block k of K and block b of rows. */
+static size_t x_at(const layout *l, size_t k, int b) {
+    size_t steps = k * KB * (size_t)l->blocks + (size_t)b * steps_in(l, k);
+    return steps * (size_t)l->tiles * tile_words(l);
+}
+
+/* ---- x --------------------------------------------------------------------------------- */
+
+static size_t blocks_of_k(const layout *l) { return (l->steps + KB - 1) / KB; }
+
+fv_cpu_plan fv_amx_pack_bf16_plan(const void *args) {
+    layout l = layout_of(&((const fv_cpu_linear_bf16 *)args)->a->x);
+    fv_cpu_plan plan = {.grain = 4};
+    plan.n_item = (int64_t)blocks_of_k(&l) * l.blocks * l.tiles;
+    plan.shared_bytes = l.steps * (size_t)l.blocks * (size_t)l.tiles * tile_words(&l) * 4;
+    return plan;
+}
+
+/* 16 numbers as bf16. */
+static inline __m256i bf16_of(__m512 x) {
+    __m512i u = _mm512_castps_si512(x),
+            odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    __m512i up = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
+    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    up = _mm512_mask_or_epi32(up, nan, u, _mm512_set1_epi32(0x400000));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(up, 16));
+}
+
+/* The first n <= 32 of 32 numbers as pairs; zeros behind them. */
+static inline __m512i pairs_of(const float *x, size_t n) {
+    uint32_t m = n < 32 ? (1u << n) - 1 : ~0u;
+    __m256i lo = bf16_of(_mm512_maskz_loadu_ps((__mmask16)m, x));
+    __m256i hi = bf16_of(_mm512_maskz_loadu_ps((__mmask16)(m >> 16), x + 16));
+    return _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
+}
+
+/* A tile of x: rows [m0, m0 + rows), columns [k, k + n), n <= 32. */
+static void pack_tile(const fv_tensor *x, int64_t m0, int rows, size_t k, size_t n, int cols,
+                      uint32_t *to) {
+    __m512i r[TILE_ROWS];
+    for (int j = 0; j < TILE_ROWS; j++)
+        r[j] = j < rows ? pairs_of(row_f32(x, m0 + j) + k, n) : _mm512_setzero_si512();
+    i32x16_transpose(r);
+    __mmask16 m = (__mmask16)((1u << cols) - 1);
+    for (int i = 0; i < TILE_ROWS; i++) _mm512_mask_storeu_epi32(to + i * cols, m, r[i]);
+}
+
+void fv_amx_pack_bf16(const void *args, void *scratch, int64_t begin, int64_t end) {
+    const fv_cpu_linear_bf16 *b = args;
+    layout l = layout_of(&b->a->x);
+    (void)scratch;
+    for (int64_t i = begin; i < end; i++) {
+        int t = (int)(i % l.tiles), block = (int)(i / l.tiles % l.blocks);
+        size_t k = (size_t)(i / l.tiles / l.blocks);
+        int64_t m0 = block * 2 * TILE_ROWS + t * TILE_ROWS;
+        int rows = min_int(TILE_ROWS, l.M - m0);
+        uint32_t *to = (uint32_t *)b->x + x_at(&l, k, block) + (size_t)t * tile_words(&l);
+        for (size_t s = 0; s < steps_in(&l, k); s++, to += (size_t)l.tiles * tile_words(&l)) {
+            size_t c = (k * KB + s) * BF16_STEP, n = l.K - c;
+            pack_tile(&b->a->x, m0, rows, c, n < BF16_STEP ? n : BF16_STEP, l.cols, to);
+        }
+    }
+}
+
+/* ---- the end --------------------------------------------------------------------------- */
+
+/* Sums [16 rows of w, cols rows of x] of a tile, into y from row m0 and column n0 on. */
+static void store_tile(const fv_linear_part *p, int64_t m0, int rows, int64_t n0, int n,
+                       const float *bias, const float *sums, int cols) {
+    __m512i r[TILE_ROWS];
+    __mmask16 mask = (__mmask16)((1u << cols) - 1);
+    for (int i = 0; i < TILE_ROWS; i++) r[i] = _mm512_maskz_loadu_epi32(mask, sums + i * cols);
+    i32x16_transpose(r);
+    for (int m = 0; m < rows; m++) {
+        float row[TILE_ROWS];
+        _mm512_storeu_si512(row, r[m]);
+        store_sums(p, m0 + m, n0, n, bias, row);
+    }
+}
+
+/* ---- few rows -------------------------------------------------------------------------- */
+
+/* Rows of w per item: four A tiles, or two where x fills two B tiles. */
+static int few_columns(const layout *l) { return l->tiles == 1 ? 4 * TILE_ROWS : 2 * TILE_ROWS; }
+
+/* 16 rows of w: where they are read, and the step that is not whole. */
+typedef struct few_rows {
+    const uint16_t *at, *tail;
+    size_t stride; /* of `at`, bytes */
+} few_rows;
+
+static NEVER_INLINE void few_one(const few_rows w[4], const uint32_t *x, const layout *l,
+                                 float *out) {
+    size_t words = tile_words(l), ldx = 4 * (size_t)l->cols, whole = l->K / BF16_STEP;
+    size_t s0 = w[0].stride, s1 = w[1].stride, s2 = w[2].stride, s3 = w[3].stride;
+    const uint16_t *w0 = w[0].at, *w1 = w[1].at, *w2 = w[2].at, *w3 = w[3].at;
+    sums_zero();
+    for (size_t s = 0; s < l->steps; s++, x += words) {
+        if (s == whole) {
+            w0 = w[0].tail - s * BF16_STEP, w1 = w[1].tail - s * BF16_STEP;
+            w2 = w[2].tail - s * BF16_STEP, w3 = w[3].tail - s * BF16_STEP;
+            s0 = s1 = s2 = s3 = 2 * BF16_STEP;
+        }
+        _tile_loadd(6, x, ldx);
+        _tile_loadd(4, w0 + s * BF16_STEP, s0);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(5, w1 + s * BF16_STEP, s1);
+        _tile_dpbf16ps(1, 5, 6);
+        _tile_loadd(4, w2 + s * BF16_STEP, s2);
+        _tile_dpbf16ps(2, 4, 6);
+        _tile_loadd(5, w3 + s * BF16_STEP, s3);
+        _tile_dpbf16ps(3, 5, 6);
+    }
+    sums_store(out, l->cols);
+}
+
+static NEVER_INLINE void few_two(const few_rows w[2], const uint32_t *x, const layout *l,
+                                 float *out) {
+    size_t whole = l->K / BF16_STEP, s0 = w[0].stride, s1 = w[1].stride;
+    const uint16_t *w0 = w[0].at, *w1 = w[1].at;
+    sums_zero();
+    for (size_t s = 0; s < l->steps; s++, x += 2 * TILE_BYTES / 4) {
+        if (s == whole) {
+            w0 = w[0].tail - s * BF16_STEP, w1 = w[1].tail - s * BF16_STEP;
+            s0 = s1 = 2 * BF16_STEP;
+        }
+        _tile_loadd(6, x, 64);
+        _tile_loadd(7, x + TILE_BYTES / 4, 64);
+        _tile_loadd(4, w0 + s * BF16_STEP, s0);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_loadd(5, w1 + s * BF16_STEP, s1);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    sums_store(out, 16);
+}
+
+/* Columns [n0, n0 + N) of y. */
+static void few_item(const fv_cpu_linear_bf16 *b, const fv_linear_part *p, const layout *l,
+                     int64_t n0, int N, uint16_t *scratch) {
+    enum { TAIL = TILE_ROWS * BF16_STEP };
+    const fv_tensor *w = &p->w;
+    size_t whole = l->K / BF16_STEP * BF16_STEP, room = l->steps * BF16_STEP;
+    int groups = few_columns(l) / TILE_ROWS;
+    few_rows rows[4];
+    for (int g = 0; g < groups; g++) {
+        int64_t n = n0 + g * TILE_ROWS;
+        uint16_t *copy = scratch + (size_t)g * (TAIL + TILE_ROWS * room) + TAIL,
+                 *tail = copy - TAIL;
+        if (g * TILE_ROWS >= N) { /* nobody reads its sums */
+            rows[g] = rows[0];
+            continue;
+        }
+        int64_t left = N - g * TILE_ROWS;
+        if (room > whole) bf16_rows(w, n, left, whole, l->K - whole, BF16_STEP, BF16_STEP, tail);
+        rows[g] = (few_rows){(const uint16_t *)w->data + (size_t)n * l->K, tail, l->K * 2};
+        if (w->dtype == FV_BF16 && left >= TILE_ROWS) continue;
+        bf16_rows(w, n, left, 0, whole, whole, room, copy);
+        rows[g].at = copy, rows[g].stride = room * 2;
+    }
+    _Alignas(64) float out[4 * TILE_BYTES / 4];
+    float bias_room[4 * TILE_ROWS];
+    const float *bias = bias_f32(&p->bias, n0, N, bias_room);
+    (l->tiles == 1 ? few_one : few_two)(rows, b->x, l, out);
+    for (int i = 0; i < 4; i++) {
+        int g = l->tiles == 1 ? i : i / 2, m0 = l->tiles == 1 ? 0 : i % 2 * TILE_ROWS;
+        if (g * TILE_ROWS >= N) break;
+        store_tile(p, m0, min_int(TILE_ROWS, l->M - m0), n0 + g * TILE_ROWS,
+                   min_int(TILE_ROWS, N - g * TILE_ROWS), bias ? bias + g * TILE_ROWS : NULL,
+                   out + (size_t)i * tile_words(l), l->cols);
+    }
+}
+
+/* ---- many rows ------------------------------------------------------------------------- */
+
+/* One item on its way through K. */
+typedef struct many {
+    const layout *l;
+    const fv_linear_part *p;
+    const uint32_t *x;
+    int64_t n0;
+    int N, block0, blocks; /* rows of w; blocks of 32 rows of x */
+    uint16_t *panel;       /* [KB][2][16, 32] */
+    float *sums;           /* [panels][blocks][4][16, 16] */
+    const float *bias;
+} many;
+
+/* Rows [n, n + 32) of w and block k of K. */
+static void copy_panel(const many *t, int64_t n, size_t k) {
+    const fv_tensor *w = &t->p->w;
+    int64_t left = t->n0 + t->N - n;
+    for (size_t s = 0; s < steps_in(t->l, k); s++) {
+        size_t c = (k * KB + s) * BF16_STEP, cols = t->l->K - c;
+        uint16_t *to = t->panel + s * 2 * TILE_BYTES / 2;
+        if (w->dtype == FV_BF16 && left >= PANEL_ROWS && cols >= BF16_STEP) {
+            const uint16_t *from = (const uint16_t *)w->data + (size_t)n * t->l->K + c;
+            for (int i = 0; i < PANEL_ROWS; i++, from += t->l->K, to += BF16_STEP)
+                _mm512_store_si512(to, _mm512_loadu_si512(from));
+            continue;
+        }
+        if (cols > BF16_STEP) cols = BF16_STEP;
+        for (int h = 0; h < 2; h++, to += TILE_BYTES / 2)
+            bf16_rows(w, n + h * TILE_ROWS, left - h * TILE_ROWS, c, cols, BF16_STEP, BF16_STEP,
+                      to);
+    }
+}
+
+/* A walk along the lines of the panel that comes next, one at a time. */
+typedef struct ahead {
+    uintptr_t at;
+    size_t stride;
+    int line;
+} ahead;
+
+static inline void fetch(ahead *a) {
+    enum { LINES = KB * BF16_STEP * 2 / 64 };
+    if (a->line >= PANEL_ROWS * LINES) return;
+    _mm_prefetch((const void *)(a->at + (size_t)(a->line / LINES) * a->stride +
+                                (size_t)(a->line % LINES) * 64),
+                 _MM_HINT_T1);
+    a->line++;
+}
+
+/* The panel times 32 rows of x: sums go on from `sums`, or begin. */
+static NEVER_INLINE void many_block(const uint16_t *a, const uint32_t *x, size_t steps, bool begin,
+                                    float *sums, ahead *next) {
+    if (begin)
+        sums_zero();
+    else
+        sums_load(sums, 16);
+    for (size_t s = 0; s < steps; s++, a += 1024, x += 512) {
+        fetch(next);
+        _tile_loadd(4, a, 64);
+        _tile_loadd(6, x, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        UNROLL for (int i = 0; i < 16; i++)
+            _mm_prefetch((const void *)(x + 1024 + i * 16), _MM_HINT_T0);
+        _tile_loadd(7, x + 256, 64);
+        _tile_dpbf16ps(1, 4, 7);
+        UNROLL for (int i = 16; i < 32; i++)
+            _mm_prefetch((const void *)(x + 1024 + i * 16), _MM_HINT_T0);
+        _tile_loadd(5, a + 512, 64);
+        _tile_dpbf16ps(2, 5, 6);
+        fetch(next);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    sums_store(sums, 16);
+}
+
+static void many_store(const many *t, int64_t n, int block, const float *sums) {
+    for (int i = 0; i < 4; i++) {
+        int64_t row = n + i / 2 * TILE_ROWS, m0 = (int64_t)(2 * block + i % 2) * TILE_ROWS;
+        int rows = min_int(TILE_ROWS, t->l->M - m0), cols = min_int(TILE_ROWS, t->n0 + t->N - row);
+        if (rows > 0 && cols > 0)
+            store_tile(t->p, m0, rows, row, cols, t->bias ? t->bias + (row - t->n0) : NULL,
+                       sums + i * 256, TILE_ROWS);
+    }
+}
+
+static void many_item(const many *t) {
+    const layout *l = t->l;
+    size_t last = blocks_of_k(l) - 1, stride = l->K * 2;
+    for (size_t k = 0; k <= last; k++) {
+        float *sums = t->sums;
+        for (int j = 0; j < t->N; j += PANEL_ROWS) {
+            int64_t n = t->n0 + j, next = j + PANEL_ROWS < t->N ? n + PANEL_ROWS : t->n0;
+            size_t next_k = j + PANEL_ROWS < t->N ? k : k + 1;
+            ahead a = {(uintptr_t)t->p->w.data + (size_t)next * stride +
+                           next_k * KB * BF16_STEP * 2,
+                       stride, 0};
+            copy_panel(t, n, k);
+            for (int b = t->block0; b < t->block0 + t->blocks; b++, sums += TILE_BYTES) {
+                many_block(t->panel, t->x + x_at(l, k, b), steps_in(l, k), k == 0, sums, &a);
+                if (k == last) many_store(t, n, b, sums);
+            }
+        }
+    }
+}
+
+/* ---- items ----------------------------------------------------------------------------- */
+
+/* Blocks of 32 rows of x per item: cut evenly. */
+static int blocks_per_item(const layout *l) {
+    int most = MANY_M / 32, cuts = (l->blocks + most - 1) / most;
+    return (l->blocks + cuts - 1) / cuts;
+}
+
+static bool is_few(const layout *l) { return l->M <= FEW || l->K == 0; }
+
+static int64_t items_of_part(const layout *l, int64_t N) {
+    if (is_few(l)) return div_up(N, few_columns(l));
+    return div_up(N, MANY_N) * div_up(l->blocks, blocks_per_item(l));
+}
+
+fv_cpu_plan fv_amx_linear_bf16_plan(const void *args) {
+    const fv_linear_args *a = ((const fv_cpu_linear_bf16 *)args)->a;
+    layout l = layout_of(&a->x);
+    fv_cpu_plan plan = {.grain = 1};
+    for (int p = 0; p < a->n_part; p++) plan.n_item += items_of_part(&l, a->part[p].w.rows);
+    if (is_few(&l)) {
+        plan.grain = div_up(1 << 18, (int64_t)few_columns(&l) * (a->x.cols + 1));
+        plan.scratch_bytes = (size_t)few_columns(&l) * (l.steps + 1) * BF16_STEP * 2;
+    } else {
+        size_t sums = MANY_N / PANEL_ROWS * (size_t)blocks_per_item(&l) * 4 * TILE_BYTES;
+        plan.scratch_bytes = KB * 2 * TILE_BYTES + sums;
+    }
+    return plan;
+}
+
+static void item(const fv_cpu_linear_bf16 *b, const fv_linear_part *p, const layout *l, int64_t i,
+                 void *scratch) {
+    if (is_few(l)) {
+        int64_t n0 = i * few_columns(l);
+        few_item(b, p, l, n0, min_int(few_columns(l), p->w.rows - n0), scratch);
+        return;
+    }
+    /* Neighbouring items share their weights and run at the same time. */
+    int each = blocks_per_item(l);
+    int64_t cuts = div_up(l->blocks, each);
+    float bias[MANY_N];
+    many t = {.l = l, .p = p, .x = b->x, .n0 = i / cuts * MANY_N, .block0 = (int)(i % cuts) * each};
+    t.N = min_int(MANY_N, p->w.rows - t.n0);
+    t.blocks = min_int(each, l->blocks - t.block0);
+    t.panel = scratch;
+    t.sums = (float *)scratch + KB * 2 * TILE_BYTES / 4;
+    t.bias = bias_f32(&p->bias, t.n0, t.N, bias);
+    many_item(&t);
+}
+
+void fv_amx_linear_bf16(const void *args, void *scratch, int64_t begin, int64_t end) {
+    const fv_cpu_linear_bf16 *b = args;
+    layout l = layout_of(&b->a->x);
+    tiles_open(l.cols);
+    for (int p = 0; p < b->a->n_part; p++) {
+        int64_t n = items_of_part(&l, b->a->part[p].w.rows);
+        for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++)
+            item(b, &b->a->part[p], &l, i, scratch);
+        begin -= n;
+        end -= n;
+    }
+    tiles_close();
+}

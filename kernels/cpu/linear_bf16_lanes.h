@@ -1,0 +1,172 @@
+#ifndef FOVEA_KERNELS_CPU_LINEAR_BF16_LANES_H
+#define FOVEA_KERNELS_CPU_LINEAR_BF16_LANES_H
+
+/* y = x w^T + bias (+ y) in bf16, for a path with 16-lane vectors.
+ *
+ * Lanes are rows of w: 16 rows and a block of K are transposed into a panel of f32, [K, 16], and
+ * each number of x meets a row of the panel. So even and odd are vectors, an output never needs a
+ * sum over lanes, and one row of x takes the same steps as many. What waits between two blocks of
+ * K is acc, one number per output.
+ *
+ * Subnormal numbers are zeros in the products alone (flush_on): conversions and biases need them. */
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/linear_parts.h"
+
+/* A panel of f32, 16 KiB, stays in L1. With many rows of x the rows of a tile stay there too, and
+ * panels in L2. */
+enum { BF16_K = 256, BF16_PANEL = BF16_K * LANES, BF16_PANELS = 4, BF16_FEW = 16 };
+_Static_assert((int)BF16_ROWS == (int)LANES, "a lane is a row of w");
+
+/* Rows of x per tile: even and odd of each, and a row of the panel, in registers. */
+enum { BF16_MR = MR >= 6 ? 6 : 2 };
+
+static inline unsigned flush_on(void) {
+    unsigned before = _mm_getcsr();
+    _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
+    return before;
+}
+
+static inline void flush_restore(unsigned before) { _mm_setcsr(before); }
+
+/* ---- x --------------------------------------------------------------------------------- */
+
+static fv_cpu_plan pack_bf16_plan(const void *args) {
+    const fv_cpu_linear_bf16 *b = args;
+    size_t ldx = bf16_steps((size_t)b->a->x.cols) * BF16_STEP;
+    fv_cpu_plan plan = {.n_item = b->a->x.rows, .grain = div_up(16384, (int64_t)ldx + 1)};
+    plan.shared_bytes = (size_t)b->a->x.rows * ldx * sizeof(float);
+    return plan;
+}
+
+static void pack_bf16(const void *args, void *scratch, int64_t begin, int64_t end) {
+    const fv_cpu_linear_bf16 *b = args;
+    size_t K = (size_t)b->a->x.cols, ldx = bf16_steps(K) * BF16_STEP;
+    (void)scratch;
+    for (int64_t m = begin; m < end; m++) {
+        const float *x = row_f32(&b->a->x, m);
+        float *to = (float *)b->x + (size_t)m * ldx;
+        for (size_t k = 0; k < K; k++) to[k] = f32_of_bf16(bf16_of_f32(x[k]));
+        memset(to + K, 0, (ldx - K) * sizeof *to);
+    }
+}
+
+/* ---- products -------------------------------------------------------------------------- */
+
+static int bf16_columns(const fv_linear_args *a) {
+    return LANES * (a->x.rows <= BF16_FEW ? 1 : BF16_PANELS);
+}
+
+static fv_cpu_plan linear_bf16_plan(const void *args) {
+    const fv_linear_args *a = ((const fv_cpu_linear_bf16 *)args)->a;
+    int columns = bf16_columns(a);
+    fv_cpu_plan plan = {.grain = 1};
+    for (int p = 0; p < a->n_part; p++) plan.n_item += div_up(a->part[p].w.rows, columns);
+    if (a->x.rows <= BF16_FEW) plan.grain = div_up(1 << 18, (int64_t)columns * (a->x.cols + 1));
+    plan.scratch_bytes = sizeof(float) * (size_t)columns * ((size_t)BF16_K + (size_t)a->x.rows);
+    return plan;
+}
+
+/* Rows of x times a panel, `steps` steps of it, on to acc [mr, 16]; mr is a constant after
+ * inlining. */
+static ALWAYS_INLINE void bf16_tile(const float *x, size_t ldx, const float *panel, size_t steps,
+                                    float *accs, const int mr) {
+    f32x16 acc[BF16_MR];
+    UNROLL for (int i = 0; i < mr; i++) acc[i] = f32x16_load(accs + i * LANES);
+    for (size_t s = 0; s < steps; s++) {
+        f32x16 even[BF16_MR], odd[BF16_MR];
+        UNROLL for (int i = 0; i < mr; i++) even[i] = odd[i] = f32x16_zero();
+        for (int k = 0; k < BF16_STEP; k += 2, x += 2, panel += 2 * LANES) {
+            f32x16 w = f32x16_load(panel), w_odd = f32x16_load(panel + LANES);
+            UNROLL for (int i = 0; i < mr; i++) {
+                even[i] = f32x16_fma(f32x16_all(x[(size_t)i * ldx]), w, even[i]);
+                odd[i] = f32x16_fma(f32x16_all(x[(size_t)i * ldx + 1]), w_odd, odd[i]);
+            }
+        }
+        UNROLL for (int i = 0; i < mr; i++) {
+            acc[i] = f32x16_add(acc[i], f32x16_add(even[i], odd[i]));
+        }
+    }
+    UNROLL for (int i = 0; i < mr; i++) f32x16_store(accs + i * LANES, acc[i]);
+}
+
+/* M rows of x times `panels` panels, on to accs [panels, M, 16]. Runs with flush_on, so nothing of
+ * it may move out. */
+static NEVER_INLINE void bf16_products(const float *x, size_t ldx, int M, const float *ws,
+                                       int panels, size_t steps, float *accs) {
+    for (int m = 0; m < M; m += BF16_MR) {
+        const float *xm = x + (size_t)m * ldx;
+        for (int j = 0; j < panels; j++) {
+            const float *w = ws + (size_t)j * BF16_PANEL;
+            float *at = accs + ((size_t)j * (size_t)M + (size_t)m) * LANES;
+            if (M - m >= BF16_MR) {
+                bf16_tile(xm, ldx, w, steps, at, BF16_MR);
+                continue;
+            }
+            for (int i = 0; i < M - m; i++)
+                bf16_tile(xm + (size_t)i * ldx, ldx, w, steps, at + i * LANES, 1);
+        }
+    }
+}
+
+/* The rows [n0, n0 + rows) of w and `steps` steps from column k0 on, as a panel; `next`, in bytes,
+ * is how far what is wanted then lies from what is read now. */
+static void bf16_panel(const fv_tensor *w, int64_t n0, int rows, size_t k0, size_t steps,
+                       ptrdiff_t next, float *panel) {
+    size_t K = (size_t)w->cols, stride = K * sizeof(uint16_t);
+    bool whole = w->dtype == FV_BF16 && rows == LANES;
+    for (size_t k = k0; steps-- > 0; k += BF16_STEP, panel += BF16_STEP * LANES) {
+        uint16_t room[BF16_ROWS * BF16_STEP];
+        const char *at = (const char *)w->data + ((size_t)n0 * K + k) * sizeof(uint16_t);
+        if (whole && k + BF16_STEP <= K) {
+            for (int i = 0; i < LANES; i++)
+                _mm_prefetch((const void *)((uintptr_t)at + (size_t)i * stride + (size_t)next),
+                             _MM_HINT_T0);
+            bf16x32_transpose(at, stride, panel);
+            continue;
+        }
+        size_t cols = K - k < BF16_STEP ? K - k : BF16_STEP;
+        bf16_rows(w, n0, rows, k, cols, BF16_STEP, BF16_STEP, room);
+        bf16x32_transpose(room, BF16_STEP * sizeof *room, panel);
+    }
+}
+
+/* Columns [n0, n0 + N) of y. */
+static void linear_bf16_item(const fv_cpu_linear_bf16 *b, const fv_linear_part *p, int64_t n0,
+                             int N, float *scratch) {
+    size_t K = (size_t)b->a->x.cols, all = bf16_steps(K), ldx = all * BF16_STEP;
+    int M = b->a->x.rows, panels = (int)div_up(N, LANES);
+    float *accs = scratch + (size_t)panels * BF16_PANEL, room[BF16_PANELS * LANES];
+    const float *bias = bias_f32(&p->bias, n0, N, room);
+    memset(accs, 0, (size_t)panels * (size_t)M * LANES * sizeof *accs);
+    for (size_t s = 0; s < all; s += BF16_K / BF16_STEP) {
+        size_t k0 = s * BF16_STEP, steps = all - s;
+        if (steps > BF16_K / BF16_STEP) steps = BF16_K / BF16_STEP;
+        ptrdiff_t next = steps < all - s ? BF16_K : (ptrdiff_t)(LANES * K) - (ptrdiff_t)k0;
+        for (int j = 0; j < panels; j++)
+            bf16_panel(&p->w, n0 + j * LANES, min_int(LANES, N - j * LANES), k0, steps,
+                       next * (ptrdiff_t)sizeof(uint16_t), scratch + (size_t)j * BF16_PANEL);
+        unsigned before = flush_on();
+        bf16_products((const float *)b->x + k0, ldx, M, scratch, panels, steps, accs);
+        flush_restore(before);
+    }
+    for (int j = 0; j < panels; j++)
+        for (int m = 0; m < M; m++)
+            store_sums(p, m, n0 + j * LANES, min_int(LANES, N - j * LANES),
+                       bias ? bias + j * LANES : NULL,
+                       accs + ((size_t)j * (size_t)M + (size_t)m) * LANES);
+}
+
+static void linear_bf16(const void *args, void *scratch, int64_t begin, int64_t end) {
+    const fv_cpu_linear_bf16 *b = args;
+    int columns = bf16_columns(b->a);
+    for (int p = 0; p < b->a->n_part; p++) {
+        int64_t N = b->a->part[p].w.rows, n = div_up(N, columns);
+        for (int64_t i = begin < 0 ? 0 : begin; i < end && i < n; i++)
+            linear_bf16_item(b, &b->a->part[p], i * columns, min_int(columns, N - i * columns),
+                             scratch);
+        begin -= n;
+        end -= n;
+    }
+}
+
+#endif

@@ -1,0 +1,192 @@
+/* Products in bf16: the bits of the plain path, for any numbers. On a GPU they are a library's, which
+ * linear's test has. */
+#include <sys/mman.h>
+
+#include "tests/ops/run/run.h"
+
+/* What operands are made of. Products near 2^-126 are where flushing decides. */
+typedef enum numbers {
+    NORMAL,
+    TINY,     /* sums of products below 2^-126 */
+    TIMES,    /* subnormal x, large w */
+    BORDER,   /* products about 2^-126 */
+    SPECIALS, /* zeros, infinities and NaN among others */
+    BITS,     /* any pattern */
+    N_NUMBERS
+} numbers;
+
+static float number(numbers kind, bool is_x) {
+    float r = random_normal();
+    uint32_t bits = (uint32_t)random_bits();
+    switch (kind) {
+    case TINY: return r * 1e-20f;
+    case TIMES: return is_x ? r * 1e-39f : r * 1e30f;
+    case BORDER:
+        return (bits & 1 ? 1 : -1) *
+               ldexpf(1 + (float)random_int(0, 7) / 8, -63 - random_int(0, 13));
+    case BITS: memcpy(&r, &bits, sizeof r); return r;
+    default: return r;
+    }
+}
+
+static void fill(const fv_tensor *t, numbers kind, bool is_x) {
+    for (int r = 0; r < t->rows; r++)
+        for (int c = 0; c < t->cols; c++) put(t, r, c, number(kind, is_x));
+    if (kind == SPECIALS) fill_specials(t, PICK(20, 200, 1000));
+}
+
+/* A page that may be touched before one that may not. */
+typedef struct guarded {
+    char *base;
+    size_t bytes;
+} guarded;
+
+enum { PAGE = 4096 };
+
+/* `t` without gaps, its last byte before the page that may not be touched. */
+static fv_tensor tensor_guarded(guarded *g, fv_dtype dtype, int rows, int cols) {
+    fv_tensor t = fv_tensor_of(NULL, dtype, rows, cols);
+    size_t n = tensor_bytes(&t);
+    g->bytes = (n + PAGE - 1) / PAGE * PAGE + PAGE;
+    g->base = mmap(NULL, g->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (g->base == MAP_FAILED || mprotect(g->base + g->bytes - PAGE, PAGE, PROT_NONE) != 0) exit(1);
+    t.data = g->base + g->bytes - PAGE - n;
+    return t;
+}
+
+static void tensor_unguard(guarded *g) { munmap(g->base, g->bytes); }
+
+/* Up to three parts behind one x, their weights of type t (or any) where a mapping ends. */
+static void linear_once(device_test *d, int M, int K, const int *N, int n_part, int type,
+                        numbers kind) {
+    fv_tensor x = tensor_new(FV_F32, M, K, random_int(0, 3));
+    guarded g[FV_LINEAR_MAX_PARTS];
+    fv_linear_args plain = {.x = x, .n_part = n_part}, there = plain;
+    bool accumulate = random_int(0, 1), bias = random_int(0, 1);
+    fill(&x, kind, true);
+    for (int i = 0; i < n_part; i++) {
+        fv_dtype t = (fv_dtype)(type < 0 ? random_int(0, FV_N_DTYPE - 1) : type);
+        fv_linear_part p = {.accumulate = accumulate};
+        p.w = tensor_guarded(&g[i], t, N[i], K);
+        p.y = tensor_new(FV_F32, M, N[i], random_int(0, 2));
+        fill(&p.w, kind, false);
+        fill(&p.y, kind, true);
+        if (bias) {
+            p.bias = tensor_new((fv_dtype)random_int(0, FV_N_DTYPE - 1), 1, N[i], 0);
+            fill(&p.bias, kind, true);
+        }
+        plain.part[i] = there.part[i] = p;
+        there.part[i].y.data = room(tensor_bytes(&p.y));
+        if (M) memcpy(there.part[i].y.data, p.y.data, tensor_bytes(&p.y));
+    }
+    must(d->plain.ops->linear(&d->plain, &plain));
+    must(d->be.ops->linear(&d->be, &there));
+    for (int i = 0; i < n_part; i++) {
+        const fv_tensor *y = &plain.part[i].y;
+        const float *a = y->data, *b = there.part[i].y.data;
+        long at = first_difference(a, b, tensor_bytes(y) / sizeof *a);
+        check(at < 0, "%d x %d x %d of %s, numbers %d: element %ld is %a, not %a", M, K, y->cols,
+              fv_dtype_name(plain.part[i].w.dtype), (int)kind, at, at < 0 ? 0. : (double)b[at],
+              at < 0 ? 0. : (double)a[at]);
+        free(there.part[i].y.data);
+        free(y->data);
+        free(plain.part[i].bias.data);
+        tensor_unguard(&g[i]);
+    }
+    free(x.data);
+}
+
+static int size_about(int most) {
+    static const int edges[] = {1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129};
+    int n = random_int(0, 1) ? edges[random_int(0, 13)] : random_int(1, most);
+    return n > most ? most : n;
+}
+
+/* The smallest sum that is not flushed, and one less in the 24th bit: 2^-126 - 2^-150. */
+static void border(device_test *d) {
+    uint16_t w[32] = {0};
+    float x[32] = {0}, y[1] = {1};
+    fv_linear_args a = {.x = fv_tensor_of(x, FV_F32, 1, 32), .n_part = 1};
+    a.part[0].w = fv_tensor_of(w, FV_BF16, 1, 32);
+    a.part[0].y = fv_tensor_of(y, FV_F32, 1, 1);
+    x[0] = 0x1p-63f, w[0] = half_bits(0x1p-63f, FV_BF16);
+    must(d->be.ops->linear(&d->be, &a));
+    check(same_f32(y[0], 0x1p-126f), "2^-126 is %a", (double)y[0]);
+    x[2] = -0x1p-75f, w[2] = half_bits(0x1p-75f, FV_BF16);
+    must(d->be.ops->linear(&d->be, &a));
+    check(same_f32(y[0], 0), "2^-126 - 2^-150 is %a", (double)y[0]);
+    w[2] = half_bits(0x1p-76f, FV_BF16);
+    must(d->be.ops->linear(&d->be, &a));
+    check(same_f32(y[0], 0x1p-126f), "2^-126 - 2^-151 is %a", (double)y[0]);
+}
+
+/* Subnormal numbers outside of products are numbers. */
+static void subnormal_bias(device_test *d) {
+    uint16_t w[1] = {0};
+    float x[1] = {1}, bias[1] = {0x1p-140f}, y[1] = {0x1p-141f};
+    fv_linear_args a = {.x = fv_tensor_of(x, FV_F32, 1, 1), .n_part = 1};
+    a.part[0] = (fv_linear_part){.w = fv_tensor_of(w, FV_BF16, 1, 1),
+                                 .bias = fv_tensor_of(bias, FV_F32, 1, 1),
+                                 .y = fv_tensor_of(y, FV_F32, 1, 1),
+                                 .accumulate = true};
+    must(d->be.ops->linear(&d->be, &a));
+    check(same_f32(y[0], 0x1.8p-140f), "the bias is %a", (double)y[0]);
+}
+
+static void test_linear_bf16(device_test *d) {
+    if (!on_cpu(d)) return;
+    d->plain.compute = d->be.compute = FV_COMPUTE_BF16;
+    group("linear in bf16: the bits of the plain path");
+    for (int i = 0; i < 180; i++) {
+        int N[3] = {size_about(150), size_about(150), size_about(150)};
+        linear_once(d, size_about(70), size_about(300), N, random_int(1, 3), i % 2 ? FV_BF16 : -1,
+                    (numbers)(i % N_NUMBERS));
+    }
+    group("linear in bf16: no rows, no K, several blocks of each");
+    linear_once(d, 0, 7, (int[]){9}, 1, FV_BF16, NORMAL);
+    linear_once(d, 3, 0, (int[]){9}, 1, FV_BF16, NORMAL);
+    linear_once(d, 1, 4099, (int[]){37}, 1, FV_BF16, BITS);
+    linear_once(d, 17, 1055, (int[]){130}, 1, FV_BF16, BORDER);
+    linear_once(d, 33, 800, (int[]){300}, 1, FV_BF16, NORMAL);
+    linear_once(d, 801, 290, (int[]){67, 5}, 2, FV_BF16, SPECIALS);
+    group("linear in bf16: what is below 2^-126 is 0, but in products alone");
+    border(d);
+    subnormal_bias(d);
+    d->plain.compute = d->be.compute = FV_COMPUTE_F32;
+}
+
+/* ---- speed ------------------------------------------------------------------------------ */
+
+/* A 7B network's largest matrix, one row to a prompt. COPIES of it: one is gone from the caches when
+ * its turn comes again. */
+static void perf_linear_bf16(device_test *d) {
+    enum { N = 11008, K = 4096, COPIES = 6, OFFSET = 5 };
+    if (!on_cpu(d)) return;
+    size_t one = (size_t)N * K;
+    uint16_t *w = room((one * COPIES + OFFSET) * sizeof *w);
+    for (size_t i = 0; i < one * COPIES + OFFSET; i++)
+        w[i] = (uint16_t)(0x3c00 + (i * 2654435761u >> 13 & 0x83ff));
+    d->be.compute = FV_COMPUTE_BF16;
+    static const int rows[] = {1, 4, 16, 32, 64, 128, 640};
+    for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+        both x = both_normal(d, FV_F32, rows[r], K, 0), y = both_new(d, FV_F32, rows[r], N, 0);
+        double least = (double)INFINITY;
+        for (int c = 0; c < 2 * COPIES; c++) {
+            fv_linear_args a = {.x = x.there, .n_part = 1, .part = {{.y = y.there}}};
+            a.part[0].w = fv_tensor_of(w + OFFSET + (size_t)(c % COPIES) * one, FV_BF16, N, K);
+            double begin = now_s();
+            must(d->be.ops->linear(&d->be, &a));
+            double took = now_s() - begin;
+            if (c > 0 && took < least) least = took;
+        }
+        report(least, 2.0 * rows[r] * N * K, 2.0 * N * K, "[%d, %d] x [%d, %d]^T from memory",
+               rows[r], K, N, K);
+        both_free(&x);
+        both_free(&y);
+    }
+    d->be.compute = FV_COMPUTE_F32;
+    free(w);
+}
+
+const op ops_bf16[] = {{"linear_bf16", "bits", test_linear_bf16, perf_linear_bf16},
+                       {NULL, NULL, NULL, NULL}};
