@@ -1,27 +1,27 @@
-/* The table of handwritten digits. It is kept as text, one digit a line, so that it can be read
- * and compared; 128 KB of text need no decoder and no file at run time. */
+/* The table of handwritten digits, handwriting.txt: one digit a line, so that it can be read and
+ * compared. It is linked in as it is and needs no file at run time. */
 #include "eval/scenes/handwriting.h"
 
 #include <assert.h>
 
-enum { PIXELS = FV_HANDWRITING_SIDE * FV_HANDWRITING_SIDE };
+#include "fovea_handwriting.h"
 
-static const struct sample {
-    int8_t digit;
-    char ink[PIXELS + 1];
-} samples[FV_HANDWRITING_SAMPLES] = {
-#include "eval/scenes/handwriting_data.inc"
+enum {
+    PIXELS = FV_HANDWRITING_SIDE * FV_HANDWRITING_SIDE,
+    LINE = 2 + PIXELS + 1, /* "5 ", the pixels, the end of the line */
 };
 
-int32_t fv_handwriting_digit(int32_t sample) {
+/* The line of sample [0, FV_HANDWRITING_SAMPLES). */
+static const uint8_t *line_of(int32_t sample) {
+    assert(fovea_handwriting_size == FV_HANDWRITING_SAMPLES * LINE);
     assert(sample >= 0 && sample < FV_HANDWRITING_SAMPLES);
-    return samples[sample].digit;
+    return fovea_handwriting + sample * LINE;
 }
 
+int32_t fv_handwriting_digit(int32_t sample) { return line_of(sample)[0] - '0'; }
+
 void fv_handwriting_ink(int32_t sample, uint8_t ink[PIXELS]) {
-    assert(sample >= 0 && sample < FV_HANDWRITING_SAMPLES);
-    for (int i = 0; i < PIXELS; i++) {
-        char c = samples[sample].ink[i];
-        ink[i] = (uint8_t)(c <= '9' ? c - '0' : c - 'a' + 10);
-    }
+    const uint8_t *pixels = line_of(sample) + 2;
+    for (int i = 0; i < PIXELS; i++)
+        ink[i] = (uint8_t)(pixels[i] <= '9' ? pixels[i] - '0' : pixels[i] - 'a' + 10);
 }

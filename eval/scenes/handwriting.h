@@ -1,8 +1,15 @@
 #ifndef FOVEA_EVAL_SCENES_HANDWRITING_H
 #define FOVEA_EVAL_SCENES_HANDWRITING_H
 
-/* REAL HANDWRITING: 1797 digits of the UCI repository, 8 x 8 pixels (handwriting_data.inc names
- * source and licence).
+/* REAL HANDWRITING: 1797 digits of 8 x 8 pixels, each a line of handwriting.txt: the digit, and one
+ * character per pixel, '0'-'9' and 'a'-'g' for no ink (0) to all ink (16), from left to right, from
+ * the top down.
+ *
+ * Source: Optical Recognition of Handwritten Digits, E. Alpaydin and C. Kaynak, UCI Machine Learning
+ * Repository, 1998, licensed under CC BY 4.0 (https://creativecommons.org/licenses/by/4.0/):
+ * https://archive.ics.uci.edu/dataset/80/optical+recognition+of+handwritten+digits
+ * Its test set, of 13 writers, as scikit-learn ships it; only the spelling was changed, by
+ * handwriting.py.
  *
  * The digits stand in the order in which they were collected, so that cutting the list in two
  * keeps most writers on one side: the first half is for training, the rest is held back. */
