@@ -321,7 +321,7 @@ static void sender_close(sender *s) {
     fv_engine_close(&s->engine);
     fv_bridge_close(s->bridge, on_closed, &over);
     uv_run(&s->loop, UV_RUN_DEFAULT);
-    uv_loop_close(&s->loop);
+    sure(uv_loop_close(&s->loop) == 0, "handles are left on the loop");
     free(s->ids);
     free(s->seg);
 }

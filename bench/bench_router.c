@@ -147,8 +147,7 @@ static void close_all(bench *b) {
     while (!b->prefill.stopped || !b->decode.stopped) uv_run(&b->loop, UV_RUN_ONCE);
     uv_close((uv_handle_t *)&b->timer, NULL);
     fv_bridge_close(b->bridge, NULL, NULL);
-    uv_run(&b->loop, UV_RUN_DEFAULT);
-    NET_CHECK(uv_loop_close(&b->loop) == 0);
+    net_loop_close(&b->loop);
 }
 
 /* ---- requests per second ------------------------------------------------------------------ */

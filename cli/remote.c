@@ -1,6 +1,7 @@
 /* The client: a loop and a bridge of its own, a channel, and calls that are waited for. */
 #include "cli/remote.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +63,9 @@ void fv_remote_close(fv_remote *r) {
         fv_rpc_channel_close(r->connections[i].channel);
     fv_bridge_close(r->bridge, NULL, NULL);
     uv_run(&r->loop, UV_RUN_DEFAULT);
-    uv_loop_close(&r->loop);
+    int left = uv_loop_close(&r->loop);
+    assert(left == 0);
+    (void)left;
     free(r);
 }
 

@@ -313,7 +313,9 @@ void fv_daemon_close(fv_daemon *d) {
     uv_run(&d->loop, UV_RUN_DEFAULT);
     for (int32_t i = 0; i < d->n_listener; i++) fv_reflection_close(d->listeners[i].reflection);
     fv_health_close(d->health);
-    uv_loop_close(&d->loop);
+    int left = uv_loop_close(&d->loop);
+    assert(left == 0);
+    (void)left;
     free(d);
 }
 

@@ -115,9 +115,8 @@ void close_rest(void) {
     fv_engine_close(&rig.p_engine);
     uv_close((uv_handle_t *)&tick, NULL);
     fv_bridge_close(bridge, set_flag, &over);
-    uv_run(&rig.loop, UV_RUN_DEFAULT);
+    net_loop_close(&rig.loop);
     cr_assert(over);
-    cr_assert_eq(uv_loop_close(&rig.loop), 0);
 }
 
 void close_all(void) {

@@ -28,8 +28,8 @@ void caller_rig_close(caller_rig *r) {
     bool over = false;
     uv_close((uv_handle_t *)&r->tick, NULL);
     fv_bridge_close(r->bridge, set_flag, &over);
-    uv_run(&r->loop, UV_RUN_DEFAULT);
-    NET_CHECK(over && uv_loop_close(&r->loop) == 0);
+    net_loop_close(&r->loop);
+    NET_CHECK(over);
 }
 
 void caller_rig_run(caller_rig *r, uint64_t ms) {

@@ -12,6 +12,13 @@ void net_check(bool good, const char *what, const char *file, int line) {
     abort();
 }
 
+void net_loop_close(uv_loop_t *loop) {
+    for (int ms = 0; ms < 60000 && uv_run(loop, UV_RUN_NOWAIT); ms++) uv_sleep(1);
+    int left = uv_loop_close(loop);
+    if (left) uv_print_all_handles(loop, stderr);
+    NET_CHECK(left == 0);
+}
+
 grpc_byte_buffer *net_bytes(const void *p, size_t n) {
     grpc_slice s = grpc_slice_from_copied_buffer(p, n);
     grpc_byte_buffer *b = grpc_raw_byte_buffer_create(&s, 1);
@@ -256,11 +263,10 @@ void net_close(net *r, int32_t grace_ms) {
         fv_rpc_server_stop(r->server, grace_ms, on_server_done, r);
     else
         fv_bridge_close(r->bridge, set_flag, &r->bridge_done);
-    uv_run(&r->loop, UV_RUN_DEFAULT);
+    net_loop_close(&r->loop);
     NET_CHECK(r->bridge_done);
     NET_CHECK(r->server_done || !r->server);
     NET_CHECK(r->seen.started == r->seen.ended);
-    NET_CHECK(uv_loop_close(&r->loop) == 0);
 }
 
 /* ---- the caller ------------------------------------------------------------------------- */

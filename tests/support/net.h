@@ -9,6 +9,10 @@
 #define NET_CHECK(x) net_check((x), #x, __FILE__, __LINE__)
 void net_check(bool good, const char *what, const char *file, int line);
 
+/* Runs a loop until nothing is left on it, at most a minute, and closes it. Handles that are left then were
+ * leaked: they are printed, and the program aborts. */
+void net_loop_close(uv_loop_t *loop);
+
 #define NET_ECHO "/test.Wire/Echo"       /* unary: the same bytes */
 #define NET_COUNT "/test.Wire/Count"     /* server stream: {u32 n, u32 bytes} -> n messages */
 #define NET_COLLECT "/test.Wire/Collect" /* client stream -> {u32 n, u32 bytes} */

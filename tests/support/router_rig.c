@@ -130,9 +130,8 @@ void router_rig_close(router_rig *r) {
     }
     uv_close((uv_handle_t *)&r->alarm, NULL);
     fv_bridge_close(r->bridge, on_bridge_closed, r);
-    uv_run(&r->loop, UV_RUN_DEFAULT);
+    net_loop_close(&r->loop);
     NET_CHECK(r->bridge_done);
-    NET_CHECK(uv_loop_close(&r->loop) == 0);
 }
 
 /* ---- clients ---------------------------------------------------------------------------- */
