@@ -13,14 +13,10 @@
  *
  *     bench_fleet --checkpoint DIR --image F --rounds 3 --json results/fleet.json */
 #include <assert.h>
-#include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-#include "bench/cpu_time.h"
 #include "bench/one_process.h"
+#include "bench/program.h"
 #include "cli/bench_print.h"
 #include "cli/request.h"
 #include "cli/table.h"
@@ -44,28 +40,21 @@ typedef struct bench {
     fv_samples rate_ratio[N_LEVEL], ttft_ratio[N_LEVEL], tpot_ratio[N_LEVEL], cpu_ratio[N_LEVEL];
 } bench;
 
-static void must(fv_status st) {
-    if (st == FV_OK) return;
-    fprintf(stderr, "bench_fleet: %s\n", fv_last_error());
-    exit(1);
-}
-
 static double cpu_s(const bench *b, int side) {
     double sum = 0;
-    if (side == 0) return cpu_time_s(getpid());
-    for (int i = 0; i < N_PROCESS; i++) sum += cpu_time_s(b->pid[i]);
+    if (side == 0) return bench_cpu_s(0);
+    for (int i = 0; i < N_PROCESS; i++) sum += bench_cpu_s(b->pid[i]);
     return sum;
 }
 
 static void run_side(bench *b, int side, fv_bench_row *row, double *cpu) {
     double before = cpu_s(b, side);
-    must(side == 0 ? one_process_run(b->one, &b->load, &b->number, row)
-                   : fv_bench_run(b->remote, &b->load, &b->number, row));
+    bench_must(side == 0 ? one_process_run(b->one, &b->load, &b->number, row)
+                         : fv_bench_run(b->remote, &b->load, &b->number, row));
     *cpu = cpu_s(b, side) - before;
     if (row->n_ok == b->load.n_request) return;
     for (int code = 0; code < FV_BENCH_CODES; code++)
-        if (row->errors[code].n > 0) fprintf(stderr, "bench_fleet: %s\n", row->errors[code].first);
-    exit(1);
+        if (row->errors[code].n > 0) bench_must(FV_FAIL(FV_EIO, "%s", row->errors[code].first));
 }
 
 /* A round's numbers go to those of all rounds. */
@@ -84,7 +73,7 @@ static void add_row(fv_bench_row *to, fv_bench_row *row) {
                             {&to->commit_s, &row->commit_s},
                             {&to->claim_s, &row->claim_s}};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        must(fv_samples_append(all[i][0], all[i][1]));
+        bench_must(fv_samples_append(all[i][0], all[i][1]));
     to->n_ok += row->n_ok;
     to->n_token += row->n_token;
     to->n_prompt_row += row->n_prompt_row;
@@ -95,6 +84,8 @@ static double median(fv_samples *s) { return fv_samples_quantile(s, 0.5); }
 
 static double tokens_per_s(const fv_bench_row *row) { return (double)row->n_token / row->seconds; }
 
+static void note(fv_samples *s, double v) { bench_must(fv_samples_add(s, v)); }
+
 static void run_level(bench *b, int level, int32_t n_request, bool record) {
     fv_bench_row row[N_SIDE] = {0};
     double cpu[N_SIDE];
@@ -103,13 +94,11 @@ static void run_level(bench *b, int level, int32_t n_request, bool record) {
     b->load.n_request = n_request > levels[level] ? n_request : levels[level];
     for (int side = 0; side < N_SIDE; side++) run_side(b, side, &row[side], &cpu[side]);
     if (record) {
-        must(fv_samples_add(&b->rate_ratio[level], tokens_per_s(&row[1]) / tokens_per_s(&row[0])));
-        must(
-            fv_samples_add(&b->ttft_ratio[level], median(&row[1].ttft_s) / median(&row[0].ttft_s)));
-        must(
-            fv_samples_add(&b->tpot_ratio[level], median(&row[1].tpot_s) / median(&row[0].tpot_s)));
+        note(&b->rate_ratio[level], tokens_per_s(&row[1]) / tokens_per_s(&row[0]));
+        note(&b->ttft_ratio[level], median(&row[1].ttft_s) / median(&row[0].ttft_s));
+        note(&b->tpot_ratio[level], median(&row[1].tpot_s) / median(&row[0].tpot_s));
+        note(&b->cpu_ratio[level], cpu[1] / cpu[0]);
     }
-    if (record) must(fv_samples_add(&b->cpu_ratio[level], cpu[1] / cpu[0]));
     for (int side = 0; side < N_SIDE; side++) {
         if (record) add_row(&b->results[level][side].row, &row[side]);
         fv_bench_row_free(&row[side]);
@@ -120,16 +109,16 @@ static void run_level(bench *b, int level, int32_t n_request, bool record) {
 
 static void open_sides(bench *b, const char *checkpoint, const char *image, fv_arena *arena) {
     Fovea__Inference__V1__Image **images;
-    must(FV_ARENA_NEW(arena, 1, images));
-    if (image) must(fv_request_image(image, arena, &images[0]));
+    bench_must(FV_ARENA_NEW(arena, 1, images));
+    if (image) bench_must(fv_request_image(image, arena, &images[0]));
     b->load.images = images;
     b->load.n_image = image ? 1 : 0;
-    must(one_process_open(checkpoint, image, &b->one));
+    bench_must(one_process_open(checkpoint, image, &b->one));
     fleet_open(&b->fleet, "bench-fleet");
     command_run(&fleet_said, "ln -s \"$(realpath '%s')\" %s/ck", checkpoint, b->fleet.dir);
     fleet_start(&b->fleet, "");
     for (int i = 0; i < N_PROCESS; i++) b->pid[i] = fleet_child(&b->fleet, programs[i]);
-    must(fv_remote_open(b->fleet.address, &b->remote));
+    bench_must(fv_remote_open(b->fleet.address, &b->remote));
 }
 
 static void close_sides(bench *b) {
@@ -150,7 +139,7 @@ static void close_sides(bench *b) {
 
 static void print(bench *b) {
     fv_table t;
-    must(fv_bench_print(stdout, "", &b->results[0][0], b->n_level * N_SIDE));
+    bench_must(fv_bench_print(stdout, "", &b->results[0][0], b->n_level * N_SIDE));
     printf("\nfleet / one process, median of the rounds\n");
     fv_table_init(&t, 5);
     fv_table_cell(&t, "at once");
@@ -165,11 +154,11 @@ static void print(bench *b) {
         fv_table_number(&t, median(&b->tpot_ratio[level]), 2);
         fv_table_number(&t, median(&b->cpu_ratio[level]), 2);
     }
-    must(fv_table_print(stdout, &t));
+    bench_must(fv_table_print(stdout, &t));
     fv_table_fini(&t);
 }
 
-static void write_json(bench *b, int32_t rounds, const char *path) {
+static json_t *to_json(bench *b, int32_t rounds) {
     json_t *rows = json_array(), *ratios = json_array();
     for (int level = 0; level < b->n_level; level++) {
         for (int side = 0; side < N_SIDE; side++)
@@ -180,13 +169,8 @@ static void write_json(bench *b, int32_t rounds, const char *path) {
                       median(&b->rate_ratio[level]), "ttft", median(&b->ttft_ratio[level]), "tpot",
                       median(&b->tpot_ratio[level]), "cpu_seconds", median(&b->cpu_ratio[level])));
     }
-    json_t *root = json_pack("{s:i, s:i, s:o, s:o}", "rounds", rounds, "max_tokens",
-                             b->load.max_tokens, "rows", rows, "fleet_to_one_process", ratios);
-    if (!root || json_dump_file(root, path, JSON_INDENT(2)) != 0) {
-        fprintf(stderr, "bench_fleet: cannot write %s\n", path);
-        exit(1);
-    }
-    json_decref(root);
+    return json_pack("{s:i, s:i, s:o, s:o}", "rounds", rounds, "max_tokens", b->load.max_tokens,
+                     "rows", rows, "fleet_to_one_process", ratios);
 }
 
 int main(int argc, char **argv) {
@@ -203,18 +187,12 @@ int main(int argc, char **argv) {
     };
     enum { N_OPTION = sizeof table / sizeof *table };
     static bench b;
-    fv_options *o;
     fv_arena arena = {0};
-    must(fv_options_parse(table, N_OPTION, argc, argv, &o));
-    if (fv_options_help_wanted(o)) {
-        fv_options_print_help(stdout, "bench_fleet --checkpoint DIR [options]",
-                              "A fleet of 1+1 against one process.", table, N_OPTION);
-        return 0;
-    }
-    if (!fv_options_string(o, "checkpoint")) {
-        fprintf(stderr, "bench_fleet: --checkpoint DIR is needed\n");
-        return 2;
-    }
+    fv_options *o =
+        bench_options(table, N_OPTION, argc, argv, "bench_fleet --checkpoint DIR [options]",
+                      "A fleet of 1+1 against one process.");
+    if (!fv_options_string(o, "checkpoint"))
+        bench_must(FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed"));
     while (b.n_level < N_LEVEL && levels[b.n_level] <= fv_options_int(o, "most")) b.n_level++;
     int32_t rounds = (int32_t)fv_options_int(o, "rounds");
     int32_t n_request = (int32_t)fv_options_int(o, "requests");
@@ -232,8 +210,7 @@ int main(int argc, char **argv) {
     for (int32_t i = 0; i < rounds; i++)
         for (int level = 0; level < b.n_level; level++) run_level(&b, level, n_request, true);
     print(&b);
-    const char *path = fv_options_string(o, "json");
-    if (path) write_json(&b, rounds, path);
+    bench_write_json(o, to_json(&b, rounds));
     close_sides(&b);
     fv_arena_fini(&arena);
     fv_options_free(o);

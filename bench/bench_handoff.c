@@ -24,8 +24,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "bench/program.h"
 #include "common/clock.h"
-#include "common/options.h"
 #include "decode-worker/service/worker.h"
 #include "model/synth/synth.h"
 #include "prefill-worker/export/export.h"
@@ -50,10 +50,6 @@ static void die(const char *what) {
     exit(1);
 }
 
-static void must(fv_status st) {
-    if (st != FV_OK) die(fv_last_error());
-}
-
 static void sure(bool good, const char *what) {
     if (!good) die(what);
 }
@@ -65,12 +61,12 @@ static void make_checkpoint(char *dir) {
     sure(f && fputs(config, f) >= 0 && fclose(f) == 0, "cannot write into the temporary folder");
     fv_synth_options opt = {.dir = dir, .config_file = file, .dtype = FV_BF16, .force = true};
     fv_synth_report report;
-    must(fv_synth_write(&opt, &report));
+    bench_must(fv_synth_write(&opt, &report));
 }
 
 static void open_engine(const char *dir, fv_engine *e) {
     fv_engine_options opt = {.checkpoint = dir, .backend = "cpu", .isa = "auto", .threads = 1};
-    must(fv_engine_open(&opt, e));
+    bench_must(fv_engine_open(&opt, e));
 }
 
 /* Both processes have them from before the fork: the sender is its own router. */
@@ -81,8 +77,8 @@ static void make_token(char out[FV_CALL_TOKEN_MAX]) {
     fv_key key;
     fv_call_to to = {"/fovea.handoff.v1.Handoff/Open", "bench", fv_callers_incarnation(callers)};
     fv_call_token t = {.made_ms = fv_callers_clock_ms(callers), .valid_ms = FV_CALL_VALID_MS};
-    must(fv_call_key(&fleet, &key));
-    must(fv_call_token_write(&key, &to, &t, out));
+    bench_must(fv_call_key(&fleet, &key));
+    bench_must(fv_call_token_write(&key, &to, &t, out));
 }
 
 /* ---- the decode worker, in its process --------------------------------------------------- */
@@ -96,17 +92,17 @@ static void serve(const char *dir, fv_dtype dtype, int say) {
     fv_rpc_server *server;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     uv_loop_init(&loop);
-    must(fv_bridge_open(&loop, &bridge));
+    bench_must(fv_bridge_open(&loop, &bridge));
     open_engine(dir, &engine);
     fv_decode_options opt = fv_decode_options_default();
     opt.engine = &engine;
     opt.callers = callers;
     opt.kv_dtype = dtype;
-    must(fv_decode_worker_open(bridge, &opt, &worker));
+    bench_must(fv_decode_worker_open(bridge, &opt, &worker));
     fv_decode_worker_services(worker, services);
     fv_rpc_server_options so = {
         .listen = "127.0.0.1:0", .services = services, .n_service = FV_DECODE_SERVICES};
-    must(fv_rpc_server_open(bridge, &so, &server));
+    bench_must(fv_rpc_server_open(bridge, &so, &server));
     int32_t port = fv_rpc_server_port(server);
     sure(write(say, &port, sizeof port) == sizeof port, "cannot say the port");
     uv_run(&loop, UV_RUN_DEFAULT); /* until it is killed */
@@ -220,7 +216,7 @@ static void begin(fv_job *job) {
                              .sampling = {.repetition_penalty = 1, .top_p = 1},
                              .asking = {.open_token = token}};
     s->sent = false;
-    must(fv_export_begin(s->transport, &req, &s->ship));
+    bench_must(fv_export_begin(s->transport, &req, &s->ship));
 }
 
 /* What the answers since have made possible. */
@@ -228,13 +224,13 @@ static double go_on(void *user) {
     sender *s = user;
     bool granted = false, done = false;
     if (!s->ship) return -1;
-    must(fv_export_granted(s->ship, &granted));
+    bench_must(fv_export_granted(s->ship, &granted));
     if (granted && !s->sent) {
         s->sent = true;
-        must(fv_export_layers(s->ship, s->plan.shape.n_layer));
-        must(fv_export_end(s->ship, &(fv_first_token){.id = 5, .step = 1}));
+        bench_must(fv_export_layers(s->ship, s->plan.shape.n_layer));
+        bench_must(fv_export_end(s->ship, &(fv_first_token){.id = 5, .step = 1}));
     }
-    must(fv_export_done(s->ship, &done));
+    bench_must(fv_export_done(s->ship, &done));
     if (!done) return -1;
     fv_export *ship = s->ship;
     s->report = fv_export_get_report(ship);
@@ -247,7 +243,7 @@ static double handoff_round(sender *s) {
     double t = fv_clock_s();
     s->over = false;
     s->job = (fv_job){.run = begin, .owner = s};
-    must(fv_jobs_post(s->jobs, &s->job));
+    bench_must(fv_jobs_post(s->jobs, &s->job));
     while (!s->over) uv_run(&s->loop, UV_RUN_ONCE);
     return s->report.committed_s - t;
 }
@@ -267,13 +263,13 @@ static void fill_store(sender *s, fv_dtype dtype, size_t bytes) {
         pos[i] = i;
         s->seg[i] = i < visual ? FV_SEG_VISUAL : FV_SEG_TEXT;
     }
-    must(fv_kv_pool_open(s->engine.be.device, &shape, 0, &s->pool));
-    must(fv_kv_open(s->pool, &s->kv));
+    bench_must(fv_kv_pool_open(s->engine.be.device, &shape, 0, &s->pool));
+    bench_must(fv_kv_open(s->pool, &s->kv));
     for (int32_t l = 0; l < shape.n_layer; l++) {
-        must(fv_kv_extent(s->kv, l, visual));
-        must(fv_kv_reserve(s->kv, l, s->n - visual));
-        must(fv_kv_append(s->kv, l, FV_SEG_VISUAL, pos, visual));
-        must(fv_kv_append(s->kv, l, FV_SEG_TEXT, pos + visual, s->n - visual));
+        bench_must(fv_kv_extent(s->kv, l, visual));
+        bench_must(fv_kv_reserve(s->kv, l, s->n - visual));
+        bench_must(fv_kv_append(s->kv, l, FV_SEG_VISUAL, pos, visual));
+        bench_must(fv_kv_append(s->kv, l, FV_SEG_TEXT, pos + visual, s->n - visual));
         for (int32_t i = 0; i < shape.n_kv * FV_N_SEG * 2; i++) {
             fv_kv_segment seg = i / 2 % 2 ? FV_SEG_TEXT : FV_SEG_VISUAL;
             int32_t len = fv_kv_len(s->kv, l, i / 4, seg);
@@ -293,20 +289,20 @@ static void fill_store(sender *s, fv_dtype dtype, size_t bytes) {
                           .n_visual = visual,
                           .n_text = s->n - visual,
                           .n_image = visual > 0};
-    must(fv_policy_parse("", &exact));
-    must(fv_plan_make(&exact, &plan, &s->plan));
+    bench_must(fv_policy_parse("", &exact));
+    bench_must(fv_plan_make(&exact, &plan, &s->plan));
 }
 
 static void sender_open(sender *s, const char *dir, int32_t port, fv_dtype dtype, size_t bytes) {
     char target[32];
     snprintf(target, sizeof target, "127.0.0.1:%d", port);
     uv_loop_init(&s->loop);
-    must(fv_bridge_open(&s->loop, &s->bridge));
+    bench_must(fv_bridge_open(&s->loop, &s->bridge));
     open_engine(dir, &s->engine);
     fill_store(s, dtype, bytes);
-    must(fv_jobs_start(&(fv_jobs_options){.limit = 4, .work = go_on, .user = s}, &s->jobs));
+    bench_must(fv_jobs_start(&(fv_jobs_options){.limit = 4, .work = go_on, .user = s}, &s->jobs));
     fv_transport_grpc_options opt = {.bridge = s->bridge, .jobs = s->jobs, .target = target};
-    must(fv_transport_grpc(&opt, &s->transport));
+    bench_must(fv_transport_grpc(&opt, &s->transport));
 }
 
 static void on_closed(void *flag) { *(bool *)flag = true; }
@@ -328,18 +324,6 @@ static void sender_close(sender *s) {
 
 /* ---- the report ------------------------------------------------------------------------- */
 
-static int ascending(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(const double *v, int n) {
-    double sorted[MAX_ROUND];
-    memcpy(sorted, v, (size_t)n * sizeof *v);
-    qsort(sorted, (size_t)n, sizeof *sorted, ascending);
-    return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
-}
-
 typedef struct figures {
     double raw_gbs, handoff_gbs, ratio, first_gbs;
     double raw_cpu, sender_cpu, receiver_cpu, first_cpu; /* seconds a GB; of the first: receiver */
@@ -347,7 +331,7 @@ typedef struct figures {
     uint64_t sent, frames;
 } figures;
 
-static void report(const figures *f, const char *dtype, int rounds, const char *json) {
+static json_t *report(const figures *f, const char *dtype, int rounds) {
     printf("%zu bytes of KV as %s, %d rounds, medians\n", f->bytes, dtype, rounds);
     printf("%-42s %5.2f GB/s            %.2f CPU s/GB\n", "raw TCP over loopback", f->raw_gbs,
            f->raw_cpu);
@@ -358,51 +342,37 @@ static void report(const figures *f, const char *dtype, int rounds, const char *
            "  the first one, into new memory", f->first_gbs, f->first_cpu);
     printf("%llu bytes sent in %llu frames\n", (unsigned long long)f->sent,
            (unsigned long long)f->frames);
-    if (!json) return;
-    FILE *out = fopen(json, "w");
-    sure(out, "cannot write the --json file");
-    fprintf(
-        out,
-        "{\"bytes\": %zu, \"dtype\": \"%s\", \"rounds\": %d, \"raw_gbs\": %.4f, "
-        "\"handoff_gbs\": %.4f, \"ratio\": %.4f, \"first_gbs\": %.4f, \"raw_cpu_s_per_gb\": %.4f, "
-        "\"sender_cpu_s_per_gb\": %.4f, \"receiver_cpu_s_per_gb\": %.4f}\n",
-        f->bytes, dtype, rounds, f->raw_gbs, f->handoff_gbs, f->ratio, f->first_gbs, f->raw_cpu,
-        f->sender_cpu, f->receiver_cpu);
-    fclose(out);
-}
-
-static double cpu_s(clockid_t of) {
-    struct timespec t;
-    sure(clock_gettime(of, &t) == 0, "the decode worker has ended");
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return json_pack("{s:I, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "bytes",
+                     (json_int_t)f->bytes, "dtype", dtype, "rounds", rounds, "raw_gbs", f->raw_gbs,
+                     "handoff_gbs", f->handoff_gbs, "ratio", f->ratio, "first_gbs", f->first_gbs,
+                     "raw_cpu_s_per_gb", f->raw_cpu, "sender_cpu_s_per_gb", f->sender_cpu,
+                     "receiver_cpu_s_per_gb", f->receiver_cpu);
 }
 
 static void measure(raw *r, sender *s, pid_t worker, int rounds, figures *out) {
     static double raw_s[MAX_ROUND], handoff_s[MAX_ROUND], ratio[MAX_ROUND];
     double bytes = (double)out->bytes, mine = 0, theirs = 0, plain = 0;
-    clockid_t here = CLOCK_PROCESS_CPUTIME_ID, there;
-    sure(clock_getcpuclockid(worker, &there) == 0, "the decode worker has ended");
     raw_round(r);
-    theirs = -cpu_s(there);
+    theirs = -bench_cpu_s(worker);
     out->first_gbs = bytes / handoff_round(s) / 1e9;
-    out->first_cpu = (theirs + cpu_s(there)) * 1e9 / bytes;
-    theirs = -cpu_s(there);
+    out->first_cpu = (theirs + bench_cpu_s(worker)) * 1e9 / bytes;
+    theirs = -bench_cpu_s(worker);
     for (int i = 0; i < rounds; i++) {
-        plain -= cpu_s(here);
+        plain -= bench_cpu_s(0);
         raw_s[i] = raw_round(r);
-        plain += cpu_s(here);
-        mine -= cpu_s(here);
+        plain += bench_cpu_s(0);
+        mine -= bench_cpu_s(0);
         handoff_s[i] = handoff_round(s);
-        mine += cpu_s(here);
+        mine += bench_cpu_s(0);
         ratio[i] = raw_s[i] / handoff_s[i];
     }
-    theirs += cpu_s(there);
+    theirs += bench_cpu_s(worker);
     out->raw_cpu = plain * 1e9 / bytes / rounds;
     out->sender_cpu = mine * 1e9 / bytes / rounds;
     out->receiver_cpu = theirs * 1e9 / bytes / rounds;
-    out->raw_gbs = bytes / median(raw_s, rounds) / 1e9;
-    out->handoff_gbs = bytes / median(handoff_s, rounds) / 1e9;
-    out->ratio = median(ratio, rounds);
+    out->raw_gbs = bytes / bench_median(raw_s, rounds) / 1e9;
+    out->handoff_gbs = bytes / bench_median(handoff_s, rounds) / 1e9;
+    out->ratio = bench_median(ratio, rounds);
     out->sent = s->report.bytes;
     out->frames = s->report.frames;
 }
@@ -423,10 +393,10 @@ static void run(const fv_options *o) {
     int32_t port = 0;
     fv_dtype dtype;
     size_t bytes = (size_t)fv_options_int(o, "megabytes") * 1000000;
-    must(fv_engine_kv_dtype(fv_options_string(o, "dtype"), &dtype));
+    bench_must(fv_engine_kv_dtype(fv_options_string(o, "dtype"), &dtype));
     sure(mkdtemp(dir) && pipe(pipe_of) == 0, "cannot make a temporary folder");
     make_checkpoint(dir);
-    must(fv_callers_open(&fleet, &callers));
+    bench_must(fv_callers_open(&fleet, &callers));
     fv_callers_set_name(callers, "bench");
     pid_t child = fork(); /* before gRPC has threads */
     if (child == 0) serve(dir, dtype, pipe_of[1]);
@@ -438,7 +408,7 @@ static void run(const fv_options *o) {
     measure(&r, &s, child, rounds, &f);
     kill(child, SIGTERM);
     waitpid(child, NULL, 0);
-    report(&f, fv_options_string(o, "dtype"), rounds, fv_options_string(o, "json"));
+    bench_write_json(o, report(&f, fv_options_string(o, "dtype"), rounds));
     sender_close(&s);
     free(r.from);
     free(r.to);
@@ -447,13 +417,9 @@ static void run(const fv_options *o) {
 }
 
 int main(int argc, char **argv) {
-    fv_options *o;
-    must(fv_options_parse(table, N_OPTION, argc, argv, &o));
-    if (fv_options_help_wanted(o))
-        fv_options_print_help(stdout, "bench_handoff [options]",
-                              "A hand-off over gRPC against raw TCP.", table, N_OPTION);
-    else
-        run(o);
+    fv_options *o = bench_options(table, N_OPTION, argc, argv, "bench_handoff [options]",
+                                  "A hand-off over gRPC against raw TCP.");
+    run(o);
     fv_options_free(o);
     return 0;
 }

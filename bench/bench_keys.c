@@ -280,42 +280,31 @@ static void take_times(table *t, const table *from) {
             }
 }
 
-static void write_table(FILE *f, const table *t) {
+static json_t *table_json(const table *t) {
+    json_t *lines = json_array();
     for (int i = 0; i < t->n; i++) {
         const line *x = &t->line[i];
-        fprintf(
-            f,
-            "%s\n   {\"block\": %d, \"rank\": %d, \"energy\": %.5f, \"bytes\": %.0f, \"score\": "
-            "%.4f, \"us_576\": %.1f, \"us_4096\": %.1f, \"kl\": %.6f, \"front\": %s}",
-            i ? "," : "", x->step, x->rank, x->energy, x->bytes, x->score, x->us, x->us_long, x->kl,
-            on_front(t, x) ? "true" : "false");
+        json_array_append_new(lines,
+                              json_pack("{s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:b}", "block",
+                                        x->step, "rank", x->rank, "energy", x->energy, "bytes",
+                                        x->bytes, "score", x->score, "us_576", x->us, "us_4096",
+                                        x->us_long, "kl", x->kl, "front", on_front(t, x)));
     }
+    return lines;
 }
 
-static void write_json(const char *path, const table *made, const table *of) {
-    FILE *f = fopen(path, "w");
-    if (f) {
-        fprintf(f,
-                "{\"default_block\": %d, \"shortest_fast_block\": %d, \"raw_us_576\": %.1f, "
-                "\"raw_us_4096\": %.1f, \"made_up\": [",
-                case_default_step(), shortest_fast(made), made->raw_us, made->raw_us_long);
-        write_table(f, made);
-        fprintf(f, "\n], \"nano\": [");
-        write_table(f, of);
-        fprintf(f, "\n]}\n");
-    }
-    if (!f || fclose(f) != 0) {
-        fprintf(stderr, "cannot write %s\n", path);
-        exit(1);
-    }
+static json_t *to_json(const table *made, const table *of) {
+    return json_pack("{s:i, s:i, s:f, s:f, s:o, s:o}", "default_block", case_default_step(),
+                     "shortest_fast_block", shortest_fast(made), "raw_us_576", made->raw_us,
+                     "raw_us_4096", made->raw_us_long, "made_up", table_json(made), "nano",
+                     table_json(of));
 }
 
 int main(int argc, char **argv) {
     static bench b;
     static table made = {.name = "made-up keys, 576 x 4096"}, nano = {.name = CHECKPOINT};
-    if (!bench_open(&b, argc, argv, "bench_keys [options]     only: made, nano",
-                    "What block lengths and ranks keep of keys, and what they cost."))
-        return 0;
+    bench_open(&b, argc, argv, "bench_keys [options]     only: made, nano",
+               "What block lengths and ranks keep of keys, and what they cost.");
     if (bench_wants(&b, "made")) made_up(&b, &made);
     if (bench_wants(&b, "nano")) real_keys(&b, &nano);
     printf("isa=%s threads=%d; the default block: %d\n", b.be.isa, fv_threads_count(b.threads),
@@ -333,8 +322,7 @@ int main(int argc, char **argv) {
     }
     take_times(&nano, &made);
     if (nano.n > 0) print_table(&nano);
-    const char *json = fv_options_string(b.options, "json");
-    if (json) write_json(json, &made, &nano);
+    bench_write_json(b.options, to_json(&made, &nano));
     bench_close(&b);
     return 0;
 }

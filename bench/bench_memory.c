@@ -6,12 +6,10 @@
  * find their size.
  *
  *     bench_memory --requests 40000 --json results/memory.json */
-#include <jansson.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
+#include "bench/program.h"
 #include "cli/bench_load.h"
 #include "cli/request.h"
 #include "tests/support/fleet.h"
@@ -27,22 +25,14 @@ typedef struct bench {
     double kib[N_PROCESS][MAX_PORTION];
 } bench;
 
-static void must(fv_status st) {
-    if (st == FV_OK) return;
-    fprintf(stderr, "bench_memory: %s\n", fv_last_error());
-    exit(1);
-}
-
 /* Resident memory in KiB. */
 static double resident(int pid) {
     char path[64];
     long pages = 0;
     snprintf(path, sizeof path, "/proc/%d/statm", pid);
     FILE *f = fopen(path, "r");
-    if (!f || fscanf(f, "%*d %ld", &pages) != 1) {
-        fprintf(stderr, "bench_memory: process %d is gone\n", pid);
-        exit(1);
-    }
+    if (!f || fscanf(f, "%*d %ld", &pages) != 1)
+        bench_must(FV_FAIL(FV_EIO, "process %d is gone", pid));
     fclose(f);
     return (double)pages * (double)sysconf(_SC_PAGESIZE) / 1024;
 }
@@ -58,11 +48,9 @@ static void run_portion(bench *b, Fovea__Inference__V1__Image **image, uint64_t 
                           .n_request = PORTION,
                           .concurrency = CLIENTS,
                           .deadline_ms = 600000};
-    must(fv_bench_run(b->remote, &load, number, &row));
-    if (row.n_ok != PORTION) {
-        fprintf(stderr, "bench_memory: %d of %d requests were answered\n", row.n_ok, PORTION);
-        exit(1);
-    }
+    bench_must(fv_bench_run(b->remote, &load, number, &row));
+    if (row.n_ok != PORTION)
+        bench_must(FV_FAIL(FV_EIO, "%d of %d requests were answered", row.n_ok, PORTION));
     fv_bench_row_free(&row);
     printf("%8d", (b->n + 1) * PORTION);
     for (int i = 0; i < N_PROCESS; i++) {
@@ -92,7 +80,7 @@ static void print(const bench *b) {
                programs[i], b->kib[i][0], b->kib[i][half], b->kib[i][b->n - 1], slope(b, i, half));
 }
 
-static void write_json(const bench *b, const char *path) {
+static json_t *to_json(const bench *b) {
     json_t *root = json_object();
     json_object_set_new(root, "requests", json_integer((json_int_t)b->n * PORTION));
     for (int i = 0; i < N_PROCESS; i++) {
@@ -102,11 +90,7 @@ static void write_json(const bench *b, const char *path) {
             root, programs[i],
             json_pack("{s:f, s:o}", "kib_per_1000_requests", slope(b, i, b->n / 2), "kib", kib));
     }
-    if (json_dump_file(root, path, JSON_INDENT(2)) != 0) {
-        fprintf(stderr, "bench_memory: cannot write %s\n", path);
-        exit(1);
-    }
-    json_decref(root);
+    return root;
 }
 
 int main(int argc, char **argv) {
@@ -118,27 +102,24 @@ int main(int argc, char **argv) {
     };
     enum { N_OPTION = sizeof table / sizeof *table };
     static bench b;
-    fv_options *o;
     fv_arena arena = {0};
     Fovea__Inference__V1__Image *image = NULL;
     uint64_t number = 0;
-    must(fv_options_parse(table, N_OPTION, argc, argv, &o));
-    if (fv_options_help_wanted(o) || !fv_options_string(o, "image")) {
-        fv_options_print_help(stdout, "bench_memory --image FILE [options]",
-                              "Memory of a fleet's processes over many requests.", table, N_OPTION);
-        return fv_options_help_wanted(o) ? 0 : 2;
-    }
-    must(fv_request_image(fv_options_string(o, "image"), &arena, &image));
+    fv_options *o =
+        bench_options(table, N_OPTION, argc, argv, "bench_memory --image FILE [options]",
+                      "Memory of a fleet's processes over many requests.");
+    if (!fv_options_string(o, "image")) bench_must(FV_FAIL(FV_EINVAL, "--image FILE is needed"));
+    bench_must(fv_request_image(fv_options_string(o, "image"), &arena, &image));
     fleet_open(&b.fleet, "bench-memory");
     fleet_synth(&b.fleet, "tiny");
     fleet_start(&b.fleet, "");
     for (int i = 0; i < N_PROCESS; i++) b.pid[i] = fleet_child(&b.fleet, programs[i]);
-    must(fv_remote_open(b.fleet.address, &b.remote));
+    bench_must(fv_remote_open(b.fleet.address, &b.remote));
     printf("%8s  %13s  %13s  %13s   resident KiB\n", "requests", programs[0], programs[1],
            programs[2]);
     while ((int64_t)b.n * PORTION < fv_options_int(o, "requests")) run_portion(&b, &image, &number);
     print(&b);
-    if (fv_options_string(o, "json")) write_json(&b, fv_options_string(o, "json"));
+    bench_write_json(o, to_json(&b));
     fv_remote_close(b.remote);
     fleet_stop(&b.fleet);
     fleet_close(&b.fleet);

@@ -261,9 +261,8 @@ static void measure_compact(bench *b) {
 
 int main(int argc, char **argv) {
     static bench b;
-    if (!bench_open(&b, argc, argv, "bench_packed [options]     only: attend, rebuild, compact",
-                    "Packed visual rows against raw ones."))
-        return 0;
+    bench_open(&b, argc, argv, "bench_packed [options]     only: attend, rebuild, compact",
+               "Packed visual rows against raw ones.");
     for (b.round = 0; b.round < b.n_round; b.round++) {
         b.next_row = 0;
         if (bench_wants(&b, "attend")) measure_attend(&b);

@@ -4,18 +4,10 @@
  *
  *     bench_plan --policies 20000 */
 #include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 
-#include "common/options.h"
+#include "bench/program.h"
 #include "policy/plan/plan.h"
 #include "tests/support/random_policy.h"
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* The least of three; 0: the policy does not fit such a network. */
 static double seconds(const fv_policy *p) {
@@ -30,10 +22,10 @@ static double seconds(const fv_policy *p) {
     static fv_plan plan;
     double least = 1e9;
     for (int i = 0; i < 3; i++) {
-        double begin = now_s();
+        double begin = bench_cpu_s(0);
         if (fv_plan_make(p, &shape, &plan) != FV_OK) return 0;
         fv_plan_count(&plan);
-        double took = now_s() - begin;
+        double took = bench_cpu_s(0) - begin;
         if (took < least) least = took;
     }
     return least;
@@ -59,21 +51,13 @@ int main(int argc, char **argv) {
     static const fv_option table[] = {
         {"policies", NULL, FV_OPTION_INT, "N", "20000", "random policies", 1, 100000000},
     };
-    fv_options *o = NULL;
+    fv_options *o =
+        bench_options(table, 1, argc, argv, "bench_plan [--policies N]", "Time of a plan.");
     int32_t n;
-    if (fv_options_parse(table, 1, argc, argv, &o) != FV_OK) {
-        fprintf(stderr, "bench_plan: %s\n", fv_last_error());
-        return 2;
-    }
-    if (fv_options_help_wanted(o)) {
-        fv_options_print_help(stdout, "bench_plan [--policies N]", "Time of a plan.", table, 1);
-        fv_options_free(o);
-        return 0;
-    }
     const fv_preset_info *preset = fv_policy_presets(&n);
     for (int32_t i = 0; i < n; i++) {
         fv_policy p;
-        if (fv_policy_parse(preset[i].text, &p) != FV_OK) return 1;
+        bench_must(fv_policy_parse(preset[i].text, &p));
         printf("%-48s %7.3f ms\n", preset[i].name, 1e3 * seconds(&p));
     }
     random_ones((int32_t)fv_options_int(o, "policies"));

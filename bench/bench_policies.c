@@ -12,18 +12,15 @@
  * clock stands that which the process has computed, which other load changes less.
  *
  *     bench_policies --checkpoint build/bench/small --slice build/bench/slice --image demo.png */
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "bench/copies.h"
-#include "bench/cpu_time.h"
+#include "bench/program.h"
 #include "cli/samples.h"
 #include "common/clock.h"
 #include "common/file.h"
-#include "common/options.h"
 
 enum { CHUNK = 512, GROUPS = 8, EXACT_REQUESTS = 8, MAX_ROUND = 99, TOKENS = 64 };
 
@@ -79,12 +76,6 @@ typedef struct bench {
     json_t *json;
 } bench;
 
-static void must(fv_status st) {
-    if (st == FV_OK) return;
-    fprintf(stderr, "bench_policies: %s\n", fv_last_error());
-    exit(1);
-}
-
 static bool wants(const bench *b, const char *what) {
     const char *only = fv_options_string(b->options, "only");
     return !only || strcmp(only, what) == 0;
@@ -98,13 +89,13 @@ static void open_engine(bench *b, const char *checkpoint) {
                              .isa = "auto",
                              .threads = (int32_t)fv_options_int(b->options, "threads"),
                              .vision = true};
-    must(fv_engine_open(&opt, &b->e));
+    bench_must(fv_engine_open(&opt, &b->e));
     const fv_model_config *cfg = fv_checkpoint_config(b->e.ck);
     fv_kv_shape shape = fv_engine_kv_shape(&b->e, b->kv_dtype);
-    must(fv_kv_pool_open(b->e.be.device, &shape, 0, &b->pool));
-    must(fv_image_cache_open(0, &b->cache));
+    bench_must(fv_kv_pool_open(b->e.be.device, &shape, 0, &b->pool));
+    bench_must(fv_image_cache_open(0, &b->cache));
     b->logits = malloc((size_t)cfg->text.vocab * sizeof *b->logits);
-    if (!b->logits) must(FV_FAIL(FV_ENOMEM, "out of memory for logits"));
+    if (!b->logits) bench_must(FV_FAIL(FV_ENOMEM, "out of memory for logits"));
 }
 
 static void close_engine(bench *b) {
@@ -119,8 +110,8 @@ static void make_plan(const bench *b, const char *policy, int32_t n_visual, int3
     fv_prompt prompt = {.n_visual = n_visual, .n_text = n_text, .n_image = 1};
     fv_plan_shape shape = fv_plan_shape_of(&b->e, b->kv_dtype, &prompt);
     fv_policy p;
-    must(fv_policy_parse(policy, &p));
-    must(fv_plan_make(&p, &shape, out));
+    bench_must(fv_policy_parse(policy, &p));
+    bench_must(fv_plan_make(&p, &shape, out));
 }
 
 /* As a prefill worker runs it. */
@@ -130,8 +121,8 @@ static void prefill(bench *b, fv_prefill_request *req) {
     fv_prefill_options opt = {.chunk = CHUNK, .group = (n_layer + GROUPS - 1) / GROUPS};
     packed = (fv_pack_report){0};
     req->packed = &packed;
-    must(fv_prefill_run(b->e.dec, req, 1, &opt, b->logits));
-    if (packed.status != FV_OK) must(FV_FAIL(packed.status, "%s", packed.text));
+    bench_must(fv_prefill_run(b->e.dec, req, 1, &opt, b->logits));
+    if (packed.status != FV_OK) bench_must(FV_FAIL(packed.status, "%s", packed.text));
 }
 
 /* ---- prefill ------------------------------------------------------------------------------ */
@@ -156,17 +147,17 @@ static times prefill_once(bench *b, row *r) {
                            .image = &image,
                            .generation = fv_engine_generation_options(&b->e, true)};
     job.generation.max_tokens = TOKENS;
-    must(fv_policy_parse(r->policy, &job.policy));
-    must(fv_prefill_job_open(j));
+    bench_must(fv_policy_parse(r->policy, &job.policy));
+    bench_must(fv_prefill_job_open(j));
     double begin_s = fv_clock_s();
-    must(fv_prefill_job_encode_all(j));
-    must(fv_prefill_job_begin(j));
-    double wall = fv_clock_s(), cpu = cpu_time_s(getpid());
-    must(fv_prefill_jobs_run(&j, 1, &opt, b->logits));
+    bench_must(fv_prefill_job_encode_all(j));
+    bench_must(fv_prefill_job_begin(j));
+    double wall = fv_clock_s(), cpu = bench_cpu_s(0);
+    bench_must(fv_prefill_jobs_run(&j, 1, &opt, b->logits));
     t.wall = fv_clock_s() - wall;
-    t.cpu = cpu_time_s(getpid()) - cpu;
+    t.cpu = bench_cpu_s(0) - cpu;
     t.ttft = fv_clock_s() - begin_s;
-    must(fv_prefill_job_packed(j));
+    bench_must(fv_prefill_job_packed(j));
     r->visual_tokens = 0;
     for (int32_t l = 0; l < n_layer; l++)
         r->visual_tokens += (double)job.visual_tokens[l] / n_layer;
@@ -177,12 +168,12 @@ static times prefill_once(bench *b, row *r) {
 }
 
 static void note(row *r, times t, times exact) {
-    must(fv_samples_add(&r->wall, t.wall));
-    must(fv_samples_add(&r->cpu, t.cpu));
-    must(fv_samples_add(&r->ttft, t.ttft));
-    must(fv_samples_add(&r->wall_ratio, t.wall / exact.wall));
-    must(fv_samples_add(&r->cpu_ratio, t.cpu / exact.cpu));
-    must(fv_samples_add(&r->ttft_ratio, t.ttft / exact.ttft));
+    bench_must(fv_samples_add(&r->wall, t.wall));
+    bench_must(fv_samples_add(&r->cpu, t.cpu));
+    bench_must(fv_samples_add(&r->ttft, t.ttft));
+    bench_must(fv_samples_add(&r->wall_ratio, t.wall / exact.wall));
+    bench_must(fv_samples_add(&r->cpu_ratio, t.cpu / exact.cpu));
+    bench_must(fv_samples_add(&r->ttft_ratio, t.ttft / exact.ttft));
 }
 
 /* Row 0 is exact. */
@@ -264,7 +255,7 @@ static long_prompt make_long(const bench *b) {
     p.ids = calloc((size_t)p.n, sizeof *p.ids);
     p.seg = malloc((size_t)p.n);
     p.embeds = malloc(n_number * sizeof *p.embeds);
-    if (!p.ids || !p.seg || !p.embeds) must(FV_FAIL(FV_ENOMEM, "out of memory for a prompt"));
+    if (!p.ids || !p.seg || !p.embeds) bench_must(FV_FAIL(FV_ENOMEM, "out of memory for a prompt"));
     memset(p.seg, FV_SEG_TEXT, (size_t)p.n);
     memset(p.seg + around, FV_SEG_VISUAL, (size_t)n_visual);
     for (int32_t j = 0; j < p.n; j++) p.ids[j] = 10 + j % 100;
@@ -282,7 +273,7 @@ static copies *fill(bench *b, const long_prompt *p, const char *policy, size_t b
     copies *c;
     fv_kv *kv;
     make_plan(b, policy, p->n_visual, p->n - p->n_visual, &plan);
-    must(fv_kv_open(b->pool, &kv));
+    bench_must(fv_kv_open(b->pool, &kv));
     fv_prefill_request req = {.n = p->n,
                               .ids = p->ids,
                               .seg = p->seg,
@@ -297,24 +288,24 @@ static copies *fill(bench *b, const long_prompt *p, const char *policy, size_t b
                       .kv = kv,
                       .logits = b->logits,
                       .max_tokens = TOKENS};
-    must(copies_open(&b->e, &from, bytes, bytes ? 1024 : 1, &c));
+    bench_must(copies_open(&b->e, &from, bytes, bytes ? 1024 : 1, &c));
     fv_kv_close(kv);
     return c;
 }
 
 /* Seconds per token of a step of all answers. */
 static times step_once(decode_row *r) {
-    double wall = fv_clock_s(), cpu = cpu_time_s(getpid());
-    must(copies_step(r->copies));
+    double wall = fv_clock_s(), cpu = bench_cpu_s(0);
+    bench_must(copies_step(r->copies));
     int n = copies_count(r->copies);
-    return (times){(fv_clock_s() - wall) / n, (cpu_time_s(getpid()) - cpu) / n, 0};
+    return (times){(fv_clock_s() - wall) / n, (bench_cpu_s(0) - cpu) / n, 0};
 }
 
 static void note_step(decode_row *r, times t, times exact) {
-    must(fv_samples_add(&r->wall, t.wall));
-    must(fv_samples_add(&r->cpu, t.cpu));
-    must(fv_samples_add(&r->wall_ratio, exact.wall / t.wall));
-    must(fv_samples_add(&r->cpu_ratio, exact.cpu / t.cpu));
+    bench_must(fv_samples_add(&r->wall, t.wall));
+    bench_must(fv_samples_add(&r->cpu, t.cpu));
+    bench_must(fv_samples_add(&r->wall_ratio, exact.wall / t.wall));
+    bench_must(fv_samples_add(&r->cpu_ratio, exact.cpu / t.cpu));
 }
 
 static void run_steps(decode_row *rows, int n, int n_round) {
@@ -392,19 +383,16 @@ int main(int argc, char **argv) {
     };
     enum { N_OPTION = sizeof table / sizeof *table };
     static bench b;
-    must(fv_options_parse(table, N_OPTION, argc, argv, &b.options));
+    b.options = bench_options(table, N_OPTION, argc, argv,
+                              "bench_policies --checkpoint DIR --image FILE [options]",
+                              "Policies against exact: prefill, first token, decoding.");
     const char *checkpoint = fv_options_string(b.options, "checkpoint");
     const char *slice = fv_options_string(b.options, "slice");
     const char *image = fv_options_string(b.options, "image");
-    const char *json = fv_options_string(b.options, "json");
-    if (fv_options_help_wanted(b.options) || !checkpoint || !image) {
-        fv_options_print_help(stdout, "bench_policies --checkpoint DIR --image FILE [options]",
-                              "Policies against exact: prefill, first token, decoding.", table,
-                              N_OPTION);
-        return fv_options_help_wanted(b.options) ? 0 : 2;
-    }
-    must(fv_engine_kv_dtype(fv_options_string(b.options, "kv-dtype"), &b.kv_dtype));
-    must(fv_file_read(image, fv_image_limits_default().bytes_max, &b.image, &b.image_bytes));
+    if (!checkpoint || !image)
+        bench_must(FV_FAIL(FV_EINVAL, "--checkpoint DIR and --image FILE are needed"));
+    bench_must(fv_engine_kv_dtype(fv_options_string(b.options, "kv-dtype"), &b.kv_dtype));
+    bench_must(fv_file_read(image, fv_image_limits_default().bytes_max, &b.image, &b.image_bytes));
     b.json = json_object();
     if (wants(&b, "prefill"))
         bench_rows(&b, "prefill", checkpoint, prefill_rows,
@@ -412,9 +400,7 @@ int main(int argc, char **argv) {
     if (slice && wants(&b, "slice"))
         bench_rows(&b, "slice", slice, slice_rows, sizeof slice_rows / sizeof *slice_rows);
     if (wants(&b, "decode")) bench_decode(&b, checkpoint);
-    if (json && json_dump_file(b.json, json, JSON_INDENT(2)) != 0)
-        must(FV_FAIL(FV_EIO, "cannot write %s", json));
-    json_decref(b.json);
+    bench_write_json(b.options, b.json);
     free(b.image);
     fv_options_free(b.options);
     return 0;

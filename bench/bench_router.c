@@ -13,7 +13,6 @@
  *
  *     bench_router --rounds 7 --json results/router.json */
 #include <grpc/byte_buffer_reader.h>
-#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,11 +21,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "bench/cpu_time.h"
+#include "bench/program.h"
 #include "bench/relay.h"
 #include "cli/samples.h"
 #include "common/clock.h"
-#include "common/options.h"
 #include "tests/support/fake_worker.h"
 #include "tests/support/fleet_token.h"
 #include "tests/support/net.h"
@@ -201,11 +199,11 @@ static void ask(crowd *c) {
 /* All requests by so many clients; notes requests and computing seconds. */
 static void run_crowd(bench *b, int way, int32_t n_client, double *rate, double *cpu) {
     crowd c = {.b = b, .channel = b->channel[1 + way]};
-    double cpu0 = cpu_time_s(b->way[way].pid), t0 = fv_clock_s();
+    double cpu0 = bench_cpu_s(b->way[way].pid), t0 = fv_clock_s();
     for (int32_t i = 0; i < n_client; i++) ask(&c);
     while (c.n_over < b->n_request) uv_run(&b->loop, UV_RUN_ONCE);
     *rate = b->n_request / (fv_clock_s() - t0);
-    *cpu = (cpu_time_s(b->way[way].pid) - cpu0) / b->n_request;
+    *cpu = (bench_cpu_s(b->way[way].pid) - cpu0) / b->n_request;
     /* what precedes the tokens, the tokens, and what follows them */
     NET_CHECK(c.n_message == b->n_request * (b->n_token + 2));
 }
@@ -369,14 +367,10 @@ static json_t *delays_json(bench *b) {
     return o;
 }
 
-static int write_json(bench *b, const char *path) {
-    json_t *root = json_pack("{s:i, s:i, s:i, s:o, s:o}", "rounds", b->rounds, "tokens", b->n_token,
-                             "requests", b->n_request, "requests_per_s", rates_json(b),
-                             "token_delay", delays_json(b));
-    int failed = !root || json_dump_file(root, path, JSON_INDENT(2)) != 0;
-    json_decref(root);
-    if (failed) fprintf(stderr, "bench_router: cannot write %s\n", path);
-    return failed;
+static json_t *to_json(bench *b) {
+    return json_pack("{s:i, s:i, s:i, s:o, s:o}", "rounds", b->rounds, "tokens", b->n_token,
+                     "requests", b->n_request, "requests_per_s", rates_json(b), "token_delay",
+                     delays_json(b));
 }
 
 static void print(bench *b) {
@@ -429,19 +423,9 @@ int main(int argc, char **argv) {
          "be the relay between a prefill and a decode worker; given twice", 0, 0},
     };
     enum { N_OPTION = sizeof table / sizeof *table };
-    fv_options *o;
+    fv_options *o = bench_options(table, N_OPTION, argc, argv, "bench_router [options]",
+                                  "The router against a bare relay, with made-up workers.");
     const char *const *workers;
-    if (fv_options_parse(table, N_OPTION, argc, argv, &o) != FV_OK) {
-        fprintf(stderr, "bench_router: %s\n", fv_last_error());
-        return 2;
-    }
-    if (fv_options_help_wanted(o)) {
-        fv_options_print_help(stdout, "bench_router [options]",
-                              "The router against a bare relay, with made-up workers.", table,
-                              N_OPTION);
-        fv_options_free(o);
-        return 0;
-    }
     static bench b;
     b.rounds = (int32_t)fv_options_int(o, "rounds");
     b.n_request = (int32_t)fv_options_int(o, "requests");
@@ -456,9 +440,8 @@ int main(int argc, char **argv) {
     }
     close_all(&b);
     print(&b);
-    const char *path = fv_options_string(o, "json");
-    int rc = path ? write_json(&b, path) : 0;
+    bench_write_json(o, to_json(&b));
     free_samples(&b);
     fv_options_free(o);
-    return rc;
+    return 0;
 }

@@ -7,25 +7,11 @@
  *
  *     bench_scenes --images 1000 */
 #include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 
-#include "common/options.h"
+#include "bench/program.h"
 #include "eval/scenes/patches.h"
 #include "eval/scenes/render.h"
 #include "eval/scenes/tasks.h"
-
-static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void must(fv_status s) {
-    if (s == FV_OK) return;
-    fprintf(stderr, "bench_scenes: %s\n", fv_last_error());
-    exit(1);
-}
 
 /* One image as training takes it: facts, and what `side` (0: no pixels), `grid` (0: no labels)
  * and `n_ask` ask for. */
@@ -33,40 +19,36 @@ static void make(uint64_t index, int32_t side, int32_t grid, int32_t n_ask, uint
     static fv_patch patches[FV_PATCH_GRID_MAX * FV_PATCH_GRID_MAX];
     static fv_turn turns[FV_ITEM_TURNS];
     fv_scene scene;
-    must(fv_scene_make(&(fv_scene_key){.split = FV_SPLIT_TRAIN, .index = index}, NULL, &scene));
-    if (side > 0) must(fv_render(&scene, side, rgb));
-    if (grid > 0) must(fv_scene_patches(&scene, grid, patches));
+    bench_must(
+        fv_scene_make(&(fv_scene_key){.split = FV_SPLIT_TRAIN, .index = index}, NULL, &scene));
+    if (side > 0) bench_must(fv_render(&scene, side, rgb));
+    if (grid > 0) bench_must(fv_scene_patches(&scene, grid, patches));
     for (int32_t i = 0; i < n_ask; i++)
         fv_task_ask((fv_scene_task)(i % FV_TASK_COMPARE), &scene, index * 16 + (uint64_t)i, turns);
 }
 
 static void row(const char *name, int32_t n, int32_t side, int32_t grid, int32_t n_ask,
                 uint8_t *rgb) {
-    const double begin = now_s();
+    const double begin = bench_cpu_s(0);
     for (int32_t i = 0; i < n; i++) make((uint64_t)i, side, grid, n_ask, rgb);
-    printf("%-44s %9.0f images/s\n", name, n / (now_s() - begin));
+    printf("%-44s %9.0f images/s\n", name, n / (bench_cpu_s(0) - begin));
 }
 
 static void row_items(fv_scene_task t, int32_t n) {
     static fv_item item;
-    const double begin = now_s();
-    for (int32_t i = 0; i < n; i++) must(fv_item_make(FV_SPLIT_EXAM, t, (uint64_t)i, NULL, &item));
+    const double begin = bench_cpu_s(0);
+    for (int32_t i = 0; i < n; i++)
+        bench_must(fv_item_make(FV_SPLIT_EXAM, t, (uint64_t)i, NULL, &item));
     printf("exam items of task %-25s %9.0f items/s\n", fv_task_describe((int32_t)t)->name,
-           n / (now_s() - begin));
+           n / (bench_cpu_s(0) - begin));
 }
 
 int main(int argc, char **argv) {
     static const fv_option table[] = {
         {"images", NULL, FV_OPTION_INT, "N", "1000", "pictures per row", 1, 1000000},
     };
-    fv_options *o = NULL;
-    must(fv_options_parse(table, 1, argc, argv, &o));
-    if (fv_options_help_wanted(o)) {
-        fv_options_print_help(stdout, "bench_scenes [--images N]", "Speed of the exam's pictures.",
-                              table, 1);
-        fv_options_free(o);
-        return 0;
-    }
+    fv_options *o = bench_options(table, 1, argc, argv, "bench_scenes [--images N]",
+                                  "Speed of the exam's pictures.");
     const int32_t n = (int32_t)fv_options_int(o, "images");
     fv_options_free(o);
     static uint8_t rgb[(size_t)336 * 336 * 3];

@@ -17,13 +17,7 @@ double bench_now_s(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-void bench_must(fv_status s) {
-    if (s == FV_OK) return;
-    fprintf(stderr, "%s\n", fv_last_error());
-    exit(1);
-}
-
-bool bench_open(bench *b, int argc, char **argv, const char *usage, const char *about) {
+void bench_open(bench *b, int argc, char **argv, const char *usage, const char *about) {
     static const fv_option table[] = {
         {"threads", NULL, FV_OPTION_INT, "N", "0", "threads; 0 = all cores", 0, 256},
         {"isa", NULL, FV_OPTION_STRING, "NAME", "auto", "auto, avx2, avx512 or amx", 0, 0},
@@ -38,12 +32,7 @@ bool bench_open(bench *b, int argc, char **argv, const char *usage, const char *
     };
     enum { N_OPTION = sizeof table / sizeof *table };
     memset(b, 0, sizeof *b);
-    bench_must(fv_options_parse(table, N_OPTION, argc, argv, &b->options));
-    if (fv_options_help_wanted(b->options)) {
-        fv_options_print_help(stdout, usage, about, table, N_OPTION);
-        fv_options_free(b->options);
-        return false;
-    }
+    b->options = bench_options(table, N_OPTION, argc, argv, usage, about);
     int threads = (int)fv_options_int(b->options, "threads");
     b->n_round = (int)fv_options_int(b->options, "rounds");
     b->only = fv_options_string(b->options, "only");
@@ -54,12 +43,9 @@ bool bench_open(bench *b, int argc, char **argv, const char *usage, const char *
     bench_must(fv_threads_open(threads, &b->threads));
     b->weights_bytes = (size_t)fv_options_int(b->options, "weights") << 20;
     b->weights = aligned_alloc(4096, b->weights_bytes);
-    if (!b->weights) {
-        fprintf(stderr, "no memory for %zu bytes of weights\n", b->weights_bytes);
-        exit(1);
-    }
+    if (!b->weights)
+        bench_must(FV_FAIL(FV_ENOMEM, "out of memory for %zu bytes of weights", b->weights_bytes));
     memset(b->weights, 0x3c, b->weights_bytes);
-    return true;
 }
 
 void bench_close(bench *b) {
@@ -181,30 +167,12 @@ void bench_measure_read(bench *b) {
 
 /* ---- report ---------------------------------------------------------------------------- */
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double bench_median(double *v, int n) {
-    qsort(v, (size_t)n, sizeof *v, by_value);
-    return v[n / 2];
-}
-
 void bench_report(const bench *b) {
     static const char *const limits[] = {"", "of fma loop", "of read loop"};
-    const char *json = fv_options_string(b->options, "json");
-    FILE *f = json ? fopen(json, "w") : NULL;
-    if (json && !f) {
-        fprintf(stderr, "cannot write %s\n", json);
-        exit(1);
-    }
+    json_t *rows = json_array();
     printf("isa=%s threads=%d rounds=%d weights=%zu MiB clock=%s\n", b->be.isa,
            fv_threads_count(b->threads), b->n_round, b->weights_bytes >> 20,
            fv_options_string(b->options, "clock"));
-    if (f)
-        fprintf(f, "{\"isa\": \"%s\", \"threads\": %d, \"rounds\": %d, \"rows\": [", b->be.isa,
-                fv_threads_count(b->threads), b->n_round);
     for (int i = 0; i < b->n_row; i++) {
         bench_row r = b->rows[i];
         double value = bench_median(r.value, b->n_round);
@@ -212,12 +180,11 @@ void bench_report(const bench *b) {
         printf("%-46s %8.1f %-8s", r.name, value, r.unit);
         if (r.of) printf(" %5.1f %% %s", 100 * fraction, limits[r.of]);
         printf("\n");
-        if (f)
-            fprintf(f, "%s\n  {\"name\": \"%s\", \"value\": %.2f, \"unit\": \"%s\"", i ? "," : "",
-                    r.name, value, r.unit);
-        if (f && r.of) fprintf(f, ", \"fraction\": %.3f", fraction);
-        if (f) fprintf(f, "}");
+        json_t *row = json_pack("{s:s, s:f, s:s}", "name", r.name, "value", value, "unit", r.unit);
+        if (r.of) json_object_set_new(row, "fraction", json_real(fraction));
+        json_array_append_new(rows, row);
     }
-    if (f) fprintf(f, "\n]}\n");
-    if (f && fclose(f) != 0) fprintf(stderr, "cannot write %s\n", json);
+    bench_write_json(b->options,
+                     json_pack("{s:s, s:i, s:i, s:o}", "isa", b->be.isa, "threads",
+                               fv_threads_count(b->threads), "rounds", b->n_round, "rows", rows));
 }

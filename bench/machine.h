@@ -10,7 +10,7 @@
  * median over the rounds, of fractions the median of the pairs' fractions. */
 #include <stdint.h>
 
-#include "common/options.h"
+#include "bench/program.h"
 #include "kernels/cpu/threads.h"
 #include "kernels/ops.h"
 
@@ -40,11 +40,8 @@ typedef struct bench {
 
 double bench_now_s(void); /* by --clock: on the wall, or what this process has computed */
 
-/* Ends the program with the message of a failed call. */
-void bench_must(fv_status s);
-
-/* Reads the command line and opens everything. Returns false when only help was wanted. */
-bool bench_open(bench *b, int argc, char **argv, const char *usage, const char *about);
+/* Reads the command line and opens everything. */
+void bench_open(bench *b, int argc, char **argv, const char *usage, const char *about);
 void bench_close(bench *b);
 
 /* Notes `value`, in units of `scale`; the first round names the rows. */
@@ -69,8 +66,5 @@ fv_tensor bench_weight(bench *b, fv_dtype t, int N, int K);
 
 /* [rows, cols] F32 of small numbers; free its data. */
 fv_tensor bench_activations(int rows, int cols);
-
-/* Sorts v; returns the middle. */
-double bench_median(double *v, int n);
 
 #endif

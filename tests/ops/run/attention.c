@@ -474,18 +474,26 @@ static void test_lowrank(device_test *d) {
 
 /* ---- speed ------------------------------------------------------------------------------ */
 
-/* One query row of each of some sequences, then one long sequence; keys of a 7B network. */
+/* Decoding with all heads' keys, with those of groups, and with small heads; then prompts, and an
+ * image in a vision tower. */
 static void perf_of_attention(device_test *d, bool sums) {
-    for (int decode = 1; decode >= 0; decode--) {
+    static const struct {
+        int n_kv, group, D, rows, len;
+        bool causal;
+    } shapes[] = {{32, 1, 128, 1, 2048, false}, {8, 4, 128, 1, 2048, false},
+                  {2, 7, 64, 1, 1024, false},   {32, 1, 128, 640, 640, true},
+                  {2, 7, 64, 640, 640, true},   {16, 1, 64, 577, 577, false}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        int n_kv = shapes[i].n_kv, H = n_kv * shapes[i].group, D = shapes[i].D;
         attention_shape s = {.dtype = FV_BF16,
-                             .n_kv = 32,
-                             .group = 1,
-                             .D = 128,
+                             .n_kv = n_kv,
+                             .group = shapes[i].group,
+                             .D = D,
                              .n_seq = 1,
-                             .max_rows = decode ? 1 : 640,
+                             .max_rows = shapes[i].rows,
                              .max_seg = 1,
-                             .max_len = decode ? 2048 : 640,
-                             .causal = !decode,
+                             .max_len = shapes[i].len,
+                             .causal = shapes[i].causal,
                              .lse = true,
                              .sums = sums,
                              .largest = true};
@@ -498,18 +506,19 @@ static void perf_of_attention(device_test *d, bool sums) {
         sum->weight = NULL;
         sum->head_max = sum->low = false;
         double pairs = 0, entries = 0, time = 0;
-        for (int g = 0; g < 32; g++) {
+        for (int g = 0; g < n_kv; g++) {
             entries += q->tables[g].len;
-            for (int i = 0; i < q->n_rows; i++) {
-                int seen = q->tables[g].len - (q->masked_tail ? q->masked_tail[i] : 0);
-                pairs += seen > 0 ? seen : 0;
+            for (int r = 0; r < q->n_rows; r++) {
+                int seen = q->tables[g].len - (q->masked_tail ? q->masked_tail[r] : 0);
+                pairs += seen > 0 ? seen * s.group : 0;
             }
         }
         seconds = &time;
         run_case(&d->be, &c, out);
         seconds = NULL;
-        report(time, (sums ? 2.0 : 4.0) * 128 * pairs, (sums ? 2.0 : 4.0) * 128 * entries,
-               "%d rows, %.0f keys, 32 heads of 128, bf16", q->n_rows, entries / 32);
+        report(time, (sums ? 2.0 : 4.0) * D * pairs, (sums ? 2.0 : 4.0) * D * entries,
+               "%d rows, %.0f keys, %d/%d heads of %d, bf16", q->n_rows, entries / n_kv, H, n_kv,
+               D);
         free(out);
         attention_case_free(&c);
     }
@@ -546,12 +555,43 @@ static void perf_lowrank(device_test *d) {
     }
 }
 
+/* Both parts of one row and of many. */
+static void perf_merge(device_test *d) {
+    enum { H = 32, D = 128 };
+    for (int M = 1; M <= 640; M += 639) {
+        both o = both_normal(d, FV_F32, M, H * D, 0), lse = both_normal(d, FV_F32, M, H, 0);
+        both o2 = both_normal(d, FV_F32, M, H * D, 0), lse2 = both_normal(d, FV_F32, M, H, 0);
+        fv_merge_args a = {o.there, lse.there, o2.there, lse2.there, H};
+        report(seconds_of(d, d->be.ops->merge, a), 0, 12.0 * M * H * (D + 1),
+               "%d rows, %d heads of %d", M, H, D);
+        both_free(&o);
+        both_free(&lse);
+        both_free(&o2);
+        both_free(&lse2);
+    }
+}
+
+/* Scores of the last rows of a prompt, and of one decoded row. */
+static void perf_importance(device_test *d) {
+    enum { H = 32, N = 2048 };
+    for (int rows = 1; rows <= 16; rows += 15) {
+        both score = both_normal(d, FV_F32, H * rows, N, 0);
+        both lse = both_normal(d, FV_F32, rows, H, 0), imp = both_normal(d, FV_F32, 1, N, 0);
+        fv_importance_args a = {score.there.data, H, rows, N, lse.there, imp.there, 0.9f};
+        report(seconds_of(d, d->be.ops->importance, a), 0, 4.0 * (H * rows + 2.0) * N,
+               "%d rows, %d heads, %d keys", rows, H, N);
+        both_free(&score);
+        both_free(&lse);
+        both_free(&imp);
+    }
+}
+
 const op ops_attention[] = {
     {"attention", "exact: bits; tensor cores: 6e-3 of the norm, 0.04 of an element", test_attention,
      perf_attention},
     {"score_sums", "bits", test_score_sums, perf_score_sums},
     {"attn_lowrank", "exact: bits; tensor cores: 6e-3 of the norm, 0.04 of an element",
      test_lowrank, perf_lowrank},
-    {"merge", "bits", test_merge, NULL},
-    {"importance", "bits", test_importance, NULL},
+    {"merge", "bits", test_merge, perf_merge},
+    {"importance", "bits", test_importance, perf_importance},
     {NULL, NULL, NULL, NULL}};

@@ -296,12 +296,15 @@ static void test_kv_write(device_test *d) {
 
 /* ---- speed ------------------------------------------------------------------------------ */
 
-/* One row and many of a 7B network's largest matrix. */
+/* One row, a batch and a prompt through the matrices of a 7B network. */
 static void perf_linear(device_test *d) {
-    enum { N = 11008, K = 4096 };
-    for (fv_dtype t = FV_F32; t <= FV_BF16; t++) {
+    static const int shapes[][2] = {{4096, 4096}, {11008, 4096}, {4096, 11008}}, Ms[] = {1, 8, 640};
+    for (int i = 0; i < 3 * FV_N_DTYPE; i++) {
+        int N = shapes[i / FV_N_DTYPE][0], K = shapes[i / FV_N_DTYPE][1];
+        fv_dtype t = (fv_dtype)(i % FV_N_DTYPE);
         both w = both_normal(d, t, N, K, 0);
-        for (int M = 1; M <= 640; M += 639) {
+        for (int m = 0; m < 3; m++) {
+            int M = Ms[m];
             both x = both_normal(d, FV_F32, M, K, 0), y = both_new(d, FV_F32, M, N, 0);
             fv_linear_args a = {.x = x.there, .n_part = 1, .part = {{.w = w.there, .y = y.there}}};
             report(seconds_of(d, d->be.ops->linear, a), 2.0 * M * N * K,
@@ -363,6 +366,31 @@ static void perf_rows(device_test *d, int which) {
     }
 }
 
+/* Keys and values of one decoded row, and of a prompt, into bf16 blocks of 32 heads. */
+static void perf_kv_write(device_test *d) {
+    enum { KV = 32, D = 128, BLOCKS = 640 / FV_KV_BLOCK };
+    static fv_kv_block block[KV * BLOCKS];
+    static fv_block_table run[KV];
+    static uint8_t seg[640];
+    static int32_t slot[640];
+    both kv = both_new(d, FV_BF16, KV * BLOCKS * 2 * FV_KV_BLOCK, D, 0);
+    for (int i = 0; i < KV * BLOCKS; i++)
+        block[i] = (fv_kv_block){fv_tensor_rows(kv.there, 2 * i * FV_KV_BLOCK, 1).data,
+                                 fv_tensor_rows(kv.there, (2 * i + 1) * FV_KV_BLOCK, 1).data};
+    for (int g = 0; g < KV; g++) run[g] = (fv_block_table){&block[g * BLOCKS], 0};
+    for (int r = 0; r < 640; r++) slot[r] = r;
+    for (int M = 1; M <= 640; M += 639) {
+        both k = both_normal(d, FV_F32, M, KV * D, 0), v = both_normal(d, FV_F32, M, KV * D, 0);
+        fv_kv_write_seq seq = {0, M, 1, run, seg, slot};
+        fv_kv_write_args a = {k.there, v.there, FV_BF16, KV, D, 1, &seq};
+        report(seconds_of(d, d->be.ops->kv_write, a), 0, 12.0 * M * KV * D,
+               "%d rows, %d heads of %d, bf16", M, KV, D);
+        both_free(&k);
+        both_free(&v);
+    }
+    both_free(&kv);
+}
+
 static void perf_norm(device_test *d) { perf_rows(d, 0); }
 static void perf_activate(device_test *d) { perf_rows(d, 1); }
 static void perf_rope(device_test *d) { perf_rows(d, 2); }
@@ -377,5 +405,5 @@ const op ops_dense[] = {{"linear",
                         {"activate", "bits", test_activate, perf_activate},
                         {"rope", "bits", test_rope, perf_rope},
                         {"index_select", "bits", test_index_select, perf_index_select},
-                        {"kv_write", "bits", test_kv_write, NULL},
+                        {"kv_write", "bits", test_kv_write, perf_kv_write},
                         {NULL, NULL, NULL, NULL}};

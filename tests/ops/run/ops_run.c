@@ -3,10 +3,10 @@
  *     ops_run                          lists operations, and how near they must come to the plain path
  *     ops_run [-o OP] -b BACKEND test|perf
  *
- * BACKEND: plain, avx2, avx512, amx, cuda (tensor cores and cuBLAS) or cuda-exact. `test` compares with
- * the plain path on one thread, on the CPU with 3 threads and with 1; `perf` takes all cores. The
- * CUDA plugin is the one in FOVEA_PLUGIN_DIR, or the emulated one. Exits with 77 where the machine
- * lacks the backend. */
+ * BACKEND: plain, avx2, avx512, amx, auto (the fastest of these here), cuda (tensor cores and cuBLAS)
+ * or cuda-exact. `test` compares with the plain path on one thread, on the CPU with 3 threads and
+ * with 1; `perf` takes all cores. The CUDA plugin is the one in FOVEA_PLUGIN_DIR, or the emulated one.
+ * Exits with 77 where the machine lacks the backend. */
 #include "tests/ops/run/run.h"
 
 static const char *current;
@@ -45,9 +45,7 @@ static void list(const op *o, void *arg) {
 
 static void test(const op *o, void *d) { o->test(d); }
 
-static void perf(const op *o, void *d) {
-    if (o->perf) o->perf(d);
-}
+static void perf(const op *o, void *d) { o->perf(d); }
 
 static device_test open_backend(const char *name, int n_threads) {
     if (strcmp(name, "cuda") == 0) return device_open("auto");
@@ -57,7 +55,7 @@ static device_test open_backend(const char *name, int n_threads) {
 }
 
 static int usage(void) {
-    printf("ops_run [-o OP] -b plain|avx2|avx512|amx|cuda|cuda-exact test|perf\n\n");
+    printf("ops_run [-o OP] -b plain|avx2|avx512|amx|auto|cuda|cuda-exact test|perf\n\n");
     for_each(NULL, list, NULL);
     return 2;
 }

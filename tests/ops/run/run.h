@@ -9,7 +9,7 @@
 typedef struct op {
     const char *name, *bound; /* how near it must come to the plain path */
     void (*test)(device_test *d);
-    void (*perf)(device_test *d); /* prints lines with report(); NULL: a copy, not measured */
+    void (*perf)(device_test *d); /* prints lines with report() */
 } op;
 
 /* dense.c, bf16.c, attention.c, quantized.c; the last has no name. */
