@@ -45,17 +45,20 @@ typedef struct fv_plan_shape {
     const char *uncalibrated;
 } fv_plan_shape;
 
-/* What a layer must tell of its attention, as flags. */
+/* What a layer must tell of its attention, as flags; the rows FV_CAPTURE of methods.def among them. */
+enum {
+#define FV_CAPTURE(name, rows, reads, meaning) FV_CAPTURE_ROW_##name,
+#include "policy/methods.def"
+    FV_N_CAPTURE_ROW
+};
 enum {
     FV_CAPTURE_LAST_ROW =
         1, /* what the prompt's last row pays to each visual token, mean over heads */
     FV_CAPTURE_ABLATION =
         2, /* what each visual token means to the last row (prefill-worker/prefill/ablation.h) */
-    FV_CAPTURE_SCORERS =
-        4, /* what chosen text tokens pay to each visual token (prefill-worker/prefill/scorers.h) */
-    FV_CAPTURE_HEAD_MAX =
-        8, /* the most any head pays, summed over rows of text and of images apart */
-    FV_CAPTURE_TURNED = 16, /* with raters: divided by what rotation alone would make them score */
+    FV_CAPTURE_TURNED = 4, /* SCORERS divided by what rotation alone would make them score */
+#define FV_CAPTURE(name, rows, reads, meaning) FV_CAPTURE_##name = 8 << FV_CAPTURE_ROW_##name,
+#include "policy/methods.def"
 };
 
 /* Before `layer` runs, all but `keep` of the remaining visual tokens are pruned, or masked: they run

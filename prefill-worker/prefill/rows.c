@@ -92,7 +92,7 @@ static fv_status edit_rows(fv_prefill *p, int32_t b, const fv_plan_edit *edit, c
     const fv_plan *plan = p->req[b].plan;
     fv_prefill_visual *v = &p->visual[b];
     uint8_t capture = edit->layer > 0 ? plan->capture[edit->layer - 1] : 0;
-    bool sums = capture & (FV_CAPTURE_SCORERS | FV_CAPTURE_HEAD_MAX);
+    bool sums = edit->layer > 0 && fv_prefill_sums_rows(p, b, edit->layer - 1);
     float *x = NULL;
     if (edit->lookahead) FV_TRY(lookahead(p, b, edit->layer));
     if (edit->merged) FV_TRY(bring_visual(p, b, &x));

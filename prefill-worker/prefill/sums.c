@@ -1,17 +1,34 @@
-/* Captures that sum many tokens of the prompt for the prune stage: what raters paid, and peaks. A layer
+/* Captures that sum many tokens of the prompt for the prune stage (FV_CAPTURE in methods.def). A layer
  * that is asked is the last of its group, since rows leave behind it. The thread that owns the
  * decoder. */
 #include "prefill-worker/prefill/internal.h"
 
 #include "prefill-worker/prefill/scorers.h"
 
-/* Whoever wants to know peaks is told of all layers. */
-static bool wants_head_max(const fv_prefill *p, int32_t b, int32_t layer) {
-    return p->req[b].head_max || p->req[b].plan->capture[layer] & FV_CAPTURE_HEAD_MAX;
+/* A row FV_CAPTURE. */
+typedef struct row_sums {
+    uint8_t flag;
+    enum { ALL, BEHIND } rows;
+    enum { SUM, LOW, HEAD_MAX } reads;
+} row_sums;
+
+static const row_sums table[] = {
+#define FV_CAPTURE(name, rows, reads, meaning) {FV_CAPTURE_##name, rows, reads},
+#include "policy/methods.def"
+};
+
+_Static_assert(8 << FV_N_CAPTURE_ROW <= 256, "flags are a byte (fv_plan.capture)");
+
+/* What is summed of the layer, or NULL. Whoever wants to know peaks is told of all layers. */
+static const row_sums *sums_of(const fv_prefill *p, int32_t b, int32_t layer) {
+    int flags = p->req[b].plan->capture[layer] | (p->req[b].head_max ? FV_CAPTURE_HEAD_MAX : 0);
+    for (int i = 0; i < FV_N_CAPTURE_ROW; i++)
+        if (flags & table[i].flag) return &table[i];
+    return NULL;
 }
 
 bool fv_prefill_sums_rows(const fv_prefill *p, int32_t b, int32_t layer) {
-    return wants_head_max(p, b, layer) || p->req[b].plan->capture[layer] & FV_CAPTURE_SCORERS;
+    return sums_of(p, b, layer) != NULL;
 }
 
 fv_status fv_prefill_tell_head_max(const fv_prefill *p, int32_t b, int32_t layer) {
@@ -52,9 +69,9 @@ fv_status fv_prefill_find_scorers(fv_prefill *p, int32_t b) {
     int32_t first = rows->first[b], end = fv_prefill_prompt_end(p, b), behind = end;
     float *dot;
     double *m;
-    if (!asks_scorers(p->req[b].plan)) return FV_OK;
     while (behind > first && rows->seg[behind - 1] == FV_SEG_TEXT) behind--;
     v->n_behind = end - behind;
+    if (!asks_scorers(p->req[b].plan)) return FV_OK;
     fv_tensor text = fv_tensor_rows(rows->x, behind, v->n_behind);
     FV_TRY(FV_ARENA_NEW(&p->arena, v->n_behind, v->scorer));
     FV_TRY(FV_ARENA_NEW(&p->group, v->n_behind, m));
@@ -90,33 +107,42 @@ static fv_status weigh_row(fv_prefill *p, int32_t b, int32_t r, bool turned, flo
 
 fv_status fv_prefill_open_row_sums(fv_prefill *p, int32_t b, int32_t layer) {
     fv_prefill_visual *v = &p->visual[b];
-    bool head_max = wants_head_max(p, b, layer);
+    bool head_max = sums_of(p, b, layer)->reads == HEAD_MAX;
     int32_t lines = head_max ? FV_N_SEG : fv_decoder_config(p->dec)->n_head;
     v->n_key = fv_prefill_prompt_end(p, b) - p->rows.first[b];
     return FV_ARENA_NEW(&p->group, (size_t)lines * (size_t)v->n_key, v->sums);
 }
 
-fv_status fv_prefill_row_sums_capture(fv_prefill *p, int32_t b, int32_t layer, int32_t a, int32_t e,
-                                      fv_forward_capture *capture) {
+/* What rows [a, e), text behind the images, count for. */
+static fv_status weigh_rows(fv_prefill *p, int32_t b, int32_t layer, int32_t a, int32_t e,
+                            const float **out) {
     const fv_prefill_visual *v = &p->visual[b];
-    bool head_max = wants_head_max(p, b, layer);
-    int32_t end = fv_prefill_prompt_end(p, b), behind = end - v->n_behind;
-    float *weight;
-    if (e > end) e = end;
-    if (!head_max && a < behind) a = behind;
-    *capture = (fv_forward_capture){.layer = layer,
-                                    .n_row = e > a ? e - a : 0,
-                                    .by_segment = head_max,
-                                    .head_max = head_max,
-                                    .text = v->n,
-                                    .n_key = v->n_key,
-                                    .p = v->sums};
-    if (head_max || e <= a) return FV_OK;
-    FV_TRY(FV_ARENA_NEW(&p->group, (size_t)(e - a) * (size_t)v->n_key, weight));
+    int32_t behind = fv_prefill_prompt_end(p, b) - v->n_behind;
     bool turned = p->req[b].plan->capture[layer] & FV_CAPTURE_TURNED;
+    float *weight;
+    FV_TRY(FV_ARENA_NEW(&p->group, (size_t)(e - a) * (size_t)v->n_key, weight));
     for (int32_t r = a; r < e; r++)
         if (v->scorer[r - behind])
             FV_TRY(weigh_row(p, b, r, turned, weight + (size_t)(r - a) * (size_t)v->n_key));
-    capture->weight = weight;
+    *out = weight;
     return FV_OK;
+}
+
+fv_status fv_prefill_row_sums_capture(fv_prefill *p, int32_t b, int32_t layer, int32_t a, int32_t e,
+                                      fv_forward_capture *capture) {
+    const fv_prefill_visual *v = &p->visual[b];
+    const row_sums *sums = sums_of(p, b, layer);
+    int32_t end = fv_prefill_prompt_end(p, b), behind = end - v->n_behind;
+    if (e > end) e = end;
+    if (sums->rows == BEHIND && a < behind) a = behind;
+    *capture = (fv_forward_capture){.layer = layer,
+                                    .n_row = e > a ? e - a : 0,
+                                    .low = sums->reads == LOW,
+                                    .by_segment = sums->reads == HEAD_MAX,
+                                    .head_max = sums->reads == HEAD_MAX,
+                                    .text = v->n,
+                                    .n_key = v->n_key,
+                                    .p = v->sums};
+    if (sums->flag != FV_CAPTURE_SCORERS || e <= a) return FV_OK;
+    return weigh_rows(p, b, layer, a, e, &capture->weight);
 }

@@ -22,8 +22,8 @@ typedef struct fv_prune_context {
     /* [n_visual] what the prompt's last row paid to them in the layer before, mean over heads;
      * NULL unless the plan captures that layer. */
     const float *attention; /* where the plan peeks, in the layer itself */
-    /* What the plan's captures of rows summed in the layer before, NULL without them: of raters
-     * [n_head, n_key], of peaks [FV_N_SEG, n_key]; visual tokens stand first. */
+    /* What the plan's FV_CAPTURE of the layer before summed (methods.def), NULL without one:
+     * [n_head, n_key], of HEAD_MAX [FV_N_SEG, n_key]; visual tokens stand first. */
     const float *sums;
     int32_t n_head, n_key;
     /* [n_visual] their influence on that row in the layer before (ablation.h); NULL likewise. */
