@@ -113,8 +113,7 @@ fv_status fv_cuda_stage_copy(fv_cuda *c, const void *from, size_t bytes, void **
 
 /* ---- operations ------------------------------------------------------------------------ */
 
-/* fv_cuda_<name>, each in <name>.cu; attention's are in attention.c, those of packed rows in packed.c
- * and codes.cu. */
+/* fv_cuda_<name>, each in <name>.cu; attention's is in attention.c, attn_lowrank's in packed.c. */
 #define FV_OP(name, args) fv_status fv_cuda_##name(fv_backend *be, const args *a);
 #include "kernels/ops.def"
 fv_status fv_cuda_factorise(fv_backend *be, fv_factor_task *tasks, int32_t n); /* factor.c */

@@ -1,11 +1,18 @@
-/* Attention on codes, and on directions that two layers share (kernels/ops.h: attn_quantized,
- * attn_merged), in the order of the CPU, whose bits it gives.
+#ifndef FOVEA_KERNELS_CUDA_CODES_CUH
+#define FOVEA_KERNELS_CUDA_CODES_CUH
+
+/* What attention on codes (attn_quantized.cu) and on directions that two layers share (attn_merged.cu)
+ * have in common, in the order of the CPU, whose bits it gives.
  *
  * A block of threads has one query row and the query heads of one KV head, up to HEADS at a time.
  * What 64 rows stand for is taken apart once, into shared memory, and used by all of them: first
  * the keys, with what is kept as it is and rotated by their anchors, then the values. No sum has a
  * tree, but for the softmax's, so each number has a thread of its own: a score its chain over the
- * head's columns, an element of o its chain over the rows. */
+ * head's columns, an element of o its chain over the rows.
+ *
+ * FORM says what rows are: `id` and `name`; begin(), which a thread per valid row calls before
+ * anything of the row is taken; element<KEY>(), a number of it; end(), which that thread calls
+ * behind them. */
 #include <assert.h>
 
 #include "kernels/codes.h"
@@ -77,22 +84,6 @@ static __device__ uint32_t outliers_of(const codes_part &p, int32_t g, int32_t j
     return i;
 }
 
-/* Of codes: numbers, over those that codes gave: y [D]. */
-static __device__ void put_outliers(const codes_part &p, int32_t g, int32_t j, float *y) {
-    const uint16_t *channel = reinterpret_cast<const uint16_t *>(p.data + p.l.channel);
-    int32_t c0 = g * p.s.d_head, c1 = c0 + p.s.d_head;
-    uint32_t end, i = outliers_of(p, g, j, p.s.d_head, &end);
-    for (; i < end && channel[i] < c1; i++)
-        y[channel[i] - c0] = widened(p.data + p.l.value, p.s.dtype, i);
-}
-
-/* Of directions: the number of the vector that stands for them, or -1. */
-static __device__ int32_t kept_vector(const codes_part &p, int32_t g, int32_t j) {
-    const uint16_t *channel = reinterpret_cast<const uint16_t *>(p.data + p.l.channel);
-    uint32_t end, i = outliers_of(p, g, j, 1, &end);
-    return i < end && channel[i] == g ? (int32_t)i : -1;
-}
-
 /* Where the line begins that has element d of head g of row j, and which of it that is: a column of
  * a tile of keys, or a row of values. */
 template <bool KEY>
@@ -102,31 +93,6 @@ static __device__ __forceinline__ const char *line_of(const codes_part &p, int32
     *i = KEY ? j % FV_PACKED_TILE : d;
     if (!KEY) return head + (size_t)j * p.l.stride;
     return head + (size_t)(j / FV_PACKED_TILE) * p.l.stride + (size_t)d * (size_t)p.line;
-}
-
-/* Element d of head g of row j as its code says: outliers come later. */
-template <bool KEY>
-static __device__ __forceinline__ float coded(const codes_part &p, int32_t g, int32_t j,
-                                              int32_t d) {
-    int32_t i;
-    const char *line = line_of<KEY>(p, g, j, d, &i);
-    const float *pair = reinterpret_cast<const float *>(p.data + p.l.pair) +
-                        2 * (KEY ? (size_t)g * (size_t)p.s.d_head + (size_t)d : (size_t)j);
-    return fmaf(pair[1], (float)packed_code(line, p.s.bits, i), pair[0]);
-}
-
-/* The same from its direction, or from the vector that is kept. */
-template <bool KEY>
-static __device__ __forceinline__ float directed(const codes_part &p, int32_t g, int32_t j,
-                                                 int32_t d, int32_t kept) {
-    int32_t i;
-    if (kept >= 0)
-        return widened(p.data + p.l.value, p.s.dtype,
-                       (size_t)kept * (size_t)p.s.d_head + (size_t)d);
-    const char *line = line_of<KEY>(p, g, j, d, &i);
-    const float *norm =
-        reinterpret_cast<const float *>(p.data + p.l.pair) + (size_t)g * (size_t)p.norms;
-    return norm[j] * widened(line, p.s.dtype, (size_t)i);
 }
 
 /* ---- 64 rows in shared memory ------------------------------------------------------------- */
@@ -175,26 +141,21 @@ static __device__ bool find_alive(const codes_seq &s, const codes_room &r, int32
 }
 
 /* Numbers of the valid rows; neighbouring threads read neighbours of a line. */
-template <bool MERGED, bool KEY>
+template <class FORM, bool KEY>
 static __device__ void take(const codes_part &p, const codes_room &r, int32_t g, int32_t D,
                             int32_t j0) {
     int32_t mine = (int32_t)threadIdx.x;
     bool has_row = mine < FV_KV_BLOCK && r.lives[mine];
-    if (MERGED) {
-        if (has_row) r.kept[mine] = kept_vector(p, g, j0 + mine);
-        __syncthreads();
-    }
+    if (has_row) FORM::begin(p, g, j0 + mine, &r.kept[mine]);
+    __syncthreads();
     for (int32_t x = mine; x < FV_KV_BLOCK * D; x += THREADS) {
         int32_t i = KEY ? x % FV_KV_BLOCK : x / D, d = KEY ? x / FV_KV_BLOCK : x % D;
         if (!r.lives[i]) continue;
-        r.panel[i * r.ld + d] =
-            MERGED ? directed<KEY>(p, g, j0 + i, d, r.kept[i]) : coded<KEY>(p, g, j0 + i, d);
+        r.panel[i * r.ld + d] = FORM::template element<KEY>(p, g, j0 + i, d, r.kept[i]);
     }
     __syncthreads();
-    if (!MERGED) {
-        if (has_row) put_outliers(p, g, j0 + mine, r.panel + mine * r.ld);
-        __syncthreads();
-    }
+    if (has_row) FORM::end(p, g, j0 + mine, r.panel + mine * r.ld);
+    __syncthreads();
 }
 
 /* Keys are rotated by their anchors. */
@@ -277,7 +238,7 @@ static __device__ void end_heads(const codes_call &a, const codes_room &r, int32
 }
 
 /* Grid: (query rows of all sequences, KV heads). */
-template <bool MERGED>
+template <class FORM>
 static __global__ void __launch_bounds__(THREADS) codes_kernel(codes_call a, int32_t most) {
     FV_SHARED(float, base);
     const codes_item item = a.items[blockIdx.x];
@@ -289,11 +250,11 @@ static __global__ void __launch_bounds__(THREADS) codes_kernel(codes_call a, int
         begin_heads(a, r, item.row, g * group + h0, heads);
         for (int32_t j0 = 0; j0 < s.n; j0 += FV_KV_BLOCK) {
             if (find_alive(s, r, j0, min(FV_KV_BLOCK, s.n - j0))) {
-                take<MERGED, true>(s.k, r, g, D, j0);
+                take<FORM, true>(s.k, r, g, D, j0);
                 rotate_keys(s, r, D, j0);
                 score_rows(r, D, heads, a.scale);
                 softmax_rows(r, heads);
-                take<MERGED, false>(s.v, r, g, D, j0);
+                take<FORM, false>(s.v, r, g, D, j0);
                 sum_values(r, D, heads);
             }
             __syncthreads(); /* which rows are valid has been read */
@@ -343,15 +304,15 @@ static size_t lay(const fv_attn_packed_args *a, fv_packed_form form, char *base,
     return l.bytes;
 }
 
-template <bool MERGED> static fv_status attend(fv_cuda *c, const fv_attn_packed_args *a) {
-    const fv_packed_form form = MERGED ? FV_PACKED_MERGED : FV_PACKED_QUANTIZED;
+template <class FORM> static fv_status codes_attend(fv_cuda *c, const fv_attn_packed_args *a) {
+    const fv_packed_form form = FORM::id;
     void *host, *device;
     uint32_t items;
     int32_t n, group = a->n_head / a->n_kv, heads = group < HEADS ? group : HEADS;
     assert(a->n_kv > 0 && a->n_head % a->n_kv == 0 && a->d_head > 0 && a->scale > 0);
     size_t bytes = lay(a, form, NULL, &items, &n), room = room_bytes(a->d_head, heads);
     if (n == 0) return FV_OK;
-    FV_TRY(shared_memory(c, codes_kernel<MERGED>, room));
+    FV_TRY(shared_memory(c, codes_kernel<FORM>, room));
     FV_TRY(fv_cuda_stage(c, bytes, &host, &device));
     (void)lay(a, form, static_cast<char *>(host), &items, &n);
     FV_TRY(fv_cuda_stage_send(c, host, device, bytes));
@@ -367,15 +328,9 @@ template <bool MERGED> static fv_status attend(fv_cuda *c, const fv_attn_packed_
                        a->n_kv,
                        a->d_head,
                        a->scale};
-    FV_LAUNCH(codes_kernel<MERGED>, dim3((unsigned)n, (unsigned)a->n_kv), dim3(THREADS), room,
+    FV_LAUNCH(codes_kernel<FORM>, dim3((unsigned)n, (unsigned)a->n_kv), dim3(THREADS), room,
               c->stream, call, heads);
-    return fv_cuda_launched(MERGED ? "attn_merged" : "attn_quantized");
+    return fv_cuda_launched(FORM::name());
 }
 
-extern "C" fv_status fv_cuda_attn_quantized(fv_backend *be, const fv_attn_packed_args *a) {
-    return attend<false>(fv_cuda_of(be), a);
-}
-
-extern "C" fv_status fv_cuda_attn_merged(fv_backend *be, const fv_attn_packed_args *a) {
-    return attend<true>(fv_cuda_of(be), a);
-}
+#endif

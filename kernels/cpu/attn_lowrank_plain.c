@@ -1,0 +1,86 @@
+/* Attention in rank space, as kernels/ops.h words it. */
+#include "kernels/cpu/plain_packed.h"
+#include "kernels/packed_read.h"
+
+typedef struct lowrank {
+    packed_query x; /* first; its q [D] rotated, its t [R] latent */
+    packed_view k, v;
+} lowrank;
+
+static void open_views(packed_query *x) {
+    lowrank *of = (lowrank *)x;
+    of->k = packed_view_of(x->seq->k);
+    of->v = packed_view_of(x->seq->v);
+    x->n_z = (size_t)(fv_packed_is_rows(&of->v.s) ? x->a->d_head : of->v.s.rank);
+}
+
+/* t_a = B_k Rot(-a) q. */
+static void latent(packed_query *x, int32_t anchor) {
+    const packed_view *k = &((const lowrank *)x)->k;
+    size_t D = (size_t)x->a->d_head, half = D / 2;
+    const float *q = row_f32(&x->a->q, (int64_t)x->seq->row0 + x->row) + (size_t)x->h * D;
+    const fv_packed_rows *rows = x->seq->rows;
+    memcpy(x->q, q, D * sizeof *q);
+    for (size_t i = 0; rows->cos && i < half; i++) {
+        float c = rows->cos[(size_t)anchor * half + i], s = rows->sin[(size_t)anchor * half + i];
+        x->q[i] = fmaf(q[i], c, q[i + half] * s);
+        x->q[i + half] = fmaf(q[i + half], c, -(q[i] * s));
+    }
+    for (size_t r = 0; r < (size_t)k->s.rank; r++) {
+        float t = 0.0f;
+        for (size_t d = 0; d < D; d++)
+            t = fmaf(x->q[d], packed_basis_number(k, (size_t)x->g, r, d), t);
+        x->t[r] = t;
+    }
+}
+
+/* The row's numbers, 0 beyond the rank at which it is read. Returns that rank. */
+static size_t numbers(packed_query *x, const packed_view *part, int32_t j) {
+    float *u = x->u;
+    const uint8_t *group = x->seq->rows->group;
+    bool low = group && group[j];
+    void (*read)(const packed_view *, int, size_t, float *restrict) =
+        part->s.kind == FV_PACKED_K ? packed_k_row : packed_v_row;
+    read(part, 0, (size_t)j, u);
+    if (low)
+        memset(u + part->s.rank2, 0, fv_packed_tier_rank(&part->s, 1) * sizeof *u);
+    else
+        read(part, 1, (size_t)j, u + part->s.rank2);
+    return (size_t)(low ? part->s.rank2 : part->s.rank);
+}
+
+static float score(packed_query *x, int32_t j) {
+    const packed_view *k = &((const lowrank *)x)->k;
+    float sum = 0.0f;
+    numbers(x, k, j);
+    for (int32_t r = 0; r < k->s.rank; r++) sum = fmaf(x->t[r], x->u[r], sum);
+    return sum;
+}
+
+/* Its numbers in rank space, or its values. */
+static size_t value(packed_query *x, int32_t j) {
+    const packed_view *v = &((const lowrank *)x)->v;
+    if (!fv_packed_is_rows(&v->s)) return numbers(x, v, j);
+    packed_row(v, (size_t)x->g, (size_t)j, x->u);
+    return x->n_z;
+}
+
+static void output(const packed_query *x, size_t n, float *o) {
+    const packed_view *v = &((const lowrank *)x)->v;
+    size_t D = (size_t)x->a->d_head;
+    if (fv_packed_is_rows(&v->s)) {
+        memcpy(o, x->z, n * sizeof *o);
+        return;
+    }
+    for (size_t r = 0; r < n; r++)
+        for (size_t d = 0; d < D; d++)
+            o[d] = fmaf(x->z[r], packed_basis_number(v, (size_t)x->g, r, d), o[d]);
+}
+
+fv_cpu_plan fv_plain_attn_lowrank_plan(const void *args) { return packed_plan(args); }
+
+void fv_plain_attn_lowrank(const void *args, void *scratch, int64_t begin, int64_t end) {
+    static const packed_form form = {open_views, latent, score, value, output};
+    lowrank of = {.x = {.form = &form}};
+    packed_attend_rows(&of.x, args, scratch, begin, end);
+}

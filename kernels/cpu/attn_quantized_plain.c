@@ -1,0 +1,48 @@
+/* Attention on quantized and depth-merged rows, as kernels/ops.h words it. */
+#include "kernels/cpu/plain_packed.h"
+#include "kernels/packed_read.h"
+
+typedef struct quantized {
+    packed_query x;  /* first; its u [D] */
+    codes_view k, v; /* codes or directions */
+} quantized;
+
+static void open_views(packed_query *x) {
+    quantized *of = (quantized *)x;
+    of->k = codes_view_of(x->seq->k);
+    of->v = codes_view_of(x->seq->v);
+    x->n_z = (size_t)x->a->d_head;
+}
+
+/* Row j of the keys, rotated by its anchor, times the query. */
+static float score(packed_query *x, int32_t j) {
+    size_t D = (size_t)x->a->d_head, half = D / 2, tile = (size_t)j / FV_PACKED_TILE;
+    const fv_packed_rows *rows = x->seq->rows;
+    const float *q = row_f32(&x->a->q, (int64_t)x->seq->row0 + x->row) + (size_t)x->h * D;
+    float *k = x->u, sum = 0.0f;
+    codes_row(&((const quantized *)x)->k, (size_t)x->g, (size_t)j, k);
+    for (size_t i = 0; rows->cos && i < half; i++) {
+        size_t at = (tile * half + i) * FV_PACKED_TILE + (size_t)j % FV_PACKED_TILE;
+        float a = k[i], b = k[i + half], c = rows->cos[at], s = rows->sin[at];
+        k[i] = fmaf(a, c, -(b * s));
+        k[i + half] = fmaf(b, c, a * s);
+    }
+    for (size_t d = 0; d < D; d++) sum = fmaf(q[d], k[d], sum);
+    return sum;
+}
+
+static size_t value(packed_query *x, int32_t j) {
+    codes_row(&((const quantized *)x)->v, (size_t)x->g, (size_t)j, x->u);
+    return x->n_z;
+}
+
+static void output(const packed_query *x, size_t n, float *o) { memcpy(o, x->z, n * sizeof *o); }
+
+/* Codes have no rank: the plan is what a head needs. */
+fv_cpu_plan fv_plain_attn_quantized_plan(const void *args) { return packed_plan(args); }
+
+void fv_plain_attn_quantized(const void *args, void *scratch, int64_t begin, int64_t end) {
+    static const packed_form form = {open_views, NULL, score, value, output};
+    quantized of = {.x = {.form = &form}};
+    packed_attend_rows(&of.x, args, scratch, begin, end);
+}

@@ -1,0 +1,138 @@
+#ifndef FOVEA_KERNELS_CPU_PLAIN_PACKED_H
+#define FOVEA_KERNELS_CPU_PLAIN_PACKED_H
+
+/* What attention on packed rows has in common, whatever form they have (kernels/ops.h): an item is one
+ * query row and head; one row of the block after the other. The form says how a row is read. */
+#include <string.h>
+
+#include "kernels/cpu/plain.h"
+
+typedef struct packed_query packed_query;
+
+typedef struct packed_form {
+    void (*open)(packed_query *x);                   /* a sequence */
+    void (*anchor)(packed_query *x, int32_t anchor); /* a block; NULL: nothing to do */
+    float (*score)(packed_query *x, int32_t j);      /* of row j, before the scale */
+    size_t (*value)(packed_query *x, int32_t j);     /* what j adds to z, into u: numbers */
+    void (*output)(const packed_query *x, size_t n, float *o); /* o [D] of z [n] */
+} packed_form;
+
+struct packed_query {
+    const fv_attn_packed_args *a;
+    const fv_packed_seq *seq;
+    const packed_form *form;
+    int32_t row, h, g;    /* of the sequence; query head, KV head */
+    size_t n_z;           /* numbers that are summed for the output; open() sets it */
+    float *q, *t, *u, *z; /* [head or rank]: q, t, u the form's own */
+};
+
+static inline fv_cpu_plan packed_plan(const fv_attn_packed_args *a) {
+    fv_cpu_plan plan = {.grain = 1};
+    size_t most = (size_t)a->d_head;
+    for (int i = 0; i < a->n_seq; i++) {
+        const fv_packed_seq *seq = &a->seqs[i];
+        plan.n_item += (int64_t)seq->n_rows * a->n_head;
+        size_t k = (size_t)seq->k->shape.rank, v = (size_t)seq->v->shape.rank;
+        most = k > most ? k : most;
+        most = v > most ? v : most;
+    }
+    plan.scratch_bytes = 4 * most * sizeof(float);
+    return plan;
+}
+
+/* Scores of rows [j0, j1), -inf for those that are not valid; returns whether any is. anchor: the
+ * block of the row before; moves on. */
+static inline bool packed_scores(packed_query *x, int32_t j0, int32_t j1, int32_t *anchor, float *s,
+                                 bool *valid) {
+    const fv_packed_rows *rows = x->seq->rows;
+    bool any = false;
+    for (int32_t j = j0; j < j1; j++) {
+        while (*anchor < 0 || j >= rows->first[*anchor + 1]) {
+            ++*anchor;
+            if (x->form->anchor) x->form->anchor(x, *anchor);
+        }
+        valid[j - j0] = !rows->valid || j - rows->first[*anchor] < rows->valid[*anchor];
+        s[j - j0] = -INFINITY;
+        if (!valid[j - j0]) continue;
+        s[j - j0] = x->a->scale * x->form->score(x, j);
+        any = true;
+    }
+    return any;
+}
+
+/* Online softmax over the block; z, returns lse, *l_out the sum to divide by. */
+static inline float packed_attend(packed_query *x, float *capture, float *l_out) {
+    size_t R = x->n_z;
+    float m = -INFINITY, l = 0.0f, p[FV_KV_BLOCK];
+    int32_t anchor = -1, n = x->seq->rows->n;
+    memset(x->z, 0, R * sizeof *x->z);
+    for (int32_t j0 = 0; j0 < n; j0 += FV_KV_BLOCK) {
+        int32_t nb = n - j0 < FV_KV_BLOCK ? n - j0 : FV_KV_BLOCK;
+        float m_new = m;
+        bool valid[FV_KV_BLOCK], any = packed_scores(x, j0, j0 + nb, &anchor, p, valid);
+        if (capture) memcpy(capture + j0, p, (size_t)nb * sizeof *p);
+        if (!any) continue;
+        for (int32_t j = 0; j < nb; j++) m_new = p[j] > m_new ? p[j] : m_new;
+        float c = exp_f32(m - m_new);
+        for (size_t r = 0; r < R; r++) x->z[r] *= c;
+        for (int32_t j = 0; j < nb; j++) p[j] = exp_f32(p[j] - m_new);
+        l = fmaf(l, c, plain_sum(p, (size_t)nb));
+        for (int32_t j = 0; j < nb; j++) {
+            if (!valid[j]) continue;
+            size_t rank = x->form->value(x, j0 + j);
+            for (size_t r = 0; r < rank; r++) x->z[r] = fmaf(p[j], x->u[r], x->z[r]);
+        }
+        m = m_new;
+    }
+    *l_out = l;
+    return l == 0.0f ? -INFINITY : m + log_f32(l);
+}
+
+static inline void packed_output(packed_query *x, float l, float *o) {
+    size_t D = (size_t)x->a->d_head;
+    for (size_t d = 0; d < D; d++) o[d] = 0.0f;
+    if (l == 0.0f) return;
+    x->form->output(x, x->n_z, o);
+    for (size_t d = 0; d < D; d++) o[d] /= l;
+}
+
+static inline void packed_query_row(packed_query *x) {
+    const fv_attn_packed_args *a = x->a;
+    int64_t row = (int64_t)x->seq->row0 + x->row;
+    int32_t captured = x->row - (x->seq->n_rows - x->seq->score_rows);
+    float l, *capture = NULL;
+    if (x->seq->score && captured >= 0) {
+        capture = x->seq->score + ((size_t)x->h * (size_t)x->seq->score_rows + (size_t)captured) *
+                                      (size_t)x->seq->score_ld;
+        for (int32_t j = 0; j < x->seq->score_ld; j++) capture[j] = -INFINITY;
+    }
+    float lse = packed_attend(x, capture, &l);
+    packed_output(x, l, row_f32(&a->o, row) + (size_t)x->h * (size_t)a->d_head);
+    if (a->lse.data) row_f32(&a->lse, row)[x->h] = lse;
+}
+
+/* Items [begin, end). x: what the form begins with. */
+static inline void packed_attend_rows(packed_query *x, const fv_attn_packed_args *a, void *scratch,
+                                      int64_t begin, int64_t end) {
+    size_t room = packed_plan(a).scratch_bytes / sizeof(float) / 4;
+    x->a = a;
+    x->q = scratch;
+    x->t = x->q + room;
+    x->u = x->t + room;
+    x->z = x->u + room;
+    for (int i = 0; i < a->n_seq; i++) {
+        x->seq = &a->seqs[i];
+        x->form->open(x);
+        int64_t n = (int64_t)x->seq->n_rows * a->n_head;
+        for (int64_t it = begin < 0 ? 0 : begin; it < end && it < n; it++) {
+            x->row = (int32_t)(it / a->n_head);
+            x->h = (int32_t)(it % a->n_head);
+            x->g = x->h / (a->n_head / a->n_kv);
+            packed_query_row(x);
+        }
+        begin -= n;
+        end -= n;
+    }
+}
+
+#endif
