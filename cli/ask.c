@@ -219,37 +219,28 @@ static fv_status ask_all(const fv_options *o, const char *question, json_t *list
     return st;
 }
 
-static int run(const fv_options *o, const char *question) {
-    const char *const *then;
+static int run(const fv_options *o) {
+    const char *const *then, *const *question;
+    int n = fv_options_positional(o, &question);
     json_t *list = json_array();
-    fv_status st = ask_all(o, question, list);
+    fv_status st = n == 1 ? ask_all(o, question[0], list)
+                          : FV_FAIL(FV_EINVAL, "expected one question, in quotes, got %d", n);
     if (st == FV_OK && fv_options_flag(o, "json")) {
         bool many = fv_options_list(o, "then", &then) > 0;
         fv_output_json(many ? list : json_array_get(list, 0));
         st = fv_output_flush();
     }
     json_decref(list);
-    return st == FV_OK ? 0 : fv_cli_fail("ask", st);
+    return fv_cli_end(&fv_cli_ask, st);
 }
 
-int fv_cli_ask(int argc, char **argv) {
-    static const char usage[] = "fovea ask (--checkpoint DIR | --to HOST:PORT) [--image FILE]... "
-                                "\"QUESTION\" [--then \"QUESTION\"]...";
-    fv_options *o;
-    if (fv_options_parse(table, N_TABLE, argc, argv, &o) != FV_OK) return fv_cli_usage("ask");
-    const char *const *question;
-    int n = fv_options_positional(o, &question), rc = 0;
-    if (fv_options_help_wanted(o)) {
-        fv_options_print_help(stdout, usage,
-                              "Answers a question about images, in this process or on a fleet. The "
-                              "answer is streamed\nto stdout, the report goes to stderr.",
-                              table, N_TABLE);
-    } else if (n != 1) {
-        (void)FV_FAIL(FV_EINVAL, "expected one question, in quotes, got %d", n);
-        rc = fv_cli_usage("ask");
-    } else {
-        rc = run(o, question[0]);
-    }
-    fv_options_free(o);
-    return rc;
-}
+const fv_command fv_cli_ask = {
+    .name = "ask",
+    .summary = "answer a question about images",
+    .usage = "fovea ask (--checkpoint DIR | --to HOST:PORT) [--image FILE]... "
+             "\"QUESTION\" [--then \"QUESTION\"]...",
+    .about = "Answers a question about images, in this process or on a fleet. The "
+             "answer is streamed\nto stdout, the report goes to stderr.",
+    .table = table,
+    .n_option = N_TABLE,
+    .run = run};

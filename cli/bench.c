@@ -234,24 +234,22 @@ static int exit_status(const bench *b) {
     return 0;
 }
 
-int fv_cli_bench(int argc, char **argv) {
-    fv_options *o;
-    if (fv_options_parse(table, N_TABLE, argc, argv, &o) != FV_OK) return fv_cli_usage("bench");
-    if (fv_options_help_wanted(o)) {
-        fv_options_print_help(stdout, usage, about, table, N_TABLE);
-        fv_options_free(o);
-        return 0;
-    }
+static int run(const fv_options *o) {
     bench b = {.o = o};
-    fv_status st;
-    FV_TRY_GOTO(read_options(&b), st, out);
-    FV_TRY_GOTO(run_rows(&b), st, out);
-    st = tell(&b);
-out:;
-    int rc = st == FV_OK ? exit_status(&b) : fv_cli_fail("bench", st);
+    fv_status st = read_options(&b);
+    if (st == FV_OK) st = run_rows(&b);
+    if (st == FV_OK) st = tell(&b);
+    int rc = st == FV_OK ? exit_status(&b) : fv_cli_end(&fv_cli_bench, st);
     for (int32_t i = 0; i < b.n_result; i++) fv_bench_row_free(&b.results[i].row);
     fv_remote_close(b.remote);
     fv_arena_fini(&b.arena);
-    fv_options_free(o);
     return rc;
 }
+
+const fv_command fv_cli_bench = {.name = "bench",
+                                 .summary = "benchmark a fleet: latency, throughput, bytes",
+                                 .usage = usage,
+                                 .about = about,
+                                 .table = table,
+                                 .n_option = N_TABLE,
+                                 .run = run};

@@ -211,7 +211,7 @@ static fv_status check_output(const fv_options *o) {
     return fv_output_check(path);
 }
 
-static fv_status run(const fv_options *o) {
+static fv_status calibrate(const fv_options *o) {
     const char *const *rest;
     fv_local *local = NULL;
     if (fv_options_positional(o, &rest) > 0)
@@ -232,15 +232,13 @@ static fv_status run(const fv_options *o) {
     return st;
 }
 
-int fv_cli_calibrate(int argc, char **argv) {
-    fv_options *o;
-    if (fv_options_parse(table, N_TABLE, argc, argv, &o) != FV_OK) return fv_cli_usage("calibrate");
-    if (fv_options_help_wanted(o)) {
-        fv_options_print_help(stdout, usage, about, table, N_TABLE);
-        fv_options_free(o);
-        return 0;
-    }
-    fv_status st = run(o);
-    fv_options_free(o);
-    return st == FV_OK ? 0 : fv_cli_fail("calibrate", st);
-}
+static int run(const fv_options *o) { return fv_cli_end(&fv_cli_calibrate, calibrate(o)); }
+
+const fv_command fv_cli_calibrate = {
+    .name = "calibrate",
+    .summary = "measure what some policies need to know about a checkpoint",
+    .usage = usage,
+    .about = about,
+    .table = table,
+    .n_option = N_TABLE,
+    .run = run};

@@ -1,22 +1,27 @@
 #ifndef FOVEA_CLI_COMMANDS_H
 #define FOVEA_CLI_COMMANDS_H
 
-/* The commands of `fovea`. Each takes the arguments behind its own name (argv[0] is the name) and
- * returns the exit status: 0 done, 1 failed, 2 wrong usage; errors are one line on stderr. */
+/* The commands of `fovea`. */
+#include "common/options.h"
 
-int fv_cli_ask(int argc, char **argv);
-int fv_cli_trace(int argc, char **argv);
-int fv_cli_up(int argc, char **argv);
-int fv_cli_bench(int argc, char **argv);
-int fv_cli_eval(int argc, char **argv);
-int fv_cli_calibrate(int argc, char **argv);
-int fv_cli_policies(int argc, char **argv);
-int fv_cli_synth(int argc, char **argv);
+typedef struct fv_command {
+    const char *name;
+    const char *summary;       /* a line of `fovea help` */
+    const char *usage, *about; /* of its own help: the command line, a paragraph, */
+    const fv_option *table;    /* and [n_option] */
+    int n_option;
+    int (*run)(const fv_options *o); /* the exit status */
+} fv_command;
 
-/* Prints "fovea <command>: <last error>" and returns the exit status that fits: 2 when the
- * caller can mend the command (FV_EINVAL), 1 otherwise. */
-int fv_cli_fail(const char *command, int status);
-/* Likewise, for a command line that could not be read: 2. */
-int fv_cli_usage(const char *command);
+extern const fv_command fv_cli_ask, fv_cli_trace, fv_cli_up, fv_cli_eval, fv_cli_calibrate,
+    fv_cli_bench, fv_cli_policies, fv_cli_synth;
+
+/* Reads the arguments behind the command's name (argv[0] is the name), prints its help when they ask
+ * for it, or runs it. Returns the exit status: 0 done, 1 failed, 2 wrong usage. */
+int fv_cli_run(const fv_command *c, int argc, char **argv);
+
+/* The exit status of a command that ended with `st`. A failure prints "fovea <command>: <last error>"
+ * first: 2 when the caller can mend the command (FV_EINVAL), 1 otherwise. */
+int fv_cli_end(const fv_command *c, fv_status st);
 
 #endif

@@ -259,7 +259,7 @@ static fv_status tell(const eval *e) {
     return st;
 }
 
-static fv_status run(eval *e) {
+static fv_status evaluate(eval *e) {
     FV_TRY(read_options(e));
     FV_TRY(open_party(e));
     FV_TRY(open_results_log(e));
@@ -269,21 +269,21 @@ static fv_status run(eval *e) {
     return tell(e);
 }
 
-int fv_cli_eval(int argc, char **argv) {
-    fv_options *o;
-    if (fv_options_parse(table, N_TABLE, argc, argv, &o) != FV_OK) return fv_cli_usage("eval");
-    if (fv_options_help_wanted(o)) {
-        fv_options_print_help(stdout, usage, about, table, N_TABLE);
-        fv_options_free(o);
-        return 0;
-    }
+static int run(const fv_options *o) {
     static eval e; /* too large for a stack */
     e = (eval){.o = o};
-    fv_status st = run(&e);
+    fv_status st = evaluate(&e);
     json_decref(e.spectra);
     fv_results_log_close(&e.results_log);
     fv_local_close(e.local);
     fv_remote_close(e.remote);
-    fv_options_free(o);
-    return st == FV_OK ? 0 : fv_cli_fail("eval", st);
+    return fv_cli_end(&fv_cli_eval, st);
 }
+
+const fv_command fv_cli_eval = {.name = "eval",
+                                .summary = "evaluate compression policies on a checkpoint",
+                                .usage = usage,
+                                .about = about,
+                                .table = table,
+                                .n_option = N_TABLE,
+                                .run = run};

@@ -7,45 +7,32 @@
 #include "common/suggest.h"
 #include "common/version.h"
 
-typedef struct command {
-    const char *name;
-    int (*run)(int argc, char **argv);
-    const char *help;
-} command;
-
-static const command commands[] = {
-    {"ask", fv_cli_ask, "answer a question about images"},
-    {"trace", fv_cli_trace, "the same, and save intermediate results as .npy files"},
-    {"up", fv_cli_up, "start a fleet on this machine: a router and workers"},
-    {"eval", fv_cli_eval, "evaluate compression policies on a checkpoint"},
-    {"calibrate", fv_cli_calibrate, "measure what some policies need to know about a checkpoint"},
-    {"bench", fv_cli_bench, "benchmark a fleet: latency, throughput, bytes"},
-    {"policies", fv_cli_policies, "list compression methods, their parameters, and presets"},
-    {"synth", fv_cli_synth, "write a checkpoint with random weights"},
-};
+static const fv_command *const commands[] = {&fv_cli_ask,      &fv_cli_trace,     &fv_cli_up,
+                                             &fv_cli_eval,     &fv_cli_calibrate, &fv_cli_bench,
+                                             &fv_cli_policies, &fv_cli_synth};
 
 enum { N_COMMAND = sizeof commands / sizeof commands[0] };
 
 static void print_help(FILE *f) {
     fputs("usage: fovea COMMAND [options]\n\ncommands:\n", f);
     for (int i = 0; i < N_COMMAND; i++)
-        fprintf(f, "  %-9s %s\n", commands[i].name, commands[i].help);
+        fprintf(f, "  %-9s %s\n", commands[i]->name, commands[i]->summary);
     fputs("  help      this text, or `fovea help COMMAND`: the command's options\n"
           "  version   the version, as --version\n"
           "\n`fovea COMMAND --help` lists a command's options.\n",
           f);
 }
 
-static const command *find(const char *name) {
+static const fv_command *find(const char *name) {
     for (int i = 0; i < N_COMMAND; i++)
-        if (strcmp(name, commands[i].name) == 0) return &commands[i];
+        if (strcmp(name, commands[i]->name) == 0) return commands[i];
     return NULL;
 }
 
 static int unknown(const char *name) {
     char hint[FV_SUGGEST_MAX];
     fv_suggestion near = fv_suggest_for(name, strlen(name));
-    for (int i = 0; i < N_COMMAND; i++) fv_suggest_try(&near, commands[i].name);
+    for (int i = 0; i < N_COMMAND; i++) fv_suggest_try(&near, commands[i]->name);
     fv_suggest_try(&near, "help");
     fv_suggest_try(&near, "version");
     fprintf(stderr, "fovea: unknown command '%s'%s (`fovea help` lists them)\n", name,
@@ -64,8 +51,8 @@ static int help(int argc, char **argv) {
         print_help(stdout);
         return 0;
     }
-    const command *c = find(argv[1]);
-    return c ? c->run(2, (char *[]){argv[1], option, NULL}) : unknown(argv[1]);
+    const fv_command *c = find(argv[1]);
+    return c ? fv_cli_run(c, 2, (char *[]){argv[1], option, NULL}) : unknown(argv[1]);
 }
 
 static int run(int argc, char **argv) {
@@ -80,8 +67,8 @@ static int run(int argc, char **argv) {
         printf("fovea %s\n", fv_version());
         return 0;
     }
-    const command *c = find(name);
-    return c ? c->run(argc - 1, argv + 1) : unknown(name);
+    const fv_command *c = find(name);
+    return c ? fv_cli_run(c, argc - 1, argv + 1) : unknown(name);
 }
 
 /* What was printed last may still fail to arrive: on a full disk, say. */

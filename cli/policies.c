@@ -153,19 +153,23 @@ static fv_status print_json(void) {
 
 /* ---- the command ------------------------------------------------------------------------ */
 
-int fv_cli_policies(int argc, char **argv) {
-    fv_options *o;
+static int run(const fv_options *o) {
     const char *const *items;
-    if (fv_options_parse(table, N_TABLE, argc, argv, &o) != FV_OK) return fv_cli_usage("policies");
     fv_status st = FV_OK;
-    if (fv_options_help_wanted(o))
-        fv_options_print_help(stdout, usage, about, table, N_TABLE);
-    else if (fv_options_positional(o, &items) > 0)
+    if (fv_options_positional(o, &items) > 0)
         st = FV_FAIL(FV_EINVAL, "'%s' is not an option; see fovea policies --help", items[0]);
     else if (fv_options_flag(o, "json"))
         st = print_json();
     else
         print_all();
-    fv_options_free(o);
-    return st == FV_OK ? 0 : fv_cli_fail("policies", st);
+    return fv_cli_end(&fv_cli_policies, st);
 }
+
+const fv_command fv_cli_policies = {.name = "policies",
+                                    .summary =
+                                        "list compression methods, their parameters, and presets",
+                                    .usage = usage,
+                                    .about = about,
+                                    .table = table,
+                                    .n_option = N_TABLE,
+                                    .run = run};

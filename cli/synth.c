@@ -69,14 +69,7 @@ static fv_status read_options(const fv_options *o, fv_synth_options *s) {
     return fv_name_mapping_by_name(fv_options_string(o, "dialect"), &s->name_mapping);
 }
 
-int fv_cli_synth(int argc, char **argv) {
-    fv_options *o = NULL;
-    if (fv_options_parse(table, N_OPTION, argc, argv, &o) != FV_OK) return fv_cli_usage("synth");
-    if (fv_options_help_wanted(o)) {
-        fv_options_print_help(stdout, usage, about, table, N_OPTION);
-        fv_options_free(o);
-        return 0;
-    }
+static int run(const fv_options *o) {
     fv_synth_options s;
     fv_synth_report made = {0};
     fv_status st = read_options(o, &s);
@@ -84,6 +77,13 @@ int fv_cli_synth(int argc, char **argv) {
     if (st == FV_OK)
         printf("wrote %s: %" PRId32 " tensors, %" PRIu64 " bytes, %" PRId32 " weight file%s\n",
                s.dir, made.n_tensor, made.bytes, made.n_file, made.n_file == 1 ? "" : "s");
-    fv_options_free(o);
-    return st == FV_OK ? 0 : fv_cli_fail("synth", st);
+    return fv_cli_end(&fv_cli_synth, st);
 }
+
+const fv_command fv_cli_synth = {.name = "synth",
+                                 .summary = "write a checkpoint with random weights",
+                                 .usage = usage,
+                                 .about = about,
+                                 .table = table,
+                                 .n_option = N_OPTION,
+                                 .run = run};

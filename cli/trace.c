@@ -236,7 +236,13 @@ static void say_files(const fv_options *o, const evidence *e) {
 }
 
 static fv_status trace(const fv_options *o) {
+    const char *const *extra;
     evidence e = {.dir = fv_options_string(o, "out")};
+    if (fv_options_positional(o, &extra))
+        return FV_FAIL(FV_EINVAL, "unexpected argument '%s'; the question goes after --prompt",
+                       extra[0]);
+    if (!fv_options_string(o, "prompt") || !e.dir)
+        return FV_FAIL(FV_EINVAL, "--prompt TEXT and --out DIR are required");
     FV_TRY(fv_request_check_question(fv_options_string(o, "prompt")));
     FV_TRY(make_dir(&e));
     fv_status st = fv_options_string(o, "to") ? trace_there(o, &e) : trace_here(o, &e);
@@ -248,31 +254,17 @@ static fv_status trace(const fv_options *o) {
     return st;
 }
 
-int fv_cli_trace(int argc, char **argv) {
-    static const char usage[] =
-        "fovea trace (--checkpoint DIR | --to HOST:PORT) [--image FILE]... --prompt TEXT --out DIR";
-    fv_options *o;
-    if (fv_options_parse(table, N_TABLE, argc, argv, &o) != FV_OK) return fv_cli_usage("trace");
-    int rc = 0;
-    const char *const *extra;
-    if (fv_options_help_wanted(o)) {
-        fv_options_print_help(
-            stdout, usage,
-            "Runs one request and saves the results of each stage: ids, pixels, features, kept "
-            "positions,\nattention on visual tokens, logits, tokens and the report. With --to only "
-            "the answer, the\ntokens and the report.",
-            table, N_TABLE);
-    } else if (fv_options_positional(o, &extra)) {
-        (void)FV_FAIL(FV_EINVAL, "unexpected argument '%s'; the question goes after --prompt",
-                      extra[0]);
-        rc = fv_cli_usage("trace");
-    } else if (!fv_options_string(o, "prompt") || !fv_options_string(o, "out")) {
-        (void)FV_FAIL(FV_EINVAL, "--prompt TEXT and --out DIR are required");
-        rc = fv_cli_usage("trace");
-    } else {
-        fv_status st = trace(o);
-        if (st != FV_OK) rc = fv_cli_fail("trace", st);
-    }
-    fv_options_free(o);
-    return rc;
-}
+static int run(const fv_options *o) { return fv_cli_end(&fv_cli_trace, trace(o)); }
+
+const fv_command fv_cli_trace = {
+    .name = "trace",
+    .summary = "the same, and save intermediate results as .npy files",
+    .usage =
+        "fovea trace (--checkpoint DIR | --to HOST:PORT) [--image FILE]... --prompt TEXT --out DIR",
+    .about =
+        "Runs one request and saves the results of each stage: ids, pixels, features, kept "
+        "positions,\nattention on visual tokens, logits, tokens and the report. With --to only "
+        "the answer, the\ntokens and the report.",
+    .table = table,
+    .n_option = N_TABLE,
+    .run = run};

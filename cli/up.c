@@ -468,6 +468,9 @@ static fv_status run_fleet(fleet *f) {
 
 static fv_status up(const fv_options *o) {
     fleet f = {.o = o, .signals = -1, .secret = -1};
+    const char *const *extra;
+    if (fv_options_positional(o, &extra))
+        return FV_FAIL(FV_EINVAL, "'%s' is not an option; see fovea up --help", extra[0]);
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
     if (!fv_options_string(o, "checkpoint"))
         return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed: a Hugging Face checkpoint directory "
@@ -486,24 +489,15 @@ static fv_status up(const fv_options *o) {
     return st;
 }
 
-int fv_cli_up(int argc, char **argv) {
-    fv_options *o;
-    const char *const *extra;
-    int rc = 0;
-    if (fv_options_parse(table, N_TABLE, argc, argv, &o) != FV_OK) return fv_cli_usage("up");
-    if (fv_options_help_wanted(o)) {
-        fv_options_print_help(stdout, "fovea up --checkpoint DIR [--prefill N] [--decode N]",
-                              "Starts a router and workers on this machine and keeps them running. "
-                              "Ctrl-C lets running\nrequests end, and ends it; a second one does "
-                              "not wait.",
-                              table, N_TABLE);
-    } else {
-        fv_status st =
-            fv_options_positional(o, &extra)
-                ? FV_FAIL(FV_EINVAL, "'%s' is not an option; see fovea up --help", extra[0])
-                : up(o);
-        if (st != FV_OK) rc = fv_cli_fail("up", st);
-    }
-    fv_options_free(o);
-    return rc;
-}
+static int run(const fv_options *o) { return fv_cli_end(&fv_cli_up, up(o)); }
+
+const fv_command fv_cli_up = {
+    .name = "up",
+    .summary = "start a fleet on this machine: a router and workers",
+    .usage = "fovea up --checkpoint DIR [--prefill N] [--decode N]",
+    .about = "Starts a router and workers on this machine and keeps them running. "
+             "Ctrl-C lets running\nrequests end, and ends it; a second one does "
+             "not wait.",
+    .table = table,
+    .n_option = N_TABLE,
+    .run = run};

@@ -430,8 +430,8 @@ Test(synth, a_file_in_the_way_is_reported) {
 /* ---- the command ---- */
 
 #define RUN(...)                                                                                   \
-    fv_cli_synth((int)(sizeof((char *[]){"synth", __VA_ARGS__}) / sizeof(char *)),                 \
-                 (char *[]){"synth", __VA_ARGS__, NULL})
+    fv_cli_run(&fv_cli_synth, (int)(sizeof((char *[]){"synth", __VA_ARGS__}) / sizeof(char *)),    \
+               (char *[]){"synth", __VA_ARGS__, NULL})
 
 Test(synth, the_command_says_what_it_wrote, .init = cr_redirect_stdout) {
     dir d = scratch();
