@@ -71,7 +71,7 @@ static void add_row(fv_bench_row *to, fv_bench_row *row) {
                             {&to->send_s, &row->send_s},
                             {&to->exposed_s, &row->exposed_s},
                             {&to->commit_s, &row->commit_s},
-                            {&to->claim_s, &row->claim_s}};
+                            {&to->attach_s, &row->attach_s}};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         bench_must(fv_samples_append(all[i][0], all[i][1]));
     to->n_ok += row->n_ok;

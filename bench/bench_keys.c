@@ -150,7 +150,7 @@ static void made_up(bench *b, table *t) {
 
 typedef struct real {
     fv_local *local;
-    fv_suite exam;
+    fv_suite suite;
     int32_t side;
     float *logits; /* [n_vocab] owned: of the request that runs */
 } real;
@@ -163,7 +163,7 @@ static fv_status on_logits(void *user, const float *logits, int32_t n_vocab) {
 /* The first token of an item's answer under a policy: its logits, and what packing says. */
 static void real_ask(real *r, int32_t item, const char *policy, fv_report *report) {
     fv_eval_session session;
-    bench_must(fv_eval_session_take(&r->exam, r->side, 0, item, &session));
+    bench_must(fv_eval_session_take(&r->suite, r->side, 0, item, &session));
     fv_ask ask = {.n_image = session.item.n_image,
                   .images = session.image,
                   .n_turn = session.n_chat,
@@ -244,7 +244,7 @@ static void real_keys(const bench *b, table *t) {
                             .kv_dtype = FV_F32};
     real r = {0};
     bench_must(fv_local_open(&opt, &r.local));
-    bench_must(fv_suite_make(NULL, 0, 4 * FV_N_TASK, SEED, &r.exam));
+    bench_must(fv_suite_make(NULL, 0, 4 * FV_N_TASK, SEED, &r.suite));
     r.side = fv_eval_session_side(fv_local_config(r.local));
     real_lines(&r, t);
     fv_local_close(r.local);

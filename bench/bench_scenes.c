@@ -2,7 +2,7 @@
  *
  * Each row makes `--images` scenes of the training split with all their facts, paints them, labels
  * their patches and asks seven questions about each, as a training step would; the last rows make
- * items of the exam, for which scenes are drawn until one has the answer that is wanted. Seconds
+ * items of the evaluation, for which scenes are drawn until one has the answer that is wanted. Seconds
  * are those of the processor, so that other programs beside it count little.
  *
  *     bench_scenes --images 1000 */
@@ -38,8 +38,8 @@ static void row_items(fv_scene_task t, int32_t n) {
     static fv_item item;
     const double begin = bench_cpu_s(0);
     for (int32_t i = 0; i < n; i++)
-        bench_must(fv_item_make(FV_SPLIT_EXAM, t, (uint64_t)i, NULL, &item));
-    printf("exam items of task %-25s %9.0f items/s\n", fv_task_describe((int32_t)t)->name,
+        bench_must(fv_item_make(FV_SPLIT_TEST, t, (uint64_t)i, NULL, &item));
+    printf("items of task %-25s %9.0f items/s\n", fv_task_describe((int32_t)t)->name,
            n / (bench_cpu_s(0) - begin));
 }
 
@@ -48,7 +48,7 @@ int main(int argc, char **argv) {
         {"images", NULL, FV_OPTION_INT, "N", "1000", "pictures per row", 1, 1000000},
     };
     fv_options *o = bench_options(table, 1, argc, argv, "bench_scenes [--images N]",
-                                  "Speed of the exam's pictures.");
+                                  "Speed of the evaluation's images.");
     const int32_t n = (int32_t)fv_options_int(o, "images");
     fv_options_free(o);
     static uint8_t rgb[(size_t)336 * 336 * 3];

@@ -152,7 +152,7 @@ def measure(program, checkpoint, picture, a):
             + " for prefill", flush=True)
     bytes_ = report["bytes"]["resident_end"]
     weights = sum(f.stat().st_size for f in checkpoint.glob("*.safetensors"))
-    return {"rows": other.n_rows, "visual_tokens": report["tokens"]["visual"],
+    return {"prompt_tokens": other.n_rows, "visual_tokens": report["tokens"]["visual"],
             "tokens": a.tokens, "tokens_equal": all(t == tokens["fovea"] for t in tokens.values()),
             "isa": report["isa"], "seconds": samples, "fovea_peak_bytes": peak,
             "weight_bytes": weights, "kv_bytes": bytes_["visual"] + bytes_["text"]}
@@ -171,7 +171,7 @@ def compare(result):
 
 def print_table(name, result):
     steps = result["tokens"] - 1
-    print(f"\n{name}: {result['rows']} rows in ({result['visual_tokens']} visual), "
+    print(f"\n{name}: {result['prompt_tokens']} prompt tokens ({result['visual_tokens']} visual), "
           f"{result['tokens']} tokens out, {result['isa']}")
     print(f"  {'':18}{'fovea':>9}{'transformers':>14}{'':8}{'ratio':>6}")
     for stage in STAGES:

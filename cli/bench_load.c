@@ -65,7 +65,7 @@ static fv_status note_transfer(fv_bench_row *row, const Fovea__Inference__V1__Tr
     FV_TRY(fv_samples_add(&row->send_s, t->seconds_send));
     FV_TRY(fv_samples_add(&row->exposed_s, t->seconds_exposed));
     FV_TRY(fv_samples_add(&row->commit_s, t->seconds_commit));
-    return fv_samples_add(&row->claim_s, t->seconds_attach);
+    return fv_samples_add(&row->attach_s, t->seconds_attach);
 }
 
 static fv_status on_finished(void *user, const Fovea__Inference__V1__Finished *f) {
@@ -272,6 +272,6 @@ void fv_bench_row_free(fv_bench_row *row) {
     fv_samples *all[] = {&row->ttft_s,    &row->tpot_s,     &row->itl_s,          &row->e2e_s,
                          &row->bytes_raw, &row->bytes_sent, &row->bytes_resident, &row->bytes_end,
                          &row->open_s,    &row->send_s,     &row->exposed_s,      &row->commit_s,
-                         &row->claim_s,   &row->lag_s};
+                         &row->attach_s,  &row->lag_s};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) fv_samples_free(all[i]);
 }

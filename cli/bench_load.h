@@ -54,7 +54,7 @@ typedef struct fv_bench_row {
     uint64_t n_token, n_prompt_row;
     fv_samples ttft_s, tpot_s, itl_s, e2e_s;
     fv_samples bytes_raw, bytes_sent, bytes_resident, bytes_end; /* per request, of its report */
-    fv_samples open_s, send_s, exposed_s, commit_s, claim_s;     /* stages of its hand-off */
+    fv_samples open_s, send_s, exposed_s, commit_s, attach_s;    /* stages of its hand-off */
     fv_bench_error errors[FV_BENCH_CODES];
 } fv_bench_row; /* {0} is empty and may be freed */
 

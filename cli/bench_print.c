@@ -76,13 +76,13 @@ static fv_status print_speed(FILE *f, const char *first, fv_bench_result *result
 
 static fv_status print_bytes(FILE *f, const char *first, fv_bench_result *results, int32_t n) {
     static const char *const head[] = {"at once", "raw",     "sent",   "resident", "at end", "open",
-                                       "send",    "exposed", "commit", "claim",    NULL};
+                                       "send",    "exposed", "commit", "attach",   NULL};
     fv_table t;
     heads(&t, first, head);
     for (int32_t i = 0; i < n; i++) {
         fv_bench_row *row = &results[i].row;
         fv_samples *stages[] = {&row->open_s, &row->send_s, &row->exposed_s, &row->commit_s,
-                                &row->claim_s};
+                                &row->attach_s};
         name_cells(&t, &results[i]);
         fv_table_number(&t, KIB * fv_samples_mean(&row->bytes_raw), 1);
         fv_table_number(&t, KIB * fv_samples_mean(&row->bytes_sent), 1);
@@ -163,8 +163,8 @@ static json_t *bytes_json(fv_bench_row *row) {
 static json_t *handoff_json(fv_bench_row *row) {
     return json_pack("{s:o, s:o, s:o, s:o, s:o}", "open", samples_json(&row->open_s, MS), "send",
                      samples_json(&row->send_s, MS), "exposed", samples_json(&row->exposed_s, MS),
-                     "commit", samples_json(&row->commit_s, MS), "claim",
-                     samples_json(&row->claim_s, MS));
+                     "commit", samples_json(&row->commit_s, MS), "attach",
+                     samples_json(&row->attach_s, MS));
 }
 
 json_t *fv_bench_json(fv_bench_result *r) {
@@ -172,7 +172,7 @@ json_t *fv_bench_json(fv_bench_result *r) {
     json_t *o = json_pack(
         "{s:s, s:i, s:i, s:i, s:f, s:I, s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
         "policy", r->policy, "ok", row->n_ok, "refused", row->n_refused, "failed", row->n_failed,
-        "seconds", row->seconds, "tokens", (json_int_t)row->n_token, "prompt_rows",
+        "seconds", row->seconds, "tokens", (json_int_t)row->n_token, "prompt_tokens",
         (json_int_t)row->n_prompt_row, "requests_per_s", per_s(row, row->n_ok), "tokens_per_s",
         per_s(row, (double)row->n_token), "ttft_ms", samples_json(&row->ttft_s, MS), "tpot_ms",
         samples_json(&row->tpot_s, MS), "itl_ms", samples_json(&row->itl_s, MS), "e2e_ms",

@@ -162,13 +162,14 @@ static json_t *to_json(const calibration *c, const fv_options *o, double epsilon
             json_array_append_new(row, json_real(*at(c, l, k)));
         json_array_append_new(rows, row);
     }
-    return json_pack("{s:o, s:f, s:i, s:i, s:o}", "leaders", source_layers, "epsilon", epsilon,
-                     "cap", (int)fv_options_int(o, "cap"), "items", c->n_item, "divergence", rows);
+    return json_pack("{s:o, s:f, s:i, s:i, s:o}", "source_layers", source_layers, "epsilon",
+                     epsilon, "cap", (int)fv_options_int(o, "cap"), "items", c->n_item,
+                     "divergence", rows);
 }
 
 static void print_found(const calibration *c, double epsilon, const int32_t *source_layer) {
     int32_t n_lazy = 0;
-    printf("layer  leader  divergence from the layer before (nats)\n");
+    printf("layer  source  divergence from the layer before (nats)\n");
     for (int32_t l = 0; l < c->n_layer; l++) {
         n_lazy += source_layer[l] != l;
         printf("%5d  %6d", l, source_layer[l]);

@@ -145,9 +145,10 @@ out:
 /* ---- what was found ---------------------------------------------------------------------- */
 
 static fv_status write_found(const fv_calibrate *c, const found *f) {
-    json_t *json = json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i}", "cos", f->cos, "l2", f->l2,
-                             "exit_cos", f->exit_cos, "filter_layer", f->filter, "exit_layer",
-                             f->exit, "rows_kept", f->kept, "rows", f->rows, "items", c->n_item);
+    json_t *json =
+        json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i}", "cos", f->cos, "l2", f->l2,
+                  "exit_cos", f->exit_cos, "filter_layer", f->filter, "exit_layer", f->exit,
+                  "visual_tokens_kept", f->kept, "visual_tokens", f->rows, "items", c->n_item);
     if (!json) return FV_FAIL(FV_ENOMEM, "out of memory for the calibration");
     fv_status st = fv_calibration_write(fv_options_string(c->options, "checkpoint"),
                                         fv_local_fingerprint(c->local), "visipruner", json);

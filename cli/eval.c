@@ -107,14 +107,14 @@ static fv_status read_policies(eval *e) {
     return FV_OK;
 }
 
-static fv_status read_spectra(const fv_options *o, const fv_suite *exam) {
+static fv_status read_spectra(const fv_options *o, const fv_suite *suite) {
     int64_t n = fv_options_int(o, "spectra");
     if (n == 0) return FV_OK;
     if (fv_options_string(o, "to")) return FV_FAIL(FV_EINVAL, "--spectra does not work with --to");
     if (strcmp(fv_options_string(o, "kv-dtype"), "f32") != 0)
         return FV_FAIL(FV_EINVAL, "--spectra needs --kv-dtype f32");
-    if (n > exam->n_item)
-        return FV_FAIL(FV_EINVAL, "--spectra %d is more than the %d items", (int)n, exam->n_item);
+    if (n > suite->n_item)
+        return FV_FAIL(FV_EINVAL, "--spectra %d is more than the %d items", (int)n, suite->n_item);
     return FV_OK;
 }
 
@@ -153,8 +153,8 @@ static fv_status read_options(eval *e) {
     FV_TRY(read_ways(e));
     int n_task = fv_options_list(o, "task", &tasks);
     FV_TRY(fv_suite_make(tasks, n_task, (int32_t)fv_options_int(o, "items"),
-                         (int32_t)fv_options_int(o, "seed"), &e->head.exam));
-    FV_TRY(read_spectra(o, &e->head.exam));
+                         (int32_t)fv_options_int(o, "seed"), &e->head.suite));
+    FV_TRY(read_spectra(o, &e->head.suite));
     FV_TRY(fv_path_join(out, "items.jsonl", e->results_log_path, sizeof e->results_log_path));
     FV_TRY(fv_path_join(out, "results.json", e->results_path, sizeof e->results_path));
     FV_TRY(fv_path_join(out, "report.html", e->page_path, sizeof e->page_path));
@@ -265,7 +265,7 @@ static fv_status evaluate(eval *e) {
     FV_TRY(open_results_log(e));
     FV_TRY(sit(e));
     int32_t n = (int32_t)fv_options_int(e->o, "spectra");
-    if (n > 0) FV_TRY(fv_eval_spectra(e->local, &e->head.exam, e->eval_run.side, n, &e->spectra));
+    if (n > 0) FV_TRY(fv_eval_spectra(e->local, &e->head.suite, e->eval_run.side, n, &e->spectra));
     return tell(e);
 }
 

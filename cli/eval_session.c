@@ -30,11 +30,11 @@ int32_t fv_eval_session_side(const fv_model_config *cfg) {
     return side > FV_RENDER_SIDE_MAX ? FV_RENDER_SIDE_MAX : side;
 }
 
-fv_status fv_eval_session_take(const fv_suite *exam, int32_t side, int32_t policy, int32_t item,
+fv_status fv_eval_session_take(const fv_suite *suite, int32_t side, int32_t policy, int32_t item,
                                fv_eval_session *out) {
     fv_eval_session *s = out;
     *s = (fv_eval_session){.item_score = {.policy = policy, .item = item}};
-    fv_status st = fv_suite_item(exam, item, &s->item);
+    fv_status st = fv_suite_item(suite, item, &s->item);
     for (int32_t i = 0; i < s->item.n_image && st == FV_OK; i++)
         st = fv_eval_session_paint(&s->item.scene[i], side, &s->image[i]);
     if (st == FV_OK)

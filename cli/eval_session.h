@@ -26,7 +26,7 @@ typedef struct fv_eval_session {
 } fv_eval_session; /* {0} may be left */
 
 /* Makes the item and paints its images, `side` pixels wide and high. */
-fv_status fv_eval_session_take(const fv_suite *exam, int32_t side, int32_t policy, int32_t item,
+fv_status fv_eval_session_take(const fv_suite *suite, int32_t side, int32_t policy, int32_t item,
                                fv_eval_session *out);
 void fv_eval_session_leave(fv_eval_session *s);
 

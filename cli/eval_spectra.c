@@ -68,11 +68,11 @@ static fv_status on_mass(void *user, const float *mass, int32_t n_layer) {
     return FV_OK;
 }
 
-static fv_status add_item(spectra *s, fv_local *local, const fv_suite *exam, int32_t side,
+static fv_status add_item(spectra *s, fv_local *local, const fv_suite *suite, int32_t side,
                           int32_t item) {
     fv_eval_session session;
     fv_report report = {0};
-    FV_TRY(fv_eval_session_take(exam, side, 0, item, &session));
+    FV_TRY(fv_eval_session_take(suite, side, 0, item, &session));
     fv_ask ask = {.n_image = session.item.n_image,
                   .images = session.image,
                   .n_turn = session.n_chat,
@@ -110,14 +110,14 @@ static json_t *layer_json(const spectra *s, int32_t l) {
 static json_t *to_json(const spectra *s) {
     json_t *layers = json_array();
     for (int32_t l = 0; l < s->shape.n_layer; l++) json_array_append_new(layers, layer_json(s, l));
-    return json_pack("{s:i, s:f, s:f, s:i, s:i, s:o}", "items", s->n_store, "rows",
+    return json_pack("{s:i, s:f, s:f, s:i, s:i, s:o}", "items", s->n_store, "tokens",
                      s->rows / s->n_store, "visual_share", s->share / s->n_store, "n_kv",
                      s->shape.n_kv, "d_head", s->shape.d_head, "layers", layers);
 }
 
 /* ---- the whole -------------------------------------------------------------------------- */
 
-static fv_status run(spectra *s, fv_local *local, const fv_suite *exam, int32_t side,
+static fv_status run(spectra *s, fv_local *local, const fv_suite *suite, int32_t side,
                      int32_t n_item, json_t **out) {
     size_t d = (size_t)s->shape.d_head, n = 2 * (size_t)s->shape.n_layer;
     fv_progress progress;
@@ -132,7 +132,7 @@ static fv_status run(spectra *s, fv_local *local, const fv_suite *exam, int32_t 
     fv_progress_begin(&progress);
     fv_status st = FV_OK;
     for (int32_t i = 0; i < n_item && st == FV_OK; i++) {
-        st = add_item(s, local, exam, side, i);
+        st = add_item(s, local, suite, side, i);
         fv_progress_show(&progress, i + 1, n_item, "spectra");
     }
     fv_progress_end(&progress);
@@ -141,11 +141,11 @@ static fv_status run(spectra *s, fv_local *local, const fv_suite *exam, int32_t 
     return *out ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for spectra");
 }
 
-fv_status fv_eval_spectra(fv_local *local, const fv_suite *exam, int32_t side, int32_t n_item,
+fv_status fv_eval_spectra(fv_local *local, const fv_suite *suite, int32_t side, int32_t n_item,
                           json_t **out) {
     const fv_text_config *text = &fv_local_config(local)->text;
     spectra s = {.shape = {.n_layer = text->n_layer, .n_kv = text->n_kv, .d_head = text->d_head}};
-    fv_status st = run(&s, local, exam, side, n_item, out);
+    fv_status st = run(&s, local, suite, side, n_item, out);
     free(s.sum);
     free(s.rank);
     free(s.mass);

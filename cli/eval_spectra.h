@@ -13,7 +13,7 @@
  * largest, mean over items and heads; and the share of its attention that the last row of the
  * prompt pays to visual tokens, mean over query heads. Gives *out (eval/README.md: "spectra").
  * `local` has nothing else under way, and keeps rows as f32. */
-fv_status fv_eval_spectra(fv_local *local, const fv_suite *exam, int32_t side, int32_t n_item,
+fv_status fv_eval_spectra(fv_local *local, const fv_suite *suite, int32_t side, int32_t n_item,
                           json_t **out);
 
 #endif

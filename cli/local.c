@@ -29,7 +29,7 @@ static fv_status open_sides(fv_local *l) {
     l->runs = calloc((size_t)l->n_run_max, sizeof(fv_local_run *));
     l->logits = malloc(FV_LOCAL_TOGETHER * (size_t)text->vocab * sizeof *l->logits);
     if (!l->runs || !l->logits) return FV_FAIL(FV_ENOMEM, "out of memory for logits");
-    return fv_scheduler_open(e, l->receiver, l->conversations, l->n_run_max, FV_LOCAL_PROMPT_ROWS,
+    return fv_scheduler_open(e, l->receiver, l->conversations, l->n_run_max, FV_LOCAL_PROMPT_TOKENS,
                              &fv_local_scheduler_hooks, &l->scheduler);
 }
 

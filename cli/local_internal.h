@@ -5,9 +5,9 @@
 #include "cli/local.h"
 
 enum {
-    FV_LOCAL_TOGETHER = 4,     /* prompts in one pass, as in a prefill worker */
-    FV_LOCAL_PROMPT_ROWS = 64, /* of later questions, in a step */
-    FV_LOCAL_KEEP_S = 1000000, /* whoever keeps a conversation here is this process itself */
+    FV_LOCAL_TOGETHER = 4,       /* prompts in one pass, as in a prefill worker */
+    FV_LOCAL_PROMPT_TOKENS = 64, /* of later questions, in a step */
+    FV_LOCAL_KEEP_S = 1000000,   /* whoever keeps a conversation here is this process itself */
 };
 
 typedef struct fv_local_run fv_local_run; /* a request on its way */

@@ -84,9 +84,9 @@ static json_t *packed_json(const fv_report *r) {
 }
 
 static json_t *recompressed_json(const fv_recompress_report *r) {
-    return json_pack("{s:I, s:i, s:I, s:f, s:f}", "rows", (json_int_t)r->rows, "layers", r->n_layer,
-                     "bytes_freed", (json_int_t)r->bytes, "error", (double)r->error, "seconds",
-                     r->seconds);
+    return json_pack("{s:I, s:i, s:I, s:f, s:f}", "tokens", (json_int_t)r->rows, "layers",
+                     r->n_layer, "bytes_freed", (json_int_t)r->bytes, "error", (double)r->error,
+                     "seconds", r->seconds);
 }
 
 static json_t *handoff_json(const fv_report *r) {
@@ -226,6 +226,9 @@ static void print_text_keys(FILE *f, const fv_pack_report *p, const char *lead) 
     }
 }
 
+/* The unit of every number of bytes that is printed. */
+static double kib(size_t bytes) { return (double)bytes / 1024; }
+
 /* Layers of the same ranks, of codes, or merged, together, with the largest of their errors. */
 static void print_packed(FILE *f, const fv_pack_report *p) {
     const char *lead = "packed   ";
@@ -249,23 +252,24 @@ static void print_packed(FILE *f, const fv_pack_report *p) {
         lead = "; ";
     }
     print_text_keys(f, p, lead);
-    fprintf(f, "; %zu bytes instead of %zu, %.3f s\n", p->bytes, p->bytes_raw, p->seconds);
+    fprintf(f, "; %.1f KiB instead of %.1f KiB, %.3f s\n", kib(p->bytes), kib(p->bytes_raw),
+            p->seconds);
 }
 
 static void print_recompressed(FILE *f, const fv_recompress_report *r) {
     if (r->rows == 0) return;
     fprintf(f,
             "compressed keys of %" PRIu64
-            " more text tokens, in %d layers: %zu bytes freed, error at most %.3f, %.3f s\n",
-            r->rows, r->n_layer, r->bytes, (double)r->error, r->seconds);
+            " more text tokens, in %d layers: %.1f KiB freed, error at most %.3f, %.3f s\n",
+            r->rows, r->n_layer, kib(r->bytes), (double)r->error, r->seconds);
 }
 
 static void print_handoff(FILE *f, const fv_report *r) {
     if (r->bytes_sent == 0) return;
-    fprintf(f, "hand-off %" PRIu64 " bytes in %" PRIu64 " %s, %.3f s, transport %s", r->bytes_sent,
+    fprintf(f, "hand-off %.1f KiB in %" PRIu64 " %s, %.3f s, transport %s", kib(r->bytes_sent),
             r->sections ? r->sections : r->frames, r->sections ? "sections" : "frames",
             r->s_handoff, r->transport);
-    if (r->bytes_pair) fprintf(f, " (%" PRIu64 " bytes)", r->bytes_pair);
+    if (r->bytes_pair) fprintf(f, " (%.1f KiB)", kib(r->bytes_pair));
     if (r->n_fallback) fprintf(f, ", %" PRIu64 " frames over grpc instead", r->n_fallback);
     fputc('\n', f);
 }
@@ -278,17 +282,20 @@ void fv_report_print(FILE *f, const fv_report_source *source, const fv_report *r
     print_mapped(f, r);
     print_stages(f, r);
     print_packed(f, &r->packed);
-    fprintf(f, "KV       %zu bytes exact, %zu held after prefill (%.2fx smaller), %zu at the end",
-            r->bytes_raw, start, start ? (double)r->bytes_raw / (double)start : 0.0, end);
+    fprintf(
+        f,
+        "KV       %.1f KiB exact, %.1f KiB held after prefill (%.2fx smaller), %.1f KiB at the end",
+        kib(r->bytes_raw), kib(start), start ? (double)r->bytes_raw / (double)start : 0.0,
+        kib(end));
     if (r->bytes_tables_end)
-        fprintf(f, ", and %zu bytes of tables of compressed layers", r->bytes_tables_end);
+        fprintf(f, ", plus %.1f KiB of tables of compressed layers", kib(r->bytes_tables_end));
     fputc('\n', f);
     if (r->entries_evicted)
         fprintf(f,
                 "evicted  %" PRIu64
                 " KV entries, each of one KV head, as the answer grew; visual KV "
-                "went from %zu bytes to %zu\n",
-                r->entries_evicted, r->bytes_visual, r->bytes_visual_end);
+                "went from %.1f KiB to %.1f KiB\n",
+                r->entries_evicted, kib(r->bytes_visual), kib(r->bytes_visual_end));
     print_recompressed(f, &r->recompressed);
     print_handoff(f, r);
     fprintf(f, "seconds  preprocess %.3f, vision %.3f, prefill %.3f, first token at %.3f",

@@ -68,7 +68,7 @@ static const fv_option table[] = {
      "for prefill workers: limit of pixels per request", 1, 1e12},
     {"lease-ms", "FOVEA_LEASE_MS", FV_OPTION_INT, "MS", NULL,
      "for decode workers: silence after which a grant expires", 10, 3600000},
-    {"claim-ms", "FOVEA_CLAIM_MS", FV_OPTION_INT, "MS", NULL,
+    {"attach-ms", "FOVEA_ATTACH_MS", FV_OPTION_INT, "MS", NULL,
      "for decode workers: time for the router to attach to a hand-off", 10, 3600000},
     {"keep-ms-max", "FOVEA_KEEP_MS_MAX", FV_OPTION_INT, "MS", NULL,
      "for decode workers: maximum time a conversation is kept", 0, 86400000},
@@ -94,7 +94,7 @@ static const struct passed {
     {"device", WORKERS},      {"gpu", WORKERS},       {"plugin-dir", WORKERS},
     {"isa", WORKERS},         {"transport", WORKERS}, {"chunk", PREFILL},
     {"cache-bytes", PREFILL}, {"pixels", PREFILL},    {"request-pixels", PREFILL},
-    {"lease-ms", DECODE},     {"claim-ms", DECODE},   {"keep-ms-max", DECODE},
+    {"lease-ms", DECODE},     {"attach-ms", DECODE},  {"keep-ms-max", DECODE},
     {"deadline-ms", ROUTER},  {"silence-ms", ROUTER}, {"stall-ms", ROUTER},
 };
 enum { N_PASSED = sizeof passed / sizeof passed[0] };

@@ -17,7 +17,7 @@ static const fv_option table[] = {
      "size of the KV pool in bytes; 0: unlimited", 0, 9e15},
     {"batch", "FOVEA_BATCH", FV_OPTION_INT, "N", "64",
      "maximum number of running requests; others wait", 1, 4096},
-    {"prompt-rows", "FOVEA_PROMPT_ROWS", FV_OPTION_INT, "N", "256",
+    {"prompt-tokens", "FOVEA_PROMPT_TOKENS", FV_OPTION_INT, "N", "256",
      "maximum prompt tokens of continued conversations per step", 1, 1 << 16},
     {"queue", "FOVEA_QUEUE", FV_OPTION_INT, "N", "256",
      "maximum number of waiting requests; excess requests are rejected", 1, 1 << 16},
@@ -25,11 +25,11 @@ static const fv_option table[] = {
      "maximum number of hand-offs waiting for memory, oldest request first; excess hand-offs are "
      "rejected",
      1, 1 << 16},
-    {"room-ms", "FOVEA_ROOM_MS", FV_OPTION_INT, "MS", "30000",
+    {"memory-wait-ms", "FOVEA_MEMORY_WAIT_MS", FV_OPTION_INT, "MS", "30000",
      "maximum time a hand-off waits for memory", 0, 3600000},
     {"lease-ms", "FOVEA_LEASE_MS", FV_OPTION_INT, "MS", "30000",
      "silence of a prefill worker after which its grant expires", 10, 3600000},
-    {"claim-ms", "FOVEA_CLAIM_MS", FV_OPTION_INT, "MS", "30000",
+    {"attach-ms", "FOVEA_ATTACH_MS", FV_OPTION_INT, "MS", "30000",
      "time for the router to attach to a hand-off", 10, 3600000},
     {"keep-ms-max", "FOVEA_KEEP_MS_MAX", FV_OPTION_INT, "MS", "600000",
      "maximum time a conversation is kept after an answer; 0: never", 0, 86400000},
@@ -164,17 +164,17 @@ static fv_status open_worker(program *p) {
     opt.kv_dtype = p->kv_dtype;
     opt.kv_bytes = (size_t)fv_options_int(o, "kv-bytes");
     opt.batch_max = (int32_t)fv_options_int(o, "batch");
-    opt.prompt_rows = (int32_t)fv_options_int(o, "prompt-rows");
+    opt.prompt_tokens = (int32_t)fv_options_int(o, "prompt-tokens");
     opt.queue_max = (int32_t)fv_options_int(o, "queue");
     opt.keep_s_max = 1e-3 * (double)fv_options_int(o, "keep-ms-max");
     opt.keep_bytes = (size_t)fv_options_int(o, "keep-bytes");
     opt.probe_s = 1e-3 * (double)fv_options_int(o, "probe-ms");
     opt.waiting_max = (int32_t)fv_options_int(o, "waiting");
-    opt.wait_s_max = 1e-3 * (double)fv_options_int(o, "room-ms");
+    opt.wait_s_max = 1e-3 * (double)fv_options_int(o, "memory-wait-ms");
     opt.on_change = on_change;
     opt.user = p;
     opt.grants.lease_s = 1e-3 * (double)fv_options_int(o, "lease-ms");
-    opt.grants.claim_s = 1e-3 * (double)fv_options_int(o, "claim-ms");
+    opt.grants.attach_s = 1e-3 * (double)fv_options_int(o, "attach-ms");
     FV_TRY(fv_decode_worker_open(fv_daemon_bridge(p->daemon), &opt, &p->worker));
     p->place.pulse = fv_decode_worker_pulse(p->worker);
     return FV_OK;

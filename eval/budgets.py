@@ -1,7 +1,7 @@
 """Which parameters give a method a share of the visual KV bytes that `exact` holds.
 
 METHODS says it for each: share, layers of the network -> parameters, or None where the method does not come so far
-down, of values in 16 bits. Layers are given as n/32 and mapped by fovea; shares of a prompt's rows are set for prompts like the exam's,
+down, of values in 16 bits. Layers are given as n/32 and mapped by fovea; shares of a prompt's tokens are set for prompts like the evaluation's,
 nine tenths of them visual. What a policy really holds is measured with its answers; these only aim.
 
 Where a paper's own setting lies near a share, its preset stands for it (PUBLISHED). A method that is not here is

@@ -8,8 +8,8 @@
     eval/compare.py --check                           ends with 1 when they say anything else
 
 Rounds: the presets, then the budgets in turn (budgets.py says which policies). Page and tables are written behind
-each, so that a run may be ended behind any. What other exams have answered is taken over: build/exam/N of
-`./dev exam --items N` where it is there, and every --reuse DIR.
+each, so that a run may be ended after any. Answers of other evaluations are reused: build/eval/N of
+`./dev eval --items N` where it is there, and every --reuse DIR.
 """
 import argparse
 import json
@@ -20,7 +20,7 @@ from pathlib import Path
 import budgets
 import presets
 import timings
-from sitting import ROOT, add_arguments, policies, rows_of, sit, stamp
+from runs import ROOT, add_arguments, policies, rows_of, run_eval, stamp
 from tables import asked, filled, front, head, held, line, no_ranking, put, score, too_few
 
 RESULT = ROOT / "eval/results/compare.json"
@@ -63,7 +63,7 @@ def budget_round(listed, budget, layers):
 
 
 def rounds(args):
-    """(name, [(name, policy)]) of each exam."""
+    """(name, [(name, policy)]) of each evaluation."""
     listed, layers = policies(args), layers_of(args)
     yield "presets", list(preset_round(listed))
     for budget in args.budgets:
@@ -104,7 +104,7 @@ def written():
 
 
 def write(report):
-    """One row of the exam on one line of the file."""
+    """One policy on one line of the file."""
     def lines(key):
         return ",\n".join("  " + json.dumps(row, separators=(",", ":")) for row in report[key])
     rest = {k: v for k, v in report.items() if k not in ("rows", "groups")}
@@ -118,8 +118,8 @@ def read():
 
 
 def answered_by(args):
-    """Folders of exams whose answers are taken over: of other rounds, sizes and tables of budgets too."""
-    folders = [ROOT / f"build/exam/{args.items}", *sorted(args.out.glob("*-*")), *(p.resolve() for p in args.reuse)]
+    """Folders of evaluations whose answers are reused: of other rounds, sizes and tables of budgets too."""
+    folders = [ROOT / f"build/eval/{args.items}", *sorted(args.out.glob("*-*")), *(p.resolve() for p in args.reuse)]
     for folder in folders:
         if (folder / "items.jsonl").exists():
             with open(folder / "items.jsonl") as file:
@@ -129,11 +129,11 @@ def answered_by(args):
                 yield str(folder)
 
 
-def sit_round(args, name, asked):
-    """A round's exam; the folder is of these policies, so that a table that has changed begins another one."""
+def run_round(args, name, asked):
+    """Evaluates a round. The name of the folder has a checksum of the policies, so a changed table starts a new one."""
     texts = [r["policy"] for r in asked]
     folder = f"{name}-{args.items}-{args.seed}-{zlib.crc32(chr(10).join(texts).encode()):08x}"
-    return sit(args, folder, texts, args.items, args.seed, [f for f in answered_by(args) if Path(f).name != folder])
+    return run_eval(args, folder, texts, args.items, args.seed, [f for f in answered_by(args) if Path(f).name != folder])
 
 
 def examine(args):
@@ -142,13 +142,13 @@ def examine(args):
     print(f"{len(todo)} rounds, {n} policies, {n * args.items} answers, less what is there already", file=sys.stderr)
     for name, wanted in todo:
         asked = rows_of(args, wanted)
-        report = sit_round(args, name, asked)
+        report = run_round(args, name, asked)
         budget = name.replace("-", "/") if name != "presets" else None
         for row, result in list(zip(asked, report["results"]))[1 if rows else 0:]:
             rows.append(told_row(row, listed, result, budget))
-        exam = {k: report["exam"][k] for k in ("checkpoint", "items", "seed", "kv_dtype", "dialog", "first")}
+        suite = {k: report["eval"][k] for k in ("checkpoint", "items", "seed", "kv_dtype", "dialog", "first")}
         groups = [{k: g[k] for k in ("group", "measure", "n", "chance")} for g in report["results"][0]["groups"]]
-        write({"exam": {**exam, **stamp(args, written()), "budgets": args.budgets}, "timings": read().get("timings"), "groups": groups,
+        write({"eval": {**suite, **stamp(args, written()), "budgets": args.budgets}, "timings": read().get("timings"), "groups": groups,
                "rows": rows})
         tables(False)
 
@@ -182,7 +182,7 @@ def named(row):
 
 
 def about(report, eval_folder):
-    e = report["exam"]
+    e = report["eval"]
     picture = of_group(report, "shape")[0][1]["visual"]
     yield (f"`./dev compare --items {e['items']}`, commit `{e['commit']}`, seed {e['seed']}: {len(report['rows'])} policies, {e['items']} "
            f"items, the same for all; checkpoint `{e['checkpoint']}`, all KV in {e['kv_dtype']}. "
@@ -197,12 +197,12 @@ def bounds(g):
     return (value + d[1] - d[0], value + d[2] - d[0]) if d else (value, value)
 
 
-def exam_lines(report):
+def front_lines(report):
     """The front over all tasks, and at the budgets that are asked first what choosing nothing does."""
     rows = of_group(report, "all")
     whole = rows[0][1]["visual"]
     best = front(rows, lambda r: bounds(r[1]), lambda r: held(r[1]))
-    plain = [r for r in rows if r[0]["method"] in BASELINES and r not in best and r[0]["budget"] in report["exam"]["budgets"][:2]]
+    plain = [r for r in rows if r[0]["method"] in BASELINES and r not in best and r[0]["budget"] in report["eval"]["budgets"][:2]]
     yield from head(["policy", "visual KV held, % of `exact`", "after prefill", "sent, including text", "difference from `exact`, points"])
     for row, g in [rows[0]] + [r for r in reversed(best) if r != rows[0]] + plain:
         mark = " (baseline)" if (row, g) in plain else ""
@@ -221,7 +221,7 @@ def timing_lines(report):
     at_once = sorted({r["concurrency"] for r in t["rows"]})
     by = {(r["name"], r["concurrency"]): r for r in t["rows"]}
     names = [r["name"] for r in t["rows"] if r["concurrency"] == at_once[0]]
-    rows = by[names[0], at_once[0]]["prompt_rows"]
+    rows = by[names[0], at_once[0]]["prompt_tokens"]
     yield ""
     yield (f"Latency on a fleet of one prefill and one decode worker, `{t['network']}` (random weights): a question about an "
            f"image that is encoded once, {rows:.0f} prompt tokens, {t['max_tokens']} generated tokens, "
@@ -246,7 +246,7 @@ def summary(report):
     yield "After `exact`, the Pareto front: from the smallest up, each policy whose interval is above that of the one before; policies that " \
           "intervals do not separate are left out. `random` and `grid` are baselines. Figures by task: [compare.html](../eval/results/compare.html)."
     yield ""
-    yield from exam_lines(report)
+    yield from front_lines(report)
     yield from timing_lines(report)
 
 
@@ -254,7 +254,7 @@ def by_budget(report):
     """Methods against budgets over all tasks: points to exact, and the share that was really held."""
     rows = of_group(report, "all")
     whole = rows[0][1]["visual"]
-    columns = [b for b in ["1/2", "1/4", "1/8", "1/16", "1/32"] if b in report["exam"]["budgets"]]
+    columns = [b for b in ["1/2", "1/4", "1/8", "1/16", "1/32"] if b in report["eval"]["budgets"]]
     cells = {(r["method"], r["budget"]): f"{number(g)} at {share(held(g), whole)}" for r, g in rows if r["budget"]}
     yield from about(report, "")
     yield ""

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What every preset costs: one evaluation of all of them, the tables in docs/PRESETS.md and eval/RESULTS.md, and the figure.
 
-    eval/presets.py [--items N,N2]  ./dev exam: runs (or resumes), writes eval/results/presets.json, fills tables and figure;
+    eval/presets.py [--items N,N2]  ./dev eval: runs (or resumes), writes eval/results/presets.json, fills tables and figure;
                                     several numbers run in turn, so there are tables before the last one ends
     eval/presets.py --reuse DIR     reuses the answers of an evaluation there
     eval/presets.py --tables        only fills tables and figure from that file
@@ -14,7 +14,7 @@ import argparse
 import json
 from pathlib import Path
 
-from sitting import ROOT, add_arguments, group, policies, rows_of, sit, stamp
+from runs import ROOT, add_arguments, group, policies, rows_of, run_eval, stamp
 from figure import svg
 from tables import asked, filled, head, held, line, no_ranking, points, put, score, too_few
 
@@ -28,7 +28,7 @@ SEED = 2  # the search that chose CLOSER saw the items of 0 and 1 (search.py)
 SEVERAL = ("two-hop", "all")  # groups of several tasks
 
 
-# ---- the exam ------------------------------------------------------------------------------
+# ---- the evaluation -------------------------------------------------------------------------
 
 def wanted(args):
     """The policies besides exact: (name, policy)."""
@@ -41,9 +41,9 @@ def examine(args, items, smaller):
     """Reuses the answers of the smaller evaluations."""
     rows = rows_of(args, wanted(args))
     reuse = smaller + [str(p.resolve()) for p in args.reuse]
-    report = sit(args, f"{items}", [r["policy"] for r in rows], items, args.seed, reuse)
+    report = run_eval(args, f"{items}", [r["policy"] for r in rows], items, args.seed, reuse)
     if args.closer > items:
-        report["closer"] = sit(args, f"closer-{args.closer}", ["exact", f"preset={CLOSER}"], args.closer, args.seed,
+        report["closer"] = run_eval(args, f"closer-{args.closer}", ["exact", f"preset={CLOSER}"], args.closer, args.seed,
                                [f"{items}", *reuse])
     RESULT.parent.mkdir(parents=True, exist_ok=True)
     RESULT.write_text(json.dumps({"rows": rows, "by": stamp(args, [RESULT.parent, FIGURE, *TABLES]), **report}, indent=1) + "\n")
@@ -56,13 +56,13 @@ def name_of(row):
 
 
 def about(report, eval_folder):
-    exam, all_items = report["exam"], group(report["results"][0], "all")
+    suite, all_items = report["eval"], group(report["results"][0], "all")
     picture = group(report["results"][0], "shape")["kv_bytes"]["visual_exact"]
-    yield (f"`./dev exam --items {exam['items']}`, commit `{report['by']['commit']}`, seed {exam['seed']}, which no search has seen: "
-           f"{exam['items']} items, {exam['items'] // len(exam['tasks'])} per task, the same for every policy; checkpoint "
-           f"`{exam['checkpoint']}`, all KV in {exam['kv_dtype']}, {all_items['kv_bytes']['visual_exact'] / 1024:.0f} KiB of visual KV per "
-           "item under `exact`. " + asked(exam).format(eval=eval_folder) +
-           " `exact`: percent correct; the others: difference from it in points, with paired 95 % intervals." + too_few(exam["items"]))
+    yield (f"`./dev eval --items {suite['items']}`, commit `{report['by']['commit']}`, seed {suite['seed']}, which no search has seen: "
+           f"{suite['items']} items, {suite['items'] // len(suite['tasks'])} per task, the same for every policy; checkpoint "
+           f"`{suite['checkpoint']}`, all KV in {suite['kv_dtype']}, {all_items['kv_bytes']['visual_exact'] / 1024:.0f} KiB of visual KV per "
+           "item under `exact`. " + asked(suite).format(eval=eval_folder) +
+           " `exact`: percent correct; the others: difference from it in points, with paired 95 % intervals." + too_few(suite["items"]))
     yield ""
     yield no_ranking(picture).format(root="../")
 
@@ -93,8 +93,8 @@ def by_task(report):
     rows = report.get("closer") or report
     at = next(i for i, row in enumerate(report["rows"]) if CLOSER in row["names"])
     result = rows["results"][1 if "closer" in report else at]
-    exam = rows["exam"]
-    yield (f"`{CLOSER}` by task, worst first, {exam['items']} items of seed {exam['seed']}, {exam['items'] // len(exam['tasks'])} per "
+    suite = rows["eval"]
+    yield (f"`{CLOSER}` by task, worst first, {suite['items']} items of seed {suite['seed']}, {suite['items'] // len(suite['tasks'])} per "
            f"task; overall {points(group(result, 'all')['difference'])}, {smaller(result)} smaller than `exact`:")
     yield ""
     found = tasks_of(result)
@@ -145,13 +145,13 @@ def tables(check):
     report = json.loads(RESULT.read_text())
     for path, which in TABLES.items():
         lines = {"summary": summary, "tasks": tasks}[which](report)
-        put(path, filled(path, "exam of the presets", "eval/presets.py", lines), check, "eval/presets.py --tables")
+        put(path, filled(path, "evaluation of the presets", "eval/presets.py", lines), check, "eval/presets.py --tables")
     put(FIGURE, svg(points_of(report)), check, "eval/presets.py --tables")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_arguments(parser, "build/exam")
+    add_arguments(parser, "build/eval")
     parser.add_argument("--items", default="220,2200", help="items of each evaluation, the smaller first [%(default)s]")
     parser.add_argument("--closer", type=int, default=2200, help=f"items of {CLOSER}, where that is more")
     parser.add_argument("--reuse", type=Path, action="append", default=[], help="folder of an evaluation whose answers are reused")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A sheet of items to look at: pictures with their questions and answers.
 
-    python3 eval/preview.py --out sheet.png --split exam --per-task 2
+    python3 eval/preview.py --out sheet.png --split test --per-task 2
 
 Writes a PNG, with the texts in it where PIL is installed; without PIL the pictures alone. The texts
 go to the terminal in either case, in the order of the pictures."""

@@ -1,11 +1,11 @@
-"""The exam's scenes in Python: a door to fovea_scene.so (eval/python/api.h), with the standard library only.
+"""The evaluation's scenes in Python: bindings of fovea_scene.so (eval/python/api.h), with the standard library only.
 
     library = Scenes("build/cpu/bin/fovea_scene.so")
     scenes = library.scenes("train", first=0, n=8, objects=(1, 3))
     pixels = library.render(scenes, 144)          # bytearray [8, 144, 144, 3]
     labels = library.patches(scenes, 12)          # bytearray [8, 12, 12] of PATCH
     turns = library.ask(scenes[0], "color", seed=5)  # [Turn] or None
-    item = library.item("exam", "dialog", 17)     # scenes and turns
+    item = library.item("test", "dialog", 17)     # scenes and turns
 
 Pixels and labels are bytearrays, made for numpy.frombuffer(pixels, numpy.uint8) and
 numpy.frombuffer(labels, scenes.PATCH). A scene is `bytes`: it can be kept, sent and pickled.
@@ -16,7 +16,7 @@ import collections
 import ctypes
 
 VERSION = 1  # FV_API_VERSION
-SPLITS = ["train", "check", "exam"]
+SPLITS = ["train", "check", "test"]
 SHAPES = ["circle", "square", "triangle", "diamond", "cross", "ring"]
 COLORS = ["red", "green", "blue", "yellow", "purple", "orange", "cyan", "white"]
 SIZES = ["small", "medium", "large"]
@@ -100,7 +100,7 @@ class Scenes:
         return self._turns(text)
 
     def item(self, split, task, index, objects=(1, 9), numbers=(0, 3), written_percent=30):
-        """Item `index` of a task; an exam leaves the rest at its default."""
+        """Item `index` of a task; the evaluation leaves the rest at its default."""
         t = self.tasks[task]
         scenes = ctypes.create_string_buffer(2 * self.scene_bytes)
         text = ctypes.create_string_buffer(TEXT_BYTES)

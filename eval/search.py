@@ -30,11 +30,11 @@ import sys
 from pathlib import Path
 
 import tables
-from sitting import ROOT, add_arguments, complaint, group, sit
+from runs import ROOT, add_arguments, complaint, group, run_eval
 
 POINTS = 1.0  # that may be lost
 SEED, FINAL_SEED = 0, 1
-AT_ONCE = 60  # policies in one exam; fovea takes 64
+AT_ONCE = 60  # policies in one evaluation; fovea takes at most 64
 BLOCK_MIN = 16  # rows, for keys that are factored in blocks
 
 RANKS = [(64, 64), (48, 32), (32, 24), (24, 16), (16, 16), (16, 12), (12, 8), (8, 6), (6, 4)]
@@ -154,11 +154,11 @@ def promise(c):
 # ---- rounds --------------------------------------------------------------------------------
 
 def ask(args, found, name, texts, items, seed, reuse):
-    """Each exam begins with exact; folders are numbered, for one takes 64 policies."""
+    """Each evaluation starts with exact. Folders are numbered, because one has at most 64 policies."""
     for i in range(0, len(texts), AT_ONCE):
         part = texts[i:i + AT_ONCE]
         folder = f"{name}-{items}-{i // AT_ONCE}"
-        results = sit(args, folder, ["exact"] + part, items, seed, reuse)["results"]
+        results = run_eval(args, folder, ["exact"] + part, items, seed, reuse)["results"]
         for text, result in zip(part, results[1:]):
             found.note(text, result, items, seed, name)
         if folder not in reuse:
@@ -254,7 +254,7 @@ def main():
 
 
 def checkpoint_of(args):
-    """The fingerprint that the exams were of."""
+    """The fingerprint of the evaluated checkpoint."""
     with open(next(args.out.glob("final-*/items.jsonl"))) as file:
         return json.loads(file.readline())["checkpoint"]
 

@@ -32,10 +32,10 @@ def too_few(items):
     return f" **{items} items are too few for a comparison.**" if items < ENOUGH else ""
 
 
-def asked(exam):
+def asked(suite):
     """How the evaluation was run, in a sentence or two."""
-    dialogs = "Dialogs are kept conversations" if exam["dialog"] == "kept" else "Each turn of a dialog sends the whole chat"
-    first = ("every token, including the first, is computed from the compressed KV" if exam["first"] == "held"
+    dialogs = "Dialogs are kept conversations" if suite["dialog"] == "kept" else "Each turn of a dialog sends the whole chat"
+    first = ("every token, including the first, is computed from the compressed KV" if suite["first"] == "held"
              else "the first token is computed in the prefill, from the full KV")
     return f"{dialogs}, and {first} ([what is scored]({{eval}}README.md))."
 

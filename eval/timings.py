@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from sitting import ROOT
+from runs import ROOT
 
 POLICIES = ["exact", "quality", "paper-st3", "paper-vla", "paper-csp", "paper-attentionpack"]
 REQUESTS = {1: 3, 4: 6, 16: 16}  # by how many clients send them, each one after the other
@@ -92,7 +92,7 @@ def told(name, row):
     return {"name": name, "concurrency": row["concurrency"], "requests": row["ok"],
             "ttft_ms": row["ttft_ms"]["p50"], "tpot_ms": row["tpot_ms"]["p50"],
             "tokens_per_s": row["tokens_per_s"], "sent": kv["sent"]["mean"], "resident": kv["resident"]["mean"],
-            "resident_end": kv["resident_end"]["mean"], "prompt_rows": row["prompt_rows"] / max(row["ok"], 1)}
+            "resident_end": kv["resident_end"]["mean"], "prompt_tokens": row["prompt_tokens"] / max(row["ok"], 1)}
 
 
 def take(args, checkpoint=None, requests=REQUESTS):

@@ -179,7 +179,7 @@ fv_status fv_grants_commit(fv_grants *t, const fv_ticket *ticket, uint64_t n_fra
         return FV_REFUSE(TRUNCATED, "%llu frames were sent and %llu have come",
                          (unsigned long long)n_frame, (unsigned long long)p->next);
     p->state = COMMITTED;
-    p->deadline_s = fv_grants_now(t) + t->opt.claim_s;
+    p->deadline_s = fv_grants_now(t) + t->opt.attach_s;
     t->bytes -= p->bytes;
     *surplus = p->bytes_left;
     return FV_OK;

@@ -14,7 +14,7 @@
  *     state       holds room   deadline            a frame is
  *     OPEN        yes          first_s from issue  accepted: it must be number 0
  *     RECEIVING   yes          lease_s from frame  accepted: the next number, a credit, budget left
- *     COMMITTED   yes          claim_s from commit refused: closed
+ *     COMMITTED   yes          attach_s from commit refused: closed
  *     RELEASED    no           -                   refused: closed, until the place is granted anew
  *     EXPIRED     no           -                   refused: expired, likewise
  *
@@ -51,7 +51,7 @@ typedef struct fv_grant {
 typedef struct fv_grants_options {
     int32_t capacity; /* grants at a time */
     uint32_t frame_max, credits;
-    double lease_s, claim_s;
+    double lease_s, attach_s;
     double first_s; /* until the sender's first word; 0, or longer than lease_s: lease_s */
     double (*clock)(void *user); /* seconds, only forward; NULL: fv_clock_s */
     void *clock_user;

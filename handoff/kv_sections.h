@@ -39,7 +39,7 @@ fv_status fv_compat_check(const fv_compat *mine, const fv_compat *theirs);
 
 typedef struct fv_hello {
     fv_compat compat;          /* in the stream only its hash travels */
-    uint32_t n_text, n_visual; /* prompt rows */
+    uint32_t n_text, n_visual; /* prompt tokens */
     uint32_t max_tokens;       /* rows that the answer may add */
     uint32_t n_reused_text;    /* layers whose text keys are another layer's */
     uint64_t bytes_visual;     /* visual KV of all layers, as it lies in a store, at most */

@@ -8,7 +8,7 @@
  *
  *   fv_packed_part   keys or values; several layers may share one of keys (lazy blocks), while
  *                    values are each layer's own
- *   fv_packed_rows   which prompt rows they are; shared by a layer's keys and values
+ *   fv_packed_rows   which prompt tokens they are; shared by a layer's keys and values
  *
  * ANCHORS. Rows are divided into blocks; a block has an anchor position a, and its keys are packed
  * rotated by their distance to it: row j is Rot(p_j - a) k_j. One block with a = 0: keys as the

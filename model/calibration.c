@@ -32,14 +32,15 @@ static fv_status read_source_layers(const json_t *list, const char *path, int32_
                                     fv_calibrated_blocks *out) {
     fv_calibrated_blocks b = {.n_layer = n_layer};
     if (!json_is_array(list) || json_array_size(list) != (size_t)n_layer || n_layer > 256)
-        return FV_FAIL(FV_EDATA, "%s: lazy.leaders must be a list of %d layers", path, n_layer);
+        return FV_FAIL(FV_EDATA, "%s: lazy.source_layers must be a list of %d layers", path,
+                       n_layer);
     for (int32_t l = 0; l < n_layer; l++) {
         const json_t *item = json_array_get(list, (size_t)l);
         json_int_t v = json_is_integer(item) ? json_integer_value(item) : -1;
         bool leads = v == l, follows = l > 0 && v >= 0 && v == b.source_layer[l - 1];
         if (!leads && !follows)
-            return FV_FAIL(FV_EDATA, "%s: lazy.leaders[%d] is neither %d nor the one before", path,
-                           l, l);
+            return FV_FAIL(FV_EDATA, "%s: lazy.source_layers[%d] is neither %d nor the one before",
+                           path, l, l);
         b.source_layer[l] = (int32_t)v;
     }
     *out = b;
@@ -115,7 +116,8 @@ static fv_status read_members(const json_t *all, const char *path, const char *f
     const json_t *vtw = json_object_get(all, "vtw");
     const json_t *fitprune = json_object_get(all, "fitprune");
     if (lazy)
-        FV_TRY(read_source_layers(json_object_get(lazy, "leaders"), path, n_layer, &out->blocks));
+        FV_TRY(read_source_layers(json_object_get(lazy, "source_layers"), path, n_layer,
+                                  &out->blocks));
     if (visipruner) FV_TRY(read_thresholds(visipruner, path, out));
     if (vtw) FV_TRY(read_withdraw(vtw, path, n_layer, out));
     if (!fitprune) return FV_OK;

@@ -30,7 +30,7 @@ static const fv_option table[] = {
      "maximum number of requests in a prefill batch", 1, FV_PREFILL_BATCH_MAX},
     {"chunk", "FOVEA_CHUNK", FV_OPTION_INT, "N", "512",
      "prefill chunk size in tokens; 0: the whole prompt; affects memory and speed, never the result", 0, 1 << 20},
-    {"ship-layers", "FOVEA_SHIP_LAYERS", FV_OPTION_INT, "N", "0",
+    {"export-layers", "FOVEA_EXPORT_LAYERS", FV_OPTION_INT, "N", "0",
      "layers sent together, while later ones are computed; 0: an eighth of them", 0, 256},
     {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0", "number of compute threads; 0: all cores", 0, 1024},
     {"device", "FOVEA_DEVICE", FV_OPTION_STRING, "NAME", "auto", "auto, cpu or cuda", 0, 0},
@@ -135,7 +135,7 @@ static fv_status open_worker(server *s) {
                                      .queue = (int32_t)fv_options_int(o, "queue"),
                                      .batch = (int32_t)fv_options_int(o, "batch"),
                                      .chunk = (int32_t)fv_options_int(o, "chunk"),
-                                     .ship_layers = (int32_t)fv_options_int(o, "ship-layers"),
+                                     .export_layers = (int32_t)fv_options_int(o, "export-layers"),
                                      .probe_s = 1e-3 * (double)fv_options_int(o, "probe-ms"),
                                      .on_change = on_change,
                                      .user = s};

@@ -39,7 +39,7 @@ typedef struct fv_import {
     uint32_t *rows; /* [N, Hkv, FV_N_SEG] as ROWS said */
     bool ranked;    /* RANK came for the layer whose ROWS are due */
     int32_t *mask;  /* [N] as VEIL said: masked image tokens at the end of each head */
-    uint8_t *seen;  /* [prompt rows] which positions of a head in any order came; or NULL */
+    uint8_t *seen;  /* [prompt tokens] which positions of a head in any order came; or NULL */
     uint64_t n_rows, bytes_visual; /* announced so far */
     int32_t n_reused_text;         /* layers that LEAD gave another's text keys */
     uint8_t *payload;              /* of a section that is not rows, while it comes */

@@ -110,7 +110,7 @@ static fv_status check_source_layer(const fv_import *l, const fv_kv_packed_form 
         lead->rows.n_anchor != f->n_anchor ||
         lead->part[FV_PACKED_K].shape.form != f->part[FV_PACKED_V].form ||
         (f->part[FV_PACKED_V].borrows && fv_kv_source_layer(l->got.kv, l->layer) != l->layer))
-        return malformed(l, "it names a leader that has no such keys");
+        return malformed(l, "it names a source layer that has no such keys");
     return FV_OK;
 }
 

@@ -20,7 +20,7 @@ struct fv_receiver {
 
 fv_grants_options fv_grants_options_default(void) {
     return (fv_grants_options){
-        .capacity = 256, .frame_max = FV_FRAME_MAX, .credits = 16, .lease_s = 30, .claim_s = 30};
+        .capacity = 256, .frame_max = FV_FRAME_MAX, .credits = 16, .lease_s = 30, .attach_s = 30};
 }
 
 /* ---- ends ------------------------------------------------------------------------------ */
@@ -29,7 +29,7 @@ int32_t fv_receiver_expire(fv_receiver *r) {
     int32_t n = 0;
     double now = fv_grants_now(r->grants);
     for (fv_import *l; (l = fv_grants_expire(r->grants, now)) != NULL; n++) {
-        FV_LOG(INFO, WIRE, "handoff=expired rows=%llu bytes=%llu", (unsigned long long)l->n_rows,
+        FV_LOG(INFO, WIRE, "handoff=expired tokens=%llu bytes=%llu", (unsigned long long)l->n_rows,
                (unsigned long long)l->reader.totals.bytes);
         fv_import_close(l);
     }

@@ -69,7 +69,7 @@ uint64_t fv_receiver_granted(const fv_receiver *r); /* bytes promised and not ye
 
 typedef struct fv_received {
     fv_kv *kv;    /* owned, until it is taken out */
-    int32_t n;    /* prompt rows */
+    int32_t n;    /* prompt tokens */
     int32_t *ids; /* [n] owned; at image tokens whatever the sender had */
     uint8_t *seg; /* [n] owned; fv_kv_segment */
     int32_t next; /* position of the first generated token */

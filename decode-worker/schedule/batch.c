@@ -17,7 +17,7 @@ typedef struct member {
 struct fv_batch {
     fv_model_runner *runner;
     fv_device *device;
-    int32_t n, n_max, prompt_rows;
+    int32_t n, n_max, prompt_tokens;
     size_t vocab;
     member *list;       /* [n_max] in the order of joining */
     fv_step_seq *step;  /* [n_max] */
@@ -25,12 +25,12 @@ struct fv_batch {
     int32_t cap_logits; /* rows of it */
 };
 
-fv_status fv_batch_open(fv_decoder *dec, int32_t n_max, int32_t prompt_rows, fv_batch **out) {
+fv_status fv_batch_open(fv_decoder *dec, int32_t n_max, int32_t prompt_tokens, fv_batch **out) {
     fv_batch *b = calloc(1, sizeof *b);
     if (!b) return FV_FAIL(FV_ENOMEM, "out of memory for a batch");
     b->device = fv_decoder_backend(dec)->device;
     b->n_max = n_max;
-    b->prompt_rows = prompt_rows;
+    b->prompt_tokens = prompt_tokens;
     b->vocab = (size_t)fv_decoder_config(dec)->vocab;
     b->list = calloc((size_t)n_max, sizeof *b->list);
     b->step = calloc((size_t)n_max, sizeof *b->step);
@@ -105,7 +105,7 @@ static void evict_all(fv_batch *b, fv_batch_told on_event, void *ctx) {
 
 /* Says which rows run now: everybody's next one, and of prompts as many as a step may have. */
 static int32_t plan_step(fv_batch *b) {
-    int32_t n_seq = 0, left = b->prompt_rows;
+    int32_t n_seq = 0, left = b->prompt_tokens;
     for (int32_t i = 0; i < b->n; i++) {
         member *m = &b->list[i];
         int32_t n_ids, n_prompt;

@@ -3,7 +3,7 @@
 
 /* CONTINUOUS BATCH: answers join and leave between steps; each step advances all of them by one
  * token. An answer that brings a prompt of several rows takes as many steps as its rows need: a
- * step runs at most prompt_rows of such rows, first come first served, so that the others' tokens
+ * step runs at most prompt_tokens of such rows, first come first served, so that the others' tokens
  * do not wait for the whole of it. What an answer says depends neither on who else is in the batch
  * nor on how its prompt was cut. The compute thread. */
 #include "decode-worker/evict/evict.h"
@@ -13,7 +13,7 @@
 typedef struct fv_batch fv_batch; /* opaque; borrows the model runner's decoder */
 
 /* For at most n_max answers at a time, and at least 1 prompt row in a step. */
-fv_status fv_batch_open(fv_decoder *dec, int32_t n_max, int32_t prompt_rows, fv_batch **out);
+fv_status fv_batch_open(fv_decoder *dec, int32_t n_max, int32_t prompt_tokens, fv_batch **out);
 void fv_batch_close(fv_batch *b); /* every answer must have left; NULL is fine */
 
 /* An answer joins, of whose ids the first n_held have run through the network and the others, at

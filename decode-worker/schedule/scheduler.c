@@ -25,8 +25,9 @@ struct fv_scheduler {
 };
 
 fv_status fv_scheduler_open(const fv_engine *engine, fv_receiver *receiver,
-                            fv_conversations *conversations, int32_t batch_max, int32_t prompt_rows,
-                            const fv_scheduler_hooks *hooks, fv_scheduler **out) {
+                            fv_conversations *conversations, int32_t batch_max,
+                            int32_t prompt_tokens, const fv_scheduler_hooks *hooks,
+                            fv_scheduler **out) {
     fv_scheduler *a = calloc(1, sizeof *a);
     if (!a) return FV_FAIL(FV_ENOMEM, "out of memory for answers");
     *a = (fv_scheduler){.engine = engine,
@@ -34,7 +35,7 @@ fv_status fv_scheduler_open(const fv_engine *engine, fv_receiver *receiver,
                         .conversations = conversations,
                         .batch_max = batch_max,
                         .hooks = *hooks};
-    fv_status st = fv_batch_open(engine->dec, batch_max, prompt_rows, &a->batch);
+    fv_status st = fv_batch_open(engine->dec, batch_max, prompt_tokens, &a->batch);
     if (st != FV_OK) {
         free(a);
         return st;

@@ -108,10 +108,11 @@ typedef struct fv_scheduler_hooks {
 typedef struct fv_scheduler fv_scheduler; /* opaque */
 
 /* Borrows engine, receiver and conversations; hooks are copied. At most batch_max run at a time,
- * and at most prompt_rows rows of their prompts in a step. */
+ * and at most prompt_tokens rows of their prompts in a step. */
 fv_status fv_scheduler_open(const fv_engine *engine, fv_receiver *receiver,
-                            fv_conversations *conversations, int32_t batch_max, int32_t prompt_rows,
-                            const fv_scheduler_hooks *hooks, fv_scheduler **out);
+                            fv_conversations *conversations, int32_t batch_max,
+                            int32_t prompt_tokens, const fv_scheduler_hooks *hooks,
+                            fv_scheduler **out);
 void fv_scheduler_close(fv_scheduler *a); /* none is left; NULL is fine */
 
 /* Begins an answer; `over` may be called before this returns. */

@@ -17,7 +17,7 @@ fv_decode_options fv_decode_options_default(void) {
     fv_decode_options o = (fv_decode_options){.name = "",
                                               .kv_dtype = FV_F32,
                                               .batch_max = 64,
-                                              .prompt_rows = 256,
+                                              .prompt_tokens = 256,
                                               .queue_max = 256,
                                               .keep_s_max = 600,
                                               .probe_s = 5,
@@ -188,8 +188,8 @@ static fv_status open_stages(fv_decode_worker *w) {
                                                                     : w->opt.kv_bytes / 2,
                                      .keep_s_max = w->opt.keep_s_max};
     FV_TRY(fv_conversations_open(&keep, &w->conversations));
-    FV_TRY(fv_scheduler_open(e, w->receiver, w->conversations, w->opt.batch_max, w->opt.prompt_rows,
-                             &fv_decode_hooks, &w->answers));
+    FV_TRY(fv_scheduler_open(e, w->receiver, w->conversations, w->opt.batch_max,
+                             w->opt.prompt_tokens, &fv_decode_hooks, &w->answers));
     FV_TRY(fv_pulse_open(&w->pulse));
     fv_scheduler_follow(w->answers, w->pulse);
     return FV_OK;

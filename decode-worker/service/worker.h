@@ -36,7 +36,7 @@ typedef struct fv_decode_options {
     fv_dtype kv_dtype;
     size_t kv_bytes;          /* limit of the KV pool; 0: none */
     int32_t batch_max;        /* answers that run at a time; more wait */
-    int32_t prompt_rows;      /* of follow-ups in a step; the others' tokens wait for no more */
+    int32_t prompt_tokens;    /* of follow-ups in a step; the others' tokens wait for no more */
     int32_t queue_max;        /* requests that wait for the computing thread; more are refused */
     size_t keep_bytes;        /* of the pool, for conversations kept; 0: half of kv_bytes */
     double keep_s_max;        /* longest time that one is kept; 0: none is */

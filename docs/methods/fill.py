@@ -50,7 +50,7 @@ def measured(name, report):
     mine = [(row, g) for row, g in rows if row["method"] == name]
     if not mine:
         return
-    e = report["exam"]
+    e = report["eval"]
     yield ""
     yield (f"Measured by `./dev compare --items {e['items']}`, commit `{e['commit']}`, on the small checkpoint: {e['items']} items, `exact` "
            f"answers {number(exact)} % of them. Read [what is scored](../../eval/README.md) first: this is no ranking.")

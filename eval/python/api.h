@@ -32,7 +32,7 @@ const char *fv_api_task(int32_t task, double *chance, int32_t *n_image, int32_t 
 /* knobs[5]: objects least and most, numbers least and most, percent with handwriting
  * (fv_scene_knobs); NULL: the default.
  *
- * Scenes first .. first + n - 1 of a split (0 train, 1 check, 2 exam) into scenes[n]. */
+ * Scenes first .. first + n - 1 of a split (0 train, 1 check, 2 test) into scenes[n]. */
 int32_t fv_api_scenes(int32_t split, uint64_t first, int32_t n, const int32_t *knobs, void *scenes);
 
 /* Pixels rgb [n, side, side, 3] of scenes[n]. */

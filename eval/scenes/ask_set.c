@@ -62,7 +62,7 @@ bool fv_ask_exists(const fv_scene *scene, fv_random constraints, fv_random *pick
             if (fv_attribute_count(scene, FV_ATTRIBUTE_SHAPE, shape) == 0 ||
                 fv_attribute_count(scene, FV_ATTRIBUTE_COLOR, color) == 0 ||
                 (fv_peer_count(scene, shape, color) > 0) != yes ||
-                (scene->split != FV_SPLIT_EXAM && fv_peer_held_back(shape, color)))
+                (scene->split != FV_SPLIT_TEST && fv_peer_held_back(shape, color)))
                 continue;
             shapes[n] = shape;
             colors[n++] = color;

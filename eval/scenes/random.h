@@ -1,10 +1,10 @@
 #ifndef FOVEA_EVAL_SCENES_RANDOM_H
 #define FOVEA_EVAL_SCENES_RANDOM_H
 
-/* Random numbers that are the same on every machine, for ever: what an exam asks follows from them.
+/* Random numbers that are the same on every machine: the items of a suite are drawn from them.
  *
  * The generator is xoshiro256** 1.0, seeded through splitmix64 (Blackman and Vigna). Everything
- * here is arithmetic on unsigned integers. Changing a line changes every exam: do not. */
+ * here is arithmetic on unsigned integers. A change here changes every item: do not. */
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -120,7 +120,7 @@ static void add_number(fv_scene *s, layout *l, fv_random *r) {
 
 static void add_written(fv_scene *s, layout *l, fv_random *r) {
     fv_scene_written w = {0};
-    w.sample = s->split == FV_SPLIT_EXAM
+    w.sample = s->split == FV_SPLIT_TEST
                    ? fv_random_between(r, FV_HANDWRITING_TRAIN, FV_HANDWRITING_SAMPLES - 1)
                    : fv_random_below(r, FV_HANDWRITING_TRAIN);
     w.digit = fv_handwriting_digit(w.sample);
@@ -158,7 +158,7 @@ static int32_t draw_objects(fv_random *r, int32_t split, int32_t n, fv_scene_obj
         do {
             o[i].color = colors[fv_random_below(r, n_color)];
             o[i].shape = shapes[fv_random_below(r, n_shape)];
-        } while (split != FV_SPLIT_EXAM && fv_peer_held_back(o[i].shape, o[i].color));
+        } while (split != FV_SPLIT_TEST && fv_peer_held_back(o[i].shape, o[i].color));
     }
     return n;
 }

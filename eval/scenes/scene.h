@@ -1,7 +1,7 @@
 #ifndef FOVEA_EVAL_SCENES_SCENE_H
 #define FOVEA_EVAL_SCENES_SCENE_H
 
-/* SCENES: what an image of the exam shows, as facts.
+/* SCENES: what an image of the evaluation shows, as facts.
  *
  *   key (split, stream, index, ...) -> seed -> [fv_scene] -> render.h: pixels
  *                                                        -> tasks.h: questions, answers
@@ -11,10 +11,10 @@
  * downwards. The facts are integers, drawn by integer arithmetic alone, so they are the same on
  * every machine.
  *
- * What training may see and what the exam keeps for itself is decided here:
+ * What separates the training split from the test split:
  *   - the split is part of the key, and a key becomes a seed by a bijection: no two splits share
  *     a seed;
- *   - six pairs of a colour and a shape (fv_peer_held_back) occur in the exam only;
+ *   - six pairs of a colour and a shape (fv_peer_held_back) occur only in the test split;
  *   - so do the digits of the second half of the handwriting (handwriting.h).
  *
  * What the questions rely on holds for every scene: centres keep clear of the lines between the
@@ -37,8 +37,8 @@ enum {
 
 typedef enum fv_split {
     FV_SPLIT_TRAIN = 0,
-    FV_SPLIT_CHECK, /* for curves while training: by the rules of TRAIN, with other seeds */
-    FV_SPLIT_EXAM,  /* never trained on, never looked at while a model is made */
+    FV_SPLIT_CHECK, /* validation during training: the rules of TRAIN, other seeds */
+    FV_SPLIT_TEST,  /* never used while a model is made */
     FV_N_SPLIT
 } fv_split;
 
@@ -71,7 +71,7 @@ const char *fv_shape_word(int32_t shape);
 const char *fv_color_word(int32_t color);
 const char *fv_size_word(int32_t size);
 
-/* Pairs that only the exam shows: one per shape, each of another colour. */
+/* Pairs that occur only in the test split: one per shape, each of another colour. */
 static inline bool fv_peer_held_back(int32_t shape, int32_t color) {
     return color == (3 * shape + 1) % FV_N_COLOR;
 }

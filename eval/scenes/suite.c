@@ -46,7 +46,7 @@ fv_scene_task fv_suite_task_of(const fv_suite *e, int32_t item) {
 
 fv_status fv_suite_item(const fv_suite *e, int32_t item, fv_item *out) {
     uint64_t index = ((uint64_t)e->seed << INDEX_BITS) | (uint64_t)(item / e->n_task);
-    return fv_item_make(FV_SPLIT_EXAM, fv_suite_task_of(e, item), index, NULL, out);
+    return fv_item_make(FV_SPLIT_TEST, fv_suite_task_of(e, item), index, NULL, out);
 }
 
 int32_t fv_suite_max_tokens(fv_scene_task t) { return t == FV_TASK_CAPTION ? 320 : 32; }

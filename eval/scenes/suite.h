@@ -1,11 +1,11 @@
 #ifndef FOVEA_EVAL_SCENES_SUITE_H
 #define FOVEA_EVAL_SCENES_SUITE_H
 
-/* AN EXAM: which items of the split EXAM are asked, and how long an answer may be.
+/* A SUITE: which items of the split TEST are evaluated.
  *
  *   (tasks, items, seed) -> item 0, 1, ... : one of each task in turn
  *
- * An exam of more items begins with those of a shorter one. Exams of two seeds share no item.
+ * A longer suite starts with the items of a shorter one. Suites of two seeds share no item.
  *
  * Pure functions: any thread. */
 #include "eval/scenes/tasks.h"
@@ -23,15 +23,15 @@ typedef struct fv_suite {
     int32_t seed;
 } fv_suite;
 
-/* An exam of some tasks (n_name 0: all; a name that comes twice counts once). FV_EINVAL when a
- * name, the seed or the number of items, of which each task must have one, is out of range. */
+/* A suite of some tasks (n_name 0: all; a repeated name counts once). Every task has at least one
+ * item. FV_EINVAL when a name, the seed or the number of items is out of range. */
 fv_status fv_suite_make(const char *const *name, int32_t n_name, int32_t n_item, int32_t seed,
                         fv_suite *out);
 
-fv_scene_task fv_suite_task_of(const fv_suite *exam, int32_t item);
+fv_scene_task fv_suite_task_of(const fv_suite *suite, int32_t item);
 
 /* Item [0, n_item). */
-fv_status fv_suite_item(const fv_suite *exam, int32_t item, fv_item *out);
+fv_status fv_suite_item(const fv_suite *suite, int32_t item, fv_item *out);
 
 /* Tokens that an answer to a turn of this task may have: twice those of the longest right answer in
  * a tokenizer of whole words, and more; who says more than that says it wrong. */

@@ -5,8 +5,8 @@
  *
  *   (split, task, index) -> [fv_item]: one or two scenes, one to three turns
  *
- * An item depends on its address alone, so an exam of any length is the same everywhere and may
- * be taken in pieces. In EXAM and CHECK, and by default in TRAIN, the answer is drawn first, each
+ * An item depends only on (split, task, index), so a suite of any length is the same everywhere and
+ * may run in parts. In TEST and CHECK, and by default in TRAIN, the answer is drawn first, each
  * as likely as the other, and then a scene that has it: `chance` is what the best constant answer
  * scores. Where the answer is no class (numbers, captions) it is that of the likeliest one. It is
  * not what a model scores that sees colours but not whose they are: guessing among the colours that
@@ -72,7 +72,7 @@ typedef struct fv_item {
 const fv_task_info *fv_task_describe(int32_t task);
 
 /* Makes item `index` (below 2^40) of a task. `knobs` say how full its scenes are; NULL is the
- * default, and what an exam uses. Tasks raise them as far as they must (no relation of one
+ * default, which the evaluation uses. Tasks raise them as far as they must (no relation of one
  * object), and here scenes keep to them. FV_EINVAL when task, split, index or knobs are out of
  * range, and when no scene that the knobs allow suits the task. */
 fv_status fv_item_make(fv_split split, fv_scene_task task, uint64_t index,

@@ -1,4 +1,4 @@
-// What the pages of an exam draw with: page.html and compare.html, which have it written in.
+// Draws the figures of the pages of results; page.html and compare.html contain a copy.
 
 // ---- elements -----------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ double fv_item_score_score(const fv_item_score *m) {
     return m->n_turn ? sum / m->n_turn : 0;
 }
 
-json_t *fv_item_score_json(const fv_item_score *m, const fv_suite *exam) {
+json_t *fv_item_score_json(const fv_item_score *m, const fv_suite *suite) {
     json_t *said = json_array(), *score = json_array();
     for (int32_t i = 0; i < m->n_turn; i++) {
         json_array_append_new(said, json_string(m->said[i]));
@@ -26,7 +26,7 @@ json_t *fv_item_score_json(const fv_item_score *m, const fv_suite *exam) {
     }
     return json_pack("{s:i, s:i, s:s, s:o, s:o, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:s*}",
                      "policy", m->policy, "item", m->item, "task",
-                     fv_task_describe(fv_suite_task_of(exam, m->item))->name, "answers", said,
+                     fv_task_describe(fv_suite_task_of(suite, m->item))->name, "answers", said,
                      "scores", score, "prompt", m->n_prompt, "visual", m->n_visual, "tokens",
                      m->n_token, "bytes_exact", m->bytes_exact, "bytes_visual", m->bytes_visual,
                      "bytes_visual_end", m->bytes_visual_end, "bytes_sent", m->bytes_sent, "ttft_s",
@@ -67,15 +67,15 @@ static fv_status read_sizes(const json_t *json, const char *where, fv_item_score
     return !note || m->note ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for a note");
 }
 
-fv_status fv_item_score_read(const json_t *json, const fv_suite *exam, int32_t n_policy,
+fv_status fv_item_score_read(const json_t *json, const fv_suite *suite, int32_t n_policy,
                              const char *where, fv_item_score *out) {
     fv_item_score m = {.policy = -1, .item = -1};
     fv_status st;
     FV_TRY(fv_json_i32(json, "policy", where, 0, n_policy - 1, &m.policy));
-    FV_TRY(fv_json_i32(json, "item", where, 0, exam->n_item - 1, &m.item));
+    FV_TRY(fv_json_i32(json, "item", where, 0, suite->n_item - 1, &m.item));
     if (m.policy < 0 || m.item < 0)
         return FV_FAIL(FV_EDATA, "%s: keys 'policy' and 'item' are needed", where);
-    int32_t n = fv_task_describe(fv_suite_task_of(exam, m.item))->n_turn;
+    int32_t n = fv_task_describe(fv_suite_task_of(suite, m.item))->n_turn;
     FV_TRY_GOTO(read_turns(json, n, where, &m), st, fail);
     FV_TRY_GOTO(read_sizes(json, where, &m), st, fail);
     *out = m;

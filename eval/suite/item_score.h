@@ -32,11 +32,11 @@ void fv_item_score_free(fv_item_score *m);
 double fv_item_score_score(const fv_item_score *m);
 
 /* A new JSON object, or NULL when memory runs out. */
-json_t *fv_item_score_json(const fv_item_score *m, const fv_suite *exam);
+json_t *fv_item_score_json(const fv_item_score *m, const fv_suite *suite);
 
 /* FV_EDATA: `json` is no score of this evaluation with n_policy policies; the sentence says what is wrong,
  * and where. */
-fv_status fv_item_score_read(const json_t *json, const fv_suite *exam, int32_t n_policy,
+fv_status fv_item_score_read(const json_t *json, const fv_suite *suite, int32_t n_policy,
                              const char *where, fv_item_score *out);
 
 #ifdef __cplusplus

@@ -20,7 +20,7 @@ static void add_group(fv_results *r, const char *name, bool one_task, const bool
 }
 
 static void make_groups(fv_results *r) {
-    const fv_suite *e = &r->results_log->head->exam;
+    const fv_suite *e = &r->results_log->head->suite;
     bool all[FV_N_TASK] = {false}, hops[FV_N_TASK] = {false};
     int32_t n_hop = 0;
     for (int32_t i = 0; i < e->n_task; i++) {
@@ -51,9 +51,9 @@ static void sum_group(const fv_results *r, const fv_group *g, int32_t policy, sc
     const fv_results_log *s = r->results_log;
     double sum = 0;
     int32_t n_both = 0, n_sent = 0;
-    for (int32_t i = 0; i < s->head->exam.n_item; i++) {
+    for (int32_t i = 0; i < s->head->suite.n_item; i++) {
         const fv_item_score *m = item_score_of(s, policy, i), *first = item_score_of(s, 0, i);
-        if (!m || !g->has[fv_suite_task_of(&s->head->exam, i)]) continue;
+        if (!m || !g->has[fv_suite_task_of(&s->head->suite, i)]) continue;
         out->n++;
         sum += fv_item_score_score(m);
         out->bytes_exact += m->bytes_exact;
@@ -102,7 +102,7 @@ static void sum_policy(const fv_results *r, int32_t policy, scratch *x) {
     fv_policy_result *out = &r->policy[policy];
     int32_t n_first = 0, n_other = 0;
     for (int32_t g = 0; g < r->n_group; g++) sum_group(r, &r->group[g], policy, x, &out->group[g]);
-    for (int32_t i = 0; i < s->head->exam.n_item; i++) {
+    for (int32_t i = 0; i < s->head->suite.n_item; i++) {
         const fv_item_score *m = item_score_of(s, policy, i);
         if (!m) continue;
         x->a[n_first++] = m->ttft_s;
@@ -115,7 +115,7 @@ static void sum_policy(const fv_results *r, int32_t policy, scratch *x) {
 }
 
 fv_status fv_results_make(const fv_results_log *results_log, fv_results *out) {
-    size_t n = (size_t)results_log->head->exam.n_item;
+    size_t n = (size_t)results_log->head->suite.n_item;
     fv_results r = {.results_log = results_log};
     scratch x = {malloc(n * sizeof(double)), malloc(n * sizeof(double))};
     r.policy = calloc((size_t)results_log->head->n_policy, sizeof *r.policy);
@@ -181,6 +181,6 @@ json_t *fv_results_json(const fv_results *r) {
     json_t *policies = json_array();
     for (int32_t p = 0; p < r->results_log->head->n_policy; p++)
         json_array_append_new(policies, policy_json(r, p));
-    return json_pack("{s:o, s:o}", "exam", fv_results_log_head_json(r->results_log->head),
+    return json_pack("{s:o, s:o}", "eval", fv_results_log_head_json(r->results_log->head),
                      "results", policies);
 }

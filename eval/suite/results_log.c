@@ -15,18 +15,19 @@ static const size_t BYTES_MAX = (size_t)1 << 30;
 
 json_t *fv_results_log_head_json(const fv_results_log_head *h) {
     json_t *tasks = json_array(), *policies = json_array();
-    for (int32_t i = 0; i < h->exam.n_task; i++)
-        json_array_append_new(tasks, json_string(fv_task_describe((int32_t)h->exam.task[i])->name));
+    for (int32_t i = 0; i < h->suite.n_task; i++)
+        json_array_append_new(tasks,
+                              json_string(fv_task_describe((int32_t)h->suite.task[i])->name));
     for (int32_t i = 0; i < h->n_policy; i++)
         json_array_append_new(policies, json_string(h->policy[i]));
     return json_pack("{s:i, s:s, s:s, s:s, s:s, s:s*, s:i, s:i, s:o, s:o}", "form", FORM,
                      "checkpoint", h->checkpoint, "by", h->by, "dialog", h->dialog, "first",
-                     h->first, "kv_dtype", h->kv_dtype, "items", h->exam.n_item, "seed",
-                     h->exam.seed, "tasks", tasks, "policies", policies);
+                     h->first, "kv_dtype", h->kv_dtype, "items", h->suite.n_item, "seed",
+                     h->suite.seed, "tasks", tasks, "policies", policies);
 }
 
 fv_status fv_results_log_init(const fv_results_log_head *head, fv_results_log *out) {
-    size_t n = (size_t)head->n_policy * (size_t)head->exam.n_item;
+    size_t n = (size_t)head->n_policy * (size_t)head->suite.n_item;
     fv_results_log s = {
         .head = head, .item_score = calloc(n, sizeof *s.item_score), .done = calloc(n, 1)};
     if (!s.item_score || !s.done) {
@@ -38,7 +39,7 @@ fv_status fv_results_log_init(const fv_results_log_head *head, fv_results_log *o
 }
 
 void fv_results_log_close(fv_results_log *s) {
-    for (int32_t i = 0; s->item_score && i < s->head->n_policy * s->head->exam.n_item; i++)
+    for (int32_t i = 0; s->item_score && i < s->head->n_policy * s->head->suite.n_item; i++)
         fv_item_score_free(&s->item_score[i]);
     if (s->file) fclose(s->file);
     free(s->item_score);
@@ -47,7 +48,7 @@ void fv_results_log_close(fv_results_log *s) {
 }
 
 int32_t fv_results_log_at(const fv_results_log *s, int32_t policy, int32_t item) {
-    return policy * s->head->exam.n_item + item;
+    return policy * s->head->suite.n_item + item;
 }
 
 static void keep(fv_results_log *s, fv_item_score *item_score) {
@@ -65,7 +66,7 @@ static void keep(fv_results_log *s, fv_item_score *item_score) {
 typedef struct reading {
     fv_results_log *s;
     bool other;
-    fv_suite exam;
+    fv_suite suite;
     int32_t n_policy;
     int32_t
         *policy; /* [n_policy] which one of the results log's each is, or -1; other only, owned */
@@ -90,9 +91,9 @@ static fv_status check_head(const reading *r, const json_t *found, const char *w
     json_object_foreach(head, key, value) {
         if (!differs && !may_differ(r, key) && !agrees(found, key, value)) differs = key;
     }
-    fv_status st = head ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for the exam");
+    fv_status st = head ? FV_OK : FV_FAIL(FV_ENOMEM, "out of memory for the results log");
     if (differs)
-        st = FV_FAIL(FV_EINVAL, "%s is of an exam with another '%s': %s", where, differs,
+        st = FV_FAIL(FV_EINVAL, "%s is of a run with another '%s': %s", where, differs,
                      r->other ? "it has no answers for this evaluation"
                               : "give the arguments that it began with, or another --out");
     json_decref(head);
@@ -109,9 +110,9 @@ static int32_t policy_of(const fv_results_log_head *head, const json_t *text) {
 static fv_status read_other(reading *r, const json_t *found, const char *where) {
     const json_t *texts = json_object_get(found, "policies"), *text;
     size_t i;
-    r->exam = r->s->head->exam;
+    r->suite = r->s->head->suite;
     r->n_policy = (int32_t)json_array_size(texts);
-    FV_TRY(fv_json_i32(found, "items", where, 1, FV_SUITE_ITEMS_MAX, &r->exam.n_item));
+    FV_TRY(fv_json_i32(found, "items", where, 1, FV_SUITE_ITEMS_MAX, &r->suite.n_item));
     r->policy = calloc(json_array_size(texts) + 1, sizeof *r->policy);
     if (!r->policy) return FV_FAIL(FV_ENOMEM, "out of memory for policies");
     json_array_foreach(texts, i, text) r->policy[i] = policy_of(r->s->head, text);
@@ -130,7 +131,7 @@ static fv_status take_item_score(reading *r, fv_item_score *item_score) {
         return FV_OK;
     }
     item_score->policy = r->policy[item_score->policy];
-    bool wanted = item_score->policy >= 0 && item_score->item < r->s->head->exam.n_item;
+    bool wanted = item_score->policy >= 0 && item_score->item < r->s->head->suite.n_item;
     if (wanted && !r->s->done[fv_results_log_at(r->s, item_score->policy, item_score->item)])
         return fv_results_log_add(r->s, item_score);
     fv_item_score_free(item_score);
@@ -142,7 +143,7 @@ static fv_status read_line(reading *r, const char *line, size_t n, bool first, c
     fv_item_score item_score;
     FV_TRY(fv_json_object(line, n, where, &json));
     fv_status st = first ? read_head(r, json, where)
-                         : fv_item_score_read(json, &r->exam, r->n_policy, where, &item_score);
+                         : fv_item_score_read(json, &r->suite, r->n_policy, where, &item_score);
     if (st == FV_OK && !first) st = take_item_score(r, &item_score);
     json_decref(json);
     return st;
@@ -172,7 +173,7 @@ static fv_status read_file(reading *r, const char *path, size_t *whole) {
 }
 
 static fv_status read_own(fv_results_log *s, const char *path, size_t *whole) {
-    reading r = {.s = s, .exam = s->head->exam, .n_policy = s->head->n_policy};
+    reading r = {.s = s, .suite = s->head->suite, .n_policy = s->head->n_policy};
     *whole = 0;
     return fv_file_exists(path) ? read_file(&r, path, whole) : FV_OK;
 }
@@ -204,7 +205,7 @@ static fv_status open_file(fv_results_log *s, const char *path, size_t whole) {
 }
 
 fv_status fv_results_log_add(fv_results_log *s, fv_item_score *item_score) {
-    json_t *json = s->file ? fv_item_score_json(item_score, &s->head->exam) : NULL;
+    json_t *json = s->file ? fv_item_score_json(item_score, &s->head->suite) : NULL;
     keep(s, item_score);
     return s->file ? write_line(s, json) : FV_OK;
 }

@@ -18,7 +18,7 @@ extern "C" {
 
 /* What must be the same for an evaluation to go on. */
 typedef struct fv_results_log_head {
-    fv_suite exam;
+    fv_suite suite;
     const char *checkpoint; /* fingerprint */
     const char *by;         /* "process" or "fleet" */
     const char *dialog;     /* "whole" or "kept": how later turns are asked */

@@ -24,7 +24,7 @@ typedef struct fv_plan_thresholds {
 typedef struct fv_plan_shape {
     int32_t n_layer, n_kv, d_head;
     int32_t bytes_value;      /* of a number in the KV store: 2 or 4 */
-    int32_t n_visual, n_text; /* prompt rows */
+    int32_t n_visual, n_text; /* prompt tokens */
     bool text_bound;          /* n_text is not known yet: at most so many */
     int32_t n_image;
     /* [n_image] where they stand in the prompt, borrowed for as long as the plan is used; NULL: not

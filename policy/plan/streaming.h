@@ -9,7 +9,7 @@ typedef struct fv_streaming_span {
     int32_t sink, recent_from;
 } fv_streaming_span;
 
-/* Head `head` of n_kv, for a prompt of n_prompt rows. The first ceil(full_heads * n_kv) heads
+/* Head `head` of n_kv, for a prompt of n_prompt tokens. The first ceil(full_heads * n_kv) heads
  * keep everything (recent_from = 0). */
 fv_streaming_span fv_streaming_head(const fv_select_streaming_params *p, int32_t head, int32_t n_kv,
                                     int32_t n_prompt);

@@ -20,7 +20,7 @@ typedef struct fv_export_request {
     const char *model; /* fingerprint of the checkpoint */
     const fv_kv *kv;
     const fv_plan *plan;
-    int32_t n;          /* prompt rows */
+    int32_t n;          /* prompt tokens */
     const int32_t *ids; /* [n] */
     const uint8_t *seg; /* [n] fv_kv_segment */
     int32_t max_tokens; /* rows that the answer may add on the other side */

@@ -11,7 +11,7 @@ enum { BYTE_MAX = 255, MAX_LAYERS = 256 };
 struct fv_kept_map_watch {
     fv_arena *arena;
     int32_t n_visual;
-    int32_t *place;             /* [prompt rows] which image row a row is, -1: none of them */
+    int32_t *place;             /* [prompt tokens] which image row a row is, -1: none of them */
     int32_t *seen;              /* [V] the last head, counted from 1, that held the row */
     uint8_t *score[MAX_LAYERS]; /* [V] of the layers that ranked; else NULL */
 };

@@ -12,7 +12,7 @@
 #include "prefill-worker/pack/pack.h"
 
 typedef struct fv_prefill_request {
-    int32_t n;           /* prompt rows, images expanded */
+    int32_t n;           /* prompt tokens, images expanded */
     int32_t n_answer;    /* of them, rows at the end that are an answer that was broken off: they
                           * choose nothing, and see no more than they did (fv_plan.evict), so that
                           * the answer goes on as it would have gone on */

@@ -15,7 +15,7 @@ typedef struct fv_prompt {
 
 /* Tokenises `text` (special tokens added as the tokenizer's post-processor says) and expands
  * each image token to the rows of one image: the same ids as expanding in the text first.
- * FV_EINVAL when the number of "<image>" is not n_image, or when prompt rows exceed
+ * FV_EINVAL when the number of "<image>" is not n_image, or when prompt tokens exceed
  * `context`; the sentence says what to change. Text that is too long for the checkpoint's context
  * by its bytes alone is refused before it is tokenised. */
 fv_status fv_prompt_make(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,

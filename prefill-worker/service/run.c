@@ -252,7 +252,7 @@ static fv_status send_final(void *user, int32_t n_layer) {
 /* Layers that leave together. */
 static int32_t group_of(const fv_prefill_worker *w) {
     int32_t n_layer = fv_checkpoint_config(w->line.engine->ck)->text.n_layer;
-    return w->opt.ship_layers ? w->opt.ship_layers : (n_layer + GROUPS - 1) / GROUPS;
+    return w->opt.export_layers ? w->opt.export_layers : (n_layer + GROUPS - 1) / GROUPS;
 }
 
 static fv_status prefill(fv_prefill_worker *w, fv_task **batch, int32_t n) {

@@ -201,7 +201,8 @@ static void log_over(const fv_task *t) {
     const char *id = t->msg->request->request_id;
     if (t->status == FV_OK)
         FV_LOG(INFO, PREFILL,
-               "req=%s event=done rows=%d visual=%d queued_s=%.4f vision_s=%.4f prefill_s=%.4f "
+               "req=%s event=done prompt_tokens=%d visual_tokens=%d queued_s=%.4f vision_s=%.4f "
+               "prefill_s=%.4f "
                "bytes=%" PRIu64 " to=%s",
                id, t->prefill.prompt.n, t->prefill.prompt.n_visual, t->began_s - t->arrived_s,
                t->prefill.s_vision, t->prefill.s_prefill, t->sent.bytes,

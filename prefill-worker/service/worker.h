@@ -41,10 +41,10 @@ typedef struct fv_prefill_worker_options {
     size_t cache_bytes; /* limit of the cache of encoded images; 0: there is none */
     int64_t pixels;     /* of images that wait here to be decoded; more are FV_EBUSY; 0: no limit */
     int64_t pixels_request; /* of all images of a request; more are FV_EINVAL; 0: no limit */
-    int32_t queue;       /* requests here at a time, those that run included; more are FV_EBUSY */
-    int32_t batch;       /* requests prefilled together, 1..FV_PREFILL_BATCH_MAX */
-    int32_t chunk;       /* rows per pass; 0: all at once */
-    int32_t ship_layers; /* that leave together, while later ones are computed; 0: an eighth */
+    int32_t queue;         /* requests here at a time, those that run included; more are FV_EBUSY */
+    int32_t batch;         /* requests prefilled together, 1..FV_PREFILL_BATCH_MAX */
+    int32_t chunk;         /* rows per pass; 0: all at once */
+    int32_t export_layers; /* that leave together, while later ones are computed; 0: an eighth */
     fv_peers_options pairs; /* bridge and device are filled in; without ops there are none */
     double probe_s;         /* without a request for so long, it runs a tiny one itself; 0: never */
     /* Requests have come or gone. May be NULL. */

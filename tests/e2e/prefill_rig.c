@@ -58,7 +58,7 @@ void open_workers(void) {
     d.callers = workers.decode_callers;
     d.kv_dtype = workers.d.kv_dtype;
     if (workers.d.grants.capacity) d.grants.capacity = workers.d.grants.capacity;
-    if (workers.d.grants.claim_s > 0) d.grants.claim_s = workers.d.grants.claim_s;
+    if (workers.d.grants.attach_s > 0) d.grants.attach_s = workers.d.grants.attach_s;
     if (workers.d.wait_s_max > 0) d.wait_s_max = workers.d.wait_s_max;
     cr_assert_eq(fv_decode_worker_open(workers.net.bridge, &d, &workers.decode), FV_OK, "%s",
                  fv_last_error());

@@ -266,7 +266,7 @@ Test(decode_conversations, text_keys_are_factored_anew_in_the_turns_that_follow)
 
 Test(decode_conversations, conversations_that_go_on_side_by_side_in_small_steps_do_not_meet) {
     fv_decode_options opt = fv_decode_options_default();
-    opt.prompt_rows = 3;
+    opt.prompt_tokens = 3;
     open_all(&opt);
     for (int i = 0; i < 3; i++) begin_session(&sessions[i], 60000);
     for (int turn = 0; turn < 3; turn++) {

@@ -381,7 +381,7 @@ Test(decode_worker, what_nobody_sends_or_fetches_in_time_is_free_again_without_a
     static answer a;
     fv_decode_options opt = fv_decode_options_default();
     opt.grants.lease_s = 0.2;
-    opt.grants.claim_s = 0.2;
+    opt.grants.attach_s = 0.2;
     open_all(&opt);
     open_room(); /* and is silent then */
     prefill_and_send(&h, "", TOKENS);
@@ -443,7 +443,7 @@ Test(decode_worker, what_is_committed_and_not_fetched_can_be_given_back) {
     static handoff h;
     static answer a;
     fv_decode_options opt = fv_decode_options_default();
-    opt.grants.claim_s = 3600;
+    opt.grants.attach_s = 3600;
     open_all(&opt);
     prefill_and_send(&h, "", TOKENS);
     cr_assert_gt(fv_decode_worker_load(rig.worker).bytes_held, 0);

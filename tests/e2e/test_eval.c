@@ -1,4 +1,4 @@
-/* fovea eval, as a user runs it: the same exam whole, in pieces, and over a fleet. */
+/* fovea eval, as a user runs it: the same suite whole, in pieces, and over a fleet. */
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -52,9 +52,9 @@ static json_t *results_of(const char *out) {
 static json_t *lasting(const char *out) {
     json_t *json = results_of(out), *policy;
     size_t i;
-    json_object_del(json_object_get(json, "exam"), "by");
-    json_object_del(json_object_get(json, "exam"), "kv_dtype");
-    json_object_del(json_object_get(json, "exam"), "first");
+    json_object_del(json_object_get(json, "eval"), "by");
+    json_object_del(json_object_get(json, "eval"), "kv_dtype");
+    json_object_del(json_object_get(json, "eval"), "first");
     json_array_foreach(json_object_get(json, "results"), i, policy) {
         json_object_del(policy, "ttft_ms");
         json_object_del(policy, "tpot_ms");
@@ -141,7 +141,7 @@ Test(eval, one_that_is_complete_asks_nothing_and_tells_the_same) {
 }
 
 /* The policies of the one are not those of the other, and it has fewer items. */
-Test(eval, what_a_smaller_exam_has_answered_is_not_asked_again) {
+Test(eval, what_a_smaller_run_has_answered_is_not_asked_again) {
     eval_well("small", "--items 11 --policy prune=vtw,layer=1 --policy 'prune=random,layer=1'");
     eval_well("whole", TWO);
     command_run(&r, "cd %s && sed -i 's/\"answers\":\\[\"/&taken over /' small/items.jsonl", f.dir);
@@ -182,8 +182,8 @@ Test(eval, a_fleet_keeps_dialogs_where_it_can) {
     fleet_start(&f, "");
     eval_over("fleet", "--task dialog --items 4 --policy exact --policy prune=random,layer=1");
     json_t *json = results_of("fleet");
-    const json_t *exam = json_object_get(json, "exam");
-    cr_assert_str_eq(json_string_value(json_object_get(exam, "dialog")), "kept");
+    const json_t *suite = json_object_get(json, "eval");
+    cr_assert_str_eq(json_string_value(json_object_get(suite, "dialog")), "kept");
     json_decref(json);
     command_run(&r, "wc -l < %s/fleet/items.jsonl", f.dir);
     cr_assert_eq(atoi(r.out), 9);
@@ -219,11 +219,11 @@ Test(eval, results_say_how_it_was_asked_and_what_policies_are_called) {
     eval_well("a", "--items 11 --policy '' --policy preset=quality --policy paper-tova --policy "
                    "'preset=quality;evict=vta'");
     json_t *json = results_of("a");
-    const json_t *exam = json_object_get(json, "exam"), *list = json_object_get(json, "results");
+    const json_t *suite = json_object_get(json, "eval"), *list = json_object_get(json, "results");
     static const char *const names[] = {"exact", "quality", "paper-tova",
                                         "preset=quality;evict=vta"};
-    cr_assert_str_eq(json_string_value(json_object_get(exam, "first")), "held");
-    cr_assert_str_eq(json_string_value(json_object_get(exam, "dialog")), "kept");
+    cr_assert_str_eq(json_string_value(json_object_get(suite, "first")), "held");
+    cr_assert_str_eq(json_string_value(json_object_get(suite, "dialog")), "kept");
     for (size_t i = 0; i < 4; i++)
         cr_assert_str_eq(json_string_value(json_object_get(json_array_get(list, i), "name")),
                          names[i]);
@@ -243,7 +243,7 @@ Test(eval, what_is_refused_ends_it_and_says_why) {
     fleet_stop(&f);
 }
 
-Test(eval, a_fleet_that_serves_something_else_is_not_examined) {
+Test(eval, a_fleet_that_serves_something_else_is_refused) {
     char args[300];
     fleet_start(&f, "");
     command_run(&r, FOVEA " synth --shape tiny --dtype f32 --seed 6 --force --out %s/ck", f.dir);
@@ -264,7 +264,7 @@ Test(eval, spectra_are_of_every_layer_and_fall) {
     json_t *json = results_of("a"), *layer;
     const json_t *spectra = json_object_get(json, "spectra");
     cr_assert_eq(json_integer_value(json_object_get(spectra, "items")), 3);
-    cr_assert_float_eq(json_number_value(json_object_get(spectra, "rows")), 16, 1e-9);
+    cr_assert_float_eq(json_number_value(json_object_get(spectra, "tokens")), 16, 1e-9);
     double share = json_number_value(json_object_get(spectra, "visual_share"));
     cr_assert(share > 0.1 && share < 0.5, "%g", share);
     size_t l;

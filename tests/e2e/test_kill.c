@@ -23,7 +23,7 @@ static command_result r;
 
 static void open_crew(void) {
     crew_open(&c, "kill", "tiny");
-    strcpy(c.decode_args, "--lease-ms 2000 --claim-ms 2000");
+    strcpy(c.decode_args, "--lease-ms 2000 --attach-ms 2000");
 }
 
 static void close_crew(void) { crew_close(&c); }
@@ -107,12 +107,12 @@ Test(kill, prefill_when_the_decode_worker_has_all) { prefill_dies("prefill-commi
 Test(kill, prefill_that_was_done) { prefill_dies("prefill-over"); }
 
 static void decode_dies_asked(const char *failpoint, const char *args) {
-    snprintf(c.decode_args, sizeof c.decode_args, "--lease-ms 2000 --claim-ms 2000 --hang-at %s",
+    snprintf(c.decode_args, sizeof c.decode_args, "--lease-ms 2000 --attach-ms 2000 --hang-at %s",
              failpoint);
     crew_start(&c, 1, 1);
     ask(args);
     wait_failpoint(&c.decode[0], failpoint);
-    strcpy(c.decode_args, "--lease-ms 2000 --claim-ms 2000");
+    strcpy(c.decode_args, "--lease-ms 2000 --attach-ms 2000");
     c.n_decode = 2;
     crew_start_decode(&c, 1);
     program_wait_said(&c.decode[1], "event=joined");
@@ -218,7 +218,7 @@ static void router_dies(program *worker, void (*start)(crew *c, int i), const ch
     assert_unavailable();
     program_kill(worker, SIGKILL);
     c.prefill_args[0] = '\0';
-    strcpy(c.decode_args, "--lease-ms 2000 --claim-ms 2000");
+    strcpy(c.decode_args, "--lease-ms 2000 --attach-ms 2000");
     crew_start_router(&c);
     start(&c, 0);
     crew_wait_idle(&c, 1, 1); /* the other one has come back by itself */

@@ -28,20 +28,20 @@ static json_t *load(const char *path) {
 /* ---- what it says now ------------------------------------------------------------------- */
 
 /* Answers hang on every bit of the logits, and those are the same on every machine. */
-Test(nano, items_of_the_exam_are_answered_as_recorded) {
+Test(nano, items_of_the_suite_are_answered_as_recorded) {
     command_run(&r,
                 FOVEA " eval --checkpoint " NANO " --items 22 --policy exact --policy "
-                      "prune=random,layer=4 --policy prune=fastv,layer=4 --out %s/exam",
+                      "prune=random,layer=4 --policy prune=fastv,layer=4 --out %s/eval",
                 f.dir);
     cr_assert_eq(r.status, 0, "%s", r.err);
     command_run(&r,
-                "cd %s && tail -n +2 exam/items.jsonl | sed 's/,\"scores\".*//' | sort > now && "
+                "cd %s && tail -n +2 eval/items.jsonl | sed 's/,\"scores\".*//' | sort > now && "
                 "diff " RECORDED " now",
                 f.dir);
     cr_assert_eq(r.status, 0, "%s%s", r.out, r.err);
 }
 
-/* ---- what its exam said ----------------------------------------------------------------- */
+/* ---- what its evaluation said ----------------------------------------------------------------- */
 
 static json_t *group_of(json_t *results, const char *policy, const char *name) {
     json_t *one, *group;
@@ -63,7 +63,7 @@ static double number(json_t *group, const char *what, const char *part) {
 
 /* A checkpoint that answers as well without what it should look at judges nothing. */
 Test(nano, it_is_fit_to_judge_what_is_dropped) {
-    json_t *results = load(NANO "/exam/results.json");
+    json_t *results = load(NANO "/eval/results.json");
     cr_assert_geq(json_integer_value(json_object_get(group_of(results, "exact", "all"), "n")),
                   2000);
     json_t *random = group_of(results, "prune=random", "two-hop");

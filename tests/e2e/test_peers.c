@@ -157,7 +157,7 @@ Test(peers, a_prompt_too_long_for_any_worker_is_the_clients_mistake) {
 Test(peers, in_a_full_pool_requests_wait_or_are_asked_to_come_back_and_none_is_left_half_way) {
     abuse sum = {0};
     /* Room for two or three of them at a time. */
-    strcpy(c.decode_args, "--kv-bytes 400000 --lease-ms 2000 --claim-ms 2000");
+    strcpy(c.decode_args, "--kv-bytes 400000 --lease-ms 2000 --attach-ms 2000");
     strcpy(c.router_args, "--queue 4");
     crew_start(&c, 1, 1);
     abuse_run(c.f.address, IMAGE, 7, SANITIZED ? 100 : 600, 24, &sum);
@@ -193,7 +193,7 @@ static void goes_mute(program *worker, const char *failpoint, void (*start)(crew
     json_error_t err;
     crew_start(&c, 1, 1);
     c.prefill_args[0] = '\0';
-    strcpy(c.decode_args, "--lease-ms 2000 --claim-ms 2000");
+    strcpy(c.decode_args, "--lease-ms 2000 --attach-ms 2000");
     ask_in_background(c.f.address);
     snprintf(words, sizeof words, "event=moment name=%s", failpoint);
     program_wait_said(worker, words);
@@ -215,7 +215,7 @@ static void goes_mute(program *worker, const char *failpoint, void (*start)(crew
 
 Test(peers, a_prefill_worker_that_goes_mute_is_lost_and_another_takes_over) {
     strcpy(c.router_args, "--silence-ms 1500");
-    strcpy(c.decode_args, "--lease-ms 2000 --claim-ms 2000");
+    strcpy(c.decode_args, "--lease-ms 2000 --attach-ms 2000");
     strcpy(c.prefill_args, "--hang-at prefill-computing");
     goes_mute(&c.prefill[0], "prefill-computing", crew_start_prefill);
 }

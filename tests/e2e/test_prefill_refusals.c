@@ -163,7 +163,7 @@ Test(prefill_refusals, a_full_decode_worker_is_busy_and_nothing_was_computed) {
 
 Test(prefill_refusals, a_cancelled_call_gives_everything_back) {
     static heard many[8];
-    workers.d.grants.claim_s =
+    workers.d.grants.attach_s =
         0.5; /* what is committed when its call ends waits so long for a claim */
     prepare();
     for (int i = 0; i < 8; i++) begin(&many[i], &a);
@@ -181,7 +181,7 @@ Test(prefill_refusals, a_cancelled_call_gives_everything_back) {
 
 Test(prefill_refusals, a_deadline_gives_everything_back) {
     static heard many[8];
-    workers.d.grants.claim_s =
+    workers.d.grants.attach_s =
         0.5; /* what is committed when its call ends waits so long for a claim */
     prepare();
     for (int i = 0; i < 8; i++) begin_within(&many[i], &a, 1 + i);

@@ -42,7 +42,7 @@ Test(prefill_worker, layers_leave_in_groups_while_later_ones_are_computed) {
         fv_prefill_worker_options opt = workers.p;
         workers = none;
         workers.p = opt;
-        workers.p.ship_layers = i == 0 ? 1 : 256;
+        workers.p.export_layers = i == 0 ? 1 : 256;
         open_workers();
         ask_about_image(&a, workers.target);
         run_well(&p, &a);

@@ -91,7 +91,7 @@ static const char *line_of(const char *program) {
 
 Test(up, passes_on_what_it_was_given_and_only_to_those_who_take_it) {
     fleet_start(&f, "--kv-dtype bf16 --kv-bytes 1000000 --threads 1 --chunk 9 --cache-bytes 0 "
-                    "--lease-ms 1234 --claim-ms 2345 --deadline-ms 99999 --silence-ms 4321");
+                    "--lease-ms 1234 --attach-ms 2345 --deadline-ms 99999 --silence-ms 4321");
     const char *line = line_of("fovea-router");
     cr_assert(strstr(line, "--deadline-ms 99999 --silence-ms 4321"), "%s", line);
     cr_assert_null(strstr(line, "kv-dtype"));
@@ -101,7 +101,7 @@ Test(up, passes_on_what_it_was_given_and_only_to_those_who_take_it) {
     cr_assert_null(strstr(line, "lease-ms"));
     line = line_of("fovea-decode");
     cr_assert(strstr(line, "--kv-dtype bf16 --kv-bytes 1000000 --threads 1"), "%s", line);
-    cr_assert(strstr(line, "--lease-ms 1234 --claim-ms 2345"), "%s", line);
+    cr_assert(strstr(line, "--lease-ms 1234 --attach-ms 2345"), "%s", line);
     cr_assert_null(strstr(line, "chunk"));
     fleet_stop(&f);
 }

@@ -13,7 +13,7 @@ root, fovea, tmp = sys.argv[1:]
 sys.path.insert(0, root + "/eval")
 import budgets  # noqa: E402
 import compare  # noqa: E402
-import sitting  # noqa: E402
+import runs  # noqa: E402
 import timings  # noqa: E402
 
 program = types.SimpleNamespace(fovea=fovea)
@@ -26,23 +26,23 @@ def what_is_committed_agrees():
 
 
 def every_policy_is_taken_and_aims_well():
-    listed = sitting.policies(program)
+    listed = runs.policies(program)
     for layers in (2, 12, 32, 80):
         for budget in budgets.SHARES:
             texts = [text for _, text in compare.budget_round(listed, budget, layers)]
             assert {t.split(",")[0] for t in texts} >= set(compare.BASELINES), (budget, texts)
             assert len(set(texts)) == len(texts) <= 60, texts
-            assert not sitting.complaint(program, *texts), sitting.complaint(program, *texts)
+            assert not runs.complaint(program, *texts), runs.complaint(program, *texts)
     for (method, budget), name in budgets.PUBLISHED.items():
         preset = next(p for p in listed["presets"] if p["name"] == name)
         assert compare.method_of(preset["policy"]) == method and budget in budgets.SHARES, name
 
 
 def a_refused_policy_ends_it():
-    rows = sitting.rows_of(program, [("a", "prune=grid"), ("b", "prune=grid,keep=0.5"), ("c", "prune=grid,keep=0.25")])
+    rows = runs.rows_of(program, [("a", "prune=grid"), ("b", "prune=grid,keep=0.5"), ("c", "prune=grid,keep=0.25")])
     assert [r["names"] for r in rows] == [["exact"], ["a", "b"], ["c"]], rows
     try:
-        sitting.rows_of(program, [("good", "prune=grid"), ("bad", "prune=grid,keep=2")])
+        runs.rows_of(program, [("good", "prune=grid"), ("bad", "prune=grid,keep=2")])
     except SystemExit as e:
         assert "bad" in str(e) and "keep" in str(e), e
     else:
@@ -96,7 +96,7 @@ def times_stand_beside_it():
     said = run("--timings-only")
     assert said.returncode == 0, said.stderr
     report = json.loads((tmp / "r.json").read_text())
-    assert len(report["rows"]) > 20, "the exam stays"
+    assert len(report["rows"]) > 20, "the rows stay"
     rows = {(r["name"], r["concurrency"]): r for r in report["timings"]["rows"]}
     assert set(rows) == {(p, n) for p in timings.POLICIES for n in (1, 2)}, rows
     for (name, n), r in rows.items():

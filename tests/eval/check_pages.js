@@ -40,9 +40,9 @@ const GROUPS = ["shape", "caption", "all"];
 const span = (v, wide) => ({value: v, low: v - wide, high: v + wide});
 
 // Rows [name, share of exact's bytes, score] with intervals of that width.
-function exam(rows, wide) {
+function report(rows, wide) {
   const spread = {n: 9, mean: 5, p10: 2, p50: 4, p90: 90};
-  return {exam: {checkpoint: "0123", items: 440, seed: 2, by: "process", dialog: "kept", first: "held", kv_dtype: "bf16"},
+  return {eval: {checkpoint: "0123", items: 440, seed: 2, by: "process", dialog: "kept", first: "held", kv_dtype: "bf16"},
     results: rows.map(([name, part, score], i) => ({name, policy: `${name},with=all,its=parameters`, note: null, items_with_note: 0,
       ttft_ms: spread, tpot_ms: spread, groups: GROUPS.map((group, g) => ({group, measure: "accuracy", n: 40, chance: 0.1,
         score: span(score, wide), difference: i ? span(score - rows[0][2], wide) : null,
@@ -50,14 +50,14 @@ function exam(rows, wide) {
 }
 function comparison(rows, wide) {
   const triple = (v, w) => [v, v - w, v + w];
-  return {exam: {...exam([], 0).exam, commit: "abc", machine: "m", date: "d", budgets: ["1/8"]}, timings: null,
+  return {eval: {...report([], 0).eval, commit: "abc", machine: "m", date: "d", budgets: ["1/8"]}, timings: null,
     groups: GROUPS.map((group, i) => ({group, measure: i === 2 ? "mean score" : "accuracy", n: 40, chance: 0.1})),
     rows: rows.map(([name, part, score], i) => ({names: [name], method: name.includes("=") ? name : null, preset: !name.includes("="), budget: null,
       asked: name, policy: name, note: null, items_with_note: 0, groups: GROUPS.map((_, g) => ({score: triple(score, wide),
         difference: i ? triple(score - rows[0][2], wide) : null, visual: 1e6 * (g + 1) * part, visual_end: 1e6 * (g + 1) * part, sent: 2e6 * part}))}))};
 }
 const ROWS = [["exact", 1, 0.9], ["quality", 0.06, 0.4], ["paper-tova", 0.2, 0.7], ["select=csp", 0.11, 0.55]];
-const PAGES = [["eval/suite/page.html", exam], ["eval/suite/compare.html", comparison]];
+const PAGES = [["eval/suite/page.html", report], ["eval/suite/compare.html", comparison]];
 
 // ---- what is looked at ----------------------------------------------------------------------------
 
@@ -68,7 +68,7 @@ const fronts = svg => svg.all("path").filter(p => p.attributes.class === "front"
 
 const checks = {
   "the front is what eval/tables.py says"() {
-    const {run} = open("eval/suite/page.html", exam(ROWS, 0.01), 1280);
+    const {run} = open("eval/suite/page.html", report(ROWS, 0.01), 1280);
     for (const c of JSON.parse(read("tests/eval/fronts.json"))) {
       const points = c.points.map(([x, low, high], i) => ({i, x, y: (low + high) / 2, low, high}));
       assert.deepStrictEqual([...run(`(points => front(points).map(p => p.i))`)(points)], c.front, c.why);
@@ -85,12 +85,12 @@ const checks = {
       const svg = figures(open(template, made(ROWS, 0.01), 1280).page)[0], said = texts(svg);
       for (const name of ["quality", "paper-tova", "csp"]) assert(said.some(t => t.includes(name)), `${template}: ${name} of ${said}`);
     }
-    const times = open("eval/suite/page.html", exam(ROWS, 0.01), 1280).page.all("svg").find(s => s.attributes["aria-label"] === "TTFT");
+    const times = open("eval/suite/page.html", report(ROWS, 0.01), 1280).page.all("svg").find(s => s.attributes["aria-label"] === "TTFT");
     for (const [name] of ROWS) assert(texts(times).includes(name), name);
   },
   "names cover no mark and no other name"() {
     const many = Array.from({length: 30}, (_, i) => [`paper-method-${i}`, 0.05 + 0.03 * i, 0.5 + 0.01 * (i % 7)]);
-    const {run} = open("eval/suite/page.html", exam(many, 0.05), 375);
+    const {run} = open("eval/suite/page.html", report(many, 0.05), 375);
     const marks = many.map((_, i) => ({at: 40 + 8 * i, y: 60 + 3 * (i % 7)})), svg = new Node("svg");
     const lost = run("nameThem")(svg, {w: 290, h: 200, x0: 34, x1: 280, y0: 8, y1: 160}, many.map(([text], i) => ({text, points: [marks[i]]})), marks);
     const boxes = svg.all("text").map(t => {
@@ -118,7 +118,7 @@ const checks = {
     }
   },
   "times are too"() {
-    const svg = open("eval/suite/page.html", exam(ROWS, 0.01), 1280).page.all("svg").find(s => s.attributes["aria-label"] === "TTFT");
+    const svg = open("eval/suite/page.html", report(ROWS, 0.01), 1280).page.all("svg").find(s => s.attributes["aria-label"] === "TTFT");
     const x = v => +svg.all("text").find(t => t.text === String(v)).attributes.x;
     assert(Math.abs((x(50) - x(5)) - (x(20) - x(2))) < 0.01);
   },
@@ -144,7 +144,7 @@ const checks = {
     }
   },
   "policies that look alike do not"() {
-    const many = Array.from({length: 64}, (_, i) => [`p${i}`, 0.1, 0.5]), {page, run} = open("eval/suite/page.html", exam(many, 0.1), 1280);
+    const many = Array.from({length: 64}, (_, i) => [`p${i}`, 0.1, 0.5]), {page, run} = open("eval/suite/page.html", report(many, 0.1), 1280);
     const looks = many.map((_, i) => { const e = run("marker")(i, 0, 0, 4); return JSON.stringify([e.name, e.attributes]); });
     assert.strictEqual(new Set(looks).size, 64);
     assert(page.text.includes("p63"));

@@ -27,7 +27,7 @@ def raises(sentence, call, *arguments, **named):
 def scenes_do_not_depend_on_how_they_are_asked_for():
     many = library.scenes("train", 100, 20)
     assert many == [library.scenes("train", 100 + i, 1)[0] for i in range(20)]
-    assert many != library.scenes("exam", 100, 20)
+    assert many != library.scenes("test", 100, 20)
     assert len(set(many)) == 20
 
 
@@ -56,7 +56,7 @@ def questions_fit_their_tasks():
 
 def items_score_full_with_their_own_answers():
     for name, task in library.tasks.items():
-        item = library.item("exam", name, 12345)
+        item = library.item("test", name, 12345)
         assert len(item.scenes) == task.n_image and len(item.turns) == task.n_turn
         assert 0 <= task.chance < 1
         for turn in item.turns:
@@ -68,7 +68,7 @@ def what_is_out_of_range_is_refused():
     raises("0 to 9 objects", library.scenes, "train", 0, 1, objects=(0, 9))
     raises("out of range 96..1024", library.render, library.scenes("train", 0, 1), 20)
     raises("1 to 64", library.patches, library.scenes("train", 0, 1), 65)
-    raises("2^40", library.item, "exam", "cell", 1 << 40)
+    raises("2^40", library.item, "test", "cell", 1 << 40)
 
 
 def threads_do_not_meet():

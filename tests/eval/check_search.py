@@ -15,7 +15,7 @@ import types
 root, fovea, tmp = sys.argv[1:]
 sys.path.insert(0, root + "/eval")
 import search  # noqa: E402
-import sitting  # noqa: E402
+import runs  # noqa: E402
 
 program = types.SimpleNamespace(fovea=fovea)
 
@@ -70,13 +70,13 @@ def the_program_takes_every_candidate():
     assert len(one_of_each) == len(search.LAZY)
     for stages in one_of_each.values():
         varied = [search.text_of(change(stages)) for change in search.VARY.values()]
-        good = [t for t in varied if not sitting.complaint(program, t)]
+        good = [t for t in varied if not runs.complaint(program, t)]
         assert len(good) >= 7 and len(set(good)) == len(good), (good, varied)
         texts += good
     for i in range(0, len(texts), 64):
-        said = sitting.complaint(program, *texts[i:i + 64])
+        said = runs.complaint(program, *texts[i:i + 64])
         assert not said, said
-    assert sitting.complaint(program, "pack=nothing") and not sitting.complaint(program, "pack=svd")
+    assert runs.complaint(program, "pack=nothing") and not runs.complaint(program, "pack=svd")
 
 
 def the_smallest_that_keeps_its_points_is_chosen():

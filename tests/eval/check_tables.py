@@ -31,9 +31,9 @@ def result(losses, kept_start, kept_end, exact=2_000_000):
 
 
 def report(items=330, **more):
-    exam = {"items": items, "seed": 2, "tasks": TASKS, "checkpoint": "0123", "kv_dtype": "bf16", "dialog": "kept", "first": "held"}
+    suite = {"items": items, "seed": 2, "tasks": TASKS, "checkpoint": "0123", "kv_dtype": "bf16", "dialog": "kept", "first": "held"}
     rows = [{"names": ["exact"]}, {"names": ["quality"]}, {"names": ["paper-tova"]}]
-    return {"exam": exam, "by": {"commit": "abc"}, "rows": rows,
+    return {"eval": suite, "by": {"commit": "abc"}, "rows": rows,
             "results": [result(None, 2_000_000, 2_000_000), result([0, 4, 1], 125_000, 125_000), result([1, 20, 50], 2_000_000, 500_000)],
             **more}
 
@@ -70,7 +70,7 @@ def the_preset_for_use_is_told_by_task_worst_first():
     assert lines[at + 4].startswith("| -4.0 (-6.0 to -2.0) | -1.0 "), lines[at:]
     assert "overall -1.7 (-3.7 to +0.3), 16.0x smaller" in lines[at], lines[at]
     larger = report()
-    larger["closer"] = {"exam": {**larger["exam"], "items": 1650}, "results": [result(None, 1, 1), result([3, 2, 1], 100_000, 100_000)]}
+    larger["closer"] = {"eval": {**larger["eval"], "items": 1650}, "results": [result(None, 1, 1), result([3, 2, 1], 100_000, 100_000)]}
     lines = list(presets.summary(larger))
     at = next(i for i, x in enumerate(lines) if x.startswith("`quality` by task"))
     assert "1650 items of seed 2, 550 per task" in lines[at] and lines[at + 2] == "| shape | number | caption |", lines[at:]
@@ -79,7 +79,7 @@ def the_preset_for_use_is_told_by_task_worst_first():
 def it_is_asked_with_items_that_the_search_has_not_seen():
     assert presets.SEED not in (search.SEED, search.FINAL_SEED)
     for name in ("presets", "compare"):
-        found = json.loads((root / f"eval/results/{name}.json").read_text())["exam"]
+        found = json.loads((root / f"eval/results/{name}.json").read_text())["eval"]
         assert found["seed"] not in (search.SEED, search.FINAL_SEED), name
         assert found["kv_dtype"] in ("bf16", "f16") and (found["dialog"], found["first"]) == ("kept", "held"), found
 
@@ -93,7 +93,7 @@ def tables_say_how_it_was_asked_and_that_they_are_no_ranking():
         assert "seed 2" in text and "commit `abc`" in text and "110 per task" in text, text
         for link in [part.split(")")[0] for part in text.split("](")[1:]]:
             assert (base / link).exists(), link
-    made["exam"].update(dialog="whole", first="prefill")
+    made["eval"].update(dialog="whole", first="prefill")
     text = "\n".join(presets.summary(made))
     assert "Each turn of a dialog sends the whole chat, and the first token is computed in the prefill" in text, text
 
@@ -109,7 +109,7 @@ def the_comparison_has_no_step_that_intervals_do_not_make():
         g = {"score": [0.9 - lost / 100, 0, 1], "difference": d if name != "exact" else None, "visual": size, "visual_end": size, "sent": size}
         return {"names": [name], "preset": True, "method": None, "budget": None, "asked": name, "groups": [g, g]}
     rows = [row("exact", 1000, 0, 0), row("small", 30, 2.0, 0.5), row("same", 40, 1.6, 0.5), row("better", 90, 0.5, 0.5), row("worse", 500, 9, 1)]
-    made = {"exam": {**report()["exam"], "budgets": ["1/8"], "commit": "abc"}, "rows": rows, "timings": None,
+    made = {"eval": {**report()["eval"], "budgets": ["1/8"], "commit": "abc"}, "rows": rows, "timings": None,
             "groups": [{"group": "shape"}, {"group": "all"}]}
     text = "\n".join(compare.summary(made))
     names = [x.split("`")[1] for x in text.splitlines() if x.startswith("| `")]

@@ -16,7 +16,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-enum { CAPACITY = 2, PUSHES = 3, TICKETS = 4, EVENTS_MAX = 400, LEASE_S = 30, CLAIM_S = 20 };
+enum { CAPACITY = 2, PUSHES = 3, TICKETS = 4, EVENTS_MAX = 400, LEASE_S = 30, ATTACH_S = 20 };
 
 typedef enum state { NEVER, LIVE, COMMITTED, OVER } state;
 
@@ -73,7 +73,7 @@ static void open_world(world *w) {
                                .grants = fv_grants_options_default()};
     opt.grants.capacity = CAPACITY;
     opt.grants.lease_s = LEASE_S;
-    opt.grants.claim_s = CLAIM_S;
+    opt.grants.attach_s = ATTACH_S;
     opt.grants.clock = clock_of;
     opt.grants.clock_user = w;
     expect(fv_receiver_open(&opt, &w->receiver) == FV_OK);
@@ -151,7 +151,7 @@ static int outcome(const granted *g, const message *m) {
 }
 
 static void take(world *w, granted *g, const message *m) {
-    g->until = w->now + (m->kind == COMMIT ? CLAIM_S : LEASE_S);
+    g->until = w->now + (m->kind == COMMIT ? ATTACH_S : LEASE_S);
     if (m->kind == COMMIT) g->state = COMMITTED;
     if (m->kind == DATA || m->kind == OOB) {
         g->seq++;

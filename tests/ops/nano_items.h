@@ -1,8 +1,8 @@
 #ifndef FOVEA_TESTS_OPS_NANO_ITEMS_H
 #define FOVEA_TESTS_OPS_NANO_ITEMS_H
 
-/* A FILE OF ITEMS: what of a checkpoint and an exam a machine needs that has none of the libraries
- * which read them. tests/parity/nano_items.c writes it, tests/ops/ops_device_nano.c reads it, from
+/* A FILE OF ITEMS: the parts of a checkpoint and an evaluation for a machine without the libraries
+ * that read them. tests/parity/nano_items.c writes it, tests/ops/ops_device_nano.c reads it, from
  * the same sources on a machine of the same kind.
  *
  *   items_head

@@ -1,8 +1,8 @@
-"""The exam in transformers: are greedy answers the same words?
+"""The evaluation in transformers: are greedy answers the same words?
 
-`fovea eval` asks the first N items under `exact`; transformers gets the same pictures and turns, in
-float32 with eager attention, and goes on greedily. Where the two answer differently, the margin by
-which transformers preferred its own token there says whether it was a tie of rounding."""
+`fovea eval` runs the first N items under `exact`; transformers gets the same images and turns, in
+float32 with eager attention, and decodes greedily. Where the answers differ, the margin by
+which transformers preferred its own token shows whether it was a tie of rounding."""
 import json
 import pathlib
 import sys
@@ -85,7 +85,7 @@ def run(program, n, directory):
     library = scenes.Scenes(str(ROOT / "build" / "cpu" / "bin" / "fovea_scene.so"))
     theirs, equal, unexplained = Examinee(), 0, 0
     for i, answers in enumerate(ours):
-        item = library.item("exam", tasks[i % len(tasks)], i // len(tasks))
+        item = library.item("test", tasks[i % len(tasks)], i // len(tasks))
         said, margin = theirs.sit(item, theirs.pictures(library, item), [a.strip() for a in answers])
         if margin is None:
             equal += 1

@@ -1,5 +1,5 @@
-/* Writes items of the exam, and where a checkpoint's tensors lie, for a machine that has no more
- * than libc and a GPU (tests/ops/nano_items.h).
+/* Writes items of the evaluation and the offsets of a checkpoint's tensors for a machine with
+ * only libc and a GPU (tests/ops/nano_items.h).
  *
  *     nano_items CHECKPOINT ITEMS OUT
  *
@@ -87,13 +87,13 @@ static void put_image(writer *w, const fv_image *image) {
         for (size_t i = 0; i < n; i++) put(w, image->rgb + 3 * i + c, 1);
 }
 
-static void put_item(writer *w, const fv_suite *exam, int32_t number) {
+static void put_item(writer *w, const fv_suite *suite, int32_t number) {
     const fv_model_config *cfg = fv_checkpoint_config(w->engine.ck);
     static fv_item item;
     char *text;
     fv_prompt prompt;
-    must(fv_suite_item(exam, number, &item));
-    fv_scene_task task = fv_suite_task_of(exam, number);
+    must(fv_suite_item(suite, number, &item));
+    fv_scene_task task = fv_suite_task_of(suite, number);
     fv_chat_turn turn = {"user", item.turn[0].question, item.n_image};
     must(fv_chat_render(w->chat, &turn, 1, &text));
     must(fv_prompt_make(w->engine.tok, cfg, text, item.n_image, cfg->text.max_position, &prompt));
@@ -129,7 +129,7 @@ static void fill_values(writer *w, items_head *head) {
 int main(int argc, char **argv) {
     static items_head head;
     static writer w;
-    fv_suite exam;
+    fv_suite suite;
     if (argc != 4) fail("usage: nano_items CHECKPOINT ITEMS OUT");
     fv_engine_options opt = {.checkpoint = argv[1], .backend = "cpu", .isa = "auto", .threads = 1};
     must(fv_engine_open(&opt, &w.engine));
@@ -137,7 +137,7 @@ int main(int argc, char **argv) {
     head.cfg = *fv_checkpoint_config(ck);
     head.cfg.n_vocab_used = w.engine.n_vocab;
     if (!head.cfg.has_vision) fail("the checkpoint has no eye");
-    must(fv_suite_make(NULL, 0, atoi(argv[2]), 0, &exam));
+    must(fv_suite_make(NULL, 0, atoi(argv[2]), 0, &suite));
     must(fv_chat_detect(fv_checkpoint_dir(ck), head.cfg.text.family, head.cfg.has_vision, &w.chat));
     fill_values(&w, &head);
     items_weights weights = {*fv_checkpoint_text(ck), *fv_checkpoint_vision(ck),
@@ -146,12 +146,12 @@ int main(int argc, char **argv) {
     snprintf(head.magic, sizeof head.magic, "%s", ITEMS_MAGIC);
     head.n_file = w.n_file;
     head.n_tensor = w.n_tensor;
-    head.n_item = exam.n_item;
+    head.n_item = suite.n_item;
     if (!(w.out = fopen(argv[3], "wb"))) fail("the file cannot be written");
     put(&w, &head, sizeof head);
     put(&w, w.file, (size_t)w.n_file * sizeof *w.file);
     put(&w, w.tensor, (size_t)w.n_tensor * sizeof *w.tensor);
-    for (int32_t i = 0; i < exam.n_item; i++) put_item(&w, &exam, i);
+    for (int32_t i = 0; i < suite.n_item; i++) put_item(&w, &suite, i);
     if (fclose(w.out) != 0) fail("the file cannot be written");
     free(w.tensor);
     fv_engine_close(&w.engine);

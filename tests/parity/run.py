@@ -3,7 +3,7 @@
 
     run.py                     36 networks of `fovea synth`, checkpoints that transformers wrote,
                                and the scripts beside this one: tokenizers, pictures, methods
-    run.py --answers 500       items of the exam: greedy answers of checkpoints/nano
+    run.py --answers 500       items of the evaluation: greedy answers of checkpoints/nano
     run.py --methods           the compression methods in NumPy alone (methods/goldens.py)
     run.py --write-golden      writes tests/golden/engine again, for tests/unit/prefill-worker/job/test_golden.c
 
@@ -164,7 +164,7 @@ def main():
     p.add_argument("--only", help="run this case alone")
     p.add_argument("--keep", type=pathlib.Path, help="leave checkpoints and results there")
     p.add_argument("--threads", type=int, default=2, help="of PyTorch (default 2)")
-    p.add_argument("--answers", type=int, metavar="N", help="compare answers to N items of the exam")
+    p.add_argument("--answers", type=int, metavar="N", help="compare answers to N items of the evaluation")
     p.add_argument("--methods", action="store_true", help="compare the methods' renderings alone")
     p.add_argument("--write-golden", action="store_true", help="write tests/golden/engine")
     a = p.parse_args()

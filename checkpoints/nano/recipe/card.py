@@ -1,4 +1,4 @@
-"""The tables of checkpoints/nano/README.md, from exam/results.json. Standard library only.
+"""The tables of checkpoints/nano/README.md, from eval/results.json. Standard library only.
 
     python3 card.py            writes them
     python3 card.py --check    ends with 1 when the card says anything else
@@ -28,7 +28,7 @@ def row(*cells):
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
-def exam_table(results):
+def score_table(results):
     """One line per group: score of the first policy, then what the others lose on the same items."""
     first, *others = results
     names = [f"`{r['policy'].split(',seed=')[0]}`" for r in others]
@@ -41,7 +41,7 @@ def exam_table(results):
 
 def spectra_table(spectra):
     rank = f"of {spectra['d_head']}"
-    yield row("layer", f"keys: rank of 99 % {rank}", f"values: rank of 99 % {rank}", "attention on the picture")
+    yield row("layer", f"keys: rank of 99 % {rank}", f"values: rank of 99 % {rank}", "attention on the image")
     yield row(*["---"] * 4)
     for i, layer in enumerate(spectra["layers"]):
         mass = f"{percent(layer['visual_mass'])} ± {percent(layer['visual_mass_sd'])} %"
@@ -55,13 +55,13 @@ def filled(card, name, lines):
 
 
 def main():
-    with open(NANO / "exam" / "results.json") as f:
+    with open(NANO / "eval" / "results.json") as f:
         results = json.load(f)
     was = CARD.read_text()
-    card = filled(was, "exam", exam_table(results["results"]))
+    card = filled(was, "evaluation", score_table(results["results"]))
     card = filled(card, "spectra", spectra_table(results["spectra"]))
     if "--check" in sys.argv[1:]:
-        return card != was and f"{CARD} is not what exam/results.json says: run {sys.argv[0]}"
+        return card != was and f"{CARD} is not what eval/results.json says: run {sys.argv[0]}"
     CARD.write_text(card)
 
 

@@ -236,7 +236,7 @@ def main():
     a.add_argument("--out", help="state and curves [build/train; with --smoke build/train-smoke, made anew]")
     a.add_argument("--size", choices=("nano", "large"), default="nano")
     a.add_argument("--hours", type=float, default=2.5, help="of both stages together; see gets a tenth")
-    a.add_argument("--sitting", type=float, default=0, help="stop after so many hours, to go on another time")
+    a.add_argument("--stop-after", type=float, default=0, help="stop after so many hours, to go on another time")
     a.add_argument("--smoke", action="store_true", help="a minute or two: does the loss fall?")
     a.add_argument("--processes", type=int, default=2)
     a.add_argument("--threads", type=int, default=1, help="of each process")
@@ -244,7 +244,7 @@ def main():
     args = a.parse_args()
     args.shape = LARGE if args.size == "large" else Shape()
     args.scale = 0.004 if args.smoke else 1.0
-    args.until = time.monotonic() + 3600 * args.sitting if args.sitting else math.inf
+    args.until = time.monotonic() + 3600 * args.stop_after if args.stop_after else math.inf
     if not args.out:
         args.out = os.path.join(data.ROOT, "build", "train-smoke" if args.smoke else "train")
     if args.smoke:
@@ -271,7 +271,7 @@ def main():
         )  # fmt: skip
     mp.spawn(work, (shared, args, state), nprocs=args.processes)
     if not all(torch.load(path)["state"]["finished"].values()):
-        sys.exit(4)  # stopped by --sitting
+        sys.exit(4)  # stopped by --stop-after
     if args.smoke:
         first, *_, last = answer_losses(args.out)
         print(f"loss of answers {first} -> {last}")

@@ -18,7 +18,7 @@ static fv_grants *open_table(int32_t capacity, uint32_t credits) {
                              .frame_max = 100,
                              .credits = credits,
                              .lease_s = 10,
-                             .claim_s = 5,
+                             .attach_s = 5,
                              .clock = fake_clock};
     cr_assert_eq(fv_grants_open(&opt, &t), FV_OK);
     return t;
@@ -186,7 +186,7 @@ Test(grant, the_first_lease_is_short_until_the_senders_first_word) {
                              .frame_max = 100,
                              .credits = 2,
                              .lease_s = 10,
-                             .claim_s = 5,
+                             .attach_s = 5,
                              .first_s = 2,
                              .clock = fake_clock};
     int a, b;

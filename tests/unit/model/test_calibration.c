@@ -27,7 +27,7 @@ static fv_status read_back(fv_calibration *c) {
 Test(calibration, what_was_written_is_read) {
     fv_calibration b = {0};
     cr_assert_eq(read_back(&b), FV_ENOTFOUND);
-    json_t *lazy = json_pack("{s:[iiii]}", "leaders", 0, 1, 1, 3);
+    json_t *lazy = json_pack("{s:[iiii]}", "source_layers", 0, 1, 1, 3);
     cr_assert_eq(fv_calibration_write(folder(), "00ff", "lazy", lazy), FV_OK, "%s",
                  fv_last_error());
     json_decref(lazy);
@@ -58,7 +58,7 @@ Test(calibration, what_was_written_is_read) {
 
 Test(calibration, other_measurements_stay_those_of_other_weights_do_not) {
     fv_calibration b = {0};
-    json_t *lazy = json_pack("{s:[iiii]}", "leaders", 0, 0, 2, 2),
+    json_t *lazy = json_pack("{s:[iiii]}", "source_layers", 0, 0, 2, 2),
            *other = json_pack("{s:i}", "a", 1);
     cr_assert_eq(fv_calibration_write(folder(), "00ff", "lazy", lazy), FV_OK);
     cr_assert_eq(fv_calibration_write(folder(), "00ff", "other", other), FV_OK);
@@ -79,10 +79,10 @@ Test(calibration, a_broken_file_is_told_from_none) {
         "[]",
         "{\"fingerprint\": 7}",
         "{\"fingerprint\": \"00ff\", \"lazy\": []}",
-        "{\"fingerprint\": \"00ff\", \"lazy\": {\"leaders\": [0, 1, 2]}}",
-        "{\"fingerprint\": \"00ff\", \"lazy\": {\"leaders\": [0, 1, 0, 3]}}",
-        "{\"fingerprint\": \"00ff\", \"lazy\": {\"leaders\": [1, 1, 2, 3]}}",
-        "{\"fingerprint\": \"00ff\", \"lazy\": {\"leaders\": [0, 1, 2, \"3\"]}}",
+        "{\"fingerprint\": \"00ff\", \"lazy\": {\"source_layers\": [0, 1, 2]}}",
+        "{\"fingerprint\": \"00ff\", \"lazy\": {\"source_layers\": [0, 1, 0, 3]}}",
+        "{\"fingerprint\": \"00ff\", \"lazy\": {\"source_layers\": [1, 1, 2, 3]}}",
+        "{\"fingerprint\": \"00ff\", \"lazy\": {\"source_layers\": [0, 1, 2, \"3\"]}}",
         "{\"fingerprint\": \"00ff\", \"visipruner\": {}}",
         "{\"fingerprint\": \"00ff\", \"visipruner\": {\"cos\": 2, \"l2\": 1, \"exit_cos\": 1}}",
         "{\"fingerprint\": \"00ff\", \"visipruner\": {\"cos\": 1, \"l2\": -1, \"exit_cos\": 1}}",

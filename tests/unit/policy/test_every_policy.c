@@ -102,7 +102,7 @@ static void count_rows(const tiny_prompt *p, int32_t layer, int32_t head, int32_
         for (int32_t j = 0; j < packed->alive[a]; j++) times[packed->pos[packed->first[a] + j]]++;
 }
 
-/* Prompt rows that some KV head does not hold, and those that one holds twice. */
+/* Prompt tokens that some KV head does not hold, and those that one holds twice. */
 static int32_t missing(const tiny_prompt *p, int32_t t, int32_t *twice) {
     int32_t n = 0, *times = malloc((size_t)p->n * sizeof *times);
     const fv_kv_shape *s = fv_kv_get_shape(p->kv);

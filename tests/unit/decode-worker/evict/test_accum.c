@@ -378,7 +378,7 @@ static void with_answer(const tiny_net *net, const tiny_prompt *p, int32_t n, co
     ok(fv_plan_make(&asked, &shape, &out->plan));
 }
 
-/* Behind a prompt of n_prompt rows and n tokens the answer is taken up again, and goes on. */
+/* Behind a prompt of n_prompt tokens and n tokens the answer is taken up again, and goes on. */
 static void take_up(const char *policy, int32_t n_prompt, int32_t n) {
     handoff_rig rig;
     tiny_prompt p, again;

@@ -360,14 +360,14 @@ static void let_go(tiny_prompt *part, fv_generation *seq) {
 
 /* The prompt goes on from HELD rows, alone or with one neighbour that decodes and another that
  * brings rows too. The one that decodes gets a token in every step. */
-static void go_on(tiny_net *net, const tiny_prompt *whole, int32_t prompt_rows, bool alone,
+static void go_on(tiny_net *net, const tiny_prompt *whole, int32_t prompt_tokens, bool alone,
                   witness *out) {
     tiny_prompt part[3];
     fv_generation *seq[3];
     fv_batch *batch;
     witness neighbour[2] = {0};
     *out = (witness){0};
-    cr_assert_eq(fv_batch_open(net->dec, 3, prompt_rows, &batch), FV_OK);
+    cr_assert_eq(fv_batch_open(net->dec, 3, prompt_tokens, &batch), FV_OK);
     seq[0] = hold(net, whole, HELD, &part[0]);
     seq[1] = hold(net, whole, WHOLE - 1, &part[1]);
     seq[2] = hold(net, whole, HELD + 3, &part[2]);

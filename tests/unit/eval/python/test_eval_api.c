@@ -10,8 +10,8 @@ Test(eval_api, scenes_are_those_of_the_layer) {
     fv_scene a[3], b;
     const int32_t knobs[5] = {2, 4, 0, 1, 50};
     cr_assert_eq(fv_api_scene_bytes(), sizeof(fv_scene));
-    cr_assert_eq(fv_api_scenes(FV_SPLIT_EXAM, 40, 3, knobs, a), 0);
-    fv_scene_key key = {.split = FV_SPLIT_EXAM, .index = 42};
+    cr_assert_eq(fv_api_scenes(FV_SPLIT_TEST, 40, 3, knobs, a), 0);
+    fv_scene_key key = {.split = FV_SPLIT_TEST, .index = 42};
     cr_assert_eq(fv_scene_make(&key, &(fv_scene_knobs){2, 4, 0, 1, 50}, &b), FV_OK);
     cr_assert_eq(memcmp(&a[2], &b, sizeof b), 0);
 }
@@ -31,8 +31,8 @@ Test(eval_api, turns_are_lines_of_four_fields) {
     static char text[8192], expected[8192];
     fv_scene scenes[2];
     fv_item item;
-    cr_assert_eq(fv_api_item(FV_SPLIT_EXAM, FV_TASK_DIALOG, 3, NULL, scenes, text, sizeof text), 0);
-    cr_assert_eq(fv_item_make(FV_SPLIT_EXAM, FV_TASK_DIALOG, 3, NULL, &item), FV_OK);
+    cr_assert_eq(fv_api_item(FV_SPLIT_TEST, FV_TASK_DIALOG, 3, NULL, scenes, text, sizeof text), 0);
+    cr_assert_eq(fv_item_make(FV_SPLIT_TEST, FV_TASK_DIALOG, 3, NULL, &item), FV_OK);
     size_t n = 0;
     for (int i = 0; i < 3; i++)
         n += (size_t)snprintf(expected + n, sizeof expected - n, "%d\t%s\t%s\t%s\n",

@@ -13,13 +13,13 @@ static fv_scene make(fv_split split, uint64_t index) {
     return s;
 }
 
-/* Digest of the first `n` images of the exam. */
+/* Digest of the first `n` images of the test split. */
 static uint64_t digest_of(int32_t side, int32_t n) {
     const size_t bytes = (size_t)side * (size_t)side * 3;
     uint8_t *rgb = malloc(bytes);
     uint64_t digest = 0;
     for (int32_t i = 0; i < n; i++) {
-        fv_scene s = make(FV_SPLIT_EXAM, (uint64_t)i);
+        fv_scene s = make(FV_SPLIT_TEST, (uint64_t)i);
         cr_assert_eq(fv_render(&s, side, rgb), FV_OK);
         digest = XXH64(rgb, bytes, digest);
     }
@@ -67,7 +67,7 @@ Test(render, objects_have_their_colour_at_their_place) {
     static uint8_t rgb[SIDE * SIDE * 3];
     int32_t objects = 0;
     for (uint64_t i = 0; i < 60; i++) {
-        fv_scene s = make(FV_SPLIT_EXAM, i);
+        fv_scene s = make(FV_SPLIT_TEST, i);
         cr_assert_eq(fv_render(&s, SIDE, rgb), FV_OK);
         for (int32_t k = 0; k < s.n_object; k++) {
             const fv_scene_object *o = &s.object[k];

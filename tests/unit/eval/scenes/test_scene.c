@@ -49,10 +49,10 @@ Test(scene, training_never_sees_a_pair_or_a_digit_that_is_held_back) {
         }
 }
 
-Test(scene, the_exam_shows_all_pairs_and_only_digits_that_are_held_back) {
+Test(scene, the_test_split_shows_all_pairs_and_only_digits_that_are_held_back) {
     int32_t seen[FV_N_SHAPE][FV_N_COLOR] = {{0}}, held_back = 0, objects = 0, written = 0;
     for (uint64_t i = 0; i < MANY; i++) {
-        fv_scene s = make(FV_SPLIT_EXAM, i);
+        fv_scene s = make(FV_SPLIT_TEST, i);
         held_back += pairs_held_back(&s);
         objects += s.n_object;
         written += s.n_written;
@@ -93,17 +93,17 @@ Test(scene, a_seed_tells_its_key) {
                     }
 }
 
-Test(scene, no_scene_of_the_exam_is_one_of_training) {
+Test(scene, no_scene_of_the_test_split_is_one_of_training) {
     enum { N = 5000 };
-    static uint64_t train[N], exam[N];
+    static uint64_t train[N], test[N];
     for (uint64_t i = 0; i < N; i++) {
-        fv_scene a = make(FV_SPLIT_TRAIN, i), b = make(FV_SPLIT_EXAM, i);
+        fv_scene a = make(FV_SPLIT_TRAIN, i), b = make(FV_SPLIT_TEST, i);
         a.split = b.split = 0;
         train[i] = XXH64(&a, sizeof a, 0);
-        exam[i] = XXH64(&b, sizeof b, 0);
+        test[i] = XXH64(&b, sizeof b, 0);
     }
     for (int i = 0; i < N; i++)
-        for (int k = 0; k < N; k++) cr_assert_neq(train[i], exam[k]);
+        for (int k = 0; k < N; k++) cr_assert_neq(train[i], test[k]);
 }
 
 /* ---- what every scene promises ------------------------------------------------------------ */
@@ -178,7 +178,7 @@ Test(scene, handwriting_is_what_its_table_says) {
     for (int half = 0; half < 2; half++)
         for (int d = 0; d < 10; d++) cr_assert_gt(of_digit[half][d], 80);
     for (uint64_t i = 0; i < 1000; i++) {
-        fv_scene s = make(FV_SPLIT_EXAM, i);
+        fv_scene s = make(FV_SPLIT_TEST, i);
         if (s.n_written) cr_assert_eq(s.written.digit, fv_handwriting_digit(s.written.sample));
     }
 }
@@ -257,6 +257,6 @@ Test(scene, facts_are_those_of_the_day_they_were_fixed) {
                  (unsigned long long)digest_of(FV_SPLIT_TRAIN, 1000));
     cr_expect_eq(digest_of(FV_SPLIT_CHECK, 1000), UINT64_C(0x62e0e1fb1adfdebf), "%#llx",
                  (unsigned long long)digest_of(FV_SPLIT_CHECK, 1000));
-    cr_expect_eq(digest_of(FV_SPLIT_EXAM, 1000), UINT64_C(0xa95cb0c76b912e54), "%#llx",
-                 (unsigned long long)digest_of(FV_SPLIT_EXAM, 1000));
+    cr_expect_eq(digest_of(FV_SPLIT_TEST, 1000), UINT64_C(0xa95cb0c76b912e54), "%#llx",
+                 (unsigned long long)digest_of(FV_SPLIT_TEST, 1000));
 }

@@ -1,7 +1,7 @@
-/* How little the exam asks for. A coder that knows the world of its images writes down what one
- * shows in FACTS_BYTES at most, and from that alone every question is asked and answered as from
- * the scene itself. So an exam that is passed says what a policy damages, and not how small a
- * image's KV can be: eval/tables.py says so beside its tables. */
+/* How few bytes the evaluation's questions need. A coder made for these scenes stores one in at
+ * most FACTS_BYTES, and every question can be asked and answered from those bytes. So a good score
+ * shows that a policy does little damage, not how small an image's KV can be; eval/tables.py says
+ * so beside its tables. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,7 +82,7 @@ Test(scene_code, what_a_image_shows_fits_few_bytes_and_answers_every_question) {
             fv_item item;
             fv_scene coded[FV_ITEM_IMAGES];
             fv_turn was[FV_ITEM_TURNS] = {0}, now[FV_ITEM_TURNS] = {0};
-            cr_assert_eq(fv_item_make(FV_SPLIT_EXAM, (fv_scene_task)t, i, NULL, &item), FV_OK);
+            cr_assert_eq(fv_item_make(FV_SPLIT_TEST, (fv_scene_task)t, i, NULL, &item), FV_OK);
             for (int32_t k = 0; k < item.n_image; k++) coded[k] = through_the_coder(&item.scene[k]);
             bool asked = fv_task_ask((fv_scene_task)t, item.scene, i, was);
             cr_assert_eq(fv_task_ask((fv_scene_task)t, coded, i, now), asked);

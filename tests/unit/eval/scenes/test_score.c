@@ -69,7 +69,7 @@ Test(score, every_answer_of_every_task_scores_full_in_both_forms) {
     for (int task = 0; task < FV_N_TASK; task++)
         for (uint64_t i = 0; i < 300; i++) {
             fv_item item;
-            cr_assert_eq(fv_item_make(FV_SPLIT_EXAM, (fv_scene_task)task, i, NULL, &item), FV_OK);
+            cr_assert_eq(fv_item_make(FV_SPLIT_TEST, (fv_scene_task)task, i, NULL, &item), FV_OK);
             for (int32_t k = 0; k < item.n_turn; k++) {
                 const fv_turn *t = &item.turn[k];
                 cr_assert_eq(fv_score_turn(t, t->answer), 1, "%s", t->answer);
@@ -84,7 +84,7 @@ Test(score, the_answer_of_another_item_scores_about_chance) {
     for (int task = 0; task < FV_TASK_COMPARE; task++) {
         double sum = 0;
         for (uint64_t i = 0; i < N; i++)
-            cr_assert_eq(fv_item_make(FV_SPLIT_EXAM, (fv_scene_task)task, i, NULL, &item[i]),
+            cr_assert_eq(fv_item_make(FV_SPLIT_TEST, (fv_scene_task)task, i, NULL, &item[i]),
                          FV_OK);
         for (int i = 0; i < N; i++)
             sum += fv_score_turn(&item[i].turn[0], item[(i + 1) % N].turn[0].restated);

@@ -232,7 +232,7 @@ static void check_true(const fv_item *item) {
 Test(tasks, answers_are_true) {
     for (int task = 0; task < FV_TASK_CAPTION; task++)
         for (uint64_t i = 0; i < 1500; i++)
-            for (fv_split split = FV_SPLIT_TRAIN; split <= FV_SPLIT_EXAM; split += 2) {
+            for (fv_split split = FV_SPLIT_TRAIN; split <= FV_SPLIT_TEST; split += 2) {
                 fv_item item = make(split, task, i);
                 check_true(&item);
             }
@@ -294,7 +294,7 @@ static void true_caption(const fv_scene *s, char *out) {
 Test(tasks, captions_list_everything_in_raster_order) {
     int32_t shortest = 1000, longest = 0;
     for (uint64_t i = 0; i < 1000; i++) {
-        fv_item item = make(FV_SPLIT_EXAM, FV_TASK_CAPTION, i);
+        fv_item item = make(FV_SPLIT_TEST, FV_TASK_CAPTION, i);
         char truth[FV_ANSWER_MAX];
         true_caption(item.scene, truth);
         cr_assert_str_eq(item.turn[0].answer, truth);
@@ -363,7 +363,7 @@ Test(tasks, no_constant_answer_beats_chance, .timeout = 300) {
         memset(all, 0, sizeof all);
         memset(by_kind, 0, sizeof by_kind);
         for (uint64_t i = 0; i < ITEMS; i++) {
-            fv_item item = make(FV_SPLIT_EXAM, task, i);
+            fv_item item = make(FV_SPLIT_TEST, task, i);
             for (int32_t k = 0; k < item.n_turn; k++) {
                 const fv_turn *turn = &item.turn[k];
                 note(&all[turn->task], turn->answer);
@@ -383,7 +383,7 @@ Test(tasks, the_chance_of_a_dialog_is_the_mean_of_its_turns) {
     double sum = 0;
     int32_t n = 0;
     for (uint64_t i = 0; i < ITEMS; i++) {
-        fv_item item = make(FV_SPLIT_EXAM, FV_TASK_DIALOG, i);
+        fv_item item = make(FV_SPLIT_TEST, FV_TASK_DIALOG, i);
         cr_assert_eq(item.n_turn, 3);
         for (int32_t k = 0; k < 3; k++, n++)
             sum += fv_task_describe((int)item.turn[k].task)->chance;
@@ -405,21 +405,21 @@ static bool names_a_pair_held_back(const char *text) {
 }
 
 Test(tasks, training_is_never_asked_about_a_pair_that_is_held_back) {
-    int32_t in_exam = 0;
+    int32_t in_test = 0;
     for (int task = 0; task < FV_N_TASK; task++)
         for (uint64_t i = 0; i < 1000; i++) {
-            fv_item train = make(FV_SPLIT_TRAIN, task, i), exam = make(FV_SPLIT_EXAM, task, i);
+            fv_item train = make(FV_SPLIT_TRAIN, task, i), test = make(FV_SPLIT_TEST, task, i);
             for (int32_t k = 0; k < train.n_turn; k++) {
                 cr_assert(!names_a_pair_held_back(train.turn[k].question));
                 cr_assert(!names_a_pair_held_back(train.turn[k].answer));
                 cr_assert(!train.turn[k].held_back);
-                const bool named = names_a_pair_held_back(exam.turn[k].question) ||
-                                   names_a_pair_held_back(exam.turn[k].answer);
-                cr_assert(!named || exam.turn[k].held_back);
-                in_exam += exam.turn[k].held_back;
+                const bool named = names_a_pair_held_back(test.turn[k].question) ||
+                                   names_a_pair_held_back(test.turn[k].answer);
+                cr_assert(!named || test.turn[k].held_back);
+                in_test += test.turn[k].held_back;
             }
         }
-    cr_assert_gt(in_exam, 1000);
+    cr_assert_gt(in_test, 1000);
 }
 
 /* ---- items -------------------------------------------------------------------------------- */
@@ -443,9 +443,9 @@ Test(tasks, questions_are_worded_in_several_ways) {
 Test(tasks, an_item_is_the_same_again_and_others_are_others) {
     for (int task = 0; task < FV_N_TASK; task++) {
         static fv_item a, b, c;
-        cr_assert_eq(fv_item_make(FV_SPLIT_EXAM, (fv_scene_task)task, 5, NULL, &a), FV_OK);
-        cr_assert_eq(fv_item_make(FV_SPLIT_EXAM, (fv_scene_task)task, 5, NULL, &b), FV_OK);
-        cr_assert_eq(fv_item_make(FV_SPLIT_EXAM, (fv_scene_task)task, 6, NULL, &c), FV_OK);
+        cr_assert_eq(fv_item_make(FV_SPLIT_TEST, (fv_scene_task)task, 5, NULL, &a), FV_OK);
+        cr_assert_eq(fv_item_make(FV_SPLIT_TEST, (fv_scene_task)task, 5, NULL, &b), FV_OK);
+        cr_assert_eq(fv_item_make(FV_SPLIT_TEST, (fv_scene_task)task, 6, NULL, &c), FV_OK);
         cr_assert_eq(memcmp(a.scene, b.scene, sizeof a.scene), 0);
         cr_assert_str_eq(a.turn[0].question, b.turn[0].question);
         cr_assert_neq(a.scene[0].look, c.scene[0].look);
@@ -468,13 +468,13 @@ Test(tasks, few_objects_suffice_for_all_but_captions) {
 
 Test(tasks, what_is_out_of_range_is_refused) {
     fv_item item;
-    cr_assert_eq(fv_item_make(FV_SPLIT_EXAM, FV_N_TASK, 0, NULL, &item), FV_EINVAL);
+    cr_assert_eq(fv_item_make(FV_SPLIT_TEST, FV_N_TASK, 0, NULL, &item), FV_EINVAL);
     cr_assert(strstr(fv_last_error(), "no task 11"));
     cr_assert_eq(fv_item_make(FV_N_SPLIT, FV_TASK_CELL, 0, NULL, &item), FV_EINVAL);
-    cr_assert_eq(fv_item_make(FV_SPLIT_EXAM, FV_TASK_CELL, UINT64_C(1) << 40, NULL, &item),
+    cr_assert_eq(fv_item_make(FV_SPLIT_TEST, FV_TASK_CELL, UINT64_C(1) << 40, NULL, &item),
                  FV_EINVAL);
     fv_scene_knobs knobs = {5, 2, 0, 0, 0};
-    cr_assert_eq(fv_item_make(FV_SPLIT_EXAM, FV_TASK_CELL, 0, &knobs, &item), FV_EINVAL);
+    cr_assert_eq(fv_item_make(FV_SPLIT_TEST, FV_TASK_CELL, 0, &knobs, &item), FV_EINVAL);
     cr_assert(strstr(fv_last_error(), "5 to 2 objects"), "%s", fv_last_error());
     cr_assert_null(fv_task_describe(-1));
     cr_assert_null(fv_task_describe(FV_N_TASK));
@@ -493,7 +493,7 @@ Test(tasks, scenes_that_do_not_suit_are_not_asked_about) {
 static uint64_t digest_of(int task) {
     uint64_t digest = 0;
     for (uint64_t i = 0; i < 200; i++) {
-        fv_item item = make(FV_SPLIT_EXAM, task, i);
+        fv_item item = make(FV_SPLIT_TEST, task, i);
         for (int32_t k = 0; k < item.n_image; k++)
             digest = XXH64(&item.scene[k].look, sizeof item.scene[k].look, digest);
         for (int32_t k = 0; k < item.n_turn; k++) {

@@ -20,7 +20,7 @@ static void make(const int32_t right[2][2]) {
                                  .first = "held",
                                  .n_policy = 2,
                                  .policy = policies};
-    cr_assert_eq(fv_suite_make(names, 2, 20, 0, &head.exam), FV_OK);
+    cr_assert_eq(fv_suite_make(names, 2, 20, 0, &head.suite), FV_OK);
     cr_assert_eq(fv_results_log_init(&head, &results_log), FV_OK);
     for (int32_t p = 0; p < 2; p++)
         for (int32_t i = 0; i < 20; i++) {
@@ -89,8 +89,8 @@ Test(results, json_says_the_same) {
     make((const int32_t[2][2]){{10, 8}, {5, 8}});
     json_t *json = fv_results_json(&r);
     cr_assert_not_null(json);
-    const json_t *exam = json_object_get(json, "exam");
-    cr_assert_eq(json_integer_value(json_object_get(exam, "items")), 20);
+    const json_t *suite = json_object_get(json, "eval");
+    cr_assert_eq(json_integer_value(json_object_get(suite, "items")), 20);
     const json_t *list = json_object_get(json, "results");
     cr_assert_eq(json_array_size(list), 2);
     for (size_t p = 0; p < 2; p++) {

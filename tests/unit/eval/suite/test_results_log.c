@@ -26,7 +26,7 @@ static fv_results_log_head head_of(int32_t n_item) {
                              .first = "prefill",
                              .n_policy = 2,
                              .policy = policies};
-    cr_assert_eq(fv_suite_make(NULL, 0, n_item, 3, &h.exam), FV_OK);
+    cr_assert_eq(fv_suite_make(NULL, 0, n_item, 3, &h.suite), FV_OK);
     return h;
 }
 
@@ -40,7 +40,7 @@ static void add(fv_results_log *s, int32_t policy, int32_t item, const char *sai
     fv_item_score m = {
         .policy = policy,
         .item = item,
-        .n_turn = fv_task_describe((int32_t)fv_suite_task_of(&s->head->exam, item))->n_turn,
+        .n_turn = fv_task_describe((int32_t)fv_suite_task_of(&s->head->suite, item))->n_turn,
         .n_prompt = 70,
         .n_visual = 16,
         .n_token = 5,
@@ -124,7 +124,7 @@ Test(results_log, begins_anew_when_not_even_the_first_line_was_finished) {
     fv_results_log_close(&s);
 }
 
-Test(results_log, refuses_another_exam_by_the_name_of_what_differs) {
+Test(results_log, refuses_another_suite_by_the_name_of_what_differs) {
     fv_results_log_head head = head_of(11), other = head_of(22);
     fv_results_log s = open_results_log(&head);
     fv_results_log_close(&s);
@@ -153,7 +153,7 @@ Test(results_log, one_that_does_not_say_where_first_tokens_are_from_has_the_pref
                                "\"policies\":[\"exact\",\"prune=random\"]}\n";
     static const char *const cell[] = {"cell"};
     fv_results_log_head head = head_of(11);
-    cr_assert_eq(fv_suite_make(cell, 1, 1, 3, &head.exam), FV_OK);
+    cr_assert_eq(fv_suite_make(cell, 1, 1, 3, &head.suite), FV_OK);
     FILE *f = fopen(path, "w");
     cr_assert(f && fputs(line, f) >= 0 && fclose(f) == 0);
     fv_results_log s = open_results_log(&head);
@@ -176,7 +176,7 @@ Test(results_log, one_that_does_not_say_how_kv_is_stored_has_f32) {
     fv_results_log_close(&s);
 }
 
-Test(results_log, takes_over_what_another_exam_has_answered_of_this_one) {
+Test(results_log, takes_over_what_another_run_has_answered_of_this_one) {
     static const char *const others[] = {"prune=random", "prune=vtw"};
     fv_results_log_head head = head_of(11), other = head_of(22);
     other.policy = others;
@@ -195,7 +195,7 @@ Test(results_log, takes_over_what_another_exam_has_answered_of_this_one) {
     cr_assert_str_eq(mine.item_score[fv_results_log_at(&mine, 1, 5)].said[0], "mine");
     fv_results_log_close(&mine);
 
-    head.exam.seed = 4;
+    head.suite.seed = 4;
     cr_assert_eq(fv_results_log_init(&head, &mine), FV_OK);
     cr_assert_eq(fv_results_log_reuse(&mine, path), FV_EINVAL);
     cr_assert(strstr(fv_last_error(), "another 'seed'"), "%s", fv_last_error());

@@ -17,7 +17,7 @@ typedef struct outcome {
     float logits[97];
 } outcome;
 
-/* Runs a prompt at once through all layers, of which LAZY borrows from LEADER. */
+/* Runs a prompt at once through all layers, of which LAZY reuses the queries and keys of SOURCE. */
 static void run(tiny_net *net, const tiny_prompt *p, sharing how, outcome *out) {
     int32_t d = net->cfg.d_model, n = p->n, pos[ROWS];
     float *x = malloc((size_t)n * (size_t)d * sizeof *x);

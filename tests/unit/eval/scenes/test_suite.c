@@ -1,4 +1,4 @@
-/* Which items an exam has. */
+/* Which items a suite has. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -23,19 +23,19 @@ static void expect_item(const fv_suite *e, int32_t i, const fv_item *want) {
     cr_assert_eq(memcmp(&item, want, sizeof item), 0, "item %d", i);
 }
 
-Test(exam, asks_one_item_of_each_task_in_turn) {
+Test(suite, asks_one_item_of_each_task_in_turn) {
     fv_suite e = make(3 * FV_N_TASK, 0);
     for (int32_t i = 0; i < e.n_item; i++) {
         cr_assert_eq((int)fv_suite_task_of(&e, i), i % FV_N_TASK);
         fv_item want;
-        cr_assert_eq(fv_item_make(FV_SPLIT_EXAM, (fv_scene_task)(i % FV_N_TASK),
+        cr_assert_eq(fv_item_make(FV_SPLIT_TEST, (fv_scene_task)(i % FV_N_TASK),
                                   (uint64_t)(i / FV_N_TASK), NULL, &want),
                      FV_OK);
         expect_item(&e, i, &want);
     }
 }
 
-Test(exam, a_longer_one_begins_with_a_shorter_one) {
+Test(suite, a_longer_one_begins_with_a_shorter_one) {
     fv_suite less = make(FV_N_TASK, 7), more = make(40, 7);
     for (int32_t i = 0; i < less.n_item; i++) {
         fv_item item;
@@ -44,7 +44,7 @@ Test(exam, a_longer_one_begins_with_a_shorter_one) {
     }
 }
 
-Test(exam, another_seed_has_other_items) {
+Test(suite, another_seed_has_other_items) {
     fv_suite a = make(FV_N_TASK, 0), b = make(FV_N_TASK, FV_SUITE_SEED_MAX);
     for (int32_t i = 0; i < a.n_item; i++) {
         fv_item x, y;
@@ -54,7 +54,7 @@ Test(exam, another_seed_has_other_items) {
     }
 }
 
-Test(exam, has_only_the_tasks_that_were_named_each_once) {
+Test(suite, has_only_the_tasks_that_were_named_each_once) {
     const char *const names[] = {"caption", "shape", "caption"};
     fv_suite e;
     cr_assert_eq(fv_suite_make(names, 3, 5, 0, &e), FV_OK, "%s", fv_last_error());
@@ -63,7 +63,7 @@ Test(exam, has_only_the_tasks_that_were_named_each_once) {
     cr_assert_eq(fv_suite_task_of(&e, 3), FV_TASK_CAPTION);
 }
 
-Test(exam, says_what_it_cannot_be) {
+Test(suite, says_what_it_cannot_be) {
     refused("smell", 10, 0, "available: shape, color,");
     refused(NULL, FV_N_TASK - 1, 0, "one for each task");
     refused(NULL, FV_SUITE_ITEMS_MAX + 1, 0, "items: write");

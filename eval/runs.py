@@ -1,7 +1,7 @@
-"""Runs `fovea eval` for scripts that ask many policies, and reads what it says.
+"""Runs `fovea eval` for scripts that evaluate many policies, and reads its results.
 
-Progress is printed as lines when stderr is no terminal; on one, fovea's own bar shows it. An exam
-that was broken off goes on: each has its own folder.
+Progress is printed as lines when stderr is not a terminal; on a terminal, fovea shows its own bar.
+An interrupted evaluation resumes: each has its own folder.
 """
 import json
 import os
@@ -19,7 +19,7 @@ def add_arguments(parser, out):
     parser.add_argument("--fovea", default=str(ROOT / "build/cpu/bin/fovea"), help="the program")
     parser.add_argument("--commit", help="that --fovea was built from, where it is not this tree's")
     parser.add_argument("--checkpoint", default=str(ROOT / "checkpoints/nano"))
-    parser.add_argument("--out", type=Path, default=ROOT / out, help="folder for exams; what is there is not asked again")
+    parser.add_argument("--out", type=Path, default=ROOT / out, help="folder for results; answers found there are reused")
     # 16 bits, as caches are served; of the two such types the one that checkpoints have, and whose range no key leaves
     parser.add_argument("--kv-dtype", default="bf16", help="how keys and values are stored, exact's too")
     parser.add_argument("--concurrency", default="8", help="items at a time")
@@ -76,7 +76,7 @@ def rows_of(args, wanted):
     return rows
 
 
-# ---- an exam -------------------------------------------------------------------------------
+# ---- an evaluation -------------------------------------------------------------------------
 
 def answered(out):
     path = out / "items.jsonl"
@@ -105,8 +105,8 @@ def watch(process, out, total):
         print(f"  {done}/{total} answers, {clock(now)}{more}", file=sys.stderr, flush=True)
 
 
-def sit(args, name, policies, items, seed=0, reuse=()):
-    """The results of an exam in args.out/name: one per policy, in their order."""
+def run_eval(args, name, policies, items, seed=0, reuse=()):
+    """The results of an evaluation in args.out/name: one per policy, in their order."""
     out = args.out / name
     out.mkdir(parents=True, exist_ok=True)
     command = [args.fovea, "eval", "--checkpoint", args.checkpoint, "--items", str(items), "--seed", str(seed),
