@@ -1,16 +1,18 @@
 #ifndef FOVEA_COMMON_ACCUM_H
 #define FOVEA_COMMON_ACCUM_H
 
-/* TALLY: what is written down of the attention that rows of a KV store are paid, and which rows
- * leave by it. A policy says so (policy/plan/plan.h), a store does it (model/net/accum.h). */
+/* ATTENTION-SCORE ACCUMULATOR: which attention scores a KV store accumulates per entry, and the
+ * rule by which entries are evicted. A policy decides (policy/plan/plan.h), a store applies it
+ * (model/net/accum.h). */
 #include <stdbool.h>
 #include <stdint.h>
 
 typedef enum fv_accum_kind {
     FV_ACCUM_NONE = 0,
-    FV_ACCUM_SUM,  /* what all rows paid, summed: the prompt's and the answer's */
-    FV_ACCUM_LAST, /* what the last row paid */
-    FV_ACCUM_LOW   /* how many rows paid less than an even share, since rows were last let go */
+    FV_ACCUM_SUM,  /* sum over all query tokens, of the prompt and of the answer */
+    FV_ACCUM_LAST, /* score of the last query token */
+    /* number of query tokens that gave less than an even share since the last eviction */
+    FV_ACCUM_LOW
 } fv_accum_kind;
 
 typedef struct fv_accum_rule {

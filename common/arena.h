@@ -27,7 +27,7 @@ fv_status fv_arena_alloc(fv_arena *a, size_t bytes, void **out);
 /* n * size with the overflow check; otherwise as fv_arena_alloc. */
 fv_status fv_arena_array(fv_arena *a, size_t n, size_t size, void **out);
 
-/* A copy of `n` bytes of `s` with a NUL behind it. */
+/* A copy of the `n` bytes of `s`, with a NUL added. */
 fv_status fv_arena_strndup(fv_arena *a, const char *s, size_t n, char **out);
 
 void fv_arena_reset(fv_arena *a); /* everything handed out is gone; blocks are kept */

@@ -1,17 +1,17 @@
 #ifndef FOVEA_COMMON_BUF_H
 #define FOVEA_COMMON_BUF_H
 
-/* Memory on a device, and how bytes move between devices.
+/* Memory on a device, and copies between devices.
  *
- * A device is one const table of functions plus its state. The host device lives here;
- * a plugin brings others. Code that moves KV (workers, wire) knows only this header, so
- * it can pass device memory on without knowing any kernel.
+ * A device is one const table of functions plus its state. The host device is here; a plugin brings
+ * others. Code that moves KV (workers, hand-off) includes only this header, so it can pass device
+ * memory on without any kernel.
  *
  *   alloc --> fv_buf --> copy_async on the device's queue --> record an event --> wait/query
  *
- * Copies on one device run in the order they were issued; an event is reached when all
- * that was issued before it is done. On the host every copy is done when the call
- * returns, so its events are always reached. One thread issues work on a device. */
+ * Copies on one device run in the order in which they were issued; an event is reached when
+ * everything issued before it is done. On the host every copy is done when the call returns, so its
+ * events are always reached. One thread issues work on a device. */
 #include <stddef.h>
 
 #include "common/status.h"

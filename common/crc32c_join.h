@@ -1,12 +1,12 @@
 #ifndef FOVEA_COMMON_CRC32C_JOIN_H
 #define FOVEA_COMMON_CRC32C_JOIN_H
 
-/* The CRC32C of two stretches of bytes from that of each: checksums that were taken apart (by the
- * threads of a kernel, frame by frame) become the one of the whole.
+/* The CRC32C of a concatenation AB from the CRC32Cs of A and B: joins checksums computed in parts
+ * (by the threads of a kernel, or frame by frame).
  *
- * A CRC is a remainder modulo a polynomial P over GF(2), x^0 in the highest bit. Bytes behind it
- * shift it, so  crc(AB) = crc(A) x^(8 |B|) + crc(B)  mod P; what is added before and behind
- * cancels out. (M. Adler's crc32_combine of zlib.) */
+ * A CRC is a remainder modulo a polynomial P over GF(2), with x^0 in the highest bit. Appended
+ * bytes shift it, so  crc(AB) = crc(A) x^(8 |B|) + crc(B)  mod P; the initial and final constants
+ * cancel out. (M. Adler's crc32_combine of zlib.) */
 #include <stdint.h>
 
 /* a b mod P. */
@@ -30,7 +30,7 @@ static inline uint32_t fv_crc32c_shift(uint64_t n) {
     return power;
 }
 
-/* Of A and B behind it, B being n_b bytes. */
+/* The CRC32C of AB, where B has n_b bytes. */
 static inline uint32_t fv_crc32c_join(uint32_t a, uint32_t b, uint64_t n_b) {
     return fv_crc32c_times(fv_crc32c_shift(n_b), a) ^ b;
 }

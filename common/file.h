@@ -20,15 +20,15 @@ typedef struct fv_file_map {
 fv_status fv_file_map_open(const char *path, fv_file_map *out);
 void fv_file_map_close(fv_file_map *map);
 
-/* Brings every page in now, as far as the system allows, so that the first use does not pay for
+/* Reads all pages in now, as far as the system allows, so that the first use has no page
  * faults. */
 void fv_file_map_populate(const fv_file_map *map);
 
-/* Reads `path` into memory with a NUL behind it; refuses more than `bytes_max` before
- * it allocates. Gives *data (free it) and *bytes, the NUL not counted. */
+/* Reads `path` into memory and adds a NUL; a file of more than `bytes_max` is refused before memory
+ * is allocated. Gives *data (free it) and *bytes, without the NUL. */
 fv_status fv_file_read(const char *path, size_t bytes_max, char **data, size_t *bytes);
 
-/* Writes `path` anew; the file is complete or the error names it. */
+/* Replaces `path`; the file is complete or the error names it. */
 fv_status fv_file_write(const char *path, const void *data, size_t bytes);
 
 /* Whether n bytes are a Git LFS pointer: what a clone without git-lfs has in place of a large file.

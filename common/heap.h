@@ -1,10 +1,9 @@
 #ifndef FOVEA_COMMON_HEAP_H
 #define FOVEA_COMMON_HEAP_H
 
-/* HEAP: memory that was needed once and is not any more goes back to the system. The allocator
- * keeps what was freed, and after a flood that may be gigabytes. Giving back what is needed again
- * in a moment would cost page faults, so only what was free at several looks in a row goes. One
- * thread. */
+/* HEAP: returns freed memory to the system. The allocator keeps freed memory, after a burst
+ * possibly gigabytes. Memory that is soon needed again would cost page faults, so only what was
+ * free at several checks in a row is returned. One thread. */
 #include <stdbool.h>
 #include <stddef.h>
 

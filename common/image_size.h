@@ -2,10 +2,9 @@
 #define FOVEA_COMMON_IMAGE_SIZE_H
 
 /* IMAGE SIZE: width and height of a JPEG, PNG or WebP file, read from its header. Nothing is
- * decoded and no memory is taken, so that a router can tell what an image costs before anybody
- * decodes it. The decoders (prefill-worker/image/image.h) refuse an image whose pixels are not as
- * many as its header says: what is counted here is what is decoded there. Pure functions; any
- * thread. */
+ * decoded or allocated, so a router can compute the cost of an image before it is decoded. The
+ * decoders (prefill-worker/image/image.h) refuse an image whose size differs from its header, so
+ * the two always agree. Pure functions; any thread. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,9 +36,9 @@ typedef struct fv_image_limits {
 /* 32 MiB, 16384, 64 Mpixel. */
 fv_image_limits fv_image_limits_default(void);
 
-/* Reads the header of a file of n bytes, never behind its end, in time that does not depend on n.
- * FV_EUNSUPPORTED: not one of the formats; FV_EDATA: there is no header, it is cut off, or it says
- * that a side is 0; FV_EINVAL: that one is 2^31 or more. */
+/* Reads the header of a file of n bytes, never past its end, in time that does not depend on n.
+ * FV_EUNSUPPORTED: not one of the formats; FV_EDATA: no header, a truncated one, or a side of 0;
+ * FV_EINVAL: a side of 2^31 or more. */
 fv_status fv_image_size_read(const void *bytes, size_t n, fv_image_size *out);
 
 /* The same, and holds the file against the limits (NULL: the default): FV_EINVAL when it is over

@@ -1,15 +1,15 @@
 #ifndef FOVEA_COMMON_INBOX_H
 #define FOVEA_COMMON_INBOX_H
 
-/* INBOX: how one thread is told things by others. Any thread posts; one thread owns the inbox and
- * takes what has come, in the order in which it came.
+/* INBOX: a queue of messages to one thread. Any thread posts; one thread owns the inbox and takes
+ * the messages in the order of arrival.
  *
  *   any thread -- post --> list under a mutex -- take or wait --> the owner
- *                              | ring, when the first item comes into an empty inbox
+ *                              | ring, when the first item enters an empty inbox
  *                              '--> the owner's doorbell, if it sleeps elsewhere (an event loop)
  *
- * Items are embedded in what is sent, so posting allocates nothing and cannot fail for want of
- * memory. An owner that takes everything at once pays for one lock per wake-up, not per item. */
+ * Items are embedded in the messages, so posting allocates nothing and cannot fail. An owner that
+ * takes all items at once locks once per wake-up, not per item. */
 #include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,8 +39,8 @@ typedef struct fv_inbox {
  * fv_inbox_wait) is called on the posting thread, outside the lock, and must not block. */
 fv_status fv_inbox_init(fv_inbox *box, size_t limit, void (*ring)(void *user), void *user);
 
-/* No thread may post any more: they have been joined, or the inbox knows them to be done. What is
- * still in it stays with whoever owns the items. */
+/* No thread may post any more: all have been joined, or are known to be done. Items that are still
+ * queued stay with their owners. */
 void fv_inbox_fini(fv_inbox *box);
 
 /* Any thread. FV_EBUSY when `limit` items wait, FV_ECANCELLED when the inbox is closed: the item
@@ -50,8 +50,8 @@ fv_status fv_inbox_post(fv_inbox *box, fv_inbox_item *item);
 /* Any thread. Nothing more is accepted; what waits can still be taken. The owner is woken. */
 void fv_inbox_close(fv_inbox *box);
 
-/* The owner. All that waits, oldest first, or NULL; does not sleep. *closed (or NULL) says
- * whether the inbox is closed: then nothing will come behind what was returned. */
+/* For the owner: all queued items, oldest first, or NULL; does not sleep. *closed (or NULL) is set
+ * if the inbox is closed: then nothing follows what was returned. */
 fv_inbox_item *fv_inbox_take(fv_inbox *box, bool *closed);
 
 /* The owner. The same, but sleeps until something comes, the inbox is closed, or `seconds` have

@@ -1,17 +1,17 @@
 #ifndef FOVEA_COMMON_LIVENESS_H
 #define FOVEA_COMMON_LIVENESS_H
 
-/* VITALS: is a worker alive? It is when work goes through it: requests, and, where none came for a
- * while, a tiny one of its own (a probe). That its process is there says little.
+/* LIVENESS: does a worker make progress? It does when requests complete, or, if there were none for
+ * a while, a small request of its own (a probe). A running process alone proves little.
  *
- *   [computing thread]  a request ended well, or a probe  --> n_good ---.
- *                       one failed for no fault of the asker > n_bad ---+--> fv_liveness_look
- *                       a layer was computed              --> n_moved --'    [loop thread]
+ *   [computing thread]  a request or a probe succeeded      --> n_good ---.
+ *                       one failed, not by the caller's fault > n_bad ---+--> fv_liveness_look
+ *                       a layer was computed                --> n_moved --'    [loop thread]
  *
- * Healthy: something went through within the last unhealthy_s. A worker that is in the middle of a
- * long batch is not dead, so time in which layers are computed does not count; but if that work
- * fails, it does after all. The computing thread only counts, so that a thread which hangs cannot
- * keep up appearances. Pure functions of time: seconds of fv_clock_s. */
+ * Healthy: something succeeded within the last unhealthy_s. Time in which layers are computed does
+ * not count, so a worker in the middle of a long batch is healthy; if that batch fails, it
+ * does count. The computing thread only increments counters, so a hung thread cannot look
+ * healthy. Pure functions of time: seconds of fv_clock_s. */
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -2,12 +2,12 @@
 #define FOVEA_COMMON_LOG_H
 
 /* One line per event on stderr: time, level, subsystem, key=value pairs. Values are escaped, so
- * that nobody can forge a line or a pair (common/logfmt.h).
+ * lines and pairs cannot be forged (common/logfmt.h).
  *
  *   FV_LOG(INFO, MODEL, "checkpoint=%s tensors=%d bytes=%zu", dir, n, bytes);
  *
  * FOVEA_LOG=info,kernels=debug sets the threshold, for all subsystems and then for
- * single ones. Failures are logged once, at the edge that answers for them.
+ * single ones. Failures are logged once, by the code that handles them.
  * Any thread; a line is written with one call and never interleaves. */
 #include <stdbool.h>
 

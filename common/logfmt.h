@@ -1,16 +1,16 @@
 #ifndef FOVEA_COMMON_LOGFMT_H
 #define FOVEA_COMMON_LOGFMT_H
 
-/* LOGFMT: printf of key=value pairs, whose values may come from anybody.
+/* LOGFMT: printf for key=value pairs with untrusted values.
  *
  *   "req=%s event=failed reason=\"%s\""   ->   req=r1 event=failed reason="he said \"no\"\nreq=r2"
  *
- * A value is what stands in the format between '=' and the next space, or between quotes behind the
- * '='. As one whole, with what conversions put into it, it is written bare where that is safe, and
- * otherwise in quotes and escaped: \" \\ \n \r \t, \uXXXX for other control characters and for
- * those that turn the direction of text or break lines, \ufffd for bytes that are no UTF-8. So a
- * line has the pairs of its format, whatever the arguments are. What is cut for want of room ends
- * in "...". Any thread. */
+ * A value is what the format has between '=' and the next space, or between quotes after the '='.
+ * With its conversions filled in, it is written bare where that is safe, and otherwise in quotes
+ * and escaped: \" \\ \n \r \t, \uXXXX for other control characters and for those that change the
+ * direction of text or break lines, \ufffd for bytes that are not UTF-8. So a line has exactly the
+ * pairs of its format, whatever the arguments are. A line that is too long ends in "...". Any
+ * thread. */
 #include <stdarg.h>
 #include <stddef.h>
 

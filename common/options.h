@@ -34,7 +34,7 @@ typedef struct fv_option {
     const char *name; /* long name without dashes */
     const char *env;  /* environment variable, or NULL */
     fv_option_type type;
-    const char *value;    /* what stands for the value in --help; NULL for a flag */
+    const char *value;    /* name of the value in --help; NULL for a flag */
     const char *fallback; /* default as text; NULL: none */
     const char *help;
     double min, max;

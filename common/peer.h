@@ -1,18 +1,18 @@
 #ifndef FOVEA_COMMON_PEER_H
 #define FOVEA_COMMON_PEER_H
 
-/* PAIRS: two processes whose devices are joined, so that memory goes from one to the other without
- * the host's. A plugin brings the table (NCCL: kernels/cuda/nccl.c); who knows this header can use
- * it without knowing the plugin.
+/* PEER LINKS: two processes whose devices are connected, so that memory is copied from one to the
+ * other without the host's. A plugin provides the table (NCCL: kernels/cuda/nccl.c); callers
+ * include only this header.
  *
- *   one side    new_id -> the other hears of it by other means; open(rank 0)   send, send, ...
- *   the other                                                   open(rank 1)   recv, recv, ...
+ *   one side    new_id -> sent to the other by other means; open(rank 0)   send, send, ...
+ *   the other                                               open(rank 1)   recv, recv, ...
  *
- * Nothing waits. Joining, and each operation, is begun by a call and over when poll says so; who
- * waits for it sets the deadline, and closes the pair when that has passed: a pair is over with the
- * first failure. Operations of the two sides meet in their order, and have the same bytes.
+ * Nothing blocks. Connecting and each operation start with a call and are over when poll says so.
+ * The caller sets deadlines and closes the link when one passes; the first failure ends a
+ * link. Operations of the two sides match in order and in size.
  *
- * A pair belongs to one thread, which need not be the one that computes on the device. */
+ * A link belongs to one thread, which need not be the one that computes on the device. */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -56,7 +56,7 @@ typedef struct fv_peer_ops {
     /* What has happened since: at most one operation is over at a time. */
     fv_status (*poll)(fv_peer *p, fv_peer_news *out);
     void (*close)(fv_peer *p); /* ends what is under way, without the other side; NULL is fine */
-    /* On the thread that computes on `dev`, behind what it has issued; waits for the result. */
+    /* On the thread that computes on `dev`, after the work issued so far; waits for the result. */
     fv_status (*crc32c)(fv_device *dev, const void *data, size_t bytes, uint32_t *out);
 } fv_peer_ops;
 

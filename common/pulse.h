@@ -1,15 +1,14 @@
 #ifndef FOVEA_COMMON_PULSE_H
 #define FOVEA_COMMON_PULSE_H
 
-/* PULSE: which requests a worker is working on, and does each of them get on?
+/* PULSE: which requests does a worker work on, and does each make progress?
  *
  *   [threads that work]  begin ... step, step, ... end      a step is a relaxed add
  *   [loop thread]        read: (request, count) of each      for the worker's reports
  *
- * A count only means something beside an earlier one of the same request: where they are equal,
- * nothing was done in between. Work that all requests of a batch share (layers) is counted once,
- * elsewhere, and added when it is read. What waits for its turn, for room or for another worker is
- * not worked on, and has no place here. */
+ * Two equal counts of a request mean that nothing was done for it in between. Work that is shared
+ * by all requests of a batch (layers) is counted once, elsewhere, and added when the count is read.
+ * Requests that wait (in a queue, for memory, for another worker) are not listed. */
 #include <stdint.h>
 
 #include "common/status.h"
@@ -23,11 +22,11 @@ enum { FV_PULSE_MAX = 256, FV_PULSE_ID_MAX = 160 };
 typedef struct fv_pulse fv_pulse; /* opaque */
 
 fv_status fv_pulse_open(fv_pulse **out);
-void fv_pulse_close(fv_pulse *p); /* nobody uses it any more; NULL is fine */
+void fv_pulse_close(fv_pulse *p); /* no longer used by any thread; NULL is fine */
 
-/* Work on a request begins; `shared(user)` (NULL: nothing) is added to its count, on the thread
- * that reads. Returns its place, for the others; 0: there are too many, and nobody hears of this
- * one. Any thread. */
+/* Starts work on a request; `shared(user)` (NULL: nothing) is added to its count on the thread
+ * that reads. Returns its slot for the calls below; 0: too many, this request is not listed. Any
+ * thread. */
 int32_t fv_pulse_begin(fv_pulse *p, const char *id, uint64_t (*shared)(const void *user),
                        const void *user);
 void fv_pulse_step(fv_pulse *p, int32_t place); /* 0 is fine, as for the next */

@@ -1,8 +1,8 @@
 #ifndef FOVEA_COMMON_RANDOM_H
 #define FOVEA_COMMON_RANDOM_H
 
-/* Random bytes of the system, which nobody can guess: for secrets, and for all that must not show a
- * generator's state. */
+/* Unpredictable random bytes of the system: for secrets, and wherever a generator's state must not
+ * show. */
 #include "common/status.h"
 
 #ifdef __cplusplus

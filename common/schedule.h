@@ -1,8 +1,8 @@
 #ifndef FOVEA_COMMON_SCHEDULE_H
 #define FOVEA_COMMON_SCHEDULE_H
 
-/* SCHEDULE: how many image tokens leave behind each layer of a checkpoint, as it was fitted to save
- * so much of their work. `fovea calibrate` writes it, a plan reads it. */
+/* SCHEDULE: how many visual tokens are dropped after each layer of a checkpoint, fitted to save a
+ * given share of their work. `fovea calibrate` writes it, a plan reads it. */
 #include <stdint.h>
 
 enum { FV_SCHEDULE_OF = 576, FV_SCHEDULE_LAYERS = 256, FV_SCHEDULES = 8 };

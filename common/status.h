@@ -3,10 +3,10 @@
 
 /* One result type for the whole system.
  *
- * A function that can fail returns fv_status; its results leave through
- * out-parameters, which are untouched on failure. Where an error is born it gets
- * a sentence that says what to do (FV_FAIL); on the way up it is only passed on
- * (FV_TRY). The sentence is kept per thread until the next FV_FAIL. */
+ * A function that can fail returns fv_status; its results leave through out-parameters, which are
+ * untouched on failure. Where an error occurs it gets a sentence that says what to do (FV_FAIL); on
+ * the way up it is only passed on (FV_TRY). The sentence is kept per thread until the next
+ * FV_FAIL. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -54,7 +54,7 @@ const char *fv_status_grpc_name(fv_status s);
  * user is shown. Empty before the first failure. Borrowed until the next one. */
 const char *fv_last_error(void);
 
-/* "file.c:12" where that failure was born, for logs. */
+/* "file.c:12" where the failure occurred, for logs. */
 const char *fv_last_error_where(void);
 
 /* Records a failure; call it through FV_FAIL. Returns `s`. */
@@ -66,9 +66,9 @@ fv_status fv_fail(fv_status s, const char *file, int line, const char *fmt, ...)
 fv_status fv_fail_prefix(fv_status s, const char *fmt, ...)
     __attribute__((format(printf, 2, 3), cold));
 
-/* A reason finer than the status, of a kind that a higher layer defines (handoff/refusal.h): the last
- * failure's, 0 if it has none. fv_fail_reason gives it to the failure just recorded and returns `s`;
- * a prefix keeps it. */
+/* A reason finer than the status, of a kind that a higher layer defines (handoff/refusal.h): the
+ * last failure's, 0 if it has none. fv_fail_reason gives it to the failure just recorded and
+ * returns `s`; a prefix keeps it. */
 int fv_last_reason(void);
 fv_status fv_fail_reason(fv_status s, int reason);
 

@@ -1,9 +1,9 @@
 #ifndef FOVEA_COMMON_TSAN_H
 #define FOVEA_COMMON_TSAN_H
 
-/* Tells ThreadSanitizer of an order between threads that a library without instrumentation keeps:
- * what came before RELEASE(p) on one thread happened before what follows ACQUIRE(p) on another.
- * Nothing in other builds. */
+/* Informs ThreadSanitizer of an order between threads that is established by a library without
+ * instrumentation: all before RELEASE(p) on one thread happened before all after ACQUIRE(p) on
+ * another. Nothing in other builds. */
 #include <stddef.h>
 
 #if defined(__SANITIZE_THREAD__)

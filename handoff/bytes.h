@@ -1,8 +1,8 @@
 #ifndef FOVEA_HANDOFF_BYTES_H
 #define FOVEA_HANDOFF_BYTES_H
 
-/* Numbers in bytes, as they travel: little-endian. Arrays of numbers (rows, positions, ids)
- * travel as they lie in memory, so the machine must be little-endian too. */
+/* Numbers as bytes of the hand-off: little-endian. Arrays of numbers (tokens, positions, ids) are
+ * sent as they are in memory, so the machine must be little-endian too. */
 #include <stdint.h>
 #include <string.h>
 

@@ -1,32 +1,31 @@
 #ifndef FOVEA_HANDOFF_GRANT_H
 #define FOVEA_HANDOFF_GRANT_H
 
-/* GRANTS: the receiving side's word that there is room, and for how long. Nothing is sent without
- * one. The table knows bytes, order and time; what is being built from the bytes is its owner's.
+/* GRANTS: the receiver's promise of memory, and for how long. Nothing is sent without one. The
+ * table tracks bytes, order and time; what is built from the bytes belongs to the grant's owner.
  *
- *              issue            first accept           commit               claim
+ *              issue            first accept           commit              attach
  *     (free) --------> OPEN ------------------> RECEIVING ------> COMMITTED ------> RELEASED
  *                       |                           |                 |
  *                       +---------------------------+-----------------+
  *                       |  drop (given up, or refused)                 '---> RELEASED
- *                       |  expire (deadline, without a word from the peer) -> EXPIRED
+ *                       |  expire (deadline passed without a message)   -> EXPIRED
  *
- *     state       holds room   deadline            a frame is
- *     OPEN        yes          first_s from issue  accepted: it must be number 0
- *     RECEIVING   yes          lease_s from frame  accepted: the next number, a credit, budget left
- *     COMMITTED   yes          attach_s from commit refused: closed
- *     RELEASED    no           -                   refused: closed, until the place is granted anew
- *     EXPIRED     no           -                   refused: expired, likewise
+ *     state       memory       deadline            a frame is
+ *     OPEN        held         first_s from issue  accepted: it must be number 0
+ *     RECEIVING   held         lease_s from frame  accepted: the next number, a credit, budget left
+ *     COMMITTED   held         attach_s from commit refused: closed
+ *     RELEASED    -            -                   refused: closed, until the slot is granted again
+ *     EXPIRED     -            -                   refused: expired, likewise
  *
- * A ticket is 128 random bits, which nobody can guess, and an epoch, which rises with every grant
- * and says which place of the table is meant: a frame that comes late finds a later epoch there,
- * and cannot land.
+ * A ticket is 128 unpredictable random bits and an epoch. The epoch rises with every grant and
+ * names its slot of the table: a frame that arrives late finds a later epoch there and is refused.
  *
- * A lease is for silence, not for the whole: each frame that is accepted begins it anew, and so
- * does a sender that says that it is still there (renew). Its connection is known from its first
- * word on, so that its death frees the room before the lease does. A sender that gives up may cross
- * its grant, and then nobody knows the ticket: until that first word, which comes with the stream's
- * beginning, the lease is short.
+ * A lease limits silence, not the whole transfer: each accepted frame renews it, and so does a
+ * sender's sign of life (renew). Its connection is known from its first message on, so a lost
+ * connection frees the memory before the lease does. If a sender gives up while its grant is on the
+ * way, nobody has the ticket; so the lease is short until the first message, which comes with the
+ * start of the stream.
  *
  * One thread owns a table. */
 #include "handoff/refusal.h"
@@ -70,7 +69,7 @@ fv_status fv_grants_issue(fv_grants *t, uint64_t bytes, void *owner, fv_grant *o
 fv_status fv_grants_accept(fv_grants *t, const fv_ticket *ticket, uint64_t seq, uint64_t bytes,
                            void **owner);
 
-/* The sender is still there: its lease begins anew. */
+/* The sender is still there: renews its lease. */
 fv_status fv_grants_renew(fv_grants *t, const fv_ticket *ticket);
 
 /* The frame's memory is free again: its credit returns. */
@@ -87,13 +86,13 @@ fv_status fv_grants_attach(fv_grants *t, const fv_ticket *ticket, void **owner);
 /* Ends a grant in whatever state; the owner that must now be freed, or NULL when none is. */
 void *fv_grants_drop(fv_grants *t, const fv_ticket *ticket);
 
-/* Ends one grant whose deadline is not after `until_s` and returns its owner, which must now be
- * freed; NULL when there is none left. HUGE_VAL ends whatever is live. */
+/* Ends one grant whose deadline is not after `until_s` and returns its owner, to be freed by the
+ * caller; NULL when there is none left. HUGE_VAL ends all live grants. */
 void *fv_grants_expire(fv_grants *t, double until_s);
 
 double fv_grants_now(const fv_grants *t); /* seconds of the table's clock */
 
-/* When the next deadline passes, in seconds of the clock; HUGE_VAL when nothing is live. */
+/* The next deadline, in seconds of the clock; HUGE_VAL when no grant is live. */
 double fv_grants_next_deadline(const fv_grants *t);
 
 int32_t fv_grants_live(const fv_grants *t);

@@ -15,8 +15,8 @@
  *             { LEAD? RANK? VEIL? packed? ROWS { POSN? TALY? DATA* } per layer and segment }
  *             per layer or more  TOKN END
  *   packed:   PACK FACT FACT? IMPO?     image tokens of one layer as factors, codes or directions;
- * its ROWS has none then; and text tokens likewise, with the segment of text: keys as factors, values
- * as rows
+ * its ROWS has none then; and text tokens likewise, with the segment of text: keys as factors,
+ * values as rows
  *
  * END counts sections, bytes and rows, and holds a digest over all headers before it; as headers
  * hold the payloads' checksums, it covers every byte. The stream is cut into frames anywhere: a
@@ -59,7 +59,8 @@ enum {
     X(MASK, 'V', 'E', 'I', 'L')      /* u32: masked image tokens at the end of each head */        \
     X(ROWS, 'R', 'O', 'W', 'S')      /* u32 [layers, Hkv, segments]: lengths */                    \
     X(POSITIONS, 'P', 'O', 'S', 'N') /* i32 [lists, len]: one list for all heads, or Hkv */        \
-    X(ACCUM, 'T', 'A', 'L', 'Y')     /* f32 [rows of all heads, dims 1]: what they were paid */    \
+    X(ACCUM, 'T', 'A', 'L',                                                                        \
+      'Y') /* f32 [entries of all heads, dims 1]: accumulated attention scores */                  \
     X(DATA, 'D', 'A', 'T', 'A')   /* per head part0 <= g < part1: K [len, D] unless LEAD said */   \
                                   /* that they are another layer's, V [len, D] */                  \
     X(LEAD, 'L', 'E', 'A', 'D')   /* u32 [2]: the layer whose image keys this one uses; 1: its */  \
@@ -67,9 +68,10 @@ enum {
     X(PACKED, 'P', 'A', 'C', 'K') /* of one layer: shapes of parts, blocks, positions */           \
     X(FACTOR, 'F', 'A', 'C',                                                                       \
       'T') /* keys (part0 0) or values (1) as kernels/packed_part.h has them */                    \
-    X(IMPORTANCE, 'I', 'M', 'P', 'O') /* f32 [n] what was paid to the rows so far */               \
-    X(TOKEN, 'T', 'O', 'K', 'N')      /* the first token, sampled by the sender */                 \
-    X(END, 'E', 'N', 'D', ' ')        /* totals and digest */
+    X(IMPORTANCE, 'I', 'M', 'P',                                                                   \
+      'O') /* f32 [n] importance of the entries: attention received so far */                      \
+    X(TOKEN, 'T', 'O', 'K', 'N') /* the first token, sampled by the sender */                      \
+    X(END, 'E', 'N', 'D', ' ')   /* totals and digest */
 
 enum {
 #define X(name, a, b, c, d) FV_SECTION_##name = FV_FOURCC(a, b, c, d),
@@ -102,7 +104,7 @@ typedef struct fv_section {
 /* The four letters, '?' for what is not printable. */
 void fv_section_name(uint32_t type, char out[5]);
 
-/* Bytes where they lie; borrowed. */
+/* Bytes in memory; borrowed. */
 typedef struct fv_piece {
     const void *data;
     size_t bytes;
@@ -136,16 +138,16 @@ typedef struct fv_packet_writer {
 void fv_packet_writer_init(fv_packet_writer *w, size_t frame_max, fv_packet_emit emit, void *user);
 void fv_packet_writer_fini(fv_packet_writer *w); /* after the hand-off has ended */
 
-/* Memory that lives as long as the writer: for payloads made up on the way. */
+/* Memory that lives as long as the writer, for payloads made on the way. */
 fv_status fv_packet_alloc(fv_packet_writer *w, size_t bytes, void **out);
 
 /* Adds a section whose payload is n pieces; sets its index and length. What `emit` says is passed
  * on. */
 fv_status fv_packet_write(fv_packet_writer *w, fv_section s, const fv_piece *payload, int32_t n);
 
-/* The same of a payload that lies where it cannot be read, as `length` bytes with this checksum:
- * the header goes out with all that was before it, and the payload is for the caller to send, in
- * frames of its own. */
+/* The same for a payload that the host cannot read, of `length` bytes with this checksum: the
+ * header is sent with all that was before it, and the caller sends the payload in frames of its
+ * own. */
 fv_status fv_packet_write_oob(fv_packet_writer *w, fv_section s, uint64_t length, uint32_t crc);
 
 /* Lets the bytes that fill no frame yet go out. */
@@ -164,7 +166,7 @@ typedef struct fv_packet_hooks {
     fv_status (*begin)(void *user, const fv_section *s);
     /* The payload's bytes [offset, offset + n), in order. Not checked yet. */
     fv_status (*bytes)(void *user, const fv_section *s, uint64_t offset, const void *p, size_t n);
-    /* The same of bytes that lie where they cannot be read. NULL: it takes none. */
+    /* The same for bytes that the host cannot read. NULL: not supported. */
     fv_status (*oob)(void *user, const fv_section *s, uint64_t offset, const void *p, size_t n);
     /* The payload was whole and its checksum right. */
     fv_status (*end)(void *user, const fv_section *s);
@@ -192,8 +194,7 @@ void fv_packet_reader_init(fv_packet_reader *r, const fv_packet_hooks *hooks, ui
 /* The next n bytes of the stream, however cut. After a refusal the reader must not be fed again. */
 fv_status fv_packet_read(fv_packet_reader *r, const void *bytes, size_t n);
 
-/* The same, when they lie where they cannot be read and crc is their checksum: n bytes of one
- * payload. */
+/* The same for n bytes of one payload that the host cannot read; crc is their checksum. */
 fv_status fv_packet_read_oob(fv_packet_reader *r, const void *bytes, size_t n, uint32_t crc);
 
 #ifdef __cplusplus

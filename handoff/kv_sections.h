@@ -1,10 +1,10 @@
 #ifndef FOVEA_HANDOFF_KV_SECTIONS_H
 #define FOVEA_HANDOFF_KV_SECTIONS_H
 
-/* WHAT IS SAID beside the rows: who may talk to whom, what room is asked for, the prompt and the
- * first token. Structures and their bytes; sender and receiver share this file and nothing else.
+/* PAYLOADS without KV entries: compatibility of the two sides, requested memory, the prompt and the
+ * first token. Structures and their bytes; sender and receiver share only this file.
  *
- * Strings and arrays of a structure are borrowed, also those that point into bytes it was read
+ * Strings and arrays of a structure are borrowed, also those that point into the bytes it was read
  * from. */
 #include "handoff/kv_packet.h"
 
@@ -42,7 +42,7 @@ typedef struct fv_hello {
     uint32_t n_text, n_visual; /* prompt tokens */
     uint32_t max_tokens;       /* rows that the answer may add */
     uint32_t n_reused_text;    /* layers whose text keys are another layer's */
-    uint64_t bytes_visual;     /* visual KV of all layers, as it lies in a store, at most */
+    uint64_t bytes_visual;     /* visual KV of all layers, in bytes of a store, at most */
     uint64_t bytes_tables;     /* beside it, tables of packed layers, at most */
     const char *policy;        /* text form; "" is exact */
 } fv_hello;
@@ -86,11 +86,11 @@ fv_status fv_wire_prompt_get(const uint8_t *p, size_t n, fv_wire_prompt *out);
 
 /* ---- PACK ------------------------------------------------------------------------------ */
 
-/* Image tokens of a layer as factors, codes or directions: what kernels/packed_part.h needs of them.
- * Elements have the stores' type, heads and widths are the checkpoint's. Of text tokens keys alone
- * are factors: their values have rank 0, and are rows. */
+/* Image tokens of a layer as factors, codes or directions: what kernels/packed_part.h needs of
+ * them. Elements have the stores' type, heads and widths are the checkpoint's. Of text tokens keys
+ * alone are factors: their values have rank 0, and are rows. */
 typedef struct fv_wire_packed {
-    uint32_t n, n_anchor;  /* rows, and the blocks that they lie in */
+    uint32_t n, n_anchor;  /* tokens, and their blocks */
     uint32_t source_layer; /* whose keys, or directions: this layer, or one before */
     bool anchored;         /* keys are rotated to their block's anchor */
     bool importance;       /* IMPO follows */
@@ -106,7 +106,7 @@ typedef struct fv_wire_packed {
     const void *rank;       /* i32 [n] when ranked */
 } fv_wire_packed;
 
-/* Of one with so many rows and blocks; they stand in the section's dims 0 and 1. */
+/* Size for so many tokens and blocks, which are dims 0 and 1 of the section. */
 size_t fv_wire_packed_bytes(uint32_t n, uint32_t n_anchor);
 void fv_wire_packed_put(const fv_wire_packed *w, uint8_t *out);
 fv_status fv_wire_packed_get(const uint8_t *p, size_t n, fv_wire_packed *out);

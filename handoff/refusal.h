@@ -1,9 +1,10 @@
 #ifndef FOVEA_HANDOFF_REFUSAL_H
 #define FOVEA_HANDOFF_REFUSAL_H
 
-/* WHY A HAND-OFF WAS REFUSED: a reason beside the fv_status of a failure, for counters, logs and the
- * peer. Each reason has one status. A function that refuses returns FV_REFUSE(REASON, sentence),
- * which records both; whoever needs the reason asks fv_refusal_of before the next failure. */
+/* REFUSALS: the reason why a hand-off was refused, in addition to the fv_status of a failure, for
+ * counters, logs and the peer. Each reason has one status. A function that refuses returns
+ * FV_REFUSE(REASON, sentence), which records both; fv_refusal_of reads the reason until the next
+ * failure. */
 #include "common/status.h"
 
 #ifdef __cplusplus

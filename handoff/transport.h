@@ -8,16 +8,16 @@
  *   decode-worker/receive/receive.c <-- fv_sink_ops ------------------------- <-+
  *                               offer, frame, commit, abort
  *
- * A transport is one const table of functions plus its state; so is a sink. Nothing waits: answers
+ * A transport is one const table of functions plus its state; so is a sink. Nothing blocks: results
  * come through a callback, before the call returns where that is possible, and push takes frames
- * without sending them at once. So a thread that computes can use a transport that belongs to
- * another thread, and a peer that says nothing holds nobody up.
+ * without sending them at once. So a computing thread can use a transport that belongs to
+ * another thread, and a silent peer blocks nobody.
  *
- * What lies on a device may go to the other side's device beside the stream, where both have a way
- * for that (common/peer.h); should that fail, the transport brings it over all the same.
+ * Frames on a device may go directly to the other side's device, out of band, if both sides can
+ * (common/peer.h); if that fails, the transport sends them in the stream.
  *
- * In a hand-off: open; then, with the grant, push frames in order; then commit; end in any case.
- * Until end has said that it is gone, what the frames point to stays untouched. */
+ * A hand-off is: open; after the grant, push frames in order; commit; end, in every case.
+ * The memory of frames stays untouched until end has completed. */
 #include "common/peer.h"
 #include "handoff/grant.h"
 #include "handoff/kv_sections.h"
@@ -38,7 +38,7 @@ typedef struct fv_sink_ops {
     /* Consumes the frame before it returns. A refusal ends the hand-off that it belongs to. */
     fv_status (*frame)(fv_sink *sink, const fv_ticket *ticket, uint64_t seq, const fv_piece *piece,
                        int32_t n_piece);
-    /* The same of a frame that lies on the sink's device, n bytes with this CRC32C. */
+    /* The same for a frame on the sink's device: n bytes with this CRC32C. */
     fv_status (*oob)(fv_sink *sink, const fv_ticket *ticket, uint64_t seq, const void *bytes,
                      size_t n, uint32_t crc);
     fv_status (*commit)(fv_sink *sink, const fv_ticket *ticket, uint64_t n_frame);
@@ -56,7 +56,7 @@ struct fv_sink {
 /* The answer to open or to commit. */
 typedef struct fv_reply {
     fv_refusal refusal; /* FV_REFUSED_NONE: granted; or committed */
-    fv_status status;   /* FV_OK, what the refusal maps to, or what the transport itself met */
+    fv_status status;   /* FV_OK, the refusal's status, or the transport's own failure */
     char text[512];     /* the sentence, when status is not FV_OK */
     fv_grant grant;     /* after open */
     double at_s;        /* when it came, by fv_clock_s: it may be delivered later */
@@ -71,14 +71,14 @@ typedef struct fv_transfer_ways {
 /* Called once, unless the transfer is ended before. `reply` is borrowed for the call. */
 typedef void (*fv_on_reply)(void *user, const fv_reply *reply);
 
-/* Whose room it is, and how long it may take to get it. {0}: nobody's, and a refusal comes at once.
- */
+/* The request that the memory is for, and how long it may wait for it. {0}: no request, and a
+ * refusal comes at once. */
 typedef struct fv_asking {
     const char *request_id; /* NULL: none */
     uint32_t age_ms;        /* since the request came to its router: the oldest is served first */
-    uint32_t wait_ms;       /* for room, at most */
-    /* The router's, by which the other side knows on whose orders it is asked for room, and for a
-     * pair of devices; NULL: none. */
+    uint32_t wait_ms;       /* to wait for memory, at most */
+    /* The router's token, which authorizes the request for memory and for a peer link; NULL:
+     * none. */
     const char *open_token, *pair_token;
 } fv_asking;
 
@@ -91,8 +91,8 @@ typedef struct fv_transport_ops {
     /* Takes frame number seq; the array is borrowed for the call, the bytes until the end. A
      * failure (of this frame or of one before it) means that the hand-off is lost. */
     fv_status (*push)(fv_transfer *x, uint64_t seq, const fv_piece *piece, int32_t n_piece);
-    /* (optional) How frames that lie on a device can be sent from there now; NULL: not at all, so
-     * bring them home. */
+    /* (optional) How frames on a device can be sent from there now; NULL: not at all, copy them to
+     * the host. */
     const fv_peer_ops *(*oob)(fv_transfer *x);
     /* (with it) Takes frame number seq, which the buffer on that device is, at most
      * FV_PEER_BYTES_MAX bytes; its contents are there. The buffer is the transport's, also when it

@@ -1,7 +1,8 @@
 #ifndef FOVEA_POLICY_CONFLICTS_H
 #define FOVEA_POLICY_CONFLICTS_H
 
-/* CONFLICTS: methods that may not stand in one policy, and why. The table is methods.def's. */
+/* CONFLICTS: methods that cannot be combined in one policy, and why. From the table in
+ * methods.def. */
 #include "policy/policy.h"
 
 #ifdef __cplusplus

@@ -117,8 +117,7 @@ void fv_choice_init(fv_choice *c, const fv_method_info *method);
  * may then be anything. */
 fv_status fv_choice_set(fv_choice *c, const char *text, size_t n);
 
-/* Whether parameter `i` stands in what is printed and sent: all do, but for a quiet one at its
- * default. */
+/* Whether parameter `i` is printed and sent: all are, except a quiet one at its default. */
 bool fv_choice_writes(const fv_choice *c, int32_t i);
 
 /* The value of parameter `i` as fv_choice_set takes it. */
@@ -128,14 +127,14 @@ void fv_choice_print(const fv_choice *c, int32_t i, char out[FV_PARAM_TEXT_MAX])
  * *out are 0. */
 void fv_choice_params(const fv_choice *c, int32_t n_layer, fv_params *out);
 
-/* Papers count 32 layers: where `layer` of them lies among n_layer, round(layer * n_layer / 32). */
+/* Papers count 32 layers: their `layer` among n_layer, round(layer * n_layer / 32). */
 int32_t fv_layer_of_32(double layer, int32_t n_layer);
 
 /* Parameter i, a LAYER, for a network of n_layer layers. As given; or mapped from 32 layers, but no
  * less than the parameter's minimum: k/32 to round(k n_layer / 32), and k/32+ to no less than k
- * either, as far as that lies in the first quarter of the network. What the first layers do depends
+ * either, as long as k is in the first quarter of the network. What the first layers do depends
  * on how many there are before them, and not on how many follow: FastV's layer 2 of 32 is the first
- * behind two that see all rows. */
+ * after two that run all tokens. */
 int32_t fv_choice_layer(const fv_choice *c, int32_t i, int32_t n_layer);
 
 /* How a layer of 32 came to its number in a network of n_layer. */
@@ -143,7 +142,7 @@ typedef enum fv_layer_mapping {
     FV_LAYER_GIVEN,      /* it is the checkpoint's own */
     FV_LAYER_PUBLISHED,  /* the number is that of 32 layers */
     FV_LAYER_PROPORTION, /* the same share of the depth */
-    FV_LAYER_QUARTER,    /* k/32+, and layer k lies behind the first quarter of the network */
+    FV_LAYER_QUARTER,    /* k/32+, and layer k is after the first quarter of the network */
 } fv_layer_mapping;
 
 fv_layer_mapping fv_choice_layer_mapping(const fv_choice *c, int32_t i, int32_t n_layer);

@@ -1,8 +1,8 @@
 #ifndef FOVEA_POLICY_STAGE_ROWS_H
 #define FOVEA_POLICY_STAGE_ROWS_H
 
-/* For a worker's table of one stage's methods: FV_METHOD becomes the stage's macro, and all of
- * those are empty. A table defines its own stage's anew, and includes methods.def:
+/* For a worker's table of one stage's methods: FV_METHOD expands to the stage's macro, and all of
+ * those are empty. A table redefines its own stage's and includes methods.def:
  *
  *     #include "policy/stage_rows.h"
  *     #undef PRUNE

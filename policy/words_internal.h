@@ -1,7 +1,7 @@
 #ifndef FOVEA_POLICY_WORDS_INTERNAL_H
 #define FOVEA_POLICY_WORDS_INTERNAL_H
 
-/* Pieces of the text form. Nobody outside of this folder includes it. */
+/* Parsing of the text form; included in this folder only. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>

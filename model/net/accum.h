@@ -1,22 +1,23 @@
 #ifndef FOVEA_MODEL_NET_ACCUM_H
 #define FOVEA_MODEL_NET_ACCUM_H
 
-/* A store whose rows keep a TALLY of the attention that they are paid (common/accum.h), and let go
- * of those that matter least, head by head.
+/* A store with an ACCUMULATOR of attention scores for each entry (common/accum.h), which evicts the
+ * entries with the lowest scores, head by head.
  *
- *   prefill --fv_accum_put--> accumulator of the prompt --> with its rows over the wire
- *   step    --fv_accum_ask--> captures --fv_accum_read--> accumulator        before each: fv_accum_let_go
+ *   prefill --fv_accum_put--> the prompt's accumulator --> sent with its entries in the hand-off
+ *   step    fv_accum_let_go, then --fv_accum_ask--> captures --fv_accum_read--> accumulator
  *
- * A accumulator has a number for each query head of the row's KV head, so that sums go on row after row
- * in the order of kernels/ops.h, however passes are cut; query heads come together when rows are
- * chosen, as their mean. It is about a hundredth of the row's own bytes, and bookkeeping, as
- * positions are. Raw rows only, and no lazy layers.
+ * An accumulator has one number for each query head of the entry's KV head. Sums grow token by
+ * token in the order of kernels/ops.h, however forward batches are cut; to choose entries, the mean
+ * over query heads is taken. It needs about a hundredth of the entry's own bytes and is not
+ * counted, as positions are not. Uncompressed entries only, and no lazy layers.
  *
- * The thread that owns the store. Of a store without a accumulator, nothing changes below. */
+ * The thread that owns the store. Without an accumulator, the functions below do nothing. */
 #include "common/arena.h"
 #include "model/net/decoder.h"
 
-/* Gives a store the column, `width` query heads per KV head; before it has tokens. NONE: nothing. */
+/* Gives a store the column, `width` query heads per KV head; before it has tokens. NONE:
+ * nothing. */
 void fv_accum_init(fv_kv *kv, fv_accum_kind kind, int32_t width);
 
 static inline fv_accum_kind fv_accum_kind_of(const fv_kv *kv) {
@@ -32,15 +33,15 @@ static inline float *fv_accum_values(const fv_kv *kv, int32_t layer, int32_t hea
     return (float *)fv_kv_values(kv, layer, head, seg, FV_KV_ACCUM);
 }
 
-/* What a capture over the prompt's rows summed in a layer becomes its rows' accumulator: p [H, n_key], visual
- * keys at column 0 and text keys at `text`, in the order of the store. */
+/* What a capture over the prompt's rows summed in a layer becomes its rows' accumulator: p [H,
+ * n_key], visual keys at column 0 and text keys at `text`, in the order of the store. */
 void fv_accum_put(fv_kv *kv, int32_t layer, const float *p, int32_t text, int32_t n_key);
 
-/* Adds to a step's sequence, whose kv, n_rows and wanted are set, one capture per layer; and wants as
- * many rows as are tapped. `last`: the last row of a turn is among them. */
+/* Adds to a step's sequence, whose kv, n_rows and wanted are set, one capture per layer; and wants
+ * as many rows as are tapped. `last`: the last row of a turn is among them. */
 fv_status fv_accum_ask(fv_arena *arena, int32_t n_head, bool last, fv_forward_seq *seq);
 
-/* Behind the pass, when the backend has synced. */
+/* After the forward batch, when the backend has synced. */
 void fv_accum_read(const fv_forward_seq *seq);
 
 /* Before a token runs: heads that hold more than rule->most rows let go of all but rule->left.

@@ -1,8 +1,9 @@
 #ifndef FOVEA_MODEL_NET_CAPTURES_H
 #define FOVEA_MODEL_NET_CAPTURES_H
 
-/* The captures of a pass (fv_forward_capture): room for one layer's on the device, and the second pass over
- * a layer's scores that fills them. For the decoder, whose thread and memory they are on. */
+/* Attention captures of a forward batch (fv_forward_capture): memory for one layer's on the device,
+ * and the second computation of a layer's scores that fills them. For the decoder, on its thread
+ * and in its memory. */
 #include "common/arena.h"
 #include "model/net/decoder.h"
 #include "model/net/workspace.h"
@@ -14,17 +15,18 @@ typedef struct fv_captures {
     fv_score_sum *sum; /* [as many as one layer has] */
 } fv_captures;
 
-/* Bytes that fv_captures_cut takes; none when nobody captures. */
+/* Bytes that fv_captures_cut takes; 0 without captures. */
 size_t fv_captures_bytes(const fv_text_config *cfg, const fv_forward_batch *pass);
 
 fv_status fv_captures_cut(fv_workspace *ws, fv_arena *arena, const fv_text_config *cfg,
                           const fv_forward_batch *pass, fv_captures *out);
 
-/* Where attention of layer l leaves its lse, for `rows` rows; absent when nobody captures the layer. */
+/* Where attention of layer l writes its log-sum-exp, for `rows` tokens; absent without a capture of
+ * the layer. */
 fv_tensor fv_captures_lse(const fv_captures *t, const fv_forward_batch *pass, int32_t l,
                           int32_t rows);
 
-/* Behind the layer's attention: its captures are filled. */
+/* After the layer's attention: fills its captures. */
 fv_status fv_captures_read(const fv_captures *t, fv_backend *be, const fv_forward_batch *pass,
                            int32_t l, const fv_attn_args *attn);
 

@@ -13,8 +13,8 @@
  *   x = x + (act(h' Wg^T) * (h' Wu^T)) Wd^T,   h' = RMSNorm(x)
  *
  * A layer whose store borrows keys (fv_kv_borrow) is lazy for that sequence: rows of a segment that
- * borrows use the queries and keys that the same rows had in the source layer, and compute values only. A
- * pass may carry sequences of different source layers.
+ * borrows use the queries and keys that the same rows had in the source layer, and compute values
+ * only. A pass may carry sequences of different source layers.
  *
  * A layer whose store is packed (kv_packed.h) adds what its factors contribute to the attention on
  * raw rows; such a layer can have no captures and no shares.
@@ -36,15 +36,16 @@ fv_backend *fv_decoder_backend(const fv_decoder *dec);
 /* Embeddings of n token ids into y [n, d]. FV_EINVAL for an id outside the vocabulary. */
 fv_status fv_decoder_embed(fv_decoder *dec, const int32_t *ids, int32_t n, fv_tensor y);
 
-/* A capture: what the last rows of a sequence pay to each key in one layer, per query head, summed over
- * those rows: one row alone, into zeros, gives its attention probabilities. Captures are read beside
- * the softmax and change no bit of what the layer computes. A window of rows that lies in several
- * passes gives the bits of one pass: each pass goes on with what `p` holds. */
+/* A capture: the attention of a sequence's last tokens to each key in one layer, per query head,
+ * summed over those tokens. For a single token, added to zeros, these are its attention
+ * probabilities. Captures are computed in addition to the softmax and change no bit of the layer's
+ * result. A window of tokens that spans several forward batches gives the bits of one: each batch
+ * continues with what `p` holds. */
 typedef struct fv_forward_capture {
-    int32_t layer;   /* in the network's last layer the rows must be wanted ones */
-    int32_t n_row;   /* last rows of the sequence in this pass */
-    float n;         /* of n-softmax: probabilities are exp(s_j) / (n + sum_j exp(s_j)) */
-    bool low;        /* no sums: how many of the rows pay a key less than an even share */
+    int32_t layer; /* in the network's last layer the rows must be wanted ones */
+    int32_t n_row; /* last rows of the sequence in this pass */
+    float n;       /* of n-softmax: probabilities are exp(s_j) / (n + sum_j exp(s_j)) */
+    bool low;      /* instead of sums: how many of the tokens give a key less than an even share */
     bool by_segment; /* rows of each segment are summed apart */
     int32_t text;    /* column of the first text key; visual keys start at 0, each in the order of
                       * the store */
@@ -69,8 +70,9 @@ typedef struct fv_forward_seq {
     int32_t wanted;      /* how many of its last rows are wanted out of the last layer */
     int32_t n_capture;
     const fv_forward_capture *capture; /* [n_capture] */
-    bool observe; /* packed rows note what the rows of this pass pay them (expand.h) */
-    float n;      /* of n-softmax in every layer, 0: the softmax */
+    /* accumulate the attention that compressed tokens receive in this forward batch (expand.h) */
+    bool observe;
+    float n; /* of n-softmax in every layer, 0: the softmax */
     /* [n_rows, H D] of the backend's act type, or absent: queries of a block that is cut by the
      * calls' layers. Read when layer l0 is lazy, written when layer l1 will be. */
     fv_tensor queries;
@@ -78,8 +80,8 @@ typedef struct fv_forward_seq {
      * keys; with n = 0. NULL: nothing in any layer. */
     const uint8_t *const *share;
     int32_t share_first; /* n_first of it */
-    /* [FV_N_SEG, n_rows] how many rows at the end of each segment, with those of this pass, a row
-     * does not see; NULL: those that stand behind it in the pass. */
+    /* [FV_N_SEG, n_rows] for each token, how many entries at the end of each segment, including
+     * those of this forward batch, are masked; NULL: those of later tokens. */
     const int32_t *masked_tail;
 } fv_forward_seq;
 
@@ -91,10 +93,10 @@ typedef struct fv_forward_batch {
                              * sequences in order, [sum of wanted, d]; valid until the next call */
 } fv_forward_batch;
 
-/* Carries pass->x through layers l0 <= l < l1 and appends to every store. In the network's last
- * layer rows that nobody wants stop after their keys and values; what pass->x holds after
- * that layer is undefined, pass->out is what counts. A lazy layer and its source layer are in the same
- * call, or the sequence has `queries`. On failure the stores are inconsistent: close them. */
+/* Runs pass->x through layers l0 <= l < l1 and appends to every store. In the network's last layer
+ * tokens whose output is not wanted stop after their keys and values: after that layer pass->x is
+ * undefined and pass->out has the result. A lazy layer and its source layer must be in the same
+ * call, unless the sequence has `queries`. On failure the stores are inconsistent: close them. */
 fv_status fv_decoder_layers(fv_decoder *dec, fv_forward_batch *pass, int32_t l0, int32_t l1);
 
 /* Layers that were run so far, whatever became of them: it grows while a pass gets on. Any thread.

@@ -1,7 +1,7 @@
 #ifndef FOVEA_MODEL_NET_DECODER_INTERNAL_H
 #define FOVEA_MODEL_NET_DECODER_INTERNAL_H
 
-/* What the files of the decoder share; nobody else includes it. */
+/* Shared by the files of the decoder only. */
 #include <stdatomic.h>
 
 #include "common/arena.h"
@@ -14,7 +14,7 @@ struct fv_decoder {
     const fv_text_config *cfg;
     fv_text_weights w;
     fv_workspace ws;      /* activations of a pass */
-    fv_workspace head_ws; /* of the head, which reads rows that lie in ws */
+    fv_workspace head_ws; /* of the head; its inputs are in ws */
     fv_rope rope;
     fv_arena host; /* the pass's tables */
     atomic_ullong n_layer_run;

@@ -1,19 +1,20 @@
 #ifndef FOVEA_MODEL_NET_EXPAND_H
 #define FOVEA_MODEL_NET_EXPAND_H
 
-/* EXPAND: the rank at which each packed row is read follows what is paid to it (AttentionPack, CVPR
- * 2026, section 3.3). Per layer and request every packed row j has an importance
+/* EXPAND: partial decompression. The rank at which a compressed token is read follows the attention
+ * that it receives (AttentionPack, CVPR 2026, section 3.3). Per layer and request every compressed
+ * token j has an importance
  *
- *     I_j <- alpha^Tq I_j + (1 - alpha^Tq) (1 / Tq) sum of A_ij over the Tq rows i of a turn
+ *     I_j <- alpha^Tq I_j + (1 - alpha^Tq) (1 / Tq) sum of A_ij over the Tq tokens i of a step
  *
- * A the attention over all keys, mean over heads; it begins as what the prompt's last row paid. A
- * turn is one row in plain decoding, and the rows of a question in a conversation. The
- * ceil(full * n) rows of highest importance are read at full rank, the others at R2.
+ * where A is the attention over all keys, mean over heads; I starts with the attention of the last
+ * prompt token. A step is one token in decoding, and all tokens of a question in a conversation.
+ * The ceil(full * n) tokens of highest importance are read at full rank, the others at R2.
  *
- * The rows of a turn may come in several passes, cut as other requests leave room for: their mean
- * is gathered row by row, and groups change between turns only. So what an answer says does not
- * depend on whom it shares a batch with. (The authors' code has one grouping for a whole batch, and
- * makes it once, behind the prompt.)
+ * The tokens of a step may be spread over several forward batches, depending on other requests:
+ * their mean is accumulated token by token, and groups change between steps only. So an answer does
+ * not depend on the requests it shares a batch with. (The authors' code has one grouping for a
+ * whole batch, made once, after the prompt.)
  *
  * The thread that owns the store. */
 #include "model/net/kv_packed.h"

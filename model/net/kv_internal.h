@@ -1,8 +1,8 @@
 #ifndef FOVEA_MODEL_NET_KV_INTERNAL_H
 #define FOVEA_MODEL_NET_KV_INTERNAL_H
 
-/* What the files of the store share, and nobody else: kv_pool.c (memory), kv.c (rows that come),
- * kv_rows.c (rows that stay, move or leave), kv_packed.c (factors). */
+/* Shared by the files of the store only: kv_pool.c (memory), kv.c (appending), kv_rows.c (keeping,
+ * moving and removing entries), kv_packed.c (compressed blocks). */
 #include <string.h>
 
 #include "model/net/kv_packed.h"
@@ -12,12 +12,12 @@ struct fv_kv_pool {
     fv_kv_shape shape;
     size_t bytes_max, bytes_used;
     size_t peak;   /* of bytes_used */
-    size_t memory; /* slabs, extents, spare ones, tables of packed layers */
-    fv_buf *spare; /* extents that nobody holds, the longest unused first */
+    size_t memory; /* slabs, free ones included, and tables of packed layers */
+    fv_buf *spare; /* free list of slabs, the longest unused first */
     int32_t n_spare, cap_spare;
     fv_buf *slab;
     int32_t n_slab;
-    void **free_page; /* stack of pages that nobody holds: FV_KV_BLOCK keys, or values */
+    void **free_page; /* stack of free blocks: FV_KV_BLOCK keys, or values */
     int32_t n_free, cap_free;
     fv_buf home; /* pinned: where small things are read that a device has written */
 };
@@ -37,7 +37,7 @@ typedef struct fv_kv_packed_set {
     const int32_t *pos, *first, *anchor; /* as in fv_kv_packed */
     bool tiles; /* its angles are each row's own, in tiles of rows, and not each block's */
     const int32_t *there;       /* pos and first on the store's device */
-    fv_buf rows_buf, angle_buf; /* angle_buf: cosines, then sines; empty: nobody asked for them */
+    fv_buf rows_buf, angle_buf; /* angle_buf: cosines, then sines; empty: not needed */
     void *host;
     size_t paid; /* to the pool, for all of this; for its angles before they are there */
 } fv_kv_packed_set;
@@ -47,9 +47,9 @@ struct fv_kv {
     fv_block_table *run;    /* [N, Hkv, FV_N_SEG] */
     fv_kv_run_state *state; /* likewise */
     fv_buf *extent;         /* [N] */
-    int32_t *ranked;       /* [N, Hkv] visual tokens when they were put in order; 0: they are not */
-    int32_t *masked;       /* [N] visual tokens of each head behind those of its run */
-    fv_kv_packed **packed; /* [N, FV_N_SEG] NULL: the layer is raw */
+    int32_t *ranked; /* [N, Hkv] visual tokens when they were put in order; 0: they are not */
+    int32_t *masked; /* [N] masked visual tokens of each head, past the end of its block table */
+    fv_kv_packed **packed;  /* [N, FV_N_SEG] NULL: the layer is raw */
     fv_kv_packed_set *sets; /* of the packed blocks */
     int32_t *source_layer;  /* [N] whose visual keys a layer uses */
     bool *reused_text;      /* [N] and its text keys too */
@@ -102,20 +102,20 @@ fv_status fv_kv_pool_on_host(fv_kv_pool *p, size_t bytes, void **out);
 fv_status fv_kv_pool_page_take(fv_kv_pool *p, void **out);
 void fv_kv_pool_page_give(fv_kv_pool *p, void *page);
 
-/* ---- room (kv.c) --------------------------------------------------------------------------- */
+/* ---- reserving memory (kv.c) --------------------------------------------------------------- */
 
-/* Memory of the pool for a part, paid from what was set aside first; errors as fv_kv_extent. */
+/* Memory of the pool for a slab, from reserved bytes first; errors as fv_kv_reserve. */
 fv_status fv_kv_memory_take(fv_kv *kv, size_t bytes, fv_buf *out);
 void fv_kv_memory_give(fv_kv *kv, fv_buf *buf); /* empties it */
 
-/* Charges `bytes` for tables that cost *paid so far: the difference, paid from what was set aside
- * first, or given back. Errors as above, with *paid as it was. */
+/* Charges the pool `bytes` for tables that were charged *paid so far: takes the difference,
+ * reserved bytes first, or gives it back. Errors as above, with *paid unchanged. */
 fv_status fv_kv_tables_pay(fv_kv *kv, size_t bytes, size_t *paid);
 
 /* Places for a run's blocks. */
 fv_status fv_kv_blocks_grow(fv_kv *kv, size_t run, int32_t n_block);
 
-/* One more block for a head's text tokens, whose place is there; and back what lies behind `rows`. */
+/* Adds one block for a head's text tokens; returns the blocks past `rows` to the pool. */
 fv_status fv_kv_text_take(fv_kv *kv, int32_t layer, int32_t head);
 void fv_kv_text_give(fv_kv *kv, int32_t layer, int32_t head, int32_t rows);
 
@@ -128,10 +128,10 @@ fv_status fv_kv_extent_map(fv_kv *kv, int32_t layer, int32_t head, char **base, 
 
 /* ---- columns (kv_columns.c) ----------------------------------------------------------------- */
 
-/* Room for n tokens in all columns of a run. */
+/* Memory for n tokens in all columns of a segment. */
 fv_status fv_kv_columns_grow(const fv_kv *kv, fv_kv_run_state *st, int32_t n);
 
-/* n tokens more behind the first `len`, at positions pos[n]; room is there. */
+/* Appends n tokens after the first `len`, at positions pos[n]; memory is reserved. */
 void fv_kv_columns_append(const fv_kv *kv, fv_kv_run_state *st, int32_t len, const int32_t *pos,
                           int32_t n);
 
@@ -147,8 +147,8 @@ void fv_kv_columns_free(fv_kv_run_state *st);
 /* A layer is without raw visual tokens from now on. */
 void fv_kv_drop_visual(fv_kv *kv, int32_t layer);
 
-/* The first n text tokens, if there are so many, leave this layer alone, without those who borrow its
- * keys. (kv_rows.c) */
+/* The first n text tokens, if there are so many, leave this layer alone, without those who borrow
+ * its keys. (kv_rows.c) */
 fv_status fv_kv_drop_text(fv_kv *kv, int32_t layer, int32_t n);
 
 fv_kv_packed **fv_kv_packed_slot(const fv_kv *kv, int32_t layer, fv_kv_segment seg);

@@ -1,20 +1,20 @@
 #ifndef FOVEA_MODEL_NET_KV_PACKED_H
 #define FOVEA_MODEL_NET_KV_PACKED_H
 
-/* PACKED LAYERS of a KV store: a layer's visual tokens as low-rank factors (kernels/packed.h), as
- * codes (kernels/codes.h) or as directions that two layers share (kernels/merged.h) instead of raw
- * rows. Its visual runs have no rows then. Its text tokens are
- * raw, and grow as ever; where their keys are factors as well (pack=svd,compress_text=keys) those
- * of the prompt are a block of their own, whose values are rows, and its text runs begin with the
- * answer.
+/* COMPRESSED LAYERS of a KV store: a layer's visual tokens as low-rank factors (kernels/packed.h),
+ * as codes (kernels/codes.h) or as directions shared by two layers (kernels/merged.h), instead of
+ * uncompressed entries. Its visual block tables are empty then. Its text tokens are uncompressed
+ * and grow as usual; if their keys are compressed too (pack=svd,compress_text=keys), those of the
+ * prompt are a compressed block of their own with uncompressed values, and its text block tables
+ * start with the answer.
  *
- *   raw extent --fv_kv_pack--> packed --fv_kv_packed_keep--> fewer rows --> none
- *                                                                 '--fv_unpack--> few raw rows
+ *   slab --fv_kv_pack--> compressed --fv_kv_packed_keep--> fewer tokens --> none
+ *                                                              '--fv_unpack--> few uncompressed
  *
- * Keys and values are two parts. The keys of a lazy layer are its source layer's: such a layer has
- * memory for values only, and goes before its source layer does. So does the second of two merged layers,
- * whose parts are its own but for the directions. Parts are paid from the pool, to the byte, and so
- * are the tables that say which rows they are (fv_kv_packed_tables).
+ * Keys and values are two blocks. A lazy layer uses the keys of its source layer: it has memory for
+ * values only and is freed before its source layer. So is the second of two merged layers, whose
+ * blocks are its own except for the directions. Blocks are charged to the pool to the byte, and so
+ * are the tables of their token indices (fv_kv_packed_tables).
  *
  * The thread that owns the store. */
 #include "common/arena.h"
@@ -51,7 +51,7 @@ typedef struct fv_kv_packed {
     uint8_t *group;        /* [n] */
     int32_t n_alive;       /* rows that count */
     int32_t n_first;       /* rows there were before any was let go */
-    /* What the rows are paid (expand.h); NULL: not wanted. */
+    /* The attention that tokens receive (expand.h); NULL: not wanted. */
     float *importance; /* [n] on the host */
     float *turn;       /* [n] on the store's device: the mean over the rows of this turn, */
     int32_t n_turn;    /* so many of which have run */
@@ -90,7 +90,7 @@ bool fv_kv_packed_owns_keys(const fv_kv_packed *p, int32_t layer);
  * and then kept. */
 fv_status fv_kv_packed_angles(fv_kv *kv, fv_kv_packed *p, const fv_rope *rope);
 
-/* Room for importance [n], from now on. Nothing happens when there is some. */
+/* Allocates importance [n]; does nothing if it is there. */
 fv_status fv_kv_packed_observe(fv_kv *kv, fv_kv_packed *p);
 
 /* The means of this turn on the host, of every packed layer that has one (n_turn > 0): layer after
@@ -105,28 +105,28 @@ fv_status fv_kv_packed_on_host(const fv_kv *kv, const fv_packed_part *part, fv_a
 /* group[] was changed on the host: brings it to the device. */
 fv_status fv_kv_packed_regroup(fv_kv *kv, fv_kv_packed *p);
 
-/* All text tokens of a layer leave, packed and raw: for whoever holds a copy and packs them together
- * (decode-worker/conversations/recompress.h). Those that borrow its keys are to follow before the
- * next pass. */
+/* Removes all text tokens of a layer, compressed or not: for a caller that holds a copy and
+ * compresses them together (decode-worker/conversations/recompress.h). Layers that use its keys
+ * must follow before the next forward batch. */
 fv_status fv_kv_clear_text(fv_kv *kv, int32_t layer);
 
 /* What follows is of visual tokens. */
 
-/* Rows are let go without anything moving: the first alive[a] of each anchor block [n_anchor]
- * still count. None may come back. */
+/* Drops tokens without moving any: the first alive[a] tokens of each anchor block [n_anchor] stay
+ * valid. Dropped tokens cannot return. */
 fv_status fv_kv_packed_shorten(fv_kv *kv, int32_t layer, const int32_t *alive);
 
-/* The same by rank: of rows that are ranked, those of rank below v still count. When a quarter of
- * the rows is idle the parts are laid anew, and when none counts they go back to the pool. */
+/* The same by rank: of ranked tokens, those of rank below v stay valid. When a quarter of the
+ * tokens is invalid the blocks are reallocated, and when none is valid they return to the pool. */
 fv_status fv_kv_packed_shrink(fv_kv *kv, int32_t layer, int32_t v);
 
-/* Lays the parts anew with rows idx[0 .. n) of those that count, block by block and in any order
- * inside a block; they keep their bits. n = 0 leaves the layer without visual tokens. Memory of the
- * others goes back to the pool. Lazy layers keep the same rows, which is why this is asked of the
- * source layer. */
+/* Reallocates the blocks with the valid tokens idx[0 .. n), anchor block by anchor block and in any
+ * order within one; their bits stay the same. n = 0 leaves the layer without visual tokens. The
+ * memory of the others returns to the pool. Lazy layers keep the same tokens, so this is called for
+ * the source layer. */
 fv_status fv_kv_packed_keep(fv_kv *kv, int32_t layer, const int32_t *idx, int32_t n);
 
-/* Lays the parts anew with the rows that count. */
+/* Reallocates the blocks with the valid tokens. */
 fv_status fv_kv_packed_fit(fv_kv *kv, int32_t layer);
 
 /* The layer is without packed rows from now on, and what it had at first is noted

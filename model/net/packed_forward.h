@@ -1,9 +1,10 @@
 #ifndef FOVEA_MODEL_NET_PACKED_FORWARD_H
 #define FOVEA_MODEL_NET_PACKED_FORWARD_H
 
-/* Packed layers in a pass: attention on raw rows comes first, as for any layer; then that on packed
- * rows, for the sequences that have some; then the two are merged (kernels/ops.h). A sequence that
- * is raw keeps its bits, whoever is beside it. Inside model/net only. */
+/* Compressed layers in a forward batch: attention to uncompressed entries first, as in any layer;
+ * then to compressed tokens, for the sequences that have some; then both are merged
+ * (kernels/ops.h). An uncompressed sequence keeps its bits, whatever else is in the batch. Inside
+ * model/net only. */
 #include "common/arena.h"
 #include "model/net/decoder.h"
 #include "model/net/kv_packed.h"
@@ -29,7 +30,7 @@ size_t fv_packed_forward_bytes(const fv_text_config *cfg, const fv_forward_batch
 void fv_packed_forward_put(const fv_text_config *cfg, const fv_forward_batch *pass,
                            fv_packed_forward *p, int32_t rows, fv_workspace *ws);
 
-/* Behind `attention`, which was given `a` with lse: adds what packed rows of layer l contribute. */
+/* After `attention`, which wrote log-sum-exps for `a`: adds the compressed tokens of layer l. */
 fv_status fv_packed_forward_attend(const fv_packed_forward *p, fv_backend *be, const fv_rope *rope,
                                    const fv_forward_batch *pass, int32_t l, const fv_attn_args *a);
 

@@ -1,15 +1,14 @@
 #ifndef FOVEA_MODEL_NET_ROW_MATRIX_H
 #define FOVEA_MODEL_NET_ROW_MATRIX_H
 
-/* ROWS AS A MATRIX, all KV heads side by side: what packed blocks are made of, and what they go
- * back to.
+/* KV ENTRIES AS A MATRIX, all KV heads side by side: the input of compression, and the result of
+ * decompression.
  *
- *   rows of the store --gather--> M [n, Hkv D] <--rebuild-- a packed part
- *                                 keys: --turn--> from where the store has them to their anchors,
- *                                                 or from there to where it has them
+ *   entries of the store --gather--> M [n, Hkv D] <--rebuild-- a compressed block
+ *                                    keys: --rotate--> from positions to anchors, or back
  *
- * Matrices are F32, where the backend reads them. Any thread, with a backend and a room of its own;
- * the store is only read. Nothing waits for what was issued: be->ops->sync does. */
+ * Matrices are F32 in the backend's memory. Any thread, with a backend and scratch of its own;
+ * the store is only read. Nothing waits for the issued work: be->ops->sync does. */
 #include "kernels/matrices.h"
 #include "model/net/kv_packed.h"
 
@@ -23,7 +22,8 @@ typedef struct fv_row_set {
     fv_kv_segment seg;
     bool value;
     int32_t n;
-    const int32_t *row; /* [n] of rows of the segment; of text, which lies in pages, 0, 1, 2 ... */
+    const int32_t
+        *row; /* [n] indices of entries of the segment; in text, which is in blocks, 0, 1, 2 ... */
 } fv_row_set;
 
 /* m [n, Hkv D] becomes these rows. */

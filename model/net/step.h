@@ -18,10 +18,10 @@ typedef struct fv_model_runner fv_model_runner; /* opaque; borrows the decoder *
 fv_status fv_model_runner_open(fv_decoder *dec, fv_model_runner **out);
 void fv_model_runner_close(fv_model_runner *st); /* NULL is fine */
 
-/* Appends every sequence's tokens to its store; logits [sequences that are not partial, vocab] on
- * the host, behind the last token of each. They may be anything the network makes, NaN too: whoever
- * chooses a token looks. FV_EBUSY when the KV pool is full. On failure the stores are inconsistent:
- * close them. */
+/* Appends every sequence's tokens to its store; gives logits [sequences that are not partial,
+ * vocab] on the host, after the last token of each. They are not checked and may be NaN; the
+ * sampler checks. FV_EBUSY when the KV pool is full. On failure the stores are inconsistent: close
+ * them. */
 fv_status fv_model_runner_run(fv_model_runner *st, const fv_step_seq *seq, int32_t n_seq,
                               float *logits);
 

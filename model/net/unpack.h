@@ -1,18 +1,19 @@
 #ifndef FOVEA_MODEL_NET_UNPACK_H
 #define FOVEA_MODEL_NET_UNPACK_H
 
-/* UNPACK: a packed layer that has lost rows does not cost more than they would as raw rows.
+/* UNPACK: rebuilds a compressed layer when so few tokens are left that uncompressed entries need
+ * less memory.
  *
- * Of v rows, factors of rank R take R (v + HD) numbers and raw rows v HD, so that raw ones are
- * smaller from
+ * For v tokens, factors of rank R take R (v + HD) numbers and uncompressed entries v HD, which is
+ * less from
  *     v <= R HD / (HD - R)
- * down (AttentionPack, CVPR 2026; with bits, scales and padding: where the bytes say so). There the
- * layer is rebuilt, once and for good: U B at full rank, keys turned back to where the store has
- * them. Its rows lie in the order in which they are let go. Layers that share keys go together.
- * Above that number, parts that are larger than the rows left would be are laid anew.
+ * down (AttentionPack, CVPR 2026; with bits, scales and padding the bytes decide). The layer is
+ * then rebuilt, once and for all: U B at full rank, keys rotated back to their positions. Its
+ * entries are in the order in which they are dropped. Layers that share keys are rebuilt together.
+ * Above that number, blocks that are larger than needed for the tokens left are reallocated.
  *
- * When a layer is rebuilt depends on the number of rows left and on nothing else, so an answer that
- * is taken up again elsewhere finds the same bits.
+ * When a layer is rebuilt depends only on the number of tokens left, so an answer that continues
+ * on another worker has the same bits.
  *
  * The thread that owns the store and the backend. */
 #include "model/net/kv_packed.h"

@@ -22,7 +22,7 @@ fv_status fv_workspace_weight(fv_workspace *ws, const fv_tensor *host, fv_tensor
  * the area: nothing cut earlier survives. */
 fv_status fv_workspace_reset(fv_workspace *ws, size_t bytes);
 
-/* Cuts a matrix from the scratch area; reset has made the room. */
+/* Cuts a matrix from the scratch memory, which reset has allocated. */
 fv_tensor fv_workspace_cut(fv_workspace *ws, fv_dtype dtype, int32_t rows, int32_t cols);
 
 /* Bytes that such a cut takes. */

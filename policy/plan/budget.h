@@ -12,7 +12,7 @@ fv_plan_budget fv_budget_of(double heavy, double recent, int32_t n_prompt);
 /* Rows of the prompt, without an answer that is taken up again. */
 int32_t fv_budget_prompt(const fv_plan *plan);
 
-/* The select stage keeps so many rows, by the attention of `window` (NULL: it asks for none). */
+/* The select stage keeps this many entries, by the attention of `window` (NULL: it needs none). */
 void fv_budget_select(fv_plan *plan, fv_plan_budget budget, const fv_plan_window *window);
 
 #endif

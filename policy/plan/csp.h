@@ -1,8 +1,8 @@
 #ifndef FOVEA_POLICY_PLAN_CSP_H
 #define FOVEA_POLICY_PLAN_CSP_H
 
-/* Sizes of select=csp: what the plan counts, the prefill worker keeps and the decode worker makes
- * room for. Pure functions of the policy and the prompt's length. */
+/* Sizes of select=csp: counted by the plan, kept by the prefill worker, reserved by the decode
+ * worker. Pure functions of the policy and the prompt's length. */
 #include "policy/policy.h"
 
 /* For a prompt of L rows, with shares h, r of it, cross share rho and bias b:

@@ -1,9 +1,9 @@
 #ifndef FOVEA_POLICY_PLAN_DECODE_H
 #define FOVEA_POLICY_PLAN_DECODE_H
 
-/* THE DECODE PLAN: what a policy asks of the decode side, compiled once when a hand-off is offered.
- * A method that asks for something has a row FV_DECODE in methods.def and a function that adds it.
- * Pure functions, any thread. */
+/* THE DECODE PLAN: the part of a policy for the decode worker, compiled once when a hand-off is
+ * offered. A method with such a part has a row FV_DECODE in methods.def and a function that adds
+ * it. Pure functions, any thread. */
 #include "common/accum.h"
 #include "policy/policy.h"
 
@@ -18,7 +18,7 @@ typedef struct fv_text_keys {
     int32_t rank; /* at most; 0: text is raw */
     int32_t bits;
     int32_t block; /* positions that share an anchor; 0: all */
-    int32_t again; /* so many later tokens make a kept turn factor them anew; 0: none do */
+    int32_t again; /* a kept turn is compressed again after this many more tokens; 0: never */
 } fv_text_keys;
 
 /* Compressed tokens are read at full rank, or at a part of it, by importance. */

@@ -6,14 +6,14 @@
 #include "kernels/packed.h"
 #include "policy/plan/plan.h"
 
-/* What a packed layer's keys or values are laid as when it has n visual tokens: with the plan's
- * ranks, as far as so few rows have them, as codes, or merged, with nothing kept. */
+/* The shape of a compressed layer's keys or values with n visual tokens: with the plan's ranks, as
+ * far as so few tokens have them, as codes, or merged, with no exact vectors. */
 fv_packed_shape fv_plan_packed_shape(const fv_plan *plan, int32_t layer, fv_packed_kind kind,
                                      int32_t n, fv_dtype dtype);
 
-/* Bytes of n visual tokens of a layer that the plan packs, or leaves raw when n is too small: of its
- * values, and of its keys if they are its own (`leads`). What merged layers keep depends on data:
- * never more than their rows. */
+/* Bytes of n visual tokens of a layer that the plan packs, or leaves raw when n is too small: of
+ * its values, and of its keys if they are its own (`leads`). What merged layers keep depends on
+ * data: never more than their rows. */
 uint64_t fv_plan_packed_bytes(const fv_plan *plan, int32_t layer, int32_t n, bool leads);
 
 /* The block of text keys when a layer has n text tokens of this width; values are rows. */

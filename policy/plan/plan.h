@@ -3,9 +3,9 @@
 
 /* THE PLAN: a policy compiled once per request, for one checkpoint and one prompt.
  *
- * Kernels and the decoder see what stands here (layers, counts), never methods. Sizes are in
- * rows: the plan says how many visual and text tokens each layer runs and each KV head holds, so
- * that the bytes of a request are known before prefill. */
+ * Kernels and the decoder depend on the plan (layers, counts), never on methods. Sizes are in
+ * tokens: the plan says how many visual and text tokens each layer runs and each KV head holds, so
+ * the bytes of a request are known before prefill. */
 #include "common/schedule.h"
 #include "common/token_span.h"
 #include "policy/plan/decode.h"
@@ -27,16 +27,16 @@ typedef struct fv_plan_shape {
     int32_t n_visual, n_text; /* prompt tokens */
     bool text_bound;          /* n_text is not known yet: at most so many */
     int32_t n_image;
-    /* [n_image] where they stand in the prompt, borrowed for as long as the plan is used; NULL: not
-     * known, and all have the same number of tokens. */
+    /* [n_image] their spans in the prompt, borrowed while the plan is used; NULL: unknown, and all
+     * have the same number of tokens. */
     const fv_token_span *image;
     /* Image tokens ahead of the condense stage, once it has run and n_visual is what it left; 0: it
      * has not. */
     int32_t n_encoded;
     int32_t n_answer; /* of n_text, rows at the end that are an answer taken up again */
-    /* What the checkpoint's calibration holds, borrowed: [n_layer] source layers of map=calibrated, and
-     * thresholds; NULL: not measured. Or why a calibration that is there cannot be used; NULL: it
-     * can, or there is none. */
+    /* What the checkpoint's calibration holds, borrowed: [n_layer] source layers of map=calibrated,
+     * and thresholds; NULL: not measured. Or why a calibration that is there cannot be used; NULL:
+     * it can, or there is none. */
     const int32_t *calibrated;
     const double *thresholds; /* [3] cos, l2 and exit_cos of prune=visipruner */
     int32_t withdraw;         /* the layer of prune=vtw,from=calibrated; 0: not measured */
@@ -53,7 +53,7 @@ enum {
 };
 enum {
     FV_CAPTURE_LAST_ROW =
-        1, /* what the prompt's last row pays to each visual token, mean over heads */
+        1, /* attention of the last prompt token to each visual token, mean over heads */
     FV_CAPTURE_ABLATION =
         2, /* what each visual token means to the last row (prefill-worker/prefill/ablation.h) */
     FV_CAPTURE_TURNED = 4, /* SCORERS divided by what rotation alone would make them score */
@@ -61,31 +61,32 @@ enum {
 #include "policy/methods.def"
 };
 
-/* Before `layer` runs, all but `keep` of the remaining visual tokens are pruned, or masked: they run
- * on, but nothing attends to them. */
+/* Before `layer` runs, all but `keep` of the remaining visual tokens are pruned, or masked: they
+ * run on, but nothing attends to them. */
 typedef struct fv_plan_edit {
     int32_t layer, keep;
     double share;   /* of each image's own tokens, `keep` in all; 0: images count together */
     int32_t merged; /* of those that stay, the last so many are made of rows that do not */
     bool by_data;   /* at most so many: the method decides when it is there */
-    bool
-        lookahead; /* by what the prompt's last row would pay in `layer` itself (model/net/lookahead.h) */
+    /* by the look-ahead attention of the last prompt token in `layer` (model/net/lookahead.h) */
+    bool lookahead;
     bool masks;
 } fv_plan_edit;
 
-/* What becomes of the prompt's attention on visual tokens in a layer, behind the softmax, which is
- * not taken again. Rows that stand ahead of every visual token have none. */
+/* How a layer changes the prompt's attention to visual tokens, after the softmax, without
+ * renormalizing. Tokens before every visual token have none. */
 typedef enum fv_plan_mask {
     FV_MASK_NONE = 0,
-    FV_MASK_TEXT,  /* text tokens' is dropped */
-    FV_MASK_ALL,   /* every row's is dropped */
-    FV_MASK_MERGE, /* text tokens' goes to the first visual token, other visual tokens' is dropped */
-    FV_MASK_HALF, /* text tokens' on the first half of the prompt's visual tokens, all of visual tokens'
-                    */
+    FV_MASK_TEXT, /* text tokens' is dropped */
+    FV_MASK_ALL,  /* every row's is dropped */
+    /* text tokens' goes to the first visual token, other visual tokens' is dropped */
+    FV_MASK_MERGE,
+    /* text tokens' to the first half of the prompt's visual tokens, and all of visual tokens' */
+    FV_MASK_HALF,
 } fv_plan_mask;
 
-/* The attention that the select stage chooses by: what the prompt's last rows pay to each row,
- * summed over them. */
+/* The attention by which the select stage chooses: of the last prompt tokens to each token, summed
+ * over them. */
 typedef struct fv_plan_window {
     int32_t rows;    /* of each layer, as far as it has them; 0: none is asked for */
     float n;         /* of n-softmax */
@@ -121,8 +122,8 @@ typedef struct fv_plan_pack {
     bool second; /* of two layers that are merged: this one, and the one before */
 } fv_plan_pack;
 
-/* The share of a ranked layer's visual tokens that is left when t tokens of the answer are there; it
- * falls with t. */
+/* The share of a ranked layer's visual tokens that is left when t tokens of the answer are there;
+ * it falls with t. */
 typedef double (*fv_plan_share_fn)(const fv_plan *plan, int32_t t);
 
 /* ---- what each stage adds ---------------------------------------------------------------- */
@@ -218,14 +219,15 @@ fv_status fv_plan_make(const fv_policy *policy, const fv_plan_shape *shape, fv_p
 fv_status fv_plan_check_kept(const fv_plan *plan, fv_stage stage, int32_t kept, int32_t planned,
                              bool by_data);
 
-/* Bytes of keys and values behind prefill; pages have idle ends, which do not count. */
+/* Bytes of keys and values after prefill, without the unused ends of blocks. */
 typedef struct fv_plan_bytes {
-    uint64_t raw;    /* what `exact` holds */
-    uint64_t held;   /* what this plan does: a bound, met with exact_counts, unless a select method
+    uint64_t raw;  /* what `exact` holds */
+    uint64_t held; /* of this plan: an upper bound, exact with exact_counts, unless a select method
                       * meets lazy layers */
-    uint64_t visual; /* of that, image tokens: a bound, met where positions do not matter either */
-    uint64_t tables; /* beside that, what says which rows packed layers have: a bound, for hosts and
-                      * devices, which is not met */
+    /* of those, visual tokens: an upper bound, exact also where positions do not matter */
+    uint64_t visual;
+    uint64_t tables; /* in addition, tables of the tokens of compressed layers: a bound for host and
+                      * device, not exact */
 } fv_plan_bytes;
 
 fv_plan_bytes fv_plan_count(const fv_plan *plan);
@@ -235,8 +237,8 @@ static inline bool fv_plan_packs_any(const fv_plan *plan) {
     return plan->pack.any || plan->pack.text_keys.rank > 0;
 }
 
-/* Whether rows behind the prompt see something else of it than its own rows did: fewer rows, or
- * what is made of them. */
+/* Whether later tokens attend to something else of the prompt than its own tokens did: to fewer
+ * tokens, or to compressed ones. */
 static inline bool fv_plan_sees_less(const fv_plan *plan) {
     bool less = plan->evict.share || fv_plan_packs_any(plan) || plan->select.count ||
                 plan->select.nsoftmax > 0;

@@ -4,8 +4,8 @@
 /* Parameters of prune=visipruner that the plan and the prefill worker read alike. */
 #include "policy/policy.h"
 
-/* The layer behind which rows are filtered in any case; -1: where the test finds it. FV_EINVAL when
- * the text is neither. */
+/* The layer after which tokens are filtered in any case; -1: where the test finds it. FV_EINVAL for
+ * other text. */
 fv_status fv_visipruner_filter(const fv_prune_visipruner_params *p, int32_t n_layer,
                                int32_t *layer);
 
