@@ -24,7 +24,7 @@ extern "C" {
 
 #define FV_CALL_TOKEN_KEY "fovea-call-token"
 enum {
-    FV_CALL_TOKEN_MAX = 640, /* characters, and the NUL behind them */
+    FV_CALL_TOKEN_MAX = 640, /* characters, and a NUL */
     FV_CALL_NONCE_BYTES = 16,
     FV_CALL_REQUEST_MAX = 192, /* characters of a request id */
     FV_CALL_VALID_MS = 30000,  /* for a call that is made at once */

@@ -1,9 +1,9 @@
 #ifndef FOVEA_AUTH_FLEET_NAME_H
 #define FOVEA_AUTH_FLEET_NAME_H
 
-/* How the programs of a fleet name themselves and each other: what may stand in a worker's name and
- * in an address. Both come from other machines, and go into logs, tokens and connections; so they
- * are checked by whoever reads them, and have no characters that mean something there. */
+/* Syntax of worker names and addresses in a fleet. Both come from other machines and go into logs,
+ * tokens and connections, so every reader checks them; no character with a special meaning in these
+ * is allowed. */
 #include "common/status.h"
 
 #ifdef __cplusplus

@@ -1,11 +1,11 @@
 #ifndef FOVEA_AUTH_FLEET_SECRET_H
 #define FOVEA_AUTH_FLEET_SECRET_H
 
-/* THE FLEET'S SECRET: one file, the same for the router and all workers. Who knows it belongs to
- * the fleet. It is never sent: keys are derived from it, and proofs are made with those.
+/* THE FLEET'S SECRET: one file, the same for the router and all workers. Whoever knows it is a
+ * member of the fleet. It is never sent: keys are derived from it, and proofs are made with those.
  *
- * The file holds at least 32 bytes, white space at both ends not counted. A secret that somebody
- * thought of can be tried out by whoever has seen a proof, so it is to be drawn:
+ * The file holds at least 32 bytes, not counting white space at both ends. A secret made up by a
+ * person could be guessed by whoever has seen a proof, so it must be random:
  *
  *     head -c 32 /dev/urandom | base64 > fleet.token */
 #include "auth/mac.h"

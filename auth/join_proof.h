@@ -1,7 +1,7 @@
 #ifndef FOVEA_AUTH_JOIN_PROOF_H
 #define FOVEA_AUTH_JOIN_PROOF_H
 
-/* How a worker and a router prove to each other that they know the fleet's secret, when the worker
+/* How a worker and a router prove to each other that they know the fleet's secret when the worker
  * joins (proto/fleet.proto):
  *
  *     worker                                      router
@@ -10,10 +10,10 @@
  *       who it is, proof WORKER  -------------->
  *                                <--------------   proof WELCOME
  *
- * A proof is a MAC over what it proves, both nonces and all that the worker has said of itself by
- * then. Nonces are drawn anew for each join, so that a proof is good for one; the kind goes in, so
- * that none can be sent back as another. Before the router has proved itself it learns nothing of
- * the worker but that it is one. */
+ * A proof is a MAC over its kind, both nonces and everything that the worker has said of itself so
+ * far. Nonces are fresh for each join, so a proof is valid for one; the kind is included, so that a
+ * proof cannot be sent back as another. Before the router has proved itself it learns nothing of
+ * the worker. */
 #include "auth/mac.h"
 
 #ifdef __cplusplus

@@ -1,10 +1,11 @@
 #ifndef FOVEA_AUTH_MAC_H
 #define FOVEA_AUTH_MAC_H
 
-/* HMAC-SHA-256 (RFC 2104, FIPS 180-4; libcrypto's) over lists of fields, and keys made of keys.
+/* HMAC-SHA-256 (RFC 2104, FIPS 180-4; libcrypto's) over lists of fields, and derived keys.
  *
- * What is authenticated is always a list whose first field says what for. Each field goes in behind
- * its length (8 bytes, little endian), so that no two lists are the same bytes. Any thread. */
+ * What is authenticated is always a list whose first field names the purpose. Each field is
+ * preceded by its length (8 bytes, little endian), so no two lists have the same bytes. Any
+ * thread. */
 #include "common/status.h"
 
 #ifdef __cplusplus
@@ -26,7 +27,7 @@ typedef struct fv_mac_field {
  */
 fv_status fv_mac(const fv_key *key, const fv_mac_field *field, int32_t n, uint8_t *out);
 
-/* A key for one purpose: whoever learns it learns nothing of `from`, nor of the others. */
+/* A key for one purpose; it reveals nothing of `from` or of other keys. */
 fv_status fv_key_derive(const fv_key *from, const char *purpose, fv_key *out);
 
 /* Compares n secret bytes in a time that does not depend on where they differ. */

@@ -23,7 +23,7 @@ void fv_nonces_close(fv_nonces *s); /* NULL is fine */
 fv_status fv_nonces_take(fv_nonces *s, const uint8_t nonce[FV_NONCE_BYTES], uint64_t until_ms,
                          uint64_t now_ms);
 
-size_t fv_nonces_count(const fv_nonces *s); /* with those whose time is over and nobody looked at */
+size_t fv_nonces_count(const fv_nonces *s); /* including expired ones that are not removed yet */
 
 #ifdef __cplusplus
 }

@@ -1,33 +1,34 @@
 #ifndef FOVEA_KERNELS_CODES_H
 #define FOVEA_KERNELS_CODES_H
 
-/* CODES: visual keys or values of one layer with each number as 8 or 4 bits, but for a few that are
- * kept as they are (dense and sparse, KVQuant, arXiv 2401.18079; ops.h: attn_quantized).
+/* CODES: visual keys or values of one layer with each number as 8 or 4 bits, except for a few
+ * outliers that are stored exactly (dense and sparse, KVQuant, arXiv 2401.18079; ops.h:
+ * attn_quantized).
  *
- *     m[j, c] ~= fma(step, q, lo)     M [n, W] of n rows, W = Hkv * D channels of all heads; q =
+ *     m[j, c] ~= fma(step, q, lo)     M [n, W] of n tokens, W = Hkv * D channels of all heads; q =
  *                                     0 .. 2^bits - 1, to nearest
  *     m[j, c]  = as stored            where it is an outlier
  *
- * Keys have a pair (lo, step) for each channel over all rows, values one for each row over all
+ * Keys have a pair (lo, step) for each channel over all tokens, values one for each token over all
  * channels, F32: lo and lo + (2^bits - 1) step are the least and the largest number of that line
- * without its outliers. The line's outliers are the same number at both ends,
+ * without its outliers. A line has the same number of outliers at both ends,
  *
- *     ceil(share / 2 * (length - 1))  each: what lies beyond the percentiles 100 share / 2 and
+ *     ceil(share / 2 * (length - 1))  each: those beyond the percentiles 100 share / 2 and
  *                                     100 - 100 share / 2 with linear interpolation
  *
- * so sizes do not depend on data. KVQuant has codes at unequal distances, fitted beforehand; these
- * are at equal ones. Keys are rotated by their distance to their row's anchor (packed_part.h);
- * KVQuant has them before rotation.
+ * so sizes do not depend on data. KVQuant has non-uniform codes, fitted beforehand; these are
+ * uniform. Keys are rotated by their distance to their token's anchor (packed_part.h); KVQuant
+ * quantizes them before rotation.
  *
- * A head of keys lies in tiles of 16 rows, each [D, 16]: scores are computed for 16 rows at once,
- * and lanes of rows that a tile lacks are 0. A head of values is row-major. Lines of codes begin at
- * a byte; of 4 bits, element i of a line is bits 4 (i % 2) of byte i / 2. Outliers lie row by row,
- * channels ascending; the code in their place is 0.
+ * Layout: a head of keys is in tiles of 16 tokens, each [D, 16]: scores are computed for 16 tokens
+ * at once, and lanes of missing tokens are 0. A head of values is row-major. Lines of codes begin
+ * at a byte; with 4 bits, element i of a line is bits 4 (i % 2) of byte i / 2. Outliers are ordered
+ * by token, then by channel; the code in their place is 0.
  *
- * Directions that two layers share lie likewise (kernels/merged.h): what follows is of either form,
- * but for what makes codes of numbers.
+ * Directions shared by two layers have the same layout (kernels/merged.h): what follows holds for
+ * both forms, except where it quantizes.
  *
- * Pure functions of any thread. */
+ * Pure functions; any thread. */
 #include "kernels/packed_part.h"
 
 #ifdef __cplusplus
@@ -92,10 +93,10 @@ fv_status fv_codes_check(const fv_packed_shape *s);
  * outside. `data` is on the host. */
 fv_status fv_codes_check_outliers(const fv_packed_part *p);
 
-/* Writes m [n, W] as a part's bytes (data: fv_packed_bytes(s) bytes on the host). Every line has
- * the same number of outliers, which s->n_outlier says. The same numbers give the same bytes;
- * padding becomes 0. *error: ||M - M~|| / ||M||, M~ what the bytes stand for; 0 of zeros.
- * FV_EINVAL when a number is not finite, or an outlier not in `dtype`. */
+/* Writes m [n, W] as a block's bytes (data: fv_packed_bytes(s) bytes on the host). Every line has
+ * s->n_outlier outliers. The same numbers give the same bytes; padding is 0. *error:
+ * ||M - M~|| / ||M||, where M~ is the decoded matrix; 0 for zeros. FV_EINVAL when a number is not
+ * finite, or an outlier not representable in `dtype`. */
 fv_status fv_codes_write(const fv_packed_shape *s, const float *m, void *data, double *error);
 
 /* The numbers of rows [row0, row0 + n): m [n, W]. */

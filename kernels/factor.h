@@ -48,11 +48,10 @@ typedef struct fv_factor {
     int32_t steps; /* iterations */
 } fv_factor;
 
-/* m [T, W] F32, contiguous, where the backend reads it, T, W >= 1. `room` gives the result, which
- * is on the host, and the host's share of temporary memory, all in all about 6 (T + W) (R + 16) +
- * T^2 numbers; on a device products are done there, and what is small, and sums of squares, at
- * home. FV_EINVAL when M is not finite, which names the row, or above 2^100. The thread that owns
- * the backend. */
+/* m [T, W] F32, contiguous, in the backend's memory, T, W >= 1. `room` gives the result, on the
+ * host, and temporary host memory, in all about 6 (T + W) (R + 16) + T^2 numbers; on a device
+ * products run there, and small matrices and sums of squares on the host. FV_EINVAL when M is not
+ * finite, which names the row, or above 2^100. The thread that owns the backend. */
 fv_status fv_factorise(fv_backend *be, fv_arena *room, const fv_tensor *m,
                        const fv_factor_goal *goal, fv_factor *out);
 

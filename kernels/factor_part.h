@@ -16,10 +16,10 @@ typedef struct fv_factor_part {
     double energy; /* fv_factor_goal */
 } fv_factor_part;
 
-/* m [n, Hkv D] as fv_factorise takes it, and its errors. *s: the part's shape with the rank that it
- * may have, which becomes the one that it has; data: fv_packed_bytes of it as it comes, owned by
- * the caller. *error: ||M - U B|| / ||M|| ahead of rounding. FV_EINVAL also when a factor's number
- * does not fit F16. `room` is for the time of the call. The thread that owns the backend. */
+/* m [n, Hkv D] as for fv_factorise, with its errors. *s: the block's shape with the maximum rank,
+ * which becomes the chosen one; data: fv_packed_bytes of the original *s, owned by the caller.
+ * *error: ||M - U B|| / ||M|| before rounding. FV_EINVAL also when a factor's number does not fit
+ * F16. `room` is temporary memory. The thread that owns the backend. */
 fv_status fv_factor_write(fv_backend *be, fv_arena *room, const fv_tensor *m,
                           const fv_factor_part *what, fv_packed_shape *s, void *data,
                           double *error);

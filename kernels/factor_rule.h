@@ -69,16 +69,16 @@ FV_RULE double fv_factor_missing(double r2, double w, double smallest) {
     return w > smallest ? r2 / (w - smallest) : (double)INFINITY;
 }
 
-/* Behind a step: whether the last products are worth trying, when Q keeps `kept` of ||M||^2 and the
- * best subspace would keep `gain` more, about. *last: they are the last in any case. */
+/* After a step: whether the last products are worth trying, when Q keeps `kept` of ||M||^2 and the
+ * best subspace would keep about `gain` more. *last: they are the last in any case. */
 FV_RULE bool fv_factor_tries(double norm2, double kept, double gain, int32_t steps, bool *last) {
     double left = norm2 - kept;
     *last = steps == FV_FACTOR_MAX_STEPS || left <= FV_FACTOR_LEFT_NOISE * norm2;
     return *last || gain <= FV_FACTOR_TRY_SHARE * left;
 }
 
-/* Behind those, which keep `now`: whether they are good enough. What they have brought of the
- * estimate's gain is not to be gained any more. */
+/* After those, which keep `now`: whether they are good enough. Reduces the estimated gain by what
+ * they have gained. */
 FV_RULE bool fv_factor_enough(double norm2, double kept, double gain, double now) {
     return FV_FACTOR_DOUBT * gain - (now - kept) <= FV_FACTOR_GAIN_SHARE * (norm2 - now);
 }

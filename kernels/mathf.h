@@ -1,10 +1,10 @@
 #ifndef FOVEA_KERNELS_MATHF_H
 #define FOVEA_KERNELS_MATHF_H
 
-/* exp, log, erf and tanh of our own, for CPU and GPU code.
+/* exp, log, erf and tanh, for CPU and GPU code.
  *
- * A library's versions differ from machine to machine and do not become vector code. These are
- * a fixed series of correctly rounded operations, an fma only where fmaf stands, so that every
+ * A library's versions differ from machine to machine and are not vectorized. These are
+ * a fixed series of correctly rounded operations, an fma only where fmaf is written, so every
  * path computes the same bits; both sides of a condition are evaluated and one is chosen.
  * Coefficients: weighted least squares refined towards minimax, the low orders rounded to f32
  * first. Errors: largest over a sweep of the whole range, as tests/ops/ops_reference.c measures
@@ -17,7 +17,7 @@ static const float LN2_HI = 0x1.62e430p-1f, LN2_LO = -0x1.05c610p-29f; /* sum: l
 
 /* e^x = 2^n e^r,  n = round(x / ln 2),  |r| <= ln 2 / 2,  e^r = 1 + r + r^2 P(r)
  *
- * Adding 3 * 2^22 rounds to an integer, which then stands in the low bits. 2^n is applied as
+ * Adding 3 * 2^22 rounds to an integer, which is then in the low bits. 2^n is applied as
  * two factors: the first product is exact, the second rounds once, also into subnormals and
  * infinity. e^-inf = 0, e^NaN = NaN. Error <= 0.99 ulp. */
 FV_ANYWHERE static inline float exp_f32(float x) {

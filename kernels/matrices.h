@@ -1,9 +1,9 @@
 #ifndef FOVEA_KERNELS_MATRICES_H
 #define FOVEA_KERNELS_MATRICES_H
 
-/* MATRICES of F32 for a computation that is made of operations: where the backend reads them, freed
- * all at once. A backend of the host has them in the arena, and nothing is copied; another's lie on
- * its device, and what the host computes is sent and what it reads is fetched.
+/* MATRICES of F32 for a computation made of operations: in the backend's memory, freed all at once.
+ * A backend of the host has them in the arena, and nothing is copied; with a device, they are on
+ * the device, and inputs and results of the host are copied.
  *
  * The thread that owns the backend. */
 #include "common/arena.h"
@@ -15,12 +15,12 @@ extern "C" {
 
 typedef struct fv_matrices {
     fv_backend *be;
-    fv_arena *home; /* what lies on the host; borrowed */
+    fv_arena *home; /* host memory; borrowed */
     /* private */
     struct fv_matrices_piece *piece;
-} fv_matrices; /* {be, home} to begin with */
+} fv_matrices; /* initialized with {be, home} */
 
-/* Gives back what lies on the device; the arena is its owner's. */
+/* Frees device memory; the arena belongs to its owner. */
 void fv_matrices_fini(fv_matrices *m);
 
 /* Whether the backend reads the host's memory. */

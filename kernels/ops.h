@@ -11,7 +11,7 @@
  *     acc[i] = 0, i < 16;   for k = 0, 16, 32, ...: acc[i] = fma(x[k+i], w[k+i], acc[i])
  *     for s = 8, 4, 2, 1:   acc[i] += acc[i + s], i < s;      the result is acc[0]
  * with x and w widened to f32 and padded with zeros to a multiple of 16. It does not
- * depend on how many rows are computed together, on chunks, on neighbours in a batch or on
+ * depend on how many rows are computed together, on chunks, on other sequences of a batch or on
  * threads: the same row gives the same bits alone and among others. Sums of one vector
  * (norms, softmax denominators) are the dot product with ones, formed in the same lanes
  * and the same tree with acc[i] = acc[i] + x[k+i].
@@ -37,7 +37,7 @@
  * of the backend's `act` type (the CPU's is F32), residual streams and inputs may be F32;
  * weights and biases of any dtype; zero rows is legal and does nothing; inputs and outputs do
  * not overlap unless said so. Shapes that contradict each other are the caller's bug (assert); a
- * dtype that the backend cannot do returns FV_EUNSUPPORTED. Letters: M rows, K in, N out, H
+ * dtype that the backend does not support returns FV_EUNSUPPORTED. Letters: M rows, K in, N out, H
  * query heads, Hkv KV heads, D head dim. One thread calls a backend at a time. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -80,10 +80,10 @@ typedef struct fv_linear_args {
     fv_linear_part part[FV_LINEAR_MAX_PARTS];
 } fv_linear_args;
 
-/* y = x w, rows of w mixed          [M, N] = [M, K] x [K, N]
+/* y = x w, a weighted sum of rows of w          [M, N] = [M, K] x [K, N]
  * Not the canonical dot product: K runs along the rows of w, and each y is one chain,
  *     y[m,n] = 0;   for k = 0, 1, ...: y[m,n] = fma(x[m,k], w[k,n], y[m,n])
- * as attention sums its values. No forward pass has weights that lie so; factors do. */
+ * as attention sums its values. No forward pass has weights in this layout; factors do. */
 typedef struct fv_matmul_nn_args {
     fv_tensor x; /* [M, K] */
     fv_tensor w; /* [K, N], any dtype */
@@ -94,7 +94,7 @@ typedef struct fv_matmul_nn_args {
  * Products of two f32 are exact in double, and each sum has 8 lanes:
  *     acc[i] = 0, i < 8;   for k = 0, 8, ...: acc[i] = acc[i] + x[m,k+i] x[n,k+i]
  *     for s = 4, 2, 1:     acc[i] += acc[i + s], i < s;      the result is acc[0]
- * with zeros behind K. */
+ * padded with zeros past K. */
 typedef struct fv_syrk_args {
     fv_tensor x; /* [M, K] */
     double *g;   /* [M, M] on the host, row-major: the part on and below the diagonal is written */
@@ -183,8 +183,8 @@ typedef struct fv_kv_write_args {
     const fv_kv_write_seq *seqs; /* [n_seq] */
 } fv_kv_write_args;
 
-/* What becomes of segment 0's share of a query row, behind its softmax: what is dropped is not
- * shared out among the other rows, so the row's probabilities sum to less than 1. */
+/* How a query row's attention to segment 0 is changed after its softmax: dropped probability is not
+ * redistributed, so the row's probabilities sum to less than 1. */
 typedef enum fv_attn_share {
     FV_SHARE_KEPT = 0,
     FV_SHARE_DROPPED,      /* p_j = 0 for the rows of segment 0 */
@@ -192,9 +192,9 @@ typedef enum fv_attn_share {
     FV_SHARE_WITHOUT_FIRST /* p_j = 0 for the first n_first rows of segment 0 */
 } fv_attn_share;
 
-/* One sequence's part of an attention call. Query row i sees, of segment s and KV head g,
- * the first runs[g * n_seg + s].len - masked_tail[s * n_rows + i] rows: `masked_tail` counts the rows
- * at the segment's end that come after the query (causality). Lengths may differ per head. */
+/* One sequence's part of an attention call. Query row i sees, of segment s and KV head g, the first
+ * runs[g * n_seg + s].len - masked_tail[s * n_rows + i] rows: `masked_tail` counts the rows at the
+ * segment's end that come after the query (causality). Lengths may differ per head. */
 typedef struct fv_attn_seq {
     int32_t row0, n_rows;         /* rows of q and o */
     int32_t n_seg;                /* 1..FV_ATTN_MAX_SEG */
@@ -207,7 +207,7 @@ typedef struct fv_attn_seq {
 } fv_attn_seq;
 
 /* o = softmax(scale * q K^T) V over all segments, per query head h with KV head
- * g = h / (H / Hkv). A query that sees nothing gets o = 0, lse = -inf.
+ * g = h / (H / Hkv). A query without visible keys gets o = 0, lse = -inf.
  *
  * Order of summation, per query row and head, over segments in order, over the visible rows
  * of each segment in blocks of FV_KV_BLOCK counted from the segment's start:
@@ -218,12 +218,12 @@ typedef struct fv_attn_seq {
  *     o[d] = o[d] * c, then for j in order: o[d] = fma(p_j, v_j[d], o[d])
  * and at the end o[d] = o[d] / l, lse = m + log(l).
  *
- * n-softmax: p_j = exp(s_j) / (n + sum_j exp(s_j)), that is, one key more, of score ln n and
- * value 0. It comes first: m = ln n, l = 1, o = 0; lse holds it too. Where one softmax is
- * computed in parts and merged, one of the parts has it.
+ * n-softmax: p_j = exp(s_j) / (n + sum_j exp(s_j)), that is, one additional key of score ln n and
+ * value 0. It comes first: m = ln n, l = 1, o = 0; lse includes it. Where one softmax is
+ * computed in parts and merged, exactly one of the parts has it.
  *
- * A share that is not kept: behind segment 0, where a row has seen any of it, o[d] = 0 (dropped)
- * or o[d] = l * v_0[d] (on the first), and m, l and lse stay. */
+ * A changed share: after segment 0, where a row has attended to any of it, o[d] = 0 (dropped)
+ * or o[d] = l * v_0[d] (moved to the first token), and m, l and lse stay. */
 typedef struct fv_attn_args {
     fv_tensor q, o, lse; /* q, o [M, H * D]; lse [M, H] F32 or absent */
     fv_dtype kv_dtype;
@@ -232,7 +232,8 @@ typedef struct fv_attn_args {
     const fv_attn_seq *seqs; /* [n_seq] */
 } fv_attn_args;
 
-/* Attention scores of the last rows of a sequence for each key, summed over rows, by kind of row. */
+/* Attention scores of the last rows of a sequence for each key, summed over rows, by kind of
+ * row. */
 typedef struct fv_score_sum {
     int32_t seq;         /* number of the sequence among attn->seqs */
     int32_t n_row;       /* its last rows, as many as are summed */
@@ -241,7 +242,7 @@ typedef struct fv_score_sum {
     const uint8_t *kind; /* [n_row] below n_kind, on the host; NULL: all are 0 */
     bool low;            /* counts instead, of rows whose score is below an even share */
     int32_t ld;          /* columns of sum */
-    int32_t column[FV_ATTN_MAX_SEG]; /* key j of segment s stands at column[s] + j */
+    int32_t column[FV_ATTN_MAX_SEG]; /* key j of segment s is at column[s] + j */
     /* [n_row, ld] what a row's probability counts for, column by column; NULL: 1 */
     const float *weight;
     bool
@@ -274,7 +275,7 @@ typedef struct fv_packed_seq {
     const fv_packed_part *k, *v; /* of the same rows */
     const fv_packed_rows *rows;
     /* Scores of the last score_rows query rows, or none (NULL): [H, score_rows, score_ld] F32,
-     * row j of the block at column j; rows that are not valid, and columns behind them, -inf. */
+     * row j of the block at column j; rows that are not valid, and columns past the end, -inf. */
     float *score;
     int32_t score_rows, score_ld;
 } fv_packed_seq;
@@ -306,28 +307,28 @@ typedef struct fv_attn_packed_args {
     const fv_packed_seq *seqs; /* [n_seq] */
 } fv_attn_packed_args;
 
-/* Attention on rows that are codes (codes.h), which are read as they are: attn_quantized, with the same
- * arguments, but that no scores are left. With k_j, v_j the D numbers that codes and outliers of
- * row j and KV head g stand for:
+/* Attention on quantized tokens (codes.h), decoded on the fly: attn_quantized, with the same
+ * arguments, except that no scores are written. With k_j, v_j the D decoded numbers of token j and
+ * KV head g, outliers included:
  *
- *     k_j[i]       = fma(k_j[i], cos_j, -(k_j[i + D/2] sin_j))      Rot(a) k_j, a the row's anchor,
- *     k_j[i + D/2] = fma(k_j[i + D/2], cos_j, k_j[i] sin_j)         i < D/2 (k_j itself where there
- *                                                                   are no angles)
+ *     k_j[i]       = fma(k_j[i], cos_j, -(k_j[i + D/2] sin_j))      Rot(a) k_j, a the anchor,
+ *     k_j[i + D/2] = fma(k_j[i + D/2], cos_j, k_j[i] sin_j)         i < D/2 (k_j itself without
+ *                                                                   angles)
  *     s_j = scale * (s_j = fma(q[d], k_j[d], s_j))    one chain over d = 0 .. D - 1 from 0
  *     m, l, p_j, c as in attn_lowrank
  *     o[d] = o[d] * c, then for valid j in order: o[d] = fma(p_j, v_j[d], o[d])
  * and at the end o[d] = o[d] / l, lse = m + log(l). Keys are rotated, not queries: one
- * rotation serves all query rows and heads that read the row.
+ * rotation serves all query rows and heads that read the token.
  *
- * attn_merged is the same on directions that two layers share (merged.h): k_j and v_j are norm_j
- * times the direction's D numbers, or the vector that is kept as it is. */
+ * attn_merged is the same on directions shared by two layers (merged.h): k_j and v_j are norm_j
+ * times the direction's D numbers, or the exact vector. */
 
-/* The attention over two sets of keys from that over each, in place of the first's:
+/* Attention over the union of two sets of keys from that over each, in place of the first's:
  *     m = max(lse, lse2);  w = exp(lse - m), w2 = exp(lse2 - m);  l = w + w2
  *     o[d] = fma(w2, o2[d], w o[d]) / l;   lse = m + log(l)
- * per row and head. Where one set has nothing (lse = -inf) the other's bits stand. The key more of
- * n-softmax belongs to one of the sets alone: to attention's, for packed rows have none.
- * o, o2 [M, H * D]; lse, lse2 [M, H]. */
+ * per row and head. Where one set is empty (lse = -inf) the other's bits are kept. The additional
+ * key of n-softmax belongs to one of the sets only: to attention's, because compressed tokens have
+ * none. o, o2 [M, H * D]; lse, lse2 [M, H]. */
 typedef struct fv_merge_args {
     fv_tensor o, lse, o2, lse2;
     int32_t n_head;
@@ -421,9 +422,9 @@ struct fv_backend {
 /* Backends are opened by name: kernels/backends/open.h. */
 void fv_backend_close(fv_backend *be);
 
-/* A step of `rows` rows begins, or ends: in between the backend may hold back what is issued, and
- * issue together what it has issued before. No result depends on it. Whoever has begun a step ends
- * it, also when an operation has failed. */
+/* A step of `rows` rows begins, or ends: in between the backend may defer what is issued, and
+ * replay what it has issued before. No result depends on it. A step that has begun must be ended,
+ * also when an operation has failed. */
 fv_status fv_backend_step_begin(fv_backend *be, int32_t rows);
 fv_status fv_backend_step_end(fv_backend *be);
 

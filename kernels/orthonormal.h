@@ -16,8 +16,8 @@
 extern "C" {
 #endif
 
-/* y [p, N] F32 where the backend reads it, contiguous; y->rows becomes the number of rows that are
- * left. *spare is memory for as many numbers there, and the two may change places. Temporary memory
+/* y [p, N] F32 in the backend's memory, contiguous; y->rows becomes the number of rows that are
+ * left. *spare is memory for as many numbers, and the two may be swapped. Temporary memory
  * is that of `in`. */
 fv_status fv_orthonormal(fv_matrices *in, fv_tensor *y, void **spare);
 

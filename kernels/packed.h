@@ -1,34 +1,34 @@
 #ifndef FOVEA_KERNELS_PACKED_H
 #define FOVEA_KERNELS_PACKED_H
 
-/* FACTORS: the visual keys and values of one layer as low-rank factors, as they are held, shipped
+/* FACTORS: the visual keys and values of one layer as low-rank factors, as they are held, sent
  * and read by kernels (AttentionPack, CVPR 2026; ops.h: attn_lowrank). What factors share with the
- * other forms of packed rows: kernels/packed_part.h; the sizes of each are here.
+ * other forms of compressed KV: kernels/packed_part.h; the sizes of each are here.
  *
  *     M ~= U B      M [n, Hkv * D] keys or values of n visual tokens, all heads side by side
  *                   U [n, R]       rows: left singular vectors times singular values
  *                   B [R, Hkv * D] basis: right singular vectors, orthonormal rows
  *
- * Rank r < R is the first r columns of U and rows of B. Rows of low importance are read at rank
- * R2: U lies in two tiers, [n, R2] and [n, R - R2], so that what is not read is not touched. A
- * tier of values is row-major. One of keys is laid in tiles of 16 rows, each [R, 16]: scores are
- * computed for 16 rows at once, and lanes of rows that a tile lacks are 0.
+ * Rank r < R is the first r columns of U and rows of B. Tokens of low importance are read at rank
+ * R2: U is in two tiers, [n, R2] and [n, R - R2], so that unused columns are not read. A
+ * tier of values is row-major. One of keys is in tiles of 16 rows, each [R, 16]: scores are
+ * computed for 16 rows at once, and lanes of missing rows are 0.
  *
- * The basis lies head by head, each in the order in which products read it: of values [R, D] (o =
- * z B), of keys [D, R] (latent queries are q B^T). So a head is one piece of memory, and both are
- * sums of rows weighted by a vector, whose lanes know nothing of each other.
+ * The basis is stored head by head, each in the order in which products read it: of values [R, D]
+ * (o = z B), of keys [D, R] (latent queries are q B^T). So a head is contiguous, and both products
+ * are sums of rows weighted by a vector, with independent lanes.
  *
- * HOW KEYS MEET ROTATION. Score (Rot(p) q) (Rot(p_j) k_j) depends on p_j through the key. With
+ * KEYS AND ROTATION. The score (Rot(p) q) (Rot(p_j) k_j) depends on p_j through the key. With
  * anchors, row j of M is Rot(p_j - a) k_j, so that q k_j = (B_h Rot(-a) Rot(p) q) u_j, B_h [R, D]
  * the head's columns of B, and one latent query per block and head serves all its rows, exactly.
  * One block with a = 0: keys as the cache holds them (K1); blocks of one row: keys before rotation
- * (K0); between them: K2. (K3, keys before rotation and a latent query for each row and column of a
- * image, needs a rotation that has sections of its own for these, M-RoPE; no checkpoint that
+ * (K0); between them: K2. (K3, keys before rotation and a latent query for each row and column of
+ * an image, needs a rotation that has sections of its own for these, M-RoPE; no checkpoint that
  * fovea serves has one. What K0, K1 and K2 keep and cost: bench/bench_keys.c.)
  *
- * VALUES AS ROWS. A part of values may have no factors (rank 0): it holds the rows as they are,
- * head by head, each [n, D]. So keys alone are factors, and values keep every bit (of text: its
- * values want a higher rank than its keys).
+ * UNCOMPRESSED VALUES. A block of values may have no factors (rank 0): it holds the values as they
+ * are, head by head, each [n, D]. So keys alone are factors, and values keep every bit (for text,
+ * whose values need a higher rank than its keys).
  *
  * BITS. 16: elements of the KV dtype (F32 if that is F32). 8 and 4: codes c, unsigned, of
  *     U of keys      lo[r] + step[r] c                 a pair per column, F32
@@ -37,9 +37,9 @@
  *                                                      of all sizes share a row's pair
  *     B              lo[g,r] + step[g,r] c             a pair per KV head and row of B, F16
  * Each is fma(step, c, lo), in f32. Codes of 4 bits: element i of a line is bits 4 (i % 2) of byte
- * i / 2; lines (rows of a tier or of a head's basis, as they lie) begin at a byte.
+ * i / 2; lines (stored rows of a tier or of a head's basis) begin at a byte.
  *
- * Pure functions of any thread. */
+ * Pure functions; any thread. */
 #include "kernels/codes.h"
 
 #ifdef __cplusplus
@@ -143,8 +143,8 @@ static inline size_t fv_packed_read_bytes(const fv_packed_shape *s, int32_t n_lo
            (fv_packed_is_rows(s) ? fv_packed_raw_bytes(s) : 0);
 }
 
-/* C = n HD / (R (n + HD)): by how much two factors are smaller than their matrix; packing pays
- * when C > 1, that is n > R HD / (HD - R). 0 for no rows. */
+/* C = n HD / (R (n + HD)): by how much two factors are smaller than their matrix; compression saves
+ * memory when C > 1, that is n > R HD / (HD - R). 0 for no rows. */
 static inline double fv_packed_gain(double n, double rank, double width) {
     return n > 0 ? n * width / (rank * (n + width)) : 0;
 }
@@ -174,7 +174,7 @@ fv_status fv_packed_check(const fv_packed_shape *s);
  * rows: u [n, Hkv * D] is the rows, and basis is not read. */
 void fv_packed_write(const fv_packed_shape *s, const float *u, const float *basis, void *data);
 
-/* The numbers that a part's bytes stand for, rows [row0, row0 + n): u [n, R]. */
+/* The decoded numbers of a block, rows [row0, row0 + n): u [n, R]. */
 void fv_packed_read_u(const fv_packed_part *p, int32_t row0, int32_t n, float *u);
 
 /* The same of the basis, [R, Hkv * D]. */

@@ -43,7 +43,7 @@ typedef enum fv_packed_form {
 
 /* What a part's bytes mean. */
 typedef struct fv_packed_shape {
-    int32_t n; /* rows that are laid */
+    int32_t n; /* stored rows */
     /* Of factors: 1 <= R2 <= R; R2 = R: one tier; both 0: values as rows, of 16 bits. Of other
      * forms 0 */
     int32_t rank, rank2;
@@ -53,7 +53,7 @@ typedef struct fv_packed_shape {
     uint8_t bits; /* 16, 8 or 4; of codes 8 or 4, of directions 16 */
     fv_packed_form form;
     int32_t n_outlier; /* kept as they are: of codes numbers, of directions vectors of D */
-    bool borrows;      /* of directions: they lie in another layer's part */
+    bool borrows;      /* of directions: they are in another layer's block */
 } fv_packed_shape;
 
 /* `data` is an address on the backend's device, aligned to 64 bytes, of fv_packed_bytes(shape)
@@ -71,7 +71,7 @@ typedef struct fv_packed_rows {
     const int32_t *first; /* [n_anchor + 1] the first row of each block; first[n_anchor] = n */
     const int32_t *valid; /* [n_anchor] rows of each block that count, from its first; NULL: all */
     /* Angles of the anchors' positions, F32; NULL: all are 0. For factors [n_anchor, D / 2]; for
-     * other forms each row's own, in tiles of rows as keys lie: [tiles, D / 2, FV_PACKED_TILE] */
+     * other forms each token's own, in tiles as for keys: [tiles, D / 2, FV_PACKED_TILE] */
     const float *cos, *sin;
     const uint8_t *group; /* [n] 0: read at full rank, 1: at R2; NULL: all 0. Factors only */
 } fv_packed_rows;

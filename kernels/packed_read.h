@@ -1,16 +1,16 @@
 #ifndef FOVEA_KERNELS_PACKED_READ_H
 #define FOVEA_KERNELS_PACKED_READ_H
 
-/* The numbers of a packed part (packed.h, codes.h, merged.h) as f32, on the host.
+/* The numbers of a compressed block (packed.h, codes.h, merged.h) as f32, on the host.
  *
- * What a code stands for is one fma (and one product for values), element by element: compilers
+ * A code is decoded by one fma (and one product for values), element by element: compilers
  * vectorize the loops, and every path gets the same bits. */
 #include <math.h>
 
 #include "kernels/convert.h"
 #include "kernels/packed.h"
 
-/* A part, and where its arrays lie. */
+/* A block and the addresses of its arrays. */
 typedef struct packed_view {
     fv_packed_shape s;
     fv_packed_layout l;
@@ -75,7 +75,7 @@ static inline void packed_v_row(const packed_view *v, int tier, size_t j, float 
     for (size_t i = 0; i < n; i++) y[i] = fmaf(step, y[i], lo) * column[i];
 }
 
-/* Values as rows: row j of KV head g, where it lies, and its numbers y [D]. */
+/* Uncompressed values: the address of row j of KV head g, and its numbers y [D]. */
 static inline const char *packed_row_at(const packed_view *v, size_t g, size_t j) {
     size_t row = (size_t)v->s.d_head * fv_dtype_bytes(v->s.dtype);
     return v->data + v->l.rows + (g * (size_t)v->s.n + j) * row;
@@ -85,7 +85,7 @@ static inline void packed_row(const packed_view *v, size_t g, size_t j, float *_
     widen_row(packed_row_at(v, g, j), v->s.dtype, (size_t)v->s.d_head, y);
 }
 
-/* Line x of KV head g's basis where it lies: values' row x, or what keys' rows have for element x
+/* Address of line x of KV head g's basis: for values row x, for keys the coefficients of element x
  * of a head. */
 static inline const char *packed_basis_at(const packed_view *v, size_t g, size_t x) {
     return v->data + v->l.basis + g * v->l.basis_head + x * v->l.basis_stride;
@@ -145,7 +145,7 @@ static inline uint32_t codes_outliers(const codes_view *v, size_t j, uint32_t *b
     return v->s.n_outlier ? first[j + 1] : 0;
 }
 
-/* Those of head g's channels among the n numbers of row j that lie ld apart at y. */
+/* Outliers of head g's channels among the n numbers of row j, at y with stride ld. */
 static inline void codes_put_outliers(const codes_view *v, size_t g, size_t j, float *y,
                                       size_t ld) {
     const uint16_t *channel = (const uint16_t *)(v->data + v->l.channel);

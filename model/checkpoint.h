@@ -21,7 +21,7 @@ typedef struct fv_checkpoint fv_checkpoint; /* opaque; owns the mappings and eve
  * FV_ENOTFOUND a missing file or tensor, FV_EDATA a corrupt or truncated file or a wrong
  * shape, FV_EUNSUPPORTED a family, activation or dtype that the engine does not do. */
 fv_status fv_checkpoint_open(const char *dir, fv_checkpoint **out);
-void fv_checkpoint_close(fv_checkpoint *ck); /* NULL is fine; every borrowed view dies */
+void fv_checkpoint_close(fv_checkpoint *ck); /* NULL is fine; all borrowed views become invalid */
 
 /* Borrowed from ck. Vision and projector are NULL for a text-only checkpoint. */
 const fv_model_config *fv_checkpoint_config(const fv_checkpoint *ck);
@@ -44,7 +44,7 @@ const char *fv_checkpoint_uncalibrated(const fv_checkpoint *ck);
 /* Bytes of all tensors that the network uses: what stays mapped. */
 size_t fv_checkpoint_bytes(const fv_checkpoint *ck);
 
-/* 16 hex digits and a NUL that tell checkpoints apart: XXH64 over config.json, then name,
+/* 16 hex digits and a NUL that identify a checkpoint: XXH64 over config.json, then name,
  * dtype, shape and the first and last 4 KiB of every used tensor in canonical order. */
 void fv_checkpoint_fingerprint(const fv_checkpoint *ck, char out[17]);
 

@@ -13,8 +13,8 @@ const json_t *fv_config_member(const json_t *obj, const char *key);
 fv_status fv_config_activation(const json_t *obj, const char *key, const char *where,
                                fv_activation *out);
 
-/* Adds "eos_token_id" (an id or a list of them) to cfg->eos; ids already there stay once.
- * *found tells whether the key was there. */
+/* Adds "eos_token_id" (an id or a list of them) to cfg->eos, without duplicates. *found: whether
+ * the key exists. */
 fv_status fv_config_add_eos(const json_t *obj, const char *where, fv_model_config *cfg,
                             bool *found);
 

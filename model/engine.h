@@ -25,7 +25,7 @@ typedef struct fv_engine {
     fv_backend be;
     fv_decoder *dec;
     fv_vision *vision;    /* NULL: text only, or not asked for */
-    int32_t n_vocab;      /* ids that may be sampled: behind them are padding rows */
+    int32_t n_vocab;      /* ids that may be sampled: later ones are padding */
     char fingerprint[17]; /* of the checkpoint */
     char name[128];       /* the checkpoint's folder */
     bool be_open;         /* private */

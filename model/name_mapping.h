@@ -1,7 +1,7 @@
 #ifndef FOVEA_MODEL_NAME_MAPPING_H
 #define FOVEA_MODEL_NAME_MAPPING_H
 
-/* KEY DIALECTS: the names that one and the same tensor has had over the years.
+/* WEIGHT-NAME MAPPING: the names that the same tensor has in different files.
  *
  *            LLM                       head                     tower, projector
  *   hub      language_model.model.     language_model.lm_head.  vision_tower.vision_model.

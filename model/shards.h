@@ -22,7 +22,7 @@ typedef struct fv_shard_tensor {
 /* FV_ENOTFOUND: no weights, or a shard is missing; FV_EDATA: a corrupt file, an index that
  * names tensors which are not there, or two tensors that are the same one by name. */
 fv_status fv_shards_open(const char *dir, fv_shards **out);
-void fv_shards_close(fv_shards *sh); /* NULL is fine; every borrowed view dies */
+void fv_shards_close(fv_shards *sh); /* NULL is fine; all borrowed views become invalid */
 
 /* Brings every file into memory now, as far as the system allows: a worker that is open answers
  * its first request as fast as its second. */

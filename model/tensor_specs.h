@@ -45,9 +45,9 @@ typedef struct fv_tensor_spec {
     size_t offset; /* of the fv_tensor in the part's struct */
 } fv_tensor_spec;
 
-/* Lists the tensors that the network computes with, and of the tower layer behind those that run
- * what its attention probabilities are made of (optional: the condense stage asks). With `whole`
- * also those that files have although LLaVA never uses them (tower layers behind the last feature
+/* Lists the tensors that the network computes with, and of the next tower layer those for its
+ * attention probabilities (optional: for the condense stage). With `whole`
+ * also those that files have although LLaVA never uses them (tower layers after the last feature
  * layer, post_layernorm). Gives *out (free it). Order: text, projector, vision. */
 fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tensor_spec **out,
                                 int32_t *n);

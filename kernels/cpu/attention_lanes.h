@@ -216,8 +216,8 @@ static ALWAYS_INLINE void values_rows(const attn_item *t, const value_rows *r, c
     for (; d < t->Dp; d += LANES) values_tile(t, r, FV_F32, mr, 1, v0, d, n);
 }
 
-/* The block's values [n, D]: where they lie if all their columns fill tiles and few vectors want
- * them, otherwise widened into scratch, in rows of Dp columns that end in zeros. */
+/* The block's values [n, D]: in place if all their columns fill tiles and few vectors read them,
+ * otherwise widened into scratch, in rows of Dp columns padded with zeros. */
 static value_rows values_as(attn_item *t, const void *block, int32_t n, const void *next) {
     value_rows r = {.v = block, .t = t->a->kv_dtype, .next = next};
     r.bytes_row = t->D * fv_dtype_bytes(r.t);
@@ -259,7 +259,7 @@ static bool any_has_values(const attn_item *t) {
     return false;
 }
 
-/* Behind the softmax over rows [j0, j0 + FV_KV_BLOCK) of segment 0. */
+/* After the softmax over rows [j0, j0 + FV_KV_BLOCK) of segment 0. */
 static void drop_first(attn_item *t, int32_t j0) {
     int32_t n = min_int(FV_KV_BLOCK, t->seq->n_first - j0);
     for (int32_t v = 0; v < t->R && n > 0; v++)
@@ -267,7 +267,7 @@ static void drop_first(attn_item *t, int32_t j0) {
             memset(t->s + (size_t)v * FV_KV_BLOCK, 0, (size_t)n * sizeof *t->s);
 }
 
-/* Behind segment 0, what shares that are not kept leave of o. */
+/* After segment 0: what remains of o without the dropped shares. */
 static void edit_shares(attn_item *t) {
     for (int32_t v = 0; v < t->R; v++) {
         uint8_t share = share_of(t, v);

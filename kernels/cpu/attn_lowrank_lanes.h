@@ -5,21 +5,21 @@
  * vectors.
  *
  * An item is some query heads times some query rows: up to V vectors, which share every row of the
- * block. All five steps are chains of chains_lanes.h against a panel of f32, in which what is stored
- * is taken apart once and used by all vectors:
+ * block. All five steps are chains of chains_lanes.h against a panel of f32, which is decoded once
+ * and used by all vectors:
  *
  *     latent   t [V, anchors, R] = q_a B^T   a head's basis [D, R], for as many anchor blocks as
  *                                            fit the cache
- *     scores   S [V, 64] = t U^T             keys' U lies in tiles of 16 rows
+ *     scores   S [V, 64] = t U^T             keys' U is in tiles of 16 rows
  *     softmax                                that of softmax_lanes.h
  *     values   z [V, R] = z c + P W          each tier of U by itself: rows at the lower rank are
  *                                            missing from the second
  *     output   o [V, D] = z B                a head's basis [R, D]
  *
- * Where values are rows the last two are one, head by head: o [V, D] = o c + P V.
+ * With uncompressed values the last two are one, head by head: o [V, D] = o c + P V.
  *
- * Each basis is read once, from front to back. Rows that are not valid are not read, nor is the
- * second tier of rows at the lower rank. */
+ * Each basis is read once, sequentially. Invalid rows are not read, nor is the second tier of rows
+ * at the lower rank. */
 #include <string.h>
 
 #include "kernels/cpu/chains_lanes.h"
@@ -181,8 +181,8 @@ static void rotate_query(const packed_item *t, int32_t head, int32_t i, int32_t 
     }
 }
 
-/* Of anchor blocks [anchor0, anchor0 + n). Heads that read the same basis go together, as many as
- * there is room for. */
+/* Of anchor blocks [anchor0, anchor0 + n). Heads that read the same basis are computed together, as
+ * many as scratch memory allows. */
 static void latent(packed_item *t, int32_t anchor0, int32_t n) {
     int32_t M = t->n_row * n, most = PACKED_ANCHORS * packed_rows(t->a) / M;
     t->n_held = n;
@@ -215,8 +215,7 @@ static void take_tile(packed_item *t, int32_t tile) {
         for (int32_t i = 0; i < n; i++) second[r * FV_KV_BLOCK + (size_t)low[i]] = 0.0f;
 }
 
-/* Where tiles [first, end) of the softmax block behind this one lie, in the first tier; *bytes: as
- * many of them as there are. */
+/* Address of tiles [first, end) of the next softmax block in the first tier; *bytes: their size. */
 static const char *tiles_ahead(const packed_item *t, int32_t first, int32_t end, size_t *bytes) {
     int32_t last = (int32_t)div_up(t->k.s.n, FV_PACKED_TILE), ahead = FV_KV_BLOCK / FV_PACKED_TILE;
     first = min_int(first + ahead, last);
@@ -264,8 +263,8 @@ static void block_rows(packed_item *t, const float *x, size_t ld, int32_t j0, in
 
 /* ---- values ---------------------------------------------------------------------------- */
 
-/* z = z c + sum_j p_j w_j in one tier. The rows behind these are asked for meanwhile, where most
- * of these were wanted. */
+/* z = z c + sum_j p_j w_j in one tier. Prefetches the next rows where most of these were
+ * needed. */
 static void packed_values(packed_item *t, int32_t j0, int tier) {
     size_t n = fv_packed_tier_rank(&t->v.s, tier), P = padded(n), stride = t->v.l.stride[tier];
     const int32_t *list = t->list[tier], rows = t->n_list[tier];
@@ -293,7 +292,7 @@ static void packed_row_values(packed_item *t, int32_t j0) {
     }
 }
 
-/* The line of scores that vector v leaves behind, or NULL. */
+/* The line for the scores of vector v, or NULL. */
 static float *score_line(const packed_item *t, int32_t v) {
     const fv_packed_seq *q = t->seq;
     int32_t i = t->row0 + v % t->n_row - (q->n_rows - q->score_rows);

@@ -1,17 +1,17 @@
 #ifndef FOVEA_KERNELS_CPU_ATTN_QUANTIZED_LANES_H
 #define FOVEA_KERNELS_CPU_ATTN_QUANTIZED_LANES_H
 
-/* Attention on quantized and on depth-merged rows, in the order of summation of
+/* Attention on quantized and on depth-merged tokens, in the order of summation of
  * kernels/ops.h, for a path with 16-lane vectors.
  *
  * An item is a KV head times some query rows: the R vectors of its query heads share every row.
- * What a softmax block of 64 rows stands for is taken apart once, into panels of f32 that stay in
- * the cache, and used by all of them; nothing is kept behind the block:
+ * A softmax block of 64 tokens is decoded once, into panels of f32 that stay in the cache, and used
+ * by all of them:
  *
- *     keys     [D, 64]   a tile of codes is 16 rows wide; outliers are put in, then it is rotated
+ *     keys     [D, 64]   in tiles of 16 tokens; outliers are inserted, then keys are rotated
  *     scores   S [R, 64] = q K        chains of chains_lanes.h
  *     softmax                         that of softmax_lanes.h
- *     values   o [R, D] = o c + P V   valid rows
+ *     values   o [R, D] = o c + P V   valid tokens
  */
 #include <string.h>
 

@@ -1,8 +1,8 @@
 #ifndef FOVEA_KERNELS_CPU_CHAINS_LANES_H
 #define FOVEA_KERNELS_CPU_CHAINS_LANES_H
 
-/* Sums of rows weighted by numbers, y = y * c + x w with w [K, N] as it lies: lanes run along N,
- * and each lane is one chain of fused multiply-adds over K, so there is no tree. */
+/* Weighted sums of rows, y = y * c + x w with w [K, N] row-major: lanes run along N, and each lane
+ * is one chain of fused multiply-adds over K, so there is no tree. */
 #include <assert.h>
 #include <stddef.h>
 #include <stdint.h>

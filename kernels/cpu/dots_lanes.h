@@ -4,15 +4,15 @@
 /* Tiles of canonical dot products, over 16-lane vectors (lanes.h).
  *
  * A tile is some rows of x times some rows of w. Every output has 16 lane accumulators of its
- * own that run along K, so x and w need no transposition, and every output gets the bits that it
- * has alone. Two ways to feed a tile:
+ * own that run along K, so x and w need no transposition, and every output has the same bits as
+ * alone. Two ways to feed a tile:
  *
- *   dots_few     w where it lies, widened on the way: for few rows of x, when each weight is used
+ *   dots_few     w in place, widened on load: for few rows of x, when each weight is used
  *                once or a few times and memory is the limit
  *   dots_panel   w packed and widened before: for many rows, when arithmetic is the limit
  *
- * A panel of w is NR rows, stored [ceil(K / 16)][NR][16] f32: what one step reads lies in one
- * piece, rows and columns beyond the matrix are zero, and the inner loop knows no edge. */
+ * A panel of w is NR rows, stored [ceil(K / 16)][NR][16] f32: the operands of one step are
+ * contiguous, rows and columns beyond the matrix are zero, and the inner loop has no edge cases. */
 #include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,9 +20,9 @@
 
 #include "kernels/cpu/lanes.h"
 
-enum { TILE = MR * NR, TILE_OUT = (TILE + 3) / 4 * 4 }; /* a tile, with room for tree4 */
+enum { TILE = MR * NR, TILE_OUT = (TILE + 3) / 4 * 4 }; /* a tile, padded for tree4 */
 
-/* out[i] = tree(acc[i]), i < n; out has room for n rounded up to 4. */
+/* out[i] = tree(acc[i]), i < n; out has space for n rounded up to 4. */
 static ALWAYS_INLINE void trees(const f32x16 *acc, const int n, float *out) {
     UNROLL for (int i = 0; i < n; i += 4) {
         f32x16 z = f32x16_zero();
@@ -76,7 +76,7 @@ typedef struct few {
     int M;
     const void *w;
     size_t bytes_row; /* of w */
-    int n;            /* 1..NR; the last row stands in for those that lack */
+    int n;            /* 1..NR; missing ones repeat the last row */
     fv_dtype t;
     size_t K;
     uintptr_t next; /* address of NR rows that are wanted after these, a hint; 0: not known */
@@ -85,8 +85,7 @@ typedef struct few {
     bool wait;      /* a later call goes on */
 } few;
 
-/* The same from rows of w as they lie, widened on the way; what comes next is fetched from memory
- * meanwhile. */
+/* The same from rows of w in place, widened on load; prefetches the next ones. */
 static ALWAYS_INLINE void dots_stored(f32x16 acc[TILE], const int mr, const fv_dtype t,
                                       const few *a, const float *x) {
     const size_t size = t == FV_F32 ? 4 : 2, ldx = a->ldx, K = a->K;
@@ -134,8 +133,8 @@ static ALWAYS_INLINE void few_rows(const few *a, const int mr, int m, float *out
     }
 }
 
-/* out[i * NR + j] = dot(x_i, w_j), with room for M * NR + 3 numbers; with `wait` the sums stay in
- * accs. Rows of x go in groups of at most MR, cut evenly. */
+/* out[i * NR + j] = dot(x_i, w_j), with space for M * NR + 3 numbers; with `wait` the sums stay in
+ * accs. Rows of x are processed in groups of at most MR of equal size. */
 static void dots_few(const few *a, float *out) {
     int group = (a->M + (a->M + MR - 1) / MR - 1) / ((a->M + MR - 1) / MR);
     for (int m = 0; m < a->M; m += group) {

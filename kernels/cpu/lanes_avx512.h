@@ -28,8 +28,8 @@ static inline f32x16 f32x16_fma(f32x16 a, f32x16 b, f32x16 c) { return _mm512_fm
 /* p 2^n, rounded once; n whole numbers. */
 static inline f32x16 f32x16_scale(f32x16 p, f32x16 n) { return _mm512_scalef_ps(p, n); }
 
-/* bf16 is the upper half of an f32. One shuffle, the copy to both halves being part of the load;
- * extending and shifting would be two, and decode with 8 rows has none to spare. */
+/* bf16 is the upper half of an f32. One shuffle, as the copy to both halves is part of the load;
+ * extending and shifting would be two, and decode with 8 rows is limited by shuffles. */
 static inline f32x16 f32x16_of_bf16(__m256i h) {
     const __m512i upper = _mm512_set_epi16(15, 0, 14, 0, 13, 0, 12, 0, 11, 0, 10, 0, 9, 0, 8, 0, 7,
                                            0, 6, 0, 5, 0, 4, 0, 3, 0, 2, 0, 1, 0, 0, 0);

@@ -3,8 +3,8 @@
 
 /* y = x w^T + bias (+ y), for a path with 16-lane vectors (dots_lanes.h).
  *
- * Few rows (decode): an item is a handful of weight rows; they stream by once, in the type in
- * which they are stored, and meet all rows of x while they are in the cache.
+ * Few rows (decode): an item is a handful of weight rows; they are read once, in their stored type,
+ * and used by all rows of x while they are in the cache.
  *
  * Many rows (prefill): an item is a block of the output. K goes by in blocks of MANY_K; for each,
  * the block's rows of w are packed once and used by all its rows of x. The sum over K is never
@@ -126,13 +126,13 @@ typedef struct many {
     const float *bias;     /* [N] or NULL */
 } many;
 
-/* The strip of x from row m on where it lies; the last one in a copy. *ld: row distance. */
+/* The strip of x from row m on, in place; the last one in a copy. *ld: row distance. */
 static const float *many_x(const many *b, int m, size_t *ld) {
     const float *x = row_f32(b->x, b->m0 + m) + b->k0;
     *ld = (size_t)b->x->ld;
     if (b->M - m >= STRIP) return x;
     for (int i = 0; i < STRIP; i++) {
-        int row = min_int(i, b->M - m - 1); /* the last one again stands in for those that lack */
+        int row = min_int(i, b->M - m - 1); /* missing rows repeat the last one */
         pack_panel(x + (size_t)row * *ld, FV_F32, 0, 1, b->kb, 1, b->xs + i * MANY_K);
     }
     *ld = MANY_K;

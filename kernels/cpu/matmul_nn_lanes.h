@@ -1,11 +1,11 @@
 #ifndef FOVEA_KERNELS_CPU_MATMUL_NN_LANES_H
 #define FOVEA_KERNELS_CPU_MATMUL_NN_LANES_H
 
-/* y = x w with w [K, N] as it lies (kernels/ops.h), over 16-lane vectors.
+/* y = x w with w [K, N] row-major (kernels/ops.h), over 16-lane vectors.
  *
- * An item is a band of NR vectors of columns. K goes by in blocks: the block's rows of the band
- * are widened into scratch once and used by all rows of x, whose chains wait in y between two
- * blocks. Lanes run along N and every step is one fma, so there is no tree. */
+ * An item is a band of NR vectors of columns. K is processed in blocks: the block's rows of the
+ * band are widened into scratch once and used by all rows of x, whose chains are kept in y between
+ * two blocks. Lanes run along N and every step is one fma, so there is no tree. */
 #include "kernels/cpu/chains_lanes.h"
 #include "kernels/cpu/dots_lanes.h"
 #include "kernels/cpu/path.h"

@@ -1,11 +1,11 @@
 #ifndef FOVEA_KERNELS_CPU_PACKED_LANES_H
 #define FOVEA_KERNELS_CPU_PACKED_LANES_H
 
-/* Numbers of a packed part in 16-lane vectors: what packed_read.h reads one by one, in lines that
- * end in zeros. The same fma and product for each element, so the same bits.
+/* Numbers of a compressed block in 16-lane vectors: those that packed_read.h decodes one by one, in
+ * lines padded with zeros. The same fma and product for each element, so the same bits.
  *
- * Codes are read in whole vectors: behind a line of codes there are always as many bytes of the
- * part, for its last array is that of the basis' pairs. */
+ * Codes are read in whole vectors: a line of codes is always followed by enough bytes of the
+ * block, because its last array is that of the basis' pairs. */
 #include "kernels/cpu/lanes.h"
 #include "kernels/ops.h"
 #include "kernels/packed_read.h"
@@ -26,8 +26,8 @@ static float *scratch_take(scratch_bump *at, size_t n) {
     return (float *)p;
 }
 
-/* Of p [R, 64], the rows of a list next to each other: where they lie, if the list has no gap, or
- * copied to `copy`. */
+/* Of p [R, 64], the rows of a list, contiguous: in place, if the list has no gap, or copied to
+ * `copy`. */
 static const float *listed(const float *p, float *copy, int32_t R, int32_t j0, const int32_t *list,
                            int32_t n) {
     if (n == 0 || list[n - 1] == j0 + n - 1) return p;
@@ -46,7 +46,7 @@ static ALWAYS_INLINE void numbers_line(const char *p, const fv_dtype t, size_t n
     if (i < n) f32x16_store(y + i, f32x16_widen_tail(p + i * size, t, n - i));
 }
 
-/* What codes stand for: fma(step, c, lo) times column, if there is one. */
+/* Decodes codes: fma(step, c, lo) times column, if there is one. */
 typedef struct code_scale {
     const float *lo, *step; /* one of each, or of every element up to whole vectors */
     bool each;

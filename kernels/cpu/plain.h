@@ -3,11 +3,11 @@
 
 /* The plain path: what every other path must compute, bit for bit.
  *
- * <operation>_plain.c computes one output at a time from where its inputs lie, in the order that
- * kernels/ops.h defines; nothing is packed, blocked or shared with the fast paths but the elementary
- * functions and conversions, which tests hold against double. Compiled for any x86-64 (fmaf is then
- * a call into libm, exact on every machine), so it is also the path of machines without AVX2:
- * correct, and some hundred times slower than the others. */
+ * <operation>_plain.c computes one output at a time directly from its inputs, in the order that
+ * kernels/ops.h defines; it shares nothing with the fast paths but the elementary functions and
+ * conversions, which tests compare with double. Compiled for any x86-64 (fmaf is then a call into
+ * libm, exact on every machine), so it is also the path of machines without AVX2: correct, and some
+ * hundred times slower than the others. */
 #include <math.h>
 
 #include "kernels/cpu/path.h"
@@ -34,8 +34,8 @@ static inline float plain_sum(const float *x, size_t n) {
     return plain_tree(acc);
 }
 
-/* The canonical dot product of n elements of x and w. The zeros behind them count: a product that
- * underflowed may have left -0 in a lane. */
+/* The canonical dot product of n elements of x and w. The zeros of the padding count: a product
+ * that underflowed may have left -0 in a lane. */
 static inline float plain_dot(const float *x, const void *w, fv_dtype t, size_t n) {
     float acc[16] = {0};
     for (size_t k = 0; k < (n + 15) / 16 * 16; k++)

@@ -73,7 +73,8 @@ static void add_rows(const attn_item *t, const sum_item *b) {
     }
 }
 
-/* The largest so far of the probabilities that the rows of t, scored, have for the item's keys: most [rows, block]. */
+/* The largest so far of the probabilities that the rows of t, scored, have for the item's keys:
+ * most [rows, block]. */
 static void raise_head_max(const attn_item *t, const sum_item *b, float *most) {
     for (int32_t v = 0; v < t->R; v++) {
         int32_t row = t->row0 + v / t->group, head = t->head0 + v % t->group;
@@ -87,7 +88,7 @@ static void raise_head_max(const attn_item *t, const sum_item *b, float *most) {
     }
 }
 
-/* All KV heads of the rows that t stands on; they hold the same keys. */
+/* All KV heads of the rows of t; they hold the same keys. */
 static void add_head_max(attn_item *t, const sum_item *b, float *most) {
     int32_t first = t->seq->n_rows - b->q->n_row, n = 0;
     memset(most, 0, (size_t)t->n_row * FV_KV_BLOCK * sizeof *most);

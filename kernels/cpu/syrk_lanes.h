@@ -27,7 +27,7 @@ static void syrk_rows(const fv_tensor *x, int64_t m, const float *row[SYRK_BLOCK
     for (int i = 0; i < SYRK_BLOCK; i++) row[i] = row_f32(x, m + i < x->rows ? m + i : x->rows - 1);
 }
 
-/* n <= 8 numbers, widened; zeros behind them. */
+/* n <= 8 numbers, widened and padded with zeros. */
 static ALWAYS_INLINE void syrk_load(const float *x, size_t n, f64x8 *to) {
     f32x8 v = {0};
     memcpy(&v, x, n * sizeof *x);

@@ -13,7 +13,7 @@
 
 typedef struct fv_threads fv_threads; /* opaque */
 
-/* Does indices [begin, end). `thread` < fv_threads_count tells scratch memories apart. */
+/* Computes indices [begin, end). `thread` < fv_threads_count selects scratch memory. */
 typedef void (*fv_threads_fn)(void *arg, int thread, int64_t begin, int64_t end);
 
 /* n threads, the caller's included; 0 = all cores that this process may run on. FV_ENOMEM when

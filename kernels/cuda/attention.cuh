@@ -100,7 +100,7 @@ static __device__ __forceinline__ float half_dot(const half_warp &h, const float
     return fv_lanes_tree(acc, h.mask);
 }
 
-/* Where the sums of one softmax stand. */
+/* Offsets of the sums of one softmax. */
 struct softmax_state {
     float m, l, c; /* c: by what o shrinks */
 };

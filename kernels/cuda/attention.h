@@ -30,7 +30,7 @@ typedef struct fv_cuda_attn_seq {
     int32_t share;       /* [n_rows], among the bytes */
     float n;
     int32_t split, n_split; /* its splits */
-    int32_t part;           /* where their results lie, in units of (row, head) */
+    int32_t part;           /* offset of their results, in units of (row, head) */
 } fv_cuda_attn_seq;
 
 /* Query rows [row0, row0 + n_row) of a sequence, and all keys that they see. */
@@ -59,7 +59,7 @@ typedef struct fv_cuda_sum_item {
     int32_t sum, seg, j0;
 } fv_cuda_sum_item;
 
-/* The piece begins with this; its arrays lie at these offsets. */
+/* The table starts with this; its arrays are at these offsets. */
 typedef struct fv_cuda_attn_table {
     int32_t n_rows, n_split, n_few, n_item; /* of rows, split, few, item */
     uint32_t seq, run, block, masked_tail, bytes;

@@ -5,10 +5,10 @@
  * includes it.
  *
  * All operations and copies are issued on one stream, in the order of the calls: memory may be
- * given back and used again at once. Activations are F32. An operation returns when it has been
- * issued; what it needs of the host's (tables of addresses, ids) is copied into a staging ring
- * first, so that the caller's memory is free on return. Within a step what is issued may be held
- * back (issue.h): whoever asks anything of the stream itself flushes first. */
+ * freed and reused at once. Activations are F32. An operation returns when it has been
+ * issued; its inputs on the host (tables of addresses, ids) are copied into a staging ring
+ * first, so the caller's memory is free on return. Within a step, issuing may be deferred
+ * (issue.h): code that uses the stream itself flushes first. */
 #include <cuda_runtime.h>
 
 #include "common/buf.h"
@@ -98,13 +98,13 @@ static inline unsigned fv_cuda_blocks(int64_t n, int64_t each) {
 fv_status fv_cuda_device_open(fv_cuda *c);
 void fv_cuda_device_close(fv_cuda *c);
 
-/* At least `bytes` of device memory, aligned to 256, contents undefined: the operation's own until
- * the next one asks. Ask once per operation. */
+/* At least `bytes` of device memory, aligned to 256, contents undefined; valid until the next
+ * operation calls this. Once per operation. */
 fv_status fv_cuda_scratch(fv_cuda *c, size_t bytes, void **out);
 
-/* Room for an operation's tables, aligned to 256 bytes, ask once per operation: fill *host, send
- * it, and give *device to the kernels. The host's memory is free on return, and the device's is the
- * operation's own until the next one stages. */
+/* Memory for an operation's tables, aligned to 256 bytes, once per operation: fill *host, send
+ * it, and pass *device to the kernels. The host's memory is free on return; the device's is valid
+ * until the next operation stages. */
 fv_status fv_cuda_stage(fv_cuda *c, size_t bytes, void **host, void **device);
 fv_status fv_cuda_stage_send(fv_cuda *c, const void *host, void *device, size_t bytes);
 

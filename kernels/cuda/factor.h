@@ -24,8 +24,8 @@ fv_status fv_cuda_rows_measure(fv_cuda *c, const fv_cuda_rows *items, int32_t n,
 fv_status fv_cuda_random(fv_cuda *c, const fv_tensor *x, uint64_t seed);
 fv_status fv_cuda_scale(fv_cuda *c, const fv_tensor *x, float by);
 
-/* g [p, p], its lower triangle, is lost; e [p, p] is room; to [p, p] becomes L^-1, g = L L^T, with
- * zeros for rows of which less than `share` is new. most: the largest p. */
+/* Overwrites g [p, p], its lower triangle; e [p, p] is scratch; to [p, p] becomes L^-1, g = L L^T,
+ * with zeros for rows of which less than `share` is new. most: the largest p. */
 typedef struct fv_cuda_cholesky {
     double *g, *e;
     float *to;
@@ -35,7 +35,7 @@ fv_status fv_cuda_cholesky_invert(fv_cuda *c, const fv_cuda_cholesky *items, int
                                   int32_t most, double share);
 
 /* The symmetric `from` [p, p] (its lower triangle is read) is to^T diag(w) to, w [p] descending, to
- * [p, p]; h, z [p, p] are room. */
+ * [p, p]; h, z [p, p] are scratch. */
 typedef struct fv_cuda_eigen {
     const float *from;
     double *h, *z, *w;

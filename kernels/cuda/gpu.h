@@ -96,11 +96,11 @@ static __device__ __forceinline__ float fv_lanes_tree(float acc, unsigned mask =
 #endif
 }
 
-/* ---- copies behind the threads' backs: cp.async ---------------------------------------- */
+/* ---- asynchronous copies: cp.async ------------------------------------------------------ */
 
-/* 16 bytes from global to shared memory, both aligned to 16; of them bytes_src are read, and zeros
- * written for the rest. Visible to the thread itself after fv_cp_wait, to others after a barrier
- * behind it. */
+/* Copies 16 bytes from global to shared memory, both aligned to 16; bytes_src of them are read and
+ * the rest is zero. Visible to the thread itself after fv_cp_wait, to others after a later
+ * barrier. */
 static __device__ __forceinline__ void fv_cp_async16(void *shared, const void *global,
                                                      int bytes_src) {
 #ifdef __CUDACC__

@@ -31,7 +31,7 @@ typedef struct fv_cuda fv_cuda;
 /* A list's staged tables: host memory that is filled, and device memory of the same address in
  * every step. */
 typedef struct fv_cuda_slot {
-    char *host, *device; /* [room]; host is pinned */
+    char *host, *device; /* [capacity]; host is pinned */
     size_t room;
     cudaEvent_t read; /* the device has read the host's */
     bool used;
@@ -51,7 +51,7 @@ typedef struct fv_cuda_step {
     bool open;        /* in a step: what is issued is held back */
     bool refused;     /* graphs cannot be made here */
     fv_status failed; /* what became of a list that was issued on the way */
-    char *list;       /* [bytes] of room */
+    char *list;       /* [bytes] capacity */
     size_t bytes, room;
     int32_t n_held;
     fv_cuda_slot slot[FV_CUDA_SLOTS];
@@ -82,11 +82,11 @@ fv_status fv_cuda_issue_gemm(fv_cuda *c, const fv_tensor *x, const fv_tensor *w,
                              float beta);
 fv_status fv_cuda_issue_copy(fv_cuda *c, void *dst, const void *src, size_t bytes);
 
-/* What is held back is issued now. To be called before anything else is asked of the stream, or
- * memory that a held launch may use is given back. */
+/* Issues what was deferred. Call it before any other use of the stream, and before memory is freed
+ * that a deferred launch may use. */
 fv_status fv_cuda_flush(fv_cuda *c);
 
-/* fv_cuda_stage in a step; *host NULL: this is none, or it has no room for so much. */
+/* fv_cuda_stage in a step; *host NULL: no step, or too large. */
 fv_status fv_cuda_step_stage(fv_cuda *c, size_t bytes, void **host, void **device);
 
 fv_status fv_cuda_step_begin(fv_cuda *c, int32_t rows);

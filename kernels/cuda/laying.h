@@ -1,7 +1,7 @@
 #ifndef FOVEA_KERNELS_CUDA_LAYING_H
 #define FOVEA_KERNELS_CUDA_LAYING_H
 
-/* Arrays laid one behind the other in one piece of memory: first without the piece, to learn its
+/* Arrays placed one after the other in one block of memory: first without memory, to compute the
  * size, then for good. */
 #include <stddef.h>
 #include <stdint.h>
@@ -11,7 +11,7 @@ typedef struct fv_laying {
     size_t bytes;
 } fv_laying;
 
-/* Room for n elements, aligned to 16, NULL while there is no piece; *at: where it lies. */
+/* Space for n elements, aligned to 16, NULL while there is no memory; *at: its offset. */
 static inline void *fv_lay(fv_laying *l, size_t n, size_t size, uint32_t *at) {
     void *p = l->base ? l->base + l->bytes : NULL;
     *at = (uint32_t)l->bytes;

@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* A factor pair, and where its arrays lie. */
+/* A factor pair and the addresses of its arrays. */
 typedef struct fv_cuda_packed_part {
     const char *data;
     fv_packed_shape s;
@@ -47,7 +47,7 @@ typedef struct fv_cuda_packed_item {
     int32_t seq, x;
 } fv_cuda_packed_item;
 
-/* The piece begins with this; its arrays lie at these offsets. */
+/* The table starts with this; its arrays are at these offsets. */
 typedef struct fv_cuda_packed_table {
     int32_t n_item[FV_N_WORK];
     uint32_t seq, item[FV_N_WORK];

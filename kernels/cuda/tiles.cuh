@@ -1,12 +1,12 @@
 #ifndef FOVEA_KERNELS_CUDA_TILES_CUH
 #define FOVEA_KERNELS_CUDA_TILES_CUH
 
-/* What the tensor cores' kernels share: operands of mma m16n8k16 (fv_mma_bf16) without a transpose.
+/* Shared by the tensor cores' kernels: operands of mma m16n8k16 (fv_mma_bf16) without a transpose.
  *
- * A product wants, of its right side, pairs of neighbours along the summed dimension k; rows in
- * memory have neighbours along the other one, n. Which k and which n a lane's operands stand for is
- * free, as long as both sides of the product and its result agree. So a lane loads 8 neighbours
- * along n of 4 rows k, 16 bytes each, and they are its operands of 8 tiles: tile x has number
+ * Of its right side, a product wants pairs that are adjacent along the summed dimension k; rows in
+ * memory are contiguous along the other one, n. Which k and n a lane's operands stand for is free,
+ * as long as both sides of the product and its result agree. So a lane loads 8 adjacent elements
+ * along n of 4 rows k, 16 bytes each, and uses them as its operands of 8 tiles: tile x has element
  * 8 i + x of n in place of i. Two words of two rows make two operands, one of the low halves and
  * one of the high. */
 #include "kernels/cuda/gpu.h"
@@ -45,7 +45,7 @@ template <int BITS> static __device__ __forceinline__ int code_at(uint32_t word,
     return (int)(word >> i * BITS & ((1u << BITS) - 1)) - (int)codes_of<BITS>::MIDDLE;
 }
 
-/* 8 neighbours, at an address that is a multiple of their size. */
+/* 8 adjacent elements, aligned to their size. */
 template <int BITS> static __device__ __forceinline__ eight load_eight(const char *p) {
     eight x;
     if (BITS == 16) {
@@ -67,8 +67,7 @@ template <int BITS> static __device__ __forceinline__ eight load_eight(const cha
     return x;
 }
 
-/* Numbers r to r + 7 of a line that begins anywhere and has n of them; those before its first and
- * behind its last are 0. */
+/* Elements r to r + 7 of a line of n with any alignment; those outside the line are 0. */
 template <int BITS>
 static __device__ __forceinline__ eight gather_eight(const char *line, int32_t r, int32_t n) {
     eight x = {{0, 0, 0, 0}};
@@ -88,7 +87,7 @@ static __device__ __forceinline__ eight gather_eight(const char *line, int32_t r
     return x;
 }
 
-/* 4 neighbours. */
+/* 4 adjacent elements. */
 template <int BITS> static __device__ __forceinline__ four load_four(const char *p) {
     four x;
     if (BITS == 16) {

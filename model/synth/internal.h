@@ -11,7 +11,7 @@ enum { FV_SYNTH_RESERVED_IDS = 3 + 256 };
 /* config.json as JSON (json_decref it) and as parsed. */
 fv_status fv_synth_config_make(const fv_synth_options *opt, json_t **json, fv_model_config *cfg);
 
-/* Id of <pad>, the row behind <image>; -1 when the vocabulary has none left. */
+/* Id of <pad>, the one after <image>; -1 when the vocabulary has none left. */
 int32_t fv_synth_pad_id(const fv_model_config *cfg);
 
 /* generation_config.json, preprocessor and processor files into opt->dir. */

@@ -1,8 +1,8 @@
 #ifndef FOVEA_KERNELS_CUDA_LIBRARY_NCCL_API_H
 #define FOVEA_KERNELS_CUDA_LIBRARY_NCCL_API_H
 
-/* The few functions of NCCL that pairs use. The toolkit does not bring NCCL's header, so what is
- * needed of it stands here as version 2.18 has it, which all later ones take. */
+/* The few functions of NCCL that peer links use. The toolkit does not come with NCCL's header, so
+ * they are declared here as in version 2.18, which all later ones accept. */
 #include <cuda_runtime.h>
 #include <limits.h>
 #include <stddef.h>
