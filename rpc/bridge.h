@@ -22,8 +22,8 @@
 extern "C" {
 #endif
 
-/* What is finished: a gRPC tag, and what other threads post. It is embedded in whoever waits for
- * it, and stays there until `done` has run. */
+/* A completion: a gRPC tag, or work that another thread posts. Embedded in the structure that waits
+ * for it, and stays there until `done` has run. */
 typedef struct fv_rpc_op fv_rpc_op;
 typedef void (*fv_rpc_done)(fv_rpc_op *op, bool ok); /* on the loop thread */
 
@@ -36,7 +36,8 @@ struct fv_rpc_op {
 
 typedef struct fv_bridge fv_bridge; /* opaque */
 
-/* Starts gRPC and the pump thread. The loop stays alive until the bridge is closed. */
+/* Starts gRPC and the completion queue's thread. The loop stays alive until the bridge is
+ * closed. */
 fv_status fv_bridge_open(uv_loop_t *loop, fv_bridge **out);
 
 uv_loop_t *fv_bridge_loop(const fv_bridge *b);

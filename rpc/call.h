@@ -1,11 +1,11 @@
 #ifndef FOVEA_RPC_CALL_H
 #define FOVEA_RPC_CALL_H
 
-/* CALL: one RPC, as the program sees it, on either side. rpc/server.h brings calls that
- * others make, rpc/client.h makes calls; what is the same on both sides is here.
+/* CALL: one RPC on either side. rpc/server.h accepts calls, rpc/client.h makes calls; what is
+ * common to both is here.
  *
- * Whoever handles a call gives a const table of callbacks and one pointer of its own. Everything
- * happens on the loop thread, also every function of this file. A call may be used from on_start
+ * The handler of a call provides a const table of callbacks and a pointer of its own. Everything
+ * runs on the loop thread, including every function of this file. A call may be used from on_start
  * (or from when it was opened) until on_end, which comes once and last.
  *
  *   server   on_start, on_message 0..n, on_half_close     on_cancel, if the client goes away first
@@ -13,9 +13,9 @@
  *   client   ... fv_rpc_call_send 0..n, fv_rpc_call_close_send ...
  *            on_message 0..n                                                            ... on_end
  *
- * Back-pressure. Sending: messages wait in a queue of bounded bytes; a full one answers FV_EBUSY,
- * and on_writable says when there is room. Receiving: the next message is asked for when on_message
- * has returned; fv_rpc_call_pause puts that off, and the peer's own queue fills. */
+ * Back-pressure. Sending: messages wait in a queue of bounded bytes; a full one returns FV_EBUSY,
+ * and on_writable is called when there is space again. Receiving: the next message is requested
+ * when on_message has returned; fv_rpc_call_pause delays that, and the peer's own queue fills. */
 #include <grpc/byte_buffer.h>
 #include <protobuf-c/protobuf-c.h>
 
@@ -34,13 +34,12 @@ typedef struct fv_rpc_call fv_rpc_call;
 typedef struct fv_rpc_events {
     fv_status (*on_start)(fv_rpc_call *call);                              /* server only */
     fv_status (*on_message)(fv_rpc_call *call, grpc_byte_buffer *message); /* borrowed */
-    /* The peer sends nothing more: the client has closed its side, properly. (A server whose
-     * method takes one message is not told: the message says it.) On the client: the status is on
-     * its way. */
+    /* The peer sends nothing more: the client has closed its side properly. (Not called on a server
+     * whose method takes one message.) On the client: the status will follow. */
     fv_status (*on_half_close)(fv_rpc_call *call);
     void (*on_writable)(fv_rpc_call *call); /* the queue was full, and now is half empty */
-    /* Server only: the client cancelled or is gone, or the deadline passed, before the call was
-     * finished. The call finishes itself; stop the work behind it. */
+    /* Server only: the client cancelled or disconnected, or the deadline passed, before the call
+     * was finished. The call finishes itself; stop the work for it. */
     void (*on_cancel)(fv_rpc_call *call);
     /* The call is over, and gone when this returns. On the server, `end` says how it ended for the
      * client. */
@@ -83,8 +82,8 @@ fv_status fv_rpc_call_send_buffer(fv_rpc_call *c, grpc_byte_buffer *b);
 bool fv_rpc_call_writable(const fv_rpc_call *c);       /* a message would be queued now */
 size_t fv_rpc_call_bytes_queued(const fv_rpc_call *c); /* not yet taken over by the network */
 
-/* From now on no on_message, but for one that may be on its way already; and again. A call whose
- * messages wait is not told of its end either, but for cancellation and deadline. */
+/* Stops on_message, except for one that may be on its way already; and starts it again. While
+ * messages wait, the call's end is not reported either, except for cancellation and deadline. */
 void fv_rpc_call_pause(fv_rpc_call *c);
 void fv_rpc_call_resume(fv_rpc_call *c);
 
@@ -107,7 +106,7 @@ void *fv_rpc_call_service(const fv_rpc_call *c);
 
 /* ---- ending: client --------------------------------------------------------------------- */
 
-void fv_rpc_call_close_send(fv_rpc_call *c); /* nothing more to send, behind what is queued */
+void fv_rpc_call_close_send(fv_rpc_call *c); /* nothing more to send after the queued messages */
 void fv_rpc_call_cancel(fv_rpc_call *c);     /* any time; on_end comes with FV_ECANCELLED */
 
 #ifdef __cplusplus

@@ -40,8 +40,8 @@ typedef struct fv_rpc_call_options {
     int64_t deadline_ms;             /* from now; every call has one */
     const ProtobufCMessage *request; /* the first message, or NULL */
     bool half_close;                 /* and the only one */
-    /* The call on whose behalf this one is made, on the same bridge: its deadline holds here too,
-     * and when it is cancelled or over, this one is cancelled (on_end comes then, behind the
+    /* The call for which this one is made, on the same bridge: its deadline applies here too,
+     * and when it is cancelled or over, this one is cancelled (on_end comes then, after the
      * parent's). NULL: none. */
     fv_rpc_call *parent;
     const fv_rpc_metadata *metadata; /* [n_metadata], copied */
@@ -49,7 +49,7 @@ typedef struct fv_rpc_call_options {
     size_t queue_max; /* bytes that may wait to be sent; 0: 1 MiB */
 } fv_rpc_call_options;
 
-/* Begins a call. on_end comes in any case, also when nobody is there, and never before this
+/* Starts a call. on_end comes in every case, also if the peer is unreachable, and never before this
  * returns. */
 fv_status fv_rpc_call_open(fv_rpc_channel *ch, const fv_rpc_call_options *opt, fv_rpc_call **out);
 

@@ -16,8 +16,8 @@ typedef struct fv_health fv_health; /* opaque */
 fv_status fv_health_open(fv_health **out);
 void fv_health_close(fv_health *h); /* its server has stopped; NULL is fine */
 
-/* Says how a service ("fovea.inference.v1.Inference") or the whole server ("") is; watchers hear
- * of it. What was never said is unknown to clients. */
+/* Sets the state of a service ("fovea.inference.v1.Inference") or of the whole server ("") and
+ * notifies watchers. A service without a state is unknown to clients. */
 fv_status fv_health_set(fv_health *h, const char *service, fv_health_state state);
 
 /* All that was said so far is NOT_SERVING: the first step of draining. Stopping the server does it

@@ -1,19 +1,19 @@
 #ifndef FOVEA_RPC_INTERNAL_H
 #define FOVEA_RPC_INTERNAL_H
 
-/* What call.c, server.c and client.c share; nobody else includes it.
+/* Shared by call.c, server.c and client.c only.
  *
- * A call is a small state machine in two directions that know little of each other:
+ * A call is a small state machine with two nearly independent directions:
  *
  *   out   IDLE --message or end queued--> SENDING --sent--> IDLE ... --the end was sent--> CLOSED
- *   in    READING --message--> (handler) --> READING ... --none came--> DONE;  PAUSED between
+ *   in    READING --message--> (handler) --> READING ... --no more--> DONE;  PAUSED between
  *
  * Invariants
  * (1) Every op in flight holds one reference, and so does the call while it is open: on the server
  *     until it was finished, on the client until its status came. At zero comes on_end.
  * (2) At most one send and one read are in flight: gRPC allows no more.
- * (3) Initial metadata goes once, with the first batch that sends; what ends the direction (status
- *     or half-close) goes with the last message where there is one, once, from send_next.
+ * (3) Initial metadata is sent once, with the first batch that sends; the end of the direction
+ *     (status or half-close) is sent once, from send_next, with the last message if there is one.
  * (4) Everything runs on the loop thread, so batches on a call are started one after the other. */
 #include <grpc/grpc.h>
 
@@ -61,7 +61,7 @@ struct fv_rpc_call {
     size_t bytes_sending, bytes_queued, queue_max;
     bool in_send, headers_sent, stalled;
     bool closing; /* nothing more will be queued */
-    bool closed;  /* the end was sent, or there is nobody to send it to */
+    bool closed;  /* the end was sent, or the peer is gone */
 
     fv_rpc_op read;
     grpc_byte_buffer *incoming;
@@ -81,7 +81,7 @@ void fv_rpc_call_start(fv_rpc_call *c, const grpc_op *ops, size_t n, fv_rpc_op *
                        fv_rpc_done done);
 void fv_rpc_call_unref(fv_rpc_call *c);
 
-void fv_rpc_call_read_next(fv_rpc_call *c); /* if nothing stands against it */
+void fv_rpc_call_read_next(fv_rpc_call *c); /* unless it is already busy or closed */
 void fv_rpc_call_send_next(fv_rpc_call *c); /* if there is something */
 
 /* `child` will be cancelled with its parent, unless it ends before. */
@@ -90,7 +90,7 @@ void fv_rpc_call_adopt(fv_rpc_call *parent, fv_rpc_call *child);
 /* Sends nothing more: the peer is gone. */
 void fv_rpc_call_break(fv_rpc_call *c);
 
-/* Puts a message behind the others without starting to send. Takes it, also on failure. */
+/* Queues a message without starting to send. Takes it, also on failure. */
 fv_status fv_rpc_call_queue(fv_rpc_call *c, grpc_byte_buffer *b);
 
 #endif

@@ -1,11 +1,11 @@
 #ifndef FOVEA_RPC_MESSAGE_H
 #define FOVEA_RPC_MESSAGE_H
 
-/* MESSAGES: protobuf-c structures <-> gRPC byte buffers, and byte buffers of memory that is lent.
+/* MESSAGES: protobuf-c structures <-> gRPC byte buffers, and byte buffers of borrowed memory.
  *
- * protobuf-c copies every `bytes` field, accepts strings that are no UTF-8, and lets a message ask
- * for much more memory than it has bytes. So control messages go through fv_rpc_unpack, which
- * checks and bounds; KV goes through fv_rpc_lend and fv_rpc_slices, which copy nothing. */
+ * protobuf-c copies every `bytes` field, accepts strings that are not UTF-8, and lets a message
+ * request much more memory than it has bytes. So control messages go through fv_rpc_unpack, which
+ * checks and bounds them; KV goes through fv_rpc_lend and fv_rpc_slices, which copy nothing. */
 #include <grpc/byte_buffer.h>
 #include <grpc/byte_buffer_reader.h>
 #include <protobuf-c/protobuf-c.h>
@@ -20,8 +20,8 @@ extern "C" {
 /* Gives *out (grpc_byte_buffer_destroy). Strings must be UTF-8. */
 fv_status fv_rpc_pack(const ProtobufCMessage *m, grpc_byte_buffer **out);
 
-/* *out lies in the arena as a whole. FV_EDATA: it is no such message, or a string field is no UTF-8
- * or has U+0000 in it (the sentence names the field). FV_ENOMEM: unpacked it would take more than
+/* *out is in the arena as a whole. FV_EDATA: not such a message, or a string field is not UTF-8
+ * or contains U+0000 (the sentence names the field). FV_ENOMEM: unpacked it would take more than
  * its own bytes and FV_RPC_UNPACK_EXTRA. */
 enum { FV_RPC_UNPACK_EXTRA = 8 << 20 };
 fv_status fv_rpc_unpack(const ProtobufCMessageDescriptor *d, grpc_byte_buffer *b, fv_arena *arena,
@@ -33,7 +33,7 @@ fv_status fv_rpc_unpack(const ProtobufCMessageDescriptor *d, grpc_byte_buffer *b
 fv_status fv_rpc_lend(const void *head, size_t n_head, const fv_piece *piece, int32_t n,
                       void (*release)(void *user), void *user, grpc_byte_buffer **out);
 
-/* The bytes of a message where they came to lie, slice by slice:
+/* The bytes of a message in place, slice by slice:
  *     fv_rpc_slices it;
  *     if (!fv_rpc_slices_begin(&it, message)) ...;
  *     while (fv_rpc_slices_next(&it, &p, &n)) ...

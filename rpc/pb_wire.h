@@ -1,9 +1,8 @@
 #ifndef FOVEA_RPC_PB_WIRE_H
 #define FOVEA_RPC_PB_WIRE_H
 
-/* Protocol buffers as they lie in memory: a cursor over the fields of one message. For the few
- * places that look at a message without unpacking it. Nothing is allocated, and nothing behind
- * `end` is read. */
+/* Protocol buffers in memory: a cursor over the fields of one message, for the few places that
+ * read a message without unpacking it. Nothing is allocated, and nothing past `end` is read. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -55,11 +54,11 @@ static inline bool fv_pb_head(fv_pb_cursor *c, fv_pb_field *f) {
     case FV_PB_BYTES: return fv_pb_varint(c, &f->value);
     case FV_PB_FIXED64: return fv_pb_fixed(c, 8, &f->value);
     case FV_PB_FIXED32: return fv_pb_fixed(c, 4, &f->value);
-    default: return false; /* groups, which nobody sends */
+    default: return false; /* groups, which are not supported */
     }
 }
 
-/* The next field; false at the end or when the bytes make no sense: c->at == c->end tells which. */
+/* The next field; false at the end, where c->at == c->end, or when the bytes are malformed. */
 static inline bool fv_pb_next(fv_pb_cursor *c, fv_pb_field *f) {
     if (c->at == c->end) return false;
     const uint8_t *start = c->at;

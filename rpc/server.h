@@ -91,8 +91,8 @@ fv_status fv_rpc_server_open(fv_bridge *bridge, const fv_rpc_server_options *opt
 int32_t fv_rpc_server_port(const fv_rpc_server *s);  /* that it listens on; 1 for "unix:" */
 int32_t fv_rpc_server_calls(const fv_rpc_server *s); /* that run now */
 
-/* Listens no more, so that another program may listen there; clients are told to go elsewhere
- * (GOAWAY). Calls that run go on, until fv_rpc_server_stop. Again is fine. */
+/* Stops listening, so that another program may listen at the address; clients are told to reconnect
+ * elsewhere (GOAWAY). Running calls go on until fv_rpc_server_stop. Can be called again. */
 void fv_rpc_server_leave(fv_rpc_server *s);
 
 /* Takes no new calls, lets those that run come to their end for grace_ms, then cancels them. `done`

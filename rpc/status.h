@@ -3,11 +3,11 @@
 
 /* fv_status <-> gRPC status codes (the table: common/status.h).
  *
- * A failure crosses the wire as its code and its sentence. FV_EBUSY and FV_ENOMEM share
- * RESOURCE_EXHAUSTED: with the trailer grpc-retry-pushback-ms it means "full for now", without it
- * "too much, now and later". A server that gives up a request says ABORTED; CANCELLED is what a
- * client did itself; FAILED_PRECONDITION asks not to send it again; DEADLINE_EXCEEDED is a client's
- * deadline, or a server's own limit for a request. */
+ * A failure is sent as its code and its sentence. FV_EBUSY and FV_ENOMEM share RESOURCE_EXHAUSTED:
+ * with the trailer grpc-retry-pushback-ms it means "full for now", without it "too large, now and
+ * later". A server that gives up a request returns ABORTED; CANCELLED means that the client
+ * cancelled; FAILED_PRECONDITION means not to retry; DEADLINE_EXCEEDED is a client's deadline, or a
+ * server's own limit for a request. */
 #include <grpc/status.h>
 
 #include "common/status.h"
@@ -31,7 +31,7 @@ const char *fv_rpc_code_name(grpc_status_code code); /* "INVALID_ARGUMENT"; neve
 typedef struct fv_rpc_end {
     fv_status status;
     grpc_status_code code;
-    int64_t retry_ms; /* the peer asks to try again after so long; below 0: it says nothing */
+    int64_t retry_ms; /* the peer asks for a retry after this time; negative: no such request */
     const char *text; /* the peer's sentence, or gRPC's; never NULL; borrowed */
 } fv_rpc_end;
 

@@ -28,7 +28,7 @@ typedef struct fv_caller {
 fv_status fv_callers_open(const fv_key *fleet, fv_callers **out);
 void fv_callers_close(fv_callers *x); /* NULL is fine */
 
-/* The name that the router knows it by; before it has one, nobody can have a token. Copied. */
+/* The name by which the router knows it; without a name, no token is valid. Copied. */
 void fv_callers_set_name(fv_callers *x, const char *name);
 
 const uint8_t *fv_callers_incarnation(const fv_callers *x); /* [FV_INCARNATION_BYTES] */

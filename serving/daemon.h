@@ -1,30 +1,30 @@
 #ifndef FOVEA_SERVING_DAEMON_H
 #define FOVEA_SERVING_DAEMON_H
 
-/* DAEMON: what our server programs do around their services: a loop, a bridge, one listener or
- * more, health, reflection, signals, and the end in the right order.
+/* DAEMON: what our server programs have in common: a loop, a bridge, listeners, health, reflection,
+ * signals, and shutdown in the right order.
  *
  *   fv_daemon_open                    loop, bridge, signals
  *   (open what needs the bridge)
- *   fv_daemon_serve                   services + health (+ reflection); says where on stdout
- *        hooks.on_health              when the first probe has gone through; see hooks.signs
+ *   fv_daemon_serve                   services + health (+ reflection); prints addresses on stdout
+ *        hooks.on_health              when the first probe has succeeded; see hooks.signs
  *   fv_daemon_run                     until SIGTERM, SIGINT or fv_daemon_drain; then
- *        health: NOT_SERVING                        for hooks.linger_ms that is all, so that
- *                                                   balancers send what is new elsewhere
- *        hooks.drain, for hooks.refuse_ms           takes nothing new, tells the others
- *        listeners that `leave_early` do            callers are told to go (GOAWAY), the address is
- *        hooks.left                                 free for whoever comes next
- *        until hooks.idle, at most grace_ms         what has begun goes on, with the calls it needs
- *        servers stop, calls have what is left      one after the other; then they are cancelled
+ *        health: NOT_SERVING                        nothing else for hooks.linger_ms, so that
+ *                                                   load balancers send new calls elsewhere
+ *        hooks.drain, for hooks.refuse_ms           refuses new work, notifies the others
+ *        listeners that `leave_early` stop          callers are told to go (GOAWAY), the address is
+ *        hooks.left                                 free for another program
+ *        until hooks.idle, at most grace_ms         running work goes on, with the calls it needs
+ *        servers stop                               one after the other; then calls are cancelled
  *        hooks.stopped                              closes what needs the bridge,
- *        fv_daemon_end                              and says so
+ *        fv_daemon_end                              and reports it
  *        bridge closes, the loop ends, fv_daemon_run returns
  *   fv_daemon_close
  *
- * Meanwhile memory that is not needed any more goes back to the system (common/heap.h).
+ * Meanwhile unused memory returns to the system (common/heap.h).
  *
- * When it listens, a line per listener goes to stdout, for whoever started the program; the last
- * one is "listening on HOST:PORT". Everything else that is said goes to the log. Loop thread. */
+ * When it listens, it prints a line per listener on stdout, for the program that started it; the
+ * last one is "listening on HOST:PORT". Everything else goes to the log. Loop thread. */
 #include "auth/fleet_name.h"
 #include "common/liveness.h"
 #include "common/options.h"
@@ -65,11 +65,11 @@ extern "C" {
 typedef struct fv_daemon_hooks {
     void *user;
     int32_t linger_ms; /* it is not ready, and takes what comes all the same, before it drains */
-    /* The end begins: take nothing new, and see that nobody sends it. NULL: nothing to do. */
+    /* Shutdown begins: refuse new work and tell its senders. NULL: nothing to do. */
     void (*drain)(void *user);
-    /* Whoever leaves early (below) goes on to listen for so long, and says UNAVAILABLE. A call that
-     * comes in the moment of leaving ends with CANCELLED, which gRPC decides and clients do not
-     * retry: after this time they are not there any more. */
+    /* Listeners that leave early (below) keep listening for this time and return UNAVAILABLE. A
+     * call that arrives at the moment of leaving ends with CANCELLED, which gRPC decides and
+     * clients do not retry: after this time there should be no such calls. */
     int32_t refuse_ms;
     void (*left)(void *user); /* it has left. May be NULL */
     /* While draining, again and again: is everything that had begun over? NULL: yes, but for calls
@@ -78,14 +78,14 @@ typedef struct fv_daemon_hooks {
     /* No call runs any more. Close channels, the computing thread, handles on the loop; when all
      * that is over, call fv_daemon_end. NULL: there is nothing, the daemon ends by itself. */
     void (*stopped)(void *user);
-    /* What the computing thread has counted, for the judgement of common/liveness.h: all services are
-     * SERVING while it is healthy. NULL: they are from the start, and until the program says
+    /* What the computing thread has counted, for the judgement of common/liveness.h: all services
+     * are SERVING while it is healthy. NULL: they are from the start, and until the program says
      * otherwise. The options are then those of FV_DAEMON_WORKER_OPTIONS too. */
     fv_vital_signs (*signs)(void *user);
     /* It has become healthy, for the first time when it can take requests, or is not any more. Not
      * while draining. May be NULL. */
     void (*on_health)(void *user, bool healthy);
-    /* signs.lost: the process can do no more work, and has to end. Once; NULL: nobody says so. */
+    /* signs.lost: the process can do no more work and must end. Called once; NULL: not reported. */
     void (*on_lost)(void *user, const char *why);
 } fv_daemon_hooks;
 

@@ -13,8 +13,8 @@ extern "C" {
 /* NULL is `exact`. FV_EINVAL as in fv_policy_parse. */
 fv_status fv_policy_from_message(const Fovea__Inference__V1__Policy *m, fv_policy *out);
 
-/* *out lies in the arena; strings are the table's. NULL for `exact`. What it gives reads back as
- * the same policy. */
+/* *out is in the arena; strings are the table's. NULL for `exact`. Parsing the result gives the
+ * same policy. */
 fv_status fv_policy_to_message(const fv_policy *p, fv_arena *arena,
                                Fovea__Inference__V1__Policy **out);
 

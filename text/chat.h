@@ -26,7 +26,7 @@ typedef enum fv_chat_template {
 typedef struct fv_chat_turn {
     const char *role; /* "system", "user" or "assistant" */
     const char *text; /* UTF-8, NUL-terminated */
-    int32_t n_image;  /* images that stand before the text */
+    int32_t n_image;  /* images before the text */
 } fv_chat_turn;
 
 /* "vicuna", "llava", "chatml", "mistral", "none". */
@@ -48,18 +48,18 @@ fv_status fv_chat_choose(const char *name, const char *dir, const char *family, 
 /* FV_EINVAL when the last turn says nothing and shows no image: there is nothing to answer. */
 fv_status fv_chat_check_question(const fv_chat_turn *turns, int32_t n);
 
-/* Renders n turns with an open answer behind them; images appear as "<image>". Gives *text
+/* Renders n turns followed by the start of an answer; images appear as "<image>". Gives *text
  * (free it). FV_EINVAL for an unknown role or turns out of order. */
 fv_status fv_chat_render(fv_chat_template t, const fv_chat_turn *turns, int32_t n, char **text);
 
-/* The same, and where the images stand: *at [*n_at] byte offsets, ascending (free it). "<image>"
- * anywhere else was written by somebody, and is text. */
+/* The same, with the positions of images: *at [*n_at] byte offsets, ascending (free it). "<image>"
+ * anywhere else was typed by a user and is text. */
 fv_status fv_chat_render_at(fv_chat_template t, const fv_chat_turn *turns, int32_t n, char **text,
                             size_t **at, int32_t *n_at);
 
-/* What goes on behind an answer: its end as the template writes it, the user's next turn, an open
- * answer. `ended` is the special token that the answer did end with, "" for none: where the
- * template has the same one, it is not written again. Prompt, answer and this joined are the
+/* The text that follows an answer: its end as the template writes it, the user's next turn, and the
+ * start of an answer. `ended` is the special token with which the answer ended, "" for none: if the
+ * template writes the same one, it is not repeated. Prompt, answer and this joined are the
  * rendering of the whole conversation; a special token that the template does not have stays in
  * between. Gives *text (free it). FV_EINVAL unless it is one user turn without images. */
 fv_status fv_chat_continue(fv_chat_template t, const fv_chat_turn *turns, int32_t n,

@@ -42,10 +42,10 @@ fv_status fv_generation_ended(const fv_generation_options *opt, const fv_tokeniz
                               const int32_t *ids, int32_t n, int32_t n_prompt, fv_finish *out);
 void fv_generation_close(fv_generation *s); /* NULL is fine */
 
-/* Chooses the next token from logits [n_vocab or more]. *token and *text [*n_text] (what may be
- * shown now; no NUL is in it, U+FFFD stands for one) are borrowed until the next call. When the
- * answer ends here, fv_generation_finish says why, and text that was held back is in *text. FV_EDATA
- * when a logit is not finite: the answer cannot go on. */
+/* Chooses the next token from logits [n_vocab or more]. *token and *text [*n_text] (what can be
+ * output now, without NUL bytes: U+FFFD replaces them) are borrowed until the next call. When the
+ * answer ends here, fv_generation_finish has the reason, and text that was held back is in *text.
+ * FV_EDATA when a logit is not finite: the answer cannot go on. */
 fv_status fv_generation_take(fv_generation *s, const float *logits, const fv_sampled **token,
                              const char **text, size_t *n_text);
 

@@ -39,7 +39,7 @@ typedef struct fv_sampled {
 /* XXH64 of logits [vocab]: equal for equal steps, so that two runs can be compared from outside. */
 uint64_t fv_logits_digest(const float *logits, int32_t vocab);
 
-/* Picks among ids [0, n_vocab) of logits (rows behind are padding and never sampled). `seen`:
+/* Picks among ids [0, n_vocab) of logits (later ones are padding and never sampled). `seen`:
  * prompt and generated ids so far. step: 0 for the first generated token. scratch [n_vocab]. */
 void fv_sample(const fv_sampling *s, const float *logits, int32_t n_vocab, const int32_t *seen,
                int32_t n_seen, uint64_t step, fv_logprob *scratch, fv_sampled *out);

@@ -16,8 +16,8 @@ typedef struct fv_stop fv_stop; /* opaque */
 fv_status fv_stop_open(const char *const *strings, int32_t n, fv_stop **out);
 void fv_stop_close(fv_stop *s); /* NULL is fine */
 
-/* Adds text. *out, *n_out: what may be shown now (borrowed until the next call). *hit: a stop
- * string is complete; what stands before it has been given, nothing comes after. */
+/* Adds text. *out, *n_out: what can be output now (borrowed until the next call). *hit: a stop
+ * string is complete; the text before it has been output, and nothing follows. */
 fv_status fv_stop_push(fv_stop *s, const char *text, size_t n, const char **out, size_t *n_out,
                        bool *hit);
 

@@ -4,9 +4,9 @@
 /* tokenizer.json, as Hugging Face `tokenizers` reads it: text to ids and back, the same ids.
  *
  * Two kinds of BPE: Llama-2 style (scalars, byte fallback; prefix by normaliser or by
- * Metaspace) and byte-level (GPT-2, Llama-3, Qwen2 patterns). What a file asks for beyond
- * that is refused by name when it is opened. Its `truncation` and `padding` are not applied:
- * the length of a prompt is the caller's business. A tokenizer is immutable: any thread may
+ * Metaspace) and byte-level (GPT-2, Llama-3, Qwen2 patterns). Anything else in a file is refused
+ * by name when it is opened. Its `truncation` and `padding` are not applied:
+ * the caller limits the length of a prompt. A tokenizer is immutable: any number of threads may
  * use it at once. */
 #include <stdbool.h>
 #include <stddef.h>
@@ -36,8 +36,8 @@ void fv_tokenizer_free(fv_tokenizer *tok); /* NULL is fine */
 fv_status fv_tokenizer_encode(const fv_tokenizer *tok, const char *text, size_t n, bool add_special,
                               int32_t **ids, int32_t *n_ids);
 
-/* Where an added token stands, for text that may spell it elsewhere too: `id` is taken as that
- * token at these bytes of the text, and everywhere else its letters are text like others. */
+/* Position of an added token in a text that may contain its characters elsewhere too: `id` is used
+ * for these bytes of the text, and everywhere else the characters are ordinary text. */
 typedef struct fv_token_places {
     int32_t id;
     const size_t *at; /* [n] ascending */
@@ -50,19 +50,19 @@ fv_status fv_tokenizer_encode_at(const fv_tokenizer *tok, const char *text, size
                                  bool add_special, const fv_token_places *places, int32_t **ids,
                                  int32_t *n_ids);
 
-/* The same for text behind an id, in the middle of a whole: nothing is put in front of it. Ids
- * joined with those before are the ids of the joined text wherever a token ends at the border:
- * always behind a special token, and between words; a word that is cut there is not healed. */
+/* The same for text that follows other ids: no prefix is added. The ids joined with those before
+ * are the ids of the joined text if a token ends at the border: always after a special token, and
+ * between words; a word that is cut there is not re-tokenized. */
 fv_status fv_tokenizer_encode_behind(const fv_tokenizer *tok, int32_t before, const char *text,
                                      size_t n, int32_t **ids, int32_t *n_ids);
 
-/* And with the letters of the added token `literal` as text, wherever they stand. */
+/* The same, with the characters of the added token `literal` as ordinary text. */
 fv_status fv_tokenizer_encode_behind_as_text(const fv_tokenizer *tok, int32_t before,
                                              const char *text, size_t n, int32_t literal,
                                              int32_t **ids, int32_t *n_ids);
 
 /* Text of n ids, as `tokenizers` decodes it. Unknown ids are FV_EINVAL. Gives *text (free
- * it), NUL behind it, and *bytes. */
+ * it), with a NUL added, and *bytes. */
 fv_status fv_tokenizer_decode(const fv_tokenizer *tok, const int32_t *ids, int32_t n,
                               bool skip_special, char **text, size_t *bytes);
 
@@ -72,14 +72,14 @@ bool fv_tokenizer_is_special(const fv_tokenizer *tok, int32_t id);
 /* A special token as it is written, borrowed; "" for ids that are none. */
 const char *fv_tokenizer_special(const fv_tokenizer *tok, int32_t id);
 
-/* Bytes of text that one token stands for, at most, so that a text of more than n times as many is
+/* Maximum bytes of text per token, so that a text of more than n times as many is
  * more than n tokens. Where steps of the tokenizer shorten text without a bound (Unicode forms,
- * white space that an added token takes along, characters that no token stands for), it is four
- * times the longest token, which text that was meant to be read stays far below. */
+ * white space that an added token absorbs, characters without a token), it is four
+ * times the longest token; readable text stays far below. */
 size_t fv_tokenizer_token_bytes(const fv_tokenizer *tok);
 
-/* FV_EINVAL when n_bytes of text are more than n_tokens, the context, can stand for: a sentence for
- * the user, before any time is spent on the text. */
+/* FV_EINVAL when n_bytes of text are certainly more than n_tokens, the context: checked before any
+ * time is spent on the text. */
 fv_status fv_tokenizer_check_length(const fv_tokenizer *tok, size_t n_bytes, int32_t n_tokens);
 
 /* Streaming detokenisation: what push and flush return, joined, equals decode of all ids; a
@@ -93,7 +93,7 @@ void fv_detokenizer_close(fv_detokenizer *d);
 /* Adds one id. *text, *bytes: what can be shown now, possibly nothing; borrowed until the next
  * call on d. An unknown id is FV_EINVAL and changes nothing. */
 fv_status fv_detokenizer_push(fv_detokenizer *d, int32_t id, const char **text, size_t *bytes);
-/* The end of the stream: whatever was held back, as decode would show it. d then starts anew. */
+/* The end of the stream: returns what was held back, as decode would. d can then be used again. */
 fv_status fv_detokenizer_flush(fv_detokenizer *d, const char **text, size_t *bytes);
 
 #ifdef __cplusplus

@@ -1,8 +1,8 @@
 #ifndef FOVEA_TEXT_TOKENIZER_INTERNAL_H
 #define FOVEA_TEXT_TOKENIZER_INTERNAL_H
 
-/* What the files text/tokenizer*.c share; nobody else includes it. "The reference" in them is
- * Hugging Face `tokenizers` 0.23: where it is odd, so are we, or ids would differ.
+/* Shared by the files text/tokenizer*.c only. "The reference" in them is
+ * Hugging Face `tokenizers` 0.23, whose oddities are reproduced because ids must be the same.
  *
  *   tokenizer_json.c     tokenizer.json -> struct fv_tokenizer: model, added tokens
  *   tokenizer_steps.c    the same: normalizer, pre_tokenizer, post_processor, decoder
@@ -12,8 +12,8 @@
  *   tokenizer_bpe.c      one word -> ids
  *   tokenizer_encode.c   text -> ids: all of the above in order
  *   tokenizer_decode.c   ids -> text, as a stream
- *   tokenizer_length.c   how much text one token can stand for
- *   tokenizer.c          open, free, small questions; growable arrays */
+ *   tokenizer_length.c   maximum length of text per token
+ *   tokenizer.c          open, free, small queries; growable arrays */
 #include <jansson.h>
 
 #include "common/arena.h"
@@ -40,7 +40,7 @@ typedef struct fv_tok_ids {
     size_t n, cap;
 } fv_tok_ids;
 
-/* Makes room for `more` elements of `size` bytes behind the first n. */
+/* Makes space for `more` elements of `size` bytes after the first n. */
 fv_status fv_tok_grow(void **data, size_t *cap, size_t n, size_t more, size_t size);
 fv_status fv_tok_put(fv_tok_bytes *b, const char *s, size_t n);
 fv_status fv_tok_put_id(fv_tok_ids *ids, int32_t id);
@@ -55,7 +55,7 @@ enum {
 };
 
 typedef struct fv_tok_entry {
-    const char *text;  /* as written in the file; NUL behind it */
+    const char *text;  /* as written in the file, NUL-terminated */
     const char *shown; /* as the decoder gets it: an added token may be shown normalised */
     uint32_t n, n_shown;
     uint8_t flags;
@@ -114,8 +114,8 @@ typedef struct fv_tok_piece {
 typedef struct fv_tok_added_iter {
     size_t from;      /* where to look for the next match */
     size_t done;      /* pieces up to here were given out */
-    size_t space_end; /* white space behind the last rstrip token ends here */
-    fv_tok_piece up;  /* a match that waits behind the text before it */
+    size_t space_end; /* white space after the last rstrip token ends here */
+    fv_tok_piece up;  /* a match that waits until the text before it is done */
     bool has_up;
     const fv_token_places *places; /* NULL: every match counts */
     int32_t place;                 /* the next of them */
@@ -202,7 +202,7 @@ struct fv_tokenizer {
     int32_t byte_ids[256]; /* <0x00>.. of the model, -1: none */
     int32_t unk;           /* -1: none is named; -2: one is named that does not exist */
     bool byte_fallback, fuse_unk, ignore_merges;
-    int32_t *post; /* [n_post] ids around the text; -1 stands for the text */
+    int32_t *post; /* [n_post] ids around the text; -1 is the text */
     int32_t n_post;
     size_t token_bytes; /* fv_tokenizer_token_bytes */
 };
@@ -233,7 +233,7 @@ void fv_tok_bpe_scratch_fini(fv_tok_bpe_scratch *scratch);
 fv_status fv_tok_bpe(const fv_tokenizer *tok, const char *s, size_t n, fv_tok_bpe_scratch *scratch,
                      fv_tok_ids *out);
 
-/* Byte -> the code point that stands for it in byte-level vocabularies (GPT-2's table), all
+/* Byte -> its code point in byte-level vocabularies (GPT-2's table), all
  * below FV_TOK_BYTE_CPS; and back, -1 for other code points. */
 enum { FV_TOK_BYTE_CPS = 324 };
 int32_t fv_tok_byte_cp(unsigned char byte);
@@ -249,7 +249,7 @@ typedef struct fv_tok_loader {
 } fv_tok_loader;
 
 typedef struct fv_tok_str {
-    const char *s; /* NUL behind it */
+    const char *s; /* NUL-terminated */
     size_t n;
 } fv_tok_str;
 

@@ -40,7 +40,7 @@ bool fv_uni_word(int32_t cp);   /* \w: letters, marks, decimal and letter number
 
 typedef enum fv_uni_form { FV_UNI_NFC = 0, FV_UNI_NFD, FV_UNI_NFKC, FV_UNI_NFKD } fv_uni_form;
 
-/* Normalises n bytes of valid UTF-8 in O(n log n). Gives *out (free it; no NUL behind it) and
+/* Normalises n bytes of valid UTF-8 in O(n log n). Gives *out (free it; not NUL-terminated) and
  * *bytes. */
 fv_status fv_uni_normalize(fv_uni_form form, const char *s, size_t n, char **out, size_t *bytes);
 

@@ -1,8 +1,7 @@
 #ifndef FOVEA_TRANSPORT_FRAME_H
 #define FOVEA_TRANSPORT_FRAME_H
 
-/* FRAME: fovea.handoff.v1.Frame, written and read by hand so that its data is not copied: sent
- * from where it lies, read where it came to lie. */
+/* FRAME: fovea.handoff.v1.Frame, serialized and parsed by hand so that its data is not copied. */
 #include "handoff/grant.h"
 #include "rpc/message.h"
 
@@ -13,15 +12,15 @@ extern "C" {
 /* Bytes of a message beside its data, at most: Push takes FV_FRAME_MAX + this. */
 enum { FV_RPC_FRAME_HEAD = 80 };
 
-/* Messages of a hand-off that may come behind a frame that goes beside the stream and is not taken
- * yet; those that bring one after all do not count. */
+/* Maximum number of messages that may follow a frame that is sent out of band and not taken yet,
+ * without those that fall back to the stream. */
 enum { FV_RPC_FRAME_AHEAD = 32 };
 
-/* Frame `seq`: n pieces, which are lent as in fv_rpc_lend. */
+/* Frame `seq`: n pieces, borrowed as in fv_rpc_lend. */
 fv_status fv_rpc_frame_lend(const fv_ticket *ticket, uint64_t seq, const fv_piece *piece, int32_t n,
                             void (*release)(void *user), void *user, grpc_byte_buffer **out);
 
-/* The message behind the last frame: n_frame came before it, and that is all. */
+/* The message after the last frame, with the number of frames. */
 fv_status fv_rpc_frame_commit(const fv_ticket *ticket, uint64_t n_frame, grpc_byte_buffer **out);
 
 /* A message without data that says that the sender is there, and will send. */
@@ -31,8 +30,8 @@ fv_status fv_rpc_frame_alive(const fv_ticket *ticket, grpc_byte_buffer **out);
 fv_status fv_rpc_frame_oob(const fv_ticket *ticket, uint64_t seq, uint64_t pair, uint64_t turn,
                            grpc_byte_buffer **out);
 
-/* The same frame after all, its bytes lent; pair = 0: it has not been said of it that it would come
- * another way. */
+/* A frame that falls back to the stream, its bytes borrowed; pair = 0: it was not announced as out
+ * of band before. */
 fv_status fv_rpc_frame_after_all(const fv_ticket *ticket, uint64_t seq, uint64_t pair,
                                  fv_piece bytes, void (*release)(void *user), void *user,
                                  grpc_byte_buffer **out);

@@ -1,16 +1,16 @@
 #ifndef FOVEA_TRANSPORT_LINK_THREAD_H
 #define FOVEA_TRANSPORT_LINK_THREAD_H
 
-/* PAIR LINE: one end of a pair (common/peer.h) with a thread of its own, for a loop that must not
- * wait.
+/* LINK THREAD: one end of a peer link (common/peer.h) with a thread of its own, for a loop that
+ * must not block.
  *
- *   [loop thread]  fv_link_thread_open, fv_link_thread_move -->  [the line's thread]  begins, and looks again
- *        ^                                              |               and again
- *        '---- joined, over (per move), failed ---------'
+ *   [loop thread]  fv_link_thread_open, fv_link_thread_move -->  [the link's thread]  starts, polls
+ *        ^                                                                 |
+ *        '---- joined, over (per move), failed ----------------------------'
  *
- * A thread per pair, and not one for all: a call into the library that hangs holds up nobody else.
- * Moves are begun and are over in their order. Time is nobody's affair here: whoever waits closes
- * the line when it has waited long enough. Loop thread. */
+ * One thread per link, because a call into the library that hangs then delays no other link.
+ * Moves start and complete in order. There are no timeouts here: the caller closes
+ * the link when it has waited long enough. Loop thread. */
 #include "common/jobs.h"
 #include "common/peer.h"
 #include "rpc/bridge.h"
@@ -21,7 +21,7 @@ extern "C" {
 
 typedef struct fv_link_thread fv_link_thread; /* opaque */
 
-/* Memory to send (rank 0) or to receive into (rank 1). Embedded in whoever waits for it. */
+/* Memory to send (rank 0) or to receive into (rank 1). Embedded in its owner's structure. */
 typedef struct fv_link_thread_move {
     void *data; /* of the device, the line's until it is over or the line is closed */
     size_t bytes;
@@ -44,10 +44,10 @@ typedef struct fv_link_thread_options {
     void *user;
     void (*joined)(void *user);
     void (*over)(void *user, fv_link_thread_move *m);
-    /* The first failure, once; nothing but `closed` comes behind it. Moves that are not over are
-     * the line's until then. */
+    /* The first failure, once; only `closed` follows. Moves that are not over belong to
+     * the link until then. */
     void (*failed)(void *user, const char *text);
-    /* Behind fv_link_thread_close: moves that were not over are their owners' again. */
+    /* After fv_link_thread_close: moves that were not over belong to their owners again. */
     void (*closed)(void *user);
 } fv_link_thread_options;
 

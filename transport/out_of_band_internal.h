@@ -1,18 +1,19 @@
 #ifndef FOVEA_TRANSPORT_OUT_OF_BAND_INTERNAL_H
 #define FOVEA_TRANSPORT_OUT_OF_BAND_INTERNAL_H
 
-/* FRAMES BESIDE THE STREAM, of one hand-off that is being sent: those that go from device to device
- * over a pair (transport/peer_out.h). Part of transport/grpc.c.
+/* OUT-OF-BAND FRAMES of one outgoing hand-off: those that go from device to device over a peer link
+ * (transport/peer_out.h). Part of transport/grpc.c.
  *
- *   [computing thread]  new: a buffer with its place in the stream
- *   [loop thread]       put, when its turn on the stream has come:
- *                          the pair is there    a message that names it goes on the stream, the
- *                                               bytes beside it; kept until they are taken
- *                          it is not            brought home, and on the stream as any frame is
- *                       the pair ends           those not taken are brought home, and sent "after
- *                                               all", whatever has gone since
+ *   [computing thread]  new: a buffer with its position in the stream
+ *   [loop thread]       put, when its turn in the stream has come:
+ *                          with a link          a message that names it is sent in the stream, the
+ *                                               bytes out of band; kept until they are taken
+ *                          without              copied to the host and sent in the stream
+ *                       the link ends           frames that were not taken are copied to the host
+ *                                               and sent in the stream, with their number
  *
- * Bringing home, and giving buffers back, is the computing thread's, which owns the device. */
+ * Copying to the host and freeing buffers is done by the computing thread, which owns the
+ * device. */
 #include <stdatomic.h>
 
 #include "common/jobs.h"
@@ -29,7 +30,7 @@ typedef struct fv_oob_set {
     fv_jobs *jobs;
     void *user;
     /* Loop thread. A message for the stream, to be sent at once (taken); `in_turn`: it is the
-     * frame that was put and had to be brought home. */
+     * frame that was put and had to be copied to the host. */
     void (*send)(void *user, grpc_byte_buffer *message, bool in_turn);
     void (*changed)(void *user); /* what the stream waited for may have come */
     void (*failed)(void *user);  /* a frame is lost: fv_last_error */
@@ -37,7 +38,7 @@ typedef struct fv_oob_set {
     atomic_bool usable;
     atomic_ullong bytes, n_fallback;
     /* private; loop thread */
-    fv_oob_frame *frames; /* named on the stream and not taken, or on their way home */
+    fv_oob_frame *frames; /* announced in the stream and not taken, or being copied to the host */
     uint64_t n_message;
 } fv_oob_set;
 

@@ -66,7 +66,7 @@ typedef struct fv_peer_wait {
 
 /* By which the other side lets a pair be made: the router's token, good for one. */
 typedef struct fv_peer_permit {
-    const char *token; /* NULL or "": the other side asks for none */
+    const char *token; /* NULL or "": the other side wants none */
     bool used;
 } fv_peer_permit;
 
@@ -77,12 +77,12 @@ bool fv_peer_route_want(fv_peer_route *w, fv_peer_permit *permit,
 void fv_peer_route_unwait(fv_peer_route *w, fv_peer_wait *wait);
 bool fv_peer_route_joined(const fv_peer_route *w);
 
-/* One buffer on its way. Embedded in whoever sends it. */
+/* One buffer being sent. Embedded in its owner's structure. */
 typedef struct fv_peer_turn {
     fv_link_thread_move move; /* data, bytes */
     uint64_t pair, number;
-    /* It is over, and the memory the owner's again. Not taken: the pair has ended, and nobody
-     * knows whether it came. */
+    /* It is over, and the memory belongs to the owner again. Not taken: the link has ended, and it
+     * is unknown whether the data arrived. */
     void (*over)(struct fv_peer_turn *t, bool taken);
     void *owner;
     /* private */

@@ -1,17 +1,17 @@
 #ifndef FOVEA_SERVING_WORKER_MEMBER_H
 #define FOVEA_SERVING_WORKER_MEMBER_H
 
-/* MEMBER: a worker's side of Fleet.Join (proto/fleet.proto): it makes sure that the router knows
- * the fleet's secret, introduces itself, reports how it is, and is told what to do.
+/* MEMBER: a worker's side of Fleet.Join (proto/fleet.proto): it authenticates the router,
+ * introduces itself, reports its state, and receives orders.
  *
  *                Hello              Challenge: Introduction            Welcome
  *     WAITING ----------> GREETING -------------------------> JOINING ---------> IN
  *        ^                   |  no proof                         |  refused       |
  *        '--- a while later -+-----------------------------------+--- call ended -'
  *
- * A router that cannot be reached, or that refuses this worker, is tried again for ever, less often
- * each time: the other worker of this name may go, the secret may be put right. The log says why,
- * once for each reason. Loop thread. */
+ * A router that cannot be reached, or that refuses this worker, is retried forever, with growing
+ * delays: the other worker of this name may go, the secret may be corrected. The log has the
+ * reason, once for each. Loop thread. */
 #include "auth/join_proof.h"
 #include "common/pulse.h"
 #include "fleet.pb-c.h"
@@ -28,15 +28,15 @@ typedef struct fv_membership_options {
     fv_bridge *bridge;         /* borrowed */
     const char *router;        /* "HOST:PORT"; borrowed */
     const fv_key *fleet;       /* the fleet's key; copied */
-    const fv_callers *callers; /* whose incarnation and clock it tells */
+    const fv_callers *callers; /* its incarnation and clock are reported */
     const Fovea__Fleet__V1__Introduction
         *introduction; /* borrowed; without incarnation and proof */
     /* Says what the worker is doing now; before each report. */
     void (*measure)(void *user, Fovea__Inference__V1__Load *load);
-    /* The router asks it to finish what runs within grace_ms, and to leave. May be NULL. */
+    /* The router asks it to finish running requests within grace_ms and to leave. May be NULL. */
     void (*drain)(void *user, int32_t grace_ms);
-    /* Is the router of this id joined already, by another address? Then this membership waits, and
-     * asks again in a while. NULL: it is not. */
+    /* Is the router of this id already joined by another address? Then this membership waits and
+     * retries. NULL: it is not. */
     bool (*known)(void *user, const fv_membership *m, const char *router_id);
     /* The router finishes what it has and ends: this membership lasts until then, and is not begun
      * again. May be NULL. */

@@ -17,8 +17,8 @@ typedef struct fv_model_info_options {
     uint32_t keep_ms_max; /* a decode worker's; 0 */
 } fv_model_info_options;
 
-/* *out lies in the arena, strings too. Its model has the limits that the checkpoint sets; those of
- * images are the prefill worker's to add. */
+/* *out and its strings are in the arena. Its model has the limits that the checkpoint sets; the
+ * prefill worker adds those of images. */
 fv_status fv_info(const fv_engine *e, const fv_model_info_options *opt, fv_arena *arena,
                   Fovea__Fleet__V1__Introduction **out);
 

@@ -1,16 +1,17 @@
 #ifndef FOVEA_SERVING_WORKER_REGISTRATION_H
 #define FOVEA_SERVING_WORKER_REGISTRATION_H
 
-/* PLACE: a worker program's place in its fleet, between its daemon and its memberships.
+/* REGISTRATION: a worker program's membership in its fleet; connects its daemon and its
+ * memberships.
  *
- *     first probe through ---> joins (introduce)       who is in the fleet can take requests
- *     health changes --------> the routers are told
- *     a router says drain ---> the daemon drains
+ *     first probe succeeded -> joins (introduce)       members can get requests
+ *     health changes --------> the routers are notified
+ *     a router orders drain -> the daemon drains
  *
  * A worker joins every router that it finds (serving/worker/routers.h), and is healthy as long as
- * it runs, whether or not there are any. A router that refuses is asked again and again
- * (serving/worker/member.h). Without --router the worker has no place, and serves who proves the
- * fleet's secret. Loop thread.
+ * it makes progress, with or without routers. A router that refuses is retried
+ * (serving/worker/member.h). Without --router the worker is not registered, and serves callers that
+ * prove the fleet's secret. Loop thread.
  */
 #include "auth/fleet_secret.h"
 #include "serving/caller.h"

@@ -4,19 +4,18 @@
 /* ROUTERS: a worker's memberships in all routers that it finds, so that a router can be added,
  * replaced or lost while the others go on.
  *
- *   --router NAME:PORT,...  --looked up, again and again--> addresses --one membership each-->
- * joined
+ *   --router NAME:PORT,...  --looked up periodically--> addresses --one membership each--> joined
  *
- * A name may stand for several addresses, as that of a headless service does. An address that is
- * not found any more is left when its router has ended the connection: one that still finishes
- * requests must not lose its workers. One that says farewell is kept until it ends, while another
- * one at its address is joined already. While no name can be looked up, all stays as it is. Two
- * addresses of the same router are told by the id that it says when it joins: the second one waits
- * until the first is lost.
+ * A name may resolve to several addresses, as that of a headless service does. An address that is
+ * no longer found is left when its router has ended the connection: a router that still finishes
+ * requests must not lose its workers. A router that says farewell is kept until it ends, while
+ * another one at its address is joined already. While no name can be looked up, nothing changes.
+ * Two addresses of the same router are recognized by the id that it sends on joining: the second
+ * one waits until the first is lost.
  *
  * Each router has a share of this worker's load and sees all of it in its reports. A router may ask
- * the worker to drain; that counts for all. The worker's own health is nothing that a router
- * decides. Loop thread. */
+ * the worker to drain; that applies to all. The worker's own health does not depend on
+ * routers. Loop thread. */
 #include "serving/worker/member.h"
 
 #ifdef __cplusplus
