@@ -45,7 +45,7 @@ typedef struct fv_plan_shape {
     const char *uncalibrated;
 } fv_plan_shape;
 
-/* What a layer must tell of its attention, as flags; the rows FV_CAPTURE of methods.def among them. */
+/* Attention captures of a layer, as flags; the rows FV_CAPTURE of methods.def are among them. */
 enum {
 #define FV_CAPTURE(name, rows, reads, meaning) FV_CAPTURE_ROW_##name,
 #include "policy/methods.def"
@@ -56,7 +56,7 @@ enum {
         1, /* attention of the last prompt token to each visual token, mean over heads */
     FV_CAPTURE_ABLATION =
         2, /* what each visual token means to the last row (prefill-worker/prefill/ablation.h) */
-    FV_CAPTURE_TURNED = 4, /* SCORERS divided by what rotation alone would make them score */
+    FV_CAPTURE_TURNED = 4, /* SCORERS divided by the score that rotation alone would give */
 #define FV_CAPTURE(name, rows, reads, meaning) FV_CAPTURE_##name = 8 << FV_CAPTURE_ROW_##name,
 #include "policy/methods.def"
 };
