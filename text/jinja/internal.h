@@ -1,0 +1,318 @@
+#ifndef FOVEA_TEXT_JINJA_INTERNAL_H
+#define FOVEA_TEXT_JINJA_INTERNAL_H
+
+/* What the files of this folder share.
+ *
+ *   lex.c       program -> tokens, white space between tags trimmed
+ *   parse.c     tokens -> nodes
+ *   memory.c    memory of a run, text as it grows
+ *   value.c     values as Python has them: truth, equality, order, items
+ *   show.c      str, repr
+ *   number.c    arithmetic; numbers as text
+ *   eval.c      expressions; statements
+ *   call.c      binding of arguments; macros, functions
+ *   words.c     what filters and methods do with strings
+ *   filter.c    filters;  filter_list.c  those of lists;  json.c  tojson
+ *   test.c      tests;  method.c  methods */
+#include "common/arena.h"
+#include "text/jinja/jinja.h"
+
+typedef struct fv_jj_node fv_jj_node;
+typedef struct fv_jj_run fv_jj_run;
+typedef struct fv_jj_scope fv_jj_scope;
+typedef struct fv_jj_list fv_jj_list;
+typedef struct fv_jj_dict fv_jj_dict;
+typedef struct fv_jj_loop fv_jj_loop;
+typedef struct fv_jj_callable fv_jj_callable;
+
+/* ---- values ---- */
+
+typedef struct fv_jj_str {
+    const char *s;       /* [n] UTF-8, perhaps broken; borrowed, as a rule from the run's memory */
+    const uint8_t *user; /* [n] 1: a byte of the user's; NULL: none is */
+    size_t n;
+} fv_jj_str;
+
+typedef enum fv_jj_kind {
+    FV_JJ_UNDEFINED = 0,
+    FV_JJ_NONE,
+    FV_JJ_BOOL,
+    FV_JJ_INT,
+    FV_JJ_FLOAT,
+    FV_JJ_STR,
+    FV_JJ_LIST,
+    FV_JJ_TUPLE,
+    FV_JJ_ITER, /* a generator: its items can be taken once */
+    FV_JJ_DICT,
+    FV_JJ_NAMESPACE,
+    FV_JJ_LOOP,
+    FV_JJ_CALLABLE,
+} fv_jj_kind;
+
+typedef struct fv_jj_value {
+    fv_jj_kind kind;
+    union {
+        bool b;
+        int64_t i;
+        double f;
+        fv_jj_str str; /* UNDEFINED: what is not there */
+        fv_jj_list *list;
+        fv_jj_dict *dict;
+        fv_jj_loop *loop;
+        fv_jj_callable *callable;
+    };
+} fv_jj_value;
+
+struct fv_jj_list {
+    fv_jj_value *v; /* [n] */
+    int32_t n, cap;
+};
+
+struct fv_jj_dict {
+    fv_jj_list keys, values; /* in the order in which they were put */
+};
+
+struct fv_jj_loop {
+    fv_jj_list items;
+    int32_t at;
+    fv_jj_value changed; /* what loop.changed saw last */
+    bool has_changed;
+};
+
+/* ---- a program ---- */
+
+typedef enum fv_jj_node_kind {
+    /* statements */
+    FV_JJ_DATA = 0, /* value */
+    FV_JJ_PRINT,    /* a */
+    FV_JJ_FOR,      /* a target, b items, c condition; body, orelse */
+    FV_JJ_IF,       /* a; body, orelse */
+    FV_JJ_SET,      /* a target, b */
+    FV_JJ_CAPTURE,  /* a target or NULL: print; b filters over FV_JJ_CAPTURED; body */
+    FV_JJ_MACRO,    /* name; list of parameters (name, a default); body */
+    FV_JJ_WITH,     /* list of SET; body */
+    FV_JJ_BREAK,
+    FV_JJ_CONTINUE,
+    /* expressions */
+    FV_JJ_CONST,    /* value */
+    FV_JJ_CAPTURED, /* the text of the CAPTURE around it */
+    FV_JJ_NAME,     /* name */
+    FV_JJ_LISTING,  /* list */
+    FV_JJ_TUPLING,  /* list */
+    FV_JJ_DICTING,  /* list of a: b */
+    FV_JJ_ATTR,     /* a.name */
+    FV_JJ_ITEM,     /* a[b] */
+    FV_JJ_SLICE,    /* a[b : c : orelse], NULL where left out */
+    FV_JJ_CALL,     /* a(list), arguments with a name or without */
+    FV_JJ_FILTER,   /* a | name(list); row */
+    FV_JJ_TEST,     /* a is name(list); row */
+    FV_JJ_NEG,
+    FV_JJ_POS,
+    FV_JJ_NOT,
+    FV_JJ_AND,
+    FV_JJ_OR,
+    FV_JJ_CHOICE,  /* b if a else c */
+    FV_JJ_BINARY,  /* a op b */
+    FV_JJ_JOIN,    /* list, joined as text */
+    FV_JJ_COMPARE, /* a, then list of op, a */
+    FV_JJ_ARG,     /* an element of a list: name or NULL, a, b, op */
+} fv_jj_node_kind;
+
+struct fv_jj_node {
+    fv_jj_node_kind kind;
+    int32_t line;
+    int32_t op; /* FV_JJ_OP of its characters; FV_JJ_IN, FV_JJ_NOT_IN */
+    const char *name;
+    const struct fv_jj_row *row;
+    fv_jj_value value;
+    fv_jj_node *a, *b, *c, *list, *body, *orelse;
+    fv_jj_node *next; /* in the list or body that it is in */
+};
+
+#define FV_JJ_OP(first, second) ((first) | (second) << 8)
+enum { FV_JJ_IN = 1 << 16, FV_JJ_NOT_IN };
+
+struct fv_jinja {
+    fv_arena arena; /* owns all below */
+    const char *where;
+    fv_jj_node *body;
+    bool walks_content, asks_content; /* a loop over it or an index; `is string` */
+};
+
+typedef enum fv_jj_token_kind {
+    FV_JJ_T_END = 0,
+    FV_JJ_T_DATA,
+    FV_JJ_T_PRINT_BEGIN,
+    FV_JJ_T_PRINT_END,
+    FV_JJ_T_BLOCK_BEGIN,
+    FV_JJ_T_BLOCK_END,
+    FV_JJ_T_NAME,
+    FV_JJ_T_CONST, /* a string or a number */
+    FV_JJ_T_OP
+} fv_jj_token_kind;
+
+typedef struct fv_jj_token {
+    fv_jj_token_kind kind;
+    int32_t line, op;
+    const char *name;
+    fv_jj_value value; /* of DATA and CONST */
+} fv_jj_token;
+
+/* Gives all tokens of the program, an END behind them, in its arena. */
+fv_status fv_jj_lex(fv_jinja *p, const char *s, size_t n, fv_jj_token **out);
+
+/* ---- a run ---- */
+
+typedef struct fv_jj_out { /* text as it grows; {0} is empty */
+    char *s;
+    uint8_t *user; /* NULL: nothing of the user's is in it */
+    size_t n, cap;
+} fv_jj_out;
+
+typedef enum fv_jj_flow { FV_JJ_GO = 0, FV_JJ_BROKEN, FV_JJ_CONTINUED } fv_jj_flow;
+
+struct fv_jj_run {
+    const fv_jinja *program;
+    fv_arena arena;
+    char *chunk; /* small things are cut from it */
+    size_t chunk_left, bytes;
+    int64_t steps, now;
+    int32_t depth, line;
+    fv_jj_out *out;
+    fv_jj_value captured;
+    fv_jj_flow flow;
+    fv_jj_scope *scope;
+};
+
+#define FV_JJ_FAIL(r, status, format, ...)                                                         \
+    FV_FAIL(status, "%s:%d: " format, (r)->program->where, (r)->line, __VA_ARGS__)
+
+fv_status fv_jj_alloc(fv_jj_run *r, size_t bytes, void **out); /* zeroed */
+fv_status fv_jj_steps(fv_jj_run *r, size_t n);
+/* Appends n bytes; user: their marks, NULL: the program's own. */
+fv_status fv_jj_put(fv_jj_run *r, fv_jj_out *out, const char *s, size_t n, const uint8_t *user);
+fv_status fv_jj_put_text(fv_jj_run *r, fv_jj_out *out, const char *s); /* NUL-terminated */
+fv_status fv_jj_put_char(fv_jj_run *r, fv_jj_out *out, int32_t cp, bool user);
+fv_jj_value fv_jj_taken(const fv_jj_out *out); /* as a string */
+fv_status fv_jj_push(fv_jj_run *r, fv_jj_list *list, fv_jj_value v);
+fv_status fv_jj_new_list(fv_jj_run *r, fv_jj_kind kind, fv_jj_value *out);
+fv_status fv_jj_new_dict(fv_jj_run *r, fv_jj_kind kind, fv_jj_value *out);
+fv_status fv_jj_dict_put(fv_jj_run *r, fv_jj_dict *d, const fv_jj_value *key, fv_jj_value v);
+const fv_jj_value *fv_jj_dict_find(const fv_jj_dict *d, const fv_jj_value *key); /* NULL: none */
+const fv_jj_value *fv_jj_dict_get(const fv_jj_dict *d, const char *key);
+
+/* The character at the front of s, n >= 1; a byte that begins none is U+FFFD. */
+size_t fv_jj_char(const char *s, size_t n, int32_t *cp);
+int64_t fv_jj_chars(fv_jj_str s);
+size_t fv_jj_byte_of(fv_jj_str s, int64_t index); /* where this character begins, or the end */
+bool fv_jj_is_space(int32_t cp);                  /* str.isspace */
+fv_jj_str fv_jj_sub(fv_jj_str s, size_t from, size_t to);
+/* The string without characters of `set` (NULL: white space) at its ends. */
+fv_jj_str fv_jj_strip(fv_jj_str s, const fv_jj_str *set, bool left, bool right);
+/* Bytes from `from` on to where `what` begins; SIZE_MAX: nowhere. */
+size_t fv_jj_find(fv_jj_str s, fv_jj_str what, size_t from);
+bool fv_jj_str_is(fv_jj_str s, const char *word);
+/* Up to `most` (-1: all) replaced. */
+fv_status fv_jj_replace(fv_jj_run *r, fv_jj_str s, fv_jj_str was, fv_jj_str is, int64_t most,
+                        fv_jj_value *out);
+typedef enum fv_jj_case {
+    FV_JJ_UPPER,
+    FV_JJ_LOWER,
+    FV_JJ_CAPITAL,
+    FV_JJ_TITLE,
+    FV_JJ_WORDS
+} fv_jj_case;
+/* In another case: TITLE as str.title, WORDS as the filter of that name. */
+fv_status fv_jj_recase(fv_jj_run *r, fv_jj_str s, fv_jj_case to, fv_jj_value *out);
+fv_status fv_jj_split_lines(fv_jj_run *r, fv_jj_str s, bool keep_ends, fv_jj_list *out);
+/* str(items) with `between`. */
+fv_status fv_jj_join(fv_jj_run *r, const fv_jj_list *items, fv_jj_str between, bool only_str,
+                     fv_jj_value *out);
+
+static inline fv_jj_value fv_jj_bool(bool b) { return (fv_jj_value){FV_JJ_BOOL, {.b = b}}; }
+static inline fv_jj_value fv_jj_int(int64_t i) { return (fv_jj_value){FV_JJ_INT, {.i = i}}; }
+static inline fv_jj_value fv_jj_float(double f) { return (fv_jj_value){FV_JJ_FLOAT, {.f = f}}; }
+static inline fv_jj_value fv_jj_of(fv_jj_str s) { return (fv_jj_value){FV_JJ_STR, {.str = s}}; }
+fv_jj_value fv_jj_text(const char *s);         /* of a constant */
+fv_jj_value fv_jj_undefined(const char *name); /* borrowed */
+
+const char *fv_jj_type(const fv_jj_value *v); /* as Python calls it */
+bool fv_jj_truth(const fv_jj_value *v);
+bool fv_jj_equal(const fv_jj_value *a, const fv_jj_value *b);
+/* *sign < 0: a before b. FV_EINVAL where Python has no order. */
+fv_status fv_jj_order(fv_jj_run *r, const fv_jj_value *a, const fv_jj_value *b, int *sign);
+fv_status fv_jj_contains(fv_jj_run *r, const fv_jj_value *in, const fv_jj_value *v, bool *out);
+/* The items that a loop over v would take. */
+fv_status fv_jj_items(fv_jj_run *r, const fv_jj_value *v, fv_jj_list *out);
+fv_status fv_jj_put_str(fv_jj_run *r, fv_jj_out *out, const fv_jj_value *v);
+fv_status fv_jj_put_repr(fv_jj_run *r, fv_jj_out *out, const fv_jj_value *v);
+fv_status fv_jj_str_of(fv_jj_run *r, const fv_jj_value *v, fv_jj_str *out); /* str(v) */
+/* v, which must be a string: FV_EINVAL names `what`. */
+fv_status fv_jj_need_str(fv_jj_run *r, const fv_jj_value *v, const char *what, fv_jj_str *out);
+fv_status fv_jj_need_int(fv_jj_run *r, const fv_jj_value *v, const char *what, int64_t *out);
+fv_status fv_jj_fail_undefined(fv_jj_run *r, const fv_jj_value *v);
+
+bool fv_jj_is_number(const fv_jj_value *v); /* int, float or bool */
+double fv_jj_double(const fv_jj_value *v);  /* of a number */
+int64_t fv_jj_whole(const fv_jj_value *v);  /* of an int or bool */
+void fv_jj_float_repr(double f, char text[40]);
+fv_status fv_jj_arithmetic(fv_jj_run *r, int32_t op, const fv_jj_value *a, const fv_jj_value *b,
+                           fv_jj_value *out);
+
+/* A value of JSON; `user`: its strings are the user's. */
+fv_status fv_jj_of_json(fv_jj_run *r, const json_t *j, bool user, fv_jj_value *out);
+
+/* ---- calls ---- */
+
+enum { FV_JJ_ARGS_MAX = 8 };
+
+typedef struct fv_jj_args {
+    const fv_jj_value *v;    /* [n] as given */
+    const char *const *name; /* [n] NULL: by position */
+    int32_t n;
+    const fv_jj_value *bound[FV_JJ_ARGS_MAX]; /* by the row's names; NULL: not given */
+} fv_jj_args;
+
+typedef fv_status fv_jj_function(fv_jj_run *r, const fv_jj_value *self, const fv_jj_args *args,
+                                 fv_jj_value *out);
+
+typedef struct fv_jj_row { /* of a table that ends with a row without a name */
+    const char *name;
+    const char *parameters; /* names with blanks between; NULL: any, as given */
+    fv_jj_function *function;
+} fv_jj_row;
+
+struct fv_jj_callable { /* a row with what it belongs to, or a macro with its scope */
+    const fv_jj_row *row;
+    fv_jj_value self;
+    const fv_jj_node *macro;
+    fv_jj_scope *scope;
+};
+
+extern const fv_jj_row fv_jj_filters[], fv_jj_list_filters[], fv_jj_tests[], fv_jj_functions[];
+extern const fv_jj_row fv_jj_str_methods[], fv_jj_list_methods[], fv_jj_dict_methods[],
+    fv_jj_loop_methods[];
+fv_jj_function fv_jj_to_json;
+const fv_jj_row *fv_jj_find_row(const fv_jj_row *table, const char *name,
+                                size_t n); /* NULL: none */
+const fv_jj_row *fv_jj_find_filter(const char *name, size_t n);
+/* Binds the arguments and calls. */
+fv_status fv_jj_call_row(fv_jj_run *r, const fv_jj_row *row, const fv_jj_value *self,
+                         fv_jj_args *args, fv_jj_value *out);
+fv_status fv_jj_call(fv_jj_run *r, const fv_jj_value *callee, fv_jj_args *args, fv_jj_value *out);
+
+fv_status fv_jj_eval(fv_jj_run *r, const fv_jj_node *e, fv_jj_value *out);
+fv_status fv_jj_exec(fv_jj_run *r, const fv_jj_node *body);
+/* The text that a body writes, in a scope of its own inside of the present one. */
+fv_status fv_jj_exec_text(fv_jj_run *r, const fv_jj_node *body, fv_jj_value *out);
+/* v.name and v[key]: undefined where there is none. */
+fv_status fv_jj_attribute(fv_jj_run *r, const fv_jj_value *v, const char *name, fv_jj_value *out);
+fv_status fv_jj_item(fv_jj_run *r, const fv_jj_value *v, const fv_jj_value *key, fv_jj_value *out);
+/* "a.b.0": attribute after attribute, as filters take it; `otherwise` (NULL: none) for each that is
+ * undefined. */
+fv_status fv_jj_path(fv_jj_run *r, const fv_jj_value *v, const fv_jj_value *path,
+                     const fv_jj_value *otherwise, fv_jj_value *out);
+fv_status fv_jj_enter(fv_jj_run *r, fv_jj_scope *up); /* r->scope is a new one in `up` */
+fv_status fv_jj_define(fv_jj_run *r, const char *name, fv_jj_value v);
+
+#endif

@@ -1,0 +1,217 @@
+/* Values as Python has them: truth, equality, order, items. */
+#include <string.h>
+
+#include "text/jinja/internal.h"
+
+fv_jj_value fv_jj_text(const char *s) { return fv_jj_of((fv_jj_str){.s = s, .n = strlen(s)}); }
+
+fv_jj_value fv_jj_undefined(const char *name) {
+    fv_jj_value v = fv_jj_text(name);
+    v.kind = FV_JJ_UNDEFINED;
+    return v;
+}
+
+const char *fv_jj_type(const fv_jj_value *v) {
+    static const char *const names[] = {[FV_JJ_UNDEFINED] = "Undefined", [FV_JJ_NONE] = "NoneType",
+                                        [FV_JJ_BOOL] = "bool",           [FV_JJ_INT] = "int",
+                                        [FV_JJ_FLOAT] = "float",         [FV_JJ_STR] = "str",
+                                        [FV_JJ_LIST] = "list",           [FV_JJ_TUPLE] = "tuple",
+                                        [FV_JJ_ITER] = "generator",      [FV_JJ_DICT] = "dict",
+                                        [FV_JJ_NAMESPACE] = "namespace", [FV_JJ_LOOP] = "loop",
+                                        [FV_JJ_CALLABLE] = "function"};
+    return names[v->kind];
+}
+
+static bool is_list(const fv_jj_value *v) {
+    return v->kind == FV_JJ_LIST || v->kind == FV_JJ_TUPLE;
+}
+
+bool fv_jj_truth(const fv_jj_value *v) {
+    switch (v->kind) {
+    case FV_JJ_UNDEFINED:
+    case FV_JJ_NONE: return false;
+    case FV_JJ_BOOL: return v->b;
+    case FV_JJ_INT: return v->i != 0;
+    case FV_JJ_FLOAT: return v->f != 0;
+    case FV_JJ_STR: return v->str.n != 0;
+    case FV_JJ_LIST:
+    case FV_JJ_TUPLE: return v->list->n != 0;
+    case FV_JJ_DICT: return v->dict->keys.n != 0;
+    default: return true;
+    }
+}
+
+static bool equal(const fv_jj_value *a, const fv_jj_value *b, int depth);
+
+static bool equal_lists(const fv_jj_list *a, const fv_jj_list *b, int depth) {
+    if (a->n != b->n) return false;
+    for (int32_t i = 0; i < a->n; i++)
+        if (!equal(&a->v[i], &b->v[i], depth)) return false;
+    return true;
+}
+
+static bool equal_dicts(const fv_jj_dict *a, const fv_jj_dict *b, int depth) {
+    if (a->keys.n != b->keys.n) return false;
+    for (int32_t i = 0; i < a->keys.n; i++) {
+        const fv_jj_value *other = fv_jj_dict_find(b, &a->keys.v[i]);
+        if (!other || !equal(&a->values.v[i], other, depth)) return false;
+    }
+    return true;
+}
+
+static bool equal(const fv_jj_value *a, const fv_jj_value *b, int depth) {
+    if (depth > FV_JINJA_DEPTH) return false;
+    if (fv_jj_is_number(a) && fv_jj_is_number(b)) {
+        if (a->kind == FV_JJ_FLOAT || b->kind == FV_JJ_FLOAT)
+            return fv_jj_double(a) == fv_jj_double(b);
+        return fv_jj_whole(a) == fv_jj_whole(b);
+    }
+    if (a->kind != b->kind) return false;
+    switch (a->kind) {
+    case FV_JJ_UNDEFINED:
+    case FV_JJ_NONE: return true;
+    case FV_JJ_STR: return a->str.n == b->str.n && memcmp(a->str.s, b->str.s, a->str.n) == 0;
+    case FV_JJ_LIST:
+    case FV_JJ_TUPLE: return a->list == b->list || equal_lists(a->list, b->list, depth + 1);
+    case FV_JJ_DICT: return a->dict == b->dict || equal_dicts(a->dict, b->dict, depth + 1);
+    default: return a->list == b->list; /* the same thing */
+    }
+}
+
+bool fv_jj_equal(const fv_jj_value *a, const fv_jj_value *b) { return equal(a, b, 0); }
+
+static int sign_of(bool less, bool more) { return more - less; }
+
+static fv_status order(fv_jj_run *r, const fv_jj_value *a, const fv_jj_value *b, int depth,
+                       int *sign) {
+    FV_TRY(fv_jj_fail_undefined(r, a));
+    FV_TRY(fv_jj_fail_undefined(r, b));
+    FV_TRY(fv_jj_steps(r, 1));
+    if (fv_jj_is_number(a) && fv_jj_is_number(b)) {
+        if (a->kind == FV_JJ_FLOAT || b->kind == FV_JJ_FLOAT)
+            *sign = sign_of(fv_jj_double(a) < fv_jj_double(b), fv_jj_double(a) > fv_jj_double(b));
+        else
+            *sign = sign_of(fv_jj_whole(a) < fv_jj_whole(b), fv_jj_whole(a) > fv_jj_whole(b));
+        return FV_OK;
+    }
+    if (a->kind == FV_JJ_STR && b->kind == FV_JJ_STR) {
+        size_t n = a->str.n < b->str.n ? a->str.n : b->str.n;
+        int cmp = memcmp(a->str.s, b->str.s, n);
+        *sign = cmp ? cmp : sign_of(a->str.n<b->str.n, a->str.n> b->str.n);
+        return FV_OK;
+    }
+    if (a->kind != b->kind || !is_list(a) || depth > FV_JINJA_DEPTH)
+        return FV_JJ_FAIL(r, FV_EINVAL, "'%s' and '%s' have no order", fv_jj_type(a),
+                          fv_jj_type(b));
+    for (int32_t i = 0; i < a->list->n && i < b->list->n; i++)
+        if (!fv_jj_equal(&a->list->v[i], &b->list->v[i]))
+            return order(r, &a->list->v[i], &b->list->v[i], depth + 1, sign);
+    *sign = sign_of(a->list->n<b->list->n, a->list->n> b->list->n);
+    return FV_OK;
+}
+
+fv_status fv_jj_order(fv_jj_run *r, const fv_jj_value *a, const fv_jj_value *b, int *sign) {
+    return order(r, a, b, 0, sign);
+}
+
+static bool among(const fv_jj_list *list, const fv_jj_value *v) {
+    for (int32_t i = 0; i < list->n; i++)
+        if (fv_jj_equal(&list->v[i], v)) return true;
+    return false;
+}
+
+fv_status fv_jj_contains(fv_jj_run *r, const fv_jj_value *in, const fv_jj_value *v, bool *out) {
+    fv_jj_str part;
+    fv_jj_list items;
+    if (in->kind == FV_JJ_STR) {
+        FV_TRY(fv_jj_steps(r, in->str.n / 64));
+        FV_TRY(fv_jj_need_str(r, v, "what is looked for in a string", &part));
+        *out = fv_jj_find(in->str, part, 0) != SIZE_MAX;
+        return FV_OK;
+    }
+    FV_TRY(fv_jj_items(r, in, &items));
+    FV_TRY(fv_jj_steps(r, (size_t)items.n));
+    *out = among(&items, v);
+    return FV_OK;
+}
+
+fv_status fv_jj_items(fv_jj_run *r, const fv_jj_value *v, fv_jj_list *out) {
+    int32_t cp;
+    *out = (fv_jj_list){0};
+    switch (v->kind) {
+    case FV_JJ_UNDEFINED: return FV_OK;
+    case FV_JJ_LIST:
+    case FV_JJ_TUPLE: *out = *v->list; return FV_OK;
+    case FV_JJ_ITER:
+        *out = *v->list;
+        *v->list = (fv_jj_list){0};
+        return FV_OK;
+    case FV_JJ_DICT: *out = v->dict->keys; return FV_OK;
+    case FV_JJ_STR:
+        for (size_t at = 0, n; at < v->str.n; at += n) {
+            n = fv_jj_char(v->str.s + at, v->str.n - at, &cp);
+            FV_TRY(fv_jj_push(r, out, fv_jj_of(fv_jj_sub(v->str, at, at + n))));
+        }
+        return FV_OK;
+    default: return FV_JJ_FAIL(r, FV_EINVAL, "a '%s' has no items to loop over", fv_jj_type(v));
+    }
+}
+
+fv_status fv_jj_fail_undefined(fv_jj_run *r, const fv_jj_value *v) {
+    if (v->kind != FV_JJ_UNDEFINED) return FV_OK;
+    return FV_JJ_FAIL(r, FV_EINVAL, "'%.*s' is undefined", (int)(v->str.n < 100 ? v->str.n : 100),
+                      v->str.s);
+}
+
+fv_status fv_jj_need_str(fv_jj_run *r, const fv_jj_value *v, const char *what, fv_jj_str *out) {
+    FV_TRY(fv_jj_fail_undefined(r, v));
+    if (v->kind != FV_JJ_STR)
+        return FV_JJ_FAIL(r, FV_EINVAL, "%s must be a string, not '%s'", what, fv_jj_type(v));
+    *out = v->str;
+    return FV_OK;
+}
+
+fv_status fv_jj_need_int(fv_jj_run *r, const fv_jj_value *v, const char *what, int64_t *out) {
+    FV_TRY(fv_jj_fail_undefined(r, v));
+    if (v->kind != FV_JJ_INT && v->kind != FV_JJ_BOOL)
+        return FV_JJ_FAIL(r, FV_EINVAL, "%s must be an integer, not '%s'", what, fv_jj_type(v));
+    *out = fv_jj_whole(v);
+    return FV_OK;
+}
+
+fv_status fv_jj_of_json(fv_jj_run *r, const json_t *j, bool user, fv_jj_value *out) {
+    const char *key;
+    json_t *member;
+    fv_jj_value v;
+    fv_jj_out text = {0};
+    switch (json_typeof(j)) {
+    case JSON_NULL: *out = (fv_jj_value){.kind = FV_JJ_NONE}; return FV_OK;
+    case JSON_TRUE:
+    case JSON_FALSE: *out = fv_jj_bool(json_is_true(j)); return FV_OK;
+    case JSON_INTEGER: *out = fv_jj_int(json_integer_value(j)); return FV_OK;
+    case JSON_REAL: *out = fv_jj_float(json_real_value(j)); return FV_OK;
+    case JSON_STRING:
+        *out = fv_jj_of((fv_jj_str){.s = json_string_value(j), .n = json_string_length(j)});
+        if (!user || out->str.n == 0) return FV_OK;
+        FV_TRY(fv_jj_alloc(r, out->str.n, (void **)&text.user));
+        memset(text.user, 1, out->str.n);
+        out->str.user = text.user;
+        return FV_OK;
+    case JSON_ARRAY:
+        FV_TRY(fv_jj_new_list(r, FV_JJ_LIST, out));
+        for (size_t i = 0; i < json_array_size(j); i++) {
+            FV_TRY(fv_jj_of_json(r, json_array_get(j, i), user, &v));
+            FV_TRY(fv_jj_push(r, out->list, v));
+        }
+        return FV_OK;
+    case JSON_OBJECT: break;
+    }
+    FV_TRY(fv_jj_new_dict(r, FV_JJ_DICT, out));
+    json_object_foreach((json_t *)(uintptr_t)j, key, member) {
+        bool named = strcmp(key, "role") == 0 || strcmp(key, "type") == 0;
+        fv_jj_value k = fv_jj_text(key);
+        FV_TRY(fv_jj_of_json(r, member, user && !named, &v));
+        FV_TRY(fv_jj_dict_put(r, out->dict, &k, v));
+    }
+    return FV_OK;
+}
