@@ -9,7 +9,7 @@
 #include "model/engine.h"
 #include "prefill-worker/job/job.h"
 
-/* A prompt behind its prefill. */
+/* A prompt after its prefill. */
 typedef struct prefilled {
     int32_t n;
     const int32_t *ids;

@@ -1,18 +1,18 @@
 #ifndef FOVEA_CLI_BENCH_LOAD_H
 #define FOVEA_CLI_BENCH_LOAD_H
 
-/* LOAD on a fleet: many requests in one thread, and what each of them saw.
+/* LOAD on a fleet: many requests from one thread, and their measured times.
  *
  *   closed loop  `concurrency` clients, each of which sends its next request when it has its answer
- *   open loop    requests come at random times, `rate` per second on average, whether or not the
+ *   open loop    requests arrive at random times, `rate` per second on average, whether or not the
  *                fleet keeps up
  *
  * Times are the client's: TTFT from when the request was due to its first token, ITL between tokens
  * (0 between those of one message), TPOT = (E2E - TTFT) / (tokens - 1). Requests that were refused,
- * were late or failed are counted and measured no further.
+ * late or failed are counted but not measured.
  *
- * While requests come the load is steady; behind the last one the fleet runs empty. What was
- * answered in the steady time, over that time, is what the fleet can do. */
+ * While requests arrive the load is steady; after the last one the fleet runs empty. Throughput is
+ * what was answered in the steady time, divided by that time. */
 #include "cli/remote.h"
 #include "cli/samples.h"
 
@@ -58,7 +58,7 @@ typedef struct fv_bench_row {
     fv_bench_error errors[FV_BENCH_CODES];
 } fv_bench_row; /* {0} is empty and may be freed */
 
-/* The question of request `number`: nobody has seen it before, and all are of one length. */
+/* The question of request `number`: all differ and have the same length. */
 enum { FV_BENCH_PROMPT_MORE = 64 }; /* bytes beyond those of the text */
 void fv_bench_prompt(const fv_bench_load *load, uint64_t number, char *out);
 

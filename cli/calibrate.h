@@ -11,7 +11,7 @@ typedef struct fv_calibrate {
     int32_t n_item, n_layer;
 } fv_calibrate;
 
-/* Asks every item for one token under a policy, with hooks; `what` is for the progress. */
+/* Runs every item for one token under a policy, with hooks; `what` is for the progress bar. */
 fv_status fv_calibrate_look(const fv_calibrate *c, const char *policy, const fv_ask_hooks *hooks,
                             const char *what);
 

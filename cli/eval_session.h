@@ -1,12 +1,12 @@
 #ifndef FOVEA_CLI_EVAL_SESSION_H
 #define FOVEA_CLI_EVAL_SESSION_H
 
-/* A SEAT: one item of the evaluation while it is answered under one policy.
+/* A SESSION: one item of the evaluation while it is answered under one policy.
  *
  *   take -> chat with images -> [hear, hear, ... answered] per turn -> score
  *
- * A later turn follows on what the model itself has answered before, right or wrong, as it would
- * with a user: the whole chat is in `chat`, its last turn the one that is asked now. */
+ * A later turn continues from the model's own answers, right or wrong, as it would
+ * with a user: the whole chat is in `chat`, its last turn the current question. */
 #include "cli/local.h"
 #include "eval/suite/item_score.h"
 
@@ -38,7 +38,7 @@ int32_t fv_eval_session_side(const fv_model_config *cfg);
 
 /* Text of the answer, as it comes. U+0000 is left out, as it is on its way from a fleet. */
 fv_status fv_eval_session_hear(void *session, const char *text, size_t n);
-/* Forgets what was heard of this answer: it is asked for again. */
+/* Discards the partial answer, before the question is sent again. */
 void fv_eval_session_again(fv_eval_session *s);
 
 /* The answer is complete: it is scored. *more: another turn is to be asked; else the score is

@@ -8,11 +8,11 @@
 #include "cli/local.h"
 #include "eval/scenes/suite.h"
 
-/* Prefills the first items of the evaluation under `exact` and takes the singular values of each layer's
- * and KV head's visual keys [rows, d_head], rotated as they are kept, and values: relative to the
- * largest, mean over items and heads; and the share of its attention that the last row of the
- * prompt pays to visual tokens, mean over query heads. Gives *out (eval/README.md: "spectra").
- * `local` has nothing else under way, and keeps rows as f32. */
+/* Prefills the first items of the evaluation under `exact` and computes the singular values of each
+ * layer's and KV head's visual keys [tokens, d_head], rotated as cached, and values: relative to
+ * the largest, mean over items and heads; and the share of the last prompt token's attention that
+ * visual tokens receive, mean over query heads. Gives *out (eval/README.md: "spectra"). `local`
+ * must be idle and keep KV as f32. */
 fv_status fv_eval_spectra(fv_local *local, const fv_suite *suite, int32_t side, int32_t n_item,
                           json_t **out);
 

@@ -1,12 +1,12 @@
 #ifndef FOVEA_CLI_LOCAL_H
 #define FOVEA_CLI_LOCAL_H
 
-/* THE WHOLE PATH IN ONE PROCESS: checkpoint, image and question in; tokens and a report out.
- * It runs the prefill worker's jobs and the decode worker's scheduler. Each side has a KV pool of its
+/* THE WHOLE PATH IN ONE PROCESS: checkpoint, image and question in; tokens and a report out. It
+ * runs the prefill worker's jobs and the decode worker's scheduler. Each side has a KV pool of its
  * own, and a request crosses from one to the other as it would between machines, through the
  * in-process transport. Several requests may be under way at once: what each of them answers does
- * not depend on the others. An answer may be kept as a conversation, as on a decode worker, and gone
- * on with. One thread. */
+ * not depend on the others. An answer may be kept as a conversation, as on a decode worker, and
+ * gone on with. One thread. */
 #include "decode-worker/schedule/scheduler.h"
 #include "prefill-worker/job/job.h"
 
@@ -42,7 +42,7 @@ typedef struct fv_ask {
     int32_t n_turn;
     const fv_chat_turn *turns; /* [n_turn] instead of question and system; 0: those */
     const char *system;        /* system turn, or NULL */
-    bool raw;                  /* no chat template: the question says where <image> stands */
+    bool raw;                  /* no chat template: the question contains <image> */
     const char *chat;          /* template by name; NULL: the checkpoint's own */
     fv_policy policy;
     fv_sampling sampling;
@@ -50,9 +50,9 @@ typedef struct fv_ask {
     bool ignore_eos;
     int32_t n_stop;
     const char *const *stop; /* [n_stop] */
-    /* The first token, too, comes from what decoding begins with. A server takes it from the
-     * prefill, where nothing has been selected, packed or evicted yet. The prompt must end with
-     * text. Where rows behind the prompt see all of it, this changes nothing. */
+    /* The first token, too, is computed from the KV with which decoding begins. A server computes
+     * it in the prefill, before anything is selected, compressed or evicted. The prompt must end
+     * with text. Where later tokens attend to the whole prompt, this changes nothing. */
     bool first_held;
     bool keep; /* what is held at the end stays, under the name that the report has */
     /* [16] the conversation that this goes on with, which is gone then; NULL: a new one. `turns`
@@ -69,22 +69,22 @@ typedef struct fv_ask_hooks {
     fv_status (*prompt)(void *user, const char *text, const fv_prompt *prompt);
     fv_status (*encoded)(void *user, const fv_encoded *encoded);
     fv_status (*prefilled)(void *user, const fv_kv *kv);
-    /* behind it: the share of its attention that the prompt's last row pays to visual tokens, in
-     * each layer, mean over heads; computed only for whoever asks */
+    /* after prefill: the share of the last prompt token's attention that visual tokens receive, in
+     * each layer, mean over heads; computed only if set */
     fv_status (*visual_mass)(void *user, const float *mass, int32_t n_layer);
-    /* which image tokens each layer holds behind prefill; `fit`: how images became squares */
+    /* which visual tokens each layer holds after prefill; `fit`: how images became squares */
     fv_status (*kept)(void *user, const fv_kept_map *kept, const fv_image_config *fit);
-    /* likewise: what that row pays to each key, [n_layer, n] with visual keys first, mean over
+    /* likewise: that token's attention to each key, [n_layer, n] with visual keys first, mean over
      * heads; for `exact` */
     fv_status (*attention)(void *user, const float *attention, int32_t n_layer, int32_t n);
     /* in layers where prune=visipruner looks: what each of n image tokens means to that row
      * (prefill-worker/prefill/ablation.h) */
     fv_status (*ablation)(void *user, int32_t layer, const float *l2, const float *cos, int32_t n);
-    /* of every layer: what any head pays n image tokens at most, summed over rows of text and over
-     * image tokens; for `exact` */
+    /* of every layer: the maximum over heads of the attention to n visual tokens, summed over text
+     * tokens and over visual tokens; for `exact` */
     fv_status (*head_max)(void *user, int32_t layer, const float *text, const float *visual,
                           int32_t n);
-    /* logits [n_vocab] behind the last row, before each token is chosen */
+    /* logits [n_vocab] after the last token, before each token is chosen */
     fv_status (*logits)(void *user, const float *logits, int32_t n_vocab);
 } fv_ask_hooks;
 
@@ -106,8 +106,8 @@ typedef struct fv_report {
     fv_stage_stats account; /* what the other stages of prefill did */
     int32_t n_prompt, n_visual, n_text, n_image, n_generated;
     int32_t n_image_cached; /* of n_image, encoded for an earlier request */
-    int32_t
-        n_encoded; /* image tokens that the vision tower made: n_visual unless they were condensed */
+    /* image tokens that the vision tower made: n_visual unless they were condensed */
+    int32_t n_encoded;
     int32_t n_layer, visual_tokens[FV_PLAN_MAX_LAYERS]; /* processed in each layer */
     size_t bytes_raw;                                   /* what `exact` holds after prefill */
     size_t bytes_bound;                                 /* what the plan said before prefill */

@@ -7,7 +7,7 @@
 enum {
     FV_LOCAL_TOGETHER = 4,       /* prompts in one pass, as in a prefill worker */
     FV_LOCAL_PROMPT_TOKENS = 64, /* of later questions, in a step */
-    FV_LOCAL_KEEP_S = 1000000,   /* whoever keeps a conversation here is this process itself */
+    FV_LOCAL_KEEP_S = 1000000,   /* this process keeps the conversations itself */
 };
 
 typedef struct fv_local_run fv_local_run; /* a request on its way */
@@ -23,7 +23,7 @@ struct fv_local {
     fv_scheduler *scheduler;
     fv_local_run **runs; /* [n_run_max], n_run used: in the order in which they began */
     int32_t n_run, n_run_max;
-    float *logits; /* [FV_LOCAL_TOGETHER, vocab] behind prompts */
+    float *logits; /* [FV_LOCAL_TOGETHER, vocab] after prompts */
 };
 
 extern const fv_scheduler_hooks fv_local_scheduler_hooks; /* its answers are runs */

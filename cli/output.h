@@ -6,12 +6,12 @@
 
 #include "common/status.h"
 
-/* Whether `path` can be written, asked before work begins: opens it for writing as it stands, and
- * leaves no file behind that was not there. NULL is fine. FV_EIO or FV_ENOTFOUND, with the reason.
+/* Checks before work begins that `path` can be written: opens it for writing without changing it,
+ * and removes it if it was not there. NULL is fine. FV_EIO or FV_ENOTFOUND, with the reason.
  */
 fv_status fv_output_check(const char *path);
 
-/* Prints a JSON object or list and a newline to standard output; fv_output_flush tells a failure.
+/* Prints a JSON object or list and a newline to standard output; fv_output_flush reports failures.
  */
 void fv_output_json(const json_t *json);
 

@@ -13,7 +13,7 @@ typedef struct fv_progress {
 
 void fv_progress_begin(fv_progress *p);
 
-/* "[####......] 37/100 <note>", in place of what stood there. */
+/* "[####......] 37/100 <note>", in place of the previous line. */
 void fv_progress_show(fv_progress *p, int64_t done, int64_t total, const char *note);
 void fv_progress_end(fv_progress *p); /* takes the bar away */
 

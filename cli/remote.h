@@ -58,13 +58,13 @@ typedef struct fv_remote_outcome {
     size_t n_conversation;
 } fv_remote_outcome;
 
-/* Runs one request to its end; the hooks text and token are called as it goes on, and kept at the
- * end, when the request asks for it: without n_kv and fit, which are the model's. */
+/* Runs one request to its end; calls the hooks text and token on the way, and kept at the
+ * end, if requested: without n_kv and fit, which belong to the model. */
 fv_status fv_remote_ask(fv_remote *r, const Fovea__Inference__V1__GenerateRequest *request,
                         const fv_ask_hooks *hooks, fv_remote_outcome *outcome, fv_report *report);
 
-/* Report.kept, without n_kv; *out lies in the arena and borrows from the message.
- * FV_EDATA: groups that are not the layers in their order, or not of the prompt's image tokens. */
+/* Report.kept, without n_kv; *out is in the arena and borrows from the message.
+ * FV_EDATA: groups that are not the layers in order, or not of the prompt's visual tokens. */
 fv_status fv_kept_map_from_message(const Fovea__Inference__V1__Report *m, fv_arena *arena,
                                    fv_kept_map *out);
 

@@ -151,12 +151,12 @@ fv_status fv_request_open(const fv_options *o, const fv_local *local, const char
                           fv_ask_request *out);
 void fv_request_close(fv_ask_request *r);
 
-/* What the options say of a request to a fleet, all but its prompt (cli/session.h). It lies in the
+/* The options of a request to a fleet, all but its prompt (cli/session.h). It is in the
  * arena and borrows from the options. */
 fv_status fv_request_message(const fv_options *o, fv_arena *arena,
                              Fovea__Inference__V1__GenerateRequest *out);
 
-/* An image's file as it is sent; it lies in the arena. */
+/* An image's file as it is sent; in the arena. */
 fv_status fv_request_image(const char *path, fv_arena *arena, Fovea__Inference__V1__Image **out);
 
 #endif

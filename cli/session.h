@@ -17,9 +17,9 @@ typedef struct fv_session fv_session; /* opaque; borrows the options */
 fv_status fv_session_open(const fv_options *o, fv_session **out);
 void fv_session_close(fv_session *t); /* NULL is fine */
 
-/* Asks and waits for the whole answer, which is shown by the hooks text and token as it comes.
- * more: another question follows. The question must stay until close; *source borrows from the talk
- * until its next question. */
+/* Sends the question and waits for the whole answer, which the hooks text and token receive as it
+ * comes. more: another question follows. The question must stay until close; *source borrows from
+ * the session until its next question. */
 fv_status fv_session_ask(fv_session *t, const char *question, bool more, const fv_ask_hooks *hooks,
                          fv_report_source *source, fv_report *report);
 

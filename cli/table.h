@@ -1,8 +1,8 @@
 #ifndef FOVEA_CLI_TABLE_H
 #define FOVEA_CLI_TABLE_H
 
-/* TABLE of text: cells go in row by row, and each column is as wide as its widest cell. The first
- * column stands left, the others right. ASCII. */
+/* TABLE of text: cells are added row by row, and each column is as wide as its widest cell. The
+ * first column is left-aligned, the others right-aligned. ASCII. */
 #include <stdint.h>
 #include <stdio.h>
 
@@ -20,7 +20,7 @@ typedef struct fv_table {
 void fv_table_init(fv_table *t, int32_t n_col);
 void fv_table_fini(fv_table *t);
 
-/* The next cell, of the next row when this one is full. A failure is told by print. */
+/* The next cell, of the next row when this one is full. Failures are reported by print. */
 void fv_table_cell(fv_table *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* "-" where there is no number (NAN). */

@@ -12,7 +12,7 @@ extern "C" {
 
 enum {
     FV_CONVERSATION_ID_BYTES = 16,   /* at the beginning of a conversation's name: the worker's */
-    FV_CONVERSATION_BYTES_MAX = 80,  /* behind it comes the name of the worker that has it */
+    FV_CONVERSATION_BYTES_MAX = 80,  /* followed by the name of the worker that has it */
     FV_REQUEST_BYTES_MAX = 64 << 20, /* a whole GenerateRequest */
     FV_REQUEST_TOKENS_DEFAULT = 128, /* when neither the request nor the model says */
 };

@@ -1,20 +1,19 @@
 #ifndef FOVEA_ROUTER_BALANCER_H
 #define FOVEA_ROUTER_BALANCER_H
 
-/* CHOOSE: which worker gets a request. Two are drawn at random and the better one is taken: almost
- * as even as taking the best of all, and reports that are a little old do not send everybody to
- * the same one (Mitzenmacher, "The Power of Two Choices", 2001).
+/* BALANCER: which worker gets a request. Two are drawn at random and the better one is taken:
+ * almost as even as taking the best of all, and slightly outdated reports do not send all requests
+ * to the same one (Mitzenmacher, "The Power of Two Choices", 2001).
  *
- *   decode worker    better: the smaller part of its KV would be taken; then fewer requests
+ *   decode worker    better: a smaller share of its KV would be used; then fewer requests
  *   prefill worker   better: the first token is expected in less than half the time; then fewer
  *                    requests
  *
- * Other routers use the same workers, so what is known of their room is a guess: the worker's last
- * report, and what was sent to it from here. The worker decides. One that refuses for want of room
- * is left alone until it reports again.
+ * Other routers use the same workers, so their free memory is estimated: from the worker's last
+ * report, and what was sent to it from here. The worker decides. One that refuses for lack of
+ * memory is left alone until it reports again.
  *
- * No state; what is drawn comes from the system, so that nobody learns of one choice what the next
- * will be. */
+ * No state; random numbers come from the system, so that choices cannot be predicted. */
 #include "router/deadline.h"
 #include "router/registry.h"
 
@@ -33,7 +32,7 @@ typedef struct fv_constraints {
     bool alone;            /* and by no means */
     const char *exclude;   /* a worker that has just failed; "": none */
     bool exclude_strictly; /* not even when there is no other */
-    /* When nobody else can: the one whose rest (router/breaker.h) ends first, before it has. */
+    /* If no other can: the one whose backoff (router/breaker.h) ends first, before it has. */
     bool wake;
     double now_s;
     /* Prefill: what there is to do, for workers that are not alike. NULL: it does not matter. */
@@ -41,25 +40,25 @@ typedef struct fv_constraints {
     const fv_work *work;
 } fv_constraints;
 
-/* Has it room for what is wished for? Bytes are a bound, and may be above all that there is: then
- * the least that they can be counts; and pixels may be, where none wait. Whether it can be done is
- * the worker's own word, which knows the exact number. */
+/* Has it enough memory for the constraints? Bytes are a bound, and may be above its capacity: then
+ * their minimum counts; and pixels may be, if none wait. The worker itself decides, because it
+ * knows the exact number. */
 bool fv_registered_worker_has_room(const fv_registered_worker *w,
                                    const fv_constraints *constraints);
 
-/* A worker that is ready and has room; NULL when there is none now. */
+/* A worker that is ready and has enough memory; NULL when there is none now. */
 fv_registered_worker *fv_balance(const fv_registry *m, const fv_constraints *constraints);
 
-/* Where the first request of the queue waits for room when no decode worker has any, so that the
- * worker knows how old it is: requests of other routers do not overtake it there
+/* Where the first request of the queue waits for memory when no decode worker has enough, so that
+ * the worker knows its age: requests of other routers do not overtake it there
  * (decode-worker/schedule/opens.h). The one that is least full, and where none of ours waits yet;
- * NULL when there is none such. */
+ * NULL when there is none. */
 fv_registered_worker *fv_balance_to_wait(const fv_registry *m, const fv_constraints *constraints);
 
 /* The largest KV that a worker of this role says it has; 0: there is none, or one does not say. */
 uint64_t fv_choose_largest(const fv_registry *m, Fovea__Inference__V1__Role role);
 
-/* Is there anybody at all? Room does not matter here. */
+/* Is there any worker at all? Memory does not matter here. */
 typedef enum fv_availability {
     FV_AVAILABILITY_NONE = 0, /* no worker of this role is ready */
     FV_AVAILABILITY_RESTING,  /* all that are have failed lately */

@@ -1,19 +1,19 @@
 #ifndef FOVEA_ROUTER_DEADLINE_H
 #define FOVEA_ROUTER_DEADLINE_H
 
-/* DEADLINE: will a request be answered in time? A late answer is worth nothing to its client and
- * costs as much as one in time, so a fleet that begins what it cannot finish answers nobody when it
- * is overloaded. The question is asked when a request
+/* DEADLINE: will a request be answered in time? A late answer is worthless to its client and
+ * costs as much as one in time, so an overloaded fleet that starts what it cannot finish answers
+ * nobody. The estimate is made when a request
  *
- *     comes         no: it is refused at once, and told when to come again
- *     waits         no, even if it were next: it is ended, before it costs anything
- *     has its turn  likewise
+ *     arrives       too late: it is refused at once, with a retry hint
+ *     waits         too late even if it were next: it is ended, before it costs anything
+ *     is next       likewise
  *
  * and never again: an answer that has begun goes on until its deadline. The queue itself stays in
- * the order in which requests came. With the hopeless ones kept out of it, putting the most urgent
- * first would serve no more of them, and whoever is patient could wait for ever.
+ * the order of arrival. Without hopeless requests in it, serving the most urgent
+ * first would not serve more of them, and patient requests could starve.
  *
- * Pure functions of the members and of what was measured (router/estimate.h). */
+ * Pure functions of the workers and of measured times (router/estimate.h). */
 #include "router/estimate.h"
 #include "router/registry.h"
 
@@ -32,7 +32,7 @@ typedef struct fv_outlook {
 double fv_deadline_prefill_s(const fv_estimate *e, const fv_registered_worker *p, const fv_work *w);
 double fv_deadline_decode_s(const fv_estimate *e, const fv_registered_worker *d, const fv_work *w);
 
-/* Behind the work `ahead` in the queue, then on the fastest of the ready workers. */
+/* After the work `ahead` in the queue, on the fastest of the ready workers. */
 fv_outlook fv_deadline_look(const fv_estimate *e, const fv_registered_worker *first,
                             const fv_work *ahead, const fv_work *w);
 

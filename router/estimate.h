@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-/* What a request asks of the fleet, in tokens. */
+/* The work of a request for the fleet, in tokens. */
 typedef struct fv_work {
     uint64_t prompt, answer;
 } fv_work;

@@ -21,8 +21,9 @@ typedef struct fv_relay_facts {
     const char *prefill_worker, *decode_worker; /* names; "" when there was none. Borrowed. */
 } fv_relay_facts;
 
-/* *out has the prefill worker's half where both say something. Either may be NULL: the other one is
- * all then. Lists and strings are borrowed from halves and facts, new ones lie in the arena. */
+/* Where both halves have a field, *out has the prefill worker's. Either may be NULL: *out is the
+ * other one then. Lists and strings are borrowed from halves and facts, new ones are in the
+ * arena. */
 fv_status fv_report_merge(const Fovea__Inference__V1__Report *prefill,
                           const Fovea__Inference__V1__Report *decode, const fv_relay_facts *facts,
                           fv_arena *arena, Fovea__Inference__V1__Report *out);

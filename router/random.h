@@ -1,7 +1,7 @@
 #ifndef FOVEA_ROUTER_RANDOM_H
 #define FOVEA_ROUTER_RANDOM_H
 
-/* Random numbers that nobody needs to be unable to guess, such as jitter; all others come from
+/* Random numbers that may be predictable, such as jitter; all others come from
  * common/random.h. */
 #include <stdint.h>
 

@@ -1,9 +1,9 @@
 #ifndef FOVEA_ROUTER_REGISTRY_H
 #define FOVEA_ROUTER_REGISTRY_H
 
-/* MEMBERS: the workers of the fleet. Each holds a Join call open; the call is its membership.
+/* REGISTRY: the workers of the fleet. Each holds a Join call open; the call is its membership.
  *
- *                 joined                    report says so
+ *                 joined                    its report
  *     (none) ----------------> READY <--------------------> UNHEALTHY
  *                                |  \----------> DRAINING <---'
  *                                |                  |
@@ -12,8 +12,8 @@
  *                                v                  v
  *                               LOST -FORGET_S-> (none)
  *
- * Who joins has proved that it knows the fleet's secret (auth/join_proof.h), and nobody gets a name
- * that a connected worker has. Loop thread. */
+ * A worker that joins has proved that it knows the fleet's secret (auth/join_proof.h); the name of
+ * a connected worker is refused to others. Loop thread. */
 #include "auth/call_token.h"
 #include "fleet.pb-c.h"
 #include "router/breaker.h"
@@ -54,8 +54,8 @@ typedef struct fv_registered_worker {
     /* Requests that it had besides ours when it last reported: other routers' */
     int32_t n_foreign;
     fv_pace pace;      /* as our requests measured it */
-    int32_t n_waiting; /* requests of ours that wait there for room (fv_balance_to_wait) */
-    bool full;         /* it refused one for want of room, and has not reported since */
+    int32_t n_waiting; /* requests of ours that wait there for memory (fv_balance_to_wait) */
+    bool full;         /* it refused one for lack of memory, and has not reported since */
 } fv_registered_worker;
 
 typedef struct fv_registry fv_registry; /* opaque */
@@ -66,7 +66,7 @@ typedef struct fv_registry_options {
     const char *router_id; /* unlike any other router's; borrowed */
     uint32_t report_ms;    /* workers report this often */
     uint32_t silence_ms;   /* and are lost after so long without */
-    /* A worker came, or has reported: there may be room now. */
+    /* A worker joined or reported: there may be free memory now. */
     void (*on_change)(void *user);
     /* It is not there any more: forget it, its memory goes after this. Everything on it is lost if
      * it is LOST; one that is DRAINING has left by itself, and says elsewhere how its calls end. */
@@ -83,8 +83,8 @@ void fv_registry_close(fv_registry *m); /* the server has stopped; NULL is fine 
  * they are. */
 fv_rpc_service fv_registry_service(fv_registry *m);
 
-/* Tells all workers that this router ends when its requests have: they stay until then, and join
- * another one at its address. */
+/* Tells all workers that this router ends when its requests are done: they stay until then, and
+ * join another one at its address. */
 void fv_registry_farewell(fv_registry *m);
 
 /* Finds those that are silent for too long, forgets those that were lost long ago, and ends joins

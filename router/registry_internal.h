@@ -1,13 +1,14 @@
 #ifndef FOVEA_ROUTER_REGISTRY_INTERNAL_H
 #define FOVEA_ROUTER_REGISTRY_INTERNAL_H
 
-/* The fleet, as its two files share it; nobody else includes this.
+/* Shared by the two files of the registry only.
  *
- *   join.c       the calls of Fleet.Join: proofs, introductions, who may come in
- *   registry.c    the list of those who are in */
+ *   join.c       the calls of Fleet.Join: proofs, introductions, admission
+ *   registry.c   the list of members */
 #include "router/registry.h"
 
-typedef struct fv_join fv_join; /* a call of Fleet.Join; join.c's own, lives as long as the call */
+/* a call of Fleet.Join; private to join.c, lives as long as the call */
+typedef struct fv_join fv_join;
 
 struct fv_registry {
     fv_registry_options opt;

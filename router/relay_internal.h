@@ -1,15 +1,15 @@
 #ifndef FOVEA_ROUTER_RELAY_INTERNAL_H
 #define FOVEA_ROUTER_RELAY_INTERNAL_H
 
-/* A request and its attempts, as the files of the relay share them; nobody else includes this.
+/* A request and its attempts; shared by the files of the relay only.
  *
- *   generate.c   the client's call: brings a request, and is told by it
+ *   generate.c   the client's call: brings a request, and is notified by it
  *   relay.c      the list of requests: queue, dispatch, limits, the end
- *   attempt.c    the calls to two workers on behalf of a request
- *   replay.c     what becomes of a request whose attempt has failed
- *   watch.c      whether it gets on where it is
- *   blame.c      whether it is the request that workers are lost over
- *   answer.c     events to the client, and what it has got of them */
+ *   attempt.c    the calls to two workers for a request
+ *   replay.c     what follows when a request's attempt has failed
+ *   watch.c      whether it makes progress
+ *   blame.c      whether the request causes the loss of workers
+ *   answer.c     events to the client, and what it has received of them */
 #include "handoff.pb-c.h"
 #include "inference.pb-c.h"
 #include "router/admit.h"
@@ -45,7 +45,7 @@ typedef struct fv_attempt {
     Fovea__Inference__V1__FinishReason finish; /* the answer ends with the first token, or did */
     bool decoding;                             /* a token came of the decode worker */
     bool prefill_done;                         /* nothing more is expected of it */
-    bool waited;                               /* for room at the decode worker */
+    bool waited;                               /* waiting for memory at the decode worker */
     double token_s; /* when the last token came; 0: the time to the next says nothing */
     const fv_report_message *report;     /* the prefill worker's half, if it came */
     const fv_finished_message *finished; /* the decode worker's word */
@@ -74,8 +74,9 @@ struct fv_request {
     fv_attempt *attempt; /* RUNNING; else NULL */
 
     double arrived_s, started_s, first_s; /* started: the first attempt. 0: not yet */
-    double exclude_until_s; /* so long not by who has failed, even if nobody else is */
-    double no_worker_s;     /* since then there is no worker for it; 0: there is */
+    /* for this time not on the worker that failed, even if it is the only one */
+    double exclude_until_s;
+    double no_worker_s; /* since then there is no worker for it; 0: there is */
 
     /* What the client has got. */
     bool accepted;
@@ -130,8 +131,8 @@ void fv_request_end(fv_request *r);
 /* Ends it for the client, with fv_last_error when st is a failure. Again is fine. */
 void fv_request_finish(fv_request *r, fv_status st);
 
-/* Would a request that comes now be answered in time? FV_EBUSY or FV_ENOMEM when not; the call is
- * told when to come again. Before the message is read w is {0}: it may be anything. */
+/* Would a new request be answered in time? FV_EBUSY or FV_ENOMEM when not, with a retry hint on the
+ * call. Before the message is read w is {0}: it may be anything. */
 fv_status fv_relay_check_time(fv_relay *relay, fv_rpc_call *client, const fv_work *w);
 
 double fv_request_left_ms(const fv_request *r, double now_s);      /* until its time is over */
@@ -151,7 +152,7 @@ void fv_attempt_abandon(fv_attempt *a);
 /* The client reads again. */
 void fv_attempt_resume(fv_attempt *a);
 
-/* It waits for room at its decode worker, which has not promised any. */
+/* It waits for memory at its decode worker, which has not granted any. */
 bool fv_attempt_waits(const fv_attempt *a);
 
 /* A worker is gone (on_gone in router/registry.h), which may be one of its two. */
@@ -172,12 +173,12 @@ typedef struct fv_failure {
 /* Does such a failure say that a worker is not well? */
 bool fv_failure_counts(fv_status st);
 
-/* The request has no attempt: it is told, waits for room, or is tried again. */
+/* The request's attempt is over: it ends, waits for memory, or is tried again. */
 void fv_request_failed(fv_request *r, const fv_failure *f);
 
 /* ---- watch.c ---------------------------------------------------------------------------- */
 
-/* Finds requests that stand still, and workers that hang: other workers take over. */
+/* Finds requests without progress, and workers that hang: other workers take over. */
 void fv_watch_tick(fv_relay *relay, double now_s);
 
 /* ---- blame.c ---------------------------------------------------------------------------- */

@@ -17,7 +17,7 @@ typedef struct fv_portion {
 } fv_portion;
 
 typedef struct fv_reservation {
-    fv_registered_worker *worker; /* borrowed; NULL: given back, or the worker is gone */
+    fv_registered_worker *worker; /* borrowed; NULL: released, or the worker is gone */
     fv_portion of;
     uint64_t prompt; /* tokens that it is to prefill for us yet */
     uint64_t ahead;  /* when it was taken: these, and those of requests before us */
@@ -28,8 +28,8 @@ typedef struct fv_reservation {
     uint64_t work;
     double moved_s;
     bool trial;                        /* of its breaker */
-    bool waits;                        /* there is no room for it yet, as far as is known here */
-    char name[FV_WORKER_NAME_MAX + 1]; /* stays when the place is given back; "" never taken */
+    bool waits;                        /* it has not enough memory yet, as far as is known here */
+    char name[FV_WORKER_NAME_MAX + 1]; /* stays when the reservation is released; "" never made */
 } fv_reservation;
 
 typedef enum fv_outcome {
@@ -40,10 +40,9 @@ typedef enum fv_outcome {
 
 void fv_reservation_take(fv_reservation *x, fv_registered_worker *w, const fv_portion *of,
                          double now_s);
-void fv_reservation_wait(
-    fv_reservation *x); /* it was taken where there is no room; until it is resized */
+void fv_reservation_wait(fv_reservation *x); /* made without free memory; until it is resized */
 void fv_reservation_full(
-    fv_reservation *x); /* the worker has no room: it is left alone until it reports */
+    fv_reservation *x); /* the worker lacks memory: it is left alone until it reports */
 void fv_reservation_resize(fv_reservation *x, uint64_t bytes); /* now the exact number is known */
 /* A prompt of so many tokens is to be prefilled there; and it was, or will not be. */
 void fv_reservation_queue(fv_reservation *x, uint64_t prompt);

@@ -1,9 +1,9 @@
 #ifndef FOVEA_ROUTER_ROUTER_H
 #define FOVEA_ROUTER_ROUTER_H
 
-/* THE ROUTER: the Inference service for clients and the Fleet service for workers, with what stands
- * behind both: registry.h (the workers), admit.h (is the request right), deadline.h (in time), relay.h
- * (the queue), balancer.h and breaker.h (which workers), reservation.h (what is taken of them),
+/* THE ROUTER: the Inference service for clients and the Fleet service for workers, and their
+ * parts: registry.h (the workers), admit.h (is the request valid), deadline.h (in time), relay.h
+ * (the queue), balancer.h and breaker.h (which workers), reservation.h (what is reserved on them),
  * generate.h (the client's call), merge.h (the report). Loop thread. */
 #include "auth/mac.h"
 #include "rpc/server.h"
@@ -23,7 +23,8 @@ typedef struct fv_router_options {
     int32_t replays;     /* how often another pair may take over a request */
     uint32_t report_ms;  /* workers report this often */
     uint32_t silence_ms; /* and are lost after so long without */
-    int64_t stall_ms;    /* and hang, when a request that they work on stands still for so long */
+    /* and hang, when a request that they work on makes no progress for this time */
+    int64_t stall_ms;
     /* Whether requests can be served now; said when it changes, at first not. */
     void (*on_serving)(void *user, bool serving);
     void *user;
@@ -32,15 +33,15 @@ typedef struct fv_router_options {
 fv_status fv_router_open(fv_bridge *bridge, const fv_router_options *opt, fv_router **out);
 
 fv_rpc_service fv_router_clients_service(fv_router *r); /* Inference */
-/* Fleet, for a listener of its own: that of clients must not have it. Its server stops behind
- * theirs, so that requests that are here keep their workers. */
+/* Fleet, for a listener of its own: clients must not reach it. Its server stops after
+ * the others, so that running requests keep their workers. */
 fv_rpc_service fv_router_fleet_service(fv_router *r);
 
-/* The end begins: new requests are sent away for FV_ROUTER_REFUSE_MS, and told to come back when
- * the listeners are closed; those that are here go on. */
+/* Shutdown begins: new requests are refused for FV_ROUTER_REFUSE_MS, and told to retry when
+ * the listeners are closed; accepted ones go on. */
 enum { FV_ROUTER_REFUSE_MS = 300 };
 void fv_router_drain(fv_router *r);
-/* Its listeners are closed: workers may join whoever comes to its address next, and go on to report
+/* Its listeners are closed: workers may join the next router at its address, and go on to report
  * here while requests are finished. */
 void fv_router_farewell(fv_router *r);
 bool fv_router_idle(const fv_router *r); /* no request is here, nor on its way to a worker */

@@ -31,7 +31,7 @@ fv_tensor bench_host_tensor(fv_dtype dtype, int32_t rows, int32_t cols);
 typedef fv_status bench_work(void *arg, int32_t call);
 
 /* Seconds of a call, between events of the device: median over rounds of the mean over `calls`,
- * which are issued one behind the other. */
+ * which are issued one after the other. */
 double bench_seconds(bench_work *work, void *arg, int32_t calls);
 double bench_median(double *t, int32_t n); /* sorts t */
 

@@ -1,22 +1,22 @@
 #ifndef FOVEA_DECODE_WORKER_CONVERSATIONS_CONVERSATIONS_H
 #define FOVEA_DECODE_WORKER_CONVERSATIONS_CONVERSATIONS_H
 
-/* CONVERSATIONS: what a worker holds of each, while it answers and, if asked to, afterwards.
+/* CONVERSATIONS: the KV that a worker holds of each, during an answer and, if requested, after it.
  *
- *            begin            keep                  expire, forget, no room, refuse
+ *            begin            keep                  expire, forget, evict, refuse
  *     (none) -----> IN USE ---------> KEPT under an id ------------------------> (gone)
  *                    |  ^  '-- end --> (gone)   |
  *                    |  '------- resume --------'
  *                    '---------- pause ---------> KEPT as before: nothing was added to it
  *
- * An id names a conversation as it was at the end of one answer. When the next one goes on from
- * there, the id stands for nothing any more, and what is kept then has another: a question that is
- * sent twice is not asked twice.
+ * An id names a conversation as it was at the end of one answer. When the next answer resumes it,
+ * the id becomes invalid, and what is kept then has a new one: a question that is
+ * sent twice is not answered twice.
  *
- * What is kept lasts for its lease at most. It may have bytes_max in all; when a conversation comes
- * that does not fit beside the others, those that were kept the longest ago go: whoever comes back
- * to one sends the whole of it again. One that is larger than bytes_max by itself is not kept. To
- * make room for new hand-offs, nothing that is kept is let go.
+ * A conversation is kept for its lease at most. All together may have bytes_max; when a new one
+ * does not fit, those that were kept the longest ago are dropped, and their clients send the whole
+ * conversation again. One that is larger than bytes_max by itself is not kept. Kept conversations
+ * are not dropped for new hand-offs.
  *
  * One thread, that of the KV pool, owns a table. */
 #include "decode-worker/evict/evict.h"
@@ -66,7 +66,7 @@ double fv_conversations_keep(fv_conversations *t, fv_conversation *x, const int3
 
 void fv_conversations_end(fv_conversations *t, fv_conversation *x); /* one in use */
 
-/* Lets a kept one go; one in use goes when it is given back. No such name is fine. */
+/* Drops a kept one; one in use is dropped when it is returned. An unknown id is fine. */
 void fv_conversations_forget(fv_conversations *t, const uint8_t id[16]);
 
 /* Lets all go that are kept and keeps none from now on: the worker is about to leave. */

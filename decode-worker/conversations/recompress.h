@@ -1,39 +1,39 @@
 #ifndef FOVEA_DECODE_WORKER_CONVERSATIONS_RECOMPRESS_H
 #define FOVEA_DECODE_WORKER_CONVERSATIONS_RECOMPRESS_H
 
-/* RECOMPRESS: keys of text that came after the prompt join the factors of the prompt's
+/* RECOMPRESS: compresses keys of text after the prompt together with the prompt's compressed keys
  * (pack=svd,compress_text=keys,recompress=T_p; AttentionPack, CVPR 2026, algorithm 1).
  *
- *   factors of n rows --at their full rank--> K~ [n, Hkv D] --.
- *                                                              +--> M --fv_factorise--> U' B'
- *   w rows that wait in pages --turned to their anchors--------'
- *   values of both, as rows --> values of n + w rows, every bit kept
+ *   factors of n tokens --at their full rank--> K~ [n, Hkv D] --.
+ *                                                               +--> M --fv_factorise--> U' B'
+ *   w uncompressed tokens --rotated to their anchors------------'
+ *   values of both, uncompressed --> values of n + w tokens, every bit kept
  *
  * With K what the network computed, and U' B' the new factors,
  *
- *     ||K - U' B'|| <= ||K - (K~ and the rows that waited)|| + ||M - U' B'||
+ *     ||K - U' B'|| <= ||K - (K~ and the uncompressed keys)|| + ||M - U' B'||
  *
- * so each time adds what that factorization leaves out, and what was lost comes to no more than the
- * sum; rounding to `bits` adds its own each time. Where the policy asks for a share of the squared
- * norm (`energy`), each time may leave that much of the rows that are new. (The paper's algorithm
- * takes what the last step read, partly at a lower rank, which loses more; its code factors again
- * with every token once T_p have come, and lowers the rank to D.)
+ * so each compression adds its own error, and the total error is at most the
+ * sum; rounding to `bits` adds its own each time. If the policy asks for a share of the squared
+ * norm (`energy`), each time may lose that much of the new tokens. (The paper's algorithm
+ * compresses what the last step read, partly at a lower rank, which loses more; its code factors
+ * again with every token after T_p, and lowers the rank to D.)
  *
- * WHEN. At the end of a turn, if its conversation is to be kept, and never while an answer runs; in
+ * WHEN. At the end of a turn whose conversation is to be kept, and never during an answer; in
  * layers where
  *
- *     T_p rows wait or more,
- *     n + w rows are worth it, as the prompt's had to be (`gain`), and
- *     the new block takes less than what it replaces: the block that is there and whole pages.
+ *     at least T_p tokens are uncompressed,
+ *     compressing n + w tokens is worth it, as for the prompt (`gain`), and
+ *     the new block takes less memory than the old block and the blocks of uncompressed tokens.
  *
- * That is a function of the conversation alone: of its rows, never of who else is served or of how
- * full the pool is, which a smaller block never asks for anything. So the same turns have the same
- * bits wherever they run. A layer whose prompt was too short to be packed is packed when it has
- * become long enough. An answer that is taken up again by another worker ends on the same rows, and
- * is recompressed as it would have been; a conversation that is sent again as a whole is a new
- * prompt, whose text keys are factored at once, from rows.
+ * This depends on the conversation alone, never on other requests or on the state of the pool, from
+ * which a smaller block needs nothing. So the same turns have the same bits wherever they run. A
+ * layer whose prompt was too short to be compressed is compressed when it has become long enough.
+ * An answer that continues on another worker ends with the same tokens, and is recompressed as it
+ * would have been; a conversation that is sent again as a whole is a new prompt, whose text keys
+ * are compressed at once.
  *
- * Visual tokens stay as they are: a kept conversation goes on without new images.
+ * Visual tokens stay as they are: a kept conversation gets no new images.
  *
  * The computing thread. */
 #include "model/net/decoder.h"
@@ -55,8 +55,8 @@ typedef struct fv_recompress {
     int32_t layer; /* private: the next one to look at */
 } fv_recompress;
 
-/* At the end of a turn, behind which nothing more is added to the store: gives back what was
- * reserved for more rows. False: there is nothing to be done. */
+/* At the end of a turn, after which nothing is added to the store: releases what was
+ * reserved for more tokens. False: nothing to do. */
 bool fv_recompress_begin(fv_recompress *r, const fv_text_keys *keys, fv_kv *kv);
 
 /* Does one layer, and those that borrow its keys. *more: there is another; between two calls

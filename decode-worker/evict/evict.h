@@ -1,13 +1,13 @@
 #ifndef FOVEA_DECODE_WORKER_EVICT_EVICT_H
 #define FOVEA_DECODE_WORKER_EVICT_EVICT_H
 
-/* EVICT: what an answer lets go of its store as it grows. One file per method in evict/, one row
+/* EVICT: drops KV entries of an answer as it grows. One file per method in evict/, one row
  * each in policy/methods.def; evict.c makes the table from those rows.
  *
- * The clock is t, the tokens that were generated on these rows: 1 when the first token, chosen
- * behind the prompt, runs. It goes on through the answers of a kept conversation, as what was let
- * go does not come back; the rows of later questions do not count. An answer that was broken off
- * and is taken up by another worker goes on at the t where it was, and its layers hold what they
+ * The clock is t, the number of tokens generated: 1 when the first token, chosen after
+ * the prompt, runs. It goes on through the answers of a kept conversation, because evicted entries
+ * do not come back; tokens of later questions do not count. An answer that was interrupted
+ * and continues on another worker continues at its t, and its layers hold what they
  * held. A conversation that is sent again as a whole is a new prompt, and begins at 1.
  *
  * The computing thread. */
@@ -24,7 +24,7 @@ typedef struct fv_evict_method {
 struct fv_evict {
     const fv_evict_method *method; /* NULL: everything stays */
     fv_params params;              /* the method's are its member */
-    fv_accum_rule accum;           /* of methods whose rows write down what they are paid */
+    fv_accum_rule accum;           /* of methods with an attention-score accumulator */
     bool answers;                  /* the row of a token runs next, and not those of a question */
     int32_t before;                /* tokens of the answers before this one, on the same rows */
     int32_t t;                     /* of the last step */

@@ -1,8 +1,8 @@
 #ifndef FOVEA_DECODE_WORKER_RECEIVE_INTERNAL_H
 #define FOVEA_DECODE_WORKER_RECEIVE_INTERNAL_H
 
-/* One hand-off that is being received: what receive.c (grants, the sink) and stream.c
- * (sections to rows) and packed.c (sections to factors) share, and nobody else. */
+/* One hand-off that is being received: shared by receive.c (grants, the sink), stream.c
+ * (sections to KV entries) and packed.c (sections to compressed blocks) only. */
 #include "decode-worker/receive/receive.h"
 #include "model/net/kv_packed.h"
 #include "policy/plan/packed_shape.h"
@@ -38,7 +38,7 @@ typedef struct fv_import {
     int32_t head;   /* whose rows come next */
     uint32_t *rows; /* [N, Hkv, FV_N_SEG] as ROWS said */
     bool ranked;    /* RANK came for the layer whose ROWS are due */
-    int32_t *mask;  /* [N] as VEIL said: masked image tokens at the end of each head */
+    int32_t *mask;  /* [N] from the section VEIL: masked visual tokens at the end of each head */
     uint8_t *seen;  /* [prompt tokens] which positions of a head in any order came; or NULL */
     uint64_t n_rows, bytes_visual; /* announced so far */
     int32_t n_reused_text;         /* layers that LEAD gave another's text keys */
@@ -59,7 +59,8 @@ fv_status fv_import_begin_packed(fv_import *l, const fv_section *s);
 /* How long the packed layer's section that is due must be. */
 fv_status fv_import_packed_length(const fv_import *l, const fv_section *s, uint64_t *want);
 
-/* PACK came: it is checked against prompt and grant, and the layer gets room for its factors. */
+/* PACK arrived: it is checked against prompt and grant, and memory for the layer's compressed block
+ * is allocated. */
 fv_status fv_import_take_packed(fv_import *l, const fv_section *s);
 
 /* The next bytes of a factor, to their place. */
@@ -91,10 +92,10 @@ void fv_import_close(fv_import *l); /* NULL is fine */
 
 fv_status fv_import_read(fv_import *l, const fv_piece *piece, int32_t n);
 
-/* The same of bytes that lie on the store's device. */
+/* The same for bytes on the store's device. */
 fv_status fv_import_read_oob(fv_import *l, const void *bytes, size_t n, uint32_t crc);
 
-/* The stream is whole: gives back what was too much. */
+/* The stream is complete: releases surplus memory. */
 fv_status fv_import_finish(fv_import *l);
 
 #endif

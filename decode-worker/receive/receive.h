@@ -3,15 +3,15 @@
 
 /* RECEIVE: hand-offs from prefill workers become requests that can be decoded.
  *
- *   offer  checks that the sender fits this worker, reserves pages for prompt and answer and sets
- *          the image tokens' bytes aside, then gives a grant
- *   frame  is checked against the grant, then its sections are checked and copied to their places
- *   commit gives back what was reserved and not needed; the request waits for its ticket
- *   claim  gives it to whoever brings the ticket
+ *   offer  checks that the sender is compatible, reserves memory for prompt and answer, and gives a
+ *          grant
+ *   frame  is checked against the grant; its sections are checked and copied to their places
+ *   commit releases reserved memory that is not needed; the request waits for its ticket
+ *   attach gives it to the caller with the ticket
  *
- * The first three are called by a transport, through the sink. Whatever is wrong ends the hand-off
- * with everything it held, and is counted by reason; so does a deadline, without a word from the
- * peer. Memory is taken for what was granted and never for what a sender says beyond that.
+ * The first three are called by a transport, through the sink. Any error ends the hand-off, frees
+ * everything it held, and is counted by reason; so does a deadline, without a message from the
+ * peer. Memory is limited to what was granted, whatever a sender sends.
  *
  * One thread, that of the pool, owns a receiver. */
 #include "handoff/transport.h"
@@ -20,7 +20,7 @@
 #include "text/sample.h"
 
 typedef struct fv_receiver_options {
-    fv_kv_pool *pool;     /* borrowed; where requests come to lie */
+    fv_kv_pool *pool;     /* borrowed; for the memory of requests */
     const char *model;    /* fingerprint of the checkpoint; borrowed */
     int32_t n_vocab;      /* ids that a text token may have */
     int32_t n_group;      /* query heads of a KV head */
@@ -46,9 +46,9 @@ void fv_receiver_close(fv_receiver *r); /* ends what is under way; NULL is fine 
 
 fv_sink *fv_receiver_sink(fv_receiver *r); /* borrowed, lives as long as the receiver */
 
-/* The sink's offer in parts, for those who let others wait (decode-worker/schedule/opens.h): whether
- * it could be granted at all, and its decode plan; room for it now, or NO_ROOM; its bytes of the
- * pool. None counts a refusal. */
+/* The sink's offer in parts, for a queue of waiting offers (decode-worker/schedule/opens.h):
+ * whether it could be granted at all, and its decode plan; memory for it now, or NO_ROOM; its bytes
+ * of the pool. None counts a refusal. */
 fv_status fv_receiver_check(const fv_receiver *r, const fv_hello *hello, fv_decode_plan *plan);
 fv_status fv_receiver_offer(fv_receiver *r, const fv_hello *hello, const fv_decode_plan *plan,
                             fv_grant *out);
@@ -78,7 +78,7 @@ typedef struct fv_received {
     fv_sampling sampling;
     fv_decode_plan plan;
     char *policy;         /* its text as it came, owned; for reports */
-    size_t bytes_surplus; /* reserved at grant time and given back */
+    size_t bytes_surplus; /* reserved at grant time and released */
 } fv_received;            /* {0} is empty and may be freed */
 
 void fv_received_free(fv_received *r);

@@ -1,29 +1,29 @@
 #ifndef FOVEA_DECODE_WORKER_SCHEDULE_OPENS_H
 #define FOVEA_DECODE_WORKER_SCHEDULE_OPENS_H
 
-/* OPENS: who gets room when there is not enough for all. An Open that finds none waits here, and
- * the oldest request is served first: a younger one that would fit does not overtake it, so small
- * requests cannot starve a large one, whichever routers they come from.
+/* OPENS: the order in which requests get memory when there is not enough for all. An Open that
+ * finds none waits here, and the oldest request is served first: a younger one that would fit does
+ * not overtake it, so small requests cannot starve a large one, whichever routers they come from.
  *
- *   ask --room, and nobody older waits--> settled: granted
+ *   ask --memory, and no older one waits--> settled: granted
  *    |
- *    '--> WAITING --room, and it is the oldest--> settled: granted
+ *    '--> WAITING --memory, and it is the oldest--> settled: granted
  *            |--until_s has passed-------------> settled: NO_ROOM
  *            '--drop, refuse-------------------> settled: CLOSED, NO_ROOM
  *
- * A request's age is counted from its arrival at its router; the routers say how long ago that was,
- * so no clocks are compared. What would not fit an empty pool is refused at once, and those that
- * wait are bounded in number and in time.
+ * A request's age is counted from its arrival at its router; the routers send how long ago that
+ * was, so no clocks are compared. A request that would not fit an empty pool is refused at once,
+ * and those that wait are bounded in number and in time.
  *
  * The computing thread. */
 #include "decode-worker/receive/receive.h"
 
 typedef struct fv_open fv_open;
 struct fv_open {
-    /* Set by whoever asks, and theirs until `settled` was called. */
+    /* Set by the caller, and the caller's until `settled` was called. */
     fv_hello hello; /* its texts likewise */
     double age_s;   /* of the request */
-    double wait_s;  /* for room, at most; 0: not at all */
+    double wait_s;  /* maximum time to wait for memory; 0: not at all */
     /* Once: `st` is FV_OK and `grant` is there, or fv_last_error says why not. `o` may be gone
      * after this. */
     void (*settled)(fv_open *o, fv_status st, const fv_grant *grant);
@@ -45,7 +45,7 @@ typedef struct fv_opens {
     fv_open *first; /* the oldest request */
     int32_t n;
     uint64_t bytes;    /* that those who wait ask for */
-    size_t used_then;  /* of the pool, when the first one last found no room */
+    size_t used_then;  /* of the pool, when the first one last found too little memory */
     int32_t live_then; /* and hand-offs */
     bool tried;        /* it has */
     bool refusing;     /* the worker ends */
@@ -53,15 +53,15 @@ typedef struct fv_opens {
 
 void fv_opens_ask(fv_opens *a, fv_open *o);
 
-/* Nobody wants it any more. One that is settled is fine. */
+/* Cancels it. One that is settled is fine. */
 void fv_opens_drop(fv_opens *a, fv_open *o);
 
-/* Serves those who wait, as far as there is room now; ends those whose time is over. Cheap while
- * nothing was given back. */
+/* Serves waiting requests as far as memory allows; ends those whose time is over. Cheap while
+ * no memory was freed. */
 void fv_opens_look(fv_opens *a);
-double fv_opens_next_s(const fv_opens *a); /* until the next time is over; HUGE_VAL: nobody waits */
+double fv_opens_next_s(const fv_opens *a); /* until the next time is over; HUGE_VAL: none waits */
 
-/* The worker ends: nobody waits here any more, now and later. */
+/* Shutdown: refuses all that wait, now and later. */
 void fv_opens_refuse(fv_opens *a);
 
 #endif

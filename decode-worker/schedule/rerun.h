@@ -22,7 +22,7 @@ typedef struct fv_rerun {
 /* Takes the row at `pos` out of every head. */
 fv_status fv_rerun_take_out(fv_rerun *a, fv_kv *kv, int32_t pos);
 
-/* Behind its run, which wrote it to every head: each holds it as often as it did. */
+/* After its run, which wrote it to every head: each holds it as often as before. */
 fv_status fv_rerun_put_back(fv_rerun *a, fv_kv *kv);
 
 void fv_rerun_free(fv_rerun *a); /* {0} is fine */

@@ -1,23 +1,23 @@
 #ifndef FOVEA_DECODE_WORKER_SCHEDULE_SCHEDULER_H
 #define FOVEA_DECODE_WORKER_SCHEDULE_SCHEDULER_H
 
-/* ANSWERS: from a ticket, or from a kept conversation, to the end of the answer, for all requests
+/* SCHEDULER: from a ticket, or from a kept conversation, to the end of the answer, for all requests
  * of a worker.
  *
  *   fv_scheduler_add --> WAITING -------> READY -------> RUNNING -------> SETTLING ---> over
- *                         |  committed    |  room in     |  last token     |  done
- *                         |  and claimed  |  the batch   |                 |
+ *                         |  committed    |  slot in     |  last token     |  done
+ *                         |  and attached |  the batch   |                 |
  *                         |               |              +-- it failed, or is not kept --> over
  *                         '---------------'--------------'-----------------'--> over, by drop,
- *                                                                               without a word
+ *                                                                               without a callback
  *
  *   WAITING   its hand-off is under way: whenever hand-offs have changed, the ticket is tried again
- *   READY     it has its conversation, and room for its rows; the batch is full
+ *   READY     it has its conversation, and memory for its tokens; the batch is full
  *   RUNNING   it is in the batch
- *   SETTLING  it is complete and to be kept, and keys of its text are factored anew (recompress.h):
- *             a layer between two steps, so that the others' tokens wait for no more than that
+ *   SETTLING  it is complete and to be kept, and its text keys are compressed again (recompress.h):
+ *             one layer between two steps, so other requests wait for no more
  *
- * A follow-up skips WAITING. Until it runs, its conversation is as it was, and stays kept if the
+ * A follow-up skips WAITING. Until it runs, its conversation is unchanged and stays kept if the
  * request ends; from then on the conversation ends with it, unless the answer is complete and is to
  * be kept.
  *
@@ -62,10 +62,10 @@ typedef struct fv_answer_report {
     uint8_t conversation[16]; /* by this name */
 } fv_answer_report;
 
-/* Made by whoever asks, and theirs: it must stay until `over` was called or it was dropped. What it
- * points to likewise. */
+/* Made and owned by the caller: it must stay until `over` was called or it was dropped. The same
+ * holds for what it points to. */
 typedef struct fv_answer {
-    const char *request_id; /* "": it is nobody's */
+    const char *request_id; /* "": none */
     bool follows;           /* a conversation that is kept; else a hand-off */
     fv_ticket ticket;
     int32_t n_replay; /* tokens before the first one of the hand-off, at the prompt's end */
@@ -94,7 +94,7 @@ typedef struct fv_answer {
     uint64_t rows_gone;              /* that the answers before it had let go */
     int32_t at_work;                 /* its place in the worker's pulse; 0: none */
     fv_rerun rerun;
-    fv_recompress again; /* while it settles */
+    fv_recompress again; /* while it is SETTLING */
 } fv_answer;
 
 typedef struct fv_scheduler_hooks {

@@ -1,7 +1,7 @@
 #ifndef FOVEA_DECODE_WORKER_SERVICE_INTERNAL_H
 #define FOVEA_DECODE_WORKER_SERVICE_INTERNAL_H
 
-/* What worker.c and the files service_*.c share, and nobody else. */
+/* Shared by worker.c and the files of this folder only. */
 #include <stdatomic.h>
 
 #include "common/jobs.h"
@@ -40,7 +40,7 @@ struct fv_decode_worker {
     atomic_ullong n_fallback; /* frames that were to come from device to device, and did not */
     fv_job drain;
     bool draining, is_drained;
-    fv_rpc_op drained; /* behind everything that the computing thread has posted */
+    fv_rpc_op drained; /* after everything that the computing thread has posted */
     void (*closed)(void *user);
     void *closed_user;
 };
@@ -56,7 +56,7 @@ fv_rpc_service fv_decode_service(fv_decode_worker *w);
 fv_status fv_ticket_read(const ProtobufCBinaryData *id, uint64_t epoch, fv_ticket *out);
 fv_status fv_conversation_read(const ProtobufCBinaryData *id, uint8_t out[16]);
 
-/* request.c: fills an answer that is {0}; what it points to lies in the arena. `context` is
+/* request.c: fills a request that is {0}; what it points to is in the arena. `context` is
  * the checkpoint's. */
 typedef Fovea__Handoff__V1__DecodeRequest fv_decode_message;
 fv_status fv_decode_request_read(const fv_decode_message *q, int32_t context, fv_arena *a,

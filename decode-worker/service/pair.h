@@ -1,8 +1,8 @@
 #ifndef FOVEA_DECODE_WORKER_SERVICE_PAIR_H
 #define FOVEA_DECODE_WORKER_SERVICE_PAIR_H
 
-/* PAIRS, the receiving side: what prefill workers send from device to device arrives in places, and
- * waits there until the stream of its hand-off (handoff.c) asks for it. Inside the worker;
+/* PEER LINKS, the receiving side: frames from prefill workers' devices arrive in slots, and
+ * wait there until the stream of their hand-off (handoff.c) takes them. Inside the worker;
  * loop thread. */
 #include "common/peer.h"
 #include "rpc/server.h"
@@ -32,7 +32,8 @@ typedef struct fv_peers_in {
     void (*none_left)(struct fv_decode_worker *w);
 } fv_peers_in;
 
-/* This turn of this pair, if it has arrived; it stays until it is given back. */
+/* The frame with this sequence number of this link, if it has arrived; it stays until it is
+ * released. */
 fv_peer_place *fv_peer_take(fv_peers_in *p, uint64_t number, uint64_t turn);
 void fv_peer_give(fv_peer_place *place);
 

@@ -27,8 +27,9 @@ typedef struct fv_push_came {
 fv_status fv_push_take(fv_sink *sink, fv_push_state *p, grpc_byte_buffer *message,
                        const fv_push_came *came, uint64_t *committed);
 
-/* The stream ends; `broken`: nobody is there any more. One that has not been committed is refused
- * (TRUNCATED) or given up; a broken one is given up even so, for its sender has not heard of it. */
+/* The stream ends; `broken`: the peer is gone. A hand-off that is not committed is refused
+ * (TRUNCATED) or given up; after a broken stream a committed one is given up too, because its
+ * sender has not been told. */
 fv_status fv_push_end(fv_sink *sink, fv_push_state *p, bool broken);
 
 #endif

@@ -5,23 +5,23 @@
  * decode-worker/schedule/scheduler.h.
  *
  *   [loop thread]                     jobs            [computing thread]
- *   handoff.c  Open           ------------->  opens: room now, or in its turn
+ *   handoff.c  Open           ------------->  opens: memory now, or in turn
  *                      Push, frames   ------------->            frame ... commit
  *                      Release        ------------->            abort
- *   decode.c   Decode         ------------->  claim, sequence, batch: join
- *                      tokens        <-------------   batch: step, while anybody is in it
+ *   decode.c   Decode         ------------->  attach, generation, batch: join
+ *                      tokens        <-------------   batch: step, while it is not empty
  *
  * Everything that computes, and the KV pool, belongs to the computing thread; every call belongs to
- * the loop thread. A client that goes away, a deadline, a lease that runs out: each frees what its
- * request held, without a word from anybody else.
+ * the loop thread. A client that disconnects, a deadline, an expired lease: each frees what its
+ * request held.
  *
  * What a Finished of Decode reports: n_generated (of the whole answer), bytes_visual_end,
  * bytes_text_end, bytes_tables_end, entries_evicted, recompressed, seconds_decode,
- * transfer.seconds_attach and decode_worker. The prefill worker reports the rest. A follow-up has no
- * prefill worker: its report also says n_prompt = n_text (the rows that ran before its first token:
- * the new ones, and the last answer's last token, which had been chosen and not run), bytes_raw,
- * bytes_bound, bytes_visual and bytes_text when they had run, seconds_prefill, seconds_queued for a
- * place in the batch, and the conversation's policy. */
+ * transfer.seconds_attach and decode_worker. The prefill worker reports the rest. A follow-up has
+ * no prefill worker: its report also has n_prompt = n_text (the tokens that ran before its first
+ * token: the new ones, and the last answer's last token, which had been chosen and not run),
+ * bytes_raw, bytes_bound, bytes_visual and bytes_text after they had run, seconds_prefill,
+ * seconds_queued for a slot in the batch, and the conversation's policy. */
 #include "common/liveness.h"
 #include "common/pulse.h"
 #include "decode-worker/receive/receive.h"
@@ -44,9 +44,9 @@ typedef struct fv_decode_options {
     const fv_peer_ops *pairs; /* how rows may come from device to device; NULL: they do not */
     int32_t pairs_most;       /* at a time */
     fv_grants_options grants; /* fv_grants_options_default() */
-    int32_t waiting_max;      /* Opens that wait for room; more are refused */
+    int32_t waiting_max;      /* Opens that wait for memory; more are refused */
     double wait_s_max;        /* so long at most */
-    /* Room was taken or given back, or others wait for it. Loop thread. May be NULL. */
+    /* Memory was taken or freed, or requests wait for it. Loop thread. May be NULL. */
     void (*on_change)(void *user);
     void *user;
 } fv_decode_options;
@@ -68,7 +68,7 @@ typedef struct fv_decode_load {
     uint32_t n_running, n_queued;
     uint64_t bytes_capacity; /* 0: no limit was set */
     uint64_t bytes_granted, bytes_held;
-    uint64_t bytes_waiting; /* that Opens which wait for room ask for */
+    uint64_t bytes_waiting; /* that waiting Opens ask for */
     uint32_t n_waiting;     /* those; part of n_queued */
     uint64_t bytes_kept;    /* of those held, by conversations that wait to go on */
     uint32_t n_kept;

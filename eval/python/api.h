@@ -44,7 +44,7 @@ int32_t fv_api_patches(const void *scenes, int32_t n, int32_t grid, void *out);
 
 /* Text of turns: per turn "task\tquestion\tanswer\trestated\n", the task as a number.
  *
- * Asks a task's question about scenes[n_image of the task]; text[cap]. 1 when the scenes do not
+ * Makes a task's question about scenes[n_image of the task]; text[cap]. 1 when the scenes do not
  * suit the task. */
 int32_t fv_api_ask(const void *scenes, int32_t task, uint64_t seed, char *text, size_t cap);
 

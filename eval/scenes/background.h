@@ -13,7 +13,7 @@ extern "C" {
 
 enum { FV_CLOUD_COARSE = 9, FV_CLOUD_FINE = 23 }; /* lattice cells along a side */
 
-/* Where a pixel of a row lies in a lattice: its cell, and how far through it, smoothed. */
+/* The cell of a lattice that a pixel of a row is in, and how far through it, smoothed. */
 typedef struct fv_cloud_step {
     int32_t cell;
     float weight;
@@ -31,7 +31,7 @@ typedef struct fv_background {
     fv_cloud_step in_coarse[FV_RENDER_SIDE_MAX], in_fine[FV_RENDER_SIDE_MAX]; /* [side] used */
 } fv_background;
 
-/* Draws what `look` stands for, for an image of `side` pixels (render.h has the range). */
+/* Draws the background `look` of an image of `side` pixels (render.h has the range). */
 void fv_background_init(fv_background *b, uint64_t look, int32_t side);
 
 /* Writes row `y` of the background: channel[3] of [side] floats, about 0 to 1. */

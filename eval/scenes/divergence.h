@@ -15,9 +15,10 @@ extern "C" {
  * measure of similar layers; its a and b are the last prompt row's attention, mean over heads.) */
 double fv_js_divergence(const float *a, const float *b, int32_t n);
 
-/* Blocks of neighbours that are alike, greedily from the first layer on: layer l joins the block of
- * l - 1 when S(l-1, l) < epsilon and the block has fewer than `cap` layers; else it leads one.
- * s [n_layer, n_layer]; source layer [n_layer] is written. Q Cache publishes neither number. */
+/* Blocks of adjacent layers that are alike, greedily from the first layer on: layer l joins the
+ * block of l - 1 when S(l-1, l) < epsilon and the block has fewer than `cap` layers; otherwise it
+ * starts one, as its source layer. s [n_layer, n_layer]; source layer [n_layer] is written. Q Cache
+ * publishes neither number. */
 void fv_alike_blocks(const double *s, int32_t n_layer, double epsilon, int32_t cap,
                      int32_t *source_layer);
 

@@ -1,16 +1,16 @@
 #ifndef FOVEA_EVAL_SCENES_FIT_H
 #define FOVEA_EVAL_SCENES_FIT_H
 
-/* FIT: a schedule of FitPrune (arXiv 2409.10197, its recipe), from what image tokens are paid at most
- * on some prompts. Pure functions: any thread.
+/* FIT: a schedule of FitPrune (arXiv 2409.10197, its recipe), from the maximum attention that
+ * visual tokens receive on some prompts. Pure functions: any thread.
  *
- * With x_lj = sum over text tokens i of max_h A_l[h, i, j] and y_lj the same over image tokens, a
- * budget a, and for each prompt the rows j that are left: layer l lets go of j when both sums of
- * what is gone by then, sum_{k gone or before j, ascending} x_lk <= a sum_k x_lk,   and with y
- * likewise, until the work of all prompts is down to 1 - target of what it is with every row The
- * schedule is the mean over prompts of how many rows leave behind each layer, rounded down; a is
- * the smallest, to 1 / 128, with which the target is met. x and y are those of a run that lets no
- * row leave; the authors run the network anew for each a, rows left out. */
+ * With x_lj = sum over text tokens i of max_h A_l[h, i, j] and y_lj the same over visual tokens, a
+ * budget a, and for each prompt the tokens j that are left: layer l drops j when both sums over the
+ * dropped tokens, sum_{k dropped or before j, ascending} x_lk <= a sum_k x_lk,   and with y
+ * likewise, until the work of all prompts is down to 1 - target of the work with all tokens. The
+ * schedule is the mean over prompts of how many tokens are dropped after each layer, rounded down;
+ * a is the smallest, to 1 / 128, with which the target is met. x and y are those of a run that
+ * drops no token; the authors run the network again for each a, with tokens dropped. */
 #include <stdint.h>
 
 #include "common/schedule.h"
@@ -25,10 +25,10 @@ typedef struct fv_fit_prompt {
     const float *x, *y; /* [n_layer, n] */
 } fv_fit_prompt;
 
-/* Multiply-adds that n image tokens of a layer cost, of which `left` are left behind it:
+/* Multiply-adds of a layer with n visual tokens, of which `left` are left after it:
  *   n row_in + n^2 pair + left row_out
- * projections to queries, keys and values; attention; output projection and FFN. The authors count
- * so: rows leave between attention and output projection. */
+ * projections to queries, keys and values; attention; output projection and FFN. As the authors
+ * count: tokens are dropped between attention and output projection. */
 typedef struct fv_fit_work {
     double row_in, pair, row_out;
 } fv_fit_work;

@@ -107,7 +107,7 @@ typedef struct fv_scene {
     fv_scene_written written;                 /* when n_written is 1 */
 } fv_scene;
 
-/* Row and column, 0 to 2, of the cell in which a coordinate lies. */
+/* Row and column, 0 to 2, of the cell of a coordinate. */
 static inline int32_t fv_scene_third(int32_t coordinate) { return coordinate * 3 / FV_SCENE_UNIT; }
 
 /* Which scene. Different keys have different seeds. */
@@ -121,7 +121,7 @@ typedef struct fv_scene_key {
 
 /* How full a scene is: for curricula, and for tasks that need something in particular. */
 typedef struct fv_scene_knobs {
-    int32_t object_min, object_max; /* 1 to 9; fewer where numbers leave no room */
+    int32_t object_min, object_max; /* 1 to 9; fewer where numbers take the space */
     int32_t number_min, number_max; /* 0 to 3 */
     int32_t written_percent;        /* how many scenes of 100 have a handwritten digit */
 } fv_scene_knobs;

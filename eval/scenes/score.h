@@ -40,7 +40,7 @@ typedef struct fv_interval {
  *   (p + z^2/2n +- z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2/n),   p = sum / n,  z = 1.96
  *
  * `sum` is that of n scores of 0 to 1. For scores between 0 and 1 (captions, dialogs by item) the
- * interval is wider than it need be, for their variance is at most p (1 - p). n = 0 gives 0 in
+ * interval is wider than necessary, because their variance is at most p (1 - p). n = 0 gives 0 in
  * [0, 1]. */
 fv_interval fv_interval_wilson(double sum, int32_t n);
 

@@ -78,9 +78,9 @@ const fv_task_info *fv_task_describe(int32_t task);
 fv_status fv_item_make(fv_split split, fv_scene_task task, uint64_t index,
                        const fv_scene_knobs *knobs, fv_item *out);
 
-/* Asks about scenes that are there already: writes turn[n_turn] about scene[n_image], as the task
- * has them. The same seed asks the same. False when the scenes do not suit the task; the turns
- * are then undefined. */
+/* Makes questions about given scenes: writes turn[n_turn] about scene[n_image], as the task
+ * has them. The same seed gives the same questions. False when the scenes do not suit the task; the
+ * turns are then undefined. */
 bool fv_task_ask(fv_scene_task task, const fv_scene *scene, uint64_t seed, fv_turn *turn);
 
 #ifdef __cplusplus

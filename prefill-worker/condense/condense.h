@@ -1,12 +1,12 @@
 #ifndef FOVEA_PREFILL_WORKER_CONDENSE_CONDENSE_H
 #define FOVEA_PREFILL_WORKER_CONDENSE_CONDENSE_H
 
-/* CONDENSE: the vision tower's features -> fewer rows of the text model. One file per method in
+/* CONDENSE: the vision tower's features -> fewer visual tokens. One file per method in
  * condense/, one row each in policy/methods.def; condense.c makes the table from those rows.
  *
- * Methods choose by what the tower's class row pays to the others, image by image: what becomes
- * of one does not depend on its neighbours, nor on the question. The prompt is as if the images
- * had had so few rows from the start: positions follow one another. */
+ * Methods choose by the attention of the tower's CLS token to the others, image by image,
+ * independent of the prompt's other images and of the question. The prompt is as if the images
+ * had had so few tokens from the start: positions are consecutive. */
 #include "common/arena.h"
 #include "model/net/vision.h"
 #include "policy/policy.h"
@@ -17,7 +17,7 @@ typedef struct fv_condense_context {
     int32_t n;            /* rows: patches, and the class row ahead where the text model sees it */
     int32_t width;        /* of a feature */
     const float *feature; /* [n, width] */
-    const float *score;   /* [n] what the class row pays to them, heads added */
+    const float *score;   /* [n] attention of CLS to them, summed over heads */
     int32_t d_key;
     const float *key; /* [n, d_key] their keys in that layer, heads side by side */
     fv_arena *arena;  /* for what the method gives */
@@ -30,7 +30,7 @@ typedef struct fv_condensed {
 } fv_condensed;
 
 typedef struct fv_condense_method {
-    bool behind; /* asks the tower layer that would read the features, if there is one; else the one
+    bool behind; /* captures the tower layer after the features, if there is one; otherwise the one
                   * that made them */
     bool whole;  /* one softmax over heads side by side; else one for each, added */
     fv_status (*run)(const fv_condense_context *ctx, fv_condensed *out);
@@ -55,8 +55,8 @@ typedef struct fv_condensed_rows {
     fv_buf embeds;   /* [n, d_text] F32 on the device, owned by the caller */
 } fv_condensed_rows;
 
-/* Encodes and condenses pixels [n, 3, S, S]; lists lie in the arena. FV_EUNSUPPORTED when the
- * checkpoint lacks the layer that the method asks. The thread that owns the tower. */
+/* Encodes and condenses pixels [n, 3, S, S]; lists are in the arena. FV_EUNSUPPORTED when the
+ * checkpoint has not the layer that the method captures. The thread that owns the tower. */
 fv_status fv_condense_run(fv_vision *v, const fv_vision_config *cfg, const fv_choice *choice,
                           const float *pixels, int32_t n, fv_device *dev, fv_arena *arena,
                           fv_condensed_rows *out);

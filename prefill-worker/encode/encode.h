@@ -13,7 +13,7 @@ typedef struct fv_encoded {
     int32_t n_added;  /* images of which the tokens are there */
     int32_t n_cached; /* of those, that an earlier request had encoded */
     int32_t n_row;    /* their tokens */
-    fv_buf embeds;    /* [n_row, d_text] F32, with room for those of all images */
+    fv_buf embeds;    /* [n_row, d_text] F32, large enough for all images */
     int32_t *each;    /* [n_image] tokens of each image */
     int32_t *source;  /* [n_row] which of all images' tokens each was; -1: made of several */
     double s_vision;  /* seconds in the tower */
@@ -35,8 +35,8 @@ fv_status fv_encoded_watch(fv_encoded *e, const fv_model_config *cfg, const fv_i
 fv_status fv_encoded_add(fv_encoded *e, const fv_model_config *cfg, const fv_image_rows *rows);
 
 /* Encodes the next image, pixels [3, S, S] from fv_image_preprocess; condenses it, unless `choice`
- * is NULL; adds it, and keeps its tokens in the cache. FV_EINVAL when the preprocessor's crop is not
- * the size that the tower was built for. */
+ * is NULL; adds it, and keeps its tokens in the cache. FV_EINVAL when the preprocessor's crop is
+ * not the size that the tower was built for. */
 fv_status fv_encode_image(fv_vision *v, const fv_model_config *cfg, const fv_image_config *fit,
                           const float *pixels, const fv_choice *choice, fv_image_cache *cache,
                           const fv_image_key *key, fv_encoded *e);

@@ -1,15 +1,15 @@
 #ifndef FOVEA_PREFILL_WORKER_EXPORT_EXPORT_H
 #define FOVEA_PREFILL_WORKER_EXPORT_EXPORT_H
 
-/* SHIP: a prefilled request goes to a decode worker, layer group by layer group, through a
+/* EXPORT: sends a prefilled request to a decode worker, layer group by layer group, through a
  * transport (handoff/transport.h), as a KV packet (handoff/kv_packet.h).
  *
  *   begin  asks the other side for a grant
  *   layers sends layers that are final: group after group while later ones are computed, and the
- *          last behind prefill. Frames point into the store where its rows lie.
- *   end    sends the first token and commits; done says how it went
+ *          last after prefill. Frames point into the store's memory.
+ *   end    sends the first token and commits; done reports the result
  *
- * Until a ship that was closed is gone the store's layers that were sent must not change. The
+ * Until a closed export is gone, layers of the store that were sent must not change. The
  * thread that owns the store. */
 #include "handoff/transport.h"
 #include "model/net/kv.h"
@@ -39,7 +39,7 @@ typedef struct fv_export fv_export; /* opaque */
 /* A refusal that is known at once is returned here with the other side's sentence. */
 fv_status fv_export_begin(fv_transport *t, const fv_export_request *req, fv_export **out);
 
-/* *granted: the other side has set room aside, and rows may be sent. A refusal is returned with its
+/* *granted: the other side has reserved memory, and KV may be sent. A refusal is returned with its
  * sentence. */
 fv_status fv_export_granted(const fv_export *s, bool *granted);
 

@@ -14,7 +14,7 @@ typedef struct fv_oob {
     uint32_t crc; /* of all */
 } fv_oob;         /* {0} is empty */
 
-/* Copies n pieces of the device into buffers of at most `most` bytes. FV_ENOMEM: it has no room for
+/* Copies n pieces of device memory into buffers of at most `most` bytes. FV_ENOMEM: no memory for
  * copies. */
 fv_status fv_oob_gather(const fv_peer_ops *ops, fv_device *dev, const fv_piece *piece, int32_t n,
                         size_t most, fv_oob *out);

@@ -1,13 +1,13 @@
 #ifndef FOVEA_PREFILL_WORKER_IMAGE_CACHE_H
 #define FOVEA_PREFILL_WORKER_IMAGE_CACHE_H
 
-/* IMAGE CACHE: encoded bytes of an image -> its rows of the text model, so that an image that
- * comes again does not run through the vision tower again. One cache belongs to one checkpoint and
- * its preprocessing, which do not change while it lives. Rows that were condensed are other rows,
- * and kept as such: under what was done to them.
+/* IMAGE CACHE: encoded bytes of an image -> its visual embeddings, so that a repeated image
+ * does not run through the vision tower again. One cache belongs to one checkpoint and
+ * its preprocessing, which do not change while it lives. Condensed embeddings are cached
+ * separately, under the parameters of the condense stage.
  *
- * A hit is never a guess: the cache keeps the image's bytes beside its rows and compares them.
- * The images used longest ago leave first. The thread that computes. */
+ * A hit is certain: the cache keeps the image's bytes and compares them.
+ * The least recently used images are dropped first. The thread that computes. */
 #include "common/buf.h"
 
 typedef struct fv_image_key {
@@ -16,7 +16,7 @@ typedef struct fv_image_key {
     const char *condense; /* the stage's text form, "" without one */
 } fv_image_key;
 
-/* An image's rows. Owned by whoever holds them. */
+/* An image's embeddings. Reference-counted. */
 typedef struct fv_image_rows {
     fv_buf rows; /* [n, d_text] */
     int32_t n;

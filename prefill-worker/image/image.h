@@ -6,7 +6,7 @@
  *   bytes --decode--> fv_image (uint8 RGB) --resize, crop, rescale, normalise--> float CHW
  *
  * Formats: JPEG (grayscale, YCbCr, CMYK, YCCK, progressive), PNG (all colour types and bit
- * depths, tRNS, interlaced), WebP (lossy, lossless, alpha dropped). The kind is told from the
+ * depths, tRNS, interlaced), WebP (lossy, lossless, alpha dropped). The format is detected from the
  * bytes. EXIF orientation is not applied, as in transformers. Any thread. */
 #include <stddef.h>
 #include <stdint.h>
@@ -35,7 +35,7 @@ void fv_image_free(fv_image *img);
 fv_status fv_image_resize(const fv_image *in, int32_t w, int32_t h, int32_t resample,
                           fv_image *out);
 
-/* The steps of CLIPImageProcessor that cfg asks for, in its order: (pad to square), resize,
+/* The steps of CLIPImageProcessor that cfg has, in its order: (pad to square), resize,
  * centre crop (zero padding where smaller), rescale, normalise.
  * out [3, crop_h, crop_w] F32, caller's memory of fv_image_pixels_count(cfg) floats. */
 fv_status fv_image_preprocess(const fv_image *img, const fv_image_config *cfg, float *out);

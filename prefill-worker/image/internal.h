@@ -23,8 +23,8 @@ typedef struct fv_image_rect {
     int32_t x, y, w, h;
 } fv_image_rect;
 
-/* The pixels `part` of what fv_image_resize(in, w, h, resample) would give, without computing
- * the others; `part` lies inside w x h. *out owns part.w x part.h pixels. */
+/* The pixels `part` of the result of fv_image_resize(in, w, h, resample), without computing
+ * the others; `part` is inside w x h. *out owns part.w x part.h pixels. */
 fv_status fv_image_resize_part(const fv_image *in, int32_t w, int32_t h, int32_t resample,
                                fv_image_rect part, fv_image *out);
 

@@ -60,7 +60,7 @@ typedef struct fv_prefill_job {
     fv_kv *kv;      /* may be taken out: set to NULL then */
     int32_t n_left; /* tokens that the answer may still add to the store */
     fv_sampled token;
-    char *token_text; /* [n_token_text] what may be shown of it, and a NUL behind it */
+    char *token_text; /* [n_token_text] its text that can be output now, NUL-terminated */
     size_t n_token_text;
     uint64_t digest;
     fv_finish finish; /* after begin: NOT unless the replayed tokens were the whole answer */
@@ -118,8 +118,8 @@ fv_status fv_prefill_job_begin(fv_prefill_job *job);
 /* open, encode where the policy condenses, begin. */
 fv_status fv_prefill_job_prepare(fv_prefill_job *job);
 
-/* Prefills n jobs as one batch, logits [n, vocab] on the host. An error loses all of them; one whose
- * tokens could not be packed fails by itself, in first. */
+/* Prefills n jobs as one batch, logits [n, vocab] on the host. An error loses all of them; one
+ * whose tokens could not be packed fails by itself, in first. */
 fv_status fv_prefill_jobs_run(fv_prefill_job *const *job, int32_t n, const fv_prefill_options *opt,
                               float *logits);
 
@@ -134,7 +134,7 @@ fv_status fv_prefill_job_first(fv_prefill_job *job, const float *logits);
 /* What is exported of a job that has begun; `asking` is left empty. */
 fv_export_request fv_prefill_job_export(const fv_prefill_job *job);
 
-/* Gives back all but results and statistics; again is fine. */
+/* Frees everything but results and statistics; can be called again. */
 void fv_prefill_job_release(fv_prefill_job *job);
 void fv_prefill_job_free(fv_prefill_job *job); /* these, too */
 

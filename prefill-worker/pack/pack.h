@@ -1,17 +1,17 @@
 #ifndef FOVEA_PREFILL_WORKER_PACK_PACK_H
 #define FOVEA_PREFILL_WORKER_PACK_PACK_H
 
-/* PACK: visual tokens of prefilled layers, and keys of text tokens, become packed blocks
- * (model/net/kv_packed.h), where the plan says so. It runs behind each group of layers, so that a
- * group is packed and sent before later ones are computed. One file per method in pack/, one row
- * each in policy/methods.def; pack.c makes the table from those rows.
+/* PACK: KV compression. Visual tokens of prefilled layers, and keys of text tokens, become
+ * compressed blocks (model/net/kv_packed.h), where the plan says so. It runs after each group of
+ * layers, so that a group is compressed and sent before later ones are computed. One file per
+ * method in pack/, one row each in policy/methods.def; pack.c makes the table from those rows.
  *
- *   rows of a group's layers --begin--> jobs --part, keys and values of all beside each other-->
- *                                            --end, layer by layer--> packed blocks
+ *   entries of a group's layers --begin--> jobs --part, keys and values of all in parallel-->
+ *                                            --end, layer by layer--> compressed blocks
  *
  * Two layers that are merged are in the same group; the second's job works for both.
  *
- * Functions are for the thread that owns the backend, but for `part`. */
+ * Functions are for the thread that owns the backend, except for `part`. */
 #include "kernels/matrices.h"
 #include "model/net/kv_packed.h"
 #include "policy/plan/packed_shape.h"
@@ -57,7 +57,7 @@ typedef struct fv_pack_context {
     const fv_rope *rope;
     fv_kv *kv;
     fv_arena *room; /* of `begin`: until `end`; of `part` and `end`: for the time of the call */
-    fv_matrices *matrices; /* of `part`, for the time of the call, with that room */
+    fv_matrices *matrices; /* scratch of `part`, for the time of the call */
 } fv_pack_context;
 
 /* Keys or values of a job. */
@@ -71,8 +71,8 @@ typedef struct fv_pack_method {
     /* Looks at a layer's n rows of a segment and says what is to be done: job->part and job->state.
      */
     fv_status (*begin)(const fv_pack_context *ctx, fv_pack_job *job);
-    /* Packs its keys or values into memory of the job. Any thread, with the backend and the room
-     * that it is given; the store is only read. */
+    /* Compresses its keys or values into memory of the job. Any thread, with the given backend and
+     * scratch; the store is only read. */
     fv_status (*part)(const fv_pack_context *ctx, fv_pack_job *job, fv_packed_kind kind);
     /* The same of n at once, on the thread that owns the backend, where that does many matrices
      * together (fv_backend_ops.factorise). NULL: the method gains nothing by it. */
@@ -82,10 +82,10 @@ typedef struct fv_pack_method {
     const char *none; /* what a report says when no layer was packed; NULL: nothing */
 } fv_pack_method;
 
-/* Packs the layers below n_layer that are not packed yet. paid[l]: what the prompt's last row paid
- * to layer l's visual tokens, by prompt position; NULL: it was not asked. What is wrong with this
- * request's rows is noted in the report, and ends nothing; errors are those of the backend and of
- * memory. */
+/* Compresses the layers below n_layer that are not compressed yet. paid[l]: attention of the last
+ * prompt token to layer l's visual tokens, by prompt position; NULL: not captured. Problems with
+ * this request's numbers are noted in the report and are no error; errors are those of the backend
+ * and of memory. */
 fv_status fv_pack_run(const fv_plan *plan, fv_backend *be, const fv_rope *rope, fv_kv *kv,
                       int32_t n_layer, const float *const *paid, fv_pack_report *report);
 

@@ -30,12 +30,12 @@ typedef struct fv_prefill_rows {
 /* The visual tokens of a request, as far as it has come. */
 typedef struct fv_prefill_visual {
     int32_t n;        /* that are still running */
-    int32_t first;    /* position of the prompt's first; behind the prompt when it has none */
+    int32_t first;    /* position of the prompt's first; the prompt's length when it has none */
     float *attention; /* [n] in a tapped layer, the last row's, mean over heads */
     float *l2, *cos;  /* [n] their influence there */
     float *sums;      /* what the prune stage's capture of many rows summed; of the group */
     int32_t n_key;    /* columns of that */
-    /* Text tokens behind the images, and which of them are raters
+    /* Text tokens after the images, and which of them are scorers
      * (prefill-worker/prefill/scorers.h). */
     int32_t n_behind, n_scorer;
     uint8_t *scorer;       /* [n_behind] */
@@ -57,7 +57,7 @@ typedef struct fv_prefill {
     int32_t n_req, d;
     fv_buf x[2]; /* the residual stream, and the one that rows are gathered into */
     fv_prefill_rows rows;
-    fv_buf last;               /* [n_req, d] hidden states behind the last rows */
+    fv_buf last;               /* [n_req, d] hidden states after the last tokens */
     fv_prefill_visual *visual; /* [n_req] */
     fv_prefill_mask *mask;     /* [n_req] */
     /* [n_req] [N] what rows are ranked by, and importance begins with, by position */
@@ -77,13 +77,13 @@ typedef struct fv_prefill {
 
 /* ---- captures.c --------------------------------------------------------------------- */
 
-/* Behind the prompt's last row of request b. Rows that leave are all before it. */
+/* After the last prompt token of request b. Dropped tokens are all before it. */
 int32_t fv_prefill_prompt_end(const fv_prefill *p, int32_t b);
 
 bool fv_prefill_captures_any(const fv_prefill *p, int32_t b, int32_t l0, int32_t l1);
 
-/* Room for the sums that the select stage asks of these layers; lives until no block that they
- * begin is open. */
+/* Memory for the score sums that the select stage needs of these layers; lives until no block that
+ * they begin is open. */
 fv_status fv_prefill_open_sums(fv_prefill *p, int32_t l0, int32_t l1);
 
 /* Captures of request b for its rows of a chunk; the first *n_last are those of the last row. */
@@ -95,16 +95,16 @@ fv_status fv_prefill_read_captures(fv_prefill *p, int32_t b, const fv_forward_se
 
 /* ---- sums.c --------------------------------------------------------------------- */
 
-/* Whether the prune stage asks for a capture of many rows in the layer. */
+/* Whether the prune stage captures many tokens in the layer. */
 bool fv_prefill_sums_rows(const fv_prefill *p, int32_t b, int32_t layer);
 
-/* A layer has run: tells what it pays at most to whoever wants to know. */
+/* A layer has run: passes its maximum attention to the observer. */
 fv_status fv_prefill_tell_head_max(const fv_prefill *p, int32_t b, int32_t layer);
 
 /* On input embeddings, before the first layer runs. Nothing where the plan does not ask. */
 fv_status fv_prefill_find_scorers(fv_prefill *p, int32_t b);
 
-/* Room for that capture's sums; and the capture of rows [a, e), of none when n_row is 0. */
+/* Memory for that capture's sums; and the capture of tokens [a, e), of none when n_row is 0. */
 fv_status fv_prefill_open_row_sums(fv_prefill *p, int32_t b, int32_t layer);
 fv_status fv_prefill_row_sums_capture(fv_prefill *p, int32_t b, int32_t layer, int32_t a, int32_t e,
                                       fv_forward_capture *capture);
@@ -134,7 +134,7 @@ fv_status fv_prefill_run_masked(fv_prefill *p, int32_t b, int32_t l0, int32_t l1
 
 /* ---- answer.c ------------------------------------------------------------------- */
 
-/* Rows of a broken-off answer that run behind the prompt instead of with it. */
+/* Tokens of a resumed answer that run after the prompt instead of with it. */
 int32_t fv_prefill_rows_behind(const fv_prefill_request *req);
 
 /* Runs them, and where the policy says so the prompt's last row again; logits [n_req, vocab]. */

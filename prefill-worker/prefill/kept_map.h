@@ -1,8 +1,8 @@
 #ifndef FOVEA_PREFILL_WORKER_PREFILL_KEPT_MAP_H
 #define FOVEA_PREFILL_WORKER_PREFILL_KEPT_MAP_H
 
-/* KEPT: which rows of the images each layer holds behind prefill, for whoever asks to see it.
- * A watch is begun before prefill, told of rankings meanwhile, and ended on the filled store. */
+/* KEPT-TOKEN MAP: which visual tokens each layer holds after prefill, for display.
+ * A watch starts before prefill, is notified of rankings, and ends on the filled store. */
 #include "common/arena.h"
 #include "model/net/kv.h"
 
@@ -20,10 +20,10 @@ typedef struct fv_kept_map {
     fv_kept_map_group *group; /* from the first layer to the last */
 } fv_kept_map;
 
-typedef struct fv_kept_map_watch fv_kept_map_watch; /* opaque; lies in its arena */
+typedef struct fv_kept_map_watch fv_kept_map_watch; /* opaque; in its arena */
 
-/* The image tokens that the prompt's are of: condensed, the i-th of the prompt was source[i] of n, or
- * made of several (-1). */
+/* The image tokens that the prompt's are of: condensed, the i-th of the prompt was source[i] of n,
+ * or made of several (-1). */
 typedef struct fv_kept_map_rows {
     int32_t n;
     const int32_t *source; /* NULL: as rows NULL, the prompt has the tower's own */

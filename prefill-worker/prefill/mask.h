@@ -1,8 +1,8 @@
 #ifndef FOVEA_PREFILL_WORKER_PREFILL_MASK_H
 #define FOVEA_PREFILL_WORKER_PREFILL_MASK_H
 
-/* MASKS: what becomes of each row's attention on visual tokens in the layers that the plan masks
- * (fv_plan_prune_stage.mask), as the decoder is told. */
+/* MASKS: how each token's attention to visual tokens is changed in the layers that the plan masks
+ * (fv_plan_prune_stage.mask), in the form that the decoder takes. */
 #include "common/arena.h"
 #include "model/net/kv.h"
 #include "policy/plan/plan.h"

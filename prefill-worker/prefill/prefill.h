@@ -1,12 +1,12 @@
 #ifndef FOVEA_PREFILL_WORKER_PREFILL_PREFILL_H
 #define FOVEA_PREFILL_WORKER_PREFILL_PREFILL_H
 
-/* PREFILL: prompts in, filled KV stores and the logits behind each last row out.
+/* PREFILL: prompts in, filled KV stores and the logits after each last token out.
  *
- * A ragged batch of prompts runs as one list of rows. The depth is cut into phases at the layers
- * where some plan lets rows leave, and phases into groups of layers. All rows go through a group,
- * in chunks of any size, before any goes into the next: what a group leaves in the stores is final
- * then, and can be sent while later layers are computed. Neither the chunk size nor the group size
+ * A ragged batch of prompts runs as one list of tokens. The depth is cut into phases at the layers
+ * where a plan drops tokens, and phases into groups of layers. All tokens run through a group, in
+ * chunks of any size, before any runs through the next: what a group leaves in the stores is then
+ * final, and can be sent while later layers are computed. Neither the chunk size nor the group size
  * nor the other prompts of the batch change a bit of any result. */
 #include "model/net/decoder.h"
 #include "prefill-worker/pack/pack.h"
@@ -21,24 +21,25 @@ typedef struct fv_prefill_request {
     fv_tensor embeds;    /* [visual tokens, d] F32 on the device, in prompt order */
     const fv_plan *plan; /* made for this prompt */
     fv_kv *kv;           /* open and empty; filled */
-    /* What the prompt's last row pays to each key, [N, n] on the host, visual keys first, mean over
-     * heads; or NULL. For a plan that lets no row leave, and not for n_answer > 0. */
+    /* The last prompt token's attention to each key, [N, n] on the host, visual keys first, mean
+     * over heads; or NULL. For a plan that drops no token, and not for n_answer > 0. */
     float *attention;
-    /* The share of its attention that the prompt's last row pays to visual tokens, per layer, mean
-     * over heads: [N] on the host, or NULL when nobody wants to know. Not for n_answer > 0. */
+    /* The share of the last prompt token's attention that visual tokens receive, per layer, mean
+     * over heads: [N] on the host; NULL: not wanted. Not for n_answer > 0. */
     float *visual_mass;
     int32_t *visual_tokens; /* [N] image tokens that each layer ran, or NULL */
-    /* Told what a layer that the plan captures pays to its n image tokens, at prompt positions pos[n]
-     * (prefill-worker/prefill/kept_map.h); NULL when nobody wants to know. */
+    /* Called with a captured layer's attention to its n visual tokens, at prompt positions pos[n]
+     * (prefill-worker/prefill/kept_map.h); NULL: not wanted. */
     fv_status (*ranked)(void *user, int32_t layer, const float *attention, const int32_t *pos,
                         int32_t n);
     void *ranked_user;
-    /* Told what its n image tokens mean to the prompt's last row in a layer where the plan asks for
-     * it (prefill-worker/prefill/ablation.h); NULL when nobody wants to know. */
+    /* Called with the ablation scores of n visual tokens for the last prompt token in a layer where
+     * the plan captures them (prefill-worker/prefill/ablation.h); NULL: not wanted. */
     fv_status (*ablation)(void *user, int32_t layer, const float *l2, const float *cos, int32_t n);
     void *ablation_user;
-    /* Told of every layer what any head pays its n image tokens at most, summed over rows of text and
-     * over image tokens; NULL when nobody wants to know. For a plan that lets no row leave. */
+    /* Called for every layer with the maximum over heads of the attention to its n visual tokens,
+     * summed over text tokens and over visual tokens; NULL: not wanted. For a plan that drops no
+     * token. */
     fv_status (*head_max)(void *user, int32_t layer, const float *text, const float *visual,
                           int32_t n);
     void *head_max_user;
@@ -46,7 +47,7 @@ typedef struct fv_prefill_request {
      * rows cannot be packed says so there, and is to be given up; the others go on. */
     fv_pack_report *packed;
     /* [FV_PLAN_NOTE_MAX] what the prune stage decided by data or by the checkpoint's calibration,
-     * or ""; NULL when nobody wants to know. */
+     * or ""; NULL: not wanted. */
     char *pruned;
 } fv_prefill_request;
 
@@ -54,14 +55,14 @@ typedef struct fv_prefill_options { /* {0} is fine */
     int32_t chunk;                  /* rows per pass; 0: all at once */
     int32_t group;                  /* layers in a group; 0: as many as a phase has */
     /* Called between groups: layers below n_layer, which rises, are final in the stores of all
-     * requests; those behind the last group are when the run returns. A failure ends the run. May
+     * requests; those of the last group are final when the run returns. A failure ends the run. May
      * be NULL. */
     fv_status (*final)(void *user, int32_t n_layer);
     void *user;
 } fv_prefill_options;
 
 /* Runs n requests; logits [n, vocab] on the host. Errors lose the whole batch: close its stores.
- * Logits may be anything the network makes, NaN too: whoever chooses a token looks. */
+ * Logits are not checked and may be NaN; the sampler checks. */
 fv_status fv_prefill_run(fv_decoder *dec, const fv_prefill_request *req, int32_t n,
                          const fv_prefill_options *opt, float *logits);
 

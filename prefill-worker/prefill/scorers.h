@@ -1,16 +1,16 @@
 #ifndef FOVEA_PREFILL_WORKER_PREFILL_SCORERS_H
 #define FOVEA_PREFILL_WORKER_PREFILL_SCORERS_H
 
-/* RATERS (SparseVLM, arXiv 2410.04417): the text tokens that concern the images, and what their
- * attention on visual tokens counts for. Pure functions. */
+/* SCORERS (SparseVLM, arXiv 2410.04417, "raters"): the text tokens that concern the images; their
+ * attention to visual tokens is the score. Pure functions. */
 #include <stdint.h>
 
 #include "model/net/rope.h"
 
-/* dot [n_visual, n_text]: input embeddings of visual tokens on those of text tokens. With
+/* dot [n_visual, n_text]: products of input embeddings of visual and text tokens. With
  *     m = mean over visual tokens of softmax over text tokens,
- * raters are text tokens of more than the mean of m; where none is, all are. rater [n_text] becomes 1
- * or 0, m [n_text] is scratch; returns their number. */
+ * scorers are text tokens of more than the mean of m; where none is, all are. rater [n_text]
+ * becomes 1 or 0, m [n_text] is scratch; returns their number. */
 int32_t fv_scorers_choose(const float *dot, int32_t n_visual, int32_t n_text, double *m,
                           uint8_t *scorer);
 

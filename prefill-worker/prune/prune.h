@@ -19,9 +19,9 @@ typedef struct fv_prune_context {
     int32_t n_image;
     const fv_token_span *image; /* [n_image] of the prompt */
     double share;               /* fv_plan_edit.share */
-    /* [n_visual] what the prompt's last row paid to them in the layer before, mean over heads;
+    /* [n_visual] attention of the last prompt token in the layer before, mean over heads;
      * NULL unless the plan captures that layer. */
-    const float *attention; /* where the plan peeks, in the layer itself */
+    const float *attention; /* with look-ahead attention, in the layer itself */
     /* What the plan's FV_CAPTURE of the layer before summed (methods.def), NULL without one:
      * [n_head, n_key], of HEAD_MAX [FV_N_SEG, n_key]; visual tokens stand first. */
     const float *sums;

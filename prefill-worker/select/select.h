@@ -8,12 +8,11 @@
 #include "model/net/kv.h"
 #include "policy/plan/plan.h"
 
-/* What a layer's window paid, as a capture leaves it (model/net/decoder.h). */
+/* The attention of a layer's window, as a capture leaves it (model/net/decoder.h). */
 typedef struct fv_select_sums {
     int32_t n_head, n_kind; /* n_kind: FV_N_SEG where rows of each segment are summed apart, or 1 */
     int32_t text, n_key;
-    float *
-        p; /* [H, n_kind, n_key]; NULL: the layer was not asked, or pays what its source layer pays */
+    float *p; /* [H, n_kind, n_key]; NULL: not captured, or the same as in the source layer */
 } fv_select_sums;
 
 typedef struct fv_select_context {
@@ -23,16 +22,16 @@ typedef struct fv_select_context {
     int32_t n_prompt;             /* tokens of the prompt before any left */
     int32_t n[FV_N_SEG];          /* rows that this head holds */
     const int32_t *pos[FV_N_SEG]; /* their prompt positions, ascending */
-    /* paid[from][to][j]: what the window's rows of segment `from` paid to this head's row j of
-     * segment `to`, in sum; the query heads are brought together as the plan says. Of layers that
-     * share keys, the mean. NULL unless the plan asks for it (fv_plan_window), and where the layer
-     * keeps all its rows, and where rows of all segments are summed together: */
+    /* paid[from][to][j]: attention of the window's tokens of segment `from` to this head's entry j
+     * of segment `to`, summed; query heads are combined as the plan says. Of layers that share
+     * keys, the mean. NULL unless the plan needs it (fv_plan_window), where the layer keeps all its
+     * entries, and where tokens of all segments are summed together: */
     const float *paid[FV_N_SEG][FV_N_SEG];
-    /* Where layers share keys of image tokens only: own[from][j], what was paid to text token j in this
-     * layer alone. Image tokens must be chosen by `paid`, so that each layer chooses the same. Else
-     * NULL. */
+    /* Where layers share keys of visual tokens only: own[from][j], the attention to text token j in
+     * this layer alone. Visual tokens must be chosen by `paid`, so that each layer chooses the
+     * same. Otherwise NULL. */
     const float *own[FV_N_SEG];
-    /* The same by query head, of this layer; NULL unless the plan asks. */
+    /* The same by query head, of this layer; NULL unless the plan needs it. */
     const fv_select_sums *sums;
     int32_t head0, head1; /* query heads [head0, head1) of it that this head chooses by, */
     bool max;             /* by the largest of them, or by their mean */
@@ -51,12 +50,13 @@ typedef struct fv_select_kept {
 } fv_select_kept;
 
 typedef struct fv_select_method {
-    /* Writes for each segment the indices of the rows that stay, ascending, and their number, 0 to
-     * begin with. An index that stands there twice is held twice; at most fv_plan_select_stage.dup_max do. What it
-     * takes from the arena is gone when the layer is done. */
+    /* Writes for each segment the indices of the kept entries, ascending, and their number, 0 to
+     * begin with. A repeated index is held twice; at most fv_plan_select_stage.dup_max are. Memory
+     * that it takes from the arena is freed when the layer is done. */
     fv_status (*keep)(const fv_select_context *ctx, fv_arena *arena, int32_t *const kept[FV_N_SEG],
                       int32_t n_kept[FV_N_SEG]);
-    /* Or NULL. What tokens that are pruned are to those that stay, which it may write to (store_rows.h).
+    /* Or NULL. What tokens that are pruned are to those that stay, which it may write to
+     * (store_rows.h).
      */
     fv_status (*merge)(const fv_select_kept *kept, fv_arena *arena);
 } fv_select_method;
@@ -67,8 +67,8 @@ bool fv_select_asks(const fv_plan *plan, int32_t layer);
 /* Runs the plan's select stage on layers [l0, l1) of a store, which are prefilled and cut no lazy
  * block; sums [N]. Layers of a block hold the same of what they share. A method that sums segments
  * apart (Q Cache with CSP) chooses by the mean over the block, and where text keys are each layer's
- * own, text tokens again by what that layer pays; any other asks the source layer alone, and the block
- * holds what it chose, text too. */
+ * own, text tokens again by that layer's attention; any other uses the source layer alone, and the
+ * block holds what it chose, text too. */
 fv_status fv_select_run(const fv_plan *plan, fv_backend *be, fv_kv *kv, int32_t l0, int32_t l1,
                         const fv_select_sums *sums);
 

@@ -1,8 +1,8 @@
 #ifndef FOVEA_PREFILL_WORKER_SELECT_SELECT_ROWS_H
 #define FOVEA_PREFILL_WORKER_SELECT_SELECT_ROWS_H
 
-/* A KV HEAD'S ROWS IN PROMPT ORDER, and what they were paid: what select methods share that rank
- * rows of text and of images together. Pure functions of their arguments. */
+/* A KV HEAD'S ENTRIES IN PROMPT ORDER, and the attention that they received: shared by the select
+ * methods that rank text and visual tokens together. Pure functions of their arguments. */
 #include "prefill-worker/select/select.h"
 
 typedef struct fv_select_row {
@@ -17,14 +17,14 @@ typedef struct fv_select_rows {
 
 fv_status fv_select_order(const fv_select_context *ctx, fv_arena *arena, fv_select_rows *out);
 
-/* What rows of segment `from` (of any, where they were summed together) paid to a row for query
- * head h. 0 where nobody was asked: a window of no rows pays nothing. */
+/* Attention of tokens of segment `from` (of any, where they were summed together) to a token for
+ * query head h. 0 without a capture: a window of no tokens gives nothing. */
 float fv_select_paid(const fv_select_context *ctx, int32_t h, int from, fv_select_row row);
 
 /* One number of the query heads that the context names, at x[h * ld]: in order, in double. */
 float fv_select_reduce(const fv_select_context *ctx, const float *x, size_t ld);
 
-/* score[i] of row i: what it was paid by all, for all the heads together. */
+/* score[i] of token i: attention of all tokens, for all heads together. */
 fv_status fv_select_score(const fv_select_context *ctx, const fv_select_rows *rows, fv_arena *arena,
                           float *score);
 
@@ -35,8 +35,8 @@ fv_status fv_select_heavy(const fv_select_context *ctx, const fv_select_rows *ro
                           const float *score, fv_arena *arena, int32_t *const kept[FV_N_SEG],
                           int32_t n_kept[FV_N_SEG]);
 
-/* That by what all tokens of the prompt paid: sums, or means over the rows that see a row, which are
- * n_prompt less its position. */
+/* The score by the attention of all prompt tokens: sums, or means over the tokens that attend to a
+ * token, which are n_prompt less its position. */
 fv_status fv_select_hitters(const fv_select_context *ctx, bool mean, fv_arena *arena,
                             int32_t *const kept[FV_N_SEG], int32_t n_kept[FV_N_SEG]);
 

@@ -1,29 +1,29 @@
 #ifndef FOVEA_PREFILL_WORKER_SERVICE_INTERNAL_H
 #define FOVEA_PREFILL_WORKER_SERVICE_INTERNAL_H
 
-/* What the files of the worker share; nobody else includes it.
+/* Shared by the files of the worker only.
  *
- * A TASK is one request. The loop thread makes it and frees it; between posting it and its last
- * word it is the computing thread's, but for what stands under "loop thread", and for its images
+ * A TASK is one request. The loop thread makes it and frees it; in between it belongs to
+ * the computing thread, except for the fields under "loop thread", and for its images
  * while they are on the reading thread.
  *
  *     posted --> QUEUED --prepare--> OPENING --granted--> READING --images--> READY
  *                                       |  refused                                |  prefilled
  *                                       v                                         v
  *                                     over <--first token was the last, or <-- SHIPPING
- *                                                 all rows are there
+ *                                                 all KV is received
  *
- *     QUEUED    has its place in the line, nothing else
- *     OPENING   prompt and plan are there; room was asked for at the decode worker
- *     READING   room is granted, or none is needed; its images are on the reading thread
- *     READY     all is there; while its batch is computed, rows leave
- *     SHIPPING  the first token was said; the last rows are on their way
- *     over      everything is given back, the outcome is in status, text and refusal
+ *     QUEUED    is in the queue, holds nothing else
+ *     OPENING   prompt and plan are ready; memory was requested at the decode worker
+ *     READING   memory is granted, or none is needed; its images are on the reading thread
+ *     READY     everything is ready; while its batch is computed, KV is sent
+ *     SHIPPING  the first token was sent; the last KV is on its way
+ *     over      everything is freed, the outcome is in status, text and refusal
  *
- * Images that the cache has are not read. Those that are condensed are read before OPENING: how
- * many rows they come to decides about the room.
+ * Images in the cache are not read. Those that are condensed are read before OPENING, because
+ * their number of tokens determines the memory.
  *
- * A task that is to be handed to nobody (one token, no decode worker) leaves OPENING out. */
+ * A task without a hand-off (one token, no decode worker) skips OPENING. */
 #include <stdatomic.h>
 
 #include "common/arena.h"
@@ -68,8 +68,8 @@ typedef struct fv_task {
     fv_arena arena;
     const fv_prefill_message *msg; /* in the arena */
     fv_job job;                    /* its way to the computing thread */
-    fv_rpc_op begun, first, over;  /* and back: room is granted; a token; no more to come */
-    atomic_bool cancelled;         /* nobody waits for it: end it */
+    fv_rpc_op begun, first, over;  /* and back: memory is granted; a token; no more to come */
+    atomic_bool cancelled;         /* cancelled: end it */
     double deadline_s;             /* of its call; 0: none */
     bool probe;                    /* the worker's own, which the loop thread never sees */
 
@@ -90,15 +90,15 @@ typedef struct fv_task {
     fv_status lost;    /* its hand-off, while the batch was computed: `text` says why */
     size_t bytes_peak; /* of KV, until its rows have left */
     fv_export *ship;
-    fv_transport *transport; /* borrowed from the peer; NULL: handed to nobody */
+    fv_transport *transport; /* borrowed from the peer; NULL: no hand-off */
     bool begun_said;
     int32_t at_work; /* its place in `pulse`; 0: none */
     double arrived_s, opened_s, reading_s, began_s, sending_s, prefilled_s, sent_s;
 
-    /* outcome: the loop thread reads it when it was told so; `prefill` likewise, its token with
+    /* outcome: the loop thread reads it when notified; `prefill` likewise, its token with
      * `first`, the rest with `over` */
     fv_ticket ticket;     /* with `begun` */
-    uint64_t bytes_bound; /* what room was asked for */
+    uint64_t bytes_bound; /* when memory was requested */
     fv_status status;     /* with `over` */
     char text[512];
     fv_refusal refusal;
@@ -149,9 +149,9 @@ struct fv_prefill_worker {
     void *closed_user;
 };
 
-/* task.c: a message becomes a prompt, a plan and a request for room. Where the task is
- * READING behind either of the first two, its images come first: it goes on with the second. What
- * it took is given back by fv_task_release, also after a failure; with `keep` a hand-off that is
+/* task.c: a message becomes a prompt, a plan and a request for memory. If the task is
+ * READING after either of the first two, its images come first: it goes on with the second.
+ * fv_task_release frees everything, also after a failure; with `keep` a hand-off that is
  * done stays. */
 fv_status fv_task_prepare(fv_task *t);
 fv_status fv_task_prepare_rest(fv_task *t);
@@ -163,7 +163,7 @@ void fv_task_fini(fv_task *t); /* what the report was made of goes too */
 /* Loop thread: counts the pixels of a request by the headers of its images, and takes them of the
  * worker's. FV_EINVAL: one cannot be read, or they are too many; FV_EBUSY: too many for now. */
 fv_status fv_task_take_pixels(fv_task *t);
-void fv_task_give_pixels(fv_task *t); /* whoever has the task; again is fine */
+void fv_task_give_pixels(fv_task *t); /* the thread that has the task; can be called again */
 
 /* Sends the images that the cache does not have to the reading thread: READING then. When they
  * are back, fv_task_images_read says how it went; until then (images.away) the task must stay.
@@ -171,7 +171,7 @@ void fv_task_give_pixels(fv_task *t); /* whoever has the task; again is fine */
 fv_status fv_task_read_images(fv_task *t);
 fv_status fv_task_images_read(fv_task *t);
 
-/* Runs them through the tower. READING behind this: the cache has let go of one meanwhile. Does
+/* Runs them through the tower. READING after this: the cache has dropped one meanwhile. Does
  * nothing when it was done before. */
 fv_status fv_task_encode(fv_task *t);
 
@@ -196,7 +196,7 @@ void fv_prefill_probe_begin(fv_prefill_worker *w);
 void fv_prefill_probe_over(fv_task *t);
 void fv_prefill_went_well(fv_prefill_worker *w); /* a request did: no probe is due for a while */
 
-/* report.c: this worker's half of the report, for a task that is over. *out lies in the
+/* report.c: this worker's half of the report, for a task that is over. *out is in the
  * task's arena. */
 fv_status fv_task_report(fv_task *t, fv_report_message **out);
 

@@ -4,21 +4,21 @@
 /* THE PREFILL WORKER as a service: fovea.handoff.v1.Prefill around the jobs of
  * prefill-worker/job/job.h.
  *
- *   [loop thread]  worker.c            call -> task; what the task has to say -> the call
+ *   [loop thread]  worker.c            call -> task; events of the task -> the call
  *        |  a task is one request       ^
  *        v                              | Begun, FirstToken, HandedOff, or the failure
- *   [computing thread]  run.c   prepare -> (grant) -> encode -> prefill -> sample -> ship
- *        |                                   ^                            '--> ship, group by group
+ *   [computing thread]  run.c   prepare -> (grant) -> encode -> prefill -> sample -> export
+ *        |                                   ^                            '--> export, by group
  *        v                                   |
  *   [reading thread]    images.c   images, one at a time: decode, preprocess
  *
- * A request is prefilled when the decode worker has granted room, together with the others that
- * have got theirs by then. Nothing is decoded or computed for one that is refused, but for images
- * whose number of rows decides about the room (the condense stage). A decoded image is reduced to
- * its pixel values before the next one is decoded, of whatever request: what images take is one
- * that is decoded, and the pixel values of requests about to be prefilled. Layers leave when they
- * are final, while later ones are computed; the last ones behind the first token. When a call ends
- * early, for whatever reason, everything behind it is given back, the grant too.
+ * A request is prefilled when the decode worker has granted memory, together with the others that
+ * have theirs by then. Nothing is decoded or computed for one that is refused, except for images
+ * whose number of tokens determines the memory (the condense stage). A decoded image is reduced to
+ * its pixel values before the next one is decoded, of whatever request: images take the memory of
+ * one that is decoded, and the pixel values of requests about to be prefilled. Layers are sent when
+ * they are final, while later ones are computed; the last ones after the first token. When a call
+ * ends early, for whatever reason, everything of it is freed, the grant too.
  *
  * Loop thread. */
 #include "common/liveness.h"
