@@ -9,8 +9,9 @@
 
 typedef enum fv_accum_kind {
     FV_ACCUM_NONE = 0,
-    FV_ACCUM_SUM,  /* sum over all query tokens, of the prompt and of the answer */
-    FV_ACCUM_LAST, /* score of the last query token */
+    FV_ACCUM_SUM,   /* sum over all query tokens, of the prompt and of the answer */
+    FV_ACCUM_LAST,  /* score of the last query token */
+    FV_ACCUM_VALUE, /* no score: the method's own value of each prompt token (FV_VALUE) */
     /* number of query tokens that gave less than an even share since the last eviction */
     FV_ACCUM_LOW
 } fv_accum_kind;

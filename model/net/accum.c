@@ -13,6 +13,7 @@
 
 void fv_accum_init(fv_kv *kv, fv_accum_kind kind, int32_t width) {
     fv_kv_get_sequence(kv)->accum = kind;
+    if (kind == FV_ACCUM_VALUE) width = 1;
     if (kind) fv_kv_add_column(kv, FV_KV_ACCUM, (size_t)width * sizeof(float));
 }
 
@@ -50,7 +51,7 @@ fv_status fv_accum_ask(fv_arena *arena, int32_t n_head, bool last, fv_forward_se
     fv_accum_kind kind = fv_accum_kind_of(seq->kv);
     int32_t n_layer = fv_kv_get_shape(seq->kv)->n_layer, rows = seq->n_rows;
     fv_forward_capture *capture;
-    if (!kind || (kind == FV_ACCUM_LAST && !last)) return FV_OK;
+    if (!kind || kind == FV_ACCUM_VALUE || (kind == FV_ACCUM_LAST && !last)) return FV_OK;
     if (kind == FV_ACCUM_LAST) rows = 1;
     FV_TRY(FV_ARENA_NEW(arena, n_layer, capture));
     for (int32_t l = 0; l < n_layer; l++) {

@@ -12,6 +12,8 @@
  * over query heads is taken. It needs about a hundredth of the entry's own bytes and is not
  * counted, as positions are not. Uncompressed entries only, and no lazy layers.
  *
+ * With FV_ACCUM_VALUE it is one number that the method gave the token, and no step changes it.
+ *
  * The thread that owns the store. Without an accumulator, the functions below do nothing. */
 #include "common/arena.h"
 #include "model/net/decoder.h"

@@ -118,8 +118,8 @@ int32_t fv_kv_held(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment s
 /* ---- columns: values beside the tokens ----------------------------------------------------- */
 
 /* A COLUMN has a value of fixed size for each token, in host memory, and every operation that
- * moves, keeps or removes tokens does the same with all columns. To add one, for a new value per
- * token:
+ * moves, keeps or removes tokens does the same with all columns. A value that an evict method goes
+ * by has one already (FV_VALUE in policy/methods.def). To add another:
  *
  *   1. its name below, before FV_N_KV_COLUMN, with type and meaning;
  *   2. fv_kv_add_column where a request's store is opened: in prefill-worker/prefill/prefill.c, and
@@ -128,7 +128,7 @@ int32_t fv_kv_held(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment s
  *      prefill-worker/export/export.c, decode-worker/receive/stream.c). */
 typedef enum fv_kv_column {
     FV_KV_POSITION = 0, /* int32_t, in the prompt and the answer; every store has it */
-    FV_KV_ACCUM,        /* float for each query head of the KV head: model/net/accum.h */
+    FV_KV_ACCUM,        /* float for each query head of the KV head, or one: model/net/accum.h */
     FV_N_KV_COLUMN
 } fv_kv_column;
 

@@ -50,7 +50,7 @@ void fv_plan_mask_after(fv_plan *plan, int32_t layer, int32_t keep);
 void fv_plan_select(fv_plan *plan, fv_plan_count_fn rows);
 
 /* Attention-score accumulators of an evict method: its rule (fv_decode_<stage>_<method>), which
- * begins with the attention of the prompt's last `tokens`. */
+ * begins with the attention of the prompt's last `tokens`; 0: with values of its own (FV_VALUE). */
 fv_status fv_plan_accumulate(fv_plan *plan, int32_t tokens);
 
 #endif

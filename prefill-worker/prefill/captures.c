@@ -25,7 +25,7 @@ static bool wants_window(const fv_prefill *p, int32_t b, int32_t layer) {
 
 bool fv_prefill_captures_any(const fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
     for (int32_t l = l0; l < l1; l++)
-        if (wants_capture(p, b, l) || wants_window(p, b, l) || p->req[b].plan->evict.accum.kind ||
+        if (wants_capture(p, b, l) || wants_window(p, b, l) || p->req[b].plan->evict.accum_tokens ||
             fv_prefill_sums_rows(p, b, l))
             return true;
     return false;
@@ -66,7 +66,7 @@ static fv_status open_sums_of(fv_prefill *p, int32_t b, int32_t l0, int32_t l1) 
     for (int32_t l = l0; l < l1; l++) {
         int32_t n_kind = plan->select.window.by_segment ? FV_N_SEG : 1;
         if (wants_window(p, b, l)) FV_TRY(open_sums_at(p, b, n_kind, &p->sums[b][l]));
-        if (plan->evict.accum.kind) FV_TRY(open_sums_at(p, b, 1, &p->accums[b][l]));
+        if (plan->evict.accum_tokens) FV_TRY(open_sums_at(p, b, 1, &p->accums[b][l]));
         if (fv_prefill_sums_rows(p, b, l)) FV_TRY(fv_prefill_open_row_sums(p, b, l));
     }
     return FV_OK;
@@ -127,8 +127,7 @@ fv_status fv_prefill_ask_captures(fv_prefill *p, int32_t b, int32_t l0, int32_t 
                                   int32_t e, fv_forward_seq *seq, int32_t *n_last) {
     const fv_plan *plan = p->req[b].plan;
     int32_t n_row = window_rows(p, b, plan->select.window.rows, a, e);
-    int32_t n_accum =
-        plan->evict.accum.kind ? window_rows(p, b, plan->evict.accum_tokens, a, e) : 0;
+    int32_t n_accum = window_rows(p, b, plan->evict.accum_tokens, a, e);
     fv_forward_capture *capture;
     FV_TRY(FV_ARENA_NEW(&p->arena, 4 * (l1 - l0), capture));
     for (int32_t l = l0; l < l1 && e == fv_prefill_prompt_end(p, b); l++)

@@ -7,6 +7,7 @@
 #include "prefill-worker/prefill/internal.h"
 #include "prefill-worker/prefill/mask.h"
 #include "prefill-worker/prefill/rank.h"
+#include "prefill-worker/prefill/values.h"
 
 static fv_tensor matrix(const fv_buf *buf, int32_t rows, int32_t d) {
     return fv_tensor_of(buf->data, FV_F32, rows, d);
@@ -267,7 +268,8 @@ static fv_status end_layers(fv_prefill *p, int32_t b, int32_t l0, int32_t l1) {
     FV_TRY(FV_ARENA_NEW(&p->group, n_kv, none));
     for (int32_t l = l0; l < l1; l++) {
         const fv_select_sums *s = &p->accums[b][l];
-        fv_accum_put(req->kv, l, s->p, s->text, s->n_key);
+        if (s->p) fv_accum_put(req->kv, l, s->p, s->text, s->n_key);
+        FV_TRY(fv_values_fill(req->plan, fv_decoder_backend(p->dec), req->kv, l, &p->group));
         if (req->plan->prune.drop_visual_kv[l] && !fv_kv_borrows(req->kv, l, FV_SEG_VISUAL))
             FV_TRY(fv_kv_keep(req->kv, l, FV_SEG_VISUAL, rows, none));
     }
