@@ -1,6 +1,20 @@
-# fovea_add_test(KIND NAME COMMAND...)
+# fovea_add_test(KIND NAME PROGRAM [ARGUMENT...])
 #
 # The test KIND/NAME. What can test nothing here prints "skip: why" and exits with 77.
+#
+# Tests with the label `smoke` are those that `./dev test` runs under the sanitizers, and the target `smoke` builds
+# their programs: code that reads what others send, that owns connections, threads and memory, and both workers as
+# programs. The numerics have no pointers that a stranger moves, and their tests take minutes there: `./dev test
+# --long` runs them under the sanitizers too.
+set(smoke_tests "^(race|fuzz)/|^unit/(auth|common|decode-worker|handoff|model|out_of_memory|router|rpc|serving|text|transport)/\
+|^e2e/(callers|cli|decode_worker|health|peers|prefill_refusals|prefill_worker|up)$")
+set(slow_when_sanitized
+    "^unit/decode-worker/(receive/handoff|receive/unpack|evict/.*|conversations/recompress)$|^unit/model/(net|synth)/|^unit/text/tokenizer$")
+if(FOVEA_SANITIZE)
+  add_custom_target(smoke)
+else()
+  set(smoke_tests "^$")
+endif()
 set(sanitizer_words "(ERROR|SUMMARY): [A-Za-z]+Sanitizer|runtime error:")
 # A size that no machine has is FV_ENOMEM, also when AddressSanitizer allocates.
 set(sanitizer_options "ASAN_OPTIONS=allocator_may_return_null=1" "UBSAN_OPTIONS=print_stacktrace=1"
@@ -8,10 +22,18 @@ set(sanitizer_options "ASAN_OPTIONS=allocator_may_return_null=1" "UBSAN_OPTIONS=
 
 # A leak that LeakSanitizer finds in a Criterion test does not fail the program, nor does a filter that no
 # case passes: their words do.
-function(fovea_add_test kind name)
-  add_test(NAME ${kind}/${name} COMMAND ${ARGN})
-  set_tests_properties(${kind}/${name} PROPERTIES LABELS ${kind} TIMEOUT 600 SKIP_RETURN_CODE 77
+function(fovea_add_test kind name program)
+  set(test ${kind}/${name})
+  add_test(NAME ${test} COMMAND ${program} ${ARGN})
+  set_tests_properties(${test} PROPERTIES LABELS ${kind} TIMEOUT 600 SKIP_RETURN_CODE 77
     FAIL_REGULAR_EXPRESSION "${sanitizer_words};Tested: 0 " ENVIRONMENT "${sanitizer_options}")
+  if(kind STREQUAL e2e)
+    set_tests_properties(${test} PROPERTIES COST 10) # the slow ones first, so that none of them ends the run alone
+  endif()
+  if(test MATCHES "${smoke_tests}" AND NOT test MATCHES "${slow_when_sanitized}")
+    set_property(TEST ${test} APPEND PROPERTY LABELS smoke)
+    add_dependencies(smoke ${program})
+  endif()
   if(kind STREQUAL long)
     set_tests_properties(${kind}/${name} PROPERTIES TIMEOUT 3600)
   endif()

@@ -23,7 +23,7 @@
 #define NEVER_INLINE __attribute__((noinline))
 
 #ifdef FV_CPU_ROLLED
-#define ALWAYS_INLINE NEVER_INLINE
+#define ALWAYS_INLINE __attribute__((noinline, unused))
 #define UNROLL
 #else
 #define ALWAYS_INLINE inline __attribute__((always_inline))
