@@ -2,7 +2,7 @@
 #define FOVEA_AUTH_JOIN_PROOF_H
 
 /* How a worker and a router prove to each other that they know the fleet's secret when the worker
- * joins (proto/fleet.proto):
+ * joins (proto/fovea/fleet/v1/fleet.proto):
  *
  *     worker                                      router
  *       nonce of the worker      -------------->

@@ -5,7 +5,7 @@
 #include "handoff/bytes.h"
 #include "rpc/pb_wire.h"
 
-/* proto/handoff.proto */
+/* fovea/handoff/v1/handoff.proto */
 enum { TICKET = 1, EPOCH = 2, SEQ = 3, COMMIT = 4, DATA = 5, ALIVE = 6, PAIR = 7, TURN = 8 };
 
 static void put_tag(uint8_t **at, unsigned field, unsigned type) {

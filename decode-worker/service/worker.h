@@ -1,8 +1,8 @@
 #ifndef FOVEA_DECODE_WORKER_SERVICE_WORKER_H
 #define FOVEA_DECODE_WORKER_SERVICE_WORKER_H
 
-/* DECODE WORKER: the services Handoff and Decode of proto/handoff.proto over the stages of
- * decode-worker/schedule/scheduler.h.
+/* DECODE WORKER: the services Handoff and Decode of fovea/handoff/v1/handoff.proto over the stages
+ * of decode-worker/schedule/scheduler.h.
  *
  *   [loop thread]                     jobs            [computing thread]
  *   handoff.c  Open           ------------->  opens: memory now, or in turn

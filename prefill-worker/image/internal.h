@@ -24,7 +24,7 @@ typedef struct fv_image_rect {
 } fv_image_rect;
 
 /* The pixels `part` of the result of fv_image_resize(in, w, h, resample), without computing
- * the others; `part` is inside w x h. *out owns part.w x part.h pixels. */
+ * the others; `part` is inside w x h. *out owns the pixels. */
 fv_status fv_image_resize_part(const fv_image *in, int32_t w, int32_t h, int32_t resample,
                                fv_image_rect part, fv_image *out);
 

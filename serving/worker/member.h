@@ -1,8 +1,8 @@
 #ifndef FOVEA_SERVING_WORKER_MEMBER_H
 #define FOVEA_SERVING_WORKER_MEMBER_H
 
-/* MEMBER: a worker's side of Fleet.Join (proto/fleet.proto): it authenticates the router,
- * introduces itself, reports its state, and receives orders.
+/* MEMBER: a worker's side of Fleet.Join (proto/fovea/fleet/v1/fleet.proto): it authenticates the
+ * router, introduces itself, reports its state, and receives orders.
  *
  *                Hello              Challenge: Introduction            Welcome
  *     WAITING ----------> GREETING -------------------------> JOINING ---------> IN

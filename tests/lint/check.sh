@@ -84,6 +84,56 @@ for f in "${headers[@]}"; do
     fi
 done
 
+# A file that a comment or a page names exists, by its path or the end of it. Not checked: names in the code
+# blocks of pages, names with a placeholder (<name>_plain.c, test_SUITE.c), and these of other projects:
+foreign='jpeglib.h descriptor.proto'
+texts=()
+for f in "${files[@]}"; do
+    case $f in *.c | *.h | *.cu | *.cuh | *.inc | *.def | *.proto | *.md) texts+=("$f") ;; esac
+done
+while IFS= read -r line; do say "$line"; done < <(
+    printf '%s\n' "${files[@]}" | awk -v foreign="$foreign" '
+        FILENAME == "-" {
+            for (path = $0; ; path = substr(path, index(path, "/") + 1)) {
+                known[path]
+                if (!index(path, "/")) next
+            }
+        }
+        FNR == 1 {
+            page = FILENAME ~ /\.md$/
+            block = fenced = 0
+            split(foreign, list, " ")
+            for (i in list) known[list[i]]
+        }
+        page && /^```/ { fenced = !fenced }
+        {
+            text = page ? (fenced || /<!-- example/ ? "" : $0) : comment($0)
+            while (match(text, /[A-Za-z0-9_.\/<>*-]*[A-Za-z0-9_>*-]\.(c|h|cuh|cu|inc|def|proto|md)([^A-Za-z0-9_(.*-]|\.?$|[.*][^A-Za-z0-9])/)) {
+                name = substr(text, RSTART, RLENGTH)
+                text = substr(text, RSTART + RLENGTH)
+                sub(/[^A-Za-z0-9_]+$/, "", name)
+                while (sub(/^\.\.?\//, "", name)) {}
+                if (name ~ /[<>*]|^[-.\/]|^_|--/ || (name !~ /md$/ && name ~ /[A-Z][A-Z][A-Z]/)) continue
+                if (!(name in known)) print FILENAME ":" FNR ": there is no file " name
+            }
+        }
+        function comment(s,    at, out) {
+            for (out = ""; s != ""; ) {
+                if (!block) {
+                    if (!(at = match(s, /\/[\/*]/))) break
+                    if (substr(s, at + 1, 1) == "/") return out " " substr(s, at + 2)
+                    block = 1
+                    s = substr(s, at + 2)
+                }
+                if (!(at = index(s, "*/"))) return out " " s
+                out = out " " substr(s, 1, at - 1)
+                block = 0
+                s = substr(s, at + 2)
+            }
+            return out
+        }' - "${texts[@]}" /dev/null
+)
+
 # ctest runs a suite by the name of its file.
 suites=()
 for f in "${code[@]}"; do

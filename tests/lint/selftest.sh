@@ -47,6 +47,11 @@ expect "suite of its file" tests/unit/rpc/test_a.c '' 'Test(a, is_found) {}'
 expect "guard" model/net/a-b.h 'FOVEA_MODEL_NET_A_B_H' '#ifndef A_H'
 expect "guard as it should be" model/net/a-b.h '' \
     $'#ifndef FOVEA_MODEL_NET_A_B_H\n#define FOVEA_MODEL_NET_A_B_H\n#endif'
+expect "a file that is gone" rpc/a.c 'there is no file' $'int a;\n/* What it does: rpc/gone.h. */'
+expect "a file that is gone, in a page" docs/a.md 'there is no file' 'See `rpc/gone.c` for it.'
+expect "a file that is gone, at the end" proto/a.proto 'there is no file' 'int32 a = 1; // see gone.proto'
+expect "files that are there" rpc/a.c '' $'/* rpc/a.c and a.c; x.len and part.w */\nchar b[] = "gone.c";'
+expect "placeholders" docs/a.md '' $'`<name>_plain.c`, `test_SUITE.c`, `*.c`\n```\ngone.c\n```'
 expect "large file" docs/a.bin 'only checkpoints/' "$(head -c $((3 << 20)) /dev/zero | tr '\0' x)"
 expect "large checkpoint" checkpoints/a.bin '' "$(head -c $((3 << 20)) /dev/zero | tr '\0' x)"
 

@@ -48,7 +48,7 @@ typedef struct fv_nccl {
     const char *(*last_error)(ncclComm_t);
 } fv_nccl;
 
-/* nccl_library.c. Any thread; loads the library once, and it stays. FV_EUNSUPPORTED: there is
+/* library/nccl.c. Any thread; loads the library once, for good. FV_EUNSUPPORTED: there is
  * none, or it is too old. */
 fv_status fv_nccl_load(const fv_nccl **out);
 
