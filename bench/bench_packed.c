@@ -144,15 +144,7 @@ static void rebuild_rows(bench *b, rebuild *r, fv_tensor basis, bool value, int 
 static double rebuild_s(bench *b, rebuild *r, int n) {
     fv_tensor basis[2] = {bench_weight(b, FV_BF16, R, W), bench_weight(b, FV_BF16, R, W)};
     fv_attn_seq seq = {.n_rows = 1, .n_seg = 1, .tables = r->tables};
-    fv_attn_args a = {.q = r->q,
-                      .o = r->o,
-                      .kv_dtype = FV_BF16,
-                      .n_head = H,
-                      .n_kv = H,
-                      .d_head = D,
-                      .n_seq = 1,
-                      .scale = 0.1f,
-                      .seqs = &seq};
+    fv_attn_args a = case_attn(r->q, r->o, &seq);
     double t0 = bench_now_s();
     for (int j = 0; j < n; j += REBUILT)
         for (int value = 0; value < 2; value++)
@@ -208,15 +200,7 @@ static double prefill_s(bench *b, int M) {
     for (int i = 0; i < M; i++) masked_tail[i] = M - 1 - i;
     for (int g = 0; g < H; g++) tables[g].len = M;
     fv_attn_seq seq = {.n_rows = M, .n_seg = 1, .tables = tables, .masked_tail = masked_tail};
-    fv_attn_args attn = {.q = q,
-                         .o = o,
-                         .kv_dtype = FV_BF16,
-                         .n_head = H,
-                         .n_kv = H,
-                         .d_head = D,
-                         .n_seq = 1,
-                         .scale = 0.1f,
-                         .seqs = &seq};
+    fv_attn_args attn = case_attn(q, o, &seq);
     double t0 = bench_now_s();
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         fv_linear_args a = {.n_part = 1,

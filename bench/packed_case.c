@@ -23,20 +23,24 @@ int case_default_step(void) {
     return params.pack_svd.block;
 }
 
+fv_attn_args case_attn(fv_tensor q, fv_tensor o, const fv_attn_seq *seq) {
+    return (fv_attn_args){.q = q,
+                          .o = o,
+                          .kv_dtype = FV_BF16,
+                          .n_head = H,
+                          .n_kv = H,
+                          .d_head = D,
+                          .n_seq = 1,
+                          .scale = 0.1f,
+                          .seqs = seq};
+}
+
 double case_raw_s(bench *b, int n, int calls) {
     int n_block = (n + FV_KV_BLOCK - 1) / FV_KV_BLOCK;
     fv_kv_block *blocks = case_room((size_t)(H * n_block) * sizeof *blocks);
     fv_block_table runs[H];
     fv_attn_seq seq = {.n_rows = 1, .n_seg = 1, .tables = runs};
-    fv_attn_args a = {.q = bench_activations(1, W),
-                      .o = bench_activations(1, W),
-                      .kv_dtype = FV_BF16,
-                      .n_head = H,
-                      .n_kv = H,
-                      .d_head = D,
-                      .n_seq = 1,
-                      .scale = 0.1f,
-                      .seqs = &seq};
+    fv_attn_args a = case_attn(bench_activations(1, W), bench_activations(1, W), &seq);
     for (int g = 0; g < H; g++) runs[g] = (fv_block_table){blocks + (ptrdiff_t)g * n_block, n};
     double sum = 0;
     for (int i = 0; i < calls; i++) {
@@ -81,47 +85,26 @@ static void free_rows(const fv_packed_rows *rows) {
     free((void *)(uintptr_t)rows->group);
 }
 
-static fv_packed_part next_part(bench *b, const packed_case *c, fv_packed_kind kind) {
-    bool value = kind == FV_PACKED_V;
-    int rank = value ? R : c->rank_k;
-    fv_packed_part p = {.shape = {.n = c->n,
-                                  .rank = rank,
-                                  .rank2 = value ? c->rank2_v : rank,
-                                  .n_kv = H,
-                                  .d_head = D,
-                                  .dtype = FV_BF16,
-                                  .kind = kind,
-                                  .bits = (uint8_t)c->bits}};
-    p.data = bench_memory(b, fv_packed_bytes(&p.shape));
-    return p;
-}
-
-/* What the buffer holds makes large numbers of codes: a smaller scale keeps probabilities of all
- * rows normal numbers, as those of a network are. */
-double case_packed_s(bench *b, packed_case c, int calls) {
-    fv_packed_rows rows = make_rows(c.n, c.step);
-    if (c.rank2_v <
-        R) { /* the first quarter at full rank, as rows in the order of their rank are */
-        uint8_t *group = case_room((size_t)c.n);
-        memset(group + c.n / 4, 1, (size_t)(c.n - c.n / 4));
-        rows.group = group;
-    }
-    fv_packed_part k, v;
-    fv_packed_seq seq = {.n_rows = 1, .k = &k, .v = &v, .rows = &rows};
+/* Seconds of one call of `op` on keys and values of these shapes, each time others, averaged. Frees
+ * the rows. */
+static double packed_s(bench *b, fv_status (*op)(fv_backend *, const fv_attn_packed_args *),
+                       const fv_packed_shape shape[2], fv_packed_rows rows, float scale,
+                       int calls) {
+    fv_packed_part part[2] = {{.shape = shape[0]}, {.shape = shape[1]}};
+    fv_packed_seq seq = {.n_rows = 1, .k = &part[0], .v = &part[1], .rows = &rows};
     fv_attn_packed_args a = {.q = bench_activations(1, W),
                              .o = bench_activations(1, W),
                              .n_head = H,
                              .n_kv = H,
                              .d_head = D,
                              .n_seq = 1,
-                             .scale = c.bits == 16 ? 0.1f : 1e-6f,
+                             .scale = scale,
                              .seqs = &seq};
     double sum = 0;
     for (int i = 0; i < calls; i++) {
-        k = next_part(b, &c, FV_PACKED_K);
-        v = next_part(b, &c, FV_PACKED_V);
+        for (int k = 0; k < 2; k++) part[k].data = bench_memory(b, fv_packed_bytes(&shape[k]));
         double t0 = bench_now_s();
-        bench_must(b->be.ops->attn_lowrank(&b->be, &a));
+        bench_must(op(&b->be, &a));
         sum += bench_now_s() - t0;
     }
     free(a.q.data);
@@ -130,16 +113,30 @@ double case_packed_s(bench *b, packed_case c, int calls) {
     return sum / calls;
 }
 
-static fv_packed_part next_codes(bench *b, int n, int bits, fv_packed_kind kind) {
-    fv_packed_part p = {.shape = {.n = n,
-                                  .n_kv = H,
-                                  .d_head = D,
-                                  .dtype = FV_BF16,
-                                  .kind = kind,
-                                  .bits = (uint8_t)bits,
-                                  .form = FV_PACKED_QUANTIZED}};
-    p.data = bench_memory(b, fv_packed_bytes(&p.shape));
-    return p;
+/* What the buffer holds makes large numbers of codes: a smaller scale keeps probabilities of all
+ * rows normal numbers, as those of a network are. */
+double case_packed_s(bench *b, packed_case c, int calls) {
+    fv_packed_rows rows = make_rows(c.n, c.step);
+    if (c.rank2_v < R) {
+        /* the first quarter at full rank, as rows in the order of their rank are */
+        uint8_t *group = case_room((size_t)c.n);
+        memset(group + c.n / 4, 1, (size_t)(c.n - c.n / 4));
+        rows.group = group;
+    }
+    fv_packed_shape k = {.n = c.n,
+                         .rank = c.rank_k,
+                         .rank2 = c.rank_k,
+                         .n_kv = H,
+                         .d_head = D,
+                         .dtype = FV_BF16,
+                         .kind = FV_PACKED_K,
+                         .bits = (uint8_t)c.bits};
+    fv_packed_shape v = k;
+    v.kind = FV_PACKED_V;
+    v.rank = R;
+    v.rank2 = c.rank2_v;
+    return packed_s(b, b->be.ops->attn_lowrank, (fv_packed_shape[]){k, v}, rows,
+                    c.bits == 16 ? 0.1f : 1e-6f, calls);
 }
 
 double case_codes_s(bench *b, int n, int bits, bool turned, int calls) {
@@ -150,28 +147,16 @@ double case_codes_s(bench *b, int n, int bits, bool turned, int calls) {
         rows.cos = x;
         rows.sin = x + angles;
     }
-    fv_packed_part k, v;
-    fv_packed_seq seq = {.n_rows = 1, .k = &k, .v = &v, .rows = &rows};
-    fv_attn_packed_args a = {.q = bench_activations(1, W),
-                             .o = bench_activations(1, W),
-                             .n_head = H,
-                             .n_kv = H,
-                             .d_head = D,
-                             .n_seq = 1,
-                             .scale = 1e-6f,
-                             .seqs = &seq};
-    double sum = 0;
-    for (int i = 0; i < calls; i++) {
-        k = next_codes(b, n, bits, FV_PACKED_K);
-        v = next_codes(b, n, bits, FV_PACKED_V);
-        double t0 = bench_now_s();
-        bench_must(b->be.ops->attn_quantized(&b->be, &a));
-        sum += bench_now_s() - t0;
-    }
-    free(a.q.data);
-    free(a.o.data);
-    free_rows(&rows);
-    return sum / calls;
+    fv_packed_shape k = {.n = n,
+                         .n_kv = H,
+                         .d_head = D,
+                         .dtype = FV_BF16,
+                         .kind = FV_PACKED_K,
+                         .bits = (uint8_t)bits,
+                         .form = FV_PACKED_QUANTIZED};
+    fv_packed_shape v = k;
+    v.kind = FV_PACKED_V;
+    return packed_s(b, b->be.ops->attn_quantized, (fv_packed_shape[]){k, v}, rows, 1e-6f, calls);
 }
 
 /* ---- made-up keys ---------------------------------------------------------------------- */

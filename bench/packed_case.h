@@ -16,6 +16,9 @@ typedef struct packed_case {
     int bits;
 } packed_case;
 
+/* One sequence's attention on raw rows in bf16. */
+fv_attn_args case_attn(fv_tensor q, fv_tensor o, const fv_attn_seq *seq);
+
 /* Seconds of one call, averaged. */
 double case_raw_s(bench *b, int n, int calls);
 double case_packed_s(bench *b, packed_case c, int calls);

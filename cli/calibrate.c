@@ -123,6 +123,14 @@ fv_status fv_calibrate_look(const fv_calibrate *c, const char *policy, const fv_
     return st;
 }
 
+fv_status fv_calibrate_write(const fv_calibrate *c, const char *name, json_t *found) {
+    if (!found) return FV_FAIL(FV_ENOMEM, "out of memory for the calibration");
+    fv_status st = fv_calibration_write(fv_options_string(c->options, "checkpoint"),
+                                        fv_local_fingerprint(c->local), name, found);
+    json_decref(found);
+    return st;
+}
+
 static fv_status look_at_attention(const fv_calibrate *look, calibration *c) {
     fv_ask_hooks hooks = {.user = c, .attention = on_attention};
     c->n_layer = look->n_layer;
@@ -180,25 +188,22 @@ static void print_found(const calibration *c, double epsilon, const int32_t *sou
            n_lazy, c->n_layer, epsilon);
 }
 
-static fv_status write_found(const calibration *c, const fv_options *o, const char *fingerprint) {
+static fv_status write_found(const fv_calibrate *look, const calibration *c) {
+    const fv_options *o = look->options;
     int32_t source_layer[FV_PLAN_MAX_LAYERS];
     double epsilon;
     FV_TRY(choose_epsilon(c, o, &epsilon));
     fv_alike_blocks(c->s, c->n_layer, epsilon, (int32_t)fv_options_int(o, "cap"), source_layer);
-    json_t *json = to_json(c, o, epsilon, source_layer);
-    if (!json) return FV_FAIL(FV_ENOMEM, "out of memory for the calibration");
-    fv_status st =
-        fv_calibration_write(fv_options_string(o, "checkpoint"), fingerprint, "lazy", json);
-    json_decref(json);
-    if (st == FV_OK) print_found(c, epsilon, source_layer);
-    return st;
+    FV_TRY(fv_calibrate_write(look, "lazy", to_json(c, o, epsilon, source_layer)));
+    print_found(c, epsilon, source_layer);
+    return FV_OK;
 }
 
 static fv_status measure(const fv_calibrate *look) {
     calibration c = {0};
     fv_status st;
     FV_TRY_GOTO(look_at_attention(look, &c), st, out);
-    st = write_found(&c, look->options, fv_local_fingerprint(look->local));
+    st = write_found(look, &c);
 out:
     free(c.s);
     if (st == FV_OK) st = fv_calibrate_visipruner(look);

@@ -2,6 +2,8 @@
 #define FOVEA_CLI_CALIBRATE_H
 
 /* What the parts of `fovea calibrate` share: items for looking at, and where to write. */
+#include <jansson.h>
+
 #include "cli/local.h"
 #include "common/options.h"
 
@@ -14,6 +16,10 @@ typedef struct fv_calibrate {
 /* Runs every item for one token under a policy, with hooks; `what` is for the progress bar. */
 fv_status fv_calibrate_look(const fv_calibrate *c, const char *policy, const fv_ask_hooks *hooks,
                             const char *what);
+
+/* Writes what was found into calibration.json, as its object `name`, and releases it; NULL: out of
+ * memory. */
+fv_status fv_calibrate_write(const fv_calibrate *c, const char *name, json_t *found);
 
 /* Thresholds of prune=visipruner: measures, writes and prints them (eval/scenes/thresholds.h). */
 fv_status fv_calibrate_visipruner(const fv_calibrate *c);

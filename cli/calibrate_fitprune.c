@@ -2,7 +2,6 @@
  * image tokens are paid at most in a run that lets none leave, and what follows from it
  * (eval/scenes/fit.h).
  */
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -59,11 +58,7 @@ static fv_status write_found(const fv_calibrate *c, const fv_fitted fitted[N_TAR
     json_t *list = json_array();
     for (int i = 0; i < N_TARGET; i++) json_array_append_new(list, to_json(&fitted[i], c->n_layer));
     json_t *json = json_pack("{s:i, s:o}", "items", (int)c->n_item, "schedules", list);
-    if (!json) return FV_FAIL(FV_ENOMEM, "out of memory for the calibration");
-    fv_status st = fv_calibration_write(fv_options_string(c->options, "checkpoint"),
-                                        fv_local_fingerprint(c->local), "fitprune", json);
-    json_decref(json);
-    return st;
+    return fv_calibrate_write(c, "fitprune", json);
 }
 
 static void print_found(const fv_calibrate *c, const fv_fitted *f) {

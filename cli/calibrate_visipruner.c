@@ -1,13 +1,11 @@
 /* Thresholds of prune=visipruner for a checkpoint: what image tokens mean to the prompt's last row,
  * measured twice. First with VisiPruner's masks and no filter, for the cosine of the test and the
  * norm of rows that stay; then with that filter, for the cosine of the exit. */
-#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/calibrate.h"
 #include "eval/scenes/thresholds.h"
-#include "model/calibration.h"
 
 enum { EXIT_COUNT = 2 };
 
@@ -149,11 +147,7 @@ static fv_status write_found(const fv_calibrate *c, const found *f) {
         json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i}", "cos", f->cos, "l2", f->l2,
                   "exit_cos", f->exit_cos, "filter_layer", f->filter, "exit_layer", f->exit,
                   "visual_tokens_kept", f->kept, "visual_tokens", f->rows, "items", c->n_item);
-    if (!json) return FV_FAIL(FV_ENOMEM, "out of memory for the calibration");
-    fv_status st = fv_calibration_write(fv_options_string(c->options, "checkpoint"),
-                                        fv_local_fingerprint(c->local), "visipruner", json);
-    json_decref(json);
-    return st;
+    return fv_calibrate_write(c, "visipruner", json);
 }
 
 fv_status fv_calibrate_visipruner(const fv_calibrate *c) {

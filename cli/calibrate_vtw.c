@@ -3,14 +3,12 @@
  *     mean over items of KL(p | p_k) <= eta
  * p the distribution behind the prompt's last row, p_k the same when every image row leaves ahead
  * of layer k. The authors look from layer 5 of 32 on, at 20 items. */
-#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli/calibrate.h"
 #include "eval/scenes/divergence.h"
-#include "model/calibration.h"
 
 enum { ITEMS_MOST = 20, FIRST_OF_32 = 5 };
 
@@ -68,11 +66,7 @@ static fv_status write_found(const fv_calibrate *c, double eta, const found *f) 
         json_array_append_new(kl, json_real(f->kl[k]));
     json_t *json = json_pack("{s:i, s:f, s:i, s:i, s:o}", "layer", (int)f->layer, "eta", eta,
                              "items", (int)c->n_item, "from", (int)f->from, "kl", kl);
-    if (!json) return FV_FAIL(FV_ENOMEM, "out of memory for the calibration");
-    fv_status st = fv_calibration_write(fv_options_string(c->options, "checkpoint"),
-                                        fv_local_fingerprint(c->local), "vtw", json);
-    json_decref(json);
-    return st;
+    return fv_calibrate_write(c, "vtw", json);
 }
 
 static void print_found(const fv_calibrate *c, double eta, const found *f) {

@@ -2,7 +2,6 @@
 #include "cli/eval_spectra.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #include "cli/eval_session.h"
 #include "cli/progress.h"
@@ -19,6 +18,8 @@ typedef struct spectra {
     double *mass, *squares; /* [n_layer] attention on visual tokens, summed up */
     double share;           /* of rows that are visual, summed up */
     double *gram, *value;   /* [d_head, d_head], [d_head] */
+    double *room;           /* [d_head] */
+    fv_arena arena;         /* of these */
 } spectra;
 
 /* Rows of one head's keys or values. */
@@ -32,22 +33,23 @@ static void add_rows(const spectra *s, const fv_kv *kv, int32_t layer, int32_t h
     }
 }
 
-static void add_head(spectra *s, const fv_kv *kv, int32_t layer, int32_t head, bool value) {
+static fv_status add_head(spectra *s, const fv_kv *kv, int32_t layer, int32_t head, bool value) {
     int32_t d = s->shape.d_head, place = 2 * layer + value;
     for (int32_t i = 0; i < d * d; i++) s->gram[i] = 0;
     add_rows(s, kv, layer, head, value);
-    fv_singular_values(s->gram, d, s->value);
-    if (s->value[0] <= 0) return;
+    FV_TRY(fv_singular_values(s->gram, d, s->value, s->room));
+    if (s->value[0] <= 0) return FV_OK;
     for (int32_t i = 0; i < d; i++)
         s->sum[(size_t)place * (size_t)d + (size_t)i] += s->value[i] / s->value[0];
     s->rank[place] += fv_spectrum_rank(s->value, d, SHARE);
+    return FV_OK;
 }
 
 static fv_status on_prefilled(void *user, const fv_kv *kv) {
     spectra *s = user;
     for (int32_t l = 0; l < s->shape.n_layer; l++)
         for (int32_t g = 0; g < s->shape.n_kv; g++)
-            for (int value = 0; value < 2; value++) add_head(s, kv, l, g, value != 0);
+            for (int value = 0; value < 2; value++) FV_TRY(add_head(s, kv, l, g, value != 0));
     s->rows += fv_kv_len(kv, 0, 0, FV_SEG_VISUAL);
     s->n_store++;
     return FV_OK;
@@ -121,14 +123,13 @@ static fv_status run(spectra *s, fv_local *local, const fv_suite *suite, int32_t
                      int32_t n_item, json_t **out) {
     size_t d = (size_t)s->shape.d_head, n = 2 * (size_t)s->shape.n_layer;
     fv_progress progress;
-    s->sum = calloc(n * d, sizeof *s->sum);
-    s->rank = calloc(n, sizeof *s->rank);
-    s->mass = calloc(n, sizeof *s->mass);
-    s->squares = calloc(n, sizeof *s->squares);
-    s->gram = malloc(d * d * sizeof *s->gram);
-    s->value = malloc(d * sizeof *s->value);
-    if (!s->sum || !s->rank || !s->mass || !s->squares || !s->gram || !s->value)
-        return FV_FAIL(FV_ENOMEM, "out of memory for spectra");
+    FV_TRY(FV_ARENA_NEW(&s->arena, n * d, s->sum));
+    FV_TRY(FV_ARENA_NEW(&s->arena, n, s->rank));
+    FV_TRY(FV_ARENA_NEW(&s->arena, n, s->mass));
+    FV_TRY(FV_ARENA_NEW(&s->arena, n, s->squares));
+    FV_TRY(FV_ARENA_NEW(&s->arena, d * d, s->gram));
+    FV_TRY(FV_ARENA_NEW(&s->arena, d, s->value));
+    FV_TRY(FV_ARENA_NEW(&s->arena, d, s->room));
     fv_progress_begin(&progress);
     fv_status st = FV_OK;
     for (int32_t i = 0; i < n_item && st == FV_OK; i++) {
@@ -146,11 +147,6 @@ fv_status fv_eval_spectra(fv_local *local, const fv_suite *suite, int32_t side, 
     const fv_text_config *text = &fv_local_config(local)->text;
     spectra s = {.shape = {.n_layer = text->n_layer, .n_kv = text->n_kv, .d_head = text->d_head}};
     fv_status st = run(&s, local, suite, side, n_item, out);
-    free(s.sum);
-    free(s.rank);
-    free(s.mass);
-    free(s.squares);
-    free(s.gram);
-    free(s.value);
+    fv_arena_fini(&s.arena);
     return st;
 }

@@ -10,15 +10,6 @@
 #include "common/log.h"
 #include "kernels/backends/open.h"
 
-static fv_status parse_dtype(const char *name, fv_dtype *out) {
-    for (int t = 0; t < FV_N_DTYPE; t++) {
-        if (strcmp(name, fv_dtype_name((fv_dtype)t)) != 0) continue;
-        *out = (fv_dtype)t;
-        return FV_OK;
-    }
-    return FV_FAIL(FV_EINVAL, "invalid --kv-dtype '%s'; use f32, bf16 or f16", name);
-}
-
 fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out) {
     FV_TRY(fv_log_configure(fv_options_string(o, "log")));
     fv_plugin_set_dir(fv_options_string(o, "plugin-dir"));
@@ -34,7 +25,7 @@ fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out
     if (!opt.checkpoint)
         return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed: a Hugging Face checkpoint directory "
                                   "(`fovea synth` makes one to try with)");
-    FV_TRY(parse_dtype(fv_options_string(o, "kv-dtype"), &opt.kv_dtype));
+    FV_TRY(fv_engine_kv_dtype(fv_options_string(o, "kv-dtype"), &opt.kv_dtype));
     return fv_local_open(&opt, out);
 }
 

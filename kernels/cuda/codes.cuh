@@ -51,17 +51,10 @@ struct codes_call {
 
 /* ---- rows ------------------------------------------------------------------------------- */
 
-/* Whether row j counts. Blocks may be as small as a row, so they are searched. */
+/* Whether row j counts. */
 static __device__ bool row_is_valid(const codes_seq &s, int32_t j) {
-    int32_t a = 0, end = s.n_anchor;
     if (!s.valid) return true;
-    while (end - a > 1) {
-        int32_t mid = (a + end) / 2;
-        if (s.first[mid] <= j)
-            a = mid;
-        else
-            end = mid;
-    }
+    int32_t a = packed_anchor(s.first, s.n_anchor, j);
     return j - s.first[a] < s.valid[a];
 }
 

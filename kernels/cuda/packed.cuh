@@ -45,6 +45,21 @@ static __device__ __forceinline__ bool packed_item(const fv_cuda_packed &a, fv_c
     return true;
 }
 
+/* The anchor block of row j: the last that begins at or before it. Blocks may be as small as a row, so
+ * they are searched. first [n_anchor + 1]. */
+static __device__ __forceinline__ int32_t packed_anchor(const int32_t *first, int32_t n_anchor,
+                                                        int32_t j) {
+    int32_t lo = 0, hi = n_anchor;
+    while (hi - lo > 1) {
+        int32_t mid = (lo + hi) / 2;
+        if (first[mid] <= j)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
 /* Rows of the block from its first that are valid: the end of them. */
 static __device__ __forceinline__ int32_t packed_alive_end(const fv_cuda_packed_seq &s,
                                                            int32_t anchor) {

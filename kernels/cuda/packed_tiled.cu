@@ -236,26 +236,13 @@ static __device__ void fetch_granule(const fv_cuda_packed_seq &s, int32_t j0, ch
     fetch_plane(s.v, 1, j0, to);
 }
 
-/* The anchor block of row j: the last that begins at or before it. */
-static __device__ int32_t anchor_of(const fv_cuda_packed_seq &s, int32_t j) {
-    int32_t lo = 0, hi = s.n_anchor;
-    while (hi - lo > 1) {
-        int32_t mid = (lo + hi) / 2;
-        if (s.first[mid] <= j)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
 static __device__ granule granule_of(const fv_cuda_packed_seq &s, int32_t j0, const char *shared) {
     granule g;
     int32_t j = j0 + (int32_t)threadIdx.x % FV_WARP;
     bool in = j < s.n;
     g.j0 = j0;
     g.shared = shared;
-    g.anchor = in && (s.cos || s.valid) ? anchor_of(s, j) : 0;
+    g.anchor = in && (s.cos || s.valid) ? packed_anchor(s.first, s.n_anchor, j) : 0;
     g.valid = __ballot_sync(FV_ALL_LANES, in && (!s.valid || j < packed_alive_end(s, g.anchor)));
     g.half = __ballot_sync(FV_ALL_LANES, in && packed_is_low(s, j));
     if (!s.cos) g.anchor = 0;
