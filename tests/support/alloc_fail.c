@@ -2,6 +2,7 @@
 #include "tests/support/alloc_fail.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static int64_t n_left; /* until one fails; below 1: none does */
@@ -38,6 +39,7 @@ void *__real_realloc(void *p, size_t n);
 void *__real_aligned_alloc(size_t align, size_t n);
 char *__real_strdup(const char *s);
 char *__real_strndup(const char *s, size_t n);
+FILE *__real_open_memstream(char **text, size_t *n);
 void __real_free(void *p);
 void *__wrap_malloc(size_t n);
 void *__wrap_calloc(size_t n, size_t size);
@@ -45,6 +47,7 @@ void *__wrap_realloc(void *p, size_t n);
 void *__wrap_aligned_alloc(size_t align, size_t n);
 char *__wrap_strdup(const char *s);
 char *__wrap_strndup(const char *s, size_t n);
+FILE *__wrap_open_memstream(char **text, size_t *n);
 void __wrap_free(void *p);
 
 void *__wrap_malloc(size_t n) { return fails() ? NULL : made(__real_malloc(n)); }
@@ -62,6 +65,13 @@ void *__wrap_realloc(void *p, size_t n) {
     bool grows = p != NULL;
     void *to = __real_realloc(p, n);
     return grows ? to : made(to);
+}
+
+/* The text is libc's to allocate and ours to free. */
+FILE *__wrap_open_memstream(char **text, size_t *n) {
+    FILE *f = fails() ? NULL : __real_open_memstream(text, n);
+    n_live += f != NULL;
+    return f;
 }
 
 void __wrap_free(void *p) {
