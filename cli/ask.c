@@ -13,7 +13,7 @@
 #include "cli/session.h"
 
 static const fv_option table[] = {
-    FV_REQUEST_OPTIONS,
+#include "cli/request_options.def"
     {"then", NULL, FV_OPTION_LIST, "QUESTION", NULL,
      "follow-up question in the same conversation; repeatable; needs --to", 0, 0},
     {"json", NULL, FV_OPTION_FLAG, NULL, NULL,

@@ -41,7 +41,7 @@ static const fv_option table[] = {
      "VTW: maximum mean KL divergence of the next token; the authors use 0.003 for LLaVA-1.5-7B, "
      "0.0005 for 13B, 0.0001 for NeXT-7B",
      0, 100},
-    FV_ENGINE_OPTIONS,
+#include "cli/engine_options.def"
 };
 enum { N_TABLE = sizeof table / sizeof table[0] };
 

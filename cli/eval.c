@@ -47,7 +47,7 @@ static const fv_option table[] = {
      "also record singular values of visual keys and values, and attention on visual tokens, for "
      "the first N items under exact; not with --to",
      0, 100000},
-    FV_ENGINE_OPTIONS,
+#include "cli/engine_options.def"
 };
 enum { N_TABLE = sizeof table / sizeof table[0] };
 

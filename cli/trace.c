@@ -22,7 +22,7 @@
 #include "common/file.h"
 
 static const fv_option table[] = {
-    FV_REQUEST_OPTIONS,
+#include "cli/request_options.def"
     {"prompt", NULL, FV_OPTION_STRING, "TEXT", NULL, "the question, or with --raw the whole prompt",
      0, 0},
     {"out", NULL, FV_OPTION_STRING, "DIR", NULL, "output directory (created if missing)", 0, 0},

@@ -283,7 +283,9 @@ static void ask_in(fv_session *t, const char *question, int32_t n_image) {
 }
 
 Test(session, a_client_whose_conversation_is_lost_sends_the_whole_of_it_and_goes_on) {
-    static const fv_option table[] = {FV_REQUEST_OPTIONS};
+    static const fv_option table[] = {
+#include "cli/request_options.def"
+    };
     fv_options *o;
     fv_session *t;
     fleet_synth(&f, "tiny");
