@@ -223,7 +223,16 @@ typedef struct fv_attn_seq {
  * computed in parts and merged, exactly one of the parts has it.
  *
  * A changed share: after segment 0, where a row has attended to any of it, o[d] = 0 (dropped)
- * or o[d] = l * v_0[d] (moved to the first token), and m, l and lse stay. */
+ * or o[d] = l * v_0[d] (moved to the first token), and m, l and lse stay.
+ *
+ * Of a backend that computes in bf16, both products are canonical in bf16, and p is rounded to bf16
+ * before it is summed and used:
+ *     p_j = bf16(exp(s_j - m'))
+ *     o[d] = (o[d] + 0) * c, then on from o[d] as acc, the two steps of sum_j p_j v_j[d] over the
+ *            FV_KV_BLOCK rows of the block, with p_j = v_j[d] = 0 for rows that are not visible
+ * and at the end o[d] = (o[d] + 0) / l: the sign of a zero is not kept, so that a row may be
+ * multiplied by p_j = 0 and a finite v_j. l * v_0[d] is flushed. score_sums has the same scores; what
+ * else attention does is in f32. */
 typedef struct fv_attn_args {
     fv_tensor q, o, lse; /* q, o [M, H * D]; lse [M, H] F32 or absent */
     fv_dtype kv_dtype;
@@ -414,7 +423,7 @@ struct fv_backend {
     const fv_backend_ops *ops;
     fv_device *device; /* where its memory is; borrowed */
     const char *isa;   /* "plain", "avx2", "avx512" or "amx" on the CPU, "cuda" */
-    /* Of linear. Who opened the backend sets it before the first operation. */
+    /* Of linear, attention and score_sums. Who opened the backend sets it before the first operation. */
     fv_compute compute;
     void *impl; /* private to the backend */
 };

@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/cpu/lanes.h"
+
 enum { TILE_ROWS = 16, TILE_BYTES = 1024 };
 
 static inline void tiles_open(int cols) {
@@ -26,6 +28,7 @@ static inline void tiles_open(int cols) {
         c.rows[i] = TILE_ROWS;
         c.bytes_row[i] = (uint16_t)(i == 4 || i == 5 ? 64 : 4 * cols);
     }
+    __asm__ volatile("" : : "r"(&c) : "memory"); /* GCC takes only 8 bytes of it to be read */
     _tile_loadconfig(&c);
 }
 
@@ -54,5 +57,29 @@ static inline void sums_store(float *to, int cols) {
 }
 
 static inline void tiles_close(void) { _tile_release(); }
+
+/* 16 numbers as bf16. */
+static inline __m256i bf16_of(__m512 x) {
+    __m512i rounded = _mm512_castps_si512(f32x16_round_bf16(x));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+}
+
+/* A tile of B: columns [k, k + 32) of 16 rows of K numbers, which become the tile's columns, `cols`
+ * of them; zeros for rows that are NULL and columns from K on. */
+static inline void pairs_tile(const float *const rows[TILE_ROWS], size_t k, size_t K, int cols,
+                              uint32_t *to) {
+    uint32_t in = K - k < 32 ? (1u << (K - k)) - 1 : ~0u;
+    __m512i r[TILE_ROWS];
+    for (int j = 0; j < TILE_ROWS; j++) {
+        r[j] = _mm512_setzero_si512();
+        if (!rows[j]) continue;
+        __m256i lo = bf16_of(_mm512_maskz_loadu_ps((__mmask16)in, rows[j] + k));
+        __m256i hi = bf16_of(_mm512_maskz_loadu_ps((__mmask16)(in >> 16), rows[j] + k + 16));
+        r[j] = _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
+    }
+    i32x16_transpose(r);
+    __mmask16 m = (__mmask16)((1u << cols) - 1);
+    for (int i = 0; i < TILE_ROWS; i++) _mm512_mask_storeu_epi32(to + i * cols, m, r[i]);
+}
 
 #endif

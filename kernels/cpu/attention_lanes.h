@@ -14,34 +14,19 @@
  * Rows may see different numbers of keys. What one row does not see gets p = 0 in its sums, and
  * no fma at all in o, so that a row's bits are those it has alone. */
 #include <assert.h>
+#include <float.h>
 #include <string.h>
 
+#include "kernels/cpu/attention_item.h"
 #include "kernels/cpu/chains_lanes.h"
 #include "kernels/cpu/dots_lanes.h"
-#include "kernels/cpu/path.h"
 #include "kernels/cpu/softmax_lanes.h"
 
-/* Query vectors per item: their q, o and scores stay in L2 next to one block of K and V. */
+/* Query vectors per item, which have room for a tile more: their q, o and scores stay in L2 next to one block of K and V. */
 enum { ITEM_VECTORS = 48 };
 
 /* Up to this many vectors read keys and values as they are stored; more have them widened once. */
 enum { FEW_VECTORS = 8 };
-
-typedef struct attn_item {
-    const fv_attn_args *a;
-    const fv_attn_seq *seq;
-    const fv_block_table *tables; /* [n_seg] of this KV head */
-    int32_t head0, group;         /* first query head, number of them */
-    int32_t row0, n_row;          /* query rows of the sequence */
-    int32_t R;    /* n_row * group vectors: vector v is row v / group, head v % group */
-    size_t D, Dp; /* head dim, and rounded up to LANES */
-
-    /* scratch */
-    float *q, *k, *v; /* [R, Dp] queries, a panel of NR keys, [64, Dp] values */
-    float *s, *o;     /* [R, 64], [R, Dp] */
-    float *m, *l, *c; /* [R] */
-    int32_t *n_seen;  /* [R] keys of the current block */
-} attn_item;
 
 static int32_t rows_per_item(const fv_attn_args *a) {
     int32_t rows = ITEM_VECTORS / (a->n_head / a->n_kv);
@@ -49,12 +34,15 @@ static int32_t rows_per_item(const fv_attn_args *a) {
 }
 
 static size_t vectors_per_item(const fv_attn_args *a) {
-    return (size_t)rows_per_item(a) * (size_t)(a->n_head / a->n_kv) + MR;
+    return (size_t)rows_per_item(a) * (size_t)(a->n_head / a->n_kv) + LANES;
 }
 
-static fv_cpu_plan attention_plan(const void *args) {
-    const fv_attn_args *a = args;
-    size_t R = vectors_per_item(a), Dp = padded((size_t)a->d_head);
+static size_t padded_for(const attn_products *p, size_t D) {
+    return (D + (size_t)p->pad - 1) / (size_t)p->pad * (size_t)p->pad;
+}
+
+static fv_cpu_plan plan_with(const fv_attn_args *a, const attn_products *products) {
+    size_t R = vectors_per_item(a), Dp = padded_for(products, (size_t)a->d_head);
     fv_cpu_plan plan = {.grain = 1};
     for (int i = 0; i < a->n_seq; i++)
         plan.n_item += div_up(a->seqs[i].n_rows, rows_per_item(a)) * a->n_kv;
@@ -92,7 +80,7 @@ static int32_t visible(const attn_item *t, int s, int32_t i) {
 /* ---- scores ---------------------------------------------------------------------------- */
 
 /* The item's vectors in rows of Dp columns; rows of zeros fill the last tile. */
-static void copy_queries(attn_item *t) {
+static void copy_queries_f32(attn_item *t) {
     for (int32_t v = 0; v < div_up(t->R, MR) * MR; v++)
         pack_panel(v < t->R ? query_of(t, v) : NULL, FV_F32, 0, v < t->R, t->D, 1,
                    t->q + (size_t)v * t->Dp);
@@ -133,6 +121,13 @@ static void scores_many(attn_item *t, const void *k, int32_t n) {
     }
 }
 
+static void scores_f32(attn_item *t, const void *k, const void *v, int32_t n) {
+    if (t->R <= FEW_VECTORS)
+        scores_few(t, k, v, n);
+    else
+        scores_many(t, k, n);
+}
+
 static int32_t longest_visible(const attn_item *t, int s) {
     int32_t longest = 0;
     for (int32_t i = 0; i < t->n_row; i++)
@@ -142,10 +137,7 @@ static int32_t longest_visible(const attn_item *t, int s) {
 
 /* Scores of the n keys of segment s from j0 on, and how many of them each vector sees. */
 static void scores(attn_item *t, int s, int32_t j0, const fv_kv_block *block, int32_t n) {
-    if (t->R <= FEW_VECTORS)
-        scores_few(t, block->k, block->v, n);
-    else
-        scores_many(t, block->k, n);
+    t->products->scores(t, block->k, block->v, n);
     for (int32_t v = 0; v < t->R; v++) {
         int32_t seen = visible(t, s, v / t->group) - j0;
         t->n_seen[v] = seen < 0 ? 0 : min_int(seen, FV_KV_BLOCK);
@@ -228,7 +220,7 @@ static value_rows values_as(attn_item *t, const void *block, int32_t n, const vo
 }
 
 /* next: the keys that come after these values, to be fetched meanwhile, or NULL. */
-static void values(attn_item *t, const void *block, int32_t n, const void *next) {
+static void values_f32(attn_item *t, const void *block, int32_t n, const void *next) {
     value_rows r = values_as(t, block, n, next);
     int32_t v = 0;
     for (; v + MR <= t->R; v += MR) values_rows(t, &r, MR, v);
@@ -240,6 +232,12 @@ static void values(attn_item *t, const void *block, int32_t n, const void *next)
     case 5: MR <= 5 ? assert(0) : values_rows(t, &r, 5, v); break;
     }
 }
+
+static const attn_products products_f32 = {.pad = LANES,
+                                           .zero = -0.0f,
+                                           .copy_queries = copy_queries_f32,
+                                           .scores = scores_f32,
+                                           .values = values_f32};
 
 /* ---- one item -------------------------------------------------------------------------- */
 
@@ -275,8 +273,10 @@ static void edit_shares(attn_item *t) {
         float *o = t->o + (size_t)v * t->Dp;
         memset(o, 0, t->Dp * sizeof *o);
         if (share == FV_SHARE_ON_FIRST)
-            for (size_t d = 0; d < t->D; d++)
+            for (size_t d = 0; d < t->D; d++) {
                 o[d] = t->l[v] * widened(t->tables[0].block[0].v, t->a->kv_dtype, d);
+                if (t->products->bf16 && fabsf(o[d]) < FLT_MIN) o[d] = 0.0f;
+            }
     }
 }
 
@@ -288,7 +288,7 @@ static void finish(attn_item *t) {
         float *to = row_f32(&t->a->o, seq->row0 + row) + (size_t)head * t->D;
         bool saw = t->l[v] != 0.0f;
         float l = saw ? t->l[v] : 1.0f, lse = saw ? t->m[v] + log_f32(l) : -INFINITY;
-        for (size_t d = 0; d < t->D; d++) to[d] = o[d] / l;
+        for (size_t d = 0; d < t->D; d++) to[d] = (o[d] + t->products->zero) / l;
         if (t->a->lse.data) row_f32(&t->a->lse, seq->row0 + row)[head] = lse;
     }
 }
@@ -299,7 +299,7 @@ static void attend(attn_item *t) {
         t->m[v] = log_f32(t->seq->n);
         t->l[v] = t->seq->n > 0.0f ? 1.0f : 0.0f;
     }
-    copy_queries(t);
+    t->products->copy_queries(t);
     for (int s = 0; s < t->seq->n_seg; s++) {
         int32_t longest = longest_visible(t, s);
         bool wanted = s > 0 || any_has_values(t); /* or its values would be thrown away */
@@ -307,21 +307,29 @@ static void attend(attn_item *t) {
             const fv_kv_block *block = &t->tables[s].block[j0 / FV_KV_BLOCK];
             int32_t n = min_int(FV_KV_BLOCK, longest - j0);
             scores(t, s, j0, block, n);
-            softmax(t->R, t->a->scale, t->n_seen, t->s, t->m, t->l, t->c);
+            softmax(t->R, t->a->scale, t->n_seen, t->products->bf16, t->s, t->m, t->l, t->c);
             if (s == 0 && t->seq->share) drop_first(t, j0);
-            if (wanted) values(t, block->v, n, j0 + FV_KV_BLOCK < longest ? block[1].k : NULL);
+            if (wanted)
+                t->products->values(t, block->v, n, j0 + FV_KV_BLOCK < longest ? block[1].k : NULL);
         }
         if (s == 0 && t->seq->share) edit_shares(t);
     }
     finish(t);
 }
 
-static void attention(const void *args, void *scratch, int64_t begin, int64_t end) {
-    const fv_attn_args *a = args;
-    attn_item t = {.a = a, .group = a->n_head / a->n_kv, .D = (size_t)a->d_head};
-    int32_t rows = rows_per_item(a);
-    t.Dp = padded(t.D);
+static attn_item item_of(const fv_attn_args *a, const attn_products *products, void *scratch) {
+    attn_item t = {.a = a, .products = products, .group = a->n_head / a->n_kv};
+    t.D = (size_t)a->d_head;
+    t.Dp = padded_for(products, t.D);
     item_scratch(&t, scratch);
+    return t;
+}
+
+static void attention_with(const fv_attn_args *a, const attn_products *products, void *scratch,
+                           int64_t begin, int64_t end) {
+    attn_item t = item_of(a, products, scratch);
+    int32_t rows = rows_per_item(a);
+    if (products->open) products->open();
     for (int q = 0; q < a->n_seq; q++) {
         t.seq = &a->seqs[q];
         int64_t blocks = div_up(t.seq->n_rows, rows), n = blocks * a->n_kv;
@@ -338,6 +346,13 @@ static void attention(const void *args, void *scratch, int64_t begin, int64_t en
         begin -= n;
         end -= n;
     }
+    if (products->close) products->close();
+}
+
+static fv_cpu_plan attention_plan(const void *args) { return plan_with(args, &products_f32); }
+
+static void attention(const void *args, void *scratch, int64_t begin, int64_t end) {
+    attention_with(args, &products_f32, scratch, begin, end);
 }
 
 #endif

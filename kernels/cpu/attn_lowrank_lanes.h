@@ -312,7 +312,7 @@ static void leave_scores(const packed_item *t, int32_t j0, int32_t n) {
 static void block_end(packed_item *t, int32_t j0, int32_t n) {
     if (t->n_list[0] == 0) return;
     leave_scores(t, j0, n);
-    softmax(t->R, t->a->scale, t->n_seen, t->s, t->m, t->l, t->c);
+    softmax(t->R, t->a->scale, t->n_seen, false, t->s, t->m, t->l, t->c);
     if (fv_packed_is_rows(&t->v.s)) packed_row_values(t, j0);
     for (int tier = 0; tier < 2; tier++) packed_values(t, j0, tier);
 }

@@ -247,7 +247,7 @@ static void codes_attend(codes_item *t) {
         list_valid(t, j0, rows);
         if (t->n_valid == 0) continue;
         coded_scores(t, j0, rows);
-        softmax(t->R, t->a->scale, t->n_seen, t->s, t->m, t->l, t->c);
+        softmax(t->R, t->a->scale, t->n_seen, false, t->s, t->m, t->l, t->c);
         coded_values(t, j0);
     }
     codes_end(t);

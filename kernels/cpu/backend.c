@@ -237,6 +237,8 @@ static fv_status cpu_attention(fv_backend *be, const fv_attn_args *a) {
         assert(a->seqs[i].n_seg >= 1 && a->seqs[i].n_seg <= FV_ATTN_MAX_SEG);
         assert(a->seqs[i].n >= 0.0f && (a->seqs[i].n == 0.0f || !a->seqs[i].share));
     }
+    if (be->compute == FV_COMPUTE_BF16)
+        return run_plan(c, c->path->attention_bf16_plan(a), c->path->attention_bf16, a);
     return run_plan(c, c->path->attention_plan(a), c->path->attention, a);
 }
 
@@ -252,6 +254,8 @@ static fv_status cpu_score_sums(fv_backend *be, const fv_score_sums_args *a) {
         assert(!q->head_max + !q->weight + !q->low >= 2); /* at most one of them */
         (void)q;
     }
+    if (be->compute == FV_COMPUTE_BF16)
+        return run_plan(c, c->path->score_sums_bf16_plan(a), c->path->score_sums_bf16, a);
     return run_plan(c, c->path->score_sums_plan(a), c->path->score_sums, a);
 }
 

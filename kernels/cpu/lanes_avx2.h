@@ -91,6 +91,21 @@ static inline f32x16 f32x16_widen_tail(const void *p, fv_dtype t, size_t n) {
     return f32x16_widen(room, t);
 }
 
+/* Rounded to bf16, to nearest even. */
+static inline __m256 f32x8_round_bf16(__m256 x) {
+    __m256i u = _mm256_castps_si256(x), odd = _mm256_srli_epi32(u, 16);
+    odd = _mm256_and_si256(odd, _mm256_set1_epi32(1));
+    __m256i up = _mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7fff)), odd);
+    __m256i quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x400000));
+    __m256 y = _mm256_blendv_ps(_mm256_castsi256_ps(up), _mm256_castsi256_ps(quiet),
+                                _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    return _mm256_and_ps(y, _mm256_castsi256_ps(_mm256_set1_epi32((int)0xffff0000)));
+}
+
+static inline f32x16 f32x16_round_bf16(f32x16 x) {
+    return (f32x16){f32x8_round_bf16(x.lo), f32x8_round_bf16(x.hi)};
+}
+
 /* 8 rows of 8 pairs, transposed: number j of register i is number i of register j. */
 static inline void i32x8_transpose(__m256i r[8]) {
     __m256i t[8];

@@ -52,6 +52,16 @@ static inline f32x16 f32x16_widen_tail(const void *p, fv_dtype t, size_t n) {
     return t == FV_BF16 ? f32x16_of_bf16(h) : _mm512_cvtph_ps(h);
 }
 
+/* Rounded to bf16, to nearest even. */
+static inline f32x16 f32x16_round_bf16(f32x16 x) {
+    __m512i u = _mm512_castps_si512(x), odd = _mm512_srli_epi32(u, 16);
+    odd = _mm512_and_si512(odd, _mm512_set1_epi32(1));
+    __m512i up = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
+    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    up = _mm512_mask_or_epi32(up, nan, u, _mm512_set1_epi32(0x400000));
+    return _mm512_castsi512_ps(_mm512_and_si512(up, _mm512_set1_epi32((int)0xffff0000)));
+}
+
 /* 16 rows of 16 pairs, transposed: number j of register i is number i of register j. */
 static inline void i32x16_transpose(__m512i r[16]) {
     __m512i t[16];

@@ -61,35 +61,6 @@ fv_cpu_plan fv_amx_pack_bf16_plan(const void *args) {
     return plan;
 }
 
-/* 16 numbers as bf16. */
-static inline __m256i bf16_of(__m512 x) {
-    __m512i u = _mm512_castps_si512(x),
-            odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-    __m512i up = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
-    __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-    up = _mm512_mask_or_epi32(up, nan, u, _mm512_set1_epi32(0x400000));
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(up, 16));
-}
-
-/* The first n <= 32 of 32 numbers as pairs; zeros behind them. */
-static inline __m512i pairs_of(const float *x, size_t n) {
-    uint32_t m = n < 32 ? (1u << n) - 1 : ~0u;
-    __m256i lo = bf16_of(_mm512_maskz_loadu_ps((__mmask16)m, x));
-    __m256i hi = bf16_of(_mm512_maskz_loadu_ps((__mmask16)(m >> 16), x + 16));
-    return _mm512_inserti64x4(_mm512_castsi256_si512(lo), hi, 1);
-}
-
-/* A tile of x: rows [m0, m0 + rows), columns [k, k + n), n <= 32. */
-static void pack_tile(const fv_tensor *x, int64_t m0, int rows, size_t k, size_t n, int cols,
-                      uint32_t *to) {
-    __m512i r[TILE_ROWS];
-    for (int j = 0; j < TILE_ROWS; j++)
-        r[j] = j < rows ? pairs_of(row_f32(x, m0 + j) + k, n) : _mm512_setzero_si512();
-    i32x16_transpose(r);
-    __mmask16 m = (__mmask16)((1u << cols) - 1);
-    for (int i = 0; i < TILE_ROWS; i++) _mm512_mask_storeu_epi32(to + i * cols, m, r[i]);
-}
-
 void fv_amx_pack_bf16(const void *args, void *scratch, int64_t begin, int64_t end) {
     const fv_cpu_linear_bf16 *b = args;
     layout l = layout_of(&b->a->x);
@@ -99,11 +70,11 @@ void fv_amx_pack_bf16(const void *args, void *scratch, int64_t begin, int64_t en
         size_t k = (size_t)(i / l.tiles / l.blocks);
         int64_t m0 = block * 2 * TILE_ROWS + t * TILE_ROWS;
         int rows = min_int(TILE_ROWS, l.M - m0);
+        const float *from[TILE_ROWS] = {NULL};
+        for (int j = 0; j < rows; j++) from[j] = row_f32(&b->a->x, m0 + j);
         uint32_t *to = (uint32_t *)b->x + x_at(&l, k, block) + (size_t)t * tile_words(&l);
-        for (size_t s = 0; s < steps_in(&l, k); s++, to += (size_t)l.tiles * tile_words(&l)) {
-            size_t c = (k * KB + s) * BF16_STEP, n = l.K - c;
-            pack_tile(&b->a->x, m0, rows, c, n < BF16_STEP ? n : BF16_STEP, l.cols, to);
-        }
+        for (size_t s = 0; s < steps_in(&l, k); s++, to += (size_t)l.tiles * tile_words(&l))
+            pairs_tile(from, (k * KB + s) * BF16_STEP, l.K, l.cols, to);
     }
 }
 

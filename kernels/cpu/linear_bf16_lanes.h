@@ -8,7 +8,8 @@
  * sum over lanes, and one row of x takes the same steps as many. What waits between two blocks of
  * K is acc, one number per output.
  *
- * Subnormal numbers are zeros in the products alone (flush_on): conversions and biases need them. */
+ * Subnormal numbers are zeros in the products alone (bf16_products): conversions and biases need
+ * them. */
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/linear_parts.h"
 
@@ -19,14 +20,6 @@ _Static_assert((int)BF16_ROWS == (int)LANES, "a lane is a row of w");
 
 /* Rows of x per tile: even and odd of each, and a row of the panel, in registers. */
 enum { BF16_MR = MR >= 6 ? 6 : 2 };
-
-static inline unsigned flush_on(void) {
-    unsigned before = _mm_getcsr();
-    _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
-    return before;
-}
-
-static inline void flush_restore(unsigned before) { _mm_setcsr(before); }
 
 /* ---- x --------------------------------------------------------------------------------- */
 
@@ -66,19 +59,29 @@ static fv_cpu_plan linear_bf16_plan(const void *args) {
     return plan;
 }
 
-/* Rows of x times a panel, `steps` steps of it, on to acc [mr, 16]; mr is a constant after
- * inlining. */
-static ALWAYS_INLINE void bf16_tile(const float *x, size_t ldx, const float *panel, size_t steps,
-                                    float *accs, const int mr) {
+/* x [M, K] times panels [K, 16], whole steps of K, on to acc. */
+typedef struct bf16_product {
+    const float *x, *w;
+    size_t ldx, ldw; /* ldw: from panel to panel */
+    int M, panels;
+    size_t steps;
+    float *acc; /* 16 numbers for each row and panel */
+    size_t ld_row, ld_panel;
+} bf16_product;
+
+/* mr rows of x from x on times the panel at w; mr is a constant after inlining. */
+static ALWAYS_INLINE void bf16_tile(const bf16_product *a, const float *x, const float *w,
+                                    float *at, const int mr) {
+    const size_t ldx = a->ldx, ld = a->ld_row;
     f32x16 acc[BF16_MR];
-    UNROLL for (int i = 0; i < mr; i++) acc[i] = f32x16_load(accs + i * LANES);
-    for (size_t s = 0; s < steps; s++) {
+    UNROLL for (int i = 0; i < mr; i++) acc[i] = f32x16_load(at + (size_t)i * ld);
+    for (size_t s = 0; s < a->steps; s++) {
         f32x16 even[BF16_MR], odd[BF16_MR];
         UNROLL for (int i = 0; i < mr; i++) even[i] = odd[i] = f32x16_zero();
-        for (int k = 0; k < BF16_STEP; k += 2, x += 2, panel += 2 * LANES) {
-            f32x16 w = f32x16_load(panel), w_odd = f32x16_load(panel + LANES);
+        for (int k = 0; k < BF16_STEP; k += 2, x += 2, w += 2 * LANES) {
+            f32x16 w_even = f32x16_load(w), w_odd = f32x16_load(w + LANES);
             UNROLL for (int i = 0; i < mr; i++) {
-                even[i] = f32x16_fma(f32x16_all(x[(size_t)i * ldx]), w, even[i]);
+                even[i] = f32x16_fma(f32x16_all(x[(size_t)i * ldx]), w_even, even[i]);
                 odd[i] = f32x16_fma(f32x16_all(x[(size_t)i * ldx + 1]), w_odd, odd[i]);
             }
         }
@@ -86,26 +89,31 @@ static ALWAYS_INLINE void bf16_tile(const float *x, size_t ldx, const float *pan
             acc[i] = f32x16_add(acc[i], f32x16_add(even[i], odd[i]));
         }
     }
-    UNROLL for (int i = 0; i < mr; i++) f32x16_store(accs + i * LANES, acc[i]);
+    UNROLL for (int i = 0; i < mr; i++) f32x16_store(at + (size_t)i * ld, acc[i]);
 }
 
-/* M rows of x times `panels` panels, on to accs [panels, M, 16]. Runs with flush_on, so nothing of
- * it may move out. */
-static NEVER_INLINE void bf16_products(const float *x, size_t ldx, int M, const float *ws,
-                                       int panels, size_t steps, float *accs) {
-    for (int m = 0; m < M; m += BF16_MR) {
-        const float *xm = x + (size_t)m * ldx;
-        for (int j = 0; j < panels; j++) {
-            const float *w = ws + (size_t)j * BF16_PANEL;
-            float *at = accs + ((size_t)j * (size_t)M + (size_t)m) * LANES;
-            if (M - m >= BF16_MR) {
-                bf16_tile(xm, ldx, w, steps, at, BF16_MR);
+/* A function of its own, between two settings of MXCSR: nothing of it may move out. */
+static NEVER_INLINE void bf16_tiles(const bf16_product *a) {
+    for (int m = 0; m < a->M; m += BF16_MR) {
+        const float *x = a->x + (size_t)m * a->ldx;
+        for (int j = 0; j < a->panels; j++) {
+            const float *w = a->w + (size_t)j * a->ldw;
+            float *at = a->acc + (size_t)j * a->ld_panel + (size_t)m * a->ld_row;
+            if (a->M - m >= BF16_MR) {
+                bf16_tile(a, x, w, at, BF16_MR);
                 continue;
             }
-            for (int i = 0; i < M - m; i++)
-                bf16_tile(xm + (size_t)i * ldx, ldx, w, steps, at + i * LANES, 1);
+            for (int i = 0; i < a->M - m; i++)
+                bf16_tile(a, x + (size_t)i * a->ldx, w, at + (size_t)i * a->ld_row, 1);
         }
     }
+}
+
+static void bf16_products(const bf16_product *a) {
+    unsigned before = _mm_getcsr();
+    _mm_setcsr(before | 0x8040); /* FTZ, DAZ */
+    bf16_tiles(a);
+    _mm_setcsr(before);
 }
 
 /* The rows [n0, n0 + rows) of w and `steps` steps from column k0 on, as a panel; `next`, in bytes,
@@ -145,9 +153,16 @@ static void linear_bf16_item(const fv_cpu_linear_bf16 *b, const fv_linear_part *
         for (int j = 0; j < panels; j++)
             bf16_panel(&p->w, n0 + j * LANES, min_int(LANES, N - j * LANES), k0, steps,
                        next * (ptrdiff_t)sizeof(uint16_t), scratch + (size_t)j * BF16_PANEL);
-        unsigned before = flush_on();
-        bf16_products((const float *)b->x + k0, ldx, M, scratch, panels, steps, accs);
-        flush_restore(before);
+        bf16_products(&(bf16_product){.x = (const float *)b->x + k0,
+                                      .w = scratch,
+                                      .ldx = ldx,
+                                      .ldw = BF16_PANEL,
+                                      .M = M,
+                                      .panels = panels,
+                                      .steps = steps,
+                                      .acc = accs,
+                                      .ld_row = LANES,
+                                      .ld_panel = (size_t)M * LANES});
     }
     for (int j = 0; j < panels; j++)
         for (int m = 0; m < M; m++)

@@ -2,6 +2,14 @@
  * AMX path, which is the same but for the products in bf16. */
 #include "kernels/cpu/path_lanes.h"
 
+fv_cpu_plan fv_amx_attention_bf16_plan(const void *args) {
+    return plan_with(args, &fv_amx_attn_products);
+}
+
+void fv_amx_attention_bf16(const void *args, void *scratch, int64_t begin, int64_t end) {
+    attention_with(args, &fv_amx_attn_products, scratch, begin, end);
+}
+
 #define FV_CPU_BF16_OP FV_CPU_OP
 
 const fv_cpu_path fv_cpu_path_avx512 = {

@@ -2,7 +2,7 @@
 #define FOVEA_KERNELS_CPU_PLAIN_QUERY_H
 
 /* One query vector of a plain attention: what it sees, and its scores. */
-#include "kernels/cpu/plain.h"
+#include "kernels/cpu/plain_bf16.h"
 
 /* A query vector, and the block tables of its KV head. */
 typedef struct query {
@@ -11,6 +11,7 @@ typedef struct query {
     const float *q;               /* [D] */
     const fv_block_table *tables; /* [n_seg] */
     int32_t row;                  /* of the sequence */
+    fv_compute compute;
 } query;
 
 /* How many keys of segment s it sees. */
@@ -27,13 +28,17 @@ static inline const void *kv_row(const query *u, const void *base, int32_t j) {
 
 static inline float score(const query *u, int s, int32_t j) {
     const void *k = kv_row(u, u->tables[s].block[j / FV_KV_BLOCK].k, j);
-    return u->a->scale * plain_dot(u->q, k, u->a->kv_dtype, (size_t)u->a->d_head);
+    size_t D = (size_t)u->a->d_head;
+    return u->a->scale * (u->compute == FV_COMPUTE_BF16
+                              ? plain_dot_bf16(u->q, FV_F32, k, u->a->kv_dtype, D)
+                              : plain_dot(u->q, k, u->a->kv_dtype, D));
 }
 
-static inline query query_of(const fv_attn_args *a, const fv_attn_seq *seq, int32_t i, int32_t h) {
+static inline query query_of(const fv_attn_args *a, const fv_attn_seq *seq, int32_t i, int32_t h,
+                             fv_compute compute) {
     int32_t group = a->n_head / a->n_kv;
     const float *q = row_f32(&a->q, (int64_t)seq->row0 + i) + (size_t)h * (size_t)a->d_head;
-    query u = {a, seq, q, seq->tables + (ptrdiff_t)(h / group) * seq->n_seg, i};
+    query u = {a, seq, q, seq->tables + (ptrdiff_t)(h / group) * seq->n_seg, i, compute};
     return u;
 }
 

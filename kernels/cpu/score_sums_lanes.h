@@ -6,7 +6,7 @@
  * An item is one block of keys of one KV head and one sum (of head_max, of all KV heads, and those
  * of the first do it): it alone adds to those columns, so rows are added in order whatever the
  * threads do. Rows pass in the blocks of attention_lanes.h, which computes their scores. */
-#include "kernels/cpu/attention_lanes.h"
+#include "kernels/cpu/attention_bf16_lanes.h"
 
 /* What an item adds to: block j0 of segment s, of KV head g. */
 typedef struct sum_item {
@@ -25,9 +25,8 @@ static int64_t blocks_of_head(const fv_attn_seq *seq, int32_t g) {
     return n;
 }
 
-static fv_cpu_plan score_sums_plan(const void *args) {
-    const fv_score_sums_args *a = args;
-    fv_cpu_plan plan = attention_plan(a->attn);
+static fv_cpu_plan sums_plan_with(const fv_score_sums_args *a, const attn_products *products) {
+    fv_cpu_plan plan = plan_with(a->attn, products);
     plan.n_item = 0;
     for (int32_t i = 0; i < a->n_sum; i++)
         for (int32_t g = 0; g < a->attn->n_kv; g++)
@@ -97,7 +96,7 @@ static void add_head_max(attn_item *t, const sum_item *b, float *most) {
         t->head0 = g * t->group;
         n = min_int(FV_KV_BLOCK, longest_visible(t, b->s) - b->j0);
         if (n <= 0) continue;
-        copy_queries(t);
+        t->products->copy_queries(t);
         scores(t, b->s, b->j0, &t->tables[b->s].block[b->j0 / FV_KV_BLOCK], n);
         raise_head_max(t, b, most);
     }
@@ -122,7 +121,7 @@ static void sum_block(attn_item *t, const sum_item *b) {
         }
         int32_t n = min_int(FV_KV_BLOCK, longest_visible(t, b->s) - b->j0);
         if (n <= 0) continue;
-        copy_queries(t);
+        t->products->copy_queries(t);
         scores(t, b->s, b->j0, block, n);
         add_rows(t, b);
     }
@@ -139,12 +138,9 @@ static void sum_head(attn_item *t, const fv_score_sum *q, int64_t begin, int64_t
     }
 }
 
-static void score_sums(const void *args, void *scratch, int64_t begin, int64_t end) {
-    const fv_score_sums_args *a = args;
-    attn_item t = {
-        .a = a->attn, .group = a->attn->n_head / a->attn->n_kv, .D = (size_t)a->attn->d_head};
-    t.Dp = padded(t.D);
-    item_scratch(&t, scratch);
+static void sums_with(const fv_score_sums_args *a, const attn_products *products, void *scratch,
+                      int64_t begin, int64_t end) {
+    attn_item t = item_of(a->attn, products, scratch);
     for (int32_t i = 0; i < a->n_sum; i++)
         for (int32_t g = 0; g < a->attn->n_kv; g++) {
             t.seq = &a->attn->seqs[a->sums[i].seq];
@@ -155,6 +151,20 @@ static void score_sums(const void *args, void *scratch, int64_t begin, int64_t e
             begin -= n;
             end -= n;
         }
+}
+
+static fv_cpu_plan score_sums_plan(const void *args) { return sums_plan_with(args, &products_f32); }
+
+static void score_sums(const void *args, void *scratch, int64_t begin, int64_t end) {
+    sums_with(args, &products_f32, scratch, begin, end);
+}
+
+static fv_cpu_plan score_sums_bf16_plan(const void *args) {
+    return sums_plan_with(args, &products_bf16);
+}
+
+static void score_sums_bf16(const void *args, void *scratch, int64_t begin, int64_t end) {
+    sums_with(args, &products_bf16, scratch, begin, end);
 }
 
 #endif

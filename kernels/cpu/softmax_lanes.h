@@ -36,11 +36,12 @@ static ALWAYS_INLINE float scale_row(float *s, int32_t n, float scale, float m) 
     return f32x16_largest(top);
 }
 
-/* p = exp(s - m); returns the lanes of their sum. */
-static ALWAYS_INLINE f32x16 exp_row(float *s, float m) {
+/* p = exp(s - m), rounded to bf16 if that is asked for; returns the lanes of their sum. */
+static ALWAYS_INLINE f32x16 exp_row(float *s, float m, bool bf16) {
     f32x16 less = f32x16_all(-m), sum = f32x16_zero();
     UNROLL for (int j = 0; j < FV_KV_BLOCK; j += LANES) {
         f32x16 p = exp_lanes(f32x16_add(f32x16_load(s + j), less));
+        if (bf16) p = f32x16_round_bf16(p);
         f32x16_store(s + j, p);
         sum = j ? f32x16_add(sum, p) : p;
     }
@@ -50,8 +51,8 @@ static ALWAYS_INLINE f32x16 exp_row(float *s, float m) {
 /* R rows of scores, n_seen of each, become p; m and l move on; c = exp(m - m') is the factor by
  * which o shrinks, 0 for the first block, where m = -inf. Four rows at a time share the trees of
  * their sums, and none waits for another's largest. */
-static void softmax(int32_t R, float scale, const int32_t *n_seen, float *rows, float *m_of,
-                    float *l_of, float *c_of) {
+static void softmax(int32_t R, float scale, const int32_t *n_seen, bool bf16, float *rows,
+                    float *m_of, float *l_of, float *c_of) {
     for (int32_t v0 = 0; v0 < R; v0 += 4) {
         int count = min_int(4, R - v0);
         f32x16 lanes[4] = {f32x16_zero(), f32x16_zero(), f32x16_zero(), f32x16_zero()};
@@ -60,7 +61,7 @@ static void softmax(int32_t R, float scale, const int32_t *n_seen, float *rows, 
             m[i] = scale_row(s + i * FV_KV_BLOCK, n_seen[v0 + i], scale, m_of[v0 + i]);
             c[i] = m_of[v0 + i] - m[i];
         }
-        for (int i = 0; i < count; i++) lanes[i] = exp_row(s + i * FV_KV_BLOCK, m[i]);
+        for (int i = 0; i < count; i++) lanes[i] = exp_row(s + i * FV_KV_BLOCK, m[i], bf16);
         f32x16_tree4(lanes[0], lanes[1], lanes[2], lanes[3], sum);
         f32x16_store(c, exp_lanes(f32x16_load(c)));
         for (int i = 0; i < count; i++) {

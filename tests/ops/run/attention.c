@@ -83,10 +83,24 @@ static void run_case(fv_backend *be, attention_case *c, float *out) {
     mirror_free(&m);
 }
 
+/* Values that are not finite, which queries that do not see them must not feel. */
+static void spoil_values(attention_case *c) {
+    for (int i = 0; i < c->args.n_seq; i++)
+        for (int r = 0; r < c->args.n_kv * c->seqs[i].n_seg; r++) {
+            const fv_block_table *t = &c->seqs[i].tables[r];
+            if (t->len == 0 || random_int(0, 1)) continue;
+            int j = random_int(0, t->len - 1), D = c->args.d_head;
+            fv_tensor v =
+                fv_tensor_of(t->block[j / FV_KV_BLOCK].v, c->args.kv_dtype, FV_KV_BLOCK, D);
+            put(&v, j % FV_KV_BLOCK, random_int(0, D - 1), random_int(0, 1) ? INFINITY : NAN);
+        }
+}
+
 static void attention_bits(device_test *d, attention_shape s, int i) {
     if (!on_cpu(d) && s.max_rows > 20 && i % 4) s.max_rows = 5; /* emulation takes its time */
     attention_case c = attention_case_new(&s);
     if (i % 8 == 0) fill_specials(&c.args.q, 2000);
+    if (i % 8 == 4) spoil_values(&c);
     float *got = room(tensor_bytes(&c.out));
     run_case(&d->be, &c, got);
     must(attention_case_run(&d->plain, &c));
@@ -116,6 +130,14 @@ static void test_score_sums(device_test *d) {
         s.sums = true;
         attention_bits(d, s, i);
     }
+}
+
+static void test_attention_bf16(device_test *d) {
+    if (!on_cpu(d)) return;
+    group("attention and score_sums in bf16: the bits of the plain path");
+    d->plain.compute = d->be.compute = FV_COMPUTE_BF16;
+    for (int i = 0; i < 160; i++) attention_bits(d, attention_shape_random(), i);
+    d->plain.compute = d->be.compute = FV_COMPUTE_F32;
 }
 
 /* Calls that the tensor cores take; few rows are split along their keys, many are not. */
@@ -527,6 +549,13 @@ static void perf_of_attention(device_test *d, bool sums) {
 static void perf_attention(device_test *d) { perf_of_attention(d, false); }
 static void perf_score_sums(device_test *d) { perf_of_attention(d, true); }
 
+static void perf_attention_bf16(device_test *d) {
+    if (!on_cpu(d)) return;
+    d->be.compute = FV_COMPUTE_BF16;
+    perf_of_attention(d, false);
+    d->be.compute = FV_COMPUTE_F32;
+}
+
 static void perf_lowrank(device_test *d) {
     block_shape s = {.n = 2048,
                      .anchor = 64,
@@ -590,6 +619,7 @@ const op ops_attention[] = {
     {"attention", "exact: bits; tensor cores: 6e-3 of the norm, 0.04 of an element", test_attention,
      perf_attention},
     {"score_sums", "bits", test_score_sums, perf_score_sums},
+    {"attention_bf16", "bits", test_attention_bf16, perf_attention_bf16},
     {"attn_lowrank", "exact: bits; tensor cores: 6e-3 of the norm, 0.04 of an element",
      test_lowrank, perf_lowrank},
     {"merge", "bits", test_merge, perf_merge},

@@ -1,0 +1,43 @@
+#ifndef FOVEA_KERNELS_CPU_ATTENTION_ITEM_H
+#define FOVEA_KERNELS_CPU_ATTENTION_ITEM_H
+
+/* One item of attention, as attention_lanes.h leads it through the KV blocks, and the products that
+ * it is led through: in f32 (attention_lanes.h), in bf16 (attention_bf16_lanes.h), in bf16 with AMX
+ * (attention_bf16_amx.c). */
+#include "kernels/cpu/path.h"
+
+typedef struct attn_products attn_products;
+
+typedef struct attn_item {
+    const fv_attn_args *a;
+    const fv_attn_seq *seq;
+    const attn_products *products;
+    const fv_block_table *tables; /* [n_seg] of this KV head */
+    int32_t head0, group;         /* first query head, number of them */
+    int32_t row0, n_row;          /* query rows of the sequence */
+    int32_t R;    /* n_row * group vectors: vector v is row v / group, head v % group */
+    size_t D, Dp; /* head dim, and rounded up to what the products want */
+
+    /* scratch */
+    float *q, *k, *v; /* [R, Dp] queries, a panel of NR keys, [64, Dp] values */
+    float *s, *o;     /* [R, 64], [R, Dp] */
+    float *m, *l, *c; /* [R] */
+    int32_t *n_seen;  /* [R] keys of the current block */
+} attn_item;
+
+struct attn_products {
+    bool bf16;  /* p is rounded */
+    int pad;    /* Dp is a multiple of it */
+    float zero; /* added to o at the end: +0 makes zeros positive, -0 changes nothing */
+    void (*open)(void), (*close)(void); /* around items, on their thread; or NULL */
+    /* The item's vectors, as scores reads them: t->q. */
+    void (*copy_queries)(attn_item *t);
+    /* s[v][j] = dot(q_v, k_j), j < n. v: the block's values, which are wanted then. */
+    void (*scores)(attn_item *t, const void *k, const void *v, int32_t n);
+    /* o = o * c + p v, rows j < n_seen[v] of n. next: keys that are wanted then, or NULL. */
+    void (*values)(attn_item *t, const void *block, int32_t n, const void *next);
+};
+
+extern const attn_products fv_amx_attn_products;
+
+#endif

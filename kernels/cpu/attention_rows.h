@@ -1,0 +1,38 @@
+#ifndef FOVEA_KERNELS_CPU_ATTENTION_ROWS_H
+#define FOVEA_KERNELS_CPU_ATTENTION_ROWS_H
+
+/* What the products of attention in bf16 ask of an item's rows, on any path. */
+#include <math.h>
+
+#include "kernels/convert.h"
+#include "kernels/cpu/attention_item.h"
+
+static inline int32_t attn_most_seen(const attn_item *t) {
+    int32_t most = 0;
+    for (int32_t v = 0; v < t->R; v++) most = t->n_seen[v] > most ? t->n_seen[v] : most;
+    return most;
+}
+
+/* o = (o + 0) * c, and p = 0 behind what is seen. */
+static inline void attn_shrink(attn_item *t) {
+    for (int32_t v = 0; v < t->R; v++) {
+        float *o = t->o + (size_t)v * t->Dp, *p = t->s + (size_t)v * FV_KV_BLOCK, c = t->c[v];
+        for (size_t d = 0; d < t->Dp; d++) o[d] = (o[d] + 0.0f) * c;
+        for (int32_t j = t->n_seen[v]; j < FV_KV_BLOCK; j++) p[j] = 0.0f;
+    }
+}
+
+/* Whether one copy of the values serves all vectors: what some of them do not see is finite. */
+static inline bool attn_rows_shared(const attn_item *t, const void *block, int32_t n) {
+    int32_t least = n, most = attn_most_seen(t);
+    for (int32_t v = 0; v < t->R; v++) least = t->n_seen[v] < least ? t->n_seen[v] : least;
+    uint16_t any = 0;
+    for (size_t i = (size_t)least * t->D; i < (size_t)most * t->D; i++) {
+        uint16_t h = t->a->kv_dtype == FV_BF16 ? ((const uint16_t *)block)[i]
+                                               : bf16_of_f32(widened(block, t->a->kv_dtype, i));
+        any |= (h & 0x7f80) == 0x7f80;
+    }
+    return !any;
+}
+
+#endif
