@@ -1,5 +1,5 @@
-/* The table of evict methods that go by a value per token, made from methods.def. The thread that owns the
- * store. */
+/* The table of evict methods with a value per token, generated from methods.def. The thread that owns
+ * the store. */
 #include "prefill-worker/prefill/values.h"
 
 #include "model/net/accum.h"

@@ -1,14 +1,14 @@
 #ifndef FOVEA_PREFILL_WORKER_PREFILL_VALUES_H
 #define FOVEA_PREFILL_WORKER_PREFILL_VALUES_H
 
-/* VALUES that an evict method gives the prompt's tokens, to evict by: a row FV_VALUE in methods.def, and
- * fv_value_<stage>_<method> in a file of this folder. They lie in the store's column FV_KV_ACCUM, and go with
- * their tokens through selection, hand-off and eviction; tokens of the answer have 0. */
+/* VALUES of an evict method, one per prompt token: a row FV_VALUE in methods.def, and
+ * fv_value_<stage>_<method> in a file of this folder. They are stored in the column FV_KV_ACCUM, and
+ * stay with their tokens through selection, hand-off and eviction; generated tokens have 0. */
 #include "common/arena.h"
 #include "model/net/kv.h"
 #include "policy/plan/plan.h"
 
-/* Tokens of one layer, KV head and segment, whose keys and values are there. */
+/* The tokens of one layer, KV head and segment. Their keys and values are in the store. */
 typedef struct fv_value_tokens {
     const fv_params *params; /* the method's are its member */
     fv_backend *be;
@@ -24,8 +24,8 @@ typedef struct fv_value_tokens {
     fv_status FV_NAME(fv_value_, stage, name)(const fv_value_tokens *tokens, float *value);
 #include "policy/methods.def"
 
-/* Fills a layer when the prompt has gone through it, and before tokens are selected; nothing where the plan's evict
- * method has no such values. */
+/* Writes the values of a layer, after the prompt has run through it and before the select stage. Does
+ * nothing if the plan's evict method has no values. */
 fv_status fv_values_fill(const fv_plan *plan, fv_backend *be, fv_kv *kv, int32_t layer,
                          fv_arena *arena);
 
