@@ -26,9 +26,14 @@ enum { CHUNK = 512, GROUPS = 8, EXACT_REQUESTS = 8, MAX_ROUND = 99, TOKENS = 64 
 
 typedef struct row {
     const char *name, *policy;
-    double mark; /* of exact's prefill time it is to need no more; 0: none */
-    fv_samples wall, cpu, wall_ratio, cpu_ratio, ttft, ttft_ratio;
+    /* Of exact's prefill time it is to need no more; of exact's tokens per second it is to have as
+     * many; 0: none. */
+    double mark;
+    fv_samples wall, cpu, ttft; /* seconds; when decoding, per token */
+    /* To exact's; when decoding, of exact's to its own. */
+    fv_samples wall_ratio, cpu_ratio, ttft_ratio;
     double visual_tokens; /* that a layer runs, in the mean */
+    copies *copies;       /* when decoding: its answers */
 } row;
 
 #define ST3 "prune=pvtp,layer=3/32,stride=7/32,first=0.5,ratio=0.1225"
@@ -50,14 +55,7 @@ static row slice_rows[] = {
     {.name = "pack=svd", .policy = "pack=svd", .mark = 1.05},
 };
 
-typedef struct decode_row {
-    const char *name, *policy;
-    double mark; /* times exact's tokens per second */
-    copies *copies;
-    fv_samples wall, cpu, wall_ratio, cpu_ratio; /* seconds per token; of exact's to its own */
-} decode_row;
-
-static decode_row decode_rows[] = {
+static row decode_rows[] = {
     {.name = "exact", .policy = ""},
     {.name = "quality", .policy = "preset=quality", .mark = 2},
     {.name = "long", .policy = "preset=long"},
@@ -167,23 +165,27 @@ static times prefill_once(bench *b, row *r) {
     return t;
 }
 
-static void note(row *r, times t, times exact) {
-    bench_must(fv_samples_add(&r->wall, t.wall));
-    bench_must(fv_samples_add(&r->cpu, t.cpu));
-    bench_must(fv_samples_add(&r->ttft, t.ttft));
-    bench_must(fv_samples_add(&r->wall_ratio, t.wall / exact.wall));
-    bench_must(fv_samples_add(&r->cpu_ratio, t.cpu / exact.cpu));
-    bench_must(fv_samples_add(&r->ttft_ratio, t.ttft / exact.ttft));
+static void note_time(fv_samples *s, fv_samples *ratio, double t, double exact, bool inverse) {
+    bench_must(fv_samples_add(s, t));
+    bench_must(fv_samples_add(ratio, inverse ? exact / t : t / exact));
 }
 
-/* Row 0 is exact. */
-static void run_rows(bench *b, row *rows, int n, int n_round) {
-    times before = prefill_once(b, &rows[0]); /* memory and weights are there now */
+static void note(row *r, times t, times exact) {
+    bool inverse = r->copies != NULL;
+    note_time(&r->wall, &r->wall_ratio, t.wall, exact.wall, inverse);
+    note_time(&r->cpu, &r->cpu_ratio, t.cpu, exact.cpu, inverse);
+    note_time(&r->ttft, &r->ttft_ratio, t.ttft, exact.ttft, inverse);
+}
+
+/* Row 0 is exact. After one call of each, memory and weights are there. */
+static void run_rows(bench *b, times (*once)(bench *b, row *r), row *rows, int n, int n_round) {
+    times before;
+    for (int i = 0; i < n; i++) once(b, &rows[i]);
     for (int round = 0; round < n_round; round++) {
-        before = prefill_once(b, &rows[0]);
+        before = once(b, &rows[0]);
         note(&rows[0], before, before);
         for (int i = 1; i < n; i++) {
-            times t = prefill_once(b, &rows[i]), behind = prefill_once(b, &rows[0]);
+            times t = once(b, &rows[i]), behind = once(b, &rows[0]);
             note(&rows[i], t,
                  (times){0.5 * (before.wall + behind.wall), 0.5 * (before.cpu + behind.cpu),
                          0.5 * (before.ttft + behind.ttft)});
@@ -231,7 +233,7 @@ static void print_rows(bench *b, const char *what, row *rows, int n) {
 
 static void bench_rows(bench *b, const char *what, const char *checkpoint, row *rows, int n) {
     open_engine(b, checkpoint);
-    run_rows(b, rows, n, (int)fv_options_int(b->options, "rounds"));
+    run_rows(b, prefill_once, rows, n, (int)fv_options_int(b->options, "rounds"));
     print_rows(b, what, rows, n);
     close_engine(b);
 }
@@ -294,44 +296,22 @@ static copies *fill(bench *b, const long_prompt *p, const char *policy, size_t b
 }
 
 /* Seconds per token of a step of all answers. */
-static times step_once(decode_row *r) {
+static times step_once(bench *b, row *r) {
+    (void)b;
     double wall = fv_clock_s(), cpu = bench_cpu_s(0);
     bench_must(copies_step(r->copies));
     int n = copies_count(r->copies);
     return (times){(fv_clock_s() - wall) / n, (bench_cpu_s(0) - cpu) / n, 0};
 }
 
-static void note_step(decode_row *r, times t, times exact) {
-    bench_must(fv_samples_add(&r->wall, t.wall));
-    bench_must(fv_samples_add(&r->cpu, t.cpu));
-    bench_must(fv_samples_add(&r->wall_ratio, exact.wall / t.wall));
-    bench_must(fv_samples_add(&r->cpu_ratio, exact.cpu / t.cpu));
-}
-
-static void run_steps(decode_row *rows, int n, int n_round) {
-    for (int i = 0; i < n; i++) step_once(&rows[i]);
-    for (int round = 0; round < n_round; round++) {
-        times before = step_once(&rows[0]);
-        note_step(&rows[0], before, before);
-        for (int i = 1; i < n; i++) {
-            times t = step_once(&rows[i]), behind = step_once(&rows[0]);
-            note_step(
-                &rows[i], t,
-                (times){0.5 * (before.wall + behind.wall), 0.5 * (before.cpu + behind.cpu), 0});
-            note_step(&rows[0], behind, behind);
-            before = behind;
-        }
-    }
-}
-
-static void print_decode(bench *b, decode_row *rows, int n, const long_prompt *p, size_t bytes) {
+static void print_decode(bench *b, row *rows, int n, const long_prompt *p, size_t bytes) {
     json_t *list = json_array();
     printf("\ndecode: %d visual and %d text rows, KV in %s, %.1f MiB for all requests\n",
            p->n_visual, p->n - p->n_visual, fv_dtype_name(b->kv_dtype), (double)bytes / (1 << 20));
     printf("%-32s %9s %9s %12s %24s %8s %6s\n", "", "requests", "MiB each", "tokens/s",
            "of exact's, wall", "cpu", "mark");
     for (int i = 0; i < n; i++) {
-        decode_row *r = &rows[i];
+        row *r = &rows[i];
         int count = copies_count(r->copies);
         double each = (double)copies_bytes(r->copies) / count;
         char mark[16] = "";
@@ -358,7 +338,7 @@ static void bench_decode(bench *b, const char *checkpoint) {
     size_t bytes = EXACT_REQUESTS * copies_bytes(one);
     copies_close(one);
     for (int i = 0; i < N; i++) decode_rows[i].copies = fill(b, &p, decode_rows[i].policy, bytes);
-    run_steps(decode_rows, N, (int)fv_options_int(b->options, "steps"));
+    run_rows(b, step_once, decode_rows, N, (int)fv_options_int(b->options, "steps"));
     print_decode(b, decode_rows, N, &p, bytes);
     for (int i = 0; i < N; i++) copies_close(decode_rows[i].copies);
     free(p.ids);
