@@ -1,6 +1,5 @@
-/* Factors made anew, a layer at a time: see recompress.h. Parts are made in the host's memory and
- * the old block is given back before the new one is taken, so that a pool that is full to the last
- * byte does not stand in the way. */
+/* Compresses again, a layer at a time: see recompress.h. Blocks are made in the host's memory and
+ * the old block is freed before the new one is allocated, so that a full pool is no obstacle. */
 #include "decode-worker/conversations/recompress.h"
 
 #include <string.h>
@@ -27,7 +26,7 @@ static block block_of(const fv_text_keys *keys, fv_kv *kv, int32_t source_layer)
     return b;
 }
 
-/* The next layer of the block behind l, or -1. */
+/* The next layer of the block after l, or -1. */
 static int32_t next_layer(const block *b, int32_t l) {
     for (l++; l < fv_kv_get_shape(b->kv)->n_layer; l++)
         if (fv_kv_borrows(b->kv, l, FV_SEG_TEXT) && fv_kv_source_layer(b->kv, l) == b->source_layer)
@@ -223,7 +222,8 @@ static bool has_room(const block *b, const made *x, uint64_t saved) {
     return need <= saved || fv_kv_set_aside(b->kv, need - saved) == FV_OK;
 }
 
-/* The old rows leave, all of them before any new part comes: only together do they pay for it. */
+/* Frees all old blocks before the new ones are allocated: only together do they free enough
+ * memory. */
 static fv_status put(const block *b, fv_backend *be, const made *x) {
     fv_device *dev = be->device;
     for (int32_t l = b->source_layer; l >= 0; l = next_layer(b, l))

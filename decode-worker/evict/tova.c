@@ -1,7 +1,7 @@
-/* evict=tova: token omission via attention (arXiv 2401.06104). In each layer the rows stay to which
- * the last row attends most, mean over all heads, the same in every head: behind the prompt as many
- * as the budget has, and from then on one leaves for each token, which may be any but a later one.
- */
+/* evict=tova: token omission via attention (arXiv 2401.06104). Each layer keeps the entries to
+ * which the last token attends most, mean over all heads, the same in every head: after the prompt
+ * as many as the budget has, and from then on one is evicted for each token, which may be any but a
+ * later one. */
 #include "decode-worker/evict/evict.h"
 #include "model/net/accum.h"
 

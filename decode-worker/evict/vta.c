@@ -1,11 +1,11 @@
-/* evict=vta: visual token annealing of ST3 (arXiv 2412.20105, section "VTA", algorithm 3). When t
- * tokens are there, each ranked layer holds the first
+/* evict=vta: visual token annealing of ST3 (arXiv 2412.20105, section "VTA", algorithm 3). After t
+ * tokens, each ranked layer holds the first
  *
  *   keep_l(t) = floor(v_l0 beta(t) + 1e-9)
  *
- * of its v_l0 visual tokens, which lie in the order of the prefill's attention; with order=ema, of
- * packed layers those that have been paid most up to now. beta falls, so rows leave from the end;
- * text tokens stay. */
+ * of its v_l0 visual tokens, in the order of the prefill's attention; with order=ema, of compressed
+ * layers those that have received most attention so far. beta falls, so tokens are dropped from the
+ * end; text tokens stay. */
 #include "policy/plan/vta.h"
 #include "decode-worker/evict/evict.h"
 #include "model/net/anneal.h"

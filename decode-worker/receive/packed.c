@@ -94,8 +94,8 @@ static fv_status check_rows(const fv_import *l, const fv_kv_packed_form *f) {
     return st;
 }
 
-/* Keys are its own, or those of a packed layer before it with as many rows, which has its own; of
- * merged layers so are directions, and keys are lent to nobody. */
+/* Keys are its own, or those of an earlier compressed layer of as many tokens, which has its own;
+ * the same holds for directions of merged layers, whose keys are not shared. */
 static fv_status check_source_layer(const fv_import *l, const fv_kv_packed_form *f) {
     int32_t due = fv_kv_borrows(l->got.kv, l->layer, FV_SEG_TEXT)
                       ? fv_kv_source_layer(l->got.kv, l->layer)

@@ -1,6 +1,6 @@
-/* The receiving side's front: who may send, how much, until when. Every refusal is counted here
- * and ends the hand-off it belongs to; one that belongs to none (a late frame, a guessed ticket)
- * harms nobody. The pool's thread. */
+/* The receiving side's checks: who may send, how much, until when. Every refusal is counted here
+ * and ends its hand-off; one without a hand-off (a late frame, a guessed ticket) has no effect.
+ * The pool's thread. */
 #include "decode-worker/receive/receive.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
-/* Sections to rows. A packet says in one order what it holds (handoff/kv_packet.h), so one cursor
- * knows what is due, how long it must be, and where its bytes go; lengths are compared with the
- * grant before memory is taken. Rows are copied as they come, into a store that nobody reads before
- * END has agreed. The pool's thread. */
+/* Sections to KV entries. A packet lists its contents in a fixed order (handoff/kv_packet.h), so
+ * one cursor knows the next section, its length, and the destination of its bytes; lengths are
+ * compared with the grant before memory is taken. Entries are copied as they arrive, into a store
+ * that is not read before END has been verified. The pool's thread. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -206,7 +206,7 @@ static fv_status payload_for(fv_import *l, size_t n) {
     return FV_OK;
 }
 
-/* RANK may stand before the ROWS of its layer, or VEIL. */
+/* RANK may come before the ROWS of its layer, and VEIL too. */
 static bool is_rank(const fv_import *l, const fv_section *s) {
     return l->due == FV_DUE_ROWS && s->type == FV_SECTION_RANK && !l->ranked;
 }
@@ -252,8 +252,8 @@ static fv_status on_begin(void *user, const fv_section *s) {
 
 /* ---- payloads -------------------------------------------------------------------------- */
 
-/* The next bytes of heads, each K [len, D] unless they are borrowed and then V [len, D], to where
- * their rows lie. */
+/* Copies the next bytes of heads, each K [len, D] unless shared and then V [len, D], to their
+ * entries. */
 static fv_status fill_rows(fv_import *l, const uint8_t *p, size_t n) {
     fv_device *dev = fv_kv_get_device(l->got.kv);
     while (n > 0) {
@@ -615,9 +615,10 @@ static fv_status on_finish(void *user, const fv_packet_totals *said) {
     return FV_OK;
 }
 
-/* ---- a landing ------------------------------------------------------------------------- */
+/* ---- KV import ------------------------------------------------------------------------- */
 
-/* Rows get their places as their layers come: until then nobody knows whose keys they have. */
+/* Memory for entries is reserved when their layer arrives: whose keys it uses is not known
+ * before. */
 static fv_status reserve(fv_import *l) {
     const fv_decode_plan *plan = &l->got.plan;
     FV_TRY(fv_kv_open(l->opt->pool, &l->got.kv));

@@ -50,7 +50,7 @@ static fv_status try_now(fv_opens *a, const fv_open *o, fv_grant *grant) {
     return fv_refusal_of(st) == FV_REFUSED_NO_ROOM && empty && a->bytes_max ? too_large(a, o) : st;
 }
 
-/* Has anything been given back since the first one was refused? */
+/* Has memory been freed since the first one was refused? */
 static bool may_fit(const fv_opens *a) {
     return !a->tried || fv_kv_pool_used(a->pool) < a->used_then ||
            fv_receiver_live(a->receiver) < a->live_then;

@@ -1,5 +1,5 @@
 /* The list of requests that this worker answers, from their tickets to their last tokens. Batch and
- * sequence do the work; here is who is in which phase, and that nothing stays behind. The computing
+ * generation do the work; here are the phases of requests and their cleanup. The computing
  * thread. */
 #include "decode-worker/schedule/scheduler.h"
 
@@ -173,7 +173,7 @@ static void settle(fv_scheduler *a, fv_answer *x) {
     if (st != FV_OK || !more) end(a, x, FV_OK);
 }
 
-/* The first that settles, by a layer. */
+/* The first that is SETTLING, by one layer. */
 static void settle_one(fv_scheduler *a) {
     fv_answer *x = a->first;
     while (x && x->phase != FV_ANSWER_SETTLING) x = x->next;
@@ -192,7 +192,7 @@ static fv_status open_sequence(fv_scheduler *a, fv_answer *x, const int32_t *ids
     return fv_generation_open(&opt, a->engine->tok, ids, n, n_prompt, &x->seq);
 }
 
-/* The prompt as it came ends with what is replayed, and the hand-off's token comes behind it. */
+/* The prompt ends with the replayed tokens, followed by the hand-off's token. */
 static fv_status check_replay(const fv_answer *x, const fv_received *got) {
     int32_t at = got->n - x->n_replay;
     bool same = at > 0 && got->first.step == (uint64_t)x->n_replay + 1;
@@ -232,7 +232,7 @@ static fv_status begin_rerun(fv_answer *x) {
 
 static fv_status begin(fv_scheduler *a, fv_answer *x, fv_received *got) {
     int32_t n_logprobs = x->sampling.n_logprobs;
-    /* Pages are there for what was granted; an answer never asks for more. */
+    /* Blocks are reserved for what was granted; an answer never needs more. */
     int32_t room = got->max_tokens + x->n_replay;
     FV_TRY(check_replay(x, got));
     FV_TRY(take_over(a, x, got));

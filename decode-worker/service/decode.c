@@ -39,7 +39,7 @@ typedef struct decode {
     /* loop thread */
     fv_rpc_call *call; /* NULL: over */
     int32_t refs;      /* the call, the answer, the drop */
-    bool complete;     /* nothing comes behind what is in the list */
+    bool complete;     /* nothing follows what is in the list */
     bool finished;
     token *first, **tail; /* that wait to be sent */
 } decode;

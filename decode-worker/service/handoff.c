@@ -67,7 +67,7 @@ static void run_abort(fv_job *job) {
     fv_bridge_post(r->w->bridge, &r->back, true);
 }
 
-/* Nobody has heard of this grant: its room is free again. */
+/* The grant was not delivered: its memory is free again. */
 static void on_taken_back(fv_rpc_op *op, bool ok) {
     (void)ok;
     request_unref(op->owner);
@@ -239,7 +239,7 @@ typedef struct frame {
     fv_rpc_op back;
     push *p;
     grpc_byte_buffer *message; /* a reference, owned */
-    bool broken;               /* the end: nobody is there any more */
+    bool broken;               /* the end: the peer is gone */
     bool oob;                  /* its bytes come over a pair, as this turn */
     uint64_t seq, pair, turn;
     fv_peer_place *place; /* where they have arrived */
@@ -357,7 +357,7 @@ static frame *frame_new(push *p, grpc_byte_buffer *message) {
     return f;
 }
 
-/* Behind those that are held. */
+/* After those that are held. */
 static void add_frame(push *p, frame *f) {
     *p->last_held = f;
     p->last_held = &f->next;
@@ -430,7 +430,7 @@ static fv_status push_half_close(fv_rpc_call *c) {
     return FV_OK;
 }
 
-/* Nobody is there any more. */
+/* The peer is gone. */
 static void push_broken(push *p) {
     frame *f = frame_new(p, NULL);
     if (!f) return;

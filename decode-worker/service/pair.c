@@ -1,9 +1,9 @@
-/* HANDOFF: Pair. A call is a pair: it begins with the id of the communicator and ends with it. What
- * is sent lands in one of the pair's places, on its line's thread; a place is free again when its
- * bytes were copied to where they belong, or nobody wants them.
+/* HANDOFF: Pair. A call is a peer link: it begins with the id of the communicator and ends with the
+ * link. Frames arrive in the link's slots, on its link thread; a slot is free again when its bytes
+ * were copied to their destination, or are not wanted.
  *
- * A pair outlives its call while the computing thread still copies out of a place, and until the
- * line's thread has let go of the device. */
+ * A link outlives its call while the computing thread still copies out of a slot, and until the
+ * link thread has released the device. */
 #include "decode-worker/service/pair.h"
 
 #include <stdlib.h>

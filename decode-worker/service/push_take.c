@@ -1,5 +1,5 @@
-/* From messages of Push to the receiver's sink. Whatever is refused gives the hand-off up, so that
- * a stream holds nothing behind its first mistake. The pool's thread. */
+/* From messages of Push to the receiver's sink. Any refusal gives up the hand-off, so a stream
+ * holds nothing after its first error. The pool's thread. */
 #include "decode-worker/service/push_take.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* DecodeRequest -> an answer to be begun. What is wrong with a request by itself is found here;
- * lists lie in the arena, strings in the message. Loop thread. */
+/* DecodeRequest -> a request for the scheduler. Errors of a request by itself are found here;
+ * lists are in the arena, strings in the message. Loop thread. */
 #include <string.h>
 
 #include "decode-worker/service/internal.h"

@@ -195,7 +195,7 @@ static fv_status open_stages(fv_decode_worker *w) {
     return FV_OK;
 }
 
-/* Behind the last word of the computing thread, and of each pair's. */
+/* After the last event of the computing thread and of each link. */
 static void maybe_closed(fv_decode_worker *w) {
     if (!w->is_drained || w->pairs.n_now > 0) return;
     void (*closed)(void *) = w->closed;

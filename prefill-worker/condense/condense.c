@@ -1,6 +1,6 @@
-/* The stage: the tower with a capture, the method image by image on the host, the projector on what
- * is left. Methods merge features, so the projector comes behind them; its rows are computed each
- * by itself, so a row that was only chosen has the bits that it has in `exact`. */
+/* The stage: the tower with a capture, the method image by image on the host, the projector on the
+ * remaining features. Methods merge features, so the projector runs after them; its rows are
+ * independent, so a token that was only selected has the bits that it has in `exact`. */
 #include "prefill-worker/condense/condense.h"
 
 #include <assert.h>
@@ -118,7 +118,7 @@ static fv_status condense_one(const fv_vision_config *cfg, const fv_choice *choi
     size_t skip = (size_t)(s->n_key - s->n_row);
     const float *key = s->capture.k + (size_t)i * (size_t)s->n_key * (size_t)d;
     float *score;
-    fv_choice_params(choice, 32, &params); /* no layer of the text model is asked for */
+    fv_choice_params(choice, 32, &params); /* does not refer to a layer of the text model */
     FV_TRY(FV_ARENA_NEW(arena, s->n_key, score));
     FV_TRY(fv_condense_score(s->capture.q + (ptrdiff_t)i * d, key, s->n_key, d,
                              method->whole ? 1 : cfg->n_head, arena, score));

@@ -1,9 +1,9 @@
-/* condense=hired: HiRED (arXiv 2408.10945). The rows that the class row pays most to, all heads of
- * the layer that made the features added, enter the text model, in their order.
+/* condense=hired: HiRED (arXiv 2408.10945). Keeps the tokens with the highest attention of CLS,
+ * summed over all heads of the layer that made the features, in their order.
  *
- * The authors share a budget among the crops of an image by an early layer's attention. A
- * LLaVA-1.5 image is one crop, which gets the whole of its budget; so that layer has nothing to
- * say here. */
+ * The authors divide a budget among the crops of an image by an early layer's attention. A
+ * LLaVA-1.5 image is one crop, which gets the whole budget, so that layer is not needed
+ * here. */
 #include "common/top.h"
 #include "policy/plan/condense.h"
 #include "prefill-worker/condense/condense.h"

@@ -1,14 +1,14 @@
-/* condense=prumerge: PruMerge (arXiv 2403.15388). With s_j what the class row pays to row j in the
- * layer behind the features, heads side by side as one, k_j the rows' keys there and x_j features:
+/* condense=prumerge: PruMerge (arXiv 2403.15388). With s_j the attention of CLS to token j in the
+ * layer after the features, heads concatenated, k_j the tokens' keys there and x_j features:
  *
- *     S   the rows of highest s_j: as many as stand out (s_j > Q3 + 1.5 (Q3 - Q1)), at least one
- *     x_i + sum of s_j x_j over the 32 rows j != i whose keys are nearest to k_i by cosine, i in S
- *     sum of s_j x_j over all rows outside S                         one row more
+ *     S   tokens of highest s_j: as many as are outliers (s_j > Q3 + 1.5 (Q3 - Q1)), at least one
+ *     x_i + sum of s_j x_j over the 32 tokens j != i of keys nearest to k_i by cosine, i in S
+ *     sum of s_j x_j over all tokens outside S                       one additional token
  *
- * Neighbours may be in S themselves, weights do not sum to 1, and rows stand in the order of their
- * score, then the row that was made of the others: all as the authors have it. PruMerge+ adds to S
- * every step-th row, step = floor(floor(n / |S|) / 3), at least 1, of all but the last. When
- * nothing is outside S there is no row more. Sums are in double, in ascending order of j. */
+ * The 32 nearest may be in S themselves, weights do not sum to 1, and tokens are in the order of
+ * their score, then the additional one: all as in the authors' code. PruMerge+ adds to S every
+ * step-th token, step = floor(floor(n / |S|) / 3), at least 1, of all but the last. When nothing is
+ * outside S there is no additional token. Sums are in double, in ascending order of j. */
 #include "prefill-worker/condense/prumerge.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Between the two of sorted x[n] that lie around share (n - 1). */
+/* Interpolates between the two of sorted x[n] around share (n - 1). */
 static double quantile(const float *x, int32_t n, double share) {
     double at = share * (n - 1);
     int32_t i = (int32_t)at;
@@ -48,7 +48,7 @@ fv_status fv_prumerge_outliers(const float *score, int32_t n, int32_t *count) {
 
 /* ---- which ------------------------------------------------------------------------------ */
 
-/* Behind the n chosen of list[], those at even distances that are not among them. */
+/* Appends to the n chosen of list[] those at even distances that are not among them. */
 static int32_t add_spread(int32_t n_row, int32_t *list, int32_t n, bool *in) {
     int32_t step = n > 0 ? n_row / n / 3 : 1;
     if (step < 1) step = 1;
@@ -60,7 +60,7 @@ static int32_t add_spread(int32_t n_row, int32_t *list, int32_t n, bool *in) {
     return n;
 }
 
-/* list[0 .. *n): the rows that stay, in the order in which they stand; in[j]: whether j does. */
+/* list[0 .. *n): the kept tokens, in order; in[j]: whether j is one. */
 static fv_status choose(const fv_condense_context *ctx, const fv_prumerge_rule *rule, int32_t *list,
                         bool *in, int32_t *n) {
     if (rule->keep > 0)

@@ -1,5 +1,5 @@
-/* condense=prumerge_plus: PruMerge+, which keeps rows at even distances beside those that stand out
- * (prefill-worker/condense/prumerge.h). */
+/* condense=prumerge_plus: PruMerge+, which keeps tokens at even distances in addition to the
+ * outliers (prefill-worker/condense/prumerge.h). */
 #include "prefill-worker/condense/prumerge.h"
 
 static fv_status run(const fv_condense_context *ctx, fv_condensed *out) {

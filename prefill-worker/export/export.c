@@ -148,7 +148,7 @@ static fv_status send_prompt(fv_export *s) {
     return fv_packet_write(&s->writer, section, &p, 1);
 }
 
-/* What stands before the first layer, once the grant is there. */
+/* The sections before the first layer, once there is a grant. */
 static fv_status start(fv_export *s) {
     if (!s->answered) return FV_FAIL(FV_EBUSY, "the decode worker has not answered yet");
     FV_TRY(say(&s->opened));
@@ -258,7 +258,7 @@ static fv_status send_positions(fv_export *s, int32_t layer, fv_kv_segment seg) 
     return fv_packet_write(&s->writer, section, s->piece, same ? 1 : n_kv);
 }
 
-/* What the rows of a segment were paid so far, head after head, where they write it down. */
+/* The accumulated attention scores of a segment's entries, head by head, if there are any. */
 static fv_status send_accum(fv_export *s, int32_t layer, fv_kv_segment seg) {
     const fv_kv *kv = s->req.kv;
     uint32_t width = (uint32_t)fv_accum_width(kv), rows = 0;
@@ -296,7 +296,7 @@ static uint32_t parts_of(const fv_export *s, int32_t layer, fv_kv_segment seg) {
     return fv_kv_borrows(s->req.kv, layer, seg) ? 1 : 2;
 }
 
-/* Pieces that lie on a device become copies of them on the host, which live as long as the writer.
+/* Pieces on a device are copied to the host, into memory that lives as long as the writer.
  */
 static fv_status bring_home(fv_export *s, fv_piece *piece, int32_t n) {
     fv_device *dev = fv_kv_get_device(s->req.kv);
@@ -326,8 +326,8 @@ static fv_status write_oob(fv_export *s, fv_section section, fv_oob *b) {
     return st;
 }
 
-/* A section whose payload lies where the store does: from device to device if there is a way and
- * room for copies, else through this host. */
+/* A section whose payload is in the store's memory: from device to device if there is a link and
+ * memory for copies, otherwise through the host. */
 static fv_status write_stored(fv_export *s, fv_section section, fv_piece *piece, int32_t n) {
     const fv_transport_ops *ops = s->transfer->ops;
     const fv_peer_ops *pairs = ops->oob ? ops->oob(s->transfer) : NULL;

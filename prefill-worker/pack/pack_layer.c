@@ -8,8 +8,8 @@ static int32_t block_of(int32_t pos, int32_t base, int32_t block) {
     return block > 0 ? (pos - base) / block : 0;
 }
 
-/* Rows by block; inside a block as they lie in the store, which may be in the order of their rank.
- * Blocks without rows have no place. */
+/* Tokens by anchor block; within a block in the order of the store, which may be that of their
+ * rank. Blocks without tokens are left out. */
 static fv_status make_order(const fv_pack_context *ctx, const fv_pack_job *job, fv_pack_layer *o) {
     const int32_t *pos = fv_kv_positions(ctx->kv, job->layer, 0, job->seg);
     int32_t n = job->n, block = ctx->plan->pack.block;

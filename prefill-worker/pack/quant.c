@@ -1,10 +1,10 @@
 /* pack=quant: a layer's visual keys and values as codes of 8 or 4 bits, keys by channel and values
- * by row, some numbers kept as they are (KVQuant, arXiv 2401.18079).
+ * by token, with some numbers stored exactly (KVQuant, arXiv 2401.18079).
  *
- *   rows of the store --pack_layer.h--> M [n, Hkv D] --kernels/codes.h--> parts
+ *   entries of the store --pack_layer.h--> M [n, Hkv D] --kernels/codes.h--> blocks
  *
- * The paper's codes stand for 16 numbers per layer that are fitted beforehand, and a channel's
- * range is fitted too; here each request has its own, at equal distances, with the same grouping.
+ * The paper's codes have 16 levels per layer that are fitted beforehand, and so is a channel's
+ * range; here each request has its own range and uniform levels, with the same grouping.
  */
 #include "prefill-worker/pack/pack_layer.h"
 

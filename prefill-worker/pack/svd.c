@@ -1,13 +1,13 @@
 /* pack=svd: a layer's visual keys and values as low-rank factors (AttentionPack, CVPR 2026, section
  * 3.2), all heads side by side and all images together, never with text tokens.
  *
- *   rows of the store --pack_layer.h--> M [n, Hkv D] --factor_part.h: U, B, rounded--> parts
+ *   entries of the store --pack_layer.h--> M [n, Hkv D] --factor_part.h: U, B, rounded--> blocks
  *
- * Keys are factored as Rot(p_j - a) k_j, a the start of their block. The paper does not say which
- * side of the rotation it factors on, and its code takes keys before it, which attention then has
- * to rebuild row by row.
+ * Keys are factored as Rot(p_j - a) k_j, a the start of their anchor block. The paper does not say
+ * on which side of the rotation it factors, and its code takes keys before it, which attention then
+ * has to rebuild token by token.
  *
- * Of text tokens only keys are factored, values are laid as they are. */
+ * Of text tokens only keys are compressed. */
 #include "kernels/factor_part.h"
 #include "prefill-worker/pack/pack_layer.h"
 

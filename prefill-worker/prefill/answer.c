@@ -1,4 +1,4 @@
-/* An answer that is taken up again: its rows run behind the prompt as they did the first time. The
+/* A resumed answer: its tokens run after the prompt as they did the first time. The
  * thread that owns the decoder. */
 #include "prefill-worker/prefill/internal.h"
 
@@ -7,8 +7,8 @@
 #include "model/net/expand.h"
 #include "model/net/step.h"
 
-/* Rows of an answer that is taken up again run behind the prompt, as they did the first time, if
- * what they saw was not what the prompt's rows see: factors, or fewer rows from token to token. */
+/* Tokens of a resumed answer run after the prompt, as they did the first time, if they attended to
+ * something else than the prompt's tokens do: compressed KV, or fewer tokens from step to step. */
 int32_t fv_prefill_rows_behind(const fv_prefill_request *req) {
     return fv_plan_sees_less(req->plan) ? req->n_answer : 0;
 }

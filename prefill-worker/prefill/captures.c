@@ -1,5 +1,5 @@
-/* Captures of a prefill: what the prompt's last rows attend to, asked of the decoder per chunk and read
- * into what the stages choose by. The thread that owns the decoder. */
+/* Attention captures of a prefill: of the prompt's last tokens, set for the decoder chunk by chunk
+ * and converted to the scores that the stages choose by. The thread that owns the decoder. */
 #include "prefill-worker/prefill/internal.h"
 
 #include "prefill-worker/prefill/ablation.h"
@@ -15,8 +15,8 @@ static bool wants_capture(const fv_prefill *p, int32_t b, int32_t layer) {
            wants_ablation(p, b, layer);
 }
 
-/* A layer that borrows all of its keys pays what its source layer pays; and most methods ask the source layer
- * of a block alone. */
+/* A layer that reuses all keys has the attention of its source layer; and most methods capture the
+ * source layer of a block only. */
 static bool wants_window(const fv_prefill *p, int32_t b, int32_t layer) {
     bool each = p->req[b].plan->select.window.by_segment;
     return fv_select_asks(p->req[b].plan, layer) &&
@@ -31,7 +31,7 @@ bool fv_prefill_captures_any(const fv_prefill *p, int32_t b, int32_t l0, int32_t
     return false;
 }
 
-/* Behind the prompt's last row of request b. Rows that leave are all before it. */
+/* The position after the last prompt token of request b. Dropped tokens are all before it. */
 int32_t fv_prefill_prompt_end(const fv_prefill *p, int32_t b) {
     return p->rows.first[b + 1] - (p->req[b].n_answer - fv_prefill_rows_behind(&p->req[b]));
 }
@@ -121,8 +121,8 @@ static fv_status last_row_capture(fv_prefill *p, int32_t b, int32_t l,
     return FV_ARENA_NEW(&p->arena, n_head * (size_t)capture->n_key, capture->p);
 }
 
-/* Captures of request b in layers [l0, l1), whose rows [a, e) are in this chunk: those of the last row
- * stand first. */
+/* Captures of request b in layers [l0, l1), whose tokens [a, e) are in this chunk: those of the
+ * last token come first. */
 fv_status fv_prefill_ask_captures(fv_prefill *p, int32_t b, int32_t l0, int32_t l1, int32_t a,
                                   int32_t e, fv_forward_seq *seq, int32_t *n_last) {
     const fv_plan *plan = p->req[b].plan;

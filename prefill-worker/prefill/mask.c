@@ -1,9 +1,10 @@
 /* VisiPruner's shallow stage (its code, for one image in front of the question):
- *     layer 0:  A[i, V] = 0 for rows i behind the first visual token v0;  text tokens: A[i, v0] = what
- *               they paid to V in all, so that they still sum to 1
- *               or, in the code for 13B: A[i, V] = 0 for visual tokens i, and for text tokens on the
- * first half of V, rounded down next:     A[i, V] = 0 for text tokens i;  in the paper for visual
- * rows, too With several images, text between them is treated as the text behind. */
+ *     layer 0:  A[i, V] = 0 for tokens i after the first visual token v0;  text tokens: A[i, v0] =
+ *               their total attention to V, so that they still sum to 1
+ *               or, in the code for 13B: A[i, V] = 0 for visual tokens i, and for text tokens on
+ *               the first half of V, rounded down
+ *     next:     A[i, V] = 0 for text tokens i;  in the paper for visual tokens, too
+ * With several images, text between them is treated as the text after them. */
 #include "prefill-worker/prefill/mask.h"
 
 static uint8_t share_of(fv_plan_mask mask, const fv_mask_rows *rows, int32_t r) {

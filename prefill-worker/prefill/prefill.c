@@ -15,7 +15,7 @@ static fv_tensor matrix(const fv_buf *buf, int32_t rows, int32_t d) {
 
 /* ---- lazy blocks ----------------------------------------------------------------------- */
 
-/* Whether a block of request b lies on both sides of `layer`. */
+/* Whether a block of request b has layers on both sides of `layer`. */
 static bool cuts_block(const fv_prefill *p, int32_t b, int32_t layer) {
     return fv_kv_source_layer(p->req[b].kv, layer) != layer;
 }
@@ -208,7 +208,8 @@ static fv_status run_chunk(fv_prefill *p, int32_t from, int32_t to, int32_t l0, 
     return FV_OK;
 }
 
-/* A capture is of a pass's last rows: where an answer follows the prompt, the chunk ends between them.
+/* A capture is of a pass's last rows: where an answer follows the prompt, the chunk ends between
+ * them.
  */
 static int32_t chunk_end(const fv_prefill *p, int32_t from, int32_t l0, int32_t l1) {
     int32_t n = p->rows.n, step = p->opt->chunk > 0 ? p->opt->chunk : n;
@@ -250,8 +251,8 @@ static fv_status pack_ready(fv_prefill *p) {
     return FV_OK;
 }
 
-/* Where a device computes while the host goes on, a group is packed beside the one that comes
- * after it; what is behind the last has to wait. */
+/* With a device that computes asynchronously, a group is compressed while the next one runs; the
+ * last one is not overlapped. */
 static bool packs_later(const fv_prefill *p, int32_t l1) {
     bool any = false;
     for (int32_t b = 0; b < p->n_req; b++) any |= fv_plan_packs_any(p->req[b].plan);
@@ -345,7 +346,7 @@ static int32_t group_end(const fv_prefill *p, int32_t l0, int32_t n_layer) {
     return l1;
 }
 
-/* The row behind which the answer starts must still be there at the end. */
+/* The token after which the answer starts must still be there at the end. */
 static fv_status check_requests(const fv_prefill *p) {
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_prefill_request *req = &p->req[b];
@@ -365,7 +366,7 @@ static fv_status check_requests(const fv_prefill *p) {
     return FV_OK;
 }
 
-/* From here on rows see what stands for those that were let go. */
+/* From here on tokens attend to the merged tokens. */
 static void end_prompts(fv_prefill *p) {
     for (int32_t b = 0; b < p->n_req; b++) {
         const fv_prefill_request *req = &p->req[b];

@@ -24,7 +24,7 @@ const fv_plan_edit *fv_prefill_edit_at(const fv_prefill *p, int32_t b, int32_t l
     return NULL;
 }
 
-/* What the prompt's last row would pay to visual tokens in `layer`, mean over heads. */
+/* Look-ahead attention of the last prompt token to visual tokens in `layer`, mean over heads. */
 static fv_status lookahead(fv_prefill *p, int32_t b, int32_t layer) {
     const fv_prefill_rows *rows = &p->rows;
     int32_t first = rows->first[b], n = fv_prefill_prompt_end(p, b) - first;
@@ -60,7 +60,7 @@ static fv_status bring_visual(fv_prefill *p, int32_t b, float **x) {
     return be->ops->sync(be);
 }
 
-/* What an edit leaves: kept[n], and behind them rows that are made of others. */
+/* The result of an edit: kept[n], followed by merged tokens. */
 typedef struct edited {
     int32_t n, *kept;
     int32_t n_merged, *centre; /* [n_merged] the visual tokens whose place they take */
@@ -124,9 +124,9 @@ static fv_status edit_rows(fv_prefill *p, int32_t b, const fv_plan_edit *edit, c
     return edit->merged ? merge_rows(p, method, &ctx, e) : FV_OK;
 }
 
-/* Rows have left before `layer`, as data said: what was planned for these layers while nobody knew
- * that. A lazy block that goes on is cut, as layers share keys of the same rows only; and the layer
- * in which the rows were chosen ranks those that stay. */
+/* Tokens were dropped before `layer`, decided by data; the plan for these layers was made without
+ * knowing that. A lazy block that goes on is cut, because layers share keys of the same tokens
+ * only; and the layer in which the tokens were chosen ranks those that stay. */
 static void cut_plan(fv_prefill *p, int32_t b, int32_t layer) {
     const fv_plan *plan = p->req[b].plan;
     fv_kv *kv = p->req[b].kv;
@@ -166,8 +166,8 @@ static void add(going *to, int32_t row, const float *become) {
     to->become[to->n++] = become;
 }
 
-/* Adds the rows of request b that go on into `layer`. Those that are made of others stand behind
- * the last visual token that was there. */
+/* Adds the tokens of request b that continue into `layer`. Merged tokens come after the last visual
+ * token. */
 static fv_status choose_rows(fv_prefill *p, int32_t b, int32_t layer, going *to) {
     const fv_prefill_rows *rows = &p->rows;
     const fv_plan_edit *edit = fv_prefill_edit_at(p, b, layer);

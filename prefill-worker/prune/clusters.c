@@ -41,7 +41,7 @@ static fv_status find_density(clusters *c, int32_t i) {
     return FV_OK;
 }
 
-/* How far the nearest is that lies denser; equals by index. */
+/* Distance to the nearest token of higher density; ties by index. */
 static double delta(const clusters *c, int32_t i) {
     double least = c->most;
     for (int32_t j = 0; j < c->n; j++) {

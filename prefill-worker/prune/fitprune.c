@@ -1,8 +1,8 @@
-/* prune=fitprune: FitPrune (arXiv 2409.10197). Behind a layer those rows j leave first whose
+/* prune=fitprune: FitPrune (arXiv 2409.10197). After a layer those tokens j are dropped first whose
  * product x_j y_j,   x_j = sum over text tokens i of max_h A[h, i, j],  y_j = the same over visual
- * rows / n is smallest. The authors take them away between attention and the output projection of
- * the same layer; whose outputs nobody reads may as well be computed, so here they leave behind it,
- * and what is left has the same bits. The layer's own KV holds them both ways. */
+ * tokens / n is smallest. The authors drop them between attention and the output projection of
+ * the same layer; outputs that are not read may as well be computed, so here they are dropped after
+ * it, and the others have the same bits. The layer's own KV holds them both ways. */
 #include <assert.h>
 
 #include "common/arena.h"

@@ -1,7 +1,7 @@
-/* prune=grid: the baseline that looks at nothing. Rows are taken in the order of an ordered dither
- * (Bayer 1973), so that at any share the kept ones lie evenly over the image: at 1/2 on a
- * checkerboard, at 1/4 in every second row and column. A larger share holds every row of a smaller
- * one; several images share alike. */
+/* prune=grid: the baseline that uses neither attention nor content. Tokens are taken in the order
+ * of an ordered dither (Bayer 1973), so that at any share the kept ones are spread evenly over the
+ * image: at 1/2 on a checkerboard, at 1/4 in every second row and column. A larger share holds
+ * every token of a smaller one; several images get equal shares. */
 #include <assert.h>
 
 #include "common/arena.h"
@@ -18,8 +18,8 @@ static int32_t dither(int32_t row, int32_t col) {
     return place;
 }
 
-/* Tokens of an image are its patches in raster order; what stands ahead of them, such as a class
- * token, is taken first. */
+/* Tokens of an image are its patches in raster order; tokens before them, such as CLS,
+ * are taken first. */
 static void score_image(float *score, const fv_token_span *image) {
     int32_t patches = image->h * image->w, ahead = image->n - image->t * patches;
     for (int32_t i = 0; i < ahead; i++) score[i] = 1;

@@ -1,6 +1,6 @@
 /* prune=pdrop: PyramidDrop (arXiv 2410.17247). Before layer r, with that layer's own queries and
- * keys of the rows as they are: of each image the rows stay that the prompt's last row pays most
- * to, mean over heads. What is left is renumbered (fv_plan_prune_stage.renumbers). */
+ * keys: of each image the tokens are kept that receive most attention of the last prompt token,
+ * mean over heads. The remaining tokens are renumbered (fv_plan_prune_stage.renumbers). */
 #include <assert.h>
 
 #include "policy/plan/contribute.h"

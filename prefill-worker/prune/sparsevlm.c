@@ -1,9 +1,9 @@
-/* prune=sparsevlm: SparseVLM (arXiv 2410.04417; Gumpest/SparseVLMs). With s[h, j] what the raters
- * paid to row j in head h (scorers.h), in version 2 divided by what rotation alone would make them
- * score:
+/* prune=sparsevlm: SparseVLM (arXiv 2410.04417; Gumpest/SparseVLMs). With s[h, j] the attention of
+ * the scorers to token j in head h (scorers.h), in version 2 divided by the score that rotation
+ * alone would give:
  *     heads   v1: all; v2: those of greatest sum_j s[h, j], a share of all (14 of 32)
  *     score   sum over these heads of s[h, j]
- * Version 1 merges the best of what leaves by density peaks (clusters.h). */
+ * Version 1 merges the best of the dropped tokens by density peaks (clusters.h). */
 #include <assert.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "prefill-worker/prune/clusters.h"
 #include "prefill-worker/prune/prune.h"
 
-/* chosen[*n]: heads by what they pay to all visual tokens. */
+/* chosen[*n]: heads by their attention to all visual tokens. */
 static fv_status choose_heads(const fv_prune_context *ctx, fv_arena *arena, int32_t **chosen,
                               int32_t *n) {
     float *mass;

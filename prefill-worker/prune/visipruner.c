@@ -1,13 +1,13 @@
 /* prune=visipruner: VisiPruner (Fan et al. 2025), its middle and deep stages; the shallow one is
- * masks, which the plan states. With the influence of visual tokens j on the prompt's last row in
- * layer l:
+ * masks, which are in the plan. With the ablation scores of visual tokens j for the last prompt
+ * token in layer l:
  *
- *     DETECT --- l >= detect and some cos_j < cos (or l is the filter layer asked for) --> TRACK
- *                F = { j : L2_j > l2 }: the others leave before layer l + 1
+ *     DETECT --- l >= detect and some cos_j < cos (or l is the given filter layer) --> TRACK
+ *                F = { j : L2_j > l2 }: the others are dropped before layer l + 1
  *     TRACK  --- l >= detect and all of F have cos_j >= exit_cos, exit_count times ------> over
- *                F leaves before layer l + 1
+ *                F is dropped before layer l + 1
  *
- * The authors' code adds such layers up (exit=cumulative); the paper has them follow one another.
+ * The authors' code counts such layers in total (exit=cumulative); the paper wants them in a row.
  */
 #include <assert.h>
 #include <stdarg.h>

@@ -1,19 +1,20 @@
-/* select=csp: Cross-Self Pruning (arXiv 2412.04652). With A the attention of the window's rows, its
- * n-softmax taken over all columns, a row j ahead of the recent ones has
- *     self_j  = sum of A_ij over window rows i of j's modality
- *     cross_j = sum of A_ij over window rows i of the other one
- * and the first of each order stay, beside the recent ones (the paper's A_tt, A_vv and A_vt, A_tv).
- * The paper takes the mean over all heads (heads=shared) and holds a row once; the authors' code
- * chooses per head, and holds a row that stands in both lists twice (dup=official).
+/* select=csp: Cross-Self Pruning (arXiv 2412.04652). With A the attention of the window's tokens,
+ * its n-softmax taken over all columns, a token j before the recent ones has
+ *     self_j  = sum of A_ij over window tokens i of j's modality
+ *     cross_j = sum of A_ij over window tokens i of the other one
+ * and the first of each order are kept, and the recent ones (the paper's A_tt, A_vv and A_vt,
+ * A_tv). The paper takes the mean over all heads (heads=shared) and holds a token once; the
+ * authors' code chooses per head, and holds a token that is in both lists twice (dup=official).
  *
- * Layers that share keys choose by the mean over them; where they share those of image tokens only,
- * each gives the places of text tokens in both lists to the text tokens that it paid most itself. */
+ * Layers that share keys choose by the mean over them; if they share those of visual tokens only,
+ * each fills the text tokens' share of both lists with the text tokens that received most of its
+ * own attention. */
 #include "policy/plan/csp.h"
 #include "common/top.h"
 #include "prefill-worker/select/select_rows.h"
 
-/* Where a layer chooses its text tokens by itself: of n rows, as many text tokens as stand in
- * kept[n_kept] take their places there by what this layer paid them. */
+/* Where a layer chooses its text tokens by itself: replaces the text tokens in kept[n_kept] by as
+ * many of n tokens with the most attention of this layer. */
 static fv_status choose_text(const fv_select_context *ctx, const fv_select_row *rows, int32_t n,
                              bool cross, fv_arena *arena, int32_t *kept, int32_t n_kept) {
     const float *own = ctx->own[cross ? FV_SEG_VISUAL : FV_SEG_TEXT];
@@ -34,8 +35,8 @@ static fv_status choose_text(const fv_select_context *ctx, const fv_select_row *
     return FV_OK;
 }
 
-/* Adds 1 to times[i] of the `keep` rows of [0, n) that window rows of their own modality (or of the
- * other) paid most. */
+/* Adds 1 to times[i] of the `keep` tokens of [0, n) with the most attention of window tokens of
+ * their own modality (or of the other). */
 static fv_status choose(const fv_select_context *ctx, const fv_select_row *rows, int32_t n,
                         int32_t keep, bool cross, fv_arena *arena, uint8_t *times) {
     float *score;
@@ -45,7 +46,7 @@ static fv_status choose(const fv_select_context *ctx, const fv_select_row *rows,
     FV_TRY(FV_ARENA_NEW(arena, keep, kept));
     for (int32_t i = 0; i < n; i++) {
         const float *paid = ctx->paid[cross ? !rows[i].seg : rows[i].seg][rows[i].seg];
-        score[i] = paid ? paid[rows[i].at] : 0; /* a window of no rows pays nothing */
+        score[i] = paid ? paid[rows[i].at] : 0; /* a window of no tokens gives no attention */
     }
     fv_top(score, n, keep, kept);
     if (ctx->own[FV_SEG_TEXT]) FV_TRY(choose_text(ctx, rows, n, cross, arena, kept, keep));

@@ -1,5 +1,5 @@
-/* select=knorm (arXiv 2406.11430): keys of small norm are those that get attention, so the rows of
- * largest |k_j| go. Rotation changes no norm: keys are taken as they lie in the store. */
+/* select=knorm (arXiv 2406.11430): keys of small norm receive most attention, so the entries of
+ * largest |k_j| are dropped. Rotation changes no norm: keys are read from the store. */
 #include <math.h>
 
 #include "prefill-worker/select/select_rows.h"

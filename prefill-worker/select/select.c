@@ -41,7 +41,8 @@ static block block_at(const fv_kv *kv, int32_t layer, int32_t n_layer) {
     return b;
 }
 
-/* What a layer's window rows of segment `from` paid to n rows of `to`, of the context's head. */
+/* Attention of a layer's window tokens of segment `from` to n tokens of `to`, for the context's
+ * head. */
 static fv_status reduce_heads(const fv_select_sums *sums, const fv_select_context *ctx, int from,
                               int to, fv_arena *arena, float **out) {
     size_t line = (size_t)sums->n_key;
@@ -52,7 +53,7 @@ static fv_status reduce_heads(const fv_select_sums *sums, const fv_select_contex
     return FV_OK;
 }
 
-/* The mean over the layers of a block that were asked: in order, in double. */
+/* The mean over the captured layers of a block: in order, in double. */
 static fv_status reduce_block(const fv_select_sums *sums, block b, const fv_select_context *ctx,
                               int from, int to, fv_arena *arena, float **out) {
     int32_t asked = 0, n = ctx->n[to];
@@ -112,7 +113,7 @@ static fv_status ask_method(const fv_select_method *method, const fv_plan *plan,
     return FV_OK;
 }
 
-/* What a method is told of a head, but for what its rows were paid in a block. */
+/* A method's inputs for a head, except for the attention received in a block. */
 static fv_select_context context_of(const fv_plan *plan, fv_backend *be, const fv_kv *kv,
                                     int32_t layer, int32_t head) {
     const fv_plan_shape *s = &plan->shape;
@@ -163,7 +164,7 @@ static fv_status open_choice(int32_t n_kv, fv_arena *arena, layer_choice *choice
     return FV_OK;
 }
 
-/* What leaves may leave something behind. */
+/* Dropped entries may be merged into kept ones. */
 static fv_status merge_layer(const fv_select_method *method, const fv_plan *plan, fv_backend *be,
                              fv_kv *kv, int32_t layer, const layer_choice *choice,
                              fv_arena *arena) {
@@ -178,12 +179,14 @@ static fv_status merge_layer(const fv_select_method *method, const fv_plan *plan
     return method->merge(&kept, arena);
 }
 
-/* Whether each layer of a block chooses its own text tokens; if not, its source layer chooses for all. */
+/* Whether each layer of a block chooses its own text tokens; if not, its source layer chooses for
+ * all. */
 static bool each_chooses(const fv_plan *plan, block b) {
     return plan->select.window.by_segment && !b.text;
 }
 
-/* All layers choose before rows of one move: what the source layer lets go is gone for the others. */
+/* All layers choose before rows of one move: what the source layer lets go is gone for the
+ * others. */
 static fv_status select_block(const fv_select_method *method, const fv_plan *plan, fv_backend *be,
                               fv_kv *kv, const fv_select_sums *sums, block b, fv_arena *arena) {
     int32_t n_choose = each_chooses(plan, b) ? b.end - b.first : 1;

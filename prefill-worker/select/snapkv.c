@@ -1,10 +1,10 @@
-/* select=snapkv (arXiv 2404.14469). The last w rows look at the rows ahead of them, by query head h
- *     s^h_j = sum of A^h_ij over the window's rows i,  j < L - w
- *     p^h   = pooling of s^h along the prompt, as long as it: k wide, one apart
+/* select=snapkv (arXiv 2404.14469). The last w tokens score the tokens before them, by query head h
+ *     s^h_j = sum of A^h_ij over the window's tokens i,  j < L - w
+ *     p^h   = pooling of s^h along the prompt, of the same length: width k, stride 1
  *     p_j   = mean of p^h_j over the query heads of a KV head
- * and the highest stay, beside the window. Averages count what lies beyond an end as 0. The
- * authors' code holds every query head's rows by themselves, H heads instead of Hkv; the mean
- * behind the pooling is kvpress's. */
+ * and the highest are kept, and the window. Averages count positions past an end as 0. The
+ * authors' code keeps entries for every query head, H heads instead of Hkv; the mean
+ * after the pooling is kvpress's. */
 #include <math.h>
 
 #include "prefill-worker/select/select_rows.h"

@@ -49,7 +49,7 @@ static fv_status write_through(fv_backend *be, const fv_kv_write_args *a, const 
     return be->ops->sync(be);
 }
 
-/* As rows that are appended are written, behind none. */
+/* In the way that tokens are appended, after none. */
 fv_status fv_write_rows(fv_backend *be, fv_kv *kv, int32_t layer, int32_t head, fv_kv_segment seg,
                         const int32_t *at, int32_t n, const float *k, const float *v) {
     const fv_kv_shape *s = fv_kv_get_shape(kv);

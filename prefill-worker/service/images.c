@@ -1,11 +1,11 @@
-/* The images of a task: counted, read, unless the cache has their rows; encoded; condensed, where
- * the plan says so.
+/* The images of a task: counted, read, unless the cache has their embeddings; encoded; condensed,
+ * if the plan says so.
  *
- * One thread reads, one image after the other: bytes -> pixels -> pixel values, and the pixels
- * are gone before the next one is decoded. So the memory that images take does not grow with
- * their number, and the computing thread goes on with those who have none. An image of each task
- * in turn: nobody waits for all of somebody else's. The thread has the tasks that the line has
- * prepared, at most a batch; that bounds the pixel values that wait. */
+ * One thread reads, one image after the other: bytes -> pixels -> pixel values, and the pixels are
+ * freed before the next one is decoded. So the memory for images does not grow with their number,
+ * and the computing thread continues with tasks without images. Tasks take turns, one image each,
+ * so that none waits for all images of another. The thread has the prepared tasks of the queue, at
+ * most a batch, which bounds the pixel values that wait. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,7 +81,7 @@ static uint64_t images_read(const void *worker) {
     return atomic_load_explicit(&w->n_read, memory_order_relaxed);
 }
 
-/* The line looks at the task behind this. */
+/* The queue checks the task after this. */
 static void on_back(fv_job *job) { ((fv_task *)job->owner)->images.away = false; }
 
 fv_status fv_task_read_images(fv_task *t) {

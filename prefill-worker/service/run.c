@@ -1,13 +1,13 @@
-/* The computing thread of the prefill worker: a line of tasks, and the next piece of work for them.
- * A piece is a batch of those that have room granted and their images, or the preparation of one
- * that waits: preparing comes first until a batch is full, so that what waits together runs
- * together, and what waits behind it holds no grant. Answers of decode workers and cancellations
- * come as jobs between the pieces, and are looked at before each.
+/* The computing thread of the prefill worker: a queue of tasks, and the choice of the next work
+ * item. A work item is a batch of tasks with granted memory and read images, or the preparation of
+ * one that waits: preparing comes first until a batch is full, so that tasks that wait together run
+ * together, and later ones hold no grant. Replies of decode workers and cancellations arrive as
+ * jobs between the work items, and are handled before each.
  *
- * While a batch is computed, the layers that are final go on to the decode workers group by group,
- * so that behind the first token only the last group is left to send.
+ * While a batch is computed, final layers are sent to the decode workers group by group,
+ * so that after the first token only the last group is left to send.
  *
- * What a task has to say goes to the loop thread as ops that lie in the task; `over` is the last.
+ * Events of a task go to the loop thread as ops embedded in the task; `over` is the last.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@
 #include "common/failpoint.h"
 #include "prefill-worker/service/internal.h"
 
-enum { GROUPS = 8 }; /* that the layers are cut into, unless told otherwise */
+enum { GROUPS = 8 }; /* groups of layers, by default */
 
 /* ---- the end of a task ------------------------------------------------------------------ */
 
@@ -46,7 +46,8 @@ static uint64_t layers_run(const void *worker) {
     return fv_engine_layers_run(((const fv_prefill_worker *)worker)->opt.engine);
 }
 
-/* Takes it out of the line and gives back all that it has; the task is the loop thread's again. */
+/* Removes it from the queue and frees all that it has; the task belongs to the loop thread
+ * again. */
 static void end_task(fv_task *t, fv_status st) {
     fv_prefill_line *l = &t->worker->line;
     fv_task **at = &l->first;
@@ -105,7 +106,7 @@ static void make_ready(fv_task *t) {
     }
 }
 
-/* Behind the steps that prepare it. */
+/* After the steps that prepare it. */
 static void prepared(fv_task *t, fv_status st) {
     if (st == FV_OK && t->prefill.finish != FV_FINISH_NOT) { /* what is to be replayed was all */
         t->began_s = fv_clock_s();
@@ -191,7 +192,7 @@ static int32_t pick(const fv_prefill_worker *w, fv_task **batch) {
     for (fv_task *t = w->line.first; t && n < w->opt.batch; t = t->next) {
         if (t->state != FV_TASK_READY) continue;
         if (!t->probe && t->bytes_peak > room) {
-            room = 0; /* nobody overtakes it */
+            room = 0; /* none overtakes it */
             continue;
         }
         if (!t->probe) room -= t->bytes_peak;
@@ -232,8 +233,8 @@ static fv_status send_layers(fv_task *t, int32_t n_layer) {
     return fv_export_layers(t->ship, n_layer);
 }
 
-/* Layers below n_layer are final. A hand-off that is lost now ends with its batch, and a batch that
- * nobody waits for any more ends at once. */
+/* Layers below n_layer are final. A hand-off that is lost now ends with its batch, and a batch
+ * whose requests are all cancelled ends at once. */
 static fv_status send_final(void *user, int32_t n_layer) {
     const batch_tasks *b = user;
     int32_t n_wanted = 0;
@@ -292,7 +293,7 @@ static fv_status ship(fv_task *t) {
     return FV_OK;
 }
 
-/* Behind the first token: on to the decode worker, if there is more to come. */
+/* After the first token: on to the decode worker, unless the answer is complete. */
 static void go_on(fv_task *t) {
     if (!wanted(t)) {
         end_unwanted(t);
@@ -336,8 +337,8 @@ static bool run_batch(fv_prefill_worker *w) {
 
 /* ---- the thread ------------------------------------------------------------------------- */
 
-/* A decode worker that is well answers within this time: so long a batch waits for it. One that is
- * not keeps no place in a batch, and holds nobody up. */
+/* A healthy decode worker replies within this time: a batch waits for it no longer. One that does
+ * not gets no slot in a batch, and delays none. */
 static const double open_soon_s = 0.02;
 /* And for images of the usual size, which are read in less than this. */
 static const double read_soon_s = 0.05;

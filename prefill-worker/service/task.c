@@ -1,6 +1,5 @@
-/* A request as it came -> everything that prefilling it needs, and room at a decode worker asked
- * for. What is wrong with a request is found here, before anything is computed for it. The
- * computing thread. */
+/* Prepares a request for prefill and requests memory at a decode worker. Errors of a request are
+ * found here, before anything is computed for it. The computing thread. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,8 +55,8 @@ static fv_status read_request(fv_task *t) {
 
 /* ---- room ------------------------------------------------------------------------------- */
 
-/* A bound on what the store holds at a time: all rows of a layer are there until the select stage
- * has run, which it does behind each group of layers. */
+/* A bound on the store's size at any time: all entries of a layer are there until the select stage
+ * has run, which it does after each group of layers. */
 static fv_status check_room(fv_task *t) {
     const fv_plan *plan = &t->prefill.plan;
     const fv_kv_shape *s = fv_kv_pool_shape(t->worker->line.pool);
@@ -88,7 +87,7 @@ static fv_asking asking_of(const fv_task *t, double now_s) {
                        .pair_token = t->msg->pair_token};
 }
 
-/* Asks the decode worker for room, unless the first token must be the last. */
+/* Requests memory at the decode worker, unless the first token must be the last. */
 static fv_status ask_for_room(fv_task *t) {
     const fv_prefill_job *j = &t->prefill;
     const fv_kv_shape *s = fv_kv_get_shape(j->kv);
@@ -125,7 +124,8 @@ fv_status fv_task_prepare(fv_task *t) {
 
 static void on_gone(void *kv) { fv_kv_close(kv); }
 
-/* The store goes when the network has let go of its rows: nobody waits for a peer that is mute. */
+/* The store is freed when the network has released its memory: a silent peer does not delay
+ * others. */
 void fv_task_release(fv_task *t, bool keep) {
     fv_export_close(t->ship, keep, on_gone, t->prefill.kv);
     t->ship = NULL;

@@ -39,7 +39,7 @@ static void close_peer(fv_prefill_worker *w, fv_decode_peer *p) {
     free(p);
 }
 
-/* Workers come and go: of those that nobody uses now, the one that was used longest ago leaves. */
+/* Drops the least recently used peer that is not in use. */
 static void make_place(fv_prefill_worker *w) {
     fv_decode_peer *idle = NULL;
     for (fv_decode_peer *p = w->peers; p; p = p->next)
@@ -100,10 +100,10 @@ static void task_free(fv_task *t) {
 
 static void on_wake(fv_job *job) {
     fv_prefill_worker *w = job->owner;
-    atomic_store(&w->woken, false); /* the look at the tasks comes behind this */
+    atomic_store(&w->woken, false); /* the queue checks the tasks after this */
 }
 
-/* Nobody waits for it any more. */
+/* It is cancelled. */
 static void abandon(fv_task *t) {
     fv_prefill_worker *w = t->worker;
     t->call = NULL;
