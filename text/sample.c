@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <xxhash.h>
 
 fv_sampling fv_sampling_default(void) { return (fv_sampling){.repetition_penalty = 1, .top_p = 1}; }
@@ -41,13 +42,56 @@ static int by_rank(const void *a, const void *b) {
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
+/* Loops over the vocabulary have LANES independent chains, which the compiler turns into vectors: the
+ * order of every sum is the same on every CPU. */
+enum { LANES = 16 };
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define VECTORS __attribute__((target_clones("avx2", "default"))) /* the same bits, twice as fast */
+#else
+#define VECTORS
+#endif
+
+VECTORS static float highest(const float *x, int32_t n) {
+    float lane[LANES], m = x[0];
+    for (int j = 0; j < LANES; j++) lane[j] = m;
+    int32_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++) lane[j] = x[i + j] > lane[j] ? x[i + j] : lane[j];
+    for (; i < n; i++) m = x[i] > m ? x[i] : m;
+    for (int j = 0; j < LANES; j++) m = lane[j] > m ? lane[j] : m;
+    return m;
+}
+
+/* e^x for x <= 0, to 2 ulp, without a branch or a table: libm's is one call per id, and its last bit
+ * differs between CPUs. x = k ln 2 + r with |r| <= ln 2 / 2; e^r by its Taylor series. */
+static inline double exp_below(double x) {
+    static const double inverse[] = {
+        1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320,
+        1.0 / 5040,       1.0 / 720,       1.0 / 120,      1.0 / 24,      1.0 / 6,      0.5};
+    const double to_integer = 0x1.8p52;
+    x = x > -708 ? x : -708;
+    double shifted = x * 0x1.71547652b82fep0 + to_integer, k = shifted - to_integer;
+    double r = x - k * 0x1.62e42fefa3800p-1 - k * 0x1.ef35793c76730p-45;
+    double p = inverse[0];
+    for (int i = 1; i < 12; i++) p = p * r + inverse[i];
+    p = p * r * r + r + 1;
+    uint64_t bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    bits = (bits << 52) + ((uint64_t)1023 << 52); /* k is in the low bits of `shifted` */
+    double power;
+    memcpy(&power, &bits, sizeof power);
+    return p * power;
+}
+
 /* log sum exp of the model's logits: what log-probabilities are counted from. */
-static double log_total(const float *logits, int32_t n) {
-    float m = logits[0];
-    double sum = 0;
-    for (int32_t i = 1; i < n; i++)
-        if (logits[i] > m) m = logits[i];
-    for (int32_t i = 0; i < n; i++) sum += exp((double)logits[i] - m);
+VECTORS static double log_total(const float *logits, int32_t n) {
+    double m = highest(logits, n), lane[LANES] = {0}, sum = 0;
+    int32_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++) lane[j] += exp_below(logits[i + j] - m);
+    for (; i < n; i++) sum += exp_below(logits[i] - m);
+    for (int j = 0; j < LANES; j++) sum += lane[j];
     return m + log(sum);
 }
 
@@ -57,6 +101,7 @@ static void report_top(const fv_sampling *s, const float *logits, int32_t n, dou
     for (int32_t i = 0; i < n && s->n_logprobs; i++) {
         fv_logprob c = {i, (float)(logits[i] - total)};
         int32_t at = out->n_top;
+        if (at == s->n_logprobs && !(c.logprob > out->top[at - 1].logprob)) continue;
         while (at > 0 && by_rank(&c, &out->top[at - 1]) < 0) at--;
         if (at == s->n_logprobs) continue;
         if (out->n_top < s->n_logprobs) out->n_top++;
@@ -65,54 +110,101 @@ static void report_top(const fv_sampling *s, const float *logits, int32_t n, dou
     }
 }
 
-/* c[0..n) ranked: how many survive top-k, then top-p of softmax(c / temperature); fills p. */
-static int32_t truncate_tail(const fv_sampling *s, fv_logprob *c, int32_t n) {
-    if (s->top_k > 0 || s->top_p < 1) qsort(c, (size_t)n, sizeof *c, by_rank);
-    if (s->top_k > 0 && s->top_k < n) n = s->top_k;
-    float m = c[0].logprob;
-    for (int32_t i = 1; i < n; i++)
-        if (c[i].logprob > m) m = c[i].logprob;
+/* w[i] = e^((l[i] - m) / temperature). */
+VECTORS static void weigh(const float *l, int32_t n, double m, double temperature, float *w) {
+    for (int32_t i = 0; i < n; i++) w[i] = (float)exp_below((l[i] - m) / temperature);
+}
+
+static double mass_of(const float *w, int32_t n) {
     double sum = 0;
-    for (int32_t i = 0; i < n; i++) {
-        c[i].logprob = (float)exp(((double)c[i].logprob - m) / s->temperature);
-        sum += c[i].logprob;
+    for (int32_t i = 0; i < n; i++) sum += w[i];
+    return sum;
+}
+
+/* The first index at which the mass exceeds `to`, below n. */
+static int32_t index_at(const float *w, int32_t n, double to) {
+    double mass = 0;
+    for (int32_t i = 0; i < n - 1; i++) {
+        mass += w[i];
+        if (to < mass) return i;
     }
-    if (s->top_p >= 1) return n;
-    /* A token stays while the mass before it is below p: the smallest set that reaches p. */
-    double before = 0;
+    return n - 1;
+}
+
+/* Logits fall into bins by their distance from the highest, in units of the temperature. An id ranks
+ * ahead of those in later bins, so the front of the ranking is found without sorting the vocabulary. */
+enum { BINS = 1024, BINS_PER_UNIT = 32 };
+
+static int bin_of(float l, double m, double scale) {
+    double at = (m - l) * scale;
+    return at < BINS - 1 ? (int)at : BINS - 1;
+}
+
+/* The first ids of the ranking, with their logits, and how many: all bins up to the one with which
+ * there are top_k of them, or, without top_k, with which their weights w reach top_p of `total`. */
+static int32_t rank_front(const fv_sampling *s, const float *l, int32_t n, double m, const float *w,
+                          double total, fv_logprob *c) {
+    double mass[BINS] = {0}, scale = BINS_PER_UNIT / (double)s->temperature, reached = 0;
+    /* Bins add up in another order than the ranking, so it takes a little more. */
+    double enough = s->top_p * total * (1 + 1e-9);
+    int32_t count[BINS] = {0}, n_front = 0, last = 0, found = 0;
     for (int32_t i = 0; i < n; i++) {
-        if (i > 0 && before >= (double)s->top_p * sum) return i;
-        before += c[i].logprob;
+        int b = bin_of(l[i], m, scale);
+        count[b]++;
+        if (s->top_k == 0) mass[b] += w[i];
     }
-    return n;
+    for (; last < BINS; last++) {
+        n_front += count[last];
+        reached += mass[last];
+        if (s->top_k > 0 ? n_front >= s->top_k : reached >= enough) break;
+    }
+    for (int32_t i = 0; i < n; i++)
+        if (bin_of(l[i], m, scale) <= last) c[found++] = (fv_logprob){i, l[i]};
+    qsort(c, (size_t)found, sizeof *c, by_rank);
+    return found;
+}
+
+/* An id at random, from the softmax of l / temperature after top_k and top_p. w [n], c [n]: scratch. */
+static int32_t draw(const fv_sampling *s, const float *l, int32_t n, double u, float *w,
+                    fv_logprob *c) {
+    double m = highest(l, n), total = 0;
+    if (s->top_k == 0) {
+        weigh(l, n, m, s->temperature, w);
+        total = mass_of(w, n);
+        if (s->top_p >= 1) return index_at(w, n, u * total);
+    }
+    int32_t n_front = rank_front(s, l, n, m, w, total, c);
+    if (s->top_k > 0 && s->top_k < n_front) n_front = s->top_k;
+    for (int32_t i = 0; i < n_front; i++)
+        w[i] = (float)exp_below((c[i].logprob - m) / s->temperature);
+    if (s->top_k > 0) total = mass_of(w, n_front);
+    /* A token stays while the mass before it is below top_p: the smallest set that reaches it. */
+    int32_t n_kept = 0;
+    for (double before = 0; n_kept < n_front && (n_kept == 0 || before < s->top_p * total);)
+        before += w[n_kept++];
+    return c[index_at(w, n_kept, u * mass_of(w, n_kept))].id;
 }
 
 void fv_sample(const fv_sampling *s, const float *logits, int32_t n_vocab, const int32_t *seen,
                int32_t n_seen, uint64_t step, fv_logprob *scratch, fv_sampled *out) {
-    fv_logprob *c = scratch;
     double total = log_total(logits, n_vocab);
     report_top(s, logits, n_vocab, total, out);
-    for (int32_t i = 0; i < n_vocab; i++) c[i] = (fv_logprob){i, logits[i]};
-    for (int32_t i = 0; i < n_seen && s->repetition_penalty != 1; i++) {
-        if (seen[i] < 0 || seen[i] >= n_vocab) continue;
-        /* From the logits, not from c: a token that was seen twice is penalised once. */
-        float l = logits[seen[i]];
-        c[seen[i]].logprob = l > 0 ? l / s->repetition_penalty : l * s->repetition_penalty;
-    }
-    int32_t pick = 0;
-    if (s->temperature == 0) {
-        for (int32_t i = 1; i < n_vocab; i++)
-            if (by_rank(&c[i], &c[pick]) < 0) pick = i;
-    } else {
-        int32_t n = truncate_tail(s, c, n_vocab);
-        double sum = 0, at = 0;
-        for (int32_t i = 0; i < n; i++) sum += c[i].logprob;
-        double u = uniform(s->seed, step) * sum;
-        for (pick = 0; pick < n - 1; pick++) {
-            at += c[pick].logprob;
-            if (u < at) break;
+    float *w = (float *)(scratch + n_vocab), *changed = w + n_vocab;
+    const float *l = logits;
+    if (s->repetition_penalty != 1) {
+        l = memcpy(changed, logits, (size_t)n_vocab * sizeof *l);
+        for (int32_t i = 0; i < n_seen; i++) {
+            if (seen[i] < 0 || seen[i] >= n_vocab) continue;
+            /* From the logits: a token that was seen twice is penalised once. */
+            float x = logits[seen[i]];
+            changed[seen[i]] = x > 0 ? x / s->repetition_penalty : x * s->repetition_penalty;
         }
     }
-    out->id = c[pick].id;
+    if (s->temperature > 0) {
+        out->id = draw(s, l, n_vocab, uniform(s->seed, step), w, scratch);
+    } else {
+        float m = highest(l, n_vocab);
+        for (out->id = 0; out->id < n_vocab - 1 && l[out->id] != m;) out->id++;
+    }
     out->logprob = (float)(logits[out->id] - total);
 }

@@ -40,7 +40,7 @@ typedef struct fv_sampled {
 uint64_t fv_logits_digest(const float *logits, int32_t vocab);
 
 /* Picks among ids [0, n_vocab) of logits (later ones are padding and never sampled). `seen`:
- * prompt and generated ids so far. step: 0 for the first generated token. scratch [n_vocab]. */
+ * prompt and generated ids so far. step: 0 for the first generated token. scratch [2 n_vocab]. */
 void fv_sample(const fv_sampling *s, const float *logits, int32_t n_vocab, const int32_t *seen,
                int32_t n_seen, uint64_t step, fv_logprob *scratch, fv_sampled *out);
 

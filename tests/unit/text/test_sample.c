@@ -1,6 +1,7 @@
 /* text/sample.c */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "text/sample.h"
@@ -10,7 +11,7 @@ static const float logits[N] = {1.0f, 3.0f, 2.0f, 3.0f, -1.0f, 9.0f};
 
 static fv_sampled pick(fv_sampling s, int32_t n_vocab, const int32_t *seen, int32_t n_seen,
                        uint64_t step) {
-    fv_logprob scratch[N];
+    fv_logprob scratch[2 * N];
     fv_sampled out;
     cr_assert_eq(fv_sampling_check(&s), FV_OK, "%s", fv_last_error());
     fv_sample(&s, logits, n_vocab, seen, n_seen, step, scratch, &out);
@@ -95,6 +96,75 @@ Test(sample, a_step_replayed_gives_the_same_token) {
     s.seed = 10;
     for (uint64_t i = 0; i < 50; i++) changed += pick(s, N, NULL, 0, i).id != first[i];
     cr_assert_gt(changed, 10);
+}
+
+enum { VOCAB = 3001 };
+
+/* In [0, 1), from a linear congruence. */
+static double even(uint64_t *state) {
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(*state >> 11) * 0x1p-53;
+}
+
+static int32_t below(uint64_t *state, int32_t n) { return (int32_t)(even(state) * n); }
+
+static int by_logit(const void *a, const void *b) {
+    const fv_logprob *x = a, *y = b;
+    if (x->logprob != y->logprob) return x->logprob > y->logprob ? -1 : 1;
+    return x->id - y->id;
+}
+
+/* The ids that may come, by sorting all of them, and how likely the last of them is. */
+static int32_t allowed(const fv_sampling *s, const float *l, int32_t *ids, double *last) {
+    static fv_logprob c[VOCAB];
+    for (int32_t i = 0; i < VOCAB; i++) c[i] = (fv_logprob){i, l[i]};
+    qsort(c, VOCAB, sizeof *c, by_logit);
+    int32_t n = s->top_k > 0 && s->top_k < VOCAB ? s->top_k : VOCAB, kept = 0;
+    double sum = 0, before = 0;
+    for (int32_t i = 0; i < n; i++)
+        sum += exp(((double)c[i].logprob - c[0].logprob) / s->temperature);
+    while (kept < n && (kept == 0 || before < s->top_p * sum)) {
+        *last = exp(((double)c[kept].logprob - c[0].logprob) / s->temperature);
+        before += *last;
+        ids[kept] = c[kept].id;
+        kept++;
+    }
+    *last /= before;
+    return kept;
+}
+
+Test(sample, a_cut_without_sorting_the_vocabulary_allows_the_same_ids) {
+    static float l[VOCAB];
+    static fv_logprob scratch[2 * VOCAB];
+    static int32_t ids[VOCAB];
+    uint64_t rng = 5;
+    for (int round = 0; round < 300; round++) {
+        /* Wide, narrow, and with many ties. */
+        float width = (float)below(&rng, 3) * 4 + 0.5f;
+        for (int32_t i = 0; i < VOCAB; i++) {
+            double normal = -6;
+            for (int j = 0; j < 12; j++) normal += even(&rng);
+            l[i] = width * (float)normal;
+            if (round % 3 == 0) l[i] = roundf(l[i]);
+        }
+        fv_sampling s = fv_sampling_default();
+        s.temperature = 0.1f + 0.2f * (float)below(&rng, 10);
+        s.top_k = round % 2 ? 1 + below(&rng, round % 5 ? 60 : 2 * VOCAB) : 0;
+        s.top_p = round % 4 == 1 ? 1 : 0.05f + 0.1f * (float)below(&rng, 9);
+        s.seed = (uint64_t)round;
+        double share = 0;
+        int32_t n = allowed(&s, l, ids, &share);
+        bool last_seen = false;
+        for (uint64_t step = 0; step < 200; step++) {
+            fv_sampled t;
+            fv_sample(&s, l, VOCAB, NULL, 0, step, scratch, &t);
+            int32_t at = 0;
+            while (at < n && ids[at] != t.id) at++;
+            cr_assert_lt(at, n, "round %d: id %d is none of the %d", round, t.id, n);
+            last_seen |= at == n - 1;
+        }
+        if (share > 0.1) cr_assert(last_seen, "round %d: the last of %d never comes", round, n);
+    }
 }
 
 Test(sample, settings_out_of_range_are_named) {
