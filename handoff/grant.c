@@ -116,7 +116,8 @@ fv_status fv_grants_issue(fv_grants *t, uint64_t bytes, void *owner, fv_grant *o
                  .bytes = bytes,
                  .deadline_s = fv_grants_now(t) + first_lease_s(t),
                  .owner = owner};
-    t->at = (t->at + 1) % t->opt.capacity; /* the oldest place next: late frames are told more */
+    /* the oldest slot next, so that late frames get a precise reason */
+    t->at = (t->at + 1) % t->opt.capacity;
     t->n_live++;
     t->bytes += bytes;
     *out = (fv_grant){.ticket = ticket,

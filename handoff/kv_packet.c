@@ -1,6 +1,6 @@
-/* Sections to frames and back. The writer reads every payload once for its checksum, which stands
- * before it, and hands out pointers; the reader checks a header before it believes a word of it,
- * and a payload in steps that stay in the cache for whoever copies them next. */
+/* Sections to frames and back. The writer reads every payload once for its checksum, which is sent
+ * before it, and hands out pointers; the reader verifies a header before it uses any field,
+ * and a payload in steps that stay in the cache for the following copy. */
 #include "handoff/kv_packet.h"
 
 #include <assert.h>

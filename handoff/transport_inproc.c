@@ -26,7 +26,7 @@ static void answer(fv_status st, fv_reply *reply, fv_on_reply done, void *user) 
     done(user, reply);
 }
 
-/* Nobody waits here: the sink's owner is the caller. */
+/* Nothing waits here: the sink's owner is the caller. */
 static fv_status inproc_open(fv_transport *t, const fv_hello *hello, const fv_asking *asking,
                              fv_on_reply done, void *user, fv_transfer **out) {
     (void)asking;

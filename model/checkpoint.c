@@ -250,7 +250,7 @@ static fv_status open_all(fv_checkpoint *ck, const char *dir) {
     return FV_OK;
 }
 
-/* What cannot be used is as if it were not there, but for a warning: a policy that asks for it is
+/* An unusable calibration is ignored with a warning: a policy that needs it is
  * refused, and everything else runs. */
 static void read_calibration(fv_checkpoint *ck) {
     char fingerprint[17];

@@ -1,12 +1,12 @@
 /* config.json -> fv_model_config.
  *
  * A config.json is a difference against the defaults of classes in transformers, so reading one
- * means knowing those defaults: they stand here and in config_text.c, and were compared with
+ * requires those defaults: they are here and in config_text.c, and were compared with
  * the classes of transformers 5 (the same as in 4 for every key that is read). Both spellings
  * of renamed keys are read.
  *
- * What would change the result and is not done by this engine is refused by name; what is
- * merely unknown (training settings, cache hints) is skipped. */
+ * A key that would change the result and is not supported is refused by name;
+ * unknown keys (training settings, cache hints) are ignored. */
 #include "model/config.h"
 
 #include <stdio.h>
@@ -159,7 +159,7 @@ static fv_status parse_vision(const json_t *obj, const char *where, fv_vision_co
 }
 
 /* vision_feature_layer: one index into hidden_states, or a list of them. There are
- * n_layer + 1 states (the first stands before layer 0); negative ones count from the end. */
+ * n_layer + 1 states (the first is the input of layer 0); negative ones count from the end. */
 static fv_status parse_feature_layers(const json_t *root, const char *where, fv_model_config *cfg) {
     const char *key = "vision_feature_layer";
     const json_t *v = fv_config_member(root, key);

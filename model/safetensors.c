@@ -1,12 +1,12 @@
-/* Parses one safetensors file that the caller has in memory (mapped, as a rule).
+/* Parses one safetensors file in memory (usually mapped).
  *
- * In: bytes that came from anywhere. Out: one entry per tensor, name and shape from the JSON
+ * In: untrusted bytes. Out: one entry per tensor, name and shape from the JSON
  * header, data borrowed from the bytes. No thread of its own, nothing shared.
  *
- * The checks are those of the reference reader, in the same spirit: the header must be sane,
+ * The checks are those of the reference reader: the header must be valid,
  * each tensor's range must be exactly prod(shape) x dtype, and the ranges, sorted, must cover
- * the data from the first byte to the last. So no byte belongs to two tensors and none to
- * nobody, and a truncated file is found here and not by a fault while it is read. */
+ * the data from the first byte to the last. So every byte belongs to exactly one tensor,
+ * and a truncated file is found here and not by a fault while it is read. */
 #include "model/safetensors.h"
 
 #include <stdlib.h>
@@ -95,7 +95,7 @@ static fv_status read_entry(const char *name, const json_t *spec, const unsigned
     FV_TRY(read_offsets(spec, data_bytes, where, name, &begin, &end));
     e->data = data + begin;
     e->bytes = end - begin;
-    /* A dtype that is newer than this table cannot be checked; whoever needs the tensor
+    /* A dtype that is newer than this table cannot be checked; code that needs the tensor
      * refuses it by name. */
     uint64_t bits = (uint64_t)dtype_bits(dtype), bits_all = 0;
     if (bits && (__builtin_mul_overflow(n_element, bits, &bits_all) || bits_all % 8 ||

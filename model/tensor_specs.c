@@ -101,7 +101,7 @@ static const row vision_front[] = {
     {"pre_layrnorm.bias", V(pre_norm_bias), {DIM_VD}, FV_ROLE_BIAS, ALWAYS},
 };
 
-/* The first ASKED of them are what a layer's attention probabilities are made of. */
+/* The first ASKED of them are the inputs of a layer's attention probabilities. */
 enum { ASKED = 6 };
 static const row vision_layer[] = {
     {"layer_norm1.weight", E(norm1), {DIM_VD}, FV_ROLE_NORM, ALWAYS},

@@ -1,4 +1,4 @@
-/* One method with its parameters: defaults, what is written over them, values for whoever runs it.
+/* One method with its parameters: defaults, overrides, and values for the method.
  * Pure functions, any thread. */
 #include <assert.h>
 #include <float.h>

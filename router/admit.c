@@ -74,7 +74,7 @@ static fv_status read_ids(const Fovea__Inference__V1__TokenIds *ids, const model
     return ids->n_id ? FV_OK : FV_FAIL(FV_EINVAL, "the prompt has no ids");
 }
 
-/* *rows: text tokens at most. A token stands for one byte or more. */
+/* *rows: text tokens at most. A token has at least one byte. */
 static fv_status read_prompt(const request_message *r, const model_message *model, size_t *n_image,
                              size_t *rows) {
     const prompt_message *p = r->prompt;

@@ -1,5 +1,5 @@
-/* What a client hears: Accepted once, each token once, and the end. Which tokens it has got is kept
- * here, as another worker may have to go on behind them. Loop thread. */
+/* The events for a client: Accepted once, each token once, and the end. The tokens that it has
+ * received are kept here, because another worker may have to continue after them. Loop thread. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

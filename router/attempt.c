@@ -99,7 +99,7 @@ static void fail(fv_attempt *a, fv_status st, bool blame_p, bool blame_d) {
 
 static fv_status worker_failure(const fv_rpc_end *end, const char *role, const char *name) {
     char who[FV_WORKER_NAME_MAX + 32];
-    /* What is the client's own mistake is told without the way it took. */
+    /* An error of the client's own is reported without the worker's name. */
     if (end->status == FV_EINVAL) return FV_FAIL(FV_EINVAL, "%s", end->text);
     snprintf(who, sizeof who, "%s worker %s", role, name);
     return fv_rpc_end_status(end, who);
@@ -162,8 +162,8 @@ static bool says_refusal(const fv_rpc_call *c) {
     return fv_rpc_call_metadata(c, FV_REFUSAL_KEY, &name, &n);
 }
 
-/* A worker that has no room is left alone until it reports. A decode worker that never will have so
- * much is no more asked, if there is a larger one: *st says so then. */
+/* A worker that lacks memory is left alone until it reports. If a decode worker can never have that
+ * much, it is not tried again, provided that there is a larger one: *st is changed then. */
 static void note_room(fv_attempt *a, const fv_rpc_call *c, bool by_decode, fv_status *st) {
     fv_need *need = &a->req->need;
     const char *name = "";
@@ -339,8 +339,8 @@ static void prefill_over(fv_attempt *a, const fv_rpc_call *c, const fv_rpc_end *
         fv_reservation_give(&a->p, outcome_of(st), fv_clock_s());
         fv_answer_maybe_finish(a->req);
     } else {
-        /* It may be the way to the decode worker: both are kept away from. Whoever is well soon has
-         * a call that shows it. */
+        /* The fault may be the network to the decode worker: both are avoided. A healthy one soon
+         * has a call that shows it. */
         note_room(a, c, false, &st);
         fail(a, st, true, true);
     }
@@ -437,7 +437,8 @@ fv_status fv_attempt_follow(fv_request *r, fv_registered_worker *d) {
     return start_decode(a);
 }
 
-/* Behind the first token the prefill worker is needed until the decode worker has all. */
+/* After the first token the prefill worker is needed until the decode worker has received
+ * everything. */
 void fv_attempt_hung(fv_attempt *a, const fv_registered_worker *w) {
     bool p = a->p.worker == w && !a->report && !a->decoding && !a->finish;
     bool d = a->d.worker == w && !a->finished;

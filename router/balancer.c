@@ -9,8 +9,8 @@
 #define LOST FOVEA__INFERENCE__V1__WORKER_STATE__WORKER_STATE_LOST
 #define DECODE FOVEA__INFERENCE__V1__ROLE__ROLE_DECODE
 
-/* Bytes of a decode worker's KV that are spoken for: what it says (held, promised, and asked for by
- * those who wait there), or what we gave it since. */
+/* Bytes of a decode worker's KV that are taken: those it reports (held, granted, and requested by
+ * waiting requests), or those that we reserved since. */
 static uint64_t bytes_used(const fv_registered_worker *w) {
     uint64_t said = w->load.bytes_granted + w->load.bytes_held + w->load.bytes_waiting;
     return said > w->bytes_taken ? said : w->bytes_taken;
@@ -83,7 +83,7 @@ static fv_registered_worker *better_of_two(const fv_registry *m,
         if (!a) {
             a = w;
         } else if (!b) {
-            b = i ? w : a; /* in either order: equals are taken as they stand */
+            b = i ? w : a; /* in either order: ties stay as they are */
             if (!i) a = w;
         } else if (i < 2) {
             *(i ? &a : &b) = w;

@@ -1,18 +1,18 @@
-/* Which request kills workers? One that does is replayed on another worker, kills that, and so on
- * through the fleet. So a request is ended when two workers were lost that worked on it, one in
- * each of two attempts, and its client is told not to send it again.
+/* Which request kills workers? Such a request would be replayed on another worker, kill that, and
+ * so on through the fleet. So a request is ended when two workers were lost that worked on it, one
+ * in each of two attempts, and its client is told not to send it again.
  *
- * What counts as evidence. A worker is lost when its membership breaks or falls silent, or when it
- * hangs (router/watch.c); one that leaves by itself, or a call that fails while its worker lives
- * on, says nothing. A request counts as worked on from its start until its first token on a prefill
- * worker, and from the call for its tokens on a decode worker; not while the worker's last report
- * names others and not this one: it waits for its turn then.
+ * Evidence. A worker is lost when its membership breaks or falls silent, or when it hangs
+ * (router/watch.c); one that leaves by itself, or a failed call to a worker that lives on, is no
+ * evidence. A request counts as worked on from its start until its first token on a prefill worker,
+ * and from the call for its tokens on a decode worker; but not while the worker's last report names
+ * others and not this one: it is waiting then.
  *
- * Who merely shared the worker is not to be condemned with it. The first loss makes a suspect. From
- * then on suspects are kept apart from each other, as far as there are workers. When the second
- * worker is lost, a suspect that was the only one there is ended; several that were there together
- * are not, because nobody knows which of them it was: each of them goes on alone among suspects,
- * even if it has to wait for that.
+ * A request that merely shared the worker must not be ended with it. The first loss makes a
+ * suspect. From then on suspects are kept apart from each other, as far as there are workers. When
+ * the second worker is lost, a suspect that was the only one there is ended; several that were
+ * there together are not, because it is unknown which of them it was: each of them continues as the
+ * only suspect of a worker, even if it has to wait for that.
  *
  * Loop thread. */
 #include <stdio.h>

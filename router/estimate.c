@@ -40,8 +40,8 @@ static void trend_add(fv_trend *t, double weight, double x, double y, double now
     t->xy = f * t->xy + weight * x * y;
 }
 
-/* y at x. The slope lies between 0, where one answer more costs the others nothing, and mean y /
- * mean x, where they take turns. Where x was nearly always the same, nothing is known of it: 0. */
+/* y at x. The slope is between 0, where one more answer costs the others nothing, and mean y /
+ * mean x, where they take turns. If x was nearly constant, the slope is unknown: 0. */
 static double trend_at(const fv_trend *t, double x) {
     if (t->w <= 0) return 0;
     double mean_x = t->x / t->w, mean_y = t->y / t->w;

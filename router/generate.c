@@ -1,5 +1,5 @@
-/* A client's call: its request is checked and put into the queue; when the client goes, or reads
- * slowly, the work behind it hears of it. Loop thread. */
+/* A client's call: its request is checked and queued; when the client disconnects, or reads
+ * slowly, the request's work is notified. Loop thread. */
 #include "router/generate.h"
 
 #include <inttypes.h>

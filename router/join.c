@@ -1,6 +1,6 @@
-/* Fleet.Join on the router. Whoever calls is a stranger until it has proved that it knows the
- * fleet's secret: it is given one sentence, a few seconds, and one of a few places. Who has proved
- * it is held against those that are in before it may come in. Loop thread.
+/* Fleet.Join on the router. A caller is untrusted until it has proved that it knows the fleet's
+ * secret: it gets one error sentence, a few seconds, and one of a few slots. An authenticated
+ * caller is compared with the present members before it may join. Loop thread.
  *
  *     Hello -> Challenge -> Introduction -> Welcome -> reports ...
  *     |----- unproven -----|              |----- member -----| */
@@ -47,7 +47,7 @@ static fv_status stranger(void) {
     return FV_FAIL(FV_EAUTH, "only workers that prove membership in the fleet may join");
 }
 
-/* Why, for whoever runs the router; strangers must not fill the log. */
+/* The reason, for the operator; strangers must not fill the log. */
 static void log_stranger(fv_join *j, const char *why) {
     fv_registry *m = j->members;
     double now = fv_clock_s();
@@ -206,7 +206,7 @@ static fv_status welcome(const fv_join *j) {
     return fv_rpc_call_send(j->call, &cmd.base);
 }
 
-/* `r` lies in w's arena. */
+/* `r` is in w's arena. */
 static fv_status let_in(fv_join *j, fv_registered_worker *w, const report_message *r) {
     fv_registry *m = j->members;
     const fv_introduction *in = r->introduction;

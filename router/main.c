@@ -58,7 +58,7 @@ static void stopped(void *user) {
     fv_router_close(p->router, on_closed, p);
 }
 
-/* Clients are told to come when both kinds of workers are there. */
+/* Clients are accepted when workers of both roles are there. */
 static void on_serving(void *user, bool serving) {
     program *p = user;
     if (fv_daemon_set_health(p->daemon, "", serving) != FV_OK ||

@@ -67,7 +67,8 @@ void fv_registered_worker_keep_report(fv_registered_worker *w, const report_mess
     w->ahead_ms = (double)r->clock_ms - 1e3 * w->reported_s;
     if (r->load) {
         w->load = *r->load;
-        /* Fields of a later version lie in the report, which goes; the numbers are all in here. */
+        /* Fields of a later version are in the report, which is freed; the numbers are all in
+         * here. */
         w->load.base.n_unknown_fields = 0;
         w->load.base.unknown_fields = NULL;
         int64_t n = (int64_t)w->load.n_running + w->load.n_queued - w->n_taken;

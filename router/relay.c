@@ -217,8 +217,8 @@ static void note_drained(fv_request *r, double now_s) {
     relay->blocked_s = now_s;
 }
 
-/* Sends a request on its way, or ends it, or leaves it where it is. False: it waits for room, and
- * nobody may overtake it. */
+/* Starts a request, or ends it, or leaves it in the queue. False: it waits for memory, and
+ * none may overtake it. */
 static bool try_start(fv_request *r, double now_s) {
     const fv_relay_options *opt = &r->relay->opt;
     fv_availability p = fv_balance_availability(opt->members, PREFILL_ROLE, now_s);
@@ -290,7 +290,7 @@ static fv_status find_keeper(fv_request *r, double now_s, fv_registered_worker *
                        "decode worker %s, which keeps the conversation, is not well now: try again "
                        "later, or send the whole conversation again",
                        name);
-    *out = w; /* nobody else can: it is tried before its rest is over */
+    *out = w; /* no other can: it is tried before its backoff is over */
     return FV_OK;
 }
 

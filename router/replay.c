@@ -1,10 +1,11 @@
-/* A request whose attempt has failed. Most failures of workers are no failures of the request:
- * another pair goes on behind the tokens that the client has got.
+/* A request whose attempt has failed. Most failures of workers are not the request's fault:
+ * another pair continues after the tokens that the client has received.
  *
- *   what it says of itself (EINVAL ...)    the client is told
- *   no room after all (EBUSY)              back into the queue; that is no failure
- *   everything else                        back into the queue, so often; away from who has failed
- *   the same, of a kept conversation       the client is told: only it has the whole
+ *   the request's own error (EINVAL ...)   the client is told
+ *   not enough memory (EBUSY)              back into the queue; that is no failure
+ *   everything else                        back into the queue, up to a limit; the failed
+ *                                          workers are avoided
+ *   the same, of a kept conversation       the client is told: only it has the whole conversation
  *
  * Loop thread. */
 #include <inttypes.h>

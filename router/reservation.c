@@ -1,4 +1,5 @@
-/* Room at a worker, taken and given back: its member counts it, its breaker hears how it went. */
+/* Memory at a worker, reserved and released: its registry entry counts it, its breaker gets the
+ * outcome. */
 #include "router/reservation.h"
 
 #include <stdio.h>

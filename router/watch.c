@@ -1,14 +1,15 @@
-/* Which requests stand still? Workers report those that they are working on, each with a count that
+/* Which requests make no progress? Workers report those that they work on, each with a count that
  * grows with every layer, image and step. Slow is not hung: a prefill of minutes grows layer by
- * layer. One whose count stands still for stall_ms is taken away and replayed, as after a death.
+ * layer. A request whose count is unchanged for stall_ms is taken away and replayed, as after the
+ * loss of its worker.
  *
- * Where nothing at all moves that a worker says it is working on, for whichever router, the worker
- * hangs: then those that wait behind it are taken away, too, and it gets nothing new until it moves
- * again. The same where it says that nothing goes through it and works on nothing: it hangs between
- * requests, at its own probe, say.
+ * If none of the requests that a worker reports makes progress, for whichever router, the worker
+ * hangs: then those that wait there are taken away, too, and it gets no new ones until there is
+ * progress again. The same holds if it reports that nothing succeeds and works on nothing: it hangs
+ * between requests, for example in its own probe.
  *
- * A request that the worker does not name waits there for its turn, for room, or for another
- * worker: that takes as long as it takes. Loop thread. */
+ * A request that the worker does not report waits there in a queue, for memory, or for another
+ * worker: that has no limit here. Loop thread. */
 #include <string.h>
 
 #include "common/clock.h"

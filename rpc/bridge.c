@@ -1,5 +1,5 @@
-/* The bridge: a pump thread moves events from gRPC's completion queue into the inbox of the loop.
- * Events in, callbacks out. The callback queue of gRPC was not taken: in this version nobody polls
+/* The bridge: a thread moves events from gRPC's completion queue into the inbox of the loop.
+ * Events in, callbacks out. gRPC's callback queue is not used: in this version nothing polls
  * it on Linux, and it is marked experimental. */
 #include "rpc/bridge.h"
 
@@ -58,7 +58,7 @@ static void pump_main(void *arg) {
         FV_TSAN_ACQUIRE(ev.tag);
         fv_bridge_post(b, ev.tag, ev.success != 0);
     }
-    fv_inbox_close(&b->inbox); /* the loop sees it behind the last event */
+    fv_inbox_close(&b->inbox); /* the loop sees it after the last event */
 }
 
 static void on_bell_closed(uv_handle_t *h) {
@@ -89,9 +89,9 @@ static void on_bell(uv_async_t *h) {
 
 enum { MALLOC_MAPS = 32 << 20, MALLOC_TRIMS = 256 << 20 };
 
-/* What gRPC reads lies in blocks that come and go. By default each that is large, and the end of
- * the heap, goes back to the system, and the next one costs page faults again: a fifth of what
- * receiving a hand-off costs the processor (bench/bench_handoff.c). */
+/* gRPC reads into short-lived blocks. By default each large one, and the end of
+ * the heap, returns to the system, and the next one has page faults again: a fifth of the
+ * processor time of receiving a hand-off (bench/bench_handoff.c). */
 static void keep_memory(void) {
     mallopt(M_MMAP_THRESHOLD, MALLOC_MAPS);
     mallopt(M_TRIM_THRESHOLD, MALLOC_TRIMS);

@@ -226,8 +226,8 @@ static void on_read(fv_rpc_op *op, bool ok) {
         fv_rpc_call_read_next(c);
     } else if (!c->read_done) {
         c->read_done = true;
-        /* An empty read ends the stream, unless it is an oversized message (!ok) or a call that
-         * broke: then cancellation tells the rest. */
+        /* An empty read ends the stream, unless it is an oversized message (!ok) or a broken
+         * call: then cancellation reports the rest. */
         if (ok && !grpc_call_failed_before_recv_message(c->rpc)) c->side->read_done(c);
     }
     fv_rpc_call_unref(c);

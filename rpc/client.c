@@ -169,7 +169,7 @@ static void on_status(fv_rpc_op *op, bool ok) {
     if (cc->code == GRPC_STATUS_CANCELLED && !cc->call.cancelled) status = FV_EIO;
     cc->end = (fv_rpc_end){
         .status = status, .code = cc->code, .retry_ms = retry_ms, .text = cc->sentence};
-    fv_rpc_call_break(&cc->call); /* nobody is there any more */
+    fv_rpc_call_break(&cc->call); /* the peer is gone */
     fv_rpc_call_unref(&cc->call); /* the op's */
     fv_rpc_call_unref(&cc->call); /* no longer open */
 }

@@ -20,7 +20,7 @@ typedef struct entry {
 typedef struct watcher {
     struct watcher *next;
     fv_rpc_call *call;
-    int32_t sent; /* the state it was last told; below 0: none */
+    int32_t sent; /* the state last reported to it; negative: none */
     char name[];
 } watcher;
 

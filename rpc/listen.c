@@ -1,4 +1,4 @@
-/* Finds out why a server could not listen: binds a socket as gRPC did and asks errno. An address
+/* Finds out why a server could not listen: binds a socket as gRPC did and reads errno. An address
  * in, a sentence out. */
 #include "rpc/listen.h"
 

@@ -66,10 +66,10 @@ fv_status fv_rpc_unpack(const ProtobufCMessageDescriptor *d, grpc_byte_buffer *b
     return st;
 }
 
-/* ---- lent memory ------------------------------------------------------------------------ */
+/* ---- borrowed memory -------------------------------------------------------------------- */
 
 typedef struct loan {
-    atomic_int left; /* slices not yet given back */
+    atomic_int left; /* slices not released yet */
     void (*release)(void *user);
     void *user;
 } loan;

@@ -93,7 +93,7 @@ static fv_status on_message(fv_rpc_call *c, grpc_byte_buffer *message) {
     FV_TRY(fv_rpc_call_unpack(c, &grpc__reflection__v1alpha__server_reflection_request__descriptor,
                               message, &m));
     FV_TRY(answer(c, fv_rpc_call_service(c), (request *)m));
-    /* One who asks and does not read is not listened to until there is room. */
+    /* A client that sends requests and does not read replies is not read from until it does. */
     if (!fv_rpc_call_writable(c)) fv_rpc_call_pause(c);
     return FV_OK;
 }

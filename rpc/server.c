@@ -152,7 +152,7 @@ static void finish(server_call *sc, fv_status st, grpc_status_code code, const c
         add_trailer(sc, FV_RPC_RETRY_KEY, ms);
     }
     sc->call.closing = true;
-    sc->call.read_done = true; /* what still comes interests nobody */
+    sc->call.read_done = true; /* later messages are ignored */
     fv_rpc_call_send_next(&sc->call);
     fv_rpc_call_unref(&sc->call); /* no longer open */
 }

@@ -73,7 +73,7 @@ static void watch_signals(fv_daemon *d) {
     d->patience.data = d;
     uv_timer_init(&d->loop, &d->look);
     d->look.data = d;
-    signal(SIGPIPE, SIG_IGN); /* whoever reads our output may be gone; writing then fails */
+    signal(SIGPIPE, SIG_IGN); /* the reader of our output may be gone; writing then fails */
     for (int i = 0; i < N_SIGNAL; i++) {
         uv_signal_init(&d->loop, &d->signals[i]);
         d->signals[i].data = d;

@@ -121,7 +121,7 @@ static fv_status read_head(const uint8_t *p, size_t n, size_t message, fv_rpc_fr
     return FV_OK;
 }
 
-/* What lies behind the first `skip` bytes of the message, as pieces. */
+/* The message after its first `skip` bytes, as pieces. */
 static fv_status collect(grpc_byte_buffer *message, size_t skip, fv_rpc_frame *out) {
     fv_rpc_slices it;
     const uint8_t *p;

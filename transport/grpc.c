@@ -1,6 +1,6 @@
 /* The sending side of a hand-off over gRPC. A transfer is shared by two threads, each with fields
- * of its own: the computing thread makes frames of the store's rows where they lie and posts them,
- * the loop thread sends them as the call has room. What both need crosses with the posts.
+ * of its own: the computing thread makes frames that point into the store's memory and posts them,
+ * the loop thread sends them as the call accepts them. Shared data travels with the posts.
  *
  *                 begin              Grant: Push opens              PushReply
  *   loop side:   ------> OPENING -----------------------> PUSHING --------------> OVER
@@ -8,16 +8,17 @@
  *                           |  end                           |  end, silence        |
  *                           '--------------------------------'------> Release ------'
  *
- * While PUSHING a clock ticks, a few times in a lease: where there is nothing to send, the sender
- * says that it is still there; where there is and nothing moves for a whole lease, the hand-off is
+ * While PUSHING a timer fires a few times per lease: without anything to send, the sender
+ * sends a keep-alive; if there is something and nothing is taken for a whole lease, the hand-off is
  * lost.
  *
- * References to a transfer: the computing side's until it has heard that all is `gone`, the loop
- * side's until then and OVER, the clock's, one for each answer on its way. Loans: the one of
- * whoever may still lend (until `end` has come to the loop) and one for each frame that gRPC or the
- * loop still has; with the last, the sender's memory is its own again.
+ * References to a transfer: the computing side's until it was told that everything is `gone`, the
+ * loop side's until then and OVER, the timer's, one for each reply on its way. Loans of the
+ * sender's memory: one while more frames may be posted (until `end` has reached the loop) and one
+ * for each frame that gRPC or the loop still has; with the last, the memory belongs to the sender
+ * again.
  *
- * Copying the rows instead of lending them was not taken: nobody would have to wait for a loan, but
+ * The alternative, copying the KV, would avoid waiting for loans, but
  * each hand-off would need its size in memory twice. */
 #include "transport/grpc.h"
 
@@ -208,7 +209,7 @@ static fv_reply peer_failure(const transfer *x, const fv_rpc_call *c, const fv_r
     if (c && fv_rpc_call_metadata(c, FV_REFUSAL_KEY, &name, &n))
         r.refusal = fv_refusal_named(name, n);
     if (r.refusal != FV_REFUSED_NONE) r.status = fv_refusal_status(r.refusal);
-    if (r.status == FV_EDEADLINE) r.status = FV_EIO; /* ours, not that of who asked */
+    if (r.status == FV_EDEADLINE) r.status = FV_EIO; /* ours, not the caller's */
     fv_rpc_end said = *end;
     if (end->status == FV_OK) {
         said.status = r.status = FV_EDATA;
@@ -477,7 +478,7 @@ static void on_released(void *user, const fv_rpc_end *end, fv_rpc_call *c,
     settle(x);
 }
 
-/* The other side may not know that nobody wants it any more. */
+/* The other side may not know that the hand-off is cancelled. */
 static void release_grant(transfer *x) {
     Fovea__Handoff__V1__Ticket t = FOVEA__HANDOFF__V1__TICKET__INIT;
     Fovea__Handoff__V1__ReleaseRequest m = FOVEA__HANDOFF__V1__RELEASE_REQUEST__INIT;
@@ -508,7 +509,7 @@ static void on_ended(fv_rpc_op *op, bool ok) {
         fv_rpc_call_cancel(x->call); /* it may wait for long, and keep others waiting */
     /* OPENING without such patience: the answer comes soon, and on_opened gives its grant back.
      * Cancelling could cross a grant, whose room would be held until the lease runs out. */
-    give_back(x); /* no more is lent */
+    give_back(x); /* no more frames are posted */
 }
 
 static void on_parted(fv_rpc_op *op, bool ok) {
@@ -682,7 +683,7 @@ static void on_gone(fv_rpc_op *op, bool ok) {
 static void way_unref(way *w) {
     if (--w->live > 0) return;
     assert(w->closing);
-    fv_bridge_post(w->bridge, &w->gone, true); /* behind what is being done now */
+    fv_bridge_post(w->bridge, &w->gone, true); /* after the current work */
 }
 
 static void grpc_close(fv_transport *t, void (*closed)(void *), void *user) {

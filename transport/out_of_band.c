@@ -1,5 +1,5 @@
-/* Frames beside the stream. A frame lives longer than its hand-off when the pair still reads its
- * buffer: then it belongs to nobody, and goes when the turn is over. */
+/* Out-of-band frames. A frame outlives its hand-off while the link still reads its
+ * buffer: then it has no owner, and is freed when the transfer is over. */
 #include "transport/out_of_band_internal.h"
 
 #include <stdio.h>
@@ -17,10 +17,10 @@ struct fv_oob_frame {
     fv_ticket ticket;
     uint64_t seq, at_message;
     fv_buf buf;
-    bool in_turn; /* brought home before it was named */
-    fv_job job;   /* home, or the buffer's end */
+    bool in_turn; /* copied to the host before it was announced */
+    fv_job job;   /* host copy, or the buffer's end */
     fv_rpc_op back;
-    void *bytes; /* home; owned */
+    void *bytes; /* host copy; owned */
     fv_status status;
     char text[256];
 };
@@ -165,7 +165,7 @@ void fv_oob_sent(fv_oob_set *s) { s->n_message++; }
 void fv_oob_drop(fv_oob_set *s) {
     while (s->frames) {
         fv_oob_frame *f = s->frames;
-        bool flies = f->turn.over && !f->back.done; /* not one that is on its way home */
+        bool flies = f->turn.over && !f->back.done; /* not one that is being copied to the host */
         leave_set(f);
         if (flies) fv_peer_route_forget(s->way, &f->turn);
     }

@@ -1,5 +1,5 @@
-/* The sending side of pairs: calls of Handoff.Pair, and the lines behind them. One clock looks at
- * all ways a few times in the shortest of their deadlines. */
+/* The sending side of peer links: calls of Handoff.Pair, and their link threads. One timer checks
+ * all routes a few times in the shortest of their deadlines. */
 #include "transport/peer_out.h"
 
 #include <assert.h>

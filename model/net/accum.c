@@ -1,6 +1,6 @@
-/* Captures to accumulators, and accumulators to tokens that are pruned. A hole that a row leaves is filled by the last
- * row of its segment: one row moves instead of all behind it, and as attention does not ask for the
- * order, only chance bits of rounding know of it. */
+/* Captures to accumulators, and accumulators to evictions. The slot of an evicted entry is filled
+ * by the last entry of its segment: one entry moves instead of all later ones, and as attention
+ * does not depend on the order, only rounding does. */
 #include "model/net/accum.h"
 
 #include <assert.h>
@@ -167,7 +167,7 @@ static fv_status remove_rows(fv_kv *kv, int32_t layer, int32_t head, const row *
     return FV_OK;
 }
 
-/* Counts begin anew for those that are left. */
+/* Counts restart for the remaining entries. */
 static void start_again(fv_kv *kv, int32_t layer, int32_t head) {
     for (int seg = 0; seg < FV_N_SEG; seg++) {
         float *accum = fv_accum_values(kv, layer, head, (fv_kv_segment)seg);

@@ -8,10 +8,10 @@
  *   GLA: Q, K = Q_c, K_c
  *   VLA: Q, K = Q_c, K_c in image tokens, RoPE(X_l Wq_l^T), RoPE(X_l Wk_l^T) in text tokens
  *
- * Keys are the store's affair: the runs of a lazy layer point to the source layer's. The Q cache is the
- * matrix of queries itself: layers run one after the other, and a lazy one writes only the rows
- * of it that are its own, so the others still hold what the source layer wrote. Only where a block is cut
- * by the calls' layers are its queries carried from one call to the next. */
+ * Keys are the store's affair: the runs of a lazy layer point to the source layer's. The Q cache is
+ * the matrix of queries itself: layers run one after the other, and a lazy one writes only the rows
+ * of it that are its own, so the others still hold what the source layer wrote. Only where a block
+ * is cut by the calls' layers are its queries carried from one call to the next. */
 #include "model/net/decoder_internal.h"
 
 #include <assert.h>
@@ -319,7 +319,8 @@ static size_t pass_bytes(const fv_decoder *dec, const fv_forward_batch *pass,
            fv_forward_tables_bytes(c, pass, t, &dec->rope);
 }
 
-/* Queries of blocks that lie on both sides of layer l: into the pass's matrix, or out of it. */
+/* Queries of blocks with layers on both sides of layer l: into the forward batch's matrix, or
+ * out. */
 static fv_status carry_queries(fv_decoder *dec, const fv_forward_batch *pass, int32_t l,
                                fv_tensor q, bool in) {
     fv_device *dev = dec->be->device;

@@ -7,7 +7,7 @@
 
 /* ---- rows ------------------------------------------------------------------------------ */
 
-/* slot[r]: how many rows of r's segment stand before r. */
+/* slot[r]: number of tokens of r's segment before r. */
 static fv_status seq_slots(const fv_forward_seq *seq, int32_t b, int32_t row0, fv_arena *arena,
                            fv_forward_tables *t) {
     int32_t n = seq->n_rows, *slot, *count = t->seg_rows[b];
@@ -24,7 +24,8 @@ static fv_status seq_slots(const fv_forward_seq *seq, int32_t b, int32_t row0, f
     return FV_OK;
 }
 
-/* masked_tail[s][i]: rows of segment s that stand behind query i in this pass, unless it says itself. */
+/* masked_tail[s][i]: entries of segment s after query i in this forward batch, unless it sets its
+ * own. */
 static fv_status seq_queries(const fv_forward_seq *seq, int32_t b, int32_t row0, fv_arena *arena,
                              fv_forward_tables *t) {
     int32_t n = seq->n_rows, w = seq->wanted, *masked_tail, *masked_wanted;

@@ -41,7 +41,7 @@ fv_status fv_kv_open(fv_kv_pool *pool, fv_kv **out) {
     return FV_OK;
 }
 
-/* Pages of a layer's text segment that lie behind `rows` rows of a head. */
+/* Blocks of a layer's text segment past `rows` entries of a head. */
 void fv_kv_text_give(fv_kv *kv, int32_t layer, int32_t head, int32_t rows) {
     size_t run = fv_kv_run_at(kv, layer, head, FV_SEG_TEXT);
     while (kv->state[run].n_block > fv_kv_blocks_for(rows)) {
@@ -132,7 +132,7 @@ static void *reused_keys(const fv_kv *kv, int32_t layer, int32_t head, fv_kv_seg
 
 /* ---- room ------------------------------------------------------------------------------ */
 
-/* Charges the pool, what was set aside first. *paid: from that. */
+/* Charges the pool, reserved bytes first. *paid: how many of those. */
 static fv_status charge(fv_kv *kv, size_t bytes, size_t *paid) {
     *paid = bytes < kv->aside ? bytes : kv->aside;
     FV_TRY(fv_kv_pool_charge(kv->pool, bytes - *paid));
@@ -200,7 +200,7 @@ fv_status fv_kv_extent_lay(fv_kv *kv, int32_t layer, const int32_t *rows, fv_buf
     return fv_kv_memory_take(kv, fv_kv_extent_bytes(kv, layer, rows), out);
 }
 
-/* Points a head's blocks into its rows of an extent, which start at *base, and moves on behind
+/* Points a head's blocks to its entries of a slab, which start at *base, and advances *base past
  * them. */
 fv_status fv_kv_extent_map(fv_kv *kv, int32_t layer, int32_t head, char **base, int32_t rows) {
     size_t run = fv_kv_run_at(kv, layer, head, FV_SEG_VISUAL),

@@ -150,7 +150,7 @@ static fv_status take_part(fv_kv *kv, fv_kv_packed *p, int kind, const fv_packed
     return FV_OK;
 }
 
-/* Where that lies which is its source layer's: keys, or directions. */
+/* Address of the part that is the source layer's: keys, or directions. */
 static void follow_source_layer(const fv_kv *kv, fv_kv_packed *p, int32_t layer) {
     if (p->source_layer == layer) return;
     const fv_kv_packed *lead = fv_kv_packed_of(kv, p->source_layer, p->seg);
@@ -261,7 +261,7 @@ fv_status fv_kv_packed_turns(fv_kv *kv, const float **out) {
     return fv_device_wait(dev);
 }
 
-/* Directions that a part borrows, which lie ahead of all else where they are. */
+/* Directions that a block shares, which come first in the block that owns them. */
 static fv_status base_home(fv_device *dev, const fv_packed_part *part, fv_arena *arena,
                            const void **out) {
     fv_packed_shape own = part->shape;
@@ -321,9 +321,8 @@ fv_status fv_kv_packed_shorten(fv_kv *kv, int32_t layer, const int32_t *alive) {
     return FV_OK;
 }
 
-/* The part with fewer rows. What it was is set by first, so that a pool that is full to the last
- * byte does not stand in the way of giving some back; and it is laid anew on the host, wherever the
- * store is. */
+/* The block with fewer tokens. The old one is copied out first, so that a full pool does not
+ * prevent freeing memory; and the new one is arranged on the host, wherever the store is. */
 static fv_status part_laid(fv_kv *kv, fv_kv_packed *p, int kind, const int32_t *idx, int32_t n,
                            fv_arena *arena) {
     fv_device *dev = fv_kv_get_device(kv);
@@ -407,7 +406,7 @@ static fv_status rows_keep(fv_kv *kv, fv_kv_packed *p, const int32_t *idx, int32
     fv_arena arena = {0};
     fv_kv_packed_set *set;
     FV_TRY(observed_keep(kv, p, idx, n));
-    /* What the old set was charged pays for the new one: nobody else can ask in between. */
+    /* The charge of the old set is used for the new one: no other request can come in between. */
     size_t paid = was.set->paid, charged = was.set->refs == 1 ? 0 : paid;
     FV_TRY(fv_kv_tables_pay(kv, charged, &was.set->paid));
     fv_status st = set_keep(kv, &was, idx, n, &arena, &set);

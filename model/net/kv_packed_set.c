@@ -51,8 +51,8 @@ static size_t angle_rows(const fv_kv_packed_set *s) {
     return s->tiles ? fv_packed_tiles((size_t)s->n) * FV_PACKED_TILE : (size_t)s->n_anchor;
 }
 
-/* Every reader asks for angles: they are paid for with the rest, so that a store that has got its
- * rows is not refused room for them. */
+/* Every reader needs angles: they are charged with the rest, so that a store that has its
+ * tokens is not refused memory for them. */
 size_t fv_kv_packed_set_bytes(const fv_kv *kv, const fv_kv_packed_set *s) {
     size_t half = (size_t)fv_kv_get_shape(kv)->d_head / 2;
     return sizeof *s + host_ints(s) * sizeof(int32_t) + s->rows_buf.bytes +

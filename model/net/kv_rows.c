@@ -108,7 +108,8 @@ static fv_status columns_order(fv_kv *kv, size_t run, const int32_t *idx, int32_
     return FV_OK;
 }
 
-/* The room of a layer's extent pays for another, also in a full pool, unless that is larger. */
+/* The memory of a layer's slab is reused for another, also in a full pool, unless that is
+ * larger. */
 static fv_status extent_lay_again(fv_kv *kv, int32_t layer, const int32_t *rows, fv_buf *out) {
     size_t had = kv->extent[layer].bytes, aside = kv->aside;
     if (fv_kv_extent_bytes(kv, layer, rows) > had) return fv_kv_extent_lay(kv, layer, rows, out);
@@ -200,7 +201,7 @@ fv_status fv_kv_rank(fv_kv *kv, int32_t layer, const int32_t *const *order) {
     return fv_kv_keep(kv, layer, FV_SEG_VISUAL, order, n);
 }
 
-/* Lays a layer's extent anew at the size of the rows that are left, and its borrowers'. */
+/* Reallocates a layer's slab at the size of the remaining entries, and those of its lazy layers. */
 static fv_status extent_fit(fv_kv *kv, int32_t layer, int32_t most) {
     int32_t n_kv = kv->pool->shape.n_kv, n[1024], *same = malloc((size_t)most * sizeof *same);
     const int32_t *idx[1024];

@@ -1,5 +1,5 @@
-/* Which sequences of a pass have packed rows in a layer, and what is done for them behind the
- * attention on raw rows. The thread that owns the decoder. */
+/* Which sequences of a forward batch have compressed tokens in a layer, and their attention to
+ * these, after that to uncompressed entries. The thread that owns the decoder. */
 #include "model/net/packed_forward.h"
 
 #include <assert.h>
@@ -73,9 +73,9 @@ static bool ask(const fv_packed_forward *p, int32_t b, const fv_kv_packed *packe
     return true;
 }
 
-/* What the rows of this pass paid joins the mean over the rows of their turn:
- *     mean <- k / (k + 1) mean + 1 / (k + 1) row      behind k rows
- * row by row, so that the turn may be cut anywhere. */
+/* The attention of this forward batch's tokens joins the mean over the tokens of their step:
+ *     mean <- k / (k + 1) mean + 1 / (k + 1) token      after k tokens
+ * token by token, so that the step may be cut anywhere. */
 static fv_status observe(fv_backend *be, fv_kv_packed *packed, const fv_packed_seq *s,
                          const fv_attn_args *a) {
     for (int32_t i = 0; i < s->n_rows; i++) {
@@ -146,7 +146,7 @@ static fv_status attend(const fv_packed_forward *p, fv_backend *be, const fv_rop
     return FV_OK;
 }
 
-/* Text first: what image tokens are paid is a share of all that there is. */
+/* Text first: attention to visual tokens is a share of the total. */
 fv_status fv_packed_forward_attend(const fv_packed_forward *p, fv_backend *be, const fv_rope *rope,
                                    const fv_forward_batch *pass, int32_t l, const fv_attn_args *a) {
     if (!p->any) return FV_OK;

@@ -3,7 +3,7 @@
 
 #include <assert.h>
 
-/* Image tokens follow one another in the layer's extent; those of text lie in pages. */
+/* Visual tokens are contiguous in the layer's slab; those of text are in blocks. */
 static fv_status gather_head(fv_kv *kv, fv_backend *be, const fv_row_set *x, int32_t head,
                              fv_tensor y) {
     const fv_kv_shape *s = fv_kv_get_shape(kv);

@@ -45,8 +45,8 @@ static fv_status rows_for(fv_model_runner *st, int32_t rows, fv_tensor *out) {
     return FV_OK;
 }
 
-/* Of all rows that left the last layer, where accumulators wanted more, those behind which a token is
- * chosen: together, ahead of the others. */
+/* Of all tokens of the last layer, where accumulators wanted more, those after which a token is
+ * sampled: contiguous, before the others. */
 static fv_status last_rows(fv_model_runner *st, const fv_step_seq *seq,
                            const fv_forward_batch *pass, fv_tensor *out) {
     fv_device *dev = fv_decoder_backend(st->dec)->device;

@@ -132,7 +132,8 @@ static fv_status lay_rows(fv_kv *kv, fv_backend *be, const layer_rows *x, fv_are
     return fv_kv_append(kv, x->layer, FV_SEG_VISUAL, x->pos, x->v.rows);
 }
 
-/* All parts go before any rows come: only together do they pay for them, in a pool that is full. */
+/* All compressed blocks are freed before entries are allocated: only together do they free enough
+ * memory in a full pool. */
 static fv_status unpack_block(fv_kv *kv, fv_matrices *in, const fv_rope *rope,
                               int32_t source_layer) {
     fv_backend *be = in->be;

@@ -196,7 +196,7 @@ static fv_status layer(fv_vision *v, const fv_vision_layer *w, int32_t n, tower_
     return linear(v, s->m, w->fc2, w->fc2_bias, s->x, true);
 }
 
-/* Hidden state `index` is what stands in x now: copy it to its columns of the features. */
+/* Hidden state `index` is now in x: copy it to its columns of the features. */
 static fv_status take_features(fv_vision *v, int32_t index, const tower_scratch *s) {
     fv_device *dev = v->be->device;
     int32_t d = v->cfg->d_model;

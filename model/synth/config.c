@@ -1,6 +1,6 @@
 /* The configuration files of a synthetic checkpoint.
  *
- * Shapes are a table; a config.json from outside may stand in for a row of it. Whatever the
+ * Shapes are a table; a given config.json can replace a row of it. Whatever the
  * source, the result goes through fv_config_parse before it is used, so that what is written
  * can be read. */
 #include <stdlib.h>

@@ -13,7 +13,7 @@
 enum { PATH_CAP = 4096 };
 
 fv_status fv_synth_write_json(const char *dir, const char *name, json_t *json) {
-    /* 15 digits give back every decimal number that went in. */
+    /* 15 digits preserve every decimal number. */
     char *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
     json_decref(json);
     if (!text) return FV_FAIL(FV_ENOMEM, "no memory to write %s", name);

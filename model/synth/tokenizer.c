@@ -1,11 +1,11 @@
 /* A tokenizer for a synthetic checkpoint: Llama-2's kind (BPE over characters, byte fallback,
- * spaces as U+2581), with a vocabulary that is made up but behaves like a real one.
+ * spaces as U+2581), with an invented vocabulary that behaves like a real one.
  *
  *   ids   0..2       <unk> <s> </s>
  *         3..258     <0x00> .. <0xFF>
  *         259..      single characters, then tokens made by merges
- *         image      <image>, the id that config.json gives it
- *         image + 1  <pad>, if there is a row for it; rows behind it are padding
+ *         image      <image>, with the id of config.json
+ *         image + 1  <pad>, if there is an embedding for it; later ones are padding
  *
  * Merges are pairs of letters, then of pairs, most frequent letters of English first, until the
  * ids before <image> are used up: lower-case text becomes a token per three or four letters. */
@@ -31,7 +31,7 @@ static const char chat_template[] =
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}";
 
-/* Merge number i as its two sides, false behind the last. Every i gives another token, and both
+/* Merge number i as its two sides, false past the last. Every i gives another token, and both
  * sides are single characters or tokens of earlier merges. With l a letter and _ the space sign
  * the forms are, in this order: _ l,  l l,  _ ll,  ll l,  _ll l,  ll ll,  _ll ll. */
 static bool merge_at(int64_t i, char left[TOKEN_CAP], char right[TOKEN_CAP]) {
@@ -57,7 +57,7 @@ static bool merge_at(int64_t i, char left[TOKEN_CAP], char right[TOKEN_CAP]) {
     return false;
 }
 
-/* Single character number i, or false behind the last. */
+/* Single character number i, or false past the last. */
 static bool single_at(int32_t i, bool only_ascii, char out[TOKEN_CAP]) {
     static const char rest[] = "0123456789.,:;!?'\"()-_/*+=<>[]{}@#$%&|~^`\\";
     static const struct {

@@ -99,7 +99,7 @@ typedef struct writer {
     int fd;
     char path[PATH_CAP]; /* of fd */
     atomic_int next;     /* the tensor to be taken next ... */
-    int32_t last;        /* ... and the one behind the file's last */
+    int32_t last;        /* ... and the one after the file's last */
     atomic_int error;    /* errno of the first failure */
 } writer;
 

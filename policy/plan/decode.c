@@ -22,7 +22,7 @@ void fv_decode_plan_make(const fv_policy *policy, int32_t n_prompt, fv_decode_pl
         const fv_choice *c = &policy->stage[s];
         fv_params params;
         if (!c->method) continue;
-        fv_choice_params(c, 32, &params); /* the decode side asks for no layer */
+        fv_choice_params(c, 32, &params); /* decode methods have no layers */
         if (add[c->method->id]) add[c->method->id](out, &params, n_prompt);
         if (s == FV_STAGE_EVICT) out->evict_params = params;
     }

@@ -1,8 +1,8 @@
-/* prune=fitprune: a schedule c_0, c_1, ... of n numbers, rows of 576 that leave behind each of n
- * layers. With C(i) = (c_0 + ... + c_(i-1)) / 576, and layer l of N standing at i = round((l + 1) n
- * / N), V - floor(C(i) V + 1e-9) of V visual tokens are left behind layer l, which on N = n layers
- * and 576 rows is the schedule itself. Behind the last layer nobody is left to see it. A schedule
- * that was fitted for the checkpoint (eval/scenes/fit.h) comes before the authors'. */
+/* prune=fitprune: a schedule c_0, c_1, ... of n numbers, tokens of 576 that are dropped after each
+ * of n layers. With C(i) = (c_0 + ... + c_(i-1)) / 576, and layer l of N at i = round((l + 1) n /
+ * N), V - floor(C(i) V + 1e-9) of V visual tokens are left after layer l, which for N = n layers
+ * and 576 tokens is the schedule itself. After the last layer the number does not matter. A
+ * schedule that was fitted for the checkpoint (eval/scenes/fit.h) replaces the authors'. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

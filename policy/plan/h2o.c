@@ -1,4 +1,4 @@
-/* evict=h2o: the attention that all tokens of the prompt pay, summed per token, goes on with the
+/* evict=h2o: the attention of all prompt tokens, summed per token, is continued in the
  * answer. */
 #include "policy/plan/budget.h"
 #include "policy/plan/contribute.h"

@@ -1,4 +1,5 @@
-/* evict=importance: packed rows go by what the prompt's last row paid to them, in each layer. */
+/* evict=importance: compressed tokens are dropped by the attention of the last prompt token, in
+ * each layer. */
 #include "policy/plan/contribute.h"
 
 fv_status fv_plan_evict_importance(fv_plan *plan, const fv_evict_importance_params *p) {

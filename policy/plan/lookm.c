@@ -1,4 +1,4 @@
-/* select=lookm: H2O's sums; text counts first. How many rows of text stand among the last ones is
+/* select=lookm: H2O's sums; text has priority. How many of the last tokens are text is
  * not known before, so the count is an upper bound. */
 #include "policy/plan/budget.h"
 #include "policy/plan/contribute.h"

@@ -4,7 +4,7 @@
 #include "policy/plan/contribute.h"
 #include "policy/plan/packed_shape.h"
 
-/* Rows leave ahead of the second layer, or behind the first. */
+/* Tokens are dropped before the second layer, or after the first. */
 static bool rows_differ(const fv_plan *plan, int32_t second) {
     for (int32_t e = 0; e < plan->prune.n_edit; e++)
         if (plan->prune.edit[e].layer == second) return true;

@@ -1,4 +1,4 @@
-/* What packed layers of a plan are laid as, and whether that is worth it. Any thread. */
+/* The shapes of a plan's compressed layers, and whether compression saves memory. Any thread. */
 #include "policy/plan/packed_shape.h"
 
 static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }

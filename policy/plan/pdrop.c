@@ -1,5 +1,5 @@
-/* prune=pdrop: three steps, each a share of what every image had at first. What ranks a step is
- * asked of the layer that it stands before, so no layer is tapped. */
+/* prune=pdrop: three steps, each a share of every image's initial tokens. A step ranks by
+ * look-ahead attention in its own layer, so it needs no capture. */
 #include "policy/plan/contribute.h"
 
 fv_status fv_plan_prune_pdrop(fv_plan *plan, const fv_prune_pdrop_params *p) {

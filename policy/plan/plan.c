@@ -1,5 +1,5 @@
-/* Compiles a policy into a plan: `exact`, and what each method adds to it, stage by stage. The
- * methods' parts stand in policy/plan/. Pure function, any thread. */
+/* Compiles a policy into a plan: `exact`, and the contribution of each method, stage by stage. The
+ * methods' parts are in policy/plan/. Pure function, any thread. */
 #include "policy/plan/plan.h"
 
 #include <assert.h>

@@ -1,6 +1,6 @@
-/* The bytes of a plan: a bound on keys and values behind prefill, before anything has run. Pure
+/* The bytes of a plan: a bound on keys and values after prefill, before anything has run. Pure
  * function, any thread; the router calls it on its loop, so its time does not grow with the number
- * of rows: 1 ms at most for 256 layers of a million (bench/bench_plan.c). */
+ * of tokens: 1 ms at most for 256 layers of a million (bench/bench_plan.c). */
 #include <string.h>
 
 #include "policy/plan/packed_shape.h"
@@ -63,8 +63,8 @@ static uint64_t packed_text(const fv_plan *plan, int32_t text, int32_t last, boo
            row * (uint64_t)(text - n) * (keys ? 2 : 1);
 }
 
-/* The most that any number of text tokens from `from` to `to` comes to. A number that is only a bound
- * may come to fewer rows, which may be too few to be packed. */
+/* The most that any number of text tokens from `from` to `to` comes to. A number that is only a
+ * bound may come to fewer rows, which may be too few to be packed. */
 static uint64_t text_bytes(const fv_plan *plan, int32_t from, int32_t to, int32_t last, bool own) {
     const fv_plan_shape *s = &plan->shape;
     int32_t raw_rows = s->n_answer + last;
@@ -200,8 +200,8 @@ static layer_bytes count_again(const fv_plan *plan, int32_t l, bool leads, count
 
 /* ---- tables of packed layers ------------------------------------------------------------ */
 
-/* Rows that some layers pack, and the blocks that these lie in: a run of m positions touches
- * m / size + 2 blocks at most, and each block has a row. */
+/* Tokens that some layers compress, and their anchor blocks: a span of m positions touches
+ * m / size + 2 blocks at most, and each block has a token. */
 typedef struct packed_rows {
     uint64_t n, blocks;
     bool anchored, tiles, ranked, observed;

@@ -1,4 +1,4 @@
-/* condense=prumerge: how many rows stand out is known when the image was encoded. */
+/* condense=prumerge: the number of outliers is known when the image was encoded. */
 #include "policy/plan/condense.h"
 #include "policy/plan/contribute.h"
 
@@ -7,7 +7,7 @@ int32_t fv_prumerge_share(double share, int32_t n) {
     return keep < 1 && n > 0 ? 1 : keep;
 }
 
-/* Above the third quartile lie at most the rows behind place 3 (n - 1) / 4 of n that are sorted. */
+/* Above the third quartile are at most the tokens after rank 3 (n - 1) / 4 of n sorted ones. */
 static int32_t most_outliers(int32_t n) {
     int32_t above = n - 1 - 3 * (n - 1) / 4;
     return above < 1 ? 1 : above;

@@ -1,4 +1,4 @@
-/* condense=prumerge_plus: as prumerge, and rows at even distances: with many that stand out they
+/* condense=prumerge_plus: as prumerge, and tokens at even distances: with many outliers they
  * may be all. */
 #include "policy/plan/condense.h"
 #include "policy/plan/contribute.h"

@@ -1,7 +1,7 @@
-/* prune=sparsevlm: behind each of three layers a share of the visual tokens stays, and one fewer than
- * there are at most. Shares are the authors' numbers for 576 rows (score.py). In version 1 rows
- * that leave come back in part: of n that leave, m = floor(0.3 n) + 1 are merged into floor(m / 10)
- * + 1. */
+/* prune=sparsevlm: after each of three layers a share of the visual tokens is kept, and at least
+ * one is dropped. Shares are the authors' numbers for 576 tokens (score.py). In version 1 dropped
+ * tokens come back in part: of n dropped ones, m = floor(0.3 n) + 1 are merged into floor(m / 10) +
+ * 1. */
 #include <stdlib.h>
 
 #include "policy/plan/contribute.h"
@@ -20,7 +20,7 @@ static const int32_t *counts_of(const fv_prune_sparsevlm_params *p) {
 /* Rows that `n` which leave are merged into. */
 static int32_t merged_of(int32_t n) { return (fv_plan_share(0.3, n) + 1) / 10 + 1; }
 
-/* One step behind `layer`, of *n rows that are there. */
+/* One step after `layer`, of *n remaining tokens. */
 static void step(fv_plan *plan, bool merges, int32_t layer, int32_t share, int32_t *n) {
     int32_t keep = share < *n ? share : *n - 1, merged = merges ? merged_of(*n - keep) : 0;
     int32_t n_edit = plan->prune.n_edit;

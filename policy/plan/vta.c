@@ -1,17 +1,17 @@
-/* evict=vta: which layers are annealed, and by whose attention their rows are ranked.
+/* evict=vta: which layers are annealed, and by whose attention their tokens are ranked.
  *
- * A layer is ranked in the layer before the one where its rows were chosen by attention, as T[l] of
- * ST3 (arXiv 2412.20105, algorithm 3): between two such points the last ranking holds. When nobody
- * prunes by attention, vta has its own point, `layer`. Layers before the first point have no
- * ranking, and keep their rows; or, with rank_by_first_tap, they take the first there is.
+ * A layer is ranked in the layer before the one where its tokens were chosen by attention, as T[l]
+ * of ST3 (arXiv 2412.20105, algorithm 3): between two such points the last ranking holds. Without
+ * pruning by attention, vta has its own point, `layer`. Layers before the first point have no
+ * ranking, and keep their tokens; or, with rank_by_first_tap, they use the first ranking.
  *
- * A pruner that decides by data ranks first in the first layer that it looks at, and again in the
- * layer behind which rows leave (prefill-worker/prefill/rows.c): by what VisiPruner's masks leave
- * of the layers before, nobody would be wanted.
+ * A pruner that decides by data ranks first in the first layer that it captures, and again in the
+ * layer after which tokens are dropped (prefill-worker/prefill/rows.c): earlier layers are masked
+ * by VisiPruner, and would rank nothing.
  *
- * Layers that share keys hold the same rows, so a block has one clock: its source layer's. It never lies
- * across a point where rows are chosen anew; where it lies across the first point, it keeps its
- * rows as its source layer does. So do two layers that are merged, as the first of them. */
+ * Layers that share keys hold the same tokens, so a block has one clock: its source layer's. It
+ * never spans a point where tokens are chosen again; if it spans the first point, it keeps its
+ * tokens as its source layer does. So do two layers that are merged, as the first of them. */
 #include "policy/plan/vta.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ static double share(const fv_plan *plan, int32_t t) {
     return fv_vta_share(&plan->params[FV_STAGE_EVICT].evict_vta, t);
 }
 
-/* The layer behind which rows were last chosen by attention, of those before `layer`; -1: none. */
+/* The layer after which tokens were last chosen by attention, of those before `layer`; -1: none. */
 static int32_t chosen_behind(const fv_plan *plan, int32_t layer) {
     int32_t behind = -1;
     for (int32_t e = 0; e < plan->prune.n_edit && plan->prune.edit[e].layer <= layer; e++) {
@@ -42,7 +42,8 @@ static int32_t chosen_behind(const fv_plan *plan, int32_t layer) {
     return behind;
 }
 
-/* The first layer whose attention ranks; vta's own, when no pruner asks one: it must have tokens. */
+/* The first layer whose attention ranks; vta's own without a capture of a pruner: it must have
+ * tokens. */
 static int32_t first_rank(fv_plan *plan, int32_t own) {
     int32_t ranked = -1;
     if (plan->prune.n_edit && plan->prune.edit[0].by_data) ranked = plan->prune.edit[0].layer - 1;

@@ -1,5 +1,6 @@
-/* prune=vtw: no visual token is left behind one layer, which is given, or was measured: the first
- * from which on the last row's distribution does not miss them (cli/calibrate_vtw.c). */
+/* prune=vtw: no visual token is left after one layer, which is given, or was measured: the first
+ * from which on the last token's distribution does not change without them
+ * (cli/calibrate_vtw.c). */
 #include <stdio.h>
 
 #include "policy/plan/contribute.h"

@@ -15,7 +15,7 @@ enum {
     RETRY_MAX_MS = 2000,
     REFUSED_MAX_MS = 15000, /* where only somebody's doing can change the answer */
     JOIN_MS = 10000,        /* from Hello to Welcome */
-    TWICE_MS = 5000,        /* until it is asked again whether it is a router of its own */
+    TWICE_MS = 5000,        /* until it is checked again whether it is a different router */
     REPORT_MS = 1000,       /* until the router says */
     TOUCH_MS = 20,          /* reports are at least so far apart: many changes, one report */
     LEAVE_MS = 1000,        /* that the router has to let us go */
@@ -284,7 +284,7 @@ static void on_timer(uv_timer_t *t) {
     fv_membership *m = t->data;
     if (m->closing || (m->call && !m->joined)) {
         fv_rpc_call_cancel(
-            m->call); /* the router was asked to let go, or to welcome, and has not */
+            m->call); /* the router should have ended the call, or accepted, and has not */
     } else if (m->joined) {
         report(m);
     } else if (join(m) != FV_OK) {
