@@ -1,5 +1,5 @@
-/* A hash table with open addresses. Numbers whose time is over stay until it is half full; then it
- * is made anew of those that are left, as large as they need. */
+/* A hash table with open addressing. Expired numbers stay until it is half full; then it is rebuilt
+ * with the others, at the size that they need. */
 #include "auth/nonces.h"
 
 #include <stdlib.h>

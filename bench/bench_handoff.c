@@ -1,14 +1,15 @@
-/* A hand-off over gRPC against what the machine's loopback can do, in one run.
+/* A hand-off over gRPC compared with the machine's loopback, in one run.
  *
  *   raw       a thread writes bytes into a TCP socket in pieces of 1 MiB, another reads them to
- *             where they are to lie
- *   hand-off  a KV store as large is sent to a decode worker, a process of its own: from asking
- *             for room until the answer that all is there, checked, in the worker's KV pool
+ *             their destination
+ *   hand-off  a KV store of the same size is sent to a decode worker, a separate process: from the
+ *             request for memory until the reply that everything was verified, in the worker's KV
+ *             pool
  *
- * The two alternate, so that a slow moment of the machine meets both; what is printed are medians
- * over the rounds, of the ratio the median of the pairs' ratios. The first hand-off is given apart:
- * the worker's memory is new to it, and so is the connection. Beside the rates stands what they
- * cost the processors, which other load on the machine changes less. Rows are as those of a
+ * The two alternate, so that a slow moment of the machine affects both; the output are medians
+ * over the rounds, of the ratio the median of the pairs' ratios. The first hand-off is listed
+ * separately: the worker's memory is new, and so is the connection. Rates are accompanied by
+ * processor time, which other load on the machine changes less. Entries are those of a
  * 32-layer model with 8 KV heads of 128.
  *
  *     bench_handoff --rounds 15 --megabytes 100 --json results/handoff.json */

@@ -1,19 +1,20 @@
-/* WHERE KEYS MEET ROTATION: what a block length and a rank keep of the keys, and what they cost.
+/* KEYS AND ROTATION: what a block length and a rank keep of the keys, and their cost.
  *
  * Keys are factored as Rot(p_j - a) k_j, a the start of their block (kernels/packed.h). Blocks of
  * one row are keys before rotation (K0), one block is keys as the cache holds them (K1), between
- * them lies K2. Longer blocks cost fewer latent queries and leave more of the rotation in the
+ * them is K2. Longer blocks need fewer latent queries and leave more of the rotation in the
  * matrix.
  *
  *   made up   576 keys at the dimensions of a 7B network (packed_case.h): the share of the energy
- *             that is kept; the error of scores q k_j for queries of all directions alike, against
- *             how far keys are from their mean; bytes of the keys' part; microseconds of one row's
- *             attention, values of rank 64 included, for 576 rows and for 4096
+ *             that is kept; the error of scores q k_j for queries of all directions alike, relative
+ *             to the keys' distance from their mean; bytes of the keys' block; microseconds of one
+ *             query's attention, values of rank 64 included, for 576 tokens and for 4096
  *   nano      keys of checkpoints/nano, of images of the evaluation: energy, mean over layers and
- * items; how far the answer's first token, computed from factors, is from what it is with all of
- * the keys and the same values (Kullback-Leibler, nats); bytes of all layers' keys
+ *             items; divergence of the answer's first token, computed from factors, from that with
+ *             all of the keys and the same values (Kullback-Leibler, nats); bytes of all layers'
+ *             keys
  *
- * A line is marked when no other of its table keeps more for no more bytes and no more time. K3,
+ * A line is marked when no other of its table keeps more with at most the same bytes and time. K3,
  * one block for each axis of an image, is for checkpoints with rotations of several sections,
  * which fovea does not serve.
  *

@@ -1,14 +1,15 @@
-/* Packed visual tokens at the dimensions of a 7B network (packed_case.h; rank 64), beside raw ones.
+/* Compressed visual tokens at the dimensions of a 7B network (packed_case.h; rank 64), compared
+ * with uncompressed ones.
  *
- *   attend    attention on packed rows against attention on the same rows raw, in pairs:
- *             V side: with keys of rank 1, softmax included, against half of the raw one
- *             whole: anchor blocks of all rows (K1), of the default length and of others, without
- *             merging; codes of 8 and 4 bits, keys before rotation and behind it
- *   rebuild   keys and values rebuilt, rotated, written to a cache and attended to, some rows at a
- *             time, so that they are written while they are in the cache; the product's share of
+ *   attend    attention to compressed tokens and to the same tokens uncompressed, in pairs:
+ *             V side: with keys of rank 1, softmax included, against half of the uncompressed one
+ *             whole: one anchor block (K1), blocks of the default length and of others, without
+ *             merging; codes of 8 and 4 bits, keys before rotation and after it
+ *   rebuild   keys and values rebuilt, rotated, written to a cache and attended to, some tokens at
+ *             a time, so that they are written while they are in the cache; the product's share of
  *             the arithmetic loop
- *   compact   factors of the keys and values of 576 rows, and their writing, against the linear
- *             layers and the attention of one layer's prefill of 640 rows
+ *   compact   factors of the keys and values of 576 tokens, and their writing, against the linear
+ *             layers and the attention of one layer's prefill of 640 tokens
  *
  *     bench_packed --rounds 9 --json results/packed.json */
 #include <stdio.h>

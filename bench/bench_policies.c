@@ -1,15 +1,15 @@
-/* What compression policies do to speed, against `exact` in the same run.
+/* Speed of compression policies, compared with `exact` in the same run.
  *
  *   prefill   one image and a question, alone: the text model's prefill, and from the image's
  *             bytes to the first token (TTFT), in this process and without a network
- *   slice     the same of two layers of 7B dimensions, exact and pack=svd: what compaction costs
- *   decode    tokens per second with as much KV memory as 8 exact requests need, the batch as large
+ *   slice     the same of two layers of 7B dimensions, exact and pack=svd: the cost of compression
+ *   decode    tokens per second with the KV memory of 8 exact requests, the batch as large
  *             as fits: one prompt is prefilled and handed off in this process until no more fits
  *
- * exact and the policies alternate, exact before and behind each of them, so that a slow moment of
- * the machine meets both; a ratio is of a policy and the mean of its two neighbours, and what is
- * printed is the median over the rounds, the least and the most beside it. Beside the time on the
- * clock stands that which the process has computed, which other load changes less.
+ * exact and the policies alternate, exact before and after each of them, so that a slow moment of
+ * the machine affects both; a ratio is of a policy and the mean of the exact runs before and after
+ * it; the output is the median over the rounds, with minimum and maximum. Wall-clock times are
+ * accompanied by processor times, which other load changes less.
  *
  *     bench_policies --checkpoint build/bench/small --slice build/bench/slice --image demo.png */
 #include <stdio.h>

@@ -1,14 +1,15 @@
-/* What the router costs, with made-up workers behind it, so that nothing is computed.
+/* The cost of the router, with fake workers, so that nothing is computed.
  *
- * 1. Requests per second, against a bare relay (relay.h) that makes the same calls on gRPC core and
- *    does nothing else. Router and relay are processes of their own; workers and clients share this
- *    one, which is most of the work on a machine of few cores and slows both alike. So the time on
- *    the CPU per request, of the process alone, is given too.
- * 2. What relaying adds to a token, when nothing else happens: a worker stamps each token with the
- *    time at which it sends it; clients hear the same worker directly, through the relay and
- *    through the router, one token at a time, in turn.
+ * 1. Requests per second, compared with a bare relay (relay.h) that makes the same calls on gRPC
+ * core
+ *    and does nothing else. Router and relay are separate processes; workers and clients share this
+ *    one, which is most of the work on a machine of few cores and slows both alike. So CPU
+ *    time per request, of the process alone, is measured too.
+ * 2. The latency that relaying adds to a token, without other load: a worker stamps each token with
+ *    the time at which it sends it; clients receive from this worker directly, through the relay
+ *    and through the router, one token at a time, in turn.
  *
- * Router and relay take turns in every round; what is printed is the median over the rounds, of
+ * Router and relay alternate in every round; the output is the median over the rounds, of
  * ratios the median of the pairs' ratios.
  *
  *     bench_router --rounds 7 --json results/router.json */
@@ -241,7 +242,7 @@ typedef struct listener {
 
 static const char stamp_key[] = "sent at ";
 
-/* The number behind the stamp; 0 when the message has none. */
+/* The number after the stamp; 0 when the message has none. */
 static double read_stamp(grpc_byte_buffer *message) {
     grpc_byte_buffer_reader reader;
     NET_CHECK(grpc_byte_buffer_reader_init(&reader, message));

@@ -9,7 +9,7 @@
 #include "decode-worker/schedule/batch.h"
 #include "prefill-worker/job/job.h"
 
-/* As the workers have them unless told otherwise. */
+/* The workers' defaults. */
 enum { PREFILL_BATCH = 4, CHUNK = 512, DECODE_BATCH = 64 };
 
 struct one_process {

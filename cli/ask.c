@@ -30,7 +30,7 @@ enum { N_TABLE = sizeof table / sizeof table[0] };
 
 typedef struct answer {
     const fv_options *options;
-    const char *overlay; /* where to; NULL: not asked for */
+    const char *overlay; /* path; NULL: not requested */
     char *drawn;         /* what is to be seen there */
     bool stream;
     char *text;
@@ -76,7 +76,7 @@ static json_t *answer_json(const fv_report_source *source, const answer *a,
 
 /* ---- the overlay ------------------------------------------------------------------------ */
 
-/* Tiles are told in words too: the sheet has room for numbers only. */
+/* Tiles are described in words too, because the image has space for numbers only. */
 static fv_status describe_kept(const fv_kept_map *kept, const char *path, char **out) {
     size_t bytes;
     FILE *f = open_memstream(out, &bytes);

@@ -192,7 +192,7 @@ static fv_status run_rows(bench *b) {
     return FV_OK;
 }
 
-/* ---- what is told ------------------------------------------------------------------------- */
+/* ---- output ------------------------------------------------------------------------------- */
 
 static json_t *to_json(bench *b) {
     const fv_bench_load *l = &b->load;

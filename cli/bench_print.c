@@ -39,8 +39,8 @@ static double steady_per_s(const fv_bench_row *row) {
     return row->steady_s > 0 ? row->n_steady / row->steady_s : 0;
 }
 
-/* Clients that wait for their answers keep a fleet busy almost to the end; at a rate, what comes
- * behind the last request is another load. */
+/* Clients that wait for their answers keep a fleet busy almost to the end; with a rate, the time
+ * after the last request is another load. */
 static double goodput(const fv_bench_result *r) {
     bool steady = r->rate > 0 && r->row.steady_s > 0;
     return steady ? steady_per_s(&r->row) : per_s(&r->row, r->row.n_good);

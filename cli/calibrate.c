@@ -143,7 +143,7 @@ static fv_status look_at_attention(const fv_calibrate *look, calibration *c) {
 
 /* ---- what was found ---------------------------------------------------------------------- */
 
-/* Without a wish, as many as there are on a checkpoint that nobody measured: the bytes are those of
+/* Without --lazy, as many as on a checkpoint that is not calibrated: the bytes are those of
  * map=training_free, and the layers this checkpoint's own. */
 static fv_status choose_epsilon(const calibration *c, const fv_options *o, double *epsilon) {
     int32_t wanted = (int32_t)fv_options_int(o, "lazy"), n = 0;

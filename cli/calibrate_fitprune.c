@@ -1,5 +1,5 @@
-/* Schedules of prune=fitprune for a checkpoint, one for each target that may be asked for: what
- * image tokens are paid at most in a run that lets none leave, and what follows from it
+/* Schedules of prune=fitprune for a checkpoint, one for each possible target: the maximum attention
+ * that visual tokens receive in a run that drops none, and the schedules fitted to it
  * (eval/scenes/fit.h).
  */
 #include <stdio.h>

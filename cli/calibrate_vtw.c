@@ -1,8 +1,8 @@
 /* The layer of prune=vtw for a checkpoint (Visual Tokens Withdrawal, arXiv 2405.05803): from a
  * shallow layer on, the first k for which
  *     mean over items of KL(p | p_k) <= eta
- * p the distribution behind the prompt's last row, p_k the same when every image row leaves ahead
- * of layer k. The authors look from layer 5 of 32 on, at 20 items. */
+ * p the distribution after the last prompt token, p_k the same when every visual token is dropped
+ * before layer k. The authors search from layer 5 of 32 on, with 20 items. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -71,7 +71,7 @@ typedef struct eval {
     fv_results_log_head head;
     fv_results_log results_log;
     fv_eval_run eval_run;
-    json_t *spectra; /* NULL: not asked for */
+    json_t *spectra; /* NULL: not requested */
 } eval;
 
 /* ---- options ------------------------------------------------------------------------------ */
@@ -218,7 +218,8 @@ static fv_status open_party(eval *e) {
     return fv_options_string(e->o, "to") ? open_remote(e) : open_local(e);
 }
 
-/* ---- the evaluation ----------------------------------------------------------------------------- */
+/* ---- the evaluation
+ * ----------------------------------------------------------------------------- */
 
 /* The results log, with what earlier evaluations have answered of it. */
 static fv_status open_results_log(eval *e) {

@@ -1,5 +1,5 @@
-/* The evaluation in this process: `at_once` sessions, of which each asks as soon as it has something to ask.
- * Later turns of a dialog go on where it is kept, and send the question alone; where it is not, the
+/* The evaluation in this process: `at_once` sessions, each with one request at a time.
+ * Later turns of a dialog continue from its kept KV, and send the question alone; without it, the
  * whole chat. */
 #include <stdlib.h>
 #include <string.h>

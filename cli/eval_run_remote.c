@@ -1,10 +1,10 @@
-/* The evaluation over a fleet: `at_once` sessions, each with one call under way.
+/* The evaluation over a fleet: `at_once` sessions, each with one call at a time.
  *
- *   first turn    images and question under the policy; a dialog asks to be kept
- *   later turns   the question alone, to where the dialog is kept; when it is not (any more), the
+ *   first turn    images and question under the policy; a dialog is to be kept
+ *   later turns   the question alone, to the worker that keeps the dialog; if none does, the
  *                 whole chat with its images
  *
- * "Full for now" waits as long as the fleet says and asks again; any other failure ends the
+ * "Full for now" waits as long as the fleet says and retries; any other failure ends the
  * run. Loop thread. */
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ typedef struct place {
     room *room;
     fv_eval_session session;
     bool taken;
-    uv_timer_t timer;                                             /* until it asks again */
+    uv_timer_t timer;                                             /* until it retries */
     image_message image[FV_ITEM_IMAGES], *images[FV_ITEM_IMAGES]; /* own their files */
     uint8_t kept[NAME_MAX_BYTES]; /* [n_kept] name of the dialog; 0: it is not kept */
     size_t n_kept;
@@ -43,10 +43,10 @@ struct room {
     place *places;                           /* [at_once] */
     int32_t n_handle;                        /* timers not yet closed */
     int32_t n_call;                          /* under way */
-    fv_status status;                        /* nothing more is asked */
+    fv_status status;                        /* no more requests are sent */
 };
 
-/* ---- what is asked ------------------------------------------------------------------------ */
+/* ---- requests ----------------------------------------------------------------------------- */
 
 typedef struct asking {
     Fovea__Inference__V1__Prompt prompt;
@@ -150,7 +150,7 @@ static fv_status go_on(place *p) {
 
 static void on_due(uv_timer_t *t);
 
-/* Asks once more where that helps; else the failure is the run's. */
+/* Retries if that helps; otherwise the failure ends the run. */
 static fv_status again(place *p, fv_status st, const fv_rpc_end *end) {
     fv_eval_session_again(&p->session);
     if (end->code == GRPC_STATUS_RESOURCE_EXHAUSTED && end->retry_ms >= 0) {

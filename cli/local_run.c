@@ -2,9 +2,9 @@
  * (prefill-worker/job/job.h), a hand-off in memory, the decode worker's scheduler.
  *
  *   begin -> WAITING --up to FV_LOCAL_TOGETHER at a time--> prefill -> DECODING -> OVER -> over()
- *      '---- a kept conversation goes on -------------------------------^
+ *      '---- a kept conversation continues -----------------------------^
  *
- * Those who wait go first, as in most servers: while they are prefilled, nobody gets a token. */
+ * Prefill has priority, as in most servers: during a prefill no request gets a token. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +23,8 @@ struct fv_local_run {
     fv_report report;
     double begin_s;
     fv_chat_turn turn[2];           /* of a question */
-    float *attention;               /* [n_layer, prompt tokens] in the arena, if somebody asks */
-    float mass[FV_PLAN_MAX_LAYERS]; /* attention on visual tokens, if somebody asks */
+    float *attention;               /* [n_layer, prompt tokens] in the arena, if requested */
+    float mass[FV_PLAN_MAX_LAYERS]; /* attention to visual tokens, if requested */
     fv_prefill_job job;
     fv_arena arena;
     fv_status status; /* what ended it, */
@@ -189,8 +189,8 @@ static fv_status hand_off(run *r) {
     return FV_OK;
 }
 
-/* The first token is the prefill side's, unless it was asked for otherwise; the others come from
- * what the decode side received. */
+/* The first token is the prefill side's, unless requested otherwise; the others come from
+ * the KV that the decode side received. */
 static fv_status begin_answer(run *r, const float *logits) {
     fv_prefill_job *j = &r->job;
     FV_TRY(fv_prefill_job_end(j));
@@ -364,7 +364,7 @@ fv_status fv_local_begin(fv_local *l, const fv_ask *ask, const fv_ask_hooks *hoo
     return st;
 }
 
-/* Takes the run out before it is told, so that another may begin there. */
+/* Removes the run before its callback, so that another may begin there. */
 static void end(fv_local *l, int32_t at) {
     run *r = l->runs[at];
     l->n_run--;

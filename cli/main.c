@@ -74,7 +74,7 @@ static int run(int argc, char **argv) {
 /* What was printed last may still fail to arrive: on a full disk, say. */
 int main(int argc, char **argv) {
     int rc = run(argc, argv);
-    if (rc != 0 && ferror(stdout)) return rc; /* it is told already, or did not matter */
+    if (rc != 0 && ferror(stdout)) return rc; /* it is reported already, or did not matter */
     if (fv_output_flush() != FV_OK) {
         fprintf(stderr, "fovea: %s\n", fv_last_error());
         rc = 1;

@@ -1,5 +1,5 @@
-/* Sets of image tokens -> a contact sheet. Rows of an image are a square of patches in raster order;
- * what stands ahead of the square, such as a class token, has no place in the image.
+/* Sets of visual tokens -> a contact sheet. Tokens of an image are a square of patches in raster
+ * order; tokens before the square, such as CLS, have no place in the image.
  *
  *   | 0-2 576/576 | 3-9 288/576 | ...      a band for each image, of at most WRAP tiles a line
  *   | clear, dim  | clear, dim  |

@@ -82,8 +82,8 @@ typedef struct question {
     bool over;
 } question;
 
-/* "127.0.0.1:8000: UNAVAILABLE: there is no ..."; what gRPC says of a connection that it does not
- * get tells a user nothing. */
+/* "127.0.0.1:8000: UNAVAILABLE: there is no ..."; gRPC's own message for a failed connection
+ * does not help a user. */
 static fv_status said(const fv_remote *r, const fv_rpc_end *end) {
     static const char no_connection[] = "failed to connect to all addresses";
     char who[320];

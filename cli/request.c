@@ -29,7 +29,7 @@ fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out
     return fv_local_open(&opt, out);
 }
 
-/* Standard input is one image however often it is asked for, as it is with --overlay. */
+/* Standard input is one image however often it is named, as with --overlay. */
 static fv_status read_standard_input(size_t most, char **data, size_t *n) {
     static char *kept;
     static size_t n_kept;

@@ -1,4 +1,4 @@
-/* A conversation as the client remembers it: what was asked and answered so far, and the name under
+/* A conversation on the client's side: the questions and answers so far, and the id under
  * which the fleet keeps it. */
 #include "cli/session.h"
 
@@ -101,7 +101,7 @@ static fv_status make_text(fv_session *t, int32_t from, prompt_message *p) {
     return FV_OK;
 }
 
-/* Images stand in the first question. */
+/* Images belong to the first question. */
 static uint32_t images_at(const fv_session *t, int32_t i) {
     bool first = i == 0 || (i == 1 && strcmp(t->lines[0].role, "system") == 0);
     return first && strcmp(t->lines[i].role, "user") == 0 ? (uint32_t)t->base.n_images : 0;

@@ -1,11 +1,11 @@
-/* fovea trace: a request that leaves evidence. Every intermediate result goes to a directory:
+/* fovea trace: runs a request and writes every intermediate result to a directory:
  *
- *   prompt.txt  input_ids.npy [L]  pixel_values.npy [n, 3, S, S]  vision_features.npy [rows, w]
- *   image_embeds.npy [rows, d]  kept_<layer>.npy [Hkv, most rows] (positions, -1 behind the last)
- *   visual_mass.npy [N] (share of its attention that the prompt's last row pays to visual tokens)
+ *   prompt.txt  input_ids.npy [L]  pixel_values.npy [n, 3, S, S]  vision_features.npy [tokens, w]
+ *   image_embeds.npy [tokens, d]  kept_<layer>.npy [Hkv, most tokens] (positions, padded with -1)
+ *   visual_mass.npy [N] (share of the last prompt token's attention that visual tokens receive)
  *   logits.npy [tokens, vocab]  tokens.npy [tokens]  report.json  answer.txt
  *
- * A fleet (--to) gives what it sends to its clients: tokens, answer and report, with a digest of
+ * From a fleet (--to) it writes what clients get: tokens, answer and report, with a digest of
  * each step's logits. */
 #include <errno.h>
 #include <jansson.h>
@@ -222,7 +222,7 @@ static fv_status trace_there(const fv_options *o, evidence *e) {
     return st;
 }
 
-/* Only one process sees what stands between images and logits. */
+/* Results between images and logits exist only in one process. */
 static void say_files(const fv_options *o, const evidence *e) {
     if (fv_options_string(o, "to"))
         printf("wrote answer.txt, tokens.npy and report.json to %s; without --to also prompt, ids, "

@@ -102,8 +102,8 @@ enum { N_PASSED = sizeof passed / sizeof passed[0] };
 enum { SECRET_FD = 3, SECRET_BYTES = 32 };
 enum { ARGS_MAX = 64, START_S = 120, POLL_MS = 100, PATH_BYTES = 4096 };
 
-/* A worker that dies is started again so much later, twice as late each time; one that had run for
- * STEADY_S begins anew. */
+/* A worker that dies is restarted after this time, doubled each time; one that had run for
+ * STEADY_S starts again with the first. */
 enum { AGAIN_S = 1, AGAIN_MAX_S = 60, STEADY_S = 60 };
 
 static const double ECHO_S = 0.1;
@@ -111,7 +111,7 @@ static const double ECHO_S = 0.1;
 typedef struct child {
     const char *program;
     char name[32];
-    char *args[ARGS_MAX]; /* owned; behind the last one NULL */
+    char *args[ARGS_MAX]; /* owned; NULL-terminated */
     int32_t n_arg;
     pid_t pid;        /* 0: it does not run */
     double started_s; /* the last time */
@@ -129,7 +129,7 @@ typedef struct fleet {
     int32_t n;
     int signals; /* signalfd */
     sigset_t mask_before;
-    int32_t asked; /* how often it was asked to end */
+    int32_t asked; /* how many signals to end it has received */
     double asked_s;
 } fleet;
 
@@ -209,7 +209,7 @@ static void become(const fleet *f, const child *c, pid_t parent, int out) {
     setpgid(0, 0);
     sigprocmask(SIG_SETMASK, &f->mask_before, NULL);
     dup2(out, STDOUT_FILENO);
-    dup2(f->secret, SECRET_FD); /* which unlike the original stays open behind exec */
+    dup2(f->secret, SECRET_FD); /* which unlike the original stays open after exec */
     execv(c->args[0], c->args);
     _exit(127);
 }
@@ -306,7 +306,7 @@ static fv_status read_addresses(fleet *f, int in) {
     return FV_FAIL(FV_EIO, "the router did not start; see its messages above");
 }
 
-/* A secret of this run, in a file without a name: children inherit it, and nobody else finds it. */
+/* A secret for this run, in an unnamed file that only children inherit. */
 static fv_status make_secret(fleet *f) {
     uint8_t random[SECRET_BYTES];
     char text[2 * SECRET_BYTES + 1];
@@ -404,8 +404,8 @@ static fv_status watch(fleet *f) {
     return FV_OK;
 }
 
-/* Ends children from..to-1; those that are not done in time are killed, as are all once it was
- * asked so often that it shall hurry. */
+/* Ends children from..to-1; those that are not done in time are killed, and so are all after
+ * repeated signals. */
 static void end_children(fleet *f, int32_t from, int32_t to, double seconds, int32_t hurry) {
     double began = fv_clock_s();
     int status;

@@ -1,7 +1,7 @@
-/* Free memory of glibc's allocator, looked at from time to time. Its own trimming
+/* Checks free memory of glibc's allocator from time to time. Its own trimming
  * (M_TRIM_THRESHOLD) sees only the end of the heap, where one small block keeps everything below
- * it. What was given back still counts as free there, so resident memory says whether there is
- * anything to give. */
+ * it. Returned memory still counts as free there, so resident memory shows whether there is
+ * anything to return. */
 #include "common/heap.h"
 
 #include <malloc.h>

@@ -1,6 +1,6 @@
 /* Headers of image files. PNG and WebP have their size in the first 30 bytes. A JPEG has it in its
- * frame header (SOF), behind any number of other segments; how many of them, and how many stray
- * bytes, are looked at is bounded, because a router does this on its loop for files of strangers.
+ * frame header (SOF), after any number of other segments; the number of segments and of stray
+ * bytes that are read is bounded, because a router does this on its loop for untrusted files.
  *
  * Pure functions; any thread. */
 #include "common/image_size.h"
@@ -48,7 +48,7 @@ static fv_status cut_off(fv_image_kind kind) {
 
 /* ---- JPEG ------------------------------------------------------------------------------- */
 
-/* SOF0 to SOF15, without DHT, JPG and DAC, which stand between them. */
+/* SOF0 to SOF15, without DHT, JPG and DAC, which are in the same range. */
 static bool is_frame(uint8_t marker) {
     return marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
 }
@@ -57,8 +57,8 @@ static bool has_no_length(uint8_t marker) {
     return marker == 0x01 || (marker >= 0xd0 && marker <= 0xd8);
 }
 
-/* Passes over stray bytes and padding to the next marker, 0xff and what is neither that nor 0. *at
- * is behind it then; 0: there is none within the bound. */
+/* Skips stray bytes and padding to the next marker, 0xff followed by neither 0xff nor 0. *at
+ * is after it then; 0: there is none within the bound. */
 static uint8_t next_marker(const uint8_t *p, size_t n, size_t *at, int32_t *stray) {
     for (; *at < n && *stray <= STRAY_MAX; ++*at, ++*stray) {
         if (p[*at] != 0xff || n - *at < 2 || p[*at + 1] == 0xff || p[*at + 1] == 0) continue;
@@ -80,7 +80,7 @@ static fv_status read_jpeg(const uint8_t *p, size_t n, fv_image_size *out) {
         if (has_no_length(marker)) continue;
         if (n - at < 2) return cut_off(FV_IMAGE_JPEG);
         size_t length = be16(p + at);
-        if (length < 2) length = 2; /* decoders read on behind it */
+        if (length < 2) length = 2; /* decoders read on after it */
         if (length > n - at) return cut_off(FV_IMAGE_JPEG);
         if (is_frame(marker)) {
             if (length < 7) return cut_off(FV_IMAGE_JPEG);
@@ -100,7 +100,7 @@ static fv_status read_png(const uint8_t *p, size_t n, fv_image_size *out) {
     return take_size(FV_IMAGE_PNG, be32(p + 16), be32(p + 20), out);
 }
 
-/* The first chunk behind RIFF....WEBP: a lossy frame, a lossless one, or the canvas around either.
+/* The first chunk after RIFF....WEBP: a lossy frame, a lossless one, or the canvas around either.
  *   VP8    name, length, frame tag (3), 9d 01 2a, width and height of 14 bits
  *   VP8L   name, length, 2f, width - 1 and height - 1 of 14 bits each
  *   VP8X   name, length, flags (4), width - 1 and height - 1 of 24 bits each */

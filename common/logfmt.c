@@ -75,7 +75,7 @@ static bool is_bare(const writer *w) {
 
 /* ---- out -------------------------------------------------------------------------------- */
 
-/* Room for n bytes, and behind them for the end of a value that is cut. */
+/* Space for n bytes, and for the end of a truncated value. */
 static bool fits(const writer *w, size_t n) { return w->n + n + TAIL <= w->cap; }
 
 static void put(writer *w, const char *p, size_t n) {
@@ -169,7 +169,7 @@ static const char *read_number(spec *s, const char *f, arguments *a) {
     return f + 1;
 }
 
-/* Behind '%'; returns what follows the conversion. */
+/* After '%'; returns what follows the conversion. */
 static const char *read_spec(spec *s, const char *f, arguments *a) {
     *s = (spec){.n = 0};
     add_spec(s, '%');

@@ -1,6 +1,6 @@
 /* Limits of memory, from sysconf and the files of control groups. Inside a container the group of
  * the process is often shown as "/" or by a path that does not exist there: a directory that cannot
- * be read says nothing, and its parents, up to the mount itself, are asked as well. Any thread. */
+ * be read is skipped, and its parents, up to the mount itself, are read as well. Any thread. */
 #include "common/memory_limit.h"
 
 #include <errno.h>

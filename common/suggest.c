@@ -1,5 +1,5 @@
-/* Edit distance between names: optimal string alignment, V. Levenshtein (1966) with exchanges of
- * neighbours (F. Damerau, 1964), each letter moved once. Any thread. */
+/* Edit distance between names: optimal string alignment, V. Levenshtein (1966) with transpositions
+ * of adjacent letters (F. Damerau, 1964), each letter moved once. Any thread. */
 #include "common/suggest.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* Rows into codes and back, on the host: which numbers are outliers, what a line's pair is, and
- * where each code stands; and what directions have alike. Runs on the thread that compacts or takes
- * blocks apart; decoding steps read parts in kernels. */
+/* Encoding and decoding of codes on the host: the choice of outliers, the pair of a line, and
+ * the place of each code; and the common part of directions. Runs on the thread that compresses or
+ * decompresses; decoding steps read blocks in kernels. */
 #include "kernels/codes.h"
 
 #include <assert.h>
@@ -65,8 +65,8 @@ typedef struct writer {
     double off, all; /* squares of what is lost, and of all numbers */
 } writer;
 
-/* The m largest of sign * x[n] that are none yet become outliers; of equals the first. is_out lies
- * ld apart. */
+/* The m largest of sign * x[n] that are no outliers yet become outliers; of ties the first. is_out
+ * has stride ld. */
 static void mark(const float *x, size_t n, size_t m, float sign, uint32_t *best, uint8_t *is_out,
                  size_t ld) {
     size_t have = 0;
@@ -91,7 +91,7 @@ static scale scale_of(const float *x, size_t n, const uint8_t *is_out, size_t ld
     return lo <= hi ? (scale){lo, hi / (float)top - lo / (float)top} : (scale){0, 0};
 }
 
-/* Where the code of row j, channel c stands: a line of codes, and its number there. */
+/* The place of the code of row j, channel c: a line of codes, and its index there. */
 static char *code_at(const fv_packed_shape *s, const fv_codes_layout *l, char *data, size_t j,
                      size_t c, size_t *i) {
     size_t D = (size_t)s->d_head, g = c / D, d = c % D;

@@ -8,9 +8,9 @@
 
 enum { MAX_SWEEPS = 60 };
 
-/* Householder: a becomes Q^T with Q^T A Q tridiagonal; d the diagonal, e[1..] what stands beside
- * it. Column i of the lower triangle is wiped out by reflection H = I - u u^T / h, i from the
- * bottom up; the reflections are multiplied afterwards. u_i waits in row i of a, h_i in d[i]. */
+/* Householder: a becomes Q^T with Q^T A Q tridiagonal; d the diagonal, e[1..] the off-diagonal.
+ * Column i of the lower triangle is zeroed by reflection H = I - u u^T / h, i from the
+ * bottom up; the reflections are multiplied afterwards. u_i is kept in row i of a, h_i in d[i]. */
 static void tridiagonal(double *a, size_t n, double *d, double *e) {
     for (size_t i = n; i-- > 1;) {
         double *u = a + i * n, scale = 0, h = 0;

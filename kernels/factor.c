@@ -1,6 +1,6 @@
 /* Subspace iteration on a tall matrix. Everything is rows: Q [p, T] and Q M [p, W] hold vectors as
- * rows, so both directions are products that the backend has (linear contracts along rows, matmul_nn
- * across them) and nothing is transposed. */
+ * rows, so both directions are products that the backend has (linear contracts along rows,
+ * matmul_nn across them) and nothing is transposed. */
 #include "kernels/factor.h"
 
 #include <assert.h>
@@ -71,8 +71,8 @@ static fv_status not_finite(int32_t row) {
     return FV_FAIL(FV_EINVAL, "row %d of the matrix to be packed is not finite", row);
 }
 
-/* The largest absolute value. As integers, absolute values of floats are in the same order, and all
- * that is not finite lies above. */
+/* The largest absolute value. As integers, absolute values of floats are in the same order, and
+ * non-finite values are above them. */
 static fv_status largest(const fv_tensor *m, const float *numbers, float *top) {
     int32_t most = 0;
     for (int32_t j = 0; j < m->rows; j++) {
@@ -239,7 +239,7 @@ static fv_status iterate(work *k, fv_tensor *u, fv_tensor *basis) {
     }
 }
 
-/* The fewest columns of U [T, R] that keep the share of energy that is asked for. */
+/* The fewest columns of U [T, R] that keep the requested share of energy. */
 static int32_t columns_for(const fv_factor_goal *goal, double norm2, const float *u, int32_t T,
                            int32_t R) {
     double sum = 0, enough = goal->energy * norm2;
@@ -260,7 +260,7 @@ static void cut(float *u, int32_t T, int32_t R, int32_t columns, float unit) {
         for (int32_t r = 0; r < columns; r++) *to++ = unit * u[(size_t)j * (size_t)R + (size_t)r];
 }
 
-/* U [T, R] and B as they are asked for: f->u and f->basis are there, of M / unit. */
+/* U [T, R] and B in the requested form, from f->u and f->basis, of M / unit. */
 static void finish(const fv_factor_goal *goal, double norm2, float unit, int32_t T, int32_t R,
                    fv_factor *f) {
     f->rank = columns_for(goal, norm2, f->u, T, R);
@@ -270,7 +270,7 @@ static void finish(const fv_factor_goal *goal, double norm2, float unit, int32_t
     f->error = left > 0 ? sqrt(left / norm2) : 0;
 }
 
-/* A matrix of zeros has no direction; one that does not matter stands in. */
+/* A matrix of zeros has no direction; an arbitrary one is used. */
 static fv_status nothing(fv_arena *room, const fv_tensor *m, fv_factor_way way, fv_factor *out) {
     *out = (fv_factor){.rank = 1, .way = way};
     FV_TRY(FV_ARENA_NEW(room, m->rows, out->u));

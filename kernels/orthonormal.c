@@ -25,8 +25,8 @@ static double dot(const double *x, const double *y, size_t n) {
     return (acc[0] + acc[2]) + (acc[1] + acc[3]);
 }
 
-/* Cholesky on the lower triangle of g [p, p], row after row, leaving out rows that are not new.
- * kept[k] is the row of g that became row k of the factor, which lies in l [k, k] with a stride of
+/* Cholesky on the lower triangle of g [p, p], row after row, leaving out dependent rows.
+ * kept[k] is the row of g that became row k of the factor, which is in l [k, k] with a stride of
  * p. Returns their number. */
 static size_t cholesky(const double *g, size_t p, double share, double *l, size_t *kept) {
     size_t n = 0;

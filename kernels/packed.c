@@ -59,8 +59,8 @@ static void put_pair_f16(char *to, scale s) {
 
 /* ---- U ---------------------------------------------------------------------------------- */
 
-/* Where element r of row j stands: its row in a tier (of keys, its line of a tile), and the
- * element's number there. */
+/* The place of element r of row j: its row in a tier (for keys, its line of a tile), and the
+ * element's index there. */
 static char *element(char *data, const fv_packed_layout *l, const fv_packed_shape *s, size_t j,
                      size_t r, size_t *i) {
     int tier = r >= (size_t)s->rank2;

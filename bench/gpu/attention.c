@@ -23,7 +23,7 @@ static fv_status do_attention(void *arg, int32_t call) {
     return rig.be.ops->attention(&rig.be, &t->a[call % 2]);
 }
 
-/* The cache of one side, its blocks one behind the other. */
+/* The cache of one side, its blocks one after the other. */
 static void lay_side(attention *t, const attention_shape *s, int32_t side, fv_buf *buf) {
     int32_t per_run = (s->L + FV_KV_BLOCK - 1) / FV_KV_BLOCK, n_run = s->B * s->Hkv;
     fv_tensor kv = bench_tensor(FV_BF16, 2 * n_run * per_run * FV_KV_BLOCK, s->D, buf);

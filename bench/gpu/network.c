@@ -193,7 +193,7 @@ static double multiply_adds(const network *n, double rows) {
     return c->n_layer * rows * ((2 * heads + 2 * kv + 3.0 * c->d_ffn) * d + (rows + 1) * heads);
 }
 
-/* Rows of n->x through all layers into kv, and the logits behind the last. */
+/* Runs tokens of n->x through all layers into kv, with the logits after the last. */
 static fv_status run_prompt(network *n, fv_kv *kv, int32_t rows) {
     fv_forward_seq seq = {.kv = kv, .n_rows = rows, .pos = n->pos, .seg = n->seg, .wanted = 1};
     fv_forward_batch pass = {

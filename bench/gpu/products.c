@@ -1,4 +1,4 @@
-/* The two ceilings, then matrix products and what stands between them, at the widths of
+/* The two upper limits, then matrix products and the operations between them, at the widths of
  * LLaVA-1.5-7B. */
 #include <math.h>
 #include <stdlib.h>

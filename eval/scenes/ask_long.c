@@ -6,8 +6,8 @@
 
 /* ---- three turns ------------------------------------------------------------------------ */
 
-/* "it" is what the turn before spoke of: a model that no longer sees the image, or has lost the
- * turn before, cannot tell. */
+/* "it" refers to the turn before: a model that no longer sees the image, or has lost the
+ * turn before, cannot answer. */
 static bool ask_where_it_is(const fv_scene_object *o, fv_attribute asked, fv_random *constraints,
                             fv_random *pick, fv_turn *turn) {
     static const char *const wordings[] = {

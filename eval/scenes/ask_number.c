@@ -9,7 +9,7 @@ typedef enum extreme { LEFTMOST, RIGHTMOST, TOPMOST, BOTTOMMOST, N_EXTREME } ext
 static const char *const extreme_words[N_EXTREME] = {"leftmost", "rightmost", "topmost",
                                                      "bottommost"};
 
-/* Large for what lies far in the direction of `e`. */
+/* Large for objects far in the direction of `e`. */
 static int32_t along(const fv_scene_number *n, extreme e) {
     switch (e) {
     case LEFTMOST: return -n->x;

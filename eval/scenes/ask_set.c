@@ -52,8 +52,8 @@ static void say_exists(const char *what, bool yes, fv_random *pick, fv_turn *tur
     FV_SAY(turn->restated, "{a}: {b}.", head, turn->answer);
 }
 
-/* Both attributes are always there; only whether one object has both differs. Training is not
- * asked for pairs that are held back, or it would learn that they never occur. */
+/* Both attributes are always there; only whether one object has both differs. Training has no
+ * questions about pairs that are held back, or it would learn that they never occur. */
 bool fv_ask_exists(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn) {
     const bool yes = fv_random_below(&constraints, 2) == 1;
     int32_t shapes[FV_N_SHAPE * FV_N_COLOR], colors[FV_N_SHAPE * FV_N_COLOR], n = 0;
@@ -101,8 +101,8 @@ static void say_compare(const char *what, more m, fv_random *pick, fv_turn *turn
     FV_SAY(turn->restated, heads[m], what, "");
 }
 
-/* All objects in one of four questions, else those of an attribute. Two images that both have
- * none of something are not asked about. */
+/* All objects in one of four questions, otherwise those of an attribute. There are no questions
+ * about two images that both have none of something. */
 bool fv_ask_compare(const fv_scene *scene, fv_random constraints, fv_random *pick, fv_turn *turn) {
     const fv_attribute a = (fv_attribute)fv_random_below(&constraints, FV_N_ATTRIBUTE + 1);
     const more wanted = (more)fv_random_below(&constraints, N_MORE);

@@ -34,7 +34,7 @@ static int32_t lazy_layers(const double *s, int32_t n_layer, double epsilon, int
     return n;
 }
 
-/* Only where epsilon passes a divergence of neighbours does the number change, and it never falls.
+/* The number changes only where epsilon passes a divergence of adjacent layers, and it never falls.
  */
 double fv_alike_epsilon(const double *s, int32_t n_layer, int32_t n_lazy, int32_t cap) {
     double best = 0;

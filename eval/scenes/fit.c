@@ -47,7 +47,7 @@ static fv_status mark(fit *f, int32_t b, const float *mass, double alpha, int32_
     return FV_OK;
 }
 
-/* How many rows of a prompt leave behind a layer. */
+/* How many tokens of a prompt are dropped after a layer. */
 static fv_status let_go(fit *f, int32_t b, int32_t layer, double alpha, int32_t *leave) {
     const fv_fit_prompt *p = &f->prompt[b];
     *leave = 0;
@@ -69,7 +69,8 @@ static double forecast(const fit *f, int32_t layer, double done) {
     return done;
 }
 
-/* One budget: mean[l] of FV_SCHEDULE_OF rows leave behind layer l; *work is what is left of it. */
+/* One budget: mean[l] of FV_SCHEDULE_OF tokens are dropped after layer l; *work is the remaining
+ * work. */
 static fv_status try_budget(fit *f, double alpha, double goal, double *mean, double *work) {
     int32_t with = 0;
     double done = 0;
@@ -110,8 +111,8 @@ static fv_status open_fit(fit *f, fv_arena *arena) {
     return FV_ARENA_NEW(arena, most, f->may);
 }
 
-/* A budget of 1 lets everything go behind the first layer: if not even that is enough, no more can
- * be done. */
+/* A budget of 1 drops everything after the first layer: if even that is not enough, nothing
+ * is. */
 static fv_status search(fit *f, int32_t target, fv_arena *arena, fv_fitted *out) {
     double goal = f->all * (1 - target / 100.0) * (1 + 1e-12), least = 0, most = 1, work, *mean;
     FV_TRY(FV_ARENA_NEW(arena, f->n_layer, mean));

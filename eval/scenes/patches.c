@@ -1,5 +1,5 @@
-/* Counts, for each thing and each patch near it, how many of 6 x 6 points of the patch lie in the
- * thing; the thing with most points gets the patch. */
+/* Counts, for each object and each patch near it, how many of 6 x 6 points of the patch are inside
+ * the object; the object with most points gets the patch. */
 #include "eval/scenes/patches.h"
 
 #include "eval/scenes/handwriting.h"

@@ -1,7 +1,7 @@
-/* Paints a scene row by row: background, things that cross the row, noise, eight bits. A row of
- * floats per colour is all the memory it needs, and stays in the cache.
+/* Renders a scene row by row: background, objects that cross the row, noise, eight bits. It needs
+ * only a row of floats per colour, which stays in the cache.
  *
- * Coordinates here are pixels: the centre of pixel i lies at i + 0.5. */
+ * Coordinates here are pixels: the centre of pixel i is at i + 0.5. */
 #include "eval/scenes/render.h"
 
 #include <float.h>
@@ -31,7 +31,7 @@ static void blend(const strip *row, int32_t x, float alpha, const float color[3]
 
 static float clamp01(float v) { return v < 0.0f ? 0.0f : v > 1.0f ? 1.0f : v; }
 
-/* How much of a pixel lies inside, by its distance from the outline in pixels. */
+/* How much of a pixel is inside, by its distance from the outline in pixels. */
 static float covered(float outside) { return clamp01(0.5f - outside); }
 
 /* The pixels [*from, *to) of a row that centre +- reach may touch; empty when the row is not. */
@@ -63,7 +63,7 @@ static void paint_object(const strip *row, const fv_scene_object *o, float scale
 
 /* ---- printed numbers -------------------------------------------------------------------- */
 
-/* Which dots along one axis a pixel meets, and how much of it lies in each. */
+/* Which dots along one axis a pixel overlaps, and how much of it is in each. */
 typedef struct dots {
     int32_t first;
     float in_first, in_second; /* add up to 1 */

@@ -1,12 +1,12 @@
-/* Draws scenes: what there is, then where it lies.
+/* Draws scenes: first the objects, then their positions.
  *
- * Places are found by trial: the largest things first, each at a random place until one is free.
- * An object that finds none becomes smaller, and in the end is left out; a scene says what it
- * has, so nothing else needs to know.
+ * Positions are found by trial: the largest objects first, each at random positions until one is
+ * free. An object that finds none becomes smaller, and in the end is left out; a scene lists its
+ * objects, so nothing else depends on that.
  *
  * Each scene has a palette of its own, 2-8 colours and 2-6 shapes. With few colours and shapes
- * there is more than one of a kind to count, and a question for a red circle meets red squares and
- * blue circles: the hard cases come without being arranged. */
+ * there is more than one of a kind to count, and a question about a red circle is asked of a scene
+ * with red squares and blue circles: hard cases occur by themselves. */
 #include "eval/scenes/scene.h"
 
 #include <string.h>
@@ -42,7 +42,7 @@ const char *fv_shape_word(int32_t shape) { return shape_words[shape]; }
 const char *fv_color_word(int32_t color) { return color_words[color]; }
 const char *fv_size_word(int32_t size) { return size_words[size]; }
 
-/* ---- where things lie ------------------------------------------------------------------ */
+/* ---- positions ------------------------------------------------------------------------- */
 
 typedef enum kind { OBJECT, NUMBER, WRITTEN } kind;
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-static const double Z = 1.959963984540054; /* 97.5 % of a normal distribution lie below it */
+static const double Z = 1.959963984540054; /* the 97.5 % quantile of the normal distribution */
 
 enum { WORD_MAX = 64 };
 
@@ -37,7 +37,7 @@ static bool begins_with(const char *text, const char *end, const char *head) {
     return true;
 }
 
-/* Where the answer begins in [said, end): behind the words that restate what it is about. */
+/* Where the answer begins in [said, end): after the words that restate the question. */
 static const char *answer_start(const char *said, const char *end) {
     const char *start = said;
     for (const char *p = said; p < end; p++) {

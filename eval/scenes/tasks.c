@@ -45,7 +45,7 @@ const fv_task_info *fv_task_describe(int32_t t) {
 
 static int32_t larger(int32_t a, int32_t b) { return a > b ? a : b; }
 
-/* What the caller asks for, raised to what the task needs. */
+/* The caller's values, raised to the task's minimum. */
 static fv_scene_knobs knobs_for(const task *t, const fv_scene_knobs *asked) {
     fv_scene_knobs k = asked ? *asked : fv_scene_knobs_default();
     k.object_min = larger(k.object_min, t->object_min);

@@ -1,5 +1,5 @@
 /* Thresholds between measured values: the mean layer changes only where a threshold passes one of
- * them, so the middles between neighbours are all that need be tried. */
+ * them, so only the midpoints between adjacent values are tried. */
 #include "eval/scenes/thresholds.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* The template with JSON where its score stands. "</" in a text would end the script, so each "/"
- * behind a "<" is written as an escape; all other characters outside ASCII are escapes too. */
+/* The template with JSON in the place of its data. "</" in a text would end the script, so each "/"
+ * after a "<" is escaped; all other characters outside ASCII are escaped too. */
 #include "eval/suite/page.h"
 
 #include <errno.h>

@@ -61,8 +61,8 @@ static void keep(fv_results_log *s, fv_item_score *item_score) {
 
 /* ---- reading ---------------------------------------------------------------------------- */
 
-/* Lines of a results log as they are read: of this evaluation, or of another, whose scores have policies and
- * items of their own. */
+/* Lines of a results log as they are read: of this evaluation, or of another, whose scores have
+ * policies and items of their own. */
 typedef struct reading {
     fv_results_log *s;
     bool other;
@@ -106,7 +106,7 @@ static int32_t policy_of(const fv_results_log_head *head, const json_t *text) {
     return -1;
 }
 
-/* What the other evaluation asked, and which of its policies are asked for here. */
+/* The other evaluation's head, and which of its policies are evaluated here. */
 static fv_status read_other(reading *r, const json_t *found, const char *where) {
     const json_t *texts = json_object_get(found, "policies"), *text;
     size_t i;

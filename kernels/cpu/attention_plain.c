@@ -18,7 +18,7 @@ static void drop_first(const query *u, int32_t j0, int32_t nb, float *p) {
         if (j0 + j < u->seq->n_first) p[j] = 0.0f;
 }
 
-/* What a share that is not kept leaves of o behind segment 0. */
+/* What remains of o after segment 0 without the dropped shares. */
 static void edit_share(const query *u, float l, float *o) {
     uint8_t share = share_of(u);
     if (share == FV_SHARE_KEPT || share == FV_SHARE_WITHOUT_FIRST || visible(u, 0) == 0) return;

@@ -1,7 +1,7 @@
 /* The CPU backend's table: checks the arguments, cuts an operation into items, and spreads
  * them over the threads. The mathematics is in the path (path.h).
  *
- * Weights are borrowed where they lie and never copied. Scratch memory is one piece per
+ * Weights are borrowed in place and never copied. Scratch memory is one piece per
  * thread, kept between calls, grown to the largest that a call has needed: a steady state
  * allocates nothing. */
 #include <assert.h>

@@ -106,7 +106,7 @@ static __device__ void exact_values(const exact_item &t, const fv_cuda_attn &a, 
     }
 }
 
-/* Behind segment 0: what shares that are not kept leave of o. */
+/* After segment 0: what remains of o without the dropped shares. */
 static __device__ void exact_edit(const exact_item &t, const fv_cuda_attn &a) {
     for (int32_t i = (int32_t)threadIdx.x; i < t.R * t.D; i += THREADS) {
         int32_t v = i / t.D, row = row_of(t, v);

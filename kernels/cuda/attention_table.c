@@ -66,7 +66,7 @@ static size_t count_bytes(const fv_attn_args *a, const fv_score_sums_args *sums)
     return n;
 }
 
-/* Copies n bytes behind the others; where they begin. */
+/* Appends n bytes; returns their offset. */
 static int32_t put_bytes(uint8_t *bytes, int32_t *at, const uint8_t *from, int32_t n) {
     int32_t first = *at;
     if (!from) return -1;

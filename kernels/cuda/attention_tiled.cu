@@ -1,22 +1,22 @@
 /* Attention on tensor cores: keys and values in bf16, heads of 64 or 128 columns; queries and
  * probabilities are rounded to bf16, sums are f32.
  *
- * Keys are attended to in parts of FV_CUDA_SPLIT rows, counted from each segment's start; a part
- * begins with nothing, and the parts are put together in order. Sequences with many query rows do
- * that in one block of threads, which shares KV blocks fetched ahead of time (attention_rows);
- * those with few have a warp per part, which reads keys where they lie, and a second kernel that
- * puts the parts together (attention_parts, attention_join). Both compute the same numbers in the
- * same order: a row's bits depend neither on its neighbours nor on how a prompt is cut.
+ * Keys are processed in parts of FV_CUDA_SPLIT rows, counted from each segment's start; each part
+ * starts from zero, and the parts are combined in order. Sequences with many query rows do
+ * that in one thread block, which shares prefetched KV blocks (attention_rows);
+ * those with few have a warp per part, which reads keys directly, and a second kernel that
+ * combines the parts (attention_parts, attention_join). Both compute the same numbers in the
+ * same order: a row's bits depend neither on other rows nor on how a prompt is cut.
  *
  * A warp has 16 query vectors: rows times the heads that share a KV head, so that a tile is full
- * where either is many. Rows that nobody sees are not read. */
+ * where either is many. Rows that no query attends to are not read. */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/tiles.cuh"
 
 enum { WARPS = 4, THREADS = WARPS * FV_WARP, TILE = 16, VECTORS = WARPS * TILE, STAGES = 2 };
 
-/* Distances between rows in shared memory, so that a warp's 16-byte reads meet no bank twice:
- * neighbours in k for queries and keys, 2 rows apart for values. */
+/* Strides of rows in shared memory, so that a warp's 16-byte reads have no bank conflicts:
+ * adjacent in k for queries and keys, 2 rows apart for values. */
 template <int D> struct strides {
     enum { K = 2 * D + 64, V = 2 * D + 16 };
 };
@@ -233,7 +233,7 @@ static __device__ __forceinline__ void to_block(cursor &at, const int32_t *longe
     }
 }
 
-/* Keys and values of a block into a stage, n rows of them and zeros behind. */
+/* Loads keys and values of a block into a stage, n rows padded with zeros. */
 template <int D> static __device__ void fetch_block(const fv_kv_block &block, int32_t n, char *to) {
     char *v = to + FV_KV_BLOCK * strides<D>::K;
     for (int32_t i = (int32_t)threadIdx.x; i < FV_KV_BLOCK * D / 8; i += THREADS) {
@@ -246,7 +246,7 @@ template <int D> static __device__ void fetch_block(const fv_kv_block &block, in
     }
 }
 
-/* A part has ended: it is put behind the others. */
+/* A part has ended: combines it with those before. */
 template <int D>
 static __device__ __forceinline__ void join_part(softmax_tile<D> &all, softmax_tile<D> &part) {
 #pragma unroll
@@ -270,7 +270,7 @@ static __device__ __forceinline__ int32_t column_of(int x, int e) {
     return x / 8 * 64 + 8 * (2 * lane_place() + e % 2) + x % 8;
 }
 
-/* Behind segment 0: what shares that are not kept leave of o. */
+/* After segment 0: what remains of o without the dropped shares. */
 template <int D>
 static __device__ void edit_tile(const attn_view &view, const fv_cuda_attn_seq &q, int32_t g,
                                  const lane_rows &r, softmax_tile<D> &all) {
@@ -377,7 +377,7 @@ struct parts_room {
     float2 *state; /* [parts] m (of log2), l */
 };
 
-/* Number of a part: splits are laid one after the other, in each rows, in each heads. */
+/* Index of a part: by split, then by row, then by head. */
 static __device__ __forceinline__ int64_t part_of(const fv_cuda_attn &a, const fv_cuda_attn_seq &q,
                                                   int32_t split, int32_t row, int32_t h) {
     return q.part + ((int64_t)split * q.n_rows + row) * a.n_head + h;

@@ -5,7 +5,7 @@ struct merged {
     static constexpr fv_packed_form id = FV_PACKED_MERGED;
     static const char *name() { return "attn_merged"; }
 
-    /* The number of the vector that stands for the row, or -1. */
+    /* The index of the exact vector of the row, or -1. */
     static __device__ __forceinline__ void begin(const codes_part &p, int32_t g, int32_t j,
                                                  int32_t *kept) {
         const uint16_t *channel = reinterpret_cast<const uint16_t *>(p.data + p.l.channel);

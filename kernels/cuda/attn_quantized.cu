@@ -18,7 +18,7 @@ struct quantized {
         return fmaf(pair[1], (float)packed_code(line, p.s.bits, i), pair[0]);
     }
 
-    /* Outliers stand over what codes gave: y [D]. */
+    /* Outliers replace decoded codes: y [D]. */
     static __device__ __forceinline__ void end(const codes_part &p, int32_t g, int32_t j,
                                                float *y) {
         const uint16_t *channel = reinterpret_cast<const uint16_t *>(p.data + p.l.channel);

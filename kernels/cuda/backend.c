@@ -1,10 +1,10 @@
-/* The CUDA backend's table, and the plugin's door.
+/* The CUDA backend's table, and the plugin's entry point.
  *
- * An operation checks dtypes and shapes where its launcher stands, and returns when it has been
+ * An operation checks dtypes and shapes next to its launcher, and returns when it has been
  * issued on the backend's one stream. Weights are uploaded as stored. Activations are F32: sums,
- * residuals and attention's inputs keep the bits that the CPU has, so that the two can be held
- * against each other, and next to weights and KV they are a few percent of what a step reads;
- * where a product runs on tensor cores its x is rounded to the weights' type on the way in. */
+ * residuals and attention's inputs keep the CPU's bits, so that the two can be compared,
+ * and next to weights and KV they are a few percent of the bytes read in a step;
+ * where a product runs on tensor cores its x is rounded to the weights' type on load. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -8,7 +8,7 @@ enum { THREADS = 256, SLICES = 4 };
 
 static __global__ void __launch_bounds__(THREADS)
     crc32c_sums(const unsigned char *data, uint64_t bytes, uint32_t *sums) {
-    FV_SHARED(uint32_t, table); /* [SLICES, 256]: a byte with so many bytes behind it */
+    FV_SHARED(uint32_t, table); /* [SLICES, 256]: a byte followed by so many bytes */
     uint32_t i = threadIdx.x, r = i;
     for (int bit = 0; bit < 8; bit++) r = r & 1 ? r >> 1 ^ 0x82f63b78u : r >> 1;
     table[i] = r;

@@ -1,9 +1,9 @@
 /* The device of the CUDA backend: memory from the driver's pool, copies and events on the
  * backend's stream, scratch and the staging ring.
  *
- * Memory comes from cudaMallocAsync with a pool that never gives back: after a warm-up an
+ * Memory comes from cudaMallocAsync with a pool that never shrinks: after a warm-up an
  * allocation is a list operation in the driver's library, ordered with the stream, and a pool of
- * our own would do the same worse. The thread that owns the backend. */
+ * our own would be no better. The thread that owns the backend. */
 #include "kernels/cuda/cuda.h"
 
 #include <stdatomic.h>
@@ -15,7 +15,7 @@ static const char *_Atomic lost;
 
 const char *fv_cuda_lost(void) { return atomic_load(&lost); }
 
-/* Failures that belong to the context, which a process cannot make anew beside what it has. */
+/* Failures of the context, which a process cannot recreate. */
 static bool is_final(cudaError_t e) {
     switch (e) {
     case cudaErrorECCUncorrectable:
@@ -167,8 +167,8 @@ static fv_status ring_open(fv_cuda *c, size_t half) {
     return FV_OK;
 }
 
-/* On to the other half, which is free when the copies out of it are through. What kernels still
- * read of it on the device is overwritten behind them: copies and kernels are on one stream. */
+/* Switches to the other half, which is free when the copies out of it are done. Device memory that
+ * kernels still read is overwritten after them: copies and kernels are on one stream. */
 static fv_status ring_turn(fv_cuda *c) {
     fv_cuda_ring *r = &c->ring;
     FV_CUDA(cudaEventRecord(r->read[r->turn], c->stream));

@@ -263,7 +263,7 @@ static fv_status step(batch *b) {
     return FV_OK;
 }
 
-/* Behind the first step nothing is enough yet, unless there are no vectors to spare. */
+/* After the first step nothing is enough yet, unless all vectors are used. */
 static bool looks(const work *k) { return !k->done && (k->t->steps > 1 || k->p == k->R); }
 
 /* Rayleigh-Ritz: Q G Q^T = Z^T diag(w) Z; u = Z Q, and G u = Z Y. */
@@ -303,7 +303,7 @@ static fv_status look(batch *b) {
         work *k = &b->k[i];
         if (!looks(k)) continue;
         ask(b, n++, &k->ritz, &rows);
-        at -= k->p; /* eigenvalues come home behind the rows' squares */
+        at -= k->p; /* eigenvalues are copied to the host after the rows' squares */
         FV_TRY(dev->ops->copy_async(dev, b->square + at, k->w, (size_t)k->p * sizeof *k->w));
     }
     FV_TRY(measure(b, n, rows));

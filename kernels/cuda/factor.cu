@@ -199,8 +199,8 @@ static __device__ void rotate(double *h, double *z, int32_t p, int32_t n, int32_
     __syncthreads();
 }
 
-/* H = Z^T diag(w) Z, w descending: Jacobi's rotations, n / 2 of them at a time, until what stands
- * beside the diagonal is rounding. */
+/* H = Z^T diag(w) Z, w descending: Jacobi rotations, n / 2 of them at a time, until the
+ * off-diagonal elements are rounding errors. */
 static __global__ void __launch_bounds__(THREADS)
     eigen_kernel(const fv_cuda_eigen *items, bool inside) {
     const fv_cuda_eigen x = items[blockIdx.x];

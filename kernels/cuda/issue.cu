@@ -7,15 +7,15 @@
 #include "common/log.h"
 #include "kernels/cuda/cuda.h"
 
-/* A list is long enough that a graph pays, and its tables have as much room. */
+/* Minimum length of a list for a graph, and the capacity of its tables. */
 enum { HELD = 64, ALIGN = 256, SLOT_ROOM = 1 << 20, MOST_STAGED = 64 << 20, WORD = 16 };
 
 /* ---- entries ----------------------------------------------------------------------------- */
 
 typedef enum issue_kind { ISSUE_LAUNCH = 0, ISSUE_GEMM, ISSUE_COPY } issue_kind;
 
-/* An entry begins with this, then come the sizes of its arguments and the arguments, each at a
- * multiple of WORD; what lies between is 0. */
+/* An entry begins with this, followed by the sizes of its arguments and the arguments, each at a
+ * multiple of WORD; padding is 0. */
 typedef struct issue_entry {
     uint64_t bytes; /* of the entry */
     uint32_t kind, n_arg;
@@ -54,7 +54,7 @@ static bool grow(fv_cuda_step *s, size_t bytes) {
     return true;
 }
 
-/* Puts an entry behind the others; false: there is no memory for it. */
+/* Appends an entry; false: out of memory. */
 static bool hold(fv_cuda_step *s, issue_entry e, void *const *arg, const uint32_t *size) {
     size_t bytes = sizeof e + whole(e.n_arg * sizeof *size);
     for (uint32_t i = 0; i < e.n_arg; i++) bytes += whole(size[i]);
@@ -191,7 +191,7 @@ static fv_status record(fv_cuda *c, cudaGraphExec_t *out) {
     return st;
 }
 
-/* NULL where none can be made: from then on nobody tries. */
+/* NULL if graphs cannot be made: no more attempts follow. */
 static fv_cuda_graph *make(fv_cuda *c, uint64_t digest) {
     fv_cuda_step *s = &c->step;
     cudaGraphExec_t exec;
@@ -243,7 +243,7 @@ static fv_status issue_list(fv_cuda *c) {
     return fv_cuda_check(cudaGraphLaunch(g->exec, c->stream), "cudaGraphLaunch");
 }
 
-/* On to the next slot; behind the last one there is no more until the step ends. */
+/* On to the next slot; after the last one there is none until the step ends. */
 static void next_slot(fv_cuda_step *s) {
     s->bytes = 0;
     s->n_held = 0;

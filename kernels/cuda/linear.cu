@@ -15,8 +15,8 @@ enum { BLOCK = 128, HALF_WARPS = BLOCK / FV_LANES, COLUMNS = 4 };
 
 /* ---- exact ----------------------------------------------------------------------------- */
 
-/* A half warp has ROWS x COLUMNS results; lane i of it the lane i of each. All threads reach the
- * shuffles: what lies outside is computed from the last row or column and not written. */
+/* A half warp has ROWS x COLUMNS results; its lane i is lane i of each. All threads reach the
+ * shuffles: elements outside are computed from the last row or column and not written. */
 template <int ROWS> static __global__ void exact_kernel(fv_tensor x, fv_linear_part p) {
     int lane = (int)threadIdx.x % FV_LANES, K = x.cols, M = x.rows, N = p.w.rows;
     int n0 = ((int)blockIdx.x * HALF_WARPS + (int)threadIdx.x / FV_LANES) * COLUMNS;

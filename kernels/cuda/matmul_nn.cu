@@ -1,4 +1,4 @@
-/* y = x w, w [K, N] as it lies, in the CPU's order. No forward pass has such weights; factors do. */
+/* y = x w, w [K, N] row-major, in the CPU's order. No forward pass has such weights; factors do. */
 #include <assert.h>
 
 #include "kernels/cuda/gpu.h"

@@ -1,13 +1,13 @@
-/* Pairs by NCCL: a communicator of two ranks that never blocks, and a stream of its own.
+/* Peer links by NCCL: a non-blocking communicator of two ranks, and a stream of its own.
  *
- * An operation is over in three steps, each of which poll finds done: NCCL has issued it (the first
- * one connects the ranks, which takes its time), the stream has reached the event behind it, and
- * behind a receive the checksums of its chunks have come home.
+ * An operation completes in three steps, each detected by poll: NCCL has issued it (the first
+ * one connects the ranks, which takes time), the stream has reached the event after it, and
+ * for a receive the checksums of its chunks have been copied to the host.
  *
  *     send, recv --> ISSUING --poll: no longer in progress--> ON_STREAM --poll: event--> done
  *
- * A communicator is ended by ncclCommAbort in any case: ncclCommDestroy may wait for the other
- * side, and of a pair that is idle nothing is lost. */
+ * A communicator is always ended by ncclCommAbort: ncclCommDestroy may wait for the other
+ * side, and an idle link loses nothing. */
 #include "kernels/cuda/nccl.h"
 
 #include <stdlib.h>
@@ -85,7 +85,7 @@ static void nccl_close(fv_peer *p) {
     free(p);
 }
 
-/* Transfers wait behind no product that the computing stream has under way: the highest priority.
+/* Transfers do not wait for running products of the computing stream: the highest priority.
  */
 static fv_status take_memory(fv_peer *p, size_t room_bytes) {
     const size_t sums = (size_t)FV_PEER_DEPTH * CHUNKS_MAX * sizeof *p->sums;
@@ -167,7 +167,7 @@ static fv_status nccl_recv(fv_peer *p, void *data, size_t bytes) {
     return begin(p, true, data, bytes);
 }
 
-/* Behind what NCCL has issued: checksums of what came, and the event that says that it is over. */
+/* After NCCL's work: checksums of received data, and the event that marks completion. */
 static fv_status follow(fv_peer *p, int i) {
     op *o = &p->ring[i];
     size_t at = (size_t)i * CHUNKS_MAX;

@@ -15,7 +15,7 @@ static fv_cuda_packed_part part_of(const fv_packed_part *p) {
         .data = p->data, .s = p->shape, .l = fv_packed_layout_of(&p->shape)};
 }
 
-/* Where a sequence's vectors lie follows from what stands before it in `size`. */
+/* The offset of a sequence's vectors follows from the fields before it in `size`. */
 static fv_cuda_packed_seq seq_of(const fv_attn_packed_args *a, const fv_packed_seq *q,
                                  const fv_cuda_packed_size *size) {
     const fv_packed_rows *rows = q->rows;
@@ -49,7 +49,7 @@ static bool is_tiled(const fv_packed_shape *s) {
     return (s->bits != 16 || s->dtype == FV_BF16) && s->rank > 0 && s->rank <= MOST_RANK;
 }
 
-/* Of keys, tiers lie in tiles of rows, so only the basis has lines of R numbers. */
+/* For keys, tiers are in tiles of rows, so only the basis has lines of R numbers. */
 static bool is_odd(const fv_packed_shape *k, const fv_packed_shape *v) {
     enum { RANK_UNIT = 8 };
     return k->rank % RANK_UNIT || v->rank % RANK_UNIT || v->rank2 % RANK_UNIT;

@@ -41,7 +41,7 @@ struct tiled_room {
     int32_t ldk, ldz; /* ranks, up to whole tiles */
 };
 
-/* Where operand (vector v of a tile, column r) lies among the tile's numbers. */
+/* Index of an operand (vector v of a tile, column r) among the tile's numbers. */
 static __device__ __forceinline__ int32_t operand_at(int32_t v, int32_t r) {
     int32_t lane = v % 8 * 4 + r % 4, x = r % 16 / 4;
     return r / 16 * (FV_WARP * 8) + lane * 8 + (x < 2 ? 0 : 4) + (v < 8 ? 0 : 2) + x % 2;
@@ -71,7 +71,7 @@ static size_t latent_room(int32_t D, int32_t ldk, int bits) {
            (size_t)FV_CUDA_LATENTS * (size_t)(ldk + 1) * sizeof(float);
 }
 
-/* x [FV_CUDA_LATENTS, D + 8]: rotated queries as bf16, zeros behind the last. */
+/* x [FV_CUDA_LATENTS, D + 8]: rotated queries as bf16, padded with zeros. */
 static __device__ void latent_queries(const fv_cuda_packed &a, const fv_cuda_packed_seq &s,
                                       int32_t g, int32_t m0, int32_t n, uint16_t *x) {
     int32_t D = a.d_head;
@@ -87,7 +87,7 @@ static __device__ void latent_queries(const fv_cuda_packed &a, const fv_cuda_pac
     }
 }
 
-/* What the warp's 16 products with column r stand for, and where they go. */
+/* The warp's 16 products with column r, decoded, and their destination. */
 template <int BITS>
 static __device__ void latent_write(const fv_cuda_packed &a, const fv_cuda_packed_seq &s, int32_t g,
                                     int32_t m0, int32_t n, const uint16_t *x, float *t,
@@ -124,7 +124,7 @@ static __device__ void latent_write(const fv_cuda_packed &a, const fv_cuda_packe
     }
 }
 
-/* Numbers r to r + 7 of a line of the keys' basis, of R; zeros behind the last. */
+/* Numbers r to r + 7 of a line of the keys' basis, of R; padded with zeros. */
 template <int BITS, bool ODD>
 static __device__ __forceinline__ eight basis_line(const char *line, int32_t r, int32_t R) {
     if (ODD) return gather_eight<BITS>(line, r, R);
@@ -213,7 +213,8 @@ static __host__ __device__ __forceinline__ int32_t stage_bytes(const fv_cuda_pac
            granule_bytes(s.v, 1);
 }
 
-/* Fetches one tier of the rows from j0 on; zeros behind the block's last. Returns its end. */
+/* Fetches one tier of the rows from j0 on, padded with zeros past the block's last. Returns its
+ * end. */
 static __device__ char *fetch_plane(const fv_cuda_packed_part &p, int tier, int32_t j0, char *to) {
     int32_t n = p.s.n - j0, bytes = granule_bytes(p, tier), lane = (int32_t)threadIdx.x % FV_WARP;
     bool key = p.s.kind == FV_PACKED_K;

@@ -39,8 +39,8 @@ static __device__ void take_queries(const sum_item &t, const fv_cuda_attn &a, in
     }
 }
 
-/* p[i][j] = the score of row row0 + i of head h for key j, where it sees it; with `raise`, the larger
- * of that and what stands there. */
+/* p[i][j] = the score of row row0 + i of head h for key j, if visible; with `raise`, the maximum
+ * of that and the present value. */
 static __device__ void score_rows(const sum_item &t, const fv_cuda_attn &a, int32_t h, int32_t row0,
                                   int32_t n, bool raise) {
     half_warp w = half_warp_of();

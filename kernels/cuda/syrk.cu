@@ -18,7 +18,7 @@ static __global__ void syrk_kernel(fv_tensor x, double *g) {
     if (lane == 0 && n <= m) g[(size_t)m * (size_t)x.rows + (size_t)n] = acc;
 }
 
-/* The part that is asked for, out of a copy of all. */
+/* The requested part, out of a copy of all. */
 static fv_status fetch(fv_cuda *c, const double *from, size_t M, double *g) {
     double *all = static_cast<double *>(malloc(M * M * sizeof *all));
     if (!all) return FV_FAIL(FV_ENOMEM, "out of memory for %zu x %zu sums", M, M);
