@@ -1,7 +1,7 @@
 /* Shares of the router's memory. Any thread. */
 #include "router/front.h"
 
-#include "common/memory_limit.h"
+#include "common/limits.h"
 
 enum { SHARE = 4 };
 

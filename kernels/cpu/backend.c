@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "common/limits.h"
 #include "common/log.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/path.h"
@@ -42,7 +43,8 @@ static fv_status cpu_open(fv_backend *be, const fv_backend_options *opt) {
     }
     *be = (fv_backend){
         .ops = &fv_backend_cpu, .device = fv_device_host(), .isa = path->isa, .impl = c};
-    FV_LOG(INFO, KERNELS, "backend=cpu isa=%s threads=%d", path->isa, fv_threads_count(c->threads));
+    FV_LOG(INFO, KERNELS, "backend=cpu isa=%s threads=%d cores=%d", path->isa,
+           fv_threads_count(c->threads), fv_core_limit());
     return FV_OK;
 }
 

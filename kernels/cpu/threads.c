@@ -17,9 +17,10 @@
 #include "kernels/cpu/threads.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+
+#include "common/limits.h"
 
 enum { MAX_THREADS = 256 };
 
@@ -146,17 +147,10 @@ void fv_threads_for(fv_threads *t, int64_t n, int64_t grain, fv_threads_fn fn, v
 
 /* ---- life ------------------------------------------------------------------------------ */
 
-static int cores_allowed(void) {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-    int n = CPU_COUNT(&set);
-    return n < 1 ? 1 : n;
-}
-
 fv_status fv_threads_open(int n, fv_threads **out) {
     if (n < 0 || n > MAX_THREADS)
         return FV_FAIL(FV_EINVAL, "%d threads: give 1..%d, or 0 for all cores", n, MAX_THREADS);
-    if (n == 0) n = cores_allowed();
+    if (n == 0) n = fv_core_limit();
     if (n > MAX_THREADS) n = MAX_THREADS;
     size_t bytes = sizeof(fv_threads) + (size_t)n * sizeof(worker);
     fv_threads *t = aligned_alloc(64, (bytes + 63) / 64 * 64);

@@ -16,8 +16,8 @@ typedef struct fv_threads fv_threads; /* opaque */
 /* Computes indices [begin, end). `thread` < fv_threads_count selects scratch memory. */
 typedef void (*fv_threads_fn)(void *arg, int thread, int64_t begin, int64_t end);
 
-/* n threads, the caller's included; 0 = all cores that this process may run on. FV_ENOMEM when
- * the system gives none. *out is freed with close, by the thread that opened it. */
+/* n threads, the caller's included; 0 = one per core that this process may use
+ * (common/limits.h). FV_ENOMEM when the system gives none. *out is freed with close, by the thread that opened it. */
 fv_status fv_threads_open(int n, fv_threads **out);
 void fv_threads_close(fv_threads *t); /* NULL is fine */
 

@@ -1,4 +1,4 @@
-/* common/memory_limit.c: control groups of both versions, as containers and bare machines show
+/* common/limits.c: control groups of both versions, as containers and bare machines show
  * them. */
 #include <criterion/criterion.h>
 #include <stdint.h>
@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "common/file.h"
-#include "common/memory_limit.h"
+#include "common/limits.h"
 
 static char mount[300];
 
@@ -24,7 +24,7 @@ static void teardown(void) {
     cr_assert_eq(system(command), 0);
 }
 
-TestSuite(memory_limit, .init = setup, .fini = teardown);
+TestSuite(limits, .init = setup, .fini = teardown);
 
 /* Writes a file below the mount, and its directories. */
 static void put(const char *path, const char *text) {
@@ -41,12 +41,12 @@ static void put(const char *path, const char *text) {
 
 static size_t limit(const char *groups) { return fv_memory_limit_of_groups(groups, mount); }
 
-Test(memory_limit, the_container_of_version_2_sees_its_group_as_the_root) {
+Test(limits, the_container_of_version_2_sees_its_group_as_the_root) {
     put("memory.max", "1073741824\n");
     cr_assert_eq(limit("0::/\n"), (size_t)1 << 30);
 }
 
-Test(memory_limit, an_ancestor_may_say_less) {
+Test(limits, an_ancestor_may_say_less) {
     put("a/memory.max", "500\n");
     put("a/b/memory.max", "max\n");
     put("a/b/c/memory.max", "700\n");
@@ -54,30 +54,30 @@ Test(memory_limit, an_ancestor_may_say_less) {
     cr_assert_eq(limit("0::/a/b/c/"), 500);
 }
 
-Test(memory_limit, a_group_that_is_not_mounted_here_leaves_the_ancestors) {
+Test(limits, a_group_that_is_not_mounted_here_leaves_the_ancestors) {
     put("memory.max", "900\n");
     cr_assert_eq(limit("0::/kubepods/pod1/abc\n"), 900);
 }
 
-Test(memory_limit, version_1_has_a_mount_for_memory) {
+Test(limits, version_1_has_a_mount_for_memory) {
     put("memory/docker/x/memory.limit_in_bytes", "12345\n");
     put("memory/memory.limit_in_bytes", "9223372036854771712\n");
     cr_assert_eq(limit("12:cpu,cpuacct:/docker/x\n11:rdma,memory:/docker/x\n0::/docker/x\n"),
                  12345);
 }
 
-Test(memory_limit, both_versions_oob_each_other_count) {
+Test(limits, both_versions_oob_each_other_count) {
     put("memory/memory.limit_in_bytes", "2000\n");
     put("unified/x/memory.max", "1500\n");
     cr_assert_eq(limit("5:memory:/\n0::/x\n"), 1500);
 }
 
-Test(memory_limit, a_controller_whose_name_only_begins_so_is_another) {
+Test(limits, a_controller_whose_name_only_begins_so_is_another) {
     put("memory/memory.limit_in_bytes", "2000\n");
     cr_assert_eq(limit("5:memory_recursiveprot:/\n6:notmemory:/\n"), SIZE_MAX);
 }
 
-Test(memory_limit, what_is_no_number_is_no_limit) {
+Test(limits, what_is_no_number_is_no_limit) {
     put("memory.max", "max\n");
     cr_assert_eq(limit("0::/\n"), SIZE_MAX);
     put("memory.max", "");
@@ -88,7 +88,7 @@ Test(memory_limit, what_is_no_number_is_no_limit) {
     cr_assert_eq(limit("0::/\n"), SIZE_MAX);
 }
 
-Test(memory_limit, lines_that_are_none_are_passed_over) {
+Test(limits, lines_that_are_none_are_passed_over) {
     put("memory.max", "900\n");
     cr_assert_eq(limit(""), SIZE_MAX);
     cr_assert_eq(limit("\n\n:"), SIZE_MAX);
@@ -96,8 +96,40 @@ Test(memory_limit, lines_that_are_none_are_passed_over) {
     cr_assert_eq(limit("garbage\n0::/\nmore"), 900);
 }
 
-Test(memory_limit, this_process_has_one) {
+Test(limits, this_process_has_one) {
     size_t machine = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     cr_assert_gt(fv_memory_limit(), 0);
     cr_assert_leq(fv_memory_limit(), machine);
 }
+
+static size_t cores(const char *groups) { return fv_core_limit_of_groups(groups, mount); }
+
+Test(limits, cores_of_version_2_are_quota_per_period_of_the_group_and_its_ancestors) {
+    put("cpu.max", "max 100000\n");
+    cr_assert_eq(cores("0::/a/b\n"), SIZE_MAX);
+    put("a/cpu.max", "350000 100000\n");
+    cr_assert_eq(cores("0::/a/b\n"), 3500);
+    put("a/b/cpu.max", "50000 100000\n");
+    cr_assert_eq(cores("0::/a/b\n"), 500);
+}
+
+Test(limits, cores_of_version_1_need_quota_and_period) {
+    put("cpu/a/cpu.cfs_period_us", "100000\n");
+    cr_assert_eq(cores("3:cpu,cpuacct:/a\n"), SIZE_MAX);
+    put("cpu/a/cpu.cfs_quota_us", "-1\n");
+    cr_assert_eq(cores("3:cpu,cpuacct:/a\n"), SIZE_MAX);
+    put("cpu/a/cpu.cfs_quota_us", "200000\n");
+    cr_assert_eq(cores("3:cpu,cpuacct:/a\n"), 2000);
+    cr_assert_eq(cores("3:cpuset:/a\n"), SIZE_MAX);
+}
+
+Test(limits, a_quota_that_cannot_be_read_is_none) {
+    put("cpu.max", "100000\n");
+    cr_assert_eq(cores("0::/\n"), SIZE_MAX);
+    put("cpu.max", "many 100000\n");
+    cr_assert_eq(cores("0::/\n"), SIZE_MAX);
+    put("cpu.max", "1 18446744073709551615\n");
+    cr_assert_eq(cores("0::/\n"), 1, "next to nothing is still something");
+}
+
+Test(limits, this_process_has_a_core) { cr_assert_geq(fv_core_limit(), 1); }
