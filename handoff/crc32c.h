@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-/* The checksum of the bytes behind `crc` (0: none) followed by n more bytes. */
+/* Extends the checksum `crc` of earlier bytes (0: none) by n more. */
 uint32_t fv_crc32c(uint32_t crc, const void *data, size_t n);
 
 #ifdef __cplusplus

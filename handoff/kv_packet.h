@@ -14,25 +14,26 @@
  *   stream:   HELO PRMT
  *             { LEAD? RANK? VEIL? packed? ROWS { POSN? TALY? DATA* } per layer and segment }
  *             per layer or more  TOKN END
- *   packed:   PACK FACT FACT? IMPO?     image tokens of one layer as factors, codes or directions;
- * its ROWS has none then; and text tokens likewise, with the segment of text: keys as factors,
- * values as rows
+ *   packed:   PACK FACT FACT? IMPO?     visual tokens of one layer as factors, codes or directions;
+ *                                       its ROWS has none then; and text tokens likewise, with the
+ *                                       segment of text: keys as factors, values uncompressed
  *
- * END counts sections, bytes and rows, and holds a digest over all headers before it; as headers
- * hold the payloads' checksums, it covers every byte. The stream is cut into frames anywhere: a
- * frame may hold several sections or a part of one. Neither side ever holds it as a whole: the
- * writer's frames point into memory where it lies, the reader hands payloads on as they come.
+ * END has the number of sections, bytes and entries, and a digest over all headers before it; as
+ * headers hold the payloads' checksums, it covers every byte. The stream is cut into frames
+ * anywhere: a frame may hold several sections or a part of one. Neither side ever holds the whole
+ * stream: the writer's frames point into the store's memory, the reader passes payloads on as they
+ * arrive.
  *
- * A layer behind RANK has its image tokens in rank order, the first to be let go last, not in the
- * order of their positions. They are sent so, rather than with a permutation, because rows are
- * copied to their final places as they come: nobody has to move them again.
+ * A layer with RANK has its visual tokens in rank order, the first to be dropped last, instead of
+ * the order of their positions. There is no permutation, because entries are copied to their final
+ * places as they arrive and need not be moved again.
  *
- * VEIL: the last image tokens of a layer's heads are held but masked.
+ * VEIL: the last visual tokens of a layer's heads are held but masked.
  *
  * A type is four letters. One that the reader does not know refuses the hand-off by name if it
  * is critical and is skipped if not; new methods add sections, not versions.
  *
- * This file knows frames and sections; handoff/kv_sections.h the payloads that are not rows. A
+ * This file has frames and sections; handoff/kv_sections.h has the payloads without KV entries. A
  * writer or a reader belongs to one thread at a time. */
 #include "common/arena.h"
 #include "handoff/refusal.h"

@@ -35,7 +35,7 @@ fv_status fv_compat_make(const fv_compat_fields *f, fv_compat *out);
 /* FV_REFUSED_INCOMPATIBLE names the first line that differs, with both values. */
 fv_status fv_compat_check(const fv_compat *mine, const fv_compat *theirs);
 
-/* ---- HELO: what a grant is asked for ---------------------------------------------------- */
+/* ---- HELO: the request for a grant ------------------------------------------------------ */
 
 typedef struct fv_hello {
     fv_compat compat;          /* in the stream only its hash travels */

@@ -1,4 +1,4 @@
-/* Chat templates as a table: what stands before and after the text of each role.
+/* Chat templates as a table: the text before and after that of each role.
  *
  * A checkpoint's template is a Jinja program. It is not run: it is compared with the programs that
  * are known (text/chat_known.c), and one that differs in more than spelling is refused. */
@@ -229,7 +229,7 @@ static fv_status check_turns(const fv_chat_turn *turns, int32_t n) {
     return FV_OK;
 }
 
-/* A text as it grows, and where images stand in it. */
+/* A growing text, and the positions of its images. */
 typedef struct page {
     FILE *f;
     size_t n;

@@ -46,8 +46,8 @@ static fv_status append(fv_generation *s, const char *text, size_t n) {
     return FV_OK;
 }
 
-/* A NUL, which a byte token can stand for, becomes U+FFFD: strings end there for many who read
- * them. */
+/* A NUL, which a byte token can produce, becomes U+FFFD, because many readers end a string
+ * there. */
 static fv_status show(fv_generation *s, const char *text, size_t n) {
     const char *nul;
     while (n && (nul = memchr(text, 0, n))) {

@@ -1,6 +1,6 @@
-/* Opening and asking a tokenizer, and the growable arrays its files share.
+/* Opening and querying a tokenizer, and the growable arrays of its files.
  *
- * Everything a tokenizer holds lies in one arena and is written only while it is opened; after
+ * A tokenizer's memory is one arena and is written only while it is opened; after
  * that it is read by any number of threads. */
 #include "text/tokenizer.h"
 

@@ -115,8 +115,8 @@ static bool in_place(fv_tok_added_iter *it, const fv_tok_added *t, size_t start)
     return it->place < p->n && p->at[it->place] == start;
 }
 
-/* A match is searched behind the bytes of the one before, not behind the white space that one
- * took along: a token of spaces is found there again. That is what the reference does. */
+/* The search continues after the bytes of the previous match, not after the white space that it
+ * absorbed: a token of spaces is found there again, as in the reference. */
 bool fv_tok_added_next(const fv_tok_added_set *set, const char *s, size_t n, fv_tok_added_iter *it,
                        fv_tok_piece *piece) {
     if (it->has_up) {

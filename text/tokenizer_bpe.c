@@ -4,9 +4,9 @@
  *   pop the lowest rank, leftmost first; join the pair; push the two pairs it is now part of
  *
  * The symbols are a list linked by index, so that joining is O(1), and every merge pushes at most
- * two entries: O(n log n) in all. Looking for the best pair by a scan per merge is quadratic, and
- * the Llama-2 form has its whole text as one word. Entries of the heap go stale when a neighbour
- * is joined first; that is found out when they are popped. Any thread, each with its scratch. */
+ * two entries: O(n log n) in all. A scan for the best pair per merge is quadratic, and the Llama-2
+ * form has its whole text as one word. Entries of the heap become stale when an adjacent pair is
+ * joined first, which is detected when they are popped. Any thread, each with its scratch. */
 #include <stdlib.h>
 
 #include "text/tokenizer_internal.h"

@@ -2,8 +2,8 @@
  * are tokenizer_steps.c.
  *
  * Ids come from the file, but only if they are the ids that the reference would give: it numbers
- * added tokens by itself, behind the vocabulary, whatever the file says. `truncation` and
- * `padding` are read past: how long a prompt may be is the caller's business, as it is in
+ * added tokens by itself, after the vocabulary, whatever the file says. `truncation` and
+ * `padding` are ignored: the caller limits the length of a prompt, as in
  * transformers. Runs once per file. */
 #include <stdlib.h>
 #include <string.h>

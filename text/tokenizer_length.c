@@ -1,6 +1,6 @@
-/* How much text one token can stand for: what makes a text too long for a context, whatever is in
- * it. The tokens of a byte-level model are in an alphabet of its own, a character for each byte.
- * Runs once per file; the check is one multiplication. */
+/* The maximum length of text per token, by which a text is too long for a context, whatever it
+ * contains. The tokens of a byte-level model are in an alphabet of its own, a character for each
+ * byte. Runs once per file; the check is one multiplication. */
 #include "text/tokenizer_internal.h"
 
 enum { SHORTENED = 4, CHARACTER_MAX = 4 };
