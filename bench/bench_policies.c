@@ -206,10 +206,10 @@ static json_t *spread(fv_samples *s) {
 
 static void print_rows(bench *b, const char *what, row *rows, int n) {
     json_t *list = json_array();
-    printf("\n%s: %d layers, %d visual and %d text rows\n", what,
+    printf("\n%s: %d layers, %d visual and %d text tokens\n", what,
            fv_checkpoint_config(b->e.ck)->text.n_layer, b->n_visual, b->n_text);
     printf("%-32s %9s %9s %21s %8s %6s %9s %8s %10s\n", "", "wall ms", "cpu ms", "of exact, wall",
-           "cpu", "mark", "TTFT ms", "of exact", "image rows");
+           "cpu", "mark", "TTFT ms", "of exact", "vis tokens");
     for (int i = 0; i < n; i++) {
         row *r = &rows[i];
         char mark[16] = "";
@@ -306,7 +306,7 @@ static times step_once(bench *b, row *r) {
 
 static void print_decode(bench *b, row *rows, int n, const long_prompt *p, size_t bytes) {
     json_t *list = json_array();
-    printf("\ndecode: %d visual and %d text rows, KV in %s, %.1f MiB for all requests\n",
+    printf("\ndecode: %d visual and %d text tokens, KV in %s, %.1f MiB for all requests\n",
            p->n_visual, p->n - p->n_visual, fv_dtype_name(b->kv_dtype), (double)bytes / (1 << 20));
     printf("%-32s %9s %9s %12s %24s %8s %6s\n", "", "requests", "MiB each", "tokens/s",
            "of exact's, wall", "cpu", "mark");
@@ -354,7 +354,7 @@ int main(int argc, char **argv) {
         {"image", NULL, FV_OPTION_STRING, "FILE", NULL, "the picture of all prompts", 0, 0},
         {"rounds", NULL, FV_OPTION_INT, "N", "3", "of prefills, of which the median", 1, MAX_ROUND},
         {"steps", NULL, FV_OPTION_INT, "N", "7", "of decoding, likewise", 1, TOKENS / 8},
-        {"visual", NULL, FV_OPTION_INT, "N", "2048", "visual rows of a prompt that is decoded", 1,
+        {"visual", NULL, FV_OPTION_INT, "N", "2048", "visual tokens of a prompt that is decoded", 1,
          65536},
         {"kv-dtype", NULL, FV_OPTION_STRING, "TYPE", "bf16", "KV cache: f32, bf16 or f16", 0, 0},
         {"threads", NULL, FV_OPTION_INT, "N", "0", "threads; 0 = all cores", 0, 256},

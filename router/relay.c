@@ -95,7 +95,7 @@ double fv_request_left_ms(const fv_request *r, double now_s) {
 fv_status fv_request_timed_out(const fv_request *r, double now_s) {
     double s = now_s - r->arrived_s;
     if (r->state == FV_REQUEST_QUEUED && r->n_token == 0)
-        return FV_FAIL(FV_EDEADLINE, "the fleet had no room for %.1f s; try again later", s);
+        return FV_FAIL(FV_EDEADLINE, "the fleet had no free memory for %.1f s; try again later", s);
     return FV_FAIL(FV_EDEADLINE,
                    "the answer was not complete after %.1f s: ask for fewer tokens, or start the "
                    "router with a larger --deadline-ms",

@@ -1,4 +1,4 @@
-/* The list of Opens that wait for room, the oldest request first. The computing thread. */
+/* The list of Opens that wait for memory, the oldest request first. The computing thread. */
 #include "decode-worker/schedule/opens.h"
 
 #include <math.h>
@@ -82,7 +82,7 @@ static void wait_for_room(fv_opens *a, fv_open *o) {
             FV_REFUSE(NO_ROOM, "this worker is shutting down and accepts nothing that would wait"),
             NULL);
     else if (a->n >= a->most)
-        settle(a, o, FV_REFUSE(NO_ROOM, "%d requests wait for room here already", a->n), NULL);
+        settle(a, o, FV_REFUSE(NO_ROOM, "%d requests already wait for memory here", a->n), NULL);
     else
         enqueue(a, o);
 }
@@ -92,7 +92,7 @@ static fv_status admit(fv_opens *a, fv_open *o, bool oldest, fv_grant *grant) {
     FV_TRY(fv_receiver_check(a->receiver, &o->hello, &o->plan));
     o->bytes = fv_receiver_bytes(a->receiver, &o->hello, &o->plan);
     if (a->bytes_max && o->bytes > a->bytes_max) return too_large(a, o);
-    if (!oldest) return FV_REFUSE(NO_ROOM, "%d older requests wait for room", a->n);
+    if (!oldest) return FV_REFUSE(NO_ROOM, "%d older requests wait for memory", a->n);
     return try_now(a, o, grant);
 }
 
@@ -131,7 +131,7 @@ void fv_opens_look(fv_opens *a) {
     serve(a);
     for (fv_open *o; (o = overdue(a, now)) != NULL;)
         settle(a, o,
-               FV_REFUSE(NO_ROOM, "no room for %llu bytes of KV came free in time",
+               FV_REFUSE(NO_ROOM, "no memory for %llu bytes of KV became free in time",
                          (unsigned long long)o->bytes),
                NULL);
     serve(a);
