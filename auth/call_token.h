@@ -18,10 +18,6 @@
 #include "auth/fleet_name.h"
 #include "auth/join_proof.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define FV_CALL_TOKEN_KEY "fovea-call-token"
 enum {
     FV_CALL_TOKEN_MAX = 640, /* characters, and a NUL */
@@ -62,7 +58,4 @@ fv_status fv_call_token_read(const char *text, size_t n, fv_call_token *out);
 /* Is its MAC right for this call? */
 bool fv_call_token_holds(const fv_key *key, const fv_call_to *to, const fv_call_token *t);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

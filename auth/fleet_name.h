@@ -6,10 +6,6 @@
  * is allowed. */
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { FV_WORKER_NAME_MAX = 64, FV_ADDRESS_MAX = 255, FV_ROUTER_ID_MAX = 16 }; /* bytes */
 
 /* FV_EINVAL unless it has 1 to 64 letters, digits and characters of "._:-[]". */
@@ -19,7 +15,4 @@ fv_status fv_worker_name_check(const char *name);
  * connects to, so neither a path ("unix:...") nor any other of gRPC's schemes. */
 fv_status fv_address_check(const char *address);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

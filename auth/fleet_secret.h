@@ -11,10 +11,6 @@
 #include "auth/mac.h"
 #include "common/options.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { FV_FLEET_SECRET_MIN = 32, FV_FLEET_SECRET_MAX = 1024 }; /* bytes */
 
 /* A table's row. */
@@ -35,7 +31,4 @@ fv_status fv_fleet_secret_read(const char *path, fv_key *out);
 /* Of the file that the option names; FV_EINVAL when it names none. */
 fv_status fv_fleet_secret_of(const fv_options *o, fv_key *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

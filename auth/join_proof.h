@@ -16,10 +16,6 @@
  * the worker. */
 #include "auth/mac.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { FV_JOIN_NONCE_BYTES = 32, FV_INCARNATION_BYTES = 16 };
 
 typedef enum fv_join_kind {
@@ -47,7 +43,4 @@ fv_status fv_join_prove(const fv_key *join, fv_join_kind kind, const fv_join_sai
 bool fv_join_proved(const fv_key *join, fv_join_kind kind, const fv_join_said *said,
                     const void *proof, size_t n);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -8,10 +8,6 @@
  * thread. */
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { FV_MAC_BYTES = 32, FV_MAC_INPUT_MAX = 4096 };
 
 typedef struct fv_key {
@@ -35,7 +31,4 @@ bool fv_mac_equal(const void *a, const void *b, size_t n);
 
 void fv_key_wipe(fv_key *key); /* also where a compiler sees no use of it */
 
-#ifdef __cplusplus
-}
-#endif
 #endif

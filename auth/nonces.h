@@ -6,10 +6,6 @@
  * than the set was opened for. One thread owns a set. */
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { FV_NONCE_BYTES = 16 };
 
 typedef struct fv_nonces fv_nonces; /* opaque */
@@ -25,7 +21,4 @@ fv_status fv_nonces_take(fv_nonces *s, const uint8_t nonce[FV_NONCE_BYTES], uint
 
 size_t fv_nonces_count(const fv_nonces *s); /* including expired ones that are not removed yet */
 
-#ifdef __cplusplus
-}
-#endif
 #endif

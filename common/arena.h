@@ -9,10 +9,6 @@
 
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_arena_block fv_arena_block;
 
 typedef struct fv_arena {
@@ -36,7 +32,4 @@ void fv_arena_fini(fv_arena *a);  /* blocks are freed; the arena is empty again 
 /* FV_ARENA_NEW(arena, n, pointer): an array of n elements of *pointer's type. */
 #define FV_ARENA_NEW(a, n, p) fv_arena_array((a), (size_t)(n), sizeof *(p), (void **)&(p))
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -8,10 +8,6 @@
  * nor the failpoints. */
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* X(enum, name) in the order in which a request comes by. */
 #define FV_FAILPOINTS(X)                                                                           \
     X(PREFILL_QUEUED, "prefill-queued")       /* it has its place in the line */                   \
@@ -56,7 +52,4 @@ static inline void fv_failpoint_reached(fv_failpoint m) { (void)m; }
 
 #endif
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -6,10 +6,6 @@
 
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_file_map {
     const void *data; /* [bytes], read-only; NULL when the file is empty */
     size_t bytes;
@@ -45,7 +41,4 @@ fv_status fv_dir_make(const char *path);
 /* "<dir>/<name>" into out[cap]; FV_EINVAL when it does not fit. */
 fv_status fv_path_join(const char *dir, const char *name, char *out, size_t cap);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -7,10 +7,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_heap_watch {
     /* private */
     size_t least;    /* that could have gone back at each look so far */
@@ -26,7 +22,4 @@ enum { FV_HEAP_LOOK_MS = 5000, FV_HEAP_LOOKS = 3, FV_HEAP_SPARE_BYTES = 8 << 20 
  * done. Takes microseconds; giving back, some milliseconds for each gigabyte. */
 size_t fv_heap_look(fv_heap_watch *w);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

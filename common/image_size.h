@@ -10,10 +10,6 @@
 
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum fv_image_kind {
     FV_IMAGE_JPEG = 0,
     FV_IMAGE_PNG,
@@ -51,7 +47,4 @@ fv_status fv_image_size_fits(const char *what, int64_t w, int64_t h, const fv_im
 
 static inline int64_t fv_image_size_pixels(const fv_image_size *s) { return (int64_t)s->w * s->h; }
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -16,10 +16,6 @@
 
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_inbox_item {
     struct fv_inbox_item *next; /* the inbox's while it is there, then the list that was taken */
 } fv_inbox_item;
@@ -58,7 +54,4 @@ fv_inbox_item *fv_inbox_take(fv_inbox *box, bool *closed);
  * passed (below 0: for ever). */
 fv_inbox_item *fv_inbox_wait(fv_inbox *box, double seconds, bool *closed);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

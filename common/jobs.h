@@ -17,10 +17,6 @@
  */
 #include "common/inbox.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_job fv_job;
 struct fv_job {
     fv_inbox_item item;       /* private; first, so that an item is its job */
@@ -59,7 +55,4 @@ double fv_jobs_busy_s(const fv_jobs *j);  /* any thread; seconds that it has com
  * still runs may wait for the caller. NULL is fine. */
 void fv_jobs_stop(fv_jobs *j);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

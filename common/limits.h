@@ -5,10 +5,6 @@
  * group of the process or of one of its ancestors says so (a container's limits). Any thread. */
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Bytes, read when called. Never 0. */
 size_t fv_memory_limit(void);
 
@@ -22,7 +18,4 @@ int fv_core_limit(void);
 size_t fv_memory_limit_of_groups(const char *groups, const char *mount);
 size_t fv_core_limit_of_groups(const char *groups, const char *mount);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

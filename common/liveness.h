@@ -15,10 +15,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What the computing thread has counted since its start. */
 typedef struct fv_vital_signs {
     uint64_t n_good, n_bad, n_moved;
@@ -51,7 +47,4 @@ void fv_probe_clock_init(fv_probe_clock *c, double every_s);
 void fv_probe_clock_reset(fv_probe_clock *c, double now_s);
 double fv_probe_due_in(const fv_probe_clock *c, double now_s); /* 0: now; HUGE_VAL: never */
 
-#ifdef __cplusplus
-}
-#endif
 #endif

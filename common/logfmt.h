@@ -14,10 +14,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Bytes of one value before they are escaped; a longer one is cut. */
 enum { FV_LOGFMT_VALUE_MAX = 1200 };
 
@@ -26,7 +22,4 @@ enum { FV_LOGFMT_VALUE_MAX = 1200 };
  * wide characters, which are written as "?". */
 size_t fv_logfmt_print(char *out, size_t cap, const char *fmt, va_list ap);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

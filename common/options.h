@@ -18,10 +18,6 @@
 
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum fv_option_type {
     FV_OPTION_FLAG = 0, /* no value; in the environment 1/true/yes or 0/false/no */
     FV_OPTION_INT,      /* min..max, both 0: any */
@@ -64,7 +60,4 @@ int fv_options_positional(const fv_options *o, const char *const **items);
 void fv_options_print_help(FILE *f, const char *usage, const char *about, const fv_option *table,
                            int n);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -13,10 +13,6 @@
 
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { FV_PULSE_MAX = 256, FV_PULSE_ID_MAX = 160 };
 
 typedef struct fv_pulse fv_pulse; /* opaque */
@@ -40,7 +36,4 @@ typedef struct fv_pulse_item {
 /* Writes what is worked on now to out [FV_PULSE_MAX], and returns how many. Any thread. */
 int32_t fv_pulse_read(fv_pulse *p, fv_pulse_item *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

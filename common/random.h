@@ -5,14 +5,7 @@
  * show. */
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Fills out[n]. FV_EIO: the system gives none. Any thread. */
 fv_status fv_random_bytes(void *out, size_t n);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

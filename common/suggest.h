@@ -12,10 +12,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { FV_SUGGEST_MAX = 96 }; /* bytes of the text with its end */
 
 typedef struct fv_suggestion {
@@ -33,7 +29,4 @@ void fv_suggest_try(fv_suggestion *s, const char *known);
 /* "; did you mean 'NAME'?", or "" when none is near. Returns out. */
 const char *fv_suggest_text(const fv_suggestion *s, char out[FV_SUGGEST_MAX]);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -6,10 +6,6 @@
 
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The `keep` of n scores that are highest, 0..n, as ascending indices kept[keep]. Among equals the
  * lower index stays; a NaN is lower than any number. */
 void fv_top(const float *score, int32_t n, int32_t keep, int32_t *kept);
@@ -17,7 +13,4 @@ void fv_top(const float *score, int32_t n, int32_t keep, int32_t *kept);
 /* All n in the order in which fv_top prefers them: order[0] stays the longest. FV_ENOMEM. */
 fv_status fv_top_sort(const float *score, int32_t n, int32_t *order);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -5,14 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Extends the checksum `crc` of earlier bytes (0: none) by n more. */
 uint32_t fv_crc32c(uint32_t crc, const void *data, size_t n);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -30,10 +30,6 @@
  * One thread owns a table. */
 #include "handoff/refusal.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_ticket {
     uint8_t id[16];
     uint64_t epoch;
@@ -98,7 +94,4 @@ double fv_grants_next_deadline(const fv_grants *t);
 int32_t fv_grants_live(const fv_grants *t);
 uint64_t fv_grants_bytes(const fv_grants *t); /* granted and not yet committed or ended */
 
-#ifdef __cplusplus
-}
-#endif
 #endif

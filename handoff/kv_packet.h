@@ -38,10 +38,6 @@
 #include "common/arena.h"
 #include "handoff/refusal.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
     FV_PACKET_VERSION = 1,
     FV_SECTION_HEADER = 56,
@@ -198,7 +194,4 @@ fv_status fv_packet_read(fv_packet_reader *r, const void *bytes, size_t n);
 /* The same for n bytes of one payload that the host cannot read; crc is their checksum. */
 fv_status fv_packet_read_oob(fv_packet_reader *r, const void *bytes, size_t n, uint32_t crc);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -8,10 +8,6 @@
  * from. */
 #include "handoff/kv_packet.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { FV_WIRE_PROTOCOL = 3, FV_COMPAT_MAX = 512, FV_WIRE_POLICY_MAX = 4096 };
 
 /* ---- may the two talk at all ------------------------------------------------------------ */
@@ -123,7 +119,4 @@ enum { FV_FIRST_TOKEN_BYTES = 16 };
 void fv_first_token_put(const fv_first_token *t, uint8_t *out);
 fv_first_token fv_first_token_get(const uint8_t *p);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -7,10 +7,6 @@
  * failure. */
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define FV_REFUSALS(X)                                                                             \
     X(NONE, "none", FV_OK, "accepted")                                                             \
     X(INCOMPATIBLE, "incompatible", FV_EUNSUPPORTED, "the two sides differ")                       \
@@ -65,7 +61,4 @@ fv_refusal fv_refusal_of(fv_status st);
 #define FV_REFUSE(reason, ...)                                                                     \
     FV_REFUSE_AS((fv_status)FV_REFUSAL_STATUS_##reason, FV_REFUSED_##reason, __VA_ARGS__)
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -22,10 +22,6 @@
 #include "handoff/grant.h"
 #include "handoff/kv_sections.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_transport fv_transport; /* the way to one decode worker */
 typedef struct fv_transfer fv_transfer;   /* one hand-off on it */
 typedef struct fv_sink fv_sink;
@@ -128,7 +124,4 @@ size_t fv_pieces_bytes(const fv_piece *piece, int32_t n);
  * into what the grant set aside. */
 fv_status fv_transport_inproc(fv_sink *sink, fv_transport **out); /* borrows the sink */
 
-#ifdef __cplusplus
-}
-#endif
 #endif

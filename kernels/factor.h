@@ -25,10 +25,6 @@
  * would not, and would bring threads that fight with the backend's. */
 #include "kernels/matrices.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum fv_factor_way { FV_FACTOR_AUTO = 0, FV_FACTOR_GRAM, FV_FACTOR_SKETCH } fv_factor_way;
 
 typedef struct fv_factor_goal {
@@ -61,7 +57,4 @@ fv_status fv_factorise(fv_backend *be, fv_arena *room, const fv_tensor *m,
 fv_status fv_factorise_all(fv_backend *be, fv_arena *room, const fv_tensor *m,
                            const fv_factor_goal *goal, int32_t n, fv_factor *out, int32_t *bad);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

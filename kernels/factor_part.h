@@ -5,10 +5,6 @@
 #include "kernels/factor.h"
 #include "kernels/packed.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What is factored; the random numbers are a function of layer, segment and kind, so that the same
  * rows have the same factors wherever that is done. */
 typedef struct fv_factor_part {
@@ -38,7 +34,4 @@ typedef struct fv_factor_job {
 fv_status fv_factor_write_all(fv_backend *be, fv_arena *room, fv_factor_job *job, int32_t n,
                               int32_t *bad);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

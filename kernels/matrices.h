@@ -9,10 +9,6 @@
 #include "common/arena.h"
 #include "kernels/ops.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_matrices {
     fv_backend *be;
     fv_arena *home; /* host memory; borrowed */
@@ -36,7 +32,4 @@ fv_status fv_matrix_send(fv_matrices *m, const float *numbers, int32_t rows, int
 /* A contiguous matrix on the host, when all that writes it is done: the same memory, or a copy. */
 fv_status fv_matrix_fetch(fv_matrices *m, const fv_tensor *t, float **numbers);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -27,10 +27,6 @@
  * Pure functions; any thread. */
 #include "kernels/packed_part.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* kept[n * Hkv]: 1 where the vectors of row j and head g, at j * Hkv + g, stay as they are.
  * m [2][n, Hkv * D] of the two layers. Returns how many do. */
 int32_t fv_merged_keep(const fv_packed_shape *s, const float *const m[2], double gamma,
@@ -43,7 +39,4 @@ int32_t fv_merged_keep(const fv_packed_shape *s, const float *const m[2], double
 fv_status fv_merged_write(const fv_packed_shape s[2], const float *const m[2], double t,
                           const uint8_t *kept, void *const data[2], double error[2]);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -12,16 +12,9 @@
  * run on the backend and give the same bits with any number of threads. */
 #include "kernels/matrices.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* y [p, N] F32 in the backend's memory, contiguous; y->rows becomes the number of rows that are
  * left. *spare is memory for as many numbers, and the two may be swapped. Temporary memory
  * is that of `in`. */
 fv_status fv_orthonormal(fv_matrices *in, fv_tensor *y, void **spare);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -9,10 +9,6 @@
  * side carries a digest of them (FV_PLUGIN_CONTRACT, by CMake), and the program refuses it. */
 #include "kernels/ops.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { FV_PLUGIN_ABI = 2 };
 #define FV_PLUGIN_SYMBOL "fv_plugin_v1"
 
@@ -24,7 +20,4 @@ typedef struct fv_plugin {
 
 extern const fv_plugin fv_plugin_v1; /* in the library */
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -19,10 +19,6 @@
 #include "common/schedule.h"
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The block map of lazy attention: source layer[l] is l, or a layer before it that leads itself. */
 typedef struct fv_calibrated_blocks {
     int32_t n_layer; /* 0: was not measured */
@@ -49,7 +45,4 @@ fv_status fv_calibration_read(const char *dir, const char *fingerprint, int32_t 
 fv_status fv_calibration_write(const char *dir, const char *fingerprint, const char *name,
                                json_t *value);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

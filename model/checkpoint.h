@@ -11,10 +11,6 @@
 #include "model/config.h"
 #include "model/net/weights.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_checkpoint fv_checkpoint; /* opaque; owns the mappings and every view */
 
 /* Opens `dir`. Errors name the file, key or tensor, what was found and what was expected:
@@ -52,7 +48,4 @@ void fv_checkpoint_fingerprint(const fv_checkpoint *ck, char out[17]);
  * NULL. Reads every weight; for error messages and `fovea` diagnostics. */
 const char *fv_checkpoint_find_nonfinite(const fv_checkpoint *ck);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -8,10 +8,6 @@
 #include "common/status.h"
 #include "model/net/config.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { FV_MAX_EOS = 16 };
 
 /* LLaVA: a CLIP tower, features of some of its layers, a two-layer projector, a text model. */
@@ -63,7 +59,4 @@ fv_status fv_generation_parse(const char *json, size_t n, const char *where, fv_
 fv_status fv_image_config_parse(const char *json, size_t n, const char *where,
                                 const fv_model_config *cfg, fv_image_config *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

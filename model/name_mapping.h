@@ -19,10 +19,6 @@
 
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { FV_TENSOR_NAME_MAX = 128 };
 
 typedef enum fv_name_mapping {
@@ -47,7 +43,4 @@ bool fv_name_mapping_canonical(const char *key, char out[FV_TENSOR_NAME_MAX]);
 /* The key that name mapping `d` has for a canonical name. */
 void fv_name_mapping_key(fv_name_mapping d, const char *canonical, char out[FV_TENSOR_NAME_MAX]);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -11,10 +11,6 @@
 #include "common/status.h"
 #include "kernels/tensor.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { FV_SAFETENSORS_MAX_DIMS = 8 };
 
 typedef struct fv_safetensors_entry {
@@ -39,7 +35,4 @@ const fv_safetensors_entry *fv_safetensors_at(const fv_safetensors *st,
                                               int32_t i); /* file order of names */
 const fv_safetensors_entry *fv_safetensors_find(const fv_safetensors *st, const char *name);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -7,10 +7,6 @@
 #include "model/name_mapping.h"
 #include "model/safetensors.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_shards fv_shards; /* opaque; owns the mappings */
 
 typedef struct fv_shard_tensor {
@@ -37,7 +33,4 @@ int32_t fv_shards_files(const fv_shards *sh);
 /* The name mapping that most keys are written in. */
 fv_name_mapping fv_shards_name_mapping(const fv_shards *sh);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

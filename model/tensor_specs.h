@@ -8,10 +8,6 @@
 #include "model/name_mapping.h"
 #include "model/net/weights.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum fv_tensor_role {
     FV_ROLE_LINEAR = 0, /* [out, in]; a convolution kernel [out, c, y, x] as well */
     FV_ROLE_QUERY,      /* a linear layer that makes the text model's queries */
@@ -55,7 +51,4 @@ fv_status fv_tensor_specs_build(const fv_model_config *cfg, bool whole, fv_tenso
 /* Sizes of the view: the first dimension is rows, the rest columns; a vector is one row. */
 void fv_tensor_specs_view(const fv_tensor_spec *e, int32_t *rows, int32_t *cols);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -5,10 +5,6 @@
  * methods.def. */
 #include "policy/policy.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Two patterns "stage=method", and a sentence. A pattern may go on with words that the method's
  * choices must have, ",order=ema", or must not, ",order!=ema", which a method without that choice
  * has not either; the method `*` is any. */
@@ -24,7 +20,4 @@ bool fv_policy_matches(const fv_policy *p, const char *pattern);
 /* FV_EINVAL with both patterns and the sentence when some pair meets. */
 fv_status fv_conflicts_check(const fv_policy *p, const fv_conflict *table, int32_t n);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

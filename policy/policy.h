@@ -19,10 +19,6 @@
 #include "common/status.h"
 #include "policy/params.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define FV_STAGE(id, name, where) FV_STAGE_##id,
 typedef enum fv_stage {
 #include "policy/methods.def"
@@ -148,7 +144,4 @@ typedef enum fv_layer_mapping {
 fv_layer_mapping fv_choice_layer_mapping(const fv_choice *c, int32_t i, int32_t n_layer);
 const char *fv_layer_mapping_name(fv_layer_mapping m); /* "published" ... */
 
-#ifdef __cplusplus
-}
-#endif
 #endif

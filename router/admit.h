@@ -6,10 +6,6 @@
 #include "inference.pb-c.h"
 #include "policy/policy.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
     FV_CONVERSATION_ID_BYTES = 16,   /* at the beginning of a conversation's name: the worker's */
     FV_CONVERSATION_BYTES_MAX = 80,  /* followed by the name of the worker that has it */
@@ -33,7 +29,4 @@ typedef struct fv_need {
 fv_status fv_admit(const Fovea__Inference__V1__GenerateRequest *req,
                    const Fovea__Inference__V1__Model *model, uint32_t keep_ms_max, fv_need *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

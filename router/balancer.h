@@ -17,10 +17,6 @@
 #include "router/deadline.h"
 #include "router/registry.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { FV_PREFILL_MAX = 16 }; /* requests that are handed to one prefill worker at a time */
 
 typedef struct fv_constraints {
@@ -67,7 +63,4 @@ typedef enum fv_availability {
 fv_availability fv_balance_availability(const fv_registry *m, Fovea__Inference__V1__Role role,
                                         double now_s);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

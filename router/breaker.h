@@ -15,10 +15,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
     FV_BREAKER_FAILURES = 3,
     FV_BREAKER_FIRST_MS = 1000, /* the first rest, and then doubling */
@@ -48,7 +44,4 @@ void fv_breaker_worked(fv_breaker *b);
 void fv_breaker_failed(fv_breaker *b, double began_s, double now_s);
 void fv_breaker_unknown(fv_breaker *b, bool trial);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -17,10 +17,6 @@
 #include "router/estimate.h"
 #include "router/registry.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Seconds that are to be expected; 0 where nothing is known. */
 typedef struct fv_outlook {
     double queue_s; /* until it has its turn */
@@ -42,7 +38,4 @@ fv_status fv_deadline_admit(const fv_outlook *o, double left_s, double *retry_s)
 /* FV_EDEADLINE when what takes `seconds` is hopeless now. */
 fv_status fv_deadline_start(double seconds, double left_s, double waited_s);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

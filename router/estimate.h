@@ -20,10 +20,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The work of a request for the fleet, in tokens. */
 typedef struct fv_work {
     uint64_t prompt, answer;
@@ -93,7 +89,4 @@ double fv_estimate_decode_s(const fv_estimate *e, const fv_pace *worker, int32_t
 /* Seconds until so much has left the queue. */
 double fv_estimate_queue_s(const fv_estimate *e, const fv_work *ahead);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

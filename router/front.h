@@ -13,10 +13,6 @@
  * SECURITY.md says which attacks this does not stop. Pure functions. */
 #include "rpc/server.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { FV_FRONT_STREAMS = 128, FV_FRONT_METADATA = 16 << 10 };
 
 /* memory_bytes: of this process; 0: what the machine or its control group has. */
@@ -28,7 +24,4 @@ fv_status fv_front_queue_bytes(size_t memory, size_t queue_bytes, size_t *out);
 
 fv_rpc_limits fv_front_limits(size_t memory, int32_t first_message_ms);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -4,15 +4,8 @@
 /* GENERATE: a client's call, from its request to the last event. Loop thread. */
 #include "router/relay.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* The handlers of Inference.Generate; the call's service is a struct whose first member is the
  * fv_relay pointer. */
 extern const fv_rpc_events fv_generate_events;
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -6,10 +6,6 @@
 #include "common/arena.h"
 #include "inference.pb-c.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What only the router knows. */
 typedef struct fv_relay_facts {
     uint32_t n_generated; /* tokens that went to the client */
@@ -28,7 +24,4 @@ fv_status fv_report_merge(const Fovea__Inference__V1__Report *prefill,
                           const Fovea__Inference__V1__Report *decode, const fv_relay_facts *facts,
                           fv_arena *arena, Fovea__Inference__V1__Report *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -21,10 +21,6 @@
 #include "rpc/client.h"
 #include "rpc/server.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef Fovea__Fleet__V1__Introduction fv_introduction;
 typedef Fovea__Inference__V1__Model fv_model_message;
 
@@ -112,7 +108,4 @@ uint32_t fv_registry_keep_ms_max(const fv_registry *m);
  * ago; NULL when there is none. */
 const fv_model_message *fv_registry_model(const fv_registry *m);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

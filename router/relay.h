@@ -23,10 +23,6 @@
  * continue a conversation wait for its worker alone, and delay no others. Loop thread. */
 #include "router/registry.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_relay fv_relay; /* all requests; opaque */
 
 typedef struct fv_relay_options {
@@ -80,7 +76,4 @@ int32_t fv_relay_running(const fv_relay *r);
 int32_t
 fv_relay_alive(const fv_relay *r); /* requests and attempts whose calls have not all ended */
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -5,10 +5,6 @@
 #include "auth/fleet_name.h"
 #include "router/registry.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What a request takes of a worker. */
 typedef struct fv_portion {
     uint64_t bytes;  /* of its KV */
@@ -51,7 +47,4 @@ void fv_reservation_decoded(fv_reservation *x); /* its images are; again is fine
 /* Again, or never taken, is fine. */
 void fv_reservation_give(fv_reservation *x, fv_outcome outcome, double now_s);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

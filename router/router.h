@@ -8,10 +8,6 @@
 #include "auth/mac.h"
 #include "rpc/server.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_router fv_router; /* opaque */
 
 typedef struct fv_router_options {
@@ -50,7 +46,4 @@ bool fv_router_idle(const fv_router *r); /* no request is here, nor on its way t
  * calls `done`. */
 void fv_router_close(fv_router *r, void (*done)(void *user), void *user);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -18,10 +18,6 @@
 
 #include "common/inbox.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* A completion: a gRPC tag, or work that another thread posts. Embedded in the structure that waits
  * for it, and stays there until `done` has run. */
 typedef struct fv_rpc_op fv_rpc_op;
@@ -51,7 +47,4 @@ void fv_bridge_post(fv_bridge *b, fv_rpc_op *op, bool ok);
  * loop thread after the last event was delivered; `b` is freed when it is called. */
 void fv_bridge_close(fv_bridge *b, void (*closed)(void *user), void *user);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

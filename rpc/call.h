@@ -22,10 +22,6 @@
 #include "common/arena.h"
 #include "rpc/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_rpc_call fv_rpc_call;
 
 /* Any of them may be NULL. A failure that one returns ends the call: on the server it is sent as
@@ -109,7 +105,4 @@ void *fv_rpc_call_service(const fv_rpc_call *c);
 void fv_rpc_call_close_send(fv_rpc_call *c); /* nothing more to send after the queued messages */
 void fv_rpc_call_cancel(fv_rpc_call *c);     /* any time; on_end comes with FV_ECANCELLED */
 
-#ifdef __cplusplus
-}
-#endif
 #endif

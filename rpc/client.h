@@ -8,10 +8,6 @@
 #include "rpc/bridge.h"
 #include "rpc/call.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_rpc_channel fv_rpc_channel; /* opaque */
 
 typedef struct fv_rpc_channel_options {
@@ -63,7 +59,4 @@ fv_status fv_rpc_unary(fv_rpc_channel *ch, const char *path, const ProtobufCMess
 fv_status fv_rpc_unary_with(fv_rpc_channel *ch, const fv_rpc_call_options *opt,
                             fv_rpc_on_reply done, void *user, fv_rpc_call **out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

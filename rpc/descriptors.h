@@ -7,10 +7,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_descriptor_file {
     const uint8_t *bytes; /* [n] a serialized FileDescriptorProto; NULL: not found */
     size_t n;
@@ -23,7 +19,4 @@ fv_descriptor_file fv_descriptors_by_name(const void *set, size_t n, const char 
 /* `symbol` is the full name of a message, an enum, a service or a method. */
 fv_descriptor_file fv_descriptors_by_symbol(const void *set, size_t n, const char *symbol);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

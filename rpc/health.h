@@ -5,10 +5,6 @@
  * Kubernetes ask. Loop thread. */
 #include "rpc/server.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum fv_health_state { FV_HEALTH_SERVING = 1, FV_HEALTH_NOT_SERVING = 2 } fv_health_state;
 
 typedef struct fv_health fv_health; /* opaque */
@@ -26,7 +22,4 @@ void fv_health_drain(fv_health *h);
 
 fv_rpc_service fv_health_service(fv_health *h);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

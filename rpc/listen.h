@@ -5,10 +5,6 @@
  * takes a missing port for one of its own, and says of the rest only that it failed. */
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* FV_EINVAL unless it is "HOST:PORT", "[HOST]:PORT" or "unix:PATH". */
 fv_status fv_rpc_listen_check(const char *address);
 
@@ -18,7 +14,4 @@ fv_status fv_rpc_target_check(const char *address);
 /* Tries the address again, to learn the reason, and records it. Always a failure. */
 fv_status fv_rpc_listen_error(const char *address);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -13,10 +13,6 @@
 #include "common/arena.h"
 #include "handoff/kv_packet.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Gives *out (grpc_byte_buffer_destroy). Strings must be UTF-8. */
 fv_status fv_rpc_pack(const ProtobufCMessage *m, grpc_byte_buffer **out);
 
@@ -50,7 +46,4 @@ void fv_rpc_slices_end(fv_rpc_slices *it);
  * their descriptors, which must not be recursive. */
 fv_status fv_pb_check(const ProtobufCMessageDescriptor *d, const uint8_t *p, size_t n);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

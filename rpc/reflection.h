@@ -6,10 +6,6 @@
  * thread. */
 #include "rpc/server.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_reflection fv_reflection; /* opaque */
 
 /* Lists the services that have a method in `services`, beside itself, and describes them from
@@ -21,7 +17,4 @@ void fv_reflection_close(fv_reflection *r); /* its server has stopped; NULL is f
 
 fv_rpc_service fv_reflection_service(fv_reflection *r);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -19,10 +19,6 @@
 #include "rpc/bridge.h"
 #include "rpc/call.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What goes in, what comes out. */
 typedef enum fv_rpc_kind {
     FV_RPC_UNARY = 0,     /* one message, one message */
@@ -99,7 +95,4 @@ void fv_rpc_server_leave(fv_rpc_server *s);
  * runs when the last is over and the server is freed. Once. */
 void fv_rpc_server_stop(fv_rpc_server *s, int32_t grace_ms, void (*done)(void *user), void *user);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -12,10 +12,6 @@
 
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define FV_RPC_RETRY_KEY "grpc-retry-pushback-ms"
 enum { FV_RPC_RETRY_MS = 250, FV_RPC_TEXT_MAX = 1024 };
 
@@ -39,7 +35,4 @@ typedef struct fv_rpc_end {
  * and returns its status. FV_OK records nothing. */
 fv_status fv_rpc_end_status(const fv_rpc_end *end, const char *who);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -12,10 +12,6 @@
 #include "auth/call_token.h"
 #include "rpc/call.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_callers fv_callers; /* opaque: what a worker checks its callers with */
 
 /* A caller that has proved who it is: the router, or another worker on its orders. */
@@ -41,7 +37,4 @@ fv_status fv_caller_of(fv_callers *x, const fv_rpc_call *call, fv_caller *out);
 /* Was the token made for this? FV_EAUTH: for something else. NULL: "". */
 fv_status fv_caller_asks(const fv_caller *who, const char *request_id, const char *address);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -30,10 +30,6 @@
 #include "common/options.h"
 #include "rpc/server.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Table rows; a program's own table begins with them. */
 /* clang-format off */
 #define FV_DAEMON_OPTIONS                                                                          \
@@ -152,7 +148,4 @@ typedef struct fv_daemon_program {
  * line was wrong (FV_EINVAL). */
 int fv_daemon_main(const fv_daemon_program *program, int argc, char **argv);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

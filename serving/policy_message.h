@@ -6,10 +6,6 @@
 #include "inference.pb-c.h"
 #include "policy/policy.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* NULL is `exact`. FV_EINVAL as in fv_policy_parse. */
 fv_status fv_policy_from_message(const Fovea__Inference__V1__Policy *m, fv_policy *out);
 
@@ -18,7 +14,4 @@ fv_status fv_policy_from_message(const Fovea__Inference__V1__Policy *m, fv_polic
 fv_status fv_policy_to_message(const fv_policy *p, fv_arena *arena,
                                Fovea__Inference__V1__Policy **out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

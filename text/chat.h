@@ -10,10 +10,6 @@
  * transformers against ours. */
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum fv_chat_template {
     FV_CHAT_VICUNA = 0, /* "USER: <image>\n{q} ASSISTANT:" with </s> after each answer */
     FV_CHAT_LLAVA_HF,   /* the template llava-hf ships: "USER: <image>\n{q} ASSISTANT:" */
@@ -65,7 +61,4 @@ fv_status fv_chat_render_at(fv_chat_template t, const fv_chat_turn *turns, int32
 fv_status fv_chat_continue(fv_chat_template t, const fv_chat_turn *turns, int32_t n,
                            const char *ended, char **text);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

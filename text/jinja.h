@@ -10,15 +10,8 @@
  * even where they would render the same. */
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Gives *out (free it): NUL-terminated, and equal for two programs only if both render the same.
  * FV_EDATA: a tag or a string has no end. */
 fv_status fv_jinja_spelling(const char *program, char **out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -10,10 +10,6 @@
 
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Parses n bytes that must be one JSON object. FV_EDATA says `where`, line and column.
  * Gives *out (json_decref it). U+0000 in strings is kept (json_string_length counts). */
 fv_status fv_json_object(const char *text, size_t n, const char *where, json_t **out);
@@ -28,7 +24,4 @@ fv_status fv_json_bool(const json_t *obj, const char *key, const char *where, bo
 /* *out borrows from obj. */
 fv_status fv_json_str(const json_t *obj, const char *key, const char *where, const char **out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -14,10 +14,6 @@
 
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_tokenizer fv_tokenizer; /* opaque */
 
 /* Parses the text of tokenizer.json; `where` names the file in errors. FV_EDATA: broken
@@ -96,7 +92,4 @@ fv_status fv_detokenizer_push(fv_detokenizer *d, int32_t id, const char **text, 
 /* The end of the stream: returns what was held back, as decode would. d can then be used again. */
 fv_status fv_detokenizer_flush(fv_detokenizer *d, const char **text, size_t *bytes);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

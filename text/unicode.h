@@ -12,10 +12,6 @@
 
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum fv_utf8 {
     FV_UTF8_OK = 0, /* a character */
     FV_UTF8_SHORT,  /* the text ends inside what may be a character */
@@ -44,7 +40,4 @@ typedef enum fv_uni_form { FV_UNI_NFC = 0, FV_UNI_NFD, FV_UNI_NFKC, FV_UNI_NFKD 
  * *bytes. */
 fv_status fv_uni_normalize(fv_uni_form form, const char *s, size_t n, char **out, size_t *bytes);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

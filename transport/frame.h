@@ -5,10 +5,6 @@
 #include "handoff/grant.h"
 #include "rpc/message.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Bytes of a message beside its data, at most: Push takes FV_FRAME_MAX + this. */
 enum { FV_RPC_FRAME_HEAD = 80 };
 
@@ -53,7 +49,4 @@ typedef struct fv_rpc_frame {
  * FV_FRAME_PIECES. */
 fv_status fv_rpc_frame_read(grpc_byte_buffer *message, fv_rpc_frame *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -28,10 +28,6 @@
 #include "rpc/bridge.h"
 #include "transport/peer_out.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_transport_grpc_options {
     fv_bridge *bridge;  /* borrowed */
     fv_jobs *jobs;      /* borrowed: the computing thread */
@@ -48,7 +44,4 @@ typedef struct fv_transport_grpc_options {
  * it has the bridge and the jobs may end. */
 fv_status fv_transport_grpc(const fv_transport_grpc_options *opt, fv_transport **out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -15,10 +15,6 @@
 #include "common/peer.h"
 #include "rpc/bridge.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_link_thread fv_link_thread; /* opaque */
 
 /* Memory to send (rank 0) or to receive into (rank 1). Embedded in its owner's structure. */
@@ -59,7 +55,4 @@ void fv_link_thread_begin(fv_link_thread *l, fv_link_thread_move *m); /* once it
 /* Ends it, without waiting for the other side. Nothing but `closed` is called any more. */
 void fv_link_thread_close(fv_link_thread *l);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

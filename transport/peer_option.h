@@ -5,10 +5,6 @@
 #include "common/options.h"
 #include "common/peer.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* clang-format off */
 #define FV_PEER_OPTIONS                                                                            \
     {"transport", "FOVEA_TRANSPORT", FV_OPTION_STRING, "NAME", "auto",                             \
@@ -33,7 +29,4 @@ typedef struct fv_peer_choice {
 fv_status fv_peer_choose(const fv_options *o, const char *device, const fv_peer_ops *ops,
                          fv_peer_choice *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

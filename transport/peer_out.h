@@ -21,10 +21,6 @@
 #include "rpc/client.h"
 #include "transport/link_thread.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_peers fv_peers;           /* opaque; all of a worker */
 typedef struct fv_peer_route fv_peer_route; /* opaque; to one other worker */
 
@@ -96,7 +92,4 @@ void fv_peer_route_send(fv_peer_route *w, fv_peer_turn *t);
 /* Its receiver wants it no more: sent as far as it must be; `over` comes, later. */
 void fv_peer_route_forget(fv_peer_route *w, fv_peer_turn *t);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -14,10 +14,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { FV_API_VERSION = 1 };
 
 /* FV_API_VERSION of the library: a caller compares it with the one it was written for. */
@@ -56,7 +52,4 @@ int32_t fv_api_item(int32_t split, int32_t task, uint64_t index, const int32_t *
  * `answer` is longer than any. */
 double fv_api_score(int32_t task, const char *answer, const char *said);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

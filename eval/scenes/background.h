@@ -7,10 +7,6 @@
  * without hue, and stripes. Value noise: random numbers on a lattice, blended smoothly. */
 #include "eval/scenes/render.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { FV_CLOUD_COARSE = 9, FV_CLOUD_FINE = 23 }; /* lattice cells along a side */
 
 /* The cell of a lattice that a pixel of a row is in, and how far through it, smoothed. */
@@ -37,7 +33,4 @@ void fv_background_init(fv_background *b, uint64_t look, int32_t side);
 /* Writes row `y` of the background: channel[3] of [side] floats, about 0 to 1. */
 void fv_background_row(const fv_background *b, int32_t y, float *const channel[3]);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

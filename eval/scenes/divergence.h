@@ -5,10 +5,6 @@
  * and next tokens under two policies. Pure functions: any thread. */
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Jensen-Shannon divergence of two distributions over n keys, in nats:
  *   JS(a, b) = 1/2 sum_j a_j ln(a_j / m_j) + 1/2 sum_j b_j ln(b_j / m_j),   m = (a + b) / 2
  * with 0 ln 0 = 0: 0 when they are equal, ln 2 when they share no key; symmetric. (Q Cache, the
@@ -31,7 +27,4 @@ double fv_alike_epsilon(const double *s, int32_t n_layer, int32_t n_lazy, int32_
  * 0 when they are equal; not symmetric. */
 double fv_kl_divergence(const float *a, const float *b, int32_t n);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -16,10 +16,6 @@
 #include "common/schedule.h"
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_fit_prompt {
     int32_t n;          /* image tokens; 0: it says nothing */
     const float *x, *y; /* [n_layer, n] */
@@ -44,7 +40,4 @@ typedef struct fv_fitted {
 fv_status fv_fit(const fv_fit_prompt *prompt, int32_t n, int32_t n_layer, const fv_fit_work *work,
                  int32_t target, fv_fitted *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

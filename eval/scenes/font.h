@@ -5,10 +5,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { FV_FONT_WIDTH = 5, FV_FONT_HEIGHT = 7 };
 
 /* Whether `digit` has ink in a column [0, ...) and line [0, FV_FONT_HEIGHT); columns from
@@ -25,7 +21,4 @@ static inline bool fv_font_dot(int32_t digit, int32_t column, int32_t line) {
     return column < FV_FONT_WIDTH && (dots[digit][line] >> (FV_FONT_WIDTH - 1 - column) & 1);
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif

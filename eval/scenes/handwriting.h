@@ -15,10 +15,6 @@
  * keeps most writers on one side: the first half is for training, the rest is held back. */
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
     FV_HANDWRITING_SIDE = 8,
     FV_HANDWRITING_INK_MAX = 16,
@@ -32,7 +28,4 @@ int32_t fv_handwriting_digit(int32_t sample);
 /* Its ink per pixel, 0 to FV_HANDWRITING_INK_MAX, from left to right, from the top down. */
 void fv_handwriting_ink(int32_t sample, uint8_t ink[FV_HANDWRITING_SIDE * FV_HANDWRITING_SIDE]);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -10,10 +10,6 @@
  * Pure functions: any thread. */
 #include "eval/scenes/scene.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { FV_PATCH_GRID_MAX = 64 };
 
 typedef enum fv_patch_kind {
@@ -38,7 +34,4 @@ typedef struct fv_patch {
  * 1 .. FV_PATCH_GRID_MAX. */
 fv_status fv_scene_patches(const fv_scene *scene, int32_t grid, fv_patch *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

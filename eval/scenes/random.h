@@ -8,10 +8,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_random {
     uint64_t s[4];
 } fv_random;
@@ -67,7 +63,4 @@ static inline bool fv_random_chance(fv_random *r, int32_t percent) {
     return fv_random_below(r, 100) < percent;
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -15,16 +15,9 @@
  * Pure functions: any thread. */
 #include "eval/scenes/scene.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { FV_RENDER_SIDE_MIN = 96, FV_RENDER_SIDE_MAX = 1024 };
 
 /* Paints `scene` into rgb [side, side, 3]. FV_EINVAL when `side` is out of range. */
 fv_status fv_render(const fv_scene *scene, int32_t side, uint8_t *rgb);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

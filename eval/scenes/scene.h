@@ -24,10 +24,6 @@
  * Pure functions: any thread. */
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
     FV_SCENE_UNIT = 16384,
     FV_SCENE_OBJECTS = 9,
@@ -139,7 +135,4 @@ uint64_t fv_scene_seed(const fv_scene_key *key);
 /* Draws the scene of `key`; knobs NULL are the default ones. FV_EINVAL as the checks above. */
 fv_status fv_scene_make(const fv_scene_key *key, const fv_scene_knobs *knobs, fv_scene *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -6,10 +6,6 @@
  * Pure functions: any thread. */
 #include "eval/scenes/tasks.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Brings an answer to the form in which answers are compared. Of the first line, what follows the
  * last " is ", " are " or ":", if anything; letters A-Z made small; every other byte that is no
  * letter or digit (of ASCII; bytes of other alphabets stay) a space; the words "a", "an", "the",
@@ -54,7 +50,4 @@ fv_interval fv_interval_wilson(double sum, int32_t n);
  * sum / n; the interval is cut to [-1, 1]. n = 0 gives 0 in [-1, 1]. */
 fv_interval fv_interval_paired(const double *a, const double *b, int32_t n);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

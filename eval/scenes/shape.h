@@ -12,10 +12,6 @@
 
 #include "eval/scenes/scene.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define FV_SHAPE_REACH 1.14f
 
 static inline float fv_shape_max(float a, float b) { return a > b ? a : b; }
@@ -44,7 +40,4 @@ static inline float fv_shape_distance(int32_t shape, float x, float y, float r) 
     }
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif

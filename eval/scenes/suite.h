@@ -10,10 +10,6 @@
  * Pure functions: any thread. */
 #include "eval/scenes/tasks.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { FV_SUITE_SEED_MAX = (1 << 20) - 1, FV_SUITE_ITEMS_MAX = 1 << 20 };
 
 typedef struct fv_suite {
@@ -37,7 +33,4 @@ fv_status fv_suite_item(const fv_suite *suite, int32_t item, fv_item *out);
  * a tokenizer of whole words, and more; who says more than that says it wrong. */
 int32_t fv_suite_max_tokens(fv_scene_task task);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

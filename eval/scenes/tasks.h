@@ -19,10 +19,6 @@
  * Pure functions: any thread. */
 #include "eval/scenes/scene.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
     FV_QUESTION_MAX = 160, /* bytes of a text, its NUL among them */
     FV_ANSWER_MAX = 1024,
@@ -83,7 +79,4 @@ fv_status fv_item_make(fv_split split, fv_scene_task task, uint64_t index,
  * turns are then undefined. */
 bool fv_task_ask(fv_scene_task task, const fv_scene *scene, uint64_t seed, fv_turn *turn);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

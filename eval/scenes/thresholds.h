@@ -15,10 +15,6 @@
 
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define FV_NOT_LOOKED (-2.0f)
 
 /* The layer after which an item is filtered: the first in which some cosine is below `cos`. */
@@ -39,7 +35,4 @@ fv_status fv_exit_cos(const float *least, int32_t n_item, int32_t n_layer, int32
  * when there are none. */
 fv_status fv_kept_map_l2(float *l2, size_t n, double share, double *least);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

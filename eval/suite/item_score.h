@@ -6,10 +6,6 @@
 
 #include "eval/scenes/suite.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Sizes and times are those of the first turn; bytes are of keys and values together. */
 typedef struct fv_item_score {
     int32_t policy, item; /* which, in the order in which they were given */
@@ -39,7 +35,4 @@ json_t *fv_item_score_json(const fv_item_score *m, const fv_suite *suite);
 fv_status fv_item_score_read(const json_t *json, const fv_suite *suite, int32_t n_policy,
                              const char *where, fv_item_score *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -8,14 +8,7 @@
 
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Writes the page of `results` (fv_results_json) to `path`. */
 fv_status fv_page_write(const char *path, const json_t *results);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

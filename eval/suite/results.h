@@ -9,10 +9,6 @@
 #include "eval/scenes/score.h"
 #include "eval/suite/results_log.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { FV_GROUPS_MAX = FV_N_TASK + 2 };
 
 typedef struct fv_group {
@@ -55,7 +51,4 @@ void fv_results_free(fv_results *r);
 /* As results.json has it (eval/README.md); NULL when memory runs out. */
 json_t *fv_results_json(const fv_results *r);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -12,10 +12,6 @@
 
 #include "eval/suite/item_score.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* What must be the same for an evaluation to go on. */
 typedef struct fv_results_log_head {
     fv_suite suite;
@@ -62,7 +58,4 @@ void fv_results_log_close(fv_results_log *s); /* {0} is fine */
 /* The head as JSON, for the results too; NULL when memory runs out. */
 json_t *fv_results_log_head_json(const fv_results_log_head *head);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -13,10 +13,6 @@
 
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Adds row [d] to gram [d, d], lower triangle. */
 void fv_gram_add(double *gram, int32_t d, const float *row);
 
@@ -27,7 +23,4 @@ fv_status fv_singular_values(double *gram, int32_t d, double *out, double *room)
 /* The fewest values [d] that hold `share` of the sum of squares of all; 0 when all are 0. */
 int32_t fv_spectrum_rank(const double *values, int32_t d, double share);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -5,10 +5,6 @@
  * (kernels/plugin.h), libfovea_cuda.so, which is loaded when it is asked for. */
 #include "kernels/ops.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* "cpu", "cuda", or "auto" (also NULL): CUDA where its plugin and a device are found, and else the
  * CPU, unless a device's number or a trace is asked for. FV_EINVAL: an unknown backend or ISA;
  * FV_EUNSUPPORTED: one that this machine lacks, or a plugin that does not fit; the sentence names
@@ -19,7 +15,4 @@ fv_status fv_backend_open(fv_backend *be, const char *name, const fv_backend_opt
  */
 void fv_plugin_set_dir(const char *dir);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

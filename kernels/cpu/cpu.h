@@ -4,13 +4,6 @@
 /* The CPU backend. Its table is complete and is the specification of every operation. */
 #include "kernels/ops.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 extern const fv_backend_ops fv_backend_cpu;
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -10,10 +10,6 @@
 
 #include "kernels/ops.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { FV_MAX_LAYERS = 256, FV_MAX_FEATURE_LAYERS = 8 };
 
 typedef enum fv_rope_type { FV_ROPE_DEFAULT = 0, FV_ROPE_LINEAR, FV_ROPE_LLAMA3 } fv_rope_type;
@@ -65,7 +61,4 @@ static inline int32_t fv_vision_feature_width(const fv_vision_config *v) {
     return v->d_model * v->n_feature_layer;
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif

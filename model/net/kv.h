@@ -25,10 +25,6 @@
 #include "common/status.h"
 #include "kernels/ops.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum fv_kv_segment { FV_SEG_VISUAL = 0, FV_SEG_TEXT, FV_N_SEG } fv_kv_segment;
 
 typedef struct fv_kv_shape {
@@ -227,7 +223,4 @@ size_t fv_kv_bytes_held(const fv_kv *kv);
  * it. Does nothing in builds without tests (FOVEA_TESTS). */
 void fv_kv_check(const fv_kv *kv, int32_t layer);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

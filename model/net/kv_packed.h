@@ -22,10 +22,6 @@
 #include "model/net/kv.h"
 #include "model/net/rope.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Which rows, in what order, and what shape their parts have: all but the bytes. */
 typedef struct fv_kv_packed_form {
     fv_packed_shape part[2]; /* [FV_PACKED_K], [FV_PACKED_V]; both of n rows and one form */
@@ -145,7 +141,4 @@ size_t fv_kv_packed_cost(const fv_kv *kv, const fv_kv_packed_form *form, bool al
 /* Bytes of a layer's own parts. */
 size_t fv_kv_packed_bytes(const fv_kv *kv, int32_t layer, fv_kv_segment seg);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

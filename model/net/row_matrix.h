@@ -12,10 +12,6 @@
 #include "kernels/matrices.h"
 #include "model/net/kv_packed.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Rows of one segment of a layer, keys or values. */
 typedef struct fv_row_set {
     int32_t layer;
@@ -37,7 +33,4 @@ fv_status fv_rows_turn(fv_matrices *in, const fv_rope *rope, const int32_t *anch
 fv_status fv_rows_rebuild(fv_matrices *in, const fv_packed_part *part, const int32_t *row,
                           fv_tensor m);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -11,10 +11,6 @@
 #include "model/config.h"
 #include "model/name_mapping.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_synth_options {
     const char *dir; /* made when it is not there */
     const char
@@ -41,7 +37,4 @@ typedef struct fv_synth_report {
  * directory that is not empty; errors of fv_config_parse for what the config cannot be. */
 fv_status fv_synth_write(const fv_synth_options *opt, fv_synth_report *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -7,10 +7,6 @@
 #include "common/accum.h"
 #include "policy/policy.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Keys of the prompt's text tokens as factors, values as they are: in every layer whose keys they
  * make `gain` times smaller. */
 typedef struct fv_text_keys {
@@ -52,7 +48,4 @@ fv_accum_rule fv_decode_accum(const fv_method_info *evict, const fv_params *para
                                           const FV_PARAMS(stage, name) * p, int32_t n_prompt);
 #include "policy/methods.def"
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -10,10 +10,6 @@
 #include "common/token_span.h"
 #include "policy/plan/decode.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { FV_PLAN_MAX_LAYERS = 256, FV_PLAN_NOTE_MAX = 256, FV_PLAN_MAX_MAPPED = 8 };
 
 /* Thresholds of prune=visipruner (prefill-worker/prune/visipruner.c). */
@@ -255,7 +251,4 @@ static inline int32_t fv_plan_pair(const fv_plan *plan, int32_t l) {
 /* Layers whose text keys are another layer's, at least. */
 int32_t fv_plan_reused_text(const fv_plan *plan);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

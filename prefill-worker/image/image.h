@@ -14,10 +14,6 @@
 #include "common/image_size.h"
 #include "model/config.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_image {
     uint8_t *rgb; /* [h, w, 3], owned */
     int32_t w, h;
@@ -48,7 +44,4 @@ typedef struct fv_image_span {
 } fv_image_span;
 fv_status fv_image_seen(const fv_image_config *cfg, int32_t w, int32_t h, fv_image_span *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

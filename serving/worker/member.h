@@ -18,10 +18,6 @@
 #include "rpc/client.h"
 #include "serving/caller.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_membership fv_membership; /* opaque */
 
 typedef struct fv_membership_options {
@@ -67,7 +63,4 @@ void fv_membership_set_health(fv_membership *m, bool healthy);
  * loop thread), and the bridge may be closed then. NULL is fine: `closed` runs at once. */
 void fv_membership_close(fv_membership *m, void (*closed)(void *user), void *user);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

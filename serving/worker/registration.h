@@ -18,10 +18,6 @@
 #include "serving/daemon.h"
 #include "serving/worker/routers.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Table rows of a program that has one. */
 /* clang-format off */
 #define FV_REGISTRATION_OPTIONS                                                                    \
@@ -79,7 +75,4 @@ void fv_registration_leave(fv_registration *p, void (*left)(void *user));
 /* What the program returns when all is closed: why it gave up, or FV_OK. */
 fv_status fv_registration_verdict(const fv_registration *p);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -18,10 +18,6 @@
  * routers. Loop thread. */
 #include "serving/worker/member.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct fv_routers_options {
     const char *names;            /* "HOST:PORT[,HOST:PORT...]"; copied */
     fv_membership_options member; /* of each; `router` and `known` are filled in here */
@@ -45,7 +41,4 @@ void fv_routers_set_health(fv_routers *r, bool healthy);
  * `closed` runs at once. */
 void fv_routers_close(fv_routers *r, void (*closed)(void *user), void *user);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -1,5 +1,5 @@
 # The build compiles each header alone, with the view of its own layer, and all of a layer as C++: a header
-# includes what it uses, and C++ can use it. A header that x.c includes ahead of anything else is compiled
+# includes what it uses, and is valid C++. A header that x.c includes ahead of anything else is compiled
 # with that. C only are headers of one CPU path, which need its instructions, and what stays inside a
 # folder (internal.h, x_internal.h).
 set(alone ${CMAKE_BINARY_DIR}/headers)

@@ -12,10 +12,6 @@
 
 #include "common/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
     FV_JINJA_PROGRAM_BYTES = 1 << 20, /* of a program */
     FV_JINJA_RUN_BYTES = 64 << 20,    /* of what a run keeps: values, text, scopes */
@@ -55,7 +51,4 @@ fv_status fv_jinja_run(const fv_jinja *p, const json_t *vars, const char *user, 
                        fv_jinja_text *out);
 void fv_jinja_text_free(fv_jinja_text *t);
 
-#ifdef __cplusplus
-}
-#endif
 #endif
