@@ -58,12 +58,7 @@ static fv_status put_device(const evidence *e, const char *name, const fv_buf *b
                             int64_t cols) {
     float *host = malloc(buf->bytes + 1);
     if (!host) return FV_FAIL(FV_ENOMEM, "out of memory for %s", name);
-    fv_event done = {0};
-    fv_device *dev = buf->device;
-    fv_status st = dev->ops->copy_async(dev, host, buf->data, buf->bytes);
-    if (st == FV_OK) st = dev->ops->event_record(dev, &done);
-    if (st == FV_OK) st = dev->ops->event_wait(dev, &done);
-    dev->ops->event_free(dev, &done);
+    fv_status st = fv_device_copy(buf->device, host, buf->data, buf->bytes);
     if (st == FV_OK) st = put(e, name, FV_NPY_F32, (int64_t[]){rows, cols}, 2, host);
     free(host);
     return st;

@@ -214,10 +214,26 @@ static int64_t deadline_ms(const fv_request *r) {
     return FV_DEADLINE_SLACK_MS + (ms > 0 ? (int64_t)ms : 0);
 }
 
+/* A call of a worker on the client's behalf. The token is NULL where the message has a secret. */
+static fv_status open_call(fv_attempt *a, const fv_registered_worker *w, const char *method,
+                           const char *token, const fv_rpc_events *events,
+                           const ProtobufCMessage *message, fv_rpc_call **out) {
+    fv_rpc_metadata metadata = {FV_CALL_TOKEN_KEY, token};
+    fv_rpc_call_options opt = {.path = method,
+                               .metadata = &metadata,
+                               .n_metadata = token != NULL,
+                               .events = events,
+                               .user = a,
+                               .deadline_ms = deadline_ms(a->req),
+                               .request = message,
+                               .half_close = true,
+                               .parent = a->req->client};
+    return fv_rpc_call_open(w->channel, &opt, out);
+}
+
 static fv_status start_decode(fv_attempt *a) {
     static const char method[] = "/fovea.handoff.v1.Decode/Decode";
     char token[FV_CALL_TOKEN_MAX];
-    fv_rpc_metadata metadata = {FV_CALL_TOKEN_KEY, token};
     fv_request *r = a->req;
     Fovea__Handoff__V1__DecodeRequest m = FOVEA__HANDOFF__V1__DECODE_REQUEST__INIT;
     m.request_id = r->fleet_id;
@@ -242,16 +258,8 @@ static fv_status start_decode(fv_attempt *a) {
     if (!a->ticket)
         FV_TRY(fv_registry_token(a->relay->opt.members, a->d.worker, method, r->fleet_id, "",
                                  FV_CALL_VALID_MS, token));
-    fv_rpc_call_options opt = {.path = method,
-                               .metadata = &metadata,
-                               .n_metadata = !a->ticket,
-                               .events = &decode_events,
-                               .user = a,
-                               .deadline_ms = deadline_ms(r),
-                               .request = &m.base,
-                               .half_close = true,
-                               .parent = r->client};
-    return fv_rpc_call_open(a->d.worker->channel, &opt, &a->decode);
+    return open_call(a, a->d.worker, method, a->ticket ? NULL : token, &decode_events, &m.base,
+                     &a->decode);
 }
 
 /* ---- prefill ---------------------------------------------------------------------------- */
@@ -381,7 +389,6 @@ static fv_status make_tokens(fv_attempt *a, char open[FV_CALL_TOKEN_MAX],
 static fv_status start_prefill(fv_attempt *a) {
     static const char method[] = "/fovea.handoff.v1.Prefill/Prefill";
     char token[FV_CALL_TOKEN_MAX], open[FV_CALL_TOKEN_MAX], pair[FV_CALL_TOKEN_MAX];
-    fv_rpc_metadata metadata = {FV_CALL_TOKEN_KEY, token};
     fv_request *r = a->req;
     Fovea__Handoff__V1__PrefillRequest m = FOVEA__HANDOFF__V1__PREFILL_REQUEST__INIT;
     fv_request_message checked = *r->msg;
@@ -397,16 +404,7 @@ static fv_status start_prefill(fv_attempt *a) {
     m.pair_token = pair;
     FV_TRY(fv_registry_token(a->relay->opt.members, a->p.worker, method, r->fleet_id,
                              m.decode_address, FV_CALL_VALID_MS, token));
-    fv_rpc_call_options opt = {.path = method,
-                               .metadata = &metadata,
-                               .n_metadata = 1,
-                               .events = &prefill_events,
-                               .user = a,
-                               .deadline_ms = deadline_ms(r),
-                               .request = &m.base,
-                               .half_close = true,
-                               .parent = r->client};
-    return fv_rpc_call_open(a->p.worker->channel, &opt, &a->prefill);
+    return open_call(a, a->p.worker, method, token, &prefill_events, &m.base, &a->prefill);
 }
 
 /* ---- from outside ----------------------------------------------------------------------- */

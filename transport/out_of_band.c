@@ -45,15 +45,9 @@ fv_status fv_oob_frame_new(fv_oob_set *s, const fv_ticket *ticket, uint64_t seq,
 }
 
 static fv_status bring_home(fv_oob_frame *f) {
-    fv_device *dev = f->buf.device;
-    fv_event there = {0};
     f->bytes = malloc(f->buf.bytes);
     if (!f->bytes) return FV_FAIL(FV_ENOMEM, "out of memory for a frame");
-    FV_TRY(dev->ops->copy_async(dev, f->bytes, f->buf.data, f->buf.bytes));
-    fv_status st = dev->ops->event_record(dev, &there);
-    if (st == FV_OK) st = dev->ops->event_wait(dev, &there);
-    dev->ops->event_free(dev, &there);
-    return st;
+    return fv_device_copy(f->buf.device, f->bytes, f->buf.data, f->buf.bytes);
 }
 
 static void run_home(fv_job *job) {

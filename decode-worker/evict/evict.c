@@ -7,11 +7,6 @@
 #include "model/net/kv_packed.h"
 #include "policy/stage_rows.h"
 
-#undef EVICT
-#define EVICT(name) extern const fv_evict_method fv_evict_##name;
-#define FV_METHOD(stage, name, source, summary) stage(name)
-#include "policy/methods.def"
-
 static const fv_evict_method *const methods[] = {
 #undef EVICT
 #define EVICT(name) [FV_METHOD_EVICT_##name] = &fv_evict_##name,

@@ -10,5 +10,4 @@ static fv_status step(const fv_evict *e, fv_kv *kv, int32_t t) {
     return fv_accum_let_go(kv, &e->accum, e->answers);
 }
 
-extern const fv_evict_method fv_evict_tova;
 const fv_evict_method fv_evict_tova = {.step = step};

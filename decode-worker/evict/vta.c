@@ -15,5 +15,4 @@ static fv_status step(const fv_evict *e, fv_kv *kv, int32_t t) {
     return fv_anneal(kv, fv_vta_share(p, t), p->order_ema ? FV_ANNEAL_IMPORTANCE : FV_ANNEAL_RANK);
 }
 
-extern const fv_evict_method fv_evict_vta;
 const fv_evict_method fv_evict_vta = {.step = step};

@@ -675,23 +675,15 @@ void fv_import_close(fv_import *l) {
 }
 
 /* Copies may still be under way when they were issued; the frame may go when they are done. */
-static fv_status wait_for_copies(fv_device *dev) {
-    fv_event done = {0};
-    fv_status st = dev->ops->event_record(dev, &done);
-    if (st == FV_OK) st = dev->ops->event_wait(dev, &done);
-    dev->ops->event_free(dev, &done);
-    return st;
-}
-
 fv_status fv_import_read(fv_import *l, const fv_piece *piece, int32_t n) {
     for (int32_t i = 0; i < n; i++)
         FV_TRY(fv_packet_read(&l->reader, piece[i].data, piece[i].bytes));
-    return wait_for_copies(fv_kv_get_device(l->got.kv));
+    return fv_device_wait(fv_kv_get_device(l->got.kv));
 }
 
 fv_status fv_import_read_oob(fv_import *l, const void *bytes, size_t n, uint32_t crc) {
     FV_TRY(fv_packet_read_oob(&l->reader, bytes, n, crc));
-    return wait_for_copies(fv_kv_get_device(l->got.kv));
+    return fv_device_wait(fv_kv_get_device(l->got.kv));
 }
 
 fv_status fv_import_finish(fv_import *l) {

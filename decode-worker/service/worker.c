@@ -256,31 +256,32 @@ void fv_decode_worker_services(fv_decode_worker *w, fv_rpc_service out[FV_DECODE
     out[1] = fv_decode_service(w);
 }
 
-fv_decode_load fv_decode_worker_load(const fv_decode_worker *w) {
+Fovea__Inference__V1__Load fv_decode_worker_load(const fv_decode_worker *w) {
     fv_receiver_counters handoffs = fv_decode_worker_handoffs(w);
     uint64_t oob = handoffs.bytes_oob;
     uint64_t bytes = handoffs.bytes > oob ? handoffs.bytes : oob; /* not of one moment */
-    return (fv_decode_load){.n_running = atomic_load(&w->load.n_running),
-                            .n_queued =
-                                atomic_load(&w->load.n_queued) + (uint32_t)fv_jobs_waiting(w->jobs),
-                            .bytes_capacity = w->opt.kv_bytes,
-                            .bytes_granted = atomic_load(&w->load.bytes_granted),
-                            .bytes_held = atomic_load(&w->load.bytes_held),
-                            .bytes_waiting = atomic_load(&w->load.bytes_waiting),
-                            .n_waiting = atomic_load(&w->load.n_waiting),
-                            .bytes_kept = atomic_load(&w->load.bytes_kept),
-                            .n_kept = atomic_load(&w->load.n_kept),
-                            .bytes_grpc = bytes - oob,
-                            .bytes_nccl = oob,
-                            .n_fallback = atomic_load(&w->n_fallback),
-                            .n_pairs = w->pairs.n_now,
-                            .n_pairs_failed = w->pairs.n_failed,
-                            .n_done = atomic_load(&w->load.n_done),
-                            .n_failed = atomic_load(&w->load.n_failed),
-                            .tokens_out = atomic_load(&w->load.tokens_out),
-                            .entries_evicted = atomic_load(&w->load.entries_evicted),
-                            .tokens_recompressed = atomic_load(&w->load.tokens_recompressed),
-                            .seconds_busy = fv_jobs_busy_s(w->jobs)};
+    Fovea__Inference__V1__Load load = FOVEA__INFERENCE__V1__LOAD__INIT;
+    load.n_running = atomic_load(&w->load.n_running);
+    load.n_queued = atomic_load(&w->load.n_queued) + (uint32_t)fv_jobs_waiting(w->jobs);
+    load.bytes_capacity = w->opt.kv_bytes;
+    load.bytes_granted = atomic_load(&w->load.bytes_granted);
+    load.bytes_held = atomic_load(&w->load.bytes_held);
+    load.bytes_waiting = atomic_load(&w->load.bytes_waiting);
+    load.n_waiting = atomic_load(&w->load.n_waiting);
+    load.bytes_kept = atomic_load(&w->load.bytes_kept);
+    load.n_kept = atomic_load(&w->load.n_kept);
+    load.bytes_grpc = bytes - oob;
+    load.bytes_nccl = oob;
+    load.n_fallback = atomic_load(&w->n_fallback);
+    load.n_pairs = w->pairs.n_now;
+    load.n_pairs_failed = w->pairs.n_failed;
+    load.n_done = atomic_load(&w->load.n_done);
+    load.n_failed = atomic_load(&w->load.n_failed);
+    load.tokens_out = atomic_load(&w->load.tokens_out);
+    load.entries_evicted = atomic_load(&w->load.entries_evicted);
+    load.tokens_recompressed = atomic_load(&w->load.tokens_recompressed);
+    load.seconds_busy = fv_jobs_busy_s(w->jobs);
+    return load;
 }
 
 fv_pulse *fv_decode_worker_pulse(const fv_decode_worker *w) { return w->pulse; }

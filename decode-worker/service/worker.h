@@ -25,6 +25,7 @@
 #include "common/liveness.h"
 #include "common/pulse.h"
 #include "decode-worker/receive/receive.h"
+#include "inference.pb-c.h"
 #include "model/engine.h"
 #include "rpc/server.h"
 #include "serving/caller.h"
@@ -63,22 +64,8 @@ fv_status fv_decode_worker_open(fv_bridge *bridge, const fv_decode_options *opt,
 enum { FV_DECODE_SERVICES = 2 };
 void fv_decode_worker_services(fv_decode_worker *w, fv_rpc_service out[FV_DECODE_SERVICES]);
 
-/* What fovea.inference.v1.Load says. */
-typedef struct fv_decode_load {
-    uint32_t n_running, n_queued;
-    uint64_t bytes_capacity; /* 0: no limit was set */
-    uint64_t bytes_granted, bytes_held;
-    uint64_t bytes_waiting; /* that waiting Opens ask for */
-    uint32_t n_waiting;     /* those; part of n_queued */
-    uint64_t bytes_kept;    /* of those held, by conversations that wait to go on */
-    uint32_t n_kept;
-    uint64_t bytes_grpc, bytes_nccl, n_fallback; /* of hand-offs; from device to device; not so */
-    uint32_t n_pairs;
-    uint64_t n_pairs_failed;
-    uint64_t n_done, n_failed, tokens_out, entries_evicted, tokens_recompressed;
-    double seconds_busy;
-} fv_decode_load;
-fv_decode_load fv_decode_worker_load(const fv_decode_worker *w);
+/* What it is doing now. */
+Fovea__Inference__V1__Load fv_decode_worker_load(const fv_decode_worker *w);
 
 /* What has become of hand-offs so far; what was refused, by reason (handoff/refusal.h). */
 fv_receiver_counters fv_decode_worker_handoffs(const fv_decode_worker *w);

@@ -9,11 +9,6 @@
 
 #include "policy/stage_rows.h"
 
-#undef CONDENSE
-#define CONDENSE(name) extern const fv_condense_method fv_condense_##name;
-#define FV_METHOD(stage, name, source, summary) stage(name)
-#include "policy/methods.def"
-
 static const fv_condense_method *const methods[] = {
 #undef CONDENSE
 #define CONDENSE(name) [FV_METHOD_CONDENSE_##name] = &fv_condense_##name,
@@ -76,16 +71,6 @@ typedef struct seen {
     float *feature;       /* [n, n_row, width] */
 } seen;
 
-/* Between host and device, when what was issued before is done. */
-static fv_status copy(fv_device *dev, void *to, const void *from, size_t bytes) {
-    fv_event done = {0};
-    fv_status st = dev->ops->copy_async(dev, to, from, bytes);
-    if (st == FV_OK) st = dev->ops->event_record(dev, &done);
-    if (st == FV_OK) st = dev->ops->event_wait(dev, &done);
-    dev->ops->event_free(dev, &done);
-    return st;
-}
-
 static fv_status look(fv_vision *v, const fv_vision_config *cfg, const fv_condense_method *method,
                       const float *pixels, int32_t n, fv_device *dev, fv_arena *arena, seen *s) {
     int32_t side = cfg->image / cfg->patch, width = fv_vision_feature_width(cfg);
@@ -104,7 +89,7 @@ static fv_status look(fv_vision *v, const fv_vision_config *cfg, const fv_conden
     fv_vision_out to = {.features = fv_tensor_of(features.data, FV_F32, (int32_t)rows, width),
                         .capture = &s->capture};
     fv_status st = fv_vision_encode(v, pixels, n, &to);
-    if (st == FV_OK) st = copy(dev, s->feature, features.data, bytes);
+    if (st == FV_OK) st = fv_device_copy(dev, s->feature, features.data, bytes);
     fv_buf_free(&features);
     return st;
 }
@@ -158,7 +143,7 @@ static fv_status project(fv_vision *v, const float *feature, int32_t n, int32_t 
     size_t bytes = (size_t)n * (size_t)width * sizeof *feature;
     if (n == 0) return FV_OK;
     FV_TRY(fv_buf_alloc(dev, bytes, FV_BUF_DEVICE, &features));
-    fv_status st = copy(dev, features.data, feature, bytes);
+    fv_status st = fv_device_copy(dev, features.data, feature, bytes);
     if (st == FV_OK)
         st = fv_vision_project(v, fv_tensor_of(features.data, FV_F32, n, width), embeds);
     fv_buf_free(&features);

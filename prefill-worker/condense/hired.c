@@ -15,5 +15,4 @@ static fv_status run(const fv_condense_context *ctx, fv_condensed *out) {
     return fv_condense_take(ctx, source, keep, out);
 }
 
-extern const fv_condense_method fv_condense_hired;
 const fv_condense_method fv_condense_hired = {.run = run};

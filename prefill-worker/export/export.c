@@ -160,61 +160,63 @@ static fv_status start(fv_export *s) {
     return send_prompt(s);
 }
 
+static fv_section rows_section(uint32_t type, int32_t layer, fv_kv_segment seg, int32_t head0,
+                               int32_t head1) {
+    return (fv_section){.type = type,
+                        .critical = true,
+                        .layer0 = (uint16_t)layer,
+                        .layer1 = (uint16_t)(layer + 1),
+                        .part0 = (uint16_t)head0,
+                        .part1 = (uint16_t)head1,
+                        .segment = (uint8_t)seg};
+}
+
+/* Numbers of one layer, as many as `dims` say. */
+static fv_status send_numbers(fv_export *s, uint32_t type, int32_t layer, const uint32_t dims[3],
+                              const uint32_t *x) {
+    fv_section section = rows_section(type, layer, FV_SEG_VISUAL, 0, 0);
+    size_t bytes = sizeof *x;
+    section.dtype = FV_WIRE_I32;
+    for (int i = 0; i < 3 && dims[i]; i++) bytes *= section.dims[i] = dims[i];
+    return fv_packet_write(&s->writer, section, &(fv_piece){x, bytes}, 1);
+}
+
+static fv_status numbers_for(fv_export *s, int32_t n, uint32_t **x) {
+    void *bytes;
+    FV_TRY(fv_packet_alloc(&s->writer, (size_t)n * sizeof **x, &bytes));
+    *x = bytes;
+    return FV_OK;
+}
+
 /* A ranked layer says so, and what its heads had when they were ranked. */
 static fv_status send_rank(fv_export *s, int32_t l) {
-    size_t n = (size_t)s->shape->n_kv;
-    bool ranked = false;
-    for (int32_t g = 0; g < s->shape->n_kv; g++) ranked |= fv_kv_ranked(s->req.kv, l, g) > 0;
-    if (!ranked) return FV_OK;
-    void *bytes;
-    FV_TRY(fv_packet_alloc(&s->writer, n * 4, &bytes));
-    uint8_t *at = bytes;
-    for (int32_t g = 0; g < s->shape->n_kv; g++)
-        fv_put_u32(&at, (uint32_t)fv_kv_ranked(s->req.kv, l, g));
-    fv_section section = {.type = FV_SECTION_RANK,
-                          .critical = true,
-                          .layer0 = (uint16_t)l,
-                          .layer1 = (uint16_t)(l + 1),
-                          .dtype = FV_WIRE_I32,
-                          .dims = {(uint32_t)n}};
-    return fv_packet_write(&s->writer, section, &(fv_piece){bytes, n * 4}, 1);
+    int32_t n_kv = s->shape->n_kv, ranked = 0;
+    uint32_t *x;
+    for (int32_t g = 0; g < n_kv; g++) ranked += fv_kv_ranked(s->req.kv, l, g);
+    if (ranked == 0) return FV_OK;
+    FV_TRY(numbers_for(s, n_kv, &x));
+    for (int32_t g = 0; g < n_kv; g++) x[g] = (uint32_t)fv_kv_ranked(s->req.kv, l, g);
+    return send_numbers(s, FV_SECTION_RANK, l, (uint32_t[3]){(uint32_t)n_kv}, x);
 }
 
 /* Masked tokens are sent with the others; their number goes ahead of them. */
 static fv_status send_mask(fv_export *s, int32_t l) {
-    uint32_t n = (uint32_t)fv_kv_masked(s->req.kv, l);
-    void *bytes;
+    int32_t n = fv_kv_masked(s->req.kv, l);
+    uint32_t *x;
     if (n == 0) return FV_OK;
-    FV_TRY(fv_packet_alloc(&s->writer, 4, &bytes));
-    uint8_t *at = bytes;
-    fv_put_u32(&at, n);
-    fv_section section = {.type = FV_SECTION_MASK,
-                          .critical = true,
-                          .layer0 = (uint16_t)l,
-                          .layer1 = (uint16_t)(l + 1),
-                          .dtype = FV_WIRE_I32,
-                          .dims = {1}};
-    return fv_packet_write(&s->writer, section, &(fv_piece){bytes, 4}, 1);
+    FV_TRY(numbers_for(s, 1, &x));
+    *x = (uint32_t)n;
+    return send_numbers(s, FV_SECTION_MASK, l, (uint32_t[3]){1}, x);
 }
 
 /* The lengths of one layer, so that a stream's bytes do not depend on how layers were grouped. */
 static fv_status send_rows(fv_export *s, int32_t l) {
-    size_t n = (size_t)s->shape->n_kv * FV_N_SEG;
-    void *bytes;
-    FV_TRY(fv_packet_alloc(&s->writer, n * 4, &bytes));
-    uint8_t *at = bytes;
-    for (int32_t g = 0; g < s->shape->n_kv; g++)
-        for (int seg = 0; seg < FV_N_SEG; seg++)
-            fv_put_u32(&at, (uint32_t)fv_kv_held(s->req.kv, l, g, (fv_kv_segment)seg));
-    fv_section section = {
-        .type = FV_SECTION_ROWS,
-        .critical = true,
-        .layer0 = (uint16_t)l,
-        .layer1 = (uint16_t)(l + 1),
-        .dtype = FV_WIRE_I32,
-        .dims = {1, (uint32_t)s->shape->n_kv, FV_N_SEG},
-    };
-    return fv_packet_write(&s->writer, section, &(fv_piece){bytes, n * 4}, 1);
+    int32_t n_kv = s->shape->n_kv;
+    uint32_t *x;
+    FV_TRY(numbers_for(s, n_kv * FV_N_SEG, &x));
+    for (int32_t i = 0; i < n_kv * FV_N_SEG; i++)
+        x[i] = (uint32_t)fv_kv_held(s->req.kv, l, i / FV_N_SEG, (fv_kv_segment)(i % FV_N_SEG));
+    return send_numbers(s, FV_SECTION_ROWS, l, (uint32_t[3]){1, (uint32_t)n_kv, FV_N_SEG}, x);
 }
 
 static fv_status pieces_for(fv_export *s, int32_t n) {
@@ -225,17 +227,6 @@ static fv_status pieces_for(fv_export *s, int32_t n) {
     s->piece = piece;
     s->cap_piece = cap;
     return FV_OK;
-}
-
-static fv_section rows_section(uint32_t type, int32_t layer, fv_kv_segment seg, int32_t head0,
-                               int32_t head1) {
-    return (fv_section){.type = type,
-                        .critical = true,
-                        .layer0 = (uint16_t)layer,
-                        .layer1 = (uint16_t)(layer + 1),
-                        .part0 = (uint16_t)head0,
-                        .part1 = (uint16_t)head1,
-                        .segment = (uint8_t)seg};
 }
 
 /* One list when all heads hold the same positions, which they do until a method selects rows per
@@ -410,12 +401,10 @@ static fv_wire_packed describe(const fv_kv_packed *p) {
 }
 
 static fv_section packed_section(uint32_t type, int32_t layer, const fv_kv_packed *p) {
-    return (fv_section){.type = type,
-                        .critical = true,
-                        .layer0 = (uint16_t)layer,
-                        .layer1 = (uint16_t)(layer + 1),
-                        .segment = (uint8_t)p->seg,
-                        .dims = {(uint32_t)p->rows.n, (uint32_t)p->rows.n_anchor}};
+    fv_section section = rows_section(type, layer, p->seg, 0, 0);
+    section.dims[0] = (uint32_t)p->rows.n;
+    section.dims[1] = (uint32_t)p->rows.n_anchor;
+    return section;
 }
 
 static fv_status send_factor(fv_export *s, int32_t layer, const fv_kv_packed *p, int kind) {

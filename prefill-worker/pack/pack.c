@@ -9,11 +9,6 @@
 #include "common/clock.h"
 #include "policy/stage_rows.h"
 
-#undef PACK
-#define PACK(name) extern const fv_pack_method fv_pack_##name;
-#define FV_METHOD(stage, name, source, summary) stage(name)
-#include "policy/methods.def"
-
 static const fv_pack_method *const methods[] = {
 #undef PACK
 #define PACK(name) [FV_METHOD_PACK_##name] = &fv_pack_##name,

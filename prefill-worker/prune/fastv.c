@@ -10,5 +10,4 @@
  */
 #include "prefill-worker/prune/prune.h"
 
-extern const fv_prune_method fv_prune_fastv;
 const fv_prune_method fv_prune_fastv = {.keep = fv_prune_by_attention};

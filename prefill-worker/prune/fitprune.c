@@ -26,5 +26,4 @@ static fv_status keep(const fv_prune_context *ctx, fv_prune_state *state, int32_
     return st;
 }
 
-extern const fv_prune_method fv_prune_fitprune;
 const fv_prune_method fv_prune_fitprune = {.keep = keep};

@@ -47,5 +47,4 @@ static fv_status keep(const fv_prune_context *ctx, fv_prune_state *state, int32_
     return st;
 }
 
-extern const fv_prune_method fv_prune_grid;
 const fv_prune_method fv_prune_grid = {.keep = keep};

@@ -6,11 +6,6 @@
 
 #include "policy/stage_rows.h"
 
-#undef PRUNE
-#define PRUNE(name) extern const fv_prune_method fv_prune_##name;
-#define FV_METHOD(stage, name, source, summary) stage(name)
-#include "policy/methods.def"
-
 static const fv_prune_method *const methods[] = {
 #undef PRUNE
 #define PRUNE(name) [FV_METHOD_PRUNE_##name] = &fv_prune_##name,

@@ -4,5 +4,4 @@
  * the one before. Tokens of all images are ranked together. */
 #include "prefill-worker/prune/prune.h"
 
-extern const fv_prune_method fv_prune_pvtp;
 const fv_prune_method fv_prune_pvtp = {.keep = fv_prune_by_attention};

@@ -11,5 +11,4 @@ static fv_status keep(const fv_prune_context *ctx, fv_prune_state *state, int32_
     return FV_OK;
 }
 
-extern const fv_prune_method fv_prune_random;
 const fv_prune_method fv_prune_random = {.keep = keep};

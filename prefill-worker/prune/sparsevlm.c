@@ -104,5 +104,4 @@ static fv_status merge(const fv_prune_context *ctx, const int32_t *kept, int32_t
     return st;
 }
 
-extern const fv_prune_method fv_prune_sparsevlm;
 const fv_prune_method fv_prune_sparsevlm = {.keep = keep, .merge = merge};

@@ -78,5 +78,4 @@ static fv_status keep(const fv_prune_context *ctx, fv_prune_state *s, int32_t *k
     return FV_OK;
 }
 
-extern const fv_prune_method fv_prune_visipruner;
 const fv_prune_method fv_prune_visipruner = {.keep = keep};

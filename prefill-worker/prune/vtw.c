@@ -10,5 +10,4 @@ static fv_status keep(const fv_prune_context *ctx, fv_prune_state *state, int32_
     return FV_OK;
 }
 
-extern const fv_prune_method fv_prune_vtw;
 const fv_prune_method fv_prune_vtw = {.keep = keep};

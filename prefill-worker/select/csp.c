@@ -77,5 +77,4 @@ static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *co
     return FV_OK;
 }
 
-extern const fv_select_method fv_select_csp;
 const fv_select_method fv_select_csp = {.keep = keep};

@@ -9,5 +9,4 @@ static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *co
     return fv_select_hitters(ctx, ctx->params->select_h2o.normalise_seen, arena, kept, n_kept);
 }
 
-extern const fv_select_method fv_select_h2o;
 const fv_select_method fv_select_h2o = {.keep = keep};

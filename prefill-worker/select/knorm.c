@@ -39,5 +39,4 @@ static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *co
     return fv_select_heavy(ctx, &rows, score, arena, kept, n_kept);
 }
 
-extern const fv_select_method fv_select_knorm;
 const fv_select_method fv_select_knorm = {.keep = keep};

@@ -202,5 +202,4 @@ static fv_status merge(const fv_select_kept *k, fv_arena *arena) {
     return FV_OK;
 }
 
-extern const fv_select_method fv_select_lookm;
 const fv_select_method fv_select_lookm = {.keep = keep, .merge = merge};

@@ -22,5 +22,4 @@ static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *co
     return fv_select_heavy(ctx, &rows, score, arena, kept, n_kept);
 }
 
-extern const fv_select_method fv_select_random;
 const fv_select_method fv_select_random = {.keep = keep};

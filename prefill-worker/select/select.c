@@ -8,11 +8,6 @@
 #include "policy/stage_rows.h"
 #include "prefill-worker/select/select_rows.h"
 
-#undef SELECT
-#define SELECT(name) extern const fv_select_method fv_select_##name;
-#define FV_METHOD(stage, name, source, summary) stage(name)
-#include "policy/methods.def"
-
 static const fv_select_method *const methods[] = {
 #undef SELECT
 #define SELECT(name) [FV_METHOD_SELECT_##name] = &fv_select_##name,

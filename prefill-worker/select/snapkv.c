@@ -47,5 +47,4 @@ static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *co
     return fv_select_heavy(ctx, &rows, score, arena, kept, n_kept);
 }
 
-extern const fv_select_method fv_select_snapkv;
 const fv_select_method fv_select_snapkv = {.keep = keep};

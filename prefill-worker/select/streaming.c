@@ -18,5 +18,4 @@ static fv_status keep(const fv_select_context *ctx, fv_arena *arena, int32_t *co
     return FV_OK;
 }
 
-extern const fv_select_method fv_select_streaming;
 const fv_select_method fv_select_streaming = {.keep = keep};

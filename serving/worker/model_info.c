@@ -98,7 +98,6 @@ static fv_status describe_model(const fv_engine *e, const fv_model_info_options 
     }
     m->n_image_tokens = (uint32_t)fv_vision_tokens(&cfg->vision);
     limits->max_positions = (uint32_t)cfg->text.max_position;
-    limits->keep_ms_max = opt->keep_ms_max;
     limits->bytes_text = (uint64_t)fv_tokenizer_token_bytes(e->tok) * limits->max_positions;
     limits->max_tokens_default = FV_MAX_TOKENS_DEFAULT;
     m->limits = limits;

@@ -14,11 +14,10 @@ typedef struct fv_model_info_options {
     Fovea__Inference__V1__Role role;
     const char *address; /* "HOST:PORT" */
     fv_dtype kv_dtype;
-    uint32_t keep_ms_max; /* a decode worker's; 0 */
 } fv_model_info_options;
 
 /* *out and its strings are in the arena. Its model has the limits that the checkpoint sets; the
- * prefill worker adds those of images. */
+ * worker's program adds its own. */
 fv_status fv_info(const fv_engine *e, const fv_model_info_options *opt, fv_arena *arena,
                   Fovea__Fleet__V1__Introduction **out);
 

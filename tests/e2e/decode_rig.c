@@ -82,7 +82,7 @@ void open_all(const fv_decode_options *with) {
 }
 
 bool worker_is_empty(void) {
-    fv_decode_load l = fv_decode_worker_load(rig.worker);
+    Fovea__Inference__V1__Load l = fv_decode_worker_load(rig.worker);
     return l.bytes_granted == 0 && l.bytes_held == 0 && l.n_running == 0 && l.n_queued == 0;
 }
 

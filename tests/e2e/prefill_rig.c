@@ -101,7 +101,7 @@ Fovea__Inference__V1__Load prefill_load(void) {
 /* Until neither worker holds anything for anybody. */
 void wait_for_nothing_held(void) {
     Fovea__Inference__V1__Load mine = FOVEA__INFERENCE__V1__LOAD__INIT;
-    fv_decode_load theirs = {0};
+    Fovea__Inference__V1__Load theirs = FOVEA__INFERENCE__V1__LOAD__INIT;
     /* A cancellation may cross a grant, which its first lease then ends. */
     for (int i = 0; i < 1500; i++) {
         mine = prefill_load();

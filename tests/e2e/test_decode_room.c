@@ -12,7 +12,7 @@ static handoff h[N];
 static uint64_t bytes_large, bytes_small;
 
 static uint64_t bytes_used(void) {
-    fv_decode_load l = fv_decode_worker_load(rig.worker);
+    Fovea__Inference__V1__Load l = fv_decode_worker_load(rig.worker);
     return l.bytes_granted + l.bytes_held;
 }
 static uint32_t n_waiting(void) { return fv_decode_worker_load(rig.worker).n_waiting; }

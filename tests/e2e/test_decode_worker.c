@@ -43,7 +43,7 @@ Test(decode_worker, an_answer_is_that_of_one_process_under_every_policy) {
         evicted += got[i].report.entries_evicted;
         handoff_free(&h[i]);
     }
-    fv_decode_load load = fv_decode_worker_load(rig.worker);
+    Fovea__Inference__V1__Load load = fv_decode_worker_load(rig.worker);
     cr_assert_eq(load.n_done, N);
     cr_assert_eq(load.tokens_out, N * (TOKENS - 1));
     cr_assert_eq(load.entries_evicted, evicted, "%lu of %lu", load.entries_evicted, evicted);

@@ -1,0 +1,121 @@
+#include "serving/worker/program.h"
+
+#include "kernels/backends/open.h"
+#include "serving/worker/model_info.h"
+
+/* ---- in the fleet ----------------------------------------------------------------------- */
+
+void fv_worker_program_touch(void *program) {
+    fv_registration_touch(&((fv_worker_program *)program)->place);
+}
+
+static void measure(void *user, Fovea__Inference__V1__Load *load) {
+    const fv_worker_program *p = user;
+    p->kind->load(p->worker, load);
+}
+
+static fv_status introduce(void *user, const char *address, Fovea__Fleet__V1__Introduction **out) {
+    fv_worker_program *p = user;
+    fv_model_info_options opt = {
+        .name = p->name, .role = p->kind->fleet_role, .address = address, .kv_dtype = p->kv_dtype};
+    FV_TRY(fv_info(&p->engine, &opt, &p->arena, out));
+    p->kind->limits(p->o, (*out)->model->limits);
+    return FV_OK;
+}
+
+static fv_vital_signs signs(void *user) {
+    const fv_worker_program *p = user;
+    return p->kind->signs(p->worker);
+}
+
+static void on_lost(void *user, const char *why) {
+    fv_registration_device_lost(&((fv_worker_program *)user)->place, why);
+}
+
+static void on_health(void *user, bool healthy) {
+    fv_registration_health(&((fv_worker_program *)user)->place, healthy);
+}
+
+/* ---- the end ---------------------------------------------------------------------------- */
+
+static void drain(void *user) {
+    fv_worker_program *p = user;
+    if (p->worker && p->kind->drain) p->kind->drain(p->worker);
+    fv_registration_drain(&p->place);
+}
+
+static bool idle(void *user) {
+    const fv_worker_program *p = user;
+    return !p->worker || !p->kind->idle || p->kind->idle(p->worker);
+}
+
+static void on_worker_closed(void *user) { fv_daemon_end(((fv_worker_program *)user)->daemon); }
+
+static void on_left(void *user) {
+    fv_worker_program *p = user;
+    void *worker = p->worker;
+    p->worker = NULL;
+    if (worker)
+        p->kind->close(worker, on_worker_closed, p);
+    else
+        on_worker_closed(p);
+}
+
+static void stopped(void *user) {
+    fv_registration_leave(&((fv_worker_program *)user)->place, on_left);
+}
+
+/* ---- the beginning ---------------------------------------------------------------------- */
+
+static fv_status open_engine(fv_worker_program *p) {
+    const fv_options *o = p->o;
+    fv_engine_options engine = {.checkpoint = fv_options_string(o, "checkpoint"),
+                                .backend = fv_options_string(o, "device"),
+                                .isa = fv_options_string(o, "isa"),
+                                .gpu = (int32_t)fv_options_int(o, "gpu"),
+                                .gpu_trace = fv_options_string(o, "gpu-trace"),
+                                .threads = (int32_t)fv_options_int(o, "threads"),
+                                .vision = p->kind->vision};
+    fv_plugin_set_dir(fv_options_string(o, "plugin-dir"));
+    if (!engine.checkpoint)
+        return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed: a Hugging Face checkpoint directory "
+                                  "(`fovea synth` makes one to try with)");
+    FV_TRY(fv_registration_open(&p->place));
+    FV_TRY(fv_engine_kv_dtype(fv_options_string(o, "kv-dtype"), &p->kv_dtype));
+    FV_TRY(fv_engine_open(&engine, &p->engine));
+    return fv_peer_choose(o, p->engine.be.ops->name, p->engine.be.ops->pairs, &p->pairs);
+}
+
+static fv_status serve(fv_worker_program *p) {
+    fv_rpc_service services[FV_WORKER_SERVICES_MAX];
+    fv_daemon_listener listener = {
+        .option = "listen", .words = "listening on", .services = services};
+    FV_TRY(open_engine(p));
+    FV_TRY(p->kind->open(p));
+    p->place.pulse = p->kind->pulse(p->worker);
+    listener.n_service = p->kind->services(p->worker, services);
+    FV_TRY(fv_daemon_serve(p->daemon, &listener, 1));
+    return fv_daemon_name(p->daemon, p->kind->role, p->name);
+}
+
+fv_status fv_worker_run(const fv_options *o, const fv_worker_kind *kind) {
+    fv_worker_program p = {.kind = kind, .o = o};
+    fv_daemon_hooks hooks = {.user = &p,
+                             .drain = drain,
+                             .idle = kind->idle ? idle : NULL,
+                             .stopped = stopped,
+                             .signs = signs,
+                             .on_health = on_health,
+                             .on_lost = on_lost};
+    FV_TRY(fv_daemon_open(o, &hooks, &p.daemon));
+    p.place = (fv_registration){
+        .o = o, .daemon = p.daemon, .introduce = introduce, .measure = measure, .user = &p};
+    fv_status st = serve(&p);
+    if (st != FV_OK) fv_registration_give_up(&p.place, st);
+    fv_daemon_run(p.daemon); /* also when it does not serve: to close all that was opened */
+    fv_daemon_close(p.daemon);
+    fv_registration_close(&p.place);
+    fv_engine_close(&p.engine);
+    fv_arena_fini(&p.arena);
+    return fv_registration_verdict(&p.place);
+}

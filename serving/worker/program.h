@@ -1,0 +1,78 @@
+#ifndef FOVEA_SERVING_WORKER_PROGRAM_H
+#define FOVEA_SERVING_WORKER_PROGRAM_H
+
+/* WORKER PROGRAM: what fovea-prefill and fovea-decode share: the daemon, the engine, the place in
+ * the fleet, and the end in its order.
+ *
+ *     fv_daemon_open -> kind->open -> listen -> first probe: join the routers
+ *     SIGTERM, or a router says so: kind->drain -> (kind->idle) -> leave the routers -> kind->close
+ *
+ * Loop thread. */
+#include "model/engine.h"
+#include "serving/worker/registration.h"
+#include "transport/peer_option.h"
+
+/* Table rows: a worker's table begins with the first ones and ends with the others. */
+/* clang-format off */
+#define FV_WORKER_OPTIONS                                                                          \
+    FV_DAEMON_OPTIONS,                                                                             \
+    FV_DAEMON_WORKER_OPTIONS,                                                                      \
+    {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,                              \
+     "Hugging Face checkpoint directory", 0, 0},                                                   \
+    FV_REGISTRATION_OPTIONS
+#define FV_WORKER_DEVICE_OPTIONS                                                                   \
+    {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0",                                          \
+     "number of compute threads; 0: all cores", 0, 1024},                                          \
+    {"device", "FOVEA_DEVICE", FV_OPTION_STRING, "NAME", "auto", "auto, cpu or cuda", 0, 0},       \
+    {"gpu", "FOVEA_GPU", FV_OPTION_INT, "N", "0", "index of the GPU, with --device cuda", 0, 1023},\
+    {"gpu-trace", "FOVEA_CUDA_TRACE", FV_OPTION_STRING, "FILE", NULL,                              \
+     "write GPU time by kernel to FILE on exit; disables CUDA graphs", 0, 0},                      \
+    {"plugin-dir", "FOVEA_PLUGIN_DIR", FV_OPTION_STRING, "DIR", NULL,                              \
+     "directory containing libfovea_cuda.so; default: the program's directory", 0, 0},             \
+    FV_PEER_OPTIONS,                                                                               \
+    {"isa", "FOVEA_ISA", FV_OPTION_STRING, "NAME", "auto",                                         \
+     "CPU: auto, plain, avx2, avx512 or amx, with the same result; CUDA: auto or exact", 0, 0}
+/* clang-format on */
+
+typedef struct fv_worker_program fv_worker_program;
+
+enum { FV_WORKER_SERVICES_MAX = 2 };
+
+/* What one kind of worker does; `worker` is what open has made. */
+typedef struct fv_worker_kind {
+    const char *role; /* in its default name */
+    Fovea__Inference__V1__Role fleet_role;
+    bool vision; /* its engine needs the tower */
+    /* Opens the worker into p->worker, with all of p that stands before it. */
+    fv_status (*open)(fv_worker_program *p);
+    int32_t (*services)(void *worker, fv_rpc_service out[FV_WORKER_SERVICES_MAX]);
+    fv_pulse *(*pulse)(void *worker);
+    fv_vital_signs (*signs)(void *worker);
+    void (*load)(void *worker, Fovea__Inference__V1__Load *load); /* fills an empty one */
+    /* What it accepts, beside the limits of the checkpoint. */
+    void (*limits)(const fv_options *o, Fovea__Inference__V1__Limits *limits);
+    void (*drain)(void *worker); /* NULL: nothing to do but to tell the routers */
+    bool (*idle)(void *worker);  /* NULL: when no call runs */
+    void (*close)(void *worker, void (*closed)(void *user), void *user);
+} fv_worker_kind;
+
+struct fv_worker_program {
+    const fv_worker_kind *kind;
+    const fv_options *o;
+    fv_registration place;
+    fv_daemon *daemon;
+    fv_engine engine;
+    fv_dtype kv_dtype;
+    fv_peer_choice pairs;
+    char name[FV_WORKER_NAME_MAX + 1];
+    void *worker;   /* NULL: not open */
+    fv_arena arena; /* of the introduction */
+};
+
+/* Much has changed: on_change of a worker's options, with the program as `user`. */
+void fv_worker_program_touch(void *program);
+
+/* Runs a worker to its end: what fv_daemon_program.run of its kind does. */
+fv_status fv_worker_run(const fv_options *o, const fv_worker_kind *kind);
+
+#endif
