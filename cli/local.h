@@ -43,7 +43,7 @@ typedef struct fv_ask {
     const fv_chat_turn *turns; /* [n_turn] instead of question and system; 0: those */
     const char *system;        /* system turn, or NULL */
     bool raw;                  /* no chat template: the question contains <image> */
-    const char *chat;          /* template by name; NULL: the checkpoint's own */
+    const char *chat;          /* template by name or its text; NULL: the engine's */
     fv_policy policy;
     fv_sampling sampling;
     int32_t max_tokens;

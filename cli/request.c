@@ -105,12 +105,16 @@ static fv_sampling read_sampling(const fv_options *o, const fv_generation_config
     return s;
 }
 
+fv_status fv_request_chat(const fv_options *o, char **spec) {
+    const char *value = fv_options_string(o, "chat");
+    return fv_chat_read_spec(value ? value : "", spec);
+}
+
 fv_status fv_request_open(const fv_options *o, const fv_local *local, const char *question,
                           fv_ask_request *out) {
     fv_ask_request r = {.ask = {.question = question,
                                 .system = fv_options_string(o, "system"),
                                 .raw = fv_options_flag(o, "raw"),
-                                .chat = fv_options_string(o, "chat"),
                                 .sampling = read_sampling(o, fv_local_generation(local)),
                                 .max_tokens = (int32_t)fv_options_int(o, "max-tokens"),
                                 .ignore_eos = fv_options_flag(o, "ignore-eos")}};
@@ -118,6 +122,12 @@ fv_status fv_request_open(const fv_options *o, const fv_local *local, const char
     r.ask.n_stop = fv_options_list(o, "stop", &r.ask.stop);
     FV_TRY(fv_request_images(o, &r.images, &r.ask.n_image));
     r.ask.images = r.images;
+    fv_status st = fv_request_chat(o, &r.chat);
+    if (st != FV_OK) {
+        fv_request_close(&r);
+        return st;
+    }
+    r.ask.chat = r.chat;
     *out = r;
     return FV_OK;
 }
@@ -125,5 +135,6 @@ fv_status fv_request_open(const fv_options *o, const fv_local *local, const char
 void fv_request_close(fv_ask_request *r) {
     for (int32_t i = 0; i < r->ask.n_image; i++) fv_image_free(&r->images[i]);
     free(r->images);
+    free(r->chat);
     *r = (fv_ask_request){0};
 }

@@ -13,6 +13,7 @@
 typedef struct fv_ask_request {
     fv_ask ask;
     fv_image *images;
+    char *chat;
 } fv_ask_request;
 
 /* Opens the engine that the options describe, for so many requests at a time. FV_EINVAL when
@@ -22,6 +23,9 @@ fv_status fv_request_engine(const fv_options *o, int32_t at_once, fv_local **out
 /* The bytes of an image's file; "-" is standard input, which is read once and kept. Gives *data
  * (free it) and *n. */
 fv_status fv_request_file(const char *path, char **data, size_t *n);
+
+/* The chat template that --chat names, as text/chat.h has it. Gives *spec (free it). */
+fv_status fv_request_chat(const fv_options *o, char **spec);
 
 /* FV_EINVAL when there is nothing to answer: an empty question. */
 fv_status fv_request_check_question(const char *question);

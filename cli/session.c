@@ -28,7 +28,7 @@ struct fv_session {
     fv_remote_model model;
     request_message base; /* all but prompt, and what is kept */
     bool raw;
-    const char *chat; /* template by name, or "" */
+    char *chat; /* template: its name or its text, or "" */
     int32_t n_line, cap_line;
     line *lines; /* turns in their order */
     fv_remote_outcome last;
@@ -110,7 +110,7 @@ static uint32_t images_at(const fv_session *t, int32_t i) {
 static fv_status make_chat(fv_session *t, int32_t from, prompt_message *p) {
     FV_TRY(FV_ARENA_NEW(&t->arena, 1, p->chat));
     fovea__inference__v1__chat__init(p->chat);
-    p->chat->template_ = (char *)(uintptr_t)t->chat;
+    p->chat->template_ = t->chat;
     FV_TRY(FV_ARENA_NEW(&t->arena, t->n_line - from, p->chat->turns));
     for (int32_t i = from; i < t->n_line; i++) {
         turn_message *turn;
@@ -183,10 +183,10 @@ fv_status fv_session_ask(fv_session *t, const char *question, bool more, const f
 /* ---- opening and closing ---------------------------------------------------------------- */
 
 static fv_status open_session(fv_session *t, const fv_options *o) {
-    const char *system = fv_options_string(o, "system"), *chat = fv_options_string(o, "chat");
+    const char *system = fv_options_string(o, "system");
     fovea__inference__v1__generate_request__init(&t->base);
     t->raw = fv_options_flag(o, "raw");
-    t->chat = chat ? chat : "";
+    FV_TRY(fv_request_chat(o, &t->chat));
     if (system && !t->raw) FV_TRY(add_line(t, "system", system));
     FV_TRY(fv_request_message(o, &t->arena, &t->base));
     FV_TRY(fv_remote_open(fv_options_string(o, "to"), &t->remote));
@@ -212,5 +212,6 @@ void fv_session_close(fv_session *t) {
     fv_arena_fini(&t->arena);
     free(t->lines);
     free(t->said);
+    free(t->chat);
     free(t);
 }

@@ -51,6 +51,12 @@ bool fv_log_enabled(fv_log_level level, fv_log_subsystem subsystem) {
     return level <= threshold[subsystem];
 }
 
+int64_t fv_log_time_s(void) {
+    struct timespec ts;
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return (int64_t)ts.tv_sec;
+}
+
 void fv_log_write(fv_log_level level, fv_log_subsystem subsystem, const char *fmt, ...) {
     char line[2048];
     struct timespec ts;

@@ -2,6 +2,7 @@
 #include "model/engine.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/log.h"
@@ -28,11 +29,28 @@ static fv_status open_network(fv_engine *e, const fv_engine_options *opt) {
                           fv_checkpoint_projector(e->ck), &e->vision);
 }
 
+fv_status fv_engine_chat(const fv_engine *e, const char *spec, fv_chat **out) {
+    const fv_model_config *cfg = fv_checkpoint_config(e->ck);
+    return fv_chat_open(spec[0] ? spec : e->chat, fv_checkpoint_dir(e->ck), cfg->text.family,
+                        cfg->has_vision, out);
+}
+
+/* A template that was asked for must run; one that the checkpoint has may be left unused. */
+static fv_status open_chat(fv_engine *e, const char *value) {
+    fv_chat *chat;
+    FV_TRY(fv_chat_read_spec(value ? value : "", &e->chat));
+    if (!e->chat[0]) return FV_OK;
+    FV_TRY(fv_engine_chat(e, "", &chat));
+    fv_chat_free(chat);
+    return FV_OK;
+}
+
 fv_status fv_engine_open(const fv_engine_options *opt, fv_engine *out) {
     fv_status st;
     fv_engine e = {0};
     FV_TRY_GOTO(fv_checkpoint_open(opt->checkpoint, &e.ck), st, fail);
     FV_TRY_GOTO(fv_tokenizer_open(opt->checkpoint, &e.tok), st, fail);
+    FV_TRY_GOTO(open_chat(&e, opt->chat), st, fail);
     fv_checkpoint_fingerprint(e.ck, e.fingerprint);
     take_name(&e, opt->checkpoint);
     /* The network keeps the backend's address: it is opened where it stays. */
@@ -57,6 +75,7 @@ void fv_engine_close(fv_engine *e) {
     fv_decoder_close(e->dec);
     if (e->be_open) fv_backend_close(&e->be);
     fv_tokenizer_free(e->tok);
+    free(e->chat);
     fv_checkpoint_close(e->ck);
     *e = (fv_engine){0};
 }

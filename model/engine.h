@@ -7,6 +7,7 @@
 #include "model/net/decoder.h"
 #include "model/net/kv.h"
 #include "model/net/vision.h"
+#include "text/chat.h"
 #include "text/generation.h"
 
 typedef struct fv_engine_options {
@@ -16,7 +17,8 @@ typedef struct fv_engine_options {
     int32_t threads;        /* 0: all cores */
     int32_t gpu;            /* number of the device, of a backend that has several */
     const char *gpu_trace;  /* file that gets the GPU's time by kernel; NULL: none */
-    bool vision;            /* the tower too, where the checkpoint has one */
+    const char *chat; /* chat template in place of the checkpoint's: a name or FILE.jinja; NULL */
+    bool vision;      /* the tower too, where the checkpoint has one */
 } fv_engine_options;
 
 typedef struct fv_engine {
@@ -28,6 +30,7 @@ typedef struct fv_engine {
     int32_t n_vocab;      /* ids that may be sampled: later ones are padding */
     char fingerprint[17]; /* of the checkpoint */
     char name[128];       /* the checkpoint's folder */
+    char *chat;           /* spec of the chat template (text/chat.h) */
     bool be_open;         /* private */
 } fv_engine;              /* {0} may be closed */
 
@@ -37,6 +40,9 @@ void fv_engine_close(fv_engine *e);
 /* Layers run so far, of the text model and the tower: it grows while something is computed. Any
  * thread. */
 uint64_t fv_engine_layers_run(const fv_engine *e);
+
+/* The chat template `spec`, "": the engine's. Gives *out. */
+fv_status fv_engine_chat(const fv_engine *e, const char *spec, fv_chat **out);
 
 /* Of an answer that this checkpoint gives: greedy; max_tokens and stop strings are left to set. The
  * list of EOS ids is the checkpoint's. */

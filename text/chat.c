@@ -1,7 +1,4 @@
-/* Chat templates as a table: the text before and after that of each role.
- *
- * A checkpoint's template is a Jinja program. It is not run: it is compared with the programs that
- * are known (text/chat_known.c), and one that differs in more than spelling is refused. */
+/* Turns -> variables of a template -> text. Any thread. */
 #include "text/chat.h"
 
 #include <stdio.h>
@@ -9,196 +6,190 @@
 #include <string.h>
 
 #include "common/file.h"
+#include "common/log.h"
 #include "text/chat_known.h"
-#include "text/jinja.h"
+#include "text/jinja/jinja.h"
 #include "text/json.h"
 
-enum { PATH_CAP = 4096, TEMPLATE_MAX = 1 << 20, CONFIG_MAX = 16 << 20, IMAGES_MAX = 1024 };
+enum { PATH_CAP = 4096, CONFIG_MAX = 16 << 20, IMAGES_MAX = 1024 };
 
-typedef enum role { SYSTEM = 0, USER, ASSISTANT, N_ROLE } role;
-static const char *const role_names[N_ROLE] = {"system", "user", "assistant"};
-
-typedef struct form {
-    const char *name;
-    const char *before[N_ROLE], *after[N_ROLE];
-    const char *answer; /* opens the answer */
-    const char *family; /* the text family that has it when nothing else is said */
-} form;
-
-static const char end_token[] = "</s>";
-
-static const form forms[FV_N_CHAT] = {
-    [FV_CHAT_VICUNA] =
-        {"vicuna", {"", "USER: ", "ASSISTANT: "}, {" ", " ", "</s>"}, "ASSISTANT:", "llama"},
-    [FV_CHAT_LLAVA_HF] =
-        {"llava", {"", "USER: ", "ASSISTANT: "}, {" ", " ", " "}, "ASSISTANT:", NULL},
-    [FV_CHAT_CHATML] = {"chatml",
-                        {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"},
-                        {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"},
-                        "<|im_start|>assistant\n",
-                        "qwen2"},
-    [FV_CHAT_MISTRAL] = {"mistral",
-                         {"<<SYS>>\n", "[INST] ", " "},
-                         {"\n<</SYS>>\n\n", " [/INST]", "</s> "},
-                         "",
-                         "mistral"},
-    [FV_CHAT_NONE] = {.name = "none"},
+struct fv_chat {
+    const char *name; /* a constant */
+    fv_jinja *program;
+    json_t *special; /* {"bos_token": "<s>", ...} */
+    bool
+        adds_special; /* unless BOS was written; else never: as tokenizers' own templates are run */
 };
 
-const char *fv_chat_name(fv_chat_template t) { return forms[t].name; }
+static bool is_none(const fv_chat *c) { return strcmp(c->name, "none") == 0; }
 
-fv_status fv_chat_by_name(const char *name, fv_chat_template *out) {
-    for (int t = 0; t < FV_N_CHAT; t++) {
-        if (strcmp(name, forms[t].name) != 0) continue;
-        *out = (fv_chat_template)t;
-        return FV_OK;
-    }
-    return FV_FAIL(FV_EINVAL,
-                   "unknown chat template '%s'; available: vicuna, llava, chatml, mistral, none",
-                   name);
+const char *fv_chat_name(const fv_chat *c) { return c->name; }
+
+void fv_chat_free(fv_chat *c) {
+    if (!c) return;
+    fv_jinja_free(c->program);
+    json_decref(c->special);
+    free(c);
 }
 
-/* ---- detection ------------------------------------------------------------------------- */
+/* ---- the checkpoint's files -------------------------------------------------------------- */
 
-/* Whether the template is the known one, spelling aside. */
-static fv_status compare(const fv_chat_known *k, const char *spelling, bool *same) {
-    char *known;
-    FV_TRY(fv_jinja_spelling(k->program, &known));
-    *same = strcmp(known, spelling) == 0;
-    free(known);
-    return FV_OK;
-}
-
-/* "eos_token" of tokenizer_config.json, a string or {content}, is the one that the forms have. A
- * checkpoint that does not name one has it from its tokenizer's class. */
-static fv_status check_end(const char *dir) {
-    char path[PATH_CAP], *text = NULL;
+static fv_status read_json(const char *dir, const char *name, json_t **out) {
+    char path[PATH_CAP], *text;
     size_t bytes;
-    json_t *root = NULL;
-    FV_TRY(fv_path_join(dir, "tokenizer_config.json", path, sizeof path));
+    *out = NULL;
+    FV_TRY(fv_path_join(dir, name, path, sizeof path));
     if (!fv_file_exists(path)) return FV_OK;
     FV_TRY(fv_file_read(path, CONFIG_MAX, &text, &bytes));
-    fv_status st = fv_json_object(text, bytes, path, &root);
+    fv_status st = fv_json_object(text, bytes, path, out);
     free(text);
-    FV_TRY(st);
-    const json_t *eos = json_object_get(root, "eos_token");
-    if (json_is_object(eos)) eos = json_object_get(eos, "content");
-    const char *token = json_string_value(eos);
-    if (token && strcmp(token, end_token) != 0)
-        st = FV_FAIL(FV_EUNSUPPORTED,
-                     "%s: the chat template ends answers with eos_token, which is '%s'; fovea "
-                     "knows this template with %s only: name one with --chat, or give the whole "
-                     "prompt with --raw",
-                     path, token, end_token);
-    json_decref(root);
     return st;
 }
 
-static fv_status find_known(const char *spelling, bool has_vision, const fv_chat_known **out) {
-    *out = NULL;
+/* Special tokens, strings or {content}, as variables of their names. A checkpoint that does not say
+ * has the first two from its tokenizer's class. */
+static fv_status read_special(const char *dir, const char *family, json_t **out) {
+    json_t *config, *made = json_object();
+    const char *key;
+    json_t *v;
+    bool sentencepiece = !strcmp(family, "llama") || !strcmp(family, "mistral");
+    fv_status st = made ? read_json(dir, "tokenizer_config.json", &config)
+                        : FV_FAIL(FV_ENOMEM, "no memory for a chat template");
+    if (st != FV_OK) {
+        json_decref(made);
+        return st;
+    }
+    json_object_foreach(config, key, v) {
+        const json_t *token = json_is_object(v) ? json_object_get(v, "content") : v;
+        size_t n = strlen(key);
+        if (n > 6 && !strcmp(key + n - 6, "_token") && json_is_string(token))
+            json_object_set(made, key, (json_t *)(uintptr_t)token);
+    }
+    if (sentencepiece && !json_object_get(config, "bos_token"))
+        json_object_set_new(made, "bos_token", json_string("<s>"));
+    if (sentencepiece && !json_object_get(config, "eos_token"))
+        json_object_set_new(made, "eos_token", json_string("</s>"));
+    json_decref(config);
+    *out = made;
+    return FV_OK;
+}
+
+/* "chat_template" of a JSON file: a string, or a list of {name, template} with a default. */
+static const json_t *template_of(const json_t *root) {
+    const json_t *v = json_object_get(root, "chat_template"), *item;
+    size_t i;
+    if (json_is_array(v)) {
+        const json_t *list = v;
+        json_array_foreach((json_t *)(uintptr_t)list, i, item) {
+            const char *name = json_string_value(json_object_get(item, "name"));
+            if (name && !strcmp(name, "default")) v = json_object_get(item, "template");
+        }
+    }
+    return json_is_null(v) ? NULL : v;
+}
+
+/* Gives the text of the checkpoint's template and the file that it is from, a constant; NULL where
+ * there is none. */
+static fv_status read_own(const char *dir, char **program, const char **file) {
+    static const char *const names[] = {"chat_template.jinja", "chat_template.json",
+                                        "processor_config.json", "tokenizer_config.json"};
+    char path[PATH_CAP];
+    size_t bytes;
+    *program = NULL;
+    *file = names[0];
+    FV_TRY(fv_path_join(dir, names[0], path, sizeof path));
+    if (fv_file_exists(path)) return fv_file_read(path, FV_JINJA_PROGRAM_BYTES, program, &bytes);
+    for (size_t i = 1; i < sizeof names / sizeof *names && !*program; i++) {
+        json_t *root;
+        *file = names[i];
+        FV_TRY(read_json(dir, names[i], &root));
+        const json_t *found = template_of(root);
+        fv_status st = FV_OK;
+        if (found && !json_is_string(found))
+            st = FV_FAIL(FV_EUNSUPPORTED,
+                         "%s: key 'chat_template' is no text, and no list of named texts with a "
+                         "'default': choose one with --chat, or give the whole prompt with --raw",
+                         names[i]);
+        else if (found && !(*program = strdup(json_string_value(found))))
+            st = FV_FAIL(FV_ENOMEM, "no memory for a chat template");
+        json_decref(root);
+        FV_TRY(st);
+    }
+    return FV_OK;
+}
+
+/* ---- choice ------------------------------------------------------------------------------ */
+
+static fv_status parse(fv_chat *c, const char *program, bool known) {
+    fv_status st = fv_jinja_parse(program, strlen(program), c->name, &c->program);
+    if (st == FV_OK || st == FV_ENOMEM || known) return st;
+    return FV_FAIL(st, "%s: choose a template with --chat, or give the whole prompt with --raw",
+                   fv_last_error());
+}
+
+static fv_status parse_known(fv_chat *c, const char *name, const char *family, bool has_vision) {
+    const fv_chat_known *found = NULL;
     for (int32_t i = 0; i < fv_n_chat_known; i++) {
         const fv_chat_known *k = &fv_chat_known_templates[i];
-        bool same;
-        if (k->text_only && has_vision) continue;
-        FV_TRY(compare(k, spelling, &same));
-        if (same) *out = k;
+        bool chosen = name[0] ? !strcmp(name, k->name)
+                              : has_vision && k->family && !strcmp(family, k->family);
+        if (chosen) found = k;
     }
-    return FV_OK;
+    if (!found && name[0])
+        return FV_FAIL(FV_EINVAL,
+                       "unknown chat template '%.64s'; available: vicuna, llava, chatml, mistral, "
+                       "none, or a file FILE.jinja",
+                       name);
+    if (!found) found = &fv_chat_known_templates[fv_n_chat_known - 1];
+    c->name = found->name;
+    c->adds_special = true;
+    return parse(c, found->program, true);
 }
 
-static fv_status recognise(const char *text, size_t bytes, const char *path, bool has_vision,
-                           fv_chat_template *out) {
-    const fv_chat_known *found = NULL;
-    char *spelling = NULL;
-    fv_status st = fv_jinja_spelling(text, &spelling);
-    if (st == FV_OK) st = find_known(spelling, has_vision, &found);
-    free(spelling);
-    if (st == FV_ENOMEM) return st;
-    if (st == FV_OK && found && strlen(text) == bytes) {
-        *out = found->form;
-        return FV_OK;
-    }
-    return FV_FAIL(
-        FV_EUNSUPPORTED,
-        "%s: unknown chat template (templates are compared, not executed): choose one with --chat "
-        "vicuna, llava, chatml, mistral or none, or give the whole prompt with --raw",
-        path);
-}
-
-/* "chat_template" of a JSON file: a string, or a list of {name, template} with a default. One that
- * is neither is unknown, as the empty template is. */
-static const char *template_of(const json_t *root) {
-    const json_t *v = json_object_get(root, "chat_template");
-    if (!v || json_is_null(v)) return NULL;
-    const char *text = json_string_value(v);
-    for (size_t i = 0; i < json_array_size(v); i++) {
-        const json_t *item = json_array_get(v, i);
-        const char *name = json_string_value(json_object_get(item, "name"));
-        if (name && !strcmp(name, "default"))
-            text = json_string_value(json_object_get(item, "template"));
-    }
-    return text ? text : "";
-}
-
-/* Gives the template text of one file, NULL when it has none. */
-static fv_status read_template(const char *path, bool is_json, char **out, size_t *bytes) {
-    *out = NULL;
-    if (!fv_file_exists(path)) return FV_OK;
-    if (!is_json) return fv_file_read(path, TEMPLATE_MAX, out, bytes);
-    char *text = NULL;
-    FV_TRY(fv_file_read(path, CONFIG_MAX, &text, bytes));
-    json_t *root = NULL;
-    fv_status st = fv_json_object(text, *bytes, path, &root);
-    free(text);
-    FV_TRY(st);
-    const char *found = template_of(root);
-    if (found && !(*out = strdup(found))) st = FV_FAIL(FV_ENOMEM, "%s: no memory", path);
-    if (*out) *bytes = strlen(*out);
-    json_decref(root);
+static fv_status open_template(fv_chat *c, const char *spec, const char *dir, const char *family,
+                               bool has_vision) {
+    char *own = NULL;
+    FV_TRY(read_special(dir, family, &c->special));
+    c->adds_special = has_vision;
+    if (!spec[0]) FV_TRY(read_own(dir, &own, &c->name));
+    if (strchr(spec, '{')) c->name = "--chat";
+    if (!own && !strchr(spec, '{')) return parse_known(c, spec, family, has_vision);
+    fv_status st = parse(c, own ? own : spec, false);
+    free(own);
     return st;
 }
 
-fv_status fv_chat_detect(const char *dir, const char *family, bool has_vision,
-                         fv_chat_template *out) {
-    static const struct {
-        const char *name;
-        bool is_json;
-    } files[] = {{"chat_template.jinja", false},
-                 {"chat_template.json", true},
-                 {"processor_config.json", true},
-                 {"tokenizer_config.json", true}};
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char path[PATH_CAP], *text = NULL;
-        size_t bytes = 0;
-        FV_TRY(fv_path_join(dir, files[i].name, path, sizeof path));
-        FV_TRY(read_template(path, files[i].is_json, &text, &bytes));
-        if (!text) continue;
-        fv_status st = recognise(text, bytes, path, has_vision, out);
-        free(text);
-        return st == FV_OK && *out == FV_CHAT_VICUNA ? check_end(dir) : st;
+fv_status fv_chat_open(const char *spec, const char *dir, const char *family, bool has_vision,
+                       fv_chat **out) {
+    fv_chat *c = calloc(1, sizeof *c);
+    if (!c) return FV_FAIL(FV_ENOMEM, "no memory for a chat template");
+    fv_status st = open_template(c, spec, dir, family, has_vision);
+    if (st != FV_OK) {
+        fv_chat_free(c);
+        return st;
     }
-    *out = FV_CHAT_NONE;
-    for (int t = 0; t < FV_N_CHAT && has_vision; t++)
-        if (forms[t].family && !strcmp(forms[t].family, family)) *out = (fv_chat_template)t;
+    *out = c;
     return FV_OK;
 }
 
-fv_status fv_chat_choose(const char *name, const char *dir, const char *family, bool has_vision,
-                         fv_chat_template *out) {
-    return name[0] ? fv_chat_by_name(name, out) : fv_chat_detect(dir, family, has_vision, out);
-}
-
-/* ---- rendering ------------------------------------------------------------------------- */
-
-static fv_status role_of(const fv_chat_turn *turn, int32_t i, role *out) {
-    for (int r = 0; r < N_ROLE; r++) {
-        if (strcmp(turn->role, role_names[r]) != 0) continue;
-        *out = (role)r;
+fv_status fv_chat_read_spec(const char *value, char **spec) {
+    static const char end[] = ".jinja";
+    size_t n = strlen(value), bytes;
+    if (n > sizeof end - 1 && strcmp(value + n - (sizeof end - 1), end) == 0) {
+        char *text;
+        FV_TRY(fv_file_read(value, FV_JINJA_PROGRAM_BYTES, &text, &bytes));
+        if (!strchr(text, '{')) {
+            free(text);
+            return FV_FAIL(FV_EINVAL, "%s: a chat template has a '{'; this file has none", value);
+        }
+        *spec = text;
         return FV_OK;
     }
-    return FV_FAIL(FV_EINVAL, "turn %d has role '%s'; system, user and assistant exist", i,
-                   turn->role);
+    *spec = strdup(value);
+    return *spec ? FV_OK : FV_FAIL(FV_ENOMEM, "no memory for a chat template");
 }
+
+/* ---- turns ------------------------------------------------------------------------------- */
 
 fv_status fv_chat_check_question(const fv_chat_turn *turns, int32_t n) {
     if (n < 1 || turns[n - 1].n_image > 0) return FV_OK;
@@ -209,120 +200,124 @@ fv_status fv_chat_check_question(const fv_chat_turn *turns, int32_t n) {
 
 /* (system) user (assistant user)* */
 static fv_status check_turns(const fv_chat_turn *turns, int32_t n) {
-    role before = ASSISTANT;
+    enum { SYSTEM = 0, USER, ASSISTANT, N_ROLE };
+    static const char *const names[N_ROLE] = {"system", "user", "assistant"};
+    int before = ASSISTANT;
     for (int32_t i = 0; i < n; i++) {
-        role r;
-        FV_TRY(role_of(&turns[i], i, &r));
-        bool fits = r == SYSTEM ? i == 0 : r == USER ? before != USER : before == USER;
-        if (!fits)
+        int role = 0;
+        while (role < N_ROLE && strcmp(turns[i].role, names[role]) != 0) role++;
+        if (role == N_ROLE)
+            return FV_FAIL(FV_EINVAL, "turn %d has role '%s'; system, user and assistant exist", i,
+                           turns[i].role);
+        if (role == SYSTEM ? i != 0 : role == USER ? before == USER : before != USER)
             return FV_FAIL(FV_EINVAL,
                            "turn %d (%s) is out of order: an optional system turn comes first, "
                            "then user and assistant alternate",
                            i, turns[i].role);
-        if (turns[i].n_image < 0 || turns[i].n_image > (r == USER ? IMAGES_MAX : 0))
+        if (turns[i].n_image < 0 || turns[i].n_image > (role == USER ? IMAGES_MAX : 0))
             return FV_FAIL(FV_EINVAL,
                            "turn %d (%s) has %d images; a user turn can have 0..%d, others none", i,
                            turns[i].role, turns[i].n_image, IMAGES_MAX);
-        before = r;
+        before = role;
     }
     if (n < 1 || before != USER) return FV_FAIL(FV_EINVAL, "the last turn must be the user's");
     return FV_OK;
 }
 
-/* A growing text, and the positions of its images. */
-typedef struct page {
-    FILE *f;
-    size_t n;
-    size_t *at; /* NULL: not wanted */
-    int32_t n_at;
-} page;
+/* Text that need not be valid UTF-8. */
+static json_t *string_of(const char *s) { return json_string_nocheck(s); }
 
-static void put(page *p, const char *s) {
-    fputs(s, p->f);
-    p->n += strlen(s);
+static json_t *content_of(const fv_chat_turn *turn, fv_jinja_content form) {
+    if (form == FV_JINJA_CONTENT_TEXT || (form == FV_JINJA_CONTENT_EITHER && turn->n_image == 0))
+        return string_of(turn->text);
+    json_t *parts = json_array();
+    for (int32_t i = 0; i < turn->n_image; i++)
+        json_array_append_new(parts, json_pack("{s:s}", "type", "image"));
+    json_t *text = json_pack("{s:s}", "type", "text");
+    json_object_set_new_nocheck(text, "text", string_of(turn->text));
+    json_array_append_new(parts, text);
+    return parts;
 }
 
-static void put_turn(page *p, const fv_chat_turn *turn, const char *before, const char *after) {
-    put(p, before);
-    for (int32_t k = 0; k < turn->n_image; k++) {
-        if (p->at) p->at[p->n_at++] = p->n;
-        put(p, "<image>\n");
+static json_t *variables(const fv_chat *c, const fv_chat_turn *turns, int32_t n) {
+    fv_jinja_content form = fv_jinja_content_form(c->program);
+    json_t *vars = json_copy(c->special), *messages = json_array();
+    for (int32_t i = 0; i < n; i++) {
+        json_t *message = json_pack("{s:s}", "role", turns[i].role);
+        json_object_set_new_nocheck(message, "content", content_of(&turns[i], form));
+        json_array_append_new(messages, message);
     }
-    put(p, turn->text);
-    put(p, after);
+    json_object_set_new(vars, "messages", messages);
+    json_object_set_new(vars, "tools", json_null());
+    json_object_set_new(vars, "documents", json_null());
+    json_object_set_new(vars, "add_generation_prompt", json_true());
+    return vars;
 }
 
-/* Closes a stream over *out, which then is the text. */
-static fv_status close_text(FILE *f, char **out, char **text) {
-    bool failed = ferror(f) != 0;
-    if (fclose(f) != 0 || failed) {
-        free(*out);
-        return FV_FAIL(FV_ENOMEM, "no memory for a prompt");
-    }
-    *text = *out;
+/* ---- rendering --------------------------------------------------------------------------- */
+
+static fv_status render(const fv_chat *c, const fv_chat_turn *turns, int32_t n, fv_chat_text *out) {
+    const char *bos = json_string_value(json_object_get(c->special, "bos_token"));
+    fv_jinja_text made;
+    json_t *vars = variables(c, turns, n);
+    fv_status st = fv_jinja_run(c->program, vars, "messages", fv_log_time_s(), &made);
+    json_decref(vars);
+    FV_TRY(st);
+    bool has_bos = bos && *bos && strncmp(made.text, bos, strlen(bos)) == 0 && !made.user[0];
+    *out = (fv_chat_text){made.text, made.n, made.user, c->adds_special && !has_bos};
     return FV_OK;
 }
 
-static const char *or_empty(const char *s) { return s ? s : ""; }
-
-static fv_status render(fv_chat_template t, const fv_chat_turn *turns, int32_t n, size_t *at,
-                        char **text) {
-    char *out = NULL;
-    size_t bytes = 0;
-    page p = {.f = open_memstream(&out, &bytes), .at = at};
-    if (!p.f) return FV_FAIL(FV_ENOMEM, "no memory for a prompt");
-    for (int32_t i = 0; i < n; i++) {
-        role r = USER;
-        (void)role_of(&turns[i], i, &r); /* checked before */
-        put_turn(&p, &turns[i], or_empty(forms[t].before[r]), or_empty(forms[t].after[r]));
-    }
-    put(&p, or_empty(forms[t].answer));
-    return close_text(p.f, &out, text);
-}
-
-static fv_status check_form(fv_chat_template t, const fv_chat_turn *turns, int32_t n) {
+fv_status fv_chat_render(const fv_chat *c, const fv_chat_turn *turns, int32_t n,
+                         fv_chat_text *out) {
+    bool images = false;
     FV_TRY(check_turns(turns, n));
-    if (t == FV_CHAT_NONE && n != 1)
+    if (is_none(c) && n != 1)
         return FV_FAIL(FV_EINVAL, "without a chat template there is one user turn, not %d turns",
                        n);
-    return FV_OK;
+    for (int32_t i = 0; i < n; i++) images |= turns[i].n_image > 0;
+    if (images && fv_jinja_content_form(c->program) == FV_JINJA_CONTENT_TEXT)
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: the chat template takes turns as text and has no place for images: "
+                       "choose one with --chat, or give the whole prompt with --raw",
+                       c->name);
+    return render(c, turns, n, out);
 }
 
-fv_status fv_chat_render(fv_chat_template t, const fv_chat_turn *turns, int32_t n, char **text) {
-    FV_TRY(check_form(t, turns, n));
-    return render(t, turns, n, NULL, text);
+/* Leaves the first n bytes out. */
+static void cut(fv_chat_text *t, size_t n) {
+    t->n -= n;
+    memmove(t->text, t->text + n, t->n + 1);
+    memmove(t->user, t->user + n, t->n);
 }
 
-fv_status fv_chat_render_at(fv_chat_template t, const fv_chat_turn *turns, int32_t n, char **text,
-                            size_t **at, int32_t *n_at) {
-    size_t n_image = 0;
-    FV_TRY(check_form(t, turns, n));
-    for (int32_t i = 0; i < n; i++) n_image += (size_t)turns[i].n_image;
-    size_t *list = malloc((n_image + 1) * sizeof *list);
-    if (!list) return FV_FAIL(FV_ENOMEM, "no memory for a prompt");
-    fv_status st = render(t, turns, n, list, text);
-    if (st != FV_OK) {
-        free(list);
-        return st;
-    }
-    *at = list;
-    *n_at = (int32_t)n_image;
-    return FV_OK;
-}
-
-fv_status fv_chat_continue(fv_chat_template t, const fv_chat_turn *turns, int32_t n,
-                           const char *ended, char **text) {
-    if (n != 1 || strcmp(turns[0].role, role_names[USER]) != 0 || turns[0].n_image != 0)
+/* Renders a conversation with an answer that no template writes by itself: what stands behind it goes
+ * on behind any answer. */
+fv_status fv_chat_continue(const fv_chat *c, const fv_chat_turn *turns, int32_t n,
+                           const char *ended, fv_chat_text *out) {
+    static const char answer[] = "\xEE\x80\x80"; /* U+E000 */
+    fv_chat_text t;
+    if (n != 1 || strcmp(turns[0].role, "user") != 0 || turns[0].n_image != 0)
         return FV_FAIL(FV_EINVAL, "a conversation continues with one user turn, without images");
-    const char *end = or_empty(forms[t].after[ASSISTANT]);
-    size_t n_ended = strlen(ended);
-    if (strncmp(end, ended, n_ended) == 0) end += n_ended;
-    char *out = NULL;
-    size_t bytes = 0;
-    page p = {.f = open_memstream(&out, &bytes)};
-    if (!p.f) return FV_FAIL(FV_ENOMEM, "no memory for a prompt");
-    put(&p, end);
-    put_turn(&p, turns, or_empty(forms[t].before[USER]), or_empty(forms[t].after[USER]));
-    put(&p, or_empty(forms[t].answer));
-    return close_text(p.f, &out, text);
+    if (is_none(c)) return render(c, turns, 1, out);
+    const fv_chat_turn all[] = {{"user", "q", 0}, {"assistant", answer, 0}, turns[0]};
+    FV_TRY(render(c, all, 3, &t));
+    const char *at = strstr(t.text, answer);
+    if (!at) {
+        fv_chat_text_free(&t);
+        return FV_FAIL(FV_EUNSUPPORTED,
+                       "%s: the chat template does not write answers as they are: send the whole "
+                       "conversation again",
+                       c->name);
+    }
+    cut(&t, (size_t)(at - t.text) + strlen(answer));
+    if (strncmp(t.text, ended, strlen(ended)) == 0) cut(&t, strlen(ended));
+    *out = t;
+    return FV_OK;
+}
+
+void fv_chat_text_free(fv_chat_text *t) {
+    free(t->text);
+    free(t->user);
+    *t = (fv_chat_text){0};
 }

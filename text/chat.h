@@ -3,62 +3,69 @@
 
 /* CHAT TEMPLATES: turns -> the prompt text that the checkpoint was trained on.
  *
- * Jinja is not executed. A checkpoint's template (chat_template.jinja, chat_template.json,
- * processor_config.json or tokenizer_config.json, in this order) is compared with those that are
- * known; any other is refused, because it could render anything. Without a template the text
- * family decides; a text-only checkpoint without one has none. Tests hold renderings made by
- * transformers against ours. */
+ * A checkpoint's template is a Jinja program (chat_template.jinja, chat_template.json,
+ * processor_config.json or tokenizer_config.json, in this order), and it runs as transformers'
+ * apply_chat_template runs it. Without one the text family decides; a text-only checkpoint without
+ * one has none. What users write stays theirs: rendered text says of each byte whether it comes from
+ * a turn, and a special token that a turn spells is text (fv_text_marks). */
 #include "common/status.h"
 
-typedef enum fv_chat_template {
-    FV_CHAT_VICUNA = 0, /* "USER: <image>\n{q} ASSISTANT:" with </s> after each answer */
-    FV_CHAT_LLAVA_HF,   /* the template llava-hf ships: "USER: <image>\n{q} ASSISTANT:" */
-    FV_CHAT_CHATML,     /* "<|im_start|>user\n<image>\n{q}<|im_end|>\n<|im_start|>assistant\n" */
-    FV_CHAT_MISTRAL,    /* "[INST] <image>\n{q} [/INST]" */
-    FV_CHAT_NONE,       /* the prompt goes in as written */
-    FV_N_CHAT
-} fv_chat_template;
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fv_chat fv_chat; /* a template; opaque, immutable: any thread */
 
 typedef struct fv_chat_turn {
     const char *role; /* "system", "user" or "assistant" */
     const char *text; /* UTF-8, NUL-terminated */
-    int32_t n_image;  /* images before the text */
+    int32_t n_image;  /* images that stand before the text */
 } fv_chat_turn;
 
-/* "vicuna", "llava", "chatml", "mistral", "none". */
-const char *fv_chat_name(fv_chat_template t);
-fv_status fv_chat_by_name(const char *name, fv_chat_template *out);
+typedef struct fv_chat_text {
+    char *text; /* NUL-terminated; owned */
+    size_t n;
+    uint8_t *user; /* [n] 1: a byte of a turn; owned */
+    bool
+        adds_special; /* the tokenizer's post-processor adds its tokens: the template wrote no BOS */
+} fv_chat_text;       /* {0} is empty and may be freed */
 
-/* Finds the template of the checkpoint in `dir`, whose text model is of `family` ("llama",
- * "mistral", "qwen2"); the family decides where a checkpoint with vision has no template. One that
- * is not known, but for white space inside tags, quotes and comments, is FV_EUNSUPPORTED; the
- * sentence says how to go on (--chat NAME or
- * --raw). */
-fv_status fv_chat_detect(const char *dir, const char *family, bool has_vision,
-                         fv_chat_template *out);
+/* The template `spec` for the checkpoint in `dir`, whose text model is of `family` ("llama",
+ * "mistral", "qwen2"): "" is the checkpoint's own; "vicuna", "llava", "chatml", "mistral" or "none"
+ * (the text of one user turn as it is); anything with a '{' in it is the text of a program. The family
+ * decides where a checkpoint with vision has no template. FV_EUNSUPPORTED for what a program has and
+ * this interpreter lacks, FV_EDATA for one that is broken: line and construct are named, and how
+ * to go on (--chat, --raw). Gives *out. */
+fv_status fv_chat_open(const char *spec, const char *dir, const char *family, bool has_vision,
+                       fv_chat **out);
+void fv_chat_free(fv_chat *c); /* NULL is fine */
 
-/* The one of this name, or for "" the checkpoint's own. */
-fv_status fv_chat_choose(const char *name, const char *dir, const char *family, bool has_vision,
-                         fv_chat_template *out);
+/* "vicuna" and so on, or the file that the template is from; "--chat" for the text of a program. */
+const char *fv_chat_name(const fv_chat *c);
+
+/* The spec that a command line's --chat VALUE means: the contents of a file whose name ends in
+ * ".jinja", else VALUE itself. Gives *spec (free it). */
+fv_status fv_chat_read_spec(const char *value, char **spec);
 
 /* FV_EINVAL when the last turn says nothing and shows no image: there is nothing to answer. */
 fv_status fv_chat_check_question(const fv_chat_turn *turns, int32_t n);
 
-/* Renders n turns followed by the start of an answer; images appear as "<image>". Gives *text
- * (free it). FV_EINVAL for an unknown role or turns out of order. */
-fv_status fv_chat_render(fv_chat_template t, const fv_chat_turn *turns, int32_t n, char **text);
+/* Renders n turns with an open answer behind them; images appear as the template writes them.
+ * Gives *out. FV_EINVAL for an unknown role, turns out of order or turns that the template refuses;
+ * FV_EUNSUPPORTED for images where the template takes turns as text. */
+fv_status fv_chat_render(const fv_chat *c, const fv_chat_turn *turns, int32_t n, fv_chat_text *out);
 
-/* The same, with the positions of images: *at [*n_at] byte offsets, ascending (free it). "<image>"
- * anywhere else was typed by a user and is text. */
-fv_status fv_chat_render_at(fv_chat_template t, const fv_chat_turn *turns, int32_t n, char **text,
-                            size_t **at, int32_t *n_at);
+/* What goes on behind an answer: its end as the template writes it, the user's next turn, an open
+ * answer. `ended` is the special token that the answer did end with, "" for none: where the
+ * template has the same one, it is not written again. Prompt, answer and this joined are the
+ * rendering of the whole conversation, where the template writes a turn without looking back further
+ * than the answer before it; a special token that the template does not have stays in between. Gives
+ * *out. FV_EINVAL unless it is one user turn without images. */
+fv_status fv_chat_continue(const fv_chat *c, const fv_chat_turn *turns, int32_t n,
+                           const char *ended, fv_chat_text *out);
+void fv_chat_text_free(fv_chat_text *t);
 
-/* The text that follows an answer: its end as the template writes it, the user's next turn, and the
- * start of an answer. `ended` is the special token with which the answer ended, "" for none: if the
- * template writes the same one, it is not repeated. Prompt, answer and this joined are the
- * rendering of the whole conversation; a special token that the template does not have stays in
- * between. Gives *text (free it). FV_EINVAL unless it is one user turn without images. */
-fv_status fv_chat_continue(fv_chat_template t, const fv_chat_turn *turns, int32_t n,
-                           const char *ended, char **text);
-
+#ifdef __cplusplus
+}
+#endif
 #endif

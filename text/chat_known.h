@@ -1,18 +1,16 @@
 #ifndef FOVEA_TEXT_CHAT_KNOWN_H
 #define FOVEA_TEXT_CHAT_KNOWN_H
 
-/* The Jinja texts of the chat templates that fovea knows, and the form of each (text/chat.h). */
-#include <stdbool.h>
-
-#include "text/chat.h"
+/* Chat templates that have a name. */
+#include <stdint.h>
 
 typedef struct fv_chat_known {
-    fv_chat_template form;
-    bool text_only; /* for models without a vision tower */
+    const char *name;
+    const char *family; /* the text family that has it when nothing else is said; NULL: none */
     const char *program;
 } fv_chat_known;
 
-extern const fv_chat_known fv_chat_known_templates[]; /* [fv_n_chat_known] */
+extern const fv_chat_known fv_chat_known_templates[]; /* [fv_n_chat_known], "none" last */
 extern const int32_t fv_n_chat_known;
 
 #endif

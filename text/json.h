@@ -11,7 +11,8 @@
 #include "common/status.h"
 
 /* Parses n bytes that must be one JSON object. FV_EDATA says `where`, line and column.
- * Gives *out (json_decref it). U+0000 in strings is kept (json_string_length counts). */
+ * Gives *out (json_decref it). U+0000 in strings is kept (json_string_length counts).
+ * In a text with an integer beyond 64 bits all numbers are real. */
 fv_status fv_json_object(const char *text, size_t n, const char *where, json_t **out);
 
 /* Reads `key` of `obj` when it is there and not null; otherwise leaves *out alone (put the

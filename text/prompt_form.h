@@ -13,7 +13,7 @@ typedef enum fv_prompt_kind {
 
 typedef struct fv_prompt_form {
     fv_prompt_kind kind;
-    const char *chat_template; /* by name; "": the checkpoint's own */
+    const char *chat_template; /* by name or the text of a program; "": the worker's */
     int32_t n_turn;
     const fv_chat_turn *turn; /* [n_turn] */
     const char *text;

@@ -32,30 +32,24 @@ void fv_tokenizer_free(fv_tokenizer *tok); /* NULL is fine */
 fv_status fv_tokenizer_encode(const fv_tokenizer *tok, const char *text, size_t n, bool add_special,
                               int32_t **ids, int32_t *n_ids);
 
-/* Position of an added token in a text that may contain its characters elsewhere too: `id` is used
- * for these bytes of the text, and everywhere else the characters are ordinary text. */
-typedef struct fv_token_places {
-    int32_t id;
-    const size_t *at; /* [n] ascending */
-    int32_t n;
-} fv_token_places;
+/* Who wrote the bytes of a text. An added token that is special, or is `literal`, is that token only
+ * where none of its bytes is the user's; elsewhere its characters are ordinary text. */
+typedef struct fv_text_marks {
+    const uint8_t *user; /* [n] by byte of the text, 1: the user's */
+    int32_t literal;     /* id of an added token, special or not (an image's); -1: none */
+} fv_text_marks;
 
-/* The same with one added token at its places only. A file whose normaliser runs ahead of the
- * search for this token (`normalized`, which image tokens are not) has it taken everywhere. */
-fv_status fv_tokenizer_encode_at(const fv_tokenizer *tok, const char *text, size_t n,
-                                 bool add_special, const fv_token_places *places, int32_t **ids,
-                                 int32_t *n_ids);
+/* The same for text of which a part is the user's. marks NULL: none is. */
+fv_status fv_tokenizer_encode_marked(const fv_tokenizer *tok, const char *text, size_t n,
+                                     bool add_special, const fv_text_marks *marks, int32_t **ids,
+                                     int32_t *n_ids);
 
 /* The same for text that follows other ids: no prefix is added. The ids joined with those before
  * are the ids of the joined text if a token ends at the border: always after a special token, and
  * between words; a word that is cut there is not re-tokenized. */
 fv_status fv_tokenizer_encode_behind(const fv_tokenizer *tok, int32_t before, const char *text,
-                                     size_t n, int32_t **ids, int32_t *n_ids);
-
-/* The same, with the characters of the added token `literal` as ordinary text. */
-fv_status fv_tokenizer_encode_behind_as_text(const fv_tokenizer *tok, int32_t before,
-                                             const char *text, size_t n, int32_t literal,
-                                             int32_t **ids, int32_t *n_ids);
+                                     size_t n, const fv_text_marks *marks, int32_t **ids,
+                                     int32_t *n_ids);
 
 /* Text of n ids, as `tokenizers` decodes it. Unknown ids are FV_EINVAL. Gives *text (free
  * it), with a NUL added, and *bytes. */

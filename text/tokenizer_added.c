@@ -107,12 +107,27 @@ static size_t skip_space(const char *s, size_t n, size_t at) {
     return at;
 }
 
-/* Matches come in ascending order, as the places do. */
-static bool in_place(fv_tok_added_iter *it, const fv_tok_added *t, size_t start) {
-    const fv_token_places *p = it->places;
-    if (!p || t->id != p->id) return true;
-    while (it->place < p->n && p->at[it->place] < start) it->place++;
-    return it->place < p->n && p->at[it->place] == start;
+/* Whether the match counts as a token. A match in normalised text is the next place where the text before
+ * has the token as the file writes it: normalisers that insert and replace keep order. Normal forms spell
+ * it out of other characters, too; after those it is text. */
+static bool counts(fv_tok_added_iter *it, const fv_tok_added *t, size_t start) {
+    const fv_text_marks *m = it->marks;
+    if (!m || (t->id != m->literal && !(it->vocab->tokens[t->id].flags & FV_TOK_SPECIAL)))
+        return true;
+    size_t n = t->n;
+    if (it->raw && it->respelled) return false;
+    if (it->raw) {
+        const fv_tok_entry *written = &it->vocab->tokens[t->id];
+        const char *at = it->raw_from < it->n_raw
+                             ? memmem(it->raw + it->raw_from, it->n_raw - it->raw_from,
+                                      written->text, written->n)
+                             : NULL;
+        if (!at) return false;
+        start = (size_t)(at - it->raw);
+        n = written->n;
+        it->raw_from = start + n;
+    }
+    return !memchr(m->user + start, 1, n);
 }
 
 /* The search continues after the bytes of the previous match, not after the white space that it
@@ -131,7 +146,7 @@ bool fv_tok_added_next(const fv_tok_added_set *set, const char *s, size_t n, fv_
         size_t end = start + t->n;
         it->from = end;
         if (t->single_word && !is_single_word(s, n, start, end)) continue;
-        if (!in_place(it, t, start)) continue;
+        if (!counts(it, t, start)) continue;
         if (t->lstrip && start > it->done) start = skip_space_back(s, start, it->done);
         if (t->rstrip) {
             /* White space that was walked over once is not walked over again. */

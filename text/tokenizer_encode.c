@@ -14,8 +14,9 @@
 
 typedef struct encoder {
     const fv_tokenizer *tok;
-    const fv_token_places *places; /* NULL: none are given */
-    fv_token_places moved;         /* the same in repaired text; its list is owned */
+    const fv_text_marks *marks; /* NULL: none are given */
+    fv_text_marks moved;        /* the same of repaired text */
+    fv_tok_bytes moved_user;
     fv_tok_ids ids;
     fv_tok_bpe_scratch bpe;
     fv_tok_bytes repaired, normalized, tmp;
@@ -176,10 +177,18 @@ static fv_status pre_tokenize(encoder *e, int32_t k, const char *s, size_t n, bo
     return FV_OK;
 }
 
-static fv_status encode_piece(encoder *e, const char *s, size_t n, bool first) {
+/* s[0..n), which begins at byte `at` of the text. */
+static fv_status encode_piece(encoder *e, const char *s, size_t n, size_t at, bool first) {
     FV_TRY(fv_tok_normalize(e->tok, s, n, &e->normalized, &e->tmp));
     const char *text = e->normalized.data;
-    fv_tok_added_iter it = {0};
+    fv_text_marks marks;
+    fv_tok_added_iter it = {.vocab = &e->tok->vocab, .raw = s, .n_raw = n};
+    if (e->marks) {
+        marks = (fv_text_marks){.user = e->marks->user + at, .literal = e->marks->literal};
+        it.marks = &marks;
+    }
+    for (int32_t i = 0; i < e->tok->n_norm; i++)
+        it.respelled |= e->tok->norm[i].kind == FV_TOK_NORM_FORM;
     fv_tok_piece p;
     while (fv_tok_added_next(&e->tok->normalized, text, e->normalized.n, &it, &p)) {
         if (p.added)
@@ -191,13 +200,13 @@ static fv_status encode_piece(encoder *e, const char *s, size_t n, bool first) {
 }
 
 static fv_status encode_text(encoder *e, const char *s, size_t n) {
-    fv_tok_added_iter it = {.places = e->places};
+    fv_tok_added_iter it = {.marks = e->marks, .vocab = &e->tok->vocab};
     fv_tok_piece p;
     while (fv_tok_added_next(&e->tok->raw, s, n, &it, &p)) {
         if (p.added)
             FV_TRY(fv_tok_put_id(&e->ids, p.added->id));
         else
-            FV_TRY(encode_piece(e, s + p.start, p.end - p.start, p.start == 0));
+            FV_TRY(encode_piece(e, s + p.start, p.end - p.start, p.start, p.start == 0));
     }
     return FV_OK;
 }
@@ -215,20 +224,19 @@ static fv_status repair(const char *s, size_t n, fv_tok_bytes *out) {
     return FV_OK;
 }
 
-/* Places in text that grows by two bytes for each bad one. */
-static fv_status move_places(encoder *e, const char *s, size_t n) {
-    const fv_token_places *p = e->places;
-    size_t *at = malloc(((size_t)p->n + 1) * sizeof *at), good = 0, bad = 0;
-    if (!at) return FV_FAIL(FV_ENOMEM, "no memory for a prompt");
-    for (int32_t i = 0; i < p->n; i++) {
-        for (; good < p->at[i] && good < n; good += good < p->at[i]) {
-            good += fv_utf8_valid(s + good, p->at[i] - good);
-            bad += good < p->at[i];
-        }
-        at[i] = p->at[i] + 2 * bad;
+/* Marks of the repaired text: what replaces a byte is whose the byte was. */
+static fv_status move_marks(encoder *e, const char *s, size_t n) {
+    const char *user = (const char *)e->marks->user;
+    for (size_t at = 0; at < n; at++) {
+        size_t good = fv_utf8_valid(s + at, n - at);
+        FV_TRY(fv_tok_put(&e->moved_user, user + at, good));
+        at += good;
+        if (at == n) break;
+        const char three[] = {user[at], user[at], user[at]};
+        FV_TRY(fv_tok_put(&e->moved_user, three, 3));
     }
-    e->moved = (fv_token_places){.id = p->id, .at = at, .n = p->n};
-    e->places = &e->moved;
+    e->moved = (fv_text_marks){(const uint8_t *)e->moved_user.data, e->marks->literal};
+    e->marks = &e->moved;
     return FV_OK;
 }
 
@@ -238,7 +246,7 @@ static fv_status encode(encoder *e, const char *text, size_t n, bool add_special
                        FV_TOK_TEXT_BYTES_MAX);
     if (fv_utf8_valid(text, n) != n) {
         FV_TRY(repair(text, n, &e->repaired));
-        if (e->places) FV_TRY(move_places(e, text, n));
+        if (e->marks) FV_TRY(move_marks(e, text, n));
         text = e->repaired.data;
         n = e->repaired.n;
     }
@@ -255,18 +263,18 @@ static fv_status encode(encoder *e, const char *text, size_t n, bool add_special
 
 fv_status fv_tokenizer_encode(const fv_tokenizer *tok, const char *text, size_t n, bool add_special,
                               int32_t **ids, int32_t *n_ids) {
-    return fv_tokenizer_encode_at(tok, text, n, add_special, NULL, ids, n_ids);
+    return fv_tokenizer_encode_marked(tok, text, n, add_special, NULL, ids, n_ids);
 }
 
-fv_status fv_tokenizer_encode_at(const fv_tokenizer *tok, const char *text, size_t n,
-                                 bool add_special, const fv_token_places *places, int32_t **ids,
-                                 int32_t *n_ids) {
-    encoder e = {.tok = tok, .places = places};
+fv_status fv_tokenizer_encode_marked(const fv_tokenizer *tok, const char *text, size_t n,
+                                     bool add_special, const fv_text_marks *marks, int32_t **ids,
+                                     int32_t *n_ids) {
+    encoder e = {.tok = tok, .marks = marks};
     fv_status st = fv_tok_grow((void **)&e.ids.data, &e.ids.cap, 0, 16, sizeof *e.ids.data);
     if (st == FV_OK) st = encode(&e, text, n, add_special);
     fv_tok_bpe_scratch_fini(&e.bpe);
     free(e.repaired.data);
-    free((size_t *)(uintptr_t)e.moved.at);
+    free(e.moved_user.data);
     free(e.normalized.data);
     free(e.tmp.data);
     for (int32_t i = 0; i < FV_TOK_STEPS_MAX; i++) free(e.step[i].data);
@@ -290,42 +298,41 @@ static const char *anchor_for(const fv_tokenizer *tok, int32_t before, const cha
 /* The ids of anchor and text without the anchor's own; of the text alone where these would change.
  */
 static fv_status encode_anchored(const fv_tokenizer *tok, const char *anchor, const char *joined,
-                                 size_t n, const fv_token_places *none, int32_t **ids,
+                                 size_t n, const fv_text_marks *marks, int32_t **ids,
                                  int32_t *n_ids) {
     size_t n_anchor = strlen(anchor);
     int32_t *own, n_own;
     FV_TRY(fv_tokenizer_encode(tok, anchor, n_anchor, false, &own, &n_own));
-    fv_status st = fv_tokenizer_encode_at(tok, joined, n_anchor + n, false, none, ids, n_ids);
+    fv_status st = fv_tokenizer_encode_marked(tok, joined, n_anchor + n, false, marks, ids, n_ids);
     if (st == FV_OK && *n_ids >= n_own && !memcmp(*ids, own, (size_t)n_own * sizeof *own)) {
         *n_ids -= n_own;
         memmove(*ids, *ids + n_own, (size_t)*n_ids * sizeof *own);
     } else if (st == FV_OK) {
+        fv_text_marks behind = marks ? *marks : (fv_text_marks){0};
+        if (marks) behind.user += n_anchor;
         free(*ids);
-        st = fv_tokenizer_encode_at(tok, joined + n_anchor, n, false, none, ids, n_ids);
+        st = fv_tokenizer_encode_marked(tok, joined + n_anchor, n, false, marks ? &behind : NULL,
+                                        ids, n_ids);
     }
     free(own);
     return st;
 }
 
-static fv_status encode_behind(const fv_tokenizer *tok, int32_t before, const char *text, size_t n,
-                               const fv_token_places *none, int32_t **ids, int32_t *n_ids) {
+fv_status fv_tokenizer_encode_behind(const fv_tokenizer *tok, int32_t before, const char *text,
+                                     size_t n, const fv_text_marks *marks, int32_t **ids,
+                                     int32_t *n_ids) {
     const char *anchor = anchor_for(tok, before, text, n);
-    fv_tok_bytes joined = {0};
+    fv_tok_bytes joined = {0}, user = {0};
+    fv_text_marks moved = {.literal = marks ? marks->literal : -1};
     fv_status st = fv_tok_put(&joined, anchor, strlen(anchor));
     if (st == FV_OK) st = fv_tok_put(&joined, text, n);
-    if (st == FV_OK) st = encode_anchored(tok, anchor, joined.data, n, none, ids, n_ids);
+    for (size_t i = 0; marks && st == FV_OK && i < strlen(anchor); i++)
+        st = fv_tok_put(&user, "", 1);
+    if (marks && st == FV_OK) st = fv_tok_put(&user, (const char *)marks->user, n);
+    moved.user = (const uint8_t *)user.data;
+    if (st == FV_OK)
+        st = encode_anchored(tok, anchor, joined.data, n, marks ? &moved : NULL, ids, n_ids);
     free(joined.data);
+    free(user.data);
     return st;
-}
-
-fv_status fv_tokenizer_encode_behind(const fv_tokenizer *tok, int32_t before, const char *text,
-                                     size_t n, int32_t **ids, int32_t *n_ids) {
-    return encode_behind(tok, before, text, n, NULL, ids, n_ids);
-}
-
-fv_status fv_tokenizer_encode_behind_as_text(const fv_tokenizer *tok, int32_t before,
-                                             const char *text, size_t n, int32_t literal,
-                                             int32_t **ids, int32_t *n_ids) {
-    const fv_token_places none = {.id = literal};
-    return encode_behind(tok, before, text, n, &none, ids, n_ids);
 }

@@ -117,9 +117,12 @@ typedef struct fv_tok_added_iter {
     size_t space_end; /* white space after the last rstrip token ends here */
     fv_tok_piece up;  /* a match that waits until the text before it is done */
     bool has_up;
-    const fv_token_places *places; /* NULL: every match counts */
-    int32_t place;                 /* the next of them */
-} fv_tok_added_iter;               /* {0} at the start, but for the places */
+    const fv_text_marks *marks; /* NULL: every match counts */
+    const fv_tok_vocab *vocab;  /* with marks: knows which tokens are special */
+    const char *raw;            /* [n_raw] the text of the marks; NULL: the text that is cut */
+    size_t n_raw, raw_from;
+    bool respelled;  /* a normal form lies between raw and the text that is cut */
+} fv_tok_added_iter; /* {0} at the start, but for the marks and what goes with them */
 
 /* Cuts s into text and added tokens, in order. False: the end. */
 bool fv_tok_added_next(const fv_tok_added_set *set, const char *s, size_t n, fv_tok_added_iter *it,

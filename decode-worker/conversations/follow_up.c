@@ -4,29 +4,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Text of more bytes than the context has room for is not tokenised. The token `literal` is text
- * wherever it is spelled; -1: none is. */
-static fv_status encode(const fv_engine *e, int32_t last, const char *text, int32_t literal,
-                        int32_t **ids, int32_t *n) {
-    size_t bytes = strlen(text);
+/* Text of more bytes than the context has room for is not tokenised. */
+static fv_status encode(const fv_engine *e, int32_t last, const char *text, size_t n_bytes,
+                        const fv_text_marks *marks, int32_t **ids, int32_t *n) {
     FV_TRY(
-        fv_tokenizer_check_length(e->tok, bytes, fv_checkpoint_config(e->ck)->text.max_position));
-    if (literal < 0) return fv_tokenizer_encode_behind(e->tok, last, text, bytes, ids, n);
-    return fv_tokenizer_encode_behind_as_text(e->tok, last, text, bytes, literal, ids, n);
+        fv_tokenizer_check_length(e->tok, n_bytes, fv_checkpoint_config(e->ck)->text.max_position));
+    return fv_tokenizer_encode_behind(e->tok, last, text, n_bytes, marks, ids, n);
 }
 
 static fv_status chat_ids(const fv_engine *e, const fv_prompt_form *q, int32_t last, int32_t **ids,
                           int32_t *n) {
-    fv_chat_template t;
-    char *text;
-    FV_TRY(fv_chat_choose(q->chat_template, fv_checkpoint_dir(e->ck),
-                          fv_checkpoint_config(e->ck)->text.family,
-                          fv_checkpoint_config(e->ck)->has_vision, &t));
-    FV_TRY(fv_chat_check_question(q->turn, q->n_turn));
-    FV_TRY(fv_chat_continue(t, q->turn, q->n_turn, fv_tokenizer_special(e->tok, last), &text));
     const fv_model_config *cfg = fv_checkpoint_config(e->ck);
-    fv_status st = encode(e, last, text, cfg->has_vision ? cfg->image_token : -1, ids, n);
-    free(text);
+    fv_chat *chat;
+    fv_chat_text text = {0};
+    FV_TRY(fv_engine_chat(e, q->chat_template, &chat));
+    fv_status st = fv_chat_check_question(q->turn, q->n_turn);
+    if (st == FV_OK)
+        st = fv_chat_continue(chat, q->turn, q->n_turn, fv_tokenizer_special(e->tok, last), &text);
+    fv_text_marks marks = {text.user, cfg->has_vision ? cfg->image_token : -1};
+    if (st == FV_OK) st = encode(e, last, text.text, text.n, &marks, ids, n);
+    fv_chat_text_free(&text);
+    fv_chat_free(chat);
     return st;
 }
 
@@ -58,7 +56,7 @@ static fv_status make_ids(const fv_engine *e, const fv_prompt_form *q, int32_t l
                           int32_t *n) {
     switch (q->kind) {
     case FV_PROMPT_CHAT: return chat_ids(e, q, last, ids, n);
-    case FV_PROMPT_TEXT: return encode(e, last, q->text, -1, ids, n);
+    case FV_PROMPT_TEXT: return encode(e, last, q->text, strlen(q->text), NULL, ids, n);
     case FV_PROMPT_IDS: return copy_ids(q, ids, n);
     }
     return FV_FAIL(FV_EINVAL, "a prompt is a chat, a text or ids");

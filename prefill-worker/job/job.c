@@ -24,18 +24,17 @@ static int32_t context_of(const fv_prefill_job *j) {
 
 static fv_status make_chat(fv_prefill_job *j) {
     const fv_engine *e = j->engine;
-    const fv_model_config *cfg = config(j);
     const fv_prompt_form *f = &j->form;
-    fv_chat_template kind;
-    size_t *at;
-    int32_t n_at;
-    FV_TRY(fv_chat_choose(f->chat_template, fv_checkpoint_dir(e->ck), cfg->text.family,
-                          cfg->has_vision, &kind));
-    FV_TRY(fv_chat_check_question(f->turn, f->n_turn));
-    FV_TRY(fv_chat_render_at(kind, f->turn, f->n_turn, &j->text, &at, &n_at));
-    fv_status st =
-        fv_prompt_make_at(e->tok, cfg, j->text, at, n_at, j->n_image, context_of(j), &j->prompt);
-    free(at);
+    fv_chat *chat;
+    fv_chat_text text = {0};
+    FV_TRY(fv_engine_chat(e, f->chat_template, &chat));
+    fv_status st = fv_chat_check_question(f->turn, f->n_turn);
+    if (st == FV_OK) st = fv_chat_render(chat, f->turn, f->n_turn, &text);
+    if (st == FV_OK)
+        st = fv_prompt_make_chat(e->tok, config(j), &text, j->n_image, context_of(j), &j->prompt);
+    j->text = text.text;
+    free(text.user);
+    fv_chat_free(chat);
     return st;
 }
 

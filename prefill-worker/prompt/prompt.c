@@ -68,13 +68,12 @@ fv_status fv_prompt_of_ids(const fv_model_config *cfg, const int32_t *ids, int32
 }
 
 static fv_status make(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
-                      const fv_token_places *places, int32_t n_image, int32_t context,
-                      fv_prompt *out) {
-    size_t bytes = strlen(text);
-    int32_t *ids, n, marks = n_image < cfg->text.max_position ? n_image : cfg->text.max_position;
+                      size_t bytes, bool add_special, const fv_text_marks *marks, int32_t n_image,
+                      int32_t context, fv_prompt *out) {
+    int32_t *ids, n, tags = n_image < cfg->text.max_position ? n_image : cfg->text.max_position;
     /* Before time is spent on it; images are one token each there. */
-    FV_TRY(fv_tokenizer_check_length(tok, bytes, cfg->text.max_position + marks));
-    FV_TRY(fv_tokenizer_encode_at(tok, text, bytes, true, places, &ids, &n));
+    FV_TRY(fv_tokenizer_check_length(tok, bytes, cfg->text.max_position + tags));
+    FV_TRY(fv_tokenizer_encode_marked(tok, text, bytes, add_special, marks, &ids, &n));
     fv_status st = fv_prompt_of_ids(cfg, ids, n, n_image, context, out);
     free(ids);
     return st;
@@ -82,14 +81,14 @@ static fv_status make(const fv_tokenizer *tok, const fv_model_config *cfg, const
 
 fv_status fv_prompt_make(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
                          int32_t n_image, int32_t context, fv_prompt *out) {
-    return make(tok, cfg, text, NULL, n_image, context, out);
+    return make(tok, cfg, text, strlen(text), true, NULL, n_image, context, out);
 }
 
-fv_status fv_prompt_make_at(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
-                            const size_t *at, int32_t n_at, int32_t n_image, int32_t context,
-                            fv_prompt *out) {
-    fv_token_places places = {.id = cfg->image_token, .at = at, .n = n_at};
-    return make(tok, cfg, text, cfg->has_vision ? &places : NULL, n_image, context, out);
+fv_status fv_prompt_make_chat(const fv_tokenizer *tok, const fv_model_config *cfg,
+                              const fv_chat_text *text, int32_t n_image, int32_t context,
+                              fv_prompt *out) {
+    fv_text_marks marks = {text->user, cfg->has_vision ? cfg->image_token : -1};
+    return make(tok, cfg, text->text, text->n, text->adds_special, &marks, n_image, context, out);
 }
 
 fv_status fv_prompt_append(fv_prompt *p, const int32_t *ids, int32_t n) {

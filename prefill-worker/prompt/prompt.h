@@ -4,6 +4,7 @@
 /* PROMPT: text with "<image>" in it -> token ids with every image expanded to its rows. */
 #include "common/token_span.h"
 #include "model/config.h"
+#include "text/chat.h"
 #include "text/tokenizer.h"
 
 typedef struct fv_prompt {
@@ -21,11 +22,10 @@ typedef struct fv_prompt {
 fv_status fv_prompt_make(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
                          int32_t n_image, int32_t context, fv_prompt *out);
 
-/* The same, with images at these bytes of the text only, [n_at] (fv_chat_render_at): "<image>"
- * elsewhere is text. */
-fv_status fv_prompt_make_at(const fv_tokenizer *tok, const fv_model_config *cfg, const char *text,
-                            const size_t *at, int32_t n_at, int32_t n_image, int32_t context,
-                            fv_prompt *out);
+/* The same for a rendered chat: special tokens and "<image>" that a turn spells are text. */
+fv_status fv_prompt_make_chat(const fv_tokenizer *tok, const fv_model_config *cfg,
+                              const fv_chat_text *text, int32_t n_image, int32_t context,
+                              fv_prompt *out);
 
 /* The same for a prompt that is ids already, [n]: taken as they are, nothing is added. FV_EINVAL
  * also for an id that the text model does not have. */

@@ -89,9 +89,12 @@ static fv_status describe_model(const fv_engine *e, const fv_model_info_options 
     m->n_vocab = (uint32_t)e->n_vocab;
     FV_TRY(copy(a, weights_dtype(e), &m->dtype));
     FV_TRY(copy(a, fv_dtype_name(opt->kv_dtype), &m->kv_dtype));
-    fv_chat_template chat; /* one that is not known can still be named in requests */
-    if (fv_chat_detect(fv_checkpoint_dir(e->ck), cfg->text.family, cfg->has_vision, &chat) == FV_OK)
-        FV_TRY(copy(a, fv_chat_name(chat), &m->chat_template));
+    fv_chat *chat; /* a request can still name another where this one does not run */
+    if (fv_engine_chat(e, "", &chat) == FV_OK) {
+        fv_status st = copy(a, fv_chat_name(chat), &m->chat_template);
+        fv_chat_free(chat);
+        FV_TRY(st);
+    }
     if (cfg->has_vision) {
         m->image_token = (uint32_t)cfg->image_token;
         FV_TRY(describe_fit(fv_checkpoint_image(e->ck), a, &m->image_fit));

@@ -70,6 +70,7 @@ static void stopped(void *user) {
 static fv_status open_engine(fv_worker_program *p) {
     const fv_options *o = p->o;
     fv_engine_options engine = {.checkpoint = fv_options_string(o, "checkpoint"),
+                                .chat = fv_options_string(o, "chat"),
                                 .backend = fv_options_string(o, "device"),
                                 .isa = fv_options_string(o, "isa"),
                                 .gpu = (int32_t)fv_options_int(o, "gpu"),

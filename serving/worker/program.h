@@ -19,6 +19,9 @@
     FV_DAEMON_WORKER_OPTIONS,                                                                      \
     {"checkpoint", "FOVEA_CHECKPOINT", FV_OPTION_STRING, "DIR", NULL,                              \
      "Hugging Face checkpoint directory", 0, 0},                                                   \
+    {"chat", "FOVEA_CHAT", FV_OPTION_STRING, "NAME", NULL,                                          \
+     "chat template: vicuna, llava, chatml, mistral, none or FILE.jinja; default: the checkpoint's own", \
+     0, 0},                                                                                        \
     FV_REGISTRATION_OPTIONS
 #define FV_WORKER_DEVICE_OPTIONS                                                                   \
     {"threads", "FOVEA_THREADS", FV_OPTION_INT, "N", "0",                                          \

@@ -298,7 +298,7 @@ Test(decode_conversations, a_chat_goes_on_with_the_users_turn_and_a_text_as_it_i
         else
             prompt_message.chat = &chat;
         need(fv_tokenizer_encode_behind(rig.p_engine.tok, t->ids[t->n - 1], said[form],
-                                        strlen(said[form]), &ids, &n));
+                                        strlen(said[form]), NULL, &ids, &n));
         send_follow_up(t, &m);
         for (int32_t i = 0; i < n; i++) note(t, ids[i]);
         free(ids);

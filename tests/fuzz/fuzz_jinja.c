@@ -1,11 +1,11 @@
-/* Any text through fv_jinja_spelling: a comment in front of a program changes nothing, and what has
- * no spelling gets a sentence. */
+/* A program and, behind a NUL, the text of a turn. Whatever the program is, it ends within its bounds
+ * with text or a sentence, and a second run writes the same. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/jinja.h"
+#include "text/jinja/jinja.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -13,29 +13,45 @@ static void expect(bool holds) {
     if (!holds) abort();
 }
 
-/* `begin`, and the input as text behind it. */
-static char *text_of(const char *begin, const uint8_t *data, size_t n) {
-    size_t head = strlen(begin);
-    char *p = malloc(head + n + 1);
-    expect(p != NULL);
-    memcpy(p, begin, head);
-    if (n) memcpy(p + head, data, n);
-    p[head + n] = '\0';
-    return p;
+static json_t *variables(const char *text, size_t n) {
+    json_t *part = json_pack("{s:s}", "type", "text");
+    json_object_set_new_nocheck(part, "text", json_stringn_nocheck(text, n));
+    return json_pack("{s:[{s:s, s:o}, {s:s, s:[{s:s}, o]}], s:s, s:b, s:n}", "messages", "role",
+                     "system", "content", json_stringn_nocheck(text, n), "role", "user", "content",
+                     "type", "image", part, "bos_token", "<s>", "add_generation_prompt", 1,
+                     "tools");
+}
+
+static void check_marks(const fv_jinja_text *t) {
+    for (size_t i = 0; i < t->n; i++) expect(t->user[i] <= 1);
+    expect(t->text[t->n] == '\0');
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
-    char *program = text_of("", data, n), *remarked = text_of("{# a remark #}", data, n);
-    char *one = NULL, *other = NULL;
-    fv_status st = fv_jinja_spelling(program, &one);
-    expect(fv_jinja_spelling(remarked, &other) == st);
-    if (st == FV_OK)
-        expect(strcmp(one, other) == 0);
-    else
-        expect((st == FV_EDATA || st == FV_ENOMEM) && *fv_last_error() && !one && !other);
-    free(program);
-    free(remarked);
-    free(one);
-    free(other);
+    const char *program = (const char *)data, *end = n ? memchr(data, '\0', n) : NULL;
+    size_t n_program = end ? (size_t)(end - program) : n;
+    size_t n_text = end ? n - n_program - 1 : 0;
+    fv_jinja *p = NULL;
+    fv_jinja_text a = {0}, b = {0};
+    fv_status st = fv_jinja_parse(n ? program : "", n_program, "fuzz", &p);
+    if (st != FV_OK) {
+        expect((st == FV_EDATA || st == FV_EUNSUPPORTED) && *fv_last_error() && !p);
+        return 0;
+    }
+    json_t *vars = variables(end ? end + 1 : "", n_text);
+    st = fv_jinja_run(p, vars, "messages", 0, &a);
+    if (st == FV_OK) {
+        check_marks(&a);
+        expect(fv_jinja_run(p, vars, "messages", 0, &b) == FV_OK);
+        expect(a.n == b.n && memcmp(a.text, b.text, a.n) == 0 && memcmp(a.user, b.user, a.n) == 0);
+    } else {
+        expect((st == FV_EINVAL || st == FV_EUNSUPPORTED || st == FV_ENOMEM) && *fv_last_error());
+        expect(!a.text);
+    }
+    (void)fv_jinja_content_form(p);
+    fv_jinja_text_free(&a);
+    fv_jinja_text_free(&b);
+    json_decref(vars);
+    fv_jinja_free(p);
     return 0;
 }

@@ -285,6 +285,7 @@ def make_cases(n, seed):
         n_image = card["n_image"]
         images = [encoded_picture(rng, kinds.pop(), k) for k in range(n_image)]
         prompt = card["question"]
+        card["chat"] &= "</s>" not in card["question"]  # in a chat of ours it is text
         if not card["chat"]:
             prompt = rng.choice(LAYOUTS[n_image]).replace("{q}", prompt)
         about = describe(config, card, n_image)

@@ -23,7 +23,7 @@ enum { MAX_FILES = 64 };
 typedef struct writer {
     FILE *out;
     fv_engine engine;
-    fv_chat_template chat;
+    fv_chat *chat;
     char file[MAX_FILES][ITEMS_NAME];
     int32_t n_file, n_tensor;
     items_tensor *tensor; /* grows */
@@ -90,13 +90,14 @@ static void put_image(writer *w, const fv_image *image) {
 static void put_item(writer *w, const fv_suite *suite, int32_t number) {
     const fv_model_config *cfg = fv_checkpoint_config(w->engine.ck);
     static fv_item item;
-    char *text;
+    fv_chat_text text;
     fv_prompt prompt;
     must(fv_suite_item(suite, number, &item));
     fv_scene_task task = fv_suite_task_of(suite, number);
     fv_chat_turn turn = {"user", item.turn[0].question, item.n_image};
     must(fv_chat_render(w->chat, &turn, 1, &text));
-    must(fv_prompt_make(w->engine.tok, cfg, text, item.n_image, cfg->text.max_position, &prompt));
+    must(fv_prompt_make_chat(w->engine.tok, cfg, &text, item.n_image, cfg->text.max_position,
+                             &prompt));
     items_item head = {.n = prompt.n,
                        .n_image = item.n_image,
                        .max_tokens = fv_suite_max_tokens(item.turn[0].task)};
@@ -110,7 +111,7 @@ static void put_item(writer *w, const fv_suite *suite, int32_t number) {
         fv_image_free(&image);
     }
     fv_prompt_free(&prompt);
-    free(text);
+    fv_chat_text_free(&text);
 }
 
 /* What becomes of each byte: an image of 256 colours, as the preprocessor sees it. */
@@ -138,7 +139,7 @@ int main(int argc, char **argv) {
     head.cfg.n_vocab_used = w.engine.n_vocab;
     if (!head.cfg.has_vision) fail("the checkpoint has no eye");
     must(fv_suite_make(NULL, 0, atoi(argv[2]), 0, &suite));
-    must(fv_chat_detect(fv_checkpoint_dir(ck), head.cfg.text.family, head.cfg.has_vision, &w.chat));
+    must(fv_engine_chat(&w.engine, "", &w.chat));
     fill_values(&w, &head);
     items_weights weights = {*fv_checkpoint_text(ck), *fv_checkpoint_vision(ck),
                              *fv_checkpoint_projector(ck)};
