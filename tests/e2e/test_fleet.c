@@ -45,6 +45,8 @@ Test(fleet, answers_are_those_of_one_process) {
     assert_same("--image " IMAGE " --max-tokens 2 --ignore-eos 'two tokens'");
     assert_same("--raw --image " IMAGE " --max-tokens 4 'look: <image> well?'");
     assert_same("--system 'be brief' --chat chatml --max-tokens 4 --image " IMAGE " hello");
+    assert_same("--chat " FOVEA_TEST_DATA "/golden/chat/llava.jinja --max-tokens 4 --image " IMAGE
+                " hello");
     assert_same("--temperature 0.9 --top-k 40 --top-p 0.9 --repetition-penalty 1.2 --seed 7 "
                 "--logprobs 5 --ignore-eos --max-tokens 24 --image " IMAGE " hello");
     fleet_wait_idle(&f);
