@@ -166,12 +166,82 @@ def write_cases(path, variables, cases):
     return len(cases)
 
 
+# ---- conversations ----
+
+WORDS = ["What", "is", "in", "the", "picture?", "Größe", "日本語の", "猫", "🐈\u200d⬛", "e\u0301", "\u00a0", "x\ty", "\n", "\n\n", "  ",
+         "<image>", "</s>", "<|im_end|>", "<think>", "</think>", "[INST]", "{{ x }}", "{% if %}", "\\n", "'q'", '"d"', "&lt;", "<b>",
+         "\u3000", "{'a': 1}", "١٢٣", "<tool_response>", "</tool_response>", "/nothink", "\r\n", "ß", "%s", "\x1c", "None"]
+TOOLS = [{"type": "function", "function": {"name": "get_weather", "description": "Wetter für <einen> Ort & 'Tag'",
+          "parameters": {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": ["integer", "null"]}},
+                         "required": ["city"]}}}]
+PARTS = {"llava", "llava_next_mistral", "llava_next_vicuna", "llava_next_llama3", "llava_next_chatml", "llava_onevision", "smolvlm",
+         "idefics3", "video_llava"}
+EITHER = {"qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "mistral3", "pixtral", "gemma3"}
+
+
+def phrase(r):
+    return r.choice(["", " "]).join(r.choices(WORDS, k=r.choice([0, 1, 2, 4, 9])))
+
+
+def content(r, name, role):
+    if name not in PARTS and (name not in EITHER or r.random() < 0.3):
+        return phrase(r)
+    parts = [{"type": "image"}] * (r.choice([0, 1, 1, 3]) if role == "user" else 0)
+    parts += [{"type": "text", "text": phrase(r)} for _ in range(r.choice([1, 1, 2]))]
+    if role == "user" and r.random() < 0.2:
+        r.shuffle(parts)
+    return parts
+
+
+def conversation(r, name):
+    roles = ["system"] * r.choice([0, 1]) + ["user", "assistant"] * r.choice([0, 1, 1, 2]) + ["user"]
+    if r.random() < 0.15:
+        roles.append("assistant")
+    if r.random() < 0.05:
+        r.shuffle(roles)
+    variables = {"messages": [{"role": role, "content": content(r, name, role)} for role in roles],
+                 "tools": TOOLS if r.random() < 0.2 else None, "documents": None,
+                 "add_generation_prompt": r.random() < 0.9, "eos_token": "</s>"}
+    if r.random() < 0.9:
+        variables["bos_token"] = "<s>"
+    for key, values in {"add_vision_id": [True], "enable_thinking": [True, False], "reasoning_effort": ["high"],
+                        "documents": [[{"title": "a", "text": phrase(r)}, {"title": "b", "text": "b"}]]}.items():
+        if r.random() < 0.15:
+            variables[key] = r.choice(values)
+    return variables
+
+
+def conversations(seed, per_template):
+    r = random.Random(seed)
+    for path in sorted(GOLDEN.glob("*.jinja")):
+        template = path.read_text(encoding="utf-8")
+        for _ in range(per_template):
+            variables = conversation(r, path.stem)
+            yield {"template": path.stem, "vars": variables, **run(template, variables)}
+
+
+def write(directory, seed, per_template):
+    write_cases(directory / "programs.json", VARS, list(programs()))
+    n = write_cases(directory / "conversations.json", {}, list(conversations(seed, per_template)))
+    print(f"{n} conversations, seed {seed}")
+
+
 def main():
-    a = argparse.ArgumentParser()
-    a.add_argument("--out", type=pathlib.Path, default=GOLDEN)
+    a = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    a.add_argument("--live", type=int, metavar="N", help="check N new conversations with PROGRAM")
+    a.add_argument("--seed", type=int, help="of the conversations (default: 1; with --live: random)")
+    a.add_argument("program", nargs="?", help="the built unit_text")
     a = a.parse_args()
-    a.out.mkdir(parents=True, exist_ok=True)
-    print(write_cases(a.out / "programs.json", VARS, list(programs())), "programs")
+    if a.live is None:
+        write(GOLDEN, 1 if a.seed is None else a.seed, 12)
+        return 0
+    seed = random.SystemRandom().randrange(1 << 31) if a.seed is None else a.seed
+    with tempfile.TemporaryDirectory() as tmp:
+        for path in GOLDEN.glob("*.jinja"):
+            shutil.copy(path, tmp)
+        write(pathlib.Path(tmp), seed, -(-a.live // len(list(GOLDEN.glob("*.jinja")))))
+        return subprocess.run([a.program, "--filter", "jinja/*jinja2*"], env=os.environ | {"FOVEA_JINJA_GOLDEN": tmp},
+                              check=False).returncode
 
 
 if __name__ == "__main__":

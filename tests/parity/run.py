@@ -136,8 +136,10 @@ def print_table(results, scripts, seconds):
 def run_scripts(tests, seed, only=None):
     """Live modes of the other scripts; each prints its own findings."""
     commands = {"tokenizers, 3000 new strings":
-                ["tokenizer_golden.py", "--live", "3000", tests / "test_tokenizer",
+                ["tokenizer_golden.py", "--live", "3000", tests / "unit_text",
                  "--seed", seed],
+                "conversations, 600 new ones through 28 chat templates":
+                ["jinja_golden.py", "--live", "600", "--seed", seed, tests / "unit_text"],
                 "pictures, 150 new ones": ["image_golden.py", "--live", "150", "--seed", seed],
                 METHODS: ["methods/goldens.py"]}
     done = []

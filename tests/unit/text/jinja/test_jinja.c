@@ -61,6 +61,24 @@ Test(jinja, programs_print_what_jinja2_prints) {
     cr_assert_eq(bad, 0, "%zu of %zu differ", bad, i);
 }
 
+Test(jinja, templates_render_conversations_as_jinja2_does) {
+    json_t *root = load("conversations.json");
+    const json_t *cases = json_object_get(root, "cases"), *c;
+    size_t i, bad = 0;
+    cr_assert_geq(json_array_size(cases), 300);
+    json_array_foreach((json_t *)(uintptr_t)cases, i, c) {
+        char path[4096], *program;
+        size_t n;
+        snprintf(path, sizeof path, "%s/%s.jinja", golden(),
+                 json_string_value(json_object_get(c, "template")));
+        cr_assert_eq(fv_file_read(path, 1 << 20, &program, &n), FV_OK, "%s", fv_last_error());
+        bad += !same(program, c, json_object_get(root, "vars"));
+        free(program);
+    }
+    json_decref(root);
+    cr_assert_eq(bad, 0, "%zu of %zu differ", bad, i);
+}
+
 /* ---- whose the bytes are ---- */
 
 Test(jinja, bytes_of_the_user_are_marked_through_every_operation) {
