@@ -394,7 +394,7 @@ static void run(const fv_options *o) {
     int32_t port = 0;
     fv_dtype dtype;
     size_t bytes = (size_t)fv_options_int(o, "megabytes") * 1000000;
-    bench_must(fv_engine_kv_dtype(fv_options_string(o, "dtype"), &dtype));
+    bench_must(fv_engine_kv_dtype(fv_options_string(o, "dtype"), FV_COMPUTE_F32, &dtype));
     sure(mkdtemp(dir) && pipe(pipe_of) == 0, "cannot make a temporary folder");
     make_checkpoint(dir);
     bench_must(fv_callers_open(&fleet, &callers));

@@ -371,7 +371,8 @@ int main(int argc, char **argv) {
     const char *image = fv_options_string(b.options, "image");
     if (!checkpoint || !image)
         bench_must(FV_FAIL(FV_EINVAL, "--checkpoint DIR and --image FILE are needed"));
-    bench_must(fv_engine_kv_dtype(fv_options_string(b.options, "kv-dtype"), &b.kv_dtype));
+    bench_must(
+        fv_engine_kv_dtype(fv_options_string(b.options, "kv-dtype"), FV_COMPUTE_F32, &b.kv_dtype));
     bench_must(fv_file_read(image, fv_image_limits_default().bytes_max, &b.image, &b.image_bytes));
     b.json = json_object();
     if (wants(&b, "prefill"))

@@ -111,7 +111,8 @@ static fv_status read_spectra(const fv_options *o, const fv_suite *suite) {
     int64_t n = fv_options_int(o, "spectra");
     if (n == 0) return FV_OK;
     if (fv_options_string(o, "to")) return FV_FAIL(FV_EINVAL, "--spectra does not work with --to");
-    if (strcmp(fv_options_string(o, "kv-dtype"), "f32") != 0)
+    const char *kv_dtype = fv_options_string(o, "kv-dtype");
+    if (strcmp(kv_dtype ? kv_dtype : fv_options_string(o, "compute"), "f32") != 0)
         return FV_FAIL(FV_EINVAL, "--spectra needs --kv-dtype f32");
     if (n > suite->n_item)
         return FV_FAIL(FV_EINVAL, "--spectra %d is more than the %d items", (int)n, suite->n_item);
@@ -178,7 +179,8 @@ static fv_status open_local(eval *e) {
     e->head.by = "process";
     e->eval_run.keep_ms = e->kept ? KEEP_MS : 0;
     e->head.dialog = e->kept ? "kept" : "whole";
-    e->head.kv_dtype = fv_options_string(e->o, "kv-dtype");
+    e->head.kv_dtype = fv_dtype_name(fv_local_kv_dtype(e->local));
+    e->head.compute = fv_compute_name(fv_local_compute(e->local));
     return know(e, fv_local_config(e->local), fv_local_fingerprint(e->local));
 }
 

@@ -19,6 +19,7 @@ static fv_status open_sides(fv_local *l) {
     FV_TRY(fv_kv_pool_open(e->be.device, &shape, l->opt.kv_bytes, &l->decode_pool));
     fv_receiver_options opt = {.pool = l->decode_pool,
                                .model = e->fingerprint,
+                               .compute = e->be.compute,
                                .n_vocab = text->vocab,
                                .n_group = text->n_head / text->n_kv,
                                .max_position = text->max_position,
@@ -41,6 +42,7 @@ fv_status fv_local_open(const fv_local_options *opt, fv_local **out) {
     fv_engine_options engine = {.checkpoint = opt->checkpoint,
                                 .backend = opt->backend,
                                 .isa = opt->isa,
+                                .compute = opt->compute,
                                 .threads = opt->threads,
                                 .gpu = opt->gpu,
                                 .gpu_trace = opt->gpu_trace,
@@ -79,6 +81,10 @@ const fv_generation_config *fv_local_generation(const fv_local *l) {
 }
 
 const char *fv_local_isa(const fv_local *l) { return l->engine.be.isa; }
+
+fv_compute fv_local_compute(const fv_local *l) { return l->opt.compute; }
+
+fv_dtype fv_local_kv_dtype(const fv_local *l) { return l->opt.kv_dtype; }
 
 const char *fv_local_fingerprint(const fv_local *l) { return l->engine.fingerprint; }
 

@@ -14,6 +14,7 @@ typedef struct fv_local_options {
     const char *checkpoint; /* directory */
     const char *backend;    /* "auto", "cpu", ... */
     const char *isa;        /* CPU path, "auto" */
+    fv_compute compute;     /* of products */
     int32_t threads;        /* 0: all cores */
     int32_t gpu;            /* number of the device, of a backend that has several */
     const char *gpu_trace;  /* file that gets the GPU's time by kernel; NULL: none */
@@ -31,6 +32,8 @@ void fv_local_close(fv_local *local); /* NULL is fine */
 const fv_model_config *fv_local_config(const fv_local *local);
 const fv_generation_config *fv_local_generation(const fv_local *local);
 const char *fv_local_isa(const fv_local *local);
+fv_compute fv_local_compute(const fv_local *local);
+fv_dtype fv_local_kv_dtype(const fv_local *local);
 const char *fv_local_fingerprint(const fv_local *local);
 
 /* ---- one request ----------------------------------------------------------------------- */

@@ -42,6 +42,8 @@ static const fv_option table[] = {
     {"log", "FOVEA_LOG", FV_OPTION_STRING, "SPEC", "warn",
      "error, warn, info, debug; or per part, such as warn,router=info", 0, 0},
     /* passed on */
+    {"compute", "FOVEA_COMPUTE", FV_OPTION_STRING, "TYPE", NULL,
+     "for the workers: data type of matrix products: f32 or bf16", 0, 0},
     {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", NULL,
      "for the workers: data type of keys and values: f32, bf16 or f16", 0, 0},
     {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", NULL, "for each worker: size of its KV pool",
@@ -90,12 +92,13 @@ static const struct passed {
     const char *name;
     unsigned to;
 } passed[] = {
-    {"kv-dtype", WORKERS},    {"kv-bytes", WORKERS},  {"threads", WORKERS},
-    {"device", WORKERS},      {"gpu", WORKERS},       {"plugin-dir", WORKERS},
-    {"isa", WORKERS},         {"transport", WORKERS}, {"chunk", PREFILL},
-    {"cache-bytes", PREFILL}, {"pixels", PREFILL},    {"request-pixels", PREFILL},
-    {"lease-ms", DECODE},     {"attach-ms", DECODE},  {"keep-ms-max", DECODE},
-    {"deadline-ms", ROUTER},  {"silence-ms", ROUTER}, {"stall-ms", ROUTER},
+    {"compute", WORKERS},        {"kv-dtype", WORKERS},    {"kv-bytes", WORKERS},
+    {"threads", WORKERS},        {"device", WORKERS},      {"gpu", WORKERS},
+    {"plugin-dir", WORKERS},     {"isa", WORKERS},         {"transport", WORKERS},
+    {"chunk", PREFILL},          {"cache-bytes", PREFILL}, {"pixels", PREFILL},
+    {"request-pixels", PREFILL}, {"lease-ms", DECODE},     {"attach-ms", DECODE},
+    {"keep-ms-max", DECODE},     {"deadline-ms", ROUTER},  {"silence-ms", ROUTER},
+    {"stall-ms", ROUTER},
 };
 enum { N_PASSED = sizeof passed / sizeof passed[0] };
 

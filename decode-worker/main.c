@@ -4,8 +4,6 @@
 
 static const fv_option table[] = {
     FV_WORKER_OPTIONS,
-    {"kv-dtype", "FOVEA_KV_DTYPE", FV_OPTION_STRING, "TYPE", "f32",
-     "data type of keys and values: f32, bf16 or f16; the same in the whole fleet", 0, 0},
     {"kv-bytes", "FOVEA_KV_BYTES", FV_OPTION_INT, "N", "0",
      "size of the KV pool in bytes; 0: unlimited", 0, 9e15},
     {"batch", "FOVEA_BATCH", FV_OPTION_INT, "N", "64",

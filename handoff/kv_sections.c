@@ -17,10 +17,11 @@ fv_status fv_compat_make(const fv_compat_fields *f, fv_compat *out) {
         f->d_head < 1 || fv_wire_dtype_named(f->dtype) == FV_WIRE_NONE || strchr(f->model, '\n'))
         return FV_FAIL(FV_EINVAL, "%d layers of %d x %d %s do not fit a KV packet", f->n_layer,
                        f->n_kv, f->d_head, f->dtype);
-    int n = snprintf(out->text, sizeof out->text,
-                     "protocol=%d\nmodel=%s\nlayers=%d\nkv_heads=%d\nhead_dim=%d\ndtype=%s\n"
-                     "layout=head,key,value\nrows=raw.1,packed.3,lead.1,tally.1\n",
-                     FV_WIRE_PROTOCOL, f->model, f->n_layer, f->n_kv, f->d_head, f->dtype);
+    int n =
+        snprintf(out->text, sizeof out->text,
+                 "protocol=%d\nmodel=%s\nlayers=%d\nkv_heads=%d\nhead_dim=%d\ndtype=%s\n"
+                 "layout=head,key,value\nrows=raw.1,packed.3,lead.1,tally.1\ncompute=%s\n",
+                 FV_WIRE_PROTOCOL, f->model, f->n_layer, f->n_kv, f->d_head, f->dtype, f->compute);
     if (n < 0 || (size_t)n >= sizeof out->text)
         return FV_FAIL(FV_EINVAL, "the model's fingerprint is too long: %zu characters",
                        strlen(f->model));

@@ -22,7 +22,8 @@ typedef struct fv_compat {
 typedef struct fv_compat_fields {
     const char *model; /* the checkpoint's fingerprint */
     int32_t n_layer, n_kv, d_head;
-    const char *dtype; /* of the rows: "bf16" */
+    const char *dtype;   /* of the rows: "bf16" */
+    const char *compute; /* of products: "f32" */
 } fv_compat_fields;
 
 /* FV_EINVAL when the fields do not fit FV_COMPAT_MAX or a section's header. */

@@ -56,7 +56,12 @@ extern "C" {
 typedef struct fv_backend fv_backend;
 
 /* What dot products are computed in: which of the two is canonical. */
-typedef enum fv_compute { FV_COMPUTE_F32 = 0, FV_COMPUTE_BF16 } fv_compute;
+typedef enum fv_compute { FV_COMPUTE_F32 = 0, FV_COMPUTE_BF16, FV_N_COMPUTE } fv_compute;
+
+/* "f32", "bf16": as in options and reports. */
+static inline const char *fv_compute_name(fv_compute c) {
+    return c == FV_COMPUTE_F32 ? "f32" : "bf16";
+}
 
 /* ---- linear ---------------------------------------------------------------------------- */
 

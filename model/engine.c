@@ -23,6 +23,10 @@ static fv_status open_network(fv_engine *e, const fv_engine_options *opt) {
         .n_threads = opt->threads, .device = opt->gpu, .isa = opt->isa, .trace = opt->gpu_trace};
     FV_TRY(fv_backend_open(&e->be, opt->backend, &be));
     e->be_open = true;
+    if (opt->compute != FV_COMPUTE_F32 && strcmp(e->be.ops->name, "cpu") != 0)
+        return FV_FAIL(FV_EUNSUPPORTED, "--compute %s needs --device cpu",
+                       fv_compute_name(opt->compute));
+    e->be.compute = opt->compute;
     FV_TRY(fv_decoder_open(&e->be, &cfg->text, fv_checkpoint_text(e->ck), &e->dec));
     if (!opt->vision || !cfg->has_vision) return FV_OK;
     return fv_vision_open(&e->be, &cfg->vision, fv_checkpoint_vision(e->ck),
@@ -62,8 +66,9 @@ fv_status fv_engine_open(const fv_engine_options *opt, fv_engine *out) {
     }
     int32_t vocab = fv_checkpoint_config(e.ck)->text.vocab, known = fv_tokenizer_vocab(e.tok);
     out->n_vocab = known < vocab ? known : vocab;
-    FV_LOG(INFO, MODEL, "checkpoint=%s fingerprint=%s bytes=%zu isa=%s", opt->checkpoint,
-           out->fingerprint, fv_checkpoint_bytes(out->ck), out->be.isa);
+    FV_LOG(INFO, MODEL, "checkpoint=%s fingerprint=%s bytes=%zu isa=%s compute=%s", opt->checkpoint,
+           out->fingerprint, fv_checkpoint_bytes(out->ck), out->be.isa,
+           fv_compute_name(out->be.compute));
     return FV_OK;
 fail:
     fv_engine_close(&e);
@@ -99,7 +104,17 @@ fv_kv_shape fv_engine_kv_shape(const fv_engine *e, fv_dtype dtype) {
         .n_layer = text->n_layer, .n_kv = text->n_kv, .d_head = text->d_head, .dtype = dtype};
 }
 
-fv_status fv_engine_kv_dtype(const char *name, fv_dtype *out) {
+fv_status fv_engine_compute(const char *name, fv_compute *out) {
+    for (int c = 0; c < FV_N_COMPUTE; c++) {
+        if (strcmp(name, fv_compute_name((fv_compute)c)) != 0) continue;
+        *out = (fv_compute)c;
+        return FV_OK;
+    }
+    return FV_FAIL(FV_EINVAL, "invalid --compute '%s'; use f32 or bf16", name);
+}
+
+fv_status fv_engine_kv_dtype(const char *name, fv_compute compute, fv_dtype *out) {
+    if (!name) name = compute == FV_COMPUTE_BF16 ? "bf16" : "f32";
     for (int t = 0; t < FV_N_DTYPE; t++) {
         if (strcmp(name, fv_dtype_name((fv_dtype)t)) != 0) continue;
         *out = (fv_dtype)t;

@@ -14,6 +14,7 @@ typedef struct fv_engine_options {
     const char *checkpoint; /* directory */
     const char *backend;    /* "auto", "cpu", ... */
     const char *isa;        /* CPU path, "auto" */
+    fv_compute compute;     /* of products */
     int32_t threads;        /* 0: all cores */
     int32_t gpu;            /* number of the device, of a backend that has several */
     const char *gpu_trace;  /* file that gets the GPU's time by kernel; NULL: none */
@@ -51,7 +52,11 @@ fv_generation_options fv_engine_generation_options(const fv_engine *e, bool igno
 /* Of rows kept as `dtype`, for fv_kv_pool_open. */
 fv_kv_shape fv_engine_kv_shape(const fv_engine *e, fv_dtype dtype);
 
-/* "f32", "bf16" or "f16". FV_EINVAL says so. */
-fv_status fv_engine_kv_dtype(const char *name, fv_dtype *out);
+/* "f32" or "bf16". FV_EINVAL says so. */
+fv_status fv_engine_compute(const char *name, fv_compute *out);
+
+/* "f32", "bf16" or "f16"; NULL: bf16 where products are computed in bf16, else f32. FV_EINVAL says
+ * so. */
+fv_status fv_engine_kv_dtype(const char *name, fv_compute compute, fv_dtype *out);
 
 #endif

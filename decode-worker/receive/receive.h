@@ -22,6 +22,7 @@
 typedef struct fv_receiver_options {
     fv_kv_pool *pool;     /* borrowed; for the memory of requests */
     const char *model;    /* fingerprint of the checkpoint; borrowed */
+    fv_compute compute;   /* of the engine that goes on */
     int32_t n_vocab;      /* ids that a text token may have */
     int32_t n_group;      /* query heads of a KV head */
     int32_t max_position; /* of the checkpoint */

@@ -174,6 +174,7 @@ static fv_status open_stages(fv_decode_worker *w) {
     FV_TRY(fv_kv_pool_open(e->be.device, &shape, 0, &w->probe_pool));
     fv_receiver_options opt = {.pool = w->pool,
                                .model = e->fingerprint,
+                               .compute = e->be.compute,
                                .n_vocab = text->vocab,
                                .n_group = text->n_head / text->n_kv,
                                .max_position = text->max_position,

@@ -21,6 +21,7 @@ typedef struct fv_results_log_head {
     const char *first;      /* "held" or "prefill": what the first token comes from. A results log
                              * without has "prefill" */
     const char *kv_dtype; /* of the KV store; NULL: a fleet's own. A results log without has f32 */
+    const char *compute;  /* of products; NULL: a fleet's own. A results log without has f32 */
     int32_t n_policy;
     const char *const *policy; /* [n_policy] text forms with every parameter; "exact" */
     const char *const *name;   /* [n_policy] what to call them in results, or NULL: their texts */

@@ -91,6 +91,11 @@ typedef struct tower_scratch {
     fv_kv_write_seq *write;        /* [n] */
 } tower_scratch;
 
+/* Of keys and values: products in bf16 would round them to it anyway. */
+static fv_dtype kv_dtype(const fv_vision *v) {
+    return v->be->compute == FV_COMPUTE_BF16 ? FV_BF16 : FV_F32;
+}
+
 static fv_status norm(fv_vision *v, fv_tensor x, fv_tensor w, fv_tensor b, fv_tensor y) {
     fv_norm_args a = {.x = x, .w = w, .b = b, .y = y, .eps = v->cfg->ln_eps};
     return v->be->ops->norm(v->be, &a);
@@ -160,7 +165,7 @@ static fv_status attend(fv_vision *v, int32_t n, tower_scratch *s) {
         for (int32_t h = 0; h < c->n_head; h++) s->write[i].tables[h].len = 0;
     fv_kv_write_args put = {.k = s->k,
                             .v = s->v,
-                            .kv_dtype = FV_F32,
+                            .kv_dtype = kv_dtype(v),
                             .n_kv = c->n_head,
                             .d_head = c->d_head,
                             .n_seq = n,
@@ -170,7 +175,7 @@ static fv_status attend(fv_vision *v, int32_t n, tower_scratch *s) {
         for (int32_t h = 0; h < c->n_head; h++) s->write[i].tables[h].len = tokens(v);
     fv_attn_args a = {.q = s->q,
                       .o = s->o,
-                      .kv_dtype = FV_F32,
+                      .kv_dtype = kv_dtype(v),
                       .n_head = c->n_head,
                       .n_kv = c->n_head,
                       .d_head = c->d_head,
@@ -255,7 +260,7 @@ static fv_status take_capture(fv_vision *v, int32_t n, const tower_scratch *s,
 static fv_status make_runs(fv_vision *v, int32_t n, tower_scratch *s) {
     const fv_vision_config *c = v->cfg;
     int32_t T = tokens(v), n_block = (T + FV_KV_BLOCK - 1) / FV_KV_BLOCK;
-    size_t row = (size_t)c->d_head * sizeof(float);
+    size_t row = (size_t)c->d_head * fv_dtype_bytes(kv_dtype(v));
     char *base = s->kv.data;
     FV_TRY(FV_ARENA_NEW(&v->host, n, s->attn));
     FV_TRY(FV_ARENA_NEW(&v->host, n, s->write));

@@ -59,7 +59,8 @@ static fv_status make_hello(fv_export *s) {
                                .n_layer = s->shape->n_layer,
                                .n_kv = s->shape->n_kv,
                                .d_head = s->shape->d_head,
-                               .dtype = fv_dtype_name(s->shape->dtype)};
+                               .dtype = fv_dtype_name(s->shape->dtype),
+                               .compute = fv_compute_name(s->req.compute)};
     FV_TRY(fv_compat_make(&fields, &s->hello.compat));
     fv_policy_print(&plan->policy, s->policy);
     s->hello.policy = s->policy;

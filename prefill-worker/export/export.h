@@ -17,7 +17,8 @@
 
 /* All borrowed until close, the store until `gone`. */
 typedef struct fv_export_request {
-    const char *model; /* fingerprint of the checkpoint */
+    const char *model;  /* fingerprint of the checkpoint */
+    fv_compute compute; /* of the engine that has computed kv */
     const fv_kv *kv;
     const fv_plan *plan;
     int32_t n;          /* prompt tokens */

@@ -116,7 +116,8 @@ fv_status fv_info(const fv_engine *e, const fv_model_info_options *opt, fv_arena
                                .n_layer = shape.n_layer,
                                .n_kv = shape.n_kv,
                                .d_head = shape.d_head,
-                               .dtype = fv_dtype_name(shape.dtype)};
+                               .dtype = fv_dtype_name(shape.dtype),
+                               .compute = fv_compute_name(e->be.compute)};
     fv_compat compat;
     introduction_message *in;
     FV_TRY(fv_compat_make(&fields, &compat));

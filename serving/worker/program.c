@@ -82,7 +82,8 @@ static fv_status open_engine(fv_worker_program *p) {
         return FV_FAIL(FV_EINVAL, "--checkpoint DIR is needed: a Hugging Face checkpoint directory "
                                   "(`fovea synth` makes one to try with)");
     FV_TRY(fv_registration_open(&p->place));
-    FV_TRY(fv_engine_kv_dtype(fv_options_string(o, "kv-dtype"), &p->kv_dtype));
+    FV_TRY(fv_engine_compute(fv_options_string(o, "compute"), &engine.compute));
+    FV_TRY(fv_engine_kv_dtype(fv_options_string(o, "kv-dtype"), engine.compute, &p->kv_dtype));
     FV_TRY(fv_engine_open(&engine, &p->engine));
     return fv_peer_choose(o, p->engine.be.ops->name, p->engine.be.ops->pairs, &p->pairs);
 }

@@ -358,7 +358,8 @@ static fv_ticket open_room(void) {
                                             .n_layer = s.n_layer,
                                             .n_kv = s.n_kv,
                                             .d_head = s.d_head,
-                                            .dtype = "f32"},
+                                            .dtype = "f32",
+                                            .compute = "f32"},
                         &compat));
     m.compat_hash = compat.hash;
     m.compat = compat.text;

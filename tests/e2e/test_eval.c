@@ -54,6 +54,7 @@ static json_t *lasting(const char *out) {
     size_t i;
     json_object_del(json_object_get(json, "eval"), "by");
     json_object_del(json_object_get(json, "eval"), "kv_dtype");
+    json_object_del(json_object_get(json, "eval"), "compute");
     json_object_del(json_object_get(json, "eval"), "first");
     json_array_foreach(json_object_get(json, "results"), i, policy) {
         json_object_del(policy, "ttft_ms");

@@ -116,6 +116,16 @@ Test(fleet, many_workers_and_a_half_precision_cache_change_nothing) {
     fleet_stop(&f);
 }
 
+Test(fleet, in_bf16_it_answers_as_one_process_does) {
+    fleet_synth(&f, "tiny");
+    fleet_start(&f, "--prefill 2 --compute bf16 --chunk 7");
+    assert_same("--compute bf16 --image " IMAGE " --ignore-eos --max-tokens 8 hello");
+    assert_same(
+        "--compute bf16 --kv-dtype bf16 --policy prune=fastv,layer=1,keep=0.5 --image " IMAGE
+        " --ignore-eos --max-tokens 8 hello");
+    fleet_stop(&f);
+}
+
 Test(fleet, trace_keeps_what_a_fleet_sends) {
     fleet_synth(&f, "tiny");
     fleet_start(&f, "");

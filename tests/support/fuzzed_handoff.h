@@ -19,7 +19,8 @@ static inline fv_hello fuzzed_hello(void) {
                                .n_layer = FUZZED_N,
                                .n_kv = FUZZED_HKV,
                                .d_head = FUZZED_D,
-                               .dtype = "f16"};
+                               .dtype = "f16",
+                               .compute = "f32"};
     if (fv_compat_make(&fields, &hello.compat) != FV_OK) abort();
     return hello;
 }

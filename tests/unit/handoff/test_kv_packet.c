@@ -350,8 +350,12 @@ Test(kv_packet, a_refusal_of_the_receiver_ends_the_stream) {
 
 static fv_compat compat(const char *model, int32_t n_layer, const char *dtype) {
     fv_compat c;
-    fv_compat_fields f = {
-        .model = model, .n_layer = n_layer, .n_kv = 8, .d_head = 128, .dtype = dtype};
+    fv_compat_fields f = {.model = model,
+                          .n_layer = n_layer,
+                          .n_kv = 8,
+                          .d_head = 128,
+                          .dtype = dtype,
+                          .compute = "f32"};
     cr_assert_eq(fv_compat_make(&f, &c), FV_OK);
     return c;
 }
@@ -365,6 +369,10 @@ Test(kv_packet, sides_that_differ_are_told_in_what) {
     b = compat("abc", 32, "f16");
     cr_assert_eq(fv_refusal_of(fv_compat_check(&a, &b)), FV_REFUSED_INCOMPATIBLE);
     cr_assert(strstr(fv_last_error(), "dtype is f16, and must be bf16"), "%s", fv_last_error());
+    fv_compat_fields f = {"abc", 32, 8, 128, "bf16", "bf16"};
+    cr_assert_eq(fv_compat_make(&f, &b), FV_OK);
+    cr_assert_eq(fv_refusal_of(fv_compat_check(&a, &b)), FV_REFUSED_INCOMPATIBLE);
+    cr_assert(strstr(fv_last_error(), "compute is bf16, and must be f32"), "%s", fv_last_error());
     b = compat("abc", 3, "bf16");
     cr_assert_eq(fv_refusal_of(fv_compat_check(&a, &b)), FV_REFUSED_INCOMPATIBLE);
     cr_assert(strstr(fv_last_error(), "layers is 3, and must be 32"), "%s", fv_last_error());
@@ -400,9 +408,11 @@ Test(kv_packet, any_text_of_the_other_side_is_compared_safely) {
 
 Test(kv_packet, what_does_not_fit_a_packet_cannot_be_described) {
     fv_compat c;
-    fv_compat_fields f = {.model = "m", .n_layer = 70000, .n_kv = 1, .d_head = 1, .dtype = "f32"};
+    fv_compat_fields f = {
+        .model = "m", .n_layer = 70000, .n_kv = 1, .d_head = 1, .dtype = "f32", .compute = "f32"};
     cr_assert_eq(fv_compat_make(&f, &c), FV_EINVAL);
-    f = (fv_compat_fields){.model = "m", .n_layer = 1, .n_kv = 1, .d_head = 1, .dtype = "int4"};
+    f = (fv_compat_fields){
+        .model = "m", .n_layer = 1, .n_kv = 1, .d_head = 1, .dtype = "int4", .compute = "f32"};
     cr_assert_eq(fv_compat_make(&f, &c), FV_EINVAL);
     f.dtype = "f32";
     f.model = "two\nlines=1";

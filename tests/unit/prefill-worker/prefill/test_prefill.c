@@ -48,11 +48,15 @@ typedef struct trail {
     float logits[STEPS + 1][97];
 } trail;
 
+/* Of run_alone; a test that sets it is a process of its own. */
+static fv_compute compute = FV_COMPUTE_F32;
+
 static void run_alone(const char *policy, const char *isa, int32_t threads, int32_t chunk,
                       fv_dtype kv_dtype, trail *out) {
     tiny_net net;
     tiny_prompt p;
     tiny_net_open(&net, deep(), kv_dtype, isa, threads);
+    net.be.compute = compute;
     tiny_prompt_make(&net, &p, 5, VISUAL, 9, 11, policy);
     cr_assert_eq(tiny_prefill(&net, &p, 1, chunk), FV_OK, "%s", fv_last_error());
     memcpy(out->logits[0], p.logits, sizeof out->logits[0]);
@@ -128,8 +132,8 @@ Test(prefill, groups_of_layers_change_no_bit_and_are_final_when_they_are_said_to
         cr_assert(same_store(whole.kv, cut.kv), "'%s' by %d", table.text[i], group);
         cr_assert_geq(g.n,
                       cut.plan.pack.first_packed || joined_layers(&cut.plan) > 1 ? 0
-                      : group == 1                 ? 2
-                                                   : 1,
+                      : group == 1                                               ? 2
+                                                                                 : 1,
                       "'%s' by %d", table.text[i], group);
         for (int32_t k = 0; k < g.n; k++) {
             cr_assert(k == 0 || g.upto[k] > g.upto[k - 1]);
@@ -170,22 +174,43 @@ Test(prefill, threads_change_no_bit) {
     }
 }
 
+static bool runs_here(const char *isa) {
+    fv_backend be;
+    fv_backend_options opt = {.n_threads = 1, .isa = isa};
+    if (fv_backend_open(&be, "cpu", &opt) != FV_OK) {
+        fprintf(stderr, "skip: %s: %s\n", isa, fv_last_error());
+        return false;
+    }
+    fv_backend_close(&be);
+    return true;
+}
+
 Test(prefill, every_cpu_path_gives_the_same_bits) {
     static const char *const paths[] = {"avx2", "avx512"};
     for (int i = 0; i < n_method; i++) {
         trail plain, fast;
         run_alone(table.text[i], "plain", 2, 32, FV_BF16, &plain);
         for (int k = 0; k < 2; k++) {
-            fv_backend be;
-            fv_backend_options opt = {.n_threads = 1, .isa = paths[k]};
-            if (fv_backend_open(&be, "cpu", &opt) != FV_OK) {
-                fprintf(stderr, "skip: %s: %s\n", paths[k], fv_last_error());
-                continue;
-            }
-            fv_backend_close(&be);
+            if (!runs_here(paths[k])) continue;
             run_alone(table.text[i], paths[k], 2, 32, FV_BF16, &fast);
             assert_same(&plain, &fast, paths[k], table.text[i]);
         }
+    }
+}
+
+Test(prefill, in_bf16_too_paths_chunks_and_threads_change_no_bit) {
+    static const char *const paths[] = {"plain", "avx2", "avx512"};
+    static const int32_t chunks[] = {1, 7, 33, 64};
+    trail f32, best, other;
+    run_alone("", NULL, 1, 0, FV_BF16, &f32);
+    compute = FV_COMPUTE_BF16;
+    run_alone("", NULL, 1, 0, FV_BF16, &best);
+    cr_assert(!same_bits(f32.logits[0], best.logits[0], 97), "it was computed in f32");
+    for (int i = 0; i < table.n; i++) {
+        if (!runs_here(paths[i % 3])) continue;
+        run_alone(table.text[i], NULL, 1, 0, FV_BF16, &best);
+        run_alone(table.text[i], paths[i % 3], 1 + i % 2, chunks[i % 4], FV_BF16, &other);
+        assert_same(&best, &other, paths[i % 3], table.text[i]);
     }
 }
 
