@@ -105,6 +105,30 @@ static fv_status split(encoder *e, int32_t k, const char *s, size_t n, bool firs
     return FV_OK;
 }
 
+/* Matches and gaps between them, as the reference's iterator has them: an empty match right behind the
+ * match before is none. */
+static fv_status regex_split(encoder *e, int32_t k, const char *s, size_t n, bool first) {
+    const fv_tok_pre *p = &e->tok->pre[k];
+    size_t done = 0, at = 0, start, end, len;
+    int32_t cp;
+    for (bool any = false; at <= n; at = end) {
+        FV_TRY(fv_tok_regex_find(p->regex, s, n, at, &start, &end));
+        if (start == n && end == n) break;
+        if (start == end && any && end == done) {
+            fv_utf8_next(s + end, n - end, &cp, &len);
+            end += len;
+            continue;
+        }
+        if (p->keep_gaps)
+            FV_TRY(pre_tokenize(e, k + 1, s + done, start - done, first && done == 0));
+        if (p->keep_matches)
+            FV_TRY(pre_tokenize(e, k + 1, s + start, end - start, first && start == 0));
+        any = true;
+        done = end;
+    }
+    return p->keep_gaps ? pre_tokenize(e, k + 1, s + done, n - done, first && done == 0) : FV_OK;
+}
+
 static fv_status digits(encoder *e, int32_t k, const char *s, size_t n, bool first) {
     size_t from = 0, at = 0, len;
     bool was_number = false;
@@ -167,6 +191,7 @@ static fv_status pre_tokenize(encoder *e, int32_t k, const char *s, size_t n, bo
     if (k == e->tok->n_pre) return fv_tok_bpe(e->tok, s, n, &e->bpe, &e->ids);
     switch (e->tok->pre[k].kind) {
     case FV_TOK_PRE_SPLIT: return split(e, k, s, n, first);
+    case FV_TOK_PRE_REGEX: return regex_split(e, k, s, n, first);
     case FV_TOK_PRE_DROP: return FV_OK;
     case FV_TOK_PRE_DIGITS: return digits(e, k, s, n, first);
     case FV_TOK_PRE_METASPACE: return metaspace(e, k, s, n, first);

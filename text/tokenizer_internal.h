@@ -9,6 +9,7 @@
  *   tokenizer_vocab.c    tokens by id and by text; merges by pair
  *   tokenizer_added.c    added tokens inside text
  *   tokenizer_split.c    the regular expressions of pre-tokenisers, by hand
+ *   tokenizer_regex.c    other expressions, by Oniguruma
  *   tokenizer_bpe.c      one word -> ids
  *   tokenizer_encode.c   text -> ids: all of the above in order
  *   tokenizer_decode.c   ids -> text, as a stream
@@ -158,6 +159,7 @@ typedef enum fv_tok_scheme {
 
 typedef enum fv_tok_pre_kind {
     FV_TOK_PRE_SPLIT = 0,  /* into the matches of a pattern */
+    FV_TOK_PRE_REGEX,      /* at the matches of a regular expression */
     FV_TOK_PRE_DROP,       /* nothing is left: matches cover the text and are removed */
     FV_TOK_PRE_DIGITS,     /* numbers apart */
     FV_TOK_PRE_METASPACE,  /* ' ' -> mark, and a mark in front */
@@ -169,7 +171,9 @@ typedef enum fv_tok_pre_kind {
 typedef struct fv_tok_pre {
     fv_tok_pre_kind kind;
     fv_tok_pattern pattern;
-    bool individual; /* DIGITS: each number character by itself */
+    struct re_pattern_buffer *regex; /* REGEX: owned, by Oniguruma */
+    bool keep_matches, keep_gaps;    /* REGEX: which pieces are left */
+    bool individual;                 /* DIGITS: each number character by itself */
     fv_tok_scheme scheme;
     const char *mark; /* METASPACE, CUT: one character */
     size_t n_mark;
@@ -223,6 +227,16 @@ fv_tok_pattern fv_tok_pattern_of(const char *regex);
 /* Bytes of the match at the front of s; n >= 1 and the answer is 1..n, as every pattern matches
  * everywhere. */
 size_t fv_tok_pattern_match(fv_tok_pattern p, const char *s, size_t n);
+
+/* Compiles an expression as the reference does, with Oniguruma in its default (Ruby) syntax. FV_EUNSUPPORTED
+ * says what is wrong with it. Gives *out; free it with fv_tok_regex_free. */
+fv_status fv_tok_regex_open(const char *regex, size_t n, const char *where,
+                            struct re_pattern_buffer **out);
+void fv_tok_regex_free(struct re_pattern_buffer *regex); /* NULL is fine */
+/* The next match in s[0..n) from `at` on: *start, *end; none: both n. FV_EINVAL when the expression
+ * needs too many steps on this text. */
+fv_status fv_tok_regex_find(struct re_pattern_buffer *regex, const char *s, size_t n, size_t at,
+                            size_t *start, size_t *end);
 
 /* Scratch of fv_tok_bpe, kept between words; {0} at the start. */
 typedef struct fv_tok_bpe_scratch {

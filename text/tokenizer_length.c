@@ -48,7 +48,10 @@ static bool shortens(const fv_tokenizer *tok, bool byte_level) {
             (tok->norm[i].kind == FV_TOK_NORM_REPLACE && tok->norm[i].n_b < tok->norm[i].n_a))
             return true;
     for (int32_t i = 0; i < tok->n_pre; i++)
-        if (tok->pre[i].kind == FV_TOK_PRE_DROP) return true;
+        if (tok->pre[i].kind == FV_TOK_PRE_DROP ||
+            (tok->pre[i].kind == FV_TOK_PRE_REGEX &&
+             !(tok->pre[i].keep_matches && tok->pre[i].keep_gaps)))
+            return true;
     if (byte_level || (tok->byte_fallback && has_all_bytes(tok))) return false;
     return tok->fuse_unk || tok->unk < 0;
 }

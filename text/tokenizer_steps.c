@@ -182,12 +182,9 @@ static fv_status pre_split(fv_tok_loader *l, const json_t *step) {
     FV_TRY(pattern_at(l, step, &regex, &kind));
     FV_TRY(fv_json_str(step, "behavior", l->where, &behavior));
     FV_TRY(fv_json_bool(step, "invert", l->where, &invert));
-    bool known = strcmp(kind, "Regex") == 0 && strlen(regex.s) == regex.n;
-    fv_tok_pattern pattern = known ? fv_tok_pattern_of(regex.s) : FV_TOK_N_PATTERN;
-    if (pattern == FV_TOK_N_PATTERN)
+    if (strcmp(kind, "Regex") != 0)
         return FV_FAIL(FV_EUNSUPPORTED,
-                       "%s: pre_tokenizer Split by %s '%.400s' is not supported; this engine knows "
-                       "the expressions of GPT-2, Llama-3 and Qwen2",
+                       "%s: pre_tokenizer Split by %s '%.400s' is not supported; by Regex is",
                        l->where, kind, regex.s);
     bool removed = strcmp(behavior, "Removed") == 0;
     if (!removed && strcmp(behavior, "Isolated") != 0)
@@ -195,6 +192,17 @@ static fv_status pre_split(fv_tok_loader *l, const json_t *step) {
                        "%s: pre_tokenizer Split with behavior '%.40s' is not supported; this "
                        "engine does Isolated and Removed",
                        l->where, behavior);
+    bool by_hand = strlen(regex.s) == regex.n;
+    fv_tok_pattern pattern = by_hand ? fv_tok_pattern_of(regex.s) : FV_TOK_N_PATTERN;
+    if (pattern == FV_TOK_N_PATTERN) {
+        fv_tok_pre p = {.kind = FV_TOK_PRE_REGEX,
+                        .keep_matches = !removed || invert,
+                        .keep_gaps = !removed || !invert};
+        FV_TRY(fv_tok_regex_open(regex.s, regex.n, l->where, &p.regex));
+        fv_status st = add_pre(l, p);
+        if (st != FV_OK) fv_tok_regex_free(p.regex);
+        return st;
+    }
     /* The matches leave no gap, so Removed keeps all (inverted) or nothing. */
     bool drop = removed && !invert;
     return add_pre(

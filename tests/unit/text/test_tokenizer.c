@@ -10,8 +10,9 @@
 #include "text/tokenizer.h"
 
 static const char *const forms[] = {
-    "llama2", "metaspace-first", "metaspace-always", "metaspace-never", "gpt2",      "llama3",
-    "qwen2",  "smollm2",         "odd-unk",          "odd-fuse",        "odd-bytes", "odd-nfkd",
+    "llama2",   "metaspace-first", "metaspace-always", "metaspace-never", "gpt2",      "llama3",
+    "qwen2",    "smollm2",         "odd-unk",          "odd-fuse",        "odd-bytes", "odd-nfkd",
+    "deepseek", "o200k",           "tekken",           "odd-regex",
 };
 enum { N_FORM = sizeof forms / sizeof *forms };
 
@@ -513,11 +514,14 @@ Test(tokenizer, refuses_unknown_components_by_name) {
     expect_bad(FV_EDATA, "without a list", "{" MODEL ",\"decoder\":{\"type\":\"Sequence\"}}");
 }
 
-Test(tokenizer, refuses_unknown_patterns_and_quotes_them) {
-    expect_bad(FV_EUNSUPPORTED, "\\d+|x",
+Test(tokenizer, refuses_broken_patterns_and_quotes_them) {
+    expect_bad(FV_EUNSUPPORTED, "'(\\d+|x': end pattern with unmatched parenthesis",
                "{" MODEL
-               ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"\\\\d+|x\"},"
+               ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(\\\\d+|x\"},"
                "\"behavior\":\"Isolated\",\"invert\":false}}");
+    expect_bad(FV_EUNSUPPORTED, "MergedWithNext",
+               "{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x\"},"
+               "\"behavior\":\"MergedWithNext\",\"invert\":false}}");
     expect_bad(FV_EUNSUPPORTED, "String ' '",
                "{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},"
                "\"behavior\":\"MergedWithPrevious\",\"invert\":false}}");
