@@ -394,6 +394,10 @@ typedef struct fv_backend_options {
 enum { FV_EACH_SLOTS = 256 };
 typedef void fv_each_fn(void *arg, fv_backend *be, int32_t slot, int32_t i);
 
+/* Arguments that are not above have a header of their own: kernels/<operation>.h. */
+#define FV_OP(name, args) typedef struct args args;
+#include "kernels/ops.def"
+
 typedef struct fv_backend_ops {
     const char *name; /* "cpu", "cuda" */
     fv_dtype act;     /* dtype of activations */
@@ -408,7 +412,7 @@ typedef struct fv_backend_ops {
      * done again and again (fv_backend_step_begin). NULL: the backend makes nothing of it. */
     fv_status (*step_begin)(fv_backend *be, int32_t rows);
     fv_status (*step_end)(fv_backend *be);
-    /* operations; a NULL entry means "not supported here" */
+    /* operations; FV_EUNSUPPORTED where the backend lacks one */
 #define FV_OP(name, args) fv_status (*name)(fv_backend * be, const args *a);
 #include "kernels/ops.def"
     /* Factors of n matrices beside each other; results are there on return. FV_EUNSUPPORTED where

@@ -25,3 +25,14 @@ void fv_plain_activate(const void *args, void *scratch, int64_t begin, int64_t e
             row_f32(&a->y, r)[k] = a->gate.data ? y * row_f32(&a->gate, r)[k] : y;
         }
 }
+
+fv_status fv_check_activate(const void *args, fv_cpu_rows *out) {
+    const fv_activate_args *a = args;
+    FV_TRY(need_f32(&a->x, "activate's x"));
+    FV_TRY(need_f32(&a->gate, "activate's gate"));
+    FV_TRY(need_f32(&a->y, "activate's y"));
+    assert(a->act >= 0 && a->act < FV_N_ACT);
+    assert(same_shape(&a->x, &a->y) && (!a->gate.data || same_shape(&a->x, &a->gate)));
+    *out = (fv_cpu_rows){a->x.rows, a->x.cols};
+    return FV_OK;
+}

@@ -4,13 +4,12 @@
  * Weights are borrowed in place and never copied. Scratch memory is one piece per
  * thread, kept between calls, grown to the largest that a call has needed: a steady state
  * allocates nothing. */
-#include <assert.h>
 #include <stdlib.h>
 
 #include "common/limits.h"
 #include "common/log.h"
+#include "kernels/cpu/check.h"
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/path.h"
 #include "kernels/cpu/threads.h"
 
 /* Row-wise operations on fewer elements than this stay on the calling thread, and a thread
@@ -109,27 +108,10 @@ static fv_status run_plan(cpu *c, fv_cpu_plan plan, fv_cpu_items *items, const v
     return FV_OK;
 }
 
-/* `rows` items of `cols` elements each. */
-static fv_status run_rows(cpu *c, int64_t rows, int64_t cols, fv_cpu_items *items,
-                          const void *args) {
-    int64_t grain = GRAIN_ELEMENTS / (cols > 0 ? cols : 1);
-    fv_cpu_plan plan = {.n_item = rows, .grain = grain > 0 ? grain : 1};
+static fv_status run_rows(cpu *c, fv_cpu_rows r, fv_cpu_items *items, const void *args) {
+    int64_t grain = GRAIN_ELEMENTS / (r.cols > 0 ? r.cols : 1);
+    fv_cpu_plan plan = {.n_item = r.rows, .grain = grain > 0 ? grain : 1};
     return run_plan(c, plan, items, args);
-}
-
-/* Activations that are not F32 are another backend's. */
-static fv_status need_f32(const fv_tensor *t, const char *what) {
-    if (!t->data || t->dtype == FV_F32) return FV_OK;
-    return FV_FAIL(FV_EUNSUPPORTED, "the CPU backend computes in f32: %s is %s", what,
-                   fv_dtype_name(t->dtype));
-}
-
-static bool same_shape(const fv_tensor *a, const fv_tensor *b) {
-    return a->rows == b->rows && a->cols == b->cols;
-}
-
-static bool is_vector_of(const fv_tensor *t, int32_t n) {
-    return !t->data || (t->rows == 1 && t->cols == n);
 }
 
 /* ---- linear ---------------------------------------------------------------------------- */
@@ -177,55 +159,17 @@ static fv_status cpu_syrk(fv_backend *be, const fv_syrk_args *a) {
 
 /* ---- row-wise -------------------------------------------------------------------------- */
 
-static fv_status cpu_norm(fv_backend *be, const fv_norm_args *a) {
-    cpu *c = be->impl;
-    FV_TRY(need_f32(&a->x, "norm's x"));
-    FV_TRY(need_f32(&a->y, "norm's y"));
-    assert(same_shape(&a->x, &a->y) && a->w.data);
-    assert(is_vector_of(&a->w, a->x.cols) && is_vector_of(&a->b, a->x.cols));
-    return run_rows(c, a->x.rows, a->x.cols, c->path->norm, a);
-}
-
-static fv_status cpu_activate(fv_backend *be, const fv_activate_args *a) {
-    cpu *c = be->impl;
-    FV_TRY(need_f32(&a->x, "activate's x"));
-    FV_TRY(need_f32(&a->gate, "activate's gate"));
-    FV_TRY(need_f32(&a->y, "activate's y"));
-    assert(a->act >= 0 && a->act < FV_N_ACT);
-    assert(same_shape(&a->x, &a->y) && (!a->gate.data || same_shape(&a->x, &a->gate)));
-    return run_rows(c, a->x.rows, a->x.cols, c->path->activate, a);
-}
-
-static fv_status cpu_rope(fv_backend *be, const fv_rope_args *a) {
-    cpu *c = be->impl;
-    FV_TRY(need_f32(&a->x, "rope's x"));
-    FV_TRY(need_f32(&a->cos, "rope's cos"));
-    FV_TRY(need_f32(&a->sin, "rope's sin"));
-    assert(same_shape(&a->cos, &a->sin) && a->cos.rows == a->x.rows);
-    assert(a->x.cols == a->n_head * 2 * a->cos.cols);
-    return run_rows(c, a->x.rows, a->x.cols, c->path->rope, a);
-}
-
-static fv_status cpu_index_select(fv_backend *be, const fv_index_select_args *a) {
-    cpu *c = be->impl;
-    FV_TRY(need_f32(&a->y, "index_select's y"));
-    assert(a->table.cols == a->y.cols);
-    return run_rows(c, a->y.rows, a->y.cols, c->path->index_select, a);
-}
+#define FV_OP(name, args)
+#define FV_ROW_OP(name, args)                                                                      \
+    static fv_status cpu_##name(fv_backend *be, const args *a) {                                   \
+        cpu *c = be->impl;                                                                         \
+        fv_cpu_rows rows;                                                                          \
+        FV_TRY(fv_check_##name(a, &rows));                                                         \
+        return run_rows(c, rows, c->path->name, a);                                                \
+    }
+#include "kernels/ops.def"
 
 /* ---- KV and attention ------------------------------------------------------------------ */
-
-static fv_status cpu_kv_write(fv_backend *be, const fv_kv_write_args *a) {
-    cpu *c = be->impl;
-    FV_TRY(need_f32(&a->k, "kv_write's k"));
-    FV_TRY(need_f32(&a->v, "kv_write's v"));
-    const fv_tensor *some = a->v.data ? &a->v : &a->k;
-    assert(!a->k.data || !a->v.data || same_shape(&a->k, &a->v));
-    assert(some->cols == a->n_kv * a->d_head);
-    int64_t rows = 0;
-    for (int i = 0; i < a->n_seq; i++) rows += a->seqs[i].n_rows;
-    return run_rows(c, rows, some->cols, c->path->kv_write, a);
-}
 
 static fv_status cpu_attention(fv_backend *be, const fv_attn_args *a) {
     cpu *c = be->impl;
@@ -305,26 +249,6 @@ static fv_status cpu_attn_merged(fv_backend *be, const fv_attn_packed_args *a) {
     cpu *c = be->impl;
     FV_TRY(check_packed_call(a, FV_PACKED_MERGED));
     return run_plan(c, c->path->attn_quantized_plan(a), c->path->attn_quantized, a);
-}
-
-static fv_status cpu_merge(fv_backend *be, const fv_merge_args *a) {
-    cpu *c = be->impl;
-    FV_TRY(need_f32(&a->o, "merge's o"));
-    FV_TRY(need_f32(&a->o2, "merge's o2"));
-    FV_TRY(need_f32(&a->lse, "merge's lse"));
-    FV_TRY(need_f32(&a->lse2, "merge's lse2"));
-    assert(same_shape(&a->o, &a->o2) && same_shape(&a->lse, &a->lse2));
-    assert(a->lse.cols == a->n_head && a->lse.rows == a->o.rows && a->o.cols % a->n_head == 0);
-    return run_rows(c, a->o.rows, a->o.cols, c->path->merge, a);
-}
-
-static fv_status cpu_importance(fv_backend *be, const fv_importance_args *a) {
-    cpu *c = be->impl;
-    FV_TRY(need_f32(&a->lse, "importance's lse"));
-    FV_TRY(need_f32(&a->importance, "importance"));
-    assert(a->lse.rows == a->n_rows && a->lse.cols == a->n_head && a->n_rows > 0);
-    assert(a->score_ld >= a->importance.cols);
-    return run_rows(c, a->importance.cols, (int64_t)a->n_head * a->n_rows, c->path->importance, a);
 }
 
 /* ---- items beside each other ----------------------------------------------------------- */

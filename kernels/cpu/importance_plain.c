@@ -17,3 +17,13 @@ void fv_plain_importance(const void *args, void *scratch, int64_t begin, int64_t
         *importance = fmaf(a->keep, old, (1.0f - a->keep) * mean);
     }
 }
+
+fv_status fv_check_importance(const void *args, fv_cpu_rows *out) {
+    const fv_importance_args *a = args;
+    FV_TRY(need_f32(&a->lse, "importance's lse"));
+    FV_TRY(need_f32(&a->importance, "importance"));
+    assert(a->lse.rows == a->n_rows && a->lse.cols == a->n_head && a->n_rows > 0);
+    assert(a->score_ld >= a->importance.cols);
+    *out = (fv_cpu_rows){a->importance.cols, (int64_t)a->n_head * a->n_rows};
+    return FV_OK;
+}

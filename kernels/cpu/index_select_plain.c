@@ -10,3 +10,11 @@ void fv_plain_index_select(const void *args, void *scratch, int64_t begin, int64
             row_f32(&a->y, r)[k] = widened(a->table.data, a->table.dtype, from + (size_t)k);
     }
 }
+
+fv_status fv_check_index_select(const void *args, fv_cpu_rows *out) {
+    const fv_index_select_args *a = args;
+    FV_TRY(need_f32(&a->y, "index_select's y"));
+    assert(a->table.cols == a->y.cols);
+    *out = (fv_cpu_rows){a->y.rows, a->y.cols};
+    return FV_OK;
+}

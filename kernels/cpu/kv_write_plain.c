@@ -32,3 +32,16 @@ void fv_plain_kv_write(const void *args, void *scratch, int64_t begin, int64_t e
         end -= n;
     }
 }
+
+fv_status fv_check_kv_write(const void *args, fv_cpu_rows *out) {
+    const fv_kv_write_args *a = args;
+    FV_TRY(need_f32(&a->k, "kv_write's k"));
+    FV_TRY(need_f32(&a->v, "kv_write's v"));
+    const fv_tensor *some = a->v.data ? &a->v : &a->k;
+    assert(!a->k.data || !a->v.data || same_shape(&a->k, &a->v));
+    assert(some->cols == a->n_kv * a->d_head);
+    int64_t rows = 0;
+    for (int i = 0; i < a->n_seq; i++) rows += a->seqs[i].n_rows;
+    *out = (fv_cpu_rows){rows, some->cols};
+    return FV_OK;
+}

@@ -16,3 +16,15 @@ void fv_plain_merge(const void *args, void *scratch, int64_t begin, int64_t end)
             if (!none2) *lse = none ? lse2 : m + log_f32(w + w2);
         }
 }
+
+fv_status fv_check_merge(const void *args, fv_cpu_rows *out) {
+    const fv_merge_args *a = args;
+    FV_TRY(need_f32(&a->o, "merge's o"));
+    FV_TRY(need_f32(&a->o2, "merge's o2"));
+    FV_TRY(need_f32(&a->lse, "merge's lse"));
+    FV_TRY(need_f32(&a->lse2, "merge's lse2"));
+    assert(same_shape(&a->o, &a->o2) && same_shape(&a->lse, &a->lse2));
+    assert(a->lse.cols == a->n_head && a->lse.rows == a->o.rows && a->o.cols % a->n_head == 0);
+    *out = (fv_cpu_rows){a->o.rows, a->o.cols};
+    return FV_OK;
+}

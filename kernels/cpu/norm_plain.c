@@ -22,3 +22,13 @@ void fv_plain_norm(const void *args, void *scratch, int64_t begin, int64_t end) 
         }
     }
 }
+
+fv_status fv_check_norm(const void *args, fv_cpu_rows *out) {
+    const fv_norm_args *a = args;
+    FV_TRY(need_f32(&a->x, "norm's x"));
+    FV_TRY(need_f32(&a->y, "norm's y"));
+    assert(same_shape(&a->x, &a->y) && a->w.data);
+    assert(is_vector_of(&a->w, a->x.cols) && is_vector_of(&a->b, a->x.cols));
+    *out = (fv_cpu_rows){a->x.rows, a->x.cols};
+    return FV_OK;
+}

@@ -10,7 +10,7 @@
  * hundred times slower than the others. */
 #include <math.h>
 
-#include "kernels/cpu/path.h"
+#include "kernels/cpu/check.h"
 #include "kernels/mathf.h"
 
 #define FV_CPU_OP(op)                                                                              \

@@ -15,3 +15,14 @@ void fv_plain_rope(const void *args, void *scratch, int64_t begin, int64_t end) 
                 x[half] = fmaf(hi, c, lo * s);
             }
 }
+
+fv_status fv_check_rope(const void *args, fv_cpu_rows *out) {
+    const fv_rope_args *a = args;
+    FV_TRY(need_f32(&a->x, "rope's x"));
+    FV_TRY(need_f32(&a->cos, "rope's cos"));
+    FV_TRY(need_f32(&a->sin, "rope's sin"));
+    assert(same_shape(&a->cos, &a->sin) && a->cos.rows == a->x.rows);
+    assert(a->x.cols == a->n_head * 2 * a->cos.cols);
+    *out = (fv_cpu_rows){a->x.rows, a->x.cols};
+    return FV_OK;
+}

@@ -152,6 +152,14 @@ static const char *cuda_lost(const fv_backend *be) {
     return fv_cuda_lost();
 }
 
+/* An operation without a kernel: one that has one defines it elsewhere. */
+#define FV_OP(name, args)                                                                          \
+    __attribute__((weak)) fv_status fv_cuda_##name(fv_backend *be, const args *a) {                \
+        (void)be, (void)a;                                                                         \
+        return FV_FAIL(FV_EUNSUPPORTED, "the CUDA backend has no operation " #name);               \
+    }
+#include "kernels/ops.def"
+
 static const fv_backend_ops cuda_ops = {
     .name = "cuda",
     .act = FV_F32,

@@ -104,14 +104,9 @@ static fv_status merge(fv_backend *be, const fv_packed_forward *p, const fv_pack
 }
 
 static fv_status attend_packed(fv_backend *be, fv_packed_form form, const fv_attn_packed_args *a) {
-    bool merged = form == FV_PACKED_MERGED;
     if (form == FV_PACKED_LOWRANK) return be->ops->attn_lowrank(be, a);
-    if (form == FV_PACKED_QUANTIZED && be->ops->attn_quantized)
-        return be->ops->attn_quantized(be, a);
-    if (merged && be->ops->attn_merged) return be->ops->attn_merged(be, a);
-    return FV_FAIL(FV_EUNSUPPORTED, "the %s backend cannot attend to %s: remove pack=%s",
-                   be->ops->name, merged ? "merged layers" : "codes",
-                   merged ? "minicache" : "quant");
+    if (form == FV_PACKED_QUANTIZED) return be->ops->attn_quantized(be, a);
+    return be->ops->attn_merged(be, a);
 }
 
 /* What a segment's rows of one form contribute. */

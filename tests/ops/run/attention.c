@@ -615,13 +615,13 @@ static void perf_importance(device_test *d) {
     }
 }
 
-const op ops_attention[] = {
-    {"attention", "exact: bits; tensor cores: 6e-3 of the norm, 0.04 of an element", test_attention,
-     perf_attention},
-    {"score_sums", "bits", test_score_sums, perf_score_sums},
-    {"attention_bf16", "bits", test_attention_bf16, perf_attention_bf16},
-    {"attn_lowrank", "exact: bits; tensor cores: 6e-3 of the norm, 0.04 of an element",
-     test_lowrank, perf_lowrank},
-    {"merge", "bits", test_merge, perf_merge},
-    {"importance", "bits", test_importance, perf_importance},
-    {NULL, NULL, NULL, NULL}};
+const op op_attention = {"attention",
+                         "exact: bits; tensor cores: 6e-3 of the norm, 0.04 of an element",
+                         test_attention, perf_attention};
+const op op_score_sums = {"score_sums", "bits", test_score_sums, perf_score_sums};
+const op op_attention_bf16 = {"attention_bf16", "bits", test_attention_bf16, perf_attention_bf16};
+const op op_attn_lowrank = {"attn_lowrank",
+                            "exact: bits; tensor cores: 6e-3 of the norm, 0.04 of an element",
+                            test_lowrank, perf_lowrank};
+const op op_merge = {"merge", "bits", test_merge, perf_merge};
+const op op_importance = {"importance", "bits", test_importance, perf_importance};

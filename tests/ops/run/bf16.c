@@ -188,5 +188,4 @@ static void perf_linear_bf16(device_test *d) {
     free(w);
 }
 
-const op ops_bf16[] = {{"linear_bf16", "bits", test_linear_bf16, perf_linear_bf16},
-                       {NULL, NULL, NULL, NULL}};
+const op op_linear_bf16 = {"linear_bf16", "bits", test_linear_bf16, perf_linear_bf16};

@@ -396,14 +396,13 @@ static void perf_activate(device_test *d) { perf_rows(d, 1); }
 static void perf_rope(device_test *d) { perf_rows(d, 2); }
 static void perf_index_select(device_test *d) { perf_rows(d, 3); }
 
-const op ops_dense[] = {{"linear",
-                         "exact: bits; a library: 6e-3 of the norm in bf16, 1e-3 in f16, 1e-5",
-                         test_linear, perf_linear},
-                        {"matmul_nn", "bits", test_matmul_nn, perf_matmul_nn},
-                        {"syrk", "bits", test_syrk, perf_syrk},
-                        {"norm", "bits", test_norm, perf_norm},
-                        {"activate", "bits", test_activate, perf_activate},
-                        {"rope", "bits", test_rope, perf_rope},
-                        {"index_select", "bits", test_index_select, perf_index_select},
-                        {"kv_write", "bits", test_kv_write, perf_kv_write},
-                        {NULL, NULL, NULL, NULL}};
+const op op_linear = {"linear",
+                      "exact: bits; a library: 6e-3 of the norm in bf16, 1e-3 in f16, 1e-5",
+                      test_linear, perf_linear};
+const op op_matmul_nn = {"matmul_nn", "bits", test_matmul_nn, perf_matmul_nn};
+const op op_syrk = {"syrk", "bits", test_syrk, perf_syrk};
+const op op_norm = {"norm", "bits", test_norm, perf_norm};
+const op op_activate = {"activate", "bits", test_activate, perf_activate};
+const op op_rope = {"rope", "bits", test_rope, perf_rope};
+const op op_index_select = {"index_select", "bits", test_index_select, perf_index_select};
+const op op_kv_write = {"kv_write", "bits", test_kv_write, perf_kv_write};

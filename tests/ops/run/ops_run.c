@@ -23,18 +23,20 @@ void report(double seconds, double flops, double bytes, const char *fmt, ...) {
     fflush(stdout);
 }
 
-static const op *const all[] = {ops_dense, ops_bf16, ops_attention, ops_quantized};
+static const op *const all[] = {
+#define FV_OP(name, args) &op_##name,
+#include "kernels/ops.def"
+    &op_linear_bf16, &op_attention_bf16};
 
 /* fn(arg) is called for each operation called `only`, NULL: for all. Returns how many. */
 static int for_each(const char *only, void (*fn)(const op *o, void *arg), void *arg) {
     int n = 0;
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        for (const op *o = all[i]; o->name; o++) {
-            if (only && strcmp(only, o->name) != 0) continue;
-            n++;
-            current = o->name;
-            fn(o, arg);
-        }
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (only && strcmp(only, all[i]->name) != 0) continue;
+        n++;
+        current = all[i]->name;
+        fn(all[i], arg);
+    }
     return n;
 }
 

@@ -175,6 +175,5 @@ static void perf_merged(device_test *d) {
     perf_form(d, (block_shape){2048, 1, 32, 128, 16, FV_BF16, 0.05, false, true});
 }
 
-const op ops_quantized[] = {{"attn_quantized", "bits", test_quantized, perf_quantized},
-                            {"attn_merged", "bits", test_merged, perf_merged},
-                            {NULL, NULL, NULL, NULL}};
+const op op_attn_quantized = {"attn_quantized", "bits", test_quantized, perf_quantized};
+const op op_attn_merged = {"attn_merged", "bits", test_merged, perf_merged};

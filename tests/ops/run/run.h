@@ -12,8 +12,10 @@ typedef struct op {
     void (*perf)(device_test *d); /* prints lines with report() */
 } op;
 
-/* dense.c, bf16.c, attention.c, quantized.c; the last has no name. */
-extern const op ops_dense[], ops_bf16[], ops_attention[], ops_quantized[];
+/* An operation of kernels/ops.def without a test does not link. */
+#define FV_OP(name, args) extern const op op_##name;
+#include "kernels/ops.def"
+extern const op op_linear_bf16, op_attention_bf16;
 
 static inline bool on_cpu(const device_test *d) { return strcmp(d->be.ops->name, "cpu") == 0; }
 
