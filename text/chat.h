@@ -6,8 +6,8 @@
  * A checkpoint's template is a Jinja program (chat_template.jinja, chat_template.json,
  * processor_config.json or tokenizer_config.json, in this order), and it runs as transformers'
  * apply_chat_template runs it. Without one the text family decides; a text-only checkpoint without
- * one has none. What users write stays theirs: rendered text says of each byte whether it comes from
- * a turn, and a special token that a turn spells is text (fv_text_marks). */
+ * one has none. What users write stays theirs: rendered text says of each byte whether it comes
+ * from a turn, and a special token that a turn spells is text (fv_text_marks). */
 #include "common/status.h"
 
 #ifdef __cplusplus
@@ -27,15 +27,15 @@ typedef struct fv_chat_text {
     size_t n;
     uint8_t *user; /* [n] 1: a byte of a turn; owned */
     bool
-        adds_special; /* the tokenizer's post-processor adds its tokens: the template wrote no BOS */
+        adds_special; /* the tokenizer adds its special tokens, BOS first: it is not written here */
 } fv_chat_text;       /* {0} is empty and may be freed */
 
 /* The template `spec` for the checkpoint in `dir`, whose text model is of `family` ("llama",
- * "mistral", "qwen2"): "" is the checkpoint's own; "vicuna", "llava", "chatml", "mistral" or "none"
- * (the text of one user turn as it is); anything with a '{' in it is the text of a program. The family
- * decides where a checkpoint with vision has no template. FV_EUNSUPPORTED for what a program has and
- * this interpreter lacks, FV_EDATA for one that is broken: line and construct are named, and how
- * to go on (--chat, --raw). Gives *out. */
+ * "mistral", "qwen2"): "" is the checkpoint's own; "vicuna", "llava", "chatml", "mistral" or
+ * "none" (the text of one user turn as it is); anything with a '{' in it is the text of a program.
+ * The family decides where a checkpoint with vision has no template. FV_EUNSUPPORTED for what a
+ * program has and this interpreter lacks, FV_EDATA for one that is broken: line and construct are
+ * named, and how to go on (--chat, --raw). Gives *out. */
 fv_status fv_chat_open(const char *spec, const char *dir, const char *family, bool has_vision,
                        fv_chat **out);
 void fv_chat_free(fv_chat *c); /* NULL is fine */
@@ -58,9 +58,9 @@ fv_status fv_chat_render(const fv_chat *c, const fv_chat_turn *turns, int32_t n,
 /* What goes on behind an answer: its end as the template writes it, the user's next turn, an open
  * answer. `ended` is the special token that the answer did end with, "" for none: where the
  * template has the same one, it is not written again. Prompt, answer and this joined are the
- * rendering of the whole conversation, where the template writes a turn without looking back further
- * than the answer before it; a special token that the template does not have stays in between. Gives
- * *out. FV_EINVAL unless it is one user turn without images. */
+ * rendering of the whole conversation, where the template writes a turn without looking back
+ * further than the answer before it; a special token that the template does not have stays in
+ * between. Gives *out. FV_EINVAL unless it is one user turn without images. */
 fv_status fv_chat_continue(const fv_chat *c, const fv_chat_turn *turns, int32_t n,
                            const char *ended, fv_chat_text *out);
 void fv_chat_text_free(fv_chat_text *t);

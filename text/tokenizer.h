@@ -3,11 +3,10 @@
 
 /* tokenizer.json, as Hugging Face `tokenizers` reads it: text to ids and back, the same ids.
  *
- * Two kinds of BPE: Llama-2 style (scalars, byte fallback; prefix by normaliser or by
- * Metaspace) and byte-level (words cut by any regular expression). Anything else in a file is refused
- * by name when it is opened. Its `truncation` and `padding` are not applied:
- * the caller limits the length of a prompt. A tokenizer is immutable: any number of threads may
- * use it at once. */
+ * Two kinds of BPE: Llama-2 style (scalars, byte fallback; prefix by normaliser or by Metaspace)
+ * and byte-level (words cut by any regular expression). Anything else in a file is refused by name
+ * when it is opened. Its `truncation` and `padding` are not applied: the caller limits the length
+ * of a prompt. A tokenizer is immutable: any number of threads may use it at once. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,8 +31,8 @@ void fv_tokenizer_free(fv_tokenizer *tok); /* NULL is fine */
 fv_status fv_tokenizer_encode(const fv_tokenizer *tok, const char *text, size_t n, bool add_special,
                               int32_t **ids, int32_t *n_ids);
 
-/* Who wrote the bytes of a text. An added token that is special, or is `literal`, is that token only
- * where none of its bytes is the user's; elsewhere its characters are ordinary text. */
+/* Who wrote the bytes of a text. An added token that is special, or is `literal`, is that token
+ * only where none of its bytes is the user's; elsewhere its characters are ordinary text. */
 typedef struct fv_text_marks {
     const uint8_t *user; /* [n] by byte of the text, 1: the user's */
     int32_t literal;     /* id of an added token, special or not (an image's); -1: none */

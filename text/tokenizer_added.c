@@ -107,9 +107,9 @@ static size_t skip_space(const char *s, size_t n, size_t at) {
     return at;
 }
 
-/* Whether the match counts as a token. A match in normalised text is the next place where the text before
- * has the token as the file writes it: normalisers that insert and replace keep order. Normal forms spell
- * it out of other characters, too; after those it is text. */
+/* Whether the match counts as a token. A match in normalised text is the next place where the text
+ * before has the token as the file writes it: normalisers that insert and replace keep order.
+ * Normal forms spell it out of other characters, too; after those it is text. */
 static bool counts(fv_tok_added_iter *it, const fv_tok_added *t, size_t start) {
     const fv_text_marks *m = it->marks;
     if (!m || (t->id != m->literal && !(it->vocab->tokens[t->id].flags & FV_TOK_SPECIAL)))

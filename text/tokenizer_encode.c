@@ -105,8 +105,8 @@ static fv_status split(encoder *e, int32_t k, const char *s, size_t n, bool firs
     return FV_OK;
 }
 
-/* Matches and gaps between them, as the reference's iterator has them: an empty match right behind the
- * match before is none. */
+/* Matches and gaps between them, as the reference's iterator has them: an empty match right behind
+ * the match before is none. */
 static fv_status regex_split(encoder *e, int32_t k, const char *s, size_t n, bool first) {
     const fv_tok_pre *p = &e->tok->pre[k];
     size_t done = 0, at = 0, start, end, len;

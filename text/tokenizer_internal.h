@@ -228,8 +228,8 @@ fv_tok_pattern fv_tok_pattern_of(const char *regex);
  * everywhere. */
 size_t fv_tok_pattern_match(fv_tok_pattern p, const char *s, size_t n);
 
-/* Compiles an expression as the reference does, with Oniguruma in its default (Ruby) syntax. FV_EUNSUPPORTED
- * says what is wrong with it. Gives *out; free it with fv_tok_regex_free. */
+/* Compiles an expression as the reference does, with Oniguruma in its default (Ruby) syntax.
+ * FV_EUNSUPPORTED says what is wrong with it. Gives *out; free it with fv_tok_regex_free. */
 fv_status fv_tok_regex_open(const char *regex, size_t n, const char *where,
                             struct re_pattern_buffer **out);
 void fv_tok_regex_free(struct re_pattern_buffer *regex); /* NULL is fine */

@@ -1,7 +1,7 @@
-/* Expressions that are not matched by hand, by Oniguruma, which the reference uses too: its syntax and its
- * idea of Unicode decide. The library of the distribution may know an older Unicode than the
- * reference's, which differs in characters that were added since. A compiled expression is immutable:
- * any thread may match with it. */
+/* Expressions that are not matched by hand, by Oniguruma, which the reference uses too: its syntax
+ * and its idea of Unicode decide. The library of the distribution may know an older Unicode than
+ * the reference's, which differs in characters that were added since. A compiled expression is
+ * immutable: any thread may match with it. */
 #include <oniguruma.h>
 #include <pthread.h>
 

@@ -1,8 +1,9 @@
-/* The three expressions of GPT-2, Llama-3 and Qwen2, which most byte-level tokenizers cut text into words
- * with, matched by hand: without the general engine's cost (tokenizer_regex.c). Each is a list of
- * alternatives, first one that matches wins, and together they match at every position; so a
- * word is found by asking the alternatives in order at the end of the word before. What a class
- * holds was compared with the reference's engine (Oniguruma) code point by code point. Any thread.
+/* The three expressions of GPT-2, Llama-3 and Qwen2, which most byte-level tokenizers cut text
+ * into words with, matched by hand: without the general engine's cost (tokenizer_regex.c). Each is
+ * a list of alternatives, first one that matches wins, and together they match at every position;
+ * so a word is found by asking the alternatives in order at the end of the word before. What a
+ * class holds was compared with the reference's engine (Oniguruma) code point by code point. Any
+ * thread.
  *
  * In one respect the expressions look further than one run of a class: \s+(?!\S) gives back the
  * last white-space character before a word, so that it can lead that word. */

@@ -1,5 +1,5 @@
-/* A program as it runs: nodes are evaluated as they are, without a compiled form, as a template runs
- * once per request. One thread per run. */
+/* A program as it runs: nodes are evaluated as they are, without a compiled form, as a template
+ * runs once per request. One thread per run. */
 #include <stdlib.h>
 #include <string.h>
 

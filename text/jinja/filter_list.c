@@ -81,7 +81,8 @@ FILTER(join) {
 
 /* ---- order ---- */
 
-/* The items of which `keys` hold what they are compared by, strings in lower case unless `exact`. */
+/* The items of which `keys` hold what they are compared by, strings in lower case unless `exact`.
+ */
 static fv_status keys_of(fv_jj_run *r, const fv_jj_list *items, const fv_jj_value *attribute,
                          bool exact, fv_jj_list *keys) {
     fv_jj_value all = {FV_JJ_LIST, {.list = (fv_jj_list *)(uintptr_t)items}}, v;

@@ -42,11 +42,11 @@ typedef struct fv_jinja_text {
     uint8_t *user; /* [n] 1: the byte is from the variable `user` of the run; owned */
 } fv_jinja_text;   /* {0} is empty and may be freed */
 
-/* Runs p with the members of `vars` as its variables. Strings of the variable `user` (NULL: none) and what is
- * made of their characters are marked; values of keys called "role" and "type" in it are not. `now`
- * is the time, in seconds since 1970, that strftime_now shows (as UTC). FV_EINVAL: the program
- * refuses (raise_exception) or fails on these variables, with line and reason; FV_ENOMEM: a bound
- * was reached. */
+/* Runs p with the members of `vars` as its variables. Strings of the variable `user` (NULL: none)
+ * and what is made of their characters are marked; values of keys called "role" and "type" in it
+ * are not. `now` is the time, in seconds since 1970, that strftime_now shows (as UTC). FV_EINVAL:
+ * the program refuses (raise_exception) or fails on these variables, with line and reason;
+ * FV_ENOMEM: a bound was reached. */
 fv_status fv_jinja_run(const fv_jinja *p, const json_t *vars, const char *user, int64_t now,
                        fv_jinja_text *out);
 void fv_jinja_text_free(fv_jinja_text *t);

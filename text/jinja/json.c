@@ -1,4 +1,5 @@
-/* tojson, as transformers has it: Python's json.dumps, characters as they are unless ensure_ascii. */
+/* tojson, as transformers has it: Python's json.dumps, characters as they are unless ensure_ascii.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* A program as tokens. White space around tags goes as jinja2 does with trim_blocks and lstrip_blocks:
- * a newline behind a block or comment, blanks from the beginning of a line up to one, all white space
- * on the side of a '-', none on that of a '+'. */
+/* A program as tokens. White space around tags goes as jinja2 does with trim_blocks and
+ * lstrip_blocks: a newline behind a block or comment, blanks from the beginning of a line up to
+ * one, all white space on the side of a '-', none on that of a '+'. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

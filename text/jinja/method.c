@@ -1,5 +1,5 @@
-/* Methods of strings, lists, dicts and loops. Those that would change a list or a dict are missing, as
- * the sandbox refuses them. */
+/* Methods of strings, lists, dicts and loops. Those that would change a list or a dict are
+ * missing, as the sandbox refuses them. */
 #include <string.h>
 #include <utf8proc.h>
 

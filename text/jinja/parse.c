@@ -1,5 +1,5 @@
-/* Tokens -> nodes: jinja2's grammar, by recursive descent. The words for what is lacking are those of
- * Jinja's manual. */
+/* Tokens -> nodes: jinja2's grammar, by recursive descent. The words for what is lacking are those
+ * of Jinja's manual. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -486,7 +486,8 @@ static fv_status expression(parser *s, fv_jj_node **out) {
 
 /* ---- statements ---- */
 
-/* Statements up to one of the `ends`, a list with a blank behind each; its name is in *end and skipped. */
+/* Statements up to one of the `ends`, a list with a blank behind each; its name is in *end and
+ * skipped. */
 static fv_status body(parser *s, const char *ends, fv_jj_node **out, const char **end);
 
 static fv_status body_to(parser *s, const char *end, fv_jj_node **out) {

@@ -1,5 +1,5 @@
-/* What filters and methods do with strings. Letters change case one by one, as Unicode's simple mapping
- * has it, and ß as SS; Python knows some more that become several. */
+/* What filters and methods do with strings. Letters change case one by one, as Unicode's simple
+ * mapping has it, and ß as SS; Python knows some more that become several. */
 #include <string.h>
 #include <utf8proc.h>
 

@@ -1,5 +1,5 @@
-/* text/chat: renderings held against transformers' (golden files, tests/parity/chat_golden.py), which
- * template is chosen, turns that make no sense, and special tokens that users spell. */
+/* text/chat: renderings held against transformers' (golden files, tests/parity/chat_golden.py),
+ * which template is chosen, turns that make no sense, and special tokens that users spell. */
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -527,7 +527,8 @@ Test(chat, a_special_token_with_a_byte_of_the_users_is_text) {
     fv_tokenizer_free(tok);
 }
 
-/* <tool_call> is an added token that is not special: users may write it, unless it is the image's. */
+/* <tool_call> is an added token that is not special: users may write it, unless it is the image's.
+ */
 Test(chat, an_added_token_that_is_not_special_is_taken_from_users_too) {
     fv_tokenizer *tok = tokenizer("qwen2");
     int32_t call = fv_tokenizer_id(tok, "<tool_call>");

@@ -1,5 +1,5 @@
-/* text/jinja: programs and chat templates held against jinja2's output (golden files, tests/parity/jinja_golden.py),
- * errors, bounds, and whose the bytes are. */
+/* text/jinja: programs and chat templates held against jinja2's output (golden files,
+ * tests/parity/jinja_golden.py), errors, bounds, and whose the bytes are. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
