@@ -31,6 +31,12 @@ static void copy_queries_amx(attn_item *t) {
     }
 }
 
+/* Asks for what is read next: n rows of a block. */
+static void fetch(const attn_item *t, const void *rows, int32_t n) {
+    size_t bytes = (size_t)n * t->D * fv_dtype_bytes(t->a->kv_dtype);
+    for (size_t i = 0; i < bytes; i += 64) _mm_prefetch((const char *)rows + i, _MM_HINT_T0);
+}
+
 /* 64 keys times 16 vectors. */
 static NEVER_INLINE void scores_tile(const uint16_t *const k[4], const size_t stride[4],
                                      const uint32_t *q, size_t steps, float *out) {
@@ -54,7 +60,7 @@ static void scores_amx(attn_item *t, const void *block, const void *v, int32_t n
     bool lie = keys.dtype == FV_BF16 && t->D == t->Dp;
     const uint16_t *k[4];
     size_t stride[4], steps = t->Dp / BF16_STEP;
-    (void)v;
+    fetch(t, v, n);
     for (int g = 0; g < 4; g++) {
         int32_t left = n - g * TILE_ROWS;
         uint16_t *copy = (uint16_t *)t->k + (size_t)g * TILE_ROWS * t->Dp;
@@ -81,6 +87,15 @@ static void scores_amx(attn_item *t, const void *block, const void *v, int32_t n
     }
 }
 
+/* Row j of v from column d on, of n rows that are there. */
+static NEVER_INLINE __m512i odd_row(const attn_item *t, const void *block, int32_t j, int32_t n,
+                                    size_t d) {
+    uint16_t room[BF16_STEP] = {0};
+    for (size_t x = 0; j < n && x < BF16_STEP && d + x < t->D; x++)
+        room[x] = bf16_of_f32(widened(block, t->a->kv_dtype, (size_t)j * t->D + d + x));
+    return _mm512_loadu_si512(room);
+}
+
 /* Rows j and j + 1 of v from column d on, as pairs; rows from n on are zeros. */
 static void pair_rows(const attn_item *t, const void *block, int32_t j, int32_t n, size_t d,
                       uint32_t *lo, uint32_t *hi) {
@@ -88,17 +103,10 @@ static void pair_rows(const attn_item *t, const void *block, int32_t j, int32_t 
                                        37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
                                        11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
     __m512i at = _mm512_loadu_si512(first), row[2];
-    for (int i = 0; i < 2; i++) {
-        uint16_t room[BF16_STEP] = {0};
-        size_t from = (size_t)(j + i) * t->D + d;
-        if (j + i < n && t->a->kv_dtype == FV_BF16 && d + BF16_STEP <= t->D) {
-            row[i] = _mm512_loadu_si512((const uint16_t *)block + from);
-            continue;
-        }
-        for (size_t x = 0; j + i < n && x < BF16_STEP && d + x < t->D; x++)
-            room[x] = bf16_of_f32(widened(block, t->a->kv_dtype, from + x));
-        row[i] = _mm512_loadu_si512(room);
-    }
+    const uint16_t *v = (const uint16_t *)block + (size_t)j * t->D + d;
+    bool whole = t->a->kv_dtype == FV_BF16 && d + BF16_STEP <= t->D;
+    row[0] = whole && j < n ? _mm512_loadu_si512(v) : odd_row(t, block, j, n, d);
+    row[1] = whole && j + 1 < n ? _mm512_loadu_si512(v + t->D) : odd_row(t, block, j + 1, n, d);
     _mm512_storeu_si512(lo, _mm512_permutex2var_epi16(row[0], at, row[1]));
     at = _mm512_add_epi16(at, _mm512_set1_epi16(TILE_ROWS));
     _mm512_storeu_si512(hi, _mm512_permutex2var_epi16(row[0], at, row[1]));
@@ -154,7 +162,7 @@ static void add_values(attn_item *t, int32_t v0) {
 }
 
 static void values_amx(attn_item *t, const void *block, int32_t n, const void *next) {
-    (void)next;
+    if (next) fetch(t, next, FV_KV_BLOCK);
     attn_shrink(t);
     for (int32_t v = 0; v < t->R; v++) { /* p as bf16, where it lies */
         float *p = t->s + (size_t)v * FV_KV_BLOCK;

@@ -21,6 +21,9 @@
  * them are 320 KiB) in L2, with the sums. */
 enum { KB = 8, PANEL_ROWS = 32, MANY_N = 128, MANY_M = 768, FEW = 32 };
 
+/* Numbers of x that a thread packs at a time: one row is packed by the caller alone. */
+enum { PACK_GRAIN = 16384 };
+
 /* How x lies: [block of K][32 rows of x][step][one or two tiles], numbers of 32 bits. */
 typedef struct layout {
     size_t K, steps;
@@ -55,7 +58,7 @@ static size_t blocks_of_k(const layout *l) { return (l->steps + KB - 1) / KB; }
 
 fv_cpu_plan fv_amx_pack_bf16_plan(const void *args) {
     layout l = layout_of(&((const fv_cpu_linear_bf16 *)args)->a->x);
-    fv_cpu_plan plan = {.grain = 4};
+    fv_cpu_plan plan = {.grain = div_up(PACK_GRAIN, KB * BF16_STEP * l.cols)};
     plan.n_item = (int64_t)blocks_of_k(&l) * l.blocks * l.tiles;
     plan.shared_bytes = l.steps * (size_t)l.blocks * (size_t)l.tiles * tile_words(&l) * 4;
     return plan;
