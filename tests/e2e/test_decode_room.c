@@ -119,7 +119,7 @@ Test(decode_room, waiting_is_bounded_in_number_and_in_time) {
         UNTIL(is_over(&h[i]));
         cr_assert_eq(h[i].status, FV_EBUSY, "%s", h[i].why);
     }
-    cr_assert(strstr(h[3].why, "2 requests wait"), "%s", h[3].why);
+    cr_assert(strstr(h[3].why, "2 requests already wait"), "%s", h[3].why);
     cr_assert(strstr(h[1].why, "in time"), "%s", h[1].why);
     cr_assert_eq(n_waiting(), 0);
     cr_assert(has_room(&h[0]));
