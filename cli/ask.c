@@ -11,6 +11,7 @@
 #include "cli/report.h"
 #include "cli/request.h"
 #include "cli/session.h"
+#include "common/grow.h"
 
 static const fv_option table[] = {
 #include "cli/request_options.def"
@@ -44,13 +45,7 @@ static fv_status on_text(void *user, const char *text, size_t n) {
         fwrite(text, 1, n, stdout);
         return fv_output_flush();
     }
-    if (a->bytes + n > a->cap) {
-        size_t cap = 2 * (a->bytes + n);
-        char *grown = realloc(a->text, cap);
-        if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for the answer");
-        a->text = grown;
-        a->cap = cap;
-    }
+    FV_TRY(fv_grow(&a->text, &a->cap, a->bytes + n, 1));
     memcpy(a->text + a->bytes, text, n);
     a->bytes += n;
     return FV_OK;

@@ -5,18 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static fv_status reserve(fv_samples *s, size_t n) {
-    if (n <= s->cap) return FV_OK;
-    size_t cap = n < 64 ? 64 : 2 * n;
-    double *v = realloc(s->v, cap * sizeof *v);
-    if (!v) return FV_FAIL(FV_ENOMEM, "out of memory for %zu samples", n);
-    s->v = v;
-    s->cap = cap;
-    return FV_OK;
-}
+#include "common/grow.h"
 
 fv_status fv_samples_add(fv_samples *s, double v) {
-    FV_TRY(reserve(s, s->n + 1));
+    FV_TRY(fv_grow(&s->v, &s->cap, s->n + 1, sizeof *s->v));
     s->v[s->n++] = v;
     s->sorted = false;
     return FV_OK;
@@ -24,7 +16,7 @@ fv_status fv_samples_add(fv_samples *s, double v) {
 
 fv_status fv_samples_append(fv_samples *s, const fv_samples *more) {
     if (more->n == 0) return FV_OK;
-    FV_TRY(reserve(s, s->n + more->n));
+    FV_TRY(fv_grow(&s->v, &s->cap, s->n + more->n, sizeof *s->v));
     memcpy(s->v + s->n, more->v, more->n * sizeof *s->v);
     s->n += more->n;
     s->sorted = false;

@@ -9,6 +9,7 @@
 
 #include "cli/remote.h"
 #include "cli/request.h"
+#include "common/grow.h"
 #include "common/log.h"
 
 typedef Fovea__Inference__V1__GenerateRequest request_message;
@@ -29,7 +30,8 @@ struct fv_session {
     request_message base; /* all but prompt, and what is kept */
     bool raw;
     char *chat; /* template: its name or its text, or "" */
-    int32_t n_line, cap_line;
+    int32_t n_line;
+    size_t cap_line;
     line *lines; /* turns in their order */
     fv_remote_outcome last;
     /* the answer that is coming */
@@ -41,26 +43,14 @@ struct fv_session {
 /* ---- what was said ---------------------------------------------------------------------- */
 
 static fv_status add_line(fv_session *t, const char *role, const char *text) {
-    if (t->n_line == t->cap_line) {
-        int32_t cap = 2 * t->cap_line + 4;
-        line *grown = realloc(t->lines, (size_t)cap * sizeof *grown);
-        if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for a conversation");
-        t->lines = grown;
-        t->cap_line = cap;
-    }
+    FV_TRY(fv_grow(&t->lines, &t->cap_line, (size_t)t->n_line + 1, sizeof *t->lines));
     t->lines[t->n_line++] = (line){role, text};
     return FV_OK;
 }
 
 static fv_status hear_text(void *user, const char *text, size_t n) {
     fv_session *t = user;
-    if (t->n_said + n > t->cap_said) {
-        size_t cap = 2 * (t->n_said + n);
-        char *grown = realloc(t->said, cap);
-        if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for the answer");
-        t->said = grown;
-        t->cap_said = cap;
-    }
+    FV_TRY(fv_grow(&t->said, &t->cap_said, t->n_said + n, 1));
     memcpy(t->said + t->n_said, text, n);
     t->n_said += n;
     return t->hooks->text ? t->hooks->text(t->hooks->user, text, n) : FV_OK;

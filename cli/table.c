@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/grow.h"
+
 enum { CELL_BYTES = 512 };
 
 void fv_table_init(fv_table *t, int32_t n_col) { *t = (fv_table){.n_col = n_col}; }
@@ -17,13 +19,7 @@ void fv_table_fini(fv_table *t) {
 }
 
 static fv_status add(fv_table *t, const char *text) {
-    if (t->n == t->cap) {
-        int32_t cap = 2 * t->cap + 64;
-        char **cell = realloc(t->cell, (size_t)cap * sizeof *cell);
-        if (!cell) return FV_FAIL(FV_ENOMEM, "out of memory for a table");
-        t->cell = cell;
-        t->cap = cap;
-    }
+    FV_TRY(fv_grow(&t->cell, &t->cap, (size_t)t->n + 1, sizeof *t->cell));
     FV_TRY(fv_arena_strndup(&t->arena, text, strlen(text), &t->cell[t->n]));
     t->n++;
     return FV_OK;

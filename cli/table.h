@@ -13,7 +13,8 @@ typedef struct fv_table {
     /* private */
     fv_arena arena;
     char **cell; /* [n], owned */
-    int32_t n, cap;
+    int32_t n;
+    size_t cap;
     fv_status status;
 } fv_table;
 

@@ -2,10 +2,10 @@
  * received are kept here, because another worker may have to continue after them. Loop thread. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/clock.h"
+#include "common/grow.h"
 #include "common/log.h"
 #include "router/merge.h"
 #include "router/relay_internal.h"
@@ -38,15 +38,8 @@ fv_status fv_answer_check(const fv_request *r, const fv_tokens_message *t) {
 
 static fv_status note_tokens(fv_request *r, const fv_tokens_message *t) {
     size_t n = r->n_token + t->n_tokens;
-    if (n > r->cap_token) {
-        size_t cap = 2 * n + 64;
-        uint32_t *ids = realloc(r->id_of, cap * sizeof *ids);
-        if (ids) r->id_of = ids;
-        uint64_t *digests = realloc(r->digest_of, cap * sizeof *digests);
-        if (digests) r->digest_of = digests;
-        if (!ids || !digests) return FV_FAIL(FV_ENOMEM, "no memory for %zu tokens", n);
-        r->cap_token = (uint32_t)cap;
-    }
+    FV_TRY(fv_grow(&r->id_of, &r->cap_id, n, sizeof *r->id_of));
+    FV_TRY(fv_grow(&r->digest_of, &r->cap_digest, n, sizeof *r->digest_of));
     for (size_t i = 0; i < t->n_tokens; i++) {
         r->id_of[r->n_token + i] = t->tokens[i]->id;
         r->digest_of[r->n_token + i] = t->tokens[i]->digest;

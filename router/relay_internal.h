@@ -80,7 +80,8 @@ struct fv_request {
 
     /* What the client has got. */
     bool accepted;
-    uint32_t n_token, cap_token;
+    uint32_t n_token;
+    size_t cap_id, cap_digest;
     uint32_t *id_of;     /* [n_token], owned */
     uint64_t *digest_of; /* [n_token], owned */
 

@@ -1,7 +1,7 @@
 /* The server: calls come in by a few accepts that are always armed, are looked up in the method
  * tables, and run as fv_rpc_call. Loop thread.
  *
- *               arm                     path known, peer admitted
+ *               arm                     path known
  *     (new) ----------> ARMED --accepted--> OPEN --finish--> FINISHING --last op--> on_end, freed
  *                         |                  |                  ^
  *                         | server stops     | cancelled -------'
@@ -16,6 +16,7 @@
 #include "rpc/server.h"
 
 #include <assert.h>
+#include <grpc/grpc_security.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -239,18 +240,6 @@ static int compare_path(const void *key, const void *m) {
     return strcmp(key, ((const method *)m)->m->path);
 }
 
-static bool admitted(server_call *sc) {
-    const fv_rpc_server_options *opt = &sc->server->opt;
-    if (!opt->admit) return true;
-    grpc_auth_context *ctx = grpc_call_auth_context(sc->call.rpc);
-    grpc_auth_property_iterator it = grpc_auth_context_peer_identity(ctx);
-    const grpc_auth_property *name = grpc_auth_property_iterator_next(&it);
-    fv_rpc_peer peer = {fv_rpc_call_peer(&sc->call), name ? name->value : NULL};
-    bool yes = opt->admit(opt->admit_user, &peer, sc->path);
-    grpc_auth_context_release(ctx);
-    return yes;
-}
-
 /* Finds the method and hands the call over, or turns it away. */
 static void begin(server_call *sc) {
     fv_rpc_server *s = sc->server;
@@ -259,10 +248,6 @@ static void begin(server_call *sc) {
         bsearch(sc->path, s->methods, (size_t)s->n_method, sizeof *s->methods, compare_path);
     if (!m) {
         fv_rpc_call_finish(c, FV_FAIL(FV_EUNSUPPORTED, "unknown method %s", sc->path));
-        return;
-    }
-    if (!admitted(sc)) {
-        finish(sc, FV_EINVAL, GRPC_STATUS_PERMISSION_DENIED, "you may not call this method");
         return;
     }
     if (m->m->calls_max && m->live >= m->m->calls_max) {
@@ -424,10 +409,9 @@ fv_status fv_rpc_server_open(fv_bridge *bridge, const fv_rpc_server_options *opt
     FV_TRY_GOTO(collect_methods(s), st, free_server);
     s->grpc = create_server(s);
     grpc_server_register_completion_queue(s->grpc, fv_bridge_queue(bridge), NULL);
-    grpc_server_credentials *plain =
-        opt->credentials ? NULL : grpc_insecure_server_credentials_create();
-    s->port = grpc_server_add_http2_port(s->grpc, opt->listen, plain ? plain : opt->credentials);
-    if (plain) grpc_server_credentials_release(plain);
+    grpc_server_credentials *plain = grpc_insecure_server_credentials_create();
+    s->port = grpc_server_add_http2_port(s->grpc, opt->listen, plain);
+    grpc_server_credentials_release(plain);
     if (s->port == 0) {
         st = fv_rpc_listen_error(opt->listen);
         goto destroy_server;

@@ -14,8 +14,6 @@
  * and calls over its number are RESOURCE_EXHAUSTED, a call whose client has gone or whose deadline
  * has passed is finished. Messages must not be compressed (UNIMPLEMENTED): gRPC would inflate them
  * before it looks at their size. */
-#include <grpc/grpc_security.h>
-
 #include "rpc/bridge.h"
 #include "rpc/call.h"
 
@@ -44,12 +42,6 @@ typedef struct fv_rpc_service {
     void (*on_stop)(void *state);
 } fv_rpc_service;
 
-/* Who calls. */
-typedef struct fv_rpc_peer {
-    const char *address;  /* anybody may be there */
-    const char *identity; /* the name in its certificate; NULL: it has shown none */
-} fv_rpc_peer;
-
 /* What one server grants its peers. A server for strangers needs all of it; between members of a
  * fleet, where one connection carries everything, the zeros are right. */
 typedef struct fv_rpc_limits {
@@ -67,10 +59,6 @@ typedef struct fv_rpc_server_options {
     const char *listen; /* "HOST:PORT" (port 0: any that is free), "unix:PATH" */
     const fv_rpc_service *services;
     int32_t n_service;
-    grpc_server_credentials *credentials; /* borrowed; NULL: plain text */
-    /* May this peer call this method? If not, PERMISSION_DENIED. NULL: anybody. */
-    bool (*admit)(void *user, const fv_rpc_peer *peer, const char *path);
-    void *admit_user;
     int32_t n_accept; /* calls that gRPC may hand over before the loop has looked; 0: 16 */
     /* Silence after which a client is pinged, and gone if it is mute as long; 0: 20 s. */
     int32_t ping_ms;

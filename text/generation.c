@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/grow.h"
+
 struct fv_generation {
     fv_generation_options opt; /* stop and eos are not read after open */
     int32_t *eos;
@@ -34,13 +36,7 @@ static fv_status check(const fv_generation_options *opt, int32_t n, int32_t n_pr
 }
 
 static fv_status append(fv_generation *s, const char *text, size_t n) {
-    if (s->n_shown + n > s->cap_shown) {
-        size_t cap = 2 * (s->n_shown + n);
-        char *grown = realloc(s->shown, cap);
-        if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for the answer");
-        s->shown = grown;
-        s->cap_shown = cap;
-    }
+    FV_TRY(fv_grow(&s->shown, &s->cap_shown, s->n_shown + n, 1));
     if (n) memcpy(s->shown + s->n_shown, text, n);
     s->n_shown += n;
     return FV_OK;

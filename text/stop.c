@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/grow.h"
+
 struct fv_stop {
     char *string[FV_MAX_STOP];
     size_t length[FV_MAX_STOP];
@@ -46,13 +48,7 @@ static fv_status append(fv_stop *s, const char *text, size_t n) {
     s->used -= s->given;
     s->given = 0;
     if (n == 0) return FV_OK;
-    if (s->used + n > s->cap) {
-        size_t cap = 2 * (s->used + n);
-        char *grown = realloc(s->text, cap);
-        if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for generated text");
-        s->text = grown;
-        s->cap = cap;
-    }
+    FV_TRY(fv_grow(&s->text, &s->cap, s->used + n, 1));
     memcpy(s->text + s->used, text, n);
     s->used += n;
     return FV_OK;

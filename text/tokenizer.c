@@ -1,4 +1,4 @@
-/* Opening and querying a tokenizer, and the growable arrays of its files.
+/* Opening and querying a tokenizer.
  *
  * A tokenizer's memory is one arena and is written only while it is opened; after
  * that it is read by any number of threads. */
@@ -8,31 +8,19 @@
 #include <string.h>
 
 #include "common/file.h"
+#include "common/grow.h"
 #include "text/json.h"
 #include "text/tokenizer_internal.h"
 
-fv_status fv_tok_grow(void **data, size_t *cap, size_t n, size_t more, size_t size) {
-    if (*data && more <= *cap - n) return FV_OK;
-    size_t max = SIZE_MAX / 2 / size;
-    if (n > max || more > max - n) return FV_FAIL(FV_ENOMEM, "out of memory: %zu elements", n);
-    size_t want = n + more < 32 ? 32 : n + more;
-    if (want < *cap + *cap / 2) want = *cap + *cap / 2;
-    void *p = realloc(*data, want * size);
-    if (!p) return FV_FAIL(FV_ENOMEM, "out of memory: %zu bytes of tokenizer scratch", want * size);
-    *data = p;
-    *cap = want;
-    return FV_OK;
-}
-
 fv_status fv_tok_put(fv_tok_bytes *b, const char *s, size_t n) {
-    FV_TRY(fv_tok_grow((void **)&b->data, &b->cap, b->n, n, 1));
+    FV_TRY(fv_grow(&b->data, &b->cap, b->n + n, 1));
     if (n) memcpy(b->data + b->n, s, n);
     b->n += n;
     return FV_OK;
 }
 
 fv_status fv_tok_put_id(fv_tok_ids *ids, int32_t id) {
-    FV_TRY(fv_tok_grow((void **)&ids->data, &ids->cap, ids->n, 1, sizeof *ids->data));
+    FV_TRY(fv_grow(&ids->data, &ids->cap, ids->n + 1, sizeof *ids->data));
     ids->data[ids->n++] = id;
     return FV_OK;
 }

@@ -9,6 +9,7 @@
  * joined first, which is detected when they are popped. Any thread, each with its scratch. */
 #include <stdlib.h>
 
+#include "common/grow.h"
 #include "text/tokenizer_internal.h"
 
 typedef struct fv_tok_symbol {
@@ -24,7 +25,7 @@ void fv_tok_bpe_scratch_fini(fv_tok_bpe_scratch *scratch) {
 
 /* An entry is rank << 32 | position: the order of the numbers is the order of the merges. */
 static fv_status heap_push(fv_tok_bpe_scratch *b, uint64_t entry) {
-    FV_TRY(fv_tok_grow((void **)&b->heap, &b->heap_cap, b->heap_n, 1, sizeof *b->heap));
+    FV_TRY(fv_grow(&b->heap, &b->heap_cap, b->heap_n + 1, sizeof *b->heap));
     size_t i = b->heap_n++;
     for (; i > 0 && b->heap[(i - 1) / 2] > entry; i = (i - 1) / 2)
         b->heap[i] = b->heap[(i - 1) / 2];
@@ -127,7 +128,7 @@ fv_status fv_tok_bpe(const fv_tokenizer *tok, const char *s, size_t n, fv_tok_bp
     }
     if (n > FV_TOK_TEXT_BYTES_MAX) return FV_FAIL(FV_EINVAL, "a word of %zu bytes", n);
     /* A symbol per byte at most. */
-    FV_TRY(fv_tok_grow((void **)&scratch->symbols, &scratch->cap, 0, n, sizeof(symbol)));
+    FV_TRY(fv_grow(&scratch->symbols, &scratch->cap, n, sizeof(symbol)));
     int32_t n_symbol;
     FV_TRY(spell(tok, s, n, scratch, &n_symbol));
     FV_TRY(merge_all(&tok->vocab, scratch, n_symbol));

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/grow.h"
 #include "text/tokenizer_internal.h"
 
 typedef struct encoder {
@@ -180,7 +181,7 @@ static fv_status lead_space(encoder *e, int32_t k, const char *s, size_t n, bool
 static fv_status byte_level(encoder *e, int32_t k, const char *s, size_t n, bool first) {
     fv_tok_bytes *b = &e->step[k];
     b->n = 0;
-    FV_TRY(fv_tok_grow((void **)&b->data, &b->cap, 0, 2 * n, 1));
+    FV_TRY(fv_grow(&b->data, &b->cap, 2 * n, 1));
     for (size_t i = 0; i < n; i++)
         b->n += fv_utf8_put(fv_tok_byte_cp((unsigned char)s[i]), b->data + b->n);
     return pre_tokenize(e, k + 1, b->data, b->n, first);
@@ -295,7 +296,7 @@ fv_status fv_tokenizer_encode_marked(const fv_tokenizer *tok, const char *text, 
                                      bool add_special, const fv_text_marks *marks, int32_t **ids,
                                      int32_t *n_ids) {
     encoder e = {.tok = tok, .marks = marks};
-    fv_status st = fv_tok_grow((void **)&e.ids.data, &e.ids.cap, 0, 16, sizeof *e.ids.data);
+    fv_status st = fv_grow(&e.ids.data, &e.ids.cap, 16, sizeof *e.ids.data);
     if (st == FV_OK) st = encode(&e, text, n, add_special);
     fv_tok_bpe_scratch_fini(&e.bpe);
     free(e.repaired.data);

@@ -14,7 +14,7 @@
  *   tokenizer_encode.c   text -> ids: all of the above in order
  *   tokenizer_decode.c   ids -> text, as a stream
  *   tokenizer_length.c   maximum length of text per token
- *   tokenizer.c          open, free, small queries; growable arrays */
+ *   tokenizer.c          open, free, small queries; arrays */
 #include <jansson.h>
 
 #include "common/arena.h"
@@ -41,8 +41,6 @@ typedef struct fv_tok_ids {
     size_t n, cap;
 } fv_tok_ids;
 
-/* Makes space for `more` elements of `size` bytes after the first n. */
-fv_status fv_tok_grow(void **data, size_t *cap, size_t n, size_t more, size_t size);
 fv_status fv_tok_put(fv_tok_bytes *b, const char *s, size_t n);
 fv_status fv_tok_put_id(fv_tok_ids *ids, int32_t id);
 

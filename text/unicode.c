@@ -10,6 +10,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "common/grow.h"
+
 typedef struct range {
     int32_t first, last;
 } range;
@@ -147,13 +149,7 @@ typedef struct segment {
 } segment;
 
 static fv_status reserve(segment *seg, size_t n) {
-    if (n <= seg->cap) return FV_OK;
-    size_t cap = n + n / 2 + 64;
-    int32_t *p = cap > SIZE_MAX / sizeof *p ? NULL : realloc(seg->cps, cap * sizeof *p);
-    if (!p) return FV_FAIL(FV_ENOMEM, "out of memory: normalising %zu characters", n);
-    seg->cps = p;
-    seg->cap = cap;
-    return FV_OK;
+    return fv_grow(&seg->cps, &seg->cap, n, sizeof *seg->cps);
 }
 
 static uint8_t combining_class(int32_t cp) {
@@ -194,13 +190,7 @@ typedef struct text {
 } text;
 
 static fv_status put(text *t, int32_t cp) {
-    if (t->cap - t->n < 4) {
-        size_t cap = t->cap + t->cap / 2 + 64;
-        char *p = cap < t->cap ? NULL : realloc(t->data, cap);
-        if (!p) return FV_FAIL(FV_ENOMEM, "out of memory: a normalised text of %zu bytes", cap);
-        t->data = p;
-        t->cap = cap;
-    }
+    FV_TRY(fv_grow(&t->data, &t->cap, t->n + 4, 1));
     t->n += fv_utf8_put(cp, t->data + t->n);
     return FV_OK;
 }

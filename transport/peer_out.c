@@ -209,7 +209,6 @@ static void maybe_joined(fv_peer_route *w) {
     if (w->phase != JOINING || !w->here || !w->there) return;
     w->phase = JOINED;
     w->used_s = fv_clock_s();
-    w->all->count.n_joined++;
     FV_LOG(INFO, WIRE, "event=pair-joined kind=%s peer=%s seconds=%.3f", w->all->opt.ops->name,
            w->target, w->used_s - w->began_s);
     tell_waiting(w);

@@ -37,7 +37,7 @@ typedef struct fv_peers_options {
 } fv_peers_options;
 
 typedef struct fv_peers_counters {
-    uint64_t n_joined, n_failed; /* failed: also those that never joined, but not those refused */
+    uint64_t n_failed; /* also those that never joined, but not those refused */
     uint32_t n_now;
 } fv_peers_counters;
 

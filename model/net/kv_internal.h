@@ -14,7 +14,8 @@ struct fv_kv_pool {
     size_t peak;   /* of bytes_used */
     size_t memory; /* slabs, free ones included, and tables of packed layers */
     fv_buf *spare; /* free list of slabs, the longest unused first */
-    int32_t n_spare, cap_spare;
+    int32_t n_spare;
+    size_t cap_spare;
     fv_buf *slab;
     int32_t n_slab;
     void **free_page; /* stack of free blocks: FV_KV_BLOCK keys, or values */

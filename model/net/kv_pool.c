@@ -1,5 +1,6 @@
 /* Where a store's memory comes from: pages for rows of text, extents for rows of images, and the
  * limit on both. One thread at a time. */
+#include "common/grow.h"
 #include "model/net/kv.h"
 
 #include <assert.h>
@@ -107,16 +108,10 @@ void fv_kv_pool_discount(fv_kv_pool *p, size_t bytes) {
 void fv_kv_pool_give(fv_kv_pool *p, fv_buf *buf) {
     if (buf->bytes == 0) return;
     p->bytes_used -= buf->bytes;
-    if (p->n_spare == p->cap_spare) {
-        int32_t cap = p->cap_spare ? 2 * p->cap_spare : 64;
-        fv_buf *grown = realloc(p->spare, (size_t)cap * sizeof *grown);
-        if (!grown) {
-            p->memory -= buf->bytes;
-            fv_buf_free(buf);
-            return;
-        }
-        p->spare = grown;
-        p->cap_spare = cap;
+    if (fv_grow(&p->spare, &p->cap_spare, (size_t)p->n_spare + 1, sizeof *p->spare) != FV_OK) {
+        p->memory -= buf->bytes;
+        fv_buf_free(buf);
+        return;
     }
     p->spare[p->n_spare++] = *buf;
     *buf = (fv_buf){0};

@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
+#include "common/grow.h"
+
 enum { ALIGN = 256 };
 
 void fv_workspace_fini(fv_workspace *ws) {
@@ -18,13 +20,7 @@ fv_status fv_workspace_weight(fv_workspace *ws, const fv_tensor *host, fv_tensor
         *out = *host;
         return FV_OK;
     }
-    if (ws->n_owned == ws->cap_owned) {
-        int32_t cap = ws->cap_owned ? 2 * ws->cap_owned : 64;
-        fv_buf *grown = realloc(ws->owned, (size_t)cap * sizeof *grown);
-        if (!grown) return FV_FAIL(FV_ENOMEM, "out of memory for the list of weights");
-        ws->owned = grown;
-        ws->cap_owned = cap;
-    }
+    FV_TRY(fv_grow(&ws->owned, &ws->cap_owned, (size_t)ws->n_owned + 1, sizeof *ws->owned));
     fv_buf owned = {0};
     FV_TRY(ws->be->ops->weight(ws->be, host, out, &owned));
     if (owned.data) ws->owned[ws->n_owned++] = owned;

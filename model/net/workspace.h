@@ -10,7 +10,8 @@ typedef struct fv_workspace {
     fv_buf scratch;
     size_t used;
     fv_buf *owned; /* [n_owned] weights on a device that does not read host memory */
-    int32_t n_owned, cap_owned;
+    int32_t n_owned;
+    size_t cap_owned;
 } fv_workspace; /* {.be = backend} is empty */
 
 void fv_workspace_fini(fv_workspace *ws);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/grow.h"
 #include "handoff/bytes.h"
 #include "model/net/accum.h"
 #include "model/net/kv_packed.h"
@@ -30,7 +31,7 @@ struct fv_export {
     uint64_t n_frame, rows;
     int32_t next_layer;
     fv_piece *piece; /* scratch of one section */
-    int32_t cap_piece;
+    size_t cap_piece;
     void (*gone)(void *user);
     void *gone_user;
 };
@@ -221,13 +222,7 @@ static fv_status send_rows(fv_export *s, int32_t l) {
 }
 
 static fv_status pieces_for(fv_export *s, int32_t n) {
-    if (n <= s->cap_piece) return FV_OK;
-    int32_t cap = s->cap_piece * 2 > n ? s->cap_piece * 2 : n;
-    fv_piece *piece = realloc(s->piece, (size_t)cap * sizeof *piece);
-    if (!piece) return FV_FAIL(FV_ENOMEM, "out of memory for a hand-off");
-    s->piece = piece;
-    s->cap_piece = cap;
-    return FV_OK;
+    return fv_grow(&s->piece, &s->cap_piece, (size_t)n, sizeof *s->piece);
 }
 
 /* One list when all heads hold the same positions, which they do until a method selects rows per

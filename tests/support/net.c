@@ -214,7 +214,6 @@ void net_open(net *r) {
                                  .services = r->services,
                                  .n_service = r->n_service,
                                  .n_accept = 2,
-                                 .admit = r->admit,
                                  .limits = r->limits};
     NET_CHECK(fv_rpc_server_open(r->bridge, &opt, &r->server) == FV_OK);
     snprintf(r->target, sizeof r->target, "127.0.0.1:%d", fv_rpc_server_port(r->server));

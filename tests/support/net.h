@@ -50,7 +50,6 @@ typedef struct net {
     bool server_done, bridge_done;
     uv_timer_t alarm;
     bool rang;
-    bool (*admit)(void *user, const fv_rpc_peer *peer, const char *path);
     fv_rpc_limits limits;
 } net;
 

@@ -98,23 +98,6 @@ Test(rpc_server, one_call_too_many_is_asked_to_come_back) {
     net_close(&r, 1000);
 }
 
-static char asked_for[128];
-static bool nobody(void *user, const fv_rpc_peer *peer, const char *path) {
-    (void)user;
-    snprintf(asked_for, sizeof asked_for, "%s %s", path, peer->identity ? "known" : "unknown");
-    return false;
-}
-
-Test(rpc_server, a_peer_that_may_not_call_is_denied_before_any_handler) {
-    r.admit = nobody;
-    net_open(&r);
-    net_ask_wait(&r, &h, NET_ECHO, "x", 1);
-    cr_assert_eq(h.end.code, GRPC_STATUS_PERMISSION_DENIED);
-    cr_assert_str_eq(asked_for, NET_ECHO " unknown");
-    cr_assert_eq(r.seen.started, 0);
-    net_close(&r, 1000);
-}
-
 /* ---- listening -------------------------------------------------------------------------- */
 
 static fv_status listen_on(const char *address) {
